@@ -4,8 +4,8 @@
 // Ethernet header (thesis 5.4.3). Here each has its type:
 //
 //	Link     bytes of a whole Ethernet frame, header included, without the
-//	         frame check sequence: EXT-Eth frames have none, the EXTOLL link
-//	         protects each of its cells (thesis 3.2)
+//	         frame check sequence: EXT-Eth frames have none, the EXTOLL
+//	         packet's end (EOP) carries a CRC (thesis figure 5.7)
 //	Network  bytes of an IP packet: what "ip link" shows as mtu
 //
 //	 ◄─────────────── Link ───────────────►

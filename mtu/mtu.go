@@ -50,7 +50,7 @@ const (
 const (
 	// MaxFrame is the largest frame that the EXT-Eth format can carry: one
 	// frame is one RMA transaction (thesis 5.4.3), and that moves at most 8 MB
-	// (thesis 3.2).
+	// (thesis 3.2.1.2).
 	MaxFrame Link = 8 << 20
 
 	// MaxFormat is the IP packet in a frame of MaxFrame bytes: 8 MB - 14.
