@@ -1,0 +1,42 @@
+// Package netns makes Linux network namespaces and runs functions and programs
+// in them, for demonstrations, benchmarks and tests.
+//
+// # Architecture
+//
+// A network namespace belongs to a thread, not to a process, and a goroutine
+// has no thread of its own. So everything here happens on a fresh goroutine
+// that is locked to its thread:
+//
+//	New      fresh thread: unshare, open a handle        -> the thread dies
+//	Do       fresh thread: setns, f(), setns back        -> the thread goes on
+//	                       setns back failed             -> the thread dies
+//	Start    one thread per namespace: setns, own mount  -> lives until Close,
+//	         namespace with the right /sys, fork + exec     then dies
+//
+// A thread that is in the wrong place is never unlocked: the Go runtime ends a
+// thread whose locked goroutine returns, so no other goroutine can meet it.
+// The main thread cannot be ended and is what /proc/PID shows of the process,
+// so it is never used.
+//
+// An anonymous namespace (New) is a descriptor, and the kernel removes it with
+// the last descriptor, socket and process in it: nothing stays behind, however
+// this process ends. A named one (NewNamed) is visible to "ip netns" and needs
+// a mount, which survives a crash; a locked marker file in /run/exn-netns says
+// which names are ours and alive, so that the next run can remove what a
+// crashed one left, and nothing else.
+//
+// Without root, ReexecInUserNS runs the program again in a user namespace in
+// which it may do all this.
+//
+// # Concurrency
+//
+// All functions and methods may be called from many goroutines. Close makes
+// later calls fail with ErrClosed and does not wait for running ones.
+//
+// # Limits
+//
+// Do moves one goroutine: a function that starts goroutines (or a net.Dial of a
+// host name, which may) leaves the namespace with them. Sockets stay in the
+// namespace they were made in, wherever they are used. Programs started with
+// Start see the namespace's /sys, but /etc/netns is not looked at.
+package netns

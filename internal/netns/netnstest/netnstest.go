@@ -1,0 +1,103 @@
+// Package netnstest has what tests that build network namespaces share: they
+// skip with the reason where that is not possible, and they leave nothing.
+package netnstest
+
+import (
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/internal/netns"
+)
+
+// New returns an anonymous namespace that is closed when the test ends, or
+// skips the test and says why.
+func New(t testing.TB) *netns.NS {
+	t.Helper()
+	Require(t)
+	n, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// Require skips the test, and says why, unless it may make namespaces and
+// interfaces.
+func Require(t testing.TB) {
+	t.Helper()
+	if !netns.Privileged() {
+		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run the tests as root")
+	}
+	if err := netns.Supported(); err != nil {
+		t.Skip(err)
+	}
+}
+
+// CheckFDs fails the test if it ends, its clean-ups included, with descriptors
+// that it did not begin with. Call it first. Not for parallel tests.
+func CheckFDs(t testing.TB) {
+	t.Helper()
+	warmPoller(t)
+	before := openFDs(t)
+	t.Cleanup(func() {
+		// A killed program's descriptors and the runtime's own may take a
+		// moment to close.
+		var left []string
+		for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+			if left = added(before, openFDs(t)); len(left) == 0 {
+				return
+			}
+			time.Sleep(wait)
+		}
+		t.Errorf("descriptors left open: %s", strings.Join(left, ", "))
+	})
+}
+
+// warmPoller makes the runtime open the descriptors of its poller, which it
+// keeps.
+func warmPoller(t testing.TB) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	w.Close()
+}
+
+// openFDs counts the open descriptors by what they are.
+func openFDs(t testing.TB) map[string]int {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := make(map[string]int)
+	for _, p := range paths {
+		// The descriptor of the listing itself is closed by now.
+		if target, err := os.Readlink(p); err == nil {
+			open[target]++
+		}
+	}
+	return open
+}
+
+func added(before, after map[string]int) []string {
+	var more []string
+	for target, n := range after {
+		if n > before[target] {
+			more = append(more, target)
+		}
+	}
+	sort.Strings(more)
+	return more
+}

@@ -1,0 +1,147 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrClosed says that the namespace was closed. The caller's own order of
+	// shutting down is wrong.
+	ErrClosed = errors.New("namespace is closed")
+
+	// ErrNameTaken says that a namespace of that name exists and is not a
+	// left-over of ours. The error's text says what to do about it.
+	ErrNameTaken = errors.New("name is taken")
+
+	// ErrName says that a name cannot be used for a namespace.
+	ErrName = errors.New("bad name")
+)
+
+// NS is a network namespace.
+//
+// Concurrency: all methods may be called from many goroutines.
+type NS struct {
+	file *os.File // nsfs handle; keeps the namespace alive
+	name string   // empty: anonymous
+	mark *marker  // nil: anonymous
+
+	closed   chan struct{} // closed by Close
+	mu       sync.Mutex
+	isClosed bool
+	spawn    chan spawnRequest // nil until the first Start
+}
+
+type spawnRequest struct {
+	cmd *exec.Cmd
+	err chan error
+}
+
+// New makes an anonymous namespace. It has a loopback interface, which is down.
+func New() (*NS, error) {
+	var file *os.File
+	var err error
+	onThread(func() bool {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+			file, err = os.Open(threadNS)
+		}
+		return false // in another namespace now: let the thread die
+	})
+	if err != nil {
+		return nil, fmt.Errorf("netns: creating a network namespace: %w%s", err, createHint(err))
+	}
+	return newNS(file), nil
+}
+
+// Current returns the namespace of the calling thread.
+func Current() (*NS, error) {
+	file, err := os.Open(threadNS)
+	if err != nil {
+		return nil, fmt.Errorf("netns: %w", err)
+	}
+	return newNS(file), nil
+}
+
+func newNS(file *os.File) *NS {
+	return &NS{file: file, closed: make(chan struct{})}
+}
+
+// Name returns the name that NewNamed was given, or "".
+func (n *NS) Name() string { return n.name }
+
+// Fd returns the namespace's descriptor, which is valid until Close.
+func (n *NS) Fd() int { return int(n.file.Fd()) }
+
+// Path returns a path of the namespace for other programs, as in
+// "nsenter --net=PATH ip addr". It is valid until Close.
+func (n *NS) Path() string {
+	if n.name != "" {
+		return namedPath(n.name)
+	}
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd())
+}
+
+// Do runs f in the namespace, on a goroutine and thread of its own, and returns
+// its error. f may block; sockets that it opens stay in the namespace.
+func (n *NS) Do(f func() error) error {
+	var err error
+	onThread(func() (restored bool) {
+		var home *os.File
+		if home, err = os.Open(threadNS); err != nil {
+			err = fmt.Errorf("netns: %w", err)
+			return true
+		}
+		defer home.Close()
+		if err = n.enter(); err != nil {
+			return true
+		}
+		// A deferred return covers runtime.Goexit (testing.T.FailNow) in f.
+		err = errors.New("netns: the function did not return")
+		defer func() { restored = unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil }()
+		err = f()
+		return
+	})
+	return err
+}
+
+// enter moves the calling thread into the namespace.
+func (n *NS) enter() error {
+	raw, err := n.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("netns: %w", ErrClosed)
+	}
+	var setErr error
+	// Control keeps the descriptor open (and so its number ours) for the call.
+	if err := raw.Control(func(fd uintptr) { setErr = unix.Setns(int(fd), unix.CLONE_NEWNET) }); err != nil {
+		return fmt.Errorf("netns: %w", ErrClosed)
+	}
+	if setErr != nil {
+		return fmt.Errorf("netns: entering a network namespace: %w%s", setErr, createHint(setErr))
+	}
+	return nil
+}
+
+// Close releases the namespace and, if it has a name, removes the name.
+// Programs in it that Start was to end with it are killed; the kernel frees the
+// namespace with the last process and socket in it. Close is idempotent.
+func (n *NS) Close() error {
+	n.mu.Lock()
+	if n.isClosed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.isClosed = true
+	close(n.closed)
+	n.mu.Unlock()
+
+	var err error
+	if n.mark != nil {
+		err = n.mark.remove()
+	}
+	return errors.Join(err, n.file.Close())
+}
