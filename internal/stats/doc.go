@@ -1,0 +1,21 @@
+// Package stats summarises repeated measurements: median and spread over runs,
+// and latency histograms within them.
+//
+// # Architecture
+//
+//	run 1, run 2, ...  -> []float64 -> Summarize -> median, min, max, spread
+//	every operation    -> Histogram -> Quantile, Mean (merged over runs)
+//
+// The median over runs stands for a figure, because one disturbed run moves a
+// mean and not a median. The spread, the distance of the extremes over the
+// median, says whether the figure may be believed.
+//
+// # Concurrency
+//
+// A Histogram belongs to one goroutine at a time. The rest has no state.
+//
+// # Limits
+//
+// Histogram values are kept to three significant digits, from 1 ns to 100 s;
+// larger ones are recorded as 100 s.
+package stats
