@@ -1,0 +1,180 @@
+package napi
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Defaults, as in Linux.
+const (
+	DefaultBudget       = 64                   // NAPI_POLL_WEIGHT, and thesis 5.4.6.2
+	DefaultInlineBudget = 300                  // net.core.netdev_budget
+	DefaultInlineTime   = 2 * time.Millisecond // net.core.netdev_budget_usecs
+)
+
+// Bounds of a configuration.
+const (
+	MaxBudget = 1<<(WorkBuckets-1) - 1 // 32767: the histogram's last bucket
+	MaxDelay  = time.Second            // coalescing beyond it is a mistake in the unit
+)
+
+// Errors of this package.
+var (
+	// ErrInvalid is wrapped by the error for a configuration that cannot work;
+	// the message names the field.
+	ErrInvalid = errors.New("invalid configuration")
+
+	// ErrClosed says that the Context is closed; make a new one.
+	ErrClosed = errors.New("napi: context is closed")
+
+	// ErrRunning says that Run was called twice.
+	ErrRunning = errors.New("napi: context is running already")
+)
+
+// Mode says how a Context learns that there is something to poll.
+type Mode uint8
+
+const (
+	// ModeNAPI is interrupt, then polling with the interrupt masked until
+	// there is nothing left: figure 5.15.
+	ModeNAPI Mode = iota
+
+	// ModeInterrupt handles one frame per interrupt and unmasks it at once,
+	// as drivers did before NAPI ("EXN IRQ" in figure 5.26). Coalescing does
+	// not apply.
+	ModeInterrupt
+
+	// ModeBusyPoll masks all interrupts and lets Run's goroutine poll all the
+	// time (Linux: SO_PREFER_BUSY_POLL). It takes a core. Until Run is called
+	// it works as ModeNAPI.
+	ModeBusyPoll
+)
+
+func (m Mode) String() string {
+	switch m {
+	case ModeNAPI:
+		return "napi"
+	case ModeInterrupt:
+		return "interrupt"
+	case ModeBusyPoll:
+		return "busy"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// Set parses the name that String gives, so that a *Mode is a flag.Value.
+func (m *Mode) Set(s string) error {
+	for v := ModeNAPI; v <= ModeBusyPoll; v++ {
+		if s == v.String() {
+			*m = v
+			return nil
+		}
+	}
+	return fmt.Errorf("napi: %w: mode %q; use napi, interrupt or busy", ErrInvalid, s)
+}
+
+// Config configures a Context. The zero value has the defaults.
+type Config struct {
+	// Clock is where the time comes from; nil: the system's.
+	Clock Clock
+
+	// Mode is the mode to begin with; default ModeNAPI.
+	Mode Mode
+
+	// InlineBudget is how many frames a run in the goroutine that raised the
+	// interrupt may handle before the rest goes to Run's goroutine; default
+	// DefaultInlineBudget. Negative: none, all polling is done by Run's
+	// goroutine (Linux: "threaded" NAPI). Without Run there is no bound.
+	InlineBudget int
+
+	// InlineTime bounds such a run in time; default DefaultInlineTime. The
+	// clock is read after a poll that used up its budget and after every
+	// fourth poll, and the time counts from the first reading: the common run,
+	// one poll of a few frames, costs none.
+	InlineTime time.Duration
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Clock == nil {
+		c.Clock = SystemClock()
+	}
+	if c.InlineBudget <= 0 {
+		c.InlineBudget = DefaultInlineBudget
+	}
+	if c.InlineTime == 0 {
+		c.InlineTime = DefaultInlineTime
+	}
+	if c.Mode > ModeBusyPoll {
+		return c, fmt.Errorf("napi: %w: %v", ErrInvalid, c.Mode)
+	}
+	if c.InlineTime < 0 {
+		return c, fmt.Errorf("napi: %w: InlineTime %v is negative", ErrInvalid, c.InlineTime)
+	}
+	return c, nil
+}
+
+// Coalesce says which interrupts of a source are held back (ethtool -C). The
+// zero value holds back none.
+type Coalesce struct {
+	// Frames delivers the interrupt when that many events were announced
+	// (rx-frames); 0 and 1: count none. It needs Delay, or the last few frames
+	// of a burst would wait for ever. Events that the unit does not announce,
+	// because they arrive before its interrupt is unmasked again, are not
+	// counted: the interrupt then comes later, at the latest after Delay.
+	Frames int
+
+	// Delay delivers the interrupt that long after the first event (rx-usecs);
+	// 0: at once.
+	Delay time.Duration
+
+	// Adaptive replaces both by the dynamic ITR of the ixgbe driver
+	// (adaptive-rx), see ITRState.
+	Adaptive bool
+}
+
+func (c Coalesce) check() error {
+	switch {
+	case c.Frames < 0:
+		return fmt.Errorf("napi: %w: Coalesce.Frames %d is negative", ErrInvalid, c.Frames)
+	case c.Delay < 0 || c.Delay > MaxDelay:
+		return fmt.Errorf("napi: %w: Coalesce.Delay %v; use 0..%v", ErrInvalid, c.Delay, MaxDelay)
+	case c.Adaptive && (c.Frames != 0 || c.Delay != 0):
+		return fmt.Errorf("napi: %w: Coalesce is either Adaptive or Frames and Delay", ErrInvalid)
+	case c.Frames > 1 && c.Delay == 0:
+		return fmt.Errorf("napi: %w: Coalesce.Frames %d without Delay: the last frames would never be announced",
+			ErrInvalid, c.Frames)
+	}
+	return nil
+}
+
+// off says that no interrupt is ever held back: an event is one frame at once.
+func (c Coalesce) off() bool { return !c.Adaptive && (c.Delay == 0 || c.Frames == 1) }
+
+// SourceConfig configures a Source.
+type SourceConfig struct {
+	// Name names the source in the statistics: "velo", "rma".
+	Name string
+
+	// Poller is the unit's driver.
+	Poller Poller
+
+	// Budget is what one Poll may handle, in frames; default DefaultBudget, at
+	// most MaxBudget.
+	Budget int
+
+	Coalesce Coalesce
+}
+
+func (c SourceConfig) withDefaults() (SourceConfig, error) {
+	if c.Budget == 0 {
+		c.Budget = DefaultBudget
+	}
+	if c.Poller == nil {
+		return c, fmt.Errorf("napi: %w: source %q has no Poller", ErrInvalid, c.Name)
+	}
+	if c.Budget < 1 || c.Budget > MaxBudget {
+		return c, fmt.Errorf("napi: %w: source %q: budget %d; use 1..%d", ErrInvalid, c.Name, c.Budget, MaxBudget)
+	}
+	return c, c.Coalesce.check()
+}

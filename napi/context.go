@@ -1,0 +1,297 @@
+package napi
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Context is the poll list of one node and what runs it: Linux's softnet_data
+// with its NET_RX softirq.
+//
+// Concurrency: all methods may be called from any goroutine; Run once.
+type Context struct {
+	cfg     Config
+	inline  bool          // the goroutine that raised the interrupt may poll
+	word    atomic.Uint64 // a word
+	started atomic.Uint64 // sources that Schedule was called on
+	wake    chan struct{} // holds a token when Run's goroutine has something to look at
+	done    chan struct{} // closed when the Context is closed and nobody polls
+
+	last int // source polled last; belongs to the owner of the poll list
+
+	count contextCounters
+
+	// sources is written under mu, below n; an element is read after n or the
+	// source's bit has been seen.
+	mu      sync.Mutex
+	sources [MaxSources]*Source
+	n       atomic.Int32
+}
+
+// New makes a Context without sources.
+func New(cfg Config) (*Context, error) {
+	inline := cfg.InlineBudget >= 0
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Context{
+		cfg:    cfg,
+		inline: inline,
+		wake:   make(chan struct{}, 1),
+		done:   make(chan struct{}),
+		last:   -1,
+	}
+	w, _ := word(0).setMode(cfg.Mode)
+	c.word.Store(uint64(w))
+	return c, nil
+}
+
+// Register adds a source (netif_napi_add). Its interrupt is taken to be masked;
+// nothing is polled until the first Schedule or Interrupt.
+func (c *Context) Register(cfg SourceConfig) (*Source, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if word(c.word.Load())&closedBit != 0 {
+		return nil, ErrClosed
+	}
+	n := int(c.n.Load())
+	if n == MaxSources {
+		return nil, fmt.Errorf("napi: %w: more than %d sources", ErrInvalid, MaxSources)
+	}
+	s := &Source{ctx: c, poller: cfg.Poller, bit: 1 << n, budget: cfg.Budget, name: cfg.Name}
+	if !cfg.Coalesce.off() {
+		s.mod = newModerator(cfg.Coalesce, c.cfg.Clock.Now())
+	}
+	c.sources[n] = s
+	c.n.Store(int32(n + 1))
+	return s, nil
+}
+
+// Mode returns the mode that was set last.
+func (c *Context) Mode() Mode { return word(c.word.Load()).mode() }
+
+// SetMode changes the mode while everything runs. A Poll that runs at the
+// moment ends in the old one.
+func (c *Context) SetMode(m Mode) error {
+	if m > ModeBusyPoll {
+		return fmt.Errorf("napi: %w: %v", ErrInvalid, m)
+	}
+	for {
+		old := word(c.word.Load())
+		if old&closedBit != 0 {
+			return ErrClosed
+		}
+		w, act := old.setMode(m)
+		if c.swap(old, w) {
+			c.act(act)
+			return nil
+		}
+	}
+}
+
+// Run is the Context's own goroutine (ksoftirqd): it takes over runs that grow
+// too long for the goroutine that raised the interrupt, and does the polling
+// of ModeBusyPoll. Otherwise it sleeps. It returns nil when ctx is cancelled,
+// which closes the Context, or after Close, and in any case only when no Poll
+// is running any more.
+func (c *Context) Run(ctx context.Context) error {
+	for {
+		old := word(c.word.Load())
+		if old&closedBit != 0 {
+			return ErrClosed
+		}
+		if old&aliveBit != 0 {
+			return ErrRunning
+		}
+		w, act := old.attach()
+		if c.swap(old, w) {
+			c.act(act)
+			break
+		}
+	}
+	defer context.AfterFunc(ctx, c.Close)()
+	for {
+		<-c.wake
+		w := word(c.word.Load())
+		if w&threadBit != 0 {
+			c.count.threadRuns.Add(1)
+			c.run(true)
+		}
+		if w&closedBit != 0 {
+			<-c.done
+			return nil
+		}
+	}
+}
+
+// Close ends the Context: no Poll begins any more, and interrupts are masked
+// and ignored. It does not wait for a Poll that is running; Done does. Close
+// may be called more than once, and within a Poll.
+func (c *Context) Close() {
+	for {
+		old := word(c.word.Load())
+		w, act := old.close()
+		if c.swap(old, w) {
+			c.act(act)
+			break
+		}
+	}
+	c.wakeRun()
+	for _, s := range c.sources[:c.n.Load()] {
+		if s.mod != nil {
+			s.mod.stop()
+		}
+	}
+}
+
+// Done returns a channel that is closed when the Context has been closed and
+// its last Poll has returned.
+func (c *Context) Done() <-chan struct{} { return c.done }
+
+func (c *Context) swap(old, w word) bool { return c.word.CompareAndSwap(uint64(old), uint64(w)) }
+
+func (c *Context) act(a action) {
+	switch a {
+	case actRun:
+		c.count.inlineRuns.Add(1)
+		c.run(false)
+	case actWake:
+		c.wakeRun()
+	case actDone:
+		close(c.done)
+	}
+}
+
+func (c *Context) wakeRun() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it has not looked since the last one
+	}
+}
+
+// schedule puts a source on the poll list and runs the list if it has to.
+func (c *Context) schedule(bit word) {
+	for {
+		old := word(c.word.Load())
+		w, act := old.schedule(bit, c.inline)
+		if w == old || c.swap(old, w) {
+			c.act(act)
+			return
+		}
+	}
+}
+
+// requeue puts a source on the poll list, for the list's owner.
+func (c *Context) requeue(bit word) { c.word.Or(uint64(bit)) }
+
+// run is the poll loop (net_rx_action). The caller owns the poll list; when run
+// returns, it does not any more.
+func (c *Context) run(thread bool) {
+	var lim limiter
+	over := false
+	for {
+		old := word(c.word.Load())
+		w, st, i := old.next(thread, over, c.last)
+		if w != old && !c.swap(old, w) {
+			continue
+		}
+		switch st {
+		case stepPoll:
+			c.last = i
+			work, exhausted := c.sources[i].poll(old&irqBit != 0)
+			over = lim.exceeded(c, work.Frames, exhausted)
+			if over && thread {
+				runtime.Gosched() // as ksoftirqd's cond_resched
+				lim, over = limiter{}, false
+			}
+		case stepIdle:
+			return
+		case stepHandOver:
+			c.count.deferred.Add(1)
+			c.wakeRun()
+			return
+		case stepBusy:
+			c.busyPoll()
+		case stepClosed:
+			close(c.done)
+			return
+		}
+	}
+}
+
+// limiter keeps the account of one run against the inline limits.
+type limiter struct {
+	frames, polls int
+	timed         bool
+	since         time.Duration // the first look at the clock
+}
+
+// clockEvery is the number of polls between two looks at the clock. The frame
+// budget alone bounds what they can add up to.
+const clockEvery = 4
+
+// exceeded accounts for one poll and says whether the run must end.
+func (l *limiter) exceeded(c *Context, frames int, exhausted bool) bool {
+	l.frames += frames
+	l.polls++
+	if l.frames >= c.cfg.InlineBudget {
+		return true
+	}
+	if !exhausted && l.polls%clockEvery != 0 {
+		return false
+	}
+	now := c.cfg.Clock.Now()
+	if !l.timed {
+		l.timed, l.since = true, now
+		return false
+	}
+	return now-l.since >= c.cfg.InlineTime
+}
+
+// busyPoll polls all started sources with their interrupts masked, until the
+// mode changes or the Context is closed, then unmasks them.
+func (c *Context) busyPoll() {
+	for s := range c.startedSources {
+		s.poller.DisableInterrupt()
+	}
+	total := 0
+	for word(c.word.Load())&(busyBit|closedBit) == busyBit {
+		frames := 0
+		for s := range c.startedSources {
+			w := s.poller.Poll(s.budget)
+			s.record(w)
+			frames += w.Frames
+		}
+		if total += frames; frames == 0 || total >= c.cfg.InlineBudget {
+			total = 0
+			runtime.Gosched()
+		}
+	}
+	if word(c.word.Load())&closedBit != 0 {
+		return
+	}
+	for s := range c.startedSources {
+		if s.poller.EnableInterrupt() {
+			s.poller.DisableInterrupt()
+			c.requeue(s.bit)
+		}
+	}
+}
+
+func (c *Context) startedSources(yield func(*Source) bool) {
+	for m := c.started.Load(); m != 0; m &= m - 1 {
+		if !yield(c.sources[bits.TrailingZeros64(m)]) {
+			return
+		}
+	}
+}

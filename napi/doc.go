@@ -1,0 +1,74 @@
+// Package napi schedules the polling of a NIC's units, as Linux's NAPI does
+// (thesis 5.1.4, figures 5.4 and 5.15).
+//
+// A unit that has received something raises an interrupt; its handler masks
+// further interrupts and puts the unit on a poll list; whoever runs the list
+// polls the unit with a budget, and when the unit is found empty, unmasks its
+// interrupt and looks once more. Under load the interrupts stay masked and the
+// list goes round.
+//
+// # Architecture
+//
+//	unit's interrupt      Source.Interrupt       Context
+//	(VELO, RMA)           ┌──────────────┐  mark ┌───────────────────────────┐
+//	 message arrived ────►│ mask, count, │──────►│ state word:               │
+//	                      │ (coalesce)   │       │  poll list, owner, modes  │
+//	                      └──────────────┘       └────────────┬──────────────┘
+//	                                          nobody owns it? │ then the caller does
+//	          ┌───────────────────────────────────────────────▼─────────────┐
+//	          │ run (net_rx_action): take the next source, Poll(budget)     │
+//	          │   < budget: EnableInterrupt, recheck   (napi_complete_done) │
+//	          │  >= budget: back to the end of the list                     │
+//	          │ list empty: give up ownership                               │
+//	          │ 300 frames or 2 ms in somebody else's goroutine: hand over  │
+//	          └──────────────────────────────┬──────────────────────────────┘
+//	                                         ▼
+//	                            Context.Run (ksoftirqd): goes on until the list
+//	                            is empty, then sleeps
+//
+// What Linux calls which:
+//
+//	Context           a CPU's softnet_data: poll list and NET_RX softirq
+//	Source            struct napi_struct
+//	Source.Interrupt  the driver's interrupt handler, napi_schedule
+//	Source.Schedule   napi_enable and napi_schedule
+//	Poller.Poll       the driver's poll method
+//	Context.Run       ksoftirqd
+//	bit of a Source   NAPI_STATE_SCHED
+//	Budget            weight of a napi_struct, 64
+//	InlineBudget      net.core.netdev_budget, 300
+//	InlineTime        net.core.netdev_budget_usecs, 2000
+//	Coalesce          ethtool -C: rx-frames, rx-usecs, adaptive-rx
+//
+// The whole scheduling state is one atomic word (word.go): which sources are
+// on the list, whether somebody owns it, and who. Each transition is a pure
+// function of that word. A test walks through every interleaving of producers,
+// runners and mode changes over these functions and shows that no message is
+// left behind with its interrupt masked and nobody to poll it.
+//
+// The list is that word's lowest 32 bits, taken round-robin by registration
+// number instead of in order of arrival: between two polls of one source every
+// other source on the list is polled once, which is what the FIFO guarantees
+// too.
+//
+// # Concurrency
+//
+// Interrupt, Schedule, SetMode, Stats and Close may be called from any
+// goroutine, Interrupt also from within a Poll of the same Context: it then
+// only marks. One goroutine at a time owns the list, so the Poll, and the
+// EnableInterrupt that follows it, of all sources of a Context are never
+// called concurrently. DisableInterrupt may be called at any time.
+//
+// The package starts no goroutine. Without Run, the poll list is always run to
+// its end in the goroutine that raised the interrupt, or that of the Clock's
+// timer; with it, such a run is bounded and Run takes the rest.
+//
+// Locks: a Source with coalescing has a mutex, under which it calls
+// EnableInterrupt, DisableInterrupt and the Clock. Nothing else locks on the
+// data path.
+//
+// # Limits
+//
+// A Context has at most MaxSources sources; they are never removed singly,
+// Close ends them all. ModeBusyPoll needs Run and a core.
+package napi

@@ -1,0 +1,84 @@
+package napi
+
+import (
+	"fmt"
+	"time"
+)
+
+// ITRState is a state of the dynamic interrupt throttling rate: how many
+// interrupts a second are delivered at most (figure 5.16).
+//
+// States, rates and thresholds are those of ixgbe_update_itr and ixgbe_set_itr
+// in Linux's ixgbe driver up to 4.13 (drivers/net/ethernet/intel/ixgbe,
+// where the bulk rate became 12000 in 4.3; the figure has 8000):
+//
+//	              > 10 bytes/µs          > 20 bytes/µs
+//	┌────────────┐ ───────────► ┌───────┐ ───────────► ┌────────┐
+//	│ lowest     │              │ low   │              │ bulk   │
+//	│ 100000/s   │ ◄─────────── │ 20000 │ ◄─────────── │ 8000/s │
+//	└────────────┘  <= 10       └───────┘  <= 20       └────────┘
+//
+// When a poll ends, at most one step is made, by the bytes handled since the
+// last time. There are two differences from the driver. It divides these bytes
+// by the state's interval, having no cheap clock, and so takes one large frame
+// a second for bulk traffic; here the time is measured, and the interval is
+// only its lower bound. And it moves the rate towards the new one by a tenth at
+// a time; here it changes at once.
+type ITRState uint8
+
+// The states. The zero value means that there is no dynamic ITR.
+const (
+	ITRLowest ITRState = iota + 1 // lowest latency: 100000 interrupts/s
+	ITRLow                        // low latency: 20000 interrupts/s; the initial state
+	ITRBulk                       // bulk: 8000 interrupts/s
+)
+
+// Thresholds in bytes per microsecond, which is MB/s.
+const (
+	itrLowRate  = 10
+	itrBulkRate = 20
+)
+
+// Interval returns the least time between two interrupts.
+func (s ITRState) Interval() time.Duration {
+	switch s {
+	case ITRLowest:
+		return time.Second / 100_000
+	case ITRLow:
+		return time.Second / 20_000
+	case ITRBulk:
+		return time.Second / 8_000
+	}
+	return 0
+}
+
+func (s ITRState) String() string {
+	switch s {
+	case 0:
+		return "off"
+	case ITRLowest:
+		return "lowest"
+	case ITRLow:
+		return "low"
+	case ITRBulk:
+		return "bulk"
+	}
+	return fmt.Sprintf("ITRState(%d)", uint8(s))
+}
+
+// next returns the state after bytes were handled in elapsed.
+func (s ITRState) next(bytes uint64, elapsed time.Duration) ITRState {
+	us := uint64(max(elapsed, s.Interval()) / time.Microsecond)
+	rate := bytes / us
+	switch {
+	case s == ITRLowest && rate > itrLowRate:
+		return ITRLow
+	case s == ITRLow && rate > itrBulkRate:
+		return ITRBulk
+	case s == ITRLow && rate <= itrLowRate:
+		return ITRLowest
+	case s == ITRBulk && rate <= itrBulkRate:
+		return ITRLow
+	}
+	return s
+}

@@ -1,0 +1,253 @@
+package napi
+
+const modelBudget = 2
+
+// step appends the states that goroutine p can bring about with its next step.
+func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
+	g := &s.procs[p]
+	bit := word(1) << g.src
+	switch g.pc {
+	case pcSend:
+		if g.left == 0 {
+			g.pc = pcEnd
+			return append(out, s)
+		}
+		g.left--
+		g.pc = pcCheck
+		for _, src := range sc.targets {
+			n := s
+			n.procs[p].src = src
+			n.pending[src]++
+			out = append(out, n)
+		}
+		return out
+	case pcCheck:
+		if g.pc = pcSend; s.unmasked[g.src] {
+			s.unmasked[g.src] = false // one-shot
+			g.pc = pcMask
+		}
+	case pcMask:
+		g.pc = pcSched
+		if sc.moderated(&s, g.src) {
+			if !sc.announce(&s, g.src) {
+				g.pc = g.home
+			}
+		} else {
+			s.unmasked[g.src] = false
+		}
+	case pcSched:
+		w, act := s.w.schedule(bit, !sc.threaded)
+		if sc.dropMark && s.w&ownedBit != 0 {
+			w = s.w
+		}
+		s.w = w
+		sc.act(&s, g, act)
+	case pcWake:
+		s.wake = true
+		g.pc = g.home
+
+	case pcNext:
+		for _, over := range []bool{false, true} {
+			n := s
+			sc.next(&n, &n.procs[p], over)
+			out = append(out, n)
+		}
+		return out
+	case pcPoll:
+		switch {
+		case g.got < g.budget && s.pending[g.src] > 0:
+			s.pending[g.src]--
+			g.got++
+		case g.got >= g.budget && !g.irq:
+			g.pc = pcRequeue
+		default:
+			g.pc = pcEnable
+		}
+	case pcEnable:
+		s.unmasked[g.src] = true
+		if g.pc = pcRecheck; sc.noRecheck {
+			g.pc = pcNext
+		}
+	case pcRecheck:
+		if g.pc = pcNext; s.pending[g.src] > 0 {
+			g.pc = pcRemask
+		}
+	case pcRemask:
+		g.pc = pcRequeue
+		if sc.moderated(&s, g.src) && !g.irq {
+			if !sc.announce(&s, g.src) {
+				g.pc = pcNext
+			}
+		} else {
+			s.unmasked[g.src] = false
+		}
+	case pcRequeue:
+		s.w |= bit
+		g.pc = pcNext
+
+	case pcBusyMask:
+		s.unmasked[g.src] = false
+		if g.src++; g.src == modelSources {
+			g.src, g.pc = 0, pcBusyLook
+		}
+	case pcBusyLook:
+		switch {
+		case s.w&closedBit != 0:
+			g.pc = pcNext
+		case s.w&busyBit != 0:
+			g.pc = pcBusyPoll
+		default:
+			g.pc = pcBusyEnable
+		}
+	case pcBusyPoll:
+		s.pending[g.src] = 0
+		if g.src++; g.src == modelSources {
+			g.src, g.pc = 0, pcBusyLook
+		}
+	case pcBusyEnable:
+		s.unmasked[g.src] = true
+		g.pc = pcBusyRecheck
+	case pcBusyRecheck:
+		if s.pending[g.src] > 0 {
+			g.pc = pcBusyRemask
+		} else {
+			g.busyNext()
+		}
+	case pcBusyRemask:
+		s.unmasked[g.src] = false
+		g.pc = pcBusyRequeue
+	case pcBusyRequeue:
+		s.w |= bit
+		g.busyNext()
+
+	case pcAttach:
+		if s.w&closedBit != 0 {
+			g.pc = pcEnd // ErrClosed
+			break
+		}
+		w, act := s.w.attach()
+		s.w = w
+		sc.act(&s, g, act)
+	case pcSleep:
+		if !s.wake {
+			return out
+		}
+		s.wake = false
+		g.pc = pcLook
+	case pcLook:
+		g.closed = s.w&closedBit != 0
+		switch {
+		case s.w&threadBit != 0:
+			g.thread, g.pc = true, pcNext
+			if g.closed {
+				g.home = pcWaitDone
+			}
+		case g.closed:
+			g.pc = pcWaitDone
+		default:
+			g.pc = pcSleep
+		}
+	case pcWaitDone:
+		if s.done == 0 {
+			return out
+		}
+		g.pc = pcEnd
+
+	case pcOperator:
+		if int(g.left) == len(sc.ops) {
+			g.pc = pcEnd
+			break
+		}
+		w, act := sc.ops[g.left](s.w)
+		closing := w&closedBit != 0
+		g.left++
+		s.w = w
+		if sc.act(&s, g, act); closing && g.pc == g.home {
+			g.pc = pcWake
+		}
+	case pcTimer:
+		if !s.held[0] {
+			return out
+		}
+		s.held[0] = false
+		s.unmasked[0] = false
+		g.src, g.pc = 0, pcSched
+	default:
+		return out
+	}
+	return append(out, s)
+}
+
+// next is the head of Context.run.
+func (sc *scenario) next(s *mstate, g *proc, over bool) {
+	old := s.w
+	w, st, i := old.next(g.thread, over, int(s.last))
+	s.w = w
+	switch st {
+	case stepPoll:
+		s.last = int8(i)
+		g.src, g.got, g.budget = uint8(i), 0, modelBudget
+		if g.irq = old&irqBit != 0; g.irq {
+			g.budget = 1
+		}
+		g.pc = pcPoll
+	case stepIdle:
+		g.leave()
+	case stepHandOver:
+		g.leave()
+		g.pc = pcWake
+	case stepBusy:
+		g.src, g.pc = 0, pcBusyMask
+	case stepClosed:
+		s.done++
+		g.leave()
+	}
+}
+
+// leave is the return from Context.run. What only matters within it is reset,
+// so that equal situations are equal states.
+func (g *proc) leave() {
+	g.pc, g.src, g.got, g.budget, g.irq, g.thread = g.home, 0, 0, 0, false, false
+}
+
+func (g *proc) busyNext() {
+	if g.src++; g.src == modelSources {
+		g.src, g.pc = 0, pcNext
+	} else {
+		g.pc = pcBusyEnable
+	}
+}
+
+// act is Context.act.
+func (sc *scenario) act(s *mstate, g *proc, a action) {
+	switch a {
+	case actNone:
+		g.pc = g.home
+	case actRun:
+		g.pc = pcNext
+	case actWake:
+		g.pc = pcWake
+	case actDone:
+		s.done++
+		g.pc = g.home
+	}
+}
+
+func (sc *scenario) moderated(s *mstate, src uint8) bool {
+	return src == 0 && (sc.frames > 0 || sc.delay) && s.w&(irqBit|closedBit) == 0
+}
+
+// announce is Source.announce; its mutex makes it one step.
+func (sc *scenario) announce(s *mstate, src uint8) bool {
+	if s.held[src] {
+		if s.announced[src]++; sc.frames > 0 && s.announced[src] >= sc.frames {
+			s.held[src], s.announced[src] = false, 0
+			s.unmasked[src] = false
+			return true
+		}
+	} else {
+		s.held[src], s.announced[src] = true, 1
+	}
+	s.unmasked[src] = sc.frames > 0
+	return false
+}

@@ -1,0 +1,124 @@
+package napi
+
+import "math/bits"
+
+// Work is what one Poll has done.
+type Work struct {
+	Frames int // what counts against the budget
+	Bytes  int // for the dynamic ITR and the statistics
+}
+
+// Poller is the driver of a unit: what a driver registers with netif_napi_add
+// plus its interrupt mask.
+//
+// EnableInterrupt and DisableInterrupt must not call Source.Interrupt
+// themselves, and the unit must call it without holding a lock that they take.
+type Poller interface {
+	// Poll handles at most budget frames and returns how many. Fewer than
+	// budget means that it found the unit empty.
+	Poll(budget int) Work
+
+	// EnableInterrupt unmasks the unit's interrupt, then reports whether
+	// something is waiting already. It must not miss: a message that arrives
+	// while it is called is reported, or raises an interrupt, or both.
+	//
+	// A driver that cannot go on at present, because the layer above takes no
+	// more, leaves the interrupt masked, reports false and calls
+	// Source.Schedule when it can.
+	EnableInterrupt() (pending bool)
+
+	// DisableInterrupt masks the unit's interrupt. A handler that is being
+	// called at the moment may still come.
+	DisableInterrupt()
+}
+
+// Source is one unit on a Context's poll list: Linux's struct napi_struct.
+//
+// Concurrency: all methods may be called from any goroutine, within a Poll
+// too.
+type Source struct {
+	ctx    *Context
+	poller Poller
+	bit    word
+	budget int
+	mod    *moderator // nil: no coalescing
+	name   string
+	count  sourceCounters
+}
+
+// Interrupt is the handler of the unit's interrupt. It masks the interrupt and
+// puts the source on the poll list. If nobody runs the list, it is run here
+// ("softirq on the interrupted CPU"), for a bounded time if Run is there. If
+// somebody does, in another goroutine or further up this one's stack, Interrupt
+// only marks the source and returns.
+func (s *Source) Interrupt() {
+	s.count.interrupts.Add(1)
+	if s.mod == nil || word(s.ctx.word.Load())&(irqBit|closedBit) != 0 {
+		s.poller.DisableInterrupt()
+	} else if !s.announce() {
+		return
+	}
+	s.ctx.schedule(s.bit)
+}
+
+// Schedule puts the source on the poll list without an interrupt. A driver
+// calls it once to start the source, with the interrupt still masked (the first
+// Poll to find the unit empty unmasks it), and later when something other than
+// an interrupt makes polling worthwhile. It may run the list, as Interrupt may.
+func (s *Source) Schedule() {
+	if started := &s.ctx.started; started.Load()&uint64(s.bit) == 0 {
+		started.Or(uint64(s.bit))
+	}
+	s.ctx.schedule(s.bit)
+}
+
+// poll polls the source once, for the owner of the poll list, and says what it
+// has done and whether that used up the budget.
+func (s *Source) poll(irq bool) (Work, bool) {
+	budget := s.budget
+	if irq {
+		budget = 1
+	}
+	w := s.poller.Poll(budget)
+	s.record(w)
+	if w.Frames >= budget && !irq {
+		s.count.exhausted.Add(1)
+		s.ctx.requeue(s.bit)
+		return w, true
+	}
+	s.complete(irq)
+	return w, false
+}
+
+// complete unmasks the interrupt and looks once more (napi_complete_done and
+// what drivers do after it). The source is off the list here, unless it was
+// interrupted meanwhile.
+func (s *Source) complete(irq bool) {
+	if s.mod != nil {
+		s.updateITR()
+	}
+	if !s.poller.EnableInterrupt() {
+		return
+	}
+	if irq {
+		// The line is still asserted, so the interrupt comes again.
+		s.count.interrupts.Add(1)
+	} else {
+		s.count.rescheduled.Add(1)
+	}
+	if s.mod == nil || irq {
+		s.poller.DisableInterrupt()
+	} else if !s.announce() {
+		return
+	}
+	s.ctx.requeue(s.bit)
+}
+
+func (s *Source) record(w Work) {
+	c := &s.count
+	c.work[min(bits.Len(uint(max(w.Frames, 0))), WorkBuckets-1)].Add(1)
+	if w.Frames > 0 {
+		c.frames.Add(uint64(w.Frames))
+		c.bytes.Add(uint64(w.Bytes))
+	}
+}
