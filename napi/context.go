@@ -3,11 +3,8 @@ package napi
 import (
 	"context"
 	"fmt"
-	"math/bits"
-	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Context is the poll list of one node and what runs it: Linux's softnet_data
@@ -147,11 +144,6 @@ func (c *Context) Close() {
 		}
 	}
 	c.wakeRun()
-	for _, s := range c.sources[:c.n.Load()] {
-		if s.mod != nil {
-			s.mod.stop()
-		}
-	}
 }
 
 // Done returns a channel that is closed when the Context has been closed and
@@ -168,8 +160,19 @@ func (c *Context) act(a action) {
 	case actWake:
 		c.wakeRun()
 	case actDone:
-		close(c.done)
+		c.finish()
 	}
+}
+
+// finish is the end of a closed Context that nobody polls, nor ever will: the
+// caller is as good as the owner of the poll list.
+func (c *Context) finish() {
+	for _, s := range c.sources[:c.n.Load()] {
+		if s.mod != nil && s.mod.held {
+			s.mod.timer.Stop()
+		}
+	}
+	close(c.done)
 }
 
 func (c *Context) wakeRun() {
@@ -193,105 +196,3 @@ func (c *Context) schedule(bit word) {
 
 // requeue puts a source on the poll list, for the list's owner.
 func (c *Context) requeue(bit word) { c.word.Or(uint64(bit)) }
-
-// run is the poll loop (net_rx_action). The caller owns the poll list; when run
-// returns, it does not any more.
-func (c *Context) run(thread bool) {
-	var lim limiter
-	over := false
-	for {
-		old := word(c.word.Load())
-		w, st, i := old.next(thread, over, c.last)
-		if w != old && !c.swap(old, w) {
-			continue
-		}
-		switch st {
-		case stepPoll:
-			c.last = i
-			work, exhausted := c.sources[i].poll(old&irqBit != 0)
-			over = lim.exceeded(c, work.Frames, exhausted)
-			if over && thread {
-				runtime.Gosched() // as ksoftirqd's cond_resched
-				lim, over = limiter{}, false
-			}
-		case stepIdle:
-			return
-		case stepHandOver:
-			c.count.deferred.Add(1)
-			c.wakeRun()
-			return
-		case stepBusy:
-			c.busyPoll()
-		case stepClosed:
-			close(c.done)
-			return
-		}
-	}
-}
-
-// limiter keeps the account of one run against the inline limits.
-type limiter struct {
-	frames, polls int
-	timed         bool
-	since         time.Duration // the first look at the clock
-}
-
-// clockEvery is the number of polls between two looks at the clock. The frame
-// budget alone bounds what they can add up to.
-const clockEvery = 4
-
-// exceeded accounts for one poll and says whether the run must end.
-func (l *limiter) exceeded(c *Context, frames int, exhausted bool) bool {
-	l.frames += frames
-	l.polls++
-	if l.frames >= c.cfg.InlineBudget {
-		return true
-	}
-	if !exhausted && l.polls%clockEvery != 0 {
-		return false
-	}
-	now := c.cfg.Clock.Now()
-	if !l.timed {
-		l.timed, l.since = true, now
-		return false
-	}
-	return now-l.since >= c.cfg.InlineTime
-}
-
-// busyPoll polls all started sources with their interrupts masked, until the
-// mode changes or the Context is closed, then unmasks them.
-func (c *Context) busyPoll() {
-	for s := range c.startedSources {
-		s.poller.DisableInterrupt()
-	}
-	total := 0
-	for word(c.word.Load())&(busyBit|closedBit) == busyBit {
-		frames := 0
-		for s := range c.startedSources {
-			w := s.poller.Poll(s.budget)
-			s.record(w)
-			frames += w.Frames
-		}
-		if total += frames; frames == 0 || total >= c.cfg.InlineBudget {
-			total = 0
-			runtime.Gosched()
-		}
-	}
-	if word(c.word.Load())&closedBit != 0 {
-		return
-	}
-	for s := range c.startedSources {
-		if s.poller.EnableInterrupt() {
-			s.poller.DisableInterrupt()
-			c.requeue(s.bit)
-		}
-	}
-}
-
-func (c *Context) startedSources(yield func(*Source) bool) {
-	for m := c.started.Load(); m != 0; m &= m - 1 {
-		if !yield(c.sources[bits.TrailingZeros64(m)]) {
-			return
-		}
-	}
-}

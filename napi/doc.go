@@ -11,12 +11,14 @@
 //
 //	unit's interrupt      Source.Interrupt       Context
 //	(VELO, RMA)           ┌──────────────┐  mark ┌───────────────────────────┐
-//	 message arrived ────►│ mask, count, │──────►│ state word:               │
-//	                      │ (coalesce)   │       │  poll list, owner, modes  │
-//	                      └──────────────┘       └────────────┬──────────────┘
+//	 message arrived ────►│ mask, count  │──────►│ state word:               │
+//	                      └──────────────┘       │  poll list, owner, modes  │
+//	                                             └────────────┬──────────────┘
 //	                                          nobody owns it? │ then the caller does
 //	          ┌───────────────────────────────────────────────▼─────────────┐
-//	          │ run (net_rx_action): take the next source, Poll(budget)     │
+//	          │ run (net_rx_action): take the next source                   │
+//	          │   coalescing: leave it be until the timer                   │
+//	          │   else Poll(budget)                                         │
 //	          │   < budget: EnableInterrupt, recheck   (napi_complete_done) │
 //	          │  >= budget: back to the end of the list                     │
 //	          │ list empty: give up ownership                               │
@@ -55,17 +57,15 @@
 //
 // Interrupt, Schedule, SetMode, Stats and Close may be called from any
 // goroutine, Interrupt also from within a Poll of the same Context: it then
-// only marks. One goroutine at a time owns the list, so the Poll, and the
-// EnableInterrupt that follows it, of all sources of a Context are never
-// called concurrently. DisableInterrupt may be called at any time.
+// only marks. One goroutine at a time owns the list, so Poll and
+// EnableInterrupt of all sources of a Context are never called concurrently.
+// DisableInterrupt may be called at any time.
 //
 // The package starts no goroutine. Without Run, the poll list is always run to
 // its end in the goroutine that raised the interrupt, or that of the Clock's
 // timer; with it, such a run is bounded and Run takes the rest.
 //
-// Locks: a Source with coalescing has a mutex, under which it calls
-// EnableInterrupt, DisableInterrupt and the Clock. Nothing else locks on the
-// data path.
+// Nothing locks on the data path; the one mutex is Register's.
 //
 // # Limits
 //

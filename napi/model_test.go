@@ -26,11 +26,15 @@ const (
 
 	pcSend  // a producer puts a message into a unit's mailbox
 	pcCheck // ... and looks whether its interrupt is unmasked
-	pcMask  // Interrupt: mask, or announce when coalescing
+	pcCount // Interrupt: count the event
+	pcMask  // Interrupt: mask
 	pcSched // Interrupt: put on the poll list
 	pcWake  // put a token into the wake channel
 
 	pcNext // run: look at the word
+	pcDue  // due: was it forced?
+	pcHold // due: poll or hold
+	pcHeld // due: mask to poll, or unmask to count
 	pcPoll // Poll: take one message, or find none
 	pcEnable
 	pcRecheck
@@ -52,6 +56,7 @@ const (
 
 	pcOperator
 	pcTimer
+	pcExpire
 )
 
 // proc is one goroutine.
@@ -62,21 +67,31 @@ type proc struct {
 	got      uint8 // frames of this Poll
 	budget   uint8
 	thread   bool // it is Run's goroutine
+	forced   bool // due is to poll
 	irq      bool // the mode of this Poll is ModeInterrupt
 	closed   bool // Run has seen closedBit
 }
 
 // mstate is all that the goroutines share, and they.
 type mstate struct {
-	w         word
-	last      int8
-	pending   [modelSources]uint8
-	unmasked  [modelSources]bool
-	held      [modelSources]bool
-	announced [modelSources]uint8
-	wake      bool
-	done      uint8
-	procs     [5]proc
+	w        word
+	last     int8
+	pending  [modelSources]uint8
+	unmasked [modelSources]bool
+	mod      modModel
+	wake     bool
+	done     uint8
+	procs    [5]proc
+}
+
+// modModel is the moderator of source 0.
+type modModel struct {
+	events    uint8 // counted and not seen
+	force     bool
+	again     bool
+	held      bool
+	announced uint8
+	armed     bool // the timer is running
 }
 
 type scenario struct {
@@ -90,7 +105,7 @@ type scenario struct {
 	ops      []func(word) (word, action)
 
 	// Seeded faults, to show that the check finds them.
-	noRecheck, dropMark bool
+	noRecheck, dropMark, noTimer bool
 }
 
 func opMode(m Mode) func(word) (word, action) {
@@ -101,10 +116,10 @@ func TestNoLostWakeup(t *testing.T) {
 	both, one := []uint8{0, 1}, []uint8{0}
 	for _, sc := range []scenario{
 		{name: "inline only", messages: [2]uint8{3, 3}, targets: both},
-		{name: "with Run", messages: [2]uint8{3, 2}, targets: both, run: true},
-		{name: "threaded", messages: [2]uint8{3, 2}, targets: both, run: true, threaded: true},
-		{name: "coalesce frames", messages: [2]uint8{3, 2}, targets: one, run: true, frames: 2},
-		{name: "coalesce delay", messages: [2]uint8{3, 2}, targets: one, run: true, delay: true},
+		{name: "with Run", messages: [2]uint8{3, 1}, targets: both, run: true},
+		{name: "threaded", messages: [2]uint8{3, 1}, targets: both, run: true, threaded: true},
+		{name: "coalesce frames", messages: [2]uint8{2, 2}, targets: one, run: true, frames: 2},
+		{name: "coalesce delay", messages: [2]uint8{3, 1}, targets: one, run: true, delay: true},
 		{name: "coalesce, then interrupt mode", messages: [2]uint8{2, 1}, targets: one, run: true, frames: 2,
 			ops: []func(word) (word, action){opMode(ModeInterrupt)}},
 		{name: "coalesce, busy and back", messages: [2]uint8{2, 0}, targets: one, run: true, frames: 2,
@@ -134,11 +149,12 @@ func TestNoLostWakeup(t *testing.T) {
 	}
 }
 
-// TestModelFindsFaults seeds the two classic faults.
+// TestModelFindsFaults seeds the classic faults.
 func TestModelFindsFaults(t *testing.T) {
 	for _, sc := range []scenario{
 		{name: "no recheck after unmasking", messages: [2]uint8{2, 1}, targets: []uint8{0}, noRecheck: true},
 		{name: "mark is lost while the list is run", messages: [2]uint8{2, 1}, targets: []uint8{0, 1}, dropMark: true},
+		{name: "interrupt held without a timer", messages: [2]uint8{1, 0}, targets: []uint8{0}, frames: 2, noTimer: true},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			if _, err := sc.explore(); err == nil {
@@ -257,7 +273,7 @@ func (sc *scenario) checkEnd(s mstate) error {
 		return nil
 	}
 	for i := range s.pending {
-		if s.pending[i] != 0 || !s.unmasked[i] || s.held[i] {
+		if s.pending[i] != 0 || !s.unmasked[i] || s.mod.held {
 			return fmt.Errorf("source %d is left behind: %+v", i, s)
 		}
 	}

@@ -24,17 +24,16 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 	case pcCheck:
 		if g.pc = pcSend; s.unmasked[g.src] {
 			s.unmasked[g.src] = false // one-shot
-			g.pc = pcMask
-		}
-	case pcMask:
-		g.pc = pcSched
-		if sc.moderated(&s, g.src) {
-			if !sc.announce(&s, g.src) {
-				g.pc = g.home
+			if g.pc = pcMask; sc.moderates(g.src) {
+				g.pc = pcCount
 			}
-		} else {
-			s.unmasked[g.src] = false
 		}
+	case pcCount:
+		s.mod.events = min(s.mod.events+1, sc.frames) // more makes no difference
+		g.pc = pcMask
+	case pcMask:
+		s.unmasked[g.src] = false
+		g.pc = pcSched
 	case pcSched:
 		w, act := s.w.schedule(bit, !sc.threaded)
 		if sc.dropMark && s.w&ownedBit != 0 {
@@ -53,12 +52,41 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 			out = append(out, n)
 		}
 		return out
+	case pcDue:
+		if s.mod.again {
+			s.mod.again = false
+			g.pc = pcPoll
+			break
+		}
+		g.forced, s.mod.force = s.mod.force || g.irq, false
+		g.pc = pcHold
+	case pcHold:
+		m := &s.mod
+		m.announced = min(m.announced+m.events, sc.frames)
+		m.events = 0
+		if g.forced || sc.frames > 0 && m.announced >= sc.frames {
+			m.held, m.announced, m.armed = false, 0, false
+			g.forced = true
+		} else if !m.held {
+			m.held, m.armed = true, !sc.noTimer
+		}
+		g.pc = pcHeld
+	case pcHeld:
+		if g.pc = pcPoll; g.forced {
+			s.unmasked[g.src] = false
+		} else {
+			if g.pc = pcNext; sc.frames > 0 {
+				s.unmasked[g.src] = true
+			}
+		}
+		g.forced = false
 	case pcPoll:
 		switch {
 		case g.got < g.budget && s.pending[g.src] > 0:
 			s.pending[g.src]--
 			g.got++
 		case g.got >= g.budget && !g.irq:
+			s.mod.again = sc.moderates(g.src)
 			g.pc = pcRequeue
 		default:
 			g.pc = pcEnable
@@ -73,14 +101,11 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 			g.pc = pcRemask
 		}
 	case pcRemask:
-		g.pc = pcRequeue
-		if sc.moderated(&s, g.src) && !g.irq {
-			if !sc.announce(&s, g.src) {
-				g.pc = pcNext
-			}
-		} else {
-			s.unmasked[g.src] = false
+		if sc.moderates(g.src) {
+			s.mod.events = min(s.mod.events+1, sc.frames) // rescheduled
 		}
+		s.unmasked[g.src] = false
+		g.pc = pcRequeue
 	case pcRequeue:
 		s.w |= bit
 		g.pc = pcNext
@@ -166,11 +191,13 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 			g.pc = pcWake
 		}
 	case pcTimer:
-		if !s.held[0] {
+		if !s.mod.armed {
 			return out
 		}
-		s.held[0] = false
-		s.unmasked[0] = false
+		s.mod.armed = false
+		g.pc = pcExpire
+	case pcExpire:
+		s.mod.force = true
 		g.src, g.pc = 0, pcSched
 	default:
 		return out
@@ -190,7 +217,9 @@ func (sc *scenario) next(s *mstate, g *proc, over bool) {
 		if g.irq = old&irqBit != 0; g.irq {
 			g.budget = 1
 		}
-		g.pc = pcPoll
+		if g.pc = pcPoll; sc.moderates(g.src) {
+			g.pc = pcDue
+		}
 	case stepIdle:
 		g.leave()
 	case stepHandOver:
@@ -233,21 +262,4 @@ func (sc *scenario) act(s *mstate, g *proc, a action) {
 	}
 }
 
-func (sc *scenario) moderated(s *mstate, src uint8) bool {
-	return src == 0 && (sc.frames > 0 || sc.delay) && s.w&(irqBit|closedBit) == 0
-}
-
-// announce is Source.announce; its mutex makes it one step.
-func (sc *scenario) announce(s *mstate, src uint8) bool {
-	if s.held[src] {
-		if s.announced[src]++; sc.frames > 0 && s.announced[src] >= sc.frames {
-			s.held[src], s.announced[src] = false, 0
-			s.unmasked[src] = false
-			return true
-		}
-	} else {
-		s.held[src], s.announced[src] = true, 1
-	}
-	s.unmasked[src] = sc.frames > 0
-	return false
-}
+func (sc *scenario) moderates(src uint8) bool { return src == 0 && (sc.frames > 0 || sc.delay) }

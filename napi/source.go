@@ -53,11 +53,7 @@ type Source struct {
 // only marks the source and returns.
 func (s *Source) Interrupt() {
 	s.count.interrupts.Add(1)
-	if s.mod == nil || word(s.ctx.word.Load())&(irqBit|closedBit) != 0 {
-		s.poller.DisableInterrupt()
-	} else if !s.announce() {
-		return
-	}
+	s.poller.DisableInterrupt()
 	s.ctx.schedule(s.bit)
 }
 
@@ -68,6 +64,9 @@ func (s *Source) Interrupt() {
 func (s *Source) Schedule() {
 	if started := &s.ctx.started; started.Load()&uint64(s.bit) == 0 {
 		started.Or(uint64(s.bit))
+	}
+	if s.mod != nil {
+		s.mod.force.Store(true)
 	}
 	s.ctx.schedule(s.bit)
 }
@@ -83,6 +82,9 @@ func (s *Source) poll(irq bool) (Work, bool) {
 	s.record(w)
 	if w.Frames >= budget && !irq {
 		s.count.exhausted.Add(1)
+		if s.mod != nil {
+			s.mod.again = true
+		}
 		s.ctx.requeue(s.bit)
 		return w, true
 	}
@@ -106,11 +108,7 @@ func (s *Source) complete(irq bool) {
 	} else {
 		s.count.rescheduled.Add(1)
 	}
-	if s.mod == nil || irq {
-		s.poller.DisableInterrupt()
-	} else if !s.announce() {
-		return
-	}
+	s.poller.DisableInterrupt()
 	s.ctx.requeue(s.bit)
 }
 

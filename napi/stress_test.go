@@ -17,7 +17,7 @@ type ring struct {
 	waiting atomic.Int64
 	armed   atomic.Bool
 	polling atomic.Int32
-	handled int // no lock: the Context must order the Polls
+	handled int // no lock: the Context must order Poll and EnableInterrupt
 }
 
 func (r *ring) arrive() {
@@ -43,7 +43,7 @@ func (r *ring) Poll(budget int) Work {
 
 func (r *ring) EnableInterrupt() bool {
 	r.armed.Store(true)
-	return r.waiting.Load() > 0
+	return r.waiting.Load() > 0 && r.handled >= 0
 }
 
 func (r *ring) DisableInterrupt() { r.armed.Store(false) }

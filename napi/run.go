@@ -1,0 +1,113 @@
+package napi
+
+import (
+	"math/bits"
+	"runtime"
+	"time"
+)
+
+// run is the poll loop (net_rx_action). The caller owns the poll list; when run
+// returns, it does not any more.
+func (c *Context) run(thread bool) {
+	var lim limiter
+	over := false
+	for {
+		old := word(c.word.Load())
+		w, st, i := old.next(thread, over, c.last)
+		if w != old && !c.swap(old, w) {
+			continue
+		}
+		switch st {
+		case stepPoll:
+			c.last = i
+			s, irq := c.sources[i], old&irqBit != 0
+			if s.mod != nil && !s.due(irq) {
+				continue
+			}
+			work, exhausted := s.poll(irq)
+			over = lim.exceeded(c, work.Frames, exhausted)
+			if over && thread {
+				runtime.Gosched() // as ksoftirqd's cond_resched
+				lim, over = limiter{}, false
+			}
+		case stepIdle:
+			return
+		case stepHandOver:
+			c.count.deferred.Add(1)
+			c.wakeRun()
+			return
+		case stepBusy:
+			c.busyPoll()
+		case stepClosed:
+			c.finish()
+			return
+		}
+	}
+}
+
+// limiter keeps the account of one run against the inline limits.
+type limiter struct {
+	frames, polls int
+	timed         bool
+	since         time.Duration // the first look at the clock
+}
+
+// clockEvery is the number of polls between two looks at the clock. The frame
+// budget alone bounds what they can add up to.
+const clockEvery = 4
+
+// exceeded accounts for one poll and says whether the run must end.
+func (l *limiter) exceeded(c *Context, frames int, exhausted bool) bool {
+	l.frames += frames
+	l.polls++
+	if l.frames >= c.cfg.InlineBudget {
+		return true
+	}
+	if !exhausted && l.polls%clockEvery != 0 {
+		return false
+	}
+	now := c.cfg.Clock.Now()
+	if !l.timed {
+		l.timed, l.since = true, now
+		return false
+	}
+	return now-l.since >= c.cfg.InlineTime
+}
+
+// busyPoll polls all started sources with their interrupts masked, until the
+// mode changes or the Context is closed, then unmasks them.
+func (c *Context) busyPoll() {
+	for s := range c.startedSources {
+		s.poller.DisableInterrupt()
+	}
+	total := 0
+	for word(c.word.Load())&(busyBit|closedBit) == busyBit {
+		frames := 0
+		for s := range c.startedSources {
+			w := s.poller.Poll(s.budget)
+			s.record(w)
+			frames += w.Frames
+		}
+		if total += frames; frames == 0 || total >= c.cfg.InlineBudget {
+			total = 0
+			runtime.Gosched()
+		}
+	}
+	if word(c.word.Load())&closedBit != 0 {
+		return
+	}
+	for s := range c.startedSources {
+		if s.poller.EnableInterrupt() {
+			s.poller.DisableInterrupt()
+			c.requeue(s.bit)
+		}
+	}
+}
+
+func (c *Context) startedSources(yield func(*Source) bool) {
+	for m := c.started.Load(); m != 0; m &= m - 1 {
+		if !yield(c.sources[bits.TrailingZeros64(m)]) {
+			return
+		}
+	}
+}
