@@ -1,0 +1,146 @@
+package atu
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"exnet/fabric"
+)
+
+// Access says what a region permits, or what an access does. Bits.
+type Access uint8
+
+// The bits of Access.
+const (
+	Read  Access = 1 << iota // the memory may be read: source of a GET or PUT
+	Write                    // the memory may be written: sink of a GET or PUT
+)
+
+// Device is memory that is not ours but a device's: a PCIe BAR of an accelerator
+// on hardware, a TUN file here. The DMA engine writes straight into it. WriteAt
+// borrows p until it returns, is called without any lock, and may be called from
+// several goroutines when several transfers run.
+type Device interface {
+	WriteAt(p []byte, off int64) (int, error)
+}
+
+// ATU is the address translation unit of one NIC.
+type ATU struct {
+	self  fabric.NodeID
+	gats  [GATs]atomic.Pointer[gat]
+	count counters
+
+	mu sync.Mutex // guards registration; taken last, no call out under it
+	// +checklocks:mu
+	free [GATs][]extent
+	// +checklocks:mu
+	opened int // GATs that have a free list
+	// +checklocks:mu
+	regions uint64
+	// +checklocks:mu
+	nextGen uint32 // first generation of the next region
+}
+
+// New returns the ATU of the NIC with the node ID self.
+func New(self fabric.NodeID) *ATU { return &ATU{self: self} }
+
+// Register makes mem accessible to the RMA unit for vpid, with the permissions
+// a. The ATU borrows mem until the region's Close returns. The region is closed
+// to other nodes until Lend.
+func (t *ATU) Register(vpid fabric.VPID, mem []byte, a Access) (*Region, error) {
+	return t.register(&Region{atu: t, vpid: vpid, mem: mem, size: len(mem), access: a})
+}
+
+// RegisterDevice makes size bytes of a device accessible. A device can only be
+// written: a must be Write.
+func (t *ATU) RegisterDevice(vpid fabric.VPID, d Device, size int, a Access) (*Region, error) {
+	if d == nil || a != Write {
+		return nil, fmt.Errorf("atu: register device: write access to a device expected: %w", fabric.ErrInvalid)
+	}
+	return t.register(&Region{atu: t, vpid: vpid, dev: d, size: size, access: a})
+}
+
+func (t *ATU) register(r *Region) (*Region, error) {
+	switch {
+	case !r.vpid.Valid():
+		return nil, fmt.Errorf("atu: register: VPID %d: %w", r.vpid, fabric.ErrInvalid)
+	case r.access == 0 || r.access&^(Read|Write) != 0:
+		return nil, fmt.Errorf("atu: register: access %#x: %w", uint8(r.access), fabric.ErrInvalid)
+	case r.size < 1 || r.size > MaxRegion:
+		return nil, fmt.Errorf("atu: register: %d bytes, 1 to %d possible: %w", r.size, MaxRegion, fabric.ErrInvalid)
+	}
+	r.pages = (r.size + PageSize - 1) / PageSize
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	gat, page, ok := t.allocLocked(r.pages)
+	if !ok {
+		return nil, fmt.Errorf("atu: register: no address space for %d pages left: %w", r.pages, fabric.ErrAgain)
+	}
+	r.base = makeNLA(gat, page)
+	t.nextGen = nextGeneration(t.nextGen)
+	r.state.Store(uint64(t.nextGen) << stateGenShift)
+	t.mapLocked(r)
+	t.regions++
+	return r, nil
+}
+
+// Window is an access that Translate has granted: n bytes of memory or of a
+// device. The region stays busy until Release, which must be called once.
+type Window struct {
+	region *Region
+	mem    []byte // nil for a device
+	off    int64  // in the region
+}
+
+// Bytes lends the memory until Release; nil if the window is on a device.
+func (w *Window) Bytes() []byte { return w.mem }
+
+// WriteAt writes p into the window at off, by a copy or by the device's WriteAt.
+// It borrows p until it returns. The caller keeps inside the window.
+func (w *Window) WriteAt(p []byte, off int) error {
+	if w.region.dev == nil {
+		copy(w.mem[off:], p)
+		return nil
+	}
+	n, err := w.region.dev.WriteAt(p, w.off+int64(off))
+	if err != nil || n != len(p) {
+		return fabric.ErrDevice
+	}
+	return nil
+}
+
+// Release ends the access.
+func (w *Window) Release() { w.region.release() }
+
+// Translate grants an access of n bytes at nla, made by the node from with the
+// rights of vpid, or refuses it with one of the errors of this package, all of
+// which wrap fabric.ErrProtection. It does not allocate. The window must be
+// released.
+func (t *ATU) Translate(nla NLA, n int, vpid fabric.VPID, from fabric.NodeID, access Access) (Window, error) {
+	r := t.lookup(nla)
+	if r == nil {
+		t.count.unmapped.Add(1)
+		return Window{}, ErrUnmapped
+	}
+	off := int(nla&addrMask - r.base)
+	switch {
+	case n < 1 || n > r.size-off:
+		t.count.bounds.Add(1)
+		return Window{}, ErrBounds
+	case vpid != r.vpid:
+		t.count.vpid.Add(1)
+		return Window{}, ErrVPID
+	case access&^r.access != 0:
+		t.count.access.Add(1)
+		return Window{}, ErrAccess
+	}
+	if err := r.acquire(nla, from); err != nil {
+		return Window{}, err
+	}
+	w := Window{region: r, off: int64(off)}
+	if r.dev == nil {
+		w.mem = r.mem[off : off+n : off+n]
+	}
+	return w, nil
+}

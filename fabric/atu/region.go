@@ -1,0 +1,178 @@
+package atu
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"exnet/fabric"
+)
+
+// Region is registered memory.
+//
+// Concurrency: all methods may be called from many goroutines; Lend and Revoke
+// are meant for one owner.
+type Region struct {
+	atu    *ATU
+	base   NLA // of the first byte, without generation
+	size   int
+	pages  int
+	vpid   fabric.VPID
+	access Access
+	mem    []byte
+	dev    Device
+
+	state   atomic.Uint64
+	drained chan struct{} // made by Close before it sets stateClosing
+}
+
+// The state word of a region:
+//
+//	 63            40 39        24 23  22 21      20           0
+//	┌────────────────┬────────────┬──────┬───────┬──────────────┐
+//	│ generation  24 │ node    16 │ mode │closing│ busy      21 │
+//	└────────────────┴────────────┴──────┴───────┴──────────────┘
+//
+//	          Register
+//	             │
+//	             ▼       Lend, LendAll (generation+1)
+//	       ┌─ closed ──────────────────────────────▶ one node / all nodes ─┐
+//	       │     ▲                                     │      ▲      │     │
+//	       │     └───────────── Revoke ────────────────┘      └─Lend─┘     │
+//	       └──────────────────────── Close ──▶ closing ◀───────────────────┘
+//
+// Lend and Revoke happen only while busy is 0.
+const (
+	stateBusyMask  = 1<<21 - 1
+	stateClosing   = 1 << 21
+	stateModeMask  = 3 << 22
+	stateOneNode   = 1 << 22
+	stateAllNodes  = 2 << 22
+	stateNodeShift = 24
+	stateGenShift  = genShift
+)
+
+// nextGeneration never returns 0, so that a small integer is no valid NLA.
+func nextGeneration(g uint32) uint32 {
+	if g = (g + 1) & genMask; g == 0 {
+		g = 1
+	}
+	return g
+}
+
+// NLA is the current address of the region's first byte.
+func (r *Region) NLA() NLA {
+	return r.base | NLA(r.state.Load()>>stateGenShift)<<genShift
+}
+
+// Len is the size in bytes.
+func (r *Region) Len() int { return r.size }
+
+// Bytes is the memory given to Register; nil for a device.
+func (r *Region) Bytes() []byte { return r.mem }
+
+// Lend opens the region for the node to and returns the address to give to it.
+// Every earlier NLA of the region is refused from now on. ErrAgain: a transfer
+// runs on the region.
+func (r *Region) Lend(to fabric.NodeID) (NLA, error) {
+	return r.lend(uint64(to)<<stateNodeShift | stateOneNode)
+}
+
+// LendAll is Lend for every node that uses the region's VPID.
+func (r *Region) LendAll() (NLA, error) { return r.lend(stateAllNodes) }
+
+func (r *Region) lend(mode uint64) (NLA, error) {
+	for {
+		s := r.state.Load()
+		if s&stateClosing != 0 {
+			return 0, fmt.Errorf("atu: lend: %w", fabric.ErrClosed)
+		}
+		if s&stateBusyMask != 0 {
+			return 0, fmt.Errorf("atu: lend: transfer running: %w", fabric.ErrAgain)
+		}
+		g := nextGeneration(uint32(s >> stateGenShift))
+		if r.state.CompareAndSwap(s, uint64(g)<<stateGenShift|mode) {
+			return r.base | NLA(g)<<genShift, nil
+		}
+	}
+}
+
+// Revoke closes the region to other nodes. It returns false, and changes
+// nothing, while a transfer runs on the region: try again later. After true no
+// other node touches the memory until the next Lend.
+func (r *Region) Revoke() bool {
+	for {
+		s := r.state.Load()
+		if s&stateBusyMask != 0 {
+			return false
+		}
+		if r.state.CompareAndSwap(s, s&^uint64(stateModeMask)) {
+			return true
+		}
+	}
+}
+
+// Close takes the region out of the ATU and waits until the transfers that run
+// on it have ended; the memory is the caller's again when it returns. A second
+// Close returns ErrClosed at once.
+func (r *Region) Close() error {
+	t := r.atu
+	t.mu.Lock()
+	if r.drained != nil {
+		t.mu.Unlock()
+		return fmt.Errorf("atu: close: %w", fabric.ErrClosed)
+	}
+	r.drained = make(chan struct{})
+	t.unmapLocked(r)
+	t.regions--
+	t.mu.Unlock()
+	for {
+		s := r.state.Load()
+		if r.state.CompareAndSwap(s, s|stateClosing) {
+			if s&stateBusyMask != 0 {
+				<-r.drained
+			}
+			return nil
+		}
+	}
+}
+
+// acquire checks generation and node and makes the region busy, in one step.
+func (r *Region) acquire(nla NLA, from fabric.NodeID) error {
+	c := &r.atu.count
+	for {
+		s := r.state.Load()
+		switch {
+		case s&stateClosing != 0:
+			c.unmapped.Add(1)
+			return ErrUnmapped
+		case s>>stateGenShift != uint64(nla>>genShift):
+			c.generation.Add(1)
+			return ErrGeneration
+		case !r.admits(s, from):
+			c.node.Add(1)
+			return ErrNode
+		}
+		if r.state.CompareAndSwap(s, s+1) {
+			return nil
+		}
+	}
+}
+
+func (r *Region) admits(s uint64, from fabric.NodeID) bool {
+	if from == r.atu.self {
+		return true
+	}
+	switch s & stateModeMask {
+	case stateOneNode:
+		return fabric.NodeID(s>>stateNodeShift) == from
+	case stateAllNodes:
+		return true
+	}
+	return false
+}
+
+func (r *Region) release() {
+	if s := r.state.Add(^uint64(0)); s&(stateClosing|stateBusyMask) == stateClosing {
+		close(r.drained)
+	}
+}

@@ -1,0 +1,132 @@
+// Package link is the seam between NICs: what a NIC asks of a link to reach a
+// peer, and what a link asks of a NIC to serve a peer.
+//
+// # Architecture
+//
+//	 origin NIC                                   target NIC
+//	velo ── Port.OpenFlow ─┐                ┌─▶ Handler.AcceptFlow ── velo
+//	     ── Flow.Reserve ──┤                │
+//	     ── Flow.Commit ───┤      link      ├── Credit.Return ◀────── velo
+//	rma  ── Port.Get ──────┤                ├─▶ Handler.ServeGet ───── rma
+//	     ◀─ Sink.Data/Done─┤                │
+//	     ── Port.Put ──────┘                └─▶ Handler.ServePut ───── rma
+//
+// Nothing here assumes shared memory. A VELO message is written into a slot that
+// the link lends (the requester page of thesis 3.2.2) and committed with its
+// status word; the link may copy it anywhere. An RMA operation is posted with a
+// Done that is called once, in any goroutine, possibly long after the call and
+// possibly with an error; its data may come in pieces.
+//
+// # Concurrency
+//
+// Every method may be called from many goroutines. A link holds no lock while
+// it calls a NIC, and a NIC none while it calls a link, with one exception:
+// OpenFlow and AcceptFlow run under the lock of the endpoint that sends. They
+// must not send, and must not call back into that endpoint.
+//
+// # Limits
+//
+// A VELO message that Commit took is delivered or the peer is down: a link that
+// can lose packets repeats them itself, as the EXTOLL link layer does.
+package link
+
+import (
+	"exnet/fabric"
+	"exnet/fabric/atu"
+)
+
+// VELOPayload is how many bytes of payload a VELO message has at most.
+const VELOPayload = 120
+
+// Port is a NIC's side of the way to one peer.
+type Port interface {
+	// OpenFlow opens the mailbox to of the peer for messages of the mailbox from
+	// of this node. Credit is told what the peer has consumed. ErrPeerDown: the
+	// peer's NIC or mailbox is closed.
+	OpenFlow(from, to fabric.VPID, c Credit) (Flow, error)
+
+	// Get asks the peer for data. The link calls s.Data for the data and then
+	// s.Done, before or after Get returns.
+	Get(g Get, s Sink)
+
+	// Put sends data to the peer. The link borrows data until it calls d.Done.
+	Put(p Put, data []byte, d Done)
+}
+
+// Handler is what a NIC does for its peers. The link vouches for src.
+type Handler interface {
+	AcceptFlow(src fabric.NodeID, from, to fabric.VPID, c Credit) (Flow, error)
+	ServeGet(src fabric.NodeID, g Get, s Sink)
+	ServePut(src fabric.NodeID, p Put, data []byte, d Done)
+}
+
+// Flow is the way of one mailbox's messages to one mailbox of a peer. Messages
+// arrive in the order of their Reserve calls.
+type Flow interface {
+	// ID is the number that the target gave to the flow; it goes into every status
+	// word.
+	ID() uint16
+
+	// Limit is how many messages may be on their way or unread.
+	Limit() int
+
+	// Reserve lends a slot until Commit, which must follow soon: slots are read in
+	// order. ErrAgain: the mailbox is full, Credit.Resume will be called.
+	// ErrPeerDown: the mailbox is closed.
+	Reserve() (payload *[VELOPayload]byte, pos uint64, err error)
+
+	// Commit sends the slot that Reserve lent under pos. A status word with the
+	// length 0 gives the slot up: the target skips it.
+	Commit(pos uint64, status uint64)
+
+	// Raise raises the target's interrupt for what was committed. It may run the
+	// target's handler.
+	Raise()
+}
+
+// Credit is what a target tells the source of a flow. Its methods may run the
+// source's OnCredit handler.
+type Credit interface {
+	// Return says that the target has consumed total messages since the flow was
+	// opened. Calls come in order.
+	Return(total uint64)
+
+	// Resume says that a mailbox that refused a message for want of slots has
+	// slots again.
+	Resume()
+
+	// Down says that the mailbox is closed and that no credit will come back.
+	Down()
+}
+
+// Get is the request packet of an RMA GET.
+type Get struct {
+	From   fabric.VPID // mailbox of the origin
+	To     fabric.VPID // mailbox and memory rights on the target
+	Remote atu.NLA     // source of the data, on the target
+	Len    int
+	Notify bool // the responder writes a notification
+}
+
+// Put is the request packet of an RMA PUT.
+type Put struct {
+	From      fabric.VPID
+	To        fabric.VPID
+	Remote    atu.NLA // sink of the data, on the target
+	Immediate bool    // the data was in the descriptor
+	Notify    bool    // the target's completer writes a notification
+}
+
+// Done is told how an operation ended, exactly once.
+type Done interface {
+	Done(s fabric.Status)
+}
+
+// Sink is the origin's completer as it waits for the response to a GET.
+type Sink interface {
+	// Data writes a piece of the response to its place. It borrows p until it
+	// returns. Pieces may come in any order, but not at the same time. After an
+	// error the rest of the data may be left out.
+	Data(off int, p []byte) error
+	Done
+}

@@ -1,0 +1,109 @@
+// Package mem is the link between NICs of one process: a port calls the peer's
+// NIC directly.
+//
+// # Architecture
+//
+// Attach connects a NIC with every NIC of the fabric, both ways, and with itself,
+// and adds it to the broadcast group of the others. It does here what EMP does on
+// a real fabric. A VELO flow leads from the sending endpoint straight into the
+// target's mailbox; the link is not on the way of a message any more. An RMA
+// operation runs from beginning to end in the goroutine that posts it.
+//
+// # Concurrency
+//
+// All methods may be called from many goroutines. The fabric's lock is held
+// while routing tables change, and never while data moves or a handler runs.
+//
+// # Limits
+//
+// One process. Every node is one hop from every other.
+package mem
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"exnet/fabric"
+	"exnet/fabric/link"
+)
+
+// NIC is what Attach needs of a NIC; *nic.NIC has it.
+type NIC interface {
+	ID() fabric.NodeID
+	Connect(to fabric.NodeID, p link.Port)
+	Disconnect(from fabric.NodeID)
+	PeerDown(from fabric.NodeID)
+	link.Handler
+}
+
+// Fabric joins NICs. Make it with NewFabric.
+type Fabric struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	nics map[fabric.NodeID]NIC
+}
+
+// NewFabric returns a fabric without nodes.
+func NewFabric() *Fabric { return &Fabric{nics: make(map[fabric.NodeID]NIC)} }
+
+// Attach joins n to the fabric. ErrInUse: there is a node with its ID.
+func (f *Fabric) Attach(n NIC) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := n.ID()
+	if f.nics[id] != nil {
+		return fmt.Errorf("mem: attach node %d: %w", id, fabric.ErrInUse)
+	}
+	f.nics[id] = n
+	for peer, p := range f.nics {
+		n.Connect(peer, port{id, p})
+		if p != n {
+			p.Connect(id, port{peer, n})
+		}
+	}
+	return nil
+}
+
+// Detach takes n out of the fabric: from then on its peers get ErrNoRoute.
+// ErrNoRoute: it is not in the fabric.
+func (f *Fabric) Detach(n NIC) error {
+	id := n.ID()
+	f.mu.Lock()
+	if f.nics[id] != n {
+		f.mu.Unlock()
+		return fmt.Errorf("mem: detach node %d: %w", id, fabric.ErrNoRoute)
+	}
+	delete(f.nics, id)
+	peers := slices.Collect(maps.Values(f.nics))
+	n.Disconnect(id)
+	for _, p := range peers {
+		p.Disconnect(id)
+		n.Disconnect(p.ID())
+	}
+	f.mu.Unlock()
+	n.PeerDown(id)
+	for _, p := range peers { // without the lock: this runs handlers
+		p.PeerDown(id)
+		n.PeerDown(p.ID())
+	}
+	return nil
+}
+
+// port is the way from the node src to the NIC dst.
+type port struct {
+	src fabric.NodeID
+	dst NIC
+}
+
+// OpenFlow implements link.Port.
+func (p port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
+	return p.dst.AcceptFlow(p.src, from, to, c)
+}
+
+// Get implements link.Port.
+func (p port) Get(g link.Get, s link.Sink) { p.dst.ServeGet(p.src, g, s) }
+
+// Put implements link.Port.
+func (p port) Put(r link.Put, data []byte, d link.Done) { p.dst.ServePut(p.src, r, data, d) }

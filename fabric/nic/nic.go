@@ -1,0 +1,122 @@
+// Package nic joins the functional units of one emulated EXTOLL NIC: VELO, RMA,
+// the address translation unit and the routing tables.
+//
+// # Architecture
+//
+//	OpenVELO ─▶ velo.Unit ─┐             ┌─ rma.Unit ◀─ OpenRMA
+//	                       ├─ route.Table┤     │
+//	                       │   │         │     ▼
+//	 AcceptFlow ◀──────────┘  link.Port  └─ atu.ATU ◀─ ATU().Register
+//	 ServeGet, ServePut        │
+//	      ▲                    ▼
+//	      └───────── link ─────┘
+//
+// A NIC is made alone and joined to others by a link (see link/mem).
+//
+// # Concurrency
+//
+// All methods may be called from many goroutines.
+//
+// # Limits
+//
+// One link per NIC in this version: whatever attaches it fills the tables.
+package nic
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/link"
+	"exnet/fabric/rma"
+	"exnet/fabric/route"
+	"exnet/fabric/velo"
+)
+
+// Config is what a NIC is made of.
+type Config struct {
+	// Node is the NIC's address. There is no default: 0 is node 0.
+	Node fabric.NodeID
+}
+
+// NIC is one emulated EXTOLL NIC.
+type NIC struct {
+	id     fabric.NodeID
+	routes route.Table
+	atu    *atu.ATU
+	velo   *velo.Unit
+	rma    *rma.Unit
+	closed atomic.Bool
+}
+
+// New returns a NIC that is not connected to anything.
+func New(cfg Config) (*NIC, error) {
+	n := &NIC{id: cfg.Node, atu: atu.New(cfg.Node)}
+	n.velo = velo.NewUnit(n.id, &n.routes)
+	n.rma = rma.NewUnit(n.id, n.atu, &n.routes)
+	return n, nil
+}
+
+// ID returns the node ID.
+func (n *NIC) ID() fabric.NodeID { return n.id }
+
+// ATU returns the address translation unit.
+func (n *NIC) ATU() *atu.ATU { return n.atu }
+
+// Routes returns the routing tables. Whoever manages the fabric may change the
+// multicast groups; the ways to nodes are the link's.
+func (n *NIC) Routes() *route.Table { return &n.routes }
+
+// OpenVELO opens the VELO mailbox of v.
+func (n *NIC) OpenVELO(v fabric.VPID, cfg velo.Config) (*velo.Endpoint, error) {
+	return n.velo.Open(v, cfg)
+}
+
+// OpenRMA opens the RMA unit for v.
+func (n *NIC) OpenRMA(v fabric.VPID, cfg rma.Config) (*rma.Endpoint, error) {
+	return n.rma.Open(v, cfg)
+}
+
+// Close closes all endpoints. Peers get ErrPeerDown until the NIC is detached
+// from its link, and ErrNoRoute from then on. Regions stay registered.
+func (n *NIC) Close() error {
+	if !n.closed.CompareAndSwap(false, true) {
+		return fmt.Errorf("nic: %w", fabric.ErrClosed)
+	}
+	n.velo.Close()
+	n.rma.Close()
+	return nil
+}
+
+// Connect enters the way to a node and adds the node to the broadcast group. For
+// links.
+func (n *NIC) Connect(to fabric.NodeID, p link.Port) {
+	n.routes.Set(to, p)
+	if to != n.id {
+		_ = n.routes.Join(fabric.GroupBroadcast, to) // the group is valid
+	}
+}
+
+// Disconnect removes the way to a node and takes the node out of all groups. For
+// links, which call PeerDown afterwards.
+func (n *NIC) Disconnect(from fabric.NodeID) { n.routes.Remove(from) }
+
+// PeerDown ends the message flows to a node that was disconnected, and wakes those
+// who wait for its credit. It may run OnCredit handlers. For links.
+func (n *NIC) PeerDown(from fabric.NodeID) { n.velo.PeerDown(from) }
+
+// AcceptFlow implements link.Handler.
+func (n *NIC) AcceptFlow(src fabric.NodeID, from, to fabric.VPID, c link.Credit) (link.Flow, error) {
+	return n.velo.Accept(src, from, to, c)
+}
+
+// ServeGet implements link.Handler.
+func (n *NIC) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) { n.rma.ServeGet(src, g, s) }
+
+// ServePut implements link.Handler.
+func (n *NIC) ServePut(src fabric.NodeID, p link.Put, data []byte, d link.Done) {
+	n.rma.ServePut(src, p, data, d)
+}
+
+var _ link.Handler = (*NIC)(nil)

@@ -1,0 +1,196 @@
+package rma
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/link"
+)
+
+// Config is how an endpoint is made. The zero Config is the default.
+type Config struct {
+	// Notifications is the size of the notification queue: a power of two, 2 to
+	// 65,536. 0 means 4096. Half of it is for own operations.
+	Notifications int
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Notifications == 0 {
+		c.Notifications = 4096
+	}
+	if n := c.Notifications; n < 2 || n > 1<<16 || bits.OnesCount(uint(n)) != 1 {
+		return c, fmt.Errorf("rma: queue of %d notifications, a power of two from 2 to 65536 expected: %w", n, fabric.ErrInvalid)
+	}
+	return c, nil
+}
+
+var (
+	errClosed  = fmt.Errorf("rma: endpoint: %w", fabric.ErrClosed)
+	errNoRoute = fmt.Errorf("rma: %w", fabric.ErrNoRoute)
+	errAgain   = fmt.Errorf("rma: no room for the notification: %w", fabric.ErrAgain)
+	errOverrun = fmt.Errorf("rma: %w", fabric.ErrOverrun)
+)
+
+// Endpoint is the right to use the RMA unit with the memory of one VPID, and the
+// queue of its notifications.
+//
+// Concurrency: Get, Put, PutImmediate and Close may be called from many
+// goroutines. Next and EnableInterrupt belong to one consumer at a time.
+type Endpoint struct {
+	unit   *Unit
+	vpid   fabric.VPID
+	queue  *queue
+	closed atomic.Bool
+}
+
+// VPID returns the endpoint's virtual process ID.
+func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
+
+// Next takes the oldest notification out of the queue; false if there is none.
+func (e *Endpoint) Next() (Notification, bool) { return e.queue.next() }
+
+// Err is an error that wraps fabric.ErrOverrun once a peer's operation was
+// refused because the queue had no room for its notification. It stays. The
+// endpoint goes on working.
+func (e *Endpoint) Err() error {
+	if e.queue.overrun.Load() {
+		return errOverrun
+	}
+	return nil
+}
+
+// OnInterrupt sets the handler that is called when a notification arrives while
+// the interrupt is enabled. It runs in the goroutine that moved the data (mem
+// link), with no lock held, and may run the whole receive path. The interrupt is
+// disabled when it fires.
+func (e *Endpoint) OnInterrupt(h func()) { e.queue.line.Handle(h) }
+
+// DisableInterrupt keeps the handler from being called. A call that has begun in
+// another goroutine goes on.
+func (e *Endpoint) DisableInterrupt() { e.queue.line.Disable() }
+
+// EnableInterrupt lets the next notification call the handler, and reports
+// whether notifications are waiting already. The handler may be called for one of
+// those too.
+func (e *Endpoint) EnableInterrupt() (pending bool) {
+	e.queue.line.Enable()
+	return e.queue.pending()
+}
+
+// Close gives the VPID back. Notifications not read are lost; peers' operations
+// fail with StatusNoVPID. It does not wait for operations that run.
+func (e *Endpoint) Close() error {
+	if !e.closed.CompareAndSwap(false, true) {
+		return errClosed
+	}
+	e.unit.eps[e.vpid].CompareAndSwap(e, nil)
+	e.unit.count.interruptsPast.Add(e.queue.line.Fired())
+	return nil
+}
+
+// Get starts a GET. If it returns nil and NotifyCompleter is set, one completer
+// notification will follow (on the mem link it is there already), with the
+// status of the operation. If it returns an error nothing was started and no
+// notification follows. ErrAgain: the queue has no room for the notification.
+func (e *Endpoint) Get(r GetReq) error {
+	if err := check(r.Len, MaxTransfer, r.VPID, r.Notify.validGet()); err != nil {
+		return err
+	}
+	port, err := e.start(r.Node, r.Notify&NotifyCompleter != 0)
+	if err != nil {
+		return err
+	}
+	w, err := e.unit.atu.Translate(r.Local, r.Len, e.vpid, e.unit.self, atu.Write)
+	if err != nil {
+		e.unstart(r.Notify&NotifyCompleter != 0)
+		return err
+	}
+	o := e.unit.op()
+	*o = op{
+		ep: e, window: w, local: r.Local, n: r.Len, node: r.Node, vpid: r.VPID,
+		writer: Completer, command: CommandGet, notify: r.Notify&NotifyCompleter != 0,
+	}
+	port.Get(link.Get{
+		From: e.vpid, To: r.VPID, Remote: r.Remote, Len: r.Len,
+		Notify: r.Notify&NotifyResponder != 0,
+	}, o)
+	return nil
+}
+
+// Put starts a PUT. If it returns nil and NotifyRequester is set, one requester
+// notification will follow, with the status of the operation. If it returns an
+// error nothing was started. ErrAgain: as for Get.
+func (e *Endpoint) Put(r PutReq) error {
+	if err := check(r.Len, MaxTransfer, r.VPID, r.Notify.validPut()); err != nil {
+		return err
+	}
+	port, err := e.start(r.Node, r.Notify&NotifyRequester != 0)
+	if err != nil {
+		return err
+	}
+	w, err := e.unit.atu.Translate(r.Local, r.Len, e.vpid, e.unit.self, atu.Read)
+	if err != nil {
+		e.unstart(r.Notify&NotifyRequester != 0)
+		return err
+	}
+	o := e.unit.op()
+	*o = op{
+		ep: e, window: w, local: r.Local, n: r.Len, node: r.Node, vpid: r.VPID,
+		writer: Requester, command: CommandPut, notify: r.Notify&NotifyRequester != 0,
+	}
+	port.Put(link.Put{
+		From: e.vpid, To: r.VPID, Remote: r.Remote,
+		Notify: r.Notify&NotifyCompleter != 0,
+	}, w.Bytes(), o)
+	return nil
+}
+
+// PutImmediate starts an immediate PUT: like Put, with the data in the request
+// and local address 0.
+func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
+	if err := check(r.Len, MaxImmediate, r.VPID, r.Notify.validPut()); err != nil {
+		return err
+	}
+	port, err := e.start(r.Node, r.Notify&NotifyRequester != 0)
+	if err != nil {
+		return err
+	}
+	o := e.unit.op()
+	*o = op{
+		ep: e, n: r.Len, node: r.Node, vpid: r.VPID, immediate: r.Data,
+		writer: Requester, command: CommandPutImmediate, notify: r.Notify&NotifyRequester != 0,
+	}
+	port.Put(link.Put{
+		From: e.vpid, To: r.VPID, Remote: r.Remote, Immediate: true,
+		Notify: r.Notify&NotifyCompleter != 0,
+	}, o.immediate[:r.Len], o)
+	return nil
+}
+
+// start checks that an operation with the node n can start, and takes room for
+// its notification.
+func (e *Endpoint) start(n fabric.NodeID, notify bool) (link.Port, error) {
+	if e.closed.Load() {
+		return nil, errClosed
+	}
+	port := e.unit.routes.Port(n)
+	if port == nil {
+		e.unit.count.noRoute.Add(1)
+		return nil, errNoRoute
+	}
+	if notify && !e.queue.reserveOwn() {
+		e.unit.count.queueFull.Add(1)
+		return nil, errAgain
+	}
+	return port, nil
+}
+
+func (e *Endpoint) unstart(notify bool) {
+	e.unit.count.localProtection.Add(1)
+	if notify {
+		e.queue.own.Add(-1)
+	}
+}

@@ -1,0 +1,65 @@
+package rma
+
+import (
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/link"
+)
+
+// op is an operation that this node has started: the completer waiting for the
+// response of a GET, or the requester waiting for the end of a PUT.
+type op struct {
+	ep        *Endpoint
+	window    atu.Window // not for an immediate PUT
+	local     atu.NLA
+	n, got    int
+	node      fabric.NodeID
+	vpid      fabric.VPID
+	writer    Writer
+	command   Command
+	notify    bool
+	failed    fabric.Status // why the data could not be written
+	immediate [MaxImmediate]byte
+}
+
+// Data implements link.Sink.
+func (o *op) Data(off int, p []byte) error {
+	if off < 0 || off > o.n || len(p) > o.n-off {
+		o.failed = fabric.StatusBadResponse
+		return o.failed.Err()
+	}
+	if err := o.window.WriteAt(p, off); err != nil {
+		o.failed = fabric.StatusDevice
+		return err
+	}
+	o.got += len(p)
+	return nil
+}
+
+// Done implements link.Done.
+func (o *op) Done(s fabric.Status) {
+	e, u := o.ep, o.ep.unit
+	if s == fabric.StatusOK {
+		s = o.failed
+	}
+	if s == fabric.StatusOK && o.command == CommandGet && o.got != o.n {
+		s = fabric.StatusBadResponse
+	}
+	n := Notification{
+		Writer: o.writer, Command: o.command, Status: s,
+		Node: o.node, VPID: o.vpid, Len: o.n,
+	}
+	if o.command != CommandPutImmediate {
+		n.Local = LastFragment(o.local, o.n)
+		o.window.Release()
+	}
+	notify := o.notify
+	*o = op{}
+	u.ops.Put(o)
+	u.count.ended(n)
+	if notify {
+		e.queue.write(n)
+	}
+}
+
+var _ link.Sink = (*op)(nil)

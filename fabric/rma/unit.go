@@ -1,0 +1,161 @@
+package rma
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/link"
+	"exnet/fabric/route"
+)
+
+// Unit is the RMA unit of one NIC.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Unit struct {
+	self   fabric.NodeID
+	atu    *atu.ATU
+	routes *route.Table
+	eps    [fabric.VPIDs]atomic.Pointer[Endpoint]
+	ops    sync.Pool
+	closed atomic.Bool
+	count  counters
+}
+
+// NewUnit returns the unit of the NIC self, which translates addresses with a and
+// finds its peers in routes.
+func NewUnit(self fabric.NodeID, a *atu.ATU, routes *route.Table) *Unit {
+	return &Unit{self: self, atu: a, routes: routes}
+}
+
+// Open opens vpid. ErrInUse: it is open already.
+func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
+	if !vpid.Valid() {
+		return nil, fmt.Errorf("rma: open: VPID %d: %w", vpid, fabric.ErrInvalid)
+	}
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{unit: u, vpid: vpid, queue: newQueue(cfg.Notifications)}
+	if !u.eps[vpid].CompareAndSwap(nil, e) {
+		return nil, fmt.Errorf("rma: open: VPID %d: %w", vpid, fabric.ErrInUse)
+	}
+	if u.closed.Load() {
+		e.Close()
+		return nil, fmt.Errorf("rma: open: %w", fabric.ErrClosed)
+	}
+	return e, nil
+}
+
+// Close closes all endpoints and refuses new ones.
+func (u *Unit) Close() {
+	u.closed.Store(true)
+	for i := range u.eps {
+		if e := u.eps[i].Load(); e != nil {
+			e.Close()
+		}
+	}
+}
+
+func (u *Unit) op() *op {
+	if o, ok := u.ops.Get().(*op); ok {
+		return o
+	}
+	return new(op)
+}
+
+// serve finds the endpoint of a peer's request, takes room for the notification
+// and opens the memory.
+func (u *Unit) serve(src fabric.NodeID, to fabric.VPID, nla atu.NLA, n int, a atu.Access, notify bool) (*Endpoint, atu.Window, fabric.Status) {
+	if u.closed.Load() {
+		return nil, atu.Window{}, fabric.StatusPeerDown
+	}
+	var e *Endpoint
+	if to.Valid() {
+		e = u.eps[to].Load()
+	}
+	if e == nil {
+		u.count.noVPID.Add(1)
+		return nil, atu.Window{}, fabric.StatusNoVPID
+	}
+	if notify && !e.queue.reserveForeign() {
+		u.count.overruns.Add(1)
+		return nil, atu.Window{}, fabric.StatusOverrun
+	}
+	w, err := u.atu.Translate(nla, n, to, src, a)
+	if err != nil {
+		u.count.remoteProtection.Add(1)
+		if notify {
+			e.queue.foreign.Add(-1)
+		}
+		return nil, atu.Window{}, fabric.StatusProtection
+	}
+	return e, w, fabric.StatusOK
+}
+
+// ServeGet is the responder: it reads the memory that a peer asks for and sends
+// it to s.
+func (u *Unit) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) {
+	if g.Len < 1 || g.Len > MaxTransfer || !g.From.Valid() {
+		u.count.badRequests.Add(1)
+		s.Done(fabric.StatusProtection)
+		return
+	}
+	e, w, st := u.serve(src, g.To, g.Remote, g.Len, atu.Read, g.Notify)
+	if st != fabric.StatusOK {
+		s.Done(st)
+		return
+	}
+	// An error is the sink's, which remembers it for Done. The responder has done
+	// its part and reports it: the memory may be used again.
+	_ = s.Data(0, w.Bytes())
+	w.Release()
+	u.count.served.Add(1)
+	u.count.servedBytes.Add(uint64(g.Len))
+	if g.Notify {
+		e.queue.write(Notification{
+			Writer: Responder, Command: CommandGet, Node: src, VPID: g.From, Len: g.Len,
+			Local: LastFragment(g.Remote, g.Len),
+		})
+	}
+	s.Done(fabric.StatusOK)
+}
+
+// ServePut is the target's completer: it writes the data that a peer sends.
+func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data []byte, d link.Done) {
+	if len(data) < 1 || len(data) > MaxTransfer || !p.From.Valid() {
+		u.count.badRequests.Add(1)
+		d.Done(fabric.StatusProtection)
+		return
+	}
+	e, w, st := u.serve(src, p.To, p.Remote, len(data), atu.Write, p.Notify)
+	if st != fabric.StatusOK {
+		d.Done(st)
+		return
+	}
+	err := w.WriteAt(data, 0)
+	w.Release()
+	if err != nil {
+		if p.Notify {
+			e.queue.foreign.Add(-1)
+		}
+		d.Done(fabric.StatusDevice)
+		return
+	}
+	u.count.served.Add(1)
+	u.count.servedBytes.Add(uint64(len(data)))
+	if p.Notify {
+		n := Notification{
+			Writer: Completer, Command: CommandPut, Node: src, VPID: p.From, Len: len(data),
+			Local: LastFragment(p.Remote, len(data)),
+		}
+		if p.Immediate {
+			n.Command = CommandPutImmediate
+		}
+		e.queue.write(n)
+	}
+	d.Done(fabric.StatusOK)
+}

@@ -1,0 +1,115 @@
+// Package route has the routing tables of a NIC: node to port, and multicast
+// group to members (thesis 5.4.5.2).
+//
+// # Architecture
+//
+// A node ID is looked up in two steps, a global table of 64 segments and a local
+// table of 1024 nodes per segment, so that nobody needs a table of 65,536
+// entries. On a link where every peer is one hop away, the port leads straight to
+// the peer. The multicast table has 64 groups.
+//
+// # Concurrency
+//
+// Port and Members take no lock: an atomic pointer load and an array index each.
+// Changes take a lock and become visible at once.
+//
+// # Limits
+//
+// No more than 64 groups; a group may have every node of the fabric.
+package route
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"exnet/fabric"
+	"exnet/fabric/link"
+)
+
+// Table holds the routing tables of one NIC. The zero Table is empty.
+type Table struct {
+	nodes  NodeMap[entry]
+	mu     sync.Mutex // serialises changes of groups
+	groups [fabric.Groups]atomic.Pointer[[]fabric.NodeID]
+}
+
+type entry struct{ port link.Port }
+
+// Port returns the port that leads to n, or nil.
+func (t *Table) Port(n fabric.NodeID) link.Port {
+	e := t.nodes.Load(n)
+	if e == nil {
+		return nil
+	}
+	return e.port
+}
+
+// Set enters p as the way to n.
+func (t *Table) Set(n fabric.NodeID, p link.Port) { t.nodes.Store(n, &entry{p}) }
+
+// Remove deletes the way to n and takes n out of every group.
+func (t *Table) Remove(n fabric.NodeID) {
+	t.nodes.Store(n, nil)
+	for g := range fabric.GroupID(fabric.Groups) {
+		t.leave(g, n)
+	}
+}
+
+// Members returns the nodes that a message to g goes to, in ascending order. The
+// slice must not be changed; it stays as it is when the group changes.
+func (t *Table) Members(g fabric.GroupID) []fabric.NodeID {
+	if !g.Valid() {
+		return nil
+	}
+	m := t.groups[g].Load()
+	if m == nil {
+		return nil
+	}
+	return *m
+}
+
+// Join adds n to g. The owner of the table is never a member of its own groups:
+// a multicast is not sent back.
+func (t *Table) Join(g fabric.GroupID, n fabric.NodeID) error {
+	if !g.Valid() {
+		return fmt.Errorf("route: join: group %d: %w", g, fabric.ErrInvalid)
+	}
+	t.change(g, func(m []fabric.NodeID) []fabric.NodeID {
+		i, ok := slices.BinarySearch(m, n)
+		if ok {
+			return nil
+		}
+		return slices.Insert(slices.Clone(m), i, n)
+	})
+	return nil
+}
+
+// Leave takes n out of g.
+func (t *Table) Leave(g fabric.GroupID, n fabric.NodeID) error {
+	if !g.Valid() {
+		return fmt.Errorf("route: leave: group %d: %w", g, fabric.ErrInvalid)
+	}
+	t.leave(g, n)
+	return nil
+}
+
+func (t *Table) leave(g fabric.GroupID, n fabric.NodeID) {
+	t.change(g, func(m []fabric.NodeID) []fabric.NodeID {
+		i, ok := slices.BinarySearch(m, n)
+		if !ok {
+			return nil
+		}
+		return slices.Delete(slices.Clone(m), i, i+1)
+	})
+}
+
+// change replaces g's members by f's result, unless that is nil.
+func (t *Table) change(g fabric.GroupID, f func([]fabric.NodeID) []fabric.NodeID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := f(t.Members(g)); m != nil {
+		t.groups[g].Store(&m)
+	}
+}

@@ -1,0 +1,130 @@
+package velo
+
+import (
+	"errors"
+
+	"exnet/fabric"
+)
+
+// branch is a member's share of a multicast on its way.
+type branch struct {
+	f    *outflow
+	slot *[MaxPayload]byte // nil while only the credit is taken
+	pos  uint64
+}
+
+// tree is the scratch memory of one multicast.
+type tree struct{ branches []branch }
+
+// SendMulticast sends payload to every member of d.Group, or to none and returns
+// ErrAgain if one has no credit or no free slot; OnCredit will be called for that
+// one. Members that have not opened the VPID are left out and counted.
+func (e *Endpoint) SendMulticast(d Descriptor, payload []byte) error {
+	d.Multicast = true
+	if err := d.check(len(payload)); err != nil {
+		return err
+	}
+	return e.multicast(&d, payload)
+}
+
+// SendMulticastSkip sends payload to those members of d.Group that have credit
+// and a free slot, and returns how many it left out. They are counted as
+// MulticastSkipped; OnCredit is not called for them.
+func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int, err error) {
+	d.Multicast = true
+	if err := d.check(len(payload)); err != nil {
+		return 0, err
+	}
+	t := e.unit.tree()
+	defer e.unit.fell(t)
+	for _, n := range e.unit.routes.Members(d.Group) {
+		f, err := e.open(n, d.VPID)
+		if errors.Is(err, fabric.ErrClosed) {
+			return 0, err
+		}
+		if err != nil {
+			e.count.multicastAbsent.Add(1)
+			continue
+		}
+		if f.take() {
+			slot, pos, err := f.target.Reserve()
+			if err == nil {
+				t.branches = append(t.branches, branch{f, slot, pos})
+				continue
+			}
+			f.untake()
+		}
+		skipped++
+	}
+	e.count.multicastSkipped.Add(uint64(skipped))
+	e.commit(t, &d, payload)
+	return skipped, nil
+}
+
+// multicast is SendMulticast with d checked. It takes all credits, then all
+// slots, then fills them. What fails on the way is undone.
+func (e *Endpoint) multicast(d *Descriptor, payload []byte) error {
+	t := e.unit.tree()
+	defer e.unit.fell(t)
+	for _, n := range e.unit.routes.Members(d.Group) {
+		f, err := e.open(n, d.VPID)
+		if err == nil {
+			err = f.credit()
+		}
+		switch {
+		case err == nil:
+			t.branches = append(t.branches, branch{f: f})
+		case errors.Is(err, fabric.ErrAgain), errors.Is(err, fabric.ErrClosed):
+			e.undo(t)
+			e.count.refusal(err)
+			return err
+		default:
+			e.count.multicastAbsent.Add(1)
+		}
+	}
+	for i := range t.branches {
+		b := &t.branches[i]
+		var err error
+		b.slot, b.pos, err = b.f.reserve()
+		if errors.Is(err, fabric.ErrAgain) {
+			e.undo(t)
+			e.count.refusal(err)
+			return err
+		}
+		if err != nil {
+			e.count.multicastAbsent.Add(1)
+		}
+	}
+	e.commit(t, d, payload)
+	return nil
+}
+
+// commit fills the slots, and then raises the interrupts: a handler may take its
+// time, and the other mailboxes cannot go past an empty slot.
+func (e *Endpoint) commit(t *tree, d *Descriptor, payload []byte) {
+	for _, b := range t.branches {
+		if b.slot == nil {
+			b.f.untake()
+			continue
+		}
+		n := copy(b.slot[:], payload)
+		b.f.target.Commit(b.pos, b.f.word|d.bits(n)|statusMCBit)
+	}
+	for _, b := range t.branches {
+		b.f.target.Raise()
+	}
+	e.count.multicasts.Add(1)
+}
+
+// undo gives back credits, and gives up slots. The credit of a slot comes back
+// from the target.
+func (e *Endpoint) undo(t *tree) {
+	for _, b := range t.branches {
+		if b.slot == nil {
+			b.f.untake()
+			continue
+		}
+		b.f.target.Commit(b.pos, b.f.word)
+		b.f.target.Raise()
+	}
+}

@@ -1,0 +1,159 @@
+package velo
+
+import (
+	"errors"
+	"math"
+
+	"exnet/fabric"
+)
+
+// Send sends payload, 1 to MaxPayload bytes, which it copies. ErrAgain: the
+// target has no credit for this endpoint, or its mailbox is full; OnCredit will
+// be called. ErrPeerDown, ErrNoRoute: nobody is there. Messages of one goroutine
+// to one mailbox arrive in order. With d.Multicast it is SendMulticast.
+func (e *Endpoint) Send(d Descriptor, payload []byte) error {
+	if uint(len(payload)-1) >= MaxPayload || d.Type > MaxType || !d.VPID.Valid() || d.Multicast {
+		if err := d.check(len(payload)); err != nil {
+			return err
+		}
+		return e.multicast(&d, payload)
+	}
+	f := e.flow(d.Dst, d.VPID)
+	if f == nil || !f.take() {
+		return e.sendSlow(&d, payload)
+	}
+	slot, pos, err := f.target.Reserve()
+	if err != nil {
+		f.untake()
+		return e.sendSlow(&d, payload)
+	}
+	n := copy(slot[:], payload)
+	f.target.Commit(pos, f.word|d.bits(n))
+	f.target.Raise()
+	return nil
+}
+
+// bits are the fields of the status word that come from the descriptor.
+func (d *Descriptor) bits(n int) uint64 {
+	return uint64(d.Type)<<statusTypeShift | uint64(d.Tag)<<statusTagShift | uint64(n)<<statusLenShift
+}
+
+// sendSlow is Send where the flow has to be opened or a refusal is likely.
+func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
+	var err error
+	for range 3 { // a flow can turn out to be dead; the one opened instead, too
+		var f *outflow
+		if f, err = e.open(d.Dst, d.VPID); err != nil {
+			break
+		}
+		if err = f.credit(); errors.Is(err, fabric.ErrAgain) {
+			break
+		} else if err != nil {
+			continue
+		}
+		slot, pos, rerr := f.reserve()
+		if rerr == nil {
+			n := copy(slot[:], payload)
+			f.target.Commit(pos, f.word|d.bits(n))
+			f.target.Raise()
+			return nil
+		}
+		f.untake()
+		if err = rerr; errors.Is(err, fabric.ErrAgain) {
+			break
+		}
+	}
+	e.count.refusal(err)
+	return err
+}
+
+// credit takes a credit. errNoCredit: OnCredit will be called. errMailboxClosed:
+// the flow is dead.
+func (f *outflow) credit() error {
+	took := f.take()
+	switch {
+	case took:
+		return nil
+	case !f.await(f.half(), func() bool { took = f.take(); return took }):
+		return errNoCredit
+	case took:
+		return nil
+	}
+	return errMailboxClosed
+}
+
+// reserve reserves a slot with a credit that the caller has. errFull: OnCredit
+// will be called. errMailboxClosed: the flow is dead. The credit is still the
+// caller's then.
+func (f *outflow) reserve() (slot *[MaxPayload]byte, pos uint64, err error) {
+	again := func() bool {
+		slot, pos, err = f.target.Reserve()
+		return !errors.Is(err, fabric.ErrAgain)
+	}
+	if !again() && !f.await(f.half()|wantSlot, again) {
+		return nil, 0, errFull
+	}
+	if err != nil {
+		f.Down()
+		return nil, 0, errMailboxClosed
+	}
+	return slot, pos, nil
+}
+
+// Credits is how many messages may be sent to a mailbox now. Only this
+// endpoint's own sends lower it. 0 if nobody is there.
+func (e *Endpoint) Credits(dst fabric.NodeID, vpid fabric.VPID) int {
+	f, err := e.open(dst, vpid)
+	if err != nil {
+		return 0
+	}
+	return f.free()
+}
+
+// WantCredits reports whether n messages may be sent to a mailbox now. If not,
+// OnCredit will be called when n may, or at least half of all credits. More than
+// all credits count as all. False with ErrPeerDown or ErrNoRoute: nobody is there.
+func (e *Endpoint) WantCredits(dst fabric.NodeID, vpid fabric.VPID, n int) (bool, error) {
+	for range 3 {
+		f, err := e.open(dst, vpid)
+		if err != nil {
+			return false, err
+		}
+		need := min(uint64(max(n, 0)), f.limit)
+		enough := func() bool { return uint64(f.free()) >= need }
+		if enough() {
+			return true, nil
+		}
+		if !f.await(max(need, f.half()), enough) {
+			return false, nil
+		}
+		if enough() {
+			return true, nil
+		}
+	}
+	return false, errMailboxClosed
+}
+
+// GroupCredits is how many messages may be sent to a group now: the least number
+// over those members that have opened the VPID. math.MaxInt if there are none.
+func (e *Endpoint) GroupCredits(g fabric.GroupID, vpid fabric.VPID) int {
+	least := math.MaxInt
+	for _, n := range e.unit.routes.Members(g) {
+		if f, err := e.open(n, vpid); err == nil {
+			least = min(least, f.free())
+		}
+	}
+	return least
+}
+
+// WantGroupCredits is WantCredits for every member of a group that has opened
+// the VPID. If it returns false, OnCredit will be called for one of the members
+// that have too few; ask again then.
+func (e *Endpoint) WantGroupCredits(g fabric.GroupID, vpid fabric.VPID, n int) bool {
+	for _, m := range e.unit.routes.Members(g) {
+		if ok, err := e.WantCredits(m, vpid, n); !ok && err == nil {
+			return false
+		}
+	}
+	return true
+}
