@@ -1,0 +1,184 @@
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TxQueueLen is the transmit queue length of an EXN interface (thesis, listing
+// 5.1).
+const TxQueueLen = 1000
+
+// minIPv6MTU is the smallest MTU of an interface with IPv6 (RFC 8200, section 5).
+const minIPv6MTU = 1280
+
+// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
+const addrGenModeNone = 1
+
+// Link is an interface.
+type Link struct {
+	Name       string
+	Index      int
+	MTU        int
+	TxQueueLen int
+	Up         bool // administratively
+}
+
+// LinkConfig is what Configure gives an interface.
+type LinkConfig struct {
+	MTU        int            // 0: as it is
+	TxQueueLen int            // 0: as it is
+	Addrs      []netip.Prefix // addresses with the length of their network
+
+	// NoAutoLinkLocal keeps the kernel from making up an IPv6 link-local
+	// address. A TUN device has no MAC, so that would be a random one; give it
+	// LinkLocal of its MAC on the fabric in Addrs instead.
+	NoAutoLinkLocal bool
+
+	// CongestionControl is the TCP congestion control on the connected routes of
+	// Addrs, which every program's connections over them take, unless it chooses
+	// one itself; "": the system's. Unlike the sysctl it works in any namespace.
+	// It is lost when the interface is taken down.
+	CongestionControl string
+}
+
+// Link returns the interface of that name.
+func (c *Conn) Link(name string) (Link, error) {
+	var l Link
+	err := c.do(func(h *netlink.Handle) error {
+		link, err := h.LinkByName(name)
+		if err != nil {
+			return linkError(name, err)
+		}
+		l = linkOf(link)
+		return nil
+	})
+	return l, err
+}
+
+// LinkByIndex returns the interface with that index.
+func (c *Conn) LinkByIndex(index int) (Link, error) {
+	var l Link
+	err := c.do(func(h *netlink.Handle) error {
+		link, err := h.LinkByIndex(index)
+		if err != nil {
+			return linkError(index, err)
+		}
+		l = linkOf(link)
+		return nil
+	})
+	return l, err
+}
+
+func linkOf(link netlink.Link) Link {
+	a := link.Attrs()
+	return Link{Name: a.Name, Index: a.Index, MTU: a.MTU, TxQueueLen: a.TxQLen, Up: a.Flags&net.FlagUp != 0}
+}
+
+// LoopbackUp brings up the loopback interface, which is down in a new namespace.
+func (c *Conn) LoopbackUp() error {
+	lo, err := c.Link("lo")
+	if err != nil {
+		return err
+	}
+	return c.Configure(lo.Index, LinkConfig{})
+}
+
+// Configure gives the interface what cfg says, and brings it up. Addresses that
+// it has already stay.
+func (c *Conn) Configure(index int, cfg LinkConfig) error {
+	for _, a := range cfg.Addrs {
+		if !a.IsValid() {
+			return fmt.Errorf("hostnet: interface %d: address without a network length", index)
+		}
+		if a.Addr().Is6() && cfg.MTU != 0 && cfg.MTU < minIPv6MTU {
+			return fmt.Errorf("hostnet: interface %d: address %v with an MTU of %d: IPv6 needs %d", index, a, cfg.MTU, minIPv6MTU)
+		}
+	}
+	return c.do(func(h *netlink.Handle) error {
+		link := byIndex(index)
+		if cfg.NoAutoLinkLocal {
+			// Before the interface comes up, which is when the kernel makes the
+			// address. A kernel without IPv6 makes none.
+			if err := h.LinkSetIP6AddrGenMode(link, addrGenModeNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+				return linkError(index, err)
+			}
+		}
+		if cfg.MTU != 0 {
+			if err := h.LinkSetMTU(link, cfg.MTU); err != nil {
+				return linkError(index, fmt.Errorf("MTU %d: %w", cfg.MTU, err))
+			}
+		}
+		if cfg.TxQueueLen != 0 {
+			if err := h.LinkSetTxQLen(link, cfg.TxQueueLen); err != nil {
+				return linkError(index, fmt.Errorf("queue length %d: %w", cfg.TxQueueLen, err))
+			}
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return linkError(index, fmt.Errorf("bringing it up: %w", err))
+		}
+		for _, a := range cfg.Addrs {
+			if err := h.AddrReplace(link, addrFor(a)); err != nil {
+				return linkError(index, fmt.Errorf("address %v: %w", a, err))
+			}
+		}
+		if cfg.CongestionControl != "" {
+			return setRouteCongestion(h, index, cfg.CongestionControl)
+		}
+		return nil
+	})
+}
+
+// addrFor makes the netlink form of an address. Package netlink adds the
+// broadcast address of IPv4 networks.
+func addrFor(a netip.Prefix) *netlink.Addr {
+	addr := &netlink.Addr{IPNet: ipNet(a)}
+	if a.Addr().Is6() {
+		// Duplicate address detection takes a second or two in which the address
+		// cannot be used, and finds nothing: addresses are unique by node ID.
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	return addr
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// prefixOf is the converse; the zero Prefix stands for nil.
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	ones, bits := n.Mask.Size()
+	if !ok || bits == 0 {
+		return netip.Prefix{}
+	}
+	if bits == 32 {
+		addr = addr.Unmap()
+	}
+	return netip.PrefixFrom(addr, ones)
+}
+
+// LinkLocal returns the IPv6 link-local address of an interface with that MAC
+// (RFC 4291, appendix A: the modified EUI-64 format; thesis, listing 5.1).
+func LinkLocal(mac [6]byte) netip.Prefix {
+	addr := [16]byte{
+		0: 0xfe, 1: 0x80,
+		8:  mac[0] ^ 0x02, // the universal/local bit is inverted
+		9:  mac[1],
+		10: mac[2],
+		11: 0xff,
+		12: 0xfe,
+		13: mac[3],
+		14: mac[4],
+		15: mac[5],
+	}
+	return netip.PrefixFrom(netip.AddrFrom16(addr), 64)
+}

@@ -1,0 +1,117 @@
+package hostnet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Route is a way out of an interface.
+type Route struct {
+	Dst               netip.Prefix
+	Gateway           netip.Addr // zero: Dst is on the link
+	Src               netip.Addr // preferred source address; zero: none
+	Metric            int        // the lesser wins
+	CongestionControl string     // of TCP; "": the system's
+}
+
+// dumpTries bounds how often a listing is repeated that changes meanwhile.
+const dumpTries = 10
+
+// Addrs returns the addresses of the interface with the length of their
+// networks, IPv4 before IPv6.
+func (c *Conn) Addrs(index int) ([]netip.Prefix, error) {
+	var addrs []netip.Prefix
+	err := c.do(func(h *netlink.Handle) error {
+		list, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(byIndex(index), netlink.FAMILY_ALL) })
+		if err != nil {
+			return linkError(index, err)
+		}
+		for _, a := range list {
+			if p := prefixOf(a.IPNet); p.IsValid() {
+				addrs = append(addrs, p)
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(addrs, netip.Prefix.Compare)
+	return addrs, err
+}
+
+// Routes returns the unicast routes of the main table that leave by the
+// interface, IPv4 before IPv6.
+func (c *Conn) Routes(index int) ([]Route, error) {
+	var routes []Route
+	err := c.do(func(h *netlink.Handle) error {
+		list, err := listRoutes(h, index)
+		for _, r := range list {
+			routes = append(routes, routeOf(r))
+		}
+		return err
+	})
+	slices.SortFunc(routes, compareRoutes)
+	return routes, err
+}
+
+func listRoutes(h *netlink.Handle, index int) ([]netlink.Route, error) {
+	var all []netlink.Route
+	filter := &netlink.Route{LinkIndex: index, Type: unix.RTN_UNICAST}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := dump(func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(family, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TYPE)
+		})
+		if err != nil {
+			return nil, linkError(index, fmt.Errorf("routes: %w", err))
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// dump repeats a listing that the kernel says was changed under its hands.
+func dump[T any](list func() ([]T, error)) (all []T, err error) {
+	for range dumpTries {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
+}
+
+func routeOf(r netlink.Route) Route {
+	route := Route{Dst: prefixOf(r.Dst), Metric: r.Priority, CongestionControl: r.Congctl}
+	route.Gateway, _ = netip.AddrFromSlice(r.Gw)
+	route.Src, _ = netip.AddrFromSlice(r.Src)
+	route.Gateway, route.Src = route.Gateway.Unmap(), route.Src.Unmap()
+	return route
+}
+
+func compareRoutes(a, b Route) int {
+	return cmp.Or(a.Dst.Compare(b.Dst), cmp.Compare(a.Metric, b.Metric),
+		a.Gateway.Compare(b.Gateway), a.Src.Compare(b.Src), cmp.Compare(a.CongestionControl, b.CongestionControl))
+}
+
+// setRouteCongestion gives the connected routes of the interface a congestion
+// control, as "ip route change ... congctl" does.
+func setRouteCongestion(h *netlink.Handle, index int, name string) error {
+	routes, err := listRoutes(h, index)
+	if err != nil {
+		return err
+	}
+	for _, r := range routes {
+		if r.Gw != nil {
+			continue
+		}
+		r.Congctl = name
+		r.Flags = 0 // states such as RTNH_F_LINKDOWN, which the kernel does not take back
+		if err := h.RouteReplace(&r); err != nil {
+			return linkError(index, fmt.Errorf("route %v: %w", r.Dst, congestionError(name, err)))
+		}
+	}
+	return nil
+}
