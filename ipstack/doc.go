@@ -1,0 +1,73 @@
+// Package ipstack is the IP layer of a node: it joins the network interface exn
+// (below, Ethernet frames), a gVisor netstack instance, and the TUN device of
+// the host (above, IP packets), if there is one.
+//
+// # Architecture
+//
+//	host kernel: TCP, UDP, sockets              Go program: gonet
+//	     │ FromHost        ▲ Host.WritePacket        │   ▲
+//	     ▼                 │                         ▼   │
+//	  fast path ── arp.Table ◄── neighbour ──── netstack: routes, ARP, NDP,
+//	     │                 ▲      events        fragments, IGMP/MLD, (TCP, UDP)
+//	     │                 │                         │   ▲
+//	     ▼ Link.Transmit   │ ReceiveFrame            ▼   │ Link.TransmitCopy
+//	  ─────────────────────── exn (Link) ───────────────────────
+//
+// There are two modes. With a Host, the kernel owns transport and netstack is
+// the lower half of the host's IP layer. It is not a router: hop limits are
+// untouched and the remote host is one hop away. The kernel's addresses and
+// routes on its interface are mirrored into netstack (AddAddress, AddRoute), so
+// that netstack can answer ARP and NDP for them and find next hops. Without a
+// Host, netstack is the whole IP layer and Go programs use its TCP and UDP
+// (Dial, Listen, ListenPacket).
+//
+// Transmission with a Host. A unicast packet that fits the MTU, has no options,
+// and whose destination is in the table of resolved destinations gets its
+// Ethernet header in the buffer's headroom and leaves at once: no lock, no
+// allocation, no copy. A fragment counts as such a packet: nothing here looks
+// at ports. Multicast takes the same way, as its MAC address follows from its
+// IP address. All else is copied into netstack, which finds the route, resolves
+// the neighbour, queues meanwhile and fragments. ICMP errors for the host
+// (neighbour unreachable, no route, packet too big) are made here, with the
+// destination of the packet as their source: the kernel refuses a packet that
+// arrives from one of its own addresses (martian source).
+//
+// Reception with a Host. ARP and NDP end in netstack. IGMP, MLD and packets
+// with IPv6 extension headers are shown to netstack and handed on by the hook
+// below; every other IP packet goes straight to the host. Fragments too: the
+// kernel reassembles them.
+//
+// netstack hands packets to the host at its nftables hook "prerouting"
+// (hook.go), the first point after its header checks. That hook costs nothing
+// when unused and, unlike its iptables hook, starts no connection tracking.
+//
+// The table of resolved destinations is fed by netstack's neighbour events
+// (hops.go): an entry exists only while the next hop is REACHABLE, DELAY, PROBE
+// or static (RFC 4861 7.3.2). In STALE it goes away, so that the next packet
+// passes through netstack, which thereby starts to probe.
+//
+// Offload metadata (checksum not computed yet, segment size) stays with a
+// packet on every way through: exteth.Offload is a virtio-net header whose
+// offsets count from the start of the IP packet.
+//
+// # Concurrency
+//
+// FromHost, ReceiveFrame and Stats may be called from many goroutines, and
+// ReceiveFrame may call Link.TransmitCopy before it returns (an ARP reply).
+// AddAddress, RemoveAddress, AddRoute and RemoveRoute may be called at any time.
+// The owner stops calling FromHost and ReceiveFrame before Close; a late call
+// is counted and dropped. The package starts no goroutine of its own; netstack
+// runs timers, and in netstack mode its TCP workers, until Close.
+//
+// Locks: Stack.mu (configuration) → netstack's locks → hops.mu. hops.mu is
+// taken in netstack's neighbour callbacks, under its neighbour lock, and is a
+// leaf: nothing is called under it but the table.
+//
+// # Limits
+//
+// netstack keeps 512 dynamic neighbours per family; with more active peers the
+// least recently used are resolved anew. Duplicate address detection is off: an
+// address works the moment it is added. Router advertisements are not handed to
+// the host, so addresses on a fabric are static. Large segments are TCP only
+// (no UFO, no USO).
+package ipstack

@@ -1,0 +1,169 @@
+package ipstack
+
+import (
+	"sync"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// endpoint is the interface as netstack sees it: an Ethernet device that can
+// segment TCP itself (it leaves that to the far side) and never sees a wrong
+// checksum (Stack.ReceiveFrame verifies what nobody vouches for).
+//
+// It does not announce checksum offload for transmission: TCP, which matters,
+// leaves its checksum out with segmentation offload, and the checksum of a UDP
+// packet that netstack fragments has to be there.
+type endpoint struct {
+	s *Stack
+
+	mu sync.RWMutex
+	// +checklocks:mu
+	dispatcher stack.NetworkDispatcher
+	// +checklocks:mu
+	onClose func()
+
+	parts sync.Pool // of *[]([]byte)
+}
+
+var (
+	_ stack.LinkEndpoint = (*endpoint)(nil)
+	_ stack.GSOEndpoint  = (*endpoint)(nil)
+)
+
+// typicalParts is how many pieces a frame of netstack has: headers, and a
+// segment's payload in a few chunks.
+const typicalParts = 16
+
+func newEndpoint(s *Stack) *endpoint {
+	return &endpoint{s: s, parts: sync.Pool{New: func() any {
+		parts := make([][]byte, 0, typicalParts)
+		return &parts
+	}}}
+}
+
+// deliver hands a received packet to netstack. It reports false if netstack is
+// not there (any more).
+func (e *endpoint) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) bool {
+	e.mu.RLock()
+	d := e.dispatcher
+	e.mu.RUnlock()
+	if d == nil {
+		return false
+	}
+	d.DeliverNetworkPacket(proto, pkt)
+	return true
+}
+
+// WritePackets implements stack.LinkWriter.
+func (e *endpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
+	for n, pkt := range pkts.AsSlice() {
+		if err := e.write(pkt); err != nil {
+			return n, err
+		}
+	}
+	return pkts.Len(), nil
+}
+
+func (e *endpoint) write(pkt *stack.PacketBuffer) tcpip.Error {
+	parts := e.parts.Get().(*[][]byte)
+	views, skip := pkt.AsViewList()
+	for v := views.Front(); v != nil; v = v.Next() {
+		b := v.AsSlice()
+		if skip >= len(b) {
+			skip -= len(b)
+			continue
+		}
+		*parts = append(*parts, b[skip:])
+		skip = 0
+	}
+	e.s.count.inc(NetstackTx)
+	err := e.s.link.TransmitCopy(offloadOf(pkt), *parts...)
+	clear(*parts)
+	*parts = (*parts)[:0]
+	e.parts.Put(parts)
+	if err == nil {
+		return nil
+	}
+	return e.s.linkError(err, [6]byte(pkt.LinkHeader().Slice()[ethDstOff:]))
+}
+
+// AddHeader implements stack.NetworkLinkEndpoint.
+func (e *endpoint) AddHeader(pkt *stack.PacketBuffer) {
+	header.Ethernet(pkt.LinkHeader().Push(ethHdrLen)).Encode(&header.EthernetFields{
+		SrcAddr: e.LinkAddress(),
+		DstAddr: pkt.EgressRoute.RemoteLinkAddress,
+		Type:    pkt.NetworkProtocolNumber,
+	})
+}
+
+// ParseHeader implements stack.NetworkLinkEndpoint.
+func (*endpoint) ParseHeader(pkt *stack.PacketBuffer) bool {
+	_, ok := pkt.LinkHeader().Consume(ethHdrLen)
+	return ok
+}
+
+// MTU implements stack.NetworkLinkEndpoint.
+func (e *endpoint) MTU() uint32 { return uint32(e.s.link.MTU()) }
+
+// SetMTU implements stack.NetworkLinkEndpoint. The link has the say.
+func (*endpoint) SetMTU(uint32) {}
+
+// MaxHeaderLength implements stack.NetworkLinkEndpoint.
+func (*endpoint) MaxHeaderLength() uint16 { return ethHdrLen }
+
+// LinkAddress implements stack.NetworkLinkEndpoint.
+func (e *endpoint) LinkAddress() tcpip.LinkAddress { return tcpip.LinkAddress(e.s.mac[:]) }
+
+// SetLinkAddress implements stack.NetworkLinkEndpoint. The link has the say.
+func (*endpoint) SetLinkAddress(tcpip.LinkAddress) {}
+
+// Capabilities implements stack.NetworkLinkEndpoint.
+func (*endpoint) Capabilities() stack.LinkEndpointCapabilities {
+	return stack.CapabilityResolutionRequired | stack.CapabilityRXChecksumOffload
+}
+
+// GSOMaxSize implements stack.GSOEndpoint.
+func (*endpoint) GSOMaxSize() uint32 { return gsoMaxSize }
+
+// SupportedGSO implements stack.GSOEndpoint.
+func (*endpoint) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
+
+// Attach implements stack.NetworkLinkEndpoint.
+func (e *endpoint) Attach(d stack.NetworkDispatcher) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dispatcher = d
+}
+
+// IsAttached implements stack.NetworkLinkEndpoint.
+func (e *endpoint) IsAttached() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.dispatcher != nil
+}
+
+// Wait implements stack.NetworkLinkEndpoint. There is no goroutine to wait for.
+func (*endpoint) Wait() {}
+
+// ARPHardwareType implements stack.NetworkLinkEndpoint.
+func (*endpoint) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareEther }
+
+// Close implements stack.NetworkLinkEndpoint.
+func (e *endpoint) Close() {
+	e.mu.Lock()
+	f := e.onClose
+	e.onClose = nil
+	e.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// SetOnCloseAction implements stack.NetworkLinkEndpoint.
+func (e *endpoint) SetOnCloseAction(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.onClose = f
+}

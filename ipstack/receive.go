@@ -1,0 +1,149 @@
+package ipstack
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"exnet/arp"
+	"exnet/exteth"
+	"exnet/fabric"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// ReceiveFrame takes in a frame from node src. It borrows frame until return
+// and does not write to it. A frame that is not for us or not in order is
+// counted and dropped; the error, if any, is the host's.
+func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame []byte) error {
+	if s.closed.Load() {
+		s.count.inc(RxDropClosed)
+		return nil
+	}
+	if len(frame) < ethHdrLen {
+		s.count.inc(RxDropShort)
+		return nil
+	}
+	dst := [6]byte(frame[ethDstOff:])
+	group := dst[0]&1 != 0
+	if !group && dst != s.mac {
+		s.count.inc(RxDropOtherHost)
+		return nil
+	}
+	if [6]byte(frame[ethSrcOff:]) != arp.MAC(s.prefix, src) {
+		s.count.inc(RxDropSpoofed)
+		return nil
+	}
+	etherType := binary.BigEndian.Uint16(frame[ethTypeOff:])
+	p := frame[ethHdrLen:]
+	switch etherType {
+	case etherTypeIPv4, etherTypeIPv6:
+	case etherTypeARP:
+		s.toNetstack(etherType, dst, exteth.Offload{}, p)
+		return nil
+	default:
+		s.count.inc(RxDropEtherType)
+		return nil
+	}
+
+	hdr, total, ok := ipLen(p)
+	if !ok || isIPv4(p) != (etherType == etherTypeIPv4) {
+		s.count.inc(RxDropMalformed)
+		return nil
+	}
+	p = p[:total]
+	if !checkOffload(off, p) {
+		s.count.inc(RxDropOffload)
+		return nil
+	}
+	switch {
+	case s.host == nil:
+		s.toTransport(etherType, dst, off, p, hdr)
+	case s.fast && direct(p):
+		s.count.inc(FastRx)
+		return s.writeHost(off, p)
+	default:
+		s.toNetstack(etherType, dst, off, p)
+	}
+	return nil
+}
+
+// direct reports whether a packet is for the host alone, as far as its first
+// header tells: no group membership message, no NDP, and no IPv6 extension
+// header that either may hide behind. (NDP in a fragment is invalid: RFC 6980.)
+func direct(p []byte) bool {
+	if isIPv4(p) {
+		return p[v4ProtoOff] != protoIGMP
+	}
+	switch p[v6NextOff] {
+	case extHopByHop, extRouting, extDestOpts:
+		return false
+	case protoICMPv6:
+		return len(p) > v6HdrLen && !isNDP(header.ICMPv6Type(p[v6HdrLen])) && !isMLD(header.ICMPv6Type(p[v6HdrLen]))
+	}
+	return true
+}
+
+// toTransport gives a packet to netstack's own transport protocols.
+func (s *Stack) toTransport(etherType uint16, dst [6]byte, off exteth.Offload, p []byte, hdr int) {
+	if off.GSOType == exteth.GSOUDPL4 {
+		// netstack would take it for one datagram.
+		s.count.inc(RxDropOffload)
+		return
+	}
+	const vouched = exteth.OffloadNeedsChecksum | exteth.OffloadDataValid
+	if off.Flags&vouched == 0 && !checksumOK(p, hdr) {
+		s.count.inc(RxDropChecksum)
+		return
+	}
+	s.toNetstack(etherType, dst, off, p)
+}
+
+// toNetstack copies what follows the Ethernet header of a frame into netstack.
+func (s *Stack) toNetstack(etherType uint16, dst [6]byte, off exteth.Offload, p []byte) {
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p)})
+	defer pkt.DecRef()
+	pkt.PktType = packetType(dst)
+	if s.host != nil {
+		attachOffload(pkt, off)
+	}
+	s.count.inc(NetstackRx)
+	if !s.endpoint.deliver(tcpip.NetworkProtocolNumber(etherType), pkt) {
+		s.count.inc(RxDropClosed)
+	}
+}
+
+// packetType classifies a frame by its destination. netstack takes an ARP reply
+// for an answer only if it came to us alone.
+func packetType(dst [6]byte) tcpip.PacketType {
+	switch {
+	case dst[0]&1 == 0:
+		return tcpip.PacketHost
+	case dst == [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}:
+		return tcpip.PacketBroadcast
+	}
+	return tcpip.PacketMulticast
+}
+
+// toHost hands a packet that went through netstack to the host.
+func (s *Stack) toHost(pkt *stack.PacketBuffer) {
+	var off exteth.Offload
+	if m, ok := pkt.Owner.(*metadata); ok {
+		off = m.Offload
+	}
+	v := pkt.ToView()
+	defer v.Release()
+	s.count.inc(SlowRx)
+	// The link learns of it by the counter only: netstack is in between.
+	_ = s.writeHost(off, v.AsSlice())
+}
+
+func (s *Stack) writeHost(off exteth.Offload, p []byte) error {
+	if err := s.host.WritePacket(off, p); err != nil {
+		s.count.inc(RxDropHost)
+		return fmt.Errorf("ipstack: packet of %d bytes to the host: %w", len(p), err)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package ipstack
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/arp"
+	"exnet/exteth"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	nsarp "gvisor.dev/gvisor/pkg/tcpip/network/arp"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+)
+
+// NIC is the ID of the interface in netstack.
+const NIC tcpip.NICID = 1
+
+// Neighbour unreachability detection (RFC 4861 6.3.2, 10), tuned to a fabric
+// with a round trip of microseconds: a peer that comes back as another node is
+// found within two to three seconds even if nothing reports the old one gone
+// (1.5 s reachable + 0.1 s delay + 3 probes), at the price of one packet a
+// second and peer through netstack. The answer to a probe may take long on a
+// machine whose cores are busy, so the probes are patient.
+const (
+	nudReachableTime   = time.Second // times a random factor of 0.5 to 1.5
+	nudDelayFirstProbe = 100 * time.Millisecond
+	nudRetransmit      = 250 * time.Millisecond
+	nudUnicastProbes   = 3
+	nudMulticastProbes = 4 // an unknown neighbour is given up after a second
+)
+
+// Stack is the IP layer of a node.
+//
+// Concurrency: all methods may be called from many goroutines; see the package
+// documentation for Close.
+type Stack struct {
+	link Link
+	host Host // nil in netstack mode
+	fast bool
+	mac  [6]byte
+	// prefix is what the MAC addresses of all nodes begin with.
+	prefix arp.Prefix
+
+	net      *stack.Stack
+	nic      stack.NetworkInterface
+	endpoint *endpoint
+	table    *arp.Table
+	hops     *hops
+	count    counters
+	closed   atomic.Bool
+	// pending counts packets that wait for a neighbour and will be answered by
+	// an ICMP error if it does not appear.
+	pending atomic.Int32
+
+	// mu serializes changes of addresses and routes.
+	mu sync.Mutex
+}
+
+var _ exteth.Receiver = (*Stack)(nil)
+
+// New starts the IP layer of a node. The caller has the link deliver to the
+// Stack's ReceiveFrame, and closes the Stack.
+func New(cfg Config) (*Stack, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{
+		link:  cfg.Link,
+		host:  cfg.Host,
+		fast:  !cfg.NoFastPath,
+		mac:   cfg.Link.MAC(),
+		table: arp.NewTable(),
+	}
+	s.prefix = arp.Prefix(s.mac[:len(s.prefix)])
+	s.hops = newHops(s.table)
+	s.endpoint = newEndpoint(s)
+	s.net = stack.New(s.options(cfg))
+	if s.host != nil {
+		s.net.SetNFTablesConfigured(true)
+	} else if err := setTCP(s.net, cfg); err != nil {
+		s.net.Destroy()
+		return nil, err
+	}
+	if terr := s.net.CreateNICWithOptions(NIC, s.endpoint, stack.NICOptions{Name: "exn0"}); terr != nil {
+		s.net.Destroy()
+		return nil, netstackError("create interface", terr)
+	}
+	nic, terr := s.net.GetNICByID(NIC)
+	if terr != nil {
+		s.net.Destroy()
+		return nil, netstackError("find interface", terr)
+	}
+	s.nic = nic
+	return s, nil
+}
+
+// options returns netstack's configuration.
+func (s *Stack) options(cfg Config) stack.Options {
+	opts := stack.Options{
+		NetworkProtocols: []stack.NetworkProtocolFactory{
+			nsarp.NewProtocol,
+			ipv4.NewProtocolWithOptions(ipv4.Options{IGMP: ipv4.IGMPOptions{Enabled: true}}),
+			ipv6.NewProtocolWithOptions(ipv6.Options{
+				// With a host, the kernel makes the link-local address.
+				AutoGenLinkLocal: s.host == nil,
+				NDPConfigs:       ipv6.NDPConfigurations{HandleRAs: ipv6.HandlingRAsDisabled},
+				MLD:              ipv6.MLDOptions{Enabled: true},
+			}),
+		},
+		Clock: cfg.Clock,
+		NUDConfigs: stack.NUDConfigurations{
+			BaseReachableTime:   nudReachableTime,
+			RetransmitTimer:     nudRetransmit,
+			DelayFirstProbeTime: nudDelayFirstProbe,
+			MaxUnicastProbes:    nudUnicastProbes,
+			MaxMulticastProbes:  nudMulticastProbes,
+		},
+	}
+	if s.host != nil {
+		opts.NUDDisp = s.hops
+		opts.NFTables = &hook{s}
+		return opts
+	}
+	opts.HandleLocal = true
+	opts.TransportProtocols = []stack.TransportProtocolFactory{
+		tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6,
+	}
+	return opts
+}
+
+// setTCP sets what netstack's TCP needs on a fast link.
+func setTCP(net *stack.Stack, cfg Config) error {
+	start := min(cfg.TCPBuffer, tcp.DefaultSendBufferSize)
+	sack := tcpip.TCPSACKEnabled(true)
+	moderate := tcpip.TCPModerateReceiveBufferOption(true)
+	cc := tcpip.CongestionControlOption(cfg.CongestionControl)
+	for _, opt := range []tcpip.SettableTransportProtocolOption{
+		&tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: start, Max: cfg.TCPBuffer},
+		&tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: start, Max: cfg.TCPBuffer},
+		&sack, &moderate, &cc,
+	} {
+		if terr := net.SetTransportProtocolOption(tcp.ProtocolNumber, opt); terr != nil {
+			return netstackError(fmt.Sprintf("set %T", opt), terr)
+		}
+	}
+	return nil
+}
+
+// Netstack returns the netstack instance, for what this package does not offer.
+func (s *Stack) Netstack() *stack.Stack { return s.net }
+
+// Stats returns the counters.
+func (s *Stack) Stats() Stats { return s.count.snapshot(s.net) }
+
+// Close ends all connections of netstack and returns when its goroutines and
+// timers have stopped. It may be called more than once.
+func (s *Stack) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.net.Destroy()
+	return nil
+}
+
+// forget drops the neighbours that have a MAC address, because the link says
+// that its node is gone. The next packet asks for them anew, so a peer that came
+// back as another node is found at once.
+func (s *Stack) forget(mac [6]byte) {
+	for _, proto := range []tcpip.NetworkProtocolNumber{header.IPv4ProtocolNumber, header.IPv6ProtocolNumber} {
+		neighbors, terr := s.net.Neighbors(NIC, proto)
+		if terr != nil {
+			continue // the interface is gone
+		}
+		for _, n := range neighbors {
+			if n.LinkAddr != tcpip.LinkAddress(mac[:]) || n.State == stack.Static {
+				continue
+			}
+			if terr := s.net.RemoveNeighbor(NIC, proto, n.Addr); terr == nil {
+				s.count.inc(NeighborsForgotten)
+			}
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package ipstack
+
+import (
+	"iter"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// Counter names one statistic of a Stack. TX leaves the host, RX enters it.
+type Counter uint8
+
+// The counters. Those that start with TxDrop or RxDrop are packets that went
+// nowhere.
+const (
+	// FastTx counts packets of the host sent without netstack.
+	FastTx Counter = iota
+	// SlowTx counts packets of the host given to netstack.
+	SlowTx
+	// NetstackTx counts frames that left through netstack: those of SlowTx,
+	// ARP, NDP, its own IGMP and MLD, and all traffic in netstack mode.
+	NetstackTx
+	// FastRx counts packets handed to the host without netstack.
+	FastRx
+	// SlowRx counts packets handed to the host by way of netstack.
+	SlowRx
+	// NetstackRx counts frames given to netstack: those of SlowRx, ARP, NDP,
+	// and all traffic in netstack mode.
+	NetstackRx
+
+	// TxDropMalformed: not an IP packet, or its length is not what it says.
+	TxDropMalformed
+	// TxDropOffload: offload metadata that does not fit the packet.
+	TxDropOffload
+	// TxDropTooBig: larger than the MTU and not to be fragmented. The host is
+	// told (ICMP), where that is allowed.
+	TxDropTooBig
+	// TxDropNoRoute: no route to the destination. The host is told.
+	TxDropNoRoute
+	// TxDropUnreachable: the next hop did not answer. The host is told.
+	TxDropUnreachable
+	// TxDropNetstack: netstack refused the packet.
+	TxDropNetstack
+	// TxDropBusy: the link had no room for the frame.
+	TxDropBusy
+	// TxDropPeerDown: the link cannot reach the frame's node (any more).
+	TxDropPeerDown
+	// TxDropLink: the link refused the frame for another reason.
+	TxDropLink
+	// TxDropClosed: the stack is closed.
+	TxDropClosed
+
+	// RxDropShort: shorter than an Ethernet header.
+	RxDropShort
+	// RxDropOtherHost: for the MAC address of another node.
+	RxDropOtherHost
+	// RxDropSpoofed: the source MAC address is not that of the sending node.
+	RxDropSpoofed
+	// RxDropEtherType: neither IPv4, IPv6 nor ARP.
+	RxDropEtherType
+	// RxDropMalformed: not an IP packet, or its length is not what it says.
+	RxDropMalformed
+	// RxDropOffload: offload metadata that does not fit the packet.
+	RxDropOffload
+	// RxDropChecksum: wrong TCP or UDP checksum (netstack mode; the host checks
+	// its own).
+	RxDropChecksum
+	// RxDropHost: the host did not take the packet.
+	RxDropHost
+	// RxDropNetstack: netstack found the packet malformed.
+	RxDropNetstack
+	// RxDropClosed: the stack is closed.
+	RxDropClosed
+
+	// ICMPErrors counts ICMP errors handed to the host.
+	ICMPErrors
+	// Announcements counts addresses announced to the link (gratuitous ARP,
+	// unsolicited neighbour advertisement).
+	Announcements
+	// NeighborsForgotten counts neighbours dropped because the link reported
+	// their node as gone.
+	NeighborsForgotten
+
+	numCounters
+)
+
+// counterNames are the names of the counters as programs print them.
+var counterNames = [numCounters]string{
+	FastTx:             "fast_tx",
+	SlowTx:             "slow_tx",
+	NetstackTx:         "netstack_tx",
+	FastRx:             "fast_rx",
+	SlowRx:             "slow_rx",
+	NetstackRx:         "netstack_rx",
+	TxDropMalformed:    "tx_drop_malformed",
+	TxDropOffload:      "tx_drop_offload",
+	TxDropTooBig:       "tx_drop_too_big",
+	TxDropNoRoute:      "tx_drop_no_route",
+	TxDropUnreachable:  "tx_drop_unreachable",
+	TxDropNetstack:     "tx_drop_netstack",
+	TxDropBusy:         "tx_drop_busy",
+	TxDropPeerDown:     "tx_drop_peer_down",
+	TxDropLink:         "tx_drop_link",
+	TxDropClosed:       "tx_drop_closed",
+	RxDropShort:        "rx_drop_short",
+	RxDropOtherHost:    "rx_drop_other_host",
+	RxDropSpoofed:      "rx_drop_spoofed",
+	RxDropEtherType:    "rx_drop_ethertype",
+	RxDropMalformed:    "rx_drop_malformed",
+	RxDropOffload:      "rx_drop_offload",
+	RxDropChecksum:     "rx_drop_checksum",
+	RxDropHost:         "rx_drop_host",
+	RxDropNetstack:     "rx_drop_netstack",
+	RxDropClosed:       "rx_drop_closed",
+	ICMPErrors:         "icmp_errors",
+	Announcements:      "announcements",
+	NeighborsForgotten: "neighbors_forgotten",
+}
+
+// String returns the name of the counter.
+func (c Counter) String() string {
+	if c >= numCounters {
+		return "unknown"
+	}
+	return counterNames[c]
+}
+
+// Stats is a snapshot of a Stack's counters, indexed by Counter.
+type Stats [numCounters]uint64
+
+// All yields every counter by name, in the order of their definition.
+func (s Stats) All() iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		for c, v := range s {
+			if !yield(counterNames[c], v) {
+				return
+			}
+		}
+	}
+}
+
+// counters are the live counters of a Stack.
+type counters [numCounters]atomic.Uint64
+
+func (c *counters) inc(n Counter) { c[n].Add(1) }
+
+// snapshot reads the counters and the one that netstack keeps.
+func (c *counters) snapshot(net *stack.Stack) Stats {
+	var s Stats
+	for i := range c {
+		s[i] = c[i].Load()
+	}
+	s[RxDropNetstack] = net.Stats().IP.MalformedPacketsReceived.Value() + net.Stats().ARP.MalformedPacketsReceived.Value()
+	return s
+}

@@ -1,0 +1,278 @@
+package ipstack
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+
+	"exnet/exteth"
+	"exnet/fabric"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// fromHostMark marks packets of the host within netstack: one that netstack
+// loops back (a subnet broadcast) is not for the host, whose kernel did that
+// itself.
+const fromHostMark = 1
+
+// maxPendingErrors bounds how many packets of the host may wait for an ICMP
+// error at a time. It is as much as netstack queues for one neighbour.
+const maxPendingErrors = 256
+
+// FromHost sends an IP packet of the host. It takes buf, whose packet and
+// offload metadata are set.
+func (s *Stack) FromHost(buf *exteth.TxBuffer) {
+	p := buf.Packet()
+	if s.fast {
+		if mac, etherType, ok := s.resolve(p, buf.Offload); ok {
+			putEthernet(buf.Frame(), mac, s.mac, etherType)
+			s.count.inc(FastTx)
+			if err := s.link.Transmit(buf); err != nil {
+				_ = s.linkError(err, mac)
+			}
+			return
+		}
+	}
+	s.sendSlow(p, buf.Offload)
+	s.link.Free(buf)
+}
+
+// resolve is the fast path's look-up: the MAC address of the packet's next hop
+// if the packet is a usual one.
+func (s *Stack) resolve(p []byte, off exteth.Offload) (mac [6]byte, etherType uint16, ok bool) {
+	if len(p) < v4HdrLen {
+		return mac, 0, false
+	}
+	var dst []byte
+	if p[0] == v4PlainHeader {
+		if int(binary.BigEndian.Uint16(p[v4LengthOff:])) != len(p) {
+			return mac, 0, false
+		}
+		etherType, dst = etherTypeIPv4, p[v4DstOff:v4DstOff+header.IPv4AddressSize]
+	} else {
+		if p[0]>>4 != header.IPv6Version || len(p) < v6HdrLen ||
+			v6HdrLen+int(binary.BigEndian.Uint16(p[v6LengthOff:])) != len(p) {
+			return mac, 0, false
+		}
+		switch p[v6NextOff] {
+		case protoTCP, protoUDP, protoICMPv6, extFragment:
+		default:
+			return mac, 0, false
+		}
+		etherType, dst = etherTypeIPv6, p[v6DstOff:v6DstOff+header.IPv6AddressSize]
+	}
+	if !checkOffload(off, p) || !fits(off, p, s.link.MTU()) {
+		return mac, 0, false
+	}
+	if mac, ok = s.table.Lookup(dst); ok {
+		return mac, etherType, true
+	}
+	mac, ok = multicastMAC(dst)
+	return mac, etherType, ok
+}
+
+// fits reports whether p, or each segment that it is to be cut into, fits mtu.
+func fits(off exteth.Offload, p []byte, mtu int) bool {
+	if off.GSOType == exteth.GSONone {
+		return len(p) <= mtu
+	}
+	n, ok := segmentLen(off, p)
+	return ok && n <= mtu
+}
+
+// linkError counts a frame to mac that the link refused, forgets the neighbour
+// if its node is gone, and returns the error that netstack is told. It is told
+// of none that may pass, because it gives a neighbour up at the first error of
+// a probe.
+func (s *Stack) linkError(err error, mac [6]byte) tcpip.Error {
+	group := mac[0]&1 != 0
+	switch {
+	case errors.Is(err, fabric.ErrAgain):
+		s.count.inc(TxDropBusy)
+		return nil
+	case errors.Is(err, fabric.ErrPeerDown), errors.Is(err, fabric.ErrNoRoute):
+		s.count.inc(TxDropPeerDown)
+		if group {
+			return nil // nobody there, or one member gone
+		}
+		// Not here: the caller may hold locks of netstack.
+		s.net.Clock().AfterFunc(0, func() { s.forget(mac) })
+		return &tcpip.ErrHostUnreachable{}
+	case errors.Is(err, fabric.ErrClosed):
+		s.count.inc(TxDropLink)
+		return &tcpip.ErrClosedForSend{}
+	}
+	s.count.inc(TxDropLink)
+	return nil
+}
+
+// sendSlow sends a packet of the host by way of netstack. It borrows p.
+func (s *Stack) sendSlow(p []byte, off exteth.Offload) {
+	if s.closed.Load() {
+		s.count.inc(TxDropClosed)
+		return
+	}
+	_, total, ok := ipLen(p)
+	if !ok || total != len(p) {
+		s.count.inc(TxDropMalformed)
+		return
+	}
+	if !checkOffload(off, p) {
+		s.count.inc(TxDropOffload)
+		return
+	}
+	dst := dstAddr(p)
+	mac, group := multicastMAC(dst)
+	fit := fits(off, p, s.link.MTU())
+	if !fit && !s.mayFragment(p, off) {
+		s.count.inc(TxDropTooBig)
+		s.sendICMPError(p, reasonTooBig)
+		return
+	}
+	s.count.inc(SlowTx)
+	if group && fit {
+		s.sendGroup(p, off, mac)
+		return
+	}
+	s.sendRouted(p, off, fit)
+}
+
+// mayFragment reports whether netstack may cut p into fragments: an IPv4 packet
+// without the don't-fragment flag. netstack cannot cut a fragment again (it
+// would lose the offset), and segments are the host's to cut smaller.
+func (s *Stack) mayFragment(p []byte, off exteth.Offload) bool {
+	return isIPv4(p) && off.GSOType == exteth.GSONone && !isV4Fragment(p) &&
+		header.IPv4(p).Flags()&header.IPv4FlagDontFragment == 0
+}
+
+// sendGroup sends a multicast or limited broadcast packet that fits the MTU. It
+// leaves netstack's IP layer out, which would need a local address and would
+// replace an unspecified source, as that of a DHCP or MLD message is.
+func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac [6]byte) {
+	pkt := s.packet(p, off)
+	defer pkt.DecRef()
+	pkt.NetworkProtocolNumber = header.IPv6ProtocolNumber
+	if isIPv4(p) {
+		pkt.NetworkProtocolNumber = header.IPv4ProtocolNumber
+	}
+	if terr := s.nic.WritePacketToRemote(tcpip.LinkAddress(mac[:]), pkt); terr != nil {
+		s.count.inc(TxDropNetstack)
+	}
+}
+
+// sendRouted sends a packet along netstack's routes.
+func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool) {
+	generation := s.hops.begin()
+	route, terr := s.route(p)
+	if terr != nil {
+		s.count.inc(TxDropNoRoute)
+		s.sendICMPError(p, reasonNoRoute)
+		return
+	}
+	defer route.Release()
+
+	if !fit {
+		// Fragments have no offload metadata.
+		var err error
+		p = append([]byte(nil), p...)
+		if off, err = off.Complete(p); err != nil {
+			s.count.inc(TxDropOffload)
+			return
+		}
+	}
+	pkt := s.packet(p, off)
+	defer pkt.DecRef()
+	if next, ok := nextHop(route); ok {
+		if s.fast {
+			s.hops.learn(generation, dstOf(route), next)
+		}
+		if !s.hops.resolved(next) {
+			s.watch(route, p)
+		}
+	}
+	switch terr := route.WriteHeaderIncludedPacket(pkt); terr.(type) {
+	case nil:
+	case *tcpip.ErrHostUnreachable, *tcpip.ErrClosedForSend:
+		// The link's refusal, counted there.
+	default:
+		s.count.inc(TxDropNetstack)
+	}
+}
+
+// route finds the route of a packet of the host.
+func (s *Stack) route(p []byte) (*stack.Route, tcpip.Error) {
+	var src tcpip.Address
+	proto, dst := header.IPv4ProtocolNumber, tcpip.AddrFromSlice(dstAddr(p))
+	if isIPv4(p) {
+		src = header.IPv4(p).SourceAddress()
+	} else {
+		proto, src = header.IPv6ProtocolNumber, header.IPv6(p).SourceAddress()
+	}
+	// The packet's own source, if it is ours, so that the neighbour is asked in
+	// its name (RFC 4861 7.2.2). A host that forwards has other sources.
+	route, terr := s.net.FindRoute(NIC, src, dst, proto, false)
+	if terr != nil {
+		route, terr = s.net.FindRoute(NIC, tcpip.Address{}, dst, proto, false)
+	}
+	return route, terr
+}
+
+// packet copies p into a packet buffer of netstack.
+func (s *Stack) packet(p []byte, off exteth.Offload) *stack.PacketBuffer {
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{
+		ReserveHeaderBytes: int(s.endpoint.MaxHeaderLength()),
+		Payload:            buffer.MakeWithData(p),
+		Mark:               fromHostMark,
+	})
+	attachOffload(pkt, off)
+	return pkt
+}
+
+// dstOf returns the destination of a route.
+func dstOf(route *stack.Route) netip.Addr {
+	dst, _ := addrOf(route.RemoteAddress())
+	return dst
+}
+
+// nextHop returns the neighbour that a route leads to. A route whose MAC address
+// is fixed (a subnet's broadcast address) leads to none.
+func nextHop(route *stack.Route) (netip.Addr, bool) {
+	if len(route.RemoteLinkAddress()) != 0 {
+		return netip.Addr{}, false
+	}
+	if gw := route.NextHop(); gw.BitLen() != 0 {
+		return addrOf(gw)
+	}
+	return addrOf(route.RemoteAddress())
+}
+
+// watch has an ICMP error sent to the host if the neighbour that p waits for
+// does not answer. netstack would send that error itself only for a packet that
+// it forwards, and from our own address, which the kernel refuses. It copies
+// what it needs of p.
+func (s *Stack) watch(route *stack.Route, p []byte) {
+	if s.pending.Add(1) > maxPendingErrors {
+		s.pending.Add(-1)
+		return
+	}
+	quote := append([]byte(nil), p[:min(len(p), maxICMPv6Error)]...)
+	// The callback runs at once if the neighbour is known (stale), else when it
+	// is known or given up, under the lock of its entry. A result of
+	// ErrWouldBlock says just that.
+	_ = route.ResolvedFields(func(r stack.ResolvedFieldsResult) {
+		s.pending.Add(-1)
+		switch r.Err.(type) {
+		case nil:
+		case *tcpip.ErrAborted:
+			// The neighbour was removed: forgotten, or the interface goes down.
+			s.count.inc(TxDropUnreachable)
+		default:
+			s.count.inc(TxDropUnreachable)
+			s.net.Clock().AfterFunc(0, func() { s.sendICMPError(quote, reasonUnreachable) })
+		}
+	})
+}
