@@ -1,0 +1,37 @@
+// Package exn is EXN, the network interface of a node: what a network driver
+// is to a kernel (thesis section 5.4.6). It joins the frames of package exteth
+// with the poll scheduling of package napi, finds the node that a frame is
+// for, queues what a peer has no credit for, and counts.
+//
+// # Architecture
+//
+//	Transmit ─► destination MAC ─► node ─► exteth.Send ────────────► fabric
+//	                  │             └ no credit ► queue of the peer ──┘ ▲
+//	                  └ broadcast, multicast ─► exteth.SendGroup        OnCredit
+//
+//	fabric ─► interrupt ─► napi poll list ─► PollVELO, PollRMA ─► Receiver
+//
+// A frame is received in the goroutine that sent it when the receiver's poll
+// list is idle, as Linux runs a softirq on the CPU that was interrupted; when
+// that takes too long, the rest goes to the goroutine of Run.
+//
+// # Flow control
+//
+// A peer without credit has a queue. When the queue is full the interface is
+// stopped (netif_stop_queue): Stopped tells whoever feeds it to wait for
+// OnReady. A peer whose queue does not move for Config.StallTime is stalled:
+// it no longer stops the interface, and frames that its queue has no room for
+// are dropped and counted as TxStalled, until it takes frames again. So a slow
+// peer slows its senders, and a dead one costs only its own traffic.
+//
+// # Concurrency
+//
+// All methods may be called from many goroutines, Run from one. No lock is
+// held while a frame is sent or received.
+//
+// # Limits
+//
+// Multicast of every IP group goes to the broadcast group; the receivers'
+// hosts filter. A stack above that feeds frames in and gets them in the same
+// goroutine nests at most as deep as there are nodes in the process.
+package exn

@@ -1,0 +1,205 @@
+package exn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/arp"
+	"exnet/exteth"
+	"exnet/fabric"
+	"exnet/fabric/nic"
+	"exnet/fabric/velo"
+	"exnet/mtu"
+	"exnet/napi"
+)
+
+// ErrStalled says that a frame was dropped because its peer takes none.
+var ErrStalled = errors.New("exn: peer is stalled, frame dropped")
+
+// Config configures an Interface. The zero value of a field means its default.
+type Config struct {
+	// NIC is the node's NIC. It is required.
+	NIC *nic.NIC
+	// MTU is the largest IP packet. Default mtu.Default.
+	MTU mtu.Network
+	// MACPrefix is what the MAC addresses of all nodes begin with (figure
+	// 5.13). Default arp.DefaultPrefix.
+	MACPrefix arp.Prefix
+	// VPID is the virtual process ID that is reserved for EXN. Default 0.
+	VPID fabric.VPID
+	// EagerThreshold is the length of the longest frame that goes over VELO,
+	// in bytes. Default exteth.DefaultEagerThreshold.
+	EagerThreshold int
+	// VELOBudget and RMABudget are the NAPI budgets: messages and
+	// notifications per poll. Default napi.DefaultBudget, 64.
+	VELOBudget, RMABudget int
+	// NAPI configures mode and limits of polling.
+	NAPI napi.Config
+	// Coalesce holds back interrupts. Default: none.
+	Coalesce napi.Coalesce
+	// Mailbox configures the VELO mailbox: its slots and the senders' credits.
+	Mailbox velo.Config
+	// Buffers is the number of frames that can wait to be sent or fetched.
+	// Default 256.
+	Buffers int
+	// StallTime is how long a peer may keep the interface stopped. Default 20 ms.
+	StallTime time.Duration
+	// OnReady is called when a stopped interface takes frames again. It must
+	// not block.
+	OnReady func()
+}
+
+const (
+	defaultBuffers   = 256
+	defaultStallTime = 20 * time.Millisecond
+	expiryInterval   = time.Second
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if c.NIC == nil {
+		return c, errors.New("exn: Config.NIC is nil; open one with nic.New")
+	}
+	if c.MTU == 0 {
+		c.MTU = mtu.Default
+	}
+	if c.MACPrefix == (arp.Prefix{}) {
+		c.MACPrefix = arp.DefaultPrefix()
+	}
+	if c.Buffers == 0 {
+		c.Buffers = defaultBuffers
+	}
+	if c.StallTime == 0 {
+		c.StallTime = defaultStallTime
+	}
+	if c.OnReady == nil {
+		c.OnReady = func() {}
+	}
+	if c.Buffers < 4 || c.StallTime < 0 {
+		return c, fmt.Errorf("exn: %d buffers, stall time %v; use at least 4 and a positive time", c.Buffers, c.StallTime)
+	}
+	_, err := mtu.New(int(c.MTU))
+	return c, errors.Join(err, c.MACPrefix.Validate())
+}
+
+// Interface is the network interface exn0 of one node.
+//
+// Concurrency: all methods may be called from many goroutines; Run once.
+type Interface struct {
+	cfg      Config
+	mac      arp.MAC
+	port     *exteth.Port
+	napi     *napi.Context
+	veloIRQ  *napi.Source
+	rmaIRQ   *napi.Source
+	receiver exteth.Receiver
+
+	// backlog is the number of queues that hold frames; while it is 0, which
+	// is nearly always, Transmit looks at no queue.
+	backlog atomic.Int32
+	stopped atomic.Int32 // queues that stop the interface
+	mu      sync.Mutex
+	queues  map[queueKey]*queue // guarded by mu
+	stall   *time.Timer         // guarded by mu; runs while backlog > 0
+
+	stats counters
+}
+
+// New makes the interface of a NIC. Frames are received once SetReceiver and
+// Run were called. Close gives back what it took.
+func New(cfg Config) (*Interface, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	i := &Interface{
+		cfg:    cfg,
+		mac:    cfg.MACPrefix.MAC(cfg.NIC.ID()),
+		queues: make(map[queueKey]*queue),
+	}
+	if i.napi, err = napi.New(cfg.NAPI); err != nil {
+		return nil, err
+	}
+	i.port, err = exteth.Open(cfg.NIC, exteth.Config{
+		VPID:           cfg.VPID,
+		EagerThreshold: cfg.EagerThreshold,
+		MaxFrame:       int(cfg.MTU.Link()),
+		Buffers:        cfg.Buffers,
+		VELO:           cfg.Mailbox,
+		Receiver:       receiverFunc(i.receive),
+		OnCredit:       i.credit,
+		OnBuffer:       cfg.OnReady,
+		OnWork:         func() { i.veloIRQ.Schedule() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	i.veloIRQ, err = i.napi.Register(napi.SourceConfig{
+		Name: "velo", Poller: veloPoller{i.port}, Budget: cfg.VELOBudget, Coalesce: cfg.Coalesce,
+	})
+	if err == nil {
+		i.rmaIRQ, err = i.napi.Register(napi.SourceConfig{
+			Name: "rma", Poller: rmaPoller{i.port}, Budget: cfg.RMABudget, Coalesce: cfg.Coalesce,
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, i.port.Close())
+	}
+	return i, nil
+}
+
+// SetReceiver sets who gets the frames. It is called once, before Run.
+func (i *Interface) SetReceiver(r exteth.Receiver) { i.receiver = r }
+
+// Run brings the interface up, and down again when ctx is cancelled: then it
+// returns nil, when no frame is being received any more.
+func (i *Interface) Run(ctx context.Context) error {
+	if i.receiver == nil {
+		return errors.New("exn: Run before SetReceiver")
+	}
+	i.port.VELO().OnInterrupt(i.veloIRQ.Interrupt)
+	i.port.RMA().OnInterrupt(i.rmaIRQ.Interrupt)
+	i.veloIRQ.Schedule()
+	i.rmaIRQ.Schedule()
+	expiry := time.NewTicker(expiryInterval)
+	defer expiry.Stop()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-expiry.C:
+				i.port.Expire()
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return i.napi.Run(ctx)
+}
+
+// Close gives back the NIC's endpoints and drops the frames that wait. Run must
+// have returned.
+func (i *Interface) Close() error {
+	i.mu.Lock()
+	if i.stall != nil {
+		i.stall.Stop()
+	}
+	i.mu.Unlock()
+	return i.port.Close()
+}
+
+// NodeID returns the node that the interface belongs to.
+func (i *Interface) NodeID() fabric.NodeID { return i.cfg.NIC.ID() }
+
+// MAC returns the interface's hardware address.
+func (i *Interface) MAC() [6]byte { return i.mac }
+
+// MTU returns the size of the largest IP packet.
+func (i *Interface) MTU() int { return int(i.cfg.MTU) }
+
+// EagerThreshold returns the length of the longest frame that goes over VELO.
+func (i *Interface) EagerThreshold() int { return i.port.EagerThreshold() }

@@ -1,0 +1,42 @@
+package exn
+
+import (
+	"iter"
+	"sync/atomic"
+
+	"exnet/exteth"
+	"exnet/fabric/nic"
+	"exnet/internal/counter"
+	"exnet/napi"
+)
+
+// Stats are the counters of an Interface and of what lies below it.
+type Stats struct {
+	Counters
+	Port exteth.Stats
+	NAPI napi.Stats
+	NIC  nic.Stats
+}
+
+// Counters are the interface's own counters.
+type Counters struct {
+	TxUnknownMAC uint64 // dropped: the destination MAC address is not one of this fabric
+	TxTooLong    uint64 // dropped: a frame over the MTU
+	TxStalled    uint64 // dropped: the peer takes no frames and its queue is full
+	TxStalls     uint64 // times that a peer was found to take no frames
+	TxStops      uint64 // times that a full queue stopped the interface
+}
+
+// All yields the counters by name.
+func (c Counters) All() iter.Seq2[string, uint64] { return counter.All(c) }
+
+type counters struct {
+	TxUnknownMAC, TxTooLong, TxStalled, TxStalls, TxStops atomic.Uint64
+}
+
+// Stats returns the counters, while traffic goes on.
+func (i *Interface) Stats() Stats {
+	s := Stats{Port: i.port.Stats(), NAPI: i.napi.Stats(), NIC: i.cfg.NIC.Stats()}
+	counter.Load(&i.stats, &s.Counters)
+	return s
+}

@@ -1,0 +1,89 @@
+package exn
+
+import (
+	"errors"
+	"fmt"
+
+	"exnet/arp"
+	"exnet/exteth"
+	"exnet/fabric"
+)
+
+// Errors of Transmit.
+var (
+	// ErrNoBuffer says that all buffers are in use; wait for OnReady.
+	ErrNoBuffer = errors.New("exn: no free transmit buffer")
+	// ErrTooLong says that a frame is longer than the MTU allows.
+	ErrTooLong = errors.New("exn: frame exceeds the MTU")
+)
+
+// Alloc returns a buffer for one frame, or nil when all are in use; then the
+// interface is stopped until OnReady.
+func (i *Interface) Alloc() *exteth.TxBuffer { return i.port.Alloc() }
+
+// Free gives back a buffer unsent.
+func (i *Interface) Free(b *exteth.TxBuffer) { i.port.Free(b) }
+
+// Transmit sends the frame in b to the node of its destination MAC address, or
+// to a fabric group when that is a multicast address. It takes b. A frame that
+// its peer has no credit for is queued, and an error says that the frame was
+// dropped.
+func (i *Interface) Transmit(b *exteth.TxBuffer) error {
+	frame := b.Frame()
+	dst := arp.MAC(frame[:6])
+	if dst.IsMulticast() {
+		return i.send(queueKey{group: true}, b)
+	}
+	node, err := i.cfg.MACPrefix.Node(dst)
+	if err != nil {
+		i.stats.TxUnknownMAC.Add(1)
+		i.Free(b)
+		return err
+	}
+	return i.send(queueKey{node: node}, b)
+}
+
+// TransmitCopy sends the frame given in parts. It copies them.
+func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
+	b := i.Alloc()
+	if b == nil {
+		return ErrNoBuffer
+	}
+	at := exteth.Headroom - exteth.EthernetHeaderLen
+	room := b.Mem()[at:]
+	n := 0
+	for _, p := range parts {
+		if len(p) > len(room)-n {
+			i.Free(b)
+			i.stats.TxTooLong.Add(1)
+			return fmt.Errorf("%w: more than %d bytes", ErrTooLong, len(room))
+		}
+		n += copy(room[n:], p)
+	}
+	if n < exteth.EthernetHeaderLen {
+		i.Free(b)
+		return fmt.Errorf("exn: frame of %d bytes is shorter than its header", n)
+	}
+	b.Offload = off
+	b.SetPacket(n - exteth.EthernetHeaderLen)
+	return i.Transmit(b)
+}
+
+// groupOf returns the fabric group of a multicast MAC address.
+func groupOf(arp.MAC) fabric.GroupID { return fabric.GroupBroadcast }
+
+func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
+	if i.backlog.Load() == 0 {
+		if err := i.sendNow(to, b, false); !errors.Is(err, exteth.ErrAgain) {
+			return err
+		}
+	}
+	return i.enqueue(i.queue(to), b)
+}
+
+func (i *Interface) sendNow(to queueKey, b *exteth.TxBuffer, skip bool) error {
+	if to.group {
+		return i.port.SendGroup(groupOf(arp.MAC(b.Frame()[:6])), b, skip)
+	}
+	return i.port.Send(to.node, b)
+}

@@ -1,0 +1,112 @@
+package exteth
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+)
+
+// peer is what a Port knows of one other node.
+type peer struct {
+	node fabric.NodeID
+
+	mu    sync.Mutex
+	wants bool // guarded by mu; a send was refused because lent was full
+	lent  map[atu.NLA]*TxBuffer // guarded by mu; outstanding sends by the address of their last RMA packet
+
+	// The rest belongs to the poller.
+	unicast, group assembly
+	transfers      int // GETs under way
+}
+
+// lend notes that b is lent to the peer, and reports false if the peer has its
+// share of the buffers already.
+func (p *peer) lend(last atu.NLA, b *TxBuffer, limit int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.lent) >= limit {
+		p.wants = true
+		return false
+	}
+	p.lent[last] = b
+	return true
+}
+
+// take ends the loan of the buffer whose last RMA packet is at last. It returns
+// nil if there is none. freed says that a send that was refused may be tried
+// again.
+func (p *peer) take(last atu.NLA, limit int) (b *TxBuffer, freed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b = p.lent[last]
+	if b == nil || !b.region.Revoke() {
+		return nil, false
+	}
+	delete(p.lent, last)
+	freed = p.wants && len(p.lent) <= limit/2
+	if freed {
+		p.wants = false
+	}
+	return b, freed
+}
+
+// late returns where the buffers are whose deadline is over.
+func (p *peer) late(now int64) []atu.NLA {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var late []atu.NLA
+	for last, b := range p.lent {
+		if b.deadline <= now {
+			late = append(late, last)
+		}
+	}
+	return late
+}
+
+// peerTable finds the peer of a node ID by two array look-ups, in segments as
+// EXTOLL's own routing tables are (thesis section 5.4.5.2).
+type peerTable struct {
+	segments [peerSegments]atomic.Pointer[peerSegment]
+}
+
+const (
+	peerSegments    = 64
+	peersPerSegment = 1 << 16 / peerSegments
+)
+
+type peerSegment [peersPerSegment]atomic.Pointer[peer]
+
+// get returns the peer of a node, which it makes on first use.
+func (t *peerTable) get(n fabric.NodeID) *peer {
+	if s := t.segments[n/peersPerSegment].Load(); s != nil {
+		if p := s[n%peersPerSegment].Load(); p != nil {
+			return p
+		}
+	}
+	return t.add(n)
+}
+
+func (t *peerTable) add(n fabric.NodeID) *peer {
+	slot := &t.segments[n/peersPerSegment]
+	slot.CompareAndSwap(nil, new(peerSegment))
+	entry := &slot.Load()[n%peersPerSegment]
+	entry.CompareAndSwap(nil, &peer{node: n, lent: make(map[atu.NLA]*TxBuffer)})
+	return entry.Load()
+}
+
+// each calls fn for every peer so far.
+func (t *peerTable) each(fn func(*peer)) {
+	for i := range t.segments {
+		s := t.segments[i].Load()
+		if s == nil {
+			continue
+		}
+		for j := range s {
+			if p := s[j].Load(); p != nil {
+				fn(p)
+			}
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package exteth
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/nic"
+	"exnet/fabric/rma"
+	"exnet/fabric/velo"
+)
+
+// Thresholds between the eager and the rendezvous protocol, in bytes of frame
+// (thesis section 5.4.6.2: between 120 and 480 bytes, at most four messages).
+const (
+	MinEagerThreshold     = velo.MaxPayload
+	DefaultEagerThreshold = 4 * velo.MaxPayload
+)
+
+// MaxTransfers is how many GETs a Port has under way at the most, and the
+// number of windows of its sink.
+const MaxTransfers = 128
+
+// maxPeerTransfers is how many of them are with one peer at the most, so that
+// a peer that stalls cannot take them all.
+const maxPeerTransfers = MaxTransfers / 4
+
+// Errors of a Port.
+var (
+	// ErrAgain says that the peer has no credit now, or holds its share of the
+	// buffers. The buffer stays with the
+	// caller, who sends it again after Config.OnCredit.
+	ErrAgain = fabric.ErrAgain
+	// ErrFrameSize says that a frame is shorter than an Ethernet header or
+	// longer than Config.MaxFrame.
+	ErrFrameSize = errors.New("exteth: frame size out of range")
+	// ErrGroupGSO says that a group frame needs segmentation, which multicast
+	// messages cannot defer to the receiver.
+	ErrGroupGSO = errors.New("exteth: a group frame cannot be segmented by its receivers")
+)
+
+// Receiver takes the frames that arrive at a Port.
+type Receiver interface {
+	// ReceiveFrame handles a frame from node src, Ethernet header first. It
+	// borrows frame until it returns. The offload metadata was checked against
+	// the frame's length, nothing else was. An error means that the frame was
+	// dropped, and is counted.
+	ReceiveFrame(src fabric.NodeID, off Offload, frame []byte) error
+}
+
+// Config configures a Port. The zero value of a field means its default.
+type Config struct {
+	// VPID is the virtual process ID, for VELO and RMA alike, that the Port
+	// takes for itself on every node. Default 0.
+	VPID fabric.VPID
+	// EagerThreshold is the length of the longest frame that goes eagerly, in
+	// bytes. Default DefaultEagerThreshold; at least MinEagerThreshold.
+	EagerThreshold int
+	// MaxFrame is the length of the longest frame, in bytes. Default: the
+	// longest that a 65535-byte IP packet makes.
+	MaxFrame int
+	// Buffers is the number of TxBuffers. Default 256.
+	Buffers int
+	// TransferTimeout is how long a peer may take to GET a frame that was
+	// advertised to it. Default 2 s.
+	TransferTimeout time.Duration
+	// VELO configures the mailbox.
+	VELO velo.Config
+	// Receiver takes the frames. It is required.
+	Receiver Receiver
+	// OnCredit is called when a peer that had no credit has some again. It
+	// must not block.
+	OnCredit func(fabric.NodeID)
+	// OnBuffer is called when a buffer is free again after Alloc found none. It
+	// must not block.
+	OnBuffer func()
+	// OnWork is called by PollRMA when PollVELO, which had left messages in the
+	// mailbox for want of a free transfer, can go on.
+	OnWork func()
+}
+
+const defaultMaxFrame = EthernetHeaderLen + 65535
+
+func (c Config) withDefaults() (Config, error) {
+	if c.EagerThreshold == 0 {
+		c.EagerThreshold = DefaultEagerThreshold
+	}
+	if c.MaxFrame == 0 {
+		c.MaxFrame = defaultMaxFrame
+	}
+	if c.Buffers == 0 {
+		c.Buffers = 256
+	}
+	if c.TransferTimeout == 0 {
+		c.TransferTimeout = 2 * time.Second
+	}
+	if c.OnCredit == nil {
+		c.OnCredit = func(fabric.NodeID) {}
+	}
+	if c.OnBuffer == nil {
+		c.OnBuffer = func() {}
+	}
+	if c.OnWork == nil {
+		c.OnWork = func() {}
+	}
+	switch {
+	case c.Receiver == nil:
+		return c, errors.New("exteth: Config.Receiver is nil; frames need somewhere to go")
+	case c.MaxFrame < EthernetHeaderLen || c.MaxFrame > MaxFrame:
+		return c, fmt.Errorf("exteth: MaxFrame of %d bytes; use %d to %d", c.MaxFrame, EthernetHeaderLen, MaxFrame)
+	case c.EagerThreshold < MinEagerThreshold || c.EagerThreshold > c.MaxFrame:
+		return c, fmt.Errorf("exteth: eager threshold of %d bytes; use %d to %d", c.EagerThreshold, MinEagerThreshold, c.MaxFrame)
+	case c.Buffers < 1:
+		return c, fmt.Errorf("exteth: %d buffers; at least 1 is needed", c.Buffers)
+	case c.TransferTimeout < 0:
+		return c, fmt.Errorf("exteth: transfer timeout %v is negative", c.TransferTimeout)
+	}
+	return c, nil
+}
+
+// Port sends and receives the Ethernet frames of one node.
+//
+// Concurrency: Alloc, Free, Send, SendGroup and Expire may be called from many
+// goroutines. PollVELO and PollRMA have one caller at a time between them.
+// Close is called once nobody polls any more.
+type Port struct {
+	cfg   Config
+	nic   *nic.NIC
+	velo  *velo.Endpoint
+	rma   *rma.Endpoint
+	epoch time.Time
+
+	pool        pool
+	peers       peerTable
+	outstanding atomic.Int64 // buffers lent by rendezvous
+
+	tx sync.Mutex // held while the messages of one frame are put into mailboxes
+	// groupFrame is the group frame that waits for credit with some of its
+	// messages sent; no other may be started.
+	groupFrame *TxBuffer // guarded by tx
+
+	sink sink
+	// starved says that PollVELO left an advert in the mailbox, for want of a
+	// transfer. It belongs to the poller.
+	starved bool
+
+	stats counters
+}
+
+// Open makes the Port of a NIC. Close gives back what it took.
+func Open(n *nic.NIC, cfg Config) (*Port, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p := &Port{cfg: cfg, nic: n, epoch: time.Now()}
+	if p.velo, err = n.OpenVELO(cfg.VPID, cfg.VELO); err != nil {
+		return nil, fmt.Errorf("exteth: open VELO: %w", err)
+	}
+	if p.rma, err = n.OpenRMA(cfg.VPID, rma.Config{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("exteth: open RMA: %w", err), p.velo.Close())
+	}
+	if err := errors.Join(p.pool.open(n.ATU(), cfg), p.sink.open(p)); err != nil {
+		return nil, errors.Join(fmt.Errorf("exteth: register memory: %w", err), p.Close())
+	}
+	p.velo.OnCredit(cfg.OnCredit)
+	return p, nil
+}
+
+// VELO returns the endpoint whose interrupt announces work for PollVELO.
+func (p *Port) VELO() *velo.Endpoint { return p.velo }
+
+// RMA returns the endpoint whose interrupt announces work for PollRMA.
+func (p *Port) RMA() *rma.Endpoint { return p.rma }
+
+// EagerThreshold returns the length of the longest frame that goes eagerly.
+func (p *Port) EagerThreshold() int { return p.cfg.EagerThreshold }
+
+// Close gives back the endpoints and the registered memory. Frames not yet
+// fetched are lost.
+func (p *Port) Close() error {
+	return errors.Join(p.velo.Close(), p.rma.Close(), p.sink.close(), p.pool.close())
+}
+
+func (p *Port) now() int64 { return int64(time.Since(p.epoch)) }
+
+// pool is the free list of TxBuffers, last in first out, so that the next
+// frame finds a buffer that is warm in the cache.
+type pool struct {
+	mu     sync.Mutex
+	free   *TxBuffer // guarded by mu
+	wanted bool      // guarded by mu; Alloc found none
+	all    []*TxBuffer
+}
+
+func (q *pool) open(a *atu.ATU, cfg Config) error {
+	const page = 4096
+	stride := (Headroom + cfg.MaxFrame - EthernetHeaderLen + page - 1) / page * page
+	arena := make([]byte, stride*cfg.Buffers)
+	for i := range cfg.Buffers {
+		mem := arena[i*stride : (i+1)*stride : (i+1)*stride]
+		region, err := a.Register(cfg.VPID, mem, atu.Read)
+		if err != nil {
+			return err
+		}
+		b := &TxBuffer{mem: mem, region: region, next: q.free}
+		q.free = b
+		q.all = append(q.all, b)
+	}
+	return nil
+}
+
+func (q *pool) close() error {
+	var errs []error
+	for _, b := range q.all {
+		errs = append(errs, b.region.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Alloc returns a free buffer, or nil when all are in use: then
+// Config.OnBuffer is called when one is free.
+func (p *Port) Alloc() *TxBuffer {
+	q := &p.pool
+	q.mu.Lock()
+	b := q.free
+	if b != nil {
+		q.free, b.next = b.next, nil
+	} else {
+		q.wanted = true
+	}
+	q.mu.Unlock()
+	if b == nil {
+		p.stats.TxNoBuffer.Add(1)
+	}
+	return b
+}
+
+// Free gives back a buffer that is not to be sent.
+func (p *Port) Free(b *TxBuffer) {
+	b.Offload, b.end, b.sent = Offload{}, 0, 0
+	q := &p.pool
+	q.mu.Lock()
+	b.next, q.free = q.free, b
+	wanted := q.wanted
+	q.wanted = false
+	q.mu.Unlock()
+	if wanted {
+		p.cfg.OnBuffer()
+	}
+}

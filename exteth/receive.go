@@ -1,0 +1,312 @@
+package exteth
+
+import (
+	"errors"
+	"fmt"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/rma"
+	"exnet/fabric/velo"
+)
+
+// assembly is an eager frame of which some messages have come.
+type assembly struct {
+	buf   []byte
+	index uint8 // of the next message
+	open  bool
+}
+
+// PollVELO handles up to budget messages from the mailbox (path 5a of figure
+// 5.15), and returns how many it handled and how many bytes of frame they
+// brought.
+func (p *Port) PollVELO(budget int) (messages, bytes int) {
+	for messages < budget {
+		st, payload, ok := p.velo.Peek()
+		if !ok {
+			break
+		}
+		switch st.Type {
+		case TypeEager, TypeEagerLast:
+			bytes += p.receiveEager(st, payload)
+		case TypeAdvert:
+			n, ok := p.receiveAdvert(st, payload)
+			if !ok { // no free transfer: PollRMA frees one
+				p.starved = true
+				return messages, bytes
+			}
+			bytes += n
+		default:
+			p.stats.RxBadMessage.Add(1)
+		}
+		p.velo.Advance()
+		messages++
+	}
+	return messages, bytes
+}
+
+// Starved reports whether PollVELO left messages in the mailbox for want of a
+// free transfer. The poller then waits for Config.OnWork, not for an interrupt.
+func (p *Port) Starved() bool { return p.starved }
+
+// receiveEager adds a message to its frame, and delivers the frame with the
+// last one. A frame of a single message is delivered from the slot.
+func (p *Port) receiveEager(st velo.Status, payload []byte) int {
+	pr := p.peers.get(st.Src)
+	a := &pr.unicast
+	if st.Multicast {
+		a = &pr.group
+	}
+	last := st.Type == TypeEagerLast
+	if st.Tag&tagFirst != 0 {
+		if a.open {
+			p.stats.RxIncomplete.Add(1)
+		}
+		a.open, a.index, a.buf = true, 0, a.buf[:0]
+	}
+	switch {
+	case !a.open || st.Tag&tagIndexMask != a.index:
+		// A message of the frame was missed (this one belongs to none).
+		if a.open {
+			p.stats.RxIncomplete.Add(1)
+		}
+		p.stats.RxOrphan.Add(1)
+		a.open = false
+		return 0
+	case !last && len(payload) != velo.MaxPayload, len(a.buf)+len(payload) > p.cfg.MaxFrame:
+		p.stats.RxBadSize.Add(1)
+		a.open = false
+		return 0
+	}
+	frame := payload
+	if !last || st.Tag&tagFirst == 0 {
+		a.buf = append(a.buf, payload...)
+		a.index = (a.index + 1) & tagIndexMask
+		frame = a.buf
+	}
+	if !last {
+		return 0
+	}
+	a.open = false
+	if len(frame) < EthernetHeaderLen {
+		p.stats.RxBadSize.Add(1)
+		return 0
+	}
+	var off Offload
+	if st.Tag&tagChecksum != 0 {
+		start, offset, ok := checksumAt(frame[EthernetHeaderLen:])
+		if !ok {
+			p.stats.RxBadOffload.Add(1)
+			return 0
+		}
+		off = Offload{Flags: OffloadNeedsChecksum, CsumStart: uint16(start), CsumOffset: uint16(offset)}
+	}
+	if st.Multicast {
+		p.stats.RxGroup.Add(1)
+	} else {
+		p.stats.RxEager.Add(1)
+	}
+	p.deliver(st.Src, off, frame)
+	return len(frame)
+}
+
+func (p *Port) deliver(src fabric.NodeID, off Offload, frame []byte) error {
+	p.stats.RxBytes.Add(uint64(len(frame)))
+	err := p.cfg.Receiver.ReceiveFrame(src, off, frame)
+	if err != nil {
+		p.stats.RxRefused.Add(1)
+	}
+	return err
+}
+
+// receiveAdvert GETs the frame that a peer advertises. It reports false, and
+// leaves the advert for later, when there is no transfer for it.
+func (p *Port) receiveAdvert(st velo.Status, payload []byte) (int, bool) {
+	var ad Advert
+	if err := ad.UnmarshalBinary(payload); err != nil || int(ad.Length) > p.cfg.MaxFrame || st.Multicast {
+		p.stats.RxBadAdvert.Add(1)
+		return 0, true
+	}
+	if ad.Offload.Check(int(ad.Length)-EthernetHeaderLen) != nil {
+		p.stats.RxBadOffload.Add(1)
+		return 0, true
+	}
+	pr := p.peers.get(st.Src)
+	t := p.sink.take(pr)
+	if t == nil {
+		p.stats.RxNoTransfer.Add(1)
+		return 0, false
+	}
+	t.off, t.length, t.got = ad.Offload, int(ad.Length), 0
+	err := p.rma.Get(rma.GetReq{
+		Local:  p.sink.address(t),
+		Remote: ad.NLA,
+		Len:    t.length,
+		Node:   st.Src,
+		VPID:   p.cfg.VPID,
+		Notify: rma.NotifyCompleter | rma.NotifyResponder,
+	})
+	if err != nil { // refused before it began: there will be no notification
+		p.sink.give(t)
+		p.stats.RxGetFailed.Add(1)
+		return 0, true
+	}
+	return int(ad.Length), true
+}
+
+// PollRMA handles up to budget notifications (path 5b of figure 5.15) and
+// returns how many it handled.
+func (p *Port) PollRMA(budget int) (notifications int) {
+	for notifications < budget {
+		n, ok := p.rma.Next()
+		if !ok {
+			break
+		}
+		notifications++
+		switch n.Writer {
+		case rma.Responder:
+			p.fetched(n)
+		case rma.Completer:
+			p.arrived(n)
+		default:
+			p.stats.Unmatched.Add(1)
+		}
+	}
+	if p.starved && notifications > 0 {
+		p.starved = false
+		p.cfg.OnWork()
+	}
+	return notifications
+}
+
+// fetched matches a responder notification with the buffer that was read, and
+// frees it.
+func (p *Port) fetched(n rma.Notification) {
+	if !p.release(p.peers.get(n.Node), n.Local) {
+		p.stats.Unmatched.Add(1)
+		return
+	}
+	if n.Status.Err() != nil {
+		p.stats.TxNotRead.Add(1)
+	}
+}
+
+// arrived matches a completer notification with its transfer.
+func (p *Port) arrived(n rma.Notification) {
+	t := p.sink.match(n)
+	if t == nil {
+		p.stats.Unmatched.Add(1)
+		return
+	}
+	if err := n.Status.Err(); err != nil {
+		p.stats.RxGetFailed.Add(1)
+	} else {
+		p.stats.RxRendezvous.Add(1)
+		if t.got < t.length {
+			p.stats.RxBadSize.Add(1)
+		}
+	}
+	p.sink.give(t)
+}
+
+// sink is the device whose windows are the sinks of GETs: what is written into
+// a window is a frame on its way up. Its address range has one window of
+// MaxFrame bytes per transfer.
+type sink struct {
+	port      *Port
+	region    *atu.Region
+	transfers [MaxTransfers]transfer
+	free      *transfer
+}
+
+// transfer is one GET. It belongs to the poller.
+type transfer struct {
+	peer   *peer
+	off    Offload
+	length int
+	got    int
+	window int
+	bounce []byte // for a link that brings a frame in pieces
+	next   *transfer
+}
+
+func (s *sink) open(p *Port) error {
+	s.port = p
+	for i := range s.transfers {
+		t := &s.transfers[i]
+		t.window, t.next = i, s.free
+		s.free = t
+	}
+	var err error
+	s.region, err = p.nic.ATU().RegisterDevice(p.cfg.VPID, s, MaxTransfers*MaxFrame, atu.Write)
+	return err
+}
+
+func (s *sink) close() error {
+	if s.region == nil {
+		return nil
+	}
+	return s.region.Close()
+}
+
+func (s *sink) take(pr *peer) *transfer {
+	t := s.free
+	if t == nil || pr.transfers >= maxPeerTransfers {
+		return nil
+	}
+	s.free, t.next = t.next, nil
+	t.peer = pr
+	pr.transfers++
+	return t
+}
+
+func (s *sink) give(t *transfer) {
+	t.peer.transfers--
+	t.peer = nil
+	t.next, s.free = s.free, t
+}
+
+func (s *sink) address(t *transfer) atu.NLA {
+	return s.region.NLA() + atu.NLA(t.window)*MaxFrame
+}
+
+// match returns the transfer whose last RMA packet went to the notification's
+// address, if it is under way with that node.
+func (s *sink) match(n rma.Notification) *transfer {
+	window := uint64(n.Local-s.region.NLA()) / MaxFrame
+	if window >= MaxTransfers {
+		return nil
+	}
+	t := &s.transfers[window]
+	if t.peer == nil || t.peer.node != n.Node || rma.LastFragment(s.address(t), t.length) != n.Local {
+		return nil
+	}
+	return t
+}
+
+var errNoTransfer = errors.New("exteth: write to a window without a transfer")
+
+// WriteAt implements atu.Device: the RMA completer brings the bytes of a frame.
+func (s *sink) WriteAt(b []byte, off int64) (int, error) {
+	t := &s.transfers[off/MaxFrame]
+	at := int(off % MaxFrame)
+	if t.peer == nil || at != t.got || at+len(b) > t.length {
+		return 0, fmt.Errorf("%w: %d bytes at %d", errNoTransfer, len(b), off)
+	}
+	t.got += len(b)
+	frame := b
+	if len(b) < t.length {
+		if cap(t.bounce) < t.length {
+			t.bounce = make([]byte, t.length)
+		}
+		copy(t.bounce[:t.length][at:], b)
+		if t.got < t.length {
+			return len(b), nil
+		}
+		frame = t.bounce[:t.length]
+	}
+	if err := s.port.deliver(t.peer.node, t.off, frame); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

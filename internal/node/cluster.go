@@ -1,0 +1,156 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/link/mem"
+	"exnet/fabric/nic"
+	"exnet/internal/netns"
+	"exnet/internal/txloop"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// MaxNodes is the number of nodes that a Cluster may have: those that its
+// addresses count.
+const MaxNodes = 254
+
+// ClusterConfig configures a Cluster.
+type ClusterConfig struct {
+	// Nodes is the number of nodes. Default 2.
+	Nodes int
+	// Node is the configuration that all nodes have in common; NS, NIC, Addrs
+	// and OnReady are the Cluster's to set.
+	Node Config
+	// FairScheduling keeps the data path at normal priority.
+	FairScheduling bool
+	// Nap is how long the data path sleeps before it waits, after much
+	// traffic. See txloop.Config.
+	Nap time.Duration
+}
+
+// Cluster is a number of nodes on one fabric in one process, each in a network
+// namespace of its own.
+type Cluster struct {
+	Nodes []*Node
+	Loop  *txloop.Loop
+
+	spaces []*netns.NS
+	nics   []*nic.NIC
+	cancel context.CancelFunc
+	group  *errgroup.Group
+}
+
+// Addr4 returns the IPv4 address of the i-th node of a Cluster, from 0:
+// 10.2.0.1, 10.2.0.2, and so on, in a network of 24 bits.
+func Addr4(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(1 + i)}), 24)
+}
+
+// Addr6 returns its IPv6 address: fd00:10:2::1, and so on, in a network of 64.
+func Addr6(i int) netip.Prefix {
+	a := netip.MustParseAddr("fd00:10:2::").As16()
+	a[15] = byte(1 + i)
+	return netip.PrefixFrom(netip.AddrFrom16(a), 64)
+}
+
+// StartCluster brings up a Cluster, which runs until Close.
+func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
+	if cfg.Nodes == 0 {
+		cfg.Nodes = 2
+	}
+	if cfg.Nodes < 1 || cfg.Nodes > MaxNodes {
+		return nil, fmt.Errorf("node: %d nodes; use 1 to %d", cfg.Nodes, MaxNodes)
+	}
+	c = new(Cluster)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+			c = nil
+		}
+	}()
+	net := mem.NewFabric()
+	// The loop is made before the nodes that wake it, and runs after them.
+	var ports []txloop.Port
+	ready := func() { c.Loop.Wake() }
+	for i := range cfg.Nodes {
+		n, err := c.add(i, cfg.Node, net, ready)
+		if err != nil {
+			return c, err
+		}
+		ports = append(ports, n.Port())
+	}
+	c.Loop, err = txloop.New(txloop.Config{Ports: ports, FairScheduling: cfg.FairScheduling, Nap: cfg.Nap})
+	if err != nil {
+		return c, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.group, ctx = errgroup.WithContext(ctx)
+	for _, n := range c.Nodes {
+		c.group.Go(func() error { return n.Interface.Run(ctx) })
+	}
+	c.group.Go(func() error { return c.Loop.Run(ctx) })
+	return c, nil
+}
+
+func (c *Cluster) add(i int, cfg Config, net *mem.Fabric, ready func()) (*Node, error) {
+	ns, err := netns.New()
+	if err != nil {
+		return nil, err
+	}
+	c.spaces = append(c.spaces, ns)
+	card, err := nic.New(nic.Config{Node: fabric.NodeID(1 + i)})
+	if err != nil {
+		return nil, err
+	}
+	c.nics = append(c.nics, card)
+	if err := net.Attach(card); err != nil {
+		return nil, err
+	}
+	cfg.NS, cfg.NIC, cfg.OnReady = ns, card, ready
+	cfg.Addrs = []netip.Prefix{Addr4(i), Addr6(i)}
+	n, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.Nodes = append(c.Nodes, n)
+	return n, nil
+}
+
+// Namespace returns the namespace of the i-th node.
+func (c *Cluster) Namespace(i int) *netns.NS { return c.spaces[i] }
+
+// Wait returns when the data path has come to its end, with the error that
+// ended it, or nil after Close.
+func (c *Cluster) Wait() error { return c.group.Wait() }
+
+// Close stops the data path and removes the interfaces and namespaces.
+// Programs that still run in a namespace keep it, without exn0.
+func (c *Cluster) Close() error {
+	var errs []error
+	if c.cancel != nil {
+		c.cancel()
+		errs = append(errs, c.group.Wait())
+		c.cancel = nil
+	}
+	for _, n := range c.Nodes {
+		errs = append(errs, n.Close())
+	}
+	if c.Loop != nil {
+		errs = append(errs, c.Loop.Close())
+	}
+	for _, n := range c.nics {
+		errs = append(errs, n.Close())
+	}
+	for _, ns := range c.spaces {
+		errs = append(errs, ns.Close())
+	}
+	c.Nodes, c.Loop, c.nics, c.spaces = nil, nil, nil, nil
+	return errors.Join(errs...)
+}

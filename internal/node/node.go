@@ -1,0 +1,179 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"exnet/arp"
+	"exnet/exn"
+	"exnet/exteth"
+	"exnet/fabric/nic"
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+	"exnet/internal/tun"
+	"exnet/internal/txloop"
+	"exnet/ipstack"
+	"exnet/mtu"
+)
+
+// Config configures a Node. The zero value of a field means its default.
+type Config struct {
+	// NS is the namespace of the host. Default: the calling thread's.
+	NS *netns.NS
+	// NIC is the node's NIC, which the Node uses and does not close. Required.
+	NIC *nic.NIC
+	// Name is the interface's name. Default exn0.
+	Name string
+	// Addrs are the addresses of the interface, with the length of their
+	// networks. The link-local address is added.
+	Addrs []netip.Prefix
+	// MTU is the largest IP packet. Default mtu.Default.
+	MTU mtu.Network
+	// MACPrefix is what the MAC addresses of the fabric begin with. Default
+	// arp.DefaultPrefix.
+	MACPrefix arp.Prefix
+	// EagerThreshold is the length of the longest frame sent over VELO.
+	// Default exteth.DefaultEagerThreshold.
+	EagerThreshold int
+	// VELOBudget and RMABudget are the NAPI budgets. Default 64.
+	VELOBudget, RMABudget int
+	// NoFastPath sends every packet through netstack.
+	NoFastPath bool
+	// CongestionControl is that of TCP connections over the interface, for
+	// programs that do not choose one. Default: the system's.
+	CongestionControl string
+	// OnReady is called when a stopped interface takes packets again.
+	OnReady func()
+}
+
+// Node is one node with its exn0.
+type Node struct {
+	Interface *exn.Interface
+	Stack     *ipstack.Stack
+	Device    *tun.Device
+
+	watcher *hostnet.Watcher
+}
+
+// New makes a node's interface and configures it in the kernel. Frames are
+// received when Interface.Run is called, and the kernel's packets are sent
+// when Port is served by a txloop.Loop.
+func New(cfg Config) (n *Node, err error) {
+	n = new(Node)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+			n = nil
+		}
+	}()
+	if n.Interface, err = exn.New(exn.Config{
+		NIC:            cfg.NIC,
+		MTU:            cfg.MTU,
+		MACPrefix:      cfg.MACPrefix,
+		EagerThreshold: cfg.EagerThreshold,
+		VELOBudget:     cfg.VELOBudget,
+		RMABudget:      cfg.RMABudget,
+		OnReady:        cfg.OnReady,
+	}); err != nil {
+		return n, err
+	}
+	open := func() (err error) {
+		n.Device, err = tun.Open(tun.Config{Name: cfg.Name, MTU: n.Interface.MTU(), OwnPoller: true})
+		return err
+	}
+	if cfg.NS != nil {
+		err = cfg.NS.Do(open)
+	} else {
+		err = open()
+	}
+	if err != nil {
+		return n, err
+	}
+	if n.Stack, err = ipstack.New(ipstack.Config{
+		Link:       n.Interface,
+		Host:       host{n.Device},
+		NoFastPath: cfg.NoFastPath,
+	}); err != nil {
+		return n, err
+	}
+	n.Interface.SetReceiver(n.Stack)
+	return n, n.configure(cfg)
+}
+
+// configure brings the kernel's interface up, and has the stack follow its
+// addresses and routes.
+func (n *Node) configure(cfg Config) error {
+	conn, err := hostnet.Open(cfg.NS)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	index := n.Device.Index()
+	err = conn.Configure(index, hostnet.LinkConfig{
+		MTU:               n.Interface.MTU(),
+		TxQueueLen:        hostnet.TxQueueLen,
+		Addrs:             append([]netip.Prefix{hostnet.LinkLocal(n.Interface.MAC())}, cfg.Addrs...),
+		NoAutoLinkLocal:   true,
+		CongestionControl: cfg.CongestionControl,
+	})
+	if err != nil {
+		return err
+	}
+	n.watcher, err = conn.Watch(index, n.follow)
+	return err
+}
+
+// follow mirrors the kernel's addresses and routes of the interface into the
+// stack. What the stack refuses it would only refuse again: the packets that
+// need it are counted as having no route.
+func (n *Node) follow(e hostnet.Event) {
+	switch e.Kind {
+	case hostnet.AddrAdded:
+		n.Stack.AddAddress(e.Addr)
+	case hostnet.AddrRemoved:
+		n.Stack.RemoveAddress(e.Addr)
+	case hostnet.RouteAdded:
+		n.Stack.AddRoute(e.Route.Dst, e.Route.Gateway)
+	case hostnet.RouteRemoved:
+		n.Stack.RemoveRoute(e.Route.Dst, e.Route.Gateway)
+	}
+}
+
+// Port is what a txloop.Loop serves.
+func (n *Node) Port() txloop.Port {
+	return txloop.Port{Device: n.Device, Interface: n.Interface, Stack: n.Stack}
+}
+
+// Close removes the interface. Interface.Run must have returned, and no Loop
+// may serve the Port any more.
+func (n *Node) Close() error {
+	var errs []error
+	if n.watcher != nil {
+		errs = append(errs, n.watcher.Close())
+	}
+	if n.Device != nil {
+		errs = append(errs, n.Device.Close())
+	}
+	if n.Stack != nil {
+		errs = append(errs, n.Stack.Close())
+	}
+	if n.Interface != nil {
+		errs = append(errs, n.Interface.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// host is the kernel's IP layer, behind a TUN device.
+type host struct{ dev *tun.Device }
+
+// WritePacket implements ipstack.Host.
+func (h host) WritePacket(off exteth.Offload, packet []byte) error {
+	var hdr [exteth.OffloadLen]byte
+	return h.dev.Write(off.AppendHost(hdr[:0]), packet)
+}
+
+// String names the node for messages.
+func (n *Node) String() string {
+	return fmt.Sprintf("node %d (%s)", n.Interface.NodeID(), n.Device.Name())
+}

@@ -1,0 +1,308 @@
+package txloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"exnet/exteth"
+	"exnet/internal/counter"
+	"exnet/internal/tun"
+
+	"golang.org/x/sys/unix"
+)
+
+// Interface is what the loop needs of a network interface.
+type Interface interface {
+	// Alloc returns a buffer, or nil when there is none; then the interface
+	// wakes the loop later.
+	Alloc() *exteth.TxBuffer
+	Free(*exteth.TxBuffer)
+	// Stopped reports whether the interface takes no packets for now.
+	Stopped() bool
+}
+
+// Stack is what the loop needs of a node's IP layer.
+type Stack interface {
+	// FromHost takes a buffer that holds an IP packet.
+	FromHost(*exteth.TxBuffer)
+}
+
+// Device is what the loop needs of a TUN device.
+type Device interface {
+	Fd() int
+	// Read reads one packet with its virtio-net header, or returns
+	// tun.ErrAgain.
+	Read([]byte) (int, error)
+}
+
+// Port is one device and what is behind it.
+type Port struct {
+	Device    Device
+	Interface Interface
+	Stack     Stack
+}
+
+// Config configures a Loop. The zero value of a field means its default.
+type Config struct {
+	Ports []Port
+	// FairScheduling keeps the thread at normal priority.
+	FairScheduling bool
+	// Burst is how many packets are read from one device before the next has
+	// its turn. Default 16.
+	Burst int
+	// Nap is how long the thread sleeps before it waits, after much traffic.
+	// Default 20 µs; negative: not at all.
+	Nap time.Duration
+}
+
+const (
+	defaultBurst = 16
+	defaultNap   = 20 * time.Microsecond
+	// napBytes is how much must have passed since the thread last waited for
+	// it to nap: four of the largest packets, more than any request with its
+	// answer that is waited for.
+	napBytes = 4 * 65536
+	// maxNaps is how often it naps in a row without finding a packet.
+	maxNaps = 4
+)
+
+// Stats are the counters of a Loop.
+type Stats struct {
+	Packets uint64 // packets read
+	Bytes   uint64 // bytes of these
+	Bad     uint64 // packets whose virtio-net header could not be read
+	Waits   uint64 // times that the thread waited for a packet
+	Naps    uint64 // times that it slept for a moment instead
+	Stops   uint64 // times that it left a device unread because its interface was stopped
+}
+
+// All yields the counters by name.
+func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
+
+type counters struct{ Packets, Bytes, Bad, Waits, Naps, Stops atomic.Uint64 }
+
+// Loop reads TUN devices.
+//
+// Concurrency: Run is called once. The other methods may be called from any
+// goroutine.
+type Loop struct {
+	cfg      Config
+	event    int         // eventfd
+	woken    atomic.Bool // Wake was called since held ports were looked at
+	realtime atomic.Bool
+	stats    counters
+	ports    []port
+	poll     []unix.PollFd
+}
+
+type port struct {
+	Port
+	spare *exteth.TxBuffer // for the next packet
+	held  bool             // not read until the next Wake: stopped, or no buffer
+}
+
+// New makes a Loop. Close gives back its descriptor.
+func New(cfg Config) (*Loop, error) {
+	if cfg.Burst == 0 {
+		cfg.Burst = defaultBurst
+	}
+	if cfg.Nap == 0 {
+		cfg.Nap = defaultNap
+	}
+	if cfg.Burst < 0 {
+		return nil, fmt.Errorf("txloop: burst of %d packets; at least 1 is needed", cfg.Burst)
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("txloop: eventfd: %w", err)
+	}
+	l := &Loop{cfg: cfg, event: fd, poll: make([]unix.PollFd, 1+len(cfg.Ports))}
+	for _, p := range cfg.Ports {
+		l.ports = append(l.ports, port{Port: p})
+	}
+	return l, nil
+}
+
+// Wake has the loop look again at interfaces that were stopped.
+func (l *Loop) Wake() {
+	l.woken.Store(true)
+	one := [8]byte{1}
+	unix.Write(l.event, one[:]) // fails only if the counter is full: then it wakes anyway
+}
+
+// Realtime reports whether the thread runs at real-time priority.
+func (l *Loop) Realtime() bool { return l.realtime.Load() }
+
+// Stats returns the counters.
+func (l *Loop) Stats() (s Stats) {
+	counter.Load(&l.stats, &s)
+	return s
+}
+
+// Close gives back the descriptor. Run must have returned, and nobody may call
+// Wake any more.
+func (l *Loop) Close() error { return unix.Close(l.event) }
+
+// Run reads packets until ctx is cancelled, then returns nil. It returns an
+// error when a device is gone.
+func (l *Loop) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, l.Wake)()
+	done := make(chan error)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine and takes its
+		// priority and timer slack along.
+		runtime.LockOSThread()
+		l.setScheduling()
+		done <- l.run(ctx)
+	}()
+	return <-done
+}
+
+// setScheduling gives the calling thread the lowest real-time priority, which
+// takes CAP_SYS_NICE or a limit (RLIMIT_RTPRIO), and timers without slack.
+func (l *Loop) setScheduling() {
+	unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
+	if l.cfg.FairScheduling {
+		return
+	}
+	attr := unix.SchedAttr{
+		Size:     unix.SizeofSchedAttr,
+		Policy:   unix.SCHED_RR,
+		Priority: 1,
+		Flags:    unix.SCHED_FLAG_RESET_ON_FORK,
+	}
+	l.realtime.Store(unix.SchedSetAttr(0, &attr, 0) == nil)
+}
+
+func (l *Loop) run(ctx context.Context) error {
+	defer l.release()
+	bytes, naps := 0, 0
+	for {
+		if l.woken.Load() {
+			l.unhold()
+		}
+		n := 0
+		for i := range l.ports {
+			got, err := l.read(&l.ports[i])
+			if err != nil {
+				return err
+			}
+			n += got
+		}
+		if n > 0 {
+			bytes, naps = bytes+n, 0
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if bytes >= napBytes && naps < maxNaps && l.cfg.Nap > 0 {
+			naps++
+			l.nap()
+			continue
+		}
+		bytes, naps = 0, 0
+		if err := l.wait(); err != nil {
+			return err
+		}
+	}
+}
+
+// read reads a burst of packets from one device and returns their bytes.
+func (l *Loop) read(p *port) (bytes int, err error) {
+	if p.held {
+		return 0, nil
+	}
+	packets := 0
+	for packets < l.cfg.Burst {
+		if p.Interface.Stopped() {
+			l.hold(p)
+			break
+		}
+		if p.spare == nil {
+			if p.spare = p.Interface.Alloc(); p.spare == nil {
+				l.hold(p)
+				break
+			}
+		}
+		b := p.spare
+		mem := b.Mem()[exteth.Headroom-tun.VnetHdrLen:]
+		n, rerr := p.Device.Read(mem)
+		if errors.Is(rerr, tun.ErrAgain) {
+			break
+		}
+		if rerr != nil {
+			err = rerr
+			break
+		}
+		packets++
+		bytes += n
+		if n < tun.VnetHdrLen || b.Offload.ParseHost(mem) != nil {
+			l.stats.Bad.Add(1)
+			continue
+		}
+		p.spare = nil
+		b.SetPacket(n - tun.VnetHdrLen)
+		p.Stack.FromHost(b)
+	}
+	if packets > 0 {
+		l.stats.Packets.Add(uint64(packets))
+		l.stats.Bytes.Add(uint64(bytes))
+	}
+	return bytes, err
+}
+
+func (l *Loop) hold(p *port) {
+	p.held = true
+	l.stats.Stops.Add(1)
+}
+
+func (l *Loop) nap() {
+	l.stats.Naps.Add(1)
+	ts := unix.NsecToTimespec(int64(l.cfg.Nap))
+	unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
+}
+
+// wait waits until a device has a packet or Wake is called. Held devices are
+// left out, and looked at again after a wake.
+func (l *Loop) wait() error {
+	l.stats.Waits.Add(1)
+	l.poll[0] = unix.PollFd{Fd: int32(l.event), Events: unix.POLLIN}
+	for i := range l.ports {
+		fd := int32(l.ports[i].Device.Fd())
+		if l.ports[i].held {
+			fd = -1 // poll(2) ignores it
+		}
+		l.poll[1+i] = unix.PollFd{Fd: fd, Events: unix.POLLIN}
+	}
+	if _, err := unix.Poll(l.poll, -1); err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("txloop: poll: %w", err)
+	}
+	if l.poll[0].Revents != 0 {
+		var count [8]byte
+		unix.Read(l.event, count[:]) // reset; it cannot fail, the counter is not 0
+	}
+	return nil
+}
+
+// unhold has the held devices looked at again.
+func (l *Loop) unhold() {
+	l.woken.Store(false)
+	for i := range l.ports {
+		l.ports[i].held = false
+	}
+}
+
+func (l *Loop) release() {
+	for i := range l.ports {
+		if b := l.ports[i].spare; b != nil {
+			l.ports[i].Interface.Free(b)
+			l.ports[i].spare = nil
+		}
+	}
+}
