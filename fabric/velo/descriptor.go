@@ -32,7 +32,7 @@ var _ [MaxPayload]byte = [link.VELOPayload]byte{}
 //
 //	 31 30      26 25          16 15                            0
 //	┌──┬──────────┬──────────────┬───────────────────────────────┐
-//	│MC│ reserved │ VPID      10 │ node or multicast group    16 │ bits 0..31
+//	│MC│Q│reserved│ VPID      10 │ node or multicast group    16 │ bits 0..31
 //	├──┴───────┬──┴──────────────┼───────────────┬──────┬────────┤
 //	│ reserved │ length       12 │ user tag    8 │ res. │ MTT  4 │ bits 32..63
 //	└──────────┴─────────────────┴───────────────┴──────┴────────┘
@@ -46,12 +46,14 @@ type Descriptor struct {
 	VPID      fabric.VPID // mailbox on the target
 	Tag       uint8       // user tag
 	Type      uint8       // message type tag (MTT), 0 to MaxType
+	Quiet     bool        // raise no interrupt: more follows, or Endpoint.Interrupt
 }
 
 // Positions of the fields of a descriptor.
 const (
 	descVPIDShift   = 16
 	descMCBit       = 1 << 31
+	descQuietBit    = 1 << 30
 	descTypeShift   = 32
 	descTagShift    = 40
 	descLengthShift = 48
@@ -83,6 +85,9 @@ func (d Descriptor) AppendBinary(b []byte, n int) ([]byte, error) {
 	}
 	w := uint64(d.VPID)<<descVPIDShift | uint64(d.Type)<<descTypeShift |
 		uint64(d.Tag)<<descTagShift | uint64(n)<<descLengthShift
+	if d.Quiet {
+		w |= descQuietBit
+	}
 	if d.Multicast {
 		w |= uint64(d.Group) | descMCBit
 	} else {
@@ -100,9 +105,10 @@ func (d *Descriptor) UnmarshalBinary(b []byte) (n int, err error) {
 	}
 	w := binary.LittleEndian.Uint64(b)
 	v := Descriptor{
-		VPID: fabric.VPID(w >> descVPIDShift & vpidMask),
-		Tag:  uint8(w >> descTagShift),
-		Type: uint8(w >> descTypeShift & MaxType),
+		VPID:  fabric.VPID(w >> descVPIDShift & vpidMask),
+		Tag:   uint8(w >> descTagShift),
+		Type:  uint8(w >> descTypeShift & MaxType),
+		Quiet: w&descQuietBit != 0,
 	}
 	if node := uint16(w); w&descMCBit != 0 {
 		if node >= fabric.Groups {

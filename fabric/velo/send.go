@@ -29,8 +29,26 @@ func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 	}
 	n := copy(slot[:], payload)
 	f.target.Commit(pos, f.word|d.bits(n))
-	f.target.Raise()
+	if !d.Quiet {
+		f.target.Raise()
+	}
 	return nil
+}
+
+// Interrupt raises the interrupt of a mailbox for the messages that were sent to
+// it with Descriptor.Quiet. A sender that holds a lock while it sends calls it
+// afterwards, because the target's handler may run in its goroutine (mem link).
+func (e *Endpoint) Interrupt(dst fabric.NodeID, vpid fabric.VPID) {
+	if f := e.flow(dst, vpid); f != nil {
+		f.target.Raise()
+	}
+}
+
+// InterruptGroup is Interrupt for all members of a group.
+func (e *Endpoint) InterruptGroup(g fabric.GroupID, vpid fabric.VPID) {
+	for _, n := range e.unit.routes.Members(g) {
+		e.Interrupt(n, vpid)
+	}
 }
 
 // bits are the fields of the status word that come from the descriptor.
@@ -55,7 +73,9 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 		if rerr == nil {
 			n := copy(slot[:], payload)
 			f.target.Commit(pos, f.word|d.bits(n))
-			f.target.Raise()
+			if !d.Quiet {
+				f.target.Raise()
+			}
 			return nil
 		}
 		f.untake()
