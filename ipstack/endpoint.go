@@ -3,6 +3,8 @@ package ipstack
 import (
 	"sync"
 
+	"exnet/arp"
+
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
@@ -86,7 +88,7 @@ func (e *endpoint) write(pkt *stack.PacketBuffer) tcpip.Error {
 	if err == nil {
 		return nil
 	}
-	return e.s.linkError(err, [6]byte(pkt.LinkHeader().Slice()[ethDstOff:]))
+	return e.s.linkError(err, arp.MAC(pkt.LinkHeader().Slice()[ethDstOff:]))
 }
 
 // AddHeader implements stack.NetworkLinkEndpoint.

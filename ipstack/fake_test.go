@@ -18,8 +18,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-var testPrefix = arp.Prefix{0x2e, 0x87, 0x04, 0x07}
-
 // hub is a fabric of function calls: it keeps frames until it is pumped.
 type hub struct {
 	mu    sync.Mutex
@@ -134,7 +132,7 @@ type fakeLink struct {
 var _ Link = (*fakeLink)(nil)
 
 func (l *fakeLink) NodeID() fabric.NodeID   { return l.node }
-func (l *fakeLink) MAC() [6]byte            { return arp.MAC(testPrefix, l.node) }
+func (l *fakeLink) MAC() [6]byte            { return arp.DefaultPrefix().MAC(l.node) }
 func (l *fakeLink) Free(b *exteth.TxBuffer) { l.buffers.free(b) }
 func (l *fakeLink) setFail(f func([6]byte) error) {
 	l.mu.Lock()

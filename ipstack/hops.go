@@ -12,7 +12,7 @@ import (
 
 // maxDestinations bounds what hops remembers. Beyond it, all is forgotten and
 // learned anew from the packets that follow.
-const maxDestinations = 8192
+const maxDestinations = arp.DefaultEntries
 
 // hops feeds the table of the fast path. It joins what netstack's routes say
 // (which next hop a destination has, learned when a packet passes through
@@ -26,7 +26,8 @@ const maxDestinations = 8192
 //
 // Concurrency: all methods may be called from many goroutines. mu is a leaf.
 type hops struct {
-	table *arp.Table
+	table  *arp.Table
+	prefix arp.Prefix
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -43,16 +44,17 @@ type hops struct {
 // hop is one next hop and what is reached through it. A neighbour is a hop with
 // itself as destination.
 type hop struct {
-	mac      [6]byte
+	entry    arp.Entry
 	resolved bool
 	dsts     map[netip.Addr]struct{}
 }
 
-func newHops(table *arp.Table) *hops {
+func newHops(table *arp.Table, prefix arp.Prefix) *hops {
 	return &hops{
-		table: table,
-		next:  make(map[netip.Addr]*hop),
-		via:   make(map[netip.Addr]*hop),
+		table:  table,
+		prefix: prefix,
+		next:   make(map[netip.Addr]*hop),
+		via:    make(map[netip.Addr]*hop),
 	}
 }
 
@@ -126,11 +128,13 @@ func (h *hops) resolved(next netip.Addr) bool {
 //
 // +checklocks:h.mu
 func (h *hops) publishLocked(n *hop, dst netip.Addr) {
-	if n.resolved {
-		h.table.Set(dst, n.mac)
-	} else {
+	if !n.resolved {
 		h.table.Delete(dst)
+		return
 	}
+	// All writers of the table hold mu, so the generation is the current one.
+	// What the table refuses (it counts) takes the slow path.
+	_ = h.table.Put(h.table.Generation(), dst, n.entry)
 }
 
 // change takes in the state of a neighbour.
@@ -139,7 +143,7 @@ func (h *hops) change(e stack.NeighborEntry) {
 	if !ok {
 		return
 	}
-	resolved := usable(e.State) && len(e.LinkAddr) == len(hop{}.mac)
+	entry, resolved := h.entry(e)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.next[addr]
@@ -150,13 +154,22 @@ func (h *hops) change(e stack.NeighborEntry) {
 		n = &hop{dsts: make(map[netip.Addr]struct{})}
 		h.next[addr] = n
 	}
-	n.resolved = resolved
-	if resolved {
-		copy(n.mac[:], e.LinkAddr)
-	}
+	n.entry, n.resolved = entry, resolved
 	for dst := range n.dsts {
 		h.publishLocked(n, dst)
 	}
+}
+
+// entry returns where packets to a neighbour go if they may go there without
+// asking netstack. A MAC address without a node behind it is left to the slow
+// path, and there to the link, which says so.
+func (h *hops) entry(e stack.NeighborEntry) (arp.Entry, bool) {
+	if !usable(e.State) || len(e.LinkAddr) != len(arp.MAC{}) {
+		return arp.Entry{}, false
+	}
+	mac := arp.MAC([]byte(e.LinkAddr))
+	node, err := h.prefix.Node(mac)
+	return arp.Entry{Node: node, MAC: mac}, err == nil
 }
 
 // usable reports whether packets may go to a neighbour in state s without

@@ -2,6 +2,9 @@ package ipstack
 
 import (
 	"encoding/binary"
+	"net/netip"
+
+	"exnet/arp"
 
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
@@ -120,26 +123,21 @@ func isMLD(t header.ICMPv6Type) bool {
 }
 
 // multicastMAC returns the MAC address that the IP destination maps to if it is
-// a multicast group (RFC 1112 6.4, RFC 2464 7) or the limited broadcast
-// address. A subnet's broadcast address needs the route to be known.
-func multicastMAC(dst []byte) (mac [6]byte, ok bool) {
-	if len(dst) == header.IPv4AddressSize {
-		switch {
-		case dst[0]&0xf0 == 0xe0:
-			return [6]byte{0x01, 0x00, 0x5e, dst[1] & 0x7f, dst[2], dst[3]}, true
-		case binary.BigEndian.Uint32(dst) == 0xffffffff:
-			return [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, true
-		}
+// a multicast group or the limited broadcast address. A subnet's broadcast address needs the route to be known.
+func multicastMAC(dst []byte) (mac arp.MAC, ok bool) {
+	addr, _ := netip.AddrFromSlice(dst)
+	if addr == netip.AddrFrom4([4]byte{0xff, 0xff, 0xff, 0xff}) {
+		return arp.Broadcast(), true
+	}
+	if !addr.IsMulticast() {
 		return mac, false
 	}
-	if dst[0] == 0xff {
-		return [6]byte{0x33, 0x33, dst[12], dst[13], dst[14], dst[15]}, true
-	}
-	return mac, false
+	mac, err := arp.Multicast(addr)
+	return mac, err == nil
 }
 
 // putEthernet writes an Ethernet header to the start of frame.
-func putEthernet(frame []byte, dst, src [6]byte, etherType uint16) {
+func putEthernet(frame []byte, dst, src arp.MAC, etherType uint16) {
 	_ = frame[ethHdrLen-1]
 	copy(frame[ethDstOff:], dst[:])
 	copy(frame[ethSrcOff:], src[:])

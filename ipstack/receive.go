@@ -26,13 +26,12 @@ func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame []byte
 		s.count.inc(RxDropShort)
 		return nil
 	}
-	dst := [6]byte(frame[ethDstOff:])
-	group := dst[0]&1 != 0
-	if !group && dst != s.mac {
+	dst := arp.MAC(frame[ethDstOff:])
+	if dst != s.mac && !dst.IsMulticast() {
 		s.count.inc(RxDropOtherHost)
 		return nil
 	}
-	if [6]byte(frame[ethSrcOff:]) != arp.MAC(s.prefix, src) {
+	if arp.MAC(frame[ethSrcOff:]) != s.prefix.MAC(src) {
 		s.count.inc(RxDropSpoofed)
 		return nil
 	}
@@ -87,7 +86,7 @@ func direct(p []byte) bool {
 }
 
 // toTransport gives a packet to netstack's own transport protocols.
-func (s *Stack) toTransport(etherType uint16, dst [6]byte, off exteth.Offload, p []byte, hdr int) {
+func (s *Stack) toTransport(etherType uint16, dst arp.MAC, off exteth.Offload, p []byte, hdr int) {
 	if off.GSOType == exteth.GSOUDPL4 {
 		// netstack would take it for one datagram.
 		s.count.inc(RxDropOffload)
@@ -102,7 +101,7 @@ func (s *Stack) toTransport(etherType uint16, dst [6]byte, off exteth.Offload, p
 }
 
 // toNetstack copies what follows the Ethernet header of a frame into netstack.
-func (s *Stack) toNetstack(etherType uint16, dst [6]byte, off exteth.Offload, p []byte) {
+func (s *Stack) toNetstack(etherType uint16, dst arp.MAC, off exteth.Offload, p []byte) {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p)})
 	defer pkt.DecRef()
 	pkt.PktType = packetType(dst)
@@ -117,11 +116,11 @@ func (s *Stack) toNetstack(etherType uint16, dst [6]byte, off exteth.Offload, p 
 
 // packetType classifies a frame by its destination. netstack takes an ARP reply
 // for an answer only if it came to us alone.
-func packetType(dst [6]byte) tcpip.PacketType {
+func packetType(dst arp.MAC) tcpip.PacketType {
 	switch {
-	case dst[0]&1 == 0:
+	case !dst.IsMulticast():
 		return tcpip.PacketHost
-	case dst == [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}:
+	case dst.IsBroadcast():
 		return tcpip.PacketBroadcast
 	}
 	return tcpip.PacketMulticast

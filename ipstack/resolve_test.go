@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -151,6 +152,7 @@ func TestUnreachableNeighbor(t *testing.T) {
 				if len(got) != 2 {
 					t.Fatalf("host got %d packets, want two ICMP errors", len(got))
 				}
+				slices.SortFunc(got, func(a, b hostPacket) int { return len(a.packet) - len(b.packet) })
 				checkICMPError(t, got[0].packet, first, reasonUnreachable, 0)
 				checkICMPError(t, got[1].packet, second, reasonUnreachable, 0)
 				if n := a.pending.Load(); n != 0 {

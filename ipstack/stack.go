@@ -45,7 +45,7 @@ type Stack struct {
 	link Link
 	host Host // nil in netstack mode
 	fast bool
-	mac  [6]byte
+	mac  arp.MAC
 	// prefix is what the MAC addresses of all nodes begin with.
 	prefix arp.Prefix
 
@@ -78,10 +78,10 @@ func New(cfg Config) (*Stack, error) {
 		host:  cfg.Host,
 		fast:  !cfg.NoFastPath,
 		mac:   cfg.Link.MAC(),
-		table: arp.NewTable(),
+		table: arp.NewTable(maxDestinations),
 	}
 	s.prefix = arp.Prefix(s.mac[:len(s.prefix)])
-	s.hops = newHops(s.table)
+	s.hops = newHops(s.table, s.prefix)
 	s.endpoint = newEndpoint(s)
 	s.net = stack.New(s.options(cfg))
 	if s.host != nil {
@@ -174,7 +174,7 @@ func (s *Stack) Close() error {
 // forget drops the neighbours that have a MAC address, because the link says
 // that its node is gone. The next packet asks for them anew, so a peer that came
 // back as another node is found at once.
-func (s *Stack) forget(mac [6]byte) {
+func (s *Stack) forget(mac arp.MAC) {
 	for _, proto := range []tcpip.NetworkProtocolNumber{header.IPv4ProtocolNumber, header.IPv6ProtocolNumber} {
 		neighbors, terr := s.net.Neighbors(NIC, proto)
 		if terr != nil {

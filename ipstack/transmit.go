@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 
+	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric"
 
@@ -26,6 +27,11 @@ const maxPendingErrors = 256
 // FromHost sends an IP packet of the host. It takes buf, whose packet and
 // offload metadata are set.
 func (s *Stack) FromHost(buf *exteth.TxBuffer) {
+	if s.closed.Load() {
+		s.count.inc(TxDropClosed)
+		s.link.Free(buf)
+		return
+	}
 	p := buf.Packet()
 	if s.fast {
 		if mac, etherType, ok := s.resolve(p, buf.Offload); ok {
@@ -43,7 +49,7 @@ func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 
 // resolve is the fast path's look-up: the MAC address of the packet's next hop
 // if the packet is a usual one.
-func (s *Stack) resolve(p []byte, off exteth.Offload) (mac [6]byte, etherType uint16, ok bool) {
+func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType uint16, ok bool) {
 	if len(p) < v4HdrLen {
 		return mac, 0, false
 	}
@@ -68,8 +74,8 @@ func (s *Stack) resolve(p []byte, off exteth.Offload) (mac [6]byte, etherType ui
 	if !checkOffload(off, p) || !fits(off, p, s.link.MTU()) {
 		return mac, 0, false
 	}
-	if mac, ok = s.table.Lookup(dst); ok {
-		return mac, etherType, true
+	if e, ok := s.table.Lookup(dst); ok {
+		return e.MAC, etherType, true
 	}
 	mac, ok = multicastMAC(dst)
 	return mac, etherType, ok
@@ -88,15 +94,14 @@ func fits(off exteth.Offload, p []byte, mtu int) bool {
 // if its node is gone, and returns the error that netstack is told. It is told
 // of none that may pass, because it gives a neighbour up at the first error of
 // a probe.
-func (s *Stack) linkError(err error, mac [6]byte) tcpip.Error {
-	group := mac[0]&1 != 0
+func (s *Stack) linkError(err error, mac arp.MAC) tcpip.Error {
 	switch {
 	case errors.Is(err, fabric.ErrAgain):
 		s.count.inc(TxDropBusy)
 		return nil
 	case errors.Is(err, fabric.ErrPeerDown), errors.Is(err, fabric.ErrNoRoute):
 		s.count.inc(TxDropPeerDown)
-		if group {
+		if mac.IsMulticast() {
 			return nil // nobody there, or one member gone
 		}
 		// Not here: the caller may hold locks of netstack.
@@ -112,10 +117,6 @@ func (s *Stack) linkError(err error, mac [6]byte) tcpip.Error {
 
 // sendSlow sends a packet of the host by way of netstack. It borrows p.
 func (s *Stack) sendSlow(p []byte, off exteth.Offload) {
-	if s.closed.Load() {
-		s.count.inc(TxDropClosed)
-		return
-	}
 	_, total, ok := ipLen(p)
 	if !ok || total != len(p) {
 		s.count.inc(TxDropMalformed)
@@ -152,7 +153,7 @@ func (s *Stack) mayFragment(p []byte, off exteth.Offload) bool {
 // sendGroup sends a multicast or limited broadcast packet that fits the MTU. It
 // leaves netstack's IP layer out, which would need a local address and would
 // replace an unspecified source, as that of a DHCP or MLD message is.
-func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac [6]byte) {
+func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac arp.MAC) {
 	pkt := s.packet(p, off)
 	defer pkt.DecRef()
 	pkt.NetworkProtocolNumber = header.IPv6ProtocolNumber
