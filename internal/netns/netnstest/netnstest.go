@@ -1,5 +1,3 @@
-// Package netnstest has what tests that build network namespaces share: they
-// skip with the reason where that is not possible, and they leave nothing.
 package netnstest
 
 import (
@@ -43,7 +41,7 @@ func Require(t testing.TB) {
 }
 
 // CheckFDs fails the test if it ends, its clean-ups included, with descriptors
-// that it did not begin with. Call it first. Not for parallel tests.
+// that it did not begin with. Call it first.
 func CheckFDs(t testing.TB) {
 	t.Helper()
 	warmPoller(t)

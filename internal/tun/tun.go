@@ -1,0 +1,274 @@
+package tun
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	wgtun "golang.zx2c4.com/wireguard/tun"
+)
+
+const (
+	// VnetHdrLen is the length of the virtio-net header before each packet.
+	VnetHdrLen = 10
+
+	// MaxPacketLen is the length of the longest packet: the largest MTU that
+	// Linux gives a TUN device and the longest segment it puts into one.
+	MaxPacketLen = 65535
+
+	// BufferLen is the length of a buffer that holds any packet with its header.
+	BufferLen = VnetHdrLen + MaxPacketLen
+
+	// MinMTU is the smallest MTU of an interface (RFC 791: 68). IPv6 works from
+	// 1280 upwards (RFC 8200, section 5).
+	MinMTU = 68
+
+	// MaxMTU is the largest MTU of a TUN device, and the default.
+	MaxMTU = 65535
+
+	// DefaultName is the name of the interface unless the caller has a better.
+	DefaultName = "exn0"
+)
+
+// Config describes the interface to make.
+type Config struct {
+	Name string // default DefaultName
+	MTU  int    // MinMTU..MaxMTU; default MaxMTU
+
+	// OwnPoller leaves the descriptor out of the Go runtime's poller, for a
+	// caller that waits on Fd itself: in two pollers, every packet would wake
+	// both. SyscallConn then cannot wait. Default: the runtime's poller.
+	OwnPoller bool
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
+	if c.MTU == 0 {
+		c.MTU = MaxMTU
+	}
+	// The kernel's dev_valid_name, and no '%', which makes it a pattern.
+	if len(c.Name) >= unix.IFNAMSIZ || c.Name == "." || c.Name == ".." || strings.ContainsAny(c.Name, "/:%\x00 \t\n\v\f\r") {
+		return c, fmt.Errorf("tun: %w: interface name %q: use up to %d letters and digits", ErrConfig, c.Name, unix.IFNAMSIZ-1)
+	}
+	if c.MTU < MinMTU || c.MTU > MaxMTU {
+		return c, fmt.Errorf("tun: %w: MTU %d: must be %d to %d", ErrConfig, c.MTU, MinMTU, MaxMTU)
+	}
+	return c, nil
+}
+
+// Offload says what the kernel may leave to the reader of the device.
+type Offload struct {
+	Checksum bool // packets without their TCP or UDP checksum
+	TSO4     bool // TCP segments longer than the MTU, IPv4
+	TSO6     bool // the same, IPv6
+	USO      bool // the same for UDP with UDP_SEGMENT, both (Linux 6.2)
+}
+
+// Device is an open TUN device.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Device struct {
+	name    string
+	mtu     int
+	index   int
+	offload Offload
+
+	// mu is held for reading around every system call on fd, so that Close
+	// cannot give the number to another file under it. Those never sleep.
+	mu     sync.RWMutex
+	closed bool
+	fd     int
+	file   *os.File // owns fd
+}
+
+// Open makes the interface in the network namespace of the calling thread. It is
+// down and has no address.
+func Open(c Config) (*Device, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := openClone()
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{name: c.Name, mtu: c.MTU, fd: fd}
+	if err := d.attach(); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	if c.OwnPoller { // os.NewFile leaves blocking descriptors out of the poller
+		d.file = os.NewFile(uintptr(fd), clonePath)
+	}
+	err = d.negotiate()
+	if !c.OwnPoller {
+		d.file = os.NewFile(uintptr(fd), clonePath)
+	}
+	if err != nil {
+		d.file.Close()
+		return nil, fmt.Errorf("tun: setting up %s: %w", c.Name, err)
+	}
+	return d, nil
+}
+
+// attach makes the interface and gives it to fd.
+func (d *Device) attach() error {
+	ifr, err := unix.NewIfreq(d.name)
+	if err != nil {
+		return fmt.Errorf("tun: %s: %w", d.name, err)
+	}
+	// Without IFF_TUN_EXCL a persistent device of that name would be taken over.
+	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
+	if err := unix.IoctlIfreq(d.fd, unix.TUNSETIFF, ifr); err != nil {
+		return attachError(d.name, err)
+	}
+	return nil
+}
+
+// negotiate has wireguard negotiate the offloads, and sets what it does not.
+func (d *Device) negotiate() error {
+	// What wireguard sets is the device's, not the descriptor's, so it gets a
+	// duplicate, which it closes.
+	dup, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	wg, _, err := wgtun.CreateUnmonitoredTUNFromFD(dup)
+	if err != nil {
+		return err // its file has a finalizer that closes dup
+	}
+	if err := wg.Close(); err != nil {
+		return err
+	}
+	d.offload = Offload{Checksum: true, TSO4: true, TSO6: true}
+	// wireguard does not say whether the kernel took the UDP bits: ask again.
+	const tcp = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6
+	const udp = unix.TUN_F_USO4 | unix.TUN_F_USO6
+	d.offload.USO = unix.IoctlSetInt(d.fd, unix.TUNSETOFFLOAD, tcp|udp) == nil
+
+	size, err := unix.IoctlGetInt(d.fd, unix.TUNGETVNETHDRSZ)
+	if err != nil {
+		return err
+	}
+	if size != VnetHdrLen {
+		return fmt.Errorf("virtio-net header of %d bytes, want %d", size, VnetHdrLen)
+	}
+	// The header is little endian by request, not only where the host is.
+	if err := unix.IoctlSetPointerInt(d.fd, unix.TUNSETVNETLE, 1); err != nil {
+		return err
+	}
+	return d.configure()
+}
+
+// configure sets the MTU and learns the index.
+func (d *Device) configure() error {
+	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sock)
+	ifr, err := unix.NewIfreq(d.name)
+	if err != nil {
+		return err
+	}
+	ifr.SetUint32(uint32(d.mtu))
+	if err := unix.IoctlIfreq(sock, unix.SIOCSIFMTU, ifr); err != nil {
+		return fmt.Errorf("MTU %d: %w", d.mtu, err)
+	}
+	if err := unix.IoctlIfreq(sock, unix.SIOCGIFINDEX, ifr); err != nil {
+		return err
+	}
+	d.index = int(ifr.Uint32())
+	return nil
+}
+
+// Name returns the name the interface was made with. A user can change it
+// (ip link set name); Index is what stays.
+func (d *Device) Name() string { return d.name }
+
+// MTU returns the MTU the interface was made with. A user can change it;
+// package hostnet tells of changes.
+func (d *Device) MTU() int { return d.mtu }
+
+// Index returns the interface's index in its network namespace.
+func (d *Device) Index() int { return d.index }
+
+// Offload returns what was negotiated with the kernel.
+func (d *Device) Offload() Offload { return d.offload }
+
+// Fd returns the descriptor to wait on. It is non-blocking, and valid until
+// Close. In the runtime's poller (Config.OwnPoller is false) wait through
+// SyscallConn instead.
+func (d *Device) Fd() int { return d.fd }
+
+// SyscallConn returns what waits for packets in the runtime's poller. The
+// poller reports changes, not states, so the call that may find nothing belongs
+// into the callback:
+//
+//	err := raw.Read(func(uintptr) bool {
+//		n, readErr = device.Read(buf)
+//		return readErr != tun.ErrAgain
+//	})
+func (d *Device) SyscallConn() (syscall.RawConn, error) { return d.file.SyscallConn() }
+
+// Read reads one packet into b, the virtio-net header first, and returns the
+// length of both. It borrows b until return. b must have BufferLen bytes (else
+// io.ErrShortBuffer): the kernel cuts what does not fit and does not say so. The
+// errors are ErrAgain, ErrGone, ErrClosed.
+func (d *Device) Read(b []byte) (int, error) {
+	if len(b) < BufferLen {
+		return 0, io.ErrShortBuffer
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return 0, ErrClosed
+	}
+	n, errno := rawRead(d.fd, b)
+	if errno != 0 {
+		return 0, readError(errno)
+	}
+	return n, nil
+}
+
+// Write writes one packet, with its virtio-net header of VnetHdrLen bytes. It
+// borrows both until return, and does not copy them together. The errors are
+// ErrAgain, ErrDown, ErrMalformed, ErrGone, ErrClosed.
+func (d *Device) Write(hdr, packet []byte) error {
+	if len(hdr) != VnetHdrLen || len(packet) == 0 {
+		return ErrMalformed
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return ErrClosed
+	}
+	if errno := rawWritev(d.fd, hdr, packet); errno != 0 {
+		return writeError(errno)
+	}
+	return nil
+}
+
+// Close removes the interface. It is idempotent.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	// Not under the lock: the file waits for the callbacks of SyscallConn, which
+	// call Read.
+	if err := d.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("tun: closing %s: %w", d.name, err)
+	}
+	return nil
+}
