@@ -1,0 +1,19 @@
+// Dsbench measures TCP over several paths side by side: the kernel's loopback
+// and veth, and what this project builds. See dsbench -h.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"exnet/internal/dsbench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// The first signal ends the run in order, the next one ends the program.
+	context.AfterFunc(ctx, stop)
+	os.Exit(dsbench.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}

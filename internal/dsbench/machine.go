@@ -1,0 +1,87 @@
+package dsbench
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine is what a figure depends on besides its own settings.
+type machine struct {
+	Commit string `json:"commit,omitempty"` // of this program; "+": with changes
+	CPU    string `json:"cpu"`
+	CPUs   int    `json:"cpus"`
+	Kernel string `json:"kernel"`
+	Go     string `json:"go"`
+	Date   string `json:"date"` // of the start, RFC 3339, UTC
+}
+
+func thisMachine(now time.Time) machine {
+	return machine{
+		Commit: commit(),
+		CPU:    cpuModel(),
+		CPUs:   len(allowedCPUs()),
+		Kernel: kernelRelease(),
+		Go:     runtime.Version(),
+		Date:   now.UTC().Format(time.RFC3339),
+	}
+}
+
+func (m machine) String() string {
+	parts := []string{m.CPU, count(m.CPUs, "CPU"), "Linux " + m.Kernel, m.Go}
+	if m.Commit != "" {
+		parts = append(parts, "commit "+m.Commit)
+	}
+	return strings.Join(append(parts, m.Date), ", ")
+}
+
+// commit returns the version control's name of what this program was built
+// from, "" if the build does not know it (go run, go test, -buildvcs=false).
+func commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	var revision, changes string
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changes = "+"
+		}
+	}
+	if revision == "" {
+		return ""
+	}
+	return revision + changes
+}
+
+func cpuModel() string {
+	unknown := "unknown CPU (" + runtime.GOARCH + ")"
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return unknown
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return unknown
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return fmt.Sprintf("(%v)", err)
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

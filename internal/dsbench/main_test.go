@@ -1,0 +1,103 @@
+package dsbench
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// programEnv makes the test binary the program dsbench.
+const programEnv = "DSBENCH_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	// What cmd/dsbench does. dsbench starts /proc/self/exe as its worker, and
+	// that is this binary.
+	isWorker := len(os.Args) == 2 && os.Args[1] == workerCommand
+	if isWorker || os.Getenv(programEnv) != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop)
+		os.Exit(Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// runProgram runs dsbench in this process; words are its arguments.
+func runProgram(ctx context.Context, words string) (status int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	status = Run(ctx, strings.Fields(words), &out, &err)
+	return status, out.String(), err.String()
+}
+
+// golden compares got with the file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; go test -update writes it anew):\n%s", path, diff)
+	}
+}
+
+// fits fails the test if a line of text is wider than the table may be.
+func fits(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > tableWidth {
+			t.Errorf("a line has %d columns, more than %d: %q", n, tableWidth, line)
+		}
+	}
+}
+
+// children returns the processes that process pid started and that still exist.
+func children(t *testing.T, pid string) []string {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/" + pid + "/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // a thread may have ended
+		all = append(all, strings.Fields(string(text))...)
+	}
+	return all
+}
+
+// noChildren fails the test if it leaves processes behind.
+func noChildren(t *testing.T) {
+	t.Helper()
+	if left := children(t, "self"); len(left) > 0 {
+		t.Errorf("processes left behind: %v", left)
+	}
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package dsbench
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestMeterCountsBetweenTheBounds(t *testing.T) {
+	start := time.Now()
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	m := newMeter(start, 100*time.Millisecond, 200*time.Millisecond)
+
+	m.add(1000, at(99)) // warm-up
+	if m.counting() || m.done() {
+		t.Fatal("the meter counts before its time")
+	}
+	m.add(500, at(110)) // under way when the warm-up ended: sets the time
+	if !m.counting() || m.bytes != 0 {
+		t.Fatalf("after the warm-up: counting %v, %d bytes", m.counting(), m.bytes)
+	}
+	m.add(10, at(150))
+	m.add(20, at(309))
+	if m.done() {
+		t.Fatal("the meter is done before its time")
+	}
+	m.add(30, at(330)) // under way at the end: counted, with its time
+	m.add(9999, at(340))
+	if !m.done() || m.bytes != 60 {
+		t.Fatalf("at the end: done %v, %d bytes, want 60", m.done(), m.bytes)
+	}
+	if r := sumMeters([]meter{m}); r.Bytes != 60 || math.Abs(r.Seconds-0.220) > 1e-9 {
+		t.Errorf("result = %+v, want 60 bytes in 0.22 s", r)
+	}
+}
+
+func TestMeterWithoutWarmup(t *testing.T) {
+	start := time.Now()
+	m := newMeter(start, 0, time.Second)
+	m.add(5, start) // the first operation has no beginning that is known
+	m.add(7, start.Add(time.Second))
+	if r := sumMeters([]meter{m}); r.Bytes != 7 || r.Seconds != 1 {
+		t.Errorf("result = %+v, want 7 bytes in 1 s", r)
+	}
+}
+
+func TestMeterFinishedBeforeItCounted(t *testing.T) {
+	start := time.Now()
+	m := newMeter(start, time.Second, time.Second)
+	m.add(5, start)
+	m.finish(start.Add(3 * time.Second))
+	if r := sumMeters([]meter{m}); r != (jobResult{}) || r.cpu() != 0 {
+		t.Errorf("result = %+v, want nothing", r)
+	}
+}
+
+func TestSumMeters(t *testing.T) {
+	start := time.Now()
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	r := sumMeters([]meter{
+		{first: at(2), last: at(5), cpuFirst: 20 * time.Millisecond, cpuLast: 50 * time.Millisecond, bytes: 100},
+		{first: at(1), last: at(4), cpuFirst: 10 * time.Millisecond, cpuLast: 40 * time.Millisecond, bytes: 200},
+		{first: at(3), last: at(6), cpuFirst: 30 * time.Millisecond, cpuLast: 60 * time.Millisecond, bytes: 300},
+	})
+	want := jobResult{Bytes: 600, Seconds: 5, CPUSeconds: 0.05}
+	if r != want {
+		t.Errorf("result = %+v, want %+v", r, want)
+	}
+	if r.cpu() != 0.01 {
+		t.Errorf("cpu = %v, want 0.01", r.cpu())
+	}
+	if (jobResult{CPUSeconds: 1}).cpu() != 0 {
+		t.Error("a result without time has a CPU load")
+	}
+}
+
+func TestCPUTimeGrows(t *testing.T) {
+	before := cpuTime()
+	for start := time.Now(); time.Since(start) < 20*time.Millisecond; {
+	}
+	if d := cpuTime() - before; d < time.Millisecond || d > 10*time.Second {
+		t.Errorf("20 ms of work took %v of CPU time", d)
+	}
+}

@@ -1,0 +1,224 @@
+package dsbench
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	defaultPaths = "lo,veth"
+
+	maxSize     = 64 << 20
+	maxStreams  = 256
+	maxRuns     = 1000
+	maxDuration = time.Hour
+)
+
+// options is what the command line asks for.
+type options struct {
+	measure      measure
+	paths        []pathKind
+	control      string
+	controlAdded bool // the control was not among the paths
+	sizes        []int
+	streams      int
+	duration     time.Duration
+	warmup       time.Duration
+	runs         int
+	congestion   string
+	cpus         Placement
+	json         bool
+}
+
+func (o options) spec(size int) Spec {
+	return Spec{Size: size, Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, CPUs: o.cpus}
+}
+
+// measurements returns how many there are to take.
+func (o options) measurements() int { return len(o.sizes) * o.runs * len(o.paths) }
+
+// parseOptions reads the arguments behind the measure's name. The error is
+// flag.ErrHelp if they ask for help, and else says what is wrong with them.
+func parseOptions(m measure, args []string) (options, error) {
+	o := options{measure: m, streams: 1}
+	fs := flag.NewFlagSet(m.name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	size, cpus := "131072", "any"
+	if m.name == "pingpong" {
+		size, cpus = "64", "apart"
+	} else {
+		fs.IntVar(&o.streams, "streams", 1, "")
+	}
+	var paths string
+	fs.StringVar(&paths, "paths", defaultPaths, "")
+	fs.StringVar(&o.control, "control", "", "")
+	fs.StringVar(&size, "size", size, "")
+	fs.DurationVar(&o.duration, "duration", time.Second, "")
+	fs.DurationVar(&o.warmup, "warmup", 300*time.Millisecond, "")
+	fs.IntVar(&o.runs, "runs", 5, "")
+	fs.StringVar(&o.congestion, "congestion", "cubic", "")
+	fs.StringVar(&cpus, "cpus", cpus, "")
+	fs.BoolVar(&o.json, "json", false, "")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	for _, check := range []struct {
+		flag string
+		err  error
+	}{
+		{"--paths", o.setPaths(paths)},
+		{"--control", o.setControl()},
+		{"--size", o.setSizes(size)},
+		{"--duration", between(o.duration, time.Millisecond, maxDuration)},
+		{"--warmup", between(o.warmup, 0, maxDuration)},
+		{"--runs", between(o.runs, 1, maxRuns)},
+		{"--streams", between(o.streams, 1, maxStreams)},
+		{"--congestion", checkCongestion(o.congestion)},
+		{"--cpus", o.setCPUs(cpus)},
+	} {
+		if check.err != nil {
+			return o, fmt.Errorf("%s: %w", check.flag, check.err)
+		}
+	}
+	return o, nil
+}
+
+func (o *options) setPaths(list string) error {
+	for name := range strings.SplitSeq(list, ",") {
+		kind, err := pathKindOf(strings.TrimSpace(name))
+		if err != nil {
+			return err
+		}
+		if o.hasPath(kind.name) {
+			return fmt.Errorf("%s is named twice", kind.name)
+		}
+		o.paths = append(o.paths, kind)
+	}
+	return nil
+}
+
+func (o *options) hasPath(name string) bool {
+	return slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.name == name })
+}
+
+// setControl chooses the control if none is named: veth, which does what exn0
+// does, unless only lo is measured, which needs no privileges. A figure without
+// a control in the same run says little, so it is added to the paths.
+func (o *options) setControl() error {
+	if o.control == "" {
+		o.control = "veth"
+		if len(o.paths) == 1 && o.paths[0].name == "lo" {
+			o.control = "lo"
+		}
+	}
+	kind, err := pathKindOf(o.control)
+	if err != nil {
+		return err
+	}
+	if !o.hasPath(kind.name) {
+		o.paths = append([]pathKind{kind}, o.paths...)
+		o.controlAdded = true
+	}
+	return nil
+}
+
+// setSizes reads "1,64,128k".
+func (o *options) setSizes(list string) error {
+	for text := range strings.SplitSeq(list, ",") {
+		text = strings.TrimSpace(text)
+		digits, unit := text, 1
+		switch {
+		case strings.HasSuffix(text, "k"), strings.HasSuffix(text, "K"):
+			digits, unit = text[:len(text)-1], 1<<10
+		case strings.HasSuffix(text, "m"), strings.HasSuffix(text, "M"):
+			digits, unit = text[:len(text)-1], 1<<20
+		}
+		n, err := strconv.Atoi(digits)
+		if err != nil {
+			return fmt.Errorf("%q is not a size: write bytes, as in 1,64,128k", text)
+		}
+		if n < 1 || n > maxSize/unit {
+			return fmt.Errorf("%s is not between 1 and %d bytes", text, maxSize)
+		}
+		o.sizes = append(o.sizes, n*unit)
+	}
+	return nil
+}
+
+// setCPUs reads "any", "apart" or "CLIENT,SERVER".
+func (o *options) setCPUs(text string) error {
+	o.cpus = Placement{anyCPU, anyCPU}
+	if text == "any" {
+		return nil
+	}
+	allowed := allowedCPUs()
+	if text == "apart" {
+		if n := len(allowed); n > 1 {
+			o.cpus = Placement{Client: allowed[0], Server: allowed[n-1]}
+		}
+		return nil
+	}
+	client, server, found := strings.Cut(text, ",")
+	c, errC := strconv.Atoi(client)
+	s, errS := strconv.Atoi(server)
+	if !found || errC != nil || errS != nil {
+		return fmt.Errorf("%q: write any, apart, or the two ends' CPUs as in 0,1", text)
+	}
+	for _, cpu := range []int{c, s} {
+		if !slices.Contains(allowed, cpu) {
+			return fmt.Errorf("no CPU %d here: choose from %s", cpu, joinInts(allowed))
+		}
+	}
+	o.cpus = Placement{Client: c, Server: s}
+	return nil
+}
+
+// allowedCPUs lists the CPUs that this process may run on.
+func allowedCPUs() []int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil
+	}
+	var cpus []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus
+}
+
+// checkCongestion refuses what cannot be the name of a congestion control: the
+// kernel would cut it (TCP_CA_NAME_MAX is 16, with the final zero).
+func checkCongestion(name string) error {
+	if name == "" || len(name) > 15 || strings.ContainsAny(name, "\x00/ ") {
+		return errors.New("name one of sysctl net.ipv4.tcp_available_congestion_control")
+	}
+	return nil
+}
+
+func between[T int | time.Duration](v, low, high T) error {
+	if v < low || v > high {
+		return fmt.Errorf("%v is not between %v and %v", v, low, high)
+	}
+	return nil
+}
+
+func joinInts(list []int) string {
+	words := make([]string, len(list))
+	for i, n := range list {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, ", ")
+}

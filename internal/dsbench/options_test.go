@@ -1,0 +1,171 @@
+package dsbench
+
+import (
+	"errors"
+	"flag"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func parse(t *testing.T, words string) (options, error) {
+	t.Helper()
+	args := strings.Fields(words)
+	m, ok := measureOf(args[0])
+	if !ok {
+		t.Fatalf("no measure %s", args[0])
+	}
+	return parseOptions(m, args[1:])
+}
+
+func pathNames(o options) []string {
+	var names []string
+	for _, k := range o.paths {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+func TestOptionsDefaults(t *testing.T) {
+	o, err := parse(t, "stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth"}) || o.control != "veth" || o.controlAdded {
+		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
+	}
+	want := Spec{Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: Placement{anyCPU, anyCPU}}
+	if got := o.spec(o.sizes[0]); got != want {
+		t.Errorf("spec = %+v, want %+v", got, want)
+	}
+	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 10 {
+		t.Errorf("options = %+v", o)
+	}
+	o, err = parse(t, "pingpong")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(o.sizes, []int{64}) {
+		t.Errorf("pingpong's sizes = %v", o.sizes)
+	}
+	if cpus := allowedCPUs(); len(cpus) > 1 && o.cpus != (Placement{cpus[0], cpus[len(cpus)-1]}) {
+		t.Errorf("pingpong's ends are on CPUs %v of %v", o.cpus, cpus)
+	}
+}
+
+func TestOptionsControl(t *testing.T) {
+	tests := []struct {
+		words   string
+		paths   string
+		control string
+		added   bool
+	}{
+		{"stream --paths lo", "lo", "lo", false},
+		{"stream --paths veth", "veth", "veth", false},
+		{"stream --paths lo,veth --control lo", "lo,veth", "lo", false},
+		{"stream --paths lo --control veth", "veth,lo", "veth", true},
+		{"stream --paths veth --control lo", "lo,veth", "lo", true},
+	}
+	for _, tt := range tests {
+		o, err := parse(t, tt.words)
+		if err != nil {
+			t.Errorf("%s: %v", tt.words, err)
+			continue
+		}
+		if got := strings.Join(pathNames(o), ","); got != tt.paths || o.control != tt.control || o.controlAdded != tt.added {
+			t.Errorf("%s: paths %s, control %s, added %v; want %s, %s, %v",
+				tt.words, got, o.control, o.controlAdded, tt.paths, tt.control, tt.added)
+		}
+	}
+}
+
+func TestOptionsSizes(t *testing.T) {
+	o, err := parse(t, "stream --size 1,64,4k,2M,64m --streams 3 --runs 2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{1, 64, 4096, 2 << 20, 64 << 20}; !slices.Equal(o.sizes, want) {
+		t.Errorf("sizes = %v, want %v", o.sizes, want)
+	}
+	if o.measurements() != 5*2*2 {
+		t.Errorf("%d measurements, want 20", o.measurements())
+	}
+}
+
+func TestOptionsErrors(t *testing.T) {
+	tests := []struct {
+		words string
+		want  string // that the error must say
+	}{
+		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth`},
+		{"stream --paths ", `--paths: unknown path ""`},
+		{"stream --paths lo,lo", "--paths: lo is named twice"},
+		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth`},
+		{"stream --size 0", "--size: 0 is not between 1 and 67108864 bytes"},
+		{"stream --size -5", "--size: -5 is not between 1 and 67108864 bytes"},
+		{"stream --size 1,0", "--size: 0 is not between"},
+		{"stream --size 65m", "--size: 65m is not between"},
+		{"stream --size 99999999999999999999", "is not a size"},
+		{"stream --size 1,", `--size: "" is not a size`},
+		{"stream --size k", `--size: "k" is not a size`},
+		{"stream --size big", `--size: "big" is not a size: write bytes, as in 1,64,128k`},
+		{"stream --duration 0", "--duration: 0s is not between 1ms and 1h0m0s"},
+		{"stream --duration 2", "parse error"},
+		{"stream --warmup -1s", "--warmup: -1s is not between 0s and 1h0m0s"},
+		{"stream --runs 0", "--runs: 0 is not between 1 and 1000"},
+		{"stream --streams 0", "--streams: 0 is not between 1 and 256"},
+		{"pingpong --streams 2", "-streams"},
+		{"stream --congestion a/b", "--congestion: name one of"},
+		{"stream --congestion a-name-of-16-byte", "--congestion: name one of"},
+		{"stream --cpus 0", "--cpus: \"0\": write any, apart, or the two ends' CPUs as in 0,1"},
+		{"stream --cpus 0,9999", "--cpus: no CPU 9999 here: choose from"},
+		{"stream --cpus -1,-1", "--cpus: no CPU -1 here"},
+		{"stream --nonsense", "-nonsense"},
+		{"stream fast", `unexpected argument "fast"`},
+	}
+	for _, tt := range tests {
+		args := strings.SplitN(tt.words, " ", 3)
+		m, _ := measureOf(args[0])
+		_, err := parseOptions(m, args[1:])
+		if err == nil {
+			t.Errorf("%s: no error", tt.words)
+		} else if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %q, want one line with %q", tt.words, err, tt.want)
+		}
+	}
+	if _, err := parse(t, "stream -h"); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h: error %v", err)
+	}
+}
+
+func TestOptionsCPUs(t *testing.T) {
+	cpus := allowedCPUs()
+	var o options
+	if err := o.setCPUs("any"); err != nil || o.cpus.String() != "any" {
+		t.Errorf("any: %v, %v", o.cpus, err)
+	}
+	text := joinInts([]int{cpus[0], cpus[0]})
+	if err := o.setCPUs(strings.ReplaceAll(text, " ", "")); err != nil || o.cpus != (Placement{cpus[0], cpus[0]}) {
+		t.Errorf("%s: %v, %v", text, o.cpus, err)
+	}
+}
+
+func FuzzSizes(f *testing.F) {
+	f.Add("1,64,128k")
+	f.Add("64M,-1k")
+	f.Fuzz(func(t *testing.T, list string) {
+		var o options
+		if o.setSizes(list) != nil {
+			return
+		}
+		if len(o.sizes) != strings.Count(list, ",")+1 {
+			t.Errorf("%q gave %v", list, o.sizes)
+		}
+		for _, n := range o.sizes {
+			if n < 1 || n > maxSize {
+				t.Errorf("%q gave %d", list, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package dsbench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Path is a way from one program to another that can be measured.
+//
+// Concurrency: one goroutine at a time. A cancelled context ends a measurement
+// at once, with its error.
+type Path interface {
+	Name() string
+
+	// Setup makes the path; only Close may be called before it or after its
+	// failure.
+	Setup(ctx context.Context) error
+
+	// MTU returns the path's MTU in bytes.
+	MTU() int
+
+	Stream(ctx context.Context, spec StreamSpec) (StreamResult, error)
+	PingPong(ctx context.Context, spec PingPongSpec) (PingPongResult, error)
+
+	// Close removes all that Setup made. It is idempotent.
+	Close() error
+}
+
+// pathKind describes a path that dsbench knows.
+type pathKind struct {
+	name  string
+	about string // for the help text
+	open  func() Path
+
+	// privileged: it makes network namespaces and interfaces.
+	privileged bool
+}
+
+// pathKinds lists the known paths in the order of the help text.
+func pathKinds() []pathKind {
+	return []pathKind{
+		{name: "lo", about: "kernel TCP over the loopback interface", open: newLo},
+		{name: "veth", about: "kernel TCP over a veth pair between two namespaces", open: newVeth, privileged: true},
+	}
+}
+
+// pathKindOf finds a path by its name.
+func pathKindOf(name string) (pathKind, error) {
+	kinds := pathKinds()
+	i := slices.IndexFunc(kinds, func(k pathKind) bool { return k.name == name })
+	if i < 0 {
+		names := make([]string, len(kinds))
+		for j, k := range kinds {
+			names[j] = k.name
+		}
+		return pathKind{}, fmt.Errorf("unknown path %q: choose from %s", name, strings.Join(names, ", "))
+	}
+	return kinds[i], nil
+}

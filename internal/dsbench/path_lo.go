@@ -1,0 +1,65 @@
+package dsbench
+
+import (
+	"context"
+	"net/netip"
+
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+)
+
+// loPath is TCP over the loopback interface: what two programs on one host get
+// from the kernel without any device between them.
+type loPath struct {
+	kernelTCP
+	ns  *netns.NS // nil: the current namespace
+	mtu int
+}
+
+func newLo() Path { return &loPath{} }
+
+func (p *loPath) Name() string { return "lo" }
+
+func (p *loPath) MTU() int { return p.mtu }
+
+// Setup takes a namespace of its own if it may, so that the host's packet
+// filters and traffic are not measured; without privileges it takes the current
+// one.
+func (p *loPath) Setup(context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if netns.Privileged() {
+		if p.ns, err = netns.New(); err != nil {
+			return err
+		}
+	}
+	host, err := hostnet.Open(p.ns)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if p.ns != nil {
+		if err := host.LoopbackUp(); err != nil {
+			return err
+		}
+	}
+	link, err := host.Link("lo")
+	if err != nil {
+		return err
+	}
+	p.mtu = link.MTU
+	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	p.client = end{ns: p.ns, addr: addr}
+	p.server = p.client
+	return nil
+}
+
+func (p *loPath) Close() error {
+	if p.ns == nil {
+		return nil
+	}
+	return p.ns.Close()
+}

@@ -1,0 +1,150 @@
+package dsbench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"exnet/internal/stats"
+)
+
+// noiseBound is the spread (largest less smallest, over the median) from which
+// on a figure is called noisy: a repeated measurement may then differ by as
+// much as the paths do.
+const noiseBound = 0.25
+
+// row is a path's figure at one size, and the form of a line of --json.
+type row struct {
+	Measure string   `json:"measure"`
+	Path    string   `json:"path"`
+	Size    int      `json:"size"`
+	Streams int      `json:"streams"`
+	Unit    string   `json:"unit"`
+	Median  float64  `json:"median"`
+	Min     float64  `json:"min"`
+	Max     float64  `json:"max"`
+	Runs    int      `json:"runs"`
+	Control string   `json:"control"`
+	Ratio   *float64 `json:"ratio"` // median over the control's; null if that was not measured
+
+	// Half round trips of all runs, in microseconds; only for latency.
+	P50  *float64 `json:"p50,omitempty"`
+	P99  *float64 `json:"p99,omitempty"`
+	P999 *float64 `json:"p999,omitempty"`
+	Mean *float64 `json:"mean,omitempty"`
+
+	Values   []float64 `json:"values"` // of the single runs, in order
+	Spread   float64   `json:"spread"`
+	Noisy    bool      `json:"noisy"`
+	CPULoad  float64   `json:"cpu_load"`               // CPU seconds per second, all processes of the path
+	CPUPerGB *float64  `json:"cpu_s_per_gb,omitempty"` // CPU seconds per 10^9 bytes; only for bandwidth
+
+	Congestion string  `json:"congestion"`
+	MTU        int     `json:"mtu"`
+	Duration   float64 `json:"duration_s"`
+	Warmup     float64 `json:"warmup_s"`
+	Placement  string  `json:"placement"` // CPUs of client and server, or "any"
+	machine
+}
+
+// makeRows makes the rows of one size, in the order of the paths. A path without
+// a sample has none.
+func makeRows(o options, m machine, paths []Path, size int, samples [][]sample) []row {
+	var rows []row
+	var control float64
+	for i, p := range paths {
+		if len(samples[i]) == 0 {
+			continue
+		}
+		r := makeRow(o, samples[i])
+		r.Path, r.MTU, r.Size, r.machine = p.Name(), p.MTU(), size, m
+		if r.Path == o.control {
+			control = r.Median
+		}
+		rows = append(rows, r)
+	}
+	for i := range rows {
+		r := &rows[i]
+		if control > 0 {
+			r.Ratio = rounded(r.Median / control)
+		}
+		r.Median, r.Min, r.Max = round(r.Median), round(r.Min), round(r.Max)
+	}
+	return rows
+}
+
+func makeRow(o options, samples []sample) row {
+	var values, load, perGB []float64
+	var roundTrips *stats.Histogram
+	for _, s := range samples {
+		values = append(values, s.value)
+		load = append(load, s.cpuLoad)
+		perGB = append(perGB, s.cpuPerGB)
+		if s.roundTrips == nil {
+			continue
+		}
+		if roundTrips == nil {
+			roundTrips = stats.NewHistogram()
+		}
+		roundTrips.Merge(s.roundTrips)
+	}
+	sum := stats.Summarize(values)
+	r := row{
+		Measure: o.measure.name, Unit: o.measure.unit, Streams: o.streams,
+		Median: sum.Median, Min: sum.Min, Max: sum.Max, Runs: sum.N,
+		Control: o.control,
+		Spread:  round(sum.Spread()), Noisy: sum.Noisy(noiseBound),
+		CPULoad:    round(stats.Summarize(load).Median),
+		Congestion: o.congestion,
+		Duration:   o.duration.Seconds(), Warmup: o.warmup.Seconds(),
+		Placement: o.cpus.String(),
+	}
+	for _, v := range values {
+		r.Values = append(r.Values, round(v))
+	}
+	if roundTrips == nil {
+		r.CPUPerGB = rounded(stats.Summarize(perGB).Median)
+		return r
+	}
+	r.P50 = rounded(halfRoundTrip(roundTrips, 0.50))
+	r.P99 = rounded(halfRoundTrip(roundTrips, 0.99))
+	r.P999 = rounded(halfRoundTrip(roundTrips, 0.999))
+	r.Mean = rounded(float64(roundTrips.Mean().Nanoseconds()) / 2 / 1e3)
+	return r
+}
+
+// round keeps four decimals: more are noise, and hard to read.
+func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
+
+func rounded(v float64) *float64 {
+	v = round(v)
+	return &v
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (p Placement) String() string {
+	if p.Client == anyCPU && p.Server == anyCPU {
+		return "any"
+	}
+	return fmt.Sprintf("%d,%d", p.Client, p.Server)
+}
+
+// jsonSink writes a JSON object a line.
+type jsonSink struct {
+	w io.Writer
+}
+
+func (s jsonSink) rows(rows []row) error {
+	lines := json.NewEncoder(s.w)
+	for _, r := range rows {
+		if err := lines.Encode(r); err != nil {
+			return fmt.Errorf("writing the results: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s jsonSink) end() error { return nil }

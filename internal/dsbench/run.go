@@ -1,0 +1,124 @@
+package dsbench
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"exnet/internal/netns"
+)
+
+// Exit statuses.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// Run is the program: it does what args (without the program's name) say,
+// writes results to stdout and all else to stderr, and returns the exit status.
+// When ctx is cancelled it prints what was measured, cleans up and returns.
+//
+// Run starts the program itself again (/proc/self/exe) with the single argument
+// "worker", and without privileges with its own arguments (os.Args) in a user
+// namespace; in both cases main must call Run again.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, generalHelp())
+		return exitUsage
+	}
+	switch args[0] {
+	case "-h", "--help", "-help", "help":
+		fmt.Fprint(stdout, generalHelp())
+		return exitOK
+	case "-version", "--version", "version":
+		fmt.Fprintln(stdout, version())
+		return exitOK
+	case workerCommand:
+		// The end of standard input is the end of dsbench, or of its interest.
+		if err := runWorker(os.Stdin, stdout, func() { os.Exit(exitFailure) }); err != nil {
+			return fail(stderr, "worker", err)
+		}
+		return exitOK
+	}
+	m, ok := measureOf(args[0])
+	if !ok {
+		fmt.Fprintf(stderr, "dsbench: unknown measure %q: choose stream or pingpong, or see dsbench -h\n", args[0])
+		return exitUsage
+	}
+	o, err := parseOptions(m, args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, measureHelp(m))
+		return exitOK
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "dsbench %s: %v (see dsbench %s -h)\n", m.name, err, m.name)
+		return exitUsage
+	}
+	return run(ctx, o, stdout, stderr)
+}
+
+// run measures what the options say.
+func run(ctx context.Context, o options, stdout, stderr io.Writer) int {
+	if reason := needsPrivileges(o); reason != "" && !netns.Privileged() {
+		status, err := netns.ReexecInUserNS()
+		if err != nil {
+			return fail(stderr, o.measure.name, fmt.Errorf("%s: %w", reason, err))
+		}
+		return status
+	}
+	if o.controlAdded {
+		fmt.Fprintf(stderr, "dsbench %s: measuring %s too, as the control\n", o.measure.name, o.control)
+	}
+	m := thisMachine(time.Now())
+	var out sink = &tableSink{w: stdout, o: o, m: m}
+	if o.json {
+		out = jsonSink{stdout}
+	}
+	const perRun = 100 * time.Millisecond // to start the workers
+	p := newProgress(stderr, o.measurements(), o.warmup+o.duration+perRun)
+	err := runAll(ctx, o, m, out, p)
+	p.clear()
+	if err != nil {
+		return fail(stderr, o.measure.name, err)
+	}
+	return exitOK
+}
+
+// needsPrivileges returns what of the options needs privileges, "" if nothing.
+func needsPrivileges(o options) string {
+	for _, kind := range o.paths {
+		if kind.privileged {
+			return "path " + kind.name
+		}
+	}
+	// In a namespace of its own, dsbench may choose any that the kernel has.
+	if !congestionAllowed(o.congestion) {
+		return "congestion control " + o.congestion
+	}
+	return ""
+}
+
+// fail prints an error in one line.
+func fail(stderr io.Writer, what string, err error) int {
+	fmt.Fprintf(stderr, "dsbench %s: %s\n", what, strings.ReplaceAll(err.Error(), "\n", "; "))
+	return exitFailure
+}
+
+func version() string {
+	text := "dsbench"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		text += " " + info.Main.Version
+	}
+	if c := commit(); c != "" {
+		text += " commit " + c
+	}
+	return text + " " + runtime.Version()
+}

@@ -1,0 +1,282 @@
+package dsbench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"exnet/internal/netns/netnstest"
+)
+
+func TestRunUsage(t *testing.T) {
+	tests := []struct {
+		words  string
+		status int
+		stdout string // that each must contain; "": must be empty
+		stderr string
+	}{
+		{"", 2, "", "Usage:"},
+		{"-h", 0, "dsbench pingpong [flags]", ""},
+		{"help", 0, "dsbench stream   [flags]", ""},
+		{"--version", 0, "dsbench ", ""},
+		{"stream -h", 0, "dsbench stream --paths lo,veth --control lo --streams 2 --duration 2s", ""},
+		{"pingpong --help", 0, "dsbench pingpong --size 1,64,512,2048 --runs 10", ""},
+		{"foo", 2, "", `dsbench: unknown measure "foo": choose stream or pingpong, or see dsbench -h` + "\n"},
+		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from lo, veth (see dsbench stream -h)` + "\n"},
+		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},
+	}
+	for _, tt := range tests {
+		status, stdout, stderr := runProgram(t.Context(), tt.words)
+		if status != tt.status {
+			t.Errorf("dsbench %s: status %d, want %d", tt.words, status, tt.status)
+		}
+		for _, s := range []struct{ name, got, want string }{{"stdout", stdout, tt.stdout}, {"stderr", stderr, tt.stderr}} {
+			if !strings.Contains(s.got, s.want) || (s.want == "") != (s.got == "") {
+				t.Errorf("dsbench %s: %s is %q, want %q", tt.words, s.name, s.got, s.want)
+			}
+			fits(t, s.got)
+		}
+	}
+}
+
+// TestHelpNamesEverything keeps the help text in step with the program.
+func TestHelpNamesEverything(t *testing.T) {
+	_, general, _ := runProgram(t.Context(), "-h")
+	for _, k := range pathKinds() {
+		if !strings.Contains(general, k.name+" ") || !strings.Contains(general, k.about) {
+			t.Errorf("dsbench -h does not explain %s", k.name)
+		}
+	}
+	for name, flags := range map[string]string{
+		"stream":   "paths control size duration warmup runs streams congestion cpus json",
+		"pingpong": "paths control size duration warmup runs congestion cpus json",
+	} {
+		_, help, _ := runProgram(t.Context(), name+" -h")
+		for f := range strings.FieldsSeq(flags) {
+			if !strings.Contains(help, "\n  --"+f+" ") {
+				t.Errorf("dsbench %s -h does not explain --%s", name, f)
+			}
+		}
+		if n := strings.Count(help, "\n  --"); n != len(strings.Fields(flags)) {
+			t.Errorf("dsbench %s -h explains %d flags, want %d", name, n, len(strings.Fields(flags)))
+		}
+		// The examples must be right.
+		for line := range strings.Lines(help) {
+			args, isExample := strings.CutPrefix(strings.TrimSpace(line), "dsbench "+name)
+			if !isExample {
+				continue
+			}
+			m, _ := measureOf(name)
+			if _, err := parseOptions(m, strings.Fields(args)); err != nil {
+				t.Errorf("example dsbench %s%s: %v", name, args, err)
+			}
+		}
+	}
+}
+
+// decodeRows reads the lines of --json.
+func decodeRows(t *testing.T, text string) []row {
+	t.Helper()
+	var rows []row
+	for line := range strings.Lines(text) {
+		var r row
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+const short = " --duration 20ms --warmup 5ms --runs 2 --json"
+
+func checkRows(t *testing.T, rows []row, paths ...string) {
+	t.Helper()
+	if len(rows) != len(paths) {
+		t.Fatalf("%d rows, want %d: %+v", len(rows), len(paths), rows)
+	}
+	for i, r := range rows {
+		if r.Path != paths[i] || r.Runs != 2 || len(r.Values) != 2 || r.MTU < 1500 || r.Ratio == nil || *r.Ratio <= 0 ||
+			r.Median <= 0 || r.Min > r.Median || r.Max < r.Median || r.CPULoad <= 0 || r.CPU == "" || r.Date == "" {
+			t.Errorf("row %+v", r)
+		}
+		if r.Measure == "stream" && (r.CPUPerGB == nil || *r.CPUPerGB <= 0) {
+			t.Errorf("row %+v", r)
+		}
+		if r.Measure == "pingpong" && (*r.P50 <= 0 || *r.P99 < *r.P50 || *r.P999 < *r.P99) {
+			t.Errorf("row %+v", r)
+		}
+	}
+}
+
+func TestRunLo(t *testing.T) {
+	flags := " --paths lo --congestion " + congestion(t) + short
+	for _, words := range []string{"stream" + flags, "stream --streams 2 --size 1000" + flags, "pingpong" + flags} {
+		netnstest.CheckFDs(t)
+		status, stdout, stderr := runProgram(t.Context(), words)
+		if status != 0 || stderr != "" {
+			t.Fatalf("dsbench %s: status %d, %s", words, status, stderr)
+		}
+		rows := decodeRows(t, stdout)
+		checkRows(t, rows, "lo")
+		if rows[0].Control != "lo" || *rows[0].Ratio != 1 {
+			t.Errorf("row %+v", rows[0])
+		}
+		noChildren(t)
+	}
+}
+
+func TestRootRunVeth(t *testing.T) {
+	netnstest.Require(t)
+	netnstest.CheckFDs(t)
+	for _, measure := range []string{"stream", "pingpong"} {
+		status, stdout, stderr := runProgram(t.Context(), measure+" --paths lo --control veth --size 1,4k"+short)
+		if status != 0 || stderr != "dsbench "+measure+": measuring veth too, as the control\n" {
+			t.Fatalf("dsbench %s: status %d, %s", measure, status, stderr)
+		}
+		rows := decodeRows(t, stdout)
+		checkRows(t, rows, "veth", "lo", "veth", "lo")
+		for i, r := range rows {
+			if want := []int{1, 1, 4096, 4096}[i]; r.Size != want || r.Control != "veth" || r.Congestion != "cubic" {
+				t.Errorf("row %+v", r)
+			}
+		}
+		noChildren(t)
+	}
+}
+
+func TestRootRunTable(t *testing.T) {
+	netnstest.Require(t)
+	status, stdout, stderr := runProgram(t.Context(), "stream --duration 10ms --warmup 0s --runs 1")
+	if status != 0 || stderr != "" {
+		t.Fatalf("status %d, %s", status, stderr)
+	}
+	fits(t, stdout)
+	for _, want := range []string{"\n  131072  lo ", "\n  131072  veth ", "cubic, 1 run of 10ms each"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+func TestRunBadCongestion(t *testing.T) {
+	if status, _, _ := runProgram(t.Context(), "stream --paths lo --congestion "+congestion(t)+short); status != 0 {
+		t.Skip("lo does not work at all")
+	}
+	netnstest.Require(t) // else dsbench starts itself in a user namespace
+	status, stdout, stderr := runProgram(t.Context(), "stream --paths lo --congestion nope"+short)
+	want := "dsbench stream: path lo, 131072 bytes, run 1: congestion control nope is unknown here: " +
+		"choose with --congestion from sysctl net.ipv4.tcp_available_congestion_control\n"
+	if status != 1 || stdout != "" || stderr != want {
+		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	noChildren(t)
+}
+
+// TestRunCancelled cancels in the second measurement: what the first found is
+// printed, at once, and nothing stays.
+func TestRunCancelled(t *testing.T) {
+	netnstest.CheckFDs(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	timer := time.AfterFunc(time.Second, cancel)
+	defer timer.Stop()
+	defer cancel()
+	start := time.Now()
+	status, stdout, stderr := runProgram(ctx, "stream --paths lo --duration 700ms --warmup 0s --runs 50 --json --congestion "+congestion(t))
+	if status != 1 || !strings.HasPrefix(stderr, "dsbench stream: interrupted after 1 of 50 measurements") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+	if rows := decodeRows(t, stdout); len(rows) != 1 || rows[0].Runs != 1 {
+		t.Errorf("rows %+v", rows)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("it took %v to end", d)
+	}
+	noChildren(t)
+}
+
+// program starts dsbench as a process of its own.
+func program(t *testing.T, words string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", strings.Fields(words)...)
+	cmd.Env = append(os.Environ(), programEnv+"=1")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, &stdout, &stderr
+}
+
+func TestProgramSignals(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			cmd, _, stderr := program(t, "stream --paths lo --duration 1m --json --congestion "+congestion(t))
+			var workers []string
+			eventually(t, "two workers", func() bool {
+				workers = children(t, strconv.Itoa(cmd.Process.Pid))
+				return len(workers) == 2
+			})
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if sig != syscall.SIGKILL {
+				if code := cmd.ProcessState.ExitCode(); code != 1 {
+					t.Errorf("exit status %d, want 1", code)
+				}
+				if want := "dsbench stream: interrupted after 0 of 5 measurements\n"; stderr.String() != want {
+					t.Errorf("stderr %q, want %q", stderr, want)
+				}
+			}
+			eventually(t, "the workers' end", func() bool { return !anyAlive(workers) })
+		})
+	}
+}
+
+// anyAlive reports whether one of the processes runs; a zombie that its new
+// parent has not collected yet does not.
+func anyAlive(pids []string) bool {
+	for _, pid := range pids {
+		f, err := os.Open("/proc/" + pid + "/status")
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if state, ok := strings.CutPrefix(lines.Text(), "State:"); ok && !strings.HasPrefix(strings.TrimSpace(state), "Z") {
+				f.Close()
+				return true
+			}
+		}
+		f.Close()
+	}
+	return false
+}
+
+// TestWorkerProcessFails: a worker that dies says so in one line.
+func TestWorkerProcessFails(t *testing.T) {
+	j := testJob(t, roleReceive)
+	p, err := startWorker(t.Context(), nil, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.stop()
+	if _, err := p.listening(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.result(); err == nil || !strings.Contains(err.Error(), "a worker ended without a result (signal: killed)") {
+		t.Errorf("result: %v", err)
+	}
+	p.stop() // again
+}

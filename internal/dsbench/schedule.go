@@ -1,0 +1,67 @@
+package dsbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// sink takes results as they become known.
+type sink interface {
+	rows(rows []row) error // of one size
+	end() error
+}
+
+// runAll sets the paths up, takes all measurements and gives them to out. After
+// an error or a cancelled context, out has had what was measured until then.
+func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (err error) {
+	paths := make([]Path, 0, len(o.paths))
+	defer func() {
+		for _, path := range paths {
+			if closeErr := path.Close(); closeErr != nil {
+				err = errors.Join(err, fmt.Errorf("path %s: cleaning up: %w", path.Name(), closeErr))
+			}
+		}
+	}()
+	for _, kind := range o.paths {
+		path := kind.open()
+		paths = append(paths, path)
+		p.say("setting up %s", kind.name)
+		if err := path.Setup(ctx); err != nil {
+			return fmt.Errorf("path %s: %w", kind.name, err)
+		}
+	}
+	for _, size := range o.sizes {
+		samples, err := runSize(ctx, o, paths, size, p)
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("interrupted after %d of %d measurements", p.done, p.total)
+		}
+		p.clear()
+		err = errors.Join(err, out.rows(makeRows(o, m, paths, size, samples)))
+		if err != nil {
+			return errors.Join(err, out.end())
+		}
+	}
+	return out.end()
+}
+
+// runSize takes the measurements of one size, interleaved: A B A B. The samples
+// are in the order of the paths; after an error they are those until then.
+func runSize(ctx context.Context, o options, paths []Path, size int, p *progress) ([][]sample, error) {
+	samples := make([][]sample, len(paths))
+	for run := range o.runs {
+		for i, path := range paths {
+			if ctx.Err() != nil {
+				return samples, ctx.Err()
+			}
+			p.step("%s, %d bytes, run %d of %d", path.Name(), size, run+1, o.runs)
+			s, err := o.measure.take(ctx, path, o, size)
+			if err != nil {
+				return samples, fmt.Errorf("path %s, %d bytes, run %d: %w", path.Name(), size, run+1, err)
+			}
+			samples[i] = append(samples[i], s)
+			p.stepDone()
+		}
+	}
+	return samples, nil
+}

@@ -1,0 +1,222 @@
+package dsbench
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/internal/stats"
+)
+
+// fakePath records what is done to it in a log that all paths share.
+type fakePath struct {
+	name     string
+	log      *[]string
+	setupErr error
+	closeErr error
+	take     func(size int) (float64, error) // Gbit/s or microseconds; nil: 1
+}
+
+func (p *fakePath) Name() string { return p.name }
+func (p *fakePath) MTU() int     { return 1500 }
+
+func (p *fakePath) note(what string) { *p.log = append(*p.log, what+" "+p.name) }
+
+func (p *fakePath) Setup(context.Context) error {
+	p.note("setup")
+	return p.setupErr
+}
+
+func (p *fakePath) value(size int) (float64, error) {
+	p.note("take")
+	if p.take == nil {
+		return 1, nil
+	}
+	return p.take(size)
+}
+
+func (p *fakePath) Stream(_ context.Context, spec StreamSpec) (StreamResult, error) {
+	v, err := p.value(spec.Size)
+	return StreamResult{Bytes: int64(v * 1e9 / 8), Elapsed: time.Second, CPU: 0.5}, err
+}
+
+func (p *fakePath) PingPong(_ context.Context, spec PingPongSpec) (PingPongResult, error) {
+	v, err := p.value(spec.Size)
+	h := stats.NewHistogram()
+	for range 1000 {
+		h.Record(time.Duration(2000 * v))
+	}
+	h.Record(time.Duration(20000 * v))
+	return PingPongResult{RoundTrips: h, CPU: 1.5}, err
+}
+
+func (p *fakePath) Close() error {
+	p.note("close")
+	return p.closeErr
+}
+
+// fakeOptions are options for these paths, the first being the control.
+func fakeOptions(measureName string, paths ...*fakePath) options {
+	m, _ := measureOf(measureName)
+	o := options{
+		measure: m, control: paths[0].name, sizes: []int{64}, streams: 1,
+		duration: 2 * time.Second, warmup: 300 * time.Millisecond, runs: 2,
+		congestion: "cubic", cpus: Placement{anyCPU, anyCPU},
+	}
+	for _, p := range paths {
+		o.paths = append(o.paths, pathKind{name: p.name, open: func() Path { return p }})
+	}
+	return o
+}
+
+func fakeMachine() machine {
+	return machine{
+		Commit: "0123456789ab", CPU: "Example CPU @ 2.00GHz", CPUs: 2, Kernel: "6.18.0", Go: "go1.26.8",
+		Date: "2026-11-20T10:00:00Z",
+	}
+}
+
+// recorder is a sink that keeps the rows.
+type recorder struct {
+	got   []row
+	ended int
+}
+
+func (r *recorder) rows(rows []row) error {
+	r.got = append(r.got, rows...)
+	return nil
+}
+
+func (r *recorder) end() error {
+	r.ended++
+	return nil
+}
+
+func quiet(o options) *progress { return newProgress(io.Discard, o.measurements(), 0) }
+
+func TestRunAllInterleaves(t *testing.T) {
+	var log []string
+	o := fakeOptions("stream", &fakePath{name: "a", log: &log}, &fakePath{name: "b", log: &log})
+	o.sizes = []int{1, 2}
+	var out recorder
+	if err := runAll(t.Context(), o, fakeMachine(), &out, quiet(o)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"setup a", "setup b",
+		"take a", "take b", "take a", "take b", // size 1
+		"take a", "take b", "take a", "take b", // size 2
+		"close a", "close b",
+	}
+	if !slices.Equal(log, want) {
+		t.Errorf("log %q, want %q", log, want)
+	}
+	if len(out.got) != 4 || out.ended != 1 {
+		t.Errorf("%d rows, ended %d times", len(out.got), out.ended)
+	}
+}
+
+func TestRunAllSetupFails(t *testing.T) {
+	var log []string
+	o := fakeOptions("stream", &fakePath{name: "a", log: &log},
+		&fakePath{name: "b", log: &log, setupErr: errors.New("no device: do this")},
+		&fakePath{name: "c", log: &log})
+	var out recorder
+	err := runAll(t.Context(), o, fakeMachine(), &out, quiet(o))
+	if err == nil || err.Error() != "path b: no device: do this" {
+		t.Errorf("error %v", err)
+	}
+	if want := []string{"setup a", "setup b", "close a", "close b"}; !slices.Equal(log, want) {
+		t.Errorf("log %q, want %q", log, want)
+	}
+	if len(out.got) != 0 || out.ended != 0 {
+		t.Errorf("%d rows, ended %d times", len(out.got), out.ended)
+	}
+}
+
+func TestRunAllKeepsWhatWasMeasured(t *testing.T) {
+	var log []string
+	b := &fakePath{name: "b", log: &log}
+	takes := 0
+	b.take = func(int) (float64, error) {
+		if takes++; takes > 3 {
+			return 0, errors.New("cable cut")
+		}
+		return 1, nil
+	}
+	o := fakeOptions("stream", &fakePath{name: "a", log: &log}, b)
+	o.sizes = []int{1, 2, 3}
+	var out recorder
+	err := runAll(t.Context(), o, fakeMachine(), &out, quiet(o))
+	if err == nil || err.Error() != "path b, 2 bytes, run 2: cable cut" {
+		t.Errorf("error %v", err)
+	}
+	var got []string
+	for _, r := range out.got {
+		got = append(got, strings.Repeat(r.Path, r.Runs)+strings.Repeat("'", r.Size))
+	}
+	if want := []string{"aa'", "bb'", "aa''", "b''"}; !slices.Equal(got, want) || out.ended != 1 {
+		t.Errorf("rows %q, want %q; ended %d times", got, want, out.ended)
+	}
+	if want := []string{"close a", "close b"}; !slices.Equal(log[len(log)-2:], want) {
+		t.Errorf("log %q does not end with %q", log, want)
+	}
+}
+
+func TestRunAllInterrupted(t *testing.T) {
+	var log []string
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b := &fakePath{name: "b", log: &log, closeErr: errors.New("still there")}
+	b.take = func(int) (float64, error) {
+		cancel()
+		return 1, nil
+	}
+	o := fakeOptions("stream", &fakePath{name: "a", log: &log}, b)
+	var out recorder
+	err := runAll(ctx, o, fakeMachine(), &out, quiet(o))
+	if err == nil || err.Error() != "interrupted after 2 of 4 measurements\npath b: cleaning up: still there" {
+		t.Errorf("error %v", err)
+	}
+	if len(out.got) != 2 || out.ended != 1 {
+		t.Errorf("%d rows, ended %d times", len(out.got), out.ended)
+	}
+}
+
+// TestRunAllNothingMeasured: an error before the first figure prints no table.
+func TestRunAllNothingMeasured(t *testing.T) {
+	var log []string
+	a := &fakePath{name: "a", log: &log, take: func(int) (float64, error) { return 0, errors.New("no") }}
+	o := fakeOptions("stream", a)
+	for _, out := range []func(io.Writer) sink{
+		func(w io.Writer) sink { return &tableSink{w: w, o: o, m: fakeMachine()} },
+		func(w io.Writer) sink { return jsonSink{w} },
+	} {
+		var text strings.Builder
+		if err := runAll(t.Context(), o, fakeMachine(), out(&text), quiet(o)); err == nil {
+			t.Error("no error")
+		}
+		if text.Len() > 0 {
+			t.Errorf("printed %q", text.String())
+		}
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestRunAllCannotWrite(t *testing.T) {
+	var log []string
+	o := fakeOptions("stream", &fakePath{name: "a", log: &log})
+	for _, out := range []sink{&tableSink{w: fullDisk{}, o: o}, jsonSink{fullDisk{}}} {
+		err := runAll(t.Context(), o, fakeMachine(), out, quiet(o))
+		if err == nil || !strings.Contains(err.Error(), "writing the results: no space left on device") {
+			t.Errorf("%T: error %v", out, err)
+		}
+	}
+}

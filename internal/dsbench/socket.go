@@ -1,0 +1,208 @@
+package dsbench
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is a blocking TCP socket. The net package is not used: its sockets are
+// non-blocking, and its poller would be measured too.
+type socket int
+
+// newSocket makes a socket for addr's family with the congestion control, which
+// accepted connections take from their listener.
+func newSocket(addr netip.AddrPort, congestion string) (socket, error) {
+	family := unix.AF_INET6
+	if addr.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("making a socket: %w", err)
+	}
+	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion); err != nil {
+		unix.Close(fd)
+		return -1, congestionError(congestion, err)
+	}
+	return socket(fd), nil
+}
+
+// congestionError says what to do when a congestion control was refused.
+func congestionError(name string, err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("congestion control %s: %w: run as root, or choose with --congestion from sysctl net.ipv4.tcp_allowed_congestion_control", name, err)
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("congestion control %s is unknown here: choose with --congestion from sysctl net.ipv4.tcp_available_congestion_control", name)
+	}
+	return fmt.Errorf("congestion control %s: %w", name, err)
+}
+
+// congestionAllowed reports whether everybody may choose the congestion control.
+func congestionAllowed(name string) bool {
+	list, err := os.ReadFile("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+	return err != nil || slices.Contains(strings.Fields(string(list)), name)
+}
+
+// listen makes a listening socket on addr for n connections and returns the
+// address that it got.
+func listen(addr netip.AddrPort, n int, congestion string) (socket, netip.AddrPort, error) {
+	s, err := newSocket(addr, congestion)
+	if err != nil {
+		return -1, netip.AddrPort{}, err
+	}
+	err = unix.Bind(int(s), sockaddr(addr))
+	if err == nil {
+		err = unix.Listen(int(s), n)
+	}
+	var sa unix.Sockaddr
+	if err == nil {
+		sa, err = unix.Getsockname(int(s))
+	}
+	if err != nil {
+		s.close()
+		return -1, netip.AddrPort{}, fmt.Errorf("listening on %v: %w", addr, err)
+	}
+	port := 0
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		port = sa.Port
+	case *unix.SockaddrInet6:
+		port = sa.Port
+	}
+	return s, netip.AddrPortFrom(addr.Addr(), uint16(port)), nil
+}
+
+// accept waits for the next connection.
+func (s socket) accept() (socket, error) {
+	for {
+		fd, _, err := unix.Accept4(int(s), unix.SOCK_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return -1, fmt.Errorf("accepting a connection: %w", err)
+		}
+		return socket(fd), nil
+	}
+}
+
+// connect makes a connection to addr.
+func connect(addr netip.AddrPort, congestion string) (socket, error) {
+	s, err := newSocket(addr, congestion)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Connect(int(s), sockaddr(addr)); err != nil {
+		s.close()
+		return -1, fmt.Errorf("connecting to %v: %w", addr, err)
+	}
+	return s, nil
+}
+
+// noDelay turns Nagle's algorithm off.
+func (s socket) noDelay() error {
+	if err := unix.SetsockoptInt(int(s), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return fmt.Errorf("TCP_NODELAY: %w", err)
+	}
+	return nil
+}
+
+// resetOnClose makes close end the connection at once (RST): what is under way
+// is not wanted, and nothing lingers into the next measurement.
+func (s socket) resetOnClose() error {
+	err := unix.SetsockoptLinger(int(s), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	if err != nil {
+		return fmt.Errorf("SO_LINGER: %w", err)
+	}
+	return nil
+}
+
+// read reads what there is, at least a byte; io.EOF at the end.
+func (s socket) read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(s), b)
+		if err == unix.EINTR {
+			continue
+		}
+		if n == 0 && err == nil {
+			err = io.EOF
+		}
+		return max(n, 0), err
+	}
+}
+
+// write writes some of b, at least a byte.
+func (s socket) write(b []byte) (int, error) {
+	for {
+		n, err := unix.Write(int(s), b)
+		if err == unix.EINTR {
+			continue
+		}
+		return max(n, 0), err
+	}
+}
+
+// readFull fills b; io.EOF if the connection ended before its first byte.
+func (s socket) readFull(b []byte) error {
+	for done := 0; done < len(b); {
+		n, err := s.read(b[done:])
+		if err == io.EOF && done > 0 {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		done += n
+	}
+	return nil
+}
+
+// writeFull writes all of b.
+func (s socket) writeFull(b []byte) error {
+	for done := 0; done < len(b); {
+		n, err := s.write(b[done:])
+		if err != nil {
+			return err
+		}
+		done += n
+	}
+	return nil
+}
+
+func (s socket) close() { unix.Close(int(s)) }
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// closedByPeer reports whether a write failed because the other end is gone.
+func closedByPeer(err error) bool {
+	return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+}
+
+// bindThread locks the goroutine to its thread, for good, and that to the CPU
+// unless it is anyCPU.
+func bindThread(cpu int) error {
+	runtime.LockOSThread()
+	if cpu == anyCPU {
+		return nil
+	}
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("binding to CPU %d: %w", cpu, err)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package dsbench
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// tableWidth is the number of columns that all text for people keeps to.
+const tableWidth = 100
+
+// column is a column of the table.
+type column struct {
+	title string
+	width int // negative: left-aligned
+	cell  func(row) string
+}
+
+// tableSink writes a table for people, size by size as they are measured.
+type tableSink struct {
+	w     io.Writer
+	o     options
+	m     machine
+	begun bool
+	noisy []string // figures that should not be believed
+}
+
+// head writes what comes before the first row.
+func (s *tableSink) head(b *strings.Builder) {
+	s.begun = true
+	o := s.o
+	what := "TCP ping-pong"
+	if o.measure.name == "stream" {
+		what = "TCP stream over " + count(o.streams, "connection")
+	}
+	where := "the scheduler places both ends"
+	if o.cpus != (Placement{anyCPU, anyCPU}) {
+		where = fmt.Sprintf("client on CPU %d, server on CPU %d", o.cpus.Client, o.cpus.Server)
+	}
+	wrap(b, fmt.Sprintf("%s, %s, %s of %v each, interleaved, after %v of warm-up; %s.",
+		what, o.congestion, count(o.runs, "run"), o.duration, o.warmup, where))
+	wrap(b, s.m.String()+".")
+	b.WriteByte('\n')
+	s.line(b, func(c column) string { return c.title })
+}
+
+func (s *tableSink) rows(rows []row) error {
+	var b strings.Builder
+	for _, r := range rows {
+		if !s.begun {
+			s.head(&b)
+		}
+		s.line(&b, func(c column) string { return c.cell(r) })
+		if r.Noisy {
+			s.noisy = append(s.noisy, fmt.Sprintf("%s at %s (%s)", r.Path, count(r.Size, "byte"), percent(r.Spread)))
+		}
+	}
+	return s.write(b.String())
+}
+
+func (s *tableSink) end() error {
+	if !s.begun {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteByte('\n')
+	if s.o.measure.name == "stream" {
+		wrap(&b, fmt.Sprintf("Gbit/s is what the receiving program got, the median of the runs, and ratio is that over %s's: "+
+			"above 1 is faster; CPU s/GB is the CPU time of all processes of the path for a gigabyte.", s.o.control))
+	} else {
+		wrap(&b, fmt.Sprintf("us is half a round trip in microseconds, the median of the runs' medians, and ratio is that over %s's: "+
+			"below 1 is faster; p99 and p99.9 are over all round trips of all runs.", s.o.control))
+	}
+	if len(s.noisy) > 0 {
+		wrap(&b, fmt.Sprintf("Noisy (!): the runs lie more than %s apart: %s. Something else used the machine: "+
+			"repeat it when that is quiet, or with more or longer runs.", percent(noiseBound), strings.Join(s.noisy, ", ")))
+	}
+	return s.write(b.String())
+}
+
+func (s *tableSink) columns() []column {
+	columns := []column{
+		{"bytes", 8, func(r row) string { return strconv.Itoa(r.Size) }},
+		{"path", -9, func(r row) string { return r.Path }},
+		{"MTU", 6, func(r row) string { return strconv.Itoa(r.MTU) }},
+		{s.o.measure.unit, 8, func(r row) string { return figure(r.Median) }},
+		{"min", 8, func(r row) string { return figure(r.Min) }},
+		{"max", 8, func(r row) string { return figure(r.Max) }},
+		{"spread", 7, func(r row) string {
+			if r.Noisy {
+				return percent(r.Spread) + "!"
+			}
+			return percent(r.Spread) + " "
+		}},
+		{"ratio", 6, func(r row) string { return optional(r.Ratio) }},
+	}
+	if s.o.measure.name == "stream" {
+		return append(columns,
+			column{"CPU s/GB", 8, func(r row) string { return optional(r.CPUPerGB) }})
+	}
+	return append(columns,
+		column{"p99", 8, func(r row) string { return optional(r.P99) }},
+		column{"p99.9", 8, func(r row) string { return optional(r.P999) }})
+}
+
+func (s *tableSink) write(text string) error {
+	if _, err := io.WriteString(s.w, text); err != nil {
+		return fmt.Errorf("writing the results: %w", err)
+	}
+	return nil
+}
+
+// line writes a line of the table.
+func (s *tableSink) line(b *strings.Builder, text func(column) string) {
+	var cells []string
+	for _, c := range s.columns() {
+		cells = append(cells, fmt.Sprintf("%*s", c.width, text(c)))
+	}
+	b.WriteString(strings.TrimRight(strings.Join(cells, "  "), " "))
+	b.WriteByte('\n')
+}
+
+// figure writes a number with three digits, or all before the point.
+func figure(v float64) string {
+	switch {
+	case v >= 99.95:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 9.995:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case v >= 0.9995:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 3, 64)
+}
+
+func optional(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return figure(*v)
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// wrap writes text in lines of at most tableWidth columns.
+func wrap(b *strings.Builder, text string) {
+	width := 0
+	for word := range strings.FieldsSeq(text) {
+		n := len([]rune(word))
+		switch {
+		case width == 0:
+		case width+1+n > tableWidth:
+			b.WriteByte('\n')
+			width = 0
+		default:
+			b.WriteByte(' ')
+			width++
+		}
+		b.WriteString(word)
+		width += n
+	}
+	b.WriteByte('\n')
+}

@@ -1,0 +1,72 @@
+package dsbench
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestTableGolden(t *testing.T) {
+	for _, m := range []string{"stream", "pingpong"} {
+		text := output(t, m, false)
+		fits(t, text)
+		golden(t, m+".table", text)
+	}
+}
+
+// TestTableFits uses the widest that can occur.
+func TestTableFits(t *testing.T) {
+	var log []string
+	for _, m := range []string{"stream", "pingpong"} {
+		wide := &fakePath{name: "netstack", log: &log, take: figures(0.000001, 99999, 100000, 2, 1)}
+		o := fakeOptions(m, wide, &fakePath{name: "b", log: &log})
+		o.sizes, o.runs, o.streams = []int{maxSize}, 5, maxStreams
+		machine := fakeMachine()
+		machine.CPU = strings.Repeat("Processor ", 12)
+		var text strings.Builder
+		if err := runAll(t.Context(), o, machine, &tableSink{w: &text, o: o, m: machine}, quiet(o)); err != nil {
+			t.Fatal(err)
+		}
+		fits(t, text.String())
+	}
+}
+
+func TestTableNoise(t *testing.T) {
+	text := output(t, "stream", false)
+	if n := strings.Count(text, "!"); n != 3 { // exn at two sizes, and the note
+		t.Errorf("%d marks of noise, want 3:\n%s", n, text)
+	}
+	var log []string
+	o := fakeOptions("stream", &fakePath{name: "a", log: &log})
+	var calm strings.Builder
+	if err := runAll(t.Context(), o, fakeMachine(), &tableSink{w: &calm, o: o}, quiet(o)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(calm.String(), "oisy") || strings.Contains(calm.String(), "!") {
+		t.Errorf("a calm run is called noisy:\n%s", calm.String())
+	}
+}
+
+func TestFigure(t *testing.T) {
+	tests := []struct {
+		v    float64
+		want string
+	}{
+		{0, "0.000"}, {0.00149, "0.001"}, {0.9994, "0.999"}, {0.9996, "1.00"}, {1, "1.00"}, {9.994, "9.99"},
+		{9.996, "10.0"}, {99.94, "99.9"}, {99.96, "100"}, {123456.7, "123457"},
+	}
+	for _, tt := range tests {
+		if got := figure(tt.v); got != tt.want {
+			t.Errorf("figure(%v) = %s, want %s", tt.v, got, tt.want)
+		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	var b strings.Builder
+	word := strings.Repeat("x", 49)
+	wrap(&b, word+" "+word+" y "+strings.Repeat("z", 120)+" end")
+	want := word + " " + word + "\ny\n" + strings.Repeat("z", 120) + "\nend\n"
+	if b.String() != want {
+		t.Errorf("wrap gave\n%swant\n%s", b.String(), want)
+	}
+}
