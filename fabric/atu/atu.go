@@ -33,9 +33,7 @@ type ATU struct {
 
 	mu sync.Mutex // guards registration; taken last, no call out under it
 	// +checklocks:mu
-	free [GATs][]extent
-	// +checklocks:mu
-	opened int // GATs that have a free list
+	free [][]extent // free pages of the GATs opened so far
 	// +checklocks:mu
 	regions uint64
 	// +checklocks:mu

@@ -98,9 +98,8 @@ func (t *ATU) allocLocked(n int) (gat, page int, ok bool) {
 		align = leafPages
 	}
 	for gat = range GATs {
-		if gat == t.opened {
-			t.free[gat] = []extent{{0, PagesPerGAT}}
-			t.opened++
+		if gat == len(t.free) {
+			t.free = append(t.free, []extent{{0, PagesPerGAT}})
 		}
 		for i, e := range t.free[gat] {
 			page = (e.page + align - 1) &^ (align - 1)

@@ -76,8 +76,7 @@ func (e *Endpoint) DisableInterrupt() { e.queue.line.Disable() }
 // whether notifications are waiting already. The handler may be called for one of
 // those too.
 func (e *Endpoint) EnableInterrupt() (pending bool) {
-	e.queue.line.Enable()
-	return e.queue.pending()
+	return e.queue.enable()
 }
 
 // Close gives the VPID back. Notifications not read are lost; peers' operations
@@ -87,6 +86,7 @@ func (e *Endpoint) Close() error {
 		return errClosed
 	}
 	e.unit.eps[e.vpid].CompareAndSwap(e, nil)
+	e.queue.line.Handle(nil)
 	e.unit.count.interruptsPast.Add(e.queue.line.Fired())
 	return nil
 }

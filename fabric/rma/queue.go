@@ -1,7 +1,6 @@
 package rma
 
 import (
-	"math/bits"
 	"sync/atomic"
 
 	"exnet/fabric/atu"
@@ -18,7 +17,6 @@ type cacheLine [128]byte
 type queue struct {
 	entries []entry
 	mask    uint64
-	lap     uint8 // bits.Len(len(entries)) - 1
 	share   int64 // len(entries)/2
 	overrun atomic.Bool
 	line    irq.Line
@@ -41,13 +39,17 @@ func newQueue(n int) *queue {
 	return &queue{
 		entries: make([]entry, n),
 		mask:    uint64(n - 1),
-		lap:     uint8(bits.Len(uint(n)) - 1),
 		share:   int64(n / 2),
 	}
 }
 
 // phase is the phase bit of the entry at pos: 1 in the first lap.
-func (q *queue) phase(pos uint64) uint64 { return (pos>>q.lap + 1) << 63 }
+func (q *queue) phase(pos uint64) uint64 {
+	if pos&uint64(len(q.entries)) == 0 {
+		return phaseBit
+	}
+	return 0
+}
 
 // reserveOwn takes room for the notification of an own operation.
 func (q *queue) reserveOwn() bool {
@@ -84,8 +86,11 @@ func (q *queue) write(n Notification) {
 	q.line.Raise()
 }
 
-func (q *queue) pending() bool {
+// enable enables the interrupt and reports whether there are notifications. The
+// reader's field is read before: the handler may be the next reader.
+func (q *queue) enable() bool {
 	h := q.head.Load()
+	q.line.Enable()
 	return (q.entries[h&q.mask].word.Load()^q.phase(h))&phaseBit == 0
 }
 

@@ -30,15 +30,16 @@ var _ [MaxPayload]byte = [link.VELOPayload]byte{}
 // Descriptor is the software descriptor of a message (figure 3.4), without the
 // length, which is the payload's:
 //
-//	 31 30      26 25          16 15                            0
-//	┌──┬──────────┬──────────────┬───────────────────────────────┐
-//	│MC│Q│reserved│ VPID      10 │ node or multicast group    16 │ bits 0..31
-//	├──┴───────┬──┴──────────────┼───────────────┬──────┬────────┤
+//	 31 30 29   26 25          16 15                            0
+//	┌──┬──┬───────┬──────────────┬───────────────────────────────┐
+//	│MC│ Q│ res.  │ VPID      10 │ node or multicast group    16 │ bits 0..31
+//	├──┴──┴────┬──┴──────────────┼───────────────┬──────┬────────┤
 //	│ reserved │ length       12 │ user tag    8 │ res. │ MTT  4 │ bits 32..63
 //	└──────────┴─────────────────┴───────────────┴──────┴────────┘
 //	 31      28 27             16 15            8 7    4 3      0
 //
 // The width of the user tag did not survive in the thesis's text; 8 bits are ours.
+// Q (quiet) is ours, too.
 type Descriptor struct {
 	Dst       fabric.NodeID  // ignored if Multicast
 	Group     fabric.GroupID // ignored unless Multicast
@@ -46,7 +47,11 @@ type Descriptor struct {
 	VPID      fabric.VPID // mailbox on the target
 	Tag       uint8       // user tag
 	Type      uint8       // message type tag (MTT), 0 to MaxType
-	Quiet     bool        // raise no interrupt: more follows, or Endpoint.Interrupt
+
+	// Quiet raises no interrupt. The sender calls Interrupt or InterruptGroup when
+	// it has sent all it wants to, also if the last message was refused: a refused
+	// multicast may have left slots that the targets have to skip.
+	Quiet bool
 }
 
 // Positions of the fields of a descriptor.

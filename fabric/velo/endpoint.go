@@ -60,9 +60,10 @@ func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 // whose status word cannot be true is counted and skipped.
 func (e *Endpoint) Peek() (Status, []byte, bool) { return e.box.peek() }
 
-// Advance frees the slot that Peek lent and returns the credit to its source,
-// whose OnCredit handler may run in the calling goroutine. Without a message
-// lent it does nothing.
+// Advance frees the slot that Peek lent and returns the credit to its source.
+// Without a message lent it does nothing. Credits go back in small batches, at
+// the latest when Peek finds the mailbox empty or EnableInterrupt is called; the
+// source's OnCredit handler may run in the goroutine that calls these.
 func (e *Endpoint) Advance() { e.box.advance() }
 
 // OnInterrupt sets the handler that is called when a message arrives while the
@@ -78,16 +79,17 @@ func (e *Endpoint) DisableInterrupt() { e.box.line.Disable() }
 // EnableInterrupt lets the next message call the handler, and reports whether
 // messages are waiting already. The handler may be called for one of those too.
 func (e *Endpoint) EnableInterrupt() (pending bool) {
-	e.box.line.Enable()
-	return e.box.pending()
+	return e.box.enable()
 }
 
 // OnCredit sets the handler that is called once for each node that has refused a
 // message with ErrAgain, when it takes messages again: when half of the credits
 // are back, or all that were outstanding, or those that WantCredits asked for, or
-// when the peer is gone. It runs in the goroutine that consumed the messages (mem
-// link), possibly before the refused Send has returned, with no lock held. It
-// must not block.
+// when the peer is gone. It must not block. It runs in the goroutine that
+// consumed the messages (mem link), with no lock held, and possibly before the
+// refused Send has returned: the caller notes that it waits before it sends, or
+// asks again afterwards. A sending method does not call it by itself, so that it
+// may take a lock that the caller of Send holds.
 func (e *Endpoint) OnCredit(h func(fabric.NodeID)) {
 	if h == nil {
 		e.onCredit.Store(nil)
@@ -104,7 +106,7 @@ func (e *Endpoint) credited(n fabric.NodeID) {
 }
 
 // Close gives the VPID back. Messages not read are lost; peers get ErrPeerDown.
-// It does not wait for handlers.
+// It does not wait for handlers that run.
 func (e *Endpoint) Close() error {
 	if !e.closed.CompareAndSwap(false, true) {
 		return errClosed
@@ -112,6 +114,7 @@ func (e *Endpoint) Close() error {
 	e.unit.eps[e.vpid].CompareAndSwap(e, nil)
 	e.unit.retire(e)
 	e.box.close()
+	e.box.line.Handle(nil)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for n, set := range e.flows.All() {

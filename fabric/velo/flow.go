@@ -20,24 +20,25 @@ var (
 )
 
 // outflow is the source's side of a flow: the credits, and who waits for them.
+// It has three cache lines: what is only read, what senders write, and what the
+// target writes.
 type outflow struct {
 	ep     atomic.Pointer[Endpoint] // nil when the endpoint is closed
 	dst    fabric.NodeID
 	vpid   fabric.VPID
+	dead   atomic.Bool
 	target link.Flow
 	limit  uint64
 	word   uint64 // what all status words of the flow have in common
-	dead   atomic.Bool
-	_      cacheLine
+	_      [16]byte
 
-	// What senders write.
 	sent     atomic.Uint64 // messages, including those about to be sent
 	ackedOld atomic.Uint64 // an acked that was true once
-	_        cacheLine
+	_        [48]byte
 
-	// What the target writes.
 	acked atomic.Uint64 // messages consumed
 	want  atomic.Uint64 // episode of refusal; see await
+	_     [48]byte
 }
 
 // An episode of refusal is a number of credits that will end it, and two flags.
@@ -52,27 +53,30 @@ func (f *outflow) free() int {
 	return max(0, int(f.limit-(f.sent.Load()-f.acked.Load())))
 }
 
-// take takes one credit.
+// take takes one credit. sent is the number of credits taken and of those that
+// takers are about to find missing, so that at most limit are ever taken. The
+// differences are signed: a taker that was held up may see an acked beyond its s.
 func (f *outflow) take() bool {
-	for {
-		s := f.sent.Load()
-		if s-f.ackedOld.Load() >= f.limit {
-			a := f.acked.Load()
-			f.ackedOld.Store(a)
-			if s-a >= f.limit {
-				return false
-			}
-		}
-		if f.sent.CompareAndSwap(s, s+1) {
-			return true
-		}
+	s := f.sent.Add(1)
+	return int64(s-f.ackedOld.Load()) <= int64(f.limit) || f.takeSlow(s)
+}
+
+func (f *outflow) takeSlow(s uint64) bool {
+	a := f.acked.Load()
+	f.ackedOld.Store(a)
+	if int64(s-a) <= int64(f.limit) {
+		return true
 	}
+	f.untake()
+	return false
 }
 
 // untake gives back a credit whose message was not sent.
 func (f *outflow) untake() {
 	f.sent.Add(^uint64(0))
-	f.settle() // the target may have seen one credit too few
+	if f.settle() { // the target has seen one credit too few
+		f.notifyLater()
+	}
 }
 
 // half is how many credits end an episode. All that were outstanding are always
@@ -97,41 +101,34 @@ func (f *outflow) await(need uint64, ok func() bool) bool {
 			w = need
 		}
 		if f.dead.Load() || ok() {
-			if need&wantSlot != 0 {
-				f.end() // no Resume need come any more
+			if need&wantSlot != 0 && f.end() {
+				f.notifyLater() // no Resume need come any more
 			}
 			return true
 		}
 		told := max(w&wantMask, need&wantMask) | (w|need)&wantSlot | wantTold
 		if f.want.CompareAndSwap(w, told) {
-			if f.dead.Load() {
-				f.end()
+			if f.dead.Load() && f.end() {
+				f.notifyLater()
 			}
 			return false
 		}
 	}
 }
 
-// end ends the episode, if there is one, and calls OnCredit if somebody was told
-// to wait for it.
-func (f *outflow) end() {
-	if f.want.Swap(0)&wantTold != 0 {
-		f.notify()
-	}
-}
+// end ends the episode, if there is one, and reports whether somebody was told to
+// wait for OnCredit.
+func (f *outflow) end() bool { return f.want.Swap(0)&wantTold != 0 }
 
-// settle ends the episode if there is credit enough.
-func (f *outflow) settle() {
+// settle ends the episode if there is credit enough, and reports like end.
+func (f *outflow) settle() bool {
 	for {
 		w := f.want.Load()
 		if w == 0 || w&wantSlot != 0 || uint64(f.free()) < w&wantMask {
-			return
+			return false
 		}
 		if f.want.CompareAndSwap(w, 0) {
-			if w&wantTold != 0 {
-				f.notify()
-			}
-			return
+			return w&wantTold != 0
 		}
 	}
 }
@@ -142,19 +139,37 @@ func (f *outflow) notify() {
 	}
 }
 
+// notifyLater is notify for a goroutine that is sending: it may hold a lock that
+// OnCredit takes. This happens only when two senders or a closing peer cross.
+func (f *outflow) notifyLater() { go f.notify() }
+
+// fail marks the flow as dead when a sender finds out.
+func (f *outflow) fail() {
+	f.dead.Store(true)
+	if f.end() {
+		f.notifyLater()
+	}
+}
+
 // Return implements link.Credit.
 func (f *outflow) Return(total uint64) {
 	f.acked.Store(total)
-	f.settle()
+	if f.settle() {
+		f.notify()
+	}
 }
 
 // Resume implements link.Credit.
-func (f *outflow) Resume() { f.end() }
+func (f *outflow) Resume() {
+	if f.end() {
+		f.notify()
+	}
+}
 
 // Down implements link.Credit.
 func (f *outflow) Down() {
 	f.dead.Store(true)
-	f.end()
+	f.Resume()
 }
 
 // kill is Down at the source's own end: no OnCredit.

@@ -1,7 +1,6 @@
 package velo
 
 import (
-	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -25,8 +24,8 @@ type slot struct {
 type mailbox struct {
 	slots   []slot
 	mask    uint64
-	lap     uint8 // bits.Len(len(slots)) - 1
 	credits int
+	batch   int // slots that are freed, and credits that are returned, at a time
 	closed  atomic.Bool
 	starved atomic.Bool // a flow was refused because the ring was full
 	flows   atomic.Pointer[[]*inflow]
@@ -38,9 +37,13 @@ type mailbox struct {
 	headSeen atomic.Uint64 // a head that was true once
 	_        cacheLine
 
-	// What the reader writes.
+	// What the reader writes. It frees slots and returns credits in batches: each
+	// is an atomic store that costs more than the rest of reading a message.
 	head  atomic.Uint64 // slots freed
+	pos   uint64        // slots read
+	fed   uint64        // pos when feed last woke somebody
 	cur   *inflow       // of the message that peek lent
+	last  *inflow       // of the messages read since the last flush, or nil
 	count mailboxCounters
 	_     cacheLine
 
@@ -55,25 +58,27 @@ type mailboxCounters struct {
 	void    atomic.Uint64 // slots that were reserved and then not used
 }
 
-// inflow is the target's side of a flow.
+// inflow is the target's side of a flow: a cache line that senders read, and one
+// that the reader writes.
 type inflow struct {
 	box     *mailbox
+	credit  link.Credit
 	src     fabric.NodeID
 	srcVPID fabric.VPID
 	id      uint16
 	starved atomic.Bool
-	credit  link.Credit
-	_       cacheLine
+	_       [28]byte
 
-	consumed uint64 // the reader's
+	consumed uint64
+	_        [56]byte
 }
 
 func newMailbox(slots, credits int) *mailbox {
 	m := &mailbox{
 		slots:   make([]slot, slots),
 		mask:    uint64(slots - 1),
-		lap:     uint8(bits.Len(uint(slots)) - 1),
 		credits: credits,
+		batch:   min(max(credits/8, 1), 16),
 	}
 	m.flows.Store(new([]*inflow))
 	return m
@@ -81,7 +86,12 @@ func newMailbox(slots, credits int) *mailbox {
 
 // phase is the phase bit of the message at pos. It is 1 in the first lap, so that
 // a fresh ring has no message.
-func (m *mailbox) phase(pos uint64) uint64 { return (pos>>m.lap + 1) << 63 }
+func (m *mailbox) phase(pos uint64) uint64 {
+	if pos&uint64(len(m.slots)) == 0 {
+		return phaseBit
+	}
+	return 0
+}
 
 // accept opens a flow of the mailbox from of src.
 func (m *mailbox) accept(src fabric.NodeID, from fabric.VPID, c link.Credit) (*inflow, error) {
@@ -158,40 +168,49 @@ func (f *inflow) Commit(pos, status uint64) {
 // Raise implements link.Flow.
 func (f *inflow) Raise() { f.box.line.Raise() }
 
-// pending reports whether the next slot is filled.
-func (m *mailbox) pending() bool {
-	h := m.head.Load()
-	return (m.slots[h&m.mask].status.Load()^m.phase(h))&phaseBit == 0
+// enable enables the interrupt and reports whether the next slot is filled. The
+// reader's fields are read before: the handler may be the next reader.
+func (m *mailbox) enable() bool {
+	m.flush()
+	pos := m.pos
+	m.line.Enable()
+	return m.filled(pos)
+}
+
+// filled reports whether the slot at pos has been written.
+func (m *mailbox) filled(pos uint64) bool {
+	return (m.slots[pos&m.mask].status.Load()^m.phase(pos))&phaseBit == 0
 }
 
 // peek lends the oldest valid message, and skips and counts the others.
 func (m *mailbox) peek() (Status, []byte, bool) {
 	for {
-		h := m.head.Load()
-		sl := &m.slots[h&m.mask]
+		sl := &m.slots[m.pos&m.mask]
 		w := sl.status.Load()
-		if (w^m.phase(h))&phaseBit != 0 {
+		if (w^m.phase(m.pos))&phaseBit != 0 {
+			m.flush()
 			return Status{}, nil, false
 		}
 		st := statusOf(w)
 		flows := *m.flows.Load()
 		if int(st.Flow) >= len(flows) {
 			m.count.badFlow.Add(1)
-			m.free(h)
+			m.flush()
+			m.pos++
+			m.head.Store(m.pos)
 			continue
 		}
-		m.cur = flows[st.Flow]
-		if st.Len == 0 { // taken back by a multicast that another member refused
+		f := flows[st.Flow]
+		m.cur = f
+		switch {
+		case st.valid() && st.Src == f.src && st.SrcVPID == f.srcVPID:
+			return st, sl.payload[:st.Len:st.Len], true
+		case st.Len == 0: // given up by a multicast that another member refused
 			m.count.void.Add(1)
-			m.advance()
-			continue
-		}
-		if !st.valid() || st.Src != m.cur.src || st.SrcVPID != m.cur.srcVPID {
+		default:
 			m.count.badSlot.Add(1)
-			m.advance()
-			continue
 		}
-		return st, sl.payload[:st.Len:st.Len], true
+		m.advance()
 	}
 }
 
@@ -202,29 +221,47 @@ func (m *mailbox) advance() {
 		return
 	}
 	m.cur = nil
-	m.free(m.head.Load())
+	if f != m.last {
+		m.flush()
+		m.last = f
+	}
+	m.pos++
 	f.consumed++
-	f.credit.Return(f.consumed)
+	if m.pos-m.head.Load() >= uint64(m.batch) {
+		m.flush()
+	}
 }
 
-// free frees the slot at the head h.
-func (m *mailbox) free(h uint64) {
-	m.head.Store(h + 1)
+// flush frees the slots that were read since the last time and returns their
+// credits. All of them are of one flow.
+//
+// Nobody waits for what is not flushed yet: a batch is smaller than the credits
+// of a flow and the slots of the ring, so a source that is refused has messages
+// that are still to be read, and after those the reader comes here.
+func (m *mailbox) flush() {
+	f := m.last
+	if f == nil {
+		return
+	}
+	m.last = nil
+	m.head.Store(m.pos)
+	f.credit.Return(f.consumed)
 	if m.starved.Load() {
-		m.feed(h + 1)
+		m.feed()
 	}
 }
 
 // feed wakes the flows that a full ring has refused, when half of the ring is
 // free or a quarter has been read since the last time.
-func (m *mailbox) feed(head uint64) {
+func (m *mailbox) feed() {
 	n := uint64(len(m.slots))
-	if head%max(n/4, 1) != 0 && m.tail.Load()-head > n/2 {
+	if m.pos-m.fed < n/4 && m.tail.Load()-m.pos > n/2 {
 		return
 	}
 	if !m.starved.CompareAndSwap(true, false) {
 		return
 	}
+	m.fed = m.pos
 	for _, f := range *m.flows.Load() {
 		if f.starved.Load() && f.starved.CompareAndSwap(true, false) {
 			f.credit.Resume()

@@ -29,19 +29,19 @@ func (e *Endpoint) SendMulticast(d Descriptor, payload []byte) error {
 
 // SendMulticastSkip sends payload to those members of d.Group that have credit
 // and a free slot, and returns how many it left out. They are counted as
-// MulticastSkipped; OnCredit is not called for them.
+// MulticastSkipped, and do not end in a call of OnCredit.
 func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int, err error) {
 	d.Multicast = true
 	if err := d.check(len(payload)); err != nil {
 		return 0, err
 	}
+	if e.closed.Load() {
+		return 0, errClosed
+	}
 	t := e.unit.tree()
 	defer e.unit.fell(t)
 	for _, n := range e.unit.routes.Members(d.Group) {
 		f, err := e.open(n, d.VPID)
-		if errors.Is(err, fabric.ErrClosed) {
-			return 0, err
-		}
 		if err != nil {
 			e.count.multicastAbsent.Add(1)
 			continue
@@ -64,6 +64,9 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 // multicast is SendMulticast with d checked. It takes all credits, then all
 // slots, then fills them. What fails on the way is undone.
 func (e *Endpoint) multicast(d *Descriptor, payload []byte) error {
+	if e.closed.Load() {
+		return errClosed
+	}
 	t := e.unit.tree()
 	defer e.unit.fell(t)
 	for _, n := range e.unit.routes.Members(d.Group) {
@@ -74,8 +77,8 @@ func (e *Endpoint) multicast(d *Descriptor, payload []byte) error {
 		switch {
 		case err == nil:
 			t.branches = append(t.branches, branch{f: f})
-		case errors.Is(err, fabric.ErrAgain), errors.Is(err, fabric.ErrClosed):
-			e.undo(t)
+		case errors.Is(err, fabric.ErrAgain):
+			e.undo(t, d.Quiet)
 			e.count.refusal(err)
 			return err
 		default:
@@ -87,7 +90,7 @@ func (e *Endpoint) multicast(d *Descriptor, payload []byte) error {
 		var err error
 		b.slot, b.pos, err = b.f.reserve()
 		if errors.Is(err, fabric.ErrAgain) {
-			e.undo(t)
+			e.undo(t, d.Quiet)
 			e.count.refusal(err)
 			return err
 		}
@@ -111,22 +114,31 @@ func (e *Endpoint) commit(t *tree, d *Descriptor, payload []byte) {
 		b.f.target.Commit(b.pos, b.f.word|d.bits(n)|statusMCBit)
 	}
 	if !d.Quiet {
-		for _, b := range t.branches {
-			b.f.target.Raise()
-		}
+		t.raise()
 	}
 	e.count.multicasts.Add(1)
 }
 
 // undo gives back credits, and gives up slots. The credit of a slot comes back
 // from the target.
-func (e *Endpoint) undo(t *tree) {
+func (e *Endpoint) undo(t *tree, quiet bool) {
 	for _, b := range t.branches {
 		if b.slot == nil {
 			b.f.untake()
 			continue
 		}
 		b.f.target.Commit(b.pos, b.f.word)
-		b.f.target.Raise()
+	}
+	if !quiet {
+		t.raise()
+	}
+}
+
+// raise raises the interrupts of those who got a slot.
+func (t *tree) raise() {
+	for _, b := range t.branches {
+		if b.slot != nil {
+			b.f.target.Raise()
+		}
 	}
 }

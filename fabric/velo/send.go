@@ -114,7 +114,7 @@ func (f *outflow) reserve() (slot *[MaxPayload]byte, pos uint64, err error) {
 		return nil, 0, errFull
 	}
 	if err != nil {
-		f.Down()
+		f.fail()
 		return nil, 0, errMailboxClosed
 	}
 	return slot, pos, nil

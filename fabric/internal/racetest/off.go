@@ -1,0 +1,20 @@
+//go:build !race
+
+// Package racetest tells tests whether the race detector is on.
+//
+// # Architecture
+//
+// A constant, set by the build tag.
+//
+// # Concurrency
+//
+// A constant.
+//
+// # Limits
+//
+// For tests only.
+package racetest
+
+// Enabled is true in a build with -race. sync.Pool forgets things there on
+// purpose, so that allocation budgets cannot be measured.
+const Enabled = false
