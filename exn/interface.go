@@ -53,6 +53,10 @@ type Config struct {
 	OnReady func()
 }
 
+// maxPacket is the longest packet that a host passes on, whatever the MTU: one
+// that is still to be cut into segments.
+const maxPacket = mtu.MaxIPv4
+
 const (
 	defaultBuffers   = 256
 	defaultStallTime = 20 * time.Millisecond
@@ -100,10 +104,14 @@ type Interface struct {
 	// backlog is the number of queues that hold frames; while it is 0, which
 	// is nearly always, Transmit looks at no queue.
 	backlog atomic.Int32
-	stopped atomic.Int32 // queues that stop the interface
-	mu      sync.Mutex
-	queues  map[queueKey]*queue // guarded by mu
-	stall   *time.Timer         // guarded by mu; runs while backlog > 0
+	stopped atomic.Int32   // queues that stop the interface
+	checks  sync.WaitGroup // calls of checkStalled to come or under way
+
+	mu       sync.Mutex
+	queues   map[queueKey]*queue // guarded by mu
+	stall    *time.Timer         // guarded by mu; calls checkStalled
+	watching bool                // guarded by mu; stall is set
+	closed   bool                // guarded by mu; stall is not set any more
 
 	stats counters
 }
@@ -126,7 +134,7 @@ func New(cfg Config) (*Interface, error) {
 	i.port, err = exteth.Open(cfg.NIC, exteth.Config{
 		VPID:           cfg.VPID,
 		EagerThreshold: cfg.EagerThreshold,
-		MaxFrame:       int(cfg.MTU.Link()),
+		MaxFrame:       int(maxPacket.Link()),
 		Buffers:        cfg.Buffers,
 		VELO:           cfg.Mailbox,
 		Receiver:       receiverFunc(i.receive),
@@ -164,31 +172,38 @@ func (i *Interface) Run(ctx context.Context) error {
 	i.port.RMA().OnInterrupt(i.rmaIRQ.Interrupt)
 	i.veloIRQ.Schedule()
 	i.rmaIRQ.Schedule()
-	expiry := time.NewTicker(expiryInterval)
-	defer expiry.Stop()
+	var expiry sync.WaitGroup
+	defer expiry.Wait()
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() {
-		for {
-			select {
-			case <-expiry.C:
-				i.port.Expire()
-			case <-stop:
-				return
-			}
-		}
-	}()
+	expiry.Go(func() { i.expire(stop) })
 	return i.napi.Run(ctx)
+}
+
+// expire takes back what peers do not fetch, until stop is closed.
+func (i *Interface) expire(stop <-chan struct{}) {
+	tick := time.NewTicker(expiryInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			i.port.Expire()
+		case <-stop:
+			return
+		}
+	}
 }
 
 // Close gives back the NIC's endpoints and drops the frames that wait. Run must
 // have returned.
 func (i *Interface) Close() error {
 	i.mu.Lock()
-	if i.stall != nil {
-		i.stall.Stop()
+	i.closed = true
+	if i.stall != nil && i.stall.Stop() {
+		i.checks.Done()
 	}
 	i.mu.Unlock()
+	i.checks.Wait()
 	return i.port.Close()
 }
 

@@ -2,6 +2,7 @@ package exn
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,8 +26,9 @@ type queue struct {
 	draining bool               // guarded by mu; a drain is under way
 	again    bool               // guarded by mu; credit came while it was
 	stops    bool               // guarded by mu; counted in Interface.stopped
-	stalled  bool               // guarded by mu
-	moved    time.Time          // guarded by mu; when a frame last left, or the first came
+	stalled  bool               // guarded by mu; a peer's only
+	skip     bool               // guarded by mu; the group's only: leave out who has no credit now
+	moved    time.Time          // guarded by mu; when the first frame last made progress
 }
 
 // queue returns the queue of a key, which it makes on first use.
@@ -49,7 +51,7 @@ func (i *Interface) queueLimit() int { return i.cfg.Buffers / 4 }
 func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	q.mu.Lock()
 	limit := i.queueLimit()
-	if q.stalled && !q.key.group {
+	if q.stalled {
 		limit = 1
 	}
 	if len(q.frames) >= limit {
@@ -86,18 +88,23 @@ func (i *Interface) drain(q *queue) {
 		return
 	}
 	q.draining = true
+	var dropped []*exteth.TxBuffer
 	for len(q.frames) > 0 {
-		b, skip := q.frames[0], q.stalled
-		q.again = false
+		b, skip := q.frames[0], q.skip
+		before := b.Sent()
+		q.again, q.skip = false, false
 		q.mu.Unlock()
 		err := i.sendNow(q.key, b, skip)
 		q.mu.Lock()
 		if errors.Is(err, exteth.ErrAgain) {
+			if b.Sent() != before {
+				q.moved = time.Now()
+			}
 			if q.again {
 				continue
 			}
-			if q.stalled && !q.key.group {
-				i.dropLocked(q)
+			if q.stalled {
+				dropped = q.dropLocked()
 			}
 			break
 		}
@@ -111,20 +118,22 @@ func (i *Interface) drain(q *queue) {
 	q.draining = false
 	ready := i.restartLocked(q)
 	q.mu.Unlock()
+	for _, b := range dropped {
+		i.stats.TxStalled.Add(1)
+		i.Free(b)
+	}
 	if ready {
 		i.cfg.OnReady()
 	}
 }
 
-// dropLocked drops the frames of a stalled peer, but for the first: it asks for
-// credit, and so finds out when the peer takes frames again.
-func (i *Interface) dropLocked(q *queue) {
-	for _, b := range q.frames[1:] {
-		i.stats.TxStalled.Add(1)
-		i.Free(b)
-	}
+// dropLocked takes out the frames of a stalled peer, but for the first: it asks
+// for credit, and so finds out when the peer takes frames again.
+func (q *queue) dropLocked() []*exteth.TxBuffer {
+	dropped := slices.Clone(q.frames[1:])
 	clear(q.frames[1:])
 	q.frames = q.frames[:1]
+	return dropped
 }
 
 // restartLocked reports whether the queue stopped the interface and no longer
@@ -150,10 +159,15 @@ func (i *Interface) credit(n fabric.NodeID) {
 // feeds it then waits for Config.OnReady.
 func (i *Interface) Stopped() bool { return i.stopped.Load() > 0 }
 
-// watch has the queues looked at after StallTime.
+// watch has the queues looked at after StallTime, if that is not so already.
 func (i *Interface) watch() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.watching || i.closed {
+		return
+	}
+	i.watching = true
+	i.checks.Add(1)
 	if i.stall == nil {
 		i.stall = time.AfterFunc(i.cfg.StallTime, i.checkStalled)
 	} else {
@@ -161,10 +175,13 @@ func (i *Interface) watch() {
 	}
 }
 
-// checkStalled finds the queues that have not moved, lets them stop the
-// interface no longer, and drops what cannot be sent.
+// checkStalled finds the queues that have not moved. A stalled peer no longer
+// stops the interface, and what cannot be sent to it is dropped; the group goes
+// on without the members that take nothing.
 func (i *Interface) checkStalled() {
+	defer i.checks.Done()
 	i.mu.Lock()
+	i.watching = false
 	queues := make([]*queue, 0, len(i.queues))
 	for _, q := range i.queues {
 		queues = append(queues, q)
@@ -174,12 +191,12 @@ func (i *Interface) checkStalled() {
 	for _, q := range queues {
 		q.mu.Lock()
 		held := len(q.frames) > 0
-		late := held && time.Since(q.moved) >= i.cfg.StallTime
-		if late && !q.stalled {
-			q.stalled = true
+		late := held && !q.stalled && time.Since(q.moved) >= i.cfg.StallTime
+		if late {
+			q.stalled, q.skip = !q.key.group, q.key.group
 			i.stats.TxStalls.Add(1)
 		}
-		waiting = waiting || held && (!q.stalled || q.key.group)
+		waiting = waiting || held && !q.stalled
 		q.mu.Unlock()
 		if late {
 			i.drain(q)

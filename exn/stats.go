@@ -21,9 +21,10 @@ type Stats struct {
 // Counters are the interface's own counters.
 type Counters struct {
 	TxUnknownMAC uint64 // dropped: the destination MAC address is not one of this fabric
-	TxTooLong    uint64 // dropped: a frame over the MTU
+	TxTooLong    uint64 // dropped: a frame over the MTU, and not to be segmented
+	TxTooShort   uint64 // dropped: a frame without a whole Ethernet header
 	TxStalled    uint64 // dropped: the peer takes no frames and its queue is full
-	TxStalls     uint64 // times that a peer was found to take no frames
+	TxStalls     uint64 // times that a peer, or members of a group, were found to take no frames
 	TxStops      uint64 // times that a full queue stopped the interface
 }
 
@@ -31,7 +32,7 @@ type Counters struct {
 func (c Counters) All() iter.Seq2[string, uint64] { return counter.All(c) }
 
 type counters struct {
-	TxUnknownMAC, TxTooLong, TxStalled, TxStalls, TxStops atomic.Uint64
+	TxUnknownMAC, TxTooLong, TxTooShort, TxStalled, TxStalls, TxStops atomic.Uint64
 }
 
 // Stats returns the counters, while traffic goes on.

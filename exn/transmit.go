@@ -15,6 +15,8 @@ var (
 	ErrNoBuffer = errors.New("exn: no free transmit buffer")
 	// ErrTooLong says that a frame is longer than the MTU allows.
 	ErrTooLong = errors.New("exn: frame exceeds the MTU")
+	// ErrTooShort says that a frame is shorter than its Ethernet header.
+	ErrTooShort = errors.New("exn: frame is shorter than its header")
 )
 
 // Alloc returns a buffer for one frame, or nil when all are in use; then the
@@ -29,8 +31,12 @@ func (i *Interface) Free(b *exteth.TxBuffer) { i.port.Free(b) }
 // its peer has no credit for is queued, and an error says that the frame was
 // dropped.
 func (i *Interface) Transmit(b *exteth.TxBuffer) error {
-	frame := b.Frame()
-	dst := arp.MAC(frame[:6])
+	if n := len(b.Packet()); n > i.MTU() && b.Offload.GSOType == exteth.GSONone {
+		i.stats.TxTooLong.Add(1)
+		i.Free(b)
+		return fmt.Errorf("%w: packet of %d bytes, MTU %d", ErrTooLong, n, i.MTU())
+	}
+	dst := arp.MAC(b.Frame()[:6])
 	if dst.IsMulticast() {
 		return i.send(queueKey{group: true}, b)
 	}
@@ -54,15 +60,16 @@ func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
 	n := 0
 	for _, p := range parts {
 		if len(p) > len(room)-n {
-			i.Free(b)
 			i.stats.TxTooLong.Add(1)
-			return fmt.Errorf("%w: more than %d bytes", ErrTooLong, len(room))
+			i.Free(b)
+			return fmt.Errorf("%w: frame of more than %d bytes", ErrTooLong, len(room))
 		}
 		n += copy(room[n:], p)
 	}
 	if n < exteth.EthernetHeaderLen {
+		i.stats.TxTooShort.Add(1)
 		i.Free(b)
-		return fmt.Errorf("exn: frame of %d bytes is shorter than its header", n)
+		return fmt.Errorf("%w: %d bytes", ErrTooShort, n)
 	}
 	b.Offload = off
 	b.SetPacket(n - exteth.EthernetHeaderLen)
@@ -72,8 +79,10 @@ func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
 // groupOf returns the fabric group of a multicast MAC address.
 func groupOf(arp.MAC) fabric.GroupID { return fabric.GroupBroadcast }
 
+// send sends b now, if nothing waits. Group frames all go through their queue:
+// one that was sent in part must not be overtaken by another.
 func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
-	if i.backlog.Load() == 0 {
+	if i.backlog.Load() == 0 && !to.group {
 		if err := i.sendNow(to, b, false); !errors.Is(err, exteth.ErrAgain) {
 			return err
 		}

@@ -105,10 +105,10 @@ func (o Offload) Check(n int) error {
 	if o.Flags&OffloadNeedsChecksum != 0 && int(o.CsumStart)+int(o.CsumOffset)+2 > n {
 		return fmt.Errorf("%w: checksum at %d+%d of %d bytes", ErrOffload, o.CsumStart, o.CsumOffset, n)
 	}
-	switch o.GSOType &^ GSOECN {
+	switch o.GSOType {
 	case GSONone:
 		return nil
-	case GSOTCPv4, GSOTCPv6, GSOUDPL4:
+	case GSOTCPv4, GSOTCPv6, GSOTCPv4 | GSOECN, GSOTCPv6 | GSOECN, GSOUDPL4:
 	default:
 		return fmt.Errorf("%w: segmentation type %d", ErrOffload, o.GSOType)
 	}

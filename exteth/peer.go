@@ -1,11 +1,14 @@
 package exteth
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/rma"
 )
 
 // peer is what a Port knows of one other node.
@@ -13,29 +16,39 @@ type peer struct {
 	node fabric.NodeID
 
 	mu    sync.Mutex
-	wants bool // guarded by mu; a send was refused because lent was full
+	wants bool                  // guarded by mu; a send was refused because lent was full
 	lent  map[atu.NLA]*TxBuffer // guarded by mu; outstanding sends by the address of their last RMA packet
+
+	deaf bool // guarded by Port.tx; group frames do not wait for its credit
 
 	// The rest belongs to the poller.
 	unicast, group assembly
 	transfers      int // GETs under way
 }
 
-// lend notes that b is lent to the peer, and reports false if the peer has its
-// share of the buffers already.
-func (p *peer) lend(last atu.NLA, b *TxBuffer, limit int) bool {
+// errShare says that a peer holds its share of the buffers.
+var errShare = errors.New("exteth: the peer holds its share of the buffers")
+
+// lend opens b for the peer, and returns the address of its frame. With
+// errShare, the peer has its share of the buffers already.
+func (p *peer) lend(b *TxBuffer, limit int) (start atu.NLA, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.lent) >= limit {
 		p.wants = true
-		return false
+		return 0, errShare
 	}
-	p.lent[last] = b
-	return true
+	nla, err := b.region.Lend(p.node)
+	if err != nil {
+		return 0, fmt.Errorf("exteth: lend buffer: %w", err)
+	}
+	start = nla + (Headroom - EthernetHeaderLen)
+	p.lent[rma.LastFragment(start, len(b.Frame()))] = b
+	return start, nil
 }
 
 // take ends the loan of the buffer whose last RMA packet is at last. It returns
-// nil if there is none. freed says that a send that was refused may be tried
+// nil if there is none, or a GET runs on it. freed says that a send that was refused may be tried
 // again.
 func (p *peer) take(last atu.NLA, limit int) (b *TxBuffer, freed bool) {
 	p.mu.Lock()

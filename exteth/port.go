@@ -48,7 +48,9 @@ type Receiver interface {
 	// ReceiveFrame handles a frame from node src, Ethernet header first. It
 	// borrows frame until it returns. The offload metadata was checked against
 	// the frame's length, nothing else was. An error means that the frame was
-	// dropped, and is counted.
+	// dropped, and is counted. It runs in the poller's goroutine; over a link
+	// that completes GETs in goroutines of its own also in those, and then for
+	// several frames at a time.
 	ReceiveFrame(src fabric.NodeID, off Offload, frame []byte) error
 }
 
@@ -142,6 +144,8 @@ type Port struct {
 	// groupFrame is the group frame that waits for credit with some of its
 	// messages sent; no other may be started.
 	groupFrame *TxBuffer // guarded by tx
+	deaf       int       // guarded by tx; deaf members of the group that was sent to last
+	credited   credited
 
 	sink sink
 	// starved says that PollVELO left an advert in the mailbox, for want of a
@@ -167,7 +171,7 @@ func Open(n *nic.NIC, cfg Config) (*Port, error) {
 	if err := errors.Join(p.pool.open(n.ATU(), cfg), p.sink.open(p)); err != nil {
 		return nil, errors.Join(fmt.Errorf("exteth: register memory: %w", err), p.Close())
 	}
-	p.velo.OnCredit(cfg.OnCredit)
+	p.velo.OnCredit(p.onCredit)
 	return p, nil
 }
 
@@ -242,6 +246,13 @@ func (p *Port) Alloc() *TxBuffer {
 
 // Free gives back a buffer that is not to be sent.
 func (p *Port) Free(b *TxBuffer) {
+	if b.sent > 0 { // of a group frame
+		p.tx.Lock()
+		if p.groupFrame == b {
+			p.groupFrame = nil
+		}
+		p.unlockTx()
+	}
 	b.Offload, b.end, b.sent = Offload{}, 0, 0
 	q := &p.pool
 	q.mu.Lock()

@@ -26,10 +26,13 @@ func (p *Port) PollVELO(budget int) (messages, bytes int) {
 		if !ok {
 			break
 		}
-		switch st.Type {
-		case TypeEager, TypeEagerLast:
+		switch {
+		case st.SrcVPID != p.cfg.VPID:
+			// Another process of that node (frame-format.md, section 1).
+			p.stats.RxBadMessage.Add(1)
+		case st.Type == TypeEager, st.Type == TypeEagerLast:
 			bytes += p.receiveEager(st, payload)
-		case TypeAdvert:
+		case st.Type == TypeAdvert:
 			n, ok := p.receiveAdvert(st, payload)
 			if !ok { // no free transfer: PollRMA frees one
 				p.starved = true
@@ -62,7 +65,7 @@ func (p *Port) receiveEager(st velo.Status, payload []byte) int {
 		if a.open {
 			p.stats.RxIncomplete.Add(1)
 		}
-		a.open, a.index, a.buf = true, 0, a.buf[:0]
+		a.open, a.index, a.buf = st.Tag&tagIndexMask == 0, 0, a.buf[:0]
 	}
 	switch {
 	case !a.open || st.Tag&tagIndexMask != a.index:
@@ -137,7 +140,7 @@ func (p *Port) receiveAdvert(st velo.Status, payload []byte) (int, bool) {
 		p.stats.RxNoTransfer.Add(1)
 		return 0, false
 	}
-	t.off, t.length, t.got = ad.Offload, int(ad.Length), 0
+	t.off, t.length, t.got, t.delivered = ad.Offload, int(ad.Length), 0, false
 	err := p.rma.Get(rma.GetReq{
 		Local:  p.sink.address(t),
 		Remote: ad.NLA,
@@ -198,13 +201,10 @@ func (p *Port) arrived(n rma.Notification) {
 		p.stats.Unmatched.Add(1)
 		return
 	}
-	if err := n.Status.Err(); err != nil {
-		p.stats.RxGetFailed.Add(1)
-	} else {
+	if t.delivered { // if it was refused, it was counted as refused
 		p.stats.RxRendezvous.Add(1)
-		if t.got < t.length {
-			p.stats.RxBadSize.Add(1)
-		}
+	} else {
+		p.stats.RxGetFailed.Add(1)
 	}
 	p.sink.give(t)
 }
@@ -219,15 +219,17 @@ type sink struct {
 	free      *transfer
 }
 
-// transfer is one GET. It belongs to the poller.
+// transfer is one GET. It belongs to the poller, but while the GET runs to the
+// link's goroutine that brings the data.
 type transfer struct {
-	peer   *peer
-	off    Offload
-	length int
-	got    int
-	window int
-	bounce []byte // for a link that brings a frame in pieces
-	next   *transfer
+	peer      *peer
+	off       Offload
+	length    int
+	got       int  // bytes that have come
+	delivered bool // the frame went to the Receiver
+	window    int
+	bounce    []byte // for a link that brings a frame in pieces
+	next      *transfer
 }
 
 func (s *sink) open(p *Port) error {
@@ -286,11 +288,12 @@ func (s *sink) match(n rma.Notification) *transfer {
 
 var errNoTransfer = errors.New("exteth: write to a window without a transfer")
 
-// WriteAt implements atu.Device: the RMA completer brings the bytes of a frame.
+// WriteAt implements atu.Device: the RMA completer brings the bytes of a frame,
+// on some links in pieces and in any order.
 func (s *sink) WriteAt(b []byte, off int64) (int, error) {
 	t := &s.transfers[off/MaxFrame]
 	at := int(off % MaxFrame)
-	if t.peer == nil || at != t.got || at+len(b) > t.length {
+	if t.peer == nil || t.delivered || at+len(b) > t.length {
 		return 0, fmt.Errorf("%w: %d bytes at %d", errNoTransfer, len(b), off)
 	}
 	t.got += len(b)
@@ -299,12 +302,13 @@ func (s *sink) WriteAt(b []byte, off int64) (int, error) {
 		if cap(t.bounce) < t.length {
 			t.bounce = make([]byte, t.length)
 		}
-		copy(t.bounce[:t.length][at:], b)
+		frame = t.bounce[:t.length]
+		copy(frame[at:], b)
 		if t.got < t.length {
 			return len(b), nil
 		}
-		frame = t.bounce[:t.length]
 	}
+	t.delivered = true
 	if err := s.port.deliver(t.peer.node, t.off, frame); err != nil {
 		return 0, err
 	}

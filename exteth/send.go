@@ -11,8 +11,8 @@ import (
 )
 
 // Send sends the frame in b to node dst. It takes b, unless it returns
-// ErrAgain: then nothing was sent and b stays with the caller. Any other error
-// is final for the frame.
+// ErrAgain: then dst gets nothing of it and b stays with the caller. Any other
+// error is final for the frame.
 func (p *Port) Send(dst fabric.NodeID, b *TxBuffer) error {
 	frame := b.Frame()
 	if err := p.checkSize(frame); err != nil {
@@ -43,21 +43,26 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 	n := (len(frame) + velo.MaxPayload - 1) / velo.MaxPayload
 	p.tx.Lock()
 	if p.velo.Credits(dst, p.cfg.VPID) < n {
-		p.tx.Unlock()
+		p.unlockTx()
 		return p.refused(dst, b, n)
 	}
 	d := velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Quiet: true}
-	sent, err := p.sendMessages(&d, frame, 0, hasChecksum, false)
-	p.tx.Unlock()
+	sent, err := p.sendMessages(&d, frame, 0, hasChecksum)
+	p.unlockTx()
 	p.velo.Interrupt(dst, p.cfg.VPID)
 	if err != nil {
-		// Only a full mailbox, which credits of many senders may cause, or a
-		// peer that went away in between.
-		if errors.Is(err, ErrAgain) && sent == 0 {
-			return err
+		// A full mailbox, which the credits of many senders may cause, or a
+		// peer that went away in between. In the first case the frame is sent
+		// from its beginning again; the receiver drops the part it has.
+		if sent > 0 {
+			p.stats.TxEagerCut.Add(1)
 		}
+		if errors.Is(err, ErrAgain) {
+			p.stats.TxAgain.Add(1)
+			return ErrAgain
+		}
+		p.stats.TxNoRoute.Add(1)
 		p.Free(b)
-		p.stats.TxEagerCut.Add(1)
 		return err
 	}
 	p.stats.TxEager.Add(1)
@@ -66,21 +71,27 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 	return nil
 }
 
-// refused tells why a peer has fewer credits than n messages need: for good,
-// or for now. It makes the fabric call OnCredit in the latter case.
+// refused handles an eager frame whose peer had fewer credits than its n
+// messages need: for good, or for now. In the latter case it makes the fabric
+// call OnCredit. If credit came in between, or the peer never gives as many
+// credits as that, nobody would call: the frame goes by rendezvous.
 func (p *Port) refused(dst fabric.NodeID, b *TxBuffer, n int) error {
-	if _, err := p.velo.WantCredits(dst, p.cfg.VPID, n); err != nil {
-		p.Free(b)
+	ok, err := p.velo.WantCredits(dst, p.cfg.VPID, n)
+	switch {
+	case err != nil:
 		p.stats.TxNoRoute.Add(1)
+		p.Free(b)
 		return err
+	case ok:
+		return p.sendRendezvous(dst, b)
 	}
 	p.stats.TxAgain.Add(1)
 	return ErrAgain
 }
 
 // sendMessages sends frame[from:] as eager messages and returns how far it got.
-// With skip, members of a group that have no credit are left out.
-func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasChecksum, skip bool) (int, error) {
+// The caller holds tx.
+func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasChecksum bool) (int, error) {
 	for from < len(frame) {
 		end := min(from+velo.MaxPayload, len(frame))
 		d.Type, d.Tag = TypeEager, uint8(from/velo.MaxPayload)&tagIndexMask
@@ -94,8 +105,8 @@ func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasCheck
 			d.Type = TypeEagerLast
 		}
 		var err error
-		if skip {
-			_, err = p.velo.SendMulticastSkip(*d, frame[from:end])
+		if d.Multicast && p.deaf > 0 {
+			err = p.sendToHearing(d, frame[from:end])
 		} else {
 			err = p.velo.Send(*d, frame[from:end])
 		}
@@ -109,42 +120,28 @@ func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasCheck
 
 // sendRendezvous lends the frame to dst and advertises it (figure 5.9).
 func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
-	frame := b.Frame()
-	nla, err := b.region.Lend(dst)
-	if err != nil {
-		p.Free(b)
-		return fmt.Errorf("exteth: lend buffer: %w", err)
-	}
-	start := nla + (Headroom - EthernetHeaderLen)
-	advert := Advert{NLA: start, Length: uint32(len(frame)), Offload: b.Offload}
-	var msg [AdvertLen]byte
-	if _, err := advert.AppendBinary(msg[:0]); err != nil {
-		b.region.Revoke()
+	size := len(b.Frame()) // b may be gone when the advert is sent
+	pr := p.peers.get(dst)
+	b.deadline = p.now() + int64(p.cfg.TransferTimeout)
+	start, err := pr.lend(b, p.peerBuffers())
+	switch {
+	case errors.Is(err, errShare):
+		p.stats.TxAgain.Add(1)
+		return ErrAgain
+	case err != nil: // the Port is closed
+		p.stats.TxNoRoute.Add(1)
 		p.Free(b)
 		return err
 	}
-	last := rma.LastFragment(start, len(frame))
-	pr := p.peers.get(dst)
-	b.deadline = p.now() + int64(p.cfg.TransferTimeout)
-	if !pr.lend(last, b, p.peerBuffers()) {
-		b.region.Revoke()
-		p.stats.TxAgain.Add(1)
-		return ErrAgain
-	}
 	p.outstanding.Add(1)
-
-	size := uint64(len(frame)) // b may be gone when Send returns
-	p.tx.Lock()
-	err = p.velo.Send(velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Type: TypeAdvert, Quiet: true}, msg[:])
-	p.tx.Unlock()
-	if err == nil {
+	if err = p.advertise(dst, Advert{NLA: start, Length: uint32(size), Offload: b.Offload}); err == nil {
 		p.stats.TxRendezvous.Add(1)
-		p.stats.TxBytes.Add(size)
-		p.velo.Interrupt(dst, p.cfg.VPID)
+		p.stats.TxBytes.Add(uint64(size))
 		return nil
 	}
-	pr.take(last, p.peerBuffers())
-	p.outstanding.Add(-1)
+	if !p.takeBack(pr, rma.LastFragment(start, size)) {
+		return errGone
+	}
 	if errors.Is(err, ErrAgain) {
 		p.stats.TxAgain.Add(1)
 		return ErrAgain
@@ -154,55 +151,22 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 	return err
 }
 
-// SendGroup sends the frame in b, of any size, to every member of a fabric
-// group but this node, as VELO multicast messages. It takes b, unless it
-// returns ErrAgain: then b stays with the caller, part of it may have been
-// sent, and no other group frame can be sent before it. A later call goes on
-// with the rest. With skip, members without credit miss the frame instead,
-// which the fabric counts.
-func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
-	frame := b.Frame()
-	if err := p.checkSize(frame); err != nil {
-		p.Free(b)
+// errGone says that a frame was lost before it was advertised: a peer that
+// guessed its address reads it, or the transfer timeout was over. Its loan ends
+// as any other's, and is counted then.
+var errGone = errors.New("exteth: frame lost before it was advertised")
+
+func (p *Port) advertise(dst fabric.NodeID, a Advert) error {
+	var msg [AdvertLen]byte
+	if _, err := a.AppendBinary(msg[:0]); err != nil {
 		return err
 	}
-	hasChecksum, ok := b.Offload.eagerForm(b.Packet())
-	if !ok {
-		off, err := b.Offload.Complete(b.Packet())
-		if err == nil && off.GSOType != GSONone {
-			err = ErrGroupGSO
-		}
-		if err != nil {
-			p.stats.TxBadGroup.Add(1)
-			p.Free(b)
-			return err
-		}
-		b.Offload = off
-	}
-	d := velo.Descriptor{Group: g, Multicast: true, VPID: p.cfg.VPID, Quiet: true}
 	p.tx.Lock()
-	if p.groupFrame != nil && p.groupFrame != b {
-		p.tx.Unlock()
-		return ErrAgain
+	err := p.velo.Send(velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Type: TypeAdvert, Quiet: true}, msg[:])
+	p.unlockTx()
+	if err == nil {
+		p.velo.Interrupt(dst, p.cfg.VPID)
 	}
-	sent, err := p.sendMessages(&d, frame, b.sent, hasChecksum, skip)
-	b.sent, p.groupFrame = sent, nil
-	if errors.Is(err, ErrAgain) {
-		p.groupFrame = b
-	}
-	p.tx.Unlock()
-	p.velo.InterruptGroup(g, p.cfg.VPID)
-	switch {
-	case err == nil:
-		p.stats.TxGroup.Add(1)
-		p.stats.TxBytes.Add(uint64(len(frame)))
-	case errors.Is(err, ErrAgain):
-		p.stats.TxAgain.Add(1)
-		return ErrAgain
-	default:
-		p.stats.TxNoRoute.Add(1)
-	}
-	p.Free(b)
 	return err
 }
 
@@ -233,7 +197,21 @@ func (p *Port) release(pr *peer, last atu.NLA) bool {
 	p.outstanding.Add(-1)
 	p.Free(b)
 	if freed {
-		p.cfg.OnCredit(pr.node)
+		p.onCredit(pr.node)
+	}
+	return true
+}
+
+// takeBack ends a loan whose buffer stays with the caller. It reports false if
+// there is none any more, or a GET runs on it.
+func (p *Port) takeBack(pr *peer, last atu.NLA) bool {
+	b, freed := pr.take(last, p.peerBuffers())
+	if b == nil {
+		return false
+	}
+	p.outstanding.Add(-1)
+	if freed {
+		p.onCredit(pr.node)
 	}
 	return true
 }

@@ -18,8 +18,9 @@ type Stats struct {
 	TxNoBuffer   uint64 // times that no buffer was free
 	TxBadSize    uint64 // dropped: shorter than an Ethernet header or over the maximum
 	TxBadGroup   uint64 // dropped: a group frame that needs segmentation
-	TxEagerCut   uint64 // dropped: a peer went away, or its mailbox filled, in the middle of a frame
-	TxNoRoute    uint64 // dropped: the fabric has no such node
+	TxEagerCut   uint64 // times that an eager frame broke off: the mailbox was full (it is sent again) or the peer went away
+	TxNoRoute    uint64 // dropped: the fabric has no such node, or it is down
+	TxDeaf       uint64 // times that a member of a group took nothing and was left out from then on
 	TxTimeout    uint64 // dropped: advertised, but not fetched in time
 	TxNotRead    uint64 // dropped: advertised, but the GET failed at this end
 
@@ -45,7 +46,7 @@ func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
 	TxEager, TxRendezvous, TxGroup, TxBytes, TxAgain, TxNoBuffer, TxBadSize,
-	TxBadGroup, TxEagerCut, TxNoRoute, TxTimeout, TxNotRead,
+	TxBadGroup, TxEagerCut, TxNoRoute, TxDeaf, TxTimeout, TxNotRead,
 	RxEager, RxRendezvous, RxGroup, RxBytes, RxRefused, RxGetFailed, RxIncomplete,
 	RxOrphan, RxBadMessage, RxBadAdvert, RxBadSize, RxBadOffload, RxNoTransfer,
 	Unmatched atomic.Uint64

@@ -38,6 +38,10 @@ func (b *TxBuffer) SetPacket(n int) { b.end = Headroom + n }
 // Packet returns the frame's payload: the IP packet.
 func (b *TxBuffer) Packet() []byte { return b.mem[Headroom:b.end] }
 
+// Sent returns how many bytes of a group frame were sent, while it waits for
+// credit to go on.
+func (b *TxBuffer) Sent() int { return b.sent }
+
 // Frame returns the Ethernet frame: header and payload, no frame check
 // sequence.
 func (b *TxBuffer) Frame() []byte { return b.mem[Headroom-EthernetHeaderLen : b.end] }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"exnet/fabric"
@@ -75,9 +76,14 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 		}
 	}()
 	net := mem.NewFabric()
-	// The loop is made before the nodes that wake it, and runs after them.
+	// The loop is made after the nodes that wake it.
+	var loop atomic.Pointer[txloop.Loop]
+	ready := func() {
+		if l := loop.Load(); l != nil {
+			l.Wake()
+		}
+	}
 	var ports []txloop.Port
-	ready := func() { c.Loop.Wake() }
 	for i := range cfg.Nodes {
 		n, err := c.add(i, cfg.Node, net, ready)
 		if err != nil {
@@ -89,6 +95,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	if err != nil {
 		return c, err
 	}
+	loop.Store(c.Loop)
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	c.group, ctx = errgroup.WithContext(ctx)

@@ -47,6 +47,10 @@ type Config struct {
 	OnReady func()
 }
 
+// linkLocalBits is the length of the link-local network, fe80::/64 (RFC 4291,
+// section 2.5.6).
+const linkLocalBits = 64
+
 // Node is one node with its exn0.
 type Node struct {
 	Interface *exn.Interface
@@ -110,10 +114,11 @@ func (n *Node) configure(cfg Config) error {
 	}
 	defer conn.Close()
 	index := n.Device.Index()
+	linkLocal := netip.PrefixFrom(n.Interface.MAC().LinkLocal(), linkLocalBits)
 	err = conn.Configure(index, hostnet.LinkConfig{
 		MTU:               n.Interface.MTU(),
 		TxQueueLen:        hostnet.TxQueueLen,
-		Addrs:             append([]netip.Prefix{hostnet.LinkLocal(n.Interface.MAC())}, cfg.Addrs...),
+		Addrs:             append([]netip.Prefix{linkLocal}, cfg.Addrs...),
 		NoAutoLinkLocal:   true,
 		CongestionControl: cfg.CongestionControl,
 	})

@@ -151,7 +151,16 @@ func (l *Loop) Close() error { return unix.Close(l.event) }
 // Run reads packets until ctx is cancelled, then returns nil. It returns an
 // error when a device is gone.
 func (l *Loop) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, l.Wake)()
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		l.Wake()
+		close(woken)
+	})
+	defer func() {
+		if !stop() {
+			<-woken // nothing is written to the descriptor after Close
+		}
+	}()
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine and takes its
@@ -185,6 +194,9 @@ func (l *Loop) run(ctx context.Context) error {
 	for {
 		if l.woken.Load() {
 			l.unhold()
+			if ctx.Err() != nil { // cancelling wakes
+				return nil
+			}
 		}
 		n := 0
 		for i := range l.ports {
@@ -197,9 +209,6 @@ func (l *Loop) run(ctx context.Context) error {
 		if n > 0 {
 			bytes, naps = bytes+n, 0
 			continue
-		}
-		if ctx.Err() != nil {
-			return nil
 		}
 		if bytes >= napBytes && naps < maxNaps && l.cfg.Nap > 0 {
 			naps++

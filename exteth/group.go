@@ -1,0 +1,106 @@
+package exteth
+
+import (
+	"errors"
+
+	"exnet/fabric"
+	"exnet/fabric/velo"
+)
+
+// SendGroup sends the frame in b, of any size, to every member of a fabric
+// group but this node, as VELO multicast messages. It takes b, unless it
+// returns ErrAgain: then b stays with the caller, part of it may have been
+// sent, and no other group frame can be sent before it. A later call goes on
+// with the rest, Free gives it up.
+//
+// With skip, the members that have no credit now are deaf: they miss the rest
+// of this frame, and the following frames as long as they have no credit when
+// one begins. Nobody waits for them, and what they miss the fabric counts.
+func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
+	frame := b.Frame()
+	if err := p.checkSize(frame); err != nil {
+		p.Free(b)
+		return err
+	}
+	hasChecksum, ok := b.Offload.eagerForm(b.Packet())
+	if !ok {
+		off, err := b.Offload.Complete(b.Packet())
+		if err == nil && off.GSOType != GSONone {
+			err = ErrGroupGSO
+		}
+		if err != nil {
+			p.stats.TxBadGroup.Add(1)
+			p.Free(b)
+			return err
+		}
+		b.Offload = off
+	}
+	d := velo.Descriptor{Group: g, Multicast: true, VPID: p.cfg.VPID, Quiet: true}
+	p.tx.Lock()
+	if p.groupFrame != nil && p.groupFrame != b {
+		p.unlockTx()
+		return ErrAgain
+	}
+	p.listen(g, b.sent == 0, skip)
+	sent, err := p.sendMessages(&d, frame, b.sent, hasChecksum)
+	b.sent, p.groupFrame = sent, nil
+	if errors.Is(err, ErrAgain) {
+		p.groupFrame = b
+	}
+	p.unlockTx()
+	p.velo.InterruptGroup(g, p.cfg.VPID)
+	switch {
+	case err == nil:
+		p.stats.TxGroup.Add(1)
+		p.stats.TxBytes.Add(uint64(len(frame)))
+	case errors.Is(err, ErrAgain):
+		p.stats.TxAgain.Add(1)
+		return ErrAgain
+	default:
+		p.stats.TxNoRoute.Add(1)
+	}
+	p.Free(b)
+	return err
+}
+
+// listen finds out which members of a group are deaf. At the beginning of a
+// frame those that have credit again are no longer; with skip those that have
+// none are from now on. The caller holds tx.
+func (p *Port) listen(g fabric.GroupID, begins, skip bool) {
+	if !skip && (!begins || p.deaf == 0) {
+		return
+	}
+	p.deaf = 0
+	for _, n := range p.nic.Routes().Members(g) {
+		pr := p.peers.get(n)
+		ok, err := p.velo.WantCredits(n, p.cfg.VPID, 1)
+		switch {
+		case err != nil:
+			pr.deaf = false
+		case skip && !ok && !pr.deaf:
+			pr.deaf = true
+			p.stats.TxDeaf.Add(1)
+		case begins && ok:
+			pr.deaf = false
+		}
+		if pr.deaf {
+			p.deaf++
+		}
+	}
+}
+
+// sendToHearing sends a message to a group of which some members are deaf. It
+// returns ErrAgain while another member has no credit. The caller holds tx, so
+// that credit can only become more.
+func (p *Port) sendToHearing(d *velo.Descriptor, payload []byte) error {
+	for _, n := range p.nic.Routes().Members(d.Group) {
+		if p.peers.get(n).deaf {
+			continue
+		}
+		if ok, err := p.velo.WantCredits(n, p.cfg.VPID, 1); !ok && err == nil {
+			return ErrAgain
+		}
+	}
+	_, err := p.velo.SendMulticastSkip(*d, payload)
+	return err
+}
