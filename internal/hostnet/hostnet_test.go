@@ -64,22 +64,6 @@ func prefixes(list ...string) []netip.Prefix {
 	return all
 }
 
-// The addresses of listing 5.1, and of two other nodes.
-func TestLinkLocal(t *testing.T) {
-	for _, tt := range []struct {
-		mac  [6]byte
-		want string
-	}{
-		{[6]byte{0x2e, 0x87, 0x04, 0x07, 0x00, 0x01}, "fe80::2c87:4ff:fe07:1/64"},
-		{[6]byte{0x2e, 0x87, 0x04, 0x07, 0xff, 0xff}, "fe80::2c87:4ff:fe07:ffff/64"},
-		{[6]byte{}, "fe80::200:ff:fe00:0/64"},
-	} {
-		if got := hostnet.LinkLocal(tt.mac).String(); got != tt.want {
-			t.Errorf("%x: %s, want %s", tt.mac, got, tt.want)
-		}
-	}
-}
-
 func TestRootLoopback(t *testing.T) {
 	netnstest.CheckFDs(t)
 	n := netnstest.New(t)
@@ -104,7 +88,7 @@ func TestRootConfigure(t *testing.T) {
 	n := netnstest.New(t)
 	c := open(t, n)
 	link := tunIn(t, n, c)
-	linkLocal := hostnet.LinkLocal([6]byte{0x2e, 0x87, 0x04, 0x07, 0x00, 0x01})
+	linkLocal := netip.MustParsePrefix("fe80::2c87:4ff:fe07:1/64") // listing 5.1
 	addrs := append(prefixes("10.2.0.8/24", "fd00:2::8/64"), linkLocal)
 	cfg := hostnet.LinkConfig{MTU: 65535, TxQueueLen: hostnet.TxQueueLen, Addrs: addrs, NoAutoLinkLocal: true}
 	for range 2 { // a second time changes nothing

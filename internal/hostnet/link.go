@@ -37,7 +37,7 @@ type LinkConfig struct {
 
 	// NoAutoLinkLocal keeps the kernel from making up an IPv6 link-local
 	// address. A TUN device has no MAC, so that would be a random one; give it
-	// LinkLocal of its MAC on the fabric in Addrs instead.
+	// that of its MAC on the fabric (arp.MAC.LinkLocal) in Addrs instead.
 	NoAutoLinkLocal bool
 
 	// CongestionControl is the TCP congestion control on the connected routes of
@@ -164,21 +164,4 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 		addr = addr.Unmap()
 	}
 	return netip.PrefixFrom(addr, ones)
-}
-
-// LinkLocal returns the IPv6 link-local address of an interface with that MAC
-// (RFC 4291, appendix A: the modified EUI-64 format; thesis, listing 5.1).
-func LinkLocal(mac [6]byte) netip.Prefix {
-	addr := [16]byte{
-		0: 0xfe, 1: 0x80,
-		8:  mac[0] ^ 0x02, // the universal/local bit is inverted
-		9:  mac[1],
-		10: mac[2],
-		11: 0xff,
-		12: 0xfe,
-		13: mac[3],
-		14: mac[4],
-		15: mac[5],
-	}
-	return netip.PrefixFrom(netip.AddrFrom16(addr), 64)
 }

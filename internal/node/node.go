@@ -114,7 +114,7 @@ func (n *Node) configure(cfg Config) error {
 	}
 	defer conn.Close()
 	index := n.Device.Index()
-	linkLocal := netip.PrefixFrom(n.Interface.MAC().LinkLocal(), linkLocalBits)
+	linkLocal := netip.PrefixFrom(arp.MAC(n.Interface.MAC()).LinkLocal(), linkLocalBits)
 	err = conn.Configure(index, hostnet.LinkConfig{
 		MTU:               n.Interface.MTU(),
 		TxQueueLen:        hostnet.TxQueueLen,

@@ -109,9 +109,8 @@ func newPair(t testing.TB, mtu int, ownPoller bool) *pair {
 	var devs [2]*tun.Device
 	for i, n := range p.ns {
 		devs[i] = openIn(t, n, tun.Config{MTU: mtu, OwnPoller: ownPoller})
-		mac := [6]byte{0x2e, 0x87, 0x04, 0x07, 0x00, byte(i)}
 		v4, v6 := [...]string{"10.2.0.1/24", "10.2.0.2/24"}[i], [...]string{"fd00:2::1/64", "fd00:2::2/64"}[i]
-		configure(t, n, devs[i], v4, v6, hostnet.LinkLocal(mac).String())
+		configure(t, n, devs[i], v4, v6, [...]string{"fe80::1/64", "fe80::2/64"}[i])
 	}
 	stopR, stopW, err := os.Pipe()
 	if err != nil {
