@@ -6,6 +6,7 @@ import (
 
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/mtu"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
@@ -22,7 +23,7 @@ type Link interface {
 	// MAC is the interface's own address.
 	MAC() [6]byte
 	// MTU is the largest IP packet that one frame carries, segments that have
-	// offload metadata excepted.
+	// offload metadata excepted. It does not change.
 	MTU() int
 	// Transmit takes buf, whose frame is complete, and sends it.
 	Transmit(buf *exteth.TxBuffer) error
@@ -72,6 +73,9 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	if c.Link == nil {
 		return c, fmt.Errorf("ipstack: %w: no link", ErrConfig)
+	}
+	if n := c.Link.MTU(); n < int(mtu.MinIPv4) {
+		return c, fmt.Errorf("ipstack: %w: MTU %d, the least is %d", ErrConfig, n, mtu.MinIPv4)
 	}
 	if c.Clock == nil {
 		c.Clock = tcpip.NewStdClock()

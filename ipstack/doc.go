@@ -57,7 +57,9 @@
 // AddAddress, RemoveAddress, AddRoute and RemoveRoute may be called at any time.
 // The owner stops calling FromHost and ReceiveFrame before Close; a late call
 // is counted and dropped. The package starts no goroutine of its own; netstack
-// runs timers, and in netstack mode its TCP workers, until Close.
+// runs timers, and in netstack mode its TCP workers, until Close. No lock is held
+// while a frame is sent or a packet is given to the host, so a link may deliver
+// frames in the goroutine that sends them.
 //
 // Locks: Stack.mu (configuration) → netstack's locks → hops.mu. hops.mu is
 // taken in netstack's neighbour callbacks, under its neighbour lock, and is a

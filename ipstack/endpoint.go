@@ -61,11 +61,43 @@ func (e *endpoint) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketB
 // WritePackets implements stack.LinkWriter.
 func (e *endpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	for n, pkt := range pkts.AsSlice() {
-		if err := e.write(pkt); err != nil {
+		if sentUnderLock(pkt) {
+			e.writeLater(pkt)
+		} else if err := e.write(pkt); err != nil {
 			return n, err
 		}
 	}
 	return pkts.Len(), nil
+}
+
+// sentUnderLock reports whether pkt is an IGMP or MLD message of netstack, which
+// sends those, and only those, with the lock of its IP endpoint held.
+func sentUnderLock(pkt *stack.PacketBuffer) bool {
+	h := pkt.NetworkHeader().Slice()
+	if len(h) == 0 || pkt.Mark == fromHostMark {
+		return false
+	}
+	switch pkt.NetworkProtocolNumber {
+	case header.IPv4ProtocolNumber:
+		return h[v4ProtoOff] == protoIGMP
+	case header.IPv6ProtocolNumber:
+		return h[v6NextOff] == extHopByHop // the router alert of MLD (RFC 3810 5)
+	}
+	return false
+}
+
+// writeLater writes pkt when the caller's locks are released. A link may
+// deliver a frame in the goroutine that sends it, and the receiver may answer
+// in that goroutine: under the lock, that would wait for itself.
+func (e *endpoint) writeLater(pkt *stack.PacketBuffer) {
+	if e.s.closed.Load() {
+		return // netstack leaves its groups; the members' timers see to that
+	}
+	pkt.IncRef()
+	e.s.net.Clock().AfterFunc(0, func() {
+		defer pkt.DecRef()
+		_ = e.write(pkt) // counted
+	})
 }
 
 func (e *endpoint) write(pkt *stack.PacketBuffer) tcpip.Error {
@@ -107,7 +139,7 @@ func (*endpoint) ParseHeader(pkt *stack.PacketBuffer) bool {
 }
 
 // MTU implements stack.NetworkLinkEndpoint.
-func (e *endpoint) MTU() uint32 { return uint32(e.s.link.MTU()) }
+func (e *endpoint) MTU() uint32 { return uint32(e.s.mtu) }
 
 // SetMTU implements stack.NetworkLinkEndpoint. The link has the say.
 func (*endpoint) SetMTU(uint32) {}

@@ -122,9 +122,9 @@ type fakeLink struct {
 	node    fabric.NodeID
 	stack   *Stack
 	buffers *bufferPool
+	mtu     int
 
 	mu   sync.Mutex
-	mtu  int                     // +checklocks:mu
 	fail func(dst [6]byte) error // +checklocks:mu; the link's answer, nil: deliver
 	see  func(hubFrame)          // +checklocks:mu; called for every frame sent
 }
@@ -140,17 +140,7 @@ func (l *fakeLink) setFail(f func([6]byte) error) {
 	l.fail = f
 }
 
-func (l *fakeLink) MTU() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mtu
-}
-
-func (l *fakeLink) setMTU(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mtu = n
-}
+func (l *fakeLink) MTU() int { return l.mtu }
 
 func (l *fakeLink) Transmit(b *exteth.TxBuffer) error {
 	defer l.Free(b)
@@ -234,10 +224,11 @@ type world struct {
 	hub   *hub
 	clock *faketime.ManualClock
 	fast  bool
+	mtu   int // of the nodes that are added
 }
 
 func newWorld(t testing.TB, fast bool) *world {
-	return &world{t: t, hub: newHub(), clock: faketime.NewManualClock(), fast: fast}
+	return &world{t: t, hub: newHub(), clock: faketime.NewManualClock(), fast: fast, mtu: 65535}
 }
 
 // node is one node of a world.
@@ -252,7 +243,7 @@ type node struct {
 func (w *world) add(id fabric.NodeID, addrs ...string) *node {
 	w.t.Helper()
 	n := &node{w: w, host: &fakeHost{}}
-	n.link, n.Stack = attach(w.t, w.hub, id, Config{Host: n.host, NoFastPath: !w.fast, Clock: w.clock})
+	n.link, n.Stack = attach(w.t, w.hub, id, w.mtu, Config{Host: n.host, NoFastPath: !w.fast, Clock: w.clock})
 	for _, a := range addrs {
 		if err := n.AddAddress(netip.MustParsePrefix(a)); err != nil {
 			w.t.Fatal(err)
@@ -263,9 +254,9 @@ func (w *world) add(id fabric.NodeID, addrs ...string) *node {
 }
 
 // attach starts a stack at the hub. The test closes it.
-func attach(t testing.TB, h *hub, id fabric.NodeID, cfg Config) (*fakeLink, *Stack) {
+func attach(t testing.TB, h *hub, id fabric.NodeID, mtu int, cfg Config) (*fakeLink, *Stack) {
 	t.Helper()
-	l := &fakeLink{hub: h, node: id, mtu: 65535, buffers: newBufferPool(t)}
+	l := &fakeLink{hub: h, node: id, mtu: mtu, buffers: newBufferPool(t)}
 	cfg.Link = l
 	s, err := New(cfg)
 	if err != nil {

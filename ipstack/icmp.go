@@ -35,15 +35,14 @@ const icmpTTL = 64
 // sendICMPError tells the host that its packet p, which ipLen accepted, was not
 // sent. It borrows p.
 func (s *Stack) sendICMPError(p []byte, reason icmpReason) {
-	if !mayAnswer(p) {
+	if s.closed.Load() || !mayAnswer(p) {
 		return
 	}
-	var msg []byte
+	build := icmpv6Error
 	if isIPv4(p) {
-		msg = icmpv4Error(p, reason, s.link.MTU())
-	} else {
-		msg = icmpv6Error(p, reason, s.link.MTU())
+		build = icmpv4Error
 	}
+	msg := build(p, reason, s.mtu)
 	if err := s.host.WritePacket(exteth.Offload{}, msg); err != nil {
 		s.count.inc(RxDropHost)
 		return

@@ -24,10 +24,8 @@ func pair(t testing.TB, mtu int, noFastPath bool, addrs ...string) (a, b *Stack,
 	t.Helper()
 	h := newHub()
 	cfg := Config{NoFastPath: noFastPath}
-	la, a = attach(t, h, 1, cfg)
-	lb, b := attach(t, h, 2, cfg)
-	la.setMTU(mtu)
-	lb.setMTU(mtu)
+	la, a = attach(t, h, 1, mtu, cfg)
+	_, b = attach(t, h, 2, mtu, cfg)
 	for i, s := range []*Stack{a, b} {
 		for j := i; j < len(addrs); j += 2 {
 			if err := s.AddAddress(mustPrefix(addrs[j])); err != nil {
@@ -264,7 +262,7 @@ func TestNetstackEcho(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			bothPaths(t, func(t *testing.T, w *world) {
 				a := w.add(1, f.a+f.mask)
-				_, b := attach(t, w.hub, 2, Config{Clock: w.clock})
+				_, b := attach(t, w.hub, 2, w.mtu, Config{Clock: w.clock})
 				if f.name != "ipv6 link-local" { // that one it makes itself
 					if err := b.AddAddress(mustPrefix(f.b + f.mask)); err != nil {
 						t.Fatal(err)
@@ -296,7 +294,7 @@ func TestNetstackEcho(t *testing.T) {
 // TestChecksumOfOthers: what nobody vouches for is verified.
 func TestChecksumOfOthers(t *testing.T) {
 	h := newHub()
-	_, s := attach(t, h, 1, Config{})
+	_, s := attach(t, h, 1, 65535, Config{})
 	for _, p := range []string{"10.2.0.1/24", "fd00::1/64"} {
 		if err := s.AddAddress(mustPrefix(p)); err != nil {
 			t.Fatal(err)
@@ -344,9 +342,9 @@ func TestChecksumOfOthers(t *testing.T) {
 // TestDeadPeerOfNetstack: TCP finds a peer that came back as another node.
 func TestDeadPeerOfNetstack(t *testing.T) {
 	h := newHub()
-	_, a := attach(t, h, 1, Config{})
-	_, b := attach(t, h, 2, Config{})
-	_, c := attach(t, h, 3, Config{})
+	_, a := attach(t, h, 1, 65535, Config{})
+	_, b := attach(t, h, 2, 65535, Config{})
+	_, c := attach(t, h, 3, 65535, Config{})
 	t.Cleanup(h.run())
 	must := func(err error) {
 		t.Helper()

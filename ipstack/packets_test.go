@@ -3,6 +3,8 @@ package ipstack
 import (
 	"net/netip"
 
+	"exnet/arp"
+
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -137,3 +139,5 @@ func pattern(n int) []byte {
 }
 
 func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func tcpipLink(mac arp.MAC) tcpip.LinkAddress { return tcpip.LinkAddress(mac[:]) }

@@ -244,7 +244,7 @@ func checkICMPError(t *testing.T, msg, orig []byte, reason icmpReason, mtu int) 
 		quoted = orig[v4SrcOff:v4HdrLen]
 	} else {
 		h := header.IPv6(msg)
-		if h.TransportProtocol() != header.ICMPv6ProtocolNumber ||
+		if h.NextHeader() != protoICMPv6 ||
 			icmpv6Checksum(icmp, h.SourceAddress(), h.DestinationAddress()) != header.ICMPv6(icmp).Checksum() {
 			t.Errorf("bad header or checksum: %x", msg)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"exnet/arp"
 	"exnet/exteth"
+	"exnet/mtu"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -46,6 +47,7 @@ type Stack struct {
 	host Host // nil in netstack mode
 	fast bool
 	mac  arp.MAC
+	mtu  int
 	// prefix is what the MAC addresses of all nodes begin with.
 	prefix arp.Prefix
 
@@ -78,6 +80,7 @@ func New(cfg Config) (*Stack, error) {
 		host:  cfg.Host,
 		fast:  !cfg.NoFastPath,
 		mac:   cfg.Link.MAC(),
+		mtu:   cfg.Link.MTU(),
 		table: arp.NewTable(maxDestinations),
 	}
 	s.prefix = arp.Prefix(s.mac[:len(s.prefix)])
@@ -109,12 +112,6 @@ func (s *Stack) options(cfg Config) stack.Options {
 		NetworkProtocols: []stack.NetworkProtocolFactory{
 			nsarp.NewProtocol,
 			ipv4.NewProtocolWithOptions(ipv4.Options{IGMP: ipv4.IGMPOptions{Enabled: true}}),
-			ipv6.NewProtocolWithOptions(ipv6.Options{
-				// With a host, the kernel makes the link-local address.
-				AutoGenLinkLocal: s.host == nil,
-				NDPConfigs:       ipv6.NDPConfigurations{HandleRAs: ipv6.HandlingRAsDisabled},
-				MLD:              ipv6.MLDOptions{Enabled: true},
-			}),
 		},
 		Clock: cfg.Clock,
 		NUDConfigs: stack.NUDConfigurations{
@@ -124,6 +121,16 @@ func (s *Stack) options(cfg Config) stack.Options {
 			MaxUnicastProbes:    nudUnicastProbes,
 			MaxMulticastProbes:  nudMulticastProbes,
 		},
+	}
+	// A link below IPv6's least MTU has no IPv6, as in Linux. netstack's MLD
+	// would not end on it: it looks forever for a record that fits.
+	if s.mtu >= int(mtu.MinIPv6) {
+		opts.NetworkProtocols = append(opts.NetworkProtocols, ipv6.NewProtocolWithOptions(ipv6.Options{
+			// With a host, the kernel makes the link-local address.
+			AutoGenLinkLocal: s.host == nil,
+			NDPConfigs:       ipv6.NDPConfigurations{HandleRAs: ipv6.HandlingRAsDisabled},
+			MLD:              ipv6.MLDOptions{Enabled: true},
+		}))
 	}
 	if s.host != nil {
 		opts.NUDDisp = s.hops

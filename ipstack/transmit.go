@@ -71,7 +71,7 @@ func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType ui
 		}
 		etherType, dst = etherTypeIPv6, p[v6DstOff:v6DstOff+header.IPv6AddressSize]
 	}
-	if !checkOffload(off, p) || !fits(off, p, s.link.MTU()) {
+	if !checkOffload(off, p) || !fits(off, p, s.mtu) {
 		return mac, 0, false
 	}
 	if e, ok := s.table.Lookup(dst); ok {
@@ -128,7 +128,7 @@ func (s *Stack) sendSlow(p []byte, off exteth.Offload) {
 	}
 	dst := dstAddr(p)
 	mac, group := multicastMAC(dst)
-	fit := fits(off, p, s.link.MTU())
+	fit := fits(off, p, s.mtu)
 	if !fit && !s.mayFragment(p, off) {
 		s.count.inc(TxDropTooBig)
 		s.sendICMPError(p, reasonTooBig)

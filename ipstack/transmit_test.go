@@ -102,8 +102,8 @@ func TestTooBig(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bothPaths(t, func(t *testing.T, w *world) {
+				w.mtu = mtu
 				a, b := w.add(1, "10.2.0.1/24", "fd00::1/64"), w.add(2, "10.2.0.2/24", "fd00::2/64")
-				a.link.setMTU(mtu)
 				before := a.Stats()
 				a.send(tc.p, tc.off)
 				got := a.host.take()
@@ -123,8 +123,8 @@ func TestFragments(t *testing.T) {
 	for _, offload := range []bool{false, true} {
 		t.Run(fmt.Sprintf("offload=%v", offload), func(t *testing.T) {
 			bothPaths(t, func(t *testing.T, w *world) {
+				w.mtu = mtu
 				a, b := w.add(1, "10.2.0.1/24"), w.add(2, "10.2.0.2/24")
-				a.link.setMTU(mtu)
 				spec := ipSpec{src: "10.2.0.1", dst: "10.2.0.2", ttl: 1, id: 77}
 				whole := udpPacket(spec, pattern(4000))
 				p := bytes.Clone(whole)
@@ -227,10 +227,8 @@ func TestOffloadMetadataSurvives(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bothPaths(t, func(t *testing.T, w *world) {
+				w.mtu = 1500
 				a, b := w.add(1, "10.2.0.1/24", "fd00::1/64"), w.add(2, "10.2.0.2/24", "fd00::2/64")
-				for _, l := range []*fakeLink{a.link, b.link} {
-					l.setMTU(1500)
-				}
 				a.send(tc.p, tc.off)
 				a.send(tc.p, tc.off)
 				got := b.host.take()
@@ -301,11 +299,32 @@ func TestConfig(t *testing.T) {
 		{Link: l, TCPBuffer: 1},
 		{Link: l, TCPBuffer: -1},
 		{Link: l, CongestionControl: "bbr"},
+		{Link: &fakeLink{hub: newHub(), node: 1, mtu: 67}},
 	} {
 		if s, err := New(c); err == nil {
 			s.Close()
 			t.Errorf("%+v accepted", c)
 		}
+	}
+}
+
+// TestSmallMTU: below 1280 bytes there is no IPv6.
+func TestSmallMTU(t *testing.T) {
+	for _, mtu := range []int{68, 1279} {
+		bothPaths(t, func(t *testing.T, w *world) {
+			w.mtu = mtu
+			a, b := w.add(1, "10.2.0.1/24"), w.add(2, "10.2.0.2/24")
+			if err := a.AddAddress(mustPrefix("fd00::1/64")); err == nil {
+				t.Error("IPv6 address added")
+			}
+			p := udpPacket(ipSpec{src: "10.2.0.1", dst: "10.2.0.2"}, pattern(40))
+			a.send(p)
+			b.expect(p)
+			a.send(udpPacket(ipSpec{src: "fd00::1", dst: "fd00::2"}, nil))
+			if got := len(a.host.take()); got != 1 {
+				t.Errorf("%d ICMP errors", got)
+			}
+		})
 	}
 }
 
