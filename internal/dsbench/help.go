@@ -27,11 +27,13 @@ Measures bandwidth: how much the receiving program gets, in Gbit/s.
 
 Examples:
   dsbench stream
-      lo and veth, 128 KiB messages, 5 runs of 1 second each
-  dsbench stream --paths lo,veth --control lo --streams 2 --duration 2s
-      two connections at once, compared with loopback
-  dsbench stream --size 64,1k,16k,128k --runs 3 --json
+      all paths, 128 KiB messages, 5 runs of 1 second each
+  dsbench stream --paths veth,exn --streams 2 --duration 2s
+      two connections at once over exn0, compared with veth
+  dsbench stream --paths veth,exn --size 64,1k,16k,128k --runs 3 --json
       bandwidth over message size, as JSON
+  dsbench stream --paths exn --no-fast-path --mtu 9000
+      every packet through netstack, at a smaller MTU; veth is added
 
 Flags:
 %s  --streams N        connections at once (1)
@@ -43,19 +45,19 @@ Measures latency: half the time of a round trip, in microseconds.
 
 Examples:
   dsbench pingpong
-      lo and veth, 64-byte messages, 5 runs of 1 second each
-  dsbench pingpong --size 1,64,512,2048 --runs 10
+      all paths, 64-byte messages, 5 runs of 1 second each
+  dsbench pingpong --paths veth,exn --size 1,64,512,2048 --runs 10
       latency over message size
-  dsbench pingpong --cpus any --congestion bbr --json
+  dsbench pingpong --paths lo,veth,exn --cpus any --congestion bbr --json
       where the scheduler places the two ends, with BBR, as JSON
 
 Flags:
 %s%s`
 
-const flagHelp = `  --paths LIST       paths to measure (%[1]s), of: %[2]s
+const flagHelp = `  --paths LIST       paths to measure (%[1]s)
   --control PATH     path that the others are compared with; added to the paths
-                     if it is not among them (veth; lo if only that is measured)
-  --size LIST        bytes of a message; k and m for 2^10 and 2^20 (%[3]s)
+                     if it is not among them (veth; lo without veth and exn)
+  --size LIST        bytes of a message; k and m for 2^10 and 2^20 (%[2]s)
   --duration TIME    measured time of a run (1s)
   --warmup TIME      time before that, not measured (300ms)
   --runs N           runs of each path and size; 3 or more show noise (5)
@@ -63,7 +65,10 @@ const flagHelp = `  --paths LIST       paths to measure (%[1]s), of: %[2]s
 
 const flagHelpEnd = `  --congestion NAME  TCP congestion control on every path (cubic)
   --cpus WHERE       CPUs of sender and receiver: any (the scheduler's choice),
-                     apart (two different ones), or two numbers as in 0,1 (%[1]s)
+                     apart (two different ones), or two numbers as in 0,1;
+                     netstack's are not bound (%[1]s)
+  --mtu BYTES        MTU of exn0 and of netstack (65535)
+  --no-fast-path     exn0: every packet through netstack
   --json             one JSON object a line instead of a table
 `
 
@@ -76,13 +81,8 @@ func generalHelp() string {
 }
 
 func measureHelp(m measure) string {
-	var names []string
-	for _, k := range pathKinds() {
-		names = append(names, k.name)
-	}
-	all := strings.Join(names, ",")
 	if m.name == "stream" {
-		return fmt.Sprintf(streamHelp, fmt.Sprintf(flagHelp, defaultPaths, all, "131072"), fmt.Sprintf(flagHelpEnd, "any"))
+		return fmt.Sprintf(streamHelp, fmt.Sprintf(flagHelp, defaultPaths, "131072"), fmt.Sprintf(flagHelpEnd, "any"))
 	}
-	return fmt.Sprintf(pingPongHelp, fmt.Sprintf(flagHelp, defaultPaths, all, "64"), fmt.Sprintf(flagHelpEnd, "apart"))
+	return fmt.Sprintf(pingPongHelp, fmt.Sprintf(flagHelp, defaultPaths, "64"), fmt.Sprintf(flagHelpEnd, "apart"))
 }

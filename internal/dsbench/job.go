@@ -3,9 +3,13 @@ package dsbench
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/internal/stats"
+	"exnet/mtu"
 )
 
 // role is what a worker does.
@@ -16,6 +20,11 @@ const (
 	roleSend    role = "send"    // connects, sends a stream
 	roleEcho    role = "echo"    // listens, returns every message
 	rolePing    role = "ping"    // connects, times round trips
+	roleNode    role = "node"    // holds two nodes with an exn0 each, until it is told to end
+
+	// Both ends, over netstack.
+	roleNetstackStream   role = "netstack-stream"
+	roleNetstackPingPong role = "netstack-pingpong"
 )
 
 // job is the one line that a worker is given.
@@ -27,11 +36,38 @@ type job struct {
 	Duration   time.Duration  `json:"duration_ns"`
 	Warmup     time.Duration  `json:"warmup_ns"`
 	Congestion string         `json:"congestion"`
-	CPU        int            `json:"cpu"` // anyCPU: not bound
+	CPU        int            `json:"cpu"`                // anyCPU: not bound
+	AlsoCPU    []int          `json:"also_cpu,omitempty"` // processes whose CPU time counts too
+	Node       NodeConfig     `json:"node,omitzero"`
+}
+
+// takeThread locks the goroutine to its thread, for good, and that to the job's
+// CPU if it names one. Netstack's goroutines hand data to each other, which
+// locked threads would only hinder.
+func (j job) takeThread() error {
+	if j.Role == roleNetstackStream || j.Role == roleNetstackPingPong {
+		return nil
+	}
+	runtime.LockOSThread()
+	if j.CPU == anyCPU {
+		return nil
+	}
+	var set unix.CPUSet
+	set.Set(j.CPU)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("binding to CPU %d: %w", j.CPU, err)
+	}
+	return nil
+}
+
+// NodeConfig configures the nodes of the paths over the fabric.
+type NodeConfig struct {
+	MTU        mtu.Network `json:"mtu,omitempty"` // default mtu.Default
+	NoFastPath bool        `json:"no_fast_path,omitempty"`
 }
 
 func (j job) check() error {
-	if j.Size < 1 || j.Streams < 1 || j.Duration <= 0 || j.Warmup < 0 || !j.Address.IsValid() {
+	if j.Size < 1 || j.Streams < 1 || j.Duration <= 0 || j.Warmup < 0 {
 		return fmt.Errorf("bad job %+v", j)
 	}
 	return nil
@@ -41,8 +77,17 @@ func (j job) check() error {
 // says so before its result.
 type reply struct {
 	Listening *netip.AddrPort `json:"listening,omitempty"`
+	Node      *nodeReply      `json:"node,omitempty"`
 	Result    *jobResult      `json:"result,omitempty"`
 	Error     string          `json:"error,omitempty"`
+}
+
+// nodeReply says where the two nodes of roleNode are. They last as long as the
+// worker.
+type nodeReply struct {
+	Namespaces [2]string     `json:"namespaces"` // paths
+	Addrs      [2]netip.Addr `json:"addrs"`
+	MTU        int           `json:"mtu"`
 }
 
 // jobResult is what one end found.

@@ -21,10 +21,11 @@ type meter struct {
 	cpuFirst    time.Duration
 	cpuLast     time.Duration
 	bytes       int64
+	alsoCPU     []int // processes whose CPU time counts too
 }
 
-func newMeter(start time.Time, warmup, duration time.Duration) meter {
-	return meter{from: start.Add(warmup), duration: duration}
+func newMeter(start time.Time, j job) meter {
+	return meter{from: start.Add(j.Warmup), duration: j.Duration, alsoCPU: j.AlsoCPU}
 }
 
 // add counts n bytes that were moved by now.
@@ -37,7 +38,7 @@ func (m *meter) add(n int, now time.Time) {
 			m.finish(now)
 		}
 	case !now.Before(m.from):
-		m.first, m.cpuFirst = now, cpuTime()
+		m.first, m.cpuFirst = now, cpuTime(m.alsoCPU)
 	}
 }
 
@@ -46,7 +47,7 @@ func (m *meter) done() bool     { return !m.last.IsZero() }
 
 // finish ends the measurement now.
 func (m *meter) finish(now time.Time) {
-	m.last, m.cpuLast = now, cpuTime()
+	m.last, m.cpuLast = now, cpuTime(m.alsoCPU)
 	if !m.counting() { // one operation took all the time
 		m.first, m.cpuFirst = m.last, m.cpuLast
 	}
@@ -71,11 +72,26 @@ func sumMeters(meters []meter) jobResult {
 	}
 }
 
-// cpuTime returns the user and system time of this process.
-func cpuTime() time.Duration {
+// cpuTime returns the user and system time of this process and of the others.
+func cpuTime(others []int) time.Duration {
 	var use unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &use); err != nil {
-		return 0 // only a bad argument fails
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &use) // only a bad argument fails
+	sum := time.Duration(use.Utime.Nano() + use.Stime.Nano())
+	for _, pid := range others {
+		sum += processTime(pid)
 	}
-	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
+	return sum
+}
+
+// processTime returns the user and system time of a process, 0 if it is gone.
+func processTime(pid int) time.Duration {
+	// MAKE_PROCESS_CPUCLOCK of linux/posix-timers_types.h, as
+	// clock_getcpuclockid(3) makes it.
+	const cpuclockSched = 2
+	clock := int32(^pid<<3 | cpuclockSched)
+	var t unix.Timespec
+	if err := unix.ClockGettime(clock, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }

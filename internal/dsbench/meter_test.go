@@ -9,7 +9,7 @@ import (
 func TestMeterCountsBetweenTheBounds(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	m := newMeter(start, 100*time.Millisecond, 200*time.Millisecond)
+	m := newMeter(start, job{Warmup: 100 * time.Millisecond, Duration: 200 * time.Millisecond})
 
 	m.add(1000, at(99)) // warm-up
 	if m.counting() || m.done() {
@@ -36,7 +36,7 @@ func TestMeterCountsBetweenTheBounds(t *testing.T) {
 
 func TestMeterWithoutWarmup(t *testing.T) {
 	start := time.Now()
-	m := newMeter(start, 0, time.Second)
+	m := newMeter(start, job{Duration: time.Second})
 	m.add(5, start) // the first operation has no beginning that is known
 	m.add(7, start.Add(time.Second))
 	if r := sumMeters([]meter{m}); r.Bytes != 7 || r.Seconds != 1 {
@@ -46,7 +46,7 @@ func TestMeterWithoutWarmup(t *testing.T) {
 
 func TestMeterFinishedBeforeItCounted(t *testing.T) {
 	start := time.Now()
-	m := newMeter(start, time.Second, time.Second)
+	m := newMeter(start, job{Warmup: time.Second, Duration: time.Second})
 	m.add(5, start)
 	m.finish(start.Add(3 * time.Second))
 	if r := sumMeters([]meter{m}); r != (jobResult{}) || r.cpu() != 0 {
@@ -75,10 +75,10 @@ func TestSumMeters(t *testing.T) {
 }
 
 func TestCPUTimeGrows(t *testing.T) {
-	before := cpuTime()
+	before := cpuTime(nil)
 	for start := time.Now(); time.Since(start) < 20*time.Millisecond; {
 	}
-	if d := cpuTime() - before; d < time.Millisecond || d > 10*time.Second {
+	if d := cpuTime(nil) - before; d < time.Millisecond || d > 10*time.Second {
 		t.Errorf("20 ms of work took %v of CPU time", d)
 	}
 }

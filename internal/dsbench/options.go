@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	defaultPaths = "lo,veth"
+	defaultPaths = "lo,veth,exn,netstack"
 
 	maxSize     = 64 << 20
 	maxStreams  = 256
@@ -35,6 +35,7 @@ type options struct {
 	runs         int
 	congestion   string
 	cpus         Placement
+	node         NodeConfig
 	json         bool
 }
 
@@ -66,6 +67,8 @@ func parseOptions(m measure, args []string) (options, error) {
 	fs.IntVar(&o.runs, "runs", 5, "")
 	fs.StringVar(&o.congestion, "congestion", "cubic", "")
 	fs.StringVar(&cpus, "cpus", cpus, "")
+	fs.Var(&o.node.MTU, "mtu", "")
+	fs.BoolVar(&o.node.NoFastPath, "no-fast-path", false, "")
 	fs.BoolVar(&o.json, "json", false, "")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -84,8 +87,10 @@ func parseOptions(m measure, args []string) (options, error) {
 		{"--warmup", between(o.warmup, 0, maxDuration)},
 		{"--runs", between(o.runs, 1, maxRuns)},
 		{"--streams", between(o.streams, 1, maxStreams)},
-		{"--congestion", checkCongestion(o.congestion)},
+		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(cpus)},
+		{"--mtu", o.checkMTU()},
+		{"--no-fast-path", o.checkFastPath()},
 	} {
 		if check.err != nil {
 			return o, fmt.Errorf("%s: %w", check.flag, check.err)
@@ -113,13 +118,13 @@ func (o *options) hasPath(name string) bool {
 }
 
 // setControl chooses the control if none is named: veth, which does what exn0
-// does, unless only lo is measured, which needs no privileges. A figure without
-// a control in the same run says little, so it is added to the paths.
+// does, unless no path needs the privileges that veth does. A figure without a
+// control in the same run says little, so it is added to the paths.
 func (o *options) setControl() error {
 	if o.control == "" {
-		o.control = "veth"
-		if len(o.paths) == 1 && o.paths[0].name == "lo" {
-			o.control = "lo"
+		o.control = "lo"
+		if slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.privileged }) {
+			o.control = "veth"
 		}
 	}
 	kind, err := pathKindOf(o.control)
@@ -184,6 +189,20 @@ func (o *options) setCPUs(text string) error {
 	return nil
 }
 
+func (o *options) checkMTU() error {
+	if o.node.MTU != 0 && !slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.fabric }) {
+		return errors.New("it is exn0's: add exn or netstack to --paths")
+	}
+	return nil
+}
+
+func (o *options) checkFastPath() error {
+	if o.node.NoFastPath && !o.hasPath("exn") {
+		return errors.New("it is exn0's: add exn to --paths")
+	}
+	return nil
+}
+
 // allowedCPUs lists the CPUs that this process may run on.
 func allowedCPUs() []int {
 	var set unix.CPUSet
@@ -201,9 +220,13 @@ func allowedCPUs() []int {
 
 // checkCongestion refuses what cannot be the name of a congestion control: the
 // kernel would cut it (TCP_CA_NAME_MAX is 16, with the final zero).
-func checkCongestion(name string) error {
+func (o *options) checkCongestion() error {
+	name := o.congestion
 	if name == "" || len(name) > 15 || strings.ContainsAny(name, "\x00/ ") {
 		return errors.New("name one of sysctl net.ipv4.tcp_available_congestion_control")
+	}
+	if o.hasPath("netstack") && name != "cubic" && name != "reno" {
+		return fmt.Errorf("netstack has cubic and reno, not %s: leave it out of --paths, or choose one of those", name)
 	}
 	return nil
 }

@@ -32,14 +32,14 @@ func TestOptionsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth"}) || o.control != "veth" || o.controlAdded {
+	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "netstack"}) || o.control != "veth" || o.controlAdded {
 		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
 	}
 	want := Spec{Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: Placement{anyCPU, anyCPU}}
 	if got := o.spec(o.sizes[0]); got != want {
 		t.Errorf("spec = %+v, want %+v", got, want)
 	}
-	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 10 {
+	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 20 {
 		t.Errorf("options = %+v", o)
 	}
 	o, err = parse(t, "pingpong")
@@ -66,6 +66,9 @@ func TestOptionsControl(t *testing.T) {
 		{"stream --paths lo,veth --control lo", "lo,veth", "lo", false},
 		{"stream --paths lo --control veth", "veth,lo", "veth", true},
 		{"stream --paths veth --control lo", "lo,veth", "lo", true},
+		{"stream --paths exn", "veth,exn", "veth", true},
+		{"stream --paths netstack", "lo,netstack", "lo", true},
+		{"stream --paths exn,lo --control exn", "exn,lo", "exn", false},
 	}
 	for _, tt := range tests {
 		o, err := parse(t, tt.words)
@@ -81,7 +84,7 @@ func TestOptionsControl(t *testing.T) {
 }
 
 func TestOptionsSizes(t *testing.T) {
-	o, err := parse(t, "stream --size 1,64,4k,2M,64m --streams 3 --runs 2")
+	o, err := parse(t, "stream --paths veth,exn --size 1,64,4k,2M,64m --streams 3 --runs 2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,10 +101,10 @@ func TestOptionsErrors(t *testing.T) {
 		words string
 		want  string // that the error must say
 	}{
-		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth`},
-		{"stream --paths ", `--paths: unknown path ""`},
+		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, exn, netstack`},
+		{"stream --paths=", `--paths: unknown path ""`},
 		{"stream --paths lo,lo", "--paths: lo is named twice"},
-		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth`},
+		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, exn, netstack`},
 		{"stream --size 0", "--size: 0 is not between 1 and 67108864 bytes"},
 		{"stream --size -5", "--size: -5 is not between 1 and 67108864 bytes"},
 		{"stream --size 1,0", "--size: 0 is not between"},
@@ -121,13 +124,16 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --cpus 0", "--cpus: \"0\": write any, apart, or the two ends' CPUs as in 0,1"},
 		{"stream --cpus 0,9999", "--cpus: no CPU 9999 here: choose from"},
 		{"stream --cpus -1,-1", "--cpus: no CPU -1 here"},
+		{"stream --mtu 0", "use 1280..65535"},
+		{"stream --mtu 65536", "use 1280..65535"},
+		{"stream --paths lo --mtu 9000", "--mtu: it is exn0's: add exn or netstack to --paths"},
+		{"stream --paths lo --no-fast-path", "--no-fast-path: it is exn0's: add exn to --paths"},
+		{"stream --congestion bbr", "--congestion: netstack has cubic and reno, not bbr: leave it out of --paths"},
 		{"stream --nonsense", "-nonsense"},
 		{"stream fast", `unexpected argument "fast"`},
 	}
 	for _, tt := range tests {
-		args := strings.SplitN(tt.words, " ", 3)
-		m, _ := measureOf(args[0])
-		_, err := parseOptions(m, args[1:])
+		_, err := parse(t, tt.words)
 		if err == nil {
 			t.Errorf("%s: no error", tt.words)
 		} else if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {

@@ -18,8 +18,8 @@ type Path interface {
 	// failure.
 	Setup(ctx context.Context) error
 
-	// MTU returns the path's MTU in bytes.
-	MTU() int
+	// Info returns what a figure of this path depends on.
+	Info() PathInfo
 
 	Stream(ctx context.Context, spec StreamSpec) (StreamResult, error)
 	PingPong(ctx context.Context, spec PingPongSpec) (PingPongResult, error)
@@ -28,14 +28,21 @@ type Path interface {
 	Close() error
 }
 
+// PathInfo is what a path's figures depend on besides the Spec.
+type PathInfo struct {
+	MTU        int
+	NoFastPath bool // every packet passes through netstack
+	Unbound    bool // Spec.CPUs is ignored: the scheduler places both ends
+}
+
 // pathKind describes a path that dsbench knows.
 type pathKind struct {
 	name  string
 	about string // for the help text
-	open  func() Path
+	open  func(NodeConfig) Path
 
-	// privileged: it makes network namespaces and interfaces.
-	privileged bool
+	privileged bool // makes network namespaces and interfaces
+	fabric     bool // uses a NodeConfig
 }
 
 // pathKinds lists the known paths in the order of the help text.
@@ -43,6 +50,8 @@ func pathKinds() []pathKind {
 	return []pathKind{
 		{name: "lo", about: "kernel TCP over the loopback interface", open: newLo},
 		{name: "veth", about: "kernel TCP over a veth pair between two namespaces", open: newVeth, privileged: true},
+		{name: "exn", about: "kernel TCP over exn0, between two namespaces", open: newExn, privileged: true, fabric: true},
+		{name: "netstack", about: "netstack's TCP over the fabric, without exn0", open: newNetstack, fabric: true},
 	}
 }
 

@@ -16,11 +16,11 @@ type loPath struct {
 	mtu int
 }
 
-func newLo() Path { return &loPath{} }
+func newLo(NodeConfig) Path { return &loPath{} }
 
 func (p *loPath) Name() string { return "lo" }
 
-func (p *loPath) MTU() int { return p.mtu }
+func (p *loPath) Info() PathInfo { return PathInfo{MTU: p.mtu} }
 
 // Setup takes a namespace of its own if it may, so that the host's packet
 // filters and traffic are not measured; without privileges it takes the current

@@ -19,11 +19,11 @@ type vethPath struct {
 	mtu        int
 }
 
-func newVeth() Path { return &vethPath{} }
+func newVeth(NodeConfig) Path { return &vethPath{} }
 
 func (p *vethPath) Name() string { return "veth" }
 
-func (p *vethPath) MTU() int { return p.mtu }
+func (p *vethPath) Info() PathInfo { return PathInfo{MTU: p.mtu} }
 
 func (p *vethPath) Setup(context.Context) (err error) {
 	defer func() {

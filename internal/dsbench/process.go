@@ -85,6 +85,18 @@ func (p *process) listening() (netip.AddrPort, error) {
 	return *r.Listening, nil
 }
 
+// node waits until the worker's nodes are up, and returns where they are.
+func (p *process) node() (nodeReply, error) {
+	r, err := p.next()
+	if err != nil {
+		return nodeReply{}, err
+	}
+	if r.Node == nil {
+		return nodeReply{}, fmt.Errorf("a worker sent %+v for its nodes", r)
+	}
+	return *r.Node, nil
+}
+
 // result waits for what the worker found.
 func (p *process) result() (jobResult, error) {
 	r, err := p.next()
@@ -97,10 +109,13 @@ func (p *process) result() (jobResult, error) {
 	return *r.Result, nil
 }
 
+// kill ends the worker at once; next then returns.
+func (p *process) kill() { _ = p.cmd.Process.Kill() } // fails only when it has ended
+
 // stop ends the worker and waits until it is gone. It is idempotent.
 func (p *process) stop() {
 	p.stdin.Close()
-	_ = p.cmd.Process.Kill()
+	p.kill()
 	_ = p.cmd.Wait() // "signal: killed", or an earlier call's result
 }
 

@@ -45,6 +45,7 @@ type row struct {
 	MTU        int     `json:"mtu"`
 	Duration   float64 `json:"duration_s"`
 	Warmup     float64 `json:"warmup_s"`
+	NoFastPath bool    `json:"no_fast_path,omitempty"`
 	Placement  string  `json:"placement"` // CPUs of client and server, or "any"
 	machine
 }
@@ -59,7 +60,12 @@ func makeRows(o options, m machine, paths []Path, size int, samples [][]sample) 
 			continue
 		}
 		r := makeRow(o, samples[i])
-		r.Path, r.MTU, r.Size, r.machine = p.Name(), p.MTU(), size, m
+		info := p.Info()
+		r.Path, r.Size, r.machine = p.Name(), size, m
+		r.MTU, r.NoFastPath = info.MTU, info.NoFastPath
+		if info.Unbound {
+			r.Placement = Placement{anyCPU, anyCPU}.String()
+		}
 		if r.Path == o.control {
 			control = r.Median
 		}

@@ -27,10 +27,10 @@ func TestRunUsage(t *testing.T) {
 		{"-h", 0, "dsbench pingpong [flags]", ""},
 		{"help", 0, "dsbench stream   [flags]", ""},
 		{"--version", 0, "dsbench ", ""},
-		{"stream -h", 0, "dsbench stream --paths lo,veth --control lo --streams 2 --duration 2s", ""},
-		{"pingpong --help", 0, "dsbench pingpong --size 1,64,512,2048 --runs 10", ""},
+		{"stream -h", 0, "dsbench stream --paths veth,exn --streams 2 --duration 2s", ""},
+		{"pingpong --help", 0, "dsbench pingpong --paths veth,exn --size 1,64,512,2048 --runs 10", ""},
 		{"foo", 2, "", `dsbench: unknown measure "foo": choose stream or pingpong, or see dsbench -h` + "\n"},
-		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from lo, veth (see dsbench stream -h)` + "\n"},
+		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from lo, veth, exn, netstack (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},
 	}
 	for _, tt := range tests {
@@ -42,8 +42,8 @@ func TestRunUsage(t *testing.T) {
 			if !strings.Contains(s.got, s.want) || (s.want == "") != (s.got == "") {
 				t.Errorf("dsbench %s: %s is %q, want %q", tt.words, s.name, s.got, s.want)
 			}
-			fits(t, s.got)
 		}
+		fits(t, stdout)
 	}
 }
 
@@ -56,8 +56,8 @@ func TestHelpNamesEverything(t *testing.T) {
 		}
 	}
 	for name, flags := range map[string]string{
-		"stream":   "paths control size duration warmup runs streams congestion cpus json",
-		"pingpong": "paths control size duration warmup runs congestion cpus json",
+		"stream":   "paths control size duration warmup runs streams congestion cpus mtu no-fast-path json",
+		"pingpong": "paths control size duration warmup runs congestion cpus mtu no-fast-path json",
 	} {
 		_, help, _ := runProgram(t.Context(), name+" -h")
 		for f := range strings.FieldsSeq(flags) {
@@ -155,7 +155,7 @@ func TestRootRunVeth(t *testing.T) {
 
 func TestRootRunTable(t *testing.T) {
 	netnstest.Require(t)
-	status, stdout, stderr := runProgram(t.Context(), "stream --duration 10ms --warmup 0s --runs 1")
+	status, stdout, stderr := runProgram(t.Context(), "stream --paths lo,veth --duration 10ms --warmup 0s --runs 1")
 	if status != 0 || stderr != "" {
 		t.Fatalf("status %d, %s", status, stderr)
 	}

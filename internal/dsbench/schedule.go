@@ -24,7 +24,7 @@ func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (e
 		}
 	}()
 	for _, kind := range o.paths {
-		path := kind.open()
+		path := kind.open(o.node)
 		paths = append(paths, path)
 		p.say("setting up %s", kind.name)
 		if err := path.Setup(ctx); err != nil {

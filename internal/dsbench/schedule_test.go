@@ -21,8 +21,8 @@ type fakePath struct {
 	take     func(size int) (float64, error) // Gbit/s or microseconds; nil: 1
 }
 
-func (p *fakePath) Name() string { return p.name }
-func (p *fakePath) MTU() int     { return 1500 }
+func (p *fakePath) Name() string   { return p.name }
+func (p *fakePath) Info() PathInfo { return PathInfo{MTU: 1500} }
 
 func (p *fakePath) note(what string) { *p.log = append(*p.log, what+" "+p.name) }
 
@@ -68,7 +68,7 @@ func fakeOptions(measureName string, paths ...*fakePath) options {
 		congestion: "cubic", cpus: Placement{anyCPU, anyCPU},
 	}
 	for _, p := range paths {
-		o.paths = append(o.paths, pathKind{name: p.name, open: func() Path { return p }})
+		o.paths = append(o.paths, pathKind{name: p.name, open: func(NodeConfig) Path { return p }})
 	}
 	return o
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -17,9 +16,14 @@ import (
 // non-blocking, and its poller would be measured too.
 type socket int
 
+var _ conn = socket(-1)
+
 // newSocket makes a socket for addr's family with the congestion control, which
 // accepted connections take from their listener.
 func newSocket(addr netip.AddrPort, congestion string) (socket, error) {
+	if !addr.IsValid() {
+		return -1, errors.New("no address")
+	}
 	family := unix.AF_INET6
 	if addr.Addr().Is4() {
 		family = unix.AF_INET
@@ -151,33 +155,6 @@ func (s socket) write(b []byte) (int, error) {
 	}
 }
 
-// readFull fills b; io.EOF if the connection ended before its first byte.
-func (s socket) readFull(b []byte) error {
-	for done := 0; done < len(b); {
-		n, err := s.read(b[done:])
-		if err == io.EOF && done > 0 {
-			return io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return err
-		}
-		done += n
-	}
-	return nil
-}
-
-// writeFull writes all of b.
-func (s socket) writeFull(b []byte) error {
-	for done := 0; done < len(b); {
-		n, err := s.write(b[done:])
-		if err != nil {
-			return err
-		}
-		done += n
-	}
-	return nil
-}
-
 func (s socket) close() { unix.Close(int(s)) }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
@@ -185,24 +162,4 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
-}
-
-// closedByPeer reports whether a write failed because the other end is gone.
-func closedByPeer(err error) bool {
-	return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
-}
-
-// bindThread locks the goroutine to its thread, for good, and that to the CPU
-// unless it is anyCPU.
-func bindThread(cpu int) error {
-	runtime.LockOSThread()
-	if cpu == anyCPU {
-		return nil
-	}
-	var set unix.CPUSet
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("binding to CPU %d: %w", cpu, err)
-	}
-	return nil
 }

@@ -13,30 +13,14 @@ import (
 // stream's messages is the sender's; a receiver takes what has come.
 const minReadBuffer = 128 << 10
 
-// receive accepts the connections of a stream and counts what comes.
-func receive(j job, l socket) (jobResult, error) {
-	conns := make([]socket, 0, j.Streams)
-	defer func() {
-		for _, c := range conns {
-			c.close()
-		}
-	}()
-	for range j.Streams {
-		c, err := l.accept()
-		if err != nil {
-			return jobResult{}, err
-		}
-		conns = append(conns, c)
-		if err := c.resetOnClose(); err != nil {
-			return jobResult{}, err
-		}
-	}
+// receive counts what comes over the connections of a stream, from now on.
+func receive(j job, conns []conn) (jobResult, error) {
 	start := time.Now()
-	return eachStream(j, func(i int, m *meter) error {
+	return eachStream(j, conns, func(c conn, m *meter) error {
 		buf := make([]byte, max(j.Size, minReadBuffer))
-		*m = newMeter(start, j.Warmup, j.Duration)
+		*m = newMeter(start, j)
 		for !m.done() {
-			n, err := conns[i].read(buf)
+			n, err := c.read(buf)
 			if errors.Is(err, io.EOF) {
 				return errors.New("the sender ended early")
 			}
@@ -49,39 +33,22 @@ func receive(j job, l socket) (jobResult, error) {
 	})
 }
 
-// send sends a stream until the receiver has had enough.
-func send(j job) (jobResult, error) {
-	conns := make([]socket, 0, j.Streams)
-	defer func() {
-		for _, c := range conns {
-			c.close()
-		}
-	}()
-	// The receiver's time begins after its last accept, and so after this.
-	start := time.Now()
+// send sends a stream until the receiver, which counts from start or later on,
+// has had enough and closes the connections.
+func send(j job, conns []conn, start time.Time) (jobResult, error) {
 	earliestEnd := start.Add(j.Warmup + j.Duration)
-	for range j.Streams {
-		c, err := connect(j.Address, j.Congestion)
-		if err != nil {
-			return jobResult{}, err
-		}
-		conns = append(conns, c)
-	}
-	return eachStream(j, func(i int, m *meter) error {
+	return eachStream(j, conns, func(c conn, m *meter) error {
 		buf := make([]byte, j.Size)
-		*m = newMeter(start, j.Warmup, j.Duration)
+		*m = newMeter(start, j)
 		for {
-			n, err := conns[i].write(buf)
+			n, err := c.write(buf)
 			now := time.Now()
 			if err == nil {
 				m.add(n, now)
 				continue
 			}
-			if !closedByPeer(err) {
-				return fmt.Errorf("sending: %w", err)
-			}
 			if now.Before(earliestEnd) {
-				return errors.New("the receiver ended early")
+				return fmt.Errorf("the receiver ended early: %w", err)
 			}
 			if !m.done() {
 				m.finish(now)
@@ -91,17 +58,16 @@ func send(j job) (jobResult, error) {
 	})
 }
 
-// eachStream runs one for each of the job's connections, on a thread of its
-// own, and joins what they counted.
-func eachStream(j job, one func(i int, m *meter) error) (jobResult, error) {
-	meters := make([]meter, j.Streams)
+// eachStream runs one for each connection and joins what they counted.
+func eachStream(j job, conns []conn, one func(c conn, m *meter) error) (jobResult, error) {
+	meters := make([]meter, len(conns))
 	var g errgroup.Group
-	for i := range meters {
+	for i := range conns {
 		g.Go(func() error {
-			if err := bindThread(j.CPU); err != nil {
+			if err := j.takeThread(); err != nil {
 				return err
 			}
-			return one(i, &meters[i])
+			return one(conns[i], &meters[i])
 		})
 	}
 	if err := g.Wait(); err != nil {

@@ -114,9 +114,9 @@ func TestWorkerBindsToCPU(t *testing.T) {
 		t.Errorf("client %v, server %v", clientErr, serverErr)
 	}
 	client.CPU = 1000
-	client.Address = netip.MustParseAddrPort("127.0.0.1:1")
-	if _, err := doJob(client, nil); err == nil || !strings.Contains(err.Error(), "binding to CPU 1000") {
-		t.Errorf("on CPU 1000: %v", err)
+	_, _, err, serverErr := pair(t, client, server)
+	if err == nil || !strings.Contains(err.Error(), "binding to CPU 1000") || serverErr != nil {
+		t.Errorf("on CPU 1000: client %v, server %v", err, serverErr)
 	}
 	if !slices.Equal(allowedCPUs(), cpus) {
 		t.Error("a worker's binding reached another thread")
@@ -169,7 +169,7 @@ func TestWorkerErrors(t *testing.T) {
 		{"no size", func(j *job) { j.Size = 0 }, "bad job"},
 		{"no streams", func(j *job) { j.Streams = 0 }, "bad job"},
 		{"no duration", func(j *job) { j.Duration = 0 }, "bad job"},
-		{"no address", func(j *job) { j.Address = netip.AddrPort{} }, "bad job"},
+		{"no address", func(j *job) { j.Address = netip.AddrPort{} }, "no address"},
 		{"nobody there", func(j *job) { j.Address = netip.MustParseAddrPort("127.0.0.1:1") }, "connecting to 127.0.0.1:1: connection refused"},
 		{"not our address", func(j *job) { j.Role, j.Address = roleEcho, netip.MustParseAddrPort("192.0.2.1:0") }, "listening on 192.0.2.1:0: cannot assign"},
 		{"congestion control", func(j *job) { j.Congestion = "nope" }, "congestion control nope is unknown here: choose with --congestion"},

@@ -1,0 +1,172 @@
+package dsbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/netns"
+)
+
+// exnPath is TCP over exn0: the kernel's TCP in two namespaces, each with an
+// exn0 on one fabric. Both nodes are in a worker process of their own.
+type exnPath struct {
+	kernelTCP
+	cfg        NodeConfig
+	mtu        int
+	namespaces [2]*netns.NS
+
+	worker *process
+	ended  chan struct{} // closed when the nodes have ended
+	endErr error         // valid then; nil: in order
+}
+
+const (
+	nodeEndTime  = 3 * time.Second        // how long the nodes may take to end in order
+	nodeGoneTime = 100 * time.Millisecond // and their process after their interfaces
+)
+
+func newExn(cfg NodeConfig) Path { return &exnPath{cfg: cfg} }
+
+func (p *exnPath) Name() string { return "exn" }
+
+func (p *exnPath) Info() PathInfo { return PathInfo{MTU: p.mtu, NoFastPath: p.cfg.NoFastPath} }
+
+func (p *exnPath) Setup(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	// It outlives ctx, so that Close can end it in order.
+	p.worker, err = startWorker(context.WithoutCancel(ctx), nil, job{Role: roleNode, Node: p.cfg})
+	if err != nil {
+		return err
+	}
+	r, err := p.worker.node()
+	if err != nil {
+		return err
+	}
+	p.ended = make(chan struct{})
+	go func() {
+		_, p.endErr = p.worker.result()
+		close(p.ended)
+	}()
+	for i, path := range r.Namespaces {
+		if p.namespaces[i], err = openNamespace(path); err != nil {
+			return err
+		}
+	}
+	p.mtu = r.MTU
+	p.kernelTCP = kernelTCP{
+		client: end{p.namespaces[0], r.Addrs[0]},
+		server: end{p.namespaces[1], r.Addrs[1]},
+		node:   p.worker.cmd.Process.Pid,
+	}
+	return nil
+}
+
+// Stream implements Path.
+func (p *exnPath) Stream(ctx context.Context, spec StreamSpec) (r StreamResult, err error) {
+	err = p.whileUp(ctx, func(ctx context.Context) error {
+		r, err = p.kernelTCP.Stream(ctx, spec)
+		return err
+	})
+	return r, err
+}
+
+// PingPong implements Path.
+func (p *exnPath) PingPong(ctx context.Context, spec PingPongSpec) (r PingPongResult, err error) {
+	err = p.whileUp(ctx, func(ctx context.Context) error {
+		r, err = p.kernelTCP.PingPong(ctx, spec)
+		return err
+	})
+	return r, err
+}
+
+// whileUp runs f, and ends it when the nodes end.
+func (p *exnPath) whileUp(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := f(ctx)
+	if err == nil {
+		return nil
+	}
+	// The programs may notice before their nodes' process is quite gone.
+	select {
+	case <-p.ended:
+		return fmt.Errorf("the process of the nodes ended: %w", p.endErr)
+	case <-time.After(nodeGoneTime):
+		return err
+	}
+}
+
+// Close ends the nodes in order, or by force if that takes long.
+func (p *exnPath) Close() error {
+	var errs []error
+	for _, ns := range p.namespaces {
+		if ns != nil {
+			errs = append(errs, ns.Close())
+		}
+	}
+	if p.worker == nil {
+		return errors.Join(errs...)
+	}
+	if p.ended != nil {
+		errs = append(errs, p.endNodes())
+	}
+	p.worker.stop()
+	return errors.Join(errs...)
+}
+
+// endNodes ends the nodes and returns how that went. If they had ended before,
+// the measurement has said so.
+func (p *exnPath) endNodes() error {
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	p.worker.stdin.Close()
+	select {
+	case <-p.ended:
+	case <-time.After(nodeEndTime):
+		p.worker.kill()
+		<-p.ended
+	}
+	return p.endErr
+}
+
+// openNamespace returns the network namespace at path, of another process.
+func openNamespace(path string) (*netns.NS, error) {
+	here, err := netns.Current()
+	if err != nil {
+		return nil, err
+	}
+	defer here.Close()
+	var there *netns.NS
+	err = here.Do(func() error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("entering namespace %s: %w", path, err)
+		}
+		there, err = netns.Current()
+		return err
+	})
+	return there, err
+}
