@@ -33,7 +33,7 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 			p.Free(b)
 			return err
 		}
-		b.Offload = off
+		b.Offload, hasChecksum = off, false
 	}
 	d := velo.Descriptor{Group: g, Multicast: true, VPID: p.cfg.VPID, Quiet: true}
 	p.tx.Lock()

@@ -20,6 +20,7 @@ type testNet struct {
 	tb     testing.TB
 	fabric *mem.Fabric
 	nodes  []*testNode // node i has the ID i+1
+	raws   int
 }
 
 // testNode is a node that keeps what it receives.
