@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"syscall"
 
+	"exnet/internal/sched"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -65,6 +67,11 @@ func (n *NS) spawner() (chan<- spawnRequest, error) {
 			return true
 		}
 		mountSys()
+		// What this thread starts is not to inherit the data path's priority.
+		if err := sched.Fair(); err != nil {
+			ready <- err
+			return false
+		}
 		ready <- nil
 		for {
 			select {

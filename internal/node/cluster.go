@@ -28,8 +28,6 @@ type ClusterConfig struct {
 	// Node is the configuration that all nodes have in common; NS, NIC, Addrs
 	// and OnReady are the Cluster's to set.
 	Node Config
-	// FairScheduling keeps the data path at normal priority.
-	FairScheduling bool
 	// Nap is how long the data path sleeps before it waits, after much
 	// traffic. See txloop.Config.
 	Nap time.Duration
@@ -91,7 +89,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 		}
 		ports = append(ports, n.Port())
 	}
-	c.Loop, err = txloop.New(txloop.Config{Ports: ports, FairScheduling: cfg.FairScheduling, Nap: cfg.Nap})
+	c.Loop, err = txloop.New(txloop.Config{Ports: ports, Nap: cfg.Nap})
 	if err != nil {
 		return c, err
 	}

@@ -13,16 +13,11 @@
 // goroutine leaves the answer (TCP's acknowledgement) in the queue of the
 // other device, where the same thread finds it without being woken.
 //
-// The thread takes the lowest real-time priority where it may. It is to the
-// host what a softirq is in a kernel: when it is put behind the programs that
-// wait for it, all of them wait. With the fair scheduler it was runnable but
-// not running for a fifth of the time, and the throughput 0.52 of veth; with
-// SCHED_RR it was 0.64 in the same run.
-//
 // When the queues are empty after much traffic, the thread sleeps for a moment
 // before it waits for a packet: then the senders need not wake it, which on a
 // virtual machine costs them more than the work itself (interrupt coalescing,
-// thesis section 5.1.4). After little traffic it waits at once.
+// thesis section 5.1.4). After little traffic it waits at once. Package sched
+// says at which priority.
 //
 // # Concurrency
 //

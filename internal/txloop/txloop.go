@@ -50,8 +50,6 @@ type Port struct {
 // Config configures a Loop. The zero value of a field means its default.
 type Config struct {
 	Ports []Port
-	// FairScheduling keeps the thread at normal priority.
-	FairScheduling bool
 	// Burst is how many packets are read from one device before the next has
 	// its turn. Default 16.
 	Burst int
@@ -69,6 +67,9 @@ const (
 	napBytes = 4 * 65536
 	// maxNaps is how often it naps in a row without finding a packet.
 	maxNaps = 4
+	// linger is how long the thread waits for a packet before it gives up its
+	// place in the Go scheduler and rests.
+	linger = 2 * time.Millisecond
 )
 
 // Stats are the counters of a Loop.
@@ -77,6 +78,7 @@ type Stats struct {
 	Bytes   uint64 // bytes of these
 	Bad     uint64 // packets whose virtio-net header could not be read
 	Waits   uint64 // times that the thread waited for a packet
+	Rests   uint64 // waits in which nothing came for long
 	Naps    uint64 // times that it slept for a moment instead
 	Stops   uint64 // times that it left a device unread because its interface was stopped
 }
@@ -84,20 +86,19 @@ type Stats struct {
 // All yields the counters by name.
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
-type counters struct{ Packets, Bytes, Bad, Waits, Naps, Stops atomic.Uint64 }
+type counters struct{ Packets, Bytes, Bad, Waits, Rests, Naps, Stops atomic.Uint64 }
 
 // Loop reads TUN devices.
 //
 // Concurrency: Run is called once. The other methods may be called from any
 // goroutine.
 type Loop struct {
-	cfg      Config
-	event    int         // eventfd
-	woken    atomic.Bool // Wake was called since held ports were looked at
-	realtime atomic.Bool
-	stats    counters
-	ports    []port
-	poll     []unix.PollFd
+	cfg   Config
+	event int         // eventfd
+	woken atomic.Bool // Wake was called since held ports were looked at
+	stats counters
+	ports []port
+	poll  []unix.PollFd
 }
 
 type port struct {
@@ -135,9 +136,6 @@ func (l *Loop) Wake() {
 	unix.Write(l.event, one[:]) // fails only if the counter is full: then it wakes anyway
 }
 
-// Realtime reports whether the thread runs at real-time priority.
-func (l *Loop) Realtime() bool { return l.realtime.Load() }
-
 // Stats returns the counters.
 func (l *Loop) Stats() (s Stats) {
 	counter.Load(&l.stats, &s)
@@ -164,28 +162,12 @@ func (l *Loop) Run(ctx context.Context) error {
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine and takes its
-		// priority and timer slack along.
+		// timer slack along.
 		runtime.LockOSThread()
-		l.setScheduling()
+		unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
 		done <- l.run(ctx)
 	}()
 	return <-done
-}
-
-// setScheduling gives the calling thread the lowest real-time priority, which
-// takes CAP_SYS_NICE or a limit (RLIMIT_RTPRIO), and timers without slack.
-func (l *Loop) setScheduling() {
-	unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
-	if l.cfg.FairScheduling {
-		return
-	}
-	attr := unix.SchedAttr{
-		Size:     unix.SizeofSchedAttr,
-		Policy:   unix.SCHED_RR,
-		Priority: 1,
-		Flags:    unix.SCHED_FLAG_RESET_ON_FORK,
-	}
-	l.realtime.Store(unix.SchedSetAttr(0, &attr, 0) == nil)
 }
 
 func (l *Loop) run(ctx context.Context) error {
@@ -273,8 +255,7 @@ func (l *Loop) hold(p *port) {
 
 func (l *Loop) nap() {
 	l.stats.Naps.Add(1)
-	ts := unix.NsecToTimespec(int64(l.cfg.Nap))
-	unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
+	rawNap(l.cfg.Nap)
 }
 
 // wait waits until a device has a packet or Wake is called. Held devices are
@@ -289,8 +270,11 @@ func (l *Loop) wait() error {
 		}
 		l.poll[1+i] = unix.PollFd{Fd: fd, Events: unix.POLLIN}
 	}
-	if _, err := unix.Poll(l.poll, -1); err != nil && !errors.Is(err, unix.EINTR) {
-		return fmt.Errorf("txloop: poll: %w", err)
+	if !rawPoll(l.poll, linger) {
+		l.stats.Rests.Add(1)
+		if _, err := unix.Poll(l.poll, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("txloop: poll: %w", err)
+		}
 	}
 	if l.poll[0].Revents != 0 {
 		var count [8]byte

@@ -1,0 +1,128 @@
+package sched
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// policies returns the policy of every thread of this process.
+func policies(t *testing.T) map[int]uint32 {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[int]uint32)
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if attr, err := unix.SchedGetAttr(tid, 0); err == nil {
+			all[tid] = attr.Policy
+		}
+	}
+	return all
+}
+
+// inChild runs the calling test again in a process of its own, since a process
+// does not get back to the fair scheduler as a whole, and reports whether this
+// is that process.
+func inChild(t *testing.T) bool {
+	t.Helper()
+	const env = "EXNET_SCHED_TEST"
+	if os.Getenv(env) != "" {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), env+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if strings.Contains(string(out), "--- SKIP") {
+		t.Skipf("in a process of its own:\n%s", out)
+	}
+	return false
+}
+
+func TestRealtimeAndFair(t *testing.T) {
+	if !inChild(t) {
+		return
+	}
+	if err := Realtime(); err != nil {
+		t.Skip(err)
+	}
+	for tid, policy := range policies(t) {
+		if policy != unix.SCHED_RR {
+			t.Errorf("thread %d has policy %d, want SCHED_RR", tid, policy)
+		}
+	}
+	// A thread made later inherits it, and Fair is for one thread alone.
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		attr, err := unix.SchedGetAttr(0, 0)
+		if err != nil || attr.Policy != unix.SCHED_RR {
+			t.Errorf("a later thread has %+v, %v; want SCHED_RR", attr, err)
+		}
+		if err := Fair(); err != nil {
+			done <- err
+			return
+		}
+		attr, err = unix.SchedGetAttr(0, 0)
+		if err != nil || attr.Policy != unix.SCHED_NORMAL {
+			t.Errorf("after Fair: %+v, %v", attr, err)
+		}
+		out, err := exec.Command("cut", "-d ", "-f", "41", "/proc/self/stat").Output()
+		if policy := strings.TrimSpace(string(out)); policy != "0" {
+			t.Errorf("a program started after Fair has policy %q (%v), want 0", policy, err)
+		}
+		done <- nil
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	fair := 0
+	for _, policy := range policies(t) {
+		if policy == unix.SCHED_NORMAL {
+			fair++
+		}
+	}
+	if fair > 1 {
+		t.Errorf("%d threads at the default policy after Fair on one", fair)
+	}
+}
+
+func TestRealtimeRefused(t *testing.T) {
+	if !inChild(t) {
+		return
+	}
+	if os.Geteuid() == 0 {
+		// Root without CAP_SYS_NICE and without the limit is refused too.
+		runtime.LockOSThread()
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&hdr, &data[0]); err != nil {
+			t.Fatal(err)
+		}
+		data[0].Effective &^= 1 << unix.CAP_SYS_NICE
+		data[0].Permitted &^= 1 << unix.CAP_SYS_NICE
+		if err := unix.Setrlimit(unix.RLIMIT_RTPRIO, &unix.Rlimit{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Capset(&hdr, &data[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := Realtime()
+	if err == nil || !strings.Contains(err.Error(), "ulimit -r 1") {
+		t.Errorf("Realtime: %v, want an error that says what to do", err)
+	}
+}

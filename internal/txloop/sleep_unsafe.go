@@ -1,0 +1,29 @@
+package txloop
+
+import (
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// rawPoll and rawNap are poll(2) and nanosleep(2) without the runtime's
+// entersyscall and exitsyscall: the thread keeps its place (P) in the Go
+// scheduler while it sleeps. For the few microseconds between two packets that
+// is cheaper than giving it up and getting it back, which takes the help of
+// other threads when there is other work. It must be short, since a place is
+// taken from the other goroutines meanwhile. The garbage collector need not
+// wait: its signal ends either call early.
+
+func rawPoll(fds []unix.PollFd, timeout time.Duration) (ready bool) {
+	ts := unix.NsecToTimespec(int64(timeout))
+	n, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))),
+		uintptr(len(fds)), uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+	return errno == 0 && n > 0
+}
+
+func rawNap(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	syscall.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+}
