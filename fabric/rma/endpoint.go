@@ -50,6 +50,7 @@ type Endpoint struct {
 func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 
 // Next takes the oldest notification out of the queue; false if there is none.
+// Its room is free again soon, at the latest when Next returns false.
 func (e *Endpoint) Next() (Notification, bool) { return e.queue.next() }
 
 // Err is an error that wraps fabric.ErrOverrun once a peer's operation was

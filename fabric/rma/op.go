@@ -39,10 +39,12 @@ func (o *op) Data(off int, p []byte) error {
 // Done implements link.Done.
 func (o *op) Done(s fabric.Status) {
 	e, u := o.ep, o.ep.unit
-	if s == fabric.StatusOK {
+	switch {
+	case !s.Valid():
+		s = fabric.StatusBadResponse
+	case s == fabric.StatusOK && o.failed != fabric.StatusOK:
 		s = o.failed
-	}
-	if s == fabric.StatusOK && o.command == CommandGet && o.got != o.n {
+	case s == fabric.StatusOK && o.command == CommandGet && o.got != o.n:
 		s = fabric.StatusBadResponse
 	}
 	n := Notification{

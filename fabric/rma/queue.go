@@ -17,7 +17,8 @@ type cacheLine [128]byte
 type queue struct {
 	entries []entry
 	mask    uint64
-	share   int64 // len(entries)/2
+	share   int64 // room for own operations, and for peers': half each
+	batch   int64 // room that is given back at a time
 	overrun atomic.Bool
 	line    irq.Line
 	_       cacheLine
@@ -27,7 +28,10 @@ type queue struct {
 	foreign atomic.Int64 // room taken by peers' operations, until read
 	_       cacheLine
 
-	head atomic.Uint64 // the reader's
+	// The reader's. It gives room back in batches: that is an atomic addition, and
+	// costs more than the rest of reading a notification.
+	head                 uint64
+	ownRead, foreignRead int64
 }
 
 type entry struct {
@@ -40,6 +44,7 @@ func newQueue(n int) *queue {
 		entries: make([]entry, n),
 		mask:    uint64(n - 1),
 		share:   int64(n / 2),
+		batch:   int64(min(max(n/16, 1), 16)),
 	}
 }
 
@@ -87,26 +92,42 @@ func (q *queue) write(n Notification) {
 }
 
 // enable enables the interrupt and reports whether there are notifications. The
-// reader's field is read before: the handler may be the next reader.
+// reader's fields are used before: the handler may be the next reader.
 func (q *queue) enable() bool {
-	h := q.head.Load()
+	q.flush()
+	h := q.head
 	q.line.Enable()
 	return (q.entries[h&q.mask].word.Load()^q.phase(h))&phaseBit == 0
 }
 
 func (q *queue) next() (Notification, bool) {
-	h := q.head.Load()
-	e := &q.entries[h&q.mask]
+	e := &q.entries[q.head&q.mask]
 	w := e.word.Load()
-	if (w^q.phase(h))&phaseBit != 0 {
+	if (w^q.phase(q.head))&phaseBit != 0 {
+		q.flush()
 		return Notification{}, false
 	}
 	n := notificationOf(w, e.local)
-	q.head.Store(h + 1)
+	q.head++
 	if isForeign(&n) {
-		q.foreign.Add(-1)
+		q.foreignRead++
 	} else {
-		q.own.Add(-1)
+		q.ownRead++
+	}
+	if q.ownRead+q.foreignRead >= q.batch {
+		q.flush()
 	}
 	return n, true
+}
+
+// flush gives back the room of what was read since the last time.
+func (q *queue) flush() {
+	if q.ownRead != 0 {
+		q.own.Add(-q.ownRead)
+		q.ownRead = 0
+	}
+	if q.foreignRead != 0 {
+		q.foreign.Add(-q.foreignRead)
+		q.foreignRead = 0
+	}
 }
