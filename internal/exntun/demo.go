@@ -1,0 +1,252 @@
+package exntun
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"exnet/internal/netns"
+	"exnet/internal/sched"
+	"exnet/internal/tun"
+)
+
+func runDemo(ctx context.Context, p program, args []string) error {
+	o, err := parseDemo(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(p.stdout, demoHelp())
+		return nil
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	// Before anything else: no user namespace helps where this is missing.
+	if err := tun.Supported(); err != nil {
+		return p.cannot(o, err)
+	}
+	if !netns.Privileged() {
+		status, err := netns.ReexecInUserNS()
+		if err != nil {
+			return p.cannot(o, err)
+		}
+		return exitStatus(status)
+	}
+	if o.interactive() {
+		return runPrograms(ctx, p, o)
+	}
+	return runChecks(ctx, p, o)
+}
+
+// cannot returns err, for what keeps the demonstration from beginning, having
+// told the reader of JSON, too.
+func (p program) cannot(o demoOptions, err error) error {
+	if !o.json {
+		return err
+	}
+	r := newReport(o, pinger{})
+	r.Error = oneLine(err)
+	return errors.Join(err, r.printJSON(p.stdout))
+}
+
+// prioritize gives the data path its priority and reports whether it has it.
+// Without, all works, and less evenly.
+func (p program) prioritize(o demoOptions) bool {
+	if o.fair {
+		return false
+	}
+	if err := sched.Realtime(); err != nil {
+		p.say("%v; going on at normal priority", err)
+		return false
+	}
+	return true
+}
+
+// say tells what happens now.
+func (p program) say(format string, args ...any) {
+	fmt.Fprintf(p.stderr, "exn-tun demo: "+format+"\n", args...)
+}
+
+// runChecks is the demonstration.
+func runChecks(ctx context.Context, p program, o demoOptions) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// The first signal ends the run in order, the next one ends the program.
+	context.AfterFunc(ctx, stop)
+
+	d := demo{program: p, o: o, ping: newPinger()}
+	d.report = newReport(o, d.ping)
+	d.report.Setup.RealTime = p.prioritize(o)
+	err := d.run(ctx)
+	if ctx.Err() != nil {
+		err = errInterrupted
+	}
+	if err != nil {
+		d.report.Error = oneLine(err)
+	}
+	d.report.conclude()
+	if o.json {
+		err = errors.Join(err, d.report.printJSON(p.stdout))
+	} else if len(d.report.Checks) > 0 {
+		d.report.printTable(p.stdout)
+		if o.stats {
+			fmt.Fprintln(p.stdout)
+			printCounters(p.stdout, d.report.Nodes, d.report.DataPath)
+		}
+	}
+	if err == nil && !d.report.OK {
+		return exitStatus(exitFailure)
+	}
+	return err
+}
+
+// demo is a demonstration under way.
+type demo struct {
+	program
+	o      demoOptions
+	ping   pinger
+	report *report
+	lab    *lab
+}
+
+// run brings up the lab, makes the checks and removes the lab.
+func (d *demo) run(ctx context.Context) (err error) {
+	d.say("bringing up %d nodes", d.o.nodes)
+	if d.lab, err = newLab(d.o.cluster(), d.o.fair); err != nil {
+		return err
+	}
+	defer func() {
+		d.say("cleaning up")
+		closed := d.lab.close()
+		d.report.add("cleanup", closed, "nodes, interfaces and namespaces are gone")
+	}()
+	veth, err := d.lab.veth(d.o.congestion)
+	if err != nil {
+		return err
+	}
+	if err := d.report.describe(d.lab, veth); err != nil {
+		return err
+	}
+	ctx, cancel := d.lab.context(ctx)
+	defer cancel()
+	err = d.checkAll(ctx, veth)
+	d.report.count(d.lab)
+	return err
+}
+
+// checkAll makes the checks. It returns an error only when it could not go on.
+func (d *demo) checkAll(ctx context.Context, veth path) error {
+	for _, f := range families() {
+		d.say("ping, transfer and broadcast over %v", f)
+		for _, c := range []struct {
+			name string
+			run  func(context.Context, family) (string, error)
+		}{
+			{"reach", d.reach},
+			{"transfer", d.transfer},
+			{"broadcast", d.broadcast},
+		} {
+			detail, err := c.run(ctx, f)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			d.report.add(fmt.Sprintf("%s, %v", c.name, f), err, detail)
+		}
+	}
+	for _, m := range d.o.measurements(d.ping) {
+		for _, f := range families() {
+			d.say("measuring %s over %v, exn0 and veth in turn", m.name, f)
+			fig, err := m.measure(ctx, d.lab.exn(1), veth, f, d.o.runs)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			d.report.add(fmt.Sprintf("%s, %v", m.name, f), err, fig.String())
+			if err == nil {
+				d.report.Checks[len(d.report.Checks)-1].measured = true
+				d.report.Figures = append(d.report.Figures, fig)
+			}
+		}
+	}
+	detail, err := d.balance(ctx)
+	d.report.add("frames", err, detail)
+	return nil
+}
+
+// reach pings every other node from the first.
+func (d *demo) reach(ctx context.Context, f family) (string, error) {
+	spec := pingSpec{count: 2, interval: 10 * time.Millisecond}
+	for to := 1; to < d.o.nodes; to++ {
+		p := d.lab.exn(to)
+		trips, err := d.ping.ping(ctx, p.a.ns, p.b.addrs[f], spec)
+		if err == nil && len(trips) < spec.count {
+			err = fmt.Errorf("%d of %d answers", len(trips), spec.count)
+		}
+		if err != nil {
+			return "", fmt.Errorf("node %d (%v): %w", 1+to, p.b.addrs[f], err)
+		}
+	}
+	return fmt.Sprintf("ping (%s) from node 1 to %s", d.ping.name, others(d.o.nodes)), nil
+}
+
+func others(nodes int) string {
+	if nodes == 2 {
+		return "node 2"
+	}
+	return fmt.Sprintf("%d others", nodes-1)
+}
+
+// transfer sends data over exn0, and has the fabric's counters prove that this
+// was its way.
+func (d *demo) transfer(ctx context.Context, f family) (string, error) {
+	before := d.carried()
+	if err := transfer(ctx, d.lab.exn(1), f, d.o.congestion, transferLen); err != nil {
+		return "", err
+	}
+	carried := d.carried() - before
+	if carried < transferLen {
+		return "", fmt.Errorf("the sum is right, but of %d bytes only %d went over the fabric", transferLen, carried)
+	}
+	return fmt.Sprintf("%d MiB, SHA-256 equal; the fabric carried %.1f MiB", transferLen>>20, float64(carried)/(1<<20)), nil
+}
+
+// carried returns the bytes of all frames that came to node 2.
+func (d *demo) carried() uint64 { return d.lab.cluster.Nodes[1].Interface.Stats().Port.RxBytes }
+
+func (d *demo) broadcast(ctx context.Context, f family) (string, error) {
+	to := broadcastAddr()
+	if f == v6 {
+		to = allNodes
+	}
+	return fmt.Sprintf("each node's datagram to %v reached all others", to), broadcast(ctx, d.lab, f)
+}
+
+// balance checks that every frame that left a node arrived at another. Frames
+// may be under way at first: the kernel sends some of its own.
+func (d *demo) balance(ctx context.Context) (string, error) {
+	var lost string
+	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+		if lost = d.lab.sinceStart().lost(d.o.nodes); lost == "" {
+			break
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+	f := framesOf(d.lab)
+	switch {
+	case lost != "":
+		return "", errors.New(lost)
+	case f.Eager.Sent == 0:
+		return "", errors.New("none went eagerly")
+	case f.Broadcast.Sent == 0:
+		return "", errors.New("none went by broadcast")
+	case f.Rendezvous.Sent == 0 && d.o.eager < int(d.o.mtu.Link()):
+		return "", errors.New("none went by rendezvous")
+	}
+	return "every one that left a node arrived; " + drops(d.lab), nil
+}

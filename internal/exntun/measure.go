@@ -1,0 +1,172 @@
+package exntun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/stats"
+)
+
+// measurement is something that is measured on exn0 and on veth.
+type measurement struct {
+	name  string
+	label string // in the table
+	unit  string
+	take  func(ctx context.Context, p path, f family) (float64, error)
+}
+
+const (
+	streamSize   = 128 << 10 // bytes of a write, as iperf3's
+	pingPongSize = 64
+
+	unitBandwidth = "Gbit/s"
+	unitTime      = "us"
+)
+
+// pingRun is one run of ping: enough for a median, and soon over.
+var pingRun = pingSpec{count: 11, interval: 10 * time.Millisecond}
+
+// measurements returns what the demonstration measures.
+func (o demoOptions) measurements(ping pinger) []measurement {
+	j := job{Streams: 1, Duration: o.duration, Warmup: o.duration / 4, Congestion: o.congestion}
+	return []measurement{
+		{"ping", "ping", unitTime, func(ctx context.Context, p path, f family) (float64, error) {
+			return takePing(ctx, p, f, ping)
+		}},
+		{"stream", "TCP stream", unitBandwidth, func(ctx context.Context, p path, f family) (float64, error) {
+			return takeStream(ctx, p, f, j)
+		}},
+		{"pingpong", "TCP ping-pong", unitTime, func(ctx context.Context, p path, f family) (float64, error) {
+			return takePingPong(ctx, p, f, j)
+		}},
+	}
+}
+
+// takePing returns the median round trip in microseconds.
+func takePing(ctx context.Context, p path, f family, with pinger) (float64, error) {
+	trips, err := with.ping(ctx, p.a.ns, p.b.addrs[f], pingRun)
+	if err == nil && len(trips) < pingRun.count {
+		err = fmt.Errorf("%d of %d requests answered", len(trips), pingRun.count)
+	}
+	if err != nil {
+		return 0, err
+	}
+	values := make([]float64, len(trips))
+	for i, t := range trips {
+		values[i] = microseconds(t)
+	}
+	return stats.Summarize(values).Median, nil
+}
+
+// takeStream returns what the receiver got, in Gbit/s.
+func takeStream(ctx context.Context, p path, f family, j job) (float64, error) {
+	j.Size = streamSize
+	_, got, err := runWorkers(ctx, p, f, ends{roleSend, roleReceive, anyCPU, anyCPU}, j)
+	if err == nil && (got.Bytes <= 0 || got.Seconds <= 0) {
+		err = errors.New("nothing arrived in time")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return float64(got.Bytes) * 8 / got.Seconds / 1e9, nil
+}
+
+// takePingPong returns half of the median round trip in microseconds. The two
+// ends run on different CPUs, as two nodes would: if the scheduler now and then
+// puts both on one, a run differs from the next by a factor.
+func takePingPong(ctx context.Context, p path, f family, j job) (float64, error) {
+	j.Size = pingPongSize
+	e := ends{rolePing, roleEcho, anyCPU, anyCPU}
+	e.clientCPU, e.serverCPU = cpusApart()
+	found, _, err := runWorkers(ctx, p, f, e, j)
+	if err == nil && (found.RoundTrips == nil || found.RoundTrips.Count() == 0) {
+		err = errors.New("no round trip ended in time")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return microseconds(found.RoundTrips.Quantile(0.5)) / 2, nil
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// cpusApart returns the first and the last CPU that this process may run on, or
+// anyCPU twice if there is only one.
+func cpusApart() (first, last int) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil || set.Count() < 2 {
+		return anyCPU, anyCPU
+	}
+	first = -1
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			last = cpu
+			if first < 0 {
+				first = cpu
+			}
+		}
+	}
+	return first, last
+}
+
+// figure is what was measured.
+type figure struct {
+	Measure string  `json:"measure"`
+	Family  string  `json:"family"`
+	Unit    string  `json:"unit"`
+	Exn     sample  `json:"exn"`
+	Veth    sample  `json:"veth"`
+	Ratio   float64 `json:"ratio"` // exn's median over veth's
+
+	label string
+}
+
+// String is one line for people.
+func (f figure) String() string {
+	return fmt.Sprintf("%s %s over exn0, %s over veth", number3(f.Exn.Median), f.Unit, number3(f.Veth.Median))
+}
+
+// sample sums the runs on one path up.
+type sample struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	Runs   int     `json:"runs"`
+}
+
+func newSample(values []float64) sample {
+	s := stats.Summarize(values)
+	return sample{s.Median, s.Min, s.Max, s.N}
+}
+
+// measure takes m on both paths in turn, so that whatever else the machine does
+// falls on both alike. An odd run begins with the other path.
+func (m measurement) measure(ctx context.Context, exn, veth path, f family, runs int) (figure, error) {
+	paths := [2]path{exn, veth}
+	var values [2][]float64
+	for run := range runs {
+		for turn := range paths {
+			i := (run + turn) % len(paths)
+			v, err := m.take(ctx, paths[i], f)
+			if ctx.Err() != nil {
+				return figure{}, context.Cause(ctx)
+			}
+			if err != nil {
+				return figure{}, fmt.Errorf("over %s: %w", paths[i].name, err)
+			}
+			values[i] = append(values[i], v)
+		}
+	}
+	fig := figure{
+		Measure: m.name, Family: f.String(), Unit: m.unit,
+		Exn: newSample(values[0]), Veth: newSample(values[1]), label: m.label,
+	}
+	if fig.Veth.Median > 0 {
+		fig.Ratio = fig.Exn.Median / fig.Veth.Median
+	}
+	return fig, nil
+}

@@ -1,0 +1,140 @@
+package exntun
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphans are processes whose parents ended before them. While it holds this,
+// this process is the parent that they get.
+type orphans struct {
+	others map[int]bool // children that were there before
+}
+
+// adoptOrphans makes this process adopt what its descendants leave behind. The
+// caller calls release.
+func adoptOrphans() (*orphans, error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("adopting orphaned processes: %w", err)
+	}
+	o := &orphans{others: make(map[int]bool)}
+	for _, pid := range children() {
+		o.others[pid] = true
+	}
+	return o, nil
+}
+
+// release lets orphans go to init again.
+func (o *orphans) release() {
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) // cannot fail, having worked before
+}
+
+// end ends all children that were not there before, and theirs, which are
+// adopted as their parents end, and returns how many were still running. The
+// caller has waited for those that it started itself.
+func (o *orphans) end() int {
+	running := 0
+	began := time.Now()
+	asked := make(map[int]bool)
+	for {
+		left := 0
+		for _, pid := range children() {
+			if o.others[pid] {
+				continue
+			}
+			if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == pid {
+				continue // it had ended
+			}
+			left++
+			switch {
+			case !asked[pid]:
+				asked[pid] = true
+				running++
+				_ = unix.Kill(pid, unix.SIGTERM) // fails only when it has just ended
+			case time.Since(began) > serverGrace:
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+		if left == 0 {
+			return running
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// children returns the processes whose parent is this one.
+func children() []int {
+	var pids []int
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is good
+	self := strconv.Itoa(os.Getpid())
+	for _, path := range paths {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has just ended
+		}
+		// "pid (name) state ppid ...", and the name may have anything in it
+		// (proc_pid_stat(5)).
+		_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+		if f := strings.Fields(rest); len(f) > 1 && f[1] == self {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// inForeground reports whether this process is in the foreground process group
+// of its terminal, to which the terminal's keys send their signals.
+func inForeground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// shellStatus is the status that a shell would show.
+func shellStatus(state *os.ProcessState) int {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}
+
+// Exit statuses of a command that cannot be started (POSIX, 2.8.2).
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+func startStatus(err error) int {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return exitNotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
+		return exitNotExecutable
+	}
+	return exitFailure
+}
+
+// startError says what to do about a command that was not found.
+func startError(err error) error {
+	if startStatus(err) == exitNotFound {
+		return fmt.Errorf("%w: install it, or check its name and PATH", err)
+	}
+	return err
+}

@@ -1,0 +1,174 @@
+package exntun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/node"
+)
+
+// How long programs have to end when they are asked to.
+const (
+	commandGrace = 3 * time.Second
+	serverGrace  = time.Second
+)
+
+// runPrograms runs the user's command or shell, and what serves it.
+func runPrograms(ctx context.Context, p program, o demoOptions) (err error) {
+	// From here on, so that no signal finds the nodes without their owner.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, programSignals()...)
+	defer signal.Stop(signals)
+	family, err := adoptOrphans()
+	if err != nil {
+		return err
+	}
+	defer family.release()
+
+	p.prioritize(o)
+	l, err := newLab(o.cluster(), o.fair)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	ctx, cancel := l.context(ctx)
+	defer cancel()
+
+	s := session{program: p, o: o, lab: l}
+	defer func() {
+		// What the programs leave behind ends before exn0 does.
+		s.stopServers()
+		if n := family.end(); n > 0 {
+			s.say("ended what was left behind (processes: %d)", n)
+		}
+	}()
+	if err := s.prepare(ctx, signals); err != nil {
+		return err
+	}
+	defer s.summary()
+	return s.run(ctx, signals)
+}
+
+// programSignals are those that have a meaning for the user's programs.
+func programSignals() []os.Signal {
+	return []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP}
+}
+
+// prepare starts the servers. Until the command runs, any signal ends it all.
+func (s *session) prepare(ctx context.Context, signals <-chan os.Signal) error {
+	ctx, stop := signal.NotifyContext(ctx, programSignals()...)
+	defer stop()
+	err := s.startServers(ctx)
+	select {
+	case <-signals:
+		return errInterrupted
+	default:
+		return err
+	}
+}
+
+// session is the time in which the user's programs run.
+type session struct {
+	program
+	o       demoOptions
+	lab     *lab
+	servers []*server
+}
+
+// here and next are the nodes, from 0, of the command and of the servers.
+func (s *session) here() int { return s.o.in - 1 }
+func (s *session) next() int { return s.o.in % s.o.nodes }
+
+// run runs the command or shell to its end. Its exit status is the result.
+func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
+	var cmd *exec.Cmd
+	if s.o.shell {
+		var err error
+		if cmd, err = s.shell(); err != nil {
+			return err
+		}
+		s.banner()
+	} else {
+		cmd = exec.Command(s.o.command[0], s.o.command[1:]...)
+	}
+	cmd.Env = append(os.Environ(), append(cmd.Env, s.environ(s.here())...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, s.stdout, s.stderr
+	// Where the output is not a file, its copying ends with the command.
+	cmd.WaitDelay = commandGrace
+	err := s.lab.cluster.Namespace(s.here()).Start(cmd)
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
+	if err != nil {
+		s.say("%s: %s", s.o.commandName(), oneLine(startError(err)))
+		return exitStatus(startStatus(err))
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	return s.wait(ctx, cmd, done, signals)
+}
+
+// wait waits for the command, and passes on to it what asks exn-tun to end.
+func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, signals <-chan os.Signal) error {
+	ended := ctx.Done()
+	var kill <-chan time.Time
+	for {
+		select {
+		case sig := <-signals:
+			// The keys of a terminal reach the command by themselves, and what
+			// they mean is its affair.
+			if (sig == unix.SIGINT || sig == unix.SIGQUIT) && inForeground() {
+				continue
+			}
+			_ = cmd.Process.Signal(sig) // fails only when it has just ended
+			if kill == nil && sig != unix.SIGINT {
+				kill = time.After(commandGrace)
+			}
+		case <-ended:
+			ended = nil
+			_ = cmd.Process.Signal(unix.SIGTERM)
+			kill = time.After(commandGrace)
+		case <-kill:
+			_ = cmd.Process.Kill()
+		case err := <-done:
+			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+				return cause // exn0 is gone
+			}
+			if cmd.ProcessState == nil {
+				return err
+			}
+			if status := shellStatus(cmd.ProcessState); status != 0 {
+				return exitStatus(status)
+			}
+			return nil
+		}
+	}
+}
+
+// summary says on standard error what went over the fabric: standard output is
+// the command's.
+func (s *session) summary() {
+	s.say("sent %v", s.lab.sinceStart())
+	if s.o.stats {
+		printCounters(s.stderr, describeNodes(s.lab), countersOfLoop(s.lab))
+	}
+}
+
+// banner tells the user of a shell where things are.
+func (s *session) banner() {
+	fmt.Fprintf(s.stderr, "%d nodes on one fabric; this shell is on node %d. \"exit\" ends it all.\n", s.o.nodes, s.o.in)
+	for i := range min(s.o.nodes, maxNodeLines) {
+		fmt.Fprintf(s.stderr, "  node %-3d  %-11v  %-15v  %s\n", 1+i, node.Addr4(i).Addr(), node.Addr6(i).Addr(),
+			pick(i == s.here(), "(here)", fmt.Sprintf("nsenter --net=$EXN_NS%d COMMAND", 1+i)))
+	}
+	if s.o.nodes > maxNodeLines {
+		fmt.Fprintf(s.stderr, "  and %d more\n", s.o.nodes-maxNodeLines)
+	}
+}

@@ -1,0 +1,152 @@
+package exntun
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+
+	"exnet/internal/hostnet"
+	"exnet/internal/node"
+)
+
+// report is the result of a demonstration. Its JSON form is what --json prints.
+type report struct {
+	OK       bool       `json:"ok"`              // all checks passed
+	Error    string     `json:"error,omitempty"` // why the demonstration ended early
+	Checks   []check    `json:"checks"`
+	Figures  []figure   `json:"figures"`
+	Frames   frames     `json:"frames"`
+	Nodes    []nodeInfo `json:"nodes"`
+	DataPath counters   `json:"data_path"` // counters of what all nodes share
+	Setup    setup      `json:"setup"`
+	Version  string     `json:"version"`
+	Go       string     `json:"go"`
+	CPUs     int        `json:"cpus"`
+}
+
+// check is something that works or does not.
+type check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+
+	measured bool // it has a figure, if it worked
+}
+
+// setup is how the nodes were configured.
+type setup struct {
+	Nodes          int     `json:"nodes"`
+	MTU            int     `json:"mtu"`
+	EagerThreshold int     `json:"eager_threshold"`
+	VELOBudget     int     `json:"velo_budget"`
+	RMABudget      int     `json:"rma_budget"`
+	FastPath       bool    `json:"fast_path"`
+	RealTime       bool    `json:"real_time"`
+	Congestion     string  `json:"congestion"`
+	Ping           string  `json:"ping"`
+	DurationSec    float64 `json:"duration_s"`
+	VethMTU        int     `json:"veth_mtu"`
+}
+
+// nodeInfo is one node and what it counted.
+type nodeInfo struct {
+	Node     int      `json:"node"`
+	Addr     string   `json:"addr"`
+	Addr6    string   `json:"addr6"`
+	MAC      string   `json:"mac"`
+	Counters counters `json:"counters"`
+}
+
+// add notes the outcome of a check: what err says, or if that is nil, detail.
+func (r *report) add(name string, err error, detail string) {
+	c := check{Name: name, OK: err == nil, Detail: detail}
+	if err != nil {
+		c.Detail = oneLine(err)
+	}
+	r.Checks = append(r.Checks, c)
+}
+
+// conclude sets OK.
+func (r *report) conclude() {
+	r.OK = r.Error == "" && len(r.Checks) > 0 && len(r.failed()) == 0
+}
+
+// failed returns the names of the checks that failed.
+func (r *report) failed() []string {
+	var names []string
+	for _, c := range r.Checks {
+		if !c.OK {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// newReport describes the lab.
+func newReport(o demoOptions, ping pinger) *report {
+	return &report{
+		Checks: []check{}, Figures: []figure{}, Nodes: []nodeInfo{},
+		Setup: setup{
+			Nodes: o.nodes, MTU: int(o.mtu), EagerThreshold: o.eager,
+			VELOBudget: o.veloBudget, RMABudget: o.rmaBudget, FastPath: !o.noFastPath,
+			Congestion: o.congestion, Ping: ping.name, DurationSec: o.duration.Seconds(),
+		},
+		Version: version(), Go: runtime.Version(), CPUs: runtime.NumCPU(),
+	}
+}
+
+// describe notes the nodes and the interfaces.
+func (r *report) describe(l *lab, veth path) error {
+	r.Setup.RealTime = l.realtime
+	r.Nodes = describeNodes(l)
+	conn, err := hostnet.Open(veth.a.ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	link, err := conn.Link(vethName)
+	r.Setup.VethMTU = link.MTU
+	return err
+}
+
+// count notes all counters.
+func (r *report) count(l *lab) {
+	r.Frames = l.sinceStart()
+	r.Nodes = describeNodes(l)
+	r.DataPath = countersOfLoop(l)
+}
+
+// describeNodes returns what there is to know about the nodes now.
+func describeNodes(l *lab) []nodeInfo {
+	var nodes []nodeInfo
+	for i, n := range l.cluster.Nodes {
+		nodes = append(nodes, nodeInfo{
+			Node:     1 + i,
+			Addr:     node.Addr4(i).Addr().String(),
+			Addr6:    node.Addr6(i).Addr().String(),
+			MAC:      macString(n.Interface.MAC()),
+			Counters: countersOf(n),
+		})
+	}
+	return nodes
+}
+
+func macString(mac [6]byte) string {
+	octets := make([]string, len(mac))
+	for i, b := range mac {
+		octets[i] = fmt.Sprintf("%02x", b)
+	}
+	return strings.Join(octets, ":")
+}
+
+// printJSON writes the report in one line.
+func (r *report) printJSON(w io.Writer) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", line)
+	return err
+}

@@ -1,0 +1,204 @@
+package exntun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/netns"
+)
+
+// listenTimeout is how long a server may take until it listens. One that never
+// does may still be of use (tcpdump).
+const listenTimeout = 3 * time.Second
+
+// server is a program that runs beside the command.
+type server struct {
+	command string
+	cmd     *exec.Cmd
+	output  *prefixWriter
+	done    chan struct{} // closed when it has ended
+}
+
+// startServers starts the servers one after the other, each when the one before
+// it listens, as one may need the other.
+func (s *session) startServers(ctx context.Context) error {
+	for _, command := range s.o.serve {
+		if err := s.startServer(ctx, command); err != nil {
+			return fmt.Errorf("--serve %q: %w", command, err)
+		}
+	}
+	return nil
+}
+
+func (s *session) startServer(ctx context.Context, command string) error {
+	ns := s.lab.cluster.Namespace(s.next())
+	before, err := sockets(ns)
+	if err != nil {
+		return err
+	}
+	srv := &server{
+		command: command,
+		cmd:     exec.Command("/bin/sh", "-c", command),
+		output:  &prefixWriter{to: s.stderr, prefix: fmt.Sprintf("node %d: ", 1+s.next())},
+		done:    make(chan struct{}),
+	}
+	srv.cmd.Env = append(os.Environ(), s.environ(s.next())...)
+	srv.cmd.Stdout, srv.cmd.Stderr = srv.output, srv.output
+	// A daemon may keep the output open; what it writes later is not shown.
+	srv.cmd.WaitDelay = serverGrace
+	// Out of the terminal's process group: Ctrl-C is for the command.
+	srv.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := ns.Start(srv.cmd); err != nil {
+		return err
+	}
+	go func() {
+		_ = srv.cmd.Wait() // ProcessState says how
+		close(srv.done)
+	}()
+	s.servers = append(s.servers, srv)
+	return s.waitListening(ctx, srv, ns, before)
+}
+
+// waitListening waits until there is a socket in ns that was not there before.
+func (s *session) waitListening(ctx context.Context, srv *server, ns *netns.NS, before map[string]bool) error {
+	timeout := time.After(listenTimeout)
+	done := srv.done
+	for {
+		now, err := sockets(ns)
+		if err != nil {
+			return err
+		}
+		for socket := range now {
+			if !before[socket] {
+				return nil
+			}
+		}
+		select {
+		case <-done:
+			if status := shellStatus(srv.cmd.ProcessState); status != 0 {
+				return fmt.Errorf("it ended at once with status %d", status)
+			}
+			done = nil // it went into the background
+		case <-timeout:
+			s.say("%q does not listen yet; going on", srv.command)
+			return nil
+		case <-ctx.Done():
+			return errInterrupted
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// stopServers ends the servers and waits until they are gone.
+func (s *session) stopServers() {
+	for _, srv := range s.servers {
+		srv.signal(unix.SIGTERM)
+	}
+	deadline := time.After(serverGrace)
+	for _, srv := range s.servers {
+		select {
+		case <-srv.done:
+		case <-deadline:
+			deadline = nil
+			for _, late := range s.servers {
+				late.signal(unix.SIGKILL)
+			}
+			<-srv.done
+		}
+		srv.output.flush()
+	}
+}
+
+// signal sends sig to the server's process group, unless the server has ended:
+// then the number may be another's.
+func (srv *server) signal(sig syscall.Signal) {
+	select {
+	case <-srv.done:
+	default:
+		_ = unix.Kill(-srv.cmd.Process.Pid, sig) // fails only when it has just ended
+	}
+}
+
+// sockets returns the TCP sockets that listen in ns, and its UDP sockets.
+func sockets(ns *netns.NS) (map[string]bool, error) {
+	found := make(map[string]bool)
+	err := ns.Do(func() error {
+		for _, proto := range []string{"tcp", "tcp6", "udp", "udp6"} {
+			table, err := os.ReadFile("/proc/thread-self/net/" + proto)
+			if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+				return err
+			}
+			addSockets(found, proto, string(table))
+		}
+		return nil
+	})
+	return found, err
+}
+
+// Columns of /proc/net/tcp and udp (proc_pid_net(5)).
+const (
+	columnState = 3
+	columnInode = 9
+	stateListen = "0A" // TCP_LISTEN
+)
+
+func addSockets(found map[string]bool, proto, table string) {
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) <= columnInode || f[0] == "sl" {
+			continue
+		}
+		if f[columnState] == stateListen || strings.HasPrefix(proto, "udp") {
+			found[proto+f[columnInode]] = true
+		}
+	}
+}
+
+// prefixWriter writes whole lines, each behind a prefix.
+//
+// Concurrency: all methods may be called from many goroutines.
+type prefixWriter struct {
+	to     io.Writer
+	prefix string
+
+	mu   sync.Mutex
+	line []byte // begun and not ended
+}
+
+// Write implements io.Writer.
+func (w *prefixWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line = append(w.line, b...)
+	for {
+		end := bytes.IndexByte(w.line, '\n')
+		if end < 0 {
+			return len(b), nil
+		}
+		if _, err := fmt.Fprintf(w.to, "%s%s\n", w.prefix, w.line[:end]); err != nil {
+			return 0, err
+		}
+		w.line = w.line[end+1:]
+	}
+}
+
+// flush writes the line that was begun.
+func (w *prefixWriter) flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.line) > 0 {
+		fmt.Fprintf(w.to, "%s%s\n", w.prefix, w.line)
+		w.line = nil
+	}
+}

@@ -1,0 +1,141 @@
+package exntun
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// tableWidth is how many columns the tables have at the most.
+const tableWidth = 80
+
+// maxNodeLines is how many nodes are listed at the most.
+const maxNodeLines = 8
+
+// printTable writes the report for people.
+func (r *report) printTable(w io.Writer) {
+	s := r.Setup
+	fmt.Fprintf(w, "%d nodes with exn0: MTU %d, eager up to %d bytes, %s, %s\n\n",
+		s.Nodes, s.MTU, s.EagerThreshold, pick(s.FastPath, "fast path", "no fast path"),
+		pick(s.RealTime, "real-time", "normal priority"))
+	for i, n := range r.Nodes {
+		if i == maxNodeLines {
+			fmt.Fprintf(w, "  and %d more\n", len(r.Nodes)-i)
+			break
+		}
+		fmt.Fprintf(w, "  node %-3d  %-11s  %-15s  %s\n", n.Node, n.Addr, n.Addr6, n.MAC)
+	}
+	r.printFigures(w)
+	r.printFrames(w)
+	r.printChecks(w)
+	fmt.Fprintln(w)
+	for _, line := range wrap(r.verdict(), tableWidth) {
+		fmt.Fprintln(w, line)
+	}
+}
+
+func (r *report) printFigures(w io.Writer) {
+	if len(r.Figures) == 0 {
+		return
+	}
+	const row = "  %-13s %-4s  %-6s %6s %-13s %6s %-13s %6s\n"
+	fmt.Fprintln(w)
+	fmt.Fprintf(w, row, "measured", "", "", "exn0", "(min-max)", "veth", "(min-max)", "ratio")
+	for _, f := range r.Figures {
+		fmt.Fprintf(w, row, f.label, f.Family, f.Unit, number3(f.Exn.Median), f.Exn.span(),
+			number3(f.Veth.Median), f.Veth.span(), fmt.Sprintf("%.2f", f.Ratio))
+	}
+	fmt.Fprintf(w, "  %s in turn; ping: round trip; ping-pong: half of one, 64 bytes;\n"+
+		"  TCP with %s; veth as the kernel makes it, MTU %d\n",
+		runsOf(r.Figures[0].Exn.Runs), r.Setup.Congestion, r.Setup.VethMTU)
+}
+
+func runsOf(n int) string {
+	if n == 1 {
+		return "one run"
+	}
+	return fmt.Sprintf("medians of %d runs", n)
+}
+
+func (s sample) span() string { return "(" + number3(s.Min) + "-" + number3(s.Max) + ")" }
+
+// number3 shows three digits.
+func number3(v float64) string {
+	switch {
+	case v < 10:
+		return fmt.Sprintf("%.2f", v)
+	case v < 100:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+func (r *report) printFrames(w io.Writer) {
+	const row = "  %-12s %12s %12s  %s\n"
+	fmt.Fprintln(w)
+	fmt.Fprintf(w, row, "frames", "sent", "received", "how")
+	for _, l := range []struct {
+		name string
+		way
+		how string
+	}{
+		{"eager", r.Frames.Eager, fmt.Sprintf("up to %d bytes, as VELO messages", r.Setup.EagerThreshold)},
+		{"rendezvous", r.Frames.Rendezvous, "longer ones, by RMA GET"},
+		{"broadcast", r.Frames.Broadcast, "to all, as VELO multicast messages"},
+	} {
+		fmt.Fprintf(w, row, l.name, fmt.Sprint(l.Sent), fmt.Sprint(l.Received), l.how)
+	}
+}
+
+// printChecks lists the checks. Those of measurements that worked have their
+// line already.
+func (r *report) printChecks(w io.Writer) {
+	fmt.Fprintln(w)
+	for _, c := range r.Checks {
+		if c.OK && c.measured {
+			continue
+		}
+		const indent = "         "
+		for i, line := range wrap(c.Name+": "+c.Detail, tableWidth-len(indent)) {
+			if i == 0 {
+				fmt.Fprintf(w, "  %-6s %s\n", pick(c.OK, "ok", "FAILED"), line)
+			} else {
+				fmt.Fprintln(w, indent+line)
+			}
+		}
+	}
+}
+
+// verdict says in one line how it went.
+func (r *report) verdict() string {
+	failed := r.failed()
+	switch {
+	case r.Error != "":
+		return "The demonstration ended early: " + r.Error
+	case len(failed) > 0:
+		return fmt.Sprintf("%d of %d checks FAILED: %s.", len(failed), len(r.Checks), strings.Join(failed, "; "))
+	}
+	return "All checks passed: " + r.Frames.String() + "."
+}
+
+// wrap breaks text between words into lines of at most width bytes; a longer
+// word has a line of its own.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
+}
+
+func pick(yes bool, a, b string) string {
+	if yes {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,114 @@
+package exntun
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"exnet/internal/hostnet"
+)
+
+const (
+	transferLen     = 64 << 20
+	transferTimeout = 20 * time.Second
+)
+
+// transfer sends n random bytes over one TCP connection from a to b. b answers
+// with the SHA-256 sum of what it got, which must be that of what was sent.
+func transfer(ctx context.Context, p path, f family, congestion string, n int64) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, transferTimeout, fmt.Errorf("not done within %v", transferTimeout))
+	defer cancel()
+	control := hostnet.ControlCongestion(congestion)
+
+	var listener net.Listener
+	if err := p.b.ns.Do(func() (err error) {
+		lc := net.ListenConfig{Control: control}
+		lc.SetMultipathTCP(false)
+		listener, err = lc.Listen(ctx, "tcp", netip.AddrPortFrom(p.b.addrs[f], 0).String())
+		return err
+	}); err != nil {
+		return err
+	}
+	defer listener.Close()
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer context.AfterFunc(ctx, func() { listener.Close() })()
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		return answerSum(conn)
+	})
+	group.Go(func() error {
+		var conn net.Conn
+		if err := p.a.ns.Do(func() (err error) {
+			d := net.Dialer{Control: control}
+			conn, err = d.DialContext(ctx, "tcp", listener.Addr().String())
+			return err
+		}); err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		return sendForSum(conn.(*net.TCPConn), n)
+	})
+	err := group.Wait()
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// answerSum reads to the end and answers with the sum.
+func answerSum(conn io.ReadWriter) error {
+	h := sha256.New()
+	if _, err := io.Copy(h, conn); err != nil {
+		return err
+	}
+	_, err := conn.Write(h.Sum(nil))
+	return err
+}
+
+// halfCloser is what a *net.TCPConn can do beyond reading and writing.
+type halfCloser interface {
+	io.ReadWriter
+	CloseWrite() error
+}
+
+// sendForSum sends n random bytes and compares the sums.
+func sendForSum(conn halfCloser, n int64) error {
+	h := sha256.New()
+	var seed [32]byte
+	for i := range seed {
+		seed[i] = byte(rand.Uint32())
+	}
+	random := io.LimitReader(rand.NewChaCha8(seed), n)
+	if _, err := io.CopyBuffer(io.MultiWriter(conn, h), onlyReader{random}, make([]byte, 128<<10)); err != nil {
+		return err
+	}
+	if err := conn.CloseWrite(); err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, sha256.Size))
+	if err != nil {
+		return err
+	}
+	if want := h.Sum(nil); string(answer) != string(want) {
+		return fmt.Errorf("what arrived has the SHA-256 sum %x, what was sent %x", answer, want)
+	}
+	return nil
+}
+
+// onlyReader hides all but Read, so that io.CopyBuffer uses its buffer.
+type onlyReader struct{ io.Reader }
