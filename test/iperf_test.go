@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"testing"
+
+	"exnet/internal/node"
+)
+
+// iperfResult is what the tests read of iperf3's JSON report.
+type iperfResult struct {
+	End struct {
+		SumSent        iperfSum `json:"sum_sent"`
+		SumReceived    iperfSum `json:"sum_received"`
+		ReverseSent    iperfSum `json:"sum_sent_bidir_reverse"`
+		ReverseReceive iperfSum `json:"sum_received_bidir_reverse"`
+		Sum            struct {
+			Packets uint64 `json:"packets"`
+			Lost    uint64 `json:"lost_packets"`
+		} `json:"sum"`
+	} `json:"end"`
+	Error string `json:"error"`
+}
+
+type iperfSum struct {
+	Bytes uint64 `json:"bytes"`
+}
+
+const iperfPort = "5201"
+
+// iperf runs iperf3 from h to the server at to, on port.
+func (h *host) iperf(t *testing.T, server *host, to, port string, options ...string) iperfResult {
+	t.Helper()
+	need(t, "iperf3")
+	s := server.start(t, "iperf3", "-s", "-1", "-p", port)
+	s.listens(t, port)
+	out := h.run(t, slices.Concat([]string{"iperf3", "-J", "-c", to, "-p", port}, options)...)
+	var r iperfResult
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Error != "" {
+		t.Fatalf("%v %s\n%s", err, r.Error, out)
+	}
+	s.wait(t)
+	return r
+}
+
+// The amount of data is given, not the time, so that a slow machine does the
+// same.
+func TestRootIperf(t *testing.T) {
+	const size = 64 << 20
+	bytes := []string{"-n", strconv.Itoa(size)}
+	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
+		a, b := l.hosts[0], l.hosts[1]
+		eachFamily(t, func(t *testing.T, fam family) {
+			for _, tt := range []struct {
+				name    string
+				options []string
+				ab, ba  bool // which way the data goes
+			}{
+				{"one stream", nil, true, false},
+				{"reverse", []string{"-R"}, false, true},
+				{"four streams", []string{"-P", "4"}, true, false},
+				{"both ways", []string{"--bidir"}, true, true},
+			} {
+				t.Run(tt.name, func(t *testing.T) {
+					beforeA, beforeB := a.counters(), b.counters()
+					r := a.iperf(t, b, fam.of(b).String(), iperfPort, slices.Concat(bytes, tt.options)...)
+					gotA, gotB := a.counters().since(beforeA), b.counters().since(beforeB)
+					if r.End.SumReceived.Bytes == 0 || tt.ab && tt.ba && r.End.ReverseReceive.Bytes == 0 {
+						t.Errorf("nothing received: %+v", r.End)
+					}
+					// Data goes by rendezvous, its acknowledgements eagerly.
+					if tt.ab {
+						checkBulk(t, "there", gotA, gotB, r.End.SumReceived.Bytes)
+					}
+					if tt.ba && tt.ab {
+						checkBulk(t, "back", gotB, gotA, r.End.ReverseReceive.Bytes)
+					} else if tt.ba {
+						checkBulk(t, "back", gotB, gotA, r.End.SumReceived.Bytes)
+					}
+				})
+			}
+			for _, tt := range []struct {
+				name    string
+				payload int
+				counter string
+			}{
+				{"udp eager", 400, "exteth.rx_eager"},
+				{"udp rendezvous", 1400, "exteth.rx_rendezvous"},
+			} {
+				t.Run(tt.name, func(t *testing.T) {
+					const packets = 1000
+					before := b.counters()
+					r := a.iperf(t, b, fam.of(b).String(), iperfPort, "-u", "-b", "50M",
+						"-l", strconv.Itoa(tt.payload), "-n", strconv.Itoa(packets*tt.payload))
+					// The kernel drops datagrams when the queue of exn0 or of the
+					// socket is full, as on a slow machine. The fabric loses none.
+					if r.End.Sum.Packets < packets || r.End.Sum.Lost == r.End.Sum.Packets {
+						t.Errorf("%d packets, %d lost, want at least %d", r.End.Sum.Packets, r.End.Sum.Lost, packets)
+					}
+					if got := b.counters().since(before)[tt.counter]; got < r.End.Sum.Packets-r.End.Sum.Lost {
+						t.Errorf("%s: %d of %d packets, %d lost", tt.counter, got, r.End.Sum.Packets, r.End.Sum.Lost)
+					}
+				})
+			}
+		})
+	})
+}
+
+// checkBulk fails the test unless size bytes of TCP data went from one node to
+// another by rendezvous and acknowledgements came back eagerly.
+func checkBulk(t *testing.T, way string, from, to counters, size uint64) {
+	t.Helper()
+	if from["exteth.tx_rendezvous"] == 0 || to["rma.get_bytes"] < size {
+		t.Errorf("%s: %d bytes in %d frames by rendezvous, want %d",
+			way, to["rma.get_bytes"], from["exteth.tx_rendezvous"], size)
+	}
+	if from["exteth.rx_eager"] == 0 {
+		t.Errorf("%s: no acknowledgement came eagerly", way)
+	}
+}
