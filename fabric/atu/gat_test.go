@@ -57,6 +57,8 @@ func TestAddressSpace(t *testing.T) {
 			t.Fatal("a closed region is still mapped")
 		}
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for i, list := range u.free {
 		if len(list) != 1 || list[0] != (extent{0, PagesPerGAT}) {
 			t.Errorf("GAT %d has free list %v", i, list)

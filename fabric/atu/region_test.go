@@ -54,8 +54,10 @@ func TestLendChangesGeneration(t *testing.T) {
 			t.Fatalf("address %v is not new, or not the current one (%v)", nla, r.NLA())
 		}
 		seen[nla] = true
-		if !r.Revoke() || !r.Revoke() {
-			t.Fatal("Revoke of an idle region")
+		for range 2 { // the second time there is nothing to do
+			if !r.Revoke() {
+				t.Fatal("Revoke of an idle region")
+			}
 		}
 	}
 	if g := nextGeneration(genMask); g != 1 {

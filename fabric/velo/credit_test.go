@@ -15,7 +15,8 @@ import (
 
 // credited collects the calls of OnCredit.
 type credited struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	calls []fabric.NodeID
 }
 
