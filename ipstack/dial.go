@@ -16,7 +16,7 @@ import (
 // "tcp6", "udp", "udp4" or "udp6". It is for netstack mode and fits
 // http.Transport.
 func (s *Stack) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	transport, addr, proto, err := parseEndpoint(network, address)
+	transport, addr, proto, err := s.parseEndpoint(network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -25,11 +25,15 @@ func (s *Stack) DialContext(ctx context.Context, network, address string) (net.C
 	}
 	full := fullAddr(addr)
 	if transport == "udp" {
-		return gonet.DialUDP(s.net, nil, &full, proto)
+		conn, err := gonet.DialUDP(s.net, nil, &full, proto)
+		if err != nil {
+			return nil, err // not a nil *UDPConn in a non-nil net.Conn
+		}
+		return conn, nil
 	}
 	conn, err := gonet.DialContextTCP(ctx, s.net, full, proto)
 	if err != nil {
-		return nil, err // not a nil *TCPConn in a non-nil net.Conn
+		return nil, err
 	}
 	return conn, nil
 }
@@ -37,7 +41,7 @@ func (s *Stack) DialContext(ctx context.Context, network, address string) (net.C
 // Listen listens on an address of the form "host:port" over netstack's TCP. An
 // empty host stands for all addresses, of both families if network is "tcp".
 func (s *Stack) Listen(network, address string) (net.Listener, error) {
-	transport, addr, proto, err := parseEndpoint(network, address)
+	transport, addr, proto, err := s.parseEndpoint(network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +57,7 @@ func (s *Stack) Listen(network, address string) (net.Listener, error) {
 
 // ListenPacket is Listen for netstack's UDP.
 func (s *Stack) ListenPacket(network, address string) (net.PacketConn, error) {
-	transport, addr, proto, err := parseEndpoint(network, address)
+	transport, addr, proto, err := s.parseEndpoint(network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +72,22 @@ func (s *Stack) ListenPacket(network, address string) (net.PacketConn, error) {
 	return conn, nil
 }
 
-// parseEndpoint takes network and address apart. The address is invalid if the host
-// is empty; proto then says which family was asked for.
-func parseEndpoint(network, address string) (transport string, addr netip.AddrPort, proto tcpip.NetworkProtocolNumber, err error) {
+// parseEndpoint takes network and address apart. The address is invalid if the
+// host is empty; proto then says which family was asked for.
+func (s *Stack) parseEndpoint(network, address string) (transport string, addr netip.AddrPort, proto tcpip.NetworkProtocolNumber, err error) {
 	fail := func(err error) (string, netip.AddrPort, tcpip.NetworkProtocolNumber, error) {
 		return "", netip.AddrPort{}, 0, fmt.Errorf("ipstack: %s %s: %w", network, address, err)
 	}
+	// Bound to all addresses, an IPv6 endpoint of netstack takes IPv4 as well.
+	proto = header.IPv6ProtocolNumber
 	switch network {
-	case "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6":
+	case "tcp", "udp":
+		if !s.ipv6 {
+			proto = header.IPv4ProtocolNumber
+		}
+	case "tcp4", "udp4":
+		proto = header.IPv4ProtocolNumber
+	case "tcp6", "udp6":
 	default:
 		return fail(net.UnknownNetworkError(network))
 	}
@@ -88,20 +100,16 @@ func parseEndpoint(network, address string) (transport string, addr netip.AddrPo
 	if err != nil {
 		return fail(err)
 	}
-	// Bound to all addresses, an IPv6 endpoint of netstack takes IPv4 as well.
-	proto = header.IPv6ProtocolNumber
 	var ip netip.Addr
 	if host != "" {
 		if ip, err = netip.ParseAddr(host); err != nil {
 			return fail(err)
 		}
 		ip = ip.WithZone("").Unmap()
+		if family != "" && proto != protocolOf(ip) {
+			return fail(fmt.Errorf("%w: not an address of that family", ErrConfig))
+		}
 		proto = protocolOf(ip)
-	} else if family == "4" {
-		proto = header.IPv4ProtocolNumber
-	}
-	if want := map[string]tcpip.NetworkProtocolNumber{"": proto, "4": header.IPv4ProtocolNumber, "6": header.IPv6ProtocolNumber}[family]; proto != want {
-		return fail(fmt.Errorf("%w: not an address of that family", ErrConfig))
 	}
 	return transport, netip.AddrPortFrom(ip, uint16(port)), proto, nil
 }

@@ -56,8 +56,8 @@
 // ReceiveFrame may call Link.TransmitCopy before it returns (an ARP reply).
 // AddAddress, RemoveAddress, AddRoute and RemoveRoute may be called at any time.
 // The owner stops calling FromHost and ReceiveFrame before Close; a late call
-// is counted and dropped. The package starts no goroutine of its own; netstack
-// runs timers, and in netstack mode its TCP workers, until Close. No lock is held
+// is counted and dropped. The package starts no goroutine that lasts;
+// netstack runs timers, and in netstack mode its TCP workers, until Close. No lock is held
 // while a frame is sent or a packet is given to the host, so a link may deliver
 // frames in the goroutine that sends them.
 //

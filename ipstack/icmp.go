@@ -84,8 +84,11 @@ func mayAnswer(p []byte) bool {
 	if h.NextHeader() != protoICMPv6 {
 		return true
 	}
-	body := p[v6HdrLen:]
-	return len(body) > 0 && !header.ICMPv6Type(body[0]).IsErrorType()
+	if len(p) == v6HdrLen {
+		return false
+	}
+	t := header.ICMPv6Type(p[v6HdrLen])
+	return !t.IsErrorType() && t != header.ICMPv6RedirectMsg
 }
 
 // icmpv4Error builds the error about p: from p's destination to p's source.

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,155 +105,6 @@ func TestTCPTransfer(t *testing.T) {
 	}
 }
 
-// checkWire checks that a frame is what a kernel would take: valid headers,
-// metadata that fits, a checksum that is right once completed, and no packet
-// above the MTU unless it is to be segmented below it.
-func checkWire(t *testing.T, f hubFrame, mtu int) {
-	t.Helper()
-	p := bytes.Clone(f.frame[ethHdrLen:])
-	if header.Ethernet(f.frame).Type() == header.ARPProtocolNumber {
-		return
-	}
-	hdr, n, ok := ipLen(p)
-	if !ok || n != len(p) {
-		t.Errorf("bad packet %x", p[:min(len(p), 60)])
-		return
-	}
-	if isIPv4(p) && !header.IPv4(p).IsChecksumValid() {
-		t.Errorf("bad header checksum %x", p[:hdr])
-	}
-	if !checkOffload(f.off, p) || !fits(f.off, p, mtu) {
-		t.Errorf("packet of %d bytes with offload %+v over MTU %d", len(p), f.off, mtu)
-		return
-	}
-	if _, err := f.off.Complete(p); err != nil || !checksumOK(p, hdr) {
-		t.Errorf("bad transport checksum, offload %+v, packet %x: %v", f.off, p[:min(len(p), 80)], err)
-	}
-}
-
-func TestUDP(t *testing.T) {
-	for _, mtu := range []int{1500, 65535} {
-		for _, target := range []string{"10.2.0.2", "fd00::2"} {
-			t.Run(fmt.Sprintf("mtu=%d/%s", mtu, target), func(t *testing.T) {
-				a, b, la := pair(t, mtu, false, bothFamilies...)
-				la.mu.Lock()
-				la.see = func(f hubFrame) { checkWire(t, f, mtu) }
-				la.mu.Unlock()
-				l, err := b.ListenPacket("udp", net.JoinHostPort(target, "53"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer l.Close()
-				c, err := a.DialContext(t.Context(), "udp", net.JoinHostPort(target, "53"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				for _, n := range []int{0, 1, 1400, 5000, 60000} { // some in fragments
-					want := pattern(n)
-					if _, err := c.Write(want); err != nil {
-						t.Fatal(n, err)
-					}
-					got := make([]byte, 65536)
-					if err := l.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-						t.Fatal(err)
-					}
-					m, _, err := l.ReadFrom(got)
-					if err != nil || !bytes.Equal(got[:m], want) {
-						t.Errorf("%d bytes: got %d: %v", n, m, err)
-					}
-				}
-			})
-		}
-	}
-}
-
-func TestHTTP(t *testing.T) {
-	a, b, _ := pair(t, 65535, false, bothFamilies...)
-	l, err := b.Listen("tcp6", "[fd00::2]:80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		_, _ = w.Write(body)
-	})}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(l) }()
-	tr := &http.Transport{DialContext: a.DialContext}
-	resp, err := (&http.Client{Transport: tr, Timeout: 10 * time.Second}).Post("http://[fd00::2]/", "text/plain", bytes.NewReader(pattern(100000)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if err != nil || !bytes.Equal(got, pattern(100000)) {
-		t.Errorf("%d bytes: %v", len(got), err)
-	}
-	tr.CloseIdleConnections()
-	if err := srv.Close(); err != nil {
-		t.Error(err)
-	}
-	<-done
-}
-
-func TestDialErrors(t *testing.T) {
-	a, _, _ := pair(t, 1500, false, bothFamilies...)
-	ctx := t.Context()
-	dial := func(network, address string) error {
-		c, err := a.DialContext(ctx, network, address)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	}
-	for _, tc := range []struct{ network, address string }{
-		{"unix", "10.2.0.2:80"},
-		{"tcp", "10.2.0.2"},
-		{"tcp", "host.example:80"},
-		{"tcp", "10.2.0.2:nosuchport"},
-		{"tcp", ":80"},
-		{"tcp4", "[fd00::2]:80"},
-		{"tcp6", "10.2.0.2:80"},
-		{"tcp", "192.0.2.1:80"}, // no route
-		{"tcp", "10.2.0.2:80"},  // refused
-		{"udp", "[2001::1]:80"}, // no route
-	} {
-		if err := dial(tc.network, tc.address); err == nil {
-			t.Errorf("dial %s %s: no error", tc.network, tc.address)
-		}
-	}
-	if l, err := a.Listen("udp", ":80"); err == nil {
-		l.Close()
-		t.Error("Listen on udp")
-	}
-	if l, err := a.Listen("tcp", "10.9.9.9:80"); err == nil {
-		l.Close()
-		t.Error("Listen on a foreign address")
-	}
-	if l, err := a.Listen("tcp", "nonsense"); err == nil {
-		l.Close()
-		t.Error("Listen on nonsense")
-	}
-	for _, address := range []string{"nonsense", "10.9.9.9:80"} {
-		if l, err := a.ListenPacket("udp", address); err == nil {
-			l.Close()
-			t.Errorf("ListenPacket on %s", address)
-		}
-	}
-	if l, err := a.ListenPacket("tcp", ":80"); err == nil {
-		l.Close()
-		t.Error("ListenPacket on tcp")
-	}
-	// A host that is not there.
-	short, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	start := time.Now()
-	if c, err := a.DialContext(short, "tcp4", "10.2.0.77:80"); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("connection %v, error %v after %v", c, err, time.Since(start))
-	}
-}
-
 // TestNetstackEcho pings a netstack-mode stack from a host.
 func TestNetstackEcho(t *testing.T) {
 	for _, f := range families {
@@ -287,54 +136,6 @@ func TestNetstackEcho(t *testing.T) {
 					t.Fatalf("got %x, want port unreachable", got)
 				}
 			})
-		})
-	}
-}
-
-// TestChecksumOfOthers: what nobody vouches for is verified.
-func TestChecksumOfOthers(t *testing.T) {
-	h := newHub()
-	_, s := attach(t, h, 1, 65535, Config{})
-	for _, p := range []string{"10.2.0.1/24", "fd00::1/64"} {
-		if err := s.AddAddress(mustPrefix(p)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	v4, v6 := ipSpec{src: "10.2.0.2", dst: "10.2.0.1"}, ipSpec{src: "fd00::2", dst: "fd00::1"}
-	flip := func(p []byte) []byte { p[len(p)-1] ^= 1; return p }
-	noSum := func(p []byte, hdr int) []byte { p[hdr+6], p[hdr+7] = 0, 0; return p }
-	tcp4 := exteth.Offload{Flags: exteth.OffloadNeedsChecksum, CsumStart: 20, CsumOffset: 16}
-	for _, tc := range []struct {
-		name string
-		p    []byte
-		off  exteth.Offload
-		want Counter
-	}{
-		{"udp", udpPacket(v4, pattern(9)), exteth.Offload{}, NetstackRx},
-		{"udp6", udpPacket(v6, pattern(9)), exteth.Offload{}, NetstackRx},
-		{"udp wrong", flip(udpPacket(v4, pattern(9))), exteth.Offload{}, RxDropChecksum},
-		{"udp6 wrong", flip(udpPacket(v6, pattern(9))), exteth.Offload{}, RxDropChecksum},
-		{"udp wrong, vouched for", flip(udpPacket(v4, pattern(9))), exteth.Offload{Flags: exteth.OffloadDataValid}, NetstackRx},
-		{"udp without", noSum(udpPacket(v4, pattern(9)), v4HdrLen), exteth.Offload{}, NetstackRx},
-		{"udp6 without", noSum(udpPacket(v6, pattern(9)), v6HdrLen), exteth.Offload{}, RxDropChecksum},
-		{"tcp partial", tcpPacket(v4, pattern(9)), tcp4, NetstackRx},
-		{"tcp partial, not said", tcpPacket(v4, pattern(9)), exteth.Offload{}, RxDropChecksum},
-		{"ping", echoPacket(v4, pattern(9)), exteth.Offload{}, NetstackRx},
-		{"fragment", ipSpec{src: "10.2.0.2", dst: "10.2.0.1", proto: protoUDP, more: true, body: pattern(16)}.packet(), exteth.Offload{}, NetstackRx},
-		{"uso", udpPacket(v4, pattern(99)), exteth.Offload{Flags: exteth.OffloadNeedsChecksum, GSOType: exteth.GSOUDPL4, GSOSize: 10, CsumStart: 20, CsumOffset: 6}, RxDropOffload},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			etherType := etherTypeIPv4
-			if !isIPv4(tc.p) {
-				etherType = etherTypeIPv6
-			}
-			before := s.Stats()
-			if err := s.ReceiveFrame(2, tc.off, frameFrom(2, 1, etherType, tc.p)); err != nil {
-				t.Error(err)
-			}
-			if got := s.Stats()[tc.want] - before[tc.want]; got != 1 {
-				t.Errorf("%v grew by %d", tc.want, got)
-			}
 		})
 	}
 }

@@ -57,6 +57,10 @@ func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame []byte
 		s.count.inc(RxDropOffload)
 		return nil
 	}
+	if dst.IsMulticast() && !s.isForAll(p) {
+		s.count.inc(RxDropOtherHost)
+		return nil
+	}
 	switch {
 	case s.host == nil:
 		s.toTransport(etherType, dst, off, p, hdr)
@@ -67,6 +71,22 @@ func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame []byte
 		s.toNetstack(etherType, dst, off, p)
 	}
 	return nil
+}
+
+// isForAll reports whether a packet that came in a broadcast or multicast frame
+// may have done so: it is for a group, all, our subnet or us. Else a host that
+// forwards would forward it, as would all others (RFC 1122 3.3.6): it cannot
+// know, as a TUN device does not show the frame.
+func (s *Stack) isForAll(p []byte) bool {
+	dst := dstAddr(p)
+	if _, ok := multicastMAC(dst); ok {
+		return true
+	}
+	proto := header.IPv6ProtocolNumber
+	if isIPv4(p) {
+		proto = header.IPv4ProtocolNumber
+	}
+	return s.nic.CheckLocalAddress(proto, tcpip.AddrFromSlice(dst))
 }
 
 // direct reports whether a packet is for the host alone, as far as its first

@@ -37,6 +37,8 @@ func TestReceiveChecks(t *testing.T) {
 		{"good6", 2, exteth.Offload{}, frameFrom(2, 1, etherTypeIPv6, p6), FastRx},
 		{"padded", 2, exteth.Offload{}, append(bytes.Clone(good), 1, 2, 3), FastRx},
 		{"broadcast", 2, exteth.Offload{}, append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, good[6:]...), FastRx},
+		{"broadcast to one", 2, exteth.Offload{}, append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, frameFrom(2, 1, etherTypeIPv4, udpPacket(ipSpec{src: "10.2.0.2", dst: "10.2.0.9"}, nil))[6:]...), RxDropOtherHost},
+		{"multicast to one", 2, exteth.Offload{}, append([]byte{0x33, 0x33, 0, 0, 0, 1}, frameFrom(2, 1, etherTypeIPv6, udpPacket(ipSpec{src: "fd00::2", dst: "fd00::9"}, nil))[6:]...), RxDropOtherHost},
 		{"empty", 2, exteth.Offload{}, nil, RxDropShort},
 		{"header cut", 2, exteth.Offload{}, good[:13], RxDropShort},
 		{"no packet", 2, exteth.Offload{}, good[:14], RxDropMalformed},

@@ -48,6 +48,7 @@ type Stack struct {
 	fast bool
 	mac  arp.MAC
 	mtu  int
+	ipv6 bool
 	// prefix is what the MAC addresses of all nodes begin with.
 	prefix arp.Prefix
 
@@ -83,6 +84,9 @@ func New(cfg Config) (*Stack, error) {
 		mtu:   cfg.Link.MTU(),
 		table: arp.NewTable(maxDestinations),
 	}
+	// A link below IPv6's least MTU has no IPv6, as in Linux. netstack's MLD
+	// would not end on it: it looks forever for a record that fits.
+	s.ipv6 = s.mtu >= int(mtu.MinIPv6)
 	s.prefix = arp.Prefix(s.mac[:len(s.prefix)])
 	s.hops = newHops(s.table, s.prefix)
 	s.endpoint = newEndpoint(s)
@@ -122,9 +126,7 @@ func (s *Stack) options(cfg Config) stack.Options {
 			MaxMulticastProbes:  nudMulticastProbes,
 		},
 	}
-	// A link below IPv6's least MTU has no IPv6, as in Linux. netstack's MLD
-	// would not end on it: it looks forever for a record that fits.
-	if s.mtu >= int(mtu.MinIPv6) {
+	if s.ipv6 {
 		opts.NetworkProtocols = append(opts.NetworkProtocols, ipv6.NewProtocolWithOptions(ipv6.Options{
 			// With a host, the kernel makes the link-local address.
 			AutoGenLinkLocal: s.host == nil,

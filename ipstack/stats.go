@@ -47,12 +47,13 @@ const (
 	TxDropPeerDown
 	// TxDropLink: the link refused the frame for another reason.
 	TxDropLink
-	// TxDropClosed: the stack is closed.
+	// TxDropClosed: the stack is closed, or was made without a host.
 	TxDropClosed
 
 	// RxDropShort: shorter than an Ethernet header.
 	RxDropShort
-	// RxDropOtherHost: for the MAC address of another node.
+	// RxDropOtherHost: for the MAC address of another node, or sent to all while
+	// the packet is for one that is not us.
 	RxDropOtherHost
 	// RxDropSpoofed: the source MAC address is not that of the sending node.
 	RxDropSpoofed
@@ -67,10 +68,16 @@ const (
 	RxDropChecksum
 	// RxDropHost: the host did not take the packet.
 	RxDropHost
-	// RxDropNetstack: netstack found the packet malformed.
+	// RxDropNetstack: netstack found the packet malformed or its source invalid.
 	RxDropNetstack
 	// RxDropClosed: the stack is closed.
 	RxDropClosed
+
+	// NetstackTxErrors counts packets that netstack had to give up: the
+	// neighbour did not answer, too many waited for it, or the link refused.
+	// Packets of the host among them have one of the counters above as well,
+	// except those that too many others waited before.
+	NetstackTxErrors
 
 	// ICMPErrors counts ICMP errors handed to the host.
 	ICMPErrors
@@ -112,6 +119,7 @@ var counterNames = [numCounters]string{
 	RxDropHost:         "rx_drop_host",
 	RxDropNetstack:     "rx_drop_netstack",
 	RxDropClosed:       "rx_drop_closed",
+	NetstackTxErrors:   "netstack_tx_errors",
 	ICMPErrors:         "icmp_errors",
 	Announcements:      "announcements",
 	NeighborsForgotten: "neighbors_forgotten",
@@ -144,12 +152,15 @@ type counters [numCounters]atomic.Uint64
 
 func (c *counters) inc(n Counter) { c[n].Add(1) }
 
-// snapshot reads the counters and the one that netstack keeps.
+// snapshot reads the counters and those that netstack keeps.
 func (c *counters) snapshot(net *stack.Stack) Stats {
 	var s Stats
 	for i := range c {
 		s[i] = c[i].Load()
 	}
-	s[RxDropNetstack] = net.Stats().IP.MalformedPacketsReceived.Value() + net.Stats().ARP.MalformedPacketsReceived.Value()
+	ns := net.Stats()
+	s[RxDropNetstack] = ns.IP.MalformedPacketsReceived.Value() + ns.IP.InvalidSourceAddressesReceived.Value() +
+		ns.ARP.MalformedPacketsReceived.Value()
+	s[NetstackTxErrors] = ns.IP.OutgoingPacketErrors.Value()
 	return s
 }

@@ -27,7 +27,7 @@ const maxPendingErrors = 256
 // FromHost sends an IP packet of the host. It takes buf, whose packet and
 // offload metadata are set.
 func (s *Stack) FromHost(buf *exteth.TxBuffer) {
-	if s.closed.Load() {
+	if s.closed.Load() || s.host == nil {
 		s.count.inc(TxDropClosed)
 		s.link.Free(buf)
 		return
@@ -126,8 +126,7 @@ func (s *Stack) sendSlow(p []byte, off exteth.Offload) {
 		s.count.inc(TxDropOffload)
 		return
 	}
-	dst := dstAddr(p)
-	mac, group := multicastMAC(dst)
+	mac, group := multicastMAC(dstAddr(p))
 	fit := fits(off, p, s.mtu)
 	if !fit && !s.mayFragment(p, off) {
 		s.count.inc(TxDropTooBig)
