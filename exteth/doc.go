@@ -36,5 +36,7 @@
 //
 // A frame is at most 8 MB by the format (one RMA transaction, section 5.4.3),
 // and at most Config.MaxFrame by configuration. A node has MaxTransfers GETs
-// under way at the most, and a quarter of them with any one peer.
+// under way at the most, and a quarter of them with any one peer. A peer may
+// read the whole memory of a buffer that is lent to it, with what earlier frames
+// left there: the nodes of a fabric trust each other with what they send.
 package exteth

@@ -23,7 +23,8 @@ type peer struct {
 
 	// The rest belongs to the poller.
 	unicast, group assembly
-	transfers      int // GETs under way
+	transfers      int      // GETs under way
+	waiting        []Advert // that wait for one of these to end
 }
 
 // errShare says that a peer holds its share of the buffers.

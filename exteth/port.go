@@ -26,8 +26,13 @@ const (
 const MaxTransfers = 128
 
 // maxPeerTransfers is how many of them are with one peer at the most, so that
-// a peer that stalls cannot take them all.
+// a peer that stalls cannot take them all. Further adverts of the peer wait for
+// its own transfers to end; the messages behind them do not.
 const maxPeerTransfers = MaxTransfers / 4
+
+// maxPeerLoans is how many frames may be advertised to one peer at a time. It
+// is what a receiver has to remember of adverts that wait.
+const maxPeerLoans = 128
 
 // Errors of a Port.
 var (

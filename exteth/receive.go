@@ -135,26 +135,52 @@ func (p *Port) receiveAdvert(st velo.Status, payload []byte) (int, bool) {
 		return 0, true
 	}
 	pr := p.peers.get(st.Src)
+	if pr.transfers >= maxPeerTransfers {
+		p.stats.RxNoTransfer.Add(1)
+		if len(pr.waiting) == maxPeerLoans {
+			p.stats.RxExcess.Add(1)
+			return 0, true
+		}
+		pr.waiting = append(pr.waiting, ad)
+		return int(ad.Length), true
+	}
 	t := p.sink.take(pr)
 	if t == nil {
 		p.stats.RxNoTransfer.Add(1)
 		return 0, false
 	}
+	p.fetch(t, ad)
+	return int(ad.Length), true
+}
+
+// fetch GETs a frame into the window of t.
+func (p *Port) fetch(t *transfer, ad Advert) {
 	t.off, t.length, t.got, t.delivered = ad.Offload, int(ad.Length), 0, false
 	err := p.rma.Get(rma.GetReq{
 		Local:  p.sink.address(t),
 		Remote: ad.NLA,
 		Len:    t.length,
-		Node:   st.Src,
+		Node:   t.peer.node,
 		VPID:   p.cfg.VPID,
 		Notify: rma.NotifyCompleter | rma.NotifyResponder,
 	})
 	if err != nil { // refused before it began: there will be no notification
-		p.sink.give(t)
 		p.stats.RxGetFailed.Add(1)
-		return 0, true
+		p.done(t)
 	}
-	return int(ad.Length), true
+}
+
+// done ends a transfer, and begins one for the oldest advert of the peer that
+// waits for it.
+func (p *Port) done(t *transfer) {
+	pr := t.peer
+	if len(pr.waiting) == 0 {
+		p.sink.give(t)
+		return
+	}
+	ad := pr.waiting[0]
+	pr.waiting = append(pr.waiting[:0], pr.waiting[1:]...)
+	p.fetch(t, ad)
 }
 
 // PollRMA handles up to budget notifications (path 5b of figure 5.15) and
@@ -206,7 +232,7 @@ func (p *Port) arrived(n rma.Notification) {
 	} else {
 		p.stats.RxGetFailed.Add(1)
 	}
-	p.sink.give(t)
+	p.done(t)
 }
 
 // sink is the device whose windows are the sinks of GETs: what is written into
@@ -253,7 +279,7 @@ func (s *sink) close() error {
 
 func (s *sink) take(pr *peer) *transfer {
 	t := s.free
-	if t == nil || pr.transfers >= maxPeerTransfers {
+	if t == nil {
 		return nil
 	}
 	s.free, t.next = t.next, nil

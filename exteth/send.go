@@ -217,4 +217,4 @@ func (p *Port) takeBack(pr *peer, last atu.NLA) bool {
 }
 
 // peerBuffers is how many buffers one peer may hold at a time.
-func (p *Port) peerBuffers() int { return max(1, p.cfg.Buffers/8) }
+func (p *Port) peerBuffers() int { return min(max(1, p.cfg.Buffers/8), maxPeerLoans) }

@@ -37,6 +37,7 @@ type Stats struct {
 	RxBadSize    uint64 // dropped: wrong length
 	RxBadOffload uint64 // dropped: offload metadata does not fit the frame
 	RxNoTransfer uint64 // times that an advert waited for a free transfer
+	RxExcess     uint64 // dropped: the peer advertised more frames than it may
 
 	Unmatched uint64 // notifications that belong to no transfer
 }
@@ -49,7 +50,7 @@ type counters struct {
 	TxBadGroup, TxEagerCut, TxNoRoute, TxDeaf, TxTimeout, TxNotRead,
 	RxEager, RxRendezvous, RxGroup, RxBytes, RxRefused, RxGetFailed, RxIncomplete,
 	RxOrphan, RxBadMessage, RxBadAdvert, RxBadSize, RxBadOffload, RxNoTransfer,
-	Unmatched atomic.Uint64
+	RxExcess, Unmatched atomic.Uint64
 }
 
 // Stats returns the counters.
