@@ -62,18 +62,23 @@ type Offload struct {
 
 // AppendWire appends the encoding for the wire (big endian, OffloadLen bytes)
 // to b.
-func (o Offload) AppendWire(b []byte) []byte { return o.append(b, binary.BigEndian) }
+func (o Offload) AppendWire(b []byte) []byte {
+	b = append(b, o.Flags, o.GSOType)
+	b = binary.BigEndian.AppendUint16(b, o.HdrLen)
+	b = binary.BigEndian.AppendUint16(b, o.GSOSize)
+	b = binary.BigEndian.AppendUint16(b, o.CsumStart)
+	return binary.BigEndian.AppendUint16(b, o.CsumOffset)
+}
 
 // AppendHost appends the encoding for a TUN device (native endian, OffloadLen
-// bytes) to b.
-func (o Offload) AppendHost(b []byte) []byte { return o.append(b, binary.NativeEndian) }
-
-func (o Offload) append(b []byte, order binary.AppendByteOrder) []byte {
+// bytes) to b. It is written out, for a call through binary.AppendByteOrder
+// would move b to the heap.
+func (o Offload) AppendHost(b []byte) []byte {
 	b = append(b, o.Flags, o.GSOType)
-	b = order.AppendUint16(b, o.HdrLen)
-	b = order.AppendUint16(b, o.GSOSize)
-	b = order.AppendUint16(b, o.CsumStart)
-	return order.AppendUint16(b, o.CsumOffset)
+	b = binary.NativeEndian.AppendUint16(b, o.HdrLen)
+	b = binary.NativeEndian.AppendUint16(b, o.GSOSize)
+	b = binary.NativeEndian.AppendUint16(b, o.CsumStart)
+	return binary.NativeEndian.AppendUint16(b, o.CsumOffset)
 }
 
 // ParseWire decodes the wire's encoding. It does not check that the metadata

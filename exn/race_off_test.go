@@ -1,0 +1,5 @@
+//go:build !race
+
+package exn
+
+const raceEnabled = false

@@ -1,0 +1,5 @@
+//go:build !race
+
+package exteth
+
+const raceEnabled = false
