@@ -17,8 +17,9 @@ import (
 	"exnet/napi"
 )
 
-// ErrStalled says that a frame was dropped because its peer takes none.
-var ErrStalled = errors.New("exn: peer is stalled, frame dropped")
+// ErrStalled says that a frame was dropped because its peer takes none. It
+// wraps fabric.ErrAgain: a later frame may pass.
+var ErrStalled = fmt.Errorf("exn: peer is stalled, frame dropped: %w", fabric.ErrAgain)
 
 // Config configures an Interface. The zero value of a field means its default.
 type Config struct {

@@ -11,8 +11,9 @@ import (
 
 // Errors of Transmit.
 var (
-	// ErrNoBuffer says that all buffers are in use; wait for OnReady.
-	ErrNoBuffer = errors.New("exn: no free transmit buffer")
+	// ErrNoBuffer says that all buffers are in use; wait for OnReady. It wraps
+	// fabric.ErrAgain.
+	ErrNoBuffer = fmt.Errorf("exn: no free transmit buffer: %w", fabric.ErrAgain)
 	// ErrTooLong says that a frame is longer than the MTU allows.
 	ErrTooLong = errors.New("exn: frame exceeds the MTU")
 	// ErrTooShort says that a frame is shorter than its Ethernet header.
