@@ -1,5 +1,5 @@
 // Dsbench measures TCP over several paths side by side: the kernel's loopback
-// and veth, and what this project builds. See dsbench -h.
+// and veth pair, exn0, and netstack over the fabric. See dsbench -h.
 package main
 
 import (

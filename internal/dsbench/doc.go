@@ -27,8 +27,14 @@
 // Two ends in one Go process would share a scheduler, and would be woken by it
 // and not by the kernel. A worker does plain blocking system calls on locked
 // threads, as a C program does; the poller of the Go runtime has no part in it.
-// The same code runs on all of the kernel's paths. A worker ends when its
-// standard input does, so none outlives dsbench, however that ends.
+// The same code runs on lo, veth and exn. A worker ends when its standard input
+// does, so none outlives dsbench, however that ends.
+//
+// The two nodes of exn, with their exn0, are in one further worker, so that
+// their CPU time can be told and added. Netstack is a library: its two nodes and
+// both ends of the measurement are in one worker by necessity, and share a
+// scheduler. That favours it in latency, where a goroutine wakes another without
+// the kernel, and costs it in bandwidth, where all share the same CPUs.
 //
 // # Method
 //
@@ -44,6 +50,7 @@
 // In a ping-pong the two ends are bound to different CPUs unless told
 // otherwise. Two nodes share none; and the scheduler, left alone, sometimes puts
 // both ends on one CPU, which is several times faster, and sometimes not.
+// Netstack's ends are goroutines and cannot be bound.
 //
 // # Concurrency
 //

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"exnet/internal/netns"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -30,6 +33,10 @@ func TestMain(m *testing.M) {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop)
 		os.Exit(Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	}
+	if netns.InUserNS() {
+		fmt.Fprintln(os.Stderr, "a test made dsbench start itself anew, which is for the program only")
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }

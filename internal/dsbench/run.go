@@ -100,7 +100,7 @@ func needsPrivileges(o options) string {
 		}
 	}
 	// In a namespace of its own, dsbench may choose any that the kernel has.
-	if !congestionAllowed(o.congestion) {
+	if o.hasPath("lo") && !congestionAllowed(o.congestion) {
 		return "congestion control " + o.congestion
 	}
 	return ""

@@ -1,7 +1,9 @@
 package dsbench
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/netip"
 	"os"
@@ -270,5 +272,28 @@ func TestJobLines(t *testing.T) {
 	var back reply
 	if err := json.Unmarshal(text, &back); err != nil || back.Result.RoundTrips.Count() != 1 {
 		t.Errorf("a histogram came back as %+v, %v", back, err)
+	}
+}
+
+func TestBound(t *testing.T) {
+	spec := Spec{Duration: time.Second}
+	killed := errors.New("a worker ended without a result")
+	wait := func(ctx context.Context) error {
+		<-ctx.Done()
+		return killed
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cut := errors.New("cable cut")
+	cancel(cut)
+	if err := spec.bound(ctx, wait); err != cut {
+		t.Errorf("error %v, want the reason of the end", err)
+	}
+	if err := spec.bound(t.Context(), func(context.Context) error { return killed }); err != killed {
+		t.Errorf("error %v, want the worker's", err)
+	}
+	spec.Warmup = -spec.timeout() // the time is over
+	want := "no result within 0s: the path does not pass data"
+	if err := spec.bound(t.Context(), wait); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %q", err, want)
 	}
 }
