@@ -48,7 +48,6 @@ func (s Stats) All() iter.Seq2[string, uint64] {
 		{"rma.put_bytes", r.PutBytes},
 		{"rma.failed", r.Failed},
 		{"rma.served", r.Served},
-		{"rma.served_bytes", r.ServedBytes},
 		{"rma.local_protection", r.LocalProtection},
 		{"rma.queue_full", r.QueueFull},
 		{"rma.no_route", r.NoRoute},

@@ -8,25 +8,31 @@ import (
 	"exnet/fabric/rma"
 )
 
-// A whole GET with completer notification, beside a plain copy of the same
-// memory in the same run.
+// A GET with its notifications read, beside a plain copy of the same memory in
+// the same run.
 func BenchmarkGet(b *testing.B) {
 	for _, size := range []int{64, 1500, 4 << 10, 64 << 10, 1 << 20, 8 << 20} {
 		r := newRig(b, size, rma.Config{})
-		b.Run(fmt.Sprintf("path=get/size=%d", size), func(b *testing.B) {
-			req := r.get(size, rma.NotifyCompleter|rma.NotifyResponder)
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := r.origin.Get(req); err != nil {
-					b.Fatal(err)
+		get := func(notify rma.Notify) func(b *testing.B) {
+			return func(b *testing.B) {
+				req := r.get(size, notify)
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := r.origin.Get(req); err != nil {
+						b.Fatal(err)
+					}
+					if n, ok := r.origin.Next(); !ok || n.Status != fabric.StatusOK {
+						b.Fatal(n, ok)
+					}
+					if notify&rma.NotifyResponder != 0 {
+						r.target.Next()
+					}
 				}
-				if n, ok := r.origin.Next(); !ok || n.Status != fabric.StatusOK {
-					b.Fatal(n, ok)
-				}
-				r.target.Next()
 			}
-		})
+		}
+		b.Run(fmt.Sprintf("path=onesided/size=%d", size), get(rma.NotifyCompleter))
+		b.Run(fmt.Sprintf("path=twosided/size=%d", size), get(rma.NotifyCompleter|rma.NotifyResponder))
 		b.Run(fmt.Sprintf("path=copy/size=%d", size), func(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()

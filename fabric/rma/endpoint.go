@@ -109,11 +109,8 @@ func (e *Endpoint) Get(r GetReq) error {
 		e.unstart(r.Notify&NotifyCompleter != 0)
 		return err
 	}
-	o := e.unit.op()
-	*o = op{
-		ep: e, window: w, local: r.Local, n: r.Len, node: r.Node, vpid: r.VPID,
-		writer: Completer, command: CommandGet, notify: r.Notify&NotifyCompleter != 0,
-	}
+	o := e.op(CommandGet, Completer, r.Len, r.Node, r.VPID, r.Notify&NotifyCompleter != 0)
+	o.window, o.local = w, r.Local
 	port.Get(link.Get{
 		From: e.vpid, To: r.VPID, Remote: r.Remote, Len: r.Len,
 		Notify: r.Notify&NotifyResponder != 0,
@@ -137,11 +134,8 @@ func (e *Endpoint) Put(r PutReq) error {
 		e.unstart(r.Notify&NotifyRequester != 0)
 		return err
 	}
-	o := e.unit.op()
-	*o = op{
-		ep: e, window: w, local: r.Local, n: r.Len, node: r.Node, vpid: r.VPID,
-		writer: Requester, command: CommandPut, notify: r.Notify&NotifyRequester != 0,
-	}
+	o := e.op(CommandPut, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
+	o.window, o.local = w, r.Local
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote,
 		Notify: r.Notify&NotifyCompleter != 0,
@@ -159,11 +153,8 @@ func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
 	if err != nil {
 		return err
 	}
-	o := e.unit.op()
-	*o = op{
-		ep: e, n: r.Len, node: r.Node, vpid: r.VPID, immediate: r.Data,
-		writer: Requester, command: CommandPutImmediate, notify: r.Notify&NotifyRequester != 0,
-	}
+	o := e.op(CommandPutImmediate, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
+	o.immediate = r.Data
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote, Immediate: true,
 		Notify: r.Notify&NotifyCompleter != 0,

@@ -22,6 +22,18 @@ type op struct {
 	immediate [MaxImmediate]byte
 }
 
+// op takes an operation from the pool. The caller sets the local address and its
+// window, or the immediate data.
+func (e *Endpoint) op(c Command, w Writer, n int, node fabric.NodeID, vpid fabric.VPID, notify bool) *op {
+	o, ok := e.unit.ops.Get().(*op)
+	if !ok {
+		o = new(op)
+	}
+	o.ep, o.command, o.writer, o.n, o.node, o.vpid, o.notify = e, c, w, n, node, vpid, notify
+	o.got, o.failed = 0, fabric.StatusOK
+	return o
+}
+
 // Data implements link.Sink.
 func (o *op) Data(off int, p []byte) error {
 	if off < 0 || off > o.n || len(p) > o.n-off {
@@ -56,7 +68,7 @@ func (o *op) Done(s fabric.Status) {
 		o.window.Release()
 	}
 	notify := o.notify
-	*o = op{}
+	o.ep, o.window = nil, atu.Window{} // the pool must not hold memory
 	u.ops.Put(o)
 	u.count.ended(n)
 	if notify {

@@ -14,7 +14,6 @@ type Stats struct {
 	PutBytes         uint64
 	Failed           uint64 // own operations that ended with an error status
 	Served           uint64 // peers' operations that ended well
-	ServedBytes      uint64
 	LocalProtection  uint64 // own operations refused: local address
 	QueueFull        uint64 // own operations refused: no room for the notification
 	NoRoute          uint64 // own operations refused: node unknown
@@ -27,7 +26,7 @@ type Stats struct {
 
 type counters struct {
 	gets, getBytes, puts, putBytes, failed atomic.Uint64
-	served, servedBytes                    atomic.Uint64
+	served                                 atomic.Uint64
 	localProtection, queueFull, noRoute    atomic.Uint64
 	remoteProtection, noVPID, badRequests  atomic.Uint64
 	overruns, interruptsPast               atomic.Uint64
@@ -63,7 +62,6 @@ func (u *Unit) Stats() Stats {
 		PutBytes:         c.putBytes.Load(),
 		Failed:           c.failed.Load(),
 		Served:           c.served.Load(),
-		ServedBytes:      c.servedBytes.Load(),
 		LocalProtection:  c.localProtection.Load(),
 		QueueFull:        c.queueFull.Load(),
 		NoRoute:          c.noRoute.Load(),

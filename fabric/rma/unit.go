@@ -60,13 +60,6 @@ func (u *Unit) Close() {
 	}
 }
 
-func (u *Unit) op() *op {
-	if o, ok := u.ops.Get().(*op); ok {
-		return o
-	}
-	return new(op)
-}
-
 // serve finds the endpoint of a peer's request, takes room for the notification
 // and opens the memory.
 func (u *Unit) serve(src fabric.NodeID, to fabric.VPID, nla atu.NLA, n int, a atu.Access, notify bool) (*Endpoint, atu.Window, fabric.Status) {
@@ -114,7 +107,6 @@ func (u *Unit) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) {
 	_ = s.Data(0, w.Bytes())
 	w.Release()
 	u.count.served.Add(1)
-	u.count.servedBytes.Add(uint64(g.Len))
 	if g.Notify {
 		e.queue.write(Notification{
 			Writer: Responder, Command: CommandGet, Node: src, VPID: g.From, Len: g.Len,
@@ -146,7 +138,6 @@ func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data []byte, d link.Done)
 		return
 	}
 	u.count.served.Add(1)
-	u.count.servedBytes.Add(uint64(len(data)))
 	if p.Notify {
 		n := Notification{
 			Writer: Completer, Command: CommandPut, Node: src, VPID: p.From, Len: len(data),
