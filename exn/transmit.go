@@ -28,9 +28,9 @@ func (i *Interface) Alloc() *exteth.TxBuffer { return i.port.Alloc() }
 func (i *Interface) Free(b *exteth.TxBuffer) { i.port.Free(b) }
 
 // Transmit sends the frame in b to the node of its destination MAC address, or
-// to a fabric group when that is a multicast address. It takes b. A frame that
-// its peer has no credit for is queued, and an error says that the frame was
-// dropped.
+// to a fabric group when that is a multicast address. It takes b. An error says
+// that the frame was dropped. A frame that its peer has no credit for is queued,
+// as all group frames are; if it is dropped later, that is only counted.
 func (i *Interface) Transmit(b *exteth.TxBuffer) error {
 	if n := len(b.Packet()); n > i.MTU() && b.Offload.GSOType == exteth.GSONone {
 		i.stats.TxTooLong.Add(1)

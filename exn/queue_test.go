@@ -1,0 +1,316 @@
+package exn
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"exnet/arp"
+	"exnet/exteth"
+	"exnet/fabric"
+	"exnet/fabric/velo"
+)
+
+// small is a configuration whose queues and credits are soon used up.
+func small() Config {
+	return Config{Buffers: 64, Mailbox: velo.Config{Slots: 256, Credits: 16}, StallTime: time.Minute}
+}
+
+// feed sends numbered frames to a node until the interface is stopped, as txloop
+// does, and returns how many.
+func (n *testNode) feed(tb testing.TB, dst arp.MAC, from uint32, size int) (sent uint32) {
+	tb.Helper()
+	for ; !n.Stopped(); sent++ {
+		if err := n.TransmitCopy(exteth.Offload{}, n.frame(dst, from+sent, size)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return sent
+}
+
+// checkNumbers fails the test unless got are the frames 0 to n-1 from src, in
+// order.
+func checkNumbers(tb testing.TB, got []gotFrame, src fabric.NodeID, n uint32) {
+	tb.Helper()
+	if len(got) != int(n) {
+		tb.Errorf("%d frames from node %d, want %d", len(got), src, n)
+		return
+	}
+	for i, g := range got {
+		if num, ok := number(g.frame); num != uint32(i) || !ok || g.src != src {
+			tb.Errorf("frame %d: number %d of node %d, contents right: %v", i, num, g.src, ok)
+			return
+		}
+	}
+}
+
+// A receiver that does not poll stops its sender, and loses nothing.
+func TestSlowPeer(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		size int
+	}{{"eager", 100}, {"four messages", 480}, {"rendezvous", 2000}} {
+		t.Run(tt.name, func(t *testing.T) {
+			net := newNet(t, 2, small())
+			a, b := net.nodes[0], net.nodes[1]
+			a.start(t)
+			sent := a.feed(t, net.mac(2), 0, tt.size)
+			if sent < 16 || sent > 64 {
+				t.Errorf("stopped after %d frames", sent)
+			}
+			select {
+			case <-a.ready:
+				t.Error("OnReady was called already")
+			default:
+			}
+			b.start(t)
+			select {
+			case <-a.ready:
+			case <-time.After(5 * time.Second):
+				t.Fatal("OnReady was not called")
+			}
+			if a.Stopped() {
+				t.Error("stopped after OnReady")
+			}
+			a.checkBuffers(t)
+			checkNumbers(t, b.take(), a.id, sent)
+			if s := a.Stats(); s.TxStops != 1 || s.TxStalled+s.TxStalls != 0 {
+				t.Errorf("%d stops, %d stalls, %d dropped", s.TxStops, s.TxStalls, s.TxStalled)
+			}
+		})
+	}
+}
+
+// Whoever does not heed Stopped loses frames, and they are counted.
+func TestQueueFull(t *testing.T) {
+	net := newNet(t, 2, small())
+	a, b := net.nodes[0], net.nodes[1]
+	a.start(t)
+	sent := a.feed(t, net.mac(2), 0, 100)
+	for range 10 {
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 999, 100)); !errors.Is(err, ErrStalled) {
+			t.Errorf("into a full queue: %v", err)
+		}
+	}
+	if s := a.Stats(); s.TxStalled != 10 {
+		t.Errorf("%d dropped, want 10", s.TxStalled)
+	}
+	b.start(t)
+	a.checkBuffers(t)
+	checkNumbers(t, b.take(), a.id, sent)
+}
+
+// A peer that takes nothing costs only its own traffic: it stops the interface
+// for the stall time, then it loses what it has no room for, and the frames to
+// others go on. When it takes frames again it gets them.
+func TestStalledPeer(t *testing.T) {
+	for _, size := range []int{100, 2000} {
+		cfg := small()
+		cfg.StallTime = 10 * time.Millisecond
+		net := newNet(t, 3, cfg)
+		a, b, c := net.nodes[0], net.nodes[1], net.nodes[2]
+		a.start(t)
+		c.start(t)
+		sent := a.feed(t, net.mac(2), 0, size)
+		select {
+		case <-a.ready:
+		case <-time.After(5 * time.Second):
+			t.Fatal("a stalled peer stops the interface for good")
+		}
+		s := a.Stats()
+		if s.TxStalls != 1 || s.TxStalled != uint64(cfg.Buffers/4-1) {
+			t.Errorf("%d stalls, %d dropped; want 1 and %d", s.TxStalls, s.TxStalled, cfg.Buffers/4-1)
+		}
+		// Traffic to it is dropped, to another one not.
+		const n = 500
+		for i := range uint32(n) {
+			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 999, size)); !errors.Is(err, ErrStalled) {
+				t.Fatalf("to the stalled peer: %v", err)
+			}
+			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(3), i, size)); err != nil {
+				t.Fatalf("to another peer: %v", err)
+			}
+			if a.Stopped() {
+				t.Fatal("stopped again")
+			}
+		}
+		eventually(t, "the other peer's frames", func() bool { return c.Stats().Port.RxBytes == uint64(n*size) })
+		checkNumbers(t, c.take(), a.id, n)
+		if got := a.Stats().TxStalled - s.TxStalled; got != n {
+			t.Errorf("%d dropped, want %d", got, n)
+		}
+		// It wakes up, gets what was sent before, and what is sent from now on.
+		b.start(t)
+		a.checkBuffers(t)
+		checkNumbers(t, b.take(), a.id, sent-uint32(cfg.Buffers/4-1))
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 0, size)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a frame after the stall", func() bool { return len(b.take()) == 1 })
+		a.checkBuffers(t)
+	}
+}
+
+// Traffic to others does not put off the moment at which a peer counts as
+// stalled.
+func TestStallNotPutOff(t *testing.T) {
+	cfg := small()
+	cfg.StallTime = 20 * time.Millisecond
+	net := newNet(t, 3, cfg)
+	a, c := net.nodes[0], net.nodes[2]
+	a.start(t)
+	c.start(t)
+	c.onFrame = func(fabric.NodeID, exteth.Offload, []byte) error { return nil }
+	a.feed(t, net.mac(2), 0, 100)
+	for deadline := time.Now().Add(2 * time.Second); a.Stopped(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the peer is not found to be stalled while others have traffic")
+		}
+		// As netstack does it, which does not ask whether it is stopped.
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(3), 0, 100)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A node that goes away takes its queue along; its sender is not stopped for
+// longer than that.
+func TestLossOfPeer(t *testing.T) {
+	for _, how := range []string{"close", "detach"} {
+		for _, size := range []int{100, 2000} {
+			cfg := small()
+			if size == 2000 { // nobody says that lent buffers will not be read
+				cfg.StallTime = 10 * time.Millisecond
+			}
+			net := newNet(t, 3, cfg)
+			a, b, c := net.nodes[0], net.nodes[1], net.nodes[2]
+			a.start(t)
+			c.start(t)
+			a.feed(t, net.mac(2), 0, size)
+			if how == "close" {
+				b.Close()
+			} else if err := net.fabric.Detach(b.nic); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-a.ready:
+			case <-time.After(5 * time.Second):
+				t.Fatalf("%s: a node that is gone stops the interface", how)
+			}
+			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 0, size)); err == nil {
+				t.Errorf("%s: a frame was sent to nobody", how)
+			}
+			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(3), 0, size)); err != nil {
+				t.Errorf("%s: to another peer: %v", how, err)
+			}
+			eventually(t, "the frame", func() bool { return len(c.take()) == 1 })
+			if size == 100 { // those of a rendezvous come back by a timeout
+				a.checkBuffers(t)
+			}
+		}
+	}
+}
+
+// Group frames of many goroutines, each longer than the credits, arrive whole
+// and in one order, though each waits for credit in the middle.
+func TestGroupOrder(t *testing.T) {
+	cfg := small()
+	cfg.Buffers = 256
+	net := startNet(t, 4, cfg)
+	a := net.nodes[0]
+	const senders, each = 4, 12
+	var wg sync.WaitGroup
+	var next atomic.Uint32
+	for range senders {
+		wg.Go(func() {
+			for range each {
+				for a.Stopped() {
+					time.Sleep(50 * time.Microsecond)
+				}
+				if err := a.TransmitCopy(exteth.Offload{}, a.frame(arp.Broadcast(), next.Add(1), 5000)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	a.checkBuffers(t)
+	var order []uint32
+	for _, n := range net.nodes[1:] {
+		eventually(t, "all group frames", func() bool { return n.Stats().Port.RxGroup == senders*each })
+		for i, g := range n.take() {
+			num, ok := number(g.frame)
+			if !ok || len(g.frame) != 5000 {
+				t.Fatalf("node %d: frame %d is mixed up", n.id, i)
+			}
+			if n == net.nodes[1] {
+				order = append(order, num)
+			} else if order[i] != num {
+				t.Fatalf("node %d got frame %d where another got %d", n.id, num, order[i])
+			}
+		}
+	}
+}
+
+// A member of the group that takes nothing delays the others for the stall time,
+// once; then they get all frames, and it does when it takes them again.
+func TestGroupStalledMember(t *testing.T) {
+	cfg := small()
+	cfg.StallTime = 10 * time.Millisecond
+	net := newNet(t, 4, cfg)
+	a, deaf := net.nodes[0], net.nodes[3]
+	for _, n := range net.nodes[:3] {
+		n.start(t)
+	}
+	const frames = 20
+	for i := range uint32(frames) {
+		for a.Stopped() {
+			time.Sleep(50 * time.Microsecond)
+		}
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(arp.Broadcast(), i, 3000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.checkBuffers(t)
+	for _, n := range net.nodes[1:3] {
+		eventually(t, "the group frames", func() bool { return n.Stats().Port.RxGroup == frames })
+		checkNumbers(t, n.take(), a.id, frames)
+	}
+	s := a.Stats()
+	if s.TxStalls == 0 || s.TxStalls > 3 || s.NIC.VELO.MulticastSkipped == 0 {
+		t.Errorf("%d stalls, %d messages left out", s.TxStalls, s.NIC.VELO.MulticastSkipped)
+	}
+	deaf.start(t)
+	eventually(t, "its mailbox is empty", func() bool { return deaf.Stats().NIC.VELO.Received == 16 })
+	deaf.take()
+	if err := a.TransmitCopy(exteth.Offload{}, a.frame(arp.Broadcast(), 0, 3000)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it takes part again", func() bool { return len(deaf.take()) == 1 })
+	a.checkBuffers(t)
+}
+
+// Close with frames in the queues, and the stall timer set, ends all.
+func TestCloseWithBacklog(t *testing.T) {
+	for range 20 {
+		cfg := small()
+		cfg.StallTime = time.Millisecond
+		net := newNet(t, 2, cfg)
+		a := net.nodes[0]
+		a.start(t)
+		for range 40 {
+			err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 0, 100))
+			if err != nil && !errors.Is(err, ErrStalled) {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Millisecond) // about when the timer fires
+		a.down()
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
