@@ -43,18 +43,22 @@ func (i *Interface) queue(k queueKey) *queue {
 	return q
 }
 
-// queueLimit is how many frames one queue holds: a part of the buffers, so that
-// no peer can take them all.
+// queueLimit is how many frames in one queue stop the interface: a part of the
+// buffers, so that no peer can take them all.
 func (i *Interface) queueLimit() int { return i.cfg.Buffers / 4 }
+
+// queueSlack is how many more it takes, of feeders that looked at Stopped before.
+func (i *Interface) queueSlack() int { return i.cfg.Buffers / 16 }
 
 // enqueue takes b, and sends what can be sent.
 func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	q.mu.Lock()
 	limit := i.queueLimit()
+	room := limit + i.queueSlack()
 	if q.stalled {
-		limit = 1
+		room = 1
 	}
-	if len(q.frames) >= limit {
+	if len(q.frames) >= room {
 		q.mu.Unlock()
 		i.stats.TxStalled.Add(1)
 		i.Free(b)
@@ -66,7 +70,7 @@ func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 		i.watch()
 	}
 	q.frames = append(q.frames, b)
-	if len(q.frames) == limit && !q.stops && !q.stalled {
+	if len(q.frames) >= limit && !q.stops && !q.stalled {
 		q.stops = true
 		i.stopped.Add(1)
 		i.stats.TxStops.Add(1)

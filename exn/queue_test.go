@@ -89,6 +89,12 @@ func TestQueueFull(t *testing.T) {
 	a, b := net.nodes[0], net.nodes[1]
 	a.start(t)
 	sent := a.feed(t, net.mac(2), 0, 100)
+	for range a.queueSlack() { // of those who looked at Stopped just before
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), sent, 100)); err != nil {
+			t.Errorf("frame %d: %v", sent, err)
+		}
+		sent++
+	}
 	for range 10 {
 		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 999, 100)); !errors.Is(err, ErrStalled) {
 			t.Errorf("into a full queue: %v", err)

@@ -213,10 +213,6 @@ func (p *Port) PollRMA(budget int) (notifications int) {
 func (p *Port) fetched(n rma.Notification) {
 	if !p.release(p.peers.get(n.Node), n.Local) {
 		p.stats.Unmatched.Add(1)
-		return
-	}
-	if n.Status.Err() != nil {
-		p.stats.TxNotRead.Add(1)
 	}
 }
 

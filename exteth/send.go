@@ -3,6 +3,7 @@ package exteth
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
@@ -61,8 +62,7 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 			p.stats.TxAgain.Add(1)
 			return ErrAgain
 		}
-		p.stats.TxNoRoute.Add(1)
-		p.Free(b)
+		p.gone(dst, b)
 		return err
 	}
 	p.stats.TxEager.Add(1)
@@ -79,8 +79,7 @@ func (p *Port) refused(dst fabric.NodeID, b *TxBuffer, n int) error {
 	ok, err := p.velo.WantCredits(dst, p.cfg.VPID, n)
 	switch {
 	case err != nil:
-		p.stats.TxNoRoute.Add(1)
-		p.Free(b)
+		p.gone(dst, b)
 		return err
 	case ok:
 		return p.sendRendezvous(dst, b)
@@ -129,8 +128,7 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 		p.stats.TxAgain.Add(1)
 		return ErrAgain
 	case err != nil: // the Port is closed
-		p.stats.TxNoRoute.Add(1)
-		p.Free(b)
+		p.gone(dst, b)
 		return err
 	}
 	p.outstanding.Add(1)
@@ -146,9 +144,21 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 		p.stats.TxAgain.Add(1)
 		return ErrAgain
 	}
+	p.gone(dst, b)
+	return err
+}
+
+// gone drops the frame in b, whose peer is not there, and takes back what the
+// peer was to fetch.
+func (p *Port) gone(dst fabric.NodeID, b *TxBuffer) {
 	p.stats.TxNoRoute.Add(1)
 	p.Free(b)
-	return err
+	pr := p.peers.get(dst)
+	for _, last := range pr.late(math.MaxInt64) {
+		if p.release(pr, last) {
+			p.stats.TxNotRead.Add(1)
+		}
+	}
 }
 
 // errGone says that a frame was lost before it was advertised: a peer that

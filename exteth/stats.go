@@ -22,7 +22,7 @@ type Stats struct {
 	TxNoRoute    uint64 // dropped: the fabric has no such node, or it is down
 	TxDeaf       uint64 // times that a member of a group took nothing and was left out from then on
 	TxTimeout    uint64 // dropped: advertised, but not fetched in time
-	TxNotRead    uint64 // dropped: advertised, but the GET failed at this end
+	TxNotRead    uint64 // dropped: advertised, but the peer went away
 
 	RxEager      uint64 // frames received as VELO messages
 	RxRendezvous uint64 // frames received by a GET
