@@ -59,6 +59,7 @@ func TestSmallMTU(t *testing.T) {
 			a.send(p)
 			b.expect(p)
 			a.send(udpPacket(ipSpec{src: "fd00::1", dst: "fd00::2"}, nil))
+			w.advance(2 * lastRouteWait)
 			if got := len(a.host.take()); got != 1 {
 				t.Errorf("%d ICMP errors", got)
 			}

@@ -27,10 +27,11 @@
 // allocation, no copy. A fragment counts as such a packet: nothing here looks
 // at ports. Multicast takes the same way, as its MAC address follows from its
 // IP address. All else is copied into netstack, which finds the route, resolves
-// the neighbour, queues meanwhile and fragments. ICMP errors for the host
-// (neighbour unreachable, no route, packet too big) are made here, with the
-// destination of the packet as their source: the kernel refuses a packet that
-// arrives from one of its own addresses (martian source).
+// the neighbour, queues meanwhile and fragments. A packet without a route waits
+// for a moment, since the kernel's routes get here after its packets. ICMP
+// errors for the host (neighbour unreachable, no route, packet too big) are made
+// here, with the destination of the packet as their source: the kernel refuses a
+// packet that arrives from one of its own addresses (martian source).
 //
 // Reception with a Host. ARP and NDP end in netstack. IGMP, MLD and packets
 // with IPv6 extension headers are shown to netstack and handed on by the hook

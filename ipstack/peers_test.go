@@ -144,6 +144,7 @@ func TestGateway(t *testing.T) {
 					t.Fatal(err)
 				}
 				a.send(p)
+				w.advance(2 * lastRouteWait)
 				if got := a.host.take(); len(got) != 1 {
 					t.Fatalf("host got %d packets, want an ICMP error", len(got))
 				} else {

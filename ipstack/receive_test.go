@@ -197,6 +197,7 @@ func TestHostRefusesPacket(t *testing.T) {
 		a.grown(before, RxDropHost, 1)
 		// An ICMP error that the host does not take, too.
 		a.send(udpPacket(ipSpec{src: "10.2.0.1", dst: "192.0.2.1"}, nil))
+		w.advance(2 * lastRouteWait)
 		a.grown(before, RxDropHost, 2)
 		a.grown(before, ICMPErrors, 0)
 	})

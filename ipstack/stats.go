@@ -35,7 +35,8 @@ const (
 	// TxDropTooBig: larger than the MTU and not to be fragmented. The host is
 	// told (ICMP), where that is allowed.
 	TxDropTooBig
-	// TxDropNoRoute: no route to the destination. The host is told.
+	// TxDropNoRoute: no route to the destination, nor a moment later. The host
+	// is told.
 	TxDropNoRoute
 	// TxDropUnreachable: the next hop did not answer. The host is told.
 	TxDropUnreachable

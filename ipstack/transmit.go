@@ -20,8 +20,8 @@ import (
 // itself.
 const fromHostMark = 1
 
-// maxPendingErrors bounds how many packets of the host may wait for an ICMP
-// error at a time. It is as much as netstack queues for one neighbour.
+// maxPendingErrors bounds how many packets of the host may wait for a route or
+// an ICMP error at a time. It is as much as netstack queues for one neighbour.
 const maxPendingErrors = 256
 
 // FromHost sends an IP packet of the host. It takes buf, whose packet and
@@ -138,7 +138,9 @@ func (s *Stack) sendSlow(p []byte, off exteth.Offload) {
 		s.sendGroup(p, off, mac)
 		return
 	}
-	s.sendRouted(p, off, fit)
+	if !s.sendRouted(p, off, fit) {
+		s.awaitRoute(p, off, fit)
+	}
 }
 
 // mayFragment reports whether netstack may cut p into fragments: an IPv4 packet
@@ -164,14 +166,13 @@ func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac arp.MAC) {
 	}
 }
 
-// sendRouted sends a packet along netstack's routes.
-func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool) {
+// sendRouted sends a packet along netstack's routes. It reports false, and has
+// done nothing, if there is none. It borrows p.
+func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool) bool {
 	generation := s.hops.begin()
 	route, terr := s.route(p)
 	if terr != nil {
-		s.count.inc(TxDropNoRoute)
-		s.sendICMPError(p, reasonNoRoute)
-		return
+		return false
 	}
 	defer route.Release()
 
@@ -181,7 +182,7 @@ func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool) {
 		p = append([]byte(nil), p...)
 		if off, err = off.Complete(p); err != nil {
 			s.count.inc(TxDropOffload)
-			return
+			return true
 		}
 	}
 	pkt := s.packet(p, off)
@@ -201,6 +202,7 @@ func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool) {
 	default:
 		s.count.inc(TxDropNetstack)
 	}
+	return true
 }
 
 // route finds the route of a packet of the host.

@@ -72,12 +72,17 @@ func TestNoRoute(t *testing.T) {
 				p := udpPacket(ipSpec{src: f.a, dst: f.b}, pattern(10))
 				before := a.Stats()
 				a.send(p)
+				a.expect()
+				w.advance(2 * lastRouteWait)
 				got := a.host.take()
 				if len(got) != 1 {
 					t.Fatalf("host got %d packets, want one ICMP error", len(got))
 				}
 				checkICMPError(t, got[0].packet, p, reasonNoRoute, 0)
 				a.grown(before, TxDropNoRoute, 1)
+				if n := a.pending.Load(); n != 0 {
+					t.Errorf("%d packets still wait", n)
+				}
 
 				// An ICMP error is not answered by one.
 				icmp := ipSpec{src: f.a, dst: f.b, proto: protoICMPv4, body: []byte{3, 1, 0, 0, 0, 0, 0, 0}}
@@ -85,10 +90,44 @@ func TestNoRoute(t *testing.T) {
 					icmp.proto, icmp.body[0] = protoICMPv6, 1
 				}
 				a.send(icmp.packet())
+				w.advance(2 * lastRouteWait)
 				a.expect()
 			})
 		})
 	}
+}
+
+// A packet that is faster than the kernel's message about its route.
+func TestLateRoute(t *testing.T) {
+	bothPaths(t, func(t *testing.T, w *world) {
+		a, b := w.add(1, "10.2.0.1/24"), w.add(2, "10.2.0.2/24")
+		p := udpPacket(ipSpec{src: "10.2.0.1", dst: "192.0.2.1"}, pattern(10))
+		before := a.Stats()
+		a.send(p)
+		w.advance(50 * time.Millisecond)
+		b.expect()
+		if err := a.AddRoute(mustPrefix("192.0.2.0/24"), mustPrefix("10.2.0.2/24").Addr()); err != nil {
+			t.Fatal(err)
+		}
+		w.advance(2 * lastRouteWait)
+		b.expect(p)
+		a.expect()
+		a.grown(before, TxDropNoRoute, 0)
+	})
+}
+
+// Packets without a route are not kept without bound.
+func TestLateRouteBound(t *testing.T) {
+	w := newWorld(t, true)
+	a := w.add(1, "10.2.0.1/24")
+	p := udpPacket(ipSpec{src: "10.2.0.1", dst: "192.0.2.1"}, nil)
+	before := a.Stats()
+	for range maxPendingErrors + 3 {
+		a.post(p)
+	}
+	a.grown(before, TxDropNoRoute, 3)
+	w.advance(2 * lastRouteWait)
+	a.grown(before, TxDropNoRoute, maxPendingErrors+3)
 }
 
 // checkICMPError checks an ICMP error that the host got about its packet orig.
