@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"exnet/internal/netns"
-	"exnet/internal/sched"
 	"exnet/internal/tun"
 )
 
@@ -52,19 +51,6 @@ func (p program) cannot(o demoOptions, err error) error {
 	return errors.Join(err, r.printJSON(p.stdout))
 }
 
-// prioritize gives the data path its priority and reports whether it has it.
-// Without, all works, and less evenly.
-func (p program) prioritize(o demoOptions) bool {
-	if o.fair {
-		return false
-	}
-	if err := sched.Realtime(); err != nil {
-		p.say("%v; going on at normal priority", err)
-		return false
-	}
-	return true
-}
-
 // say tells what happens now.
 func (p program) say(format string, args ...any) {
 	fmt.Fprintf(p.stderr, "exn-tun demo: "+format+"\n", args...)
@@ -79,7 +65,6 @@ func runChecks(ctx context.Context, p program, o demoOptions) error {
 
 	d := demo{program: p, o: o, ping: newPinger()}
 	d.report = newReport(o, d.ping)
-	d.report.Setup.RealTime = p.prioritize(o)
 	err := d.run(ctx)
 	if ctx.Err() != nil {
 		err = errInterrupted

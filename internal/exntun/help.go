@@ -15,9 +15,9 @@ const demoHelpText = `Usage: exn-tun demo [flags]
        exn-tun demo [flags] --shell
 
 Brings up nodes with an exn0 each, in network namespaces of their own, on one
-fabric in this process. Then it tries ping, TCP and broadcast over exn0, measures
-them beside the kernel's own veth, shows how the frames went, and cleans up. With
-a command or --shell it runs that in a namespace instead.
+fabric in this process. Then it tries ping, TCP and broadcast over exn0,
+measures them beside the kernel's own veth, shows how the frames went, and
+cleans up. With a command or --shell it runs that in a namespace instead.
 
 Examples:
   exn-tun demo

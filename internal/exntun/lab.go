@@ -46,7 +46,8 @@ type lab struct {
 	start    frames // what the nodes counted when they were up
 }
 
-// newLab brings up the nodes.
+// newLab brings up the nodes, and gives this process real-time priority unless
+// it is to be fair.
 func newLab(cfg node.ClusterConfig, fair bool) (l *lab, err error) {
 	l = &lab{failed: make(chan struct{})}
 	// Where it is not allowed the nodes work all the same; the report says so.

@@ -32,7 +32,6 @@ func runPrograms(ctx context.Context, p program, o demoOptions) (err error) {
 	}
 	defer family.release()
 
-	p.prioritize(o)
 	l, err := newLab(o.cluster(), o.fair)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ type command struct {
 // commands lists them in the order of the help text.
 func commands() []command {
 	return []command{
-		{"demo", "bring up nodes in namespaces, try and measure exn0, or run a command", runDemo},
+		{"demo", "try and measure exn0 between namespaces, or run programs", runDemo},
 		{"version", "print the version", runVersion},
 		{workerCommand, "", runWorker},
 	}

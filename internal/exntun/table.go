@@ -15,9 +15,10 @@ const maxNodeLines = 8
 // printTable writes the report for people.
 func (r *report) printTable(w io.Writer) {
 	s := r.Setup
-	fmt.Fprintf(w, "%d nodes with exn0: MTU %d, eager up to %d bytes, %s, %s\n\n",
+	printWrapped(w, fmt.Sprintf("%d nodes with exn0: MTU %d, eager up to %d bytes, %s, %s",
 		s.Nodes, s.MTU, s.EagerThreshold, pick(s.FastPath, "fast path", "no fast path"),
-		pick(s.RealTime, "real-time", "normal priority"))
+		pick(s.RealTime, "real-time", "normal priority")))
+	fmt.Fprintln(w)
 	for i, n := range r.Nodes {
 		if i == maxNodeLines {
 			fmt.Fprintf(w, "  and %d more\n", len(r.Nodes)-i)
@@ -29,9 +30,7 @@ func (r *report) printTable(w io.Writer) {
 	r.printFrames(w)
 	r.printChecks(w)
 	fmt.Fprintln(w)
-	for _, line := range wrap(r.verdict(), tableWidth) {
-		fmt.Fprintln(w, line)
-	}
+	printWrapped(w, r.verdict())
 }
 
 func (r *report) printFigures(w io.Writer) {
@@ -116,6 +115,12 @@ func (r *report) verdict() string {
 		return fmt.Sprintf("%d of %d checks FAILED: %s.", len(failed), len(r.Checks), strings.Join(failed, "; "))
 	}
 	return "All checks passed: " + r.Frames.String() + "."
+}
+
+func printWrapped(w io.Writer, text string) {
+	for _, line := range wrap(text, tableWidth) {
+		fmt.Fprintln(w, line)
+	}
 }
 
 // wrap breaks text between words into lines of at most width bytes; a longer

@@ -1,0 +1,187 @@
+package exntun
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
+	"exnet/internal/tun"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// programEnv makes the test binary the program exn-tun.
+const programEnv = "EXN_TUN_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	// exn-tun starts /proc/self/exe as its worker, and that is this binary.
+	isWorker := len(os.Args) == 2 && os.Args[1] == workerCommand
+	if isWorker || os.Getenv(programEnv) != "" {
+		os.Exit(Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// buffer is a bytes.Buffer for several goroutines, which calls onText once it
+// contains text.
+type buffer struct {
+	mu     sync.Mutex
+	b      bytes.Buffer
+	text   string
+	onText func()
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, err := b.b.Write(p)
+	if b.onText != nil && strings.Contains(b.b.String(), b.text) {
+		b.onText()
+		b.onText = nil
+	}
+	return n, err
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// run runs exn-tun in this process.
+func run(ctx context.Context, args ...string) (status int, stdout, stderr string) {
+	var out, err buffer
+	status = Run(ctx, args, &out, &err)
+	return status, out.String(), err.String()
+}
+
+// programCommand returns exn-tun as a process of its own.
+func programCommand(args ...string) (cmd *exec.Cmd, stdout, stderr *buffer) {
+	cmd = exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), programEnv+"=1")
+	stdout, stderr = new(buffer), new(buffer)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
+}
+
+// requireLab skips the test unless exn0 can be had here.
+func requireLab(t *testing.T) {
+	t.Helper()
+	netnstest.Require(t)
+	if err := tun.Supported(); err != nil {
+		t.Skip(err)
+	}
+}
+
+// leavesNothing fails the test if it leaves descriptors, processes or named
+// namespaces behind. Goroutines are checked by goleak. Call it first.
+func leavesNothing(t *testing.T) {
+	t.Helper()
+	netnstest.CheckFDs(t)
+	before := namedSpaces(t)
+	t.Cleanup(func() {
+		if left := children(); len(left) > 0 {
+			t.Errorf("processes left behind: %v", left)
+		}
+		if diff := cmp.Diff(before, namedSpaces(t)); diff != "" {
+			t.Errorf("ip netns differs (-before +after):\n%s", diff)
+		}
+		goleak.VerifyNone(t)
+	})
+}
+
+func namedSpaces(t *testing.T) []string {
+	t.Helper()
+	entries, err := filepath.Glob("/run/netns/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+// golden compares got with the file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; go test -update writes it anew):\n%s", path, diff)
+	}
+}
+
+// fits fails the test if a line of text is wider than a table may be.
+func fits(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > tableWidth {
+			t.Errorf("a line has %d columns, more than %d: %q", n, tableWidth, line)
+		}
+	}
+}
+
+// oneLineOf fails the test unless text is one line that contains want.
+func oneLineOf(t *testing.T, text, want string) {
+	t.Helper()
+	if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") || !strings.Contains(text, want) {
+		t.Errorf("got %q, want one line with %q", text, want)
+	}
+}
+
+// alive reports whether a process has an argument that is exactly arg.
+func alive(t *testing.T, arg string) bool {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		line, err := os.ReadFile(path)
+		if err == nil && strings.Contains("\x00"+string(line), "\x00"+arg+"\x00") {
+			return true
+		}
+	}
+	return false
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// sleepArg is a number of seconds that no other process sleeps, so that the
+// sleeper can be found.
+func sleepArg() string {
+	return fmt.Sprintf("1000.%d%d", os.Getpid(), time.Now().UnixNano()%1_000_000)
+}
+
+// removeLink removes an interface of ns, as "ip link del" does.
+func removeLink(ns *netns.NS, name string) error {
+	return ns.Run(exec.Command("ip", "link", "del", name))
+}

@@ -1,0 +1,131 @@
+package exntun
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// adopt is adoptOrphans for a test.
+func adopt(t *testing.T) *orphans {
+	t.Helper()
+	o, err := adoptOrphans()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.release)
+	return o
+}
+
+// TestOrphans: what a program leaves behind is ended, also what has a session
+// of its own or does not want to end, and how many they were is told.
+func TestOrphans(t *testing.T) {
+	for _, c := range []struct {
+		name, script string
+		want         int
+	}{
+		{"none", "true", 0},
+		{"one", "sleep $0 &", 1},
+		{"of another session", "setsid sleep $0 & setsid sh -c 'sleep $0 & exec sleep $0' $0 &", 3},
+		{"that ignores SIGTERM", "(trap '' TERM; while :; do sleep $0; done) &", 2},
+		{"that has ended", "sleep 0.01 &", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			leavesNothing(t)
+			o := adopt(t)
+			arg := sleepArg()
+			if err := exec.Command("/bin/sh", "-c", c.script, arg).Run(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(50 * time.Millisecond) // for the short-lived one
+			if n := o.end(); n != c.want {
+				t.Errorf("ended %d, want %d", n, c.want)
+			}
+			if alive(t, arg) {
+				t.Error("one is still there")
+			}
+			if n := o.end(); n != 0 {
+				t.Errorf("the second time it ended %d", n)
+			}
+		})
+	}
+}
+
+// TestOrphansSparesOthers: processes that were there before stay.
+func TestOrphansSparesOthers(t *testing.T) {
+	before := exec.Command("sleep", "60")
+	if err := before.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		before.Process.Kill()
+		before.Wait()
+	}()
+	o := adopt(t)
+	if n := o.end(); n != 0 {
+		t.Errorf("ended %d", n)
+	}
+	if err := before.Process.Signal(unix.Signal(0)); err != nil {
+		t.Errorf("the process from before: %v", err)
+	}
+}
+
+func TestChildren(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	if !slices.Contains(children(), pid) {
+		t.Errorf("%d is not among the children %v", pid, children())
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	if slices.Contains(children(), pid) {
+		t.Error("it is still there when it has ended")
+	}
+}
+
+func TestStartStatus(t *testing.T) {
+	_, notFound := exec.LookPath("no-such-program")
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{notFound, 127},
+		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOENT}, 127},
+		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.EACCES}, 126},
+		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOEXEC}, 126},
+		{errors.New("other"), 1},
+	} {
+		if got := startStatus(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+func TestShellStatus(t *testing.T) {
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -INT $$": 130} {
+		cmd := exec.Command("/bin/sh", "-c", script)
+		_ = cmd.Run()
+		if got := shellStatus(cmd.ProcessState); got != want {
+			t.Errorf("%s: %d, want %d", script, got, want)
+		}
+	}
+}
+
+// TestInForeground: a test has no terminal, or the runner's; either way it must
+// not leave a descriptor.
+func TestInForeground(t *testing.T) {
+	leavesNothing(t)
+	got := inForeground()
+	if _, err := os.Open("/dev/tty"); err != nil && got {
+		t.Error("in the foreground of no terminal")
+	}
+}

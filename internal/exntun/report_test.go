@@ -1,0 +1,134 @@
+package exntun
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sampleReport is a report with something of everything.
+func sampleReport() *report {
+	o := demoOptions{nodes: 2, mtu: 65535, eager: 480, veloBudget: 64, rmaBudget: 32, congestion: "cubic", duration: time.Second}
+	r := newReport(o, pinger{name: "/bin/ping"})
+	r.Version, r.Go, r.CPUs = "(devel)", "go1.26", 2
+	r.Setup.RealTime, r.Setup.VethMTU = true, 1500
+	r.Nodes = []nodeInfo{
+		{1, "10.2.0.1", "fd00:10:2::1", "2e:87:04:07:00:01", counters{{"exteth.tx_eager", 7}}},
+		{2, "10.2.0.2", "fd00:10:2::2", "2e:87:04:07:00:02", counters{{"exteth.rx_eager", 7}}},
+	}
+	r.DataPath = counters{{"txloop.packets", 123}}
+	for _, f := range []figure{
+		{"ping", "IPv4", "us", sample{30.5, 26, 99.5, 3}, sample{6.5, 5, 14, 3}, 4.692, "ping"},
+		{"stream", "IPv6", "Gbit/s", sample{39.8, 35, 41.3, 3}, sample{56.7, 53.7, 61.4, 3}, 0.7019, "TCP stream"},
+		{"pingpong", "IPv4", "us", sample{9.876, 9.1, 12345.6, 3}, sample{138936.4, 999, 138999, 3}, 0.00007, "TCP ping-pong"},
+	} {
+		r.Figures = append(r.Figures, f)
+		r.add(f.Measure+", "+f.Family, nil, f.String())
+		r.Checks[len(r.Checks)-1].measured = true
+	}
+	r.Frames = frames{way{4812345678, 4812345678}, way{64033, 64033}, way{20, 20}}
+	r.add("transfer, IPv4", nil, "64 MiB, SHA-256 equal; the fabric carried 64.1 MiB")
+	r.conclude()
+	return r
+}
+
+func TestTable(t *testing.T) {
+	var b strings.Builder
+	sampleReport().printTable(&b)
+	fits(t, b.String())
+	golden(t, "table.txt", b.String())
+}
+
+func TestTableOfFailure(t *testing.T) {
+	r := sampleReport()
+	r.Setup.FastPath, r.Setup.RealTime, r.Setup.MTU, r.Setup.EagerThreshold, r.Setup.Nodes = false, false, 65535, 65549, 254
+	for i := range 8 {
+		r.Nodes = append(r.Nodes, r.Nodes[i%2])
+	}
+	r.Figures = r.Figures[:1]
+	r.Figures[0].Exn.Runs = 1
+	r.add("stream, IPv4", errors.New("over exn0: no result within 5.3s"), "")
+	r.add("broadcast, IPv6", errors.Join(errors.New("node 1 did not get the datagram of node 2: i/o timeout"), errors.New("node 2 did not either, for whatever reason it may have had")), "")
+	r.conclude()
+	if r.OK {
+		t.Error("a failed check leaves the report OK")
+	}
+	var b strings.Builder
+	r.printTable(&b)
+	fits(t, b.String())
+	golden(t, "table_failed.txt", b.String())
+}
+
+// TestVerdict: it is OK only when something was checked and all went well.
+func TestVerdict(t *testing.T) {
+	r := newReport(demoOptions{}, pinger{})
+	if r.conclude(); r.OK {
+		t.Error("OK without a check")
+	}
+	r.add("a", nil, "fine")
+	if r.conclude(); !r.OK {
+		t.Error("not OK, though the check passed")
+	}
+	r.Error = "no room"
+	if r.conclude(); r.OK || r.verdict() != "The demonstration ended early: no room" {
+		t.Errorf("with an error: OK %v, %q", r.OK, r.verdict())
+	}
+}
+
+// TestJSON has the shape that programs rely on.
+func TestJSON(t *testing.T) {
+	var b strings.Builder
+	if err := sampleReport().printJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	oneLineOf(t, b.String(), `{"ok":true,`)
+	var shape any
+	if err := json.Unmarshal([]byte(b.String()), &shape); err != nil {
+		t.Fatal(err)
+	}
+	pretty, err := json.MarshalIndent(shape, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.json", string(pretty)+"\n")
+}
+
+// TestJSONOfNothing: lists are lists and objects are objects, however early the
+// end came.
+func TestJSONOfNothing(t *testing.T) {
+	r := newReport(demoOptions{}, pinger{})
+	r.Error = "no TUN device"
+	var b strings.Builder
+	if err := r.printJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`{"ok":false,"error":"no TUN device","checks":[],"figures":[],`, `"nodes":[],"data_path":{},`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in %s", want, b.String())
+		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                        "",
+		"a bc":                    "a bc",
+		"one two three":           "one two|three",
+		"  one\ttwo \n three ":    "one two|three",
+		"averylongword a b c d e": "averylongword|a b c d|e",
+	} {
+		if got := strings.Join(wrap(text, 7), "|"); got != want {
+			t.Errorf("%q wraps to %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestNumber3(t *testing.T) {
+	for v, want := range map[float64]string{0: "0.00", 1.239: "1.24", 12.39: "12.4", 123.9: "124", 138936.4: "138936"} {
+		if got := number3(v); got != want {
+			t.Errorf("%v: %q, want %q", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package exntun
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestHelp(t *testing.T) {
+	for _, c := range []struct {
+		golden string
+		args   []string
+	}{
+		{"help.txt", []string{"-h"}},
+		{"help.txt", []string{"--help"}},
+		{"help.txt", []string{"help"}},
+		{"help_demo.txt", []string{"demo", "-h"}},
+		{"help_demo.txt", []string{"demo", "--nodes", "3", "--help"}},
+		{"help_demo.txt", []string{"help", "demo"}},
+	} {
+		status, stdout, stderr := run(t.Context(), c.args...)
+		if status != exitOK || stderr != "" {
+			t.Errorf("%q: status %d, %q on standard error", c.args, status, stderr)
+		}
+		golden(t, c.golden, stdout)
+		fits(t, stdout)
+	}
+}
+
+func TestNoArguments(t *testing.T) {
+	status, stdout, stderr := run(t.Context())
+	if status != exitUsage || stdout != "" {
+		t.Errorf("status %d, %q on standard output; want %d and nothing", status, stdout, exitUsage)
+	}
+	golden(t, "help.txt", stderr)
+}
+
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"version", "--version", "-version"} {
+		status, stdout, stderr := run(t.Context(), arg)
+		if status != exitOK || stderr != "" {
+			t.Errorf("%s: status %d, %q on standard error", arg, status, stderr)
+		}
+		if !strings.HasPrefix(stdout, "exn-tun ") {
+			t.Errorf("%s printed %q", arg, stdout)
+		}
+		oneLineOf(t, stdout, " go1.")
+	}
+}
+
+// TestUsageErrors has what users get wrong: one line that says what to do.
+func TestUsageErrors(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"dmeo", `unknown command "dmeo": choose from demo, version`},
+		{"help dmeo", `unknown command "dmeo"`},
+		{"version please", `unexpected argument "please"`},
+		{"demo --speed 9", "flag provided but not defined: -speed"},
+		{"demo --nodes", "flag needs an argument: -nodes"},
+		{"demo --nodes 1", "flag -nodes: use a number from 2 to 254"},
+		{"demo --nodes 255", "flag -nodes: use a number from 2 to 254"},
+		{"demo --nodes two", "flag -nodes: use a number from 2 to 254"},
+		{"demo --mtu 1279", "use 1280..65535"},
+		{"demo --mtu 65536", "use 1280..65535"},
+		{"demo --mtu 1e3", "use a number of bytes, 1280..65535"},
+		{"demo --eager-threshold 119", "flag -eager-threshold: use a number from 120 to 65549"},
+		{"demo --eager-threshold 65550", "flag -eager-threshold: use a number from 120 to 65549"},
+		{"demo --mtu 1500 --eager-threshold 1515", "more than a frame has at --mtu 1500: use 120 to 1514"},
+		{"demo --velo-budget 0", "flag -velo-budget: use a number from 1 to 32767"},
+		{"demo --rma-budget 32768", "flag -rma-budget: use a number from 1 to 32767"},
+		{"demo --mac-prefix 01:00:00:00", "is a multicast address; use an even first octet"},
+		{"demo --mac-prefix 00:11:22:33", "is not locally administered"},
+		{"demo --mac-prefix 2e:87:04", "use four octets such as 2e:87:04:07"},
+		{"demo --congestion ../x", "flag -congestion: name one of sysctl net.ipv4.tcp_available_congestion_control"},
+		{"demo --duration 1", "flag -duration: use a time from 10ms to 1m0s, such as 250ms or 2s"},
+		{"demo --duration 1h", "flag -duration: use a time from 10ms to 1m0s"},
+		{"demo --runs 0", "flag -runs: use a number from 1 to 100"},
+		{"demo --json=maybe", "invalid boolean value"},
+		{"demo iperf3 -c 10.2.0.2", `unexpected argument "iperf3": a command to run goes behind --`},
+		{"demo --", "no command behind --: give one, as in exn-tun demo -- ping 10.2.0.2"},
+		{"demo --nodes 3 --", "no command behind --"},
+		{"demo --shell -- true", "--shell and a command exclude each other"},
+		{"demo --json -- true", "--json is for the demonstration"},
+		{"demo --json --shell", "--json is for the demonstration"},
+		{"demo --serve server", "--serve needs something to run beside it"},
+		{"demo --serve= -- true", "give a command, as in --serve 'iperf3 -s'"},
+		{"demo --in 2", "--in says where a command runs"},
+		{"demo --in 3 -- true", "--in 3: there are 2 nodes; use 1 to 2 or more --nodes"},
+		{"demo --in 0 -- true", "flag -in: use a number from 1 to 254"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			status, stdout, stderr := run(t.Context(), strings.Fields(c.args)...)
+			if status != exitUsage || stdout != "" {
+				t.Errorf("status %d, %q on standard output; want %d and nothing", status, stdout, exitUsage)
+			}
+			oneLineOf(t, stderr, c.want)
+			if !strings.HasPrefix(stderr, "exn-tun") || !strings.Contains(stderr, " -h") {
+				t.Errorf("%q does not say whose message it is, or where there is help", stderr)
+			}
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package exntun
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pipe is a connection whose sender can end its direction. change is done to
+// what is sent.
+type pipe struct {
+	io.Reader
+	w      *io.PipeWriter
+	change func([]byte)
+}
+
+func (p pipe) Write(b []byte) (int, error) {
+	if p.change != nil {
+		b = append([]byte(nil), b...)
+		p.change(b)
+	}
+	return p.w.Write(b)
+}
+
+func (p pipe) CloseWrite() error { return p.w.Close() }
+
+// answered runs both ends of a transfer over pipes.
+func answered(change func([]byte), n int64) error {
+	there, sent := io.Pipe()
+	back, answer := io.Pipe()
+	go func() {
+		_ = answerSum(struct {
+			io.Reader
+			io.Writer
+		}{there, answer}) // the sender sees what comes of it
+		answer.Close()
+	}()
+	return sendForSum(pipe{back, sent, change}, n)
+}
+
+func TestSum(t *testing.T) {
+	for _, n := range []int64{0, 1, 128 << 10, 1 << 20} {
+		if err := answered(nil, n); err != nil {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestSumFindsDamage(t *testing.T) {
+	done := false
+	flip := func(b []byte) {
+		if !done {
+			b[len(b)/2] ^= 0x10
+			done = true
+		}
+	}
+	if err := answered(flip, 1<<20); err == nil || !strings.Contains(err.Error(), "SHA-256") {
+		t.Errorf("a flipped bit: %v, want an error", err)
+	}
+}
+
+func TestSumNeedsTheWholeAnswer(t *testing.T) {
+	_, sent := io.Pipe()
+	if err := sendForSum(pipe{strings.NewReader("short"), sent, nil}, 0); err == nil {
+		t.Error("an answer that is cut off passes")
+	}
+}
+
+func TestRootTransfer(t *testing.T) {
+	leavesNothing(t)
+	ns := loopbackNS(t)
+	for f, addr := range map[family]string{v4: "127.0.0.1", v6: "::1"} {
+		e := end{ns, map[family]netip.Addr{f: netip.MustParseAddr(addr)}}
+		if err := transfer(t.Context(), path{"lo", e, e}, f, "cubic", 1<<20); err != nil {
+			t.Errorf("%v: %v", f, err)
+		}
+		if err := transfer(t.Context(), path{"lo", e, e}, f, "nosuch", 1<<20); err == nil {
+			t.Errorf("%v: an unknown congestion control passes", f)
+		}
+	}
+}
+
+// TestRootTransferEnds: a transfer ends with its context, or when one end
+// fails, and not by itself because nothing moves.
+func TestRootTransferEnds(t *testing.T) {
+	leavesNothing(t)
+	ns := loopbackNS(t)
+	lo := netip.MustParseAddr("127.0.0.1")
+	here := end{ns, map[family]netip.Addr{v4: lo}}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	err := transfer(ctx, path{"lo", here, here}, v4, "cubic", 1<<40)
+	if err == nil {
+		t.Error("cancelled: no error")
+	}
+
+	elsewhere := end{loopbackNS(t), here.addrs}
+	err = transfer(t.Context(), path{"lo", elsewhere, here}, v4, "cubic", 1<<20)
+	var op *net.OpError
+	if !errors.As(err, &op) {
+		t.Errorf("to an address where nobody listens: %v", err)
+	}
+}
