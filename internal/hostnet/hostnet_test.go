@@ -125,6 +125,61 @@ func TestRootConfigure(t *testing.T) {
 	}
 }
 
+// What the kernel takes away with going down comes back, and no more than that.
+func TestRootRestore(t *testing.T) {
+	netnstest.CheckFDs(t)
+	n := netnstest.New(t)
+	c := open(t, n)
+	link := tunIn(t, n, c)
+	cfg := hostnet.LinkConfig{
+		MTU:               9000,
+		Addrs:             prefixes("10.2.0.1/24", "10.3.0.1/24", "fe80::1/64", "fd00:10:2::1/64"),
+		NoAutoLinkLocal:   true,
+		CongestionControl: "reno",
+	}
+	if err := c.Configure(link.Index, cfg); err != nil {
+		t.Fatal(err)
+	}
+	want, err := c.Routes(link.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = slices.DeleteFunc(want, func(r hostnet.Route) bool { return r.Dst == prefixes("10.3.0.0/24")[0] })
+	run(t, n, "ip addr del 10.3.0.1/24 dev exn0")
+	run(t, n, "ip link set exn0 mtu 8000")
+	run(t, n, "ip link set exn0 down")
+	run(t, n, "ip link set exn0 up")
+	if err := c.Restore(link.Index, cfg); err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := c.Addrs(link.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(addrs, netip.Prefix.Compare)
+	wantAddrs := prefixes("10.2.0.1/24", "fd00:10:2::1/64", "fe80::1/64")
+	if diff := cmp.Diff(wantAddrs, addrs, comparePrefixes); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+	routes, err := c.Routes(link.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, routes, compareAddrs, comparePrefixes); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+	if got, err := c.Link("exn0"); err != nil || got.MTU != 8000 {
+		t.Errorf("got %+v, %v, want the MTU that it had", got, err)
+	}
+	run(t, n, "ip link set exn0 down")
+	if err := c.Restore(link.Index, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Link("exn0"); err != nil || got.Up {
+		t.Errorf("got %+v, %v, want it down", got, err)
+	}
+}
+
 func TestRootConfigureSmallMTU(t *testing.T) {
 	n := netnstest.New(t)
 	c := open(t, n)

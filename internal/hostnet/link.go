@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -43,7 +44,7 @@ type LinkConfig struct {
 	// CongestionControl is the TCP congestion control on the connected routes of
 	// Addrs, which every program's connections over them take, unless it chooses
 	// one itself; "": the system's. Unlike the sysctl it works in any namespace.
-	// It is lost when the interface is taken down.
+	// It is lost when the interface is taken down; Restore gives it back.
 	CongestionControl string
 }
 
@@ -122,16 +123,31 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 		if err := h.LinkSetUp(link); err != nil {
 			return linkError(index, fmt.Errorf("bringing it up: %w", err))
 		}
-		for _, a := range cfg.Addrs {
-			if err := h.AddrReplace(link, addrFor(a)); err != nil {
-				return linkError(index, fmt.Errorf("address %v: %w", a, err))
-			}
-		}
-		if cfg.CongestionControl != "" {
-			return setRouteCongestion(h, index, cfg.CongestionControl)
-		}
-		return nil
+		return giveAddrs(h, index, cfg.Addrs, cfg.CongestionControl)
 	})
+}
+
+// Restore gives the interface what it lost of cfg when it was taken down: the
+// IPv6 addresses, which the kernel removes, and the congestion control of the
+// routes. It does not bring it up.
+func (c *Conn) Restore(index int, cfg LinkConfig) error {
+	addrs := slices.DeleteFunc(slices.Clone(cfg.Addrs), func(a netip.Prefix) bool { return a.Addr().Is4() })
+	return c.do(func(h *netlink.Handle) error {
+		return giveAddrs(h, index, addrs, cfg.CongestionControl)
+	})
+}
+
+func giveAddrs(h *netlink.Handle, index int, addrs []netip.Prefix, congestion string) error {
+	link := byIndex(index)
+	for _, a := range addrs {
+		if err := h.AddrReplace(link, addrFor(a)); err != nil {
+			return linkError(index, fmt.Errorf("address %v: %w", a, err))
+		}
+	}
+	if congestion != "" {
+		return setRouteCongestion(h, index, congestion)
+	}
+	return nil
 }
 
 // addrFor makes the netlink form of an address. Package netlink adds the

@@ -71,8 +71,8 @@ type state struct {
 
 // Watch calls fn for what the interface has, before it returns, and then for
 // every change, on a goroutine of its own. Removals come before additions,
-// addresses are added before routes and removed after them. fn must not call
-// Close.
+// addresses are added before routes and removed after them. That the interface
+// was taken down is reported however short it was. fn must not call Close.
 func (c *Conn) Watch(index int, fn func(Event)) (*Watcher, error) {
 	w := &Watcher{index: index, fn: fn, done: make(chan struct{})}
 	err := in(c.ns, func() (err error) {
@@ -144,6 +144,11 @@ func (w *Watcher) run() {
 		case from.Pid != nl.PidKernel || !slices.ContainsFunc(msgs, w.concerns):
 			continue
 		}
+		if w.state.link.Up && slices.ContainsFunc(msgs, w.saysDown) {
+			// It may be up again by now, but not with all that it had.
+			w.state.link.Up = false
+			w.fn(Event{Kind: LinkChanged, Link: w.state.link})
+		}
 		if w.err = w.refresh(); w.err != nil {
 			return
 		}
@@ -163,6 +168,15 @@ func (w *Watcher) concerns(m syscall.NetlinkMessage) bool {
 		index = routeIndex(m.Data)
 	}
 	return index == w.index
+}
+
+// ifInfoFlags is where struct ifinfomsg has the flags of the interface.
+const ifInfoFlags = 8
+
+// saysDown reports whether a message says that the interface is down.
+func (w *Watcher) saysDown(m syscall.NetlinkMessage) bool {
+	return m.Header.Type == unix.RTM_NEWLINK && len(m.Data) >= unix.SizeofIfInfomsg && w.concerns(m) &&
+		binary.NativeEndian.Uint32(m.Data[ifInfoFlags:])&unix.IFF_UP == 0
 }
 
 // routeIndex returns the interface of a route message, -1 if it has none.

@@ -115,6 +115,53 @@ func TestRootWatch(t *testing.T) {
 	}
 }
 
+// An interface that is up again when the watcher looks was down nevertheless: it
+// lost its IPv6 addresses.
+func TestRootWatchShortDown(t *testing.T) {
+	netnstest.CheckFDs(t)
+	n := netnstest.New(t)
+	c := open(t, n)
+	link := tunIn(t, n, c)
+	if err := c.Configure(link.Index, hostnet.LinkConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	entered, release := make(chan bool), make(chan bool)
+	links := make(chan bool, 100)
+	w, err := c.Watch(link.Index, func(e hostnet.Event) {
+		switch e.Kind {
+		case hostnet.AddrAdded:
+			if e.Addr == prefixes("10.2.0.8/24")[0] {
+				entered <- true
+				<-release
+			}
+		case hostnet.LinkChanged:
+			links <- e.Link.Up
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if !<-links {
+		t.Fatal("not up")
+	}
+	run(t, n, "ip addr add 10.2.0.8/24 dev exn0")
+	<-entered
+	run(t, n, "ip link set exn0 down")
+	run(t, n, "ip link set exn0 up")
+	release <- true
+	for _, want := range []bool{false, true} {
+		select {
+		case got := <-links:
+			if got != want {
+				t.Fatalf("up %t reported, want %t", got, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("up %t was not reported", want)
+		}
+	}
+}
+
 // What was reported adds up to what is there, also when the kernel had to throw
 // messages away because the callback was slow.
 func TestRootWatchAddsUp(t *testing.T) {

@@ -57,7 +57,10 @@ type Node struct {
 	Stack     *ipstack.Stack
 	Device    *tun.Device
 
+	conn    *hostnet.Conn
+	link    hostnet.LinkConfig
 	watcher *hostnet.Watcher
+	up      bool // belongs to follow
 }
 
 // New makes a node's interface and configures it in the kernel. Frames are
@@ -108,29 +111,30 @@ func New(cfg Config) (n *Node, err error) {
 // configure brings the kernel's interface up, and has the stack follow its
 // addresses and routes.
 func (n *Node) configure(cfg Config) error {
-	conn, err := hostnet.Open(cfg.NS)
-	if err != nil {
+	var err error
+	if n.conn, err = hostnet.Open(cfg.NS); err != nil {
 		return err
 	}
-	defer conn.Close()
 	index := n.Device.Index()
 	linkLocal := netip.PrefixFrom(arp.MAC(n.Interface.MAC()).LinkLocal(), linkLocalBits)
-	err = conn.Configure(index, hostnet.LinkConfig{
+	n.link = hostnet.LinkConfig{
 		MTU:               n.Interface.MTU(),
 		TxQueueLen:        hostnet.TxQueueLen,
 		Addrs:             append([]netip.Prefix{linkLocal}, cfg.Addrs...),
 		NoAutoLinkLocal:   true,
 		CongestionControl: cfg.CongestionControl,
-	})
-	if err != nil {
+	}
+	if err := n.conn.Configure(index, n.link); err != nil {
 		return err
 	}
-	n.watcher, err = conn.Watch(index, n.follow)
+	n.up = true
+	n.watcher, err = n.conn.Watch(index, n.follow)
 	return err
 }
 
 // follow mirrors the kernel's addresses and routes of the interface into the
-// stack. What the stack refuses it would only refuse again: the packets that
+// stack, and restores those of its own that the kernel removes while the
+// interface is down. What the stack refuses it would only refuse again: the packets that
 // need it are counted as having no route.
 func (n *Node) follow(e hostnet.Event) {
 	switch e.Kind {
@@ -142,6 +146,12 @@ func (n *Node) follow(e hostnet.Event) {
 		n.Stack.AddRoute(e.Route.Dst, e.Route.Gateway)
 	case hostnet.RouteRemoved:
 		n.Stack.RemoveRoute(e.Route.Dst, e.Route.Gateway)
+	case hostnet.LinkChanged:
+		if e.Link.Up && !n.up {
+			// If it went down again, there is nothing to restore.
+			_ = n.conn.Restore(e.Link.Index, n.link)
+		}
+		n.up = e.Link.Up
 	}
 }
 
@@ -156,6 +166,9 @@ func (n *Node) Close() error {
 	var errs []error
 	if n.watcher != nil {
 		errs = append(errs, n.watcher.Close())
+	}
+	if n.conn != nil {
+		errs = append(errs, n.conn.Close())
 	}
 	if n.Device != nil {
 		errs = append(errs, n.Device.Close())
