@@ -32,6 +32,18 @@ func (i *Interface) Free(b *exteth.TxBuffer) { i.port.Free(b) }
 // that the frame was dropped. A frame that its peer has no credit for is queued,
 // as all group frames are; if it is dropped later, that is only counted.
 func (i *Interface) Transmit(b *exteth.TxBuffer) error {
+	err := i.Post(b)
+	i.port.Flush()
+	return err
+}
+
+// Flush lets the receivers of the frames that were posted know of them.
+func (i *Interface) Flush() { i.port.Flush() }
+
+// Post is Transmit for a frame that others follow at once. Its receiver may
+// learn of it only by Flush, which the caller calls when it has no more frames
+// at hand.
+func (i *Interface) Post(b *exteth.TxBuffer) error {
 	if n := len(b.Packet()); n > i.MTU() && b.Offload.GSOType == exteth.GSONone {
 		i.stats.TxTooLong.Add(1)
 		i.Free(b)
@@ -84,9 +96,11 @@ func groupOf(arp.MAC) fabric.GroupID { return fabric.GroupBroadcast }
 // one that was sent in part must not be overtaken by another.
 func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
 	if i.backlog.Load() == 0 && !to.group {
-		if err := i.sendNow(to, b, false); !errors.Is(err, exteth.ErrAgain) {
+		if err := i.port.Post(to.node, b); !errors.Is(err, exteth.ErrAgain) {
 			return err
 		}
+		// The peer may not know yet of what took its credit.
+		i.port.Flush()
 	}
 	return i.enqueue(i.queue(to), b)
 }

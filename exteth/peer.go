@@ -20,6 +20,7 @@ type peer struct {
 	lent  map[atu.NLA]*TxBuffer // guarded by mu; outstanding sends by the address of their last RMA packet
 
 	deaf bool // guarded by Port.tx; group frames do not wait for its credit
+	bell bool // guarded by Port.tx; it is to be interrupted by the next Flush
 
 	// The rest belongs to the poller.
 	unicast, group assembly

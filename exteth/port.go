@@ -131,7 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 
 // Port sends and receives the Ethernet frames of one node.
 //
-// Concurrency: Alloc, Free, Send, SendGroup and Expire may be called from many
+// Concurrency: Alloc, Free, Send, Post, Flush, SendGroup and Expire may be called from many
 // goroutines. PollVELO and PollRMA have one caller at a time between them.
 // Close is called once nobody polls any more.
 type Port struct {
@@ -151,6 +151,7 @@ type Port struct {
 	groupFrame *TxBuffer // guarded by tx
 	deaf       int       // guarded by tx; deaf members of the group that was sent to last
 	credited   credited
+	bells      bells
 
 	sink sink
 	// starved says that PollVELO left an advert in the mailbox, for want of a

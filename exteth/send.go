@@ -15,6 +15,15 @@ import (
 // ErrAgain: then dst gets nothing of it and b stays with the caller. Any other
 // error is final for the frame.
 func (p *Port) Send(dst fabric.NodeID, b *TxBuffer) error {
+	err := p.Post(dst, b)
+	p.Flush()
+	return err
+}
+
+// Post is Send for a frame that others follow at once: dst is interrupted only
+// by the next Flush, for all of them (netdev_xmit_more). A caller that gets
+// ErrAgain flushes before it waits for credit.
+func (p *Port) Post(dst fabric.NodeID, b *TxBuffer) error {
 	frame := b.Frame()
 	if err := p.checkSize(frame); err != nil {
 		p.Free(b)
@@ -36,9 +45,7 @@ func (p *Port) checkSize(frame []byte) error {
 	return nil
 }
 
-// sendEager splits the frame into VELO messages (figure 5.8). All are put into
-// the mailbox before the receiver is interrupted, and after the lock is given
-// up, since its receive path may run in this goroutine and send in its turn.
+// sendEager splits the frame into VELO messages (figure 5.8).
 func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error {
 	frame := b.Frame()
 	n := (len(frame) + velo.MaxPayload - 1) / velo.MaxPayload
@@ -49,8 +56,8 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 	}
 	d := velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Quiet: true}
 	sent, err := p.sendMessages(&d, frame, 0, hasChecksum)
+	p.bells.add(p.peers.get(dst))
 	p.unlockTx()
-	p.velo.Interrupt(dst, p.cfg.VPID)
 	if err != nil {
 		// A full mailbox, which the credits of many senders may cause, or a
 		// peer that went away in between. In the first case the frame is sent
@@ -173,10 +180,8 @@ func (p *Port) advertise(dst fabric.NodeID, a Advert) error {
 	}
 	p.tx.Lock()
 	err := p.velo.Send(velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Type: TypeAdvert, Quiet: true}, msg[:])
+	p.bells.add(p.peers.get(dst))
 	p.unlockTx()
-	if err == nil {
-		p.velo.Interrupt(dst, p.cfg.VPID)
-	}
 	return err
 }
 

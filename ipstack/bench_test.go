@@ -18,7 +18,7 @@ func (*sinkLink) NodeID() fabric.NodeID                        { return 1 }
 func (*sinkLink) MAC() [6]byte                                 { return arp.DefaultPrefix().MAC(1) }
 func (*sinkLink) MTU() int                                     { return 65535 }
 func (*sinkLink) Free(*exteth.TxBuffer)                        {}
-func (*sinkLink) Transmit(*exteth.TxBuffer) error              { return nil }
+func (*sinkLink) Post(*exteth.TxBuffer) error                  { return nil }
 func (*sinkLink) TransmitCopy(exteth.Offload, ...[]byte) error { return nil }
 
 // sinkHost takes every packet and keeps none.

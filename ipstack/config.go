@@ -25,8 +25,10 @@ type Link interface {
 	// MTU is the largest IP packet that one frame carries, segments that have
 	// offload metadata excepted. It does not change.
 	MTU() int
-	// Transmit takes buf, whose frame is complete, and sends it.
-	Transmit(buf *exteth.TxBuffer) error
+	// Post takes buf, whose frame is complete, and sends it. The caller of
+	// FromHost flushes the link when it has no more packets at hand; until then
+	// the receiver need not learn of the frame.
+	Post(buf *exteth.TxBuffer) error
 	// TransmitCopy sends the Ethernet frame given in parts. It copies parts.
 	TransmitCopy(off exteth.Offload, parts ...[]byte) error
 	// Free takes buf back unsent.

@@ -10,7 +10,7 @@
 //	  fast path ── arp.Table ◄── neighbour ──── netstack: routes, ARP, NDP,
 //	     │                 ▲      events        fragments, IGMP/MLD, (TCP, UDP)
 //	     │                 │                         │   ▲
-//	     ▼ Link.Transmit   │ ReceiveFrame            ▼   │ Link.TransmitCopy
+//	     ▼ Link.Post       │ ReceiveFrame            ▼   │ Link.TransmitCopy
 //	  ─────────────────────── exn (Link) ───────────────────────
 //
 // There are two modes. With a Host, the kernel owns transport and netstack is

@@ -1,6 +1,7 @@
 package ipstack
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"errors"
@@ -136,12 +137,14 @@ func TestHostsOverEXN(t *testing.T) {
 			p := udpPacket(spec, pattern(i*300))
 			want = append(want, p)
 			b := links[0].Alloc()
-			for ; b == nil; b = links[0].Alloc() {
+			for ; b == nil || links[0].Stopped(); b = cmp.Or(b, links[0].Alloc()) {
+				links[0].Flush()
 				time.Sleep(time.Millisecond)
 			}
 			b.SetPacket(copy(b.Mem()[exteth.Headroom:], p))
 			stacks[0].FromHost(b)
 		}
+		links[0].Flush()
 		var got []hostPacket
 		for deadline := time.Now().Add(10 * time.Second); len(got) < packets && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)

@@ -140,7 +140,7 @@ func (l *fakeLink) setFail(f func([6]byte) error) {
 
 func (l *fakeLink) MTU() int { return l.mtu }
 
-func (l *fakeLink) Transmit(b *exteth.TxBuffer) error {
+func (l *fakeLink) Post(b *exteth.TxBuffer) error {
 	defer l.Free(b)
 	return l.TransmitCopy(b.Offload, b.Frame())
 }

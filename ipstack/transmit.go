@@ -25,7 +25,8 @@ const fromHostMark = 1
 const maxPendingErrors = 256
 
 // FromHost sends an IP packet of the host. It takes buf, whose packet and
-// offload metadata are set.
+// offload metadata are set. The caller flushes the link after the last packet
+// at hand.
 func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 	if s.closed.Load() || s.host == nil {
 		s.count.inc(TxDropClosed)
@@ -37,7 +38,7 @@ func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 		if mac, etherType, ok := s.resolve(p, buf.Offload); ok {
 			putEthernet(buf.Frame(), mac, s.mac, etherType)
 			s.count.inc(FastTx)
-			if err := s.link.Transmit(buf); err != nil {
+			if err := s.link.Post(buf); err != nil {
 				_ = s.linkError(err, mac)
 			}
 			return

@@ -24,6 +24,8 @@ type Interface interface {
 	Free(*exteth.TxBuffer)
 	// Stopped reports whether the interface takes no packets for now.
 	Stopped() bool
+	// Flush lets the receivers know of the packets sent.
+	Flush()
 }
 
 // Stack is what the loop needs of a node's IP layer.
@@ -242,6 +244,7 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 		p.Stack.FromHost(b)
 	}
 	if packets > 0 {
+		p.Interface.Flush()
 		l.stats.Packets.Add(uint64(packets))
 		l.stats.Bytes.Add(uint64(bytes))
 	}
