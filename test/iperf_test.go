@@ -33,20 +33,29 @@ const iperfPort = "5201"
 // iperf runs iperf3 from h to the server at to, on port.
 func (h *host) iperf(t *testing.T, server *host, to, port string, options ...string) iperfResult {
 	t.Helper()
+	return h.startIperf(t, server, to, port, options...)()
+}
+
+// startIperf starts iperf3, and returns a function that waits for its end.
+func (h *host) startIperf(t *testing.T, server *host, to, port string, options ...string) (wait func() iperfResult) {
+	t.Helper()
 	need(t, "iperf3")
 	s := server.start(t, "iperf3", "-s", "-1", "-p", port)
 	s.listens(t, port)
-	out := h.run(t, slices.Concat([]string{"iperf3", "-J", "-c", to, "-p", port}, options)...)
-	var r iperfResult
-	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Error != "" {
-		t.Fatalf("%v %s\n%s", err, r.Error, out)
+	c := h.start(t, slices.Concat([]string{"iperf3", "-J", "-c", to, "-p", port}, options)...)
+	return func() (r iperfResult) {
+		t.Helper()
+		out := c.wait(t)
+		if err := json.Unmarshal([]byte(out), &r); err != nil || r.Error != "" {
+			t.Fatalf("%v %s\n%s", err, r.Error, out)
+		}
+		s.wait(t)
+		return r
 	}
-	s.wait(t)
-	return r
 }
 
 // The amount of data is given, not the time, so that a slow machine does the
-// same.
+// same. (iperf3 stops counting what is received when all is sent.)
 func TestRootIperf(t *testing.T) {
 	const size = 64 << 20
 	bytes := []string{"-n", strconv.Itoa(size)}

@@ -19,6 +19,7 @@ const ifname = "exn0"
 type lab struct {
 	*node.Cluster
 	hosts []*host
+	fast  bool // with the fast path
 	// explained are counters of drops that the test causes.
 	explained map[string]bool
 }
@@ -40,7 +41,7 @@ func newLab(t *testing.T, cfg node.ClusterConfig) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{Cluster: c, explained: make(map[string]bool)}
+	l := &lab{Cluster: c, fast: !cfg.Node.NoFastPath, explained: make(map[string]bool)}
 	for i := range c.Nodes {
 		l.hosts = append(l.hosts, &host{lab: l, i: i, ns: c.Namespace(i)})
 	}
@@ -100,7 +101,7 @@ func eachPath(t *testing.T, cfg node.ClusterConfig, f func(t *testing.T, l *lab)
 			cfg.Node.NoFastPath = p.noFast
 			l := newLab(t, cfg)
 			f(t, l)
-			l.checkPath(t, !p.noFast)
+			l.checkPath(t)
 		})
 	}
 }

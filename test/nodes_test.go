@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"errors"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"exnet/internal/node"
+)
+
+// Every node reaches every other one, all at the same time.
+func TestRootNodes(t *testing.T) {
+	const nodes, size = 3, 8 << 20
+	eachPath(t, node.ClusterConfig{Nodes: nodes}, func(t *testing.T, l *lab) {
+		need(t, "ping", "iperf3")
+		eachFamily(t, func(t *testing.T, fam family) {
+			before := l.total()
+			var pings []*process
+			var streams []func() iperfResult
+			for _, a := range l.hosts {
+				for _, b := range l.hosts {
+					if a == b {
+						continue
+					}
+					to, port := fam.of(b).String(), strconv.Itoa(5000+a.i)
+					pings = append(pings, a.start(t, append(pingArgs(5, 200), to)...))
+					streams = append(streams, a.startIperf(t, b, to, port, "-n", strconv.Itoa(size)))
+				}
+			}
+			var received uint64
+			for _, wait := range streams {
+				r := wait()
+				if r.End.SumReceived.Bytes == 0 {
+					t.Errorf("nothing received: %+v", r.End)
+				}
+				received += r.End.SumReceived.Bytes
+			}
+			for _, p := range pings {
+				p.wait(t)
+			}
+			if got := l.total().since(before); got["rma.get_bytes"] < received {
+				t.Errorf("%d bytes by rendezvous, want %d", got["rma.get_bytes"], received)
+			}
+		})
+	})
+}
+
+// One node alone has an interface that nobody answers on.
+func TestRootOneNode(t *testing.T) {
+	need(t, "ping")
+	l := newLab(t, node.ClusterConfig{Nodes: 1})
+	l.explain("ipstack.tx_drop_unreachable", "ipstack.netstack_tx_errors", "ipstack.icmp_errors")
+	a := l.hosts[0]
+	eachFamily(t, func(t *testing.T, fam family) { a.ping(t, fam.of(a).String(), 1, 56) })
+	if err := a.dial(node.Addr4(1).Addr()); !errors.Is(err, syscall.EHOSTUNREACH) {
+		t.Errorf("got %v, want %v", err, syscall.EHOSTUNREACH)
+	}
+}
