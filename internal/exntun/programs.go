@@ -36,22 +36,32 @@ func runPrograms(ctx context.Context, p program, o demoOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() {
+		// An exit status says nothing about this; another error says it all.
+		var exit exitStatus
+		if closed := l.close(); closed != nil && (err == nil || errors.As(err, &exit)) {
+			err = closed
+		}
+	}()
 	ctx, cancel := l.context(ctx)
 	defer cancel()
 
 	s := session{program: p, o: o, lab: l}
+	ran := false
 	defer func() {
 		// What the programs leave behind ends before exn0 does.
 		s.stopServers()
 		if n := family.end(); n > 0 {
 			s.say("ended what was left behind (processes: %d)", n)
 		}
+		if ran {
+			s.summary()
+		}
 	}()
 	if err := s.prepare(ctx, signals); err != nil {
 		return err
 	}
-	defer s.summary()
+	ran = true
 	return s.run(ctx, signals)
 }
 

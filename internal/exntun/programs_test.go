@@ -73,8 +73,9 @@ func TestRootCommandReaches(t *testing.T) {
 		for a in $EXN_ADDR $EXN_ADDR6 $EXN_PEERS $EXN_PEERS6; do ping -q -c 1 -w 5 $a >/dev/null || echo "no answer from $a"; done
 		ip -o -4 addr show dev $EXN_IF
 		nsenter --net=$EXN_NS2 ip -o -4 addr show dev $EXN_IF
+		echo "name: <$(ip netns identify $$)>"
 		ls /sys/class/net`, "--nodes", "3", "--stats")
-	for _, want := range []string{"inet 10.2.0.1/24", "inet 10.2.0.2/24", "exn0"} {
+	for _, want := range []string{"inet 10.2.0.1/24", "inet 10.2.0.2/24", "name: <>", "exn0"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}

@@ -105,28 +105,43 @@ func (s *session) stopServers() {
 	for _, srv := range s.servers {
 		srv.signal(unix.SIGTERM)
 	}
-	deadline := time.After(serverGrace)
+	began := time.Now()
 	for _, srv := range s.servers {
-		select {
-		case <-srv.done:
-		case <-deadline:
-			deadline = nil
-			for _, late := range s.servers {
-				late.signal(unix.SIGKILL)
+		for killed := false; !srv.gone(); time.Sleep(time.Millisecond) {
+			if !killed && time.Since(began) > serverGrace {
+				killed = true
+				srv.signal(unix.SIGKILL)
 			}
-			<-srv.done
 		}
 		srv.output.flush()
 	}
 }
 
-// signal sends sig to the server's process group, unless the server has ended:
-// then the number may be another's.
+// signal sends sig to the server's process group. It fails only when all in it
+// have just ended.
 func (srv *server) signal(sig syscall.Signal) {
+	if !srv.gone() {
+		_ = unix.Kill(-srv.cmd.Process.Pid, sig)
+	}
+}
+
+// gone reports whether the server has ended with all of its process group: the
+// shell that started it may end first, and this process adopts the rest.
+func (srv *server) gone() bool {
 	select {
 	case <-srv.done:
 	default:
-		_ = unix.Kill(-srv.cmd.Process.Pid, sig) // fails only when it has just ended
+		return false
+	}
+	for {
+		pid, err := unix.Wait4(-srv.cmd.Process.Pid, nil, unix.WNOHANG, nil)
+		switch {
+		case errors.Is(err, unix.EINTR), err == nil && pid > 0:
+		case err == nil:
+			return false // one is running
+		default:
+			return true // ECHILD
+		}
 	}
 }
 
