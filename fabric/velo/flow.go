@@ -36,16 +36,26 @@ type outflow struct {
 	ackedOld atomic.Uint64 // an acked that was true once
 	_        [48]byte
 
-	acked atomic.Uint64 // messages consumed
-	want  atomic.Uint64 // episode of refusal; see await
-	_     [48]byte
+	acked    atomic.Uint64 // messages consumed
+	want     atomic.Uint64 // episode of refusal, or 0; see await
+	episodes atomic.Uint64 // begun so far
+	_        [40]byte
 }
 
-// An episode of refusal is a number of credits that will end it, and two flags.
+// An episode of refusal is one word:
+//
+//	 63   62   61        32 31             0
+//	┌────┬────┬────────────┬────────────────┐
+//	│told│slot│ number  30 │ credits     32 │
+//	└────┴────┴────────────┴────────────────┘
+//
+// The number tells episodes apart: who joins one must not join its successor.
 const (
-	wantTold = 1 << 63 // a caller was told ErrAgain: OnCredit is due
-	wantSlot = 1 << 62 // the mailbox was full: only Resume ends the episode
-	wantMask = wantSlot - 1
+	wantTold        = 1 << 63 // a caller was told ErrAgain: OnCredit is due
+	wantSlot        = 1 << 62 // the mailbox was full: only Resume ends the episode
+	wantNumberShift = 32
+	wantNumberMask  = 1<<30 - 1
+	wantCredits     = 1<<wantNumberShift - 1 // so many credits end the episode
 )
 
 // free is how many messages may be sent now.
@@ -95,10 +105,10 @@ func (f *outflow) await(need uint64, ok func() bool) bool {
 	for {
 		w := f.want.Load()
 		if w == 0 {
-			if !f.want.CompareAndSwap(0, need) {
+			w = need | f.episodes.Add(1)&wantNumberMask<<wantNumberShift
+			if !f.want.CompareAndSwap(0, w) {
 				continue
 			}
-			w = need
 		}
 		if f.dead.Load() || ok() {
 			if need&wantSlot != 0 && f.end() {
@@ -106,7 +116,7 @@ func (f *outflow) await(need uint64, ok func() bool) bool {
 			}
 			return true
 		}
-		told := max(w&wantMask, need&wantMask) | (w|need)&wantSlot | wantTold
+		told := w&^wantCredits | max(w&wantCredits, need&wantCredits) | need&wantSlot | wantTold
 		if f.want.CompareAndSwap(w, told) {
 			if f.dead.Load() && f.end() {
 				f.notifyLater()
@@ -124,7 +134,7 @@ func (f *outflow) end() bool { return f.want.Swap(0)&wantTold != 0 }
 func (f *outflow) settle() bool {
 	for {
 		w := f.want.Load()
-		if w == 0 || w&wantSlot != 0 || uint64(f.free()) < w&wantMask {
+		if w == 0 || w&wantSlot != 0 || uint64(f.free()) < w&wantCredits {
 			return false
 		}
 		if f.want.CompareAndSwap(w, 0) {
