@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -123,7 +124,15 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 		if err := h.LinkSetUp(link); err != nil {
 			return linkError(index, fmt.Errorf("bringing it up: %w", err))
 		}
-		return giveAddrs(h, index, cfg.Addrs, cfg.CongestionControl)
+		if err := giveAddrs(h, index, cfg.Addrs, cfg.CongestionControl); err != nil {
+			return err
+		}
+		for _, a := range cfg.Addrs {
+			if err := awaitLocal(h, a.Addr()); err != nil {
+				return linkError(index, fmt.Errorf("address %v: %w", a, err))
+			}
+		}
+		return nil
 	})
 }
 
@@ -148,6 +157,27 @@ func giveAddrs(h *netlink.Handle, index int, addrs []netip.Prefix, congestion st
 		return setRouteCongestion(h, index, congestion)
 	}
 	return nil
+}
+
+// localWait is how long the kernel may take to make an address its own.
+const localWait = time.Second
+
+// awaitLocal waits until the kernel takes packets to an IPv6 address. It does
+// that in a work queue, some time after the address was given, and drops them
+// until then. If it takes too long, they are lost; the address comes all the same.
+func awaitLocal(h *netlink.Handle, a netip.Addr) error {
+	if a.Is4() {
+		return nil
+	}
+	want := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
+	for deadline := time.Now().Add(localWait); ; time.Sleep(time.Millisecond) {
+		list, err := dump(func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(netlink.FAMILY_V6, want, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+		})
+		if err != nil || len(list) > 0 || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // addrFor makes the netlink form of an address. Package netlink adds the
