@@ -2,12 +2,10 @@ package dsbench
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tun"
 )
@@ -117,35 +115,6 @@ func TestExnSetupFails(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	noChildren(t)
-}
-
-func TestRootOpenNamespace(t *testing.T) {
-	ns := netnstest.New(t)
-	netnstest.CheckFDs(t)
-	again, err := openNamespace(ns.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	inode := func(ns *netns.NS) (name string) {
-		t.Helper()
-		if err := ns.Do(func() (err error) {
-			name, err = os.Readlink("/proc/thread-self/ns/net")
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
-	if a, b := inode(ns), inode(again); a != b {
-		t.Errorf("opened %s, want %s", b, a)
-	}
-	if _, err := openNamespace("/nowhere"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
-	if _, err := openNamespace("/dev/null"); err == nil || !strings.Contains(err.Error(), "entering namespace /dev/null") {
-		t.Errorf("no namespace: %v", err)
-	}
 }
 
 func TestRunNetstack(t *testing.T) {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"exnet/internal/netns"
 )
@@ -57,7 +54,7 @@ func (p *exnPath) Setup(ctx context.Context) (err error) {
 		close(p.ended)
 	}()
 	for i, path := range r.Namespaces {
-		if p.namespaces[i], err = openNamespace(path); err != nil {
+		if p.namespaces[i], err = netns.Open(path); err != nil {
 			return err
 		}
 	}
@@ -146,27 +143,4 @@ func (p *exnPath) endNodes() error {
 		<-p.ended
 	}
 	return p.endErr
-}
-
-// openNamespace returns the network namespace at path, of another process.
-func openNamespace(path string) (*netns.NS, error) {
-	here, err := netns.Current()
-	if err != nil {
-		return nil, err
-	}
-	defer here.Close()
-	var there *netns.NS
-	err = here.Do(func() error {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("entering namespace %s: %w", path, err)
-		}
-		there, err = netns.Current()
-		return err
-	})
-	return there, err
 }

@@ -279,6 +279,47 @@ func TestRootCurrent(t *testing.T) {
 	}
 }
 
+func TestRootOpen(t *testing.T) {
+	netnstest.CheckFDs(t)
+	made := netnstest.New(t)
+	opened, err := netns.Open(made.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	var inside, again string
+	if err := errors.Join(
+		made.Do(func() error { inside = here(t); return nil }),
+		opened.Do(func() error { again = here(t); return nil }),
+	); err != nil || inside != again || inside == here(t) {
+		t.Errorf("opened %s, want %s; %v", again, inside, err)
+	}
+	// It keeps the namespace by itself, and has a path of its own.
+	if err := made.Close(); err != nil {
+		t.Error(err)
+	}
+	if out, err := exec.Command("nsenter", "--net="+opened.Path(), "readlink", "/proc/self/ns/net").Output(); err != nil || strings.TrimSpace(string(out)) != inside {
+		t.Errorf("nsenter --net=%s: %s, %v; want %s", opened.Path(), out, err, inside)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	netnstest.CheckFDs(t)
+	if _, err := netns.Open("/nowhere"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/dev/null", "/proc/self/ns/mnt", t.TempDir(), fifo} {
+		want := "netns: " + path + " is not a network namespace"
+		if _, err := netns.Open(path); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
 // run runs a program in the namespace and returns all that it printed.
 func run(t testing.TB, n *netns.NS, argv ...string) (string, error) {
 	t.Helper()

@@ -67,6 +67,33 @@ func Current() (*NS, error) {
 	return newNS(file), nil
 }
 
+// Open returns the existing namespace at path, such as another NS's Path, be it
+// of another process, or one in /run/netns. To enter it takes CAP_SYS_ADMIN in
+// the user namespace that it belongs to.
+func Open(path string) (*NS, error) {
+	// Not to wait where the path is a FIFO's.
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("netns: %w", err)
+	}
+	n := newNS(file)
+	if !isNetNS(n.Fd()) {
+		return nil, errors.Join(fmt.Errorf("netns: %s is not a network namespace", path), n.Close())
+	}
+	return n, nil
+}
+
+// isNetNS reports whether fd is a handle of a network namespace. The ioctl means
+// something on nsfs only (ioctl_nsfs(2)).
+func isNetNS(fd int) bool {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
+		return false
+	}
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	return err == nil && kind == unix.CLONE_NEWNET
+}
+
 func newNS(file *os.File) *NS {
 	return &NS{file: file, closed: make(chan struct{})}
 }
