@@ -2,6 +2,7 @@ package dsbench
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,19 @@ func TestExnSetupFails(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	noChildren(t)
+}
+
+// TestWithoutTUN: the hint is given where it helps, behind what tun says.
+func TestWithoutTUN(t *testing.T) {
+	refused := fmt.Errorf("exn0: %w: run as root", tun.ErrUnavailable)
+	want := refused.Error() + ", or use the netstack path, which needs none"
+	if err := withoutTUN(refused); !errors.Is(err, tun.ErrUnavailable) || err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+	other := errors.New("other")
+	if err := withoutTUN(other); err != other {
+		t.Errorf("error %v, want %v", err, other)
+	}
 }
 
 func TestRunNetstack(t *testing.T) {

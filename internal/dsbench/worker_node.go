@@ -6,6 +6,7 @@ import (
 
 	"exnet/internal/node"
 	"exnet/internal/sched"
+	"exnet/internal/tun"
 )
 
 // runNode holds two nodes with an exn0 each until end is closed. It is a
@@ -19,7 +20,7 @@ func runNode(cfg NodeConfig, say func(reply) error, end <-chan struct{}) (jobRes
 		Node:  node.Config{MTU: cfg.MTU, NoFastPath: cfg.NoFastPath},
 	})
 	if err != nil {
-		return jobResult{}, err
+		return jobResult{}, withoutTUN(err)
 	}
 	r := nodeReply{MTU: cluster.Nodes[0].Interface.MTU()}
 	for i := range r.Namespaces {
@@ -38,4 +39,13 @@ func runNode(cfg NodeConfig, say func(reply) error, end <-chan struct{}) (jobRes
 	case <-end:
 		return jobResult{CPUSeconds: cpuTime(nil).Seconds()}, cluster.Close()
 	}
+}
+
+// withoutTUN adds to an error what else can be done where no TUN device is to be
+// had.
+func withoutTUN(err error) error {
+	if errors.Is(err, tun.ErrUnavailable) {
+		return fmt.Errorf("%w, or use the netstack path, which needs none", err)
+	}
+	return err
 }

@@ -78,7 +78,7 @@ func openError(err error) error {
 		// EACCES is the file's mode, EPERM a device cgroup's.
 		hint = ": run as root or allow the device to all (chmod 666 " + clonePath + ")"
 	}
-	return fmt.Errorf("tun: %w: %w%s, or use the netstack path, which needs none", ErrUnavailable, err, hint)
+	return fmt.Errorf("tun: %w: %w%s", ErrUnavailable, err, hint)
 }
 
 // attachError explains why the interface cannot be made.
@@ -87,7 +87,7 @@ func attachError(name string, err error) error {
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("tun: interface %s: %w: remove it (ip link del %[1]s) or choose another name", name, ErrNameTaken)
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("tun: %w: interface %s: %w: run as root (CAP_NET_ADMIN), or use the netstack path, which needs none", ErrUnavailable, name, err)
+		return fmt.Errorf("tun: %w: interface %s: %w: run as root (CAP_NET_ADMIN)", ErrUnavailable, name, err)
 	}
 	return fmt.Errorf("tun: interface %s: %w", name, err)
 }

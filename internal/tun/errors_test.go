@@ -19,7 +19,7 @@ func TestOpenError(t *testing.T) {
 		{unix.EPERM, "run as root"},
 		{unix.ENOENT, "modprobe tun"},
 		{unix.ENODEV, "modprobe tun"},
-		{unix.EMFILE, "netstack path"},
+		{unix.EMFILE, "too many open files"},
 	} {
 		err := openError(&os.PathError{Op: "open", Path: clonePath, Err: tt.err})
 		if !errors.Is(err, ErrUnavailable) || !errors.Is(err, tt.err) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), clonePath) {
