@@ -22,7 +22,8 @@ func traffic() map[string]bool {
 
 		"ipstack.announcements": true,
 
-		"exn.tx_stops": true, // back-pressure
+		"exn.tx_stops":  true, // back-pressure
+		"exn.tx_stalls": true, // more of it; a drop is exn.tx_stalled
 
 		"exteth.tx_eager":       true,
 		"exteth.tx_rendezvous":  true,
