@@ -118,3 +118,28 @@ func BenchmarkBroadcast(b *testing.B) {
 		})
 	}
 }
+
+// Another peer that takes nothing costs little: with its frame in a queue, all
+// frames go by the queues.
+func BenchmarkBesideStalled(b *testing.B) {
+	for _, stalled := range []bool{false, true} {
+		b.Run(fmt.Sprintf("stalled=%v/size=100", stalled), func(b *testing.B) {
+			cfg := small()
+			cfg.Buffers = 256
+			cfg.StallTime = time.Millisecond
+			net := newNet(b, 3, cfg)
+			net.nodes[1].onFrame = func(fabric.NodeID, exteth.Offload, []byte) error { return nil }
+			a := net.nodes[0]
+			a.start(b)
+			net.nodes[1].start(b)
+			if stalled {
+				a.feed(b, net.mac(3), 0, 100)
+				eventually(b, "the stall", func() bool { return a.Stats().TxStalls == 1 && !a.Stopped() })
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				a.transmit(b, net.mac(2), 100)
+			}
+		})
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/nic"
+	"exnet/fabric/route"
 	"exnet/fabric/velo"
 	"exnet/mtu"
 	"exnet/napi"
@@ -105,14 +106,15 @@ type Interface struct {
 	// backlog is the number of queues that hold frames; while it is 0, which
 	// is nearly always, Transmit looks at no queue.
 	backlog atomic.Int32
+	group   queue
+	peers   route.NodeMap[queue]
 	stopped atomic.Int32   // queues that stop the interface
 	checks  sync.WaitGroup // calls of checkStalled to come or under way
 
-	mu       sync.Mutex
-	queues   map[queueKey]*queue // guarded by mu
-	stall    *time.Timer         // guarded by mu; calls checkStalled
-	watching bool                // guarded by mu; stall is set
-	closed   bool                // guarded by mu; stall is not set any more
+	mu       sync.Mutex  // guards adding to peers, too
+	stall    *time.Timer // guarded by mu; calls checkStalled
+	watching bool        // guarded by mu; stall is set
+	closed   bool        // guarded by mu; stall is not set any more
 
 	stats counters
 }
@@ -124,11 +126,7 @@ func New(cfg Config) (*Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Interface{
-		cfg:    cfg,
-		mac:    cfg.MACPrefix.MAC(cfg.NIC.ID()),
-		queues: make(map[queueKey]*queue),
-	}
+	i := &Interface{cfg: cfg, mac: cfg.MACPrefix.MAC(cfg.NIC.ID()), group: queue{key: queueKey{group: true}}}
 	if i.napi, err = napi.New(cfg.NAPI); err != nil {
 		return nil, err
 	}

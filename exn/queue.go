@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"exnet/exteth"
@@ -19,7 +20,8 @@ type queueKey struct {
 
 // queue holds the frames that wait for a peer's credit.
 type queue struct {
-	key queueKey
+	key  queueKey
+	held atomic.Bool // there are frames; changed under mu
 
 	mu       sync.Mutex
 	frames   []*exteth.TxBuffer // guarded by mu
@@ -33,14 +35,26 @@ type queue struct {
 
 // queue returns the queue of a key, which it makes on first use.
 func (i *Interface) queue(k queueKey) *queue {
+	if k.group {
+		return &i.group
+	}
+	if q := i.peers.Load(k.node); q != nil {
+		return q
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	q := i.queues[k]
+	q := i.peers.Load(k.node)
 	if q == nil {
 		q = &queue{key: k}
-		i.queues[k] = q
+		i.peers.Store(k.node, q)
 	}
 	return q
+}
+
+// clear reports whether nothing waits for a peer's credit, so that a frame may
+// be sent to it without overtaking another.
+func (i *Interface) clear(k queueKey) bool {
+	return i.backlog.Load() == 0 || !i.queue(k).held.Load()
 }
 
 // queueLimit is how many frames in one queue stop the interface: a part of the
@@ -66,6 +80,7 @@ func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	}
 	if len(q.frames) == 0 {
 		q.moved = time.Now()
+		q.held.Store(true)
 		i.backlog.Add(1)
 		i.watch()
 	}
@@ -115,6 +130,7 @@ func (i *Interface) drain(q *queue) {
 		q.frames = append(q.frames[:0], q.frames[1:]...)
 		q.moved = time.Now()
 		if len(q.frames) == 0 {
+			q.held.Store(false)
 			i.backlog.Add(-1)
 			q.stalled = false
 		}
@@ -186,27 +202,33 @@ func (i *Interface) checkStalled() {
 	defer i.checks.Done()
 	i.mu.Lock()
 	i.watching = false
-	queues := make([]*queue, 0, len(i.queues))
-	for _, q := range i.queues {
-		queues = append(queues, q)
-	}
 	i.mu.Unlock()
-	waiting := false
-	for _, q := range queues {
-		q.mu.Lock()
-		held := len(q.frames) > 0
-		late := held && !q.stalled && time.Since(q.moved) >= i.cfg.StallTime
-		if late {
-			q.stalled, q.skip = !q.key.group, q.key.group
-			i.stats.TxStalls.Add(1)
-		}
-		waiting = waiting || held && !q.stalled
-		q.mu.Unlock()
-		if late {
-			i.drain(q)
-		}
+	waiting := i.check(&i.group)
+	for _, q := range i.peers.All() {
+		waiting = i.check(q) || waiting
 	}
 	if waiting {
 		i.watch()
 	}
+}
+
+// check looks at one queue for checkStalled, and reports whether it is to be
+// looked at again.
+func (i *Interface) check(q *queue) (waiting bool) {
+	if !q.held.Load() {
+		return false
+	}
+	q.mu.Lock()
+	held := len(q.frames) > 0
+	late := held && !q.stalled && time.Since(q.moved) >= i.cfg.StallTime
+	if late {
+		q.stalled, q.skip = !q.key.group, q.key.group
+		i.stats.TxStalls.Add(1)
+	}
+	waiting = held && !q.stalled
+	q.mu.Unlock()
+	if late {
+		i.drain(q)
+	}
+	return waiting
 }

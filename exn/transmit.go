@@ -92,10 +92,10 @@ func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
 // groupOf returns the fabric group of a multicast MAC address.
 func groupOf(arp.MAC) fabric.GroupID { return fabric.GroupBroadcast }
 
-// send sends b now, if nothing waits. Group frames all go through their queue:
+// send sends b now, if nothing waits for its peer. Group frames all go through their queue:
 // one that was sent in part must not be overtaken by another.
 func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
-	if i.backlog.Load() == 0 && !to.group {
+	if !to.group && i.clear(to) {
 		if err := i.port.Post(to.node, b); !errors.Is(err, exteth.ErrAgain) {
 			return err
 		}
