@@ -22,7 +22,6 @@ import (
 type tally struct {
 	mu   sync.Mutex
 	sums map[uint32]int // guarded by mu; sent less received
-	bad  int            // guarded by mu; frames with another source than they say
 }
 
 func (c *tally) add(frame []byte, n int) {

@@ -93,8 +93,7 @@ func TestPostConcurrently(t *testing.T) {
 		raw[i] = net.addRaw()
 		busy := new(sync.Mutex)
 		v := raw[i].velo
-		var handle func()
-		handle = func() {
+		v.OnInterrupt(func() {
 			busy.Lock()
 			defer busy.Unlock()
 			for {
@@ -110,8 +109,7 @@ func TestPostConcurrently(t *testing.T) {
 				}
 				v.DisableInterrupt()
 			}
-		}
-		v.OnInterrupt(handle)
+		})
 		v.EnableInterrupt()
 	}
 	const goroutines, frames = 4, 3000

@@ -28,9 +28,9 @@
 //
 // # Concurrency
 //
-// Alloc, Free, Send and SendGroup may be called from many goroutines. PollVELO
-// and PollRMA have one caller at a time (package napi sees to that). No lock
-// is held while a Receiver runs, so it may send.
+// Alloc, Free and the sending methods may be called from many goroutines.
+// PollVELO and PollRMA have one caller at a time (package napi sees to that). No
+// lock is held while a Receiver, or a handler of Config, runs, so it may send.
 //
 // # Limits
 //

@@ -113,8 +113,11 @@ func TestGroupMemberWakesInFrame(t *testing.T) {
 	a, b, deaf := net.nodes[0], net.nodes[1], net.nodes[2]
 	buf := a.buf(t, 30000)
 	want := bytes.Clone(buf.Frame())
-	err := sendGroup(t, a, buf, false, b)
-	for err = a.SendGroup(63, buf, true); errors.Is(err, ErrAgain); err = a.SendGroup(63, buf, false) {
+	if err := sendGroup(t, a, buf, false, b); !errors.Is(err, ErrAgain) {
+		t.Fatalf("with a member that takes nothing: %v, want ErrAgain", err)
+	}
+	err := a.SendGroup(63, buf, true)
+	for ; errors.Is(err, ErrAgain); err = a.SendGroup(63, buf, false) {
 		b.poll()
 		if buf.Sent() > 15000 {
 			deaf.poll()

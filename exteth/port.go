@@ -37,8 +37,8 @@ const maxPeerLoans = 128
 // Errors of a Port.
 var (
 	// ErrAgain says that the peer has no credit now, or holds its share of the
-	// buffers. The buffer stays with the
-	// caller, who sends it again after Config.OnCredit.
+	// buffers. The buffer stays with the caller, who sends it again after
+	// Config.OnCredit.
 	ErrAgain = fabric.ErrAgain
 	// ErrFrameSize says that a frame is shorter than an Ethernet header or
 	// longer than Config.MaxFrame.
@@ -131,9 +131,9 @@ func (c Config) withDefaults() (Config, error) {
 
 // Port sends and receives the Ethernet frames of one node.
 //
-// Concurrency: Alloc, Free, Send, Post, Flush, SendGroup and Expire may be called from many
-// goroutines. PollVELO and PollRMA have one caller at a time between them.
-// Close is called once nobody polls any more.
+// Concurrency: Alloc, Free, Send, Post, Flush, SendGroup and Expire may be
+// called from many goroutines. PollVELO and PollRMA have one caller at a time
+// between them. Close is called once nobody polls any more.
 type Port struct {
 	cfg   Config
 	nic   *nic.NIC

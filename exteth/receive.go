@@ -1,11 +1,7 @@
 package exteth
 
 import (
-	"errors"
-	"fmt"
-
 	"exnet/fabric"
-	"exnet/fabric/atu"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 )
@@ -229,110 +225,4 @@ func (p *Port) arrived(n rma.Notification) {
 		p.stats.RxGetFailed.Add(1)
 	}
 	p.done(t)
-}
-
-// sink is the device whose windows are the sinks of GETs: what is written into
-// a window is a frame on its way up. Its address range has one window of
-// MaxFrame bytes per transfer.
-type sink struct {
-	port      *Port
-	region    *atu.Region
-	transfers [MaxTransfers]transfer
-	free      *transfer
-}
-
-// transfer is one GET. It belongs to the poller, but while the GET runs to the
-// link's goroutine that brings the data.
-type transfer struct {
-	peer      *peer
-	off       Offload
-	length    int
-	got       int  // bytes that have come
-	delivered bool // the frame went to the Receiver
-	window    int
-	bounce    []byte // for a link that brings a frame in pieces
-	next      *transfer
-}
-
-func (s *sink) open(p *Port) error {
-	s.port = p
-	for i := range s.transfers {
-		t := &s.transfers[i]
-		t.window, t.next = i, s.free
-		s.free = t
-	}
-	var err error
-	s.region, err = p.nic.ATU().RegisterDevice(p.cfg.VPID, s, MaxTransfers*MaxFrame, atu.Write)
-	return err
-}
-
-func (s *sink) close() error {
-	if s.region == nil {
-		return nil
-	}
-	return s.region.Close()
-}
-
-func (s *sink) take(pr *peer) *transfer {
-	t := s.free
-	if t == nil {
-		return nil
-	}
-	s.free, t.next = t.next, nil
-	t.peer = pr
-	pr.transfers++
-	return t
-}
-
-func (s *sink) give(t *transfer) {
-	t.peer.transfers--
-	t.peer = nil
-	t.next, s.free = s.free, t
-}
-
-func (s *sink) address(t *transfer) atu.NLA {
-	return s.region.NLA() + atu.NLA(t.window)*MaxFrame
-}
-
-// match returns the transfer whose last RMA packet went to the notification's
-// address, if it is under way with that node.
-func (s *sink) match(n rma.Notification) *transfer {
-	window := uint64(n.Local-s.region.NLA()) / MaxFrame
-	if window >= MaxTransfers {
-		return nil
-	}
-	t := &s.transfers[window]
-	if t.peer == nil || t.peer.node != n.Node || rma.LastFragment(s.address(t), t.length) != n.Local {
-		return nil
-	}
-	return t
-}
-
-var errNoTransfer = errors.New("exteth: write to a window without a transfer")
-
-// WriteAt implements atu.Device: the RMA completer brings the bytes of a frame,
-// on some links in pieces and in any order.
-func (s *sink) WriteAt(b []byte, off int64) (int, error) {
-	t := &s.transfers[off/MaxFrame]
-	at := int(off % MaxFrame)
-	if t.peer == nil || t.delivered || at+len(b) > t.length {
-		return 0, fmt.Errorf("%w: %d bytes at %d", errNoTransfer, len(b), off)
-	}
-	t.got += len(b)
-	frame := b
-	if len(b) < t.length {
-		if cap(t.bounce) < t.length {
-			t.bounce = make([]byte, t.length)
-		}
-		frame = t.bounce[:t.length]
-		copy(frame[at:], b)
-		if t.got < t.length {
-			return len(b), nil
-		}
-	}
-	t.delivered = true
-	if err := s.port.deliver(t.peer.node, t.off, frame); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }
