@@ -24,9 +24,9 @@
 // The user's command and shell stay in this program's process group, so that
 // the keys of the terminal reach them as if exn-tun was not there; while they
 // run, Ctrl-C is theirs. Servers and measuring processes have groups of their
-// own. This process adopts what they leave behind (PR_SET_CHILD_SUBREAPER) and
-// ends it. The namespaces have no name, so the kernel removes them with this
-// process, however that ends.
+// own. This process adopts what they leave behind (PR_SET_CHILD_SUBREAPER),
+// collects what of it has ended, and in the end ends the rest. The namespaces
+// have no name, so the kernel removes them with this process, however that ends.
 //
 // # Concurrency
 //

@@ -42,7 +42,9 @@ The fabric:
   --nodes N            number of nodes, 2 to %[1]d (2)
   --mtu BYTES          MTU of exn0, %[2]d to %[3]d (%[3]d)
   --eager-threshold B  longest frame that goes as VELO messages, %[4]d bytes or
-                       more (%[5]d); longer ones go by RMA GET
+                       more (%[5]d); longer ones go by rendezvous (RMA GET), and
+                       so do, at any length, TCP segments that the kernel left
+                       to be cut (GSO)
   --velo-budget N      VELO messages in one poll, 1 to %[6]d (%[7]d)
   --rma-budget N       RMA notifications in one poll, 1 to %[6]d (%[7]d)
   --mac-prefix XX:XX:XX:XX

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,6 +70,16 @@ func (o *orphans) end() int {
 			return running
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// reap collects those children that were not there before and have ended. own
+// are those that the caller started and waits for itself.
+func (o *orphans) reap(own []int) {
+	for _, pid := range children() {
+		if !o.others[pid] && !slices.Contains(own, pid) {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // one that runs is left alone
+		}
 	}
 }
 

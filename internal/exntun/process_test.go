@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +56,46 @@ func TestOrphans(t *testing.T) {
 				t.Errorf("the second time it ended %d", n)
 			}
 		})
+	}
+}
+
+// TestOrphansReap: of the orphans, those that have ended are collected; other
+// children, and their exit statuses, are left to those who started them.
+func TestOrphansReap(t *testing.T) {
+	leavesNothing(t)
+	before := exec.Command("true")
+	if err := before.Start(); err != nil {
+		t.Fatal(err)
+	}
+	o := adopt(t)
+	own := exec.Command("sh", "-c", "exit 3")
+	if err := own.Start(); err != nil {
+		t.Fatal(err)
+	}
+	arg := sleepArg()
+	out, err := exec.Command("/bin/sh", "-c", "true & echo $!; sleep $0 >/dev/null 2>&1 &", arg).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the orphan's end", func() bool {
+		o.reap([]int{own.Process.Pid})
+		return unix.Kill(gone, 0) == unix.ESRCH
+	})
+	if !alive(t, arg) {
+		t.Error("the orphan that runs is gone")
+	}
+	if err := before.Wait(); err != nil {
+		t.Errorf("the process from before: %v", err)
+	}
+	if err := own.Wait(); own.ProcessState.ExitCode() != 3 {
+		t.Errorf("its own: %v", err)
+	}
+	if n := o.end(); n != 1 {
+		t.Errorf("ended %d, want 1", n)
 	}
 }
 

@@ -46,7 +46,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions) (err error) {
 	ctx, cancel := l.context(ctx)
 	defer cancel()
 
-	s := session{program: p, o: o, lab: l}
+	s := session{program: p, o: o, lab: l, family: family}
 	ran := false
 	defer func() {
 		// What the programs leave behind ends before exn0 does.
@@ -88,6 +88,7 @@ type session struct {
 	program
 	o       demoOptions
 	lab     *lab
+	family  *orphans
 	servers []*server
 }
 
@@ -124,12 +125,28 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 	return s.wait(ctx, cmd, done, signals)
 }
 
+// own returns the processes that the session started itself: cmd and the
+// servers.
+func (s *session) own(cmd *exec.Cmd) []int {
+	pids := []int{cmd.Process.Pid}
+	for _, srv := range s.servers {
+		pids = append(pids, srv.cmd.Process.Pid)
+	}
+	return pids
+}
+
 // wait waits for the command, and passes on to it what asks exn-tun to end.
 func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, signals <-chan os.Signal) error {
+	// A shell may last for long: what it leaves behind is not to stay as zombies.
+	exited := make(chan os.Signal, 1)
+	signal.Notify(exited, unix.SIGCHLD)
+	defer signal.Stop(exited)
 	ended := ctx.Done()
 	var kill <-chan time.Time
 	for {
 		select {
+		case <-exited:
+			s.family.reap(s.own(cmd))
 		case sig := <-signals:
 			// The keys of a terminal reach the command by themselves, and what
 			// they mean is its affair.

@@ -104,6 +104,20 @@ func TestRootCommandLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestRootCommandOrphans: what ends long before the command is no zombie until
+// then.
+func TestRootCommandOrphans(t *testing.T) {
+	requireLab(t)
+	leavesNothing(t)
+	stdout, _ := inNode(t, `
+		orphan=$(sleep 0.1 >/dev/null & echo $!)
+		for i in $(seq 100); do kill -0 $orphan || exit 0; sleep 0.05; done 2>/dev/null
+		echo "a zombie"`, "--serve", "sleep 0.2 & sleep 1000")
+	if stdout != "" {
+		t.Error(stdout)
+	}
+}
+
 func TestRootServe(t *testing.T) {
 	requireLab(t)
 	need(t, "iperf3")
