@@ -33,6 +33,8 @@ type Table struct {
 	nodes  NodeMap[entry]
 	mu     sync.Mutex // serialises changes of groups
 	groups [fabric.Groups]atomic.Pointer[[]fabric.NodeID]
+
+	onMulticast atomic.Pointer[func(fabric.GroupID, []fabric.NodeID, int)]
 }
 
 type entry struct{ port link.Port }
@@ -54,6 +56,24 @@ func (t *Table) Remove(n fabric.NodeID) {
 	t.nodes.Store(n, nil)
 	for g := range fabric.GroupID(fabric.Groups) {
 		t.leave(g, n)
+	}
+}
+
+// OnMulticast sets what is called for each message to a group, with its members
+// and the length of the payload: the crossbar replicates it for all of them, which
+// no port sees. nil: nothing.
+func (t *Table) OnMulticast(f func(g fabric.GroupID, members []fabric.NodeID, n int)) {
+	if f == nil {
+		t.onMulticast.Store(nil)
+		return
+	}
+	t.onMulticast.Store(&f)
+}
+
+// Multicast is called for a message of n bytes that goes to g, before it goes.
+func (t *Table) Multicast(g fabric.GroupID, n int) {
+	if f := t.onMulticast.Load(); f != nil {
+		(*f)(g, t.Members(g), n)
 	}
 }
 

@@ -105,6 +105,7 @@ func (e *Endpoint) multicast(d *Descriptor, payload []byte) error {
 // commit fills the slots, and then raises the interrupts: a handler may take its
 // time, and the other mailboxes cannot go past an empty slot.
 func (e *Endpoint) commit(t *tree, d *Descriptor, payload []byte) {
+	e.unit.routes.Multicast(d.Group, len(payload))
 	for _, b := range t.branches {
 		if b.slot == nil {
 			b.f.untake()

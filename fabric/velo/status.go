@@ -65,6 +65,13 @@ func statusOf(w uint64) Status {
 	}
 }
 
+// WordLen returns the length in a status word: 0 if the slot was given up. For
+// links, which carry status words and may count them.
+func WordLen(w uint64) int { return int(w >> statusLenShift & statusLenMask) }
+
+// WordMulticast reports whether a status word is that of a message to a group.
+func WordMulticast(w uint64) bool { return w&statusMCBit != 0 }
+
 // valid reports whether s could be the status of a message; what is left to
 // check is whether the flow is the source's.
 func (s Status) valid() bool {

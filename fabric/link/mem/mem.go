@@ -9,6 +9,10 @@
 // target's mailbox; the link is not on the way of a message any more. An RMA
 // operation runs from beginning to end in the goroutine that posts it.
 //
+// A fabric made with NewRouted has a topology: crossbars stand between the ports
+// and the NICs, and count what crosses each link (see fabric/crossbar). Nodes that
+// a cut link has separated are disconnected, like nodes that were detached.
+//
 // # Concurrency
 //
 // All methods may be called from many goroutines. The fabric's lock is held
@@ -16,7 +20,9 @@
 //
 // # Limits
 //
-// One process. Every node is one hop from every other.
+// One process. Without a topology, every node is one hop from every other. A node
+// that was separated and comes back is in the broadcast group again, and in no
+// other: groups are given by whoever manages the fabric.
 package mem
 
 import (
@@ -26,7 +32,9 @@ import (
 	"sync"
 
 	"exnet/fabric"
+	"exnet/fabric/crossbar"
 	"exnet/fabric/link"
+	"exnet/fabric/route"
 )
 
 // NIC is what Attach needs of a NIC; *nic.NIC has it.
@@ -34,12 +42,14 @@ type NIC interface {
 	ID() fabric.NodeID
 	Connect(to fabric.NodeID, p link.Port)
 	Disconnect(from fabric.NodeID)
+	Routes() *route.Table
 	PeerDown(from fabric.NodeID)
 	link.Handler
 }
 
-// Fabric joins NICs. Make it with NewFabric.
+// Fabric joins NICs. Make it with NewFabric or NewRouted.
 type Fabric struct {
+	x  *crossbar.Crossbars // nil: no topology
 	mu sync.Mutex
 	// +checklocks:mu
 	nics map[fabric.NodeID]NIC
@@ -48,7 +58,8 @@ type Fabric struct {
 // NewFabric returns a fabric without nodes.
 func NewFabric() *Fabric { return &Fabric{nics: make(map[fabric.NodeID]NIC)} }
 
-// Attach joins n to the fabric. ErrInUse: there is a node with its ID.
+// Attach joins n to the fabric. ErrInUse: there is a node with its ID. ErrNoRoute:
+// its ID is not in the topology.
 func (f *Fabric) Attach(n NIC) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,14 +67,36 @@ func (f *Fabric) Attach(n NIC) error {
 	if f.nics[id] != nil {
 		return fmt.Errorf("mem: attach node %d: %w", id, fabric.ErrInUse)
 	}
+	if f.x != nil {
+		if !f.x.Topology().Has(id) {
+			return fmt.Errorf("mem: attach node %d: not in the topology: %w", id, fabric.ErrNoRoute)
+		}
+		n.Routes().OnMulticast(f.x.Multicast(id))
+	}
 	f.nics[id] = n
-	for peer, p := range f.nics {
-		n.Connect(peer, port{id, p})
-		if p != n {
-			p.Connect(id, port{peer, n})
+	for _, p := range f.nics {
+		if f.reachable(n, p) {
+			f.connect(n, p)
 		}
 	}
 	return nil
+}
+
+// connect enters the ways between two NICs, or of one to itself.
+func (f *Fabric) connect(a, b NIC) {
+	a.Connect(b.ID(), f.port(a, b))
+	if a != b {
+		b.Connect(a.ID(), f.port(b, a))
+	}
+}
+
+// port is the way from a to b.
+func (f *Fabric) port(a, b NIC) link.Port {
+	p := port{a.ID(), b}
+	if f.x == nil || a == b {
+		return p
+	}
+	return f.x.Port(a.ID(), b.ID(), p)
 }
 
 // Detach takes n out of the fabric: from then on its peers get ErrNoRoute.
@@ -82,6 +115,7 @@ func (f *Fabric) Detach(n NIC) error {
 		p.Disconnect(id)
 		n.Disconnect(p.ID())
 	}
+	n.Routes().OnMulticast(nil)
 	f.mu.Unlock()
 	n.PeerDown(id)
 	for _, p := range peers { // without the lock: this runs handlers

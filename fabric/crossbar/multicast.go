@@ -1,0 +1,48 @@
+package crossbar
+
+import (
+	"sync/atomic"
+
+	"exnet/fabric"
+	"exnet/fabric/topo"
+)
+
+// Multicast returns what counts the multicasts of a node. It is called with the
+// group, the members, which must not change any more, and the length of the
+// payload. It is meant for route.Table.OnMulticast.
+func (x *Crossbars) Multicast(from fabric.NodeID) func(fabric.GroupID, []fabric.NodeID, int) {
+	m := &multicasts{x: x, from: from}
+	return m.carry
+}
+
+// multicasts keeps the trees of a node's groups.
+type multicasts struct {
+	x     *Crossbars
+	from  fabric.NodeID
+	trees [fabric.Groups]atomic.Pointer[tree]
+}
+
+// tree is a tree and what it was made for.
+type tree struct {
+	*topo.Tree
+	members []fabric.NodeID
+}
+
+func (m *multicasts) carry(g fabric.GroupID, members []fabric.NodeID, n int) {
+	if len(members) == 0 {
+		return
+	}
+	r, t := m.x.Routes(), m.trees[g].Load()
+	if t == nil || t.Routes() != r || !same(t.members, members) {
+		made, err := r.Tree(m.from, members)
+		if err != nil {
+			return // not a node of the topology: no link leads there
+		}
+		t = &tree{made, members}
+		m.trees[g].Store(t)
+	}
+	t.Carry(m.x.load, 1, uint64(n+descriptor))
+}
+
+// same reports whether a and b are the same piece of memory.
+func same(a, b []fabric.NodeID) bool { return len(a) == len(b) && &a[0] == &b[0] }

@@ -1,0 +1,97 @@
+package crossbar
+
+import (
+	"exnet/fabric"
+	"exnet/fabric/link"
+	"exnet/fabric/rma"
+	"exnet/fabric/velo"
+)
+
+// descriptor is the network descriptor of a packet in bytes (thesis 3.2.1.2).
+const descriptor = 512 - rma.MTU
+
+// packets is how many RMA packets n bytes take, and how long they are together.
+func packets(n int) (count, bytes int) {
+	count = (n + rma.MTU - 1) / rma.MTU
+	return count, n + count*descriptor
+}
+
+// Port returns a port that leads from one node to another as p does, and counts on
+// the way.
+func (x *Crossbars) Port(from, to fabric.NodeID, p link.Port) link.Port {
+	return &port{x, from, to, p}
+}
+
+type port struct {
+	x        *Crossbars
+	from, to fabric.NodeID
+	next     link.Port
+}
+
+// OpenFlow implements link.Port.
+func (p *port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
+	f, err := p.next.OpenFlow(from, to, c)
+	if err != nil {
+		return nil, err
+	}
+	return &flow{f, p}, nil
+}
+
+// Get implements link.Port.
+func (p *port) Get(g link.Get, s link.Sink) {
+	p.x.carry(p.from, p.to, 1, descriptor)
+	k, ok := p.x.sinks.Get().(*sink)
+	if !ok {
+		k = new(sink)
+	}
+	k.port, k.next, k.got = p, s, 0
+	p.next.Get(g, k)
+}
+
+// Put implements link.Port.
+func (p *port) Put(r link.Put, data []byte, d link.Done) {
+	n, bytes := packets(len(data))
+	p.x.carry(p.from, p.to, n, bytes)
+	p.next.Put(r, data, d)
+}
+
+// flow counts the messages of a flow.
+type flow struct {
+	link.Flow
+	port *port
+}
+
+// Commit implements link.Flow. Replicas of a multicast were counted on their tree;
+// a slot that was given up was never sent.
+func (f *flow) Commit(pos, status uint64) {
+	if n := velo.WordLen(status); n > 0 && !velo.WordMulticast(status) {
+		f.port.x.carry(f.port.from, f.port.to, 1, n+descriptor)
+	}
+	f.Flow.Commit(pos, status)
+}
+
+// sink counts the response of a GET: its data, or the refusal.
+type sink struct {
+	port *port
+	next link.Sink
+	got  int
+}
+
+// Data implements link.Sink.
+func (k *sink) Data(off int, b []byte) error {
+	k.got += len(b)
+	return k.next.Data(off, b)
+}
+
+// Done implements link.Sink.
+func (k *sink) Done(s fabric.Status) {
+	p, next := k.port, k.next
+	n, bytes := packets(k.got)
+	if n == 0 {
+		n, bytes = 1, descriptor
+	}
+	p.x.carry(p.to, p.from, n, bytes)
+	k.port, k.next = nil, nil
+	p.x.sinks.Put(k)
+	next.Done(s)
+}

@@ -1,0 +1,44 @@
+// Package topo knows how a fabric is wired: its nodes and links, the routing
+// tables that follow from them, multicast trees, the load of each link, and
+// drawings of all that. It moves no data.
+//
+// # Architecture
+//
+//	NewTorus, NewMesh ─┐
+//	ReadFile, Parse ───┼─▶ Topology ──▶ Routes ──▶ Table    node → port, per node
+//	New ───────────────┘       │          ├──────▶ Tree     source, members → links
+//	                           │          └─ Carry ─┐
+//	                           ├────────▶ Load ◀────┘       packets, bytes per link
+//	                           └────────▶ Drawing           text, SVG
+//
+// A node has six ports for a torus and a seventh (thesis 3.1). A routing table
+// has the hardware's form (thesis 5.4.5.2): a global table of 64 segments whose
+// entries lead to local tables of 1024 nodes whose entries are output ports. Local
+// tables that are equal are kept once, for all nodes: a torus of 65,536 nodes
+// needs a few thousand of them, and not four million.
+//
+// Routing is deterministic and minimal. A torus or mesh routes in dimension
+// order, x before y before z; on a ring of even size, the node just opposite is
+// reached in + direction from even coordinates and in - direction from odd ones,
+// so that both directions carry the same. A free topology, and what a cut link
+// has made of a grid, takes shortest paths, the lowest port first; pairs whose
+// path did not use the cut link keep theirs.
+//
+// # Concurrency
+//
+// Topology and Tree are not changed after they are made. Routes makes a node's
+// table when it is first asked for; all its methods, and those of Load, may be
+// called from many goroutines. Carry takes no lock once the tables are there.
+//
+// # Limits
+//
+// 65,536 nodes, one link between two nodes at most: a table has one port per
+// destination, so a second link would carry nothing. Dimension-order routing is
+// free of deadlocks on a mesh; on the rings of a torus, and for shortest paths,
+// hardware needs virtual channels that change at a date line. They are not
+// emulated: no packet waits in an emulated crossbar.
+//
+// A multicast has a tree for each source, of minimal paths. EXTOLL's multicast
+// table has one entry per group, which all sources share; a tree that is shared
+// cannot be minimal for all. Tree.Ports is that entry for one source.
+package topo

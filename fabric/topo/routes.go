@@ -1,0 +1,164 @@
+package topo
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"exnet/fabric"
+)
+
+// Routes is the routing tables of all nodes, for a topology of which some links
+// may be cut. It is not changed: a cut makes new Routes.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Routes struct {
+	topo   *Topology
+	down   []bool  // by link; nil: all are up
+	part   []int32 // by position: the connected part that the node is in
+	tables []atomic.Pointer[Table]
+	shelf  shelf
+}
+
+// NewRoutes returns the routes of t without the links whose numbers are in down.
+func NewRoutes(t *Topology, down ...int) (*Routes, error) {
+	r := &Routes{topo: t, tables: make([]atomic.Pointer[Table], len(t.nodes))}
+	r.shelf.tables = make(map[local]*local)
+	for _, l := range down {
+		if l < 0 || l >= len(t.links) {
+			return nil, fmt.Errorf("topo: link %d of %d: %w", l, len(t.links), fabric.ErrInvalid)
+		}
+		if r.down == nil {
+			r.down = make([]bool, len(t.links))
+		}
+		r.down[l] = true
+	}
+	r.part = components(t, r.down)
+	return r, nil
+}
+
+// Topology returns what the routes were made for.
+func (r *Routes) Topology() *Topology { return r.topo }
+
+// Down reports whether a link is cut.
+func (r *Routes) Down(link int) bool { return r.down != nil && r.down[link] }
+
+// Cut returns the numbers of the links that are cut.
+func (r *Routes) Cut() (links []int) {
+	for i, d := range r.down {
+		if d {
+			links = append(links, i)
+		}
+	}
+	return links
+}
+
+// Table returns the routing table of n, or nil if there is no such node.
+func (r *Routes) Table(n fabric.NodeID) *Table {
+	at := r.topo.at(n)
+	if at < 0 {
+		return nil
+	}
+	return r.table(at)
+}
+
+func (r *Routes) table(at int32) *Table {
+	if t := r.tables[at].Load(); t != nil {
+		return t
+	}
+	return r.make(at) // two goroutines may do the same work, with the same result
+}
+
+// make makes the table of the node at a position.
+func (r *Routes) make(at int32) *Table {
+	n := len(r.topo.nodes)
+	ports := make([]Port, n)
+	switch {
+	case r.topo.kind == KindFree:
+		r.shortest(at, ports)
+	case r.down == nil:
+		r.dimensionOrder(at, ports)
+	default:
+		r.shortest(at, ports)
+		r.keepIntact(at, ports)
+	}
+	t := r.shelf.table(r.topo.nodes, ports, make([]Port, len(r.topo.index)))
+	r.tables[at].Store(t)
+	return t
+}
+
+// Tables is how many tables have been made so far: one for each node that was
+// asked for, and the local tables that these share.
+func (r *Routes) Tables() (nodes, locals int) {
+	for i := range r.tables {
+		if r.tables[i].Load() != nil {
+			nodes++
+		}
+	}
+	return nodes, r.shelf.len()
+}
+
+// Reachable reports whether there is a way from a to b.
+func (r *Routes) Reachable(a, b fabric.NodeID) bool {
+	i, j := r.topo.at(a), r.topo.at(b)
+	return i >= 0 && j >= 0 && r.part[i] == r.part[j]
+}
+
+// Path returns the ends at which a packet from a to b leaves each node on its way:
+// none if a is b. ErrNoRoute: there is no way.
+func (r *Routes) Path(a, b fabric.NodeID) ([]End, error) {
+	if !r.Reachable(a, b) {
+		return nil, fmt.Errorf("topo: node %d to node %d: %w", a, b, fabric.ErrNoRoute)
+	}
+	var path []End
+	for at := r.topo.at(a); ; {
+		p := r.table(at).Port(b)
+		if p == PortHost {
+			return path, nil
+		}
+		path = append(path, End{r.topo.nodes[at], p})
+		at = r.topo.hop(at, p).node
+	}
+}
+
+// Hops is how many links a packet from a to b crosses, or -1 if there is no way.
+func (r *Routes) Hops(a, b fabric.NodeID) int {
+	if !r.Reachable(a, b) {
+		return -1
+	}
+	at, n := r.topo.at(a), 0
+	for p := r.table(at).Port(b); p != PortHost; p = r.table(at).Port(b) {
+		at = r.topo.hop(at, p).node
+		n++
+	}
+	return n
+}
+
+// Carry counts packets from a to b, with bytes in all, on every link that they
+// cross, as the tables say. It reports whether there is a way. It does not allocate
+// once the tables of the nodes on the way are made.
+func (r *Routes) Carry(l *Load, a, b fabric.NodeID, packets, bytes uint64) bool {
+	at := r.topo.at(a)
+	if at < 0 {
+		return false
+	}
+	for {
+		p := r.table(at).Port(b)
+		if p >= Ports {
+			return p == PortHost
+		}
+		h := r.topo.hop(at, p)
+		l.channels[h.channel].add(packets, bytes)
+		at = h.node
+	}
+}
+
+// Parts returns the nodes of each connected part, the part of the first node
+// first.
+func (r *Routes) Parts() [][]fabric.NodeID {
+	parts := make([][]fabric.NodeID, slices.Max(r.part)+1)
+	for i, n := range r.topo.nodes {
+		parts[r.part[i]] = append(parts[r.part[i]], n)
+	}
+	return parts
+}

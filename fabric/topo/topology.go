@@ -1,0 +1,273 @@
+package topo
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"exnet/fabric"
+)
+
+// MaxNodes is how many nodes a fabric can have: all node IDs.
+const MaxNodes = fabric.Segments * fabric.NodesPerSegment
+
+// End is where a link ends: a port of a node.
+type End struct {
+	Node fabric.NodeID
+	Port Port
+}
+
+// String returns e in the form "3.x+".
+func (e End) String() string { return fmt.Sprintf("%d.%v", e.Node, e.Port) }
+
+// Link is a cable between two nodes. It carries packets both ways.
+type Link struct{ A, B End }
+
+// String returns l in the form of topology files, "3.x+ 4.x-".
+func (l Link) String() string { return l.A.String() + " " + l.B.String() }
+
+// Kind is what is known about the shape of a topology.
+type Kind uint8
+
+// The kinds of topologies. The zero Kind is invalid.
+const (
+	KindFree Kind = iota + 1
+	KindTorus
+	KindMesh
+)
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	switch k {
+	case KindFree:
+		return "free"
+	case KindTorus:
+		return "torus"
+	case KindMesh:
+		return "mesh"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Topology is the nodes and links of a fabric. It is verified when it is made:
+// every link joins two different nodes that exist, no port and no pair of nodes
+// has two links, and all nodes are connected.
+//
+// Concurrency: it is not changed; all methods may be called from many goroutines.
+type Topology struct {
+	name  string
+	kind  Kind
+	dims  Dims
+	nodes []fabric.NodeID
+	links []Link
+	index []int32 // by node ID: position in nodes, or -1
+	hops  []hop   // by node and port, hopStride apart
+}
+
+// hop is where a port leads: channel 2l is link l from A to B, 2l+1 back.
+type hop struct {
+	node    int32 // position in nodes, or -1
+	channel int32
+}
+
+const hopStride = 8 // Ports, rounded up to a power of two
+
+// New returns a free topology of nodes and links. If something is wrong, the
+// error has a line for each mistake and wraps fabric.ErrInvalid.
+func New(name string, nodes []fabric.NodeID, links []Link) (*Topology, error) {
+	return build(name, KindFree, Dims{}, nodes, links)
+}
+
+func build(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link) (*Topology, error) {
+	t := &Topology{name: name, kind: k, dims: d, nodes: slices.Clone(nodes), links: slices.Clone(links)}
+	errs := t.enterNodes()
+	for i, l := range t.links {
+		if err := t.enter(i, l); err != nil {
+			errs = append(errs, &LinkError{Index: i, Link: l, Reason: err.Error()})
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, t.unconnected()...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// LinkError is a mistake in a link.
+type LinkError struct {
+	Index  int // of the link, from 0
+	Link   Link
+	Reason string
+}
+
+// Error implements error.
+func (e *LinkError) Error() string {
+	return fmt.Sprintf("link %d (%v): %s", e.Index+1, e.Link, e.Reason)
+}
+
+// Unwrap returns fabric.ErrInvalid.
+func (e *LinkError) Unwrap() error { return fabric.ErrInvalid }
+
+func (t *Topology) enterNodes() (errs []error) {
+	if len(t.nodes) == 0 {
+		return []error{fmt.Errorf("no nodes: %w", fabric.ErrInvalid)}
+	}
+	t.index = make([]int32, int(slices.Max(t.nodes))+1)
+	for i := range t.index {
+		t.index[i] = -1
+	}
+	for i, n := range t.nodes {
+		if t.index[n] >= 0 {
+			errs = append(errs, fmt.Errorf("node %d is there twice: %w", n, fabric.ErrInvalid))
+			continue
+		}
+		t.index[n] = int32(i)
+	}
+	t.hops = make([]hop, hopStride*len(t.nodes))
+	for i := range t.hops {
+		t.hops[i] = hop{-1, -1}
+	}
+	return errs
+}
+
+// enter enters the link i into the table of ports.
+func (t *Topology) enter(i int, l Link) error {
+	a, b := t.at(l.A.Node), t.at(l.B.Node)
+	switch {
+	case a < 0:
+		return fmt.Errorf("there is no node %d", l.A.Node)
+	case b < 0:
+		return fmt.Errorf("there is no node %d", l.B.Node)
+	case a == b:
+		return errors.New("it leads from a node to itself")
+	case !l.A.Port.Valid() || !l.B.Port.Valid():
+		return fmt.Errorf("a node has the ports 0 to %d", Ports-1)
+	}
+	for _, e := range []End{l.A, l.B} {
+		if h := t.hop(t.at(e.Node), e.Port); h.node >= 0 {
+			return fmt.Errorf("port %v is taken by link %d (%v)", e, h.channel/2+1, t.links[h.channel/2])
+		}
+	}
+	if j, ok := t.Between(l.A.Node, l.B.Node); ok {
+		return fmt.Errorf("link %d (%v) joins the same nodes already", j+1, t.links[j])
+	}
+	t.hops[hopStride*a+int32(l.A.Port)] = hop{b, int32(2 * i)}
+	t.hops[hopStride*b+int32(l.B.Port)] = hop{a, int32(2*i + 1)}
+	return nil
+}
+
+// unconnected names the nodes that the first node cannot reach.
+func (t *Topology) unconnected() []error {
+	part := components(t, nil)
+	var lost []fabric.NodeID
+	for i, n := range t.nodes {
+		if part[i] != part[0] {
+			lost = append(lost, n)
+		}
+	}
+	if lost == nil {
+		return nil
+	}
+	slices.Sort(lost)
+	more := ""
+	if len(lost) > 8 {
+		more = fmt.Sprintf(" and %d more", len(lost)-8)
+		lost = lost[:8]
+	}
+	return []error{fmt.Errorf("no way from node %d to %v%s: %w", t.nodes[0], lost, more, fabric.ErrInvalid)}
+}
+
+// at returns the position of n, or -1.
+func (t *Topology) at(n fabric.NodeID) int32 {
+	if int(n) >= len(t.index) {
+		return -1
+	}
+	return t.index[n]
+}
+
+func (t *Topology) hop(at int32, p Port) hop { return t.hops[hopStride*at+int32(p)] }
+
+// Name returns the name that the topology was given.
+func (t *Topology) Name() string { return t.name }
+
+// Kind returns the kind.
+func (t *Topology) Kind() Kind { return t.kind }
+
+// Dims returns the dimensions of a torus or mesh, and zeros otherwise.
+func (t *Topology) Dims() Dims { return t.dims }
+
+// Nodes lends the node IDs, those of a grid with x counting fastest. The slice
+// must not be changed.
+func (t *Topology) Nodes() []fabric.NodeID { return t.nodes }
+
+// Links lends the links. The slice must not be changed; the index of a link in it
+// is its number wherever links have numbers.
+func (t *Topology) Links() []Link { return t.links }
+
+// Has reports whether n is a node.
+func (t *Topology) Has(n fabric.NodeID) bool { return t.at(n) >= 0 }
+
+// Neighbour returns what is at the other end of a port's link.
+func (t *Topology) Neighbour(n fabric.NodeID, p Port) (End, bool) {
+	if !t.Has(n) || !p.Valid() {
+		return End{}, false
+	}
+	h := t.hop(t.at(n), p)
+	if h.node < 0 {
+		return End{}, false
+	}
+	l := t.links[h.channel/2]
+	if h.channel%2 == 0 {
+		return l.B, true
+	}
+	return l.A, true
+}
+
+// Between returns the number of the link that joins a and b.
+func (t *Topology) Between(a, b fabric.NodeID) (int, bool) {
+	i, j := t.at(a), t.at(b)
+	if i < 0 || j < 0 {
+		return 0, false
+	}
+	for p := range Ports {
+		if h := t.hop(i, p); h.node == j {
+			return int(h.channel / 2), true
+		}
+	}
+	return 0, false
+}
+
+// Compare compares the topology with the nodes that are there: missing are those
+// that are not, unknown those that should not be. Both are in ascending order.
+func (t *Topology) Compare(present []fabric.NodeID) (missing, unknown []fabric.NodeID) {
+	seen := make([]bool, len(t.nodes))
+	for _, n := range present {
+		if i := t.at(n); i >= 0 {
+			seen[i] = true
+		} else {
+			unknown = append(unknown, n)
+		}
+	}
+	for i, n := range t.nodes {
+		if !seen[i] {
+			missing = append(missing, n)
+		}
+	}
+	slices.Sort(missing)
+	slices.Sort(unknown)
+	return missing, slices.Compact(unknown)
+}
+
+// String describes the topology in a few words: "torus 4x4x4: 64 nodes, 192 links".
+func (t *Topology) String() string {
+	s := t.kind.String()
+	if t.kind != KindFree {
+		s += " " + t.dims.String()
+	}
+	if t.name != "" && t.name != s {
+		s = t.name + ": " + s
+	}
+	return fmt.Sprintf("%s: %d nodes, %d links", s, len(t.nodes), len(t.links))
+}
