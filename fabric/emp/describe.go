@@ -1,0 +1,231 @@
+package emp
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+)
+
+// Version is that of the meeting point and the hello. Nodes of different
+// versions do not join one fabric.
+const Version = 1
+
+// Description is what a node says of itself in the directory.
+type Description struct {
+	Version int            `json:"version"`
+	Node    fabric.NodeID  `json:"node"`
+	Token   Token          `json:"token"` // another one each time that a node joins
+	Addrs   []netip.Prefix `json:"addrs"`
+	PID     int            `json:"pid"` // in the node's PID namespace
+	Since   time.Time      `json:"since"`
+}
+
+// Token tells a node from one that had its ID before.
+type Token uint64
+
+// MarshalText implements encoding.TextMarshaler: JSON numbers have 53 bits.
+func (t Token) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(t)), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *Token) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 16, 64)
+	*t = Token(n)
+	return err
+}
+
+const (
+	describeSuffix = ".json"
+	socketSuffix   = ".sock"
+	// maxDescription bounds what is read of a description.
+	maxDescription = 1 << 16
+)
+
+// fileName returns the name of one of a node's files.
+func fileName(n fabric.NodeID, suffix string) string { return fmt.Sprintf("node-%d%s", n, suffix) }
+
+// nodeOf is the converse.
+func nodeOf(name string) (n fabric.NodeID, suffix string, ok bool) {
+	rest, ok := strings.CutPrefix(name, "node-")
+	dot := strings.IndexByte(rest, '.')
+	if !ok || dot < 0 {
+		return 0, "", false
+	}
+	id, err := strconv.ParseUint(rest[:dot], 10, 16)
+	return fabric.NodeID(id), rest[dot:], err == nil
+}
+
+// publish writes the description of this node and returns the locked file: as
+// long as it is open, the node lives. Nobody sees it half written or not locked.
+// The caller holds the directory's lock.
+func (d *dir) publish(self Description) (*os.File, error) {
+	text, err := json.Marshal(self)
+	if err != nil {
+		return nil, fmt.Errorf("emp: %w", err)
+	}
+	path := d.file(fileName(self.Node, describeSuffix))
+	temp := path + ".new"
+	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, d.fileMode())
+	if err != nil {
+		return nil, dirError(err)
+	}
+	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		err = &os.PathError{Op: "flock", Path: temp, Err: err}
+	}
+	if err == nil {
+		err = f.Chmod(d.fileMode())
+	}
+	if err == nil {
+		_, err = f.Write(append(text, '\n'))
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(temp)
+		return nil, dirError(err)
+	}
+	return f, nil
+}
+
+// read returns the description of a node, and whether the node lives.
+func (d *dir) read(n fabric.NodeID) (desc Description, alive bool, err error) {
+	f, err := os.Open(d.file(fileName(n, describeSuffix)))
+	if err != nil {
+		return desc, false, dirError(err)
+	}
+	defer f.Close()
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); {
+	case err == nil:
+		return desc, false, nil
+	case !errors.Is(err, unix.EWOULDBLOCK):
+		return desc, false, dirError(&os.PathError{Op: "flock", Path: f.Name(), Err: err})
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxDescription))
+	if err != nil {
+		return desc, true, dirError(err)
+	}
+	// What a later version writes may not parse, but it has the version.
+	if err := json.Unmarshal(text, &desc); err != nil && desc.Version == Version || desc.Version == 0 {
+		return desc, true, fmt.Errorf("emp: %s is not a description of a node: %w", f.Name(), ErrVersion)
+	}
+	desc.Node = n
+	return desc, true, nil
+}
+
+// list returns the living nodes in the order of their IDs, and those that died
+// and left their descriptions. What cannot be read of a living node is left out,
+// and the error says so.
+func (d *dir) list() (alive []Description, dead []fabric.NodeID, err error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, nil, dirError(err)
+	}
+	var errs []error
+	for _, e := range entries {
+		n, suffix, ok := nodeOf(e.Name())
+		if !ok || suffix != describeSuffix {
+			continue
+		}
+		desc, lives, err := d.read(n)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // gone since
+		case err != nil:
+			errs = append(errs, err)
+		case lives:
+			alive = append(alive, desc)
+		default:
+			dead = append(dead, n)
+		}
+	}
+	slices.SortFunc(alive, func(a, b Description) int { return cmp.Compare(a.Node, b.Node) })
+	return alive, dead, errors.Join(errs...)
+}
+
+// bury removes the files of nodes that do not live, and returns their IDs. The
+// caller holds the lock, so nobody is joining.
+func (d *dir) bury() ([]fabric.NodeID, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, dirError(err)
+	}
+	var dead []fabric.NodeID
+	var errs []error
+	for _, e := range entries {
+		n, _, ok := nodeOf(e.Name())
+		if !ok || slices.Contains(dead, n) {
+			continue
+		}
+		if _, alive, err := d.read(n); alive || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		dead = append(dead, n)
+		errs = append(errs, d.remove(n))
+	}
+	return dead, errors.Join(errs...)
+}
+
+// remove removes all files of a node, the description last: until then it is to
+// be seen that there is something to remove.
+func (d *dir) remove(n fabric.NodeID) error {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return dirError(err)
+	}
+	names := []string{}
+	for _, e := range entries {
+		if of, suffix, ok := nodeOf(e.Name()); ok && of == n && suffix != describeSuffix {
+			names = append(names, e.Name())
+		}
+	}
+	var errs []error
+	for _, name := range append(names, fileName(n, describeSuffix)) {
+		if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, dirError(err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// List returns the living nodes of the fabric in a directory.
+func List(path string) ([]Description, error) {
+	d, err := openDir(path, "", false)
+	if err != nil {
+		return nil, err
+	}
+	alive, _, err := d.list()
+	return alive, err
+}
+
+// Clean removes what dead nodes left in a directory and returns their IDs. It is
+// no error if there is no such directory.
+func Clean(path string) ([]fabric.NodeID, error) {
+	d, err := openDir(path, "", false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lock, err := d.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	dead, err := d.bury()
+	d.removeIfEmpty(lock)
+	return dead, err
+}

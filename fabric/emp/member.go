@@ -1,0 +1,214 @@
+package emp
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"exnet/fabric"
+)
+
+// Config is what a node joins with. The zero value of a field means its default.
+type Config struct {
+	// Dir is the directory of the fabric. Required; see DefaultDir.
+	Dir string
+	// Group is the name or number of the group that may join the fabric. Default:
+	// the directory stays as it is, and a new one is for this user alone.
+	Group string
+	// Node is the node ID asked for. Default: the lowest free one, from 1.
+	Node *fabric.NodeID
+	// Addrs are the node's IP addresses, which no other living node may have.
+	Addrs []netip.Prefix
+	// Log is told of peers that cannot be linked. Default: nobody.
+	Log *slog.Logger
+}
+
+// Member is a node of a fabric.
+//
+// Concurrency: all methods may be called from many goroutines; Run once.
+type Member struct {
+	self Description
+	log  *slog.Logger
+	dir  *dir
+	file *os.File          // the locked description
+	ln   *net.UnixListener // where peers connect to
+
+	mu    sync.Mutex
+	peers map[fabric.NodeID]*peer // +checklocks:mu
+	left  bool                    // +checklocks:mu
+}
+
+// Join makes this process a node of the fabric: it has its ID from then on, and
+// is linked with its peers once Run is called. Leave gives the ID back.
+//
+// The error wraps fabric.ErrInUse or ErrAddress if another living node has the ID
+// or an address, ErrVersion if a living node is of another version, and
+// ErrConfig, fs.ErrPermission, unix.ENOSPC or unix.EROFS for what is wrong with
+// the directory.
+func Join(cfg Config) (m *Member, err error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	d, lock, err := enterDir(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	m = &Member{log: cfg.Log, dir: d, peers: make(map[fabric.NodeID]*peer)}
+	if err := m.enter(cfg); err != nil {
+		d.removeIfEmpty(lock)
+		return nil, err
+	}
+	return m, nil
+}
+
+// enterDir returns the directory, locked.
+func enterDir(cfg Config) (*dir, *os.File, error) {
+	for tries := 1; ; tries++ {
+		d, err := openDir(cfg.Dir, cfg.Group, true)
+		if err == nil {
+			var lock *os.File
+			if lock, err = d.lock(); err == nil {
+				return d, lock, nil
+			}
+		}
+		// Its last node may have removed the directory just now.
+		if !errors.Is(err, fs.ErrNotExist) || tries == 10 {
+			return nil, nil, err
+		}
+	}
+}
+
+// enter takes an ID. The caller holds the lock.
+func (m *Member) enter(cfg Config) (err error) {
+	if _, err := m.dir.bury(); err != nil {
+		return err
+	}
+	alive, _, err := m.dir.list()
+	if err != nil {
+		return err
+	}
+	id, err := choose(cfg, alive)
+	if err != nil {
+		return err
+	}
+	m.self = Description{
+		Version: Version,
+		Node:    id,
+		Token:   Token(rand.Uint64()),
+		Addrs:   cfg.Addrs,
+		PID:     os.Getpid(),
+		Since:   time.Now().Truncate(time.Millisecond),
+	}
+	defer func() {
+		if err != nil {
+			if m.ln != nil {
+				m.ln.Close()
+			}
+			err = errors.Join(err, m.dir.remove(id))
+		}
+	}()
+	path := m.dir.file(fileName(id, socketSuffix))
+	if m.ln, err = net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network}); err != nil {
+		return dirError(err)
+	}
+	m.ln.SetUnlinkOnClose(false) // it is removed under the lock
+	if err = os.Chmod(path, m.dir.fileMode()); err != nil {
+		return dirError(err)
+	}
+	m.file, err = m.dir.publish(m.self)
+	return err
+}
+
+// choose returns the ID that the node gets, or why it cannot join those that
+// live.
+func choose(cfg Config, alive []Description) (fabric.NodeID, error) {
+	taken := make(map[fabric.NodeID]Description, len(alive))
+	for _, d := range alive {
+		if d.Version != Version {
+			return 0, fmt.Errorf("emp: %w", versionError(d.Node, d.Version))
+		}
+		taken[d.Node] = d
+	}
+	if cfg.Node != nil {
+		if d, ok := taken[*cfg.Node]; ok {
+			return 0, fmt.Errorf("emp: node %d: %w by process %d: leave the ID out, or choose another", d.Node, fabric.ErrInUse, d.PID)
+		}
+	}
+	for _, d := range alive {
+		for _, theirs := range d.Addrs {
+			for _, ours := range cfg.Addrs {
+				if ours.Addr() == theirs.Addr() {
+					return 0, fmt.Errorf("emp: %w: node %d has %v: choose another", ErrAddress, d.Node, theirs.Addr())
+				}
+			}
+		}
+	}
+	if cfg.Node != nil {
+		return *cfg.Node, nil
+	}
+	for id := fabric.NodeID(1); id != 0; id++ {
+		if _, ok := taken[id]; !ok {
+			return id, nil
+		}
+	}
+	return 0, fmt.Errorf("emp: %w", ErrFull)
+}
+
+// ID returns the node's ID.
+func (m *Member) ID() fabric.NodeID { return m.self.Node }
+
+// Self returns what the directory says of the node.
+func (m *Member) Self() Description { return m.self }
+
+// Dir returns the path of the directory.
+func (m *Member) Dir() string { return m.dir.path }
+
+// File returns a path in the directory for something else of this node, such as a
+// socket; it is removed with the node. The suffix begins with a point.
+func (m *Member) File(suffix string) string { return File(m.dir.path, m.self.Node, suffix) }
+
+// Own gives a file that this node made in the directory the rights of the
+// node's other files there.
+func (m *Member) Own(path string) error {
+	if err := os.Chmod(path, m.dir.fileMode()); err != nil {
+		return dirError(err)
+	}
+	return nil
+}
+
+// File returns the path of a file of a node in a directory.
+func File(dir string, n fabric.NodeID, suffix string) string {
+	return filepath.Join(dir, fileName(n, suffix))
+}
+
+// Leave gives the ID back and removes the node's files, and with the last node
+// what EMP made of the directory. It is idempotent; Run calls it when it ends.
+func (m *Member) Leave() error {
+	m.mu.Lock()
+	left := m.left
+	m.left = true
+	m.mu.Unlock()
+	if left {
+		return nil
+	}
+	// Nobody connects any more, and waits in vain.
+	errs := []error{m.ln.Close()}
+	lock, err := m.dir.lock()
+	if err == nil {
+		errs = append(errs, m.dir.remove(m.self.Node))
+		m.dir.removeIfEmpty(lock)
+		lock.Close()
+	} else if !errors.Is(err, fs.ErrNotExist) { // else somebody has removed it all
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, m.file.Close())...)
+}

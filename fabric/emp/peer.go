@@ -1,0 +1,222 @@
+package emp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"exnet/fabric"
+)
+
+// Link is a link to one peer, as the Linker's package makes it.
+type Link interface {
+	Peer() fabric.NodeID
+	// Done is closed when the peer is gone, or after Close.
+	Done() <-chan struct{}
+	// Err says why, once Done is closed.
+	Err() error
+	// Close ends the link.
+	Close() error
+}
+
+// Linker makes a link to the peer at the other end of conn, a connected
+// SOCK_SEQPACKET socket that nothing was sent over but hellos. It takes conn, also
+// when it fails; it fails when conn is closed meanwhile.
+type Linker func(conn *net.UnixConn, peer fabric.NodeID) (Link, error)
+
+// State is what a peer is to this node.
+//
+//	           connected, hello            Linker
+//	Connecting ────────────────► Linking ─────────► Up
+//	    ▲                           │ failed         │ Done
+//	    └───────────────────────────┴────────────────┘
+type State uint8
+
+// The states. The zero State is invalid.
+const (
+	Connecting State = iota + 1 // waiting for a connection
+	Linking                     // the Linker is at it
+	Up
+)
+
+func (s State) String() string {
+	switch s {
+	case Connecting:
+		return "connecting"
+	case Linking:
+		return "linking"
+	case Up:
+		return "up"
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// Peer is what there is to know about a peer.
+type Peer struct {
+	Description
+	State State
+	Since time.Time // of this state
+	Link  Link      // nil unless Up
+	Links uint64    // times that it was linked
+	Err   error     // why the last attempt or link ended; nil: it did not
+}
+
+// Times between two attempts to connect: doubled each time until the last.
+const (
+	firstRetry = 10 * time.Millisecond
+	lastRetry  = time.Second
+	// steady is how long a link lasts to be none that fails again and again.
+	steady = 2 * time.Second
+)
+
+// peer is the life of one peer of a Member, under one token.
+type peer struct {
+	m        *Member
+	desc     Description
+	incoming chan *net.UnixConn // connections of the peer, which have had their hellos
+	stop     context.CancelFunc
+	done     chan struct{} // closed when the last link has ended
+
+	gone bool // +checklocks:m.mu
+	now  Peer // +checklocks:m.mu
+}
+
+// start makes a peer, which lives until ctx ends or stop is called. It waits for
+// the one that had its ID before.
+func (m *Member) start(ctx context.Context, desc Description, before *peer, link Linker) *peer {
+	ctx, stop := context.WithCancel(ctx)
+	p := &peer{
+		m: m, desc: desc, stop: stop,
+		incoming: make(chan *net.UnixConn),
+		done:     make(chan struct{}),
+		now:      Peer{Description: desc, State: Connecting, Since: time.Now()},
+	}
+	go func() {
+		defer close(p.done)
+		defer stop()
+		if before != nil {
+			before.stop()
+			<-before.done
+		}
+		p.run(ctx, link)
+	}()
+	return p
+}
+
+// run links the peer again and again.
+func (p *peer) run(ctx context.Context, connect Linker) {
+	if p.desc.Version != Version {
+		p.failed(versionError(p.desc.Node, p.desc.Version))
+		<-ctx.Done()
+		return
+	}
+	wait := firstRetry
+	var conn *net.UnixConn // that came while another link was up
+	for {
+		var err error
+		if conn == nil {
+			if conn, err = p.connection(ctx); ctx.Err() != nil {
+				return
+			}
+		}
+		began := time.Now()
+		if err == nil {
+			conn, err = p.hold(ctx, conn, connect)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > steady {
+			wait = firstRetry
+		}
+		p.failed(err)
+		if conn != nil || p.m.self.Node < p.desc.Node {
+			continue // the peer takes its time
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// connection returns a new connection: the higher ID connects to the lower.
+func (p *peer) connection(ctx context.Context) (*net.UnixConn, error) {
+	if p.m.self.Node > p.desc.Node {
+		return p.m.dial(ctx, p.desc)
+	}
+	select {
+	case conn := <-p.incoming:
+		return conn, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// hold makes a link of conn, which it takes, and returns when the link has ended:
+// with another connection if the peer has begun one.
+func (p *peer) hold(ctx context.Context, conn *net.UnixConn, connect Linker) (*net.UnixConn, error) {
+	p.set(Linking, nil)
+	unblock := context.AfterFunc(ctx, func() { conn.Close() })
+	link, err := connect(conn, p.desc.Node)
+	unblock()
+	if err != nil {
+		return nil, err
+	}
+	p.set(Up, link)
+	p.m.log.Info("linked", "node", p.desc.Node)
+	var next *net.UnixConn
+	select {
+	case <-link.Done():
+		err = link.Err()
+	case next = <-p.incoming:
+		// Only its own link's end can have brought the peer to it.
+		err = errors.New("the peer has connected anew")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	closeErr := link.Close()
+	<-link.Done()
+	if err == nil {
+		err = closeErr
+	}
+	return next, err
+}
+
+func (p *peer) set(s State, link Link) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	p.now.State, p.now.Since, p.now.Link = s, time.Now(), link
+	if s == Up {
+		p.now.Links++
+		p.now.Err = nil
+	}
+}
+
+// failed notes why there is no link, and tells of it if that is news.
+func (p *peer) failed(err error) {
+	p.set(Connecting, nil)
+	p.m.mu.Lock()
+	before := p.now.Err
+	p.now.Err = err
+	p.m.mu.Unlock()
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		p.m.log.Warn("no link", "node", p.desc.Node, "reason", err)
+	}
+}
+
+// Peers returns the other living nodes in the order of their IDs.
+func (m *Member) Peers() []Peer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	peers := make([]Peer, 0, len(m.peers))
+	for _, p := range m.peers {
+		peers = append(peers, p.now)
+	}
+	sortPeers(peers)
+	return peers
+}

@@ -1,0 +1,165 @@
+package emp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"exnet/fabric"
+)
+
+// secondLook is how long after a change the directory is looked at again: a dying
+// node's file is reported as closed before its lock is released.
+const secondLook = 50 * time.Millisecond
+
+// Run links this node with every other one, and again when they come back, until
+// ctx is cancelled. Then it leaves the fabric, closes the links and returns nil.
+func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
+	w, err := watch(m.dir.path)
+	if err != nil {
+		return errors.Join(err, m.Leave())
+	}
+	var work sync.WaitGroup
+	// Peers outlive ctx until nobody finds this node any more.
+	peers, stop := context.WithCancel(context.WithoutCancel(ctx))
+	scan := make(chan chan struct{})
+	work.Go(func() { m.accept(peers, scan) })
+
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for ctx.Err() == nil {
+		select {
+		case _, ok := <-w.changes:
+			if !ok {
+				w.changes = nil
+			}
+			m.scan(peers, connect)
+			again.Reset(secondLook)
+		case <-again.C:
+			if !m.scan(peers, connect) {
+				again.Reset(secondLook)
+			}
+		case done := <-scan:
+			m.scan(peers, connect)
+			close(done)
+		case <-ctx.Done():
+		}
+	}
+	err = m.Leave()
+	stop()
+	w.close()
+	work.Wait()
+	m.mu.Lock()
+	last := m.peers
+	m.peers = make(map[fabric.NodeID]*peer)
+	m.mu.Unlock()
+	for _, p := range last {
+		<-p.done
+	}
+	return err
+}
+
+// scan compares the directory with the peers, and says whether those that are
+// gone have come to their end. Only Run's goroutine calls it.
+func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
+	alive, dead, err := m.dir.list()
+	if err != nil {
+		m.log.Warn("a node cannot be linked", "reason", err)
+	}
+	if len(dead) > 0 {
+		if lock, err := m.dir.lock(); err == nil {
+			buried, err := m.dir.bury()
+			lock.Close()
+			if err != nil {
+				m.log.Warn("files of a dead node stay", "reason", err)
+			}
+			for _, n := range buried {
+				m.log.Info("removed what a dead node left", "node", n)
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := make(map[fabric.NodeID]bool, len(alive))
+	for _, desc := range alive {
+		if desc.Node == m.self.Node {
+			continue
+		}
+		seen[desc.Node] = true
+		old := m.peers[desc.Node]
+		if old == nil || old.desc.Token != desc.Token || old.gone {
+			m.log.Info("found", "node", desc.Node, "addrs", desc.Addrs)
+			m.peers[desc.Node] = m.start(ctx, desc, old, connect)
+		}
+	}
+	settled = true
+	for n, p := range m.peers {
+		if seen[n] {
+			continue
+		}
+		p.gone = true
+		p.stop()
+		select {
+		case <-p.done:
+			m.log.Info("gone", "node", n)
+			delete(m.peers, n)
+		default: // kept, so that one that comes back waits for it
+			settled = false
+		}
+	}
+	return settled
+}
+
+// accept takes connections until Leave.
+func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	for {
+		conn, err := m.ln.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptor, no memory: it may pass
+			m.log.Warn("accepting a connection", "reason", err)
+			select {
+			case <-time.After(secondLook):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		work.Go(func() { m.take(ctx, conn, scan) })
+	}
+}
+
+// take hands a connection to the peer that it is from.
+func (m *Member) take(ctx context.Context, conn *net.UnixConn, scan chan<- chan struct{}) {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	p, err := m.answer(conn, func() {
+		done := make(chan struct{})
+		select {
+		case scan <- done:
+			<-done
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		m.log.Warn("connection refused", "reason", err)
+		conn.Close()
+		return
+	}
+	select {
+	case p.incoming <- conn:
+	case <-p.done:
+		conn.Close()
+	case <-ctx.Done():
+		conn.Close()
+	}
+}
+
+func sortPeers(peers []Peer) {
+	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.Node, b.Node) })
+}

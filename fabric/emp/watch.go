@@ -1,0 +1,82 @@
+package emp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// watcher reports that the directory may have changed.
+type watcher struct {
+	f       *os.File
+	changes chan struct{} // holds a token; closed when the watching is over
+}
+
+// watchEvents are those by which nodes come and go: a description is renamed to
+// its name, and closed by the kernel when its writer dies.
+const watchEvents = unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_CLOSE_WRITE | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
+
+func watch(path string) (*watcher, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		hint := ""
+		if errors.Is(err, unix.EMFILE) {
+			hint = ": raise the sysctl fs.inotify.max_user_instances"
+		}
+		return nil, fmt.Errorf("emp: inotify: %w%s", err, hint)
+	}
+	// Non-blocking, so that Close ends a Read.
+	w := &watcher{f: os.NewFile(uintptr(fd), "inotify"), changes: make(chan struct{}, 1)}
+	if _, err := unix.InotifyAddWatch(fd, path, watchEvents); err != nil {
+		w.f.Close()
+		return nil, dirError(&os.PathError{Op: "watch", Path: path, Err: err})
+	}
+	go w.run()
+	return w, nil
+}
+
+// run passes on that there was something. What it was, the directory says.
+func (w *watcher) run() {
+	defer close(w.changes)
+	buf := make([]byte, 64*(unix.SizeofInotifyEvent+unix.NAME_MAX+1))
+	for {
+		n, err := w.f.Read(buf)
+		if err != nil {
+			return // closed
+		}
+		if !concernsNodes(buf[:n]) {
+			continue
+		}
+		select {
+		case w.changes <- struct{}{}:
+		default: // it has not looked since the last one
+		}
+	}
+}
+
+// inotifyLen is where struct inotify_event has the length of the name behind it.
+const inotifyLen = 12
+
+// concernsNodes reports whether one of the events is about something else than
+// the lock, whose use is no change.
+func concernsNodes(events []byte) bool {
+	for len(events) >= unix.SizeofInotifyEvent {
+		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[inotifyLen:]))
+		name := events[unix.SizeofInotifyEvent:min(end, len(events))]
+		if unix.ByteSliceToString(name) != lockName {
+			return true
+		}
+		events = events[min(end, len(events)):]
+	}
+	return false
+}
+
+// close ends the watching and waits for that.
+func (w *watcher) close() {
+	w.f.Close()
+	for range w.changes {
+	}
+}
