@@ -25,6 +25,14 @@ func pingArgs(n, size int) []string {
 	return []string{"ping", "-n", "-c", strconv.Itoa(n), "-l", strconv.Itoa(n), "-i", "10", "-W", "10", "-s", strconv.Itoa(size)}
 }
 
+// pingSays runs ping until it has written want.
+func (h *host) pingSays(t *testing.T, to string, size int, want string, options ...string) {
+	t.Helper()
+	p := h.start(t, slices.Concat([]string{"ping", "-n", "-i", "0.05", "-s", strconv.Itoa(size)}, options, []string{to})...)
+	p.says(t, want)
+	p.stop()
+}
+
 // Lengths of headers, for sizes on the edge between the ways of a frame.
 const (
 	ethernetLen = 14

@@ -74,6 +74,7 @@ type process struct {
 	name string
 	cmd  *exec.Cmd
 	out  output
+	kill context.CancelFunc
 	done chan struct{} // closed when it has ended
 	err  error         // valid then
 }
@@ -112,7 +113,7 @@ func startIn(t *testing.T, ns *netns.NS, stdin io.Reader, argv ...string) *proce
 	t.Helper()
 	need(t, argv[0])
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{name: strings.Join(argv, " "), cmd: command(ctx, argv...), done: make(chan struct{})}
+	p := &process{name: strings.Join(argv, " "), cmd: command(ctx, argv...), kill: cancel, done: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, &p.out, &p.out
 	if err := ns.Start(p.cmd); err != nil {
 		cancel()
@@ -122,11 +123,14 @@ func startIn(t *testing.T, ns *netns.NS, stdin io.Reader, argv ...string) *proce
 		p.err = p.cmd.Wait()
 		close(p.done)
 	}()
-	t.Cleanup(func() {
-		cancel()
-		<-p.done
-	})
+	t.Cleanup(p.stop)
 	return p
+}
+
+// stop kills the program, if it still runs.
+func (p *process) stop() {
+	p.kill()
+	<-p.done
 }
 
 // wait waits for the end of the program, which must have succeeded, and returns
