@@ -38,6 +38,8 @@ type ATU struct {
 	regions uint64
 	// +checklocks:mu
 	nextGen uint32 // first generation of the next region
+
+	memory memory
 }
 
 // New returns the ATU of the NIC with the node ID self.

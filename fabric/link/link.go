@@ -84,6 +84,21 @@ type Flow interface {
 	Raise()
 }
 
+// Remote is a Flow over a link on which credit does not come by itself, message
+// by message: the source looks for it when it needs it.
+type Remote interface {
+	Flow
+
+	// Consumed is how many messages the target has consumed since the flow was
+	// opened, as far as can be seen here.
+	Consumed() uint64
+
+	// Watch asks for a call of Credit.Return when Consumed reaches total. It stands
+	// for one call, and replaces what was asked for before. Who calls Watch looks at
+	// Consumed afterwards: what was reached already is not reported.
+	Watch(total uint64)
+}
+
 // Credit is what a target tells the source of a flow. Its methods may run the
 // source's OnCredit handler.
 type Credit interface {
@@ -115,6 +130,22 @@ type Put struct {
 	Remote    atu.NLA // sink of the data, on the target
 	Immediate bool    // the data was in the descriptor
 	Notify    bool    // the target's completer writes a notification
+}
+
+// Lender is a Handler for links whose peer reads the memory of a GET by itself.
+type Lender interface {
+	// LendGet is ServeGet up to the point where the data is to be read. With
+	// StatusOK the memory is lent until Lease.End.
+	LendGet(src fabric.NodeID, g Get) (Lease, fabric.Status)
+}
+
+// Lease is memory that a peer reads.
+type Lease interface {
+	Bytes() []byte
+
+	// End gives the memory back, once. If the peer has read it the responder's
+	// notification is written, if there is to be one.
+	End(read bool)
 }
 
 // Done is told how an operation ended, exactly once.

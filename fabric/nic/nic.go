@@ -19,7 +19,7 @@
 //
 // # Limits
 //
-// One link per NIC in this version: whatever attaches it fills the tables.
+// Whatever joins the NIC to others fills the tables; every node is one hop away.
 package nic
 
 import (
@@ -86,6 +86,7 @@ func (n *NIC) Close() error {
 	}
 	n.velo.Close()
 	n.rma.Close()
+	n.atu.CloseArena()
 	return nil
 }
 
@@ -106,6 +107,13 @@ func (n *NIC) Disconnect(from fabric.NodeID) { n.routes.Remove(from) }
 // who wait for its credit. It may run OnCredit handlers. For links.
 func (n *NIC) PeerDown(from fabric.NodeID) { n.velo.PeerDown(from) }
 
+// AddLink has the NIC's consumers poll a link. For links, which call it before
+// Connect.
+func (n *NIC) AddLink(l link.Active) { n.routes.Links.Add(l) }
+
+// RemoveLink ends what AddLink began.
+func (n *NIC) RemoveLink(l link.Active) { n.routes.Links.Remove(l) }
+
 // AcceptFlow implements link.Handler.
 func (n *NIC) AcceptFlow(src fabric.NodeID, from, to fabric.VPID, c link.Credit) (link.Flow, error) {
 	return n.velo.Accept(src, from, to, c)
@@ -119,4 +127,12 @@ func (n *NIC) ServePut(src fabric.NodeID, p link.Put, data []byte, d link.Done) 
 	n.rma.ServePut(src, p, data, d)
 }
 
-var _ link.Handler = (*NIC)(nil)
+// LendGet implements link.Lender.
+func (n *NIC) LendGet(src fabric.NodeID, g link.Get) (link.Lease, fabric.Status) {
+	return n.rma.LendGet(src, g)
+}
+
+var (
+	_ link.Handler = (*NIC)(nil)
+	_ link.Lender  = (*NIC)(nil)
+)

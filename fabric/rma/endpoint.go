@@ -51,7 +51,15 @@ func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 
 // Next takes the oldest notification out of the queue; false if there is none.
 // Its room is free again soon, at the latest when Next returns false.
-func (e *Endpoint) Next() (Notification, bool) { return e.queue.next() }
+// If the queue is empty it has active links look for more, which may run
+// handlers.
+func (e *Endpoint) Next() (Notification, bool) {
+	n, ok := e.queue.next()
+	if !ok && e.unit.routes.Links.Poll() {
+		return e.queue.next()
+	}
+	return n, ok
+}
 
 // Err is an error that wraps fabric.ErrOverrun once a peer's operation was
 // refused because the queue had no room for its notification. It stays. The
@@ -77,6 +85,10 @@ func (e *Endpoint) DisableInterrupt() { e.queue.line.Disable() }
 // whether notifications are waiting already. The handler may be called for one of
 // those too.
 func (e *Endpoint) EnableInterrupt() (pending bool) {
+	l := &e.unit.routes.Links
+	if l.Poll() {
+		defer l.Arm()
+	}
 	return e.queue.enable()
 }
 

@@ -20,6 +20,7 @@ type Unit struct {
 	routes *route.Table
 	eps    [fabric.VPIDs]atomic.Pointer[Endpoint]
 	ops    sync.Pool
+	leases sync.Pool
 	closed atomic.Bool
 	count  counters
 }
@@ -114,6 +115,57 @@ func (u *Unit) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) {
 		})
 	}
 	s.Done(fabric.StatusOK)
+}
+
+// lease is memory that a peer reads by itself.
+type lease struct {
+	unit   *Unit
+	ep     *Endpoint
+	window atu.Window
+	src    fabric.NodeID
+	get    link.Get
+}
+
+// LendGet is ServeGet for a link whose peer reads the memory by itself.
+func (u *Unit) LendGet(src fabric.NodeID, g link.Get) (link.Lease, fabric.Status) {
+	if g.Len < 1 || g.Len > MaxTransfer || !g.From.Valid() {
+		u.count.badRequests.Add(1)
+		return nil, fabric.StatusProtection
+	}
+	e, w, st := u.serve(src, g.To, g.Remote, g.Len, atu.Read, g.Notify)
+	if st != fabric.StatusOK {
+		return nil, st
+	}
+	l, ok := u.leases.Get().(*lease)
+	if !ok {
+		l = new(lease)
+	}
+	*l = lease{u, e, w, src, g}
+	return l, fabric.StatusOK
+}
+
+// Bytes implements link.Lease.
+func (l *lease) Bytes() []byte { return l.window.Bytes() }
+
+// End implements link.Lease.
+func (l *lease) End(read bool) {
+	u, e, src, g := l.unit, l.ep, l.src, l.get
+	l.window.Release()
+	*l = lease{} // the pool must not hold memory
+	u.leases.Put(l)
+	switch {
+	case !read:
+		if g.Notify {
+			e.queue.foreign.Add(-1)
+		}
+		return
+	case g.Notify:
+		e.queue.write(Notification{
+			Writer: Responder, Command: CommandGet, Node: src, VPID: g.From, Len: g.Len,
+			Local: LastFragment(g.Remote, g.Len),
+		})
+	}
+	u.count.served.Add(1)
 }
 
 // ServePut is the target's completer: it writes the data that a peer sends.

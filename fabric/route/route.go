@@ -30,6 +30,9 @@ import (
 
 // Table holds the routing tables of one NIC. The zero Table is empty.
 type Table struct {
+	// Links are the links that have to be polled.
+	Links link.Set
+
 	nodes  NodeMap[entry]
 	mu     sync.Mutex // serialises changes of groups
 	groups [fabric.Groups]atomic.Pointer[[]fabric.NodeID]

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"exnet/fabric"
+	"exnet/fabric/link"
 	"exnet/fabric/route"
 )
 
@@ -58,7 +59,16 @@ func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 
 // Peek lends the oldest message until Advance; false if there is none. A slot
 // whose status word cannot be true is counted and skipped.
-func (e *Endpoint) Peek() (Status, []byte, bool) { return e.box.peek() }
+//
+// If the mailbox is empty it has active links look for more, which may run
+// handlers.
+func (e *Endpoint) Peek() (Status, []byte, bool) {
+	st, p, ok := e.box.peek()
+	if !ok && e.unit.routes.Links.Poll() {
+		return e.box.peek()
+	}
+	return st, p, ok
+}
 
 // Advance frees the slot that Peek lent and returns the credit to its source.
 // Without a message lent it does nothing. Credits go back in small batches, at
@@ -79,6 +89,10 @@ func (e *Endpoint) DisableInterrupt() { e.box.line.Disable() }
 // EnableInterrupt lets the next message call the handler, and reports whether
 // messages are waiting already. The handler may be called for one of those too.
 func (e *Endpoint) EnableInterrupt() (pending bool) {
+	l := &e.unit.routes.Links
+	if l.Poll() {
+		defer l.Arm()
+	}
 	return e.box.enable()
 }
 
@@ -111,6 +125,7 @@ func (e *Endpoint) Close() error {
 	if !e.closed.CompareAndSwap(false, true) {
 		return errClosed
 	}
+	e.unit.routes.Links.Mailbox(e.vpid, 0) // before another can open it
 	e.unit.eps[e.vpid].CompareAndSwap(e, nil)
 	e.unit.retire(e)
 	e.box.close()
@@ -170,6 +185,7 @@ func (e *Endpoint) open(dst fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
 		return nil, err
 	}
 	f.target, f.limit = t, uint64(t.Limit())
+	f.remote, _ = t.(link.Remote)
 	f.word = Status{Src: e.unit.self, SrcVPID: e.vpid, Flow: t.ID()}.word()
 	set := []*outflow{f}
 	if old := e.flows.Load(dst); old != nil {

@@ -2,6 +2,7 @@ package velo
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"exnet/fabric"
@@ -29,8 +30,8 @@ type outflow struct {
 	dead   atomic.Bool
 	target link.Flow
 	limit  uint64
-	word   uint64 // what all status words of the flow have in common
-	_      [16]byte
+	word   uint64      // what all status words of the flow have in common
+	remote link.Remote // target, if credit has to be looked for
 
 	sent     atomic.Uint64 // messages, including those about to be sent
 	ackedOld atomic.Uint64 // an acked that was true once
@@ -39,7 +40,8 @@ type outflow struct {
 	acked    atomic.Uint64 // messages consumed
 	want     atomic.Uint64 // episode of refusal, or 0; see await
 	episodes atomic.Uint64 // begun so far
-	_        [40]byte
+	watch    sync.Mutex    // makes one step of reading sent and calling Watch
+	_        [32]byte
 }
 
 // An episode of refusal is one word:
@@ -58,9 +60,60 @@ const (
 	wantCredits     = 1<<wantNumberShift - 1 // so many credits end the episode
 )
 
-// free is how many messages may be sent now.
+// free is how many messages may be sent now. A remote target may claim to have
+// consumed what was never sent.
 func (f *outflow) free() int {
-	return max(0, int(f.limit-(f.sent.Load()-f.acked.Load())))
+	n := int64(f.limit - (f.sent.Load() - f.seen()))
+	return int(min(max(0, n), int64(f.limit)))
+}
+
+// seen is how many messages the target has consumed.
+func (f *outflow) seen() uint64 {
+	if f.remote != nil {
+		f.acknowledge(f.remote.Consumed())
+	}
+	return f.acked.Load()
+}
+
+// acknowledge notes what the target has consumed. A remote target is looked at
+// from several goroutines, and the latest look is not the last to come here.
+func (f *outflow) acknowledge(total uint64) {
+	if f.remote == nil {
+		f.acked.Store(total)
+		return
+	}
+	for a := f.acked.Load(); a < total; a = f.acked.Load() {
+		if f.acked.CompareAndSwap(a, total) {
+			return
+		}
+	}
+}
+
+// rewatch asks a remote target to report when the credits are there that the
+// episode waits for. True: they may be there already.
+func (f *outflow) rewatch() bool {
+	f.watch.Lock()
+	defer f.watch.Unlock()
+	need := f.want.Load() & wantCredits
+	total := f.sent.Load() + need - f.limit
+	if int64(total) < 1 {
+		return true
+	}
+	f.remote.Watch(total)
+	return f.remote.Consumed() >= total
+}
+
+// resettle is settle for a remote target, which has to be watched for as long as
+// the episode goes on.
+func (f *outflow) resettle() bool {
+	for {
+		if f.settle() {
+			return true
+		}
+		if w := f.want.Load(); f.remote == nil || w == 0 || w&wantSlot != 0 || f.dead.Load() || !f.rewatch() {
+			return false
+		}
+	}
 }
 
 // take takes one credit. sent is the number of credits taken and of those that
@@ -72,7 +125,7 @@ func (f *outflow) take() bool {
 }
 
 func (f *outflow) takeSlow(s uint64) bool {
-	a := f.acked.Load()
+	a := f.seen()
 	f.ackedOld.Store(a)
 	if int64(s-a) <= int64(f.limit) {
 		return true
@@ -84,7 +137,7 @@ func (f *outflow) takeSlow(s uint64) bool {
 // untake gives back a credit whose message was not sent.
 func (f *outflow) untake() {
 	f.sent.Add(^uint64(0))
-	if f.settle() { // the target has seen one credit too few
+	if f.resettle() { // the target has seen one credit too few
 		f.notifyLater()
 	}
 }
@@ -109,6 +162,9 @@ func (f *outflow) await(need uint64, ok func() bool) bool {
 			if !f.want.CompareAndSwap(0, w) {
 				continue
 			}
+		}
+		if f.remote != nil {
+			f.rewatch()
 		}
 		if f.dead.Load() || ok() {
 			if need&wantSlot != 0 && f.end() {
@@ -163,8 +219,8 @@ func (f *outflow) fail() {
 
 // Return implements link.Credit.
 func (f *outflow) Return(total uint64) {
-	f.acked.Store(total)
-	if f.settle() {
+	f.acknowledge(total)
+	if f.resettle() {
 		f.notify()
 	}
 }

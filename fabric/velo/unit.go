@@ -44,6 +44,7 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 	if !u.eps[vpid].CompareAndSwap(nil, e) {
 		return nil, fmt.Errorf("velo: open: VPID %d: %w", vpid, fabric.ErrInUse)
 	}
+	u.routes.Links.Mailbox(vpid, cfg.Credits)
 	if u.closed.Load() {
 		e.Close()
 		return nil, fmt.Errorf("velo: open: %w", fabric.ErrClosed)
