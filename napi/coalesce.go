@@ -47,8 +47,8 @@ func newModerator(cfg Coalesce, now time.Duration) *moderator {
 // now. If not, its interrupt is held: the timer is running, and the interrupt
 // unmasked again if further events are to be counted. In ModeInterrupt (irq) it
 // is always polled. The caller owns the poll list.
-func (s *Source) due(irq bool) bool {
-	m, clock := s.mod, s.ctx.cfg.Clock
+func (s *Source) due(m *moderator, irq bool) bool {
+	clock := s.ctx.cfg.Clock
 	if m.again {
 		m.again = false
 		return true
@@ -82,7 +82,7 @@ func (s *Source) due(irq bool) bool {
 	if !m.held {
 		m.held = true
 		if m.timer == nil {
-			m.timer = clock.AfterFunc(wait, s.expire)
+			m.timer = clock.AfterFunc(wait, func() { s.expire(m) })
 		} else {
 			m.timer.Reset(wait)
 		}
@@ -95,16 +95,15 @@ func (s *Source) due(irq bool) bool {
 
 // expire delivers the held interrupt when its time is over. If that was done
 // while the timer's goroutine was starting, the poll finds nothing.
-func (s *Source) expire() {
+func (s *Source) expire(m *moderator) {
 	s.count.expired.Add(1)
-	s.mod.force.Store(true)
+	m.force.Store(true)
 	s.ctx.schedule(s.bit)
 }
 
 // updateITR computes the state anew, at the end of a poll, from what was
 // handled since the last time. The caller owns the poll list.
-func (s *Source) updateITR() {
-	m := s.mod
+func (s *Source) updateITR(m *moderator) {
 	total := s.count.bytes.Load()
 	if !m.cfg.Adaptive || total == m.bytes {
 		return
@@ -112,4 +111,42 @@ func (s *Source) updateITR() {
 	now := s.ctx.cfg.Clock.Now()
 	m.state.Store(uint32(ITRState(m.state.Load()).next(total-m.bytes, now-m.since)))
 	m.bytes, m.since = total, now
+}
+
+// Coalesce returns how interrupts are held back, as it was set last.
+func (s *Source) Coalesce() Coalesce { return *s.coalesce.Load() }
+
+// SetCoalesce changes it while everything runs; a held interrupt is delivered.
+// ModeInterrupt and ModeBusyPoll do without it, and it applies after them.
+func (s *Source) SetCoalesce(c Coalesce) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if word(s.ctx.word.Load())&closedBit != 0 {
+		return ErrClosed
+	}
+	s.coalesce.Store(&c)
+	s.changed.Store(true)
+	if s.ctx.started.Load()&uint64(s.bit) != 0 {
+		s.ctx.schedule(s.bit) // the moderator is the list owner's to change
+	}
+	return nil
+}
+
+// applyCoalesce does what SetCoalesce asked for. The source is polled next. A
+// Schedule that marks the old moderator meanwhile is held by the new one, for as
+// long as an interrupt may be. The caller owns the poll list.
+func (s *Source) applyCoalesce() {
+	s.changed.Store(false) // before the setting is read: none is missed
+	if m := s.mod.Load(); m != nil && m.held {
+		m.timer.Stop()
+	}
+	var m *moderator
+	if c := *s.coalesce.Load(); !c.off() {
+		m = newModerator(c, s.ctx.cfg.Clock.Now())
+		m.seen = s.count.interrupts.Load() + s.count.rescheduled.Load()
+		m.bytes = s.count.bytes.Load()
+	}
+	s.mod.Store(m)
+	s.poller.DisableInterrupt()
 }

@@ -1,6 +1,7 @@
 package napi
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -142,9 +143,83 @@ func TestCoalesceModeAndClose(t *testing.T) {
 	if clock.armed() != 0 {
 		t.Error("a timer survived Close")
 	}
-	u.src.expire() // it was starting when Close stopped it
+	u.src.expire(u.src.mod.Load()) // it was starting when Close stopped it
 	if u.left() != 1 {
 		t.Error("polled after Close")
+	}
+}
+
+func TestSetCoalesce(t *testing.T) {
+	clock := &manualClock{}
+	c := newContext(t, Config{Clock: clock})
+	u := newUnit(t, c, SourceConfig{}, nil)
+	set := func(cfg Coalesce) {
+		t.Helper()
+		if err := u.src.SetCoalesce(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if got := u.src.Coalesce(); got != cfg {
+			t.Errorf("coalescing %+v, want %+v", got, cfg)
+		}
+	}
+	for range 9 {
+		u.arrive(64) // not to be taken for announced frames
+	}
+	set(Coalesce{Frames: 3, Delay: 50 * us})
+	u.arrive(64)
+	if u.left() != 1 || clock.armed() != 1 || !u.enabled() {
+		t.Fatalf("%d left, %d timers, unmasked %v: want the interrupt held", u.left(), clock.armed(), u.enabled())
+	}
+	set(Coalesce{Adaptive: true}) // a held interrupt is delivered
+	if u.left() != 0 || clock.armed() != 0 || !u.enabled() {
+		t.Fatalf("%d left, %d timers, unmasked %v", u.left(), clock.armed(), u.enabled())
+	}
+	if got := u.src.Stats().ITR; got != ITRLowest { // by the one small frame
+		t.Errorf("ITR %v", got)
+	}
+	u.arrive(64)
+	if u.left() != 1 {
+		t.Error("not held by the dynamic ITR")
+	}
+	set(Coalesce{})
+	if u.left() != 0 || clock.armed() != 0 || u.src.Stats().ITR != 0 {
+		t.Errorf("%d left, %d timers, ITR %v", u.left(), clock.armed(), u.src.Stats().ITR)
+	}
+	u.arrive(64)
+	if u.left() != 0 {
+		t.Error("held without coalescing")
+	}
+	if err := u.src.SetCoalesce(Coalesce{Frames: 2}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("got %v, want %v", err, ErrInvalid)
+	}
+	c.Close()
+	if err := u.src.SetCoalesce(Coalesce{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v, want %v", err, ErrClosed)
+	}
+}
+
+// It may be set at any time, also before the source has begun.
+func TestSetCoalesceMeanwhile(t *testing.T) {
+	c := newContext(t, Config{})
+	u := newUnit(t, c, SourceConfig{}, nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 300 {
+			cfg := []Coalesce{{}, {Delay: 20 * us}, {Frames: 4, Delay: 20 * us}, {Adaptive: true}}[i%4]
+			if err := u.src.SetCoalesce(cfg); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for range 3000 {
+		u.arrive(64)
+	}
+	<-done
+	for deadline := time.Now().Add(5 * time.Second); u.left() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d left behind", u.left())
+		}
 	}
 }
 
@@ -231,7 +306,7 @@ func TestAdaptive(t *testing.T) {
 	state(ITRLow) // 1500 bytes in 125 µs
 	// Bulk again: 10000 bytes in each interval.
 	for range 5 {
-		clock.advance(ITRState(u.src.mod.state.Load()).Interval())
+		clock.advance(ITRState(u.src.mod.Load().state.Load()).Interval())
 		u.arrive(10000)
 		state(ITRBulk)
 	}
@@ -252,7 +327,7 @@ func TestAdaptive(t *testing.T) {
 	// A poll that handles nothing does not count as a slow one.
 	clock.advance(time.Second)
 	u.src.Schedule()
-	if got := u.src.mod.since; got == clock.now {
+	if got := u.src.mod.Load().since; got == clock.now {
 		t.Error("an empty poll was taken into account")
 	}
 	if st := u.src.Stats(); st.Coalesced != 2 || st.Expired != 2 {

@@ -133,7 +133,8 @@ type Coalesce struct {
 	Adaptive bool
 }
 
-func (c Coalesce) check() error {
+// Validate reports why c cannot work.
+func (c Coalesce) Validate() error {
 	switch {
 	case c.Frames < 0:
 		return fmt.Errorf("napi: %w: Coalesce.Frames %d is negative", ErrInvalid, c.Frames)
@@ -176,5 +177,5 @@ func (c SourceConfig) withDefaults() (SourceConfig, error) {
 	if c.Budget < 1 || c.Budget > MaxBudget {
 		return c, fmt.Errorf("napi: %w: source %q: budget %d; use 1..%d", ErrInvalid, c.Name, c.Budget, MaxBudget)
 	}
-	return c, c.Coalesce.check()
+	return c, c.Coalesce.Validate()
 }

@@ -66,8 +66,9 @@ func (c *Context) Register(cfg SourceConfig) (*Source, error) {
 		return nil, fmt.Errorf("napi: %w: more than %d sources", ErrInvalid, MaxSources)
 	}
 	s := &Source{ctx: c, poller: cfg.Poller, bit: 1 << n, budget: cfg.Budget, name: cfg.Name}
+	s.coalesce.Store(&cfg.Coalesce)
 	if !cfg.Coalesce.off() {
-		s.mod = newModerator(cfg.Coalesce, c.cfg.Clock.Now())
+		s.mod.Store(newModerator(cfg.Coalesce, c.cfg.Clock.Now()))
 	}
 	c.sources[n] = s
 	c.n.Store(int32(n + 1))
@@ -168,8 +169,8 @@ func (c *Context) act(a action) {
 // caller is as good as the owner of the poll list.
 func (c *Context) finish() {
 	for _, s := range c.sources[:c.n.Load()] {
-		if s.mod != nil && s.mod.held {
-			s.mod.timer.Stop()
+		if m := s.mod.Load(); m != nil && m.held {
+			m.timer.Stop()
 		}
 	}
 	close(c.done)

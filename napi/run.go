@@ -21,7 +21,9 @@ func (c *Context) run(thread bool) {
 		case stepPoll:
 			c.last = i
 			s, irq := c.sources[i], old&irqBit != 0
-			if s.mod != nil && !s.due(irq) {
+			if s.changed.Load() {
+				s.applyCoalesce()
+			} else if m := s.mod.Load(); m != nil && !s.due(m, irq) {
 				continue
 			}
 			work, exhausted := s.poll(irq)

@@ -1,6 +1,9 @@
 package napi
 
-import "math/bits"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // Work is what one Poll has done.
 type Work struct {
@@ -41,9 +44,12 @@ type Source struct {
 	poller Poller
 	bit    word
 	budget int
-	mod    *moderator // nil: no coalescing
+	mod    atomic.Pointer[moderator] // nil: no coalescing; the poll list's owner stores it
 	name   string
 	count  sourceCounters
+
+	coalesce atomic.Pointer[Coalesce] // what was set last
+	changed  atomic.Bool              // and is still to be applied
 }
 
 // Interrupt is the handler of the unit's interrupt. It masks the interrupt and
@@ -65,8 +71,8 @@ func (s *Source) Schedule() {
 	if started := &s.ctx.started; started.Load()&uint64(s.bit) == 0 {
 		started.Or(uint64(s.bit))
 	}
-	if s.mod != nil {
-		s.mod.force.Store(true)
+	if m := s.mod.Load(); m != nil {
+		m.force.Store(true)
 	}
 	s.ctx.schedule(s.bit)
 }
@@ -82,8 +88,8 @@ func (s *Source) poll(irq bool) (Work, bool) {
 	s.record(w)
 	if w.Frames >= budget && !irq {
 		s.count.exhausted.Add(1)
-		if s.mod != nil {
-			s.mod.again = true
+		if m := s.mod.Load(); m != nil {
+			m.again = true
 		}
 		s.ctx.requeue(s.bit)
 		return w, true
@@ -96,8 +102,8 @@ func (s *Source) poll(irq bool) (Work, bool) {
 // what drivers do after it). The source is off the list here, unless it was
 // interrupted meanwhile.
 func (s *Source) complete(irq bool) {
-	if s.mod != nil {
-		s.updateITR()
+	if m := s.mod.Load(); m != nil {
+		s.updateITR(m)
 	}
 	if !s.poller.EnableInterrupt() {
 		return

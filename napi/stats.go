@@ -69,8 +69,8 @@ func (s *Source) Stats() SourceStats {
 		Exhausted:   c.exhausted.Load(),
 		Rescheduled: c.rescheduled.Load(),
 	}
-	if s.mod != nil {
-		st.ITR = ITRState(s.mod.state.Load())
+	if m := s.mod.Load(); m != nil {
+		st.ITR = ITRState(m.state.Load())
 	}
 	for i := range c.work {
 		st.WorkPerPoll[i] = c.work[i].Load()
