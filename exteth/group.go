@@ -65,26 +65,24 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 
 // listen finds out which members of a group are deaf. At the beginning of a
 // frame those that have credit again are no longer; with skip those that have
-// none are from now on. The caller holds tx.
+// none are from now on. A peer is deaf in all its groups, and a frame to a group
+// without it changes nothing about that: so it is waited for once, and not anew
+// whenever frames to its groups and to others alternate. The caller holds tx.
 func (p *Port) listen(g fabric.GroupID, begins, skip bool) {
 	if !skip && (!begins || p.deaf == 0) {
 		return
 	}
-	p.deaf = 0
 	for _, n := range p.nic.Routes().Members(g) {
 		pr := p.peers.get(n)
 		ok, err := p.velo.WantCredits(n, p.cfg.VPID, 1)
 		switch {
-		case err != nil:
-			pr.deaf = false
-		case skip && !ok && !pr.deaf:
+		case skip && !ok && err == nil && !pr.deaf:
 			pr.deaf = true
-			p.stats.TxDeaf.Add(1)
-		case begins && ok:
-			pr.deaf = false
-		}
-		if pr.deaf {
 			p.deaf++
+			p.stats.TxDeaf.Add(1)
+		case pr.deaf && (err != nil || begins && ok):
+			pr.deaf = false
+			p.deaf--
 		}
 	}
 }

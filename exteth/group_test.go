@@ -172,3 +172,62 @@ func TestEmptyGroup(t *testing.T) {
 	}
 	net.checkIdle()
 }
+
+// A member that takes nothing is waited for once, also when frames to its group
+// alternate with frames to another.
+func TestGroupsWithStalledMember(t *testing.T) {
+	net := newNet(t, 3, Config{VELO: velo.Config{Slots: 64, Credits: 16}})
+	a, b, deaf := net.nodes[0], net.nodes[1], net.nodes[2]
+	const small, both = fabric.GroupID(1), fabric.GroupID(2)
+	routes := a.Port.nic.Routes()
+	for _, j := range []struct {
+		g fabric.GroupID
+		n fabric.NodeID
+	}{{small, b.id}, {both, b.id}, {both, deaf.id}} {
+		if err := routes.Join(j.g, j.n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send := func(g fabric.GroupID, skip bool) error {
+		err := a.SendGroup(g, a.buf(t, 100), skip)
+		for b.poll() {
+		}
+		return err
+	}
+	for range 16 {
+		if err := send(both, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buf := a.buf(t, 100)
+	if err := a.SendGroup(both, buf, false); !errors.Is(err, ErrAgain) {
+		t.Fatalf("without credit: %v, want ErrAgain", err)
+	}
+	if err := a.SendGroup(both, buf, true); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		if err := send(small, false); err != nil {
+			t.Fatalf("frame %d to the group without it: %v", i, err)
+		}
+		if err := send(both, false); err != nil {
+			t.Fatalf("frame %d to its group: %v", i, err)
+		}
+	}
+	if s := a.Stats(); s.TxDeaf != 1 {
+		t.Errorf("%d times left out, want 1", s.TxDeaf)
+	}
+	if got := len(b.take()); got != 16+1+40 {
+		t.Errorf("the other member got %d frames, want %d", got, 16+1+40)
+	}
+	for deaf.poll() {
+	}
+	if err := send(both, false); err != nil {
+		t.Fatal(err)
+	}
+	net.settle()
+	if got := len(deaf.take()); got != 16+1 {
+		t.Errorf("it got %d frames, want %d", got, 16+1)
+	}
+	net.checkIdle()
+}

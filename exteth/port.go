@@ -149,7 +149,7 @@ type Port struct {
 	// groupFrame is the group frame that waits for credit with some of its
 	// messages sent; no other may be started.
 	groupFrame *TxBuffer // guarded by tx
-	deaf       int       // guarded by tx; deaf members of the group that was sent to last
+	deaf       int       // guarded by tx; number of deaf peers
 	credited   credited
 	bells      bells
 
