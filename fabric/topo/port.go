@@ -22,8 +22,8 @@ const (
 	Port7
 	Ports // how many there are
 
-	PortHost        // the packet has arrived
-	PortNone = 0xff // no way to the node
+	PortHost             // the packet has arrived
+	PortNone Port = 0xff // no way to the node
 )
 
 var portNames = [...]string{"x+", "x-", "y+", "y-", "z+", "z-", "7", "", "host"}

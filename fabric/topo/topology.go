@@ -263,11 +263,13 @@ func (t *Topology) Compare(present []fabric.NodeID) (missing, unknown []fabric.N
 // String describes the topology in a few words: "torus 4x4x4: 64 nodes, 192 links".
 func (t *Topology) String() string {
 	s := t.kind.String()
-	if t.kind != KindFree {
+	switch {
+	case t.kind == KindFree && t.name != "":
+		s = t.name
+	case t.kind != KindFree && t.name != "":
+		s = t.name + ": " + s + " " + t.dims.String()
+	case t.kind != KindFree:
 		s += " " + t.dims.String()
-	}
-	if t.name != "" && t.name != s {
-		s = t.name + ": " + s
 	}
 	return fmt.Sprintf("%s: %d nodes, %d links", s, len(t.nodes), len(t.links))
 }

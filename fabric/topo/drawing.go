@@ -1,0 +1,73 @@
+package topo
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// MaxDrawn is how many nodes a drawing can have.
+const MaxDrawn = 4096
+
+// Drawing is a picture of a topology, as text or SVG.
+type Drawing struct {
+	Topology *Topology
+	// Routes say which links are cut. nil: none.
+	Routes *Routes
+	// Load is what each link has carried, as Load.Links returns it. nil: nothing.
+	Load []LinkLoad
+}
+
+// down reports whether a link is cut.
+func (d *Drawing) down(link int) bool { return d.Routes != nil && d.Routes.Down(link) }
+
+// counts is what a channel has carried.
+func (d *Drawing) counts(channel int) Counts {
+	switch {
+	case channel/2 >= len(d.Load):
+		return Counts{}
+	case channel%2 == 0:
+		return d.Load[channel/2].AB
+	}
+	return d.Load[channel/2].BA
+}
+
+// most returns the channel that has carried most bytes, and how many.
+func (d *Drawing) most() (channel int, bytes uint64) {
+	for c := range 2 * len(d.Load) {
+		if b := d.counts(c).Bytes; b > bytes {
+			channel, bytes = c, b
+		}
+	}
+	return channel, bytes
+}
+
+// total is the sum over all channels.
+func (d *Drawing) total() (sum Counts) {
+	for _, l := range d.Load {
+		sum = sum.plus(l.AB).plus(l.BA)
+	}
+	return sum
+}
+
+// ends returns where a channel begins and ends.
+func (d *Drawing) ends(channel int) (from, to End) {
+	l := d.Topology.links[channel/2]
+	if channel%2 == 0 {
+		return l.A, l.B
+	}
+	return l.B, l.A
+}
+
+// bytesText writes a number of bytes for people.
+func bytesText(n uint64) string {
+	if n < 1000 {
+		return strconv.FormatUint(n, 10) + " B"
+	}
+	f := float64(n)
+	for _, unit := range []string{"kB", "MB", "GB", "TB", "PB"} {
+		if f /= 1000; f < 999.95 {
+			return fmt.Sprintf("%.1f %s", f, unit)
+		}
+	}
+	return fmt.Sprintf("%.1f EB", f/1000)
+}

@@ -1,0 +1,122 @@
+package topo_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"exnet/fabric"
+	"exnet/fabric/topo"
+)
+
+func TestParse(t *testing.T) {
+	tp := parse(t, irregular)
+	if tp.Name() != "irregular" || tp.Kind() != topo.KindFree || tp.Dims() != (topo.Dims{}) {
+		t.Errorf("%v: %v %v", tp, tp.Kind(), tp.Dims())
+	}
+	var links []string
+	for _, l := range tp.Links() {
+		links = append(links, l.String())
+	}
+	want := []string{
+		"1.x+ 2.x+", "2.x- 3.x+", "3.x- 1024.x+", "1024.x- 1.x-", "2.7 5000.7",
+		"5000.x+ 65535.x+", "65535.x- 7.x+", "7.x- 5000.x-", "1024.y+ 8.x+", "8.x- 9.x+", "9.x- 10.x+", "10.x- 65535.y+",
+	}
+	if !slices.Equal(links, want) {
+		t.Errorf("links %q\nwant  %q", links, want)
+	}
+	tp = parse(t, `torus = "3x2"`+"\nfirst = 10")
+	if tp.Kind() != topo.KindTorus || !slices.Equal(tp.Nodes(), []fabric.NodeID{10, 11, 12, 13, 14, 15}) {
+		t.Errorf("%v %v", tp, tp.Nodes())
+	}
+	tp = parse(t, `mesh = "3"`+"\nnodes = [7, 5, 6]")
+	if e, ok := tp.Neighbour(5, topo.PortXMinus); tp.Kind() != topo.KindMesh || !ok || e.Node != 7 {
+		t.Errorf("%v: %v", tp, e)
+	}
+}
+
+func TestParseMistakes(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"", "lab.toml: one of torus, mesh or nodes expected"},
+		{"torus = \"4x4\"\nspeed = 3\n\n[size]\nx = 1", `lab.toml:2: unknown key "speed"
+lab.toml:4: unknown key "size"
+lab.toml:4: unknown key "size.x"`},
+		{"torus = \"4x4\"\nmesh = \"4\"", "lab.toml:2: torus and mesh exclude each other"},
+		{"torus = \"4x4\"\n\nlinks = []", "lab.toml:3: torus and links exclude each other"},
+		{"torus = \"4\"\nfirst = 1\nnodes = [1, 2, 3, 4]", "lab.toml:2: first and nodes exclude each other"},
+		{"first = 3\nnodes = [1]", "lab.toml:1: first goes with torus or mesh"},
+		{"first = 65536\ntorus = \"4\"", "lab.toml:1: first = 65536: IDs go from 0 to 65535"},
+		{"first = 65535\ntorus = \"4\"", "lab.toml:2: torus 4 from node 65535 on: node IDs end at 65535"},
+		{"\ntorus = \"4x\"", `lab.toml:2: dimensions "4x", such as 4x4x4 expected`},
+		{"mesh = \"2x2\"\nnodes = [1, 2, 3]", "lab.toml:2: 3 nodes, mesh 2x2 has 4"},
+		{"mesh = \"2\"\nnodes = [1, 1]", "lab.toml:2: node 1 is there twice\nlab.toml:2: link 1 (1.x+ 1.x-): it leads from a node to itself"},
+		{"nodes = [1, 65536, -1]", "lab.toml:1: node 65536: IDs go from 0 to 65535\nlab.toml:1: node -1: IDs go from 0 to 65535"},
+		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.a 1\"]", `lab.toml:5: link "2.a 1": port "a", one of x+ x- y+ y- z+ z- 7 expected`},
+		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.x+ 2\"]", "lab.toml:4: link 2 (1.x- 3.x+): there is no node 3\nlab.toml:5: link 3 (2.x+ 2.y+): it leads from a node to itself"},
+		{"nodes = [1, 2]\nlinks = [\"1\",\n\"1-2\",\n\"1 65536\", \"x 1\"]", `lab.toml:2: link "1", such as "1.x+ 2.x-" or "1 2" expected
+lab.toml:3: link "1-2", such as "1.x+ 2.x-" or "1 2" expected
+lab.toml:4: link "1 65536": node "65536", a number from 0 to 65535 expected
+lab.toml:4: link "x 1": node "x", a number from 0 to 65535 expected`},
+		{"nodes = [1, 2]\nlinks = ['1 9']", "lab.toml: link 1 (1.x+ 9.x+): there is no node 9"},
+		{"nodes = [0,1,2,3,4,5,6,7,8]\nlinks = [\"0 1\",\"0 2\",\"0 3\",\"0 4\",\n\"0 5\",\"0 6\",\"0 7\",\n\"0 8\"]", "lab.toml:4: link 8 (0.none 8.none): node 0 has more than 7 links"},
+		{"nodes = [1, 2]", "lab.toml: no way from node 1 to [2]"},
+		{"nodes = 3\n", "lab.toml: line 1 (last key \"nodes\"): incompatible types: TOML value has type int64; destination has type slice"},
+		{"nodes = [1\nlinks", "lab.toml:2: expected a comma (',') or array terminator (']'), but got 'l'"},
+		{"nodes = [1]\nnodes = [1]", "lab.toml:2: Key 'nodes' has already been defined."},
+	} {
+		tp, err := topo.Parse("lab.toml", []byte(tt.text))
+		if !errors.Is(err, fabric.ErrInvalid) {
+			t.Errorf("%q: %v, %v", tt.text, tp, err)
+			continue
+		}
+		if got := strings.ReplaceAll(err.Error(), ": "+fabric.ErrInvalid.Error(), ""); got != tt.want {
+			t.Errorf("%q:\n%s\nwant\n%s", tt.text, got, tt.want)
+		}
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lab.toml")
+	if _, err := topo.ReadFile(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if err := os.WriteFile(name, []byte(irregular), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if tp, err := topo.ReadFile(name); err != nil || tp.Name() != "irregular" {
+		t.Errorf("%v, %v", tp, err)
+	}
+}
+
+// What Parse takes is a valid topology: what it says of its links is true, and
+// every node can be reached.
+func FuzzParse(f *testing.F) {
+	f.Add(irregular)
+	f.Add("torus = \"3x4\"\nfirst = 9")
+	f.Add("mesh = \"2x2x2\"")
+	f.Add("nodes = [1, 2]\nlinks = [\"1.7 2\"]")
+	f.Fuzz(func(t *testing.T, text string) {
+		tp, err := topo.Parse("fuzz.toml", []byte(text))
+		if err != nil {
+			if tp != nil {
+				t.Fatalf("a topology with the error %v", err)
+			}
+			return
+		}
+		if len(tp.Nodes()) > 256 {
+			return
+		}
+		for i, l := range tp.Links() {
+			if n, ok := tp.Between(l.B.Node, l.A.Node); !ok || n != i {
+				t.Fatalf("link %d is link %d", i, n)
+			}
+		}
+		if dist := distances(tp, tp.Nodes()[0]); len(dist) != len(tp.Nodes()) {
+			t.Fatalf("%d of %d nodes are connected", len(dist), len(tp.Nodes()))
+		}
+	})
+}

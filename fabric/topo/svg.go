@@ -1,0 +1,155 @@
+package topo
+
+import (
+	"bufio"
+	"fmt"
+	"html"
+	"io"
+
+	"exnet/fabric"
+)
+
+// WriteSVG writes the drawing as SVG. Each direction of a link is a line of its
+// own, to the right of the other as seen by the packets; the more it has carried,
+// the darker and wider. Links that go round a torus are drawn as a dashed stub at
+// both ends. Pointing at a line shows its numbers.
+func (d *Drawing) WriteSVG(w io.Writer) error {
+	t := d.Topology
+	if len(t.nodes) > MaxDrawn {
+		return fmt.Errorf("topo: %d nodes, at most %d can be drawn: %w", len(t.nodes), MaxDrawn, fabric.ErrInvalid)
+	}
+	p := painter{Drawing: d, w: bufio.NewWriter(w)}
+	if t.kind == KindFree {
+		p.layout = ringLayout(len(t.nodes))
+	} else {
+		p.layout = gridLayout(t.dims)
+	}
+	_, p.peak = d.most()
+	p.paint()
+	return p.w.Flush() // the first error of all writes
+}
+
+// painter writes an SVG.
+type painter struct {
+	*Drawing
+	layout
+	w    *bufio.Writer
+	peak uint64 // bytes of the channel that has carried most
+}
+
+func (p *painter) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
+
+const legendHeight = 86.0
+
+func (p *painter) paint() {
+	width, height := max(p.size.x, 520), p.size.y+legendHeight
+	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif">
+<rect width="100%%" height="100%%" fill="#fff"/>
+<g stroke-linecap="round">
+`, width, height, width, height)
+	for i := range p.Topology.links {
+		p.link(i)
+	}
+	p.printf("</g>\n<g font-size=\"10\" text-anchor=\"middle\" fill=\"#222\">\n")
+	for i, n := range p.Topology.nodes {
+		p.node(p.at[i], n)
+	}
+	p.printf("</g>\n")
+	p.legend()
+	p.printf("</svg>\n")
+}
+
+func (p *painter) node(at point, n fabric.NodeID) {
+	p.printf(`<circle cx="%.1f" cy="%.1f" r="%.0f" fill="#fff" stroke="#444" stroke-width="1.2"/>`, at.x, at.y, nodeRadius)
+	size := ""
+	if n > 999 {
+		size = ` font-size="8"`
+	}
+	p.printf("<text x=\"%.1f\" y=\"%.1f\"%s>%d</text>\n", at.x, at.y+3.5, size, n)
+}
+
+func (p *painter) link(i int) {
+	l := p.Topology.links[i]
+	a, b := p.at[p.Topology.at(l.A.Node)], p.at[p.Topology.at(l.B.Node)]
+	if !p.round(l) {
+		p.lines(i, a, b, "")
+		return
+	}
+	out := p.axes[l.A.Port/2]
+	out = out.times(stub / out.length())
+	p.lines(i, a, a.plus(out), ` stroke-dasharray="4 3"`)
+	p.lines(i, b.minus(out), b, ` stroke-dasharray="4 3"`)
+}
+
+// round reports whether l closes a ring of a torus.
+func (p *painter) round(l Link) bool {
+	t := p.Topology
+	if t.kind != KindTorus {
+		return false
+	}
+	dim := l.A.Port / 2
+	return t.dims.coords(int(t.at(l.A.Node)))[dim] > t.dims.coords(int(t.at(l.B.Node)))[dim]
+}
+
+// lines draws both directions of a link, or what is seen of it, from a to b.
+func (p *painter) lines(i int, a, b point, style string) {
+	if p.down(i) {
+		p.cut(i, a, b)
+		return
+	}
+	side := a.toward(b).right().times(2.6)
+	p.line(2*i, a.plus(side), b.plus(side), style)
+	p.line(2*i+1, a.minus(side), b.minus(side), style)
+}
+
+func (p *painter) line(channel int, a, b point, style string) {
+	c := p.counts(channel)
+	level := 0.0
+	if p.peak > 0 {
+		level = float64(c.Bytes) / float64(p.peak)
+	}
+	from, to := p.ends(channel)
+	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %d packets, %s</title></line>`+"\n",
+		a.x, a.y, b.x, b.y, colour(level), 1.4+2.6*level, style, from, to, c.Packets, bytesText(c.Bytes))
+}
+
+func (p *painter) cut(i int, a, b point) {
+	m, l := a.between(b), p.Topology.links[i]
+	p.printf(`<g stroke="#1f5fbf"><title>%v: cut</title><line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke-width="1" stroke-dasharray="2 4"/>`, l, a.x, a.y, b.x, b.y)
+	p.printf(`<path d="M%.1f %.1fl10 10m0 -10l-10 10" stroke-width="2.5" fill="none"/></g>`+"\n", m.x-5, m.y-5)
+}
+
+func (p *painter) legend() {
+	y := p.size.y + 8
+	p.printf("<g font-size=\"12\" fill=\"#222\" transform=\"translate(%.0f %.0f)\">\n", margin, y)
+	p.printf("<text font-size=\"14\" font-weight=\"bold\">%s</text>\n", html.EscapeString(p.Topology.String()))
+	c, peak := p.most()
+	if peak == 0 {
+		p.printf("<text y=\"22\">no traffic</text>\n</g>\n")
+		return
+	}
+	const steps, width = 24, 10.0
+	for s := range steps {
+		p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, colour(float64(s)/(steps-1)))
+	}
+	from, to := p.ends(c)
+	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, bytesText(peak))
+	p.printf("<text x=\"%.0f\" y=\"24\">most: %v to %v</text>\n", steps*width+14, from, to)
+	sum := p.total()
+	p.printf("<text x=\"%.0f\" y=\"40\">all links: %d packets, %s</text>\n</g>\n", steps*width+14, sum.Packets, bytesText(sum.Bytes))
+}
+
+// colour goes from light grey for nothing over orange to dark red for 1.
+func colour(level float64) string {
+	stops := [...][3]float64{{253, 196, 134}, {252, 141, 60}, {217, 48, 31}, {115, 0, 20}}
+	if level <= 0 {
+		return "#d4d4d4"
+	}
+	at := min(level, 1) * float64(len(stops)-1)
+	i := min(int(at), len(stops)-2)
+	var c [3]int
+	for k := range c {
+		c[k] = int(stops[i][k] + (at-float64(i))*(stops[i+1][k]-stops[i][k]))
+	}
+	return fmt.Sprintf("#%02x%02x%02x", c[0], c[1], c[2])
+}

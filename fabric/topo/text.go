@@ -1,0 +1,150 @@
+package topo
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"exnet/fabric"
+)
+
+// WriteText writes the drawing as ASCII text. A torus or mesh is drawn one plane of
+// equal z after the other; a free topology as a list of nodes with their links. The
+// marks on a link say how much its busier direction has carried: 1 to 9 in
+// proportion to the busiest of all, "." nothing, "x" cut. Then come the busiest
+// directions in numbers.
+func (d *Drawing) WriteText(w io.Writer) error {
+	t := d.Topology
+	if len(t.nodes) > MaxDrawn {
+		return fmt.Errorf("topo: %d nodes, at most %d can be drawn: %w", len(t.nodes), MaxDrawn, fabric.ErrInvalid)
+	}
+	b := bufio.NewWriter(w)
+	p := writer{Drawing: d, w: b, width: len(strconv.Itoa(int(slices.Max(t.nodes))))}
+	_, p.peak = d.most()
+	fmt.Fprintln(b, t)
+	if t.kind == KindFree {
+		p.list()
+	} else {
+		p.planes()
+	}
+	p.busiest(10)
+	return b.Flush() // the first error of all writes
+}
+
+// writer writes a drawing as text.
+type writer struct {
+	*Drawing
+	w     *bufio.Writer
+	width int // of a node ID
+	peak  uint64
+}
+
+// mark is the load of the link at a port: one character.
+func (p *writer) mark(at int32, port Port) string {
+	h := p.Topology.hop(at, port)
+	if h.node < 0 {
+		return " "
+	}
+	if p.down(int(h.channel / 2)) {
+		return "x"
+	}
+	n := max(p.counts(int(h.channel)).Bytes, p.counts(int(h.channel^1)).Bytes)
+	if n == 0 {
+		return "."
+	}
+	return strconv.Itoa(1 + int(8*float64(n)/float64(p.peak)))
+}
+
+// planes draws a grid:
+//
+//	z=0 (the mark after / is the link in +z)
+//	 0/1-2- 1/1-2~
+//	  3      3
+func (p *writer) planes() {
+	d := p.Topology.dims
+	for z := range d[2] {
+		if d[2] > 1 {
+			fmt.Fprintf(p.w, "\nz=%d (after the slash: the link in z+)\n", z)
+		} else {
+			fmt.Fprintln(p.w)
+		}
+		for y := range d[1] {
+			var nodes, down strings.Builder
+			for x := range d[0] {
+				p.cell(&nodes, &down, int32(d.at([3]int{x, y, z})), x == d[0]-1)
+			}
+			fmt.Fprintln(p.w, strings.TrimRight(nodes.String(), " "))
+			if s := strings.TrimRight(down.String(), " "); s != "" {
+				fmt.Fprintln(p.w, s)
+			}
+		}
+	}
+	fmt.Fprintln(p.w)
+}
+
+// cell draws a node with its links in x+ and z+, and below it the one in y+.
+func (p *writer) cell(nodes, down *strings.Builder, at int32, last bool) {
+	d := p.Topology.dims
+	cell := fmt.Sprintf("%*d", p.width, p.Topology.nodes[at])
+	if d[2] > 1 {
+		cell += "/" + p.mark(at, PortZPlus)
+	}
+	right := p.mark(at, PortXPlus)
+	switch {
+	case right == " ":
+		right = "   "
+	case last:
+		right = "-" + right + "~" // goes round
+	default:
+		right = "-" + right + "-"
+	}
+	fmt.Fprintf(nodes, " %s %s", cell, right)
+	below := fmt.Sprintf("%*s", p.width, p.mark(at, PortYPlus))
+	fmt.Fprintf(down, " %-*s    ", len(cell), below)
+}
+
+// list writes a line for each node of a free topology.
+func (p *writer) list() {
+	fmt.Fprintln(p.w)
+	for i, n := range p.Topology.nodes {
+		fmt.Fprintf(p.w, "%*d", p.width, n)
+		for port := range Ports {
+			if e, ok := p.Topology.Neighbour(n, port); ok {
+				fmt.Fprintf(p.w, "  %v -%s- %v", port, p.mark(int32(i), port), e)
+			}
+		}
+		fmt.Fprintln(p.w)
+	}
+	fmt.Fprintln(p.w)
+}
+
+// busiest lists the directions that have carried most bytes, and the sum of all.
+func (p *writer) busiest(most int) {
+	if p.peak == 0 {
+		fmt.Fprintln(p.w, "no traffic")
+		return
+	}
+	channels := make([]int, 0, 2*len(p.Load))
+	for c := range cap(channels) {
+		if p.counts(c).Bytes > 0 {
+			channels = append(channels, c)
+		}
+	}
+	slices.SortStableFunc(channels, func(a, b int) int {
+		return cmp.Compare(p.counts(b).Bytes, p.counts(a).Bytes)
+	})
+	fmt.Fprintf(p.w, "%-24s %12s %12s\n", "busiest", "packets", "bytes")
+	for _, c := range channels[:min(most, len(channels))] {
+		from, to := p.ends(c)
+		p.row(fmt.Sprintf("%v to %v", from, to), p.counts(c))
+	}
+	p.row(fmt.Sprintf("all links (%d in use)", len(channels)), p.total())
+}
+
+func (p *writer) row(name string, c Counts) {
+	fmt.Fprintf(p.w, "%-24s %12d %12s\n", name, c.Packets, bytesText(c.Bytes))
+}
