@@ -74,6 +74,12 @@ func (m *Mode) Set(s string) error {
 	return fmt.Errorf("napi: %w: mode %q; use napi, interrupt or busy", ErrInvalid, s)
 }
 
+// MarshalText returns the name that String gives.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText is Set.
+func (m *Mode) UnmarshalText(b []byte) error { return m.Set(string(b)) }
+
 // Config configures a Context. The zero value has the defaults.
 type Config struct {
 	// Clock is where the time comes from; nil: the system's.

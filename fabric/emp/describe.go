@@ -29,6 +29,8 @@ type Description struct {
 	Node    fabric.NodeID  `json:"node"`
 	Token   Token          `json:"token"` // another one each time that a node joins
 	Addrs   []netip.Prefix `json:"addrs"`
+	MTU     int            `json:"mtu"`
+	MAC     string         `json:"mac"`
 	PID     int            `json:"pid"` // in the node's PID namespace
 	Since   time.Time      `json:"since"`
 }

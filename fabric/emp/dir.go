@@ -44,7 +44,7 @@ const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 // DefaultDir returns the directory of a fabric: in /run/exn for root and for
 // those who may use it there, else in $XDG_RUNTIME_DIR/exn.
 func DefaultDir(fabric string) (string, error) {
-	if err := checkName(fabric); err != nil {
+	if err := CheckName(fabric); err != nil {
 		return "", err
 	}
 	system := filepath.Join(systemBase, fabric)
@@ -68,8 +68,9 @@ func inUserNS() bool {
 	return strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 }
 
-// checkName accepts what is a plain file name in every shell.
-func checkName(name string) error {
+// CheckName reports why name cannot be that of a fabric. It accepts what is a
+// plain file name in every shell.
+func CheckName(name string) error {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	if name == "" || len(name) > 32 || strings.Trim(name, plain) != "" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") {
 		return fmt.Errorf("emp: %w: fabric name %q: use up to 32 letters, digits, '.', '_' and '-', beginning with a letter or digit", ErrConfig, name)

@@ -55,9 +55,10 @@ func TestJoin(t *testing.T) {
 		want error
 		text string
 	}{
-		"same ID":   {Config{Node: id(3)}, fabric.ErrInUse, "node 3"},
-		"same IPv4": {Config{Addrs: prefixes("10.2.0.8/16")}, ErrAddress, "node 1 has 10.2.0.8"},
-		"same IPv6": {Config{Addrs: prefixes("10.2.0.9/24", "fd00::8/64")}, ErrAddress, "node 1 has fd00::8"},
+		"same ID":    {Config{Node: id(3)}, fabric.ErrInUse, "node 3"},
+		"same IPv4":  {Config{Addrs: prefixes("10.2.0.8/16")}, ErrAddress, "node 1 has 10.2.0.8"},
+		"MAC prefix": {Config{MAC: func(fabric.NodeID) string { return "2e:00:00:00:00:01" }}, ErrConfig, "same MAC prefix"},
+		"same IPv6":  {Config{Addrs: prefixes("10.2.0.9/24", "fd00::8/64")}, ErrAddress, "node 1 has fd00::8"},
 	} {
 		c.cfg.Dir = dir
 		m, err := Join(c.cfg)

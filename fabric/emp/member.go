@@ -27,6 +27,11 @@ type Config struct {
 	Node *fabric.NodeID
 	// Addrs are the node's IP addresses, which no other living node may have.
 	Addrs []netip.Prefix
+	// MTU is that of the node's interface, for the others to know.
+	MTU int
+	// MAC returns the MAC address that a node of this configuration has, by which
+	// all nodes of a fabric agree. Default: none.
+	MAC func(fabric.NodeID) string
 	// Log is told of peers that cannot be linked. Default: nobody.
 	Log *slog.Logger
 }
@@ -56,6 +61,9 @@ type Member struct {
 func Join(cfg Config) (m *Member, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.MAC == nil {
+		cfg.MAC = func(fabric.NodeID) string { return "" }
 	}
 	d, lock, err := enterDir(cfg)
 	if err != nil {
@@ -105,6 +113,8 @@ func (m *Member) enter(cfg Config) (err error) {
 		Node:    id,
 		Token:   Token(rand.Uint64()),
 		Addrs:   cfg.Addrs,
+		MTU:     cfg.MTU,
+		MAC:     cfg.MAC(id),
 		PID:     os.Getpid(),
 		Since:   time.Now().Truncate(time.Millisecond),
 	}
@@ -144,6 +154,9 @@ func choose(cfg Config, alive []Description) (fabric.NodeID, error) {
 		}
 	}
 	for _, d := range alive {
+		if ours := cfg.MAC(d.Node); ours != d.MAC {
+			return 0, fmt.Errorf("emp: %w: node %d has the MAC address %s, here it would be %s: use the same MAC prefix", ErrConfig, d.Node, d.MAC, ours)
+		}
 		for _, theirs := range d.Addrs {
 			for _, ours := range cfg.Addrs {
 				if ours.Addr() == theirs.Addr() {

@@ -93,6 +93,9 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 		old := m.peers[desc.Node]
 		if old == nil || old.desc.Token != desc.Token || old.gone {
 			m.log.Info("found", "node", desc.Node, "addrs", desc.Addrs)
+			if desc.MTU != m.self.MTU {
+				m.log.Warn("MTUs differ: what is larger than the receiver's may be lost", "node", desc.Node, "mtu", desc.MTU, "here", m.self.MTU)
+			}
 			m.peers[desc.Node] = m.start(ctx, desc, old, connect)
 		}
 	}

@@ -193,7 +193,8 @@ func TestStrangers(t *testing.T) {
 	if h, err := say([]byte("GET / HTTP/1.1\r\n\r\n")); err == nil {
 		t.Errorf("answered noise with %+v", h)
 	}
-	b := start(t, Config{Dir: dir}, fakeLinker)
+	b := start(t, Config{Dir: dir, MTU: 1500}, fakeLinker)
+	eventually(t, "mixed MTUs are told of", within, func() bool { return strings.Contains(b.log.String(), "MTUs differ") })
 	eventually(t, "linked all the same", within, func() bool { return len(a.up()) == 1 && len(b.up()) == 1 })
 }
 
