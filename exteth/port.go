@@ -205,12 +205,18 @@ type pool struct {
 	free   *TxBuffer // guarded by mu
 	wanted bool      // guarded by mu; Alloc found none
 	all    []*TxBuffer
+	atu    *atu.ATU
+	arena  []byte // the memory of all
 }
 
 func (q *pool) open(a *atu.ATU, cfg Config) error {
 	const page = 4096
 	stride := (Headroom + cfg.MaxFrame - EthernetHeaderLen + page - 1) / page * page
-	arena := make([]byte, stride*cfg.Buffers)
+	arena, err := a.Alloc(stride * cfg.Buffers) // so that links can share it
+	if err != nil {
+		return err
+	}
+	q.atu, q.arena = a, arena
 	for i := range cfg.Buffers {
 		mem := arena[i*stride : (i+1)*stride : (i+1)*stride]
 		region, err := a.Register(cfg.VPID, mem, atu.Read)
@@ -228,6 +234,10 @@ func (q *pool) close() error {
 	var errs []error
 	for _, b := range q.all {
 		errs = append(errs, b.region.Close())
+	}
+	if q.arena != nil {
+		q.atu.Free(q.arena)
+		q.arena = nil
 	}
 	return errors.Join(errs...)
 }

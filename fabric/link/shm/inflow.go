@@ -1,0 +1,136 @@
+package shm
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"exnet/fabric"
+	"exnet/fabric/link"
+)
+
+// inflow is the way of a mailbox of the peer to one of this node: it moves
+// messages from the ring to the mailbox, and carries the credits back.
+type inflow struct {
+	l      *Link
+	id     uint16
+	target link.Flow // nil: nobody was there
+	word   uint64    // source and flow number of status words
+	limit  uint64
+	got    uint64 // messages that came; belongs to the pump
+
+	dead       atomic.Bool
+	consumed   atomic.Uint64
+	reported   atomic.Uint64 // the peer's want that was answered last
+	backlogged atomic.Bool
+
+	mu sync.Mutex
+	// backlog has the messages for which the mailbox had no slot: as many as there
+	// are credits, at the most. Other mailboxes' messages do not wait behind them.
+	backlog []parked // guarded by mu
+}
+
+type parked struct {
+	status  uint64
+	payload [link.VELOPayload]byte
+}
+
+// sourceMask are the bits of a status word that the link answers for.
+const sourceMask = kindMask | flowMask<<flowShift | phaseBit
+
+// accept is the pump's: it opens the mailbox for the flow in m.
+func (l *Link) accept(m *message) (*inflow, bool) {
+	if int(m.id) >= MaxFlows || l.ins[m.id] != nil || !m.from.Valid() || !m.to.Valid() {
+		return nil, false
+	}
+	f := &inflow{l: l, id: m.id}
+	l.ins[m.id] = f
+	t, err := l.nic.AcceptFlow(l.peer, m.from, m.to, f)
+	if err != nil {
+		f.dead.Store(true)
+		return f, true
+	}
+	f.target = t
+	// The mailbox may have been opened anew since the peer looked, with fewer
+	// credits than the peer saw.
+	f.limit = max(uint64(t.Limit()), l.offered[m.to].Load())
+	f.word = uint64(l.peer) | uint64(t.ID())<<flowShift
+	return f, true
+}
+
+// deliver moves a message to the mailbox. It belongs to the pump. False: the peer
+// sends without credit.
+func (f *inflow) deliver(status uint64, p *[link.VELOPayload]byte) bool {
+	if f.dead.Load() {
+		return true
+	}
+	f.got++
+	if f.got-f.consumed.Load() > f.limit {
+		return false
+	}
+	status = status&^sourceMask | f.word
+	if f.backlogged.Load() || !f.place(status, p) {
+		f.park(status, p)
+	}
+	return true
+}
+
+// place puts a message into the mailbox; false if it is full.
+func (f *inflow) place(status uint64, p *[link.VELOPayload]byte) bool {
+	slot, pos, err := f.target.Reserve()
+	if err != nil {
+		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
+	}
+	copy(slot[:], p[:min(status>>lenShift&lenMask, link.VELOPayload)])
+	f.target.Commit(pos, status)
+	return true
+}
+
+// park keeps a message until the mailbox has room. Resume may come at any time.
+func (f *inflow) park(status uint64, p *[link.VELOPayload]byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.backlog) == 0 && f.place(status, p) {
+		return
+	}
+	if f.backlog == nil {
+		f.backlog = make([]parked, 0, f.limit)
+	}
+	f.backlogged.Store(true)
+	f.backlog = append(f.backlog, parked{status, *p})
+	f.l.count.parked.Add(1)
+}
+
+// Resume implements link.Credit.
+func (f *inflow) Resume() {
+	f.mu.Lock()
+	n := 0
+	for n < len(f.backlog) && f.place(f.backlog[n].status, &f.backlog[n].payload) {
+		n++
+	}
+	f.backlog = append(f.backlog[:0], f.backlog[n:]...)
+	if len(f.backlog) == 0 {
+		f.backlogged.Store(false)
+	}
+	f.mu.Unlock()
+	if n > 0 {
+		go f.target.Raise() // not here: the caller is the mailbox's reader
+	}
+}
+
+// Return implements link.Credit.
+func (f *inflow) Return(total uint64) {
+	l := f.l
+	f.consumed.Store(total)
+	l.near.ack[f.id].Store(total)
+	w := l.far.want[f.id].Load()
+	if w != 0 && int64(total-w) >= 0 && f.reported.Swap(w) != w {
+		l.event()
+	}
+}
+
+// Down implements link.Credit.
+func (f *inflow) Down() {
+	f.dead.Store(true)
+	f.l.out.send(&message{kind: kindDown, id: f.id})
+}

@@ -1,0 +1,364 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/link"
+	"exnet/internal/shm"
+)
+
+// Errors of a Link: why Connect failed, or why the peer is gone.
+var (
+	// ErrHello: the other end is no exnet node, or not one to talk to. Leave it.
+	ErrHello = errors.New("shm: bad hello")
+	// ErrVersion: the other end has another version of this link. Update one.
+	ErrVersion = errors.New("shm: peer has another version of the shm link")
+	// ErrBreach: the peer wrote something that cannot be. The link was closed.
+	ErrBreach = errors.New("shm: peer breaks the contract")
+	// ErrGone: the peer has closed its end, or has died.
+	ErrGone = fmt.Errorf("shm: peer is gone: %w", fabric.ErrPeerDown)
+)
+
+// NIC is what a link needs of a NIC; *nic.NIC has it.
+type NIC interface {
+	ID() fabric.NodeID
+	ATU() *atu.ATU
+	Connect(to fabric.NodeID, p link.Port)
+	Disconnect(from fabric.NodeID)
+	PeerDown(from fabric.NodeID)
+	AddLink(l link.Active)
+	RemoveLink(l link.Active)
+	link.Handler
+	link.Lender
+}
+
+// Config is how a link is made. The zero Config is the default.
+type Config struct {
+	// HelloTimeout is how long the peer may take to introduce itself. 0 means 2 s.
+	HelloTimeout time.Duration
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.HelloTimeout == 0 {
+		c.HelloTimeout = 2 * time.Second
+	}
+	if c.HelloTimeout < 0 {
+		return c, fmt.Errorf("shm: hello timeout %v: %w", c.HelloTimeout, fabric.ErrInvalid)
+	}
+	return c, nil
+}
+
+const (
+	// pollNap is how long the link's goroutine leaves the work to consumers that
+	// poll, before it looks whether they still do.
+	pollNap = time.Millisecond
+	// partTime is how long a closed link waits for the peer to stop reading.
+	partTime = time.Second
+)
+
+// Link joins the local NIC with one peer.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Link struct {
+	nic  NIC
+	peer fabric.NodeID
+	conn *net.UnixConn
+	raw  syscall.RawConn
+	bell func(fd uintptr) bool // made once: rings
+
+	nearSeg, farSeg *shm.Segment
+	near, far       view // near is written here, far by the peer
+	arena           *shm.Arena
+	farArena        farArena
+
+	down   atomic.Bool // nothing is started any more
+	ready  atomic.Bool // the peer is mapped
+	failed atomic.Bool
+	cause  atomic.Pointer[error]
+	done   chan struct{}
+
+	out outRing
+	_   [128]byte
+
+	pumping               atomic.Uint32
+	pos                   atomic.Uint64 // of the peer's ring; written by the pump
+	eventsSeen, spaceSeen atomic.Uint64 // written by the pump
+	headGiven             uint64        // belongs to the pump
+	ins                   [MaxFlows]*inflow
+	polls                 atomic.Uint64 // looks of consumers that found nothing new
+	armSeq, rung          atomic.Uint64
+	armed, armWanted      atomic.Bool
+	_                     [128]byte
+
+	flowMu  sync.Mutex // serialises OpenFlow
+	outs    atomic.Pointer[[]*outflow]
+	offered [fabric.VPIDs]atomic.Uint64 // the most credits that a mailbox has had
+
+	ops     opTable
+	serving serveTable
+	count   counters
+}
+
+// port is the Link as its NIC's way to the peer, active as what has to be polled.
+type (
+	port   struct{ *Link }
+	active struct{ *Link }
+)
+
+type counters struct{ bells, wakeups, parked, bounced atomic.Uint64 }
+
+// Stats are the counters of a link.
+type Stats struct {
+	Bells   uint64 // times that the peer was woken
+	Wakeups uint64 // times that the peer woke this side
+	Parked  uint64 // messages that waited for room in their mailbox
+	Bounced uint64 // transfers whose memory had to be copied to where the peer can read it
+}
+
+// Stats returns the counters.
+func (l *Link) Stats() Stats {
+	c := &l.count
+	return Stats{c.bells.Load(), c.wakeups.Load(), c.parked.Load(), c.bounced.Load()}
+}
+
+// Connect joins n with the NIC whose process has the other end of conn, a
+// connected socket of type SOCK_STREAM or SOCK_SEQPACKET. It takes conn, also if it
+// fails. When it returns, the peer can be sent to as soon as it has called Connect,
+// too. The caller makes sure that n has no other link to the same peer.
+func Connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
+	l, err := connect(n, conn, cfg)
+	if err != nil {
+		_ = conn.Close() // the first error says more
+		return nil, err
+	}
+	return l, nil
+}
+
+func connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l := &Link{nic: n, conn: conn, done: make(chan struct{})}
+	l.outs.Store(new([]*outflow))
+	if l.raw, err = conn.SyscallConn(); err != nil {
+		return nil, fmt.Errorf("shm: connect: %w", err)
+	}
+	l.bell = func(fd uintptr) bool { shm.Ring(int(fd)); return true }
+	if l.arena, err = n.ATU().Arena(); err != nil {
+		return nil, err
+	}
+	if l.nearSeg, err = shm.Create(fmt.Sprintf("exnet-link-%d", n.ID()), segmentSize); err != nil {
+		return nil, err
+	}
+	l.near = viewOf(l.nearSeg.Bytes())
+	l.out.l, l.out.ring = l, l.near.ring
+	for id := range l.ops.ops {
+		l.ops.free = append(l.ops.free, uint16(MaxOps-1-id))
+	}
+	n.AddLink(active{l}) // publishes the mailboxes before the peer can look
+	if err := l.greet(cfg.HelloTimeout); err != nil {
+		n.RemoveLink(active{l})
+		l.retire()
+		return nil, err
+	}
+	l.nearSeg.CloseFd()
+	n.Connect(l.peer, port{l})
+	go l.serve()
+	return l, nil
+}
+
+// Peer returns the node on the other end.
+func (l *Link) Peer() fabric.NodeID { return l.peer }
+
+// Done returns a channel that is closed when the link is down and everything is
+// given back.
+func (l *Link) Done() <-chan struct{} { return l.done }
+
+// Err is why the link is down: ErrGone, ErrBreach or fabric.ErrClosed. Nil while it
+// is up.
+func (l *Link) Err() error {
+	if e := l.cause.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// Close takes the link down. It does not wait; Done does.
+func (l *Link) Close() error {
+	if !l.fail(fmt.Errorf("shm: link: %w", fabric.ErrClosed)) {
+		return fmt.Errorf("shm: close: %w", fabric.ErrClosed)
+	}
+	return nil
+}
+
+func (l *Link) breach(what string) { l.fail(fmt.Errorf("%w: %s", ErrBreach, what)) }
+
+// fail takes the link down, for the first reason that there is. It runs no handler:
+// the link's goroutine does.
+func (l *Link) fail(why error) bool {
+	if !l.cause.CompareAndSwap(nil, &why) {
+		return false
+	}
+	l.down.Store(true)
+	l.failed.Store(true)
+	// Errors here mean that the socket is as good as closed.
+	_ = l.conn.CloseWrite()
+	_ = l.conn.SetReadDeadline(time.Unix(1, 0))
+	return true
+}
+
+// serve is the link's goroutine: it waits for the bell when nobody polls.
+func (l *Link) serve() {
+	defer close(l.done)
+	buf := make([]byte, 512)
+	var polls uint64
+	deadline := false
+	for !l.failed.Load() {
+		l.pump()
+		p := l.polls.Load()
+		napping := p != polls && !l.armWanted.Load()
+		polls = p
+		switch {
+		case napping:
+			_ = l.conn.SetReadDeadline(time.Now().Add(pollNap))
+			deadline = true
+		default:
+			l.armWanted.Store(false)
+			if l.arm(); !l.quiet() {
+				continue
+			}
+			if deadline {
+				_ = l.conn.SetReadDeadline(time.Time{})
+				deadline = false
+			}
+		}
+		if l.failed.Load() { // fail's deadline may be gone
+			break
+		}
+		n, err := l.conn.Read(buf)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+		case err != nil || n == 0:
+			l.fail(ErrGone)
+			l.part(false)
+			return
+		default:
+			l.armed.Store(false)
+			l.count.wakeups.Add(1)
+		}
+	}
+	l.part(true)
+}
+
+// part ends everything. If the peer has not hung up, it waits a moment for that:
+// before, memory that the peer reads must not be used for something else.
+func (l *Link) part(wait bool) {
+	l.nic.RemoveLink(active{l})
+	l.nic.Disconnect(l.peer)
+	l.nic.PeerDown(l.peer)
+	l.failAll()
+	l.farArena.close()
+	if wait {
+		_ = l.conn.SetReadDeadline(time.Now().Add(partTime))
+		buf := make([]byte, 512)
+		for {
+			if n, err := l.conn.Read(buf); err != nil || n == 0 {
+				break
+			}
+		}
+	}
+	_ = l.conn.Close() // nothing was to be sent any more
+	l.endAll()
+	l.retire()
+}
+
+// retire gives the shared memory back. The pump may look at it once more and find
+// zeros.
+func (l *Link) retire() {
+	if l.nearSeg != nil {
+		l.nearSeg.Retire()
+	}
+	if l.farSeg != nil {
+		l.farSeg.Retire()
+	}
+}
+
+// quiet is idle, or down: there is nothing to do.
+func (l *Link) quiet() bool { return l.down.Load() || l.idle() }
+
+// Poll implements link.Active.
+func (a active) Poll() {
+	l := a.Link
+	if !l.ready.Load() { // still in Connect
+		return
+	}
+	if l.quiet() {
+		l.polls.Add(1)
+		return
+	}
+	l.pump()
+}
+
+// Arm implements link.Active.
+func (a active) Arm() {
+	l := a.Link
+	if !l.ready.Load() || l.down.Load() {
+		return
+	}
+	l.armWanted.Store(true)
+	if l.arm() && !l.quiet() {
+		go l.pump() // the caller must not be interrupted
+	}
+}
+
+// arm has the peer ring, once. False: it was armed already.
+//
+//	this side                    peer
+//	─────────                    ────
+//	armed := number    (1)       slot := message    (a)
+//	look at the ring   (2)       look at armed      (b)
+//
+// All four are sequentially consistent, so that (2) sees (a) or (b) sees (1). The
+// peer rings once for a number.
+func (l *Link) arm() bool {
+	if !l.armed.CompareAndSwap(false, true) {
+		return false
+	}
+	l.near.armed.Store(l.armSeq.Add(1))
+	return true
+}
+
+// ringBell wakes the peer if it asks for that.
+func (l *Link) ringBell() {
+	a := l.far.armed.Load()
+	if a == 0 || a == l.rung.Load() || l.rung.Swap(a) == a {
+		return
+	}
+	l.count.bells.Add(1)
+	_ = l.raw.Write(l.bell) // closed: nobody is to be woken
+}
+
+// event has the peer look at credits and space.
+func (l *Link) event() {
+	l.near.events.Add(1)
+	l.ringBell()
+}
+
+// Mailbox implements link.Active.
+func (a active) Mailbox(v fabric.VPID, limit int) {
+	l := a.Link
+	if o := &l.offered[v]; o.Load() < uint64(limit) {
+		o.Store(uint64(limit)) // before the peer can use it; calls are serialised
+	}
+	l.near.box[v].Store(uint64(limit))
+}

@@ -1,0 +1,186 @@
+package shm
+
+// The pump moves what the peer has put into its ring. Whoever comes first runs it:
+// a consumer that polls, or the link's own goroutine. Its lock is held while
+// messages move, and never while a handler runs.
+//
+//	idle ──enter──▶ running ──enter──▶ again
+//	 ▲                │ ▲                │
+//	 └────leave───────┘ └──────leave─────┘  (and look once more)
+const (
+	pumpIdle = iota
+	pumpRunning
+	pumpAgain
+)
+
+const (
+	pumpBatch = 64             // messages moved with the lock held
+	headBatch = RingSlots / 16 // slots given back at a time
+)
+
+// enter takes the pump's lock; if it is taken, its holder will look again.
+func (l *Link) enter() bool {
+	for {
+		if l.pumping.CompareAndSwap(pumpIdle, pumpRunning) {
+			return true
+		}
+		if l.pumping.CompareAndSwap(pumpRunning, pumpAgain) || l.pumping.Load() == pumpAgain {
+			return false
+		}
+	}
+}
+
+// leave gives the lock back, and reports whether somebody came meanwhile.
+func (l *Link) leave() bool {
+	if l.pumping.CompareAndSwap(pumpRunning, pumpIdle) {
+		return false
+	}
+	l.pumping.Store(pumpIdle)
+	return true
+}
+
+// idle reports whether the peer has left nothing to do.
+func (l *Link) idle() bool {
+	pos := l.pos.Load()
+	return (l.far.ring[pos%RingSlots].Status.Load()^phase(pos))&phaseBit != 0 &&
+		l.far.events.Load() == l.eventsSeen.Load() && l.far.space.Load() == l.spaceSeen.Load()
+}
+
+// action is what the pump leaves to do without the lock.
+type action struct {
+	raise  *inflow // its mailbox got messages
+	look   bool    // the peer has counted up its events
+	msg    message // if its kind is not 0
+	flow   *inflow // that a message opened
+	lease  lent    // that a message released
+	credit *outflow
+}
+
+func (l *Link) pump() {
+	for {
+		if !l.enter() {
+			return
+		}
+		var act action
+		more := !l.down.Load() && l.step(&act)
+		again := l.leave()
+		l.perform(&act)
+		if !more && !again {
+			return
+		}
+	}
+}
+
+// step moves a batch of messages of one flow, or takes one other message. True:
+// there may be more. It belongs to the holder of the lock.
+func (l *Link) step(act *action) (more bool) {
+	pos := l.pos.Load()
+	for range pumpBatch {
+		s := &l.far.ring[pos%RingSlots]
+		w := s.Status.Load()
+		if (w^phase(pos))&phaseBit != 0 {
+			l.endStep(pos, act)
+			return false
+		}
+		if k := kind(w & kindMask); k != kindVELO {
+			if act.raise != nil {
+				break
+			}
+			act.msg.get(k, &s.Payload)
+			pos++
+			l.pos.Store(pos)
+			if !l.take(act) {
+				l.breach("message that cannot be")
+				act.msg.kind = 0
+				return false
+			}
+			break
+		}
+		id := w >> flowShift & flowMask
+		if id >= MaxFlows || l.ins[id] == nil {
+			l.breach("message of a flow that was not opened")
+			return false
+		}
+		f := l.ins[id]
+		if act.raise != nil && act.raise != f {
+			break
+		}
+		if !f.deliver(w, &s.Payload) {
+			l.breach("message without credit")
+			return false
+		}
+		act.raise = f
+		pos++
+		l.pos.Store(pos)
+	}
+	l.endStep(pos, act)
+	return true
+}
+
+// endStep gives slots back and looks at what the peer asks for.
+func (l *Link) endStep(pos uint64, act *action) {
+	if ev := l.far.events.Load(); ev != l.eventsSeen.Load() {
+		l.eventsSeen.Store(ev)
+		act.look = true
+	}
+	space := l.far.space.Load()
+	if space == l.spaceSeen.Load() && pos-l.headGiven < headBatch {
+		return
+	}
+	l.headGiven = pos
+	l.near.head.Store(pos)
+	if space = l.far.space.Load(); space != l.spaceSeen.Load() {
+		l.spaceSeen.Store(space)
+		l.near.events.Add(1)
+		act.look = true // and ring the bell, see perform
+	}
+}
+
+// take does the part of a message that has to happen in order. False: it cannot
+// be.
+func (l *Link) take(act *action) (ok bool) {
+	m := &act.msg
+	switch m.kind {
+	case kindOpen:
+		act.flow, ok = l.accept(m)
+	case kindDown:
+		outs := *l.outs.Load()
+		if ok = int(m.id) < len(outs); ok {
+			act.credit = outs[m.id]
+		}
+	case kindGet, kindPut:
+		ok = l.serving.begin(m)
+	case kindRelease:
+		act.lease, ok = l.serving.release(m.id)
+	case kindAnswer:
+		ok = l.ops.answered(m)
+	}
+	return ok
+}
+
+// perform does what may run handlers.
+func (l *Link) perform(act *action) {
+	if act.look {
+		l.ringBell()
+		l.lookAgain()
+	}
+	if f := act.raise; f != nil && f.target != nil {
+		f.target.Raise()
+	}
+	switch act.msg.kind {
+	case kindOpen:
+		if act.flow.target == nil {
+			l.out.send(&message{kind: kindDown, id: act.flow.id})
+		}
+	case kindDown:
+		act.credit.credit.Down()
+	case kindGet:
+		l.serveGet(&act.msg)
+	case kindPut:
+		l.servePut(&act.msg)
+	case kindRelease:
+		l.end(act.lease, true)
+	case kindAnswer:
+		l.answer(&act.msg)
+	}
+}

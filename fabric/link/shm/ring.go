@@ -1,0 +1,112 @@
+package shm
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"exnet/internal/shm"
+)
+
+// outRing is the writing side of the own ring: many goroutines write, the peer
+// reads. It is velo's mailbox ring with the reader's index in the peer's memory.
+type outRing struct {
+	l    *Link
+	ring []shm.Slot
+	_    [128]byte
+
+	tail     atomic.Uint64 // slots reserved
+	headSeen atomic.Uint64 // a head that was true once
+	_        [112]byte
+
+	starved atomic.Bool // space was asked for, and not found since
+
+	mu    sync.Mutex
+	queue []message // guarded by mu; waits for space
+}
+
+// reserve takes the next slot; nil if the ring is full.
+func (r *outRing) reserve() (*shm.Slot, uint64) {
+	for {
+		t := r.tail.Load()
+		if int64(t-r.headSeen.Load()) >= RingSlots && !r.room(t) {
+			return nil, 0
+		}
+		if r.tail.CompareAndSwap(t, t+1) {
+			return &r.ring[t%RingSlots], t
+		}
+	}
+}
+
+// room looks at the peer's head and reports whether the slot at t is free.
+func (r *outRing) room(t uint64) bool {
+	h := r.l.far.head.Load()
+	if now := r.tail.Load(); now-h > RingSlots { // read after h, so not below it
+		if !r.l.down.Load() {
+			r.l.breach("ring index out of range")
+		}
+		return false
+	}
+	r.headSeen.Store(h)
+	return int64(t-h) < RingSlots
+}
+
+// reserveOrWait is reserve, and has the peer report space if there is none.
+func (r *outRing) reserveOrWait() (*shm.Slot, uint64) {
+	if s, pos := r.reserve(); s != nil {
+		return s, pos
+	}
+	r.starved.Store(true)
+	r.l.near.space.Add(1)
+	return r.reserve() // the peer may have missed the request
+}
+
+// commit publishes the slot reserved at pos.
+func commit(s *shm.Slot, pos, word uint64) { s.Status.Store(word&^phaseBit | phase(pos)) }
+
+// send puts a message that is not VELO's into the ring, or into a queue before it.
+// The queue is bounded by the operations and flows that a link may have.
+func (r *outRing) send(m *message) {
+	if r.l.down.Load() {
+		return
+	}
+	r.mu.Lock()
+	if len(r.queue) > 0 || !r.writeLocked(m) {
+		r.queue = append(r.queue, *m)
+	}
+	r.mu.Unlock()
+	r.l.ringBell()
+}
+
+func (r *outRing) writeLocked(m *message) bool {
+	s, pos := r.reserveOrWait()
+	if s == nil {
+		return false
+	}
+	m.put(&s.Payload)
+	commit(s, pos, uint64(m.kind))
+	return true
+}
+
+// resume goes on with the queue. True: there was a wait for space, and it is over.
+func (r *outRing) resume() bool {
+	if !r.starved.Load() {
+		return false
+	}
+	r.starved.Store(false) // first: who starves from here on asks anew
+	if !r.room(r.tail.Load()) {
+		r.starved.Store(true)
+		r.l.near.space.Add(1)
+		if !r.room(r.tail.Load()) {
+			return false
+		}
+	}
+	r.mu.Lock()
+	n := 0
+	for n < len(r.queue) && r.writeLocked(&r.queue[n]) {
+		n++
+	}
+	r.queue = append(r.queue[:0], r.queue[n:]...)
+	r.mu.Unlock()
+	r.l.ringBell()
+	return true
+}
