@@ -11,8 +11,8 @@ import (
 
 // tcpdump sees the packets on both ends, with their addresses.
 func TestRootCapture(t *testing.T) {
+	need(t, "ping", "tcpdump")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "tcpdump")
 		a, b := l.hosts[0], l.hosts[1]
 		eachFamily(t, func(t *testing.T, fam family) {
 			const n = 3

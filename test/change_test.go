@@ -17,8 +17,8 @@ import (
 // Addresses that the user gives exn0 while it runs are reachable, and not when
 // he takes them away.
 func TestRootAddress(t *testing.T) {
+	need(t, "ip", "ping")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "ip", "ping")
 		l.explain("ipstack.tx_drop_unreachable", "ipstack.netstack_tx_errors", "ipstack.icmp_errors")
 		a, b := l.hosts[0], l.hosts[1]
 		var removed []*process
@@ -108,8 +108,8 @@ func exchange(t *testing.T, conn net.Conn, text string) {
 // An interface that is taken down and up again goes on, and so do the TCP
 // connections over it.
 func TestRootDownUp(t *testing.T) {
+	need(t, "ip", "ping")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "ip", "ping")
 		// The kernel takes no packet for an interface that is down.
 		l.explain("ipstack.rx_drop_host")
 		if l.fast {
@@ -142,8 +142,8 @@ func TestRootDownUp(t *testing.T) {
 // A network behind another node: that one forwards, and neither it nor exn0
 // has to be told more than the kernel's routes.
 func TestRootRoute(t *testing.T) {
+	need(t, "ip", "iperf3", "ping", "traceroute")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "ip", "ping", "traceroute", "iperf3")
 		a, router := l.hosts[0], l.hosts[1]
 		behind := netnstest.New(t)
 		far := &host{lab: l, ns: behind}

@@ -39,7 +39,6 @@ func (h *host) iperf(t *testing.T, server *host, to, port string, options ...str
 // startIperf starts iperf3, and returns a function that waits for its end.
 func (h *host) startIperf(t *testing.T, server *host, to, port string, options ...string) (wait func() iperfResult) {
 	t.Helper()
-	need(t, "iperf3")
 	s := server.start(t, "iperf3", "-s", "-1", "-p", port)
 	s.listens(t, port)
 	c := h.start(t, slices.Concat([]string{"iperf3", "-J", "-c", to, "-p", port}, options)...)
@@ -57,6 +56,7 @@ func (h *host) startIperf(t *testing.T, server *host, to, port string, options .
 // The amount of data is given, not the time, so that a slow machine does the
 // same. (iperf3 stops counting what is received when all is sent.)
 func TestRootIperf(t *testing.T) {
+	need(t, "iperf3")
 	const size = 64 << 20
 	bytes := []string{"-n", strconv.Itoa(size)}
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {

@@ -9,7 +9,6 @@ import (
 
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
-	"exnet/internal/netns/netnstest"
 	"exnet/internal/node"
 )
 
@@ -35,7 +34,6 @@ type host struct {
 // nothing was dropped or left behind.
 func newLab(t *testing.T, cfg node.ClusterConfig) *lab {
 	t.Helper()
-	netnstest.Require(t)
 	checkLeaks(t)
 	c, err := node.StartCluster(cfg)
 	if err != nil {
@@ -91,7 +89,6 @@ func (l *lab) close(t *testing.T) {
 // eachPath runs a test with the fast path and without.
 func eachPath(t *testing.T, cfg node.ClusterConfig, f func(t *testing.T, l *lab)) {
 	t.Helper()
-	netnstest.Require(t)
 	for _, p := range []struct {
 		name   string
 		noFast bool

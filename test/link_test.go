@@ -53,6 +53,7 @@ func (h *host) link(t *testing.T) link {
 
 // The kernel's tools see a normal interface (thesis, listing 5.1).
 func TestRootLink(t *testing.T) {
+	need(t, "ip", "ping")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
 		a, b := l.hosts[0], l.hosts[1]
 		before := a.link(t)

@@ -22,10 +22,10 @@ func bulk(t *testing.T, from, to *host, addr netip.Addr, options ...string) {
 }
 
 func TestRootMTU(t *testing.T) {
+	need(t, "ip", "iperf3", "ping")
 	for _, size := range []int{1500, 9000, int(mtu.Default)} {
 		t.Run(fmt.Sprintf("mtu=%d", size), func(t *testing.T) {
 			eachPath(t, node.ClusterConfig{Node: node.Config{MTU: mtu.Network(size)}}, func(t *testing.T, l *lab) {
-				need(t, "ping", "iperf3")
 				a, b := l.hosts[0], l.hosts[1]
 				if got := a.link(t).MTU; got != size {
 					t.Errorf("ip says MTU %d, want %d", got, size)
@@ -50,9 +50,9 @@ func TestRootMTU(t *testing.T) {
 // that do not fit are fragmented where that is allowed, and otherwise the kernel
 // learns the MTU of the path from an ICMP error.
 func TestRootMTURaised(t *testing.T) {
+	need(t, "ip", "iperf3", "ping")
 	const fabric, raised = 1500, 9000
 	eachPath(t, node.ClusterConfig{Node: node.Config{MTU: fabric}}, func(t *testing.T, l *lab) {
-		need(t, "ping", "iperf3")
 		l.explain("ipstack.tx_drop_too_big", "ipstack.icmp_errors")
 		a, b := l.hosts[0], l.hosts[1]
 		for _, h := range l.hosts {

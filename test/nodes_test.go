@@ -11,9 +11,9 @@ import (
 
 // Every node reaches every other one, all at the same time.
 func TestRootNodes(t *testing.T) {
+	need(t, "iperf3", "ping")
 	const nodes, size = 3, 8 << 20
 	eachPath(t, node.ClusterConfig{Nodes: nodes}, func(t *testing.T, l *lab) {
-		need(t, "ping", "iperf3")
 		eachFamily(t, func(t *testing.T, fam family) {
 			before := l.total()
 			var pings []*process

@@ -45,6 +45,7 @@ const (
 func (f family) ipLen() int { return pick(f, ipv4Len, ipv6Len) }
 
 func TestRootPing(t *testing.T) {
+	need(t, "ping")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
 		eachFamily(t, func(t *testing.T, fam family) {
 			a, b := l.hosts[0], l.hosts[1]
@@ -96,6 +97,7 @@ func TestRootPing(t *testing.T) {
 
 // Every other node answers a broadcast or multicast, and the frame leaves once.
 func TestRootPingGroup(t *testing.T) {
+	need(t, "ping")
 	eachPath(t, node.ClusterConfig{Nodes: 4}, func(t *testing.T, l *lab) {
 		for _, h := range l.hosts {
 			h.sysctl(t, "ipv4/icmp_echo_ignore_broadcasts", "0")
@@ -135,8 +137,8 @@ func TestRootPingGroup(t *testing.T) {
 }
 
 func TestRootTraceroute(t *testing.T) {
+	need(t, "ping", "traceroute")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "ping", "traceroute")
 		eachFamily(t, func(t *testing.T, fam family) {
 			a, b := l.hosts[0], l.hosts[1]
 			a.ping(t, fam.of(b).String(), 1, 56) // resolves the neighbour

@@ -56,7 +56,6 @@ func (h *host) pipe(t *testing.T, stdin io.Reader, argv ...string) string {
 
 func runIn(t *testing.T, ns *netns.NS, stdin io.Reader, argv ...string) (string, error) {
 	t.Helper()
-	need(t, argv[0])
 	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 	defer cancel()
 	cmd := command(ctx, argv...)
@@ -111,7 +110,6 @@ func (h *host) startPiped(t *testing.T, stdin io.Reader, argv ...string) *proces
 
 func startIn(t *testing.T, ns *netns.NS, stdin io.Reader, argv ...string) *process {
 	t.Helper()
-	need(t, argv[0])
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{name: strings.Join(argv, " "), cmd: command(ctx, argv...), kill: cancel, done: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, &p.out, &p.out

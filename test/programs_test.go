@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/internal/netns/netnstest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -33,31 +35,35 @@ func debianPackages() map[string]string {
 	}
 }
 
-// need skips the test if a program is not installed, or fails it where that
-// would hide something.
+// need skips the test unless it may make namespaces and the programs that it
+// runs are installed; where a skip would hide something, it fails without them.
 func need(t *testing.T, names ...string) {
 	t.Helper()
+	netnstest.Require(t)
+	var missing []string
 	for _, name := range names {
-		if programPath(name) != "" {
-			continue
+		if _, err := exec.LookPath(programPath(name)); err != nil {
+			missing = append(missing, debianPackages()[name])
 		}
-		if os.Getenv("CI") == "true" || os.Getenv("EXN_E2E_REQUIRE") != "" {
-			t.Fatalf("%s is not installed: apt-get install %s", name, debianPackages()[name])
-		}
-		t.Skipf("%s is not installed: apt-get install %s", name, debianPackages()[name])
+	}
+	switch {
+	case len(missing) == 0:
+	case os.Getenv("CI") == "true" || os.Getenv("EXN_E2E_REQUIRE") != "":
+		t.Fatalf("a program is missing: apt-get install %s", strings.Join(missing, " "))
+	default:
+		t.Skipf("a program is missing: apt-get install %s", strings.Join(missing, " "))
 	}
 }
 
 // programPath returns the full path of a program (sshd wants to be called by
-// it), or "". Not every user has the sbin directories in PATH.
+// it). Not every user has the sbin directories in PATH.
 func programPath(name string) string {
-	path, _ := exec.LookPath(name)
-	for _, dir := range []string{"/usr/sbin", "/sbin"} {
-		if path == "" {
-			path, _ = exec.LookPath(filepath.Join(dir, name))
+	for _, path := range []string{name, filepath.Join("/usr/sbin", name), filepath.Join("/sbin", name)} {
+		if path, err := exec.LookPath(path); err == nil {
+			return path
 		}
 	}
-	return path
+	return name
 }
 
 // What need tells the user to install is what .ci/run installs.

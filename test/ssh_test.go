@@ -17,8 +17,8 @@ const sshPort = "2222"
 const sshdScript = `mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && exec "$0" "$@"`
 
 func TestRootSSH(t *testing.T) {
+	need(t, "ssh", "ssh-keygen", "sshd", "unshare")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "ssh", "ssh-keygen", "sshd", "unshare")
 		a, b := l.hosts[0], l.hosts[1]
 		dir := t.TempDir()
 		file := func(name string) string { return filepath.Join(dir, name) }

@@ -48,9 +48,9 @@ func sumOf(t *testing.T, path string) (int, [sha256.Size]byte) {
 const fileSize = 10<<20 + 123
 
 func TestRootCurl(t *testing.T) {
+	need(t, "curl", "python3")
 	const port = "8000"
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "curl", "python3")
 		a, b := l.hosts[0], l.hosts[1]
 		path, want := randomFile(t, fileSize)
 		eachFamily(t, func(t *testing.T, fam family) {
@@ -85,9 +85,9 @@ func TestRootCurl(t *testing.T) {
 }
 
 func TestRootNetcat(t *testing.T) {
+	need(t, "nc")
 	const port = "4000"
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "nc")
 		a, b := l.hosts[0], l.hosts[1]
 		path, want := randomFile(t, fileSize)
 		open := func(t *testing.T) *os.File {
@@ -122,9 +122,9 @@ func TestRootNetcat(t *testing.T) {
 }
 
 func TestRootRedis(t *testing.T) {
+	need(t, "redis-benchmark", "redis-cli", "redis-server")
 	const port = "6379"
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "redis-server", "redis-cli", "redis-benchmark")
 		a, b := l.hosts[0], l.hosts[1]
 		server := b.start(t, "redis-server", "--bind", family(4).of(b).String(), family(6).of(b).String(),
 			"--port", port, "--protected-mode", "no", "--save", "", "--appendonly", "no", "--dir", t.TempDir())

@@ -17,8 +17,8 @@ import (
 // neighbour has not answered three times, a second apart (RFC 4861, section
 // 10). Afterwards it can appear.
 func TestRootUnreachable(t *testing.T) {
+	need(t, "ip", "ping")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
-		need(t, "ping")
 		l.explain("ipstack.tx_drop_unreachable", "ipstack.netstack_tx_errors", "ipstack.icmp_errors")
 		a, b := l.hosts[0], l.hosts[1]
 		absent := map[family]netip.Addr{4: netip.MustParseAddr("10.2.0.99"), 6: netip.MustParseAddr("fd00:10:2::99")}
