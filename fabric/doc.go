@@ -12,6 +12,8 @@
 //	 └────┬────┘
 //	    route                     routing and multicast tables
 //	      │
+//	   crossbar ── topo           with a topology: load per link · nodes, links, paths
+//	      │
 //	    link                      the seam to other nodes
 //	      │
 //	  link/mem                    all nodes in one process

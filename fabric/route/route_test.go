@@ -2,6 +2,8 @@ package route
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -124,13 +126,45 @@ func TestConcurrentChanges(t *testing.T) {
 	}
 }
 
-func BenchmarkPort(b *testing.B) {
+func TestOnMulticast(t *testing.T) {
 	var tab Table
-	tab.Set(1025, &fakePort{})
-	b.ReportAllocs()
-	for b.Loop() {
-		if tab.Port(1025) == nil {
-			b.Fatal("no port")
-		}
+	if err := tab.Join(4, 7); err != nil {
+		t.Fatal(err)
+	}
+	var calls []string
+	tab.Multicast(4, 1) // nobody listens
+	tab.OnMulticast(func(g fabric.GroupID, members []fabric.NodeID, n int) {
+		calls = append(calls, fmt.Sprint(g, members, n))
+	})
+	tab.Multicast(4, 120)
+	tab.Multicast(5, 8)
+	tab.OnMulticast(nil)
+	tab.Multicast(4, 2)
+	if want := []string{"4 [7] 120", "5 [] 8"}; !slices.Equal(calls, want) {
+		t.Errorf("calls %q, want %q", calls, want)
+	}
+}
+
+// The way to random nodes, of few and of all that there can be.
+func BenchmarkPort(b *testing.B) {
+	for _, nodes := range []int{8, 512, 65536} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			var tab Table
+			for n := range nodes {
+				tab.Set(fabric.NodeID(n), &fakePort{})
+			}
+			var to [1024]fabric.NodeID
+			for i := range to {
+				to[i] = fabric.NodeID(rand.IntN(nodes))
+			}
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if tab.Port(to[i&1023]) == nil {
+					b.Fatal("no port")
+				}
+				i++
+			}
+		})
 	}
 }

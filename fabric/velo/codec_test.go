@@ -151,6 +151,15 @@ func TestStatusGolden(t *testing.T) {
 	}
 }
 
+// Links look at status words.
+func TestWord(t *testing.T) {
+	for _, s := range []Status{{}, {Len: 120}, {Len: 1, Multicast: true}, {Src: 65535, SrcVPID: 255, Flow: 65535, Len: 77, Tag: 255, Type: 15}} {
+		if w := s.word() | phaseBit; WordLen(w) != int(s.Len) || WordMulticast(w) != s.Multicast {
+			t.Errorf("%+v: length %d, multicast %v", s, WordLen(w), WordMulticast(w))
+		}
+	}
+}
+
 func TestStatusIsChecked(t *testing.T) {
 	for _, s := range []Status{
 		{Len: 0},
