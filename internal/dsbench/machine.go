@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/tcpbench"
+	"exnet/internal/version"
 )
 
 // machine is what a figure depends on besides its own settings.
@@ -24,9 +26,9 @@ type machine struct {
 
 func thisMachine(now time.Time) machine {
 	return machine{
-		Commit: commit(),
+		Commit: version.Commit(),
 		CPU:    cpuModel(),
-		CPUs:   len(allowedCPUs()),
+		CPUs:   len(tcpbench.AllowedCPUs()),
 		Kernel: kernelRelease(),
 		Go:     runtime.Version(),
 		Date:   now.UTC().Format(time.RFC3339),
@@ -39,28 +41,6 @@ func (m machine) String() string {
 		parts = append(parts, "commit "+m.Commit)
 	}
 	return strings.Join(append(parts, m.Date), ", ")
-}
-
-// commit returns the version control's name of what this program was built
-// from, "" if the build does not know it (go run, go test, -buildvcs=false).
-func commit() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	var revision, changes string
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			changes = "+"
-		}
-	}
-	if revision == "" {
-		return ""
-	}
-	return revision + changes
 }
 
 func cpuModel() string {

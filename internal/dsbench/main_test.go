@@ -28,7 +28,7 @@ const programEnv = "DSBENCH_TEST_PROGRAM"
 func TestMain(m *testing.M) {
 	// What cmd/dsbench does. dsbench starts /proc/self/exe as its worker, and
 	// that is this binary.
-	isWorker := len(os.Args) == 2 && os.Args[1] == workerCommand
+	isWorker := len(os.Args) == 2 && workerOf(os.Args[1]) != nil
 	if isWorker || os.Getenv(programEnv) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop)

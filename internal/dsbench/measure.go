@@ -2,9 +2,9 @@ package dsbench
 
 import (
 	"context"
-	"errors"
 
 	"exnet/internal/stats"
+	"exnet/internal/tcpbench"
 )
 
 // measure is something that can be measured on every path.
@@ -34,19 +34,16 @@ func measureOf(name string) (measure, bool) {
 }
 
 func takeStream(ctx context.Context, p Path, o options, size int) (sample, error) {
-	r, err := p.Stream(ctx, StreamSpec{Spec: o.spec(size), Streams: o.streams})
+	r, err := p.Stream(ctx, tcpbench.StreamSpec{Spec: o.spec(size), Streams: o.streams})
 	if err != nil {
 		return sample{}, err
 	}
-	if r.Bytes == 0 || r.Elapsed <= 0 {
-		return sample{}, errors.New("nothing arrived in time: give --duration more")
-	}
-	perSecond := float64(r.Bytes) / r.Elapsed.Seconds()
+	perSecond := r.BytesPerSecond()
 	return sample{value: perSecond * 8 / 1e9, cpuLoad: r.CPU, cpuPerGB: r.CPU * 1e9 / perSecond}, nil
 }
 
 func takePingPong(ctx context.Context, p Path, o options, size int) (sample, error) {
-	r, err := p.PingPong(ctx, PingPongSpec{Spec: o.spec(size)})
+	r, err := p.PingPong(ctx, tcpbench.PingPongSpec{Spec: o.spec(size)})
 	if err != nil {
 		return sample{}, err
 	}

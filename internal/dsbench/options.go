@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"exnet/internal/tcpbench"
 )
 
 const (
@@ -34,13 +34,13 @@ type options struct {
 	warmup       time.Duration
 	runs         int
 	congestion   string
-	cpus         Placement
+	cpus         tcpbench.Placement
 	node         NodeConfig
 	json         bool
 }
 
-func (o options) spec(size int) Spec {
-	return Spec{Size: size, Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, CPUs: o.cpus}
+func (o options) spec(size int) tcpbench.Spec {
+	return tcpbench.Spec{Size: size, Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, CPUs: o.cpus}
 }
 
 // measurements returns how many there are to take.
@@ -163,17 +163,15 @@ func (o *options) setSizes(list string) error {
 
 // setCPUs reads "any", "apart" or "CLIENT,SERVER".
 func (o *options) setCPUs(text string) error {
-	o.cpus = Placement{anyCPU, anyCPU}
-	if text == "any" {
+	switch text {
+	case "any":
+		o.cpus = tcpbench.Anywhere()
+		return nil
+	case "apart":
+		o.cpus = tcpbench.Apart()
 		return nil
 	}
-	allowed := allowedCPUs()
-	if text == "apart" {
-		if n := len(allowed); n > 1 {
-			o.cpus = Placement{Client: allowed[0], Server: allowed[n-1]}
-		}
-		return nil
-	}
+	allowed := tcpbench.AllowedCPUs()
 	client, server, found := strings.Cut(text, ",")
 	c, errC := strconv.Atoi(client)
 	s, errS := strconv.Atoi(server)
@@ -185,7 +183,7 @@ func (o *options) setCPUs(text string) error {
 			return fmt.Errorf("no CPU %d here: choose from %s", cpu, joinInts(allowed))
 		}
 	}
-	o.cpus = Placement{Client: c, Server: s}
+	o.cpus = tcpbench.Placement{Client: c, Server: s}
 	return nil
 }
 
@@ -201,21 +199,6 @@ func (o *options) checkFastPath() error {
 		return errors.New("it is exn0's: add exn to --paths")
 	}
 	return nil
-}
-
-// allowedCPUs lists the CPUs that this process may run on.
-func allowedCPUs() []int {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil
-	}
-	var cpus []int
-	for cpu := range len(set) * 64 {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
-		}
-	}
-	return cpus
 }
 
 // checkCongestion refuses what cannot be the name of a congestion control: the

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"exnet/internal/tcpbench"
 )
 
 func parse(t *testing.T, words string) (options, error) {
@@ -35,7 +37,7 @@ func TestOptionsDefaults(t *testing.T) {
 	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "netstack"}) || o.control != "veth" || o.controlAdded {
 		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
 	}
-	want := Spec{Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: Placement{anyCPU, anyCPU}}
+	want := tcpbench.Spec{Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()}
 	if got := o.spec(o.sizes[0]); got != want {
 		t.Errorf("spec = %+v, want %+v", got, want)
 	}
@@ -49,7 +51,7 @@ func TestOptionsDefaults(t *testing.T) {
 	if !slices.Equal(o.sizes, []int{64}) {
 		t.Errorf("pingpong's sizes = %v", o.sizes)
 	}
-	if cpus := allowedCPUs(); len(cpus) > 1 && o.cpus != (Placement{cpus[0], cpus[len(cpus)-1]}) {
+	if cpus := tcpbench.AllowedCPUs(); len(cpus) > 1 && o.cpus != (tcpbench.Placement{Client: cpus[0], Server: cpus[len(cpus)-1]}) {
 		t.Errorf("pingpong's ends are on CPUs %v of %v", o.cpus, cpus)
 	}
 }
@@ -146,13 +148,13 @@ func TestOptionsErrors(t *testing.T) {
 }
 
 func TestOptionsCPUs(t *testing.T) {
-	cpus := allowedCPUs()
+	cpus := tcpbench.AllowedCPUs()
 	var o options
 	if err := o.setCPUs("any"); err != nil || o.cpus.String() != "any" {
 		t.Errorf("any: %v, %v", o.cpus, err)
 	}
 	text := joinInts([]int{cpus[0], cpus[0]})
-	if err := o.setCPUs(strings.ReplaceAll(text, " ", "")); err != nil || o.cpus != (Placement{cpus[0], cpus[0]}) {
+	if err := o.setCPUs(strings.ReplaceAll(text, " ", "")); err != nil || o.cpus != (tcpbench.Placement{Client: cpus[0], Server: cpus[0]}) {
 		t.Errorf("%s: %v, %v", text, o.cpus, err)
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"exnet/internal/tcpbench"
+	"exnet/mtu"
 )
 
 // Path is a way from one program to another that can be measured.
@@ -21,8 +24,8 @@ type Path interface {
 	// Info returns what a figure of this path depends on.
 	Info() PathInfo
 
-	Stream(ctx context.Context, spec StreamSpec) (StreamResult, error)
-	PingPong(ctx context.Context, spec PingPongSpec) (PingPongResult, error)
+	Stream(ctx context.Context, spec tcpbench.StreamSpec) (tcpbench.StreamResult, error)
+	PingPong(ctx context.Context, spec tcpbench.PingPongSpec) (tcpbench.PingPongResult, error)
 
 	// Close removes all that Setup made. It is idempotent.
 	Close() error
@@ -33,6 +36,12 @@ type PathInfo struct {
 	MTU        int
 	NoFastPath bool // every packet passes through netstack
 	Unbound    bool // Spec.CPUs is ignored: the scheduler places both ends
+}
+
+// NodeConfig configures the nodes of the paths over the fabric.
+type NodeConfig struct {
+	MTU        mtu.Network `json:"mtu,omitempty"` // default mtu.Default
+	NoFastPath bool        `json:"no_fast_path,omitempty"`
 }
 
 // pathKind describes a path that dsbench knows.

@@ -7,17 +7,19 @@ import (
 	"time"
 
 	"exnet/internal/netns"
+	"exnet/internal/tcpbench"
+	"exnet/internal/worker"
 )
 
 // exnPath is TCP over exn0: the kernel's TCP in two namespaces, each with an
 // exn0 on one fabric. Both nodes are in a worker process of their own.
 type exnPath struct {
-	kernelTCP
+	*tcpbench.Pair
 	cfg        NodeConfig
 	mtu        int
 	namespaces [2]*netns.NS
 
-	worker *process
+	nodes  *worker.Process
 	ended  chan struct{} // closed when the nodes have ended
 	endErr error         // valid then; nil: in order
 }
@@ -40,46 +42,46 @@ func (p *exnPath) Setup(ctx context.Context) (err error) {
 		}
 	}()
 	// It outlives ctx, so that Close can end it in order.
-	p.worker, err = startWorker(context.WithoutCancel(ctx), nil, job{Role: roleNode, Node: p.cfg})
+	p.nodes, err = worker.Start(context.WithoutCancel(ctx), nil, nodeCommand, p.cfg)
 	if err != nil {
 		return err
 	}
-	r, err := p.worker.node()
-	if err != nil {
+	var up nodesUp
+	if err := p.nodes.Note(&up); err != nil {
 		return err
 	}
 	p.ended = make(chan struct{})
 	go func() {
-		_, p.endErr = p.worker.result()
+		p.endErr = p.nodes.Result(new(struct{}))
 		close(p.ended)
 	}()
-	for i, path := range r.Namespaces {
+	for i, path := range up.Namespaces {
 		if p.namespaces[i], err = netns.Open(path); err != nil {
 			return err
 		}
 	}
-	p.mtu = r.MTU
-	p.kernelTCP = kernelTCP{
-		client: end{p.namespaces[0], r.Addrs[0]},
-		server: end{p.namespaces[1], r.Addrs[1]},
-		node:   p.worker.cmd.Process.Pid,
-	}
+	p.mtu = up.MTU
+	p.Pair = tcpbench.Between(
+		tcpbench.End{NS: p.namespaces[0], Addr: up.Addrs[0]},
+		tcpbench.End{NS: p.namespaces[1], Addr: up.Addrs[1]},
+		p.nodes.PID(),
+	)
 	return nil
 }
 
 // Stream implements Path.
-func (p *exnPath) Stream(ctx context.Context, spec StreamSpec) (r StreamResult, err error) {
+func (p *exnPath) Stream(ctx context.Context, spec tcpbench.StreamSpec) (r tcpbench.StreamResult, err error) {
 	err = p.whileUp(ctx, func(ctx context.Context) error {
-		r, err = p.kernelTCP.Stream(ctx, spec)
+		r, err = p.Pair.Stream(ctx, spec)
 		return err
 	})
 	return r, err
 }
 
 // PingPong implements Path.
-func (p *exnPath) PingPong(ctx context.Context, spec PingPongSpec) (r PingPongResult, err error) {
+func (p *exnPath) PingPong(ctx context.Context, spec tcpbench.PingPongSpec) (r tcpbench.PingPongResult, err error) {
 	err = p.whileUp(ctx, func(ctx context.Context) error {
-		r, err = p.kernelTCP.PingPong(ctx, spec)
+		r, err = p.Pair.PingPong(ctx, spec)
 		return err
 	})
 	return r, err
@@ -117,13 +119,13 @@ func (p *exnPath) Close() error {
 			errs = append(errs, ns.Close())
 		}
 	}
-	if p.worker == nil {
+	if p.nodes == nil {
 		return errors.Join(errs...)
 	}
 	if p.ended != nil {
 		errs = append(errs, p.endNodes())
 	}
-	p.worker.stop()
+	p.nodes.Stop()
 	return errors.Join(errs...)
 }
 
@@ -135,11 +137,11 @@ func (p *exnPath) endNodes() error {
 		return nil
 	default:
 	}
-	p.worker.stdin.Close()
+	p.nodes.End()
 	select {
 	case <-p.ended:
 	case <-time.After(nodeEndTime):
-		p.worker.kill()
+		p.nodes.Kill()
 		<-p.ended
 	}
 	return p.endErr

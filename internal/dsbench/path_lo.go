@@ -6,12 +6,13 @@ import (
 
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
+	"exnet/internal/tcpbench"
 )
 
 // loPath is TCP over the loopback interface: what two programs on one host get
 // from the kernel without any device between them.
 type loPath struct {
-	kernelTCP
+	*tcpbench.Pair
 	ns  *netns.NS // nil: the current namespace
 	mtu int
 }
@@ -52,8 +53,8 @@ func (p *loPath) Setup(context.Context) (err error) {
 	}
 	p.mtu = link.MTU
 	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	p.client = end{ns: p.ns, addr: addr}
-	p.server = p.client
+	end := tcpbench.End{NS: p.ns, Addr: addr}
+	p.Pair = tcpbench.Between(end, end)
 	return nil
 }
 

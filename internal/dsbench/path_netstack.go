@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 
+	"exnet/internal/tcpbench"
+	"exnet/internal/worker"
 	"exnet/mtu"
 )
 
@@ -28,37 +30,25 @@ func (p *netstackPath) Setup(context.Context) error { return nil }
 func (p *netstackPath) Close() error { return nil }
 
 // Stream implements Path.
-func (p *netstackPath) Stream(ctx context.Context, spec StreamSpec) (StreamResult, error) {
-	j := spec.job()
-	j.Role, j.Streams = roleNetstackStream, spec.Streams
-	r, err := p.run(ctx, spec.Spec, j)
-	if err != nil {
-		return StreamResult{}, err
-	}
-	return StreamResult{Bytes: r.Bytes, Elapsed: seconds(r.Seconds), CPU: r.cpu()}, nil
+func (p *netstackPath) Stream(ctx context.Context, spec tcpbench.StreamSpec) (r tcpbench.StreamResult, err error) {
+	err = p.run(ctx, netstackJob{Node: p.cfg, Spec: spec.Spec, Streams: spec.Streams}, &r)
+	return r, err
 }
 
 // PingPong implements Path.
-func (p *netstackPath) PingPong(ctx context.Context, spec PingPongSpec) (PingPongResult, error) {
-	j := spec.job()
-	j.Role = roleNetstackPingPong
-	r, err := p.run(ctx, spec.Spec, j)
-	if err != nil {
-		return PingPongResult{}, err
-	}
-	return pingPongResult(r, r.cpu())
+func (p *netstackPath) PingPong(ctx context.Context, spec tcpbench.PingPongSpec) (r tcpbench.PingPongResult, err error) {
+	err = p.run(ctx, netstackJob{Node: p.cfg, Spec: spec.Spec}, &r)
+	return r, err
 }
 
-func (p *netstackPath) run(ctx context.Context, spec Spec, j job) (r jobResult, err error) {
-	j.Node = p.cfg
-	err = spec.bound(ctx, func(ctx context.Context) error {
-		w, err := startWorker(ctx, nil, j)
+// run gives a worker the job and stores its result in what result points to.
+func (p *netstackPath) run(ctx context.Context, j netstackJob, result any) error {
+	return j.Spec.Bound(ctx, func(ctx context.Context) error {
+		w, err := worker.Start(ctx, nil, netstackCommand, j)
 		if err != nil {
 			return err
 		}
-		defer w.stop()
-		r, err = w.result()
-		return err
+		defer w.Stop()
+		return w.Result(result)
 	})
-	return r, err
 }

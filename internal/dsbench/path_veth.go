@@ -7,6 +7,7 @@ import (
 
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
+	"exnet/internal/tcpbench"
 )
 
 // vethPath is TCP over a pair of virtual Ethernet interfaces between two
@@ -14,7 +15,7 @@ import (
 // anonymous: the kernel removes them and the pair with this process, however
 // that ends.
 type vethPath struct {
-	kernelTCP
+	*tcpbench.Pair
 	namespaces [2]*netns.NS
 	mtu        int
 }
@@ -32,11 +33,13 @@ func (p *vethPath) Setup(context.Context) (err error) {
 		}
 	}()
 	var veth [2]hostnet.VethEnd
+	var ends [2]tcpbench.End
 	for i := range veth {
 		if p.namespaces[i], err = netns.New(); err != nil {
 			return err
 		}
 		addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})
+		ends[i] = tcpbench.End{NS: p.namespaces[i], Addr: addr}
 		veth[i] = hostnet.VethEnd{
 			NS:     p.namespaces[i],
 			Name:   "veth0",
@@ -56,8 +59,7 @@ func (p *vethPath) Setup(context.Context) (err error) {
 		return err
 	}
 	p.mtu = link.MTU
-	p.client = end{ns: p.namespaces[0], addr: netip.AddrFrom4([4]byte{10, 0, 0, 1})}
-	p.server = end{ns: p.namespaces[1], addr: netip.AddrFrom4([4]byte{10, 0, 0, 2})}
+	p.Pair = tcpbench.Between(ends[0], ends[1])
 	return nil
 }
 

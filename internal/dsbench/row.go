@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"time"
 
 	"exnet/internal/stats"
+	"exnet/internal/tcpbench"
 )
 
 // noiseBound is the spread (largest less smallest, over the median) from which
@@ -64,7 +64,7 @@ func makeRows(o options, m machine, paths []Path, size int, samples [][]sample) 
 		r.Path, r.Size, r.machine = p.Name(), size, m
 		r.MTU, r.NoFastPath = info.MTU, info.NoFastPath
 		if info.Unbound {
-			r.Placement = Placement{anyCPU, anyCPU}.String()
+			r.Placement = tcpbench.Anywhere().String()
 		}
 		if r.Path == o.control {
 			control = r.Median
@@ -127,15 +127,6 @@ func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 func rounded(v float64) *float64 {
 	v = round(v)
 	return &v
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-func (p Placement) String() string {
-	if p.Client == anyCPU && p.Server == anyCPU {
-		return "any"
-	}
-	return fmt.Sprintf("%d,%d", p.Client, p.Server)
 }
 
 // jsonSink writes a JSON object a line.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"exnet/internal/tcpbench"
 )
 
 // figures returns a path's figures one after the other.
@@ -30,7 +32,7 @@ func output(t *testing.T, measureName string, asJSON bool) string {
 	o := fakeOptions(measureName, examplePaths()...)
 	o.runs, o.sizes = 5, []int{1, 131072}
 	if measureName == "pingpong" {
-		o.cpus = Placement{0, 1}
+		o.cpus = tcpbench.Placement{Client: 0, Server: 1}
 	}
 	var text strings.Builder
 	var out sink = &tableSink{w: &text, o: o, m: fakeMachine()}

@@ -8,11 +8,12 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"exnet/internal/netns"
+	"exnet/internal/version"
 )
 
 // Exit statuses.
@@ -26,9 +27,9 @@ const (
 // writes results to stdout and all else to stderr, and returns the exit status.
 // When ctx is cancelled it prints what was measured, cleans up and returns.
 //
-// Run starts the program itself again (/proc/self/exe) with the single argument
-// "worker", and without privileges with its own arguments (os.Args) in a user
-// namespace; in both cases main must call Run again.
+// Run starts the program itself again (/proc/self/exe) with a hidden command as
+// the single argument, and without privileges with its own arguments (os.Args)
+// in a user namespace; in both cases main must call Run again.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, generalHelp())
@@ -39,12 +40,12 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, generalHelp())
 		return exitOK
 	case "-version", "--version", "version":
-		fmt.Fprintln(stdout, version())
+		fmt.Fprintln(stdout, "dsbench", version.String(), runtime.Version())
 		return exitOK
-	case workerCommand:
-		// The end of standard input is the end of dsbench, or of its interest.
-		if err := runWorker(os.Stdin, stdout, func() { os.Exit(exitFailure) }); err != nil {
-			return fail(stderr, "worker", err)
+	}
+	if work := workerOf(args[0]); work != nil {
+		if err := work(os.Stdin, stdout); err != nil {
+			return fail(stderr, args[0], err)
 		}
 		return exitOK
 	}
@@ -106,19 +107,14 @@ func needsPrivileges(o options) string {
 	return ""
 }
 
+// congestionAllowed reports whether everybody may choose the congestion control.
+func congestionAllowed(name string) bool {
+	list, err := os.ReadFile("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+	return err != nil || slices.Contains(strings.Fields(string(list)), name)
+}
+
 // fail prints an error in one line.
 func fail(stderr io.Writer, what string, err error) int {
 	fmt.Fprintf(stderr, "dsbench %s: %s\n", what, strings.ReplaceAll(err.Error(), "\n", "; "))
 	return exitFailure
-}
-
-func version() string {
-	text := "dsbench"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		text += " " + info.Main.Version
-	}
-	if c := commit(); c != "" {
-		text += " commit " + c
-	}
-	return text + " " + runtime.Version()
 }

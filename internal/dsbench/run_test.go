@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -29,6 +30,9 @@ func TestRunUsage(t *testing.T) {
 		{"--version", 0, "dsbench ", ""},
 		{"stream -h", 0, "dsbench stream --paths veth,exn --streams 2 --duration 2s", ""},
 		{"pingpong --help", 0, "dsbench pingpong --paths veth,exn --size 1,64,512,2048 --runs 10", ""},
+		{"worker", 1, "", "dsbench worker: reading the job: "},
+		{"node-worker", 1, "", "dsbench node-worker: reading the job: "},
+		{"netstack-worker", 1, "", "dsbench netstack-worker: reading the job: "},
 		{"foo", 2, "", `dsbench: unknown measure "foo": choose stream or pingpong, or see dsbench -h` + "\n"},
 		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from lo, veth, exn, netstack (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},
@@ -80,6 +84,15 @@ func TestHelpNamesEverything(t *testing.T) {
 			}
 		}
 	}
+}
+
+// congestion returns a congestion control that this process may use.
+func congestion(t *testing.T) string {
+	t.Helper()
+	if netns.Privileged() || congestionAllowed("cubic") {
+		return "cubic"
+	}
+	return "reno"
 }
 
 // decodeRows reads the lines of --json.
@@ -259,24 +272,4 @@ func anyAlive(pids []string) bool {
 		f.Close()
 	}
 	return false
-}
-
-// TestWorkerProcessFails: a worker that dies says so in one line.
-func TestWorkerProcessFails(t *testing.T) {
-	j := testJob(t, roleReceive)
-	p, err := startWorker(t.Context(), nil, j)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.stop()
-	if _, err := p.listening(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.result(); err == nil || !strings.Contains(err.Error(), "a worker ended without a result (signal: killed)") {
-		t.Errorf("result: %v", err)
-	}
-	p.stop() // again
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/stats"
+	"exnet/internal/tcpbench"
 )
 
 // fakePath records what is done to it in a log that all paths share.
@@ -39,19 +40,19 @@ func (p *fakePath) value(size int) (float64, error) {
 	return p.take(size)
 }
 
-func (p *fakePath) Stream(_ context.Context, spec StreamSpec) (StreamResult, error) {
+func (p *fakePath) Stream(_ context.Context, spec tcpbench.StreamSpec) (tcpbench.StreamResult, error) {
 	v, err := p.value(spec.Size)
-	return StreamResult{Bytes: int64(v * 1e9 / 8), Elapsed: time.Second, CPU: 0.5}, err
+	return tcpbench.StreamResult{Bytes: int64(v * 1e9 / 8), Elapsed: time.Second, CPU: 0.5}, err
 }
 
-func (p *fakePath) PingPong(_ context.Context, spec PingPongSpec) (PingPongResult, error) {
+func (p *fakePath) PingPong(_ context.Context, spec tcpbench.PingPongSpec) (tcpbench.PingPongResult, error) {
 	v, err := p.value(spec.Size)
 	h := stats.NewHistogram()
 	for range 1000 {
 		h.Record(time.Duration(2000 * v))
 	}
 	h.Record(time.Duration(20000 * v))
-	return PingPongResult{RoundTrips: h, CPU: 1.5}, err
+	return tcpbench.PingPongResult{RoundTrips: h, CPU: 1.5}, err
 }
 
 func (p *fakePath) Close() error {
@@ -65,7 +66,7 @@ func fakeOptions(measureName string, paths ...*fakePath) options {
 	o := options{
 		measure: m, control: paths[0].name, sizes: []int{64}, streams: 1,
 		duration: 2 * time.Second, warmup: 300 * time.Millisecond, runs: 2,
-		congestion: "cubic", cpus: Placement{anyCPU, anyCPU},
+		congestion: "cubic", cpus: tcpbench.Anywhere(),
 	}
 	for _, p := range paths {
 		o.paths = append(o.paths, pathKind{name: p.name, open: func(NodeConfig) Path { return p }})

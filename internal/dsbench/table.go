@@ -5,6 +5,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"exnet/internal/tcpbench"
 )
 
 // tableWidth is the number of columns that all text for people keeps to.
@@ -35,7 +37,7 @@ func (s *tableSink) head(b *strings.Builder) {
 		what = "TCP stream over " + count(o.streams, "connection")
 	}
 	where := "the scheduler places both ends"
-	if o.cpus != (Placement{anyCPU, anyCPU}) {
+	if o.cpus != tcpbench.Anywhere() {
 		where = fmt.Sprintf("client on CPU %d, server on CPU %d", o.cpus.Client, o.cpus.Server)
 	}
 	wrap(b, fmt.Sprintf("%s, %s, %s of %v each, interleaved, after %v of warm-up; %s.",

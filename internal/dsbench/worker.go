@@ -1,56 +1,37 @@
 package dsbench
 
 import (
-	"encoding/json"
-	"fmt"
+	"context"
 	"io"
+	"os"
+
+	"exnet/internal/tcpbench"
+	"exnet/internal/worker"
 )
 
-// runWorker does the one job that it reads from in and writes its replies to
-// out. It is a process's whole life. When in ends, nobody wants the result any
-// more, and onEOF is called; only nodes are ended in order instead.
-func runWorker(in io.Reader, out io.Writer, onEOF func()) error {
-	lines := json.NewDecoder(in)
-	var j job
-	if err := lines.Decode(&j); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
-	}
-	eof := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		close(eof)
-	}()
-	replies := json.NewEncoder(out)
-	say := func(r reply) error { return replies.Encode(r) }
-	var result jobResult
-	var err error
-	if j.Role == roleNode {
-		result, err = runNode(j.Node, say, eof)
-	} else {
-		go func() {
-			<-eof
-			onEOF()
-		}()
-		result, err = doJob(j, say)
-	}
-	if err != nil {
-		return say(reply{Error: err.Error()})
-	}
-	return say(reply{Result: &result})
-}
+// The hidden commands with which dsbench starts itself, besides
+// tcpbench.WorkerCommand.
+const (
+	nodeCommand     = "node-worker"     // holds the nodes of path exn
+	netstackCommand = "netstack-worker" // is path netstack
+)
 
-// doJob measures what j says. A listening end tells say where it listens.
-func doJob(j job, say func(reply) error) (jobResult, error) {
-	if err := j.check(); err != nil {
-		return jobResult{}, err
+// workerOf returns what a hidden command does, nil if it is none.
+func workerOf(command string) func(in io.Reader, out io.Writer) error {
+	// The end of standard input is the end of dsbench, or of its interest.
+	exit := func() { os.Exit(exitFailure) }
+	switch command {
+	case tcpbench.WorkerCommand:
+		return func(in io.Reader, out io.Writer) error { return tcpbench.RunWorker(in, out, exit) }
+	case nodeCommand:
+		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runNodes) }
+	case netstackCommand:
+		return func(in io.Reader, out io.Writer) error {
+			return worker.Run(in, out, func(ctx context.Context, j netstackJob, _ func(any) error) (any, error) {
+				defer context.AfterFunc(ctx, exit)()
+				return runNetstack(j)
+			})
+		}
 	}
-	switch j.Role {
-	case roleReceive, roleEcho:
-		return serveKernel(j, say)
-	case roleSend, rolePing:
-		return connectKernel(j)
-	case roleNetstackStream, roleNetstackPingPong:
-		return runNetstack(j)
-	}
-	return jobResult{}, fmt.Errorf("unknown role %q", j.Role)
+	return nil
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/netip"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -17,48 +16,34 @@ import (
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
 	"exnet/internal/node"
+	"exnet/internal/tcpbench"
 	"exnet/ipstack"
 )
 
+// netstackJob is one measurement over netstack.
+type netstackJob struct {
+	Node    NodeConfig    `json:"node"`
+	Spec    tcpbench.Spec `json:"spec"`
+	Streams int           `json:"streams"` // connections of a stream; 0: ping-pong
+}
+
 // runNetstack does the jobs of both ends, over the TCP of two netstacks on a
-// fabric in this process.
-func runNetstack(j job) (result jobResult, err error) {
+// fabric in this process. The result is a tcpbench.StreamResult or
+// PingPongResult.
+func runNetstack(j netstackJob) (result any, err error) {
 	pair, err := newNetstackPair(j)
 	defer func() { err = errors.Join(err, pair.close()) }()
 	if err != nil {
-		return jobResult{}, err
+		return nil, err
 	}
-	start := time.Now()
-	clients, servers, err := pair.connect(j.Streams)
-	defer closeAll(clients)
-	defer closeAll(servers)
+	clients, servers, err := pair.connect(max(j.Streams, 1))
 	if err != nil {
-		return jobResult{}, err
+		return nil, err
 	}
-	// Both ends are of one process: the CPU time of one's result is that of both.
-	var g errgroup.Group
-	if j.Role == roleNetstackStream {
-		g.Go(func() (err error) {
-			result, err = receive(j, servers)
-			closeAll(servers)
-			return err
-		})
-		g.Go(func() error {
-			_, err := send(j, clients, start)
-			return err
-		})
-		return result, g.Wait()
+	if j.Streams > 0 {
+		return tcpbench.StreamOver(tcpbench.StreamSpec{Spec: j.Spec, Streams: j.Streams}, clients, servers)
 	}
-	g.Go(func() (err error) {
-		result, err = ping(j, clients[0])
-		clients[0].close()
-		return err
-	})
-	g.Go(func() error {
-		_, err := echo(j, servers[0])
-		return err
-	})
-	return result, g.Wait()
+	return tcpbench.PingPongOver(tcpbench.PingPongSpec{Spec: j.Spec}, clients[0], servers[0])
 }
 
 // netstackPair is two nodes without a host, on a fabric of their own.
@@ -71,7 +56,7 @@ type netstackPair struct {
 }
 
 // newNetstackPair returns a pair that the caller closes, also after an error.
-func newNetstackPair(j job) (*netstackPair, error) {
+func newNetstackPair(j netstackJob) (*netstackPair, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &netstackPair{cancel: cancel}
 	p.group, ctx = errgroup.WithContext(ctx)
@@ -86,7 +71,7 @@ func newNetstackPair(j job) (*netstackPair, error) {
 	return p, nil
 }
 
-func (p *netstackPair) add(i int, j job, net *mem.Fabric) error {
+func (p *netstackPair) add(i int, j netstackJob, net *mem.Fabric) error {
 	card, err := nic.New(nic.Config{Node: fabric.NodeID(1 + i)})
 	if err != nil {
 		return err
@@ -100,23 +85,30 @@ func (p *netstackPair) add(i int, j job, net *mem.Fabric) error {
 		return err
 	}
 	p.interfaces = append(p.interfaces, intf)
-	s, err := ipstack.New(ipstack.Config{Link: intf, CongestionControl: j.Congestion})
+	s, err := ipstack.New(ipstack.Config{Link: intf, CongestionControl: j.Spec.Congestion})
 	if err != nil {
 		return err
 	}
 	p.stacks = append(p.stacks, s)
 	intf.SetReceiver(s)
 	// As on the kernel's sockets: Nagle's algorithm for a stream only.
-	nagle := tcpip.TCPDelayEnabled(j.Role == roleNetstackStream)
+	nagle := tcpip.TCPDelayEnabled(j.Streams > 0)
 	if terr := s.Netstack().SetTransportProtocolOption(tcp.ProtocolNumber, &nagle); terr != nil {
 		return fmt.Errorf("netstack: Nagle's algorithm: %v", terr)
 	}
 	return s.AddAddress(node.Addr4(i))
 }
 
-// connect makes n connections from the first node to the second. The caller
-// closes those that it returns, also after an error.
-func (p *netstackPair) connect(n int) (clients, servers []conn, err error) {
+// connect makes n connections from the first node to the second, which the
+// caller closes.
+func (p *netstackPair) connect(n int) (clients, servers []io.ReadWriteCloser, err error) {
+	defer func() {
+		if err != nil {
+			for _, c := range append(clients, servers...) {
+				c.Close()
+			}
+		}
+	}()
 	l, err := p.stacks[1].Listen("tcp", netip.AddrPortFrom(node.Addr4(1).Addr(), 0).String())
 	if err != nil {
 		return nil, nil, err
@@ -127,12 +119,12 @@ func (p *netstackPair) connect(n int) (clients, servers []conn, err error) {
 		if err != nil {
 			return clients, servers, err
 		}
-		clients = append(clients, netConn{c})
+		clients = append(clients, c)
 		s, err := l.Accept()
 		if err != nil {
 			return clients, servers, err
 		}
-		servers = append(servers, netConn{s})
+		servers = append(servers, s)
 	}
 	return clients, servers, nil
 }
@@ -151,10 +143,3 @@ func (p *netstackPair) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// netConn is a connection of netstack.
-type netConn struct{ net.Conn }
-
-func (c netConn) read(b []byte) (int, error)  { return c.Read(b) }
-func (c netConn) write(b []byte) (int, error) { return c.Write(b) }
-func (c netConn) close()                      { c.Close() }

@@ -1,18 +1,27 @@
 package dsbench
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"exnet/internal/node"
 	"exnet/internal/sched"
 	"exnet/internal/tun"
 )
 
-// runNode holds two nodes with an exn0 each until end is closed. It is a
-// process of its own, so that its CPU time can be told, and so that what it
-// does is scheduled apart from the programs that use it.
-func runNode(cfg NodeConfig, say func(reply) error, end <-chan struct{}) (jobResult, error) {
+// nodesUp says where the two nodes are. They last as long as the worker.
+type nodesUp struct {
+	Namespaces [2]string     `json:"namespaces"` // paths
+	Addrs      [2]netip.Addr `json:"addrs"`
+	MTU        int           `json:"mtu"`
+}
+
+// runNodes holds two nodes with an exn0 each until ctx is done. It is a process
+// of its own, so that its CPU time can be told, and so that what it does is
+// scheduled apart from the programs that use it. The result says nothing.
+func runNodes(ctx context.Context, cfg NodeConfig, note func(any) error) (any, error) {
 	// As exn-tun does; where it is not allowed, the nodes are measured without.
 	_ = sched.Realtime()
 	cluster, err := node.StartCluster(node.ClusterConfig{
@@ -20,24 +29,24 @@ func runNode(cfg NodeConfig, say func(reply) error, end <-chan struct{}) (jobRes
 		Node:  node.Config{MTU: cfg.MTU, NoFastPath: cfg.NoFastPath},
 	})
 	if err != nil {
-		return jobResult{}, withoutTUN(err)
+		return nil, withoutTUN(err)
 	}
-	r := nodeReply{MTU: cluster.Nodes[0].Interface.MTU()}
-	for i := range r.Namespaces {
-		r.Namespaces[i] = cluster.Namespace(i).Path()
-		r.Addrs[i] = node.Addr4(i).Addr()
+	up := nodesUp{MTU: cluster.Nodes[0].Interface.MTU()}
+	for i := range up.Namespaces {
+		up.Namespaces[i] = cluster.Namespace(i).Path()
+		up.Addrs[i] = node.Addr4(i).Addr()
 	}
-	if err := say(reply{Node: &r}); err != nil {
-		return jobResult{}, errors.Join(err, cluster.Close())
+	if err := note(up); err != nil {
+		return nil, errors.Join(err, cluster.Close())
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- cluster.Wait() }()
 	select {
 	case err := <-failed:
 		_ = cluster.Close() // has the same to say
-		return jobResult{}, fmt.Errorf("the nodes' data path ended: %w", err)
-	case <-end:
-		return jobResult{CPUSeconds: cpuTime(nil).Seconds()}, cluster.Close()
+		return nil, fmt.Errorf("the nodes' data path ended: %w", err)
+	case <-ctx.Done():
+		return struct{}{}, cluster.Close()
 	}
 }
 

@@ -12,7 +12,7 @@
 // A lab is a node.Cluster (nodes with an exn0 each, in network namespaces, on
 // one fabric in this process) and, when something is to be compared, a veth
 // pair between two more namespaces. What is measured on exn0 is measured on the
-// veth pair in the same run, in turn and by the same code: package dsbench, in
+// veth pair in the same run, in turn and by the same code: package tcpbench, in
 // processes of its own, which are this program again (the hidden command
 // "worker").
 //

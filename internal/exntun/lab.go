@@ -10,6 +10,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/node"
 	"exnet/internal/sched"
+	"exnet/internal/tcpbench"
 )
 
 // family is a version of IP.
@@ -34,6 +35,11 @@ type end struct {
 type path struct {
 	name string
 	a, b end
+}
+
+// tcp measures TCP from p.a to p.b.
+func (p path) tcp(f family) *tcpbench.Pair {
+	return tcpbench.Between(tcpbench.End{NS: p.a.ns, Addr: p.a.addrs[f]}, tcpbench.End{NS: p.b.ns, Addr: p.b.addrs[f]})
 }
 
 // lab is what a demonstration happens in.

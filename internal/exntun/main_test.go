@@ -19,6 +19,7 @@ import (
 
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/internal/tcpbench"
 	"exnet/internal/tun"
 )
 
@@ -29,7 +30,7 @@ const programEnv = "EXN_TUN_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
 	// exn-tun starts /proc/self/exe as its worker, and that is this binary.
-	isWorker := len(os.Args) == 2 && os.Args[1] == workerCommand
+	isWorker := len(os.Args) == 2 && os.Args[1] == tcpbench.WorkerCommand
 	if isWorker || os.Getenv(programEnv) != "" {
 		os.Exit(Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}

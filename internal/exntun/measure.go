@@ -2,13 +2,11 @@ package exntun
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"exnet/internal/stats"
+	"exnet/internal/tcpbench"
 )
 
 // measurement is something that is measured on exn0 and on veth.
@@ -32,16 +30,16 @@ var pingRun = pingSpec{count: 11, interval: 10 * time.Millisecond}
 
 // measurements returns what the demonstration measures.
 func (o demoOptions) measurements(ping pinger) []measurement {
-	j := job{Streams: 1, Duration: o.duration, Warmup: o.duration / 4, Congestion: o.congestion}
+	spec := tcpbench.Spec{Duration: o.duration, Warmup: o.duration / 4, Congestion: o.congestion}
 	return []measurement{
 		{"ping", "ping", unitTime, func(ctx context.Context, p path, f family) (float64, error) {
 			return takePing(ctx, p, f, ping)
 		}},
 		{"stream", "TCP stream", unitBandwidth, func(ctx context.Context, p path, f family) (float64, error) {
-			return takeStream(ctx, p, f, j)
+			return takeStream(ctx, p, f, spec)
 		}},
 		{"pingpong", "TCP ping-pong", unitTime, func(ctx context.Context, p path, f family) (float64, error) {
-			return takePingPong(ctx, p, f, j)
+			return takePingPong(ctx, p, f, spec)
 		}},
 	}
 }
@@ -63,55 +61,28 @@ func takePing(ctx context.Context, p path, f family, with pinger) (float64, erro
 }
 
 // takeStream returns what the receiver got, in Gbit/s.
-func takeStream(ctx context.Context, p path, f family, j job) (float64, error) {
-	j.Size = streamSize
-	_, got, err := runWorkers(ctx, p, f, ends{roleSend, roleReceive, anyCPU, anyCPU}, j)
-	if err == nil && (got.Bytes <= 0 || got.Seconds <= 0) {
-		err = errors.New("nothing arrived in time")
-	}
+func takeStream(ctx context.Context, p path, f family, spec tcpbench.Spec) (float64, error) {
+	spec.Size, spec.CPUs = streamSize, tcpbench.Anywhere()
+	r, err := p.tcp(f).Stream(ctx, tcpbench.StreamSpec{Spec: spec, Streams: 1})
 	if err != nil {
 		return 0, err
 	}
-	return float64(got.Bytes) * 8 / got.Seconds / 1e9, nil
+	return r.BytesPerSecond() * 8 / 1e9, nil
 }
 
 // takePingPong returns half of the median round trip in microseconds. The two
 // ends run on different CPUs, as two nodes would: if the scheduler now and then
 // puts both on one, a run differs from the next by a factor.
-func takePingPong(ctx context.Context, p path, f family, j job) (float64, error) {
-	j.Size = pingPongSize
-	e := ends{rolePing, roleEcho, anyCPU, anyCPU}
-	e.clientCPU, e.serverCPU = cpusApart()
-	found, _, err := runWorkers(ctx, p, f, e, j)
-	if err == nil && (found.RoundTrips == nil || found.RoundTrips.Count() == 0) {
-		err = errors.New("no round trip ended in time")
-	}
+func takePingPong(ctx context.Context, p path, f family, spec tcpbench.Spec) (float64, error) {
+	spec.Size, spec.CPUs = pingPongSize, tcpbench.Apart()
+	r, err := p.tcp(f).PingPong(ctx, tcpbench.PingPongSpec{Spec: spec})
 	if err != nil {
 		return 0, err
 	}
-	return microseconds(found.RoundTrips.Quantile(0.5)) / 2, nil
+	return microseconds(r.RoundTrips.Quantile(0.5)) / 2, nil
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-
-// cpusApart returns the first and the last CPU that this process may run on, or
-// anyCPU twice if there is only one.
-func cpusApart() (first, last int) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil || set.Count() < 2 {
-		return anyCPU, anyCPU
-	}
-	first = -1
-	for cpu := range len(set) * 64 {
-		if set.IsSet(cpu) {
-			last = cpu
-			if first < 0 {
-				first = cpu
-			}
-		}
-	}
-	return first, last
-}
 
 // figure is what was measured.
 type figure struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/netns"
+	"exnet/internal/tcpbench"
 )
 
 func TestMeasureTakesTurns(t *testing.T) {
@@ -59,13 +60,6 @@ func TestMeasureErrors(t *testing.T) {
 	}
 }
 
-func TestCPUsApart(t *testing.T) {
-	a, b := cpusApart()
-	if (a == anyCPU) != (b == anyCPU) || (a == b && a != anyCPU) {
-		t.Errorf("got %d and %d", a, b)
-	}
-}
-
 func TestTakePing(t *testing.T) {
 	var trips []time.Duration
 	with := pinger{"fake", nil}
@@ -83,50 +77,24 @@ func TestTakePing(t *testing.T) {
 	}
 }
 
-// TestRootWorkers runs the measurements of package dsbench over loopback: the
-// lines that go between this package and its workers are what it expects.
-func TestRootWorkers(t *testing.T) {
+// TestRootTakeTCP measures over loopback.
+func TestRootTakeTCP(t *testing.T) {
 	leavesNothing(t)
 	ns := loopbackNS(t)
 	for f, addr := range map[family]string{v4: "127.0.0.1", v6: "::1"} {
 		e := end{ns, map[family]netip.Addr{f: netip.MustParseAddr(addr)}}
 		p := path{"lo", e, e}
-		j := job{Streams: 1, Duration: 30 * time.Millisecond, Warmup: 5 * time.Millisecond, Congestion: "cubic"}
-		if v, err := takeStream(t.Context(), p, f, j); err != nil || v < 0.01 || v > 10_000 {
+		spec := tcpbench.Spec{Duration: 30 * time.Millisecond, Warmup: 5 * time.Millisecond, Congestion: "cubic"}
+		if v, err := takeStream(t.Context(), p, f, spec); err != nil || v < 0.01 || v > 10_000 {
 			t.Errorf("%v: stream of %v Gbit/s, %v", f, v, err)
 		}
-		if v, err := takePingPong(t.Context(), p, f, j); err != nil || v < 0.1 || v > 100_000 {
+		if v, err := takePingPong(t.Context(), p, f, spec); err != nil || v < 0.1 || v > 100_000 {
 			t.Errorf("%v: half round trip of %v us, %v", f, v, err)
 		}
-		j.Congestion = "nosuch"
-		if _, err := takeStream(t.Context(), p, f, j); err == nil || !strings.Contains(err.Error(), "nosuch") {
+		spec.Congestion = "nosuch"
+		if _, err := takeStream(t.Context(), p, f, spec); err == nil || !strings.Contains(err.Error(), "nosuch") {
 			t.Errorf("unknown congestion control: %v", err)
 		}
-	}
-}
-
-// TestRootWorkersCancelled: the processes go with the context.
-func TestRootWorkersCancelled(t *testing.T) {
-	leavesNothing(t)
-	e := end{loopbackNS(t), map[family]netip.Addr{v4: netip.MustParseAddr("127.0.0.1")}}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(100*time.Millisecond, func() { cancel(errInterrupted) })
-	began := time.Now()
-	_, err := takeStream(ctx, path{"lo", e, e}, v4, job{Streams: 1, Duration: time.Minute, Congestion: "cubic"})
-	if !errors.Is(err, errInterrupted) || time.Since(began) > 5*time.Second {
-		t.Errorf("%v after %v", err, time.Since(began))
-	}
-}
-
-// TestRootWorkersUnreachable: the error is that of the end that could not
-// connect, not that its peer was killed.
-func TestRootWorkersUnreachable(t *testing.T) {
-	leavesNothing(t)
-	lo := map[family]netip.Addr{v4: netip.MustParseAddr("127.0.0.1")}
-	p := path{"none", end{loopbackNS(t), lo}, end{loopbackNS(t), lo}}
-	_, err := takeStream(t.Context(), p, v4, job{Streams: 1, Duration: 10 * time.Millisecond, Congestion: "cubic"})
-	if err == nil || !strings.Contains(err.Error(), "connecting to 127.0.0.1") {
-		t.Errorf("%v, want why there is no connection", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"exnet/internal/hostnet"
 	"exnet/internal/node"
+	"exnet/internal/version"
 )
 
 // report is the result of a demonstration. Its JSON form is what --json prints.
@@ -93,7 +94,7 @@ func newReport(o demoOptions, ping pinger) *report {
 			VELOBudget: o.veloBudget, RMABudget: o.rmaBudget, FastPath: !o.noFastPath,
 			Congestion: o.congestion, Ping: ping.name, DurationSec: o.duration.Seconds(),
 		},
-		Version: version(), Go: runtime.Version(), CPUs: runtime.NumCPU(),
+		Version: version.String(), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 	}
 }
 

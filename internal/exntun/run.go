@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"exnet/internal/tcpbench"
 )
 
 // Exit statuses. A user's command has its own.
@@ -32,7 +34,7 @@ func commands() []command {
 	return []command{
 		{"demo", "try and measure exn0 between namespaces, or run programs", runDemo},
 		{"version", "print the version", runVersion},
-		{workerCommand, "", runWorker},
+		{tcpbench.WorkerCommand, "", runWorker},
 	}
 }
 

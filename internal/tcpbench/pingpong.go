@@ -1,4 +1,4 @@
-package dsbench
+package tcpbench
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 )
 
 // echo returns every message that comes over c until that ends.
-func echo(j job, c conn) (jobResult, error) {
+func echo(j job, c io.ReadWriter) (jobResult, error) {
 	start, cpu := time.Now(), cpuTime(nil)
 	buf := make([]byte, j.Size)
 	var bytes int64
 	for {
-		err := readFull(c, buf)
+		_, err := io.ReadFull(c, buf)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil {
-			err = writeFull(c, buf)
+			_, err = c.Write(buf)
 		}
 		if err != nil {
 			return jobResult{}, fmt.Errorf("echoing: %w", err)
@@ -35,16 +35,16 @@ func echo(j job, c conn) (jobResult, error) {
 }
 
 // ping sends messages over c and times each until it is back.
-func ping(j job, c conn) (jobResult, error) {
+func ping(j job, c io.ReadWriter) (jobResult, error) {
 	buf := make([]byte, j.Size)
 	hist := stats.NewHistogram()
 	before := time.Now()
 	m := newMeter(before, j)
 	for !m.done() {
-		if err := writeFull(c, buf); err != nil {
+		if _, err := c.Write(buf); err != nil {
 			return jobResult{}, fmt.Errorf("sending: %w", err)
 		}
-		if err := readFull(c, buf); err != nil {
+		if _, err := io.ReadFull(c, buf); err != nil {
 			return jobResult{}, fmt.Errorf("receiving: %w", err)
 		}
 		now := time.Now()

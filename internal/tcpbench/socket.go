@@ -1,13 +1,10 @@
-package dsbench
+package tcpbench
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +13,7 @@ import (
 // non-blocking, and its poller would be measured too.
 type socket int
 
-var _ conn = socket(-1)
+var _ io.ReadWriteCloser = socket(-1)
 
 // newSocket makes a socket for addr's family with the congestion control, which
 // accepted connections take from their listener.
@@ -50,12 +47,6 @@ func congestionError(name string, err error) error {
 	return fmt.Errorf("congestion control %s: %w", name, err)
 }
 
-// congestionAllowed reports whether everybody may choose the congestion control.
-func congestionAllowed(name string) bool {
-	list, err := os.ReadFile("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-	return err != nil || slices.Contains(strings.Fields(string(list)), name)
-}
-
 // listen makes a listening socket on addr for n connections and returns the
 // address that it got.
 func listen(addr netip.AddrPort, n int, congestion string) (socket, netip.AddrPort, error) {
@@ -72,7 +63,7 @@ func listen(addr netip.AddrPort, n int, congestion string) (socket, netip.AddrPo
 		sa, err = unix.Getsockname(int(s))
 	}
 	if err != nil {
-		s.close()
+		s.Close()
 		return -1, netip.AddrPort{}, fmt.Errorf("listening on %v: %w", addr, err)
 	}
 	port := 0
@@ -106,7 +97,7 @@ func connect(addr netip.AddrPort, congestion string) (socket, error) {
 		return -1, err
 	}
 	if err := unix.Connect(int(s), sockaddr(addr)); err != nil {
-		s.close()
+		s.Close()
 		return -1, fmt.Errorf("connecting to %v: %w", addr, err)
 	}
 	return s, nil
@@ -130,8 +121,8 @@ func (s socket) resetOnClose() error {
 	return nil
 }
 
-// read reads what there is, at least a byte; io.EOF at the end.
-func (s socket) read(b []byte) (int, error) {
+// Read reads what there is, at least a byte; io.EOF at the end.
+func (s socket) Read(b []byte) (int, error) {
 	for {
 		n, err := unix.Read(int(s), b)
 		if err == unix.EINTR {
@@ -144,18 +135,30 @@ func (s socket) read(b []byte) (int, error) {
 	}
 }
 
-// write writes some of b, at least a byte.
-func (s socket) write(b []byte) (int, error) {
-	for {
-		n, err := unix.Write(int(s), b)
+// Write writes all of b, in one system call unless a signal comes.
+func (s socket) Write(b []byte) (done int, err error) {
+	for done < len(b) {
+		n, err := unix.Write(int(s), b[done:])
 		if err == unix.EINTR {
 			continue
 		}
-		return max(n, 0), err
+		if err != nil {
+			return done, err
+		}
+		done += n
 	}
+	return done, nil
 }
 
-func (s socket) close() { unix.Close(int(s)) }
+// Close closes the socket. It is not idempotent.
+func (s socket) Close() error { return unix.Close(int(s)) }
+
+// closeAll closes connections that are of no use any more.
+func closeAll(conns []io.ReadWriteCloser) {
+	for _, c := range conns {
+		c.Close()
+	}
+}
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {

@@ -1,7 +1,8 @@
-package dsbench
+package tcpbench
 
 import (
 	"math"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -80,5 +81,32 @@ func TestCPUTimeGrows(t *testing.T) {
 	}
 	if d := cpuTime(nil) - before; d < time.Millisecond || d > 10*time.Second {
 		t.Errorf("20 ms of work took %v of CPU time", d)
+	}
+}
+
+// TestCPUTimeOfOthers: a process that carries packets is counted until it ends.
+func TestCPUTimeOfOthers(t *testing.T) {
+	other := exec.Command("/bin/sh", "-c", "while :; do :; done")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		other.Process.Kill()
+		other.Wait()
+	}()
+	pid := other.Process.Pid
+	for start := time.Now(); processTime(pid) < 10*time.Millisecond; time.Sleep(time.Millisecond) {
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("the process used %v", processTime(pid))
+		}
+	}
+	alone, with := cpuTime(nil), cpuTime([]int{pid})
+	if with-alone < 10*time.Millisecond {
+		t.Errorf("%v alone, %v with the other", alone, with)
+	}
+	other.Process.Kill()
+	other.Wait()
+	if d := processTime(pid); d != 0 {
+		t.Errorf("%v of a process that is gone", d)
 	}
 }

@@ -1,19 +1,21 @@
-package dsbench
+package tcpbench
 
-import "time"
+import (
+	"io"
+	"time"
+)
 
-// serveKernel does a listening end's job over the kernel's sockets. It tells
-// say where it listens.
-func serveKernel(j job, say func(reply) error) (jobResult, error) {
+// serve does a listening end's job. It notes where it listens.
+func serve(j job, note func(any) error) (jobResult, error) {
 	l, addr, err := listen(j.Address, j.Streams, j.Congestion)
 	if err != nil {
 		return jobResult{}, err
 	}
-	defer l.close()
-	if err := say(reply{Listening: &addr}); err != nil {
+	defer l.Close()
+	if err := note(addr); err != nil {
 		return jobResult{}, err
 	}
-	var conns []conn
+	var conns []io.ReadWriteCloser
 	defer func() { closeAll(conns) }()
 	for range j.Streams {
 		c, err := l.accept()
@@ -36,10 +38,10 @@ func serveKernel(j job, say func(reply) error) (jobResult, error) {
 	return receive(j, conns)
 }
 
-// connectKernel does a connecting end's job over the kernel's sockets.
-func connectKernel(j job) (jobResult, error) {
+// dial does a connecting end's job.
+func dial(j job) (jobResult, error) {
 	start := time.Now()
-	var conns []conn
+	var conns []io.ReadWriteCloser
 	defer func() { closeAll(conns) }()
 	for range j.Streams {
 		c, err := connect(j.Address, j.Congestion)

@@ -1,4 +1,4 @@
-package dsbench
+package tcpbench
 
 import (
 	"time"

@@ -1,12 +1,10 @@
-package dsbench
+package tcpbench
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,24 +14,11 @@ import (
 	"exnet/internal/stats"
 )
 
-// congestion returns a congestion control that this process may use.
-func congestion(t *testing.T) string {
-	t.Helper()
-	if netns.Privileged() {
-		return "cubic"
-	}
-	list, err := os.ReadFile("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-	if err != nil {
-		t.Skip(err)
-	}
-	return strings.Fields(string(list))[0]
-}
-
-func testJob(t *testing.T, r role) job {
+func testJob(r role) job {
 	return job{
 		Role: r, Address: netip.MustParseAddrPort("127.0.0.1:0"), Size: 64, Streams: 1,
 		Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond,
-		Congestion: congestion(t), CPU: anyCPU,
+		Congestion: congestion, CPU: AnyCPU,
 	}
 }
 
@@ -44,8 +29,8 @@ func pair(t *testing.T, client, server job) (c, s jobResult, clientErr, serverEr
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s, serverErr = doJob(server, func(r reply) error {
-			listening <- *r.Listening
+		s, serverErr = server.do(func(v any) error {
+			listening <- v.(netip.AddrPort)
 			return nil
 		})
 	}()
@@ -54,7 +39,7 @@ func pair(t *testing.T, client, server job) (c, s jobResult, clientErr, serverEr
 	case <-done:
 		t.Fatal(serverErr)
 	}
-	c, clientErr = doJob(client, func(reply) error { return nil })
+	c, clientErr = client.do(nil)
 	<-done
 	return c, s, clientErr, serverErr
 }
@@ -63,7 +48,7 @@ func TestWorkerStream(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		for _, streams := range []int{1, 3} {
 			for _, size := range []int{1, 131072, 1 << 20} {
-				server := testJob(t, roleReceive)
+				server := testJob(roleReceive)
 				server.Address, server.Streams, server.Size = netip.MustParseAddrPort(addr), streams, size
 				client := server
 				client.Role = roleSend
@@ -84,7 +69,7 @@ func TestWorkerStream(t *testing.T) {
 
 func TestWorkerPingPong(t *testing.T) {
 	for _, size := range []int{1, 64, 1 << 20} {
-		server := testJob(t, roleEcho)
+		server := testJob(roleEcho)
 		server.Size = size
 		client := server
 		client.Role = rolePing
@@ -107,8 +92,8 @@ func TestWorkerPingPong(t *testing.T) {
 }
 
 func TestWorkerBindsToCPU(t *testing.T) {
-	cpus := allowedCPUs()
-	server := testJob(t, roleEcho)
+	cpus := AllowedCPUs()
+	server := testJob(roleEcho)
 	server.CPU = cpus[0]
 	client := server
 	client.Role, client.CPU = rolePing, cpus[len(cpus)-1]
@@ -120,20 +105,20 @@ func TestWorkerBindsToCPU(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "binding to CPU 1000") || serverErr != nil {
 		t.Errorf("on CPU 1000: client %v, server %v", err, serverErr)
 	}
-	if !slices.Equal(allowedCPUs(), cpus) {
+	if !slices.Equal(AllowedCPUs(), cpus) {
 		t.Error("a worker's binding reached another thread")
 	}
 }
 
 func TestWorkerPeerEndsEarly(t *testing.T) {
 	t.Run("sender", func(t *testing.T) {
-		server := testJob(t, roleReceive)
+		server := testJob(roleReceive)
 		server.Duration = 10 * time.Second
 		listening := make(chan netip.AddrPort, 1)
 		failed := make(chan error, 1)
 		go func() {
-			_, err := doJob(server, func(r reply) error {
-				listening <- *r.Listening
+			_, err := server.do(func(v any) error {
+				listening <- v.(netip.AddrPort)
 				return nil
 			})
 			failed <- err
@@ -142,15 +127,15 @@ func TestWorkerPeerEndsEarly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.close()
+		s.Close()
 		if err := <-failed; err == nil || !strings.Contains(err.Error(), "the sender ended early") {
 			t.Errorf("receiver: %v", err)
 		}
 	})
 	t.Run("receiver", func(t *testing.T) {
-		client := testJob(t, roleSend)
+		client := testJob(roleSend)
 		client.Duration = 10 * time.Second
-		_, _, clientErr, serverErr := pair(t, client, testJob(t, roleReceive))
+		_, _, clientErr, serverErr := pair(t, client, testJob(roleReceive))
 		if clientErr == nil || !strings.Contains(clientErr.Error(), "the receiver ended early") {
 			t.Errorf("sender: %v", clientErr)
 		}
@@ -161,7 +146,7 @@ func TestWorkerPeerEndsEarly(t *testing.T) {
 }
 
 func TestWorkerErrors(t *testing.T) {
-	good := testJob(t, rolePing)
+	good := testJob(rolePing)
 	tests := []struct {
 		name   string
 		change func(*job)
@@ -180,7 +165,7 @@ func TestWorkerErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			j := good
 			tt.change(&j)
-			_, err := doJob(j, func(reply) error { return nil })
+			_, err := j.do(nil)
 			if tt.name == "congestion control" && !netns.Privileged() {
 				tt.want = "congestion control nope"
 			}
@@ -192,72 +177,83 @@ func TestWorkerErrors(t *testing.T) {
 }
 
 func TestRunWorker(t *testing.T) {
-	server := testJob(t, roleEcho)
+	server := testJob(roleEcho)
 	in, toWorker := io.Pipe()
 	fromWorker, out := io.Pipe()
-	eof := make(chan struct{})
 	ended := make(chan error, 1)
-	go func() { ended <- runWorker(in, out, func() { close(eof) }) }()
+	go func() { ended <- RunWorker(in, out, func() { t.Error("the end of input was reported too early") }) }()
 	if err := json.NewEncoder(toWorker).Encode(server); err != nil {
 		t.Fatal(err)
 	}
 	replies := json.NewDecoder(fromWorker)
-	var r reply
-	if err := replies.Decode(&r); err != nil || r.Listening == nil || r.Listening.Port() == 0 {
-		t.Fatalf("first reply %+v, %v", r, err)
+	var listening struct{ Note netip.AddrPort }
+	if err := replies.Decode(&listening); err != nil || listening.Note.Port() == 0 {
+		t.Fatalf("first reply %+v, %v", listening, err)
 	}
-	s, err := connect(*r.Listening, server.Congestion)
+	s, err := connect(listening.Note, server.Congestion)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.close()
-	r = reply{}
-	if err := replies.Decode(&r); err != nil || r.Result == nil || r.Listening != nil || r.Error != "" {
-		t.Fatalf("second reply %+v, %v", r, err)
+	s.Close()
+	var found struct{ Result *jobResult }
+	if err := replies.Decode(&found); err != nil || found.Result == nil {
+		t.Fatalf("second reply %+v, %v", found, err)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	toWorker.Close()
-	<-eof
 }
 
-func TestRunWorkerBadInput(t *testing.T) {
-	for _, line := range []string{"", "{", "hello\n", `{"role":7}` + "\n"} {
-		err := runWorker(strings.NewReader(line), io.Discard, func() {})
-		if err == nil || !strings.Contains(err.Error(), "reading the job") {
-			t.Errorf("job %q: %v", line, err)
-		}
+// TestRunWorkerEOF: the end of input is reported while the job goes on.
+func TestRunWorkerEOF(t *testing.T) {
+	job, err := json.Marshal(testJob(roleEcho))
+	if err != nil {
+		t.Fatal(err)
 	}
-	eof := make(chan struct{})
+	fromWorker, out := io.Pipe()
+	ended, eof := make(chan error, 1), make(chan struct{})
+	go func() { ended <- RunWorker(bytes.NewReader(job), out, func() { close(eof) }) }()
+	<-eof
+	var listening struct{ Note netip.AddrPort }
+	if err := json.NewDecoder(fromWorker).Decode(&listening); err != nil {
+		t.Fatal(err)
+	}
+	fromWorker.Close()
+	s, err := connect(listening.Note, congestion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if err := <-ended; err != io.ErrClosedPipe {
+		t.Errorf("the worker ended with %v, want %v", err, io.ErrClosedPipe)
+	}
+}
+
+func TestRunWorkerBadJob(t *testing.T) {
 	var out strings.Builder
-	if err := runWorker(strings.NewReader(`{"role":"echo"}`), &out, func() { close(eof) }); err != nil {
+	if err := RunWorker(strings.NewReader(`{"role":"echo"}`), &out, func() {}); err != nil {
 		t.Error(err)
 	}
-	<-eof
 	if !strings.HasPrefix(out.String(), `{"error":"bad job`) {
 		t.Errorf("reply %q", out.String())
 	}
 }
 
-// TestJobLines pins the line protocol.
+// TestJobLines pins what goes between the processes.
 func TestJobLines(t *testing.T) {
 	j := job{
 		Role: roleSend, Address: netip.MustParseAddrPort("10.0.0.2:40001"), Size: 64, Streams: 2,
-		Duration: time.Second, Warmup: time.Millisecond, Congestion: "cubic", CPU: anyCPU,
+		Duration: time.Second, Warmup: time.Millisecond, Congestion: "cubic", CPU: AnyCPU,
 	}
-	listening := netip.MustParseAddrPort("[fe80::1]:5")
-	tests := []struct {
+	for _, tt := range []struct {
 		line any
 		want string
 	}{
 		{j, `{"role":"send","address":"10.0.0.2:40001","size":64,"streams":2,` +
 			`"duration_ns":1000000000,"warmup_ns":1000000,"congestion":"cubic","cpu":-1}`},
-		{reply{Listening: &listening}, `{"listening":"[fe80::1]:5"}`},
-		{reply{Error: "no"}, `{"error":"no"}`},
-		{reply{Result: &jobResult{Bytes: 5, Seconds: 0.5, CPUSeconds: 0.25}}, `{"result":{"bytes":5,"seconds":0.5,"cpu_seconds":0.25}}`},
-	}
-	for _, tt := range tests {
+		{jobResult{Bytes: 5, Seconds: 0.5, CPUSeconds: 0.25}, `{"bytes":5,"seconds":0.5,"cpu_seconds":0.25}`},
+	} {
 		got, err := json.Marshal(tt.line)
 		if err != nil || string(got) != tt.want {
 			t.Errorf("line %s, %v\nwant %s", got, err, tt.want)
@@ -265,35 +261,12 @@ func TestJobLines(t *testing.T) {
 	}
 	h := stats.NewHistogram()
 	h.Record(time.Millisecond)
-	text, err := json.Marshal(reply{Result: &jobResult{RoundTrips: h}})
+	text, err := json.Marshal(jobResult{RoundTrips: h})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back reply
-	if err := json.Unmarshal(text, &back); err != nil || back.Result.RoundTrips.Count() != 1 {
+	var back jobResult
+	if err := json.Unmarshal(text, &back); err != nil || back.RoundTrips.Count() != 1 {
 		t.Errorf("a histogram came back as %+v, %v", back, err)
-	}
-}
-
-func TestBound(t *testing.T) {
-	spec := Spec{Duration: time.Second}
-	killed := errors.New("a worker ended without a result")
-	wait := func(ctx context.Context) error {
-		<-ctx.Done()
-		return killed
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cut := errors.New("cable cut")
-	cancel(cut)
-	if err := spec.bound(ctx, wait); err != cut {
-		t.Errorf("error %v, want the reason of the end", err)
-	}
-	if err := spec.bound(t.Context(), func(context.Context) error { return killed }); err != killed {
-		t.Errorf("error %v, want the worker's", err)
-	}
-	spec.Warmup = -spec.timeout() // the time is over
-	want := "no result within 0s: the path does not pass data"
-	if err := spec.bound(t.Context(), wait); err == nil || err.Error() != want {
-		t.Errorf("error %v, want %q", err, want)
 	}
 }

@@ -1,4 +1,4 @@
-package dsbench
+package tcpbench
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/stats"
-	"exnet/mtu"
 )
 
 // role is what a worker does.
@@ -20,14 +19,9 @@ const (
 	roleSend    role = "send"    // connects, sends a stream
 	roleEcho    role = "echo"    // listens, returns every message
 	rolePing    role = "ping"    // connects, times round trips
-	roleNode    role = "node"    // holds two nodes with an exn0 each, until it is told to end
-
-	// Both ends, over netstack.
-	roleNetstackStream   role = "netstack-stream"
-	roleNetstackPingPong role = "netstack-pingpong"
 )
 
-// job is the one line that a worker is given.
+// job is what a worker is given.
 type job struct {
 	Role       role           `json:"role"`
 	Address    netip.AddrPort `json:"address"` // to listen on, port 0; or to connect to
@@ -36,34 +30,10 @@ type job struct {
 	Duration   time.Duration  `json:"duration_ns"`
 	Warmup     time.Duration  `json:"warmup_ns"`
 	Congestion string         `json:"congestion"`
-	CPU        int            `json:"cpu"`                // anyCPU: not bound
+	CPU        int            `json:"cpu"`                // AnyCPU: not bound
 	AlsoCPU    []int          `json:"also_cpu,omitempty"` // processes whose CPU time counts too
-	Node       NodeConfig     `json:"node,omitzero"`
-}
 
-// takeThread locks the goroutine to its thread, for good, and that to the job's
-// CPU if it names one. Netstack's goroutines hand data to each other, which
-// locked threads would only hinder.
-func (j job) takeThread() error {
-	if j.Role == roleNetstackStream || j.Role == roleNetstackPingPong {
-		return nil
-	}
-	runtime.LockOSThread()
-	if j.CPU == anyCPU {
-		return nil
-	}
-	var set unix.CPUSet
-	set.Set(j.CPU)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("binding to CPU %d: %w", j.CPU, err)
-	}
-	return nil
-}
-
-// NodeConfig configures the nodes of the paths over the fabric.
-type NodeConfig struct {
-	MTU        mtu.Network `json:"mtu,omitempty"` // default mtu.Default
-	NoFastPath bool        `json:"no_fast_path,omitempty"`
+	inProcess bool // both ends are in this process; no worker's job
 }
 
 func (j job) check() error {
@@ -73,21 +43,23 @@ func (j job) check() error {
 	return nil
 }
 
-// reply is a line from a worker. Exactly one field is set. A listening worker
-// says so before its result.
-type reply struct {
-	Listening *netip.AddrPort `json:"listening,omitempty"`
-	Node      *nodeReply      `json:"node,omitempty"`
-	Result    *jobResult      `json:"result,omitempty"`
-	Error     string          `json:"error,omitempty"`
-}
-
-// nodeReply says where the two nodes of roleNode are. They last as long as the
-// worker.
-type nodeReply struct {
-	Namespaces [2]string     `json:"namespaces"` // paths
-	Addrs      [2]netip.Addr `json:"addrs"`
-	MTU        int           `json:"mtu"`
+// takeThread locks the goroutine to its thread, for good, and that to the job's
+// CPU if it names one. Two ends in one process hand data to each other, which
+// locked threads would only hinder.
+func (j job) takeThread() error {
+	if j.inProcess {
+		return nil
+	}
+	runtime.LockOSThread()
+	if j.CPU == AnyCPU {
+		return nil
+	}
+	var set unix.CPUSet
+	set.Set(j.CPU)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("binding to CPU %d: %w", j.CPU, err)
+	}
+	return nil
 }
 
 // jobResult is what one end found.

@@ -1,4 +1,4 @@
-package dsbench
+package tcpbench
 
 import (
 	"errors"
@@ -14,13 +14,13 @@ import (
 const minReadBuffer = 128 << 10
 
 // receive counts what comes over the connections of a stream, from now on.
-func receive(j job, conns []conn) (jobResult, error) {
+func receive(j job, conns []io.ReadWriteCloser) (jobResult, error) {
 	start := time.Now()
-	return eachStream(j, conns, func(c conn, m *meter) error {
+	return eachStream(j, conns, func(c io.ReadWriter, m *meter) error {
 		buf := make([]byte, max(j.Size, minReadBuffer))
 		*m = newMeter(start, j)
 		for !m.done() {
-			n, err := c.read(buf)
+			n, err := c.Read(buf)
 			if errors.Is(err, io.EOF) {
 				return errors.New("the sender ended early")
 			}
@@ -35,13 +35,13 @@ func receive(j job, conns []conn) (jobResult, error) {
 
 // send sends a stream until the receiver, which counts from start or later on,
 // has had enough and closes the connections.
-func send(j job, conns []conn, start time.Time) (jobResult, error) {
+func send(j job, conns []io.ReadWriteCloser, start time.Time) (jobResult, error) {
 	earliestEnd := start.Add(j.Warmup + j.Duration)
-	return eachStream(j, conns, func(c conn, m *meter) error {
+	return eachStream(j, conns, func(c io.ReadWriter, m *meter) error {
 		buf := make([]byte, j.Size)
 		*m = newMeter(start, j)
 		for {
-			n, err := c.write(buf)
+			n, err := c.Write(buf)
 			now := time.Now()
 			if err == nil {
 				m.add(n, now)
@@ -59,7 +59,7 @@ func send(j job, conns []conn, start time.Time) (jobResult, error) {
 }
 
 // eachStream runs one for each connection and joins what they counted.
-func eachStream(j job, conns []conn, one func(c conn, m *meter) error) (jobResult, error) {
+func eachStream(j job, conns []io.ReadWriteCloser, one func(c io.ReadWriter, m *meter) error) (jobResult, error) {
 	meters := make([]meter, len(conns))
 	var g errgroup.Group
 	for i := range conns {

@@ -1,0 +1,141 @@
+package tcpbench
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
+)
+
+// local is a pair of ends on the loopback interface of ns.
+func local(ns *netns.NS, addr string) *Pair {
+	e := End{NS: ns, Addr: netip.MustParseAddr(addr)}
+	return Between(e, e)
+}
+
+func shortSpec() Spec {
+	return Spec{
+		Size: 4096, Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond,
+		Congestion: congestion, CPUs: Anywhere(),
+	}
+}
+
+// loopbackNS makes a namespace whose loopback interface is up.
+func loopbackNS(t *testing.T) *netns.NS {
+	t.Helper()
+	ns := netnstest.New(t)
+	host, err := hostnet.Open(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(host.LoopbackUp(), host.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// measure takes a measurement of either kind.
+func measure(t *testing.T, p *Pair, spec Spec) {
+	t.Helper()
+	s, err := p.Stream(t.Context(), StreamSpec{Spec: spec, Streams: 2})
+	if err != nil || s.Bytes <= 0 || s.Elapsed < spec.Duration || s.Elapsed > 5*time.Second || s.CPU <= 0 {
+		t.Errorf("stream %+v, %v", s, err)
+	}
+	r, err := p.PingPong(t.Context(), PingPongSpec{Spec: spec})
+	if err != nil || r.RoundTrips.Quantile(0.5) < time.Microsecond || r.CPU <= 0 {
+		t.Errorf("ping-pong %+v, %v", r, err)
+	}
+}
+
+func TestPair(t *testing.T) {
+	netnstest.CheckFDs(t)
+	for _, cpus := range []Placement{Anywhere(), Apart()} {
+		spec := shortSpec()
+		spec.CPUs = cpus
+		measure(t, local(nil, "127.0.0.1"), spec)
+	}
+}
+
+func TestRootPairInNamespace(t *testing.T) {
+	ns := loopbackNS(t)
+	netnstest.CheckFDs(t)
+	spec := shortSpec()
+	spec.CPUs = Apart()
+	measure(t, local(ns, "127.0.0.1"), spec)
+	measure(t, local(ns, "::1"), spec)
+}
+
+// TestPairCountsCarriers: what carries the packets is part of the path. It is
+// given so often that no other process could use as much.
+func TestPairCountsCarriers(t *testing.T) {
+	carrier := exec.Command("/bin/sh", "-c", "while :; do :; done")
+	if err := carrier.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		carrier.Process.Kill()
+		carrier.Wait()
+	}()
+	cpus := len(AllowedCPUs())
+	p := local(nil, "127.0.0.1")
+	p = Between(p.client, p.server, slices.Repeat([]int{carrier.Process.Pid}, 100*cpus)...)
+	spec := shortSpec()
+	spec.Duration = 200 * time.Millisecond
+	s, err := p.Stream(t.Context(), StreamSpec{Spec: spec, Streams: 1})
+	if err != nil || s.CPU < float64(cpus) {
+		t.Errorf("stream %+v, %v", s, err)
+	}
+	r, err := p.PingPong(t.Context(), PingPongSpec{spec})
+	if err != nil || r.CPU < float64(cpus) {
+		t.Errorf("ping-pong %+v, %v", r, err)
+	}
+}
+
+// TestPairCancelled: the processes go with the context, whose cause is the error.
+func TestPairCancelled(t *testing.T) {
+	netnstest.CheckFDs(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cut := errors.New("cable cut")
+	time.AfterFunc(100*time.Millisecond, func() { cancel(cut) })
+	spec := shortSpec()
+	spec.Duration = time.Minute
+	start := time.Now()
+	_, err := local(nil, "127.0.0.1").Stream(ctx, StreamSpec{Spec: spec, Streams: 1})
+	if err != cut || time.Since(start) > 5*time.Second {
+		t.Errorf("%v after %v, want %v", err, time.Since(start), cut)
+	}
+}
+
+// TestRootPairUnreachable: the error is that of the end that could not connect,
+// not that its peer was killed.
+func TestRootPairUnreachable(t *testing.T) {
+	client, server := loopbackNS(t), loopbackNS(t)
+	netnstest.CheckFDs(t)
+	lo := netip.MustParseAddr("127.0.0.1")
+	_, err := Between(End{client, lo}, End{server, lo}).Stream(t.Context(), StreamSpec{Spec: shortSpec(), Streams: 1})
+	if err == nil || !strings.Contains(err.Error(), "connecting to 127.0.0.1") {
+		t.Errorf("%v, want why there is no connection", err)
+	}
+}
+
+func TestPairErrors(t *testing.T) {
+	netnstest.CheckFDs(t)
+	spec := shortSpec()
+	spec.Congestion = "nosuch"
+	if _, err := local(nil, "127.0.0.1").Stream(t.Context(), StreamSpec{Spec: spec, Streams: 1}); err == nil || !strings.Contains(err.Error(), "congestion control nosuch") {
+		t.Errorf("unknown congestion control: %v", err)
+	}
+	spec = shortSpec()
+	spec.CPUs.Client = 1000
+	if _, err := local(nil, "127.0.0.1").PingPong(t.Context(), PingPongSpec{spec}); err == nil || !strings.Contains(err.Error(), "binding to CPU 1000") {
+		t.Errorf("no such CPU: %v", err)
+	}
+}
