@@ -13,7 +13,8 @@ import (
 // sent, and no other group frame can be sent before it. A later call goes on
 // with the rest, Free gives it up.
 //
-// With skip, the members that have no credit now are deaf: they miss the rest
+// The frame goes to those who are members when its first message is sent. With
+// skip, the members that have no credit now are deaf: they miss the rest
 // of this frame, and the following frames as long as they have no credit when
 // one begins. Nobody waits for them, and what they miss the fabric counts.
 func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
@@ -63,16 +64,24 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 	return err
 }
 
-// listen finds out which members of a group are deaf. At the beginning of a
-// frame those that have credit again are no longer; with skip those that have
-// none are from now on. A peer is deaf in all its groups, and a frame to a group
-// without it changes nothing about that: so it is waited for once, and not anew
-// whenever frames to its groups and to others alternate. The caller holds tx.
+// listen sets the audience of a group frame. When the frame begins, it is the
+// members of the group but for those that are deaf: who joins later has missed
+// the beginning, and might take the rest for that of another frame. So it is for
+// a member that becomes deaf: at the beginning of a frame, those that have credit
+// again are deaf no longer; with skip, those that have none are from now on.
+//
+// A peer is deaf in all its groups, and a frame to a group without it changes
+// nothing about that: so it is waited for once, and not anew whenever frames to
+// its groups and to others alternate. The caller holds tx.
 func (p *Port) listen(g fabric.GroupID, begins, skip bool) {
+	if begins {
+		p.audience = p.nic.Routes().Members(g)
+	}
 	if !skip && (!begins || p.deaf == 0) {
 		return
 	}
-	for _, n := range p.nic.Routes().Members(g) {
+	hearing := p.hearing[:0]
+	for _, n := range p.audience {
 		pr := p.peers.get(n)
 		ok, err := p.velo.WantCredits(n, p.cfg.VPID, 1)
 		switch {
@@ -84,21 +93,9 @@ func (p *Port) listen(g fabric.GroupID, begins, skip bool) {
 			pr.deaf = false
 			p.deaf--
 		}
-	}
-}
-
-// sendToHearing sends a message to a group of which some members are deaf. It
-// returns ErrAgain while another member has no credit. The caller holds tx, so
-// that credit can only become more.
-func (p *Port) sendToHearing(d *velo.Descriptor, payload []byte) error {
-	for _, n := range p.nic.Routes().Members(d.Group) {
-		if p.peers.get(n).deaf {
-			continue
-		}
-		if ok, err := p.velo.WantCredits(n, p.cfg.VPID, 1); !ok && err == nil {
-			return ErrAgain
+		if !pr.deaf {
+			hearing = append(hearing, n)
 		}
 	}
-	_, err := p.velo.SendMulticastSkip(*d, payload)
-	return err
+	p.hearing, p.audience = hearing, hearing
 }

@@ -129,9 +129,62 @@ func TestGroupMemberWakesInFrame(t *testing.T) {
 	net.settle()
 	checkFrames(t, b.take(), a.id, want)
 	checkFrames(t, deaf.take(), a.id)
-	if s := deaf.Stats(); s.RxOrphan == 0 || s.RxIncomplete != 1 {
-		t.Errorf("%d orphans, %d incomplete", s.RxOrphan, s.RxIncomplete)
+	if s := deaf.Stats(); s.RxOrphan != 0 || s.RxIncomplete != 0 {
+		t.Errorf("%d orphans, %d incomplete: it got something of the rest", s.RxOrphan, s.RxIncomplete)
 	}
+	buf = a.buf(t, 200)
+	want = bytes.Clone(buf.Frame())
+	if err := sendGroup(t, a, buf, false); err != nil {
+		t.Fatal(err)
+	}
+	net.settle()
+	checkFrames(t, b.take(), a.id, want)
+	checkFrames(t, deaf.take(), a.id, want)
+	if s := deaf.Stats(); s.RxIncomplete != 1 {
+		t.Errorf("%d incomplete, want 1", s.RxIncomplete)
+	}
+	net.checkIdle()
+}
+
+// A member that has the beginning of a frame and comes back in the middle of
+// the next one, just where it had left, does not take the two for one.
+func TestGroupMemberComesBackInFrame(t *testing.T) {
+	net := newNet(t, 3, Config{VELO: velo.Config{Slots: 64, Credits: 4}})
+	a, b, c := net.nodes[0], net.nodes[1], net.nodes[2]
+	routes := a.Port.nic.Routes()
+	begin := func() (*TxBuffer, []byte) {
+		buf := a.buf(t, 8*120-1)
+		want := bytes.Clone(buf.Frame())
+		if err := a.SendGroup(63, buf, false); !errors.Is(err, ErrAgain) || buf.Sent() != 4*120 {
+			t.Fatalf("%d bytes sent, %v", buf.Sent(), err)
+		}
+		b.poll()
+		c.poll()
+		return buf, want
+	}
+	first, _ := begin()
+	a.Free(first)
+	if err := routes.Leave(63, c.id); err != nil {
+		t.Fatal(err)
+	}
+	second, want := begin()
+	if err := routes.Join(63, c.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := sendGroup(t, a, second, false, b, c); err != nil {
+		t.Fatal(err)
+	}
+	net.settle()
+	checkFrames(t, b.take(), a.id, want)
+	checkFrames(t, c.take(), a.id)
+	third := a.buf(t, 200)
+	want = bytes.Clone(third.Frame())
+	if err := sendGroup(t, a, third, false, b, c); err != nil {
+		t.Fatal(err)
+	}
+	net.settle()
+	checkFrames(t, b.take(), a.id, want)
+	checkFrames(t, c.take(), a.id, want)
 	net.checkIdle()
 }
 

@@ -148,8 +148,10 @@ type Port struct {
 	tx sync.Mutex // held while the messages of one frame are put into mailboxes
 	// groupFrame is the group frame that waits for credit with some of its
 	// messages sent; no other may be started.
-	groupFrame *TxBuffer // guarded by tx
-	deaf       int       // guarded by tx; number of deaf peers
+	groupFrame *TxBuffer       // guarded by tx
+	audience   []fabric.NodeID // guarded by tx; who gets the group frame that was begun last
+	hearing    []fabric.NodeID // guarded by tx; memory for an audience that is not the whole group
+	deaf       int             // guarded by tx; number of deaf peers
 	credited   credited
 	bells      bells
 

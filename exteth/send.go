@@ -111,8 +111,8 @@ func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasCheck
 			d.Type = TypeEagerLast
 		}
 		var err error
-		if d.Multicast && p.deaf > 0 {
-			err = p.sendToHearing(d, frame[from:end])
+		if d.Multicast {
+			err = p.velo.SendMulticastTo(*d, p.audience, frame[from:end])
 		} else {
 			err = p.velo.Send(*d, frame[from:end])
 		}

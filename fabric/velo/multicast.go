@@ -24,7 +24,23 @@ func (e *Endpoint) SendMulticast(d Descriptor, payload []byte) error {
 	if err := d.check(len(payload)); err != nil {
 		return err
 	}
-	return e.multicast(&d, payload)
+	return e.multicast(&d, e.unit.routes.Members(d.Group), payload)
+}
+
+// SendMulticastTo is SendMulticast to the nodes given, in place of the members
+// that d.Group has now: for a message that only those can use who had the ones
+// before. Members that are not among them are counted as MulticastSkipped. It
+// borrows to until return.
+func (e *Endpoint) SendMulticastTo(d Descriptor, to []fabric.NodeID, payload []byte) error {
+	d.Multicast = true
+	if err := d.check(len(payload)); err != nil {
+		return err
+	}
+	err := e.multicast(&d, to, payload)
+	if skipped := len(e.unit.routes.Members(d.Group)) - len(to); err == nil && skipped > 0 {
+		e.count.multicastSkipped.Add(uint64(skipped))
+	}
+	return err
 }
 
 // SendMulticastSkip sends payload to those members of d.Group that have credit
@@ -61,15 +77,15 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 	return skipped, nil
 }
 
-// multicast is SendMulticast with d checked. It takes all credits, then all
+// multicast is SendMulticastTo with d checked. It takes all credits, then all
 // slots, then fills them. What fails on the way is undone.
-func (e *Endpoint) multicast(d *Descriptor, payload []byte) error {
+func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) error {
 	if e.closed.Load() {
 		return errClosed
 	}
 	t := e.unit.tree()
 	defer e.unit.fell(t)
-	for _, n := range e.unit.routes.Members(d.Group) {
+	for _, n := range to {
 		f, err := e.open(n, d.VPID)
 		if err == nil {
 			err = f.credit()

@@ -181,6 +181,30 @@ func TestMulticastSkip(t *testing.T) {
 	}
 }
 
+// SendMulticastTo reaches whom it is given, whoever else is in the group.
+func TestMulticastTo(t *testing.T) {
+	eps := mailboxes(t, fabrictest.New(t, 4), velo.Config{Slots: 4, Credits: 4})
+	x := eps[0]
+	if err := x.SendMulticastTo(broadcast, []fabric.NodeID{1, 3}, []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, x, 2)
+	for range 3 {
+		if err := x.SendMulticastTo(broadcast, []fabric.NodeID{1, 3}, []byte{1}); err != nil {
+			t.Fatalf("a member without credit that is not meant: %v", err)
+		}
+	}
+	if err := x.SendMulticastTo(broadcast, []fabric.NodeID{1, 3}, []byte{1}); !errors.Is(err, fabric.ErrAgain) {
+		t.Errorf("without credit: %v", err)
+	}
+	if got := [2]int{drain(eps[1]), drain(eps[3])}; got != [2]int{4, 4} {
+		t.Errorf("%v messages, want 4 each", got)
+	}
+	if s := x.Stats(); s.MulticastSkipped != 4 || s.Multicasts != 4 {
+		t.Errorf("counters %+v", s)
+	}
+}
+
 func TestWantGroupCredits(t *testing.T) {
 	nics := fabrictest.New(t, 4)
 	eps := mailboxes(t, nics[:3], velo.Config{Slots: 8, Credits: 4})

@@ -16,7 +16,7 @@ func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 		if err := d.check(len(payload)); err != nil {
 			return err
 		}
-		return e.multicast(&d, payload)
+		return e.multicast(&d, e.unit.routes.Members(d.Group), payload)
 	}
 	f := e.flow(d.Dst, d.VPID)
 	if f == nil || !f.take() {

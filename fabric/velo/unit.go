@@ -105,7 +105,7 @@ func (u *Unit) fell(t *tree) {
 type Stats struct {
 	Sent             uint64 // messages sent; each member of a multicast counts
 	Multicasts       uint64 // multicast messages sent
-	MulticastSkipped uint64 // members left out by SendMulticastSkip
+	MulticastSkipped uint64 // members left out by SendMulticastSkip or SendMulticastTo
 	MulticastAbsent  uint64 // members left out because nobody was there
 	Received         uint64 // slots read and freed
 	Void             uint64 // slots skipped: taken back by a multicast
