@@ -62,6 +62,23 @@ func TestFlow(t *testing.T) {
 			t.Errorf("link %d: %+v, want %+v", l, got, want)
 		}
 	}
+	if _, ok := f.(link.Remote); ok {
+		t.Error("a flow whose credit comes by itself is remote")
+	}
+	below.remote = true
+	f, err = x.Port(0, 2, below).OpenFlow(1, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, ok := f.(link.Remote)
+	if !ok || r.Consumed() != 11 {
+		t.Fatalf("remote flow %T", f)
+	}
+	r.Watch(12)
+	r.Commit(0, word(t, velo.Status{Len: 8}))
+	if below.watched != 12 || x.Load().Link(0).AB.Packets != 3 {
+		t.Errorf("watched %d, load %+v", below.watched, x.Load().Link(0))
+	}
 	below.err = fabric.ErrPeerDown
 	if f, err := x.Port(0, 2, below).OpenFlow(1, 1, nil); f != nil || !errors.Is(err, fabric.ErrPeerDown) {
 		t.Errorf("flow %v, error %v", f, err)

@@ -31,6 +31,8 @@ func line(tb testing.TB, n int) *Crossbars {
 type target struct {
 	link.Port
 	err     error
+	remote  bool // flows are link.Remote
+	watched uint64
 	commits int
 	sink    link.Sink
 	put     []byte
@@ -39,6 +41,9 @@ type target struct {
 func (p *target) OpenFlow(_, _ fabric.VPID, _ link.Credit) (link.Flow, error) {
 	if p.err != nil {
 		return nil, p.err
+	}
+	if p.remote {
+		return &remoteFlow{(*targetFlow)(p)}, nil
 	}
 	return (*targetFlow)(p), nil
 }
@@ -59,6 +64,11 @@ func (*targetFlow) Reserve() (*[link.VELOPayload]byte, uint64, error) {
 }
 func (f *targetFlow) Commit(_, _ uint64) { f.commits++ }
 func (*targetFlow) Raise()               {}
+
+type remoteFlow struct{ *targetFlow }
+
+func (*remoteFlow) Consumed() uint64     { return 11 }
+func (f *remoteFlow) Watch(total uint64) { f.watched = total }
 
 // origin is the NIC that waits for the end of an operation.
 type origin struct {

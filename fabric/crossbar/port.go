@@ -16,6 +16,13 @@ func packets(n int) (count, bytes int) {
 	return count, n + count*descriptor
 }
 
+var (
+	_ link.Port   = (*port)(nil)
+	_ link.Flow   = (*flow)(nil)
+	_ link.Remote = (*remote)(nil)
+	_ link.Sink   = (*sink)(nil)
+)
+
 // Port returns a port that leads from one node to another as p does, and counts on
 // the way.
 func (x *Crossbars) Port(from, to fabric.NodeID, p link.Port) link.Port {
@@ -34,7 +41,11 @@ func (p *port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &flow{f, p}, nil
+	counted := flow{f, p}
+	if r, ok := f.(link.Remote); ok {
+		return &remote{counted, r}, nil
+	}
+	return &counted, nil
 }
 
 // Get implements link.Port.
@@ -69,6 +80,18 @@ func (f *flow) Commit(pos, status uint64) {
 	}
 	f.Flow.Commit(pos, status)
 }
+
+// remote is a flow whose source looks for credit.
+type remote struct {
+	flow
+	credit link.Remote
+}
+
+// Consumed implements link.Remote.
+func (r *remote) Consumed() uint64 { return r.credit.Consumed() }
+
+// Watch implements link.Remote.
+func (r *remote) Watch(total uint64) { r.credit.Watch(total) }
 
 // sink counts the response of a GET: its data, or the refusal.
 type sink struct {
