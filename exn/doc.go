@@ -7,7 +7,8 @@
 //
 //	Transmit ─► destination MAC ─► node ─► exteth.Send ────────────► fabric
 //	                  │             └ no credit ► queue of the peer ──┘ ▲
-//	                  └ broadcast, multicast ─► exteth.SendGroup        OnCredit
+//	                  ├ broadcast ─► group 63 ──► exteth.SendGroup      OnCredit
+//	                  └ IP multicast ─► Groups ───────┘
 //
 //	fabric ─► interrupt ─► napi poll list ─► PollVELO, PollRMA ─► Receiver
 //
@@ -24,6 +25,15 @@
 // are dropped and counted as TxStalled, until it takes frames again. So a slow
 // peer slows its senders, and a dead one costs only its own traffic.
 //
+// Group frames have one queue, so a member without credit holds up the frames
+// of all groups, for StallTime at the most; then they go on without it.
+//
+// # Capture
+//
+// SetTap shows every frame to somebody, in both directions: what is received,
+// and what is sent, before it is queued. Without a tap this costs an atomic load
+// for each frame.
+//
 // # Concurrency
 //
 // All methods may be called from many goroutines, Run from one. No lock is
@@ -31,7 +41,7 @@
 //
 // # Limits
 //
-// Multicast of every IP group goes to the broadcast group; the receivers'
-// hosts filter. A stack above that feeds frames in and gets them in the same
+// Without Config.Groups, multicast of every IP group goes to the broadcast
+// group; the receivers' hosts filter. A stack above that feeds frames in and gets them in the same
 // goroutine nests at most as deep as there are nodes in the process.
 package exn

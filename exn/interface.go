@@ -48,11 +48,23 @@ type Config struct {
 	// Buffers is the number of frames that can wait to be sent or fetched.
 	// Default 256.
 	Buffers int
+	// Groups has the fabric group of each IP multicast group. Default: all
+	// multicast goes to the broadcast group.
+	Groups Groups
 	// StallTime is how long a peer may keep the interface stopped. Default 20 ms.
 	StallTime time.Duration
 	// OnReady is called when a stopped interface takes frames again. It must
 	// not block.
 	OnReady func()
+}
+
+// Groups is what an Interface needs of the directory of multicast groups;
+// a multicast.Registry is one.
+type Groups interface {
+	// Lookup returns the fabric group for frames to an IP group, given as the
+	// 4 or 16 bytes that a packet has; false: it has no members. It is called
+	// for every multicast frame and borrows group until return.
+	Lookup(group []byte) (fabric.GroupID, bool)
 }
 
 // maxPacket is the longest packet that a host passes on, whatever the MTU: one
@@ -102,6 +114,7 @@ type Interface struct {
 	veloIRQ  *napi.Source
 	rmaIRQ   *napi.Source
 	receiver exteth.Receiver
+	tap      atomic.Pointer[Tap] // nil while nobody captures
 
 	// backlog is the number of queues that hold frames; while it is 0, which
 	// is nearly always, Transmit looks at no queue.

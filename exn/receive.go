@@ -13,6 +13,7 @@ func (f receiverFunc) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame 
 }
 
 func (i *Interface) receive(src fabric.NodeID, off exteth.Offload, frame []byte) error {
+	i.tapped(RX, off, frame)
 	return i.receiver.ReceiveFrame(src, off, frame)
 }
 

@@ -21,6 +21,7 @@ type Stats struct {
 // Counters are the interface's own counters.
 type Counters struct {
 	TxUnknownMAC uint64 // dropped: the destination MAC address is not one of this fabric
+	TxNoMembers  uint64 // dropped: no other node is a member of the IP multicast group
 	TxTooLong    uint64 // dropped: a frame over the MTU, and not to be segmented
 	TxTooShort   uint64 // dropped: a frame without a whole Ethernet header
 	TxStalled    uint64 // dropped: the peer takes no frames and its queue is full
@@ -32,7 +33,7 @@ type Counters struct {
 func (c Counters) All() iter.Seq2[string, uint64] { return counter.All(c) }
 
 type counters struct {
-	TxUnknownMAC, TxTooLong, TxTooShort, TxStalled, TxStalls, TxStops atomic.Uint64
+	TxUnknownMAC, TxNoMembers, TxTooLong, TxTooShort, TxStalled, TxStalls, TxStops atomic.Uint64
 }
 
 // Stats returns the counters, while traffic goes on.

@@ -1,6 +1,7 @@
 package exn
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -29,7 +30,8 @@ func (i *Interface) Free(b *exteth.TxBuffer) { i.port.Free(b) }
 
 // Transmit sends the frame in b to the node of its destination MAC address, or
 // to a fabric group when that is a multicast address. It takes b. An error says
-// that the frame was dropped. A frame that its peer has no credit for is queued,
+// that the frame was dropped. A multicast frame that no other node is a member
+// for is dropped without an error: an Ethernet would not know. A frame that its peer has no credit for is queued,
 // as all group frames are; if it is dropped later, that is only counted.
 func (i *Interface) Transmit(b *exteth.TxBuffer) error {
 	err := i.Post(b)
@@ -51,6 +53,12 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 	}
 	dst := arp.MAC(b.Frame()[:6])
 	if dst.IsMulticast() {
+		if _, ok := i.groupOf(b.Frame()); !ok {
+			i.stats.TxNoMembers.Add(1)
+			i.Free(b)
+			return nil
+		}
+		i.tapped(TX, b.Offload, b.Frame())
 		return i.send(queueKey{group: true}, b)
 	}
 	node, err := i.cfg.MACPrefix.Node(dst)
@@ -59,6 +67,7 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 		i.Free(b)
 		return err
 	}
+	i.tapped(TX, b.Offload, b.Frame())
 	return i.send(queueKey{node: node}, b)
 }
 
@@ -89,11 +98,49 @@ func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
 	return i.Transmit(b)
 }
 
-// groupOf returns the fabric group of a multicast MAC address.
-func groupOf(arp.MAC) fabric.GroupID { return fabric.GroupBroadcast }
+// Where the destination address of an IP packet is in its frame, and what tells
+// that the frame is for an IP group: EtherType and the beginning of the MAC
+// address (RFC 1112 section 6.4, RFC 2464 section 7).
+const (
+	etherTypeOff  = 12
+	etherTypeIPv4 = 0x0800
+	etherTypeIPv6 = 0x86dd
+	groupMAC4     = 0x01
+	groupMAC6     = 0x33
+	v4DstOff      = exteth.EthernetHeaderLen + 16
+	v4DstEnd      = v4DstOff + 4
+	v6DstOff      = exteth.EthernetHeaderLen + 24
+	v6DstEnd      = v6DstOff + 16
+)
 
-// send sends b now, if nothing waits for its peer. Group frames all go through their queue:
-// one that was sent in part must not be overtaken by another.
+// groupOf returns the fabric group for a frame with a multicast MAC address;
+// false: no other node is a member. The IP group decides, and not the MAC
+// address, which 32 IPv4 groups and many more of IPv6 have in common. What is for
+// no IP group (broadcast, ARP) is for everybody.
+func (i *Interface) groupOf(frame []byte) (fabric.GroupID, bool) {
+	if i.cfg.Groups == nil || len(frame) < exteth.EthernetHeaderLen {
+		return fabric.GroupBroadcast, true
+	}
+	var dst []byte
+	switch etherType := binary.BigEndian.Uint16(frame[etherTypeOff:]); {
+	case etherType == etherTypeIPv4 && frame[0] == groupMAC4 && len(frame) >= v4DstEnd:
+		dst = frame[v4DstOff:v4DstEnd]
+	case etherType == etherTypeIPv6 && frame[0] == groupMAC6 && len(frame) >= v6DstEnd:
+		dst = frame[v6DstOff:v6DstEnd]
+	default:
+		return fabric.GroupBroadcast, true
+	}
+	g, ok := i.cfg.Groups.Lookup(dst)
+	if !ok || g == fabric.GroupBroadcast {
+		return g, ok
+	}
+	return g, len(i.cfg.NIC.Routes().Members(g)) > 0
+}
+
+// send sends b now, if nothing waits for its peer. Group frames all go through
+// one queue, whichever their groups: one that was sent in part must not be
+// overtaken by another, as receivers put the group frames of a node together
+// one after the other.
 func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
 	if !to.group && i.clear(to) {
 		if err := i.port.Post(to.node, b); !errors.Is(err, exteth.ErrAgain) {
@@ -107,7 +154,15 @@ func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
 
 func (i *Interface) sendNow(to queueKey, b *exteth.TxBuffer, skip bool) error {
 	if to.group {
-		return i.port.SendGroup(groupOf(arp.MAC(b.Frame()[:6])), b, skip)
+		// Perhaps not the group that Post saw: members come and go. If part of
+		// the frame was sent, those that get only the rest drop it.
+		g, ok := i.groupOf(b.Frame())
+		if !ok {
+			i.stats.TxNoMembers.Add(1)
+			i.Free(b)
+			return nil
+		}
+		return i.port.SendGroup(g, b, skip)
 	}
 	return i.port.Send(to.node, b)
 }

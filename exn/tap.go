@@ -1,0 +1,49 @@
+package exn
+
+import "exnet/exteth"
+
+// Direction says which way a frame goes, as its host sees it.
+type Direction uint8
+
+// The directions. The zero Direction is invalid.
+const (
+	RX Direction = iota + 1 // from the fabric
+	TX                      // to the fabric
+)
+
+// String returns "rx" or "tx".
+func (d Direction) String() string {
+	switch d {
+	case RX:
+		return "rx"
+	case TX:
+		return "tx"
+	}
+	return "unknown"
+}
+
+// Tap is shown the frames of an Interface.
+type Tap interface {
+	// Frame looks at a frame, Ethernet header first, whose offload metadata says
+	// what was left undone on it. It runs in the data path: it must not block
+	// and not write to frame, which it borrows until return. It may be called
+	// from many goroutines at a time.
+	Frame(d Direction, off exteth.Offload, frame []byte)
+}
+
+// SetTap has t shown every frame from now on; nil: nobody. A frame that is on
+// its way may still be shown to the tap before.
+func (i *Interface) SetTap(t Tap) {
+	if t == nil {
+		i.tap.Store(nil)
+		return
+	}
+	i.tap.Store(&t)
+}
+
+// tapped shows a frame to the tap, if there is one.
+func (i *Interface) tapped(d Direction, off exteth.Offload, frame []byte) {
+	if t := i.tap.Load(); t != nil {
+		(*t).Frame(d, off, frame)
+	}
+}
