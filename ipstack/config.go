@@ -7,6 +7,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/mtu"
+	"exnet/multicast"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
@@ -59,6 +60,9 @@ type Config struct {
 	Link Link
 	// Host takes the received packets. Nil: netstack mode.
 	Host Host
+	// Groups is told which IP multicast groups the host, or netstack, is a member
+	// of; membership reports then end here. Nil: reports leave as other packets.
+	Groups multicast.Registry
 	// NoFastPath sends every packet through netstack, in both directions.
 	NoFastPath bool
 	// Clock drives netstack's timers. Nil: the machine's clock.

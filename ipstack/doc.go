@@ -38,6 +38,13 @@
 // below; every other IP packet goes straight to the host. Fragments too: the
 // kernel reassembles them.
 //
+// Membership. With Config.Groups, the reports of IGMP and MLD that leave are
+// taken out and say which multicast groups the host is a member of (package
+// multicast). Every 125 s the host is asked by a general query, from 0.0.0.0 and
+// from a link-local address that no node has, so that what it no longer reports
+// lapses. In netstack mode all this is done with netstack instead of the host.
+// The fast path never sees a report: one has a router alert option.
+//
 // netstack hands packets to the host at its nftables hook "prerouting"
 // (hook.go), the first point after its header checks. That hook costs nothing
 // when unused and, unlike its iptables hook, starts no connection tracking.
@@ -62,7 +69,8 @@
 // while a frame is sent or a packet is given to the host, so a link may deliver
 // frames in the goroutine that sends them.
 //
-// Locks: Stack.mu (configuration) → netstack's locks → hops.mu. hops.mu is
+// Locks: Stack.mu (configuration) → netstack's locks → hops.mu, and netstack's
+// locks → those of multicast.Members and its Registry. hops.mu is
 // taken in netstack's neighbour callbacks, under its neighbour lock, and is a
 // leaf: nothing is called under it but the table.
 //

@@ -93,6 +93,9 @@ func (e *endpoint) writeLater(pkt *stack.PacketBuffer) {
 	if e.s.closed.Load() {
 		return // netstack leaves its groups; the members' timers see to that
 	}
+	if e.s.members.takesOwn(pkt) {
+		return
+	}
 	pkt.IncRef()
 	e.s.net.Clock().AfterFunc(0, func() {
 		defer pkt.DecRef()

@@ -57,6 +57,7 @@ type Stack struct {
 	endpoint *endpoint
 	table    *arp.Table
 	hops     *hops
+	members  *members // nil without Config.Groups
 	count    counters
 	closed   atomic.Bool
 	// pending counts packets that wait for a neighbour and will be answered by
@@ -107,6 +108,12 @@ func New(cfg Config) (*Stack, error) {
 		return nil, netstackError("find interface", terr)
 	}
 	s.nic = nic
+	if cfg.Groups != nil {
+		if s.members, err = newMembers(s, cfg.Groups, cfg.Clock); err != nil {
+			s.net.Destroy()
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
@@ -170,13 +177,16 @@ func (s *Stack) Netstack() *stack.Stack { return s.net }
 // Stats returns the counters.
 func (s *Stack) Stats() Stats { return s.count.snapshot(s.net) }
 
-// Close ends all connections of netstack and returns when its goroutines and
+// Close leaves all multicast groups, ends all connections of netstack and returns when its goroutines and
 // timers have stopped. It may be called more than once.
 func (s *Stack) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
 	s.net.Destroy()
+	if s.members != nil {
+		return s.members.close()
+	}
 	return nil
 }
 

@@ -82,6 +82,9 @@ const (
 
 	// ICMPErrors counts ICMP errors handed to the host.
 	ICMPErrors
+	// MembershipReports counts reports, leave and done messages of IGMP and MLD
+	// that the host, or netstack, sent, and that went no further.
+	MembershipReports
 	// Announcements counts addresses announced to the link (gratuitous ARP,
 	// unsolicited neighbour advertisement).
 	Announcements
@@ -122,6 +125,7 @@ var counterNames = [numCounters]string{
 	RxDropClosed:       "rx_drop_closed",
 	NetstackTxErrors:   "netstack_tx_errors",
 	ICMPErrors:         "icmp_errors",
+	MembershipReports:  "membership_reports",
 	Announcements:      "announcements",
 	NeighborsForgotten: "neighbors_forgotten",
 }

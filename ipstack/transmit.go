@@ -127,6 +127,9 @@ func (s *Stack) sendSlow(p []byte, off exteth.Offload) {
 		s.count.inc(TxDropOffload)
 		return
 	}
+	if s.members.takes(p) {
+		return
+	}
 	mac, group := multicastMAC(dstAddr(p))
 	fit := fits(off, p, s.mtu)
 	if !fit && !s.mayFragment(p, off) {

@@ -1,0 +1,132 @@
+package ipstack
+
+import (
+	"net/netip"
+	"sync"
+
+	"exnet/exteth"
+	"exnet/multicast"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// members follows the memberships of the host or, in netstack mode, of
+// netstack: the reports are taken out of what leaves, and general queries are
+// put in at times, as a router would send them.
+type members struct {
+	s *Stack
+	*multicast.Members
+
+	mu sync.Mutex
+	// +checklocks:mu
+	timer tcpip.Timer // nil after close
+}
+
+// newMembers follows the memberships until close.
+func newMembers(s *Stack, registry multicast.Registry, clock tcpip.Clock) (*members, error) {
+	m := &members{s: s}
+	now := clock.Now()
+	var err error
+	if m.Members, err = multicast.NewMembers(multicast.Config{Registry: registry}, now); err != nil {
+		return nil, err
+	}
+	_, next := m.Tick(now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.timer = clock.AfterFunc(next.Sub(now), func() { m.tick(clock) })
+	return m, nil
+}
+
+// tick does what is due, and comes again. A membership that is reported in
+// between lapses after the next tick, which is at the next query at the latest.
+func (m *members) tick(clock tcpip.Clock) {
+	now := clock.Now()
+	query, next := m.Tick(now)
+	if query {
+		for _, q := range m.Queries(m.s.querier()) {
+			m.s.query(q)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer != nil {
+		m.timer.Reset(next.Sub(now))
+	}
+}
+
+// close leaves all groups.
+func (m *members) close() error {
+	m.mu.Lock()
+	if m.timer != nil {
+		m.timer.Stop()
+		m.timer = nil
+	}
+	m.mu.Unlock()
+	return m.Close()
+}
+
+// takes reports whether a packet that leaves is a membership report, which goes
+// no further. It borrows p until return.
+func (m *members) takes(p []byte) bool {
+	if m == nil || !m.Packet(m.s.net.Clock().Now(), p) {
+		return false
+	}
+	m.s.count.inc(MembershipReports)
+	return true
+}
+
+// takesOwn is takes for a membership report of netstack. With a host, netstack
+// is in no groups but those that everybody is in.
+func (m *members) takesOwn(pkt *stack.PacketBuffer) bool {
+	if m == nil {
+		return false
+	}
+	if m.s.host != nil {
+		m.s.count.inc(MembershipReports)
+		return true
+	}
+	v := pkt.ToView()
+	defer v.Release()
+	return m.takes(v.AsSlice()[len(pkt.LinkHeader().Slice()):])
+}
+
+// querier is the address that MLD queries come from. No node has it: its MAC
+// address would be one that is not locally administered. netstack takes no
+// packet that has its own address as source.
+func (s *Stack) querier() netip.Addr {
+	if !s.ipv6 {
+		return netip.Addr{}
+	}
+	const localBit = 0x02
+	mac := s.mac
+	mac[0] ^= localBit
+	return mac.LinkLocal()
+}
+
+// query asks the host, or netstack, for its memberships.
+func (s *Stack) query(p []byte) {
+	if s.host != nil {
+		_ = s.writeHost(exteth.Offload{}, p) // counted; the next one may get through
+		return
+	}
+	proto := header.IPv6ProtocolNumber
+	if isIPv4(p) {
+		proto = header.IPv4ProtocolNumber
+	}
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p)})
+	defer pkt.DecRef()
+	pkt.PktType = tcpip.PacketMulticast
+	s.endpoint.deliver(proto, pkt)
+}
+
+// Members returns what the host, or netstack, is a member of; nil without
+// Config.Groups.
+func (s *Stack) Members() *multicast.Members {
+	if s.members == nil {
+		return nil
+	}
+	return s.members.Members
+}
