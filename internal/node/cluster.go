@@ -13,6 +13,7 @@ import (
 	"exnet/fabric/nic"
 	"exnet/internal/netns"
 	"exnet/internal/txloop"
+	"exnet/multicast"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -25,8 +26,8 @@ const MaxNodes = 254
 type ClusterConfig struct {
 	// Nodes is the number of nodes. Default 2.
 	Nodes int
-	// Node is the configuration that all nodes have in common; NS, NIC, Addrs
-	// and OnReady are the Cluster's to set.
+	// Node is the configuration that all nodes have in common; NS, NIC, Addrs,
+	// Groups and OnReady are the Cluster's to set.
 	Node Config
 	// Nap is how long the data path sleeps before it waits, after much
 	// traffic. See txloop.Config.
@@ -73,7 +74,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 			c = nil
 		}
 	}()
-	net := mem.NewFabric()
+	net, groups := mem.NewFabric(), multicast.NewLocal()
 	// The loop is made after the nodes that wake it.
 	var loop atomic.Pointer[txloop.Loop]
 	ready := func() {
@@ -83,7 +84,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	}
 	var ports []txloop.Port
 	for i := range cfg.Nodes {
-		n, err := c.add(i, cfg.Node, net, ready)
+		n, err := c.add(i, cfg.Node, net, groups, ready)
 		if err != nil {
 			return c, err
 		}
@@ -104,7 +105,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	return c, nil
 }
 
-func (c *Cluster) add(i int, cfg Config, net *mem.Fabric, ready func()) (*Node, error) {
+func (c *Cluster) add(i int, cfg Config, net *mem.Fabric, groups *multicast.Local, ready func()) (*Node, error) {
 	ns, err := netns.New()
 	if err != nil {
 		return nil, err
@@ -116,6 +117,9 @@ func (c *Cluster) add(i int, cfg Config, net *mem.Fabric, ready func()) (*Node, 
 	}
 	c.nics = append(c.nics, card)
 	if err := net.Attach(card); err != nil {
+		return nil, err
+	}
+	if cfg.Groups, err = groups.Node(card.ID(), card.Routes()); err != nil {
 		return nil, err
 	}
 	cfg.NS, cfg.NIC, cfg.OnReady = ns, card, ready

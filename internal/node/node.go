@@ -15,6 +15,7 @@ import (
 	"exnet/internal/txloop"
 	"exnet/ipstack"
 	"exnet/mtu"
+	"exnet/multicast"
 )
 
 // Config configures a Node. The zero value of a field means its default.
@@ -40,6 +41,9 @@ type Config struct {
 	VELOBudget, RMABudget int
 	// NoFastPath sends every packet through netstack.
 	NoFastPath bool
+	// Groups is the fabric's directory of IP multicast groups. The node leaves
+	// its groups when it is closed. Default: all multicast goes to everybody.
+	Groups multicast.Registry
 	// CongestionControl is that of TCP connections over the interface, for
 	// programs that do not choose one. Default: the system's.
 	CongestionControl string
@@ -74,6 +78,10 @@ func New(cfg Config) (n *Node, err error) {
 			n = nil
 		}
 	}()
+	var groups exn.Groups
+	if cfg.Groups != nil {
+		groups = cfg.Groups
+	}
 	if n.Interface, err = exn.New(exn.Config{
 		NIC:            cfg.NIC,
 		MTU:            cfg.MTU,
@@ -82,6 +90,7 @@ func New(cfg Config) (n *Node, err error) {
 		VELOBudget:     cfg.VELOBudget,
 		RMABudget:      cfg.RMABudget,
 		OnReady:        cfg.OnReady,
+		Groups:         groups,
 	}); err != nil {
 		return n, err
 	}
@@ -101,6 +110,7 @@ func New(cfg Config) (n *Node, err error) {
 		Link:       n.Interface,
 		Host:       host{n.Device},
 		NoFastPath: cfg.NoFastPath,
+		Groups:     cfg.Groups,
 	}); err != nil {
 		return n, err
 	}
