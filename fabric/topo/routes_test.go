@@ -163,24 +163,6 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// Local tables that are equal are kept once: here a segment is a plane of the
-// torus, and a table depends on x, y and the direction in z only.
-func TestTablesAreShared(t *testing.T) {
-	tp := torus(t, "32x32x8")
-	r := routes(t, tp)
-	for _, n := range tp.Nodes() {
-		r.Table(n)
-	}
-	nodes, locals := r.Tables()
-	// Per x and y three: z is right, ahead, behind. And the empty one.
-	if nodes != 8192 || locals != 3*32*32+1 {
-		t.Errorf("%d nodes share %d local tables", nodes, locals)
-	}
-	if r.Table(5) != r.Table(5) {
-		t.Error("a node's table is made twice")
-	}
-}
-
 // Tables are made by whoever asks first.
 func TestConcurrentTables(t *testing.T) {
 	tp := torus(t, "6x6")
@@ -198,6 +180,9 @@ func TestConcurrentTables(t *testing.T) {
 	}
 	for range 4 {
 		<-done
+	}
+	if n, locals := r.Tables(); n != 36 || locals != 37 {
+		t.Errorf("%d tables, %d local ones", n, locals)
 	}
 	// The mean distance on a ring of 6 is 1.5 hops.
 	if sum := l.Total(); sum.Packets != 4*36*36*3 {

@@ -276,6 +276,15 @@ func TestMulticastTreeFollowsGroup(t *testing.T) {
 	if err := r.Detach(r.nics[0]); err != nil {
 		t.Fatal(err)
 	}
+	// On another fabric it crosses no link of this one.
+	plain := mem.NewFabric()
+	attach(t, plain, 1)
+	if err := plain.Attach(r.nics[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Join(5, 1); err != nil {
+		t.Fatal(err)
+	}
 	if n := sent(); n != 0 {
 		t.Errorf("detached: %d links crossed", n)
 	}
