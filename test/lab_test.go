@@ -19,7 +19,7 @@ type lab struct {
 	*node.Cluster
 	hosts []*host
 	fast  bool // with the fast path
-	// explained are counters of drops that the test causes.
+	// explained are counters of drops that the test causes (true) or may cause.
 	explained map[string]bool
 }
 
