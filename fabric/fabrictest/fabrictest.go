@@ -2,9 +2,9 @@
 //
 // # Architecture
 //
-// New joins NICs by the mem link; OpenVELO, OpenRMA and Register open what a
-// test needs on them. Everything is closed when the test ends, and every failure
-// ends the test.
+// New joins NICs by the mem link, NewSHM by shm links; OpenVELO, OpenRMA and
+// Register open what a test needs on them. Everything is closed when the test ends,
+// and every failure ends the test. Suite is the test of what every link promises.
 //
 // # Concurrency
 //

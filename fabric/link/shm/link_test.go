@@ -67,14 +67,14 @@ func TestGet(t *testing.T) {
 			t.Fatal(err)
 		}
 		var n rma.Notification
-		eventually(t, "completer", func() (ok bool) { n, ok = rx.Next(); return ok })
+		fabrictest.Eventually(t, "completer", func() (ok bool) { n, ok = rx.Next(); return ok })
 		if n.Status != fabric.StatusOK || n.Len != size {
 			t.Errorf("%+v", n)
 		}
 		if !bytes.Equal(dst.Bytes(), mem) {
 			t.Error("wrong data")
 		}
-		eventually(t, "responder", func() (ok bool) { n, ok = ry.Next(); return ok })
+		fabrictest.Eventually(t, "responder", func() (ok bool) { n, ok = ry.Next(); return ok })
 		if n.Writer != rma.Responder || n.Local != rma.LastFragment(nla, size) {
 			t.Errorf("%+v", n)
 		}
@@ -113,4 +113,9 @@ func TestClose(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(peerEnv); role != "" {
+		os.Exit(peerMain(role))
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -79,6 +79,9 @@ func (l *Link) step(act *action) (more bool) {
 		s := &l.far.ring[pos%RingSlots]
 		w := s.Status.Load()
 		if (w^phase(pos))&phaseBit != 0 {
+			if act.raise != nil {
+				l.pos.Store(pos)
+			}
 			l.endStep(pos, act)
 			return false
 		}
@@ -88,7 +91,6 @@ func (l *Link) step(act *action) (more bool) {
 			}
 			act.msg.get(k, &s.Payload)
 			pos++
-			l.pos.Store(pos)
 			if !l.take(act) {
 				l.breach("message that cannot be")
 				act.msg.kind = 0
@@ -111,8 +113,8 @@ func (l *Link) step(act *action) (more bool) {
 		}
 		act.raise = f
 		pos++
-		l.pos.Store(pos)
 	}
+	l.pos.Store(pos)
 	l.endStep(pos, act)
 	return true
 }

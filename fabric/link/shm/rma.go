@@ -320,7 +320,8 @@ func (l *Link) copyOut(b []byte) (off int, bounce []byte, st fabric.Status) {
 func (l *Link) servePut(m *message) {
 	d := &l.serving.putDone[m.id]
 	d.l, d.id, d.borrowed = l, m.id, false
-	data := m.inline[:]
+	data := d.inline[:]
+	copy(data, m.inline[:])
 	if m.flags&flagInline == 0 {
 		var st fabric.Status
 		if data, st = l.farArena.borrow(m.place, m.n); st != fabric.StatusOK {
@@ -340,6 +341,7 @@ type putDone struct {
 	l        *Link
 	id       uint16
 	borrowed bool
+	inline   [maxInline]byte
 }
 
 // Done implements link.Done.

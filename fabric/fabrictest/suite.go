@@ -1,0 +1,549 @@
+package fabrictest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/rma"
+	"exnet/fabric/velo"
+)
+
+const vpid = fabric.VPID(1)
+
+// Suite runs the tests of what every link promises.
+func Suite(t *testing.T, l Link) {
+	for _, tt := range []struct {
+		name string
+		f    func(*testing.T, Link)
+	}{
+		{"message", testMessage}, {"nobody", testNobody}, {"credit", testCredit}, {"order", testOrder},
+		{"interrupts", testInterrupts}, {"full mailbox", testFullMailbox}, {"multicast", testMulticast},
+		{"mailbox closed", testMailboxClosed},
+		{"get and put", testTransfers}, {"refusals", testRefusals}, {"device", testDevice},
+		{"overrun", testOverrun}, {"many transfers", testManyTransfers},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.f(t, l) })
+	}
+}
+
+func to(n fabric.NodeID) velo.Descriptor { return velo.Descriptor{Dst: n, VPID: vpid} }
+
+// await waits for a message and fails if it does not come.
+func await(t *testing.T, e *velo.Endpoint) (st velo.Status, p []byte) {
+	t.Helper()
+	Eventually(t, "message", func() (ok bool) { st, p, ok = e.Peek(); return ok })
+	return st, p
+}
+
+func awaitNotification(t *testing.T, e *rma.Endpoint) (n rma.Notification) {
+	t.Helper()
+	Eventually(t, "notification", func() (ok bool) { n, ok = e.Next(); return ok })
+	return n
+}
+
+func testMessage(t *testing.T, l Link) {
+	nics := l.New(t, 2)
+	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{})
+	for _, n := range []int{1, 8, 119, 120} {
+		msg := bytes.Repeat([]byte{byte(n)}, n)
+		d := velo.Descriptor{Dst: 1, VPID: vpid, Tag: uint8(n), Type: uint8(n % 16)}
+		if err := x.Send(d, msg); err != nil {
+			t.Fatal(err)
+		}
+		clear(msg) // Send has copied
+		st, p := await(t, y)
+		if want := (velo.Status{Src: 0, SrcVPID: vpid, Flow: st.Flow, Len: uint8(n), Tag: d.Tag, Type: d.Type}); st != want {
+			t.Errorf("status %+v, want %+v", st, want)
+		}
+		if !bytes.Equal(p, bytes.Repeat([]byte{byte(n)}, n)) || cap(p) != n {
+			t.Errorf("%d bytes: payload % x, capacity %d", n, p, cap(p))
+		}
+		y.Advance()
+	}
+}
+
+func testNobody(t *testing.T, l Link) {
+	nics := l.New(t, 2)
+	x := OpenVELO(t, nics[0], vpid, velo.Config{})
+	if err := x.Send(to(1), []byte{1}); !errors.Is(err, fabric.ErrPeerDown) {
+		t.Errorf("VPID not open: %v", err)
+	}
+	if err := x.Send(to(9), []byte{1}); !errors.Is(err, fabric.ErrNoRoute) {
+		t.Errorf("no such node: %v", err)
+	}
+	if n := x.Credits(1, vpid); n != 0 {
+		t.Errorf("%d credits for nobody", n)
+	}
+}
+
+// A source has its credits and no more; OnCredit comes once, with half of them.
+func testCredit(t *testing.T, l Link) {
+	nics := l.New(t, 2)
+	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 64, Credits: 16})
+	var woken atomic.Int64
+	x.OnCredit(func(n fabric.NodeID) {
+		if n != 1 {
+			t.Errorf("credit of node %d", n)
+		}
+		woken.Add(1)
+	})
+	for round := range 20 {
+		if n := x.Credits(1, vpid); n != 16 {
+			t.Fatalf("round %d: %d credits", round, n)
+		}
+		for i := range 16 {
+			if err := x.Send(to(1), []byte{byte(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		woken.Store(0)
+		for range 3 {
+			if err := x.Send(to(1), []byte{1}); !errors.Is(err, fabric.ErrAgain) {
+				t.Fatalf("send without credit: %v", err)
+			}
+		}
+		for i := range 16 {
+			if _, p := await(t, y); p[0] != byte(i) {
+				t.Fatalf("message %d, want %d", p[0], i)
+			}
+			y.Advance()
+		}
+		y.Peek() // the batch of credits goes back now
+		Eventually(t, "OnCredit", func() bool { return woken.Load() > 0 })
+		if n := woken.Load(); n != 1 {
+			t.Errorf("OnCredit was called %d times", n)
+		}
+		Eventually(t, "credits", func() bool { return x.Credits(1, vpid) == 16 })
+		if ok, err := x.WantCredits(1, vpid, 16); !ok || err != nil {
+			t.Errorf("WantCredits: %v, %v", ok, err)
+		}
+	}
+}
+
+// sender sends numbered messages, and waits for OnCredit when it has to.
+func sender(t *testing.T, e *velo.Endpoint, d velo.Descriptor, credit <-chan struct{}, id byte, each int) {
+	msg := make([]byte, 24)
+	for seq := range uint64(each) {
+		msg[0] = id
+		binary.LittleEndian.PutUint64(msg[8:], seq)
+		binary.LittleEndian.PutUint64(msg[16:], seq*0x9e3779b97f4a7c15)
+		for {
+			err := e.Send(d, msg)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, fabric.ErrAgain) {
+				t.Error(err)
+				return
+			}
+			<-credit
+		}
+	}
+}
+
+// credits has OnCredit wake n senders.
+func credits(e *velo.Endpoint, n int) <-chan struct{} {
+	c := make(chan struct{}, n)
+	e.OnCredit(func(fabric.NodeID) {
+		for range n {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
+	})
+	return c
+}
+
+// reader checks the messages of several senders.
+type reader struct {
+	next  map[[2]uint16]uint64
+	total int
+}
+
+func (r *reader) read(t *testing.T, st velo.Status, p []byte) {
+	t.Helper()
+	if r.next == nil {
+		r.next = make(map[[2]uint16]uint64)
+	}
+	id := [2]uint16{uint16(st.Src), uint16(p[0])}
+	seq := binary.LittleEndian.Uint64(p[8:])
+	if seq != r.next[id] || binary.LittleEndian.Uint64(p[16:]) != seq*0x9e3779b97f4a7c15 {
+		t.Fatalf("sender %v: message %d, want %d", id, seq, r.next[id])
+	}
+	r.next[id]++
+	r.total++
+}
+
+// Goroutines on several nodes send to a consumer that polls.
+func testOrder(t *testing.T, l Link) {
+	const nodes, perNode, each = 3, 2, 4000
+	nics := l.New(t, nodes+1)
+	dst := OpenVELO(t, nics[nodes], vpid, velo.Config{Slots: 256, Credits: 32})
+	var wg sync.WaitGroup
+	for i := range nodes {
+		e := OpenVELO(t, nics[i], vpid, velo.Config{})
+		c := credits(e, perNode)
+		for g := range perNode {
+			wg.Go(func() { sender(t, e, to(nodes), c, byte(g), each) })
+		}
+	}
+	var r reader
+	for r.total < nodes*perNode*each {
+		st, p := await(t, dst)
+		r.read(t, st, p)
+		dst.Advance()
+	}
+	wg.Wait()
+	if _, _, ok := dst.Peek(); ok {
+		t.Error("one message too many")
+	}
+}
+
+// The same with a consumer that sleeps until it is interrupted: no wake-up is
+// lost, on either side.
+func testInterrupts(t *testing.T, l Link) {
+	const each = 20000
+	nics := l.New(t, 2)
+	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 64, Credits: 8})
+	irq := make(chan struct{}, 1)
+	y.OnInterrupt(func() {
+		select {
+		case irq <- struct{}{}:
+		default:
+		}
+	})
+	c := credits(x, 1)
+	go sender(t, x, to(1), c, 0, each)
+	var r reader
+	for r.total < each {
+		st, p, ok := y.Peek()
+		if !ok {
+			if !y.EnableInterrupt() {
+				<-irq
+			}
+			y.DisableInterrupt()
+			continue
+		}
+		r.read(t, st, p)
+		y.Advance()
+	}
+	if y.EnableInterrupt() {
+		t.Error("one message too many")
+	}
+}
+
+// More sources than the mailbox has room for: everything arrives nevertheless.
+func testFullMailbox(t *testing.T, l Link) {
+	const nodes, each = 4, 2000
+	nics := l.New(t, nodes+1)
+	dst := OpenVELO(t, nics[nodes], vpid, velo.Config{Slots: 8, Credits: 8})
+	var wg sync.WaitGroup
+	for i := range nodes {
+		e := OpenVELO(t, nics[i], vpid, velo.Config{})
+		c := credits(e, 1)
+		wg.Go(func() { sender(t, e, to(nodes), c, 0, each) })
+	}
+	var r reader
+	for r.total < nodes*each {
+		st, p := await(t, dst)
+		r.read(t, st, p)
+		dst.Advance()
+	}
+	wg.Wait()
+}
+
+func testMulticast(t *testing.T, l Link) {
+	nics := l.New(t, 4)
+	x := OpenVELO(t, nics[0], vpid, velo.Config{})
+	eps := []*velo.Endpoint{OpenVELO(t, nics[1], vpid, velo.Config{}), OpenVELO(t, nics[2], vpid, velo.Config{Slots: 2, Credits: 2})}
+	d := velo.Descriptor{Group: fabric.GroupBroadcast, VPID: vpid}
+	for i := range byte(2) {
+		if err := x.SendMulticast(d, []byte{i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := x.SendMulticast(d, []byte{9}); !errors.Is(err, fabric.ErrAgain) {
+		t.Errorf("a member without credit: %v", err)
+	}
+	if n, err := x.SendMulticastSkip(d, []byte{2}); n != 1 || err != nil {
+		t.Errorf("skipped %d, %v", n, err)
+	}
+	for i, e := range eps {
+		for want := range byte(3 - i) {
+			st, p := await(t, e)
+			if !st.Multicast || st.Src != 0 || p[0] != want {
+				t.Errorf("member %d: %+v, %d, want %d", i, st, p[0], want)
+			}
+			e.Advance()
+		}
+	}
+	if s := x.Stats(); s.MulticastAbsent == 0 {
+		t.Error("node 3, where nobody is, was not counted")
+	}
+}
+
+func testMailboxClosed(t *testing.T, l Link) {
+	nics := l.New(t, 2)
+	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 4})
+	c := credits(x, 1)
+	for x.Send(to(1), []byte{1}) == nil {
+	}
+	if err := y.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-c
+	Eventually(t, "ErrPeerDown", func() bool { return errors.Is(x.Send(to(1), []byte{1}), fabric.ErrPeerDown) })
+	y = OpenVELO(t, nics[1], vpid, velo.Config{}) // a successor
+	Eventually(t, "send to the successor", func() bool { return x.Send(to(1), []byte{2}) == nil })
+	if _, p := await(t, y); p[0] != 2 {
+		t.Errorf("got %d", p[0])
+	}
+}
+
+// transferRig is an origin with a region for both directions, and a target.
+type transferRig struct {
+	origin, target *rma.Endpoint
+	local, remote  *atu.Region
+	nla            atu.NLA
+}
+
+func newTransferRig(t *testing.T, l Link, size int, shared bool) (r transferRig) {
+	t.Helper()
+	nics := l.New(t, 2)
+	r.origin, r.target = OpenRMA(t, nics[0], vpid, rma.Config{}), OpenRMA(t, nics[1], vpid, rma.Config{})
+	for i, p := range []**atu.Region{&r.local, &r.remote} {
+		mem := make([]byte, size)
+		if shared {
+			var err error
+			if mem, err = nics[i].ATU().Alloc(size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		region, err := nics[i].ATU().Register(vpid, mem, atu.Read|atu.Write)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*p = region
+	}
+	var err error
+	if r.nla, err = r.remote.Lend(0); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func fill(b []byte, seed int) {
+	for i := range b {
+		b[i] = byte(i*31 + i>>8 + seed)
+	}
+}
+
+func testTransfers(t *testing.T, l Link) {
+	for _, shared := range []bool{true, false} {
+		r := newTransferRig(t, l, 1<<20, shared)
+		for seed, size := range []int{1, 9, 64, 65, 496, 4096, 65536, 1 << 20} {
+			fill(r.remote.Bytes()[:size], seed)
+			clear(r.local.Bytes()[:size])
+			if err := r.origin.Get(rma.GetReq{Local: r.local.NLA(), Remote: r.nla, Len: size, Node: 1, VPID: vpid,
+				Notify: rma.NotifyCompleter | rma.NotifyResponder}); err != nil {
+				t.Fatal(err)
+			}
+			want := rma.Notification{Writer: rma.Completer, Command: rma.CommandGet, Node: 1, VPID: vpid, Len: size,
+				Local: rma.LastFragment(r.local.NLA(), size)}
+			if n := awaitNotification(t, r.origin); n != want {
+				t.Errorf("GET: %+v, want %+v", n, want)
+			}
+			if !bytes.Equal(r.local.Bytes()[:size], r.remote.Bytes()[:size]) {
+				t.Errorf("GET of %d bytes: wrong data", size)
+			}
+			want.Writer, want.Node, want.Local = rma.Responder, 0, rma.LastFragment(r.nla, size)
+			if n := awaitNotification(t, r.target); n != want {
+				t.Errorf("GET, target: %+v, want %+v", n, want)
+			}
+
+			fill(r.local.Bytes()[:size], seed+100)
+			if err := r.origin.Put(rma.PutReq{Local: r.local.NLA(), Remote: r.nla, Len: size, Node: 1, VPID: vpid,
+				Notify: rma.NotifyRequester | rma.NotifyCompleter}); err != nil {
+				t.Fatal(err)
+			}
+			want = rma.Notification{Writer: rma.Requester, Command: rma.CommandPut, Node: 1, VPID: vpid, Len: size,
+				Local: rma.LastFragment(r.local.NLA(), size)}
+			if n := awaitNotification(t, r.origin); n != want {
+				t.Errorf("PUT: %+v, want %+v", n, want)
+			}
+			if !bytes.Equal(r.local.Bytes()[:size], r.remote.Bytes()[:size]) {
+				t.Errorf("PUT of %d bytes: wrong data", size)
+			}
+			want.Writer, want.Node, want.Local = rma.Completer, 0, rma.LastFragment(r.nla, size)
+			if n := awaitNotification(t, r.target); n != want {
+				t.Errorf("PUT, target: %+v, want %+v", n, want)
+			}
+		}
+		if err := r.origin.PutImmediate(rma.PutImmediateReq{Data: [9]byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, Len: 9, Remote: r.nla,
+			Node: 1, VPID: vpid, Notify: rma.NotifyRequester | rma.NotifyCompleter}); err != nil {
+			t.Fatal(err)
+		}
+		if n := awaitNotification(t, r.origin); n.Status != fabric.StatusOK || n.Command != rma.CommandPutImmediate {
+			t.Errorf("immediate PUT: %+v", n)
+		}
+		if n := awaitNotification(t, r.target); n.Command != rma.CommandPutImmediate || r.remote.Bytes()[8] != 9 {
+			t.Errorf("immediate PUT, target: %+v, %d", n, r.remote.Bytes()[:9])
+		}
+		Eventually(t, "the regions are free", func() bool { return r.remote.Revoke() && r.local.Revoke() })
+	}
+}
+
+func testRefusals(t *testing.T, l Link) {
+	r := newTransferRig(t, l, 4096, true)
+	stale := r.nla
+	var err error
+	if r.nla, err = r.remote.Lend(0); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		remote atu.NLA
+		n      int
+		vpid   fabric.VPID
+		want   fabric.Status
+	}{
+		{"old generation", stale, 64, vpid, fabric.StatusProtection},
+		{"out of bounds", r.nla + 4000, 97, vpid, fabric.StatusProtection},
+		{"unmapped", r.nla + 1<<20, 1, vpid, fabric.StatusProtection},
+		{"VPID not open", r.nla, 64, 7, fabric.StatusNoVPID},
+	} {
+		get := rma.GetReq{Local: r.local.NLA(), Remote: tt.remote, Len: tt.n, Node: 1, VPID: tt.vpid, Notify: rma.NotifyCompleter}
+		if err := r.origin.Get(get); err != nil {
+			t.Fatal(err)
+		}
+		if n := awaitNotification(t, r.origin); n.Status != tt.want {
+			t.Errorf("GET, %s: %v", tt.name, n.Status)
+		}
+		put := rma.PutReq{Local: r.local.NLA(), Remote: tt.remote, Len: tt.n, Node: 1, VPID: tt.vpid, Notify: rma.NotifyRequester}
+		if err := r.origin.Put(put); err != nil {
+			t.Fatal(err)
+		}
+		if n := awaitNotification(t, r.origin); n.Status != tt.want {
+			t.Errorf("PUT, %s: %v", tt.name, n.Status)
+		}
+	}
+	if !r.remote.Revoke() || !r.local.Revoke() {
+		t.Error("a region stays busy after a refusal")
+	}
+}
+
+type device struct {
+	mu  sync.Mutex
+	got []byte
+	err error
+}
+
+func (d *device) WriteAt(p []byte, off int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return 0, d.err
+	}
+	d.got = append(d.got, p...)
+	return len(p), nil
+}
+
+// A GET into a device is one call of its WriteAt.
+func testDevice(t *testing.T, l Link) {
+	nics := l.New(t, 2)
+	origin := OpenRMA(t, nics[0], vpid, rma.Config{})
+	OpenRMA(t, nics[1], vpid, rma.Config{})
+	mem, err := nics[1].ATU().Alloc(60000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(mem, 3)
+	src, err := nics[1].ATU().Register(vpid, mem, atu.Read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nla, err := src.Lend(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d device
+	dst, err := nics[0].ATU().RegisterDevice(vpid, &d, 1<<20, atu.Write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := rma.GetReq{Local: dst.NLA(), Remote: nla, Len: len(mem), Node: 1, VPID: vpid, Notify: rma.NotifyCompleter}
+	if err := origin.Get(get); err != nil {
+		t.Fatal(err)
+	}
+	if n := awaitNotification(t, origin); n.Status != fabric.StatusOK || !bytes.Equal(d.got, mem) {
+		t.Errorf("%+v, %d bytes", n, len(d.got))
+	}
+	d.mu.Lock()
+	d.err = errors.New("no")
+	d.mu.Unlock()
+	if err := origin.Get(get); err != nil {
+		t.Fatal(err)
+	}
+	if n := awaitNotification(t, origin); n.Status != fabric.StatusDevice {
+		t.Errorf("a device that refuses: %+v", n)
+	}
+}
+
+func testOverrun(t *testing.T, l Link) {
+	nics := l.New(t, 2)
+	origin, target := OpenRMA(t, nics[0], vpid, rma.Config{}), OpenRMA(t, nics[1], vpid, rma.Config{Notifications: 8})
+	local, remote := Register(t, nics[0], vpid, 64, atu.Write), Register(t, nics[1], vpid, 64, atu.Read)
+	nla, err := remote.Lend(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		if err := origin.Get(rma.GetReq{Local: local.NLA(), Remote: nla, Len: 64, Node: 1, VPID: vpid,
+			Notify: rma.NotifyCompleter | rma.NotifyResponder}); err != nil {
+			t.Fatal(err)
+		}
+		want := fabric.StatusOK
+		if i >= 4 {
+			want = fabric.StatusOverrun
+		}
+		if n := awaitNotification(t, origin); n.Status != want {
+			t.Errorf("GET %d: %v, want %v", i, n.Status, want)
+		}
+	}
+	if !errors.Is(target.Err(), fabric.ErrOverrun) {
+		t.Errorf("target: %v", target.Err())
+	}
+}
+
+// More operations than a link runs at a time: each ends, once.
+func testManyTransfers(t *testing.T, l Link) {
+	const ops = 1500
+	r := newTransferRig(t, l, 8192, true)
+	fill(r.remote.Bytes(), 1)
+	for i := range ops {
+		off := atu.NLA(i % 4 * 1024)
+		if err := r.origin.Get(rma.GetReq{Local: r.local.NLA() + off, Remote: r.nla + off, Len: 1024, Node: 1, VPID: vpid,
+			Notify: rma.NotifyCompleter}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range ops {
+		if n := awaitNotification(t, r.origin); n.Status != fabric.StatusOK {
+			t.Fatal(n)
+		}
+	}
+	if _, ok := r.origin.Next(); ok {
+		t.Error("one notification too many")
+	}
+	Eventually(t, "the region is free", r.remote.Revoke)
+	if !bytes.Equal(r.local.Bytes()[:4096], r.remote.Bytes()[:4096]) {
+		t.Error("wrong data")
+	}
+}
