@@ -50,6 +50,7 @@ func (t *Token) UnmarshalText(b []byte) error {
 
 const (
 	describeSuffix = ".json"
+	newSuffix      = ".new" // of a file that is still being written
 	socketSuffix   = ".sock"
 	// maxDescription bounds what is read of a description.
 	maxDescription = 1 << 16
@@ -78,7 +79,7 @@ func (d *dir) publish(self Description) (*os.File, error) {
 		return nil, fmt.Errorf("emp: %w", err)
 	}
 	path := d.file(fileName(self.Node, describeSuffix))
-	temp := path + ".new"
+	temp := path + newSuffix
 	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, d.fileMode())
 	if err != nil {
 		return nil, dirError(err)
@@ -176,6 +177,9 @@ func (d *dir) bury() ([]fabric.NodeID, error) {
 		}
 		dead = append(dead, n)
 		errs = append(errs, d.remove(n))
+	}
+	if len(dead) > 0 {
+		errs = append(errs, d.editGroups(func(*groupsFile) {}))
 	}
 	return dead, errors.Join(errs...)
 }

@@ -11,6 +11,7 @@
 //	  node-1.json   who node 1 is; held (flock) by node 1 as long as it lives
 //	  node-1.sock   where its peers connect to
 //	  node-1.*      what else belongs to it, such as its control socket
+//	  groups        IP multicast groups: fabric group 1..62, members
 //
 //	Join ──► lock ─► remove what dead nodes left ─► give an ID ─► node-ID.* ─► unlock
 //	Run  ──► inotify ─► who lives? ─► the higher ID connects to the lower

@@ -32,6 +32,9 @@ type Config struct {
 	// MAC returns the MAC address that a node of this configuration has, by which
 	// all nodes of a fabric agree. Default: none.
 	MAC func(fabric.NodeID) string
+	// OnGroups is told the multicast groups that have members, whenever they
+	// change while Run runs. It must not call Run or Leave. Default: nobody.
+	OnGroups func([]Group)
 	// Log is told of peers that cannot be linked. Default: nobody.
 	Log *slog.Logger
 }
@@ -42,6 +45,11 @@ type Config struct {
 type Member struct {
 	self Description
 	log  *slog.Logger
+
+	onGroups func([]Group)
+	told     []Group       // what onGroups was told; belongs to Run
+	wished   chan struct{} // holds a token when wishes have changed
+
 	dir  *dir
 	file *os.File          // the locked description
 	ln   *net.UnixListener // where peers connect to
@@ -49,6 +57,8 @@ type Member struct {
 	mu    sync.Mutex
 	peers map[fabric.NodeID]*peer // +checklocks:mu
 	left  bool                    // +checklocks:mu
+	// wishes are the multicast groups that this node wants to be in.
+	wishes map[netip.Addr]bool // +checklocks:mu
 }
 
 // Join makes this process a node of the fabric: it has its ID from then on, and
@@ -62,6 +72,9 @@ func Join(cfg Config) (m *Member, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.OnGroups == nil {
+		cfg.OnGroups = func([]Group) {}
+	}
 	if cfg.MAC == nil {
 		cfg.MAC = func(fabric.NodeID) string { return "" }
 	}
@@ -70,7 +83,10 @@ func Join(cfg Config) (m *Member, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	m = &Member{log: cfg.Log, dir: d, peers: make(map[fabric.NodeID]*peer)}
+	m = &Member{
+		log: cfg.Log, dir: d, onGroups: cfg.OnGroups,
+		peers: make(map[fabric.NodeID]*peer), wishes: make(map[netip.Addr]bool), wished: make(chan struct{}, 1),
+	}
 	if err := m.enter(cfg); err != nil {
 		d.removeIfEmpty(lock)
 		return nil, err
@@ -217,7 +233,7 @@ func (m *Member) Leave() error {
 	errs := []error{m.ln.Close()}
 	lock, err := m.dir.lock()
 	if err == nil {
-		errs = append(errs, m.dir.remove(m.self.Node))
+		errs = append(errs, m.dir.remove(m.self.Node), m.dir.editGroups(func(*groupsFile) {}))
 		m.dir.removeIfEmpty(lock)
 		lock.Close()
 	} else if !errors.Is(err, fs.ErrNotExist) { // else somebody has removed it all

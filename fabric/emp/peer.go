@@ -205,7 +205,7 @@ func (p *peer) failed(err error) {
 	p.now.Err = err
 	p.m.mu.Unlock()
 	if err != nil && (before == nil || before.Error() != err.Error()) {
-		p.m.log.Warn("no link", "node", p.desc.Node, "reason", err)
+		p.m.log.Info("no link", "node", p.desc.Node, "reason", err)
 	}
 }
 

@@ -38,11 +38,15 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 				w.changes = nil
 			}
 			m.scan(peers, connect)
+			m.syncGroups()
 			again.Reset(secondLook)
 		case <-again.C:
 			if !m.scan(peers, connect) {
 				again.Reset(secondLook)
 			}
+			m.syncGroups()
+		case <-m.wished:
+			m.syncGroups()
 		case done := <-scan:
 			m.scan(peers, connect)
 			close(done)

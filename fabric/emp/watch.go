@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,12 +62,12 @@ func (w *watcher) run() {
 const inotifyLen = 12
 
 // concernsNodes reports whether one of the events is about something else than
-// the lock, whose use is no change.
+// the lock, whose use is no change, and files that are being written.
 func concernsNodes(events []byte) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[inotifyLen:]))
 		name := events[unix.SizeofInotifyEvent:min(end, len(events))]
-		if unix.ByteSliceToString(name) != lockName {
+		if text := unix.ByteSliceToString(name); text != lockName && !strings.HasSuffix(text, newSuffix) {
 			return true
 		}
 		events = events[min(end, len(events)):]
