@@ -4,7 +4,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"os"
 	"strings"
 	"testing"
 
@@ -113,25 +112,6 @@ func TestSVG(t *testing.T) {
 			if strings.Contains(b.String(), bad) {
 				t.Errorf("%v: %s", tt.d.Topology, bad)
 			}
-		}
-	}
-}
-
-// EXNET_DRAW=DIR go test -run Samples writes drawings to look at.
-func TestSamples(t *testing.T) {
-	dir := os.Getenv("EXNET_DRAW")
-	if dir == "" {
-		t.Skip("EXNET_DRAW is not set")
-	}
-	for name, d := range map[string]topo.Drawing{
-		"torus-4x4x4": loaded(t, torus(t, "4x4x4"), 5), "mesh-4x3": loaded(t, mesh(t, "4x3")), "free": loaded(t, parse(t, irregular)),
-	} {
-		var b strings.Builder
-		if err := d.WriteSVG(&b); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(dir+"/"+name+".svg", []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func gridLayout(d Dims) layout {
 
 // ringLayout has n nodes on a circle.
 func ringLayout(n int) layout {
-	r := max(90, float64(n)*nodeRadius*3/(2*math.Pi))
+	r := max(120, float64(n)*nodeRadius*3/(2*math.Pi))
 	c := point{r + margin, r + margin}
 	l := layout{size: c.times(2)}
 	for i := range n {

@@ -62,7 +62,10 @@ func (p *painter) paint() {
 func (p *painter) node(at point, n fabric.NodeID) {
 	p.printf(`<circle cx="%.1f" cy="%.1f" r="%.0f" fill="#fff" stroke="#444" stroke-width="1.2"/>`, at.x, at.y, nodeRadius)
 	size := ""
-	if n > 999 {
+	switch { // five digits fit too
+	case n > 9999:
+		size = ` font-size="6.5"`
+	case n > 999:
 		size = ` font-size="8"`
 	}
 	p.printf("<text x=\"%.1f\" y=\"%.1f\"%s>%d</text>\n", at.x, at.y+3.5, size, n)
