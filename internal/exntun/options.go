@@ -132,14 +132,16 @@ func (o *demoOptions) check(args []string) error {
 
 // number defines a flag that takes a whole number between low and high.
 func number(fs *flag.FlagSet, name string, to *int, low, high int) {
-	fs.Func(name, "", func(s string) error {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < low || n > high {
-			return fmt.Errorf("use a number from %d to %d", low, high)
-		}
-		*to = n
-		return nil
-	})
+	fs.Func(name, "", func(s string) error { return parseNumber(to, s, low, high) })
+}
+
+func parseNumber(to *int, s string, low, high int) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < low || n > high {
+		return fmt.Errorf("use a number from %d to %d", low, high)
+	}
+	*to = n
+	return nil
 }
 
 const (

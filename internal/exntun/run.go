@@ -33,6 +33,11 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"demo", "try and measure exn0 between namespaces, or run programs", runDemo},
+		{"up", "run a node of a fabric, until it is told to end", runUp},
+		{"down", "end the nodes of a fabric", runDown},
+		{"status", "show nodes: interface, peers, receive mode, counters", runStatus},
+		{"set", "change how a running node receives frames", runSet},
+		{"check", "check a configuration file", runCheck},
 		{"version", "print the version", runVersion},
 		{tcpbench.WorkerCommand, "", runWorker},
 	}

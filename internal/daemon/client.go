@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+)
+
+// ErrNoNode says that there is no such daemon. The text says how to start one.
+var ErrNoNode = errors.New("no node is up")
+
+// Client talks to a daemon.
+//
+// Concurrency: none.
+type Client struct {
+	Node emp.Description
+
+	dir  string
+	conn net.Conn
+	in   *json.Decoder
+}
+
+// Nodes returns the nodes that are up in a fabric's directory.
+func Nodes(dir string) ([]emp.Description, error) {
+	nodes, err := emp.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return nodes, err
+}
+
+// Clean removes what dead nodes left in a fabric's directory and returns their
+// IDs.
+func Clean(dir string) ([]fabric.NodeID, error) { return emp.Clean(dir) }
+
+// DialNode connects to the daemon of a node that Nodes returned.
+func DialNode(dir string, d emp.Description) (*Client, error) {
+	conn, err := net.Dial("unix", emp.File(dir, d.Node, controlSuffix))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w: node %d is just starting or ending", ErrNoNode, d.Node)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Client{Node: d, dir: dir, conn: conn, in: json.NewDecoder(conn)}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// replyTime bounds the wait for an answer.
+const replyTime = 5 * time.Second
+
+func (c *Client) ask(req Request) (r Reply, err error) {
+	line, err := json.Marshal(req)
+	if err != nil {
+		return r, err
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(replyTime)); err != nil {
+		return r, err
+	}
+	if _, err = c.conn.Write(append(line, '\n')); err == nil {
+		err = c.in.Decode(&r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("node %d does not answer: %w", c.Node.Node, err)
+	}
+	if r.Error != "" {
+		return r, errors.New(r.Error)
+	}
+	return r, nil
+}
+
+// Status asks for the status.
+func (c *Client) Status() (*Status, error) {
+	r, err := c.ask(Request{Op: OpStatus})
+	if err == nil && r.Status == nil {
+		err = fmt.Errorf("node %d gives no status", c.Node.Node)
+	}
+	return r.Status, err
+}
+
+// Set changes settings.
+func (c *Client) Set(s Settings) error {
+	_, err := c.ask(Request{Op: OpSet, Settings: &s})
+	return err
+}
+
+// Stop ends the daemon and waits until it has left the fabric.
+func (c *Client) Stop(ctx context.Context) error {
+	if _, err := c.ask(Request{Op: OpStop}); err != nil {
+		return err
+	}
+	for {
+		nodes, err := Nodes(c.dir)
+		if err != nil {
+			return err
+		}
+		up := false
+		for _, d := range nodes {
+			up = up || d.Token == c.Node.Token
+		}
+		if !up {
+			return nil
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("node %d is still up: %w", c.Node.Node, context.Cause(ctx))
+		}
+	}
+}

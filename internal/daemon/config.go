@@ -1,0 +1,205 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"exnet/arp"
+	"exnet/exteth"
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/internal/netns"
+	"exnet/mtu"
+	"exnet/napi"
+)
+
+// ErrConfig is wrapped by the error for a configuration that cannot work; the
+// message names the setting.
+var ErrConfig = errors.New("invalid configuration")
+
+// Config configures a Daemon. The zero value of a field means its default.
+type Config struct {
+	// Fabric is the name of the fabric. Default lab.
+	Fabric string
+	// Dir is the fabric's directory. Default: emp.DefaultDir.
+	Dir string
+	// Group may join the fabric. Default: only this user.
+	Group string
+	// Node is the node ID asked for. Default: the lowest free one.
+	Node *fabric.NodeID
+	// Interface is the interface's name. Default exn0.
+	Interface string
+	// Addrs are its IP addresses, with the length of their networks.
+	Addrs []netip.Prefix
+	// MTU is the largest IP packet. Default mtu.Default.
+	MTU mtu.Network
+	// NetNS is the network namespace of the interface: a name of "ip netns", or a
+	// path. Default: the process's own.
+	NetNS string
+	// MACPrefix is what the MAC addresses of the fabric begin with. Default
+	// arp.DefaultPrefix.
+	MACPrefix arp.Prefix
+	// EagerThreshold is the length of the longest frame sent over VELO. Default
+	// exteth.DefaultEagerThreshold.
+	EagerThreshold int
+	// NoFastPath sends every packet through netstack.
+	NoFastPath bool
+	// Fair leaves the process at normal priority.
+	Fair bool
+	// Congestion is the TCP congestion control over the interface. Default: the
+	// system's.
+	Congestion string
+	// Receive says how frames are received.
+	Receive Receive
+	// Log is told what happens. Default: nobody.
+	Log *slog.Logger
+}
+
+// Receive says how frames are received.
+type Receive struct {
+	Mode napi.Mode
+	// VELOBudget and RMABudget are what one poll may handle. Default
+	// napi.DefaultBudget.
+	VELOBudget, RMABudget int
+	Coalesce              napi.Coalesce
+}
+
+// defaults.
+const (
+	defaultFabric    = "lab"
+	defaultInterface = "exn0"
+)
+
+// maxInterface is the longest name of an interface (IFNAMSIZ without the final
+// zero).
+const maxInterface = 15
+
+// WithDefaults returns a checked copy of c.
+func (c Config) WithDefaults() (Config, error) {
+	if c.Fabric == "" {
+		c.Fabric = defaultFabric
+	}
+	if c.Interface == "" {
+		c.Interface = defaultInterface
+	}
+	if c.MTU == 0 {
+		c.MTU = mtu.Default
+	}
+	if c.MACPrefix == (arp.Prefix{}) {
+		c.MACPrefix = arp.DefaultPrefix()
+	}
+	if c.EagerThreshold == 0 {
+		c.EagerThreshold = min(exteth.DefaultEagerThreshold, int(c.MTU.Link()))
+	}
+	if c.Receive.VELOBudget == 0 {
+		c.Receive.VELOBudget = napi.DefaultBudget
+	}
+	if c.Receive.RMABudget == 0 {
+		c.Receive.RMABudget = napi.DefaultBudget
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := c.check(); err != nil {
+		return c, err
+	}
+	dir, err := c.dir()
+	c.Dir = dir
+	return c, err
+}
+
+// dir returns the fabric's directory.
+func (c Config) dir() (string, error) {
+	if c.Dir != "" {
+		return filepath.Abs(c.Dir)
+	}
+	return emp.DefaultDir(c.Fabric)
+}
+
+func (c Config) check() error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
+	}
+	if err := emp.CheckName(c.Fabric); err != nil {
+		return err
+	}
+	if len(c.Interface) > maxInterface || c.Interface == "." || c.Interface == ".." || strings.ContainsAny(c.Interface, "/: \t\n%") {
+		return wrong("interface %q: use up to %d characters, without '/', ':', '%%' and blanks", c.Interface, maxInterface)
+	}
+	if _, err := mtu.New(int(c.MTU)); err != nil {
+		return err
+	}
+	if err := c.MACPrefix.Validate(); err != nil {
+		return err
+	}
+	if low, high := exteth.MinEagerThreshold, int(c.MTU.Link()); c.EagerThreshold < low || c.EagerThreshold > high {
+		return wrong("eager threshold %d: use %d to %d, a frame at this MTU", c.EagerThreshold, low, high)
+	}
+	for _, b := range []int{c.Receive.VELOBudget, c.Receive.RMABudget} {
+		if b < 1 || b > napi.MaxBudget {
+			return wrong("budget %d: use 1 to %d", b, napi.MaxBudget)
+		}
+	}
+	for i, a := range c.Addrs {
+		if err := CheckAddr(a); err != nil {
+			return err
+		}
+		for _, b := range c.Addrs[:i] {
+			if a.Addr() == b.Addr() {
+				return wrong("address %v: it is there twice", a.Addr())
+			}
+		}
+	}
+	return c.Receive.Coalesce.Validate()
+}
+
+// CheckAddr reports why a cannot be the address of an interface.
+func CheckAddr(a netip.Prefix) error {
+	addr := a.Addr()
+	why := ""
+	switch {
+	case !a.IsValid():
+		why = "give it with the length of its network, as in 10.2.0.8/24"
+	case addr.Is4In6() || addr.Zone() != "":
+		why = "use a plain IPv4 or IPv6 address"
+	case addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback():
+		why = "it cannot be the address of a node"
+	case addr.Is4() && a.Bits() < 31 && addr == a.Masked().Addr():
+		why = fmt.Sprintf("it is the network itself; use another, such as %v", netip.PrefixFrom(addr.Next(), a.Bits()))
+	case addr.Is4() && a.Bits() < 31 && addr == lastAddr(a):
+		why = "it is the broadcast address of its network"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: address %v: %s", ErrConfig, a, why)
+}
+
+// lastAddr returns the last address of an IPv4 network.
+func lastAddr(p netip.Prefix) netip.Addr {
+	a := p.Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		a[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom4(a)
+}
+
+// openNS opens the namespace that the configuration names, nil for the process's
+// own.
+func (c Config) openNS() (*netns.NS, error) {
+	if c.NetNS == "" {
+		return nil, nil
+	}
+	path := c.NetNS
+	if !strings.Contains(path, "/") {
+		path = filepath.Join("/run/netns", path)
+	}
+	ns, err := netns.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: make it with ip netns add, or give the path of one", err)
+	}
+	return ns, nil
+}

@@ -1,0 +1,137 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Operations of a Request.
+const (
+	OpStatus = "status"
+	OpSet    = "set"
+	OpStop   = "stop"
+)
+
+// Request is a line of JSON that a client sends.
+type Request struct {
+	Op       string    `json:"op"`
+	Settings *Settings `json:"settings,omitempty"` // of OpSet
+}
+
+// Reply is a line of JSON that answers a Request.
+type Reply struct {
+	Error  string  `json:"error,omitempty"`
+	Status *Status `json:"status,omitempty"` // of OpStatus
+}
+
+// controlSuffix makes the name of the control socket.
+const controlSuffix = ".ctl"
+
+// maxRequest bounds what a client can have read.
+const maxRequest = 1 << 16
+
+// acceptPause is how long is waited when no connection can be accepted.
+const acceptPause = 100 * time.Millisecond
+
+// listen makes the control socket.
+func (d *Daemon) listen() (*net.UnixListener, error) {
+	path := d.member.File(controlSuffix)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	ln.SetUnlinkOnClose(false) // it goes with the node's other files
+	if err := d.member.Own(path); err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return ln, nil
+}
+
+// serve answers clients until ctx is cancelled.
+func (d *Daemon) serve(ctx context.Context) error {
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	defer context.AfterFunc(ctx, func() { d.control.Close() })()
+	for {
+		conn, err := d.control.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil { // no descriptor, no memory: it may pass
+			d.cfg.Log.Warn("control socket", "reason", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		clients.Go(func() { d.client(ctx, conn) })
+	}
+}
+
+// client answers one client until it goes.
+func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
+	defer conn.Close()
+	// An answer that is being written is given to its end.
+	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now()) })()
+	limit := &io.LimitedReader{R: conn}
+	in, out := json.NewDecoder(limit), json.NewEncoder(conn)
+	in.DisallowUnknownFields()
+	for ctx.Err() == nil {
+		limit.N = maxRequest
+		var req Request
+		if err := in.Decode(&req); err != nil {
+			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				_ = out.Encode(Reply{Error: "malformed request: " + err.Error()}) // it may be gone
+			}
+			return
+		}
+		if out.Encode(d.answer(req)) != nil {
+			return // it is gone
+		}
+		if req.Op == OpStop {
+			d.Stop()
+		}
+	}
+}
+
+func (d *Daemon) answer(req Request) (r Reply) {
+	var err error
+	switch req.Op {
+	case OpStatus:
+		r.Status, err = d.Status()
+	case OpSet:
+		if req.Settings != nil {
+			err = d.Set(*req.Settings)
+		}
+	case OpStop:
+	default:
+		err = fmt.Errorf("unknown operation %q", req.Op)
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+// Set changes settings while the node runs: all of them or, if one is wrong, none.
+func (d *Daemon) Set(s Settings) error {
+	i := d.node.Interface
+	coalesce, err := s.apply(i.Coalesce())
+	if err != nil {
+		return err
+	}
+	if err := i.SetCoalesce(coalesce); err != nil {
+		return err
+	}
+	if s.Mode != nil {
+		return i.SetMode(*s.Mode)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/fabric/nic"
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+	"exnet/internal/node"
+	"exnet/internal/sched"
+	"exnet/internal/txloop"
+)
+
+// Daemon is a node.
+//
+// Concurrency: see the package.
+type Daemon struct {
+	cfg      Config
+	started  time.Time
+	realtime bool
+
+	ns      *netns.NS // nil: the process's own
+	member  *emp.Member
+	groups  *groups
+	nic     *nic.NIC
+	node    *node.Node
+	loop    *txloop.Loop
+	conn    *hostnet.Conn
+	control *net.UnixListener
+
+	stop   context.CancelFunc // set by Run
+	ready  sync.WaitGroup     // until stop is set
+	ending atomic.Bool
+}
+
+// Start brings up a node, which its peers find when Run is called. Close removes
+// it.
+func Start(cfg Config) (d *Daemon, err error) {
+	cfg, err = cfg.WithDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d = &Daemon{cfg: cfg, started: time.Now()}
+	d.ready.Add(1)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+			d = nil
+		}
+	}()
+	if d.ns, err = cfg.openNS(); err != nil {
+		return d, err
+	}
+	if !cfg.Fair {
+		if err := sched.Realtime(); err != nil {
+			cfg.Log.Warn("the data path stays at normal priority", "reason", err)
+		} else {
+			d.realtime = true
+		}
+	}
+	if d.member, err = emp.Join(emp.Config{
+		Dir:   cfg.Dir,
+		Group: cfg.Group,
+		Node:  cfg.Node,
+		Addrs: cfg.Addrs,
+		MTU:   int(cfg.MTU),
+		MAC:   func(n fabric.NodeID) string { return cfg.MACPrefix.MAC(n).String() },
+		Log:   cfg.Log,
+		// Called by Run, when all is there.
+		OnGroups: func(now []emp.Group) { d.groups.set(now) },
+	}); err != nil {
+		return d, err
+	}
+	if d.nic, err = nic.New(nic.Config{Node: d.member.ID()}); err != nil {
+		return d, err
+	}
+	d.groups = &groups{self: d.member.ID(), routes: d.nic.Routes(), member: d.member}
+	if err = d.startNode(); err != nil {
+		return d, err
+	}
+	if d.conn, err = hostnet.Open(d.ns); err != nil {
+		return d, err
+	}
+	d.control, err = d.listen()
+	return d, err
+}
+
+// startNode brings up the interface and what serves it.
+func (d *Daemon) startNode() (err error) {
+	cfg := d.cfg
+	var loop atomic.Pointer[txloop.Loop] // is made after the node that wakes it
+	d.node, err = node.New(node.Config{
+		NS:                d.ns,
+		NIC:               d.nic,
+		Name:              cfg.Interface,
+		Addrs:             cfg.Addrs,
+		MTU:               cfg.MTU,
+		MACPrefix:         cfg.MACPrefix,
+		EagerThreshold:    cfg.EagerThreshold,
+		VELOBudget:        cfg.Receive.VELOBudget,
+		RMABudget:         cfg.Receive.RMABudget,
+		NoFastPath:        cfg.NoFastPath,
+		Groups:            d.groups,
+		CongestionControl: cfg.Congestion,
+		OnReady: func() {
+			if l := loop.Load(); l != nil {
+				l.Wake()
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.node.Interface.SetCoalesce(cfg.Receive.Coalesce); err != nil {
+		return err
+	}
+	if err := d.node.Interface.SetMode(cfg.Receive.Mode); err != nil {
+		return err
+	}
+	d.loop, err = txloop.New(txloop.Config{Ports: []txloop.Port{d.node.Port()}})
+	loop.Store(d.loop)
+	return err
+}
+
+// Run carries packets until ctx is cancelled or Stop is called, then returns nil,
+// or until something fails.
+func (d *Daemon) Run(ctx context.Context) error {
+	ctx, d.stop = context.WithCancel(ctx)
+	defer d.stop()
+	d.ready.Done()
+	if d.ending.Load() {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.node.Interface.Run(ctx) })
+	g.Go(func() error { return d.loop.Run(ctx) })
+	g.Go(func() error { return d.member.Run(ctx, d.link) })
+	g.Go(func() error { return d.serve(ctx) })
+	return g.Wait()
+}
+
+// Stop ends Run, and does not wait for it.
+func (d *Daemon) Stop() {
+	d.ending.Store(true)
+	d.ready.Wait()
+	d.stop()
+}
+
+// Close removes the node. Run must have returned, or not have been called.
+func (d *Daemon) Close() error {
+	var errs []error
+	if d.control != nil {
+		errs = append(errs, ignoreClosed(d.control.Close()))
+	}
+	if d.member != nil {
+		errs = append(errs, d.member.Leave())
+	}
+	if d.conn != nil {
+		errs = append(errs, d.conn.Close())
+	}
+	if d.node != nil {
+		errs = append(errs, d.node.Close())
+	}
+	if d.loop != nil {
+		errs = append(errs, d.loop.Close())
+	}
+	if d.nic != nil {
+		errs = append(errs, d.nic.Close())
+	}
+	if d.ns != nil {
+		errs = append(errs, d.ns.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// String says what the daemon is, when it is up.
+func (d *Daemon) String() string {
+	s := fmt.Sprintf("%s is up: node %d of fabric %s", d.node.Device.Name(), d.member.ID(), d.cfg.Fabric)
+	for _, a := range d.cfg.Addrs {
+		s += ", " + a.String()
+	}
+	return s + fmt.Sprintf(", MTU %d", d.cfg.MTU)
+}

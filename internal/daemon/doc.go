@@ -1,0 +1,27 @@
+// Package daemon runs one node of a fabric as a process: "exn-tun up" and what
+// talks to it.
+//
+// # Architecture
+//
+//	exn-tun up ──► Start: emp.Join ► NIC ► node (exn0, IP stack) ► txloop
+//	                 │ Run
+//	                 ├─ emp.Member.Run ── links to the peers, as they come and go
+//	                 ├─ exn.Interface.Run, txloop.Loop.Run ── the data path
+//	                 └─ control socket  /run/exn/<fabric>/node-<id>.ctl
+//	                        ▲ a line of JSON for each request and each answer
+//	exn-tun status, set, down ── Dial
+//
+// A Config comes from a TOML file (ReadFile) and the command line. Everything
+// is removed when Run has returned and Close was called; what a killed daemon
+// leaves in the directory, the next one removes.
+//
+// # Concurrency
+//
+// Start, Run and Close are called in this order, from one goroutine. Status, Set
+// and Stop may be called from any while Run runs.
+//
+// # Limits
+//
+// One node for each process. The control socket answers the fabric's user and
+// group.
+package daemon

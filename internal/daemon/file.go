@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"exnet/fabric"
+	"exnet/mtu"
+)
+
+// file is a configuration file. Settings that are left out have their defaults;
+// unknown ones are errors.
+type file struct {
+	Fabric         string   `toml:"fabric"`
+	Dir            string   `toml:"dir"`
+	Group          string   `toml:"group"`
+	Node           *int64   `toml:"node"`
+	Interface      string   `toml:"interface"`
+	Addresses      []string `toml:"addresses"`
+	MTU            *int64   `toml:"mtu"`
+	NetNS          string   `toml:"netns"`
+	MACPrefix      string   `toml:"mac_prefix"`
+	EagerThreshold *int     `toml:"eager_threshold"`
+	FastPath       *bool    `toml:"fast_path"`
+	RealTime       *bool    `toml:"real_time"`
+	Congestion     string   `toml:"congestion"`
+	Receive        struct {
+		Mode           string `toml:"mode"`
+		VELOBudget     *int   `toml:"velo_budget"`
+		RMABudget      *int   `toml:"rma_budget"`
+		CoalesceUsecs  *int64 `toml:"coalesce_usecs"`
+		CoalesceFrames int    `toml:"coalesce_frames"`
+		Adaptive       bool   `toml:"adaptive"`
+	} `toml:"receive"`
+}
+
+// ReadFile reads a configuration file. The error says where it is wrong, in one
+// line.
+func ReadFile(path string) (Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, err
+	}
+	c, err := parse(string(text))
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+func parse(text string) (Config, error) {
+	var f file
+	meta, err := toml.Decode(text, &f)
+	var syntax toml.ParseError
+	if errors.As(err, &syntax) {
+		return Config{}, fmt.Errorf("line %d: %s", syntax.Position.Line, syntax.Message)
+	}
+	if err != nil {
+		return Config{}, err
+	}
+	if unknown := meta.Undecoded(); len(unknown) > 0 {
+		return Config{}, fmt.Errorf("%w: %v: there is no such setting", ErrConfig, unknown[0])
+	}
+	return f.config()
+}
+
+// config converts the settings. What only makes sense together is for
+// Config.WithDefaults to check.
+func (f *file) config() (Config, error) {
+	c := Config{
+		Fabric: f.Fabric, Dir: f.Dir, Group: f.Group, Interface: f.Interface, NetNS: f.NetNS, Congestion: f.Congestion,
+		NoFastPath: f.FastPath != nil && !*f.FastPath,
+		Fair:       f.RealTime != nil && !*f.RealTime,
+	}
+	wrong := func(key, format string, args ...any) (Config, error) {
+		return Config{}, fmt.Errorf("%w: %s: "+format, append([]any{ErrConfig, key}, args...)...)
+	}
+	if f.Node != nil {
+		if *f.Node < 0 || *f.Node > MaxNode {
+			return wrong("node", "use 0 to %d, or leave it out", MaxNode)
+		}
+		c.Node = new(fabric.NodeID(*f.Node))
+	}
+	for _, s := range f.Addresses {
+		a, err := netip.ParsePrefix(s)
+		if err != nil {
+			return wrong("addresses", "%q is no address with the length of its network, such as 10.2.0.8/24", s)
+		}
+		c.Addrs = append(c.Addrs, a)
+	}
+	if f.MTU != nil {
+		m, err := mtu.New(int(*f.MTU))
+		if err != nil {
+			return Config{}, err
+		}
+		c.MTU = m
+	}
+	if f.MACPrefix != "" {
+		if err := c.MACPrefix.Set(f.MACPrefix); err != nil {
+			return Config{}, err
+		}
+	}
+	r := &c.Receive
+	if f.Receive.Mode != "" {
+		if err := r.Mode.Set(f.Receive.Mode); err != nil {
+			return Config{}, err
+		}
+	}
+	for _, n := range []struct {
+		key string
+		low int
+		val *int
+		to  *int
+	}{
+		{"eager_threshold", 1, f.EagerThreshold, &c.EagerThreshold},
+		{"receive.velo_budget", 1, f.Receive.VELOBudget, &r.VELOBudget},
+		{"receive.rma_budget", 1, f.Receive.RMABudget, &r.RMABudget},
+	} {
+		if n.val == nil {
+			continue
+		}
+		if *n.val < n.low { // 0 would be the default
+			return wrong(n.key, "%d is too small; use %d or more, or leave it out", *n.val, n.low)
+		}
+		*n.to = *n.val
+	}
+	if us := f.Receive.CoalesceUsecs; us != nil {
+		if *us < 0 || *us > MaxCoalesceUsecs {
+			return wrong("receive.coalesce_usecs", "use 0 to %d", MaxCoalesceUsecs)
+		}
+		r.Coalesce.Delay = time.Duration(*us) * time.Microsecond
+	}
+	r.Coalesce.Frames, r.Coalesce.Adaptive = f.Receive.CoalesceFrames, f.Receive.Adaptive
+	return c, nil
+}

@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"exnet/napi"
+)
+
+// Bounds of settings.
+const (
+	MaxNode          = 1<<16 - 1
+	MaxCoalesceUsecs = int64(napi.MaxDelay / time.Microsecond)
+)
+
+// Settings are what can be changed while a node runs; nil: as it is.
+type Settings struct {
+	Mode           *napi.Mode `json:"mode,omitempty"`
+	CoalesceUsecs  *int64     `json:"coalesce_usecs,omitempty"`
+	CoalesceFrames *int       `json:"coalesce_frames,omitempty"`
+	Adaptive       *bool      `json:"adaptive,omitempty"`
+}
+
+// settingsHelp lists what Parse accepts.
+const settingsHelp = "mode=napi|interrupt|busy, coalesce-usecs=N, coalesce-frames=N or adaptive=on|off"
+
+// Parse takes in a setting such as mode=busy.
+func (s *Settings) Parse(text string) error {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return fmt.Errorf("%w: %q: use %s", ErrConfig, text, settingsHelp)
+	}
+	wrong := func(use string) error { return fmt.Errorf("%w: %s=%s: use %s", ErrConfig, key, value, use) }
+	switch key {
+	case "mode":
+		s.Mode = new(napi.Mode)
+		if s.Mode.Set(value) != nil {
+			return wrong("napi, interrupt or busy")
+		}
+	case "coalesce-usecs":
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 0 || n > MaxCoalesceUsecs {
+			return wrong(fmt.Sprintf("0 to %d", MaxCoalesceUsecs))
+		}
+		s.CoalesceUsecs = &n
+	case "coalesce-frames":
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err != nil {
+			return wrong("a number of frames")
+		}
+		s.CoalesceFrames = new(int(n))
+	case "adaptive":
+		if value != "on" && value != "off" {
+			return wrong("on or off")
+		}
+		s.Adaptive = new(value == "on")
+	default:
+		return fmt.Errorf("%w: there is no setting %q: use %s", ErrConfig, key, settingsHelp)
+	}
+	return nil
+}
+
+// apply returns the coalescing that c becomes. Static and dynamic coalescing
+// exclude each other: the one that is set ends the other.
+func (s Settings) apply(c napi.Coalesce) (napi.Coalesce, error) {
+	static := s.CoalesceUsecs != nil || s.CoalesceFrames != nil
+	if s.Adaptive != nil {
+		c.Adaptive = *s.Adaptive
+		if c.Adaptive {
+			c.Frames, c.Delay = 0, 0
+		}
+	} else if static {
+		c.Adaptive = false
+	}
+	if s.CoalesceUsecs != nil {
+		c.Delay = time.Duration(*s.CoalesceUsecs) * time.Microsecond
+	}
+	if s.CoalesceFrames != nil {
+		c.Frames = *s.CoalesceFrames
+	}
+	return c, c.Validate()
+}

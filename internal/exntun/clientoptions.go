@@ -1,0 +1,79 @@
+package exntun
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/internal/daemon"
+)
+
+// downTime is how long a node may take to end.
+const downTime = 10 * time.Second
+
+// nodeOptions says which nodes that are up are meant.
+type nodeOptions struct {
+	fabric string
+	dir    string
+	node   *fabric.NodeID // nil: all that there are
+}
+
+// parseNodeOptions reads the arguments of a command for nodes that are up. define
+// adds flags of the command, and rest looks at what is behind the flags; nil:
+// there may be nothing.
+func parseNodeOptions(name string, args []string, rest func(*flag.FlagSet) error, define ...func(*flag.FlagSet)) (o nodeOptions, err error) {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	where(fs, &o.fabric, &o.dir)
+	nodeFlag(fs, &o.node)
+	for _, d := range define {
+		d(fs)
+	}
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if rest == nil {
+		rest = noArguments
+	}
+	if err := rest(fs); err != nil {
+		return o, err
+	}
+	o.dir, err = dirOf(o.fabric, o.dir)
+	return o, err
+}
+
+// nodes returns the nodes that are meant.
+func (o nodeOptions) nodes() ([]emp.Description, error) {
+	nodes, err := daemon.Nodes(o.dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.node != nil {
+		for _, n := range nodes {
+			if n.Node == *o.node {
+				return []emp.Description{n}, nil
+			}
+		}
+	}
+	if len(nodes) == 0 || o.node != nil {
+		which := ""
+		if o.node != nil {
+			which = fmt.Sprintf(" with ID %d", *o.node)
+		}
+		return nil, fmt.Errorf("%w%s in %s: start one with exn-tun up", daemon.ErrNoNode, which, o.dir)
+	}
+	return nodes, nil
+}
+
+// statusOf asks a node for its status.
+func statusOf(dir string, n emp.Description) (*daemon.Status, error) {
+	c, err := daemon.DialNode(dir, n)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Status()
+}

@@ -1,0 +1,95 @@
+package exntun
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"exnet/internal/daemon"
+)
+
+func runStatus(ctx context.Context, p program, args []string) error {
+	var asJSON, watch bool
+	interval := time.Second
+	o, err := parseNodeOptions("status", args, nil, func(fs *flag.FlagSet) {
+		fs.BoolVar(&asJSON, "json", false, "")
+		fs.BoolVar(&watch, "watch", false, "")
+		fs.Func("interval", "", func(s string) error { return setDuration(&interval, s) })
+	})
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(p.stdout, statusHelp)
+		return nil
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	if !watch {
+		return printStatus(p.stdout, o, asJSON)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	for {
+		// The whole picture in one write: it does not flicker.
+		var b bytes.Buffer
+		if !asJSON && isTerminal(p.stdout) {
+			b.WriteString("\x1b[H\x1b[2J") // home, clear
+		}
+		if err := printStatus(&b, o, asJSON); errors.Is(err, daemon.ErrNoNode) {
+			fmt.Fprintln(p.stderr, oneLine(err)) // it may come back
+		} else if err != nil {
+			return err
+		}
+		if _, err := p.stdout.Write(b.Bytes()); err != nil {
+			return nil // the reader has had enough
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// printStatus prints the status of the nodes that are meant.
+func printStatus(w io.Writer, o nodeOptions, asJSON bool) error {
+	nodes, err := o.nodes()
+	if err != nil {
+		return err
+	}
+	all := []*daemon.Status{}
+	for _, n := range nodes {
+		s, err := statusOf(o.dir, n)
+		if errors.Is(err, daemon.ErrNoNode) && len(nodes) > 1 {
+			continue // it is just starting or ending
+		}
+		if err != nil {
+			return err
+		}
+		all = append(all, s)
+	}
+	if asJSON {
+		return json.NewEncoder(w).Encode(all)
+	}
+	for i, s := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		writeStatus(w, s)
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package exntun
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"exnet/internal/daemon"
+	"exnet/internal/node"
+	"exnet/napi"
+)
+
+// writeStatus writes the status of a node for people: first the interface in the
+// style of listing 5.1.
+func writeStatus(w io.Writer, s *daemon.Status) {
+	writeInterface(w, &s.Interface)
+	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, s.PID,
+		time.Since(s.Since).Round(time.Second), pick(s.FastPath, "fast path", "no fast path"),
+		pick(s.RealTime, "real-time", "normal priority"))
+	t := table{w: w}
+	writeNeighbors(&t, s.Neighbors)
+	writeRoutes(&t, s.Routes)
+	writePeers(&t, s.Peers)
+	writeGroups(&t, s.Groups)
+	writeReceive(&t, &s.Receive)
+	fmt.Fprintf(w, "\nthresholds\n  eager up to %d bytes, then rendezvous; VELO payload %d, RMA packet %d, MTU %d\n",
+		s.Threshold.Eager, s.Threshold.VELO, s.Threshold.RMA, s.Threshold.MTU)
+	writeCounters(w, s.Counters)
+}
+
+// Flags of an interface (linux/if.h), as ifconfig shows them.
+const (
+	flagUp        = 0x1
+	flagBroadcast = 0x2
+	flagRunning   = 0x40
+	flagMulticast = 0x1000
+)
+
+// writeInterface writes what ifconfig writes. The kernel sees a TUN device; this
+// is the EXN interface behind it, which has a MAC address and broadcast.
+func writeInterface(w io.Writer, i *daemon.Interface) {
+	flags, names := flagBroadcast|flagMulticast, "BROADCAST,MULTICAST"
+	if i.Up {
+		flags, names = flags|flagUp|flagRunning, "UP,BROADCAST,RUNNING,MULTICAST"
+	}
+	fmt.Fprintf(w, "%s: flags=%d<%s>  mtu %d\n", i.Name, flags, names, i.MTU)
+	const indent = "        "
+	for _, a := range i.Addrs {
+		if a.Addr().Is4() {
+			fmt.Fprintf(w, indent+"inet %v  netmask %v%s\n", a.Addr(), net.IP(net.CIDRMask(a.Bits(), 32)), broadcastOf(a))
+		}
+	}
+	for _, a := range i.Addrs {
+		if a.Addr().Is6() {
+			fmt.Fprintf(w, indent+"inet6 %v  prefixlen %d  scopeid %s\n", a.Addr(), a.Bits(),
+				pick(a.Addr().IsLinkLocalUnicast(), "0x20<link>", "0x0<global>"))
+		}
+	}
+	s := i.Stats
+	fmt.Fprintf(w, indent+"ether %s  txqueuelen %d  (Ethernet)\n", i.MAC, i.TxQueueLen)
+	fmt.Fprintf(w, indent+"RX packets %d  bytes %d (%s)\n", s.RxPackets, s.RxBytes, bytesOf(s.RxBytes))
+	fmt.Fprintf(w, indent+"RX errors %d  dropped %d  overruns %d  frame %d\n", s.RxErrors, s.RxDropped, s.RxOverruns, s.RxFrame)
+	fmt.Fprintf(w, indent+"TX packets %d  bytes %d (%s)\n", s.TxPackets, s.TxBytes, bytesOf(s.TxBytes))
+	fmt.Fprintf(w, indent+"TX errors %d  dropped %d overruns %d  carrier %d  collisions %d\n", s.TxErrors, s.TxDropped, s.TxOverruns, s.TxCarrier, s.Collisions)
+}
+
+// broadcastOf is the broadcast address of an IPv4 network that has one (RFC 3021).
+func broadcastOf(p netip.Prefix) string {
+	if p.Bits() > 30 {
+		return ""
+	}
+	a, mask := p.Addr().As4(), net.CIDRMask(p.Bits(), 32)
+	for i := range a {
+		a[i] |= ^mask[i]
+	}
+	return "  broadcast " + netip.AddrFrom4(a).String()
+}
+
+// bytesOf shows a number of bytes as ifconfig does.
+func bytesOf(n uint64) string {
+	v, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"} {
+		if v < 1024 {
+			break
+		}
+		v, unit = v/1024, u
+	}
+	return fmt.Sprintf("%.1f %s", v, unit)
+}
+
+// table writes tables with a title.
+type table struct{ w io.Writer }
+
+// rows writes a table: the first line has the names of the columns, which are
+// separated by "|".
+func (t *table) rows(title string, lines ...string) {
+	fmt.Fprintf(t.w, "\n%s\n", title)
+	if len(lines) == 1 {
+		fmt.Fprintln(t.w, "  none")
+		return
+	}
+	tw := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
+	for _, l := range lines {
+		fmt.Fprintln(tw, "  "+strings.ReplaceAll(l, "|", "\t"))
+	}
+	_ = tw.Flush() // its errors are w's
+}
+
+func writeNeighbors(t *table, neighbors []daemon.Neighbor) {
+	lines := []string{"address|MAC|node|state"}
+	for _, n := range neighbors {
+		who := "-"
+		if n.Node != nil {
+			who = strconv.Itoa(*n.Node)
+		}
+		lines = append(lines, fmt.Sprintf("%v|%s|%s|%s", n.Addr, pick(n.MAC == "", "-", n.MAC), who, n.State))
+	}
+	t.rows("neighbours", lines...)
+}
+
+func writeRoutes(t *table, routes []daemon.Route) {
+	lines := []string{"destination|gateway|source|metric"}
+	text := func(a *netip.Addr) string {
+		if a == nil {
+			return "-"
+		}
+		return a.String()
+	}
+	for _, r := range routes {
+		lines = append(lines, fmt.Sprintf("%v|%s|%s|%d", r.Dst, text(r.Gateway), text(r.Src), r.Metric))
+	}
+	t.rows("routes", lines...)
+}
+
+func writePeers(t *table, peers []daemon.Peer) {
+	lines := []string{"node|link|hops|since|linked|MTU|addresses|last error"}
+	for _, p := range peers {
+		var addrs []string
+		for _, a := range p.Addrs {
+			addrs = append(addrs, a.Addr().String())
+		}
+		hops := "-"
+		if p.Hops > 0 {
+			hops = strconv.Itoa(p.Hops)
+		}
+		lines = append(lines, fmt.Sprintf("%d|%s|%s|%v|%s|%d|%s|%s", p.Node, p.State, hops,
+			time.Since(p.Since).Round(time.Second), times(p.Links), p.MTU,
+			pick(len(addrs) == 0, "-", strings.Join(addrs, " ")), pick(p.Error == "", "-", p.Error)))
+	}
+	t.rows("peers", lines...)
+}
+
+func writeGroups(t *table, groups []daemon.Group) {
+	lines := []string{"IP group|fabric group|nodes"}
+	for _, g := range groups {
+		lines = append(lines, fmt.Sprintf("%v|%d|%s", g.Addr, g.Group, strings.Trim(fmt.Sprint(g.Members), "[]")))
+	}
+	t.rows("multicast groups", lines...)
+}
+
+func times(n uint64) string {
+	switch n {
+	case 0:
+		return "never"
+	case 1:
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+func writeReceive(t *table, r *daemon.ReceiveStatus) {
+	coalesce := "interrupts are not held back"
+	switch {
+	case r.Adaptive:
+		coalesce = "dynamic ITR"
+	case r.CoalesceUsecs > 0:
+		coalesce = fmt.Sprintf("interrupts held back for %d µs", r.CoalesceUsecs)
+		if r.CoalesceFrames > 0 {
+			coalesce += fmt.Sprintf(" or %d frames", r.CoalesceFrames)
+		}
+	}
+	lines := []string{"unit|interrupts|held back|polls|frames|work/poll|half of it|budget|used up|ITR"}
+	for _, u := range r.Units {
+		perPoll := 0.0
+		if u.Polls > 0 {
+			perPoll = float64(u.Frames) / float64(u.Polls)
+		}
+		lines = append(lines, fmt.Sprintf("%s|%d|%d|%d|%d|%.2f|%s|%d|%d|%s", u.Name, u.Interrupts, u.Coalesced, u.Polls,
+			u.Frames, perPoll, medianWork(u.WorkPerPoll), u.Budget, u.Exhausted, u.ITR))
+	}
+	t.rows(fmt.Sprintf("receive: mode %v, %s", r.Mode, coalesce), lines...)
+}
+
+// medianWork says how many frames half of the polls handled at the most.
+func medianWork(work [napi.WorkBuckets]uint64) string {
+	var polls, sum uint64
+	for _, n := range work {
+		polls += n
+	}
+	for bucket, n := range work {
+		if sum += n; polls > 0 && 2*sum >= polls {
+			return fmt.Sprintf("<= %d", 1<<bucket-1)
+		}
+	}
+	return "-"
+}
+
+// writeCounters writes every counter, two on a line.
+func writeCounters(w io.Writer, c node.Counters) {
+	fmt.Fprintln(w, "\ncounters")
+	half := (len(c) + 1) / 2
+	for i := range half {
+		fmt.Fprintf(w, "  %-28s %12d", c[i].Name, c[i].Value)
+		if j := half + i; j < len(c) {
+			fmt.Fprintf(w, "    %-28s %12d", c[j].Name, c[j].Value)
+		}
+		fmt.Fprintln(w)
+	}
+}
