@@ -1,0 +1,49 @@
+package capture
+
+import (
+	"sync"
+
+	"exnet/exteth"
+)
+
+// smallLen is the length of a small buffer: most frames are acknowledgements or
+// fit an Ethernet MTU.
+const smallLen = 2048
+
+// largeLen is the length of a large buffer: the longest frame that an interface
+// carries, a 65535-byte packet with its header.
+const largeLen = exteth.EthernetHeaderLen + 65535
+
+// buffers is the memory of frames in the queue. How much of it there is the
+// queue bounds.
+type buffers struct{ small, large *sync.Pool }
+
+func newBuffers() buffers {
+	pool := func(n int) *sync.Pool {
+		return &sync.Pool{New: func() any {
+			b := make([]byte, 0, n)
+			return &b
+		}}
+	}
+	return buffers{pool(smallLen), pool(largeLen)}
+}
+
+// copy returns a copy of a frame.
+func (p buffers) copy(frame []byte) *[]byte {
+	pool := p.small
+	if len(frame) > smallLen {
+		pool = p.large
+	}
+	b := pool.Get().(*[]byte)
+	*b = append((*b)[:0], frame...)
+	return b
+}
+
+// free takes a copy back.
+func (p buffers) free(b *[]byte) {
+	if cap(*b) > smallLen {
+		p.large.Put(b)
+		return
+	}
+	p.small.Put(b)
+}

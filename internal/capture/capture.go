@@ -1,0 +1,248 @@
+package capture
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/exn"
+	"exnet/exteth"
+
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// ErrStalled says that the Writer did not take the rest of the capture in time.
+// What was written before is there.
+var ErrStalled = errors.New("capture: the writer takes nothing")
+
+// Interface says whose frames are captured.
+type Interface struct {
+	Name        string // as "exn0"
+	Description string
+}
+
+// Config configures a Capture. The zero value of a field means its default.
+type Config struct {
+	// Writer takes the capture. It is required. The Capture does not close it.
+	Writer io.Writer
+	// Interfaces are those whose frames are captured. At least one is required.
+	Interfaces []Interface
+	// SnapLen is how many bytes of a frame are written at the most. Default:
+	// all.
+	SnapLen int
+	// Queue is how many bytes of frames may wait to be written. Default 16 MiB.
+	Queue int
+	// Grace is how long Close waits for a Writer that blocks. Default 2 s.
+	Grace time.Duration
+}
+
+const (
+	defaultQueue = 16 << 20
+	defaultGrace = 2 * time.Second
+	// maxRecords is how many frames may wait, however small they are.
+	maxRecords = 8192
+	// bufferLen is how much is written at once.
+	bufferLen = 64 << 10
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Queue == 0 {
+		c.Queue = defaultQueue
+	}
+	if c.Grace == 0 {
+		c.Grace = defaultGrace
+	}
+	switch {
+	case c.Writer == nil:
+		return c, errors.New("capture: Config.Writer is nil; the frames need somewhere to go")
+	case len(c.Interfaces) == 0:
+		return c, errors.New("capture: Config.Interfaces is empty; name at least one")
+	case c.SnapLen < 0 || c.SnapLen > math.MaxInt32 || c.Queue < 0 || c.Grace < 0:
+		return c, fmt.Errorf("capture: snap length %d, queue %d, grace %v; use positive values", c.SnapLen, c.Queue, c.Grace)
+	}
+	return c, nil
+}
+
+// Stats are the counters of one interface of a Capture.
+type Stats struct {
+	Frames  uint64 // frames seen
+	Written uint64 // of these, written
+}
+
+// Lost returns how many frames the writer was too slow for; while the capture
+// goes on, also those that wait.
+func (s Stats) Lost() uint64 { return s.Frames - s.Written }
+
+// Capture is a capture under way.
+type Capture struct {
+	cfg     Config
+	started time.Time
+	taps    []*tap
+	queue   chan record
+	waiting atomic.Int64 // bytes in queue
+	stopped atomic.Bool  // taps do nothing any more
+	stop    chan struct{}
+	end     sync.Once
+	done    chan struct{}
+	err     error // valid when done is closed
+	buffers buffers
+}
+
+// record is a frame on its way to the writer.
+type record struct {
+	tap       *tap
+	at        time.Time
+	direction exn.Direction
+	off       exteth.Offload
+	length    int     // of the frame
+	data      *[]byte // what there is of it
+}
+
+// tap is shown the frames of one interface.
+type tap struct {
+	c       *Capture
+	index   int
+	frames  atomic.Uint64
+	written atomic.Uint64
+}
+
+var _ exn.Tap = (*tap)(nil)
+
+// Start begins a capture, which goes on until Close. What Tap returns is to be
+// given to the interfaces.
+func Start(cfg Config) (*Capture, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Capture{
+		cfg:     cfg,
+		started: time.Now(),
+		queue:   make(chan record, maxRecords),
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
+		buffers: newBuffers(),
+	}
+	for i := range cfg.Interfaces {
+		c.taps = append(c.taps, &tap{c: c, index: i})
+	}
+	go func() {
+		defer close(c.done)
+		c.err = c.run()
+		c.stopped.Store(true)
+	}()
+	return c, nil
+}
+
+// Tap returns what the i-th interface is to show its frames.
+func (c *Capture) Tap(i int) exn.Tap { return c.taps[i] }
+
+// Stats returns the counters of the i-th interface.
+func (c *Capture) Stats(i int) Stats {
+	written := c.taps[i].written.Load() // first: it follows the other
+	return Stats{Frames: c.taps[i].frames.Load(), Written: written}
+}
+
+// Done is closed when the capture has come to its end: by Close, or because the
+// Writer failed, as a pipe does whose reader is gone.
+func (c *Capture) Done() <-chan struct{} { return c.done }
+
+// Close writes what waits, and the statistics, and ends the capture. It returns
+// the Writer's error, if there was one. It may be called more than once.
+func (c *Capture) Close() error {
+	c.end.Do(func() {
+		c.stopped.Store(true)
+		close(c.stop)
+		// A pipe's write is made to end; any other is left behind.
+		if w, ok := c.cfg.Writer.(interface{ SetWriteDeadline(time.Time) error }); ok {
+			_ = w.SetWriteDeadline(time.Now().Add(c.cfg.Grace))
+		}
+	})
+	grace := time.NewTimer(c.cfg.Grace + c.cfg.Grace/4)
+	defer grace.Stop()
+	select {
+	case <-c.done:
+		return c.err
+	case <-grace.C:
+		return ErrStalled
+	}
+}
+
+// Frame implements exn.Tap: it copies what is needed of the frame into the
+// queue, if there is room.
+func (t *tap) Frame(d exn.Direction, off exteth.Offload, frame []byte) {
+	c := t.c
+	if c.stopped.Load() {
+		return
+	}
+	t.frames.Add(1)
+	r := record{tap: t, at: time.Now(), direction: d, off: off, length: len(frame)}
+	// A checksum needs the whole frame.
+	if off.Flags&exteth.OffloadNeedsChecksum == 0 {
+		frame = frame[:c.snap(len(frame))]
+	}
+	n := int64(len(frame))
+	if c.waiting.Add(n) > int64(c.cfg.Queue) {
+		c.waiting.Add(-n)
+		return
+	}
+	r.data = c.buffers.copy(frame)
+	select {
+	case c.queue <- r:
+	default:
+		c.waiting.Add(-n)
+		c.buffers.free(r.data)
+	}
+}
+
+// snap returns how much of n bytes is written.
+func (c *Capture) snap(n int) int {
+	if c.cfg.SnapLen > 0 {
+		return min(n, c.cfg.SnapLen)
+	}
+	return n
+}
+
+// run writes the capture.
+func (c *Capture) run() error {
+	// The NgWriter takes a buffer that is large enough for its own.
+	buf := bufio.NewWriterSize(c.cfg.Writer, bufferLen)
+	w, err := c.begin(buf)
+	if err != nil {
+		return err
+	}
+	for {
+		var r record
+		select {
+		case r = <-c.queue:
+		default:
+			// Nothing waits: whoever reads along sees all there is.
+			if err := buf.Flush(); err != nil {
+				return fmt.Errorf("capture: %w", err)
+			}
+			select {
+			case r = <-c.queue:
+			case <-c.stop:
+				return c.finish(w)
+			}
+		}
+		if err := c.write(w, r); err != nil {
+			return fmt.Errorf("capture: %w", err)
+		}
+	}
+}
+
+// finish writes what still waits, and the statistics.
+func (c *Capture) finish(w *pcapgo.NgWriter) error {
+	for len(c.queue) > 0 {
+		if err := c.write(w, <-c.queue); err != nil {
+			return fmt.Errorf("capture: %w", err)
+		}
+	}
+	return c.conclude(w)
+}

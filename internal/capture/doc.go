@@ -1,0 +1,27 @@
+// Package capture writes the frames of network interfaces as pcapng, to a file
+// or live to a pipe, for tcpdump and Wireshark.
+//
+// # Architecture
+//
+//	exn.Interface ── Tap ──► copy ──► queue ──► checksum ──► pcapng ──► Writer
+//	 data path, never waits     bounded │        a goroutine of its own
+//	                                    └► full: the frame is lost to the capture
+//
+// A frame on its way has offload metadata instead of a transport checksum; the
+// capture has the checksum, computed on the copy. Segmentation that was left
+// undone stays so: the capture shows the large segments, as a capture on any
+// interface with such offload does. Interfaces have their names, packets their
+// direction and time in nanoseconds, and the statistics at the end say how many
+// frames there were and how many were lost because the writer was too slow.
+//
+// # Concurrency
+//
+// The taps may be called from many goroutines, the other methods as well. The
+// frames of different interfaces, and of the two directions of one, are written
+// in the order in which they came into the queue; their times may differ from it
+// by a little.
+//
+// # Limits
+//
+// Close waits for a Writer that blocks for Config.Grace, and no longer.
+package capture
