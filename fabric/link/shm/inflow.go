@@ -7,6 +7,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link"
+	"exnet/internal/shm"
 )
 
 // inflow is the way of a mailbox of the peer to one of this node: it moves
@@ -122,6 +123,7 @@ func (f *inflow) Resume() {
 func (f *inflow) Return(total uint64) {
 	l := f.l
 	f.consumed.Store(total)
+	shm.Publish()
 	l.near.ack[f.id].Store(total)
 	w := l.far.want[f.id].Load()
 	if w != 0 && int64(total-w) >= 0 && f.reported.Swap(w) != w {

@@ -109,7 +109,10 @@ func (f *outflow) Commit(pos, status uint64) {
 func (f *outflow) Raise() { f.l.ringBell() }
 
 // Consumed implements link.Remote.
-func (f *outflow) Consumed() uint64 { return f.l.far.ack[f.id].Load() }
+func (f *outflow) Consumed() uint64 {
+	defer shm.Observe()
+	return f.l.far.ack[f.id].Load()
+}
 
 // Watch implements link.Remote.
 func (f *outflow) Watch(total uint64) {

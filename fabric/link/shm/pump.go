@@ -1,5 +1,7 @@
 package shm
 
+import "exnet/internal/shm"
+
 // The pump moves what the peer has put into its ring. Whoever comes first runs it:
 // a consumer that polls, or the link's own goroutine. Its lock is held while
 // messages move, and never while a handler runs.
@@ -78,6 +80,7 @@ func (l *Link) step(act *action) (more bool) {
 	for range pumpBatch {
 		s := &l.far.ring[pos%RingSlots]
 		w := s.Status.Load()
+		shm.Observe()
 		if (w^phase(pos))&phaseBit != 0 {
 			if act.raise != nil {
 				l.pos.Store(pos)
@@ -130,6 +133,7 @@ func (l *Link) endStep(pos uint64, act *action) {
 		return
 	}
 	l.headGiven = pos
+	shm.Publish()
 	l.near.head.Store(pos)
 	if space = l.far.space.Load(); space != l.spaceSeen.Load() {
 		l.spaceSeen.Store(space)

@@ -40,6 +40,7 @@ func (r *outRing) reserve() (*shm.Slot, uint64) {
 // room looks at the peer's head and reports whether the slot at t is free.
 func (r *outRing) room(t uint64) bool {
 	h := r.l.far.head.Load()
+	shm.Observe()
 	if now := r.tail.Load(); now-h > RingSlots { // read after h, so not below it
 		if !r.l.down.Load() {
 			r.l.breach("ring index out of range")
@@ -61,7 +62,10 @@ func (r *outRing) reserveOrWait() (*shm.Slot, uint64) {
 }
 
 // commit publishes the slot reserved at pos.
-func commit(s *shm.Slot, pos, word uint64) { s.Status.Store(word&^phaseBit | phase(pos)) }
+func commit(s *shm.Slot, pos, word uint64) {
+	shm.Publish()
+	s.Status.Store(word&^phaseBit | phase(pos))
+}
 
 // send puts a message that is not VELO's into the ring, or into a queue before it.
 // The queue is bounded by the operations and flows that a link may have.
