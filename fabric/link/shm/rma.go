@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"slices"
 	"sync"
 
 	"exnet/fabric"
@@ -47,6 +46,7 @@ type opTable struct {
 	ops     [MaxOps]op // guarded by mu
 	free    []uint16   // guarded by mu
 	waiting []request  // guarded by mu
+	first   int        // guarded by mu; of waiting
 }
 
 // answered is the pump's: it checks that an answer belongs to an operation.
@@ -84,6 +84,10 @@ func (l *Link) start(r request) {
 		return
 	}
 	if len(t.free) == 0 {
+		if t.first > len(t.waiting)/2 && len(t.waiting) == cap(t.waiting) {
+			t.waiting = append(t.waiting[:0], t.waiting[t.first:]...)
+			t.first = 0
+		}
 		t.waiting = append(t.waiting, r)
 		t.mu.Unlock()
 		return
@@ -151,14 +155,17 @@ func (l *Link) next(id uint16) {
 	t := &l.ops
 	for {
 		t.mu.Lock()
-		if len(t.waiting) == 0 || t.down {
+		if t.first == len(t.waiting) || t.down {
 			t.ops[id] = op{}
 			t.free = append(t.free, id)
 			t.mu.Unlock()
 			return
 		}
-		r := t.waiting[0]
-		t.waiting = slices.Delete(t.waiting, 0, 1)
+		r := t.waiting[t.first]
+		t.waiting[t.first] = request{}
+		if t.first++; t.first == len(t.waiting) {
+			t.waiting, t.first = t.waiting[:0], 0
+		}
 		m, ok := l.prepareLocked(id, &r)
 		t.mu.Unlock()
 		if ok {
@@ -373,8 +380,8 @@ func (l *Link) failAll() {
 			*o = op{}
 		}
 	}
-	failed = append(failed, t.waiting...)
-	t.waiting = nil
+	failed = append(failed, t.waiting[t.first:]...)
+	t.waiting, t.first = nil, 0
 	t.mu.Unlock()
 	for i := range failed {
 		failed[i].fail(fabric.StatusPeerDown)

@@ -114,7 +114,14 @@ func TestProcessKilled(t *testing.T) {
 			p.line(t, &nla)
 			p.line(t, &sink)
 		}
-		local := fabrictest.Register(t, p.nic, vpid, 65536, atu.Read|atu.Write)
+		mem, err := p.nic.ATU().Alloc(65536) // several GETs write there at a time
+		if err != nil {
+			t.Fatal(err)
+		}
+		local, err := p.nic.ATU().Register(vpid, mem, atu.Read|atu.Write)
+		if err != nil {
+			t.Fatal(err)
+		}
 		lent := fabrictest.Register(t, p.nic, vpid, 65536, atu.Read)
 		if _, err := lent.Lend(1); err != nil {
 			t.Fatal(err)
@@ -175,7 +182,10 @@ func TestProcessKilled(t *testing.T) {
 		stop.Store(true)
 		wg.Wait()
 		fabrictest.Eventually(t, "end of all operations", func() bool {
-			if _, ok := p.rma.Next(); ok {
+			for {
+				if _, ok := p.rma.Next(); !ok {
+					break
+				}
 				ended.Add(1)
 			}
 			return ended.Load() == started.Load()
