@@ -1,0 +1,214 @@
+package daemon
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"exnet/arp"
+	"exnet/exteth"
+	"exnet/fabric"
+	"exnet/mtu"
+	"exnet/napi"
+)
+
+var compare = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+}
+
+func prefixes(list ...string) (all []netip.Prefix) {
+	for _, s := range list {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
+
+// defaults of all settings but the addresses.
+func defaults() Config {
+	return Config{
+		Fabric:         "lab",
+		Interface:      "exn0",
+		MTU:            mtu.Default,
+		MACPrefix:      arp.DefaultPrefix(),
+		EagerThreshold: exteth.DefaultEagerThreshold,
+		Receive:        Receive{VELOBudget: napi.DefaultBudget, RMABudget: napi.DefaultBudget},
+	}
+}
+
+// The file in the documentation has the defaults, and with its comments removed
+// every setting that there is.
+func TestReferenceFile(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "exn.toml")
+	got, err := ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaults()
+	want.Addrs = prefixes("10.2.0.8/24", "fd00:10:2::8/64")
+	if diff := cmp.Diff(want, got, compare); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	for i, l := range lines {
+		if rest, ok := strings.CutPrefix(l, "# "); ok && strings.Contains(rest, " = ") {
+			lines[i] = rest
+		}
+	}
+	if got, err = parse(strings.Join(lines, "\n")); err != nil {
+		t.Fatal(err)
+	}
+	want.Dir, want.Group, want.NetNS, want.Congestion, want.Node = "/run/exn/lab", "exn", "a", "cubic", new(fabric.NodeID(1))
+	if diff := cmp.Diff(want, got, compare); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	got, err := Config{Dir: "/somewhere"}.WithDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaults()
+	want.Dir, got.Log = "/somewhere", nil
+	if diff := cmp.Diff(want, got, compare); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestFile(t *testing.T) {
+	c, err := parse(`
+		fast_path = false
+		real_time = false
+		mtu = 9000
+		[receive]
+		mode = "busy"
+		velo_budget = 16
+		coalesce_usecs = 50
+		coalesce_frames = 8`)
+	want := Config{
+		NoFastPath: true, Fair: true, MTU: 9000,
+		Receive: Receive{Mode: napi.ModeBusyPoll, VELOBudget: 16, Coalesce: napi.Coalesce{Frames: 8, Delay: 50 * time.Microsecond}},
+	}
+	if diff := cmp.Diff(want, c, compare); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+func TestFileRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`fabric`:                              "line 1: ",
+		"mtu = 9000\nmtu = 1500":              "line 2: ",
+		`color = "red"`:                       "color: there is no such setting",
+		"[receive]\nbudget = 3":               "receive.budget: there is no such setting",
+		`node = 65536`:                        "node: use 0 to 65535",
+		`node = -1`:                           "node: use 0 to 65535",
+		`node = "one"`:                        "node",
+		`addresses = ["10.2.0.8"]`:            `"10.2.0.8" is no address with the length`,
+		`mtu = 100`:                           "use 1280..65535",
+		`mac_prefix = "01:00:5e:00"`:          "multicast",
+		`eager_threshold = 0`:                 "eager_threshold: 0 is too small",
+		"[receive]\nmode = \"poll\"":          "use napi, interrupt or busy",
+		"[receive]\nvelo_budget = 0":          "receive.velo_budget: 0 is too small",
+		"[receive]\ncoalesce_usecs = 2000000": "receive.coalesce_usecs: use 0 to 1000000",
+	} {
+		_, err := parse(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+	if _, err := ReadFile("/none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"fabric":     {Config{Fabric: "a/b"}, `fabric name "a/b"`},
+		"interface":  {Config{Interface: "a/b"}, "interface"},
+		"long":       {Config{Interface: "exn0123456789012"}, "up to 15 characters"},
+		"mtu":        {Config{MTU: 100}, "use 1280..65535"},
+		"MAC prefix": {Config{MACPrefix: arp.Prefix{1}}, "multicast"},
+		"eager":      {Config{MTU: 1500, EagerThreshold: 1515}, "use 120 to 1514"},
+		"budget":     {Config{Receive: Receive{VELOBudget: -1}}, "budget -1"},
+		"coalesce":   {Config{Receive: Receive{Coalesce: napi.Coalesce{Frames: 2}}}, "without Delay"},
+		"network":    {Config{Addrs: prefixes("10.2.0.0/24")}, "such as 10.2.0.1/24"},
+		"broadcast":  {Config{Addrs: prefixes("10.2.0.255/24")}, "broadcast"},
+		"loopback":   {Config{Addrs: prefixes("127.0.0.1/8")}, "cannot be"},
+		"multicast":  {Config{Addrs: prefixes("ff02::1/64")}, "cannot be"},
+		"mapped":     {Config{Addrs: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.2.0.1"), 120)}}, "plain"},
+		"none":       {Config{Addrs: []netip.Prefix{{}}}, "length of its network"},
+		"twice":      {Config{Addrs: prefixes("10.2.0.1/24", "10.2.0.1/16")}, "twice"},
+	} {
+		_, err := c.cfg.WithDefaults()
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+	good := prefixes("10.2.0.0/31", "10.2.0.9/32", "10.2.0.254/24", "fd00::/64", "169.254.1.1/16")
+	if c, err := (Config{Dir: "/d", Addrs: good}).WithDefaults(); err != nil || !slices.Equal(c.Addrs, good) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	static := napi.Coalesce{Frames: 4, Delay: 20 * time.Microsecond}
+	for _, c := range []struct {
+		settings string
+		from, to napi.Coalesce
+	}{
+		{"mode=busy", static, static},
+		{"coalesce-usecs=50", static, napi.Coalesce{Frames: 4, Delay: 50 * time.Microsecond}},
+		{"coalesce-usecs=50 coalesce-frames=8", napi.Coalesce{}, napi.Coalesce{Frames: 8, Delay: 50 * time.Microsecond}},
+		{"adaptive=on", static, napi.Coalesce{Adaptive: true}},
+		{"adaptive=off", napi.Coalesce{Adaptive: true}, napi.Coalesce{}},
+		{"adaptive=off", static, static},
+		{"coalesce-usecs=50", napi.Coalesce{Adaptive: true}, napi.Coalesce{Delay: 50 * time.Microsecond}},
+		{"coalesce-usecs=0 coalesce-frames=0", static, napi.Coalesce{}},
+	} {
+		var s Settings
+		for text := range strings.FieldsSeq(c.settings) {
+			if err := s.Parse(text); err != nil {
+				t.Error(err)
+			}
+		}
+		if got, err := s.apply(c.from); err != nil || got != c.to {
+			t.Errorf("%s: %+v became %+v, %v; want %+v", c.settings, c.from, got, err, c.to)
+		}
+	}
+	for text, want := range map[string]string{
+		"mode":               "use mode=",
+		"mode=fast":          "use napi, interrupt or busy",
+		"speed=9":            `no setting "speed"`,
+		"adaptive=yes":       "use on or off",
+		"coalesce-usecs=-1":  "use 0 to 1000000",
+		"coalesce-usecs=1e6": "use 0 to 1000000",
+		"coalesce-frames=x":  "a number of frames",
+	} {
+		if err := new(Settings).Parse(text); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	var s Settings
+	if err := errors.Join(s.Parse("coalesce-usecs=5"), s.Parse("adaptive=on")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.apply(napi.Coalesce{}); !errors.Is(err, napi.ErrInvalid) {
+		t.Errorf("static and dynamic at once: %v", err)
+	}
+}

@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
+	"exnet/internal/tun"
+	"exnet/napi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a daemon in this process, in a namespace of its own.
+type running struct {
+	*Daemon
+	ns   *netns.NS
+	done chan error
+	stop func()
+}
+
+// start brings up a daemon until stop is called, or the test's end.
+func start(t *testing.T, dir string, ns *netns.NS, addrs ...string) *running {
+	t.Helper()
+	// At normal priority: the test's own goroutines have to get their turn.
+	d, err := Start(Config{Dir: dir, NetNS: ns.Path(), Addrs: prefixes(addrs...), Fair: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{Daemon: d, ns: ns, done: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { r.done <- d.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-r.done, d.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(r.stop)
+	return r
+}
+
+func requireTUN(t *testing.T) {
+	t.Helper()
+	netnstest.Require(t)
+	if err := tun.Supported(); err != nil {
+		t.Skip(err)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+func client(t *testing.T, dir string, n fabric.NodeID) *Client {
+	t.Helper()
+	nodes, err := Nodes(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range nodes {
+		if d.Node == n {
+			c, err := DialNode(dir, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+	}
+	t.Fatalf("node %d is not among %v", n, nodes)
+	return nil
+}
+
+func TestRootTwoDaemons(t *testing.T) {
+	netnstest.CheckFDs(t)
+	requireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	a := start(t, dir, netnstest.New(t), "10.2.0.1/24", "fd00:10:2::1/64")
+	b := start(t, dir, netnstest.New(t), "10.2.0.2/24", "fd00:10:2::2/64")
+	c := client(t, dir, 1)
+	var s *Status
+	eventually(t, "linked", func() bool {
+		var err error
+		if s, err = c.Status(); err != nil {
+			t.Fatal(err)
+		}
+		return len(s.Peers) == 1 && s.Peers[0].State == "up"
+	})
+	for _, addr := range []string{"10.2.0.2", "fd00:10:2::2"} {
+		if out, err := ping(a.ns, addr); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+	s, err := c.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Node != 1 || s.PID != os.Getpid() || s.Dir != dir || s.RealTime || !s.FastPath || s.Threshold.Eager != 480 {
+		t.Errorf("status %+v", s)
+	}
+	if i := s.Interface; !i.Up || i.Name != "exn0" || i.MAC != "2e:87:04:07:00:01" || len(i.Addrs) != 3 || i.Stats.TxPackets < 6 || i.Stats.RxBytes == 0 {
+		t.Errorf("interface %+v", i)
+	}
+	if len(s.Neighbors) == 0 || s.Neighbors[0].Addr != netip.MustParseAddr("10.2.0.2") || s.Neighbors[0].Node == nil || *s.Neighbors[0].Node != 2 {
+		t.Errorf("neighbours %+v", s.Neighbors)
+	}
+	if p := s.Peers[0]; p.Node != 2 || p.Hops != 1 || p.Links != 1 || p.MTU != 65535 || len(p.Addrs) != 2 {
+		t.Errorf("peers %+v", s.Peers)
+	}
+	if len(s.Routes) != 3 || len(s.Receive.Units) != 2 || s.Receive.Units[0].Frames == 0 || len(s.Counters) < 100 {
+		t.Errorf("%d routes, %d units, %d counters", len(s.Routes), len(s.Receive.Units), len(s.Counters))
+	}
+
+	if err := c.Set(Settings{Mode: new(napi.ModeBusyPoll), CoalesceUsecs: new(int64(30))}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Set(Settings{Mode: new(napi.ModeInterrupt), CoalesceFrames: new(int(-1))}); err == nil {
+		t.Error("-1 frames were accepted")
+	}
+	if s, err = c.Status(); err != nil || s.Receive.Mode != napi.ModeBusyPoll || s.Receive.CoalesceUsecs != 30 {
+		t.Errorf("%+v, %v", s.Receive, err)
+	}
+	if out, err := ping(b.ns, "10.2.0.1"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+
+	// One is told to end; the other forgets it.
+	if err := client(t, dir, 2).Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.stop()
+	eventually(t, "gone", func() bool {
+		s, err := c.Status()
+		return err == nil && len(s.Peers) == 0
+	})
+	a.stop()
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("directory: %v", err)
+	}
+}
+
+func ping(ns *netns.NS, addr string) (string, error) {
+	var out strings.Builder
+	cmd := exec.Command("ping", "-c", "3", "-i", "0.02", "-W", "2", addr)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := ns.Run(cmd)
+	return out.String(), err
+}
+
+// Whatever a client sends, the daemon goes on.
+func TestRootControlNoise(t *testing.T) {
+	requireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	start(t, dir, netnstest.New(t), "10.2.0.1/24")
+	for _, line := range []string{"", "\n", "{}\n", "[1]\n", `{"op":"fly"}` + "\n", `{"opp":"status"}` + "\n", "\x00\xff\n", strings.Repeat("x", 1<<17)} {
+		conn, err := net.Dial("unix", emp.File(dir, 1, controlSuffix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.Write([]byte(line)) // the daemon may have had enough
+		_ = conn.(*net.UnixConn).CloseWrite()
+		answer, _ := bufio.NewReader(conn).ReadString('\n')
+		if strings.TrimSpace(line) != "" && !strings.Contains(answer, `"error"`) && len(line) < 1000 {
+			t.Errorf("%q: %q", line, answer)
+		}
+		conn.Close()
+	}
+	if _, err := client(t, dir, 1).Status(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What cannot be started leaves nothing.
+func TestRootStartFails(t *testing.T) {
+	netnstest.CheckFDs(t)
+	requireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	ns := netnstest.New(t)
+	a := start(t, dir, ns, "10.2.0.1/24")
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"namespace":  {Config{NetNS: "no-such-namespace"}, "ip netns add"},
+		"node":       {Config{Node: new(fabric.NodeID(1))}, "in use"},
+		"address":    {Config{Addrs: prefixes("10.2.0.1/24")}, "taken"},
+		"congestion": {Config{NetNS: ns.Path(), Interface: "exn1", Addrs: prefixes("10.3.0.1/24"), Congestion: "none"}, "congestion control"},
+		"interface":  {Config{NetNS: ns.Path()}, "exn0"},
+	} {
+		c.cfg.Dir, c.cfg.Fair = dir, true
+		d, err := Start(c.cfg)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if d != nil {
+			t.Errorf("%s: a daemon", name)
+		}
+	}
+	if nodes, err := Nodes(dir); err != nil || len(nodes) != 1 {
+		t.Errorf("%v, %v", nodes, err)
+	}
+	// The interface is taken from under it: it ends, and says why.
+	if err := ns.Run(exec.Command("ip", "link", "del", "exn0")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-a.done:
+		if err == nil {
+			t.Error("ended without a reason")
+		}
+		a.done <- nil
+	case <-time.After(5 * time.Second):
+		t.Error("goes on without its interface")
+	}
+}
