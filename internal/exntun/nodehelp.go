@@ -20,14 +20,14 @@ exn-tun down. Then nothing is left behind. Once it is up it prints one line.
 Examples:
   exn-tun up --addr 10.2.0.1/24
       a node of fabric lab, with a free node ID
-  ip netns add b && exn-tun up --netns b --addr 10.2.0.2/24 --addr6 fd00:10:2::2/64
-      another one, in a namespace of ip netns
+  exn-tun up --netns b --addr 10.2.0.2/24 --addr6 fd00:10:2::2/64
+      another one, in a namespace that ip netns add b made
   exn-tun up --config /etc/exn/lab.toml --node 7
       with a configuration file; flags win over it
 
 The fabric:
   --fabric NAME        name of the fabric (lab)
-  --dir DIR            directory where its nodes meet (/run/exn/NAME; without root
+  --dir DIR            where its nodes meet (/run/exn/NAME; without root
                        $XDG_RUNTIME_DIR/exn/NAME)
   --group GROUP        users of this group may join, too
   --node ID            node ID, 0 to %[8]d (the lowest free one)
@@ -39,7 +39,8 @@ The interface:
   --netns NAME|PATH    namespace of ip netns, or such as /proc/PID/ns/net
   --interface NAME     (exn0)
   --mac-prefix XX:XX:XX:XX
-                       what MAC addresses begin with, the same for all (%[7]v)
+                       what MAC addresses begin with, for all the same
+                       (%[7]v)
   --congestion NAME    TCP congestion control over it (the system's)
 
 The data path:
@@ -85,8 +86,8 @@ Flags:
 const statusHelp = `Usage: exn-tun status [flags]
 
 Shows the nodes of a fabric on this host: the interface, neighbours, routes,
-peers and their links, the receive mode with interrupts, polls and work per poll,
-thresholds, and every counter.
+peers and their links, multicast groups, the receive mode with interrupts, polls
+and work per poll, thresholds, and every counter.
 
 Examples:
   exn-tun status --node 1
