@@ -34,10 +34,19 @@ func runDemo(ctx context.Context, p program, args []string) error {
 		}
 		return exitStatus(status)
 	}
-	if o.interactive() {
-		return runPrograms(ctx, p, o)
+	rec, err := openRecording(o)
+	if err != nil {
+		return p.cannot(o, err)
 	}
-	return runChecks(ctx, p, o)
+	if o.interactive() {
+		err = runPrograms(ctx, p, o, rec)
+	} else {
+		err = runChecks(ctx, p, o, rec)
+	}
+	if closed := rec.close(); err == nil {
+		err = closed
+	}
+	return err
 }
 
 // cannot returns err, for what keeps the demonstration from beginning, having
@@ -57,13 +66,13 @@ func (p program) say(format string, args ...any) {
 }
 
 // runChecks is the demonstration.
-func runChecks(ctx context.Context, p program, o demoOptions) error {
+func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// The first signal ends the run in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
 
-	d := demo{program: p, o: o, ping: newPinger()}
+	d := demo{program: p, o: o, rec: rec, ping: newPinger()}
 	d.report = newReport(o, d.ping)
 	err := d.run(ctx)
 	if ctx.Err() != nil {
@@ -92,6 +101,7 @@ func runChecks(ctx context.Context, p program, o demoOptions) error {
 type demo struct {
 	program
 	o      demoOptions
+	rec    *recording
 	ping   pinger
 	report *report
 	lab    *lab
@@ -107,6 +117,14 @@ func (d *demo) run(ctx context.Context) (err error) {
 		d.say("cleaning up")
 		closed := d.lab.close()
 		d.report.add("cleanup", closed, "nodes, interfaces and namespaces are gone")
+	}()
+	if err := d.rec.start(d.lab); err != nil {
+		return err
+	}
+	defer func() {
+		if detail, err := d.rec.stop(); detail != "" {
+			d.report.add("capture", err, detail)
+		}
 	}()
 	veth, err := d.lab.veth(d.o.congestion)
 	if err != nil {

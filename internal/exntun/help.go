@@ -28,6 +28,8 @@ Examples:
       iperf3 over exn0: its server on node 2, its client on node 1
   exn-tun demo --nodes 4 --mtu 9000 --shell
       a shell on node 1 of four; it says how to reach the others
+  exn-tun demo --capture x.pcapng -- ping -c 3 10.2.0.2; tcpdump -r x.pcapng
+      what went over the fabric
   exn-tun demo -- sh -c 'ping -c 3 $EXN_PEER6 && ip -s link show $EXN_IF'
       the environment has the addresses
 
@@ -58,6 +60,10 @@ The demonstration:
   --runs N             runs of each measurement (3)
   --json               one JSON object instead of the table
   --stats              print all counters at the end, also after a command
+  --capture FILE       write the frames of all nodes to this file or named pipe
+                       as pcapng, for tcpdump -r and Wireshark; also with a
+                       command. It does not slow the fabric: what FILE is too
+                       slow for is lost to it, and counted
 
 Environment of the commands:
   EXN_NODE, EXN_NODES  number of its node, number of nodes

@@ -33,6 +33,7 @@ type demoOptions struct {
 	runs     int
 	json     bool
 	stats    bool
+	capture  string // a file
 
 	command []string
 	shell   bool
@@ -90,6 +91,13 @@ func parseDemo(args []string) (demoOptions, error) {
 	number(fs, "runs", &o.runs, 1, 100)
 	fs.BoolVar(&o.json, "json", false, "")
 	fs.BoolVar(&o.stats, "stats", false, "")
+	fs.Func("capture", "", func(s string) error {
+		if s == "" || s == "-" {
+			return errors.New("name a file or a named pipe (mkfifo)")
+		}
+		o.capture = s
+		return nil
+	})
 	fs.BoolVar(&o.shell, "shell", false, "")
 	number(fs, "in", &o.in, 1, node.MaxNodes)
 	fs.Func("serve", "", func(s string) error {

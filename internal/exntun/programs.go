@@ -21,7 +21,7 @@ const (
 )
 
 // runPrograms runs the user's command or shell, and what serves it.
-func runPrograms(ctx context.Context, p program, o demoOptions) (err error) {
+func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) (err error) {
 	// From here on, so that no signal finds the nodes without their owner.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, programSignals()...)
@@ -41,6 +41,18 @@ func runPrograms(ctx context.Context, p program, o demoOptions) (err error) {
 		var exit exitStatus
 		if closed := l.close(); closed != nil && (err == nil || errors.As(err, &exit)) {
 			err = closed
+		}
+	}()
+	if err := rec.start(l); err != nil {
+		return err
+	}
+	defer func() {
+		detail, stopped := rec.stop()
+		if stopped != nil {
+			detail += ": " + oneLine(stopped)
+		}
+		if detail != "" {
+			p.say("captured %s", detail)
 		}
 	}()
 	ctx, cancel := l.context(ctx)
