@@ -51,7 +51,7 @@ func BenchmarkGet(b *testing.B) {
 		for _, depth := range []int{1, 4} {
 			b.Run(fmt.Sprintf("size=%d/depth=%d", size, depth), func(b *testing.B) {
 				req := rma.GetReq{Local: dst.NLA(), Remote: atu.NLA(nla), Len: size, Node: 1, VPID: vpid,
-					Notify: rma.NotifyCompleter | rma.NotifyResponder}
+					Notify: rma.NotifyCompleter}
 				b.SetBytes(int64(size))
 				b.ReportAllocs()
 				under := 0

@@ -17,26 +17,6 @@ import (
 	"exnet/fabric/velo"
 )
 
-func TestMessages(t *testing.T) {
-	x, y, lx, ly := pair(t)
-	if lx.Peer() != 1 || ly.Peer() != 0 {
-		t.Errorf("peers %d and %d", lx.Peer(), ly.Peer())
-	}
-	ex := fabrictest.OpenVELO(t, x, vpid, velo.Config{})
-	ey := fabrictest.OpenVELO(t, y, vpid, velo.Config{})
-	for _, n := range []int{1, 8, 119, 120} {
-		msg := bytes.Repeat([]byte{byte(n)}, n)
-		if err := ex.Send(velo.Descriptor{Dst: 1, VPID: vpid, Tag: uint8(n), Type: uint8(n % 16)}, msg); err != nil {
-			t.Fatal(err)
-		}
-		st, p, ok := ey.Peek() // looks into the ring
-		if !ok || !bytes.Equal(p, msg) || st != (velo.Status{Src: 0, SrcVPID: vpid, Len: uint8(n), Tag: uint8(n), Type: uint8(n % 16)}) {
-			t.Fatalf("%d bytes: %+v % x %v", n, st, p, ok)
-		}
-		ey.Advance()
-	}
-}
-
 func TestGet(t *testing.T) {
 	x, y, _, ly := pair(t)
 	rx := fabrictest.OpenRMA(t, x, vpid, rma.Config{})
