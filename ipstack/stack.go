@@ -177,8 +177,8 @@ func (s *Stack) Netstack() *stack.Stack { return s.net }
 // Stats returns the counters.
 func (s *Stack) Stats() Stats { return s.count.snapshot(s.net) }
 
-// Close leaves all multicast groups, ends all connections of netstack and returns when its goroutines and
-// timers have stopped. It may be called more than once.
+// Close leaves all multicast groups, ends all connections of netstack and
+// returns when its goroutines and timers have stopped. It may be called more than once.
 func (s *Stack) Close() error {
 	if s.closed.Swap(true) {
 		return nil

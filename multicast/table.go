@@ -41,12 +41,23 @@ func (t *Table) Lookup(group []byte) (fabric.GroupID, bool) {
 
 // Set enters a group or replaces its entry.
 func (t *Table) Set(group netip.Addr, g fabric.GroupID) {
-	t.change(func(m map[key]fabric.GroupID) { m[keyOfAddr(group)] = g })
+	k := keyOfAddr(group)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.groups.Load(); m != nil {
+		if have, ok := (*m)[k]; ok && have == g {
+			return
+		}
+	}
+	t.changeLocked(func(m map[key]fabric.GroupID) { m[k] = g })
 }
 
 // Delete removes a group.
 func (t *Table) Delete(group netip.Addr) {
-	t.change(func(m map[key]fabric.GroupID) { delete(m, keyOfAddr(group)) })
+	k := keyOfAddr(group)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changeLocked(func(m map[key]fabric.GroupID) { delete(m, k) })
 }
 
 // All yields the groups in the table, in no order.
@@ -64,9 +75,10 @@ func (t *Table) All() iter.Seq2[netip.Addr, fabric.GroupID] {
 	}
 }
 
-func (t *Table) change(f func(map[key]fabric.GroupID)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// changeLocked replaces the map by a copy that f has changed.
+//
+// +checklocks:t.mu
+func (t *Table) changeLocked(f func(map[key]fabric.GroupID)) {
 	next := make(map[key]fabric.GroupID)
 	if m := t.groups.Load(); m != nil {
 		maps.Copy(next, *m)
