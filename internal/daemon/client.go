@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"time"
@@ -87,6 +89,28 @@ func (c *Client) Status() (*Status, error) {
 		err = fmt.Errorf("node %d gives no status", c.Node.Node)
 	}
 	return r.Status, err
+}
+
+// Capture writes the frames of the node's interface to w as pcapng, until ctx is
+// cancelled, the daemon ends or w fails. snapLen is how many bytes of a frame are
+// written at the most; 0: all. The Client is of no use afterwards.
+func (c *Client) Capture(ctx context.Context, w io.Writer, snapLen int) error {
+	if _, err := c.ask(Request{Op: OpCapture, SnapLen: snapLen}); err != nil {
+		return err
+	}
+	if err := c.conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	// The daemon writes what waits, and ends.
+	defer context.AfterFunc(ctx, func() { c.conn.(*net.UnixConn).CloseWrite() })()
+	r := bufio.NewReader(io.MultiReader(c.in.Buffered(), c.conn))
+	if _, err := r.ReadByte(); err != nil { // the end of the answer's line
+		return err
+	}
+	if _, err := io.Copy(w, r); err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	return nil
 }
 
 // Set changes settings.

@@ -16,12 +16,16 @@ const (
 	OpStatus = "status"
 	OpSet    = "set"
 	OpStop   = "stop"
+	// OpCapture is answered by a Reply and then, unless that has an error, a
+	// capture as pcapng until the client ends its side of the connection.
+	OpCapture = "capture"
 )
 
 // Request is a line of JSON that a client sends.
 type Request struct {
 	Op       string    `json:"op"`
 	Settings *Settings `json:"settings,omitempty"` // of OpSet
+	SnapLen  int       `json:"snap_len,omitempty"` // of OpCapture: bytes of a frame; 0: all
 }
 
 // Reply is a line of JSON that answers a Request.
@@ -90,6 +94,10 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
 				_ = out.Encode(Reply{Error: "malformed request: " + err.Error()}) // it may be gone
 			}
+			return
+		}
+		if req.Op == OpCapture {
+			d.capture(ctx, conn, req.SnapLen)
 			return
 		}
 		if out.Encode(d.answer(req)) != nil {

@@ -41,6 +41,8 @@ type Daemon struct {
 	stop   context.CancelFunc // set by Run
 	ready  sync.WaitGroup     // until stop is set
 	ending atomic.Bool
+
+	capturing atomic.Bool // a client captures
 }
 
 // Start brings up a node, which its peers find when Run is called. Close removes

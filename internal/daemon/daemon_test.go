@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -14,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 	"go.uber.org/goleak"
 
 	"exnet/fabric"
@@ -166,6 +171,77 @@ func ping(ns *netns.NS, addr string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := ns.Run(cmd)
 	return out.String(), err
+}
+
+// buffer is a bytes.Buffer for several goroutines.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Len()
+}
+
+func TestRootCapture(t *testing.T) {
+	netnstest.CheckFDs(t)
+	requireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	a := start(t, dir, netnstest.New(t), "10.2.0.1/24")
+	start(t, dir, netnstest.New(t), "10.2.0.2/24")
+	eventually(t, "ping", func() bool { _, err := ping(a.ns, "10.2.0.2"); return err == nil })
+
+	var got buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	c := client(t, dir, 1)
+	go func() { done <- c.Capture(ctx, &got, 0) }()
+	eventually(t, "header", func() bool { return got.Len() > 0 })
+	if err := client(t, dir, 1).Capture(t.Context(), io.Discard, 0); err == nil || !strings.Contains(err.Error(), "somebody else") {
+		t.Errorf("a second capture: %v", err)
+	}
+	if out, err := ping(a.ns, "10.2.0.2"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	r, err := pcapgo.NewNgReader(&got.b, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	icmp := 0
+	for {
+		frame, _, err := r.ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default); p.Layer(layers.LayerTypeICMPv4) != nil {
+			icmp++
+		}
+	}
+	if icmp != 6 {
+		t.Errorf("%d echo requests and replies, want 6", icmp)
+	}
+	// A client that just goes ends its capture, too.
+	c = client(t, dir, 1)
+	go func() { done <- c.Capture(t.Context(), io.Discard, 64) }()
+	eventually(t, "capturing", a.capturing.Load)
+	c.Close()
+	<-done
+	eventually(t, "over", func() bool { return !a.capturing.Load() })
 }
 
 // Whatever a client sends, the daemon goes on.

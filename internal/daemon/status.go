@@ -1,13 +1,16 @@
 package daemon
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"time"
 
 	"exnet/fabric/emp"
+	"exnet/fabric/link/shm"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/internal/counter"
 	"exnet/internal/hostnet"
 	"exnet/internal/node"
 	"exnet/napi"
@@ -123,6 +126,11 @@ func (d *Daemon) Status() (*Status, error) {
 		Counters: d.node.Counters(),
 	}
 	s.Counters.Add("txloop.", d.loop.Stats().All())
+	for _, p := range d.member.Peers() {
+		if l, ok := p.Link.(*shm.Link); ok {
+			s.Counters.Add(fmt.Sprintf("shm.node%d.", p.Node), counter.All(l.Stats()))
+		}
+	}
 	s.Threshold.Eager, s.Threshold.MTU = d.node.Interface.EagerThreshold(), int(d.cfg.MTU)
 	s.Threshold.VELO, s.Threshold.RMA = velo.MaxPayload, rma.MTU
 	for _, g := range d.groups.all() {

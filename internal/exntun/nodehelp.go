@@ -120,6 +120,23 @@ Settings:
 Flags:
 ` + whereHelp
 
+const captureHelp = `Usage: exn-tun capture [flags]
+
+Writes the Ethernet frames of a node's interface as pcapng, with their checksums
+filled in, until SIGINT, or until the reader or the node ends. Segments that are
+to be cut appear as they are. Frames that the reader is too slow for are missing
+in the capture, not in the traffic.
+
+Examples:
+  exn-tun capture --node 1 | tcpdump -n -r -
+  exn-tun capture --node 1 -w exn0.pcapng
+  exn-tun capture | wireshark -k -i -
+
+Flags:
+` + whereHelp + `  -w FILE              write to a file or named pipe (standard output)
+  -s BYTES             no more than so much of each frame; 0: all (0)
+`
+
 const checkHelp = `Usage: exn-tun check FILE
 
 Checks a configuration file of exn-tun up: exit status 0 if it is good, else 1

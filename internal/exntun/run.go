@@ -37,6 +37,7 @@ func commands() []command {
 		{"down", "end the nodes of a fabric", runDown},
 		{"status", "show nodes: interface, peers, receive mode, counters", runStatus},
 		{"set", "change how a running node receives frames", runSet},
+		{"capture", "write the frames of a running node as pcapng", runCapture},
 		{"check", "check a configuration file", runCheck},
 		{"version", "print the version", runVersion},
 		{tcpbench.WorkerCommand, "", runWorker},

@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+
+	"exnet/internal/capture"
+)
+
+// capture sends a client the frames of the interface, until it has had enough.
+func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
+	out := json.NewEncoder(conn)
+	if !d.capturing.CompareAndSwap(false, true) {
+		_ = out.Encode(Reply{Error: "somebody else is capturing: wait until that one has ended"}) // it may be gone
+		return
+	}
+	defer d.capturing.Store(false)
+	i := d.node.Interface
+	if snapLen < 0 {
+		_ = out.Encode(Reply{Error: fmt.Sprintf("snap length %d: use 0 or more", snapLen)})
+		return
+	}
+	if out.Encode(Reply{}) != nil {
+		return
+	}
+	c, err := capture.Start(capture.Config{
+		Writer: conn,
+		Interfaces: []capture.Interface{{
+			Name:        d.node.Device.Name(),
+			Description: fmt.Sprintf("node %d of fabric %s", d.member.ID(), d.cfg.Fabric),
+		}},
+		SnapLen: snapLen,
+	})
+	if err != nil {
+		d.cfg.Log.Warn("capture", "reason", err)
+		return
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = io.Copy(io.Discard, conn) // ends with the client's side, or ctx
+	}()
+	i.SetTap(c.Tap(0))
+	select {
+	case <-gone:
+	case <-c.Done():
+	case <-ctx.Done():
+	}
+	i.SetTap(nil)
+	if err := c.Close(); err != nil {
+		d.cfg.Log.Info("capture has ended", "reason", err)
+	}
+	conn.Close()
+	<-gone
+}
