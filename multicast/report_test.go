@@ -149,6 +149,17 @@ func FuzzReadReport(f *testing.F) {
 		if (!ok || err != nil) && records != nil {
 			t.Errorf("%v with %v, %v", records, ok, err)
 		}
+		c := newClocked(t, Config{})
+		if c.Packet(c.now, p) != ok {
+			t.Error("Members disagree on what a report is")
+		}
+		if got := c.Stats().Groups; got != len(c.reg.groups) {
+			t.Errorf("%d groups, the registry has %d", got, len(c.reg.groups))
+		}
+		c.advance(DefaultRobustness*DefaultQueryInterval + DefaultResponseTime)
+		if len(c.reg.groups) != 0 {
+			t.Errorf("%v did not lapse", c.reg.groups)
+		}
 		for _, r := range records {
 			if !r.Group.IsMulticast() || r.Kind < IsInclude || r.Kind > BlockSources {
 				t.Errorf("record %v", r)
