@@ -36,8 +36,11 @@ func runUp(ctx context.Context, p program, args []string) error {
 	if err := tun.Supported(); err != nil {
 		return err
 	}
-	if !netns.Privileged() {
-		return errors.New("to make an interface takes root (CAP_NET_ADMIN and CAP_SYS_ADMIN): run as root, or in a user namespace as with unshare --user --map-root-user --net")
+	if !netns.NetAdmin() {
+		return errors.New("to make an interface takes root (CAP_NET_ADMIN): run as root, or in a user namespace as with unshare --user --map-root-user --net")
+	}
+	if cfg.NetNS != "" && !netns.Privileged() {
+		return errors.New("to enter another network namespace takes root (CAP_SYS_ADMIN): run as root, or start it in that namespace, without --netns")
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -21,13 +21,18 @@ func Supported() error {
 // Privileged reports whether this process has the two capabilities that network
 // namespaces and interfaces need: CAP_SYS_ADMIN and CAP_NET_ADMIN. Without them,
 // ReexecInUserNS is worth a try.
-func Privileged() bool {
+func Privileged() bool { return capable(1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_NET_ADMIN) }
+
+// NetAdmin reports whether this process has CAP_NET_ADMIN, which is enough for
+// interfaces in the namespace that it is in.
+func NetAdmin() bool { return capable(1 << unix.CAP_NET_ADMIN) }
+
+func capable(need uint32) bool {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData // capabilities 0..31 are in the first
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
 		return false
 	}
-	const need = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_NET_ADMIN
 	return data[0].Effective&need == need
 }
 
