@@ -40,6 +40,7 @@ type ATU struct {
 	nextGen uint32 // first generation of the next region
 
 	memory memory
+	books  atomic.Pointer[map[fabric.NodeID]Book] // a map is not changed
 }
 
 // New returns the ATU of the NIC with the node ID self.

@@ -2,7 +2,9 @@ package atu
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"exnet/fabric"
 )
@@ -20,6 +22,10 @@ type Region struct {
 	access Access
 	mem    []byte
 	dev    Device
+
+	loanMu sync.Mutex // serialises Lend, Revoke and Close
+	book   Book       // guarded by loanMu; where a peer sees the region, or nil
+	shown  NLA        // guarded by loanMu; as what
 
 	state   atomic.Uint64
 	drained chan struct{} // made by Close before it sets stateClosing
@@ -74,20 +80,36 @@ func (r *Region) Bytes() []byte { return r.mem }
 // Every earlier NLA of the region is refused from now on. ErrAgain: a transfer
 // runs on the region.
 func (r *Region) Lend(to fabric.NodeID) (NLA, error) {
-	return r.lend(uint64(to)<<stateNodeShift | stateOneNode)
+	r.loanMu.Lock()
+	defer r.loanMu.Unlock()
+	nla, err := r.lendLocked(uint64(to)<<stateNodeShift | stateOneNode)
+	if err == nil {
+		r.showLocked(to, nla)
+	}
+	return nla, err
 }
 
 // LendAll is Lend for every node that uses the region's VPID.
-func (r *Region) LendAll() (NLA, error) { return r.lend(stateAllNodes) }
+func (r *Region) LendAll() (NLA, error) {
+	r.loanMu.Lock()
+	defer r.loanMu.Unlock()
+	return r.lendLocked(stateAllNodes)
+}
 
-func (r *Region) lend(mode uint64) (NLA, error) {
+var errBusy = fmt.Errorf("atu: lend: transfer running: %w", fabric.ErrAgain)
+
+// +checklocks:r.loanMu
+func (r *Region) lendLocked(mode uint64) (NLA, error) {
+	if !r.withdrawLocked() {
+		return 0, errBusy
+	}
 	for {
 		s := r.state.Load()
 		if s&stateClosing != 0 {
 			return 0, fmt.Errorf("atu: lend: %w", fabric.ErrClosed)
 		}
 		if s&stateBusyMask != 0 {
-			return 0, fmt.Errorf("atu: lend: transfer running: %w", fabric.ErrAgain)
+			return 0, errBusy
 		}
 		g := nextGeneration(uint32(s >> stateGenShift))
 		if r.state.CompareAndSwap(s, uint64(g)<<stateGenShift|mode) {
@@ -100,6 +122,11 @@ func (r *Region) lend(mode uint64) (NLA, error) {
 // nothing, while a transfer runs on the region: try again later. After true no
 // other node touches the memory until the next Lend.
 func (r *Region) Revoke() bool {
+	r.loanMu.Lock()
+	defer r.loanMu.Unlock()
+	if !r.withdrawLocked() {
+		return false
+	}
 	for {
 		s := r.state.Load()
 		if s&stateBusyMask != 0 {
@@ -128,10 +155,41 @@ func (r *Region) Close() error {
 	for {
 		s := r.state.Load()
 		if r.state.CompareAndSwap(s, s|stateClosing) {
+			r.unshow()
 			if s&stateBusyMask != 0 {
-				<-r.drained
+				r.wait()
 			}
 			return nil
+		}
+	}
+}
+
+// patience is how long Close waits for peers before it takes their links down. A
+// transfer lasts milliseconds, unless the peer is stopped or lies.
+const patience = time.Second
+
+// unshow waits until no peer reads the region by itself.
+func (r *Region) unshow() {
+	r.loanMu.Lock()
+	defer r.loanMu.Unlock()
+	for begun := time.Now(); !r.withdrawLocked(); time.Sleep(10 * time.Microsecond) {
+		if time.Since(begun) > patience {
+			r.book.Reclaim(r.mem)
+		}
+	}
+}
+
+// wait waits until no transfer runs.
+func (r *Region) wait() {
+	late := time.AfterFunc(patience, r.reclaim)
+	defer late.Stop()
+	<-r.drained
+}
+
+func (r *Region) reclaim() {
+	if books := r.atu.books.Load(); books != nil {
+		for _, b := range *books {
+			b.Reclaim(r.mem)
 		}
 	}
 }

@@ -137,6 +137,10 @@ type Lender interface {
 	// LendGet is ServeGet up to the point where the data is to be read. With
 	// StatusOK the memory is lent until Lease.End.
 	LendGet(src fabric.NodeID, g Get) (Lease, fabric.Status)
+
+	// ServeRead says that a peer has read memory that was shown to it (atu.Book),
+	// without LendGet. The responder writes its notification.
+	ServeRead(src fabric.NodeID, g Get)
 }
 
 // Lease is memory that a peer reads.

@@ -132,6 +132,9 @@ func (n *NIC) LendGet(src fabric.NodeID, g link.Get) (link.Lease, fabric.Status)
 	return n.rma.LendGet(src, g)
 }
 
+// ServeRead implements link.Lender.
+func (n *NIC) ServeRead(src fabric.NodeID, g link.Get) { n.rma.ServeRead(src, g) }
+
 var (
 	_ link.Handler = (*NIC)(nil)
 	_ link.Lender  = (*NIC)(nil)

@@ -168,6 +168,33 @@ func (l *lease) End(read bool) {
 	u.count.served.Add(1)
 }
 
+// ServeRead is what is left of ServeGet when a peer has read lent memory by itself:
+// the responder's notification. If there is no room for it, the data has moved
+// nevertheless, and the queue is overrun.
+func (u *Unit) ServeRead(src fabric.NodeID, g link.Get) {
+	if g.Len < 1 || g.Len > MaxTransfer || !g.From.Valid() || !g.To.Valid() {
+		u.count.badRequests.Add(1)
+		return
+	}
+	e := u.eps[g.To].Load()
+	if e == nil {
+		u.count.noVPID.Add(1)
+		return
+	}
+	u.count.served.Add(1)
+	if !g.Notify {
+		return
+	}
+	if !e.queue.reserveForeign() {
+		u.count.overruns.Add(1)
+		return
+	}
+	e.queue.write(Notification{
+		Writer: Responder, Command: CommandGet, Node: src, VPID: g.From, Len: g.Len,
+		Local: LastFragment(g.Remote, g.Len),
+	})
+}
+
 // ServePut is the target's completer: it writes the data that a peer sends.
 func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data []byte, d link.Done) {
 	if len(data) < 1 || len(data) > MaxTransfer || !p.From.Valid() {

@@ -23,4 +23,5 @@ const (
 	BoxOff    = boxOff
 	AckOff    = ackOff
 	WantOff   = wantOff
+	ReadOff   = readOff
 )

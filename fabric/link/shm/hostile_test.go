@@ -194,7 +194,7 @@ func TestBreaches(t *testing.T) {
 		do   func(seg []byte)
 	}{
 		{"kind 0", func(s []byte) { ring(s, 0, phase) }},
-		{"kind 8", func(s []byte) { ring(s, 0, phase|8) }},
+		{"kind 9", func(s []byte) { ring(s, 0, phase|9) }},
 		{"message of an unknown flow", func(s []byte) { ring(s, 0, phase|1|1<<40) }},
 		{"flow number", func(s []byte) { ring(s, 0, phase|2, open|0xffff) }},
 		{"flow from VPID 300", func(s []byte) { ring(s, 0, phase|2, open|300<<16) }},

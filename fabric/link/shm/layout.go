@@ -20,22 +20,37 @@ const (
 	boxOff    = 4096 // per VPID: credits of the open mailbox, or 0
 	ackOff    = 8192 // per flow of the peer: messages consumed
 	wantOff   = ackOff + 8*MaxFlows
-	ringOff   = wantOff + 8*MaxFlows
+	loanOff   = wantOff + 8*MaxFlows        // regions lent to the peer
+	readOff   = loanOff + loanWords*8*Loans // per loan of the peer: what is being read
+	ringOff   = readOff + 8*Loans
 
 	// RingSlots is how many messages fit on the way to a peer.
 	RingSlots = 1024
 
-	segmentSize = ringOff + RingSlots*shm.SlotSize // = 4096 + 4096 + 8*4096 + 8*4096 + 1024*128
+	segmentSize = ringOff + RingSlots*shm.SlotSize // = 4096 + 4096 + 8*4096 + 8*4096 + 4*8*1024 + 8*1024 + 1024*128
+
+	// Loans is how many lent regions a peer can be shown at a time. It asks for the
+	// others.
+	Loans = 1024
 
 	// MaxFlows is how many pairs of mailboxes may open a flow over a link in its
 	// life, in each direction.
 	MaxFlows = 4096
 )
 
+// Words of a loan.
+const (
+	loanNLA   = 0 // address of the first byte, or 0; written last
+	loanPlace = 1 // offset in the arena
+	loanSize  = 2
+	loanVPID  = 3
+	loanWords = 4
+)
+
 // view is a segment as its words and slots.
 type view struct {
 	head, events, space, armed *atomic.Uint64
-	box, ack, want             []atomic.Uint64
+	box, ack, want, loan, read []atomic.Uint64
 	ring                       []shm.Slot
 }
 
@@ -46,6 +61,8 @@ func viewOf(mem []byte) view {
 		box:  shm.Words(mem, boxOff, fabric.VPIDs),
 		ack:  shm.Words(mem, ackOff, MaxFlows),
 		want: shm.Words(mem, wantOff, MaxFlows),
+		loan: shm.Words(mem, loanOff, loanWords*Loans),
+		read: shm.Words(mem, readOff, Loans),
 		ring: shm.Slots(mem, ringOff, RingSlots),
 	}
 }
@@ -86,6 +103,7 @@ const (
 	kindPut          // PUT request
 	kindAnswer       // GET: where the data is; PUT: how it ended
 	kindRelease      // GET: the data has been read
+	kindRead         // GET of a loan: the data has been read
 )
 
 // Offsets of the fields of a message that is not VELO's, in the payload.

@@ -105,6 +105,8 @@ type Link struct {
 
 	ops     opTable
 	serving serveTable
+	book    book
+	reading reading
 	count   counters
 }
 
@@ -114,7 +116,7 @@ type (
 	active struct{ *Link }
 )
 
-type counters struct{ bells, wakeups, parked, bounced atomic.Uint64 }
+type counters struct{ bells, wakeups, parked, bounced, direct atomic.Uint64 }
 
 // Stats are the counters of a link.
 type Stats struct {
@@ -122,12 +124,13 @@ type Stats struct {
 	Wakeups uint64 // times that the peer woke this side
 	Parked  uint64 // messages that waited for room in their mailbox
 	Bounced uint64 // transfers whose memory had to be copied to where the peer can read it
+	Direct  uint64 // GETs of memory that the peer had shown, without asking
 }
 
 // Stats returns the counters.
 func (l *Link) Stats() Stats {
 	c := &l.count
-	return Stats{c.bells.Load(), c.wakeups.Load(), c.parked.Load(), c.bounced.Load()}
+	return Stats{c.bells.Load(), c.wakeups.Load(), c.parked.Load(), c.bounced.Load(), c.direct.Load()}
 }
 
 // Connect joins n with the NIC whose process has the other end of conn, a
@@ -172,6 +175,8 @@ func connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 		return nil, err
 	}
 	l.nearSeg.CloseFd()
+	l.book.l = l
+	n.ATU().OpenBook(l.peer, &l.book)
 	n.Connect(l.peer, port{l})
 	go l.serve()
 	return l, nil
@@ -264,6 +269,7 @@ func (l *Link) serve() {
 // before, memory that the peer reads must not be used for something else.
 func (l *Link) part(wait bool) {
 	l.nic.RemoveLink(active{l})
+	l.nic.ATU().CloseBook(l.peer, &l.book)
 	l.nic.Disconnect(l.peer)
 	l.nic.PeerDown(l.peer)
 	l.failAll()

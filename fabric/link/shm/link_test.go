@@ -18,7 +18,7 @@ import (
 )
 
 func TestGet(t *testing.T) {
-	x, y, _, ly := pair(t)
+	x, y, lx, ly := pair(t)
 	rx := fabrictest.OpenRMA(t, x, vpid, rma.Config{})
 	ry := fabrictest.OpenRMA(t, y, vpid, rma.Config{})
 	const size = 64 << 10
@@ -64,6 +64,9 @@ func TestGet(t *testing.T) {
 	}
 	if n := ly.Stats().Bounced; n != 1 {
 		t.Errorf("%d transfers were copied, want 1", n)
+	}
+	if n := lx.Stats().Direct; n != 1 {
+		t.Errorf("%d transfers did without a request, want 1", n)
 	}
 }
 

@@ -158,6 +158,8 @@ func (l *Link) take(act *action) (ok bool) {
 		ok = l.serving.begin(m)
 	case kindRelease:
 		act.lease, ok = l.serving.release(m.id)
+	case kindRead:
+		ok = true
 	case kindAnswer:
 		ok = l.ops.answered(m)
 	}
@@ -186,6 +188,8 @@ func (l *Link) perform(act *action) {
 		l.servePut(&act.msg)
 	case kindRelease:
 		l.end(act.lease, true)
+	case kindRead:
+		l.nic.ServeRead(l.peer, act.msg.request())
 	case kindAnswer:
 		l.answer(&act.msg)
 	}

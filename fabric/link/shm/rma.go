@@ -67,7 +67,11 @@ func (t *opTable) answered(m *message) bool {
 }
 
 // Get implements link.Port.
-func (p port) Get(g link.Get, s link.Sink) { p.start(request{get: g, sink: s}) }
+func (p port) Get(g link.Get, s link.Sink) {
+	if !p.readLoan(&g, s) {
+		p.start(request{get: g, sink: s})
+	}
+}
 
 // Put implements link.Port.
 func (p port) Put(r link.Put, data []byte, d link.Done) {
@@ -279,9 +283,7 @@ func (t *serveTable) release(id uint16) (lent, bool) {
 // serveGet opens the memory that a peer asks for, and tells the peer where it is.
 func (l *Link) serveGet(m *message) {
 	a := message{kind: kindAnswer, id: m.id, n: m.n}
-	ls, st := l.nic.LendGet(l.peer, link.Get{
-		From: m.from, To: m.to, Remote: atu.NLA(m.remote), Len: m.n, Notify: m.flags&flagNotify != 0,
-	})
+	ls, st := l.nic.LendGet(l.peer, m.request())
 	s := lent{lease: ls}
 	if st == fabric.StatusOK {
 		off, shared := l.arena.Offset(ls.Bytes())
@@ -308,6 +310,11 @@ func (l *Link) serveGet(m *message) {
 		return
 	}
 	l.out.send(&a)
+}
+
+// request is the GET in m.
+func (m *message) request() link.Get {
+	return link.Get{From: m.from, To: m.to, Remote: atu.NLA(m.remote), Len: m.n, Notify: m.flags&flagNotify != 0}
 }
 
 // copyOut copies memory that the peer cannot read to where it can.

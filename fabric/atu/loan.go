@@ -1,0 +1,90 @@
+package atu
+
+import (
+	"maps"
+
+	"exnet/fabric"
+)
+
+// Book is where a link shows its peer the regions that are lent to it, so that the
+// peer can read them without asking. It is for links whose peer can read the
+// arena.
+type Book interface {
+	// Show enters n bytes at off in the arena, lent under the address nla with the
+	// rights of vpid. False: there is no room; the peer asks then.
+	Show(nla NLA, off, n int, vpid fabric.VPID) bool
+
+	// Withdraw takes an entry out. It returns false, and changes nothing that the
+	// peer could rely on, while the peer reads.
+	Withdraw(nla NLA) bool
+
+	// Reclaim takes the link down if the peer reads any of mem.
+	Reclaim(mem []byte)
+}
+
+// OpenBook has regions that are lent to the node n shown in b.
+func (t *ATU) OpenBook(n fabric.NodeID, b Book) {
+	t.changeBooks(func(m map[fabric.NodeID]Book) { m[n] = b })
+}
+
+// CloseBook ends what OpenBook began. The book answers Withdraw for regions that
+// are in it still.
+func (t *ATU) CloseBook(n fabric.NodeID, b Book) {
+	t.changeBooks(func(m map[fabric.NodeID]Book) {
+		if m[n] == b {
+			delete(m, n)
+		}
+	})
+}
+
+func (t *ATU) changeBooks(f func(map[fabric.NodeID]Book)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := make(map[fabric.NodeID]Book)
+	if old := t.books.Load(); old != nil {
+		maps.Copy(m, *old)
+	}
+	f(m)
+	t.books.Store(&m)
+}
+
+// showLocked shows the region in the book of the node it is lent to.
+//
+// +checklocks:r.loanMu
+func (r *Region) showLocked(to fabric.NodeID, nla NLA) {
+	books := r.atu.books.Load()
+	if books == nil || r.dev != nil || r.access&Read == 0 {
+		return
+	}
+	b := (*books)[to]
+	if b == nil {
+		return
+	}
+	if off, ok := r.arenaOffset(); ok && b.Show(nla, off, r.size, r.vpid) {
+		r.book, r.shown = b, nla
+	}
+}
+
+// withdrawLocked takes the region out of the book it is in. False: a peer reads.
+//
+// +checklocks:r.loanMu
+func (r *Region) withdrawLocked() bool {
+	if r.book != nil {
+		if !r.book.Withdraw(r.shown) {
+			return false
+		}
+		r.book = nil
+	}
+	return true
+}
+
+func (r *Region) arenaOffset() (int, bool) {
+	m := &r.atu.memory
+	m.mu.Lock()
+	a := m.arena
+	m.mu.Unlock()
+	if a == nil {
+		return 0, false
+	}
+	return a.Offset(r.mem)
+}
