@@ -130,6 +130,8 @@ func (d *Daemon) answer(req Request) (r Reply) {
 
 // Set changes settings while the node runs: all of them or, if one is wrong, none.
 func (d *Daemon) Set(s Settings) error {
+	d.setting.Lock()
+	defer d.setting.Unlock()
 	i := d.node.Interface
 	coalesce, err := s.apply(i.Coalesce())
 	if err != nil {
@@ -138,8 +140,9 @@ func (d *Daemon) Set(s Settings) error {
 	if err := i.SetCoalesce(coalesce); err != nil {
 		return err
 	}
-	if s.Mode != nil {
-		return i.SetMode(*s.Mode)
+	if s.Mode == nil {
+		return nil
 	}
-	return nil
+	d.setPriority(*s.Mode)
+	return i.SetMode(*s.Mode)
 }

@@ -19,6 +19,7 @@ import (
 	"exnet/internal/node"
 	"exnet/internal/sched"
 	"exnet/internal/txloop"
+	"exnet/napi"
 )
 
 // Daemon is a node.
@@ -27,7 +28,7 @@ import (
 type Daemon struct {
 	cfg      Config
 	started  time.Time
-	realtime bool
+	realtime atomic.Bool
 
 	ns      *netns.NS // nil: the process's own
 	member  *emp.Member
@@ -42,6 +43,7 @@ type Daemon struct {
 	ready  sync.WaitGroup     // until stop is set
 	ending atomic.Bool
 
+	setting   sync.Mutex  // held by Set
 	capturing atomic.Bool // a client captures
 }
 
@@ -63,13 +65,7 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if d.ns, err = cfg.openNS(); err != nil {
 		return d, err
 	}
-	if !cfg.Fair {
-		if err := sched.Realtime(); err != nil {
-			cfg.Log.Warn("the data path stays at normal priority", "reason", err)
-		} else {
-			d.realtime = true
-		}
-	}
+	d.setPriority(cfg.Receive.Mode)
 	if d.member, err = emp.Join(emp.Config{
 		Dir:   cfg.Dir,
 		Group: cfg.Group,
@@ -95,6 +91,26 @@ func Start(cfg Config) (d *Daemon, err error) {
 	}
 	d.control, err = d.listen()
 	return d, err
+}
+
+// setPriority gives the process the priority that the receive mode calls for: one
+// that polls all the time leaves nothing to others at real-time priority.
+func (d *Daemon) setPriority(m napi.Mode) {
+	want := !d.cfg.Fair && m != napi.ModeBusyPoll
+	if d.realtime.Load() == want {
+		return
+	}
+	var err error
+	if want {
+		err = sched.Realtime()
+	} else {
+		err = sched.Normal()
+	}
+	if err != nil {
+		d.cfg.Log.Warn("the priority of the data path stays as it is", "reason", err)
+		return
+	}
+	d.realtime.Store(want)
 }
 
 // startNode brings up the interface and what serves it.

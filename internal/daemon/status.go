@@ -118,7 +118,7 @@ func (d *Daemon) Status() (*Status, error) {
 		Node:     int(d.member.ID()),
 		PID:      os.Getpid(),
 		Since:    d.started.Truncate(time.Millisecond),
-		RealTime: d.realtime,
+		RealTime: d.realtime.Load(),
 		FastPath: !d.cfg.NoFastPath,
 		Peers:    d.peers(),
 		Groups:   []Group{},

@@ -282,6 +282,16 @@ func TestRootThreeDaemons(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &all); status != exitOK || err != nil || len(all) != 3 || len(all[1].Peers) != 2 {
 		t.Errorf("status: %d, %v, %s", status, err, stderr)
 	}
+	realTime := all[1].RealTime
+	for _, mode := range []string{"busy", "napi"} { // to poll all the time is not for real time
+		if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode="+mode); status != exitOK {
+			t.Errorf("set: %d, %s%s", status, stdout, stderr)
+		}
+		want := pick(realTime && mode == "napi", "real-time", "normal priority")
+		if _, stdout, _ = run(t.Context(), "status", "--dir", dir, "--node", "2"); !strings.Contains(stdout, want) {
+			t.Errorf("mode %s: not %s:\n%s", mode, want, stdout)
+		}
+	}
 	if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode=interrupt", "adaptive=on"); status != exitOK || stdout+stderr != "" {
 		t.Errorf("set: %d, %s%s", status, stdout, stderr)
 	}

@@ -21,7 +21,7 @@
 //
 // # Concurrency
 //
-// Both functions may be called from any goroutine. Fair is for a goroutine that
+// All functions may be called from any goroutine. Fair is for a goroutine that
 // is locked to its thread.
 package sched
 
@@ -40,7 +40,17 @@ const priority = 1
 // root (CAP_SYS_NICE) or a limit on real-time priority (RLIMIT_RTPRIO, ulimit
 // -r) of at least 1; the error says so, and leaves the process as it was.
 func Realtime() error {
-	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: priority}
+	return setAll(unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: priority})
+}
+
+// Normal undoes Realtime. A process that polls all the time must not do that
+// before all others.
+func Normal() error {
+	return setAll(unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL})
+}
+
+// setAll gives all threads of the process a policy.
+func setAll(attr unix.SchedAttr) error {
 	done := make(map[int]bool)
 	// A thread that was made meanwhile by one not yet changed is found by
 	// another pass; one made by a changed thread needs none.
@@ -60,7 +70,7 @@ func Realtime() error {
 			case unix.EPERM:
 				return fmt.Errorf("sched: real-time priority: %w: run as root, or allow it (ulimit -r 1)", err)
 			default:
-				return fmt.Errorf("sched: real-time priority: %w", err)
+				return fmt.Errorf("sched: policy %d: %w", attr.Policy, err)
 			}
 			done[tid] = true
 			changed = true

@@ -100,6 +100,23 @@ func TestRealtimeAndFair(t *testing.T) {
 	}
 }
 
+func TestNormal(t *testing.T) {
+	if !inChild(t) {
+		return
+	}
+	if err := Realtime(); err != nil {
+		t.Skip(err)
+	}
+	if err := Normal(); err != nil {
+		t.Fatal(err)
+	}
+	for tid, policy := range policies(t) {
+		if policy != unix.SCHED_NORMAL {
+			t.Errorf("thread %d has policy %d, want SCHED_OTHER", tid, policy)
+		}
+	}
+}
+
 func TestRealtimeRefused(t *testing.T) {
 	if !inChild(t) {
 		return
