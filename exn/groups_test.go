@@ -227,3 +227,27 @@ func TestTap(t *testing.T) {
 		t.Error("names of directions")
 	}
 }
+
+// What finds the members of a frame costs no allocation.
+func TestGroupAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	net, nodes := groupNet(t)
+	a := net.nodes[0]
+	for _, tt := range []struct {
+		group  string
+		member bool
+	}{{"239.1.2.3", true}, {"239.1.2.4", false}, {"ff15::1", true}, {"ff02::1", false}} {
+		group := netip.MustParseAddr(tt.group)
+		if tt.member {
+			if _, err := nodes[1].Join(group); err != nil {
+				t.Fatal(err)
+			}
+		}
+		frame := a.packet(t, group, 100)
+		if n := testing.AllocsPerRun(100, func() { a.groupOf(frame) }); n != 0 {
+			t.Errorf("%v: %v allocations", group, n)
+		}
+	}
+}

@@ -106,6 +106,21 @@ func transfer(t *testing.T, c *node.Cluster, to netip.Addr, n int) {
 	}
 }
 
+// settle waits until no more frames are on their way: the kernels end their
+// connections after the programs.
+func settle(cp *capture.Capture) {
+	const quiet = 100 * time.Millisecond
+	last := [2]capture.Stats{cp.Stats(0), cp.Stats(1)}
+	for range 50 {
+		time.Sleep(quiet)
+		now := [2]capture.Stats{cp.Stats(0), cp.Stats(1)}
+		if now == last && now[0].Lost()+now[1].Lost() == 0 {
+			return
+		}
+		last = now
+	}
+}
+
 // checksum adds up the pseudo header and the TCP segment of a packet; 0xffff is
 // right.
 func checksum(src, dst net.IP, segment []byte) uint16 {
@@ -143,6 +158,7 @@ func TestRootCapture(t *testing.T) {
 	const size = 1_000_000
 	transfer(t, c, node.Addr4(1).Addr(), size)
 	transfer(t, c, node.Addr6(1).Addr(), size)
+	settle(cp)
 	if err := end(); err != nil {
 		t.Fatal(err)
 	}
