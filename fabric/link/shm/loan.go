@@ -127,11 +127,11 @@ func (l *Link) readLoan(g *link.Get, s link.Sink) bool {
 	l.farArena.giveBack()
 	shm.Publish()
 	l.reading.end(l, i)
-	m := message{kind: kindRead, from: g.From, to: g.To, n: g.Len, remote: uint64(g.Remote)}
 	if g.Notify {
-		m.flags |= flagNotify
+		l.out.send(&message{
+			kind: kindRead, from: g.From, to: g.To, flags: flagNotify, n: g.Len, remote: uint64(g.Remote),
+		})
 	}
-	l.out.send(&m)
 	s.Done(fabric.StatusOK)
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	ishm "exnet/internal/shm"
 )
 
 // peerEnv makes the test binary the other process of a test: its value is the name
@@ -135,6 +137,7 @@ var roles = map[string]func(r rig, arg string) error{
 	"sleep": func(r rig, _ string) error { <-r.link.Done(); return nil },
 	"count": count,
 	"flood": flood,
+	"line":  line,
 }
 
 // echo polls, and sends every message back.
@@ -153,6 +156,40 @@ func echo(r rig, _ string) error {
 			return err
 		}
 		r.velo.Advance()
+	}
+}
+
+// line is the control of the ping-pong: one word each way, in a segment of its own
+// for each side. arg is the file of the other side's segment.
+func line(r rig, arg string) error {
+	near, err := ishm.Create("line", 4096)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(arg)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	far, err := ishm.Map(int(f.Fd()), 4096)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("/proc/%d/fd/%d\n", os.Getpid(), near.Fd())
+	there, back := &ishm.Words(far.Bytes(), 0, 1)[0], &ishm.Words(near.Bytes(), 0, 1)[0]
+	defer runtime.KeepAlive(near)
+	defer runtime.KeepAlive(far)
+	for n := uint64(1); ; n++ {
+		for spin := 0; there.Load() != n; spin++ {
+			if spin%(1<<20) == 0 {
+				select {
+				case <-r.link.Done():
+					return nil
+				default:
+				}
+			}
+		}
+		back.Store(n)
 	}
 }
 
