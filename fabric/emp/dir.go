@@ -83,6 +83,8 @@ type dir struct {
 	path  string
 	group bool // the group of the directory may join
 	gid   uint32
+	// foreign users are those of other user namespaces.
+	foreign bool
 }
 
 // openDir returns the directory, which is made if create is set.
@@ -113,7 +115,7 @@ func openDir(path, group string, create bool) (*dir, error) {
 	if err := unix.Stat(path, &sys); err != nil {
 		return nil, dirError(&os.PathError{Op: "stat", Path: path, Err: err})
 	}
-	return &dir{path: path, group: st.Mode().Perm()&0o070 == 0o070, gid: sys.Gid}, nil
+	return &dir{path: path, group: st.Mode().Perm()&0o070 == 0o070, gid: sys.Gid, foreign: inUserNS()}, nil
 }
 
 // makeDir makes the directory unless it is there, and opens it for a group.

@@ -239,6 +239,9 @@ func TestRootJoinGroup(t *testing.T) {
 			t.Errorf("user %d of groups %v: %v", c.uid, c.groups, got)
 		}
 	}
+	if m.dir.foreign = true; !m.dir.allowed(overflowUID, nil) || m.dir.allowed(1000, nil) {
+		t.Error("in a user namespace, users of others are left to the directory's permissions, and only they")
+	}
 	alone := join(t, Config{Dir: tempDir(t)})
 	if alone.dir.allowed(1000, []uint32{uint32(alone.dir.gid)}) {
 		t.Error("the group of a directory that is its user's alone may join")

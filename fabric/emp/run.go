@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -154,7 +155,9 @@ func (m *Member) take(ctx context.Context, conn *net.UnixConn, scan chan<- chan 
 		}
 	})
 	if err != nil {
-		m.log.Warn("connection refused", "reason", err)
+		if !errors.Is(err, io.EOF) { // it has changed its mind
+			m.log.Warn("connection refused", "reason", err)
+		}
 		conn.Close()
 		return
 	}

@@ -26,7 +26,6 @@ var ErrNoNode = errors.New("no node is up")
 type Client struct {
 	Node emp.Description
 
-	dir  string
 	conn net.Conn
 	in   *json.Decoder
 }
@@ -53,7 +52,7 @@ func DialNode(dir string, d emp.Description) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{Node: d, dir: dir, conn: conn, in: json.NewDecoder(conn)}, nil
+	return &Client{Node: d, conn: conn, in: json.NewDecoder(conn)}, nil
 }
 
 // Close ends the connection.
@@ -119,27 +118,20 @@ func (c *Client) Set(s Settings) error {
 	return err
 }
 
-// Stop ends the daemon and waits until it has left the fabric.
+// Stop ends the daemon and waits until it has removed everything. The Client is of
+// no use afterwards.
 func (c *Client) Stop(ctx context.Context) error {
 	if _, err := c.ask(Request{Op: OpStop}); err != nil {
 		return err
 	}
-	for {
-		nodes, err := Nodes(c.dir)
-		if err != nil {
-			return err
-		}
-		up := false
-		for _, d := range nodes {
-			up = up || d.Token == c.Node.Token
-		}
-		if !up {
-			return nil
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("node %d is still up: %w", c.Node.Node, context.Cause(ctx))
-		}
+	if err := c.conn.SetDeadline(time.Time{}); err != nil {
+		return err
 	}
+	defer context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Now()) })()
+	// The daemon's last deed, or its death, ends the connection.
+	_, err := io.Copy(io.Discard, c.conn)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("node %d is still up: %w", c.Node.Node, context.Cause(ctx))
+	}
+	return nil
 }

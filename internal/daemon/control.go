@@ -81,7 +81,12 @@ func (d *Daemon) serve(ctx context.Context) error {
 
 // client answers one client until it goes.
 func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
-	defer conn.Close()
+	stopped := false
+	defer func() {
+		if !stopped {
+			conn.Close()
+		}
+	}()
 	// An answer that is being written is given to its end.
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now()) })()
 	limit := &io.LimitedReader{R: conn}
@@ -104,7 +109,13 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			return // it is gone
 		}
 		if req.Op == OpStop {
+			// Who told it to end sees the connection's end when all is gone.
+			stopped = true
+			d.stopMu.Lock()
+			d.stoppers = append(d.stoppers, conn)
+			d.stopMu.Unlock()
 			d.Stop()
+			return
 		}
 	}
 }

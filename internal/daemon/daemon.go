@@ -43,7 +43,9 @@ type Daemon struct {
 	ready  sync.WaitGroup     // until stop is set
 	ending atomic.Bool
 
-	setting   sync.Mutex  // held by Set
+	setting   sync.Mutex // held by Set
+	stopMu    sync.Mutex
+	stoppers  []net.Conn  // +checklocks:stopMu; clients to wait for the end
 	capturing atomic.Bool // a client captures
 }
 
@@ -197,6 +199,11 @@ func (d *Daemon) Close() error {
 	}
 	if d.ns != nil {
 		errs = append(errs, d.ns.Close())
+	}
+	d.stopMu.Lock()
+	defer d.stopMu.Unlock()
+	for _, c := range d.stoppers {
+		c.Close() // it may be gone
 	}
 	return errors.Join(errs...)
 }

@@ -151,10 +151,14 @@ func TestRootTwoDaemons(t *testing.T) {
 	}
 
 	// One is told to end; the other forgets it.
-	if err := client(t, dir, 2).Stop(t.Context()); err != nil {
+	stopped := make(chan error)
+	stopper := client(t, dir, 2)
+	go func() { stopped <- stopper.Stop(t.Context()) }()
+	b.done <- <-b.done
+	b.stop()
+	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
-	b.stop()
 	eventually(t, "gone", func() bool {
 		s, err := c.Status()
 		return err == nil && len(s.Peers) == 0
