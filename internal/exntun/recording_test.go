@@ -47,7 +47,7 @@ func TestRootDemoCapture(t *testing.T) {
 	requireLab(t)
 	leavesNothing(t)
 	path := filepath.Join(t.TempDir(), "x.pcapng")
-	status, stdout, stderr := run(t.Context(), "demo", "--json", "--duration", "20ms", "--runs", "1", "--capture", path)
+	status, stdout, stderr := run(t.Context(), append(slices.Clone(quick), "--json", "--capture", path)...)
 	d := lastLineJSON(t, stdout)
 	if status != exitOK {
 		t.Fatalf("status %d, %+v\n%s", status, d.Checks, stderr)
