@@ -238,6 +238,9 @@ func (d *dir) removeIfEmpty(lock *os.File) {
 	if err != nil || len(entries) != 1 { // the lock
 		return
 	}
+	if unix.Faccessat(unix.AT_FDCWD, filepath.Dir(d.path), unix.W_OK, unix.AT_EACCESS) != nil {
+		return // it is for another user to remove, who finds the mark
+	}
 	if os.Remove(d.file(lockName)) == nil && os.Remove(d.path) == nil && filepath.Base(filepath.Dir(d.path)) == "exn" {
 		_ = os.Remove(filepath.Dir(d.path)) // fails while there are other fabrics
 	}
