@@ -24,7 +24,7 @@ func (l *lab) addrs(t *testing.T, i int) []netip.Addr {
 	return addrs
 }
 
-// link is what "ip -json -s addr" says of an interface.
+// link is what "ip -json -s addr show" says of an interface.
 type link struct {
 	Name       string   `json:"ifname"`
 	Flags      []string `json:"flags"`
@@ -40,7 +40,7 @@ type link struct {
 	} `json:"stats64"`
 }
 
-// ip asks the ip command about exn0.
+// link asks the ip command about exn0.
 func (h *host) link(t *testing.T) link {
 	t.Helper()
 	out := h.run(t, "ip", "-json", "-s", "addr", "show", "dev", ifname)
