@@ -16,7 +16,7 @@
 //	      │
 //	    link                      the seam to other nodes
 //	      │
-//	  link/mem                    all nodes in one process
+//	  link/mem, link/shm          all nodes in one process, on one host
 //
 // docs/fabric.md has the contract: bit layouts, credits, interrupts, errors,
 // and what comes from the thesis and what is ours.
