@@ -17,8 +17,9 @@ import (
 	"exnet/fabric"
 )
 
-// within is what a node may take to notice another's coming or going.
-const within = time.Second
+// within is what a node may take to notice another's coming or going on a machine
+// with other work; alone it is milliseconds.
+const within = 4 * time.Second
 
 func TestNodesFindEachOther(t *testing.T) {
 	dir := tempDir(t)
@@ -127,10 +128,9 @@ func TestLinkFails(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "linked again", within, func() bool { return len(a.up()) == 2 && len(b.up()) == 2 && len(c.up()) == 2 })
-	if n := b.Peers()[1].Links; n != 2 {
-		t.Errorf("linked %d times", n)
-	}
+	eventually(t, "linked again", within, func() bool {
+		return len(a.up()) == 2 && len(b.up()) == 2 && len(c.up()) == 2 && a.Peers()[1].Links == 2 && b.Peers()[1].Links == 2
+	})
 }
 
 // A Linker that hangs does not keep the node from leaving.

@@ -132,10 +132,12 @@ Examples:
       the kernel's own veth does in the same run
   exn-tun demo --serve 'iperf3 -s' -- iperf3 -c 10.2.0.2
       any two programs over exn0
+  exn-tun up --netns a --addr 10.2.0.1/24
+      one node as a daemon; others on this host find it
 
-Without root it uses a user namespace, where that is allowed. Results go to
-standard output, all else to standard error. Exit status: 0 done, 1 failed,
-2 wrong usage.
+Without root the demonstration uses a user namespace, where that is allowed.
+Results go to standard output, all else to standard error. Exit status: 0 done,
+1 failed, 2 wrong usage.
 `)
 	return b.String()
 }
