@@ -53,13 +53,7 @@ func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 // Its room is free again soon, at the latest when Next returns false.
 // If the queue is empty it has active links look for more, which may run
 // handlers.
-func (e *Endpoint) Next() (Notification, bool) {
-	n, ok := e.queue.next()
-	if !ok && e.unit.routes.Links.Poll() {
-		return e.queue.next()
-	}
-	return n, ok
-}
+func (e *Endpoint) Next() (Notification, bool) { return e.queue.next() }
 
 // Err is an error that wraps fabric.ErrOverrun once a peer's operation was
 // refused because the queue had no room for its notification. It stays. The

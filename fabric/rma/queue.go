@@ -5,6 +5,7 @@ import (
 
 	"exnet/fabric/atu"
 	"exnet/fabric/internal/irq"
+	"exnet/fabric/link"
 )
 
 // cacheLine keeps apart what different cores write. Two lines, because the
@@ -20,6 +21,7 @@ type queue struct {
 	share   int64 // room for own operations, and for peers': half each
 	batch   int64 // room that is given back at a time
 	overrun atomic.Bool
+	links   *link.Set // what may have more notifications, or nil
 	line    irq.Line
 	_       cacheLine
 
@@ -105,7 +107,14 @@ func (q *queue) next() (Notification, bool) {
 	w := e.word.Load()
 	if (w^q.phase(q.head))&phaseBit != 0 {
 		q.flush()
-		return Notification{}, false
+		if q.links == nil || !q.links.Poll() {
+			return Notification{}, false
+		}
+		// The handler of an interrupt may have been the next reader.
+		e = &q.entries[q.head&q.mask]
+		if w = e.word.Load(); (w^q.phase(q.head))&phaseBit != 0 {
+			return Notification{}, false
+		}
 	}
 	n := notificationOf(w, e.local)
 	q.head++

@@ -41,6 +41,7 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 		return nil, err
 	}
 	e := &Endpoint{unit: u, vpid: vpid, queue: newQueue(cfg.Notifications)}
+	e.queue.links = &u.routes.Links
 	if !u.eps[vpid].CompareAndSwap(nil, e) {
 		return nil, fmt.Errorf("rma: open: VPID %d: %w", vpid, fabric.ErrInUse)
 	}

@@ -62,13 +62,7 @@ func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 //
 // If the mailbox is empty it has active links look for more, which may run
 // handlers.
-func (e *Endpoint) Peek() (Status, []byte, bool) {
-	st, p, ok := e.box.peek()
-	if !ok && e.unit.routes.Links.Poll() {
-		return e.box.peek()
-	}
-	return st, p, ok
-}
+func (e *Endpoint) Peek() (Status, []byte, bool) { return e.box.peek() }
 
 // Advance frees the slot that Peek lent and returns the credit to its source.
 // Without a message lent it does nothing. Credits go back in small batches, at

@@ -78,10 +78,6 @@ func (f *outflow) seen() uint64 {
 // acknowledge notes what the target has consumed. A remote target is looked at
 // from several goroutines, and the latest look is not the last to come here.
 func (f *outflow) acknowledge(total uint64) {
-	if f.remote == nil {
-		f.acked.Store(total)
-		return
-	}
 	for a := f.acked.Load(); a < total; a = f.acked.Load() {
 		if f.acked.CompareAndSwap(a, total) {
 			return
@@ -137,7 +133,7 @@ func (f *outflow) takeSlow(s uint64) bool {
 // untake gives back a credit whose message was not sent.
 func (f *outflow) untake() {
 	f.sent.Add(^uint64(0))
-	if f.resettle() { // the target has seen one credit too few
+	if f.want.Load() != 0 && f.resettle() { // the target has seen one credit too few
 		f.notifyLater()
 	}
 }
@@ -219,8 +215,12 @@ func (f *outflow) fail() {
 
 // Return implements link.Credit.
 func (f *outflow) Return(total uint64) {
-	f.acknowledge(total)
-	if f.resettle() {
+	if f.remote != nil {
+		f.acknowledge(total)
+	} else {
+		f.acked.Store(total)
+	}
+	if f.want.Load() != 0 && f.resettle() {
 		f.notify()
 	}
 }

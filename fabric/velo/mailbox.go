@@ -29,6 +29,7 @@ type mailbox struct {
 	closed  atomic.Bool
 	starved atomic.Bool // a flow was refused because the ring was full
 	flows   atomic.Pointer[[]*inflow]
+	links   *link.Set // what may have more messages, or nil
 	line    irq.Line
 	_       cacheLine
 
@@ -184,12 +185,17 @@ func (m *mailbox) filled(pos uint64) bool {
 
 // peek lends the oldest valid message, and skips and counts the others.
 func (m *mailbox) peek() (Status, []byte, bool) {
+	looked := false // for more, in the links
 	for {
 		sl := &m.slots[m.pos&m.mask]
 		w := sl.status.Load()
 		if (w^m.phase(m.pos))&phaseBit != 0 {
 			m.flush()
-			return Status{}, nil, false
+			if looked || m.links == nil || !m.links.Poll() {
+				return Status{}, nil, false
+			}
+			looked = true
+			continue
 		}
 		st := statusOf(w)
 		flows := *m.flows.Load()

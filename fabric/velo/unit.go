@@ -41,6 +41,7 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 		return nil, err
 	}
 	e := &Endpoint{unit: u, vpid: vpid, box: newMailbox(cfg.Slots, cfg.Credits)}
+	e.box.links = &u.routes.Links
 	if !u.eps[vpid].CompareAndSwap(nil, e) {
 		return nil, fmt.Errorf("velo: open: VPID %d: %w", vpid, fabric.ErrInUse)
 	}
