@@ -1,7 +1,6 @@
 package fabrictest
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -85,7 +84,7 @@ func Sockets(tb testing.TB, kind int) (a, b *net.UnixConn) {
 		}
 		u, ok := c.(*net.UnixConn)
 		if !ok {
-			tb.Fatal(fmt.Sprintf("%T", c))
+			tb.Fatalf("a socket is a %T", c)
 		}
 		conns[i] = u
 	}

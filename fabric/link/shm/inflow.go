@@ -13,7 +13,9 @@ import (
 // inflow is the way of a mailbox of the peer to one of this node: it moves
 // messages from the ring to the mailbox, and carries the credits back.
 type inflow struct {
-	l      *Link
+	// l is nil when the link is down: mailboxes remember their flows, and must not
+	// keep links.
+	l      atomic.Pointer[Link]
 	id     uint16
 	target link.Flow // nil: nobody was there
 	word   uint64    // source and flow number of status words
@@ -21,7 +23,6 @@ type inflow struct {
 	got    uint64 // messages that came; belongs to the pump
 
 	dead       atomic.Bool
-	consumed   atomic.Uint64
 	reported   atomic.Uint64 // the peer's want that was answered last
 	backlogged atomic.Bool
 
@@ -41,10 +42,14 @@ const sourceMask = kindMask | flowMask<<flowShift | phaseBit
 
 // accept is the pump's: it opens the mailbox for the flow in m.
 func (l *Link) accept(m *message) (*inflow, bool) {
-	if int(m.id) >= MaxFlows || l.ins[m.id] != nil || !m.from.Valid() || !m.to.Valid() {
+	if m.id >= MaxFlows || l.in(uint64(m.id)) != nil || !m.from.Valid() || !m.to.Valid() {
 		return nil, false
 	}
-	f := &inflow{l: l, id: m.id}
+	f := &inflow{id: m.id}
+	f.l.Store(l)
+	for int(m.id) >= len(l.ins) {
+		l.ins = append(l.ins, nil)
+	}
 	l.ins[m.id] = f
 	t, err := l.nic.AcceptFlow(l.peer, m.from, m.to, f)
 	if err != nil {
@@ -59,19 +64,27 @@ func (l *Link) accept(m *message) (*inflow, bool) {
 	return f, true
 }
 
+// in is the flow with a number of the peer's, or nil. It belongs to the pump.
+func (l *Link) in(id uint64) *inflow {
+	if id >= uint64(len(l.ins)) {
+		return nil
+	}
+	return l.ins[id]
+}
+
 // deliver moves a message to the mailbox. It belongs to the pump. False: the peer
 // sends without credit.
-func (f *inflow) deliver(status uint64, p *[link.VELOPayload]byte) bool {
+func (l *Link) deliver(f *inflow, status uint64, p *[link.VELOPayload]byte) bool {
 	if f.dead.Load() {
 		return true
 	}
 	f.got++
-	if f.got-f.consumed.Load() > f.limit {
+	if f.got-l.near.ack[f.id].Load() > f.limit {
 		return false
 	}
 	status = status&^sourceMask | f.word
 	if f.backlogged.Load() || !f.place(status, p) {
-		f.park(status, p)
+		l.park(f, status, p)
 	}
 	return true
 }
@@ -88,7 +101,7 @@ func (f *inflow) place(status uint64, p *[link.VELOPayload]byte) bool {
 }
 
 // park keeps a message until the mailbox has room. Resume may come at any time.
-func (f *inflow) park(status uint64, p *[link.VELOPayload]byte) {
+func (l *Link) park(f *inflow, status uint64, p *[link.VELOPayload]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.backlog) == 0 && f.place(status, p) {
@@ -99,7 +112,7 @@ func (f *inflow) park(status uint64, p *[link.VELOPayload]byte) {
 	}
 	f.backlogged.Store(true)
 	f.backlog = append(f.backlog, parked{status, *p})
-	f.l.count.parked.Add(1)
+	l.count.parked.Add(1)
 }
 
 // Resume implements link.Credit.
@@ -121,8 +134,10 @@ func (f *inflow) Resume() {
 
 // Return implements link.Credit.
 func (f *inflow) Return(total uint64) {
-	l := f.l
-	f.consumed.Store(total)
+	l := f.l.Load()
+	if l == nil {
+		return
+	}
 	shm.Publish()
 	l.near.ack[f.id].Store(total)
 	w := l.far.want[f.id].Load()
@@ -134,5 +149,7 @@ func (f *inflow) Return(total uint64) {
 // Down implements link.Credit.
 func (f *inflow) Down() {
 	f.dead.Store(true)
-	f.l.out.send(&message{kind: kindDown, id: f.id})
+	if l := f.l.Load(); l != nil {
+		l.out.send(&message{kind: kindDown, id: f.id})
+	}
 }

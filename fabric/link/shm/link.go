@@ -93,7 +93,7 @@ type Link struct {
 	pos                   atomic.Uint64 // of the peer's ring; written by the pump
 	eventsSeen, spaceSeen atomic.Uint64 // written by the pump
 	headGiven             uint64        // belongs to the pump
-	ins                   [MaxFlows]*inflow
+	ins                   []*inflow     // belongs to the pump
 	polls                 atomic.Uint64 // looks of consumers that found nothing new
 	armSeq, rung          atomic.Uint64
 	armed, armWanted      atomic.Bool
@@ -285,6 +285,7 @@ func (l *Link) part(wait bool) {
 	}
 	_ = l.conn.Close() // nothing was to be sent any more
 	l.endAll()
+	l.stop()
 	l.retire()
 }
 

@@ -1,6 +1,10 @@
 package shm
 
-import "exnet/internal/shm"
+import (
+	"runtime"
+
+	"exnet/internal/shm"
+)
 
 // The pump moves what the peer has put into its ring. Whoever comes first runs it:
 // a consumer that polls, or the link's own goroutine. Its lock is held while
@@ -39,6 +43,18 @@ func (l *Link) leave() bool {
 	}
 	l.pumping.Store(pumpIdle)
 	return true
+}
+
+// stop takes the lock for good.
+func (l *Link) stop() {
+	for !l.pumping.CompareAndSwap(pumpIdle, pumpRunning) {
+		runtime.Gosched()
+	}
+	for _, f := range l.ins {
+		if f != nil {
+			f.l.Store(nil)
+		}
+	}
 }
 
 // idle reports whether the peer has left nothing to do.
@@ -101,16 +117,15 @@ func (l *Link) step(act *action) (more bool) {
 			}
 			break
 		}
-		id := w >> flowShift & flowMask
-		if id >= MaxFlows || l.ins[id] == nil {
+		f := l.in(w >> flowShift & flowMask)
+		if f == nil {
 			l.breach("message of a flow that was not opened")
 			return false
 		}
-		f := l.ins[id]
 		if act.raise != nil && act.raise != f {
 			break
 		}
-		if !f.deliver(w, &s.Payload) {
+		if !l.deliver(f, w, &s.Payload) {
 			l.breach("message without credit")
 			return false
 		}
