@@ -11,18 +11,24 @@
 // ratio to a control path of the same run.
 //
 // On the kernel's paths package tcpbench measures, with a process at either end;
-// the same code runs on lo, veth and exn. These processes, and two more kinds,
-// are dsbench again, started by itself with a hidden command (package worker):
+// the same code runs on lo, veth, exn and exn-shm. These processes, and three
+// more kinds, are dsbench again, started by itself with a hidden command
+// (package worker):
 //
 //	worker            one end of a measurement over the kernel's TCP
 //	node-worker       the two nodes of exn, with their exn0
+//	daemon-worker     one of the two nodes of exn-shm, a daemon with its exn0
 //	netstack-worker   one measurement over netstack
 //
-// The nodes have a process of their own so that their CPU time can be told and
-// added. Netstack is a library: its two nodes and both ends of the measurement
-// are in one worker by necessity, and share a scheduler. That favours it in
-// latency, where a goroutine wakes another without the kernel, and costs it in
-// bandwidth, where all share the same CPUs.
+// The nodes have processes of their own so that their CPU time can be told and
+// added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet
+// in a temporary directory, and the shm link joins them. So exn and exn-shm tell
+// what a border between processes costs.
+//
+// Netstack is a library: its two nodes and both ends of the measurement are in
+// one worker by necessity, and share a scheduler. That favours it in latency,
+// where a goroutine wakes another without the kernel, and costs it in bandwidth,
+// where all share the same CPUs.
 //
 // # Method
 //

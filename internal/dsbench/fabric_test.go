@@ -102,11 +102,11 @@ func TestRootExnNodeDies(t *testing.T) {
 	if err := p.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(300*time.Millisecond, p.nodes.Kill)
+	timer := time.AfterFunc(300*time.Millisecond, p.nodes[0].Kill)
 	defer timer.Stop()
 	start := time.Now()
 	_, err := p.PingPong(t.Context(), tcpbench.PingPongSpec{Spec: tcpbench.Spec{Size: 64, Duration: time.Minute, Congestion: "cubic", CPUs: tcpbench.Anywhere()}})
-	if err == nil || !strings.Contains(err.Error(), "the process of the nodes ended: a worker ended without a result (signal: killed)") {
+	if err == nil || !strings.Contains(err.Error(), "a process of the nodes ended: a worker ended without a result (signal: killed)") {
 		t.Errorf("error %v", err)
 	}
 	if d := time.Since(start); d > 10*time.Second {
@@ -192,16 +192,16 @@ func TestNetstackInProcess(t *testing.T) {
 func TestRootNodesInProcess(t *testing.T) {
 	requireExn(t)
 	ctx, end := context.WithCancel(t.Context())
-	var got nodesUp
+	var got [2]nodeUp
 	_, err := runNodes(ctx, NodeConfig{MTU: 9000}, func(v any) error {
-		got = v.(nodesUp)
+		got = v.([2]nodeUp)
 		end()
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.MTU != 9000 || !got.Addrs[0].IsValid() || got.Addrs[0] == got.Addrs[1] || got.Namespaces[0] == got.Namespaces[1] {
+	if got[0].MTU != 9000 || !got[0].Addr.IsValid() || got[0].Addr == got[1].Addr || got[0].Namespace == got[1].Namespace {
 		t.Errorf("nodes %+v", got)
 	}
 	refused := errors.New("nobody listens")

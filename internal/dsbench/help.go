@@ -34,6 +34,8 @@ Examples:
       bandwidth over message size, as JSON
   dsbench stream --paths exn --no-fast-path --mtu 9000
       every packet through netstack, at a smaller MTU; veth is added
+  dsbench stream --paths veth,exn,exn-shm
+      two nodes in one process, and in a process each, as exn-tun up makes them
 
 Flags:
 %s  --streams N        connections at once (1)

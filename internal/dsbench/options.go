@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	defaultPaths = "lo,veth,exn,netstack"
+	defaultPaths = "lo,veth,exn,exn-shm,netstack"
 
 	maxSize     = 64 << 20
 	maxStreams  = 256
@@ -189,14 +189,14 @@ func (o *options) setCPUs(text string) error {
 
 func (o *options) checkMTU() error {
 	if o.node.MTU != 0 && !slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.fabric }) {
-		return errors.New("it is exn0's: add exn or netstack to --paths")
+		return errors.New("it is exn0's: add exn, exn-shm or netstack to --paths")
 	}
 	return nil
 }
 
 func (o *options) checkFastPath() error {
-	if o.node.NoFastPath && !o.hasPath("exn") {
-		return errors.New("it is exn0's: add exn to --paths")
+	if o.node.NoFastPath && !o.hasPath("exn") && !o.hasPath("exn-shm") {
+		return errors.New("it is exn0's: add exn or exn-shm to --paths")
 	}
 	return nil
 }

@@ -34,14 +34,14 @@ func TestOptionsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "netstack"}) || o.control != "veth" || o.controlAdded {
+	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "exn-shm", "netstack"}) || o.control != "veth" || o.controlAdded {
 		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
 	}
 	want := tcpbench.Spec{Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()}
 	if got := o.spec(o.sizes[0]); got != want {
 		t.Errorf("spec = %+v, want %+v", got, want)
 	}
-	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 20 {
+	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 25 {
 		t.Errorf("options = %+v", o)
 	}
 	o, err = parse(t, "pingpong")
@@ -69,6 +69,7 @@ func TestOptionsControl(t *testing.T) {
 		{"stream --paths lo --control veth", "veth,lo", "veth", true},
 		{"stream --paths veth --control lo", "lo,veth", "lo", true},
 		{"stream --paths exn", "veth,exn", "veth", true},
+		{"stream --paths exn-shm --no-fast-path --mtu 9000", "veth,exn-shm", "veth", true},
 		{"stream --paths netstack", "lo,netstack", "lo", true},
 		{"stream --paths exn,lo --control exn", "exn,lo", "exn", false},
 	}
@@ -103,10 +104,10 @@ func TestOptionsErrors(t *testing.T) {
 		words string
 		want  string // that the error must say
 	}{
-		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, exn, netstack`},
+		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack`},
 		{"stream --paths=", `--paths: unknown path ""`},
 		{"stream --paths lo,lo", "--paths: lo is named twice"},
-		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, exn, netstack`},
+		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack`},
 		{"stream --size 0", "--size: 0 is not between 1 and 67108864 bytes"},
 		{"stream --size -5", "--size: -5 is not between 1 and 67108864 bytes"},
 		{"stream --size 1,0", "--size: 0 is not between"},
@@ -128,8 +129,8 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --cpus -1,-1", "--cpus: no CPU -1 here"},
 		{"stream --mtu 0", "use 1280..65535"},
 		{"stream --mtu 65536", "use 1280..65535"},
-		{"stream --paths lo --mtu 9000", "--mtu: it is exn0's: add exn or netstack to --paths"},
-		{"stream --paths lo --no-fast-path", "--no-fast-path: it is exn0's: add exn to --paths"},
+		{"stream --paths lo --mtu 9000", "--mtu: it is exn0's: add exn, exn-shm or netstack to --paths"},
+		{"stream --paths lo --no-fast-path", "--no-fast-path: it is exn0's: add exn or exn-shm to --paths"},
 		{"stream --congestion bbr", "--congestion: netstack has cubic and reno, not bbr: leave it out of --paths"},
 		{"stream --nonsense", "-nonsense"},
 		{"stream fast", `unexpected argument "fast"`},

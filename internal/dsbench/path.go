@@ -60,6 +60,7 @@ func pathKinds() []pathKind {
 		{name: "lo", about: "kernel TCP over the loopback interface", open: newLo},
 		{name: "veth", about: "kernel TCP over a veth pair between two namespaces", open: newVeth, privileged: true},
 		{name: "exn", about: "kernel TCP over exn0, between two namespaces", open: newExn, privileged: true, fabric: true},
+		{name: "exn-shm", about: "the same, with a process for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true},
 		{name: "netstack", about: "netstack's TCP over the fabric, without exn0", open: newNetstack, fabric: true},
 	}
 }

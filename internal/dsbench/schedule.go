@@ -28,6 +28,9 @@ func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (e
 		paths = append(paths, path)
 		p.say("setting up %s", kind.name)
 		if err := path.Setup(ctx); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("interrupted while setting up %s", kind.name)
+			}
 			return fmt.Errorf("path %s: %w", kind.name, err)
 		}
 	}

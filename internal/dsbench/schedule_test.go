@@ -139,6 +139,22 @@ func TestRunAllSetupFails(t *testing.T) {
 	}
 }
 
+// TestRunAllSetupInterrupted: what Setup says of it then is of no use.
+func TestRunAllSetupInterrupted(t *testing.T) {
+	var log []string
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := fakeOptions("stream", &fakePath{name: "a", log: &log, setupErr: context.Canceled})
+	var out recorder
+	err := runAll(ctx, o, fakeMachine(), &out, quiet(o))
+	if err == nil || err.Error() != "interrupted while setting up a" {
+		t.Errorf("error %v", err)
+	}
+	if want := []string{"setup a", "close a"}; !slices.Equal(log, want) {
+		t.Errorf("log %q, want %q", log, want)
+	}
+}
+
 func TestRunAllKeepsWhatWasMeasured(t *testing.T) {
 	var log []string
 	b := &fakePath{name: "b", log: &log}

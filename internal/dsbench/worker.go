@@ -13,6 +13,7 @@ import (
 // tcpbench.WorkerCommand.
 const (
 	nodeCommand     = "node-worker"     // holds the nodes of path exn
+	daemonCommand   = "daemon-worker"   // holds one of the two nodes of path exn-shm
 	netstackCommand = "netstack-worker" // is path netstack
 )
 
@@ -25,6 +26,8 @@ func workerOf(command string) func(in io.Reader, out io.Writer) error {
 		return func(in io.Reader, out io.Writer) error { return tcpbench.RunWorker(in, out, exit) }
 	case nodeCommand:
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runNodes) }
+	case daemonCommand:
+		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runDaemon) }
 	case netstackCommand:
 		return func(in io.Reader, out io.Writer) error {
 			return worker.Run(in, out, func(ctx context.Context, j netstackJob, _ func(any) error) (any, error) {

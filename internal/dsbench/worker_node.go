@@ -4,19 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"exnet/internal/node"
 	"exnet/internal/sched"
 	"exnet/internal/tun"
 )
-
-// nodesUp says where the two nodes are. They last as long as the worker.
-type nodesUp struct {
-	Namespaces [2]string     `json:"namespaces"` // paths
-	Addrs      [2]netip.Addr `json:"addrs"`
-	MTU        int           `json:"mtu"`
-}
 
 // runNodes holds two nodes with an exn0 each until ctx is done. It is a process
 // of its own, so that its CPU time can be told, and so that what it does is
@@ -31,10 +23,13 @@ func runNodes(ctx context.Context, cfg NodeConfig, note func(any) error) (any, e
 	if err != nil {
 		return nil, withoutTUN(err)
 	}
-	up := nodesUp{MTU: cluster.Nodes[0].Interface.MTU()}
-	for i := range up.Namespaces {
-		up.Namespaces[i] = cluster.Namespace(i).Path()
-		up.Addrs[i] = node.Addr4(i).Addr()
+	var up [2]nodeUp
+	for i := range up {
+		up[i] = nodeUp{
+			Namespace: cluster.Namespace(i).Path(),
+			Addr:      node.Addr4(i).Addr(),
+			MTU:       cluster.Nodes[i].Interface.MTU(),
+		}
 	}
 	if err := note(up); err != nil {
 		return nil, errors.Join(err, cluster.Close())
