@@ -10,6 +10,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/fabrictest"
 	"exnet/fabric/rma"
 	ishm "exnet/internal/shm"
 )
@@ -68,6 +69,45 @@ func BenchmarkPingPong(b *testing.B) {
 		m.report(b)
 		runtime.KeepAlive(seg)
 		runtime.KeepAlive(far)
+	})
+}
+
+// Half a round trip between two processes that sleep for each message, beside a
+// byte on a socket between the same two.
+func BenchmarkWake(b *testing.B) {
+	b.Run("path=velo", func(b *testing.B) {
+		p := spawn(b, "awake")
+		s := newSleeper(p.rig)
+		fabrictest.Eventually(b, "mailbox", func() bool { return p.velo.Credits(1, vpid) > 0 })
+		msg := make([]byte, 64)
+		var m meter
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := p.velo.Send(toPeer(1), msg); err != nil {
+				b.Fatal(err)
+			}
+			if _, ok := s.next(); !ok {
+				b.Fatal(p.link.Err())
+			}
+			p.velo.Advance()
+			m.tick()
+		}
+		m.report(b)
+	})
+	b.Run("path=socket", func(b *testing.B) {
+		x := spawn(b, "bytes").bytes
+		buf := make([]byte, 1)
+		var m meter
+		for b.Loop() {
+			if _, err := x.Write(buf); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := x.Read(buf); err != nil {
+				b.Fatal(err)
+			}
+			m.tick()
+		}
+		m.report(b)
 	})
 }
 

@@ -52,8 +52,9 @@ func newRig(n *nic.NIC, conn *net.UnixConn) (r rig, err error) {
 // process is the other process of a test.
 type process struct {
 	rig
-	cmd *exec.Cmd
-	out *bufio.Reader // what it prints
+	cmd   *exec.Cmd
+	bytes *net.UnixConn // the other end of its descriptor 4
+	out   *bufio.Reader // what it prints
 }
 
 // spawn starts a process with a role, and joins NIC 0 of this one with its NIC 1.
@@ -65,9 +66,15 @@ func spawn(tb testing.TB, role string) *process {
 		tb.Fatal(err)
 	}
 	b.Close()
-	p := &process{cmd: exec.Command("/proc/self/exe", "-test.run=^$")}
+	c, d := fabrictest.Sockets(tb, unix.SOCK_STREAM)
+	g, err := d.File()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d.Close()
+	p := &process{cmd: exec.Command("/proc/self/exe", "-test.run=^$"), bytes: c}
 	p.cmd.Env = append(os.Environ(), peerEnv+"="+role)
-	p.cmd.ExtraFiles = []*os.File{f}
+	p.cmd.ExtraFiles = []*os.File{f, g}
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -78,10 +85,12 @@ func spawn(tb testing.TB, role string) *process {
 		tb.Fatal(err)
 	}
 	f.Close()
+	g.Close()
 	if p.rig, err = newRig(fabrictest.NewNIC(tb, 0), a); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
+		p.bytes.Close()
 		_ = p.cmd.Process.Kill() // it may have ended
 		_ = p.cmd.Wait()
 		<-p.link.Done()
@@ -138,6 +147,8 @@ var roles = map[string]func(r rig, arg string) error{
 	"count": count,
 	"flood": flood,
 	"line":  line,
+	"awake": wakeAndEcho,
+	"bytes": echoBytes,
 }
 
 // echo polls, and sends every message back.
@@ -156,6 +167,74 @@ func echo(r rig, _ string) error {
 			return err
 		}
 		r.velo.Advance()
+	}
+}
+
+// sleeper reads a mailbox by interrupt.
+type sleeper struct {
+	rig
+	irq chan struct{}
+}
+
+func newSleeper(r rig) *sleeper {
+	s := &sleeper{r, make(chan struct{}, 1)}
+	r.velo.OnInterrupt(func() {
+		select {
+		case s.irq <- struct{}{}:
+		default:
+		}
+	})
+	return s
+}
+
+// next sleeps until there is a message; false if the link is down.
+func (s *sleeper) next() ([]byte, bool) {
+	for {
+		if _, p, ok := s.velo.Peek(); ok {
+			return p, true
+		}
+		if s.velo.EnableInterrupt() {
+			continue
+		}
+		select {
+		case <-s.irq:
+		case <-s.link.Done():
+			return nil, false
+		}
+	}
+}
+
+// wakeAndEcho sleeps, and sends every message back.
+func wakeAndEcho(r rig, _ string) error {
+	s := newSleeper(r)
+	for {
+		p, ok := s.next()
+		if !ok {
+			return nil
+		}
+		if err := r.velo.Send(toPeer(0), p); err != nil {
+			return err
+		}
+		r.velo.Advance()
+	}
+}
+
+// echoBytes is the control of that: it echoes bytes on a socket of its own,
+// descriptor 4.
+func echoBytes(_ rig, _ string) error {
+	f := os.NewFile(4, "bytes")
+	c, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		return err
+	}
+	for buf := make([]byte, 1); ; {
+		if _, err := c.Read(buf); err != nil {
+			return nil // the other side is done
+		}
+		if _, err := c.Write(buf); err != nil {
+			return nil
+		}
 	}
 }
 
@@ -240,29 +319,15 @@ func count(r rig, arg string) error {
 	if err != nil {
 		return err
 	}
-	irq := make(chan struct{}, 1)
-	r.velo.OnInterrupt(func() {
-		select {
-		case irq <- struct{}{}:
-		default:
-		}
-	})
-	for n := uint64(0); n < uint64(total); {
-		_, p, ok := r.velo.Peek()
+	s := newSleeper(r)
+	for n := uint64(0); n < uint64(total); n++ {
+		p, ok := s.next()
 		if !ok {
-			if !r.velo.EnableInterrupt() {
-				select {
-				case <-irq:
-				case <-r.link.Done():
-					return r.link.Err()
-				}
-			}
-			continue
+			return r.link.Err()
 		}
 		if got := binary.LittleEndian.Uint64(p); got != n {
 			return fmt.Errorf("message %d, want %d", got, n)
 		}
-		n++
 		r.velo.Advance()
 	}
 	fmt.Println(total)

@@ -193,6 +193,7 @@ func TestProcessKilled(t *testing.T) {
 		if !local.Revoke() || !lent.Revoke() {
 			t.Error("a region stays busy")
 		}
+		p.bytes.Close()
 		_ = p.cmd.Wait() // it was killed
 		if err := p.nic.Close(); err != nil {
 			t.Fatal(err)
