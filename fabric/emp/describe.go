@@ -31,8 +31,10 @@ type Description struct {
 	Addrs   []netip.Prefix `json:"addrs"`
 	MTU     int            `json:"mtu"`
 	MAC     string         `json:"mac"`
-	PID     int            `json:"pid"` // in the node's PID namespace
-	Since   time.Time      `json:"since"`
+	// Topology is what tells the fabric's wiring from another. "": there is none.
+	Topology string    `json:"topology,omitempty"`
+	PID      int       `json:"pid"` // in the node's PID namespace
+	Since    time.Time `json:"since"`
 }
 
 // Token tells a node from one that had its ID before.

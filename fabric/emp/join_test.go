@@ -58,6 +58,7 @@ func TestJoin(t *testing.T) {
 		"same ID":    {Config{Node: id(3)}, fabric.ErrInUse, "node 3"},
 		"same IPv4":  {Config{Addrs: prefixes("10.2.0.8/16")}, ErrAddress, "node 1 has 10.2.0.8"},
 		"MAC prefix": {Config{MAC: func(fabric.NodeID) string { return "2e:00:00:00:00:01" }}, ErrConfig, "same MAC prefix"},
+		"topology":   {Config{Topology: "mesh 4"}, ErrConfig, "has no topology, here it is the topology mesh 4: use the same topology"},
 		"same IPv6":  {Config{Addrs: prefixes("10.2.0.9/24", "fd00::8/64")}, ErrAddress, "node 1 has fd00::8"},
 	} {
 		c.cfg.Dir = dir
@@ -286,5 +287,19 @@ func TestLockIsWaitedFor(t *testing.T) {
 	first.Close()
 	if err := <-got; err != nil {
 		t.Error(err)
+	}
+}
+
+// Nodes of a topology get the IDs that it has.
+func TestJoinTopology(t *testing.T) {
+	cfg := Config{Dir: t.TempDir(), Topology: "even", Has: func(n fabric.NodeID) bool { return n%2 == 0 }}
+	for _, want := range []fabric.NodeID{2, 4} {
+		if m := join(t, cfg); m.ID() != want {
+			t.Errorf("node %d, want %d", m.ID(), want)
+		}
+	}
+	cfg.Node = new(fabric.NodeID(3))
+	if m, err := Join(cfg); m != nil || !errors.Is(err, ErrConfig) {
+		t.Errorf("node 3: %v", err)
 	}
 }

@@ -32,6 +32,11 @@ type Config struct {
 	// MAC returns the MAC address that a node of this configuration has, by which
 	// all nodes of a fabric agree. Default: none.
 	MAC func(fabric.NodeID) string
+	// Topology says how the fabric is wired, by which all its nodes agree. Default:
+	// they are not wired.
+	Topology string
+	// Has reports whether the topology has a node. Default: it has all.
+	Has func(fabric.NodeID) bool
 	// OnGroups is told the multicast groups that have members, whenever they
 	// change while Run runs. It must not call Run or Leave. Default: nobody.
 	OnGroups func([]Group)
@@ -77,6 +82,9 @@ func Join(cfg Config) (m *Member, err error) {
 	}
 	if cfg.MAC == nil {
 		cfg.MAC = func(fabric.NodeID) string { return "" }
+	}
+	if cfg.Has == nil {
+		cfg.Has = func(fabric.NodeID) bool { return true }
 	}
 	d, lock, err := enterDir(cfg)
 	if err != nil {
@@ -125,14 +133,15 @@ func (m *Member) enter(cfg Config) (err error) {
 		return err
 	}
 	m.self = Description{
-		Version: Version,
-		Node:    id,
-		Token:   Token(rand.Uint64()),
-		Addrs:   cfg.Addrs,
-		MTU:     cfg.MTU,
-		MAC:     cfg.MAC(id),
-		PID:     os.Getpid(),
-		Since:   time.Now().Truncate(time.Millisecond),
+		Version:  Version,
+		Node:     id,
+		Token:    Token(rand.Uint64()),
+		Addrs:    cfg.Addrs,
+		MTU:      cfg.MTU,
+		MAC:      cfg.MAC(id),
+		Topology: cfg.Topology,
+		PID:      os.Getpid(),
+		Since:    time.Now().Truncate(time.Millisecond),
 	}
 	defer func() {
 		if err != nil {
@@ -173,6 +182,9 @@ func choose(cfg Config, alive []Description) (fabric.NodeID, error) {
 		if ours := cfg.MAC(d.Node); ours != d.MAC {
 			return 0, fmt.Errorf("emp: %w: node %d has the MAC address %s, here it would be %s: use the same MAC prefix", ErrConfig, d.Node, d.MAC, ours)
 		}
+		if d.Topology != cfg.Topology {
+			return 0, fmt.Errorf("emp: %w: node %d has %s, here it is %s: use the same topology", ErrConfig, d.Node, wiring(d.Topology), wiring(cfg.Topology))
+		}
 		for _, theirs := range d.Addrs {
 			for _, ours := range cfg.Addrs {
 				if ours.Addr() == theirs.Addr() {
@@ -182,14 +194,25 @@ func choose(cfg Config, alive []Description) (fabric.NodeID, error) {
 		}
 	}
 	if cfg.Node != nil {
+		if !cfg.Has(*cfg.Node) {
+			return 0, fmt.Errorf("emp: %w: node %d is not in the topology %s", ErrConfig, *cfg.Node, cfg.Topology)
+		}
 		return *cfg.Node, nil
 	}
 	for id := fabric.NodeID(1); id != 0; id++ {
-		if _, ok := taken[id]; !ok {
+		if _, ok := taken[id]; !ok && cfg.Has(id) {
 			return id, nil
 		}
 	}
 	return 0, fmt.Errorf("emp: %w", ErrFull)
+}
+
+// wiring names a topology.
+func wiring(s string) string {
+	if s == "" {
+		return "no topology"
+	}
+	return "the topology " + s
 }
 
 // ID returns the node's ID.

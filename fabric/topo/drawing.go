@@ -2,7 +2,10 @@ package topo
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+
+	"exnet/fabric"
 )
 
 // MaxDrawn is how many nodes a drawing can have.
@@ -15,6 +18,14 @@ type Drawing struct {
 	Routes *Routes
 	// Load is what each link has carried, as Load.Links returns it. nil: nothing.
 	Load []LinkLoad
+	// Missing are nodes that are not there, in ascending order. They are marked.
+	Missing []fabric.NodeID
+}
+
+// missing reports whether a node is not there.
+func (d *Drawing) missing(n fabric.NodeID) bool {
+	_, found := slices.BinarySearch(d.Missing, n)
+	return found
 }
 
 // down reports whether a link is cut.

@@ -12,7 +12,7 @@ import (
 // WriteSVG writes the drawing as SVG. Each direction of a link is a line of its
 // own, to the right of the other as seen by the packets; the more it has carried,
 // the darker and wider. Links that go round a torus are drawn as a dashed stub at
-// both ends. Pointing at a line shows its numbers.
+// both ends. Nodes that are missing are dashed. Pointing at a line shows its numbers.
 func (d *Drawing) WriteSVG(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {
@@ -60,8 +60,11 @@ func (p *painter) paint() {
 }
 
 func (p *painter) node(at point, n fabric.NodeID) {
-	p.printf(`<circle cx="%.1f" cy="%.1f" r="%.0f" fill="#fff" stroke="#444" stroke-width="1.2"/>`, at.x, at.y, nodeRadius)
-	size := ""
+	look, size := `fill="#fff" stroke="#444"`, ""
+	if p.missing(n) {
+		look = `fill="#eee" stroke="#999" stroke-dasharray="2 2"`
+	}
+	p.printf(`<circle cx="%.1f" cy="%.1f" r="%.0f" %s stroke-width="1.2"/>`, at.x, at.y, nodeRadius, look)
 	switch { // five digits fit too
 	case n > 9999:
 		size = ` font-size="6.5"`

@@ -15,8 +15,8 @@ import (
 // WriteText writes the drawing as ASCII text. A torus or mesh is drawn one plane of
 // equal z after the other; a free topology as a list of nodes with their links. The
 // marks on a link say how much its busier direction has carried: 1 to 9 in
-// proportion to the busiest of all, "." nothing, "x" cut. Then come the busiest
-// directions in numbers.
+// proportion to the busiest of all, "." nothing, "x" cut. "!" stands at nodes that
+// are missing. Then come the busiest directions in numbers.
 func (d *Drawing) WriteText(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {
@@ -30,6 +30,9 @@ func (d *Drawing) WriteText(w io.Writer) error {
 		p.list()
 	} else {
 		p.planes()
+	}
+	if n := len(d.Missing); n > 0 {
+		fmt.Fprintf(b, "%d of %d nodes are not there (!)\n\n", n, len(t.nodes))
 	}
 	p.busiest(10)
 	return b.Flush() // the first error of all writes
@@ -86,10 +89,22 @@ func (p *writer) planes() {
 	fmt.Fprintln(p.w)
 }
 
+// id is a node's ID, with a mark if nodes are missing.
+func (p *writer) id(n fabric.NodeID) string {
+	switch s := fmt.Sprintf("%*d", p.width, n); {
+	case p.missing(n):
+		return s + "!"
+	case len(p.Missing) > 0:
+		return s + " "
+	default:
+		return s
+	}
+}
+
 // cell draws a node with its links in x+ and z+, and below it the one in y+.
 func (p *writer) cell(nodes, down *strings.Builder, at int32, last bool) {
 	d := p.Topology.dims
-	cell := fmt.Sprintf("%*d", p.width, p.Topology.nodes[at])
+	cell := p.id(p.Topology.nodes[at])
 	if d[2] > 1 {
 		cell += "/" + p.mark(at, PortZPlus)
 	}
@@ -111,7 +126,7 @@ func (p *writer) cell(nodes, down *strings.Builder, at int32, last bool) {
 func (p *writer) list() {
 	fmt.Fprintln(p.w)
 	for i, n := range p.Topology.nodes {
-		fmt.Fprintf(p.w, "%*d", p.width, n)
+		fmt.Fprint(p.w, p.id(n))
 		for port := range Ports {
 			if e, ok := p.Topology.Neighbour(n, port); ok {
 				fmt.Fprintf(p.w, "  %v -%s- %v", port, p.mark(int32(i), port), e)
