@@ -90,6 +90,13 @@ func (c *Client) Status() (*Status, error) {
 	return r.Status, err
 }
 
+// Topology asks how the fabric is wired, and what the node has put on each link;
+// nil: the fabric has no topology.
+func (c *Client) Topology() (*Topology, error) {
+	r, err := c.ask(Request{Op: OpTopology})
+	return r.Topology, err
+}
+
 // Capture writes the frames of the node's interface to w as pcapng, until ctx is
 // cancelled, the daemon ends or w fails. snapLen is how many bytes of a frame are
 // written at the most; 0: all. The Client is of no use afterwards.

@@ -12,6 +12,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/fabric/topo"
 	"exnet/internal/netns"
 	"exnet/mtu"
 	"exnet/napi"
@@ -31,6 +32,9 @@ type Config struct {
 	Group string
 	// Node is the node ID asked for. Default: the lowest free one.
 	Node *fabric.NodeID
+	// Topology is how the fabric is wired, the same for all its nodes. Default: each
+	// node is one hop from every other.
+	Topology *topo.Topology
 	// Interface is the interface's name. Default exn0.
 	Interface string
 	// Addrs are its IP addresses, with the length of their networks.
@@ -125,6 +129,9 @@ func (c Config) check() error {
 		return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
 	}
 	if err := emp.CheckName(c.Fabric); err != nil {
+		return err
+	}
+	if err := c.checkNode(); err != nil {
 		return err
 	}
 	if len(c.Interface) > maxInterface || c.Interface == "." || c.Interface == ".." || strings.ContainsAny(c.Interface, "/: \t\n%") {

@@ -15,6 +15,7 @@ import (
 	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/fabric/topo"
 	"exnet/mtu"
 	"exnet/napi"
 )
@@ -70,6 +71,10 @@ func TestReferenceFile(t *testing.T) {
 	if got, err = parse(strings.Join(lines, "\n")); err != nil {
 		t.Fatal(err)
 	}
+	if got.Topology == nil || got.Topology.String() != "torus 4x4x4: 64 nodes, 192 links" || !got.Topology.Has(1) {
+		t.Errorf("topology %v", got.Topology)
+	}
+	got.Topology = nil // compared
 	want.Dir, want.Group, want.NetNS, want.Congestion, want.Node = "/run/exn/lab", "exn", "a", "cubic", new(fabric.NodeID(1))
 	if diff := cmp.Diff(want, got, compare); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -210,5 +215,38 @@ func TestSettings(t *testing.T) {
 	}
 	if _, err := s.apply(napi.Coalesce{}); !errors.Is(err, napi.ErrInvalid) {
 		t.Errorf("static and dynamic at once: %v", err)
+	}
+}
+
+// A topology is the same after its way to a client.
+func TestTopologyForm(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lab.toml")
+	if err := os.WriteFile(file, []byte("name = \"a \\\"b\\\"\"\nnodes = [3, 1, 2]\nlinks = [\"3.7 1.x+\", \"2 1\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{"": true}
+	for _, s := range []string{"torus:4x4x4", "mesh:4x4x4", "torus:2", file} {
+		want, err := ParseTopology(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		load := make([]topo.LinkLoad, len(want.Links()))
+		load[0].AB.Bytes, load[len(load)-1].BA.Packets = 7, 9
+		got, back, err := NewTopology(want, load).Build()
+		if err != nil || topologyID(got) != topologyID(want) || !slices.Equal(back, load) {
+			t.Errorf("%s: %v, %v, %v", s, err, got, back)
+		}
+		if seen[topologyID(got)] {
+			t.Errorf("%s is like another", s)
+		}
+		seen[topologyID(got)] = true
+	}
+	for _, s := range []string{"", "torus:", "mesh:0x1", "ring:4"} {
+		if _, err := ParseTopology(s); err == nil {
+			t.Errorf("%q is good", s)
+		}
+	}
+	if _, err := parse("topology = \"torus:x\""); err == nil {
+		t.Error("torus:x is good")
 	}
 }

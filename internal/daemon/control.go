@@ -16,6 +16,8 @@ const (
 	OpStatus = "status"
 	OpSet    = "set"
 	OpStop   = "stop"
+	// OpTopology asks how the fabric is wired, and what the node has put on each link.
+	OpTopology = "topology"
 	// OpCapture is answered by a Reply and then, unless that has an error, a
 	// capture as pcapng until the client ends its side of the connection.
 	OpCapture = "capture"
@@ -30,8 +32,9 @@ type Request struct {
 
 // Reply is a line of JSON that answers a Request.
 type Reply struct {
-	Error  string  `json:"error,omitempty"`
-	Status *Status `json:"status,omitempty"` // of OpStatus
+	Error    string    `json:"error,omitempty"`
+	Status   *Status   `json:"status,omitempty"`   // of OpStatus
+	Topology *Topology `json:"topology,omitempty"` // of OpTopology; none: there is none
 }
 
 // controlSuffix makes the name of the control socket.
@@ -129,6 +132,8 @@ func (d *Daemon) answer(req Request) (r Reply) {
 		if req.Settings != nil {
 			err = d.Set(*req.Settings)
 		}
+	case OpTopology:
+		r.Topology = d.Topology()
 	case OpStop:
 	default:
 		err = fmt.Errorf("unknown operation %q", req.Op)

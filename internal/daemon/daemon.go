@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"exnet/fabric"
+	"exnet/fabric/crossbar"
 	"exnet/fabric/emp"
 	"exnet/fabric/nic"
 	"exnet/internal/hostnet"
@@ -30,14 +31,15 @@ type Daemon struct {
 	started  time.Time
 	realtime atomic.Bool
 
-	ns      *netns.NS // nil: the process's own
-	member  *emp.Member
-	groups  *groups
-	nic     *nic.NIC
-	node    *node.Node
-	loop    *txloop.Loop
-	conn    *hostnet.Conn
-	control *net.UnixListener
+	ns        *netns.NS // nil: the process's own
+	member    *emp.Member
+	groups    *groups
+	nic       *nic.NIC
+	crossbars *crossbar.Crossbars // nil: no topology
+	node      *node.Node
+	loop      *txloop.Loop
+	conn      *hostnet.Conn
+	control   *net.UnixListener
 
 	stop   context.CancelFunc // set by Run
 	ready  sync.WaitGroup     // until stop is set
@@ -68,7 +70,7 @@ func Start(cfg Config) (d *Daemon, err error) {
 		return d, err
 	}
 	d.setPriority(cfg.Receive.Mode)
-	if d.member, err = emp.Join(emp.Config{
+	join := emp.Config{
 		Dir:   cfg.Dir,
 		Group: cfg.Group,
 		Node:  cfg.Node,
@@ -78,10 +80,18 @@ func Start(cfg Config) (d *Daemon, err error) {
 		Log:   cfg.Log,
 		// Called by Run, when all is there.
 		OnGroups: func(now []emp.Group) { d.groups.set(now) },
-	}); err != nil {
+		Topology: topologyID(cfg.Topology),
+	}
+	if cfg.Topology != nil {
+		join.Has = cfg.Topology.Has
+	}
+	if d.member, err = emp.Join(join); err != nil {
 		return d, err
 	}
 	if d.nic, err = nic.New(nic.Config{Node: d.member.ID()}); err != nil {
+		return d, err
+	}
+	if err = d.route(); err != nil {
 		return d, err
 	}
 	d.groups = &groups{self: d.member.ID(), routes: d.nic.Routes(), member: d.member}

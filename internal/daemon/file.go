@@ -20,6 +20,7 @@ type file struct {
 	Dir            string   `toml:"dir"`
 	Group          string   `toml:"group"`
 	Node           *int64   `toml:"node"`
+	Topology       string   `toml:"topology"`
 	Interface      string   `toml:"interface"`
 	Addresses      []string `toml:"addresses"`
 	MTU            *int64   `toml:"mtu"`
@@ -85,6 +86,13 @@ func (f *file) config() (Config, error) {
 			return wrong("node", "use 0 to %d, or leave it out", MaxNode)
 		}
 		c.Node = new(fabric.NodeID(*f.Node))
+	}
+	if f.Topology != "" {
+		t, err := ParseTopology(f.Topology)
+		if err != nil {
+			return Config{}, err
+		}
+		c.Topology = t
 	}
 	for _, s := range f.Addresses {
 		a, err := netip.ParsePrefix(s)

@@ -10,7 +10,11 @@ import (
 
 // link joins the NIC with that of a peer.
 func (d *Daemon) link(conn *net.UnixConn, _ fabric.NodeID) (emp.Link, error) {
-	l, err := shm.Connect(d.nic, conn, shm.Config{})
+	var card shm.NIC = d.nic
+	if d.crossbars != nil {
+		card = routed{d.nic, d.crossbars}
+	}
+	l, err := shm.Connect(card, conn, shm.Config{})
 	if err != nil {
 		return nil, err // not a *shm.Link that is nil
 	}

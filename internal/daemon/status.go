@@ -24,6 +24,7 @@ type Status struct {
 	Node      int       `json:"node"`
 	PID       int       `json:"pid"`
 	Since     time.Time `json:"since"`
+	Topology  string    `json:"topology,omitempty"` // in a few words; see OpTopology
 	RealTime  bool      `json:"real_time"`
 	FastPath  bool      `json:"fast_path"`
 	Threshold struct {
@@ -125,6 +126,9 @@ func (d *Daemon) Status() (*Status, error) {
 		Receive:  d.receive(),
 		Counters: d.node.Counters(),
 	}
+	if d.cfg.Topology != nil {
+		s.Topology = d.cfg.Topology.String()
+	}
 	s.Counters.Add("txloop.", d.loop.Stats().All())
 	for _, p := range d.member.Peers() {
 		if l, ok := p.Link.(*shm.Link); ok {
@@ -191,7 +195,7 @@ func (d *Daemon) peers() []Peer {
 			State: p.State.String(), Since: p.Since.Truncate(time.Millisecond), Links: p.Links,
 		}
 		if p.State == emp.Up {
-			peer.Hops = 1 // every pair has a link of its own
+			peer.Hops = d.hops(p.Node)
 		}
 		if p.Err != nil {
 			peer.Error = p.Err.Error()

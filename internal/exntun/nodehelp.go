@@ -31,6 +31,9 @@ The fabric:
                        $XDG_RUNTIME_DIR/exn/NAME)
   --group GROUP        users of this group may join, too
   --node ID            node ID, 0 to %[8]d (the lowest free one)
+  --topology torus:4x4x4|mesh:3x2|FILE
+                       how it is wired, the same for all nodes (each is one hop
+                       from every other)
 
 The interface:
   --addr ADDR/BITS     IPv4 address and length of its network; may be repeated
@@ -98,6 +101,32 @@ Flags:
 ` + whereHelp + `  --json               one JSON array with an object for each node
   --watch              again and again, until SIGINT
   --interval TIME      time between two looks (1s)
+`
+
+const topoHelp = `Usage: exn-tun topo [flags]
+
+Draws how a fabric is wired. Without a topology in the flags it asks the nodes
+that are up on this host, which were started with exn-tun up --topology: each
+link is drawn with what it has carried, and nodes that are not up are marked.
+
+Examples:
+  exn-tun topo --torus 4x4x4
+  exn-tun topo --file lab.toml --svg lab.svg
+  exn-tun topo --fabric lab
+  exn-tun topo --json | jq '.links[] | select(.ab.bytes > 0)'
+
+What to draw:
+  --torus DIMS         a torus, such as 8, 4x4 or 4x4x4; IDs from 1 on
+  --mesh DIMS          a mesh
+  --file FILE          what a topology file says; see docs/fabric.md
+
+How:
+  --svg FILE           as SVG to a file, or - for standard output (as text)
+  --json               one JSON object: nodes, links, packets and bytes
+
+Flags, for nodes that are up:
+` + whereHelp + `
+With --node it shows what this node has sent and fetched.
 `
 
 const setHelp = `Usage: exn-tun set [flags] SETTING=VALUE...

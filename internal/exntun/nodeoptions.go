@@ -42,6 +42,10 @@ func parseUpFlags(cfg *daemon.Config, args []string) (path string, err error) {
 	where(fs, &cfg.Fabric, &cfg.Dir)
 	fs.StringVar(&cfg.Group, "group", cfg.Group, "")
 	nodeFlag(fs, &cfg.Node)
+	fs.Func("topology", "", func(s string) (err error) {
+		cfg.Topology, err = daemon.ParseTopology(s)
+		return err
+	})
 	fs.StringVar(&cfg.Interface, "interface", cfg.Interface, "")
 	addrs := addrFlags{to: &cfg.Addrs}
 	fs.Func("addr", "", func(s string) error { return addrs.add(s, v4) })

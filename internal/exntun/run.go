@@ -36,6 +36,7 @@ func commands() []command {
 		{"up", "run a node of a fabric, until it is told to end", runUp},
 		{"down", "end the nodes of a fabric", runDown},
 		{"status", "show nodes: interface, peers, receive mode, counters", runStatus},
+		{"topo", "draw how a fabric is wired, and the load of each link", runTopo},
 		{"set", "change how a running node receives frames", runSet},
 		{"capture", "write the frames of a running node as pcapng", runCapture},
 		{"check", "check a configuration file", runCheck},

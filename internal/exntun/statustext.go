@@ -22,6 +22,9 @@ func writeStatus(w io.Writer, s *daemon.Status) {
 	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, s.PID,
 		time.Since(s.Since).Round(time.Second), pick(s.FastPath, "fast path", "no fast path"),
 		pick(s.RealTime, "real-time", "normal priority"))
+	if s.Topology != "" {
+		fmt.Fprintf(w, "topology %s\n", s.Topology)
+	}
 	t := table{w: w}
 	writeNeighbors(&t, s.Neighbors)
 	writeRoutes(&t, s.Routes)

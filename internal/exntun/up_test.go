@@ -116,7 +116,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 }
 
 func TestNodeHelp(t *testing.T) {
-	for _, command := range []string{"up", "down", "status", "set", "capture", "check"} {
+	for _, command := range []string{"up", "down", "status", "set", "topo", "capture", "check"} {
 		status, stdout, stderr := run(t.Context(), command, "-h")
 		if status != exitOK || stderr != "" || !strings.HasPrefix(stdout, "Usage: exn-tun "+command) || strings.Contains(stdout, "%!") {
 			t.Errorf("%s: status %d, %q, %q", command, status, stdout, stderr)

@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"exnet/fabric"
+	"exnet/fabric/crossbar"
+	"exnet/fabric/link"
+	"exnet/fabric/nic"
+	"exnet/fabric/topo"
+)
+
+// FirstNode is the ID of the first node of a torus or mesh that is given by its
+// dimensions alone: the first ID that EMP gives.
+const FirstNode fabric.NodeID = 1
+
+// ParseTopology returns the topology that s describes: torus:4x4x4, mesh:3x2, or
+// the name of a topology file.
+func ParseTopology(s string) (*topo.Topology, error) {
+	kind, dims, ok := strings.Cut(s, ":")
+	grid := topo.NewTorus
+	switch {
+	case ok && kind == "torus":
+	case ok && kind == "mesh":
+		grid = topo.NewMesh
+	case s == "":
+		return nil, fmt.Errorf("%w: topology: use torus:4x4x4, mesh:3x2, or the name of a file", ErrConfig)
+	default:
+		return topo.ReadFile(s)
+	}
+	d, err := topo.ParseDims(dims)
+	if err != nil {
+		return nil, err
+	}
+	return grid(d, FirstNode)
+}
+
+// topologyID tells topologies apart; "" is none.
+func topologyID(t *topo.Topology) string {
+	if t == nil {
+		return ""
+	}
+	h := fnv.New32a()
+	fmt.Fprintln(h, t.Nodes())
+	for _, l := range t.Links() {
+		fmt.Fprintln(h, l)
+	}
+	return fmt.Sprintf("%v (%08x)", t, h.Sum32())
+}
+
+// checkNode reports that the node asked for is not one of the topology.
+func (c Config) checkNode() error {
+	if c.Topology == nil || c.Node == nil || c.Topology.Has(*c.Node) {
+		return nil
+	}
+	nodes := c.Topology.Nodes()
+	return fmt.Errorf("%w: node %d is not in the topology (%v, from %d to %d): choose another, or leave it out",
+		ErrConfig, *c.Node, c.Topology, nodes[0], nodes[len(nodes)-1])
+}
+
+// route puts the crossbars of the topology, if there is one, before the NIC's
+// links.
+func (d *Daemon) route() (err error) {
+	if d.cfg.Topology == nil {
+		return nil
+	}
+	if d.crossbars, err = crossbar.New(d.cfg.Topology); err != nil {
+		return err
+	}
+	d.nic.Routes().OnMulticast(d.crossbars.Multicast(d.nic.ID()))
+	return nil
+}
+
+// routed is a NIC whose links lead through crossbars.
+type routed struct {
+	*nic.NIC
+	crossbars *crossbar.Crossbars
+}
+
+// Connect enters the way to a node.
+func (r routed) Connect(to fabric.NodeID, p link.Port) {
+	r.NIC.Connect(to, r.crossbars.Port(r.ID(), to, p))
+}
+
+// Topology is how a fabric is wired, and what its links have carried.
+type Topology struct {
+	Name  string          `json:"name,omitempty"`
+	Kind  string          `json:"kind"`           // torus, mesh or free
+	Dims  string          `json:"dims,omitempty"` // of a torus or mesh: 4x4x4
+	Nodes []fabric.NodeID `json:"nodes"`
+	Links []TopologyLink  `json:"links"`
+}
+
+// TopologyLink is a link: its two ends, and what has crossed it from A to B and
+// back.
+type TopologyLink struct {
+	A     fabric.NodeID `json:"a"`
+	APort string        `json:"a_port"`
+	B     fabric.NodeID `json:"b"`
+	BPort string        `json:"b_port"`
+	topo.LinkLoad
+}
+
+// NewTopology returns the form of t for JSON. load may be nil.
+func NewTopology(t *topo.Topology, load []topo.LinkLoad) *Topology {
+	s := &Topology{Name: t.Name(), Kind: t.Kind().String(), Nodes: t.Nodes(), Links: make([]TopologyLink, len(t.Links()))}
+	if t.Kind() != topo.KindFree {
+		s.Dims = t.Dims().String()
+	}
+	for i, l := range t.Links() {
+		s.Links[i] = TopologyLink{A: l.A.Node, APort: l.A.Port.String(), B: l.B.Node, BPort: l.B.Port.String()}
+		if i < len(load) {
+			s.Links[i].LinkLoad = load[i]
+		}
+	}
+	return s
+}
+
+// Build returns the topology again, and the load of its links.
+func (s *Topology) Build() (*topo.Topology, []topo.LinkLoad, error) {
+	var text strings.Builder // of a topology file: it is verified as one
+	fmt.Fprintf(&text, "name = %q\n", s.Name)
+	if s.Dims != "" && len(s.Nodes) > 0 {
+		fmt.Fprintf(&text, "%s = %q\nfirst = %d\n", s.Kind, s.Dims, s.Nodes[0])
+	} else {
+		fmt.Fprintf(&text, "nodes = [%s]\nlinks = [", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(s.Nodes)), ", "), "[]"))
+		for _, l := range s.Links {
+			fmt.Fprintf(&text, "\"%d.%s %d.%s\", ", l.A, l.APort, l.B, l.BPort)
+		}
+		text.WriteString("]\n")
+	}
+	t, err := topo.Parse("topology", []byte(text.String()))
+	if err != nil {
+		return nil, nil, err
+	}
+	load := make([]topo.LinkLoad, len(t.Links()))
+	for _, l := range s.Links {
+		i, ok := t.Between(l.A, l.B)
+		if !ok {
+			return nil, nil, fmt.Errorf("topology: no link between node %d and node %d: %w", l.A, l.B, fabric.ErrNoRoute)
+		}
+		if t.Links()[i].A.Node != l.A {
+			l.AB, l.BA = l.BA, l.AB
+		}
+		load[i] = l.LinkLoad
+	}
+	return t, load, nil
+}
+
+// Topology returns the topology, with what this node has put on its links; nil if
+// there is none.
+func (d *Daemon) Topology() *Topology {
+	if d.crossbars == nil {
+		return nil
+	}
+	return NewTopology(d.cfg.Topology, d.crossbars.Load().Links())
+}
+
+// hops is how far a peer is.
+func (d *Daemon) hops(to fabric.NodeID) int {
+	if d.crossbars == nil {
+		return 1 // every pair has a link of its own
+	}
+	return d.crossbars.Routes().Hops(d.nic.ID(), to)
+}
