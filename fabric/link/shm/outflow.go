@@ -121,9 +121,8 @@ func (f *outflow) Watch(total uint64) {
 }
 
 var (
-	_ link.Remote                 = (*outflow)(nil)
-	_ [link.VELOPayload]byte      = [msgLen]byte{}
-	_ [shm.SlotSize - 8 - 120]int = [0]int{}
+	_ link.Remote            = (*outflow)(nil)
+	_ [link.VELOPayload]byte = [msgLen]byte{}
 )
 
 // lookAgain is what a side does when the peer has counted up its events: it hands
