@@ -9,11 +9,15 @@
 //	                 ├─ exn.Interface.Run, txloop.Loop.Run ── the data path
 //	                 └─ control socket  /run/exn/<fabric>/node-<id>.ctl
 //	                        ▲ a line of JSON for each request and each answer
-//	exn-tun status, set, down ── Dial
+//	exn-tun status, topo, set, down ── DialNode
 //
 // A Config comes from a TOML file (ReadFile) and the command line. Everything
 // is removed when Run has returned and Close was called; what a killed daemon
 // leaves in the directory, the next one removes.
+//
+// With a topology, the crossbars of fabric/crossbar stand between the NIC and its
+// links. Each daemon has those of the whole fabric and counts what it sends and
+// fetches itself; who wants the load of the fabric adds up the counts of all.
 //
 // # Concurrency
 //
