@@ -12,11 +12,10 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"exnet/internal/clitest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tcpbench"
@@ -105,29 +104,13 @@ func leavesNothing(t *testing.T) {
 // golden compares got with the file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got; go test -update writes it anew):\n%s", path, diff)
-	}
+	clitest.Golden(t, *update, name, got)
 }
 
 // fits fails the test if a line of text is wider than a table may be.
 func fits(t *testing.T, text string) {
 	t.Helper()
-	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > tableWidth {
-			t.Errorf("a line has %d columns, more than %d: %q", n, tableWidth, line)
-		}
-	}
+	clitest.Fits(t, tableWidth, text)
 }
 
 // oneLineOf fails the test unless text is one line that contains want.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/link/mem"
@@ -29,9 +28,6 @@ type ClusterConfig struct {
 	// Node is the configuration that all nodes have in common; NS, NIC, Addrs,
 	// Groups and OnReady are the Cluster's to set.
 	Node Config
-	// Nap is how long the data path sleeps before it waits, after much
-	// traffic. See txloop.Config.
-	Nap time.Duration
 }
 
 // Cluster is a number of nodes on one fabric in one process, each in a network
@@ -90,7 +86,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 		}
 		ports = append(ports, n.Port())
 	}
-	c.Loop, err = txloop.New(txloop.Config{Ports: ports, Nap: cfg.Nap})
+	c.Loop, err = txloop.New(txloop.Config{Ports: ports})
 	if err != nil {
 		return c, err
 	}
