@@ -1,0 +1,216 @@
+package exnrun
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// ErrRules is wrapped by the error for rules that cannot be understood; the text
+// says where they are wrong.
+var ErrRules = errors.New("invalid rules")
+
+// Action is what a rule asks for.
+type Action uint8
+
+// Actions.
+const (
+	TCP Action = iota
+	Direct
+)
+
+// String returns the word of the rules file.
+func (a Action) String() string {
+	if a == Direct {
+		return "direct"
+	}
+	return "tcp"
+}
+
+// Role is what a program is in a connection.
+type Role uint8
+
+// Roles.
+const (
+	AnyRole Role = iota
+	Client       // it called connect
+	Server       // it accepted
+)
+
+// Rule says what becomes of the connections that it matches.
+type Rule struct {
+	Action  Action
+	Program string // pattern for the basename of the program: * any characters, ? one
+	Role    Role
+	// Addr are the addresses of the server's end. The zero Prefix is any.
+	Addr netip.Prefix
+	// Low and High are the first and the last port of the server's end.
+	Low, High uint16
+}
+
+// Rules are looked at in their order; the first that matches decides.
+type Rules []Rule
+
+// ReadRules reads a rules file. The error names the file and the line.
+func ReadRules(path string) (Rules, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ParseRules(f, path)
+}
+
+// ParseRules reads rules, one a line:
+//
+//	ACTION PROGRAM ROLE ADDRESS PORT
+//	tcp    ssh*    client *     22
+//
+// Empty lines and what follows a # are skipped. name is for errors.
+func ParseRules(r io.Reader, name string) (Rules, error) {
+	var rules Rules
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		fields := strings.Fields(text)
+		if len(fields) == 0 {
+			continue
+		}
+		rule, err := parseRule(fields)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s:%d: %w", ErrRules, name, n, err)
+		}
+		rules = append(rules, rule)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return rules, nil
+}
+
+func parseRule(fields []string) (r Rule, err error) {
+	if len(fields) != 5 {
+		return r, fmt.Errorf("%d fields, want 5: ACTION PROGRAM ROLE ADDRESS PORT, as in: tcp ssh* client * 22", len(fields))
+	}
+	switch fields[0] {
+	case "direct":
+		r.Action = Direct
+	case "tcp":
+		r.Action = TCP
+	default:
+		return r, fmt.Errorf("action %q: use direct or tcp", fields[0])
+	}
+	if r.Program, err = parseProgram(fields[1]); err != nil {
+		return r, err
+	}
+	switch fields[2] {
+	case "client":
+		r.Role = Client
+	case "server":
+		r.Role = Server
+	case "*", "any":
+	default:
+		return r, fmt.Errorf("role %q: use client, server or *", fields[2])
+	}
+	if r.Addr, err = parseAddr(fields[3]); err != nil {
+		return r, err
+	}
+	r.Low, r.High, err = parsePorts(fields[4])
+	return r, err
+}
+
+// maxPattern is the longest pattern for a program: NAME_MAX.
+const maxPattern = 255
+
+func parseProgram(text string) (string, error) {
+	switch {
+	case strings.Contains(text, "/"):
+		return "", fmt.Errorf("program %q: use its name without directories", text)
+	case len(text) > maxPattern:
+		return "", fmt.Errorf("program %.20q...: use up to %d characters", text, maxPattern)
+	}
+	for _, c := range []byte(text) {
+		if c <= ' ' || c >= 0x7f || c == ';' {
+			return "", fmt.Errorf("program %q: use printable ASCII characters other than ';', and ? for any other", text)
+		}
+	}
+	return text, nil
+}
+
+func parseAddr(text string) (netip.Prefix, error) {
+	if text == "*" || text == "any" {
+		return netip.Prefix{}, nil
+	}
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("address %q: use an IPv4 or IPv6 address, a network such as 10.2.0.0/24, or *", text)
+	}
+	if p != p.Masked() {
+		return netip.Prefix{}, fmt.Errorf("address %q: it has bits behind the length of the network; write %v", text, p.Masked())
+	}
+	return p, nil
+}
+
+func parsePorts(text string) (low, high uint16, err error) {
+	if text == "*" || text == "any" {
+		return 0, 65535, nil
+	}
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	l, errLow := strconv.ParseUint(first, 10, 16)
+	h, errHigh := strconv.ParseUint(last, 10, 16)
+	if errLow != nil || errHigh != nil || l > h {
+		return 0, 0, fmt.Errorf("port %q: use a number, a range such as 8000-8099, or *", text)
+	}
+	return uint16(l), uint16(h), nil
+}
+
+// Compile returns the form of EXNET_RULES (SPEC.md, section 8).
+func (rules Rules) Compile() string {
+	var b strings.Builder
+	for i, r := range rules {
+		if i > 0 {
+			b.WriteByte(';')
+		}
+		action, role := "t", "*"
+		if r.Action == Direct {
+			action = "d"
+		}
+		switch r.Role {
+		case Client:
+			role = "c"
+		case Server:
+			role = "s"
+		}
+		addr, bits := r.prefix()
+		fmt.Fprintf(&b, "%s %s %s %x %d %d %d", action, r.Program, role, addr, bits, r.Low, r.High)
+	}
+	return b.String()
+}
+
+// prefix returns the addresses that match, as in a segment's header, and how many
+// bits of them count.
+func (r Rule) prefix() ([16]byte, int) {
+	switch {
+	case !r.Addr.IsValid():
+		return [16]byte{}, 0
+	case r.Addr.Addr().Is4():
+		return r.Addr.Addr().As16(), 96 + r.Addr.Bits()
+	}
+	return r.Addr.Addr().As16(), r.Addr.Bits()
+}
+
+// maxCompiled bounds the compiled rules, which go into the environment: one
+// string there may have 128 KiB (MAX_ARG_STRLEN).
+const maxCompiled = 64 << 10
