@@ -23,6 +23,7 @@ type Status struct {
 	Dir       string    `json:"dir"`
 	Node      int       `json:"node"`
 	PID       int       `json:"pid"`
+	NetNS     string    `json:"netns"` // path of the interface's network namespace
 	Since     time.Time `json:"since"`
 	Topology  string    `json:"topology,omitempty"` // in a few words; see OpTopology
 	RealTime  bool      `json:"real_time"`
@@ -111,6 +112,14 @@ type Unit struct {
 	WorkPerPoll [napi.WorkBuckets]uint64 `json:"work_per_poll"` // polls with 0, 1, 2-3, 4-7 ... frames
 }
 
+// netnsPath returns a path of the interface's namespace for other processes.
+func (d *Daemon) netnsPath() string {
+	if d.ns == nil {
+		return fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
+	}
+	return d.ns.Path()
+}
+
 // Status returns the status.
 func (d *Daemon) Status() (*Status, error) {
 	s := &Status{
@@ -118,6 +127,7 @@ func (d *Daemon) Status() (*Status, error) {
 		Dir:      d.cfg.Dir,
 		Node:     int(d.member.ID()),
 		PID:      os.Getpid(),
+		NetNS:    d.netnsPath(),
 		Since:    d.started.Truncate(time.Millisecond),
 		RealTime: d.realtime.Load(),
 		FastPath: !d.cfg.NoFastPath,
