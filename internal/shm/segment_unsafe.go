@@ -42,14 +42,14 @@ func Create(name string, size int) (*Segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shm: memfd_create: %w", err)
 	}
-	s, err := create(fd, size)
+	s, err := create(fd, size, seals)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return s, nil
 }
 
-func create(fd, size int) (*Segment, error) {
+func create(fd, size, seals int) (*Segment, error) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, fmt.Errorf("shm: ftruncate to %d bytes: %w", size, err)
 	}

@@ -1,0 +1,243 @@
+package segment
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"exnet/internal/shm"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tuning has what a side may choose by itself. Zero means the default.
+type Tuning struct {
+	Threshold int // bytes that a send goes in VELO messages up to; default 480
+	Chunk     int // bytes of an RMA PUT at most; default 64 KiB
+}
+
+const (
+	defaultThreshold = 480 // = 4 * 120, as EXT-Eth's
+	defaultChunk     = 64 << 10
+)
+
+// End is one side of a connection: TX and RX primitives that never wait.
+//
+// Concurrency: one user of TX at a time (Attach, Promote, Send, Shutdown, Demote,
+// Rollback, ArmTX, DisarmTX and those of zero copy that say so), one of RX
+// (PromotedAt, Recv, Next, Release, Freeze, Readable, ArmRX, DisarmRX). The others
+// may be called from many goroutines.
+type End struct {
+	seg       *Segment
+	side      Side
+	own, peer control
+	count     *Counters
+	tuning    Tuning
+	register  bool // this process is registered for membarrier
+
+	relation atomic.Uint32 // see barriers
+	bad      atomic.Bool   // a breach was found
+	gone     atomic.Bool   // the doorbell is at end of file
+	dummy    atomic.Uint32 // a store that is a fence
+
+	mu        sync.Mutex
+	attention uint32 // guarded by mu: own attention word
+	file      *os.File
+	bell      int // guarded by mu; -1 when closed
+
+	_  [128]byte
+	tx tx
+	_  [128]byte
+	rx rx
+}
+
+// What is known of the barriers that both sides use.
+const (
+	relationUnknown   = iota // fence, and membarrier
+	relationFence            // fence on both sides
+	relationExpedited        // membarrier on the side that sleeps
+)
+
+// NewEnd makes the end of side. It takes bell, this side's end of the doorbell's
+// socket pair (-1: none, for tests), also when it fails. A nil count counts nothing
+// that can be seen.
+func NewEnd(s *Segment, side Side, bell int, count *Counters) (*End, error) {
+	if side > Server {
+		_ = unix.Close(bell)
+		return nil, fmt.Errorf("%w: side %d", ErrConfig, side)
+	}
+	if count == nil {
+		count = new(Counters)
+	}
+	e := &End{
+		seg: s, side: side, own: controlOf(s.Bytes(), side), peer: controlOf(s.Bytes(), 1-side),
+		count: count, bell: bell, register: shm.Expedited(),
+	}
+	if bell >= 0 {
+		if err := unix.SetNonblock(bell, true); err != nil {
+			_ = unix.Close(bell)
+			return nil, fmt.Errorf("segment: doorbell: %w", err)
+		}
+		e.file = os.NewFile(uintptr(bell), "doorbell")
+	}
+	e.Tune(Tuning{})
+	e.tx.init(s.queue(side), s.ring(side))
+	e.rx.init(s.queue(1-side), s.ring(1-side))
+	count.Set(RingSize, uint64(s.head.ring))
+	flags := uint32(flagZCopy)
+	if e.register {
+		flags |= flagExpedited
+	}
+	e.own.flags.Store(flags)
+	e.noteCPU()
+	return e, nil
+}
+
+// Tune sets what this side may choose. Call it before use.
+func (e *End) Tune(t Tuning) {
+	if t.Threshold <= 0 {
+		t.Threshold = defaultThreshold
+	}
+	if t.Chunk <= 0 {
+		t.Chunk = defaultChunk
+	}
+	t.Chunk = min(max(t.Chunk, minChunk)&^(line-1), e.seg.head.ring/4, maxRMA)
+	e.tuning = t
+}
+
+// Attach tells the client that the server looks at the segment. ErrClosed: the
+// offer does not stand any more.
+func (e *End) Attach() error {
+	if e.side != Server {
+		return fmt.Errorf("%w: the client does not attach", ErrConfig)
+	}
+	switch s := State(e.peer.state.Load()); {
+	case s == StateWithdrawn:
+		return ErrClosed
+	case s != StateOffered:
+		return e.breach()
+	}
+	if e.Awake(); e.gone.Load() {
+		return ErrClosed
+	}
+	e.relate()
+	e.own.state.Store(uint32(StateAttached))
+	e.ringIfArmed()
+	return nil
+}
+
+// Attached reports whether both sides look at the segment, so that a direction can
+// be promoted.
+func (e *End) Attached() bool {
+	if e.relation.Load() != relationUnknown {
+		return true
+	}
+	if e.side == Server || e.PeerState() != StateAttached {
+		return false
+	}
+	e.relate()
+	return true
+}
+
+// relate reads how the peer wants barriers to be. Its flags are there before its
+// state is.
+func (e *End) relate() {
+	shm.Observe()
+	r := uint32(relationFence)
+	if e.register && e.peer.flags.Load()&flagExpedited != 0 {
+		r = relationExpedited
+	}
+	e.relation.Store(r)
+}
+
+// Withdraw takes the client's offer back.
+func (e *End) Withdraw() {
+	e.own.state.Store(uint32(StateWithdrawn))
+	e.ringIfArmed()
+}
+
+// PeerState is how far the peer has come.
+func (e *End) PeerState() State {
+	s := State(e.peer.state.Load())
+	if s > StateWithdrawn {
+		_ = e.breach()
+		return StateNone
+	}
+	return s
+}
+
+// Err is ErrCorrupt after a breach, else ErrReset or ErrClosed if the peer has gone,
+// else nil. What is in the queue can be received after ErrReset and ErrClosed.
+func (e *End) Err() error {
+	if e.bad.Load() {
+		return ErrCorrupt
+	}
+	a := e.peer.attention.Load()
+	switch {
+	case a&resetFlag != 0:
+		return ErrReset
+	case a&closedFlag != 0 || e.gone.Load():
+		return ErrClosed
+	}
+	return nil
+}
+
+// breach ends the use of the segment. The peer finds its doorbell at end of file.
+func (e *End) breach() error {
+	if !e.bad.Swap(true) {
+		e.mu.Lock()
+		if e.bell >= 0 {
+			_ = unix.Shutdown(e.bell, unix.SHUT_RDWR) // wakes who waits here, too
+		}
+		e.mu.Unlock()
+	}
+	return ErrCorrupt
+}
+
+// Close tells the peer that this side has gone, and closes the doorbell. reset says
+// that it has gone abortively. Users of TX and RX may still be there: they find
+// that nothing more can be done. The segment is the caller's, to retire.
+func (e *End) Close(reset bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.bad.Load() {
+		e.attention |= closedFlag
+		if reset {
+			e.attention |= resetFlag
+		}
+		shm.Publish()
+		e.own.attention.Store(e.attention)
+	}
+	if e.bell < 0 {
+		return nil
+	}
+	e.bell = -1 // the peer is woken by the end of file
+	return e.file.Close()
+}
+
+// Side is the side that e is.
+func (e *End) Side() Side { return e.side }
+
+// Segment is the segment of e.
+func (e *End) Segment() *Segment { return e.seg }
+
+// Counters are those that e counts with.
+func (e *End) Counters() *Counters { return e.count }
+
+// noteCPU tells the peer on which CPU this side runs. Call it before a wait.
+func (e *End) noteCPU() { e.own.cpu.Store(uint32(shm.CPU() + 1)) }
+
+// SameCPU tells the peer on which CPU this side runs, and reports whether the peer
+// ran there last: then spinning keeps it from running.
+func (e *End) SameCPU() bool {
+	cpu := uint32(shm.CPU() + 1)
+	if e.own.cpu.Load() != cpu {
+		e.own.cpu.Store(cpu)
+	}
+	return cpu != 0 && e.peer.cpu.Load() == cpu
+}
+
+// keep has the memory stay mapped up to here.
+func (e *End) keep() { runtime.KeepAlive(e.seg) }

@@ -1,0 +1,25 @@
+package segment
+
+import "errors"
+
+// Errors of an End. All but ErrAgain are for good.
+var (
+	// ErrAgain says that nothing can be done now: spin, or arm and wait.
+	ErrAgain = errors.New("segment: try again")
+	// ErrFrozen says that the peer takes nothing more from the queue: call Rollback,
+	// then go on on the shadow.
+	ErrFrozen = errors.New("segment: peer has frozen this direction")
+	// ErrDemoted says that this direction goes on on the shadow.
+	ErrDemoted = errors.New("segment: direction goes on on the shadow")
+	// ErrEnded says that this side has shut the direction down.
+	ErrEnded = errors.New("segment: direction is shut down")
+	// ErrClosed says that the peer's end is gone: the shadow says what follows.
+	ErrClosed = errors.New("segment: peer has closed")
+	// ErrReset says that the peer has closed abortively: ECONNRESET.
+	ErrReset = errors.New("segment: connection reset by peer")
+	// ErrCorrupt says that the peer has written what cannot be (a breach): close
+	// the connection with ECONNRESET. The End touches the segment no more.
+	ErrCorrupt = errors.New("segment: corrupt; reset the connection")
+	// ErrNotPromoted says that this direction is on the shadow still.
+	ErrNotPromoted = errors.New("segment: direction was not promoted")
+)

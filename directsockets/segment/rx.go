@@ -1,0 +1,285 @@
+package segment
+
+import (
+	"encoding/binary"
+	"io"
+
+	"exnet/internal/shm"
+)
+
+// rx is what the user of RX owns.
+type rx struct {
+	queue []shm.Slot
+	mem   []byte // the ring
+	shift uint
+
+	phase    phase
+	count    uint64 // messages consumed whole
+	given    uint64 // count that the peer knows
+	freed    uint64 // sum of the advances consumed
+	freedOut uint64 // sum that the peer knows
+	rung     uint64 // see wake
+	promoted uint64 // bytes on the shadow before PROMOTE
+
+	cur     []byte // what is left of the message at count
+	curLen  int    // its length; 0: it was not looked at
+	advance uint64 // by which freed goes up then
+}
+
+func (r *rx) init(queue []shm.Slot, mem []byte) {
+	r.queue, r.mem, r.shift = queue, mem, log2(len(queue))
+}
+
+// status is the status word of the next message; 0 if it has not come.
+func (e *End) status() (uint64, *shm.Slot) {
+	r := &e.rx
+	s := &r.queue[r.count&uint64(len(r.queue)-1)]
+	w := s.Status.Load()
+	shm.Observe()
+	if uint32(w) != uint32(r.count>>r.shift+1) {
+		return 0, s
+	}
+	return w >> tagShift << tagShift, s
+}
+
+// PromotedAt looks whether this direction has moved to the segment, and after how
+// many bytes on the shadow. Recv is for the bytes after those. It belongs to RX.
+func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
+	r := &e.rx
+	if r.phase != phaseShadow {
+		return r.promoted, r.phase != phaseDemoted || r.count > 0
+	}
+	if e.bad.Load() {
+		return 0, false
+	}
+	w, s := e.status()
+	if w == 0 {
+		return 0, false
+	}
+	if w != uint64(TagPromote)<<tagShift|promoteLen<<lenShift {
+		_ = e.breach()
+		return 0, false
+	}
+	r.promoted = binary.LittleEndian.Uint64(s.Payload[:])
+	r.count++
+	r.phase = phaseDirect
+	return r.promoted, true
+}
+
+// rxStanding says whether RX can go on.
+func (e *End) rxStanding() error {
+	switch {
+	case e.bad.Load():
+		return ErrCorrupt
+	case e.rx.phase == phaseEnded:
+		return io.EOF
+	case e.rx.phase == phaseDemoted:
+		return ErrDemoted
+	case e.rx.phase == phaseShadow:
+		if err := e.Err(); err != nil {
+			return err
+		}
+		return ErrNotPromoted
+	}
+	return nil
+}
+
+// Recv copies to p what has come, and reports how much; it borrows p until return.
+// ErrAgain: nothing is there. io.EOF: the peer has shut this direction down.
+// ErrDemoted: the shadow goes on. It belongs to RX.
+func (e *End) Recv(p []byte) (n int, err error) {
+	if e.rx.phase != phaseDirect || e.bad.Load() {
+		return 0, e.rxStanding()
+	}
+	for n < len(p) {
+		if len(e.rx.cur) == 0 {
+			if err = e.message(); err != nil {
+				break
+			}
+		}
+		k := copy(p[n:], e.rx.cur)
+		e.took(k)
+		n += k
+	}
+	e.keep()
+	if n > 0 {
+		return n, nil
+	}
+	return 0, err
+}
+
+// Next lends what has come next, in one piece, until Release: the peer's memory,
+// which a hostile peer may change meanwhile. Errors as of Recv. It belongs to RX.
+func (e *End) Next() ([]byte, error) {
+	if e.rx.phase != phaseDirect || e.bad.Load() {
+		return nil, e.rxStanding()
+	}
+	if len(e.rx.cur) == 0 {
+		if err := e.message(); err != nil {
+			return nil, err
+		}
+	}
+	return e.rx.cur, nil
+}
+
+// Release gives back the first n bytes of what Next lent.
+func (e *End) Release(n int) {
+	if n > len(e.rx.cur) {
+		panic("segment: Release of more than Next lent")
+	}
+	if n > 0 {
+		e.took(n)
+	}
+}
+
+// message looks at the message at count, and has cur be its data.
+func (e *End) message() error {
+	r := &e.rx
+	w, s := e.status()
+	if w == 0 {
+		return e.empty()
+	}
+	n := int(w >> lenShift)
+	switch Tag(w >> tagShift) {
+	case TagVELO, TagVELOLast:
+		if n < 1 || n > MaxVELO {
+			return e.breach()
+		}
+		r.cur = s.Payload[:n]
+		e.count.Add(ReceivedVELO+int(Tag(w>>tagShift)-TagVELO), 1)
+	case TagRMAInfo:
+		if n != rmaLen {
+			return e.breach()
+		}
+		info := [rmaLen]byte(s.Payload[:])
+		size := uint64(binary.LittleEndian.Uint32(info[rmaLenOff:]))
+		place := binary.LittleEndian.Uint64(info[rmaPlaceOff:])
+		advance := binary.LittleEndian.Uint64(info[rmaAdvanceOff:])
+		ring := uint64(len(r.mem))
+		if info[rmaModeOff] != modePut || size < 1 || size > maxRMA || place > ring || size > ring-place ||
+			advance < size || advance > ring {
+			return e.breach()
+		}
+		r.cur, r.advance = r.mem[place:place+size], advance
+		e.count.Add(ReceivedRMAInfo, 1)
+	case TagShutdown, TagDemote:
+		if n != 0 {
+			return e.breach()
+		}
+		r.count++
+		r.phase = phaseEnded
+		counter, err := ReceivedShutdown, io.EOF
+		if Tag(w>>tagShift) == TagDemote {
+			r.phase, counter, err = phaseDemoted, ReceivedDemote, ErrDemoted
+		}
+		e.count.Add(counter, 1)
+		e.give()
+		return err
+	default:
+		return e.breach()
+	}
+	r.curLen = len(r.cur)
+	return nil
+}
+
+// empty is what RX does when nothing is there.
+func (e *End) empty() error {
+	r := &e.rx
+	if r.given != r.count || r.freedOut != r.freed {
+		e.give()
+	}
+	if err := e.Err(); err != nil {
+		if w, _ := e.status(); w != 0 {
+			return ErrAgain // it came before the end
+		}
+		return err
+	}
+	return ErrAgain
+}
+
+// took takes n bytes of the message at count.
+func (e *End) took(n int) {
+	r := &e.rx
+	e.count.Add(ReceivedDirect, uint64(n))
+	if r.cur = r.cur[n:]; len(r.cur) > 0 {
+		return
+	}
+	r.cur, r.curLen = nil, 0
+	r.count++
+	if r.advance > 0 {
+		r.freed += r.advance
+		r.advance = 0
+		e.give()
+		return
+	}
+	if r.count-r.given >= uint64(len(r.queue)/4) || e.peer.attention.Load()&armTX != 0 {
+		e.give()
+	}
+}
+
+// give gives back slots and space.
+func (e *End) give() {
+	r := &e.rx
+	shm.Publish()
+	if r.freedOut != r.freed {
+		r.freedOut = r.freed
+		shm.Release(e.own.freed, r.freed)
+		e.count.Add(SentRMAAvail, 1)
+	}
+	if r.given != r.count {
+		r.given = r.count
+		shm.Release(e.own.consumed, r.count)
+	}
+	e.barrier()
+	if a := e.peer.attention.Load(); a&armTX != 0 {
+		e.wake(a, armTX, &r.rung)
+	}
+}
+
+// Freeze takes nothing more from the queue: the peer sends what is left on the
+// shadow. It belongs to RX.
+func (e *End) Freeze() {
+	r := &e.rx
+	if r.phase == phaseEnded || r.phase == phaseDemoted || e.bad.Load() {
+		return
+	}
+	r.phase = phaseDemoted
+	e.give()
+	e.mu.Lock()
+	e.own.frozenSlot.Store(r.count)
+	e.own.frozenOff.Store(uint32(r.curLen - len(r.cur)))
+	e.attention |= frozenFlag
+	shm.Publish()
+	e.own.attention.Store(e.attention)
+	e.mu.Unlock()
+	e.ringIfArmed()
+}
+
+// Readable is how many bytes Recv would return at least, without looking further
+// than the messages that have come.
+func (e *End) Readable() int {
+	return len(e.rx.cur)
+}
+
+// ArmRX arms for a message, for a change of the peer's flags or state. True: there
+// is something already, and it is not armed. It belongs to RX.
+func (e *End) ArmRX() (ready bool) {
+	e.arm(armRX)
+	if !e.rxReady() {
+		return false
+	}
+	e.disarm(armRX)
+	return true
+}
+
+// DisarmRX takes ArmRX back.
+func (e *End) DisarmRX() { e.disarm(armRX) }
+
+func (e *End) rxReady() bool {
+	r := &e.rx
+	if e.bad.Load() || r.phase == phaseEnded || r.phase == phaseDemoted || len(r.cur) > 0 {
+		return true
+	}
+	w, _ := e.status()
+	return w != 0 || e.Err() != nil
+}

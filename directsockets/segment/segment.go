@@ -1,0 +1,143 @@
+package segment
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"exnet/internal/shm"
+)
+
+// ErrSegment says that a descriptor is no segment that can be used: not sealed, of
+// a wrong size, or with a header that cannot be. Stay on the shadow.
+var ErrSegment = fmt.Errorf("segment: refused: %w", shm.ErrSegment)
+
+// Side is one of the two ends of a connection.
+type Side uint8
+
+const (
+	Client Side = 0 // called connect
+	Server Side = 1 // accepted
+)
+
+// Info is what a segment says of its connection.
+type Info struct {
+	Nonce          [16]byte // random, of this incarnation of the connection
+	Client, Server netip.AddrPort
+}
+
+// NewNonce returns a nonce for a new connection.
+func NewNonce() (n [16]byte) {
+	rand.Read(n[:])
+	return n
+}
+
+// Device is the virtual device that serves the connection (thesis, equation 5.3).
+func (i Info) Device() uint8 { return uint8(i.Server.Port() & 0xf) }
+
+// Config has the sizes of a segment. The zero value has the defaults.
+type Config struct {
+	Slots int // of a VELO queue: a power of two, 16..4096; default 128
+	Ring  int // bytes of an RMA ring: a multiple of 4096, 64 KiB..1 GiB; default 1 MiB
+}
+
+const (
+	defaultSlots, minSlots, maxSlots = 128, 16, 4096
+	defaultRing, minRing, maxRing    = 1 << 20, 64 << 10, 1 << 30
+)
+
+// ErrConfig says that a Config has a value out of range.
+var ErrConfig = errors.New("segment: configuration out of range")
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Slots == 0 {
+		c.Slots = defaultSlots
+	}
+	if c.Ring == 0 {
+		c.Ring = defaultRing
+	}
+	return c, c.check()
+}
+
+func (c Config) check() error {
+	if c.Slots < minSlots || c.Slots > maxSlots || c.Slots&(c.Slots-1) != 0 {
+		return fmt.Errorf("%w: %d slots: take a power of two, %d..%d", ErrConfig, c.Slots, minSlots, maxSlots)
+	}
+	if c.Ring < minRing || c.Ring > maxRing || c.Ring%shm.PageSize != 0 {
+		return fmt.Errorf("%w: ring of %d bytes: take a multiple of %d, %d..%d", ErrConfig, c.Ring, shm.PageSize, minRing, maxRing)
+	}
+	return nil
+}
+
+// Segment is the memory of one connection.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Segment struct {
+	*shm.Segment
+	head  header // of which the peer has no copy
+	rings int
+}
+
+// Create makes the segment of a connection, as its client does, in StateOffered.
+func Create(info Info, config Config) (*Segment, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Client.IsValid() || !info.Server.IsValid() {
+		return nil, fmt.Errorf("%w: connection without addresses", ErrConfig)
+	}
+	size, rings := sizeOf(config.Slots, config.Ring)
+	mem, err := shm.CreateShared("exnet-ds", size)
+	if err != nil {
+		return nil, err
+	}
+	s := &Segment{Segment: mem, head: header{slots: config.Slots, ring: config.Ring, size: size, info: info}, rings: rings}
+	s.head.put(mem.Bytes())
+	controlOf(mem.Bytes(), Client).state.Store(uint32(StateOffered))
+	return s, nil
+}
+
+// Map maps the segment that a descriptor of a peer stands for. It borrows fd.
+// ErrSegment: it cannot be trusted. The caller compares Info with what it knows of
+// its connection.
+func Map(fd int) (*Segment, error) {
+	least, _ := sizeOf(minSlots, minRing)
+	most, _ := sizeOf(maxSlots, maxRing)
+	mem, err := shm.MapShared(fd, least, most, true)
+	if errors.Is(err, shm.ErrSegment) {
+		return nil, fmt.Errorf("%w: %v", ErrSegment, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Segment{Segment: mem}
+	head := [headLen]byte(mem.Bytes()) // the one time that it is read
+	if err := s.head.get(&head, len(mem.Bytes())); err != nil {
+		mem.Retire()
+		return nil, err
+	}
+	_, s.rings = sizeOf(s.head.slots, s.head.ring)
+	return s, nil
+}
+
+// Info says whose segment it is.
+func (s *Segment) Info() Info { return s.head.info }
+
+// Size is the size of the segment in bytes; most of it is never touched.
+func (s *Segment) Size() int { return s.head.size }
+
+// Config has the sizes of the segment's queues and rings.
+func (s *Segment) Config() Config { return Config{Slots: s.head.slots, Ring: s.head.ring} }
+
+// queue is the VELO queue that side writes.
+func (s *Segment) queue(side Side) []shm.Slot {
+	return shm.Slots(s.Bytes(), queuesOff+int(side)*s.head.slots*shm.SlotSize, s.head.slots)
+}
+
+// ring is the RMA ring that side writes.
+func (s *Segment) ring(side Side) []byte {
+	off := s.rings + int(side)*s.head.ring
+	return s.Bytes()[off : off+s.head.ring : off+s.head.ring]
+}

@@ -1,0 +1,328 @@
+package segment
+
+import (
+	"encoding/binary"
+
+	"exnet/internal/shm"
+)
+
+const (
+	line     = 64   // advances of the ring are multiples of it
+	minChunk = 4096 // bytes below which a large send waits for space
+)
+
+type phase uint8
+
+const (
+	phaseShadow  phase = iota // not promoted yet
+	phaseDirect               // in the segment
+	phaseEnded                // SHUTDOWN
+	phaseDemoted              // DEMOTE, or frozen and rolled back
+)
+
+// tx is what the user of TX owns.
+type tx struct {
+	queue []shm.Slot
+	mem   []byte // the ring
+	shift uint   // log2 of the number of slots
+
+	phase    phase
+	sent     uint64 // messages
+	consumed uint64 // a count of the peer's that was true once
+	put      uint64 // sum of the advances
+	freed    uint64 // a sum of the peer's that was true once
+	pos      int    // offset of the next byte in the ring
+	rung     uint64 // see wake
+	want     int    // bytes of the ring that the last Send lacked
+}
+
+func (t *tx) init(queue []shm.Slot, mem []byte) {
+	t.queue, t.mem, t.shift = queue, mem, log2(len(queue))
+}
+
+// credit reads what the peer has given back. False: it cannot be.
+func (e *End) credit() bool {
+	t := &e.tx
+	c, f := e.peer.consumed.Load(), e.peer.freed.Load()
+	shm.Observe()
+	if t.sent-c > uint64(len(t.queue)) || t.put-f > uint64(len(t.mem)) {
+		return false
+	}
+	t.consumed, t.freed = c, f
+	return true
+}
+
+// slot is the slot of the next message; nil if the queue is full.
+func (e *End) slot() (*shm.Slot, error) {
+	t := &e.tx
+	if t.sent-t.consumed >= uint64(len(t.queue)) {
+		if !e.credit() {
+			return nil, e.breach()
+		}
+		if t.sent-t.consumed >= uint64(len(t.queue)) {
+			return nil, ErrAgain
+		}
+	}
+	return &t.queue[t.sent&uint64(len(t.queue)-1)], nil
+}
+
+// commit publishes the next message.
+func (e *End) commit(s *shm.Slot, tag Tag, n int) {
+	t := &e.tx
+	lap := uint64(uint32(t.sent>>t.shift + 1))
+	shm.Publish()
+	shm.Release(&s.Status, lap|uint64(tag)<<tagShift|uint64(n)<<lenShift)
+	t.sent++
+}
+
+// published looks whether the peer wants to know, or has said something.
+func (e *End) published() {
+	e.barrier()
+	if a := e.peer.attention.Load(); a&armRX != 0 {
+		e.wake(a, armRX, &e.tx.rung)
+	}
+}
+
+// standing says whether TX can go on.
+func (e *End) standing() error {
+	switch {
+	case e.bad.Load():
+		return ErrCorrupt
+	case e.tx.phase == phaseShadow:
+		return ErrNotPromoted
+	case e.tx.phase == phaseEnded:
+		return ErrEnded
+	case e.tx.phase == phaseDemoted:
+		return ErrDemoted
+	}
+	return e.interrupted()
+}
+
+// interrupted says what the peer has done to this direction.
+func (e *End) interrupted() error {
+	a := e.peer.attention.Load()
+	switch {
+	case a&resetFlag != 0:
+		return ErrReset
+	case a&closedFlag != 0 || e.gone.Load():
+		return ErrClosed
+	case a&frozenFlag != 0:
+		return ErrFrozen
+	}
+	return nil
+}
+
+// Promote moves this direction to the segment, after tcpBytes on the shadow. It
+// belongs to TX. ErrAgain: the peer does not look at the segment yet.
+func (e *End) Promote(tcpBytes uint64) error {
+	if err := e.standing(); err != ErrNotPromoted {
+		if err == nil {
+			err = ErrDemoted
+		}
+		return err
+	}
+	if err := e.interrupted(); err != nil {
+		return err
+	}
+	if !e.Attached() {
+		return ErrAgain
+	}
+	s, err := e.slot()
+	if err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint64(s.Payload[:], tcpBytes)
+	e.commit(s, TagPromote, promoteLen)
+	e.tx.phase = phaseDirect
+	e.published()
+	return nil
+}
+
+// Send sends as much of p as fits, in order, and borrows it until return. ErrAgain:
+// nothing fits. It belongs to TX.
+func (e *End) Send(p []byte) (n int, err error) {
+	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 {
+		return 0, e.standing()
+	}
+	e.tx.want = 0
+	for rest := p; len(rest) > 0; rest = p[n:] {
+		var k int
+		if len(rest) <= e.tuning.Threshold {
+			k, err = e.sendVELO(rest)
+		} else {
+			k, err = e.sendRMA(rest)
+		}
+		if n += k; err != nil {
+			break
+		}
+	}
+	e.keep()
+	if n > 0 {
+		e.count.Add(SentDirect, uint64(n))
+		if err == ErrAgain {
+			err = nil
+		}
+	}
+	return n, err
+}
+
+// sendVELO sends p in VELO messages.
+func (e *End) sendVELO(p []byte) (n int, err error) {
+	t := &e.tx
+	for n < len(p) {
+		s, err := e.slot()
+		if err != nil {
+			if n > 0 {
+				e.published()
+			}
+			return n, err
+		}
+		k := copy(s.Payload[:], p[n:])
+		n += k
+		if n == len(p) {
+			e.commit(s, TagVELOLast, k)
+			e.count.Add(SentVELOLast, 1)
+		} else {
+			e.commit(s, TagVELO, k)
+			e.count.Add(SentVELO, 1)
+		}
+	}
+	_ = t
+	e.published()
+	return n, nil
+}
+
+// sendRMA sends the beginning of p through the ring.
+func (e *End) sendRMA(p []byte) (n int, err error) {
+	t := &e.tx
+	s, err := e.slot()
+	if err != nil {
+		return 0, err
+	}
+	n, skip := e.room(min(len(p), e.tuning.Chunk))
+	if n < 0 {
+		return 0, e.breach()
+	}
+	if n == 0 {
+		t.want = min(len(p), minChunk)
+		return 0, ErrAgain
+	}
+	if skip > 0 {
+		t.pos = 0
+	}
+	copy(t.mem[t.pos:t.pos+n], p)
+	need := (n + line - 1) &^ (line - 1)
+	s.Payload[rmaModeOff] = modePut
+	binary.LittleEndian.PutUint32(s.Payload[rmaLenOff:], uint32(n))
+	binary.LittleEndian.PutUint64(s.Payload[rmaPlaceOff:], uint64(t.pos))
+	binary.LittleEndian.PutUint64(s.Payload[rmaAdvanceOff:], uint64(need+skip))
+	e.commit(s, TagRMAInfo, rmaLen)
+	t.put += uint64(need + skip)
+	if t.pos += need; t.pos == len(t.mem) {
+		t.pos = 0
+	}
+	e.count.Add(SentRMAInfo, 1)
+	e.count.Set(RingUsed, t.put-t.freed)
+	e.published()
+	return n, nil
+}
+
+// room finds place for up to n bytes in one piece: how many, and how many bytes at
+// the end of the ring are skipped for it. 0: none, negative: the peer's words
+// cannot be.
+func (e *End) room(n int) (got, skip int) {
+	t := &e.tx
+	for fresh := false; ; fresh = true {
+		if t.put == t.freed {
+			t.pos = 0
+		}
+		free := len(t.mem) - int(t.put-t.freed)
+		end := len(t.mem) - t.pos
+		least := min(n, minChunk)
+		switch {
+		case free >= n && end >= n:
+			return n, 0
+		case end < least && free-end >= least:
+			return min(n, free-end), end
+		case end >= least && free >= least && (fresh || min(free, end) >= n/2):
+			return min(n, free, end), 0
+		case fresh:
+			return 0, 0
+		}
+		if !e.credit() {
+			return -1, 0
+		}
+	}
+}
+
+// Shutdown ends this direction: the peer reads an end of file after all that was
+// sent. ErrAgain: no slot is free. It belongs to TX.
+func (e *End) Shutdown() error { return e.last(TagShutdown, phaseEnded, SentShutdown) }
+
+// Demote has this direction go on on the shadow. ErrAgain: no slot is free. It
+// belongs to TX.
+func (e *End) Demote() error { return e.last(TagDemote, phaseDemoted, SentDemote) }
+
+func (e *End) last(tag Tag, p phase, counter int) error {
+	if err := e.standing(); err != nil {
+		return err
+	}
+	e.tx.want = 0
+	s, err := e.slot()
+	if err != nil {
+		return err
+	}
+	e.commit(s, tag, 0)
+	e.tx.phase = p
+	e.count.Add(counter, 1)
+	e.published()
+	return nil
+}
+
+// Frozen reports whether the peer takes nothing more, and Rollback is due. It
+// belongs to TX.
+func (e *End) Frozen() bool {
+	return e.tx.phase != phaseDemoted && e.peer.attention.Load()&frozenFlag != 0
+}
+
+// Rollback gives write, in order, every byte that was sent and not consumed before
+// the peer froze the direction; write is that of the shadow. If it fails, Rollback
+// can be called again and goes on after the bytes that it took. It belongs to TX.
+// Afterwards the direction is on the shadow.
+func (e *End) Rollback(write func(p []byte) (int, error)) error {
+	return ErrAgain
+}
+
+// ArmTX arms for space, for a change of the peer's flags or state. True: there is
+// something already, and it is not armed. It belongs to TX.
+func (e *End) ArmTX() (ready bool) {
+	e.arm(armTX)
+	if !e.txReady() {
+		return false
+	}
+	e.disarm(armTX)
+	return true
+}
+
+// DisarmTX takes ArmTX back.
+func (e *End) DisarmTX() { e.disarm(armTX) }
+
+// txReady looks whether Send would do something.
+func (e *End) txReady() bool {
+	t := &e.tx
+	if e.standing() != nil {
+		return true
+	}
+	if !e.credit() {
+		_ = e.breach()
+		return true
+	}
+	if t.sent-t.consumed >= uint64(len(t.queue)) {
+		return false
+	}
+	if t.want == 0 {
+		return true
+	}
+	n, _ := e.room(t.want)
+	return n != 0
+}

@@ -1,0 +1,51 @@
+package shm
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Hush reads a bell's socket without sleeping. gone: the other end is not there
+// any more. Descriptors that came with the bytes are appended to fds; the caller
+// owns them. More than len(buf) bytes are left for the next time.
+func Hush(fd int, fds []int) (_ []int, gone bool) {
+	var buf [512]byte
+	var oob [64]byte
+	for range 8 {
+		iov := unix.Iovec{Base: &buf[0]}
+		iov.SetLen(len(buf))
+		msg := unix.Msghdr{Iov: &iov, Iovlen: 1, Control: &oob[0]}
+		msg.SetControllen(len(oob))
+		n, _, errno := syscall.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)),
+			unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case errno == unix.EINTR:
+			continue
+		case errno == unix.EAGAIN:
+			return fds, false
+		case errno != 0 || n == 0:
+			return fds, true
+		}
+		if msg.Controllen > 0 {
+			fds = rights(oob[:msg.Controllen], fds)
+		} else if n < uintptr(len(buf)) {
+			return fds, false
+		}
+	}
+	return fds, false
+}
+
+func rights(oob []byte, fds []int) []int {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return fds
+	}
+	for i := range msgs {
+		if got, err := unix.ParseUnixRights(&msgs[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}

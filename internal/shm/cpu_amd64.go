@@ -1,0 +1,27 @@
+package shm
+
+func pause(n uint32)
+func rdtscp() uint32
+func cpuid(leaf uint32) (eax, edx uint32)
+
+var hasRDTSCP = func() bool {
+	if top, _ := cpuid(0x80000000); top < 0x80000001 {
+		return false
+	}
+	_, edx := cpuid(0x80000001)
+	return edx&(1<<27) != 0
+}()
+
+// CPU is the number of the CPU that the caller runs on, or ran on a moment ago;
+// -1 if that cannot be told. It is cheap: Linux keeps the number where RDTSCP
+// finds it, with that of the NUMA node from bit 12 on.
+func CPU() int {
+	if !hasRDTSCP {
+		return getcpu()
+	}
+	return int(rdtscp() & 0xfff)
+}
+
+// Pause waits for n times the few dozen cycles that PAUSE takes, as a loop that
+// looks at a word again and again should between two looks.
+func Pause(n uint32) { pause(max(n, 1)) }

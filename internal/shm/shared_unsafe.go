@@ -1,0 +1,76 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// sharedSeals of a segment that both sides write: nobody resizes the file, and
+// nobody takes that promise back.
+const sharedSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// CreateShared makes a segment of size bytes, a multiple of the page size, that
+// whoever gets the descriptor may map for writing too.
+func CreateShared(name string, size int) (*Segment, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("shm: memfd_create: %w", err)
+	}
+	s, err := create(fd, size, sharedSeals)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return s, nil
+}
+
+// MapShared maps a segment that CreateShared of another process made, all of it,
+// for reading, and for writing if write is set. It borrows fd. ErrSegment: the
+// descriptor cannot be trusted, or its size is not in [min, max].
+//
+// The memory is that of ordinary pages: a file of huge pages, of which there may
+// be none when one is touched, would raise SIGBUS and is refused.
+func MapShared(fd, min, max int, write bool) (*Segment, error) {
+	got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no memfd: %v", ErrSegment, err)
+	}
+	if got&sharedSeals != sharedSeals {
+		return nil, fmt.Errorf("%w: seals %#x", ErrSegment, got)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return nil, fmt.Errorf("shm: fstatfs: %w", err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return nil, fmt.Errorf("%w: file system %#x", ErrSegment, fs.Type)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("shm: fstat: %w", err)
+	}
+	if st.Size < int64(min) || st.Size > int64(max) || st.Size <= 0 || st.Size%PageSize != 0 {
+		return nil, fmt.Errorf("%w: %d bytes", ErrSegment, st.Size)
+	}
+	prot := unix.PROT_READ
+	if write {
+		prot |= unix.PROT_WRITE
+	}
+	s, err := mapSegment(fd, int(st.Size), prot)
+	if errors.Is(err, unix.EPERM) { // sealed against writing as well
+		return nil, fmt.Errorf("%w: %v", ErrSegment, err)
+	}
+	return s, err
+}
+
+// Words32 is the view of n words of 32 bits at off, which is a multiple of 4.
+func Words32(mem []byte, off, n int) []atomic.Uint32 {
+	p := &mem[off : off+4*n : off+4*n][0]
+	if uintptr(unsafe.Pointer(p))%4 != 0 {
+		panic("shm: words are not aligned")
+	}
+	return unsafe.Slice((*atomic.Uint32)(unsafe.Pointer(p)), n)
+}
