@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/link/shm"
 	"exnet/fabric/nic"
@@ -22,19 +23,32 @@ type Link struct {
 }
 
 // Links returns all kinds of links.
-func Links() []Link { return []Link{{"mem", New}, {"shm", NewSHM}} }
+func Links() []Link { return []Link{{"mem", New}, {"shm", NewSHM}, {"shm-driven", NewDriven}} }
 
 // NewSHM is New over shm links, all ends of which are in this process.
 func NewSHM(tb testing.TB, n int) []*nic.NIC {
 	tb.Helper()
+	return newSHM(tb, n, func() link.Driver { return nil })
+}
+
+// NewDriven is NewSHM with a Driver for each NIC.
+func NewDriven(tb testing.TB, n int) []*nic.NIC {
+	tb.Helper()
+	return newSHM(tb, n, func() link.Driver { return NewDriver(tb) })
+}
+
+func newSHM(tb testing.TB, n int, driver func() link.Driver) []*nic.NIC {
+	tb.Helper()
+	drivers := make([]link.Driver, n)
 	nics := make([]*nic.NIC, n)
 	for i := range nics {
 		nics[i] = NewNIC(tb, fabric.NodeID(i))
 		if err := mem.NewFabric().Attach(nics[i]); err != nil { // the way to itself
 			tb.Fatal(err)
 		}
+		drivers[i] = driver()
 		for j := range i {
-			JoinSHM(tb, nics[i], nics[j])
+			joinSHM(tb, nics[i], nics[j], shm.Config{Driver: drivers[i]}, shm.Config{Driver: drivers[j]})
 		}
 	}
 	return nics
@@ -44,14 +58,19 @@ func NewSHM(tb testing.TB, n int) []*nic.NIC {
 // its ends.
 func JoinSHM(tb testing.TB, x, y *nic.NIC) (lx, ly *shm.Link) {
 	tb.Helper()
+	return joinSHM(tb, x, y, shm.Config{}, shm.Config{})
+}
+
+func joinSHM(tb testing.TB, x, y *nic.NIC, cx, cy shm.Config) (lx, ly *shm.Link) {
+	tb.Helper()
 	a, b := Sockets(tb, unix.SOCK_STREAM)
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ly, err = shm.Connect(y, b, shm.Config{})
+		ly, err = shm.Connect(y, b, cy)
 	}()
-	lx, errx := shm.Connect(x, a, shm.Config{})
+	lx, errx := shm.Connect(x, a, cx)
 	<-done
 	if errx != nil || err != nil {
 		tb.Fatal(errx, err)

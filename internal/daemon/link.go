@@ -14,7 +14,7 @@ func (d *Daemon) link(conn *net.UnixConn, _ fabric.NodeID) (emp.Link, error) {
 	if d.crossbars != nil {
 		card = routed{d.nic, d.crossbars}
 	}
-	l, err := shm.Connect(card, conn, shm.Config{})
+	l, err := shm.Connect(card, conn, shm.Config{Driver: d.loop})
 	if err != nil {
 		return nil, err // not a *shm.Link that is nil
 	}

@@ -28,10 +28,10 @@ func (l *Link) greet(timeout time.Duration) error {
 	if fd < 0 {
 		return fmt.Errorf("shm: connect: NIC: %w", fabric.ErrClosed)
 	}
-	if err := l.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := l.sock.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return fmt.Errorf("shm: connect: %w", err)
 	}
-	if _, _, err := l.conn.WriteMsgUnix(b, unix.UnixRights(l.nearSeg.Fd(), fd), nil); err != nil {
+	if _, _, err := l.sock.conn.WriteMsgUnix(b, unix.UnixRights(l.nearSeg.Fd(), fd), nil); err != nil {
 		return fmt.Errorf("%w: send: %w", ErrHello, err)
 	}
 	theirs, fds, err := l.receiveHello()
@@ -60,7 +60,7 @@ func (l *Link) greet(timeout time.Duration) error {
 	l.peer, l.far = theirs.node, viewOf(far.Bytes())
 	l.farSeg = far
 	l.ready.Store(true)
-	return l.conn.SetDeadline(time.Time{})
+	return l.sock.conn.SetDeadline(time.Time{})
 }
 
 // receiveHello reads the peer's hello, and the descriptors that came with it, which
@@ -68,7 +68,7 @@ func (l *Link) greet(timeout time.Duration) error {
 func (l *Link) receiveHello() (h hello, fds []int, err error) {
 	b := make([]byte, helloLen)
 	oob := make([]byte, unix.CmsgSpace(4*4)) // room for two too many
-	n, oobn, flags, _, err := l.conn.ReadMsgUnix(b, oob)
+	n, oobn, flags, _, err := l.sock.conn.ReadMsgUnix(b, oob)
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("no answer: %w", err)

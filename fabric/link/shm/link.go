@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"exnet/fabric"
@@ -45,6 +44,9 @@ type NIC interface {
 type Config struct {
 	// HelloTimeout is how long the peer may take to introduce itself. 0 means 2 s.
 	HelloTimeout time.Duration
+	// Driver is the thread that serves the link as long as it can; then, and without
+	// one, the link has a goroutine.
+	Driver link.Driver
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -69,11 +71,10 @@ const (
 //
 // Concurrency: all methods may be called from many goroutines.
 type Link struct {
-	nic  NIC
-	peer fabric.NodeID
-	conn *net.UnixConn
-	raw  syscall.RawConn
-	bell func(fd uintptr) bool // made once: rings
+	nic   NIC
+	peer  fabric.NodeID
+	begun time.Time
+	sock  socket
 
 	nearSeg, farSeg *shm.Segment
 	near, far       view // near is written here, far by the peer
@@ -97,7 +98,13 @@ type Link struct {
 	polls                 atomic.Uint64 // looks of consumers that found nothing new
 	armSeq, rung          atomic.Uint64
 	armed, armWanted      atomic.Bool
-	_                     [128]byte
+	awake                 atomic.Bool   // a driver looks at the link before it waits
+	moved                 atomic.Uint64 // bytes of GETs
+	quiet                 struct {      // messages that the peer was not woken for yet
+		n, since atomic.Int64 // how many; when the first came
+	}
+	drive drive
+	_     [128]byte
 
 	flowMu  sync.Mutex // serialises OpenFlow
 	outs    atomic.Pointer[[]*outflow]
@@ -151,12 +158,12 @@ func connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{nic: n, conn: conn, done: make(chan struct{})}
+	l := &Link{nic: n, begun: time.Now(), done: make(chan struct{})}
+	l.drive.by, l.drive.left = cfg.Driver, make(chan struct{})
 	l.outs.Store(new([]*outflow))
-	if l.raw, err = conn.SyscallConn(); err != nil {
-		return nil, fmt.Errorf("shm: connect: %w", err)
+	if err := l.sock.open(conn); err != nil {
+		return nil, err
 	}
-	l.bell = func(fd uintptr) bool { shm.Ring(int(fd)); return true }
 	if l.arena, err = n.ATU().Arena(); err != nil {
 		return nil, err
 	}
@@ -169,7 +176,13 @@ func connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 		l.ops.free = append(l.ops.free, uint16(MaxOps-1-id))
 	}
 	n.AddLink(active{l}) // publishes the mailboxes before the peer can look
-	if err := l.greet(cfg.HelloTimeout); err != nil {
+	err = l.greet(cfg.HelloTimeout)
+	if err == nil && cfg.Driver != nil {
+		if err = l.sock.release(); err != nil {
+			l.farArena.close()
+		}
+	}
+	if err != nil {
 		n.RemoveLink(active{l})
 		l.retire()
 		return nil, err
@@ -178,6 +191,9 @@ func connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	l.book.l = l
 	n.ATU().OpenBook(l.peer, &l.book)
 	n.Connect(l.peer, port{l})
+	if cfg.Driver != nil && !cfg.Driver.Take(served{l}) {
+		served{l}.Leave()
+	}
 	go l.serve()
 	return l, nil
 }
@@ -216,15 +232,28 @@ func (l *Link) fail(why error) bool {
 	}
 	l.down.Store(true)
 	l.failed.Store(true)
-	// Errors here mean that the socket is as good as closed.
-	_ = l.conn.CloseWrite()
-	_ = l.conn.SetReadDeadline(time.Unix(1, 0))
+	l.sock.hangUp()
+	if d := &l.drive; d.by != nil {
+		select {
+		case <-d.left:
+		default:
+			d.by.Wake()
+		}
+	}
 	return true
 }
 
-// serve is the link's goroutine: it waits for the bell when nobody polls.
+// serve is the link's goroutine: it waits for the bell when nobody polls. With a
+// driver it begins when the driver has left.
 func (l *Link) serve() {
 	defer close(l.done)
+	if l.drive.by != nil {
+		<-l.drive.left
+		l.awake.Store(false)
+		if err := l.sock.restore(); err != nil {
+			l.fail(err)
+		}
+	}
 	buf := make([]byte, 512)
 	var polls uint64
 	deadline := false
@@ -235,22 +264,22 @@ func (l *Link) serve() {
 		polls = p
 		switch {
 		case napping:
-			_ = l.conn.SetReadDeadline(time.Now().Add(pollNap))
+			_ = l.sock.conn.SetReadDeadline(time.Now().Add(pollNap))
 			deadline = true
 		default:
 			l.armWanted.Store(false)
-			if l.arm(); !l.quiet() {
+			if l.arm(); !l.nothing() {
 				continue
 			}
 			if deadline {
-				_ = l.conn.SetReadDeadline(time.Time{})
+				_ = l.sock.conn.SetReadDeadline(time.Time{})
 				deadline = false
 			}
 		}
 		if l.failed.Load() { // fail's deadline may be gone
 			break
 		}
-		n, err := l.conn.Read(buf)
+		n, err := l.sock.conn.Read(buf)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 		case err != nil || n == 0:
@@ -275,15 +304,15 @@ func (l *Link) part(wait bool) {
 	l.failAll()
 	l.farArena.close()
 	if wait {
-		_ = l.conn.SetReadDeadline(time.Now().Add(partTime))
+		_ = l.sock.conn.SetReadDeadline(time.Now().Add(partTime))
 		buf := make([]byte, 512)
 		for {
-			if n, err := l.conn.Read(buf); err != nil || n == 0 {
+			if n, err := l.sock.conn.Read(buf); err != nil || n == 0 {
 				break
 			}
 		}
 	}
-	_ = l.conn.Close() // nothing was to be sent any more
+	_ = l.sock.conn.Close() // nothing was to be sent any more
 	l.endAll()
 	l.stop()
 	l.retire()
@@ -300,16 +329,16 @@ func (l *Link) retire() {
 	}
 }
 
-// quiet is idle, or down: there is nothing to do.
-func (l *Link) quiet() bool { return l.down.Load() || l.idle() }
+// nothing is idle, or down: there is nothing to do.
+func (l *Link) nothing() bool { return l.down.Load() || l.idle() }
 
 // Poll implements link.Active.
 func (a active) Poll() {
 	l := a.Link
-	if !l.ready.Load() { // still in Connect
+	if !l.ready.Load() || l.awake.Load() { // still in Connect; or the driver looks
 		return
 	}
-	if l.quiet() {
+	if l.nothing() {
 		l.polls.Add(1)
 		return
 	}
@@ -322,8 +351,11 @@ func (a active) Arm() {
 	if !l.ready.Load() || l.down.Load() {
 		return
 	}
-	l.armWanted.Store(true)
-	if l.arm() && !l.quiet() {
+	l.armWanted.Store(true) // before awake is looked at: if it is set, the driver arms
+	if l.awake.Load() {
+		return
+	}
+	if l.arm() && !l.nothing() {
 		go l.pump() // the caller must not be interrupted
 	}
 }
@@ -352,7 +384,7 @@ func (l *Link) ringBell() {
 		return
 	}
 	l.count.bells.Add(1)
-	_ = l.raw.Write(l.bell) // closed: nobody is to be woken
+	l.sock.ring()
 }
 
 // event has the peer look at credits and space.

@@ -123,14 +123,16 @@ func (l *Link) readLoan(g *link.Get, s link.Sink) bool {
 	}
 	shm.Observe()
 	l.count.direct.Add(1)
+	l.moved.Add(uint64(g.Len))
 	_ = s.Data(0, data) // an error is the sink's, which remembers it for Done
 	l.farArena.giveBack()
 	shm.Publish()
 	l.reading.end(l, i)
 	if g.Notify {
-		l.out.send(&message{
+		l.out.post(&message{
 			kind: kindRead, from: g.From, to: g.To, flags: flagNotify, n: g.Len, remote: uint64(g.Remote),
 		})
+		l.ringLater()
 	}
 	s.Done(fabric.StatusOK)
 	return true

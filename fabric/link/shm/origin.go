@@ -193,7 +193,9 @@ func (l *Link) answer(m *message) {
 	st := m.status
 	if o.state == opGet && st == fabric.StatusOK {
 		st = l.read(m, o.sink)
-		l.out.send(&message{kind: kindRelease, id: m.id})
+		l.moved.Add(uint64(m.n))
+		l.out.post(&message{kind: kindRelease, id: m.id})
+		l.ringLater()
 	}
 	if o.bounce != nil {
 		l.arena.Free(o.bounce)

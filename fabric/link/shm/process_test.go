@@ -37,7 +37,7 @@ type rig struct {
 	rma  *rma.Endpoint
 }
 
-func newRig(n *nic.NIC, conn *net.UnixConn) (r rig, err error) {
+func newRig(n *nic.NIC, conn *net.UnixConn, cfg shm.Config) (r rig, err error) {
 	r.nic = n
 	if r.velo, err = n.OpenVELO(vpid, velo.Config{}); err != nil {
 		return r, err
@@ -45,7 +45,7 @@ func newRig(n *nic.NIC, conn *net.UnixConn) (r rig, err error) {
 	if r.rma, err = n.OpenRMA(vpid, rma.Config{}); err != nil {
 		return r, err
 	}
-	r.link, err = shm.Connect(n, conn, shm.Config{})
+	r.link, err = shm.Connect(n, conn, cfg)
 	return r, err
 }
 
@@ -56,6 +56,9 @@ type process struct {
 	bytes *net.UnixConn // the other end of its descriptor 4
 	out   *bufio.Reader // what it prints
 }
+
+// driven before a role says that drivers serve the link on both sides.
+const driven = "driven/"
 
 // spawn starts a process with a role, and joins NIC 0 of this one with its NIC 1.
 func spawn(tb testing.TB, role string) *process {
@@ -86,7 +89,11 @@ func spawn(tb testing.TB, role string) *process {
 	}
 	f.Close()
 	g.Close()
-	if p.rig, err = newRig(fabrictest.NewNIC(tb, 0), a); err != nil {
+	var cfg shm.Config
+	if strings.HasPrefix(role, driven) {
+		cfg.Driver = fabrictest.NewDriver(tb)
+	}
+	if p.rig, err = newRig(fabrictest.NewNIC(tb, 0), a, cfg); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
@@ -124,7 +131,15 @@ func peerMain(role string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	r, err := newRig(n, c.(*net.UnixConn))
+	var cfg shm.Config
+	role, ok := strings.CutPrefix(role, driven)
+	if ok {
+		if cfg.Driver, err = fabrictest.StartDriver(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	r, err := newRig(n, c.(*net.UnixConn), cfg)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -75,18 +75,18 @@ type action struct {
 }
 
 func (l *Link) pump() {
-	for {
-		if !l.enter() {
-			return
-		}
-		var act action
-		more := !l.down.Load() && l.step(&act)
-		again := l.leave()
-		l.perform(&act)
-		if !more && !again {
-			return
-		}
+	for l.enter() && l.pumpOnce() {
 	}
+}
+
+// pumpOnce does one step and gives the lock back, which the caller has. It reports
+// whether there may be more to do here.
+func (l *Link) pumpOnce() bool {
+	var act action
+	more := !l.down.Load() && l.step(&act)
+	again := l.leave()
+	l.perform(&act)
+	return more || again
 }
 
 // step moves a batch of messages of one flow, or takes one other message. True:

@@ -67,9 +67,15 @@ func commit(s *shm.Slot, pos, word uint64) {
 	s.Status.Store(word&^phaseBit | phase(pos))
 }
 
-// send puts a message that is not VELO's into the ring, or into a queue before it.
-// The queue is bounded by the operations and flows that a link may have.
+// send sends a message that is not VELO's.
 func (r *outRing) send(m *message) {
+	r.post(m)
+	r.l.ringBell()
+}
+
+// post puts a message that is not VELO's into the ring, or into a queue before it.
+// The queue is bounded by the operations and flows that a link may have.
+func (r *outRing) post(m *message) {
 	if r.l.down.Load() {
 		return
 	}
@@ -78,7 +84,6 @@ func (r *outRing) send(m *message) {
 		r.queue = append(r.queue, *m)
 	}
 	r.mu.Unlock()
-	r.l.ringBell()
 }
 
 func (r *outRing) writeLocked(m *message) bool {

@@ -25,8 +25,14 @@ import (
 
 // Messages to another process that sleeps between them: all arrive, in order.
 func TestProcessOrder(t *testing.T) {
+	for _, kind := range []string{"", driven} {
+		t.Run(kind, func(t *testing.T) { testOrder(t, kind) })
+	}
+}
+
+func testOrder(t *testing.T, kind string) {
 	const total = 100000
-	p := spawn(t, fmt.Sprint("count:", total))
+	p := spawn(t, fmt.Sprint(kind, "count:", total))
 	credit := make(chan struct{}, 1)
 	p.velo.OnCredit(func(fabric.NodeID) {
 		select {
@@ -108,6 +114,9 @@ func TestProcessKilled(t *testing.T) {
 	fds := descriptors(t)
 	for round := range rounds {
 		role := []string{"serve:65536", "flood", "sleep"}[round%3]
+		if round%2 == 1 {
+			role = driven + role
+		}
 		p := spawn(t, role)
 		var nla, sink uint64
 		if round%3 == 0 {
@@ -256,7 +265,13 @@ func TestProcessStopped(t *testing.T) {
 
 // A link without traffic uses no CPU.
 func TestProcessIdle(t *testing.T) {
-	p := spawn(t, "sleep")
+	for _, kind := range []string{"", driven} {
+		t.Run(kind, func(t *testing.T) { testIdle(t, kind) })
+	}
+}
+
+func testIdle(t *testing.T, kind string) {
+	p := spawn(t, kind+"sleep")
 	time.Sleep(20 * time.Millisecond)
 	used := func() time.Duration {
 		var ru unix.Rusage

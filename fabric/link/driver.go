@@ -1,0 +1,41 @@
+package link
+
+import "time"
+
+// Driver is a thread that serves active links beside other work, so that what
+// arrives is handled where it is waited for, and a link needs no goroutine of its
+// own.
+type Driver interface {
+	// Take has the driver serve s until either of them ends. False: the driver has
+	// ended, and s is not taken.
+	Take(s Served) bool
+
+	// Wake has the driver call Serve of all its links soon. It may be called from
+	// any goroutine.
+	Wake()
+}
+
+// Forever is the answer of Served.Arm that only the descriptor ends the wait.
+const Forever = time.Duration(-1)
+
+// Served is a link as its Driver sees it.
+//
+// Concurrency: all methods are called by the driver's thread, one at a time.
+type Served interface {
+	// Fd is what the driver waits for to become readable. It is valid until Leave.
+	Fd() int
+
+	// Serve moves what has arrived to its place, as far as it goes for a bounded
+	// time, and may run handlers. It returns how many bytes that was, and 0 only if
+	// there was nothing to do. rung says that Fd was readable. With ok false the
+	// link is down, and Leave follows.
+	Serve(rung bool) (moved int, ok bool)
+
+	// Arm comes before a wait, and says how long that may be: 0 if there is
+	// something to do, which Serve does, or Forever. What comes from now on makes
+	// Fd readable.
+	Arm() time.Duration
+
+	// Leave says that the driver serves the link no more.
+	Leave()
+}

@@ -1,0 +1,76 @@
+package txloop
+
+import (
+	"slices"
+
+	"exnet/fabric/link"
+)
+
+// served is a link that the loop serves.
+type served struct {
+	link.Served
+	rung bool // its descriptor was readable
+}
+
+// unwatched is how many bursts the loop handles before it looks at the links'
+// descriptors without waiting: under load from others, a link that is down would not
+// be noticed.
+const unwatched = 1024
+
+// Take implements link.Driver.
+func (l *Loop) Take(s link.Served) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	l.taken = append(l.taken, s)
+	l.Wake()
+	return true
+}
+
+// adopt begins to serve the links that were taken.
+func (l *Loop) adopt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.taken {
+		l.links = append(l.links, served{Served: s})
+	}
+	l.taken = nil
+}
+
+// serve has each link do what there is to do, and returns the bytes that moved.
+func (l *Loop) serve() (bytes int) {
+	down := false
+	for i := range l.links {
+		s := &l.links[i]
+		n, ok := s.Serve(s.rung)
+		s.rung = false
+		bytes += n
+		if !ok {
+			s.Leave()
+			s.Served, down = nil, true
+		}
+	}
+	if down {
+		l.links = slices.DeleteFunc(l.links, func(s served) bool { return s.Served == nil })
+	}
+	if bytes > 0 {
+		l.stats.Received.Add(uint64(bytes))
+	}
+	return bytes
+}
+
+// disown leaves all links, and takes no more.
+func (l *Loop) disown() {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.adopt()
+	for _, s := range l.links {
+		s.Leave()
+	}
+	l.links = nil
+}
+
+var _ link.Driver = (*Loop)(nil)
