@@ -71,9 +71,9 @@ func TestRootExnCountsTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	spec := tcpbench.StreamSpec{
-		Spec:    tcpbench.Spec{Size: 65536, Duration: 100 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()},
-		Streams: 1,
+	spec := tcpbench.Spec{
+		Kind: tcpbench.Stream, Size: 65536, Streams: 1,
+		Duration: 100 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere(),
 	}
 	var ends [2]tcpbench.End
 	for i := range ends {
@@ -82,11 +82,11 @@ func TestRootExnCountsTheNode(t *testing.T) {
 	uncounted := tcpbench.Between(ends[0], ends[1])
 	// What else the machine does may be more than the difference.
 	eventually(t, "a run that takes more CPU time with the node than another without", func() bool {
-		with, err := p.Stream(t.Context(), spec)
+		with, err := p.Measure(t.Context(), spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		without, err := uncounted.Stream(t.Context(), spec)
+		without, err := uncounted.Measure(t.Context(), spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestRootExnNodeDies(t *testing.T) {
 	timer := time.AfterFunc(300*time.Millisecond, p.nodes[0].Kill)
 	defer timer.Stop()
 	start := time.Now()
-	_, err := p.PingPong(t.Context(), tcpbench.PingPongSpec{Spec: tcpbench.Spec{Size: 64, Duration: time.Minute, Congestion: "cubic", CPUs: tcpbench.Anywhere()}})
+	_, err := p.Measure(t.Context(), aMinute())
 	if err == nil || !strings.Contains(err.Error(), "a process of the nodes ended: a worker ended without a result (signal: killed)") {
 		t.Errorf("error %v", err)
 	}
@@ -118,6 +118,14 @@ func TestRootExnNodeDies(t *testing.T) {
 		}
 	}
 	noChildren(t)
+}
+
+// aMinute is a measurement that has to be ended.
+func aMinute() tcpbench.Spec {
+	return tcpbench.Spec{
+		Kind: tcpbench.PingPong, Size: 64, Streams: 1,
+		Duration: time.Minute, Congestion: "cubic", CPUs: tcpbench.Anywhere(),
+	}
 }
 
 func TestExnSetupFails(t *testing.T) {
@@ -170,17 +178,21 @@ func TestRunNetstack(t *testing.T) {
 // detectors see it.
 func TestNetstackInProcess(t *testing.T) {
 	j := netstackJob{
-		Spec:    tcpbench.Spec{Size: 64, Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond, Congestion: "cubic"},
-		Streams: 2,
+		Spec: tcpbench.Spec{
+			Kind: tcpbench.Stream, Size: 64, Streams: 2,
+			Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond, Congestion: "cubic",
+		},
 	}
-	result, err := runNetstack(j)
-	if r, ok := result.(tcpbench.StreamResult); !ok || err != nil || r.Bytes <= 0 || r.Elapsed < j.Spec.Duration {
-		t.Errorf("stream: %+v, %v", result, err)
+	r, err := runNetstack(j)
+	if err != nil || r.Bytes <= 0 || r.Elapsed < j.Spec.Duration {
+		t.Errorf("stream: %+v, %v", r, err)
 	}
-	j.Streams = 0
-	result, err = runNetstack(j)
-	if r, ok := result.(tcpbench.PingPongResult); !ok || err != nil || r.RoundTrips.Count() < 1 {
-		t.Errorf("ping-pong: %+v, %v", result, err)
+	j.Spec.Streams = 1
+	for _, j.Spec.Kind = range []tcpbench.Kind{tcpbench.PingPong, tcpbench.CRR} {
+		r, err = runNetstack(j)
+		if err != nil || r.Latency.Count() < 1 {
+			t.Errorf("%s: %+v, %v", j.Spec.Kind, r, err)
+		}
 	}
 	j.Spec.Congestion = "bbr"
 	if _, err := runNetstack(j); err == nil || !strings.Contains(err.Error(), "bbr") {

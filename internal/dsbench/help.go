@@ -3,27 +3,30 @@ package dsbench
 import (
 	"fmt"
 	"strings"
+
+	"exnet/internal/tcpbench"
 )
 
-const helpText = `dsbench measures TCP over several paths side by side, in interleaved runs.
+const helpText = `dsbench measures TCP and what replaces it over several paths side by side, in
+interleaved runs.
 
 Usage:
-  dsbench stream   [flags]   bandwidth of one or more connections
-  dsbench pingpong [flags]   latency: half a round trip
-  dsbench MEASURE -h         flags and examples
+%s  dsbench MEASURE -h         flags and examples
   dsbench --version
 
 Paths:
-%s
+%s  exn and exn-shm also take a receive mode, as in exn:irq: %s.
+
 It sets up the paths itself and removes them. Without root it uses a user
 namespace where that is allowed. Results go to standard output, all else to
-standard error. Exit status: 0 measured, 1 failed or interrupted (what was
-measured until then is printed), 2 wrong usage.
+standard error. How far the two CPUs are from each other is measured first, and
+shown with every result. Exit status: 0 measured, 1 failed or interrupted (what
+was measured until then is printed), 2 wrong usage.
 `
 
-const streamHelp = `Usage: dsbench stream [flags]
-
-Measures bandwidth: how much the receiving program gets, in Gbit/s.
+// measureHelp texts: what is measured, and examples.
+var measureHelps = map[string]string{
+	"stream": `Measures bandwidth: how much the receiving program gets, in Gbit/s.
 
 Examples:
   dsbench stream
@@ -34,16 +37,10 @@ Examples:
       bandwidth over message size, as JSON
   dsbench stream --paths exn --no-fast-path --mtu 9000
       every packet through netstack, at a smaller MTU; veth is added
-  dsbench stream --paths veth,exn,exn-shm
-      two nodes in one process, and in a process each, as exn-tun up makes them
-
-Flags:
-%s  --streams N        connections at once (1)
-%s`
-
-const pingPongHelp = `Usage: dsbench pingpong [flags]
-
-Measures latency: half the time of a round trip, in microseconds.
+  dsbench stream --paths veth,exn:irq,exn:napi,exn:busy
+      the receive modes side by side
+`,
+	"pingpong": `Measures latency: half the time of a round trip, in microseconds.
 
 Examples:
   dsbench pingpong
@@ -52,11 +49,43 @@ Examples:
       latency over message size
   dsbench pingpong --paths lo,veth,exn --cpus any --congestion bbr --json
       where the scheduler places the two ends, with BBR, as JSON
+  dsbench pingpong --paths lo --cpus same
+      both ends on one CPU
+`,
+	"crr": `Measures connections: connect, request, response, close; how many a second,
+and how long one takes. The server closes first, as one of HTTP/1.0 does.
 
+Examples:
+  dsbench crr
+      all paths that have connections, 64-byte requests and responses
+  dsbench crr --paths veth,exn --streams 4
+      four clients at once
+`,
+	"rate": `Measures message rate: small messages one way, each leaving at once
+(TCP_NODELAY), in millions a second.
+
+Examples:
+  dsbench rate
+      all paths, 64-byte messages
+  dsbench rate --paths lo,veth,exn --size 1,64,512,4k --direction in
+      message rate over message size; the end that listens sends
+`,
+	"cpu": `Measures the price: CPU time, user and system, of all processes of the path,
+in seconds for a gigabyte.
+
+Examples:
+  dsbench cpu
+      all paths, 128 KiB messages
+  dsbench cpu --paths veth,exn:irq,exn:napi,exn:itr --size 64,1k,8k,64k --no-delay
+      the receive modes over message size; every message is a frame
+  dsbench cpu --paths exn-shm --rx-mode napi --coalesce 16/50
+      interrupts held back until 16 frames came, or 50 microseconds went by
+`,
+}
+
+const flagHelp = `
 Flags:
-%s%s`
-
-const flagHelp = `  --paths LIST       paths to measure (%[1]s)
+  --paths LIST       paths to measure (%[1]s)
   --control PATH     path that the others are compared with; added to the paths
                      if it is not among them (veth; lo without veth and exn)
   --size LIST        bytes of a message; k and m for 2^10 and 2^20 (%[2]s)
@@ -65,26 +94,61 @@ const flagHelp = `  --paths LIST       paths to measure (%[1]s)
   --runs N           runs of each path and size; 3 or more show noise (5)
 `
 
+const streamsHelp = `  --streams N        connections, or clients, at once (1)
+`
+
+const directionHelp = `  --direction WHERE  out: the end that connects sends; in: the other one (out)
+`
+
+const noDelayHelp = `  --no-delay         TCP_NODELAY: every message leaves at once
+`
+
 const flagHelpEnd = `  --congestion NAME  TCP congestion control on every path (cubic)
-  --cpus WHERE       CPUs of sender and receiver: any (the scheduler's choice),
-                     apart (two different ones), or two numbers as in 0,1;
-                     netstack's are not bound (%[1]s)
+  --cpus WHERE       CPUs of the end that connects and the one that listens: any
+                     (the scheduler's choice), apart or different (two), same
+                     (one), or two numbers as in 0,1; netstack's are not bound
+                     (%[1]s)
   --mtu BYTES        MTU of exn0 and of netstack (65535)
+  --eager-threshold BYTES
+                     longest frame that goes over VELO (480)
+  --rx-mode MODE     how exn0 receives: napi, interrupt or busy (napi)
+  --coalesce HOW     interrupts held back: off, adaptive (the dynamic ITR), or
+                     FRAMES/MICROSECONDS (off)
   --no-fast-path     exn0: every packet through netstack
   --json             one JSON object a line instead of a table
 `
 
 func generalHelp() string {
-	var b strings.Builder
-	for _, k := range pathKinds() {
-		fmt.Fprintf(&b, "  %-9s %s\n", k.name, k.about)
+	var commands, paths strings.Builder
+	for _, m := range measures() {
+		fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", m.name, m.about)
 	}
-	return fmt.Sprintf(helpText, b.String())
+	for _, k := range pathKinds() {
+		fmt.Fprintf(&paths, "  %-9s %s\n", k.name, k.about)
+	}
+	var modes []string
+	for _, v := range rxVariants {
+		modes = append(modes, v.name)
+	}
+	return fmt.Sprintf(helpText, commands.String(), paths.String(), strings.Join(modes, ", "))
 }
 
 func measureHelp(m measure) string {
-	if m.name == "stream" {
-		return fmt.Sprintf(streamHelp, fmt.Sprintf(flagHelp, defaultPaths, "131072"), fmt.Sprintf(flagHelpEnd, "any"))
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage: dsbench %s [flags]\n\n%s", m.name, measureHelps[m.name])
+	fmt.Fprintf(&b, flagHelp, defaultPaths(m), m.size)
+	for _, part := range []struct {
+		has  bool
+		text string
+	}{
+		{m.streams, streamsHelp},
+		{m.oneWay(), directionHelp},
+		{m.kind == tcpbench.Stream, noDelayHelp},
+	} {
+		if part.has {
+			b.WriteString(part.text)
+		}
 	}
-	return fmt.Sprintf(pingPongHelp, fmt.Sprintf(flagHelp, defaultPaths, "64"), fmt.Sprintf(flagHelpEnd, "apart"))
+	fmt.Fprintf(&b, flagHelpEnd, m.cpus)
+	return b.String()
 }

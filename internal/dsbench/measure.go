@@ -1,56 +1,98 @@
 package dsbench
 
 import (
-	"context"
+	"strings"
 
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )
 
-// measure is something that can be measured on every path.
+// measure is something that can be measured on every path, or on most.
 type measure struct {
-	name string
-	unit string
-	take func(ctx context.Context, p Path, o options, size int) (sample, error)
+	name  string
+	unit  string
+	about string // for the help text
+	title string // for the table
+	kind  tcpbench.Kind
+
+	size    string // default of --size
+	cpus    string // default of --cpus
+	lower   bool   // less is better
+	latency bool   // it times every operation
+	half    bool   // and shows half of that
+	streams bool   // several at once
+
+	value func(r tcpbench.Result, size int) float64
 }
 
-// sample is what one run found.
-type sample struct {
-	value      float64 // in the measure's unit
-	cpuLoad    float64 // CPU seconds per second
-	cpuPerGB   float64 // CPU seconds per 10^9 bytes; 0 if the measure is of latency
-	roundTrips *stats.Histogram
+// measures lists what can be measured, in the order of the help text.
+func measures() []measure {
+	return []measure{
+		{
+			name: "stream", unit: "Gbit/s", about: "bandwidth of one or more connections",
+			title: "TCP stream over",
+			kind:  tcpbench.Stream, size: "131072", cpus: "any", streams: true,
+			value: func(r tcpbench.Result, _ int) float64 { return r.BytesPerSecond() * 8 / 1e9 },
+		},
+		{
+			name: "pingpong", unit: "us", about: "latency: half a round trip",
+			title: "TCP ping-pong over",
+			kind:  tcpbench.PingPong, size: "64", cpus: "apart", lower: true, latency: true, half: true,
+			value: func(r tcpbench.Result, _ int) float64 { return microseconds(r.Latency, 0.5) / 2 },
+		},
+		{
+			name: "crr", unit: "conn/s", about: "connect, request, response, close",
+			title: "Connect, request, response, close over",
+			kind:  tcpbench.CRR, size: "64", cpus: "apart", latency: true, streams: true,
+			value: func(r tcpbench.Result, _ int) float64 { return float64(r.Latency.Count()) / r.Elapsed.Seconds() },
+		},
+		{
+			name: "rate", unit: "Mmsg/s", about: "small messages one way, each leaving at once",
+			title: "Messages one way over",
+			kind:  tcpbench.Rate, size: "64", cpus: "any", streams: true,
+			value: func(r tcpbench.Result, size int) float64 { return r.BytesPerSecond() / float64(size) / 1e6 },
+		},
+		{
+			name: "cpu", unit: "s/GB", about: "CPU time of all processes of the path for a gigabyte",
+			title: "CPU time of a TCP stream over",
+			kind:  tcpbench.Stream, size: "131072", cpus: "any", lower: true, streams: true,
+			value: func(r tcpbench.Result, _ int) float64 { return r.CPUPerGB() },
+		},
+	}
 }
 
 // measureOf finds a measure by its name.
 func measureOf(name string) (measure, bool) {
-	switch name {
-	case "stream":
-		return measure{name: name, unit: "Gbit/s", take: takeStream}, true
-	case "pingpong":
-		return measure{name: name, unit: "us", take: takePingPong}, true
+	for _, m := range measures() {
+		if m.name == name {
+			return m, true
+		}
 	}
 	return measure{}, false
 }
 
-func takeStream(ctx context.Context, p Path, o options, size int) (sample, error) {
-	r, err := p.Stream(ctx, tcpbench.StreamSpec{Spec: o.spec(size), Streams: o.streams})
-	if err != nil {
-		return sample{}, err
+// measureNames lists them for messages: "a, b or c".
+func measureNames() string {
+	var names []string
+	for _, m := range measures() {
+		names = append(names, m.name)
 	}
-	perSecond := r.BytesPerSecond()
-	return sample{value: perSecond * 8 / 1e9, cpuLoad: r.CPU, cpuPerGB: r.CPU * 1e9 / perSecond}, nil
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-func takePingPong(ctx context.Context, p Path, o options, size int) (sample, error) {
-	r, err := p.PingPong(ctx, tcpbench.PingPongSpec{Spec: o.spec(size)})
-	if err != nil {
-		return sample{}, err
-	}
-	return sample{value: halfRoundTrip(r.RoundTrips, 0.5), cpuLoad: r.CPU, roundTrips: r.RoundTrips}, nil
+// sample is what one run found.
+type sample struct {
+	value float64 // in the measure's unit
+	tcpbench.Result
 }
 
-// halfRoundTrip returns half the round trip at the quantile, in microseconds.
-func halfRoundTrip(h *stats.Histogram, quantile float64) float64 {
-	return float64(h.Quantile(quantile).Nanoseconds()) / 2 / 1e3
+func (m measure) sample(r tcpbench.Result, size int) sample { return sample{m.value(r, size), r} }
+
+// oneWay says that a bandwidth is measured, and CPU time for a gigabyte.
+func (m measure) oneWay() bool { return !m.latency }
+
+// microseconds returns a quantile.
+func microseconds(h *stats.Histogram, quantile float64) float64 {
+	return float64(h.Quantile(quantile).Nanoseconds()) / 1e3
 }

@@ -51,7 +51,7 @@ func newNodePath(cfg NodeConfig) nodePath {
 }
 
 // Info implements Path.
-func (p *nodePath) Info() PathInfo { return PathInfo{MTU: p.mtu, NoFastPath: p.cfg.NoFastPath} }
+func (p *nodePath) Info() PathInfo { return p.cfg.info(p.mtu) }
 
 // start starts a worker for nodes, and stores what it notes of them in what up
 // points to.
@@ -93,19 +93,10 @@ func (p *nodePath) join(nodes [2]nodeUp) (err error) {
 	return nil
 }
 
-// Stream implements Path.
-func (p *nodePath) Stream(ctx context.Context, spec tcpbench.StreamSpec) (r tcpbench.StreamResult, err error) {
+// Measure implements Path.
+func (p *nodePath) Measure(ctx context.Context, spec tcpbench.Spec) (r tcpbench.Result, err error) {
 	err = p.whileUp(ctx, func(ctx context.Context) error {
-		r, err = p.Pair.Stream(ctx, spec)
-		return err
-	})
-	return r, err
-}
-
-// PingPong implements Path.
-func (p *nodePath) PingPong(ctx context.Context, spec tcpbench.PingPongSpec) (r tcpbench.PingPongResult, err error) {
-	err = p.whileUp(ctx, func(ctx context.Context) error {
-		r, err = p.Pair.PingPong(ctx, spec)
+		r, err = p.Pair.Measure(ctx, spec)
 		return err
 	})
 	return r, err

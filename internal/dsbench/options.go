@@ -1,6 +1,7 @@
 package dsbench
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,11 +12,11 @@ import (
 	"time"
 
 	"exnet/internal/tcpbench"
+	"exnet/mtu"
+	"exnet/napi"
 )
 
 const (
-	defaultPaths = "lo,veth,exn,exn-shm,netstack"
-
 	maxSize     = 64 << 20
 	maxStreams  = 256
 	maxRuns     = 1000
@@ -36,30 +37,49 @@ type options struct {
 	congestion   string
 	cpus         tcpbench.Placement
 	node         NodeConfig
+	reverse      bool // the end that listens sends
+	noDelay      bool
 	json         bool
 }
 
 func (o options) spec(size int) tcpbench.Spec {
-	return tcpbench.Spec{Size: size, Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, CPUs: o.cpus}
+	return tcpbench.Spec{
+		Kind: o.measure.kind, Size: size, Streams: o.streams, Reverse: o.reverse, NoDelay: o.noDelay,
+		Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, CPUs: o.cpus,
+	}
 }
 
 // measurements returns how many there are to take.
-func (o options) measurements() int { return len(o.sizes) * o.runs * len(o.paths) }
+func (o options) measurements() int {
+	n := 0
+	for _, size := range o.sizes {
+		for _, k := range o.paths {
+			if k.takes(o.measure, size) {
+				n += o.runs
+			}
+		}
+	}
+	return n
+}
 
 // parseOptions reads the arguments behind the measure's name. The error is
 // flag.ErrHelp if they ask for help, and else says what is wrong with them.
 func parseOptions(m measure, args []string) (options, error) {
 	o := options{measure: m, streams: 1}
+	size, cpus, direction, coalesce := m.size, m.cpus, "out", "off"
 	fs := flag.NewFlagSet(m.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	size, cpus := "131072", "any"
-	if m.name == "pingpong" {
-		size, cpus = "64", "apart"
-	} else {
+	if m.streams {
 		fs.IntVar(&o.streams, "streams", 1, "")
 	}
+	if m.oneWay() {
+		fs.StringVar(&direction, "direction", "out", "")
+	}
+	if m.kind == tcpbench.Stream {
+		fs.BoolVar(&o.noDelay, "no-delay", false, "")
+	}
 	var paths string
-	fs.StringVar(&paths, "paths", defaultPaths, "")
+	fs.StringVar(&paths, "paths", defaultPaths(m), "")
 	fs.StringVar(&o.control, "control", "", "")
 	fs.StringVar(&size, "size", size, "")
 	fs.DurationVar(&o.duration, "duration", time.Second, "")
@@ -68,6 +88,9 @@ func parseOptions(m measure, args []string) (options, error) {
 	fs.StringVar(&o.congestion, "congestion", "cubic", "")
 	fs.StringVar(&cpus, "cpus", cpus, "")
 	fs.Var(&o.node.MTU, "mtu", "")
+	fs.IntVar(&o.node.EagerThreshold, "eager-threshold", 0, "")
+	fs.Var(&o.node.Mode, "rx-mode", "")
+	fs.StringVar(&coalesce, "coalesce", coalesce, "")
 	fs.BoolVar(&o.node.NoFastPath, "no-fast-path", false, "")
 	fs.BoolVar(&o.json, "json", false, "")
 	if err := fs.Parse(args); err != nil {
@@ -89,8 +112,13 @@ func parseOptions(m measure, args []string) (options, error) {
 		{"--streams", between(o.streams, 1, maxStreams)},
 		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(cpus)},
+		{"--direction", o.setDirection(direction)},
+		{"--coalesce", o.setCoalesce(coalesce)},
 		{"--mtu", o.checkMTU()},
-		{"--no-fast-path", o.checkFastPath()},
+		{"--eager-threshold", o.checkEager()},
+		{"--rx-mode", o.checkExn0(o.node.Mode != napi.ModeNAPI)},
+		{"--coalesce", o.checkExn0(o.node.Coalesce != napi.Coalesce{})},
+		{"--no-fast-path", o.checkExn0(o.node.NoFastPath)},
 	} {
 		if check.err != nil {
 			return o, fmt.Errorf("%s: %w", check.flag, check.err)
@@ -108,9 +136,23 @@ func (o *options) setPaths(list string) error {
 		if o.hasPath(kind.name) {
 			return fmt.Errorf("%s is named twice", kind.name)
 		}
+		if slices.Contains(kind.lacks, o.measure.kind) {
+			return fmt.Errorf("%s cannot be asked for %s", kind.name, o.measure.name)
+		}
 		o.paths = append(o.paths, kind)
 	}
 	return nil
+}
+
+// defaultPaths are those that take the measure.
+func defaultPaths(m measure) string {
+	var names []string
+	for _, k := range pathKinds() {
+		if !k.extra && !slices.Contains(k.lacks, m.kind) {
+			names = append(names, k.name)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 func (o *options) hasPath(name string) bool {
@@ -158,17 +200,25 @@ func (o *options) setSizes(list string) error {
 		}
 		o.sizes = append(o.sizes, n*unit)
 	}
+	for _, k := range o.paths {
+		if smallest := slices.Min(o.sizes); !k.takes(o.measure, smallest) {
+			return fmt.Errorf("%s takes at most %s", k.name, count(k.maxSize, "byte"))
+		}
+	}
 	return nil
 }
 
-// setCPUs reads "any", "apart" or "CLIENT,SERVER".
+// setCPUs reads "any", "apart" or "different", "same", or "CLIENT,SERVER".
 func (o *options) setCPUs(text string) error {
 	switch text {
 	case "any":
 		o.cpus = tcpbench.Anywhere()
 		return nil
-	case "apart":
+	case "apart", "different":
 		o.cpus = tcpbench.Apart()
+		return nil
+	case "same":
+		o.cpus = tcpbench.Together()
 		return nil
 	}
 	allowed := tcpbench.AllowedCPUs()
@@ -176,7 +226,7 @@ func (o *options) setCPUs(text string) error {
 	c, errC := strconv.Atoi(client)
 	s, errS := strconv.Atoi(server)
 	if !found || errC != nil || errS != nil {
-		return fmt.Errorf("%q: write any, apart, or the two ends' CPUs as in 0,1", text)
+		return fmt.Errorf("%q: write any, apart, same, or the two ends' CPUs as in 0,1", text)
 	}
 	for _, cpu := range []int{c, s} {
 		if !slices.Contains(allowed, cpu) {
@@ -194,11 +244,50 @@ func (o *options) checkMTU() error {
 	return nil
 }
 
-func (o *options) checkFastPath() error {
-	if o.node.NoFastPath && !o.hasPath("exn") && !o.hasPath("exn-shm") {
+// checkExn0 refuses a setting of exn0 without one.
+func (o *options) checkExn0(set bool) error {
+	if set && !slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.exn0 }) {
 		return errors.New("it is exn0's: add exn or exn-shm to --paths")
 	}
 	return nil
+}
+
+func (o *options) checkEager() error {
+	if o.node.EagerThreshold == 0 {
+		return nil
+	}
+	if err := o.checkExn0(true); err != nil {
+		return err
+	}
+	return between(o.node.EagerThreshold, 1, int(cmp.Or(o.node.MTU, mtu.Default)))
+}
+
+// setDirection reads "out" or "in".
+func (o *options) setDirection(text string) error {
+	if text != "out" && text != "in" {
+		return fmt.Errorf("%q: write out (the end that connects sends) or in (the end that listens does)", text)
+	}
+	o.reverse = text == "in"
+	return nil
+}
+
+// setCoalesce reads "off", "adaptive" or "FRAMES/MICROSECONDS".
+func (o *options) setCoalesce(text string) error {
+	switch text {
+	case "off":
+		return nil
+	case "adaptive":
+		o.node.Coalesce.Adaptive = true
+		return nil
+	}
+	frames, us, ok := strings.Cut(text, "/")
+	f, errF := strconv.Atoi(frames)
+	u, errU := strconv.Atoi(us)
+	if !ok || errF != nil || errU != nil {
+		return fmt.Errorf("%q: write off, adaptive, or FRAMES/MICROSECONDS as in 16/50", text)
+	}
+	o.node.Coalesce.Frames, o.node.Coalesce.Delay = f, time.Duration(u)*time.Microsecond
+	return o.node.Coalesce.Validate()
 }
 
 // checkCongestion refuses what cannot be the name of a congestion control: the

@@ -37,7 +37,7 @@ func TestOptionsDefaults(t *testing.T) {
 	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "exn-shm", "netstack"}) || o.control != "veth" || o.controlAdded {
 		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
 	}
-	want := tcpbench.Spec{Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()}
+	want := tcpbench.Spec{Kind: tcpbench.Stream, Streams: 1, Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()}
 	if got := o.spec(o.sizes[0]); got != want {
 		t.Errorf("spec = %+v, want %+v", got, want)
 	}
@@ -124,7 +124,7 @@ func TestOptionsErrors(t *testing.T) {
 		{"pingpong --streams 2", "-streams"},
 		{"stream --congestion a/b", "--congestion: name one of"},
 		{"stream --congestion a-name-of-16-byte", "--congestion: name one of"},
-		{"stream --cpus 0", "--cpus: \"0\": write any, apart, or the two ends' CPUs as in 0,1"},
+		{"stream --cpus 0", "--cpus: \"0\": write any, apart, same, or the two ends' CPUs as in 0,1"},
 		{"stream --cpus 0,9999", "--cpus: no CPU 9999 here: choose from"},
 		{"stream --cpus -1,-1", "--cpus: no CPU -1 here"},
 		{"stream --mtu 0", "use 1280..65535"},
@@ -132,6 +132,18 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --paths lo --mtu 9000", "--mtu: it is exn0's: add exn, exn-shm or netstack to --paths"},
 		{"stream --paths lo --no-fast-path", "--no-fast-path: it is exn0's: add exn or exn-shm to --paths"},
 		{"stream --congestion bbr", "--congestion: netstack has cubic and reno, not bbr: leave it out of --paths"},
+		{"stream --paths exn:fast", `--paths: unknown path "exn:fast": choose from exn:irq, exn:napi, exn:busy, exn:itr`},
+		{"stream --paths lo:irq", `--paths: path lo has no receive modes: leave out ":irq"`},
+		{"stream --direction up", `--direction: "up": write out (the end that connects sends) or in`},
+		{"pingpong --direction in", "-direction"},
+		{"rate --no-delay", "-no-delay"},
+		{"stream --rx-mode fast", "use napi, interrupt or busy"},
+		{"stream --paths lo --rx-mode busy", "--rx-mode: it is exn0's: add exn or exn-shm to --paths"},
+		{"stream --coalesce often", `--coalesce: "often": write off, adaptive, or FRAMES/MICROSECONDS as in 16/50`},
+		{"stream --coalesce 16/0", "--coalesce: napi: invalid configuration"},
+		{"stream --paths lo --coalesce 16/50", "--coalesce: it is exn0's"},
+		{"stream --eager-threshold -1", "--eager-threshold: -1 is not between 1 and 65535"},
+		{"stream --paths lo --eager-threshold 100", "--eager-threshold: it is exn0's"},
 		{"stream --nonsense", "-nonsense"},
 		{"stream fast", `unexpected argument "fast"`},
 	}

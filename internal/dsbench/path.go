@@ -1,6 +1,7 @@
 package dsbench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
+	"exnet/napi"
 )
 
 // Path is a way from one program to another that can be measured.
@@ -15,8 +17,6 @@ import (
 // Concurrency: one goroutine at a time. A cancelled context ends a measurement
 // at once, with its error.
 type Path interface {
-	Name() string
-
 	// Setup makes the path; only Close may be called before it or after its
 	// failure.
 	Setup(ctx context.Context) error
@@ -24,8 +24,7 @@ type Path interface {
 	// Info returns what a figure of this path depends on.
 	Info() PathInfo
 
-	Stream(ctx context.Context, spec tcpbench.StreamSpec) (tcpbench.StreamResult, error)
-	PingPong(ctx context.Context, spec tcpbench.PingPongSpec) (tcpbench.PingPongResult, error)
+	Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error)
 
 	// Close removes all that Setup made. It is idempotent.
 	Close() error
@@ -33,15 +32,25 @@ type Path interface {
 
 // PathInfo is what a path's figures depend on besides the Spec.
 type PathInfo struct {
-	MTU        int
-	NoFastPath bool // every packet passes through netstack
-	Unbound    bool // Spec.CPUs is ignored: the scheduler places both ends
+	MTU        int    // 0: it has none
+	NoFastPath bool   // every packet passes through netstack
+	RxMode     string // how nodes receive; "": the path has none
+	Coalesce   string // and hold back interrupts
+	Unbound    bool   // Spec.CPUs is ignored: the scheduler places both ends
 }
 
 // NodeConfig configures the nodes of the paths over the fabric.
 type NodeConfig struct {
-	MTU        mtu.Network `json:"mtu,omitempty"` // default mtu.Default
-	NoFastPath bool        `json:"no_fast_path,omitempty"`
+	MTU            mtu.Network   `json:"mtu,omitempty"` // default mtu.Default
+	NoFastPath     bool          `json:"no_fast_path,omitempty"`
+	EagerThreshold int           `json:"eager_threshold,omitempty"` // default exteth.DefaultEagerThreshold
+	Mode           napi.Mode     `json:"mode"`
+	Coalesce       napi.Coalesce `json:"coalesce"`
+}
+
+// info returns what a figure over nodes with this configuration depends on.
+func (c NodeConfig) info(mtu int) PathInfo {
+	return PathInfo{MTU: mtu, NoFastPath: c.NoFastPath, RxMode: c.Mode.String(), Coalesce: coalesceString(c.Coalesce)}
 }
 
 // pathKind describes a path that dsbench knows.
@@ -52,6 +61,15 @@ type pathKind struct {
 
 	privileged bool // makes network namespaces and interfaces
 	fabric     bool // uses a NodeConfig
+	exn0       bool // has an exn0, and so a receive mode
+	extra      bool // not among the default paths
+	maxSize    int  // of a message; 0: that of the options
+	lacks      []tcpbench.Kind
+}
+
+// takes reports whether the path can be asked for a measure at a size.
+func (k pathKind) takes(m measure, size int) bool {
+	return !slices.Contains(k.lacks, m.kind) && size <= cmp.Or(k.maxSize, maxSize)
 }
 
 // pathKinds lists the known paths in the order of the help text.
@@ -59,16 +77,29 @@ func pathKinds() []pathKind {
 	return []pathKind{
 		{name: "lo", about: "kernel TCP over the loopback interface", open: newLo},
 		{name: "veth", about: "kernel TCP over a veth pair between two namespaces", open: newVeth, privileged: true},
-		{name: "exn", about: "kernel TCP over exn0, between two namespaces", open: newExn, privileged: true, fabric: true},
-		{name: "exn-shm", about: "the same, with a process for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true},
+		{name: "exn", about: "kernel TCP over exn0, between two namespaces", open: newExn, privileged: true, fabric: true, exn0: true},
+		{name: "exn-shm", about: "the same, with a process for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true, exn0: true},
 		{name: "netstack", about: "netstack's TCP over the fabric, without exn0", open: newNetstack, fabric: true},
 	}
 }
 
-// pathKindOf finds a path by its name.
+// rxVariants are the receive modes that a path over exn0 has in its name, as in
+// exn:irq, so that several are measured side by side.
+var rxVariants = []struct {
+	name, about string
+	set         func(*NodeConfig)
+}{
+	{"irq", "an interrupt for each frame", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeInterrupt, napi.Coalesce{} }},
+	{"napi", "NAPI, no interrupt held back", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeNAPI, napi.Coalesce{} }},
+	{"busy", "busy-polling: it takes a core", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeBusyPoll, napi.Coalesce{} }},
+	{"itr", "NAPI with the dynamic ITR", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeNAPI, napi.Coalesce{Adaptive: true} }},
+}
+
+// pathKindOf finds a path by its name, which may have a receive mode behind it.
 func pathKindOf(name string) (pathKind, error) {
+	base, variant, isVariant := strings.Cut(name, ":")
 	kinds := pathKinds()
-	i := slices.IndexFunc(kinds, func(k pathKind) bool { return k.name == name })
+	i := slices.IndexFunc(kinds, func(k pathKind) bool { return k.name == base })
 	if i < 0 {
 		names := make([]string, len(kinds))
 		for j, k := range kinds {
@@ -76,5 +107,36 @@ func pathKindOf(name string) (pathKind, error) {
 		}
 		return pathKind{}, fmt.Errorf("unknown path %q: choose from %s", name, strings.Join(names, ", "))
 	}
-	return kinds[i], nil
+	k := kinds[i]
+	if !isVariant {
+		return k, nil
+	}
+	if !k.exn0 {
+		return pathKind{}, fmt.Errorf("path %s has no receive modes: leave out %q", base, ":"+variant)
+	}
+	var names []string
+	for _, v := range rxVariants {
+		if v.name == variant {
+			open := k.open
+			k.name, k.about = name, k.about+": "+v.about
+			k.open = func(c NodeConfig) Path {
+				v.set(&c)
+				return open(c)
+			}
+			return k, nil
+		}
+		names = append(names, base+":"+v.name)
+	}
+	return pathKind{}, fmt.Errorf("unknown path %q: choose from %s", name, strings.Join(names, ", "))
+}
+
+// coalesceString is what --coalesce takes.
+func coalesceString(c napi.Coalesce) string {
+	switch {
+	case c.Adaptive:
+		return "adaptive"
+	case c.Frames == 0 && c.Delay == 0:
+		return "off"
+	}
+	return fmt.Sprintf("%d/%d", c.Frames, c.Delay.Microseconds())
 }

@@ -13,8 +13,6 @@ type exnPath struct {
 
 func newExn(cfg NodeConfig) Path { return &exnPath{newNodePath(cfg)} }
 
-func (p *exnPath) Name() string { return "exn" }
-
 func (p *exnPath) Setup(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {

@@ -21,8 +21,6 @@ const (
 
 func newExnShm(cfg NodeConfig) Path { return &exnShmPath{nodePath: newNodePath(cfg)} }
 
-func (p *exnShmPath) Name() string { return "exn-shm" }
-
 func (p *exnShmPath) Setup(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {

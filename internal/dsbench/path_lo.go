@@ -19,8 +19,6 @@ type loPath struct {
 
 func newLo(NodeConfig) Path { return &loPath{} }
 
-func (p *loPath) Name() string { return "lo" }
-
 func (p *loPath) Info() PathInfo { return PathInfo{MTU: p.mtu} }
 
 // Setup takes a namespace of its own if it may, so that the host's packet

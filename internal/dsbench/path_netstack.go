@@ -19,8 +19,6 @@ type netstackPath struct {
 
 func newNetstack(cfg NodeConfig) Path { return &netstackPath{cfg} }
 
-func (p *netstackPath) Name() string { return "netstack" }
-
 func (p *netstackPath) Info() PathInfo {
 	return PathInfo{MTU: int(cmp.Or(p.cfg.MTU, mtu.Default)), Unbound: true}
 }
@@ -29,26 +27,15 @@ func (p *netstackPath) Setup(context.Context) error { return nil }
 
 func (p *netstackPath) Close() error { return nil }
 
-// Stream implements Path.
-func (p *netstackPath) Stream(ctx context.Context, spec tcpbench.StreamSpec) (r tcpbench.StreamResult, err error) {
-	err = p.run(ctx, netstackJob{Node: p.cfg, Spec: spec.Spec, Streams: spec.Streams}, &r)
-	return r, err
-}
-
-// PingPong implements Path.
-func (p *netstackPath) PingPong(ctx context.Context, spec tcpbench.PingPongSpec) (r tcpbench.PingPongResult, err error) {
-	err = p.run(ctx, netstackJob{Node: p.cfg, Spec: spec.Spec}, &r)
-	return r, err
-}
-
-// run gives a worker the job and stores its result in what result points to.
-func (p *netstackPath) run(ctx context.Context, j netstackJob, result any) error {
-	return j.Spec.Bound(ctx, func(ctx context.Context) error {
-		w, err := worker.Start(ctx, nil, netstackCommand, j)
+// Measure implements Path.
+func (p *netstackPath) Measure(ctx context.Context, spec tcpbench.Spec) (r tcpbench.Result, err error) {
+	err = spec.Bound(ctx, func(ctx context.Context) error {
+		w, err := worker.Start(ctx, nil, netstackCommand, netstackJob{Node: p.cfg, Spec: spec})
 		if err != nil {
 			return err
 		}
 		defer w.Stop()
-		return w.Result(result)
+		return w.Result(&r)
 	})
+	return r, err
 }

@@ -22,8 +22,6 @@ type vethPath struct {
 
 func newVeth(NodeConfig) Path { return &vethPath{} }
 
-func (p *vethPath) Name() string { return "veth" }
-
 func (p *vethPath) Info() PathInfo { return PathInfo{MTU: p.mtu} }
 
 func (p *vethPath) Setup(context.Context) (err error) {

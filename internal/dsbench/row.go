@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 
+	"exnet/internal/dsbench/coredist"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )
@@ -29,30 +30,40 @@ type row struct {
 	Control string   `json:"control"`
 	Ratio   *float64 `json:"ratio"` // median over the control's; null if that was not measured
 
-	// Half round trips of all runs, in microseconds; only for latency.
+	// Half round trips or transactions of all runs, in microseconds; only for
+	// measures of latency.
 	P50  *float64 `json:"p50,omitempty"`
+	P90  *float64 `json:"p90,omitempty"`
 	P99  *float64 `json:"p99,omitempty"`
 	P999 *float64 `json:"p999,omitempty"`
+	P100 *float64 `json:"p100,omitempty"` // the longest
 	Mean *float64 `json:"mean,omitempty"`
 
 	Values   []float64 `json:"values"` // of the single runs, in order
 	Spread   float64   `json:"spread"`
 	Noisy    bool      `json:"noisy"`
 	CPULoad  float64   `json:"cpu_load"`               // CPU seconds per second, all processes of the path
-	CPUPerGB *float64  `json:"cpu_s_per_gb,omitempty"` // CPU seconds per 10^9 bytes; only for bandwidth
+	CPUPerGB *float64  `json:"cpu_s_per_gb,omitempty"` // CPU seconds per 10^9 bytes; only of what goes one way
+
+	coredist.Distance // of the CPUs, before the measurement
 
 	Congestion string  `json:"congestion"`
 	MTU        int     `json:"mtu"`
 	Duration   float64 `json:"duration_s"`
 	Warmup     float64 `json:"warmup_s"`
 	NoFastPath bool    `json:"no_fast_path,omitempty"`
-	Placement  string  `json:"placement"` // CPUs of client and server, or "any"
+	Direction  string  `json:"direction,omitempty"` // "in": the end that listens sends
+	NoDelay    bool    `json:"no_delay,omitempty"`
+	RxMode     string  `json:"rx_mode,omitempty"`
+	Coalesce   string  `json:"coalesce,omitempty"`
+	Eager      int     `json:"eager_threshold,omitempty"` // if not the default
+	Placement  string  `json:"placement"`                 // CPUs of client and server, or "any"
 	machine
 }
 
 // makeRows makes the rows of one size, in the order of the paths. A path without
 // a sample has none.
-func makeRows(o options, m machine, paths []Path, size int, samples [][]sample) []row {
+func makeRows(o options, m machine, d coredist.Distance, paths []Path, size int, samples [][]sample) []row {
 	var rows []row
 	var control float64
 	for i, p := range paths {
@@ -61,8 +72,11 @@ func makeRows(o options, m machine, paths []Path, size int, samples [][]sample) 
 		}
 		r := makeRow(o, samples[i])
 		info := p.Info()
-		r.Path, r.Size, r.machine = p.Name(), size, m
-		r.MTU, r.NoFastPath = info.MTU, info.NoFastPath
+		r.Path, r.Size, r.machine, r.Distance = o.paths[i].name, size, m, d
+		r.MTU, r.NoFastPath, r.RxMode, r.Coalesce = info.MTU, info.NoFastPath, info.RxMode, info.Coalesce
+		if info.RxMode != "" {
+			r.Eager = o.node.EagerThreshold
+		}
 		if info.Unbound {
 			r.Placement = tcpbench.Anywhere().String()
 		}
@@ -83,18 +97,14 @@ func makeRows(o options, m machine, paths []Path, size int, samples [][]sample) 
 
 func makeRow(o options, samples []sample) row {
 	var values, load, perGB []float64
-	var roundTrips *stats.Histogram
+	latency := stats.NewHistogram()
 	for _, s := range samples {
 		values = append(values, s.value)
-		load = append(load, s.cpuLoad)
-		perGB = append(perGB, s.cpuPerGB)
-		if s.roundTrips == nil {
-			continue
+		load = append(load, s.CPU)
+		perGB = append(perGB, s.CPUPerGB())
+		if s.Latency != nil {
+			latency.Merge(s.Latency)
 		}
-		if roundTrips == nil {
-			roundTrips = stats.NewHistogram()
-		}
-		roundTrips.Merge(s.roundTrips)
 	}
 	sum := stats.Summarize(values)
 	r := row{
@@ -105,19 +115,25 @@ func makeRow(o options, samples []sample) row {
 		CPULoad:    round(stats.Summarize(load).Median),
 		Congestion: o.congestion,
 		Duration:   o.duration.Seconds(), Warmup: o.warmup.Seconds(),
-		Placement: o.cpus.String(),
+		Placement: o.cpus.String(), NoDelay: o.noDelay,
+	}
+	if o.reverse {
+		r.Direction = "in"
 	}
 	for _, v := range values {
 		r.Values = append(r.Values, round(v))
 	}
-	if roundTrips == nil {
+	if !o.measure.latency {
 		r.CPUPerGB = rounded(stats.Summarize(perGB).Median)
 		return r
 	}
-	r.P50 = rounded(halfRoundTrip(roundTrips, 0.50))
-	r.P99 = rounded(halfRoundTrip(roundTrips, 0.99))
-	r.P999 = rounded(halfRoundTrip(roundTrips, 0.999))
-	r.Mean = rounded(float64(roundTrips.Mean().Nanoseconds()) / 2 / 1e3)
+	share := 1.0
+	if o.measure.half {
+		share = 0.5
+	}
+	at := func(quantile float64) *float64 { return rounded(share * microseconds(latency, quantile)) }
+	r.P50, r.P90, r.P99, r.P999, r.P100 = at(0.50), at(0.90), at(0.99), at(0.999), at(1)
+	r.Mean = rounded(share * float64(latency.Mean().Nanoseconds()) / 1e3)
 	return r
 }
 

@@ -46,7 +46,7 @@ func output(t *testing.T, measureName string, asJSON bool) string {
 }
 
 func TestJSONGolden(t *testing.T) {
-	for _, m := range []string{"stream", "pingpong"} {
+	for _, m := range []string{"stream", "pingpong", "crr", "rate", "cpu"} {
 		golden(t, m+".json", output(t, m, true))
 	}
 }
@@ -58,18 +58,18 @@ func TestJSONFields(t *testing.T) {
 	if !strings.HasPrefix(first, required) {
 		t.Errorf("line %s\ndoes not begin with %s", first, required)
 	}
-	for _, m := range []string{"stream", "pingpong"} {
+	for _, m := range []string{"stream", "pingpong", "crr", "rate", "cpu"} {
 		for line := range strings.Lines(output(t, m, true)) {
 			var fields map[string]any
 			if err := json.Unmarshal([]byte(line), &fields); err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{"p50", "p99", "p999"} {
-				if _, ok := fields[name]; ok != (m == "pingpong") {
+			for _, name := range []string{"p50", "p90", "p99", "p999", "p100"} {
+				if _, ok := fields[name]; ok != (m == "pingpong" || m == "crr") {
 					t.Errorf("%s: has %s: %v", m, name, ok)
 				}
 			}
-			for _, name := range []string{"congestion", "mtu", "commit", "cpu", "date", "duration_s", "noisy"} {
+			for _, name := range []string{"congestion", "mtu", "commit", "cpu", "date", "duration_s", "noisy", "cores", "line_us", "handover_us"} {
 				if _, ok := fields[name]; !ok {
 					t.Errorf("%s: no %s in %s", m, name, line)
 				}
@@ -81,7 +81,7 @@ func TestJSONFields(t *testing.T) {
 func TestRowsWithoutControl(t *testing.T) {
 	paths := examplePaths()
 	o := fakeOptions("stream", paths...)
-	rows := makeRows(o, fakeMachine(), []Path{paths[0], paths[1]}, 64, [][]sample{nil, {{value: 3}}})
+	rows := makeRows(o, fakeMachine(), fakeDistance, []Path{paths[0], paths[1]}, 64, [][]sample{nil, {{value: 3}}})
 	if len(rows) != 1 || rows[0].Path != "exn" || rows[0].Ratio != nil || rows[0].Runs != 1 {
 		t.Fatalf("rows = %+v", rows)
 	}
@@ -102,7 +102,7 @@ func TestRowsWithoutControl(t *testing.T) {
 func TestRowRatioIsOfUnroundedMedians(t *testing.T) {
 	paths := examplePaths()
 	o := fakeOptions("stream", paths...)
-	rows := makeRows(o, fakeMachine(), []Path{paths[0], paths[1]}, 1, [][]sample{{{value: 0.00004}}, {{value: 0.00002}}})
+	rows := makeRows(o, fakeMachine(), fakeDistance, []Path{paths[0], paths[1]}, 1, [][]sample{{{value: 0.00004}}, {{value: 0.00002}}})
 	if len(rows) != 2 || *rows[1].Ratio != 0.5 {
 		t.Errorf("rows = %+v", rows)
 	}

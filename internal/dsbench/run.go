@@ -51,7 +51,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	m, ok := measureOf(args[0])
 	if !ok {
-		fmt.Fprintf(stderr, "dsbench: unknown measure %q: choose stream or pingpong, or see dsbench -h\n", args[0])
+		fmt.Fprintf(stderr, "dsbench: unknown measure %q: choose %s, or see dsbench -h\n", args[0], measureNames())
 		return exitUsage
 	}
 	o, err := parseOptions(m, args[1:])

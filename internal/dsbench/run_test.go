@@ -26,7 +26,7 @@ func TestRunUsage(t *testing.T) {
 	}{
 		{"", 2, "", "Usage:"},
 		{"-h", 0, "dsbench pingpong [flags]", ""},
-		{"help", 0, "dsbench stream   [flags]", ""},
+		{"help", 0, "dsbench stream   [flags]   bandwidth", ""},
 		{"--version", 0, "dsbench ", ""},
 		{"stream -h", 0, "dsbench stream --paths veth,exn --streams 2 --duration 2s", ""},
 		{"pingpong --help", 0, "dsbench pingpong --paths veth,exn --size 1,64,512,2048 --runs 10", ""},
@@ -34,7 +34,7 @@ func TestRunUsage(t *testing.T) {
 		{"node-worker", 1, "", "dsbench node-worker: reading the job: "},
 		{"daemon-worker", 1, "", "dsbench daemon-worker: reading the job: "},
 		{"netstack-worker", 1, "", "dsbench netstack-worker: reading the job: "},
-		{"foo", 2, "", `dsbench: unknown measure "foo": choose stream or pingpong, or see dsbench -h` + "\n"},
+		{"foo", 2, "", `dsbench: unknown measure "foo": choose stream, pingpong, crr, rate or cpu, or see dsbench -h` + "\n"},
 		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},
 	}
@@ -60,9 +60,13 @@ func TestHelpNamesEverything(t *testing.T) {
 			t.Errorf("dsbench -h does not explain %s", k.name)
 		}
 	}
+	const common = "paths control size duration warmup runs congestion cpus mtu eager-threshold rx-mode coalesce no-fast-path json"
 	for name, flags := range map[string]string{
-		"stream":   "paths control size duration warmup runs streams congestion cpus mtu no-fast-path json",
-		"pingpong": "paths control size duration warmup runs congestion cpus mtu no-fast-path json",
+		"stream":   common + " streams direction no-delay",
+		"cpu":      common + " streams direction no-delay",
+		"rate":     common + " streams direction",
+		"crr":      common + " streams",
+		"pingpong": common,
 	} {
 		_, help, _ := runProgram(t.Context(), name+" -h")
 		for f := range strings.FieldsSeq(flags) {
@@ -122,10 +126,10 @@ func checkRows(t *testing.T, rows []row, paths ...string) {
 			r.Median <= 0 || r.Min > r.Median || r.Max < r.Median || r.CPULoad <= 0 || r.CPU == "" || r.Date == "" {
 			t.Errorf("row %+v", r)
 		}
-		if r.Measure == "stream" && (r.CPUPerGB == nil || *r.CPUPerGB <= 0) {
+		if !strings.Contains("pingpong crr", r.Measure) && (r.CPUPerGB == nil || *r.CPUPerGB <= 0) {
 			t.Errorf("row %+v", r)
 		}
-		if r.Measure == "pingpong" && (*r.P50 <= 0 || *r.P99 < *r.P50 || *r.P999 < *r.P99) {
+		if strings.Contains("pingpong crr", r.Measure) && (*r.P50 <= 0 || *r.P99 < *r.P50 || *r.P999 < *r.P99 || *r.P100 < *r.P999) {
 			t.Errorf("row %+v", r)
 		}
 	}
@@ -133,7 +137,7 @@ func checkRows(t *testing.T, rows []row, paths ...string) {
 
 func TestRunLo(t *testing.T) {
 	flags := " --paths lo --congestion " + congestion(t) + short
-	for _, words := range []string{"stream" + flags, "stream --streams 2 --size 1000" + flags, "pingpong" + flags} {
+	for _, words := range []string{"stream" + flags, "stream --streams 2 --size 1000" + flags, "pingpong" + flags, "crr --streams 2" + flags, "rate --direction in" + flags, "cpu --no-delay" + flags} {
 		netnstest.CheckFDs(t)
 		status, stdout, stderr := runProgram(t.Context(), words)
 		if status != 0 || stderr != "" {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"exnet/internal/dsbench/coredist"
+	"exnet/internal/tcpbench"
 )
 
 // sink takes results as they become known.
@@ -17,9 +20,9 @@ type sink interface {
 func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (err error) {
 	paths := make([]Path, 0, len(o.paths))
 	defer func() {
-		for _, path := range paths {
+		for i, path := range paths {
 			if closeErr := path.Close(); closeErr != nil {
-				err = errors.Join(err, fmt.Errorf("path %s: cleaning up: %w", path.Name(), closeErr))
+				err = errors.Join(err, fmt.Errorf("path %s: cleaning up: %w", o.paths[i].name, closeErr))
 			}
 		}
 	}()
@@ -35,12 +38,14 @@ func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (e
 		}
 	}
 	for _, size := range o.sizes {
+		p.say("measuring the distance of the CPUs")
+		d := distance()
 		samples, err := runSize(ctx, o, paths, size, p)
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("interrupted after %d of %d measurements", p.done, p.total)
 		}
 		p.clear()
-		err = errors.Join(err, out.rows(makeRows(o, m, paths, size, samples)))
+		err = errors.Join(err, out.rows(makeRows(o, m, d, paths, size, samples)))
 		if err != nil {
 			return errors.Join(err, out.end())
 		}
@@ -48,21 +53,33 @@ func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (e
 	return out.end()
 }
 
+// distance measures that of the CPUs that Apart places the ends on. It is a
+// variable for tests.
+var distance = func() coredist.Distance {
+	cpus := tcpbench.Apart()
+	return coredist.Measure(cpus.Client, cpus.Server)
+}
+
 // runSize takes the measurements of one size, interleaved: A B A B. The samples
-// are in the order of the paths; after an error they are those until then.
+// are in the order of the paths; after an error they are those until then. A path
+// that does not take the size has none.
 func runSize(ctx context.Context, o options, paths []Path, size int, p *progress) ([][]sample, error) {
 	samples := make([][]sample, len(paths))
 	for run := range o.runs {
 		for i, path := range paths {
+			kind := o.paths[i]
+			if !kind.takes(o.measure, size) {
+				continue
+			}
 			if ctx.Err() != nil {
 				return samples, ctx.Err()
 			}
-			p.step("%s, %d bytes, run %d of %d", path.Name(), size, run+1, o.runs)
-			s, err := o.measure.take(ctx, path, o, size)
+			p.step("%s, %d bytes, run %d of %d", kind.name, size, run+1, o.runs)
+			r, err := path.Measure(ctx, o.spec(size))
 			if err != nil {
-				return samples, fmt.Errorf("path %s, %d bytes, run %d: %w", path.Name(), size, run+1, err)
+				return samples, fmt.Errorf("path %s, %d bytes, run %d: %w", kind.name, size, run+1, err)
 			}
-			samples[i] = append(samples[i], s)
+			samples[i] = append(samples[i], o.measure.sample(r, size))
 			p.stepDone()
 		}
 	}

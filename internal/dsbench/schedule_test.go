@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/dsbench/coredist"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )
@@ -22,7 +23,6 @@ type fakePath struct {
 	take     func(size int) (float64, error) // Gbit/s or microseconds; nil: 1
 }
 
-func (p *fakePath) Name() string   { return p.name }
 func (p *fakePath) Info() PathInfo { return PathInfo{MTU: 1500} }
 
 func (p *fakePath) note(what string) { *p.log = append(*p.log, what+" "+p.name) }
@@ -40,25 +40,40 @@ func (p *fakePath) value(size int) (float64, error) {
 	return p.take(size)
 }
 
-func (p *fakePath) Stream(_ context.Context, spec tcpbench.StreamSpec) (tcpbench.StreamResult, error) {
+func (p *fakePath) Measure(_ context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {
 	v, err := p.value(spec.Size)
-	return tcpbench.StreamResult{Bytes: int64(v * 1e9 / 8), Elapsed: time.Second, CPU: 0.5}, err
-}
-
-func (p *fakePath) PingPong(_ context.Context, spec tcpbench.PingPongSpec) (tcpbench.PingPongResult, error) {
-	v, err := p.value(spec.Size)
+	r := tcpbench.Result{Elapsed: time.Second, CPU: 0.5}
 	h := stats.NewHistogram()
-	for range 1000 {
-		h.Record(time.Duration(2000 * v))
+	switch spec.Kind {
+	case tcpbench.Stream:
+		r.Bytes = int64(v * 1e9 / 8)
+	case tcpbench.Rate:
+		r.Bytes = int64(v * 1e6 * float64(spec.Size))
+	case tcpbench.PingPong:
+		r.CPU = 1.5
+		for range 1000 {
+			h.Record(time.Duration(2000 * v))
+		}
+		h.Record(time.Duration(20000 * v))
+		r.Bytes, r.Latency = h.Count()*int64(spec.Size), h
+	case tcpbench.CRR:
+		for range int(100 * v) {
+			h.Record(time.Duration(1e7 / v))
+		}
+		r.Bytes, r.Latency = h.Count()*int64(spec.Size), h
 	}
-	h.Record(time.Duration(20000 * v))
-	return tcpbench.PingPongResult{RoundTrips: h, CPU: 1.5}, err
+	return r, err
 }
 
 func (p *fakePath) Close() error {
 	p.note("close")
 	return p.closeErr
 }
+
+// fakeDistance has all tests of this package measure this distance.
+var fakeDistance = coredist.Distance{Cores: coredist.Near, Line: 0.06, HandOver: 1.9}
+
+func init() { distance = func() coredist.Distance { return fakeDistance } }
 
 // fakeOptions are options for these paths, the first being the control.
 func fakeOptions(measureName string, paths ...*fakePath) options {

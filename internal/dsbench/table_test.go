@@ -6,7 +6,7 @@ import (
 )
 
 func TestTableGolden(t *testing.T) {
-	for _, m := range []string{"stream", "pingpong"} {
+	for _, m := range []string{"stream", "pingpong", "crr", "rate", "cpu"} {
 		text := output(t, m, false)
 		fits(t, text)
 		golden(t, m+".table", text)
@@ -16,8 +16,8 @@ func TestTableGolden(t *testing.T) {
 // TestTableFits uses the widest that can occur.
 func TestTableFits(t *testing.T) {
 	var log []string
-	for _, m := range []string{"stream", "pingpong"} {
-		wide := &fakePath{name: "netstack", log: &log, take: figures(0.000001, 99999, 100000, 2, 1)}
+	for _, m := range []string{"stream", "pingpong", "crr", "rate", "cpu"} {
+		wide := &fakePath{name: "exn-shm:napi", log: &log, take: figures(0.000001, 99999, 100000, 2, 1)}
 		o := fakeOptions(m, wide, &fakePath{name: "b", log: &log})
 		o.sizes, o.runs, o.streams = []int{maxSize}, 5, maxStreams
 		machine := fakeMachine()

@@ -36,11 +36,13 @@ func runDaemon(ctx context.Context, j daemonJob, note func(any) error) (any, err
 	}
 	defer ns.Close()
 	d, err := daemon.Start(daemon.Config{
-		Dir:        fabricDir(j.Tmp),
-		Addrs:      []netip.Prefix{node.Addr4(j.Index), node.Addr6(j.Index)},
-		MTU:        j.Node.MTU,
-		NetNS:      ns.Path(),
-		NoFastPath: j.Node.NoFastPath,
+		Dir:            fabricDir(j.Tmp),
+		Addrs:          []netip.Prefix{node.Addr4(j.Index), node.Addr6(j.Index)},
+		MTU:            j.Node.MTU,
+		NetNS:          ns.Path(),
+		NoFastPath:     j.Node.NoFastPath,
+		EagerThreshold: j.Node.EagerThreshold,
+		Receive:        daemon.Receive{Mode: j.Node.Mode, Coalesce: j.Node.Coalesce},
 	})
 	if err != nil {
 		return nil, withoutTUN(err)

@@ -22,28 +22,29 @@ import (
 
 // netstackJob is one measurement over netstack.
 type netstackJob struct {
-	Node    NodeConfig    `json:"node"`
-	Spec    tcpbench.Spec `json:"spec"`
-	Streams int           `json:"streams"` // connections of a stream; 0: ping-pong
+	Node NodeConfig    `json:"node"`
+	Spec tcpbench.Spec `json:"spec"`
 }
 
 // runNetstack does the jobs of both ends, over the TCP of two netstacks on a
-// fabric in this process. The result is a tcpbench.StreamResult or
-// PingPongResult.
-func runNetstack(j netstackJob) (result any, err error) {
+// fabric in this process.
+func runNetstack(j netstackJob) (result tcpbench.Result, err error) {
 	pair, err := newNetstackPair(j)
 	defer func() { err = errors.Join(err, pair.close()) }()
 	if err != nil {
-		return nil, err
+		return result, err
 	}
-	clients, servers, err := pair.connect(max(j.Streams, 1))
+	l, err := pair.stacks[1].Listen("tcp", netip.AddrPortFrom(node.Addr4(1).Addr(), 0).String())
 	if err != nil {
-		return nil, err
+		return result, err
 	}
-	if j.Streams > 0 {
-		return tcpbench.StreamOver(tcpbench.StreamSpec{Spec: j.Spec, Streams: j.Streams}, clients, servers)
-	}
-	return tcpbench.PingPongOver(tcpbench.PingPongSpec{Spec: j.Spec}, clients[0], servers[0])
+	defer l.Close()
+	address := l.Addr().String()
+	return tcpbench.InProcess(j.Spec,
+		func() (io.ReadWriteCloser, error) {
+			return pair.stacks[0].DialContext(context.Background(), "tcp", address)
+		},
+		func() (io.ReadWriteCloser, error) { return l.Accept() }, l.Close)
 }
 
 // netstackPair is two nodes without a host, on a fabric of their own.
@@ -80,7 +81,7 @@ func (p *netstackPair) add(i int, j netstackJob, net *mem.Fabric) error {
 	if err := net.Attach(card); err != nil {
 		return err
 	}
-	intf, err := exn.New(exn.Config{NIC: card, MTU: j.Node.MTU})
+	intf, err := exn.New(exn.Config{NIC: card, MTU: j.Node.MTU, EagerThreshold: j.Node.EagerThreshold})
 	if err != nil {
 		return err
 	}
@@ -92,41 +93,11 @@ func (p *netstackPair) add(i int, j netstackJob, net *mem.Fabric) error {
 	p.stacks = append(p.stacks, s)
 	intf.SetReceiver(s)
 	// As on the kernel's sockets: Nagle's algorithm for a stream only.
-	nagle := tcpip.TCPDelayEnabled(j.Streams > 0)
+	nagle := tcpip.TCPDelayEnabled(j.Spec.Nagle())
 	if terr := s.Netstack().SetTransportProtocolOption(tcp.ProtocolNumber, &nagle); terr != nil {
 		return fmt.Errorf("netstack: Nagle's algorithm: %v", terr)
 	}
 	return s.AddAddress(node.Addr4(i))
-}
-
-// connect makes n connections from the first node to the second, which the
-// caller closes.
-func (p *netstackPair) connect(n int) (clients, servers []io.ReadWriteCloser, err error) {
-	defer func() {
-		if err != nil {
-			for _, c := range append(clients, servers...) {
-				c.Close()
-			}
-		}
-	}()
-	l, err := p.stacks[1].Listen("tcp", netip.AddrPortFrom(node.Addr4(1).Addr(), 0).String())
-	if err != nil {
-		return nil, nil, err
-	}
-	defer l.Close()
-	for range n {
-		c, err := p.stacks[0].DialContext(context.Background(), "tcp", l.Addr().String())
-		if err != nil {
-			return clients, servers, err
-		}
-		clients = append(clients, c)
-		s, err := l.Accept()
-		if err != nil {
-			return clients, servers, err
-		}
-		servers = append(servers, s)
-	}
-	return clients, servers, nil
 }
 
 func (p *netstackPair) close() error {

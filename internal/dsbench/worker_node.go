@@ -8,27 +8,35 @@ import (
 	"exnet/internal/node"
 	"exnet/internal/sched"
 	"exnet/internal/tun"
+	"exnet/napi"
 )
 
 // runNodes holds two nodes with an exn0 each until ctx is done. It is a process
 // of its own, so that its CPU time can be told, and so that what it does is
 // scheduled apart from the programs that use it. The result says nothing.
 func runNodes(ctx context.Context, cfg NodeConfig, note func(any) error) (any, error) {
-	// As exn-tun does; where it is not allowed, the nodes are measured without.
-	_ = sched.Realtime()
+	// As exn-tun does; where it is not allowed, the nodes are measured without. A
+	// node that polls all the time would starve the programs on its CPU.
+	if cfg.Mode != napi.ModeBusyPoll {
+		_ = sched.Realtime()
+	}
 	cluster, err := node.StartCluster(node.ClusterConfig{
 		Nodes: 2,
-		Node:  node.Config{MTU: cfg.MTU, NoFastPath: cfg.NoFastPath},
+		Node:  node.Config{MTU: cfg.MTU, NoFastPath: cfg.NoFastPath, EagerThreshold: cfg.EagerThreshold},
 	})
 	if err != nil {
 		return nil, withoutTUN(err)
 	}
 	var up [2]nodeUp
 	for i := range up {
+		intf := cluster.Nodes[i].Interface
+		if err := errors.Join(intf.SetCoalesce(cfg.Coalesce), intf.SetMode(cfg.Mode)); err != nil {
+			return nil, errors.Join(err, cluster.Close())
+		}
 		up[i] = nodeUp{
 			Namespace: cluster.Namespace(i).Path(),
 			Addr:      node.Addr4(i).Addr(),
-			MTU:       cluster.Nodes[i].Interface.MTU(),
+			MTU:       intf.MTU(),
 		}
 	}
 	if err := note(up); err != nil {

@@ -62,8 +62,8 @@ func takePing(ctx context.Context, p path, f family, with pinger) (float64, erro
 
 // takeStream returns what the receiver got, in Gbit/s.
 func takeStream(ctx context.Context, p path, f family, spec tcpbench.Spec) (float64, error) {
-	spec.Size, spec.CPUs = streamSize, tcpbench.Anywhere()
-	r, err := p.tcp(f).Stream(ctx, tcpbench.StreamSpec{Spec: spec, Streams: 1})
+	spec.Kind, spec.Size, spec.Streams, spec.CPUs = tcpbench.Stream, streamSize, 1, tcpbench.Anywhere()
+	r, err := p.tcp(f).Measure(ctx, spec)
 	if err != nil {
 		return 0, err
 	}
@@ -74,12 +74,12 @@ func takeStream(ctx context.Context, p path, f family, spec tcpbench.Spec) (floa
 // ends run on different CPUs, as two nodes would: if the scheduler now and then
 // puts both on one, a run differs from the next by a factor.
 func takePingPong(ctx context.Context, p path, f family, spec tcpbench.Spec) (float64, error) {
-	spec.Size, spec.CPUs = pingPongSize, tcpbench.Apart()
-	r, err := p.tcp(f).PingPong(ctx, tcpbench.PingPongSpec{Spec: spec})
+	spec.Kind, spec.Size, spec.Streams, spec.CPUs = tcpbench.PingPong, pingPongSize, 1, tcpbench.Apart()
+	r, err := p.tcp(f).Measure(ctx, spec)
 	if err != nil {
 		return 0, err
 	}
-	return microseconds(r.RoundTrips.Quantile(0.5)) / 2, nil
+	return microseconds(r.Latency.Quantile(0.5)) / 2, nil
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -1,22 +1,22 @@
-// Package tcpbench measures TCP between two ends: bandwidth (stream) and latency
-// (ping-pong).
+// Package tcpbench measures between two ends of a connection: bandwidth (Stream),
+// latency (PingPong), message rate (Rate), and how fast connections come and go
+// (CRR).
 //
 // # Architecture
 //
-//	Between(client, server) -> Pair -> Stream, PingPong
+//	Between(client, server) -> Pair -> Measure
 //	                             |
 //	                             +--> a worker process at either end
 //
-// On the kernel's sockets sender and receiver are processes of their own: the
-// program starts itself as a worker (package worker) in either end's network
-// namespace.
+// On the kernel's sockets the two ends are processes of their own: the program
+// starts itself as a worker (package worker) in either end's network namespace.
 //
-//	Pair                                        worker (receiver)
-//	   | {"role":"receive","address":...}          |
+//	Pair                                        worker (listens)
+//	   | {"kind":"stream","listens":true,...}      |
 //	   | ----------------------------------------> |
 //	   |                 {"note":"10.0.0.2:40001"} | listens there
-//	   | <---------------------------------------- |      worker (sender)
-//	   | {"role":"send","address":"10.0.0.2:40001",...}     |
+//	   | <---------------------------------------- |      worker (connects)
+//	   | {"kind":"stream","address":"10.0.0.2:40001",...}    |
 //	   | --------------------------------------------------> |
 //	   |                          {"result":{"bytes":...}}   |
 //	   | <-------------------------------------------------- |
@@ -24,19 +24,27 @@
 // Two ends in one Go process would share a scheduler, and would be woken by it
 // and not by the kernel. A worker does plain blocking system calls on locked
 // threads, as a C program does; the poller of the Go runtime has no part in it.
+// Other transports than the kernel's sockets have their own connections (conn);
+// all else is the same.
 //
-// Where there are no sockets of the kernel, StreamOver and PingPongOver measure
-// in the same way over connections whose two ends are both in one process.
+// Where programs have no socket of the kernel, InProcess measures in the same way
+// over connections whose two ends are both in one process.
 //
 // # Method
 //
 // Stream: the receiver counts what it gets from the end of the warm-up on, for
 // the given time, and then resets the connections; the sender writes until
-// then. Nagle's algorithm is on, as in netperf and iperf3. Ping-pong: the
-// client times every round trip; TCP_NODELAY is on.
+// then. Nagle's algorithm is on, as in netperf and iperf3, unless told otherwise.
+// Rate is the same with TCP_NODELAY; the receiver reads into a large buffer, as
+// programs with small messages do. Ping-pong: the client times every round trip;
+// TCP_NODELAY is on. CRR: the client times from connect to the end of the
+// connection; the server closes first, so that no client runs out of ports.
 //
 // The congestion control is set on every socket, because the system's default
 // differs from machine to machine, and a namespace cannot set its own.
+//
+// The clock is read once for a round trip, and once for 16 KB or 64 messages of
+// what goes one way: reading it takes as long as moving a message may.
 //
 // # Concurrency
 //

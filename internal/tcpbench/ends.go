@@ -1,13 +1,24 @@
 package tcpbench
 
 import (
-	"io"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// serve does a listening end's job. It notes where it listens.
-func serve(j job, note func(any) error) (jobResult, error) {
-	l, addr, err := listen(j.Address, j.Streams, j.Congestion)
+// do measures what j says. A listening end notes where it listens.
+func (j job) do(note func(any) error) (jobResult, error) {
+	if err := j.check(); err != nil {
+		return jobResult{}, err
+	}
+	t, err := j.transport()
+	if err != nil {
+		return jobResult{}, err
+	}
+	if !j.Listens {
+		return j.work(func() (conn, error) { return t.dial(j) })
+	}
+	l, addr, err := t.listen(j)
 	if err != nil {
 		return jobResult{}, err
 	}
@@ -15,63 +26,68 @@ func serve(j job, note func(any) error) (jobResult, error) {
 	if err := note(addr); err != nil {
 		return jobResult{}, err
 	}
-	var conns []io.ReadWriteCloser
-	defer func() { closeAll(conns) }()
-	for range j.Streams {
-		c, err := l.accept()
-		if err != nil {
-			return jobResult{}, err
-		}
-		conns = append(conns, c)
-		if j.Role == roleEcho {
-			err = c.noDelay()
-		} else {
-			err = c.resetOnClose()
-		}
-		if err != nil {
-			return jobResult{}, err
-		}
-	}
-	if j.Role == roleEcho {
-		return onThread(j, func() (jobResult, error) { return echo(j, conns[0]) })
-	}
-	return receive(j, conns)
+	return j.work(l.accept)
 }
 
-// dial does a connecting end's job.
-func dial(j job) (jobResult, error) {
+// work measures over connections that open makes.
+func (j job) work(open func() (conn, error)) (jobResult, error) {
+	if j.Kind == CRR {
+		if j.Listens {
+			return j.serve(open)
+		}
+		return j.transact(open)
+	}
 	start := time.Now()
-	var conns []io.ReadWriteCloser
+	conns := make([]conn, 0, j.Streams)
 	defer func() { closeAll(conns) }()
 	for range j.Streams {
-		c, err := connect(j.Address, j.Congestion)
+		c, err := open()
 		if err != nil {
 			return jobResult{}, err
 		}
 		conns = append(conns, c)
-		if j.Role == rolePing {
-			if err := c.noDelay(); err != nil {
-				return jobResult{}, err
-			}
+		if err := j.prepare(c); err != nil {
+			return jobResult{}, err
 		}
 	}
-	if j.Role == rolePing {
-		return onThread(j, func() (jobResult, error) { return ping(j, conns[0]) })
+	switch {
+	case j.Kind == PingPong && j.Listens:
+		return j.onThread(func() (jobResult, error) { return j.echo(conns[0]) })
+	case j.Kind == PingPong:
+		return j.onThread(func() (jobResult, error) { return j.ping(conns[0]) })
+	case j.sends():
+		return j.send(conns, start)
 	}
-	return send(j, conns, start)
+	return j.receive(conns)
 }
 
 // onThread runs f on a thread of its own, bound to the job's CPU.
-func onThread(j job, f func() (jobResult, error)) (jobResult, error) {
+func (j job) onThread(f func() (jobResult, error)) (jobResult, error) {
 	var result jobResult
-	done := make(chan error)
-	go func() {
-		err := j.takeThread()
-		if err == nil {
-			result, err = f()
-		}
-		done <- err
-	}()
-	err := <-done
+	err := j.onThreads(1, func(int) (err error) {
+		result, err = f()
+		return err
+	})
 	return result, err
+}
+
+// onThreads runs n of f, each on a thread of its own, bound to the job's CPU.
+func (j job) onThreads(n int, f func(i int) error) error {
+	var g errgroup.Group
+	for i := range n {
+		g.Go(func() error {
+			if err := j.takeThread(); err != nil {
+				return err
+			}
+			return f(i)
+		})
+	}
+	return g.Wait()
+}
+
+// closeAll closes connections that are of no use any more.
+func closeAll(conns []conn) {
+	for _, c := range conns {
+		c.Close()
+	}
 }

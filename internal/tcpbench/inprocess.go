@@ -2,64 +2,53 @@ package tcpbench
 
 import (
 	"io"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// StreamOver measures bandwidth over connections that there are already, and
-// whose two ends are both in this process: what Pair does where programs have
-// no socket of the kernel. The congestion control is the connections' own, and
-// the CPUs are the scheduler's choice. It closes the connections.
-func StreamOver(spec StreamSpec, clients, servers []io.ReadWriteCloser) (StreamResult, error) {
-	defer closeAll(clients)
-	j := spec.job()
-	j.inProcess = true
-	if err := j.check(); err != nil {
-		closeAll(servers)
-		return StreamResult{}, err
+// InProcess measures over connections whose two ends are both in this process:
+// what Pair does where programs have no socket of the kernel. The congestion
+// control and Nagle's algorithm are the connections' own, and the CPUs are the
+// scheduler's choice. Dial and accept block; both are called from several
+// goroutines for a CRR. Stop is
+// called when the dialling end has failed, and ends accept.
+func InProcess(spec Spec, dial, accept func() (io.ReadWriteCloser, error), stop func() error) (Result, error) {
+	client := job{Spec: spec, CPU: AnyCPU, inProcess: true}
+	server := client
+	server.Listens = true
+	if err := client.check(); err != nil {
+		return Result{}, err
 	}
-	start := time.Now()
-	var got jobResult
+	open := func(f func() (io.ReadWriteCloser, error)) func() (conn, error) {
+		return func() (conn, error) {
+			c, err := f()
+			return plain{c}, err
+		}
+	}
+	var c, s jobResult
 	var g errgroup.Group
 	g.Go(func() (err error) {
-		got, err = receive(j, servers)
-		closeAll(servers)
+		s, err = server.work(open(accept))
 		return err
 	})
-	g.Go(func() error {
-		_, err := send(j, clients, start)
+	g.Go(func() (err error) {
+		if c, err = client.work(open(dial)); err != nil {
+			_ = stop() // the error is why
+		}
 		return err
 	})
 	if err := g.Wait(); err != nil {
-		return StreamResult{}, err
+		return Result{}, err
 	}
+	got := counter(spec, c, s)
 	// The CPU time of one end's result is that of both.
-	return streamResult(got, got.cpu())
+	return spec.result(got, got.cpu())
 }
 
-// PingPongOver measures latency in the same way.
-func PingPongOver(spec PingPongSpec, client, server io.ReadWriteCloser) (PingPongResult, error) {
-	defer server.Close()
-	j := spec.job()
-	j.inProcess = true
-	if err := j.check(); err != nil {
-		client.Close()
-		return PingPongResult{}, err
+// counter returns the result of the end that counts.
+func counter(spec Spec, client, server jobResult) jobResult {
+	if spec.oneWay() && !spec.Reverse {
+		return server
 	}
-	var pinged jobResult
-	var g errgroup.Group
-	g.Go(func() (err error) {
-		pinged, err = ping(j, client)
-		client.Close()
-		return err
-	})
-	g.Go(func() error {
-		_, err := echo(j, server)
-		return err
-	})
-	if err := g.Wait(); err != nil {
-		return PingPongResult{}, err
-	}
-	return pingPongResult(pinged, pinged.cpu())
+	return client
 }

@@ -4,44 +4,25 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/stats"
 )
 
-// role is what a worker does.
-type role string
-
-const (
-	roleReceive role = "receive" // listens, counts a stream
-	roleSend    role = "send"    // connects, sends a stream
-	roleEcho    role = "echo"    // listens, returns every message
-	rolePing    role = "ping"    // connects, times round trips
-)
-
-// job is what a worker is given.
+// job is what a worker is given: one end of a measurement.
 type job struct {
-	Role       role           `json:"role"`
-	Address    netip.AddrPort `json:"address"` // to listen on, port 0; or to connect to
-	Size       int            `json:"size"`
-	Streams    int            `json:"streams"`
-	Duration   time.Duration  `json:"duration_ns"`
-	Warmup     time.Duration  `json:"warmup_ns"`
-	Congestion string         `json:"congestion"`
-	CPU        int            `json:"cpu"`                // AnyCPU: not bound
-	AlsoCPU    []int          `json:"also_cpu,omitempty"` // processes whose CPU time counts too
+	Spec
+	Listens bool           `json:"listens,omitempty"`  // else it connects
+	Address netip.AddrPort `json:"address"`            // to listen on, port 0 being any; or to connect to
+	CPU     int            `json:"cpu"`                // AnyCPU: not bound
+	AlsoCPU []int          `json:"also_cpu,omitempty"` // processes whose CPU time counts too
 
 	inProcess bool // both ends are in this process; no worker's job
 }
 
-func (j job) check() error {
-	if j.Size < 1 || j.Streams < 1 || j.Duration <= 0 || j.Warmup < 0 {
-		return fmt.Errorf("bad job %+v", j)
-	}
-	return nil
-}
+// sends says that this end sends a stream, and the other one receives it.
+func (j job) sends() bool { return j.Listens == j.Reverse }
 
 // takeThread locks the goroutine to its thread, for good, and that to the job's
 // CPU if it names one. Two ends in one process hand data to each other, which
@@ -54,10 +35,15 @@ func (j job) takeThread() error {
 	if j.CPU == AnyCPU {
 		return nil
 	}
+	return BindThread(j.CPU)
+}
+
+// BindThread binds the calling thread, which the goroutine is locked to, to a CPU.
+func BindThread(cpu int) error {
 	var set unix.CPUSet
-	set.Set(j.CPU)
+	set.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("binding to CPU %d: %w", j.CPU, err)
+		return fmt.Errorf("binding to CPU %d: %w", cpu, err)
 	}
 	return nil
 }
@@ -67,7 +53,8 @@ type jobResult struct {
 	Bytes      int64            `json:"bytes"` // received, or by a sender sent
 	Seconds    float64          `json:"seconds"`
 	CPUSeconds float64          `json:"cpu_seconds"` // user and system, of this process
-	RoundTrips *stats.Histogram `json:"round_trips,omitempty"`
+	Latency    *stats.Histogram `json:"latency,omitempty"`
+	Detail     string           `json:"detail,omitempty"` // why it must not count
 }
 
 // cpu returns the CPU seconds per second.

@@ -9,26 +9,26 @@ import (
 
 func TestMeterCountsBetweenTheBounds(t *testing.T) {
 	start := time.Now()
-	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	m := newMeter(start, job{Warmup: 100 * time.Millisecond, Duration: 200 * time.Millisecond})
+	at := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
+	m := newMeter(start, job{Spec: Spec{Warmup: 100 * time.Millisecond, Duration: 200 * time.Millisecond}})
 
 	m.add(1000, at(99)) // warm-up
-	if m.counting() || m.done() {
+	if m.counting || m.done {
 		t.Fatal("the meter counts before its time")
 	}
 	m.add(500, at(110)) // under way when the warm-up ended: sets the time
-	if !m.counting() || m.bytes != 0 {
-		t.Fatalf("after the warm-up: counting %v, %d bytes", m.counting(), m.bytes)
+	if !m.counting || m.bytes != 0 {
+		t.Fatalf("after the warm-up: counting %v, %d bytes", m.counting, m.bytes)
 	}
 	m.add(10, at(150))
 	m.add(20, at(309))
-	if m.done() {
+	if m.done {
 		t.Fatal("the meter is done before its time")
 	}
 	m.add(30, at(330)) // under way at the end: counted, with its time
 	m.add(9999, at(340))
-	if !m.done() || m.bytes != 60 {
-		t.Fatalf("at the end: done %v, %d bytes, want 60", m.done(), m.bytes)
+	if !m.done || m.bytes != 60 {
+		t.Fatalf("at the end: done %v, %d bytes, want 60", m.done, m.bytes)
 	}
 	if r := sumMeters([]meter{m}); r.Bytes != 60 || math.Abs(r.Seconds-0.220) > 1e-9 {
 		t.Errorf("result = %+v, want 60 bytes in 0.22 s", r)
@@ -37,9 +37,9 @@ func TestMeterCountsBetweenTheBounds(t *testing.T) {
 
 func TestMeterWithoutWarmup(t *testing.T) {
 	start := time.Now()
-	m := newMeter(start, job{Duration: time.Second})
-	m.add(5, start) // the first operation has no beginning that is known
-	m.add(7, start.Add(time.Second))
+	m := newMeter(start, job{Spec: Spec{Duration: time.Second}})
+	m.add(5, 0) // the first operation has no beginning that is known
+	m.add(7, time.Second)
 	if r := sumMeters([]meter{m}); r.Bytes != 7 || r.Seconds != 1 {
 		t.Errorf("result = %+v, want 7 bytes in 1 s", r)
 	}
@@ -47,9 +47,9 @@ func TestMeterWithoutWarmup(t *testing.T) {
 
 func TestMeterFinishedBeforeItCounted(t *testing.T) {
 	start := time.Now()
-	m := newMeter(start, job{Warmup: time.Second, Duration: time.Second})
-	m.add(5, start)
-	m.finish(start.Add(3 * time.Second))
+	m := newMeter(start, job{Spec: Spec{Warmup: time.Second, Duration: time.Second}})
+	m.add(5, 0)
+	m.finish(3 * time.Second)
 	if r := sumMeters([]meter{m}); r != (jobResult{}) || r.cpu() != 0 {
 		t.Errorf("result = %+v, want nothing", r)
 	}
@@ -57,11 +57,11 @@ func TestMeterFinishedBeforeItCounted(t *testing.T) {
 
 func TestSumMeters(t *testing.T) {
 	start := time.Now()
-	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	at := func(s int) time.Duration { return time.Duration(s) * time.Second }
 	r := sumMeters([]meter{
-		{first: at(2), last: at(5), cpuFirst: 20 * time.Millisecond, cpuLast: 50 * time.Millisecond, bytes: 100},
-		{first: at(1), last: at(4), cpuFirst: 10 * time.Millisecond, cpuLast: 40 * time.Millisecond, bytes: 200},
-		{first: at(3), last: at(6), cpuFirst: 30 * time.Millisecond, cpuLast: 60 * time.Millisecond, bytes: 300},
+		{base: start, first: at(2), last: at(5), cpuFirst: 20 * time.Millisecond, cpuLast: 50 * time.Millisecond, bytes: 100},
+		{base: start, first: at(1), last: at(4), cpuFirst: 10 * time.Millisecond, cpuLast: 40 * time.Millisecond, bytes: 200},
+		{base: start.Add(time.Second), first: at(2), last: at(5), cpuFirst: 30 * time.Millisecond, cpuLast: 60 * time.Millisecond, bytes: 300},
 	})
 	want := jobResult{Bytes: 600, Seconds: 5, CPUSeconds: 0.05}
 	if r != want {

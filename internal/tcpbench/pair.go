@@ -30,34 +30,28 @@ func Between(client, server End, carriers ...int) *Pair {
 	return &Pair{client: client, server: server, carriers: carriers}
 }
 
-// Stream measures bandwidth.
-func (p *Pair) Stream(ctx context.Context, spec StreamSpec) (StreamResult, error) {
-	client, server := spec.job(), spec.job()
-	client.Role, server.Role = roleSend, roleReceive
-	server.AlsoCPU = p.carriers
-	sent, got, err := p.run(ctx, spec.Spec, client, server)
-	if err != nil {
-		return StreamResult{}, err
+// Measure measures what spec says.
+func (p *Pair) Measure(ctx context.Context, spec Spec) (Result, error) {
+	client := job{Spec: spec, CPU: spec.CPUs.Client}
+	server := job{
+		Spec: spec, CPU: spec.CPUs.Server,
+		Listens: true, Address: netip.AddrPortFrom(p.server.Addr, 0),
 	}
-	return streamResult(got, sent.cpu()+got.cpu())
-}
-
-// PingPong measures latency.
-func (p *Pair) PingPong(ctx context.Context, spec PingPongSpec) (PingPongResult, error) {
-	client, server := spec.job(), spec.job()
-	client.Role, server.Role = rolePing, roleEcho
-	client.AlsoCPU = p.carriers
-	pinged, echoed, err := p.run(ctx, spec.Spec, client, server)
-	if err != nil {
-		return PingPongResult{}, err
+	if spec.oneWay() && !spec.Reverse {
+		server.AlsoCPU = p.carriers
+	} else {
+		client.AlsoCPU = p.carriers
 	}
-	return pingPongResult(pinged, pinged.cpu()+echoed.cpu())
+	c, s, err := p.run(ctx, client, server)
+	if err != nil {
+		return Result{}, err
+	}
+	return spec.result(counter(spec, c, s), c.cpu()+s.cpu())
 }
 
 // run gives a worker at either end its job and waits for what both found.
-func (p *Pair) run(ctx context.Context, spec Spec, client, server job) (clientResult, serverResult jobResult, err error) {
-	err = spec.Bound(ctx, func(ctx context.Context) error {
-		server.Address, server.CPU = netip.AddrPortFrom(p.server.Addr, 0), spec.CPUs.Server
+func (p *Pair) run(ctx context.Context, client, server job) (clientResult, serverResult jobResult, err error) {
+	err = client.Bound(ctx, func(ctx context.Context) error {
 		srv, err := worker.Start(ctx, p.server.NS, WorkerCommand, server)
 		if err != nil {
 			return err
@@ -66,23 +60,27 @@ func (p *Pair) run(ctx context.Context, spec Spec, client, server job) (clientRe
 		if err := srv.Note(&client.Address); err != nil {
 			return err
 		}
-		client.CPU = spec.CPUs.Client
 		cli, err := worker.Start(ctx, p.client.NS, WorkerCommand, client)
 		if err != nil {
 			return err
 		}
 		defer cli.Stop()
-		// The first to fail knows why; the other only that its peer is gone.
-		done := make(chan error, 2)
-		go func() { done <- srv.Result(&serverResult) }()
-		go func() { done <- cli.Result(&clientResult) }()
-		if err := <-done; err != nil {
-			srv.Kill()
-			cli.Kill()
-			<-done
-			return err
-		}
-		return <-done
+		return both(srv, cli, &serverResult, &clientResult)
 	})
 	return clientResult, serverResult, err
+}
+
+// both waits for the results of two workers. The first to fail knows why; the
+// other only that its peer is gone.
+func both(srv, cli *worker.Process, serverResult, clientResult any) error {
+	done := make(chan error, 2)
+	go func() { done <- srv.Result(serverResult) }()
+	go func() { done <- cli.Result(clientResult) }()
+	if err := <-done; err != nil {
+		srv.Kill()
+		cli.Kill()
+		<-done
+		return err
+	}
+	return <-done
 }

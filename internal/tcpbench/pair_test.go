@@ -23,7 +23,7 @@ func local(ns *netns.NS, addr string) *Pair {
 
 func shortSpec() Spec {
 	return Spec{
-		Size: 4096, Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond,
+		Kind: Stream, Size: 4096, Streams: 1, Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond,
 		Congestion: congestion, CPUs: Anywhere(),
 	}
 }
@@ -42,16 +42,33 @@ func loopbackNS(t *testing.T) *netns.NS {
 	return ns
 }
 
-// measure takes a measurement of either kind.
+// with returns spec for something else.
+func (s Spec) with(k Kind, streams int) Spec {
+	s.Kind, s.Streams = k, streams
+	return s
+}
+
+// measure takes a measurement of every kind.
 func measure(t *testing.T, p *Pair, spec Spec) {
 	t.Helper()
-	s, err := p.Stream(t.Context(), StreamSpec{Spec: spec, Streams: 2})
-	if err != nil || s.Bytes <= 0 || s.Elapsed < spec.Duration || s.Elapsed > 5*time.Second || s.CPU <= 0 {
-		t.Errorf("stream %+v, %v", s, err)
-	}
-	r, err := p.PingPong(t.Context(), PingPongSpec{Spec: spec})
-	if err != nil || r.RoundTrips.Quantile(0.5) < time.Microsecond || r.CPU <= 0 {
-		t.Errorf("ping-pong %+v, %v", r, err)
+	for _, k := range []Kind{Stream, Rate, PingPong, CRR} {
+		for _, streams := range []int{1, 2} {
+			if k == PingPong && streams > 1 {
+				continue
+			}
+			for _, reverse := range []bool{false, true} {
+				spec := spec.with(k, streams)
+				spec.Reverse = reverse
+				r, err := p.Measure(t.Context(), spec)
+				if err != nil || r.Bytes <= 0 || r.Elapsed < spec.Duration || r.Elapsed > 5*time.Second || r.CPU <= 0 {
+					t.Errorf("%s, %d at once, reverse %v: %+v, %v", k, streams, reverse, r, err)
+				}
+				if latency := err == nil && r.Latency != nil; latency == spec.oneWay() ||
+					latency && r.Latency.Quantile(0.5) < time.Microsecond {
+					t.Errorf("%s, %d at once: latency %v", k, streams, r.Latency)
+				}
+			}
+		}
 	}
 }
 
@@ -89,11 +106,11 @@ func TestPairCountsCarriers(t *testing.T) {
 	p = Between(p.client, p.server, slices.Repeat([]int{carrier.Process.Pid}, 100*cpus)...)
 	spec := shortSpec()
 	spec.Duration = 200 * time.Millisecond
-	s, err := p.Stream(t.Context(), StreamSpec{Spec: spec, Streams: 1})
+	s, err := p.Measure(t.Context(), spec)
 	if err != nil || s.CPU < float64(cpus) {
 		t.Errorf("stream %+v, %v", s, err)
 	}
-	r, err := p.PingPong(t.Context(), PingPongSpec{spec})
+	r, err := p.Measure(t.Context(), spec.with(PingPong, 1))
 	if err != nil || r.CPU < float64(cpus) {
 		t.Errorf("ping-pong %+v, %v", r, err)
 	}
@@ -108,7 +125,7 @@ func TestPairCancelled(t *testing.T) {
 	spec := shortSpec()
 	spec.Duration = time.Minute
 	start := time.Now()
-	_, err := local(nil, "127.0.0.1").Stream(ctx, StreamSpec{Spec: spec, Streams: 1})
+	_, err := local(nil, "127.0.0.1").Measure(ctx, spec)
 	if err != cut || time.Since(start) > 5*time.Second {
 		t.Errorf("%v after %v, want %v", err, time.Since(start), cut)
 	}
@@ -120,7 +137,7 @@ func TestRootPairUnreachable(t *testing.T) {
 	client, server := loopbackNS(t), loopbackNS(t)
 	netnstest.CheckFDs(t)
 	lo := netip.MustParseAddr("127.0.0.1")
-	_, err := Between(End{client, lo}, End{server, lo}).Stream(t.Context(), StreamSpec{Spec: shortSpec(), Streams: 1})
+	_, err := Between(End{client, lo}, End{server, lo}).Measure(t.Context(), shortSpec())
 	if err == nil || !strings.Contains(err.Error(), "connecting to 127.0.0.1") {
 		t.Errorf("%v, want why there is no connection", err)
 	}
@@ -130,12 +147,12 @@ func TestPairErrors(t *testing.T) {
 	netnstest.CheckFDs(t)
 	spec := shortSpec()
 	spec.Congestion = "nosuch"
-	if _, err := local(nil, "127.0.0.1").Stream(t.Context(), StreamSpec{Spec: spec, Streams: 1}); err == nil || !strings.Contains(err.Error(), "congestion control nosuch") {
+	if _, err := local(nil, "127.0.0.1").Measure(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "congestion control nosuch") {
 		t.Errorf("unknown congestion control: %v", err)
 	}
 	spec = shortSpec()
 	spec.CPUs.Client = 1000
-	if _, err := local(nil, "127.0.0.1").PingPong(t.Context(), PingPongSpec{spec}); err == nil || !strings.Contains(err.Error(), "binding to CPU 1000") {
+	if _, err := local(nil, "127.0.0.1").Measure(t.Context(), spec.with(PingPong, 1)); err == nil || !strings.Contains(err.Error(), "binding to CPU 1000") {
 		t.Errorf("no such CPU: %v", err)
 	}
 }

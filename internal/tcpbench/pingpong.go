@@ -10,12 +10,15 @@ import (
 )
 
 // echo returns every message that comes over c until that ends.
-func echo(j job, c io.ReadWriter) (jobResult, error) {
+func (j job) echo(c io.ReadWriter) (jobResult, error) {
 	start, cpu := time.Now(), cpuTime(nil)
-	buf := make([]byte, j.Size)
+	buf, err := j.memory(c, j.Size)
+	if err != nil {
+		return jobResult{}, err
+	}
 	var bytes int64
 	for {
-		_, err := io.ReadFull(c, buf)
+		err := readFull(c, buf)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -35,26 +38,44 @@ func echo(j job, c io.ReadWriter) (jobResult, error) {
 }
 
 // ping sends messages over c and times each until it is back.
-func ping(j job, c io.ReadWriter) (jobResult, error) {
-	buf := make([]byte, j.Size)
+func (j job) ping(c io.ReadWriter) (jobResult, error) {
+	buf, err := j.memory(c, j.Size)
+	if err != nil {
+		return jobResult{}, err
+	}
 	hist := stats.NewHistogram()
-	before := time.Now()
-	m := newMeter(before, j)
-	for !m.done() {
+	m := newMeter(time.Now(), j)
+	before := m.now()
+	for !m.done {
 		if _, err := c.Write(buf); err != nil {
 			return jobResult{}, fmt.Errorf("sending: %w", err)
 		}
-		if _, err := io.ReadFull(c, buf); err != nil {
+		if err := readFull(c, buf); err != nil {
 			return jobResult{}, fmt.Errorf("receiving: %w", err)
 		}
-		now := time.Now()
-		if m.counting() {
-			hist.Record(now.Sub(before))
+		now := m.now()
+		if m.counting {
+			hist.Record(now - before)
 		}
 		m.add(len(buf), now)
 		before = now
 	}
 	result := sumMeters([]meter{m})
-	result.RoundTrips = hist
+	result.Latency = hist
 	return result, nil
+}
+
+// readFull fills b. Unlike io.ReadFull it reads once when all comes at once, and
+// nothing is measured but that.
+func readFull(c io.Reader, b []byte) error {
+	for got := 0; got < len(b); {
+		n, err := c.Read(b[got:])
+		if got += n; err != nil && got < len(b) {
+			if got > 0 && errors.Is(err, io.EOF) {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
 }

@@ -11,8 +11,8 @@ const AnyCPU = -1
 
 // Placement says on which CPUs the two ends run.
 type Placement struct {
-	Client int // sender; AnyCPU: the scheduler's choice
-	Server int // receiver
+	Client int `json:"client"` // that connects; AnyCPU: the scheduler's choice
+	Server int `json:"server"` // that listens
 }
 
 // Anywhere leaves both ends to the scheduler.
@@ -27,6 +27,16 @@ func Apart() Placement {
 		return Anywhere()
 	}
 	return Placement{Client: cpus[0], Server: cpus[len(cpus)-1]}
+}
+
+// Together puts both ends on one CPU, the last that this process may run on.
+func Together() Placement {
+	cpus := AllowedCPUs()
+	if len(cpus) == 0 {
+		return Anywhere()
+	}
+	last := cpus[len(cpus)-1]
+	return Placement{Client: last, Server: last}
 }
 
 // String returns "CLIENT,SERVER", or "any" for Anywhere.

@@ -13,7 +13,10 @@ import (
 // non-blocking, and its poller would be measured too.
 type socket int
 
-var _ io.ReadWriteCloser = socket(-1)
+var (
+	_ conn     = socket(-1)
+	_ listener = socket(-1)
+)
 
 // newSocket makes a socket for addr's family with the congestion control, which
 // accepted connections take from their listener.
@@ -77,14 +80,14 @@ func listen(addr netip.AddrPort, n int, congestion string) (socket, netip.AddrPo
 }
 
 // accept waits for the next connection.
-func (s socket) accept() (socket, error) {
+func (s socket) accept() (conn, error) {
 	for {
 		fd, _, err := unix.Accept4(int(s), unix.SOCK_CLOEXEC)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
-			return -1, fmt.Errorf("accepting a connection: %w", err)
+			return nil, fmt.Errorf("accepting a connection: %w", err)
 		}
 		return socket(fd), nil
 	}
@@ -152,13 +155,6 @@ func (s socket) Write(b []byte) (done int, err error) {
 
 // Close closes the socket. It is not idempotent.
 func (s socket) Close() error { return unix.Close(int(s)) }
-
-// closeAll closes connections that are of no use any more.
-func closeAll(conns []io.ReadWriteCloser) {
-	for _, c := range conns {
-		c.Close()
-	}
-}
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {

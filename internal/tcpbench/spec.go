@@ -2,21 +2,54 @@ package tcpbench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"exnet/internal/stats"
 )
 
-// Spec is what every measurement needs to know.
+// Kind is what is measured.
+type Kind string
+
+const (
+	Stream   Kind = "stream"   // bandwidth of one or more connections
+	PingPong Kind = "pingpong" // round trips on one connection
+	Rate     Kind = "rate"     // small messages one way, each leaving at once
+	CRR      Kind = "crr"      // connect, request, response, close
+)
+
+// Spec is what a measurement needs to know.
 type Spec struct {
-	Size       int           // bytes of a message: one write
-	Duration   time.Duration // measured time
-	Warmup     time.Duration // time before that
-	Congestion string        // TCP congestion control of all sockets
-	CPUs       Placement     // Anywhere(), unless it matters
+	Kind       Kind          `json:"kind"`
+	Size       int           `json:"size"`              // bytes of a message: one write; of request and response
+	Streams    int           `json:"streams"`           // connections at once; of a CRR: clients
+	Reverse    bool          `json:"reverse,omitempty"` // of Stream and Rate: the listening end sends
+	NoDelay    bool          `json:"no_delay,omitempty"`
+	Duration   time.Duration `json:"duration_ns"` // measured time
+	Warmup     time.Duration `json:"warmup_ns"`   // time before that
+	Congestion string        `json:"congestion"`  // TCP congestion control of all sockets
+	Transport  Transport     `json:"transport,omitempty"`
+	CPUs       Placement     `json:"cpus"` // Anywhere(), unless it matters
 }
+
+// check reports what cannot be measured.
+func (s Spec) check() error {
+	switch s.Kind {
+	case Stream, PingPong, Rate, CRR:
+	default:
+		return fmt.Errorf("bad job: unknown kind %q", s.Kind)
+	}
+	if s.Size < 1 || s.Streams < 1 || s.Duration <= 0 || s.Warmup < 0 || s.Kind == PingPong && s.Streams != 1 {
+		return fmt.Errorf("bad job %+v", s)
+	}
+	return nil
+}
+
+// oneWay says that the messages are not answered.
+func (s Spec) oneWay() bool { return s.Kind == Stream || s.Kind == Rate }
+
+// Nagle says that Nagle's algorithm is on.
+func (s Spec) Nagle() bool { return s.Kind == Stream && !s.NoDelay }
 
 // timeout bounds a measurement: whatever hangs is not worth waiting for.
 func (s Spec) timeout() time.Duration { return s.Warmup + s.Duration + 10*time.Second }
@@ -34,60 +67,41 @@ func (s Spec) Bound(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// job returns the part of a job that does not depend on the end.
-func (s Spec) job() job {
-	return job{
-		Size: s.Size, Streams: 1, Duration: s.Duration, Warmup: s.Warmup,
-		Congestion: s.Congestion, CPU: AnyCPU,
-	}
-}
-
-// StreamSpec describes a measurement of bandwidth.
-type StreamSpec struct {
-	Spec
-	Streams int // connections at once
-}
-
-func (s StreamSpec) job() job {
-	j := s.Spec.job()
-	j.Streams = s.Streams
-	return j
-}
-
-// StreamResult is what a measurement of bandwidth found.
-type StreamResult struct {
-	Bytes   int64         // that the receiver got
-	Elapsed time.Duration // while it counted
-	CPU     float64       // CPU seconds per second, of all processes of the path
+// Result is what a measurement found.
+type Result struct {
+	Bytes   int64            // that the receiver got, or that were sent and came back
+	Elapsed time.Duration    // while it counted
+	CPU     float64          // CPU seconds per second, of all processes of the path
+	Latency *stats.Histogram // of round trips or transactions; nil of what goes one way
 }
 
 // BytesPerSecond returns the bandwidth.
-func (r StreamResult) BytesPerSecond() float64 { return float64(r.Bytes) / r.Elapsed.Seconds() }
+func (r Result) BytesPerSecond() float64 { return float64(r.Bytes) / r.Elapsed.Seconds() }
 
-// streamResult checks what the receiver found.
-func streamResult(r jobResult, cpu float64) (StreamResult, error) {
+// CPUPerGB returns the CPU seconds for 10^9 bytes; 0 if none came.
+func (r Result) CPUPerGB() float64 {
+	if r.Bytes <= 0 {
+		return 0
+	}
+	return r.CPU * 1e9 / r.BytesPerSecond()
+}
+
+// result checks what the counting end found; cpu is that of all ends.
+func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 	elapsed := time.Duration(r.Seconds * float64(time.Second))
 	if r.Bytes <= 0 || elapsed <= 0 {
-		return StreamResult{}, errors.New("nothing arrived in time: give --duration more")
+		return Result{}, fmt.Errorf("nothing arrived in time: give --duration more")
 	}
-	return StreamResult{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu}, nil
-}
-
-// PingPongSpec describes a measurement of latency on one connection.
-type PingPongSpec struct {
-	Spec
-}
-
-// PingPongResult is what a measurement of latency found.
-type PingPongResult struct {
-	RoundTrips *stats.Histogram // at least one
-	CPU        float64          // CPU seconds per second, of all processes of the path
-}
-
-// pingPongResult checks what the end that timed the round trips found.
-func pingPongResult(r jobResult, cpu float64) (PingPongResult, error) {
-	if r.RoundTrips == nil || r.RoundTrips.Count() == 0 {
-		return PingPongResult{}, errors.New("no round trip ended in time: give --duration more")
+	if !s.oneWay() && (r.Latency == nil || r.Latency.Count() == 0) {
+		return Result{}, fmt.Errorf("no %s ended in time: give --duration more", s.unit())
 	}
-	return PingPongResult{RoundTrips: r.RoundTrips, CPU: cpu}, nil
+	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency}, nil
+}
+
+// unit is what a latency is of.
+func (s Spec) unit() string {
+	if s.Kind == CRR {
+		return "transaction"
+	}
+	return "round trip"
 }

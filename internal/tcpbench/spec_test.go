@@ -33,32 +33,45 @@ func TestBound(t *testing.T) {
 	}
 }
 
-func TestStreamResult(t *testing.T) {
-	r, err := streamResult(jobResult{Bytes: 3e9, Seconds: 1.5}, 0.5)
-	if err != nil || r != (StreamResult{Bytes: 3e9, Elapsed: 1500 * time.Millisecond, CPU: 0.5}) {
+func TestResult(t *testing.T) {
+	spec := Spec{Kind: Stream}
+	r, err := spec.result(jobResult{Bytes: 3e9, Seconds: 1.5}, 0.5)
+	if err != nil || r != (Result{Bytes: 3e9, Elapsed: 1500 * time.Millisecond, CPU: 0.5}) {
 		t.Errorf("result %+v, %v", r, err)
 	}
 	if got := r.BytesPerSecond(); math.Abs(got-2e9) > 1 {
 		t.Errorf("%v bytes per second, want 2e9", got)
 	}
-	const want = "nothing arrived in time: give --duration more"
-	for _, bad := range []jobResult{{}, {Bytes: 1}, {Seconds: 1}} {
-		if _, err := streamResult(bad, 0); err == nil || err.Error() != want {
-			t.Errorf("%+v: error %v, want %q", bad, err, want)
-		}
+	if got := r.CPUPerGB(); math.Abs(got-0.25) > 1e-9 {
+		t.Errorf("%v CPU seconds per gigabyte, want 0.25", got)
 	}
-}
-
-func TestPingPongResult(t *testing.T) {
 	h := stats.NewHistogram()
-	const want = "no round trip ended in time: give --duration more"
-	for _, bad := range []jobResult{{}, {RoundTrips: h}} {
-		if _, err := pingPongResult(bad, 0); err == nil || err.Error() != want {
-			t.Errorf("%+v: error %v, want %q", bad, err, want)
+	for _, tt := range []struct {
+		kind Kind
+		r    jobResult
+		want string
+	}{
+		{Stream, jobResult{}, "nothing arrived in time: give --duration more"},
+		{Rate, jobResult{Bytes: 1}, "nothing arrived in time: give --duration more"},
+		{Stream, jobResult{Seconds: 1}, "nothing arrived in time: give --duration more"},
+		{PingPong, jobResult{Bytes: 1, Seconds: 1}, "no round trip ended in time: give --duration more"},
+		{CRR, jobResult{Bytes: 1, Seconds: 1, Latency: h}, "no transaction ended in time: give --duration more"},
+	} {
+		if _, err := (Spec{Kind: tt.kind}).result(tt.r, 0); err == nil || err.Error() != tt.want {
+			t.Errorf("%s, %+v: error %v, want %q", tt.kind, tt.r, err, tt.want)
 		}
 	}
 	h.Record(time.Microsecond)
-	if r, err := pingPongResult(jobResult{RoundTrips: h}, 0.5); err != nil || r != (PingPongResult{h, 0.5}) {
+	want := Result{Bytes: 1, Elapsed: time.Second, Latency: h, CPU: 0.5}
+	if r, err := (Spec{Kind: PingPong}).result(jobResult{Bytes: 1, Seconds: 1, Latency: h}, 0.5); err != nil || r != want {
 		t.Errorf("result %+v, %v", r, err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, k := range []Kind{Stream, PingPong, Rate, CRR} {
+		if err := shortSpec().with(k, 1).check(); err != nil {
+			t.Errorf("%s: %v", k, err)
+		}
 	}
 }

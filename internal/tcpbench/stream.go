@@ -5,21 +5,30 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // minReadBuffer is the least size of the receiver's buffer. The size of a
 // stream's messages is the sender's; a receiver takes what has come.
 const minReadBuffer = 128 << 10
 
+// The clock is read after so many bytes or operations, whichever comes first: at
+// 30 ns a message, reading it each time would be measured instead.
+const (
+	clockBytes = 16 << 10
+	clockOps   = 64
+)
+
 // receive counts what comes over the connections of a stream, from now on.
-func receive(j job, conns []io.ReadWriteCloser) (jobResult, error) {
+func (j job) receive(conns []conn) (jobResult, error) {
 	start := time.Now()
-	return eachStream(j, conns, func(c io.ReadWriter, m *meter) error {
-		buf := make([]byte, max(j.Size, minReadBuffer))
+	return j.eachStream(conns, func(c io.ReadWriter, m *meter) error {
+		buf, err := j.memory(c, max(j.Size, minReadBuffer))
+		if err != nil {
+			return err
+		}
 		*m = newMeter(start, j)
-		for !m.done() {
+		bytes, ops := 0, 0
+		for !m.done {
 			n, err := c.Read(buf)
 			if errors.Is(err, io.EOF) {
 				return errors.New("the sender ended early")
@@ -27,7 +36,11 @@ func receive(j job, conns []io.ReadWriteCloser) (jobResult, error) {
 			if err != nil {
 				return fmt.Errorf("receiving: %w", err)
 			}
-			m.add(n, time.Now())
+			bytes += n
+			if ops++; bytes >= clockBytes || ops == clockOps || !m.counting {
+				m.add(bytes, m.now())
+				bytes, ops = 0, 0
+			}
 		}
 		return nil
 	})
@@ -35,42 +48,40 @@ func receive(j job, conns []io.ReadWriteCloser) (jobResult, error) {
 
 // send sends a stream until the receiver, which counts from start or later on,
 // has had enough and closes the connections.
-func send(j job, conns []io.ReadWriteCloser, start time.Time) (jobResult, error) {
-	earliestEnd := start.Add(j.Warmup + j.Duration)
-	return eachStream(j, conns, func(c io.ReadWriter, m *meter) error {
-		buf := make([]byte, j.Size)
+func (j job) send(conns []conn, start time.Time) (jobResult, error) {
+	earliestEnd := j.Warmup + j.Duration
+	return j.eachStream(conns, func(c io.ReadWriter, m *meter) error {
+		buf, err := j.memory(c, j.Size)
+		if err != nil {
+			return err
+		}
 		*m = newMeter(start, j)
+		bytes, ops := 0, 0
 		for {
 			n, err := c.Write(buf)
-			now := time.Now()
-			if err == nil {
-				m.add(n, now)
-				continue
+			if err != nil {
+				now := m.now()
+				if now < earliestEnd {
+					return fmt.Errorf("the receiver ended early: %w", err)
+				}
+				if !m.done {
+					m.finish(now)
+				}
+				return nil
 			}
-			if now.Before(earliestEnd) {
-				return fmt.Errorf("the receiver ended early: %w", err)
+			bytes += n
+			if ops++; bytes >= clockBytes || ops == clockOps {
+				m.add(bytes, m.now())
+				bytes, ops = 0, 0
 			}
-			if !m.done() {
-				m.finish(now)
-			}
-			return nil
 		}
 	})
 }
 
 // eachStream runs one for each connection and joins what they counted.
-func eachStream(j job, conns []io.ReadWriteCloser, one func(c io.ReadWriter, m *meter) error) (jobResult, error) {
+func (j job) eachStream(conns []conn, one func(c io.ReadWriter, m *meter) error) (jobResult, error) {
 	meters := make([]meter, len(conns))
-	var g errgroup.Group
-	for i := range conns {
-		g.Go(func() error {
-			if err := j.takeThread(); err != nil {
-				return err
-			}
-			return one(conns[i], &meters[i])
-		})
-	}
-	if err := g.Wait(); err != nil {
+	if err := j.onThreads(len(conns), func(i int) error { return one(conns[i], &meters[i]) }); err != nil {
 		return jobResult{}, err
 	}
 	return sumMeters(meters), nil

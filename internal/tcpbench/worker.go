@@ -2,7 +2,6 @@ package tcpbench
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"exnet/internal/worker"
@@ -20,18 +19,4 @@ func RunWorker(in io.Reader, out io.Writer, onEOF func()) error {
 		defer context.AfterFunc(ctx, onEOF)()
 		return j.do(note)
 	})
-}
-
-// do measures what j says. A listening end notes where it listens.
-func (j job) do(note func(any) error) (jobResult, error) {
-	if err := j.check(); err != nil {
-		return jobResult{}, err
-	}
-	switch j.Role {
-	case roleReceive, roleEcho:
-		return serve(j, note)
-	case roleSend, rolePing:
-		return dial(j)
-	}
-	return jobResult{}, fmt.Errorf("unknown role %q", j.Role)
 }

@@ -14,11 +14,15 @@ import (
 	"exnet/internal/stats"
 )
 
-func testJob(r role) job {
+// testJob is the listening end's.
+func testJob(k Kind) job {
 	return job{
-		Role: r, Address: netip.MustParseAddrPort("127.0.0.1:0"), Size: 64, Streams: 1,
-		Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond,
-		Congestion: congestion, CPU: AnyCPU,
+		Spec: Spec{
+			Kind: k, Size: 64, Streams: 1,
+			Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond,
+			Congestion: congestion,
+		},
+		Listens: true, Address: netip.MustParseAddrPort("127.0.0.1:0"), CPU: AnyCPU,
 	}
 }
 
@@ -48,10 +52,10 @@ func TestWorkerStream(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		for _, streams := range []int{1, 3} {
 			for _, size := range []int{1, 131072, 1 << 20} {
-				server := testJob(roleReceive)
+				server := testJob(Stream)
 				server.Address, server.Streams, server.Size = netip.MustParseAddrPort(addr), streams, size
 				client := server
-				client.Role = roleSend
+				client.Listens = false
 				c, s, clientErr, serverErr := pair(t, client, server)
 				if clientErr != nil || serverErr != nil {
 					t.Fatalf("%s, %d streams of %d bytes: client %v, server %v", addr, streams, size, clientErr, serverErr)
@@ -69,23 +73,23 @@ func TestWorkerStream(t *testing.T) {
 
 func TestWorkerPingPong(t *testing.T) {
 	for _, size := range []int{1, 64, 1 << 20} {
-		server := testJob(roleEcho)
+		server := testJob(PingPong)
 		server.Size = size
 		client := server
-		client.Role = rolePing
+		client.Listens = false
 		client.Duration = 50 * time.Millisecond
 		c, s, clientErr, serverErr := pair(t, client, server)
 		if clientErr != nil || serverErr != nil {
 			t.Fatalf("%d bytes: client %v, server %v", size, clientErr, serverErr)
 		}
-		if n := c.RoundTrips.Count(); n < 1 || c.Bytes != n*int64(size) {
+		if n := c.Latency.Count(); n < 1 || c.Bytes != n*int64(size) {
 			t.Errorf("%d bytes: %d round trips, %d bytes", size, n, c.Bytes)
 		}
 		// The echo counts the warm-up too.
 		if s.Bytes < c.Bytes || s.Bytes%int64(size) != 0 {
 			t.Errorf("%d bytes: %d sent, %d echoed", size, c.Bytes, s.Bytes)
 		}
-		if p := c.RoundTrips.Quantile(0.5); p < time.Microsecond || p > time.Second {
+		if p := c.Latency.Quantile(0.5); p < time.Microsecond || p > time.Second {
 			t.Errorf("%d bytes: median round trip %v", size, p)
 		}
 	}
@@ -93,10 +97,10 @@ func TestWorkerPingPong(t *testing.T) {
 
 func TestWorkerBindsToCPU(t *testing.T) {
 	cpus := AllowedCPUs()
-	server := testJob(roleEcho)
+	server := testJob(PingPong)
 	server.CPU = cpus[0]
 	client := server
-	client.Role, client.CPU = rolePing, cpus[len(cpus)-1]
+	client.Listens, client.CPU = false, cpus[len(cpus)-1]
 	if _, _, clientErr, serverErr := pair(t, client, server); clientErr != nil || serverErr != nil {
 		t.Errorf("client %v, server %v", clientErr, serverErr)
 	}
@@ -112,7 +116,7 @@ func TestWorkerBindsToCPU(t *testing.T) {
 
 func TestWorkerPeerEndsEarly(t *testing.T) {
 	t.Run("sender", func(t *testing.T) {
-		server := testJob(roleReceive)
+		server := testJob(Stream)
 		server.Duration = 10 * time.Second
 		listening := make(chan netip.AddrPort, 1)
 		failed := make(chan error, 1)
@@ -133,9 +137,9 @@ func TestWorkerPeerEndsEarly(t *testing.T) {
 		}
 	})
 	t.Run("receiver", func(t *testing.T) {
-		client := testJob(roleSend)
-		client.Duration = 10 * time.Second
-		_, _, clientErr, serverErr := pair(t, client, testJob(roleReceive))
+		client := testJob(Stream)
+		client.Listens, client.Duration = false, 10*time.Second
+		_, _, clientErr, serverErr := pair(t, client, testJob(Stream))
 		if clientErr == nil || !strings.Contains(clientErr.Error(), "the receiver ended early") {
 			t.Errorf("sender: %v", clientErr)
 		}
@@ -146,19 +150,22 @@ func TestWorkerPeerEndsEarly(t *testing.T) {
 }
 
 func TestWorkerErrors(t *testing.T) {
-	good := testJob(rolePing)
+	good := testJob(PingPong)
+	good.Listens = false
 	tests := []struct {
 		name   string
 		change func(*job)
 		want   string
 	}{
-		{"no role", func(j *job) { j.Role = "" }, `unknown role ""`},
+		{"no kind", func(j *job) { j.Kind = "" }, `unknown kind ""`},
+		{"no transport", func(j *job) { j.Transport = "pigeon" }, `unknown transport "pigeon"`},
+		{"two round trips at once", func(j *job) { j.Streams = 2 }, "bad job"},
 		{"no size", func(j *job) { j.Size = 0 }, "bad job"},
 		{"no streams", func(j *job) { j.Streams = 0 }, "bad job"},
 		{"no duration", func(j *job) { j.Duration = 0 }, "bad job"},
 		{"no address", func(j *job) { j.Address = netip.AddrPort{} }, "no address"},
 		{"nobody there", func(j *job) { j.Address = netip.MustParseAddrPort("127.0.0.1:1") }, "connecting to 127.0.0.1:1: connection refused"},
-		{"not our address", func(j *job) { j.Role, j.Address = roleEcho, netip.MustParseAddrPort("192.0.2.1:0") }, "listening on 192.0.2.1:0: cannot assign"},
+		{"not our address", func(j *job) { j.Listens, j.Address = true, netip.MustParseAddrPort("192.0.2.1:0") }, "listening on 192.0.2.1:0: cannot assign"},
 		{"congestion control", func(j *job) { j.Congestion = "nope" }, "congestion control nope is unknown here: choose with --congestion"},
 	}
 	for _, tt := range tests {
@@ -177,7 +184,7 @@ func TestWorkerErrors(t *testing.T) {
 }
 
 func TestRunWorker(t *testing.T) {
-	server := testJob(roleEcho)
+	server := testJob(PingPong)
 	in, toWorker := io.Pipe()
 	fromWorker, out := io.Pipe()
 	ended := make(chan error, 1)
@@ -207,7 +214,7 @@ func TestRunWorker(t *testing.T) {
 
 // TestRunWorkerEOF: the end of input is reported while the job goes on.
 func TestRunWorkerEOF(t *testing.T) {
-	job, err := json.Marshal(testJob(roleEcho))
+	job, err := json.Marshal(testJob(PingPong))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +239,7 @@ func TestRunWorkerEOF(t *testing.T) {
 
 func TestRunWorkerBadJob(t *testing.T) {
 	var out strings.Builder
-	if err := RunWorker(strings.NewReader(`{"role":"echo"}`), &out, func() {}); err != nil {
+	if err := RunWorker(strings.NewReader(`{"kind":"pingpong"}`), &out, func() {}); err != nil {
 		t.Error(err)
 	}
 	if !strings.HasPrefix(out.String(), `{"error":"bad job`) {
@@ -243,15 +250,18 @@ func TestRunWorkerBadJob(t *testing.T) {
 // TestJobLines pins what goes between the processes.
 func TestJobLines(t *testing.T) {
 	j := job{
-		Role: roleSend, Address: netip.MustParseAddrPort("10.0.0.2:40001"), Size: 64, Streams: 2,
-		Duration: time.Second, Warmup: time.Millisecond, Congestion: "cubic", CPU: AnyCPU,
+		Spec: Spec{
+			Kind: Stream, Size: 64, Streams: 2,
+			Duration: time.Second, Warmup: time.Millisecond, Congestion: "cubic", CPUs: Anywhere(),
+		},
+		Address: netip.MustParseAddrPort("10.0.0.2:40001"), CPU: AnyCPU,
 	}
 	for _, tt := range []struct {
 		line any
 		want string
 	}{
-		{j, `{"role":"send","address":"10.0.0.2:40001","size":64,"streams":2,` +
-			`"duration_ns":1000000000,"warmup_ns":1000000,"congestion":"cubic","cpu":-1}`},
+		{j, `{"kind":"stream","size":64,"streams":2,"duration_ns":1000000000,"warmup_ns":1000000,"congestion":"cubic",` +
+			`"cpus":{"client":-1,"server":-1},"address":"10.0.0.2:40001","cpu":-1}`},
 		{jobResult{Bytes: 5, Seconds: 0.5, CPUSeconds: 0.25}, `{"bytes":5,"seconds":0.5,"cpu_seconds":0.25}`},
 	} {
 		got, err := json.Marshal(tt.line)
@@ -261,12 +271,12 @@ func TestJobLines(t *testing.T) {
 	}
 	h := stats.NewHistogram()
 	h.Record(time.Millisecond)
-	text, err := json.Marshal(jobResult{RoundTrips: h})
+	text, err := json.Marshal(jobResult{Latency: h})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var back jobResult
-	if err := json.Unmarshal(text, &back); err != nil || back.RoundTrips.Count() != 1 {
+	if err := json.Unmarshal(text, &back); err != nil || back.Latency.Count() != 1 {
 		t.Errorf("a histogram came back as %+v, %v", back, err)
 	}
 }

@@ -1,0 +1,58 @@
+package coredist
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestOf(t *testing.T) {
+	for _, tt := range []struct {
+		line, handOver time.Duration
+		want           string
+	}{
+		{60, 1900, "near: cache line 0.06 us one way, 64 KB handed over in 1.9 us"},
+		{60, 4000, "near: cache line 0.06 us one way, 64 KB handed over in 4.0 us"},
+		{370, 4001, "far: cache line 0.37 us one way, 64 KB handed over in 4.0 us"},
+		{370, 9000, "far: cache line 0.37 us one way, 64 KB handed over in 9.0 us"},
+	} {
+		if got := of(tt.line, tt.handOver).String(); got != tt.want {
+			t.Errorf("%v, %v: %q, want %q", tt.line, tt.handOver, got, tt.want)
+		}
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	var cpus []int
+	for c := range 1024 {
+		if set.IsSet(c) {
+			cpus = append(cpus, c)
+		}
+	}
+	if d := Measure(cpus[0], cpus[0]); d.Cores != One || d.String() != "only one CPU" {
+		t.Errorf("one CPU: %+v", d)
+	}
+	if d := Measure(cpus[0], 1023); d.Cores != Unknown || !strings.Contains(d.String(), "not measured") {
+		t.Errorf("a CPU that is not there: %+v", d)
+	}
+	if len(cpus) < 2 {
+		t.Skip("one CPU")
+	}
+	start := time.Now()
+	d := Measure(cpus[0], cpus[1])
+	t.Log(d, time.Since(start))
+	if time.Since(start) > 10*Limit {
+		t.Errorf("it took %v", time.Since(start))
+	}
+	if d.Cores != Unknown && (d.Line < 0.005 || d.HandOver < 0.3) {
+		t.Errorf("too fast to be true: %+v", d)
+	}
+}

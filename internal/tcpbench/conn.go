@@ -1,0 +1,88 @@
+package tcpbench
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+)
+
+// Transport is what connections are made with.
+type Transport string
+
+// Kernel is TCP over the kernel's sockets.
+const Kernel Transport = ""
+
+// conn is a connection that is measured. Its Read and Write block.
+type conn interface {
+	io.ReadWriteCloser
+	noDelay() error      // turns Nagle's algorithm off
+	resetOnClose() error // what is under way at Close is not wanted
+}
+
+// bufferer is a conn that has its messages in memory of its own.
+type bufferer interface {
+	// buffer returns memory for n bytes that its Read or Write then take.
+	buffer(n int, sends bool) ([]byte, error)
+}
+
+// listener is where connections come in.
+type listener interface {
+	accept() (conn, error)
+	Close() error
+}
+
+// transport makes connections.
+type transport struct {
+	listen func(j job) (listener, netip.AddrPort, error)
+	dial   func(j job) (conn, error)
+}
+
+// transports are those that there are.
+var transports = map[Transport]transport{
+	Kernel: {
+		listen: func(j job) (listener, netip.AddrPort, error) {
+			s, addr, err := listen(j.Address, backlog(j.Spec), j.Congestion)
+			return s, addr, err
+		},
+		dial: func(j job) (conn, error) { return connect(j.Address, j.Congestion) },
+	},
+}
+
+// transport returns the job's.
+func (j job) transport() (transport, error) {
+	t, ok := transports[j.Transport]
+	if !ok {
+		return t, fmt.Errorf("unknown transport %q", j.Transport)
+	}
+	return t, nil
+}
+
+// backlog is how many connections may wait to be accepted.
+func backlog(s Spec) int { return max(s.Streams, 128) }
+
+// prepare sets the options of a new connection.
+func (j job) prepare(c conn) error {
+	if !j.Nagle() {
+		if err := c.noDelay(); err != nil {
+			return err
+		}
+	}
+	if j.oneWay() && !j.sends() {
+		return c.resetOnClose()
+	}
+	return nil
+}
+
+// memory returns a buffer for messages over c.
+func (j job) memory(c io.ReadWriter, n int) ([]byte, error) {
+	if b, ok := c.(bufferer); ok {
+		return b.buffer(n, j.oneWay() && j.sends())
+	}
+	return make([]byte, n), nil
+}
+
+// plain is a connection of somebody else's making, which keeps its options.
+type plain struct{ io.ReadWriteCloser }
+
+func (plain) noDelay() error      { return nil }
+func (plain) resetOnClose() error { return nil }
