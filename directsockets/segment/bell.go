@@ -83,6 +83,16 @@ func (e *End) ring() {
 
 func (e *End) wakeUps() { e.count[WakeUps].Add(1) }
 
+// raise sets flags of the attention word, and wakes the peer to see them.
+func (e *End) raise(flags uint32) {
+	e.mu.Lock()
+	e.attention |= flags
+	shm.Publish()
+	e.own.attention.Store(e.attention)
+	e.mu.Unlock()
+	e.ringIfArmed()
+}
+
 // ringIfArmed rings after a change of flags or state.
 func (e *End) ringIfArmed() {
 	e.dummy.Store(0)

@@ -17,6 +17,9 @@ var (
 	ErrClosed = errors.New("segment: peer has closed")
 	// ErrReset says that the peer has closed abortively: ECONNRESET.
 	ErrReset = errors.New("segment: connection reset by peer")
+	// ErrEnding says that the queue holds the end of the direction, or that the peer
+	// has gone: nothing can be rolled back any more. Receive to the end.
+	ErrEnding = errors.New("segment: end of the direction is in the queue")
 	// ErrCorrupt says that the peer has written what cannot be (a breach): close
 	// the connection with ECONNRESET. The End touches the segment no more.
 	ErrCorrupt = errors.New("segment: corrupt; reset the connection")

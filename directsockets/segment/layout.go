@@ -60,16 +60,18 @@ const (
 
 // The attention word of a control block.
 //
-//	 31                             8   4   3   2   1   0
-//	┌────────────────────────────────┬───┬───┬───┬───┬───┐
-//	│ number of the arming           │RST│CLO│FRO│ATX│ARX│
-//	└────────────────────────────────┴───┴───┴───┴───┴───┘
+//	 31                        8  6   5   4   3   2   1   0
+//	┌───────────────────────────┬───┬───┬───┬───┬───┬───┬───┐
+//	│ number of the arming      │STA│ROL│RST│CLO│FRO│ATX│ARX│
+//	└───────────────────────────┴───┴───┴───┴───┴───┴───┴───┘
 const (
 	armRX       = 1 << 0
 	armTX       = 1 << 1
 	frozenFlag  = 1 << 2
 	closedFlag  = 1 << 3
 	resetFlag   = 1 << 4
+	rolledFlag  = 1 << 5
+	standsFlag  = 1 << 6
 	numberShift = 8
 
 	endFlags = frozenFlag | closedFlag | resetFlag

@@ -24,6 +24,9 @@ type rx struct {
 	cur     []byte // what is left of the message at count
 	curLen  int    // its length; 0: it was not looked at
 	advance uint64 // by which freed goes up then
+
+	frozen bool  // by Freeze, and it is open whether that counts
+	thawed phase // phase before
 }
 
 func (r *rx) init(queue []shm.Slot, mem []byte) {
@@ -31,12 +34,14 @@ func (r *rx) init(queue []shm.Slot, mem []byte) {
 }
 
 // status is the status word of the next message; 0 if it has not come.
-func (e *End) status() (uint64, *shm.Slot) {
+func (e *End) status() (uint64, *shm.Slot) { return e.statusAt(e.rx.count) }
+
+func (e *End) statusAt(count uint64) (uint64, *shm.Slot) {
 	r := &e.rx
-	s := &r.queue[r.count&uint64(len(r.queue)-1)]
+	s := &r.queue[count&uint64(len(r.queue)-1)]
 	w := s.Status.Load()
 	shm.Observe()
-	if uint32(w) != uint32(r.count>>r.shift+1) {
+	if uint32(w) != uint32(count>>r.shift+1) {
 		return 0, s
 	}
 	return w >> tagShift << tagShift, s
@@ -151,16 +156,12 @@ func (e *End) message() error {
 		if n != rmaLen {
 			return e.breach()
 		}
-		info := [rmaLen]byte(s.Payload[:])
-		size := uint64(binary.LittleEndian.Uint32(info[rmaLenOff:]))
-		place := binary.LittleEndian.Uint64(info[rmaPlaceOff:])
-		advance := binary.LittleEndian.Uint64(info[rmaAdvanceOff:])
+		info := decodeInfo(&s.Payload)
 		ring := uint64(len(r.mem))
-		if info[rmaModeOff] != modePut || size < 1 || size > maxRMA || place > ring || size > ring-place ||
-			advance < size || advance > ring {
+		if info.mode != modePut || !info.fits(ring) || info.advance < info.size || info.advance > ring {
 			return e.breach()
 		}
-		r.cur, r.advance = r.mem[place:place+size], advance
+		r.cur, r.advance = r.mem[info.place:info.place+info.size], info.advance
 		e.count.Add(ReceivedRMAInfo, 1)
 	case TagShutdown, TagDemote:
 		if n != 0 {
@@ -234,31 +235,6 @@ func (e *End) give() {
 	if a := e.peer.attention.Load(); a&armTX != 0 {
 		e.wake(a, armTX, &r.rung)
 	}
-}
-
-// Freeze takes nothing more from the queue: the peer sends what is left on the
-// shadow. It belongs to RX.
-func (e *End) Freeze() {
-	r := &e.rx
-	if r.phase == phaseEnded || r.phase == phaseDemoted || e.bad.Load() {
-		return
-	}
-	r.phase = phaseDemoted
-	e.give()
-	e.mu.Lock()
-	e.own.frozenSlot.Store(r.count)
-	e.own.frozenOff.Store(uint32(r.curLen - len(r.cur)))
-	e.attention |= frozenFlag
-	shm.Publish()
-	e.own.attention.Store(e.attention)
-	e.mu.Unlock()
-	e.ringIfArmed()
-}
-
-// Readable is how many bytes Recv would return at least, without looking further
-// than the messages that have come.
-func (e *End) Readable() int {
-	return len(e.rx.cur)
 }
 
 // ArmRX arms for a message, for a change of the peer's flags or state. True: there

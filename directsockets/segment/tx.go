@@ -34,6 +34,7 @@ type tx struct {
 	pos      int    // offset of the next byte in the ring
 	rung     uint64 // see wake
 	want     int    // bytes of the ring that the last Send lacked
+	back     rollback
 }
 
 func (t *tx) init(queue []shm.Slot, mem []byte) {
@@ -256,11 +257,12 @@ func (e *End) room(n int) (got, skip int) {
 }
 
 // Shutdown ends this direction: the peer reads an end of file after all that was
-// sent. ErrAgain: no slot is free. It belongs to TX.
+// sent. ErrAgain: no slot is free. ErrFrozen: call Rollback, and shut the shadow
+// down then. It belongs to TX.
 func (e *End) Shutdown() error { return e.last(TagShutdown, phaseEnded, SentShutdown) }
 
-// Demote has this direction go on on the shadow. ErrAgain: no slot is free. It
-// belongs to TX.
+// Demote has this direction go on on the shadow. ErrAgain: no slot is free.
+// ErrFrozen: call Rollback, which does the same. It belongs to TX.
 func (e *End) Demote() error { return e.last(TagDemote, phaseDemoted, SentDemote) }
 
 func (e *End) last(tag Tag, p phase, counter int) error {
@@ -273,24 +275,23 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 		return err
 	}
 	e.commit(s, tag, 0)
-	e.tx.phase = p
 	e.count.Add(counter, 1)
 	e.published()
+	e.dummy.Store(0)
+	if e.peer.attention.Load()&frozenFlag != 0 { // the message is void
+		return ErrFrozen
+	}
+	e.tx.phase = p
+	if p == phaseDemoted {
+		e.raise(standsFlag)
+	}
 	return nil
 }
 
 // Frozen reports whether the peer takes nothing more, and Rollback is due. It
 // belongs to TX.
 func (e *End) Frozen() bool {
-	return e.tx.phase != phaseDemoted && e.peer.attention.Load()&frozenFlag != 0
-}
-
-// Rollback gives write, in order, every byte that was sent and not consumed before
-// the peer froze the direction; write is that of the shadow. If it fails, Rollback
-// can be called again and goes on after the bytes that it took. It belongs to TX.
-// Afterwards the direction is on the shadow.
-func (e *End) Rollback(write func(p []byte) (int, error)) error {
-	return ErrAgain
+	return e.tx.phase < phaseEnded && e.peer.attention.Load()&frozenFlag != 0
 }
 
 // ArmTX arms for space, for a change of the peer's flags or state. True: there is

@@ -1,0 +1,99 @@
+package segment
+
+import "encoding/binary"
+
+// Freeze takes nothing more from the queue: the peer sends what is left on the
+// shadow. ErrEnding: it cannot, since it has ended this direction or has gone. It
+// belongs to RX. Recv returns ErrDemoted from now on; see Thaw.
+func (e *End) Freeze() error {
+	r := &e.rx
+	switch {
+	case e.bad.Load():
+		return ErrCorrupt
+	case r.phase == phaseDemoted:
+		return nil
+	case r.phase == phaseEnded || e.Err() != nil || e.ending():
+		return ErrEnding
+	}
+	r.thawed, r.phase = r.phase, phaseDemoted
+	r.frozen = true
+	e.give()
+	e.own.frozenSlot.Store(r.count)
+	e.own.frozenOff.Store(uint32(r.curLen - len(r.cur)))
+	e.raise(frozenFlag)
+	return nil
+}
+
+// Thaw is for whoever has frozen this direction and waits. It reports whether the
+// peer had ended the direction before it looked, or has gone, so that the queue is
+// to be read to its end after all, before the shadow is read further. shadow says
+// that the shadow has something: bytes, an end of file, an error. Call it when that
+// is so, and when the doorbell has rung. It belongs to RX.
+func (e *End) Thaw(shadow bool) bool {
+	r := &e.rx
+	if !r.frozen || e.bad.Load() {
+		return false
+	}
+	a := e.peer.attention.Load()
+	if a&rolledFlag != 0 {
+		r.frozen = false
+		return false
+	}
+	if w, _ := e.status(); w == 0 && len(r.cur) == 0 {
+		return false // nothing to read
+	}
+	if !e.ending() && e.Err() == nil || !shadow && a&standsFlag == 0 {
+		return false
+	}
+	if e.peer.attention.Load()&rolledFlag != 0 { // read after the end was found
+		r.frozen = false
+		return false
+	}
+	r.frozen, r.phase = false, r.thawed
+	return true
+}
+
+// Readable is how many bytes have come that Recv has not returned. It belongs to
+// RX.
+func (e *End) Readable() int {
+	sum := 0
+	if e.rx.phase == phaseDirect && !e.bad.Load() {
+		e.scan(func(tag Tag, n int) bool {
+			sum += n
+			return tag != TagShutdown && tag != TagDemote
+		})
+		sum -= e.rx.curLen - len(e.rx.cur)
+	}
+	return max(sum, 0)
+}
+
+// ending reports whether SHUTDOWN or DEMOTE is in the queue.
+func (e *End) ending() (found bool) {
+	e.scan(func(tag Tag, _ int) bool {
+		found = tag == TagShutdown || tag == TagDemote
+		return !found
+	})
+	return found
+}
+
+// scan calls f with the messages that have come, and the bytes that each says it
+// has, until f returns false.
+func (e *End) scan(f func(tag Tag, n int) bool) {
+	r := &e.rx
+	for i := range uint64(len(r.queue)) {
+		w, s := e.statusAt(r.count + i)
+		if w == 0 {
+			return
+		}
+		tag, n := Tag(w>>tagShift), 0
+		switch tag {
+		case TagVELO, TagVELOLast:
+			n = min(int(w>>lenShift), MaxVELO)
+		case TagRMAInfo:
+			n = min(int(binary.LittleEndian.Uint32(s.Payload[rmaLenOff:])), maxRMA)
+		}
+		if !f(tag, n) {
+			return
+		}
+	}
+}
