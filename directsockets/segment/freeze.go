@@ -53,6 +53,10 @@ func (e *End) Thaw(shadow bool) bool {
 	return true
 }
 
+// PeerFrozen reports whether the peer takes nothing more from this side. It may be
+// called from any goroutine; Rollback is TX's to call.
+func (e *End) PeerFrozen() bool { return e.peer.attention.Load()&frozenFlag != 0 }
+
 // Readable is how many bytes have come that Recv has not returned. It belongs to
 // RX.
 func (e *End) Readable() int {

@@ -253,6 +253,9 @@ func (e *End) DisarmRX() { e.disarm(armRX) }
 
 func (e *End) rxReady() bool {
 	r := &e.rx
+	if r.frozen { // for Thaw
+		return e.peer.attention.Load()&(rolledFlag|standsFlag) != 0 || e.Err() != nil
+	}
 	if e.bad.Load() || r.phase == phaseEnded || r.phase == phaseDemoted || len(r.cur) > 0 {
 		return true
 	}
