@@ -379,6 +379,8 @@ func (l *Link) arm() bool {
 
 // ringBell wakes the peer if it asks for that.
 func (l *Link) ringBell() {
+	var fence atomic.Uint32
+	fence.Swap(1) // commit makes none
 	a := l.far.armed.Load()
 	if a == 0 || a == l.rung.Load() || l.rung.Swap(a) == a {
 		return

@@ -95,14 +95,14 @@ func (f *outflow) open() bool {
 	}
 	m := message{kind: kindOpen, id: f.id, from: f.from, to: f.to, n: f.limit}
 	m.put(&s.Payload)
-	commit(s, pos, uint64(kindOpen))
+	commit(s, pos, uint64(kindOpen), msgLen)
 	f.opened.Store(true)
 	return true
 }
 
 // Commit implements link.Flow.
 func (f *outflow) Commit(pos, status uint64) {
-	commit(&f.l.out.ring[pos%RingSlots], pos, status&^kindMask|uint64(kindVELO))
+	commit(&f.l.out.ring[pos%RingSlots], pos, status&^kindMask|uint64(kindVELO), int(status>>lenShift&lenMask))
 }
 
 // Raise implements link.Flow.

@@ -61,10 +61,21 @@ func (r *outRing) reserveOrWait() (*shm.Slot, uint64) {
 	return r.reserve() // the peer may have missed the request
 }
 
-// commit publishes the slot reserved at pos.
-func commit(s *shm.Slot, pos, word uint64) {
+// firstLine is how much of the payload shares a cache line with the status word.
+const firstLine = 64 - 8
+
+// commit publishes the slot reserved at pos, with n bytes of payload. A long message
+// takes a second line, for which Store would wait before it writes the status word,
+// while the first line goes to the peer, which polls it, and back. Who has to look
+// at what the peer writes afterwards makes the fence.
+func commit(s *shm.Slot, pos, word uint64, n int) {
 	shm.Publish()
-	s.Status.Store(word&^phaseBit | phase(pos))
+	word = word&^phaseBit | phase(pos)
+	if n > firstLine {
+		shm.Release(&s.Status, word)
+		return
+	}
+	s.Status.Store(word)
 }
 
 // send sends a message that is not VELO's.
@@ -92,7 +103,7 @@ func (r *outRing) writeLocked(m *message) bool {
 		return false
 	}
 	m.put(&s.Payload)
-	commit(s, pos, uint64(m.kind))
+	commit(s, pos, uint64(m.kind), msgLen)
 	return true
 }
 
