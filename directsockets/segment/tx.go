@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	line     = 64   // advances of the ring are multiples of it
-	minChunk = 4096 // bytes below which a large send waits for space
+	line     = 64       // advances of the ring are multiples of it
+	quiet    = 16 << 10 // bytes that a ring goes on before it looks whether it may begin anew
+	minChunk = 4096     // bytes below which a large send waits for space
 )
 
 type phase uint8
@@ -199,6 +200,9 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	s, err := e.slot()
 	if err != nil {
 		return 0, err
+	}
+	if t.pos >= quiet && t.put != t.freed && !e.credit() {
+		return 0, e.breach()
 	}
 	n, skip := e.room(min(len(p), e.tuning.Chunk))
 	if n < 0 {
