@@ -1,0 +1,50 @@
+// Package broker is the control plane of direct sockets in one network namespace:
+// who listens, who offers a segment for a connection, who may have it. SPEC.md,
+// section 6, is its normative text.
+//
+// # Architecture
+//
+//	program (Client)            Server                     program (Client)
+//	  LISTEN socket ──────────▶ listeners ─▶ page ┄┄┄┄┄┄┄┄▶ Listener(port)?
+//	                              │                        │ yes
+//	                            offers ◀─────────────────── OFFER shadow, segment, bell
+//	  Word(bucket) ◀┄┄┄┄┄ page ◀──┤
+//	  CLAIM shadow ──────────▶    │
+//	               ◀── GRANT ─────┘        (┄┄ memory that all clients map)
+//	                              │
+//	                 Peers: the brokers of the fabric's other nodes
+//
+// A descriptor proves a right: whoever shows a connected socket may offer or claim
+// for its addresses, whoever shows a listening one may announce it. Addresses are
+// read from the descriptor, never from a message; a socket of another namespace is
+// worth nothing. Two parties are trusted with addresses instead: the broker's own
+// process (Server.Client, for connections of a TCP stack in user space, which have
+// no descriptor to show), and the brokers of the fabric's other nodes, each for its
+// own addresses only.
+//
+// An offer for a connection to an address of another node goes to that node's
+// broker, descriptors and all, and its outcome comes back:
+//
+//	client ─ OFFER ─▶ broker of node 1 ─ offer ─▶ broker of node 2 ─ GRANT ─▶ client
+//	       ◀ REFUSED ─        ▲────────── result ─┘
+//
+// Established connections do not need the broker. When it dies nothing is offered
+// any more; clients find the next one by themselves and announce their listeners
+// anew.
+//
+// # Concurrency
+//
+// A goroutine for each client reads its messages. All tables are under one lock,
+// which is held for no system call that could sleep. Nobody waits for a client: what
+// it does not read is queued, up to a limit, and a client beyond that is
+// disconnected. All methods of Server and Client may be called from many goroutines.
+//
+// Locks: Server.mu → outbox.mu, inbox.mu. Client.mu → outbox.mu.
+//
+// # Limits
+//
+// Linux 5.14 (SO_NETNS_COOKIE on Unix sockets) on a little-endian machine. One
+// broker in a namespace. Each client has at most 1024 open offers and 4096
+// listeners; together the clients of one user hold at most half of the broker's
+// descriptors.
+package broker

@@ -1,0 +1,112 @@
+package broker
+
+import (
+	"net"
+	"sync"
+)
+
+// inbox takes what peers in the same process send, and has it answered by one
+// goroutine, in order.
+//
+// Concurrency: all methods may be called from many goroutines.
+type inbox struct {
+	mu      sync.Mutex
+	queue   []delivery // +checklocks:mu
+	running bool       // +checklocks:mu
+	closed  bool       // +checklocks:mu
+	idle    sync.WaitGroup
+}
+
+// delivery is a message in an inbox, with descriptors of its own.
+type delivery struct {
+	p   *peer // who sent it; as its receiver has it
+	m   peerMessage
+	fds descriptors
+	end bool // it sends no more
+}
+
+// put takes a message.
+func (in *inbox) put(d delivery) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		d.fds.close()
+		return net.ErrClosed
+	}
+	in.queue = append(in.queue, d)
+	if !in.running {
+		in.running = true
+		in.idle.Go(in.run)
+	}
+	return nil
+}
+
+func (in *inbox) run() {
+	for {
+		in.mu.Lock()
+		queue := in.queue
+		in.queue = nil
+		if len(queue) == 0 {
+			in.running = false
+			in.mu.Unlock()
+			return
+		}
+		in.mu.Unlock()
+		for _, d := range queue {
+			if d.end || d.p.s.fromPeer(d.p, d.m, d.fds, false) != nil {
+				d.p.s.drop(d.p)
+			}
+			d.fds.close()
+		}
+	}
+}
+
+// close waits until what is there has been answered.
+func (in *inbox) close() {
+	in.mu.Lock()
+	in.closed = true
+	in.mu.Unlock()
+	in.idle.Wait()
+}
+
+// localPeer is the way to a peer in the same process: into the inbox of its Server,
+// where this broker is known as back.
+type localPeer struct {
+	to   *inbox
+	back *peer
+	once sync.Once
+}
+
+func (l *localPeer) send(m peerMessage, fds ...int) error {
+	d := delivery{p: l.back, m: m}
+	for _, fd := range fds {
+		own, err := dup(fd)
+		if err != nil {
+			d.fds.close()
+			return err
+		}
+		d.fds = append(d.fds, own)
+	}
+	return l.to.put(d)
+}
+
+func (l *localPeer) abort() {
+	l.once.Do(func() { _ = l.to.put(delivery{p: l.back, end: true}) }) // or it has ended
+}
+
+func (l *localPeer) close() {}
+
+// Join makes two brokers of this process peers of each other, until one is closed.
+func Join(a, b *Server) error {
+	toA, toB := &localPeer{to: &a.inbox}, &localPeer{to: &b.inbox}
+	atA, atB := a.newPeer(b.self(), toB), b.newPeer(a.self(), toA)
+	toA.back, toB.back = atA, atB
+	if err := a.addPeer(atA); err != nil {
+		return err
+	}
+	if err := b.addPeer(atB); err != nil {
+		a.drop(atA)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/netns/netnstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startServer runs a broker until the test's end, or until stop is called.
+func startServer(t testing.TB, cfg Config) (s *Server, stop func()) {
+	t.Helper()
+	if cfg.Path == "" && !cfg.NoSocket {
+		cfg.Path = filepath.Join(t.TempDir(), "ds.sock")
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { done <- s.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-done, s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return s, stop
+}
+
+// dialClient makes a Client that has found the broker.
+func dialClient(t testing.TB, cfg ClientConfig) *Client {
+	t.Helper()
+	c, err := Dial(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := c.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// listen makes a TCP listener until the test's end.
+func listen(t testing.TB, network, addr string) *net.TCPListener {
+	t.Helper()
+	ln, err := net.Listen(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln.(*net.TCPListener)
+}
+
+func rawOf(t testing.TB, c syscall.Conn) syscall.RawConn {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// connection is a TCP connection, both ends.
+type connection struct {
+	client, server *net.TCPConn
+	key            Key
+}
+
+func connect(t testing.TB, ln *net.TCPListener, to string) connection {
+	t.Helper()
+	c, err := net.Dial("tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); s.Close() })
+	key := Key{Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
+	return connection{c.(*net.TCPConn), s, key.plain()}
+}
+
+// bundle is what is offered: a segment and both ends of the doorbell.
+type bundle struct {
+	nonce            Nonce
+	seg, bell0, bell int
+}
+
+func newBundle(t testing.TB, key Key) bundle {
+	t.Helper()
+	var b bundle
+	rand.Read(b.nonce[:])
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Ftruncate(fd, 8192); err != nil {
+		t.Fatal(err)
+	}
+	head := make([]byte, segEndsOff, segHeadLen)
+	copy(head, segMagic)
+	copy(head[segNonceOff:], b.nonce[:])
+	head = appendEnds(head, key.Client, key.Server)
+	if _, err := unix.Pwrite(fd, head, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed|unix.F_SEAL_SEAL); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.seg, b.bell0, b.bell = fd, pair[0], pair[1]
+	return b
+}
+
+// handedOver closes what the client keeps no longer.
+func (b *bundle) handedOver() {
+	unix.Close(b.seg)
+	unix.Close(b.bell)
+}
+
+// ended reports whether the other end of the doorbell is gone.
+func (b *bundle) ended() bool {
+	var buf [1]byte
+	n, err := unix.Read(b.bell0, buf[:])
+	return n == 0 && err == nil
+}
+
+// offer offers a bundle for a connection, and returns it with where a refusal goes.
+func offerFor(t testing.TB, c *Client, conn connection) (bundle, chan Reason) {
+	t.Helper()
+	b := newBundle(t, conn.key)
+	defer b.handedOver()
+	t.Cleanup(func() { unix.Close(b.bell0) })
+	refused := make(chan Reason, 1)
+	if err := c.Offer(Socket{Conn: rawOf(t, conn.client)}, b.nonce, b.seg, b.bell, func(r Reason) { refused <- r }); err != nil {
+		t.Fatal(err)
+	}
+	return b, refused
+}
+
+// result is what became of a Claim.
+type result struct {
+	Granted
+	err error
+}
+
+func claimFor(t testing.TB, c *Client, conn connection) result {
+	t.Helper()
+	got := make(chan result, 1)
+	if err := c.Claim(Socket{Conn: rawOf(t, conn.server)}, func(g Granted, err error) { got <- result{g, err} }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case r := <-got:
+		if r.err == nil {
+			t.Cleanup(func() { unix.Close(r.Segment); unix.Close(r.Bell) })
+		}
+		return r
+	case <-time.After(5 * time.Second):
+		t.Fatal("no answer to a claim")
+	}
+	return result{}
+}
+
+func checkFDs(t testing.TB) { t.Helper(); netnstest.CheckFDs(t) }
+
+func port(a net.Addr) uint16 { return a.(*net.TCPAddr).AddrPort().Port() }
+
+func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+func portText(p uint16) string { return strconv.Itoa(int(p)) }

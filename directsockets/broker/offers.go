@@ -1,0 +1,207 @@
+package broker
+
+import (
+	"container/list"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// offer is a segment that waits for the server's side of a connection. It came
+// from a client of this broker (from), or of a peer's.
+//
+//	from, peer nil   a connection within the namespace
+//	from, peer       it was handed to the peer, whose answer is awaited
+//	peer only        the peer has handed it over; peerID is its number there
+type offer struct {
+	key     Key
+	nonce   Nonce
+	from    *session
+	id      uint32 // of the client's message
+	peer    *peer
+	peerID  uint32
+	done    bool // it is in no table any more
+	expires time.Time
+	queue   *expiry
+	place   *list.Element // in queue
+	// seg and bell are the segment and side 1's doorbell; -1: handed over.
+	seg, bell int
+}
+
+func (o *offer) close() {
+	for _, fd := range []*int{&o.seg, &o.bell} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// addOffer takes an offer of a client, unless it returns why not.
+func (s *Server) addOffer(o *offer) Reason {
+	local := s.isLocal(o.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := o.from
+	if s.closed || c.offers == nil {
+		return Expired
+	}
+	if before := c.offers[o.nonce]; before != nil {
+		s.endOfferLocked(before, Expired)
+	}
+	if len(c.offers) >= maxOffers || c.uid != 0 && c.user.descriptors+2 > s.share() {
+		return TooMany
+	}
+	p := s.byAddr[o.key.Server.Addr()]
+	switch {
+	case p != nil:
+		if !p.listens(o.key) {
+			return NoListener
+		}
+		return s.handOverLocked(o, p)
+	case !local || !s.listensLocked(o.key):
+		return NoListener
+	}
+	c.offers[o.nonce] = o
+	c.user.descriptors += 2
+	s.waitLocked(o)
+	return 0
+}
+
+// isLocal reports whether the server's address is of this namespace.
+func (s *Server) isLocal(key Key) bool {
+	a := key.Server.Addr()
+	if a.IsLoopback() || a == key.Client.Addr() {
+		return true
+	}
+	for _, own := range s.cfg.Addrs {
+		if own == a {
+			return true
+		}
+	}
+	return s.routes != nil && s.routes.local(a, key.Zone)
+}
+
+// waitLocked has an offer wait to be claimed here, in place of an older one.
+//
+// +checklocks:s.mu
+func (s *Server) waitLocked(o *offer) {
+	if before := s.offers[o.key]; before != nil {
+		s.endOfferLocked(before, Expired)
+	}
+	s.offers[o.key] = o
+	s.page.addOffer(o.key.Bucket())
+	s.queueLocked(o, &s.waiting)
+}
+
+// takeOffer removes the offer for a connection, for the caller to hand over; nil:
+// there is none.
+func (s *Server) takeOffer(key Key) *offer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.offers[key]
+	if o == nil {
+		return nil
+	}
+	seg, bell := o.seg, o.bell
+	o.seg, o.bell = -1, -1
+	s.forgetLocked(o)
+	if o.from == nil {
+		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID})
+	}
+	return &offer{key: key, nonce: o.nonce, seg: seg, bell: bell}
+}
+
+// withdraw ends an offer that its client does not make any more.
+func (s *Server) withdraw(c *session, nonce Nonce) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := c.offers[nonce]; o != nil {
+		s.endOfferLocked(o, 0)
+	}
+}
+
+// endOfferLocked ends an offer that nobody claimed. Whoever made it is told why; 0:
+// it knows.
+//
+// +checklocks:s.mu
+func (s *Server) endOfferLocked(o *offer, why Reason) {
+	if o.done {
+		return
+	}
+	s.forgetLocked(o)
+	o.close()
+	switch {
+	case o.from == nil && why != 0:
+		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID, Reason: why})
+	case o.from != nil && why != 0:
+		if o.from.refuse(o.id, why) != nil {
+			o.from.out.abort()
+		}
+	}
+	if o.from != nil && o.peer != nil && why != Unreachable {
+		o.peer.sendLocked(peerMessage{Type: peerRetract, ID: o.peerID})
+	}
+}
+
+// forgetLocked removes an offer from all tables.
+//
+// +checklocks:s.mu
+func (s *Server) forgetLocked(o *offer) {
+	o.done = true
+	o.queue.offers.Remove(o.place)
+	if s.offers[o.key] == o {
+		delete(s.offers, o.key)
+		s.page.removeOffer(o.key.Bucket())
+	}
+	if o.from != nil {
+		delete(o.from.offers, o.nonce)
+		if o.peer == nil {
+			o.from.user.descriptors -= 2
+		}
+	}
+	if o.peer != nil {
+		delete(o.peer.offers, handID{o.peerID, o.from != nil})
+	}
+}
+
+// queueLocked has an offer expire after a time.
+//
+// +checklocks:s.mu
+func (s *Server) queueLocked(o *offer, q *expiry) {
+	o.expires = time.Now().Add(q.after)
+	o.queue, o.place = q, q.offers.PushBack(o)
+	if q.offers.Len() == 1 {
+		q.timer.Reset(q.after)
+	}
+}
+
+// expiry is a queue of offers that end after the same time.
+type expiry struct {
+	after  time.Duration
+	why    Reason
+	offers list.List // of *offer
+	timer  *time.Timer
+}
+
+// run ends the offers whose time has come.
+func (q *expiry) run(s *Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	now := time.Now()
+	for {
+		first := q.offers.Front()
+		if first == nil {
+			return
+		}
+		o := first.Value.(*offer)
+		if wait := o.expires.Sub(now); wait > 0 {
+			q.timer.Reset(wait)
+			return
+		}
+		s.endOfferLocked(o, q.why)
+	}
+}

@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// outbox sends packets to a socket without ever waiting for its reader.
+//
+// Concurrency: all methods may be called from many goroutines.
+type outbox struct {
+	conn *net.UnixConn
+	raw  syscall.RawConn
+	max  int // packets that may wait
+
+	mu      sync.Mutex
+	queue   []packet // +checklocks:mu; what the socket had no room for
+	writing bool     // +checklocks:mu; flush is running
+	closed  bool     // +checklocks:mu
+	flushed sync.WaitGroup
+}
+
+// packet is a message that waits, with descriptors of its own.
+type packet struct {
+	b   []byte
+	fds []int
+}
+
+func (p packet) close() { descriptors(p.fds).close() }
+
+func newOutbox(conn *net.UnixConn, max int) (*outbox, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &outbox{conn: conn, raw: raw, max: max}, nil
+}
+
+// post sends a packet, now or when there is room. It borrows b and fds. errSlow:
+// too many wait already.
+func (o *outbox) post(b []byte, fds ...int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return net.ErrClosed
+	}
+	if len(o.queue) == 0 {
+		err := o.try(b, fds)
+		if !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+	}
+	if len(o.queue) >= o.max {
+		return errSlow
+	}
+	p := packet{b: append([]byte(nil), b...)}
+	for _, fd := range fds {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			p.close()
+			return err
+		}
+		p.fds = append(p.fds, own)
+	}
+	o.queue = append(o.queue, p)
+	if !o.writing {
+		o.writing = true
+		o.flushed.Go(o.flush)
+	}
+	return nil
+}
+
+// offer sends a packet now or not at all: ErrBusy.
+func (o *outbox) offer(b []byte, fds ...int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return net.ErrClosed
+	}
+	if len(o.queue) > 0 {
+		return ErrBusy
+	}
+	err := o.try(b, fds)
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ETOOMANYREFS) {
+		return ErrBusy
+	}
+	return err
+}
+
+func (o *outbox) try(b []byte, fds []int) (err error) {
+	ctlErr := o.raw.Control(func(fd uintptr) { err = sendPacket(fd, b, fds) })
+	if ctlErr != nil {
+		return ctlErr
+	}
+	return err
+}
+
+func sendPacket(fd uintptr, b []byte, fds []int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	for {
+		_, err := unix.SendmsgN(int(fd), b, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// flush sends what waits, until nothing does or the socket is closed.
+func (o *outbox) flush() {
+	for {
+		o.mu.Lock()
+		if len(o.queue) == 0 || o.closed {
+			o.dropLocked()
+			o.writing = false
+			o.mu.Unlock()
+			return
+		}
+		p := o.queue[0] // nobody else takes it
+		o.mu.Unlock()
+		var err error
+		waitErr := o.raw.Write(func(fd uintptr) bool {
+			err = sendPacket(fd, p.b, p.fds)
+			return err != unix.EAGAIN
+		})
+		if waitErr == nil {
+			waitErr = err
+		}
+		o.mu.Lock()
+		p.close()
+		o.queue[0] = packet{}
+		o.queue = o.queue[1:]
+		if waitErr != nil { // the reader of this connection finds its end
+			o.closed = true
+			_ = o.conn.Close()
+		}
+		o.mu.Unlock()
+	}
+}
+
+// +checklocks:o.mu
+func (o *outbox) dropLocked() {
+	for _, p := range o.queue {
+		p.close()
+	}
+	o.queue = nil
+}
+
+// abort closes the connection, and waits for nothing. close has still to be called.
+func (o *outbox) abort() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	_ = o.conn.Close() // ends flush's wait
+}
+
+// close closes the connection, and what waits is dropped.
+func (o *outbox) close() {
+	o.abort()
+	o.flushed.Wait()
+	o.mu.Lock()
+	o.dropLocked()
+	o.mu.Unlock()
+}

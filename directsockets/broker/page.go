@@ -1,0 +1,119 @@
+package broker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+
+	"exnet/internal/shm"
+)
+
+// Layout of the page (SPEC.md, 6.2).
+const (
+	pageMagic = "EXTDSPG\x01"
+
+	pageVersionOff    = 8 // uint32, then the generation: one word of 64 bits
+	pageListenersOff  = 64
+	pageOffersOff     = pageListenersOff + 65536*2 // uint16 for each port
+	offerWords        = 4096
+	pageUsed          = pageOffersOff + offerWords*4
+	PageSize          = (pageUsed + shm.PageSize - 1) / shm.PageSize * shm.PageSize // of the file
+	maxListenersShown = 1<<16 - 1
+)
+
+// Page is what all clients of a broker can see. It is written in the broker only.
+//
+// Concurrency: Listener and Word may be called from many goroutines; the rest is
+// the Server's, under its lock.
+type Page struct {
+	seg       *shm.Segment
+	head      *atomic.Uint64  // version, generation
+	listeners []atomic.Uint64 // four ports in each
+	offers    []atomic.Uint64 // two buckets in each
+	open      []uint32        // open offers of each bucket; nil unless it is the broker's
+}
+
+// newPage makes an empty page.
+func newPage() (*Page, error) {
+	seg, err := shm.Create("exn-ds-page", PageSize)
+	if err != nil {
+		return nil, err
+	}
+	p := viewPage(seg)
+	p.open = make([]uint32, offerWords)
+	var magic [8]byte
+	copy(magic[:], pageMagic)
+	shm.Words(seg.Bytes(), 0, 1)[0].Store(binary.LittleEndian.Uint64(magic[:]))
+	p.head.Store(Version)
+	return p, nil
+}
+
+// mapPage maps the page of a broker. It borrows fd.
+func mapPage(fd int) (*Page, error) {
+	seg, err := shm.Map(fd, PageSize)
+	if err != nil {
+		return nil, err
+	}
+	if got := string(seg.Bytes()[:len(pageMagic)]); got != pageMagic {
+		seg.Retire()
+		return nil, fmt.Errorf("%w: the page begins with %q", ErrMessage, got)
+	}
+	p := viewPage(seg)
+	if v := uint32(p.head.Load()); v != Version {
+		seg.Retire()
+		return nil, fmt.Errorf("%w: the page has version %d, this is %d", ErrMessage, v, Version)
+	}
+	return p, nil
+}
+
+func viewPage(seg *shm.Segment) *Page {
+	mem := seg.Bytes()
+	return &Page{
+		seg:       seg,
+		head:      &shm.Words(mem, pageVersionOff, 1)[0],
+		listeners: shm.Words(mem, pageListenersOff, 65536/4),
+		offers:    shm.Words(mem, pageOffersOff, offerWords/2),
+	}
+}
+
+// Listener reports whether a direct listener at this TCP port can be reached, in
+// this namespace or on another node.
+func (p *Page) Listener(port uint16) bool {
+	return uint16(p.listeners[port/4].Load()>>(port%4*16)) != 0
+}
+
+// Word is the word of a bucket: bits 0..15 open offers, bits 16..31 count up on
+// every new one.
+func (p *Page) Word(bucket uint32) uint32 {
+	bucket %= offerWords
+	return uint32(p.offers[bucket/2].Load() >> (bucket % 2 * 32))
+}
+
+// Generation counts the changes of the table of listeners.
+func (p *Page) Generation() uint32 { return uint32(p.head.Load() >> 32) }
+
+// setListeners shows how many listeners a port has.
+func (p *Page) setListeners(port uint16, n int) {
+	w, shift := &p.listeners[port/4], port%4*16
+	w.Store(w.Load()&^(0xffff<<shift) | uint64(min(n, maxListenersShown))<<shift)
+	p.head.Store(p.head.Load() + 1<<32)
+}
+
+// addOffer shows a new offer, which can be claimed already.
+func (p *Page) addOffer(bucket uint32) {
+	p.open[bucket]++
+	p.setWord(bucket, p.Word(bucket)+1<<16)
+}
+
+// removeOffer shows that one is gone.
+func (p *Page) removeOffer(bucket uint32) {
+	p.open[bucket]--
+	p.setWord(bucket, p.Word(bucket))
+}
+
+// setWord stores the number of open offers, and the count of w.
+func (p *Page) setWord(bucket, w uint32) {
+	w = w&^0xffff | min(p.open[bucket], 0xffff)
+	to, shift := &p.offers[bucket/2], bucket%2*32
+	to.Store(to.Load()&^(0xffffffff<<shift) | uint64(w)<<shift)
+}

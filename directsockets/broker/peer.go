@@ -1,0 +1,316 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer is the broker of another node, as this one has it.
+type peer struct {
+	s    *Server
+	node uint16
+	out  toPeer
+
+	// All of these belong to the Server's lock.
+	addrs  []netip.Addr
+	bounds map[bound]int     // its listeners
+	ports  map[uint16]int    // how many of them there are at each port
+	offers map[handID]*offer // that were handed to it, or came from it
+	nextID uint32
+	gone   bool
+}
+
+// handID names an offer between two brokers: ours are numbered here, others there.
+type handID struct {
+	id   uint32
+	ours bool
+}
+
+// toPeer is the way to the other broker. send borrows the descriptors, keeps the
+// order, and waits for nothing; after an error, and after abort, drop is called.
+type toPeer interface {
+	send(m peerMessage, fds ...int) error
+	abort()
+	close()
+}
+
+// socketPeer is a peer in another process.
+type socketPeer struct{ *outbox }
+
+func (p socketPeer) send(m peerMessage, fds ...int) error {
+	b, err := m.AppendBinary(make([]byte, 0, peerHandLen))
+	if err != nil {
+		return err
+	}
+	return p.post(b, fds...)
+}
+
+// sendLocked sends a message. A peer that does not take it is dropped soon.
+//
+// +checklocks:p.s.mu
+func (p *peer) sendLocked(m peerMessage, fds ...int) bool {
+	if err := p.out.send(m, fds...); err != nil {
+		p.out.abort()
+		return false
+	}
+	return true
+}
+
+// listens reports whether it has a listener for a connection. The Server's lock is
+// held.
+func (p *peer) listens(key Key) bool {
+	if p.ports[key.Server.Port()] == 0 {
+		return false
+	}
+	for b := range p.bounds {
+		if b.port == key.Server.Port() && b.takes(key.Server.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+// Peer serves the connection to the broker of another node, a connected Unix
+// SOCK_SEQPACKET socket whose other end is in its Peer, too. It takes conn, and
+// returns when the connection or the Server has ended.
+func (s *Server) Peer(conn *net.UnixConn) error {
+	out, err := newOutbox(conn, maxQueue)
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	defer out.close()
+	if !s.begin() { // Close waits for it
+		return ErrClosed
+	}
+	defer s.work.Done()
+	defer context.AfterFunc(s.ctx, out.abort)()
+	in, err := newInbound(conn, maxPeerLen)
+	if err != nil {
+		return err
+	}
+	to := socketPeer{out}
+	if err := to.send(s.self()); err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
+		return err
+	}
+	var p *peer
+	defer func() {
+		if p != nil {
+			s.drop(p)
+		}
+	}()
+	for {
+		b, fds, err := in.next()
+		lost := errors.Is(err, errNoDescriptors)
+		if err != nil && !lost {
+			fds.close()
+			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return err
+		}
+		var m peerMessage
+		if err = m.UnmarshalBinary(b); err == nil {
+			switch {
+			case !lost && len(fds) != m.Type.descriptors():
+				err = fmt.Errorf("%w: %v with %d descriptors", ErrRule, m.Type, len(fds))
+			case (m.Type == peerNode) != (p == nil):
+				err = fmt.Errorf("%w: %v, NODE being due once, first", ErrRule, m.Type)
+			case p == nil:
+				p = s.newPeer(m, to)
+				if err = s.addPeer(p); err == nil {
+					err = conn.SetReadDeadline(time.Time{})
+				}
+			default:
+				err = s.fromPeer(p, m, fds, lost)
+			}
+		}
+		fds.close()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// self is what this broker says of itself.
+func (s *Server) self() peerMessage {
+	return peerMessage{Type: peerNode, Node: s.cfg.Node, Addrs: s.cfg.Addrs[:min(len(s.cfg.Addrs), maxAddrs)]}
+}
+
+// newPeer makes a peer of what it says of itself.
+func (s *Server) newPeer(m peerMessage, out toPeer) *peer {
+	return &peer{s: s, node: m.Node, addrs: m.Addrs, out: out,
+		bounds: make(map[bound]int), ports: make(map[uint16]int), offers: make(map[handID]*offer)}
+}
+
+// addPeer takes a peer into the tables and tells it of the listeners here.
+func (s *Server) addPeer(p *peer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || p.gone {
+		return ErrClosed
+	}
+	s.peers[p] = struct{}{}
+	for _, a := range p.addrs {
+		// The one that comes last has it: it may have been started anew.
+		if !slices.Contains(s.cfg.Addrs, a) {
+			s.byAddr[a] = p
+		}
+	}
+	for port := range p.ports { // that it has told of already
+		s.showPortLocked(port)
+	}
+	for b, n := range s.announced {
+		if !p.sendLocked(peerMessage{Type: peerPort, Bound: b, Count: uint32(n)}) {
+			break
+		}
+	}
+	return nil
+}
+
+// drop removes a peer with all that came from it.
+func (s *Server) drop(p *peer) {
+	s.mu.Lock()
+	if p.gone {
+		s.mu.Unlock()
+		return
+	}
+	p.gone = true
+	p.out.abort()
+	delete(s.peers, p)
+	for a, q := range s.byAddr {
+		if q == p {
+			delete(s.byAddr, a)
+		}
+	}
+	for _, o := range p.offers {
+		s.endOfferLocked(o, Unreachable)
+	}
+	for port := range p.ports {
+		s.showPortLocked(port)
+	}
+	s.mu.Unlock()
+	p.out.close()
+}
+
+// handOverLocked gives an offer to the peer that has the server's address.
+//
+// +checklocks:s.mu
+func (s *Server) handOverLocked(o *offer, p *peer) Reason {
+	if len(o.from.offers) >= maxOffers {
+		return TooMany
+	}
+	if o.key.Zone != 0 && o.key.Zone != s.cfg.Zone {
+		return NoListener
+	}
+	p.nextID++
+	o.peer, o.peerID = p, p.nextID
+	if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}, o.seg, o.bell) {
+		return Unreachable
+	}
+	o.close()
+	o.from.offers[o.nonce] = o
+	p.offers[handID{o.peerID, true}] = o
+	s.queueLocked(o, &s.handed)
+	return 0
+}
+
+// fromPeer does what a peer says. It takes of fds what it keeps. lost: they could
+// not be received.
+func (s *Server) fromPeer(p *peer, m peerMessage, fds descriptors, lost bool) error {
+	if m.Type == peerHand {
+		return s.receiveOffer(p, m, fds, lost)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.gone {
+		return nil
+	}
+	switch m.Type {
+	case peerPort:
+		if !m.Bound.addr.IsUnspecified() && !slices.Contains(p.addrs, m.Bound.addr) || m.Count > 1<<30 {
+			return fmt.Errorf("%w: node %d has %d listeners at %v", ErrRule, p.node, m.Count, m.Bound.addr)
+		}
+		n := p.ports[m.Bound.port] + int(m.Count) - p.bounds[m.Bound]
+		p.bounds[m.Bound] = int(m.Count)
+		if m.Count == 0 {
+			delete(p.bounds, m.Bound)
+		}
+		p.ports[m.Bound.port] = n
+		if n == 0 {
+			delete(p.ports, m.Bound.port)
+		}
+		s.showPortLocked(m.Bound.port)
+	case peerResult:
+		if o := p.offers[handID{m.ID, true}]; o != nil {
+			o.peer.sentResultLocked(s, o, m.Reason)
+		}
+	case peerRetract:
+		if o := p.offers[handID{m.ID, false}]; o != nil {
+			s.endOfferLocked(o, 0)
+		}
+	}
+	return nil
+}
+
+// sentResultLocked ends an offer whose outcome the peer has told.
+//
+// +checklocks:s.mu
+func (p *peer) sentResultLocked(s *Server, o *offer, why Reason) {
+	s.forgetLocked(o)
+	if why != 0 && o.from.refuse(o.id, why) != nil {
+		o.from.out.abort()
+	}
+}
+
+// receiveOffer takes an offer that a peer hands over.
+func (s *Server) receiveOffer(p *peer, m peerMessage, fds descriptors, lost bool) error {
+	key := Key{Client: m.Client, Server: m.Server}
+	if key.Server.Addr().IsLinkLocalUnicast() {
+		key.Zone = s.cfg.Zone
+	}
+	if !key.valid() || !slices.Contains(p.addrs, key.Client.Addr()) || !slices.Contains(s.cfg.Addrs, key.Server.Addr()) {
+		return fmt.Errorf("%w: node %d offers for %v to %v", ErrRule, p.node, m.Client, m.Server)
+	}
+	why := Reason(0)
+	switch {
+	case lost:
+		why = TooMany
+	case checkSegment(fds[0], key, m.Nonce) != nil || checkBell(fds[1]) != nil:
+		why = BadSegment
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || p.gone {
+		return nil
+	}
+	id := handID{m.ID, false}
+	if p.offers[id] != nil {
+		return fmt.Errorf("%w: node %d hands offer %d over twice", ErrRule, p.node, m.ID)
+	}
+	if why == 0 && !s.listensLocked(key) {
+		why = NoListener
+	}
+	if why != 0 {
+		p.sendLocked(peerMessage{Type: peerResult, ID: m.ID, Reason: why})
+		return nil
+	}
+	o := &offer{key: key, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.take(0), bell: fds.take(1)}
+	p.offers[id] = o
+	s.waitLocked(o)
+	return nil
+}
+
+// dup is a descriptor of its own for the same file.
+func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

@@ -1,0 +1,231 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// PathEnv names the socket of the broker to use, in place of the namespace's.
+const PathEnv = "EXNET_BROKER"
+
+// Where the sockets are (SPEC.md, 6).
+const (
+	systemDir    = "/run/exn/ds"
+	socketSuffix = ".sock"
+	lockSuffix   = ".lock"
+	network      = "unixpacket"
+	threadNS     = "/proc/thread-self/ns/net"
+)
+
+// userDir is where users have their sockets.
+func userDir() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "exn/ds")
+	}
+	return fmt.Sprintf("/tmp/exn-%d/ds", os.Geteuid())
+}
+
+// socketName is the name of the socket of the calling thread's namespace.
+func socketName() (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(threadNS, &st); err != nil {
+		return "", fmt.Errorf("broker: %s: %w", threadNS, err)
+	}
+	return strconv.FormatUint(st.Ino, 10) + socketSuffix, nil
+}
+
+// paths are where a client of the calling thread's namespace looks for the broker,
+// in that order.
+func paths() ([]string, error) {
+	if path := os.Getenv(PathEnv); path != "" {
+		return []string{path}, nil
+	}
+	name, err := socketName()
+	if err != nil {
+		return nil, err
+	}
+	return []string{filepath.Join(systemDir, name), filepath.Join(userDir(), name)}, nil
+}
+
+// DefaultPath is where a broker of the calling thread's namespace has its socket:
+// in /run/exn/ds for root, else in the user's runtime directory. It makes the
+// directory.
+func DefaultPath() (string, error) {
+	name, err := socketName()
+	if err != nil {
+		return "", err
+	}
+	if os.Geteuid() == 0 {
+		// In a user namespace root may not write there.
+		if err := makeDir(systemDir, 0o755); err == nil {
+			return filepath.Join(systemDir, name), nil
+		}
+	}
+	dir := userDir()
+	return filepath.Join(dir, name), makeDir(dir, 0o700)
+}
+
+// makeDir makes a directory that nobody else may write, and the two above it as far
+// as they are missing.
+func makeDir(dir string, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(filepath.Dir(dir)), mode); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	for _, path := range []string{filepath.Dir(dir), dir} {
+		err := os.Mkdir(path, mode)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("broker: %w", err)
+		}
+		st, err := os.Lstat(path)
+		if err != nil {
+			return fmt.Errorf("broker: %w", err)
+		}
+		sys := st.Sys().(*syscall.Stat_t)
+		if !st.IsDir() || int(sys.Uid) != os.Geteuid() || st.Mode().Perm()&0o022 != 0 {
+			return fmt.Errorf("broker: %s is not a directory that only user %d may write: remove it", path, os.Geteuid())
+		}
+	}
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		return fmt.Errorf("broker: %w", &os.PathError{Op: "access", Path: dir, Err: err})
+	}
+	return nil
+}
+
+// place is a broker's socket, which is its own as long as it holds the lock.
+type place struct {
+	path   string
+	lock   *os.File
+	ln     *net.UnixListener
+	cookie uint64 // of the namespace
+}
+
+// takePlace makes the socket in the calling thread's namespace. What a killed
+// broker left it replaces. ErrInUse: there is a broker.
+func takePlace(path string) (p *place, err error) {
+	if path == "" {
+		if path, err = DefaultPath(); err != nil {
+			return nil, err
+		}
+		sweep(filepath.Dir(path))
+	}
+	lock, err := lockFile(path)
+	if err != nil {
+		return nil, err
+	}
+	p = &place{path: path, lock: lock}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.leave())
+			p = nil
+		}
+	}()
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return p, fmt.Errorf("broker: %w", err)
+	}
+	if p.ln, err = net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network}); err != nil {
+		return p, fmt.Errorf("broker: %w", err)
+	}
+	p.ln.SetUnlinkOnClose(false) // it is removed under the lock
+	// Any local user may use root's, each for its own sockets only.
+	mode := fs.FileMode(0o600)
+	if os.Geteuid() == 0 {
+		mode = 0o666
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return p, fmt.Errorf("broker: %w", err)
+	}
+	raw, err := p.ln.SyscallConn()
+	if err != nil {
+		return p, err
+	}
+	if ctlErr := raw.Control(func(fd uintptr) { p.cookie, err = netnsCookie(int(fd)) }); ctlErr != nil {
+		return p, ctlErr
+	}
+	return p, err
+}
+
+// lockFile locks the lock of a socket.
+func lockFile(path string) (*os.File, error) {
+	name := strings.TrimSuffix(path, socketSuffix) + lockSuffix
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("broker: %w", err)
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != nil {
+			f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, fmt.Errorf("%w, with the socket %s", ErrInUse, path)
+			}
+			return nil, fmt.Errorf("broker: %w", &os.PathError{Op: "flock", Path: name, Err: err})
+		}
+		here, err1 := f.Stat()
+		there, err2 := os.Stat(name)
+		if err1 == nil && err2 == nil && os.SameFile(here, there) {
+			return f, nil
+		}
+		f.Close() // the last broker has removed it meanwhile
+		if err1 != nil {
+			return nil, fmt.Errorf("broker: %w", err1)
+		}
+	}
+}
+
+// leave removes the socket.
+func (p *place) leave() error {
+	var errs []error
+	if p.ln != nil {
+		if err := p.ln.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+		errs = append(errs, ignoreMissing(os.Remove(p.path)))
+	}
+	errs = append(errs, ignoreMissing(os.Remove(p.lock.Name())), p.lock.Close())
+	return errors.Join(errs...)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// sweep removes the sockets of killed brokers of other namespaces, which may not
+// come back.
+func sweep(dir string) {
+	locks, err := filepath.Glob(filepath.Join(dir, "*"+lockSuffix))
+	if err != nil {
+		return
+	}
+	for _, name := range locks {
+		f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue // it is gone, or another's
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.Remove(strings.TrimSuffix(name, lockSuffix) + socketSuffix)
+			_ = os.Remove(name)
+		}
+		f.Close()
+	}
+}
+
+// descriptorLimit is how many descriptors this process may have.
+func descriptorLimit() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
+		return 1 << 30
+	}
+	return int(r.Cur)
+}

@@ -1,0 +1,312 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of a client, and times (SPEC.md, 6).
+const (
+	maxOffers    = 1024
+	maxListeners = 4096
+	// OfferTime is how long an offer waits to be claimed.
+	OfferTime = 10 * time.Second
+	// handTime is how long the outcome of an offer that was handed to another broker
+	// may take: it expires there.
+	handTime = OfferTime + 5*time.Second
+	// helloTime is what a client has to say who it is.
+	helloTime = 5 * time.Second
+	// maxQueue is how many messages may wait for a client or peer.
+	maxQueue = 2048
+	// maxClients is how many clients a user other than root may have: fewer than the
+	// threads that a Go process may have.
+	maxClients = 4096
+)
+
+// Config configures a Server. The zero value of a field means its default.
+type Config struct {
+	// Node is the ID that clients are told.
+	Node uint16
+	// Addrs are the node's addresses on the fabric, by which the brokers of other
+	// nodes know it. Default: none; connections within the namespace only.
+	Addrs []netip.Addr
+	// Zone is the index of the interface by which peers are reached: that of their
+	// link-local addresses.
+	Zone uint32
+	// Path is the path of the socket. Default: DefaultPath of the namespace.
+	Path string
+	// In runs a function in the broker's network namespace. Default: the process's.
+	In func(func() error) error
+	// NoSocket makes a broker for this process only: for nodes whose TCP is in user
+	// space, and so in no namespace of the kernel's.
+	NoSocket bool
+	// Log is told of clients that break the rules. Default: nobody.
+	Log *slog.Logger
+}
+
+// Server is a broker.
+//
+// Concurrency: all methods may be called from many goroutines; Run once.
+type Server struct {
+	cfg    Config
+	cookie uint64 // of the namespace
+	place  *place // nil: no socket
+	routes *routes
+	page   *Page
+
+	mu        sync.Mutex
+	closed    bool                              // +checklocks:mu
+	sessions  map[*session]struct{}             // +checklocks:mu
+	users     map[uint32]*usage                 // +checklocks:mu
+	listeners map[uint16]map[*listener]struct{} // +checklocks:mu; of this namespace, by port
+	announced map[bound]int                     // +checklocks:mu; those of them that peers can reach
+	offers    map[Key]*offer                    // +checklocks:mu; to be claimed here
+	waiting   expiry                            // +checklocks:mu; offers to be claimed here
+	handed    expiry                            // +checklocks:mu; offers that peers have
+	peers     map[*peer]struct{}                // +checklocks:mu
+	byAddr    map[netip.Addr]*peer              // +checklocks:mu
+	idle      time.Time                         // +checklocks:mu; since when there is no session
+	work      sync.WaitGroup                    // goroutines of sessions and peers
+	inbox     inbox                             // of peers in this process
+	ctx       context.Context                   // ends with the Server
+	stop      context.CancelFunc
+}
+
+// usage is what the clients of one user hold.
+type usage struct{ clients, descriptors int }
+
+// New makes a broker, whose socket is there from now on. Clients are answered when
+// Run is called; Close removes it. ErrInUse: another broker serves the namespace.
+func New(cfg Config) (s *Server, err error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.In == nil {
+		cfg.In = func(f func() error) error { return f() }
+	}
+	s = &Server{
+		cfg:       cfg,
+		sessions:  make(map[*session]struct{}),
+		users:     make(map[uint32]*usage),
+		listeners: make(map[uint16]map[*listener]struct{}),
+		announced: make(map[bound]int),
+		offers:    make(map[Key]*offer),
+		peers:     make(map[*peer]struct{}),
+		byAddr:    make(map[netip.Addr]*peer),
+		idle:      time.Now(),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.waiting = expiry{after: OfferTime, why: Expired}
+	s.handed = expiry{after: handTime, why: Unreachable}
+	for _, q := range []*expiry{&s.waiting, &s.handed} {
+		q.timer = time.AfterFunc(time.Hour, func() { q.run(s) })
+		q.timer.Stop()
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+			s = nil
+		}
+	}()
+	if s.page, err = newPage(); err != nil || cfg.NoSocket {
+		return s, err
+	}
+	err = cfg.In(func() (err error) {
+		if s.place, err = takePlace(cfg.Path); err != nil {
+			return err
+		}
+		s.routes, err = openRoutes()
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
+	s.cookie = s.place.cookie
+	return s, nil
+}
+
+// Path is the path of the socket; "": there is none.
+func (s *Server) Path() string {
+	if s.place == nil {
+		return ""
+	}
+	return s.place.path
+}
+
+// acceptPause is how long is waited when no connection can be accepted.
+const acceptPause = 100 * time.Millisecond
+
+// Run answers clients until ctx is cancelled or Close is called, then returns nil.
+func (s *Server) Run(ctx context.Context) error {
+	if s.place == nil {
+		select {
+		case <-ctx.Done():
+		case <-s.ctx.Done():
+		}
+		return nil
+	}
+	defer context.AfterFunc(ctx, func() { s.place.ln.Close() })()
+	for {
+		conn, err := s.place.ln.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil { // no descriptor, no memory: it may pass
+			s.cfg.Log.Warn("direct sockets: broker", "reason", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if !s.begin() {
+			conn.Close()
+			return nil
+		}
+		go func() {
+			defer s.work.Done()
+			s.client(conn)
+		}()
+	}
+}
+
+// begin counts a goroutine that Close waits for; false: the Server is closed.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.work.Add(1)
+	return true
+}
+
+// Close ends the broker and removes its socket. It is idempotent.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.stop()
+	s.waiting.timer.Stop()
+	s.handed.timer.Stop()
+	sessions, peers := keys(s.sessions), keys(s.peers)
+	s.mu.Unlock()
+	for _, c := range sessions {
+		c.out.close()
+	}
+	for _, p := range peers {
+		s.drop(p)
+	}
+	var err error
+	if s.place != nil {
+		err = s.place.leave()
+	}
+	s.work.Wait()
+	s.inbox.close()
+	if s.routes != nil {
+		s.routes.close()
+	}
+	if s.page != nil {
+		s.page.seg.Retire()
+	}
+	return err
+}
+
+func keys[K comparable, V any](m map[K]V) []K {
+	all := make([]K, 0, len(m))
+	for k := range m {
+		all = append(all, k)
+	}
+	return all
+}
+
+// client serves a connection until it ends.
+func (s *Server) client(conn *net.UnixConn) {
+	out, err := newOutbox(conn, maxQueue)
+	if err != nil {
+		conn.Close()
+		return
+	}
+	defer out.close()
+	defer context.AfterFunc(s.ctx, out.abort)()
+	c := &session{s: s, out: out, since: time.Now(), stats: -1,
+		listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
+	defer c.end()
+	err = c.run(conn)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
+		s.cfg.Log.Warn("direct sockets: client disconnected", "program", c.program, "pid", c.pid, "uid", c.uid, "reason", err)
+	}
+}
+
+// admit takes a new session into the tables.
+func (s *Server) admit(c *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return net.ErrClosed
+	}
+	u := s.users[c.uid]
+	if u == nil {
+		u = new(usage)
+		s.users[c.uid] = u
+	}
+	// Its socket and its statistics.
+	if c.uid != 0 && (u.clients >= maxClients || u.descriptors+2 > s.share()) {
+		return fmt.Errorf("%w: user %d has %d clients already", ErrRule, c.uid, u.clients)
+	}
+	u.clients++
+	u.descriptors += 2
+	c.user = u
+	s.sessions[c] = struct{}{}
+	return nil
+}
+
+// share is how many descriptors the clients of one user may hold.
+func (s *Server) share() int { return descriptorLimit() / 2 }
+
+// dismiss removes a session and all that it has.
+func (s *Server) dismiss(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.user == nil { // not admitted
+		return
+	}
+	for _, l := range c.listeners {
+		s.removeListenerLocked(l)
+	}
+	for _, o := range c.offers {
+		s.endOfferLocked(o, 0)
+	}
+	c.listeners, c.offers = nil, nil
+	c.user.clients--
+	c.user.descriptors -= 2
+	if c.user.clients == 0 {
+		delete(s.users, c.uid)
+	}
+	delete(s.sessions, c)
+	if len(s.sessions) == 0 {
+		s.idle = time.Now()
+	}
+}
+
+// Idle is how long there has been no client; 0: there are some.
+func (s *Server) Idle() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sessions) > 0 {
+		return 0
+	}
+	return time.Since(s.idle)
+}

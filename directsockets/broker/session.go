@@ -1,0 +1,221 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// replies is where the messages to a client go: an outbox, or in the broker's own
+// process a mailbox of its Client's. post borrows the descriptors.
+type replies interface {
+	post(b []byte, fds ...int) error
+	abort()
+	close()
+}
+
+// session is a client, as the broker has it.
+//
+// Concurrency: what the client asks is answered by one goroutine; the tables in it
+// belong to the Server's lock.
+type session struct {
+	s       *Server
+	out     replies
+	pid     int // in the broker's PID namespace
+	uid     uint32
+	program string
+	since   time.Time
+	stats   int // descriptor of its statistics; -1: it is in this process
+
+	table     *Stats               // its statistics, in this process
+	user      *usage               // nil: not admitted
+	listeners map[uint32]*listener // by the id of their message
+	offers    map[Nonce]*offer
+}
+
+// run answers the client until its connection ends.
+func (c *session) run(conn *net.UnixConn) error {
+	if err := c.check(conn); err != nil {
+		return err
+	}
+	in, err := newInbound(conn, maxLen)
+	if err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
+		return err
+	}
+	for greeted := false; ; {
+		b, fds, err := in.next()
+		if err != nil && !errors.Is(err, errNoDescriptors) {
+			fds.close()
+			return err
+		}
+		var m Message
+		lost := err != nil
+		if err = m.UnmarshalBinary(b); err == nil {
+			switch {
+			case !lost && len(fds) != m.Type.Descriptors():
+				err = fmt.Errorf("%w: %v with %d descriptors", ErrRule, m.Type, len(fds))
+			case (m.Type == Hello) == greeted:
+				err = fmt.Errorf("%w: %v, HELLO being due once, first", ErrRule, m.Type)
+			case !greeted:
+				if greeted = true; lost {
+					err = errNoDescriptors
+				} else if err = c.hello(m, fds); err == nil {
+					err = conn.SetReadDeadline(time.Time{})
+				}
+			default:
+				err = c.answer(m, fds, lost)
+			}
+		}
+		fds.close()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// check finds out who has connected.
+func (c *session) check(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var cookie uint64
+	var err1, err2 error
+	if err := raw.Control(func(fd uintptr) {
+		cred, err1 = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		cookie, err2 = netnsCookie(int(fd))
+	}); err != nil {
+		return err
+	}
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	c.pid, c.uid = int(cred.Pid), cred.Uid
+	if cookie != c.s.cookie {
+		return fmt.Errorf("%w: it is in another network namespace", ErrRule)
+	}
+	return nil
+}
+
+func (c *session) hello(m Message, fds descriptors) error {
+	if err := checkStats(fds[0]); err != nil {
+		return err
+	}
+	c.program, c.stats = m.Program, fds.take(0)
+	if err := c.s.admit(c); err != nil {
+		return err
+	}
+	return c.reply(Message{Type: Welcome, ID: m.ID, Node: c.s.cfg.Node}, c.s.page.seg.Fd())
+}
+
+// answer does what one message asks. lost: its descriptors could not be received.
+func (c *session) answer(m Message, fds descriptors, lost bool) error {
+	cookie := c.s.cookie
+	switch m.Type {
+	case Listen:
+		if lost {
+			return c.refuse(m.ID, TooMany)
+		}
+		b, err := listeningSocket(fds[0], cookie)
+		if err != nil {
+			return c.refuse(m.ID, NotOwner)
+		}
+		return c.listen(m.ID, b)
+	case Unlisten:
+		c.unlisten(m.ID)
+	case Offer:
+		if lost {
+			return c.refuse(m.ID, TooMany)
+		}
+		local, remote, zone, err := connectedSocket(fds[0], cookie)
+		if err != nil {
+			return c.refuse(m.ID, NotOwner)
+		}
+		return c.offer(m, Key{Client: local, Server: remote, Zone: zone}, fds, 1)
+	case Withdraw:
+		c.s.withdraw(c, m.Nonce)
+	case Claim:
+		if lost {
+			return c.reply(Message{Type: None, ID: m.ID})
+		}
+		local, remote, zone, err := connectedSocket(fds[0], cookie)
+		if err != nil { // the connection may have ended meanwhile
+			return c.reply(Message{Type: None, ID: m.ID})
+		}
+		return c.claim(m.ID, Key{Client: remote, Server: local, Zone: zone})
+	default:
+		return fmt.Errorf("%w: %v is not for a broker", ErrRule, m.Type)
+	}
+	return nil
+}
+
+// listen puts a listener into the tables.
+func (c *session) listen(id uint32, b bound) error {
+	ok, err := c.s.addListener(c, id, b)
+	if err == nil && !ok {
+		return c.refuse(id, TooMany)
+	}
+	return err
+}
+
+func (c *session) unlisten(id uint32) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if l := c.listeners[id]; l != nil {
+		delete(c.listeners, id)
+		c.s.removeListenerLocked(l)
+	}
+}
+
+// offer takes the segment and the doorbell, fds[at] and the next, unless it
+// refuses them.
+func (c *session) offer(m Message, key Key, fds descriptors, at int) error {
+	if checkSegment(fds[at], key, m.Nonce) != nil || checkBell(fds[at+1]) != nil {
+		return c.refuse(m.ID, BadSegment)
+	}
+	o := &offer{key: key, nonce: m.Nonce, from: c, id: m.ID, seg: fds.take(at), bell: fds.take(at + 1)}
+	if why := c.s.addOffer(o); why != 0 {
+		o.close()
+		return c.refuse(m.ID, why)
+	}
+	return nil
+}
+
+// claim hands the segment over that waits for a connection.
+func (c *session) claim(id uint32, key Key) error {
+	o := c.s.takeOffer(key)
+	if o == nil {
+		return c.reply(Message{Type: None, ID: id})
+	}
+	defer o.close()
+	return c.reply(Message{Type: Grant, ID: id, Nonce: o.nonce, Client: key.Client, Server: key.Server}, o.seg, o.bell)
+}
+
+func (c *session) refuse(id uint32, why Reason) error {
+	return c.reply(Message{Type: Refused, ID: id, Reason: why})
+}
+
+// reply sends a message to the client. An error is its end.
+func (c *session) reply(m Message, fds ...int) error {
+	b, err := m.AppendBinary(make([]byte, 0, maxLen))
+	if err != nil {
+		return err
+	}
+	return c.out.post(b, fds...)
+}
+
+// end removes the client.
+func (c *session) end() {
+	c.s.dismiss(c)
+	if c.stats >= 0 {
+		_ = unix.Close(c.stats)
+		c.stats = -1
+	}
+}

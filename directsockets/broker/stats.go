@@ -1,0 +1,248 @@
+package broker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/shm"
+)
+
+// Layout of the statistics (SPEC.md, 6.3).
+const (
+	statsMagic      = "EXTDSST\x01"
+	statsVersionOff = 8  // uint32
+	statsEntriesOff = 12 // uint32
+	statsPIDOff     = 16 // uint32
+	statsHeaderLen  = 256
+
+	entryLen       = 256
+	entrySeqOff    = 0 // uint32
+	entryModeOff   = 4 // uint8
+	entrySideOff   = 5 // uint8
+	entryReasonOff = 6 // uint8
+	entryDeviceOff = 7 // uint8
+	entryFDOff     = 8 // uint32
+	entryEndsOff   = 16
+	entryTimeOff   = 56 // uint64, Unix ns
+	entryCountOff  = 64
+
+	// MaxEntries is how many connections a table may have.
+	MaxEntries = 65536
+	// defaultEntries takes 1 MB of addresses, and memory as it is used.
+	defaultEntries = 4096
+)
+
+// NumCounters is how many counters a connection has.
+const NumCounters = 24
+
+// Counters are those of a connection, in the order of Counter. Each has one writer.
+type Counters = [NumCounters]atomic.Uint64
+
+// Mode is how a connection carries its bytes.
+type Mode uint8
+
+// The modes. The zero Mode is invalid.
+const (
+	ModeTCP     Mode = iota + 1 // on the shadow
+	ModeDirect                  // in the segment
+	ModeDemoted                 // on the shadow again
+	ModeClosed
+)
+
+func (m Mode) String() string {
+	switch m {
+	case ModeTCP:
+		return "tcp"
+	case ModeDirect:
+		return "direct"
+	case ModeDemoted:
+		return "demoted"
+	case ModeClosed:
+		return "closed"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// Why says why a connection has its mode.
+type Why uint8
+
+// The reasons of SPEC.md, 6.3.
+const (
+	WhyNothing          Why = iota
+	WhyNotYet               // too few bytes moved
+	WhyNoBroker             //
+	WhyNoListener           // no direct listener at the peer
+	WhyRule                 // a rule says TCP
+	WhyOffered              //
+	WhyRefused              //
+	WhyNoMemory             // or descriptors
+	WhyProgram              // demoted by the program
+	WhyPeer                 // demoted by the peer
+	WhyBreach               //
+	WhyUnsupportedCall      // on the shadow
+	WhyAddressNotWanted     // not included
+)
+
+func (w Why) String() string {
+	texts := [...]string{"", "too few bytes yet", "no broker", "no direct listener", "rule", "offered", "refused", "no memory",
+		"program", "peer", "breach", "unsupported call", "address not included"}
+	if int(w) < len(texts) {
+		return texts[w]
+	}
+	return fmt.Sprintf("Why(%d)", uint8(w))
+}
+
+// Stats is a client's table of its connections, which the broker can read.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Stats struct {
+	seg *shm.Segment
+	n   int
+
+	mu   sync.Mutex
+	free []int32 // +checklocks:mu; those that were given back
+	next int     // +checklocks:mu; those from here on were never used
+}
+
+// newStats makes a table; 0 entries: the default.
+func newStats(entries int) (*Stats, error) {
+	if entries == 0 {
+		entries = defaultEntries
+	}
+	if entries < 0 || entries > MaxEntries {
+		return nil, fmt.Errorf("broker: statistics of %d connections; use up to %d", entries, MaxEntries)
+	}
+	size := (statsHeaderLen + entries*entryLen + shm.PageSize - 1) / shm.PageSize * shm.PageSize
+	seg, err := shm.Create("exn-ds-stats", size)
+	if err != nil {
+		return nil, err
+	}
+	head := seg.Bytes()
+	binary.LittleEndian.PutUint32(head[statsVersionOff:], Version)
+	binary.LittleEndian.PutUint32(head[statsEntriesOff:], uint32(entries))
+	binary.LittleEndian.PutUint32(head[statsPIDOff:], uint32(os.Getpid()))
+	copy(head, statsMagic)
+	return &Stats{seg: seg, n: entries}, nil
+}
+
+// Entry is the line of one connection in a Stats.
+//
+// Concurrency: one goroutine at a time for Set and Free; the counters have one
+// writer each.
+type Entry struct {
+	stats *Stats // nil: the table was full, nobody sees the entry
+	index int32
+	words []atomic.Uint64
+}
+
+// EntryInfo is what does not change about a connection.
+type EntryInfo struct {
+	Key    Key
+	Server bool // this is side 1
+	FD     int
+	Since  time.Time
+}
+
+// Alloc takes an entry for a connection, in ModeTCP. It always returns one: when
+// the table is full, one that nobody sees.
+func (s *Stats) Alloc(info EntryInfo) *Entry {
+	e := &Entry{index: -1}
+	if s != nil {
+		s.mu.Lock()
+		switch n := len(s.free); {
+		case n > 0:
+			e.index, s.free = s.free[n-1], s.free[:n-1]
+		case s.next < s.n:
+			e.index = int32(s.next)
+			s.next++
+		}
+		s.mu.Unlock()
+	}
+	if e.index < 0 {
+		e.words = make([]atomic.Uint64, entryLen/8)
+	} else {
+		e.stats = s
+		e.words = shm.Words(s.seg.Bytes(), statsHeaderLen+int(e.index)*entryLen, entryLen/8)
+	}
+	seq := uint32(e.words[0].Load()) | 1
+	e.words[0].Store(uint64(seq)) // it changes hands
+	for i := range e.words[1:] {
+		e.words[1+i].Store(0)
+	}
+	e.words[entryFDOff/8].Store(uint64(uint32(info.FD)))
+	var ends [40]byte
+	appendEnds(ends[:0], info.Key.Client, info.Key.Server)
+	for i := range len(ends) / 8 {
+		e.words[entryEndsOff/8+i].Store(binary.LittleEndian.Uint64(ends[8*i:]))
+	}
+	e.words[entryTimeOff/8].Store(uint64(info.Since.UnixNano()))
+	side := uint64(0)
+	if info.Server {
+		side = 1
+	}
+	seq++
+	if seq == 0 { // which is unused
+		seq = 2
+	}
+	e.words[0].Store(uint64(seq) | uint64(ModeTCP)<<(8*entryModeOff) | side<<(8*entrySideOff) |
+		uint64(info.Key.Server.Port()&0xf)<<(8*entryDeviceOff))
+	return e
+}
+
+// Set changes the mode and says why.
+func (e *Entry) Set(m Mode, w Why) {
+	const mask = 0xff<<(8*entryModeOff) | 0xff<<(8*entryReasonOff)
+	e.words[0].Store(e.words[0].Load()&^mask | uint64(m)<<(8*entryModeOff) | uint64(w)<<(8*entryReasonOff))
+}
+
+// Counters lends the counters until Free.
+func (e *Entry) Counters() *Counters {
+	return (*Counters)(e.words[entryCountOff/8 : entryCountOff/8+NumCounters])
+}
+
+// Free gives the entry back. Nobody may use its counters any more.
+func (e *Entry) Free() {
+	s := e.stats
+	if s == nil {
+		return
+	}
+	e.stats = nil
+	// The sequence goes on with the next one that has the entry.
+	e.words[0].Store(uint64(uint32(e.words[0].Load()) | 1))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, e.index)
+}
+
+// checkStats checks that fd is a table that can be read: sealed against resizing,
+// with as many entries as its size says.
+func checkStats(fd int) error {
+	_, _, err := readStatsHeader(fd)
+	return err
+}
+
+// readStatsHeader returns the number of entries, and the process as it sees itself.
+func readStatsHeader(fd int) (entries, pid int, err error) {
+	size, err := sealedSize(fd)
+	if err != nil {
+		return 0, 0, err
+	}
+	var head [statsPIDOff + 4]byte
+	if n, err := unix.Pread(fd, head[:], 0); err != nil || n != len(head) {
+		return 0, 0, fmt.Errorf("%w: statistics of %d bytes", ErrRule, size)
+	}
+	if string(head[:len(statsMagic)]) != statsMagic || binary.LittleEndian.Uint32(head[statsVersionOff:]) != Version {
+		return 0, 0, fmt.Errorf("%w: no statistics of version %d", ErrRule, Version)
+	}
+	n := binary.LittleEndian.Uint32(head[statsEntriesOff:])
+	if n > MaxEntries || size < statsHeaderLen+int64(n)*entryLen {
+		return 0, 0, fmt.Errorf("%w: statistics of %d entries in %d bytes", ErrRule, n, size)
+	}
+	return int(n), int(binary.LittleEndian.Uint32(head[statsPIDOff:])), nil
+}

@@ -1,0 +1,250 @@
+package broker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+)
+
+// Version is that of the messages.
+const Version = 1
+
+// Offsets of a message's header (little endian, as everything):
+//
+//	 0        1         2              4                              8
+//	┌────────┬─────────┬──────────────┬──────────────────────────────┬──────
+//	│ type   │ version │ length       │ id                           │ body
+//	└────────┴─────────┴──────────────┴──────────────────────────────┴──────
+const (
+	typeOff    = 0 // uint8
+	versionOff = 1 // uint8
+	lengthOff  = 2 // uint16, of the whole message
+	idOff      = 4 // uint32, chosen by who asks
+	HeaderLen  = 8
+)
+
+// Offsets in the bodies, from the beginning of the message.
+const (
+	programOff = HeaderLen // HELLO: 16 bytes, zero padded
+
+	nodeOff     = HeaderLen     // WELCOME: uint16, then 2 bytes zero
+	featuresOff = HeaderLen + 4 // uint32
+
+	nonceOff  = HeaderLen      // OFFER, WITHDRAW, GRANT: 16 bytes
+	clientOff = HeaderLen + 16 // GRANT: address of side 0
+	serverOff = HeaderLen + 32 //        address of side 1
+	portsOff  = HeaderLen + 48 //        uint16 of side 0, uint16 of side 1
+
+	reasonOff = HeaderLen // REFUSED: uint8
+)
+
+// maxLen is the length of the longest message, GRANT.
+const maxLen = HeaderLen + 52
+
+// Type is the type of a message.
+type Type uint8
+
+// The messages. The zero Type is invalid.
+const (
+	Hello    Type = iota + 1 // client → broker; its statistics
+	Welcome                  // broker → client; the page
+	Listen                   // client → broker; a listening socket
+	Unlisten                 // client → broker; id is that of the Listen
+	Offer                    // client → broker; shadow, segment, side 1's doorbell
+	Withdraw                 // client → broker
+	Claim                    // client → broker; the shadow
+	Grant                    // broker → client; segment, side 1's doorbell
+	None                     // broker → client; there is no offer for that Claim
+	Refused                  // broker → client; reason of that Offer or Listen
+)
+
+// shapes has the length and the number of descriptors of each type.
+var shapes = [...]struct {
+	name     string
+	len, fds int
+}{
+	Hello:    {"HELLO", HeaderLen + 16, 1},
+	Welcome:  {"WELCOME", HeaderLen + 8, 1},
+	Listen:   {"LISTEN", HeaderLen, 1},
+	Unlisten: {"UNLISTEN", HeaderLen, 0},
+	Offer:    {"OFFER", HeaderLen + 16, 3},
+	Withdraw: {"WITHDRAW", HeaderLen + 16, 0},
+	Claim:    {"CLAIM", HeaderLen, 1},
+	Grant:    {"GRANT", HeaderLen + 52, 2},
+	None:     {"NONE", HeaderLen, 0},
+	Refused:  {"REFUSED", HeaderLen + 1, 0},
+}
+
+func (t Type) valid() bool { return t >= Hello && t <= Refused }
+
+// Len is the length of a message of this type, in bytes; 0: there is none.
+func (t Type) Len() int {
+	if !t.valid() {
+		return 0
+	}
+	return shapes[t].len
+}
+
+// Descriptors is how many come with a message of this type.
+func (t Type) Descriptors() int {
+	if !t.valid() {
+		return 0
+	}
+	return shapes[t].fds
+}
+
+func (t Type) String() string {
+	if !t.valid() {
+		return fmt.Sprintf("Type(%d)", uint8(t))
+	}
+	return shapes[t].name
+}
+
+// Reason says why an offer or a listener was refused.
+type Reason uint8
+
+// The reasons. The zero Reason is invalid.
+const (
+	NoListener  Reason = iota + 1 // nobody takes direct connections there
+	Expired                       // nobody claimed it
+	Unreachable                   // the peer's node
+	TooMany                       // of this client's
+	NotOwner                      // of such a socket
+	BadSegment                    // or doorbell
+)
+
+func (r Reason) String() string {
+	switch r {
+	case NoListener:
+		return "no direct listener there"
+	case Expired:
+		return "not claimed in time"
+	case Unreachable:
+		return "the peer's node cannot be reached"
+	case TooMany:
+		return "too many"
+	case NotOwner:
+		return "not such a socket of this namespace"
+	case BadSegment:
+		return "no proper segment"
+	}
+	return fmt.Sprintf("Reason(%d)", uint8(r))
+}
+
+// Nonce names an incarnation of a connection.
+type Nonce [16]byte
+
+// Message is a message of any type, without its descriptors. The fields that its
+// type does not have are zero.
+type Message struct {
+	Type     Type
+	ID       uint32
+	Program  string // Hello: up to 16 bytes
+	Node     uint16 // Welcome
+	Features uint32 // Welcome
+	Nonce    Nonce  // Offer, Withdraw, Grant
+	// Grant: the ends of the connection.
+	Client, Server netip.AddrPort
+	Reason         Reason // Refused
+}
+
+// AppendBinary implements encoding.BinaryAppender. It does not allocate when b has
+// room.
+func (m Message) AppendBinary(b []byte) ([]byte, error) {
+	if !m.Type.valid() {
+		return b, fmt.Errorf("%w: %v", ErrMessage, m.Type)
+	}
+	b = append(b, uint8(m.Type), Version)
+	b = binary.LittleEndian.AppendUint16(b, uint16(m.Type.Len()))
+	b = binary.LittleEndian.AppendUint32(b, m.ID)
+	switch m.Type {
+	case Hello:
+		var name [16]byte
+		copy(name[:], m.Program)
+		b = append(b, name[:]...)
+	case Welcome:
+		b = binary.LittleEndian.AppendUint16(b, m.Node)
+		b = append(b, 0, 0)
+		b = binary.LittleEndian.AppendUint32(b, m.Features)
+	case Offer, Withdraw:
+		b = append(b, m.Nonce[:]...)
+	case Grant:
+		b = append(b, m.Nonce[:]...)
+		b = appendEnds(b, m.Client, m.Server)
+	case Refused:
+		b = append(b, uint8(m.Reason))
+	}
+	return b, nil
+}
+
+// UnmarshalBinary decodes b, which is one whole message. It keeps no reference to b
+// and leaves m unchanged on error.
+func (m *Message) UnmarshalBinary(b []byte) error {
+	if len(b) < HeaderLen {
+		return fmt.Errorf("%w: %d bytes: %w", ErrMessage, len(b), io.ErrUnexpectedEOF)
+	}
+	n := Message{Type: Type(b[typeOff]), ID: binary.LittleEndian.Uint32(b[idOff:])}
+	if v := b[versionOff]; v != Version {
+		return fmt.Errorf("%w: version %d, this is %d", ErrMessage, v, Version)
+	}
+	if !n.Type.valid() {
+		return fmt.Errorf("%w: %v", ErrMessage, n.Type)
+	}
+	want := n.Type.Len()
+	if len(b) < want {
+		return fmt.Errorf("%w: %v of %d bytes: %w", ErrMessage, n.Type, len(b), io.ErrUnexpectedEOF)
+	}
+	if got := int(binary.LittleEndian.Uint16(b[lengthOff:])); got != want || len(b) != want {
+		return fmt.Errorf("%w: %v of %d bytes says %d, has %d", ErrMessage, n.Type, len(b), got, want)
+	}
+	switch n.Type {
+	case Hello:
+		n.Program, _, _ = strings.Cut(string(b[programOff:programOff+16]), "\x00")
+	case Welcome:
+		n.Node = binary.LittleEndian.Uint16(b[nodeOff:])
+		n.Features = binary.LittleEndian.Uint32(b[featuresOff:])
+	case Offer, Withdraw:
+		n.Nonce = Nonce(b[nonceOff:])
+	case Grant:
+		n.Nonce = Nonce(b[nonceOff:])
+		n.Client, n.Server = parseEnds(b[clientOff:])
+	case Refused:
+		n.Reason = Reason(b[reasonOff])
+		if n.Reason == 0 {
+			return fmt.Errorf("%w: %v without a reason", ErrMessage, n.Type)
+		}
+	}
+	*m = n
+	return nil
+}
+
+// endsLen is the length of the ends of a connection.
+const endsLen = 16 + 16 + 2 + 2
+
+// appendEnds appends them as a segment's header has them: address of side 0, of
+// side 1 (IPv4 as ::ffff:a.b.c.d), port of side 0, of side 1.
+func appendEnds(b []byte, client, server netip.AddrPort) []byte {
+	a0, a1 := addr16(client.Addr()), addr16(server.Addr())
+	b = append(append(b, a0[:]...), a1[:]...)
+	b = binary.LittleEndian.AppendUint16(b, client.Port())
+	return binary.LittleEndian.AppendUint16(b, server.Port())
+}
+
+func parseEnds(b []byte) (client, server netip.AddrPort) {
+	a0, a1 := netip.AddrFrom16([16]byte(b)).Unmap(), netip.AddrFrom16([16]byte(b[16:])).Unmap()
+	return netip.AddrPortFrom(a0, binary.LittleEndian.Uint16(b[32:])),
+		netip.AddrPortFrom(a1, binary.LittleEndian.Uint16(b[34:]))
+}
+
+// addr16 is the form of an address on the wire.
+func addr16(a netip.Addr) [16]byte {
+	if !a.IsValid() {
+		return [16]byte{}
+	}
+	return a.As16()
+}
+
+// String names the message for people.
+func (m Message) String() string { return fmt.Sprintf("%v %d", m.Type, m.ID) }
