@@ -12,7 +12,7 @@
 // ratio to a control path of the same run.
 //
 // On the kernel's paths package tcpbench measures, with a process at either end;
-// the same code runs on lo, veth, exn and exn-shm. These processes, and three
+// the same code runs on lo, veth, exn and exn-shm. These processes, and four
 // more kinds, are dsbench again, started by itself with a hidden command
 // (package worker):
 //
@@ -20,6 +20,7 @@
 //	node-worker       the two nodes of exn, with their exn0
 //	daemon-worker     one of the two nodes of exn-shm, a daemon with its exn0
 //	netstack-worker   one measurement over netstack
+//	raw-worker        one measurement of VELO or RMA themselves, or one end of it
 //
 // The nodes have processes of their own so that their CPU time can be told and
 // added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet

@@ -113,6 +113,7 @@ func parseOptions(m measure, args []string) (options, error) {
 		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(cpus)},
 		{"--direction", o.setDirection(direction)},
+		{"--paths", o.checkRaw()},
 		{"--coalesce", o.setCoalesce(coalesce)},
 		{"--mtu", o.checkMTU()},
 		{"--eager-threshold", o.checkEager()},
@@ -260,6 +261,15 @@ func (o *options) checkEager() error {
 		return err
 	}
 	return between(o.node.EagerThreshold, 1, int(cmp.Or(o.node.MTU, mtu.Default)))
+}
+
+// checkRaw refuses what a unit of the NIC cannot be asked for.
+func (o *options) checkRaw() error {
+	i := slices.IndexFunc(o.paths, func(k pathKind) bool { return k.raw })
+	if i >= 0 && (o.streams > 1 || o.reverse) {
+		return fmt.Errorf("%s has neither connections nor directions: leave out --streams and --direction", o.paths[i].name)
+	}
+	return nil
 }
 
 // setDirection reads "out" or "in".

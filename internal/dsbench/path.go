@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"exnet/internal/dsbench/rawbench"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
 	"exnet/napi"
@@ -62,6 +63,7 @@ type pathKind struct {
 	privileged bool // makes network namespaces and interfaces
 	fabric     bool // uses a NodeConfig
 	exn0       bool // has an exn0, and so a receive mode
+	raw        bool // the NIC itself: one message after the other, one way
 	extra      bool // not among the default paths
 	maxSize    int  // of a message; 0: that of the options
 	lacks      []tcpbench.Kind
@@ -80,7 +82,24 @@ func pathKinds() []pathKind {
 		{name: "exn", about: "kernel TCP over exn0, between two namespaces", open: newExn, privileged: true, fabric: true, exn0: true},
 		{name: "exn-shm", about: "the same, with a process for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true, exn0: true},
 		{name: "netstack", about: "netstack's TCP over the fabric, without exn0", open: newNetstack, fabric: true},
+		rawKind("velo", "VELO messages of the emulated NIC, both nodes in one process", rawbench.VELO, false),
+		rawKind("velo-shm", "the same, with a process for each node", rawbench.VELO, true),
+		rawKind("rma", "RMA transfers, both nodes in one process (GET; PUT for ping-pong)", rawbench.RMA, false),
+		rawKind("rma-shm", "the same, with a process for each node", rawbench.RMA, true),
 	}
+}
+
+// rawKind describes a unit of the NIC as a path.
+func rawKind(name, about string, u rawbench.Unit, shm bool) pathKind {
+	k := pathKind{
+		name: name, about: about, open: newRaw(u, shm),
+		raw: true, extra: true, maxSize: rawbench.MaxVELO, lacks: []tcpbench.Kind{tcpbench.CRR},
+	}
+	if u == rawbench.RMA {
+		k.maxSize = rawbench.MaxRMA
+		k.lacks = append(k.lacks, tcpbench.Rate)
+	}
+	return k
 }
 
 // rxVariants are the receive modes that a path over exn0 has in its name, as in

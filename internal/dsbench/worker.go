@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"exnet/internal/dsbench/rawbench"
 	"exnet/internal/tcpbench"
 	"exnet/internal/worker"
 )
@@ -28,6 +29,13 @@ func workerOf(command string) func(in io.Reader, out io.Writer) error {
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runNodes) }
 	case daemonCommand:
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runDaemon) }
+	case rawbench.Command:
+		return func(in io.Reader, out io.Writer) error {
+			return worker.Run(in, out, func(ctx context.Context, j rawbench.Job, note func(any) error) (any, error) {
+				defer context.AfterFunc(ctx, exit)()
+				return rawbench.Work(ctx, j, note)
+			})
+		}
 	case netstackCommand:
 		return func(in io.Reader, out io.Writer) error {
 			return worker.Run(in, out, func(ctx context.Context, j netstackJob, _ func(any) error) (any, error) {

@@ -65,22 +65,7 @@ func (p *Pair) run(ctx context.Context, client, server job) (clientResult, serve
 			return err
 		}
 		defer cli.Stop()
-		return both(srv, cli, &serverResult, &clientResult)
+		return worker.Both(srv, cli, &serverResult, &clientResult)
 	})
 	return clientResult, serverResult, err
-}
-
-// both waits for the results of two workers. The first to fail knows why; the
-// other only that its peer is gone.
-func both(srv, cli *worker.Process, serverResult, clientResult any) error {
-	done := make(chan error, 2)
-	go func() { done <- srv.Result(serverResult) }()
-	go func() { done <- cli.Result(clientResult) }()
-	if err := <-done; err != nil {
-		srv.Kill()
-		cli.Kill()
-		<-done
-		return err
-	}
-	return <-done
 }

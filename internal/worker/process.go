@@ -76,6 +76,22 @@ func (p *Process) Result(v any) error {
 	return decode(l, l.Result, "a result", v)
 }
 
+// Both waits for the results of two workers that work together, and stores them
+// in what resultA and resultB point to. The first to fail knows why, and its error
+// is returned; the other one is killed, and would only say that its peer is gone.
+func Both(a, b *Process, resultA, resultB any) error {
+	done := make(chan error, 2)
+	go func() { done <- a.Result(resultA) }()
+	go func() { done <- b.Result(resultB) }()
+	if err := <-done; err != nil {
+		a.Kill()
+		b.Kill()
+		<-done
+		return err
+	}
+	return <-done
+}
+
 // next waits for the worker's next line.
 func (p *Process) next() (received, error) {
 	var l received

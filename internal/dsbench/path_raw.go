@@ -1,0 +1,30 @@
+package dsbench
+
+import (
+	"context"
+
+	"exnet/internal/dsbench/rawbench"
+	"exnet/internal/tcpbench"
+)
+
+// rawPath is a unit of the emulated NIC itself, without EXT-Eth and without IP.
+// Both ends poll.
+type rawPath struct {
+	unit rawbench.Unit
+	shm  bool // a process for each node
+}
+
+func newRaw(u rawbench.Unit, shm bool) func(NodeConfig) Path {
+	return func(NodeConfig) Path { return rawPath{u, shm} }
+}
+
+func (p rawPath) Setup(context.Context) error { return nil }
+
+func (p rawPath) Info() PathInfo { return PathInfo{} }
+
+// Measure implements Path.
+func (p rawPath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {
+	return rawbench.Measure(ctx, p.unit, p.shm, spec)
+}
+
+func (p rawPath) Close() error { return nil }

@@ -1,0 +1,26 @@
+// Package rawbench measures the units of the emulated NIC themselves: VELO
+// messages and RMA transfers between two nodes, without EXT-Eth, without IP.
+//
+// # Architecture
+//
+//	mem: one process, a thread for each node      shm: a process for each node
+//
+//	near (node 0) ── VELO messages ─▶ far (node 1)      ping-pong, rate, stream
+//	              ◀── RMA GET ───────                   stream
+//	              ── RMA PUT ─▶ ◀─ RMA PUT ──           ping-pong
+//
+// What passes between the two ends besides the figures (addresses of registered
+// memory, the end of a measurement) goes over VELO, with tags of its own.
+//
+// Both ends poll, as programs over EXTOLL's user-space libraries do (thesis 3.2):
+// the figures are what the layers above cannot beat.
+//
+// # Concurrency
+//
+// Each end is one thread.
+//
+// # Limits
+//
+// An end that polls takes a whole CPU, so that CPU time for a gigabyte says how
+// long it took. With one CPU the ends wait for each other's time slice.
+package rawbench

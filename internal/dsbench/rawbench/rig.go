@@ -1,0 +1,174 @@
+package rawbench
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/link/shm"
+	"exnet/fabric/nic"
+	"exnet/fabric/rma"
+	"exnet/fabric/velo"
+)
+
+// Tags of VELO messages.
+const (
+	tagData  = iota // what is measured
+	tagHello        // the addresses of the sender's regions
+	tagStop         // the measurement has ended
+)
+
+const vpid = 1
+
+// stop is the message with which a measurement ends; VELO has no empty ones.
+var stop = []byte{0}
+
+// errDown says that the other end has gone.
+var errDown = errors.New("the other node has gone")
+
+// rig is one end: a NIC with both units open, and a region to read from and one
+// to write to.
+type rig struct {
+	nic  *nic.NIC
+	velo *velo.Endpoint
+	rma  *rma.Endpoint
+	peer fabric.NodeID
+	down <-chan struct{} // nil: it cannot go down
+
+	source, sink       *atu.Region
+	toSource, toSink   atu.NLA // lent to the peer
+	farSource, farSink atu.NLA // the peer's
+	spins              int
+}
+
+// newRig opens what the end number n of two needs, for messages of size.
+func newRig(n, size int) (r *rig, err error) {
+	r = &rig{peer: fabric.NodeID(1 - n)}
+	if r.nic, err = nic.New(nic.Config{Node: fabric.NodeID(n)}); err != nil {
+		return r, err
+	}
+	if r.velo, err = r.nic.OpenVELO(vpid, velo.Config{}); err != nil {
+		return r, err
+	}
+	r.rma, err = r.nic.OpenRMA(vpid, rma.Config{})
+	return r, err
+}
+
+// connect joins the rig with that of another process.
+func (r *rig) connect(c *net.UnixConn) error {
+	l, err := shm.Connect(r.nic, c, shm.Config{})
+	if err != nil {
+		return err
+	}
+	r.down = l.Done()
+	return nil
+}
+
+// share registers memory for size bytes, and tells the peer where it is.
+func (r *rig) share(size int) error {
+	for _, x := range []struct {
+		region **atu.Region
+		nla    *atu.NLA
+		access atu.Access
+	}{{&r.source, &r.toSource, atu.Read}, {&r.sink, &r.toSink, atu.Read | atu.Write}} {
+		mem, err := r.nic.ATU().Alloc(size)
+		if err != nil {
+			return err
+		}
+		if *x.region, err = r.nic.ATU().Register(vpid, mem, x.access); err != nil {
+			return err
+		}
+		if *x.nla, err = (*x.region).Lend(r.peer); err != nil {
+			return err
+		}
+	}
+	for r.velo.Credits(r.peer, vpid) == 0 { // it has not opened its mailbox yet
+		if err := r.idle(); err != nil {
+			return err
+		}
+	}
+	hello := binary.LittleEndian.AppendUint64(nil, uint64(r.toSource))
+	hello = binary.LittleEndian.AppendUint64(hello, uint64(r.toSink))
+	return r.send(tagHello, hello)
+}
+
+// meet waits for the peer's addresses.
+func (r *rig) meet() error {
+	tag, msg, err := r.receive()
+	if err != nil {
+		return err
+	}
+	if tag != tagHello || len(msg) != 16 {
+		return fmt.Errorf("the other node began with message %d of %d bytes", tag, len(msg))
+	}
+	r.farSource = atu.NLA(binary.LittleEndian.Uint64(msg))
+	r.farSink = atu.NLA(binary.LittleEndian.Uint64(msg[8:]))
+	r.velo.Advance()
+	return nil
+}
+
+// idle is called when there was nothing to do; it reports that the peer has gone.
+func (r *rig) idle() error {
+	if r.spins++; r.spins%4096 != 0 {
+		return nil
+	}
+	select {
+	case <-r.down:
+		return errDown
+	default:
+		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // the peer may be on this CPU
+		return nil
+	}
+}
+
+// send sends a message as soon as there is credit.
+func (r *rig) send(tag uint8, msg []byte) error {
+	d := velo.Descriptor{Dst: r.peer, VPID: vpid, Tag: tag}
+	for {
+		if err := r.velo.Send(d, msg); !errors.Is(err, fabric.ErrAgain) {
+			return err
+		}
+		if err := r.idle(); err != nil {
+			return err
+		}
+	}
+}
+
+// receive waits for a message, which it lends until Advance.
+func (r *rig) receive() (tag uint8, msg []byte, err error) {
+	for {
+		if st, p, ok := r.velo.Peek(); ok {
+			return st.Tag, p, nil
+		}
+		if err := r.idle(); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+// stopped reports that the peer has ended the measurement.
+func (r *rig) stopped() bool {
+	st, _, ok := r.velo.Peek()
+	return ok && st.Tag == tagStop
+}
+
+// notified waits for a completer's notification: of a GET of ours, or a PUT of the
+// peer's.
+func (r *rig) notified() error {
+	for {
+		if n, ok := r.rma.Next(); ok {
+			if err := n.Status.Err(); err != nil || n.Writer == rma.Completer {
+				return err
+			}
+			continue
+		}
+		if err := r.idle(); err != nil {
+			return err
+		}
+	}
+}
