@@ -69,6 +69,12 @@ func statusOf(w uint64) Status {
 // links, which carry status words and may count them.
 func WordLen(w uint64) int { return int(w >> statusLenShift & statusLenMask) }
 
+// WordFrom is a status word with the source and the flow number that a link vouches
+// for, in place of those that the peer wrote.
+func WordFrom(w uint64, src fabric.NodeID, flow uint16) uint64 {
+	return w&^(1<<16-1|(1<<16-1)<<statusFlowShift|phaseBit) | uint64(src) | uint64(flow)<<statusFlowShift
+}
+
 // WordMulticast reports whether a status word is that of a message to a group.
 func WordMulticast(w uint64) bool { return w&statusMCBit != 0 }
 

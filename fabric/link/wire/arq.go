@@ -1,0 +1,154 @@
+package wire
+
+import "time"
+
+// Window is how many packets of a direction are in the replay buffer at most.
+const Window = 128
+
+const (
+	minRTO = 2 * time.Millisecond
+	maxRTO = 64 * time.Millisecond
+	// ackEvery is how many packets the receiver takes before it acknowledges them
+	// without having anything to send.
+	ackEvery = Window / 4
+)
+
+// arq is the go-back-N protocol of one side: what it sends and what it receives.
+// It has no clock and no medium of its own, so that every case can be tested.
+//
+// Concurrency: its owner's.
+type arq struct {
+	// Sending. Packets base to next-1 are in the replay buffer, packets resend to
+	// next-1 of them are to be sent (again).
+	base, next, resend uint32
+	limit              uint32 // first packet for which the peer has no room
+	replay             [Window][]byte
+	heard              time.Time // when base last moved, or the buffer was empty
+	rto                time.Duration
+	timer              time.Time // when to go back by itself; zero: nothing outstanding
+
+	// Receiving.
+	expect uint32 // sequence number of the next packet
+	unsaid uint32 // packets received and not acknowledged
+	room   uint16 // packets that may come beyond expect, at least 1
+	nacked bool   // the sender was asked to go back to expect
+	speak  bool   // an acknowledgement is due now
+	refuse bool   // and it is a NACK
+}
+
+func (a *arq) init(room uint16) {
+	a.rto, a.room, a.limit = minRTO, room, uint32(room)
+}
+
+// full reports whether the replay buffer takes no further message.
+func (a *arq) full() bool { return a.next-a.base >= Window }
+
+// outstanding reports whether packets are not acknowledged.
+func (a *arq) outstanding() bool { return a.next != a.base }
+
+// push puts a message into the replay buffer, which keeps a copy.
+func (a *arq) push(m []byte, now time.Time) {
+	if !a.outstanding() {
+		a.heard, a.timer = now, now.Add(a.rto)
+	}
+	i := a.next % Window
+	a.replay[i] = append(a.replay[i][:0], m...)
+	a.next++
+}
+
+// pull returns the next packet to send. again: it was sent before.
+func (a *arq) pull(sent *uint32) (p packet, again, ok bool) {
+	switch {
+	case a.resend != a.next && int32(a.limit-a.resend) > 0:
+		p = packet{flags: flagData, seq: a.resend, message: a.replay[a.resend%Window]}
+		a.resend++
+		again = int32(*sent-a.resend) >= 0
+		if !again {
+			*sent = a.resend
+		}
+	case a.speak:
+	default:
+		return p, false, false
+	}
+	if a.refuse {
+		p.flags |= flagNack
+	}
+	p.ack, p.credit = a.expect, a.room
+	a.speak, a.refuse, a.unsaid = false, false, 0
+	return p, again, true
+}
+
+// receive takes a packet of the peer, and returns the message if it is the next
+// one. back: the peer has asked to go back.
+func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
+	if n := p.ack - a.base; n <= a.next-a.base { // not older than base, not beyond next
+		if n > 0 {
+			a.base, a.heard, a.rto = p.ack, now, minRTO
+			if int32(a.resend-a.base) < 0 {
+				a.resend = a.base
+			}
+			a.timer = time.Time{}
+			if a.outstanding() {
+				a.timer = now.Add(a.rto)
+			}
+		}
+		if l := p.ack + uint32(p.credit); int32(l-a.limit) > 0 {
+			a.limit = l
+		}
+		if p.flags&flagNack != 0 && a.outstanding() {
+			a.resend, back = a.base, true
+			a.timer = now.Add(a.rto)
+		}
+	}
+	if p.flags&flagData == 0 {
+		return nil, back, false
+	}
+	switch d := int32(p.seq - a.expect); {
+	case d == 0:
+		a.expect++
+		a.nacked = false
+		if a.unsaid++; a.unsaid >= ackEvery {
+			a.speak = true
+		}
+		return p.message, back, true
+	case d > 0: // packets before it are missing
+		if !a.nacked {
+			a.nacked, a.refuse, a.speak = true, true, true
+		}
+	default: // a repetition: its acknowledgement was lost
+		a.speak = true
+	}
+	return nil, back, false
+}
+
+// damaged notes that something came that was no packet.
+func (a *arq) damaged() {
+	if !a.nacked {
+		a.nacked, a.refuse, a.speak = true, true, true
+	}
+}
+
+// settle has what was received acknowledged, when there is nothing more to receive.
+func (a *arq) settle() {
+	if a.unsaid > 0 {
+		a.speak = true
+	}
+}
+
+// tick goes back to the oldest packet when nothing was heard for long. down: nothing
+// was heard for so long that the link is given up.
+func (a *arq) tick(now time.Time, downAfter time.Duration) (back, down bool) {
+	if !a.outstanding() || now.Before(a.timer) {
+		return false, false
+	}
+	if now.Sub(a.heard) >= downAfter {
+		return false, true
+	}
+	a.rto = min(2*a.rto, maxRTO)
+	a.resend, a.nacked = a.base, false // and let a NACK of ours be repeated
+	a.timer = now.Add(a.rto)
+	if d := a.heard.Add(downAfter); d.Before(a.timer) {
+		a.timer = d
+	}
+	return true, false
+}

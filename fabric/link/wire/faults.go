@@ -1,0 +1,224 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrFaults says that a description of faults is wrong; its text says what.
+var ErrFaults = errors.New("wire: faults")
+
+// Faults is what happens to the packets of one direction of a medium. The zero value
+// is a medium without faults. What happens to which packet depends on Seed and on
+// the order of packets alone.
+type Faults struct {
+	Seed uint64
+
+	// Probabilities of a packet, 0 to 1.
+	Drop      float64
+	Corrupt   float64 // one to three bits are flipped, or it is cut short
+	Duplicate float64
+	Reorder   float64 // it comes after the one behind it
+
+	// Delay of every packet, and what is added to it at random at most, which
+	// reorders packets, too.
+	Delay, Jitter time.Duration
+}
+
+// None reports whether nothing happens to packets.
+func (f Faults) None() bool {
+	return f.Drop == 0 && f.Corrupt == 0 && f.Duplicate == 0 && f.Reorder == 0 && f.Delay == 0 && f.Jitter == 0
+}
+
+// verify returns ErrFaults if a value cannot be.
+func (f Faults) verify() error {
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{{"drop", f.Drop}, {"corrupt", f.Corrupt}, {"duplicate", f.Duplicate}, {"reorder", f.Reorder}} {
+		if !(p.value >= 0 && p.value <= 1) {
+			return fmt.Errorf("%w: %s=%v; use a probability from 0 to 1", ErrFaults, p.name, p.value)
+		}
+	}
+	if f.Delay < 0 || f.Jitter < 0 || f.Delay+f.Jitter > time.Minute {
+		return fmt.Errorf("%w: delay=%v, jitter=%v; use 0 to 1m", ErrFaults, f.Delay, f.Jitter)
+	}
+	return nil
+}
+
+// ParseFaults reads a list as in "drop=0.01,corrupt=0.001,delay=1ms,seed=7". The names
+// are those of the fields of Faults, in lower case. ErrFaults: it is none.
+func ParseFaults(s string) (f Faults, err error) {
+	seen := make(map[string]bool)
+	for _, part := range strings.Split(s, ",") {
+		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok {
+			return Faults{}, fmt.Errorf("%w: %q; use name=value", ErrFaults, part)
+		}
+		if seen[name] {
+			return Faults{}, fmt.Errorf("%w: %s is there twice", ErrFaults, name)
+		}
+		seen[name] = true
+		switch name {
+		case "seed":
+			f.Seed, err = strconv.ParseUint(value, 10, 64)
+		case "drop":
+			f.Drop, err = strconv.ParseFloat(value, 64)
+		case "corrupt":
+			f.Corrupt, err = strconv.ParseFloat(value, 64)
+		case "duplicate":
+			f.Duplicate, err = strconv.ParseFloat(value, 64)
+		case "reorder":
+			f.Reorder, err = strconv.ParseFloat(value, 64)
+		case "delay":
+			f.Delay, err = time.ParseDuration(value)
+		case "jitter":
+			f.Jitter, err = time.ParseDuration(value)
+		default:
+			return Faults{}, fmt.Errorf("%w: %q; use seed, drop, corrupt, duplicate, reorder, delay or jitter", ErrFaults, name)
+		}
+		if err != nil {
+			return Faults{}, fmt.Errorf("%w: %s=%q is no value for it", ErrFaults, name, value)
+		}
+	}
+	if err := f.verify(); err != nil {
+		return Faults{}, err
+	}
+	return f, nil
+}
+
+// String is what ParseFaults reads; empty without faults.
+func (f Faults) String() string {
+	var parts []string
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{{"drop", f.Drop}, {"corrupt", f.Corrupt}, {"duplicate", f.Duplicate}, {"reorder", f.Reorder}} {
+		if p.value != 0 {
+			parts = append(parts, p.name+"="+strconv.FormatFloat(p.value, 'g', -1, 64))
+		}
+	}
+	if f.Delay != 0 {
+		parts = append(parts, "delay="+f.Delay.String())
+	}
+	if f.Jitter != 0 {
+		parts = append(parts, "jitter="+f.Jitter.String())
+	}
+	if f.Seed != 0 {
+		parts = append(parts, "seed="+strconv.FormatUint(f.Seed, 10))
+	}
+	return strings.Join(parts, ",")
+}
+
+// way is one direction of a Pipe.
+type way struct {
+	queue chan []byte
+
+	mu      sync.Mutex
+	faults  Faults
+	rnd     *rand.Rand
+	held    []byte // comes after the next packet
+	late    map[*time.Timer]struct{}
+	stopped bool
+}
+
+func newWay(f Faults) (*way, error) {
+	if err := f.verify(); err != nil {
+		return nil, err
+	}
+	return &way{
+		queue: make(chan []byte, pipeQueue), faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 0x9e3779b97f4a7c15)),
+		late: make(map[*time.Timer]struct{}),
+	}, nil
+}
+
+// send sends a copy of p, or not.
+func (w *way) send(p []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := &w.faults
+	if f.None() {
+		w.put(append([]byte(nil), p...))
+		return
+	}
+	// Always as many numbers a packet, so that one fault does not move another.
+	drop, corrupt, duplicate, reorder := w.rnd.Float64(), w.rnd.Float64(), w.rnd.Float64(), w.rnd.Float64()
+	damage, jitter := w.rnd.Uint64(), w.rnd.Float64()
+	if drop < f.Drop {
+		return
+	}
+	b := append([]byte(nil), p...)
+	if corrupt < f.Corrupt {
+		b = damaged(b, damage)
+	}
+	delay := f.Delay + time.Duration(jitter*float64(f.Jitter))
+	if reorder < f.Reorder && w.held == nil {
+		w.held = b
+		return
+	}
+	w.later(delay, b)
+	if duplicate < f.Duplicate {
+		w.later(delay, b)
+	}
+	if w.held != nil {
+		w.later(delay, w.held)
+		w.held = nil
+	}
+}
+
+// damaged flips one to three bits of b, or cuts it.
+func damaged(b []byte, r uint64) []byte {
+	if r%8 == 0 {
+		return b[:r>>8%uint64(len(b))]
+	}
+	for range 1 + r%3 {
+		r = r*6364136223846793005 + 1442695040888963407
+		bit := r >> 20 % uint64(8*len(b))
+		b[bit/8] ^= 1 << (bit % 8)
+	}
+	return b
+}
+
+// later puts b into the queue after some time. It belongs to the holder of mu.
+func (w *way) later(d time.Duration, b []byte) {
+	if d <= 0 {
+		w.put(b)
+		return
+	}
+	if w.stopped {
+		return
+	}
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if _, ok := w.late[t]; ok {
+			delete(w.late, t)
+			w.put(b)
+		}
+	})
+	w.late[t] = struct{}{}
+}
+
+// put loses the packet if the queue is full.
+func (w *way) put(b []byte) {
+	select {
+	case w.queue <- b:
+	default:
+	}
+}
+
+func (w *way) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	for t := range w.late {
+		t.Stop()
+	}
+	clear(w.late)
+}

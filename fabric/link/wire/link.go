@@ -1,0 +1,398 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/link"
+	"exnet/internal/counter"
+)
+
+// NIC is what a link needs of a NIC; *nic.NIC has it.
+type NIC interface {
+	ID() fabric.NodeID
+	Connect(to fabric.NodeID, p link.Port)
+	Disconnect(from fabric.NodeID)
+	PeerDown(from fabric.NodeID)
+	link.Handler
+	link.Lender
+}
+
+// Config configures a Link. The zero value of a field means its default. Both ends
+// have the same.
+type Config struct {
+	// DownAfter is how long packets may stay unacknowledged before the link is
+	// declared down. Default 1 s, at least 10 ms.
+	DownAfter time.Duration
+	// Room is how many packets the receiver has room for, 1 to Window. Default
+	// Window.
+	Room int
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.DownAfter == 0 {
+		c.DownAfter = time.Second
+	}
+	if c.Room == 0 {
+		c.Room = Window
+	}
+	if c.DownAfter < 10*time.Millisecond || c.Room < 1 || c.Room > Window {
+		return c, fmt.Errorf("wire: down after %v, room for %d packets; use at least 10ms, and 1 to %d: %w",
+			c.DownAfter, c.Room, Window, fabric.ErrInvalid)
+	}
+	return c, nil
+}
+
+const (
+	ackDelay   = 500 * time.Microsecond
+	maxOps     = 64      // of each direction, that move at a time
+	maxFlows   = 1 << 16 // of each direction
+	maxCredits = 1 << 16 // of a flow
+)
+
+var (
+	errDown   = fmt.Errorf("wire: %w", fabric.ErrPeerDown)
+	errNoBox  = fmt.Errorf("wire: mailbox not open: %w", fabric.ErrPeerDown)
+	errFlows  = fmt.Errorf("wire: link has no flow numbers left: %w", fabric.ErrPeerDown)
+	errSilent = fmt.Errorf("wire: no acknowledgement for too long: %w", fabric.ErrPeerDown)
+	errBreach = errors.New("wire: the peer broke the protocol")
+)
+
+// Stats are the counters of a Link.
+type Stats struct {
+	Packets       uint64 // sent, repetitions included
+	Retransmitted uint64 // of these, sent before
+	Replays       uint64 // times that the sender went back, asked or by itself
+	Timeouts      uint64 // of these, by itself
+	Received      uint64 // intact packets
+	CRCErrors     uint64 // packets that came damaged
+	OutOfOrder    uint64 // packets that came too early, and were dropped
+	Repeated      uint64 // packets that came again, and were dropped
+	Probes        uint64 // packets sent to find out whether the peer is there
+	Downs         uint64 // times that the link went down
+}
+
+// All yields the counters by name.
+func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
+
+type counters struct {
+	Packets, Retransmitted, Replays, Timeouts, Received, CRCErrors, OutOfOrder, Repeated, Probes, Downs atomic.Uint64
+}
+
+// Link joins a NIC with a peer over a Medium.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Link struct {
+	nic    NIC
+	peer   fabric.NodeID
+	medium Medium
+	cfg    Config
+	count  counters
+	up     upcalls
+	done   chan struct{}
+
+	mu      sync.Mutex
+	arq     arq               // guarded by mu
+	sent    uint32            // guarded by mu: packets beyond were never sent
+	control [][]byte          // guarded by mu: messages to send before others
+	streams []*stream         // guarded by mu: transfers that have data to send
+	outs    []*outflow        // guarded by mu: flows to the peer, by number
+	ops     map[uint32]*op    // guarded by mu: own operations on the way
+	nextOp  uint32            // guarded by mu
+	waiting []func(uint32)    // guarded by mu: operations that wait for others to end
+	serving map[uint32]*lease // guarded by mu: GETs of the peer on the way
+	timer   *time.Timer
+	ackAt   time.Time // guarded by mu: when to acknowledge; zero: nothing to
+	lastIn  time.Time // guarded by mu: when the peer was last heard of
+	closing bool      // guarded by mu
+	reason  error     // guarded by mu: why the link is down
+	scratch []byte    // guarded by mu
+	packet  []byte    // guarded by mu
+
+	// The reader's.
+	ins  []*inflow
+	puts map[uint32]*put
+}
+
+// Connect joins n with peer over m, which it takes, and has n know the way. The
+// link lives until it is closed or down; then n has forgotten the way.
+func Connect(n NIC, peer fabric.NodeID, m Medium, cfg Config) (*Link, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	l := &Link{
+		nic: n, peer: peer, medium: m, cfg: cfg, done: make(chan struct{}),
+		ops: make(map[uint32]*op), serving: make(map[uint32]*lease), puts: make(map[uint32]*put),
+		lastIn: time.Now(),
+	}
+	l.arq.init(uint16(cfg.Room))
+	l.up.init()
+	l.timer = time.AfterFunc(cfg.DownAfter/4, l.tick)
+	n.Connect(peer, port{l})
+	go l.up.run()
+	go l.read()
+	return l, nil
+}
+
+// Stats returns the counters.
+func (l *Link) Stats() (s Stats) {
+	counter.Load(&l.count, &s)
+	return s
+}
+
+// Close takes the link down. It does not wait: see Done.
+func (l *Link) Close() error { return l.fail(errDown) }
+
+// Done is closed when the link is down, every operation on it has ended, and nothing
+// of it runs any more.
+func (l *Link) Done() <-chan struct{} { return l.done }
+
+// Err is why the link is down, or nil.
+func (l *Link) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reason
+}
+
+// fail has the reader end the link.
+func (l *Link) fail(reason error) error {
+	l.mu.Lock()
+	if l.closing {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closing, l.reason = true, reason
+	l.mu.Unlock()
+	l.timer.Stop()
+	l.count.Downs.Add(1)
+	return l.medium.Close()
+}
+
+// post queues a message and sends what can be sent.
+func (l *Link) post(m *message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue(m)
+	l.transmit(time.Now())
+}
+
+// queue belongs to the holder of mu.
+func (l *Link) queue(m *message) {
+	if !l.closing {
+		l.control = append(l.control, m.append(nil))
+	}
+}
+
+// transmit sends what can be sent. It belongs to the holder of mu.
+func (l *Link) transmit(now time.Time) {
+	if l.closing {
+		return
+	}
+	for {
+		for !l.arq.full() {
+			m := l.next()
+			if m == nil {
+				break
+			}
+			l.arq.push(m, now)
+		}
+		p, again, ok := l.arq.pull(&l.sent)
+		if !ok {
+			break
+		}
+		l.count.Packets.Add(1)
+		if again {
+			l.count.Retransmitted.Add(1)
+		}
+		l.ackAt = time.Time{}
+		l.packet = appendPacket(l.packet[:0], p)
+		if err := l.medium.Send(l.packet); err != nil {
+			return // the reader finds out, too
+		}
+	}
+	l.schedule(now)
+}
+
+// next is the next message to send: control messages, then pieces of transfers in
+// turn.
+func (l *Link) next() []byte {
+	if len(l.control) > 0 {
+		m := l.control[0]
+		l.control[0] = nil
+		l.control = l.control[1:]
+		return m
+	}
+	for len(l.streams) > 0 {
+		s := l.streams[0]
+		l.streams = l.streams[1:]
+		if s.off == len(s.data) { // all is sent
+			if s.ended != nil {
+				s.ended()
+			}
+			if len(l.control) > 0 {
+				return l.next()
+			}
+			continue
+		}
+		l.scratch = s.next(l.scratch[:0])
+		l.streams = append(l.streams, s)
+		return l.scratch
+	}
+	return nil
+}
+
+// schedule sets the timer. It belongs to the holder of mu.
+func (l *Link) schedule(now time.Time) {
+	if l.closing {
+		return
+	}
+	at := l.lastIn.Add(l.cfg.DownAfter / 4)
+	if at.Before(now) || !l.awaiting() {
+		at = now.Add(l.cfg.DownAfter / 4)
+	}
+	for _, t := range []time.Time{l.arq.timer, l.ackAt} {
+		if !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	l.timer.Reset(max(at.Sub(now), 50*time.Microsecond))
+}
+
+// awaiting reports whether the peer owes something.
+func (l *Link) awaiting() bool {
+	if len(l.ops) > 0 {
+		return true
+	}
+	for _, f := range l.outs {
+		if f.owed() {
+			return true
+		}
+	}
+	return false
+}
+
+// tick is the timer's.
+func (l *Link) tick() {
+	now := time.Now()
+	l.mu.Lock()
+	back, down := l.arq.tick(now, l.cfg.DownAfter)
+	if down {
+		l.mu.Unlock()
+		_ = l.fail(errSilent) // the reader ends the link, whatever Close says
+		return
+	}
+	defer l.mu.Unlock()
+	if back {
+		l.count.Replays.Add(1)
+		l.count.Timeouts.Add(1)
+	}
+	if !l.ackAt.IsZero() && !now.Before(l.ackAt) {
+		l.arq.settle()
+	}
+	if !l.arq.outstanding() && l.awaiting() && now.Sub(l.lastIn) >= l.cfg.DownAfter/4 {
+		l.count.Probes.Add(1)
+		l.queue(&message{kind: kindProbe})
+	}
+	l.transmit(now)
+}
+
+// read is the reader: it takes packets until the medium ends, and then ends the
+// link.
+func (l *Link) read() {
+	b := make([]byte, MaxPacket+1)
+	for {
+		n, err := l.medium.Receive(b)
+		if err != nil {
+			if err != io.EOF {
+				_ = l.fail(fmt.Errorf("wire: %w: %w", fabric.ErrPeerDown, err))
+			}
+			break
+		}
+		p, err := parsePacket(b[:n])
+		m, ok := l.accept(p, err)
+		if !ok {
+			continue
+		}
+		var msg message
+		if err := msg.parse(m); err != nil {
+			_ = l.fail(fmt.Errorf("%w: %w", errBreach, err))
+			break
+		}
+		if err := l.take(&msg); err != nil {
+			_ = l.fail(fmt.Errorf("%w: %w", errBreach, err))
+			break
+		}
+	}
+	_ = l.fail(errDown)
+	l.end()
+}
+
+// accept is the reader's: it gives a packet to the arq and returns the message, if it
+// is the next.
+func (l *Link) accept(p packet, bad error) (m []byte, ok bool) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bad != nil {
+		l.count.CRCErrors.Add(1)
+		l.arq.damaged()
+		l.transmit(now)
+		return nil, false
+	}
+	l.count.Received.Add(1)
+	l.lastIn = now
+	early := p.flags&flagData != 0 && int32(p.seq-l.arq.expect) > 0
+	m, back, ok := l.arq.receive(p, now)
+	switch {
+	case ok:
+		if l.ackAt.IsZero() {
+			l.ackAt = now.Add(ackDelay)
+		}
+	case early:
+		l.count.OutOfOrder.Add(1)
+	case p.flags&flagData != 0:
+		l.count.Repeated.Add(1)
+	}
+	if back {
+		l.count.Replays.Add(1)
+	}
+	l.transmit(now)
+	return m, ok
+}
+
+// end ends every operation. It is the reader's last act.
+func (l *Link) end() {
+	l.mu.Lock()
+	outs, ops, waiting, serving := l.outs, l.ops, l.waiting, l.serving
+	l.ops, l.serving, l.waiting, l.streams, l.control = nil, nil, nil, nil, nil
+	l.mu.Unlock()
+	l.nic.Disconnect(l.peer)
+	for _, f := range outs {
+		f.close()
+		l.up.add(f.credit.Down)
+	}
+	for _, o := range ops {
+		l.up.add(func() { o.done.Done(fabric.StatusPeerDown) })
+	}
+	for _, start := range waiting {
+		l.up.add(func() { start(noOp) })
+	}
+	for _, s := range serving {
+		l.up.add(func() { s.End(false) })
+	}
+	for _, f := range l.ins {
+		if f != nil {
+			f.l.Store(nil)
+		}
+	}
+	l.up.add(func() { l.nic.PeerDown(l.peer) })
+	l.up.finish()
+	close(l.done)
+}

@@ -1,0 +1,56 @@
+package wire_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"exnet/fabric"
+	"exnet/fabric/fabrictest"
+	"exnet/fabric/link/wire"
+	"exnet/fabric/nic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bad is a medium on which about every tenth packet has something happen to it.
+var bad = wire.Faults{
+	Seed: 1, Drop: 0.03, Corrupt: 0.02, Duplicate: 0.02, Reorder: 0.02, Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond,
+}
+
+func newFabric(tb testing.TB, f wire.Faults, link wire.Config, n int) (*wire.Fabric, []*nic.NIC) {
+	tb.Helper()
+	fab, err := wire.NewFabric(wire.FabricConfig{Link: link, Faults: f})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	nics := make([]*nic.NIC, n)
+	for i := range nics {
+		nics[i] = fabrictest.NewNIC(tb, fabric.NodeID(i))
+		if err := fab.Attach(nics[i]); err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { _ = fab.Detach(nics[i]) }) // a test may have done it
+	}
+	return fab, nics
+}
+
+func kind(name string, f wire.Faults, link wire.Config) fabrictest.Link {
+	return fabrictest.Link{Name: name, New: func(tb testing.TB, n int) []*nic.NIC {
+		_, nics := newFabric(tb, f, link, n)
+		return nics
+	}}
+}
+
+// What every link promises holds over a good medium, over one that looses much, and
+// over one whose receiver has room for two packets.
+func TestSuite(t *testing.T) {
+	for _, l := range []fabrictest.Link{
+		kind("good", wire.Faults{}, wire.Config{}),
+		kind("bad", bad, wire.Config{DownAfter: 10 * time.Second}),
+		kind("narrow", wire.Faults{}, wire.Config{Room: 2}),
+	} {
+		t.Run(l.Name, func(t *testing.T) { fabrictest.Suite(t, l) })
+	}
+}
