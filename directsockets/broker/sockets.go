@@ -33,6 +33,11 @@ type Connection struct {
 	WakeUps   uint64 `json:"wake_ups"` // sent
 	SpinHits  uint64 `json:"spin_hits"`
 	SpinFails uint64 `json:"spin_fails"`
+
+	// Entry is the place in the table, and Seq the number of this use of it.
+	Entry int    `json:"-"`
+	Seq   uint32 `json:"-"`
+	Why   Why    `json:"-"` // Reason as a number
 }
 
 // Traffic is what went one way.
@@ -109,7 +114,9 @@ func ReadStats(fd int) []Connection {
 			if seq == 0 || seq&1 != 0 || binary.LittleEndian.Uint32(again[at+entrySeqOff:]) != seq {
 				continue
 			}
-			all = append(all, parseEntry(buf[at:at+entryLen]))
+			c := parseEntry(buf[at : at+entryLen])
+			c.Entry, c.Seq = int(off-statsHeaderLen+int64(at))/entryLen, seq
+			all = append(all, c)
 		}
 		off += int64(n)
 	}
@@ -128,6 +135,7 @@ func parseEntry(b []byte) Connection {
 		Mode: Mode(b[entryModeOff]).String(), Reason: Why(b[entryReasonOff]).String(),
 		Device: int(b[entryDeviceOff]), FD: int(int32(binary.LittleEndian.Uint32(b[entryFDOff:]))),
 		Since: time.Unix(0, int64(binary.LittleEndian.Uint64(b[entryTimeOff:]))),
+		Why:   Why(b[entryReasonOff]),
 	}
 	if c.Server {
 		c.Local, c.Remote = server, client
