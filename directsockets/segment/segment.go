@@ -60,6 +60,12 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.check()
 }
 
+// Check returns ErrConfig if a value is out of range.
+func (c Config) Check() error {
+	_, err := c.withDefaults()
+	return err
+}
+
 func (c Config) check() error {
 	if c.Slots < minSlots || c.Slots > maxSlots || c.Slots&(c.Slots-1) != 0 {
 		return fmt.Errorf("%w: %d slots: take a power of two, %d..%d", ErrConfig, c.Slots, minSlots, maxSlots)
