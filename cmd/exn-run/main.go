@@ -1,0 +1,12 @@
+// Exn-run runs a program on direct sockets. See exn-run -h.
+package main
+
+import (
+	"os"
+
+	"exnet/internal/exnrun"
+)
+
+func main() {
+	os.Exit(exnrun.Run(os.Args[1:], os.Stdout, os.Stderr))
+}

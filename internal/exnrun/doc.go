@@ -1,0 +1,31 @@
+// Package exnrun is the program exn-run: it runs a program with the preload library
+// of direct sockets.
+//
+// # Architecture
+//
+//	exn-run ──► Rules (file ► EXNET_RULES) ┐
+//	        ──► FindProgram (ELF)          ├─ environment ──exec──► program + library
+//	        ──► preload.Build, broker      ┘                          │
+//	                                                                  ▼
+//	            broker: a node's daemon, or "exn-run broker" ◀── HELLO, OFFER, CLAIM
+//
+// With --explain exn-run stays and has the program as a child. Then it stands
+// between program and broker:
+//
+//	program ── HELLO + statistics ──► tap ──► broker
+//	                                   └─ watch: the table of each process, read while
+//	                                      it writes, and once more when it has ended
+//
+// "exn-run broker" is a detached process that serves this network namespace when no
+// daemon does. All exn-run's of the namespace share it; it ends some seconds after
+// its last client, and after the last program that exn-run became.
+//
+// # Concurrency
+//
+// Run runs on the main goroutine. The types say what may be called from many.
+//
+// # Limits
+//
+// Signals that are ignored when exn-run starts, other than SIGHUP and SIGINT, have
+// their default meaning in the program: the Go runtime takes them.
+package exnrun

@@ -1,0 +1,258 @@
+package exnrun
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker"
+)
+
+// brokerCommand makes exn-run the broker of its network namespace.
+const brokerCommand = "broker"
+
+// IdleTime is how long that broker stays after its last client.
+const IdleTime = 5 * time.Second
+
+// keepSuffix makes the name of the socket by which exn-run tells its broker to stay
+// as long as the program that it becomes.
+const keepSuffix = ".keep"
+
+// startTime is how long a broker may take to be there, and to answer.
+const startTime = 5 * time.Second
+
+// prepareBroker returns the path of the broker of this network namespace, which it
+// starts if there is none and start is set.
+func prepareBroker(start bool) (path string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	for {
+		path, err = broker.Find(ctx)
+		if err == nil && keep(path) {
+			return path, nil
+		}
+		switch {
+		case err == nil: // it is just ending
+			err = broker.ErrNoBroker
+		case !start:
+			return "", fmt.Errorf("no broker serves this network namespace, start a node (exn-tun up) or use --loopback")
+		default:
+			if err = startBroker(); err != nil {
+				return "", err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return "", err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// startBroker starts a process that serves this namespace, and waits until it
+// does.
+func startBroker() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	// It belongs to no terminal, and stands in nobody's way.
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"exn-run", brokerCommand}, Dir: "/", Stdout: w,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return fmt.Errorf("starting a broker: %w", err)
+	}
+	_ = r.SetReadDeadline(time.Now().Add(startTime))
+	answer, err := bufio.NewReader(r).ReadString('\n')
+	if answer == brokerReady {
+		return cmd.Process.Release()
+	}
+	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Wait()
+	if answer = strings.TrimSpace(answer); answer != "" {
+		return errors.New(answer)
+	}
+	return fmt.Errorf("starting a broker: %w", err)
+}
+
+// brokerReady is what a broker writes when it can be used.
+const brokerReady = "ready\n"
+
+// runBroker is "exn-run broker".
+func runBroker() error {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
+	err := serveBroker(ctx, broker.Config{}, IdleTime, func() {
+		fmt.Print(brokerReady)
+		// Who started it may wait for the end of its output.
+		if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+			_ = unix.Dup3(int(null.Fd()), 1, 0)
+			_ = unix.Dup3(int(null.Fd()), 2, 0)
+			null.Close()
+		}
+	})
+	if err != nil {
+		fmt.Println(oneLine(err))
+		return exitStatus(exitFailure)
+	}
+	return nil
+}
+
+// serveBroker runs a broker until ctx is cancelled, or there has been no client and
+// nobody to keep it for idle. ready is called when it can be used, or another one
+// can.
+func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, ready func()) error {
+	s, err := broker.New(cfg)
+	if errors.Is(err, broker.ErrInUse) {
+		ready()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	k, err := newKeeper(keepPath(s.Path()))
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	ready()
+	for tick := time.NewTicker(max(idle/10, time.Millisecond)); ; {
+		select {
+		case err := <-ended:
+			return errors.Join(err, k.close(), s.Close())
+		case <-tick.C:
+			if s.Idle() > idle && k.idle() > idle {
+				tick.Stop()
+				err := k.close() // from now on nobody relies on it
+				stop()
+				return errors.Join(err, <-ended, s.Close())
+			}
+		}
+	}
+}
+
+func keepPath(path string) string { return strings.TrimSuffix(path, filepath.Ext(path)) + keepSuffix }
+
+// keep tells the broker to stay as long as this process, whatever program it
+// becomes. A daemon's broker need not be told. false: it is about to end.
+func keep(path string) bool {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: keepPath(path), Net: "unix"})
+	if errors.Is(err, os.ErrNotExist) {
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(startTime))
+	n, _ := conn.Read(make([]byte, 1))
+	return n == 1
+}
+
+// keeper knows for whom a broker stays.
+type keeper struct {
+	ln    *net.UnixListener
+	kept  atomic.Int64 // processes
+	since atomic.Int64 // Unix ns when the last one came or ended
+	done  chan struct{}
+}
+
+func newKeeper(path string) (*keeper, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	k := &keeper{ln: ln, done: make(chan struct{})}
+	k.since.Store(time.Now().UnixNano())
+	if os.Geteuid() == 0 { // as the broker itself
+		err = os.Chmod(path, 0o666)
+	}
+	go k.serve()
+	if err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	return k, nil
+}
+
+func (k *keeper) serve() {
+	defer close(k.done)
+	for {
+		conn, err := k.ln.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // no descriptors; it may pass
+			continue
+		}
+		k.since.Store(time.Now().UnixNano())
+		if pid := peerPID(conn); pid > 0 {
+			k.hold(pid)
+		}
+		_, _ = conn.Write([]byte{1})
+		conn.Close()
+	}
+}
+
+// hold counts a process until it ends.
+func (k *keeper) hold(pid int) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return
+	}
+	k.kept.Add(1)
+	go func() {
+		defer f.Close()
+		asked := false
+		_ = raw.Read(func(uintptr) bool { // it is readable when the process has ended
+			done := asked
+			asked = true
+			return done
+		})
+		k.since.Store(time.Now().UnixNano())
+		k.kept.Add(-1)
+	}()
+}
+
+// idle is how long there has been nobody; 0: there is.
+func (k *keeper) idle() time.Duration {
+	if k.kept.Load() > 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, k.since.Load()))
+}
+
+// close ends it. Those that are held are forgotten when they end.
+func (k *keeper) close() error {
+	err := k.ln.Close()
+	<-k.done
+	return err
+}

@@ -1,0 +1,81 @@
+package exnrun
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Variables of the library. What exn-run does not set stays as the caller has it.
+const (
+	envPreload  = "LD_PRELOAD"
+	envRules    = "EXNET_RULES"
+	envLoopback = "EXNET_LOOPBACK"
+	envBroker   = "EXNET_BROKER"
+	envExplain  = "EXNET_EXPLAIN"
+)
+
+// settings are what goes into the program's environment.
+type settings struct {
+	library  string // "": the program cannot bear LD_PRELOAD
+	rules    Rules
+	hasRules bool // rules may be none
+	loopback bool
+	broker   string // "": the library finds it
+	explain  bool   // the library tells the broker of every socket
+}
+
+// variables returns the settings as NAME=VALUE. preload is LD_PRELOAD as it was.
+func (s settings) variables(preload string) ([]string, error) {
+	var vars []string
+	if s.library != "" {
+		if strings.ContainsAny(s.library, " :") {
+			return nil, fmt.Errorf("the library's path %q has a blank or a colon, with which LD_PRELOAD cannot have it: use --library with another path", s.library)
+		}
+		vars = append(vars, envPreload+"="+prepend(s.library, preload))
+	}
+	if s.hasRules {
+		text := s.rules.Compile()
+		if len(text) > maxCompiled {
+			return nil, fmt.Errorf("%w: %d are too many for the environment: leave out those that never decide", ErrRules, len(s.rules))
+		}
+		vars = append(vars, envRules+"="+text)
+	}
+	if s.loopback {
+		vars = append(vars, envLoopback+"=1")
+	}
+	if s.broker != "" {
+		vars = append(vars, envBroker+"="+s.broker)
+	}
+	if s.explain {
+		vars = append(vars, envExplain+"=1")
+	}
+	return vars, nil
+}
+
+// prepend puts a library in front of those of LD_PRELOAD.
+func prepend(library, list string) string {
+	others := strings.FieldsFunc(list, func(c rune) bool { return c == ' ' || c == ':' })
+	others = slices.DeleteFunc(others, func(s string) bool { return s == library })
+	return strings.Join(append([]string{library}, others...), ":")
+}
+
+// withVariables returns the environment with variables set.
+func withVariables(environ, vars []string) []string {
+	environ = slices.DeleteFunc(slices.Clone(environ), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.ContainsFunc(vars, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+	})
+	return append(environ, vars...)
+}
+
+// shellWord quotes a word for a POSIX shell.
+func shellWord(word string) string {
+	plain := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._-:=", c)
+	}
+	if word != "" && strings.IndexFunc(word, func(c rune) bool { return !plain(c) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

@@ -1,0 +1,168 @@
+package exnrun
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"exnet/directsockets/broker"
+)
+
+// wasDirect reports whether bytes went over the segment.
+func wasDirect(c *broker.Connection) bool { return c.Sent.DirectBytes+c.Received.DirectBytes > 0 }
+
+// why says a reason in words that tell what to do.
+func why(w broker.Why) string {
+	texts := map[broker.Why]string{
+		broker.WhyNotYet:           "too few bytes moved",
+		broker.WhyNoBroker:         "no broker",
+		broker.WhyNoListener:       "the peer has no direct listener",
+		broker.WhyRule:             "a rule says tcp",
+		broker.WhyOffered:          "offered, and not taken",
+		broker.WhyRefused:          "refused",
+		broker.WhyNoMemory:         "no memory or descriptors left",
+		broker.WhyProgram:          "demoted by the program (exec, descriptor passed on, urgent data)",
+		broker.WhyPeer:             "demoted by the peer",
+		broker.WhyBreach:           "the peer broke the rules of the segment",
+		broker.WhyUnsupportedCall:  "a call that only TCP can do",
+		broker.WhyAddressNotWanted: "loopback is not included (--loopback)",
+	}
+	if text, ok := texts[w]; ok {
+		return text
+	}
+	return w.String()
+}
+
+// choice says in a few words how a connection went, and why.
+func choice(c *broker.Connection) string {
+	direct := wasDirect(c)
+	left := c.Mode == broker.ModeDemoted.String() || c.Why >= broker.WhyProgram && c.Why <= broker.WhyUnsupportedCall
+	text := "tcp"
+	switch {
+	case direct && left:
+		text = "tcp after direct"
+	case direct, c.Mode == broker.ModeDirect.String():
+		return "direct"
+	}
+	if c.Why != broker.WhyNothing {
+		text += ": " + why(c.Why)
+	}
+	return text
+}
+
+// line is what --explain and --verbose print of a connection.
+func line(c *broker.Connection) string {
+	arrow := "->"
+	if c.Server {
+		arrow = "<-"
+	}
+	return fmt.Sprintf("%s[%d] %v %s %v: %s", c.Program, c.PID, c.Local, arrow, c.Remote, choice(c))
+}
+
+// amounts is what went each way.
+func amounts(c *broker.Connection) string {
+	return fmt.Sprintf("sent %s direct, %s tcp; received %s direct, %s tcp", size(c.Sent.DirectBytes), size(c.Sent.ShadowBytes),
+		size(c.Received.DirectBytes), size(c.Received.ShadowBytes))
+}
+
+// details are the other counters, without those that are zero.
+func details(c *broker.Connection) string {
+	var parts []string
+	add := func(name string, n uint64) {
+		if n != 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", name, n))
+		}
+	}
+	for _, way := range []struct {
+		name string
+		broker.Traffic
+	}{{"tx", c.Sent}, {"rx", c.Received}} {
+		add(way.name+" VELO", way.VELO)
+		add(way.name+" VELO_LAST", way.VELOLast)
+		add(way.name+" RMA_INFO", way.RMAInfo)
+		add(way.name+" RMA_AVAIL", way.RMAAvail)
+		add(way.name+" SHUTDOWN", way.Shutdown)
+		add(way.name+" DEMOTE", way.Demote)
+	}
+	add("ring", c.RingSize)
+	add("sleeps", c.Sleeps)
+	add("wake-ups sent", c.WakeUps)
+	add("spins that found something", c.SpinHits)
+	add("in vain", c.SpinFails)
+	return strings.Join(parts, ", ")
+}
+
+// size writes a number of bytes for people.
+func size(n uint64) string {
+	v, unit := float64(n), 0
+	units := []string{"B", "kB", "MB", "GB", "TB"}
+	for v >= 999.5 && unit < len(units)-1 {
+		v /= 1000
+		unit++
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.3g %s", v, units[unit])
+}
+
+// summary is the last line of what --explain prints.
+func summary(all []broker.Connection, lost, processes int) string {
+	if processes == 0 {
+		return "no process told of its connections: it made none, or the library did not reach it"
+	}
+	direct, reasons := 0, make(map[broker.Why]int)
+	for _, c := range all {
+		if wasDirect(&c) {
+			direct++
+		} else {
+			reasons[c.Why]++
+		}
+	}
+	text := fmt.Sprintf("%s in %s: %d direct, %d tcp", count(len(all), "connection", "s"), count(processes, "process", "es"), direct, len(all)-direct)
+	var parts []string
+	for w := broker.WhyNotYet; w <= broker.WhyAddressNotWanted; w++ {
+		if n := reasons[w]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d: %s", n, why(w)))
+		}
+	}
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, "; ") + ")"
+	}
+	if lost > 0 {
+		text += fmt.Sprintf("; %d more too short to be seen", lost)
+	}
+	return text
+}
+
+func count(n int, noun, plural string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %s%s", n, noun, plural)
+}
+
+// Record is a line of --report.
+type Record struct {
+	// Path is direct if bytes went over the segment, else tcp.
+	Path   string `json:"path"`
+	Choice string `json:"choice"` // as --explain says it
+	Why    int    `json:"why"`    // reason of SPEC.md, 6.3
+	broker.Connection
+}
+
+// writeReport writes a Record a line.
+func writeReport(w io.Writer, all []broker.Connection) error {
+	lines := json.NewEncoder(w)
+	for _, c := range all {
+		r := Record{Path: "tcp", Choice: choice(&c), Why: int(c.Why), Connection: c}
+		if wasDirect(&c) {
+			r.Path = "direct"
+		}
+		if err := lines.Encode(r); err != nil {
+			return fmt.Errorf("writing the report: %w", err)
+		}
+	}
+	return nil
+}

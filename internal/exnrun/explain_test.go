@@ -1,0 +1,229 @@
+package exnrun
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/internal/netns/netnstest"
+)
+
+// startBrokerAt runs a broker of exn-run until it ends by itself or by end.
+func startBrokerAt(t *testing.T, path string, idle time.Duration) (ended <-chan error, end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- serveBroker(ctx, broker.Config{Path: path}, idle, func() { close(ready) })
+	}()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	return done, cancel
+}
+
+func dial(t *testing.T, path string) *broker.Client {
+	t.Helper()
+	c, err := broker.Dial(broker.ClientConfig{Path: path, Program: "prog"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func wait(t *testing.T, c *broker.Client) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	return c.Wait(ctx)
+}
+
+// What a program's statistics say comes through the tap, and the broker's service
+// too.
+func TestTap(t *testing.T) {
+	netnstest.CheckFDs(t)
+	path := filepath.Join(t.TempDir(), "ds.sock")
+	ended, end := startBrokerAt(t, path, time.Minute)
+	w := &watch{}
+	defer w.close()
+	tap, err := newTap(path, w.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, tap.path())
+	if err := wait(t, c); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	raw, err := ln.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).AddrPort().Port()
+	a := c.Listen(broker.Socket{Conn: raw}, nil)
+	defer a.Close()
+	for end := time.Now().Add(5 * time.Second); !c.Listener(port); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the broker does not know the listener")
+		}
+	}
+
+	key := broker.Key{Client: netip.MustParseAddrPort("10.2.0.1:1000"), Server: netip.MustParseAddrPort("10.2.0.2:80")}
+	since := time.Unix(1, 0)
+	direct := c.Stats().Alloc(broker.EntryInfo{Key: key, FD: 5, Since: since})
+	key.Client = netip.MustParseAddrPort("[::1]:1001")
+	tcp := c.Stats().Alloc(broker.EntryInfo{Key: key, Server: true, FD: 6, Since: since.Add(time.Second)})
+	tcp.Set(broker.ModeTCP, broker.WhyRule)
+	var lines []string
+	live := func(c broker.Connection) { lines = append(lines, line(&c)) }
+	tap.settle()
+	w.look(live)
+	direct.Counters()[0].Store(12345678)
+	direct.Counters()[4].Store(7)
+	direct.Set(broker.ModeDirect, broker.WhyNothing)
+	w.look(live)
+	w.look(live)
+	direct.Set(broker.ModeDemoted, broker.WhyPeer)
+	w.look(live)
+	direct.Free() // what was seen last stays
+	w.look(live)
+	want := []string{
+		"10.2.0.1:1000 -> 10.2.0.2:80: tcp",
+		"10.2.0.2:80 <- [::1]:1001: tcp: a rule says tcp",
+		"10.2.0.1:1000 -> 10.2.0.2:80: direct",
+		"10.2.0.1:1000 -> 10.2.0.2:80: tcp after direct: demoted by the peer",
+	}
+	for i := range max(len(want), len(lines)) {
+		if i >= len(lines) || i >= len(want) || !strings.HasPrefix(lines[i], "prog[") || !strings.HasSuffix(lines[i], want[i]) {
+			t.Fatalf("told %q, want %q", lines, want)
+		}
+	}
+	all := w.all()
+	if len(all) != 2 || amounts(&all[0]) != "sent 12.3 MB direct, 0 B tcp; received 0 B direct, 0 B tcp" || details(&all[0]) != "tx VELO 7" {
+		t.Errorf("at the end: %+v", all)
+	}
+	if got, want := summary(all, w.lost, w.processes()), "2 connections in 1 process: 1 direct, 1 tcp (1: a rule says tcp)"; got != want {
+		t.Errorf("summary %q, want %q", got, want)
+	}
+	var report bytes.Buffer
+	if err := writeReport(&report, all); err != nil {
+		t.Fatal(err)
+	}
+	var r Record
+	if err := json.NewDecoder(&report).Decode(&r); err != nil || r.Path != "direct" || r.Why != 9 || r.Sent.DirectBytes != 12345678 || r.Program != "prog" {
+		t.Errorf("%v, %+v", err, r)
+	}
+
+	// Places that are used anew: the last is seen, and the others are known of.
+	for range 3 {
+		direct = c.Stats().Alloc(broker.EntryInfo{Key: key, FD: 5, Since: since})
+		direct.Free()
+	}
+	c.Stats().Alloc(broker.EntryInfo{Key: key, FD: 5, Since: since})
+	w.look(nil)
+	if len(w.all()) != 3 || w.lost != 3 {
+		t.Errorf("%d connections seen, %d lost, want 3, 3", len(w.all()), w.lost)
+	}
+
+	a.Close()
+	c.Close()
+	if err := tap.close(); err != nil {
+		t.Error(err)
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Without a broker a program is told so, and its statistics are seen all the same,
+// even if it has ended by then.
+func TestTapWithoutBroker(t *testing.T) {
+	netnstest.CheckFDs(t)
+	w := &watch{}
+	defer w.close()
+	tap, err := newTap("", w.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, tap.path())
+	c.Stats().Alloc(broker.EntryInfo{Since: time.Unix(1, 0)}).Set(broker.ModeTCP, broker.WhyNoBroker)
+	if err := wait(t, c); !errors.Is(err, broker.ErrNoBroker) {
+		t.Errorf("the client is told %v", err)
+	}
+	c.Close()
+	tap.settle()
+	w.look(nil)
+	if all := w.all(); len(all) != 1 || choice(&all[0]) != "tcp: no broker" {
+		t.Errorf("seen: %+v", all)
+	}
+	if err := tap.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A broker stays for its clients, and for those that it was told to keep to.
+func TestServeBroker(t *testing.T) {
+	netnstest.CheckFDs(t)
+	path := filepath.Join(t.TempDir(), "ds.sock")
+	const idle = 50 * time.Millisecond
+	ended, _ := startBrokerAt(t, path, idle)
+	stays := func(what string) {
+		t.Helper()
+		select {
+		case err := <-ended:
+			t.Fatalf("%s: it has ended, %v", what, err)
+		case <-time.After(4 * idle):
+		}
+	}
+	c := dial(t, path)
+	if err := wait(t, c); err != nil {
+		t.Fatal(err)
+	}
+	stays("a client")
+	other, _ := startBrokerAt(t, path, idle)
+	if err := <-other; err != nil {
+		t.Errorf("a second one: %v", err)
+	}
+	p := exnRun(t, "--", "cat")
+	stdin, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Env = append(p.Env, broker.PathEnv+"="+path)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * idle) // until it is cat
+	c.Close()
+	stays("a program that exn-run became")
+	stdin.Close()
+	if err := p.Wait(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it stays without clients")
+	}
+	if !keep(path) {
+		t.Error("its socket is left")
+	}
+}

@@ -1,0 +1,91 @@
+package exnrun
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/internal/daemon"
+)
+
+// enterNode makes this process one of the network namespace of a node: it runs
+// exn-run anew there, with the same arguments, unless it is there already.
+func enterNode(o options) error {
+	path, err := namespacePath(o)
+	if err != nil {
+		return err
+	}
+	ns, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("node %s: %w: give the ID of a node of fabric %s, or the name or path of a network namespace", o.node, err, o.fabric)
+	}
+	defer ns.Close()
+	there, err := ns.Stat()
+	if err != nil {
+		return err
+	}
+	here, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		return err
+	}
+	if os.SameFile(here, there) {
+		return nil
+	}
+	runtime.LockOSThread() // exec makes the process one of this thread's namespace
+	defer runtime.UnlockOSThread()
+	err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("node %s: to enter another network namespace takes root (CAP_SYS_ADMIN): run as root, or in that namespace, without --node", o.node)
+	case err != nil:
+		return fmt.Errorf("node %s: entering %s: %w", o.node, path, err)
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// namespacePath returns the path of the namespace that --node means: a node's ID,
+// or what exn-tun up --netns takes.
+func namespacePath(o options) (string, error) {
+	id, err := strconv.Atoi(o.node)
+	if err != nil {
+		if strings.Contains(o.node, "/") {
+			return o.node, nil
+		}
+		return filepath.Join("/run/netns", o.node), nil
+	}
+	dir := o.dir
+	if dir == "" {
+		if dir, err = emp.DefaultDir(o.fabric); err != nil {
+			return "", err
+		}
+	}
+	nodes, err := daemon.Nodes(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range nodes {
+		if n.Node != fabric.NodeID(id) {
+			continue
+		}
+		c, err := daemon.DialNode(dir, n)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		s, err := c.Status()
+		if err != nil {
+			return "", err
+		}
+		return s.NetNS, nil
+	}
+	return "", fmt.Errorf("%w with ID %d in %s: start one with exn-tun up", daemon.ErrNoNode, id, dir)
+}

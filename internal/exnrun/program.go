@@ -1,0 +1,244 @@
+package exnrun
+
+import (
+	"bufio"
+	"debug/buildinfo"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is what is known about a program before it is started.
+type Program struct {
+	// Path is the file that is run.
+	Path string
+	// Script is the interpreter's file, if the program is a script; what follows is
+	// about that file then.
+	Script string
+	// Kind says whether the library reaches it.
+	Kind Kind
+}
+
+// Kind is a kind of program, by whether the library can reach it.
+type Kind uint8
+
+// Kinds of programs.
+const (
+	Dynamic   Kind = iota // the library reaches it
+	Unknown               // not an ELF file, or unreadable: tried all the same
+	Go                    // Go's own system calls
+	GoPackage             // the same, with this module in it: its package may do what the library does
+	Static                // no dynamic linker
+	Setuid                // runs with other rights than its caller's, and so without LD_PRELOAD
+	Foreign               // another architecture
+	Musl                  // another C library
+)
+
+// Preloads reports whether LD_PRELOAD may be set: the dynamic linkers of the
+// others would complain, or fail.
+func (k Kind) Preloads() bool { return k != Foreign && k != Musl }
+
+// Reason says in a line why the library does not reach the program and what to
+// do, "" if it does.
+func (p Program) Reason() string {
+	name := filepath.Base(p.Path)
+	if p.Script != "" {
+		name += " (run by " + filepath.Base(p.Script) + ")"
+	}
+	switch p.Kind {
+	case Go:
+		return name + " is a Go program and stays on TCP: build it with the Go package exnet/directsockets instead"
+	case Static:
+		return name + " is statically linked and stays on TCP: link it dynamically, or, if it is yours in Go, use the package exnet/directsockets"
+	case Setuid:
+		return name + " runs with the rights of another user (setuid, setgid or capabilities), for which the system drops LD_PRELOAD, and stays on TCP: run it as that user"
+	case Foreign:
+		return name + " is for another architecture than " + runtime.GOARCH + " and stays on TCP: use one for this machine"
+	case Musl:
+		return name + " is linked with musl instead of glibc and stays on TCP: use one linked with glibc"
+	}
+	return ""
+}
+
+// FindProgram looks a program up as a shell would and examines its file.
+func FindProgram(name string) (Program, error) {
+	path, err := exec.LookPath(name)
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return Program{}, err
+	}
+	p := Program{Path: path}
+	file := path
+	for range maxInterpreters {
+		next := interpreter(file)
+		if next == "" {
+			break
+		}
+		p.Script, file = next, next
+	}
+	p.Kind = kindOf(file)
+	return p, nil
+}
+
+// maxInterpreters is how many #! lines the kernel follows (BINPRM_MAX_RECURSION).
+const maxInterpreters = 4
+
+// interpreter returns the file that runs a script, "" if the file is none. What
+// "env" finds for it counts, for that it what runs in the end.
+func interpreter(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	line, err := bufio.NewReaderSize(f, 256).ReadSlice('\n')
+	if !strings.HasPrefix(string(line), "#!") || err != nil && !errors.Is(err, bufio.ErrBufferFull) && len(line) == 0 {
+		return ""
+	}
+	words := strings.Fields(string(line[2:]))
+	if len(words) == 0 {
+		return "/bin/sh"
+	}
+	if filepath.Base(words[0]) != "env" {
+		return words[0]
+	}
+	for _, w := range words[1:] {
+		if strings.HasPrefix(w, "-") || strings.Contains(w, "=") {
+			continue
+		}
+		if found, err := exec.LookPath(w); err == nil {
+			return found
+		}
+		break
+	}
+	return words[0]
+}
+
+// kindOf examines an executable file.
+func kindOf(path string) Kind {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Unknown
+	}
+	if gainsRights(path, info) {
+		return Setuid
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return Unknown
+	}
+	defer f.Close()
+	self := machines()[runtime.GOARCH]
+	if f.Machine != self.machine || f.Class != self.class {
+		return Foreign
+	}
+	if info, err := buildinfo.ReadFile(path); err == nil {
+		if usesPackage(info) {
+			return GoPackage
+		}
+		return Go
+	}
+	linker := dynamicLinker(f)
+	switch {
+	case linker == "":
+		return Static
+	case strings.Contains(filepath.Base(linker), "musl"):
+		return Musl
+	}
+	return Dynamic
+}
+
+// usesPackage reports whether a Go program was built with this module, or is of it.
+func usesPackage(info *debug.BuildInfo) bool {
+	return info.Main.Path == module || slices.ContainsFunc(info.Deps, func(m *debug.Module) bool { return m.Path == module })
+}
+
+// module has the Go package of direct sockets.
+const module = "exnet"
+
+type target struct {
+	machine elf.Machine
+	class   elf.Class
+}
+
+// machines names what an ELF file for each architecture says.
+func machines() map[string]target {
+	return map[string]target{
+		"amd64":   {elf.EM_X86_64, elf.ELFCLASS64},
+		"arm64":   {elf.EM_AARCH64, elf.ELFCLASS64},
+		"riscv64": {elf.EM_RISCV, elf.ELFCLASS64},
+		"ppc64le": {elf.EM_PPC64, elf.ELFCLASS64},
+		"s390x":   {elf.EM_S390, elf.ELFCLASS64},
+		"386":     {elf.EM_386, elf.ELFCLASS32},
+		"arm":     {elf.EM_ARM, elf.ELFCLASS32},
+	}
+}
+
+// maxLinker bounds the name of a dynamic linker.
+const maxLinker = 4096
+
+// dynamicLinker returns what PT_INTERP names, "" without it.
+func dynamicLinker(f *elf.File) string {
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP || p.Filesz > maxLinker {
+			continue
+		}
+		b := make([]byte, p.Filesz)
+		if _, err := p.ReadAt(b, 0); err != nil {
+			return ""
+		}
+		return strings.TrimRight(string(b), "\x00")
+	}
+	return ""
+}
+
+// gainsRights reports whether the kernel would run the file in secure mode
+// (AT_SECURE, ld.so(8)).
+func gainsRights(path string, info fs.FileInfo) bool {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return false
+	}
+	mode := info.Mode()
+	if mode&fs.ModeSetuid != 0 && int(st.Uid) != unix.Getuid() || mode&fs.ModeSetgid != 0 && int(st.Gid) != unix.Getgid() {
+		return true
+	}
+	// Root has the capabilities already.
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0 && unix.Getuid() != 0
+}
+
+// startError says what to do about a program that cannot be started.
+func startError(err error) error {
+	if startStatus(err) == exitNotFound {
+		return fmt.Errorf("%w: install it, or check its name and PATH", err)
+	}
+	return err
+}
+
+// Exit statuses of a program that cannot be started (POSIX, 2.8.2).
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+func startStatus(err error) int {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return exitNotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
+		return exitNotExecutable
+	}
+	return exitFailure
+}
+
+const exitFailure = 1

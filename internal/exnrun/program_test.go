@@ -1,0 +1,131 @@
+package exnrun
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// elfFile is an executable as far as its headers go.
+func elfFile(machine elf.Machine, class elf.Class, linker string) string {
+	const head, prog = 64, 56
+	var b bytes.Buffer
+	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: 1, Phoff: head, Ehsize: head, Phentsize: prog, Phnum: 1}
+	copy(h.Ident[:], elf.ELFMAG)
+	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA], h.Ident[elf.EI_VERSION] = byte(class), byte(elf.ELFDATA2LSB), 1
+	p := elf.Prog64{Type: uint32(elf.PT_LOAD)}
+	if linker != "" {
+		p = elf.Prog64{Type: uint32(elf.PT_INTERP), Off: head + prog, Filesz: uint64(len(linker) + 1)}
+	}
+	_ = binary.Write(&b, binary.LittleEndian, h) // a Buffer takes all
+	_ = binary.Write(&b, binary.LittleEndian, p)
+	return b.String() + linker + "\x00"
+}
+
+func TestFindProgram(t *testing.T) {
+	self := machines()[runtime.GOARCH]
+	if self.class != elf.ELFCLASS64 {
+		t.Skip("the files made here are for 64 bits")
+	}
+	other := elf.EM_AARCH64
+	if self.machine == other {
+		other = elf.EM_X86_64
+	}
+	test, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, tt := range []struct {
+		name, program string
+		kind          Kind
+		reason        string
+	}{
+		{"dynamic", "sh", Dynamic, ""},
+		{"Go", goTool, Go, "go is a Go program and stays on TCP: build it with the Go package exnet/directsockets"},
+		{"Go with this module", test, GoPackage, ""},
+		{"static", script("static", elfFile(self.machine, self.class, "")), Static, "static is statically linked and stays on TCP"},
+		{"musl", script("musl", elfFile(self.machine, self.class, "/lib/ld-musl-x86_64.so.1")), Musl, "musl instead of glibc"},
+		{"foreign", script("foreign", elfFile(other, self.class, "/lib/ld.so")), Foreign, "another architecture than " + runtime.GOARCH},
+		{"glibc", script("glibc", elfFile(self.machine, self.class, "/lib64/ld-linux-x86-64.so.2")), Dynamic, ""},
+		{"text", script("text", "echo\n"), Unknown, ""},
+		{"script", script("script", "#!/bin/sh\n"), Dynamic, ""},
+		{"script without end", script("script2", "#! /bin/sh"), Dynamic, ""},
+		{"script of env", script("script3", "#!/usr/bin/env -S A=b sh -e\n"), Dynamic, ""},
+		{"script of Go", script("script4", "#!"+goTool+" run\n"), Go, "script4 (run by go) is a Go program"},
+		{"script of a script", script("script5", "#!"+filepath.Join(dir, "script4")+"\n"), Go, "script5 (run by go)"},
+		{"endless script", script("script6", "#!"+filepath.Join(dir, "script6")+"\n"), Unknown, ""},
+	} {
+		p, err := FindProgram(tt.program)
+		if err != nil || p.Kind != tt.kind || !strings.Contains(p.Reason(), tt.reason) || tt.reason == "" && p.Reason() != "" {
+			t.Errorf("%s: %+v, %v, %q", tt.name, p, err, p.Reason())
+		}
+	}
+}
+
+func TestSetuid(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can make files of other users")
+	}
+	text, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Skip(err)
+	}
+	path := writeFile(t, "suid", string(text), 0o700)
+	for _, tt := range []struct {
+		uid, gid int
+		mode     os.FileMode
+		want     Kind
+	}{
+		{65534, 0, 0o755, Dynamic},
+		{65534, 0, 0o755 | os.ModeSetuid, Setuid},
+		{0, 65534, 0o755 | os.ModeSetgid, Setuid},
+		{0, 0, 0o755 | os.ModeSetuid | os.ModeSetgid, Dynamic}, // nothing changes
+	} {
+		if err := os.Chown(path, tt.uid, tt.gid); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		p, err := FindProgram(path)
+		if err != nil || p.Kind != tt.want {
+			t.Errorf("%+v: %+v, %v", tt, p, err)
+		}
+		if p.Kind == Setuid && !strings.Contains(p.Reason(), "suid runs with the rights of another user") {
+			t.Errorf("the reason: %q", p.Reason())
+		}
+	}
+}
+
+func FuzzKindOf(f *testing.F) {
+	self := machines()[runtime.GOARCH]
+	f.Add([]byte(elfFile(self.machine, self.class, "/lib/ld.so")))
+	f.Add([]byte("#!/bin/sh\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(path, text, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := FindProgram(path); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

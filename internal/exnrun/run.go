@@ -1,0 +1,178 @@
+package exnrun
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/version"
+)
+
+const exitUsage = 2
+
+// exitStatus is an exit status that needs no more words.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// usageError says that the arguments are wrong.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// Run is the program: it does what args (without the program's name) say. Where
+// it can it becomes the program that it is to run and does not return; else it
+// returns the exit status. Results go to stdout, all else to stderr.
+//
+// Run starts the program itself again (/proc/self/exe) with the single argument
+// "broker", and to enter the namespace of a node with its own arguments (os.Args).
+// It shall be called on the main goroutine.
+func Run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 1 {
+		switch args[0] {
+		case brokerCommand:
+			return status(stderr, runBroker())
+		case "version", "-version", "--version":
+			fmt.Fprintln(stdout, "exn-run", version.String())
+			return 0
+		}
+	}
+	if len(args) == 0 {
+		fmt.Fprint(stderr, helpText)
+		return exitUsage
+	}
+	o, err := parseOptions(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, helpText)
+		return 0
+	case err != nil:
+		return status(stderr, usageError{err})
+	case o.checkRules != "":
+		return status(stderr, checkRules(stdout, o.checkRules))
+	}
+	return status(stderr, run(o, stdout, stderr))
+}
+
+// status prints what is to be said about err, in one line, and returns the exit
+// status.
+func status(stderr io.Writer, err error) int {
+	var exit exitStatus
+	var usage usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return int(exit)
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "exn-run: %s (see exn-run -h)\n", oneLine(err))
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "exn-run: %s\n", oneLine(err))
+	return startStatus(err)
+}
+
+// oneLine returns the text of err without line breaks, which joined errors have.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+func checkRules(stdout io.Writer, path string) error {
+	rules, err := ReadRules(path)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s is good: %d rules\n", path, len(rules))
+	return nil
+}
+
+// run prepares what the options say and starts the program.
+func run(o options, stdout, stderr io.Writer) error {
+	say := func(format string, args ...any) { fmt.Fprintf(stderr, "exn-run: "+format+"\n", args...) }
+	s := settings{loopback: o.loopback, explain: o.stays()}
+	if o.rules != "" {
+		rules, err := ReadRules(o.rules)
+		if err != nil {
+			return err
+		}
+		s.rules, s.hasRules = rules, true
+	}
+	if o.node != "" {
+		if err := enterNode(o); err != nil {
+			return err
+		}
+	}
+	var p Program
+	if !o.printEnv {
+		var err error
+		if p, err = FindProgram(o.argv[0]); err != nil {
+			return startError(err)
+		}
+		if reason := p.Reason(); reason != "" {
+			say("%s", reason)
+		}
+	}
+	if p.Kind.Preloads() {
+		library, err := libraryPath(o.library)
+		if err != nil {
+			return err
+		}
+		s.library = library
+	}
+	path, err := prepareBroker(o.loopback)
+	if err != nil {
+		say("%s: connections stay on TCP", oneLine(err))
+	}
+	if o.stays() {
+		return stay(o, s, p, path, stderr)
+	}
+	vars, err := s.variables(os.Getenv(envPreload))
+	if err != nil {
+		return err
+	}
+	if o.printEnv {
+		for _, v := range vars {
+			name, value, _ := strings.Cut(v, "=")
+			fmt.Fprintf(stdout, "export %s=%s\n", name, shellWord(value))
+		}
+		return nil
+	}
+	return become(p.Path, o.argv, withVariables(os.Environ(), vars))
+}
+
+// become replaces this process by the program. What is no format that the kernel
+// knows is a script for the shell, as for execvp(3).
+func become(path string, argv, environ []string) error {
+	err := syscall.Exec(path, argv, environ)
+	if errors.Is(err, unix.ENOEXEC) {
+		path, argv = shellScript(path, argv)
+		err = syscall.Exec(path, argv, environ)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+func shellScript(path string, argv []string) (string, []string) {
+	return "/bin/sh", append([]string{"/bin/sh", path}, argv[1:]...)
+}
+
+// libraryPath returns the absolute path of the library: the one that was asked
+// for, or the one of this exn-run, which is built if it has not been yet.
+func libraryPath(asked string) (string, error) {
+	if asked == "" {
+		return buildLibrary()
+	}
+	path, err := filepath.Abs(asked)
+	if err != nil {
+		return "", err
+	}
+	if k := kindOf(path); k != Dynamic && k != Static { // a library has no PT_INTERP
+		return "", fmt.Errorf("library %s: it is no shared library for this machine", asked)
+	}
+	return path, nil
+}

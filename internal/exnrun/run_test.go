@@ -1,0 +1,166 @@
+package exnrun
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/clitest"
+)
+
+func TestUsage(t *testing.T) {
+	for _, tt := range []struct {
+		args   []string
+		status int
+		stdout string
+		stderr string
+	}{
+		{nil, 2, "", "Usage:"},
+		{[]string{"-h"}, 0, "Usage:", ""},
+		{[]string{"version"}, 0, "exn-run ", ""},
+		{[]string{"--no-such-flag", "true"}, 2, "", "see exn-run -h"},
+		{[]string{"--explain"}, 2, "", "name a program to run"},
+		{[]string{"--print-env", "true"}, 2, "", "run no program"},
+		{[]string{"--print-env", "--explain"}, 2, "", "leave out --explain"},
+		{[]string{"--rules", "/no/such/file", "true"}, 127, "", "/no/such/file"},
+		{[]string{"no-such-program"}, 127, "", "install it"},
+		{[]string{"/etc/passwd"}, 126, "", "permission denied"},
+		{[]string{"--library", "/etc/passwd", "true"}, 1, "", "no shared library"},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := Run(tt.args, &stdout, &stderr)
+		if status != tt.status || !strings.Contains(stdout.String(), tt.stdout) || !strings.Contains(stderr.String(), tt.stderr) ||
+			tt.stdout == "" && stdout.Len() > 0 || tt.stderr == "" && stderr.Len() > 0 {
+			t.Errorf("%q: status %d, %q, %q", tt.args, status, &stdout, &stderr)
+		}
+		if len(tt.args) > 0 && strings.Count(stderr.String(), "\n") > 1 {
+			t.Errorf("%q: more than a line: %q", tt.args, &stderr)
+		}
+	}
+	clitest.Fits(t, 82, helpText)
+}
+
+func TestCheckRules(t *testing.T) {
+	good := writeFile(t, "good", "tcp ssh* client * 22\ndirect * * * *\n", 0o600)
+	bad := writeFile(t, "bad", "tcp ssh* client * 22\nudp * * * *\n", 0o600)
+	for _, tt := range []struct {
+		path, want string
+		status     int
+	}{
+		{good, good + " is good: 2 rules\n", 0},
+		{bad, bad + ":2: action", 1},
+	} {
+		var out bytes.Buffer
+		if status := Run([]string{"--check-rules", tt.path}, &out, &out); status != tt.status || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: status %d, %q", tt.path, status, &out)
+		}
+	}
+}
+
+func TestPrintEnv(t *testing.T) {
+	rules := writeFile(t, "rules", "tcp it's client * 22\n", 0o600)
+	cmd := exnRun(t, "--rules", rules, "--print-env")
+	cmd.Env = append(cmd.Env, "LD_PRELOAD=/lib/other.so "+library(t))
+	stdout, stderr, status := output(t, cmd)
+	if status != 0 {
+		t.Fatalf("status %d, %q", status, stderr)
+	}
+	want := "export LD_PRELOAD=" + library(t) + ":/lib/other.so\n" +
+		`export EXNET_RULES='t it'\''s c 00000000000000000000000000000000 0 22 22'` + "\n"
+	if stdout != want {
+		t.Errorf("got\n%swant\n%s", stdout, want)
+	}
+	// A shell understands it.
+	out, err := exec.Command("sh", "-c", stdout+`echo "$EXNET_RULES"`).Output()
+	if err != nil || !strings.Contains(string(out), "t it's c ") {
+		t.Errorf("%v: %q", err, out)
+	}
+}
+
+// Where nobody wants to know anything, exn-run is gone: same process, same
+// arguments, same descriptors, the environment and what was asked for.
+func TestExec(t *testing.T) {
+	cmd := exnRun(t, "--", "sh", "-c", `echo $$ "$0" "$1"; env; ls /proc/self/fd | wc -l; exit 3`, "a b", "")
+	cmd.Env = append(cmd.Env, "EXNET_RULES=kept")
+	plain := exec.Command("sh", "-c", `ls /proc/self/fd | wc -l`)
+	fds, err := plain.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, status := output(t, cmd)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if want := strconv.Itoa(cmd.Process.Pid) + " a b "; status != 3 || lines[0]+" " != want+" " && lines[0] != want {
+		t.Errorf("status %d, %q, want 3, %q", status, lines[0], want)
+	}
+	if !slices.Contains(lines, "LD_PRELOAD="+library(t)) || !slices.Contains(lines, "EXNET_RULES=kept") {
+		t.Errorf("the environment is\n%s", stdout)
+	}
+	if got, want := lines[len(lines)-1], strings.TrimSpace(string(fds)); got != want {
+		t.Errorf("%s lines of descriptors, want %s", got, want)
+	}
+	if !strings.Contains(stderr, "no broker serves") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("stderr: %q", stderr)
+	}
+}
+
+// With --explain the program is a child, and ends as it would alone.
+func TestStay(t *testing.T) {
+	report := filepath.Join(t.TempDir(), "report")
+	stdout, stderr, status := output(t, exnRun(t, "--explain", "--report", report, "--", "sh", "-c", `echo out; echo $EXNET_EXPLAIN; exit 3`))
+	if status != 3 || stdout != "out\n1\n" || !strings.Contains(stderr, "no process told of its connections") {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
+	if text, err := os.ReadFile(report); err != nil || len(text) > 0 {
+		t.Errorf("the report: %q, %v", text, err)
+	}
+	cmd := exnRun(t, "--explain", "--", "sh", "-c", "kill -TERM $$")
+	if output(t, cmd); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != unix.SIGTERM {
+		t.Errorf("a program that a signal ends: %v", cmd.ProcessState)
+	}
+}
+
+// Signals reach the program, and its end is exn-run's.
+func TestStaySignals(t *testing.T) {
+	for _, sig := range []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGINT} {
+		cmd := exnRun(t, "--explain", "--", "sh", "-c", `trap 'exit 5' TERM HUP USR1 INT; echo ready; while :; do sleep 0.01; done`)
+		r, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal: signals are for one
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Read(make([]byte, 8)); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		kill := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		_ = cmd.Wait() // its status is looked at
+		kill.Stop()
+		if cmd.ProcessState.ExitCode() != 5 {
+			t.Errorf("%v: %v", sig, cmd.ProcessState)
+		}
+	}
+}
+
+// A script without #! is the shell's, as for execvp(3).
+func TestShellScript(t *testing.T) {
+	script := writeFile(t, "script", "echo \"$1\"\n", 0o700)
+	for _, flags := range [][]string{nil, {"--stats"}} {
+		if stdout, stderr, status := output(t, exnRun(t, append(flags, script, "x")...)); stdout != "x\n" || status != 0 {
+			t.Errorf("%q: status %d, %q, %q", flags, status, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package exnrun
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker"
+)
+
+// lookTime is how often --verbose looks for connections, and the others for those
+// whose entry might be used anew.
+const lookTime = 100 * time.Millisecond
+
+// stay runs the program as a child, watches its connections, and says what was
+// chosen for them.
+func stay(o options, s settings, p Program, upstream string, stderr io.Writer) error {
+	var report *os.File
+	if o.report != "" {
+		f, err := os.Create(o.report)
+		if err != nil {
+			return fmt.Errorf("--report: %w", err)
+		}
+		defer f.Close()
+		report = f
+	}
+	w := &watch{}
+	defer w.close()
+	t, err := newTap(upstream, w.add)
+	if err != nil {
+		return err
+	}
+	s.broker = t.path()
+	vars, err := s.variables(os.Getenv(envPreload))
+	if err != nil {
+		return errors.Join(err, t.close())
+	}
+	var live func(broker.Connection)
+	if o.verbose {
+		live = func(c broker.Connection) { fmt.Fprintln(stderr, "exn-run:", line(&c)) }
+	}
+	state, err := runChild(p.Path, o.argv, withVariables(os.Environ(), vars), func() { w.look(live) })
+	t.settle()
+	if err = errors.Join(err, t.close()); err != nil {
+		return err
+	}
+	w.look(live)
+	if o.explain || o.stats {
+		for _, c := range w.all() {
+			fmt.Fprintf(stderr, "exn-run: %s; %s\n", line(&c), amounts(&c))
+			if d := details(&c); o.stats && d != "" {
+				fmt.Fprintf(stderr, "exn-run:     %s\n", d)
+			}
+		}
+	}
+	if o.explain || o.stats || o.verbose {
+		fmt.Fprintln(stderr, "exn-run:", summary(w.all(), w.lost, w.processes()))
+	}
+	if report != nil {
+		if err := writeReport(report, w.all()); err != nil {
+			return err
+		}
+	}
+	return endAs(state)
+}
+
+// runChild runs a program to its end, and calls look now and then meanwhile. What
+// signals this process gets go to the program; those of the terminal's keys it has
+// already, for it is in the same process group.
+func runChild(path string, argv, environ []string, look func()) (*os.ProcessState, error) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH)
+	defer signal.Stop(signals)
+	start := func() *exec.Cmd {
+		return &exec.Cmd{Path: path, Args: argv, Env: environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	}
+	cmd := start()
+	err := cmd.Start()
+	if errors.Is(err, unix.ENOEXEC) {
+		path, argv = shellScript(path, argv)
+		cmd = start()
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(lookTime)
+	defer tick.Stop()
+	for {
+		select {
+		case sig := <-signals:
+			if fromKeys(sig) && inForeground() {
+				continue
+			}
+			_ = cmd.Process.Signal(sig) // fails only when it has just ended
+		case <-tick.C:
+			look()
+		case err := <-ended:
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				return nil, err
+			}
+			return cmd.ProcessState, nil
+		}
+	}
+}
+
+// fromKeys reports whether a terminal sends the signal.
+func fromKeys(sig os.Signal) bool {
+	return sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGWINCH
+}
+
+// inForeground reports whether this process is in the foreground process group
+// of its terminal, to which the terminal's keys send their signals.
+func inForeground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// endAs makes this process end as the program did.
+func endAs(state *os.ProcessState) error {
+	ws, ok := state.Sys().(syscall.WaitStatus)
+	if !ok || !ws.Signaled() {
+		return exitStatus(state.ExitCode())
+	}
+	switch sig := ws.Signal(); sig {
+	case unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGKILL, unix.SIGPIPE:
+		signal.Reset(sig)
+		_ = unix.Kill(os.Getpid(), sig) // it is this process's own
+		time.Sleep(time.Second)         // until it arrives
+	}
+	return exitStatus(128 + int(ws.Signal()))
+}

@@ -1,0 +1,231 @@
+package exnrun
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker"
+)
+
+// tap stands between programs and their broker: it passes on what either says, with
+// the descriptors, and keeps the statistics that each program shows in its HELLO.
+//
+// Concurrency: all methods may be called from many goroutines.
+type tap struct {
+	ln       *net.UnixListener
+	dir      string
+	upstream string // "": there is no broker, and every connection ends after its HELLO
+	seen     func(program string, pid int, statistics *os.File)
+
+	wg    sync.WaitGroup
+	first sync.WaitGroup // connections whose first message has not been read
+	mu    sync.Mutex
+	conns map[*net.UnixConn]bool // +checklocks:mu; nil: closed
+}
+
+// Of a message that goes through.
+const (
+	maxMessage     = 1 << 10
+	maxDescriptors = 8
+)
+
+// newTap begins to serve. It calls seen, from many goroutines, with the name and
+// the statistics of each program, and its process ID; the file is the callee's.
+func newTap(upstream string, seen func(string, int, *os.File)) (*tap, error) {
+	dir, err := os.MkdirTemp("", "exn-run-")
+	if err != nil {
+		return nil, err
+	}
+	t := &tap{dir: dir, upstream: upstream, seen: seen, conns: make(map[*net.UnixConn]bool)}
+	t.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: t.path(), Net: "unixpacket"})
+	if err == nil {
+		// Also what the program runs as another user may say what it does.
+		err = errors.Join(os.Chmod(dir, 0o711), os.Chmod(t.path(), 0o666))
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	t.wg.Go(t.serve)
+	return t, nil
+}
+
+// path is where the library finds the tap.
+func (t *tap) path() string { return filepath.Join(t.dir, "broker.sock") }
+
+// settle waits, not for long, until it has seen what every program has shown that
+// had connected when settle was called, also of those that have ended since.
+func (t *tap) settle() {
+	// Connections are accepted in their order: after this one, all are.
+	if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: t.path(), Net: "unixpacket"}); err == nil {
+		defer c.Close()
+		_ = c.CloseWrite()
+		_ = c.SetReadDeadline(time.Now().Add(settleTime))
+		_, _ = c.Read(make([]byte, 1)) // its end
+	}
+	done := make(chan struct{})
+	go func() {
+		t.first.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(settleTime):
+	}
+}
+
+// settleTime bounds the wait for a program that has connected and says nothing.
+const settleTime = 300 * time.Millisecond
+
+// close ends all connections and waits until seen will not be called any more.
+func (t *tap) close() error {
+	var err error
+	if t.ln != nil {
+		err = t.ln.Close()
+	}
+	t.mu.Lock()
+	for c := range t.conns {
+		c.Close()
+	}
+	t.conns = nil
+	t.mu.Unlock()
+	t.wg.Wait()
+	return errors.Join(err, os.RemoveAll(t.dir))
+}
+
+func (t *tap) serve() {
+	for {
+		c, err := t.ln.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			t.first.Add(1)
+			t.wg.Go(func() { t.client(c) })
+		}
+	}
+}
+
+// track has close end c, unless that was called before.
+func (t *tap) track(c *net.UnixConn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conns == nil {
+		return false
+	}
+	t.conns[c] = true
+	return true
+}
+
+func (t *tap) end(c *net.UnixConn) {
+	c.Close()
+	t.mu.Lock()
+	delete(t.conns, c)
+	t.mu.Unlock()
+}
+
+// client passes on the messages of one program until either side ends.
+func (t *tap) client(c *net.UnixConn) {
+	firstRead := sync.OnceFunc(t.first.Done)
+	defer firstRead()
+	if !t.track(c) {
+		c.Close()
+		return
+	}
+	defer t.end(c)
+	var up *net.UnixConn
+	if t.upstream != "" {
+		var err error
+		if up, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: t.upstream, Net: "unixpacket"}); err == nil && !t.track(up) {
+			up.Close()
+			return
+		}
+	}
+	if up == nil {
+		_ = t.pass(c, nil) // its HELLO; then it is told by the end that there is no broker
+		return
+	}
+	defer t.end(up)
+	if t.pass(c, up) != nil {
+		return
+	}
+	firstRead()
+	t.wg.Go(func() {
+		for t.pass(up, c) == nil {
+		}
+		c.Close()
+	})
+	for t.pass(c, up) == nil {
+	}
+}
+
+// pass passes on one message; to may be nil.
+func (t *tap) pass(from, to *net.UnixConn) error {
+	b, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxDescriptors))
+	n, oobn, flags, _, err := from.ReadMsgUnix(b, oob)
+	if err != nil {
+		return err
+	}
+	fds, err := descriptors(oob[:oobn])
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = fmt.Errorf("a message of more than %d bytes or %d descriptors", maxMessage, maxDescriptors)
+	}
+	if err != nil {
+		return err
+	}
+	if b[0] == byte(broker.Hello) && len(fds) == 1 {
+		if fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			program, _, _ := strings.Cut(string(b[min(n, broker.HeaderLen):n]), "\x00")
+			t.seen(program, peerPID(from), os.NewFile(uintptr(fd), "statistics"))
+		}
+	}
+	if to == nil {
+		return nil
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	_, _, err = to.WriteMsgUnix(b[:n], rights, nil)
+	return err
+}
+
+// descriptors returns those that came with a message.
+func descriptors(oob []byte) (fds []int, err error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	for _, m := range messages {
+		if got, err := unix.ParseUnixRights(&m); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds, err
+}
+
+// peerPID returns the process that connected; 0: it cannot be told.
+func peerPID(c *net.UnixConn) int {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	if err := raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	}); err != nil {
+		return 0
+	}
+	return pid
+}

@@ -1,0 +1,100 @@
+package exnrun
+
+import (
+	"os"
+	"slices"
+	"sync"
+
+	"exnet/directsockets/broker"
+)
+
+// watch collects the connections of all processes that show their statistics.
+//
+// Concurrency: add may be called from many goroutines, the rest from one.
+type watch struct {
+	mu     sync.Mutex
+	tables []*watched // +checklocks:mu
+
+	conns map[seenKey]*broker.Connection
+	lost  int // connections whose entries were used anew before they were seen
+}
+
+// watched is the statistics of one process.
+type watched struct {
+	program string
+	pid     int
+	file    *os.File
+	last    map[int]uint32 // sequence that each entry had
+}
+
+// seenKey names a connection.
+type seenKey struct {
+	w     *watched
+	entry int
+	seq   uint32
+}
+
+// add takes a file over.
+func (w *watch) add(program string, pid int, f *os.File) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tables = append(w.tables, &watched{program, pid, f, make(map[int]uint32)})
+}
+
+// processes returns how many there were.
+func (w *watch) processes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.tables)
+}
+
+// look reads all statistics, and calls changed for each connection that is new or
+// goes another way than before; nil: nobody.
+func (w *watch) look(changed func(broker.Connection)) {
+	w.mu.Lock()
+	tables := slices.Clone(w.tables)
+	w.mu.Unlock()
+	if w.conns == nil {
+		w.conns = make(map[seenKey]*broker.Connection)
+	}
+	for _, t := range tables {
+		for _, c := range broker.ReadStats(int(t.file.Fd())) {
+			if last := t.last[c.Entry]; last != c.Seq {
+				w.lost += max(int(c.Seq-last)/2-1, 0)
+				t.last[c.Entry] = c.Seq
+			}
+			c.Program, c.PID = t.program, t.pid
+			key := seenKey{t, c.Entry, c.Seq}
+			old := w.conns[key]
+			if changed != nil && (old == nil || old.Mode != c.Mode || old.Why != c.Why) {
+				changed(c)
+			}
+			w.conns[key] = &c
+		}
+	}
+}
+
+// all returns the connections in the order of their set-up.
+func (w *watch) all() []broker.Connection {
+	var all []broker.Connection
+	for _, c := range w.conns {
+		all = append(all, *c)
+	}
+	slices.SortFunc(all, func(a, b broker.Connection) int {
+		if c := a.Since.Compare(b.Since); c != 0 {
+			return c
+		}
+		return a.Local.Compare(b.Local)
+	})
+	return all
+}
+
+// close ends the watch.
+func (w *watch) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.tables {
+		t.file.Close()
+	}
+	w.tables = nil
+}
