@@ -1,0 +1,95 @@
+package svgplot
+
+import (
+	"html"
+	"math"
+	"slices"
+)
+
+// Bar is a bar with the extremes of its runs; Low and High of 0 draw none.
+type Bar struct {
+	Name      string
+	Colour    int
+	Value     float64
+	Low, High float64
+}
+
+// Bars is a chart of horizontal bars, which leaves room for long names.
+type Bars struct {
+	Title string // for those who cannot see it
+	Desc  string
+	X     Axis // of the values
+	Bars  []Bar
+	Refs  []Ref // vertical, at a value
+}
+
+const (
+	barHeight = 15.0
+	barStep   = 24.0
+)
+
+// SVG returns the drawing.
+func (b Bars) SVG() string {
+	names := 0
+	low, high := math.Inf(1), 0.0
+	for _, bar := range b.Bars {
+		names = max(names, len([]rune(bar.Name)))
+		high = max(high, bar.Value, bar.High)
+		if v := bar.Value; v > 0 {
+			low = min(low, v)
+		}
+	}
+	for _, r := range b.Refs {
+		high, low = max(high, r.Y), min(low, r.Y)
+	}
+	if b.X.Log {
+		low /= 2 // the shortest bar has a length, too
+	}
+	start := min(charWidth*float64(names)+12, width/2)
+	bottom := top + barStep*float64(len(b.Bars)) + 4
+	x := newScale(b.X, low, high, start, width-right-46)
+
+	var c canvas
+	c.begin(b.Title, b.Desc, bottom+axisSpace+2)
+	last := math.Inf(-1)
+	for _, t := range x.ticks {
+		place, label := x.at(t), b.X.format(t)
+		c.line(place, top, place, bottom, "grid")
+		if half := charWidth * float64(len(label)) / 2; place-half >= last+4 {
+			last = place + half
+			c.text(place, bottom+15, "middle", "tick", label)
+		}
+	}
+	for i, bar := range b.Bars {
+		y := top + barStep*float64(i) + 4
+		end := x.at(bar.Value)
+		c.add(`<rect x="%s" y="%s" width="%s" height="%s" rx="2" style="fill:%s"><title>%s: %s</title></rect>`,
+			num(start), num(y), num(max(end-start, 1)), num(barHeight), colour(bar.Colour), escape(bar.Name), escape(b.X.format(bar.Value)))
+		if bar.High > bar.Low {
+			c.line(x.at(bar.Low), y+barHeight/2, x.at(bar.High), y+barHeight/2, "axis whisk")
+		}
+		c.text(start-6, y+12, "end", "label", bar.Name)
+		c.text(max(end, x.at(bar.High))+5, y+12, "start", "val", b.X.format(bar.Value))
+	}
+	for _, r := range b.Refs {
+		c.line(x.at(r.Y), top, x.at(r.Y), bottom, "ref")
+		c.text(x.at(r.Y)+3, top-3, "start", "reft", r.Label)
+	}
+	c.line(start, top, start, bottom, "axis")
+	c.text((start+width-right)/2, bottom+32, "middle", "label", b.X.Label)
+	return c.end()
+}
+
+func escape(s string) string { return html.EscapeString(s) }
+
+// distinctX returns the x of all points, in order.
+func distinctX(series []Series) []float64 {
+	var xs []float64
+	for _, s := range series {
+		for _, p := range s.Points {
+			xs = append(xs, p.X)
+		}
+	}
+	slices.Sort(xs)
+	return slices.Compact(xs)
+}

@@ -1,0 +1,166 @@
+package svgplot
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Point is a measured value with the extremes of its runs; Low and High of 0 draw
+// none.
+type Point struct{ X, Y, Low, High float64 }
+
+// Series is a line.
+type Series struct {
+	Name   string
+	Colour int // 0 to Colours-1
+	Points []Point
+}
+
+// Ref is a reference line, such as a value that somebody printed.
+type Ref struct {
+	Y     float64
+	Label string
+}
+
+// Lines is a chart of lines.
+type Lines struct {
+	Title  string // for those who cannot see it
+	Desc   string
+	X, Y   Axis
+	Series []Series
+	Refs   []Ref
+}
+
+// SVG returns the drawing. Without points it has axes only.
+func (l Lines) SVG() string {
+	minX, maxX, minY, maxY := l.bounds()
+	var entries []entry
+	for _, s := range l.Series {
+		entries = append(entries, entry{s.Colour, s.Name})
+	}
+	rows := legendRows(entries)
+	const bottom = top + plotHeight
+	height := bottom + axisSpace + float64(len(rows))*lineHeight + 8
+	x := newScale(l.X, minX, maxX, left, width-right)
+	if l.X.Log && minX > 0 { // the outermost marks stand at the edges
+		x.from, x.to = minX, max(maxX, minX*1.0001)
+		x.a, x.b = left+8, width-right-8
+	}
+	y := newScale(l.Y, minY, maxY, bottom, top)
+
+	var c canvas
+	c.begin(l.Title, l.Desc, height)
+	for _, t := range y.ticks {
+		c.line(left, y.at(t), width-right, y.at(t), "grid")
+		c.text(left-6, y.at(t)+4, "end", "tick", l.Y.format(t))
+	}
+	last := math.Inf(-1)
+	for _, t := range l.xTicks(x) {
+		place := x.at(t)
+		label := l.X.format(t)
+		half := charWidth * float64(len(label)) / 2
+		if place-half < last+4 {
+			continue // it would run into the one before
+		}
+		last = place + half
+		c.line(place, bottom, place, bottom+4, "axis")
+		c.text(place, bottom+16, "middle", "tick", label)
+	}
+	c.line(left, bottom, width-right, bottom, "axis")
+	c.line(left, top, left, bottom, "axis")
+	c.text((left+width-right)/2, bottom+33, "middle", "label", l.X.Label)
+	c.add(`<text transform="translate(13 %s) rotate(-90)" text-anchor="middle" class="label">%s</text>`, num(top+plotHeight/2), escape(l.Y.Label))
+	c.refs(l.Refs, y)
+	for _, s := range l.Series {
+		c.series(s, l, x, y)
+	}
+	c.legend(rows, bottom+axisSpace+16, true)
+	return c.end()
+}
+
+// refs draws reference lines; labels that would lie on each other move up.
+func (c *canvas) refs(refs []Ref, y scale) {
+	var used []float64
+	for _, r := range refs {
+		place := y.at(r.Y)
+		c.line(left, place, width-right, place, "ref")
+		at := place - 4
+		for moved := true; moved; {
+			moved = false
+			for _, u := range used {
+				if math.Abs(u-at) < 12 {
+					at, moved = u-12.5, true
+				}
+			}
+		}
+		used = append(used, at)
+		c.text(width-right-2, max(at, 10), "end", "reft", r.Label)
+	}
+}
+
+// series draws one line with its marks.
+func (c *canvas) series(s Series, l Lines, x, y scale) {
+	if len(s.Points) == 0 {
+		return
+	}
+	var d strings.Builder
+	for i, p := range s.Points {
+		d.WriteString(map[bool]string{true: "M", false: "L"}[i == 0])
+		d.WriteString(num(x.at(p.X)) + " " + num(y.at(p.Y)))
+	}
+	stroke := fmt.Sprintf(`style="stroke:%s"`, colour(s.Colour))
+	c.add(`<path d="%s" class="curve" %s/>`, d.String(), stroke)
+	for _, p := range s.Points {
+		if p.High > p.Low {
+			c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="whisk" %s/>`,
+				num(x.at(p.X)), num(y.at(p.Low)), num(x.at(p.X)), num(y.at(p.High)), stroke)
+		}
+	}
+	for _, p := range s.Points {
+		note := fmt.Sprintf("%s, %s: %s", s.Name, l.X.format(p.X), l.Y.format(p.Y))
+		if p.High > p.Low {
+			note += fmt.Sprintf(" (%s to %s)", l.Y.format(p.Low), l.Y.format(p.High))
+		}
+		c.mark(s.Colour, x.at(p.X), y.at(p.Y), note)
+	}
+}
+
+// xTicks returns where the x axis has numbers: on a logarithmic one at the values
+// that were measured.
+func (l Lines) xTicks(x scale) []float64 {
+	if !l.X.Log || l.X.Ticks != nil {
+		return x.ticks
+	}
+	return distinctX(l.Series)
+}
+
+// bounds returns the extremes of all that is drawn.
+func (l Lines) bounds() (minX, maxX, minY, maxY float64) {
+	minX, minY, maxX, maxY = math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)
+	see := func(y float64) {
+		if y > 0 || !l.Y.Log {
+			minY, maxY = min(minY, y), max(maxY, y)
+		}
+	}
+	for _, s := range l.Series {
+		for _, p := range s.Points {
+			minX, maxX = min(minX, p.X), max(maxX, p.X)
+			see(p.Y)
+			if p.High > p.Low {
+				see(p.Low)
+				see(p.High)
+			}
+		}
+	}
+	if math.IsInf(minX, 1) {
+		return 1, 10, 1, 10
+	}
+	for _, r := range l.Refs {
+		see(r.Y)
+	}
+	if math.IsInf(minY, 1) { // nothing that a logarithmic axis could show
+		minY, maxY = 1, 10
+	}
+	return minX, maxX, minY, maxY
+}

@@ -1,0 +1,163 @@
+package svgplot
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Axis describes an axis. The zero value is linear and begins at 0.
+type Axis struct {
+	Label string
+	Log   bool
+	// Format writes a value at a tick or for a mark; nil: Number.
+	Format func(float64) string
+	// Ticks are where the ticks are; nil: at round values.
+	Ticks []float64
+}
+
+func (a Axis) format(v float64) string {
+	if a.Format != nil {
+		return a.Format(v)
+	}
+	return Number(v)
+}
+
+// Number writes v with up to three digits: "0.05", "2.5", "12", "1200".
+func Number(v float64) string {
+	switch abs := math.Abs(v); {
+	case v == 0:
+		return "0"
+	case abs >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case abs >= 10:
+		return trim(strconv.FormatFloat(v, 'f', 1, 64))
+	case abs >= 1:
+		return trim(strconv.FormatFloat(v, 'f', 2, 64))
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// Bytes writes a size: "64", "4k", "1M".
+func Bytes(v float64) string {
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1 << 20, "M"}, {1 << 10, "k"}} {
+		if v >= u.size {
+			return Number(v/u.size) + u.name
+		}
+	}
+	return Number(v)
+}
+
+func trim(s string) string {
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
+
+// scale maps values to places.
+type scale struct {
+	log      bool
+	from, to float64 // values
+	a, b     float64 // their places
+	ticks    []float64
+}
+
+// newScale makes the scale of an axis for values between low and high.
+func newScale(ax Axis, low, high, a, b float64) scale {
+	s := scale{log: ax.Log, a: a, b: b}
+	if ax.Log {
+		s.from, s.to = logBounds(low, high)
+	} else {
+		s.from, s.to = 0, roundUp(high)
+		if low < 0 {
+			s.from = -roundUp(-low)
+		}
+	}
+	s.ticks = ax.Ticks
+	if s.ticks == nil {
+		s.ticks = s.round()
+	}
+	return s
+}
+
+// at returns the place of a value.
+func (s scale) at(v float64) float64 {
+	from, to := s.from, s.to
+	if s.log {
+		from, to, v = math.Log(from), math.Log(to), math.Log(max(v, s.from))
+	}
+	if to == from {
+		return s.a
+	}
+	return s.a + (v-from)/(to-from)*(s.b-s.a)
+}
+
+// logBounds widens the bounds to 1, 2 or 5 times a power of ten.
+func logBounds(low, high float64) (float64, float64) {
+	if !(low > 0) || math.IsInf(low, 1) {
+		low = 1
+	}
+	high = max(high, low*1.0001)
+	return stepDown(low * 1.0001), stepUp(high * 0.9999)
+}
+
+var steps = []float64{1, 2, 5, 10}
+
+// stepUp returns the least of 1, 2, 5 times a power of ten that is not below v.
+func stepUp(v float64) float64 {
+	p := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, s := range steps {
+		if s*p >= v*(1-1e-9) {
+			return s * p
+		}
+	}
+	return 10 * p
+}
+
+// stepDown returns the largest that is not above v.
+func stepDown(v float64) float64 {
+	p := math.Pow(10, math.Floor(math.Log10(v)))
+	best := p
+	for _, s := range steps {
+		if s*p <= v*(1+1e-9) {
+			best = s * p
+		}
+	}
+	return best
+}
+
+// roundUp returns a round bound for values up to v: with four to six ticks.
+func roundUp(v float64) float64 {
+	if !(v > 0) {
+		return 1
+	}
+	step := stepUp(v / 5)
+	return math.Ceil(v/step-1e-9) * step
+}
+
+// round returns round ticks.
+func (s scale) round() (ticks []float64) {
+	if !s.log {
+		step := stepUp((s.to - s.from) / 6)
+		for i := math.Ceil(s.from/step - 1e-9); i*step <= s.to*(1+1e-9); i++ {
+			ticks = append(ticks, i*step)
+		}
+		return ticks
+	}
+	mantissas := []float64{1, 2, 5}
+	if s.to/s.from > 2000 {
+		mantissas = []float64{1}
+	}
+	for p := math.Pow(10, math.Floor(math.Log10(s.from))); p <= s.to*1.0001; p *= 10 {
+		for _, m := range mantissas {
+			if v := m * p; v >= s.from*0.9999 && v <= s.to*1.0001 {
+				ticks = append(ticks, v)
+			}
+		}
+	}
+	return ticks
+}

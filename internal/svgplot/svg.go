@@ -1,0 +1,135 @@
+package svgplot
+
+import (
+	"fmt"
+	"html"
+	"strconv"
+	"strings"
+)
+
+// Sizes, in units of the drawing.
+const (
+	width      = 480
+	plotHeight = 230
+	left       = 56
+	right      = 14
+	top        = 14
+	fontSize   = 12
+	lineHeight = 17
+	charWidth  = 6.4 // of the average letter
+	axisSpace  = 38  // below the plot: numbers and label
+	legendGap  = 30  // mark and space before a name
+)
+
+// canvas collects the elements of a drawing.
+type canvas struct{ b strings.Builder }
+
+// num writes a coordinate; a tenth of a unit is enough.
+func num(v float64) string { return trim(strconv.FormatFloat(v, 'f', 1, 64)) }
+
+func (c *canvas) add(format string, args ...any) { fmt.Fprintf(&c.b, format+"\n", args...) }
+
+func (c *canvas) text(x, y float64, anchor, class, s string) {
+	c.add(`<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`, num(x), num(y), anchor, class, html.EscapeString(s))
+}
+
+func (c *canvas) line(x1, y1, x2, y2 float64, class string) {
+	c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, num(x1), num(y1), num(x2), num(y2), class)
+}
+
+// style is what every drawing has, so that it can stand alone.
+const style = `<style>
+.plot text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--plot-fg,#333)}
+.plot .label{font-size:12px}.plot .tick{font-size:11px}.plot .reft{font-size:10.5px;fill:var(--plot-ref,#777)}
+.plot .val{font-size:10.5px}
+.plot .grid{stroke:var(--plot-grid,#e4e4e4);stroke-width:1}.plot .axis{stroke:var(--plot-fg,#333);stroke-width:1}
+.plot .ref{stroke:var(--plot-ref,#777);stroke-width:1;stroke-dasharray:5 4}
+.plot .curve{fill:none;stroke-width:2;stroke-linejoin:round}.plot .whisk{stroke-width:1.2;opacity:.65}
+</style>`
+
+// begin writes what comes before the elements.
+func (c *canvas) begin(title, desc string, height float64) {
+	c.add(`<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %s" role="img" aria-label="%s">`,
+		width, num(height), html.EscapeString(title))
+	c.add("<title>%s</title>", html.EscapeString(title))
+	if desc != "" {
+		c.add("<desc>%s</desc>", html.EscapeString(desc))
+	}
+	c.add("%s", style)
+}
+
+func (c *canvas) end() string {
+	c.add("</svg>")
+	return c.b.String()
+}
+
+// fallbacks are the colours without a page's: those of Okabe and Ito, which most
+// people can tell apart.
+var fallbacks = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#8a8a8a", "#6a3d9a", "#222222"}
+
+// Colours is how many series have a colour of their own.
+const Colours = len(fallbacks)
+
+func colour(i int) string {
+	i %= Colours
+	return fmt.Sprintf("var(--plot-%d,%s)", i, fallbacks[i])
+}
+
+// mark draws the mark of a series at a place; note is shown when pointed at.
+func (c *canvas) mark(series int, x, y float64, note string) {
+	const r = 3.6
+	fill := fmt.Sprintf(`style="fill:%s"`, colour(series))
+	if note != "" {
+		note = "<title>" + html.EscapeString(note) + "</title>"
+	}
+	switch series % 5 {
+	case 0:
+		c.add(`<circle cx="%s" cy="%s" r="%s" %s>%s</circle>`, num(x), num(y), num(r), fill, note)
+	case 1:
+		c.add(`<rect x="%s" y="%s" width="%s" height="%s" %s>%s</rect>`, num(x-r+.3), num(y-r+.3), num(2*r-.6), num(2*r-.6), fill, note)
+	case 2:
+		c.add(`<path d="M%s %sl%s %sh%sz" %s>%s</path>`, num(x), num(y-r-.8), num(r+.6), num(2*r), num(-2*r-1.2), fill, note)
+	case 3:
+		c.add(`<path d="M%s %sl%s %sl%s %sl%s %sz" %s>%s</path>`, num(x), num(y-r-1), num(r+1), num(r+1), num(-r-1), num(r+1), num(-r-1), num(-r-1), fill, note)
+	default:
+		c.add(`<path d="M%s %sh%sl%s %sz" %s>%s</path>`, num(x-r-.6), num(y-r+.4), num(2*r+1.2), num(-r-.6), num(2*r), fill, note)
+	}
+}
+
+// entry is an entry of a legend.
+type entry struct {
+	series int
+	name   string
+}
+
+// legendRows breaks the entries into rows.
+func legendRows(entries []entry) (rows [][]entry) {
+	room := 0.0
+	for _, e := range entries {
+		w := legendGap + charWidth*float64(len([]rune(e.name))) + 10
+		if len(rows) == 0 || room < w {
+			rows, room = append(rows, nil), width-left-right
+		}
+		rows[len(rows)-1] = append(rows[len(rows)-1], e)
+		room -= w
+	}
+	return rows
+}
+
+// legend draws the rows below y.
+func (c *canvas) legend(rows [][]entry, y float64, lines bool) {
+	for _, row := range rows {
+		x := float64(left)
+		for _, e := range row {
+			if lines {
+				c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="curve" style="stroke:%s"/>`, num(x), num(y-4), num(x+22), num(y-4), colour(e.series))
+				c.mark(e.series, x+11, y-4, "")
+			} else {
+				c.add(`<rect x="%s" y="%s" width="14" height="10" rx="2" style="fill:%s"/>`, num(x+8), num(y-9), colour(e.series))
+			}
+			c.text(x+legendGap-3, y, "start", "label", e.name)
+			x += legendGap + charWidth*float64(len([]rune(e.name))) + 10
+		}
+		y += lineHeight
+	}
+}
