@@ -1,0 +1,154 @@
+package directsockets
+
+import (
+	"net"
+	"os"
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/directsockets/segment"
+)
+
+// lingerTime is how long what a peer that has frozen has still to get may take
+// after Close.
+const lingerTime = 30 * time.Second
+
+// openBell makes the file that h sleeps on. tx has a descriptor of its own, so that
+// both directions can sleep at the same time.
+func (c *Conn) openBell(h *half) error {
+	file := h.end.Bell()
+	if h == &c.tx.half {
+		raw, err := file.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var fd int
+		if ctlErr := raw.Control(func(d uintptr) { fd, err = dup(int(d)) }); ctlErr != nil {
+			err = ctlErr
+		}
+		if err != nil {
+			return err
+		}
+		file = os.NewFile(uintptr(fd), "doorbell")
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.file = file
+	h.bell.raw = raw
+	h.bell.look = func(uintptr) bool { return c.look(h) }
+	return nil
+}
+
+// closeBell undoes openBell. The End closes its own file.
+func (c *Conn) closeBell(h *half) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.file != nil && h == &c.tx.half {
+		_ = h.file.Close() // a duplicate has nothing to lose
+	}
+	h.file, h.bell.raw = nil, nil
+}
+
+// Close implements net.Conn. Blocked calls return net.ErrClosed. What was written is
+// delivered; if something that has come was not read, or after SetLinger(0), the
+// peer's calls fail with ECONNRESET, as with TCP.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return &net.OpError{Op: "close", Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: net.ErrClosed}
+	}
+	c.closed = true
+	pending := c.pending
+	c.pending = nil
+	for _, h := range []*half{&c.rx.half, &c.tx.half} {
+		h.flags.Or(flagClosed)
+		if h.timer != nil {
+			h.timer.Stop()
+		}
+		c.kickLocked(h)
+	}
+	c.mu.Unlock()
+	c.up.Store(upNever)
+	if pending != nil {
+		pending.drop()
+	}
+	rxStolen, txStolen := c.rx.seize(), c.tx.seize()
+	err := c.tearDown(rxStolen || txStolen)
+	if !rxStolen && c.rx.free() {
+		c.leaveRX()
+	}
+	if !txStolen && c.tx.free() {
+		c.leaveTX()
+	}
+	return err
+}
+
+// tearDown ends the connection; the caller has both turns. lent: somebody looks at
+// the segment's memory still.
+func (c *Conn) tearDown(lent bool) error {
+	r, t := &c.rx, &c.tx
+	c.unwatch()
+	e := c.end.Load()
+	c.mu.Lock()
+	reset := c.linger0 || r.flags.Load()&flagBroken != 0
+	c.mu.Unlock()
+	c.closeBell(&r.half)
+	c.closeBell(&t.half)
+	if e != nil {
+		if r.phase == rxDirect && e.Readable() > 0 {
+			reset = true
+		}
+		if !reset && (t.phase == txRolling || t.demote) {
+			go c.lingerOn(e, lent)
+			return nil
+		}
+		if t.phase == txDirect && !reset {
+			_ = e.Shutdown() // no room: the peer reads the shadow's end after the queue
+		}
+		_ = e.Close(reset) // the descriptor's error concerns nobody
+	}
+	if s, ok := c.shadow.(interface{ SetLinger(int) error }); ok && reset {
+		_ = s.SetLinger(0) // or it is reset already
+	}
+	err := c.shadow.Close()
+	c.bury(e, lent)
+	return err
+}
+
+// lingerOn closes a connection when its peer has what it did not take from the
+// segment.
+func (c *Conn) lingerOn(e *segment.End, lent bool) {
+	t := &c.tx
+	_ = c.shadow.SetWriteDeadline(time.Now().Add(lingerTime))
+	if t.demote && e.PeerFrozen() {
+		t.phase = txRolling
+	}
+	if t.phase == txRolling {
+		_ = e.Rollback(c.shadow.Write) // an error: the peer has closed, or does not read
+	}
+	_ = e.Close(false)
+	_ = c.shadow.Close()
+	c.bury(e, lent)
+}
+
+// bury gives back what the connection had. The counters are kept for Stats.
+func (c *Conn) bury(e *segment.End, lent bool) {
+	c.mu.Lock()
+	c.modes = [2]Mode{ModeClosed, ModeClosed}
+	s := c.statsLocked()
+	c.final = &s
+	c.entry.Set(broker.ModeClosed, broker.Why(c.why))
+	c.mu.Unlock()
+	if lent { // the last one closes the door: the memory goes when nobody has it
+		return
+	}
+	if e != nil {
+		e.Segment().Retire()
+	}
+	c.entry.Free()
+}

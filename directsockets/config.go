@@ -1,0 +1,68 @@
+package directsockets
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/directsockets/segment"
+)
+
+// Config has what may be chosen for connections. The zero value of a field means
+// its default.
+type Config struct {
+	// Off: plain TCP, always.
+	Off bool
+	// Eager: the client's side offers a segment as soon as it is connected, so that
+	// the first bytes may go there already. Default: when the connection has shown
+	// that it lives longer than one request.
+	Eager bool
+	// UpgradeSends is the send with which a connection has shown that. Default 2.
+	UpgradeSends int
+	// UpgradeBytes have shown it, too, once they have been moved, in both directions
+	// together. Default 16 KiB.
+	UpgradeBytes int
+	// Slots of a VELO queue: a power of two, 16..4096. Default 128.
+	Slots int
+	// Ring is the size of an RMA ring in bytes: a multiple of 4096, 64 KiB..1 GiB.
+	// Default 1 MiB. It takes memory as it is used.
+	Ring int
+	// Threshold is the number of bytes up to which a send goes in VELO messages.
+	// Default 480.
+	Threshold int
+	// Chunk is the number of bytes that are copied to the ring at a time. Default
+	// 64 KiB, and less in a small ring.
+	Chunk int
+	// Spin is how long a call looks for what it waits for before it sleeps, at most.
+	// Default 50 µs; negative: not at all.
+	Spin time.Duration
+	// Broker is the client of the broker that serves the shadows' network namespace.
+	// Default: that of the process, which looks for the broker where SPEC.md says.
+	// Shadows of a TCP stack in user space need one that takes the program at its word
+	// (broker.Server.Client).
+	Broker *broker.Client
+}
+
+// ErrConfig says that a Config has a value out of range.
+var ErrConfig = errors.New("directsockets: configuration out of range")
+
+func (c Config) withDefaults() (*Config, error) {
+	if c.UpgradeSends == 0 {
+		c.UpgradeSends = 2
+	}
+	if c.UpgradeBytes == 0 {
+		c.UpgradeBytes = 16 << 10
+	}
+	if c.Spin == 0 {
+		c.Spin = spinMax
+	}
+	c.Spin = max(c.Spin, 0)
+	if c.UpgradeSends < 0 || c.UpgradeBytes < 0 || c.Threshold < 0 || c.Chunk < 0 {
+		return nil, fmt.Errorf("%w: no number may be negative but Spin", ErrConfig)
+	}
+	if err := (segment.Config{Slots: c.Slots, Ring: c.Ring}).Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return &c, nil
+}

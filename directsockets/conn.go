@@ -1,0 +1,287 @@
+package directsockets
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/directsockets/segment"
+)
+
+// Conn is a connection: a TCP connection, the shadow, whose bytes go through memory
+// when its two ends have found each other. It implements net.Conn, and what
+// net.TCPConn has beyond.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Conn struct {
+	rx rxHalf
+	_  [128]byte
+	tx txHalf
+	_  [128]byte
+
+	shadow net.Conn
+	tcp    *net.TCPConn    // the shadow, if it is the kernel's
+	raw    syscall.RawConn // of tcp
+	cfg    *Config
+	side   segment.Side
+	broker *broker.Client // nil: none
+	key    broker.Key
+	bucket uint32
+	entry  *broker.Entry
+	count  *segment.Counters
+
+	end        atomic.Pointer[segment.End] // nil: no segment that tx could be promoted to
+	up         atomic.Int32                // see upgrade.go
+	none       atomic.Uint32               // see broker.Client.MayHaveOffer
+	sends      atomic.Uint32               // on the shadow
+	frozenSeen atomic.Bool                 // tx knows that the peer froze it
+
+	mu      sync.Mutex
+	closed  bool         // guarded by mu
+	linger0 bool         // guarded by mu; SetLinger(0)
+	pending *upgrade     // guarded by mu; what wantInstall is about
+	modes   [2]Mode      // guarded by mu; of rx and tx
+	why     Reason       // guarded by mu
+	final   *Stats       // guarded by mu; after Close
+	tries   int          // guarded by mu; offers that nobody claimed
+	retry   atomic.Int64 // not before this time, Unix ns
+}
+
+// NewConn makes a Conn of a TCP connection that was made by other means, such as
+// a TCP stack in user space, and on which nothing has been sent or received yet. The
+// Conn takes it. server says that it was accepted. Networks other than TCP are refused.
+func NewConn(shadow net.Conn, server bool, config Config) (*Conn, error) {
+	cfg, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	side := segment.Client
+	if server {
+		side = segment.Server
+	}
+	if _, ok := shadow.LocalAddr().(*net.TCPAddr); !ok {
+		return nil, fmt.Errorf("%w: a shadow on %v", ErrConfig, shadow.LocalAddr().Network())
+	}
+	return newConn(shadow, side, cfg, cfg.client()), nil
+}
+
+// newConn makes a Conn, which takes the shadow.
+func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Client) *Conn {
+	c := &Conn{shadow: shadow, cfg: cfg, side: side, broker: client, modes: [2]Mode{ModeTCP, ModeTCP}}
+	c.rx.init()
+	c.tx.init()
+	c.rx.setDead, c.tx.setDead = shadow.SetReadDeadline, shadow.SetWriteDeadline
+	local, remote := addrPort(shadow.LocalAddr()), addrPort(shadow.RemoteAddr())
+	c.key = broker.Key{Client: local, Server: remote}
+	if side == segment.Server {
+		c.key = broker.Key{Client: remote, Server: local}
+	}
+	c.bucket = c.key.Bucket()
+	fd := -1
+	if tcp, ok := shadow.(*net.TCPConn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			c.tcp, c.raw = tcp, raw
+			_ = raw.Control(func(d uintptr) { fd = int(d) }) // or it is closed already
+		}
+	}
+	info := broker.EntryInfo{Key: c.key, Server: side == segment.Server, FD: fd, Since: time.Now()}
+	if client != nil {
+		c.entry = client.Stats().Alloc(info)
+	} else {
+		c.entry = (*broker.Stats)(nil).Alloc(info)
+	}
+	c.count = (*segment.Counters)(c.entry.Counters())
+	switch {
+	case cfg.Off:
+		c.never(ReasonRule)
+	case client == nil:
+		c.never(ReasonNoBroker)
+	default:
+		c.reason(ReasonNotYet)
+		if cfg.Eager {
+			c.moved()
+		}
+	}
+	return c
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		p := t.AddrPort()
+		return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
+	}
+	return netip.AddrPort{}
+}
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return c.shadow.LocalAddr() }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr { return c.shadow.RemoteAddr() }
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, &c.rx.half, &c.tx.half) }
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, &c.rx.half) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, &c.tx.half) }
+
+func (c *Conn) setDeadlines(t time.Time, halves ...*half) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: net.ErrClosed}
+	}
+	for _, h := range halves {
+		c.setDeadline(h, t)
+	}
+	return nil
+}
+
+// CloseRead ends the inbound direction for this side: what has come can be read
+// still, and then there is an end of file.
+func (c *Conn) CloseRead() error {
+	if err := c.setFlag(&c.rx.half, "close", flagShut); err != nil {
+		return err
+	}
+	if s, ok := c.shadow.(interface{ CloseRead() error }); ok {
+		_ = s.CloseRead() // an error: it has ended already
+	}
+	return nil
+}
+
+// CloseWrite ends the outbound direction: the peer reads an end of file after what
+// has been written.
+func (c *Conn) CloseWrite() error {
+	if err := c.setFlag(&c.tx.half, "close", flagShut); err != nil {
+		return err
+	}
+	if c.tx.ask(wantShutdown) {
+		c.workTX()
+		if c.tx.free() {
+			c.leaveTX()
+		}
+	}
+	return nil
+}
+
+// setFlag sets a flag of h and wakes its holder to see it.
+func (c *Conn) setFlag(h *half, op string, flag uint32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opError(op, net.ErrClosed)
+	}
+	h.flags.Or(flag)
+	c.kickLocked(h)
+	return nil
+}
+
+// SetLinger is that of net.TCPConn: with 0, Close discards what was not sent, and
+// the peer's calls fail with ECONNRESET.
+func (c *Conn) SetLinger(sec int) error {
+	s, ok := c.shadow.(interface{ SetLinger(int) error })
+	if ok {
+		if err := s.SetLinger(sec); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.linger0 = sec == 0
+	return nil
+}
+
+// SetNoDelay is that of net.TCPConn. Direct bytes are never delayed.
+func (c *Conn) SetNoDelay(on bool) error {
+	if c.tcp == nil {
+		return nil
+	}
+	return c.tcp.SetNoDelay(on)
+}
+
+// SetKeepAlive is that of net.TCPConn.
+func (c *Conn) SetKeepAlive(on bool) error {
+	if c.tcp == nil {
+		return nil
+	}
+	return c.tcp.SetKeepAlive(on)
+}
+
+// SetKeepAlivePeriod is that of net.TCPConn.
+func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
+	if c.tcp == nil {
+		return nil
+	}
+	return c.tcp.SetKeepAlivePeriod(d)
+}
+
+// SetKeepAliveConfig is that of net.TCPConn.
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+	if c.tcp == nil {
+		return nil
+	}
+	return c.tcp.SetKeepAliveConfig(config)
+}
+
+// SetReadBuffer sets the size of the shadow's buffer; that of direct bytes is
+// Config.Ring.
+func (c *Conn) SetReadBuffer(bytes int) error {
+	if c.tcp == nil {
+		return nil
+	}
+	return c.tcp.SetReadBuffer(bytes)
+}
+
+// SetWriteBuffer sets the size of the shadow's buffer; that of direct bytes is
+// Config.Ring.
+func (c *Conn) SetWriteBuffer(bytes int) error {
+	if c.tcp == nil {
+		return nil
+	}
+	return c.tcp.SetWriteBuffer(bytes)
+}
+
+// Shadow lends the TCP connection, to look at. Its bytes are the Conn's.
+func (c *Conn) Shadow() net.Conn { return c.shadow }
+
+func (c *Conn) network() string { return c.shadow.LocalAddr().Network() }
+
+// opError is err as net's connections return it.
+func (c *Conn) opError(op string, err error) error {
+	return &net.OpError{Op: op, Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+}
+
+// foreignError turns an error of a shadow that is not the kernel's into net's.
+func (c *Conn) foreignError(op string, err error) error {
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return c.opError(op, net.ErrClosed)
+	case isTimeout(err):
+		return c.opError(op, os.ErrDeadlineExceeded)
+	}
+	return err
+}
+
+// breach ends the connection, whose peer has written what cannot be.
+func (c *Conn) breach() {
+	c.reason(ReasonBreach)
+	c.mu.Lock()
+	for _, h := range []*half{&c.rx.half, &c.tx.half} {
+		h.flags.Or(flagBroken)
+		c.kickLocked(h)
+	}
+	c.mu.Unlock()
+	if e := c.end.Load(); e != nil {
+		_ = e.Close(true) // the descriptor's error concerns nobody
+	}
+}

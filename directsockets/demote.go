@@ -1,0 +1,102 @@
+package directsockets
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// demotePause is how long Demote waits between two looks.
+const demotePause = 20 * time.Microsecond
+
+// Demote moves both directions to the shadow, for good, at whatever byte they are.
+// Nothing is lost or comes in another order. It does not wait for the peer.
+func (c *Conn) Demote() error { return c.demote(ReasonProgram) }
+
+func (c *Conn) demote(why Reason) error {
+	c.up.Store(upNever)
+	c.askRX(wantFreeze)
+	c.askTX(wantFreeze, true)
+	for {
+		c.mu.Lock()
+		closed := c.closed
+		done := c.modes[0] != ModeDirect && c.modes[1] != ModeDirect
+		c.mu.Unlock()
+		if closed {
+			return c.opError("demote", net.ErrClosed)
+		}
+		// Who has lent his turn does it when he is back.
+		work := (c.rx.want.Load() | c.tx.want.Load()) & wantFreeze
+		if done && work == 0 || c.rx.word.Load() == turnLent || c.tx.word.Load() == turnLent {
+			c.reason(why)
+			return nil
+		}
+		time.Sleep(demotePause)
+	}
+}
+
+// freezeRX has the inbound direction come on the shadow. It belongs to the holder
+// of the turn.
+func (c *Conn) freezeRX() {
+	r := &c.rx
+	switch r.phase {
+	case rxTCP:
+		r.phase = rxBack
+	case rxBoth, rxDrain, rxDirect:
+		if r.phase == rxBoth && !c.transit() && r.phase != rxDrain {
+			if r.phase == rxTCP {
+				r.phase = rxBack
+			}
+			break
+		}
+		if err := r.end.Freeze(); err != nil {
+			break // it ends by itself, the queue comes first
+		}
+		c.unwatch()
+		r.thawed, r.phase, r.direct = r.phase, rxFrozen, false
+	}
+	c.setMode(&r.half, ModeDemoted)
+}
+
+// File returns a duplicate of the shadow's descriptor, as net.TCPConn's does. The
+// connection is demoted first, since who has a descriptor only has TCP.
+func (c *Conn) File() (*os.File, error) {
+	if c.tcp == nil {
+		return nil, c.opError("file", errors.ErrUnsupported)
+	}
+	if err := c.Demote(); err != nil {
+		return nil, err
+	}
+	return c.tcp.File()
+}
+
+// SyscallConn gives access to the shadow's descriptor, for options. Its Read and
+// Write demote the connection first.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if c.tcp == nil {
+		return nil, c.opError("raw-control", errors.ErrUnsupported)
+	}
+	raw, err := c.tcp.SyscallConn()
+	return rawConn{raw, c}, err
+}
+
+type rawConn struct {
+	syscall.RawConn
+	c *Conn
+}
+
+func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
+	_ = r.c.demote(ReasonUnsupported) // closed: the call says so
+	return r.RawConn.Read(f)
+}
+
+func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
+	_ = r.c.demote(ReasonUnsupported) // closed: the call says so
+	return r.RawConn.Write(f)
+}
+
+func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

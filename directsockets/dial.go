@@ -1,0 +1,219 @@
+package directsockets
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/directsockets/segment"
+)
+
+// process is the broker's client that all connections share, unless their Config
+// has another.
+var process = sync.OnceValue(func() *broker.Client {
+	client, err := broker.Dial(broker.ClientConfig{})
+	if err != nil { // no memory for a small table: there is none for segments
+		return nil
+	}
+	return client
+})
+
+func (c *Config) client() *broker.Client {
+	switch {
+	case c.Off:
+		return nil
+	case c.Broker != nil:
+		return c.Broker
+	}
+	return process()
+}
+
+// Dialer is net.Dialer for direct sockets: the zero value does what Dial does.
+// Networks other than TCP are net's, unchanged.
+type Dialer struct {
+	net.Dialer
+	// Config is that of the connections.
+	Config Config
+	// Shadow makes the TCP connection, as Dialer.DialContext of net does. Default:
+	// the kernel's TCP. It is for TCP stacks in user space.
+	Shadow func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Dial connects to an address, as net.Dial does. The bytes go through memory as soon
+// as the server turns out to use direct sockets, and over TCP until then.
+func Dial(network, address string) (net.Conn, error) {
+	return new(Dialer).Dial(network, address)
+}
+
+// DialTimeout is Dial with a time-out for connecting.
+func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	d := Dialer{Dialer: net.Dialer{Timeout: timeout}}
+	return d.Dial(network, address)
+}
+
+// DialContext is Dial with a context for connecting, for http.Transport and others
+// that want such a function.
+func DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(Dialer).DialContext(ctx, network, address)
+}
+
+// Dial connects to an address.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext connects to an address. The result is a *Conn for TCP networks.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	cfg, err := d.Config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	dial := d.Shadow
+	if dial == nil {
+		dial = d.Dialer.DialContext
+	}
+	return d.dialed(cfg)(dial(ctx, network, address))
+}
+
+// DialTCP connects to an address that needs no name server.
+func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (net.Conn, error) {
+	cfg, err := d.Config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if d.Shadow != nil {
+		return d.dialed(cfg)(d.Shadow(ctx, network, raddr.String()))
+	}
+	shadow, err := d.Dialer.DialTCP(ctx, network, laddr, raddr)
+	if err != nil {
+		return nil, err
+	}
+	return d.dialed(cfg)(shadow, nil)
+}
+
+// dialed makes a Conn of what was dialled.
+func (d *Dialer) dialed(cfg *Config) func(net.Conn, error) (net.Conn, error) {
+	return func(shadow net.Conn, err error) (net.Conn, error) {
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := shadow.LocalAddr().(*net.TCPAddr); !ok {
+			return shadow, nil
+		}
+		return newConn(shadow, segment.Client, cfg, cfg.client()), nil
+	}
+}
+
+// ListenConfig is net.ListenConfig for direct sockets: the zero value does what
+// Listen does. Networks other than TCP are net's, unchanged.
+type ListenConfig struct {
+	net.ListenConfig
+	// Config is that of the connections.
+	Config Config
+}
+
+// Listen announces an address, as net.Listen does. Clients that use direct sockets
+// get them; others get TCP.
+func Listen(network, address string) (net.Listener, error) {
+	return new(ListenConfig).Listen(context.Background(), network, address)
+}
+
+// Listen announces an address. The result is a *Listener for TCP networks.
+func (l *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	cfg, err := l.Config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	lc := l.ListenConfig
+	if strings.HasPrefix(network, "tcp") {
+		lc.SetMultipathTCP(false) // its connections are not TCP to the broker
+	}
+	inner, err := lc.Listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := inner.Addr().(*net.TCPAddr); !ok {
+		return inner, nil
+	}
+	return listen(inner, cfg), nil
+}
+
+// NewListener makes a Listener of one that was made by other means, such as a TCP
+// stack in user space. The Listener takes it.
+func NewListener(inner net.Listener, config Config) (*Listener, error) {
+	cfg, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return listen(inner, cfg), nil
+}
+
+func listen(inner net.Listener, cfg *Config) *Listener {
+	l := &Listener{inner: inner, cfg: cfg, client: cfg.client()}
+	if l.client == nil {
+		return l
+	}
+	s := broker.Socket{Local: addrPort(inner.Addr())}
+	if tcp, ok := inner.(*net.TCPListener); ok {
+		raw, err := tcp.SyscallConn()
+		if err != nil { // closed already
+			return l
+		}
+		s.Conn = raw
+	}
+	l.announced = l.client.Listen(s, nil)
+	return l
+}
+
+// Listener is a listener whose connections are direct sockets. It implements
+// net.Listener.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Listener struct {
+	inner     net.Listener
+	cfg       *Config
+	client    *broker.Client
+	announced *broker.Announcement // nil: nobody knows of it
+}
+
+// Accept implements net.Listener; it returns a *Conn. It never waits for a segment.
+func (l *Listener) Accept() (net.Conn, error) {
+	shadow, err := l.inner.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return newConn(shadow, segment.Server, l.cfg, l.client), nil
+}
+
+// Close implements net.Listener.
+func (l *Listener) Close() error {
+	if l.announced != nil {
+		l.announced.Close()
+	}
+	return l.inner.Close()
+}
+
+// Addr implements net.Listener.
+func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
+
+// SetDeadline sets a deadline for Accept, if the listener below can.
+func (l *Listener) SetDeadline(t time.Time) error {
+	if s, ok := l.inner.(interface{ SetDeadline(time.Time) error }); ok {
+		return s.SetDeadline(t)
+	}
+	return &net.OpError{Op: "set", Net: l.Addr().Network(), Addr: l.Addr(), Err: syscall.ENOTSUP}
+}
+
+// SyscallConn gives access to the descriptor, for options, if the listener below
+// has one.
+func (l *Listener) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := l.inner.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, &net.OpError{Op: "raw-control", Net: l.Addr().Network(), Addr: l.Addr(), Err: syscall.ENOTSUP}
+}

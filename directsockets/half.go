@@ -1,0 +1,140 @@
+package directsockets
+
+import (
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"exnet/directsockets/segment"
+)
+
+// Flags of a half: why its calls end. They are set under Conn.mu.
+const (
+	flagExpired = 1 << 0 // the deadline has passed
+	flagClosed  = 1 << 1 // Close was called
+	flagBroken  = 1 << 2 // the peer has broken the rules
+	flagShut    = 1 << 3 // CloseRead or CloseWrite was called
+
+	flagsStop = flagExpired | flagClosed | flagBroken
+)
+
+// half is what both directions of a connection have.
+type half struct {
+	turn
+	flags atomic.Uint32
+
+	// Of the holder of the turn.
+	direct bool         // bytes go through end, and nothing else has to be looked at
+	end    *segment.End // nil until the direction has moved to the segment
+	spin   spinner
+	bell   bell
+
+	kicked atomic.Bool // set by kick, and the shadow's deadline has passed; cleared by calm
+
+	// Guarded by Conn.mu.
+	deadline time.Time
+	timer    *time.Timer
+	setDead  func(time.Time) error // the shadow's SetReadDeadline or SetWriteDeadline
+	file     *os.File              // what bell sleeps on; nil before that
+}
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+// kick wakes whoever sleeps in h, or is about to: in the shadow, or on the bell.
+func (c *Conn) kick(h *half) {
+	c.mu.Lock()
+	c.kickLocked(h)
+	c.mu.Unlock()
+}
+
+func (c *Conn) kickLocked(h *half) {
+	h.kicked.Store(true)
+	_ = h.setDead(past)
+	if h.file != nil {
+		_ = h.file.SetReadDeadline(past)
+	}
+}
+
+// calm undoes kick. The holder calls it before he looks whether he may sleep.
+func (c *Conn) calm(h *half) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.kicked.Store(false)
+	_ = h.setDead(time.Time{})
+	if h.file != nil {
+		_ = h.file.SetReadDeadline(time.Time{})
+	}
+}
+
+// setDeadline is SetReadDeadline or SetWriteDeadline. The deadlines of the shadow
+// and of the bell's file are not the program's: they serve kick.
+func (c *Conn) setDeadline(h *half, t time.Time) {
+	h.deadline = t
+	d := time.Duration(1)
+	if !t.IsZero() {
+		d = time.Until(t)
+	}
+	switch {
+	case d <= 0:
+		if h.timer != nil {
+			h.timer.Stop()
+		}
+		h.flags.Or(flagExpired)
+		c.kickLocked(h)
+		return
+	case t.IsZero():
+		if h.timer != nil {
+			h.timer.Stop()
+		}
+	case h.timer == nil:
+		h.timer = time.AfterFunc(d, func() { c.expire(h) })
+	default:
+		h.timer.Reset(d)
+	}
+	h.flags.And(^uint32(flagExpired))
+}
+
+// expire is what a timer runs.
+func (c *Conn) expire(h *half) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.deadline.IsZero() || c.closed {
+		return
+	}
+	if d := time.Until(h.deadline); d > 0 { // it was moved meanwhile
+		h.timer.Reset(d)
+		return
+	}
+	h.flags.Or(flagExpired)
+	c.kickLocked(h)
+}
+
+// bell is a sleeper's view of the doorbell.
+type bell struct {
+	raw      syscall.RawConn
+	look     func(fd uintptr) bool // made once, so that sleeping does not allocate
+	awake    bool                  // look is called after a sleep, not before
+	arms     uint8
+	sleeping atomic.Bool
+}
+
+// stop says why calls of h end.
+func (c *Conn) stop(h *half, op string) error {
+	switch f := h.flags.Load(); {
+	case f&flagClosed != 0:
+		return c.opError(op, net.ErrClosed)
+	case f&flagBroken != 0:
+		return c.opError(op, os.NewSyscallError(op, syscall.ECONNRESET))
+	case f&flagExpired != 0:
+		return c.opError(op, os.ErrDeadlineExceeded)
+	}
+	return nil
+}
+
+// interrupted reports whether the holder has to look up from what he waits for.
+func (h *half) interrupted() bool {
+	return h.flags.Load()&flagsStop != 0 || h.want.Load()&wantWork != 0 || h.kicked.Load()
+}

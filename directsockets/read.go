@@ -1,0 +1,373 @@
+package directsockets
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"exnet/directsockets/segment"
+	"exnet/internal/shm"
+)
+
+// rxPhase is where the inbound direction takes its bytes from.
+//
+//	tcp ──▶ both ──▶ drain ──▶ direct ──┬─ SHUTDOWN ─▶ over
+//	 ▲  └────┘ │                 ▲      ├─ DEMOTE, peer gone ─▶ back
+//	 └ refused │          thawed │      ▼
+//	           └──────────────── frozen ──▶ back ─▶ over
+type rxPhase uint8
+
+const (
+	rxTCP    rxPhase = iota // the shadow; there is no segment
+	rxBoth                  // the shadow, until PROMOTE comes
+	rxDrain                 // the shadow, up to what PROMOTE said
+	rxDirect                // the segment
+	rxFrozen                // the shadow, unless the peer had ended the direction before it saw FROZEN
+	rxBack                  // the shadow, for good
+	rxOver                  // rxHalf.err, for good
+)
+
+// rxHalf is the inbound direction.
+type rxHalf struct {
+	half
+
+	// Of the holder of the turn.
+	phase      rxPhase
+	thawed     rxPhase // what phase was before rxFrozen
+	shadow     uint64  // bytes that the shadow gave and that belong before the segment's
+	promoted   uint64  // bytes that it gives before those of the segment
+	surplus    []byte  // what the shadow gave too early: it comes after the segment's
+	surplusErr error   // and then this
+	err        error   // of rxOver
+	lent       int     // bytes that NextBytes lent
+
+	watch watch
+}
+
+// errKicked says that a call of the shadow was ended by kick.
+var errKicked = errors.New("directsockets: kicked")
+
+// Read implements net.Conn. It borrows p until return.
+func (c *Conn) Read(p []byte) (int, error) {
+	r := &c.rx
+	if r.try() {
+		if r.direct && r.flags.Load() == 0 {
+			if n, err := r.end.Recv(p); err == nil {
+				if r.free() {
+					c.leaveRX()
+				}
+				return n, nil
+			}
+		}
+	} else if !r.takeSlow(false) {
+		return 0, c.opError("read", net.ErrClosed)
+	}
+	n, err := c.read(p)
+	if r.free() {
+		c.leaveRX()
+	}
+	return n, err
+}
+
+// leaveRX sees to what others want, after free.
+func (c *Conn) leaveRX() {
+	r := &c.rx
+	for r.want.Load()&wantWork != 0 && r.try() {
+		c.workRX()
+		if !r.free() {
+			return
+		}
+	}
+	if r.want.Load()&wantTurn != 0 {
+		r.wake()
+	}
+}
+
+// read is Read for the holder of the turn.
+func (c *Conn) read(p []byte) (int, error) {
+	r := &c.rx
+	for {
+		if err := c.stop(&r.half, "read"); err != nil {
+			return 0, err
+		}
+		if r.want.Load()&wantWork != 0 {
+			c.workRX()
+		}
+		if len(p) == 0 {
+			return 0, nil
+		}
+		var n int
+		var err error
+		switch r.phase {
+		case rxTCP:
+			n, err = c.readTCP(p)
+		case rxBoth:
+			n, err = c.readBoth(p)
+		case rxDrain:
+			n, err = c.readDrain(p)
+		case rxDirect:
+			n, err = c.readDirect(p)
+		case rxFrozen:
+			n, err = c.readFrozen(p)
+		case rxBack:
+			n, err = c.readBack(p)
+		case rxOver:
+			return 0, r.err
+		}
+		if n > 0 || err != nil && err != errKicked {
+			return n, err
+		}
+	}
+}
+
+// readShadow reads the shadow. errKicked: look at everything anew.
+func (c *Conn) readShadow(p []byte) (int, error) {
+	r := &c.rx
+	if r.kicked.Load() {
+		c.calm(&r.half)
+		if r.interrupted() {
+			return 0, errKicked
+		}
+	}
+	n, err := c.shadow.Read(p)
+	r.shadow += uint64(n)
+	c.count.Add(segment.ReceivedShadow, uint64(n))
+	return n, c.shadowError(&r.half, "read", err)
+}
+
+// shadowError is the error of a call of the shadow, as the program shall see it.
+func (c *Conn) shadowError(h *half, op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	if h.kicked.Load() && isTimeout(err) {
+		return errKicked
+	}
+	if c.tcp != nil {
+		return err
+	}
+	return c.foreignError(op, err)
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout() && !errors.Is(err, syscall.ETIMEDOUT)
+}
+
+func (c *Conn) readTCP(p []byte) (int, error) {
+	c.moved()
+	n, err := c.readShadow(p)
+	if n > 0 {
+		c.moved()
+	}
+	return n, err
+}
+
+// readBoth reads the shadow while the segment is watched.
+func (c *Conn) readBoth(p []byte) (int, error) {
+	r := &c.rx
+	if !c.transit() {
+		return 0, nil
+	}
+	n, err := c.readShadow(p)
+	at, ok := r.end.PromotedAt()
+	if ok {
+		r.promoted, r.phase = at, rxDrain
+		c.unwatch()
+		return c.split(p, n, err)
+	}
+	if err != nil && err != errKicked {
+		c.over(err)
+	}
+	return n, err
+}
+
+// split is for what a read of the shadow brought, when it has turned out that the
+// segment comes after r.promoted bytes of the shadow: what is beyond those was sent
+// after a DEMOTE, and is kept until the segment has been read up to there.
+func (c *Conn) split(p []byte, n int, err error) (int, error) {
+	r := &c.rx
+	if r.shadow < r.promoted {
+		return n, err
+	}
+	over := r.shadow - r.promoted
+	if over > uint64(n) {
+		c.breach()
+		return 0, nil
+	}
+	n -= int(over)
+	r.surplus = append(r.surplus, p[n:n+int(over)]...)
+	if err != errKicked {
+		r.surplusErr = err
+	}
+	r.shadow = r.promoted
+	return n, nil
+}
+
+// transit takes the inbound direction from rxBoth as far as it goes, and reports
+// whether the shadow is to be read now; it is watched then. It belongs to the holder
+// of the turn.
+func (c *Conn) transit() bool {
+	r := &c.rx
+	for {
+		if at, ok := r.end.PromotedAt(); ok {
+			if at < r.shadow {
+				c.breach()
+				return false
+			}
+			r.promoted, r.phase = at, rxDrain
+			c.unwatch()
+			return false
+		}
+		switch err := r.end.Err(); {
+		case err == nil:
+		case errors.Is(err, segment.ErrCorrupt):
+			c.breach()
+			return false
+		default:
+			c.unwatch()
+			c.orphaned()
+			return false
+		}
+		if r.watch.on.Load() || c.watchRX() {
+			return true
+		}
+		if r.interrupted() {
+			return false
+		}
+	}
+}
+
+// readDrain reads what the shadow still has to give before the segment.
+func (c *Conn) readDrain(p []byte) (int, error) {
+	r := &c.rx
+	left := r.promoted - r.shadow
+	if left == 0 {
+		r.phase, r.direct = rxDirect, true
+		r.plain.Store(shm.Expedited())
+		c.setMode(&r.half, ModeDirect)
+		return 0, nil
+	}
+	if uint64(len(p)) > left {
+		p = p[:left]
+	}
+	n, err := c.readShadow(p)
+	if n == 0 && err != nil && err != errKicked { // it said that there is more
+		if err == io.EOF {
+			err = c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET))
+		}
+		c.over(err)
+	}
+	return n, err
+}
+
+// readDirect receives from the segment, and waits for it.
+func (c *Conn) readDirect(p []byte) (int, error) {
+	r := &c.rx
+	n, err := r.end.Recv(p)
+	if err == segment.ErrAgain {
+		if r.flags.Load()&flagShut != 0 {
+			return 0, io.EOF
+		}
+		if n, err = c.spinRecv(p); err == segment.ErrAgain {
+			c.sleep(&r.half)
+			c.heedFreeze()
+			return 0, nil
+		}
+	}
+	if err != nil {
+		return 0, c.leaveDirect(err)
+	}
+	return n, nil
+}
+
+// leaveDirect takes the inbound direction on when Recv has said that the segment
+// has no more. A nil error: read on.
+func (c *Conn) leaveDirect(err error) error {
+	r := &c.rx
+	r.direct = false
+	switch {
+	case err == io.EOF:
+		c.over(io.EOF)
+		c.heedFreeze()
+		return nil
+	case errors.Is(err, segment.ErrDemoted):
+		r.phase = rxBack
+		c.reason(ReasonPeerDemoted)
+	case errors.Is(err, segment.ErrReset):
+		c.over(c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET)))
+	case errors.Is(err, segment.ErrClosed): // without SHUTDOWN: the shadow says what follows
+		r.phase = rxBack
+	default:
+		c.breach()
+		return nil
+	}
+	c.setMode(&r.half, ModeDemoted)
+	c.heedFreeze()
+	return nil
+}
+
+// heedFreeze has the outbound direction rolled back when the peer has frozen it.
+func (c *Conn) heedFreeze() {
+	if !c.frozenSeen.Load() && c.rx.end.PeerFrozen() && c.frozenSeen.CompareAndSwap(false, true) {
+		c.askTX(wantRollback, true)
+	}
+}
+
+// readFrozen reads the shadow after a freeze. What it gives comes after what is
+// left in the queue if the peer had ended the direction before it looked.
+func (c *Conn) readFrozen(p []byte) (int, error) {
+	r := &c.rx
+	if r.end.Thaw(false) {
+		c.unwatch()
+		r.phase = r.thawed
+		r.direct = r.phase == rxDirect
+		return 0, nil
+	}
+	if !r.watch.on.Load() && !c.watchRX() && r.interrupted() {
+		return 0, nil
+	}
+	n, err := c.readShadow(p)
+	// Bytes behind a DEMOTE come with STANDS, behind a SHUTDOWN there are none.
+	if !r.end.Thaw(n == 0 && err != nil && err != errKicked) {
+		return n, err
+	}
+	c.unwatch()
+	r.phase = r.thawed
+	if r.phase == rxBoth {
+		at, ok := r.end.PromotedAt()
+		if !ok {
+			c.breach()
+			return 0, nil
+		}
+		r.promoted, r.phase = at, rxDrain
+	}
+	r.direct = r.phase == rxDirect
+	return c.split(p, n, err)
+}
+
+// readBack reads the shadow for good.
+func (c *Conn) readBack(p []byte) (int, error) {
+	r := &c.rx
+	if len(r.surplus) > 0 {
+		n := copy(p, r.surplus)
+		if r.surplus = r.surplus[n:]; len(r.surplus) == 0 {
+			r.surplus = nil
+		}
+		return n, nil
+	}
+	if err := r.surplusErr; err != nil {
+		c.over(err)
+		return 0, err
+	}
+	return c.readShadow(p)
+}
+
+// over ends the inbound direction with err, for good.
+func (c *Conn) over(err error) {
+	r := &c.rx
+	r.phase, r.err, r.direct = rxOver, err, false
+	c.unwatch()
+}

@@ -1,0 +1,138 @@
+package directsockets
+
+import (
+	"fmt"
+	"iter"
+
+	"exnet/directsockets/broker"
+	"exnet/directsockets/segment"
+)
+
+// Mode is how a direction of a connection carries its bytes.
+type Mode uint8
+
+// The modes. The zero Mode is invalid.
+const (
+	ModeTCP     Mode = Mode(broker.ModeTCP)     // on the shadow
+	ModeDirect  Mode = Mode(broker.ModeDirect)  // in memory
+	ModeDemoted Mode = Mode(broker.ModeDemoted) // on the shadow again, for good
+	ModeClosed  Mode = Mode(broker.ModeClosed)
+)
+
+func (m Mode) String() string { return broker.Mode(m).String() }
+
+// Reason says why a connection has its mode.
+type Reason uint8
+
+// The reasons.
+const (
+	ReasonNone        = Reason(broker.WhyNothing)
+	ReasonNotYet      = Reason(broker.WhyNotYet)          // too few bytes have moved
+	ReasonNoBroker    = Reason(broker.WhyNoBroker)        // start one: exn-tun up, exn-run
+	ReasonNoListener  = Reason(broker.WhyNoListener)      // the server does not use direct sockets
+	ReasonRule        = Reason(broker.WhyRule)            // Config.Off
+	ReasonOffered     = Reason(broker.WhyOffered)         // the server has not taken it up yet
+	ReasonRefused     = Reason(broker.WhyRefused)         // the server, or the broker, did not want it
+	ReasonNoMemory    = Reason(broker.WhyNoMemory)        // or descriptors
+	ReasonProgram     = Reason(broker.WhyProgram)         // Demote, File
+	ReasonPeerDemoted = Reason(broker.WhyPeer)            // the peer did
+	ReasonBreach      = Reason(broker.WhyBreach)          // the peer has written what cannot be
+	ReasonUnsupported = Reason(broker.WhyUnsupportedCall) // SyscallConn's Read or Write
+)
+
+func (r Reason) String() string { return broker.Why(r).String() }
+
+// Stats is what a connection has done.
+type Stats struct {
+	RX, TX Mode   // of the inbound and the outbound direction
+	Reason Reason // of the connection's mode
+	Device uint8  // virtual device (thesis, equation 5.3)
+
+	Counters [segment.CounterWords]uint64 // by segment.SentDirect and those after it
+}
+
+// Direct reports whether both directions go through memory.
+func (s Stats) Direct() bool { return s.RX == ModeDirect && s.TX == ModeDirect }
+
+func (s Stats) String() string {
+	text := fmt.Sprintf("rx %v, tx %v", s.RX, s.TX)
+	if s.Reason != ReasonNone {
+		text += ": " + s.Reason.String()
+	}
+	return text
+}
+
+// All lists the counters by name.
+func (s Stats) All() iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		for i, n := range s.Counters {
+			if !yield(counterNames[i], n) {
+				return
+			}
+		}
+	}
+}
+
+var counterNames = [segment.CounterWords]string{
+	"sent direct", "received direct", "sent on the shadow", "received on the shadow",
+	"sent VELO", "sent VELO_LAST", "sent RMA_INFO", "sent RMA_AVAIL", "sent SHUTDOWN", "sent DEMOTE",
+	"received VELO", "received VELO_LAST", "received RMA_INFO", "received RMA_AVAIL", "received SHUTDOWN", "received DEMOTE",
+	"ring used", "ring size", "sleeps", "wake-ups sent", "spins that found", "spins in vain",
+	"zero-copy sent", "zero-copy received",
+}
+
+// Stats says how the connection carries its bytes, and what it has carried.
+func (c *Conn) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.final != nil {
+		return *c.final
+	}
+	return c.statsLocked()
+}
+
+func (c *Conn) statsLocked() Stats {
+	s := Stats{RX: c.modes[0], TX: c.modes[1], Reason: c.why, Device: uint8(c.key.Server.Port() & 0xf)}
+	for i := range s.Counters {
+		s.Counters[i] = c.count[i].Load()
+	}
+	return s
+}
+
+// setMode says how a direction carries its bytes now.
+func (c *Conn) setMode(h *half, m Mode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := 0
+	if h == &c.tx.half {
+		i = 1
+	}
+	if c.modes[i] == ModeClosed || c.closed {
+		return
+	}
+	c.modes[i] = m
+	if m == ModeDirect {
+		c.why = ReasonNone
+	}
+	c.showLocked()
+}
+
+// reason says why.
+func (c *Conn) reason(why Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed && c.why != why {
+		c.why = why
+		c.showLocked()
+	}
+}
+
+func (c *Conn) showLocked() {
+	m := ModeTCP
+	for _, want := range []Mode{ModeDemoted, ModeDirect} {
+		if c.modes[0] == want || c.modes[1] == want {
+			m = want
+		}
+	}
+	c.entry.Set(broker.Mode(m), broker.Why(c.why))
+}

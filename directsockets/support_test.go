@@ -1,0 +1,137 @@
+package directsockets_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"exnet/directsockets"
+	"exnet/directsockets/broker"
+)
+
+// patience is how long anything may take that does not depend on how fast it is.
+const patience = 20 * time.Second
+
+// startBroker runs a broker of its own and returns a client of it.
+func startBroker(t testing.TB) *broker.Client {
+	t.Helper()
+	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "broker.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(context.Background()) }()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return dialBroker(t, s.Path())
+}
+
+func dialBroker(t testing.TB, path string) *broker.Client {
+	t.Helper()
+	client, err := broker.Dial(broker.ClientConfig{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := client.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// pair connects a client and a server over the loopback.
+func pair(t testing.TB, client, server directsockets.Config) (c, s *directsockets.Conn) {
+	t.Helper()
+	lc := directsockets.ListenConfig{Config: server}
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			close(accepted)
+			return
+		}
+		accepted <- conn
+	}()
+	waitListener(t, client.Broker, l.Addr())
+	d := directsockets.Dialer{Config: client}
+	conn, err := d.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, ok := <-accepted
+	if !ok {
+		t.Fatal("not accepted")
+	}
+	c, s = conn.(*directsockets.Conn), other.(*directsockets.Conn)
+	t.Cleanup(func() { c.Close(); s.Close() })
+	return c, s
+}
+
+// waitListener waits until the broker knows of a listener.
+func waitListener(t testing.TB, client *broker.Client, addr net.Addr) {
+	t.Helper()
+	if client == nil {
+		return
+	}
+	eventually(t, "the broker knows the listener", func() bool {
+		return client.Listener(uint16(addr.(*net.TCPAddr).Port))
+	})
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not reached: %s", what)
+		}
+	}
+}
+
+// makeDirect moves bytes until both directions of both ends are direct.
+func makeDirect(t testing.TB, a, b net.Conn) {
+	t.Helper()
+	direct := func(c net.Conn) bool { return c.(*directsockets.Conn).Stats().Direct() }
+	defer func() {
+		if t.Failed() {
+			t.Log(a.(*directsockets.Conn).Stats(), b.(*directsockets.Conn).Stats())
+		}
+	}()
+	var buf [1]byte
+	eventually(t, "both ends are direct", func() bool {
+		for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+			if _, err := way[0].Write([]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(way[1], buf[:]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return direct(a) && direct(b)
+	})
+}
+
+// directPair is pair, both directions of which go through memory.
+func directPair(t testing.TB) (c, s *directsockets.Conn) {
+	t.Helper()
+	cfg := directsockets.Config{Broker: startBroker(t), Eager: true}
+	c, s = pair(t, cfg, cfg)
+	makeDirect(t, c, s)
+	return c, s
+}

@@ -1,0 +1,296 @@
+package directsockets
+
+import (
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/directsockets/segment"
+
+	"golang.org/x/sys/unix"
+)
+
+// States of Conn.up.
+const (
+	upIdle  = iota // there is no segment; look whether there could be
+	upBusy         // one is being made, offered or asked for, or is there
+	upNever        // there will be none
+)
+
+// Times between offers that nobody claimed, and how many there are.
+const (
+	firstRetry = time.Second
+	maxTries   = 5
+)
+
+// upgrade is a segment that waits for the turn of rx.
+type upgrade struct {
+	end      *segment.End
+	nonce    [16]byte
+	peerBell int // side 1's doorbell, to be handed over; -1: this is side 1
+}
+
+// drop lets go of a segment that was never used.
+func (u *upgrade) drop() {
+	if u.peerBell >= 0 {
+		_ = unix.Close(u.peerBell)
+	}
+	if u.end.Side() == segment.Client {
+		u.end.Withdraw()
+	}
+	_ = u.end.Close(false) // the descriptor's error concerns nobody
+	u.end.Segment().Retire()
+}
+
+// moved is called when bytes are about to move on the shadow: it starts what makes
+// a segment of the connection, without waiting for it.
+func (c *Conn) moved() {
+	if c.up.Load() != upIdle {
+		return
+	}
+	if c.side == segment.Server {
+		word, may := c.broker.MayHaveOffer(c.bucket, c.none.Load())
+		if may && c.up.CompareAndSwap(upIdle, upBusy) {
+			c.claim(word)
+		}
+		return
+	}
+	if !c.cfg.Eager && int(c.sends.Load())+1 < c.cfg.UpgradeSends &&
+		c.count[segment.SentShadow].Load()+c.count[segment.ReceivedShadow].Load() < uint64(c.cfg.UpgradeBytes) {
+		return
+	}
+	if !c.broker.Listener(c.key.Server.Port()) {
+		if c.broker.Connected() {
+			c.reason(ReasonNoListener)
+		} else {
+			c.reason(ReasonNoBroker)
+		}
+		return
+	}
+	if at := c.retry.Load(); at != 0 && time.Now().UnixNano() < at {
+		return
+	}
+	if c.up.CompareAndSwap(upIdle, upBusy) {
+		go c.prepare()
+	}
+}
+
+// never has the connection stay on the shadow.
+func (c *Conn) never(why Reason) {
+	c.up.Store(upNever)
+	c.reason(why)
+}
+
+// failed has another offer or claim be tried some time.
+func (c *Conn) failed(why Reason) {
+	c.reason(why)
+	c.mu.Lock()
+	c.tries++
+	tries := c.tries
+	c.mu.Unlock()
+	if tries > maxTries {
+		c.up.Store(upNever)
+		return
+	}
+	c.retry.Store(time.Now().Add(firstRetry << (tries - 1)).UnixNano())
+	c.up.CompareAndSwap(upBusy, upIdle)
+}
+
+// socket is the proof that the broker wants.
+func (c *Conn) socket() broker.Socket {
+	return broker.Socket{Conn: c.raw, Local: addrPort(c.LocalAddr()), Remote: addrPort(c.RemoteAddr())}
+}
+
+// prepare makes the segment that side 0 offers.
+func (c *Conn) prepare() {
+	u, err := c.create()
+	if err != nil {
+		c.failed(ReasonNoMemory)
+		return
+	}
+	c.install(u)
+}
+
+func (c *Conn) create() (*upgrade, error) {
+	u := &upgrade{nonce: segment.NewNonce()}
+	seg, err := segment.Create(segment.Info{Nonce: u.nonce, Client: c.key.Client, Server: c.key.Server},
+		segment.Config{Slots: c.cfg.Slots, Ring: c.cfg.Ring})
+	if err != nil {
+		return nil, err
+	}
+	bells, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		seg.Retire()
+		return nil, err
+	}
+	u.peerBell = bells[1]
+	if u.end, err = c.newEnd(seg, bells[0]); err != nil {
+		_ = unix.Close(bells[1])
+		seg.Retire()
+		return nil, err
+	}
+	return u, nil
+}
+
+func (c *Conn) newEnd(seg *segment.Segment, bell int) (*segment.End, error) {
+	e, err := segment.NewEnd(seg, c.side, bell, c.count)
+	if err != nil {
+		return nil, err
+	}
+	e.Tune(segment.Tuning{Threshold: c.cfg.Threshold, Chunk: c.cfg.Chunk})
+	return e, nil
+}
+
+// claim asks for a segment that side 0 may have offered.
+func (c *Conn) claim(word uint32) {
+	err := c.broker.Claim(c.socket(), func(g broker.Granted, err error) {
+		if err != nil {
+			c.none.Store(word)
+			c.up.CompareAndSwap(upBusy, upIdle)
+			return
+		}
+		go c.granted(g)
+	})
+	if err != nil { // the broker has died, or does not keep up
+		c.up.CompareAndSwap(upBusy, upIdle)
+	}
+}
+
+// granted takes a segment that the broker has given for the connection.
+func (c *Conn) granted(g broker.Granted) {
+	defer func() { _ = unix.Close(g.Segment) }()
+	seg, err := segment.Map(g.Segment)
+	if err != nil {
+		_ = unix.Close(g.Bell)
+		c.failed(ReasonNoMemory)
+		return
+	}
+	if i := seg.Info(); i.Nonce != g.Nonce || i.Client != c.key.Client || i.Server != c.key.Server {
+		_ = unix.Close(g.Bell)
+		seg.Retire()
+		c.failed(ReasonRefused)
+		return
+	}
+	end, err := c.newEnd(seg, g.Bell)
+	if err != nil {
+		seg.Retire()
+		c.failed(ReasonNoMemory)
+		return
+	}
+	c.install(&upgrade{end: end, nonce: g.Nonce, peerBell: -1})
+}
+
+// install has whoever has the turn of rx look at a segment from now on.
+func (c *Conn) install(u *upgrade) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		u.drop()
+		return
+	}
+	c.pending = u
+	c.mu.Unlock()
+	c.askRX(wantInstall)
+}
+
+// askRX leaves work to whoever has the turn of rx, and wakes him.
+func (c *Conn) askRX(work uint32) {
+	if !c.rx.ask(work) {
+		c.kick(&c.rx.half)
+		return
+	}
+	c.workRX()
+	if c.rx.free() {
+		c.leaveRX()
+	}
+}
+
+// askTX leaves work to whoever has the turn of tx. If wake is set he is waked.
+func (c *Conn) askTX(work uint32, wake bool) {
+	if !c.tx.ask(work) {
+		if wake {
+			c.kick(&c.tx.half)
+		}
+		return
+	}
+	c.workTX()
+	if c.tx.free() {
+		c.leaveTX()
+	}
+}
+
+// workRX does what others have left to the holder of the turn. It does not wait.
+func (c *Conn) workRX() {
+	r := &c.rx
+	if r.asked(wantInstall) {
+		c.mu.Lock()
+		u := c.pending
+		c.pending = nil
+		c.mu.Unlock()
+		if u != nil {
+			c.begin(u)
+		}
+	}
+	if r.asked(wantFreeze) {
+		c.freezeRX()
+	}
+	if r.asked(wantLook) && r.phase == rxBoth {
+		c.transit()
+	}
+}
+
+// begin is where a connection gets its segment. No thread waits in the shadow
+// alone: the caller has the turn of rx.
+func (c *Conn) begin(u *upgrade) {
+	r := &c.rx
+	if r.phase != rxTCP || r.flags.Load()&(flagClosed|flagShut) != 0 {
+		u.drop() // demoted meanwhile, or about to be closed
+		return
+	}
+	if c.side == segment.Server {
+		if err := u.end.Attach(); err != nil {
+			u.drop()
+			c.failed(ReasonRefused)
+			return
+		}
+		r.end, r.phase = u.end, rxBoth
+		c.end.Store(u.end)
+		c.askTX(wantInstall, false) // who writes to the shadow finds it soon
+		_ = c.watchRX()
+		return
+	}
+	r.end, r.phase = u.end, rxBoth
+	c.end.Store(u.end)
+	_ = c.watchRX()
+	err := c.broker.Offer(c.socket(), u.nonce, u.end.Segment().Fd(), u.peerBell, nil)
+	_ = unix.Close(u.peerBell)
+	u.peerBell = -1
+	u.end.Segment().CloseFd()
+	if err != nil {
+		c.refused(ReasonRefused)
+		return
+	}
+	c.reason(ReasonOffered)
+}
+
+// refused takes the inbound direction back to the shadow when side 1 has never
+// looked at the segment, and cannot any more.
+func (c *Conn) refused(why Reason) {
+	r := &c.rx
+	c.unwatch()
+	u := &upgrade{end: r.end, peerBell: -1}
+	r.end, r.phase = nil, rxTCP
+	c.end.Store(nil)
+	c.closeBell(&r.half)
+	u.drop()
+	c.failed(why)
+}
+
+// orphaned is called when the peer's end has gone before it promoted its direction.
+func (c *Conn) orphaned() {
+	if c.side == segment.Client && !c.rx.end.Attached() {
+		c.refused(ReasonRefused)
+		return
+	}
+	c.rx.phase = rxBack
+	c.setMode(&c.rx.half, ModeDemoted)
+}

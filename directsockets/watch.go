@@ -1,0 +1,173 @@
+package directsockets
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch is one connection's part in the watcher.
+type watch struct {
+	on    atomic.Bool // the doorbell is armed, and the watcher tells of it
+	added int         // the descriptor that the watcher has, plus 1; of the holder of rx
+}
+
+// watcher sleeps on the doorbells of all connections of the process whose reader
+// sleeps in the shadow, or nowhere, while the segment may speak up: those that wait
+// for the peer to attach or to promote, and those that have frozen. It is one
+// goroutine for all of them, and it is there only while there are any.
+type watcher struct {
+	mu    sync.Mutex
+	conns map[int32]*Conn // guarded by mu; by descriptor
+	poll  int             // guarded by mu; an epoll instance
+	file  *os.File        // guarded by mu; owns poll; nil: nobody runs
+	raw   syscall.RawConn
+}
+
+var watching = watcher{conns: make(map[int32]*Conn)}
+
+// watcherLinger is how long the watcher stays when there is nothing to watch.
+const watcherLinger = 50 * time.Millisecond
+
+// watchRX arms for the segment and has the watcher wait. False: there is something
+// already, or it cannot be watched. It belongs to the holder of rx.
+func (c *Conn) watchRX() bool {
+	w := &c.rx.watch
+	w.on.Store(true)
+	if c.rx.end.ArmRX() {
+		w.on.Store(false)
+		return false
+	}
+	added, err := watching.add(c, w.added)
+	if err != nil {
+		w.on.Store(false)
+		return false
+	}
+	w.added = added
+	return true
+}
+
+// unwatch ends watchRX. It belongs to the holder of rx.
+func (c *Conn) unwatch() {
+	w := &c.rx.watch
+	w.on.Store(false)
+	if w.added > 0 {
+		watching.remove(w.added - 1)
+		w.added = 0
+	}
+}
+
+// rang is called by the watcher when a doorbell has rung.
+func (c *Conn) rang() {
+	c.rx.watch.on.Store(false)
+	if e := c.end.Load(); e != nil {
+		e.Awake()
+		if c.tx.bell.sleeping.Load() {
+			c.kick(&c.tx.half)
+		}
+	}
+	c.askTX(wantInstall, false)
+	c.askRX(wantLook)
+}
+
+// add watches the doorbell of c once. added is what add returned before, or 0.
+func (w *watcher) add(c *Conn, added int) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.file == nil {
+		if err := w.startLocked(); err != nil {
+			return 0, err
+		}
+	}
+	fd := added - 1
+	op := unix.EPOLL_CTL_MOD
+	if added == 0 {
+		op = unix.EPOLL_CTL_ADD
+		raw, err := c.rx.end.Bell().SyscallConn()
+		if err != nil {
+			return 0, err
+		}
+		if err := raw.Control(func(d uintptr) { fd = int(d) }); err != nil {
+			return 0, err
+		}
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: int32(fd)}
+	if err := unix.EpollCtl(w.poll, op, fd, &ev); err != nil {
+		return 0, err
+	}
+	w.conns[int32(fd)] = c
+	return fd + 1, nil
+}
+
+func (w *watcher) remove(fd int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.conns, int32(fd))
+	if w.file == nil {
+		return
+	}
+	_ = unix.EpollCtl(w.poll, unix.EPOLL_CTL_DEL, fd, nil) // or it is closed already
+	if len(w.conns) == 0 {
+		_ = w.file.SetReadDeadline(time.Now().Add(watcherLinger))
+	}
+}
+
+func (w *watcher) startLocked() error {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	file := os.NewFile(uintptr(fd), "doorbells")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		_ = file.Close()
+		return err
+	}
+	w.poll, w.file, w.raw = fd, file, raw
+	go w.run(fd, file, raw)
+	return nil
+}
+
+func (w *watcher) run(poll int, file *os.File, raw syscall.RawConn) {
+	events := make([]unix.EpollEvent, 64)
+	var n int
+	wait := func(uintptr) bool {
+		n, _ = unix.EpollWait(poll, events, 0)
+		return n > 0
+	}
+	for {
+		n = 0
+		if err := raw.Read(wait); err != nil && w.stop(file) {
+			return
+		}
+		for _, ev := range events[:max(n, 0)] {
+			w.mu.Lock()
+			c := w.conns[ev.Fd]
+			w.mu.Unlock()
+			if c != nil {
+				c.rang()
+			}
+		}
+	}
+}
+
+// stop ends run if there is nothing to watch.
+func (w *watcher) stop(file *os.File) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = file.SetReadDeadline(time.Time{})
+	if len(w.conns) > 0 {
+		return false
+	}
+	w.file = nil
+	_ = file.Close() // an epoll instance has nothing to lose
+	return true
+}

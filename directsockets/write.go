@@ -1,0 +1,350 @@
+package directsockets
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"exnet/directsockets/segment"
+	"exnet/internal/shm"
+)
+
+// txPhase is where the outbound direction puts its bytes.
+//
+//	tcp ──PROMOTE──▶ direct ──┬─ DEMOTE ─────────────────▶ back ─▶ over
+//	 │                        ├─ peer froze ─▶ rolling ─┘   ▲
+//	 │                        └─ peer gone, SHUTDOWN ────────┘
+//	 └─ demoted before it was promoted ──────────────────────┘
+type txPhase uint8
+
+const (
+	txTCP     txPhase = iota // the shadow
+	txDirect                 // the segment
+	txRolling                // the shadow, after what the peer did not take from the segment
+	txBack                   // the shadow, for good
+	txOver                   // txHalf.err, for good
+)
+
+// txHalf is the outbound direction.
+type txHalf struct {
+	half
+
+	// Of the holder of the turn.
+	phase    txPhase
+	shadow   uint64 // bytes that the shadow took before the segment
+	err      error  // of txOver
+	shutdown bool   // CloseWrite has still to be done, on the shadow at least
+	demote   bool   // DEMOTE has still to be sent
+	finisher bool   // a goroutine sees to those, and to rolling
+}
+
+// shadowChunk is how much is given to the shadow at a time before it is looked
+// whether the segment can be used.
+const shadowChunk = 256 << 10
+
+// Write implements net.Conn. It borrows p until return.
+func (c *Conn) Write(p []byte) (int, error) {
+	t := &c.tx
+	n := 0
+	if t.try() {
+		if t.direct && t.flags.Load() == 0 {
+			var err error
+			if n, err = t.end.Send(p); n == len(p) && err == nil {
+				if t.free() {
+					c.leaveTX()
+				}
+				return n, nil
+			}
+		}
+	} else if !t.takeSlow(false) {
+		return 0, c.opError("write", net.ErrClosed)
+	}
+	n, err := c.write(p, n)
+	if t.free() {
+		c.leaveTX()
+	}
+	return n, err
+}
+
+// leaveTX sees to what others want, after free.
+func (c *Conn) leaveTX() {
+	t := &c.tx
+	for t.want.Load()&wantWork != 0 && t.try() {
+		c.workTX()
+		if !t.free() {
+			return
+		}
+	}
+	if t.want.Load()&wantTurn != 0 {
+		t.wake()
+	}
+}
+
+// write is Write for the holder of the turn, when n bytes of p have been sent.
+func (c *Conn) write(p []byte, n int) (int, error) {
+	t := &c.tx
+	for {
+		if err := c.stop(&t.half, "write"); err != nil {
+			return n, err
+		}
+		if t.want.Load()&wantWork != 0 {
+			c.workTX()
+		}
+		if t.flags.Load()&flagShut != 0 {
+			return n, c.opError("write", os.NewSyscallError("write", syscall.EPIPE))
+		}
+		if n == len(p) {
+			return n, nil
+		}
+		m, err := c.writeSome(p[n:])
+		if n += m; err != nil && err != errKicked {
+			return n, err
+		}
+	}
+}
+
+// writeSome writes a part of p, or takes the direction to where it can.
+func (c *Conn) writeSome(p []byte) (int, error) {
+	t := &c.tx
+	switch t.phase {
+	case txTCP:
+		c.moved()
+		if c.promote() {
+			return 0, nil
+		}
+		n, err := c.writeShadow(p[:min(len(p), shadowChunk)])
+		if n > 0 {
+			t.shadow += uint64(n)
+			c.sends.Add(1)
+		}
+		return n, err
+	case txDirect:
+		n, err := t.end.Send(p)
+		if err == segment.ErrAgain {
+			if n, err = c.spinSend(p); err == segment.ErrAgain {
+				c.sleep(&t.half)
+				return 0, nil
+			}
+		}
+		if err != nil {
+			c.leaveDirectTX(err)
+		}
+		return n, nil
+	case txRolling:
+		return 0, c.roll()
+	case txBack:
+		if t.demote {
+			c.sendDemote()
+			if t.demote { // no room in the queue
+				c.sleep(&t.half)
+			}
+			return 0, nil
+		}
+		return c.writeShadow(p)
+	default:
+		return 0, t.err
+	}
+}
+
+// writeShadow writes to the shadow. errKicked: look at everything anew.
+func (c *Conn) writeShadow(p []byte) (int, error) {
+	t := &c.tx
+	if t.kicked.Load() {
+		c.calm(&t.half)
+		if t.interrupted() {
+			return 0, errKicked
+		}
+	}
+	n, err := c.shadow.Write(p)
+	c.count.Add(segment.SentShadow, uint64(n))
+	return n, c.shadowError(&t.half, "write", err)
+}
+
+// promote moves the outbound direction to the segment, if there is one that the
+// peer looks at. It belongs to the holder of the turn.
+func (c *Conn) promote() bool {
+	t := &c.tx
+	e := c.end.Load()
+	if t.phase != txTCP || e == nil || !e.Attached() {
+		return false
+	}
+	switch err := e.Promote(t.shadow); {
+	case err == nil:
+		t.end, t.phase, t.direct = e, txDirect, true
+		t.plain.Store(shm.Expedited())
+		c.setMode(&t.half, ModeDirect)
+		return true
+	case err == segment.ErrAgain:
+		return false
+	case errors.Is(err, segment.ErrCorrupt):
+		t.end = e
+		c.leaveDirectTX(err)
+	default: // frozen or gone before it began
+		t.phase = txBack
+		c.setMode(&t.half, ModeDemoted)
+	}
+	return true
+}
+
+// leaveDirectTX takes the outbound direction on when Send has said that the segment
+// takes no more.
+func (c *Conn) leaveDirectTX(err error) {
+	t := &c.tx
+	t.direct = false
+	switch {
+	case errors.Is(err, segment.ErrCorrupt):
+		c.breach()
+	case t.end.PeerFrozen(): // also if it has gone since
+		c.frozenSeen.Store(true)
+		c.reason(ReasonPeerDemoted)
+		t.phase = txRolling
+	case errors.Is(err, segment.ErrReset):
+		t.phase, t.err = txOver, c.opError("write", os.NewSyscallError("write", syscall.ECONNRESET))
+	default: // the shadow answers
+		t.phase = txBack
+	}
+	c.setMode(&t.half, ModeDemoted)
+}
+
+// roll brings what the peer did not take from the segment to the shadow.
+func (c *Conn) roll() error {
+	t := &c.tx
+	switch err := t.end.Rollback(c.writeShadow); {
+	case err == nil:
+		t.phase, t.demote = txBack, false
+	case errors.Is(err, segment.ErrCorrupt):
+		c.leaveDirectTX(err)
+	case err == segment.ErrAgain:
+		t.phase = txBack
+	default:
+		return err
+	}
+	if t.shutdown {
+		c.shutdownTX()
+	}
+	return nil
+}
+
+// workTX does what others have left to the holder of the turn. It does not wait:
+// what has to is left to a goroutine.
+func (c *Conn) workTX() {
+	t := &c.tx
+	if t.asked(wantInstall) { // the peer may look at the segment now
+		_ = c.promote()
+	}
+	if t.asked(wantFreeze) {
+		c.demoteTX()
+	}
+	if t.asked(wantRollback) && t.phase == txDirect && t.end.PeerFrozen() {
+		c.leaveDirectTX(segment.ErrFrozen)
+	}
+	if t.asked(wantShutdown) {
+		c.shutdownTX()
+	}
+	if (t.phase == txRolling || t.demote || t.shutdown) && !t.finisher && t.flags.Load()&flagClosed == 0 {
+		t.finisher = true
+		go c.finish()
+	}
+}
+
+// demoteTX has the outbound direction go on on the shadow.
+func (c *Conn) demoteTX() {
+	t := &c.tx
+	switch t.phase {
+	case txTCP:
+		t.phase = txBack
+	case txDirect:
+		t.phase, t.direct, t.demote = txBack, false, true
+		c.sendDemote()
+	}
+	c.setMode(&t.half, ModeDemoted)
+}
+
+// sendDemote sends DEMOTE if there is room for it.
+func (c *Conn) sendDemote() {
+	t := &c.tx
+	switch err := t.end.Demote(); err {
+	case segment.ErrAgain:
+	case nil:
+		t.demote = false
+	default:
+		t.demote = false
+		c.leaveDirectTX(err)
+	}
+}
+
+// shutdownTX ends the outbound direction: the segment's, if it is there, and the
+// shadow's.
+func (c *Conn) shutdownTX() {
+	t := &c.tx
+	t.shutdown = true
+	if t.phase == txDirect {
+		switch err := t.end.Shutdown(); err {
+		case segment.ErrAgain:
+			return
+		case nil:
+			t.phase, t.direct = txBack, false
+		default:
+			c.leaveDirectTX(err)
+		}
+	}
+	if t.phase == txRolling || t.demote {
+		return
+	}
+	t.shutdown = false
+	if s, ok := c.shadow.(interface{ CloseWrite() error }); ok {
+		_ = s.CloseWrite() // an error: it has ended already
+	}
+}
+
+// finishPause is how long finish leaves the turn to others who want it.
+const finishPause = time.Millisecond
+
+// finish rolls back, sends DEMOTE and shuts down as soon as the peer lets it.
+func (c *Conn) finish() {
+	t := &c.tx
+	for {
+		if !t.take() {
+			return
+		}
+		done := t.flags.Load()&(flagClosed|flagBroken) != 0
+		if !done {
+			done = c.finishSome()
+		}
+		if done {
+			t.finisher = false
+		}
+		if t.free() {
+			c.leaveTX()
+		}
+		if done {
+			return
+		}
+		time.Sleep(finishPause)
+	}
+}
+
+func (c *Conn) finishSome() (done bool) {
+	t := &c.tx
+	for t.flags.Load()&flagsStop == 0 && t.want.Load()&wantTurn == 0 {
+		switch {
+		case t.phase == txRolling:
+			if err := c.roll(); err != nil && err != errKicked {
+				t.phase, t.err = txOver, err
+			}
+		case t.demote:
+			if c.sendDemote(); t.demote {
+				c.sleep(&t.half)
+			}
+		case t.shutdown:
+			if c.shutdownTX(); t.shutdown && t.phase == txDirect {
+				c.sleep(&t.half)
+			}
+		default:
+			return true
+		}
+	}
+	return false
+}
