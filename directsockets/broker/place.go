@@ -106,22 +106,28 @@ type place struct {
 	lock   *os.File
 	ln     *net.UnixListener
 	cookie uint64 // of the namespace
+	made   bool   // the directory is DefaultPath's
 }
 
 // takePlace makes the socket in the calling thread's namespace. What a killed
 // broker left it replaces. ErrInUse: there is a broker.
 func takePlace(path string) (p *place, err error) {
-	if path == "" {
-		if path, err = DefaultPath(); err != nil {
+	p = &place{path: path}
+	for tries := 1; p.lock == nil; tries++ {
+		if path == "" {
+			if p.path, err = DefaultPath(); err != nil {
+				return nil, err
+			}
+			Sweep(filepath.Dir(p.path))
+		}
+		p.lock, err = lockFile(p.path)
+		// The last broker may have removed the directory just now.
+		if err != nil && (path != "" || !errors.Is(err, fs.ErrNotExist) || tries == 10) {
 			return nil, err
 		}
-		sweep(filepath.Dir(path))
 	}
-	lock, err := lockFile(path)
-	if err != nil {
-		return nil, err
-	}
-	p = &place{path: path, lock: lock}
+	p.made = path == ""
+	path = p.path
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.leave())
@@ -191,6 +197,9 @@ func (p *place) leave() error {
 		errs = append(errs, ignoreMissing(os.Remove(p.path)))
 	}
 	errs = append(errs, ignoreMissing(os.Remove(p.lock.Name())), p.lock.Close())
+	if dir := filepath.Dir(p.path); p.made && os.Remove(dir) == nil && strings.HasPrefix(dir, "/tmp/") {
+		_ = os.Remove(filepath.Dir(dir)) // or there is something else in it
+	}
 	return errors.Join(errs...)
 }
 
@@ -201,9 +210,12 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// sweep removes the sockets of killed brokers of other namespaces, which may not
-// come back.
-func sweep(dir string) {
+// Sweep removes the sockets of killed brokers in a directory: those of namespaces that
+// are gone have no other broker to do it. "": root's directory.
+func Sweep(dir string) {
+	if dir == "" {
+		dir = systemDir
+	}
 	locks, err := filepath.Glob(filepath.Join(dir, "*"+lockSuffix))
 	if err != nil {
 		return

@@ -82,7 +82,10 @@ type Server struct {
 }
 
 // usage is what the clients of one user hold.
-type usage struct{ clients, descriptors int }
+type usage struct {
+	clients, descriptors int // belong to the Server's lock
+	pace                 pace
+}
 
 // New makes a broker, whose socket is there from now on. Clients are answered when
 // Run is called; Close removes it. ErrInUse: another broker serves the namespace.

@@ -69,6 +69,9 @@ func (c *session) run(conn *net.UnixConn) error {
 					err = conn.SetReadDeadline(time.Time{})
 				}
 			default:
+				if wait := c.user.pace.wait(int64(time.Since(epoch))); wait > 0 {
+					time.Sleep(wait)
+				}
 				err = c.answer(m, fds, lost)
 			}
 		}

@@ -75,6 +75,9 @@ func CheckName(name string) error {
 	if name == "" || len(name) > 32 || strings.Trim(name, plain) != "" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") {
 		return fmt.Errorf("emp: %w: fabric name %q: use up to 32 letters, digits, '.', '_' and '-', beginning with a letter or digit", ErrConfig, name)
 	}
+	if name == "ds" {
+		return fmt.Errorf("emp: %w: fabric name %q: /run/exn/ds is for direct sockets; choose another", ErrConfig, name)
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker"
 	"exnet/fabric"
 	"exnet/fabric/emp"
 )
@@ -41,7 +42,10 @@ func Nodes(dir string) ([]emp.Description, error) {
 
 // Clean removes what dead nodes left in a fabric's directory and returns their
 // IDs.
-func Clean(dir string) ([]fabric.NodeID, error) { return emp.Clean(dir) }
+func Clean(dir string) ([]fabric.NodeID, error) {
+	broker.Sweep("")
+	return emp.Clean(dir)
+}
 
 // DialNode connects to the daemon of a node that Nodes returned.
 func DialNode(dir string, d emp.Description) (*Client, error) {
@@ -88,6 +92,15 @@ func (c *Client) Status() (*Status, error) {
 		err = fmt.Errorf("node %d gives no status", c.Node.Node)
 	}
 	return r.Status, err
+}
+
+// Sockets asks for the direct sockets of the node's namespace.
+func (c *Client) Sockets() (*Sockets, error) {
+	r, err := c.ask(Request{Op: OpSockets})
+	if err == nil && r.Sockets == nil {
+		err = fmt.Errorf("node %d tells nothing of sockets", c.Node.Node)
+	}
+	return r.Sockets, err
 }
 
 // Topology asks how the fabric is wired, and what the node has put on each link;

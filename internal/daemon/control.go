@@ -18,6 +18,8 @@ const (
 	OpStop   = "stop"
 	// OpTopology asks how the fabric is wired, and what the node has put on each link.
 	OpTopology = "topology"
+	// OpSockets asks for the direct sockets of the node's namespace.
+	OpSockets = "sockets"
 	// OpCapture is answered by a Reply and then, unless that has an error, a
 	// capture as pcapng until the client ends its side of the connection.
 	OpCapture = "capture"
@@ -35,6 +37,7 @@ type Reply struct {
 	Error    string    `json:"error,omitempty"`
 	Status   *Status   `json:"status,omitempty"`   // of OpStatus
 	Topology *Topology `json:"topology,omitempty"` // of OpTopology; none: there is none
+	Sockets  *Sockets  `json:"sockets,omitempty"`  // of OpSockets
 }
 
 // controlSuffix makes the name of the control socket.
@@ -134,6 +137,8 @@ func (d *Daemon) answer(req Request) (r Reply) {
 		}
 	case OpTopology:
 		r.Topology = d.Topology()
+	case OpSockets:
+		r.Sockets = d.Sockets()
 	case OpStop:
 	default:
 		err = fmt.Errorf("unknown operation %q", req.Op)

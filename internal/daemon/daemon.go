@@ -40,6 +40,7 @@ type Daemon struct {
 	loop      *txloop.Loop
 	conn      *hostnet.Conn
 	control   *net.UnixListener
+	sockets   *sockets
 
 	stop   context.CancelFunc // set by Run
 	ready  sync.WaitGroup     // until stop is set
@@ -101,7 +102,10 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if d.conn, err = hostnet.Open(d.ns); err != nil {
 		return d, err
 	}
-	d.control, err = d.listen()
+	if d.control, err = d.listen(); err != nil {
+		return d, err
+	}
+	d.sockets, err = d.openSockets()
 	return d, err
 }
 
@@ -176,6 +180,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.loop.Run(ctx) })
 	g.Go(func() error { return d.member.Run(ctx, d.link) })
 	g.Go(func() error { return d.serve(ctx) })
+	g.Go(func() error { return d.sockets.run(ctx) })
 	return g.Wait()
 }
 
@@ -191,6 +196,9 @@ func (d *Daemon) Close() error {
 	var errs []error
 	if d.control != nil {
 		errs = append(errs, ignoreClosed(d.control.Close()))
+	}
+	if d.sockets != nil {
+		errs = append(errs, d.sockets.close())
 	}
 	if d.member != nil {
 		errs = append(errs, d.member.Leave())

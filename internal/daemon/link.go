@@ -9,7 +9,7 @@ import (
 )
 
 // link joins the NIC with that of a peer.
-func (d *Daemon) link(conn *net.UnixConn, _ fabric.NodeID) (emp.Link, error) {
+func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (emp.Link, error) {
 	var card shm.NIC = d.nic
 	if d.crossbars != nil {
 		card = routed{d.nic, d.crossbars}
@@ -19,5 +19,6 @@ func (d *Daemon) link(conn *net.UnixConn, _ fabric.NodeID) (emp.Link, error) {
 		return nil, err // not a *shm.Link that is nil
 	}
 	d.groups.linked()
+	d.sockets.linked(peer, l)
 	return l, nil
 }

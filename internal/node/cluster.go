@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"exnet/directsockets/broker"
 	"exnet/fabric"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
@@ -35,6 +36,9 @@ type ClusterConfig struct {
 type Cluster struct {
 	Nodes []*Node
 	Loop  *txloop.Loop
+	// Brokers are those of direct sockets, one in each namespace. None: no place for
+	// their sockets could be written.
+	Brokers []*broker.Server
 
 	spaces []*netns.NS
 	nics   []*nic.NIC
@@ -97,6 +101,9 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	for _, n := range c.Nodes {
 		c.group.Go(func() error { return n.Interface.Run(ctx) })
 	}
+	if err := c.startBrokers(ctx); err != nil {
+		return c, err
+	}
 	c.group.Go(func() error { return c.Loop.Run(ctx) })
 	return c, nil
 }
@@ -144,6 +151,7 @@ func (c *Cluster) Close() error {
 		errs = append(errs, c.group.Wait())
 		c.cancel = nil
 	}
+	errs = append(errs, c.closeBrokers())
 	for _, n := range c.Nodes {
 		errs = append(errs, n.Close())
 	}

@@ -1,0 +1,209 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/fabric"
+	"exnet/fabric/emp"
+)
+
+// brokerSuffix makes the name of the socket by which the brokers of a fabric meet.
+const brokerSuffix = ".ds"
+
+// Times between two attempts: to become the broker of the namespace, and to reach a
+// peer's.
+const (
+	brokerRetry = time.Second
+	peerRetry   = 100 * time.Millisecond
+)
+
+// sockets is the broker of direct sockets of the node's namespace, as far as there is
+// not another one, and its connections to those of the peers.
+//
+// Concurrency: all methods may be called from many goroutines; run once.
+type sockets struct {
+	cfg  broker.Config
+	dir  string
+	self fabric.NodeID
+	log  *slog.Logger
+	ln   *net.UnixListener // where the peers' brokers connect to
+
+	mu     sync.Mutex
+	server *broker.Server // +checklocks:mu; nil: there is another one
+	closed bool           // +checklocks:mu
+	links  sync.WaitGroup
+}
+
+// openSockets makes the socket for the peers' brokers. The broker itself comes with
+// run.
+func (d *Daemon) openSockets() (*sockets, error) {
+	s := &sockets{dir: d.cfg.Dir, self: d.member.ID(), log: d.cfg.Log, cfg: d.node.BrokerConfig()}
+	s.cfg.Log = d.cfg.Log
+	if d.ns != nil {
+		s.cfg.In = d.ns.Do
+	}
+	path := d.member.File(brokerSuffix)
+	var err error
+	if s.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"}); err != nil {
+		return nil, err
+	}
+	s.ln.SetUnlinkOnClose(false) // it goes with the node's other files
+	return s, d.member.Own(path)
+}
+
+// run has the node be the broker of its namespace until ctx ends. Without one the
+// node carries packets all the same.
+func (s *sockets) run(ctx context.Context) error {
+	defer s.wait()
+	defer context.AfterFunc(ctx, func() { s.ln.Close() })()
+	if s.begin() {
+		go func() {
+			defer s.links.Done()
+			s.accept(ctx)
+		}()
+	}
+	var told string
+	for ctx.Err() == nil {
+		b, err := broker.New(s.cfg)
+		if err == nil {
+			s.set(b)
+			err = b.Run(ctx)
+			s.set(nil)
+			err = errors.Join(err, b.Close())
+		}
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			s.log.Warn("no direct sockets by this node", "reason", err)
+		}
+		pause(ctx, brokerRetry)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func (s *sockets) set(b *broker.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.server = b
+}
+
+func (s *sockets) broker() *broker.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.server
+}
+
+// begin counts a goroutine that run waits for; false: it does not any more.
+func (s *sockets) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.links.Add(1)
+	}
+	return !s.closed
+}
+
+func (s *sockets) wait() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.links.Wait()
+}
+
+// accept takes the connections of peers with higher IDs.
+func (s *sockets) accept(ctx context.Context) {
+	for {
+		conn, err := s.ln.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptor, no memory: it may pass
+			s.log.Warn("direct sockets", "reason", err)
+			pause(ctx, peerRetry)
+			continue
+		}
+		if !s.begin() {
+			conn.Close()
+			return
+		}
+		go func() {
+			defer s.links.Done()
+			s.peer(ctx, conn)
+		}()
+	}
+}
+
+// peer serves a connection to a peer's broker, which it takes, until that or ctx
+// ends.
+func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
+	b := s.broker()
+	if b == nil {
+		conn.Close()
+		return
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := b.Peer(conn); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrClosed) {
+		s.log.Warn("direct sockets: broker of a peer", "reason", err)
+	}
+}
+
+// linked keeps the broker connected to that of a peer as long as the link is up. The
+// higher ID connects to the lower.
+func (s *sockets) linked(peer fabric.NodeID, l emp.Link) {
+	if s.self < peer || !s.begin() {
+		return
+	}
+	go func() {
+		defer s.links.Done()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() {
+			defer cancel()
+			select {
+			case <-l.Done():
+			case <-ctx.Done():
+			}
+		}()
+		for ctx.Err() == nil {
+			var d net.Dialer
+			conn, err := d.DialContext(ctx, "unixpacket", emp.File(s.dir, peer, brokerSuffix))
+			if err == nil {
+				s.peer(ctx, conn.(*net.UnixConn))
+			}
+			pause(ctx, peerRetry)
+		}
+	}()
+}
+
+// close closes the socket for the peers.
+func (s *sockets) close() error { return ignoreClosed(s.ln.Close()) }
+
+// Sockets are the connections of the programs that use the node's broker.
+type Sockets struct {
+	Node int `json:"node"`
+	// Broker is its socket. "": another broker serves the namespace.
+	Broker      string              `json:"broker"`
+	Connections []broker.Connection `json:"connections"`
+}
+
+// Sockets returns the direct sockets of the node's namespace, and those that could be
+// direct and are not.
+func (d *Daemon) Sockets() *Sockets {
+	s := &Sockets{Node: int(d.member.ID()), Connections: []broker.Connection{}}
+	if b := d.sockets.broker(); b != nil {
+		s.Broker, s.Connections = b.Path(), b.Connections()
+	}
+	return s
+}
