@@ -19,6 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	refs.SetLeakMode(refs.LeaksPanic)
 	code := m.Run()
+	removeExnRun()
 	refs.DoLeakCheck()
 	os.Exit(code)
 }

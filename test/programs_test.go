@@ -18,20 +18,26 @@ import (
 func debianPackages() map[string]string {
 	return map[string]string{
 		"curl":            "curl",
+		"gcc":             "gcc",
 		"ip":              "iproute2",
 		"iperf3":          "iperf3",
 		"nc":              "netcat-openbsd",
+		"nginx":           "nginx-light",
+		"perl":            "perl",
 		"ping":            "iputils-ping",
 		"python3":         "python3",
 		"redis-benchmark": "redis-tools",
 		"redis-cli":       "redis-tools",
 		"redis-server":    "redis-server",
+		"rsync":           "rsync",
+		"setpriv":         "util-linux",
 		"ssh":             "openssh-client",
 		"ssh-keygen":      "openssh-client",
 		"sshd":            "openssh-server",
 		"tcpdump":         "tcpdump",
 		"traceroute":      "traceroute",
 		"unshare":         "util-linux",
+		"wrk":             "wrk",
 	}
 }
 

@@ -1,0 +1,291 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker"
+	"exnet/internal/exnrun"
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
+)
+
+// buildExnRun builds exn-run once for all tests and returns its path, which other
+// users can read too.
+var buildExnRun = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "e2e-exn-run-")
+	if err != nil {
+		return "", err
+	}
+	exnRunDir = dir
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "exn-run")
+	out, err := exec.Command("go", "build", "-o", path, "exnet/cmd/exn-run").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building exn-run: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// exnRunDir is where buildExnRun has put it; "": nowhere.
+var exnRunDir string
+
+func removeExnRun() {
+	if exnRunDir != "" {
+		os.RemoveAll(exnRunDir)
+	}
+}
+
+// local is a namespace with nothing but a loopback interface, for programs that
+// talk to each other, with exn-run --loopback or without.
+type local struct {
+	ns      *netns.NS
+	exnRun  string // "": programs run as they are
+	reports []string
+	dir     string
+}
+
+// eachLocal runs a test without exn-run (sockets=tcp) and with it
+// (sockets=direct). What fails in the first fails for another reason.
+func eachLocal(t *testing.T, f func(t *testing.T, l *local)) {
+	t.Helper()
+	t.Run("sockets=tcp", func(t *testing.T) { f(t, newLocal(t, false)) })
+	t.Run("sockets=direct", func(t *testing.T) { f(t, newLocal(t, true)) })
+}
+
+func newLocal(t *testing.T, direct bool) *local {
+	t.Helper()
+	checkLeaks(t)
+	l := &local{ns: netnstest.New(t), dir: sharedDir(t)}
+	conn, err := hostnet.Open(l.ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.LoopbackUp(); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if direct {
+		if l.exnRun, err = buildExnRun(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		l.endBroker(t)
+		checkNobodyIn(t, l.ns)
+	})
+	return l
+}
+
+// sharedDir is a directory of the test that all users can look into.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// endBroker ends the broker that exn-run has started, which would stay for some
+// seconds.
+func (l *local) endBroker(t *testing.T) {
+	t.Helper()
+	err := l.ns.Do(func() error {
+		path, err := broker.Find(context.Background())
+		if err != nil {
+			return nil // it has ended, or there was none
+		}
+		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+		if err != nil {
+			return nil
+		}
+		defer conn.Close()
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var cred *unix.Ucred
+		var credErr error
+		if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || credErr != nil {
+			return fmt.Errorf("%w, %w", err, credErr)
+		}
+		return unix.Kill(int(cred.Pid), unix.SIGTERM)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// argv is what runs a program: itself, or exn-run with a report.
+func (l *local) argv(argv []string) []string {
+	if l.exnRun == "" {
+		return argv
+	}
+	report := filepath.Join(l.dir, fmt.Sprintf("report%d", len(l.reports)))
+	l.reports = append(l.reports, report)
+	return append([]string{l.exnRun, "--loopback", "--report", report, "--", programPath(argv[0])}, argv[1:]...)
+}
+
+// as is argv for a user other than root, who writes a report of his own.
+func (l *local) as(user string, argv []string) []string {
+	return append([]string{"setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"}, l.argv(argv)...)
+}
+
+// start starts a program, which is killed when the test ends.
+func (l *local) start(t *testing.T, argv ...string) *process {
+	t.Helper()
+	return startIn(t, l.ns, nil, l.argv(argv)...)
+}
+
+// serve starts a server and waits until it listens.
+func (l *local) serve(t *testing.T, port string, argv ...string) *process {
+	t.Helper()
+	p := l.start(t, argv...)
+	p.listens(t, port)
+	return p
+}
+
+// run runs a program that must succeed, and returns its output.
+func (l *local) run(t *testing.T, argv ...string) string {
+	t.Helper()
+	return l.start(t, argv...).wait(t)
+}
+
+// end ends a server by SIGTERM and waits for it, whatever its status.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	_ = p.cmd.Process.Signal(unix.SIGTERM) // it may have ended
+	select {
+	case <-p.done:
+	case <-time.After(hangTime):
+		t.Fatalf("%s does not end\n%s", p.name, &p.out)
+	}
+}
+
+// connections returns what the programs that have ended reported.
+func (l *local) connections(t *testing.T) []exnrun.Record {
+	t.Helper()
+	var all []exnrun.Record
+	for _, path := range l.reports {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			var r exnrun.Record
+			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+				t.Fatalf("%s: %v", lines.Text(), err)
+			}
+			all = append(all, r)
+		}
+		f.Close()
+	}
+	return all
+}
+
+// expect is what programs must have reported at least, of a side.
+type expect struct {
+	program string // a part of its name
+	server  bool
+	direct  int    // connections with direct bytes
+	bytes   uint64 // that they sent and received so, together
+}
+
+// check fails the test unless the reports have what is expected. Without exn-run
+// there is nothing to check.
+func (l *local) check(t *testing.T, want ...expect) {
+	t.Helper()
+	if l.exnRun == "" {
+		return
+	}
+	all := l.connections(t)
+	for _, w := range want {
+		n, bytes, seen := 0, uint64(0), new(strings.Builder)
+		for _, c := range all {
+			if !strings.Contains(c.Program, w.program) || c.Server != w.server {
+				continue
+			}
+			fmt.Fprintf(seen, "%s[%d] %v - %v: %s, %d and %d bytes direct\n", c.Program, c.PID, c.Local, c.Remote, c.Choice,
+				c.Sent.DirectBytes, c.Received.DirectBytes)
+			if c.Path == "direct" {
+				n++
+				bytes += c.Sent.DirectBytes + c.Received.DirectBytes
+			}
+		}
+		if n < max(w.direct, 1) || bytes < w.bytes {
+			t.Errorf("%s (server: %v): %d connections and %d bytes direct, want %d and %d:\n%s", w.program, w.server, n, bytes,
+				max(w.direct, 1), w.bytes, seen)
+		}
+	}
+}
+
+// startAs starts a program as another user.
+func (l *local) startAs(t *testing.T, user string, argv ...string) *process {
+	t.Helper()
+	return startIn(t, l.ns, nil, l.as(user, argv)...)
+}
+
+// optional skips the test unless programs are there that CI does not install.
+func optional(t *testing.T, packages string, names ...string) {
+	t.Helper()
+	netnstest.Require(t)
+	for _, name := range names {
+		if _, err := exec.LookPath(programPath(name)); err != nil {
+			t.Skipf("%s is not there: apt-get install %s", name, packages)
+		}
+	}
+}
+
+// needRun skips or fails the test without what exn-run builds its library
+// with.
+func needRun(t *testing.T, names ...string) {
+	t.Helper()
+	need(t, append([]string{"gcc"}, names...)...)
+}
+
+// script is the path of a script of testdata.
+func script(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata/run", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// same fails the test unless two files have the same content.
+func same(t *testing.T, got, want string) {
+	t.Helper()
+	a, err := os.ReadFile(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a, b) {
+		t.Errorf("%s has %d bytes that are not the %d of %s", got, len(a), len(b), want)
+	}
+}

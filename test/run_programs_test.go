@@ -1,0 +1,287 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Each test runs a real server and a real client in a namespace, without exn-run
+// and with it. That they work is the same test in both; that the connections were
+// direct is seen in what exn-run reports.
+
+func TestRootRunIperf(t *testing.T) {
+	needRun(t, "iperf3")
+	const size = 256 << 20
+	eachLocal(t, func(t *testing.T, l *local) {
+		for _, tt := range []struct {
+			name    string
+			options []string
+			streams int
+		}{
+			{"one stream", nil, 1},
+			{"reverse", []string{"-R"}, 1},
+			{"four streams", []string{"-P", "4"}, 4},
+			{"both ways", []string{"--bidir"}, 2},
+			{"ip=6", []string{"-6"}, 1},
+			{"zero copy", []string{"-Z"}, 1}, // sendfile
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				l := &local{ns: l.ns, exnRun: l.exnRun, dir: sharedDir(t)}
+				s := l.serve(t, iperfPort, "iperf3", "-s", "-1", "-p", iperfPort)
+				to := "127.0.0.1"
+				if tt.name == "ip=6" {
+					to = "::1"
+				}
+				out := l.run(t, append([]string{"iperf3", "-J", "-c", to, "-p", iperfPort, "-n", fmt.Sprint(size)}, tt.options...)...)
+				s.wait(t)
+				var r iperfResult
+				if err := json.Unmarshal([]byte(out), &r); err != nil || r.Error != "" || r.End.SumReceived.Bytes == 0 {
+					t.Fatalf("%v %s\n%s", err, r.Error, out)
+				}
+				l.check(t, expect{"iperf3", false, tt.streams, size / 2}, expect{"iperf3", true, tt.streams, size / 2})
+			})
+		}
+	})
+}
+
+func TestRootRunCurl(t *testing.T) {
+	needRun(t, "curl", "python3")
+	const port = "8000"
+	path, _ := randomFile(t, fileSize)
+	eachLocal(t, func(t *testing.T, l *local) {
+		s := l.serve(t, port, "python3", "-m", "http.server", "--directory", filepath.Dir(path), port)
+		got := filepath.Join(l.dir, "got")
+		l.run(t, "curl", "-sS", "-f", "-o", got, "http://127.0.0.1:"+port+"/data")
+		same(t, got, path)
+		s.end(t)
+		l.check(t, expect{"curl", false, 1, fileSize / 4}, expect{"python", true, 1, fileSize / 4})
+	})
+}
+
+func TestRootRunRedis(t *testing.T) {
+	needRun(t, "redis-benchmark", "redis-cli", "redis-server")
+	const port = "6379"
+	eachLocal(t, func(t *testing.T, l *local) {
+		s := l.serve(t, port, "redis-server", "--port", port, "--save", "", "--appendonly", "no", "--dir", l.dir)
+		for _, options := range [][]string{{"-d", "3"}, {"-d", "2000", "-P", "16"}, {"-d", "100000", "-n", "200"}} {
+			out := l.run(t, append([]string{"redis-benchmark", "-p", port, "-n", "20000", "-c", "20", "-t", "ping,set,get", "-q"}, options...)...)
+			if got := strings.Count(out, "requests per second"); got != 4 {
+				t.Errorf("%q: %d results, want PING_INLINE, PING_MBULK, SET and GET\n%s", options, got, out)
+			}
+		}
+		if out := l.run(t, "redis-cli", "-p", port, "-r", "10", "incr", "n"); !strings.HasSuffix(out, "10\n") {
+			t.Errorf("incr: %q", out)
+		}
+		s.end(t)
+		l.check(t, expect{"redis-benchmark", false, 3 * 4 * 20, 0}, expect{"redis-server", true, 3 * 4 * 20, 0})
+	})
+}
+
+const nginxConfig = `
+daemon off;
+user nobody nogroup;
+worker_processes 2;
+pid %[1]s/nginx.pid;
+error_log stderr;
+events { worker_connections 256; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	sendfile %[2]s;
+	keepalive_requests 1000000;
+	server { listen 8080; listen [::]:8080; root %[1]s/www; }
+}
+`
+
+func TestRootRunNginx(t *testing.T) {
+	needRun(t, "curl", "nginx", "wrk")
+	path, _ := randomFile(t, fileSize)
+	eachLocal(t, func(t *testing.T, l *local) {
+		for _, sendfile := range []string{"on", "off"} {
+			t.Run("sendfile="+sendfile, func(t *testing.T) {
+				l := &local{ns: l.ns, exnRun: l.exnRun, dir: sharedDir(t)}
+				www := filepath.Join(l.dir, "www")
+				if err := os.Mkdir(www, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(www, "small"), strings.Repeat("0123456789abcde\n", 64))
+				data, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(www, "large"), string(data))
+				for _, name := range []string{"small", "large"} {
+					if err := os.Chmod(filepath.Join(www, name), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				config := filepath.Join(l.dir, "nginx.conf")
+				write(t, config, fmt.Sprintf(nginxConfig, l.dir, sendfile))
+				s := l.serve(t, "8080", "nginx", "-c", config, "-p", l.dir)
+				got := filepath.Join(l.dir, "got")
+				l.run(t, "curl", "-sS", "-f", "-o", got, "http://127.0.0.1:8080/large")
+				same(t, got, path)
+				out := l.run(t, "wrk", "-t", "2", "-c", "20", "-d", "1s", "--latency", "http://127.0.0.1:8080/small")
+				if strings.Contains(out, "Non-2xx") || strings.Contains(out, "Socket errors") || !strings.Contains(out, "Requests/sec") {
+					t.Errorf("wrk:\n%s", out)
+				}
+				s.end(t)
+				l.check(t, expect{"curl", false, 1, fileSize / 4}, expect{"wrk", false, 20, 0}, expect{"nginx", true, 21, fileSize / 4})
+			})
+		}
+	})
+}
+
+func TestRootRunRsync(t *testing.T) {
+	needRun(t, "rsync")
+	path, _ := randomFile(t, fileSize)
+	eachLocal(t, func(t *testing.T, l *local) {
+		config := filepath.Join(l.dir, "rsyncd.conf")
+		up := filepath.Join(l.dir, "up")
+		if err := os.Mkdir(up, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, config, fmt.Sprintf("use chroot = no\nuid = root\ngid = root\nlog file = /dev/stderr\n[down]\npath = %s\n[up]\npath = %s\nread only = no\n",
+			filepath.Dir(path), up))
+		s := l.serve(t, "8730", "rsync", "--daemon", "--no-detach", "--config", config, "--port", "8730")
+		got := filepath.Join(l.dir, "got")
+		l.run(t, "rsync", "rsync://127.0.0.1:8730/down/data", got)
+		same(t, got, path)
+		l.run(t, "rsync", path, "rsync://127.0.0.1:8730/up/")
+		same(t, filepath.Join(up, "data"), path)
+		s.end(t)
+		l.check(t, expect{"rsync", false, 2, fileSize / 2}, expect{"rsync", true, 2, fileSize / 2})
+	})
+}
+
+// sshd executes itself anew for each connection, with the connection inherited: it
+// stays direct, or goes back to TCP, and no byte is lost.
+func TestRootRunSSH(t *testing.T) {
+	needRun(t, "setpriv", "ssh", "ssh-keygen", "sshd", "unshare")
+	path, _ := randomFile(t, fileSize)
+	eachLocal(t, func(t *testing.T, l *local) {
+		file := func(name string) string { return filepath.Join(l.dir, name) }
+		for _, name := range []string{"host", "user"} {
+			if out, err := runIn(t, l.ns, nil, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file(name)); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+		public, err := os.ReadFile(file("user.pub"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, file("authorized"), string(public))
+		write(t, file("sshd_config"), fmt.Sprintf("Port %s\nHostKey %s\nPidFile none\nAuthorizedKeysFile %s\nStrictModes no\nUsePAM no\n"+
+			"PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\n", sshPort, file("host"), file("authorized")))
+		// sshd insists on /run/sshd, which only its service makes: a /run of its own, in
+		// which only the brokers' directory is the machine's.
+		const prepare = `mkdir -p /run/exn && mkdir "$0" && mount --bind /run/exn "$0" && mount -t tmpfs tmpfs /run &&
+			mkdir -m 755 /run/sshd /run/exn && mount --bind "$0" /run/exn && exec "$@"`
+		s := startIn(t, l.ns, nil, append([]string{"unshare", "--mount", "sh", "-c", prepare, file("exn")},
+			l.argv([]string{programPath("sshd"), "-D", "-e", "-f", file("sshd_config")})...)...)
+		s.listens(t, sshPort)
+		ssh := []string{"ssh", "-F", "none", "-p", sshPort, "-i", file("user"), "-l", "root", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
+			"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=" + file("known_hosts"), "-o", "LogLevel=ERROR", "127.0.0.1"}
+		got := file("got")
+		l.run(t, append(ssh, "cat "+path+" > "+got)...)
+		same(t, got, path)
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := os.Remove(got); err != nil {
+			t.Fatal(err)
+		}
+		startIn(t, l.ns, f, l.argv(append(ssh, "cat > "+got))...).wait(t)
+		same(t, got, path)
+		s.end(t)
+	})
+}
+
+func TestRootRunAsyncio(t *testing.T) {
+	needRun(t, "python3")
+	eachLocal(t, func(t *testing.T, l *local) {
+		if out := l.run(t, "python3", script(t, "asyncio_echo.py")); out != "ok\n" {
+			t.Errorf("got %q", out)
+		}
+		l.check(t, expect{"python", false, 10, 10 << 20}, expect{"python", true, 10, 10 << 20})
+	})
+}
+
+func TestRootRunPerl(t *testing.T) {
+	needRun(t, "perl")
+	eachLocal(t, func(t *testing.T, l *local) {
+		if out := l.run(t, "perl", script(t, "echo.pl")); out != "ok\n" {
+			t.Errorf("got %q", out)
+		}
+		l.check(t, expect{"perl", false, 1, 10 << 20}, expect{"perl", true, 1, 10 << 20})
+	})
+}
+
+func TestRootRunNode(t *testing.T) {
+	optional(t, "nodejs", "node", "gcc")
+	eachLocal(t, func(t *testing.T, l *local) {
+		if out := l.run(t, "node", script(t, "http.js")); out != "ok\n" {
+			t.Errorf("got %q", out)
+		}
+		l.check(t, expect{"node", false, 4, 10 << 20}, expect{"node", true, 4, 10 << 20})
+	})
+}
+
+func TestRootRunJava(t *testing.T) {
+	optional(t, "default-jdk-headless", "javac", "java", "gcc")
+	classes := t.TempDir()
+	if out, err := command(t.Context(), "javac", "-d", classes, script(t, "Echo.java")).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	eachLocal(t, func(t *testing.T, l *local) {
+		if out := l.run(t, "java", "-cp", classes, "Echo"); out != "ok\n" {
+			t.Errorf("got %q", out)
+		}
+		// Sockets that block, and channels with a selector.
+		l.check(t, expect{"java", false, 2, 20 << 20}, expect{"java", true, 2, 20 << 20})
+	})
+}
+
+// A server of many processes, run by a user other than root, with a client as
+// another.
+func TestRootRunPostgreSQL(t *testing.T) {
+	optional(t, "postgresql", "setpriv", "gcc")
+	bins, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil || len(bins) == 0 {
+		t.Skip("PostgreSQL is not there: RUNLEVEL=1 apt-get install postgresql")
+	}
+	bin := func(name string) string { return filepath.Join(bins[len(bins)-1], name) }
+	const port, user = "5433", "postgres"
+	eachLocal(t, func(t *testing.T, l *local) {
+		// The broker is root's, which all may use.
+		keep := l.start(t, "sleep", "1000")
+		db := filepath.Join(l.dir, "db")
+		plain := func(argv ...string) {
+			t.Helper()
+			if out, err := runIn(t, l.ns, nil, append([]string{"setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"}, argv...)...); err != nil {
+				t.Fatalf("%q: %v\n%s", argv, err, out)
+			}
+		}
+		plain(bin("initdb"), "-D", db, "-A", "trust", "--no-sync")
+		s := l.startAs(t, user, bin("postgres"), "-D", db, "-p", port, "-h", "127.0.0.1", "-k", l.dir, "-c", "fsync=off")
+		s.says(t, "ready to accept connections")
+		plain(bin("pgbench"), "-h", "127.0.0.1", "-p", port, "-i", "-q", "postgres")
+		out := l.run(t, bin("pgbench"), "-h", "127.0.0.1", "-p", port, "-U", user, "-S", "-c", "4", "-j", "2", "-t", "500", "postgres")
+		if !strings.Contains(out, "2000/2000") {
+			t.Errorf("pgbench:\n%s", out)
+		}
+		s.end(t)
+		keep.stop()
+		l.check(t, expect{"pgbench", false, 4, 0}, expect{"postgres", true, 4, 0})
+	})
+}
