@@ -1,0 +1,659 @@
+#include "epoll_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+
+enum { MEMBERS = 1 << 20, EPIS = 1 << 16, TAG_BITS = 24 };
+
+static struct lock ep_lock;
+static struct member *members;
+static struct epi *epis;
+static uint32_t member_used = 1, epi_used; /* member 0 is the kick */
+static struct member *member_free;
+static struct epi *epi_free;
+static uint64_t prefix, family; /* of tags: family the upper half, for all processes of one fork tree */
+static __thread int own_tid;
+
+static void new_prefix(void)
+{
+	uint64_t r = 0;
+
+	if (getrandom(&r, sizeof r, GRND_NONBLOCK) != sizeof r)
+		r = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32 ^ (uintptr_t)&r;
+	if (family == 0)
+		family = (r & 0xffffff) | 1;
+	prefix = family << 40 | (r >> 48) << TAG_BITS;
+}
+
+void ep_init(void)
+{
+	void *m = mmap(NULL, MEMBERS * sizeof *members, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *e = mmap(NULL, EPIS * sizeof *epis, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (m == MAP_FAILED || e == MAP_FAILED)
+		return;
+	members = m;
+	epis = e;
+	new_prefix();
+}
+
+/* ---- locks --------------------------------------------------------------- */
+
+void lk_lock(struct lock *l)
+{
+	if (own_tid == 0)
+		own_tid = (int)REAL(syscall)(SYS_gettid);
+	if (__atomic_load_n(&l->owner, __ATOMIC_RELAXED) == own_tid) {
+		l->depth++;
+		return;
+	}
+	for (int n = 0, zero = 0; !__atomic_compare_exchange_n(&l->owner, &zero, own_tid, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); zero = 0, n++) {
+		if (n % 64 == 63)
+			sched_yield();
+		else
+			__builtin_ia32_pause();
+	}
+}
+
+void lk_unlock(struct lock *l)
+{
+	if (l->depth > 0)
+		l->depth--;
+	else
+		__atomic_store_n(&l->owner, 0, __ATOMIC_RELEASE);
+}
+
+/* ---- instances ----------------------------------------------------------- */
+
+/* ep_lock is held. */
+static struct epi *epi_make(int epfd)
+{
+	struct epi *e = epi_free;
+
+	if (!epis)
+		return NULL;
+	if (e)
+		epi_free = e->next ? &epis[e->next - 1] : NULL;
+	else if (epi_used < EPIS)
+		e = &epis[epi_used++];
+	else
+		return NULL;
+	e->epfd = epfd;
+	e->nfds = 1;
+	e->users = 1;
+	e->pid = getpid();
+	e->sleepers = e->tagged = e->followers = 0;
+	e->nested = e->nobell = e->kicked = false;
+	e->kick = -1;
+	e->all = e->active_head = e->active_tail = NULL;
+	fd_set_epoll(epfd, e);
+	return e;
+}
+
+void epi_new(int epfd)
+{
+	lk_lock(&ep_lock);
+	epi_make(epfd);
+	lk_unlock(&ep_lock);
+}
+
+struct epi *epi_get(int epfd)
+{
+	struct epi *e = word_epi(fd_word(epfd));
+
+	if (!e)
+		return NULL;
+	__atomic_fetch_add(&e->users, 1, __ATOMIC_ACQ_REL);
+	if (word_epi(fd_word(epfd)) == e)
+		return e;
+	epi_put(e);
+	return NULL;
+}
+
+void epi_dup(struct epi *e)
+{
+	__atomic_fetch_add(&e->nfds, 1, __ATOMIC_ACQ_REL);
+}
+
+static void m_free(struct member *m);
+
+void epi_put(struct epi *e)
+{
+	if (__atomic_sub_fetch(&e->users, 1, __ATOMIC_ACQ_REL) != 0)
+		return;
+	lk_lock(&ep_lock);
+	if (e->users == 0 && e->nfds == 0) {
+		e->nfds = -1;
+		while (e->all)
+			m_free(e->all);
+		if (e->kick >= 0)
+			REAL(close)(e->kick);
+		e->next = epi_free ? (uint32_t)(epi_free - epis + 1) : 0;
+		epi_free = e;
+	}
+	lk_unlock(&ep_lock);
+}
+
+void epi_close(struct epi *e, int fd)
+{
+	if (e->epfd == fd)
+		e->epfd = -1; /* another descriptor of it may be left: see ep_fd */
+	if (__atomic_sub_fetch(&e->nfds, 1, __ATOMIC_ACQ_REL) == 0)
+		epi_put(e);
+}
+
+/* ---- members ------------------------------------------------------------- */
+
+static struct member *m_find(struct conn *c, struct epi *e, int fd)
+{
+	struct member *m = c->members;
+
+	while (m && (m->e != e || m->fd != fd))
+		m = m->cnext;
+	return m;
+}
+
+static struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_event *ev)
+{
+	struct member *m = member_free;
+
+	if (m)
+		member_free = m->cnext;
+	else if (members && member_used < MEMBERS)
+		m = &members[member_used++];
+	else
+		return NULL;
+	*m = (struct member){.e = e, .c = c, .fd = fd, .events = ev->events, .data = ev->data.u64, .kevents = ev->events, .bell = -1, .fresh = true};
+	m->tag = prefix | (uint64_t)(m - members) << 1;
+	m->cnext = c->members;
+	c->members = m;
+	m->enext = e->all;
+	if (e->all)
+		e->all->eprev = m;
+	e->all = m;
+	return m;
+}
+
+/* Both locks are held; the kernel's entries are the caller's. */
+static void m_free(struct member *m)
+{
+	struct epi *e = m->e;
+	struct member **p = &m->c->members;
+
+	lk_lock(&e->lock);
+	m_disarm(m);
+	m_passive(m);
+	if (m->tagged)
+		e->tagged--;
+	while (*p && *p != m)
+		p = &(*p)->cnext;
+	if (*p)
+		*p = m->cnext;
+	if (m->eprev)
+		m->eprev->enext = m->enext;
+	else
+		e->all = m->enext;
+	if (m->enext)
+		m->enext->eprev = m->eprev;
+	m->e = NULL;
+	m->tag = 0;
+	m->cnext = member_free;
+	member_free = m;
+	lk_unlock(&e->lock);
+}
+
+bool tag_is_ours(uint64_t data)
+{
+	return family != 0 && data >> 40 == family;
+}
+
+bool tag_is_kick(uint64_t data)
+{
+	return (data & ((1 << TAG_BITS) - 1)) == 0;
+}
+
+struct member *m_by_tag(uint64_t data)
+{
+	uint32_t i = (uint32_t)(data & ((1 << TAG_BITS) - 1)) >> 1;
+
+	return tag_is_ours(data) && i < member_used ? &members[i] : NULL;
+}
+
+void m_activate(struct member *m)
+{
+	m->vain = 0;
+	if (m->active)
+		return;
+	m->active = true;
+	m->anext = NULL;
+	m->aprev = m->e->active_tail;
+	if (m->aprev)
+		m->aprev->anext = m;
+	else
+		m->e->active_head = m;
+	m->e->active_tail = m;
+}
+
+void m_passive(struct member *m)
+{
+	if (!m->active)
+		return;
+	m->active = false;
+	if (m->aprev)
+		m->aprev->anext = m->anext;
+	else
+		m->e->active_head = m->anext;
+	if (m->anext)
+		m->anext->aprev = m->aprev;
+	else
+		m->e->active_tail = m->aprev;
+}
+
+void m_arm(struct member *m)
+{
+	if (m->armed || ds_bell(m->c->s) < 0)
+		return;
+	/* A member that asked for nothing still hears of the end of the peer. */
+	m->had = ds_arm(m->c->s, poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP));
+	m->armed = true;
+	m->e->followers += !m->had;
+	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_RELAXED);
+}
+
+void m_disarm(struct member *m)
+{
+	if (!m->armed)
+		return;
+	ds_disarm(m->c->s, m->had);
+	m->armed = false;
+	m->e->followers -= !m->had;
+	__atomic_fetch_sub(&m->c->armed, 1, __ATOMIC_RELAXED);
+}
+
+void m_kernel(struct member *m, unsigned want)
+{
+	uint32_t flags = m->events & (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP);
+	uint32_t k = (m->events & want & ~(uint32_t)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)) | flags;
+
+	if ((k & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLRDNORM | EPOLLWRNORM)) == 0)
+		k |= EPOLLET; /* only the end of the connection: tell it once, kseen keeps it */
+	if (m->disabled)
+		k = EPOLLET;
+	if (k == m->kevents && m->tagged)
+		return;
+	struct epoll_event ev = {.events = k, .data.u64 = m->tag};
+	int saved = errno;
+	if (REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_MOD, m->fd, &ev) == 0)
+		m->kevents = k;
+	errno = saved;
+}
+
+void m_dead_bell(struct member *m)
+{
+	int saved = errno;
+
+	if (m->bell >= 0 && ds_bell(m->c->s) < 0) {
+		REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_DEL, m->bell, NULL);
+		m->bell = -1;
+	}
+	errno = saved;
+}
+
+/* Synonyms and the things that only the kernel knows are asked of it. */
+static inline unsigned kernel_mask(unsigned kernel)
+{
+	return poll_synonyms(kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
+}
+
+uint32_t m_look(struct member *m, uint32_t kernel)
+{
+	struct ds_sock *s = m->c->s;
+
+	if (m->disabled)
+		return 0;
+	struct ds_ready r = ds_ready(s, m->c->lastfd, poll_plain(m->events));
+	uint32_t mask = (m->events & 0xffff) | EPOLLERR | EPOLLHUP;
+	m->kseen |= kernel & (EPOLLERR | EPOLLHUP);
+	uint32_t now = poll_synonyms(r.now, m->events) & mask;
+	if (m->events & EPOLLET) {
+		struct ds_edges g;
+		ds_edges(s, &g);
+		if (!m->fresh && g.rx == m->rx && g.tx == m->tx)
+			now = 0;
+		m->rx = g.rx;
+		m->tx = g.tx;
+	}
+	uint32_t shadow = (kernel | ((m->events & EPOLLET) && !m->fresh ? 0 : m->kseen)) & kernel_mask(r.kernel) & mask;
+	if (m->tagged)
+		m_kernel(m, kernel_mask(r.kernel));
+	if (shadow && (m->events & EPOLLET))
+		now = poll_synonyms(r.now, m->events) & mask; /* an edge tells all that holds */
+	m->fresh = false;
+	return now | shadow;
+}
+
+void m_told(struct member *m)
+{
+	m->stamp = m->e->seq;
+	if (m->events & EPOLLONESHOT) {
+		m->disabled = true;
+		m_kernel(m, 0);
+	}
+}
+
+void epi_kick(struct epi *e)
+{
+	static const uint64_t one = 1;
+	int saved = errno;
+
+	if (e->kick < 0) {
+		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = prefix};
+		int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		e->kick = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+		if (fd >= 0)
+			REAL(close)(fd);
+		if (e->kick >= 0)
+			REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, e->kick, &ev);
+	}
+	if (e->kick >= 0 && !e->kicked && REAL(write)(e->kick, &one, sizeof one) == sizeof one)
+		e->kicked = true;
+	errno = saved;
+}
+
+bool epi_arm_all(struct epi *e)
+{
+	struct member *m, *next;
+	bool found = false;
+
+	if (!e->active_head)
+		return false;
+	for (m = e->active_head; m; m = m->anext)
+		m_arm(m);
+	ds_barrier();
+	for (m = e->active_head; m; m = next) {
+		next = m->anext;
+		bool fresh = m->fresh;
+		uint64_t rx = m->rx, tx = m->tx;
+		if (m_look(m, 0) != 0) { /* not told yet: the next scan finds it again */
+			m->fresh = fresh;
+			m->rx = rx;
+			m->tx = tx;
+			found = true;
+		} else if (m->armed || m->disabled) {
+			m_passive(m);
+		}
+	}
+	return found;
+}
+
+/* ---- attaching bells ------------------------------------------------------ */
+
+/* Both locks are held. The member's conn has a bell. */
+static void m_attach(struct member *m)
+{
+	struct epi *e = m->e;
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = m->tag | 1};
+	int saved = errno;
+
+	if (!m->tagged) {
+		m->tagged = true;
+		e->tagged++;
+	}
+	if (m->events & EPOLLEXCLUSIVE) { /* cannot be modified */
+		struct epoll_event again = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->tag};
+		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
+		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, m->fd, &again);
+		m->events &= ~(uint32_t)EPOLLEXCLUSIVE;
+	}
+	m->kevents = ~0u;
+	m_kernel(m, ~0u);
+	m->bell = ds_bell(m->c->s);
+	if (REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, m->bell, &ev) != 0) {
+		m->bell = -1;
+		if (errno == EEXIST)
+			m->c->twins = true; /* the socket is in there by another descriptor too */
+		else
+			e->nobell = true;
+	}
+	m_activate(m);
+	errno = saved;
+}
+
+static void epi_news(struct epi *e)
+{
+	if ((e->sleepers > 0 || e->nested) && epi_arm_all(e))
+		epi_kick(e);
+}
+
+void ds_hook_bell(struct ds_sock *s)
+{
+	struct conn *c = *ds_user(s);
+	socklen_t len = sizeof c->cookie;
+
+	if (!c)
+		return;
+	lk_lock(&ep_lock);
+	if (c->cookie == 0)
+		REAL(getsockopt)(c->lastfd, SOL_SOCKET, SO_COOKIE, &c->cookie, &len);
+	for (struct member *m = c->members; m; m = m->cnext) {
+		lk_lock(&m->e->lock);
+		m_attach(m);
+		/* No byte can have come over the segment yet: arming needs no look. */
+		if (m->e->sleepers > 0 || m->e->nested) {
+			m_arm(m);
+			ds_barrier();
+			m_passive(m);
+		}
+		lk_unlock(&m->e->lock);
+	}
+	lk_unlock(&ep_lock);
+}
+
+void ep_active(struct conn *c)
+{
+	lk_lock(&ep_lock);
+	struct member *m = c->members;
+	if (m && !m->cnext) {
+		struct epi *e = m->e;
+		lk_lock(&e->lock);
+		if (e->sleepers == 0 && !e->nested) {
+			m_disarm(m);
+			m_activate(m);
+		}
+		lk_unlock(&e->lock);
+	}
+	lk_unlock(&ep_lock);
+}
+
+void ep_forget(struct conn *c)
+{
+	int saved = errno;
+
+	if (!c->members)
+		return;
+	lk_lock(&ep_lock);
+	while (c->members) {
+		struct member *m = c->members;
+		struct epi *e = m->e;
+		lk_lock(&e->lock);
+		/* The kernel drops entries with the last descriptor of all processes; those
+		 * that another process keeps alive would go on to report to a dead tag. */
+		if (e->pid == getpid()) {
+			if (m->bell >= 0)
+				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->bell, NULL);
+			if (m->tagged)
+				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
+		}
+		m_free(m);
+		lk_unlock(&e->lock);
+	}
+	lk_unlock(&ep_lock);
+	errno = saved;
+}
+
+/* ---- epoll_ctl ------------------------------------------------------------ */
+
+static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, struct epoll_event *ev)
+{
+	struct member *m = m_new(c, e, fd, ev);
+	int rc;
+
+	if (!m) { /* we could not tell the core where its bell belongs */
+		conn_demote(c, fd);
+		return REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
+	}
+	bool bell = c->state == CONN_UP && ds_bell(c->s) >= 0;
+	rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
+	if (rc != 0) {
+		int saved = errno;
+		m_free(m);
+		errno = saved;
+	} else if (bell) {
+		lk_lock(&e->lock);
+		m_attach(m);
+		epi_news(e);
+		lk_unlock(&e->lock);
+	}
+	return rc;
+}
+
+static int ctl_mod(struct member *m, int epfd, struct epoll_event *ev)
+{
+	struct epi *e = m->e;
+	int rc = 0;
+
+	lk_lock(&e->lock);
+	if (!m->tagged || (ev->events & EPOLLEXCLUSIVE)) {
+		rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, m->fd, ev);
+		if (rc == 0 && !m->tagged) {
+			m->events = ev->events;
+			m->data = ev->data.u64;
+		}
+		lk_unlock(&e->lock);
+		return rc;
+	}
+	m->events = ev->events;
+	m->data = ev->data.u64;
+	m->disabled = false;
+	m->fresh = true;
+	m_disarm(m);
+	m_activate(m);
+	/* An entry that has to fire again, by edge or once more, is set again. */
+	if (m->events & (EPOLLET | EPOLLONESHOT))
+		m->kevents = ~0u;
+	m_kernel(m, ds_ready(m->c->s, m->c->lastfd, poll_plain(m->events)).kernel | POLLPRI | POLLRDNORM | POLLWRNORM);
+	epi_news(e);
+	lk_unlock(&e->lock);
+	return rc;
+}
+
+static int ctl_del(struct member *m, int epfd)
+{
+	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->fd, NULL);
+
+	if (rc == 0) {
+		if (m->bell >= 0)
+			REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->bell, NULL);
+		m_free(m);
+	}
+	return rc;
+}
+
+/* A TCP socket that was made behind our back (inherited, or by a raw system call) and
+ * joins a set: its conn has to know the set before it is connected. */
+static struct conn *adopt(int fd)
+{
+	int protocol = 0, accepting = 1, saved = errno;
+	socklen_t len = sizeof protocol;
+	struct conn *c = NULL;
+
+	if (fd_word(fd) == 0 && REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP &&
+	    REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &len) == 0 && !accepting && conn_new(fd, CONN_NEW))
+		c = conn_get(fd);
+	errno = saved;
+	return c;
+}
+
+int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct epi *inner = word_epi(fd_word(fd));
+	struct conn *c = conn_get(fd);
+	int rc;
+
+	if (inner && op == EPOLL_CTL_ADD) {
+		__atomic_store_n(&inner->nested, true, __ATOMIC_SEQ_CST);
+		epi_settle(inner);
+	}
+	if (!c && op == EPOLL_CTL_ADD && ev && !fd_vforked())
+		c = adopt(fd);
+	if (!c)
+		return REAL(epoll_ctl)(epfd, op, fd, ev);
+	if ((!ev && op != EPOLL_CTL_DEL) || c->state == CONN_PLAIN || fd_vforked()) {
+		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
+		conn_put(c);
+		return rc;
+	}
+	lk_lock(&ep_lock);
+	struct epi *e = word_epi(fd_word(epfd));
+	/* An instance made behind our back: only such says ENOENT here. */
+	if (!e && op == EPOLL_CTL_ADD && fd_word(epfd) == 0 && REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, fd, ev) != 0 && errno == ENOENT)
+		e = epi_make(epfd);
+	struct member *m = e ? m_find(c, e, fd) : NULL;
+	if (e && e->epfd < 0)
+		e->epfd = epfd;
+	if (e && op == EPOLL_CTL_ADD && !m)
+		rc = ctl_add(e, epfd, c, fd, ev);
+	else if (m && op == EPOLL_CTL_MOD)
+		rc = ctl_mod(m, epfd, ev);
+	else if (m && op == EPOLL_CTL_DEL)
+		rc = ctl_del(m, epfd);
+	else
+		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
+	lk_unlock(&ep_lock);
+	conn_put(c);
+	return rc;
+}
+
+/* ---- fork ---------------------------------------------------------------- */
+
+void ep_fork_prepare(void)
+{
+	lk_lock(&ep_lock);
+}
+
+void ep_fork_parent(void)
+{
+	lk_unlock(&ep_lock);
+}
+
+/* The copy of another thread's work may be in the middle: the lists of active
+ * members are made anew. What was armed is the parent's. */
+void ep_fork_child(void)
+{
+	own_tid = 0;
+	ep_lock = (struct lock){0, 0};
+	if (!members)
+		return;
+	new_prefix();
+	for (uint32_t i = 0; i < epi_used; i++) {
+		epis[i].lock = (struct lock){0, 0};
+		epis[i].sleepers = epis[i].followers = 0;
+		epis[i].active_head = epis[i].active_tail = NULL;
+	}
+	for (uint32_t i = 1; i < member_used; i++) {
+		struct member *m = &members[i];
+		if (!m->e)
+			continue;
+		m->active = m->armed = false;
+		m->c->armed = 0;
+		if (m->tagged)
+			m_activate(m);
+	}
+}
