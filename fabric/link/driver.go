@@ -36,6 +36,13 @@ type Served interface {
 	// Fd readable.
 	Arm() time.Duration
 
+	// Bind tells the peer's driver that the thread is bound to a CPU, or with -1 that
+	// it is not.
+	Bind(cpu int)
+
+	// PeerCPU returns what the peer's driver has told, -1 if nothing.
+	PeerCPU() int
+
 	// Leave says that the driver serves the link no more.
 	Leave()
 }

@@ -61,6 +61,7 @@ type Node struct {
 	Stack     *ipstack.Stack
 	Device    *tun.Device
 
+	senders *tun.Senders // nil: the kernel does not count them
 	conn    *hostnet.Conn
 	link    hostnet.LinkConfig
 	watcher *hostnet.Watcher
@@ -106,6 +107,8 @@ func New(cfg Config) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
+	// Without, packets take a little longer.
+	n.senders, _ = n.Device.WatchSenders()
 	if n.Stack, err = ipstack.New(ipstack.Config{
 		Link:       n.Interface,
 		Host:       host{n.Device},
@@ -167,7 +170,11 @@ func (n *Node) follow(e hostnet.Event) {
 
 // Port is what a txloop.Loop serves.
 func (n *Node) Port() txloop.Port {
-	return txloop.Port{Device: n.Device, Interface: n.Interface, Stack: n.Stack}
+	p := txloop.Port{Device: n.Device, Interface: n.Interface, Stack: n.Stack}
+	if n.senders != nil {
+		p.Senders = n.senders
+	}
+	return p
 }
 
 // Close removes the interface. Interface.Run must have returned, and no Loop
@@ -182,6 +189,9 @@ func (n *Node) Close() error {
 	}
 	if n.Device != nil {
 		errs = append(errs, n.Device.Close())
+	}
+	if n.senders != nil {
+		errs = append(errs, n.senders.Close())
 	}
 	if n.Stack != nil {
 		errs = append(errs, n.Stack.Close())

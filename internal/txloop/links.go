@@ -34,6 +34,7 @@ func (l *Loop) adopt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.taken {
+		s.Bind(l.place.home)
 		l.links = append(l.links, served{Served: s})
 	}
 	l.taken = nil

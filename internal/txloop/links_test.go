@@ -23,6 +23,7 @@ type fakeLink struct {
 	came  atomic.Int64 // that is to be served
 	limit time.Duration
 
+	bound, peerCPU      atomic.Int64
 	down                atomic.Bool
 	served, arms, rings atomic.Int64
 }
@@ -34,7 +35,10 @@ func newLink(tb testing.TB) *fakeLink {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { unix.Close(fd) })
-	return &fakeLink{fd: fd, limit: link.Forever}
+	l := &fakeLink{fd: fd, limit: link.Forever}
+	l.bound.Store(-1)
+	l.peerCPU.Store(-1)
+	return l
 }
 
 func (l *fakeLink) Fd() int { return l.fd }
@@ -63,7 +67,9 @@ func (l *fakeLink) Arm() time.Duration {
 	return l.limit
 }
 
-func (l *fakeLink) Leave() { l.left.Add(1) }
+func (l *fakeLink) Bind(cpu int) { l.bound.Store(int64(cpu)) }
+func (l *fakeLink) PeerCPU() int { return int(l.peerCPU.Load()) }
+func (l *fakeLink) Leave()       { l.left.Add(1) }
 
 // put brings n bytes.
 func (l *fakeLink) put(n int64) {

@@ -27,3 +27,12 @@ func rawNap(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	syscall.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
+
+// currentCPU returns the CPU that the thread runs on; -1 if the kernel does not say.
+func currentCPU() int {
+	var cpu uint32
+	if _, _, errno := syscall.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
+		return -1
+	}
+	return int(cpu)
+}

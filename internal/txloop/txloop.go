@@ -49,6 +49,7 @@ type Port struct {
 	Device    Device
 	Interface Interface
 	Stack     Stack
+	Senders   Senders // nil: unknown
 }
 
 // Config configures a Loop. The zero value of a field means its default.
@@ -87,13 +88,14 @@ type Stats struct {
 	Waits    uint64 // times that the thread waited for a packet
 	Rests    uint64 // waits in which nothing came for long
 	Naps     uint64 // times that it slept for a moment instead
+	Moves    uint64 // times that it moved to the CPU of the programs that send
 	Stops    uint64 // times that it left a device unread because its interface was stopped
 }
 
 // All yields the counters by name.
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
-type counters struct{ Packets, Bytes, Received, Bad, Waits, Rests, Naps, Stops atomic.Uint64 }
+type counters struct{ Packets, Bytes, Received, Bad, Waits, Rests, Naps, Moves, Stops atomic.Uint64 }
 
 // Loop reads TUN devices.
 //
@@ -106,6 +108,7 @@ type Loop struct {
 	waits atomic.Bool // it waits, or is about to
 	stats counters
 	ports []port
+	place follower
 	links []served
 	poll  []unix.PollFd
 
@@ -191,6 +194,7 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) run(ctx context.Context) error {
 	defer l.release()
 	defer l.disown()
+	l.place.open(l.ports)
 	var load load
 	naps, busy := 0, 0
 	for {
@@ -210,6 +214,7 @@ func (l *Loop) run(ctx context.Context) error {
 			n += got
 		}
 		received := l.serve()
+		l.place.received += received
 		if busy++; busy == unwatched {
 			busy = 0
 			l.look()
@@ -271,6 +276,9 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 	}
 	if packets > 0 {
 		p.Interface.Flush()
+		if l.place.burst(bytes, l.links) {
+			l.stats.Moves.Add(1)
+		}
 		l.stats.Packets.Add(uint64(packets))
 		l.stats.Bytes.Add(uint64(bytes))
 	}
@@ -311,6 +319,7 @@ func (l *Loop) wait() error {
 		rawPoll(l.poll, limit)
 	case !rawPoll(l.poll, linger):
 		l.stats.Rests.Add(1)
+		l.place.rest(l.links)
 		if _, err := unix.Poll(l.poll, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("txloop: poll: %w", err)
 		}

@@ -227,7 +227,7 @@ func TestCancel(t *testing.T) {
 	}
 	t.Run("before", func(t *testing.T) {
 		ports, _ := newPorts(t, 1, 4)
-		l, err := New(Config{Ports: []Port{{ports[0].dev, ports[0], ports[0]}}})
+		l, err := New(Config{Ports: []Port{{Device: ports[0].dev, Interface: ports[0], Stack: ports[0]}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +315,7 @@ func TestConfig(t *testing.T) {
 	for name := range l.Stats().All() {
 		names += name + " "
 	}
-	if names != "packets bytes received bad waits rests naps stops " {
+	if names != "packets bytes received bad waits rests naps moves stops " {
 		t.Errorf("counters %s", names)
 	}
 }

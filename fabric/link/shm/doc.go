@@ -13,6 +13,7 @@
 //	     0 ┌────────────────────────────────────────────────────────────┐
 //	       │ head: slots read   events   space wanted                   │ line 0
 //	   128 │ armed: number of the ring of the bell that is wanted       │ line 2
+//	       │ bound: CPU of the driver's thread                          │
 //	  4096 ├────────────────────────────────────────────────────────────┤
 //	       │ mailboxes: credits of each open VPID, 256 words            │
 //	  8192 ├────────────────────────────────────────────────────────────┤

@@ -104,8 +104,17 @@ func (s served) Arm() time.Duration {
 	return link.Forever
 }
 
+// Bind implements link.Served.
+func (s served) Bind(cpu int) { s.near.bound.Store(uint64(cpu + 1)) }
+
+// PeerCPU implements link.Served. What the peer says need not be true.
+func (s served) PeerCPU() int { return int(uint16(s.far.bound.Load())) - 1 }
+
 // Leave implements link.Served.
-func (s served) Leave() { close(s.drive.left) }
+func (s served) Leave() {
+	s.Bind(-1)
+	close(s.drive.left)
+}
 
 // disarm has the peer not ring: this side looks anyway. A bell that is on its way
 // wakes it once for nothing.

@@ -17,6 +17,7 @@ const (
 	eventsOff = 8    // counts what the peer should look at: credit, space
 	spaceOff  = 16   // counts the requests for space in the own ring
 	armedOff  = 128  // not 0: number of a ring of the bell that is wanted
+	boundOff  = 136  // not 0: 1 + the CPU that the driver's thread is bound to
 	boxOff    = 4096 // per VPID: credits of the open mailbox, or 0
 	ackOff    = 8192 // per flow of the peer: messages consumed
 	wantOff   = ackOff + 8*MaxFlows
@@ -49,7 +50,8 @@ const (
 
 // view is a segment as its words and slots.
 type view struct {
-	head, events, space, armed *atomic.Uint64
+	head, events, space, armed, bound *atomic.Uint64
+
 	box, ack, want, loan, read []atomic.Uint64
 	ring                       []shm.Slot
 }
@@ -57,7 +59,7 @@ type view struct {
 func viewOf(mem []byte) view {
 	word := func(off int) *atomic.Uint64 { return &shm.Words(mem, off, 1)[0] }
 	return view{
-		head: word(headOff), events: word(eventsOff), space: word(spaceOff), armed: word(armedOff),
+		head: word(headOff), events: word(eventsOff), space: word(spaceOff), armed: word(armedOff), bound: word(boundOff),
 		box:  shm.Words(mem, boxOff, fabric.VPIDs),
 		ack:  shm.Words(mem, ackOff, MaxFlows),
 		want: shm.Words(mem, wantOff, MaxFlows),

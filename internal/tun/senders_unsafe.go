@@ -1,0 +1,144 @@
+package tun
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Senders counts the packets that hosts send through a device by the CPUs that they
+// do it on. The kernel counts, in a filter program that lets every packet pass
+// (TUNSETFILTEREBPF), into memory that is mapped here.
+//
+// Concurrency: Main and Close have one caller at a time.
+type Senders struct {
+	mem  []byte
+	cpus int
+	seen [maxCPUs]uint64
+}
+
+const (
+	maxCPUs   = 64 // packets of further ones are not counted
+	cpuStride = 64 // bytes for each, a cache line
+)
+
+// WatchSenders has the packets of d counted from now on, for as long as d is open. It
+// fails where the kernel has no BPF or does not let this process load a program
+// (CAP_BPF).
+func (d *Device) WatchSenders() (*Senders, error) {
+	s := &Senders{cpus: min(runtime.NumCPU(), maxCPUs)}
+	if err := s.watch(d); err != nil {
+		return nil, fmt.Errorf("tun: counting the senders of %s: %w", d.name, err)
+	}
+	return s, nil
+}
+
+// Main returns the CPU that sent more than half of the packets since the last call;
+// -1 if none has.
+func (s *Senders) Main() int {
+	main, most, all := -1, uint64(0), uint64(0)
+	for cpu := range s.cpus {
+		now := (*atomic.Uint64)(unsafe.Pointer(&s.mem[cpu*cpuStride])).Load()
+		n := now - s.seen[cpu]
+		s.seen[cpu] = now
+		if all += n; n > most {
+			main, most = cpu, n
+		}
+	}
+	if most <= all/2 {
+		return -1
+	}
+	return main
+}
+
+// Close gives back the memory. The kernel counts until the device is closed.
+func (s *Senders) Close() error { return unix.Munmap(s.mem) }
+
+func (s *Senders) watch(d *Device) error {
+	array, err := s.newArray()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(array) // the program has it
+	prog, err := loadFilter(s.program(array))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(prog) // the device has it
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return ErrClosed
+	}
+	if s.mem, err = unix.Mmap(array, 0, maxCPUs*cpuStride, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+		return fmt.Errorf("mmap: %w", err)
+	}
+	if err := unix.IoctlSetPointerInt(d.fd, unix.TUNSETFILTEREBPF, prog); err != nil {
+		_ = s.Close() // the first error says more
+		return fmt.Errorf("TUNSETFILTEREBPF: %w", err)
+	}
+	return nil
+}
+
+// newArray makes an array of one value, which has all counters.
+func (s *Senders) newArray() (fd int, err error) {
+	attr := struct{ kind, keySize, valueSize, entries, flags uint32 }{
+		unix.BPF_MAP_TYPE_ARRAY, 4, maxCPUs * cpuStride, 1, unix.BPF_F_MMAPABLE,
+	}
+	return bpf(unix.BPF_MAP_CREATE, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
+}
+
+// program returns the filter:
+//
+//	r0 = CPU
+//	if r0 < cpus: counter of r0 += 1
+//	return all of the packet
+func (s *Senders) program(array int) []uint64 {
+	const getCPU = 8 // BPF_FUNC_get_smp_processor_id
+	return []uint64{
+		instruction(unix.BPF_JMP|unix.BPF_CALL, 0, 0, 0, getCPU),
+		instruction(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, 0, 0, 6, int32(s.cpus)),
+		instruction(unix.BPF_ALU64|unix.BPF_LSH|unix.BPF_K, 0, 0, 0, 6), // * cpuStride
+		instruction(unix.BPF_LD|unix.BPF_DW|unix.BPF_IMM, 1, unix.BPF_PSEUDO_MAP_VALUE, 0, int32(array)), 0,
+		instruction(unix.BPF_ALU64|unix.BPF_ADD|unix.BPF_X, 1, 0, 0, 0),
+		instruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_K, 2, 0, 0, 1),
+		instruction(unix.BPF_STX|unix.BPF_DW|unix.BPF_XADD, 1, 2, 0, 0),
+		instruction(unix.BPF_ALU|unix.BPF_MOV|unix.BPF_K, 0, 0, 0, -1), // more than any packet has
+		instruction(unix.BPF_JMP|unix.BPF_EXIT, 0, 0, 0, 0),
+	}
+}
+
+// instruction is a struct bpf_insn (linux/bpf.h).
+func instruction(op, dst, src uint8, off int16, imm int32) uint64 {
+	return uint64(op) | uint64(src<<4|dst)<<8 | uint64(uint16(off))<<16 | uint64(uint32(imm))<<32
+}
+
+func loadFilter(program []uint64) (fd int, err error) {
+	license := []byte("GPL\x00") // for the helper
+	attr := struct {
+		kind, count      uint32
+		program, license uintptr
+		level, size      uint32
+		log              uintptr
+		version, flags   uint32
+	}{
+		kind: unix.BPF_PROG_TYPE_SOCKET_FILTER, count: uint32(len(program)),
+		program: uintptr(unsafe.Pointer(unsafe.SliceData(program))),
+		license: uintptr(unsafe.Pointer(unsafe.SliceData(license))),
+	}
+	fd, err = bpf(unix.BPF_PROG_LOAD, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
+	runtime.KeepAlive(program)
+	runtime.KeepAlive(license)
+	return fd, err
+}
+
+func bpf(cmd int, attr unsafe.Pointer, size uintptr) (fd int, err error) {
+	n, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(cmd), uintptr(attr), size)
+	if errno != 0 {
+		return -1, fmt.Errorf("bpf: command %d: %w", cmd, errno)
+	}
+	return int(n), nil
+}
