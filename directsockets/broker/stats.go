@@ -58,7 +58,7 @@ const (
 func (m Mode) String() string {
 	switch m {
 	case ModeTCP:
-		return "tcp"
+		return "shadow"
 	case ModeDirect:
 		return "direct"
 	case ModeDemoted:

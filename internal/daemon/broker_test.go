@@ -172,7 +172,7 @@ func TestRootBrokers(t *testing.T) {
 	if err != nil || s.Node != 2 || len(s.Connections) != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if c := s.Connections[0]; c.PID != os.Getpid() || c.Program != "test" || c.Mode != "tcp" || !c.Server {
+	if c := s.Connections[0]; c.PID != os.Getpid() || c.Program != "test" || c.Mode != "shadow" || !c.Server {
 		t.Errorf("%+v", c)
 	}
 	path := s.Broker

@@ -1,6 +1,7 @@
 package exntun
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -68,12 +69,33 @@ func (o nodeOptions) nodes() ([]emp.Description, error) {
 	return nodes, nil
 }
 
-// statusOf asks a node for its status.
-func statusOf(dir string, n emp.Description) (*daemon.Status, error) {
-	c, err := daemon.DialNode(dir, n)
+// askAll asks the nodes that are meant, but for those that are just starting or
+// ending.
+func askAll[T any](o nodeOptions, ask func(*daemon.Client) (T, error)) ([]T, error) {
+	nodes, err := o.nodes()
 	if err != nil {
 		return nil, err
 	}
+	all := []T{}
+	for _, n := range nodes {
+		answer, err := askNode(o.dir, n, ask)
+		if errors.Is(err, daemon.ErrNoNode) && len(nodes) > 1 {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, answer)
+	}
+	return all, nil
+}
+
+// askNode asks one node.
+func askNode[T any](dir string, n emp.Description, ask func(*daemon.Client) (T, error)) (answer T, err error) {
+	c, err := daemon.DialNode(dir, n)
+	if err != nil {
+		return answer, err
+	}
 	defer c.Close()
-	return c.Status()
+	return ask(c)
 }

@@ -90,15 +90,19 @@ const statusHelp = `Usage: exn-tun status [flags]
 
 Shows the nodes of a fabric on this host: the interface, neighbours, routes,
 peers and their links, multicast groups, the receive mode with interrupts, polls
-and work per poll, thresholds, and every counter.
+and work per poll, thresholds, and every counter. With --sockets it shows the
+connections of programs that use direct sockets in the node's namespace instead.
 
 Examples:
   exn-tun status --node 1
   exn-tun status --watch
+  exn-tun status --sockets --watch
   exn-tun status --json | jq '.[].counters."exn.tx_stalls"'
+  exn-tun status --sockets --json | jq '.[].connections[].mode'
 
 Flags:
-` + whereHelp + `  --json               one JSON array with an object for each node
+` + whereHelp + `  --sockets            direct sockets: how each connection goes, and why
+  --json               one JSON array with an object for each node
   --watch              again and again, until SIGINT
   --interval TIME      time between two looks (1s)
 `

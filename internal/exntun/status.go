@@ -19,10 +19,11 @@ import (
 )
 
 func runStatus(ctx context.Context, p program, args []string) error {
-	var asJSON, watch bool
+	var asJSON, watch, sockets bool
 	interval := time.Second
 	o, err := parseNodeOptions("status", args, nil, func(fs *flag.FlagSet) {
 		fs.BoolVar(&asJSON, "json", false, "")
+		fs.BoolVar(&sockets, "sockets", false, "")
 		fs.BoolVar(&watch, "watch", false, "")
 		fs.Func("interval", "", func(s string) error { return setDuration(&interval, s) })
 	})
@@ -34,7 +35,7 @@ func runStatus(ctx context.Context, p program, args []string) error {
 		return usageError{err}
 	}
 	if !watch {
-		return printStatus(p.stdout, o, asJSON)
+		return printStatus(p.stdout, o, asJSON, sockets)
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -44,7 +45,7 @@ func runStatus(ctx context.Context, p program, args []string) error {
 		if !asJSON && isTerminal(p.stdout) {
 			b.WriteString("\x1b[H\x1b[2J") // home, clear
 		}
-		if err := printStatus(&b, o, asJSON); errors.Is(err, daemon.ErrNoNode) {
+		if err := printStatus(&b, o, asJSON, sockets); errors.Is(err, daemon.ErrNoNode) {
 			fmt.Fprintln(p.stderr, oneLine(err)) // it may come back
 		} else if err != nil {
 			return err
@@ -65,22 +66,21 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printStatus prints the status of the nodes that are meant.
-func printStatus(w io.Writer, o nodeOptions, asJSON bool) error {
-	nodes, err := o.nodes()
+// printStatus prints the status of the nodes that are meant, or with sockets their
+// direct sockets.
+func printStatus(w io.Writer, o nodeOptions, asJSON, sockets bool) error {
+	if sockets {
+		all, err := askAll(o, (*daemon.Client).Sockets)
+		return printAll(w, all, err, asJSON, writeSockets)
+	}
+	all, err := askAll(o, (*daemon.Client).Status)
+	return printAll(w, all, err, asJSON, writeStatus)
+}
+
+// printAll prints what the nodes have answered, one after the other.
+func printAll[T any](w io.Writer, all []T, err error, asJSON bool, write func(io.Writer, T)) error {
 	if err != nil {
 		return err
-	}
-	all := []*daemon.Status{}
-	for _, n := range nodes {
-		s, err := statusOf(o.dir, n)
-		if errors.Is(err, daemon.ErrNoNode) && len(nodes) > 1 {
-			continue // it is just starting or ending
-		}
-		if err != nil {
-			return err
-		}
-		all = append(all, s)
 	}
 	if asJSON {
 		return json.NewEncoder(w).Encode(all)
@@ -89,7 +89,7 @@ func printStatus(w io.Writer, o nodeOptions, asJSON bool) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		writeStatus(w, s)
+		write(w, s)
 	}
 	return nil
 }

@@ -1,0 +1,71 @@
+package exntun
+
+import (
+	"fmt"
+	"io"
+
+	"exnet/directsockets/broker"
+	"exnet/internal/daemon"
+)
+
+// writeSockets writes the connections of a node's programs for people.
+func writeSockets(w io.Writer, s *daemon.Sockets) {
+	if s.Broker == "" {
+		fmt.Fprintf(w, "node %d: another broker serves its namespace\n", s.Node)
+		return
+	}
+	direct := 0
+	for _, c := range s.Connections {
+		if c.Mode == broker.ModeDirect.String() {
+			direct++
+		}
+	}
+	fmt.Fprintf(w, "node %d, broker %s: %d of %d connections are direct\n", s.Node, s.Broker, direct, len(s.Connections))
+	t := table{w: w}
+	lines := []string{"local|remote|side|mode|device|process|sent direct|shadow|received direct|shadow|ring"}
+	messages := []string{"local|remote||VELO|VELO_LAST|RMA_INFO|RMA_AVAIL|SHUTDOWN|DEMOTE|zero copy"}
+	for _, c := range s.Connections {
+		lines = append(lines, fmt.Sprintf("%v|%v|%s|%s|%d|%s|%s|%s|%s|%s|%s", c.Local, c.Remote, pick(c.Server, "server", "client"),
+			c.Mode+pick(c.Reason == "", "", " ("+c.Reason+")"), c.Device, processOf(c),
+			bytesOf(c.Sent.DirectBytes), bytesOf(c.Sent.ShadowBytes),
+			bytesOf(c.Received.DirectBytes), bytesOf(c.Received.ShadowBytes), fillOf(c)))
+		messages = append(messages,
+			fmt.Sprintf("%v|%v|sent|%s", c.Local, c.Remote, messagesOf(c.Sent)),
+			"||received|"+messagesOf(c.Received))
+	}
+	t.rows("sockets", lines...)
+	t.rows("messages", messages...)
+}
+
+// processOf names the owner of a connection.
+func processOf(c broker.Connection) string {
+	name := pick(c.Program == "", "?", printable(c.Program))
+	if c.PID == 0 { // it is in a PID namespace that the broker does not see
+		return name
+	}
+	return fmt.Sprintf("%s/%d", name, c.PID)
+}
+
+// printable keeps a name that anybody may have given from upsetting a terminal or
+// the table.
+func printable(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c <= ' ' || c > '~' || c == '|' {
+			b[i] = '?'
+		}
+	}
+	return string(b)
+}
+
+// fillOf says how full the outbound ring is.
+func fillOf(c broker.Connection) string {
+	if c.RingSize == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d %%", 100*min(c.RingUsed, c.RingSize)/c.RingSize)
+}
+
+func messagesOf(t broker.Traffic) string {
+	return fmt.Sprintf("%d|%d|%d|%d|%d|%d|%s", t.VELO, t.VELOLast, t.RMAInfo, t.RMAAvail, t.Shutdown, t.Demote, bytesOf(t.ZeroCopyBytes))
+}
