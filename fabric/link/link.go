@@ -17,6 +17,10 @@
 // Done that is called once, in any goroutine, possibly long after the call and
 // possibly with an error; its data may come in pieces.
 //
+// A link on which nothing arrives by itself (Active) has somebody who waits for it:
+// a goroutine of its own, or the Driver that it was given, a thread that serves it
+// (Served) beside what else the process waits for.
+//
 // # Concurrency
 //
 // Every method may be called from many goroutines. A link holds no lock while

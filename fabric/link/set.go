@@ -8,12 +8,12 @@ import (
 	"exnet/fabric"
 )
 
-// Active is a link on which nothing arrives by itself: somebody has to look. It
-// has a goroutine of its own that looks when the peer rings, and consumers look
+// Active is a link on which nothing arrives by itself: somebody has to look. A
+// goroutine of its own, or its Driver, looks when the peer rings, and consumers look
 // when they poll.
 type Active interface {
 	// Poll moves what has arrived to its place. It may run handlers, and costs
-	// next to nothing when nothing has arrived.
+	// next to nothing when nothing has arrived, or when a Driver is at it.
 	Poll()
 
 	// Arm has the peer ring for what arrives from now on, and for what has arrived

@@ -27,6 +27,9 @@
 // (SyscallConn), or with Config.OwnPoller by poll(2), epoll(7) or io_uring(7)
 // on Fd.
 //
+// WatchSenders counts on which CPUs the packets are sent, for a reader that wants to
+// be where the programs are.
+//
 // # Concurrency
 //
 // All methods may be called from many goroutines; packets of one goroutine stay

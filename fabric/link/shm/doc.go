@@ -29,12 +29,12 @@
 // VELO. A message is written into the next slot of the own ring, its status word
 // last. The receiving side's pump moves it into the mailbox. The pump is run by
 // whoever comes first: a consumer whose mailbox or notification queue is empty
-// (Peek, Next), or the link's goroutine when the bell rings. A message whose
+// (Peek, Next), or when the bell rings the link's goroutine, or its driver. A message whose
 // mailbox is full is parked, so that those behind it go on; the credits bound how
 // many there can be. Which mailboxes are open, with how many credits, stands in
 // the peer's segment, so that a flow opens without a round trip.
 //
-//	Send ─▶ slot in the own ring ─▶ armed? ring ┄┄┄▶ socket ┄┄┄▶ goroutine
+//	Send ─▶ slot in the own ring ─▶ armed? ring ┄┄┄▶ socket ┄┄┄▶ goroutine, driver
 //	                │                                              │
 //	                └──────────────── memory ──▶ pump ◀── Peek ────┘
 //	                                              │
@@ -46,6 +46,13 @@
 // (the order of steps is with arm), once for a number, and a side that polls does
 // not arm. Credit is looked for in memory by who needs it; who was refused leaves
 // the number that it waits for, and the other side rings when that is reached.
+//
+// With Config.Driver the link has no goroutine while the driver serves it
+// (link.Served): its thread looks at the link whenever it looks at anything else, and
+// arms the bell only before it waits. As long as it is awake consumers need neither
+// look nor arm, and the peer does not ring. What only gives back memory does not wake
+// the peer at once, but for eight of them together or after a millisecond. If the
+// driver ends before the link, the goroutine takes over.
 //
 // GET. A region of the arena that was lent to one node is shown among the loans
 // (atu.Book). The origin says which loan it reads, looks whether it still stands,
@@ -83,7 +90,8 @@
 // takes none. Region.loanMu (atu) is held around book.mu.
 //
 // Who polls runs handlers: OnCredit and OnInterrupt of any endpoint of the NIC may
-// be called in Peek and Next, beside the link's goroutine. EnableInterrupt runs
+// be called in Peek and Next, beside the link's goroutine or driver. socket.mu is
+// held around the bell and takes none. EnableInterrupt runs
 // none of the line that it enables.
 //
 // # Limits
