@@ -24,13 +24,21 @@ struct ds_sock;
 
 /* The connection of fd, whose connect has completed (returned 0, or POLLOUT and
  * SO_ERROR 0), or that accept returned. NULL: it stays plain, there is nothing to
- * do for it ever (not TCP, no broker, a rule, not one of ours). Neither waits. */
+ * do for it ever (not TCP, no broker). Neither waits. */
 struct ds_sock *ds_client(int fd) DS_HIDDEN;
 struct ds_sock *ds_server(int fd) DS_HIDDEN;
+
+/* True once s is the shadow for good (a rule, no listener at the peer, ...): the real calls
+ * will do; ds_close is still wanted, for the statistics. May become true, never false. */
+bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
 
 /* fd began to listen (false: it is none of ours), or will stop to. */
 bool ds_listen(int fd) DS_HIDDEN;
 void ds_unlisten(int fd) DS_HIDDEN;
+
+/* Announces listeners again, after fork or a restart of the broker. For accept, and before
+ * sleeping; a load when there is nothing to do. */
+void ds_maintain(void) DS_HIDDEN;
 
 /* The last descriptor of this process, fd, is about to be closed by the caller.
  * s is not to be used afterwards; no other call on it may be under way. */
@@ -64,6 +72,9 @@ int ds_shutdown(struct ds_sock *s, int fd, int how) DS_HIDDEN;
 
 /* O_NONBLOCK was set or cleared (fcntl, FIONBIO). */
 void ds_flags_changed(struct ds_sock *s) DS_HIDDEN;
+
+/* SO_RCVLOWAT was set. */
+void ds_options_changed(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* Takes the set-up of s further: offer, claim, attach, promote. ds_recv, ds_send
  * and ds_ready do it themselves. A load or two when there is nothing to do. */
@@ -113,17 +124,25 @@ int ds_kick(struct ds_sock *s) DS_HIDDEN;
  * ds_tick; it shall not call back into ds_tick, ds_recv, ds_send. */
 void ds_hook_bell(struct ds_sock *s) DS_HIDDEN;
 
+/* Also the hooks': the bell is at its end, and would be readable for ever. Take it out of epoll sets.
+ * From now on ds_bell(s) is -1; the descriptor is closed by ds_close. */
+void ds_hook_bell_gone(struct ds_sock *s, int bell) DS_HIDDEN;
+
 /* True if fd is one of the library's own (bell, broker, statistics): the program's
  * close, dup2 and close_range shall not touch it. */
 bool ds_own_fd(int fd) DS_HIDDEN;
 
 /* Looking before sleeping. ds_spin_begin after the first look was in vain; as long as
- * ds_spin_more is true, look again; ds_spin_end says whether it found something.
- * Adapts by thread; s may be NULL (many sockets). */
+ * ds_spin_more is true, look again. ds_spin_end once: with true when a look has found something,
+ * else with false after the sleep. s may be NULL (many sockets): then it adapts by thread. */
+struct ds_spinner {
+	unsigned budget, vain, rest; /* ns; spins in vain in a row; sleeps to go without spinning */
+};
 struct ds_spin {
-	unsigned long long until; /* in ticks of the time stamp counter */
+	unsigned long long start, until; /* in ticks of the time stamp counter */
 	unsigned rounds;
-	bool yield;
+	bool yield, spun;
+	struct ds_spinner *of;
 };
 void ds_spin_begin(struct ds_spin *p, struct ds_sock *s) DS_HIDDEN;
 bool ds_spin_more(struct ds_spin *p) DS_HIDDEN;
@@ -143,7 +162,7 @@ void ds_fork_parent(pid_t pid) DS_HIDDEN;
 void ds_fork_child(void) DS_HIDDEN;
 
 /* The process ends without closing (exit, _exit): say goodbye as the kernel's close of
- * s would. */
+ * s would. Before an exec that will close fd (FD_CLOEXEC) in a child of fork call ds_close instead. */
 void ds_exit_one(struct ds_sock *s, int fd) DS_HIDDEN;
 
 #endif

@@ -1,0 +1,129 @@
+/* What setup.c, data.c and wait.c share: a connection as this process sees it.
+ *
+ *            setup.c                         (phase)
+ *   ds_client ─▶ EARLY ─ trigger ─▶ OFFERED ─ the peer is ATTACHED ─▶ UP
+ *   ds_server ─▶ EARLY ─ page ─▶ CLAIMED ─ GRANT ─▶ GRANTED ─ nobody waits ─▶ UP
+ *   and from anywhere ─▶ PLAIN: the shadow only, for good
+ *
+ * The phase says whether there is a segment; where each direction is, in a segment or on
+ * the shadow, is in struct ds_shared (arena.h).
+ *
+ * Locks: setup (process) before tx_lock before rx_lock before attend (connection). None is
+ * held while a thread sleeps or is in a call that can be cancelled.
+ */
+#ifndef DS_INNER_H
+#define DS_INNER_H
+
+#include "arena.h"
+#include "sock.h"
+#include "stats.h"
+
+enum { PLAIN, EARLY, CLAIMED, GRANTED, OFFERED, UP };
+
+struct ds_sock {
+	uint8_t phase, side;
+	bool bell_gone; /* the bell is no longer to be waited on */
+	bool wanted;    /* EARLY, a client: offers were not impossible so far */
+	uint8_t nonblock; /* 0 not known, 1 no, 2 yes */
+	struct ds_shared *sh; /* NULL when PLAIN from the start */
+	struct ds_seg seg;
+	struct ds_entry *entry;
+	int kick;
+	uint32_t bucket, refused; /* the page's word for which there was no offer */
+	uint32_t id;
+	uint32_t sends;
+	uint64_t moved; /* bytes, both directions, before the offer */
+	uint64_t checked; /* time stamp when the bell was last looked at */
+	unsigned lowat;
+	struct ds_spinner spinner;
+	void *user;
+	struct ds_info info;
+	uint32_t index;
+	struct ds_sock *next_free;
+	bool open;
+};
+
+static inline bool ds_alone(const struct ds_sock *s)
+{
+	return ds_one_thread() && __atomic_load_n(&s->sh->refs, __ATOMIC_RELAXED) == 1;
+}
+
+static inline uint64_t ds_ticks(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t t;
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
+	return t;
+#else
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
+/* Ticks of a microsecond; measured once. */
+uint64_t ds_ticks_us(void) DS_HIDDEN;
+
+/* A call on the shadow alone, into the kernel: begin; the call; end. While one is under way no
+ * segment is attached and no direction promoted. */
+void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
+void ds_users_end(struct ds_sock *s) DS_HIDDEN;
+/* True if nobody is in such a call, nor will be until ds_gate_open. */
+bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
+void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
+
+/* Has s a segment? */
+static inline bool ds_has_segment(const struct ds_sock *s)
+{
+	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) >= OFFERED;
+}
+
+/* May this side promote its direction? */
+static inline bool ds_may_promote(const struct ds_sock *s)
+{
+	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) == UP;
+}
+
+/* O_NONBLOCK of fd. */
+bool ds_nonblock(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* What the kernel has counted on the shadow: bytes written by the program, bytes read
+ * by it. False if the connection is not established any more, or cannot be asked. */
+bool ds_kernel_sent(int fd, int side, uint64_t *n) DS_HIDDEN;
+bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
+
+/* Sends set and clear of the attention word under its lock. */
+void ds_say(struct ds_sock *s, uint32_t set, uint32_t clear) DS_HIDDEN;
+
+/* With the direction's lock held: */
+void ds_break(struct ds_sock *s) DS_HIDDEN;        /* a breach */
+void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN; /* and rx_is: change of mode, statistics */
+void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
+/* Looks for PROMOTE, FROZEN, CLOSED; brings tx_mode and rx_mode up to date. May write to the
+ * shadow what is to be rolled back, as far as it takes it. */
+void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Is the peer's end of the doorbell closed? Asks the kernel if that was not done lately. */
+void ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;
+
+/* Sleeps until s may be ready for events: 0, or -1 and EINTR or EAGAIN (deadline, in ns of
+ * CLOCK_MONOTONIC; 0: none). */
+int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline) DS_HIDDEN;
+/* The deadline of SO_RCVTIMEO or SO_SNDTIMEO, from now; 0: none. */
+int64_t ds_deadline(int fd, int option) DS_HIDDEN;
+
+/* Takes the lock of a direction; false: a signal handler interrupted its holder. */
+static inline bool ds_tx_take(struct ds_sock *s, bool alone)
+{
+	int how = ds_lock(&s->sh->tx_lock, alone);
+
+	if (__builtin_expect(how == DS_INHERITED, 0) && ds_has_segment(s))
+		ds_tx_recover(&s->seg, &s->sh->tx);
+	return how != DS_NESTED;
+}
+
+static inline bool ds_rx_take(struct ds_sock *s, bool alone) { return ds_lock(&s->sh->rx_lock, alone) != DS_NESTED; }
+
+#endif

@@ -1,0 +1,464 @@
+/* Readiness, and sleeping until it comes: the doorbell, its arming, spinning before. */
+#include "fds.h"
+#include "inner.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+
+enum {
+	SPIN_MAX = 50000,   /* ns before a side arms; SPEC 4.6 */
+	SPIN_MIN = 4000,
+	SPIN_REST = 64,     /* sleeps without spinning after it was in vain twice */
+	YIELDS = 8,         /* when the peer's CPU is ours */
+	RX_EVENTS = POLLIN | POLLRDNORM,
+	TX_EVENTS = POLLOUT | POLLWRNORM,
+};
+
+/* ---- time ---------------------------------------------------------------------- */
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+uint64_t ds_ticks_us(void)
+{
+	static uint64_t per_us;
+	uint64_t known = __atomic_load_n(&per_us, __ATOMIC_RELAXED);
+
+	if (known)
+		return known;
+	int64_t begin = now_ns(), end;
+	uint64_t t = ds_ticks();
+	do
+		end = now_ns();
+	while (end - begin < 20000);
+	known = (ds_ticks() - t) * 1000 / (uint64_t)(end - begin);
+	known = known ? known : 1;
+	__atomic_store_n(&per_us, known, __ATOMIC_RELAXED);
+	return known;
+}
+
+int64_t ds_deadline(int fd, int option)
+{
+	struct timeval t = {0};
+	socklen_t len = sizeof t;
+	int saved = errno;
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, option, &t, &len) < 0)
+		errno = saved;
+	if (!t.tv_sec && !t.tv_usec)
+		return 0;
+	return now_ns() + (int64_t)t.tv_sec * 1000000000 + t.tv_usec * 1000;
+}
+
+/* ---- readiness ------------------------------------------------------------------- */
+
+static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+
+	if (!ds_rx_take(s, alone)) {
+		r->now |= events & RX_EVENTS;
+		return;
+	}
+	ds_rx_update(s, fd);
+	switch (h->rx_mode) {
+	case RX_DIRECT:
+		if (ds_rx_look(&s->seg, &h->rx) == 1 && (s->lowat <= 1 || ds_rx_readable(&s->seg, &h->rx) >= s->lowat))
+			r->now |= events & RX_EVENTS;
+		break;
+	case RX_BROKEN:
+		r->now |= POLLERR | POLLHUP;
+		/* fall through */
+	case RX_END:
+		r->now |= events & (RX_EVENTS | POLLRDHUP);
+		break;
+	default:
+		r->kernel |= events & RX_EVENTS;
+	}
+	if (h->rx_shut)
+		r->now |= events & RX_EVENTS;
+	ds_unlock(&h->rx_lock, alone);
+}
+
+static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+
+	if (!ds_tx_take(s, alone)) {
+		r->now |= events & TX_EVENTS;
+		return;
+	}
+	ds_tx_update(s, fd);
+	switch (h->tx_mode) {
+	case TX_DIRECT:
+		switch (ds_tx_room(&s->seg, &h->tx)) {
+		case 0:
+			break;
+		case DS_BREACH:
+			ds_break(s);
+			/* fall through */
+		default:
+			r->now |= events & TX_EVENTS;
+		}
+		break;
+	case TX_ENDED:
+		r->now |= events & TX_EVENTS; /* EPIPE, at once */
+		break;
+	case TX_BROKEN:
+		r->now |= (events & TX_EVENTS) | POLLERR | POLLHUP;
+		break;
+	default: /* TX_ROLLING too: it goes on when the shadow takes more */
+		r->kernel |= events & TX_EVENTS;
+	}
+	ds_unlock(&h->tx_lock, alone);
+}
+
+struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
+{
+	struct ds_ready r = {0, events};
+
+	if (!s->sh)
+		return r;
+	ds_tick(s, fd);
+	if (!ds_has_segment(s))
+		return r;
+	r.kernel = events & ~(unsigned)(RX_EVENTS | TX_EVENTS);
+	if (events & RX_EVENTS)
+		ready_rx(s, fd, events, &r);
+	if (events & TX_EVENTS)
+		ready_tx(s, fd, events, &r);
+	return r;
+}
+
+/* ---- arming ----------------------------------------------------------------------- */
+
+int ds_bell(struct ds_sock *s) { return s->sh && !s->bell_gone && ds_has_segment(s) ? s->seg.bell : -1; }
+int ds_kick(struct ds_sock *s) { return __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE); }
+
+static bool may_get_bell(struct ds_sock *s)
+{
+	int p = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+
+	return p >= EARLY && p <= GRANTED;
+}
+
+void ds_wait_begin(struct ds_sock *s)
+{
+	int none = -1;
+
+	if (!s->sh)
+		return;
+	ds_users_begin(s);
+	if (!may_get_bell(s) || ds_alone(s) || __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE) >= 0)
+		return;
+	int saved = errno, fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (fd >= 0) {
+		fd = ds_fd_keep(fd);
+		if (!__atomic_compare_exchange_n(&s->kick, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			ds_fd_close(fd);
+	}
+	errno = saved;
+}
+
+void ds_wait_end(struct ds_sock *s)
+{
+	if (s->sh)
+		ds_users_end(s);
+}
+
+static void publish_cpu(struct ds_sock *s)
+{
+	int cpu = sched_getcpu();
+
+	ds_seg_cpu(&s->seg, cpu < 0 ? 0 : (uint32_t)cpu + 1);
+}
+
+bool ds_arm(struct ds_sock *s, unsigned events)
+{
+	uint32_t none = 0, set = 0, me = ds_tid();
+	bool had = true;
+
+	if (ds_bell(s) < 0)
+		return true;
+	if (events & RX_EVENTS)
+		set |= DS_ARM_RX;
+	if (events & TX_EVENTS)
+		set |= DS_ARM_TX;
+	if (!__atomic_compare_exchange_n(&s->sh->leader, &none, me, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) && none != me) {
+		had = false;
+		__atomic_fetch_add(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
+	}
+	publish_cpu(s);
+	ds_say(s, set, 0);
+	return had;
+}
+
+void ds_barrier(void)
+{
+	struct ds_seg all = {.expedited = true};
+
+	ds_fence(&all); /* without registration the call fails, and the fence is what is wanted */
+}
+
+static void wake_followers(struct ds_sock *s)
+{
+	__atomic_fetch_add(&s->sh->generation, 1, __ATOMIC_ACQ_REL);
+	if (__atomic_load_n(&s->sh->followers, __ATOMIC_ACQUIRE))
+		ds_futex_wake(&s->sh->generation, 1 << 30);
+}
+
+void ds_disarm(struct ds_sock *s, bool had)
+{
+	if (!s->sh || !s->seg.mem)
+		return;
+	if (!had) {
+		__atomic_fetch_sub(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
+		return;
+	}
+	if (__atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE) != ds_tid())
+		return; /* armed before there was a bell */
+	ds_say(s, 0, DS_ARM_RX | DS_ARM_TX);
+	__atomic_store_n(&s->sh->leader, 0, __ATOMIC_RELEASE);
+	wake_followers(s);
+}
+
+void ds_rung(struct ds_sock *s, int fd)
+{
+	char buf[64];
+	uint64_t count;
+	ssize_t n = -1;
+	int saved = errno, bell = ds_bell(s), kick = ds_kick(s);
+
+	(void)fd;
+	if (kick >= 0)
+		syscall(SYS_read, kick, &count, sizeof count);
+	while (bell >= 0) {
+		n = syscall(SYS_recvfrom, bell, buf, sizeof buf, MSG_DONTWAIT, NULL, NULL);
+		if (n < (ssize_t)sizeof buf && !(n < 0 && errno == EINTR))
+			break;
+	}
+	if (bell >= 0 && (n == 0 || (n < 0 && errno != EAGAIN))) {
+		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+		if (!__atomic_exchange_n(&s->bell_gone, true, __ATOMIC_ACQ_REL))
+			ds_hook_bell_gone(s, bell);
+	}
+	errno = saved;
+}
+
+/* ---- spinning ---------------------------------------------------------------------- */
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+void ds_spin_begin(struct ds_spin *p, struct ds_sock *s)
+{
+	static __thread struct ds_spinner many __attribute__((tls_model("initial-exec")));
+	struct ds_spinner *of = s ? &s->spinner : &many;
+	uint32_t budget = of->budget;
+
+	p->rounds = 0;
+	p->yield = false;
+	p->start = ds_ticks();
+	if (of->rest) { /* it was in vain lately */
+		of->rest--;
+		budget = 0;
+	}
+	if (s && s->seg.mem) {
+		int cpu = sched_getcpu();
+
+		ds_seg_cpu(&s->seg, cpu < 0 ? 0 : (uint32_t)cpu + 1);
+		if (cpu >= 0 && ds_seg_peer_cpu(&s->seg) == (uint32_t)cpu + 1)
+			p->yield = true;
+	}
+	p->until = p->start + budget * ds_ticks_us() / 1000;
+	p->spun = budget > 0;
+	p->of = of;
+}
+
+bool ds_spin_more(struct ds_spin *p)
+{
+	if (p->yield) {
+		if (!p->spun || p->rounds++ >= YIELDS)
+			return false;
+		syscall(SYS_sched_yield);
+		return true;
+	}
+	relax();
+	return p->spun && (++p->rounds % 8 || ds_ticks() < p->until);
+}
+
+/* As the kernel's halt polling: spin for longer if that would have caught what came, less if it was in
+ * vain. found: while spinning; otherwise it is called after the sleep. */
+void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found)
+{
+	struct ds_spinner *of = p->of;
+	uint64_t ns = (ds_ticks() - p->start) * 1000 / ds_ticks_us();
+
+	if (s && s->seg.mem && p->spun)
+		ds_count(&s->seg, found ? DS_C_SPINS_FOUND : DS_C_SPINS_VAIN, 1);
+	if (found) {
+		of->vain = 0;
+		return;
+	}
+	if (p->spun && !p->yield && ++of->vain >= 2) {
+		of->rest = SPIN_REST;
+		of->vain = 0;
+		of->budget = of->budget / 2 < SPIN_MIN ? SPIN_MIN : of->budget / 2;
+		return;
+	}
+	if (ns < SPIN_MAX && !p->spun && of->rest > 1)
+		of->rest /= 2; /* short sleeps: try again soon */
+	if (ns < SPIN_MAX)
+		of->budget = of->budget * 2 > SPIN_MAX ? SPIN_MAX : of->budget < SPIN_MIN ? SPIN_MIN : of->budget * 2;
+}
+
+/* ---- sleeping ----------------------------------------------------------------------- */
+
+/* Would the kernel go on with recv or send after a signal? It says so of no signal that interrupted poll, so:
+ * yes, if every handler of this process was installed with SA_RESTART. */
+static bool restarts(void)
+{
+	struct sigaction a;
+
+	for (int i = 1; i < 65; i++)
+		if (sigaction(i, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !(a.sa_flags & SA_RESTART))
+			return false;
+	return true;
+}
+
+static bool hint(struct ds_sock *s, unsigned events)
+{
+	struct ds_shared *h = s->sh;
+
+	return ((events & POLLIN) && ds_rx_hint(&s->seg, &h->rx)) || ((events & POLLOUT) && ds_tx_hint(&s->seg, &h->tx)) ||
+	       __atomic_load_n(&h->gone, __ATOMIC_RELAXED);
+}
+
+struct sleeper {
+	struct ds_sock *s;
+	bool armed, had, users;
+};
+
+static void wake(struct sleeper *w)
+{
+	if (w->armed)
+		ds_disarm(w->s, w->had);
+	if (w->users)
+		ds_wait_end(w->s);
+}
+
+/* One sleep: 0: look again; -1 and errno. */
+static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadline)
+{
+	struct sleeper w __attribute__((cleanup(wake))) = {.s = s};
+	struct pollfd p[3];
+	struct timespec t, *timeout = NULL;
+	int n = 0, bell, got;
+
+	uint32_t generation = __atomic_load_n(&s->sh->generation, __ATOMIC_ACQUIRE);
+	if (!ds_has_segment(s)) {
+		ds_wait_begin(s);
+		w.users = true;
+	}
+	bell = ds_bell(s);
+	if (bell >= 0) {
+		w.had = ds_arm(s, events);
+		w.armed = true;
+		ds_fence(&s->seg);
+	}
+	struct ds_ready r = ds_ready(s, fd, events);
+	if (r.now)
+		return 0;
+	if (deadline) {
+		int64_t left = deadline - now_ns();
+
+		if (left <= 0) {
+			errno = EAGAIN;
+			return -1;
+		}
+		t = (struct timespec){left / 1000000000, left % 1000000000};
+		timeout = &t;
+	}
+	if (s->seg.mem)
+		ds_count(&s->seg, DS_C_SLEEPS, 1);
+	if (w.armed && !w.had) {
+		/* Another sleeper has the bell: it wakes us when it wakes. It may have been killed, or wait for
+		 * nothing that concerns the shadow. */
+		struct timespec patience = {0, r.kernel & (RX_EVENTS | TX_EVENTS) ? DS_FOLLOW_MS * 1000000 : 100000000};
+
+		pthread_testcancel();
+		if (timeout && (timeout->tv_sec || timeout->tv_nsec < patience.tv_nsec))
+			patience = timeout->tv_sec ? patience : *timeout;
+		if (ds_futex_wait(&s->sh->generation, generation, &patience) < 0 && errno == EINTR)
+			goto interrupted;
+		uint32_t leader = __atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE);
+		if (leader && ds_tid_dead(leader))
+			__atomic_compare_exchange_n(&s->sh->leader, &leader, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+		return 0;
+	}
+	/* The shadow always: what it says of an end or an error is true also when the bytes go elsewhere. */
+	p[n++] = (struct pollfd){.fd = fd, .events = (short)(r.kernel | (bell >= 0 && events & POLLIN ? POLLRDHUP : 0))};
+	if (bell >= 0)
+		p[n++] = (struct pollfd){.fd = bell, .events = POLLIN};
+	if (w.users && ds_kick(s) >= 0)
+		p[n++] = (struct pollfd){.fd = ds_kick(s), .events = POLLIN};
+	got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);
+	if (got < 0 && errno == EINTR)
+		goto interrupted;
+	for (int i = 1; i < n; i++)
+		if (got > 0 && p[i].revents)
+			ds_rung(s, fd);
+	if (got > 0 && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
+		/* The shadow has ended: by then the peer has said on the segment what it had to say; or it is gone. */
+		if (!ds_ready(s, fd, events).now && s->sh->rx_mode == RX_DIRECT)
+			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+		if (s->sh->tx_mode == TX_DIRECT && (p[0].revents & (POLLHUP | POLLERR)))
+			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+	}
+	return 0;
+interrupted:
+	if (!deadline && restarts())
+		return 0;
+	errno = EINTR;
+	return -1;
+}
+
+int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline)
+{
+	struct ds_spin spin;
+	bool mine = ds_has_segment(s);
+	int saved = errno, r;
+
+	if (mine) {
+		ds_spin_begin(&spin, s);
+		while (ds_spin_more(&spin))
+			if (hint(s, events)) {
+				ds_spin_end(&spin, s, true);
+				errno = saved;
+				return 0;
+			}
+	}
+	r = sleep_once(s, fd, events, deadline);
+	if (mine)
+		ds_spin_end(&spin, s, false);
+	if (r == 0)
+		errno = saved;
+	return r;
+}
