@@ -39,7 +39,7 @@ func (e *End) Thaw(shadow bool) bool {
 		r.frozen = false
 		return false
 	}
-	if w, _ := e.status(); w == 0 && len(r.cur) == 0 {
+	if _, _, ok := e.status(); !ok && len(r.cur) == 0 {
 		return false // nothing to read
 	}
 	if !e.ending() && e.Err() == nil || !shadow && a&standsFlag == 0 {
@@ -85,14 +85,14 @@ func (e *End) ending() (found bool) {
 func (e *End) scan(f func(tag Tag, n int) bool) {
 	r := &e.rx
 	for i := range uint64(len(r.queue)) {
-		w, s := e.statusAt(r.count + i)
-		if w == 0 {
+		w, s, ok := e.statusAt(r.count + i)
+		if !ok {
 			return
 		}
-		tag, n := Tag(w>>tagShift), 0
+		tag, n := w.tag(), 0
 		switch tag {
 		case TagVELO, TagVELOLast:
-			n = min(int(w>>lenShift), MaxVELO)
+			n = min(w.len(), MaxVELO)
 		case TagRMAInfo:
 			n = min(int(binary.LittleEndian.Uint32(s.Payload[rmaLenOff:])), maxRMA)
 		}

@@ -113,10 +113,22 @@ const (
 //	┌────────────┬─────────┬───────┬────────────────────────┐
 //	│ zero       │ length  │ tag   │ lap: count / slots + 1 │
 //	└────────────┴─────────┴───────┴────────────────────────┘
+//
+// The upper 16 bits are ignored when read.
+type word uint64
+
 const (
 	tagShift = 32
 	lenShift = 40
 )
+
+func wordOf(lap uint32, tag Tag, n int) word {
+	return word(lap) | word(tag)<<tagShift | word(n)<<lenShift
+}
+
+func (w word) lap() uint32 { return uint32(w) }
+func (w word) tag() Tag    { return Tag(w >> tagShift) }
+func (w word) len() int    { return int(uint8(w >> lenShift)) }
 
 // Tag says what a message is (SPEC 3). The zero Tag is invalid.
 type Tag uint8

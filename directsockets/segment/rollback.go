@@ -58,9 +58,9 @@ func (e *End) Rollback(write func(p []byte) (int, error)) error {
 func (e *End) unconsumed(count uint64) (data []byte, last bool, err error) {
 	t := &e.tx
 	s := &t.queue[count&uint64(len(t.queue)-1)]
-	w := s.Status.Load()
-	n := int(w >> lenShift)
-	switch Tag(w >> tagShift) {
+	w := word(s.Status.Load())
+	n := w.len()
+	switch w.tag() {
 	case TagVELO, TagVELOLast:
 		if n <= MaxVELO {
 			return s.Payload[:n], false, nil

@@ -10,6 +10,7 @@ const (
 	line     = 64       // advances of the ring are multiples of it
 	quiet    = 16 << 10 // bytes that a ring goes on before it looks whether it may begin anew
 	minChunk = 4096     // bytes below which a large send waits for space
+	ahead    = 7        // slots that are fetched before they are written
 )
 
 type phase uint8
@@ -71,10 +72,10 @@ func (e *End) slot() (*shm.Slot, error) {
 // commit publishes the next message.
 func (e *End) commit(s *shm.Slot, tag Tag, n int) {
 	t := &e.tx
-	lap := uint64(uint32(t.sent>>t.shift + 1))
 	shm.Publish()
-	shm.Release(&s.Status, lap|uint64(tag)<<tagShift|uint64(n)<<lenShift)
+	shm.Release(&s.Status, uint64(wordOf(uint32(t.sent>>t.shift+1), tag, n)))
 	t.sent++
+	shm.PrefetchSlot(&t.queue[(t.sent+ahead)&uint64(len(t.queue)-1)])
 }
 
 // published looks whether the peer wants to know, or has said something.
@@ -170,28 +171,28 @@ func (e *End) Send(p []byte) (n int, err error) {
 
 // sendVELO sends p in VELO messages.
 func (e *End) sendVELO(p []byte) (n int, err error) {
-	t := &e.tx
-	for n < len(p) {
-		s, err := e.slot()
-		if err != nil {
-			if n > 0 {
-				e.published()
-			}
-			return n, err
+	var s *shm.Slot
+	for {
+		if s, err = e.slot(); err != nil {
+			break
 		}
-		k := copy(s.Payload[:], p[n:])
-		n += k
-		if n == len(p) {
-			e.commit(s, TagVELOLast, k)
+		rest := p[n:]
+		if len(rest) <= MaxVELO {
+			copy(s.Payload[:], rest)
+			e.commit(s, TagVELOLast, len(rest))
 			e.count.Add(SentVELOLast, 1)
-		} else {
-			e.commit(s, TagVELO, k)
-			e.count.Add(SentVELO, 1)
+			n = len(p)
+			break
 		}
+		copy(s.Payload[:], rest[:MaxVELO])
+		e.commit(s, TagVELO, MaxVELO)
+		e.count.Add(SentVELO, 1)
+		n += MaxVELO
 	}
-	_ = t
-	e.published()
-	return n, nil
+	if n > 0 {
+		e.published()
+	}
+	return n, err
 }
 
 // sendRMA sends the beginning of p through the ring.

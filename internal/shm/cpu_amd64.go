@@ -2,6 +2,9 @@ package shm
 
 func pause(n uint32)
 func rdtscp() uint32
+
+//go:noescape
+func prefetchSlot(s *Slot)
 func cpuid(leaf uint32) (eax, edx uint32)
 
 var hasRDTSCP = func() bool {
@@ -25,3 +28,15 @@ func CPU() int {
 // Pause waits for n times the few dozen cycles that PAUSE takes, as a loop that
 // looks at a word again and again should between two looks.
 func Pause(n uint32) { pause(max(n, 1)) }
+
+// PrefetchSlot asks for the two cache lines of a slot that the caller is going to
+// write soon. The line is with whoever read it last; without this each store would
+// wait in turn for it to come back.
+func PrefetchSlot(s *Slot) { prefetchSlot(s) }
+
+//go:noescape
+func spinSlot(s *Slot, lap, n uint32) bool
+
+// SpinSlot looks up to n times whether the lower half of the slot's status word is
+// lap. It has the second cache line of the slot come with the first.
+func SpinSlot(s *Slot, lap, n uint32) bool { return spinSlot(s, lap, max(n, 1)) }

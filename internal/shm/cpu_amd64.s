@@ -23,3 +23,28 @@ TEXT ·cpuid(SB), NOSPLIT, $0-16
 	MOVL AX, eax+8(FP)
 	MOVL DX, edx+12(FP)
 	RET
+
+// func prefetchSlot(s *Slot)
+TEXT ·prefetchSlot(SB), NOSPLIT, $0-8
+	MOVQ s+0(FP), AX
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x08             // PREFETCHW (AX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x48; BYTE $0x40 // PREFETCHW 64(AX)
+	RET
+
+// func spinSlot(s *Slot, lap, n uint32) bool
+TEXT ·spinSlot(SB), NOSPLIT, $0-17
+	MOVQ s+0(FP), AX
+	MOVL lap+8(FP), BX
+	MOVL n+12(FP), CX
+look:
+	CMPL (AX), BX
+	JEQ  found
+	PREFETCHT0 64(AX)
+	PAUSE
+	SUBL $1, CX
+	JHI  look
+	MOVB $0, ret+16(FP)
+	RET
+found:
+	MOVB $1, ret+16(FP)
+	RET

@@ -8,3 +8,17 @@ func CPU() int { return getcpu() }
 
 // Pause returns at once.
 func Pause(n uint32) {}
+
+// PrefetchSlot does nothing.
+func PrefetchSlot(s *Slot) {}
+
+// SpinSlot looks up to n times whether the lower half of the slot's status word is
+// lap.
+func SpinSlot(s *Slot, lap, n uint32) bool {
+	for range max(n, 1) {
+		if uint32(s.Status.Load()) == lap {
+			return true
+		}
+	}
+	return false
+}

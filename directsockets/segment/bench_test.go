@@ -1,0 +1,201 @@
+package segment
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"exnet/internal/shm"
+)
+
+// meter takes the time of batches. On a machine that has other things to do the
+// mean says little; the best and the median batch say what the path can do.
+type meter struct {
+	batch   int
+	n       int
+	begun   time.Time
+	batches []time.Duration
+}
+
+func newMeter(batch int) *meter {
+	return &meter{batch: batch, batches: make([]time.Duration, 0, 1<<16)}
+}
+
+func (m *meter) tick() {
+	if m.n++; m.n%m.batch != 0 {
+		return
+	}
+	now := time.Now()
+	if !m.begun.IsZero() && len(m.batches) < cap(m.batches) {
+		m.batches = append(m.batches, now.Sub(m.begun))
+	}
+	m.begun = now
+}
+
+// report gives what one of per is worth, in the best and the median batch.
+func (m *meter) report(b *testing.B, per float64, unit string, value func(seconds float64) float64) {
+	if len(m.batches) == 0 {
+		return
+	}
+	slices.Sort(m.batches)
+	of := func(d time.Duration) float64 { return value(d.Seconds() / float64(m.batch) / per) }
+	b.ReportMetric(of(m.batches[0]), "best-"+unit)
+	b.ReportMetric(of(m.batches[len(m.batches)/2]), "median-"+unit)
+}
+
+func nanoseconds(s float64) float64 { return s * 1e9 }
+func perSecond(s float64) float64   { return 1e-6 / s }
+
+func bandwidth(size int) func(float64) float64 {
+	return func(s float64) float64 { return float64(size) / s / 1e9 }
+}
+
+// Half a round trip between two processes that spin.
+func BenchmarkPingPong(b *testing.B) {
+	for _, size := range []int{8, 64, 480, 1024, 4096} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			e := spawn(b, fmt.Sprintf("echo %d", size), Config{}, Tuning{})
+			p := make([]byte, size)
+			b.ReportAllocs()
+			m := newMeter(256)
+			for b.Loop() {
+				if err := sendFull(e, p); err != nil {
+					b.Fatal(err)
+				}
+				if err := recvFull(e, p); err != nil {
+					b.Fatal(err)
+				}
+				m.tick()
+			}
+			m.report(b, 2, "ns/half", nanoseconds)
+		})
+	}
+	b.Run("path=line", func(b *testing.B) { bounce(b, 1) })
+	b.Run("path=two-lines", func(b *testing.B) { bounce(b, 2) })
+}
+
+// bounce is the control: one or two cache lines between two threads.
+func bounce(b *testing.B, lines int) {
+	var words [64]atomic.Uint64
+	stop := make(chan struct{})
+	x, y := &words[16], &words[32]
+	go func() {
+		pin(1)
+		defer close(stop)
+		for n := uint64(1); ; n++ {
+			for x.Load() != n {
+				if x.Load() == 1<<63 {
+					return
+				}
+			}
+			if lines > 1 {
+				shm.Release(&words[40], words[24].Load())
+			}
+			shm.Release(y, n)
+		}
+	}()
+	pin(0)
+	m := newMeter(256)
+	n := uint64(0)
+	for b.Loop() {
+		n++
+		if lines > 1 {
+			shm.Release(&words[24], n)
+		}
+		shm.Release(x, n)
+		for y.Load() != n {
+		}
+		if lines > 1 && words[40].Load() != n {
+			b.Fatal("order")
+		}
+		m.tick()
+	}
+	x.Store(1 << 63)
+	<-stop
+	m.report(b, 2, "ns/half", nanoseconds)
+}
+
+// Messages one way.
+func BenchmarkRate(b *testing.B) {
+	for _, size := range []int{8, 64, 120} {
+		for _, slots := range []int{128, 1024} {
+			b.Run(fmt.Sprintf("size=%d/slots=%d", size, slots), func(b *testing.B) {
+				e := spawn(b, "take 65536", Config{Slots: slots}, Tuning{})
+				p := make([]byte, size)
+				b.ReportAllocs()
+				m := newMeter(4096)
+				for b.Loop() {
+					if err := sendFull(e, p); err != nil {
+						b.Fatal(err)
+					}
+					m.tick()
+				}
+				m.report(b, 1, "M/s", perSecond)
+			})
+		}
+	}
+}
+
+// A stream of 64 KiB writes, beside a copy of as much.
+func BenchmarkStream(b *testing.B) {
+	const size = 64 << 10
+	p := make([]byte, size)
+	for _, ring := range []int{256 << 10, 1 << 20} {
+		for _, chunk := range []int{8 << 10, 16 << 10, 32 << 10, 64 << 10} {
+			b.Run(fmt.Sprintf("ring=%d/chunk=%d", ring>>10, chunk>>10), func(b *testing.B) {
+				stream(b, "take 65536", p, Config{Ring: ring}, Tuning{Chunk: chunk})
+			})
+		}
+	}
+	b.Run("path=lend", func(b *testing.B) { stream(b, "lend 1", p, Config{}, Tuning{}) })
+	b.Run("path=copy", func(b *testing.B) {
+		pin(0)
+		q := make([]byte, size)
+		m := newMeter(64)
+		for b.Loop() {
+			copy(q, p)
+			m.tick()
+		}
+		m.report(b, 1, "GB/s", bandwidth(size))
+	})
+}
+
+func stream(b *testing.B, role string, p []byte, c Config, t Tuning) {
+	e := spawn(b, role, c, t)
+	b.SetBytes(int64(len(p)))
+	b.ReportAllocs()
+	m := newMeter(64)
+	for b.Loop() {
+		if err := sendFull(e, p); err != nil {
+			b.Fatal(err)
+		}
+		m.tick()
+	}
+	m.report(b, 1, "GB/s", bandwidth(len(p)))
+}
+
+// One goroutine is both ends: what the instructions cost, without the way between
+// two cores.
+func BenchmarkInstructions(b *testing.B) {
+	for _, size := range []int{8, 64, 480, 512, 16 << 10, 64 << 10} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			c, s := promoted(b, Config{})
+			pin(0)
+			p := make([]byte, size)
+			b.ReportAllocs()
+			m := newMeter(256)
+			for b.Loop() {
+				if n, err := c.Send(p); n != size || err != nil {
+					b.Fatal(n, err)
+				}
+				if n, err := s.Recv(p); n != size || err != nil {
+					b.Fatal(n, err)
+				}
+				m.tick()
+			}
+			m.report(b, 1, "ns", nanoseconds)
+		})
+	}
+}
