@@ -66,6 +66,50 @@ static inline uint64_t ds_ticks(void)
 /* Ticks of a microsecond; measured once. */
 uint64_t ds_ticks_us(void) DS_HIDDEN;
 
+/* ---- the process (pool.c) --------------------------------------------------------- */
+
+/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, for tests and those who measure. */
+struct ds_config {
+	unsigned sends, slots;
+	uint64_t bytes, ring;
+	bool expedited;
+};
+extern struct ds_config ds_config DS_HIDDEN;
+void ds_start(void) DS_HIDDEN;
+
+/* Guards the handles, the broker and the statistics. */
+bool ds_setup_try(void) DS_HIDDEN;
+void ds_setup_lock(void) DS_HIDDEN;
+void ds_setup_unlock(void) DS_HIDDEN;
+struct ds_sock *ds_handle(void) DS_HIDDEN;
+void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
+struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
+void ds_drop(struct ds_sock *s) DS_HIDDEN; /* its segment and its bell */
+
+static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->phase, p, __ATOMIC_RELEASE); }
+
+/* Has no other process the connection open? */
+static inline bool ds_single(const struct ds_sock *s) { return __atomic_load_n(&s->sh->refs, __ATOMIC_ACQUIRE) == 1; }
+
+/* ---- the shadow (shadow.c) ---------------------------------------------------------- */
+
+bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port) DS_HIDDEN;
+bool ds_is_tcp(int fd) DS_HIDDEN;
+bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
+ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+/* The same, as users of the shadow. */
+ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+
+/* A cursor at the beginning of iov; false: more bytes than can be. The vector that it stands at, and at most max
+ * of it. On by n bytes. */
+bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n) DS_HIDDEN;
+struct iovec ds_here(const struct ds_cursor *c, size_t max) DS_HIDDEN;
+void ds_skip(struct ds_cursor *c, size_t n) DS_HIDDEN;
+
+enum { DS_INQ = 0x541B, DS_OUTQ = 0x5411 }; /* SIOCINQ, SIOCOUTQ */
+
 /* A call on the shadow alone, into the kernel: begin; the call; end. While one is under way no
  * segment is attached and no direction promoted. */
 void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
@@ -105,8 +149,13 @@ void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
  * shadow what is to be rolled back, as far as it takes it. */
 void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Has the peer closed its end, or gone? */
+bool ds_left(struct ds_sock *s) DS_HIDDEN;
 /* Is the peer's end of the doorbell closed? Asks the kernel if that was not done lately. */
 void ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;
+
+/* Events that concern a direction. */
+enum { RX_EVENTS = POLLIN | POLLRDNORM, TX_EVENTS = POLLOUT | POLLWRNORM };
 
 /* Sleeps until s may be ready for events: 0, or -1 and EINTR or EAGAIN (deadline, in ns of
  * CLOCK_MONOTONIC; 0: none). */

@@ -1,0 +1,180 @@
+/* Letting connections go: close, shutdown, and giving up the segment. */
+#include "broker.h"
+#include "fds.h"
+#include "inner.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+static ssize_t nowhere(void *arg, const void *p, size_t n)
+{
+	/* The program is about to go and cannot come back for what the shadow does not take now. */
+	struct pollfd f = {.fd = *(int *)arg, .events = POLLOUT};
+	struct timespec patience = {5, 0};
+	ssize_t r;
+
+	for (;;) {
+		r = syscall(SYS_sendto, f.fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+		if (r >= 0 || errno != EAGAIN)
+			return r;
+		if (syscall(SYS_ppoll, &f, 1, &patience, NULL, 0) <= 0)
+			return -1;
+	}
+}
+
+/* With the lock of tx: finishes rolling back. */
+static void roll_all(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	bool ended = h->tx_shut;
+
+	if (h->tx_mode != TX_ROLLING)
+		return;
+	ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, nowhere, &fd, &ended);
+	ds_tx_is(s, TX_BACK);
+	if (ended)
+		REAL(shutdown)(fd, SHUT_WR);
+}
+
+void ds_exit_one(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	struct linger l = {0};
+	socklen_t n = sizeof l;
+	uint32_t set = DS_CLOSED;
+	int saved = errno;
+
+	if (!ds_has_segment(s) || !ds_single(s))
+		return;
+	bool alone = ds_alone(s);
+	if (ds_tx_take(s, alone)) {
+		ds_tx_update(s, fd);
+		if (h->tx_mode == TX_DIRECT) {
+			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
+				ds_tx_is(s, TX_ENDED);
+			else
+				ds_tx_update(s, fd);
+		}
+		roll_all(s, fd);
+		ds_unlock(&h->tx_lock, alone);
+	}
+	if (ds_rx_take(s, alone)) {
+		bool unread = h->rx_mode == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1;
+
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
+			unread = true;
+		if (unread || h->rx_mode == RX_BROKEN) {
+			set |= DS_RESET;
+			l = (struct linger){1, 0};
+			REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+		}
+		ds_unlock(&h->rx_lock, alone);
+	}
+	if (__atomic_load_n(&s->phase, __ATOMIC_RELAXED) == OFFERED && s->side == 0)
+		ds_seg_state(&s->seg, &h->attention, DS_WITHDRAWN);
+	ds_say(s, set, DS_ARM_RX | DS_ARM_TX);
+	errno = saved;
+}
+
+void ds_close(struct ds_sock *s, int fd)
+{
+	int saved = errno;
+
+	if (s->sh)
+		ds_exit_one(s, fd);
+	ds_setup_lock();
+	if (s->phase == OFFERED && s->side == 0)
+		ds_broker_withdraw(s->id, s->info.nonce);
+	ds_drop(s);
+	if (s->kick >= 0)
+		ds_fd_close(s->kick);
+	ds_stats_put(s->entry);
+	if (s->sh)
+		ds_arena_unref(s->sh);
+	ds_handle_put(s);
+	ds_setup_unlock();
+	errno = saved;
+}
+
+int ds_shutdown(struct ds_sock *s, int fd, int how)
+{
+	struct ds_shared *h = s->sh;
+	bool roll = false;
+
+	if (!h)
+		return REAL(shutdown)(fd, how);
+	if (how == SHUT_RD || how == SHUT_RDWR)
+		__atomic_store_n(&h->rx_shut, 1, __ATOMIC_RELEASE);
+	if (how == SHUT_WR || how == SHUT_RDWR) {
+		bool alone = ds_alone(s), taken = ds_tx_take(s, alone);
+
+		h->tx_shut = 1;
+		if (taken && ds_has_segment(s)) {
+			ds_tx_update(s, fd);
+			if (h->tx_mode == TX_DIRECT) {
+				switch (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN)) {
+				case 0:
+					ds_tx_is(s, TX_ENDED);
+					break;
+				default:
+					ds_tx_update(s, fd);
+				}
+			}
+			roll = h->tx_mode == TX_ROLLING; /* shut down when that is done */
+		}
+		if (taken)
+			ds_unlock(&h->tx_lock, alone);
+	}
+	if (!roll)
+		return REAL(shutdown)(fd, how);
+	return how == SHUT_RDWR ? REAL(shutdown)(fd, SHUT_RD) : 0;
+}
+
+void ds_freeze_demote(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	int saved = errno;
+
+	if (!h || s->phase == PLAIN)
+		return;
+	ds_setup_lock();
+	if (s->phase < OFFERED) {
+		ds_drop(s);
+		ds_phase(s, PLAIN);
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_DEMOTED);
+		ds_setup_unlock();
+		errno = saved;
+		return;
+	}
+	if (s->phase == OFFERED && s->side == 0)
+		ds_broker_withdraw(s->id, s->info.nonce);
+	ds_setup_unlock();
+	bool alone = ds_alone(s);
+	if (ds_tx_take(s, alone)) {
+		ds_tx_update(s, fd);
+		if (h->tx_mode == TX_SHADOW)
+			ds_tx_is(s, TX_BACK);
+		if (h->tx_mode == TX_DIRECT) {
+			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
+				ds_tx_is(s, TX_BACK);
+			else
+				ds_tx_update(s, fd);
+		}
+		roll_all(s, fd);
+		ds_unlock(&h->tx_lock, alone);
+	}
+	if (ds_rx_take(s, alone)) {
+		ds_rx_update(s, fd);
+		if (h->rx_mode == RX_SHADOW || h->rx_mode == RX_CATCHUP || h->rx_mode == RX_DIRECT) {
+			int how = ds_rx_freeze(&s->seg, &h->rx, &h->attention);
+
+			if (how == 1)
+				ds_rx_is(s, RX_BACK);
+			else if (how == 0)
+				ds_rx_is(s, RX_UNDECIDED);
+		}
+		ds_unlock(&h->rx_lock, alone);
+	}
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_DEMOTED);
+	errno = saved;
+}

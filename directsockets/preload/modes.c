@@ -1,0 +1,172 @@
+/* Where each direction is, and how it goes from one place to another. */
+#include "inner.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+void ds_say(struct ds_sock *s, uint32_t set, uint32_t clear)
+{
+	bool alone = ds_alone(s);
+	int how = ds_lock(&s->sh->attend, alone);
+
+	ds_attend(&s->seg, &s->sh->attention, set, clear);
+	if (how != DS_NESTED)
+		ds_unlock(&s->sh->attend, alone);
+}
+
+static void say_mode(struct ds_sock *s)
+{
+	const struct ds_shared *h = s->sh;
+
+	if (h->tx_mode == TX_DIRECT || h->rx_mode == RX_DIRECT)
+		ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NONE);
+	else if (h->tx_mode == TX_BACK && h->rx_mode == RX_BACK && s->entry && s->entry->mode == DS_MODE_DIRECT)
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
+}
+
+void ds_tx_is(struct ds_sock *s, int mode)
+{
+	__atomic_store_n(&s->sh->tx_mode, mode, __ATOMIC_RELEASE);
+	say_mode(s);
+}
+
+void ds_rx_is(struct ds_sock *s, int mode)
+{
+	__atomic_store_n(&s->sh->rx_mode, mode, __ATOMIC_RELEASE);
+	if (mode == RX_END)
+		ds_count(&s->seg, DS_C_RX_SHUTDOWN, 1);
+	say_mode(s);
+}
+
+void ds_break(struct ds_sock *s)
+{
+	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_BREACH);
+	/* The peer finds its doorbell at its end; so does whoever of us sleeps there. */
+	syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
+}
+
+void ds_check_bell(struct ds_sock *s, bool now)
+{
+	char c;
+	int saved = errno;
+	uint64_t t = ds_ticks();
+
+	if (s->sh->gone || (!now && t - s->checked < ds_ticks_us() * 10000))
+		return;
+	s->checked = t;
+	ssize_t n = syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+	errno = saved;
+}
+
+bool ds_left(struct ds_sock *s)
+{
+	return __atomic_load_n(&s->sh->gone, __ATOMIC_ACQUIRE) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET));
+}
+
+static ssize_t to_shadow(void *arg, const void *p, size_t n)
+{
+	return syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+void ds_tx_update(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	bool ended = h->tx_shut;
+	int saved = errno;
+
+	if (h->tx_mode <= TX_DIRECT) {
+		if (ds_seg_peer_attention(&s->seg) & DS_FROZEN) {
+			if (h->tx_mode == TX_SHADOW) {
+				ds_say(s, DS_ROLLED, 0);
+				ds_tx_is(s, TX_BACK);
+			} else if (ds_tx_roll_begin(&s->seg, &h->tx, &h->attention, &h->roll_slot, &h->roll_off) < 0) {
+				ds_break(s);
+			} else {
+				ds_tx_is(s, TX_ROLLING);
+			}
+		} else if (ds_left(s)) {
+			ds_tx_is(s, TX_BACK); /* the shadow says what follows */
+		}
+	}
+	if (h->tx_mode == TX_ROLLING) {
+		switch (ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, to_shadow, &fd, &ended)) {
+		case 0:
+			ds_tx_is(s, TX_BACK);
+			if (ended)
+				REAL(shutdown)(fd, SHUT_WR);
+			break;
+		case DS_BREACH:
+			ds_break(s);
+			break;
+		default:
+			if (errno != EAGAIN && errno != EINTR)
+				ds_tx_is(s, TX_BACK); /* and the program will be told */
+		}
+	}
+	errno = saved;
+}
+
+static bool shadow_speaks(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
+	struct timespec none = {0, 0};
+
+	return syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
+}
+
+void ds_rx_update(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t carried;
+
+	if (h->rx_mode == RX_SHADOW) {
+		switch (ds_rx_promoted(&s->seg, &h->rx, &h->attention, &carried)) {
+		case 1:
+			if (carried < h->rx_read) {
+				ds_break(s);
+				return;
+			}
+			h->left = carried - h->rx_read;
+			ds_rx_is(s, h->left ? RX_CATCHUP : RX_DIRECT);
+			break;
+		case DS_BREACH:
+			ds_break(s);
+			return;
+		default:
+			if (ds_left(s) && !ds_rx_hint(&s->seg, &h->rx))
+				ds_rx_is(s, RX_BACK);
+		}
+	}
+	if (h->rx_mode == RX_UNDECIDED) {
+		if (ds_seg_peer_attention(&s->seg) & DS_ROLLED)
+			ds_rx_is(s, RX_BACK);
+		else if ((ds_seg_peer_attention(&s->seg) & DS_STANDS) || shadow_speaks(fd))
+			ds_rx_is(s, ds_seg_peer_attention(&s->seg) & DS_ROLLED ? RX_BACK : RX_DIRECT);
+	}
+	if (h->rx_mode == RX_DIRECT) {
+		int how = ds_rx_look(&s->seg, &h->rx);
+
+		if (how == DS_AGAIN && ds_left(s)) /* what it sent before it left is there by now */
+			how = ds_rx_look(&s->seg, &h->rx) == DS_AGAIN ? DS_DEMOTED : 1;
+		if (how == DS_DEMOTED)
+			ds_rx_is(s, RX_BACK);
+		if (how == DS_END)
+			ds_rx_is(s, RX_END);
+		if (how == DS_BREACH)
+			ds_break(s);
+	}
+}
+
+bool ds_on_shadow_rx(struct ds_sock *s)
+{
+	return !s->sh || !ds_has_segment(s) || __atomic_load_n(&s->sh->rx_mode, __ATOMIC_ACQUIRE) == RX_BACK;
+}
+
+bool ds_on_shadow_tx(struct ds_sock *s)
+{
+	return !s->sh || !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_ACQUIRE) == TX_BACK;
+}

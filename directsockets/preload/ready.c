@@ -1,0 +1,82 @@
+/* Readiness, as poll(2) would tell it. */
+#include "inner.h"
+
+static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+
+	if (!ds_rx_take(s, alone)) {
+		r->now |= events & RX_EVENTS;
+		return;
+	}
+	ds_rx_update(s, fd);
+	switch (h->rx_mode) {
+	case RX_DIRECT:
+		if (ds_rx_look(&s->seg, &h->rx) == 1 && (s->lowat <= 1 || ds_rx_readable(&s->seg, &h->rx) >= s->lowat))
+			r->now |= events & RX_EVENTS;
+		break;
+	case RX_BROKEN:
+		r->now |= POLLERR | POLLHUP;
+		/* fall through */
+	case RX_END:
+		r->now |= events & (RX_EVENTS | POLLRDHUP);
+		break;
+	default:
+		r->kernel |= events & RX_EVENTS;
+	}
+	if (h->rx_shut)
+		r->now |= events & RX_EVENTS;
+	ds_unlock(&h->rx_lock, alone);
+}
+
+static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+
+	if (!ds_tx_take(s, alone)) {
+		r->now |= events & TX_EVENTS;
+		return;
+	}
+	ds_tx_update(s, fd);
+	switch (h->tx_mode) {
+	case TX_DIRECT:
+		switch (ds_tx_room(&s->seg, &h->tx)) {
+		case 0:
+			break;
+		case DS_BREACH:
+			ds_break(s);
+			/* fall through */
+		default:
+			r->now |= events & TX_EVENTS;
+		}
+		break;
+	case TX_ENDED:
+		r->now |= events & TX_EVENTS; /* EPIPE, at once */
+		break;
+	case TX_BROKEN:
+		r->now |= (events & TX_EVENTS) | POLLERR | POLLHUP;
+		break;
+	default: /* TX_ROLLING too: it goes on when the shadow takes more */
+		r->kernel |= events & TX_EVENTS;
+	}
+	ds_unlock(&h->tx_lock, alone);
+}
+
+struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
+{
+	struct ds_ready r = {0, events};
+
+	if (!s->sh)
+		return r;
+	ds_tick(s, fd);
+	if (!ds_has_segment(s))
+		return r;
+	r.kernel = events & ~(unsigned)(RX_EVENTS | TX_EVENTS);
+	if (events & RX_EVENTS)
+		ready_rx(s, fd, events, &r);
+	if (events & TX_EVENTS)
+		ready_tx(s, fd, events, &r);
+	return r;
+}

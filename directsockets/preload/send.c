@@ -1,0 +1,158 @@
+/* Sending, over the segment or the shadow. */
+#include "inner.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+/* From the shadow to the segment, with the lock of tx. */
+static bool promote(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t carried;
+	bool done = false;
+
+	if (h->tx_shut || !ds_may_promote(s) || !ds_gate_shut(s))
+		return false;
+	int saved = errno;
+	if (ds_kernel_sent(fd, s->side, &carried) && ds_tx_promote(&s->seg, &h->tx, &h->attention, carried) == 0) {
+		ds_tx_is(s, TX_DIRECT);
+		done = true;
+	}
+	errno = saved;
+	ds_gate_open(s);
+	return done;
+}
+
+static ssize_t broken_pipe(int flags)
+{
+	if (!(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	errno = EPIPE;
+	return -1;
+}
+
+/* Moves what it can over the segment: the number of bytes, or -1 and errno; *shadow is set if
+ * the rest belongs on the shadow. */
+static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+	ssize_t n = -1, err = 0;
+
+	if (!ds_tx_take(s, alone)) {
+		errno = EAGAIN;
+		return -1;
+	}
+	if (h->tx_mode == TX_SHADOW) {
+		ds_tx_update(s, fd);
+		if (h->tx_mode == TX_SHADOW)
+			promote(s, fd);
+	}
+	switch (h->tx_mode) {
+	case TX_DIRECT:
+		if (h->tx_shut) {
+			err = EPIPE;
+			break;
+		}
+		n = ds_tx_send(&s->seg, &h->tx, &h->attention, c);
+		if (n == DS_BREACH) {
+			ds_break(s);
+			err = ECONNRESET;
+		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FROZEN | DS_CLOSED | DS_RESET))) {
+			ds_tx_update(s, fd);
+			*shadow = h->tx_mode == TX_BACK;
+			err = n > 0 || *shadow ? 0 : EAGAIN;
+		} else if (n < 0) {
+			err = EAGAIN;
+		}
+		break;
+	case TX_ROLLING:
+		ds_tx_update(s, fd);
+		*shadow = h->tx_mode == TX_BACK;
+		err = *shadow ? 0 : EAGAIN;
+		break;
+	case TX_ENDED:
+		err = EPIPE;
+		break;
+	case TX_BROKEN:
+		err = ECONNRESET;
+		break;
+	default:
+		*shadow = true;
+	}
+	ds_unlock(&h->tx_lock, alone);
+	if (n >= 0)
+		return n;
+	if (err == EPIPE)
+		return broken_pipe(flags);
+	errno = (int)err;
+	return err ? -1 : 0;
+}
+
+ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	struct ds_cursor c;
+	int64_t deadline = -1;
+	size_t sent = 0;
+
+	if (!s->sh)
+		return ds_real_send(fd, iov, n, flags);
+	ds_tick(s, fd);
+	if (!ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_BACK)
+		return ds_shadow_send(s, fd, iov, n, flags);
+	if (!ds_cursor(&c, iov, n)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (!c.left)
+		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_ENDED ? broken_pipe(flags) : 0;
+	ds_check_bell(s, false);
+	if (__builtin_expect(s->sh->gone && s->sh->tx_mode == TX_DIRECT, 0)) {
+		bool alone = ds_alone(s);
+
+		if (ds_tx_take(s, alone)) {
+			ds_tx_update(s, fd);
+			ds_unlock(&s->sh->tx_lock, alone);
+		}
+	}
+	for (;;) {
+		bool shadow = false;
+		ssize_t r = send_direct(s, fd, &c, sent ? flags | MSG_NOSIGNAL : flags, &shadow);
+
+		if (r > 0)
+			sent += (size_t)r;
+		if (shadow && c.left) {
+			struct iovec one = ds_here(&c, c.left);
+
+			/* Waits in the kernel, if it waits at all, as it would have without us. */
+			if (c.n > 1 || sent)
+				r = ds_shadow_send(s, fd, &one, 1, sent ? flags | MSG_NOSIGNAL : flags);
+			else
+				r = ds_shadow_send(s, fd, iov, n, flags);
+			if (r > 0) {
+				ds_skip(&c, (size_t)r);
+				sent += (size_t)r;
+				if (c.left)
+					continue;
+			}
+			return sent ? (ssize_t)sent : r;
+		}
+		if (!c.left)
+			return (ssize_t)sent;
+		if (r > 0)
+			continue;
+		if (r == 0 || errno != EAGAIN)
+			return sent ? (ssize_t)sent : r;
+		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd))
+			break;
+		if (deadline < 0)
+			deadline = ds_deadline(fd, SO_SNDTIMEO);
+		if (ds_wait(s, fd, POLLOUT, deadline) < 0)
+			return sent ? (ssize_t)sent : -1;
+	}
+	if (sent)
+		return (ssize_t)sent;
+	ds_check_bell(s, false);
+	errno = EAGAIN;
+	return -1;
+}
