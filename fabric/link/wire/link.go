@@ -107,7 +107,7 @@ type Link struct {
 	nextOp  uint32            // guarded by mu
 	waiting []func(uint32)    // guarded by mu: operations that wait for others to end
 	serving map[uint32]*lease // guarded by mu: GETs of the peer on the way
-	timer   *time.Timer
+	timer   *time.Timer       // guarded by mu until tick is called
 	ackAt   time.Time // guarded by mu: when to acknowledge; zero: nothing to
 	lastIn  time.Time // guarded by mu: when the peer was last heard of
 	closing bool      // guarded by mu
@@ -134,7 +134,9 @@ func Connect(n NIC, peer fabric.NodeID, m Medium, cfg Config) (*Link, error) {
 	}
 	l.arq.init(uint16(cfg.Room))
 	l.up.init()
+	l.mu.Lock() // tick uses the timer
 	l.timer = time.AfterFunc(cfg.DownAfter/4, l.tick)
+	l.mu.Unlock()
 	n.Connect(peer, port{l})
 	go l.up.run()
 	go l.read()

@@ -14,9 +14,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bad is a medium on which about every tenth packet has something happen to it.
+// bad is a medium on which every fiftieth packet has something happen to it.
 var bad = wire.Faults{
-	Seed: 1, Drop: 0.03, Corrupt: 0.02, Duplicate: 0.02, Reorder: 0.02, Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond,
+	Seed: 1, Drop: 0.005, Corrupt: 0.005, Duplicate: 0.005, Reorder: 0.005, Delay: 5 * time.Microsecond, Jitter: 10 * time.Microsecond,
 }
 
 func newFabric(tb testing.TB, f wire.Faults, link wire.Config, n int) (*wire.Fabric, []*nic.NIC) {
@@ -43,7 +43,7 @@ func kind(name string, f wire.Faults, link wire.Config) fabrictest.Link {
 	}}
 }
 
-// What every link promises holds over a good medium, over one that looses much, and
+// What every link promises holds over a good medium, over one that loses much, and
 // over one whose receiver has room for two packets.
 func TestSuite(t *testing.T) {
 	for _, l := range []fabrictest.Link{

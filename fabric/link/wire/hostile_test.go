@@ -1,0 +1,147 @@
+package wire
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/nic"
+	"exnet/fabric/rma"
+	"exnet/fabric/velo"
+)
+
+// newVictim returns a NIC with open endpoints, its link, and the other end of the
+// medium, where the peer is played by the test.
+func newVictim(tb testing.TB) (*nic.NIC, *Link, *PipeEnd) {
+	tb.Helper()
+	n, err := nic.New(nic.Config{Node: 1})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := n.OpenVELO(1, velo.Config{Slots: 8, Credits: 4}); err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := n.OpenRMA(1, rma.Config{}); err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := n.ATU().Register(1, make([]byte, 4096), atu.Read|atu.Write); err != nil {
+		tb.Fatal(err)
+	}
+	a, b, err := Pipe(Faults{}, Faults{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l, err := Connect(n, 2, a, Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_, _ = l.Close(), b.Close()
+		<-l.Done()
+		_ = n.Close()
+	})
+	return n, l, b
+}
+
+// A peer that breaks the protocol loses its link, at once and with a reason.
+func TestBreaches(t *testing.T) {
+	open := message{kind: kindOpen, from: 1, to: 1}
+	velo8 := message{kind: kindVELO, word: 8 << 40, data: make([]byte, 8)}
+	get := message{kind: kindGet, from: 1, to: 1, n: 100}
+	put := message{kind: kindPut, from: 1, to: 1, n: 4}
+	for name, say := range map[string][]message{
+		"message of no flow":        {velo8},
+		"message without credit":    {open, velo8, velo8, velo8, velo8, velo8},
+		"length and status differ":  {open, {kind: kindVELO, word: 9 << 40, data: make([]byte, 8)}},
+		"flow out of order":         {{kind: kindOpen, number: 5, from: 1, to: 1}},
+		"flow opened twice":         {open, open},
+		"answer to nothing":         {{kind: kindOpened, n: 4}},
+		"credit of nothing":         {{kind: kindReturn, word: 1}},
+		"end of no flow":            {{kind: kindDown}},
+		"data of no GET":            {{kind: kindData, data: []byte{1}}},
+		"end of no GET":             {{kind: kindGetEnd}},
+		"end of no PUT":             {{kind: kindPutEnd}},
+		"data of no PUT":            {{kind: kindPutData, data: []byte{1}}},
+		"data of a PUT at 1":        {put, {kind: kindPutData, n: 1, data: []byte{1}}},
+		"too much data of a PUT":    {put, {kind: kindPutData, data: make([]byte, 5)}},
+		"nothing of a PUT":          {put, {kind: kindPutData}},
+		"two PUTs with one number":  {put, put},
+		"message of a mailbox shut": {{kind: kindOpen, from: 1, to: 200}, velo8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, l, peer := newVictim(t)
+			for i, m := range say {
+				if err := peer.Send(appendPacket(nil, packet{flags: flagData, seq: uint32(i), credit: 8, message: m.append(nil)})); err != nil {
+					break // it has gone already
+				}
+			}
+			select {
+			case <-l.Done():
+			case <-time.After(5 * time.Second):
+				t.Fatal("the link is up")
+			}
+			if !errors.Is(l.Err(), errBreach) {
+				t.Errorf("down because of %v", l.Err())
+			}
+		})
+	}
+	// Not a breach: bad memory is refused, and the link stays.
+	_, l, peer := newVictim(t)
+	if err := peer.Send(appendPacket(nil, packet{flags: flagData, credit: 8, message: get.append(nil)})); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, MaxPacket)
+	for {
+		n, err := peer.Receive(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := parsePacket(b[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m message
+		if len(p.message) == 0 || m.parse(p.message) != nil {
+			continue
+		}
+		if m.kind != kindGetEnd || m.status != fabric.StatusProtection {
+			t.Errorf("answer %+v", m)
+		}
+		break
+	}
+	if l.Err() != nil {
+		t.Error(l.Err())
+	}
+}
+
+// FuzzPeer has a peer send anything: packets whose CRC is right. Nothing may crash or hang.
+func FuzzPeer(f *testing.F) {
+	var all []byte
+	for _, m := range messages() {
+		b := m.append(nil)
+		all = append(all, byte(len(b)), byte(len(b)>>8))
+		all = append(all, b...)
+	}
+	f.Add(all)
+	f.Add([]byte{5, 0, byte(kindOpen), 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, l, peer := newVictim(t)
+		var seq uint32
+		for len(b) > 2 {
+			n := min(int(b[0])|int(b[1])<<8, len(b)-2, MaxMessage)
+			m := b[2 : 2+n]
+			b = b[2+n:]
+			if n == 0 {
+				continue
+			}
+			if peer.Send(appendPacket(nil, packet{flags: flagData, seq: seq, credit: 8, message: m})) != nil {
+				break
+			}
+			seq++
+		}
+		_ = l.Close()
+		<-l.Done()
+	})
+}
