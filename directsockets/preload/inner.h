@@ -35,6 +35,7 @@ struct ds_sock {
 	uint64_t moved; /* bytes, both directions, before the offer */
 	uint64_t checked; /* time stamp when the bell was last looked at */
 	unsigned lowat;
+	uint64_t seen; /* messages that have arrived, when ds_edges last looked */
 	struct ds_spinner spinner;
 	void *user;
 	struct ds_info info;

@@ -80,3 +80,26 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 		ready_tx(s, fd, events, &r);
 	return r;
 }
+
+void ds_edges(struct ds_sock *s, struct ds_edges *g)
+{
+	struct ds_shared *h = s->sh;
+
+	g->rx = g->tx = 0;
+	if (!h || !ds_has_segment(s))
+		return;
+	unsigned long long modes = __atomic_load_n(&h->rx_mode, __ATOMIC_ACQUIRE), end = h->gone || h->rx_shut;
+	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
+	g->rx = ds_rx_arrived(&s->seg, &h->rx, &seen) | modes << 56 | end << 60;
+	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
+	modes = __atomic_load_n(&h->tx_mode, __ATOMIC_ACQUIRE);
+	g->tx = ds_tx_given(&s->seg) ^ (modes << 56 | end << 60);
+}
+
+int ds_direct(struct ds_sock *s)
+{
+	if (!s->sh || !ds_has_segment(s))
+		return 0;
+	return (__atomic_load_n(&s->sh->tx_mode, __ATOMIC_ACQUIRE) == TX_DIRECT ? 1 : 0) |
+	       (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_ACQUIRE) == RX_DIRECT ? 2 : 0);
+}

@@ -218,3 +218,14 @@ bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
 	return (uint32_t)GET(&rx_slot(g, count)->status) == lap(g, count) ||
 	       (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS));
 }
+
+uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
+{
+	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
+
+	if (*seen < count)
+		*seen = count;
+	while (*seen - count < g->slots && (uint32_t)ACQUIRE(&rx_slot(g, *seen)->status) == lap(g, *seen))
+		++*seen;
+	return *seen & ((1ull << 56) - 1);
+}

@@ -200,6 +200,10 @@ int ds_rx_promoted(struct ds_seg *, struct ds_rx *, struct ds_attention *, uint6
  * again), DS_BREACH. peek leaves all in place, discard copies nothing. */
 ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struct ds_cursor *c, bool peek,
 		   bool discard) DS_HIDDEN;
+/* How many messages have arrived since the beginning, 56 bits; *seen: as it was at the last look. Any caller. */
+uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
+/* A number that changes when the peer gives something back. Any caller. */
+uint64_t ds_tx_given(struct ds_seg *) DS_HIDDEN;
 /* May ds_rx_recv find something now? For looking without being the direction's caller. */
 bool ds_rx_hint(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* Has the peer given anything back since it was last looked? */

@@ -92,6 +92,16 @@ struct ds_ready {
 /* What the program should see of events (POLLIN | POLLOUT | POLLRDHUP, ...). */
 struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events) DS_HIDDEN;
 
+/* Numbers that change when something happens that would be an edge for edge-triggered epoll: bytes or an end
+ * have arrived, or room was given back. Of what the segment decides only. */
+struct ds_edges {
+	unsigned long long rx, tx;
+};
+void ds_edges(struct ds_sock *s, struct ds_edges *g) DS_HIDDEN;
+
+/* 1: what is sent goes direct, 2: what is received comes direct, 3: both, 0: neither (any more, or yet). */
+int ds_direct(struct ds_sock *s) DS_HIDDEN;
+
 /* Sleeping until s is ready, among other things:
  *
  *	ds_wait_begin(s)                 shadow only, or bell too? see below
