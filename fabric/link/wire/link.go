@@ -108,12 +108,12 @@ type Link struct {
 	waiting []func(uint32)    // guarded by mu: operations that wait for others to end
 	serving map[uint32]*lease // guarded by mu: GETs of the peer on the way
 	timer   *time.Timer       // guarded by mu until tick is called
-	ackAt   time.Time // guarded by mu: when to acknowledge; zero: nothing to
-	lastIn  time.Time // guarded by mu: when the peer was last heard of
-	closing bool      // guarded by mu
-	reason  error     // guarded by mu: why the link is down
-	scratch []byte    // guarded by mu
-	packet  []byte    // guarded by mu
+	ackAt   time.Time         // guarded by mu: when to acknowledge; zero: nothing to
+	lastIn  time.Time         // guarded by mu: when the peer was last heard of
+	closing bool              // guarded by mu
+	reason  error             // guarded by mu: why the link is down
+	scratch []byte            // guarded by mu
+	packet  []byte            // guarded by mu
 
 	// The reader's.
 	ins  []*inflow
