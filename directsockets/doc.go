@@ -10,13 +10,13 @@
 // boundary, and may move back. Nobody ever waits for that: a plain peer, no broker, no
 // memory mean plain TCP, at once, and Stats says why.
 //
-//	 client                                                       server
-//	 Write ─┬─ TCP ──▶ shadow ═══════════════════════▶ shadow ──┬─▶ Read
-//	        │                                                   │
-//	        └─ direct ▶ VELO queue, RMA ring (segment) ─────────┘
-//	                    doorbell ┄┄┄ only if the other side sleeps
+//	client                                                       server
+//	Write ─┬─ TCP ──▶ shadow ═══════════════════════▶ shadow ──┬─▶ Read
+//	       │                                                   │
+//	       └─ direct ▶ VELO queue, RMA ring (segment) ─────────┘
+//	                   doorbell ┄┄┄ only if the other side sleeps
 //
-//	 prepare ── OFFER ──▶ broker ── GRANT ──▶ granted            (package broker)
+//	prepare ── OFFER ──▶ broker ── GRANT ──▶ granted            (package broker)
 //
 // The client's side offers a segment when the connection has lived for longer than
 // one request; the server's side finds the offer when it next moves bytes, and claims

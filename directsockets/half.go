@@ -134,7 +134,10 @@ func (c *Conn) stop(h *half, op string) error {
 	return nil
 }
 
-// interrupted reports whether the holder has to look up from what he waits for.
-func (h *half) interrupted() bool {
-	return h.flags.Load()&flagsStop != 0 || h.want.Load()&wantWork != 0 || h.kicked.Load()
+// wanted reports whether the holder has something else to do than to wait.
+func (h *half) wanted() bool {
+	return h.flags.Load()&flagsStop != 0 || h.want.Load()&wantWork != 0
 }
+
+// interrupted reports whether the holder has to look up from what he waits for.
+func (h *half) interrupted() bool { return h.wanted() || h.kicked.Load() }

@@ -234,7 +234,7 @@ func (c *Conn) transit() bool {
 		if r.watch.on.Load() || c.watchRX() {
 			return true
 		}
-		if r.interrupted() {
+		if r.wanted() {
 			return false
 		}
 	}
@@ -326,8 +326,13 @@ func (c *Conn) readFrozen(p []byte) (int, error) {
 		r.direct = r.phase == rxDirect
 		return 0, nil
 	}
-	if !r.watch.on.Load() && !c.watchRX() && r.interrupted() {
+	if r.end.Rolled() {
+		c.unwatch()
+		r.phase = rxBack
 		return 0, nil
+	}
+	if !r.watch.on.Load() {
+		c.watchRX() // there is something: the shadow decides what it means
 	}
 	n, err := c.readShadow(p)
 	// Bytes behind a DEMOTE come with STANDS, behind a SHUTDOWN there are none.

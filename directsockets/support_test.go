@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,7 +33,22 @@ func startBroker(t testing.TB) *broker.Client {
 			t.Error(err)
 		}
 	})
-	return dialBroker(t, s.Path())
+	client := dialBroker(t, s.Path())
+	brokerPaths.Store(client, s.Path())
+	t.Cleanup(func() { brokerPaths.Delete(client) })
+	return client
+}
+
+var brokerPaths sync.Map
+
+// brokerPath is the path of the broker that startBroker made.
+func brokerPath(t testing.TB, client *broker.Client) string {
+	t.Helper()
+	path, ok := brokerPaths.Load(client)
+	if !ok {
+		t.Fatal("not a client of startBroker")
+	}
+	return path.(string)
 }
 
 func dialBroker(t testing.TB, path string) *broker.Client {

@@ -33,8 +33,12 @@ var watching = watcher{conns: make(map[int32]*Conn)}
 // watcherLinger is how long the watcher stays when there is nothing to watch.
 const watcherLinger = 50 * time.Millisecond
 
+// unwatchedPause is how often a reader that cannot be watched, for lack of
+// descriptors, looks at the segment.
+const unwatchedPause = 5 * time.Millisecond
+
 // watchRX arms for the segment and has the watcher wait. False: there is something
-// already, or it cannot be watched. It belongs to the holder of rx.
+// already. It belongs to the holder of rx.
 func (c *Conn) watchRX() bool {
 	w := &c.rx.watch
 	w.on.Store(true)
@@ -45,7 +49,8 @@ func (c *Conn) watchRX() bool {
 	added, err := watching.add(c, w.added)
 	if err != nil {
 		w.on.Store(false)
-		return false
+		time.AfterFunc(unwatchedPause, func() { c.kick(&c.rx.half) })
+		return true
 	}
 	w.added = added
 	return true

@@ -57,6 +57,10 @@ func (e *End) Thaw(shadow bool) bool {
 // called from any goroutine; Rollback is TX's to call.
 func (e *End) PeerFrozen() bool { return e.peer.attention.Load()&frozenFlag != 0 }
 
+// Rolled reports whether the peer has found that this side froze, so that all there
+// is comes on the shadow. It may be called from any goroutine.
+func (e *End) Rolled() bool { return e.peer.attention.Load()&rolledFlag != 0 }
+
 // Readable is how many bytes have come that Recv has not returned. It belongs to
 // RX.
 func (e *End) Readable() int {
