@@ -149,6 +149,13 @@ void ds_disarm(struct ds_sock *s, bool had)
 	wake_followers(s);
 }
 
+/* For who has no epoll sets. */
+__attribute__((weak)) void ds_hook_bell_gone(struct ds_sock *s, int bell)
+{
+	(void)s;
+	(void)bell;
+}
+
 void ds_rung(struct ds_sock *s, int fd)
 {
 	char buf[64];
