@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -19,7 +20,12 @@ import (
 	"exnet/internal/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		os.Exit(playRole(role))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // startServer runs a broker until the test's end, or until stop is called.
 func startServer(t testing.TB, cfg Config) (s *Server, stop func()) {
@@ -202,3 +208,5 @@ func port(a net.Addr) uint16 { return a.(*net.TCPAddr).AddrPort().Port() }
 func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
 func portText(p uint16) string { return strconv.Itoa(int(p)) }
+
+func portText64(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -1,0 +1,437 @@
+package broker
+
+import (
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/netns/netnstest"
+)
+
+// TestBadMessages has clients break the rules, before and after HELLO: each is
+// disconnected, what it sent is closed, and the others notice nothing.
+func TestBadMessages(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	other := dialClient(t, ClientConfig{Path: s.Path()})
+	encode := func(m Message) []byte {
+		b, err := m.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	mangled := encode(Message{Type: Claim})
+	mangled[versionOff] = 2
+	for _, tt := range []struct {
+		name  string
+		greet bool
+		b     []byte
+		fds   int
+	}{
+		{"no header", false, []byte{1}, 0},
+		{"no header, with descriptors", false, []byte{1}, 3},
+		{"not HELLO", false, encode(Message{Type: Claim}), 1},
+		{"HELLO without statistics", false, encode(Message{Type: Hello}), 0},
+		{"HELLO with a pipe", false, encode(Message{Type: Hello}), 1},
+		{"HELLO with two", false, encode(Message{Type: Hello}), 2},
+		{"HELLO again", true, encode(Message{Type: Hello}), 1},
+		{"another version", true, mangled, 1},
+		{"unknown type", true, []byte{99, 1, 8, 0, 0, 0, 0, 0}, 2},
+		{"too long", true, make([]byte, 4096), 1},
+		{"too short", true, encode(Message{Type: Offer})[:12], 3},
+		{"OFFER with one", true, encode(Message{Type: Offer}), 1},
+		{"OFFER with two", true, encode(Message{Type: Offer}), 2},
+		{"OFFER with none", true, encode(Message{Type: Offer}), 0},
+		{"OFFER with four", true, encode(Message{Type: Offer}), 4},
+		{"OFFER with 200, truncated", true, encode(Message{Type: Offer}), 200},
+		{"CLAIM with none", true, encode(Message{Type: Claim}), 0},
+		{"UNLISTEN with one", true, encode(Message{Type: Unlisten}), 1},
+		{"WITHDRAW with one", true, encode(Message{Type: Withdraw}), 1},
+		{"a broker's message", true, encode(Message{Type: Grant, Client: ap("1.1.1.1:1"), Server: ap("1.1.1.1:2")}), 2},
+		{"a broker's message without descriptors", true, encode(Message{Type: None}), 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c *rawClient
+			if tt.greet {
+				c = greetRaw(t, s.Path())
+			} else {
+				c = dialRaw(t, s.Path())
+			}
+			tr := newTracer(t)
+			var fds []int
+			for range tt.fds {
+				fds = append(fds, tr.w)
+			}
+			if err := c.write(tt.b, fds...); err != nil {
+				t.Fatal(err)
+			}
+			c.disconnected()
+			tr.closedEverywhere()
+		})
+	}
+	if !other.Connected() {
+		t.Error("another client was disconnected")
+	}
+}
+
+// TestRandomBytes sends noise with any number of descriptors.
+func TestRandomBytes(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	r := rand.New(rand.NewPCG(1, 2))
+	tr := newTracer(t)
+	for range 300 {
+		c := dialRaw(t, s.Path())
+		if r.IntN(2) == 0 {
+			c = greetRaw(t, s.Path())
+		}
+		for range r.IntN(20) {
+			b := make([]byte, 1+r.IntN(70))
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			if r.IntN(3) > 0 && len(b) >= HeaderLen { // nearly a message
+				b[typeOff], b[versionOff] = byte(r.IntN(13)), Version
+				b = b[:min(len(b), max(HeaderLen, Type(b[typeOff]).Len()))]
+				b[lengthOff], b[lengthOff+1] = byte(len(b)), 0
+			}
+			var fds []int
+			for range r.IntN(6) {
+				fds = append(fds, tr.w)
+			}
+			if c.write(b, fds...) != nil {
+				break
+			}
+		}
+		c.conn.Close()
+	}
+	tr.closedEverywhere()
+	eventually(t, "all sessions have ended", func() bool { return s.Idle() > 0 })
+	greetRaw(t, s.Path())
+}
+
+// file is a descriptor by another name, closed at the test's end.
+func file(t *testing.T, fd int, err error) int {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// TestWrongDescriptors shows descriptors that prove nothing: each is refused and
+// closed, and the client stays.
+func TestWrongDescriptors(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	c := greetRaw(t, s.Path())
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	conn := connect(t, ln, ln.Addr().String())
+	sock := func(domain, kind, proto int) int {
+		fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, proto)
+		return file(t, fd, err)
+	}
+	tr := newTracer(t)
+	listening := fdOf(t, ln)
+	connected := fdOf(t, conn.client)
+	wrong := map[string]int{
+		"pipe":              tr.w,
+		"UDP":               sock(unix.AF_INET, unix.SOCK_DGRAM, 0),
+		"Unix":              sock(unix.AF_UNIX, unix.SOCK_STREAM, 0),
+		"TCP, neither":      sock(unix.AF_INET, unix.SOCK_STREAM, 0),
+		"TCP, IPv6 neither": sock(unix.AF_INET6, unix.SOCK_STREAM, 0),
+		"memfd":             statsFD(t, 1),
+	}
+	defer unix.Close(wrong["memfd"])
+	good := newBundle(t, conn.key)
+	defer good.handedOver()
+	defer unix.Close(good.bell0)
+	id := uint32(100)
+	try := func(kind string, fd int, listen, connect bool) {
+		if listen {
+			id++
+			c.send(Message{Type: Listen, ID: id}, fd)
+			c.refused(id, NotOwner)
+		}
+		if connect {
+			id++
+			c.send(Message{Type: Offer, ID: id, Nonce: good.nonce}, fd, good.seg, good.bell)
+			c.refused(id, NotOwner)
+			id++
+			c.send(Message{Type: Claim, ID: id}, fd)
+			if m, fds := c.next(); m.Type != None || m.ID != id {
+				fds.close()
+				t.Errorf("%s: a claim got %+v", kind, m)
+			}
+		}
+	}
+	for kind, fd := range wrong {
+		try(kind, fd, true, true)
+	}
+	try("connected", connected, true, false)
+	try("listening", listening, false, true)
+	tr.closedEverywhere()
+
+	// Sockets of another namespace.
+	ns := netnstest.New(t)
+	var far int
+	if err := ns.Do(func() (err error) {
+		far, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Listen(far, 1)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	file(t, far, nil)
+	try("another namespace's", far, true, true)
+}
+
+// TestBadSegments offers what is no segment for the connection.
+func TestBadSegments(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	c := greetRaw(t, s.Path())
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	conn, other := connect(t, ln, ln.Addr().String()), connect(t, ln, ln.Addr().String())
+	b, far := newBundle(t, conn.key), newBundle(t, other.key)
+	for _, b := range []*bundle{&b, &far} {
+		defer b.handedOver()
+		defer unix.Close(b.bell0)
+	}
+	memfd := func(flags, size, seals int) int {
+		fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|flags)
+		file(t, fd, err)
+		if err := unix.Ftruncate(fd, int64(size)); err != nil {
+			t.Fatal(err)
+		}
+		if seals != 0 {
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return fd
+	}
+	plain, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	seq, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file(t, seq[0], nil)
+	file(t, seq[1], nil)
+	for i, tt := range []struct {
+		name      string
+		nonce     Nonce
+		seg, bell int
+	}{
+		{"no memfd", b.nonce, int(plain.Fd()), b.bell},
+		{"not sealed", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, 0), b.bell},
+		{"not sealed against growing", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK), b.bell},
+		{"too small", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 100, sealed), b.bell},
+		{"no header", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, sealed), b.bell},
+		{"another nonce", Nonce{1}, b.seg, b.bell},
+		{"another connection", far.nonce, far.seg, b.bell},
+		{"a socket", b.nonce, b.bell, b.bell},
+		{"the doorbell is the segment", b.nonce, b.seg, b.seg},
+		{"the doorbell is TCP", b.nonce, b.seg, fdOf(t, conn.client)},
+		{"the doorbell keeps messages apart", b.nonce, b.seg, seq[0]},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c.t = t
+			c.send(Message{Type: Offer, ID: uint32(i), Nonce: tt.nonce}, fdOf(t, conn.client), tt.seg, tt.bell)
+			c.refused(uint32(i), BadSegment)
+		})
+	}
+	c.t = t
+	c.send(Message{Type: Offer, ID: 77, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
+	c.refused(77, NoListener) // the only thing that is wrong with this one
+}
+
+// TestAnothersClaim tries to get a segment that is for somebody else.
+func TestAnothersClaim(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	client, thief := dialClient(t, ClientConfig{Path: s.Path()}), dialClient(t, ClientConfig{Path: s.Path()})
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	client.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "the listener is shown", func() bool { return client.Listener(port(ln.Addr())) })
+	conn, own := connect(t, ln, ln.Addr().String()), connect(t, ln, ln.Addr().String())
+	b, _ := offerFor(t, client, conn)
+	bucket := conn.key.Bucket()
+	eventually(t, "the offer is shown", func() bool { _, may := thief.MayHaveOffer(bucket, 0); return may })
+	if r := claimFor(t, thief, own); r.err != ErrNone {
+		t.Errorf("with another connection: %v", r.err)
+	}
+	// Side 0 itself, which is not side 1.
+	if r := claimFor(t, thief, connection{server: conn.client}); r.err != ErrNone {
+		t.Errorf("from the wrong side: %v", r.err)
+	}
+	// It is not the thief's to withdraw.
+	thief.Withdraw(b.nonce)
+	if r := claimFor(t, client, conn); r.err != nil {
+		t.Errorf("the owner: %v", r.err)
+	}
+	if b.ended() {
+		t.Error("the doorbell has ended")
+	}
+}
+
+// TestAnotherNamespace has a client of another namespace connect.
+func TestAnotherNamespace(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	ns := netnstest.New(t)
+	var c *rawClient
+	if err := ns.Do(func() error { c = dialRaw(t, s.Path()); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	c.disconnected()
+}
+
+// fdOf lends the descriptor of a socket until the test's end.
+func fdOf(t testing.TB, conn interface{ File() (*os.File, error) }) int {
+	t.Helper()
+	f, err := conn.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return int(f.Fd())
+}
+
+// TestClientThatDoesNotRead floods the broker and reads no answer: it is
+// disconnected, while others are served.
+func TestClientThatDoesNotRead(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	c := greetRaw(t, s.Path())
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	conn := connect(t, ln, ln.Addr().String())
+	fd := fdOf(t, conn.server)
+	done := make(chan error, 1)
+	go func() {
+		b, _ := Message{Type: Claim, ID: 1}.AppendBinary(nil)
+		c.conn.SetWriteDeadline(time.Now().Add(20 * time.Second))
+		for {
+			if err := c.write(b, fd); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	other := dialClient(t, ClientConfig{Path: s.Path()})
+	ended := false
+	for n := 0; !ended; n++ {
+		if r := claimFor(t, other, conn); r.err != ErrNone {
+			t.Fatal(r.err)
+		}
+		select {
+		case err := <-done:
+			if e, ok := err.(net.Error); ok && e.Timeout() {
+				t.Fatal("it was not disconnected")
+			}
+			ended = true
+		default:
+		}
+	}
+	c.disconnected()
+}
+
+// TestOfferFlood opens as many offers as a client may, and one more; they are gone
+// with the client.
+func TestOfferFlood(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	c, other := greetRaw(t, s.Path()), dialClient(t, ClientConfig{Path: s.Path()})
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	other.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "the listener is shown", func() bool { return other.Listener(port(ln.Addr())) })
+	offer := func(id uint32) (connection, bundle) {
+		conn := connect(t, ln, ln.Addr().String())
+		b := newBundle(t, conn.key)
+		c.send(Message{Type: Offer, ID: id, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
+		b.handedOver()
+		return conn, b
+	}
+	var last bundle
+	for id := range uint32(maxOffers) {
+		if last.bell0 != 0 {
+			unix.Close(last.bell0)
+		}
+		_, last = offer(1 + id)
+	}
+	_, more := offer(99999)
+	c.refused(99999, TooMany)
+	if !more.ended() {
+		t.Error("the doorbell of a refused offer is open")
+	}
+	unix.Close(more.bell0)
+	if last.ended() {
+		t.Error("the last good offer has ended")
+	}
+	c.conn.Close()
+	eventually(t, "the offers have ended", last.ended)
+	unix.Close(last.bell0)
+	for bucket := range uint32(offerWords) {
+		eventually(t, "no offer is shown any more", func() bool { return other.Word(bucket)&0xffff == 0 })
+	}
+}
+
+// TestManyClients has thousands.
+func TestManyClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of connections")
+	}
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	stats := statsFD(t, 4)
+	defer unix.Close(stats)
+	var clients []*rawClient
+	for range 3000 {
+		c := dialRaw(t, s.Path())
+		c.send(Message{Type: Hello, Program: "many"}, stats)
+		clients = append(clients, c)
+	}
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	conn := connect(t, ln, ln.Addr().String())
+	fd := fdOf(t, conn.server)
+	for i, c := range clients {
+		m, fds := c.next()
+		fds.close()
+		if m.Type != Welcome {
+			t.Fatalf("client %d: %+v", i, m)
+		}
+		c.send(Message{Type: Listen, ID: 1}, fdOf(t, ln))
+		c.send(Message{Type: Claim, ID: uint32(i)}, fd)
+	}
+	for i, c := range clients {
+		if m, _ := c.next(); m.Type != None || m.ID != uint32(i) {
+			t.Fatalf("client %d: %+v", i, m)
+		}
+	}
+	s.mu.Lock()
+	n := len(s.listeners[port(ln.Addr())])
+	s.mu.Unlock()
+	if n != len(clients) {
+		t.Errorf("%d listeners", n)
+	}
+	for _, c := range clients {
+		c.conn.Close()
+	}
+	eventually(t, "all are gone", func() bool { return s.Idle() > 0 })
+	if s.page.Listener(port(ln.Addr())) {
+		t.Error("their listeners are still shown")
+	}
+}

@@ -1,0 +1,483 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/netns/netnstest"
+)
+
+// pairOf is a broker with two clients, a listener that is announced and a connection
+// to it.
+type pairOf struct {
+	s              *Server
+	stop           func()
+	client, server *Client
+	conn           connection
+	announced      *Announcement
+}
+
+func newPair(t *testing.T) pairOf {
+	t.Helper()
+	checkFDs(t)
+	var p pairOf
+	p.s, p.stop = startServer(t, Config{})
+	p.client, p.server = dialClient(t, ClientConfig{Path: p.s.Path()}), dialClient(t, ClientConfig{Path: p.s.Path()})
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	p.announced = p.server.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "the listener is shown", func() bool { return p.client.Listener(port(ln.Addr())) })
+	p.conn = connect(t, ln, ln.Addr().String())
+	return p
+}
+
+// shown waits until an offer for the connection is.
+func (p pairOf) shown(t *testing.T) {
+	t.Helper()
+	eventually(t, "the offer is shown", func() bool { _, may := p.server.MayHaveOffer(p.conn.key.Bucket(), 0); return may })
+}
+
+func (p pairOf) notShown(t *testing.T) {
+	t.Helper()
+	eventually(t, "the offer is not shown any more", func() bool { _, may := p.server.MayHaveOffer(p.conn.key.Bucket(), 0); return !may })
+}
+
+func reason(t *testing.T, from chan Reason, want Reason) {
+	t.Helper()
+	select {
+	case got := <-from:
+		if got != want {
+			t.Errorf("refused: %v, want %v", got, want)
+		}
+	case <-time.After(5 * time.Second):
+		t.Errorf("nobody said: %v", want)
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	p := newPair(t)
+	p.s.mu.Lock()
+	p.s.waiting.after = 30 * time.Millisecond
+	p.s.mu.Unlock()
+	for range 3 {
+		b, refused := offerFor(t, p.client, p.conn)
+		reason(t, refused, Expired)
+		eventually(t, "the doorbell has ended", b.ended)
+		p.notShown(t)
+	}
+	if r := claimFor(t, p.server, p.conn); r.err != ErrNone {
+		t.Errorf("claimed what has expired: %v", r.err)
+	}
+	// What is claimed in time does not end.
+	p.s.mu.Lock()
+	p.s.waiting.after = 500 * time.Millisecond
+	p.s.mu.Unlock()
+	b, _ := offerFor(t, p.client, p.conn)
+	p.shown(t)
+	if r := claimFor(t, p.server, p.conn); r.err != nil || r.Nonce != b.nonce {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestReplacedOffer(t *testing.T) {
+	p := newPair(t)
+	old, refused := offerFor(t, p.client, p.conn)
+	p.shown(t)
+	b, _ := offerFor(t, p.client, p.conn)
+	reason(t, refused, Expired)
+	eventually(t, "the old doorbell has ended", old.ended)
+	if r := claimFor(t, p.server, p.conn); r.err != nil || r.Nonce != b.nonce {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestWithdraw(t *testing.T) {
+	p := newPair(t)
+	b, refused := offerFor(t, p.client, p.conn)
+	p.shown(t)
+	p.client.Withdraw(b.nonce)
+	eventually(t, "the doorbell has ended", b.ended)
+	p.notShown(t)
+	p.client.Withdraw(b.nonce) // again, in vain
+	if r := claimFor(t, p.server, p.conn); r.err != ErrNone {
+		t.Errorf("claimed what was withdrawn: %v", r.err)
+	}
+	select {
+	case r := <-refused:
+		t.Errorf("refused what was withdrawn: %v", r)
+	default:
+	}
+}
+
+func TestNoListener(t *testing.T) {
+	p := newPair(t)
+	p.announced.Close()
+	eventually(t, "the listener is not shown", func() bool { return !p.client.Listener(p.conn.key.Server.Port()) })
+	b, refused := offerFor(t, p.client, p.conn)
+	reason(t, refused, NoListener)
+	eventually(t, "the doorbell has ended", b.ended)
+}
+
+// TestClientDies ends the client that has offered, and the one that listens.
+func TestClientDies(t *testing.T) {
+	p := newPair(t)
+	b, _ := offerFor(t, p.client, p.conn)
+	p.shown(t)
+	p.client.Close()
+	eventually(t, "the doorbell has ended", b.ended)
+	p.notShown(t)
+	if err := p.client.Offer(Socket{Conn: rawOf(t, p.conn.client)}, Nonce{}, 0, 0, nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("an offer of a closed client: %v", err)
+	}
+	if p.client.Connected() || p.client.Listener(p.conn.key.Server.Port()) {
+		t.Error("a closed client sees something")
+	}
+	other := dialClient(t, ClientConfig{Path: p.s.Path()})
+	p.server.Close()
+	p.announced.Close() // nobody listens
+	eventually(t, "its listener is not shown", func() bool { return !other.Listener(p.conn.key.Server.Port()) })
+}
+
+// TestPortGroup has several listen at one port (SO_REUSEPORT): the port is shown as
+// long as one is left.
+func TestPortGroup(t *testing.T) {
+	p := newPair(t)
+	port := p.conn.key.Server.Port()
+	ln := listen(t, "tcp4", "127.0.0.9:"+portText(port))
+	a := p.client.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	b := p.client.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "three are there", func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return len(p.s.listeners[port]) == 3 })
+	if n := p.s.page.listeners[port/4].Load() >> (port % 4 * 16) & 0xffff; n != 3 {
+		t.Errorf("the page shows %d", n)
+	}
+	p.announced.Close()
+	a.Close()
+	a.Close()
+	// 127.0.0.1 has none any more, though the port has.
+	_, refused := offerFor(t, p.client, p.conn)
+	reason(t, refused, NoListener)
+	if !p.client.Listener(port) {
+		t.Error("the last listener is not shown")
+	}
+	b.Close()
+	eventually(t, "none is shown", func() bool { return !p.client.Listener(port) })
+}
+
+// TestBrokerRestarts ends the broker: what is asked fails at once, claims that wait
+// are answered, and with the next broker the listeners are there again.
+func TestBrokerRestarts(t *testing.T) {
+	p := newPair(t)
+	port := p.conn.key.Server.Port()
+	b, refused := offerFor(t, p.client, p.conn)
+	p.shown(t)
+	path := p.s.Path()
+	p.stop()
+	eventually(t, "the clients are on their own", func() bool { return !p.client.Connected() && !p.server.Connected() })
+	eventually(t, "the doorbell has ended", b.ended)
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	if p.client.Listener(port) || p.client.Word(0) != 0 {
+		t.Error("something is seen without a broker")
+	}
+	if err := p.server.Claim(Socket{Conn: rawOf(t, p.conn.server)}, nil); !errors.Is(err, ErrNoBroker) {
+		t.Errorf("a claim without a broker: %v", err)
+	}
+	select {
+	case r := <-refused:
+		t.Errorf("told of a refusal: %v", r)
+	default:
+	}
+	again, _ := startServer(t, Config{Path: path})
+	eventually(t, "the clients are back, and the listener", func() bool { return p.server.Connected() && p.client.Listener(port) })
+	if again.Path() != path {
+		t.Errorf("path %s", again.Path())
+	}
+	b, _ = offerFor(t, p.client, p.conn)
+	p.shown(t)
+	if r := claimFor(t, p.server, p.conn); r.err != nil || r.Nonce != b.nonce {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Roles that the test binary plays for TestMain.
+const (
+	roleEnv    = "EXNET_BROKER_TEST_ROLE"
+	roleBroker = "broker"
+	roleClient = "client"
+)
+
+// playRole is a broker at PathEnv until it is killed, or a client that asks one claim
+// of the broker that it finds.
+func playRole(role string) int {
+	switch role {
+	case roleBroker:
+		s, err := New(Config{Path: os.Getenv(PathEnv)})
+		if err != nil {
+			println(err.Error())
+			return 1
+		}
+		println("ready")
+		_ = s.Run(context.Background())
+	case roleClient:
+		c, err := Dial(ClientConfig{})
+		if err != nil {
+			println(err.Error())
+			return 1
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := c.Wait(ctx); err != nil {
+			println(err.Error())
+			return 1
+		}
+		println("connected")
+	}
+	return 0
+}
+
+// self is the test binary in a role.
+func self(role, path string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleEnv+"="+role, PathEnv+"="+path)
+	return cmd
+}
+
+// TestBrokerKilled kills the process of a broker, whose socket stays: the next one
+// replaces it.
+func TestBrokerKilled(t *testing.T) {
+	checkFDs(t)
+	path := filepath.Join(t.TempDir(), "ds.sock")
+	start := func() *exec.Cmd {
+		cmd := self(roleBroker, path)
+		out, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var b [6]byte
+		if _, err := out.Read(b[:]); err != nil || string(b[:5]) != "ready" {
+			t.Fatalf("%q, %v", b, err)
+		}
+		return cmd
+	}
+	kill := func(cmd *exec.Cmd) {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	cmd := start()
+	defer func() { kill(cmd) }()
+	c := dialClient(t, ClientConfig{Path: path})
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	c.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "the listener is shown", func() bool { return c.Listener(port(ln.Addr())) })
+	if _, err := New(Config{Path: path}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second broker: %v", err)
+	}
+	kill(cmd)
+	eventually(t, "the client notices", func() bool { return !c.Connected() })
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("no stale socket to replace: %v", err)
+	}
+	cmd = start()
+	eventually(t, "the listener is shown again", func() bool { return c.Listener(port(ln.Addr())) })
+}
+
+// asNobody has a command run as a user without rights.
+func asNobody(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	return cmd
+}
+
+// publicDir is a directory that everybody can look into, with the test binary.
+func publicDir(t *testing.T) (dir, binary string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to be somebody else")
+	}
+	dir, err := os.MkdirTemp("/tmp", "broker-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary = filepath.Join(dir, "test")
+	if err := os.WriteFile(binary, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir, binary
+}
+
+// TestRootOtherUsers has another user be a client of root's broker, which is allowed,
+// and root a client of another user's, which is not.
+func TestRootOtherUsers(t *testing.T) {
+	dir, binary := publicDir(t)
+	checkFDs(t)
+	s, stop := startServer(t, Config{Path: filepath.Join(dir, "root.sock")})
+	cmd := asNobody(self(roleClient, s.Path()))
+	cmd.Path = binary
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "connected") {
+		t.Errorf("nobody is refused: %v, %s", err, out)
+	}
+	stop()
+
+	cmd = asNobody(self(roleBroker, filepath.Join(dir, "nobody.sock")))
+	cmd.Path = binary
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	var st os.FileInfo
+	eventually(t, "there is a socket", func() (ok bool) {
+		var err error
+		st, err = os.Stat(filepath.Join(dir, "nobody.sock"))
+		return err == nil && st.Mode().Perm() == 0o600
+	})
+	c, err := Dial(ClientConfig{Path: filepath.Join(dir, "nobody.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Wait(context.Background()); !errors.Is(err, errUntrusted) || !errors.Is(err, ErrNoBroker) {
+		t.Errorf("root trusts nobody: %v", err)
+	}
+}
+
+// TestRootDefaultPlace uses the paths of SPEC.md, 6, in a namespace of its own.
+func TestRootDefaultPlace(t *testing.T) {
+	checkFDs(t)
+	ns := netnstest.New(t)
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	s, err := New(Config{In: ns.Do})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Run(context.Background())
+	var st unix.Stat_t
+	if err := unix.Fstat(ns.Fd(), &st); err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(systemDir, portText64(st.Ino)+".sock"); s.Path() != want {
+		t.Errorf("socket %s, want %s", s.Path(), want)
+	}
+	for path, want := range map[string]os.FileMode{s.Path(): 0o666, filepath.Dir(s.Path()): 0o755} {
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, st.Mode(), err)
+		}
+	}
+	c := dialClient(t, ClientConfig{In: ns.Do})
+	if err := ns.Do(func() error { _, err := Find(context.Background()); return err }); err != nil {
+		t.Error(err)
+	}
+	if _, err := New(Config{In: ns.Do}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second broker: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the client notices", func() bool { return !c.Connected() })
+	for _, suffix := range []string{socketSuffix, lockSuffix} {
+		if _, err := os.Stat(strings.TrimSuffix(s.Path(), socketSuffix) + suffix); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", suffix, err)
+		}
+	}
+}
+
+// TestUserPlace is where users without root have theirs.
+func TestUserPlace(t *testing.T) {
+	base := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", base)
+	all, err := paths()
+	if err != nil || len(all) != 2 || filepath.Dir(all[0]) != systemDir || filepath.Dir(all[1]) != filepath.Join(base, "exn/ds") ||
+		filepath.Base(all[0]) != filepath.Base(all[1]) {
+		t.Errorf("%v, %v", all, err)
+	}
+	t.Setenv(PathEnv, "/x/y")
+	if all, err = paths(); err != nil || len(all) != 1 || all[0] != "/x/y" {
+		t.Errorf("%v, %v", all, err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	if d := userDir(); !strings.HasPrefix(d, "/tmp/exn-") {
+		t.Error(d)
+	}
+	// Nobody else may have made it.
+	if err := makeDir(filepath.Join(base, "exn/ds"), 0o700); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(filepath.Join(base, "exn/ds"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if makeDir(filepath.Join(base, "exn/ds"), 0o700) == nil {
+		t.Error("a directory that everybody may write was taken")
+	}
+	if err := os.Symlink("/", filepath.Join(base, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if makeDir(filepath.Join(base, "link/ds"), 0o700) == nil {
+		t.Error("a link was taken")
+	}
+}
+
+// TestSweep removes what killed brokers left, and nothing else.
+func TestSweep(t *testing.T) {
+	checkFDs(t)
+	dir := t.TempDir()
+	s, _ := startServer(t, Config{Path: filepath.Join(dir, "2.sock")})
+	for _, name := range []string{"1.sock", "1.lock", "3.sock", "note"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Sweep(dir)
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range left {
+		left[i] = filepath.Base(left[i])
+	}
+	if got := strings.Join(left, " "); got != "2.lock 2.sock 3.sock note" {
+		t.Errorf("left: %s", got)
+	}
+	dialClient(t, ClientConfig{Path: s.Path()})
+}
+
+// TestServe ends by itself when nobody is there.
+func TestServe(t *testing.T) {
+	checkFDs(t)
+	path := filepath.Join(t.TempDir(), "ds.sock")
+	ready, done := make(chan struct{}), make(chan error, 1)
+	began := time.Now()
+	go func() { done <- Serve(context.Background(), Config{Path: path}, func() { close(ready) }) }()
+	<-ready
+	c := dialClient(t, ClientConfig{Path: path})
+	called := false
+	if err := Serve(context.Background(), Config{Path: path}, func() { called = true }); err != nil || !called {
+		t.Errorf("beside another one: %v, ready %v", err, called)
+	}
+	c.Close()
+	select {
+	case err := <-done:
+		if err != nil || time.Since(began) < IdleTime {
+			t.Errorf("ended after %v: %v", time.Since(began), err)
+		}
+	case <-time.After(3 * IdleTime):
+		t.Fatal("it goes on")
+	}
+}
