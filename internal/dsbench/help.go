@@ -108,6 +108,7 @@ const flagHelpEnd = `  --congestion NAME  TCP congestion control on every path (
                      (the scheduler's choice), apart or different (two), same
                      (one), or two numbers as in 0,1; netstack's are not bound
                      (%[1]s)
+  --buffers SIZE     socket buffers of the kernel's TCP (the kernel's choice)
   --mtu BYTES        MTU of exn0 and of netstack (65535)
   --eager-threshold BYTES
                      longest frame that goes over VELO (480)

@@ -37,6 +37,7 @@ type options struct {
 	congestion   string
 	cpus         tcpbench.Placement
 	node         NodeConfig
+	buffers      int  // bytes of a socket's
 	reverse      bool // the end that listens sends
 	noDelay      bool
 	json         bool
@@ -45,7 +46,7 @@ type options struct {
 func (o options) spec(size int) tcpbench.Spec {
 	return tcpbench.Spec{
 		Kind: o.measure.kind, Size: size, Streams: o.streams, Reverse: o.reverse, NoDelay: o.noDelay,
-		Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, CPUs: o.cpus,
+		Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, Buffers: o.buffers, CPUs: o.cpus,
 	}
 }
 
@@ -67,6 +68,7 @@ func (o options) measurements() int {
 func parseOptions(m measure, args []string) (options, error) {
 	o := options{measure: m, streams: 1}
 	size, cpus, direction, coalesce := m.size, m.cpus, "out", "off"
+	var buffers string
 	fs := flag.NewFlagSet(m.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	if m.streams {
@@ -87,6 +89,7 @@ func parseOptions(m measure, args []string) (options, error) {
 	fs.IntVar(&o.runs, "runs", 5, "")
 	fs.StringVar(&o.congestion, "congestion", "cubic", "")
 	fs.StringVar(&cpus, "cpus", cpus, "")
+	fs.StringVar(&buffers, "buffers", "", "")
 	fs.Var(&o.node.MTU, "mtu", "")
 	fs.IntVar(&o.node.EagerThreshold, "eager-threshold", 0, "")
 	fs.Var(&o.node.Mode, "rx-mode", "")
@@ -112,6 +115,7 @@ func parseOptions(m measure, args []string) (options, error) {
 		{"--streams", between(o.streams, 1, maxStreams)},
 		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(cpus)},
+		{"--buffers", o.setBuffers(buffers)},
 		{"--direction", o.setDirection(direction)},
 		{"--paths", o.checkRaw()},
 		{"--coalesce", o.setCoalesce(coalesce)},
@@ -184,22 +188,11 @@ func (o *options) setControl() error {
 // setSizes reads "1,64,128k".
 func (o *options) setSizes(list string) error {
 	for text := range strings.SplitSeq(list, ",") {
-		text = strings.TrimSpace(text)
-		digits, unit := text, 1
-		switch {
-		case strings.HasSuffix(text, "k"), strings.HasSuffix(text, "K"):
-			digits, unit = text[:len(text)-1], 1<<10
-		case strings.HasSuffix(text, "m"), strings.HasSuffix(text, "M"):
-			digits, unit = text[:len(text)-1], 1<<20
-		}
-		n, err := strconv.Atoi(digits)
+		n, err := parseSize(text)
 		if err != nil {
-			return fmt.Errorf("%q is not a size: write bytes, as in 1,64,128k", text)
+			return err
 		}
-		if n < 1 || n > maxSize/unit {
-			return fmt.Errorf("%s is not between 1 and %d bytes", text, maxSize)
-		}
-		o.sizes = append(o.sizes, n*unit)
+		o.sizes = append(o.sizes, n)
 	}
 	for _, k := range o.paths {
 		if smallest := slices.Min(o.sizes); !k.takes(o.measure, smallest) {
@@ -207,6 +200,34 @@ func (o *options) setSizes(list string) error {
 		}
 	}
 	return nil
+}
+
+// parseSize reads "64" or "128k".
+func parseSize(text string) (int, error) {
+	text = strings.TrimSpace(text)
+	digits, unit := text, 1
+	switch {
+	case strings.HasSuffix(text, "k"), strings.HasSuffix(text, "K"):
+		digits, unit = text[:len(text)-1], 1<<10
+	case strings.HasSuffix(text, "m"), strings.HasSuffix(text, "M"):
+		digits, unit = text[:len(text)-1], 1<<20
+	}
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a size: write bytes, as in 1,64,128k", text)
+	}
+	if n < 1 || n > maxSize/unit {
+		return 0, fmt.Errorf("%s is not between 1 and %d bytes", text, maxSize)
+	}
+	return n * unit, nil
+}
+
+// setBuffers reads the size of the sockets' buffers.
+func (o *options) setBuffers(text string) (err error) {
+	if text != "" {
+		o.buffers, err = parseSize(text)
+	}
+	return err
 }
 
 // setCPUs reads "any", "apart" or "different", "same", or "CLIENT,SERVER".

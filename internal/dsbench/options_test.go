@@ -34,14 +34,14 @@ func TestOptionsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "exn-shm", "netstack"}) || o.control != "veth" || o.controlAdded {
+	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "exn-shm", "netstack", "ds"}) || o.control != "veth" || o.controlAdded {
 		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
 	}
 	want := tcpbench.Spec{Kind: tcpbench.Stream, Streams: 1, Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()}
 	if got := o.spec(o.sizes[0]); got != want {
 		t.Errorf("spec = %+v, want %+v", got, want)
 	}
-	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 25 {
+	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 30 {
 		t.Errorf("options = %+v", o)
 	}
 	o, err = parse(t, "pingpong")
@@ -104,10 +104,10 @@ func TestOptionsErrors(t *testing.T) {
 		words string
 		want  string // that the error must say
 	}{
-		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack`},
+		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack, ds, `},
 		{"stream --paths=", `--paths: unknown path ""`},
 		{"stream --paths lo,lo", "--paths: lo is named twice"},
-		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack`},
+		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack, ds, `},
 		{"stream --size 0", "--size: 0 is not between 1 and 67108864 bytes"},
 		{"stream --size -5", "--size: -5 is not between 1 and 67108864 bytes"},
 		{"stream --size 1,0", "--size: 0 is not between"},

@@ -82,6 +82,8 @@ func pathKinds() []pathKind {
 		{name: "exn", about: "kernel TCP over exn0, between two namespaces", open: newExn, privileged: true, fabric: true, exn0: true},
 		{name: "exn-shm", about: "the same, with a process for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true, exn0: true},
 		{name: "netstack", about: "netstack's TCP over the fabric, without exn0", open: newNetstack, fabric: true},
+		{name: "ds", about: "direct sockets between two processes, their shadow on the loopback interface", open: newDS(tcpbench.Direct)},
+		{name: "ds-exn", about: "the same between two namespaces, their shadow on exn0", open: newDSExn(tcpbench.Direct), privileged: true, fabric: true, exn0: true, extra: true},
 		rawKind("velo", "VELO messages of the emulated NIC, both nodes in one process", rawbench.VELO, false),
 		rawKind("velo-shm", "the same, with a process for each node", rawbench.VELO, true),
 		rawKind("rma", "RMA transfers, both nodes in one process (GET; PUT for ping-pong)", rawbench.RMA, false),

@@ -17,6 +17,8 @@ type loPath struct {
 	mtu int
 }
 
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 func newLo(NodeConfig) Path { return &loPath{} }
 
 func (p *loPath) Info() PathInfo { return PathInfo{MTU: p.mtu} }
@@ -50,15 +52,15 @@ func (p *loPath) Setup(context.Context) (err error) {
 		return err
 	}
 	p.mtu = link.MTU
-	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	end := tcpbench.End{NS: p.ns, Addr: addr}
+	end := tcpbench.End{NS: p.ns, Addr: loopback}
 	p.Pair = tcpbench.Between(end, end)
 	return nil
 }
 
 func (p *loPath) Close() error {
-	if p.ns == nil {
+	ns := p.ns
+	if p.ns = nil; ns == nil {
 		return nil
 	}
-	return p.ns.Close()
+	return ns.Close()
 }

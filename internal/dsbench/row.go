@@ -52,6 +52,7 @@ type row struct {
 	Duration   float64 `json:"duration_s"`
 	Warmup     float64 `json:"warmup_s"`
 	NoFastPath bool    `json:"no_fast_path,omitempty"`
+	Buffers    int     `json:"buffers,omitempty"`   // bytes of the sockets'; left out: the kernel's choice
 	Direction  string  `json:"direction,omitempty"` // "in": the end that listens sends
 	NoDelay    bool    `json:"no_delay,omitempty"`
 	RxMode     string  `json:"rx_mode,omitempty"`
@@ -115,7 +116,7 @@ func makeRow(o options, samples []sample) row {
 		CPULoad:    round(stats.Summarize(load).Median),
 		Congestion: o.congestion,
 		Duration:   o.duration.Seconds(), Warmup: o.warmup.Seconds(),
-		Placement: o.cpus.String(), NoDelay: o.noDelay,
+		Placement: o.cpus.String(), NoDelay: o.noDelay, Buffers: o.buffers,
 	}
 	if o.reverse {
 		r.Direction = "in"

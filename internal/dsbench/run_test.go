@@ -33,10 +33,11 @@ func TestRunUsage(t *testing.T) {
 		{"worker", 1, "", "dsbench worker: reading the job: "},
 		{"node-worker", 1, "", "dsbench node-worker: reading the job: "},
 		{"daemon-worker", 1, "", "dsbench daemon-worker: reading the job: "},
+		{"broker-worker", 1, "", "dsbench broker-worker: reading the job: "},
 		{"raw-worker", 1, "", "dsbench raw-worker: reading the job: "},
 		{"netstack-worker", 1, "", "dsbench netstack-worker: reading the job: "},
 		{"foo", 2, "", `dsbench: unknown measure "foo": choose stream, pingpong, crr, rate or cpu, or see dsbench -h` + "\n"},
-		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack, velo, velo-shm, rma, rma-shm (see dsbench stream -h)` + "\n"},
+		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from ` + strings.Join(pathNames(options{paths: pathKinds()}), ", ") + ` (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},
 	}
 	for _, tt := range tests {
@@ -61,7 +62,7 @@ func TestHelpNamesEverything(t *testing.T) {
 			t.Errorf("dsbench -h does not explain %s", k.name)
 		}
 	}
-	const common = "paths control size duration warmup runs congestion cpus mtu eager-threshold rx-mode coalesce no-fast-path json"
+	const common = "paths control size duration warmup runs congestion cpus buffers mtu eager-threshold rx-mode coalesce no-fast-path json"
 	for name, flags := range map[string]string{
 		"stream":   common + " streams direction no-delay",
 		"cpu":      common + " streams direction no-delay",

@@ -16,6 +16,7 @@ const (
 	nodeCommand     = "node-worker"     // holds the nodes of path exn
 	daemonCommand   = "daemon-worker"   // holds one of the two nodes of path exn-shm
 	netstackCommand = "netstack-worker" // is path netstack
+	brokerCommand   = "broker-worker"   // serves direct sockets of path ds
 )
 
 // workerOf returns what a hidden command does, nil if it is none.
@@ -29,6 +30,8 @@ func workerOf(command string) func(in io.Reader, out io.Writer) error {
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runNodes) }
 	case daemonCommand:
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runDaemon) }
+	case brokerCommand:
+		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runBroker) }
 	case rawbench.Command:
 		return func(in io.Reader, out io.Writer) error {
 			return worker.Run(in, out, func(ctx context.Context, j rawbench.Job, note func(any) error) (any, error) {

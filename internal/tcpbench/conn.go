@@ -25,6 +25,12 @@ type bufferer interface {
 	buffer(n int, sends bool) ([]byte, error)
 }
 
+// shadower is a conn that can carry its bytes in two ways.
+type shadower interface {
+	// shadow returns how many bytes have gone over TCP, in both directions, and why.
+	shadow() (bytes uint64, why string)
+}
+
 // listener is where connections come in.
 type listener interface {
 	accept() (conn, error)
@@ -41,10 +47,10 @@ type transport struct {
 var transports = map[Transport]transport{
 	Kernel: {
 		listen: func(j job) (listener, netip.AddrPort, error) {
-			s, addr, err := listen(j.Address, backlog(j.Spec), j.Congestion)
+			s, addr, err := listen(j.Address, backlog(j.Spec), j.options())
 			return s, addr, err
 		},
-		dial: func(j job) (conn, error) { return connect(j.Address, j.Congestion) },
+		dial: func(j job) (conn, error) { return connect(j.Address, j.options()) },
 	},
 }
 

@@ -11,11 +11,15 @@ func (j job) do(note func(any) error) (jobResult, error) {
 	if err := j.check(); err != nil {
 		return jobResult{}, err
 	}
+	if err := j.bindProcess(); err != nil {
+		return jobResult{}, err
+	}
 	t, err := j.transport()
 	if err != nil {
 		return jobResult{}, err
 	}
 	if !j.Listens {
+		j.shared = new(shared)
 		return j.work(func() (conn, error) { return t.dial(j) })
 	}
 	l, addr, err := t.listen(j)

@@ -1,12 +1,17 @@
 package tcpbench
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"runtime"
+	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets"
 	"exnet/internal/stats"
 )
 
@@ -18,17 +23,49 @@ type job struct {
 	CPU     int            `json:"cpu"`                // AnyCPU: not bound
 	AlsoCPU []int          `json:"also_cpu,omitempty"` // processes whose CPU time counts too
 
+	shared    *shared
 	inProcess bool // both ends are in this process; no worker's job
+}
+
+// shared is what the connections of a worker have in common, as they are made one
+// after the other.
+type shared struct {
+	mu     sync.Mutex // clients of a CRR come at once
+	dialer *directsockets.Dialer
 }
 
 // sends says that this end sends a stream, and the other one receives it.
 func (j job) sends() bool { return j.Listens == j.Reverse }
 
+// bindProcess binds the whole worker to the job's CPU, as taskset(1) does, if its
+// connections sleep in the Go runtime's poller: a goroutine that is locked to a
+// thread would be handed over to it by another one each time that it wakes.
+func (j job) bindProcess() error {
+	if j.inProcess || j.Transport == Kernel || j.CPU == AnyCPU {
+		return nil
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		tid, err := strconv.Atoi(t.Name())
+		if err == nil {
+			err = bind(tid, j.CPU)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	runtime.GOMAXPROCS(1) // as in a process that was started so
+	return nil
+}
+
 // takeThread locks the goroutine to its thread, for good, and that to the job's
 // CPU if it names one. Two ends in one process hand data to each other, which
 // locked threads would only hinder.
 func (j job) takeThread() error {
-	if j.inProcess {
+	if j.inProcess || j.Transport != Kernel {
 		return nil
 	}
 	runtime.LockOSThread()
@@ -39,10 +76,12 @@ func (j job) takeThread() error {
 }
 
 // BindThread binds the calling thread, which the goroutine is locked to, to a CPU.
-func BindThread(cpu int) error {
+func BindThread(cpu int) error { return bind(0, cpu) }
+
+func bind(tid, cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
+	if err := unix.SchedSetaffinity(tid, &set); err != nil {
 		return fmt.Errorf("binding to CPU %d: %w", cpu, err)
 	}
 	return nil
@@ -54,7 +93,8 @@ type jobResult struct {
 	Seconds    float64          `json:"seconds"`
 	CPUSeconds float64          `json:"cpu_seconds"` // user and system, of this process
 	Latency    *stats.Histogram `json:"latency,omitempty"`
-	Detail     string           `json:"detail,omitempty"` // why it must not count
+	Shadow     int64            `json:"shadow,omitempty"` // of direct sockets: bytes that went over TCP
+	Why        string           `json:"why,omitempty"`    // and why
 }
 
 // cpu returns the CPU seconds per second.

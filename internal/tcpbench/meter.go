@@ -27,12 +27,16 @@ type meter struct {
 	cpuFirst    time.Duration
 	cpuLast     time.Duration
 	bytes       int64
-	alsoCPU     []int // processes whose CPU time counts too
+	alsoCPU     []int    // processes whose CPU time counts too
+	conn        shadower // nil: there is but one way
+	shadow      int64    // bytes of conn that went over TCP
+	why         string
 }
 
 // newMeter returns a meter of a connection whose warm-up began at start.
-func newMeter(start time.Time, j job) meter {
-	return meter{base: start, from: j.Warmup, duration: j.Duration, alsoCPU: j.AlsoCPU}
+func newMeter(start time.Time, j job, c any) meter {
+	s, _ := c.(shadower)
+	return meter{base: start, from: j.Warmup, duration: j.Duration, alsoCPU: j.AlsoCPU, conn: s}
 }
 
 // now returns the time since base.
@@ -48,15 +52,28 @@ func (m *meter) add(n int, now time.Duration) {
 			m.finish(now)
 		}
 	case now >= m.from:
-		m.counting, m.first, m.cpuFirst = true, now, cpuTime(m.alsoCPU)
+		m.begin(now)
+	}
+}
+
+// begin begins to count now.
+func (m *meter) begin(now time.Duration) {
+	m.counting, m.first, m.cpuFirst = true, now, cpuTime(m.alsoCPU)
+	if m.conn != nil {
+		bytes, _ := m.conn.shadow()
+		m.shadow = -int64(bytes)
 	}
 }
 
 // finish ends the measurement now.
 func (m *meter) finish(now time.Duration) {
-	m.done, m.last, m.cpuLast = true, now, cpuTime(m.alsoCPU)
 	if !m.counting { // one operation took all the time
-		m.counting, m.first, m.cpuFirst = true, m.last, m.cpuLast
+		m.begin(now)
+	}
+	m.done, m.last, m.cpuLast = true, now, cpuTime(m.alsoCPU)
+	if m.conn != nil {
+		bytes, why := m.conn.shadow()
+		m.shadow, m.why = m.shadow+int64(bytes), why
 	}
 }
 
@@ -67,6 +84,7 @@ func sumMeters(meters []meter) jobResult {
 	first, last := sum.base.Add(sum.first), sum.base.Add(sum.last)
 	for _, m := range meters[1:] {
 		sum.bytes += m.bytes
+		sum.shadow += m.shadow
 		if t := m.base.Add(m.first); t.Before(first) {
 			first, sum.cpuFirst = t, m.cpuFirst
 		}
@@ -78,6 +96,8 @@ func sumMeters(meters []meter) jobResult {
 		Bytes:      sum.bytes,
 		Seconds:    last.Sub(first).Seconds(),
 		CPUSeconds: (sum.cpuLast - sum.cpuFirst).Seconds(),
+		Shadow:     sum.shadow,
+		Why:        sum.why,
 	}
 }
 

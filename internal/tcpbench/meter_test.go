@@ -10,7 +10,7 @@ import (
 func TestMeterCountsBetweenTheBounds(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
-	m := newMeter(start, job{Spec: Spec{Warmup: 100 * time.Millisecond, Duration: 200 * time.Millisecond}})
+	m := newMeter(start, job{Spec: Spec{Warmup: 100 * time.Millisecond, Duration: 200 * time.Millisecond}}, nil)
 
 	m.add(1000, at(99)) // warm-up
 	if m.counting || m.done {
@@ -37,7 +37,7 @@ func TestMeterCountsBetweenTheBounds(t *testing.T) {
 
 func TestMeterWithoutWarmup(t *testing.T) {
 	start := time.Now()
-	m := newMeter(start, job{Spec: Spec{Duration: time.Second}})
+	m := newMeter(start, job{Spec: Spec{Duration: time.Second}}, nil)
 	m.add(5, 0) // the first operation has no beginning that is known
 	m.add(7, time.Second)
 	if r := sumMeters([]meter{m}); r.Bytes != 7 || r.Seconds != 1 {
@@ -47,10 +47,10 @@ func TestMeterWithoutWarmup(t *testing.T) {
 
 func TestMeterFinishedBeforeItCounted(t *testing.T) {
 	start := time.Now()
-	m := newMeter(start, job{Spec: Spec{Warmup: time.Second, Duration: time.Second}})
+	m := newMeter(start, job{Spec: Spec{Warmup: time.Second, Duration: time.Second}}, nil)
 	m.add(5, 0)
 	m.finish(3 * time.Second)
-	if r := sumMeters([]meter{m}); r != (jobResult{}) || r.cpu() != 0 {
+	if r := sumMeters([]meter{m}); r.Bytes != 0 || r.cpu() != 0 {
 		t.Errorf("result = %+v, want nothing", r)
 	}
 }

@@ -44,7 +44,7 @@ func (j job) ping(c io.ReadWriter) (jobResult, error) {
 		return jobResult{}, err
 	}
 	hist := stats.NewHistogram()
-	m := newMeter(time.Now(), j)
+	m := newMeter(time.Now(), j, c)
 	before := m.now()
 	for !m.done {
 		if _, err := c.Write(buf); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,9 +19,49 @@ var (
 	_ listener = socket(-1)
 )
 
-// newSocket makes a socket for addr's family with the congestion control, which
-// accepted connections take from their listener.
-func newSocket(addr netip.AddrPort, congestion string) (socket, error) {
+// sockOptions are what all sockets of a job have.
+type sockOptions struct {
+	congestion string
+	buffers    int // bytes; 0: the kernel's choice
+}
+
+// setBuffers sets the sizes of a socket's buffers, beyond the system's bound
+// (net.core.wmem_max, rmem_max) if it may.
+func (o sockOptions) setBuffers(fd int) error {
+	if o.buffers == 0 {
+		return nil
+	}
+	for _, opt := range [][2]int{{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}, {unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}} {
+		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt[0], o.buffers)
+		if errors.Is(err, unix.EPERM) {
+			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt[1], o.buffers)
+		}
+		if err != nil {
+			return fmt.Errorf("socket buffers of %d bytes: %w", o.buffers, err)
+		}
+	}
+	return nil
+}
+
+// control sets the options of a socket of package net's making.
+func (o sockOptions) control(_, _ string, c syscall.RawConn) error {
+	var err error
+	ctlErr := c.Control(func(fd uintptr) { err = o.set(int(fd)) })
+	return errors.Join(ctlErr, err)
+}
+
+// set sets the options of a new socket.
+func (o sockOptions) set(fd int) error {
+	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, o.congestion); err != nil {
+		return congestionError(o.congestion, err)
+	}
+	return o.setBuffers(fd)
+}
+
+func (j job) options() sockOptions { return sockOptions{j.Congestion, j.Buffers} }
+
+// newSocket makes a socket for addr's family with the options, which accepted connections take from their listener.
+func newSocket(addr netip.AddrPort, o sockOptions) (socket, error) {
 	if !addr.IsValid() {
 		return -1, errors.New("no address")
 	}
@@ -32,9 +73,9 @@ func newSocket(addr netip.AddrPort, congestion string) (socket, error) {
 	if err != nil {
 		return -1, fmt.Errorf("making a socket: %w", err)
 	}
-	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion); err != nil {
+	if err := o.set(fd); err != nil {
 		unix.Close(fd)
-		return -1, congestionError(congestion, err)
+		return -1, err
 	}
 	return socket(fd), nil
 }
@@ -52,8 +93,8 @@ func congestionError(name string, err error) error {
 
 // listen makes a listening socket on addr for n connections and returns the
 // address that it got.
-func listen(addr netip.AddrPort, n int, congestion string) (socket, netip.AddrPort, error) {
-	s, err := newSocket(addr, congestion)
+func listen(addr netip.AddrPort, n int, o sockOptions) (socket, netip.AddrPort, error) {
+	s, err := newSocket(addr, o)
 	if err != nil {
 		return -1, netip.AddrPort{}, err
 	}
@@ -94,8 +135,8 @@ func (s socket) accept() (conn, error) {
 }
 
 // connect makes a connection to addr.
-func connect(addr netip.AddrPort, congestion string) (socket, error) {
-	s, err := newSocket(addr, congestion)
+func connect(addr netip.AddrPort, o sockOptions) (socket, error) {
+	s, err := newSocket(addr, o)
 	if err != nil {
 		return -1, err
 	}

@@ -25,11 +25,24 @@ type Spec struct {
 	Streams    int           `json:"streams"`           // connections at once; of a CRR: clients
 	Reverse    bool          `json:"reverse,omitempty"` // of Stream and Rate: the listening end sends
 	NoDelay    bool          `json:"no_delay,omitempty"`
-	Duration   time.Duration `json:"duration_ns"` // measured time
-	Warmup     time.Duration `json:"warmup_ns"`   // time before that
-	Congestion string        `json:"congestion"`  // TCP congestion control of all sockets
+	Duration   time.Duration `json:"duration_ns"`       // measured time
+	Warmup     time.Duration `json:"warmup_ns"`         // time before that
+	Congestion string        `json:"congestion"`        // TCP congestion control of all sockets
+	Buffers    int           `json:"buffers,omitempty"` // bytes of all sockets' buffers; 0: the kernel's choice
 	Transport  Transport     `json:"transport,omitempty"`
-	CPUs       Placement     `json:"cpus"` // Anywhere(), unless it matters
+	DirectSpec
+	CPUs Placement `json:"cpus"` // Anywhere(), unless it matters
+}
+
+// DirectSpec is what direct sockets need to know. The zero value of a field means
+// their default.
+type DirectSpec struct {
+	Broker    string        `json:"broker,omitempty"`    // socket; "": that of the namespace
+	Chunk     int           `json:"chunk,omitempty"`     // bytes that are copied to the ring at a time
+	Threshold int           `json:"threshold,omitempty"` // bytes up to which a send goes in VELO messages
+	Ring      int           `json:"ring,omitempty"`      // bytes of the ring
+	Spin      time.Duration `json:"spin_ns,omitempty"`   // before it sleeps; negative: not at all
+	Plain     bool          `json:"plain,omitempty"`     // TCP all the same, as a control
 }
 
 // check reports what cannot be measured.
@@ -73,6 +86,10 @@ type Result struct {
 	Elapsed time.Duration    // while it counted
 	CPU     float64          // CPU seconds per second, of all processes of the path
 	Latency *stats.Histogram // of round trips or transactions; nil of what goes one way
+
+	// Shadow is how many of the bytes went over TCP although direct sockets were
+	// measured.
+	Shadow int64
 }
 
 // BytesPerSecond returns the bandwidth.
@@ -86,6 +103,10 @@ func (r Result) CPUPerGB() float64 {
 	return r.CPU * 1e9 / r.BytesPerSecond()
 }
 
+// maxShadow bounds the bytes that may go over TCP while direct sockets are
+// measured: one of so many.
+const maxShadow = 100
+
 // result checks what the counting end found; cpu is that of all ends.
 func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 	elapsed := time.Duration(r.Seconds * float64(time.Second))
@@ -95,7 +116,10 @@ func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 	if !s.oneWay() && (r.Latency == nil || r.Latency.Count() == 0) {
 		return Result{}, fmt.Errorf("no %s ended in time: give --duration more", s.unit())
 	}
-	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency}, nil
+	if r.Shadow > r.Bytes/maxShadow {
+		return Result{}, fmt.Errorf("the direct path was not used: %d of %d bytes went over TCP (%s)", r.Shadow, r.Bytes, r.Why)
+	}
+	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency, Shadow: r.Shadow}, nil
 }
 
 // Result makes the result of a measurement that was taken elsewhere: bytes in

@@ -26,7 +26,7 @@ func (j job) receive(conns []conn) (jobResult, error) {
 		if err != nil {
 			return err
 		}
-		*m = newMeter(start, j)
+		*m = newMeter(start, j, c)
 		bytes, ops := 0, 0
 		for !m.done {
 			n, err := c.Read(buf)
@@ -55,7 +55,7 @@ func (j job) send(conns []conn, start time.Time) (jobResult, error) {
 		if err != nil {
 			return err
 		}
-		*m = newMeter(start, j)
+		*m = newMeter(start, j, c)
 		bytes, ops := 0, 0
 		for {
 			n, err := c.Write(buf)

@@ -127,7 +127,7 @@ func TestWorkerPeerEndsEarly(t *testing.T) {
 			})
 			failed <- err
 		}()
-		s, err := connect(<-listening, server.Congestion)
+		s, err := connect(<-listening, server.options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestRunWorker(t *testing.T) {
 	if err := replies.Decode(&listening); err != nil || listening.Note.Port() == 0 {
 		t.Fatalf("first reply %+v, %v", listening, err)
 	}
-	s, err := connect(listening.Note, server.Congestion)
+	s, err := connect(listening.Note, server.options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestRunWorkerEOF(t *testing.T) {
 		t.Fatal(err)
 	}
 	fromWorker.Close()
-	s, err := connect(listening.Note, congestion)
+	s, err := connect(listening.Note, sockOptions{congestion: congestion})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,132 @@
+package tcpbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"exnet/directsockets"
+	"exnet/directsockets/broker"
+	"exnet/directsockets/segment"
+)
+
+// Direct is direct sockets (package directsockets), with TCP over the kernel's
+// sockets as their shadow. Spec.Broker is their broker's socket.
+const Direct Transport = "ds"
+
+func init() { transports[Direct] = transport{listen: listenDirect, dial: dialDirect} }
+
+// brokerTime is how long a broker and what it announces may take.
+const brokerTime = 3 * time.Second
+
+// direct is what the direct sockets of a worker have in common.
+func (j job) direct() (directsockets.Config, error) {
+	client, err := broker.Dial(broker.ClientConfig{Path: j.Broker, Program: "dsbench"})
+	if err != nil {
+		return directsockets.Config{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), brokerTime)
+	defer cancel()
+	if err := client.Wait(ctx); err != nil {
+		return directsockets.Config{}, errors.Join(fmt.Errorf("broker of direct sockets: %w", err), client.Close())
+	}
+	return directsockets.Config{Off: j.Plain, Broker: client, Chunk: j.Chunk, Threshold: j.Threshold, Spin: j.Spin, Ring: j.Ring}, nil
+}
+
+// announced waits until the broker says that there is a direct listener.
+func (j job) announced(c *broker.Client, port uint16) error {
+	if j.Plain {
+		return nil
+	}
+	for deadline := time.Now().Add(brokerTime); !c.Listener(port); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the broker knows of no direct listener at port %d", port)
+		}
+	}
+	return nil
+}
+
+type directListener struct {
+	*directsockets.Listener
+	cfg directsockets.Config
+}
+
+func listenDirect(j job) (listener, netip.AddrPort, error) {
+	cfg, err := j.direct()
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	lc := directsockets.ListenConfig{Config: cfg}
+	lc.Control = j.options().control
+	l, err := lc.Listen(context.Background(), "tcp", j.Address.String())
+	if err != nil {
+		return nil, netip.AddrPort{}, errors.Join(fmt.Errorf("listening on %v: %w", j.Address, err), cfg.Broker.Close())
+	}
+	d := directListener{l.(*directsockets.Listener), cfg}
+	addr := d.Addr().(*net.TCPAddr).AddrPort()
+	if err := j.announced(cfg.Broker, addr.Port()); err != nil {
+		return nil, addr, errors.Join(err, d.Close())
+	}
+	return d, netip.AddrPortFrom(j.Address.Addr(), addr.Port()), nil
+}
+
+func (l directListener) accept() (conn, error) {
+	c, err := l.Accept()
+	if err != nil {
+		return nil, fmt.Errorf("accepting a connection: %w", err)
+	}
+	return &directConn{Conn: c.(*directsockets.Conn)}, nil
+}
+
+func (l directListener) Close() error { return errors.Join(l.Listener.Close(), l.cfg.Broker.Close()) }
+
+// dialDirect makes a connection. Those of a worker share the client of the broker,
+// which ends with the worker.
+func dialDirect(j job) (conn, error) {
+	d, err := j.dialer()
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.Dial("tcp", j.Address.String())
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %v: %w", j.Address, err)
+	}
+	return &directConn{Conn: c.(*directsockets.Conn)}, nil
+}
+
+// dialer returns the worker's dialer.
+func (j job) dialer() (*directsockets.Dialer, error) {
+	j.shared.mu.Lock()
+	defer j.shared.mu.Unlock()
+	if j.shared.dialer != nil {
+		return j.shared.dialer, nil
+	}
+	cfg, err := j.direct()
+	if err != nil {
+		return nil, err
+	}
+	if err := j.announced(cfg.Broker, j.Address.Port()); err != nil {
+		return nil, errors.Join(err, cfg.Broker.Close())
+	}
+	d := &directsockets.Dialer{Config: cfg}
+	d.Dialer.Control = j.options().control
+	j.shared.dialer = d
+	return d, nil
+}
+
+// directConn is a conn over direct sockets.
+type directConn struct {
+	*directsockets.Conn
+}
+
+func (c *directConn) noDelay() error      { return c.SetNoDelay(true) }
+func (c *directConn) resetOnClose() error { return c.SetLinger(0) }
+
+// shadow returns how many bytes have gone over TCP, in both directions.
+func (c *directConn) shadow() (bytes uint64, why string) {
+	s := c.Stats()
+	return s.Counters[segment.SentShadow] + s.Counters[segment.ReceivedShadow], s.String()
+}
