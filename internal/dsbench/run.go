@@ -49,6 +49,9 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return exitOK
 	}
+	if args[0] == programsCommand {
+		return runPrograms(ctx, args[1:], stdout, stderr)
+	}
 	m, ok := measureOf(args[0])
 	if !ok {
 		fmt.Fprintf(stderr, "dsbench: unknown measure %q: choose %s, or see dsbench -h\n", args[0], measureNames())

@@ -1,0 +1,102 @@
+package dsbench
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/internal/clitest"
+	"exnet/internal/dsbench/coredist"
+)
+
+func TestParseProgramOutput(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		parse      func(string) (programSample, error)
+		want       programSample
+		fails      bool
+	}{
+		{"iperf3", `{"end":{"sum_sent":{"bits_per_second":1},"sum_received":{"bits_per_second":63500000000.5}}}`, parseIperf,
+			programSample{value: 63.5000000005}, false},
+		{"iperf3 that fails", `{"error":"unable to connect"}`, parseIperf, programSample{}, true},
+		{"sockperf", "sockperf: Summary: Latency is 5.321 usec\nsockperf: ---> percentile 99.900 =    9.000\n" +
+			"sockperf: ---> percentile 99.000 =    7.250\nsockperf: ---> percentile 50.000 =    5.125\n", parseSockperf,
+			programSample{5.125, 5.125, 7.25}, false},
+		{"redis-benchmark", "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n" +
+			"\"GET\",\"121951.22\",\"0.211\",\"0.080\",\"0.207\",\"0.255\",\"0.343\",\"0.671\"\n", parseRedis, programSample{121951.22, 207, 343}, false},
+		{"wrk", "  Latency Distribution\n     50%  425.00us\n     75%  800.00us\n     90%    1.02ms\n     99%    2.50ms\n" +
+			"  60000 requests in 1.00s, 80.00MB read\nRequests/sec:  59812.12\nTransfer/sec:     79.00MB\n", parseWrk,
+			programSample{59812.12, 425, 2500}, false},
+		{"wrk with errors", "Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec:  1.0\n", parseWrk, programSample{}, true},
+		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", parsePgbench, programSample{value: 34123.456789}, false},
+	} {
+		got, err := tt.parse(tt.text)
+		if (err != nil) != tt.fails || got != tt.want {
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
+		}
+		if _, err := tt.parse(""); err == nil {
+			t.Errorf("%s: nothing said, and no error", tt.name)
+		}
+	}
+}
+
+// A run on TCP by mistake is an error.
+func TestAnyDirect(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report")
+	for _, tt := range []struct{ text, want string }{
+		{"", "has told of none"},
+		{`{"path":"tcp","choice":"tcp: no broker"}` + "\n", "tcp: no broker"},
+		{`{"path":"tcp","choice":"tcp"}` + "\n" + `{"path":"direct","choice":"direct"}` + "\n", ""},
+	} {
+		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := anyDirect(path); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v", tt.text, err)
+		}
+	}
+}
+
+func TestProgramRows(t *testing.T) {
+	p := programPairs()[0]
+	o := programsOptions{duration: time.Second}
+	samples := [2][]programSample{{{10, 0, 0}, {12, 0, 0}, {11, 0, 0}}, {{40, 1, 2}, {44, 1, 3}, {45, 1, 2}}}
+	rows := programRows(o, p, machine{}, coredist.Distance{}, samples)
+	if len(rows) != 2 || rows[0].Path != "tcp" || rows[1].Path != "direct" || rows[1].Measure != "iperf3" || rows[1].Median != 44 ||
+		*rows[1].Ratio != 4 || *rows[0].Ratio != 1 || *rows[1].P99 != 2 || rows[0].P99 != nil || rows[1].Control != "tcp" {
+		t.Errorf("rows %+v", rows)
+	}
+	var b strings.Builder
+	table := programsTable{w: &b}
+	if err := errors.Join(table.head(programsOptions{runs: 3, duration: time.Second}, machine{}, coredist.Distance{}), table.rows(p, rows)); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Fits(t, tableWidth, b.String())
+	clitest.Fits(t, 82, programsHelp())
+}
+
+func TestProgramsOptions(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"--duration 1500ms", "whole seconds"},
+		{"--duration 0s", "--duration"},
+		{"--runs 0", "--runs"},
+		{"--only iperf,x", `no measure "iperf"`},
+		{"--exn-run /no/such", "go build"},
+		{"x", "unexpected"},
+	} {
+		if _, err := parsePrograms(strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+	if _, err := parsePrograms([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h: %v", err)
+	}
+	o, err := parsePrograms([]string{"--exn-run", "/bin/true", "--only", "iperf3,pgbench"})
+	if err != nil || o.exnRun != "/bin/true" || len(o.only) != 2 || o.runs != 5 || o.duration != 2*time.Second {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
