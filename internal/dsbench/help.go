@@ -124,6 +124,7 @@ func generalHelp() string {
 	for _, m := range measures() {
 		fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", m.name, m.about)
 	}
+	fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", programsCommand, "real programs, with exn-run and without")
 	for _, k := range pathKinds() {
 		fmt.Fprintf(&paths, "  %-9s %s\n", k.name, k.about)
 	}
