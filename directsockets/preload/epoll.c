@@ -20,6 +20,7 @@ static struct member *member_free;
 static struct epi *epi_free;
 static uint64_t prefix, family; /* of tags: family the upper half, for all processes of one fork tree */
 static __thread int own_tid;
+static pid_t own_pid;
 
 static void new_prefix(void)
 {
@@ -41,6 +42,7 @@ void ep_init(void)
 		return;
 	members = m;
 	epis = e;
+	own_pid = getpid();
 	new_prefix();
 }
 
@@ -49,7 +51,7 @@ void ep_init(void)
 void lk_lock(struct lock *l)
 {
 	if (own_tid == 0)
-		own_tid = (int)REAL(syscall)(SYS_gettid);
+		own_tid = (int)syscall(SYS_gettid);
 	if (__atomic_load_n(&l->owner, __ATOMIC_RELAXED) == own_tid) {
 		l->depth++;
 		return;
@@ -256,12 +258,21 @@ void m_passive(struct member *m)
 		m->e->active_tail = m->aprev;
 }
 
+/* Whose bell it is while the instance has it armed. */
+static uint32_t epi_who(const struct epi *e)
+{
+	return (uint32_t)(own_pid & DS_TID_MASK) | (uint32_t)((e - epis) % 255 + 1) << 22;
+}
+
 void m_arm(struct member *m)
 {
 	if (m->armed || ds_bell(m->c->s) < 0)
 		return;
 	/* A member that asked for nothing still hears of the end of the peer. */
-	m->had = ds_arm(m->c->s, poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP));
+	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
+	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED))
+		ask &= ~(unsigned)POLLOUT; /* room is news only for who ran out of it */
+	m->had = ds_arm_as(m->c->s, ask, epi_who(m->e));
 	m->armed = true;
 	m->e->followers += !m->had;
 	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_RELAXED);
@@ -271,7 +282,7 @@ void m_disarm(struct member *m)
 {
 	if (!m->armed)
 		return;
-	ds_disarm(m->c->s, m->had);
+	ds_disarm_as(m->c->s, m->had, epi_who(m->e));
 	m->armed = false;
 	m->e->followers -= !m->had;
 	__atomic_fetch_sub(&m->c->armed, 1, __ATOMIC_RELAXED);
@@ -324,11 +335,18 @@ uint32_t m_look(struct member *m, uint32_t kernel)
 	uint32_t now = poll_synonyms(r.now, m->events) & mask;
 	if (m->events & EPOLLET) {
 		struct ds_edges g;
+		uint64_t blocked = __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED);
+		bool news = m->fresh;
 		ds_edges(s, &g);
-		if (!m->fresh && g.rx == m->rx && g.tx == m->tx)
-			now = 0;
+		if (g.rx != m->rx)
+			news = true;
+		if (blocked != m->tx && (now & EPOLLOUT)) {
+			news = true;
+			m->tx = blocked;
+		}
 		m->rx = g.rx;
-		m->tx = g.tx;
+		if (!news)
+			now = 0;
 	}
 	uint32_t shadow = (kernel | ((m->events & EPOLLET) && !m->fresh ? 0 : m->kseen)) & kernel_mask(r.kernel) & mask;
 	if (m->tagged)
@@ -454,6 +472,13 @@ void ds_hook_bell(struct ds_sock *s)
 		lk_unlock(&m->e->lock);
 	}
 	lk_unlock(&ep_lock);
+}
+
+/* Each instance takes a dead bell out when it hears it: m_dead_bell. */
+void ds_hook_bell_gone(struct ds_sock *s, int bell)
+{
+	(void)s;
+	(void)bell;
 }
 
 void ep_active(struct conn *c)
@@ -638,6 +663,7 @@ void ep_fork_parent(void)
 void ep_fork_child(void)
 {
 	own_tid = 0;
+	own_pid = getpid();
 	ep_lock = (struct lock){0, 0};
 	if (!members)
 		return;

@@ -13,7 +13,7 @@ struct member {
 	uint64_t tag;	      /* the shadow's entry; the bell's is tag | 1 */
 	uint32_t kevents;     /* what the kernel was told last for the shadow */
 	uint32_t kseen;	      /* EPOLLHUP and EPOLLERR that the kernel has told */
-	uint64_t rx, tx;      /* edges told */
+	uint64_t rx, tx;      /* edges told: ds_edges, conn.blocked */
 	int bell;	      /* the bell that is in the instance, or -1 */
 	unsigned stamp;	      /* e->seq of the call that reported it last */
 	unsigned vain;	      /* looks in vain since it became active */

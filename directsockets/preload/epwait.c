@@ -181,21 +181,18 @@ static void sleeper_end(struct sleeper *w)
 	epi_put(w->e);
 }
 
-static bool look_for(struct epi *e, struct epoll_event *ev, int max, int *n)
+static bool look_for(struct epi *e, struct ds_spin *spin, struct epoll_event *ev, int max, int *n)
 {
-	struct ds_spin spin;
-
-	if (!__atomic_load_n(&e->active_head, __ATOMIC_RELAXED))
-		return false;
-	ds_spin_begin(&spin, NULL);
-	while (ds_spin_more(&spin)) {
+	ds_spin_begin(spin, NULL);
+	while (ds_spin_more(spin)) {
 		lk_lock(&e->lock);
 		*n = scan(e, ev, max);
 		lk_unlock(&e->lock);
 		if (*n > 0)
 			break;
 	}
-	ds_spin_end(&spin, NULL, *n > 0);
+	if (*n > 0)
+		ds_spin_end(spin, NULL, true);
 	return *n > 0;
 }
 
@@ -209,6 +206,7 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 	__attribute__((cleanup(sleeper_end))) struct sleeper w = {e, false};
 	static const struct timespec zero;
 	struct timespec deadline, left;
+	struct ds_spin spin;
 	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, spun = false;
 	int n = 0, k;
 
@@ -257,7 +255,8 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 		}
 		if (n > 0 || poll)
 			break;
-		if (!spun && look_for(e, ev, max, &n))
+		bool looked = !spun && __atomic_load_n(&e->active_head, __ATOMIC_RELAXED);
+		if (looked && look_for(e, &spin, ev, max, &n))
 			break;
 		spun = true;
 
@@ -282,6 +281,11 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 		}
 		k = raw_wait(epfd, ev, max, t, mask);
 		sleeper_wake(&w);
+		if (looked) {
+			int saved = errno;
+			ds_spin_end(&spin, NULL, false);
+			errno = saved;
+		}
 		if (k < 0)
 			return k;
 		n = translate(e, ev, k);

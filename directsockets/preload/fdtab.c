@@ -178,6 +178,7 @@ struct conn *conn_new(int fd, enum conn_state state)
 	c->armed = 0;
 	c->lastfd = fd;
 	c->twins = false;
+	c->blocked = 0;
 	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
 	fd_closing(fd); /* what was closed behind our back */
 	set(fd, (uintptr_t)c | FD_CONN);

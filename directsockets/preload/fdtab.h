@@ -39,6 +39,7 @@ struct conn {
 	uint64_t cookie;	 /* SO_COOKIE once it has a bell, else 0 */
 	int armed;		 /* members that are armed */
 	int lastfd;		 /* the descriptor that a call used last: one that is open */
+	uint64_t blocked;	 /* sends that ran out of room: the next room is an edge */
 	bool twins;		 /* one epoll instance holds several of its descriptors */
 };
 

@@ -44,10 +44,14 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t *off, size_t
 				sent += (size_t)rc;
 		} while (rc > 0 && sent < (size_t)have && !seekable);
 		done += sent;
-		if (rc < 0 && done == 0)
+		if (rc < 0 && done == 0) {
+			__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
 			return -1;
-		if (rc < 0 || sent < (size_t)have)
+		}
+		if (rc < 0 || sent < (size_t)have) {
+			__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
 			break;
+		}
 	}
 	if (off)
 		*off = pos + (off64_t)done;
@@ -87,7 +91,7 @@ static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned 
 
 	for (;;) {
 		ssize_t have = ds_recv(k->c->s, in, &(struct iovec){b.bytes, n < CHUNK ? n : CHUNK}, 1,
-				       MSG_PEEK | (flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0));
+				       MSG_PEEK); /* SPLICE_F_NONBLOCK is about the pipe */
 		if (have <= 0)
 			return have;
 		ssize_t put = REAL(pwritev2)(out, &(struct iovec){b.bytes, (size_t)have}, 1, -1, RWF_NOWAIT);

@@ -256,15 +256,15 @@ static int range_close(unsigned first, unsigned last, unsigned flags)
 	unsigned end = table_end(), from = first;
 
 	if (first > last)
-		return (int)REAL(syscall)(SYS_close_range, first, last, flags);
+		return (int)syscall(SYS_close_range, first, last, flags);
 	if (!fd_vforked())
 		for (unsigned fd = first; fd <= last && fd < end + 1024; fd++)
 			if (ds_own_fd((int)fd)) {
-				if (fd > from && REAL(syscall)(SYS_close_range, from, fd - 1, flags) != 0)
+				if (fd > from && syscall(SYS_close_range, from, fd - 1, flags) != 0)
 					return -1;
 				from = fd + 1;
 			}
-	return from > last || from < first ? 0 : (int)REAL(syscall)(SYS_close_range, from, last, flags);
+	return from > last || from < first ? 0 : (int)syscall(SYS_close_range, from, last, flags);
 }
 
 EXPORT int close_range(unsigned first, unsigned last, int flags)
@@ -272,7 +272,7 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 	if (flags == 0)
 		range_closing(first, last);
 	if (flags & ~CLOSE_RANGE_CLOEXEC)
-		return (int)REAL(syscall)(SYS_close_range, first, last, flags); /* a table of its own: CLOSE_RANGE_UNSHARE */
+		return (int)syscall(SYS_close_range, first, last, flags); /* a table of its own: CLOSE_RANGE_UNSHARE */
 	return range_close(first, last, (unsigned)flags);
 }
 

@@ -24,6 +24,23 @@ static void odd(struct call *k, int fd, int flags)
 		ds_freeze_demote(k->c->s, fd);
 }
 
+/* A send that could not take all: room will be news. */
+static inline ssize_t sent(struct call *k, ssize_t rc, size_t want)
+{
+	if (__builtin_expect(rc < 0 || (size_t)rc < want, 0) && k->c->members)
+		__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
+	return rc;
+}
+
+static size_t total(const struct iovec *iov, size_t n)
+{
+	size_t t = 0;
+
+	for (size_t i = 0; i < n; i++)
+		t += iov[i].iov_len;
+	return t;
+}
+
 /* ---- receiving ------------------------------------------------------------ */
 
 EXPORT ssize_t read(int fd, void *p, size_t n)
@@ -66,14 +83,14 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 
 static bool bad_iov(const struct iovec *iov, int n)
 {
-	size_t total = 0;
+	size_t sum = 0;
 
 	if (n < 0 || n > IOV_MAX)
 		return true;
 	for (int i = 0; i < n; i++) {
-		if (iov[i].iov_len > SSIZE_MAX - total)
+		if (iov[i].iov_len > SSIZE_MAX - sum)
 			return true;
-		total += iov[i].iov_len;
+		sum += iov[i].iov_len;
 	}
 	return false;
 }
@@ -83,10 +100,7 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 	CALL(k, fd);
 	if (!k.c || bad_iov(iov, n))
 		return REAL(readv)(fd, iov, n);
-	size_t total = 0;
-	for (int i = 0; i < n; i++)
-		total += iov[i].iov_len;
-	return total == 0 ? 0 : ds_recv(k.c->s, fd, iov, n, 0);
+	return total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->s, fd, iov, n, 0);
 }
 
 /* For a socket preadv2 with the offset -1 is readv with flags; any other is ESPIPE. */
@@ -191,7 +205,7 @@ EXPORT ssize_t write(int fd, const void *p, size_t n)
 	CALL(k, fd);
 	if (!k.c)
 		return REAL(write)(fd, p, n);
-	return ds_send(k.c->s, fd, &(struct iovec){(void *)(uintptr_t)p, n}, 1, 0);
+	return sent(&k, ds_send(k.c->s, fd, &(struct iovec){(void *)(uintptr_t)p, n}, 1, 0), n);
 }
 ALIAS(__write, write);
 
@@ -204,7 +218,7 @@ EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 		odd(&k, fd, flags);
 		return REAL(send)(fd, p, n, flags);
 	}
-	return ds_send(k.c->s, fd, &(struct iovec){(void *)(uintptr_t)p, n}, 1, flags);
+	return sent(&k, ds_send(k.c->s, fd, &(struct iovec){(void *)(uintptr_t)p, n}, 1, flags), n);
 }
 ALIAS(__send, send);
 
@@ -217,7 +231,7 @@ EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct s
 			odd(&k, fd, flags);
 		return REAL(sendto)(fd, p, n, flags, addr, len);
 	}
-	return ds_send(k.c->s, fd, &(struct iovec){(void *)(uintptr_t)p, n}, 1, flags);
+	return sent(&k, ds_send(k.c->s, fd, &(struct iovec){(void *)(uintptr_t)p, n}, 1, flags), n);
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
@@ -225,7 +239,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 	CALL(k, fd);
 	if (!k.c || bad_iov(iov, n))
 		return REAL(writev)(fd, iov, n);
-	return ds_send(k.c->s, fd, iov, n, 0);
+	return sent(&k, ds_send(k.c->s, fd, iov, n, 0), total(iov, (size_t)n));
 }
 
 EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
@@ -233,7 +247,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int f
 	CALL(k, fd);
 	if (!k.c || off != -1 || bad_iov(iov, n) || (flags & ~(RWF_NOWAIT | RWF_HIPRI)))
 		return REAL(pwritev2)(fd, iov, n, off, flags);
-	return ds_send(k.c->s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
+	return sent(&k, ds_send(k.c->s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), total(iov, (size_t)n));
 }
 ALIAS(pwritev64v2, pwritev2);
 
@@ -253,7 +267,7 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 			return rc;
 		}
 	}
-	return ds_send(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags);
+	return sent(k, ds_send(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags), total(m->msg_iov, m->msg_iovlen));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
@@ -281,10 +295,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 		if (rc < 0)
 			return i > 0 ? (int)i : -1;
 		v[i].msg_len = (unsigned)rc;
-		size_t want = 0;
-		for (size_t j = 0; j < v[i].msg_hdr.msg_iovlen; j++)
-			want += v[i].msg_hdr.msg_iov[j].iov_len;
-		if ((size_t)rc < want)
+		if ((size_t)rc < total(v[i].msg_hdr.msg_iov, v[i].msg_hdr.msg_iovlen))
 			return (int)i + 1;
 	}
 	return (int)i;

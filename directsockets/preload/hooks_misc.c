@@ -136,6 +136,7 @@ typedef struct {
 	size_t size;
 } pselect_mask;
 
+#undef syscall
 EXPORT long syscall(long nr, ...)
 {
 	va_list ap;

@@ -128,7 +128,7 @@ void inherit_demote(void)
 		errno = saved;
 		return;
 	}
-	for (long n; (n = REAL(syscall)(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
+	for (long n; (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
 		for (long off = 0; off < n;) {
 			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
 			struct by_cookie b = {0, 0};
@@ -211,7 +211,7 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 {
 	inherit_demote();
 	if (!REAL(execveat))
-		return (int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags);
+		return (int)syscall(SYS_execveat, dir, path, argv, envp, flags);
 	return REAL(execveat)(dir, path, argv, envp, flags);
 }
 

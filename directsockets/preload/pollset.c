@@ -146,7 +146,7 @@ static int poll_mixed(struct waiting *w, struct pollfd *fds, nfds_t n, struct po
 	struct timespec deadline, left;
 	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
 	struct ds_spin spin;
-	bool bells = false;
+	bool bells = false, slept = false;
 	int rc;
 
 	if (timeout && !poll)
@@ -173,8 +173,8 @@ static int poll_mixed(struct waiting *w, struct pollfd *fds, nfds_t n, struct po
 		ds_spin_begin(&spin, w->n == 1 ? w->slots[0].c->s : NULL);
 		while (ready == 0 && ds_spin_more(&spin))
 			ready = look(w, fds);
-		ds_spin_end(&spin, w->n == 1 ? w->slots[0].c->s : NULL, ready > 0);
 		if (ready > 0) {
+			ds_spin_end(&spin, w->n == 1 ? w->slots[0].c->s : NULL, true);
 			for (nfds_t i = 0, next = 0; i < n; i++) {
 				if (next < w->n && w->slots[next].at == i)
 					next++;
@@ -215,6 +215,9 @@ static int poll_mixed(struct waiting *w, struct pollfd *fds, nfds_t n, struct po
 		}
 		rc = raw_poll(k, kernel_set(w, fds, n, k, true), t, mask);
 		int err = errno;
+		if (bells && !slept)
+			ds_spin_end(&spin, w->n == 1 ? w->slots[0].c->s : NULL, false);
+		slept = true;
 		for (nfds_t i = 0; i < w->n && rc > 0; i++) {
 			struct slot *s = &w->slots[i];
 			bool rung = false;

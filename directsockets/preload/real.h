@@ -117,4 +117,7 @@ void ds_real_init(void) DS_HIDDEN;
 #define REAL(name) \
 	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, ds_real.name)
 
+/* syscall() is interposed too (hooks_misc.c): what is said so in this library is the kernel's. */
+#define syscall(...) REAL(syscall)(__VA_ARGS__)
+
 #endif

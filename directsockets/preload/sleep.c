@@ -100,9 +100,12 @@ static void publish_cpu(struct ds_sock *s)
 	ds_seg_cpu(&s->seg, cpu < 0 ? 0 : (uint32_t)cpu + 1);
 }
 
-bool ds_arm(struct ds_sock *s, unsigned events)
+bool ds_arm(struct ds_sock *s, unsigned events) { return ds_arm_as(s, events, ds_tid()); }
+void ds_disarm(struct ds_sock *s, bool had) { ds_disarm_as(s, had, ds_tid()); }
+
+bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t me)
 {
-	uint32_t none = 0, set = 0, me = ds_tid();
+	uint32_t none = 0, set = 0;
 	bool had = true;
 
 	if (ds_bell(s) < 0)
@@ -134,7 +137,7 @@ static void wake_followers(struct ds_sock *s)
 		ds_futex_wake(&s->sh->generation, 1 << 30);
 }
 
-void ds_disarm(struct ds_sock *s, bool had)
+void ds_disarm_as(struct ds_sock *s, bool had, uint32_t me)
 {
 	if (!s->sh || !s->seg.mem)
 		return;
@@ -142,7 +145,7 @@ void ds_disarm(struct ds_sock *s, bool had)
 		__atomic_fetch_sub(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
 		return;
 	}
-	if (__atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE) != ds_tid())
+	if (__atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE) != me)
 		return; /* armed before there was a bell */
 	ds_say(s, 0, DS_ARM_RX | DS_ARM_TX);
 	__atomic_store_n(&s->sh->leader, 0, __ATOMIC_RELEASE);
@@ -332,7 +335,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		if (ds_futex_wait(&s->sh->generation, generation, &patience) < 0 && errno == EINTR)
 			goto interrupted;
 		uint32_t leader = __atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE);
-		if (leader && ds_tid_dead(leader))
+		if (leader && ds_tid_dead(leader & DS_TID_MASK))
 			__atomic_compare_exchange_n(&s->sh->leader, &leader, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 		return 0;
 	}

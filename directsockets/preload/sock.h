@@ -18,6 +18,8 @@
 
 #include "real.h"
 
+#include <stdint.h>
+
 struct ds_sock;
 
 /* ---- life ---------------------------------------------------------------- */
@@ -125,6 +127,12 @@ bool ds_arm(struct ds_sock *s, unsigned events) DS_HIDDEN;
 void ds_barrier(void) DS_HIDDEN;
 void ds_rung(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_disarm(struct ds_sock *s, bool had) DS_HIDDEN;
+
+/* The same for a sleeper that is not a thread, as an epoll set: who is a thread's number (of
+ * the process, say) plus anything above DS_TID_MASK. */
+enum { DS_TID_MASK = (1 << 22) - 1 };
+bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t who) DS_HIDDEN;
+void ds_disarm_as(struct ds_sock *s, bool had, uint32_t who) DS_HIDDEN;
 int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */
 int ds_kick(struct ds_sock *s) DS_HIDDEN;
 

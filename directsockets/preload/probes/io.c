@@ -1,0 +1,548 @@
+#include "probe.h"
+
+/* Probes of moving bytes on one connection. */
+
+static char buf[1 << 20], buf2[1 << 20];
+
+static void echo(void)
+{
+	int c, s;
+	pair(&c, &s);
+	R(write(c, "hello", 5));
+	R(read(s, buf, sizeof buf));
+	out("%.5s", buf);
+	R(write(s, "world!", 6));
+	R(read(c, buf, 3));
+	R(read(c, buf + 3, 100));
+	out("%.6s", buf);
+}
+
+static void banner(void)
+{
+	int c, s;
+	pair(&c, &s);
+	R(write(s, "220 ready\r\n", 11));
+	R(read(c, buf, sizeof buf));
+	R(write(c, "QUIT\r\n", 6));
+	R(read(s, buf, sizeof buf));
+	close(s);
+	R(read(c, buf, sizeof buf));
+	R(close(c));
+}
+
+static void halfclose(void)
+{
+	int c, s;
+	pair(&c, &s);
+	R(write(c, "request", 7));
+	R(shutdown(c, SHUT_WR));
+	R(read(s, buf, sizeof buf));
+	R(read(s, buf, sizeof buf));
+	R(read(s, buf, sizeof buf));
+	R(write(s, "response", 8));
+	R(read(c, buf, sizeof buf));
+	R(close(s));
+	R(read(c, buf, sizeof buf));
+}
+
+static void peek(void)
+{
+	int c, s;
+	pair(&c, &s);
+	put(c, "abcdef", 6);
+	R(recv(s, buf, 3, MSG_PEEK));
+	out("%.3s", buf);
+	R(recv(s, buf, 10, MSG_PEEK));
+	out("%.6s", buf);
+	R(recv(s, buf, 2, 0));
+	R(recv(s, buf, 10, MSG_PEEK));
+	out("%.4s", buf);
+	R(recv(s, buf, 10, 0));
+	R(recv(s, buf, 10, MSG_PEEK | MSG_DONTWAIT));
+	/* across messages */
+	put(c, "12", 2);
+	put(c, "34", 2);
+	R(readable(s, 1000));
+	nap(20);
+	R(recv(s, buf, 10, MSG_PEEK));
+	R(recv(s, buf, 10, 0));
+}
+
+static void peek_large(void)
+{
+	int c, s;
+	pair(&c, &s);
+	fill(buf, 200000, 7);
+	put(c, buf, 100000);
+	nap(50);
+	size_t n = 0;
+	while (n < 50000)
+		n = (size_t)recv(s, buf2, 50000, MSG_PEEK | MSG_WAITALL);
+	out("%zu same %d", n, memcmp(buf, buf2, 50000));
+	out("%zu same %d", get(s, buf2, 100000), memcmp(buf, buf2, 100000));
+	R(recv(s, buf2, 1, MSG_DONTWAIT));
+}
+
+static void *late_writer(void *p)
+{
+	nap(30);
+	put(*(int *)p, "second", 6);
+	return NULL;
+}
+
+static void waitall(void)
+{
+	int c, s;
+	pthread_t t;
+	pair(&c, &s);
+	put(c, "first", 5);
+	pthread_create(&t, NULL, late_writer, &c);
+	R(recv(s, buf, 11, MSG_WAITALL));
+	out("%.11s", buf);
+	pthread_join(t, NULL);
+	put(c, "end", 3);
+	shutdown(c, SHUT_WR);
+	R(recv(s, buf, 11, MSG_WAITALL));
+	R(recv(s, buf, 11, MSG_WAITALL));
+	put(s, "x", 1);
+	R(recv(c, buf, 11, MSG_WAITALL | MSG_DONTWAIT));
+}
+
+static void dontwait(void)
+{
+	int c, s;
+	pair(&c, &s);
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+	put(c, "a", 1);
+	readable(s, 1000);
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+}
+
+static void nonblock_later(void)
+{
+	int c, s, one = 1, zero = 0;
+	pthread_t t;
+	pair(&c, &s);
+	nonblock(s, 1);
+	R(read(s, buf, 10));
+	nonblock(s, 0);
+	pthread_create(&t, NULL, late_writer, &c);
+	R(read(s, buf, 10));
+	pthread_join(t, NULL);
+	R(ioctl(s, FIONBIO, &one));
+	R(read(s, buf, 10));
+	R(fcntl(s, F_GETFL) & O_NONBLOCK);
+	R(ioctl(s, FIONBIO, &zero));
+	pthread_create(&t, NULL, late_writer, &c);
+	R(read(s, buf, 10));
+	pthread_join(t, NULL);
+	/* the flag belongs to the socket, not to the descriptor */
+	int d = dup(s);
+	nonblock(d, 1);
+	R(read(s, buf, 10));
+}
+
+static void backpressure(void)
+{
+	int c, s;
+	size_t sent = 0, got = 0;
+	ssize_t rc;
+	struct pollfd p;
+	pair(&c, &s);
+	nonblock(c, 1);
+	nonblock(s, 1);
+	while ((rc = write(c, buf, 65536)) > 0)
+		sent += (size_t)rc;
+	out("%s, some %d", errname(errno), sent > 0);
+	p = (struct pollfd){c, POLLOUT, 0};
+	R(poll(&p, 1, 50));
+	while (got < sent) {
+		rc = read(s, buf2, sizeof buf2);
+		if (rc > 0)
+			got += (size_t)rc;
+		else
+			readable(s, 1000);
+	}
+	out("all came %d", got == sent);
+	R(poll(&p, 1, 1000));
+	out("%s", revents((unsigned)p.revents));
+	R(write(c, "x", 1));
+}
+
+static void *slow_reader(void *p)
+{
+	nap(50);
+	size_t n = get(*(int *)p, buf2, sizeof buf2);
+	return (void *)n;
+}
+
+static void blocking_send(void)
+{
+	int c, s;
+	pthread_t t;
+	void *n;
+	size_t total = 8 << 20, got = 0;
+	pair(&c, &s);
+	fill(buf, sizeof buf, 3);
+	pid_t pid = fork();
+	if (pid == 0) {
+		for (size_t i = 0; i < total; i += sizeof buf)
+			put(c, buf, sizeof buf);
+		_exit(0);
+	}
+	while (got < total) {
+		pthread_create(&t, NULL, slow_reader, &s);
+		pthread_join(t, &n);
+		out("%zu same %d", (size_t)n, memcmp(buf, buf2, sizeof buf));
+		got += (size_t)n;
+	}
+	finish(pid);
+}
+
+static void vectors(void)
+{
+	int c, s;
+	char a[3], b[5], d[100];
+	pair(&c, &s);
+	struct iovec w[4] = {{"one ", 4}, {NULL, 0}, {"two ", 4}, {"three", 5}};
+	R(writev(c, w, 4));
+	struct iovec r[3] = {{a, 3}, {b, 5}, {d, 100}};
+	R(readv(s, r, 3));
+	out("%.3s|%.5s|%.5s", a, b, d);
+	R(writev(c, w, 0));
+	R(writev(c, w, atoi("-1")));
+	R(writev(c, w + 1, 1));
+	struct iovec many[1025];
+	for (int i = 0; i < 1025; i++)
+		many[i] = (struct iovec){buf + i * 16, 16};
+	fill(buf, 16384, 1);
+	R(writev(c, many, 1024));
+	out("%zu %d", get(s, buf2, 16384), memcmp(buf, buf2, 16384));
+	R(writev(c, many, 1025));
+}
+
+static void msgs(void)
+{
+	int c, s;
+	char a[4], name[64], ctl[64];
+	pair(&c, &s);
+	struct iovec w[2] = {{"ping", 4}, {"pong", 4}}, r[2] = {{a, 4}, {buf, 100}};
+	struct msghdr m = {.msg_iov = w, .msg_iovlen = 2};
+	R(sendmsg(c, &m, 0));
+	m = (struct msghdr){.msg_iov = r, .msg_iovlen = 2, .msg_name = name, .msg_namelen = sizeof name, .msg_control = ctl, .msg_controllen = sizeof ctl, .msg_flags = 77};
+	R(recvmsg(s, &m, 0));
+	out("%.4s%.4s namelen %u controllen %zu flags %d", a, buf, m.msg_namelen, m.msg_controllen, m.msg_flags);
+	m = (struct msghdr){.msg_iov = r, .msg_iovlen = 2};
+	R(recvmsg(s, &m, MSG_DONTWAIT));
+	m = (struct msghdr){0};
+	R(sendmsg(c, &m, 0));
+	R(recvmsg(s, &m, MSG_DONTWAIT));
+}
+
+static void mmsgs(void)
+{
+	int c, s;
+	pair(&c, &s);
+	struct iovec w[3] = {{"aa", 2}, {"bbb", 3}, {"c", 1}}, r[3] = {{buf, 2}, {buf + 8, 3}, {buf + 16, 10}};
+	struct mmsghdr m[3] = {{.msg_hdr = {.msg_iov = &w[0], .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &w[1], .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &w[2], .msg_iovlen = 1}}};
+	R(sendmmsg(c, m, 3, 0));
+	out("%u %u %u", m[0].msg_len, m[1].msg_len, m[2].msg_len);
+	nap(20);
+	for (int i = 0; i < 3; i++)
+		m[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &r[i], .msg_iovlen = 1}};
+	R(recvmmsg(s, m, 3, 0, NULL));
+	out("%u %u %u %.2s %.3s %.1s", m[0].msg_len, m[1].msg_len, m[2].msg_len, buf, buf + 8, buf + 16);
+	put(c, "zz", 2);
+	R(recvmmsg(s, m, 3, MSG_WAITFORONE, NULL));
+	R(recvmmsg(s, m, 3, MSG_DONTWAIT, NULL));
+}
+
+static void sendto_address(void)
+{
+	int c, s;
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(9)}, from;
+	socklen_t len = sizeof from;
+	pair(&c, &s);
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	R(sendto(c, "x", 1, 0, (struct sockaddr *)&a, sizeof a));
+	memset(&from, 0, sizeof from);
+	R(recvfrom(s, buf, 10, 0, (struct sockaddr *)&from, &len));
+	out("len %u family %d", len, from.sin_family);
+	struct iovec w = {"y", 1};
+	struct msghdr m = {.msg_iov = &w, .msg_iovlen = 1, .msg_name = &a, .msg_namelen = sizeof a};
+	R(sendmsg(c, &m, 0));
+	R(recvfrom(s, buf, 10, 0, NULL, NULL));
+}
+
+static void file_send(void)
+{
+	int c, s, f = memfd_create("probe", 0);
+	off_t off = 1000;
+	pair(&c, &s);
+	fill(buf, 300000, 5);
+	put(f, buf, 300000);
+	lseek(f, 0, SEEK_SET);
+	pid_t pid = fork();
+	if (pid == 0) {
+		R(sendfile(c, f, NULL, 100000));
+		R(lseek(f, 0, SEEK_CUR));
+		R(sendfile(c, f, &off, 50000));
+		out("off %ld", (long)off);
+		R(lseek(f, 0, SEEK_CUR));
+		size_t n = 0;
+		while (n < 200000)
+			n += (size_t)sendfile(c, f, NULL, 1 << 20);
+		out("rest %zu", n);
+		R(sendfile(c, f, NULL, 100));
+		R(sendfile(c, 999, NULL, 100));
+		off = -5;
+		R(sendfile(c, f, &off, 10));
+		_exit(0);
+	}
+	out("%zu %d", get(s, buf2, 100000), memcmp(buf, buf2, 100000));
+	out("%zu %d", get(s, buf2, 50000), memcmp(buf + 1000, buf2, 50000));
+	size_t n = get(s, buf2, 200000);
+	int same = memcmp(buf + 100000, buf2, 200000);
+	waitpid(pid, NULL, 0);
+	out("%zu %d", n, same);
+}
+
+static void splices(void)
+{
+	int c, s, p[2];
+	pair(&c, &s);
+	if (pipe(p))
+		die("pipe");
+	put(p[1], "through the pipe", 16);
+	R(splice(p[0], NULL, c, NULL, 100, 0));
+	R(read(s, buf, 100));
+	out("%.16s", buf);
+	put(c, "back into it", 12);
+	readable(s, 1000);
+	R(splice(s, NULL, p[1], NULL, 100, 0));
+	R(read(p[0], buf, 100));
+	out("%.12s", buf);
+	nonblock(s, 1);
+	R(splice(s, NULL, p[1], NULL, 100, 0));
+	shutdown(c, SHUT_WR);
+	readable(s, 1000);
+	R(splice(s, NULL, p[1], NULL, 100, 0));
+}
+
+static void fionread(void)
+{
+	int c, s, n = -1;
+	pair(&c, &s);
+	R(ioctl(s, FIONREAD, &n));
+	out("%d", n);
+	put(c, "12345", 5);
+	readable(s, 1000);
+	R(ioctl(s, FIONREAD, &n));
+	out("%d", n);
+	put(c, buf, 20000);
+	for (int i = 0; i < 200 && n != 20005; i++) {
+		nap(5);
+		ioctl(s, FIONREAD, &n);
+	}
+	out("%d", n);
+	get(s, buf, 20000);
+	R(ioctl(s, FIONREAD, &n));
+	out("%d", n);
+}
+
+static void zero_lengths(void)
+{
+	int c, s;
+	pair(&c, &s);
+	R(write(c, "", 0));
+	R(send(c, "", 0, 0));
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+	put(c, "x", 1);
+	readable(s, 1000);
+	R(read(s, buf, 0));
+	R(recv(s, buf, 0, 0));
+	R(read(s, buf, 10));
+}
+
+static void truncate_flag(void)
+{
+	int c, s;
+	pair(&c, &s);
+	put(c, "0123456789", 10);
+	readable(s, 1000);
+	memset(buf, '-', 10);
+	R(recv(s, buf, 4, MSG_TRUNC));
+	out("%.4s", buf);
+	R(recv(s, buf, 10, 0));
+	out("%.6s", buf);
+}
+
+static void more_flag(void)
+{
+	int c, s, one = 1, zero = 0;
+	pair(&c, &s);
+	R(send(c, "head ", 5, MSG_MORE));
+	R(send(c, "body", 4, 0));
+	out("%zu %.9s", get(s, buf, 9), buf);
+	R(setsockopt(c, IPPROTO_TCP, TCP_CORK, &one, sizeof one));
+	R(write(c, "corked ", 7));
+	R(write(c, "bytes", 5));
+	R(setsockopt(c, IPPROTO_TCP, TCP_CORK, &zero, sizeof zero));
+	out("%zu %.12s", get(s, buf, 12), buf);
+	R(setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one));
+	socklen_t len = sizeof zero;
+	R(getsockopt(c, IPPROTO_TCP, TCP_NODELAY, &zero, &len));
+	out("%d", zero);
+}
+
+static void large(void)
+{
+	int c, s;
+	unsigned long sum = 0, want = 0;
+	size_t total = 64 << 20, n = 0;
+	pair(&c, &s);
+	fill(buf, sizeof buf, 11);
+	pid_t pid = fork();
+	if (pid == 0) {
+		for (size_t i = 0; i < total; i += sizeof buf)
+			put(c, buf, sizeof buf);
+		_exit(0);
+	}
+	for (size_t i = 0; i < total; i++)
+		want = want * 31 + (unsigned char)buf[i % sizeof buf];
+	while (n < total) {
+		ssize_t rc = read(s, buf2, sizeof buf2);
+		if (rc <= 0)
+			die("read");
+		for (ssize_t i = 0; i < rc; i++)
+			sum = sum * 31 + (unsigned char)buf2[i];
+		n += (size_t)rc;
+	}
+	out("%zu bytes, same %d", n, sum == want);
+	finish(pid);
+}
+
+static void both_ways(void)
+{
+	int c, s;
+	size_t cs = 0, sc = 0, cr = 0, sr = 0, total = 4 << 20;
+	pair(&c, &s);
+	nonblock(c, 1);
+	nonblock(s, 1);
+	fill(buf, 65536, 2);
+	while (cr < total || sr < total) {
+		struct pollfd p[2] = {{c, (short)(POLLIN | (cs < total ? POLLOUT : 0)), 0}, {s, (short)(POLLIN | (sc < total ? POLLOUT : 0)), 0}};
+		if (poll(p, 2, 5000) <= 0)
+			die("poll");
+		ssize_t rc;
+		if ((p[0].revents & POLLOUT) && (rc = write(c, buf + cs % 65536, 65536 - cs % 65536)) > 0)
+			cs += (size_t)rc;
+		if ((p[1].revents & POLLOUT) && (rc = write(s, buf + sc % 65536, 65536 - sc % 65536)) > 0)
+			sc += (size_t)rc;
+		if ((p[0].revents & POLLIN) && (rc = read(c, buf2, 65536)) > 0) {
+			for (ssize_t i = 0; i < rc; i++)
+				if (buf2[i] != buf[(cr + (size_t)i) % 65536])
+					die("wrong byte");
+			cr += (size_t)rc;
+		}
+		if ((p[1].revents & POLLIN) && (rc = read(s, buf2, 65536)) > 0) {
+			for (ssize_t i = 0; i < rc; i++)
+				if (buf2[i] != buf[(sr + (size_t)i) % 65536])
+					die("wrong byte");
+			sr += (size_t)rc;
+		}
+	}
+	out("both %d %d", cr == total, sr == total);
+}
+
+static void sizes(void)
+{
+	int c, s;
+	static const size_t n[] = {1, 2, 119, 120, 121, 239, 240, 241, 480, 481, 1000, 4095, 4096, 4097, 65535, 65536, 65537, 131072, 300001};
+	pair(&c, &s);
+	fill(buf, 400000, 9);
+	for (unsigned i = 0; i < sizeof n / sizeof *n; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			put(c, buf, n[i]);
+			_exit(0);
+		}
+		size_t got = get(s, buf2, n[i]);
+		out("%zu same %d", got, memcmp(buf, buf2, n[i]));
+		waitpid(pid, NULL, 0);
+	}
+}
+
+static void oob(void)
+{
+	int c, s, at = -1;
+	pair(&c, &s);
+	put(c, "abc", 3);
+	R(send(c, "!", 1, MSG_OOB));
+	put(c, "def", 3);
+	struct pollfd p = {s, POLLPRI, 0};
+	R(poll(&p, 1, 1000));
+	out("%s", revents((unsigned)p.revents));
+	nap(20);
+	R(recv(s, buf + 50, 10, MSG_OOB));
+	out("%c", buf[50]);
+	size_t n = 0;
+	while (n < 6) {
+		ssize_t rc = read(s, buf + n, 10);
+		if (rc <= 0)
+			break;
+		n += (size_t)rc;
+	}
+	out("%.6s", buf);
+	R(ioctl(s, SIOCATMARK, &at));
+	R(recv(s, buf, 10, MSG_OOB));
+	put(s, "reply", 5);
+	R(read(c, buf, 10));
+}
+
+static void chk_forms(void)
+{
+	int c, s;
+	ssize_t __read_chk(int, void *, size_t, size_t);
+	ssize_t __recv_chk(int, void *, size_t, size_t, int);
+	ssize_t __recvfrom_chk(int, void *, size_t, size_t, int, struct sockaddr *, socklen_t *);
+	int __poll_chk(struct pollfd *, nfds_t, int, size_t);
+	pair(&c, &s);
+	put(c, "0123456789", 10);
+	struct pollfd p = {s, POLLIN, 0};
+	R(__poll_chk(&p, 1, 1000, sizeof p));
+	R(__read_chk(s, buf, 3, sizeof buf));
+	R(__recv_chk(s, buf + 3, 3, sizeof buf, 0));
+	R(__recvfrom_chk(s, buf + 6, 10, sizeof buf, 0, NULL, NULL));
+	out("%.10s", buf);
+}
+
+const struct probe io_probes[] = {
+	{"echo", echo, 0},
+	{"banner", banner, 0},
+	{"halfclose", halfclose, 0},
+	{"peek", peek, 0},
+	{"peek-large", peek_large, 0},
+	{"waitall", waitall, 0},
+	{"dontwait", dontwait, 0},
+	{"nonblock-later", nonblock_later, 0},
+	{"backpressure", backpressure, 0},
+	{"blocking-send", blocking_send, 0},
+	{"vectors", vectors, 0},
+	{"msgs", msgs, 0},
+	{"mmsgs", mmsgs, 0},
+	{"sendto-address", sendto_address, 0},
+	{"sendfile", file_send, 0},
+	{"splice", splices, 0},
+	{"fionread", fionread, 0},
+	{"zero-lengths", zero_lengths, 0},
+	{"msg-trunc", truncate_flag, 0},
+	{"msg-more-cork", more_flag, 0},
+	{"large", large, 0},
+	{"both-ways-64k", both_ways, 0},
+	{"sizes", sizes, 0},
+	{"oob", oob, 0},
+	{"chk-forms", chk_forms, 0},
+	{NULL, NULL, 0},
+};

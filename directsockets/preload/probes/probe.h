@@ -1,0 +1,73 @@
+// Small probes of socket semantics. Each prints a transcript of what it sees;
+// the kernel's own is the oracle: a run with the preload library must print
+// the same.
+#ifndef PROBE_H
+#define PROBE_H
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct probe {
+	const char *name;
+	void (*run)(void);
+	int tcp; // the probe cannot be, or need not be, on the direct path
+};
+
+extern const struct probe io_probes[], ready_probes[], proc_probes[], call_probes[];
+
+// out writes a line of the transcript.
+void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+// R writes what a call returned: a number or the name of the error.
+#define R(call) result(#call, (long)(call))
+long result(const char *what, long rc);
+
+const char *errname(int err);
+
+// pair makes a TCP connection over loopback and warms it up, until both of
+// its directions are direct if the library is there. pair_cold does not.
+void pair(int *client, int *server);
+void pair_cold(int *client, int *server);
+void warm(int client, int server);
+int listener(struct sockaddr_in *addr);
+int dial(const struct sockaddr_in *addr);
+
+// revents writes poll or epoll bits by name.
+const char *revents(unsigned bits);
+
+void fill(char *buf, size_t n, unsigned seed);
+void put(int fd, const void *buf, size_t n);	    // writes all or dies
+size_t get(int fd, void *buf, size_t n);	    // reads n or to the end
+int readable(int fd, int ms);			    // poll(POLLIN)
+void nonblock(int fd, int on);
+pid_t start(void (*body)(void *), void *arg);	    // fork
+void finish(pid_t pid);				    // wait and write how it ended
+void nap(int ms);
+void die(const char *what);
+
+#endif
