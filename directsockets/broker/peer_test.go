@@ -1,0 +1,624 @@
+package broker
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Addresses of the two nodes of these tests, both in this namespace.
+var (
+	addrA = netip.MustParseAddr("127.0.1.1")
+	addrB = netip.MustParseAddr("127.0.1.2")
+)
+
+// fabricOf are two nodes with a client each, and a connection from A to B.
+type fabricOf struct {
+	a, b       *Server
+	ca, cb     *Client
+	conn       connection
+	announced  *Announcement
+	disconnect func()
+	port       uint16
+}
+
+// join makes two brokers peers, over a socket or directly.
+func join(t *testing.T, a, b *Server, socket bool) (disconnect func()) {
+	t.Helper()
+	if !socket {
+		if err := Join(a, b); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			a.mu.Lock()
+			p := keys(a.peers)[0]
+			a.mu.Unlock()
+			a.drop(p)
+		}
+	}
+	ends := socketPair(t)
+	done := make(chan error, 2)
+	go func() { done <- a.Peer(ends[0]) }()
+	go func() { done <- b.Peer(ends[1]) }()
+	t.Cleanup(func() {
+		ends[0].Close()
+		for range 2 {
+			<-done
+		}
+	})
+	return func() { ends[0].Close() }
+}
+
+func socketPair(t testing.TB) (ends [2]*net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "peer")
+		c, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = c.(*net.UnixConn)
+	}
+	return ends
+}
+
+func newFabric(t *testing.T, socket bool) fabricOf {
+	t.Helper()
+	checkFDs(t)
+	var f fabricOf
+	f.a, _ = startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
+	f.b, _ = startServer(t, Config{Node: 2, Addrs: []netip.Addr{addrB}})
+	f.ca, f.cb = dialClient(t, ClientConfig{Path: f.a.Path()}), dialClient(t, ClientConfig{Path: f.b.Path()})
+	f.disconnect = join(t, f.a, f.b, socket)
+	ln := listen(t, "tcp4", "127.0.1.2:0")
+	f.port = port(ln.Addr())
+	f.announced = f.cb.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "A knows of the listener", func() bool { return f.ca.Listener(f.port) })
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: addrA.AsSlice()}}
+	c, err := d.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); s.Close() })
+	f.conn = connection{c.(*net.TCPConn), s, Key{
+		Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()}.plain()}
+	return f
+}
+
+func (f fabricOf) shown(t *testing.T, want bool) {
+	t.Helper()
+	eventually(t, "the offer is shown at B, or not", func() bool {
+		_, may := f.cb.MayHaveOffer(f.conn.key.Bucket(), 0)
+		return may == want
+	})
+	if f.ca.Word(f.conn.key.Bucket()) != 0 {
+		t.Error("the offer is shown at A")
+	}
+}
+
+// nothingLeft fails the test if a broker still has an offer.
+func (f fabricOf) nothingLeft(t *testing.T) {
+	t.Helper()
+	for _, s := range []*Server{f.a, f.b} {
+		eventually(t, "no offer is left", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			n := len(s.offers) + s.waiting.offers.Len() + s.handed.offers.Len()
+			for p := range s.peers {
+				n += len(p.offers)
+			}
+			for c := range s.sessions {
+				n += len(c.offers)
+				if c.user.descriptors != 2*c.user.clients {
+					t.Errorf("%d descriptors are counted for %d clients", c.user.descriptors, c.user.clients)
+				}
+			}
+			return n == 0
+		})
+	}
+}
+
+// eachWay runs a test over a socket and within the process.
+func eachWay(t *testing.T, f func(t *testing.T, socket bool)) {
+	t.Run("socket", func(t *testing.T) { f(t, true) })
+	t.Run("joined", func(t *testing.T) { f(t, false) })
+}
+
+func TestHandOver(t *testing.T) {
+	eachWay(t, func(t *testing.T, socket bool) {
+		f := newFabric(t, socket)
+		for range 3 {
+			b, refused := offerFor(t, f.ca, f.conn)
+			f.shown(t, true)
+			r := claimFor(t, f.cb, f.conn)
+			if r.err != nil || r.Nonce != b.nonce || r.Key != f.conn.key {
+				t.Fatalf("%+v", r)
+			}
+			if b.ended() {
+				t.Error("the doorbell has ended")
+			}
+			f.shown(t, false)
+			f.nothingLeft(t)
+			select {
+			case r := <-refused:
+				t.Errorf("refused: %v", r)
+			default:
+			}
+		}
+	})
+}
+
+func TestHandOverWithdrawn(t *testing.T) {
+	eachWay(t, func(t *testing.T, socket bool) {
+		f := newFabric(t, socket)
+		b, _ := offerFor(t, f.ca, f.conn)
+		f.shown(t, true)
+		f.ca.Withdraw(b.nonce)
+		eventually(t, "the doorbell has ended", b.ended)
+		f.shown(t, false)
+		f.nothingLeft(t)
+	})
+}
+
+func TestHandOverExpires(t *testing.T) {
+	eachWay(t, func(t *testing.T, socket bool) {
+		f := newFabric(t, socket)
+		f.b.mu.Lock()
+		f.b.waiting.after = 30 * time.Millisecond
+		f.b.mu.Unlock()
+		b, refused := offerFor(t, f.ca, f.conn)
+		reason(t, refused, Expired)
+		eventually(t, "the doorbell has ended", b.ended)
+		f.nothingLeft(t)
+	})
+}
+
+// TestHandOverNoAnswer has B forget the offer: A does not wait for ever.
+func TestHandOverNoAnswer(t *testing.T) {
+	f := newFabric(t, true)
+	f.a.mu.Lock()
+	f.a.handed.after = 30 * time.Millisecond
+	f.a.mu.Unlock()
+	_, refused := offerFor(t, f.ca, f.conn)
+	reason(t, refused, Unreachable)
+	f.a.mu.Lock()
+	n := f.a.handed.offers.Len()
+	f.a.mu.Unlock()
+	if n != 0 {
+		t.Errorf("%d offers wait", n)
+	}
+}
+
+func TestHandOverClientDies(t *testing.T) {
+	eachWay(t, func(t *testing.T, socket bool) {
+		f := newFabric(t, socket)
+		b, _ := offerFor(t, f.ca, f.conn)
+		f.shown(t, true)
+		f.ca.Close()
+		eventually(t, "the doorbell has ended", b.ended)
+		f.shown(t, false)
+		f.nothingLeft(t)
+	})
+}
+
+// TestListenerGoes has an offer arrive where nobody listens any more.
+func TestListenerGoes(t *testing.T) {
+	eachWay(t, func(t *testing.T, socket bool) {
+		f := newFabric(t, socket)
+		// B's news has not reached A yet.
+		f.b.mu.Lock()
+		for l := range f.b.listeners[f.port] {
+			delete(f.b.listeners[f.port], l)
+		}
+		f.b.mu.Unlock()
+		b, refused := offerFor(t, f.ca, f.conn)
+		reason(t, refused, NoListener)
+		eventually(t, "the doorbell has ended", b.ended)
+		f.nothingLeft(t)
+		f.announced.Close()
+		eventually(t, "A has heard", func() bool { return !f.ca.Listener(f.port) })
+		_, refused = offerFor(t, f.ca, f.conn)
+		reason(t, refused, NoListener)
+	})
+}
+
+func TestPeerGoes(t *testing.T) {
+	eachWay(t, func(t *testing.T, socket bool) {
+		f := newFabric(t, socket)
+		b, refused := offerFor(t, f.ca, f.conn)
+		f.shown(t, true)
+		f.disconnect()
+		reason(t, refused, Unreachable)
+		eventually(t, "the doorbell has ended", b.ended)
+		eventually(t, "its listener is not shown", func() bool { return !f.ca.Listener(f.port) })
+		f.nothingLeft(t)
+		// Joined again, all is as before.
+		join(t, f.a, f.b, !socket)
+		eventually(t, "A knows of the listener again", func() bool { return f.ca.Listener(f.port) })
+		offerFor(t, f.ca, f.conn)
+		f.shown(t, true)
+		if r := claimFor(t, f.cb, f.conn); r.err != nil {
+			t.Error(r.err)
+		}
+	})
+}
+
+// TestServerGoes closes B: A is on its own.
+func TestServerGoes(t *testing.T) {
+	eachWay(t, func(t *testing.T, socket bool) {
+		f := newFabric(t, socket)
+		_, refused := offerFor(t, f.ca, f.conn)
+		f.shown(t, true)
+		f.b.Close()
+		reason(t, refused, Unreachable)
+		eventually(t, "its listener is not shown", func() bool { return !f.ca.Listener(f.port) })
+		if err := Join(f.a, f.b); !errors.Is(err, ErrClosed) {
+			t.Errorf("joined with a closed broker: %v", err)
+		}
+		f.nothingLeft(t)
+	})
+}
+
+// TestReach has listeners that peers can reach, and others.
+func TestReach(t *testing.T) {
+	checkFDs(t)
+	a, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}, NoSocket: true})
+	b, _ := startServer(t, Config{Node: 2, Addrs: []netip.Addr{addrB, netip.MustParseAddr("fd00::2")}, NoSocket: true})
+	ca, cb := localClient(t, a), localClient(t, b)
+	cb.Listen(Socket{Local: ap("[::]:7001")}, nil) // before they know each other
+	if err := Join(a, b); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		at    string
+		port  uint16
+		shown bool
+	}{
+		{"127.0.1.2:7002", 7002, true},
+		{"0.0.0.0:7003", 7003, true},
+		{"[fd00::2]:7004", 7004, true},
+		{"127.0.0.1:7005", 7005, false}, // B's own
+		{"127.0.1.1:7006", 7006, false},
+		{"10.9.9.9:7007", 7007, false}, // of another interface
+	} {
+		cb.Listen(Socket{Local: ap(tt.at)}, nil)
+		if !cb.Listener(tt.port) {
+			t.Errorf("%s is not shown at B", tt.at)
+		}
+		if !tt.shown {
+			defer func() {
+				if ca.Listener(tt.port) {
+					t.Errorf("%s is shown at A", tt.at)
+				}
+			}()
+			continue
+		}
+		eventually(t, tt.at+" is shown at A", func() bool { return ca.Listener(tt.port) })
+	}
+	eventually(t, "what was there before", func() bool { return ca.Listener(7001) })
+	last := cb.Listen(Socket{Local: ap("0.0.0.0:7999")}, nil)
+	eventually(t, "all has arrived", func() bool { return ca.Listener(7999) })
+	last.Close()
+	eventually(t, "that it is gone has arrived", func() bool { return !ca.Listener(7999) })
+}
+
+// localClient makes a client in the broker's process.
+func localClient(t testing.TB, s *Server) *Client {
+	t.Helper()
+	c, err := s.Client(ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestLocalClients is a set-up without descriptors of the connection, in one node and
+// between two.
+func TestLocalClients(t *testing.T) {
+	checkFDs(t)
+	a, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}, NoSocket: true})
+	b, stop := startServer(t, Config{Node: 2, Addrs: []netip.Addr{addrB}, NoSocket: true})
+	if err := Join(a, b); err != nil {
+		t.Fatal(err)
+	}
+	ca, cb, own := localClient(t, a), localClient(t, b), localClient(t, b)
+	cb.Listen(Socket{Local: ap("127.0.1.2:80")}, nil)
+	eventually(t, "the listener is shown", func() bool { return ca.Listener(80) })
+	for _, from := range []*Client{ca, own} {
+		client, server := ap("127.0.1.1:4000"), ap("127.0.1.2:80")
+		if from == own {
+			client = ap("127.0.1.2:4000")
+		}
+		key := Key{Client: client, Server: server}
+		bun := newBundle(t, key)
+		if err := from.Offer(Socket{Local: client, Remote: server}, bun.nonce, bun.seg, bun.bell, func(r Reason) { t.Errorf("refused: %v", r) }); err != nil {
+			t.Fatal(err)
+		}
+		bun.handedOver()
+		eventually(t, "the offer is shown", func() bool { _, may := cb.MayHaveOffer(key.Bucket(), 0); return may })
+		got := make(chan result, 1)
+		ask := func() result {
+			if err := cb.Claim(Socket{Local: server, Remote: client}, func(g Granted, err error) { got <- result{g, err} }); err != nil {
+				t.Fatal(err)
+			}
+			return <-got
+		}
+		r := ask()
+		if r.err != nil || r.Nonce != bun.nonce || r.Key != key {
+			t.Fatalf("%+v", r)
+		}
+		unix.Close(r.Segment)
+		unix.Close(r.Bell)
+		eventually(t, "the doorbell has ended", bun.ended)
+		unix.Close(bun.bell0)
+		if r := ask(); r.err != ErrNone {
+			t.Errorf("claimed twice: %v", r.err)
+		}
+	}
+	if err := cb.Offer(Socket{}, Nonce{}, 0, 0, nil); !errors.Is(err, ErrRule) {
+		t.Errorf("an offer without addresses: %v", err)
+	}
+	stop()
+	eventually(t, "the client is on its own", func() bool { return !cb.Connected() && !own.Connected() })
+	if _, err := b.Client(ClientConfig{}); err == nil {
+		t.Error("a client of a closed broker")
+	}
+}
+
+// rawPeer speaks to a broker as another node may.
+type rawPeer struct {
+	t    *testing.T
+	conn *net.UnixConn
+	in   *inbound
+	done chan error
+}
+
+func dialPeer(t *testing.T, s *Server) *rawPeer {
+	t.Helper()
+	ends := socketPair(t)
+	p := &rawPeer{t: t, conn: ends[0], done: make(chan error, 1)}
+	go func() { p.done <- s.Peer(ends[1]) }()
+	t.Cleanup(func() { ends[0].Close() })
+	var err error
+	if p.in, err = newInbound(ends[0], maxPeerLen); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *rawPeer) send(m peerMessage, fds ...int) {
+	p.t.Helper()
+	b, err := m.AppendBinary(nil)
+	if err == nil {
+		_, _, err = p.conn.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestHostilePeer breaks the rules between brokers.
+func TestHostilePeer(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
+	c := dialClient(t, ClientConfig{Path: s.Path()})
+	ln := listen(t, "tcp4", "127.0.1.1:0")
+	c.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "the listener is shown", func() bool { return c.Listener(port(ln.Addr())) })
+	here := netip.AddrPortFrom(addrA, port(ln.Addr()))
+	node := peerMessage{Type: peerNode, Node: 2, Addrs: []netip.Addr{addrB}}
+	good := Key{Client: ap("127.0.1.2:5"), Server: here}
+	hand := func(id uint32, k Key) peerMessage {
+		return peerMessage{Type: peerHand, ID: id, Client: k.Client, Server: k.Server}
+	}
+	for _, tt := range []struct {
+		name string
+		say  func(p *rawPeer, b bundle)
+	}{
+		{"nothing but the end", func(p *rawPeer, b bundle) { p.conn.Close() }},
+		{"no NODE", func(p *rawPeer, b bundle) { p.send(peerMessage{Type: peerResult, ID: 1}) }},
+		{"NODE again", func(p *rawPeer, b bundle) { p.send(node); p.send(node) }},
+		{"NODE with a descriptor", func(p *rawPeer, b bundle) { p.send(node, b.bell) }},
+		{"a client's message", func(p *rawPeer, b bundle) {
+			p.send(node)
+			m, _ := Message{Type: Claim}.AppendBinary(nil)
+			p.conn.Write(m)
+		}},
+		{"an address that is not its own", func(p *rawPeer, b bundle) {
+			p.send(node)
+			p.send(hand(1, Key{Client: ap("10.1.1.1:5"), Server: here}), b.seg, b.bell)
+		}},
+		{"to one that is not ours", func(p *rawPeer, b bundle) {
+			p.send(node)
+			p.send(hand(1, Key{Client: good.Client, Server: ap("127.0.0.1:80")}), b.seg, b.bell)
+		}},
+		{"listeners elsewhere", func(p *rawPeer, b bundle) {
+			p.send(node)
+			p.send(peerMessage{Type: peerPort, Bound: bound{addr: addrA, port: 80}, Count: 1})
+		}},
+		{"more listeners than there can be", func(p *rawPeer, b bundle) {
+			p.send(node)
+			p.send(peerMessage{Type: peerPort, Bound: bound{addr: addrB, port: 80}, Count: 1 << 31})
+		}},
+		{"HAND without descriptors", func(p *rawPeer, b bundle) { p.send(node); p.send(hand(1, good)) }},
+		{"HAND with three", func(p *rawPeer, b bundle) { p.send(node); p.send(hand(1, good), b.seg, b.bell, b.bell) }},
+		{"the same HAND twice", func(p *rawPeer, b bundle) {
+			p.send(node)
+			m := hand(1, good)
+			m.Nonce = b.nonce
+			p.send(m, b.seg, b.bell)
+			p.send(m, b.seg, b.bell)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := dialPeer(t, s)
+			b := newBundle(t, good)
+			tt.say(p, b)
+			b.handedOver()
+			select {
+			case err := <-p.done:
+				if tt.name != "nothing but the end" && err == nil {
+					t.Error("it was not told why")
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal("still a peer")
+			}
+			eventually(t, "the descriptors are closed", b.ended)
+			unix.Close(b.bell0)
+		})
+	}
+	// What is only mistaken is answered.
+	p := dialPeer(t, s)
+	p.send(node)
+	b := newBundle(t, good)
+	m := hand(9, good)
+	m.Nonce[0] = b.nonce[0] + 1
+	p.send(m, b.seg, b.bell)
+	p.send(peerMessage{Type: peerRetract, ID: 77})
+	p.send(peerMessage{Type: peerResult, ID: 77, Reason: Expired})
+	b.handedOver()
+	for {
+		raw, fds, err := p.in.next()
+		fds.close()
+		var got peerMessage
+		if err == nil {
+			err = got.UnmarshalBinary(raw)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Type == peerResult {
+			if got.ID != 9 || got.Reason != BadSegment {
+				t.Errorf("%+v", got)
+			}
+			break
+		}
+	}
+	eventually(t, "the descriptors are closed", b.ended)
+	unix.Close(b.bell0)
+	p.conn.Close()
+	if err := <-p.done; err != nil {
+		t.Error(err)
+	}
+}
+
+func peerMessages() []peerMessage {
+	return []peerMessage{
+		{Type: peerNode, Node: 0x0102, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("fe80::1")}},
+		{Type: peerNode},
+		{Type: peerPort, Bound: bound{addr: netip.IPv4Unspecified(), port: 80}, Count: 3},
+		{Type: peerPort, Bound: bound{addr: netip.IPv6Unspecified(), port: 80}, Count: 0},
+		{Type: peerPort, Bound: bound{addr: netip.IPv6Unspecified(), port: 65535, v6only: true}, Count: 1},
+		{Type: peerPort, Bound: bound{addr: netip.MustParseAddr("10.2.0.1"), port: 1}, Count: 1},
+		{Type: peerPort, Bound: bound{addr: netip.MustParseAddr("fd00::1"), port: 1}, Count: 1},
+		{Type: peerHand, ID: 5, Nonce: Nonce{1, 2}, Client: ap("10.2.0.1:5"), Server: ap("10.2.0.2:6")},
+		{Type: peerHand, ID: 5, Client: ap("[fd00::1]:5"), Server: ap("[fd00::2]:6")},
+		{Type: peerResult, ID: 6},
+		{Type: peerResult, ID: 6, Reason: Expired},
+		{Type: peerRetract, ID: 7},
+	}
+}
+
+func same(a, b peerMessage) bool {
+	aa, bb := a.Addrs, b.Addrs
+	a.Addrs, b.Addrs = nil, nil
+	return slices.Equal(aa, bb) && a.Type == b.Type && a.ID == b.ID && a.Node == b.Node && a.Bound == b.Bound &&
+		a.Count == b.Count && a.Nonce == b.Nonce && a.Client == b.Client && a.Server == b.Server && a.Reason == b.Reason
+}
+
+func TestPeerMessages(t *testing.T) {
+	for _, m := range peerMessages() {
+		b, err := m.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got peerMessage
+		if err := got.UnmarshalBinary(b); err != nil || !same(got, m) {
+			t.Errorf("%+v becomes %+v, %v", m, got, err)
+		}
+		for n := range b {
+			if err := got.UnmarshalBinary(b[:n]); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("%v cut to %d bytes: %v", m.Type, n, err)
+			}
+		}
+		if err := got.UnmarshalBinary(append(b, 0)); !errors.Is(err, ErrMessage) {
+			t.Errorf("%v with a byte more: %v", m.Type, err)
+		}
+		b[versionOff]++
+		if err := got.UnmarshalBinary(b); !errors.Is(err, ErrMessage) {
+			t.Errorf("%v of another version: %v", m.Type, err)
+		}
+	}
+	if _, err := (peerMessage{Type: peerNode, Addrs: make([]netip.Addr, maxAddrs+1)}).AppendBinary(nil); err == nil {
+		t.Error("too many addresses fit")
+	}
+}
+
+func FuzzPeerMessage(f *testing.F) {
+	for _, m := range peerMessages() {
+		b, _ := m.AppendBinary(nil)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m, again peerMessage
+		if m.UnmarshalBinary(b) != nil {
+			return
+		}
+		out, err := m.AppendBinary(nil)
+		if err != nil || len(out) != len(b) {
+			t.Fatalf("%+v becomes %d bytes of %d, %v", m, len(out), len(b), err)
+		}
+		if err := again.UnmarshalBinary(out); err != nil || !same(again, m) {
+			t.Fatalf("%+v becomes %+v, %v", m, again, err)
+		}
+	})
+}
+
+// TestPeerNoise sends a broker noise for its peers.
+func TestPeerNoise(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
+	r := rand.New(rand.NewPCG(3, 4))
+	tr := newTracer(t)
+	for range 200 {
+		p := dialPeer(t, s)
+		if r.IntN(3) > 0 {
+			p.send(peerMessage{Type: peerNode, Node: 2, Addrs: []netip.Addr{addrB}})
+		}
+		for range r.IntN(10) {
+			all := peerMessages()
+			b, _ := all[r.IntN(len(all))].AppendBinary(nil)
+			if r.IntN(2) == 0 {
+				b[r.IntN(len(b))] ^= byte(1 << r.IntN(8))
+			}
+			var fds []int
+			for range r.IntN(4) {
+				fds = append(fds, tr.w)
+			}
+			if _, _, err := p.conn.WriteMsgUnix(b, unix.UnixRights(fds...), nil); err != nil {
+				break
+			}
+		}
+		p.conn.Close()
+		<-p.done
+	}
+	tr.closedEverywhere()
+}
