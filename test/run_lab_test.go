@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -144,7 +145,12 @@ func (l *local) argv(argv []string) []string {
 	}
 	report := filepath.Join(l.dir, fmt.Sprintf("report%d", len(l.reports)))
 	l.reports = append(l.reports, report)
-	return append([]string{l.exnRun, "--loopback", "--report", report, "--", programPath(argv[0])}, argv[1:]...)
+	flags := []string{l.exnRun, "--loopback", "--report", report}
+	// Another build of the library, such as one with sanitizers.
+	if library := os.Getenv("EXN_E2E_LIBRARY"); library != "" {
+		flags = append(flags, "--library", library)
+	}
+	return slices.Concat(flags, []string{"--", programPath(argv[0])}, argv[1:])
 }
 
 // as is argv for a user other than root, who writes a report of his own.
