@@ -150,6 +150,31 @@ func BenchmarkStream(b *testing.B) {
 		}
 	}
 	b.Run("path=lend", func(b *testing.B) { stream(b, "lend 1", p, Config{}, Tuning{}) })
+	b.Run("path=region", func(b *testing.B) { // zero copy: GET
+		e := spawn(b, "take 65536", Config{}, Tuning{})
+		const pieces = 16
+		r := newRegion(b, pieces*size)
+		var tickets [pieces]uint64
+		b.SetBytes(size)
+		b.ReportAllocs()
+		m := newMeter(64)
+		for i := 0; b.Loop(); i++ {
+			for t := tickets[i%pieces]; t != 0; {
+				if ok, err := e.Taken(t); ok {
+					break
+				} else if err != nil {
+					b.Fatal(err)
+				}
+			}
+			t, err := e.SendRegion(r, i%pieces*size, size)
+			if err != nil {
+				b.Fatal(err)
+			}
+			tickets[i%pieces] = t
+			m.tick()
+		}
+		m.report(b, 1, "GB/s", bandwidth(size))
+	})
 	b.Run("path=copy", func(b *testing.B) {
 		pin(0)
 		q := make([]byte, size)

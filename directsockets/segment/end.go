@@ -45,13 +45,19 @@ type End struct {
 	mu        sync.Mutex
 	attention uint32 // guarded by mu: own attention word
 	file      *os.File
-	bell      int // guarded by mu; -1 when closed
+	bell      int   // guarded by mu; -1 when closed
+	fds       []int // guarded by mu; regions' that came over the doorbell
+
+	regions atomic.Pointer[inRegions]
 
 	_  [128]byte
 	tx tx
 	_  [128]byte
 	rx rx
 }
+
+// inRegions are the regions of the peer's, by number - 1.
+type inRegions [maxRegions]atomic.Pointer[shm.Segment]
 
 // What is known of the barriers that both sides use.
 const (
@@ -210,6 +216,10 @@ func (e *End) Close(reset bool) error {
 		shm.Publish()
 		e.own.attention.Store(e.attention)
 	}
+	for _, fd := range e.fds {
+		_ = unix.Close(fd)
+	}
+	e.fds = nil
 	if e.bell < 0 {
 		return nil
 	}

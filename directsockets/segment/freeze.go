@@ -4,7 +4,7 @@ import "encoding/binary"
 
 // Freeze takes nothing more from the queue: the peer sends what is left on the
 // shadow. ErrEnding: it cannot, since it has ended this direction or has gone. It
-// belongs to RX. Recv returns ErrDemoted from now on; see Thaw.
+// belongs to RX. ErrAgain: a sink is being filled, receive it first. Recv returns ErrDemoted from now on; see Thaw.
 func (e *End) Freeze() error {
 	r := &e.rx
 	switch {
@@ -14,6 +14,8 @@ func (e *End) Freeze() error {
 		return nil
 	case r.phase == phaseEnded || e.Err() != nil || e.ending():
 		return ErrEnding
+	case !e.WithdrawSink():
+		return ErrAgain
 	}
 	r.thawed, r.phase = r.phase, phaseDemoted
 	r.frozen = true

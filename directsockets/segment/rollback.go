@@ -1,6 +1,10 @@
 package segment
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"exnet/internal/shm"
+)
 
 // rollback is how far Rollback has come.
 type rollback struct {
@@ -70,6 +74,11 @@ func (e *End) unconsumed(count uint64) (data []byte, last bool, err error) {
 		if info.mode == modePut && info.fits(uint64(len(t.mem))) {
 			return t.mem[info.place : info.place+info.size], false, nil
 		}
+		if i := uint64(info.region) - 1; info.mode == modeGet && i < uint64(len(t.regions.list)) {
+			if mem := t.regions.list[i].Bytes(); info.fits(uint64(len(mem))) {
+				return mem[info.place : info.place+info.size], false, nil
+			}
+		}
 	case TagPromote, TagRegion:
 		return nil, false, nil
 	case TagShutdown, TagDemote:
@@ -94,6 +103,17 @@ func decodeInfo(p *[MaxVELO]byte) rmaInfo {
 		advance: binary.LittleEndian.Uint64(p[rmaAdvanceOff:]),
 		region:  binary.LittleEndian.Uint32(p[rmaRegionOff:]),
 	}
+}
+
+// putInfo sends an RMA_INFO.
+func (e *End) putInfo(s *shm.Slot, i rmaInfo) {
+	binary.LittleEndian.PutUint32(s.Payload[rmaModeOff:], uint32(i.mode))
+	binary.LittleEndian.PutUint32(s.Payload[rmaLenOff:], uint32(i.size))
+	binary.LittleEndian.PutUint64(s.Payload[rmaPlaceOff:], i.place)
+	binary.LittleEndian.PutUint64(s.Payload[rmaAdvanceOff:], i.advance)
+	binary.LittleEndian.PutUint32(s.Payload[rmaRegionOff:], i.region)
+	e.commit(s, TagRMAInfo, rmaLen)
+	e.count.Add(SentRMAInfo, 1)
 }
 
 // fits reports whether the data lies within size bytes.

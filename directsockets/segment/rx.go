@@ -24,6 +24,8 @@ type rx struct {
 	cur     []byte // what is left of the message at count
 	curLen  int    // its length; 0: it was not looked at
 	advance uint64 // by which freed goes up then
+	get     bool   // it is in a region, and the peer waits until it was taken
+	sink    sink
 
 	frozen bool  // by Freeze, and it is open whether that counts
 	thawed phase // phase before
@@ -94,6 +96,9 @@ func (e *End) Recv(p []byte) (n int, err error) {
 		return 0, e.rxStanding()
 	}
 	r := &e.rx
+	if r.sink.n > 0 {
+		e.passSink()
+	}
 	for n < len(p) {
 		if len(r.cur) == 0 {
 			if k := e.velo(p[n:]); k > 0 {
@@ -152,6 +157,9 @@ func (e *End) Next() ([]byte, error) {
 	if e.rx.phase != phaseDirect || e.bad.Load() {
 		return nil, e.rxStanding()
 	}
+	if e.rx.sink.n > 0 {
+		e.passSink()
+	}
 	if len(e.rx.cur) == 0 {
 		if err := e.message(); err != nil {
 			return nil, err
@@ -190,11 +198,9 @@ func (e *End) message() error {
 			return e.breach()
 		}
 		info := decodeInfo(&s.Payload)
-		ring := uint64(len(r.mem))
-		if info.mode != modePut || !info.fits(ring) || info.advance < info.size || info.advance > ring {
+		if !e.find(&info) {
 			return e.breach()
 		}
-		r.cur, r.advance = r.mem[info.place:info.place+info.size], info.advance
 		e.count.Add(ReceivedRMAInfo, 1)
 	case TagShutdown, TagDemote:
 		if n != 0 {
@@ -209,11 +215,41 @@ func (e *End) message() error {
 		e.count.Add(counter, 1)
 		e.give()
 		return err
+	case TagRegion:
+		if n != regionLen || !e.region(&s.Payload) {
+			return e.breach()
+		}
+		r.count++
+		return e.message()
 	default:
 		return e.breach()
 	}
 	r.curLen = len(r.cur)
 	return nil
+}
+
+// find has cur be the data that an RMA_INFO speaks of. False: it cannot be.
+func (e *End) find(info *rmaInfo) bool {
+	r := &e.rx
+	switch info.mode {
+	case modePut:
+		ring := uint64(len(r.mem))
+		if !info.fits(ring) || info.advance < info.size || info.advance > ring {
+			return false
+		}
+		r.cur, r.advance = r.mem[info.place:info.place+info.size], info.advance
+	case modeGet:
+		mem := e.inbound(info.region)
+		if !info.fits(uint64(len(mem))) {
+			return false
+		}
+		r.cur, r.get = mem[info.place:info.place+info.size], true
+		e.count.Add(ZCopyReceived, info.size)
+	case modeSink:
+		r.cur = e.filled(info)
+		e.count.Add(ZCopyReceived, uint64(len(r.cur)))
+	}
+	return len(r.cur) > 0
 }
 
 // empty is what RX does when nothing is there.
@@ -240,9 +276,9 @@ func (e *End) took(n int) {
 	}
 	r.cur, r.curLen = nil, 0
 	r.count++
-	if r.advance > 0 {
+	if r.advance > 0 || r.get {
 		r.freed += r.advance
-		r.advance = 0
+		r.advance, r.get = 0, false
 		e.give()
 		return
 	}

@@ -111,7 +111,7 @@ func Create(info Info, config Config) (*Segment, error) {
 func Map(fd int) (*Segment, error) {
 	least, _ := sizeOf(minSlots, minRing)
 	most, _ := sizeOf(maxSlots, maxRing)
-	mem, err := shm.MapShared(fd, least, most, true)
+	mem, err := shm.MapShared(fd, least, most, shm.SharedSeals, true)
 	if errors.Is(err, shm.ErrSegment) {
 		return nil, fmt.Errorf("%w: %v", ErrSegment, err)
 	}

@@ -36,7 +36,9 @@ type tx struct {
 	pos      int    // offset of the next byte in the ring
 	rung     uint64 // see wake
 	want     int    // bytes of the ring that the last Send lacked
+	skip     int    // bytes of the ring that Commit skips
 	back     rollback
+	regions  outRegions
 }
 
 func (t *tx) init(queue []shm.Slot, mem []byte) {
@@ -198,6 +200,9 @@ func (e *End) sendVELO(p []byte) (n int, err error) {
 // sendRMA sends the beginning of p through the ring.
 func (e *End) sendRMA(p []byte) (n int, err error) {
 	t := &e.tx
+	if n, err := e.sendSink(p); n > 0 || err != nil {
+		return n, err
+	}
 	s, err := e.slot()
 	if err != nil {
 		return 0, err
@@ -218,16 +223,11 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	}
 	copy(t.mem[t.pos:t.pos+n], p)
 	need := (n + line - 1) &^ (line - 1)
-	s.Payload[rmaModeOff] = modePut
-	binary.LittleEndian.PutUint32(s.Payload[rmaLenOff:], uint32(n))
-	binary.LittleEndian.PutUint64(s.Payload[rmaPlaceOff:], uint64(t.pos))
-	binary.LittleEndian.PutUint64(s.Payload[rmaAdvanceOff:], uint64(need+skip))
-	e.commit(s, TagRMAInfo, rmaLen)
+	e.putInfo(s, rmaInfo{mode: modePut, size: uint64(n), place: uint64(t.pos), advance: uint64(need + skip)})
 	t.put += uint64(need + skip)
 	if t.pos += need; t.pos == len(t.mem) {
 		t.pos = 0
 	}
-	e.count.Add(SentRMAInfo, 1)
 	e.count.Set(RingUsed, t.put-t.freed)
 	e.published()
 	return n, nil

@@ -9,9 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedSeals of a segment that both sides write: nobody resizes the file, and
-// nobody takes that promise back.
-const sharedSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+// SharedSeals are those of a segment that both sides write: nobody resizes the
+// file, and nobody adds a seal. FixedSeals are those that a mapping needs at least.
+const (
+	SharedSeals = FixedSeals | unix.F_SEAL_SEAL
+	FixedSeals  = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+)
 
 // CreateShared makes a segment of size bytes, a multiple of the page size, that
 // whoever gets the descriptor may map for writing too.
@@ -20,7 +23,7 @@ func CreateShared(name string, size int) (*Segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shm: memfd_create: %w", err)
 	}
-	s, err := create(fd, size, sharedSeals)
+	s, err := create(fd, size, SharedSeals)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
@@ -29,16 +32,17 @@ func CreateShared(name string, size int) (*Segment, error) {
 
 // MapShared maps a segment that CreateShared of another process made, all of it,
 // for reading, and for writing if write is set. It borrows fd. ErrSegment: the
-// descriptor cannot be trusted, or its size is not in [min, max].
+// descriptor cannot be trusted: it lacks one of the seals, or its size is not in
+// [min, max].
 //
 // The memory is that of ordinary pages: a file of huge pages, of which there may
 // be none when one is touched, would raise SIGBUS and is refused.
-func MapShared(fd, min, max int, write bool) (*Segment, error) {
+func MapShared(fd, min, max, seals int, write bool) (*Segment, error) {
 	got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: no memfd: %v", ErrSegment, err)
 	}
-	if got&sharedSeals != sharedSeals {
+	if got&seals != seals {
 		return nil, fmt.Errorf("%w: seals %#x", ErrSegment, got)
 	}
 	var fs unix.Statfs_t
@@ -74,3 +78,6 @@ func Words32(mem []byte, off, n int) []atomic.Uint32 {
 	}
 	return unsafe.Slice((*atomic.Uint32)(unsafe.Pointer(p)), n)
 }
+
+// Offset is where b begins in the segment; false unless all of b is in it.
+func (s *Segment) Offset(b []byte) (int, bool) { return offset(s.mem, b) }

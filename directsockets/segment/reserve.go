@@ -1,0 +1,61 @@
+package segment
+
+// Reserve lends room for up to n bytes in the ring, in one piece, until Commit: so
+// that what is to be sent can be produced there. Nothing else may be sent in between.
+// ErrAgain: there is no room. It belongs to TX.
+func (e *End) Reserve(n int) ([]byte, error) {
+	t := &e.tx
+	if err := e.standing(); err != nil {
+		return nil, err
+	}
+	t.want = 0
+	if _, err := e.slot(); err != nil {
+		return nil, err
+	}
+	got, skip := e.room(min(n, e.tuning.Chunk))
+	switch {
+	case got < 0:
+		return nil, e.breach()
+	case got == 0:
+		t.want = min(n, minChunk)
+		return nil, ErrAgain
+	}
+	t.skip = skip
+	pos := t.pos
+	if skip > 0 {
+		pos = 0
+	}
+	return t.mem[pos : pos+got : pos+got], nil
+}
+
+// Commit sends the first n bytes of what Reserve lent, at least one. It belongs to
+// TX.
+func (e *End) Commit(n int) error {
+	t := &e.tx
+	if e.bad.Load() {
+		return ErrCorrupt
+	}
+	s, err := e.slot()
+	if err != nil {
+		return err
+	}
+	if t.skip > 0 {
+		t.pos = 0
+	}
+	need := (n + line - 1) &^ (line - 1)
+	advance := need + t.skip
+	t.skip = 0
+	e.putInfo(s, rmaInfo{mode: modePut, size: uint64(n), place: uint64(t.pos), advance: uint64(advance)})
+	t.put += uint64(advance)
+	if t.pos += need; t.pos == len(t.mem) {
+		t.pos = 0
+	}
+	e.count.Add(SentDirect, uint64(n))
+	e.count.Set(RingUsed, t.put-t.freed)
+	e.published()
+	e.keep()
+	return nil
+}
+
+// Room reports whether Send would do something, in one look. It belongs to TX.
+func (e *End) Room() bool { return e.txReady() }

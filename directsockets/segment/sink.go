@@ -1,0 +1,155 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+
+	"exnet/internal/shm"
+)
+
+// ErrNoSink says that no sink stands: the peer has sent something else instead.
+// Call Recv.
+var ErrNoSink = errors.New("segment: no sink stands")
+
+// sink is where the receiver wants the next message to go.
+type sink struct {
+	last   uint64 // number of the last sink
+	region *Region
+	slot   uint64 // message that it is for
+	off, n int    // n is 0 when none stands
+}
+
+// OfferSink has the next message go to n bytes of r, from off on, if the peer likes:
+// see RecvSink. number is what Share has returned for r. ErrAgain: there is something
+// to be received first. It belongs to RX.
+func (e *End) OfferSink(r *Region, number uint32, off, n int) error {
+	x := &e.rx
+	if n < 1 || off < 0 || n > len(r.Bytes())-off {
+		return fmt.Errorf("%w: sink of %d bytes at %d of a region of %d", ErrConfig, n, off, len(r.Bytes()))
+	}
+	if x.phase != phaseDirect || e.bad.Load() {
+		return e.rxStanding()
+	}
+	if !e.ZCopy() {
+		return ErrNoZCopy
+	}
+	if _, _, ok := e.status(); ok || len(x.cur) > 0 || x.sink.n > 0 {
+		return ErrAgain
+	}
+	x.sink = sink{last: x.sink.last + 1, region: r, slot: x.count, off: off, n: min(n, maxRMA)}
+	e.own.sinkSlot.Store(x.count)
+	e.own.sinkRegion.Store(number)
+	e.own.sinkLen.Store(uint32(x.sink.n))
+	e.own.sinkOff.Store(uint64(off))
+	shm.Publish()
+	e.own.sinkSeq.Store(x.sink.last)
+	return nil
+}
+
+// RecvSink looks whether the sink was filled, and with how many bytes; they are the
+// next of the stream. ErrAgain: not yet. ErrNoSink: it has not been, and will not
+// be. It belongs to RX.
+func (e *End) RecvSink() (int, error) {
+	x := &e.rx
+	if x.phase != phaseDirect || e.bad.Load() {
+		return 0, e.rxStanding()
+	}
+	if x.sink.n == 0 || len(x.cur) > 0 {
+		return 0, ErrNoSink
+	}
+	w, s, ok := e.status()
+	if !ok {
+		return 0, e.empty()
+	}
+	if !fills(w, s) {
+		e.dropSink()
+		return 0, ErrNoSink
+	}
+	if err := e.message(); err != nil { // which drops the sink
+		return 0, err
+	}
+	if x.sink.n > 0 { // the peer has changed the message
+		return 0, e.breach()
+	}
+	n := len(x.cur)
+	e.took(n)
+	return n, nil
+}
+
+// WithdrawSink takes the sink back. False: the peer has begun to fill it; wait for
+// RecvSink. It belongs to RX.
+func (e *End) WithdrawSink() bool {
+	x := &e.rx
+	if x.sink.n == 0 || e.bad.Load() {
+		return true
+	}
+	e.own.sinkSeq.Store(0)
+	if e.peer.claimSeq.Load() == x.sink.last && e.Err() == nil {
+		return false
+	}
+	if w, s, ok := e.status(); ok && fills(w, s) {
+		return false // it has been filled
+	}
+	x.sink.n = 0
+	return true
+}
+
+// fills reports whether a message says that the sink is filled.
+func fills(w word, s *shm.Slot) bool {
+	return w.tag() == TagRMAInfo && s.Payload[rmaModeOff] == modeSink
+}
+
+// passSink drops the sink if the next message is none for it.
+func (e *End) passSink() {
+	if w, s, ok := e.status(); ok && !fills(w, s) {
+		e.dropSink()
+	}
+}
+
+func (e *End) dropSink() {
+	e.rx.sink.n = 0
+	e.own.sinkSeq.Store(0)
+}
+
+// filled is the data of a message that went to the sink; nil if it cannot be.
+func (e *End) filled(info *rmaInfo) []byte {
+	k := &e.rx.sink
+	if k.n == 0 || info.place != k.last || e.rx.count != k.slot || info.size < 1 || info.size > uint64(k.n) {
+		return nil
+	}
+	data := k.region.Bytes()[k.off:][:info.size]
+	e.dropSink()
+	return data
+}
+
+// sendSink puts the beginning of p into the peer's sink, if one stands for the next
+// message. 0: none does.
+func (e *End) sendSink(p []byte) (n int, err error) {
+	seq := e.peer.sinkSeq.Load()
+	if seq == 0 {
+		return 0, nil
+	}
+	shm.Observe()
+	slot, region := e.peer.sinkSlot.Load(), e.inbound(e.peer.sinkRegion.Load())
+	size, off := uint64(e.peer.sinkLen.Load()), e.peer.sinkOff.Load()
+	if slot != e.tx.sent || region == nil {
+		return 0, nil
+	}
+	s, err := e.slot()
+	if err != nil {
+		return 0, err
+	}
+	e.own.claimSeq.Store(seq)
+	if e.peer.sinkSeq.Load() != seq { // it was withdrawn
+		e.own.claimSeq.Store(0)
+		return 0, nil
+	}
+	if size < 1 || size > maxRMA || size > uint64(len(region)) || off > uint64(len(region))-size {
+		return 0, e.breach()
+	}
+	n = copy(region[off:off+size], p)
+	e.putInfo(s, rmaInfo{mode: modeSink, size: uint64(n), place: seq})
+	e.count.Add(ZCopySent, uint64(n))
+	e.published()
+	return n, nil
+}
