@@ -29,7 +29,7 @@ func Hush(fd int, fds []int) (_ []int, gone bool) {
 			return fds, true
 		}
 		if msg.Controllen > 0 {
-			fds = rights(oob[:msg.Controllen], fds)
+			fds = rights(append([]byte(nil), oob[:msg.Controllen]...), fds) // a copy, which may escape
 		} else if n < uintptr(len(buf)) {
 			return fds, false
 		}
