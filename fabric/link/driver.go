@@ -36,6 +36,10 @@ type Served interface {
 	// Fd readable.
 	Arm() time.Duration
 
+	// Doze says that the driver sleeps for a moment without waiting for Fd. Serve
+	// follows. Consumers that look for themselves may do so meanwhile.
+	Doze()
+
 	// Bind tells the peer's driver that the thread is bound to a CPU, or with -1 that
 	// it is not.
 	Bind(cpu int)

@@ -67,6 +67,7 @@ func (l *fakeLink) Arm() time.Duration {
 	return l.limit
 }
 
+func (l *fakeLink) Doze()        {}
 func (l *fakeLink) Bind(cpu int) { l.bound.Store(int64(cpu)) }
 func (l *fakeLink) PeerCPU() int { return int(l.peerCPU.Load()) }
 func (l *fakeLink) Leave()       { l.left.Add(1) }

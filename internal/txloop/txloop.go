@@ -292,6 +292,9 @@ func (l *Loop) hold(p *port) {
 
 func (l *Loop) nap() {
 	l.stats.Naps.Add(1)
+	for _, s := range l.links {
+		s.Doze()
+	}
 	rawNap(l.cfg.Nap)
 }
 

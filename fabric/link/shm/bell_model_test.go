@@ -75,7 +75,7 @@ func (m *bellModel) stepPeer(i int) bool {
 }
 
 // stepDriver is Serve, Arm and a wait. Serve is also called with a bell that the
-// driver found without waiting (txloop's look).
+// driver found without waiting (txloop's look), and after Doze.
 func (m *bellModel) stepDriver(b broken, look bool) bool {
 	d := &m.driver
 	switch d.at {
@@ -182,7 +182,7 @@ func explore(b broken) (lost *bellModel, states int) {
 		m := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		moved := false
-		for actor := range 5 {
+		for actor := range 6 {
 			next := m
 			var ok bool
 			switch actor {
@@ -197,6 +197,11 @@ func explore(b broken) (lost *bellModel, states int) {
 				ok = next.stepDriver(b, true)
 			case 4:
 				ok = next.stepConsumer()
+			case 5:
+				if m.driver.at != 0 || !m.awake {
+					continue
+				}
+				next.awake, ok = false, true // Doze
 			}
 			moved = moved || ok
 			if ok && !known[next] {

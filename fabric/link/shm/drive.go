@@ -16,8 +16,8 @@ import (
 //
 //	       Take              Serve says that the link is down, or the driver ends
 //	Connect ───▶ driven ─────────────────────────────────────────────▶ goroutine
-//	             awake ⇄ waiting
-//	         Serve   Arm
+//	             awake ⇄ waiting, dozing
+//	         Serve   Arm, Doze
 
 // drive is what belongs to the driver, and what it shares.
 type drive struct {
@@ -103,6 +103,9 @@ func (s served) Arm() time.Duration {
 	}
 	return link.Forever
 }
+
+// Doze implements link.Served.
+func (s served) Doze() { s.awake.Store(false) }
 
 // Bind implements link.Served.
 func (s served) Bind(cpu int) { s.near.bound.Store(uint64(cpu + 1)) }
