@@ -248,7 +248,7 @@ func (s *Server) client(conn *net.UnixConn) {
 		listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
 	defer c.end()
 	err = c.run(conn)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
 		s.cfg.Log.Warn("direct sockets: client disconnected", "program", c.program, "pid", c.pid, "uid", c.uid, "reason", err)
 	}
 }

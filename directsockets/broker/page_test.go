@@ -1,0 +1,139 @@
+package broker
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/shm"
+)
+
+func TestPage(t *testing.T) {
+	checkFDs(t)
+	p, err := newPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.seg.Retire()
+	q, err := mapPage(p.seg.Fd())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.seg.Retire()
+	if len(q.seg.Bytes()) != 151552 || q.Generation() != 0 {
+		t.Errorf("%d bytes, generation %d", len(q.seg.Bytes()), q.Generation())
+	}
+	for _, port := range []uint16{0, 1, 2, 3, 4, 80, 32767, 32768, 65534, 65535} {
+		p.setListeners(port, 3)
+		for other := range 65536 {
+			if q.Listener(uint16(other)) != (uint16(other) == port) {
+				t.Fatalf("port %d is set, port %d is %v", port, other, q.Listener(uint16(other)))
+			}
+		}
+		at := pageListenersOff + 2*int(port)
+		if b := q.seg.Bytes()[at : at+2]; b[0] != 3 || b[1] != 0 {
+			t.Errorf("port %d: %v", port, b)
+		}
+		p.setListeners(port, 0)
+	}
+	if g := q.Generation(); g != 20 {
+		t.Errorf("generation %d", g)
+	}
+	p.setListeners(9, 1<<20)
+	if b := q.seg.Bytes()[pageListenersOff+18:]; b[0] != 0xff || b[1] != 0xff || b[2] != 0 {
+		t.Errorf("many listeners: %v", b[:4])
+	}
+	for _, bucket := range []uint32{0, 1, 4094, 4095} {
+		p.addOffer(bucket)
+		p.addOffer(bucket)
+		p.removeOffer(bucket)
+		if w := q.Word(bucket); w != 2<<16|1 {
+			t.Errorf("bucket %d: %#x", bucket, w)
+		}
+		at := pageOffersOff + 4*int(bucket)
+		if b := q.seg.Bytes()[at : at+4]; string(b) != "\x01\x00\x02\x00" {
+			t.Errorf("bucket %d: %v", bucket, b)
+		}
+		p.removeOffer(bucket)
+		if w := q.Word(bucket); w != 2<<16 {
+			t.Errorf("bucket %d: %#x", bucket, w)
+		}
+	}
+	// The counts come round, and saturate, without touching each other.
+	for range 1<<16 - 2 {
+		p.addOffer(7)
+	}
+	if w := q.Word(7); w != 0xfffe<<16|0xfffe {
+		t.Errorf("%#x", w)
+	}
+	for range 4 {
+		p.addOffer(7)
+	}
+	if w := q.Word(7); w != 2<<16|0xffff {
+		t.Errorf("%#x", w)
+	}
+	p.removeOffer(7)
+	p.removeOffer(7)
+	p.removeOffer(7)
+	if w := q.Word(7); w != 2<<16|0xffff || q.Word(6) != 0 || q.Word(8) != 0 {
+		t.Errorf("%#x", w)
+	}
+}
+
+// TestPageIsReadOnly has a client try to write.
+func TestPageIsReadOnly(t *testing.T) {
+	checkFDs(t)
+	p, err := newPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.seg.Retire()
+	if _, err := unix.Pwrite(p.seg.Fd(), []byte{1}, 0); err == nil {
+		t.Error("it can be written")
+	}
+	if unix.Ftruncate(p.seg.Fd(), 0) == nil {
+		t.Error("it can be cut")
+	}
+	if b, err := unix.Mmap(p.seg.Fd(), 0, PageSize, unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		unix.Munmap(b)
+		t.Error("it can be mapped for writing")
+	}
+}
+
+func TestHostilePage(t *testing.T) {
+	checkFDs(t)
+	for _, head := range []string{"", "EXTDSPG\x01\x02"} {
+		seg, err := shm.Create("test", PageSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(seg.Bytes(), head)
+		if _, err := mapPage(seg.Fd()); err == nil {
+			t.Errorf("a page that begins with %q", head)
+		}
+		seg.Retire()
+	}
+	small, err := shm.Create("test", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Retire()
+	if _, err := mapPage(small.Fd()); err == nil {
+		t.Error("a page that is too small")
+	}
+}
+
+func TestPageDoesNotAlloc(t *testing.T) {
+	p, err := newPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.seg.Retire()
+	k := Key{Client: ap("10.2.0.1:1"), Server: ap("10.2.0.2:2")}
+	if n := testing.AllocsPerRun(100, func() {
+		p.Listener(80)
+		p.Word(k.Bucket())
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

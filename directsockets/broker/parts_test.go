@@ -1,0 +1,249 @@
+package broker
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/netns/netnstest"
+)
+
+func TestBoundTakes(t *testing.T) {
+	for _, tt := range []struct {
+		at     string
+		v6only bool
+		to     string
+		want   bool
+	}{
+		{"0.0.0.0", false, "10.1.1.1", true},
+		{"0.0.0.0", false, "::1", false},
+		{"::", false, "10.1.1.1", true},
+		{"::", false, "::1", true},
+		{"::", true, "10.1.1.1", false},
+		{"::", true, "::1", true},
+		{"10.1.1.1", false, "10.1.1.1", true},
+		{"10.1.1.1", false, "10.1.1.2", false},
+		{"fd00::1", true, "fd00::1", true},
+		{"fd00::1", false, "fd00::2", false},
+	} {
+		b := bound{addr: netip.MustParseAddr(tt.at), v6only: tt.v6only}
+		if got := b.takes(netip.MustParseAddr(tt.to)); got != tt.want {
+			t.Errorf("%+v takes %s: %v", b, tt.to, got)
+		}
+	}
+}
+
+// TestListeningSocket reads where sockets listen from their descriptors.
+func TestListeningSocket(t *testing.T) {
+	checkFDs(t)
+	for _, tt := range []struct {
+		network, at, addr string
+		v6only            bool
+	}{
+		{"tcp4", "0.0.0.0:0", "0.0.0.0", false},
+		{"tcp", "[::]:0", "::", false},
+		{"tcp6", "[::]:0", "::", true},
+		{"tcp", "[::ffff:127.0.0.1]:0", "127.0.0.1", false},
+	} {
+		ln := listen(t, tt.network, tt.at)
+		fd := fdOf(t, ln)
+		cookie, err := netnsCookie(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := listeningSocket(fd, cookie)
+		want := bound{netip.MustParseAddr(tt.addr), port(ln.Addr()), tt.v6only}
+		if err != nil || b != want {
+			t.Errorf("%s %s: %+v, %v, want %+v", tt.network, tt.at, b, err, want)
+		}
+		if _, err := listeningSocket(fd, cookie+1); !errors.Is(err, errSocket) {
+			t.Errorf("of another namespace: %v", err)
+		}
+	}
+}
+
+// TestMappedConnection has an IPv4 connection of an IPv6 socket: one Key.
+func TestMappedConnection(t *testing.T) {
+	checkFDs(t)
+	ln := listen(t, "tcp", "[::]:0")
+	conn := connect(t, ln, "127.0.0.1:"+portText(port(ln.Addr())))
+	fd := fdOf(t, conn.server)
+	cookie, err := netnsCookie(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, remote, zone, err := connectedSocket(fd, cookie)
+	if err != nil || (Key{Client: remote, Server: local, Zone: zone}) != conn.key || !local.Addr().Is4() {
+		t.Errorf("%v %v %d, %v, want %v", local, remote, zone, err, conn.key)
+	}
+}
+
+// TestRoutes asks the kernel which addresses are a namespace's own.
+func TestRoutes(t *testing.T) {
+	checkFDs(t)
+	r, err := openRoutes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	for addr, want := range map[string]bool{
+		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "192.0.2.1": false, "2001:db8::1": false, "0.0.0.0": true,
+	} {
+		if got := r.local(netip.MustParseAddr(addr), 0); got != want && addr != "0.0.0.0" {
+			t.Errorf("%s: %v", addr, got)
+		}
+	}
+	ns := netnstest.New(t)
+	var far *routes
+	if err := ns.Do(func() (err error) { far, err = openRoutes(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if far.local(netip.MustParseAddr("127.0.0.1"), 0) {
+		t.Error("a namespace whose loopback is down has 127.0.0.1")
+	}
+	far.close()
+	if far.local(netip.MustParseAddr("127.0.0.1"), 0) {
+		t.Error("it answers when it is closed")
+	}
+}
+
+// TestOutboxKeepsOrder fills a socket whose reader is late.
+func TestOutboxKeepsOrder(t *testing.T) {
+	checkFDs(t)
+	ends := socketPair(t)
+	defer ends[1].Close()
+	out, err := newOutbox(ends[0], 3000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.close()
+	tr := newTracer(t)
+	sent := 0
+	for ; ; sent++ {
+		err := out.post([]byte{byte(sent), byte(sent >> 8)}, tr.w)
+		if errors.Is(err, errSlow) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sent <= 3000 {
+		t.Errorf("only %d packets", sent)
+	}
+	if err := out.offer([]byte{1}); err != ErrBusy {
+		t.Errorf("past those that wait: %v", err)
+	}
+	in, err := newInbound(ends[1], 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends[1].SetReadDeadline(time.Now().Add(10 * time.Second))
+	for n := range sent {
+		b, fds, err := in.next()
+		if err != nil || len(fds) != 1 || int(b[0])|int(b[1])<<8 != n {
+			t.Fatalf("packet %d: %v, %d descriptors, %v", n, b, len(fds), err)
+		}
+		fds.close()
+		if n == sent/2 { // it takes more, behind the others
+			eventually(t, "there is room", func() bool { return out.post([]byte{byte(sent), byte(sent >> 8)}, tr.w) == nil })
+		}
+	}
+	if b, fds, err := in.next(); err != nil || int(b[0])|int(b[1])<<8 != sent {
+		t.Errorf("%v, %v", b, err)
+	} else {
+		fds.close()
+	}
+	tr.closedEverywhere()
+}
+
+// TestOutboxCloses drops what waits, descriptors and all.
+func TestOutboxCloses(t *testing.T) {
+	checkFDs(t)
+	ends := socketPair(t)
+	out, err := newOutbox(ends[0], 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := newTracer(t)
+	for out.post([]byte{1}, tr.w) == nil {
+	}
+	out.close()
+	if err := out.post([]byte{1}); err == nil {
+		t.Error("it takes a packet when it is closed")
+	}
+	ends[1].Close()
+	tr.closedEverywhere()
+}
+
+// TestNoRoomForDescriptors receives a message when the table of descriptors is full:
+// the message is there, and no descriptor is left over.
+func TestNoRoomForDescriptors(t *testing.T) {
+	checkFDs(t)
+	ends := socketPair(t)
+	defer ends[0].Close()
+	defer ends[1].Close()
+	in, err := newInbound(ends[1], 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := newTracer(t)
+	if _, _, err := ends[0].WriteMsgUnix([]byte("message"), unix.UnixRights(tr.w, tr.w, tr.w), nil); err != nil {
+		t.Fatal(err)
+	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	// Room for one: the first that is free is 0 or some more.
+	free, err := dup(tr.r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(free)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + 1, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	b, fds, err := in.next()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if string(b) != "message" || !errors.Is(err, errNoDescriptors) || len(fds) > 1 {
+		t.Errorf("%q, %d descriptors, %v", b, len(fds), err)
+	}
+	fds.close()
+	tr.closedEverywhere()
+}
+
+func TestPace(t *testing.T) {
+	var p pace
+	now, waited := int64(time.Hour), time.Duration(0)
+	// A burst is free, then the rate holds.
+	for range int(paceBurst / paceCost) {
+		if w := p.wait(now); w != 0 {
+			t.Fatalf("waits %v in a burst", w)
+		}
+	}
+	for range 1000 {
+		w := p.wait(now)
+		waited += w
+		now += int64(w)
+	}
+	if want := 1000 * paceCost; waited < want-paceCost || waited > want+paceCost {
+		t.Errorf("1000 messages waited %v, want %v", waited, want)
+	}
+	// Who comes at the rate never waits, and a pause makes room again.
+	for range 1000 {
+		now += int64(paceCost) + 1
+		if w := p.wait(now); w > paceCost {
+			t.Fatalf("waits %v", w)
+		}
+	}
+	now += int64(time.Second)
+	if w := p.wait(now); w != 0 {
+		t.Errorf("waits %v after a pause", w)
+	}
+}
