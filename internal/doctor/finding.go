@@ -1,0 +1,91 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Verdict is what a check came to. The zero value is none.
+type Verdict uint8
+
+// The verdicts.
+const (
+	OK   Verdict = 1 + iota
+	Note         // works; could be better, or cannot be seen
+	Warn         // works, but slowly or not for everybody
+	Fail         // something does not work
+)
+
+var verdictNames = [...]string{OK: "ok", Note: "note", Warn: "warn", Fail: "FAIL"}
+
+// String returns the verdict's name.
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) && v > 0 {
+		return verdictNames[v]
+	}
+	return fmt.Sprintf("verdict(%d)", uint8(v))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(strings.ToLower(v.String())), nil }
+
+// Finding is the outcome of one check.
+type Finding struct {
+	Check   string  `json:"check"`
+	Verdict Verdict `json:"verdict"`
+	Found   string  `json:"found"`
+	Change  string  `json:"change,omitempty"` // what to change
+	Why     string  `json:"why,omitempty"`
+}
+
+// Worst is the worst verdict among findings.
+func Worst(fs []Finding) Verdict {
+	worst := OK
+	for _, f := range fs {
+		worst = max(worst, f.Verdict)
+	}
+	return worst
+}
+
+// Print writes findings as a table for people: a line each, and under those that are
+// not ok what to change and why.
+func Print(w io.Writer, fs []Finding) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range fs {
+		fmt.Fprintf(tw, "%v\t%s\t%s\n", f.Verdict, f.Check, f.Found)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, f := range fs {
+		if f.Change == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "\n%s (%v)\n%s%s", f.Check, f.Verdict, wrap("  change: ", f.Change), wrap("  why:    ", f.Why)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const width = 80
+
+// wrap folds text to lines of at most width columns, behind a label.
+func wrap(label, text string) string {
+	if text == "" {
+		return ""
+	}
+	var b strings.Builder
+	line := label
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > width && len(line) > len(label) {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = strings.Repeat(" ", len(label))
+		}
+		line += word + " "
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n")
+	return b.String()
+}
