@@ -29,8 +29,9 @@ func (e *End) Freeze() error {
 // Thaw is for whoever has frozen this direction and waits. It reports whether the
 // peer had ended the direction before it looked, or has gone, so that the queue is
 // to be read to its end after all, before the shadow is read further. shadow says
-// that the shadow has something: bytes, an end of file, an error. Call it when that
-// is so, and when the doorbell has rung. It belongs to RX.
+// that the shadow has something after the bytes that PromotedAt tells of: bytes, an
+// end of file, an error. Call it when that is so, and when the doorbell has rung. It
+// belongs to RX.
 func (e *End) Thaw(shadow bool) bool {
 	r := &e.rx
 	if !r.frozen || e.bad.Load() {

@@ -50,11 +50,9 @@ func (e *End) statusAt(count uint64) (word, *shm.Slot, bool) {
 // many bytes on the shadow. Recv is for the bytes after those. It belongs to RX.
 func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 	r := &e.rx
-	if r.phase != phaseShadow {
-		return r.promoted, r.phase != phaseDemoted || r.count > 0
-	}
-	if e.bad.Load() {
-		return 0, false
+	waits := r.phase == phaseShadow || r.frozen && r.count == 0
+	if !waits || e.bad.Load() {
+		return r.promoted, r.count > 0
 	}
 	w, s, ok := e.status()
 	if !ok {
@@ -64,10 +62,12 @@ func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 		_ = e.breach()
 		return 0, false
 	}
-	r.promoted = binary.LittleEndian.Uint64(s.Payload[:])
-	r.count++
-	r.phase = phaseDirect
-	return r.promoted, true
+	n := binary.LittleEndian.Uint64(s.Payload[:])
+	if r.phase == phaseShadow { // else it is there for Thaw
+		r.promoted, r.phase = n, phaseDirect
+		r.count++
+	}
+	return n, true
 }
 
 // rxStanding says whether RX can go on.

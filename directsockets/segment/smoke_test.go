@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair returns the two ends of a connection, each with a mapping of its own.
-func pair(tb testing.TB, c Config) (client, server *End) {
+// looseEnds returns the two ends of a connection, each with a mapping of its own.
+// The caller closes and retires them.
+func looseEnds(tb testing.TB, c Config) (client, server *End) {
 	tb.Helper()
 	seg, err := Create(Info{Nonce: NewNonce(), Client: netip.MustParseAddrPort("10.0.0.1:40000"),
 		Server: netip.MustParseAddrPort("10.0.0.2:80")}, c)
@@ -31,11 +32,18 @@ func pair(tb testing.TB, c Config) (client, server *End) {
 	if server, err = NewEnd(far, Server, bells[1], nil); err != nil {
 		tb.Fatal(err)
 	}
+	return client, server
+}
+
+// pair is looseEnds until the end of the test.
+func pair(tb testing.TB, c Config) (client, server *End) {
+	tb.Helper()
+	client, server = looseEnds(tb, c)
 	tb.Cleanup(func() {
 		client.Close(false)
 		server.Close(false)
-		seg.Retire()
-		far.Retire()
+		client.seg.Retire()
+		server.seg.Retire()
 	})
 	return client, server
 }

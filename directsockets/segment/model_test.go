@@ -1,0 +1,348 @@
+package segment
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+)
+
+// shadow is the TCP connection of a direction, as a model.
+type shadow struct {
+	bytes.Buffer
+	wrote int
+	ended bool
+	limit int // bytes that Write takes before it fails once; 0: all
+}
+
+var errStalled = errors.New("shadow takes no more now")
+
+func (s *shadow) Write(p []byte) (int, error) {
+	n := len(p)
+	if s.limit > 0 {
+		n = min(n, s.limit)
+	}
+	s.Buffer.Write(p[:n])
+	s.wrote += n
+	if n < len(p) {
+		return n, errStalled
+	}
+	return n, nil
+}
+
+// writer is what a connection does with TX.
+type writer struct {
+	e      *End
+	shadow *shadow
+	ended  bool // by shutdown
+}
+
+// write sends the beginning of p, and returns how much.
+func (w *writer) write(p []byte) (int, error) {
+	n, err := w.e.Send(p)
+	switch err {
+	case nil, ErrAgain:
+		return n, nil
+	case ErrFrozen:
+		return 0, w.rollback()
+	case ErrNotPromoted, ErrDemoted:
+		return w.shadow.Write(p)
+	}
+	return n, err
+}
+
+func (w *writer) rollback() error {
+	err := w.e.Rollback(w.shadow.Write)
+	if err == errStalled {
+		return nil // Send will say ErrFrozen again
+	}
+	return err
+}
+
+// end shuts the direction down. False: try again.
+func (w *writer) end() (bool, error) {
+	switch err := w.e.Shutdown(); err {
+	case ErrAgain:
+		return false, nil
+	case nil, ErrDemoted, ErrNotPromoted:
+		w.shadow.ended, w.ended = true, true
+		return true, nil
+	case ErrFrozen:
+		return false, w.rollback() // the shadow's end comes after it
+	default:
+		return false, err
+	}
+}
+
+// reader is what a connection does with RX.
+type reader struct {
+	e      *End
+	shadow *shadow
+	took   uint64 // bytes from the shadow
+	got    bytes.Buffer
+	buf    []byte
+	frozen bool
+	eof    bool
+}
+
+// read receives up to n bytes, and reports whether there was something.
+func (r *reader) read(n int) (bool, error) {
+	at, ok := r.e.PromotedAt()
+	if ok && !r.frozen && r.took < at || !ok && !r.frozen {
+		if ok {
+			n = min(n, int(at-r.took))
+		}
+		return r.readShadow(n), nil
+	}
+	if r.frozen && r.e.Thaw((!ok || r.took >= at) && (r.shadow.Len() > 0 || r.shadow.ended)) {
+		r.frozen = false
+		return true, nil
+	}
+	n, err := r.e.Recv(r.buf[:n])
+	r.got.Write(r.buf[:n])
+	switch err {
+	case nil:
+		return true, nil
+	case ErrAgain:
+		return false, nil
+	case io.EOF:
+		r.eof = true
+		return true, nil
+	case ErrDemoted:
+		return r.readShadow(len(r.buf)), nil
+	}
+	return false, err
+}
+
+func (r *reader) readShadow(n int) bool {
+	n, _ = r.shadow.Read(r.buf[:min(n, len(r.buf))])
+	r.took += uint64(n)
+	r.got.Write(r.buf[:n])
+	if n == 0 && r.shadow.ended {
+		r.eof = true
+	}
+	return n > 0
+}
+
+// A direction between two ends, driven step by step from one goroutine, with
+// everything that a connection can do at random places; what arrives is what was
+// sent.
+func TestModel(t *testing.T) {
+	rounds := 3000
+	if testing.Short() {
+		rounds = 300
+	}
+	var seen [6]int
+	for seed := range rounds {
+		rng := rand.New(rand.NewPCG(uint64(seed), 1))
+		if err := modelRound(t, rng, &seen); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+	t.Logf("promoted %d, demoted %d, frozen %d, thawed %d, rolled back %d, shut down in the segment %d",
+		seen[0], seen[1], seen[2], seen[3], seen[4], seen[5])
+	for i, n := range seen {
+		if n == 0 {
+			t.Error("never happened:", i)
+		}
+	}
+}
+
+func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
+	c, s := looseEnds(t, Config{Slots: 16, Ring: minRing})
+	defer c.Close(false)
+	defer s.Close(false)
+	defer c.seg.Retire()
+	defer s.seg.Retire()
+	c.Tune(Tuning{Threshold: 1 + rng.IntN(600), Chunk: 4096 << rng.IntN(3)})
+	if err := s.Attach(); err != nil {
+		return err
+	}
+	if rng.IntN(2) == 0 { // both variants of the barrier
+		c.relation.Store(relationFence)
+		s.relation.Store(relationFence)
+	}
+	var sh shadow
+	tx, rx := &writer{e: c, shadow: &sh}, &reader{e: s, shadow: &sh, buf: make([]byte, 1<<16)}
+	data := pattern(rng.IntN(60000), rng.Uint64())
+	rest := data
+	steps := 60 + rng.IntN(200)
+	at := func() int { // a step, or never
+		if rng.IntN(3) == 0 {
+			return -1
+		}
+		return rng.IntN(steps)
+	}
+	promote, demote, freeze := rng.IntN(steps/2), at(), at()
+	if rng.IntN(8) == 0 {
+		freeze = rng.IntN(promote + 1)
+	}
+	idle := 0
+	for step := 0; !rx.eof; step++ {
+		sh.limit = 0
+		if rng.IntN(4) == 0 {
+			sh.limit = 1 + rng.IntN(1000)
+		}
+		switch {
+		case step == promote && !tx.ended:
+			if err := c.Promote(uint64(sh.wrote)); err == nil {
+				seen[0]++
+			} else if err != ErrFrozen {
+				return err
+			}
+		case step >= demote && demote >= 0 && c.tx.phase == phaseDirect && !tx.ended:
+			switch err := c.Demote(); err {
+			case nil:
+				seen[1]++
+			case ErrFrozen:
+				if err := tx.rollback(); err != nil {
+					return err
+				}
+			case ErrAgain:
+			default:
+				return err
+			}
+		}
+		if step == freeze {
+			switch err := s.Freeze(); err {
+			case nil:
+				rx.frozen = true
+				seen[2]++
+				if c.tx.phase == phaseDirect && !tx.ended && rng.IntN(2) == 0 {
+					if err := crossing(c, s, tx, len(rest) > 0); err != nil {
+						return err
+					}
+				}
+			case ErrEnding:
+			default:
+				return err
+			}
+		}
+		was := rx.frozen
+		for range rng.IntN(4) {
+			if len(rest) > 0 {
+				n, err := tx.write(rest[:min(len(rest), 1+rng.IntN(1<<rng.IntN(15)))])
+				if err != nil && err != errStalled {
+					return err
+				}
+				rest = rest[n:]
+			} else if !tx.ended {
+				if _, err := tx.end(); err != nil {
+					return err
+				}
+			}
+		}
+		if c.Frozen() && tx.ended && !sh.ended {
+			return errors.New("ended")
+		}
+		for range rng.IntN(4) {
+			some, err := rx.read(1 + rng.IntN(1<<rng.IntN(16)))
+			if err != nil {
+				return err
+			}
+			if idle++; some {
+				idle = 0
+			}
+		}
+		if was && !rx.frozen {
+			seen[3]++
+		}
+		if idle > 10000 {
+			return fmt.Errorf("stuck: %d of %d bytes; sender %+v ended %v, receiver %+v frozen %v, shadow %d %v; promote %d freeze %d demote %d; frozen %v, back %+v, rest %d", rx.got.Len(), len(data), c.tx.phase, tx.ended, s.rx.phase, rx.frozen, sh.Len(), sh.ended, promote, freeze, demote, c.Frozen(), c.tx.back, len(rest))
+		}
+	}
+	if c.tx.back.begun {
+		seen[4]++
+	}
+	if s.rx.phase == phaseEnded {
+		seen[5]++
+	}
+	if !bytes.Equal(rx.got.Bytes(), data) {
+		return fmt.Errorf("%d bytes came, %d were sent, or others", rx.got.Len(), len(data))
+	}
+	return nil
+}
+
+// crossing ends the direction as a sender does that has not seen FROZEN yet.
+func crossing(c, s *End, tx *writer, demote bool) error {
+	s.own.attention.Store(s.attention &^ frozenFlag)
+	defer s.own.attention.Store(s.attention)
+	if demote {
+		if err := c.Demote(); err != nil && err != ErrAgain {
+			return err
+		}
+		return nil
+	}
+	_, err := tx.end()
+	return err
+}
+
+// DEMOTE after each byte, FROZEN after each byte, of sends of all kinds.
+func TestEveryPosition(t *testing.T) {
+	data := pattern(1400, 7)
+	sends := []int{1, 120, 121, 300, 600, 258} // through slots, and through the ring
+	for pos := range len(data) + 1 {
+		for _, freeze := range []bool{false, true} {
+			c, s := looseEnds(t, Config{Slots: 64, Ring: minRing})
+			if err := s.Attach(); err != nil {
+				t.Fatal(err)
+			}
+			var sh shadow
+			tx, rx := &writer{e: c, shadow: &sh}, &reader{e: s, shadow: &sh, buf: make([]byte, 4096)}
+			if err := c.Promote(0); err != nil {
+				t.Fatal(err)
+			}
+			sent := 0
+			send := func(until int) {
+				for i := 0; sent < until; i++ {
+					n, err := tx.write(data[sent:min(until, sent+sends[i%len(sends)])])
+					if err != nil {
+						t.Fatal(err)
+					}
+					sent += n
+				}
+			}
+			if freeze {
+				send(len(data))
+				for rx.got.Len() < pos {
+					if _, err := rx.read(min(pos-rx.got.Len(), 1+pos%97)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := s.Freeze(); err != nil {
+					t.Fatal(err)
+				}
+				rx.frozen = true
+				if err := c.Rollback(sh.Write); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				send(pos)
+				if err := c.Demote(); err != nil {
+					t.Fatal(err)
+				}
+				send(len(data))
+			}
+			if ok, err := tx.end(); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			for !rx.eof {
+				if _, err := rx.read(1000); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !bytes.Equal(rx.got.Bytes(), data) {
+				t.Fatalf("position %d, freeze %v: %d bytes, or others", pos, freeze, rx.got.Len())
+			}
+			if c.count[SentDemote].Load() == 1 == freeze {
+				t.Fatal("counter")
+			}
+			c.Close(false)
+			s.Close(false)
+			c.seg.Retire()
+			s.seg.Retire()
+		}
+	}
+}
