@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -93,20 +94,34 @@ static int try(const char *path)
 	return -1;
 }
 
-static int find(void)
+/* Copies, since programs change their environment (nginx's workers clear it). */
+static char env_path[sizeof ((struct sockaddr_un *)0)->sun_path], env_run[256];
+
+void ds_broker_init(void)
 {
 	const char *path = getenv("EXNET_BROKER"), *run = getenv("XDG_RUNTIME_DIR");
+
+	/* One that is too long cannot be connected to, and shall not be passed over. */
+	if (path)
+		snprintf(env_path, sizeof env_path, "%s", strlen(path) < sizeof env_path ? path : "/");
+	if (run && strlen(run) < sizeof env_run)
+		strcpy(env_run, run);
+}
+
+static int find(void)
+{
+	const char *path = env_path, *run = env_run;
 	char buf[512];
 	struct stat st;
 	int fd;
 
-	if (path && *path)
+	if (*path)
 		return try(path);
 	if (stat("/proc/self/ns/net", &st) < 0)
 		return -1;
 	if (finish(buf, sizeof buf, "/run/exn/ds/", st.st_ino) == 0 && (fd = try(buf)) >= 0)
 		return fd;
-	if (run && *run && strlen(run) < 256) {
+	if (*run) {
 		char dir[300];
 
 		strcpy(dir, run);
@@ -379,10 +394,14 @@ void ds_broker_read(void)
 	errno = saved;
 }
 
+/* The page goes on saying whether there are offers for the child; only then it connects. */
 void ds_broker_child(void)
 {
+	bool valid = page_valid;
+
 	hang_up(0);
 	next_try = 0;
+	__atomic_store_n(&page_valid, valid, __ATOMIC_RELEASE);
 }
 
 /* ---- the page ---------------------------------------------------------------- */

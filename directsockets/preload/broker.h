@@ -29,6 +29,8 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n) DS_HIDDEN;
 
 /* Is there a broker? Tries to connect, but not more than once a second. */
 bool ds_broker_up(void) DS_HIDDEN;
+/* Reads the environment. */
+void ds_broker_init(void) DS_HIDDEN;
 /* Has a listener or a connection to say something to the broker? A load. */
 bool ds_broker_due(void) DS_HIDDEN;
 /* Announces what was not yet. */

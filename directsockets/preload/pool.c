@@ -55,6 +55,7 @@ void ds_start(void)
 		return;
 	started = true;
 	rules_init();
+	ds_broker_init();
 	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
 	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
 	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);

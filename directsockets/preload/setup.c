@@ -104,8 +104,10 @@ static void offer(struct ds_sock *s, int fd)
 
 static void claim(struct ds_sock *s, int fd, uint32_t word)
 {
+	if (!ds_single(s)) /* until only one process has it, as after accept, fork, close */
+		return;
 	s->refused = word;
-	if (!ds_single(s) || segments >= MAX_SEGMENTS)
+	if (segments >= MAX_SEGMENTS)
 		return;
 	if (ds_broker_claim(s->id, fd))
 		ds_phase(s, CLAIMED);

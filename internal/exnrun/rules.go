@@ -211,6 +211,5 @@ func (r Rule) prefix() ([16]byte, int) {
 	return r.Addr.Addr().As16(), r.Addr.Bits()
 }
 
-// maxCompiled bounds the compiled rules, which go into the environment: one
-// string there may have 128 KiB (MAX_ARG_STRLEN).
-const maxCompiled = 64 << 10
+// maxCompiled bounds the compiled rules: the library has room for so much.
+const maxCompiled = 16<<10 - 1
