@@ -120,6 +120,7 @@ type Loop struct {
 type port struct {
 	Port
 	spare *exteth.TxBuffer // for the next packet
+	empty bool             // poll(2) has found no packet; not read this time
 	held  bool             // not read until the next Wake: stopped, or no buffer
 }
 
@@ -239,7 +240,8 @@ func (l *Loop) run(ctx context.Context) error {
 
 // read reads a burst of packets from one device and returns their bytes.
 func (l *Loop) read(p *port) (bytes int, err error) {
-	if p.held {
+	if p.held || p.empty {
+		p.empty = false
 		return 0, nil
 	}
 	packets := 0
@@ -360,6 +362,9 @@ func (l *Loop) scatter() {
 	if l.poll[0].Revents != 0 {
 		var count [8]byte
 		unix.Read(l.event, count[:]) // reset; it cannot fail, the counter is not 0
+	}
+	for i := range l.ports {
+		l.ports[i].empty = !l.ports[i].held && l.poll[1+i].Revents == 0
 	}
 	for i := range l.links {
 		l.links[i].rung = l.poll[1+len(l.ports)+i].Revents != 0
