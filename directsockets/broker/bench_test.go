@@ -83,3 +83,39 @@ func BenchmarkOffer(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSocket is the control for BenchmarkClaim: the same messages over such a
+// socket, with a descriptor one way, and nothing done with them.
+func BenchmarkSocket(b *testing.B) {
+	ends := socketPair(b)
+	defer ends[0].Close()
+	ln := listen(b, "tcp4", "127.0.0.1:0")
+	fd := fdOf(b, ln)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer ends[1].Close()
+		in, _ := newInbound(ends[1], maxLen)
+		out, _ := newOutbox(ends[1], 1)
+		for {
+			m, fds, err := in.next()
+			if err != nil {
+				return
+			}
+			fds.close()
+			out.post(m)
+		}
+	}()
+	in, _ := newInbound(ends[0], maxLen)
+	out, _ := newOutbox(ends[0], 1)
+	m := make([]byte, HeaderLen)
+	b.ReportAllocs()
+	for b.Loop() {
+		out.post(m, fd)
+		if _, _, err := in.next(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ends[0].Close()
+	<-done
+}

@@ -435,3 +435,67 @@ func TestManyClients(t *testing.T) {
 		t.Error("their listeners are still shown")
 	}
 }
+
+// TestSilentClients connect and say nothing: they count, and so cannot take all
+// descriptors.
+func TestSilentClients(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	var all []*rawClient
+	for range 20 {
+		all = append(all, dialRaw(t, s.Path()))
+	}
+	eventually(t, "they are counted", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		u := s.users[uint32(os.Geteuid())]
+		return u != nil && u.clients == 20 && u.descriptors == 40
+	})
+	if got := s.Connections(); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+	for _, c := range all {
+		c.conn.Close()
+	}
+	eventually(t, "they are gone", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.users) == 0
+	})
+}
+
+// TestShare has a user take more than its share.
+func TestShare(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	const uid = 12345
+	var all []*session
+	admit := func() error {
+		c := &session{s: s, uid: uid, stats: -1, listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
+		err := s.admit(c)
+		if err == nil {
+			all = append(all, c)
+		}
+		return err
+	}
+	for admit() == nil {
+	}
+	if n := min(maxClients, s.share()/2); len(all) != n {
+		t.Errorf("%d clients, want %d", len(all), n)
+	}
+	other := &session{s: s, uid: uid + 1, stats: -1}
+	if err := s.admit(other); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	s.dismiss(other)
+	s.dismiss(all[0])
+	if err := admit(); err != nil {
+		t.Errorf("after one has gone: %v", err)
+	}
+	for _, c := range all[1:] {
+		s.dismiss(c)
+	}
+	if len(s.users) != 0 || len(s.sessions) != 0 {
+		t.Errorf("%d users, %d sessions", len(s.users), len(s.sessions))
+	}
+}

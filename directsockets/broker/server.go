@@ -76,6 +76,7 @@ type Server struct {
 	byAddr    map[netip.Addr]*peer              // +checklocks:mu
 	idle      time.Time                         // +checklocks:mu; since when there is no session
 	work      sync.WaitGroup                    // goroutines of sessions and peers
+	told      time.Time                         // +checklocks:mu; when the log had a line
 	inbox     inbox                             // of peers in this process
 	ctx       context.Context                   // ends with the Server
 	stop      context.CancelFunc
@@ -248,12 +249,23 @@ func (s *Server) client(conn *net.UnixConn) {
 		listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
 	defer c.end()
 	err = c.run(conn)
-	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) && s.mayTell() {
 		s.cfg.Log.Warn("direct sockets: client disconnected", "program", c.program, "pid", c.pid, "uid", c.uid, "reason", err)
 	}
 }
 
-// admit takes a new session into the tables.
+// mayTell keeps anybody from filling the log: a line a second is enough.
+func (s *Server) mayTell() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.told) < time.Second {
+		return false
+	}
+	s.told = time.Now()
+	return true
+}
+
+// admit takes a new session into the tables, before it has said anything.
 func (s *Server) admit(c *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,6 +41,9 @@ func (c *session) run(conn *net.UnixConn) error {
 	if err := c.check(conn); err != nil {
 		return err
 	}
+	if err := c.s.admit(c); err != nil {
+		return err
+	}
 	in, err := newInbound(conn, maxLen)
 	if err != nil {
 		return err
@@ -111,10 +114,9 @@ func (c *session) hello(m Message, fds descriptors) error {
 	if err := checkStats(fds[0]); err != nil {
 		return err
 	}
+	c.s.mu.Lock() // Connections may look
 	c.program, c.stats = m.Program, fds.take(0)
-	if err := c.s.admit(c); err != nil {
-		return err
-	}
+	c.s.mu.Unlock()
 	return c.reply(Message{Type: Welcome, ID: m.ID, Node: c.s.cfg.Node}, c.s.page.seg.Fd())
 }
 
@@ -216,7 +218,7 @@ func (c *session) reply(m Message, fds ...int) error {
 
 // end removes the client.
 func (c *session) end() {
-	c.s.dismiss(c)
+	c.s.dismiss(c) // nobody looks at its statistics any more
 	if c.stats >= 0 {
 		_ = unix.Close(c.stats)
 		c.stats = -1

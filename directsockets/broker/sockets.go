@@ -53,6 +53,9 @@ type Traffic struct {
 	Demote        uint64 `json:"demote"`
 }
 
+// maxShown is how many connections are shown. With more, each client has its share.
+const maxShown = 65536
+
 // Connections returns the connections of all clients: what is in their statistics
 // now. A client that writes nonsense there shows nonsense of itself.
 func (s *Server) Connections() []Connection {
@@ -74,7 +77,7 @@ func (s *Server) Connections() []Connection {
 	s.mu.Unlock()
 	all := []Connection{}
 	for _, c := range clients {
-		for _, conn := range ReadStats(c.fd) {
+		for _, conn := range readStats(c.fd, max(64, maxShown/len(clients))) {
 			conn.Program, conn.PID = c.program, c.pid
 			all = append(all, conn)
 		}
@@ -89,7 +92,10 @@ func (s *Server) Connections() []Connection {
 // ReadStats returns the connections in a client's statistics, which it borrows.
 // What is no table, or changes hands, is left out. It reads the file, and does not
 // map it: so no page comes into being by being looked at.
-func ReadStats(fd int) []Connection {
+func ReadStats(fd int) []Connection { return readStats(fd, MaxEntries) }
+
+// readStats returns no more than limit.
+func readStats(fd, limit int) []Connection {
 	entries, _, err := readStatsHeader(fd)
 	if err != nil {
 		return nil
@@ -98,7 +104,7 @@ func ReadStats(fd int) []Connection {
 	var all []Connection
 	buf, again := make([]byte, batch*entryLen), make([]byte, batch*entryLen)
 	end := int64(statsHeaderLen + entries*entryLen)
-	for off := int64(statsHeaderLen); off < end; {
+	for off := int64(statsHeaderLen); off < end && len(all) < limit; {
 		// Beyond what was never touched.
 		data, err := unix.Seek(fd, off, unix.SEEK_DATA)
 		if err != nil {
@@ -120,7 +126,7 @@ func ReadStats(fd int) []Connection {
 		}
 		off += int64(n)
 	}
-	return all
+	return all[:min(len(all), limit)]
 }
 
 func readAll(fd int, b []byte, off int64) bool {
