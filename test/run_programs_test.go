@@ -13,6 +13,10 @@ import (
 // and with it. That they work is the same test in both; that the connections were
 // direct is seen in what exn-run reports.
 
+// largeSize is that of a file that takes TCP longer than a connection takes to
+// become direct.
+const largeSize = 64<<20 + 123
+
 func TestRootRunIperf(t *testing.T) {
 	needRun(t, "iperf3")
 	const size = 256 << 20
@@ -51,14 +55,14 @@ func TestRootRunIperf(t *testing.T) {
 func TestRootRunCurl(t *testing.T) {
 	needRun(t, "curl", "python3")
 	const port = "8000"
-	path, _ := randomFile(t, fileSize)
+	path, _ := randomFile(t, largeSize)
 	eachLocal(t, func(t *testing.T, l *local) {
 		s := l.serve(t, port, "python3", "-m", "http.server", "--directory", filepath.Dir(path), port)
 		got := filepath.Join(l.dir, "got")
 		l.run(t, "curl", "-sS", "-f", "-o", got, "http://127.0.0.1:"+port+"/data")
 		same(t, got, path)
 		s.end(t)
-		l.check(t, expect{"curl", false, 1, fileSize / 4}, expect{"python", true, 1, fileSize / 4})
+		l.check(t, expect{"curl", false, 1, largeSize / 4}, expect{"python", true, 1, largeSize / 4})
 	})
 }
 
@@ -77,7 +81,8 @@ func TestRootRunRedis(t *testing.T) {
 			t.Errorf("incr: %q", out)
 		}
 		s.end(t)
-		l.check(t, expect{"redis-benchmark", false, 3 * 4 * 20, 0}, expect{"redis-server", true, 3 * 4 * 20, 0})
+		// In the third run a client may have done its share in one request.
+		l.check(t, expect{"redis-benchmark", false, 2 * 4 * 20, 0}, expect{"redis-server", true, 2 * 4 * 20, 0})
 	})
 }
 
@@ -103,7 +108,7 @@ http {
 
 func TestRootRunNginx(t *testing.T) {
 	needRun(t, "curl", "nginx", "wrk")
-	path, _ := randomFile(t, fileSize)
+	path, _ := randomFile(t, largeSize)
 	eachLocal(t, func(t *testing.T, l *local) {
 		for _, sendfile := range []string{"on", "off"} {
 			t.Run("sendfile="+sendfile, func(t *testing.T) {
@@ -134,7 +139,7 @@ func TestRootRunNginx(t *testing.T) {
 					t.Errorf("wrk:\n%s", out)
 				}
 				s.end(t)
-				l.check(t, expect{"curl", false, 1, fileSize / 4}, expect{"wrk", false, 20, 0}, expect{"nginx", true, 21, fileSize / 4})
+				l.check(t, expect{"curl", false, 1, largeSize / 4}, expect{"wrk", false, 20, 0}, expect{"nginx", true, 21, largeSize / 4})
 			})
 		}
 	})
@@ -142,7 +147,7 @@ func TestRootRunNginx(t *testing.T) {
 
 func TestRootRunRsync(t *testing.T) {
 	needRun(t, "rsync")
-	path, _ := randomFile(t, fileSize)
+	path, _ := randomFile(t, largeSize)
 	eachLocal(t, func(t *testing.T, l *local) {
 		config := filepath.Join(l.dir, "rsyncd.conf")
 		up := filepath.Join(l.dir, "up")
@@ -158,7 +163,7 @@ func TestRootRunRsync(t *testing.T) {
 		l.run(t, "rsync", path, "rsync://127.0.0.1:8730/up/")
 		same(t, filepath.Join(up, "data"), path)
 		s.end(t)
-		l.check(t, expect{"rsync", false, 2, fileSize / 2}, expect{"rsync", true, 2, fileSize / 2})
+		l.check(t, expect{"rsync", false, 2, largeSize / 2}, expect{"rsync", true, 2, largeSize / 2})
 	})
 }
 

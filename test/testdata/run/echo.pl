@@ -1,9 +1,11 @@
-# A forking server and a client, with Perl's own buffers and with sysread.
+# A forking server, and a client that forks when it has talked a while, so that two
+# processes share the connection: one writes, the other reads. Perl's own buffers on
+# one side, sysread on the other.
 use strict;
 use warnings;
 use IO::Socket::INET;
 
-my $total = 8 << 20;
+my $lines = 8 << 10; # of 1024 bytes, in each part
 my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 7002, Listen => 5, ReuseAddr => 1) or die $!;
 my $server = fork // die $!;
 if (!$server) {
@@ -17,23 +19,32 @@ if (!$server) {
         }
         $n += $r;
     }
-    exit($n == $total ? 0 : 1);
+    exit($n == 2 * 1024 * $lines ? 0 : 1);
 }
 my $c = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => 7002) or die $!;
+my $line = join('', map { chr(33 + $_ % 90) } 1 .. 1023) . "\n";
+my ($got, $bad) = (0, 0);
+
+sub take {
+    my $in = <$c> // die 'the end';
+    $got++;
+    $bad++ if $in ne $line;
+}
+for (1 .. $lines / 32) {
+    print $c $line x 32;
+    $c->flush;
+    take() for 1 .. 32;
+}
 my $sender = fork // die $!;
 if (!$sender) {
-    my $line = join('', map { chr(33 + $_ % 90) } 1 .. 1023) . "\n";
-    print $c $line for 1 .. $total / 1024;
+    print $c $line for 1 .. $lines;
     $c->flush;
     shutdown $c, 1;
     exit 0;
 }
-my ($got, $bad) = (0, 0);
-while (my $line = <$c>) {
-    $got += length $line;
-    $bad++ if length $line != 1024;
-}
+take() for 1 .. $lines;
+die 'more than was sent' if defined <$c>;
 waitpid $sender, 0;
 waitpid $server, 0;
 die "server: $?" if $?;
-print $got == $total && !$bad ? "ok\n" : "got $got, $bad bad\n";
+print $got == 2 * $lines && !$bad ? "ok\n" : "got $got, $bad bad\n";
