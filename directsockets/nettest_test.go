@@ -428,4 +428,3 @@ func TestFile(t *testing.T) {
 		t.Error(err)
 	}
 }
-

@@ -271,11 +271,8 @@ func (c *Conn) readDirect(p []byte) (int, error) {
 		if r.flags.Load()&flagShut != 0 {
 			return 0, io.EOF
 		}
-		if n, err = c.spinRecv(p); err == segment.ErrAgain {
-			c.sleep(&r.half)
-			c.heedFreeze()
-			return 0, nil
-		}
+		c.awaitRX()
+		return 0, nil
 	}
 	if err != nil {
 		return 0, c.leaveDirect(err)

@@ -10,104 +10,79 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spinLook is how many looks are taken between two looks at the clock.
+// spinLook is how many looks are taken between two looks at everything else.
 const spinLook = 32
 
-// maySpin begins a wait, and says how long it may spin. On the CPU of the peer it
-// yields instead: yielding.
-func (c *Conn) maySpin(h *half) (limit time.Duration, yielding bool) {
-	if h.end.SameCPU() {
-		return 0, true
-	}
-	return h.spin.next(c.cfg.Spin), false
-}
-
-// spinRecv is Recv, trying again for as long as spinning pays. segment.ErrAgain:
-// sleep.
-func (c *Conn) spinRecv(p []byte) (n int, err error) {
+// awaitRX waits until the segment may have something, or something interrupts. It
+// belongs to the holder of rx, when Recv said ErrAgain.
+func (c *Conn) awaitRX() {
 	r := &c.rx
-	limit, yielding := c.maySpin(&r.half)
-	if yielding {
+	if r.flags.Load()&flagShut == 0 && !c.spin(&r.half, true) {
+		c.sleep(&r.half)
+	}
+	c.heedFreeze()
+}
+
+// awaitTX waits until the segment may have room, or something interrupts. It belongs
+// to the holder of tx, when Send said ErrAgain.
+func (c *Conn) awaitTX() {
+	if t := &c.tx; !c.spin(&t.half, false) {
+		c.sleep(&t.half)
+	}
+}
+
+// spin looks for as long as spinning pays, and reports whether to try again. If the
+// peer is on the same CPU it yields instead.
+func (c *Conn) spin(h *half, rx bool) bool {
+	if h.end.SameCPU() {
 		for range yields {
 			schedYield()
-			if n, err = r.end.Recv(p); err != segment.ErrAgain || r.interrupted() {
-				return n, err
+			if c.glance(h, rx) || h.interrupted() {
+				return true
 			}
 		}
-		return 0, segment.ErrAgain
+		return false
 	}
+	limit := h.spin.next(c.cfg.Spin)
 	if limit == 0 {
-		return 0, segment.ErrAgain
+		return false
 	}
 	start := time.Now()
-	for i := 1; ; i++ {
-		if n, err = r.end.Recv(p); err != segment.ErrAgain {
-			c.spun(&r.half, true)
-			return n, err
+	for last := time.Duration(0); ; {
+		if c.glance(h, rx) {
+			h.spin.found(c.cfg.Spin)
+			c.count.Add(segment.SpinsFound, 1)
+			return true
 		}
-		if i%spinLook == 0 && !c.goOn(&r.half, start, limit) {
-			return 0, segment.ErrAgain
+		if h.interrupted() {
+			return true
+		}
+		now := time.Since(start)
+		if now < limit {
+			// Other goroutines get their turn; if they need it, spinning is over.
+			runtime.Gosched()
+			last, now = now, time.Since(start)
+		}
+		if now >= limit || now-last > spinMin {
+			h.spin.vain()
+			c.count.Add(segment.SpinsVain, 1)
+			return false
+		}
+	}
+}
+
+// glance looks a few times.
+func (c *Conn) glance(h *half, rx bool) bool {
+	if rx {
+		return h.end.SpinRX(spinLook) || h.end.Err() != nil
+	}
+	for range spinLook / 4 {
+		if h.end.Room() {
+			return true
 		}
 		shm.Pause(1)
 	}
-}
-
-// spinSend is Send, trying again for as long as spinning pays.
-func (c *Conn) spinSend(p []byte) (n int, err error) {
-	t := &c.tx
-	limit, yielding := c.maySpin(&t.half)
-	if yielding {
-		for range yields {
-			schedYield()
-			if n, err = t.end.Send(p); err != segment.ErrAgain || t.interrupted() {
-				return n, err
-			}
-		}
-		return 0, segment.ErrAgain
-	}
-	if limit == 0 {
-		return 0, segment.ErrAgain
-	}
-	start := time.Now()
-	for i := 1; ; i++ {
-		if n, err = t.end.Send(p); err != segment.ErrAgain {
-			c.spun(&t.half, true)
-			return n, err
-		}
-		if i%spinLook == 0 && !c.goOn(&t.half, start, limit) {
-			return 0, segment.ErrAgain
-		}
-		shm.Pause(1)
-	}
-}
-
-// goOn reports whether to spin on. Other goroutines get their turn meanwhile; if
-// they need it, spinning is over.
-func (c *Conn) goOn(h *half, start time.Time, limit time.Duration) bool {
-	if h.interrupted() {
-		return false
-	}
-	before := time.Since(start)
-	if before > limit {
-		c.spun(h, false)
-		return false
-	}
-	runtime.Gosched()
-	if time.Since(start)-before > spinMin {
-		c.spun(h, false)
-		return false
-	}
-	return true
-}
-
-func (c *Conn) spun(h *half, found bool) {
-	if found {
-		h.spin.found(c.cfg.Spin)
-		c.count.Add(segment.SpinsFound, 1)
-	} else {
-		h.spin.vain()
-		c.count.Add(segment.SpinsVain, 1)
-	}
+	return false
 }
 
 // schedYield lets another thread of this CPU run.
@@ -123,13 +98,12 @@ func (c *Conn) sleep(h *half) {
 	if h.kicked.Load() {
 		c.calm(h)
 	}
-	if h.interrupted() {
+	if h.wanted() {
 		return
 	}
 	b := &h.bell
 	if b.raw == nil && c.openBell(h) != nil {
-		// Out of descriptors: look again and again, as slowly as one hears of nothing.
-		time.Sleep(time.Millisecond)
+		time.Sleep(bellPause)
 		return
 	}
 	c.count.Add(segment.Sleeps, 1)
@@ -141,6 +115,10 @@ func (c *Conn) sleep(h *half) {
 		c.awake(h)
 	}
 }
+
+// bellPause is how often who has no doorbell to sleep on, for lack of descriptors,
+// looks at the segment.
+const bellPause = time.Millisecond
 
 // look is called by the runtime's poller before it sleeps, and whenever it wakes.
 // True: do not sleep on.

@@ -61,7 +61,7 @@ func (c *Conn) unwatch() {
 	w := &c.rx.watch
 	w.on.Store(false)
 	if w.added > 0 {
-		watching.remove(w.added - 1)
+		watching.remove(c, w.added-1)
 		w.added = 0
 	}
 }
@@ -108,9 +108,12 @@ func (w *watcher) add(c *Conn, added int) (int, error) {
 	return fd + 1, nil
 }
 
-func (w *watcher) remove(fd int) {
+func (w *watcher) remove(c *Conn, fd int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.conns[int32(fd)] != c { // the descriptor has been closed, and is another's now
+		return
+	}
 	delete(w.conns, int32(fd))
 	if w.file == nil {
 		return

@@ -123,10 +123,8 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	case txDirect:
 		n, err := t.end.Send(p)
 		if err == segment.ErrAgain {
-			if n, err = c.spinSend(p); err == segment.ErrAgain {
-				c.sleep(&t.half)
-				return 0, nil
-			}
+			c.awaitTX()
+			return 0, nil
 		}
 		if err != nil {
 			c.leaveDirectTX(err)
@@ -294,6 +292,7 @@ func (c *Conn) shutdownTX() {
 		return
 	}
 	t.shutdown = false
+	t.phase = txBack // a direction that has ended is not promoted
 	if s, ok := c.shadow.(interface{ CloseWrite() error }); ok {
 		_ = s.CloseWrite() // an error: it has ended already
 	}

@@ -1,0 +1,225 @@
+package directsockets
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"exnet/directsockets/segment"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// copyChunk is how much ReadFrom and WriteTo move at a time.
+	copyChunk = 64 << 10
+	// lendLeast is the piece of the peer's memory that WriteTo hands out as it is;
+	// smaller ones are gathered first.
+	lendLeast = 4 << 10
+)
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyChunk]byte) }}
+
+// ReadFrom implements io.ReaderFrom: it writes all that r has. r reads straight into
+// the memory that the peer takes it from; on the shadow a file is sent by the kernel.
+// Meanwhile other writes wait.
+func (c *Conn) ReadFrom(r io.Reader) (sum int64, err error) {
+	buf := copyBuffers.Get().(*[copyChunk]byte)
+	defer copyBuffers.Put(buf)
+	for err == nil {
+		var n int64
+		n, err = c.readFromSome(r, buf[:])
+		sum += n
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return sum, err
+}
+
+// readFromSome moves a piece. io.EOF: r has no more.
+func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
+	t := &c.tx
+	if !t.take() {
+		return 0, c.opError("write", net.ErrClosed)
+	}
+	gone := false
+	defer func() {
+		if !gone && t.free() {
+			c.leaveTX()
+		}
+	}()
+	if _, err := c.write(nil, 0); err != nil { // deadlines, and what others want
+		return 0, err
+	}
+	if t.phase == txTCP && c.promote() {
+		return 0, nil
+	}
+	if t.phase == txTCP || t.phase == txBack && !t.demote {
+		if file, limit := fileOf(r); file != nil && c.tcp != nil {
+			c.moved()
+			if n, sent, err := c.sendFile(file, limit); sent {
+				return n, err
+			}
+		}
+	}
+	room := buf
+	if t.phase == txDirect {
+		switch room, err = t.end.Reserve(copyChunk); {
+		case err == segment.ErrAgain:
+			c.awaitTX()
+			return 0, nil
+		case err != nil:
+			c.leaveDirectTX(err)
+			return 0, nil
+		}
+	}
+	t.lend()
+	k, rerr := r.Read(room)
+	if !t.back() {
+		gone = true
+		return 0, c.opError("write", net.ErrClosed)
+	}
+	if k > 0 {
+		if t.phase == txDirect {
+			if err := t.end.Commit(k); err != nil {
+				c.leaveDirectTX(err)
+			}
+			n = int64(k)
+		} else {
+			k, err = c.write(room[:k], 0)
+			n = int64(k)
+		}
+	}
+	if err == nil {
+		err = rerr
+	}
+	return n, err
+}
+
+// fileOf is the file that r reads from, and how many bytes of it.
+func fileOf(r io.Reader) (file *os.File, limit *io.LimitedReader) {
+	if l, ok := r.(*io.LimitedReader); ok {
+		file, _ = l.R.(*os.File)
+		return file, l
+	}
+	file, _ = r.(*os.File)
+	return file, nil
+}
+
+// sendFile sends a piece of a file over the shadow, by the kernel. The file's
+// position says what has been sent. sent is false if that cannot be done, or the
+// file has no more.
+func (c *Conn) sendFile(file *os.File, limit *io.LimitedReader) (n int64, sent bool, err error) {
+	t := &c.tx
+	size := int64(shadowChunk)
+	if limit != nil {
+		size = min(size, limit.N)
+	}
+	src, err := file.SyscallConn()
+	if err != nil || size <= 0 {
+		return 0, false, nil
+	}
+	if t.kicked.Load() {
+		c.calm(&t.half)
+		if t.interrupted() {
+			return 0, true, nil
+		}
+	}
+	var k int
+	var serr error
+	waitErr := c.raw.Write(func(to uintptr) bool {
+		err = src.Control(func(from uintptr) {
+			for {
+				if k, serr = unix.Sendfile(int(to), int(from), nil, int(size)); serr != unix.EINTR {
+					break
+				}
+			}
+		})
+		return err != nil || serr != unix.EAGAIN
+	})
+	switch {
+	case waitErr != nil:
+		if err = c.shadowError(&t.half, "write", waitErr); err == errKicked {
+			return 0, true, nil
+		}
+		return 0, true, err
+	case err != nil || serr == unix.EINVAL || serr == unix.ENOSYS || serr == unix.EOPNOTSUPP || k == 0 && serr == nil:
+		return 0, false, nil
+	case serr != nil:
+		return 0, true, c.opError("write", os.NewSyscallError("sendfile", serr))
+	}
+	n = int64(k)
+	if limit != nil {
+		limit.N -= n
+	}
+	t.shadow += uint64(n)
+	c.count.Add(segment.SentShadow, uint64(n))
+	c.sends.Add(1)
+	return n, true, nil
+}
+
+// WriteTo implements io.WriterTo: it reads to the end, and writes to w straight from
+// the peer's memory. Meanwhile other reads wait.
+func (c *Conn) WriteTo(w io.Writer) (sum int64, err error) {
+	buf := copyBuffers.Get().(*[copyChunk]byte)
+	defer copyBuffers.Put(buf)
+	for err == nil {
+		var n int64
+		n, err = c.writeToSome(w, buf[:])
+		sum += n
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return sum, err
+}
+
+// writeToSome moves a piece. io.EOF: there is no more.
+func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
+	r := &c.rx
+	if !r.take() {
+		return 0, c.opError("read", net.ErrClosed)
+	}
+	gone := false
+	defer func() {
+		if !gone && r.free() {
+			c.leaveRX()
+		}
+	}()
+	if _, err := c.read(nil); err != nil { // deadlines, and what others want
+		return 0, err
+	}
+	piece, lent := buf, false
+	if r.phase == rxDirect {
+		b, err := r.end.Next()
+		if err == segment.ErrAgain {
+			c.awaitRX()
+			return 0, nil
+		}
+		if lent = err == nil && len(b) >= lendLeast; lent {
+			piece = b
+		}
+	}
+	if !lent {
+		k, err := c.read(buf)
+		if err != nil {
+			return 0, err
+		}
+		piece = buf[:k]
+	}
+	r.lend()
+	k, err := w.Write(piece)
+	if !r.back() {
+		gone = true
+		return int64(k), c.opError("read", net.ErrClosed)
+	}
+	if lent {
+		r.end.Release(k)
+	}
+	if err == nil && k < len(piece) {
+		err = io.ErrShortWrite
+	}
+	return int64(k), err
+}

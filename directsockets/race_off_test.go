@@ -1,0 +1,5 @@
+//go:build !race
+
+package directsockets_test
+
+const raceEnabled = false
