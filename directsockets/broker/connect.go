@@ -15,6 +15,8 @@ import (
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 5 * time.Second
+	// steady is how long a connection lasts to be none that fails again and again.
+	steady = time.Second
 	// welcomeTime is what a broker has to answer HELLO.
 	welcomeTime = 2 * time.Second
 	// maxAsked is how many announcements may wait for the broker.
@@ -28,8 +30,11 @@ func (c *Client) run(ctx context.Context) {
 	for {
 		w, in, err := c.connect(ctx)
 		if err == nil {
-			retry = firstRetry
+			began := time.Now()
 			err = c.serve(ctx, w, in)
+			if time.Since(began) > steady {
+				retry = firstRetry
+			}
 		}
 		if ctx.Err() != nil {
 			err = ErrClosed
@@ -69,7 +74,7 @@ func (c *Client) serve(ctx context.Context, w socketWay, in *inbound) error {
 		fds.close()
 		if err != nil {
 			c.cfg.Log.Warn("direct sockets: broker", "reason", err)
-			return err
+			return fmt.Errorf("%w: %w", ErrNoBroker, err)
 		}
 	}
 }
