@@ -1,6 +1,7 @@
 #include "broker.h"
 
 #include "fds.h"
+#include "rules.h"
 #include "stats.h"
 
 #include <errno.h>
@@ -94,8 +95,8 @@ static int try(const char *path)
 	return -1;
 }
 
-/* Copies, since programs change their environment (nginx's workers clear it). */
-static char env_path[sizeof ((struct sockaddr_un *)0)->sun_path], env_run[256];
+/* Copies, since programs change their environment (nginx's workers clear it), and their names. */
+static char env_path[sizeof ((struct sockaddr_un *)0)->sun_path], env_run[256], program[16];
 
 void ds_broker_init(void)
 {
@@ -106,6 +107,7 @@ void ds_broker_init(void)
 		snprintf(env_path, sizeof env_path, "%s", strlen(path) < sizeof env_path ? path : "/");
 	if (run && strlen(run) < sizeof env_run)
 		strcpy(env_run, run);
+	snprintf(program, sizeof program, "%s", rules_program());
 }
 
 static int find(void)
@@ -258,7 +260,7 @@ static bool greet(void)
 
 	if (stats < 0)
 		return false;
-	strncpy(hello.program, program_invocation_short_name ? program_invocation_short_name : "", sizeof hello.program);
+	memcpy(hello.program, program, sizeof hello.program);
 	if (!send_message(&hello, &stats, 1))
 		return false;
 	if (syscall(SYS_ppoll, &p, 1, &patience, NULL, 0) > 0)

@@ -209,6 +209,8 @@ int rules_set(const char *text, const char *program, int loopback)
 	return rc < 0 ? -1 : 0;
 }
 
+const char *rules_program(void) { return rules.program; }
+
 void rules_init(void)
 {
 	static char text[16384]; // a copy: the program may change its environment

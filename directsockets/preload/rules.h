@@ -16,6 +16,9 @@ void rules_init(void);
 // text is malformed.
 int rules_set(const char *text, const char *program, int loopback);
 
+// rules_program is the name of the program that the rules go by.
+const char *rules_program(void);
+
 // rules_decide answers for a connection. side is 0 for the end that called
 // connect; addr (IPv4 as ::ffff:a.b.c.d) and port are those of the server.
 int rules_decide(int side, const uint8_t addr[16], int port);

@@ -9,7 +9,10 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 
-enum { MAX_SEGMENTS = 16384 }; /* each is a mapping, of which a process has 65530 */
+enum {
+	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
+	LISTENER_US = 10000,  /* in which a new listener gets into the page */
+};
 
 static unsigned segments; /* guarded by the lock of setup */
 
@@ -55,8 +58,12 @@ static void offer(struct ds_sock *s, int fd)
 	uint64_t read;
 
 	if (!ds_page_listeners(s->info.port[1])) {
+		/* One that has just begun to listen may not be in the page yet. */
+		if (!s->checked)
+			s->checked = ds_ticks();
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_LISTENER);
-		ds_phase(s, PLAIN);
+		if (ds_ticks() - s->checked > LISTENER_US * ds_ticks_us())
+			ds_phase(s, PLAIN);
 		return;
 	}
 	if (segments >= MAX_SEGMENTS) {
@@ -243,8 +250,6 @@ static struct ds_sock *make(int fd, int side)
 	s->info = info;
 	s->entry = ds_stats_get(fd, side, &info);
 	why = rules_decide(side, info.addr[1], info.port[1]);
-	if (!why && side == 0 && !ds_page_listeners(info.port[1]))
-		why = DS_WHY_NO_LISTENER;
 	if (!why && !(s->sh = ds_arena_get()))
 		why = DS_WHY_MEMORY;
 	if (why) {
