@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,12 +31,14 @@ func dsClient(t *testing.T, ns *netns.NS) *broker.Client {
 	return c
 }
 
-// dsConnect makes a TCP connection between two namespaces.
-func dsConnect(t *testing.T, from, at *netns.NS, addr string, listening func(*net.TCPListener)) (client, server *net.TCPConn) {
+// dsConnect makes a TCP connection between two namespaces. The zone of a link-local
+// address is that of the listener's namespace; in the other one it is fromZone.
+func dsConnect(t *testing.T, from, at *netns.NS, addr, fromZone string, listening func(*net.TCPListener)) (client, server *net.TCPConn) {
 	t.Helper()
 	var ln *net.TCPListener
+	here := netip.MustParseAddr(addr)
 	if err := at.Do(func() (err error) {
-		ln, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(addr)})
+		ln, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(here, 0)))
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -42,7 +46,8 @@ func dsConnect(t *testing.T, from, at *netns.NS, addr string, listening func(*ne
 	defer ln.Close()
 	listening(ln)
 	if err := from.Do(func() error {
-		conn, err := net.DialTimeout("tcp", ln.Addr().String(), 5*time.Second)
+		to := netip.AddrPortFrom(here.WithZone(fromZone), ln.Addr().(*net.TCPAddr).AddrPort().Port())
+		conn, err := net.DialTimeout("tcp", to.String(), 5*time.Second)
 		if err == nil {
 			client = conn.(*net.TCPConn)
 		}
@@ -89,10 +94,10 @@ func dsSegment(t *testing.T, nonce broker.Nonce, client *net.TCPConn) (seg int, 
 }
 
 // setUp has two clients agree on a segment, or fails the test.
-func setUp(t *testing.T, a, b *broker.Client, from, at *netns.NS, addr string) {
+func setUp(t *testing.T, a, b *broker.Client, from, at *netns.NS, addr string, zone ...string) {
 	t.Helper()
 	var stop func()
-	client, server := dsConnect(t, from, at, addr, func(ln *net.TCPListener) {
+	client, server := dsConnect(t, from, at, addr, strings.Join(zone, ""), func(ln *net.TCPListener) {
 		raw, err := ln.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +142,7 @@ func setUp(t *testing.T, a, b *broker.Client, from, at *netns.NS, addr string) {
 
 func plain(a net.Addr) netip.AddrPort {
 	ap := a.(*net.TCPAddr).AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 
 // TestRootBrokers finds each other's clients between two nodes, within one, and after
@@ -147,7 +152,7 @@ func TestRootBrokers(t *testing.T) {
 	requireTUN(t)
 	dir := filepath.Join(t.TempDir(), "lab")
 	nsA, nsB := netnstest.New(t), netnstest.New(t)
-	start(t, dir, nsA, "10.2.0.1/24", "fd00:10:2::1/64")
+	a := start(t, dir, nsA, "10.2.0.1/24", "fd00:10:2::1/64")
 	b := start(t, dir, nsB, "10.2.0.2/24", "fd00:10:2::2/64")
 	ca, cb := dsClient(t, nsA), dsClient(t, nsB)
 	if ca.Node() != 1 || cb.Node() != 2 {
@@ -155,6 +160,8 @@ func TestRootBrokers(t *testing.T) {
 	}
 	setUp(t, ca, cb, nsA, nsB, "10.2.0.2")
 	setUp(t, ca, cb, nsA, nsB, "fd00:10:2::2")
+	zone := func(r *running) string { return strconv.Itoa(r.node.Device.Index()) }
+	setUp(t, ca, cb, nsA, nsB, "fe80::2c87:4ff:fe07:2%"+zone(b), zone(a))
 	setUp(t, cb, ca, nsB, nsA, "10.2.0.1")
 	if err := b.conn.LoopbackUp(); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@
 //	                 │ Run
 //	                 ├─ emp.Member.Run ── links to the peers, as they come and go
 //	                 ├─ exn.Interface.Run, txloop.Loop.Run ── the data path
+//	                 ├─ broker of direct sockets  /run/exn/ds/<inode>.sock
+//	                 │      node-<id>.ds ── the brokers of the peers
 //	                 └─ control socket  /run/exn/<fabric>/node-<id>.ctl
 //	                        ▲ a line of JSON for each request and each answer
 //	exn-tun status, topo, set, down ── DialNode
@@ -26,6 +28,7 @@
 //
 // # Limits
 //
-// One node for each process. The control socket answers the fabric's user and
+// One node for each process. The brokers of the peers know it by the addresses that it
+// was started with. The control socket answers the fabric's user and
 // group.
 package daemon
