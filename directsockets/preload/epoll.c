@@ -329,7 +329,7 @@ uint32_t m_look(struct member *m, uint32_t kernel)
 
 	if (m->disabled)
 		return 0;
-	struct ds_ready r = ds_ready(s, m->c->lastfd, poll_plain(m->events));
+	struct ds_ready r = ds_ready(s, m->c->lastfd, poll_plain(m->events) | POLLHUP | POLLERR);
 	uint32_t mask = (m->events & 0xffff) | EPOLLERR | EPOLLHUP;
 	m->kseen |= kernel & (EPOLLERR | EPOLLHUP);
 	uint32_t now = poll_synonyms(r.now, m->events) & mask;

@@ -248,11 +248,11 @@ struct call call_begin(int fd, uintptr_t w)
 
 	if (!c)
 		return k;
-	while (__builtin_expect(depth > 0 && calls[depth - 1].frame < frame, 0)) {
+	while (__builtin_expect(depth > 0 && calls[depth - 1].frame <= frame, 0)) {
 		depth--;
 		conn_put(calls[depth].c);
 	}
-	if (__builtin_expect(wait_frame != NULL, 0) && wait_frame < frame)
+	if (__builtin_expect(wait_frame != NULL, 0) && wait_frame <= frame)
 		wait_unwind();
 	if (__builtin_expect(c->state != CONN_UP, 0)) {
 		if (c->state == CONN_PENDING)
@@ -275,6 +275,16 @@ struct call call_begin(int fd, uintptr_t w)
 		k.slot = depth++;
 	}
 	return k;
+}
+
+void calls_unwind(const char *to)
+{
+	while (depth > 0 && calls[depth - 1].frame < to) {
+		depth--;
+		conn_put(calls[depth].c);
+	}
+	if (wait_frame != NULL && wait_frame < to)
+		wait_unwind();
 }
 
 void call_end(struct call *k)

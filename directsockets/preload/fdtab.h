@@ -84,6 +84,8 @@ struct call {
  * call_end gives it back; use with CALL so that cancellation does too. */
 struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
 void call_end(struct call *k) DS_HIDDEN;
+/* This thread is about to jump to a frame at stack address to: calls below it are over. */
+void calls_unwind(const char *to) DS_HIDDEN;
 
 #define CALL(k, fd) \
 	__attribute__((cleanup(call_end))) struct call k = {NULL, -1}; \

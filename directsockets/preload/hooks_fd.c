@@ -145,7 +145,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	    name == SO_SNDTIMEO_NEW || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
 		CALL(k, fd);
 		if (k.c)
-			ds_flags_changed(k.c->s);
+			ds_options_changed(k.c->s, fd);
 	}
 	return rc;
 }

@@ -41,6 +41,15 @@ static size_t total(const struct iovec *iov, size_t n)
 	return t;
 }
 
+/* recv of no bytes waits as recv of one would, and takes none. */
+static ssize_t recv_none(struct call *k, int fd, int flags)
+{
+	char c;
+	ssize_t rc = ds_recv(k->c->s, fd, &(struct iovec){&c, 1}, 1, (flags & ~MSG_WAITALL) | MSG_PEEK);
+
+	return rc > 0 ? 0 : rc;
+}
+
 /* ---- receiving ------------------------------------------------------------ */
 
 EXPORT ssize_t read(int fd, void *p, size_t n)
@@ -63,6 +72,8 @@ EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 		odd(&k, fd, flags);
 		return REAL(recv)(fd, p, n, flags);
 	}
+	if (n == 0)
+		return recv_none(&k, fd, flags);
 	return ds_recv(k.c->s, fd, &(struct iovec){p, n}, 1, flags);
 }
 
@@ -75,7 +86,7 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 		odd(&k, fd, flags);
 		return REAL(recvfrom)(fd, p, n, flags, addr, len);
 	}
-	ssize_t rc = ds_recv(k.c->s, fd, &(struct iovec){p, n}, 1, flags);
+	ssize_t rc = n == 0 ? recv_none(&k, fd, flags) : ds_recv(k.c->s, fd, &(struct iovec){p, n}, 1, flags);
 	if (rc >= 0 && addr && len)
 		*len = 0; /* as TCP does */
 	return rc;
@@ -131,7 +142,8 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 			return rc;
 		}
 	}
-	ssize_t rc = ds_recv(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags & ~MSG_CMSG_CLOEXEC);
+	ssize_t rc = total(m->msg_iov, m->msg_iovlen) == 0 ? recv_none(k, fd, flags)
+		: ds_recv(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags & ~MSG_CMSG_CLOEXEC);
 	if (rc >= 0) {
 		m->msg_namelen = 0;
 		m->msg_controllen = 0;

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -17,23 +18,52 @@
 
 /* ---- standard I/O ------------------------------------------------------------- */
 
-EXPORT FILE *fdopen(int fd, const char *mode)
+/* A stream on a TCP socket reads and writes by our calls. */
+static ssize_t stream_read(void *cookie, char *p, size_t n)
 {
-	struct conn *c = conn_get(fd);
-
-	if (c) {
-		conn_demote(c, fd);
-		conn_put(c);
-	}
-	return REAL(fdopen)(fd, mode);
+	return read((int)(intptr_t)cookie, p, n);
 }
 
+static ssize_t stream_write(void *cookie, const char *p, size_t n)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t rc = write((int)(intptr_t)cookie, p + done, n - done);
+		if (rc < 0)
+			return (ssize_t)done;
+		done += (size_t)rc;
+	}
+	return (ssize_t)done;
+}
+
+static int stream_close(void *cookie)
+{
+	return close((int)(intptr_t)cookie);
+}
+
+EXPORT FILE *fdopen(int fd, const char *mode)
+{
+	static const cookie_io_functions_t io = {stream_read, stream_write, NULL, stream_close};
+
+	if (fd_kind(fd) != FD_CONN || !mode || !strchr("rwa", mode[0]))
+		return REAL(fdopen)(fd, mode);
+	FILE *f = fopencookie((void *)(intptr_t)fd, mode, io);
+	if (f) {
+		f->_fileno = fd;
+		if (strchr(mode, 'e'))
+			REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC);
+	}
+	return f;
+}
+
+/* A stream that was made before its descriptor became a TCP socket (by dup2, say). */
 EXPORT int fclose(FILE *f)
 {
 	NEXT(fclose);
 	int fd = f ? fileno(f) : -1;
 
-	if (fd >= 0 && fd_word(fd) != 0) {
+	if (fd >= 0 && fd <= STDERR_FILENO && fd_word(fd) != 0) {
 		fflush(f);
 		fd_closing(fd);
 	}
@@ -128,6 +158,41 @@ int io_uring_queue_init_mem(unsigned entries, void *ring, void *params, void *bu
 	(void)entries, (void)ring, (void)params, (void)buf, (void)size;
 	return -ENOSYS;
 }
+
+/* ---- longjmp out of a signal handler that has interrupted a call ----------------------- */
+
+/* The stack pointer that env will restore. */
+static const char *jump_target(const struct __jmp_buf_tag *env)
+{
+#if defined(__x86_64__)
+	uintptr_t guard, sp = (uintptr_t)env->__jmpbuf[6];
+
+	__asm__("mov %%fs:0x30, %0" : "=r"(guard));
+	return (const char *)((sp >> 17 | sp << 47) ^ guard);
+#else
+	(void)env;
+	return __builtin_frame_address(0);
+#endif
+}
+
+typedef void jump_fn(jmp_buf env, int value);
+
+#define JUMP(name) \
+	extern void name(jmp_buf env, int value) EXPORT __attribute__((noreturn)); \
+	void name(jmp_buf env, int value) \
+	{ \
+		static jump_fn *next; \
+		if (!next) \
+			next = (jump_fn *)dlsym(RTLD_NEXT, #name); \
+		calls_unwind(jump_target(env)); \
+		next(env, value); \
+		__builtin_unreachable(); \
+	}
+
+JUMP(longjmp)
+JUMP(_longjmp)
+JUMP(siglongjmp)
+JUMP(__longjmp_chk)
 
 /* ---- syscall() ---------------------------------------------------------------------- */
 

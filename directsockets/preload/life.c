@@ -46,10 +46,16 @@ void ds_exit_one(struct ds_sock *s, int fd)
 
 	if (!ds_has_segment(s) || !ds_single(s))
 		return;
-	bool alone = ds_alone(s);
+	bool alone = ds_alone(s), abort = false;
+	if (ds_rx_take(s, alone)) {
+		abort = (h->rx_mode == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1) || h->rx_mode == RX_BROKEN;
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
+			abort = true;
+		ds_unlock(&h->rx_lock, alone);
+	}
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
-		if (h->tx_mode == TX_DIRECT) {
+		if (h->tx_mode == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
 				ds_tx_is(s, TX_ENDED);
 			else
@@ -58,17 +64,10 @@ void ds_exit_one(struct ds_sock *s, int fd)
 		roll_all(s, fd);
 		ds_unlock(&h->tx_lock, alone);
 	}
-	if (ds_rx_take(s, alone)) {
-		bool unread = h->rx_mode == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1;
-
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
-			unread = true;
-		if (unread || h->rx_mode == RX_BROKEN) {
-			set |= DS_RESET;
-			l = (struct linger){1, 0};
-			REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
-		}
-		ds_unlock(&h->rx_lock, alone);
+	if (abort) {
+		set |= DS_RESET;
+		l = (struct linger){1, 0};
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 	}
 	if (__atomic_load_n(&s->phase, __ATOMIC_RELAXED) == OFFERED && s->side == 0)
 		ds_seg_state(&s->seg, &h->attention, DS_WITHDRAWN);

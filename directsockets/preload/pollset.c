@@ -14,6 +14,7 @@ struct slot {
 	nfds_t extra;	  /* of its bell and kick in the kernel's; 0 none */
 	int extras;
 	unsigned kernel;  /* what the shadow decides */
+	bool direct;	  /* both directions: the shadow has nothing to say as long as something is ready */
 	bool waiting, armed, had;
 };
 
@@ -80,7 +81,8 @@ static int look(struct waiting *w, struct pollfd *fds)
 		struct slot *t = &w->slots[i];
 		struct pollfd *p = &fds[t->at];
 		unsigned asked = (unsigned short)p->events;
-		struct ds_ready r = ds_ready(t->c->s, p->fd, poll_plain(asked));
+		struct ds_ready r = ds_ready(t->c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
+		t->direct = ds_direct(t->c->s) == 3;
 		t->kernel = poll_synonyms(r.kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
 		p->revents = (short)(poll_synonyms(r.now, asked) & (asked | POLLERR | POLLHUP));
 		ready += p->revents != 0;
@@ -154,11 +156,10 @@ static int poll_mixed(struct waiting *w, struct pollfd *fds, nfds_t n, struct po
 	int ready = look(w, fds);
 	bool all_ours = w->n == n;
 	for (nfds_t i = 0; i < w->n; i++) {
-		all_ours = all_ours && (w->slots[i].kernel & ((unsigned short)fds[w->slots[i].at].events | POLLHUP | POLLERR)) == 0;
+		all_ours = all_ours && w->slots[i].direct;
 		bells = bells || ds_bell(w->slots[i].c->s) >= 0;
 	}
-	/* A set of one that is ready needs no more, whatever the shadow thinks. */
-	if (ready > 0 && (all_ours || n == 1))
+	if (ready > 0 && all_ours)
 		return ready;
 	if (ready > 0 || poll || (bells && !all_ours)) {
 		rc = raw_poll(k, kernel_set(w, fds, n, k, false), &zero, mask);
@@ -242,7 +243,7 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 {
 	nfds_t ours = 0;
 
-	if (__builtin_expect(wait_frame != NULL, 0) && wait_frame < (char *)__builtin_frame_address(0))
+	if (__builtin_expect(wait_frame != NULL, 0) && wait_frame <= (char *)__builtin_frame_address(0))
 		wait_unwind();
 	for (nfds_t i = 0; i < n; i++) {
 		uintptr_t w = fd_word(fds[i].fd);

@@ -67,6 +67,15 @@ int dial(const struct sockaddr_in *addr)
 	return fd;
 }
 
+/* What arrives with what is then not a matter of time. */
+static void nodelay(int a, int b)
+{
+	int one = 1;
+
+	setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(b, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
 void pair_cold(int *client, int *server)
 {
 	struct sockaddr_in addr;
@@ -78,7 +87,8 @@ void pair_cold(int *client, int *server)
 	*server = accept(l, NULL, NULL);
 	if (*server < 0)
 		die("accept");
-	close(l);
+	nodelay(*client, *server);
+	/* The listener stays: a client asks whether there is one when it has something to offer. */
 }
 
 void warm(int client, int server)
@@ -109,6 +119,7 @@ void pair(int *client, int *server)
 	*server = accept(l, NULL, NULL);
 	if (*server < 0)
 		die("accept");
+	nodelay(*client, *server);
 	if (!cold)
 		warm(*client, *server);
 	close(l);

@@ -501,7 +501,6 @@ static void epoll_fair(void)
 		if (epoll_wait(ep, &ev, 1, 1000) == 1)
 			seen |= 1u << ev.data.u64;
 	out("seen %#x", seen);
-	ep_show(ep, 64, 1000);
 }
 
 static void epoll_mixed(void)
