@@ -10,11 +10,11 @@ import (
 	"exnet/fabric/fabrictest"
 )
 
-// shmNet makes interfaces that run, joined by shm links.
-func shmNet(tb testing.TB, nodes int, cfg Config) []*testNode {
+// shmNet makes interfaces that run, joined by links of a kind.
+func shmNet(tb testing.TB, l fabrictest.Link, nodes int, cfg Config) []*testNode {
 	tb.Helper()
 	var list []*testNode
-	for i, card := range fabrictest.NewSHM(tb, nodes) {
+	for i, card := range l.New(tb, nodes) {
 		n := &testNode{id: fabric.NodeID(i), nic: card, ready: make(chan struct{}, 1)}
 		cfg.NIC = card
 		cfg.OnReady = func() {
@@ -40,8 +40,14 @@ func shmNet(tb testing.TB, nodes int, cfg Config) []*testNode {
 // Frames of all sizes, both ways at once and to the group, arrive complete and in
 // order, and all buffers come back.
 func TestSHMLink(t *testing.T) {
+	for _, l := range []fabrictest.Link{{Name: "goroutine", New: fabrictest.NewSHM}, {Name: "driver", New: fabrictest.NewDriven}} {
+		t.Run(l.Name, func(t *testing.T) { testSHMLink(t, l) })
+	}
+}
+
+func testSHMLink(t *testing.T, l fabrictest.Link) {
 	const frames = 3000
-	nodes := shmNet(t, 3, Config{Buffers: 64, StallTime: 10 * time.Second})
+	nodes := shmNet(t, l, 3, Config{Buffers: 64, StallTime: 10 * time.Second})
 	sizes := []int{60, 120, 121, 480, 481, 1514, 9014, 60000}
 	type key struct{ to, from fabric.NodeID }
 	var mu sync.Mutex

@@ -1,0 +1,89 @@
+package txloop
+
+import (
+	"errors"
+	"fmt"
+
+	"exnet/fabric/link"
+
+	"golang.org/x/sys/unix"
+)
+
+func (l *Loop) nap() {
+	l.stats.Naps.Add(1)
+	for _, s := range l.links {
+		s.Doze()
+	}
+	rawNap(l.cfg.Nap)
+}
+
+// wait waits until a device has a packet, a link has something to do or Wake is
+// called. Held devices are left out, and looked at again after a wake.
+func (l *Loop) wait() error {
+	l.stats.Waits.Add(1)
+	l.waits.Store(true)
+	defer l.waits.Store(false)
+	l.gather()
+	limit := link.Forever
+	for _, s := range l.links {
+		switch d := s.Arm(); {
+		case d == 0:
+			return nil
+		case d > 0 && (limit < 0 || d < limit):
+			limit = d
+		}
+	}
+	if l.woken.Load() {
+		return nil
+	}
+	switch {
+	case limit > 0:
+		rawPoll(l.poll, limit)
+	case !rawPoll(l.poll, linger):
+		l.stats.Rests.Add(1)
+		l.place.rest(l.links)
+		if _, err := unix.Poll(l.poll, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("txloop: poll: %w", err)
+		}
+	}
+	l.scatter()
+	return nil
+}
+
+// look is wait without waiting.
+func (l *Loop) look() {
+	if len(l.links) > 0 {
+		l.gather()
+		rawPoll(l.poll, 0)
+		l.scatter()
+	}
+}
+
+// gather notes what to wait for.
+func (l *Loop) gather() {
+	l.poll = append(l.poll[:0], unix.PollFd{Fd: int32(l.event), Events: unix.POLLIN})
+	for i := range l.ports {
+		fd := int32(l.ports[i].Device.Fd())
+		if l.ports[i].held {
+			fd = -1 // poll(2) ignores it
+		}
+		l.poll = append(l.poll, unix.PollFd{Fd: fd, Events: unix.POLLIN})
+	}
+	for _, s := range l.links {
+		l.poll = append(l.poll, unix.PollFd{Fd: int32(s.Fd()), Events: unix.POLLIN})
+	}
+}
+
+// scatter hands out what poll(2) has found.
+func (l *Loop) scatter() {
+	if l.poll[0].Revents != 0 {
+		var count [8]byte
+		unix.Read(l.event, count[:]) // reset; it cannot fail, the counter is not 0
+	}
+	for i := range l.ports {
+		l.ports[i].empty = !l.ports[i].held && l.poll[1+i].Revents == 0
+	}
+	for i := range l.links {
+		l.links[i].rung = l.poll[1+len(l.ports)+i].Revents != 0
+	}
+}
