@@ -1,0 +1,287 @@
+package segment
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The wake-up protocol (SPEC 4.4 and 4.5), explored exhaustively: every order of
+// the steps of its threads, each with a store buffer as x86 has it (stores reach the
+// memory in order, some time later; a thread sees its own at once). A wake-up is lost
+// when nobody can take a step any more and somebody has not finished.
+
+// Words of the memory of the model.
+const (
+	wordM   = iota // messages published
+	wordF          // space published
+	wordAtt        // attention: flags, number << 2
+	words
+)
+
+// barrierKind is what stands between a store and a look.
+type barrierKind int
+
+const (
+	noBarrier  barrierKind = iota
+	fence                  // own store buffer
+	membarrier             // everybody's
+)
+
+func (b barrierKind) String() string { return [...]string{"none", "fence", "membarrier"}[b] }
+
+// world is a state of the model.
+type world struct {
+	mem    [words]uint8
+	bell   uint8
+	number uint8 // of the last arming
+	flags  uint8 // armed, as the sleepers' side knows
+	th     [4]strand
+}
+
+// strand is a thread. Its meaning of pc is that of its program.
+type strand struct {
+	pc, seen, rung uint8
+	kicked         bool // told to look again
+	buf            [3]struct{ word, value uint8 }
+	n              uint8 // stores in buf
+}
+
+func (w *world) flushOne(i int) {
+	t := &w.th[i]
+	w.mem[t.buf[0].word] = t.buf[0].value
+	copy(t.buf[:], t.buf[1:])
+	t.n--
+	t.buf[t.n] = struct{ word, value uint8 }{}
+}
+
+func (w *world) store(i int, word, value uint8) {
+	t := &w.th[i]
+	for int(t.n) == len(t.buf) {
+		w.flushOne(i)
+	}
+	t.buf[t.n] = struct{ word, value uint8 }{word, value}
+	t.n++
+}
+
+func (w *world) load(i int, word uint8) uint8 {
+	t := &w.th[i]
+	for k := int(t.n) - 1; k >= 0; k-- {
+		if t.buf[k].word == word {
+			return t.buf[k].value
+		}
+	}
+	return w.mem[word]
+}
+
+func (w *world) barrier(i int, b barrierKind) {
+	for j := range w.th {
+		for (b == membarrier || b == fence && i == j) && w.th[j].n > 0 {
+			w.flushOne(j)
+		}
+	}
+}
+
+// protocol is what is checked.
+type protocol struct {
+	sleeper, waker barrierKind
+	both           bool // a second sleeper, for space, on the same doorbell
+	forget         bool // who reads the doorbell does not tell the other sleeper
+	noNumber       bool // the waker rings once for a flag, not once for an arming
+	lookFirst      bool // the sleeper looks before it arms, and not again
+}
+
+// rounds is how many messages are sent, and pieces of space given back.
+func (p *protocol) rounds() uint8 {
+	if p.both { // there are many more states
+		return 1
+	}
+	return 3
+}
+
+const done = 99
+
+// step returns the states that thread i can reach in one step.
+func (p *protocol) step(w world, i int) []world {
+	t := &w.th[i]
+	if t.pc == done || i >= 2 && !p.both {
+		return nil
+	}
+	if i&1 == 0 {
+		return p.sleep(w, i)
+	}
+	return p.wake(w, i)
+}
+
+// sleep is the side that waits: thread 0 for messages, thread 2 for space.
+func (p *protocol) sleep(w world, i int) []world {
+	t := &w.th[i]
+	flag, word := uint8(1)<<(i/2), uint8(wordM+i/2)
+	look := func() bool { // takes all that is there
+		if v := w.load(i, word); v != t.seen {
+			t.seen = v
+			return true
+		}
+		return false
+	}
+	switch t.pc {
+	case 0: // look without arming
+		t.kicked = false
+		if look() {
+			if t.seen == p.rounds() {
+				t.pc = done
+			}
+			return []world{w}
+		}
+		t.pc = 1
+	case 1: // arm. Two sleepers do that under a lock, with an XCHG
+		w.number++
+		w.flags |= flag
+		w.store(i, wordAtt, w.number<<2|w.flags)
+		if p.both {
+			w.barrier(i, fence)
+		}
+		t.pc = 2
+	case 2:
+		w.barrier(i, p.sleeper)
+		t.pc = 3
+	case 3: // look again
+		if !p.lookFirst && look() {
+			t.pc = 5
+		} else {
+			t.pc = 4
+		}
+	case 4: // wait on the doorbell
+		if t.kicked {
+			t.pc = 0
+			return []world{w}
+		}
+		if w.bell == 0 {
+			return nil
+		}
+		// Awake: clear both, read the doorbell empty, tell the other.
+		w.flags = 0
+		w.store(i, wordAtt, w.number<<2)
+		if p.both {
+			w.barrier(i, fence)
+		}
+		w.bell = 0
+		if p.both && !p.forget {
+			w.th[2-i].kicked = true
+		}
+		t.pc = 0
+	case 5: // disarm
+		w.flags &^= flag
+		w.store(i, wordAtt, w.number<<2|w.flags)
+		if p.both {
+			w.barrier(i, fence)
+		}
+		t.pc = 0
+		if t.seen == p.rounds() {
+			t.pc = done
+		}
+	}
+	return []world{w}
+}
+
+// wake is the other side: thread 1 publishes messages, thread 3 space.
+func (p *protocol) wake(w world, i int) []world {
+	t := &w.th[i]
+	flag, word := uint8(1)<<(i/2), uint8(wordM+i/2)
+	switch t.pc {
+	case 0:
+		t.seen++
+		w.store(i, word, t.seen)
+		t.pc = 1
+	case 1:
+		w.barrier(i, p.waker)
+		t.pc = 2
+	case 2:
+		a := w.load(i, wordAtt)
+		n := a >> 2
+		if p.noNumber {
+			n = 1
+		}
+		if a&flag != 0 && n != t.rung {
+			t.rung = n
+			w.bell = min(w.bell+1, 2)
+		}
+		t.pc = 0
+		if t.seen == p.rounds() {
+			t.pc = done
+		}
+	}
+	return []world{w}
+}
+
+// explore returns a state in which a wake-up was lost, if there is one, and how many
+// it has looked at.
+func (p *protocol) explore() (lost *world, states int) {
+	seen := map[world]bool{{}: true}
+	queue := []world{{}}
+	for len(queue) > 0 {
+		w := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		var next []world
+		for i := range w.th {
+			next = append(next, p.step(w, i)...)
+			if w.th[i].n > 0 {
+				f := w
+				f.flushOne(i)
+				next = append(next, f)
+			}
+		}
+		if len(next) == 0 && (w.th[0].pc != done || p.both && w.th[2].pc != done) {
+			return &w, len(seen)
+		}
+		for _, n := range next {
+			if !seen[n] {
+				seen[n] = true
+				queue = append(queue, n)
+			}
+		}
+	}
+	return nil, len(seen)
+}
+
+// slip says what is done otherwise than the SPEC says.
+func (p *protocol) slip() string {
+	switch {
+	case p.lookFirst:
+		return "looks-before-it-arms"
+	case p.noNumber:
+		return "rings-once"
+	case p.forget:
+		return "two-sleepers-forgets-one"
+	case p.both:
+		return "two-sleepers"
+	}
+	return "one-sleeper"
+}
+
+func TestNoLostWakeUp(t *testing.T) {
+	for _, tt := range []struct {
+		p  protocol
+		ok bool
+	}{
+		{protocol{sleeper: fence, waker: fence}, true},
+		{protocol{sleeper: membarrier, waker: noBarrier}, true}, // EXPEDITED
+		{protocol{sleeper: membarrier, waker: fence}, true},     // until the sides know of each other
+		{protocol{sleeper: fence, waker: noBarrier}, false},
+		{protocol{sleeper: noBarrier, waker: fence}, false},
+		{protocol{sleeper: noBarrier, waker: noBarrier}, false},
+		{protocol{sleeper: fence, waker: fence, lookFirst: true}, false},
+		{protocol{sleeper: fence, waker: fence, noNumber: true}, false},
+		{protocol{sleeper: fence, waker: fence, both: true}, true},
+		{protocol{sleeper: membarrier, waker: noBarrier, both: true}, true},
+		{protocol{sleeper: fence, waker: fence, both: true, forget: true}, false},
+		{protocol{sleeper: fence, waker: noBarrier, both: true}, false},
+	} {
+		t.Run(fmt.Sprintf("sleeper=%v/waker=%v/%s", tt.p.sleeper, tt.p.waker, tt.p.slip()), func(t *testing.T) {
+			lost, states := tt.p.explore()
+			t.Logf("%d states", states)
+			if (lost == nil) != tt.ok {
+				t.Errorf("lost: %+v, want a wake-up lost: %v", lost, !tt.ok)
+			}
+		})
+	}
+}
