@@ -41,6 +41,10 @@ type options struct {
 	reverse      bool // the end that listens sends
 	noDelay      bool
 	json         bool
+
+	// tolerate is told that a path fails, which is then left out. nil: the first
+	// failure ends all.
+	tolerate func(path string, err error)
 }
 
 func (o options) spec(size int) tcpbench.Spec {

@@ -38,6 +38,7 @@ type PathInfo struct {
 	RxMode     string // how nodes receive; "": the path has none
 	Coalesce   string // and hold back interrupts
 	Unbound    bool   // Spec.CPUs is ignored: the scheduler places both ends
+	Polls      bool   // both ends poll: on two CPUs unless told otherwise
 }
 
 // NodeConfig configures the nodes of the paths over the fabric.
@@ -80,14 +81,14 @@ func pathKinds() []pathKind {
 		{name: "lo", about: "kernel TCP over the loopback interface", open: newLo},
 		{name: "veth", about: "kernel TCP over a veth pair between two namespaces", open: newVeth, privileged: true},
 		{name: "exn", about: "kernel TCP over exn0, between two namespaces", open: newExn, privileged: true, fabric: true, exn0: true},
-		{name: "exn-shm", about: "the same, with a process for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true, exn0: true},
+		{name: "exn-shm", about: "kernel TCP over exn0, a daemon for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true, exn0: true},
 		{name: "netstack", about: "netstack's TCP over the fabric, without exn0", open: newNetstack, fabric: true},
 		{name: "ds", about: "direct sockets between two processes, their shadow on the loopback interface", open: newDS(tcpbench.Direct)},
-		{name: "ds-exn", about: "the same between two namespaces, their shadow on exn0", open: newDSExn(tcpbench.Direct), privileged: true, fabric: true, exn0: true, extra: true},
+		{name: "ds-exn", about: "direct sockets between two namespaces, their shadow on exn0", open: newDSExn(tcpbench.Direct), privileged: true, fabric: true, exn0: true, extra: true},
 		rawKind("velo", "VELO messages of the emulated NIC, both nodes in one process", rawbench.VELO, false),
-		rawKind("velo-shm", "the same, with a process for each node", rawbench.VELO, true),
+		rawKind("velo-shm", "VELO messages, with a process for each node", rawbench.VELO, true),
 		rawKind("rma", "RMA transfers, both nodes in one process (GET; PUT for ping-pong)", rawbench.RMA, false),
-		rawKind("rma-shm", "the same, with a process for each node", rawbench.RMA, true),
+		rawKind("rma-shm", "RMA transfers, with a process for each node", rawbench.RMA, true),
 	}
 }
 

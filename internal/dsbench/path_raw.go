@@ -20,10 +20,13 @@ func newRaw(u rawbench.Unit, shm bool) func(NodeConfig) Path {
 
 func (p rawPath) Setup(context.Context) error { return nil }
 
-func (p rawPath) Info() PathInfo { return PathInfo{} }
+func (p rawPath) Info() PathInfo { return PathInfo{Polls: true} }
 
 // Measure implements Path.
 func (p rawPath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {
+	if spec.CPUs == tcpbench.Anywhere() {
+		spec.CPUs = tcpbench.Apart() // on one they would wait for each other's time slice
+	}
 	return rawbench.Measure(ctx, p.unit, p.shm, spec)
 }
 

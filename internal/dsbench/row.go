@@ -81,6 +81,9 @@ func makeRows(o options, m machine, d coredist.Distance, paths []Path, size int,
 		if info.Unbound {
 			r.Placement = tcpbench.Anywhere().String()
 		}
+		if info.Polls && o.cpus == tcpbench.Anywhere() {
+			r.Placement = tcpbench.Apart().String()
+		}
 		if r.Path == o.control {
 			control = r.Median
 		}

@@ -49,6 +49,9 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return exitOK
 	}
+	if args[0] == "report" {
+		return runReport(ctx, args[1:], stdout, stderr)
+	}
 	if args[0] == programsCommand {
 		return runPrograms(ctx, args[1:], stdout, stderr)
 	}

@@ -37,10 +37,11 @@ func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (e
 			return fmt.Errorf("path %s: %w", kind.name, err)
 		}
 	}
+	failed := make([]bool, len(paths))
 	for _, size := range o.sizes {
 		p.say("measuring the distance of the CPUs")
 		d := distance()
-		samples, err := runSize(ctx, o, paths, size, p)
+		samples, err := runSize(ctx, o, paths, failed, size, p)
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("interrupted after %d of %d measurements", p.done, p.total)
 		}
@@ -62,13 +63,17 @@ var distance = func() coredist.Distance {
 
 // runSize takes the measurements of one size, interleaved: A B A B. The samples
 // are in the order of the paths; after an error they are those until then. A path
-// that does not take the size has none.
-func runSize(ctx context.Context, o options, paths []Path, size int, p *progress) ([][]sample, error) {
+// that does not take the size, or has failed, has none.
+func runSize(ctx context.Context, o options, paths []Path, failed []bool, size int, p *progress) ([][]sample, error) {
 	samples := make([][]sample, len(paths))
 	for run := range o.runs {
 		for i, path := range paths {
 			kind := o.paths[i]
 			if !kind.takes(o.measure, size) {
+				continue
+			}
+			if failed[i] {
+				p.done++
 				continue
 			}
 			if ctx.Err() != nil {
@@ -77,9 +82,15 @@ func runSize(ctx context.Context, o options, paths []Path, size int, p *progress
 			p.step("%s, %d bytes, run %d of %d", kind.name, size, run+1, o.runs)
 			r, err := path.Measure(ctx, o.spec(size))
 			if err != nil {
-				return samples, fmt.Errorf("path %s, %d bytes, run %d: %w", kind.name, size, run+1, err)
+				err = fmt.Errorf("path %s, %d bytes, run %d: %w", kind.name, size, run+1, err)
+				if o.tolerate == nil || ctx.Err() != nil {
+					return samples, err
+				}
+				o.tolerate(kind.name, err)
+				failed[i] = true
+			} else {
+				samples[i] = append(samples[i], o.measure.sample(r, size))
 			}
-			samples[i] = append(samples[i], o.measure.sample(r, size))
 			p.stepDone()
 		}
 	}

@@ -199,6 +199,27 @@ func TestRunAllKeepsWhatWasMeasured(t *testing.T) {
 	}
 }
 
+// TestRunAllTolerates: a path that fails is left out, the others go on.
+func TestRunAllTolerates(t *testing.T) {
+	var log []string
+	b := &fakePath{name: "b", log: &log, take: func(int) (float64, error) { return 0, errors.New("cable cut") }}
+	o := fakeOptions("stream", &fakePath{name: "a", log: &log}, b)
+	o.sizes = []int{1, 2}
+	var told []string
+	o.tolerate = func(path string, err error) { told = append(told, path+": "+err.Error()) }
+	var out recorder
+	p := quiet(o)
+	if err := runAll(t.Context(), o, fakeMachine(), &out, p); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"b: path b, 1 bytes, run 1: cable cut"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if len(out.got) != 2 || out.got[1].Path != "a" || out.got[1].Runs != 2 || p.done != p.total {
+		t.Errorf("rows %+v, %d of %d done", out.got, p.done, p.total)
+	}
+}
+
 func TestRunAllInterrupted(t *testing.T) {
 	var log []string
 	ctx, cancel := context.WithCancel(t.Context())

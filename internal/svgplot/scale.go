@@ -10,6 +10,7 @@ import (
 type Axis struct {
 	Label string
 	Log   bool
+	Tight bool // it begins and ends at the values, not at round ones or 0
 	// Format writes a value at a tick or for a mark; nil: Number.
 	Format func(float64) string
 	// Ticks are where the ticks are; nil: at round values.

@@ -52,6 +52,7 @@ func (j job) announced(c *broker.Client, port uint16) error {
 type directListener struct {
 	*directsockets.Listener
 	cfg directsockets.Config
+	j   job
 }
 
 func listenDirect(j job) (listener, netip.AddrPort, error) {
@@ -65,7 +66,7 @@ func listenDirect(j job) (listener, netip.AddrPort, error) {
 	if err != nil {
 		return nil, netip.AddrPort{}, errors.Join(fmt.Errorf("listening on %v: %w", j.Address, err), cfg.Broker.Close())
 	}
-	d := directListener{l.(*directsockets.Listener), cfg}
+	d := directListener{l.(*directsockets.Listener), cfg, j}
 	addr := d.Addr().(*net.TCPAddr).AddrPort()
 	if err := j.announced(cfg.Broker, addr.Port()); err != nil {
 		return nil, addr, errors.Join(err, d.Close())
@@ -78,7 +79,7 @@ func (l directListener) accept() (conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("accepting a connection: %w", err)
 	}
-	return &directConn{Conn: c.(*directsockets.Conn)}, nil
+	return &directConn{c.(*directsockets.Conn), l.j}, nil
 }
 
 func (l directListener) Close() error { return errors.Join(l.Listener.Close(), l.cfg.Broker.Close()) }
@@ -94,7 +95,7 @@ func dialDirect(j job) (conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %v: %w", j.Address, err)
 	}
-	return &directConn{Conn: c.(*directsockets.Conn)}, nil
+	return &directConn{c.(*directsockets.Conn), j}, nil
 }
 
 // dialer returns the worker's dialer.
@@ -120,10 +121,23 @@ func (j job) dialer() (*directsockets.Dialer, error) {
 // directConn is a conn over direct sockets.
 type directConn struct {
 	*directsockets.Conn
+	j job
 }
 
 func (c *directConn) noDelay() error      { return c.SetNoDelay(true) }
 func (c *directConn) resetOnClose() error { return c.SetLinger(0) }
+
+// direct reports whether what this end has to carry goes through memory.
+func (c *directConn) direct() bool {
+	s := c.Stats()
+	switch {
+	case !c.j.oneWay():
+		return s.Direct()
+	case c.j.sends():
+		return s.TX == directsockets.ModeDirect
+	}
+	return s.RX == directsockets.ModeDirect
+}
 
 // shadow returns how many bytes have gone over TCP, in both directions.
 func (c *directConn) shadow() (bytes uint64, why string) {

@@ -51,9 +51,18 @@ func (m *meter) add(n int, now time.Duration) {
 		if now-m.first >= m.duration {
 			m.finish(now)
 		}
-	case now >= m.from:
+	case now >= m.from && m.warm(now):
 		m.begin(now)
 	}
+}
+
+// settleTime is how much longer the warm-up may take until a connection goes the
+// direct way: setting it up is not what is measured.
+const settleTime = time.Second
+
+// warm says that the warm-up has reached its end.
+func (m *meter) warm(now time.Duration) bool {
+	return m.conn == nil || m.conn.direct() || now >= m.from+settleTime
 }
 
 // begin begins to count now.

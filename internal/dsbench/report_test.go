@@ -1,0 +1,248 @@
+package dsbench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/internal/dsbench/coredist"
+)
+
+// fakeReport is a report of all parts, whose figures follow a rule.
+func fakeReport() *reportData {
+	ro := reportOptions{runs: 5, duration: 250 * time.Millisecond, warmup: 80 * time.Millisecond, congestion: "cubic"}
+	d := &reportData{
+		Version: reportVersion, Machine: fakeMachine(), Distance: fakeDistance, Took: 601, Runs: ro.runs,
+		Duration: ro.duration.Seconds(), Warmup: ro.warmup.Seconds(), TCP: ro.congestion, Busy: 0.5,
+		Partial: "interrupted after 7 of 9 measurements", Skipped: []skipped{{"netstack", "no <route> to & fro"}},
+	}
+	for _, p := range plan(ro, func(name string) bool { return name != "netstack" }) {
+		part := reportPart{ID: p.id}
+		for _, size := range p.o.sizes {
+			for i, k := range p.o.paths {
+				if !k.takes(p.o.measure, size) {
+					continue
+				}
+				median := float64(10+len(k.name)*3+i) * (1 + float64(size)/65536)
+				r := row{
+					Measure: p.o.measure.name, Path: k.name, Size: size, Streams: p.o.streams, Unit: p.o.measure.unit,
+					Median: median, Min: median * 0.95, Max: median * 1.04, Runs: 5, Control: p.o.control, Ratio: new(median / 10),
+					Values: []float64{median, median * 0.95, median * 1.04, median, median}, Spread: 0.09, MTU: 65535, Distance: fakeDistance,
+				}
+				if p.o.measure.latency {
+					r.P50, r.P90, r.P99, r.P999, r.P100 = new(median), new(median*1.1), new(median*2), new(median*5), new(median*100)
+				} else {
+					r.CPUPerGB = new(0.25 * float64(1+i))
+				}
+				if k.name == "veth" && size == 64 {
+					r.Noisy, r.Spread = true, 0.6
+				}
+				part.Rows = append(part.Rows, r)
+			}
+		}
+		d.Parts = append(d.Parts, part)
+	}
+	d.Parts[1].Note = `path ds: "cable" cut`
+	return d
+}
+
+// structure lists what a page consists of.
+func structure(page string) string {
+	var b strings.Builder
+	body := page[strings.Index(page, "<header>"):strings.Index(page, `<section id="data">`)]
+	body = regexp.MustCompile(`(?s)<svg.*?</svg>`).ReplaceAllStringFunc(body, func(svg string) string {
+		return fmt.Sprintf("[drawing: %d curves, %d marks, %d reference lines]",
+			strings.Count(svg, "<path d=") /* curves and some marks */, strings.Count(svg, "<title>"), strings.Count(svg, `class="ref"`))
+	})
+	text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, "\n")
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(html.UnescapeString(line)); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}
+
+func TestReportGolden(t *testing.T) {
+	page, err := renderReport(fakeReport())
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.txt", structure(string(page)))
+}
+
+// TestReportStandsAlone: nothing is loaded from elsewhere, nothing is broken, and
+// the data inside are those of the report.
+func TestReportStandsAlone(t *testing.T) {
+	d := fakeReport()
+	page, err := renderReport(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	for _, bad := range []string{"src=", "<link", "@import", "url(", "NaN", "Inf", "%!", "<nil>", "ZgotmplZ", "<route>"} {
+		if strings.Contains(strings.ReplaceAll(text, "Info", ""), bad) {
+			t.Errorf("the page contains %q", bad)
+		}
+	}
+	if n := strings.Count(strings.ReplaceAll(text, "http://www.w3.org/2000/svg", ""), "http"); n > 0 {
+		t.Errorf("%d addresses", n)
+	}
+	if open, end := strings.Count(text, "<svg"), strings.Count(text, "</svg>"); open != end || open < 10 {
+		t.Errorf("%d drawings begin, %d end", open, end)
+	}
+	_, inside, _ := strings.Cut(text, `<script type="application/json" id="dsbench">`)
+	inside, _, _ = strings.Cut(inside, "</script>")
+	got, err := decodeReport([]byte(inside))
+	if err != nil {
+		t.Fatalf("%v in %.200s", err, inside)
+	}
+	a, _ := json.Marshal(d)
+	b, _ := json.Marshal(got)
+	if !bytes.Equal(a, b) {
+		t.Error("the data inside differ")
+	}
+}
+
+// TestReportOfLittle: a page is drawn of whatever was measured.
+func TestReportOfLittle(t *testing.T) {
+	full := fakeReport()
+	for _, part := range full.Parts {
+		for n := range part.Rows {
+			d := *full
+			d.Parts = []reportPart{{ID: part.ID, Rows: part.Rows[n : n+1]}}
+			if _, err := renderReport(&d); err != nil {
+				t.Errorf("%s, row %d: %v", part.ID, n, err)
+			}
+		}
+	}
+	if _, err := renderReport(&reportData{Version: reportVersion}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReportCores(t *testing.T) {
+	d := fakeReport()
+	if got := d.cpus(); got != "CPUs "+fakeDistance.String() {
+		t.Errorf("%q", got)
+	}
+	d.Parts[0].Rows[0].Distance = coredist.Distance{Cores: coredist.Far}
+	if got := d.cpus(); !strings.HasSuffix(got, "; near at times and far at others") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestReportUsage(t *testing.T) {
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there.html")
+	other := filepath.Join(dir, "other.json")
+	for name, text := range map[string]string{there: "mine", other: "{}"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		words  string
+		status int
+		stderr string
+	}{
+		{"report --runs 0", 2, "dsbench report: --runs: 0 is not between 1 and 1000 (see dsbench report -h)\n"},
+		{"report --duration 0s", 2, "dsbench report: --duration: 0s is not between 1ms and 1h0m0s (see dsbench report -h)\n"},
+		{"report --paths foo", 2, `dsbench report: --paths: unknown path "foo"`},
+		{"report a.txt", 2, `dsbench report: "a.txt": give the report a name that ends in .html (see dsbench report -h)` + "\n"},
+		{"report a.html b.html", 2, `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
+		{"report " + there, 1, "dsbench report: " + there + " exists: choose another name, or --force\n"},
+		{"report " + filepath.Join(dir, "no", "a.html"), 1, "cannot be written there"},
+		{"report --from " + other + " " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from " + other + ": not a report's JSON\n"},
+		{"report --from " + filepath.Join(dir, "nobody.json") + " " + filepath.Join(dir, "a.html"), 1, "no such file"},
+	} {
+		status, stdout, stderr := runProgram(t.Context(), tt.words)
+		if status != tt.status || stdout != "" || !strings.Contains(stderr, tt.stderr) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("dsbench %s: status %d, stdout %q, stderr %q", tt.words, status, stdout, stderr)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) != 2 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	status, stdout, _ := runProgram(t.Context(), "report -h")
+	if status != 0 || !strings.Contains(stdout, "--quick") {
+		t.Errorf("help: %d, %q", status, stdout)
+	}
+	fits(t, stdout)
+}
+
+// TestReportFrom draws a page from the data of another.
+func TestReportFrom(t *testing.T) {
+	dir := t.TempDir()
+	c := reportCommand{html: filepath.Join(dir, "a.html"), json: filepath.Join(dir, "a.json")}
+	if err := c.write(fakeReport()); err != nil {
+		t.Fatal(err)
+	}
+	b := filepath.Join(dir, "b.html")
+	status, stdout, stderr := runProgram(t.Context(), "report --from "+c.json+" "+b)
+	if status != 0 || stderr != "" || stdout != b+" and "+filepath.Join(dir, "b.json")+"\n" {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	for _, kind := range []string{"html", "json"} {
+		one, err1 := os.ReadFile(filepath.Join(dir, "a."+kind))
+		two, err2 := os.ReadFile(filepath.Join(dir, "b."+kind))
+		if err1 != nil || err2 != nil || !bytes.Equal(one, two) {
+			t.Errorf("%s: the copies differ (%v, %v)", kind, err1, err2)
+		}
+	}
+	rows, err := readRows(c.json)
+	if err != nil || len(rows) < 100 {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+}
+
+// TestRunReport measures as little as can be, and is then interrupted.
+func TestRunReport(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "r.html")
+	cmd, stdout, stderr := program(t, "report --quick --paths lo,velo --runs 1 --duration 10ms --congestion "+congestion(t)+" "+name)
+	if err := cmd.Wait(); err != nil || stderr.Len() > 0 {
+		t.Fatalf("%v, %s", err, stderr)
+	}
+	if want := name + " and " + filepath.Join(dir, "r.json") + "\n"; stdout.String() != want {
+		t.Errorf("stdout %q, want %q", stdout, want)
+	}
+	rows, err := readRows(filepath.Join(dir, "r.json"))
+	if err != nil || len(rows) < 8 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+
+	name = filepath.Join(dir, "i.html")
+	cmd, _, stderr = program(t, "report --paths lo --runs 100 --duration 100ms --congestion "+congestion(t)+" "+name)
+	time.Sleep(time.Second)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.HasPrefix(stderr.String(), "dsbench report: interrupted after ") {
+		t.Errorf("%v, %s", err, stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "i.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decodeReport(text)
+	if err != nil || !strings.HasPrefix(d.Partial, "interrupted after ") || len(d.Parts) != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func TestRatioText(t *testing.T) {
+	for v, want := range map[float64]string{0.42: "0.42", 6.14: "6.1", 31.2: "31", 0.05: "1/20", 1: "1.0", 0.996: "1.0", 0: "0.00"} {
+		if got := ratioText(v); got != want {
+			t.Errorf("ratioText(%v) = %s, want %s", v, got, want)
+		}
+	}
+}

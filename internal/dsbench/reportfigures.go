@@ -1,0 +1,255 @@
+package dsbench
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"exnet/internal/svgplot"
+)
+
+// What the thesis prints in its text (section 5.6.3); its figures have no numbers.
+const (
+	thesisOne    = 7.9  // GB/s, EXN, one stream
+	thesisTwo    = 8.82 // GB/s, two streams
+	thesisTuned  = 8.3  // GB/s, one stream, sysctl set
+	thesisFar    = 5.3  // GB/s, one stream, bound to the other CPU socket
+	thesisEXN    = 5.7  // us, half a round trip, small messages, bound to the near socket
+	thesisEXNFar = 8.6  // us, the far one
+	thesisDS     = 0.85 // us, AF_EXTL
+	thesisDSFar  = 1.3  // us
+)
+
+// figure is a figure of the page.
+type reportFigure struct {
+	ID     string // anchor
+	Title  string
+	Charts []chart
+	Says   string // what it shows
+	Notes  []string
+}
+
+// chart is a drawing with what stands above it.
+type chart struct {
+	Title string
+	SVG   template.HTML
+}
+
+// pathColours has the colour of each path, the same on the whole page.
+var pathColours = map[string]int{
+	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:irq": 4, "exn:busy": 5, "exn:itr": 3, "exn-shm": 8, "netstack": 6,
+	"ds": 2, "ds-zcopy": 1, "ds-exn": 1, "velo": 4, "velo-shm": 3, "rma": 4, "rma-shm": 5,
+}
+
+// value takes from a row what is drawn, with the extremes of the runs.
+type value func(r row) (v, low, high float64)
+
+// scaled is the median times a factor.
+func scaled(factor float64) value {
+	return func(r row) (float64, float64, float64) { return r.Median * factor, r.Min * factor, r.Max * factor }
+}
+
+// Gigabytes from gigabits.
+var gigabytes = scaled(1. / 8)
+
+// series makes a line for each path of a part.
+func (d *reportData) series(part string, v value) (list []svgplot.Series) {
+	for _, r := range d.part(part) {
+		i := slices.IndexFunc(list, func(s svgplot.Series) bool { return s.Name == r.Path })
+		if i < 0 {
+			i = len(list)
+			list = append(list, svgplot.Series{Name: r.Path, Colour: pathColours[r.Path]})
+		}
+		y, low, high := v(r)
+		list[i].Points = append(list[i].Points, svgplot.Point{X: float64(r.Size), Y: y, Low: low, High: high})
+	}
+	return list
+}
+
+// lines draws a part over message size, both axes logarithmic.
+func (d *reportData) lines(part, title, unit string, v value, refs ...svgplot.Ref) chart {
+	l := svgplot.Lines{
+		Title: title, X: svgplot.Axis{Label: "message size (bytes)", Log: true, Format: svgplot.Bytes},
+		Y: svgplot.Axis{Label: unit, Log: true}, Series: d.series(part, v), Refs: refs,
+	}
+	return chart{title, template.HTML(l.SVG())}
+}
+
+// bars draws a part at one size.
+func (d *reportData) bars(part, title, unit string, log bool, v value) chart {
+	b := svgplot.Bars{Title: title, X: svgplot.Axis{Label: unit, Log: log}}
+	for i, r := range d.part(part) {
+		y, low, high := v(r)
+		c, known := pathColours[r.Path]
+		if !known {
+			c = i % svgplot.Colours
+		}
+		b.Bars = append(b.Bars, svgplot.Bar{Name: r.Path, Colour: c, Value: y, Low: low, High: high})
+	}
+	return chart{title, template.HTML(b.SVG())}
+}
+
+// percentiles draws the spread of latency at a size.
+func (d *reportData) percentiles(part string, size int, title string) chart {
+	names := []string{"p50", "p90", "p99", "p99.9", "max"}
+	l := svgplot.Lines{
+		Title: title,
+		X: svgplot.Axis{
+			Label: "share of all round trips that took no longer", Ticks: []float64{1, 2, 3, 4, 5},
+			Format: func(v float64) string { return names[min(max(int(v), 1), 5)-1] }, Tight: true,
+		},
+		Y: svgplot.Axis{Label: "half round trip (us)", Log: true},
+	}
+	for _, r := range d.part(part) {
+		if r.Size != size {
+			continue
+		}
+		s := svgplot.Series{Name: r.Path, Colour: pathColours[r.Path]}
+		for i, q := range []*float64{r.P50, r.P90, r.P99, r.P999, r.P100} {
+			if q != nil {
+				s.Points = append(s.Points, svgplot.Point{X: float64(i + 1), Y: *q})
+			}
+		}
+		l.Series = append(l.Series, s)
+	}
+	return chart{title, template.HTML(l.SVG())}
+}
+
+// figures are those of the page, of what was measured.
+func (d *reportData) figures() (list []reportFigure) {
+	add := func(f reportFigure, parts ...string) {
+		measured := false
+		for _, id := range parts {
+			for _, p := range d.Parts {
+				if p.ID == id {
+					measured = measured || len(p.Rows) > 0
+					if p.Note != "" {
+						f.Notes = append(f.Notes, p.Note)
+					}
+				}
+			}
+		}
+		if measured || len(f.Notes) > 0 {
+			list = append(list, f)
+		}
+	}
+	one := d.lines(partStream1, "One connection", "GB/s", gigabytes, svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 7.9"})
+	bandwidth := reportFigure{ID: "fig-5-26", Title: "Bandwidth over message size (figure 5.26)", Charts: []chart{one}, Says: d.sayBandwidth()}
+	if d.part(partStream2) != nil {
+		bandwidth.Charts = append(bandwidth.Charts,
+			d.lines(partStream2, "Two connections", "GB/s", gigabytes, svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 8.82"}))
+	}
+	add(bandwidth, partStream1, partStream2)
+	var tuned []chart
+	for _, t := range []struct{ part, title, unit string }{
+		{partCPUs, "CPUs of the two ends", "GB/s"}, {partMTU, "MTU of exn0", "GB/s"},
+		{partBuffers, "Socket buffers", "GB/s"}, {partCoalesce, "Coalescing of interrupts", "GB/s"},
+		{partEager, "Eager threshold, messages of 1 KiB", "million messages/s"},
+	} {
+		v := gigabytes
+		if t.part == partEager {
+			v = scaled(1)
+		}
+		if d.part(t.part) != nil {
+			tuned = append(tuned, d.bars(t.part, t.title, t.unit, false, v))
+		}
+	}
+	add(reportFigure{ID: "fig-5-27", Title: "Tuning of exn0 (figure 5.27)", Charts: tuned, Says: d.sayTuning()},
+		partCPUs, partMTU, partBuffers, partCoalesce, partEager)
+	add(reportFigure{ID: "fig-5-28", Title: "Half a round trip (figure 5.28)", Charts: []chart{
+		d.lines(partLatency, "1 to 2048 bytes", "half round trip (us)", scaled(1),
+			svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
+		d.percentiles(partLatency, 64, "64 bytes: how it is spread"),
+	}, Says: d.sayLatency()}, partLatency)
+	add(reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
+		d.lines(partCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
+	}, Says: d.sayCPU()}, partCPU)
+	add(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (figure 5.30)", Charts: []chart{
+		d.lines(partOSULat, "8 bytes to 512 KiB", "half round trip (us)", scaled(1)),
+	}, Says: d.sayOSULatency()}, partOSULat)
+	add(reportFigure{ID: "fig-5-31", Title: "Bandwidth of all layers (figure 5.31)", Charts: []chart{
+		d.lines(partOSUBW, "TCP, direct sockets, and the NIC itself", "GB/s", gigabytes),
+	}, Says: d.sayOSUBandwidth()}, partOSUBW)
+	add(reportFigure{ID: "fig-5-32", Title: "Message rate (figure 5.32)", Charts: []chart{
+		d.lines(partRate, "Messages one way", "million messages/s", scaled(1)),
+	}, Says: d.sayRate()}, partRate)
+	add(reportFigure{ID: "crr", Title: "Connect, request, response, close", Charts: []chart{
+		d.bars(partCRR, "64 bytes each way", "connections a second", false, scaled(1)),
+	}, Says: d.sayCRR()}, partCRR)
+	return list
+}
+
+// summaryRow is a path's row of the summary.
+type summaryRow struct {
+	Path  string
+	Cells []summaryCell
+}
+
+// summaryCell is a figure and its ratio to that of lo; "" if it was not measured.
+type summaryCell struct {
+	Value, Ratio string
+	Noisy        bool
+}
+
+// summaries are the columns of the summary.
+var summaries = []struct {
+	title, part string
+	size        int
+	of          func(row) *float64
+}{
+	{"stream, 64 KiB, GB/s", partStream1, 64 << 10, func(r row) *float64 { return new(r.Median / 8) }},
+	{"half round trip, 64 B, us", partLatency, 64, func(r row) *float64 { return &r.Median }},
+	{"p99", partLatency, 64, func(r row) *float64 { return r.P99 }},
+	{"messages of 64 B, million/s", partRate, 64, func(r row) *float64 { return &r.Median }},
+	{"connections/s", partCRR, 64, func(r row) *float64 { return &r.Median }},
+	{"CPU s/GB, 64 KiB", partStream1, 64 << 10, func(r row) *float64 { return r.CPUPerGB }},
+}
+
+// summary returns the table of the paths at the usual sizes.
+func (d *reportData) summary() (titles []string, rows []summaryRow) {
+	var names []string
+	for _, s := range summaries {
+		titles = append(titles, s.title)
+		for _, r := range d.part(s.part) {
+			if r.Size == s.size && !slices.Contains(names, r.Path) {
+				names = append(names, r.Path)
+			}
+		}
+	}
+	for _, name := range names {
+		sr := summaryRow{Path: name}
+		for _, s := range summaries {
+			var c summaryCell
+			if r := d.row(s.part, name, s.size); r != nil && s.of(*r) != nil {
+				v := *s.of(*r)
+				c.Value, c.Noisy = svgplot.Number(v), r.Noisy
+				if base := d.row(s.part, "lo", s.size); base != nil && name != "lo" && s.of(*base) != nil && *s.of(*base) > 0 {
+					c.Ratio = ratioText(v / *s.of(*base))
+				}
+			}
+			sr.Cells = append(sr.Cells, c)
+		}
+		rows = append(rows, sr)
+	}
+	return titles, rows
+}
+
+// ratioText writes a ratio: "0.42", "6.1", "31", "1/20" for what is much less.
+func ratioText(v float64) string {
+	if v > 0 && v < 0.1 {
+		return "1/" + svgplot.Number(float64(int(1/v+0.5)))
+	}
+	switch {
+	case v >= 9.95:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 0.995:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// sentences joins those that have something to say.
+func sentences(list ...string) string {
+	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), " ")
+}

@@ -1,0 +1,199 @@
+package dsbench
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"exnet/internal/tcpbench"
+	"exnet/mtu"
+	"exnet/napi"
+)
+
+// Parts of a report.
+const (
+	partStream1  = "stream, one connection"  // figure 5.26a
+	partStream2  = "stream, two connections" // figure 5.26b
+	partCPUs     = "tuning: CPUs"            // figure 5.27a
+	partMTU      = "tuning: MTU"             // figure 5.27b, and what else can be set
+	partBuffers  = "tuning: socket buffers"
+	partCoalesce = "tuning: coalescing"
+	partEager    = "tuning: eager threshold"
+	partLatency  = "half round trip"    // figure 5.28
+	partCPU      = "CPU time"           // figure 5.29
+	partOSULat   = "latency to 512 KiB" // figure 5.30
+	partOSUBW    = "bandwidth of all"   // figure 5.31
+	partRate     = "message rate"       // figure 5.32
+	partCRR      = "connections"        // not in the thesis
+)
+
+// planned is a part that is to be measured.
+type planned struct {
+	id      string
+	o       options
+	runtime time.Duration
+}
+
+// reportOptions are what the plan depends on.
+type reportOptions struct {
+	quick      bool
+	runs       int
+	duration   time.Duration
+	warmup     time.Duration
+	congestion string
+	only       []string // paths; nil: all
+}
+
+// plan returns the parts of a report, with those paths that usable accepts.
+func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
+	add := func(id, measureName string, paths []pathKind, change func(*options)) {
+		m, _ := measureOf(measureName)
+		o := options{
+			measure: m, control: "lo", streams: 1, runs: ro.runs, duration: ro.duration, warmup: ro.warmup,
+			congestion: ro.congestion, cpus: tcpbench.Anywhere(),
+		}
+		if m.cpus == "apart" {
+			o.cpus = tcpbench.Apart()
+		}
+		o.paths = paths
+		change(&o)
+		if len(o.paths) > 0 && o.measurements() > 0 {
+			parts = append(parts, planned{id: id, o: o})
+		}
+	}
+	kinds := func(names ...string) (list []pathKind) {
+		for _, name := range names {
+			if k, err := pathKindOf(name); err == nil && usable(name) {
+				list = append(list, k)
+			}
+		}
+		return list
+	}
+	sizes := func(full, quick []int) func(*options) {
+		return func(o *options) {
+			o.sizes = full
+			if ro.quick {
+				o.sizes = quick
+			}
+		}
+	}
+	add(partStream1, "stream", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "netstack", "ds", "ds-zcopy"),
+		sizes([]int{64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}, []int{64, 4 << 10, 64 << 10}))
+	if !ro.quick {
+		add(partStream2, "stream", kinds("lo", "veth", "exn:irq", "exn:napi", "ds"), func(o *options) {
+			o.streams, o.sizes = 2, []int{512, 4 << 10, 16 << 10, 64 << 10, 256 << 10}
+		})
+		for _, t := range tunings(usable) {
+			add(t.id, t.measure, t.paths, func(o *options) { o.sizes, o.control = []int{t.size}, t.paths[0].name })
+		}
+	}
+	add(partLatency, "pingpong", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "netstack", "ds", "velo-shm"),
+		sizes([]int{1, 16, 64, 120, 512, 1024, 2048}, []int{1, 64, 1024}))
+	add(partCPU, "cpu", kinds("veth", "exn:irq", "exn:napi", "exn:busy", "exn:itr"), func(o *options) {
+		o.noDelay, o.control = true, "veth"
+		sizes([]int{64, 512, 4 << 10, 16 << 10, 64 << 10}, []int{64, 4 << 10, 64 << 10})(o)
+	})
+	if !ro.quick {
+		add(partOSULat, "pingpong", kinds("lo", "exn:napi", "exn-shm", "ds", "rma-shm"),
+			sizes([]int{8, 1 << 10, 8 << 10, 64 << 10, 512 << 10}, nil))
+		add(partOSUBW, "stream", kinds("lo", "exn-shm", "ds", "ds-zcopy", "velo-shm", "rma", "rma-shm"),
+			sizes([]int{120, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20}, nil))
+	}
+	add(partRate, "rate", kinds("lo", "veth", "exn:napi", "netstack", "ds", "velo", "velo-shm"),
+		sizes([]int{1, 32, 64, 120, 512, 4 << 10}, []int{64, 1 << 10}))
+	add(partCRR, "crr", kinds("lo", "veth", "exn:napi", "exn-shm", "netstack", "ds", "ds-exn"), sizes([]int{64}, []int{64}))
+	return parts
+}
+
+// tuning is a setting that is varied, each value a path of its own so that they
+// are interleaved.
+type tuning struct {
+	id, measure string
+	size        int
+	paths       []pathKind
+}
+
+// tunings are those of figure 5.27, all over exn0.
+func tunings(usable func(string) bool) []tuning {
+	base, err := pathKindOf("exn")
+	if err != nil || !usable("exn:napi") {
+		return nil
+	}
+	node := func(name string, set func(*NodeConfig)) pathKind {
+		k := base
+		k.name = name
+		k.open = func(c NodeConfig) Path {
+			set(&c)
+			return base.open(c)
+		}
+		return k
+	}
+	spec := func(name string, set func(*tcpbench.Spec)) pathKind {
+		k := base
+		k.name = name
+		k.open = func(c NodeConfig) Path { return specPath{base.open(c), set} }
+		return k
+	}
+	place := func(name string, p tcpbench.Placement) pathKind {
+		return spec(name, func(s *tcpbench.Spec) { s.CPUs = p })
+	}
+	buffers := func(name string, n int) pathKind {
+		return spec(name, func(s *tcpbench.Spec) { s.Buffers = n })
+	}
+	const large = 64 << 10
+	return []tuning{
+		{partCPUs, "stream", large, []pathKind{
+			place("scheduler's choice", tcpbench.Anywhere()),
+			place("two CPUs", tcpbench.Apart()),
+			place("one CPU", tcpbench.Together()),
+		}},
+		{partMTU, "stream", large, []pathKind{
+			node("MTU 65535", func(c *NodeConfig) {}),
+			node("MTU 9000", func(c *NodeConfig) { c.MTU = mtu.Network(9000) }),
+			node("MTU 1500", func(c *NodeConfig) { c.MTU = mtu.Network(1500) }),
+		}},
+		{partBuffers, "stream", large, []pathKind{
+			buffers("the kernel's choice", 0),
+			buffers("64 KiB", 64<<10),
+			buffers("256 KiB", 256<<10),
+			buffers("1 MiB", 1<<20),
+			buffers("4 MiB", 4<<20),
+		}},
+		{partCoalesce, "stream", large, []pathKind{
+			node("off", func(c *NodeConfig) {}),
+			node("8 frames, 20 us", func(c *NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 8, Delay: 20 * time.Microsecond} }),
+			node("32 frames, 50 us", func(c *NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 32, Delay: 50 * time.Microsecond} }),
+			node("dynamic ITR", func(c *NodeConfig) { c.Coalesce = napi.Coalesce{Adaptive: true} }),
+		}},
+		{partEager, "rate", 1 << 10, []pathKind{
+			node("480 bytes", func(c *NodeConfig) {}),
+			node("120 bytes", func(c *NodeConfig) { c.EagerThreshold = 120 }),
+			node("1200 bytes", func(c *NodeConfig) { c.EagerThreshold = 1200 }),
+			node("2400 bytes", func(c *NodeConfig) { c.EagerThreshold = 2400 }),
+		}},
+	}
+}
+
+// specPath is a path that is measured with settings of its own.
+type specPath struct {
+	Path
+	set func(*tcpbench.Spec)
+}
+
+// Measure implements Path.
+func (p specPath) Measure(ctx context.Context, s tcpbench.Spec) (tcpbench.Result, error) {
+	p.set(&s)
+	return p.Path.Measure(ctx, s)
+}
+
+// pathsOf lists the paths of a plan by name, each once.
+func pathsOf(parts []planned) (list []pathKind) {
+	for _, p := range parts {
+		for _, k := range p.o.paths {
+			if !slices.ContainsFunc(list, func(x pathKind) bool { return x.name == k.name }) {
+				list = append(list, k)
+			}
+		}
+	}
+	return list
+}

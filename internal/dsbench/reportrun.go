@@ -1,0 +1,121 @@
+package dsbench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// perRun is what a measurement takes besides its warm-up and duration: to start
+// and end the workers.
+const perRun = 60 * time.Millisecond
+
+// measure takes all measurements of a report. After ctx is done, or an error, it
+// returns what there is; it fails only if there is nothing.
+func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*reportData, error) {
+	begun := time.Now()
+	ro := c.ro
+	d := &reportData{
+		Version: reportVersion, Machine: thisMachine(begun), Distance: distance(), Busy: busyCPUs(200 * time.Millisecond),
+		Quick: ro.quick, Runs: ro.runs, Duration: ro.duration.Seconds(), Warmup: ro.warmup.Seconds(), TCP: ro.congestion,
+	}
+	p := newProgress(stderr, 0, ro.duration+ro.warmup+perRun)
+	usable := c.usable(ctx, d, p)
+	parts := plan(ro, func(name string) bool { return usable[name] })
+	for _, part := range parts {
+		p.total += part.o.measurements()
+	}
+	for _, part := range parts {
+		var rows collector
+		var notes []string
+		note := func(_ string, err error) {
+			text := strings.ReplaceAll(err.Error(), "\n", "; ")
+			notes = append(notes, text)
+			p.clear()
+			fmt.Fprintf(stderr, "dsbench report: %s: %s\n", part.id, text)
+		}
+		part.o.tolerate = note
+		err := runAll(ctx, part.o, d.Machine, &rows, p)
+		if ctx.Err() != nil {
+			d.Partial = fmt.Sprintf("interrupted after %d of %d measurements", p.done, p.total)
+		} else if err != nil {
+			note("", err)
+		}
+		got := reportPart{ID: part.id, Rows: rows, Note: strings.Join(notes, "; ")}
+		if len(got.Rows) > 0 || got.Note != "" {
+			d.Parts = append(d.Parts, got)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	p.clear()
+	d.Took = round(time.Since(begun).Seconds())
+	for _, part := range d.Parts {
+		if len(part.Rows) > 0 {
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("nothing was measured: %s", d.Partial)
+}
+
+// collector is a sink that keeps the rows.
+type collector []row
+
+func (c *collector) rows(rows []row) error {
+	*c = append(*c, rows...)
+	return nil
+}
+
+func (c *collector) end() error { return nil }
+
+// usable finds which paths can be set up here, and notes why others cannot.
+func (c reportCommand) usable(ctx context.Context, d *reportData, p *progress) map[string]bool {
+	usable := make(map[string]bool)
+	for _, k := range pathsOf(plan(c.ro, c.wants)) {
+		if _, err := pathKindOf(k.name); err != nil {
+			continue // a setting that is varied
+		}
+		p.say("looking for %s", k.name)
+		path := k.open(NodeConfig{})
+		err := path.Setup(ctx)
+		if closeErr := path.Close(); err == nil {
+			err = closeErr
+		}
+		if err == nil {
+			usable[k.name] = true
+		} else if ctx.Err() == nil {
+			d.Skipped = append(d.Skipped, skipped{k.name, strings.ReplaceAll(err.Error(), "\n", "; ")})
+		}
+	}
+	return usable
+}
+
+// busyCPUs returns how many CPUs others use for the next while: noise.
+func busyCPUs(while time.Duration) float64 {
+	before := busyTime()
+	time.Sleep(while)
+	const tick = 100 // USER_HZ of all architectures that Go has
+	return round(max(0, busyTime()-before) / tick / while.Seconds())
+}
+
+// busyTime returns the ticks that all CPUs were not idle.
+func busyTime() float64 {
+	text, _ := os.ReadFile("/proc/stat") // without it nobody is busy
+	line, _, _ := strings.Cut(string(text), "\n")
+	sum := 0.0
+	for i, word := range strings.Fields(line) {
+		// cpu user nice system idle iowait irq softirq steal guest guest_nice,
+		// the guests' being part of user's and nice's.
+		if i == 0 || i == 4 || i == 5 || i > 8 {
+			continue
+		}
+		n, _ := strconv.ParseFloat(word, 64) // the kernel writes numbers
+		sum += n
+	}
+	return sum
+}

@@ -1,0 +1,234 @@
+package dsbench
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"exnet/internal/svgplot"
+)
+
+// What each figure shows, in a sentence or two, from its own rows. A path that was
+// not measured is not spoken of.
+
+// num writes a number for a sentence.
+func num(v float64) string { return svgplot.Number(v) }
+
+// versus says how a row's median stands to another's: "4.1 GB/s (0.6 times veth)".
+func versus(r, base *row, factor float64, unit string) string {
+	if r == nil || base == nil || base.Median == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %s (%s times %s)", num(r.Median*factor), unit, ratioText(r.Median/base.Median), base.Path)
+}
+
+// first returns the first row that there is.
+func first(rows ...*row) *row {
+	for _, r := range rows {
+		if r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// largest returns the row of a path with the largest median.
+func (d *reportData) largest(part, path string) (best *row) {
+	for _, r := range d.part(part) {
+		if r.Path == path && (best == nil || r.Median > best.Median) {
+			best = &r
+		}
+	}
+	return best
+}
+
+func (d *reportData) sayBandwidth() string {
+	const size = 64 << 10
+	at := func(path string) *row { return d.row(partStream1, path, size) }
+	var exn, modes, direct, two string
+	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1./8, "GB/s"); v != "" {
+		exn = "With 64 KiB messages one connection over exn0 moves " + v + "; the thesis's EXN reached 7.9 on a 100G network."
+	}
+	if irq, napi := at("exn:irq"), at("exn:napi"); irq != nil && napi != nil {
+		if math.Abs(irq.Median/napi.Median-1) < 0.1 {
+			modes = "Interrupts and NAPI are within a tenth of each other, as in the thesis."
+		} else {
+			modes = fmt.Sprintf("With an interrupt for each frame it is %s of that of NAPI.", ratioText(irq.Median/napi.Median))
+		}
+	}
+	if v := versus(at("ds"), at("lo"), 1./8, "GB/s"); v != "" {
+		direct = "Direct sockets move " + v
+		if z := versus(at("ds-zcopy"), at("ds"), 1./8, "GB/s"); z != "" {
+			direct += ", without a copy " + z
+		}
+		direct += "."
+	}
+	if a, b := d.row(partStream1, "exn:napi", size), d.row(partStream2, "exn:napi", size); a != nil && b != nil {
+		two = fmt.Sprintf("Two connections over exn0 move %s times as much as one.", ratioText(b.Median/a.Median))
+	}
+	return sentences(exn, modes, direct, two)
+}
+
+func (d *reportData) sayTuning() string {
+	var all []string
+	for _, t := range []struct{ part, what string }{
+		{partCPUs, "the CPUs of the ends"}, {partMTU, "the MTU"}, {partBuffers, "the socket buffers"},
+		{partCoalesce, "coalescing"}, {partEager, "the eager threshold"},
+	} {
+		rows := d.part(t.part)
+		if len(rows) < 2 {
+			continue
+		}
+		low, high := rows[0], rows[0]
+		for _, r := range rows {
+			if r.Median < low.Median {
+				low = r
+			}
+			if r.Median > high.Median {
+				high = r
+			}
+		}
+		all = append(all, fmt.Sprintf("%s a factor of %.1f (best: %s)", t.what, high.Median/low.Median, high.Path))
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	text := "What can be set makes a difference between the worst and the best value tried: "
+	for i, s := range all {
+		if i > 0 {
+			text += "; "
+		}
+		text += s
+	}
+	return text + ". The thesis saw 5.3 to 7.9 GB/s by the choice of the CPU socket, and 8.3 with sysctl set."
+}
+
+func (d *reportData) sayLatency() string {
+	at := func(path string) *row { return d.row(partLatency, path, 64) }
+	var exn, direct, raw string
+	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "us"); v != "" {
+		exn = "Half a round trip of 64 bytes over exn0 takes " + v + "; the thesis's EXN took 5.7 to 8.6 us, between two machines."
+	}
+	if r := at("ds"); r != nil {
+		direct = "Over direct sockets it takes " + num(r.Median) + " us"
+		if lo := at("lo"); lo != nil {
+			direct = "Over direct sockets it takes " + versus(r, lo, 1, "us")
+		}
+		direct += fmt.Sprintf(", with %s at p99 and %s at p99.9; the thesis's AF_EXTL took 0.85 to 1.3.", optional(r.P99), optional(r.P999))
+	}
+	if r := at("velo-shm"); r != nil {
+		raw = "A bare VELO message takes " + num(r.Median) + " us, which nothing above it can beat."
+	}
+	return sentences(exn, direct, raw)
+}
+
+func (d *reportData) sayCPU() string {
+	rows := d.part(partCPU)
+	worst := 0.0
+	worstSize := 0
+	var small, large *row
+	for _, r := range rows {
+		irq := d.row(partCPU, "exn:irq", r.Size)
+		if r.Path != "exn:napi" || irq == nil {
+			continue
+		}
+		if share := r.Median / irq.Median; share > worst {
+			worst, worstSize = share, r.Size
+		}
+		if small == nil {
+			small = &r
+		}
+		large = &r
+	}
+	if small == nil || large == nil {
+		return ""
+	}
+	order := fmt.Sprintf("NAPI never takes more CPU time than an interrupt for each frame (at most %s of it, at %s)", ratioText(worst), count(worstSize, "byte"))
+	if worst > 1 {
+		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s)", ratioText(worst), count(worstSize, "byte"))
+	}
+	itr := ""
+	if r := d.row(partCPU, "exn:itr", large.Size); r != nil {
+		best := large.Median
+		if irq := d.row(partCPU, "exn:irq", large.Size); irq != nil {
+			best = min(best, irq.Median)
+		}
+		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s of the cheaper of both.", count(large.Size, "byte"), ratioText(r.Median/best))
+	}
+	size := fmt.Sprintf("A gigabyte in messages of %d bytes takes %s s, in messages of %d bytes %s s", small.Size, num(small.Median), large.Size, num(large.Median))
+	if large.Median < small.Median {
+		size += ": with larger frames each byte costs less, as in the thesis"
+	}
+	return sentences(order+".", size+".", itr)
+}
+
+func (d *reportData) sayOSULatency() string {
+	const size = 64 << 10
+	if v := versus(d.row(partOSULat, "ds", size), d.row(partOSULat, "lo", size), 1, "us"); v != "" {
+		return "64 KiB to the other end and back take " + v + " each way over direct sockets." + d.sayCopies("ds")
+	}
+	if v := versus(d.row(partOSULat, "exn:napi", size), d.row(partOSULat, "lo", size), 1, "us"); v != "" {
+		return "64 KiB take " + v + " one way over exn0." + d.sayCopies("exn:napi")
+	}
+	return ""
+}
+
+// sayCopies compares that with the smallest message.
+func (d *reportData) sayCopies(path string) string {
+	small, large := d.row(partOSULat, path, 8), d.row(partOSULat, path, 64<<10)
+	if small == nil || large == nil {
+		return ""
+	}
+	return fmt.Sprintf(" Of that %s us are what 8 bytes take, too; the rest is moving the data.", num(min(small.Median, large.Median)))
+}
+
+func (d *reportData) sayOSUBandwidth() string {
+	raw := d.largest(partOSUBW, "rma-shm")
+	if raw == nil {
+		return ""
+	}
+	text := fmt.Sprintf("One RMA GET after the other between two processes moves up to %s GB/s (at %s), one copy; ", num(raw.Median/8), svgplot.Bytes(float64(raw.Size)))
+	if ds := d.largest(partOSUBW, "ds"); ds != nil {
+		text += fmt.Sprintf("direct sockets, with two, up to %s; ", num(ds.Median/8))
+	}
+	if exn := d.largest(partOSUBW, "exn-shm"); exn != nil {
+		text += fmt.Sprintf("TCP over exn0, with two more and the kernel's TCP at both ends, up to %s; ", num(exn.Median/8))
+	}
+	last := raw
+	for _, r := range d.part(partOSUBW) {
+		if r.Path == raw.Path {
+			last = &r
+		}
+	}
+	if last.Median < 0.8*raw.Median {
+		return text + fmt.Sprintf("with %s it is %s of the best: the data no longer fit the cache.", svgplot.Bytes(float64(last.Size)), ratioText(last.Median/raw.Median))
+	}
+	return strings.TrimSuffix(text, "; ") + "."
+}
+
+func (d *reportData) sayRate() string {
+	at := func(path string) *row { return d.row(partRate, path, 64) }
+	var direct, exn string
+	if v := versus(at("ds"), at("lo"), 1, "million messages"); v != "" {
+		direct = "Direct sockets carry " + v + " of 64 bytes a second."
+	}
+	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "million"); v != "" {
+		exn = "Over exn0 it is " + v + "."
+		if large := d.row(partRate, "exn:napi", 4<<10); large != nil {
+			exn += fmt.Sprintf(" Messages of 4 KiB come at %s of that rate; the thesis's rate is level from 32 bytes to 8 KiB.", ratioText(large.Median/at("exn:napi").Median))
+		}
+	}
+	return sentences(direct, exn)
+}
+
+func (d *reportData) sayCRR() string {
+	at := func(path string) *row { return d.row(partCRR, path, 64) }
+	var exn, direct string
+	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "connections"); v != "" {
+		exn = "Over exn0 " + v + " a second are made, used for one request and closed."
+	}
+	if v := versus(at("ds"), at("lo"), 1, "connections"); v != "" {
+		direct = "With direct sockets it is " + v + ": a connection for one request stays on TCP, which sets the pace."
+	}
+	return sentences(exn, direct)
+}
