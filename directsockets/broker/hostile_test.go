@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -297,7 +299,15 @@ func TestAnotherNamespace(t *testing.T) {
 	if err := ns.Do(func() error { c = dialRaw(t, s.Path()); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	c.disconnected()
+	stats := statsFD(t, 1)
+	defer unix.Close(stats)
+	b, _ := Message{Type: Hello}.AppendBinary(nil)
+	_ = c.write(b, stats) // or it is disconnected already
+	c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, fds, err := c.in.next(); !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+		fds.close()
+		t.Errorf("it is answered: %v", err)
+	}
 }
 
 // fdOf lends the descriptor of a socket until the test's end.
