@@ -50,6 +50,18 @@ func (p pairOf) notShown(t *testing.T) {
 	eventually(t, "the offer is not shown any more", func() bool { _, may := p.server.MayHaveOffer(p.conn.key.Bucket(), 0); return !may })
 }
 
+// counted fails the test if a user is said to hold more than its clients.
+func (p pairOf) counted(t *testing.T) {
+	t.Helper()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	for uid, u := range p.s.users {
+		if u.descriptors != 2*u.clients {
+			t.Errorf("user %d has %d clients and %d descriptors", uid, u.clients, u.descriptors)
+		}
+	}
+}
+
 func reason(t *testing.T, from chan Reason, want Reason) {
 	t.Helper()
 	select {
@@ -76,6 +88,17 @@ func TestExpiry(t *testing.T) {
 	if r := claimFor(t, p.server, p.conn); r.err != ErrNone {
 		t.Errorf("claimed what has expired: %v", r.err)
 	}
+	// One after the other.
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	p.server.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "the listener is shown", func() bool { return p.client.Listener(port(ln.Addr())) })
+	other := connect(t, ln, ln.Addr().String())
+	_, first := offerFor(t, p.client, p.conn)
+	time.Sleep(10 * time.Millisecond)
+	_, second := offerFor(t, p.client, other)
+	reason(t, first, Expired)
+	reason(t, second, Expired)
+	p.counted(t)
 	// What is claimed in time does not end.
 	p.s.mu.Lock()
 	p.s.waiting.after = 500 * time.Millisecond
@@ -85,6 +108,7 @@ func TestExpiry(t *testing.T) {
 	if r := claimFor(t, p.server, p.conn); r.err != nil || r.Nonce != b.nonce {
 		t.Errorf("%+v", r)
 	}
+	p.counted(t)
 }
 
 func TestReplacedOffer(t *testing.T) {
