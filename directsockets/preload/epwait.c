@@ -70,13 +70,14 @@ static int scan(struct epi *e, struct epoll_event *ev, int max)
 {
 	struct member *m = e->active_head, *last = e->active_tail, *next;
 	int n = 0;
-	bool idle = false;
+	bool idle = false, odd = false;
 
 	for (; m && n < max; m = next) {
 		next = m == last ? NULL : m->anext;
 		if (m->stamp == e->seq)
 			continue;
 		uint32_t got = m_look(m, 0);
+		odd |= ds_direct(m->c->s) != 3;
 		if (got == 0) {
 			idle |= ++m->vain > LOOKS;
 			continue;
@@ -88,6 +89,7 @@ static int scan(struct epi *e, struct epoll_event *ev, int max)
 		m_passive(m);
 		m_activate(m);
 	}
+	e->odd = odd;
 	if (idle && epi_arm_all(e))
 		for (m = e->active_head; m; m = m->anext)
 			m->vain = 0;
@@ -236,7 +238,7 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 		e->epfd = e->epfd < 0 ? epfd : e->epfd;
 		drain_kick(e);
 		e->seq++;
-		bool ask = ++e->skipped >= ASK_KERNEL;
+		bool ask = ++e->skipped >= ASK_KERNEL || e->odd;
 		if (ask)
 			e->skipped = 0;
 		else
