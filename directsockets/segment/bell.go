@@ -40,6 +40,9 @@ func (e *End) hush() {
 // arm sets a flag of the attention word, with a new number, and orders it before
 // what is looked at next.
 func (e *End) arm(flag uint32) {
+	if e.bad.Load() {
+		return
+	}
 	e.mu.Lock()
 	e.attention = (e.attention>>numberShift+1)<<numberShift | e.attention&(1<<numberShift-1) | flag
 	e.own.attention.Store(e.attention)
@@ -52,7 +55,7 @@ func (e *End) arm(flag uint32) {
 func (e *End) disarm(flags uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.attention&flags != 0 {
+	if e.attention&flags != 0 && !e.bad.Load() {
 		e.attention &^= flags
 		e.own.attention.Store(e.attention)
 	}
@@ -87,6 +90,9 @@ func (e *End) wakeUps() { e.count[WakeUps].Add(1) }
 
 // raise sets flags of the attention word, and wakes the peer to see them.
 func (e *End) raise(flags uint32) {
+	if e.bad.Load() {
+		return
+	}
 	e.mu.Lock()
 	e.attention |= flags
 	shm.Publish()

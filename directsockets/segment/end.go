@@ -116,6 +116,9 @@ func (e *End) Tune(t Tuning) {
 // Attach tells the client that the server looks at the segment. ErrClosed: the
 // offer does not stand any more.
 func (e *End) Attach() error {
+	if e.bad.Load() {
+		return ErrCorrupt
+	}
 	if e.side != Server {
 		return fmt.Errorf("%w: the client does not attach", ErrConfig)
 	}
@@ -160,6 +163,9 @@ func (e *End) relate() {
 
 // Withdraw takes the client's offer back.
 func (e *End) Withdraw() {
+	if e.bad.Load() {
+		return
+	}
 	e.own.state.Store(uint32(StateWithdrawn))
 	e.ringIfArmed()
 }
@@ -243,7 +249,7 @@ func (e *End) noteCPU() { e.own.cpu.Store(uint32(shm.CPU() + 1)) }
 // ran there last: then spinning keeps it from running.
 func (e *End) SameCPU() bool {
 	cpu := uint32(shm.CPU() + 1)
-	if e.own.cpu.Load() != cpu {
+	if e.own.cpu.Load() != cpu && !e.bad.Load() {
 		e.own.cpu.Store(cpu)
 	}
 	return cpu != 0 && e.peer.cpu.Load() == cpu

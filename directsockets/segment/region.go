@@ -133,11 +133,11 @@ func (e *End) SendRegion(r *Region, off, n int) (ticket uint64, err error) {
 // Taken reports whether the peer has taken what SendRegion returned ticket for. An
 // error says that it will not: after ErrFrozen, Rollback sends it. It belongs to TX.
 func (e *End) Taken(ticket uint64) (bool, error) {
-	if e.tx.consumed > ticket {
-		return true, nil
-	}
 	if e.bad.Load() {
 		return false, ErrCorrupt
+	}
+	if e.tx.consumed > ticket {
+		return true, nil
 	}
 	err := e.interrupted() // read before the peer's count
 	if !e.credit() {

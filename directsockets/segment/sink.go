@@ -122,6 +122,12 @@ func (e *End) filled(info *rmaInfo) []byte {
 	return data
 }
 
+// SinkUnknown reports whether the peer has a sink in a region of which RX has not
+// heard yet, although its REGION may have come: call Next. It belongs to TX.
+func (e *End) SinkUnknown() bool {
+	return e.peer.sinkSeq.Load() != 0 && e.inbound(e.peer.sinkRegion.Load()) == nil
+}
+
 // sendSink puts the beginning of p into the peer's sink, if one stands for the next
 // message. 0: none does.
 func (e *End) sendSink(p []byte) (n int, err error) {
