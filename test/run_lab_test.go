@@ -57,7 +57,8 @@ func removeExnRun() {
 // talk to each other, with exn-run --loopback or without.
 type local struct {
 	ns      *netns.NS
-	exnRun  string // "": programs run as they are
+	exnRun  string   // "": programs run as they are
+	env     []string // for exn-run
 	reports []string
 	dir     string
 }
@@ -66,13 +67,18 @@ type local struct {
 // (sockets=direct). What fails in the first fails for another reason.
 func eachLocal(t *testing.T, f func(t *testing.T, l *local)) {
 	t.Helper()
-	t.Run("sockets=tcp", func(t *testing.T) { f(t, newLocal(t, false)) })
-	t.Run("sockets=direct", func(t *testing.T) { f(t, newLocal(t, true)) })
+	for _, direct := range []bool{false, true} {
+		t.Run("sockets="+map[bool]string{false: "tcp", true: "direct"}[direct], func(t *testing.T) {
+			checkLeaks(t)
+			f(t, newLocal(t, direct))
+		})
+	}
 }
 
+// newLocal makes a namespace, which goes when the test ends. The caller has called
+// checkLeaks.
 func newLocal(t *testing.T, direct bool) *local {
 	t.Helper()
-	checkLeaks(t)
 	l := &local{ns: netnstest.New(t), dir: sharedDir(t)}
 	conn, err := hostnet.Open(l.ns)
 	if err != nil {
@@ -145,7 +151,7 @@ func (l *local) argv(argv []string) []string {
 	}
 	report := filepath.Join(l.dir, fmt.Sprintf("report%d", len(l.reports)))
 	l.reports = append(l.reports, report)
-	flags := []string{l.exnRun, "--loopback", "--report", report}
+	flags := slices.Concat([]string{"env"}, l.env, []string{l.exnRun, "--loopback", "--report", report})
 	// Another build of the library, such as one with sanitizers.
 	if library := os.Getenv("EXN_E2E_LIBRARY"); library != "" {
 		flags = append(flags, "--library", library)
