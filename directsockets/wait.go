@@ -37,7 +37,7 @@ func (c *Conn) spin(h *half, rx bool) bool {
 	if h.end.SameCPU() {
 		for range yields {
 			schedYield()
-			if c.glance(h, rx) || h.interrupted() {
+			if c.glance(h, rx) || h.wanted() {
 				return true
 			}
 		}
@@ -55,7 +55,7 @@ func (c *Conn) spin(h *half, rx bool) bool {
 			return true
 		}
 		if h.interrupted() {
-			return true
+			return h.wanted() // sleep calms
 		}
 		now := time.Since(start)
 		if now < limit {
@@ -77,7 +77,11 @@ func (c *Conn) glance(h *half, rx bool) bool {
 		return h.end.SpinRX(spinLook) || h.end.Err() != nil
 	}
 	for range spinLook / 4 {
-		if h.end.Room() {
+		if c.tx.taking {
+			if ok, err := h.end.Taken(c.tx.ticket); ok || err != nil {
+				return true
+			}
+		} else if h.end.Room() {
 			return true
 		}
 		shm.Pause(1)
@@ -131,9 +135,12 @@ func (c *Conn) look(h *half) bool {
 	}
 	b.awake = true
 	var ready bool
-	if h == &c.rx.half {
+	switch {
+	case h == &c.rx.half:
 		ready = h.end.ArmRX()
-	} else {
+	case c.tx.taking:
+		ready = h.end.ArmTaken(c.tx.ticket)
+	default:
 		ready = h.end.ArmTX()
 	}
 	return ready || h.interrupted() || !c.frozenSeen.Load() && h.end.PeerFrozen()

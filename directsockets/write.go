@@ -38,6 +38,8 @@ type txHalf struct {
 	shutdown bool   // CloseWrite has still to be done, on the shadow at least
 	demote   bool   // DEMOTE has still to be sent
 	finisher bool   // a goroutine sees to those, and to rolling
+	taking   bool   // a wait is for the peer to take message ticket, not for room
+	ticket   uint64
 }
 
 // shadowChunk is how much is given to the shadow at a time before it is looked
@@ -50,6 +52,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 	n := 0
 	if t.try() {
 		if t.direct && t.flags.Load() == 0 {
+			if len(p) > sinkLeast && t.end.SinkUnknown() {
+				c.learnRegion()
+			}
 			var err error
 			if n, err = t.end.Send(p); n == len(p) && err == nil {
 				if t.free() {
@@ -66,6 +71,24 @@ func (c *Conn) Write(p []byte) (int, error) {
 		c.leaveTX()
 	}
 	return n, err
+}
+
+// sinkLeast is the size of writes that may go to a sink of the peer's.
+const sinkLeast = 480
+
+// learnRegion has the inbound direction hear of a region that the peer has a sink
+// in. If somebody reads he will.
+func (c *Conn) learnRegion() {
+	r := &c.rx
+	if !r.try() {
+		return
+	}
+	if r.phase == rxDirect {
+		_, _ = r.end.Next() // what it says it says again
+	}
+	if r.free() {
+		c.leaveRX()
+	}
 }
 
 // leaveTX sees to what others want, after free.

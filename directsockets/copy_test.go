@@ -1,0 +1,285 @@
+package directsockets_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"exnet/directsockets"
+	"exnet/directsockets/segment"
+)
+
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	fillPattern(b, 0)
+	return b
+}
+
+func counter(c net.Conn, i int) uint64 { return c.(*directsockets.Conn).Stats().Counters[i] }
+
+// kinds are pairs of connections in different modes.
+func kinds(t *testing.T) map[string]func(t *testing.T) (c, s *directsockets.Conn) {
+	cfg := directsockets.Config{Broker: startBroker(t), Eager: true}
+	return map[string]func(t *testing.T) (c, s *directsockets.Conn){
+		"direct": func(t *testing.T) (c, s *directsockets.Conn) {
+			c, s = pair(t, cfg, cfg)
+			makeDirect(t, c, s)
+			mustBeDirect(t, c, s)
+			return c, s
+		},
+		"lazy": func(t *testing.T) (c, s *directsockets.Conn) {
+			lazy := directsockets.Config{Broker: cfg.Broker}
+			return pair(t, lazy, lazy)
+		},
+		"tcp": func(t *testing.T) (c, s *directsockets.Conn) {
+			return pair(t, directsockets.Config{Off: true}, directsockets.Config{Off: true})
+		},
+		"demoted": func(t *testing.T) (c, s *directsockets.Conn) {
+			c, s = pair(t, cfg, cfg)
+			makeDirect(t, c, s)
+			if err := c.Demote(); err != nil {
+				t.Fatal(err)
+			}
+			return c, s
+		},
+	}
+}
+
+func TestReadFromWriteTo(t *testing.T) {
+	data := pattern(5<<20 + 12345)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sources := map[string]func(t *testing.T) io.Reader{
+		"bytes": func(*testing.T) io.Reader { return struct{ io.Reader }{bytes.NewReader(data)} },
+		"slow":  func(*testing.T) io.Reader { return iotest.HalfReader(struct{ io.Reader }{bytes.NewReader(data)}) },
+		"file": func(t *testing.T) io.Reader {
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			return f
+		},
+		"part": func(t *testing.T) io.Reader {
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			return io.LimitReader(f, int64(len(data)))
+		},
+	}
+	for kind, mk := range kinds(t) {
+		for name, source := range sources {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				c, s := mk(t)
+				sent := make(chan error, 1)
+				go func() {
+					n, err := io.Copy(c, source(t))
+					if err == nil && n != int64(len(data)) {
+						err = errors.New("short")
+					}
+					c.CloseWrite()
+					sent <- err
+				}()
+				var got bytes.Buffer
+				if _, err := io.Copy(struct{ io.Writer }{&got}, s); err != nil {
+					t.Error(err)
+				}
+				if err := <-sent; err != nil {
+					t.Error(err)
+				}
+				if !bytes.Equal(got.Bytes(), data) {
+					t.Errorf("%d bytes differ from %d", got.Len(), len(data))
+				}
+			})
+		}
+	}
+}
+
+// TestReadFromClosed: Close does not wait for who reads, and ends the copy.
+func TestReadFromClosed(t *testing.T) {
+	for kind, mk := range kinds(t) {
+		t.Run(kind, func(t *testing.T) {
+			c, s := mk(t)
+			r, w := io.Pipe()
+			copied := make(chan error, 2)
+			go func() { _, err := io.Copy(c, r); copied <- err }()
+			if _, err := w.Write([]byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+			var buf [5]byte
+			if _, err := io.ReadFull(s, buf[:]); err != nil || string(buf[:]) != "hello" {
+				t.Fatal(string(buf[:]), err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if n, err := s.Read(buf[:]); err != io.EOF {
+				t.Error(n, err)
+			}
+			go w.Write([]byte("more"))
+			if err := <-copied; !errors.Is(err, net.ErrClosed) {
+				t.Error(err)
+			}
+			w.Close()
+		})
+	}
+}
+
+// slowWriter tells when it is called, and waits.
+type slowWriter struct{ called, goOn chan struct{} }
+
+func (w slowWriter) Write(p []byte) (int, error) {
+	before := bytes.Clone(p)
+	w.called <- struct{}{}
+	<-w.goOn
+	if !bytes.Equal(p, before) {
+		return 0, errors.New("what was lent has changed")
+	}
+	return len(p), nil
+}
+
+// TestWriteToClosed: what was lent stays as it is after Close.
+func TestWriteToClosed(t *testing.T) {
+	c, s := directPair(t)
+	if _, err := c.Write(pattern(100_000)); err != nil {
+		t.Fatal(err)
+	}
+	w := slowWriter{make(chan struct{}), make(chan struct{})}
+	copied := make(chan error, 1)
+	go func() { _, err := s.WriteTo(w); copied <- err }()
+	<-w.called
+	s.Close()
+	c.Close()
+	close(w.goOn)
+	if err := <-copied; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestBuffers(t *testing.T) {
+	const n = 3<<20 + 777
+	for kind, mk := range kinds(t) {
+		for _, mode := range []string{"write", "read", "both"} {
+			t.Run(kind+"/"+mode, func(t *testing.T) {
+				c, s := mk(t)
+				out, err := directsockets.NewBuffer(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer out.Close()
+				in, err := directsockets.NewBuffer(300_000)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer in.Close()
+				sent := make(chan error, 1)
+				go func() {
+					err := func() error {
+						for off := 0; off < n; {
+							k := min(200_000, n-off)
+							p := out.Bytes()[:k]
+							fillPattern(p, int64(off))
+							var err error
+							if mode == "read" {
+								k, err = c.Write(p)
+							} else {
+								k, err = c.WriteBuffer(out, 0, k)
+							}
+							if err != nil {
+								return err
+							}
+							off += k
+						}
+						return c.CloseWrite()
+					}()
+					sent <- err
+				}()
+				var got []byte
+				for {
+					var k int
+					if mode == "write" {
+						k, err = s.Read(in.Bytes())
+					} else {
+						k, err = s.ReadBuffer(in, 0, len(in.Bytes()))
+					}
+					got = append(got, in.Bytes()[:k]...)
+					if err != nil {
+						break
+					}
+				}
+				if err != io.EOF {
+					t.Error(err)
+				}
+				if err := <-sent; err != nil {
+					t.Error(err)
+				}
+				if !bytes.Equal(got, pattern(n)) {
+					t.Errorf("%d bytes differ from %d", len(got), n)
+				}
+				if z := counter(c, segment.ZCopySent); kind == "direct" && mode != "read" && z == 0 {
+					t.Error("nothing went without a copy")
+				}
+			})
+		}
+	}
+}
+
+// TestSink: who waits with a Buffer gets the bytes put there.
+func TestSink(t *testing.T) {
+	c, s := directPair(t)
+	in, err := directsockets.NewBuffer(300_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	for i := range 20 {
+		size := []int{100_000, 500, 100, 299_999}[i%4] // 100 goes as VELO
+		sleeps := counter(s, segment.Sleeps)
+		before := counter(c, segment.ZCopySent)
+		got := make(chan int, 1)
+		go func() {
+			n, err := s.ReadBuffer(in, 1, 299_999)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- n
+		}()
+		eventually(t, "the reader sleeps", func() bool { return counter(s, segment.Sleeps) > sleeps })
+		data := pattern(size)
+		if _, err := c.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		n := <-got
+		if !bytes.Equal(in.Bytes()[1:1+n], data[:n]) {
+			t.Fatal("differs")
+		}
+		if z := counter(c, segment.ZCopySent) - before; size > 480 && z != uint64(size) {
+			t.Errorf("%d bytes of %d went without a copy", z, size)
+		}
+		if _, err := io.ReadFull(s, make([]byte, size-n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A sink that nothing came for is withdrawn.
+	s.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if n, err := s.ReadBuffer(in, 0, 10); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(n, err)
+	}
+	s.SetReadDeadline(time.Time{})
+	if _, err := c.Write(pattern(50_000)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := readPattern(s, 50_000); err != nil {
+		t.Error(n, err)
+	}
+}
