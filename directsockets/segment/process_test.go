@@ -125,6 +125,13 @@ func serve(role string) error {
 				return over(err)
 			}
 		}
+	case "sleep":
+		return serveAsleep(e, size)
+	case "hello": // and then nothing
+		if err := sendFull(e, buf); err != nil {
+			return err
+		}
+		time.Sleep(time.Hour)
 	case "take":
 		for {
 			if _, err := recvSome(e, buf); err != nil {
