@@ -16,6 +16,7 @@ struct member {
 	uint64_t rx, tx;      /* edges told: ds_edges, conn.blocked */
 	int bell;	      /* the bell that is in the instance, or -1 */
 	unsigned stamp;	      /* e->seq of the call that reported it last */
+	int at;		      /* and where in its answer */
 	unsigned vain;	      /* looks in vain since it became active */
 	bool tagged;	      /* the entries carry tags */
 	bool disabled;	      /* EPOLLONESHOT has fired */

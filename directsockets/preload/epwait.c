@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Waiting in an epoll instance: epoll.h says how. */
 #include "epoll_int.h"
 
@@ -128,9 +130,16 @@ static int translate(struct epi *e, struct epoll_event *ev, int n)
 			}
 			m_disarm(m);
 			m_activate(m);
-			uint32_t got = m->stamp == e->seq ? 0 : m_look(m, kernel);
+			if (m->stamp == e->seq) { /* its bell came first: what the shadow says joins it */
+				if (kernel && !m->disabled && m->at < out)
+					ev[m->at].events |= m_look(m, kernel);
+				lk_unlock(&e->lock);
+				continue;
+			}
+			uint32_t got = m_look(m, kernel);
 			if (got) {
 				m_told(m);
+				m->at = out;
 				ev[out].events = got;
 				ev[out++].data.u64 = m->data;
 			}
