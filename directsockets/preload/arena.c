@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "arena.h"
 
 #include <errno.h>
@@ -25,7 +27,7 @@ static uint32_t arenas_lock; /* spins: nothing sleeps with it held */
 static void spin_lock(void)
 {
 	while (__atomic_exchange_n(&arenas_lock, 1, __ATOMIC_ACQUIRE))
-		syscall(SYS_sched_yield);
+		ds_syscall(SYS_sched_yield);
 }
 
 static void spin_unlock(void) { __atomic_store_n(&arenas_lock, 0, __ATOMIC_RELEASE); }
@@ -141,7 +143,7 @@ static __thread uint32_t tid __attribute__((tls_model("initial-exec")));
 uint32_t ds_tid(void)
 {
 	if (__builtin_expect(!tid, 0))
-		tid = (uint32_t)syscall(SYS_gettid);
+		tid = (uint32_t)ds_syscall(SYS_gettid);
 	return tid;
 }
 
@@ -154,7 +156,7 @@ bool ds_tid_dead(uint32_t t)
 	int n = 0, len = 6, fd;
 	ssize_t got;
 
-	if (syscall(SYS_kill, (pid_t)t, 0) < 0 && errno == ESRCH)
+	if (ds_syscall(SYS_kill, (pid_t)t, 0) < 0 && errno == ESRCH)
 		return true;
 	do
 		digits[n++] = (char)('0' + t % 10);
@@ -162,11 +164,11 @@ bool ds_tid_dead(uint32_t t)
 	while (n)
 		path[len++] = digits[--n];
 	memcpy(path + len, "/stat", 6);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	fd = (int)ds_syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
-	got = syscall(SYS_read, fd, text, sizeof text - 1);
-	syscall(SYS_close, fd);
+	got = ds_syscall(SYS_read, fd, text, sizeof text - 1);
+	ds_syscall(SYS_close, fd);
 	if (got <= 0)
 		return false;
 	text[got] = 0;
@@ -180,14 +182,14 @@ bool ds_one_thread(void) { return &__libc_single_threaded && __libc_single_threa
 
 long ds_futex_wait(uint32_t *p, uint32_t value, const struct timespec *timeout)
 {
-	return syscall(SYS_futex, p, FUTEX_WAIT, value, timeout, NULL, 0);
+	return ds_syscall(SYS_futex, p, FUTEX_WAIT, value, timeout, NULL, 0);
 }
 
 void ds_futex_wake(uint32_t *p, int n)
 {
 	int saved = errno;
 
-	syscall(SYS_futex, p, FUTEX_WAKE, n, NULL, NULL, 0);
+	ds_syscall(SYS_futex, p, FUTEX_WAKE, n, NULL, NULL, 0);
 	errno = saved;
 }
 

@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "broker.h"
 
 #include "fds.h"
@@ -180,7 +182,7 @@ static bool send_message(const struct ds_message *m, const int *fds, int n)
 	}
 	/* Raw: a program's thread shall not be cancelled here. */
 	do
-		r = syscall(SYS_sendmsg, conn, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+		r = ds_syscall(SYS_sendmsg, conn, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (r < 0 && errno == EINTR);
 	if (r < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EBADF && errno != ENOMEM)
 		hang_up(RETRY_NS);
@@ -201,7 +203,7 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	bool bad;
 
 	do
-		r = syscall(SYS_recvmsg, conn, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		r = ds_syscall(SYS_recvmsg, conn, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	while (r < 0 && errno == EINTR);
 	if (r < 0)
 		return errno == EAGAIN ? 0 : -1;
@@ -263,7 +265,7 @@ static bool greet(void)
 	memcpy(hello.program, program, sizeof hello.program);
 	if (!send_message(&hello, &stats, 1))
 		return false;
-	if (syscall(SYS_ppoll, &p, 1, &patience, NULL, 0) > 0)
+	if (ds_syscall(SYS_ppoll, &p, 1, &patience, NULL, 0) > 0)
 		got = receive(&m, fds, &n);
 	if (got != 1)
 		return false;

@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "fds.h"
 #include "sock.h"
 

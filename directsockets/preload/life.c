@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Letting connections go: close, shutdown, and giving up the segment. */
 #include "broker.h"
 #include "fds.h"
@@ -14,10 +16,10 @@ static ssize_t nowhere(void *arg, const void *p, size_t n)
 	ssize_t r;
 
 	for (;;) {
-		r = syscall(SYS_sendto, f.fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+		r = ds_syscall(SYS_sendto, f.fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 		if (r >= 0 || errno != EAGAIN)
 			return r;
-		if (syscall(SYS_ppoll, &f, 1, &patience, NULL, 0) <= 0)
+		if (ds_syscall(SYS_ppoll, &f, 1, &patience, NULL, 0) <= 0)
 			return -1;
 	}
 }

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Where each direction is, and how it goes from one place to another. */
 #include "inner.h"
 
@@ -44,7 +46,7 @@ void ds_break(struct ds_sock *s)
 	__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
 	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_BREACH);
 	/* The peer finds its doorbell at its end; so does whoever of us sleeps there. */
-	syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
+	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
 }
 
 void ds_check_bell(struct ds_sock *s, bool now)
@@ -56,7 +58,7 @@ void ds_check_bell(struct ds_sock *s, bool now)
 	if (s->sh->gone || (!now && t - s->checked < ds_ticks_us() * 10000))
 		return;
 	s->checked = t;
-	ssize_t n = syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
+	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
 	errno = saved;
@@ -69,7 +71,7 @@ bool ds_left(struct ds_sock *s)
 
 static ssize_t to_shadow(void *arg, const void *p, size_t n)
 {
-	return syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	return ds_syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
 
 void ds_tx_update(struct ds_sock *s, int fd)
@@ -115,7 +117,7 @@ static bool shadow_speaks(int fd)
 	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
 	struct timespec none = {0, 0};
 
-	return syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
+	return ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
 }
 
 void ds_rx_update(struct ds_sock *s, int fd)

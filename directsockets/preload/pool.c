@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* The process: its handles of connections, its settings, and fork. */
 #include "broker.h"
 #include "inner.h"
@@ -32,7 +34,7 @@ void ds_setup_lock(void)
 {
 	for (int i = 0; !ds_setup_try(); i++)
 		if (i > 20)
-			syscall(SYS_sched_yield);
+			ds_syscall(SYS_sched_yield);
 }
 
 void ds_setup_unlock(void) { __atomic_store_n(&setup_word, 0, __ATOMIC_RELEASE); }

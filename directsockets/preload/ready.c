@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Readiness, as poll(2) would tell it. */
 #include "inner.h"
 
@@ -15,6 +17,13 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	case RX_DIRECT:
 		if (ds_rx_look(&s->seg, &h->rx) == 1 && (s->lowat <= 1 || ds_rx_readable(&s->seg, &h->rx) >= s->lowat))
 			r->now |= events & RX_EVENTS;
+		if (events & POLLRDHUP) {
+			uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
+
+			if (ds_rx_ends(&s->seg, &h->rx, &seen))
+				r->now |= POLLRDHUP;
+			__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
+		}
 		break;
 	case RX_BROKEN:
 		r->now |= POLLERR | POLLHUP;
@@ -64,6 +73,17 @@ static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	ds_unlock(&h->tx_lock, alone);
 }
 
+void ds_tx_attend(struct ds_sock *s, int fd)
+{
+	int mode = __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED);
+	bool alone = ds_alone(s);
+
+	if (mode >= TX_BACK || !(ds_seg_peer_attention(&s->seg) & DS_FROZEN) || !ds_tx_take(s, alone))
+		return;
+	ds_tx_update(s, fd);
+	ds_unlock(&s->sh->tx_lock, alone);
+}
+
 struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 {
 	struct ds_ready r = {0, events};
@@ -78,6 +98,8 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 		ready_rx(s, fd, events, &r);
 	if (events & TX_EVENTS)
 		ready_tx(s, fd, events, &r);
+	else
+		ds_tx_attend(s, fd);
 	return r;
 }
 

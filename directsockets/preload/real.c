@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "real.h"
 
 #include <dlfcn.h>

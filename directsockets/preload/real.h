@@ -120,4 +120,7 @@ void ds_real_init(void) DS_HIDDEN;
 /* syscall() is interposed too (hooks_misc.c): what is said so in this library is the kernel's. */
 #define syscall(...) REAL(syscall)(__VA_ARGS__)
 
+/* System calls that have no business with the program: neither interposed nor cancellation points. */
+#define ds_syscall REAL(syscall)
+
 #endif

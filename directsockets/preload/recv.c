@@ -1,8 +1,25 @@
+//go:build ignore
+
 /* Receiving, over the segment or the shadow. */
 #include "inner.h"
 
 #include <errno.h>
 #include <sys/syscall.h>
+
+enum { VECTORS = 32 }; /* of a call on the shadow; what they do not hold is left for the next one */
+
+/* The first limit bytes that the cursor stands before, as vectors for the kernel; their number. */
+static int vectors(const struct ds_cursor *c, size_t limit, struct iovec v[VECTORS])
+{
+	struct ds_cursor at = *c;
+	int n = 0;
+
+	for (size_t sum = 0; n < VECTORS && sum < limit; sum += v[n++].iov_len) {
+		v[n] = ds_here(&at, limit - sum);
+		ds_skip(&at, v[n].iov_len);
+	}
+	return n;
+}
 
 /* Reads the shadow, as far as what there is belongs before the segment's data. With the lock of rx. */
 static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, size_t peeked)
@@ -31,15 +48,9 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		errno = EAGAIN; /* peeking: what is on the shadow was seen */
 		return -1;
 	}
-	struct ds_cursor at = *c;
-	struct iovec v[8];
-	int n = 0;
-	for (size_t sum = 0; n < 8 && sum < limit; sum += v[n++].iov_len) {
-		v[n] = ds_here(&at, limit - sum);
-		ds_skip(&at, v[n].iov_len);
-	}
-	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n};
-	r = syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	struct iovec v[VECTORS];
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)vectors(c, limit, v)};
+	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 	if (r <= 0 && h->rx_mode == RX_SHADOW) {
 		int saved = errno;
 
@@ -122,8 +133,8 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 /* A connection that may get a segment while a thread waits for it: as recv_direct, without one. */
 static ssize_t recv_early(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
 {
-	struct iovec one = ds_here(c, c->left);
-	ssize_t r = ds_shadow_recv(s, fd, &one, 1, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	struct iovec v[VECTORS];
+	ssize_t r = ds_shadow_recv(s, fd, v, vectors(c, c->left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 
 	if (r > 0)
 		ds_skip(c, (size_t)r);
@@ -141,6 +152,13 @@ static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int fla
 	return low < c->left ? low : c->left;
 }
 
+/* Has the peer nothing more to say about what we have sent? If not, a reader of the shadow has to hear the
+ * bell: the peer may have frozen, and wait for what we are to roll back before it answers. */
+static bool settled(struct ds_sock *s)
+{
+	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || s->sh->gone;
+}
+
 ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct ds_cursor c;
@@ -156,7 +174,7 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		errno = EINVAL;
 		return -1;
 	}
-	if (!c.left || __atomic_load_n(&s->sh->rx_mode, __ATOMIC_RELAXED) == RX_BACK)
+	if (!c.left || (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_RELAXED) == RX_BACK && settled(s)))
 		return ds_shadow_recv(s, fd, iov, n, flags);
 	struct ds_cursor begin = c;
 	want = target(s, &c, flags);
@@ -174,11 +192,17 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 			shadow = true, r = 0;
 		else
 			r = recv_early(s, fd, &c, flags);
-		if (shadow) { /* for good */
+		if (shadow && !settled(s)) {
+			struct iovec v[VECTORS];
+			ds_tx_attend(s, fd);
+			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+			if (r > 0)
+				ds_skip(&c, (size_t)r);
+		} else if (shadow) { /* for good */
 			if (!got)
 				return ds_shadow_recv(s, fd, iov, n, flags);
-			struct iovec one = ds_here(&c, c.left);
-			r = ds_shadow_recv(s, fd, &one, 1, flags | (got >= want ? MSG_DONTWAIT : 0));
+			struct iovec v[VECTORS];
+			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), flags | (got >= want ? MSG_DONTWAIT : 0));
 			if (r > 0)
 				ds_skip(&c, (size_t)r);
 			return (ssize_t)got + (r > 0 ? r : 0);

@@ -1,3 +1,5 @@
+//go:build ignore
+
 // Evaluation of EXNET_RULES. No memory is allocated: the text is read again
 // for every connection that comes as far as a decision, which is once each.
 #include "rules.h"

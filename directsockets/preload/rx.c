@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* The inbound direction of a segment (SPEC 2.3, 5.3 to 5.5). */
 #include "segment_inner.h"
 
@@ -228,4 +230,12 @@ uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 	while (*seen - count < g->slots && (uint32_t)ACQUIRE(&rx_slot(g, *seen)->status) == lap(g, *seen))
 		++*seen;
 	return *seen & ((1ull << 56) - 1);
+}
+
+bool ds_rx_ends(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
+{
+	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
+
+	ds_rx_arrived(g, r, seen);
+	return *seen > count && (GET(&rx_slot(g, *seen - 1)->status) >> 32 & 0xff) == DS_SHUTDOWN;
 }

@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "segment_inner.h"
 
 #include <errno.h>
@@ -153,7 +155,7 @@ void ds_seg_unmap(struct ds_seg *g)
 
 bool ds_expedite(void)
 {
-	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+	return ds_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
 static inline void waker_barrier(const struct ds_seg *g)
@@ -174,7 +176,7 @@ static void ring(struct ds_seg *g, struct ds_attention *a, uint32_t word)
 	ds_count(g, DS_C_WAKES, 1);
 	int saved = errno;
 	/* A raw call: nothing of this may be a cancellation point. */
-	syscall(SYS_sendto, g->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	ds_syscall(SYS_sendto, g->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	errno = saved;
 }
 
@@ -223,5 +225,5 @@ void ds_fence(const struct ds_seg *g)
 {
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (g->expedited)
-		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+		ds_syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }

@@ -202,6 +202,8 @@ ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struc
 		   bool discard) DS_HIDDEN;
 /* How many messages have arrived since the beginning, 56 bits; *seen: as it was at the last look. Any caller. */
 uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
+/* Is SHUTDOWN the last message that has arrived? The peer's word, not more: for POLLRDHUP beside unread data. */
+bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
 /* A number that changes when the peer gives something back. Any caller. */
 uint64_t ds_tx_given(struct ds_seg *) DS_HIDDEN;
 /* May ds_rx_recv find something now? For looking without being the direction's caller. */
@@ -225,10 +227,11 @@ void ds_ring(struct ds_seg *, struct ds_attention *, uint32_t want) DS_HIDDEN;
 /* The sleeper's barrier (SPEC 4.5), of one segment. */
 void ds_fence(const struct ds_seg *) DS_HIDDEN;
 
-static inline void ds_count(struct ds_seg *g, int counter, uint64_t n)
+static inline void ds_bump(uint64_t *counters, int counter, uint64_t n)
 {
-	__atomic_store_n(&g->counters[counter], __atomic_load_n(&g->counters[counter], __ATOMIC_RELAXED) + n,
-			 __ATOMIC_RELAXED);
+	__atomic_store_n(&counters[counter], __atomic_load_n(&counters[counter], __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 }
+
+static inline void ds_count(struct ds_seg *g, int counter, uint64_t n) { ds_bump(g->counters, counter, n); }
 
 #endif

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Sending, over the segment or the shadow. */
 #include "inner.h"
 

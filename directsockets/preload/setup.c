@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Making connections, and taking them from the shadow to a segment (SPEC 5.1). */
 #include "broker.h"
 #include "fds.h"
@@ -38,7 +40,7 @@ static void kick(struct ds_sock *s)
 	int fd = __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE);
 
 	if (fd >= 0)
-		syscall(SYS_write, fd, &one, sizeof one);
+		ds_syscall(SYS_write, fd, &one, sizeof one);
 }
 
 /* Both ends of the segment are known: what is left is to say so. */
@@ -83,7 +85,7 @@ static void offer(struct ds_sock *s, int fd)
 		return;
 	}
 	struct ds_info info = s->info;
-	if (syscall(SYS_getrandom, info.nonce, sizeof info.nonce, 0) != sizeof info.nonce ||
+	if (ds_syscall(SYS_getrandom, info.nonce, sizeof info.nonce, 0) != sizeof info.nonce ||
 	    ds_seg_create(&s->seg, &info, ds_config.slots, ds_config.ring, &segment) < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bells) < 0) {
 		if (segment >= 0) {
@@ -133,7 +135,7 @@ void ds_broker_granted(const struct ds_message *m, int segment, int bell)
 		if (!memcmp(i->nonce, m->info.nonce, 16) && !memcmp(i->addr, m->info.addr, 32) &&
 		    !memcmp(i->port, m->info.port, 4) && !memcmp(i->addr, s->info.addr, 32) &&
 		    !memcmp(i->port, s->info.port, 4) && ds_seg_peer_state(&s->seg) == DS_OFFERED &&
-		    syscall(SYS_recvfrom, bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN) {
+		    ds_syscall(SYS_recvfrom, bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN) {
 			s->seg.bell = ds_fd_keep(bell);
 			REAL(close)(segment);
 			ds_phase(s, GRANTED);

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* The shadow: the program's TCP socket. Calls on it, what the kernel has counted, and places in iovecs. */
 #include "inner.h"
 
@@ -113,7 +115,7 @@ void ds_users_begin(struct ds_sock *s)
 		if (!keeper || keeper == ds_tid())
 			return;
 		__atomic_fetch_sub(&h->users, 1, __ATOMIC_SEQ_CST);
-		syscall(SYS_sched_yield);
+		ds_syscall(SYS_sched_yield);
 		if (i % 1024 == 0 && ds_tid_dead(keeper))
 			__atomic_compare_exchange_n(&h->gate, &keeper, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 	}
@@ -229,10 +231,11 @@ void ds_moved(struct ds_sock *s, size_t sent, size_t received)
 	__atomic_store_n(&s->moved, __atomic_load_n(&s->moved, __ATOMIC_RELAXED) + sent + received, __ATOMIC_RELAXED);
 	if (sent)
 		__atomic_store_n(&s->sends, __atomic_load_n(&s->sends, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
-	if (!s->sh || !ds_has_segment(s))
-		return;
-	ds_count(&s->seg, DS_C_SENT_SHADOW, sent);
-	ds_count(&s->seg, DS_C_RECEIVED_SHADOW, received);
+	uint64_t *counters = ds_stats_counters(s->entry);
+	if (sent)
+		ds_bump(counters, DS_C_SENT_SHADOW, sent);
+	if (received)
+		ds_bump(counters, DS_C_RECEIVED_SHADOW, received);
 }
 
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)

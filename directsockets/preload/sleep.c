@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Sleeping until a connection is ready: the doorbell, its arming, spinning before. */
 #include "fds.h"
 #include "inner.h"
@@ -168,9 +170,9 @@ void ds_rung(struct ds_sock *s, int fd)
 
 	(void)fd;
 	if (kick >= 0)
-		syscall(SYS_read, kick, &count, sizeof count);
+		ds_syscall(SYS_read, kick, &count, sizeof count);
 	while (bell >= 0) {
-		n = syscall(SYS_recvfrom, bell, buf, sizeof buf, MSG_DONTWAIT, NULL, NULL);
+		n = ds_syscall(SYS_recvfrom, bell, buf, sizeof buf, MSG_DONTWAIT, NULL, NULL);
 		if (n < (ssize_t)sizeof buf && !(n < 0 && errno == EINTR))
 			break;
 	}
@@ -223,7 +225,7 @@ bool ds_spin_more(struct ds_spin *p)
 	if (p->yield) {
 		if (!p->spun || p->rounds++ >= YIELDS)
 			return false;
-		syscall(SYS_sched_yield);
+		ds_syscall(SYS_sched_yield);
 		return true;
 	}
 	relax();

@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "stats.h"
 
 #include "fds.h"

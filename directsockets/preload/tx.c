@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* The outbound direction of a segment (SPEC 2.3, 4.1, 4.2, 5.5). */
 #include "segment_inner.h"
 

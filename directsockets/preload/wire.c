@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* The broker's messages and the bucket of a connection (SPEC 6, 6.2). */
 #include "broker.h"
 

@@ -1,0 +1,120 @@
+package preload
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func needCompiler(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler")
+	}
+}
+
+func TestBuild(t *testing.T) {
+	needCompiler(t)
+	dir := filepath.Join(t.TempDir(), "cache")
+	var wg sync.WaitGroup
+	var paths [2]string
+	for i := range paths {
+		wg.Go(func() {
+			path, err := build(t.Context(), dir)
+			if err != nil {
+				t.Error(err)
+			}
+			paths[i] = path
+		})
+	}
+	wg.Wait()
+	if paths[0] != paths[1] || paths[0] == "" {
+		t.Fatalf("two builds: %q", paths)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("%d files in the cache (%v)", len(left), err)
+	}
+	before, err := os.Stat(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := build(t.Context(), dir)
+	if after, err := os.Stat(again); err != nil || !os.SameFile(before, after) {
+		t.Error("built again what was there")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.Open(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF && strings.HasPrefix(s.Name, "ds_") {
+			t.Errorf("%s is visible to programs", s.Name)
+		}
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := build(t.Context(), open); err == nil || !strings.Contains(err.Error(), "written by others") {
+		t.Errorf("a directory of everybody: %v", err)
+	}
+	t.Setenv("CC", "exnet-no-such-compiler")
+	if _, err := build(t.Context(), filepath.Join(t.TempDir(), "cache")); !errors.Is(err, ErrCompiler) {
+		t.Errorf("no compiler: %v", err)
+	}
+	t.Setenv("CC", "false")
+	if _, err := build(t.Context(), filepath.Join(t.TempDir(), "cache")); err == nil || errors.Is(err, ErrCompiler) {
+		t.Errorf("a compiler that fails: %v", err)
+	}
+}
+
+// Every C file needs the constraint that hides it from the go command, which otherwise
+// refuses the package; this says so in clearer words.
+func TestConstraints(t *testing.T) {
+	files, err := filepath.Glob("*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if text, err := os.ReadFile(name); err != nil || !strings.HasPrefix(string(text), "//go:build ignore\n") {
+			t.Errorf("%s does not begin with //go:build ignore (%v)", name, err)
+		}
+	}
+}
+
+// The tests in C: golden vectors, random operations, hostile peers; also under the sanitizers.
+func TestC(t *testing.T) {
+	needCompiler(t)
+	if testing.Short() {
+		t.Skip("builds everything three times")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "make", "-s", "check", "BUILD="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		text := string(out)
+		t.Fatalf("make check: %v\n%s", err, text[max(0, len(text)-4000):])
+	}
+}
