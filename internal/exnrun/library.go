@@ -1,8 +1,24 @@
 package exnrun
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"time"
 
-// buildLibrary returns the path of the library of this exn-run.
+	"exnet/directsockets/preload"
+)
+
+// buildTime is how long it may take to build the library.
+const buildTime = time.Minute
+
+// buildLibrary returns the path of the library that belongs to this exn-run, which
+// it builds if that has not been done yet.
 func buildLibrary() (string, error) {
-	return "", errors.New("there is no library yet: name one with --library")
+	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	defer cancel()
+	path, err := preload.Build(ctx)
+	if errors.Is(err, preload.ErrCompiler) {
+		return "", errors.Join(err, errors.New("or name one with --library"))
+	}
+	return path, err
 }
