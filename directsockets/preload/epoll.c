@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "epoll_int.h"
 
 #include <errno.h>

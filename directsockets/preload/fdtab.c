@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "fdtab.h"
 #include "epoll.h"
 #include "pollset.h"

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Calls that copy between descriptors: sendfile, splice. The direct path has no
  * pages to give away; bytes go through a buffer. */
 #include "hooks.h"

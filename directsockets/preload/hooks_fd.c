@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Calls that make, name, change and close sockets. */
 #include "hooks.h"
 

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Calls that move bytes. */
 #include "hooks.h"
 

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Ways around the interposed calls: standard I/O, which the C library does by calls of
  * its own, raw system calls, io_uring. */
 #include "hooks.h"

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Calls that make or replace processes. */
 #include "hooks.h"
 

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* Calls that wait for readiness. */
 #include "hooks.h"
 

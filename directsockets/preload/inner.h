@@ -150,6 +150,8 @@ void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
  * shadow what is to be rolled back, as far as it takes it. */
 void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Without the lock: rolls back if the peer has frozen. For whoever waits for anything else. */
+void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Has the peer closed its end, or gone? */
 bool ds_left(struct ds_sock *s) DS_HIDDEN;
 /* Is the peer's end of the doorbell closed? Asks the kernel if that was not done lately. */

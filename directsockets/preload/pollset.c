@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "pollset.h"
 #include "epoll.h"
 
