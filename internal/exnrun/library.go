@@ -8,12 +8,17 @@ import (
 	"exnet/directsockets/preload"
 )
 
-// buildTime is how long it may take to build the library.
-const buildTime = time.Minute
+// Times of building the library: how long it may take, and when the user is told
+// that it does.
+const (
+	buildTime = 5 * time.Minute
+	tellTime  = 2 * time.Second
+)
 
 // buildLibrary returns the path of the library that belongs to this exn-run, which
 // it builds if that has not been done yet.
-func buildLibrary() (string, error) {
+func buildLibrary(say func(format string, args ...any)) (string, error) {
+	defer time.AfterFunc(tellTime, func() { say("building the library, once for each version") }).Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
 	defer cancel()
 	path, err := preload.Build(ctx)

@@ -119,7 +119,7 @@ func run(o options, stdout, stderr io.Writer) error {
 		}
 	}
 	if p.Kind.Preloads() {
-		library, err := libraryPath(o.library)
+		library, err := libraryPath(o.library, say)
 		if err != nil {
 			return err
 		}
@@ -163,9 +163,9 @@ func shellScript(path string, argv []string) (string, []string) {
 
 // libraryPath returns the absolute path of the library: the one that was asked
 // for, or the one of this exn-run, which is built if it has not been yet.
-func libraryPath(asked string) (string, error) {
+func libraryPath(asked string, say func(string, ...any)) (string, error) {
 	if asked == "" {
-		return buildLibrary()
+		return buildLibrary(say)
 	}
 	path, err := filepath.Abs(asked)
 	if err != nil {
