@@ -267,7 +267,11 @@ func TestChaos(t *testing.T) {
 	eventually(t, "the broker is empty", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.offers)+len(s.listeners)+len(s.sessions)+len(s.users)+s.waiting.offers.Len() == 0
+		held := 0
+		for _, u := range s.users {
+			held += u.clients + u.held()
+		}
+		return len(s.offers)+len(s.listeners)+len(s.sessions)+held+s.waiting.offers.Len() == 0
 	})
 	t.Logf("%d granted, %d claims in vain, %d refused, %d without a broker", granted.n, none.n, refused.n, without.n)
 	if granted.n == 0 || none.n == 0 || without.n == 0 {

@@ -509,3 +509,69 @@ func TestShare(t *testing.T) {
 		t.Errorf("%d users, %d sessions", len(s.users), len(s.sessions))
 	}
 }
+
+// slowBell puts a socket into the queue of side 1's doorbell that takes seconds to
+// close: one with data that its peer does not take, and SO_LINGER.
+func slowBell(t *testing.T, b bundle, seconds int32) {
+	t.Helper()
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	sa := &unix.SockaddrInet4{Port: int(port(ln.Addr())), Addr: [4]byte{127, 0, 0, 1}}
+	if err := unix.Connect(fd, sa); err != nil {
+		t.Fatal(err)
+	}
+	for buf := make([]byte, 1<<20); ; {
+		if _, err := unix.SendmsgN(fd, buf, nil, nil, unix.MSG_DONTWAIT); err != nil {
+			break
+		}
+	}
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: seconds}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Sendmsg(b.bell0, []byte{1}, unix.UnixRights(fd), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSlowClose offers doorbells that take seconds to close, ends them in every way,
+// and sees that nobody else waits for it.
+func TestSlowClose(t *testing.T) {
+	p := newPair(t)
+	slow := func() bundle {
+		b := newBundle(t, p.conn.key)
+		slowBell(t, b, 2)
+		if err := p.client.Offer(Socket{Conn: rawOf(t, p.conn.client)}, b.nonce, b.seg, b.bell, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.handedOver()
+		p.shown(t)
+		return b
+	}
+	user := func() *usage {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		return p.s.users[uint32(os.Geteuid())]
+	}()
+	b := slow()
+	p.client.Withdraw(b.nonce)
+	unix.Close(b.bell0)
+	p.notShown(t)
+	b = slow()
+	unix.Close(b.bell0)
+	began := time.Now()
+	p.client.Close()
+	p.notShown(t)
+	for range 100 {
+		if r := claimFor(t, p.server, p.conn); r.err != ErrNone {
+			t.Fatal(r.err)
+		}
+	}
+	if n := user.trash.len(); n == 0 || time.Since(began) > time.Second {
+		t.Errorf("%d descriptors are being closed after %v", n, time.Since(began))
+	}
+	eventually(t, "they are closed in the end", func() bool { return user.trash.len() == 0 })
+}

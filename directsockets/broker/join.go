@@ -56,7 +56,7 @@ func (in *inbox) run() {
 			if d.end || d.p.s.fromPeer(d.p, d.m, d.fds, false) != nil {
 				d.p.s.drop(d.p)
 			}
-			d.fds.close()
+			d.p.trash.throw(d.fds...)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package broker
 import (
 	"container/list"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // offer is a segment that waits for the server's side of a connection. It came
@@ -28,13 +26,17 @@ type offer struct {
 	seg, bell int
 }
 
-func (o *offer) close() {
-	for _, fd := range []*int{&o.seg, &o.bell} {
-		if *fd >= 0 {
-			_ = unix.Close(*fd)
-			*fd = -1
-		}
+// close closes the descriptors, and may wait for that.
+func (o *offer) close() { descriptors{o.seg, o.bell}.close() }
+
+// throwAway closes them without waiting.
+func (o *offer) throwAway() {
+	if o.from != nil {
+		o.from.user.trash.throw(o.seg, o.bell)
+	} else {
+		o.peer.trash.throw(o.seg, o.bell)
 	}
+	o.seg, o.bell = -1, -1
 }
 
 // addOffer takes an offer of a client, unless it returns why not.
@@ -49,7 +51,7 @@ func (s *Server) addOffer(o *offer) Reason {
 	if before := c.offers[o.nonce]; before != nil {
 		s.endOfferLocked(before, Expired)
 	}
-	if len(c.offers) >= maxOffers || c.uid != 0 && c.user.descriptors+2 > s.share() {
+	if len(c.offers) >= maxOffers || c.uid != 0 && c.user.held()+2 > s.share() {
 		return TooMany
 	}
 	p := s.byAddr[o.key.Server.Addr()]
@@ -130,7 +132,7 @@ func (s *Server) endOfferLocked(o *offer, why Reason) {
 		return
 	}
 	s.forgetLocked(o)
-	o.close()
+	o.throwAway()
 	switch {
 	case o.from == nil && why != 0:
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID, Reason: why})

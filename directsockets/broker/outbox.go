@@ -117,7 +117,6 @@ func (o *outbox) flush() {
 	for {
 		o.mu.Lock()
 		if len(o.queue) == 0 || o.closed {
-			o.dropLocked()
 			o.writing = false
 			o.mu.Unlock()
 			return
@@ -132,32 +131,31 @@ func (o *outbox) flush() {
 		if waitErr == nil {
 			waitErr = err
 		}
-		o.mu.Lock()
 		p.close()
+		o.mu.Lock()
 		o.queue[0] = packet{}
 		o.queue = o.queue[1:]
 		if waitErr != nil { // the reader of this connection finds its end
-			o.closed = true
-			_ = o.conn.Close()
+			o.shutLocked()
 		}
 		o.mu.Unlock()
 	}
 }
 
+// shutLocked ends the connection for both sides without closing the socket, which may
+// take its time: descriptors may wait in its queue.
+//
 // +checklocks:o.mu
-func (o *outbox) dropLocked() {
-	for _, p := range o.queue {
-		p.close()
-	}
-	o.queue = nil
+func (o *outbox) shutLocked() {
+	o.closed = true
+	_ = o.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // or it is closed
 }
 
-// abort closes the connection, and waits for nothing. close has still to be called.
+// abort ends the connection, and waits for nothing. close has still to be called.
 func (o *outbox) abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed = true
-	_ = o.conn.Close() // ends flush's wait
+	o.shutLocked()
 }
 
 // close closes the connection, and what waits is dropped.
@@ -165,6 +163,11 @@ func (o *outbox) close() {
 	o.abort()
 	o.flushed.Wait()
 	o.mu.Lock()
-	o.dropLocked()
+	queue := o.queue
+	o.queue = nil
 	o.mu.Unlock()
+	for _, p := range queue {
+		p.close()
+	}
+	_ = o.conn.Close()
 }

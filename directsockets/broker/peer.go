@@ -26,6 +26,8 @@ type peer struct {
 	offers map[handID]*offer // that were handed to it, or came from it
 	nextID uint32
 	gone   bool
+
+	trash trash // what came from it, or went to it
 }
 
 // handID names an offer between two brokers: ours are numbered here, others there.
@@ -136,7 +138,11 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 				err = s.fromPeer(p, m, fds, lost)
 			}
 		}
-		fds.close()
+		if p != nil {
+			p.trash.throw(fds...)
+		} else {
+			fds.close()
+		}
 		if err != nil {
 			return err
 		}
@@ -219,7 +225,7 @@ func (s *Server) handOverLocked(o *offer, p *peer) Reason {
 	if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}, o.seg, o.bell) {
 		return Unreachable
 	}
-	o.close()
+	o.throwAway()
 	o.from.offers[o.nonce] = o
 	p.offers[handID{o.peerID, true}] = o
 	s.queueLocked(o, &s.handed)
@@ -285,7 +291,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds descriptors, lost bool
 	}
 	why := Reason(0)
 	switch {
-	case lost:
+	case lost || p.trash.len() > maxOffers:
 		why = TooMany
 	case checkSegment(fds[0], key, m.Nonce) != nil || checkBell(fds[1]) != nil:
 		why = BadSegment

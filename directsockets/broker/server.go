@@ -85,8 +85,12 @@ type Server struct {
 // usage is what the clients of one user hold.
 type usage struct {
 	clients, descriptors int // belong to the Server's lock
+	trash                trash
 	pace                 pace
 }
+
+// held is how many descriptors they hold.
+func (u *usage) held() int { return u.descriptors + u.trash.len() }
 
 // New makes a broker, whose socket is there from now on. Clients are answered when
 // Run is called; Close removes it. ErrInUse: another broker serves the namespace.
@@ -208,7 +212,7 @@ func (s *Server) Close() error {
 	sessions, peers := keys(s.sessions), keys(s.peers)
 	s.mu.Unlock()
 	for _, c := range sessions {
-		c.out.close()
+		c.out.abort()
 	}
 	for _, p := range peers {
 		s.drop(p)
@@ -217,7 +221,7 @@ func (s *Server) Close() error {
 	if s.place != nil {
 		err = s.place.leave()
 	}
-	s.work.Wait()
+	s.wait()
 	s.inbox.close()
 	if s.routes != nil {
 		s.routes.close()
@@ -226,6 +230,23 @@ func (s *Server) Close() error {
 		s.page.seg.Retire()
 	}
 	return err
+}
+
+// endTime is how long Close waits for clients' descriptors to be closed, see trash.
+const endTime = 2 * time.Second
+
+// wait waits for the goroutines of sessions and peers.
+func (s *Server) wait() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.work.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(endTime):
+		s.cfg.Log.Warn("direct sockets: a client's socket takes its time to close")
+	}
 }
 
 func keys[K comparable, V any](m map[K]V) []K {
@@ -278,7 +299,7 @@ func (s *Server) admit(c *session) error {
 		s.users[c.uid] = u
 	}
 	// Its socket and its statistics.
-	if c.uid != 0 && (u.clients >= maxClients || u.descriptors+2 > s.share()) {
+	if c.uid != 0 && (u.clients >= maxClients || u.held()+2 > s.share()) {
 		return fmt.Errorf("%w: user %d has %d clients already", ErrRule, c.uid, u.clients)
 	}
 	u.clients++
@@ -307,7 +328,7 @@ func (s *Server) dismiss(c *session) {
 	c.listeners, c.offers = nil, nil
 	c.user.clients--
 	c.user.descriptors -= 2
-	if c.user.clients == 0 {
+	if c.user.clients == 0 && c.user.trash.len() == 0 { // else it has them when it comes back
 		delete(s.users, c.uid)
 	}
 	delete(s.sessions, c)

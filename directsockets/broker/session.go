@@ -13,6 +13,7 @@ import (
 // process a mailbox of its Client's. post borrows the descriptors.
 type replies interface {
 	post(b []byte, fds ...int) error
+	// abort ends the connection soon, and waits for nothing.
 	abort()
 	close()
 }
