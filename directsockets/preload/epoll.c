@@ -12,6 +12,10 @@
 #include <sys/random.h>
 #include <sys/syscall.h>
 
+/* A member that slept through so many sleeps of its instance stays armed: it is idle. The others are
+ * disarmed when a sleep ends, so that what else comes at that time needs no bell. */
+enum { SLEEPS = 16 };
+
 enum { MEMBERS = 1 << 20, EPIS = 1 << 16, TAG_BITS = 24 };
 
 static struct lock ep_lock;
@@ -232,7 +236,7 @@ struct member *m_by_tag(uint64_t data)
 
 void m_activate(struct member *m)
 {
-	m->vain = 0;
+	m->vain = m->sleeps = 0;
 	if (m->active)
 		return;
 	m->active = true;
@@ -406,11 +410,19 @@ bool epi_arm_all(struct epi *e)
 			m->rx = rx;
 			m->tx = tx;
 			found = true;
-		} else if (m->armed || m->disabled) {
+		} else if (m->disabled || (m->armed && ++m->sleeps > SLEEPS)) {
 			m_passive(m);
 		}
 	}
 	return found;
+}
+
+void epi_wake(struct epi *e)
+{
+	if (e->nested || __atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) > 0)
+		return;
+	for (struct member *m = e->active_head; m; m = m->anext)
+		m_disarm(m);
 }
 
 /* ---- attaching bells ------------------------------------------------------ */

@@ -17,7 +17,8 @@ struct member {
 	int bell;	      /* the bell that is in the instance, or -1 */
 	unsigned stamp;	      /* e->seq of the call that reported it last */
 	int at;		      /* and where in its answer */
-	unsigned vain;	      /* looks in vain since it became active */
+	unsigned vain;	      /* calls in vain since it became active */
+	unsigned sleeps;      /* sleeps since then */
 	bool tagged;	      /* the entries carry tags */
 	bool disabled;	      /* EPOLLONESHOT has fired */
 	bool fresh;	      /* tell once what holds now (EPOLLET) */
@@ -73,5 +74,7 @@ bool tag_is_ours(uint64_t data) DS_HIDDEN;
 void epi_kick(struct epi *e) DS_HIDDEN;
 /* Arms every active member; true if one of them has something to tell meanwhile. */
 bool epi_arm_all(struct epi *e) DS_HIDDEN;
+/* A sleep is over: those that are not idle need no bell for now. */
+void epi_wake(struct epi *e) DS_HIDDEN;
 
 #endif

@@ -67,8 +67,35 @@ static void drain_kick(struct epi *e)
 	}
 }
 
+/* The lock is held. Arms those that had nothing to tell for long: then they need not be looked at. */
+static void doze(struct epi *e)
+{
+	struct member *m, *next;
+
+	for (m = e->active_head; m; m = m->anext)
+		if (m->vain > LOOKS)
+			m_arm(m);
+	ds_barrier();
+	for (m = e->active_head; m; m = next) {
+		next = m->anext;
+		if (m->vain <= LOOKS || !m->armed)
+			continue;
+		bool fresh = m->fresh;
+		uint64_t rx = m->rx, tx = m->tx;
+		if (m_look(m, 0) == 0) {
+			m_passive(m);
+			continue;
+		}
+		m->fresh = fresh;
+		m->rx = rx;
+		m->tx = tx;
+		m_disarm(m);
+		m->vain = 0;
+	}
+}
+
 /* The lock is held. Looks at the active members, most patient first. */
-static int scan(struct epi *e, struct epoll_event *ev, int max)
+static int scan(struct epi *e, struct epoll_event *ev, int max, bool first)
 {
 	struct member *m = e->active_head, *last = e->active_tail, *next;
 	int n = 0;
@@ -81,10 +108,9 @@ static int scan(struct epi *e, struct epoll_event *ev, int max)
 		uint32_t got = m_look(m, 0);
 		odd |= ds_direct(m->c->s) != 3;
 		if (got == 0) {
-			idle |= ++m->vain > LOOKS;
+			idle |= first && !m->armed && ++m->vain > LOOKS;
 			continue;
 		}
-		m->vain = 0;
 		m_told(m);
 		ev[n].events = got;
 		ev[n++].data.u64 = m->data;
@@ -92,9 +118,8 @@ static int scan(struct epi *e, struct epoll_event *ev, int max)
 		m_activate(m);
 	}
 	e->odd = odd;
-	if (idle && epi_arm_all(e))
-		for (m = e->active_head; m; m = m->anext)
-			m->vain = 0;
+	if (idle)
+		doze(e);
 	return n;
 }
 
@@ -197,7 +222,7 @@ static bool look_for(struct epi *e, struct ds_spin *spin, struct epoll_event *ev
 	ds_spin_begin(spin, NULL);
 	while (ds_spin_more(spin)) {
 		lk_lock(&e->lock);
-		*n = scan(e, ev, max);
+		*n = scan(e, ev, max, false);
 		lk_unlock(&e->lock);
 		if (*n > 0)
 			break;
@@ -251,7 +276,7 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 		if (ask)
 			e->skipped = 0;
 		else
-			n = scan(e, ev, max);
+			n = scan(e, ev, max, true);
 		lk_unlock(&e->lock);
 		if (ask || (n == 0 && (poll || (!spun && e->active_head)))) {
 			k = raw_wait(epfd, ev, max, &zero, mask);
@@ -260,7 +285,7 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 			n = translate(e, ev, k);
 			if (ask && n < max) {
 				lk_lock(&e->lock);
-				n += scan(e, ev + n, max - n);
+				n += scan(e, ev + n, max - n, true);
 				lk_unlock(&e->lock);
 			}
 		}
@@ -279,6 +304,9 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 		lk_unlock(&e->lock);
 		if (found) {
 			sleeper_wake(&w);
+			lk_lock(&e->lock);
+			epi_wake(e);
+			lk_unlock(&e->lock);
 			continue;
 		}
 		const struct timespec *t = NULL;
@@ -297,9 +325,17 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 			ds_spin_end(&spin, NULL, false);
 			errno = saved;
 		}
+		lk_lock(&e->lock);
+		epi_wake(e);
+		lk_unlock(&e->lock);
 		if (k < 0)
 			return k;
 		n = translate(e, ev, k);
+		if (k > 0 && n < max) { /* what came at the same time */
+			lk_lock(&e->lock);
+			n += scan(e, ev + n, max - n, true);
+			lk_unlock(&e->lock);
+		}
 		if (follow && n == 0) { /* its bell is another's: look by ourselves */
 			lk_lock(&e->lock);
 			for (struct member *m = e->all; m; m = m->enext)
@@ -313,7 +349,7 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 			break;
 		if (timeout && !deadline_left(&deadline, &left)) {
 			lk_lock(&e->lock);
-			n = scan(e, ev, max);
+			n = scan(e, ev, max, true);
 			lk_unlock(&e->lock);
 			break;
 		}
