@@ -29,12 +29,20 @@ func TestRunDS(t *testing.T) {
 	netnstest.CheckFDs(t)
 	// Long enough for a connection to become direct.
 	flags := " --paths lo,ds --duration 50ms --warmup 100ms --runs 2 --json --congestion " + congestion(t)
-	for _, words := range []string{"stream" + flags, "pingpong" + flags, "rate --direction in" + flags, "crr --streams 2" + flags, "cpu" + flags} {
+	zero := strings.Replace(flags, "lo,ds", "lo,ds-zcopy", 1)
+	for _, words := range []string{
+		"stream" + flags, "pingpong" + flags, "rate --direction in" + flags, "crr --streams 2" + flags, "cpu" + flags,
+		"stream --size 64k" + zero, "pingpong --size 4k" + zero, "rate --size 1k --direction in" + zero,
+	} {
 		status, stdout, stderr := runProgram(t.Context(), words)
 		if status != 0 || stderr != "" {
 			t.Fatalf("dsbench %s: status %d, %s", words, status, stderr)
 		}
-		checkRows(t, decodeRows(t, stdout), "lo", "ds")
+		path := "ds"
+		if strings.HasSuffix(words, zero) {
+			path = "ds-zcopy"
+		}
+		checkRows(t, decodeRows(t, stdout), "lo", path)
 		noChildren(t)
 		if l := left(); len(l) > 0 {
 			t.Errorf("left behind: %v", l)

@@ -34,14 +34,14 @@ func TestOptionsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "exn-shm", "netstack", "ds"}) || o.control != "veth" || o.controlAdded {
+	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "exn-shm", "netstack", "ds", "ds-zcopy"}) || o.control != "veth" || o.controlAdded {
 		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
 	}
 	want := tcpbench.Spec{Kind: tcpbench.Stream, Streams: 1, Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()}
 	if got := o.spec(o.sizes[0]); got != want {
 		t.Errorf("spec = %+v, want %+v", got, want)
 	}
-	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 30 {
+	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 35 {
 		t.Errorf("options = %+v", o)
 	}
 	o, err = parse(t, "pingpong")

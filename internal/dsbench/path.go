@@ -84,6 +84,7 @@ func pathKinds() []pathKind {
 		{name: "exn-shm", about: "kernel TCP over exn0, a daemon for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true, exn0: true},
 		{name: "netstack", about: "netstack's TCP over the fabric, without exn0", open: newNetstack, fabric: true},
 		{name: "ds", about: "direct sockets between two processes, their shadow on the loopback interface", open: newDS(tcpbench.Direct)},
+		{name: "ds-zcopy", about: "direct sockets between registered buffers, without a copy into a ring", open: newDS(tcpbench.ZeroCopy), lacks: []tcpbench.Kind{tcpbench.CRR}},
 		{name: "ds-exn", about: "direct sockets between two namespaces, their shadow on exn0", open: newDSExn(tcpbench.Direct), privileged: true, fabric: true, exn0: true, extra: true},
 		rawKind("velo", "VELO messages of the emulated NIC, both nodes in one process", rawbench.VELO, false),
 		rawKind("velo-shm", "VELO messages, with a process for each node", rawbench.VELO, true),

@@ -29,9 +29,8 @@ const (
 
 // planned is a part that is to be measured.
 type planned struct {
-	id      string
-	o       options
-	runtime time.Duration
+	id string
+	o  options
 }
 
 // reportOptions are what the plan depends on.

@@ -155,10 +155,18 @@ type jsonSink struct {
 }
 
 func (s jsonSink) rows(rows []row) error {
-	lines := json.NewEncoder(s.w)
-	for _, r := range rows {
-		if err := lines.Encode(r); err != nil {
-			return fmt.Errorf("writing the results: %w", err)
+	if err := writeLines(s.w, rows); err != nil {
+		return fmt.Errorf("writing the results: %w", err)
+	}
+	return nil
+}
+
+// writeLines writes a JSON object a line.
+func writeLines[T any](w io.Writer, list []T) error {
+	lines := json.NewEncoder(w)
+	for _, v := range list {
+		if err := lines.Encode(v); err != nil {
+			return err
 		}
 	}
 	return nil

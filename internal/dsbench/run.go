@@ -49,8 +49,11 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return exitOK
 	}
-	if args[0] == "report" {
+	switch args[0] {
+	case "report":
 		return runReport(ctx, args[1:], stdout, stderr)
+	case "compare":
+		return runCompare(args[1:], stdout, stderr)
 	}
 	if args[0] == programsCommand {
 		return runPrograms(ctx, args[1:], stdout, stderr)

@@ -5,6 +5,7 @@
 //
 //	run 1, run 2, ...  -> []float64 -> Summarize -> median, min, max, spread
 //	every operation    -> Histogram -> Quantile, Mean (merged over runs)
+//	two groups of runs -> Differ -> ratio, and whether it is beyond the noise
 //
 // The median over runs stands for a figure, because one disturbed run moves a
 // mean and not a median. The spread, the distance of the extremes over the

@@ -22,7 +22,7 @@ type conn interface {
 // bufferer is a conn that has its messages in memory of its own.
 type bufferer interface {
 	// buffer returns memory for n bytes that its Read or Write then take.
-	buffer(n int, sends bool) ([]byte, error)
+	buffer(n int) ([]byte, error)
 }
 
 // shadower is a conn that can carry its bytes in two ways.
@@ -84,7 +84,7 @@ func (j job) prepare(c conn) error {
 // memory returns a buffer for messages over c.
 func (j job) memory(c io.ReadWriter, n int) ([]byte, error) {
 	if b, ok := c.(bufferer); ok {
-		return b.buffer(n, j.oneWay() && j.sends())
+		return b.buffer(n)
 	}
 	return make([]byte, n), nil
 }

@@ -107,6 +107,9 @@ func (r Result) CPUPerGB() float64 {
 // measured: one of so many.
 const maxShadow = 100
 
+// missed says what happened to the others.
+var missed = map[Transport]string{Direct: "went over TCP", ZeroCopy: "went over TCP, or were copied"}
+
 // result checks what the counting end found; cpu is that of all ends.
 func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 	elapsed := time.Duration(r.Seconds * float64(time.Second))
@@ -117,7 +120,7 @@ func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 		return Result{}, fmt.Errorf("no %s ended in time: give --duration more", s.unit())
 	}
 	if r.Shadow > r.Bytes/maxShadow {
-		return Result{}, fmt.Errorf("the direct path was not used: %d of %d bytes went over TCP (%s)", r.Shadow, r.Bytes, r.Why)
+		return Result{}, fmt.Errorf("the direct path was not used: %d of %d bytes %s (%s)", r.Shadow, r.Bytes, missed[s.Transport], r.Why)
 	}
 	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency, Shadow: r.Shadow}, nil
 }

@@ -1,0 +1,241 @@
+package dsbench
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"exnet/internal/dsbench/coredist"
+	"exnet/internal/stats"
+)
+
+const compareHelp = `Usage: dsbench compare [flags] A B
+
+Says what changed from A to B beyond the noise. A and B are the JSON files of two
+reports, or the output of two runs with --json. A figure has changed if no run of
+one lies among those of the other, the medians are further apart than either's
+runs, by at least 10 %, and the same shows in the ratio to the control of the
+same run: else it is the machine that has changed.
+
+Examples:
+  dsbench compare monday.json tuesday.json
+  dsbench stream --paths veth,exn --json > a; dsbench stream --paths veth,exn --mtu 1500 --json > b
+  dsbench compare a b
+
+Flags:
+  --all              show every figure, not only those that changed
+  --json             one JSON object a line instead of a table
+
+Exit status: 0 compared, 1 failed, 2 wrong usage.
+`
+
+// changeBound is the least change that counts.
+const changeBound = 0.1
+
+// verdicts.
+const (
+	verdictSame    = "-"
+	verdictBetter  = "better"
+	verdictWorse   = "worse"
+	verdictMachine = "the machine"  // the control has changed as much
+	verdictCores   = "cores moved"  // from near to far or back
+	verdictNoisy   = "noisy"        // too noisy to tell
+	verdictFew     = "too few runs" // to tell
+)
+
+// comparison is what became of a figure, and a line of --json.
+type comparison struct {
+	Measure string  `json:"measure"`
+	Path    string  `json:"path"`
+	Size    int     `json:"size"`
+	Streams int     `json:"streams"`
+	Unit    string  `json:"unit"`
+	A       float64 `json:"a"`
+	B       float64 `json:"b"`
+	Ratio   float64 `json:"ratio"` // B over A
+	Verdict string  `json:"verdict"`
+}
+
+func (c comparison) significant() bool {
+	return c.Verdict == verdictBetter || c.Verdict == verdictWorse
+}
+
+// rowKey is what makes two figures comparable. What may be changed on purpose (the
+// MTU, the receive mode, the commit) is not part of it.
+type rowKey struct {
+	measure, path string
+	size, streams int
+	direction     string
+	noDelay       bool
+	control       string
+}
+
+func (r row) key() rowKey {
+	return rowKey{r.Measure, r.Path, r.Size, r.Streams, r.Direction, r.NoDelay, r.Control}
+}
+
+// compareRows compares the figures that both have, in the order of a.
+func compareRows(a, b []row) (list []comparison, onlyA, onlyB int) {
+	find := func(rows []row, k rowKey) *row {
+		i := slices.IndexFunc(rows, func(r row) bool { return r.key() == k })
+		if i < 0 {
+			return nil
+		}
+		return &rows[i]
+	}
+	seen := make(map[rowKey]bool)
+	for _, x := range a {
+		k := x.key()
+		if seen[k] {
+			continue // measured in two parts of a report: the first counts
+		}
+		seen[k] = true
+		y := find(b, k)
+		if y == nil {
+			onlyA++
+			continue
+		}
+		c := comparison{Measure: x.Measure, Path: x.Path, Size: x.Size, Streams: x.Streams, Unit: x.Unit, A: x.Median, B: y.Median}
+		d := stats.Differ(x.Values, y.Values, changeBound)
+		c.Ratio = round(d.Ratio)
+		k.path = k.control
+		c.Verdict = verdict(x, *y, d, find(a, k), find(b, k))
+		list = append(list, c)
+	}
+	for _, y := range b {
+		if k := y.key(); !seen[k] {
+			seen[k] = true
+			onlyB++
+		}
+	}
+	return list, onlyA, onlyB
+}
+
+// verdict says what a change is worth, given the controls of both runs.
+func verdict(x, y row, d stats.Change, controlX, controlY *row) string {
+	switch {
+	case !d.Beyond && min(d.A.N, d.B.N) < stats.MinRunsForNoise:
+		return verdictFew
+	case !d.Beyond && (x.Noisy || y.Noisy):
+		return verdictNoisy
+	case !d.Beyond:
+		return verdictSame
+	case x.Cores != y.Cores && near(x) != near(y):
+		return verdictCores
+	case controlX != nil && controlY != nil && x.Path != x.Control && !beyondControl(x, y, *controlX, *controlY):
+		return verdictMachine
+	case x.Path == x.Control:
+		return verdictMachine // of which it is the measure
+	}
+	m, _ := measureOf(x.Measure)
+	if (d.Ratio > 1) == m.lower {
+		return verdictWorse
+	}
+	return verdictBetter
+}
+
+func near(r row) bool { return r.Cores == coredist.Near }
+
+// beyondControl reports whether the ratio to the control has changed, too.
+func beyondControl(x, y, controlX, controlY row) bool {
+	if controlX.Median == 0 || controlY.Median == 0 {
+		return true
+	}
+	relative := func(values []float64, by float64) []float64 {
+		out := make([]float64, len(values))
+		for i, v := range values {
+			out[i] = v / by
+		}
+		return out
+	}
+	d := stats.Differ(relative(x.Values, controlX.Median), relative(y.Values, controlY.Median), changeBound)
+	plain := stats.Differ(x.Values, y.Values, changeBound)
+	return d.Beyond && (d.Ratio > 1) == (plain.Ratio > 1)
+}
+
+// runCompare does dsbench compare.
+func runCompare(args []string, stdout, stderr io.Writer) int {
+	fs := flag.NewFlagSet("compare", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	all := fs.Bool("all", false, "")
+	asJSON := fs.Bool("json", false, "")
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, compareHelp)
+		return exitOK
+	}
+	if err == nil && fs.NArg() != 2 {
+		err = fmt.Errorf("%d files are named; compare needs two", fs.NArg())
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "dsbench compare: %v (see dsbench compare -h)\n", err)
+		return exitUsage
+	}
+	var rows [2][]row
+	for i := range rows {
+		if rows[i], err = readRows(fs.Arg(i)); err != nil {
+			return fail(stderr, "compare", err)
+		}
+	}
+	list, onlyA, onlyB := compareRows(rows[0], rows[1])
+	if len(list) == 0 {
+		return fail(stderr, "compare", errors.New("the two have no figure in common: measure, path, size, connections and control must be the same"))
+	}
+	if *asJSON {
+		err = writeLines(stdout, list)
+	} else {
+		_, err = io.WriteString(stdout, compareText(list, *all, onlyA, onlyB))
+	}
+	if err != nil {
+		return fail(stderr, "compare", fmt.Errorf("writing the results: %w", err))
+	}
+	return exitOK
+}
+
+// compareText is the table for people.
+func compareText(list []comparison, all bool, onlyA, onlyB int) string {
+	var b strings.Builder
+	count2 := map[string]int{}
+	shown := 0
+	width := 9
+	for _, c := range list {
+		width = max(width, len(c.Path))
+		count2[c.Verdict]++
+	}
+	for _, c := range list {
+		if !all && !c.significant() {
+			continue
+		}
+		if shown++; shown == 1 {
+			fmt.Fprintf(&b, "%-8s  %-*s  %8s  %7s  %9s  %9s  %7s  %s\n", "measure", width, "path", "bytes", "streams", "A", "B", "B/A", "")
+		}
+		fmt.Fprintf(&b, "%-8s  %-*s  %8d  %7d  %9s  %9s  %7s  %s\n",
+			c.Measure, width, c.Path, c.Size, c.Streams, figure(c.A), figure(c.B), figure(c.Ratio), c.Verdict)
+	}
+	if shown > 0 {
+		b.WriteByte('\n')
+	}
+	changed := count2[verdictBetter] + count2[verdictWorse]
+	text := fmt.Sprintf("%s compared: %d better, %d worse, beyond the noise.", count(len(list), "figure"), count2[verdictBetter], count2[verdictWorse])
+	if changed == 0 {
+		text = fmt.Sprintf("%s compared: nothing changed beyond the noise.", count(len(list), "figure"))
+	}
+	for _, v := range []struct{ verdict, text string }{
+		{verdictMachine, "changed as the control did: the machine is faster or slower than it was"},
+		{verdictCores, "changed, but the cores were near in one and far in the other"},
+		{verdictNoisy, "are too noisy to tell"},
+		{verdictFew, "have too few runs to tell (3 are needed)"},
+	} {
+		if n := count2[v.verdict]; n > 0 {
+			text += fmt.Sprintf(" %d %s.", n, v.text)
+		}
+	}
+	if onlyA+onlyB > 0 {
+		text += fmt.Sprintf(" Only A has %d more, only B %d.", onlyA, onlyB)
+	}
+	wrap(&b, text)
+	return b.String()
+}
