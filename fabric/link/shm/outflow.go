@@ -100,9 +100,14 @@ func (f *outflow) open() bool {
 	return true
 }
 
+// ahead is how far behind the slot that was written another is fetched to be written.
+// The next one the peer polls already: to fetch that costs more than it saves.
+const ahead = 2
+
 // Commit implements link.Flow.
 func (f *outflow) Commit(pos, status uint64) {
 	commit(&f.l.out.ring[pos%RingSlots], pos, status&^kindMask|uint64(kindVELO), int(status>>lenShift&lenMask))
+	shm.PrefetchSlot(&f.l.out.ring[(pos+ahead)%RingSlots])
 }
 
 // Raise implements link.Flow.
