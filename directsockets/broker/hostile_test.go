@@ -575,3 +575,21 @@ func TestSlowClose(t *testing.T) {
 	}
 	eventually(t, "they are closed in the end", func() bool { return user.trash.len() == 0 })
 }
+
+// TestFloodIsPaced sends more than a user may: the broker reads it in its own time.
+func TestFloodIsPaced(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	c := greetRaw(t, s.Path())
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	const n = 10000
+	began := time.Now()
+	for range n {
+		c.send(Message{Type: Unlisten, ID: 5})
+	}
+	c.send(Message{Type: Claim, ID: 1}, fdOf(t, ln))
+	c.next()
+	if took, least := time.Since(began), n*paceCost-2*paceBurst; took < least {
+		t.Errorf("%d messages were answered in %v, at least %v is due", n, took, least)
+	}
+}

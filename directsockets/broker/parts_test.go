@@ -147,6 +147,9 @@ func TestOutboxKeepsOrder(t *testing.T) {
 		if err != nil || len(fds) != 1 || int(b[0])|int(b[1])<<8 != n {
 			t.Fatalf("packet %d: %v, %d descriptors, %v", n, b, len(fds), err)
 		}
+		if flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Fatalf("packet %d: children inherit its descriptor: %#x, %v", n, flags, err)
+		}
 		fds.close()
 		if n == sent/2 { // it takes more, behind the others
 			eventually(t, "there is room", func() bool { return out.post([]byte{byte(sent), byte(sent >> 8)}, tr.w) == nil })
