@@ -10,6 +10,7 @@ const (
 	line     = 64       // advances of the ring are multiples of it
 	quiet    = 16 << 10 // bytes that a ring goes on before it looks whether it may begin anew
 	minChunk = 4096     // bytes below which a large send waits for space
+	early    = 1024     // bytes of the ring that are fetched before they are written
 	ahead    = 7        // slots that are fetched before they are written
 )
 
@@ -210,7 +211,11 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	if t.pos >= quiet && t.put != t.freed && !e.credit() {
 		return 0, e.breach()
 	}
-	n, skip := e.room(min(len(p), e.tuning.Chunk))
+	limit := e.tuning.Chunk
+	if t.put-t.freed < uint64(limit) { // the receiver waits, or nearly so: let it begin early
+		limit = min(limit, max(limit/4, quiet))
+	}
+	n, skip := e.room(min(len(p), limit))
 	if n < 0 {
 		return 0, e.breach()
 	}
@@ -230,6 +235,9 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	}
 	e.count.Set(RingUsed, t.put-t.freed)
 	e.published()
+	if n <= minChunk {
+		shm.PrefetchW(t.mem[t.pos:min(t.pos+need, t.pos+early, len(t.mem))])
+	}
 	return n, nil
 }
 

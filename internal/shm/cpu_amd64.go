@@ -1,5 +1,7 @@
 package shm
 
+import "unsafe"
+
 func pause(n uint32)
 func rdtscp() uint32
 
@@ -33,6 +35,16 @@ func Pause(n uint32) { pause(max(n, 1)) }
 // write soon. The line is with whoever read it last; without this each store would
 // wait in turn for it to come back.
 func PrefetchSlot(s *Slot) { prefetchSlot(s) }
+
+//go:noescape
+func prefetchW(p *byte, n int)
+
+// PrefetchW is PrefetchSlot for the cache lines of b.
+func PrefetchW(b []byte) {
+	if len(b) > 0 {
+		prefetchW(unsafe.SliceData(b), len(b))
+	}
+}
 
 //go:noescape
 func spinSlot(s *Slot, lap, n uint32) bool

@@ -22,3 +22,6 @@ func SpinSlot(s *Slot, lap, n uint32) bool {
 	}
 	return false
 }
+
+// PrefetchW does nothing.
+func PrefetchW(b []byte) {}
