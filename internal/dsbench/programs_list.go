@@ -79,7 +79,8 @@ func programPairs() []programPair {
 			return []string{"sockperf", "sr", "--tcp", "-i", "127.0.0.1", "-p", e.port}, nil
 		},
 		client: func(e *programEnd) []string {
-			return []string{"sockperf", "pp", "--tcp", "-i", "127.0.0.1", "-p", e.port, "-m", "64", "-t", e.seconds()}
+			// By default it has room for no more than 600,000 messages a second.
+			return []string{"sockperf", "pp", "--tcp", "-i", "127.0.0.1", "-p", e.port, "-m", "64", "-t", e.seconds(), "--mps=20000000"}
 		},
 		parse: parseSockperf,
 	}
