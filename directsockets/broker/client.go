@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -187,128 +186,6 @@ func (c *Client) nextIDLocked() uint32 {
 	return c.id
 }
 
-// Listen announces a listening socket until the Announcement is closed. refused is
-// called if a broker does not take it; nil: nobody.
-func (c *Client) Listen(s Socket, refused func(Reason)) *Announcement {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a := &Announcement{c: c, s: s, refused: refused}
-	if c.closed {
-		return a
-	}
-	c.listens[a] = struct{}{}
-	c.announceLocked(a)
-	return a
-}
-
-// announceLocked tells the broker of a listener, if there is one.
-//
-// +checklocks:c.mu
-func (c *Client) announceLocked(a *Announcement) {
-	if c.way == nil {
-		return
-	}
-	a.id = c.nextIDLocked()
-	if err := c.way.ask(Message{Type: Listen, ID: a.id}, a.s, true); err != nil {
-		c.cfg.Log.Info("direct sockets: listener not announced", "reason", err)
-	}
-}
-
-// Close ends the announcement. Close it before the socket. It is idempotent.
-func (a *Announcement) Close() {
-	c := a.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, there := c.listens[a]; !there {
-		return
-	}
-	delete(c.listens, a)
-	if c.way != nil {
-		_ = c.way.ask(Message{Type: Unlisten, ID: a.id}, Socket{}, true) // or it is dead
-	}
-}
-
-// Offer offers a segment and side 1's doorbell, which it borrows, for a connection
-// whose side 0 this is. refused is called when the broker does not want it, or
-// nobody has claimed it in time, never after a GRANT; nil: nobody. When the broker
-// dies nobody is told: the doorbell comes to its end. ErrNoBroker, ErrBusy: there
-// is no offer.
-func (c *Client) Offer(s Socket, nonce Nonce, segment, bell int, refused func(Reason)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.way == nil {
-		return c.noWayLocked()
-	}
-	now := time.Now()
-	for len(c.oldest) > 0 && now.After(c.oldest[0].until) {
-		delete(c.offers, c.oldest[0].id)
-		c.oldest = c.oldest[1:]
-	}
-	id := c.nextIDLocked()
-	if err := c.way.ask(Message{Type: Offer, ID: id, Nonce: nonce}, s, false, segment, bell); err != nil {
-		return err
-	}
-	if refused != nil {
-		o := &offered{id: id, nonce: nonce, refused: refused, until: now.Add(2 * handTime)}
-		c.offers[id] = o
-		c.oldest = append(c.oldest, o)
-	}
-	return nil
-}
-
-// Withdraw ends an offer. refused is not called any more, unless it is just being.
-func (c *Client) Withdraw(nonce Nonce) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forgetLocked(nonce)
-	if c.way != nil {
-		_ = c.way.ask(Message{Type: Withdraw, ID: c.nextIDLocked(), Nonce: nonce}, Socket{}, true) // or it is dead
-	}
-}
-
-// Forget is for an offer that was claimed: nobody is told of it any more.
-func (c *Client) Forget(nonce Nonce) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forgetLocked(nonce)
-}
-
-// +checklocks:c.mu
-func (c *Client) forgetLocked(nonce Nonce) {
-	for i, o := range c.oldest {
-		if o.nonce == nonce {
-			delete(c.offers, o.id)
-			c.oldest = append(c.oldest[:i:i], c.oldest[i+1:]...)
-			return
-		}
-	}
-}
-
-// Claim asks for the segment of a connection whose side 1 this is. done is called
-// once, with what was granted, or with ErrNone or ErrNoBroker. If Claim returns an error,
-// done is not called.
-func (c *Client) Claim(s Socket, done func(Granted, error)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.way == nil {
-		return c.noWayLocked()
-	}
-	id := c.nextIDLocked()
-	if err := c.way.ask(Message{Type: Claim, ID: id}, s, false); err != nil {
-		return err
-	}
-	c.claims[id] = done
-	return nil
-}
-
-// +checklocks:c.mu
-func (c *Client) noWayLocked() error {
-	if c.closed {
-		return ErrClosed
-	}
-	return ErrNoBroker
-}
-
 // Close ends the Client: its listeners and offers are gone. It waits for functions
 // that are being called, and must not be called by one.
 func (c *Client) Close() error {
@@ -322,50 +199,6 @@ func (c *Client) Close() error {
 	<-c.done
 	if !closed {
 		c.stats.seg.Retire()
-	}
-	return nil
-}
-
-// handle does what a message of the broker says. It takes of fds what it keeps.
-func (c *Client) handle(m Message, fds descriptors) error {
-	switch m.Type {
-	case Grant:
-		if done := c.claimed(m.ID); done != nil {
-			done(Granted{Key: Key{Client: m.Client, Server: m.Server}, Nonce: m.Nonce, Segment: fds.take(0), Bell: fds.take(1)}, nil)
-		}
-	case None:
-		if done := c.claimed(m.ID); done != nil {
-			done(Granted{}, ErrNone)
-		}
-	case Refused:
-		if refused := c.refusal(m.ID); refused != nil {
-			refused(m.Reason)
-		}
-	default:
-		return fmt.Errorf("%w: %v is not for a client", ErrRule, m.Type)
-	}
-	return nil
-}
-
-func (c *Client) claimed(id uint32) func(Granted, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	done := c.claims[id]
-	delete(c.claims, id)
-	return done
-}
-
-func (c *Client) refusal(id uint32) func(Reason) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if o := c.offers[id]; o != nil {
-		c.forgetLocked(o.nonce)
-		return o.refused
-	}
-	for a := range c.listens {
-		if a.id == id {
-			return a.refused
-		}
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -321,131 +320,6 @@ func fdOf(t testing.TB, conn interface{ File() (*os.File, error) }) int {
 	return int(f.Fd())
 }
 
-// TestClientThatDoesNotRead floods the broker and reads no answer: it is
-// disconnected, while others are served.
-func TestClientThatDoesNotRead(t *testing.T) {
-	checkFDs(t)
-	s, _ := startServer(t, Config{})
-	c := greetRaw(t, s.Path())
-	ln := listen(t, "tcp4", "127.0.0.1:0")
-	conn := connect(t, ln, ln.Addr().String())
-	fd := fdOf(t, conn.server)
-	done := make(chan error, 1)
-	go func() {
-		b, _ := Message{Type: Claim, ID: 1}.AppendBinary(nil)
-		c.conn.SetWriteDeadline(time.Now().Add(20 * time.Second))
-		for {
-			if err := c.write(b, fd); err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	other := dialClient(t, ClientConfig{Path: s.Path()})
-	ended := false
-	for n := 0; !ended; n++ {
-		if r := claimFor(t, other, conn); r.err != ErrNone {
-			t.Fatal(r.err)
-		}
-		select {
-		case err := <-done:
-			if e, ok := err.(net.Error); ok && e.Timeout() {
-				t.Fatal("it was not disconnected")
-			}
-			ended = true
-		default:
-		}
-	}
-	c.disconnected()
-}
-
-// TestOfferFlood opens as many offers as a client may, and one more; they are gone
-// with the client.
-func TestOfferFlood(t *testing.T) {
-	checkFDs(t)
-	s, _ := startServer(t, Config{})
-	c, other := greetRaw(t, s.Path()), dialClient(t, ClientConfig{Path: s.Path()})
-	ln := listen(t, "tcp4", "127.0.0.1:0")
-	other.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "the listener is shown", func() bool { return other.Listener(port(ln.Addr())) })
-	offer := func(id uint32) (connection, bundle) {
-		conn := connect(t, ln, ln.Addr().String())
-		b := newBundle(t, conn.key)
-		c.send(Message{Type: Offer, ID: id, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
-		b.handedOver()
-		return conn, b
-	}
-	var last bundle
-	for id := range uint32(maxOffers) {
-		if last.bell0 != 0 {
-			unix.Close(last.bell0)
-		}
-		_, last = offer(1 + id)
-	}
-	_, more := offer(99999)
-	c.refused(99999, TooMany)
-	if !more.ended() {
-		t.Error("the doorbell of a refused offer is open")
-	}
-	unix.Close(more.bell0)
-	if last.ended() {
-		t.Error("the last good offer has ended")
-	}
-	c.conn.Close()
-	eventually(t, "the offers have ended", last.ended)
-	unix.Close(last.bell0)
-	for bucket := range uint32(offerWords) {
-		eventually(t, "no offer is shown any more", func() bool { return other.Word(bucket)&0xffff == 0 })
-	}
-}
-
-// TestManyClients has thousands.
-func TestManyClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("thousands of connections")
-	}
-	checkFDs(t)
-	s, _ := startServer(t, Config{})
-	stats := statsFD(t, 4)
-	defer unix.Close(stats)
-	var clients []*rawClient
-	for range 3000 {
-		c := dialRaw(t, s.Path())
-		c.send(Message{Type: Hello, Program: "many"}, stats)
-		clients = append(clients, c)
-	}
-	ln := listen(t, "tcp4", "127.0.0.1:0")
-	conn := connect(t, ln, ln.Addr().String())
-	fd := fdOf(t, conn.server)
-	for i, c := range clients {
-		m, fds := c.next()
-		fds.close()
-		if m.Type != Welcome {
-			t.Fatalf("client %d: %+v", i, m)
-		}
-		c.send(Message{Type: Listen, ID: 1}, fdOf(t, ln))
-		c.send(Message{Type: Claim, ID: uint32(i)}, fd)
-	}
-	for i, c := range clients {
-		if m, _ := c.next(); m.Type != None || m.ID != uint32(i) {
-			t.Fatalf("client %d: %+v", i, m)
-		}
-	}
-	s.mu.Lock()
-	n := len(s.listeners[port(ln.Addr())])
-	s.mu.Unlock()
-	if n != len(clients) {
-		t.Errorf("%d listeners", n)
-	}
-	for _, c := range clients {
-		c.conn.Close()
-	}
-	eventually(t, "all are gone", func() bool { return s.Idle() > 0 })
-	if s.page.Listener(port(ln.Addr())) {
-		t.Error("their listeners are still shown")
-	}
-}
-
 // TestSilentClients connect and say nothing: they count, and so cannot take all
 // descriptors.
 func TestSilentClients(t *testing.T) {
@@ -574,22 +448,4 @@ func TestSlowClose(t *testing.T) {
 		t.Errorf("%d descriptors are being closed after %v", n, time.Since(began))
 	}
 	eventually(t, "they are closed in the end", func() bool { return user.trash.len() == 0 })
-}
-
-// TestFloodIsPaced sends more than a user may: the broker reads it in its own time.
-func TestFloodIsPaced(t *testing.T) {
-	checkFDs(t)
-	s, _ := startServer(t, Config{})
-	c := greetRaw(t, s.Path())
-	ln := listen(t, "tcp4", "127.0.0.1:0")
-	const n = 10000
-	began := time.Now()
-	for range n {
-		c.send(Message{Type: Unlisten, ID: 5})
-	}
-	c.send(Message{Type: Claim, ID: 1}, fdOf(t, ln))
-	c.next()
-	if took, least := time.Since(began), n*paceCost-2*paceBurst; took < least {
-		t.Errorf("%d messages were answered in %v, at least %v is due", n, took, least)
-	}
 }

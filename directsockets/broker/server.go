@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -81,16 +80,6 @@ type Server struct {
 	ctx       context.Context                   // ends with the Server
 	stop      context.CancelFunc
 }
-
-// usage is what the clients of one user hold.
-type usage struct {
-	clients, descriptors int // belong to the Server's lock
-	trash                trash
-	pace                 pace
-}
-
-// held is how many descriptors they hold.
-func (u *usage) held() int { return u.descriptors + u.trash.len() }
 
 // New makes a broker, whose socket is there from now on. Clients are answered when
 // Run is called; Close removes it. ErrInUse: another broker serves the namespace.
@@ -284,57 +273,6 @@ func (s *Server) mayTell() bool {
 	}
 	s.told = time.Now()
 	return true
-}
-
-// admit takes a new session into the tables, before it has said anything.
-func (s *Server) admit(c *session) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return net.ErrClosed
-	}
-	u := s.users[c.uid]
-	if u == nil {
-		u = new(usage)
-		s.users[c.uid] = u
-	}
-	// Its socket and its statistics.
-	if c.uid != 0 && (u.clients >= maxClients || u.held()+2 > s.share()) {
-		return fmt.Errorf("%w: user %d has %d clients already", ErrRule, c.uid, u.clients)
-	}
-	u.clients++
-	u.descriptors += 2
-	c.user = u
-	s.sessions[c] = struct{}{}
-	return nil
-}
-
-// share is how many descriptors the clients of one user may hold.
-func (s *Server) share() int { return descriptorLimit() / 2 }
-
-// dismiss removes a session and all that it has.
-func (s *Server) dismiss(c *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.user == nil { // not admitted
-		return
-	}
-	for _, l := range c.listeners {
-		s.removeListenerLocked(l)
-	}
-	for _, o := range c.offers {
-		s.endOfferLocked(o, 0)
-	}
-	c.listeners, c.offers = nil, nil
-	c.user.clients--
-	c.user.descriptors -= 2
-	if c.user.clients == 0 && c.user.trash.len() == 0 { // else it has them when it comes back
-		delete(s.users, c.uid)
-	}
-	delete(s.sessions, c)
-	if len(s.sessions) == 0 {
-		s.idle = time.Now()
-	}
 }
 
 // Idle is how long there has been no client; 0: there are some.
