@@ -39,6 +39,8 @@ Examples:
       every packet through netstack, at a smaller MTU; veth is added
   dsbench stream --paths veth,exn:irq,exn:napi,exn:busy
       the receive modes side by side
+  dsbench stream --connect 10.2.0.9
+      to another host, where dsbench serve runs
 `,
 	"pingpong": `Measures latency: half the time of a round trip, in microseconds.
 
@@ -86,6 +88,8 @@ Examples:
 const flagHelp = `
 Flags:
   --paths LIST       paths to measure (%[1]s)
+  --connect HOST     to another host, on which dsbench serve runs; the paths are tcp,
+                     ds and ds-zcopy then (tcp)
   --control PATH     path that the others are compared with; added to the paths
                      if it is not among them (veth; lo without veth and exn)
   --size LIST        bytes of a message; k and m for 2^10 and 2^20 (%[2]s)
@@ -131,6 +135,13 @@ func generalHelp() string {
 	var modes []string
 	for _, v := range rxVariants {
 		modes = append(modes, v.name)
+	}
+	for _, c := range []struct{ name, about string }{
+		{"report", "everything, as one HTML page and JSON"},
+		{"compare", "what changed between two runs, beyond the noise"},
+		{"serve", "the other end of MEASURE --connect HOST"},
+	} {
+		fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", c.name, c.about)
 	}
 	return fmt.Sprintf(helpText, commands.String(), paths.String(), strings.Join(modes, ", "))
 }

@@ -42,6 +42,9 @@ type options struct {
 	noDelay      bool
 	json         bool
 
+	// find finds a path by its name.
+	find func(name string) (pathKind, error)
+
 	// tolerate is told that a path fails, which is then left out. nil: the first
 	// failure ends all.
 	tolerate func(path string, err error)
@@ -72,7 +75,7 @@ func (o options) measurements() int {
 func parseOptions(m measure, args []string) (options, error) {
 	o := options{measure: m, streams: 1}
 	size, cpus, direction, coalesce := m.size, m.cpus, "out", "off"
-	var buffers string
+	var buffers, connect string
 	fs := flag.NewFlagSet(m.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	if m.streams {
@@ -85,7 +88,8 @@ func parseOptions(m measure, args []string) (options, error) {
 		fs.BoolVar(&o.noDelay, "no-delay", false, "")
 	}
 	var paths string
-	fs.StringVar(&paths, "paths", defaultPaths(m), "")
+	fs.StringVar(&paths, "paths", "", "")
+	fs.StringVar(&connect, "connect", "", "")
 	fs.StringVar(&o.control, "control", "", "")
 	fs.StringVar(&size, "size", size, "")
 	fs.DurationVar(&o.duration, "duration", time.Second, "")
@@ -105,6 +109,15 @@ func parseOptions(m measure, args []string) (options, error) {
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	o.find = pathKindOf
+	if connect != "" {
+		o.find = func(name string) (pathKind, error) { return remoteKindOf(remoteAddr(connect), name) }
+	}
+	if paths == "" && !isSet(fs, "paths") {
+		if paths = defaultPaths(m); connect != "" {
+			paths = "tcp"
+		}
 	}
 	for _, check := range []struct {
 		flag string
@@ -136,9 +149,15 @@ func parseOptions(m measure, args []string) (options, error) {
 	return o, nil
 }
 
+// isSet reports whether the command line has a flag.
+func isSet(fs *flag.FlagSet, name string) (set bool) {
+	fs.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
+}
+
 func (o *options) setPaths(list string) error {
 	for name := range strings.SplitSeq(list, ",") {
-		kind, err := pathKindOf(strings.TrimSpace(name))
+		kind, err := o.find(strings.TrimSpace(name))
 		if err != nil {
 			return err
 		}
@@ -174,11 +193,14 @@ func (o *options) hasPath(name string) bool {
 func (o *options) setControl() error {
 	if o.control == "" {
 		o.control = "lo"
+		if _, err := o.find("lo"); err != nil { // to another host
+			o.control = "tcp"
+		}
 		if slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.privileged }) {
 			o.control = "veth"
 		}
 	}
-	kind, err := pathKindOf(o.control)
+	kind, err := o.find(o.control)
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,8 @@ func TestOptionsControl(t *testing.T) {
 		{"stream --paths exn", "veth,exn", "veth", true},
 		{"stream --paths exn-shm --no-fast-path --mtu 9000", "veth,exn-shm", "veth", true},
 		{"stream --paths netstack", "lo,netstack", "lo", true},
+		{"stream --connect h", "tcp", "tcp", false},
+		{"stream --connect h --paths ds", "tcp,ds", "tcp", true},
 		{"stream --paths exn,lo --control exn", "exn,lo", "exn", false},
 	}
 	for _, tt := range tests {
@@ -144,6 +146,9 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --paths lo --coalesce 16/50", "--coalesce: it is exn0's"},
 		{"stream --eager-threshold -1", "--eager-threshold: -1 is not between 1 and 65535"},
 		{"stream --paths lo --eager-threshold 100", "--eager-threshold: it is exn0's"},
+		{"stream --connect h --paths lo", `--paths: unknown path "lo": to another host there are tcp, ds and ds-zcopy`},
+		{"stream --connect h --mtu 9000", "--mtu: it is exn0's"},
+		{"crr --connect h --paths ds-zcopy", "--paths: ds-zcopy cannot be asked for crr"},
 		{"stream --nonsense", "-nonsense"},
 		{"stream fast", `unexpected argument "fast"`},
 	}

@@ -21,9 +21,10 @@ type programPair struct {
 	size        int // bytes of a message
 	streams     int // connections
 	needs       []string
-	bound       bool // both ends are bound to a CPU
-	oneCPU      bool // to the same one
-	plainPeer   bool // the server is not under exn-run in either path
+	bound       bool   // both ends are bound to a CPU
+	oneCPU      bool   // to the same one
+	plainPeer   bool   // the server is not under exn-run in either path
+	mps         string // sockperf's limit of messages a second, if not its default
 
 	// server and client return what to run against a port; the server may prepare
 	// its directory first.
@@ -75,19 +76,24 @@ func programPairs() []programPair {
 	sockperf := programPair{
 		name: "sockperf", about: "half round trip of 64 bytes, an end on each CPU", unit: "us", size: 64, streams: 1,
 		needs: []string{"sockperf", "taskset"}, bound: true,
+		mps: "20000000", // by default it has room for 600,000 messages a second
 		server: func(e *programEnd) ([]string, error) {
 			return []string{"sockperf", "sr", "--tcp", "-i", "127.0.0.1", "-p", e.port}, nil
 		},
 		client: func(e *programEnd) []string {
-			// By default it has room for no more than 600,000 messages a second.
-			return []string{"sockperf", "pp", "--tcp", "-i", "127.0.0.1", "-p", e.port, "-m", "64", "-t", e.seconds(), "--mps=20000000"}
+			argv := []string{"sockperf", "pp", "--tcp", "-i", "127.0.0.1", "-p", e.port, "-m", "64", "-t", e.seconds()}
+			if e.p.mps != "" {
+				argv = append(argv, "--mps="+e.p.mps)
+			}
+			return argv
 		},
 		parse: parseSockperf,
 	}
 	sockperf1 := sockperf
-	sockperf1.name, sockperf1.about, sockperf1.oneCPU = "sockperf-one-cpu", "the same, both ends on one CPU", true
+	sockperf1.name, sockperf1.about, sockperf1.oneCPU, sockperf1.mps = "sockperf-one-cpu", "the same, both ends on one CPU", true, ""
 	sockperfPlain := sockperf
-	sockperfPlain.name, sockperfPlain.about, sockperfPlain.plainPeer = "sockperf-plain-peer", "the same against a server without exn-run", true
+	sockperfPlain.name, sockperfPlain.about, sockperfPlain.plainPeer = "sockperf-plain-peer", "sockperf against a server without exn-run", true
+	sockperfPlain.mps = ""
 
 	redis := programPair{
 		name: "redis-benchmark", about: "GET of 3 bytes, 50 clients, no pipelining", unit: "1/s", size: 3, streams: 50,

@@ -76,15 +76,13 @@ func parseReport(args []string) (c reportCommand, err error) {
 		return c, fmt.Errorf("%q: give the report a name that ends in .html", c.html)
 	}
 	c.json = strings.TrimSuffix(c.html, ".html") + ".json"
-	set := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { set[f.Name] = true })
-	if !set["runs"] {
+	if !isSet(fs, "runs") {
 		c.ro.runs = 5
 		if c.ro.quick {
 			c.ro.runs = 3
 		}
 	}
-	if !set["duration"] {
+	if !isSet(fs, "duration") {
 		c.ro.duration = 250 * time.Millisecond
 		if c.ro.quick {
 			c.ro.duration = 100 * time.Millisecond
