@@ -126,7 +126,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 	uint64_t carried;
 
 	if (h->rx_mode == RX_SHADOW) {
-		switch (ds_rx_promoted(&s->seg, &h->rx, &h->attention, &carried)) {
+		switch (ds_rx_promoted(&s->seg, &h->rx, &carried)) {
 		case 1:
 			if (carried < h->rx_read) {
 				ds_break(s);
@@ -151,15 +151,24 @@ void ds_rx_update(struct ds_sock *s, int fd)
 	}
 	if (h->rx_mode == RX_DIRECT) {
 		int how = ds_rx_look(&s->seg, &h->rx);
+		bool gone = false;
 
-		if (how == DS_AGAIN && ds_left(s)) /* what it sent before it left is there by now */
-			how = ds_rx_look(&s->seg, &h->rx) == DS_AGAIN ? DS_DEMOTED : 1;
-		if (how == DS_DEMOTED)
-			ds_rx_is(s, RX_BACK);
-		if (how == DS_END)
-			ds_rx_is(s, RX_END);
-		if (how == DS_BREACH)
+		if (how == DS_AGAIN && ds_left(s)) { /* what it sent before it left is there by now */
+			how = ds_rx_look(&s->seg, &h->rx);
+			gone = how == DS_AGAIN;
+			if (gone)
+				how = DS_DEMOTED;
+		}
+		switch (how) {
+		case DS_DEMOTED:
+		case DS_END:
+			ds_rx_is(s, how == DS_END ? RX_END : RX_BACK);
+			if (!gone)
+				ds_rx_finish(&s->seg, &h->rx, &h->attention);
+			break;
+		case DS_BREACH:
 			ds_break(s);
+		}
 	}
 }
 

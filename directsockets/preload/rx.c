@@ -99,7 +99,7 @@ static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message 
 	return DS_BREACH;
 }
 
-int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, uint64_t *carried)
+int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, uint64_t *carried)
 {
 	struct ds_pos p = r->pos[r->cur & 1];
 	struct message m;
@@ -114,7 +114,6 @@ int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, ui
 	*carried = GET((uint64_t *)(void *)rx_slot(g, 0)->payload);
 	p.count = 1;
 	commit(r, &p);
-	give_back(g, r, a, &p);
 	return 1;
 }
 
@@ -204,8 +203,9 @@ int ds_rx_freeze(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 {
 	struct ds_pos p = r->pos[r->cur & 1];
 
-	if (ends(g, p))
+	if (ends(g, p) || (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET)))
 		return DS_AGAIN;
+	give_back(g, r, a, &p);
 	SET(&g->own->frozen_slot, p.count);
 	SET(&g->own->frozen_off, p.off);
 	ds_attend(g, a, DS_FROZEN, 0);
@@ -238,4 +238,14 @@ bool ds_rx_ends(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 
 	ds_rx_arrived(g, r, seen);
 	return *seen > count && (GET(&rx_slot(g, *seen - 1)->status) >> 32 & 0xff) == DS_SHUTDOWN;
+}
+
+void ds_rx_finish(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+
+	p.count++;
+	p.off = 0;
+	commit(r, &p);
+	give_back(g, r, a, &p);
 }

@@ -102,6 +102,7 @@ struct ds_seg {
 	unsigned shift; /* log2 of slots */
 	int side;       /* 0 client, 1 server */
 	int bell;       /* doorbell; -1: none */
+	unsigned reserve; /* slots that data leaves free, for SHUTDOWN and DEMOTE */
 	bool expedited; /* this process calls membarrier whenever it arms */
 	struct ds_ctrl *own, *peer;
 	struct ds_slot *txq, *rxq;
@@ -178,7 +179,7 @@ void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
 int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;
 /* As much of c as has room; the number of bytes, or DS_AGAIN, DS_STOPPED, DS_BREACH. */
 ssize_t ds_tx_send(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
-/* SHUTDOWN or DEMOTE, for which room is kept: 0: it stands; DS_STOPPED: roll back first; DS_BREACH. */
+/* SHUTDOWN or DEMOTE: 0: it stands; DS_STOPPED: roll back first; DS_AGAIN: no room (none was reserved); DS_BREACH. */
 int ds_tx_end(struct ds_seg *, struct ds_tx *, struct ds_attention *, int tag) DS_HIDDEN;
 /* Is there room worth waking a sender for? 1, 0, DS_STOPPED, DS_BREACH. */
 int ds_tx_room(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
@@ -195,7 +196,7 @@ void ds_tx_recover(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 
 /* Receiving. */
 /* PROMOTE has arrived: 1 and how many bytes the shadow carries before; 0: not yet; or DS_BREACH. */
-int ds_rx_promoted(struct ds_seg *, struct ds_rx *, struct ds_attention *, uint64_t *carried) DS_HIDDEN;
+int ds_rx_promoted(struct ds_seg *, struct ds_rx *, uint64_t *carried) DS_HIDDEN;
 /* As much as there is and c takes: the number of bytes, or DS_AGAIN, DS_END, DS_DEMOTED (both: again and
  * again), DS_BREACH. peek leaves all in place, discard copies nothing. */
 ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struct ds_cursor *c, bool peek,
@@ -210,6 +211,8 @@ uint64_t ds_tx_given(struct ds_seg *) DS_HIDDEN;
 bool ds_rx_hint(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* Has the peer given anything back since it was last looked? */
 bool ds_tx_hint(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
+/* Consumes the SHUTDOWN or DEMOTE that was found. */
+void ds_rx_finish(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
 /* What ds_rx_recv would find: 1 data, or DS_AGAIN, DS_END, DS_DEMOTED, DS_BREACH. */
 int ds_rx_look(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* Bytes that can be read. */

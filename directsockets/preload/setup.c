@@ -47,6 +47,7 @@ static void kick(struct ds_sock *s)
 static void ready(struct ds_sock *s)
 {
 	s->seg.expedited = ds_config.expedited;
+	s->seg.reserve = 2; /* so that shutdown and exec need not wait */
 	s->seg.counters = ds_stats_counters(s->entry);
 	s->seg.counters[DS_C_RING] = s->seg.ring;
 	s->checked = ds_ticks();

@@ -10,7 +10,6 @@ enum {
 	CHUNK = 32 << 10,   /* bytes of a PUT at most */
 	SMALL_CHUNK = 4096, /* no chunk is cut smaller than this by the end of the ring */
 	REWIND = 16384,     /* an empty ring is begun anew from here on (SPEC 4.2) */
-	RESERVED = 2,       /* slots that data leaves free, for SHUTDOWN and DEMOTE */
 };
 
 /* Reads consumed and freed of the peer again. */
@@ -97,7 +96,7 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 	int last = 0;
 
 	while (c->left) {
-		int room = slots_free(g, t, 1 + RESERVED);
+		int room = slots_free(g, t, 1 + g->reserve);
 
 		if (room < 0)
 			return room;
@@ -149,7 +148,7 @@ static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 		return DS_BREACH;
 	while (c->left) {
 		uint64_t at = 0, advance = 0, n;
-		int room = slots_free(g, t, 1 + RESERVED);
+		int room = slots_free(g, t, 1 + g->reserve);
 
 		if (room < 0)
 			return room;
@@ -204,8 +203,8 @@ int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag
 	if (frozen(g))
 		return DS_STOPPED;
 	room = slots_free(g, t, 1);
-	if (room <= 0) /* what is reserved cannot be used up but by a breach */
-		return DS_BREACH;
+	if (room <= 0)
+		return room ? room : DS_AGAIN;
 	publish(g, t, (unsigned)tag, 0);
 	ds_count(g, tag == DS_SHUTDOWN ? DS_C_TX_SHUTDOWN : DS_C_TX_DEMOTE, 1);
 	ds_ring(g, a, DS_ARM_RX);
@@ -221,7 +220,7 @@ int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
 	if (stopped(g))
 		return DS_STOPPED;
 	for (int again = 0; again < 2; again++) {
-		if (t->count - t->consumed + RESERVED <= g->slots - g->slots / 4 && t->put - t->freed <= g->ring - g->ring / 4)
+		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= g->ring - g->ring / 4)
 			return 1;
 		if (!refresh(g, t))
 			return DS_BREACH;
@@ -258,10 +257,14 @@ int ds_tx_roll_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, 
 {
 	uint64_t s = GET(&g->peer->frozen_slot);
 
+	uint32_t o = GET(&g->peer->frozen_off);
+
 	if (!refresh(g, t) || t->count - s > t->count - t->consumed)
 		return DS_BREACH;
+	if (o && (s == t->count || o > data_of(tx_slot(g, s), GET(&tx_slot(g, s)->status))))
+		return DS_BREACH;
 	*slot = s;
-	*off = GET(&g->peer->frozen_off);
+	*off = o;
 	ds_attend(g, a, DS_ROLLED, 0);
 	return 0;
 }

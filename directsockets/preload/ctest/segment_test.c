@@ -1,0 +1,286 @@
+// Two ends of a segment: random operations by two threads, and a peer that writes anything.
+#include "harness.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+
+enum { MAX = 200000 };
+
+static uint8_t byte_at(uint64_t i) { return (uint8_t)(i * 131 + (i >> 9)); }
+
+// ---- streams: what is sent arrives, in order, whatever the sizes
+
+struct stream {
+	struct end *e;
+	uint64_t total;
+	uint64_t state;
+};
+
+static uint64_t next(struct stream *s, uint64_t n)
+{
+	s->state ^= s->state << 13;
+	s->state ^= s->state >> 7;
+	s->state ^= s->state << 17;
+	return s->state % n;
+}
+
+static size_t some(struct stream *s, uint64_t left)
+{
+	size_t n = next(s, 3) ? 1 + next(s, 600) : 1 + next(s, MAX - 1);
+	return n < left ? n : left;
+}
+
+static void *sends(void *arg)
+{
+	struct stream *s = arg;
+	uint8_t *buf = malloc(MAX);
+	uint64_t done = 0;
+
+	CHECK(ds_tx_promote(&s->e->seg, &s->e->tx, &s->e->attention, 7) == 0, "promote");
+	while (done < s->total) {
+		size_t n = some(s, s->total - done), cut = next(s, n + 1);
+		struct iovec v[3] = {{buf, cut}, {buf, 0}, {buf + cut, n - cut}};
+		struct ds_cursor c = {v, 3, 0, n};
+
+		for (size_t i = 0; i < n; i++)
+			buf[i] = byte_at(done + i);
+		while (c.left) {
+			ssize_t r = ds_tx_send(&s->e->seg, &s->e->tx, &s->e->attention, &c);
+			if (r == DS_AGAIN) {
+				sched_yield();
+				continue;
+			}
+			CHECK(r > 0, "send: %zd", r);
+			if (r < 0)
+				exit(1);
+		}
+		done += n;
+	}
+	int r;
+	while ((r = ds_tx_end(&s->e->seg, &s->e->tx, &s->e->attention, DS_SHUTDOWN)) == DS_AGAIN)
+		sched_yield();
+	CHECK(r == 0, "shutdown: %d", r);
+	free(buf);
+	return NULL;
+}
+
+static void *receives(void *arg)
+{
+	struct stream *s = arg;
+	uint8_t *buf = malloc(MAX);
+	uint64_t done = 0, carried;
+	int got;
+
+	while (!(got = ds_rx_promoted(&s->e->seg, &s->e->rx, &carried)))
+		sched_yield();
+	CHECK(got == 1 && carried == 7, "promoted: %d", got);
+	for (;;) {
+		size_t n = some(s, MAX);
+		struct iovec v[2] = {{buf, n / 3}, {buf + n / 3, n - n / 3}};
+		struct ds_cursor c = {v, 2, 0, n};
+		bool peek = next(s, 5) == 0;
+		ssize_t r = ds_rx_recv(&s->e->seg, &s->e->rx, &s->e->attention, &c, peek, false);
+
+		if (r == DS_AGAIN) {
+			sched_yield();
+			continue;
+		}
+		if (r == DS_END)
+			break;
+		CHECK(r > 0, "recv: %zd", r);
+		if (r < 0)
+			exit(1);
+		for (ssize_t i = 0; i < r; i++)
+			if (buf[i] != byte_at(done + (uint64_t)i)) {
+				CHECK(false, "byte %llu", (unsigned long long)(done + (uint64_t)i));
+				exit(1);
+			}
+		if (!peek)
+			done += (uint64_t)r;
+	}
+	CHECK(done == s->total, "%llu of %llu bytes", (unsigned long long)done, (unsigned long long)s->total);
+	free(buf);
+	return NULL;
+}
+
+static void streams(uint32_t slots, uint64_t ring, uint64_t total)
+{
+	struct pair p;
+	pthread_t t[4];
+	struct stream s[4];
+
+	make_pair(&p, slots, ring);
+	for (int i = 0; i < 4; i++) {
+		s[i] = (struct stream){&p.end[(i >> 1) ^ (i & 1)], total, rnd() | 1};
+		pthread_create(&t[i], NULL, i & 1 ? receives : sends, &s[i]);
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	free_pair(&p);
+}
+
+// ---- freezing: what was not consumed comes back, whole and in order
+
+struct sink {
+	uint8_t *p;
+	size_t n, stop;
+};
+
+static ssize_t into(void *arg, const void *p, size_t n)
+{
+	struct sink *k = arg;
+
+	if (!k->stop--) { // not now
+		k->stop = below(4);
+		return -1;
+	}
+	n = 1 + below(n);
+	memcpy(k->p + k->n, p, n);
+	k->n += n;
+	return (ssize_t)n;
+}
+
+static void freezes(void)
+{
+	static uint8_t buf[1 << 21], back[1 << 21];
+	struct pair p;
+	struct iovec v;
+	uint64_t carried, slot, off, sent = 0, got = 0;
+	bool ended = false;
+	int r;
+
+	make_pair(&p, 64, 65536);
+	struct end *a = &p.end[0], *b = &p.end[1];
+	ds_tx_promote(&a->seg, &a->tx, &a->attention, 0);
+	if (below(8))
+		ds_rx_promoted(&b->seg, &b->rx, &carried);
+	for (int i = (int)below(60); i--;) {
+		size_t n = 1 + below(below(2) ? 400 : 30000);
+		struct ds_cursor c = cursor_of(&v, buf, n);
+		for (size_t k = 0; k < n; k++)
+			buf[k] = byte_at(sent + k);
+		ssize_t done = ds_tx_send(&a->seg, &a->tx, &a->attention, &c);
+		sent += done > 0 ? (uint64_t)done : 0;
+		if (b->rx.pos[b->rx.cur].count && below(2)) {
+			c = cursor_of(&v, buf, 1 + below(40000));
+			done = ds_rx_recv(&b->seg, &b->rx, &b->attention, &c, false, false);
+			for (ssize_t k = 0; k < done; k++)
+				CHECK(buf[k] == byte_at(got + (uint64_t)k), "byte %zd", k);
+			got += done > 0 ? (uint64_t)done : 0;
+		}
+	}
+	CHECK(ds_rx_freeze(&b->seg, &b->rx, &b->attention) == 1, "freeze");
+	struct ds_cursor c = cursor_of(&v, buf, 1);
+	CHECK(ds_tx_send(&a->seg, &a->tx, &a->attention, &c) == DS_STOPPED, "sends to a frozen peer");
+	CHECK(ds_tx_roll_begin(&a->seg, &a->tx, &a->attention, &slot, &off) == 0, "roll");
+	struct sink k = {back, 0, below(4)};
+	while ((r = ds_tx_roll(&a->seg, &a->tx, &slot, &off, into, &k, &ended)) == DS_AGAIN)
+		;
+	CHECK(r == 0 && !ended && k.n == sent - got, "%d: %zu bytes back of %llu", r, k.n, (unsigned long long)(sent - got));
+	for (size_t i = 0; i < k.n; i++)
+		CHECK(back[i] == byte_at(got + i), "byte %zu came back wrong", i);
+	free_pair(&p);
+}
+
+// ---- a peer that writes anything anywhere on its side: no fault, no reading or writing elsewhere
+
+static void hostile(void)
+{
+	static uint8_t buf[1 << 16];
+	struct pair p;
+	struct iovec v;
+	uint64_t carried, slot, off;
+	bool ended;
+	size_t rings;
+
+	make_pair(&p, 16, 65536);
+	ds_seg_size(16, 65536, &rings);
+	struct end *e = &p.end[0];
+	uint8_t *queue = p.mem + DS_QUEUES + 16 * DS_SLOT, *block = p.mem + 2 * DS_CTRL;
+	if (below(4)) {
+		ds_tx_promote(&e->seg, &e->tx, &e->attention, 0);
+		memcpy(queue, (uint64_t[]){0x0000080700000001, below(100)}, 16);
+	}
+	bool promoted = ds_rx_promoted(&e->seg, &e->rx, &carried) == 1;
+	for (int i = 0; i < 200; i++) {
+		uint64_t x = rnd() >> below(64);
+		switch (below(12)) {
+		case 0:
+			memcpy(block + 8 * below(64), &x, 8);
+			break;
+		case 1:
+			x = below(40);
+			memcpy(block + 8 * below(2), &x, 8);
+			break;
+		case 2: // anything in a slot, with a lap that is right
+		case 3: {
+			uint64_t n = below(16), count = e->rx.pos[e->rx.cur & 1].count, lap = (count >> 4) + 1;
+			x = lap | below(10) << 32 | (below(3) ? (uint64_t)28 : below(130)) << 40;
+			n = below(3) ? count % 16 : n;
+			uint32_t len = (uint32_t)(below(2) ? below(70000) : rnd());
+			uint64_t at = below(2) ? below(70000) : rnd(), adv = below(2) ? below(70000) : rnd();
+			memcpy(queue + n * DS_SLOT + 12, &len, 4);
+			queue[n * DS_SLOT + 8] = (uint8_t)(below(3) ? 1 : below(4));
+			memcpy(queue + n * DS_SLOT + 16, &at, 8);
+			memcpy(queue + n * DS_SLOT + 24, &adv, 8);
+			memcpy(queue + n * DS_SLOT, &x, 8);
+			break;
+		}
+		case 4: // our own queue, which it can reach too
+			memcpy(p.mem + DS_QUEUES + 8 * below(256), &x, 8);
+			break;
+		case 5:
+			p.mem[DS_QUEUES - 1 - below(DS_QUEUES)] = (uint8_t)x;
+			break;
+		case 6:
+			if (promoted) {
+				struct ds_cursor c = cursor_of(&v, buf, 1 + below(sizeof buf));
+				ds_rx_recv(&e->seg, &e->rx, &e->attention, &c, below(2), below(2));
+			}
+			break;
+		case 7: {
+			struct ds_cursor c = cursor_of(&v, buf, 1 + below(sizeof buf));
+			ds_tx_send(&e->seg, &e->tx, &e->attention, &c);
+			break;
+		}
+		case 8:
+			ds_rx_look(&e->seg, &e->rx);
+			ds_rx_readable(&e->seg, &e->rx);
+			ds_tx_room(&e->seg, &e->tx);
+			ds_tx_queued(&e->seg, &e->tx);
+			break;
+		case 9: {
+			struct sink k = {buf, 0, below(4)};
+			if (ds_tx_roll_begin(&e->seg, &e->tx, &e->attention, &slot, &off) == 0)
+				for (int n = 0; n < 30; n++) {
+					k.n = 0;
+					ds_tx_roll(&e->seg, &e->tx, &slot, &off, into, &k, &ended);
+				}
+			break;
+		}
+		case 10:
+			ds_tx_recover(&e->seg, &e->tx);
+			break;
+		case 11:
+			ds_attend(&e->seg, &e->attention, 1u << below(7), 0);
+			break;
+		}
+	}
+	free_pair(&p);
+}
+
+int main(int argc, char **argv)
+{
+	int rounds = argc > 1 ? atoi(argv[1]) : 2000;
+
+	streams(16, 65536, 3 << 20);
+	streams(128, 1 << 20, 6 << 20);
+	streams(4096, 65536, 2 << 20);
+	for (int i = 0; i < rounds / 4; i++)
+		freezes();
+	for (int i = 0; i < rounds; i++)
+		hostile();
+	printf("segment: %d failed\n", failures);
+	return failures != 0;
+}
