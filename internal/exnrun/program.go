@@ -5,7 +5,6 @@ import (
 	"debug/buildinfo"
 	"debug/elf"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -215,30 +214,6 @@ func gainsRights(path string, info fs.FileInfo) bool {
 	// Root has the capabilities already.
 	n, err := unix.Getxattr(path, "security.capability", nil)
 	return err == nil && n > 0 && unix.Getuid() != 0
-}
-
-// startError says what to do about a program that cannot be started.
-func startError(err error) error {
-	if startStatus(err) == exitNotFound {
-		return fmt.Errorf("%w: install it, or check its name and PATH", err)
-	}
-	return err
-}
-
-// Exit statuses of a program that cannot be started (POSIX, 2.8.2).
-const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
-)
-
-func startStatus(err error) int {
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return exitNotFound
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
-		return exitNotExecutable
-	}
-	return exitFailure
 }
 
 const exitFailure = 1

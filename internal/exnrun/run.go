@@ -10,9 +10,10 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
+	"exnet/internal/child"
 	"exnet/internal/version"
+
+	"golang.org/x/sys/unix"
 )
 
 const exitUsage = 2
@@ -77,7 +78,7 @@ func status(stderr io.Writer, err error) int {
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "exn-run: %s\n", oneLine(err))
-	return startStatus(err)
+	return child.StartStatus(err)
 }
 
 // oneLine returns the text of err without line breaks, which joined errors have.
@@ -112,7 +113,7 @@ func run(o options, stdout, stderr io.Writer) error {
 	if !o.printEnv {
 		var err error
 		if p, err = FindProgram(o.argv[0]); err != nil {
-			return startError(err)
+			return child.StartError(err)
 		}
 		if reason := p.Reason(); reason != "" {
 			say("%s", reason)

@@ -10,9 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"exnet/directsockets/broker"
+	"exnet/internal/child"
+
+	"golang.org/x/sys/unix"
 )
 
 // lookTime is how often --verbose looks for connections, and the others for those
@@ -98,7 +99,7 @@ func runChild(path string, argv, environ []string, look func()) (*os.ProcessStat
 	for {
 		select {
 		case sig := <-signals:
-			if fromKeys(sig) && inForeground() {
+			if fromKeys(sig) && child.InForeground() {
 				continue
 			}
 			_ = cmd.Process.Signal(sig) // fails only when it has just ended
@@ -117,18 +118,6 @@ func runChild(path string, argv, environ []string, look func()) (*os.ProcessStat
 // fromKeys reports whether a terminal sends the signal.
 func fromKeys(sig os.Signal) bool {
 	return sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGWINCH
-}
-
-// inForeground reports whether this process is in the foreground process group
-// of its terminal, to which the terminal's keys send their signals.
-func inForeground() bool {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	defer tty.Close()
-	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
 }
 
 // endAs makes this process end as the program did.

@@ -1,16 +1,12 @@
 package exntun
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -104,48 +100,4 @@ func children() []int {
 		}
 	}
 	return pids
-}
-
-// inForeground reports whether this process is in the foreground process group
-// of its terminal, to which the terminal's keys send their signals.
-func inForeground() bool {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	defer tty.Close()
-	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
-}
-
-// shellStatus is the status that a shell would show.
-func shellStatus(state *os.ProcessState) int {
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return 128 + int(ws.Signal())
-	}
-	return state.ExitCode()
-}
-
-// Exit statuses of a command that cannot be started (POSIX, 2.8.2).
-const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
-)
-
-func startStatus(err error) int {
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return exitNotFound
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
-		return exitNotExecutable
-	}
-	return exitFailure
-}
-
-// startError says what to do about a command that was not found.
-func startError(err error) error {
-	if startStatus(err) == exitNotFound {
-		return fmt.Errorf("%w: install it, or check its name and PATH", err)
-	}
-	return err
 }

@@ -1,9 +1,6 @@
 package exntun
 
 import (
-	"errors"
-	"io/fs"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -131,43 +128,5 @@ func TestChildren(t *testing.T) {
 	cmd.Wait()
 	if slices.Contains(children(), pid) {
 		t.Error("it is still there when it has ended")
-	}
-}
-
-func TestStartStatus(t *testing.T) {
-	_, notFound := exec.LookPath("no-such-program")
-	for _, c := range []struct {
-		err  error
-		want int
-	}{
-		{notFound, 127},
-		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOENT}, 127},
-		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.EACCES}, 126},
-		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOEXEC}, 126},
-		{errors.New("other"), 1},
-	} {
-		if got := startStatus(c.err); got != c.want {
-			t.Errorf("%v: %d, want %d", c.err, got, c.want)
-		}
-	}
-}
-
-func TestShellStatus(t *testing.T) {
-	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -INT $$": 130} {
-		cmd := exec.Command("/bin/sh", "-c", script)
-		_ = cmd.Run()
-		if got := shellStatus(cmd.ProcessState); got != want {
-			t.Errorf("%s: %d, want %d", script, got, want)
-		}
-	}
-}
-
-// TestInForeground: a test has no terminal, or the runner's; either way it must
-// not leave a descriptor.
-func TestInForeground(t *testing.T) {
-	leavesNothing(t)
-	got := inForeground()
-	if _, err := os.Open("/dev/tty"); err != nil && got {
-		t.Error("in the foreground of no terminal")
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"os/signal"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"exnet/internal/child"
 	"exnet/internal/node"
+
+	"golang.org/x/sys/unix"
 )
 
 // How long programs have to end when they are asked to.
@@ -129,8 +130,8 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 		f.Close()
 	}
 	if err != nil {
-		s.say("%s: %s", s.o.commandName(), oneLine(startError(err)))
-		return exitStatus(startStatus(err))
+		s.say("%s: %s", s.o.commandName(), oneLine(child.StartError(err)))
+		return exitStatus(child.StartStatus(err))
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
@@ -162,7 +163,7 @@ func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, si
 		case sig := <-signals:
 			// The keys of a terminal reach the command by themselves, and what
 			// they mean is its affair.
-			if (sig == unix.SIGINT || sig == unix.SIGQUIT) && inForeground() {
+			if (sig == unix.SIGINT || sig == unix.SIGQUIT) && child.InForeground() {
 				continue
 			}
 			_ = cmd.Process.Signal(sig) // fails only when it has just ended
@@ -182,7 +183,7 @@ func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, si
 			if cmd.ProcessState == nil {
 				return err
 			}
-			if status := shellStatus(cmd.ProcessState); status != 0 {
+			if status := child.ShellStatus(cmd.ProcessState); status != 0 {
 				return exitStatus(status)
 			}
 			return nil

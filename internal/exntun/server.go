@@ -13,9 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"exnet/internal/child"
 	"exnet/internal/netns"
+
+	"golang.org/x/sys/unix"
 )
 
 // listenTimeout is how long a server may take until it listens. One that never
@@ -86,7 +87,7 @@ func (s *session) waitListening(ctx context.Context, srv *server, ns *netns.NS, 
 		}
 		select {
 		case <-done:
-			if status := shellStatus(srv.cmd.ProcessState); status != 0 {
+			if status := child.ShellStatus(srv.cmd.ProcessState); status != 0 {
 				return fmt.Errorf("it ended at once with status %d", status)
 			}
 			done = nil // it went into the background

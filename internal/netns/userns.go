@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 
+	"exnet/internal/child"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -63,7 +65,7 @@ func ReexecInUserNS() (status int, err error) {
 	for {
 		select {
 		case sig := <-signals:
-			if (sig == unix.SIGINT || sig == unix.SIGQUIT) && inForeground() {
+			if (sig == unix.SIGINT || sig == unix.SIGQUIT) && child.InForeground() {
 				continue
 			}
 			_ = cmd.Process.Signal(sig) // fails only when it has just ended
@@ -88,18 +90,6 @@ func ignoreExit(err error) error {
 		return nil
 	}
 	return fmt.Errorf("netns: %w", err)
-}
-
-// inForeground reports whether this process is in the foreground process group
-// of its terminal, to which the terminal's keys send their signals.
-func inForeground() bool {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	defer tty.Close()
-	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
 }
 
 // userNSHint says which setting forbids user namespaces, as sysctl shows it.

@@ -1,0 +1,74 @@
+// Package child is what commands that run other programs have in common: why a
+// program did not start, how it ended, and who gets the terminal's keys.
+//
+// # Architecture
+//
+// Plain functions, used by exn-tun (demo), exn-run and internal/netns.
+//
+// # Concurrency
+//
+// All of them may be called from many goroutines.
+//
+// # Limits
+//
+// Exit statuses are those of POSIX shells (POSIX.1-2024, XCU 2.8.2).
+package child
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit statuses of a command that cannot be started.
+const (
+	statusFailure       = 1
+	statusNotExecutable = 126
+	statusNotFound      = 127
+)
+
+// StartStatus is the exit status that a shell would have for an error of starting a
+// program.
+func StartStatus(err error) int {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return statusNotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
+		return statusNotExecutable
+	}
+	return statusFailure
+}
+
+// StartError says what to do about a program that was not found.
+func StartError(err error) error {
+	if StartStatus(err) == statusNotFound {
+		return fmt.Errorf("%w: install it, or check its name and PATH", err)
+	}
+	return err
+}
+
+// ShellStatus is the exit status that a shell would show for a program that has
+// ended.
+func ShellStatus(state *os.ProcessState) int {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}
+
+// InForeground reports whether this process is in the foreground process group
+// of its terminal, to which the terminal's keys send their signals.
+func InForeground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

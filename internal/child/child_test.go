@@ -1,0 +1,67 @@
+package child
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStartStatus(t *testing.T) {
+	_, notFound := exec.LookPath("no-such-program")
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{notFound, 127},
+		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOENT}, 127},
+		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.EACCES}, 126},
+		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOEXEC}, 126},
+		{errors.New("other"), 1},
+	} {
+		if got := StartStatus(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+func TestShellStatus(t *testing.T) {
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -INT $$": 130} {
+		cmd := exec.Command("/bin/sh", "-c", script)
+		_ = cmd.Run()
+		if got := ShellStatus(cmd.ProcessState); got != want {
+			t.Errorf("%s: %d, want %d", script, got, want)
+		}
+	}
+}
+
+// TestInForeground: a test has no terminal, or the runner's; either way it must
+// not leave a descriptor.
+func TestInForeground(t *testing.T) {
+	before, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := InForeground()
+	if _, err := os.Open("/dev/tty"); err != nil && got {
+		t.Error("in the foreground of no terminal")
+	}
+	if after, err := os.ReadDir("/proc/self/fd"); err != nil || len(after) > len(before) {
+		t.Errorf("%d descriptors, %d before, %v", len(after), len(before), err)
+	}
+}
+
+func TestStartError(t *testing.T) {
+	_, notFound := exec.LookPath("no-such-program")
+	if err := StartError(notFound); !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "install it") {
+		t.Error(err)
+	}
+	other := errors.New("other")
+	if err := StartError(other); err != other {
+		t.Error(err)
+	}
+}
