@@ -20,6 +20,15 @@ func (e *End) Awake() {
 	e.hush()
 }
 
+// Rung reports whether the doorbell has something for Awake. Who waits for edges
+// (epoll) looks before he sleeps: that the peer is gone may be known already, and is
+// told only once.
+func (e *End) Rung() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.bell >= 0 && shm.Rung(e.bell)
+}
+
 func (e *End) hush() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"exnet/internal/shm"
 )
@@ -17,7 +18,12 @@ type sink struct {
 	region *Region
 	slot   uint64 // message that it is for
 	off, n int    // n is 0 when none stands
+	asked  time.Time
 }
+
+// sinkPatience is how long a peer may take to fill a sink that was withdrawn: that
+// of an honest one is a copy of 8 MiB at most.
+const sinkPatience = 10 * time.Second
 
 // OfferSink has the next message go to n bytes of r, from off on, if the peer likes:
 // see RecvSink. number is what Share has returned for r. ErrAgain: there is something
@@ -76,22 +82,29 @@ func (e *End) RecvSink() (int, error) {
 	return n, nil
 }
 
-// WithdrawSink takes the sink back. False: the peer has begun to fill it; wait for
-// RecvSink. It belongs to RX.
+// WithdrawSink takes the sink back. False: the peer has begun to fill it; try again,
+// or RecvSink. A peer that takes more than 10 s for it is a breach. It belongs to RX.
 func (e *End) WithdrawSink() bool {
 	x := &e.rx
 	if x.sink.n == 0 || e.bad.Load() {
 		return true
 	}
 	e.own.sinkSeq.Store(0)
-	if e.peer.claimSeq.Load() == x.sink.last && e.Err() == nil {
-		return false
-	}
+	claimed := e.peer.claimSeq.Load() == x.sink.last && e.Err() == nil
 	if w, s, ok := e.status(); ok && fills(w, s) {
 		return false // it has been filled
 	}
-	x.sink.n = 0
-	return true
+	if !claimed {
+		x.sink.n = 0
+		return true
+	}
+	switch now := time.Now(); {
+	case x.sink.asked.IsZero():
+		x.sink.asked = now
+	case now.Sub(x.sink.asked) > sinkPatience:
+		_ = e.breach()
+	}
+	return e.bad.Load()
 }
 
 // fills reports whether a message says that the sink is filled.

@@ -94,7 +94,13 @@ func TestSleepers(t *testing.T) {
 						}
 						rest = rest[n:]
 					}
-					failed <- c.Shutdown()
+					err := c.Shutdown()
+					for err == ErrAgain {
+						if err = await(c, c.ArmTX); err == nil {
+							err = c.Shutdown()
+						}
+					}
+					failed <- err
 				}()
 				var got bytes.Buffer
 				rng := rand.New(rand.NewPCG(3, 4))

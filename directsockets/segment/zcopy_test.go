@@ -240,6 +240,10 @@ func TestSinkClaimed(t *testing.T) {
 	if err := s.Freeze(); err != ErrAgain {
 		t.Fatal(err)
 	}
+	s.rx.sink.asked = s.rx.sink.asked.Add(-sinkPatience / 2)
+	if s.WithdrawSink() || s.Err() != nil {
+		t.Fatal("withdrawn")
+	}
 	c.own.claimSeq.Store(0) // it has seen the withdrawal
 	if !s.WithdrawSink() {
 		t.Fatal("not withdrawn")
@@ -247,5 +251,21 @@ func TestSinkClaimed(t *testing.T) {
 	// A sender that sees it withdrawn after its claim takes the claim back.
 	if n, err := c.sendSink(pattern(600, 1)); n != 0 || err != nil || c.own.claimSeq.Load() != 0 {
 		t.Fatal(n, err)
+	}
+}
+
+// A peer that claims a sink and does nothing holds nobody up for ever.
+func TestSinkClaimedForEver(t *testing.T) {
+	c, s, r, number := sinks(t)
+	if err := s.OfferSink(r, number, 0, 1000); err != nil {
+		t.Fatal(err)
+	}
+	c.own.claimSeq.Store(1)
+	if s.WithdrawSink() {
+		t.Fatal("withdrawn")
+	}
+	s.rx.sink.asked = s.rx.sink.asked.Add(-sinkPatience)
+	if !s.WithdrawSink() || s.Err() != ErrCorrupt {
+		t.Fatal("not given up", s.Err())
 	}
 }

@@ -30,9 +30,9 @@ func Hush(fd int, fds []int) (_ []int, gone bool) {
 		}
 		if msg.Controllen > 0 {
 			fds = rights(append([]byte(nil), oob[:msg.Controllen]...), fds) // a copy, which may escape
-		} else if n < uintptr(len(buf)) {
-			return fds, false
 		}
+		// Read on, also after a short read: the end may stand behind the last byte, and
+		// who waits for edges (epoll) is not told of it twice.
 	}
 	return fds, false
 }
@@ -48,6 +48,15 @@ func rights(oob []byte, fds []int) []int {
 		}
 	}
 	return fds
+}
+
+// Rung reports whether Hush would find something: bytes, or that the other end is
+// not there any more.
+func Rung(fd int) bool {
+	var b byte
+	_, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1,
+		unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
+	return errno != unix.EAGAIN
 }
 
 // RingWith is Ring, and hands a descriptor over with the byte. It borrows both.

@@ -1,6 +1,7 @@
 // Package shm is the memory that processes of one host share: sealed memfds with
-// one writer each, words and slots in them, an arena of buffers, and the bell
-// that wakes a process on the other end of a socket.
+// one writer each or with two, words and slots in them, an arena of buffers, the
+// bell that wakes a process on the other end of a socket, and the few instructions
+// that the Go language has no words for.
 //
 // # Architecture
 //
@@ -15,6 +16,12 @@
 // The seals are what makes a mapping safe: without F_SEAL_SHRINK a peer could
 // cut the file and every access would raise SIGBUS, and F_SEAL_FUTURE_WRITE is
 // the kernel's word that nobody but the owner writes (fcntl(2), Linux 5.1).
+//
+// CreateShared and MapShared are for segments that both sides write, which nobody
+// resizes. Release is a store that costs no more than a plain one; Membarrier is the
+// fence that one side has both pass; PrefetchSlot, PrefetchW and SpinSlot are for
+// cache lines that travel between two cores; CPU says where the caller runs. All
+// have a plain form where they are not on amd64.
 //
 // # Concurrency
 //
