@@ -28,6 +28,9 @@ func (d descriptors) take(i int) int {
 	return fd
 }
 
+// drop closes the i-th descriptor.
+func (d descriptors) drop(i int) { _ = unix.Close(d.take(i)) }
+
 // close closes those that nobody took.
 func (d descriptors) close() {
 	for i, fd := range d {

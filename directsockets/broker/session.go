@@ -122,6 +122,8 @@ func (c *session) hello(m Message, fds descriptors) error {
 }
 
 // answer does what one message asks. lost: its descriptors could not be received.
+// The socket shown is closed before anything comes of the message: a client that
+// closes its own then knows that it was the last one.
 func (c *session) answer(m Message, fds descriptors, lost bool) error {
 	cookie := c.s.cookie
 	switch m.Type {
@@ -130,6 +132,7 @@ func (c *session) answer(m Message, fds descriptors, lost bool) error {
 			return c.refuse(m.ID, TooMany)
 		}
 		b, err := listeningSocket(fds[0], cookie)
+		fds.drop(0)
 		if err != nil {
 			return c.refuse(m.ID, NotOwner)
 		}
@@ -141,6 +144,7 @@ func (c *session) answer(m Message, fds descriptors, lost bool) error {
 			return c.refuse(m.ID, TooMany)
 		}
 		local, remote, zone, err := connectedSocket(fds[0], cookie)
+		fds.drop(0)
 		if err != nil {
 			return c.refuse(m.ID, NotOwner)
 		}
@@ -152,6 +156,7 @@ func (c *session) answer(m Message, fds descriptors, lost bool) error {
 			return c.reply(Message{Type: None, ID: m.ID})
 		}
 		local, remote, zone, err := connectedSocket(fds[0], cookie)
+		fds.drop(0)
 		if err != nil { // the connection may have ended meanwhile
 			return c.reply(Message{Type: None, ID: m.ID})
 		}

@@ -22,6 +22,7 @@ enum {
 	PAGE_SIZE = 151552,
 	WELCOME_MS = 250,        /* how long the broker may take to greet */
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
+	LET_GO_NS = 10000000,    /* how long it may keep what it was shown */
 	SULK_NS = 2000000000,    /* after one that was there and did not behave, more */
 };
 
@@ -46,6 +47,8 @@ static struct listener {
 	int fd;
 	uint32_t id;
 	bool announced;
+	uint32_t generation; /* the page's when it was announced, */
+	int64_t since;       /* and the time */
 } *listeners; /* MAX_LISTENERS */
 static int nlisteners, unannounced;
 static uint32_t next_id = 1u << 31; /* listeners have the upper half of the numbers */
@@ -298,6 +301,21 @@ bool ds_broker_up(void)
 
 bool ds_broker_due(void) { return __atomic_load_n(&unannounced, __ATOMIC_RELAXED) > 0; }
 
+static uint32_t generation(void)
+{
+	if (!__atomic_load_n(&page_valid, __ATOMIC_ACQUIRE))
+		return 0;
+	return __atomic_load_n((const uint32_t *)(const void *)(page + 12), __ATOMIC_ACQUIRE);
+}
+
+/* A listener that is about to be closed: as long as LISTEN with its descriptor is on its way
+ * it would go on to listen. The broker closes what it was shown before it changes the page. */
+static void let_go(const struct listener *l)
+{
+	while (now_ns() - l->since < LET_GO_NS && page_valid && generation() == l->generation)
+		syscall(SYS_sched_yield);
+}
+
 void ds_broker_announce(void)
 {
 	for (int i = 0; i < nlisteners && unannounced > 0 && conn >= 0; i++) {
@@ -305,6 +323,8 @@ void ds_broker_announce(void)
 
 		if (listeners[i].announced)
 			continue;
+		listeners[i].generation = generation();
+		listeners[i].since = now_ns();
 		if (!send_message(&m, &listeners[i].fd, 1) && errno != EBADF)
 			return;
 		listeners[i].announced = true;
@@ -340,10 +360,12 @@ void ds_broker_unlisten(int fd)
 
 		if (listeners[i].fd != fd)
 			continue;
-		if (listeners[i].announced)
+		if (listeners[i].announced) {
+			let_go(&listeners[i]);
 			send_message(&m, NULL, 0);
-		else
+		} else {
 			__atomic_store_n(&unannounced, unannounced - 1, __ATOMIC_RELAXED);
+		}
 		listeners[i] = listeners[--nlisteners];
 		return;
 	}
