@@ -1,6 +1,11 @@
 package broker
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
 
 // listener is a listening socket that takes direct connections.
 type listener struct {
@@ -60,32 +65,71 @@ func (s *Server) showPortLocked(port uint16) {
 //
 // +checklocks:s.mu
 func (s *Server) announceLocked(b bound, change int) {
-	if !s.reachable(b) {
+	if !reachable(b, *s.addrs.Load()) {
 		return
 	}
-	n := s.announced[b] + change
+	s.announced[b] += change
+	s.tellLocked(b)
+}
+
+// tellLocked tells the peers how many listeners there are.
+//
+// +checklocks:s.mu
+func (s *Server) tellLocked(b bound) {
+	n := s.announced[b]
 	if n == 0 {
 		delete(s.announced, b)
-	} else {
-		s.announced[b] = n
 	}
 	for p := range s.peers {
 		p.sendLocked(peerMessage{Type: peerPort, Bound: b, Count: uint32(n)})
 	}
 }
 
-// reachable reports whether peers can connect to a listener.
-func (s *Server) reachable(b bound) bool {
-	if b.addr.IsUnspecified() {
-		return len(s.cfg.Addrs) > 0
+// SetAddrs changes the node's addresses on the fabric.
+func (s *Server) SetAddrs(addrs []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Equal(addrs, *s.addrs.Load()) {
+		return
 	}
-	for _, a := range s.cfg.Addrs {
-		if a == b.addr {
-			return true
+	for b := range s.announced {
+		if !reachable(b, addrs) {
+			delete(s.announced, b)
+			s.tellLocked(b)
 		}
 	}
-	return false
+	own := slices.Clone(addrs[:min(len(addrs), maxAddrs)])
+	s.addrs.Store(&own)
+	for p := range s.peers {
+		p.sendLocked(s.self())
+		s.findLocked(p)
+	}
+	before := maps.Clone(s.announced)
+	for _, at := range s.listeners {
+		for l := range at {
+			if before[l.bound] == 0 && reachable(l.bound, own) {
+				s.announced[l.bound]++
+			}
+		}
+	}
+	for b := range s.announced {
+		if before[b] == 0 {
+			s.tellLocked(b)
+		}
+	}
 }
+
+// reachable reports whether the peers of a node with these addresses can connect to a
+// listener.
+func reachable(b bound, addrs []netip.Addr) bool {
+	if b.addr.IsUnspecified() {
+		return len(addrs) > 0
+	}
+	return slices.Contains(addrs, b.addr)
+}
+
+// isOwn reports whether an address is the node's, on the fabric.
+func (s *Server) isOwn(a netip.Addr) bool { return slices.Contains(*s.addrs.Load(), a) }
 
 // +checklocks:s.mu
 func (s *Server) listensLocked(key Key) bool {

@@ -57,7 +57,8 @@ func (s *Server) addOffer(o *offer) Reason {
 	p := s.byAddr[o.key.Server.Addr()]
 	switch {
 	case p != nil:
-		if !p.listens(o.key) {
+		// From another address of the namespace the peer would not believe it.
+		if !s.isOwn(o.key.Client.Addr()) || !p.listens(o.key) {
 			return NoListener
 		}
 		return s.handOverLocked(o, p)
@@ -76,12 +77,7 @@ func (s *Server) isLocal(key Key) bool {
 	if a.IsLoopback() || a == key.Client.Addr() {
 		return true
 	}
-	for _, own := range s.cfg.Addrs {
-		if own == a {
-			return true
-		}
-	}
-	return s.routes != nil && s.routes.local(a, key.Zone)
+	return s.isOwn(a) || s.routes != nil && s.routes.local(a, key.Zone)
 }
 
 // waitLocked has an offer wait to be claimed here, in place of an older one.

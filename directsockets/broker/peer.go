@@ -127,8 +127,8 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 			switch {
 			case !lost && len(fds) != m.Type.descriptors():
 				err = fmt.Errorf("%w: %v with %d descriptors", ErrRule, m.Type, len(fds))
-			case (m.Type == peerNode) != (p == nil):
-				err = fmt.Errorf("%w: %v, NODE being due once, first", ErrRule, m.Type)
+			case p == nil && m.Type != peerNode:
+				err = fmt.Errorf("%w: %v, NODE being due first", ErrRule, m.Type)
 			case p == nil:
 				p = s.newPeer(m, to)
 				if err = s.addPeer(p); err == nil {
@@ -151,7 +151,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 
 // self is what this broker says of itself.
 func (s *Server) self() peerMessage {
-	return peerMessage{Type: peerNode, Node: s.cfg.Node, Addrs: s.cfg.Addrs[:min(len(s.cfg.Addrs), maxAddrs)]}
+	return peerMessage{Type: peerNode, Node: s.cfg.Node, Addrs: *s.addrs.Load()}
 }
 
 // newPeer makes a peer of what it says of itself.
@@ -168,12 +168,7 @@ func (s *Server) addPeer(p *peer) error {
 		return ErrClosed
 	}
 	s.peers[p] = struct{}{}
-	for _, a := range p.addrs {
-		// The one that comes last has it: it may have been started anew.
-		if !slices.Contains(s.cfg.Addrs, a) {
-			s.byAddr[a] = p
-		}
-	}
+	s.findLocked(p)
 	for port := range p.ports { // that it has told of already
 		s.showPortLocked(port)
 	}
@@ -183,6 +178,28 @@ func (s *Server) addPeer(p *peer) error {
 		}
 	}
 	return nil
+}
+
+// findLocked has a peer found by its addresses.
+//
+// +checklocks:s.mu
+func (s *Server) findLocked(p *peer) {
+	s.loseLocked(p)
+	for _, a := range p.addrs {
+		// The one that comes last has it: it may have been started anew.
+		if !s.isOwn(a) {
+			s.byAddr[a] = p
+		}
+	}
+}
+
+// +checklocks:s.mu
+func (s *Server) loseLocked(p *peer) {
+	for a, q := range s.byAddr {
+		if q == p {
+			delete(s.byAddr, a)
+		}
+	}
 }
 
 // drop removes a peer with all that came from it.
@@ -195,11 +212,7 @@ func (s *Server) drop(p *peer) {
 	p.gone = true
 	p.out.abort()
 	delete(s.peers, p)
-	for a, q := range s.byAddr {
-		if q == p {
-			delete(s.byAddr, a)
-		}
-	}
+	s.loseLocked(p)
 	for _, o := range p.offers {
 		s.endOfferLocked(o, Unreachable)
 	}
@@ -244,6 +257,14 @@ func (s *Server) fromPeer(p *peer, m peerMessage, fds descriptors, lost bool) er
 		return nil
 	}
 	switch m.Type {
+	case peerNode: // its addresses have changed
+		if m.Node != p.node {
+			return fmt.Errorf("%w: node %d becomes node %d", ErrRule, p.node, m.Node)
+		}
+		p.addrs = m.Addrs
+		if _, there := s.peers[p]; there {
+			s.findLocked(p)
+		}
 	case peerPort:
 		if !m.Bound.addr.IsUnspecified() && !slices.Contains(p.addrs, m.Bound.addr) || m.Count > 1<<30 {
 			return fmt.Errorf("%w: node %d has %d listeners at %v", ErrRule, p.node, m.Count, m.Bound.addr)
@@ -286,13 +307,12 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds descriptors, lost bool
 	if key.Server.Addr().IsLinkLocalUnicast() {
 		key.Zone = s.cfg.Zone
 	}
-	if !key.valid() || !slices.Contains(p.addrs, key.Client.Addr()) || !slices.Contains(s.cfg.Addrs, key.Server.Addr()) {
-		return fmt.Errorf("%w: node %d offers for %v to %v", ErrRule, p.node, m.Client, m.Server)
-	}
 	why := Reason(0)
 	switch {
 	case lost || p.trash.len() > maxOffers:
 		why = TooMany
+	case !key.valid() || !s.isOwn(key.Server.Addr()): // not any more
+		why = NoListener
 	case checkSegment(fds[0], key, m.Nonce) != nil || checkBell(fds[1]) != nil:
 		why = BadSegment
 	}
@@ -305,7 +325,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds descriptors, lost bool
 	if p.offers[id] != nil {
 		return fmt.Errorf("%w: node %d hands offer %d over twice", ErrRule, p.node, m.ID)
 	}
-	if why == 0 && !s.listensLocked(key) {
+	if why == 0 && (!slices.Contains(p.addrs, key.Client.Addr()) || !s.listensLocked(key)) {
 		why = NoListener
 	}
 	if why != 0 {

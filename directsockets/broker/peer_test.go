@@ -274,49 +274,6 @@ func TestServerGoes(t *testing.T) {
 	})
 }
 
-// TestReach has listeners that peers can reach, and others.
-func TestReach(t *testing.T) {
-	checkFDs(t)
-	a, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}, NoSocket: true})
-	b, _ := startServer(t, Config{Node: 2, Addrs: []netip.Addr{addrB, netip.MustParseAddr("fd00::2")}, NoSocket: true})
-	ca, cb := localClient(t, a), localClient(t, b)
-	cb.Listen(Socket{Local: ap("[::]:7001")}, nil) // before they know each other
-	if err := Join(a, b); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		at    string
-		port  uint16
-		shown bool
-	}{
-		{"127.0.1.2:7002", 7002, true},
-		{"0.0.0.0:7003", 7003, true},
-		{"[fd00::2]:7004", 7004, true},
-		{"127.0.0.1:7005", 7005, false}, // B's own
-		{"127.0.1.1:7006", 7006, false},
-		{"10.9.9.9:7007", 7007, false}, // of another interface
-	} {
-		cb.Listen(Socket{Local: ap(tt.at)}, nil)
-		if !cb.Listener(tt.port) {
-			t.Errorf("%s is not shown at B", tt.at)
-		}
-		if !tt.shown {
-			defer func() {
-				if ca.Listener(tt.port) {
-					t.Errorf("%s is shown at A", tt.at)
-				}
-			}()
-			continue
-		}
-		eventually(t, tt.at+" is shown at A", func() bool { return ca.Listener(tt.port) })
-	}
-	eventually(t, "what was there before", func() bool { return ca.Listener(7001) })
-	last := cb.Listen(Socket{Local: ap("0.0.0.0:7999")}, nil)
-	eventually(t, "all has arrived", func() bool { return ca.Listener(7999) })
-	last.Close()
-	eventually(t, "that it is gone has arrived", func() bool { return !ca.Listener(7999) })
-}
-
 // localClient makes a client in the broker's process.
 func localClient(t testing.TB, s *Server) *Client {
 	t.Helper()
@@ -413,6 +370,26 @@ func (p *rawPeer) send(m peerMessage, fds ...int) {
 	}
 }
 
+// result waits for a RESULT.
+func (p *rawPeer) result() peerMessage {
+	p.t.Helper()
+	p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	for {
+		raw, fds, err := p.in.next()
+		fds.close()
+		var m peerMessage
+		if err == nil {
+			err = m.UnmarshalBinary(raw)
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if m.Type == peerResult {
+			return m
+		}
+	}
+}
+
 // TestHostilePeer breaks the rules between brokers.
 func TestHostilePeer(t *testing.T) {
 	checkFDs(t)
@@ -433,20 +410,12 @@ func TestHostilePeer(t *testing.T) {
 	}{
 		{"nothing but the end", func(p *rawPeer, b bundle) { p.conn.Close() }},
 		{"no NODE", func(p *rawPeer, b bundle) { p.send(peerMessage{Type: peerResult, ID: 1}) }},
-		{"NODE again", func(p *rawPeer, b bundle) { p.send(node); p.send(node) }},
+		{"another NODE", func(p *rawPeer, b bundle) { p.send(node); p.send(peerMessage{Type: peerNode, Node: 3}) }},
 		{"NODE with a descriptor", func(p *rawPeer, b bundle) { p.send(node, b.bell) }},
 		{"a client's message", func(p *rawPeer, b bundle) {
 			p.send(node)
 			m, _ := Message{Type: Claim}.AppendBinary(nil)
 			p.conn.Write(m)
-		}},
-		{"an address that is not its own", func(p *rawPeer, b bundle) {
-			p.send(node)
-			p.send(hand(1, Key{Client: ap("10.1.1.1:5"), Server: here}), b.seg, b.bell)
-		}},
-		{"to one that is not ours", func(p *rawPeer, b bundle) {
-			p.send(node)
-			p.send(hand(1, Key{Client: good.Client, Server: ap("127.0.0.1:80")}), b.seg, b.bell)
 		}},
 		{"listeners elsewhere", func(p *rawPeer, b bundle) {
 			p.send(node)
@@ -483,33 +452,46 @@ func TestHostilePeer(t *testing.T) {
 			unix.Close(b.bell0)
 		})
 	}
-	// What is only mistaken is answered.
+	// What is only mistaken, or late, is answered.
 	p := dialPeer(t, s)
 	p.send(node)
 	b := newBundle(t, good)
-	m := hand(9, good)
-	m.Nonce[0] = b.nonce[0] + 1
-	p.send(m, b.seg, b.bell)
-	p.send(peerMessage{Type: peerRetract, ID: 77})
-	p.send(peerMessage{Type: peerResult, ID: 77, Reason: Expired})
-	b.handedOver()
-	for {
-		raw, fds, err := p.in.next()
-		fds.close()
-		var got peerMessage
-		if err == nil {
-			err = got.UnmarshalBinary(raw)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.Type == peerResult {
-			if got.ID != 9 || got.Reason != BadSegment {
-				t.Errorf("%+v", got)
-			}
-			break
+	for i, tt := range []struct {
+		key   Key
+		nonce Nonce
+		want  Reason
+	}{
+		{good, Nonce{1}, BadSegment},
+		{Key{Client: ap("10.1.1.1:5"), Server: here}, b.nonce, BadSegment},
+		{Key{Client: good.Client, Server: ap("127.0.0.1:80")}, b.nonce, NoListener},
+		{Key{Client: good.Client, Server: netip.AddrPortFrom(addrA, here.Port()-1)}, b.nonce, BadSegment},
+		{Key{Client: ap("[::1]:5"), Server: here}, b.nonce, NoListener},
+	} {
+		m := hand(uint32(i), tt.key)
+		m.Nonce = tt.nonce
+		p.send(m, b.seg, b.bell)
+		if got := p.result(); got.ID != uint32(i) || got.Reason != tt.want {
+			t.Errorf("%v: %+v", tt.key, got)
 		}
 	}
+	p.send(peerMessage{Type: peerRetract, ID: 77})
+	p.send(peerMessage{Type: peerResult, ID: 77, Reason: Expired})
+	for i, k := range []Key{
+		{Client: ap("10.1.1.1:5"), Server: here},                                // not the peer's
+		{Client: good.Client, Server: netip.AddrPortFrom(addrA, here.Port()-1)}, // nobody listens
+	} {
+		far := newBundle(t, k)
+		m := hand(uint32(100+i), k)
+		m.Nonce = far.nonce
+		p.send(m, far.seg, far.bell)
+		far.handedOver()
+		if got := p.result(); got.ID != uint32(100+i) || got.Reason != NoListener {
+			t.Errorf("%v: %+v", k, got)
+		}
+		eventually(t, "the descriptors are closed", far.ended)
+		unix.Close(far.bell0)
+	}
+	b.handedOver()
 	eventually(t, "the descriptors are closed", b.ended)
 	unix.Close(b.bell0)
 	p.conn.Close()

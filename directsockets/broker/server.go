@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +38,7 @@ type Config struct {
 	// Node is the ID that clients are told.
 	Node uint16
 	// Addrs are the node's addresses on the fabric, by which the brokers of other
-	// nodes know it. Default: none; connections within the namespace only.
+	// nodes know it, 64 at the most; SetAddrs changes them. Default: none; connections within the namespace only.
 	Addrs []netip.Addr
 	// Zone is the index of the interface by which peers are reached: that of their
 	// link-local addresses.
@@ -61,6 +63,7 @@ type Server struct {
 	place  *place // nil: no socket
 	routes *routes
 	page   *Page
+	addrs  atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
 
 	mu        sync.Mutex
 	closed    bool                              // +checklocks:mu
@@ -101,6 +104,8 @@ func New(cfg Config) (s *Server, err error) {
 		byAddr:    make(map[netip.Addr]*peer),
 		idle:      time.Now(),
 	}
+	addrs := slices.Clone(cfg.Addrs[:min(len(cfg.Addrs), maxAddrs)])
+	s.addrs.Store(&addrs)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.waiting = expiry{after: OfferTime, why: Expired}
 	s.handed = expiry{after: handTime, why: Unreachable}

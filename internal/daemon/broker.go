@@ -5,12 +5,15 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"exnet/directsockets/broker"
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/internal/hostnet"
 )
 
 // brokerSuffix makes the name of the socket by which the brokers of a fabric meet.
@@ -34,7 +37,10 @@ type sockets struct {
 	log  *slog.Logger
 	ln   *net.UnixListener // where the peers' brokers connect to
 
+	watcher *hostnet.Watcher // of the interface's addresses
+
 	mu     sync.Mutex
+	addrs  []netip.Addr   // +checklocks:mu; of the interface
 	server *broker.Server // +checklocks:mu; nil: there is another one
 	closed bool           // +checklocks:mu
 	links  sync.WaitGroup
@@ -44,7 +50,7 @@ type sockets struct {
 // run.
 func (d *Daemon) openSockets() (*sockets, error) {
 	s := &sockets{dir: d.cfg.Dir, self: d.member.ID(), log: d.cfg.Log, cfg: d.node.BrokerConfig()}
-	s.cfg.Log = d.cfg.Log
+	s.cfg.Log, s.cfg.Addrs = d.cfg.Log, nil
 	if d.ns != nil {
 		s.cfg.In = d.ns.Do
 	}
@@ -54,7 +60,31 @@ func (d *Daemon) openSockets() (*sockets, error) {
 		return nil, err
 	}
 	s.ln.SetUnlinkOnClose(false) // it goes with the node's other files
-	return s, d.member.Own(path)
+	if err := d.member.Own(path); err != nil {
+		return s, err
+	}
+	s.watcher, err = d.conn.Watch(d.node.Device.Index(), s.follow)
+	return s, err
+}
+
+// follow tells the broker of the interface's addresses.
+func (s *sockets) follow(e hostnet.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := e.Addr.Addr()
+	switch e.Kind {
+	case hostnet.AddrAdded:
+		s.addrs = append(s.addrs, a)
+	case hostnet.AddrRemoved:
+		if i := slices.Index(s.addrs, a); i >= 0 {
+			s.addrs = slices.Delete(s.addrs, i, i+1)
+		}
+	default:
+		return
+	}
+	if s.server != nil {
+		s.server.SetAddrs(s.addrs)
+	}
 }
 
 // run has the node be the broker of its namespace until ctx ends. Without one the
@@ -97,6 +127,9 @@ func (s *sockets) set(b *broker.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.server = b
+	if b != nil {
+		b.SetAddrs(s.addrs)
+	}
 }
 
 func (s *sockets) broker() *broker.Server {
@@ -188,7 +221,13 @@ func (s *sockets) linked(peer fabric.NodeID, l emp.Link) {
 }
 
 // close closes the socket for the peers.
-func (s *sockets) close() error { return ignoreClosed(s.ln.Close()) }
+func (s *sockets) close() error {
+	err := ignoreClosed(s.ln.Close())
+	if s.watcher != nil {
+		err = errors.Join(err, s.watcher.Close())
+	}
+	return err
+}
 
 // Sockets are the connections of the programs that use the node's broker.
 type Sockets struct {

@@ -1,12 +1,15 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -170,6 +173,17 @@ func TestRootBrokers(t *testing.T) {
 	setUp(t, own, cb, nsB, nsB, "10.2.0.2")
 	setUp(t, own, cb, nsB, nsB, "127.0.0.1")
 
+	// An address that came later.
+	if out, err := commandIn(nsB, "ip", "addr", "add", "10.2.0.77/24", "dev", "exn0"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	eventually(t, "the broker has the address", func() bool {
+		b.sockets.mu.Lock()
+		defer b.sockets.mu.Unlock()
+		return slices.Contains(b.sockets.addrs, netip.MustParseAddr("10.2.0.77"))
+	})
+	setUp(t, ca, cb, nsA, nsB, "10.2.0.77")
+
 	ctl := client(t, dir, 2)
 	e := cb.Stats().Alloc(broker.EntryInfo{Key: broker.Key{
 		Client: netip.MustParseAddrPort("10.2.0.1:5"), Server: netip.MustParseAddrPort("10.2.0.2:80"),
@@ -216,4 +230,12 @@ func TestRootBrokerInUse(t *testing.T) {
 		t.Error(err)
 	}
 	eventually(t, "the daemon is the broker", func() bool { return d.Sockets().Broker != "" })
+}
+
+func commandIn(ns *netns.NS, argv ...string) (string, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := ns.Run(cmd)
+	return out.String(), err
 }

@@ -28,7 +28,6 @@
 //
 // # Limits
 //
-// One node for each process. The brokers of the peers know it by the addresses that it
-// was started with. The control socket answers the fabric's user and
+// One node for each process. The control socket answers the fabric's user and
 // group.
 package daemon
