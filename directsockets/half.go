@@ -117,7 +117,6 @@ type bell struct {
 	raw      syscall.RawConn
 	look     func(fd uintptr) bool // made once, so that sleeping does not allocate
 	awake    bool                  // look is called after a sleep, not before
-	arms     uint8
 	sleeping atomic.Bool
 }
 

@@ -277,4 +277,3 @@ func TestRPC(t *testing.T) {
 	}
 	wg.Wait()
 }
-

@@ -92,10 +92,6 @@ func (c *Conn) glance(h *half, rx bool) bool {
 // schedYield lets another thread of this CPU run.
 func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// maxArms is how often a direction may arm without reading the doorbell empty: the
-// socket has room for the bytes of some hundred armings.
-const maxArms = 64
-
 // sleep blocks until the peer rings or something interrupts. It has to be looked
 // again then. The holder of h calls it.
 func (c *Conn) sleep(h *half) {
@@ -128,9 +124,7 @@ const bellPause = time.Millisecond
 // True: do not sleep on.
 func (c *Conn) look(h *half) bool {
 	b := &h.bell
-	if b.awake {
-		c.awake(h)
-	} else if b.arms++; b.arms%maxArms == 0 {
+	if b.awake || h.end.Rung() {
 		c.awake(h)
 	}
 	b.awake = true

@@ -1,0 +1,15 @@
+package directsockets
+
+import "fmt"
+
+// Debug describes the inner state of a connection, for tests that fail.
+func (c *Conn) Debug() string {
+	s := fmt.Sprintf("rx: phase %d word %d want %b flags %b kicked %v sleeping %v watch %v shadow %d promoted %d surplus %d\n",
+		c.rx.phase, c.rx.word.Load(), c.rx.want.Load(), c.rx.flags.Load(), c.rx.kicked.Load(), c.rx.bell.sleeping.Load(), c.rx.watch.on.Load(), c.rx.shadow, c.rx.promoted, len(c.rx.surplus))
+	s += fmt.Sprintf("tx: phase %d word %d want %b flags %b kicked %v sleeping %v up %d\n",
+		c.tx.phase, c.tx.word.Load(), c.tx.want.Load(), c.tx.flags.Load(), c.tx.kicked.Load(), c.tx.bell.sleeping.Load(), c.up.Load())
+	if e := c.end.Load(); e != nil {
+		s += fmt.Sprintf("err %v attached %v peer frozen %v", e.Err(), e.Attached(), e.PeerFrozen())
+	}
+	return s
+}
