@@ -26,7 +26,8 @@
 // handlers of the NIC.
 //
 // Pipe is the medium of one process, with Faults on each direction. Fabric joins
-// NICs by such links, all to all.
+// NICs by such links, all to all. Over makes a medium of a connected Unix socket, for
+// links between processes.
 //
 // # Concurrency
 //

@@ -45,7 +45,7 @@ type joined struct {
 
 // NewFabric returns a fabric without nodes. ErrFaults: there can be no such faults.
 func NewFabric(cfg FabricConfig) (*Fabric, error) {
-	if err := cfg.Faults.verify(); err != nil {
+	if err := cfg.Faults.Verify(); err != nil {
 		return nil, err
 	}
 	var err error

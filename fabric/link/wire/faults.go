@@ -35,8 +35,8 @@ func (f Faults) None() bool {
 	return f.Drop == 0 && f.Corrupt == 0 && f.Duplicate == 0 && f.Reorder == 0 && f.Delay == 0 && f.Jitter == 0
 }
 
-// verify returns ErrFaults if a value cannot be.
-func (f Faults) verify() error {
+// Verify returns ErrFaults if a value cannot be.
+func (f Faults) Verify() error {
 	for _, p := range []struct {
 		name  string
 		value float64
@@ -86,7 +86,7 @@ func ParseFaults(s string) (f Faults, err error) {
 			return Faults{}, fmt.Errorf("%w: %s=%q is no value for it", ErrFaults, name, value)
 		}
 	}
-	if err := f.verify(); err != nil {
+	if err := f.Verify(); err != nil {
 		return Faults{}, err
 	}
 	return f, nil
@@ -115,9 +115,11 @@ func (f Faults) String() string {
 	return strings.Join(parts, ",")
 }
 
-// way is one direction of a Pipe.
+// way is one direction of a medium, with its faults.
 type way struct {
-	queue chan []byte
+	out func(p []byte) error // takes a packet, and loses what does not fit; borrows it if borrows is set
+	// borrows spares a packet that nothing happens to a copy.
+	borrows bool
 
 	mu      sync.Mutex
 	faults  Faults
@@ -127,30 +129,32 @@ type way struct {
 	stopped bool
 }
 
-func newWay(f Faults) (*way, error) {
-	if err := f.verify(); err != nil {
+func newWay(f Faults, out func(p []byte) error, borrows bool) (*way, error) {
+	if err := f.Verify(); err != nil {
 		return nil, err
 	}
 	return &way{
-		queue: make(chan []byte, pipeQueue), faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 0x9e3779b97f4a7c15)),
+		out: out, borrows: borrows, faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 0x9e3779b97f4a7c15)),
 		late: make(map[*time.Timer]struct{}),
 	}, nil
 }
 
-// send sends a copy of p, or not.
-func (w *way) send(p []byte) {
+// send sends p, which it borrows, or not. An error is out's.
+func (w *way) send(p []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := &w.faults
-	if f.None() {
-		w.put(append([]byte(nil), p...))
-		return
+	if f.None() && w.held == nil {
+		if !w.borrows {
+			p = append([]byte(nil), p...)
+		}
+		return w.out(p)
 	}
 	// Always as many numbers a packet, so that one fault does not move another.
 	drop, corrupt, duplicate, reorder := w.rnd.Float64(), w.rnd.Float64(), w.rnd.Float64(), w.rnd.Float64()
 	damage, jitter := w.rnd.Uint64(), w.rnd.Float64()
 	if drop < f.Drop {
-		return
+		return nil
 	}
 	b := append([]byte(nil), p...)
 	if corrupt < f.Corrupt {
@@ -159,16 +163,17 @@ func (w *way) send(p []byte) {
 	delay := f.Delay + time.Duration(jitter*float64(f.Jitter))
 	if reorder < f.Reorder && w.held == nil {
 		w.held = b
-		return
+		return nil
 	}
-	w.later(delay, b)
+	err := w.later(delay, b)
 	if duplicate < f.Duplicate {
-		w.later(delay, b)
+		err = w.later(delay, b)
 	}
 	if w.held != nil {
-		w.later(delay, w.held)
+		err = w.later(delay, w.held)
 		w.held = nil
 	}
+	return err
 }
 
 // damaged flips one to three bits of b, or cuts it.
@@ -184,14 +189,13 @@ func damaged(b []byte, r uint64) []byte {
 	return b
 }
 
-// later puts b into the queue after some time. It belongs to the holder of mu.
-func (w *way) later(d time.Duration, b []byte) {
+// later sends b after some time. It belongs to the holder of mu.
+func (w *way) later(d time.Duration, b []byte) error {
 	if d <= 0 {
-		w.put(b)
-		return
+		return w.out(b)
 	}
 	if w.stopped {
-		return
+		return nil
 	}
 	var t *time.Timer
 	t = time.AfterFunc(d, func() {
@@ -199,18 +203,22 @@ func (w *way) later(d time.Duration, b []byte) {
 		defer w.mu.Unlock()
 		if _, ok := w.late[t]; ok {
 			delete(w.late, t)
-			w.put(b)
+			_ = w.out(b) // the next packet's sender finds out, too
 		}
 	})
 	w.late[t] = struct{}{}
+	return nil
 }
 
-// put loses the packet if the queue is full.
-func (w *way) put(b []byte) {
-	select {
-	case w.queue <- b:
-	default:
+// set changes the faults.
+func (w *way) set(f Faults) error {
+	if err := f.Verify(); err != nil {
+		return err
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = f
+	return nil
 }
 
 func (w *way) stop() {

@@ -143,6 +143,9 @@ func Connect(n NIC, peer fabric.NodeID, m Medium, cfg Config) (*Link, error) {
 	return l, nil
 }
 
+// Peer is the node at the other end.
+func (l *Link) Peer() fabric.NodeID { return l.peer }
+
 // Stats returns the counters.
 func (l *Link) Stats() (s Stats) {
 	counter.Load(&l.count, &s)

@@ -25,16 +25,29 @@ const pipeQueue = 4 * Window
 // Pipe returns the two ends of a medium in this process. Packets from a to b meet
 // the faults ab, those from b to a the faults ba. ErrFaults: they cannot be.
 func Pipe(ab, ba Faults) (a, b *PipeEnd, err error) {
-	there, err := newWay(ab)
+	there, back := make(chan []byte, pipeQueue), make(chan []byte, pipeQueue)
+	thereWay, err := newWay(ab, into(there), false)
 	if err != nil {
 		return nil, nil, err
 	}
-	back, err := newWay(ba)
+	backWay, err := newWay(ba, into(back), false)
 	if err != nil {
 		return nil, nil, err
 	}
 	done, once := make(chan struct{}), new(sync.Once)
-	return &PipeEnd{there, back, done, once}, &PipeEnd{back, there, done, once}, nil
+	return &PipeEnd{thereWay, backWay, back, done, once}, &PipeEnd{backWay, thereWay, there, done, once}, nil
+}
+
+// into returns what puts packets into a queue, and loses those that it has no room
+// for.
+func into(queue chan<- []byte) func(p []byte) error {
+	return func(p []byte) error {
+		select {
+		case queue <- p:
+		default:
+		}
+		return nil
+	}
 }
 
 // PipeEnd is one end of a Pipe.
@@ -42,6 +55,7 @@ func Pipe(ab, ba Faults) (a, b *PipeEnd, err error) {
 // Concurrency: all methods may be called from many goroutines.
 type PipeEnd struct {
 	out, in *way
+	queue   <-chan []byte // behind in
 	done    chan struct{}
 	once    *sync.Once
 }
@@ -53,14 +67,13 @@ func (e *PipeEnd) Send(p []byte) error {
 		return io.ErrClosedPipe
 	default:
 	}
-	e.out.send(p)
-	return nil
+	return e.out.send(p)
 }
 
 // Receive implements Medium.
 func (e *PipeEnd) Receive(p []byte) (int, error) {
 	select {
-	case b := <-e.in.queue:
+	case b := <-e.queue:
 		return copy(p, b), nil
 	case <-e.done:
 		return 0, io.EOF
@@ -69,15 +82,7 @@ func (e *PipeEnd) Receive(p []byte) (int, error) {
 
 // SetFaults changes what happens to the packets that this end sends. ErrFaults: it
 // cannot be.
-func (e *PipeEnd) SetFaults(f Faults) error {
-	if err := f.verify(); err != nil {
-		return err
-	}
-	e.out.mu.Lock()
-	defer e.out.mu.Unlock()
-	e.out.faults = f
-	return nil
-}
+func (e *PipeEnd) SetFaults(f Faults) error { return e.out.set(f) }
 
 // Close implements Medium.
 func (e *PipeEnd) Close() error {

@@ -1,0 +1,141 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors of Over.
+var (
+	// ErrHello says that the other end is no such medium. Have both nodes run the
+	// same version, which tells them what kind of link they have.
+	ErrHello = errors.New("wire: the peer has another kind of link: update it")
+	// ErrVersion says that the other end has another version of this link. Update
+	// one.
+	ErrVersion = errors.New("wire: the peer has another version of the link: update one of them")
+)
+
+// The first message of each side on a socket, little endian: magic 4, version 2,
+// zero 2. Nothing happens to it.
+const (
+	helloMagic   = "EXNW"
+	helloVersion = 1
+	helloLen     = 8
+	helloTime    = 2 * time.Second
+)
+
+// Conn is a medium over a connected Unix socket of type SOCK_SEQPACKET: a message
+// for each packet. What does not fit into the socket's buffer is lost.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Conn struct {
+	conn *net.UnixConn
+	raw  syscall.RawConn
+	way  *way
+
+	// Of out, which the way calls one at a time.
+	packet []byte
+	err    error
+	write  func(fd uintptr) bool // made once
+	once   sync.Once
+}
+
+// Over returns the medium that c is, after an exchange of hellos with the other end's
+// Over. It takes c, also when it fails. Packets to the other end meet the faults f.
+// ErrFaults, ErrHello, ErrVersion: see there.
+func Over(c *net.UnixConn, f Faults) (*Conn, error) {
+	m := &Conn{conn: c}
+	var err error
+	if m.way, err = newWay(f, m.out, true); err == nil {
+		if m.raw, err = c.SyscallConn(); err == nil {
+			err = greet(c)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	m.write = func(fd uintptr) bool {
+		m.err = unix.Send(int(fd), m.packet, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true // whatever came of it: nobody waits
+	}
+	return m, nil
+}
+
+// greet exchanges hellos.
+func greet(c *net.UnixConn) error {
+	if err := c.SetDeadline(time.Now().Add(helloTime)); err != nil {
+		return fmt.Errorf("wire: hello: %w", err)
+	}
+	mine := binary.LittleEndian.AppendUint16([]byte(helloMagic), helloVersion)
+	if _, err := c.Write(append(mine, 0, 0)); err != nil {
+		return fmt.Errorf("wire: hello: %w", err)
+	}
+	b := make([]byte, helloLen+1)
+	n, err := c.Read(b)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("wire: no hello of the peer within %v: %w", helloTime, err)
+	case err != nil:
+		return fmt.Errorf("wire: hello: %w", err)
+	case n != helloLen || string(b[:len(helloMagic)]) != helloMagic:
+		return ErrHello
+	}
+	if v := binary.LittleEndian.Uint16(b[len(helloMagic):]); v != helloVersion {
+		return fmt.Errorf("%w (%d, here %d)", ErrVersion, v, helloVersion)
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+// out sends a packet, or loses it. An empty message would be read as the end.
+func (m *Conn) out(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	m.packet = p
+	err := m.raw.Write(m.write)
+	m.packet = nil
+	switch {
+	case err != nil:
+		return err // closed
+	case m.err == unix.EPIPE, m.err == unix.ECONNRESET:
+		return m.err
+	}
+	return nil // no room (EAGAIN), no memory, a signal: lost
+}
+
+// Send implements Medium.
+func (m *Conn) Send(p []byte) error { return m.way.send(p) }
+
+// Receive implements Medium.
+func (m *Conn) Receive(p []byte) (int, error) {
+	n, err := m.conn.Read(p)
+	if errors.Is(err, net.ErrClosed) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// SetFaults changes what happens to the packets that this end sends. ErrFaults: it
+// cannot be.
+func (m *Conn) SetFaults(f Faults) error { return m.way.set(f) }
+
+// Close implements Medium.
+func (m *Conn) Close() error {
+	var err error
+	m.once.Do(func() {
+		m.way.stop()
+		err = m.conn.Close()
+	})
+	return err
+}
+
+var _ Medium = (*Conn)(nil)
