@@ -162,7 +162,7 @@ func TestMembarrier(t *testing.T) {
 	var x, y atomic.Uint64
 	var sawX, sawY uint64
 	var turn [2]atomic.Uint64
-	const rounds = 20000
+	const rounds = 4000
 	go func() { // the side that has no fence
 		for i := uint64(1); i <= rounds; i++ {
 			for turn[0].Load() != i {
