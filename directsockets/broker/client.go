@@ -76,7 +76,8 @@ type way interface {
 	// ask sends a message, with the socket as proof and other descriptors, which are
 	// all borrowed. queue: it may wait; else ErrBusy.
 	ask(m Message, s Socket, queue bool, fds ...int) error
-	close()
+	// abort ends the connection to the broker soon, and waits for nothing.
+	abort()
 }
 
 // offered is an offer whose outcome somebody wants to know.

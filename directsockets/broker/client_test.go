@@ -290,3 +290,30 @@ func (c *counter) add() {
 	defer c.mu.Unlock()
 	c.n++
 }
+
+// TestListenCannotBeSent has the broker's socket fail for a listener: it is announced
+// when the client has connected again.
+func TestListenCannotBeSent(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	c := dialClient(t, ClientConfig{Path: s.Path()})
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	c.mu.Lock()
+	c.way = failingWay{c.way}
+	c.mu.Unlock()
+	c.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	eventually(t, "it is announced", func() bool { return c.Listener(port(ln.Addr())) })
+	// One that is closed is not worth it.
+	gone := listen(t, "tcp4", "127.0.0.1:0")
+	raw := rawOf(t, gone)
+	gone.Close()
+	c.Listen(Socket{Conn: raw}, nil)
+	time.Sleep(50 * time.Millisecond)
+	if !c.Connected() {
+		t.Error("the client has given up its connection for a closed listener")
+	}
+}
+
+type failingWay struct{ way }
+
+func (failingWay) ask(Message, Socket, bool, ...int) error { return unix.ETOOMANYREFS }

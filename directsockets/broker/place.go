@@ -211,10 +211,11 @@ func ignoreMissing(err error) error {
 }
 
 // Sweep removes the sockets of killed brokers in a directory: those of namespaces that
-// are gone have no other broker to do it. "": root's directory.
+// are gone have no other broker to do it. "": in root's directory and the user's.
 func Sweep(dir string) {
 	if dir == "" {
-		dir = systemDir
+		Sweep(systemDir)
+		dir = userDir()
 	}
 	locks, err := filepath.Glob(filepath.Join(dir, "*"+lockSuffix))
 	if err != nil {

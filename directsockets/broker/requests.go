@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -27,8 +29,9 @@ func (c *Client) announceLocked(a *Announcement) {
 		return
 	}
 	a.id = c.nextIDLocked()
-	if err := c.way.ask(Message{Type: Listen, ID: a.id}, a.s, true); err != nil {
+	if err := c.way.ask(Message{Type: Listen, ID: a.id}, a.s, true); err != nil && !errors.Is(err, net.ErrClosed) {
 		c.cfg.Log.Info("direct sockets: listener not announced", "reason", err)
+		c.way.abort() // so that it is when the Client has connected again
 	}
 }
 
