@@ -37,9 +37,12 @@
 // A goroutine for each client reads its messages. All tables are under one lock,
 // which is held for no system call that could sleep. Nobody waits for a client: what
 // it does not read is queued, up to a limit, and a client beyond that is
-// disconnected. All methods of Server and Client may be called from many goroutines.
+// disconnected; what it asks too fast is read later (pace); descriptors of its that
+// take long to close are closed by a goroutine of its user (trash). All methods of
+// Server and Client may be called from many goroutines.
 //
-// Locks: Server.mu → outbox.mu, inbox.mu. Client.mu → outbox.mu.
+// Locks: Client.mu → Server.mu (in one process) → outbox.mu, inbox.mu, localWay.mu,
+// trash.mu; Client.mu → outbox.mu.
 //
 // # Limits
 //
