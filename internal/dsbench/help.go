@@ -138,6 +138,7 @@ func generalHelp() string {
 	}
 	for _, c := range []struct{ name, about string }{
 		{"report", "everything, as one HTML page and JSON"},
+		{"tune", "finds settings that suit the machine; writes a configuration"},
 		{"compare", "what changed between two runs, beyond the noise"},
 		{"serve", "the other end of MEASURE --connect HOST"},
 	} {

@@ -307,7 +307,7 @@ func (o *options) checkEager() error {
 	if err := o.checkExn0(true); err != nil {
 		return err
 	}
-	return between(o.node.EagerThreshold, 1, int(cmp.Or(o.node.MTU, mtu.Default)))
+	return between(o.node.EagerThreshold, minEager, int(cmp.Or(o.node.MTU, mtu.Default)))
 }
 
 // checkRaw refuses what a unit of the NIC cannot be asked for.

@@ -144,7 +144,7 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --coalesce often", `--coalesce: "often": write off, adaptive, or FRAMES/MICROSECONDS as in 16/50`},
 		{"stream --coalesce 16/0", "--coalesce: napi: invalid configuration"},
 		{"stream --paths lo --coalesce 16/50", "--coalesce: it is exn0's"},
-		{"stream --eager-threshold -1", "--eager-threshold: -1 is not between 1 and 65535"},
+		{"stream --eager-threshold -1", "--eager-threshold: -1 is not between 120 and 65535"},
 		{"stream --paths lo --eager-threshold 100", "--eager-threshold: it is exn0's"},
 		{"stream --connect h --paths lo", `--paths: unknown path "lo": to another host there are tcp, ds and ds-zcopy`},
 		{"stream --connect h --mtu 9000", "--mtu: it is exn0's"},

@@ -35,6 +35,7 @@ type reportView struct {
 	Figures []reportFigure
 	Paths   []pathKind
 	JSON    template.JS
+	Config  string // of dsbench tune
 }
 
 // renderReport makes the page.

@@ -34,10 +34,13 @@ func (b Bars) SVG() string {
 	low, high := math.Inf(1), 0.0
 	for _, bar := range b.Bars {
 		names = max(names, len([]rune(bar.Name)))
-		high = max(high, bar.Value, bar.High)
+		high = max(high, bar.Value)
 		if v := bar.Value; v > 0 {
 			low = min(low, v)
 		}
+	}
+	for most, i := high*wild, 0; i < len(b.Bars); i++ {
+		high = max(high, min(b.Bars[i].High, most))
 	}
 	for _, r := range b.Refs {
 		high, low = max(high, r.Y), min(low, r.Y)
@@ -66,10 +69,10 @@ func (b Bars) SVG() string {
 		c.add(`<rect x="%s" y="%s" width="%s" height="%s" rx="2" style="fill:%s"><title>%s: %s</title></rect>`,
 			num(start), num(y), num(max(end-start, 1)), num(barHeight), colour(bar.Colour), escape(bar.Name), escape(b.X.format(bar.Value)))
 		if bar.High > bar.Low {
-			c.line(x.at(bar.Low), y+barHeight/2, x.at(bar.High), y+barHeight/2, "axis whisk")
+			c.line(x.clip(bar.Low), y+barHeight/2, x.clip(bar.High), y+barHeight/2, "axis whisk")
 		}
 		c.text(start-6, y+12, "end", "label", bar.Name)
-		c.text(max(end, x.at(bar.High))+5, y+12, "start", "val", b.X.format(bar.Value))
+		c.text(max(end, x.clip(bar.High))+5, y+12, "start", "val", b.X.format(bar.Value))
 	}
 	for _, r := range b.Refs {
 		c.line(x.at(r.Y), top, x.at(r.Y), bottom, "ref")

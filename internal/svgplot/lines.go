@@ -114,7 +114,7 @@ func (c *canvas) series(s Series, l Lines, x, y scale) {
 	for _, p := range s.Points {
 		if p.High > p.Low {
 			c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="whisk" %s/>`,
-				num(x.at(p.X)), num(y.at(p.Low)), num(x.at(p.X)), num(y.at(p.High)), stroke)
+				num(x.at(p.X)), num(y.clip(p.Low)), num(x.at(p.X)), num(y.clip(p.High)), stroke)
 		}
 	}
 	for _, p := range s.Points {
@@ -135,6 +135,10 @@ func (l Lines) xTicks(x scale) []float64 {
 	return distinctX(l.Series)
 }
 
+// wild is how many times the largest value an extreme may be, and how many times
+// less than the smallest, to be drawn whole.
+const wild = 1.5
+
 // bounds returns the extremes of all that is drawn.
 func (l Lines) bounds() (minX, maxX, minY, maxY float64) {
 	minX, minY, maxX, maxY = math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)
@@ -147,9 +151,15 @@ func (l Lines) bounds() (minX, maxX, minY, maxY float64) {
 		for _, p := range s.Points {
 			minX, maxX = min(minX, p.X), max(maxX, p.X)
 			see(p.Y)
+		}
+	}
+	// One wild run must not make all else small.
+	least, most := minY/wild, maxY*wild
+	for _, s := range l.Series {
+		for _, p := range s.Points {
 			if p.High > p.Low {
-				see(p.Low)
-				see(p.High)
+				see(max(p.Low, least))
+				see(min(p.High, most))
 			}
 		}
 	}

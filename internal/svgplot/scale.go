@@ -97,6 +97,9 @@ func (s scale) at(v float64) float64 {
 	return s.a + (v-from)/(to-from)*(s.b-s.a)
 }
 
+// clip returns the place of a value, or the nearest one that there is.
+func (s scale) clip(v float64) float64 { return s.at(min(max(v, s.from), s.to)) }
+
 // logBounds widens the bounds to 1, 2 or 5 times a power of ten.
 func logBounds(low, high float64) (float64, float64) {
 	if !(low > 0) || math.IsInf(low, 1) {

@@ -16,7 +16,7 @@ const (
 	top        = 14
 	fontSize   = 12
 	lineHeight = 17
-	charWidth  = 6.4 // of the average letter
+	charWidth  = 6.9 // of the average letter
 	axisSpace  = 38  // below the plot: numbers and label
 	legendGap  = 30  // mark and space before a name
 )

@@ -1,0 +1,329 @@
+package dsbench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"exnet/internal/dsbench/coredist"
+	"exnet/internal/netns"
+	"exnet/internal/tcpbench"
+	"exnet/napi"
+)
+
+const tuneHelp = `Usage: dsbench tune [flags] [FILE.toml]
+
+Finds the eager threshold and the coalescing of exn0, and the chunk and spin time
+of direct sockets, that suit this machine. Writes them as a configuration that
+exn-tun up --config takes, and a page with the curves behind the choice beside it.
+Takes about two minutes.
+
+Examples:
+  dsbench tune
+      writes dsbench-tune.toml and dsbench-tune.html
+  dsbench tune --quick --force lab.toml
+      in half a minute, replacing files that exist
+
+Flags:
+  --quick            shorter runs
+  --runs N           runs of each value (5; 3 with --quick)
+  --duration TIME    measured time of a run (200ms; 80ms with --quick)
+  --congestion NAME  TCP congestion control (cubic)
+  --force            replace files that exist
+`
+
+// What is chosen, if the best is not far away: what takes less of something else.
+const (
+	tuneSlack = 0.05 // of bandwidth and latency
+	tunePrice = 0.10 // of latency, for less CPU time
+)
+
+// tuneStep finds one setting.
+type tuneStep struct {
+	name    string
+	measure string
+	sizes   []int
+	paths   []pathKind // one for each value that is tried
+	cpus    tcpbench.Placement
+}
+
+// tuned is what was found.
+type tuned struct {
+	Machine  machine
+	Distance coredist.Distance
+	Runs     int
+	Steps    []tunedStep
+	Eager    int
+	Coalesce napi.Coalesce
+	Chunk    int
+	Spin     time.Duration
+	Skipped  []string
+}
+
+// tunedStep is a step with its figures and the reason for the choice.
+type tunedStep struct {
+	Name, Why string
+	Rows      map[string][]row // by measure
+}
+
+// candidates of each setting.
+var (
+	tuneCoalesce = []napi.Coalesce{
+		{}, {Frames: 8, Delay: 20 * time.Microsecond}, {Frames: 16, Delay: 50 * time.Microsecond},
+		{Frames: 32, Delay: 100 * time.Microsecond}, {Adaptive: true},
+	}
+	tuneChunks = []int{8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10}
+	tuneSpins  = []time.Duration{-1, 5 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond}
+	tuneEagers = []int{128, 256, 400, 512, 768, 1024, 1536, 2048, 3072}
+)
+
+// frameOverhead is what a message of the kernel's TCP has around it in a frame: 14
+// of Ethernet, 20 of IPv4, 32 of TCP with time stamps.
+const frameOverhead = 14 + 20 + 32
+
+// minEager is the least threshold: what fits one VELO message. eagerMax is a threshold above all sizes that are tried.
+const (
+	minEager = 120
+	eagerMax = 4096
+)
+
+// tuneSteps returns what is measured.
+func tuneSteps() []tuneStep {
+	exn := func(name string, set func(*NodeConfig)) pathKind {
+		k, _ := pathKindOf("exn") // it is there
+		open := k.open
+		k.name = name
+		k.open = func(c NodeConfig) Path { set(&c); return open(c) }
+		return k
+	}
+	ds := func(name string, set func(*tcpbench.Spec)) pathKind {
+		k, _ := pathKindOf("ds")
+		open := k.open
+		k.name = name
+		k.open = func(c NodeConfig) Path { return specPath{open(c), set} }
+		return k
+	}
+	eager := tuneStep{name: "eager threshold", measure: "pingpong", sizes: tuneEagers, cpus: tcpbench.Apart(), paths: []pathKind{
+		exn("VELO messages", func(c *NodeConfig) { c.EagerThreshold = eagerMax }),
+		exn("RMA transfer", func(c *NodeConfig) { c.EagerThreshold = minEager }),
+	}}
+	var modes []pathKind
+	for _, c := range tuneCoalesce {
+		modes = append(modes, exn(coalesceString(c), func(n *NodeConfig) { n.Coalesce = c }))
+	}
+	chunk := tuneStep{name: "chunk", measure: "stream", sizes: []int{1 << 20}, cpus: tcpbench.Apart()}
+	for _, n := range tuneChunks {
+		chunk.paths = append(chunk.paths, ds(fmt.Sprintf("%d KiB", n>>10), func(s *tcpbench.Spec) { s.Chunk = n }))
+	}
+	spin := tuneStep{name: "spin time", measure: "pingpong", sizes: []int{64}, cpus: tcpbench.Apart()}
+	for _, d := range tuneSpins {
+		spin.paths = append(spin.paths, ds(spinName(d), func(s *tcpbench.Spec) { s.Spin = d }))
+	}
+	return []tuneStep{
+		eager,
+		{name: "coalescing", measure: "pingpong", sizes: []int{64}, cpus: tcpbench.Apart(), paths: modes},
+		{name: "coalescing", measure: "stream", sizes: []int{64 << 10}, cpus: tcpbench.Anywhere(), paths: modes},
+		chunk, spin,
+	}
+}
+
+func spinName(d time.Duration) string {
+	if d < 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d us", d.Microseconds())
+}
+
+// runTune does dsbench tune.
+func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	fs := flag.NewFlagSet("tune", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	quick := fs.Bool("quick", false, "")
+	runs := fs.Int("runs", 0, "")
+	duration := fs.Duration("duration", 0, "")
+	congestion := fs.String("congestion", "cubic", "")
+	force := fs.Bool("force", false, "")
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, tuneHelp)
+		return exitOK
+	}
+	name := cmp.Or(fs.Arg(0), "dsbench-tune.toml")
+	if !isSet(fs, "runs") {
+		*runs = map[bool]int{false: 5, true: 3}[*quick]
+	}
+	if !isSet(fs, "duration") {
+		*duration = map[bool]time.Duration{false: 200 * time.Millisecond, true: 80 * time.Millisecond}[*quick]
+	}
+	o := options{congestion: *congestion}
+	for _, problem := range []error{
+		err, o.checkCongestion(), between(*runs, 1, maxRuns), between(*duration, time.Millisecond, maxDuration),
+		map[bool]error{true: fmt.Errorf("unexpected argument %q", fs.Arg(1))}[fs.NArg() > 1],
+		map[bool]error{false: fmt.Errorf("%q: give the configuration a name that ends in .toml", name)}[strings.HasSuffix(name, ".toml")],
+	} {
+		if problem != nil {
+			fmt.Fprintf(stderr, "dsbench tune: %v (see dsbench tune -h)\n", problem)
+			return exitUsage
+		}
+	}
+	c := reportCommand{html: strings.TrimSuffix(name, ".toml") + ".html", json: name, force: *force}
+	if err := c.checkFiles(); err != nil {
+		return fail(stderr, "tune", err)
+	}
+	if !netns.Privileged() {
+		if status, err := netns.ReexecInUserNS(); err == nil {
+			return status
+		}
+	}
+	t, err := takeTune(ctx, *runs, *duration, *congestion, stderr)
+	if err != nil {
+		return fail(stderr, "tune", err)
+	}
+	page, err := t.page()
+	if err == nil {
+		err = writeWhole(c.html, page)
+	}
+	if err == nil {
+		err = writeWhole(name, []byte(t.config()))
+	}
+	if err != nil {
+		return fail(stderr, "tune", err)
+	}
+	fmt.Fprintf(stdout, "%s\n%s and %s\n", t.config(), name, c.html)
+	return exitOK
+}
+
+// takeTune measures and chooses.
+func takeTune(ctx context.Context, runs int, duration time.Duration, congestion string, stderr io.Writer) (*tuned, error) {
+	t := &tuned{Machine: thisMachine(time.Now()), Distance: distance(), Runs: runs}
+	warmup := duration / 3
+	steps := tuneSteps()
+	p := newProgress(stderr, 0, duration+warmup+perRun)
+	all := make([]options, len(steps))
+	for i, s := range steps {
+		m, _ := measureOf(s.measure)
+		all[i] = options{
+			measure: m, paths: s.paths, control: s.paths[0].name, sizes: s.sizes, streams: 1, runs: runs,
+			duration: duration, warmup: warmup, congestion: congestion, cpus: s.cpus,
+		}
+		p.total += all[i].measurements()
+	}
+	for i, s := range steps {
+		var rows collector
+		err := runAll(ctx, all[i], t.Machine, &rows, p)
+		p.clear()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("interrupted after %d of %d measurements: nothing is written", p.done, p.total)
+		}
+		if err != nil {
+			t.Skipped = append(t.Skipped, s.name+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+			continue
+		}
+		j := slices.IndexFunc(t.Steps, func(x tunedStep) bool { return x.Name == s.name })
+		if j < 0 {
+			j = len(t.Steps)
+			t.Steps = append(t.Steps, tunedStep{Name: s.name, Rows: map[string][]row{}})
+		}
+		t.Steps[j].Rows[s.measure] = rows
+	}
+	if len(t.Steps) == 0 {
+		return nil, errors.New(strings.Join(t.Skipped, "; "))
+	}
+	for i := range t.Steps {
+		t.choose(&t.Steps[i])
+	}
+	return t, nil
+}
+
+// choose makes the choice of a step, and says why.
+func (t *tuned) choose(s *tunedStep) {
+	switch s.Name {
+	case "eager threshold":
+		t.Eager, s.Why = chooseEager(s.Rows["pingpong"])
+	case "coalescing":
+		t.Coalesce, s.Why = chooseCoalesce(s.Rows["pingpong"], s.Rows["stream"])
+	case "chunk":
+		i, why := chooseFirst(s.Rows["stream"], false, tuneSlack)
+		t.Chunk, s.Why = tuneChunks[i], why
+	case "spin time":
+		i, why := chooseFirst(s.Rows["pingpong"], true, tunePrice)
+		t.Spin, s.Why = tuneSpins[i], why
+	}
+}
+
+// chooseEager finds the largest frame up to which VELO is never slower.
+func chooseEager(rows []row) (int, string) {
+	at := func(path string, size int) float64 {
+		for _, r := range rows {
+			if r.Path == path && r.Size == size {
+				return r.Median
+			}
+		}
+		return math.NaN()
+	}
+	best := 0
+	for _, size := range tuneEagers {
+		velo, rma := at("VELO messages", size), at("RMA transfer", size)
+		if !(velo <= rma*(1+tuneSlack)) {
+			break
+		}
+		best = size
+	}
+	if best == 0 {
+		return minEager, "RMA is faster at every size that was tried: only what fits one VELO message goes there."
+	}
+	return best + frameOverhead, fmt.Sprintf("VELO messages are not slower (within %s) than an RMA transfer up to %d bytes, with %d of headers.",
+		percent(tuneSlack), best, frameOverhead)
+}
+
+// chooseCoalesce finds the way that takes the least CPU time for a gigabyte, of
+// those that are close to the best in latency and bandwidth.
+func chooseCoalesce(latency, stream []row) (napi.Coalesce, string) {
+	if len(latency) != len(tuneCoalesce) || len(stream) != len(tuneCoalesce) {
+		return napi.Coalesce{}, "Not all was measured: off."
+	}
+	fastest, widest := math.Inf(1), 0.0
+	for i := range tuneCoalesce {
+		fastest, widest = min(fastest, latency[i].Median), max(widest, stream[i].Median)
+	}
+	best := -1
+	for i := range tuneCoalesce {
+		if latency[i].Median > fastest*(1+tunePrice) || stream[i].Median < widest*(1-tuneSlack) {
+			continue
+		}
+		if best < 0 || *stream[i].CPUPerGB < *stream[best].CPUPerGB*(1-tuneSlack) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return napi.Coalesce{}, "Nothing is close to the best in both latency and bandwidth: off."
+	}
+	return tuneCoalesce[best], fmt.Sprintf("The least CPU time for a gigabyte (%s s) of those within %s of the shortest half round trip and %s of the largest bandwidth.",
+		optional(stream[best].CPUPerGB), percent(tunePrice), percent(tuneSlack))
+}
+
+// chooseFirst finds the first value, the smallest, that is close to the best.
+func chooseFirst(rows []row, lower bool, slack float64) (int, string) {
+	best := rows[0].Median
+	for _, r := range rows {
+		if lower {
+			best = min(best, r.Median)
+		} else {
+			best = max(best, r.Median)
+		}
+	}
+	i := slices.IndexFunc(rows, func(r row) bool {
+		if lower {
+			return r.Median <= best*(1+slack)
+		}
+		return r.Median >= best*(1-slack)
+	})
+	return i, fmt.Sprintf("The smallest value within %s of the best (%s %s).", percent(slack), figure(best), rows[0].Unit)
+}

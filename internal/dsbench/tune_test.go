@@ -1,0 +1,142 @@
+package dsbench
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/internal/daemon"
+	"exnet/napi"
+)
+
+func TestChooseEager(t *testing.T) {
+	rows := func(velo ...float64) (list []row) {
+		for i, size := range tuneEagers {
+			list = append(list, row{Path: "RMA transfer", Size: size, Median: 10})
+			v := 20.0
+			if i < len(velo) {
+				v = velo[i]
+			}
+			list = append(list, row{Path: "VELO messages", Size: size, Median: v})
+		}
+		return list
+	}
+	for _, tt := range []struct {
+		rows []row
+		want int
+	}{
+		{rows(8, 9, 10, 10.4), tuneEagers[3] + frameOverhead},
+		{rows(8, 9, 12, 8), tuneEagers[1] + frameOverhead}, // the first that is slower ends it
+		{rows(), minEager},
+		{nil, minEager},
+	} {
+		if got, why := chooseEager(tt.rows); got != tt.want || why == "" {
+			t.Errorf("%d (%s), want %d", got, why, tt.want)
+		}
+	}
+}
+
+func TestChooseCoalesce(t *testing.T) {
+	make2 := func(latency, stream, cpu []float64) (a, b []row) {
+		for i := range latency {
+			a = append(a, row{Median: latency[i]})
+			b = append(b, row{Median: stream[i], CPUPerGB: &cpu[i]})
+		}
+		return a, b
+	}
+	for _, tt := range []struct {
+		latency, stream, cpu []float64
+		want                 int
+	}{
+		{[]float64{10, 10, 10, 10, 10}, []float64{50, 50, 50, 50, 50}, []float64{1, 0.99, 0.98, 0.97, 0.96}, 0}, // no difference: off
+		{[]float64{10, 20, 50, 100, 10.5}, []float64{50, 50, 50, 50, 49}, []float64{1, .5, .4, .3, .7}, 4},
+		{[]float64{10, 10.5, 50, 100, 10.5}, []float64{50, 50, 50, 50, 20}, []float64{1, .5, .4, .3, .1}, 1},
+		{[]float64{10, 20, 20, 20, 20}, []float64{10, 50, 50, 50, 50}, []float64{1, .5, .4, .3, .1}, 0}, // nothing is good at both
+	} {
+		latency, stream := make2(tt.latency, tt.stream, tt.cpu)
+		if got, why := chooseCoalesce(latency, stream); got != tuneCoalesce[tt.want] || why == "" {
+			t.Errorf("%+v: %+v (%s)", tt, got, why)
+		}
+	}
+	if got, _ := chooseCoalesce(nil, nil); got != (napi.Coalesce{}) {
+		t.Errorf("of nothing: %+v", got)
+	}
+}
+
+func TestChooseFirst(t *testing.T) {
+	rows := []row{{Median: 7}, {Median: 9.6}, {Median: 10}, {Median: 9.9}}
+	if i, why := chooseFirst(rows, false, 0.05); i != 1 || why == "" {
+		t.Errorf("largest: %d", i)
+	}
+	if i, _ := chooseFirst([]row{{Median: 40}, {Median: 0.32}, {Median: 0.3}}, true, 0.1); i != 1 {
+		t.Errorf("smallest: %d", i)
+	}
+}
+
+// TestTuneConfig: exn-tun takes it, and finds what was chosen.
+func TestTuneConfig(t *testing.T) {
+	found := &tuned{
+		Machine: fakeMachine(), Distance: fakeDistance, Runs: 5, Eager: 466,
+		Coalesce: napi.Coalesce{Frames: 16, Delay: 50 * time.Microsecond}, Chunk: 32 << 10, Spin: 20 * time.Microsecond,
+		Skipped: []string{"chunk: <none>"},
+		Steps:   []tunedStep{{Name: "coalescing", Why: "so", Rows: map[string][]row{"pingpong": {{Path: "off", Size: 64, Median: 1}}}}},
+	}
+	name := filepath.Join(t.TempDir(), "t.toml")
+	if err := os.WriteFile(name, []byte(found.config()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := daemon.ReadFile(name)
+	if err != nil || c.EagerThreshold != found.Eager || c.Receive.Coalesce != found.Coalesce {
+		t.Errorf("%+v, %v, of\n%s", c, err, found.config())
+	}
+	if !strings.Contains(found.config(), "directsockets.Config{Chunk: 32 << 10, Spin: 20 * time.Microsecond}") {
+		t.Error(found.config())
+	}
+	page, err := found.page()
+	if err != nil || !strings.Contains(string(page), "Coalescing: 16/50") || strings.Contains(string(page), "<none>") {
+		t.Errorf("%v\n%s", err, page)
+	}
+}
+
+func TestTuneUsage(t *testing.T) {
+	there := filepath.Join(t.TempDir(), "a.toml")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		words  string
+		status int
+		stderr string
+	}{
+		{"tune a.json", 2, `dsbench tune: "a.json": give the configuration a name that ends in .toml (see dsbench tune -h)` + "\n"},
+		{"tune --runs 0", 2, "dsbench tune: 0 is not between 1 and 1000 (see dsbench tune -h)\n"},
+		{"tune a.toml b.toml", 2, `unexpected argument "b.toml"`},
+		{"tune --nonsense", 2, "-nonsense"},
+		{"tune " + there, 1, "dsbench tune: " + there + " exists: choose another name, or --force\n"},
+	} {
+		status, stdout, stderr := runProgram(t.Context(), tt.words)
+		if status != tt.status || stdout != "" || !strings.Contains(stderr, tt.stderr) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("dsbench %s: status %d, stdout %q, stderr %q", tt.words, status, stdout, stderr)
+		}
+	}
+	status, stdout, _ := runProgram(t.Context(), "tune -h")
+	if status != 0 {
+		t.Errorf("%d", status)
+	}
+	fits(t, stdout)
+}
+
+// TestRootTune measures as little as can be.
+func TestRootTune(t *testing.T) {
+	requireExn(t)
+	name := filepath.Join(t.TempDir(), "t.toml")
+	cmd, stdout, stderr := program(t, "tune --runs 1 --duration 10ms "+name)
+	if err := cmd.Wait(); err != nil || stderr.Len() > 0 || !strings.Contains(stdout.String(), "eager_threshold = ") {
+		t.Fatalf("%v, %s%s", err, stdout, stderr)
+	}
+	if _, err := daemon.ReadFile(name); err != nil {
+		t.Error(err)
+	}
+}
