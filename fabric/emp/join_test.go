@@ -303,3 +303,13 @@ func TestJoinTopology(t *testing.T) {
 		t.Errorf("node 3: %v", err)
 	}
 }
+
+// TestNameOfDirectSockets keeps a fabric from having the directory of the brokers.
+func TestNameOfDirectSockets(t *testing.T) {
+	if err := CheckName("ds"); !errors.Is(err, ErrConfig) {
+		t.Errorf("ds: %v", err)
+	}
+	if err := CheckName("ds1"); err != nil {
+		t.Error(err)
+	}
+}
