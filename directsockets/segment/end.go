@@ -212,6 +212,14 @@ func (e *End) breach() error {
 // that it has gone abortively. Users of TX and RX may still be there: they find
 // that nothing more can be done. The segment is the caller's, to retire.
 func (e *End) Close(reset bool) error {
+	if !e.hangUp(reset) {
+		return nil
+	}
+	return e.file.Close() // without the lock: it waits for who sleeps there, who may want it
+}
+
+// hangUp is Close without the file. False: it was called before.
+func (e *End) hangUp(reset bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.bad.Load() {
@@ -227,10 +235,10 @@ func (e *End) Close(reset bool) error {
 	}
 	e.fds = nil
 	if e.bell < 0 {
-		return nil
+		return false
 	}
 	e.bell = -1 // the peer is woken by the end of file
-	return e.file.Close()
+	return true
 }
 
 // Side is the side that e is.

@@ -65,12 +65,15 @@ func (v *victim) check(tb testing.TB, n, limit int, err error) {
 	tb.Fatal(err)
 }
 
+// ops is how many things a victim does.
+const ops = 19
+
 // do has the victim do one thing, chosen by op, with a size.
 func (v *victim) do(tb testing.TB, op byte, size int) {
 	tb.Helper()
 	e := v.e
 	p := v.buf[:size%len(v.buf)+1]
-	switch op % 18 {
+	switch op % ops {
 	case 0, 1, 2:
 		n, err := e.Send(p)
 		v.check(tb, n, len(p), err)
@@ -155,6 +158,14 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 		e.SpinRX(2)
 		_, _, _ = e.Err(), e.Frozen(), e.PeerState()
 	}
+	if op%ops == 18 {
+		b, err := e.Reserve(len(p))
+		v.check(tb, len(b), len(p), err)
+		if err == nil {
+			copy(b, p)
+			v.check(tb, 0, 0, e.Commit(len(b)))
+		}
+	}
 	if e.bad.Load() {
 		v.broken = true
 	}
@@ -167,7 +178,7 @@ func (v *victim) silent(tb testing.TB) {
 		return
 	}
 	before := bytes.Clone(v.mem)
-	for op := range byte(18) {
+	for op := range byte(ops) {
 		v.do(tb, op, 1000)
 	}
 	v.e.Close(true)
@@ -296,7 +307,7 @@ func TestScribble(t *testing.T) {
 		}()
 		rng := rand.New(rand.NewPCG(seed, 2))
 		for range 3000 {
-			v.do(t, byte(rng.IntN(18)), rng.IntN(3000))
+			v.do(t, byte(rng.IntN(ops)), rng.IntN(3000))
 		}
 		close(stop)
 		<-over

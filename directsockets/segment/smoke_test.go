@@ -88,6 +88,17 @@ func TestSmoke(t *testing.T) {
 			t.Fatalf("size %d", size)
 		}
 	}
+	if got, want := s.count[ReceivedDirect].Load(), c.count[SentDirect].Load(); got != want || got == 0 {
+		t.Errorf("%d bytes received, %d sent", got, want)
+	}
+	for i := range 6 {
+		if got, want := s.count[ReceivedVELO+i].Load(), c.count[SentVELO+i].Load(); got != want {
+			t.Errorf("messages of kind %d: %d received, %d sent", i, got, want)
+		}
+	}
+	if !c.credit() || c.count[RingUsed].Load() != 0 || c.count[RingSize].Load() != 1<<20 {
+		t.Error("ring:", c.count[RingUsed].Load(), c.count[RingSize].Load())
+	}
 	if err := c.Shutdown(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,8 @@ import (
 
 const (
 	line     = 64       // advances of the ring are multiples of it
-	quiet    = 16 << 10 // bytes that a ring goes on before it looks whether it may begin anew
+	quiet    = 8 << 10  // bytes that a ring goes on before it looks whether it may begin anew
+	first    = 16 << 10 // bytes of a chunk at most for a receiver that waits
 	minChunk = 4096     // bytes below which a large send waits for space
 	early    = 1024     // bytes of the ring that are fetched before they are written
 	ahead    = 7        // slots that are fetched before they are written
@@ -54,7 +55,11 @@ func (e *End) credit() bool {
 	if t.sent-c > uint64(len(t.queue)) || t.put-f > uint64(len(t.mem)) {
 		return false
 	}
-	t.consumed, t.freed = c, f
+	if t.consumed = c; t.freed != f {
+		t.freed = f
+		e.count.Add(ReceivedRMAAvail, 1)
+		e.count.Set(RingUsed, t.put-f)
+	}
 	return true
 }
 
@@ -213,7 +218,7 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	}
 	limit := e.tuning.Chunk
 	if t.put-t.freed < uint64(limit) { // the receiver waits, or nearly so: let it begin early
-		limit = min(limit, max(limit/4, quiet))
+		limit = min(limit, max(limit/4, first))
 	}
 	n, skip := e.room(min(len(p), limit))
 	if n < 0 {
