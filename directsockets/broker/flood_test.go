@@ -150,3 +150,44 @@ func TestFloodIsPaced(t *testing.T) {
 		t.Errorf("%d messages were answered in %v, at least %v is due", n, took, least)
 	}
 }
+
+// TestNoDescriptorsLeft has the broker run out of descriptors: who connects waits
+// until there are some again.
+func TestNoDescriptorsLeft(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	c := dialRaw(t, s.Path()) // warm
+	c.conn.Close()
+	eventually(t, "it is gone", func() bool { return s.Idle() > 0 })
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	// No number that is free is below the limit.
+	free, err := dup(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(free)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free), Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: s.Path()})
+	time.Sleep(20 * time.Millisecond) // the broker tries
+	s.mu.Lock()
+	n := len(s.sessions)
+	s.mu.Unlock()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || n != 0 {
+		t.Fatalf("connect: %v; %d sessions", err, n)
+	}
+	eventually(t, "it is served", func() bool { return s.Idle() == 0 })
+	greetRaw(t, s.Path())
+}

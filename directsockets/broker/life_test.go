@@ -441,8 +441,19 @@ func TestUserPlace(t *testing.T) {
 		t.Error(d)
 	}
 	// Nobody else may have made it.
-	if err := makeDir(filepath.Join(base, "exn/ds"), 0o700); err != nil {
+	old := unix.Umask(0o077)
+	err = makeDir(filepath.Join(base, "exn/ds"), 0o755)
+	unix.Umask(old)
+	if err != nil {
 		t.Error(err)
+	}
+	for _, dir := range []string{"exn", "exn/ds"} {
+		if st, err := os.Stat(filepath.Join(base, dir)); err != nil || st.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", dir, st.Mode(), err)
+		}
+	}
+	if err := makeDir(filepath.Join(base, "exn/ds"), 0o755); err != nil {
+		t.Errorf("it is there already: %v", err)
 	}
 	if err := os.Chmod(filepath.Join(base, "exn/ds"), 0o777); err != nil {
 		t.Fatal(err)

@@ -82,6 +82,9 @@ func makeDir(dir string, mode fs.FileMode) error {
 	}
 	for _, path := range []string{filepath.Dir(dir), dir} {
 		err := os.Mkdir(path, mode)
+		if err == nil {
+			err = os.Chmod(path, mode) // whatever the umask is
+		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("broker: %w", err)
 		}
