@@ -69,9 +69,9 @@ uint64_t ds_ticks_us(void) DS_HIDDEN;
 
 /* ---- the process (pool.c) --------------------------------------------------------- */
 
-/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, for tests and those who measure. */
+/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT (ms), for tests and those who measure. */
 struct ds_config {
-	unsigned sends, slots;
+	unsigned sends, slots, wait;
 	uint64_t bytes, ring;
 	bool expedited;
 };
@@ -79,6 +79,7 @@ extern struct ds_config ds_config DS_HIDDEN;
 void ds_start(void) DS_HIDDEN;
 
 /* Guards the handles, the broker and the statistics. */
+void ds_patience(struct ds_sock *s, int fd) DS_HIDDEN;
 bool ds_setup_try(void) DS_HIDDEN;
 void ds_setup_lock(void) DS_HIDDEN;
 void ds_setup_unlock(void) DS_HIDDEN;

@@ -50,7 +50,7 @@ static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t 
 	return *end || n < low || n > high ? other : n;
 }
 
-/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING. */
+/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT. */
 void ds_start(void)
 {
 	if (started)
@@ -59,6 +59,7 @@ void ds_start(void)
 	rules_init();
 	ds_broker_init();
 	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
+	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
 	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
 	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
 	ds_config.ring = number("EXNET_DS_RING", RING, DS_MIN_RING, DS_MAX_RING);

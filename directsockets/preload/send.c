@@ -100,6 +100,8 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	if (!s->sh)
 		return ds_real_send(fd, iov, n, flags);
 	ds_tick(s, fd);
+	if (__builtin_expect(ds_config.wait != 0, 0))
+		ds_patience(s, fd);
 	if (!ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_BACK)
 		return ds_shadow_send(s, fd, iov, n, flags);
 	if (!ds_cursor(&c, iov, n)) {

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 
@@ -267,8 +268,42 @@ static struct ds_sock *make(int fd, int side)
 	return s;
 }
 
-struct ds_sock *ds_client(int fd) { return make(fd, 0); }
-struct ds_sock *ds_server(int fd) { return make(fd, 1); }
+/* For tests (EXNET_DS_WAIT): waits a while until the connection has a segment, so that nearly every byte of
+ * a suite of short connections is direct. */
+void ds_patience(struct ds_sock *s, int fd)
+{
+	struct timespec pause = {0, 50000};
+	int saved = errno;
+
+	for (unsigned i = 0; i < ds_config.wait * 20; i++) {
+		int phase = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+
+		if (phase == UP || phase == PLAIN)
+			break;
+		ds_tick(s, fd);
+		syscall(SYS_nanosleep, &pause, NULL);
+	}
+	errno = saved;
+}
+
+struct ds_sock *ds_client(int fd)
+{
+	struct ds_sock *s = make(fd, 0);
+
+	if (s && ds_config.wait)
+		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
+	return s;
+}
+
+struct ds_sock *ds_server(int fd)
+{
+	struct ds_sock *s = make(fd, 1);
+
+	if (s && ds_config.wait)
+		ds_patience(s, fd);
+	return s;
+}
+
 bool ds_plain(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_RELAXED) == PLAIN; }
 void **ds_user(struct ds_sock *s) { return &s->user; }
 
