@@ -10,8 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Errors of Over.
@@ -64,8 +62,8 @@ func Over(c *net.UnixConn, f Faults) (*Conn, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	m.write = func(fd uintptr) bool {
-		m.err = unix.Send(int(fd), m.packet, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		return true // whatever came of it: nobody waits
+		_, m.err = syscall.Write(int(fd), m.packet) // the socket does not block
+		return true                                 // whatever came of it: nobody waits
 	}
 	return m, nil
 }
@@ -106,7 +104,7 @@ func (m *Conn) out(p []byte) error {
 	switch {
 	case err != nil:
 		return err // closed
-	case m.err == unix.EPIPE, m.err == unix.ECONNRESET:
+	case m.err == syscall.EPIPE, m.err == syscall.ECONNRESET:
 		return m.err
 	}
 	return nil // no room (EAGAIN), no memory, a signal: lost
