@@ -59,11 +59,13 @@ func spawn(tb testing.TB, role string, c Config, t Tuning) *End {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s:%d:%d", roleVariable, role, t.Threshold, t.Chunk))
 	cmd.Stderr = os.Stderr
-	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(seg.Fd()), "segment"), os.NewFile(uintptr(bells[1]), "bell")}
+	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(mustDup(tb, seg.Fd())), "segment"), os.NewFile(uintptr(bells[1]), "bell")}
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	cmd.ExtraFiles[1].Close()
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
 	pin(0)
 	tb.Cleanup(func() {
 		e.Close(false)

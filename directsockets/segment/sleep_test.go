@@ -217,11 +217,11 @@ func TestKilledPeer(t *testing.T) {
 	}
 }
 
-func mustDup(t *testing.T, fd int) int {
-	t.Helper()
-	fd, err := unix.Dup(fd)
+func mustDup(tb testing.TB, fd int) int {
+	tb.Helper()
+	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return fd
 }
