@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func descriptors(t *testing.T) int {
@@ -64,5 +66,30 @@ func TestLeaks(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%d mappings, %d descriptors more", left, now-before)
 		}
+	}
+}
+
+// A connection that only chats touches few pages, however long it does.
+func TestTouchedMemory(t *testing.T) {
+	c, s := promoted(t, Config{})
+	buf := make([]byte, 4096)
+	for i := range 5000 {
+		for _, ends := range [][2]*End{{c, s}, {s, c}} {
+			p := buf[:1+i*37%4096]
+			if n, err := ends[0].Send(p); n != len(p) || err != nil {
+				t.Fatal(n, err)
+			}
+			if n, err := ends[1].Recv(p); n != len(p) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(c.seg.Fd(), &st); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d KiB of %d", st.Blocks/2, c.seg.Size()>>10)
+	if st.Blocks*512 > 64<<10 {
+		t.Errorf("%d KiB are touched", st.Blocks/2)
 	}
 }
