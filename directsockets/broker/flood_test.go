@@ -2,6 +2,7 @@ package broker
 
 import (
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -133,21 +134,33 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestFloodIsPaced sends more than a user may: the broker reads it in its own time.
+// TestFloodIsPaced asks more than a user may, as two clients of it, and then as root.
 func TestFloodIsPaced(t *testing.T) {
-	checkFDs(t)
-	s, _ := startServer(t, Config{})
-	c := greetRaw(t, s.Path())
-	ln := listen(t, "tcp4", "127.0.0.1:0")
-	const n = 10000
-	began := time.Now()
-	for range n {
-		c.send(Message{Type: Unlisten, ID: 5})
+	s, _ := startServer(t, Config{NoSocket: true})
+	const n = 4000
+	flood := func(uid uint32) time.Duration {
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				c := &session{s: s, uid: uid, stats: -1}
+				if err := s.admit(c); err != nil {
+					t.Error(err)
+				}
+				defer s.dismiss(c)
+				for range n {
+					c.pace()
+				}
+			})
+		}
+		wg.Wait()
+		return time.Since(began)
 	}
-	c.send(Message{Type: Claim, ID: 1}, fdOf(t, ln))
-	c.next()
-	if took, least := time.Since(began), n*paceCost-2*paceBurst; took < least {
-		t.Errorf("%d messages were answered in %v, at least %v is due", n, took, least)
+	if took, least := flood(12345), 2*n*paceCost-2*paceBurst; took < least {
+		t.Errorf("%d messages in %v, at least %v is due", 2*n, took, least)
+	}
+	if took, most := flood(0), 2*n*paceCost-paceBurst; took > most {
+		t.Errorf("root waits: %d messages in %v", 2*n, took)
 	}
 }
 

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// What the clients of one user may ask together: a message each paceCost on average,
-// and so many at once as fit into paceBurst. The broker may run at real-time
-// priority; whoever floods it waits, and does not take the processor from others.
+// What the clients of one user other than root may ask together: a message each
+// paceCost on average, and so many at once as fit into paceBurst. The broker may run at
+// real-time priority; whoever floods it waits, and does not take the processor from
+// others.
 const (
 	paceCost  = 25 * time.Microsecond
 	paceBurst = 50 * time.Millisecond
