@@ -20,7 +20,7 @@ enum {
 
 /* ---- time ---------------------------------------------------------------------- */
 
-static int64_t now_ns(void)
+int64_t ds_now(void)
 {
 	struct timespec t;
 
@@ -35,10 +35,10 @@ uint64_t ds_ticks_us(void)
 
 	if (known)
 		return known;
-	int64_t begin = now_ns(), end;
+	int64_t begin = ds_now(), end;
 	uint64_t t = ds_ticks();
 	do
-		end = now_ns();
+		end = ds_now();
 	while (end - begin < 20000);
 	known = (ds_ticks() - t) * 1000 / (uint64_t)(end - begin);
 	known = known ? known : 1;
@@ -56,7 +56,7 @@ int64_t ds_deadline(int fd, int option)
 		errno = saved;
 	if (!t.tv_sec && !t.tv_usec)
 		return 0;
-	return now_ns() + (int64_t)t.tv_sec * 1000000000 + t.tv_usec * 1000;
+	return ds_now() + (int64_t)t.tv_sec * 1000000000 + t.tv_usec * 1000;
 }
 
 /* ---- arming ----------------------------------------------------------------------- */
@@ -265,8 +265,11 @@ static bool restarts(void)
 {
 	struct sigaction a;
 
+	/* Faults of the program's own do not interrupt a sleep; their handlers seldom restart. */
+	static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE | 1ull << SIGILL | 1ull << SIGTRAP | 1ull << SIGABRT | 1ull << SIGSYS;
+
 	for (int i = 1; i < 65; i++)
-		if (sigaction(i, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !(a.sa_flags & SA_RESTART))
+		if ((i == 64 || !(faults >> i & 1)) && sigaction(i, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !(a.sa_flags & SA_RESTART))
 			return false;
 	return true;
 }
@@ -293,7 +296,7 @@ static void wake(struct sleeper *w)
 }
 
 /* One sleep: 0: look again; -1 and errno. */
-static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadline)
+static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
 {
 	struct sleeper w __attribute__((cleanup(wake))) = {.s = s};
 	struct pollfd p[3];
@@ -315,7 +318,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	if (r.now)
 		return 0;
 	if (deadline) {
-		int64_t left = deadline - now_ns();
+		int64_t left = deadline - ds_now();
 
 		if (left <= 0) {
 			errno = EAGAIN;
@@ -362,13 +365,13 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	}
 	return 0;
 interrupted:
-	if (!deadline && restarts())
+	if (!timed && restarts())
 		return 0;
 	errno = EINTR;
 	return -1;
 }
 
-int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline)
+int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
 {
 	struct ds_spin spin;
 	bool mine = ds_has_segment(s);
@@ -383,7 +386,7 @@ int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline)
 				return 0;
 			}
 	}
-	r = sleep_once(s, fd, events, deadline);
+	r = sleep_once(s, fd, events, deadline, timed);
 	if (mine)
 		ds_spin_end(&spin, s, false);
 	if (r == 0)
