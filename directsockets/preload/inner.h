@@ -162,8 +162,9 @@ void ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;
 enum { RX_EVENTS = POLLIN | POLLRDNORM, TX_EVENTS = POLLOUT | POLLWRNORM };
 
 /* Sleeps until s may be ready for events: 0, or -1 and EINTR or EAGAIN (deadline, in ns of
- * CLOCK_MONOTONIC; 0: none). */
-int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline) DS_HIDDEN;
+ * CLOCK_MONOTONIC; 0: none). timed: the program has set a timeout, after which signals are told always. */
+int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed) DS_HIDDEN;
+int64_t ds_now(void) DS_HIDDEN;
 /* The deadline of SO_RCVTIMEO or SO_SNDTIMEO, from now; 0: none. */
 int64_t ds_deadline(int fd, int option) DS_HIDDEN;
 

@@ -229,7 +229,7 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 			return (ssize_t)got;
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
-		if (ds_wait(s, fd, POLLIN, deadline) < 0)
+		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)
 			return got ? (ssize_t)got : -1;
 		ds_tick(s, fd);
 	}

@@ -91,10 +91,47 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return err ? -1 : 0;
 }
 
+/* A queue that is full of small messages holds much less than TCP's buffers. Programs have been written that send
+ * and send before they read, and so do both ends: so a sender that has slept in vain for STALL ns goes back to the
+ * shadow, which has room. Returns until when to sleep. */
+enum { STALL = 250000000, FEW = 65536 };
+
+static int64_t stall(struct ds_sock *s, int64_t deadline)
+{
+	int64_t t = ds_now() + STALL;
+	bool alone = ds_alone(s);
+	uint64_t queued = FEW;
+
+	if (ds_tx_take(s, alone)) {
+		if (s->sh->tx_mode == TX_DIRECT)
+			queued = ds_tx_queued(&s->seg, &s->sh->tx);
+		ds_unlock(&s->sh->tx_lock, alone);
+	}
+	return queued >= FEW || (deadline && deadline < t) ? deadline : t;
+}
+
+static void give_up(struct ds_sock *s, int fd)
+{
+	bool alone = ds_alone(s);
+
+	if (!ds_tx_take(s, alone))
+		return;
+	ds_tx_update(s, fd);
+	if (s->sh->tx_mode == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
+		if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {
+			ds_tx_is(s, TX_BACK);
+			ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_MEMORY);
+		} else {
+			ds_tx_update(s, fd);
+		}
+	}
+	ds_unlock(&s->sh->tx_lock, alone);
+}
+
 ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct ds_cursor c;
-	int64_t deadline = -1;
+	int64_t deadline = -1, until = -1;
 	size_t sent = 0;
 
 	if (!s->sh)
@@ -129,8 +166,8 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 			struct iovec one = ds_here(&c, c.left);
 
 			/* Waits in the kernel, if it waits at all, as it would have without us. */
-			if (c.n > 1 || sent)
-				r = ds_shadow_send(s, fd, &one, 1, sent ? flags | MSG_NOSIGNAL : flags);
+			if (sent)
+				r = ds_shadow_send(s, fd, &one, 1, flags | MSG_NOSIGNAL);
 			else
 				r = ds_shadow_send(s, fd, iov, n, flags);
 			if (r > 0) {
@@ -143,16 +180,24 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		}
 		if (!c.left)
 			return (ssize_t)sent;
-		if (r > 0)
+		if (r > 0) {
+			until = -1;
 			continue;
+		}
 		if (r == 0 || errno != EAGAIN)
 			return sent ? (ssize_t)sent : r;
 		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd))
 			break;
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_SNDTIMEO);
-		if (ds_wait(s, fd, POLLOUT, deadline) < 0)
+		if (until < 0)
+			until = stall(s, deadline);
+		if (ds_wait(s, fd, POLLOUT, until, deadline != 0) == 0)
+			continue;
+		if (errno != EAGAIN || until == deadline)
 			return sent ? (ssize_t)sent : -1;
+		give_up(s, fd);
+		until = -1;
 	}
 	if (sent)
 		return (ssize_t)sent;

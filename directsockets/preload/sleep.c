@@ -353,6 +353,10 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);
 	if (got < 0 && errno == EINTR)
 		goto interrupted;
+	if (got == 0 && !ds_ready(s, fd, events).now) {
+		errno = EAGAIN;
+		return -1;
+	}
 	for (int i = 1; i < n; i++)
 		if (got > 0 && p[i].revents)
 			ds_rung(s, fd);

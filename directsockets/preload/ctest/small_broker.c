@@ -1,0 +1,205 @@
+#define _GNU_SOURCE
+#include "small_broker.h"
+
+#include "../broker.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+enum { CLIENTS = 256, OFFERS = 512, PAGE = 151552 };
+
+static struct offer {
+	struct ds_info info;
+	int segment, bell, client;
+} offers[OFFERS];
+static int noffers, clients[CLIENTS], nclients, page;
+static uint8_t *mem;
+
+static void end_of(int fd, struct ds_info *info, int side, bool peer)
+{
+	struct sockaddr_in a;
+	socklen_t n = sizeof a;
+
+	memset(info->addr[side], 0, 16);
+	if ((peer ? getpeername : getsockname)(fd, (struct sockaddr *)&a, &n) < 0)
+		return;
+	info->addr[side][10] = info->addr[side][11] = 0xff;
+	memcpy(info->addr[side] + 12, &a.sin_addr, 4);
+	info->port[side] = ntohs(a.sin_port);
+}
+
+static void count(const struct ds_info *info, int by)
+{
+	uint32_t *word = (uint32_t *)(void *)(mem + 131136) + ds_bucket(info);
+	uint32_t w = *word;
+
+	w = ((w & 0xffff) + (uint32_t)by) | ((w >> 16) + (by > 0)) << 16;
+	__atomic_store_n(word, w, __ATOMIC_RELEASE);
+}
+
+static void drop(int i)
+{
+	count(&offers[i].info, -1);
+	close(offers[i].segment);
+	close(offers[i].bell);
+	offers[i] = offers[--noffers];
+}
+
+static void say(int fd, struct ds_message *m, int *fds, int n)
+{
+	uint8_t b[DS_MESSAGE];
+	char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+	struct iovec v = {b, ds_message_put(b, m)};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
+
+	if (n) {
+		h.msg_control = control;
+		h.msg_controllen = CMSG_SPACE((size_t)n * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN((size_t)n * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, (size_t)n * sizeof(int));
+	}
+	sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static bool serve(int fd)
+{
+	uint8_t b[DS_MESSAGE];
+	char control[CMSG_SPACE(8 * sizeof(int))];
+	struct iovec v = {b, sizeof b};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	struct ds_message m, answer = {0};
+	ssize_t n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC);
+	int fds[8], nfds = 0;
+
+	for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&h) : NULL; c; c = CMSG_NXTHDR(&h, c)) {
+		nfds = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(c), (size_t)nfds * sizeof(int));
+	}
+	if (n <= 0 || !ds_message_get(&m, b, (size_t)n))
+		return false;
+	answer.id = m.id;
+	switch (m.type) {
+	case DS_HELLO:
+		answer.type = DS_WELCOME;
+		say(fd, &answer, &page, 1);
+		break;
+	case DS_LISTEN: {
+		struct ds_info info = {0};
+		end_of(fds[0], &info, 1, false);
+		__atomic_fetch_add((uint16_t *)(void *)(mem + 64) + info.port[1], 1, __ATOMIC_RELEASE);
+		break;
+	}
+	case DS_OFFER: {
+		struct offer *o = &offers[noffers++];
+		o->info = m.info;
+		end_of(fds[0], &o->info, 0, false);
+		end_of(fds[0], &o->info, 1, true);
+		o->segment = fds[1];
+		o->bell = fds[2];
+		o->client = fd;
+		close(fds[0]);
+		nfds = 0;
+		count(&o->info, 1);
+		break;
+	}
+	case DS_WITHDRAW:
+		for (int i = 0; i < noffers; i++)
+			if (!memcmp(offers[i].info.nonce, m.info.nonce, 16))
+				drop(i--);
+		break;
+	case DS_CLAIM: {
+		struct ds_info info = {0};
+		end_of(fds[0], &info, 1, false);
+		end_of(fds[0], &info, 0, true);
+		answer.type = DS_NO_OFFER;
+		for (int i = 0; i < noffers; i++)
+			if (!memcmp(offers[i].info.addr, info.addr, 32) && !memcmp(offers[i].info.port, info.port, 4)) {
+				answer.type = DS_GRANT;
+				answer.info = offers[i].info;
+				say(fd, &answer, (int[]){offers[i].segment, offers[i].bell}, 2);
+				drop(i);
+				break;
+			}
+		if (answer.type == DS_NO_OFFER)
+			say(fd, &answer, NULL, 0);
+		break;
+	}
+	}
+	while (nfds)
+		close(fds[--nfds]);
+	return true;
+}
+
+static void run(int listener)
+{
+	struct pollfd p[CLIENTS + 1];
+
+	for (;;) {
+		p[0] = (struct pollfd){.fd = listener, .events = POLLIN};
+		for (int i = 0; i < nclients; i++)
+			p[i + 1] = (struct pollfd){.fd = clients[i], .events = POLLIN};
+		if (poll(p, (nfds_t)nclients + 1, -1) < 0)
+			continue;
+		for (int i = nclients; i-- > 0;)
+			if (p[i + 1].revents && !serve(clients[i])) {
+				for (int k = 0; k < noffers; k++)
+					if (offers[k].client == clients[i])
+						drop(k--);
+				close(clients[i]);
+				clients[i] = clients[--nclients];
+			}
+		if (p[0].revents && nclients < CLIENTS)
+			clients[nclients++] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	}
+}
+
+pid_t broker_start(const char *path)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	uint32_t version = 1;
+	pid_t pid;
+
+	strcpy(a.sun_path, path);
+	unlink(path);
+	if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 64) < 0)
+		abort();
+	page = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (ftruncate(page, PAGE) < 0)
+		abort();
+	mem = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
+	memcpy(mem, "EXTDSPG\x01", 8);
+	memcpy(mem + 8, &version, 4);
+	fcntl(page, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
+	setenv("EXNET_BROKER", path, 1);
+	setenv("EXNET_LOOPBACK", "1", 1);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		run(fd);
+	}
+	close(fd);
+	close(page);
+	munmap(mem, PAGE);
+	return pid;
+}
+
+void broker_stop(pid_t pid, const char *path)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	unlink(path);
+}

@@ -1,0 +1,410 @@
+// Connections from end to end: two processes or threads, a small broker, real TCP.
+#include "harness.h"
+
+#include "../broker.h"
+#include "../inner.h"
+#include "small_broker.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/wait.h>
+
+static int listener;
+static struct sockaddr_in at;
+
+struct side {
+	int fd;
+	struct ds_sock *s;
+};
+
+static ssize_t put(struct side *a, const void *p, size_t n, int flags)
+{
+	struct iovec v = {(void *)p, n};
+	return ds_send(a->s, a->fd, &v, 1, flags | MSG_NOSIGNAL);
+}
+
+static ssize_t get(struct side *a, void *p, size_t n, int flags)
+{
+	struct iovec v = {p, n};
+	return ds_recv(a->s, a->fd, &v, 1, flags);
+}
+
+static void put_all(struct side *a, const uint8_t *p, size_t n)
+{
+	while (n) {
+		ssize_t r = put(a, p, n, 0);
+		CHECK(r > 0, "send: %s", strerror(errno));
+		if (r <= 0)
+			exit(1);
+		p += r;
+		n -= (size_t)r;
+	}
+}
+
+static void connect_to(struct side *a)
+{
+	a->fd = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(connect(a->fd, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
+	a->s = ds_client(a->fd);
+	CHECK(a->s && !ds_plain(a->s), "client stays plain");
+}
+
+static void accept_from(struct side *a)
+{
+	a->fd = accept(listener, NULL, NULL);
+	a->s = ds_server(a->fd);
+	CHECK(a->s && !ds_plain(a->s), "server stays plain");
+}
+
+static void hang_up(struct side *a)
+{
+	ds_close(a->s, a->fd);
+	close(a->fd);
+}
+
+// Both ends in this thread: exchanges bytes until both directions are direct.
+static void pair_up(struct side *c, struct side *s)
+{
+	uint8_t b[4];
+
+	connect_to(c);
+	accept_from(s);
+	for (int i = 0; i < 2000 && (ds_direct(c->s) & ds_direct(s->s)) != 3; i++) {
+		CHECK(put(c, "ab", 2, 0) == 2 && get(s, b, 2, MSG_WAITALL) == 2 && !memcmp(b, "ab", 2), "there %d", i);
+		CHECK(put(s, "cd", 2, 0) == 2 && get(c, b, 2, MSG_WAITALL) == 2 && !memcmp(b, "cd", 2), "back %d", i);
+		usleep(100);
+	}
+	CHECK(ds_direct(c->s) == 3 && ds_direct(s->s) == 3, "%d %d", ds_direct(c->s), ds_direct(s->s));
+}
+
+// ---- semantics
+
+static void calls(void)
+{
+	struct side c, s;
+	uint8_t b[4096], big[3000];
+	int n;
+
+	pair_up(&c, &s);
+	CHECK(get(&c, b, 10, MSG_DONTWAIT) == -1 && errno == EAGAIN, "%s", strerror(errno));
+	put(&s, "hello", 5, 0);
+	CHECK(ds_ready(c.s, c.fd, POLLIN | POLLOUT).now == (POLLIN | POLLOUT), "readiness");
+	CHECK(ds_fionread(c.s, c.fd, &n) == 0 && n == 5, "FIONREAD %d", n);
+	CHECK(get(&c, b, 3, MSG_PEEK) == 3 && !memcmp(b, "hel", 3), "peek");
+	CHECK(get(&c, b, 2, 0) == 2 && get(&c, b + 2, 10, 0) == 3 && !memcmp(b, "hello", 5), "halves");
+	CHECK(ds_ready(c.s, c.fd, POLLIN).now == 0, "readiness of nothing");
+	memset(big, 7, sizeof big);
+	put(&s, big, sizeof big, 0);
+	put(&s, "x", 1, 0);
+	CHECK(ds_outq(s.s, s.fd, &n) == 0 && n >= 3001, "SIOCOUTQ %d", n);
+	CHECK(get(&c, b, sizeof b, MSG_TRUNC) == 3001 && ds_fionread(c.s, c.fd, &n) == 0 && n == 0, "discard");
+	// a timeout
+	struct timeval t = {0, 30000};
+	setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+	CHECK(get(&c, b, 1, 0) == -1 && errno == EAGAIN, "SO_RCVTIMEO: %s", strerror(errno));
+	// room
+	fcntl(s.fd, F_SETFL, O_NONBLOCK);
+	ds_flags_changed(s.s);
+	size_t sent = 0;
+	ssize_t r;
+	while ((r = put(&s, big, sizeof big, 0)) > 0)
+		sent += (size_t)r;
+	CHECK(errno == EAGAIN && sent > 100000, "%zu bytes, %s", sent, strerror(errno));
+	CHECK(ds_ready(s.s, s.fd, POLLOUT).now == 0, "room when there is none");
+	for (size_t got = 0; got < sent; got += (size_t)r)
+		if ((r = get(&c, b, sizeof b, 0)) <= 0) {
+			CHECK(false, "%zd %s after %zu", r, strerror(errno), got);
+			break;
+		}
+	CHECK(ds_ready(s.s, s.fd, POLLOUT).now == POLLOUT, "no room when there is");
+	// half-close
+	put(&s, "last", 4, 0);
+	CHECK(ds_shutdown(s.s, s.fd, SHUT_WR) == 0 && put(&s, "x", 1, 0) == -1 && errno == EPIPE, "EPIPE");
+	CHECK(get(&c, b, 10, 0) == 4 && get(&c, b, 10, 0) == 0 && get(&c, b, 10, 0) == 0, "end of file");
+	put(&c, "still", 5, 0);
+	CHECK(get(&s, b, 10, 0) == 5, "the other direction");
+	hang_up(&c);
+	usleep(1000);
+	CHECK(get(&s, b, 10, 0) == 0, "end after close");
+	hang_up(&s);
+
+	pair_up(&c, &s); // unread data: reset
+	put(&c, "x", 1, 0);
+	hang_up(&s);
+	r = get(&c, b, 1, 0);
+	CHECK(r == 0 || (r == -1 && errno == ECONNRESET), "%zd %s", r, strerror(errno));
+	r = put(&c, "x", 1, 0);
+	r = put(&c, "x", 1, 0);
+	CHECK(r == -1 && (errno == EPIPE || errno == ECONNRESET), "send to who is gone: %s", strerror(errno));
+	hang_up(&c);
+
+	connect_to(&c); // closed before it was direct
+	accept_from(&s);
+	put(&c, "a", 1, 0);
+	put(&c, "b", 1, 0);
+	hang_up(&c);
+	CHECK(get(&s, b, 2, MSG_WAITALL) == 2 && get(&s, b, 1, 0) == 0, "early close");
+	hang_up(&s);
+}
+
+// ---- streams, while the transport changes under them
+
+struct flow {
+	struct side a;
+	size_t total, freeze_at;
+	int seed;
+	bool first; // sends first
+};
+
+static uint8_t byte_at(size_t i, int seed) { return (uint8_t)(i * 167 + i / 1000 + (size_t)seed); }
+
+static void *flow_out(void *arg)
+{
+	struct flow *f = arg;
+	static __thread uint8_t buf[300000];
+	unsigned state = (unsigned)f->seed;
+
+	for (size_t done = 0; done < f->total;) {
+		size_t n = (size_t)rand_r(&state) % (rand_r(&state) % 4 ? 2000 : sizeof buf) + 1;
+		if (n > f->total - done)
+			n = f->total - done;
+		for (size_t i = 0; i < n; i++)
+			buf[i] = byte_at(done + i, f->seed);
+		put_all(&f->a, buf, n);
+		done += n;
+		if (f->freeze_at && done > f->freeze_at) {
+			f->freeze_at = 0;
+			ds_freeze_demote(f->a.s, f->a.fd);
+		}
+	}
+	ds_shutdown(f->a.s, f->a.fd, SHUT_WR);
+	return NULL;
+}
+
+static void *flow_in(void *arg)
+{
+	struct flow *f = arg;
+	static __thread uint8_t buf[100000];
+	unsigned state = (unsigned)f->seed + 5;
+	size_t done = 0;
+
+	for (;;) {
+		ssize_t n = get(&f->a, buf, (size_t)rand_r(&state) % sizeof buf + 1, rand_r(&state) % 10 ? 0 : MSG_WAITALL);
+		if (n == 0)
+			break;
+		CHECK(n > 0, "recv: %s", strerror(errno));
+		if (n < 0)
+			exit(1);
+		for (ssize_t i = 0; i < n; i++)
+			if (buf[i] != byte_at(done + (size_t)i, f->seed)) {
+				CHECK(false, "byte %zu of %d", done + (size_t)i, f->seed);
+				exit(1);
+			}
+		done += (size_t)n;
+	}
+	CHECK(done == f->total, "%zu of %zu", done, f->total);
+	return NULL;
+}
+
+// Both directions at once. Each end is a thread for each direction.
+static void flows(size_t total, size_t freeze_c, size_t freeze_s, bool direct)
+{
+	struct side c, s;
+	pthread_t t[4];
+
+	connect_to(&c);
+	accept_from(&s);
+	struct flow f[4] = {
+		{c, total, freeze_c, 1, true}, {s, total, 0, 1, false}, {s, total, freeze_s, 2, true}, {c, total, 0, 2, false},
+	};
+	for (int i = 0; i < 4; i++)
+		pthread_create(&t[i], NULL, f[i].first ? flow_out : flow_in, &f[i]);
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	if (direct)
+		CHECK(c.s->entry && c.s->entry->counters[DS_C_SENT] > total / 2, "only %llu bytes went direct",
+		      (unsigned long long)c.s->entry->counters[DS_C_SENT]);
+	hang_up(&c);
+	hang_up(&s);
+}
+
+// ---- processes
+
+static void forks(void)
+{
+	struct side c, s;
+	uint8_t b[100];
+	int status;
+
+	pair_up(&c, &s);
+	ds_fork_prepare();
+	pid_t pid = fork();
+	if (pid == 0) {
+		ds_fork_child();
+		hang_up(&s);
+		for (int i = 0; i < 1000; i++)
+			put(&c, "child.", 6, 0);
+		get(&c, b, 5, MSG_WAITALL);
+		hang_up(&c);
+		_exit(memcmp(b, "hello", 5) || failures);
+	}
+	ds_fork_parent(pid);
+	for (int i = 0; i < 1000; i++)
+		put(&c, "paren.", 6, 0);
+	hang_up(&c); // the child has it yet
+	size_t dots = 0;
+	for (int i = 0; i < 2000; i++) {
+		CHECK(get(&s, b, 6, MSG_WAITALL) == 6, "message %d", i);
+		dots += b[5] == '.';
+	}
+	CHECK(dots == 2000, "%zu messages were whole", dots);
+	CHECK(get(&s, b, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN, "ended by the first close");
+	put(&s, "hello", 5, 0);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0, "status %x", status);
+	CHECK(get(&s, b, 1, 0) == 0, "not ended by the last close");
+	hang_up(&s);
+}
+
+static void killed(int what)
+{
+	struct side c, s;
+	int pipes[2];
+	uint8_t b[100000];
+
+	if (pipe(pipes) < 0)
+		abort();
+	ds_fork_prepare();
+	pid_t pid = fork();
+	if (pid == 0) {
+		ds_fork_child();
+		connect_to(&c);
+		while (ds_direct(c.s) != 3) {
+			put(&c, "x", 1, 0);
+			get(&c, b, 1, 0);
+		}
+		if (what == 2) // at it
+			for (;;)
+				put(&c, b, sizeof b, 0);
+		if (write(pipes[1], "", 1) < 0 || pause())
+			_exit(0);
+	}
+	ds_fork_parent(pid);
+	accept_from(&s);
+	while (ds_direct(s.s) != 3) {
+		get(&s, b, 1, 0);
+		put(&s, "x", 1, 0);
+	}
+	if (what == 2) {
+		for (int i = 0; i < 50; i++)
+			get(&s, b, sizeof b, 0);
+	} else if (read(pipes[0], b, 1) < 0) {
+		abort();
+	}
+	kill(pid, SIGKILL);
+	ssize_t r;
+	if (what == 1) { // we send: as TCP, it fails at last, and does not hang
+		for (int i = 0; i < 100000 && (r = put(&s, b, 100, 0)) > 0; i++)
+			usleep(10);
+		CHECK(r == -1 && (errno == EPIPE || errno == ECONNRESET), "%zd %s", r, strerror(errno));
+	} else {
+		while ((r = get(&s, b, sizeof b, 0)) > 0)
+			;
+		CHECK(r == 0 || errno == ECONNRESET, "%s", strerror(errno));
+	}
+	waitpid(pid, NULL, 0);
+	close(pipes[0]);
+	close(pipes[1]);
+	hang_up(&s);
+}
+
+// A peer that scribbles over the segment: errors, no faults, and the next connection works.
+static void hostile(void)
+{
+	struct side c, s;
+	uint8_t b[5000];
+
+	pair_up(&c, &s);
+	for (int i = 0; i < 300; i++) {
+		uint64_t x = rnd();
+		struct ds_seg *g = &c.s->seg;
+		memcpy(below(2) ? (uint8_t *)g->own + 8 * below(64) : (uint8_t *)g->txq + 8 * below(16 * 128), &x, 8);
+		get(&s, b, sizeof b, MSG_DONTWAIT);
+		put(&s, b, 1 + below(sizeof b), MSG_DONTWAIT);
+		ds_ready(s.s, s.fd, POLLIN | POLLOUT);
+	}
+	hang_up(&s);
+	hang_up(&c);
+}
+
+static void on_alarm(int sig) { (void)sig; }
+
+static void signals(void)
+{
+	struct side c, s;
+	struct sigaction a = {.sa_handler = on_alarm};
+	uint8_t b[1];
+
+	pair_up(&c, &s);
+	sigaction(SIGALRM, &a, NULL);
+	ualarm(20000, 0);
+	CHECK(get(&c, b, 1, 0) == -1 && errno == EINTR, "not interrupted: %s", strerror(errno));
+	a.sa_flags = SA_RESTART;
+	sigaction(SIGALRM, &a, NULL);
+	struct timeval t = {0};
+	setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+	ualarm(20000, 0);
+	pthread_t thread;
+	struct flow f = {.a = s, .total = 1, .seed = 3};
+	usleep(0);
+	pthread_create(&thread, NULL, flow_out, &f);
+	CHECK(get(&c, b, 1, 0) == 1, "not restarted: %s", strerror(errno));
+	pthread_join(thread, NULL);
+	hang_up(&c);
+	hang_up(&s);
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < 8192; i++)
+		n += fcntl(i, F_GETFD) >= 0;
+	return n;
+}
+
+int main(void)
+{
+	char path[64];
+	socklen_t n = sizeof at;
+
+	snprintf(path, sizeof path, "/tmp/exnds-test-%d.sock", getpid());
+	setenv("EXNET_DS_SENDS", "1", 1);
+	pid_t broker = broker_start(path);
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	at.sin_family = AF_INET;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(listener, (struct sockaddr *)&at, sizeof at) < 0 || listen(listener, 64) < 0 ||
+	    getsockname(listener, (struct sockaddr *)&at, &n) < 0)
+		abort();
+	CHECK(ds_listen(listener), "listen");
+	while (!ds_page_listeners(ntohs(at.sin_port)))
+		usleep(1000);
+	calls();
+	int fds = open_fds();
+	flows(20 << 20, 0, 0, true);
+	for (int i = 0; i < 12; i++)
+		flows(4 << 20, i & 1 ? 1 + below(3 << 20) : 0, i & 2 ? 1 + below(3 << 20) : 0, false);
+	signals();
+	for (int i = 0; i < 20; i++)
+		hostile();
+	forks();
+	for (int i = 0; i < 3; i++)
+		killed(i);
+	CHECK(open_fds() == fds, "%d descriptors, %d before", open_fds(), fds);
+	broker_stop(broker, path);
+	printf("sock: %d failed\n", failures);
+	return failures != 0;
+}
