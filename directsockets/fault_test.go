@@ -63,7 +63,7 @@ func TestKillSender(t *testing.T) {
 		if err := kid.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		c.SetReadDeadline(time.Now().Add(3*time.Second))
+		c.SetReadDeadline(time.Now().Add(3 * time.Second))
 		off, err := io.Copy(io.Discard, c)
 		if err != nil && !gone(err) {
 			t.Errorf("after %d bytes: %v\n%s", off, err, c.Debug())
