@@ -87,6 +87,7 @@ type protocol struct {
 	both           bool // a second sleeper, for space, on the same doorbell
 	forget         bool // who reads the doorbell does not tell the other sleeper
 	noNumber       bool // the waker rings once for a flag, not once for an arming
+	sharedRung     bool // both wakers remember one number, as the C library's do
 	lookFirst      bool // the sleeper looks before it arms, and not again
 }
 
@@ -201,8 +202,12 @@ func (p *protocol) wake(w world, i int) []world {
 		if p.noNumber {
 			n = 1
 		}
-		if a&flag != 0 && n != t.rung {
-			t.rung = n
+		rung := &t.rung
+		if p.sharedRung {
+			rung = &w.th[1].rung
+		}
+		if a&flag != 0 && n != *rung {
+			*rung = n
 			w.bell = min(w.bell+1, 2)
 		}
 		t.pc = 0
@@ -252,6 +257,8 @@ func (p *protocol) slip() string {
 		return "rings-once"
 	case p.forget:
 		return "two-sleepers-forgets-one"
+	case p.sharedRung:
+		return "two-sleepers-one-number"
 	case p.both:
 		return "two-sleepers"
 	}
@@ -273,6 +280,8 @@ func TestNoLostWakeUp(t *testing.T) {
 		{protocol{sleeper: fence, waker: fence, noNumber: true}, false},
 		{protocol{sleeper: fence, waker: fence, both: true}, true},
 		{protocol{sleeper: membarrier, waker: noBarrier, both: true}, true},
+		{protocol{sleeper: fence, waker: fence, both: true, sharedRung: true}, true},
+		{protocol{sleeper: membarrier, waker: noBarrier, both: true, sharedRung: true}, true},
 		{protocol{sleeper: fence, waker: fence, both: true, forget: true}, false},
 		{protocol{sleeper: fence, waker: noBarrier, both: true}, false},
 	} {
