@@ -55,6 +55,7 @@ func TestRootDemo(t *testing.T) {
 		{"three nodes", []string{"--nodes", "3", "--eager-threshold", "120", "--mac-prefix", "02:00:00:01", "--velo-budget", "1", "--rma-budget", "1"}, ""},
 		{"all eager", []string{"--eager-threshold", "1294", "--mtu", "1280", "--congestion", "reno"}, ""},
 		{"no ping program", nil, t.TempDir()},
+		{"bad links", []string{"--faults", "drop=0.01,corrupt=0.001,seed=1"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			leavesNothing(t)
@@ -119,6 +120,11 @@ func checkDemo(t *testing.T, d demoJSON) {
 			if n.Counters[name] == 0 {
 				t.Errorf("node %d: %s is 0", n.Node, name)
 			}
+		}
+	}
+	for _, name := range []string{"wire.node1.retransmitted", "wire.node1.crc_errors"} {
+		if (d.Nodes[1].Counters[name] > 0) != (d.Setup.Faults != nil) {
+			t.Errorf("%s is %d", name, d.Nodes[1].Counters[name])
 		}
 	}
 	fast := d.Nodes[0].Counters["ipstack.fast_tx"]

@@ -54,6 +54,11 @@ The fabric:
   --no-fast-path       send every packet through netstack
   --fair               no real-time priority for the data path
   --congestion NAME    TCP congestion control over exn0 and veth (cubic)
+  --faults LIST        bad links: what happens to their packets, in both
+                       directions, as in drop=0.01,corrupt=0.001,seed=1; also
+                       duplicate, reorder (probabilities), delay and jitter
+                       (times); all of it is made up for, and counted (--stats).
+                       Up to 32 nodes. Without, memory joins the nodes
 
 The demonstration:
   --duration TIME      measured time of a run (250ms)

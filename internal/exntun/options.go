@@ -12,6 +12,7 @@ import (
 
 	"exnet/arp"
 	"exnet/exteth"
+	"exnet/fabric/link/wire"
 	"exnet/internal/node"
 	"exnet/mtu"
 	"exnet/napi"
@@ -28,6 +29,7 @@ type demoOptions struct {
 	noFastPath bool
 	fair       bool
 	congestion string
+	faults     *wire.Faults // nil: memory joins the nodes
 
 	duration time.Duration
 	runs     int
@@ -58,6 +60,7 @@ func (o demoOptions) cluster() node.ClusterConfig {
 			NoFastPath:        o.noFastPath,
 			CongestionControl: o.congestion,
 		},
+		Faults: o.faults,
 	}
 }
 
@@ -87,6 +90,7 @@ func parseDemo(args []string) (demoOptions, error) {
 	fs.BoolVar(&o.noFastPath, "no-fast-path", false, "")
 	fs.BoolVar(&o.fair, "fair", false, "")
 	fs.Func("congestion", "", func(s string) error { return setCongestion(&o.congestion, s) })
+	fs.Func("faults", "", func(s string) error { return setFaults(&o.faults, s) })
 	fs.Func("duration", "", func(s string) error { return setDuration(&o.duration, s) })
 	number(fs, "runs", &o.runs, 1, 100)
 	fs.BoolVar(&o.json, "json", false, "")
@@ -130,6 +134,8 @@ func (o *demoOptions) check(args []string) error {
 		return errors.New("--serve needs something to run beside it: add -- COMMAND or --shell")
 	case !o.interactive() && o.in != 1:
 		return errors.New("--in says where a command runs: add -- COMMAND or --shell")
+	case o.faults != nil && o.nodes > node.MaxFaultyNodes:
+		return fmt.Errorf("--faults with %d nodes: every pair has a link of its own; use up to %d", o.nodes, node.MaxFaultyNodes)
 	case o.in > o.nodes:
 		return fmt.Errorf("--in %d: there are %d nodes; use 1 to %d or more --nodes", o.in, o.nodes, o.nodes)
 	case o.eager > int(o.mtu.Link()):
@@ -163,6 +169,15 @@ func setDuration(to *time.Duration, s string) error {
 		return fmt.Errorf("use a time from %v to %v, such as 250ms or 2s", minDuration, maxDuration)
 	}
 	*to = d
+	return nil
+}
+
+func setFaults(to **wire.Faults, s string) error {
+	f, err := wire.ParseFaults(s)
+	if err != nil {
+		return err
+	}
+	*to = &f
 	return nil
 }
 

@@ -47,6 +47,7 @@ type setup struct {
 	RealTime       bool    `json:"real_time"`
 	Congestion     string  `json:"congestion"`
 	Ping           string  `json:"ping"`
+	Faults         *string `json:"faults,omitempty"` // of every link; left out: memory joins the nodes
 	DurationSec    float64 `json:"duration_s"`
 	VethMTU        int     `json:"veth_mtu"`
 }
@@ -87,7 +88,7 @@ func (r *report) failed() []string {
 
 // newReport describes the lab.
 func newReport(o demoOptions, ping pinger) *report {
-	return &report{
+	r := &report{
 		Checks: []check{}, Figures: []figure{}, Nodes: []nodeInfo{},
 		Setup: setup{
 			Nodes: o.nodes, MTU: int(o.mtu), EagerThreshold: o.eager,
@@ -96,6 +97,10 @@ func newReport(o demoOptions, ping pinger) *report {
 		},
 		Version: version.String(), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 	}
+	if o.faults != nil {
+		r.Setup.Faults = new(o.faults.String())
+	}
+	return r
 }
 
 // describe notes the nodes and the interfaces.
@@ -128,7 +133,7 @@ func describeNodes(l *lab) []nodeInfo {
 			Addr:     node.Addr4(i).Addr().String(),
 			Addr6:    node.Addr6(i).Addr().String(),
 			MAC:      macString(n.Interface.MAC()),
-			Counters: n.Counters(),
+			Counters: l.cluster.Counters(i),
 		})
 	}
 	return nodes

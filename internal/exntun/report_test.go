@@ -43,6 +43,23 @@ func TestTable(t *testing.T) {
 	golden(t, "table.txt", b.String())
 }
 
+// With faults there is a line about the links.
+func TestTableOfFaults(t *testing.T) {
+	r := sampleReport()
+	r.Setup.Faults = new("drop=0.01,corrupt=0.001,duplicate=0.0005,reorder=0.0005,delay=100µs,jitter=1ms,seed=18446744073709551615")
+	for i := range r.Nodes {
+		r.Nodes[i].Counters = append(r.Nodes[i].Counters, node.Counter{Name: "wire.node7.packets", Value: 448112}, node.Counter{Name: "wire.node7.downs", Value: 1})
+	}
+	var b strings.Builder
+	r.printTable(&b)
+	fits(t, b.String())
+	for _, want := range []string{"\nlinks with faults: drop=0.01", "links: 896224 packets, 0 of them again", "2 times down\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
 func TestTableOfFailure(t *testing.T) {
 	r := sampleReport()
 	r.Setup.FastPath, r.Setup.RealTime, r.Setup.MTU, r.Setup.EagerThreshold, r.Setup.Nodes = false, false, 65535, 65549, 254

@@ -18,6 +18,9 @@ func (r *report) printTable(w io.Writer) {
 	printWrapped(w, fmt.Sprintf("%d nodes with exn0: MTU %d, eager up to %d bytes, %s, %s",
 		s.Nodes, s.MTU, s.EagerThreshold, pick(s.FastPath, "fast path", "no fast path"),
 		pick(s.RealTime, "real-time", "normal priority")))
+	if s.Faults != nil {
+		printWrapped(w, "links with faults: "+pick(*s.Faults == "", "none", strings.ReplaceAll(*s.Faults, ",", ", ")))
+	}
 	fmt.Fprintln(w)
 	for i, n := range r.Nodes {
 		if i == maxNodeLines {
@@ -28,6 +31,7 @@ func (r *report) printTable(w io.Writer) {
 	}
 	r.printFigures(w)
 	r.printFrames(w)
+	r.printLinks(w)
 	r.printChecks(w)
 	fmt.Fprintln(w)
 	printWrapped(w, r.verdict())
@@ -83,6 +87,28 @@ func (r *report) printFrames(w io.Writer) {
 		{"broadcast", r.Frames.Broadcast, "to all, as VELO multicast messages"},
 	} {
 		fmt.Fprintf(w, row, l.name, fmt.Sprint(l.Sent), fmt.Sprint(l.Received), l.how)
+	}
+}
+
+// printLinks sums up what the links with faults had to do, if there are any.
+func (r *report) printLinks(w io.Writer) {
+	if r.Setup.Faults == nil {
+		return
+	}
+	sum := make(map[string]uint64)
+	for _, n := range r.Nodes {
+		for _, c := range n.Counters {
+			if rest, ok := strings.CutPrefix(c.Name, "wire."); ok {
+				_, name, _ := strings.Cut(rest, ".")
+				sum[name] += c.Value
+			}
+		}
+	}
+	fmt.Fprintln(w)
+	text := fmt.Sprintf("links: %d packets, %d of them again; %d came damaged, %d too early, %d twice; %d replays, %d times down",
+		sum["packets"], sum["retransmitted"], sum["crc_errors"], sum["out_of_order"], sum["repeated"], sum["replays"], sum["downs"])
+	for _, line := range wrap(text, tableWidth-2) {
+		fmt.Fprintln(w, "  "+line)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/fabric"
 	"exnet/fabric/link/mem"
+	"exnet/fabric/link/wire"
 	"exnet/fabric/nic"
 	"exnet/internal/netns"
 	"exnet/internal/txloop"
@@ -22,6 +23,10 @@ import (
 // addresses count.
 const MaxNodes = 254
 
+// MaxFaultyNodes is the number of nodes that a Cluster with Faults may have: every pair
+// has a link with goroutines and buffers.
+const MaxFaultyNodes = 32
+
 // ClusterConfig configures a Cluster.
 type ClusterConfig struct {
 	// Nodes is the number of nodes. Default 2.
@@ -29,6 +34,9 @@ type ClusterConfig struct {
 	// Node is the configuration that all nodes have in common; NS, NIC, Addrs,
 	// Groups and OnReady are the Cluster's to set.
 	Node Config
+	// Faults are those of every link, in both directions; even if they are none the
+	// links are fabric/link/wire's. Default: memory joins the nodes.
+	Faults *wire.Faults
 }
 
 // Cluster is a number of nodes on one fabric in one process, each in a network
@@ -42,6 +50,8 @@ type Cluster struct {
 
 	spaces []*netns.NS
 	nics   []*nic.NIC
+	joined []*nic.NIC   // of the nics
+	wires  *wire.Fabric // nil: memory joins the nodes
 	cancel context.CancelFunc
 	group  *errgroup.Group
 }
@@ -67,6 +77,9 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	if cfg.Nodes < 1 || cfg.Nodes > MaxNodes {
 		return nil, fmt.Errorf("node: %d nodes; use 1 to %d", cfg.Nodes, MaxNodes)
 	}
+	if cfg.Faults != nil && cfg.Nodes > MaxFaultyNodes {
+		return nil, fmt.Errorf("node: %d nodes with faults; use up to %d", cfg.Nodes, MaxFaultyNodes)
+	}
 	c = new(Cluster)
 	defer func() {
 		if err != nil {
@@ -74,7 +87,15 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 			c = nil
 		}
 	}()
-	net, groups := mem.NewFabric(), multicast.NewLocal()
+	groups := multicast.NewLocal()
+	memory := mem.NewFabric()
+	join := func(n *nic.NIC) error { return memory.Attach(n) }
+	if cfg.Faults != nil {
+		if c.wires, err = wire.NewFabric(wire.FabricConfig{Faults: *cfg.Faults}); err != nil {
+			return c, err
+		}
+		join = func(n *nic.NIC) error { return c.wires.Attach(n) }
+	}
 	// The loop is made after the nodes that wake it.
 	var loop atomic.Pointer[txloop.Loop]
 	ready := func() {
@@ -84,7 +105,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	}
 	var ports []txloop.Port
 	for i := range cfg.Nodes {
-		n, err := c.add(i, cfg.Node, net, groups, ready)
+		n, err := c.add(i, cfg.Node, join, groups, ready)
 		if err != nil {
 			return c, err
 		}
@@ -108,7 +129,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	return c, nil
 }
 
-func (c *Cluster) add(i int, cfg Config, net *mem.Fabric, groups *multicast.Local, ready func()) (*Node, error) {
+func (c *Cluster) add(i int, cfg Config, join func(*nic.NIC) error, groups *multicast.Local, ready func()) (*Node, error) {
 	ns, err := netns.New()
 	if err != nil {
 		return nil, err
@@ -119,9 +140,10 @@ func (c *Cluster) add(i int, cfg Config, net *mem.Fabric, groups *multicast.Loca
 		return nil, err
 	}
 	c.nics = append(c.nics, card)
-	if err := net.Attach(card); err != nil {
+	if err := join(card); err != nil {
 		return nil, err
 	}
+	c.joined = append(c.joined, card)
 	if cfg.Groups, err = groups.Node(card.ID(), card.Routes()); err != nil {
 		return nil, err
 	}
@@ -133,6 +155,21 @@ func (c *Cluster) add(i int, cfg Config, net *mem.Fabric, groups *multicast.Loca
 	}
 	c.Nodes = append(c.Nodes, n)
 	return n, nil
+}
+
+// Counters returns all counters of the i-th node: Node.Counters, and those of its
+// links to the others if these are wire's.
+func (c *Cluster) Counters(i int) Counters {
+	all := c.Nodes[i].Counters()
+	if c.wires == nil {
+		return all
+	}
+	for j := range c.Nodes {
+		if l := c.wires.Link(c.nics[i].ID(), c.nics[j].ID()); l != nil {
+			all.AddWire(l.Peer(), l.Stats())
+		}
+	}
+	return all
 }
 
 // Namespace returns the namespace of the i-th node.
@@ -152,6 +189,11 @@ func (c *Cluster) Close() error {
 		c.cancel = nil
 	}
 	errs = append(errs, c.closeBrokers())
+	if c.wires != nil {
+		for _, n := range c.joined {
+			errs = append(errs, c.wires.Detach(n))
+		}
+	}
 	for _, n := range c.Nodes {
 		errs = append(errs, n.Close())
 	}
@@ -164,6 +206,6 @@ func (c *Cluster) Close() error {
 	for _, ns := range c.spaces {
 		errs = append(errs, ns.Close())
 	}
-	c.Nodes, c.Loop, c.nics, c.spaces = nil, nil, nil, nil
+	c.Nodes, c.Loop, c.nics, c.joined, c.spaces = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"strconv"
 
+	"exnet/fabric"
+	"exnet/fabric/link/wire"
 	"exnet/napi"
 )
 
@@ -45,6 +47,11 @@ func (c *Counters) AddNAPI(layer string, s napi.Stats) {
 			Counter{unit + "exhausted", src.Exhausted},
 			Counter{unit + "rescheduled", src.Rescheduled})
 	}
+}
+
+// AddWire adds the counters of a link to a peer.
+func (c *Counters) AddWire(peer fabric.NodeID, s wire.Stats) {
+	c.Add(fmt.Sprintf("wire.node%d.", peer), s.All())
 }
 
 // Counters returns all counters of a node from the top to the bottom, with the

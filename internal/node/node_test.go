@@ -16,6 +16,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link/mem"
+	"exnet/fabric/link/wire"
 	"exnet/fabric/nic"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns/netnstest"
@@ -293,6 +294,12 @@ func TestClusterConfig(t *testing.T) {
 		if _, err := StartCluster(ClusterConfig{Nodes: n}); err == nil {
 			t.Errorf("%d nodes are taken", n)
 		}
+	}
+	if _, err := StartCluster(ClusterConfig{Nodes: MaxFaultyNodes + 1, Faults: new(wire.Faults)}); err == nil {
+		t.Error("too many nodes with faults are taken")
+	}
+	if _, err := StartCluster(ClusterConfig{Faults: &wire.Faults{Drop: 2}}); !errors.Is(err, wire.ErrFaults) {
+		t.Errorf("wrong faults: %v", err)
 	}
 	if a, b := Addr4(0), Addr4(253); a.String() != "10.2.0.1/24" || b.String() != "10.2.0.254/24" {
 		t.Errorf("IPv4 addresses %v to %v", a, b)
