@@ -1,4 +1,4 @@
-/* Inside of epoll.c and epwait.c. */
+/* Inside of epoll.c, epmember.c and epwait.c. */
 #ifndef DS_EPOLL_INT_H
 #define DS_EPOLL_INT_H
 
@@ -53,13 +53,28 @@ struct epi {
 	uint32_t next;
 };
 
+extern struct lock ep_lock DS_HIDDEN;
+
 void lk_lock(struct lock *l) DS_HIDDEN;
 void lk_unlock(struct lock *l) DS_HIDDEN;
 
 struct epi *epi_get(int epfd) DS_HIDDEN;
 void epi_put(struct epi *e) DS_HIDDEN;
 
+/* Whose bell it is while the instance has it armed. */
+uint32_t epi_who(const struct epi *e) DS_HIDDEN;
+
+bool m_init(void) DS_HIDDEN;
+void m_fork_child(void) DS_HIDDEN;
+
+/* These: ep_lock is held, and for m_free and m_attach may be e's too. */
+struct member *m_find(struct conn *c, struct epi *e, int fd) DS_HIDDEN;
+struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_event *ev) DS_HIDDEN;
+void m_free(struct member *m) DS_HIDDEN;
+void m_attach(struct member *m) DS_HIDDEN;
+
 /* All of these: e's lock is held. */
+void epi_news(struct epi *e) DS_HIDDEN; /* something may be ready: tells those who sleep */
 void m_activate(struct member *m) DS_HIDDEN;
 void m_passive(struct member *m) DS_HIDDEN;  /* off the active list */
 void m_arm(struct member *m) DS_HIDDEN;	     /* barrier and second look are the caller's */

@@ -143,7 +143,7 @@ static int translate(struct epi *e, struct epoll_event *ev, int n)
 		} else {
 			uint32_t kernel = 0;
 			if (d & 1) {
-				ds_rung(m->c->s, m->c->lastfd);
+				ds_rung(m->c->s, conn_fd(m->c));
 				m_dead_bell(m);
 				for (struct member *t = m->c->twins ? e->all : NULL; t; t = t->enext)
 					if (t->c == m->c) {
@@ -269,7 +269,8 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 
 	for (;;) {
 		lk_lock(&e->lock);
-		e->epfd = e->epfd < 0 ? epfd : e->epfd;
+		if (__atomic_load_n(&e->epfd, __ATOMIC_RELAXED) < 0)
+			__atomic_store_n(&e->epfd, epfd, __ATOMIC_RELAXED);
 		drain_kick(e);
 		e->seq++;
 		bool ask = ++e->skipped >= ASK_KERNEL || e->odd;

@@ -267,9 +267,10 @@ struct call call_begin(int fd, uintptr_t w)
 		conn_put(c);
 		return k;
 	}
-	if (__builtin_expect(c->armed, 0))
+	if (__builtin_expect(__atomic_load_n(&c->armed, __ATOMIC_RELAXED), 0))
 		ep_active(c);
-	c->lastfd = fd;
+	if (__atomic_load_n(&c->lastfd, __ATOMIC_RELAXED) != fd)
+		__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
 	k.c = c;
 	if (depth < CALLS) {
 		calls[depth].c = c;
@@ -328,8 +329,8 @@ void fd_closing(int fd)
 			c->closefd = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
 		conn_put(c);
 	} else if (c) {
-		if (c->lastfd == fd)
-			c->lastfd = other_fd(c, fd);
+		if (conn_fd(c) == fd)
+			__atomic_store_n(&c->lastfd, other_fd(c, fd), __ATOMIC_RELAXED);
 	} else if ((w & 3) == FD_LISTENER) {
 		ds_unlisten(fd);
 	} else if (word_epi(w)) {

@@ -43,6 +43,12 @@ struct conn {
 	bool twins;		 /* one epoll instance holds several of its descriptors */
 };
 
+/* An open descriptor of c. */
+static inline int conn_fd(const struct conn *c)
+{
+	return __atomic_load_n(&c->lastfd, __ATOMIC_RELAXED);
+}
+
 struct epi;
 
 enum { FD_NONE = 0, FD_CONN = 1, FD_LISTENER = 2, FD_EPOLL = 3 };

@@ -102,7 +102,7 @@ static void demote_cookie(struct conn *c, void *arg)
 	socklen_t len = sizeof cookie;
 
 	/* One without a bell was not asked for its cookie yet. */
-	if (cookie == 0 && REAL(getsockopt)(c->lastfd, SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
+	if (cookie == 0 && REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
 		return;
 	if (cookie == b->cookie)
 		ds_freeze_demote(c->s, b->fd);
@@ -360,7 +360,7 @@ __attribute__((constructor)) static void start(void)
 static void goodbye(struct conn *c, void *arg)
 {
 	(void)arg;
-	ds_exit_one(c->s, c->lastfd);
+	ds_exit_one(c->s, conn_fd(c));
 }
 
 /* Other threads may go on sending until the process is gone: then the kernel's close

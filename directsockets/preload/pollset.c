@@ -288,7 +288,7 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 			conn_put(c);
 			continue;
 		}
-		if (c->armed)
+		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
 			ep_active(c);
 		w->slots[w->n++] = (struct slot){.c = c, .at = i};
 	}

@@ -34,7 +34,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	default:
 		r->kernel |= events & RX_EVENTS;
 	}
-	if (h->rx_shut)
+	if (__atomic_load_n(&h->rx_shut, __ATOMIC_RELAXED))
 		r->now |= events & RX_EVENTS;
 	ds_unlock(&h->rx_lock, alone);
 }

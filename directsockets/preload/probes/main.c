@@ -232,7 +232,51 @@ void nap(int ms)
 	nanosleep(&t, NULL);
 }
 
-static const struct probe *const tables[] = {io_probes, ready_probes, proc_probes, call_probes};
+int ep_new(void)
+{
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+	if (fd < 0)
+		die("epoll_create1");
+	return fd;
+}
+
+int ep_set(int ep, int op, int fd, unsigned events, unsigned long data)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+	return epoll_ctl(ep, op, fd, &ev);
+}
+
+/* Waits and writes what comes, sorted by data. */
+int ep_show(int ep, int max, int ms)
+{
+	struct epoll_event ev[64];
+	int n = epoll_wait(ep, ev, max, ms);
+
+	if (n < 0) {
+		out("epoll_wait: %s", errname(errno));
+		return n;
+	}
+	for (int i = 0; i < n; i++)
+		for (int j = i + 1; j < n; j++)
+			if (ev[j].data.u64 < ev[i].data.u64) {
+				struct epoll_event t = ev[i];
+				ev[i] = ev[j];
+				ev[j] = t;
+			}
+	out("%d events", n);
+	for (int i = 0; i < n; i++)
+		out("  %#lx %s", (unsigned long)ev[i].data.u64, revents(ev[i].events));
+	return n;
+}
+
+void *write_later(void *p)
+{
+	nap(50);
+	put(*(int *)p, "late", 4);
+	return NULL;
+}
+
+static const struct probe *const tables[] = {io_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes};
 
 // probes list | probes NAME [cold]: exit 0; with the library and not cold, 3
 // means that the connection never became direct.

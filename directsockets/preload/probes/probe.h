@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], ready_probes[], proc_probes[], call_probes[];
+extern const struct probe io_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[];
 
 // out writes a line of the transcript.
 void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -68,6 +68,11 @@ void nonblock(int fd, int on);
 pid_t start(void (*body)(void *), void *arg);	    // fork
 void finish(pid_t pid);				    // wait and write how it ended
 void nap(int ms);
+void *write_later(void *fd);		    // a thread: 50 ms, then "late" to *fd
+
+int ep_new(void);
+int ep_set(int ep, int op, int fd, unsigned events, unsigned long data);
+int ep_show(int ep, int max, int ms);	    // waits and writes what comes, sorted by data
 void die(const char *what);
 
 #endif

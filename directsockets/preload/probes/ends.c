@@ -1,0 +1,362 @@
+#include "probe.h"
+
+/* Probes of how connections and calls end: resets, signals, time, threads. */
+
+static char buf[1 << 20];
+
+static void linger(void)
+{
+	int c, s;
+	struct linger l = {1, 0};
+	pair(&c, &s);
+	R(setsockopt(c, SOL_SOCKET, SO_LINGER, &l, sizeof l));
+	R(close(c));
+	nap(20);
+	struct pollfd p = {s, POLLIN | POLLOUT | POLLRDHUP, 0};
+	R(poll(&p, 1, 1000));
+	out("%s", revents((unsigned)p.revents));
+	R(read(s, buf, 10));
+	R(read(s, buf, 10));
+	signal(SIGPIPE, SIG_IGN);
+	R(write(s, "x", 1));
+}
+
+static void close_unread(void)
+{
+	int c, s;
+	pair(&c, &s);
+	put(c, "never read", 10);
+	nap(20);
+	R(close(s));
+	nap(20);
+	R(read(c, buf, 10));
+	R(read(c, buf, 10));
+}
+
+static void so_error(void)
+{
+	int c, s, err = -1;
+	socklen_t len = sizeof err;
+	struct linger l = {1, 0};
+	pair(&c, &s);
+	setsockopt(c, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	close(c);
+	nap(20);
+	R(getsockopt(s, SOL_SOCKET, SO_ERROR, &err, &len));
+	out("%s", errname(err));
+	R(read(s, buf, 1));
+}
+
+static volatile int pipes;
+static void on_pipe(int sig)
+{
+	(void)sig;
+	pipes++;
+}
+
+static void sigpipe(void)
+{
+	int c, s;
+	pair(&c, &s);
+	signal(SIGPIPE, on_pipe);
+	shutdown(c, SHUT_WR);
+	R(write(c, "x", 1));
+	out("%d", pipes);
+	R(send(c, "x", 1, MSG_NOSIGNAL));
+	out("%d", pipes);
+	close(s);
+	nap(20);
+	R(read(c, buf, 1));
+	pair(&c, &s);
+	close(s);
+	nap(20);
+	R(write(c, "x", 1));
+	nap(20);
+	R(write(c, "x", 1));
+	out("%d", pipes);
+	R(send(c, "x", 1, MSG_NOSIGNAL));
+	out("%d", pipes);
+}
+
+static void shutdown_read(void)
+{
+	int c, s;
+	pair(&c, &s);
+	R(shutdown(s, SHUT_RD));
+	R(read(s, buf, 10));
+	R(write(s, "still", 5));
+	R(read(c, buf, 10));
+	R(shutdown(s, SHUT_RDWR));
+	R(read(c, buf, 10));
+	R(shutdown(s, SHUT_RDWR) == 0 || errno == ENOTCONN);
+	R(shutdown(s, 7));
+}
+
+static void *shut_later(void *p)
+{
+	nap(50);
+	shutdown(*(int *)p, SHUT_RDWR);
+	return NULL;
+}
+
+static void shutdown_wakes(void)
+{
+	int c, s;
+	pthread_t t;
+	pair(&c, &s);
+	pthread_create(&t, NULL, shut_later, &s);
+	R(read(s, buf, 10));
+	pthread_join(t, NULL);
+	R(read(c, buf, 10));
+}
+
+static void reuse(void)
+{
+	struct sockaddr_in a, me;
+	socklen_t len = sizeof me;
+	int l = listener(&a), one = 1;
+	struct linger lg = {1, 0};
+	memset(&me, 0, sizeof me);
+	for (int i = 0; i < 3; i++) {
+		int c = socket(AF_INET, SOCK_STREAM, 0);
+		setsockopt(c, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+		me.sin_family = AF_INET;
+		me.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		if (bind(c, (struct sockaddr *)&me, sizeof me) || connect(c, (struct sockaddr *)&a, sizeof a))
+			die("connect");
+		getsockname(c, (struct sockaddr *)&me, &len);
+		int s = accept(l, NULL, NULL);
+		nap(20);
+		warm(c, s);
+		char m[2] = {(char)('0' + i), 0};
+		put(c, m, 1);
+		R(read(s, buf, 10));
+		out("%c", buf[0]);
+		setsockopt(c, SOL_SOCKET, SO_LINGER, &lg, sizeof lg);
+		close(c);
+		nap(10);
+		R(read(s, buf, 10));
+		close(s);
+	}
+}
+
+static void timeouts(void)
+{
+	int c, s;
+	struct timeval t = {0, 50000};
+	pair(&c, &s);
+	R(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+	R(read(s, buf, 10));
+	put(c, "x", 1);
+	R(read(s, buf, 10));
+	R(setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t));
+	ssize_t rc;
+	while ((rc = write(c, buf, sizeof buf)) > 0)
+		;
+	out("%zd %s", rc, errname(errno));
+	put(s, "back", 4);
+	R(recv(s, buf, 10, MSG_PEEK));
+	R(read(c, buf, 10));
+}
+
+static volatile int alarms;
+static void on_alarm(int sig)
+{
+	(void)sig;
+	alarms++;
+}
+
+static void *poke(void *p)
+{
+	nap(50);
+	pthread_kill(*(pthread_t *)p, SIGUSR1);
+	return NULL;
+}
+
+static int late_fd;
+static void *poke_and_write(void *p)
+{
+	poke(p);
+	nap(50);
+	put(late_fd, "data", 4);
+	return NULL;
+}
+
+static void eintr(void)
+{
+	int c, s;
+	pthread_t me = pthread_self(), t;
+	struct sigaction sa = {.sa_handler = on_alarm};
+	pair(&c, &s);
+	sigaction(SIGUSR1, &sa, NULL);
+	pthread_create(&t, NULL, poke, &me);
+	R(read(s, buf, 10));
+	pthread_join(t, NULL);
+	pthread_create(&t, NULL, poke, &me);
+	struct pollfd p = {s, POLLIN, 0};
+	R(poll(&p, 1, 2000));
+	pthread_join(t, NULL);
+	sa.sa_flags = SA_RESTART;
+	sigaction(SIGUSR1, &sa, NULL);
+	late_fd = c;
+	pthread_create(&t, NULL, poke_and_write, &me);
+	R(read(s, buf, 10));
+	pthread_join(t, NULL);
+	pthread_create(&t, NULL, poke, &me);
+	R(poll(&p, 1, 2000)); /* never restarted */
+	pthread_join(t, NULL);
+	out("%d", alarms);
+}
+
+#include <setjmp.h>
+static sigjmp_buf jump;
+static void on_jump(int sig)
+{
+	(void)sig;
+	siglongjmp(jump, 1);
+}
+
+static void *jump_later(void *p)
+{
+	nap(50);
+	pthread_kill(*(pthread_t *)p, SIGUSR2);
+	return NULL;
+}
+
+static void longjmps(void)
+{
+	int c, s;
+	pthread_t me = pthread_self(), t;
+	pair(&c, &s);
+	signal(SIGUSR2, on_jump);
+	for (volatile int i = 0; i < 3; i++) {
+		pthread_create(&t, NULL, jump_later, &me);
+		if (sigsetjmp(jump, 1) == 0) {
+			struct pollfd p = {s, POLLIN, 0};
+			if (i == 0)
+				read(s, buf, 10);
+			else if (i == 1)
+				poll(&p, 1, -1);
+			else {
+				fd_set in;
+				FD_ZERO(&in);
+				FD_SET(s, &in);
+				select(s + 1, &in, NULL, NULL, NULL);
+			}
+			out("not reached");
+		}
+		pthread_join(t, NULL);
+		put(c, "x", 1);
+		R(read(s, buf, 10));
+	}
+	R(close(s));
+	R(read(c, buf, 10)); /* the end comes although the calls never ended */
+}
+
+static void *blocked(void *p)
+{
+	char b[10];
+	read(*(int *)p, b, sizeof b);
+	return NULL;
+}
+
+static void cancel(void)
+{
+	int c, s;
+	pthread_t t;
+	void *ret;
+	pair(&c, &s);
+	pthread_create(&t, NULL, blocked, &s);
+	nap(50);
+	R(pthread_cancel(t));
+	R(pthread_join(t, &ret));
+	out("cancelled %d", ret == PTHREAD_CANCELED);
+	put(c, "x", 1);
+	R(read(s, buf, 10));
+	R(close(s));
+	R(read(c, buf, 10));
+}
+
+static void *writer(void *p)
+{
+	int *a = p;
+	char line[64];
+	memset(line, 'a' + a[1], 64);
+	for (int i = 0; i < 500; i++)
+		put(a[0], line, 64);
+	return NULL;
+}
+
+static void threads_share(void)
+{
+	int c, s, bad = 0, counts[4] = {0};
+	pthread_t t[4];
+	int arg[4][2];
+	char line[64];
+	pair(&c, &s);
+	for (int i = 0; i < 4; i++) {
+		arg[i][0] = c;
+		arg[i][1] = i;
+		pthread_create(&t[i], NULL, writer, arg[i]);
+	}
+	for (int n = 0; n < 2000; n++) {
+		if (get(s, line, 64) != 64)
+			die("short");
+		for (int i = 1; i < 64; i++)
+			bad += line[i] != line[0];
+		counts[(line[0] - 'a') & 3]++;
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	out("%d %d %d %d bad %d", counts[0], counts[1], counts[2], counts[3], bad);
+}
+
+/* One thread reads, another writes, from the beginning: full duplex. */
+static void *duplex_reader(void *p)
+{
+	size_t n = 0;
+	char b[4096];
+	while (n < 100000) {
+		ssize_t rc = read(*(int *)p, b, sizeof b);
+		if (rc <= 0)
+			break;
+		n += (size_t)rc;
+	}
+	return (void *)n;
+}
+
+static void duplex(void)
+{
+	int c, s;
+	pthread_t tc, ts;
+	void *a, *b;
+	pair(&c, &s);
+	pthread_create(&tc, NULL, duplex_reader, &c);
+	pthread_create(&ts, NULL, duplex_reader, &s);
+	for (int i = 0; i < 1000; i++) {
+		put(c, buf, 100);
+		put(s, buf, 100);
+		if (i % 100 == 0)
+			nap(5);
+	}
+	pthread_join(tc, &a);
+	pthread_join(ts, &b);
+	out("%zu %zu", (size_t)a, (size_t)b);
+}
+
+const struct probe end_probes[] = {
+	{"linger-0", linger, 0},
+	{"close-unread", close_unread, 0},
+	{"so-error", so_error, 0},
+	{"sigpipe", sigpipe, 0},
+	{"shutdown-read", shutdown_read, 0},
+	{"shutdown-wakes", shutdown_wakes, 0},
+	{"reuse-4-tuple", reuse, 0},
+	{"timeouts", timeouts, 0},
+	{"eintr", eintr, 0},
+	{"longjmp", longjmps, 0},
+	{"cancel", cancel, 0},
+	{"threads-share", threads_share, 0},
+	{"duplex", duplex, 0},
+	{NULL, NULL, 0},
+};

@@ -1,0 +1,308 @@
+#include "probe.h"
+
+/* Probes of epoll instances with several sockets, waiters, or each other in them. */
+
+static char buf[1 << 16];
+
+static void epoll_nested(void)
+{
+	int c, s, inner = ep_new(), outer = ep_new();
+	pthread_t t;
+	pair(&c, &s);
+	R(ep_set(inner, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+	R(ep_set(outer, EPOLL_CTL_ADD, inner, EPOLLIN, 2));
+	ep_show(outer, 8, 10);
+	put(c, "x", 1);
+	ep_show(outer, 8, 1000);
+	ep_show(inner, 8, 1000);
+	ep_show(outer, 8, 1000);
+	R(read(s, buf, 10));
+	ep_show(inner, 8, 10);
+	ep_show(outer, 8, 10);
+	pthread_create(&t, NULL, write_later, &c);
+	ep_show(outer, 8, 5000);
+	ep_show(inner, 8, 0);
+	pthread_join(t, NULL);
+	R(read(s, buf, 10));
+}
+
+static void epoll_polled(void)
+{
+	int c, s, ep = ep_new();
+	pthread_t t;
+	pair(&c, &s);
+	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+	ep_show(ep, 8, 0);
+	R(readable(ep, 10));
+	pthread_create(&t, NULL, write_later, &c);
+	R(readable(ep, 5000));
+	pthread_join(t, NULL);
+	ep_show(ep, 8, 0);
+	R(readable(ep, 10));
+	R(read(s, buf, 10));
+	ep_show(ep, 8, 0);
+	R(readable(ep, 10));
+}
+
+static void epoll_two(void)
+{
+	int c, s, a = ep_new(), b = ep_new();
+	pair(&c, &s);
+	R(ep_set(a, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+	R(ep_set(b, EPOLL_CTL_ADD, s, EPOLLIN, 2));
+	ep_show(a, 8, 10);
+	ep_show(b, 8, 10);
+	put(c, "x", 1);
+	ep_show(a, 8, 1000);
+	ep_show(b, 8, 1000);
+	R(read(s, buf, 10));
+	ep_show(a, 8, 10);
+	ep_show(b, 8, 10);
+	put(c, "y", 1);
+	ep_show(b, 8, 1000);
+	ep_show(a, 8, 1000);
+}
+
+struct waiter {
+	int ep, n;
+	pthread_t t;
+	struct epoll_event ev;
+};
+
+static void *wait_in(void *p)
+{
+	struct waiter *w = p;
+	w->n = epoll_wait(w->ep, &w->ev, 1, 3000);
+	return NULL;
+}
+
+static void epoll_exclusive(void)
+{
+	int c, s;
+	struct waiter w[2] = {{.ep = ep_new()}, {.ep = ep_new()}};
+	pair_cold(&c, &s);
+	R(ep_set(w[0].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 1));
+	R(ep_set(w[1].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
+	warm(c, s);
+	R(ep_set(w[1].ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
+	for (int i = 0; i < 2; i++)
+		pthread_create(&w[i].t, NULL, wait_in, &w[i]);
+	nap(50);
+	put(c, "x", 1);
+	nap(50);
+	put(c, "y", 1);
+	nap(50);
+	put(c, "z", 1);
+	int some = 0;
+	for (int i = 0; i < 2; i++) {
+		pthread_join(w[i].t, NULL);
+		some += w[i].n == 1;
+	}
+	out("some were woken %d", some > 0);
+}
+
+static void epoll_threads(void)
+{
+	int c[4], s[4], ep = ep_new();
+	struct waiter w[4];
+	unsigned seen = 0;
+	for (int i = 0; i < 4; i++) {
+		pair(&c[i], &s[i]);
+		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN | EPOLLONESHOT, (unsigned long)i);
+	}
+	for (int i = 0; i < 4; i++) {
+		w[i] = (struct waiter){.ep = ep};
+		pthread_create(&w[i].t, NULL, wait_in, &w[i]);
+	}
+	nap(50);
+	for (int i = 0; i < 4; i++)
+		put(c[i], "x", 1);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(w[i].t, NULL);
+		out("%d", w[i].n);
+		seen |= 1u << w[i].ev.data.u64;
+	}
+	out("seen %#x", seen);
+	/* one sleeps while another changes the set */
+	w[0] = (struct waiter){.ep = ep};
+	pthread_create(&w[0].t, NULL, wait_in, &w[0]);
+	nap(50);
+	R(ep_set(ep, EPOLL_CTL_MOD, s[2], EPOLLIN | EPOLLONESHOT, 77));
+	pthread_join(w[0].t, NULL);
+	out("%d %lu", w[0].n, (unsigned long)w[0].ev.data.u64);
+	int c2, s2;
+	pair(&c2, &s2);
+	w[0] = (struct waiter){.ep = ep};
+	pthread_create(&w[0].t, NULL, wait_in, &w[0]);
+	nap(50);
+	R(ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN, 78));
+	nap(50);
+	put(c2, "x", 1);
+	pthread_join(w[0].t, NULL);
+	out("%d %lu", w[0].n, (unsigned long)w[0].ev.data.u64);
+}
+
+static void epoll_fair(void)
+{
+	int c[5], s[5], ep = ep_new(), p[2];
+	unsigned seen = 0;
+	struct epoll_event ev;
+	if (pipe(p))
+		die("pipe");
+	for (int i = 0; i < 5; i++) {
+		pair(&c[i], &s[i]);
+		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN, (unsigned long)i);
+		put(c[i], "x", 1);
+	}
+	ep_set(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 5);
+	put(p[1], "x", 1);
+	nap(20);
+	for (int i = 0; i < 100; i++)
+		if (epoll_wait(ep, &ev, 1, 1000) == 1)
+			seen |= 1u << ev.data.u64;
+	out("seen %#x", seen);
+}
+
+static void epoll_mixed(void)
+{
+	int c, s, ep = ep_new(), tfd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), efd = eventfd(0, 0);
+	struct itimerspec t = {{0, 0}, {0, 30000000}};
+	unsigned long one = 1;
+	pair(&c, &s);
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1);
+	ep_set(ep, EPOLL_CTL_ADD, tfd, EPOLLIN, 2);
+	ep_set(ep, EPOLL_CTL_ADD, efd, EPOLLIN, 3);
+	ep_show(ep, 8, 0);
+	timerfd_settime(tfd, 0, &t, NULL);
+	ep_show(ep, 8, 5000);
+	R(read(tfd, buf, 8));
+	put(c, "x", 1);
+	ep_show(ep, 8, 5000);
+	put(efd, &one, 8);
+	nap(10);
+	int n = 0;
+	for (int i = 0; i < 64 && n < 2; i++) {
+		struct epoll_event ev[8];
+		n = epoll_wait(ep, ev, 8, 1000);
+	}
+	out("both %d", n);
+	R(read(efd, buf, 8));
+	R(read(s, buf, 8));
+	ep_show(ep, 8, 20);
+}
+
+static void epoll_close(void)
+{
+	int c, s, c2, s2, ep = ep_new();
+	pair(&c, &s);
+	pair(&c2, &s2);
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1);
+	ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN, 2);
+	put(c, "x", 1);
+	put(c2, "x", 1);
+	nap(20);
+	close(s);
+	ep_show(ep, 8, 1000);
+	int d = dup(s2);
+	close(s2);
+	ep_show(ep, 8, 1000); /* the socket is still open */
+	R(read(d, buf, 10));
+	ep_show(ep, 8, 10);
+	close(d);
+	ep_show(ep, 8, 10);
+}
+
+static void epoll_peer_closes(void)
+{
+	int c, s, ep = ep_new();
+	pair(&c, &s);
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1);
+	put(c, "bye", 3);
+	close(c);
+	nap(20);
+	ep_show(ep, 8, 1000);
+	R(read(s, buf, 3));
+	ep_show(ep, 8, 1000);
+	R(read(s, buf, 3));
+	R(write(s, "x", 1));
+	nap(20);
+	ep_show(ep, 8, 1000);
+	R(read(s, buf, 3));
+}
+
+static void epoll_before_connect(void)
+{
+	struct sockaddr_in a;
+	int l = listener(&a), ep = ep_new(), err = -1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	socklen_t len = sizeof err;
+	nap(20);
+	R(ep_set(ep, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLET, 5));
+	int rc = connect(fd, (struct sockaddr *)&a, sizeof a);
+	out("%s", rc == 0 || errno == EINPROGRESS ? "under way" : errname(errno));
+	int s = accept(l, NULL, NULL);
+	struct pollfd p = {fd, POLLOUT, 0};
+	R(poll(&p, 1, 1000));
+	R(getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len));
+	out("%d", err);
+	struct epoll_event ev;
+	R(epoll_wait(ep, &ev, 1, 1000));
+	warm(fd, s);
+	put(s, "data", 4);
+	while (epoll_wait(ep, &ev, 1, 1000) == 1 && !(ev.events & EPOLLIN))
+		;
+	out("%lu %s", (unsigned long)ev.data.u64, revents(ev.events & EPOLLIN));
+	R(read(fd, buf, 10));
+	R(read(fd, buf, 10));
+}
+
+static void many(void)
+{
+	enum { N = 60 };
+	int c[N], s[N], ep = ep_new(), done = 0;
+	struct epoll_event ev[16];
+	for (int i = 0; i < N; i++) {
+		pair(&c[i], &s[i]);
+		nonblock(s[i], 1);
+		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN | (i % 2 ? EPOLLET : 0), (unsigned long)i);
+	}
+	pid_t pid = fork();
+	if (pid == 0) {
+		char b;
+		for (int r = 0; r < 20; r++) {
+			for (int i = 0; i < N; i++)
+				put(c[i], "q", 1);
+			for (int i = 0; i < N; i++)
+				get(c[i], &b, 1);
+		}
+		_exit(0);
+	}
+	while (done < N * 20) {
+		int n = epoll_wait(ep, ev, 16, 3000);
+		if (n <= 0)
+			break;
+		for (int i = 0; i < n; i++) {
+			ssize_t rc = read(s[ev[i].data.u64], buf, 100);
+			if (rc > 0) {
+				put(s[ev[i].data.u64], buf, (size_t)rc);
+				done += (int)rc;
+			}
+		}
+	}
+	out("%d", done);
+	finish(pid);
+}
+
+const struct probe set_probes[] = {
+	{"epoll-nested", epoll_nested, 0},
+	{"epoll-polled", epoll_polled, 0},
+	{"epoll-two", epoll_two, 0},
+	{"epoll-exclusive", epoll_exclusive, 0},
+	{"epoll-threads", epoll_threads, 0},
+	{"epoll-fair", epoll_fair, 0},
+	{"epoll-mixed", epoll_mixed, 0},
+	{"epoll-close", epoll_close, 0},
+	{"epoll-peer-closes", epoll_peer_closes, 0},
+	{"epoll-before-connect", epoll_before_connect, 0},
+	{"many-connections", many, 0},
+	{NULL, NULL, 0},
+};
