@@ -21,7 +21,7 @@ var cpython = flag.String("cpython", "test_socketserver,test_httplib,test_socket
 const allSuites = "test_socket,test_selectors,test_socketserver,test_httplib,test_ssl,test_asyncio"
 
 // suiteTime is when a suite counts as hung.
-const suiteTime = 4 * time.Minute
+const suiteTime = 8 * time.Minute
 
 // suite is what one run of a suite of CPython said.
 type suite struct {

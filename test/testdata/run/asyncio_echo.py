@@ -2,7 +2,7 @@
 import asyncio
 
 PORT = 7001
-TOTAL = 1 << 20
+TOTAL = 4 << 20
 
 
 async def echo(reader, writer):
