@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"exnet/internal/shm"
+
+	"golang.org/x/sys/unix"
 )
 
 // meter takes the time of batches. On a machine that has other things to do the
@@ -150,6 +152,25 @@ func BenchmarkStream(b *testing.B) {
 		}
 	}
 	b.Run("path=lend", func(b *testing.B) { stream(b, "lend 1", p, Config{}, Tuning{}) })
+	for _, ring := range []int{128 << 10, 256 << 10, 1 << 20} { // both on one CPU
+		b.Run(fmt.Sprintf("path=one-cpu/ring=%d", ring>>10), func(b *testing.B) {
+			e := spawn(b, "share 65536", Config{Ring: ring}, Tuning{})
+			b.SetBytes(size)
+			m := newMeter(64)
+			for b.Loop() {
+				for rest := p; len(rest) > 0; {
+					n, err := e.Send(rest)
+					if rest = rest[n:]; err == ErrAgain {
+						unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+					} else if err != nil {
+						b.Fatal(err)
+					}
+				}
+				m.tick()
+			}
+			m.report(b, 1, "GB/s", bandwidth(size))
+		})
+	}
 	b.Run("path=region", func(b *testing.B) { // zero copy: GET
 		e := spawn(b, "take 65536", Config{}, Tuning{})
 		const pieces = 16

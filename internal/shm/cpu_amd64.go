@@ -1,7 +1,5 @@
 package shm
 
-import "unsafe"
-
 func pause(n uint32)
 func rdtscp() uint32
 
@@ -37,12 +35,12 @@ func Pause(n uint32) { pause(max(n, 1)) }
 func PrefetchSlot(s *Slot) { prefetchSlot(s) }
 
 //go:noescape
-func prefetchW(p *byte, n int)
+func prefetchW(b []byte)
 
 // PrefetchW is PrefetchSlot for the cache lines of b.
 func PrefetchW(b []byte) {
 	if len(b) > 0 {
-		prefetchW(unsafe.SliceData(b), len(b))
+		prefetchW(b)
 	}
 }
 

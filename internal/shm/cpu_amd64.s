@@ -49,10 +49,10 @@ found:
 	MOVB $1, ret+16(FP)
 	RET
 
-// func prefetchW(p *byte, n int)
-TEXT ·prefetchW(SB), NOSPLIT, $0-16
-	MOVQ p+0(FP), AX
-	MOVQ n+8(FP), CX
+// func prefetchW(b []byte)
+TEXT ·prefetchW(SB), NOSPLIT, $0-24
+	MOVQ b_base+0(FP), AX
+	MOVQ b_len+8(FP), CX
 line:
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX)
 	ADDQ $64, AX
