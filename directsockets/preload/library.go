@@ -37,7 +37,7 @@ var flags = []string{"-std=gnu11", "-O2", "-fexceptions", "-fPIC", "-fvisibility
 
 // Build returns the path of the library: beside the running program, in /usr/lib/exnet,
 // or compiled from the sources that are embedded here, by $CC or cc, into the user's
-// cache directory. That is done once for each version and compiler; it takes some seconds.
+// cache directory (root's: /var/cache/exnet). That is done once for each version and compiler; it takes some seconds.
 //
 // Concurrency: may be called at the same time by many processes.
 func Build(ctx context.Context) (string, error) {
@@ -49,11 +49,32 @@ func Build(ctx context.Context) (string, error) {
 	if usable(installed) {
 		return installed, nil
 	}
-	base, err := os.UserCacheDir()
-	if err != nil { // no home, as a service
-		base = filepath.Join(os.TempDir(), fmt.Sprintf("exn-%d", os.Getuid()))
+	// The first place that there is.
+	var errs []error
+	for _, dir := range places() {
+		path, err := build(ctx, dir)
+		if !errors.Is(err, errPlace) {
+			return path, err
+		}
+		errs = append(errs, err)
 	}
-	return build(ctx, filepath.Join(base, "exnet"))
+	return "", errors.Join(errs...)
+}
+
+// errPlace says that a library cannot be put where it was to be.
+var errPlace = errors.New("preload: no place for the library")
+
+// places are the directories where it may be built. Root's is one that all can read:
+// a program that root starts may become another user's before it executes the next.
+func places() []string {
+	temp := filepath.Join(os.TempDir(), fmt.Sprintf("exn-%d", os.Getuid()))
+	if os.Geteuid() == 0 {
+		return []string{"/var/cache/exnet", temp}
+	}
+	if base, err := os.UserCacheDir(); err == nil {
+		return []string{filepath.Join(base, "exnet"), temp}
+	}
+	return []string{temp} // no home, as a service
 }
 
 // usable says whether path is a library that only root or this user can have written.
@@ -78,14 +99,18 @@ func build(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("preload: no place for the library: %w", err)
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o755
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return "", fmt.Errorf("%w: %w", errPlace, err)
 	}
 	// Somebody else's directory could have anything in it.
 	if info, err := os.Lstat(dir); err != nil {
-		return "", fmt.Errorf("preload: no place for the library: %w", err)
+		return "", fmt.Errorf("%w: %w", errPlace, err)
 	} else if !info.IsDir() || !trusted(info) {
-		return "", fmt.Errorf("preload: %s can be written by others: remove it, or set XDG_CACHE_HOME", dir)
+		return "", fmt.Errorf("%w: %s can be written by others: remove it, or set XDG_CACHE_HOME", errPlace, dir)
 	}
 	path := filepath.Join(dir, strings.TrimSuffix(Name, ".so")+"-"+hash+".so")
 	if usable(path) {
@@ -96,7 +121,7 @@ func build(ctx context.Context, dir string) (string, error) {
 	}
 	temp, err := os.MkdirTemp(dir, "build-")
 	if err != nil {
-		return "", fmt.Errorf("preload: no place to build the library: %w", err)
+		return "", fmt.Errorf("%w: %w", errPlace, err)
 	}
 	defer os.RemoveAll(temp)
 	if err := compile(ctx, cc, temp, files); err != nil {
