@@ -168,7 +168,7 @@ func memory(t *testing.T) (bytes int64, goroutines int) {
 	return bytes, runtime.NumGoroutine()
 }
 
-func cpuTime(t *testing.T) time.Duration {
+func cpuTime(t testing.TB) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

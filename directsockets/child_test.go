@@ -160,7 +160,7 @@ func doOrder(o childOrder, dial func(network, address string) (net.Conn, error),
 		}
 		go relay(a, b)
 		go relay(b, a)
-	case "serve": // listens, and returns all that is sent on each connection
+	case "serve", "drain": // listens, and returns all that is sent on each connection, or not
 		l, err := listen("tcp", o.Dial)
 		if err != nil {
 			return err
@@ -171,7 +171,14 @@ func doOrder(o childOrder, dial func(network, address string) (net.Conn, error),
 				if err != nil {
 					return
 				}
-				go echo(c)
+				if o.Do == "serve" {
+					go echo(c)
+				} else {
+					go func() {
+						drain(c)
+						c.Close()
+					}()
+				}
 			}
 		}()
 		fmt.Println(l.Addr())
@@ -235,6 +242,17 @@ func relay(to, from net.Conn) {
 			from.Close()
 			to.Close()
 			return
+		}
+	}
+}
+
+// drain reads to the end, in pieces of 64 KiB.
+func drain(c net.Conn) (sum int64) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if sum += int64(n); err != nil {
+			return sum
 		}
 	}
 }

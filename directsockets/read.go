@@ -54,7 +54,11 @@ func (c *Conn) Read(p []byte) (int, error) {
 	r := &c.rx
 	if r.try() {
 		if r.direct && r.flags.Load() == 0 {
-			if n, err := r.end.Recv(p); err == nil {
+			n, err := r.end.Recv(p)
+			if err == segment.ErrAgain && r.spin.hot() && r.end.SpinRX(hotLooks) {
+				n, err = r.end.Recv(p)
+			}
+			if err == nil {
 				if r.free() {
 					c.leaveRX()
 				}

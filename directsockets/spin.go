@@ -12,6 +12,11 @@ const (
 	// spinProbe is every how many waits a direction that has stopped spinning tries
 	// again.
 	spinProbe = 32
+	// hotLooks are taken at once, before anything is asked, where the last spin found
+	// something: about a microsecond.
+	hotLooks = 64
+	// yieldEvery is every how many looks at the clock other goroutines get their turn.
+	yieldEvery = 8
 	// yields are tried instead of spinning when the peer's CPU is the own one.
 	yields = 4
 )
@@ -21,6 +26,7 @@ const (
 type spinner struct {
 	limit   time.Duration // 0: never used
 	skipped int
+	lucky   bool // the last spin found something
 }
 
 // next is how long to spin now; 0: sleep at once.
@@ -39,6 +45,15 @@ func (s *spinner) next(max time.Duration) time.Duration {
 }
 
 // found and vain say what came of it.
-func (s *spinner) found(max time.Duration) { s.limit = min(max, s.limit*2+spinMin) }
+func (s *spinner) found(max time.Duration) {
+	s.limit = min(max, s.limit*2+spinMin)
+	s.lucky = true
+}
 
-func (s *spinner) vain() { s.limit /= 2 }
+func (s *spinner) vain() {
+	s.limit /= 2
+	s.lucky = false
+}
+
+// hot reports whether to look at once.
+func (s *spinner) hot() bool { return s.lucky }

@@ -48,7 +48,7 @@ func (c *Conn) spin(h *half, rx bool) bool {
 		return false
 	}
 	start := time.Now()
-	for last := time.Duration(0); ; {
+	for i := 1; ; i++ {
 		if c.glance(h, rx) {
 			h.spin.found(c.cfg.Spin)
 			c.count.Add(segment.SpinsFound, 1)
@@ -58,12 +58,14 @@ func (c *Conn) spin(h *half, rx bool) bool {
 			return h.wanted() // sleep calms
 		}
 		now := time.Since(start)
-		if now < limit {
+		if now < limit && i%yieldEvery == 0 {
 			// Other goroutines get their turn; if they need it, spinning is over.
 			runtime.Gosched()
-			last, now = now, time.Since(start)
+			if time.Since(start)-now > spinMin {
+				now = limit
+			}
 		}
-		if now >= limit || now-last > spinMin {
+		if now >= limit {
 			h.spin.vain()
 			c.count.Add(segment.SpinsVain, 1)
 			return false
