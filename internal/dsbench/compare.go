@@ -130,8 +130,9 @@ func verdict(x, y row, d stats.Change, controlX, controlY *row) string {
 	case x.Path == x.Control:
 		return verdictMachine // of which it is the measure
 	}
-	m, _ := measureOf(x.Measure)
-	if (d.Ratio > 1) == m.lower {
+	m, ok := measureOf(x.Measure)
+	lower := m.lower || !ok && x.Unit == "us" // of real programs
+	if (d.Ratio > 1) == lower {
 		return verdictWorse
 	}
 	return verdictBetter

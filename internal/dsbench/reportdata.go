@@ -30,7 +30,6 @@ type reportData struct {
 	Partial  string            `json:"partial,omitempty"` // why it is not complete
 	Skipped  []skipped         `json:"skipped,omitempty"`
 	Parts    []reportPart      `json:"parts"`
-	Programs json.RawMessage   `json:"programs,omitempty"`
 }
 
 // skipped is a path that could not be measured.

@@ -177,7 +177,43 @@ func (d *reportData) figures() (list []reportFigure) {
 	add(reportFigure{ID: "crr", Title: "Connect, request, response, close", Charts: []chart{
 		d.bars(partCRR, "64 bytes each way", "connections a second", false, scaled(1)),
 	}, Says: d.sayCRR()}, partCRR)
+	add(reportFigure{ID: "programs", Title: "Real programs under exn-run", Charts: []chart{d.speedups()}, Says: d.sayPrograms()}, partPrograms)
 	return list
+}
+
+// speedup is how many times better a program is under exn-run.
+type speedup struct {
+	name        string
+	times       float64
+	tcp, direct row
+}
+
+func (d *reportData) programPairs() (list []speedup) {
+	rows := d.part(partPrograms)
+	for i := 0; i+1 < len(rows); i += 2 {
+		s := speedup{rows[i].Measure, 0, rows[i], rows[i+1]}
+		if s.tcp.Median <= 0 || s.direct.Median <= 0 {
+			continue
+		}
+		s.times = s.direct.Median / s.tcp.Median
+		if s.tcp.Unit == "us" { // less is better
+			s.times = 1 / s.times
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// speedups draws them.
+func (d *reportData) speedups() chart {
+	b := svgplot.Bars{
+		Title: "Direct sockets instead of TCP", X: svgplot.Axis{Label: "times better than TCP over loopback", Log: true},
+		Refs: []svgplot.Ref{{Y: 1, Label: "as TCP"}},
+	}
+	for _, s := range d.programPairs() {
+		b.Bars = append(b.Bars, svgplot.Bar{Name: s.name, Colour: pathColours["ds"], Value: s.times})
+	}
+	return chart{b.Title, template.HTML(b.SVG())}
 }
 
 // summaryRow is a path's row of the summary.

@@ -25,6 +25,7 @@ const (
 	partOSUBW    = "bandwidth of all"   // figure 5.31
 	partRate     = "message rate"       // figure 5.32
 	partCRR      = "connections"        // not in the thesis
+	partPrograms = "programs"           // nor this
 )
 
 // planned is a part that is to be measured.

@@ -53,6 +53,12 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*reportDa
 			break
 		}
 	}
+	if ctx.Err() == nil && !ro.quick && ro.only == nil {
+		d.programs(ctx, ro, p)
+		if ctx.Err() != nil {
+			d.Partial = "interrupted while real programs were measured"
+		}
+	}
 	p.clear()
 	d.Took = round(time.Since(begun).Seconds())
 	for _, part := range d.Parts {
@@ -61,6 +67,37 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*reportDa
 		}
 	}
 	return nil, fmt.Errorf("nothing was measured: %s", d.Partial)
+}
+
+// programs measures the real programs that are installed.
+func (d *reportData) programs(ctx context.Context, ro reportOptions, p *progress) {
+	o, err := parsePrograms([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 5))})
+	if err != nil {
+		d.Skipped = append(d.Skipped, skipped{partPrograms, strings.ReplaceAll(err.Error(), "\n", "; ")})
+		return
+	}
+	part := reportPart{ID: partPrograms}
+	var notes []string
+	for _, pair := range programPairs() {
+		if missing := pair.missing(); missing != "" {
+			notes = append(notes, pair.name+" is left out: "+missing)
+			continue
+		}
+		p.say("programs: %s", pair.name)
+		samples, err := measurePair(ctx, o, pair)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			notes = append(notes, pair.name+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+			continue
+		}
+		part.Rows = append(part.Rows, programRows(o, pair, d.Machine, distance(), samples)...)
+	}
+	part.Note = strings.Join(notes, "; ")
+	if len(part.Rows) > 0 || part.Note != "" {
+		d.Parts = append(d.Parts, part)
+	}
 }
 
 // collector is a sink that keeps the rows.

@@ -221,6 +221,21 @@ func (d *reportData) sayRate() string {
 	return sentences(direct, exn)
 }
 
+func (d *reportData) sayPrograms() string {
+	pairs := d.programPairs()
+	if len(pairs) == 0 {
+		return ""
+	}
+	text := "Unmodified programs over loopback, without exn-run and with it: "
+	for i, s := range pairs {
+		if i > 0 {
+			text += "; "
+		}
+		text += fmt.Sprintf("%s %s and %s %s", s.name, num(s.tcp.Median), num(s.direct.Median), s.tcp.Unit)
+	}
+	return text + "."
+}
+
 func (d *reportData) sayCRR() string {
 	at := func(path string) *row { return d.row(partCRR, path, 64) }
 	var exn, direct string

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/fabric"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 	"exnet/internal/stats"
@@ -128,10 +129,15 @@ func (r *rig) far(u Unit, spec tcpbench.Spec) (found, error) {
 	default:
 		err = r.serves()
 	}
-	if errors.Is(err, errDown) {
+	if gone(err) {
 		err = nil // the other end knows why, or was done
 	}
 	return found{Seconds: time.Since(start).Seconds(), CPU: (cpuTime() - cpu).Seconds()}, err
+}
+
+// gone says that the other end is not there any more.
+func gone(err error) bool {
+	return errors.Is(err, errDown) || errors.Is(err, fabric.ErrPeerDown) || errors.Is(err, fabric.ErrNoRoute)
 }
 
 func (r *rig) meetAndShare(size int) error {
@@ -217,11 +223,13 @@ func (r *rig) sends(spec tcpbench.Spec) (found, error) {
 			return found{}, err
 		}
 	}
-	return found{Seconds: time.Since(start).Seconds(), CPU: (cpuTime() - cpu).Seconds()}, nil
+	f := found{Seconds: time.Since(start).Seconds(), CPU: (cpuTime() - cpu).Seconds()}
+	return f, r.send(tagStop, stop)
 }
 
 // counts counts messages, and tells the sender when it is enough. It takes what
-// is under way then, so that the sender finds credit until it looks.
+// is under way then, so that the sender finds credit until it has looked, and says
+// so.
 func (r *rig) counts(spec tcpbench.Spec) (found, error) {
 	c := newClock(spec)
 	for n := 1; !c.done; n++ {
@@ -236,13 +244,16 @@ func (r *rig) counts(spec tcpbench.Spec) (found, error) {
 	if err := r.send(tagStop, stop); err != nil {
 		return found{}, err
 	}
-	for quiet := time.Now(); time.Since(quiet) < 20*time.Millisecond; {
-		if _, _, ok := r.velo.Peek(); ok {
-			r.velo.Advance()
-			quiet = time.Now()
+	for {
+		tag, _, err := r.receive()
+		if err != nil && !gone(err) {
+			return found{}, err
 		}
+		if err != nil || tag == tagStop {
+			return c.found(nil), nil
+		}
+		r.velo.Advance()
 	}
-	return c.found(nil), nil
 }
 
 // gets reads the peer's source over and over, depth transfers at a time.
