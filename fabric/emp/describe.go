@@ -32,9 +32,11 @@ type Description struct {
 	MTU     int            `json:"mtu"`
 	MAC     string         `json:"mac"`
 	// Topology is what tells the fabric's wiring from another. "": there is none.
-	Topology string    `json:"topology,omitempty"`
-	PID      int       `json:"pid"` // in the node's PID namespace
-	Since    time.Time `json:"since"`
+	Topology string `json:"topology,omitempty"`
+	// Link is the kind of link that the node asks its peers for. "": what is usual.
+	Link  string    `json:"link,omitempty"`
+	PID   int       `json:"pid"` // in the node's PID namespace
+	Since time.Time `json:"since"`
 }
 
 // Token tells a node from one that had its ID before.

@@ -35,6 +35,9 @@ type Config struct {
 	// Topology says how the fabric is wired, by which all its nodes agree. Default:
 	// they are not wired.
 	Topology string
+	// Link is the kind of link that this node asks its peers for, for their Linkers to
+	// know. Default: none in particular.
+	Link string
 	// Has reports whether the topology has a node. Default: it has all.
 	Has func(fabric.NodeID) bool
 	// OnGroups is told the multicast groups that have members, whenever they
@@ -140,6 +143,7 @@ func (m *Member) enter(cfg Config) (err error) {
 		MTU:      cfg.MTU,
 		MAC:      cfg.MAC(id),
 		Topology: cfg.Topology,
+		Link:     cfg.Link,
 		PID:      os.Getpid(),
 		Since:    time.Now().Truncate(time.Millisecond),
 	}

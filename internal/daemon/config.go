@@ -12,6 +12,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/fabric/link/wire"
 	"exnet/fabric/topo"
 	"exnet/internal/netns"
 	"exnet/mtu"
@@ -57,6 +58,9 @@ type Config struct {
 	// Congestion is the TCP congestion control over the interface. Default: the
 	// system's.
 	Congestion string
+	// Faults happen to the packets that leave this node; even if they are none, its links
+	// to all peers are fabric/link/wire's. Default: shared memory, unless a peer asks.
+	Faults *wire.Faults
 	// Receive says how frames are received.
 	Receive Receive
 	// Log is told what happens. Default: nobody.
@@ -159,6 +163,11 @@ func (c Config) check() error {
 			if a.Addr() == b.Addr() {
 				return wrong("address %v: it is there twice", a.Addr())
 			}
+		}
+	}
+	if c.Faults != nil {
+		if err := c.Faults.Verify(); err != nil {
+			return err
 		}
 	}
 	return c.Receive.Coalesce.Validate()

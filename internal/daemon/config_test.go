@@ -15,6 +15,7 @@ import (
 	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/fabric/link/wire"
 	"exnet/fabric/topo"
 	"exnet/mtu"
 	"exnet/napi"
@@ -75,6 +76,7 @@ func TestReferenceFile(t *testing.T) {
 		t.Errorf("topology %v", got.Topology)
 	}
 	got.Topology = nil // compared
+	want.Faults = &wire.Faults{Drop: 0.01, Corrupt: 0.001, Seed: 1}
 	want.Dir, want.Group, want.NetNS, want.Congestion, want.Node = "/run/exn/lab", "exn", "a", "cubic", new(fabric.NodeID(1))
 	if diff := cmp.Diff(want, got, compare); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -116,6 +118,8 @@ func TestFileRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`fabric`:                              "line 1: ",
 		"mtu = 9000\nmtu = 1500":              "line 2: ",
+		`faults = "drop=2"`:                   "faults: wire: faults: drop=2; use a probability",
+		`faults = ""`:                         "use name=value",
 		`color = "red"`:                       "color: there is no such setting",
 		"[receive]\nbudget = 3":               "receive.budget: there is no such setting",
 		`node = 65536`:                        "node: use 0 to 65535",

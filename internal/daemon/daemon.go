@@ -41,6 +41,7 @@ type Daemon struct {
 	conn      *hostnet.Conn
 	control   *net.UnixListener
 	sockets   *sockets
+	wires     wires
 
 	stop   context.CancelFunc // set by Run
 	ready  sync.WaitGroup     // until stop is set
@@ -82,6 +83,9 @@ func Start(cfg Config) (d *Daemon, err error) {
 		// Called by Run, when all is there.
 		OnGroups: func(now []emp.Group) { d.groups.set(now) },
 		Topology: topologyID(cfg.Topology),
+	}
+	if cfg.Faults != nil {
+		join.Link = linkWire
 	}
 	if cfg.Topology != nil {
 		join.Has = cfg.Topology.Has

@@ -42,8 +42,15 @@ type running struct {
 // start brings up a daemon until stop is called, or the test's end.
 func start(t *testing.T, dir string, ns *netns.NS, addrs ...string) *running {
 	t.Helper()
+	return startWith(t, ns, Config{Dir: dir, Addrs: prefixes(addrs...)})
+}
+
+// startWith is start with a configuration, but for the namespace.
+func startWith(t *testing.T, ns *netns.NS, cfg Config) *running {
+	t.Helper()
 	// At normal priority: the test's own goroutines have to get their turn.
-	d, err := Start(Config{Dir: dir, NetNS: ns.Path(), Addrs: prefixes(addrs...), Fair: true})
+	cfg.NetNS, cfg.Fair = ns.Path(), true
+	d, err := Start(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"exnet/fabric"
+	"exnet/fabric/link/wire"
 	"exnet/mtu"
 )
 
@@ -30,6 +31,7 @@ type file struct {
 	FastPath       *bool    `toml:"fast_path"`
 	RealTime       *bool    `toml:"real_time"`
 	Congestion     string   `toml:"congestion"`
+	Faults         *string  `toml:"faults"`
 	Receive        struct {
 		Mode           string `toml:"mode"`
 		VELOBudget     *int   `toml:"velo_budget"`
@@ -93,6 +95,13 @@ func (f *file) config() (Config, error) {
 			return Config{}, err
 		}
 		c.Topology = t
+	}
+	if f.Faults != nil {
+		faults, err := wire.ParseFaults(*f.Faults)
+		if err != nil {
+			return wrong("faults", "%w", err)
+		}
+		c.Faults = &faults
 	}
 	for _, s := range f.Addresses {
 		a, err := netip.ParsePrefix(s)

@@ -1,24 +1,122 @@
 package daemon
 
 import (
+	"fmt"
 	"net"
+	"sync"
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/link/shm"
+	"exnet/fabric/link/wire"
+	"exnet/internal/counter"
+	"exnet/internal/node"
 )
 
-// link joins the NIC with that of a peer.
-func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (emp.Link, error) {
-	var card shm.NIC = d.nic
-	if d.crossbars != nil {
-		card = routed{d.nic, d.crossbars}
+// linkWire, in a node's description, asks for links that may lose packets.
+const linkWire = "wire"
+
+// link joins the NIC with that of a peer: by shared memory, or if one of both asks for
+// that, over a medium that may lose packets.
+func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err error) {
+	if d.cfg.Faults != nil || d.asks(peer) {
+		l, err = d.overWire(conn, d.member.ID(), peer)
+	} else {
+		l, err = d.overShm(conn)
 	}
-	l, err := shm.Connect(card, conn, shm.Config{Driver: d.loop})
 	if err != nil {
-		return nil, err // not a *shm.Link that is nil
+		return nil, err
 	}
 	d.groups.linked()
 	d.sockets.linked(peer, l)
 	return l, nil
+}
+
+// asks reports whether a peer asks for a link that may lose packets.
+func (d *Daemon) asks(peer fabric.NodeID) bool {
+	for _, p := range d.member.Peers() {
+		if p.Node == peer {
+			return p.Description.Link == linkWire
+		}
+	}
+	return false
+}
+
+// card is the NIC as links see it.
+func (d *Daemon) card() shm.NIC {
+	if d.crossbars != nil {
+		return routed{d.nic, d.crossbars}
+	}
+	return d.nic
+}
+
+func (d *Daemon) overShm(conn *net.UnixConn) (emp.Link, error) {
+	l, err := shm.Connect(d.card(), conn, shm.Config{Driver: d.loop})
+	if err != nil {
+		return nil, err // not a *shm.Link that is nil
+	}
+	return l, nil
+}
+
+func (d *Daemon) overWire(conn *net.UnixConn, self, peer fabric.NodeID) (emp.Link, error) {
+	var f wire.Faults
+	if d.cfg.Faults != nil {
+		f = d.cfg.Faults.Between(self, peer)
+	}
+	m, err := wire.Over(conn, f)
+	if err != nil {
+		return nil, err
+	}
+	l, err := wire.Connect(d.card(), peer, m, wire.Config{})
+	if err != nil {
+		return nil, err
+	}
+	d.wires.add(l)
+	return l, nil
+}
+
+// wires are the links that may lose packets. Their counters outlive them, so that it is
+// seen that a link was down.
+//
+// Concurrency: all methods may be called from many goroutines.
+type wires struct {
+	mu    sync.Mutex
+	links map[fabric.NodeID]*wire.Link // +checklocks:mu; the last one to each peer
+	past  map[fabric.NodeID]wire.Stats // +checklocks:mu; of those before
+}
+
+// add notes a link to a peer, that before it has come to its end.
+func (w *wires) add(l *wire.Link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.links == nil {
+		w.links, w.past = make(map[fabric.NodeID]*wire.Link), make(map[fabric.NodeID]wire.Stats)
+	}
+	if last := w.links[l.Peer()]; last != nil {
+		w.past[l.Peer()] = w.past[l.Peer()].Plus(last.Stats())
+	}
+	w.links[l.Peer()] = l
+}
+
+// stats returns the counters of all links to a peer; false: there was none.
+func (w *wires) stats(peer fabric.NodeID) (wire.Stats, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.links[peer]
+	if l == nil {
+		return wire.Stats{}, false
+	}
+	return w.past[peer].Plus(l.Stats()), true
+}
+
+// addLinks adds the counters of the links to the peers.
+func (d *Daemon) addLinks(c *node.Counters) {
+	for _, p := range d.member.Peers() {
+		if l, ok := p.Link.(*shm.Link); ok {
+			c.Add(fmt.Sprintf("shm.node%d.", p.Node), counter.All(l.Stats()))
+		}
+		if s, ok := d.wires.stats(p.Node); ok {
+			c.AddWire(p.Node, s)
+		}
+	}
 }

@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"exnet/fabric/emp"
-	"exnet/fabric/link/shm"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
-	"exnet/internal/counter"
 	"exnet/internal/hostnet"
 	"exnet/internal/node"
 	"exnet/napi"
@@ -26,6 +24,7 @@ type Status struct {
 	NetNS     string    `json:"netns"` // path of the interface's network namespace
 	Since     time.Time `json:"since"`
 	Topology  string    `json:"topology,omitempty"` // in a few words; see OpTopology
+	Faults    *string   `json:"faults,omitempty"`   // of the packets that leave; left out: its links are not asked to have any
 	RealTime  bool      `json:"real_time"`
 	FastPath  bool      `json:"fast_path"`
 	Threshold struct {
@@ -140,10 +139,9 @@ func (d *Daemon) Status() (*Status, error) {
 		s.Topology = d.cfg.Topology.String()
 	}
 	s.Counters.Add("txloop.", d.loop.Stats().All())
-	for _, p := range d.member.Peers() {
-		if l, ok := p.Link.(*shm.Link); ok {
-			s.Counters.Add(fmt.Sprintf("shm.node%d.", p.Node), counter.All(l.Stats()))
-		}
+	d.addLinks(&s.Counters)
+	if d.cfg.Faults != nil {
+		s.Faults = new(d.cfg.Faults.String())
 	}
 	s.Threshold.Eager, s.Threshold.MTU = d.node.Interface.EagerThreshold(), int(d.cfg.MTU)
 	s.Threshold.VELO, s.Threshold.RMA = velo.MaxPayload, rma.MTU

@@ -57,6 +57,7 @@ func parseUpFlags(cfg *daemon.Config, args []string) (path string, err error) {
 	fs.BoolVar(&cfg.NoFastPath, "no-fast-path", cfg.NoFastPath, "")
 	fs.BoolVar(&cfg.Fair, "fair", cfg.Fair, "")
 	fs.Func("congestion", "", func(s string) error { return setCongestion(&cfg.Congestion, s) })
+	fs.Func("faults", "", func(s string) error { return setFaults(&cfg.Faults, s) })
 	fs.Bool("foreground", true, "")
 	r := &cfg.Receive
 	fs.Var(&r.Mode, "mode", "")

@@ -25,6 +25,9 @@ func writeStatus(w io.Writer, s *daemon.Status) {
 	if s.Topology != "" {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
 	}
+	if s.Faults != nil {
+		fmt.Fprintf(w, "links with faults: %s\n", pick(*s.Faults == "", "none", *s.Faults))
+	}
 	t := table{w: w}
 	writeNeighbors(&t, s.Neighbors)
 	writeRoutes(&t, s.Routes)

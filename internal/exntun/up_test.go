@@ -17,6 +17,7 @@ import (
 
 	"exnet/arp"
 	"exnet/fabric"
+	"exnet/fabric/link/wire"
 	"exnet/internal/daemon"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
@@ -49,13 +50,14 @@ func TestParseUp(t *testing.T) {
 		Fabric: "x", Dir: "/d", Group: "g", Node: new(fabric.NodeID(7)), Interface: "exn7",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.0.8/24"), netip.MustParsePrefix("fd00::8/64")},
 		MTU:   1500, NetNS: "a", MACPrefix: arp.Prefix{0x2e, 1, 2, 3}, EagerThreshold: 600, NoFastPath: true, Fair: true, Congestion: "cubic",
+		Faults: &wire.Faults{Drop: 0.5, Delay: time.Millisecond},
 		Receive: daemon.Receive{
 			Mode: napi.ModeBusyPoll, VELOBudget: 8, RMABudget: 9,
 			Coalesce: napi.Coalesce{Frames: 4, Delay: 50 * time.Microsecond},
 		},
 	}
 	all := "--fabric x --dir /d --group g --node 7 --interface exn7 --addr 10.2.0.8/24 --addr6 fd00::8/64 --mtu 1500 --netns a" +
-		" --mac-prefix 2e:01:02:03 --eager-threshold 600 --no-fast-path --fair --congestion cubic --foreground" +
+		" --mac-prefix 2e:01:02:03 --eager-threshold 600 --no-fast-path --fair --congestion cubic --foreground --faults drop=0.5,delay=1ms" +
 		" --mode busy --velo-budget 8 --rma-budget 9 --coalesce-usecs 50 --coalesce-frames 4"
 	if diff := cmp.Diff(want, parse(all), compare); diff != "" {
 		t.Errorf("all flags (-want +got):\n%s", diff)
@@ -89,6 +91,8 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --fabric a/b", exitUsage, "letters"},
 		{"up --dir=", exitUsage, "name a directory"},
 		{"up --mtu 9", exitUsage, "1280..65535"},
+		{"up --faults drop", exitUsage, `"drop"; use name=value`},
+		{"up --faults corrupt=-1", exitUsage, "use a probability from 0 to 1"},
 		{"up --mode fast", exitUsage, "napi, interrupt or busy"},
 		{"up --coalesce-frames 4", exitUsage, "without Delay"},
 		{"up --adaptive --coalesce-usecs 4", exitUsage, "either"},

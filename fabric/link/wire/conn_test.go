@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -200,5 +201,20 @@ func TestConnOtherKind(t *testing.T) {
 	}
 	if m, err := wire.Over(sockets(t)[0], wire.Faults{Delay: -1}); m != nil || !errors.Is(err, wire.ErrFaults) {
 		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// No counter is left out of a sum.
+func TestStatsPlus(t *testing.T) {
+	var one wire.Stats
+	v := reflect.ValueOf(&one).Elem()
+	for i := range v.NumField() {
+		v.Field(i).SetUint(uint64(i + 1))
+	}
+	i := uint64(0)
+	for name, sum := range one.Plus(one).All() {
+		if i++; sum != 2*i {
+			t.Errorf("%s: %d, want %d", name, sum, 2*i)
+		}
 	}
 }

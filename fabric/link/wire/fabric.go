@@ -55,12 +55,6 @@ func NewFabric(cfg FabricConfig) (*Fabric, error) {
 	return &Fabric{cfg: cfg, nics: make(map[fabric.NodeID]*attached), links: make(map[pair]*joined)}, nil
 }
 
-// seeded is f with a seed for the direction from a to b.
-func seeded(f Faults, a, b fabric.NodeID) Faults {
-	f.Seed = (f.Seed+1)*0x9e3779b97f4a7c15 ^ uint64(a)<<16 ^ uint64(b)
-	return f
-}
-
 // NICOf is what Attach needs of a NIC; *nic.NIC has it.
 type NICOf interface {
 	NIC
@@ -97,7 +91,7 @@ func (f *Fabric) join(a, b NICOf) error {
 	if a.ID() > b.ID() {
 		a, b = b, a
 	}
-	endA, endB, err := Pipe(seeded(f.cfg.Faults, a.ID(), b.ID()), seeded(f.cfg.Faults, b.ID(), a.ID()))
+	endA, endB, err := Pipe(f.cfg.Faults.Between(a.ID(), b.ID()), f.cfg.Faults.Between(b.ID(), a.ID()))
 	if err != nil {
 		return err
 	}

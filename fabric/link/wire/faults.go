@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"exnet/fabric"
 )
 
 // ErrFaults says that a description of faults is wrong; its text says what.
@@ -49,6 +51,12 @@ func (f Faults) Verify() error {
 		return fmt.Errorf("%w: delay=%v, jitter=%v; use 0 to 1m", ErrFaults, f.Delay, f.Jitter)
 	}
 	return nil
+}
+
+// Between is f with a seed for the packets from a to b, made from that of f.
+func (f Faults) Between(a, b fabric.NodeID) Faults {
+	f.Seed = (f.Seed+1)*0x9e3779b97f4a7c15 ^ uint64(a)<<16 ^ uint64(b)
+	return f
 }
 
 // ParseFaults reads a list as in "drop=0.01,corrupt=0.001,delay=1ms,seed=7". The names

@@ -78,6 +78,21 @@ type Stats struct {
 	Downs         uint64 // times that the link went down
 }
 
+// Plus returns the sums of both.
+func (s Stats) Plus(t Stats) Stats {
+	s.Packets += t.Packets
+	s.Retransmitted += t.Retransmitted
+	s.Replays += t.Replays
+	s.Timeouts += t.Timeouts
+	s.Received += t.Received
+	s.CRCErrors += t.CRCErrors
+	s.OutOfOrder += t.OutOfOrder
+	s.Repeated += t.Repeated
+	s.Probes += t.Probes
+	s.Downs += t.Downs
+	return s
+}
+
 // All yields the counters by name.
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
