@@ -60,8 +60,8 @@ The data path:
 
 Others:
   --config FILE        TOML; see docs/daemon.md, and exn-tun check
-  --faults LIST        for tests: what happens to packets that leave this node, as
-                       in drop=0.01,corrupt=0.001,seed=1; also duplicate and
+  --faults LIST        for tests: what happens to packets that leave this node,
+                       as in drop=0.01,corrupt=0.001,seed=1; also duplicate and
                        reorder (probabilities), delay and jitter (times). Its
                        links then are not memory, and make up for all of it
   --foreground         stay in the foreground, which it does anyway
