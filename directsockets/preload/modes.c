@@ -20,9 +20,9 @@ static void say_mode(struct ds_sock *s)
 {
 	const struct ds_shared *h = s->sh;
 
-	if (h->tx_mode == TX_DIRECT || h->rx_mode == RX_DIRECT)
+	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
 		ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NONE);
-	else if (h->tx_mode == TX_BACK && h->rx_mode == RX_BACK && s->entry && s->entry->mode == DS_MODE_DIRECT)
+	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry && s->entry->mode == DS_MODE_DIRECT)
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
 }
 
@@ -55,9 +55,9 @@ void ds_check_bell(struct ds_sock *s, bool now)
 	int saved = errno;
 	uint64_t t = ds_ticks();
 
-	if (s->sh->gone || (!now && t - s->checked < ds_ticks_us() * 10000))
+	if (ds_mode(&s->sh->gone) || (!now && t - __atomic_load_n(&s->checked, __ATOMIC_RELAXED) < ds_ticks_us() * 10000))
 		return;
-	s->checked = t;
+	__atomic_store_n(&s->checked, t, __ATOMIC_RELAXED);
 	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
@@ -77,12 +77,12 @@ static ssize_t to_shadow(void *arg, const void *p, size_t n)
 void ds_tx_update(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
-	bool ended = h->tx_shut;
+	bool ended = ds_mode(&h->tx_shut);
 	int saved = errno;
 
-	if (h->tx_mode <= TX_DIRECT) {
+	if (ds_mode(&h->tx_mode) <= TX_DIRECT) {
 		if (ds_seg_peer_attention(&s->seg) & DS_FROZEN) {
-			if (h->tx_mode == TX_SHADOW) {
+			if (ds_mode(&h->tx_mode) == TX_SHADOW) {
 				ds_say(s, DS_ROLLED, 0);
 				ds_tx_is(s, TX_BACK);
 			} else if (ds_tx_roll_begin(&s->seg, &h->tx, &h->attention, &h->roll_slot, &h->roll_off) < 0) {
@@ -94,7 +94,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			ds_tx_is(s, TX_BACK); /* the shadow says what follows */
 		}
 	}
-	if (h->tx_mode == TX_ROLLING) {
+	if (ds_mode(&h->tx_mode) == TX_ROLLING) {
 		switch (ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, to_shadow, &fd, &ended)) {
 		case 0:
 			ds_tx_is(s, TX_BACK);
@@ -125,7 +125,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 	struct ds_shared *h = s->sh;
 	uint64_t carried;
 
-	if (h->rx_mode == RX_SHADOW) {
+	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
 		switch (ds_rx_promoted(&s->seg, &h->rx, &carried)) {
 		case 1:
 			if (carried < h->rx_read) {
@@ -143,13 +143,13 @@ void ds_rx_update(struct ds_sock *s, int fd)
 				ds_rx_is(s, RX_BACK);
 		}
 	}
-	if (h->rx_mode == RX_UNDECIDED) {
+	if (ds_mode(&h->rx_mode) == RX_UNDECIDED) {
 		if (ds_seg_peer_attention(&s->seg) & DS_ROLLED)
 			ds_rx_is(s, RX_BACK);
 		else if ((ds_seg_peer_attention(&s->seg) & DS_STANDS) || shadow_speaks(fd))
 			ds_rx_is(s, ds_seg_peer_attention(&s->seg) & DS_ROLLED ? RX_BACK : RX_DIRECT);
 	}
-	if (h->rx_mode == RX_DIRECT) {
+	if (ds_mode(&h->rx_mode) == RX_DIRECT) {
 		int how = ds_rx_look(&s->seg, &h->rx);
 		bool gone = false;
 

@@ -1,0 +1,216 @@
+package preload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker"
+)
+
+// The probes (probes/) print a transcript of what they see of sockets. Without the
+// library it is the kernel's, and with it must be the same. They use two variables:
+// LD_PRELOAD, and what startBroker returns.
+
+// notDirect is the exit status of a probe whose connections did not become direct.
+const notDirect = 3
+
+// compileProbes returns the path of the probes, built with more arguments for the compiler.
+func compileProbes(t *testing.T, more ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "probes")
+	files, err := filepath.Glob("probes/*.c")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no probes (%v)", err)
+	}
+	args := append([]string{"-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result"}, files...)
+	args = append(args, more...)
+	compileC(t, append(args, "-o", path, "-ldl", "-lpthread"))
+	return path
+}
+
+func compileC(t *testing.T, args []string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "cc", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+}
+
+// startBroker runs a broker for this test, and returns the environment by which
+// programs find it and include loopback addresses.
+func startBroker(t *testing.T) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "broker")
+	server, err := broker.New(broker.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return []string{"EXNET_LOOPBACK=1", "EXNET_BROKER=" + path}
+}
+
+func probeNames(t *testing.T, probes string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), probes, "list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Fields(string(out))
+	if len(names) < 60 {
+		t.Fatalf("%d probes, want at least 60", len(names))
+	}
+	return names
+}
+
+// probe runs one and returns its transcript and exit status.
+func probe(t *testing.T, env []string, command ...string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		t.Errorf("%v: %v", command, err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// compareProbe fails t unless the probe sees the same with env as without.
+func compareProbe(t *testing.T, env []string, command ...string) {
+	t.Helper()
+	want, status := probe(t, nil, command...)
+	if status != 0 {
+		t.Fatalf("without the library: exit status %d\n%s", status, want)
+	}
+	got, status := probe(t, env, command...)
+	if status == notDirect {
+		t.Error("the connections did not become direct")
+	} else if status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if got != want {
+		t.Errorf("without the library:\n%s\nwith it:\n%s", want, got)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	needCompiler(t)
+	library, err := build(t.Context(), filepath.Join(t.TempDir(), "cache"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	probes := compileProbes(t)
+	env := append(startBroker(t), "LD_PRELOAD="+library)
+	for _, name := range probeNames(t, probes) {
+		t.Run(name, func(t *testing.T) {
+			compareProbe(t, env, probes, name)
+		})
+		if testing.Short() {
+			continue
+		}
+		// From the first byte on, so that what the probe does meets the set-up.
+		t.Run(name+"/cold", func(t *testing.T) {
+			compareProbe(t, env, probes, name, "cold")
+		})
+	}
+}
+
+// A probe that is on TCP by mistake says so.
+func TestProbesNotDirect(t *testing.T) {
+	needCompiler(t)
+	library, err := build(t.Context(), filepath.Join(t.TempDir(), "cache"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	probes := compileProbes(t)
+	env := append(startBroker(t), "LD_PRELOAD="+library)
+	for _, more := range []string{"EXNET_BROKER=/nowhere", "EXNET_LOOPBACK=0", "EXNET_RULES=t * * 00000000000000000000000000000000 0 0 65535"} {
+		got, status := probe(t, append(env, more), probes, "echo")
+		want, _ := probe(t, nil, probes, "echo")
+		if status != notDirect || got != want {
+			t.Errorf("%s: exit status %d, want %d\n%s", more, status, notDirect, got)
+		}
+	}
+}
+
+// librarySources returns the C files of the library.
+func librarySources(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("*.c")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no sources (%v)", err)
+	}
+	return files
+}
+
+// All probes once more with the address and undefined-behaviour sanitizers in the library.
+func TestProbesAddressSanitizer(t *testing.T) {
+	needCompiler(t)
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	asan := sanitizerLibrary(t, "libasan.so")
+	library := filepath.Join(t.TempDir(), Name)
+	args := append([]string{"-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"}, flags...)
+	compileC(t, append(append(args, librarySources(t)...), "-O1", "-o", library, "-ldl", "-lpthread"))
+	probes := compileProbes(t)
+	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0")
+	for _, name := range probeNames(t, probes) {
+		t.Run(name, func(t *testing.T) {
+			compareProbe(t, env, probes, name)
+		})
+	}
+}
+
+func sanitizerLibrary(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "cc", "-print-file-name="+name).Output()
+	path := strings.TrimSpace(string(out))
+	if err != nil || !filepath.IsAbs(path) {
+		t.Skipf("the compiler has no %s", name)
+	}
+	return path
+}
+
+// Probes with threads, linked with the library under the thread sanitizer.
+func TestProbesThreadSanitizer(t *testing.T) {
+	needCompiler(t)
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	sanitizerLibrary(t, "libtsan.so")
+	args := []string{"-std=gnu11", "-fsanitize=thread", "-Wno-tsan", "-fexceptions", "-fno-strict-aliasing", "-rdynamic"}
+	linked := compileProbes(t, append(args, librarySources(t)...)...)
+	probes := compileProbes(t)
+	env := append(startBroker(t), "TSAN_OPTIONS=die_after_fork=0 exitcode=66")
+	for _, name := range []string{"threads-share", "duplex", "cancel", "shutdown-wakes", "timeouts", "eintr", "waitall", "poll-sleeps",
+		"epoll-threads", "epoll-exclusive", "epoll-nested", "epoll-polled", "epoll-two", "epoll-mixed"} {
+		t.Run(name, func(t *testing.T) {
+			want, _ := probe(t, nil, probes, name)
+			got, status := probe(t, env, linked, name)
+			if status != 0 || got != want {
+				t.Errorf("exit status %d\nwithout the library:\n%s\nwith it:\n%s", status, want, got)
+			}
+		})
+	}
+}
