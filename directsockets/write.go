@@ -146,10 +146,17 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	case txDirect:
 		n, err := t.end.Send(p)
 		if err == segment.ErrAgain {
-			c.awaitTX()
-			return 0, nil
+			if c.spin(&t.half, false) {
+				return 0, nil
+			}
+			// Before it sleeps for want of room in the ring, the queue is filled.
+			n, err = t.end.SendVELO(p)
 		}
-		if err != nil {
+		switch err {
+		case nil:
+		case segment.ErrAgain:
+			c.sleep(&t.half)
+		default:
 			c.leaveDirectTX(err)
 		}
 		return n, nil
