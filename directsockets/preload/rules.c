@@ -20,6 +20,7 @@ struct rule {
 static struct {
 	const char *text;
 	char program[256];
+	char invoked[256]; // the name by which it was executed: of a symbolic link, or a script
 	int loopback;
 	int off; // malformed: everything is TCP
 } rules;
@@ -170,7 +171,9 @@ static int decide(char role, const uint8_t *addr, int port, int wildcard)
 	while (p && next(&p, &r) == 1) {
 		if (r.role != '*' && r.role != role)
 			continue;
-		if (port < r.low || port > r.high || !match(r.program, r.programlen, rules.program))
+		if (port < r.low || port > r.high)
+			continue;
+		if (!match(r.program, r.programlen, rules.program) && !match(r.program, r.programlen, rules.invoked))
 			continue;
 		if (wildcard && r.bits > 0) {
 			if (r.action == 't')
@@ -211,25 +214,35 @@ int rules_set(const char *text, const char *program, int loopback)
 	return rc < 0 ? -1 : 0;
 }
 
-const char *rules_program(void) { return rules.program; }
+const char *rules_program(void) { return rules.invoked[0] ? rules.invoked : rules.program; }
+
+static const char *base(const char *path)
+{
+	const char *b = path;
+
+	for (const char *c = path; *c; c++)
+		if (*c == '/')
+			b = c + 1;
+	return b;
+}
 
 void rules_init(void)
 {
 	static char text[16384]; // a copy: the program may change its environment
 	char exe[4096];
 	const char *env = getenv("EXNET_RULES"), *loop = getenv("EXNET_LOOPBACK");
-	const char *base = exe;
+	// Not argv[0], which programs overwrite.
+	const char *invoked = (const char *)getauxval(AT_EXECFN);
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
 
 	exe[n > 0 ? n : 0] = 0;
-	for (const char *c = exe; *c; c++)
-		if (*c == '/')
-			base = c + 1;
+	if (invoked)
+		strncpy(rules.invoked, base(invoked), sizeof rules.invoked - 1);
 	size_t len = env ? strlen(env) : 0;
 	int bad = len >= sizeof text;
 	if (env && !bad)
 		memcpy(text, env, len + 1);
-	if (rules_set(text, base, loop && strcmp(loop, "1") == 0) != 0 || bad) {
+	if (rules_set(text, base(exe), loop && strcmp(loop, "1") == 0) != 0 || bad) {
 		static const char msg[] = "exnds: EXNET_RULES is malformed, everything stays on TCP: start the program with exn-run --rules\n";
 		rules.off = 1;
 		if (write(2, msg, sizeof msg - 1) < 0)
