@@ -39,6 +39,8 @@ Examples:
       every packet through netstack, at a smaller MTU; veth is added
   dsbench stream --paths veth,exn:irq,exn:napi,exn:busy
       the receive modes side by side
+  dsbench stream --paths lo,ds --cpus same --chunk 32k
+      direct sockets with both ends on one CPU
   dsbench stream --connect 10.2.0.9
       to another host, where dsbench serve runs
 `,
@@ -120,6 +122,9 @@ const flagHelpEnd = `  --congestion NAME  TCP congestion control on every path (
   --coalesce HOW     interrupts held back: off, adaptive (the dynamic ITR), or
                      FRAMES/MICROSECONDS (off)
   --no-fast-path     exn0: every packet through netstack
+  --chunk SIZE       ds: bytes that are copied to the ring at a time (64k)
+  --ring SIZE        ds: bytes of a ring (1m)
+  --spin TIME        ds: how long it looks before it sleeps; -1ns: not at all (50us)
   --json             one JSON object a line instead of a table
 `
 

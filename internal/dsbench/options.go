@@ -37,7 +37,8 @@ type options struct {
 	congestion   string
 	cpus         tcpbench.Placement
 	node         NodeConfig
-	buffers      int  // bytes of a socket's
+	buffers      int // bytes of a socket's
+	direct       tcpbench.DirectSpec
 	reverse      bool // the end that listens sends
 	noDelay      bool
 	json         bool
@@ -54,6 +55,7 @@ func (o options) spec(size int) tcpbench.Spec {
 	return tcpbench.Spec{
 		Kind: o.measure.kind, Size: size, Streams: o.streams, Reverse: o.reverse, NoDelay: o.noDelay,
 		Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, Buffers: o.buffers, CPUs: o.cpus,
+		DirectSpec: o.direct,
 	}
 }
 
@@ -75,7 +77,7 @@ func (o options) measurements() int {
 func parseOptions(m measure, args []string) (options, error) {
 	o := options{measure: m, streams: 1}
 	size, cpus, direction, coalesce := m.size, m.cpus, "out", "off"
-	var buffers, connect string
+	var buffers, connect, chunk, ring string
 	fs := flag.NewFlagSet(m.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	if m.streams {
@@ -103,6 +105,9 @@ func parseOptions(m measure, args []string) (options, error) {
 	fs.Var(&o.node.Mode, "rx-mode", "")
 	fs.StringVar(&coalesce, "coalesce", coalesce, "")
 	fs.BoolVar(&o.node.NoFastPath, "no-fast-path", false, "")
+	fs.StringVar(&chunk, "chunk", "", "")
+	fs.StringVar(&ring, "ring", "", "")
+	fs.DurationVar(&o.direct.Spin, "spin", 0, "")
 	fs.BoolVar(&o.json, "json", false, "")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -132,7 +137,10 @@ func parseOptions(m measure, args []string) (options, error) {
 		{"--streams", between(o.streams, 1, maxStreams)},
 		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(cpus)},
-		{"--buffers", o.setBuffers(buffers)},
+		{"--buffers", setSize(&o.buffers, buffers)},
+		{"--chunk", setSize(&o.direct.Chunk, chunk)},
+		{"--ring", setSize(&o.direct.Ring, ring)},
+		{"--chunk, --ring, --spin", o.checkDirect()},
 		{"--direction", o.setDirection(direction)},
 		{"--paths", o.checkRaw()},
 		{"--coalesce", o.setCoalesce(coalesce)},
@@ -248,12 +256,20 @@ func parseSize(text string) (int, error) {
 	return n * unit, nil
 }
 
-// setBuffers reads the size of the sockets' buffers.
-func (o *options) setBuffers(text string) (err error) {
+// setSize reads a size that may be left out.
+func setSize(n *int, text string) (err error) {
 	if text != "" {
-		o.buffers, err = parseSize(text)
+		*n, err = parseSize(text)
 	}
 	return err
+}
+
+// checkDirect refuses settings of direct sockets without one.
+func (o *options) checkDirect() error {
+	if o.direct != (tcpbench.DirectSpec{}) && !slices.ContainsFunc(o.paths, func(k pathKind) bool { return strings.HasPrefix(k.name, "ds") }) {
+		return errors.New("they are those of direct sockets: add ds to --paths")
+	}
+	return nil
 }
 
 // setCPUs reads "any", "apart" or "different", "same", or "CLIENT,SERVER".

@@ -149,6 +149,8 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --connect h --paths lo", `--paths: unknown path "lo": to another host there are tcp, ds and ds-zcopy`},
 		{"stream --connect h --mtu 9000", "--mtu: it is exn0's"},
 		{"crr --connect h --paths ds-zcopy", "--paths: ds-zcopy cannot be asked for crr"},
+		{"stream --paths lo --chunk 4k", "--chunk, --ring, --spin: they are those of direct sockets: add ds to --paths"},
+		{"stream --ring 0", "--ring: 0 is not between"},
 		{"stream --nonsense", "-nonsense"},
 		{"stream fast", `unexpected argument "fast"`},
 	}

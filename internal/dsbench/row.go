@@ -55,6 +55,9 @@ type row struct {
 	Buffers    int     `json:"buffers,omitempty"`   // bytes of the sockets'; left out: the kernel's choice
 	Direction  string  `json:"direction,omitempty"` // "in": the end that listens sends
 	NoDelay    bool    `json:"no_delay,omitempty"`
+	Chunk      int     `json:"ds_chunk,omitempty"` // of direct sockets, if not the default; so are the next two
+	Ring       int     `json:"ds_ring,omitempty"`
+	Spin       float64 `json:"ds_spin_us,omitempty"`
 	RxMode     string  `json:"rx_mode,omitempty"`
 	Coalesce   string  `json:"coalesce,omitempty"`
 	Eager      int     `json:"eager_threshold,omitempty"` // if not the default
@@ -121,6 +124,7 @@ func makeRow(o options, samples []sample) row {
 		Duration:   o.duration.Seconds(), Warmup: o.warmup.Seconds(),
 		Placement: o.cpus.String(), NoDelay: o.noDelay, Buffers: o.buffers,
 	}
+	r.Chunk, r.Ring, r.Spin = o.direct.Chunk, o.direct.Ring, float64(o.direct.Spin.Nanoseconds())/1e3
 	if o.reverse {
 		r.Direction = "in"
 	}

@@ -62,7 +62,7 @@ func TestHelpNamesEverything(t *testing.T) {
 			t.Errorf("dsbench -h does not explain %s", k.name)
 		}
 	}
-	const common = "paths connect control size duration warmup runs congestion cpus buffers mtu eager-threshold rx-mode coalesce no-fast-path json"
+	const common = "paths connect control size duration warmup runs congestion cpus buffers mtu eager-threshold rx-mode coalesce no-fast-path chunk ring spin json"
 	for name, flags := range map[string]string{
 		"stream":   common + " streams direction no-delay",
 		"cpu":      common + " streams direction no-delay",
