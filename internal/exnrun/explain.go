@@ -22,8 +22,8 @@ func why(w broker.Why) string {
 		broker.WhyOffered:          "offered, and not taken",
 		broker.WhyRefused:          "refused",
 		broker.WhyNoMemory:         "no memory or descriptors left",
-		broker.WhyProgram:          "demoted by the program (exec, descriptor passed on, urgent data)",
-		broker.WhyPeer:             "demoted by the peer",
+		broker.WhyProgram:          "the program gave it up (exec, descriptor passed on, urgent data)",
+		broker.WhyPeer:             "the peer has ended or gone back to TCP",
 		broker.WhyBreach:           "the peer broke the rules of the segment",
 		broker.WhyUnsupportedCall:  "a call that only TCP can do",
 		broker.WhyAddressNotWanted: "loopback is not included (--loopback)",
@@ -41,7 +41,7 @@ func choice(c *broker.Connection) string {
 	text := "tcp"
 	switch {
 	case direct && left:
-		text = "tcp after direct"
+		text = "direct, then tcp"
 	case direct, c.Mode == broker.ModeDirect.String():
 		return "direct"
 	}

@@ -105,7 +105,7 @@ func TestTap(t *testing.T) {
 		"10.2.0.1:1000 -> 10.2.0.2:80: tcp",
 		"10.2.0.2:80 <- [::1]:1001: tcp: a rule says tcp",
 		"10.2.0.1:1000 -> 10.2.0.2:80: direct",
-		"10.2.0.1:1000 -> 10.2.0.2:80: tcp after direct: demoted by the peer",
+		"10.2.0.1:1000 -> 10.2.0.2:80: direct, then tcp: the peer has ended or gone back to TCP",
 	}
 	for i := range max(len(want), len(lines)) {
 		if i >= len(lines) || i >= len(want) || !strings.HasPrefix(lines[i], "prog[") || !strings.HasSuffix(lines[i], want[i]) {
