@@ -44,7 +44,6 @@ struct ds_shared {
 	uint32_t generation; /* counts up when a leader wakes: what followers sleep on */
 	uint32_t followers;
 	uint32_t cpu;
-	struct ds_lock attend; /* of attention */
 	struct ds_attention attention;
 	uint32_t forked; /* was ever shared */
 

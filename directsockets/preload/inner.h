@@ -8,7 +8,7 @@
  * The phase says whether there is a segment; where each direction is, in a segment or on
  * the shadow, is in struct ds_shared (arena.h).
  *
- * Locks: setup (process) before tx_lock before rx_lock before attend (connection). None is
+ * Locks: setup (process) before tx_lock before rx_lock (connection). None is
  * held while a thread sleeps or is in a call that can be cancelled.
  */
 #ifndef DS_INNER_H
@@ -120,6 +120,9 @@ void ds_users_end(struct ds_sock *s) DS_HIDDEN;
 bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
 void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
 
+/* Where a direction is, and other small things of struct ds_shared, also without its lock. */
+static inline int ds_mode(const uint8_t *m) { return __atomic_load_n(m, __ATOMIC_RELAXED); }
+
 /* Has s a segment? */
 static inline bool ds_has_segment(const struct ds_sock *s)
 {
@@ -140,8 +143,6 @@ bool ds_nonblock(struct ds_sock *s, int fd) DS_HIDDEN;
 bool ds_kernel_sent(int fd, int side, uint64_t *n) DS_HIDDEN;
 bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
 
-/* Sends set and clear of the attention word under its lock. */
-void ds_say(struct ds_sock *s, uint32_t set, uint32_t clear) DS_HIDDEN;
 
 /* With the direction's lock held: */
 void ds_break(struct ds_sock *s) DS_HIDDEN;        /* a breach */

@@ -28,9 +28,9 @@ static ssize_t nowhere(void *arg, const void *p, size_t n)
 static void roll_all(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
-	bool ended = h->tx_shut;
+	bool ended = ds_mode(&h->tx_shut);
 
-	if (h->tx_mode != TX_ROLLING)
+	if (ds_mode(&h->tx_mode) != TX_ROLLING)
 		return;
 	ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, nowhere, &fd, &ended);
 	ds_tx_is(s, TX_BACK);
@@ -50,14 +50,14 @@ void ds_exit_one(struct ds_sock *s, int fd)
 		return;
 	bool alone = ds_alone(s), abort = false;
 	if (ds_rx_take(s, alone)) {
-		abort = (h->rx_mode == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1) || h->rx_mode == RX_BROKEN;
+		abort = (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1) || ds_mode(&h->rx_mode) == RX_BROKEN;
 		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
 			abort = true;
 		ds_unlock(&h->rx_lock, alone);
 	}
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
-		if (h->tx_mode == TX_DIRECT && !abort) { /* after a reset there is no end of file */
+		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
 				ds_tx_is(s, TX_ENDED);
 			else
@@ -73,7 +73,7 @@ void ds_exit_one(struct ds_sock *s, int fd)
 	}
 	if (__atomic_load_n(&s->phase, __ATOMIC_RELAXED) == OFFERED && s->side == 0)
 		ds_seg_state(&s->seg, &h->attention, DS_WITHDRAWN);
-	ds_say(s, set, DS_ARM_RX | DS_ARM_TX);
+	ds_attend(&s->seg, &h->attention, set, DS_ARM_RX | DS_ARM_TX);
 	errno = saved;
 }
 
@@ -109,10 +109,10 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 	if (how == SHUT_WR || how == SHUT_RDWR) {
 		bool alone = ds_alone(s), taken = ds_tx_take(s, alone);
 
-		h->tx_shut = 1;
+		__atomic_store_n(&h->tx_shut, 1, __ATOMIC_RELAXED);
 		if (taken && ds_has_segment(s)) {
 			ds_tx_update(s, fd);
-			if (h->tx_mode == TX_DIRECT) {
+			if (ds_mode(&h->tx_mode) == TX_DIRECT) {
 				switch (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN)) {
 				case 0:
 					ds_tx_is(s, TX_ENDED);
@@ -121,7 +121,7 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 					ds_tx_update(s, fd);
 				}
 			}
-			roll = h->tx_mode == TX_ROLLING; /* shut down when that is done */
+			roll = ds_mode(&h->tx_mode) == TX_ROLLING; /* shut down when that is done */
 		}
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
@@ -153,9 +153,9 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	bool alone = ds_alone(s);
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
-		if (h->tx_mode == TX_SHADOW)
+		if (ds_mode(&h->tx_mode) == TX_SHADOW)
 			ds_tx_is(s, TX_BACK);
-		if (h->tx_mode == TX_DIRECT) {
+		if (ds_mode(&h->tx_mode) == TX_DIRECT) {
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
 				ds_tx_is(s, TX_BACK);
 			else
@@ -166,7 +166,7 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	}
 	if (ds_rx_take(s, alone)) {
 		ds_rx_update(s, fd);
-		if (h->rx_mode == RX_SHADOW || h->rx_mode == RX_CATCHUP || h->rx_mode == RX_DIRECT) {
+		if (ds_mode(&h->rx_mode) == RX_SHADOW || ds_mode(&h->rx_mode) == RX_CATCHUP || ds_mode(&h->rx_mode) == RX_DIRECT) {
 			int how = ds_rx_freeze(&s->seg, &h->rx, &h->attention);
 
 			if (how == 1)

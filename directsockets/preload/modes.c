@@ -6,23 +6,13 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-void ds_say(struct ds_sock *s, uint32_t set, uint32_t clear)
-{
-	bool alone = ds_alone(s);
-	int how = ds_lock(&s->sh->attend, alone);
-
-	ds_attend(&s->seg, &s->sh->attention, set, clear);
-	if (how != DS_NESTED)
-		ds_unlock(&s->sh->attend, alone);
-}
-
 static void say_mode(struct ds_sock *s)
 {
 	const struct ds_shared *h = s->sh;
 
 	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
 		ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NONE);
-	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry && s->entry->mode == DS_MODE_DIRECT)
+	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry && ds_mode(&s->entry->mode) == DS_MODE_DIRECT)
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
 }
 
@@ -83,7 +73,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	if (ds_mode(&h->tx_mode) <= TX_DIRECT) {
 		if (ds_seg_peer_attention(&s->seg) & DS_FROZEN) {
 			if (ds_mode(&h->tx_mode) == TX_SHADOW) {
-				ds_say(s, DS_ROLLED, 0);
+				ds_attend(&s->seg, &h->attention, DS_ROLLED, 0);
 				ds_tx_is(s, TX_BACK);
 			} else if (ds_tx_roll_begin(&s->seg, &h->tx, &h->attention, &h->roll_slot, &h->roll_off) < 0) {
 				ds_break(s);

@@ -13,7 +13,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 		return;
 	}
 	ds_rx_update(s, fd);
-	switch (h->rx_mode) {
+	switch (ds_mode(&h->rx_mode)) {
 	case RX_DIRECT:
 		if (ds_rx_look(&s->seg, &h->rx) == 1 && (s->lowat <= 1 || ds_rx_readable(&s->seg, &h->rx) >= s->lowat))
 			r->now |= events & RX_EVENTS;
@@ -49,7 +49,7 @@ static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 		return;
 	}
 	ds_tx_update(s, fd);
-	switch (h->tx_mode) {
+	switch (ds_mode(&h->tx_mode)) {
 	case TX_DIRECT:
 		switch (ds_tx_room(&s->seg, &h->tx)) {
 		case 0:
@@ -110,7 +110,7 @@ void ds_edges(struct ds_sock *s, struct ds_edges *g)
 	g->rx = g->tx = 0;
 	if (!h || !ds_has_segment(s))
 		return;
-	unsigned long long modes = __atomic_load_n(&h->rx_mode, __ATOMIC_ACQUIRE), end = h->gone || h->rx_shut;
+	unsigned long long modes = __atomic_load_n(&h->rx_mode, __ATOMIC_ACQUIRE), end = ds_mode(&h->gone) || ds_mode(&h->rx_shut);
 	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
 	g->rx = ds_rx_arrived(&s->seg, &h->rx, &seen) | modes << 56 | end << 60;
 	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);

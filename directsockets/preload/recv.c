@@ -29,15 +29,15 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	int there = 0;
 	ssize_t r;
 
-	if (h->rx_mode == RX_CATCHUP && limit > h->left)
+	if (ds_mode(&h->rx_mode) == RX_CATCHUP && limit > h->left)
 		limit = h->left;
-	if (h->rx_mode == RX_SHADOW) {
+	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
 		/* PROMOTE may arrive between our look and the call, and the sender be back on the shadow: take
 		 * only what was there before the look. */
 		if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
 			return -1;
 		ds_rx_update(s, fd);
-		if (h->rx_mode != RX_SHADOW) {
+		if (ds_mode(&h->rx_mode) != RX_SHADOW) {
 			errno = ESTALE; /* look again */
 			return -1;
 		}
@@ -51,12 +51,12 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	struct iovec v[VECTORS];
 	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)vectors(c, limit, v)};
 	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
-	if (r <= 0 && h->rx_mode == RX_SHADOW) {
+	if (r <= 0 && ds_mode(&h->rx_mode) == RX_SHADOW) {
 		int saved = errno;
 
 		ds_rx_update(s, fd); /* its end may be a SHUTDOWN's */
 		errno = saved;
-		if (h->rx_mode != RX_SHADOW && h->rx_mode != RX_BACK) {
+		if (ds_mode(&h->rx_mode) != RX_SHADOW && ds_mode(&h->rx_mode) != RX_BACK) {
 			errno = ESTALE;
 			return -1;
 		}
@@ -66,7 +66,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		if (!(flags & MSG_PEEK)) {
 			h->rx_read += (uint64_t)r;
 			ds_moved(s, 0, (size_t)r);
-			if (h->rx_mode == RX_CATCHUP && !(h->left -= (uint64_t)r))
+			if (ds_mode(&h->rx_mode) == RX_CATCHUP && !(h->left -= (uint64_t)r))
 				ds_rx_is(s, RX_DIRECT);
 		}
 	}
@@ -85,14 +85,14 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		errno = EAGAIN;
 		return -1;
 	}
-	if (__builtin_expect(h->rx_mode != RX_DIRECT, 0))
+	if (__builtin_expect(ds_mode(&h->rx_mode) != RX_DIRECT, 0))
 		ds_rx_update(s, fd);
-	switch (h->rx_mode) {
+	switch (ds_mode(&h->rx_mode)) {
 	case RX_SHADOW:
 	case RX_CATCHUP:
 		n = recv_before(s, fd, c, flags, 0);
 		/* A program that peeks for more than the shadow has shall see what follows it. */
-		if (peek && n > 0 && h->rx_mode == RX_CATCHUP && (uint64_t)n == h->left && c->left) {
+		if (peek && n > 0 && ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)n == h->left && c->left) {
 			ssize_t more = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, true, flags & MSG_TRUNC);
 
 			if (more > 0)
@@ -146,7 +146,7 @@ static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int fla
 {
 	if (flags & MSG_WAITALL)
 		return c->left;
-	size_t low = s->lowat, cap = s->seg.mem ? s->seg.ring / 2 : 65536;
+	size_t low = s->lowat, cap = ds_has_segment(s) ? s->seg.ring / 2 : 65536;
 	if (low > cap)
 		low = cap;
 	return low < c->left ? low : c->left;
@@ -156,7 +156,7 @@ static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int fla
  * bell: the peer may have frozen, and wait for what we are to roll back before it answers. */
 static bool settled(struct ds_sock *s)
 {
-	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || s->sh->gone;
+	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || ds_mode(&s->sh->gone);
 }
 
 ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
@@ -260,11 +260,11 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 		return 0;
 	}
 	ds_rx_update(s, fd);
-	if (h->rx_mode < RX_DIRECT || h->rx_mode == RX_BACK)
+	if (ds_mode(&h->rx_mode) < RX_DIRECT || ds_mode(&h->rx_mode) == RX_BACK)
 		REAL(ioctl)(fd, DS_INQ, &there);
-	if (h->rx_mode == RX_CATCHUP && (uint64_t)there >= h->left)
+	if (ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)there >= h->left)
 		there = (int)h->left;
-	if ((h->rx_mode == RX_CATCHUP && (uint64_t)there == h->left) || h->rx_mode == RX_DIRECT)
+	if ((ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)there == h->left) || ds_mode(&h->rx_mode) == RX_DIRECT)
 		sum = ds_rx_readable(&s->seg, &h->rx);
 	ds_unlock(&h->rx_lock, alone);
 	*n = there + (sum > (1u << 30) ? 1 << 30 : (int)sum);
@@ -281,7 +281,7 @@ int ds_outq(struct ds_sock *s, int fd, int *n)
 		return 0;
 	bool alone = ds_alone(s);
 	if (ds_tx_take(s, alone)) {
-		if (s->sh->tx_mode == TX_DIRECT || s->sh->tx_mode == TX_ENDED)
+		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT || ds_mode(&s->sh->tx_mode) == TX_ENDED)
 			sum = ds_tx_queued(&s->seg, &s->sh->tx);
 		ds_unlock(&s->sh->tx_lock, alone);
 	}

@@ -137,6 +137,7 @@ struct ds_rx {
 struct ds_attention {
 	uint32_t word;
 	uint32_t rung; /* number << 8 | 1, 0: none */
+	uint32_t busy; /* someone is at word: for some instructions */
 };
 
 /* A place in an iovec. */
@@ -222,7 +223,7 @@ uint64_t ds_rx_readable(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 int ds_rx_freeze(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
 
 /* Sets and clears bits of this side's attention word. Setting ARM_x begins a new arming;
- * the caller runs ds_barrier before it looks. The caller serialises. */
+ * the caller runs ds_fence before it looks. Any caller. */
 void ds_attend(struct ds_seg *, struct ds_attention *, uint32_t set, uint32_t clear) DS_HIDDEN;
 /* After something was published: rings the peer if it is armed for any of want. */
 void ds_ring(struct ds_seg *, struct ds_attention *, uint32_t want) DS_HIDDEN;

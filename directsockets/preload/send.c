@@ -13,7 +13,7 @@ static bool promote(struct ds_sock *s, int fd)
 	uint64_t carried;
 	bool done = false;
 
-	if (h->tx_shut || !ds_may_promote(s) || !ds_gate_shut(s))
+	if (ds_mode(&h->tx_shut) || !ds_may_promote(s) || !ds_gate_shut(s))
 		return false;
 	int saved = errno;
 	if (ds_kernel_sent(fd, s->side, &carried) && ds_tx_promote(&s->seg, &h->tx, &h->attention, carried) == 0) {
@@ -45,14 +45,14 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		errno = EAGAIN;
 		return -1;
 	}
-	if (h->tx_mode == TX_SHADOW) {
+	if (__builtin_expect(ds_mode(&h->tx_mode) == TX_SHADOW || ds_mode(&h->gone), 0)) {
 		ds_tx_update(s, fd);
-		if (h->tx_mode == TX_SHADOW)
+		if (ds_mode(&h->tx_mode) == TX_SHADOW)
 			promote(s, fd);
 	}
-	switch (h->tx_mode) {
+	switch (ds_mode(&h->tx_mode)) {
 	case TX_DIRECT:
-		if (h->tx_shut) {
+		if (ds_mode(&h->tx_shut)) {
 			err = EPIPE;
 			break;
 		}
@@ -62,7 +62,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			err = ECONNRESET;
 		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FROZEN | DS_CLOSED | DS_RESET))) {
 			ds_tx_update(s, fd);
-			*shadow = h->tx_mode == TX_BACK;
+			*shadow = ds_mode(&h->tx_mode) == TX_BACK;
 			err = n > 0 || *shadow ? 0 : EAGAIN;
 		} else if (n < 0) {
 			err = EAGAIN;
@@ -70,7 +70,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		break;
 	case TX_ROLLING:
 		ds_tx_update(s, fd);
-		*shadow = h->tx_mode == TX_BACK;
+		*shadow = ds_mode(&h->tx_mode) == TX_BACK;
 		err = *shadow ? 0 : EAGAIN;
 		break;
 	case TX_ENDED:
@@ -103,7 +103,7 @@ static int64_t stall(struct ds_sock *s, int64_t deadline)
 	uint64_t queued = FEW;
 
 	if (ds_tx_take(s, alone)) {
-		if (s->sh->tx_mode == TX_DIRECT)
+		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT)
 			queued = ds_tx_queued(&s->seg, &s->sh->tx);
 		ds_unlock(&s->sh->tx_lock, alone);
 	}
@@ -117,7 +117,7 @@ static void give_up(struct ds_sock *s, int fd)
 	if (!ds_tx_take(s, alone))
 		return;
 	ds_tx_update(s, fd);
-	if (s->sh->tx_mode == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
+	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
 		if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {
 			ds_tx_is(s, TX_BACK);
 			ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_MEMORY);
@@ -148,14 +148,6 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	if (!c.left)
 		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_ENDED ? broken_pipe(flags) : 0;
 	ds_check_bell(s, false);
-	if (__builtin_expect(s->sh->gone && s->sh->tx_mode == TX_DIRECT, 0)) {
-		bool alone = ds_alone(s);
-
-		if (ds_tx_take(s, alone)) {
-			ds_tx_update(s, fd);
-			ds_unlock(&s->sh->tx_lock, alone);
-		}
-	}
 	for (;;) {
 		bool shadow = false;
 		ssize_t r = send_direct(s, fd, &c, sent ? flags | MSG_NOSIGNAL : flags, &shadow);

@@ -117,7 +117,7 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 {
 	if (!ds_single(s)) /* until only one process has it, as after accept, fork, close */
 		return;
-	s->refused = word;
+	__atomic_store_n(&s->refused, word, __ATOMIC_RELAXED);
 	if (segments >= MAX_SEGMENTS)
 		return;
 	if (ds_broker_claim(s->id, fd))
@@ -205,7 +205,7 @@ void ds_tick(struct ds_sock *s, int fd)
 			return;
 		if (s->side == 1) {
 			word = ds_page_offers(s->bucket);
-			if (!(word & 0xffff) || word == s->refused)
+			if (!(word & 0xffff) || word == __atomic_load_n(&s->refused, __ATOMIC_RELAXED))
 				return;
 		}
 		break;

@@ -14,7 +14,8 @@
 enum {
 	SPIN_MAX = 50000,   /* ns before a side arms; SPEC 4.6 */
 	SPIN_MIN = 4000,
-	SPIN_REST = 64,     /* sleeps without spinning after it was in vain twice */
+	VAIN = 2,           /* spins in vain in a row, after which */
+	SPIN_REST = 64,     /* so many sleeps go without */
 	YIELDS = 8,         /* when the peer's CPU is ours */
 };
 
@@ -121,7 +122,7 @@ bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t me)
 		__atomic_fetch_add(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
 	}
 	publish_cpu(s);
-	ds_say(s, set, 0);
+	ds_attend(&s->seg, &s->sh->attention, set, 0);
 	return had;
 }
 
@@ -141,7 +142,7 @@ static void wake_followers(struct ds_sock *s)
 
 void ds_disarm_as(struct ds_sock *s, bool had, uint32_t me)
 {
-	if (!s->sh || !s->seg.mem)
+	if (!s->sh || !ds_has_segment(s))
 		return;
 	if (!had) {
 		__atomic_fetch_sub(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
@@ -149,7 +150,7 @@ void ds_disarm_as(struct ds_sock *s, bool had, uint32_t me)
 	}
 	if (__atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE) != me)
 		return; /* armed before there was a bell */
-	ds_say(s, 0, DS_ARM_RX | DS_ARM_TX);
+	ds_attend(&s->seg, &s->sh->attention, 0, DS_ARM_RX | DS_ARM_TX);
 	__atomic_store_n(&s->sh->leader, 0, __ATOMIC_RELEASE);
 	wake_followers(s);
 }
@@ -195,20 +196,24 @@ static inline void relax(void)
 #endif
 }
 
+/* Threads share the spinner of a connection: about right is enough. */
+#define GET(p) __atomic_load_n(&(p), __ATOMIC_RELAXED)
+#define SET(p, v) __atomic_store_n(&(p), (unsigned)(v), __ATOMIC_RELAXED)
+
 void ds_spin_begin(struct ds_spin *p, struct ds_sock *s)
 {
 	static __thread struct ds_spinner many __attribute__((tls_model("initial-exec")));
 	struct ds_spinner *of = s ? &s->spinner : &many;
-	uint32_t budget = of->budget;
+	unsigned budget = GET(of->budget), rest = GET(of->rest);
 
 	p->rounds = 0;
 	p->yield = false;
 	p->start = ds_ticks();
-	if (of->rest) { /* it was in vain lately */
-		of->rest--;
+	if (rest) { /* it was in vain lately */
+		SET(of->rest, rest - 1);
 		budget = 0;
 	}
-	if (s && s->seg.mem) {
+	if (s && ds_has_segment(s)) {
 		int cpu = sched_getcpu();
 
 		ds_seg_cpu(&s->seg, cpu < 0 ? 0 : (uint32_t)cpu + 1);
@@ -238,23 +243,27 @@ void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found)
 {
 	struct ds_spinner *of = p->of;
 	uint64_t ns = (ds_ticks() - p->start) * 1000 / ds_ticks_us();
+	unsigned budget = GET(of->budget), vain = GET(of->vain), rest = GET(of->rest);
 
-	if (s && s->seg.mem && p->spun)
+	if (s && p->spun && ds_has_segment(s))
 		ds_count(&s->seg, found ? DS_C_SPINS_FOUND : DS_C_SPINS_VAIN, 1);
 	if (found) {
-		of->vain = 0;
+		SET(of->vain, 0);
 		return;
 	}
-	if (p->spun && !p->yield && ++of->vain >= 2) {
-		of->rest = SPIN_REST;
-		of->vain = 0;
-		of->budget = of->budget / 2 < SPIN_MIN ? SPIN_MIN : of->budget / 2;
-		return;
+	if (p->spun && !p->yield) {
+		SET(of->vain, vain + 1 < VAIN ? vain + 1 : 0);
+		if (vain + 1 >= VAIN) {
+			SET(of->rest, SPIN_REST);
+			SET(of->budget, budget / 2 < SPIN_MIN ? SPIN_MIN : budget / 2);
+			return;
+		}
 	}
-	if (ns < SPIN_MAX && !p->spun && of->rest > 1)
-		of->rest /= 2; /* short sleeps: try again soon */
-	if (ns < SPIN_MAX)
-		of->budget = of->budget * 2 > SPIN_MAX ? SPIN_MAX : of->budget < SPIN_MIN ? SPIN_MIN : of->budget * 2;
+	if (ns >= SPIN_MAX)
+		return;
+	if (!p->spun && rest > 1)
+		SET(of->rest, rest / 2); /* short sleeps: try again soon */
+	SET(of->budget, budget * 2 > SPIN_MAX ? SPIN_MAX : budget < SPIN_MIN ? SPIN_MIN : budget * 2);
 }
 
 /* ---- sleeping ----------------------------------------------------------------------- */
@@ -327,7 +336,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		t = (struct timespec){left / 1000000000, left % 1000000000};
 		timeout = &t;
 	}
-	if (s->seg.mem)
+	if (ds_has_segment(s))
 		ds_count(&s->seg, DS_C_SLEEPS, 1);
 	if (w.armed && !w.had) {
 		/* Another sleeper has the bell: it wakes us when it wakes. It may have been killed, or wait for
@@ -362,9 +371,9 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 			ds_rung(s, fd);
 	if (got > 0 && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
 		/* The shadow has ended: by then the peer has said on the segment what it had to say; or it is gone. */
-		if (!ds_ready(s, fd, events).now && s->sh->rx_mode == RX_DIRECT)
+		if (!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT)
 			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
-		if (s->sh->tx_mode == TX_DIRECT && (p[0].revents & (POLLHUP | POLLERR)))
+		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && (p[0].revents & (POLLHUP | POLLERR)))
 			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
 	}
 	return 0;

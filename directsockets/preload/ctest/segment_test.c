@@ -272,6 +272,7 @@ static void hostile(void)
 
 int main(int argc, char **argv)
 {
+	setvbuf(stdout, NULL, _IONBF, 0);
 	int rounds = argc > 1 ? atoi(argv[1]) : 2000;
 
 	streams(16, 65536, 3 << 20);

@@ -380,6 +380,7 @@ int main(void)
 	char path[64];
 	socklen_t n = sizeof at;
 
+	setvbuf(stdout, NULL, _IONBF, 0);
 	snprintf(path, sizeof path, "/tmp/exnds-test-%d.sock", getpid());
 	setenv("EXNET_DS_SENDS", "1", 1);
 	pid_t broker = broker_start(path);
