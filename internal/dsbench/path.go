@@ -83,6 +83,8 @@ func pathKinds() []pathKind {
 		{name: "exn", about: "kernel TCP over exn0, between two namespaces", open: newExn, privileged: true, fabric: true, exn0: true},
 		{name: "exn-shm", about: "kernel TCP over exn0, a daemon for each node and shared memory between them", open: newExnShm, privileged: true, fabric: true, exn0: true},
 		{name: "netstack", about: "netstack's TCP over the fabric, without exn0", open: newNetstack, fabric: true},
+		{name: "net", about: "kernel TCP by Go's package net, over the loopback interface", open: newNet, extra: true},
+		{name: "net-exn", about: "the same over exn0: what a Go program has without direct sockets", open: newDSExn(tcpbench.GoNet), privileged: true, fabric: true, exn0: true, extra: true},
 		{name: "ds", about: "direct sockets between two processes, their shadow on the loopback interface", open: newDS(tcpbench.Direct)},
 		{name: "ds-zcopy", about: "direct sockets between registered buffers, without a copy into a ring", open: newDS(tcpbench.ZeroCopy), lacks: []tcpbench.Kind{tcpbench.CRR}},
 		{name: "ds-exn", about: "direct sockets between two namespaces, their shadow on exn0", open: newDSExn(tcpbench.Direct), privileged: true, fabric: true, exn0: true, extra: true},

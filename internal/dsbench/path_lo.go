@@ -19,6 +19,11 @@ type loPath struct {
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
+// newNet is the same for a Go program, which sleeps in the runtime's poller.
+func newNet(NodeConfig) Path {
+	return specPath{&loPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.GoNet }}
+}
+
 func newLo(NodeConfig) Path { return &loPath{} }
 
 func (p *loPath) Info() PathInfo { return PathInfo{MTU: p.mtu} }

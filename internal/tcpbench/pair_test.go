@@ -81,6 +81,15 @@ func TestPair(t *testing.T) {
 	}
 }
 
+func TestPairGoNet(t *testing.T) {
+	netnstest.CheckFDs(t)
+	spec := shortSpec()
+	spec.Transport = GoNet
+	measure(t, local(nil, "127.0.0.1"), spec)
+	spec.CPUs = Apart()
+	measure(t, local(nil, "::1"), spec)
+}
+
 func TestRootPairInNamespace(t *testing.T) {
 	ns := loopbackNS(t)
 	netnstest.CheckFDs(t)
