@@ -61,6 +61,9 @@ type Config struct {
 	// Faults happen to the packets that leave this node; even if they are none, its links
 	// to all peers are fabric/link/wire's. Default: shared memory, unless a peer asks.
 	Faults *wire.Faults
+	// Metrics is the TCP address, as MetricsAddr returns it, that serves the metrics.
+	// Default: none does.
+	Metrics string
 	// Receive says how frames are received.
 	Receive Receive
 	// Log is told what happens. Default: nobody.
@@ -114,6 +117,12 @@ func (c Config) WithDefaults() (Config, error) {
 	}
 	if err := c.check(); err != nil {
 		return c, err
+	}
+	if c.Metrics != "" {
+		var err error
+		if c.Metrics, err = MetricsAddr(c.Metrics); err != nil {
+			return c, err
+		}
 	}
 	dir, err := c.dir()
 	c.Dir = dir

@@ -42,6 +42,7 @@ type Daemon struct {
 	control   *net.UnixListener
 	sockets   *sockets
 	wires     wires
+	exporter  *exporter // nil: no metrics
 
 	stop   context.CancelFunc // set by Run
 	ready  sync.WaitGroup     // until stop is set
@@ -70,6 +71,11 @@ func Start(cfg Config) (d *Daemon, err error) {
 	}()
 	if d.ns, err = cfg.openNS(); err != nil {
 		return d, err
+	}
+	if cfg.Metrics != "" {
+		if d.exporter, err = d.openMetrics(); err != nil {
+			return d, err
+		}
 	}
 	d.setPriority(cfg.Receive.Mode)
 	join := emp.Config{
@@ -185,6 +191,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.member.Run(ctx, d.link) })
 	g.Go(func() error { return d.serve(ctx) })
 	g.Go(func() error { return d.sockets.run(ctx) })
+	if d.exporter != nil {
+		d.cfg.Log.Info("metrics", "url", d.exporter.url())
+		g.Go(func() error { return d.exporter.run(ctx) })
+	}
 	return g.Wait()
 }
 
@@ -200,6 +210,9 @@ func (d *Daemon) Close() error {
 	var errs []error
 	if d.control != nil {
 		errs = append(errs, ignoreClosed(d.control.Close()))
+	}
+	if d.exporter != nil {
+		errs = append(errs, d.exporter.close())
 	}
 	if d.sockets != nil {
 		errs = append(errs, d.sockets.close())

@@ -10,8 +10,9 @@
 //	                 ├─ broker of direct sockets  /run/exn/ds/<inode>.sock
 //	                 │      node-<id>.ds ── the brokers of the peers
 //	                 └─ control socket  /run/exn/<fabric>/node-<id>.ctl
-//	                        ▲ a line of JSON for each request and each answer
-//	exn-tun status, topo, set, down ── DialNode
+//	                 │      ▲ a line of JSON for each request and each answer
+//	                 │   exn-tun status, topo, set, down ── DialNode
+//	                 └─ metrics, if an address is given ◄── Prometheus
 //
 // A Config comes from a TOML file (ReadFile) and the command line. Everything
 // is removed when Run has returned and Close was called; what a killed daemon

@@ -32,6 +32,7 @@ type file struct {
 	RealTime       *bool    `toml:"real_time"`
 	Congestion     string   `toml:"congestion"`
 	Faults         *string  `toml:"faults"`
+	Metrics        string   `toml:"metrics"`
 	Receive        struct {
 		Mode           string `toml:"mode"`
 		VELOBudget     *int   `toml:"velo_budget"`
@@ -77,6 +78,7 @@ func parse(text string) (Config, error) {
 func (f *file) config() (Config, error) {
 	c := Config{
 		Fabric: f.Fabric, Dir: f.Dir, Group: f.Group, Interface: f.Interface, NetNS: f.NetNS, Congestion: f.Congestion,
+		Metrics:    f.Metrics,
 		NoFastPath: f.FastPath != nil && !*f.FastPath,
 		Fair:       f.RealTime != nil && !*f.RealTime,
 	}

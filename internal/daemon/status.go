@@ -24,6 +24,7 @@ type Status struct {
 	NetNS     string    `json:"netns"` // path of the interface's network namespace
 	Since     time.Time `json:"since"`
 	Topology  string    `json:"topology,omitempty"` // in a few words; see OpTopology
+	Metrics   string    `json:"metrics,omitempty"`  // URL of the metrics
 	Faults    *string   `json:"faults,omitempty"`   // of the packets that leave; left out: its links are not asked to have any
 	RealTime  bool      `json:"real_time"`
 	FastPath  bool      `json:"fast_path"`
@@ -140,6 +141,9 @@ func (d *Daemon) Status() (*Status, error) {
 	}
 	s.Counters.Add("txloop.", d.loop.Stats().All())
 	d.addLinks(&s.Counters)
+	if d.exporter != nil {
+		s.Metrics = d.exporter.url()
+	}
 	if d.cfg.Faults != nil {
 		s.Faults = new(d.cfg.Faults.String())
 	}

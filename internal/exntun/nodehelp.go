@@ -60,6 +60,9 @@ The data path:
 
 Others:
   --config FILE        TOML; see docs/daemon.md, and exn-tun check
+  --metrics [ADDR]:PORT
+                       serve Prometheus metrics over HTTP at /metrics; without
+                       ADDR on 127.0.0.1 only. See docs/metrics.md (off)
   --faults LIST        for tests: what happens to packets that leave this node,
                        as in drop=0.01,corrupt=0.001,seed=1; also duplicate and
                        reorder (probabilities), delay and jitter (times). Its

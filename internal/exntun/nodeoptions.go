@@ -58,6 +58,10 @@ func parseUpFlags(cfg *daemon.Config, args []string) (path string, err error) {
 	fs.BoolVar(&cfg.Fair, "fair", cfg.Fair, "")
 	fs.Func("congestion", "", func(s string) error { return setCongestion(&cfg.Congestion, s) })
 	fs.Func("faults", "", func(s string) error { return setFaults(&cfg.Faults, s) })
+	fs.Func("metrics", "", func(s string) (err error) {
+		cfg.Metrics, err = daemon.MetricsAddr(s)
+		return err
+	})
 	fs.Bool("foreground", true, "")
 	r := &cfg.Receive
 	fs.Var(&r.Mode, "mode", "")

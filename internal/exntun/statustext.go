@@ -25,6 +25,9 @@ func writeStatus(w io.Writer, s *daemon.Status) {
 	if s.Topology != "" {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
 	}
+	if s.Metrics != "" {
+		fmt.Fprintf(w, "metrics at %s\n", s.Metrics)
+	}
 	if s.Faults != nil {
 		fmt.Fprintf(w, "links with faults: %s\n", pick(*s.Faults == "", "none", *s.Faults))
 	}

@@ -50,14 +50,14 @@ func TestParseUp(t *testing.T) {
 		Fabric: "x", Dir: "/d", Group: "g", Node: new(fabric.NodeID(7)), Interface: "exn7",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.0.8/24"), netip.MustParsePrefix("fd00::8/64")},
 		MTU:   1500, NetNS: "a", MACPrefix: arp.Prefix{0x2e, 1, 2, 3}, EagerThreshold: 600, NoFastPath: true, Fair: true, Congestion: "cubic",
-		Faults: &wire.Faults{Drop: 0.5, Delay: time.Millisecond},
+		Faults: &wire.Faults{Drop: 0.5, Delay: time.Millisecond}, Metrics: "127.0.0.1:9464",
 		Receive: daemon.Receive{
 			Mode: napi.ModeBusyPoll, VELOBudget: 8, RMABudget: 9,
 			Coalesce: napi.Coalesce{Frames: 4, Delay: 50 * time.Microsecond},
 		},
 	}
 	all := "--fabric x --dir /d --group g --node 7 --interface exn7 --addr 10.2.0.8/24 --addr6 fd00::8/64 --mtu 1500 --netns a" +
-		" --mac-prefix 2e:01:02:03 --eager-threshold 600 --no-fast-path --fair --congestion cubic --foreground --faults drop=0.5,delay=1ms" +
+		" --mac-prefix 2e:01:02:03 --eager-threshold 600 --no-fast-path --fair --congestion cubic --foreground --faults drop=0.5,delay=1ms --metrics :9464" +
 		" --mode busy --velo-budget 8 --rma-budget 9 --coalesce-usecs 50 --coalesce-frames 4"
 	if diff := cmp.Diff(want, parse(all), compare); diff != "" {
 		t.Errorf("all flags (-want +got):\n%s", diff)
@@ -91,6 +91,9 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --fabric a/b", exitUsage, "letters"},
 		{"up --dir=", exitUsage, "name a directory"},
 		{"up --mtu 9", exitUsage, "1280..65535"},
+		{"up --metrics 9464", exitUsage, `metrics "9464": use :PORT`},
+		{"up --metrics host:1", exitUsage, `metrics "host:1": use :PORT`},
+		{"up --metrics :65536", exitUsage, "or ADDRESS:PORT"},
 		{"up --faults drop", exitUsage, `"drop"; use name=value`},
 		{"up --faults corrupt=-1", exitUsage, "use a probability from 0 to 1"},
 		{"up --mode fast", exitUsage, "napi, interrupt or busy"},

@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"exnet/directsockets/broker"
+	"exnet/fabric/emp"
+	"exnet/internal/counter"
+	"exnet/internal/version"
+	"exnet/napi"
+)
+
+// namespace is what the names of all metrics begin with.
+const namespace = "exnet_"
+
+// gauges are the counters that also go down.
+var gauges = map[string]bool{"atu.regions": true}
+
+// collector makes metrics of a node's status, each time that it is asked.
+//
+// Concurrency: all methods may be called from many goroutines.
+type collector struct {
+	status  func() (*Status, error)
+	sockets func() *Sockets
+}
+
+// Describe implements prometheus.Collector. Which metrics there are depends on the
+// peers: so the collector describes none beforehand.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	s, err := c.status()
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+		return
+	}
+	m := metrics{out: out, labels: prometheus.Labels{"fabric": s.Fabric, "node": strconv.Itoa(s.Node)}}
+	for _, e := range s.Counters {
+		m.counter(e.Name, e.Value)
+	}
+	m.node(s)
+	m.peers(s)
+	for _, u := range s.Receive.Units {
+		m.polls(u)
+	}
+	m.connections(c.sockets())
+}
+
+// metrics are those of one scrape.
+type metrics struct {
+	out    chan<- prometheus.Metric
+	labels prometheus.Labels // of all
+}
+
+// add adds a metric. labels are names and values in turn.
+func (m metrics) add(kind prometheus.ValueType, name, help string, value float64, labels ...string) {
+	m.out <- prometheus.MustNewConstMetric(m.desc(name, help, labels), kind, value, values(labels)...)
+}
+
+func (m metrics) desc(name, help string, labels []string) *prometheus.Desc {
+	var names []string
+	for i := 0; i < len(labels); i += 2 {
+		names = append(names, labels[i])
+	}
+	return prometheus.NewDesc(namespace+name, help, names, m.labels)
+}
+
+func values(labels []string) (v []string) {
+	for i := 1; i < len(labels); i += 2 {
+		v = append(v, labels[i])
+	}
+	return v
+}
+
+// counter adds one of the status's counters: layer.name, layer.unit.name or
+// layer.node2.name.
+func (m metrics) counter(full string, v uint64) {
+	name, labels := splitCounter(full)
+	if gauges[name] {
+		m.add(prometheus.GaugeValue, metricName(name), helpOf(name), float64(v), labels...)
+		return
+	}
+	m.add(prometheus.CounterValue, metricName(name)+"_total", helpOf(name), float64(v), labels...)
+}
+
+// splitCounter takes the unit or peer out of a counter's name, as a label.
+func splitCounter(full string) (name string, labels []string) {
+	parts := strings.Split(full, ".")
+	if len(parts) != 3 {
+		return full, nil
+	}
+	if peer, ok := strings.CutPrefix(parts[1], "node"); ok {
+		labels = []string{"peer", peer}
+	} else {
+		labels = []string{"unit", parts[1]}
+	}
+	return parts[0] + "." + parts[2], labels
+}
+
+func metricName(counter string) string { return strings.ReplaceAll(counter, ".", "_") }
+
+func helpOf(counter string) string {
+	if h := counterHelp[counter]; h != "" {
+		return h
+	}
+	return "Counter " + counter + "." // of somebody who forgot it: a test finds out
+}
+
+func bit(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// node adds what there is one of.
+func (m metrics) node(s *Status) {
+	gauge := prometheus.GaugeValue
+	m.add(gauge, "info", "Always 1; the labels say what runs.", 1, "version", version.String(), "go", runtime.Version())
+	m.add(gauge, "start_time_seconds", "When the node came up (Unix time).", float64(s.Since.UnixMilli())/1000)
+	m.add(gauge, "real_time", "1: the data path runs at real-time priority.", bit(s.RealTime))
+	m.add(gauge, "groups", "IP multicast groups of the fabric that have members.", float64(len(s.Groups)))
+	i := s.Interface
+	m.add(gauge, "interface_up", "1: the interface is up.", bit(i.Up), "interface", i.Name)
+	m.add(gauge, "interface_mtu_bytes", "Largest IP packet of the interface.", float64(i.MTU), "interface", i.Name)
+	for name, v := range counter.All(i.Stats) {
+		m.add(prometheus.CounterValue, "interface_"+name+"_total", "The kernel's counter "+name+" of the interface.", float64(v), "interface", i.Name)
+	}
+}
+
+// peers adds what there is to say of the other nodes.
+func (m metrics) peers(s *Status) {
+	states := []string{emp.Connecting.String(), emp.Linking.String(), emp.Up.String()}
+	count := make(map[string]int)
+	for _, p := range s.Peers {
+		count[p.State]++
+		m.add(prometheus.CounterValue, "peer_links_total", "Times that the peer was linked.", float64(p.Links), "peer", strconv.Itoa(p.Node))
+	}
+	for _, state := range states {
+		m.add(prometheus.GaugeValue, "peers", "Other nodes of the fabric, by the state of the link to them.", float64(count[state]), "state", state)
+	}
+}
+
+// polls adds the histogram of a unit's polls.
+func (m metrics) polls(u Unit) {
+	// Bucket 0 is of polls without work, bucket k of those with less than 2^k frames.
+	buckets, polls := make(map[float64]uint64), uint64(0)
+	for k, n := range u.WorkPerPoll {
+		polls += n
+		if k < napi.WorkBuckets-1 {
+			buckets[float64(uint64(1)<<k-1)] = polls
+		}
+	}
+	labels := []string{"unit", u.Name}
+	m.out <- prometheus.MustNewConstHistogram(m.desc("poll_frames", "Frames that one poll handled.", labels),
+		polls, float64(u.Frames), buckets, values(labels)...)
+}
+
+// connections adds how many direct sockets there are.
+func (m metrics) connections(s *Sockets) {
+	m.add(prometheus.GaugeValue, "broker", "1: the node is the broker of direct sockets of its namespace.", bit(s.Broker != ""))
+	count := make(map[string]int)
+	for _, c := range s.Connections {
+		count[c.Mode]++
+	}
+	for _, mode := range []broker.Mode{broker.ModeDirect, broker.ModeTCP, broker.ModeDemoted} {
+		m.add(prometheus.GaugeValue, "connections", "Connections of programs that use direct sockets, by what they are now.",
+			float64(count[mode.String()]), "mode", mode.String())
+	}
+}

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
+)
+
+// What clients of the metrics may have of the node.
+const (
+	metricsClients = 16               // connections
+	metricsScrapes = 2                // at a time
+	metricsTimeout = 10 * time.Second // for a request and its answer
+	metricsHeader  = 1 << 13          // bytes of a request's header
+)
+
+// MetricsAddr returns the address that s stands for: :PORT is a port of the loopback
+// interface. ErrConfig: s is none.
+func MetricsAddr(s string) (string, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		if host == "" {
+			host = "127.0.0.1"
+		}
+		_, err = strconv.ParseUint(port, 10, 16)
+		if _, bad := netip.ParseAddr(host); bad != nil && host != "localhost" {
+			err = bad
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: metrics %q: use :PORT, for 127.0.0.1, or ADDRESS:PORT", ErrConfig, s)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// exporter serves the metrics.
+type exporter struct {
+	ln     net.Listener
+	server *http.Server
+}
+
+// openMetrics takes the address, from which nothing is answered until run.
+func (d *Daemon) openMetrics() (*exporter, error) {
+	ln, err := net.Listen("tcp", d.cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w: choose another address", err)
+	}
+	reg := prometheus.NewRegistry()
+	for _, c := range []prometheus.Collector{
+		collector{d.Status, d.Sockets},
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, errors.Join(fmt.Errorf("metrics: %w", err), ln.Close())
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: metricsScrapes}))
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "node %d of fabric %s: see /metrics\n", d.member.ID(), d.cfg.Fabric)
+	})
+	return &exporter{netutil.LimitListener(ln, metricsClients), &http.Server{
+		Handler: mux, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: 6 * metricsTimeout,
+		MaxHeaderBytes: metricsHeader, ErrorLog: slog.NewLogLogger(d.cfg.Log.Handler(), slog.LevelWarn),
+	}}, nil
+}
+
+// url is where the metrics are.
+func (e *exporter) url() string { return "http://" + e.ln.Addr().String() + "/metrics" }
+
+// run answers until ctx ends.
+func (e *exporter) run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = e.server.Close() })()
+	if err := e.server.Serve(e.ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
+}
+
+// close gives the address back.
+func (e *exporter) close() error {
+	return errors.Join(e.server.Close(), ignoreClosed(e.ln.Close()))
+}

@@ -1,0 +1,298 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"exnet/directsockets/broker"
+	"exnet/fabric/link/wire"
+	"exnet/internal/netns/netnstest"
+	"exnet/internal/node"
+	"exnet/napi"
+)
+
+var update = flag.Bool("update", false, "write the list of counters in docs/metrics.md anew")
+
+func TestMetricsAddr(t *testing.T) {
+	for in, want := range map[string]string{
+		":9464": "127.0.0.1:9464", "0.0.0.0:1": "0.0.0.0:1", "[::1]:2": "[::1]:2", "localhost:3": "localhost:3", ":0": "127.0.0.1:0",
+	} {
+		if got, err := MetricsAddr(in); got != want || err != nil {
+			t.Errorf("%q: %q, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", ":", "9464", "host:1", ":http", ":65536", "127.0.0.1", "::1:5", ":-1"} {
+		if got, err := MetricsAddr(in); !errors.Is(err, ErrConfig) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %q, %v", in, got, err)
+		}
+	}
+	c, err := Config{Dir: "/d", Metrics: ":9464"}.WithDefaults()
+	if err != nil || c.Metrics != "127.0.0.1:9464" {
+		t.Errorf("%q, %v", c.Metrics, err)
+	}
+}
+
+// scrape returns the samples of a page by name and labels, and its help texts.
+func scrape(t *testing.T, url string) (samples map[string]float64, help map[string]string) {
+	t.Helper()
+	client := http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	r, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v: %s", r.Status, err, text)
+	}
+	samples, help = make(map[string]float64), make(map[string]string)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
+			name, text, _ := strings.Cut(rest, " ")
+			help[name] = text
+		}
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		i := strings.LastIndexByte(line, ' ')
+		v, err := strconv.ParseFloat(line[i+1:], 64)
+		if err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		samples[line[:i]] = v
+	}
+	return samples, help
+}
+
+// sampleStatus has one of everything.
+func sampleStatus() *Status {
+	s := &Status{Fabric: "lab", Node: 3, Since: time.UnixMilli(1500), RealTime: true, Groups: make([]Group, 2)}
+	s.Interface = Interface{Name: "exn0", Up: true, MTU: 9000}
+	s.Interface.Stats.RxPackets = 7
+	s.Peers = []Peer{{Node: 1, State: "up", Links: 2}, {Node: 2, State: "connecting", Links: 1}, {Node: 4, State: "up"}}
+	s.Receive.Units = []Unit{{Name: "velo", Frames: 40, WorkPerPoll: [napi.WorkBuckets]uint64{5, 4, 3, napi.WorkBuckets - 1: 1}}}
+	s.Counters = node.Counters{
+		{Name: "exn.tx_stops", Value: 1}, {Name: "napi.velo.polls", Value: 13}, {Name: "napi.inline_runs", Value: 5}, {Name: "atu.regions", Value: 6},
+		{Name: "wire.node2.crc_errors", Value: 1 << 52}, {Name: "wire.node4.crc_errors", Value: 9}, {Name: "new.thing", Value: 3},
+	}
+	return s
+}
+
+func serveMetrics(t *testing.T, c collector) string {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(c)
+	server := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestCollector(t *testing.T) {
+	sockets := &Sockets{Broker: "/b", Connections: []broker.Connection{{Mode: "direct"}, {Mode: "direct"}, {Mode: "shadow"}}}
+	url := serveMetrics(t, collector{func() (*Status, error) { return sampleStatus(), nil }, func() *Sockets { return sockets }})
+	got, _ := scrape(t, url)
+	all := `fabric="lab",node="3"`
+	for name, want := range map[string]float64{
+		"exnet_exn_tx_stops_total{" + all + "}":                                    1,
+		"exnet_napi_polls_total{" + all + `,unit="velo"}`:                          13,
+		"exnet_napi_inline_runs_total{" + all + "}":                                5,
+		"exnet_atu_regions{" + all + "}":                                           6,
+		"exnet_wire_crc_errors_total{" + all + `,peer="2"}`:                        1 << 52,
+		"exnet_wire_crc_errors_total{" + all + `,peer="4"}`:                        9,
+		"exnet_new_thing_total{" + all + "}":                                       3,
+		"exnet_start_time_seconds{" + all + "}":                                    1.5,
+		"exnet_real_time{" + all + "}":                                             1,
+		"exnet_groups{" + all + "}":                                                2,
+		`exnet_interface_up{fabric="lab",interface="exn0",node="3"}`:               1,
+		`exnet_interface_mtu_bytes{fabric="lab",interface="exn0",node="3"}`:        9000,
+		`exnet_interface_rx_packets_total{fabric="lab",interface="exn0",node="3"}`: 7,
+		"exnet_peers{" + all + `,state="up"}`:                                      2,
+		"exnet_peers{" + all + `,state="connecting"}`:                              1,
+		"exnet_peers{" + all + `,state="linking"}`:                                 0,
+		"exnet_peer_links_total{" + all + `,peer="1"}`:                             2,
+		"exnet_poll_frames_bucket{" + all + `,unit="velo",le="0"}`:                 5,
+		"exnet_poll_frames_bucket{" + all + `,unit="velo",le="1"}`:                 9,
+		"exnet_poll_frames_bucket{" + all + `,unit="velo",le="3"}`:                 12,
+		"exnet_poll_frames_bucket{" + all + `,unit="velo",le="16383"}`:             12,
+		"exnet_poll_frames_bucket{" + all + `,unit="velo",le="+Inf"}`:              13,
+		"exnet_poll_frames_sum{" + all + `,unit="velo"}`:                           40,
+		"exnet_poll_frames_count{" + all + `,unit="velo"}`:                         13,
+		"exnet_broker{" + all + "}":                                                1,
+		`exnet_connections{fabric="lab",mode="direct",node="3"}`:                   2,
+		`exnet_connections{fabric="lab",mode="shadow",node="3"}`:                   1,
+		`exnet_connections{fabric="lab",mode="demoted",node="3"}`:                  0,
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s: %v (%v), want %v", name, v, ok, want)
+		}
+	}
+	// A node that is just ending says so.
+	url = serveMetrics(t, collector{func() (*Status, error) { return nil, errors.New("the interface is gone") }, nil})
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(r.Body)
+	r.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if r.StatusCode != http.StatusInternalServerError || !strings.Contains(string(text), "the interface is gone") {
+		t.Errorf("%s: %s", r.Status, text)
+	}
+}
+
+// A node of two that serves metrics has all of its counters there, with words for each.
+func TestRootMetrics(t *testing.T) {
+	netnstest.CheckFDs(t)
+	requireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	a := startWith(t, netnstest.New(t), Config{Dir: dir, Addrs: prefixes("10.2.0.1/24"), Metrics: ":0"})
+	startWith(t, netnstest.New(t), Config{Dir: dir, Addrs: prefixes("10.2.0.2/24"), Faults: new(wire.Faults)})
+	startWith(t, netnstest.New(t), Config{Dir: dir, Addrs: prefixes("10.2.0.3/24")})
+	for _, addr := range []string{"10.2.0.2", "10.2.0.3"} {
+		eventually(t, "ping", func() bool { _, err := ping(a.ns, addr); return err == nil })
+	}
+	s, err := a.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^http://127\.0\.0\.1:\d+/metrics$`).MatchString(s.Metrics) {
+		t.Fatalf("at %q", s.Metrics)
+	}
+	samples, help := scrape(t, s.Metrics)
+	layers := make(map[string]bool)
+	for _, c := range s.Counters {
+		name, labels := splitCounter(c.Name)
+		if counterHelp[name] == "" {
+			t.Errorf("counter %s: say in metricshelp.go what it counts", name)
+		}
+		metric := namespace + metricName(name)
+		if !gauges[name] {
+			metric += "_total"
+		}
+		if help[metric] == "" {
+			t.Errorf("%s: no help", metric)
+		}
+		metric += `{fabric="lab",node="1"`
+		if labels != nil {
+			metric += fmt.Sprintf(",%s=%q", labels[0], labels[1])
+		}
+		if v, ok := samples[metric+"}"]; !ok || v < float64(c.Value) && !gauges[name] {
+			t.Errorf("%s}: %v (%v), was %d before", metric, v, ok, c.Value)
+		}
+		layers[strings.Split(c.Name, ".")[0]] = true
+	}
+	for _, l := range []string{"ipstack", "exn", "exteth", "napi", "velo", "rma", "atu", "txloop", "shm", "wire"} {
+		if !layers[l] {
+			t.Errorf("no counters of %s", l)
+		}
+	}
+	for _, name := range []string{`exnet_peers{fabric="lab",node="1",state="up"}`, `exnet_poll_frames_count{fabric="lab",node="1",unit="velo"}`, "process_open_fds", "go_goroutines"} {
+		if samples[name] == 0 {
+			t.Errorf("%s: %v", name, samples[name])
+		}
+	}
+	if samples[`exnet_peers{fabric="lab",node="1",state="up"}`] != 2 {
+		t.Error("not two peers")
+	}
+
+	// Nothing else is there.
+	client := http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	root := strings.TrimSuffix(s.Metrics, "/metrics")
+	for path, want := range map[string]int{"/": 200, "/debug/pprof/": 404, "/metrics/x": 404} {
+		r, err := client.Get(root + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Body.Close(); r.StatusCode != want {
+			t.Errorf("%s: %s", path, r.Status)
+		}
+	}
+	if r, err := client.Post(s.Metrics, "text/plain", strings.NewReader("x")); err != nil || r.Body.Close() != nil || r.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %v, %v", r, err)
+	}
+
+	// A port that is taken keeps the next node from coming up, in one line, and nothing
+	// is left of it.
+	addr := strings.TrimPrefix(root, "http://")
+	_, err = Start(Config{Dir: dir, NetNS: netnstest.New(t).Path(), Fair: true, Metrics: addr})
+	if err == nil || !strings.Contains(err.Error(), "address already in use: choose another address") || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
+	}
+	if nodes, err := Nodes(dir); err != nil || len(nodes) != 3 {
+		t.Errorf("%d nodes, %v", len(nodes), err)
+	}
+	a.stop()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatalf("the port is not free again: %v", err)
+	}
+	ln.Close()
+}
+
+// The list of counters in the documentation is what there is, and its alerts ask for
+// metrics that there are.
+func TestMetricsDoc(t *testing.T) {
+	const begin, end = "-update -->\n", "<!-- end -->"
+	path := filepath.Join("..", "..", "docs", "metrics.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(text)
+	from, to := strings.Index(doc, begin)+len(begin), strings.Index(doc, end)
+	list := "| counter | metric | |\n|---|---|---|\n"
+	known := make(map[string]bool)
+	for _, name := range slices.SortedFunc(maps.Keys(counterHelp), cmp.Compare) {
+		metric := namespace + metricName(name)
+		if !gauges[name] {
+			metric += "_total"
+		}
+		known[metric] = true
+		list += fmt.Sprintf("| `%s` | `%s` | %s |\n", name, metric, counterHelp[name])
+	}
+	if got := doc[from:to]; got != list {
+		if *update {
+			if err := os.WriteFile(path, []byte(doc[:from]+list+doc[to:]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			doc = doc[:from] + list + doc[to:]
+		} else {
+			t.Error("docs/metrics.md: the list of counters is out of date: go test ./internal/daemon -run MetricsDoc -update writes it anew")
+		}
+	}
+	sockets := func() *Sockets { return new(Sockets) }
+	_, help := scrape(t, serveMetrics(t, collector{func() (*Status, error) { return sampleStatus(), nil }, sockets}))
+	head := doc[:from]
+	for name := range help {
+		known[name] = true
+		if !strings.Contains(doc, "`"+name+"`") && !strings.HasPrefix(name, "exnet_interface_") && name != "exnet_new_thing_total" {
+			t.Errorf("docs/metrics.md does not tell of %s", name)
+		}
+	}
+	for _, name := range regexp.MustCompile(`exnet_[a-z0-9_]+[a-z]\b`).FindAllString(head, -1) {
+		if !known[name] && !strings.HasPrefix(name, "exnet_interface") {
+			t.Errorf("docs/metrics.md: there is no %s", name)
+		}
+	}
+}
