@@ -9,7 +9,7 @@
 //	                 ├─ exn.Interface.Run, txloop.Loop.Run ── the data path
 //	                 ├─ broker of direct sockets  /run/exn/ds/<inode>.sock
 //	                 │      node-<id>.ds ── the brokers of the peers
-//	                 └─ control socket  /run/exn/<fabric>/node-<id>.ctl
+//	                 ├─ control socket  /run/exn/<fabric>/node-<id>.ctl
 //	                 │      ▲ a line of JSON for each request and each answer
 //	                 │   exn-tun status, topo, set, down ── DialNode
 //	                 └─ metrics, if an address is given ◄── Prometheus
