@@ -74,6 +74,7 @@ struct ds_config {
 	unsigned sends, slots, wait;
 	uint64_t bytes, ring;
 	bool expedited;
+	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are told of, too */
 };
 extern struct ds_config ds_config DS_HIDDEN;
 void ds_start(void) DS_HIDDEN;
@@ -100,9 +101,11 @@ bool ds_is_tcp(int fd) DS_HIDDEN;
 bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
-/* The same, as users of the shadow. */
+/* The same, as users of the shadow. DS_CHANGED, and nothing done: meanwhile the direction has been promoted; early: or
+ * the connection, which had no segment, has got one. */
+enum { DS_CHANGED = -2 };
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
-ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
 
 /* A cursor at the beginning of iov; false: more bytes than can be. The vector that it stands at, and at most max
  * of it. On by n bytes. */

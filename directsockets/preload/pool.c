@@ -59,6 +59,7 @@ void ds_start(void)
 	rules_init();
 	ds_broker_init();
 	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
+	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
 	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
 	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
 	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);

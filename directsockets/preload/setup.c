@@ -245,7 +245,8 @@ static struct ds_sock *make(int fd, int side)
 
 	ds_setup_lock();
 	ds_start();
-	if (!ds_broker_up() || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
+	bool up = ds_broker_up();
+	if ((!up && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;
 		return NULL;
@@ -254,6 +255,8 @@ static struct ds_sock *make(int fd, int side)
 	s->info = info;
 	s->entry = ds_stats_get(fd, side, &info);
 	why = rules_decide(side, info.addr[1], info.port[1]);
+	if (!why && !up)
+		why = DS_WHY_NO_BROKER;
 	if (!why && !(s->sh = ds_arena_get()))
 		why = DS_WHY_MEMORY;
 	if (why) {
@@ -318,9 +321,9 @@ bool ds_listen(int fd)
 
 	ds_setup_lock();
 	ds_start();
-	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd) &&
-	    rules_listen(addr, port) == RULES_DIRECT)
-		ours = ds_broker_listen(fd);
+	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
+		/* If somebody wants to know, what it accepts gets a line of the statistics all the same. */
+		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd) : ds_config.explain;
 	ds_setup_unlock();
 	errno = saved;
 	return ours;
