@@ -60,9 +60,13 @@ func line(c *broker.Connection) string {
 	return fmt.Sprintf("%s[%d] %v %s %v: %s", c.Program, c.PID, c.Local, arrow, c.Remote, choice(c))
 }
 
-// amounts is what went each way.
+// amounts is what went each way, "" if nobody counted it: a connection that is TCP
+// for good is left alone.
 func amounts(c *broker.Connection) string {
-	return fmt.Sprintf("sent %s direct, %s tcp; received %s direct, %s tcp", size(c.Sent.DirectBytes), size(c.Sent.ShadowBytes),
+	if !wasDirect(c) && c.Sent.ShadowBytes+c.Received.ShadowBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; sent %s direct, %s tcp; received %s direct, %s tcp", size(c.Sent.DirectBytes), size(c.Sent.ShadowBytes),
 		size(c.Received.DirectBytes), size(c.Received.ShadowBytes))
 }
 
