@@ -50,7 +50,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	}
 	struct iovec v[VECTORS];
 	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)vectors(c, limit, v)};
-	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
 	if (r <= 0 && ds_mode(&h->rx_mode) == RX_SHADOW) {
 		int saved = errno;
 
@@ -134,8 +134,12 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 static ssize_t recv_early(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
 {
 	struct iovec v[VECTORS];
-	ssize_t r = ds_shadow_recv(s, fd, v, vectors(c, c->left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	ssize_t r = ds_shadow_recv(s, fd, v, vectors(c, c->left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, true);
 
+	if (r == DS_CHANGED) {
+		errno = ESTALE;
+		return -1;
+	}
 	if (r > 0)
 		ds_skip(c, (size_t)r);
 	return r;
@@ -168,14 +172,18 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	if (!s->sh)
 		return ds_real_recv(fd, iov, n, flags);
 	ds_tick(s, fd);
-	if (!ds_has_segment(s) && (ds_plain(s) || ds_alone(s) || (flags & MSG_DONTWAIT)))
-		return ds_shadow_recv(s, fd, iov, n, flags);
+	if (!ds_has_segment(s) && (ds_plain(s) || ds_alone(s) || (flags & MSG_DONTWAIT))) {
+		ssize_t r = ds_shadow_recv(s, fd, iov, n, flags, true);
+
+		if (r != DS_CHANGED)
+			return r;
+	}
 	if (!ds_cursor(&c, iov, n)) {
 		errno = EINVAL;
 		return -1;
 	}
 	if (!c.left || (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_RELAXED) == RX_BACK && settled(s)))
-		return ds_shadow_recv(s, fd, iov, n, flags);
+		return ds_shadow_recv(s, fd, iov, n, flags, false);
 	struct ds_cursor begin = c;
 	want = target(s, &c, flags);
 	for (;;) {
@@ -195,14 +203,14 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		if (shadow && !settled(s)) {
 			struct iovec v[VECTORS];
 			ds_tx_attend(s, fd);
-			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
 			if (r > 0)
 				ds_skip(&c, (size_t)r);
 		} else if (shadow) { /* for good */
 			if (!got)
-				return ds_shadow_recv(s, fd, iov, n, flags);
+				return ds_shadow_recv(s, fd, iov, n, flags, false);
 			struct iovec v[VECTORS];
-			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), flags | (got >= want ? MSG_DONTWAIT : 0));
+			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), flags | (got >= want ? MSG_DONTWAIT : 0), false);
 			if (r > 0)
 				ds_skip(&c, (size_t)r);
 			return (ssize_t)got + (r > 0 ? r : 0);

@@ -139,8 +139,12 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	ds_tick(s, fd);
 	if (__builtin_expect(ds_config.wait != 0, 0))
 		ds_patience(s, fd);
-	if (!ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_BACK)
-		return ds_shadow_send(s, fd, iov, n, flags);
+	if (!ds_has_segment(s) || ds_mode(&s->sh->tx_mode) == TX_BACK) {
+		ssize_t r = ds_shadow_send(s, fd, iov, n, flags);
+
+		if (r != DS_CHANGED)
+			return r;
+	}
 	if (!ds_cursor(&c, iov, n)) {
 		errno = EINVAL;
 		return -1;
@@ -162,6 +166,8 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 				r = ds_shadow_send(s, fd, &one, 1, flags | MSG_NOSIGNAL);
 			else
 				r = ds_shadow_send(s, fd, iov, n, flags);
+			if (r == DS_CHANGED)
+				continue;
 			if (r > 0) {
 				ds_skip(&c, (size_t)r);
 				sent += (size_t)r;

@@ -243,17 +243,23 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	struct ds_sock *guard __attribute__((cleanup(used))) = s;
 
 	ds_users_begin(s);
+	/* The gate may have been shut until now, and another thread have promoted. */
+	int mode = ds_has_segment(s) ? ds_mode(&s->sh->tx_mode) : TX_SHADOW;
+	if (__builtin_expect(mode == TX_DIRECT || mode == TX_ROLLING, 0))
+		return DS_CHANGED;
 	ssize_t r = ds_real_send(fd, iov, n, flags);
 	if (r > 0)
 		ds_moved(s, (size_t)r, 0);
 	return r;
 }
 
-ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early)
 {
 	struct ds_sock *guard __attribute__((cleanup(used))) = s;
 
 	ds_users_begin(s);
+	if (__builtin_expect(early && ds_has_segment(s), 0))
+		return DS_CHANGED;
 	ssize_t r = ds_real_recv(fd, iov, n, flags);
 	if (r > 0 && !(flags & MSG_PEEK))
 		ds_moved(s, 0, (size_t)r);

@@ -316,6 +316,10 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	if (!ds_has_segment(s)) {
 		ds_wait_begin(s);
 		w.users = true;
+		if (ds_has_segment(s)) { /* it came in between */
+			ds_wait_end(s);
+			w.users = false;
+		}
 	}
 	bell = ds_bell(s);
 	if (bell >= 0) {
