@@ -201,3 +201,57 @@ func BenchmarkCalls(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCRR is connect, request, response, close, both ends in this process.
+func BenchmarkCRR(b *testing.B) {
+	for _, path := range []string{"tcp", "ds"} {
+		b.Run("path="+path, func(b *testing.B) {
+			var l net.Listener
+			var err error
+			dial := net.Dial
+			if path == "tcp" {
+				l, err = net.Listen("tcp", "127.0.0.1:0")
+			} else {
+				cfg := directsockets.Config{Broker: startBroker(b)}
+				lc := directsockets.ListenConfig{Config: cfg}
+				l, err = lc.Listen(b.Context(), "tcp", "127.0.0.1:0")
+				d := directsockets.Dialer{Config: cfg}
+				dial = d.Dial
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				var buf [64]byte
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					if n, err := c.Read(buf[:]); err == nil {
+						c.Write(buf[:n])
+					}
+					c.Close()
+				}
+			}()
+			var buf [64]byte
+			b.ReportAllocs()
+			before := cpuTime(b)
+			for b.Loop() {
+				c, err := dial("tcp", l.Addr().String())
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.Write(buf[:]); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.ReadFull(c, buf[:]); err != nil {
+					b.Fatal(err)
+				}
+				c.Close()
+			}
+			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}

@@ -70,14 +70,13 @@ func (c *Conn) Close() error {
 		if h.timer != nil {
 			h.timer.Stop()
 		}
-		c.kickLocked(h)
 	}
 	c.mu.Unlock()
 	c.up.Store(upNever)
 	if pending != nil {
 		pending.drop()
 	}
-	rxStolen, txStolen := c.rx.seize(), c.tx.seize()
+	rxStolen, txStolen := c.seize(&c.rx.half), c.seize(&c.tx.half)
 	err := c.tearDown(rxStolen || txStolen)
 	if !rxStolen && c.rx.free() {
 		c.leaveRX()
@@ -86,6 +85,15 @@ func (c *Conn) Close() error {
 		c.leaveTX()
 	}
 	return err
+}
+
+// seize gets Close the turn of h.
+func (c *Conn) seize(h *half) (stolen bool) {
+	if h.try() {
+		return false
+	}
+	c.kick(h)
+	return h.turn.seize()
 }
 
 // tearDown ends the connection; the caller has both turns. lent: somebody looks at
@@ -140,8 +148,7 @@ func (c *Conn) lingerOn(e *segment.End, lent bool) {
 func (c *Conn) bury(e *segment.End, lent bool) {
 	c.mu.Lock()
 	c.modes = [2]Mode{ModeClosed, ModeClosed}
-	s := c.statsLocked()
-	c.final = &s
+	c.final, c.buried = c.statsLocked(), true
 	c.entry.Set(broker.ModeClosed, broker.Why(c.why))
 	c.mu.Unlock()
 	if lent { // the last one closes the door: the memory goes when nobody has it

@@ -49,7 +49,8 @@ type Conn struct {
 	pending *upgrade     // guarded by mu; what wantInstall is about
 	modes   [2]Mode      // guarded by mu; of rx and tx
 	why     Reason       // guarded by mu
-	final   *Stats       // guarded by mu; after Close
+	final   Stats        // guarded by mu; after Close
+	buried  bool         // guarded by mu; final is there
 	tries   int          // guarded by mu; offers that nobody claimed
 	retry   atomic.Int64 // not before this time, Unix ns
 }
@@ -77,7 +78,6 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Cli
 	c := &Conn{shadow: shadow, cfg: cfg, side: side, broker: client, modes: [2]Mode{ModeTCP, ModeTCP}}
 	c.rx.init()
 	c.tx.init()
-	c.rx.setDead, c.tx.setDead = shadow.SetReadDeadline, shadow.SetWriteDeadline
 	local, remote := addrPort(shadow.LocalAddr()), addrPort(shadow.RemoteAddr())
 	c.key = broker.Key{Client: local, Server: remote}
 	if side == segment.Server {
@@ -106,7 +106,7 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Cli
 	default:
 		c.reason(ReasonNotYet)
 		if cfg.Eager {
-			c.moved()
+			c.moved(0)
 		}
 	}
 	return c

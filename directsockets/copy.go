@@ -58,7 +58,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 	}
 	if t.phase == txTCP || t.phase == txBack && !t.demote {
 		if file, limit := fileOf(r); file != nil && c.tcp != nil {
-			c.moved()
+			c.moved(1)
 			if n, sent, err := c.sendFile(file, limit); sent {
 				return n, err
 			}

@@ -36,8 +36,7 @@ type half struct {
 	// Guarded by Conn.mu.
 	deadline time.Time
 	timer    *time.Timer
-	setDead  func(time.Time) error // the shadow's SetReadDeadline or SetWriteDeadline
-	file     *os.File              // what bell sleeps on; nil before that
+	file     *os.File // what bell sleeps on; nil before that
 }
 
 // past is a deadline that has passed.
@@ -52,9 +51,19 @@ func (c *Conn) kick(h *half) {
 
 func (c *Conn) kickLocked(h *half) {
 	h.kicked.Store(true)
-	_ = h.setDead(past)
+	c.setShadowDeadline(h, past)
 	if h.file != nil {
 		_ = h.file.SetReadDeadline(past)
+	}
+}
+
+// setShadowDeadline sets the shadow's deadline for the direction of h. An error says
+// that the shadow is closed, which its calls say, too.
+func (c *Conn) setShadowDeadline(h *half, t time.Time) {
+	if h == &c.rx.half {
+		_ = c.shadow.SetReadDeadline(t)
+	} else {
+		_ = c.shadow.SetWriteDeadline(t)
 	}
 }
 
@@ -63,7 +72,7 @@ func (c *Conn) calm(h *half) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h.kicked.Store(false)
-	_ = h.setDead(time.Time{})
+	c.setShadowDeadline(h, time.Time{})
 	if h.file != nil {
 		_ = h.file.SetReadDeadline(time.Time{})
 	}

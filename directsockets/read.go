@@ -161,10 +161,10 @@ func isTimeout(err error) bool {
 }
 
 func (c *Conn) readTCP(p []byte) (int, error) {
-	c.moved()
+	c.moved(0)
 	n, err := c.readShadow(p)
 	if n > 0 {
-		c.moved()
+		c.moved(0)
 	}
 	return n, err
 }

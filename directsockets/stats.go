@@ -85,8 +85,8 @@ var counterNames = [segment.CounterWords]string{
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.final != nil {
-		return *c.final
+	if c.buried {
+		return c.final
 	}
 	return c.statsLocked()
 }

@@ -62,9 +62,6 @@ func (t *turn) take() bool { return t.try() || t.takeSlow(false) }
 // seize is take for Close, which does not wait for a holder that has lent the turn.
 // stolen: that one comes back some time, and finds out.
 func (t *turn) seize() (stolen bool) {
-	if t.try() {
-		return false
-	}
 	t.takeSlow(true)
 	return t.word.Load() == turnGone
 }

@@ -41,9 +41,9 @@ func (u *upgrade) drop() {
 	u.end.Segment().Retire()
 }
 
-// moved is called when bytes are about to move on the shadow: it starts what makes
-// a segment of the connection, without waiting for it.
-func (c *Conn) moved() {
+// moved is called when bytes are about to move on the shadow, sends of them by a
+// send: it starts what makes a segment of the connection, without waiting for it.
+func (c *Conn) moved(sends int) {
 	if c.up.Load() != upIdle {
 		return
 	}
@@ -54,7 +54,7 @@ func (c *Conn) moved() {
 		}
 		return
 	}
-	if !c.cfg.Eager && int(c.sends.Load())+1 < c.cfg.UpgradeSends &&
+	if !c.cfg.Eager && int(c.sends.Load())+sends < c.cfg.UpgradeSends &&
 		c.count[segment.SentShadow].Load()+c.count[segment.ReceivedShadow].Load() < uint64(c.cfg.UpgradeBytes) {
 		return
 	}

@@ -133,7 +133,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	t := &c.tx
 	switch t.phase {
 	case txTCP:
-		c.moved()
+		c.moved(1)
 		if c.promote() {
 			return 0, nil
 		}
