@@ -143,7 +143,7 @@ func (d *reportData) figures() (list []reportFigure) {
 	add(bandwidth, partStream1, partStream2)
 	var tuned []chart
 	for _, t := range []struct{ part, title, unit string }{
-		{partCPUs, "CPUs of the two ends", "GB/s"}, {partMTU, "MTU of exn0", "GB/s"},
+		{partCPUs, "CPUs of the two ends", "GB/s"}, {partDSCPUs, "CPUs of direct sockets", "GB/s"}, {partMTU, "MTU of exn0", "GB/s"},
 		{partBuffers, "Socket buffers", "GB/s"}, {partCoalesce, "Coalescing of interrupts", "GB/s"},
 		{partEager, "Eager threshold, messages of 1 KiB", "million messages/s"},
 	} {
@@ -155,8 +155,8 @@ func (d *reportData) figures() (list []reportFigure) {
 			tuned = append(tuned, d.bars(t.part, t.title, t.unit, false, v))
 		}
 	}
-	add(reportFigure{ID: "fig-5-27", Title: "Tuning of exn0 (figure 5.27)", Charts: tuned, Says: d.sayTuning()},
-		partCPUs, partMTU, partBuffers, partCoalesce, partEager)
+	add(reportFigure{ID: "fig-5-27", Title: "Tuning (figure 5.27)", Charts: tuned, Says: d.sayTuning()},
+		partCPUs, partDSCPUs, partMTU, partBuffers, partCoalesce, partEager)
 	add(reportFigure{ID: "fig-5-28", Title: "Half a round trip (figure 5.28)", Charts: []chart{
 		d.lines(partLatency, "1 to 2048 bytes", "half round trip (us)", scaled(1),
 			svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),

@@ -15,7 +15,8 @@ const (
 	partStream1  = "stream, one connection"  // figure 5.26a
 	partStream2  = "stream, two connections" // figure 5.26b
 	partCPUs     = "tuning: CPUs"            // figure 5.27a
-	partMTU      = "tuning: MTU"             // figure 5.27b, and what else can be set
+	partDSCPUs   = "tuning: CPUs of direct sockets"
+	partMTU      = "tuning: MTU" // figure 5.27b, and what else can be set
 	partBuffers  = "tuning: socket buffers"
 	partCoalesce = "tuning: coalescing"
 	partEager    = "tuning: eager threshold"
@@ -87,7 +88,7 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 			add(t.id, t.measure, t.paths, func(o *options) { o.sizes, o.control = []int{t.size}, t.paths[0].name })
 		}
 	}
-	add(partLatency, "pingpong", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "netstack", "ds", "velo-shm"),
+	add(partLatency, "pingpong", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "exn:itr", "netstack", "ds", "velo-shm"),
 		sizes([]int{1, 16, 64, 120, 512, 1024, 2048}, []int{1, 64, 1024}))
 	add(partCPU, "cpu", kinds("veth", "exn:irq", "exn:napi", "exn:busy", "exn:itr"), func(o *options) {
 		o.noDelay, o.control = true, "veth"
@@ -113,12 +114,39 @@ type tuning struct {
 	paths       []pathKind
 }
 
-// tunings are those of figure 5.27, all over exn0.
-func tunings(usable func(string) bool) []tuning {
-	base, err := pathKindOf("exn")
-	if err != nil || !usable("exn:napi") {
-		return nil
+// tunings are those of figure 5.27.
+func tunings(usable func(string) bool) (list []tuning) {
+	if usable("exn:napi") {
+		list = exnTunings()
 	}
+	if usable("ds") {
+		list = append(list, dsTuning())
+	}
+	return list
+}
+
+// placed is a path whose ends are placed in a way of its own.
+func placed(path, name string, p tcpbench.Placement) pathKind {
+	k, _ := pathKindOf(path) // it is there
+	open := k.open
+	k.name = name
+	k.open = func(c NodeConfig) Path { return specPath{open(c), func(s *tcpbench.Spec) { s.CPUs = p }} }
+	return k
+}
+
+// dsTuning compares two CPUs, near or far as they are, with one.
+func dsTuning() tuning {
+	return tuning{partDSCPUs, "stream", 64 << 10, []pathKind{
+		placed("lo", "lo, two CPUs", tcpbench.Apart()),
+		placed("lo", "lo, one CPU", tcpbench.Together()),
+		placed("ds", "ds, two CPUs", tcpbench.Apart()),
+		placed("ds", "ds, one CPU", tcpbench.Together()),
+	}}
+}
+
+// exnTunings are those over exn0.
+func exnTunings() []tuning {
+	base, _ := pathKindOf("exn") // it is there
 	node := func(name string, set func(*NodeConfig)) pathKind {
 		k := base
 		k.name = name
@@ -134,18 +162,15 @@ func tunings(usable func(string) bool) []tuning {
 		k.open = func(c NodeConfig) Path { return specPath{base.open(c), set} }
 		return k
 	}
-	place := func(name string, p tcpbench.Placement) pathKind {
-		return spec(name, func(s *tcpbench.Spec) { s.CPUs = p })
-	}
 	buffers := func(name string, n int) pathKind {
 		return spec(name, func(s *tcpbench.Spec) { s.Buffers = n })
 	}
 	const large = 64 << 10
 	return []tuning{
 		{partCPUs, "stream", large, []pathKind{
-			place("scheduler's choice", tcpbench.Anywhere()),
-			place("two CPUs", tcpbench.Apart()),
-			place("one CPU", tcpbench.Together()),
+			placed("exn", "scheduler's choice", tcpbench.Anywhere()),
+			placed("exn", "two CPUs", tcpbench.Apart()),
+			placed("exn", "one CPU", tcpbench.Together()),
 		}},
 		{partMTU, "stream", large, []pathKind{
 			node("MTU 65535", func(c *NodeConfig) {}),

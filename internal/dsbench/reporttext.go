@@ -72,7 +72,7 @@ func (d *reportData) sayBandwidth() string {
 func (d *reportData) sayTuning() string {
 	var all []string
 	for _, t := range []struct{ part, what string }{
-		{partCPUs, "the CPUs of the ends"}, {partMTU, "the MTU"}, {partBuffers, "the socket buffers"},
+		{partCPUs, "the CPUs of the ends over exn0"}, {partMTU, "the MTU"}, {partBuffers, "the socket buffers"},
 		{partCoalesce, "coalescing"}, {partEager, "the eager threshold"},
 	} {
 		rows := d.part(t.part)
@@ -99,6 +99,10 @@ func (d *reportData) sayTuning() string {
 			text += "; "
 		}
 		text += s
+	}
+	if one, two := d.row(partDSCPUs, "ds, one CPU", 64<<10), d.row(partDSCPUs, "ds, two CPUs", 64<<10); one != nil && two != nil {
+		text += fmt.Sprintf(". Direct sockets move %s GB/s between two CPUs and %s with both ends on one (the CPUs are %s)",
+			num(two.Median/8), num(one.Median/8), two.Cores)
 	}
 	return text + ". The thesis saw 5.3 to 7.9 GB/s by the choice of the CPU socket, and 8.3 with sysctl set."
 }
@@ -153,7 +157,12 @@ func (d *reportData) sayCPU() string {
 		if irq := d.row(partCPU, "exn:irq", large.Size); irq != nil {
 			best = min(best, irq.Median)
 		}
-		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s of the cheaper of both.", count(large.Size, "byte"), ratioText(r.Median/best))
+		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s times the cheaper of both", count(large.Size, "byte"), ratioText(r.Median/best))
+		dynamic, irq, napi := d.row(partLatency, "exn:itr", 64), d.row(partLatency, "exn:irq", 64), d.row(partLatency, "exn:napi", 64)
+		if dynamic != nil && irq != nil && napi != nil {
+			itr += fmt.Sprintf(", and half a round trip of 64 bytes %s times the shorter of both", ratioText(dynamic.Median/min(irq.Median, napi.Median)))
+		}
+		itr += "."
 	}
 	size := fmt.Sprintf("A gigabyte in messages of %d bytes takes %s s, in messages of %d bytes %s s", small.Size, num(small.Median), large.Size, num(large.Median))
 	if large.Median < small.Median {
