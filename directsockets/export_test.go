@@ -13,3 +13,10 @@ func (c *Conn) Debug() string {
 	}
 	return s
 }
+
+// CloseProcess closes the process's own client of the broker.
+func CloseProcess() {
+	if client := process(); client != nil {
+		client.Close()
+	}
+}

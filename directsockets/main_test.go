@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"exnet/directsockets"
 )
 
 // TestMain is also the child processes of tests: see child_test.go.
@@ -12,5 +14,16 @@ func TestMain(m *testing.M) {
 	if job := os.Getenv(childEnv); job != "" {
 		os.Exit(runChild(job))
 	}
-	goleak.VerifyTestMain(m)
+	// The process's own client, that of Dial and Listen, finds no broker: tests have
+	// theirs.
+	os.Setenv("EXNET_BROKER", "/nonexistent/ds.sock")
+	goleak.VerifyTestMain(tests{m})
+}
+
+type tests struct{ m *testing.M }
+
+func (t tests) Run() int {
+	code := t.m.Run()
+	directsockets.CloseProcess()
+	return code
 }
