@@ -74,14 +74,15 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t n)
 		errno = EBADF;
 		return -1;
 	}
+	ds_wait_begin(k.c->s); /* only now the answer stays true */
 	if (ds_on_shadow_tx(k.c->s) && ds_bell(k.c->s) < 0) {
-		ds_wait_begin(k.c->s);
 		ssize_t rc = REAL(sendfile64)(out, in, off, n);
 		ds_wait_end(k.c->s);
 		if (rc > 0)
 			ds_moved(k.c->s, (size_t)rc, 0);
 		return rc;
 	}
+	ds_wait_end(k.c->s);
 	return file_to_sock(&k, out, in, off, n > 0x7ffff000 ? 0x7ffff000 : n);
 }
 ALIAS(sendfile, sendfile64);
@@ -150,13 +151,14 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 	struct call *k = from.c ? &from : &to;
 	int fd = from.c ? in : out;
 	ds_tick(k->c->s, fd);
+	ds_wait_begin(k->c->s);
 	if (ds_bell(k->c->s) < 0 && ds_on_shadow_rx(k->c->s) && ds_on_shadow_tx(k->c->s)) {
-		ds_wait_begin(k->c->s);
 		ssize_t rc = REAL(splice)(in, NULL, out, NULL, n, flags);
 		ds_wait_end(k->c->s);
 		if (rc > 0)
 			ds_moved(k->c->s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);
 		return rc;
 	}
+	ds_wait_end(k->c->s);
 	return from.c ? sock_to_pipe(k, in, out, n, flags) : pipe_to_sock(k, in, out, n, flags);
 }

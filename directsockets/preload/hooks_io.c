@@ -135,14 +135,15 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 	/* Control data (time stamps) comes from the kernel as long as the bytes do. */
 	if (m->msg_controllen > 0 && ds_on_shadow_rx(k->c->s)) {
 		ds_tick(k->c->s, fd);
+		ds_wait_begin(k->c->s); /* only now the answer stays true */
 		if (ds_on_shadow_rx(k->c->s) && ds_bell(k->c->s) < 0) {
-			ds_wait_begin(k->c->s);
 			ssize_t rc = REAL(recvmsg)(fd, m, flags);
 			ds_wait_end(k->c->s);
 			if (rc > 0 && !(flags & MSG_PEEK))
 				ds_moved(k->c->s, 0, (size_t)rc);
 			return rc;
 		}
+		ds_wait_end(k->c->s);
 	}
 	ssize_t rc = total(m->msg_iov, m->msg_iovlen) == 0 ? recv_none(k, fd, flags)
 		: ds_recv(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags & ~MSG_CMSG_CLOEXEC);
