@@ -25,6 +25,8 @@ const childEnv = "EXNET_DS_CHILD"
 type childJob struct {
 	Broker string // path of the broker's socket; "": none, plain net
 	Eager  bool
+	// Netstack: a node of its own, see netstackNode.
+	Netstack bool
 }
 
 // childOrder is one line for a child: what to do with a new connection to Dial, or
@@ -46,6 +48,17 @@ type child struct {
 // startChild starts a child, in a namespace unless ns is nil.
 func startChild(t testing.TB, job childJob, ns *netns.NS) *child {
 	t.Helper()
+	return start(t, job, ns, nil)
+}
+
+// startChildWith starts a child with descriptors from 3 on, which are borrowed.
+func startChildWith(t testing.TB, job childJob, files []*os.File) *child {
+	t.Helper()
+	return start(t, job, nil, files)
+}
+
+func start(t testing.TB, job childJob, ns *netns.NS, files []*os.File) *child {
+	t.Helper()
 	text, err := json.Marshal(job)
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +66,7 @@ func startChild(t testing.TB, job childJob, ns *netns.NS) *child {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = files
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +125,15 @@ func runChild(text string) int {
 	}
 	dial := net.Dial
 	listen := net.Listen
+	if job.Netstack {
+		ns, client, _, err := netstackNode(2, 3, 4)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		d := directsockets.Dialer{Config: directsockets.Config{Broker: client, Eager: job.Eager}, Shadow: netstackDial(ns)}
+		dial = d.Dial
+	}
 	if job.Broker != "" {
 		client, err := broker.Dial(broker.ClientConfig{Path: job.Broker})
 		if err == nil {

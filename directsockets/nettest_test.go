@@ -10,13 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/net/nettest"
-	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/link/loopback"
-	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
@@ -247,6 +240,11 @@ func testRelay(t *testing.T, kid *child, client *broker.Client, in func(func() e
 	}
 	defer l.Close()
 	waitListener(t, client, l.Addr())
+	testRelayOn(t, kid, l, direct)
+}
+
+// testRelayOn is testRelay with a listener.
+func testRelayOn(t *testing.T, kid *child, l net.Listener, direct bool) {
 	testConn(t, func(t *testing.T) (net.Conn, net.Conn) {
 		conns := make(chan net.Conn, 2)
 		go func() {
@@ -309,80 +307,6 @@ func dialBrokerIn(t *testing.T, path string, ns *netns.NS) *broker.Client {
 		t.Fatal(err)
 	}
 	return client
-}
-
-// TestConnNetstack: the shadow is netstack's TCP.
-func TestConnNetstack(t *testing.T) {
-	ns := newNetstack(t)
-	s, err := broker.New(broker.Config{NoSocket: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	client, err := s.Client(broker.ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	for _, eager := range []bool{false, true} {
-		name := "lazy"
-		if eager {
-			name = "direct"
-		}
-		t.Run(name, func(t *testing.T) {
-			testConn(t, func(t *testing.T) (net.Conn, net.Conn) {
-				c, s := netstackPairOf(t, ns, directsockets.Config{Broker: client, Eager: eager})
-				if eager {
-					makeDirect(t, c, s)
-					mustBeDirect(t, c, s)
-				}
-				return c, s
-			})
-		})
-	}
-}
-
-var netstackAddr = tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFrom4([4]byte{10, 9, 0, 1}), Port: 0}
-
-// newNetstack makes a netstack with one address that it can talk to itself.
-func newNetstack(t *testing.T) *stack.Stack {
-	t.Helper()
-	ns := stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol},
-		HandleLocal:        true,
-	})
-	if err := ns.CreateNIC(1, loopback.New()); err != nil {
-		t.Fatal(err)
-	}
-	addr := tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: netstackAddr.Addr.WithPrefix()}
-	if err := ns.AddProtocolAddress(1, addr, stack.AddressProperties{}); err != nil {
-		t.Fatal(err)
-	}
-	ns.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1}})
-	t.Cleanup(ns.Destroy)
-	return ns
-}
-
-func netstackPairOf(t *testing.T, ns *stack.Stack, cfg directsockets.Config) (c, s *directsockets.Conn) {
-	t.Helper()
-	inner, err := gonet.ListenTCP(ns, netstackAddr, ipv4.ProtocolNumber)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := directsockets.NewListener(inner, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	waitListener(t, cfg.Broker, l.Addr())
-	d := directsockets.Dialer{Config: cfg, Shadow: func(ctx context.Context, _, address string) (net.Conn, error) {
-		to := netstackAddr
-		to.Port = netip.MustParseAddrPort(address).Port()
-		return gonet.DialContextTCP(ctx, ns, to, ipv4.ProtocolNumber)
-	}}
-	a, b := connectTo(t, l, func() (net.Conn, error) { return d.Dial("tcp", l.Addr().String()) })
-	return a.(*directsockets.Conn), b.(*directsockets.Conn)
 }
 
 // TestFile: who has a descriptor has TCP, with all that was under way.
