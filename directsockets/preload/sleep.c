@@ -16,6 +16,7 @@ enum {
 	SPIN_MIN = 4000,
 	VAIN = 2,           /* spins in vain in a row, after which */
 	SPIN_REST = 64,     /* so many sleeps go without */
+	EAGER = 64,         /* looks without a pause between them */
 	YIELDS = 8,         /* when the peer's CPU is ours */
 };
 
@@ -233,8 +234,9 @@ bool ds_spin_more(struct ds_spin *p)
 		ds_syscall(SYS_sched_yield);
 		return true;
 	}
-	relax();
-	return p->spun && (++p->rounds % 8 || ds_ticks() < p->until);
+	if (++p->rounds > EAGER) /* a pause takes as long as a message */
+		relax();
+	return p->spun && (p->rounds % 8 || ds_ticks() < p->until);
 }
 
 /* As the kernel's halt polling: spin for longer if that would have caught what came, less if it was in
