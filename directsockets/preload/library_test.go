@@ -112,7 +112,7 @@ func TestC(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "make", "-s", "check", "BUILD="+t.TempDir())
+	cmd := exec.CommandContext(ctx, "make", "-s", "-j2", "check", "BUILD="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		text := string(out)
 		t.Fatalf("make check: %v\n%s", err, text[max(0, len(text)-4000):])
