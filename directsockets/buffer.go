@@ -162,7 +162,10 @@ func (c *Conn) ReadBuffer(b *Buffer, off, n int) (int, error) {
 // offerSink has the peer's next message go to b, if there is none yet.
 func (c *Conn) offerSink(b *Buffer, off, n int) bool {
 	t := &c.tx
-	if c.rx.interrupted() || !t.try() {
+	if c.rx.kicked.Load() {
+		c.calm(&c.rx.half)
+	}
+	if c.rx.wanted() || !t.try() {
 		return false
 	}
 	number, err := uint32(0), segment.ErrAgain
