@@ -73,7 +73,7 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 		return -1;
 	g->mem = mem;
 	g->size = size;
-	g->ring = ring;
+	g->ring = g->window = ring;
 	g->slots = slots;
 	g->shift = (unsigned)__builtin_ctz(slots);
 	g->side = side;

@@ -98,6 +98,7 @@ struct ds_seg {
 	uint8_t *mem;
 	size_t size;
 	uint64_t ring;
+	uint64_t window; /* of its bytes, how many this side has under way at most */
 	uint32_t slots;
 	unsigned shift; /* log2 of slots */
 	int side;       /* 0 client, 1 server */

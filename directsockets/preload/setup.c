@@ -14,6 +14,8 @@
 
 enum {
 	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
+	SMALL_BUFFER = 65536,
+	MIN_WINDOW = 8192,
 	LISTENER_US = 10000,  /* in which a new listener gets into the page */
 };
 
@@ -168,6 +170,19 @@ void ds_broker_refused(uint32_t id, int reason)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
 }
 
+/* A program that has set SO_SNDBUF wants to be stopped before so much is under way. The kernel's own choice is
+ * larger than SMALL_BUFFER. */
+static void up(struct ds_sock *s, int fd)
+{
+	int n;
+	socklen_t len = sizeof n;
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &n, &len) == 0 && n < SMALL_BUFFER)
+		s->seg.window = n < MIN_WINDOW ? MIN_WINDOW : (uint64_t)n;
+	ds_phase(s, UP);
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NONE);
+}
+
 static void attach(struct ds_sock *s, int fd)
 {
 	uint64_t read;
@@ -186,8 +201,7 @@ static void attach(struct ds_sock *s, int fd)
 	s->sh->rx_read = read;
 	ready(s);
 	ds_seg_state(&s->seg, &s->sh->attention, DS_ATTACHED);
-	ds_phase(s, UP);
-	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NONE);
+	up(s, fd);
 	ds_gate_open(s);
 }
 
@@ -211,8 +225,7 @@ void ds_tick(struct ds_sock *s, int fd)
 		break;
 	case OFFERED:
 		if (s->side == 0 && ds_seg_peer_state(&s->seg) == DS_ATTACHED) {
-			ds_phase(s, UP);
-			ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NONE);
+			up(s, fd);
 			return;
 		}
 		ds_check_bell(s, false);
@@ -245,8 +258,8 @@ static struct ds_sock *make(int fd, int side)
 
 	ds_setup_lock();
 	ds_start();
-	bool up = ds_broker_up();
-	if ((!up && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
+	bool broker = ds_broker_up();
+	if ((!broker && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;
 		return NULL;
@@ -255,7 +268,7 @@ static struct ds_sock *make(int fd, int side)
 	s->info = info;
 	s->entry = ds_stats_get(fd, side, &info);
 	why = rules_decide(side, info.addr[1], info.port[1]);
-	if (!why && !up)
+	if (!why && !broker)
 		why = DS_WHY_NO_BROKER;
 	if (!why && !(s->sh = ds_arena_get()))
 		why = DS_WHY_MEMORY;
