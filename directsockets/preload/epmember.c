@@ -54,7 +54,7 @@ void m_fork_child(void)
 			continue;
 		m->active = m->armed = false;
 		m->c->armed = 0;
-		if (m->tagged)
+		if (m->tagged && !m->deleted)
 			m_activate(m);
 	}
 }
@@ -371,6 +371,8 @@ void ds_hook_bell(struct ds_sock *s)
 	if (c->cookie == 0)
 		REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &c->cookie, &len);
 	for (struct member *m = c->members; m; m = m->cnext) {
+		if (m->deleted)
+			continue;
 		lk_lock(&m->e->lock);
 		m_attach(m);
 		/* No byte can have come over the segment yet: arming needs no look. */
@@ -395,7 +397,7 @@ void ep_active(struct conn *c)
 {
 	lk_lock(&ep_lock);
 	struct member *m = c->members;
-	if (m && !m->cnext) {
+	if (m && !m->cnext && !m->deleted) {
 		struct epi *e = m->e;
 		lk_lock(&e->lock);
 		if (__atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) == 0 && !e->nested) {

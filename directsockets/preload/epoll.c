@@ -196,16 +196,63 @@ static int ctl_mod(struct member *m, int epfd, struct epoll_event *ev)
 	return rc;
 }
 
+static void unlink_entries(struct member *m, int epfd)
+{
+	if (m->bell >= 0)
+		REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->bell, NULL);
+	m->bell = -1;
+}
+
+/* Programs that take a socket out whenever they have nothing to ask (redis-benchmark twice for each request)
+ * should not pay for it: if the kernel has nothing to tell of a socket but its end, its entries stay. They go
+ * when they report. */
 static int ctl_del(struct member *m, int epfd)
 {
-	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->fd, NULL);
+	struct epi *e = m->e;
 
+	if (m->tagged && m->kevents == EPOLLET && m->bell >= 0 && m->c->members == m && !m->cnext && !e->nested && ds_direct(m->c->s) == 3) {
+		lk_lock(&e->lock);
+		m_disarm(m);
+		m_passive(m);
+		m->deleted = true;
+		lk_unlock(&e->lock);
+		return 0;
+	}
+	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->fd, NULL);
 	if (rc == 0) {
-		if (m->bell >= 0)
-			REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->bell, NULL);
+		unlink_entries(m, epfd);
 		m_free(m);
 	}
 	return rc;
+}
+
+/* The other half of ctl_del: the socket comes back. False: not by this descriptor, or its entries went. */
+static bool ctl_revive(struct member *m, int epfd, struct epoll_event *ev)
+{
+	struct epi *e = m->e;
+
+	if (m->unlinked || (ev->events & EPOLLEXCLUSIVE)) {
+		if (!m->unlinked) {
+			REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->fd, NULL);
+			unlink_entries(m, epfd);
+		}
+		m_free(m);
+		return false;
+	}
+	lk_lock(&e->lock);
+	m->deleted = m->disabled = false;
+	m->fresh = true;
+	m->stamp = e->seq - 1;
+	m->events = ev->events;
+	m->data = ev->data.u64;
+	m->kseen = 0;
+	m_activate(m);
+	if (m->events & (EPOLLET | EPOLLONESHOT))
+		m->kevents = ~0u;
+	m_kernel(m, ds_ready(m->c->s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR).kernel | POLLPRI | POLLRDNORM | POLLWRNORM);
+	epi_news(e);
+	lk_unlock(&e->lock);
+	return true;
 }
 
 /* A TCP socket that was made behind our back (inherited, or by a raw system call) and
@@ -237,7 +284,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		c = adopt(fd);
 	if (!c)
 		return REAL(epoll_ctl)(epfd, op, fd, ev);
-	if ((!ev && op != EPOLL_CTL_DEL) || c->state == CONN_PLAIN || fd_vforked()) {
+	if ((!ev && op != EPOLL_CTL_DEL) || c->state == CONN_PLAIN) {
 		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
 		conn_put(c);
 		return rc;
@@ -250,6 +297,30 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	struct member *m = e ? m_find(c, e, fd) : NULL;
 	if (e && __atomic_load_n(&e->epfd, __ATOMIC_RELAXED) < 0)
 		__atomic_store_n(&e->epfd, epfd, __ATOMIC_RELAXED);
+	struct member *left = c->members; /* one that was deleted is the only one of its conn */
+	if (left && left->deleted && (op == EPOLL_CTL_ADD || left == m)) {
+		if (left != m || op == EPOLL_CTL_ADD) {
+			struct epi *of = left->e;
+			if (left == m && ctl_revive(m, epfd, ev)) {
+				lk_unlock(&ep_lock);
+				conn_put(c);
+				return 0;
+			}
+			if (left != m) {
+				if (!left->unlinked) {
+					REAL(epoll_ctl)(of->epfd, EPOLL_CTL_DEL, left->fd, NULL);
+					unlink_entries(left, of->epfd);
+				}
+				m_free(left);
+			}
+			m = NULL;
+		} else {
+			lk_unlock(&ep_lock);
+			conn_put(c);
+			errno = ENOENT;
+			return -1;
+		}
+	}
 	if (e && op == EPOLL_CTL_ADD && !m)
 		rc = ctl_add(e, epfd, c, fd, ev);
 	else if (m && op == EPOLL_CTL_MOD)

@@ -21,6 +21,8 @@ struct member {
 	unsigned sleeps;      /* sleeps since then */
 	bool tagged;	      /* the entries carry tags */
 	bool disabled;	      /* EPOLLONESHOT has fired */
+	bool deleted;	      /* by the program; the kernel's entries stay for when it comes back: ctl_del */
+	bool unlinked;	      /* deleted, and the kernel's entries too */
 	bool fresh;	      /* tell once what holds now (EPOLLET) */
 	bool active;	      /* in the list of active ones */
 	bool armed, had;      /* ds_arm was called; what it returned */

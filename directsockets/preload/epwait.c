@@ -140,6 +140,13 @@ static int translate(struct epi *e, struct epoll_event *ev, int n)
 			drain_kick(e);
 		} else if (!m || m->e != e || m->tag != (d & ~(uint64_t)1)) {
 			foreign++; /* of a process that shares the instance, or just gone */
+		} else if (m->deleted) {
+			if (!m->unlinked) {
+				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->bell, NULL);
+				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
+				m->unlinked = true;
+				m->bell = -1;
+			}
 		} else {
 			uint32_t kernel = 0;
 			if (d & 1) {
@@ -220,7 +227,12 @@ static void sleeper_end(struct sleeper *w)
 static bool look_for(struct epi *e, struct ds_spin *spin, struct epoll_event *ev, int max, int *n)
 {
 	ds_spin_begin(spin, NULL);
-	while (ds_spin_more(spin)) {
+	if (!spin->spun)
+		return false;
+	int k = raw_wait(e->epfd, ev, max, &(struct timespec){0, 0}, NULL); /* not to let the others wait */
+	if (k > 0)
+		*n = translate(e, ev, k);
+	while (*n == 0 && ds_spin_more(spin)) {
 		lk_lock(&e->lock);
 		*n = scan(e, ev, max, false);
 		lk_unlock(&e->lock);
@@ -279,7 +291,7 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 		else
 			n = scan(e, ev, max, true);
 		lk_unlock(&e->lock);
-		if (ask || (n == 0 && (poll || (!spun && e->active_head)))) {
+		if (ask || (n == 0 && poll)) {
 			k = raw_wait(epfd, ev, max, &zero, mask);
 			if (k < 0)
 				return k;
