@@ -283,6 +283,10 @@ bool ds_broker_up(void)
 {
 	int saved = errno;
 
+	if (conn >= 0 && now_ns() >= next_try) { /* is it still there? */
+		next_try = now_ns() + RETRY_NS;
+		ds_broker_read();
+	}
 	if (conn >= 0)
 		return true;
 	if (now_ns() < next_try)

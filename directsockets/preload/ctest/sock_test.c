@@ -44,18 +44,36 @@ static void put_all(struct side *a, const uint8_t *p, size_t n)
 	}
 }
 
-static void connect_to(struct side *a)
+// Whatever becomes of them.
+static void connect_plain(struct side *a)
 {
 	a->fd = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(connect(a->fd, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
 	a->s = ds_client(a->fd);
+}
+
+static void accept_plain(struct side *a)
+{
+	a->fd = accept(listener, NULL, NULL);
+	a->s = ds_server(a->fd);
+}
+
+static void hang_up_plain(struct side *a)
+{
+	if (a->s)
+		ds_close(a->s, a->fd);
+	close(a->fd);
+}
+
+static void connect_to(struct side *a)
+{
+	connect_plain(a);
 	CHECK(a->s && !ds_plain(a->s), "client stays plain");
 }
 
 static void accept_from(struct side *a)
 {
-	a->fd = accept(listener, NULL, NULL);
-	a->s = ds_server(a->fd);
+	accept_plain(a);
 	CHECK(a->s && !ds_plain(a->s), "server stays plain");
 }
 
@@ -408,6 +426,29 @@ int main(void)
 	forks();
 	for (int i = 0; i < 3; i++)
 		killed(i);
+	/* A broker that restarts: what is direct goes on, the listener is announced again, and new connections become
+	 * direct. */
+	struct side c, s;
+	uint8_t b[1];
+	pair_up(&c, &s);
+	broker_stop(broker, path);
+	broker = broker_start(path);
+	CHECK(put(&c, "x", 1, 0) == 1 && get(&s, b, 1, 0) == 1, "without a broker");
+	usleep(1100000); // it looks once a second
+	for (int i = 0; i < 50 && (i == 0 || !ds_page_listeners(ntohs(at.sin_port))); i++) {
+		struct side c2, s2;
+
+		connect_plain(&c2);
+		accept_plain(&s2);
+		hang_up_plain(&c2);
+		hang_up_plain(&s2);
+		usleep(100000);
+	}
+	hang_up(&c);
+	hang_up(&s);
+	pair_up(&c, &s);
+	hang_up(&c);
+	hang_up(&s);
 	CHECK(open_fds() == fds, "%d descriptors, %d before", open_fds(), fds);
 	broker_stop(broker, path);
 	printf("sock: %d failed\n", failures);
