@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -261,6 +262,17 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
+// foreignErrors are those of netstack, which have a text only.
+var foreignErrors = []struct {
+	text  string
+	errno syscall.Errno
+}{
+	{"connection reset by peer", syscall.ECONNRESET},
+	{"connection aborted", syscall.ECONNRESET},
+	{"endpoint is closed for send", syscall.EPIPE},
+	{"broken pipe", syscall.EPIPE},
+}
+
 // foreignError turns an error of a shadow that is not the kernel's into net's.
 func (c *Conn) foreignError(op string, err error) error {
 	switch {
@@ -268,6 +280,11 @@ func (c *Conn) foreignError(op string, err error) error {
 		return c.opError(op, net.ErrClosed)
 	case isTimeout(err):
 		return c.opError(op, os.ErrDeadlineExceeded)
+	}
+	for _, f := range foreignErrors {
+		if strings.HasSuffix(err.Error(), f.text) {
+			return c.opError(op, os.NewSyscallError(op, f.errno))
+		}
 	}
 	return err
 }

@@ -1,9 +1,11 @@
 package directsockets
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 
 	"exnet/directsockets/segment"
@@ -21,21 +23,50 @@ const (
 
 var copyBuffers = sync.Pool{New: func() any { return new([copyChunk]byte) }}
 
-// ReadFrom implements io.ReaderFrom: it writes all that r has. r reads straight into
-// the memory that the peer takes it from; on the shadow a file is sent by the kernel.
-// Meanwhile other writes wait.
+// ReadFrom implements io.ReaderFrom: it writes all that r has. Files and sockets
+// read straight into the memory that the peer takes it from, and on the shadow a file
+// is sent by the kernel; meanwhile other writes wait, as with net.
 func (c *Conn) ReadFrom(r io.Reader) (sum int64, err error) {
 	buf := copyBuffers.Get().(*[copyChunk]byte)
 	defer copyBuffers.Put(buf)
+	some := c.readFromSome
+	if !reliable(r) {
+		some = c.readFromAny
+	}
 	for err == nil {
 		var n int64
-		n, err = c.readFromSome(r, buf[:])
+		n, err = some(r, buf[:])
 		sum += n
 	}
 	if err == io.EOF {
 		err = nil
 	}
 	return sum, err
+}
+
+// reliable reports whether a Read of r cannot depend on other writes to the
+// connection, which wait for it.
+func reliable(r io.Reader) bool {
+	if l, ok := r.(*io.LimitedReader); ok {
+		r = l.R
+	}
+	switch r.(type) {
+	case *os.File, *net.TCPConn, *net.UnixConn, *Conn, *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return true
+	}
+	return false
+}
+
+// readFromAny moves a piece of a reader of which nothing is known.
+func (c *Conn) readFromAny(r io.Reader, buf []byte) (int64, error) {
+	n, err := r.Read(buf)
+	if n > 0 {
+		k, werr := c.Write(buf[:n])
+		if werr != nil {
+			return int64(k), werr
+		}
+	}
+	return int64(n), err
 }
 
 // readFromSome moves a piece. io.EOF: r has no more.

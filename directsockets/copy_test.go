@@ -58,6 +58,7 @@ func TestReadFromWriteTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	sources := map[string]func(t *testing.T) io.Reader{
+		"quick": func(*testing.T) io.Reader { return io.LimitReader(bytes.NewReader(data), int64(len(data))) },
 		"bytes": func(*testing.T) io.Reader { return struct{ io.Reader }{bytes.NewReader(data)} },
 		"slow":  func(*testing.T) io.Reader { return iotest.HalfReader(struct{ io.Reader }{bytes.NewReader(data)}) },
 		"file": func(t *testing.T) io.Reader {
@@ -110,7 +111,7 @@ func TestReadFromClosed(t *testing.T) {
 	for kind, mk := range kinds(t) {
 		t.Run(kind, func(t *testing.T) {
 			c, s := mk(t)
-			r, w := io.Pipe()
+			r, w := tcpPair(t)
 			copied := make(chan error, 2)
 			go func() { _, err := io.Copy(c, r); copied <- err }()
 			if _, err := w.Write([]byte("hello")); err != nil {
@@ -126,7 +127,7 @@ func TestReadFromClosed(t *testing.T) {
 			if n, err := s.Read(buf[:]); err != io.EOF {
 				t.Error(n, err)
 			}
-			go w.Write([]byte("more"))
+			w.Write([]byte("more"))
 			if err := <-copied; !errors.Is(err, net.ErrClosed) {
 				t.Error(err)
 			}
@@ -282,4 +283,15 @@ func TestSink(t *testing.T) {
 	if n, err := readPattern(s, 50_000); err != nil {
 		t.Error(n, err)
 	}
+}
+
+// tcpPair is two ends of a TCP connection.
+func tcpPair(t *testing.T) (a, b net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return connectTo(t, l, func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) })
 }

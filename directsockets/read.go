@@ -41,7 +41,6 @@ type rxHalf struct {
 	surplus    []byte  // what the shadow gave too early: it comes after the segment's
 	surplusErr error   // and then this
 	err        error   // of rxOver
-	lent       int     // bytes that NextBytes lent
 
 	watch watch
 }
