@@ -221,7 +221,7 @@ int ds_lock_slow(struct ds_lock *l, uint64_t sp)
 			continue;
 		}
 		if (tries < 50) {
-			__builtin_ia32_pause();
+			ds_pause();
 			continue;
 		}
 		if (!(w & WAITERS) &&

@@ -45,7 +45,7 @@ void lk_lock(struct lock *l)
 		if (n % 64 == 63)
 			sched_yield();
 		else
-			__builtin_ia32_pause();
+			ds_pause();
 	}
 }
 

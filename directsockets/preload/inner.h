@@ -69,11 +69,12 @@ uint64_t ds_ticks_us(void) DS_HIDDEN;
 
 /* ---- the process (pool.c) --------------------------------------------------------- */
 
-/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT (ms), for tests and those who measure. */
+/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _EXPEDITED, _WAIT (ms), for tests and those who measure. */
 struct ds_config {
 	unsigned sends, slots, wait;
 	uint64_t bytes, ring;
-	bool expedited;
+	bool expedite;  /* EXNET_DS_EXPEDITED: sleepers call membarrier, so that wakers need no fence */
+	bool expedited; /* and this process is registered for it */
 	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are told of, too */
 };
 extern struct ds_config ds_config DS_HIDDEN;

@@ -27,6 +27,16 @@
 
 #define DS_HIDDEN __attribute__((visibility("hidden")))
 
+/* In a loop that looks at memory until another CPU has changed it. */
+static inline void ds_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 /* X(result, name, arguments). */
 #define DS_REAL(X)                                                                              \
 	X(int, socket, (int, int, int))                                                         \

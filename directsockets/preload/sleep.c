@@ -129,9 +129,9 @@ bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t me)
 
 void ds_barrier(void)
 {
-	struct ds_seg all = {.expedited = true};
+	struct ds_seg all = {.expedited = ds_config.expedited};
 
-	ds_fence(&all); /* without registration the call fails, and the fence is what is wanted */
+	ds_fence(&all);
 }
 
 static void wake_followers(struct ds_sock *s)
@@ -191,7 +191,7 @@ void ds_rung(struct ds_sock *s, int fd)
 static inline void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
+	ds_pause();
 #elif defined(__aarch64__)
 	__asm__ volatile("yield");
 #endif
