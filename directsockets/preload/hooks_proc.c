@@ -90,9 +90,16 @@ ALIAS(__clone, clone);
 
 /* ---- what a new program inherits -------------------------------------------- */
 
+enum { CARRIED = 16 };
+
 struct by_cookie {
 	uint64_t cookie;
 	int fd;
+	/* Sockets that were carried, and the ends that replace all their descriptors. */
+	struct carried {
+		uint64_t cookie;
+		int end;
+	} *carried;
 };
 
 static void demote_cookie(struct conn *c, void *arg)
@@ -104,8 +111,20 @@ static void demote_cookie(struct conn *c, void *arg)
 	/* One without a bell was not asked for its cookie yet. */
 	if (cookie == 0 && REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
 		return;
-	if (cookie == b->cookie)
-		ds_freeze_demote(c->s, b->fd);
+	if (cookie != b->cookie)
+		return;
+	for (int i = 0; i < CARRIED; i++)
+		if (b->carried[i].cookie == 0) {
+			b->carried[i].end = carry(c, b->fd);
+			if (b->carried[i].end < 0)
+				break;
+			b->carried[i].cookie = cookie;
+			return;
+		} else if (b->carried[i].cookie == cookie) {
+			REAL(dup2)(b->carried[i].end, b->fd);
+			return;
+		}
+	ds_freeze_demote(c->s, b->fd);
 }
 
 static void count_one(struct conn *c, void *arg)
@@ -119,6 +138,7 @@ static void count_one(struct conn *c, void *arg)
 void inherit_demote(void)
 {
 	char buf[2048];
+	struct carried carried[CARRIED] = {{0, 0}};
 	int saved = errno;
 	bool any = false;
 
@@ -133,7 +153,7 @@ void inherit_demote(void)
 	for (long n; (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
 		for (long off = 0; off < n;) {
 			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
-			struct by_cookie b = {0, 0};
+			struct by_cookie b = {0, 0, carried};
 			socklen_t len = sizeof b.cookie;
 			off += d->d_reclen;
 			if (d->d_name[0] < '0' || d->d_name[0] > '9')

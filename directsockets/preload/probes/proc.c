@@ -264,6 +264,47 @@ static void exec_spawn(void)
 	exec_how(1, 0);
 }
 
+/* All has been sent, and the sender is gone, when the program starts. */
+static void exec_last_words(void)
+{
+	int c, s;
+	pair(&c, &s);
+	fill(buf, 300000, 4);
+	put(c, "last words\n", 11);
+	close(c);
+	nap(20);
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(s, 0);
+		execlp("cat", "cat", NULL);
+		_exit(127);
+	}
+	close(s);
+	finish(pid);
+	pair(&c, &s);
+	pid = fork();
+	if (pid == 0) {
+		close(s);
+		put(c, buf, 100000);
+		shutdown(c, SHUT_WR);
+		size_t n = get(c, buf + 300000, 200000);
+		out("%zu same %d", n, memcmp(buf, buf + 300000, 100000) == 0);
+		_exit(0);
+	}
+	close(c);
+	nap(100);
+	pid_t cat = fork();
+	if (cat == 0) {
+		dup2(s, 0);
+		dup2(s, 1);
+		execlp("cat", "cat", NULL);
+		_exit(127);
+	}
+	close(s);
+	finish(pid);
+	finish(cat);
+}
+
 /* What the parent has not read yet when a child that leaks it is run. */
 static void exec_leak(void)
 {
@@ -373,6 +414,7 @@ const struct probe proc_probes[] = {
 	{"exec-vfork", exec_vfork, 0},
 	{"exec-spawn", exec_spawn, 0},
 	{"exec-leak", exec_leak, 0},
+	{"exec-last-words", exec_last_words, 0},
 	{"vfork-close", vfork_close, 0},
 	{"peer-killed", peer_killed, 0},
 	{"killed-while-reading", killed_while_reading, 0},
