@@ -7,7 +7,7 @@
 //	        ──► FindProgram (ELF)          ├─ environment ──exec──► program + library
 //	        ──► preload.Build, broker      ┘                          │
 //	                                                                  ▼
-//	            broker: a node's daemon, or "exn-run broker" ◀── HELLO, OFFER, CLAIM
+//	            broker: a node's daemon, or a detached exn-run ◀── HELLO, OFFER, CLAIM
 //
 // With --explain exn-run stays and has the program as a child. Then it stands
 // between program and broker:
@@ -16,7 +16,7 @@
 //	                                   └─ watch: the table of each process, read while
 //	                                      it writes, and once more when it has ended
 //
-// "exn-run broker" is a detached process that serves this network namespace when no
+// "exn-run broker" starts a detached process, a child of init's, that serves this network namespace when no
 // daemon does. All exn-run's of the namespace share it; it ends some seconds after
 // its last client, and after the last program that exn-run became.
 //

@@ -20,8 +20,12 @@ import (
 	"exnet/directsockets/broker"
 )
 
-// brokerCommand makes exn-run the broker of its network namespace.
-const brokerCommand = "broker"
+// brokerCommand makes exn-run start the broker of its network namespace, and
+// serveCommand makes it be that.
+const (
+	brokerCommand = "broker"
+	serveCommand  = "serve-broker"
+)
 
 // IdleTime is how long that broker stays after its last client.
 const IdleTime = 5 * time.Second
@@ -62,17 +66,16 @@ func prepareBroker(start bool) (path string, err error) {
 }
 
 // startBroker starts a process that serves this namespace, and waits until it
-// does.
+// does. It is not a child of this process: the program that this one becomes shall
+// have no child that it did not start.
 func startBroker() error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	// It belongs to no terminal, and stands in nobody's way.
-	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"exn-run", brokerCommand}, Dir: "/", Stdout: w,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
-	err = cmd.Start()
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"exn-run", brokerCommand}, Dir: "/", Stdout: w}
+	err = cmd.Run()
 	w.Close()
 	if err != nil {
 		return fmt.Errorf("starting a broker: %w", err)
@@ -80,20 +83,29 @@ func startBroker() error {
 	_ = r.SetReadDeadline(time.Now().Add(startTime))
 	answer, err := bufio.NewReader(r).ReadString('\n')
 	if answer == brokerReady {
-		return cmd.Process.Release()
+		return nil
 	}
-	_ = cmd.Process.Kill() // it may have ended
-	_ = cmd.Wait()
 	if answer = strings.TrimSpace(answer); answer != "" {
 		return errors.New(answer)
 	}
 	return fmt.Errorf("starting a broker: %w", err)
 }
 
+// detachBroker is "exn-run broker": it leaves the broker to init. That belongs to no
+// terminal, and stands in nobody's way.
+func detachBroker() error {
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"exn-run", serveCommand}, Stdout: os.Stdout,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return cmd.Process.Release()
+}
+
 // brokerReady is what a broker writes when it can be used.
 const brokerReady = "ready\n"
 
-// runBroker is "exn-run broker".
+// runBroker is "exn-run serve-broker".
 func runBroker() error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()

@@ -18,7 +18,7 @@ const programEnv = "EXN_RUN_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
 	// exn-run starts /proc/self/exe as its broker, and that is this binary.
-	isBroker := len(os.Args) == 2 && os.Args[1] == brokerCommand
+	isBroker := len(os.Args) == 2 && (os.Args[1] == brokerCommand || os.Args[1] == serveCommand)
 	if isBroker || os.Getenv(programEnv) != "" {
 		os.Exit(Run(os.Args[1:], os.Stdout, os.Stderr))
 	}

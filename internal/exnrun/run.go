@@ -34,12 +34,14 @@ func (e usageError) Unwrap() error { return e.err }
 // returns the exit status. Results go to stdout, all else to stderr.
 //
 // Run starts the program itself again (/proc/self/exe) with the single argument
-// "broker", and to enter the namespace of a node with its own arguments (os.Args).
+// "broker" or "serve-broker", and to enter the namespace of a node with its own arguments (os.Args).
 // It shall be called on the main goroutine.
 func Run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 {
 		switch args[0] {
 		case brokerCommand:
+			return status(stderr, detachBroker())
+		case serveCommand:
 			return status(stderr, runBroker())
 		case "version", "-version", "--version":
 			fmt.Fprintln(stdout, "exn-run", version.String())
