@@ -36,7 +36,7 @@ Examples:
 Flags:
   --quick            fewer sizes, shorter runs
   --runs N           runs of each path and size (5; 3 with --quick)
-  --duration TIME    measured time of a run (250ms; 100ms with --quick)
+  --duration TIME    measured time of a run (200ms; 100ms with --quick)
   --paths LIST       only these paths, and lo
   --congestion NAME  TCP congestion control (cubic)
   --from FILE.json   do not measure: take these data
@@ -83,7 +83,7 @@ func parseReport(args []string) (c reportCommand, err error) {
 		}
 	}
 	if !isSet(fs, "duration") {
-		c.ro.duration = 250 * time.Millisecond
+		c.ro.duration = 200 * time.Millisecond
 		if c.ro.quick {
 			c.ro.duration = 100 * time.Millisecond
 		}

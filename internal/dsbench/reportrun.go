@@ -71,7 +71,7 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*reportDa
 
 // programs measures the real programs that are installed.
 func (d *reportData) programs(ctx context.Context, ro reportOptions, p *progress) {
-	o, err := parsePrograms([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 5))})
+	o, err := parsePrograms([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 3))})
 	if err != nil {
 		d.Skipped = append(d.Skipped, skipped{partPrograms, strings.ReplaceAll(err.Error(), "\n", "; ")})
 		return

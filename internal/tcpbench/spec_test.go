@@ -75,3 +75,22 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestResultDirect: a measurement of direct sockets that was none fails.
+func TestResultDirect(t *testing.T) {
+	for _, tt := range []struct {
+		transport     Transport
+		bytes, shadow int64
+		want          string
+	}{
+		{Direct, 1e6, 1e4, ""},
+		{Direct, 1e6, 1e4 + 1, "the direct path was not used: 10001 of 1000000 bytes went over TCP (no broker)"},
+		{ZeroCopy, 1e6, 1e4 + 200, ""},
+		{ZeroCopy, 1e6, 1e4 + 201, "the direct path was not used: 10201 of 1000000 bytes went over TCP, or were copied (no broker)"},
+	} {
+		_, err := Spec{Kind: Stream, Size: 100, Transport: tt.transport}.result(jobResult{Bytes: tt.bytes, Seconds: 1, Shadow: tt.shadow, Why: "no broker"}, 0)
+		if (err == nil) != (tt.want == "") || err != nil && err.Error() != tt.want {
+			t.Errorf("%s, %d of %d: %v, want %q", tt.transport, tt.shadow, tt.bytes, err, tt.want)
+		}
+	}
+}
