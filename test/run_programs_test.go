@@ -290,3 +290,14 @@ func TestRootRunPostgreSQL(t *testing.T) {
 		l.check(t, expect{"pgbench", false, 4, 0}, expect{"postgres", true, 4, 0})
 	})
 }
+
+// The program that exn-run becomes has no child but its own: the broker is init's.
+func TestRootRunNoChild(t *testing.T) {
+	needRun(t)
+	checkLeaks(t)
+	l := newLocal(t, true)
+	out, err := runIn(t, l.ns, nil, l.exnRun, "--loopback", "--", "sh", "-c", `read -r c </proc/$$/task/$$/children; echo "children [$c]"`)
+	if err != nil || !strings.HasSuffix(out, "children []\n") {
+		t.Errorf("%v, %q", err, out)
+	}
+}
