@@ -102,7 +102,7 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 	}
 	add(partRate, "rate", kinds("lo", "veth", "exn:napi", "netstack", "ds", "velo", "velo-shm"),
 		sizes([]int{1, 32, 64, 120, 512, 4 << 10}, []int{64, 1 << 10}))
-	add(partCRR, "crr", kinds("lo", "veth", "exn:napi", "exn-shm", "netstack", "ds", "ds-exn"), sizes([]int{64}, []int{64}))
+	add(partCRR, "crr", kinds("lo", "net", "veth", "exn:napi", "net-exn", "exn-shm", "netstack", "ds", "ds-exn"), sizes([]int{64}, []int{64}))
 	return parts
 }
 

@@ -251,8 +251,12 @@ func (d *reportData) sayCRR() string {
 	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "connections"); v != "" {
 		exn = "Over exn0 " + v + " a second are made, used for one request and closed."
 	}
-	if v := versus(at("ds"), at("lo"), 1, "connections"); v != "" {
+	// Direct sockets are Go's here: package net is their control, not a program in C.
+	if v := versus(at("ds"), first(at("net"), at("lo")), 1, "connections"); v != "" {
 		direct = "With direct sockets it is " + v + ": a connection for one request stays on TCP, which sets the pace."
+	}
+	if v := versus(at("ds-exn"), at("net-exn"), 1, "connections"); v != "" {
+		direct += " Over exn0 it is " + v + "."
 	}
 	return sentences(exn, direct)
 }
