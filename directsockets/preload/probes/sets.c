@@ -292,6 +292,47 @@ static void many(void)
 	finish(pid);
 }
 
+/* Edges while both ends fall asleep and wake: none may be lost. */
+static void edge_stress(void)
+{
+	int c, s, ep = ep_new(), rounds = 0;
+	struct epoll_event ev[4];
+	pair(&c, &s);
+	nonblock(c, 1);
+	nonblock(s, 1);
+	pid_t pid = fork();
+	if (pid == 0) {
+		ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1);
+		for (;;) {
+			ssize_t n;
+			if (epoll_wait(ep, ev, 4, 5000) <= 0)
+				_exit(1);
+			while ((n = read(s, buf, sizeof buf)) > 0)
+				put(s, buf, (size_t)n);
+			if (n == 0)
+				_exit(0);
+		}
+	}
+	close(s);
+	int mine = ep_new();
+	ep_set(mine, EPOLL_CTL_ADD, c, EPOLLIN, 2);
+	for (; rounds < 10000; rounds++) {
+		put(c, "ping", 4);
+		if (rounds % 7 == 0)
+			put(c, "more", 4);
+		size_t want = rounds % 7 == 0 ? 8 : 4;
+		while (want > 0 && epoll_wait(mine, ev, 4, 2000) == 1) {
+			ssize_t n = read(c, buf, sizeof buf);
+			want -= n > 0 ? (size_t)n : 0;
+		}
+		if (want > 0)
+			break;
+	}
+	out("%d rounds", rounds);
+	close(c);
+	finish(pid);
+}
+
 const struct probe set_probes[] = {
 	{"epoll-nested", epoll_nested, 0},
 	{"epoll-polled", epoll_polled, 0},
@@ -304,5 +345,6 @@ const struct probe set_probes[] = {
 	{"epoll-peer-closes", epoll_peer_closes, 0},
 	{"epoll-before-connect", epoll_before_connect, 0},
 	{"many-connections", many, 0},
+	{"edge-stress", edge_stress, 0},
 	{NULL, NULL, 0},
 };
