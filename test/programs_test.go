@@ -21,6 +21,7 @@ func debianPackages() map[string]string {
 		"gcc":              "gcc",
 		"ip":               "iproute2",
 		"iperf3":           "iperf3",
+		"make":             "make", // of the tests of directsockets/preload
 		"nc":               "netcat-openbsd",
 		"nginx":            "nginx-light",
 		"perl":             "perl",
@@ -32,6 +33,7 @@ func debianPackages() map[string]string {
 		"rsync":            "rsync",
 		"setpriv":          "util-linux",
 		"ssh":              "openssh-client",
+		"stdio.h":          "libc6-dev", // for gcc, no program
 		"ssh-keygen":       "openssh-client",
 		"sshd":             "openssh-server",
 		"tcpdump":          "tcpdump",
