@@ -26,9 +26,9 @@ type tap struct {
 	seen     func(program string, pid int, statistics *os.File)
 
 	wg    sync.WaitGroup
-	first sync.WaitGroup // connections whose first message has not been read
 	mu    sync.Mutex
 	conns map[*net.UnixConn]bool // +checklocks:mu; nil: closed
+	fresh int                    // +checklocks:mu; connections whose first message has not been read
 }
 
 // Of a message that goes through.
@@ -70,14 +70,13 @@ func (t *tap) settle() {
 		_ = c.SetReadDeadline(time.Now().Add(settleTime))
 		_, _ = c.Read(make([]byte, 1)) // its end
 	}
-	done := make(chan struct{})
-	go func() {
-		t.first.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(settleTime):
+	for end := time.Now().Add(settleTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		t.mu.Lock()
+		fresh := t.fresh
+		t.mu.Unlock()
+		if fresh == 0 {
+			return
+		}
 	}
 }
 
@@ -107,10 +106,17 @@ func (t *tap) serve() {
 			return
 		}
 		if err == nil {
-			t.first.Add(1)
+			t.count(1)
 			t.wg.Go(func() { t.client(c) })
 		}
 	}
+}
+
+// count adds to the connections whose first message has not been read.
+func (t *tap) count(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fresh += n
 }
 
 // track has close end c, unless that was called before.
@@ -133,7 +139,7 @@ func (t *tap) end(c *net.UnixConn) {
 
 // client passes on the messages of one program until either side ends.
 func (t *tap) client(c *net.UnixConn) {
-	firstRead := sync.OnceFunc(t.first.Done)
+	firstRead := sync.OnceFunc(func() { t.count(-1) })
 	defer firstRead()
 	if !t.track(c) {
 		c.Close()
