@@ -178,13 +178,17 @@ func TestPortGroup(t *testing.T) {
 	ln := listen(t, "tcp4", "127.0.0.9:"+portText(port))
 	a := p.client.Listen(Socket{Conn: rawOf(t, ln)}, nil)
 	b := p.client.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "three are there", func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return len(p.s.listeners[port]) == 3 })
+	there := func(n int) func() bool {
+		return func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return len(p.s.listeners[port]) == n }
+	}
+	eventually(t, "three are there", there(3))
 	if n := p.s.page.listeners[port/4].Load() >> (port % 4 * 16) & 0xffff; n != 3 {
 		t.Errorf("the page shows %d", n)
 	}
 	p.announced.Close()
 	a.Close()
 	a.Close()
+	eventually(t, "one is there", there(1)) // two clients have said so, each in its time
 	// 127.0.0.1 has none any more, though the port has.
 	_, refused := offerFor(t, p.client, p.conn)
 	reason(t, refused, NoListener)
