@@ -218,3 +218,28 @@ func TestStatsPlus(t *testing.T) {
 		}
 	}
 }
+
+// A delay alone changes no order.
+func TestDelayKeepsOrder(t *testing.T) {
+	a, b, err := wire.Pipe(wire.Faults{Delay: time.Millisecond}, wire.Faults{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	const packets = 200 // which the queue has room for
+	began := time.Now()
+	for i := range packets {
+		if err := a.Send([]byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := make([]byte, 8)
+	for i := range packets {
+		if n, err := b.Receive(p); n != 1 || err != nil || p[0] != byte(i) {
+			t.Fatalf("packet %d: % x, %v", i, p[:n], err)
+		}
+	}
+	if d := time.Since(began); d < time.Millisecond {
+		t.Errorf("they took %v", d)
+	}
+}

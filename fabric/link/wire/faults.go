@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,19 +133,26 @@ type way struct {
 	mu      sync.Mutex
 	faults  Faults
 	rnd     *rand.Rand
-	held    []byte // comes after the next packet
-	late    map[*time.Timer]struct{}
+	held    []byte      // comes after the next packet
+	late    []delayed   // in the order in which they are due
+	timer   *time.Timer // of the first of them
 	stopped bool
+}
+
+// delayed is a packet that is on its way.
+type delayed struct {
+	due time.Time
+	b   []byte
 }
 
 func newWay(f Faults, out func(p []byte) error, borrows bool) (*way, error) {
 	if err := f.Verify(); err != nil {
 		return nil, err
 	}
-	return &way{
-		out: out, borrows: borrows, faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 0x9e3779b97f4a7c15)),
-		late: make(map[*time.Timer]struct{}),
-	}, nil
+	w := &way{out: out, borrows: borrows, faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 0x9e3779b97f4a7c15))}
+	w.timer = time.AfterFunc(time.Hour, w.arrive)
+	w.timer.Stop()
+	return w, nil
 }
 
 // send sends p, which it borrows, or not. An error is out's.
@@ -205,17 +213,32 @@ func (w *way) later(d time.Duration, b []byte) error {
 	if w.stopped {
 		return nil
 	}
-	var t *time.Timer
-	t = time.AfterFunc(d, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if _, ok := w.late[t]; ok {
-			delete(w.late, t)
-			_ = w.out(b) // the next packet's sender finds out, too
-		}
-	})
-	w.late[t] = struct{}{}
+	// Packets that are due together keep their order.
+	due := time.Now().Add(d)
+	i := len(w.late)
+	for i > 0 && w.late[i-1].due.After(due) {
+		i--
+	}
+	w.late = slices.Insert(w.late, i, delayed{due, b})
+	if i == 0 {
+		w.timer.Reset(d)
+	}
 	return nil
+}
+
+// arrive is the timer's: it sends what is due.
+func (w *way) arrive() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, n := time.Now(), 0
+	for n < len(w.late) && !w.late[n].due.After(now) {
+		_ = w.out(w.late[n].b) // the next packet's sender finds out, too
+		n++
+	}
+	w.late = slices.Delete(w.late, 0, n)
+	if len(w.late) > 0 {
+		w.timer.Reset(w.late[0].due.Sub(now))
+	}
 }
 
 // set changes the faults.
@@ -233,8 +256,6 @@ func (w *way) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = true
-	for t := range w.late {
-		t.Stop()
-	}
-	clear(w.late)
+	w.timer.Stop()
+	w.late = nil
 }
