@@ -16,7 +16,7 @@ enum {
 	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
 	SMALL_BUFFER = 65536,
 	MIN_WINDOW = 8192,
-	LISTENER_US = 10000,  /* in which a new listener gets into the page */
+	LISTENER_US = 1000000, /* in which a new listener gets into the page, however busy the broker */
 };
 
 static unsigned segments; /* guarded by the lock of setup */
