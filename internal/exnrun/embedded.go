@@ -189,6 +189,7 @@ type keeper struct {
 }
 
 func newKeeper(path string) (*keeper, error) {
+	sweepKeepers(filepath.Dir(path))
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -206,6 +207,20 @@ func newKeeper(path string) (*keeper, error) {
 		return nil, errors.Join(err, k.close())
 	}
 	return k, nil
+}
+
+// sweepKeepers removes the sockets of killed brokers of other namespaces, as package
+// broker removes theirs.
+func sweepKeepers(dir string) {
+	all, err := filepath.Glob(filepath.Join(dir, "*"+keepSuffix))
+	if err != nil {
+		return
+	}
+	for _, path := range all {
+		if _, err := os.Stat(strings.TrimSuffix(path, keepSuffix) + ".lock"); errors.Is(err, os.ErrNotExist) {
+			_ = os.Remove(path) // it may be gone
+		}
+	}
 }
 
 func (k *keeper) serve() {

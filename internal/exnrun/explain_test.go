@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -180,6 +181,10 @@ func TestTapWithoutBroker(t *testing.T) {
 func TestServeBroker(t *testing.T) {
 	netnstest.CheckFDs(t)
 	path := filepath.Join(t.TempDir(), "ds.sock")
+	old := filepath.Join(filepath.Dir(path), "killed"+keepSuffix)
+	if err := os.WriteFile(old, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	const idle = 50 * time.Millisecond
 	ended, _ := startBrokerAt(t, path, idle)
 	stays := func(what string) {
@@ -195,6 +200,10 @@ func TestServeBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	stays("a client")
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+		t.Errorf("what a killed broker left: %v, %q", err, left)
+	}
 	other, _ := startBrokerAt(t, path, idle)
 	if err := <-other; err != nil {
 		t.Errorf("a second one: %v", err)
