@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/membarrier.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
@@ -127,10 +129,13 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 	size_t rings, least = ds_seg_size(DS_MIN_SLOTS, DS_MIN_RING, &rings);
 	size_t most = ds_seg_size(DS_MAX_SLOTS, DS_MAX_RING, &rings);
 	struct stat st;
+	struct statfs fs;
 	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
 	uint8_t *mem;
 
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0)
+		return -1;
+	if (fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC) /* huge pages, of which there may be none: SIGBUS */
 		return -1;
 	if (st.st_size < (off_t)least || (size_t)st.st_size > most)
 		return -1;

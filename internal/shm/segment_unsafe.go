@@ -72,10 +72,16 @@ func Map(fd, size int) (*Segment, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("shm: fstat: %w", err)
 	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return nil, fmt.Errorf("shm: fstatfs: %w", err)
+	}
 	got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: no memfd: %v", ErrSegment, err)
+	case fs.Type != unix.TMPFS_MAGIC: // huge pages, of which there may be none: SIGBUS
+		return nil, fmt.Errorf("%w: file system %#x", ErrSegment, fs.Type)
 	case got&needed != needed:
 		return nil, fmt.Errorf("%w: seals %#x", ErrSegment, got)
 	case size <= 0 || st.Size != int64(size):
