@@ -84,7 +84,7 @@ func (d *dir) publish(self Description) (*os.File, error) {
 	}
 	path := d.file(fileName(self.Node, describeSuffix))
 	temp := path + newSuffix
-	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, d.fileMode())
+	f, err := d.create(temp)
 	if err != nil {
 		return nil, dirError(err)
 	}
@@ -110,7 +110,10 @@ func (d *dir) publish(self Description) (*os.File, error) {
 
 // read returns the description of a node, and whether the node lives.
 func (d *dir) read(n fabric.NodeID) (desc Description, alive bool, err error) {
-	f, err := os.Open(d.file(fileName(n, describeSuffix)))
+	f, err := d.open(fileName(n, describeSuffix))
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ELOOP) {
+		return desc, false, nil // no node made that
+	}
 	if err != nil {
 		return desc, false, dirError(err)
 	}

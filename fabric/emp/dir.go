@@ -185,6 +185,28 @@ func groupID(name string) (int, error) {
 // file returns the path of a file in the directory.
 func (d *dir) file(name string) string { return filepath.Join(d.path, name) }
 
+// open opens a regular file for reading. Members of the group may have put anything
+// there: a link is not followed, a FIFO not waited for.
+func (d *dir) open(name string) (*os.File, error) {
+	f, err := os.OpenFile(d.file(name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		f.Close()
+		return nil, &os.PathError{Op: "open", Path: d.file(name), Err: errors.Join(err, unix.EINVAL)}
+	}
+	return f, nil
+}
+
+// create makes a file anew, which is nothing that was there.
+func (d *dir) create(path string) (*os.File, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, d.fileMode())
+}
+
 // fileMode is the mode of the files in it.
 func (d *dir) fileMode() os.FileMode {
 	if d.group {
@@ -197,7 +219,7 @@ func (d *dir) fileMode() os.FileMode {
 func (d *dir) lock() (*os.File, error) {
 	path := d.file(lockName)
 	for deadline := time.Now().Add(lockWait); ; {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, d.fileMode())
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, d.fileMode())
 		if err != nil {
 			return nil, dirError(err)
 		}
@@ -222,7 +244,7 @@ func (d *dir) lock() (*os.File, error) {
 }
 
 func sameFile(f *os.File, path string) bool {
-	there, err := os.Stat(path)
+	there, err := os.Lstat(path)
 	if err != nil {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -128,7 +129,12 @@ func (f *groupsFile) groups() []Group {
 
 // readGroups reads the groups file.
 func (d *dir) readGroups() (f groupsFile, err error) {
-	text, err := os.ReadFile(d.file(groupsName))
+	file, err := d.open(groupsName)
+	var text []byte
+	if err == nil {
+		text, err = io.ReadAll(file)
+		file.Close()
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}
@@ -177,9 +183,10 @@ func (d *dir) editGroups(edit func(*groupsFile)) error {
 		return fmt.Errorf("emp: %w", err)
 	}
 	temp := path + newSuffix
-	err = os.WriteFile(temp, append(text, '\n'), d.fileMode())
+	out, err := d.create(temp)
 	if err == nil {
-		err = os.Chmod(temp, d.fileMode())
+		_, err = out.Write(append(text, '\n'))
+		err = errors.Join(err, out.Chmod(d.fileMode()), out.Close())
 	}
 	if err == nil {
 		err = os.Rename(temp, path)
