@@ -47,7 +47,7 @@ func TestReadPastPromote(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := directsockets.NewListener(inner, cfg)
+		l, err := directsockets.NewListener(inner, directsockets.Config{Broker: client}) // which claims when it sends
 		if err != nil {
 			t.Fatal(err)
 		}
