@@ -33,6 +33,8 @@ type moderator struct {
 	delivered time.Duration // Adaptive: when an interrupt was delivered last
 	since     time.Duration // Adaptive: when the state was computed last
 	bytes     uint64        // Adaptive: bytes handled until then
+	events    uint64        // Adaptive: and events announced
+	mean      uint64        // Adaptive: bytes for each event, lately
 }
 
 func newModerator(cfg Coalesce, now time.Duration) *moderator {
@@ -62,7 +64,10 @@ func (s *Source) due(m *moderator, irq bool) bool {
 	switch {
 	case m.cfg.Adaptive:
 		now = clock.Now()
-		wait = m.delivered + ITRState(m.state.Load()).Interval() - now
+		state := ITRState(m.state.Load())
+		if s.count.bytes.Load() != 0 && m.announced*m.mean < state.burst() {
+			wait = m.delivered + state.Interval() - now
+		}
 	case m.cfg.Frames == 0 || m.announced < uint64(m.cfg.Frames):
 		wait = m.cfg.Delay
 	}
@@ -87,7 +92,7 @@ func (s *Source) due(m *moderator, irq bool) bool {
 			m.timer.Reset(wait)
 		}
 	}
-	if m.cfg.Frames > 0 {
+	if m.cfg.Frames > 0 || m.mean >= itrLarge {
 		s.poller.EnableInterrupt() // what is pending is known, and the timer runs
 	}
 	return false
@@ -110,7 +115,11 @@ func (s *Source) updateITR(m *moderator) {
 	}
 	now := s.ctx.cfg.Clock.Now()
 	m.state.Store(uint32(ITRState(m.state.Load()).next(total-m.bytes, now-m.since)))
-	m.bytes, m.since = total, now
+	events := s.count.interrupts.Load() + s.count.rescheduled.Load()
+	if n := events - m.events; n > 0 {
+		m.mean = (total - m.bytes) / n
+	}
+	m.bytes, m.events, m.since = total, events, now
 }
 
 // Coalesce returns how interrupts are held back, as it was set last.
@@ -145,7 +154,7 @@ func (s *Source) applyCoalesce() {
 	if c := *s.coalesce.Load(); !c.off() {
 		m = newModerator(c, s.ctx.cfg.Clock.Now())
 		m.seen = s.count.interrupts.Load() + s.count.rescheduled.Load()
-		m.bytes = s.count.bytes.Load()
+		m.bytes, m.events = s.count.bytes.Load(), m.seen
 	}
 	s.mod.Store(m)
 	s.poller.DisableInterrupt()

@@ -334,3 +334,34 @@ func TestAdaptive(t *testing.T) {
 		t.Errorf("%d held, %d expired, want 2 each", st.Coalesced, st.Expired)
 	}
 }
+
+// A large frame is a burst by itself, several middling ones are, and completions, which
+// carry no bytes, are not throttled.
+func TestAdaptiveBurst(t *testing.T) {
+	clock := &manualClock{now: time.Hour}
+	c := newContext(t, Config{Clock: clock})
+	large := newUnit(t, c, SourceConfig{Name: "large", Coalesce: Coalesce{Adaptive: true}}, nil)
+	clock.advance(50 * us)
+	for range 4 { // the first tells how large they are
+		large.arrive(65000)
+		if large.left() != 0 {
+			t.Fatal("a large frame is held")
+		}
+	}
+	middling := newUnit(t, c, SourceConfig{Name: "middling", Coalesce: Coalesce{Adaptive: true}}, nil)
+	clock.advance(50 * us)
+	middling.arrive(9000)
+	for i := range 4 {
+		middling.arrive(9000)
+		if left := middling.left(); (left == 0) != (i == 3) {
+			t.Fatalf("%d frames of 9000 bytes: %d left", i+1, left)
+		}
+	}
+	none := newUnit(t, c, SourceConfig{Name: "completions", Coalesce: Coalesce{Adaptive: true}}, nil)
+	for range 4 {
+		none.arrive(0)
+		if none.left() != 0 {
+			t.Fatal("a completion is held")
+		}
+	}
+}

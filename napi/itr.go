@@ -19,7 +19,15 @@ import (
 //	└────────────┘  <= 10       └───────┘  <= 20       └────────┘
 //
 // When a poll ends, at most one step is made, by the bytes handled since the
-// last time. There are two differences from the driver. It divides these bytes
+// last time. An interrupt is also delivered when as many bytes are waiting as the
+// driver's NIC, of 10 Gbit/s, brings in the interval, or half of the largest
+// frame: its copy costs far more than the interrupt, and a fabric of several times
+// that rate would run its senders dry before the interval is over.
+//
+// A source whose work carries no bytes (completions) is not throttled: there is no
+// load to go by, and what they give back is what keeps traffic going.
+//
+// There are two more differences from the driver. It divides the bytes
 // by the state's interval, having no cheap clock, and so takes one large frame
 // a second for bulk traffic; here the time is measured, and the interval is
 // only its lower bound. And it moves the rate towards the new one by a tenth at
@@ -38,6 +46,21 @@ const (
 	itrLowRate  = 10
 	itrBulkRate = 20
 )
+
+// lineRate is what the driver's NIC receives, in bytes a second.
+const lineRate = 10_000_000_000 / 8
+
+// itrLarge is how many bytes an event must stand for, for events to be counted while
+// an interrupt is held: below that the interval is over before they are a burst.
+const itrLarge = 4096
+
+// itrBurst is half of a frame of 64 KB.
+const itrBurst = 32 << 10
+
+// burst is how many waiting bytes end the interval early.
+func (s ITRState) burst() uint64 {
+	return min(uint64(s.Interval())*lineRate/uint64(time.Second), itrBurst)
+}
 
 // Interval returns the least time between two interrupts.
 func (s ITRState) Interval() time.Duration {
