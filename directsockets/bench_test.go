@@ -4,54 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"testing"
-	"time"
 
 	"exnet/directsockets"
+	"exnet/internal/batchtime"
 )
-
-// meter takes the time of batches. On a machine that has other things to do the
-// mean says little; the best and the median batch say what the path can do.
-type meter struct {
-	batch   int
-	n       int
-	begun   time.Time
-	batches []time.Duration
-}
-
-func newMeter(batch int) *meter {
-	return &meter{batch: batch, batches: make([]time.Duration, 0, 1<<16)}
-}
-
-func (m *meter) tick() {
-	if m.n++; m.n%m.batch != 0 {
-		return
-	}
-	now := time.Now()
-	if !m.begun.IsZero() && len(m.batches) < cap(m.batches) {
-		m.batches = append(m.batches, now.Sub(m.begun))
-	}
-	m.begun = now
-}
-
-// report gives what one of per is worth, in the best and the median batch.
-func (m *meter) report(b *testing.B, per float64, unit string, value func(seconds float64) float64) {
-	if len(m.batches) == 0 {
-		return
-	}
-	slices.Sort(m.batches)
-	of := func(d time.Duration) float64 { return value(d.Seconds() / float64(m.batch) / per) }
-	b.ReportMetric(of(m.batches[0]), "best-"+unit)
-	b.ReportMetric(of(m.batches[len(m.batches)/2]), "median-"+unit)
-}
-
-func nanoseconds(s float64) float64 { return s * 1e9 }
-func perSecond(s float64) float64   { return 1e-6 / s }
-
-func bandwidth(size int) func(float64) float64 {
-	return func(s float64) float64 { return float64(size) / s / 1e9 }
-}
 
 // paths connect to a server in another process, that does an order.
 var paths = []struct {
@@ -106,7 +63,7 @@ func BenchmarkPingPong(b *testing.B) {
 			b.Run(fmt.Sprintf("size=%d/path=%s", size, path.name), func(b *testing.B) {
 				c := path.connect(b, "serve")
 				buf := make([]byte, size)
-				m := newMeter(64)
+				m := batchtime.New(64)
 				b.ReportAllocs()
 				for b.Loop() {
 					if _, err := c.Write(buf); err != nil {
@@ -115,9 +72,9 @@ func BenchmarkPingPong(b *testing.B) {
 					if _, err := io.ReadFull(c, buf); err != nil {
 						b.Fatal(err)
 					}
-					m.tick()
+					m.Tick()
 				}
-				m.report(b, 2, "ns/half", nanoseconds)
+				m.Report(b, 2, "ns/half", batchtime.Nanoseconds)
 			})
 		}
 	}
@@ -129,15 +86,15 @@ func BenchmarkRate(b *testing.B) {
 		b.Run("size=64/path="+path.name, func(b *testing.B) {
 			c := path.connect(b, "drain")
 			buf := make([]byte, 64)
-			m := newMeter(2048)
+			m := batchtime.New(2048)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := c.Write(buf); err != nil {
 					b.Fatal(err)
 				}
-				m.tick()
+				m.Tick()
 			}
-			m.report(b, 1, "M/s", perSecond)
+			m.Report(b, 1, "M/s", batchtime.PerSecond)
 		})
 	}
 }
@@ -148,16 +105,16 @@ func BenchmarkStream(b *testing.B) {
 		b.Run("size=65536/path="+path.name, func(b *testing.B) {
 			c := path.connect(b, "drain")
 			buf := make([]byte, 64<<10)
-			m := newMeter(64)
+			m := batchtime.New(64)
 			b.SetBytes(int64(len(buf)))
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := c.Write(buf); err != nil {
 					b.Fatal(err)
 				}
-				m.tick()
+				m.Tick()
 			}
-			m.report(b, 1, "GB/s", bandwidth(len(buf)))
+			m.Report(b, 1, "GB/s", batchtime.Bandwidth(len(buf)))
 		})
 	}
 	b.Run("size=65536/path=ds-zcopy", func(b *testing.B) {
@@ -167,16 +124,16 @@ func BenchmarkStream(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer buf.Close()
-		m := newMeter(64)
+		m := batchtime.New(64)
 		b.SetBytes(64 << 10)
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := c.WriteBuffer(buf, 0, 64<<10); err != nil {
 				b.Fatal(err)
 			}
-			m.tick()
+			m.Tick()
 		}
-		m.report(b, 1, "GB/s", bandwidth(64<<10))
+		m.Report(b, 1, "GB/s", batchtime.Bandwidth(64<<10))
 	})
 }
 

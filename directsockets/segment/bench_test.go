@@ -2,57 +2,14 @@ package segment
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"exnet/internal/batchtime"
 	"exnet/internal/shm"
 
 	"golang.org/x/sys/unix"
 )
-
-// meter takes the time of batches. On a machine that has other things to do the
-// mean says little; the best and the median batch say what the path can do.
-type meter struct {
-	batch   int
-	n       int
-	begun   time.Time
-	batches []time.Duration
-}
-
-func newMeter(batch int) *meter {
-	return &meter{batch: batch, batches: make([]time.Duration, 0, 1<<16)}
-}
-
-func (m *meter) tick() {
-	if m.n++; m.n%m.batch != 0 {
-		return
-	}
-	now := time.Now()
-	if !m.begun.IsZero() && len(m.batches) < cap(m.batches) {
-		m.batches = append(m.batches, now.Sub(m.begun))
-	}
-	m.begun = now
-}
-
-// report gives what one of per is worth, in the best and the median batch.
-func (m *meter) report(b *testing.B, per float64, unit string, value func(seconds float64) float64) {
-	if len(m.batches) == 0 {
-		return
-	}
-	slices.Sort(m.batches)
-	of := func(d time.Duration) float64 { return value(d.Seconds() / float64(m.batch) / per) }
-	b.ReportMetric(of(m.batches[0]), "best-"+unit)
-	b.ReportMetric(of(m.batches[len(m.batches)/2]), "median-"+unit)
-}
-
-func nanoseconds(s float64) float64 { return s * 1e9 }
-func perSecond(s float64) float64   { return 1e-6 / s }
-
-func bandwidth(size int) func(float64) float64 {
-	return func(s float64) float64 { return float64(size) / s / 1e9 }
-}
 
 // Half a round trip between two processes that spin.
 func BenchmarkPingPong(b *testing.B) {
@@ -61,7 +18,7 @@ func BenchmarkPingPong(b *testing.B) {
 			e := spawn(b, fmt.Sprintf("echo %d", size), Config{}, Tuning{})
 			p := make([]byte, size)
 			b.ReportAllocs()
-			m := newMeter(256)
+			m := batchtime.New(256)
 			for b.Loop() {
 				if err := sendFull(e, p); err != nil {
 					b.Fatal(err)
@@ -69,9 +26,9 @@ func BenchmarkPingPong(b *testing.B) {
 				if err := recvFull(e, p); err != nil {
 					b.Fatal(err)
 				}
-				m.tick()
+				m.Tick()
 			}
-			m.report(b, 2, "ns/half", nanoseconds)
+			m.Report(b, 2, "ns/half", batchtime.Nanoseconds)
 		})
 	}
 	b.Run("path=line", func(b *testing.B) { bounce(b, 1) })
@@ -99,7 +56,7 @@ func bounce(b *testing.B, lines int) {
 		}
 	}()
 	pin(0)
-	m := newMeter(256)
+	m := batchtime.New(256)
 	n := uint64(0)
 	for b.Loop() {
 		n++
@@ -112,11 +69,11 @@ func bounce(b *testing.B, lines int) {
 		if lines > 1 && words[40].Load() != n {
 			b.Fatal("order")
 		}
-		m.tick()
+		m.Tick()
 	}
 	x.Store(1 << 63)
 	<-stop
-	m.report(b, 2, "ns/half", nanoseconds)
+	m.Report(b, 2, "ns/half", batchtime.Nanoseconds)
 }
 
 // Messages one way.
@@ -127,14 +84,14 @@ func BenchmarkRate(b *testing.B) {
 				e := spawn(b, "take 65536", Config{Slots: slots}, Tuning{})
 				p := make([]byte, size)
 				b.ReportAllocs()
-				m := newMeter(4096)
+				m := batchtime.New(4096)
 				for b.Loop() {
 					if err := sendFull(e, p); err != nil {
 						b.Fatal(err)
 					}
-					m.tick()
+					m.Tick()
 				}
-				m.report(b, 1, "M/s", perSecond)
+				m.Report(b, 1, "M/s", batchtime.PerSecond)
 			})
 		}
 	}
@@ -156,7 +113,7 @@ func BenchmarkStream(b *testing.B) {
 		b.Run(fmt.Sprintf("path=one-cpu/ring=%d", ring>>10), func(b *testing.B) {
 			e := spawn(b, "share 65536", Config{Ring: ring}, Tuning{})
 			b.SetBytes(size)
-			m := newMeter(64)
+			m := batchtime.New(64)
 			for b.Loop() {
 				for rest := p; len(rest) > 0; {
 					n, err := e.Send(rest)
@@ -166,9 +123,9 @@ func BenchmarkStream(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				m.tick()
+				m.Tick()
 			}
-			m.report(b, 1, "GB/s", bandwidth(size))
+			m.Report(b, 1, "GB/s", batchtime.Bandwidth(size))
 		})
 	}
 	b.Run("path=region", func(b *testing.B) { // zero copy: GET
@@ -178,7 +135,7 @@ func BenchmarkStream(b *testing.B) {
 		var tickets [pieces]uint64
 		b.SetBytes(size)
 		b.ReportAllocs()
-		m := newMeter(64)
+		m := batchtime.New(64)
 		for i := 0; b.Loop(); i++ {
 			for t := tickets[i%pieces]; t != 0; {
 				if ok, err := e.Taken(t); ok {
@@ -192,19 +149,19 @@ func BenchmarkStream(b *testing.B) {
 				b.Fatal(err)
 			}
 			tickets[i%pieces] = t
-			m.tick()
+			m.Tick()
 		}
-		m.report(b, 1, "GB/s", bandwidth(size))
+		m.Report(b, 1, "GB/s", batchtime.Bandwidth(size))
 	})
 	b.Run("path=copy", func(b *testing.B) {
 		pin(0)
 		q := make([]byte, size)
-		m := newMeter(64)
+		m := batchtime.New(64)
 		for b.Loop() {
 			copy(q, p)
-			m.tick()
+			m.Tick()
 		}
-		m.report(b, 1, "GB/s", bandwidth(size))
+		m.Report(b, 1, "GB/s", batchtime.Bandwidth(size))
 	})
 }
 
@@ -212,14 +169,14 @@ func stream(b *testing.B, role string, p []byte, c Config, t Tuning) {
 	e := spawn(b, role, c, t)
 	b.SetBytes(int64(len(p)))
 	b.ReportAllocs()
-	m := newMeter(64)
+	m := batchtime.New(64)
 	for b.Loop() {
 		if err := sendFull(e, p); err != nil {
 			b.Fatal(err)
 		}
-		m.tick()
+		m.Tick()
 	}
-	m.report(b, 1, "GB/s", bandwidth(len(p)))
+	m.Report(b, 1, "GB/s", batchtime.Bandwidth(len(p)))
 }
 
 // One goroutine is both ends: what the instructions cost, without the way between
@@ -231,7 +188,7 @@ func BenchmarkInstructions(b *testing.B) {
 			pin(0)
 			p := make([]byte, size)
 			b.ReportAllocs()
-			m := newMeter(256)
+			m := batchtime.New(256)
 			for b.Loop() {
 				if n, err := c.Send(p); n != size || err != nil {
 					b.Fatal(n, err)
@@ -239,9 +196,9 @@ func BenchmarkInstructions(b *testing.B) {
 				if n, err := s.Recv(p); n != size || err != nil {
 					b.Fatal(n, err)
 				}
-				m.tick()
+				m.Tick()
 			}
-			m.report(b, 1, "ns", nanoseconds)
+			m.Report(b, 1, "ns", batchtime.Nanoseconds)
 		})
 	}
 }
