@@ -186,7 +186,11 @@ func (e *End) Err() error {
 	if e.bad.Load() {
 		return ErrCorrupt
 	}
-	a := e.peer.attention.Load()
+	return e.departed(e.peer.attention.Load())
+}
+
+// departed is ErrReset or ErrClosed if the peer, whose attention word is a, has gone.
+func (e *End) departed(a uint32) error {
 	switch {
 	case a&resetFlag != 0:
 		return ErrReset

@@ -112,12 +112,10 @@ func (e *End) standing() error {
 // interrupted says what the peer has done to this direction.
 func (e *End) interrupted() error {
 	a := e.peer.attention.Load()
-	switch {
-	case a&resetFlag != 0:
-		return ErrReset
-	case a&closedFlag != 0 || e.gone.Load():
-		return ErrClosed
-	case a&frozenFlag != 0:
+	if err := e.departed(a); err != nil {
+		return err
+	}
+	if a&frozenFlag != 0 {
 		return ErrFrozen
 	}
 	return nil
