@@ -75,9 +75,11 @@ type slots []slot
 const minSlots = 16
 
 // first returns where k is looked for first: the halves of the seeded key,
-// multiplied and folded, as in wyhash.
+// multiplied and folded, as in wyhash, twice. With once, an IPv4 address only
+// meets one random factor, and some factors gather keys that are a step apart.
 func (t slots) first(k, seed key) int {
 	hi, lo := bits.Mul64(k.hi^seed.hi, k.lo^seed.lo)
+	hi, lo = bits.Mul64(hi^lo, 0x9e3779b97f4a7c15) // 2^64 / golden ratio, odd
 	return int((hi ^ lo) & uint64(len(t)-1))
 }
 
