@@ -54,79 +54,109 @@ const maxPiece = 8 << 20
 // the peer's buffer (zero-copy read, RMA GET); else it is Write. If it returns an
 // error, the bytes must not be changed until the connection is closed.
 func (c *Conn) WriteBuffer(b *Buffer, off, n int) (int, error) {
+	posted, err := c.PostBuffer(b, off, n)
+	if err == nil {
+		err = c.AwaitPosted(posted)
+	}
+	return posted.N, err
+}
+
+// Posted is a write that PostBuffer has begun.
+type Posted struct {
+	N int // bytes that were posted or written
+
+	ticket  uint64
+	pending bool // the peer had not taken them
+}
+
+// PostBuffer is WriteBuffer without the wait for the peer (a work request that is
+// posted to a send queue): the bytes come after those that were written before, and
+// must not be changed until AwaitPosted has said that the peer has them. Many can
+// be under way; it waits only while the queue is full.
+func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 	p, err := b.piece(off, n)
 	if err != nil {
-		return 0, err
+		return posted, err
 	}
 	t := &c.tx
 	if !t.take() {
-		return 0, c.opError("write", net.ErrClosed)
+		return posted, c.opError("write", net.ErrClosed)
 	}
-	done := 0
-	for err == nil && done < n {
+	for err == nil && posted.N < n {
 		if _, err = c.write(nil, 0); err != nil { // deadlines, and what others want
 			break
 		}
 		if t.phase == txTCP && c.promote() {
 			continue
 		}
-		if t.phase != txDirect {
-			done, err = c.write(p, done)
-			break
+		if t.phase == txDirect {
+			at := posted.N
+			ticket, e := t.end.SendRegion(b.region, off+at, min(n-at, maxPiece))
+			switch {
+			case e == nil:
+				posted = Posted{N: at + min(n-at, maxPiece), ticket: ticket, pending: true}
+				continue
+			case e == segment.ErrAgain:
+				c.awaitTX()
+				continue
+			case !errors.Is(e, segment.ErrNoZCopy) && !errors.Is(e, segment.ErrRegions):
+				c.leaveDirectTX(e)
+				continue
+			}
 		}
-		var k int
-		if k, err = c.writeRegion(b, off+done, min(n-done, maxPiece)); k == 0 && err == errCopy {
-			done, err = c.write(p, done)
-			break
-		}
-		done += k
+		posted.N, err = c.write(p, posted.N)
 	}
 	if t.free() {
 		c.leaveTX()
 	}
-	return done, err
+	return posted, err
 }
 
-// errCopy says that zero copy cannot be done.
-var errCopy = errors.New("directsockets: no zero copy")
-
-// writeRegion sends a piece and waits until the peer has taken it.
-func (c *Conn) writeRegion(b *Buffer, off, n int) (int, error) {
-	t := &c.tx
-	ticket, err := t.end.SendRegion(b.region, off, n)
-	switch {
-	case err == segment.ErrAgain:
-		c.awaitTX()
-		return 0, nil
-	case errors.Is(err, segment.ErrNoZCopy), errors.Is(err, segment.ErrRegions):
-		return 0, errCopy
-	case err != nil:
-		c.leaveDirectTX(err)
-		return 0, nil
+// AwaitPosted waits until the peer has taken what PostBuffer has posted, and with it
+// everything that was posted before. It ends at the write deadline, and can be
+// called again then.
+func (c *Conn) AwaitPosted(p Posted) error {
+	if !p.pending {
+		return nil
 	}
-	t.ticket, t.taking = ticket, true
-	defer func() { t.taking = false }()
+	t := &c.tx
+	if !t.take() {
+		return c.opError("write", net.ErrClosed)
+	}
+	t.ticket, t.taking = p.ticket, true
+	err := c.awaitTaken()
+	t.taking = false
+	if t.free() {
+		c.leaveTX()
+	}
+	return err
+}
+
+// awaitTaken waits until the peer has taken message c.tx.ticket, or the shadow has
+// its bytes.
+func (c *Conn) awaitTaken() error {
+	t := &c.tx
 	for {
-		ok, err := t.end.Taken(ticket)
+		ok, err := t.end.Taken(t.ticket)
 		switch {
 		case ok:
-			return n, nil
+			return nil
 		case err != nil:
 			if t.phase == txDirect {
 				c.leaveDirectTX(err)
 			}
 			for t.phase == txRolling { // it is the memory that goes to the shadow
 				if err := c.roll(); err != nil && err != errKicked {
-					return n, err
+					return err
 				}
 				if err := c.stop(&t.half, "write"); err != nil {
-					return n, err
+					return err
 				}
 			}
-			return n, nil
+			return nil
 		}
 		if err := c.stop(&t.half, "write"); err != nil {
-			return n, err
+			return err
 		}
 		if t.want.Load()&wantWork != 0 {
 			c.workTX()

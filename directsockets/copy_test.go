@@ -170,7 +170,7 @@ func TestWriteToClosed(t *testing.T) {
 func TestBuffers(t *testing.T) {
 	const n = 3<<20 + 777
 	for kind, mk := range kinds(t) {
-		for _, mode := range []string{"write", "read", "both"} {
+		for _, mode := range []string{"write", "read", "both", "post"} {
 			t.Run(kind+"/"+mode, func(t *testing.T) {
 				c, s := mk(t)
 				out, err := directsockets.NewBuffer(n)
@@ -186,14 +186,21 @@ func TestBuffers(t *testing.T) {
 				sent := make(chan error, 1)
 				go func() {
 					err := func() error {
+						var posts posts
 						for off := 0; off < n; {
 							k := min(200_000, n-off)
 							p := out.Bytes()[:k]
+							if mode == "post" {
+								p = posts.place(out, off, k)
+							}
 							fillPattern(p, int64(off))
 							var err error
-							if mode == "read" {
+							switch mode {
+							case "read":
 								k, err = c.Write(p)
-							} else {
+							case "post":
+								k, err = posts.write(c, out, off, p)
+							default:
 								k, err = c.WriteBuffer(out, 0, k)
 							}
 							if err != nil {
@@ -232,6 +239,70 @@ func TestBuffers(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// posts writes pieces that each have a place of their own, three at a time.
+type posts struct{ ahead []directsockets.Posted }
+
+const postSize = 200_000
+
+func (*posts) place(b *directsockets.Buffer, off, k int) []byte {
+	return b.Bytes()[off/postSize%3*postSize:][:k]
+}
+
+// write posts what place has returned; the next place is free afterwards.
+func (w *posts) write(c *directsockets.Conn, b *directsockets.Buffer, off int, p []byte) (int, error) {
+	posted, err := c.PostBuffer(b, off/postSize%3*postSize, len(p))
+	if err != nil {
+		return posted.N, err
+	}
+	if w.ahead = append(w.ahead, posted); len(w.ahead) == 3 {
+		err = c.AwaitPosted(w.ahead[0])
+		w.ahead = w.ahead[1:]
+	}
+	return posted.N, err
+}
+
+// TestPostBuffer: posts do not wait for a reader until the queue is full, the wait
+// for one ends at the deadline, and who demotes then loses nothing.
+func TestPostBuffer(t *testing.T) {
+	c, s := directPair(t)
+	const size, count = 10_000, 100
+	b, err := directsockets.NewBuffer(size * count)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	fillPattern(b.Bytes()[:size*count], 0)
+	var last directsockets.Posted
+	for i := range count {
+		if last, err = c.PostBuffer(b, i*size, size); err != nil || last.N != size {
+			t.Fatal(last, err)
+		}
+	}
+	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+	if err := c.AwaitPosted(last); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("before anything was read: %v", err)
+	}
+	c.SetWriteDeadline(time.Time{})
+	const first = 30 * size
+	if n, err := readPattern(s, first); err != nil {
+		t.Fatal(n, err)
+	}
+	frozen := make(chan error, 1)
+	go func() { frozen <- s.Demote() }()
+	taken := make(chan error, 1)
+	go func() { taken <- c.AwaitPosted(last) }()
+	rest := make([]byte, size*count-first)
+	if _, err := io.ReadFull(s, rest); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(rest, b.Bytes()[first:size*count]) {
+		t.Error("the rest differs")
+	}
+	if err := errors.Join(<-frozen, <-taken); err != nil {
+		t.Error(err)
 	}
 }
 

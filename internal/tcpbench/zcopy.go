@@ -36,11 +36,20 @@ func (l zcopyListener) accept() (conn, error) {
 	return &zcopyConn{directConn: c.(*directConn)}, nil
 }
 
+// ahead is how many bytes are posted before their sender waits, but 2 to maxPosted
+// messages.
+const (
+	ahead     = 1 << 20
+	maxPosted = 64
+)
+
 // zcopyConn is a connection whose messages lie in a registered buffer.
 type zcopyConn struct {
 	*directConn
-	b *directsockets.Buffer // nil until there is a message
-	n int                   // bytes of it that are used
+	b      *directsockets.Buffer // nil until there is a message
+	n      int                   // bytes of it that are used
+	posted []directsockets.Posted
+	next   int // place of the next one in posted
 }
 
 // buffer implements bufferer.
@@ -49,6 +58,7 @@ func (c *zcopyConn) buffer(n int) (_ []byte, err error) {
 	if c.b, err = directsockets.NewBuffer(n); err != nil {
 		return nil, err
 	}
+	c.posted = make([]directsockets.Posted, min(max(2, ahead/n), maxPosted))
 	return c.b.Bytes()[:n:n], nil
 }
 
@@ -60,7 +70,13 @@ func (c *zcopyConn) Write(p []byte) (int, error) {
 	if c.b == nil { // a CRR's
 		return c.directConn.Write(p)
 	}
-	return c.WriteBuffer(c.b, c.place(p), len(p))
+	posted, err := c.PostBuffer(c.b, c.place(p), len(p))
+	if err != nil {
+		return posted.N, err
+	}
+	c.posted[c.next] = posted
+	c.next = (c.next + 1) % len(c.posted)
+	return posted.N, c.AwaitPosted(c.posted[c.next])
 }
 
 // Read implements conn; p is the buffer or its rest.
