@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"exnet/arp"
@@ -110,8 +111,11 @@ func TestQueueFull(t *testing.T) {
 
 // A peer that takes nothing costs only its own traffic: it stops the interface
 // for the stall time, then it loses what it has no room for, and the frames to
-// others go on. When it takes frames again it gets them.
-func TestStalledPeer(t *testing.T) {
+// others go on. When it takes frames again it gets them. Here and below the stall
+// time passes in a synctest bubble: a machine that is busy stalls nobody.
+func TestStalledPeer(t *testing.T) { synctest.Test(t, testStalledPeer) }
+
+func testStalledPeer(t *testing.T) {
 	for _, size := range []int{100, 2000} {
 		cfg := small()
 		cfg.StallTime = 10 * time.Millisecond
@@ -161,7 +165,9 @@ func TestStalledPeer(t *testing.T) {
 
 // Traffic to others does not put off the moment at which a peer counts as
 // stalled.
-func TestStallNotPutOff(t *testing.T) {
+func TestStallNotPutOff(t *testing.T) { synctest.Test(t, testStallNotPutOff) }
+
+func testStallNotPutOff(t *testing.T) {
 	cfg := small()
 	cfg.StallTime = 20 * time.Millisecond
 	net := newNet(t, 3, cfg)
@@ -184,7 +190,9 @@ func TestStallNotPutOff(t *testing.T) {
 
 // A node that goes away takes its queue along; its sender is not stopped for
 // longer than that.
-func TestLossOfPeer(t *testing.T) {
+func TestLossOfPeer(t *testing.T) { synctest.Test(t, testLossOfPeer) }
+
+func testLossOfPeer(t *testing.T) {
 	for _, how := range []string{"close", "detach"} {
 		for _, size := range []int{100, 2000} {
 			cfg := small()
@@ -263,7 +271,9 @@ func TestGroupOrder(t *testing.T) {
 
 // A member of the group that takes nothing delays the others for the stall time,
 // once; then they get all frames, and it does when it takes them again.
-func TestGroupStalledMember(t *testing.T) {
+func TestGroupStalledMember(t *testing.T) { synctest.Test(t, testGroupStalledMember) }
+
+func testGroupStalledMember(t *testing.T) {
 	cfg := small()
 	cfg.StallTime = 10 * time.Millisecond
 	net := newNet(t, 4, cfg)
