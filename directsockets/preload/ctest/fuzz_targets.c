@@ -1,0 +1,232 @@
+// The targets of the fuzzer: what reads bytes that somebody else wrote.
+#include "harness.h" // first: it says which declarations of the C library there are
+
+#include "../broker.h"
+#include "../rules.h"
+#include "fuzz.h"
+
+#include <unistd.h>
+
+static void must(bool ok, const char *what)
+{
+	if (!ok) {
+		fprintf(stderr, "fuzz: %s\n", what);
+		abort();
+	}
+}
+
+// ---- rules: flags, then the rules, a line end, the program, a line end, an address and a port
+
+static void fuzz_rules(const uint8_t *in, size_t n)
+{
+	uint8_t addr[18] = {0};
+
+	if (n < 1)
+		return;
+	const uint8_t *p = in + 1, *end = in + n;
+	char *part[2];
+	for (int i = 0; i < 2; i++) {
+		const uint8_t *stop = memchr(p, '\n', (size_t)(end - p));
+		stop = stop ? stop : end;
+		part[i] = malloc((size_t)(stop - p) + 1);
+		memcpy(part[i], p, (size_t)(stop - p));
+		part[i][stop - p] = 0;
+		p = stop < end ? stop + 1 : end;
+	}
+	memcpy(addr, p, (size_t)(end - p) < sizeof addr ? (size_t)(end - p) : sizeof addr);
+	int bad = rules_set(part[0], part[1], in[0] & 1), port = addr[16] | addr[17] << 8;
+	for (int side = 0; side < 3; side++) {
+		int got = side < 2 ? rules_decide(side, addr, port) : rules_listen(addr, port);
+		must(got == RULES_DIRECT || got == RULES_TCP || got == RULES_NOT_INCLUDED, "an answer that is none");
+		must(!bad || got == RULES_TCP, "malformed rules say direct");
+	}
+	must(strlen(rules_program()) < 256, "a program's name of 256 bytes");
+	rules_set("", "", 0);
+	free(part[0]);
+	free(part[1]);
+}
+
+// ---- message: of the broker
+
+static void fuzz_message(const uint8_t *in, size_t n)
+{
+	uint8_t b[DS_MESSAGE];
+	struct ds_message m, again;
+
+	if (!ds_message_get(&m, in, n))
+		return;
+	size_t k = ds_message_put(b, &m);
+	must(k == n, "another length");
+	must(ds_message_get(&again, b, k), "what it wrote is refused");
+	must(memcmp(&m, &again, sizeof m) == 0, "another message");
+	must(ds_bucket(&m.info) < 4096, "a bucket that is none");
+}
+
+// ---- header: of a segment of a size that the input says
+
+static void fuzz_header(const uint8_t *in, size_t n)
+{
+	static uint8_t mem[1 << 20];
+	struct ds_seg g;
+	uint32_t size;
+
+	if (n < 5)
+		return;
+	memcpy(&size, in, 4);
+	size %= sizeof mem + 1;
+	memset(mem, 0, 512);
+	memcpy(mem, in + 5, n - 5 < 512 ? n - 5 : 512);
+	if (size < DS_QUEUES || ds_seg_view(&g, mem, size, in[4] & 1) < 0)
+		return;
+	must(g.slots >= DS_MIN_SLOTS && g.slots <= DS_MAX_SLOTS && (g.slots & (g.slots - 1)) == 0 && 1u << g.shift == g.slots, "slots");
+	must(g.ring >= DS_MIN_RING && g.ring <= DS_MAX_RING && g.ring % 4096 == 0, "ring");
+	must(g.size == size && ds_seg_size(g.slots, g.ring, &(size_t){0}) == size, "size");
+	uint8_t *ends[] = {(uint8_t *)(g.txq + g.slots), (uint8_t *)(g.rxq + g.slots), g.txring + g.ring, g.rxring + g.ring};
+	for (int i = 0; i < 4; i++)
+		must(ends[i] > mem + DS_QUEUES && ends[i] <= mem + size, "a queue or a ring lies elsewhere");
+}
+
+// ---- segment: a victim works while the input writes into its segment
+
+struct script {
+	const uint8_t *p;
+	size_t n;
+};
+
+static void take(struct script *s, void *to, size_t n)
+{
+	size_t k = s->n < n ? s->n : n;
+
+	memset(to, 0, n);
+	memcpy(to, s->p, k);
+	s->p += k;
+	s->n -= k;
+}
+
+static uint8_t byte(struct script *s)
+{
+	uint8_t b;
+
+	take(s, &b, 1);
+	return b;
+}
+
+static struct pair *victim;
+
+static ssize_t some(void *arg, const void *p, size_t n)
+{
+	const uint8_t *b = p, *mem = victim->mem + DS_QUEUES;
+	uint8_t *left = arg;
+
+	must(b >= mem && n <= victim->size - DS_QUEUES && b <= victim->mem + victim->size - n, "bytes from elsewhere");
+	return (*left)-- ? (ssize_t)(n / 2 + 1) : -1;
+}
+
+static void step(struct pair *p, struct end *e, struct script *s)
+{
+	static uint8_t buf[1 << 16];
+	struct iovec v;
+	uint64_t x, slot, off;
+	bool ended;
+	uint8_t op = byte(s), k = byte(s);
+	struct ds_cursor c = cursor_of(&v, buf, (size_t)k * 257 + 1);
+	ssize_t r;
+
+	switch (op % 14) {
+	case 0: { // poke: 3 bytes of offset, words
+		uint8_t at[4] = {0};
+		uint32_t where;
+		take(s, at, 3);
+		memcpy(&where, at, 4);
+		where %= (uint32_t)p->size - 8;
+		for (int i = 0; i <= k % 8 && where + 8 <= p->size; i++, where += 8) {
+			take(s, &x, 8);
+			memcpy(p->mem + where, &x, 8);
+		}
+		break;
+	}
+	case 1:
+	case 2: { // a message with a lap that is right: tag, length, payload
+		uint64_t count = e->rx.pos[e->rx.cur & 1].count + k % 4;
+		struct ds_slot *q = &e->seg.rxq[count & (e->seg.slots - 1)];
+		uint8_t tag = byte(s), len = byte(s);
+		take(s, q->payload, op % 14 == 1 ? 8 : 28);
+		q->status = (uint32_t)((count >> e->seg.shift) + 1) | (uint64_t)tag << 32 | (uint64_t)len << 40;
+		break;
+	}
+	case 3:
+	case 4:
+		r = ds_rx_recv(&e->seg, &e->rx, &e->attention, &c, op & 16, op & 32);
+		must(r <= (ssize_t)v.iov_len && r >= DS_BREACH, "recv");
+		break;
+	case 5:
+		r = ds_tx_send(&e->seg, &e->tx, &e->attention, &c);
+		must(r <= (ssize_t)v.iov_len && r >= DS_BREACH, "send");
+		break;
+	case 6:
+		ds_rx_promoted(&e->seg, &e->rx, &x);
+		break;
+	case 7:
+		ds_tx_promote(&e->seg, &e->tx, &e->attention, k);
+		break;
+	case 8:
+		ds_rx_look(&e->seg, &e->rx);
+		ds_rx_hint(&e->seg, &e->rx);
+		ds_tx_hint(&e->seg, &e->tx);
+		ds_rx_ends(&e->seg, &e->rx, &x);
+		ds_rx_arrived(&e->seg, &e->rx, &x);
+		must(ds_rx_readable(&e->seg, &e->rx) <= (uint64_t)e->seg.slots * DS_MAX_RMA, "readable");
+		ds_tx_queued(&e->seg, &e->tx);
+		break;
+	case 9:
+		ds_tx_room(&e->seg, &e->tx);
+		ds_seg_peer_state(&e->seg);
+		break;
+	case 10:
+		if (ds_tx_roll_begin(&e->seg, &e->tx, &e->attention, &slot, &off) == 0)
+			for (int i = 0; i < 20 && ds_tx_roll(&e->seg, &e->tx, &slot, &off, some, &k, &ended) == DS_AGAIN; i++)
+				k = (uint8_t)i;
+		break;
+	case 11:
+		if (k % 4 == 0)
+			ds_tx_recover(&e->seg, &e->tx);
+		else if (k % 4 == 1)
+			ds_rx_freeze(&e->seg, &e->rx, &e->attention);
+		else
+			ds_tx_end(&e->seg, &e->tx, &e->attention, k % 4 == 2 ? DS_SHUTDOWN : DS_DEMOTE);
+		break;
+	case 12:
+		ds_attend(&e->seg, &e->attention, k & 127, (uint32_t)k >> 7);
+		break;
+	case 13:
+		ds_rx_finish(&e->seg, &e->rx, &e->attention);
+	}
+}
+
+static void fuzz_segment(const uint8_t *in, size_t n)
+{
+	static struct pair p;
+	struct script s = {in, n};
+
+	if (!victim) { // once: it takes longer than the rest
+		make_pair(&p, 16, 65536);
+		victim = &p;
+	}
+	memset(p.mem, 0, DS_QUEUES + 2 * 16 * DS_SLOT);
+	ds_seg_header(p.mem, &some_info, 16, 65536);
+	struct end *e = &p.end[byte(&s) & 1];
+	memset(&e->tx, 0, sizeof e->tx);
+	memset(&e->rx, 0, sizeof e->rx);
+	memset(&e->attention, 0, sizeof e->attention);
+	while (s.n)
+		step(&p, e, &s);
+	must(failures == 0, "the harness");
+}
+
+const struct fuzz_target fuzz_targets[] = {
+	{"rules", fuzz_rules, 1000},
+	{"message", fuzz_message, 80},
+	{"header", fuzz_header, 128},
+	{"segment", fuzz_segment, 1000},
+	{0},
+};
