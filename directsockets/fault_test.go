@@ -65,7 +65,7 @@ func TestKillSender(t *testing.T) {
 		if err := kid.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		c.SetReadDeadline(time.Now().Add(3 * time.Second))
+		c.SetReadDeadline(time.Now().Add(patience))
 		n, err := readPatternAt(c, off, 0) // what had come is right to its last byte
 		if err != nil && !gone(err) {
 			t.Errorf("after %d bytes: %v\n%s", off+n, err, c.Debug())

@@ -145,7 +145,7 @@ func stress(t *testing.T, cfg Config, wrap func(link.Port) link.Port) {
 		}
 	}
 	wg.Wait()
-	for deadline := time.Now().Add(10 * time.Second); open.open() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); open.open() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			for _, n := range net.nodes {
 				s := n.Stats()

@@ -36,7 +36,7 @@ func TestUDP(t *testing.T) {
 						t.Fatal(n, err)
 					}
 					got := make([]byte, 65536)
-					if err := l.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+					if err := l.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 						t.Fatal(err)
 					}
 					m, _, err := l.ReadFrom(got)
@@ -62,7 +62,7 @@ func TestHTTP(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	tr := &http.Transport{DialContext: a.DialContext}
-	resp, err := (&http.Client{Transport: tr, Timeout: 10 * time.Second}).Post("http://[fd00::2]/", "text/plain", bytes.NewReader(pattern(100000)))
+	resp, err := (&http.Client{Transport: tr, Timeout: 30 * time.Second}).Post("http://[fd00::2]/", "text/plain", bytes.NewReader(pattern(100000)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestDialErrors(t *testing.T) {
 		t.Error("ListenPacket on tcp")
 	}
 	// A host that is not there.
-	short, cancel := context.WithTimeout(ctx, 5*time.Second)
+	short, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	start := time.Now()
 	if c, err := a.DialContext(short, "tcp4", "10.2.0.77:80"); err == nil || errors.Is(err, context.DeadlineExceeded) {

@@ -74,7 +74,7 @@ func TestTCPTransfer(t *testing.T) {
 					}
 					sum <- [sha256.Size]byte(h.Sum(nil))
 				}()
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 				defer cancel()
 				c, err := a.DialContext(ctx, "tcp", net.JoinHostPort(target, "80"))
 				if err != nil {
@@ -162,7 +162,7 @@ func TestDeadPeerOfNetstack(t *testing.T) {
 	}
 	dial := func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		conn, err := a.DialContext(ctx, "tcp", "10.2.0.2:80")
 		must(err)

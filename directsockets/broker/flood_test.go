@@ -159,8 +159,15 @@ func TestFloodIsPaced(t *testing.T) {
 	if took, least := flood(12345), 2*n*paceCost-2*paceBurst; took < least {
 		t.Errorf("%d messages in %v, at least %v is due", 2*n, took, least)
 	}
-	if took, most := flood(0), 2*n*paceCost-paceBurst; took > most {
-		t.Errorf("root waits: %d messages in %v", 2*n, took)
+	// Root does not wait; a busy machine may, but not every time.
+	best := flood(0)
+	for range 50 {
+		if best >= 2*n*paceCost-2*paceBurst {
+			best = flood(0)
+		}
+	}
+	if best >= 2*n*paceCost-2*paceBurst {
+		t.Errorf("root waits: %d messages in %v", 2*n, best)
 	}
 }
 

@@ -69,7 +69,7 @@ func reason(t *testing.T, from chan Reason, want Reason) {
 		if got != want {
 			t.Errorf("refused: %v, want %v", got, want)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Errorf("nobody said: %v", want)
 	}
 }
@@ -101,7 +101,7 @@ func TestExpiry(t *testing.T) {
 	p.counted(t)
 	// What is claimed in time does not end.
 	p.s.mu.Lock()
-	p.s.waiting.after = 500 * time.Millisecond
+	p.s.waiting.after = time.Minute
 	p.s.mu.Unlock()
 	b, _ := offerFor(t, p.client, p.conn)
 	p.shown(t)
@@ -261,7 +261,7 @@ func playRole(role string) int {
 			println(err.Error())
 			return 1
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := c.Wait(ctx); err != nil {
 			println(err.Error())
@@ -516,7 +516,7 @@ func TestServe(t *testing.T) {
 		if err != nil || time.Since(began) < IdleTime {
 			t.Errorf("ended after %v: %v", time.Since(began), err)
 		}
-	case <-time.After(3 * IdleTime):
+	case <-time.After(30*time.Second + IdleTime):
 		t.Fatal("it goes on")
 	}
 }

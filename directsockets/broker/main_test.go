@@ -58,7 +58,7 @@ func dialClient(t testing.TB, cfg ClientConfig) *Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := c.Wait(ctx); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func dialClient(t testing.TB, cfg ClientConfig) *Client {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}
@@ -195,7 +195,7 @@ func claimFor(t testing.TB, c *Client, conn connection) result {
 			t.Cleanup(func() { unix.Close(r.Segment); unix.Close(r.Bell) })
 		}
 		return r
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("no answer to a claim")
 	}
 	return result{}

@@ -373,7 +373,7 @@ func (p *rawPeer) send(m peerMessage, fds ...int) {
 // result waits for a RESULT.
 func (p *rawPeer) result() peerMessage {
 	p.t.Helper()
-	p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	p.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	for {
 		raw, fds, err := p.in.next()
 		fds.close()
@@ -445,7 +445,7 @@ func TestHostilePeer(t *testing.T) {
 				if tt.name != "nothing but the end" && err == nil {
 					t.Error("it was not told why")
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Fatal("still a peer")
 			}
 			eventually(t, "the descriptors are closed", b.ended)

@@ -87,7 +87,7 @@ func (c *rawClient) write(b []byte, fds ...int) error {
 // next waits for a message.
 func (c *rawClient) next() (m Message, fds descriptors) {
 	c.t.Helper()
-	c.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	b, fds, err := c.in.next()
 	if err == nil {
 		err = m.UnmarshalBinary(b)
@@ -104,7 +104,7 @@ func (c *rawClient) next() (m Message, fds descriptors) {
 // disconnected waits for the end of the connection.
 func (c *rawClient) disconnected() {
 	c.t.Helper()
-	c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	for {
 		_, fds, err := c.in.next()
 		fds.close()

@@ -207,7 +207,7 @@ func TestCaptureBlocked(t *testing.T) {
 	for range frames {
 		c.Tap(0).Frame(exn.RX, exteth.Offload{}, frame)
 	}
-	if d := time.Since(began); d > time.Second {
+	if d := time.Since(began); d > 20*time.Second {
 		t.Errorf("%d frames took %v", frames, d)
 	}
 	if err := c.Close(); !errors.Is(err, os.ErrDeadlineExceeded) {

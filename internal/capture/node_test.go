@@ -92,7 +92,7 @@ func transfer(t *testing.T, c *node.Cluster, to netip.Addr, n int) {
 	}()
 	var conn net.Conn
 	if err := c.Namespace(0).Do(func() (err error) {
-		conn, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second)
+		conn, err = net.DialTimeout("tcp", l.Addr().String(), 30*time.Second)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestRootCaptureBlocked(t *testing.T) {
 	cp, end := begin(t, c, capture.Config{Writer: w, Queue: 1 << 20, Grace: 50 * time.Millisecond})
 	began := time.Now()
 	transfer(t, c, node.Addr4(1).Addr(), 32_000_000)
-	if d := time.Since(began); d > 5*time.Second {
+	if d := time.Since(began); d > time.Minute {
 		t.Errorf("32 MB took %v", d)
 	}
 	if err := end(); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -50,7 +50,7 @@ func dsConnect(t *testing.T, from, at *netns.NS, addr, fromZone string, listenin
 	listening(ln)
 	if err := from.Do(func() error {
 		to := netip.AddrPortFrom(here.WithZone(fromZone), ln.Addr().(*net.TCPAddr).AddrPort().Port())
-		conn, err := net.DialTimeout("tcp", to.String(), 5*time.Second)
+		conn, err := net.DialTimeout("tcp", to.String(), 30*time.Second)
 		if err == nil {
 			client = conn.(*net.TCPConn)
 		}

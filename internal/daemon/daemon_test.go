@@ -77,7 +77,7 @@ func requireTUN(t *testing.T) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}
@@ -317,7 +317,7 @@ func TestRootStartFails(t *testing.T) {
 			t.Error("ended without a reason")
 		}
 		a.done <- nil
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("goes on without its interface")
 	}
 }

@@ -69,7 +69,7 @@ func transfer(t *testing.T, from, to *netns.NS, addr string, size int) {
 	}()
 	var c net.Conn
 	if err := from.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", ln.Addr().String(), 5*time.Second)
+		c, err = net.DialTimeout("tcp", ln.Addr().String(), 30*time.Second)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ func TestMetricsAddr(t *testing.T) {
 // scrape returns the samples of a page by name and labels, and its help texts.
 func scrape(t *testing.T, url string) (samples map[string]float64, help map[string]string) {
 	t.Helper()
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: 30 * time.Second}
 	defer client.CloseIdleConnections()
 	r, err := client.Get(url)
 	if err != nil {
@@ -216,7 +216,7 @@ func TestRootMetrics(t *testing.T) {
 	}
 
 	// Nothing else is there.
-	client := http.Client{Timeout: 5 * time.Second}
+	client := http.Client{Timeout: 30 * time.Second}
 	defer client.CloseIdleConnections()
 	root := strings.TrimSuffix(s.Metrics, "/metrics")
 	for path, want := range map[string]int{"/": 200, "/debug/pprof/": 404, "/metrics/x": 404} {

@@ -44,7 +44,7 @@ func dial(t *testing.T, path string) *broker.Client {
 }
 
 func wait(t *testing.T, c *broker.Client) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	return c.Wait(ctx)
 }
@@ -77,7 +77,7 @@ func TestTap(t *testing.T) {
 	port := ln.Addr().(*net.TCPAddr).AddrPort().Port()
 	a := c.Listen(broker.Socket{Conn: raw}, nil)
 	defer a.Close()
-	for end := time.Now().Add(5 * time.Second); !c.Listener(port); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !c.Listener(port); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the broker does not know the listener")
 		}
@@ -229,7 +229,7 @@ func TestServeBroker(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("it stays without clients")
 	}
 	if !keep(path) {

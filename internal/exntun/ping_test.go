@@ -88,7 +88,7 @@ func TestRootPingers(t *testing.T) {
 				t.Errorf("%s to %s: %v, %v; want 3 round trips", p.name, addr, trips, err)
 			}
 			for _, d := range trips {
-				if d <= 0 || d > time.Second {
+				if d <= 0 || d > 30*time.Second {
 					t.Errorf("%s to %s: a round trip of %v", p.name, addr, d)
 				}
 			}
@@ -116,12 +116,12 @@ func TestRootPingCancelled(t *testing.T) {
 	for _, p := range []pinger{{"built-in", echoPing}, newPinger()} {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errInterrupted)
 		began := time.Now()
-		trips, err := p.ping(ctx, l.cluster.Namespace(0), netip.MustParseAddr("10.2.0.99"), pingSpec{100, 10 * time.Millisecond})
+		trips, err := p.ping(ctx, l.cluster.Namespace(0), netip.MustParseAddr("10.2.0.99"), pingSpec{1000, 100 * time.Millisecond})
 		cancel()
 		if !errors.Is(err, errInterrupted) {
 			t.Errorf("%s: %v, %v; want the context's cause", p.name, trips, err)
 		}
-		if d := time.Since(began); d > time.Second {
+		if d := time.Since(began); d > 30*time.Second {
 			t.Errorf("%s: cancelling took %v", p.name, d)
 		}
 	}

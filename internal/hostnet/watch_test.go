@@ -51,7 +51,7 @@ func TestRootWatch(t *testing.T) {
 	expect := func(what string, want ...string) {
 		t.Helper()
 		var got []string
-		timeout := time.After(5 * time.Second)
+		timeout := time.After(30 * time.Second)
 		for len(got) < len(want) {
 			select {
 			case e := <-events:
@@ -93,14 +93,14 @@ func TestRootWatch(t *testing.T) {
 		select {
 		case e := <-events:
 			seen[e] = true
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("down: saw only %v", seen)
 		}
 	}
 	run(t, n, "ip link del exn0")
 	select {
 	case <-w.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("watching an interface that is gone")
 	}
 	if err := w.Err(); !errors.Is(err, hostnet.ErrNoLink) {
@@ -156,7 +156,7 @@ func TestRootWatchShortDown(t *testing.T) {
 			if got != want {
 				t.Fatalf("up %t reported, want %t", got, want)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("up %t was not reported", want)
 		}
 	}

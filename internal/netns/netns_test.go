@@ -151,7 +151,7 @@ func TestRootSocketStays(t *testing.T) {
 	}
 	defer ln.Close()
 	dial := func() error {
-		conn, err := net.DialTimeout("tcp", ln.Addr().String(), 5*time.Second)
+		conn, err := net.DialTimeout("tcp", ln.Addr().String(), 30*time.Second)
 		if err == nil {
 			conn.Close()
 		}

@@ -35,7 +35,7 @@ func TestRootFaults(t *testing.T) {
 						if i == j {
 							continue
 						}
-						if err := ping(c.Namespace(i), to, 3000, 5*time.Second); err != nil {
+						if err := ping(c.Namespace(i), to, 3000, 30*time.Second); err != nil {
 							t.Errorf("node %d: %v", 1+i, err)
 						}
 					}

@@ -40,7 +40,7 @@ func TestRootPing(t *testing.T) {
 						}
 						for _, to := range addrs(j) {
 							for _, size := range []int{56, 3000} {
-								if err := ping(c.Namespace(i), to, size, 5*time.Second); err != nil {
+								if err := ping(c.Namespace(i), to, size, 30*time.Second); err != nil {
 									t.Errorf("node %d: %v", 1+i, err)
 								}
 							}
@@ -149,7 +149,8 @@ func TestRootMTU(t *testing.T) {
 					transfer(t, c, to, 2<<20)
 				}
 				s := c.Nodes[0].Interface.Stats()
-				if n := s.TxTooLong + s.TxUnknownMAC + s.TxStalled + s.Port.TxBadSize; n != 0 {
+				// Not TxStalled: a busy machine may leave a node without a CPU for the stall time.
+				if n := s.TxTooLong + s.TxUnknownMAC + s.Port.TxBadSize; n != 0 {
 					t.Errorf("%d frames were dropped: %+v %+v", n, s.Counters, s.Port)
 				}
 			})
@@ -187,7 +188,7 @@ func transfer(t *testing.T, c *Cluster, to netip.Addr, size int) {
 	})
 	var conn net.Conn
 	if err := c.Namespace(0).Do(func() (err error) {
-		conn, err = net.DialTimeout("tcp", ln.Addr().String(), 5*time.Second)
+		conn, err = net.DialTimeout("tcp", ln.Addr().String(), 30*time.Second)
 		return err
 	}); err != nil {
 		t.Error(err)

@@ -60,7 +60,7 @@ func measure(t *testing.T, p *Pair, spec Spec) {
 				spec := spec.with(k, streams)
 				spec.Reverse = reverse
 				r, err := p.Measure(t.Context(), spec)
-				if err != nil || r.Bytes <= 0 || r.Elapsed < spec.Duration || r.Elapsed > 5*time.Second || r.CPU <= 0 {
+				if err != nil || r.Bytes <= 0 || r.Elapsed < spec.Duration || r.Elapsed > 30*time.Second || r.CPU <= 0 {
 					t.Errorf("%s, %d at once, reverse %v: %+v, %v", k, streams, reverse, r, err)
 				}
 				if latency := err == nil && r.Latency != nil; latency == spec.oneWay() ||
@@ -135,7 +135,7 @@ func TestPairCancelled(t *testing.T) {
 	spec.Duration = time.Minute
 	start := time.Now()
 	_, err := local(nil, "127.0.0.1").Measure(ctx, spec)
-	if err != cut || time.Since(start) > 5*time.Second {
+	if err != cut || time.Since(start) > 30*time.Second {
 		t.Errorf("%v after %v, want %v", err, time.Since(start), cut)
 	}
 }

@@ -164,7 +164,7 @@ func connect(t testing.TB, ns [2]*netns.NS, addr string) (from, to net.Conn) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	d := net.Dialer{Control: control, Timeout: 10 * time.Second}
+	d := net.Dialer{Control: control, Timeout: 30 * time.Second}
 	if err := ns[0].Do(func() (err error) {
 		from, err = d.DialContext(t.Context(), "tcp", ln.Addr().String())
 		return
@@ -281,7 +281,7 @@ func TestRootRelayUSO(t *testing.T) {
 	if _, err := from.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := to.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := to.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	var got []byte

@@ -79,7 +79,7 @@ func TestBreaches(t *testing.T) {
 			}
 			select {
 			case <-l.Done():
-			case <-time.After(5 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Fatal("the link is up")
 			}
 			if !errors.Is(l.Err(), errBreach) {

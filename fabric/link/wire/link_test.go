@@ -187,7 +187,7 @@ func TestBadEqualsGood(t *testing.T) {
 // When a link is cut, every operation on it ends with an error, soon, and other
 // links do not notice.
 func TestCut(t *testing.T) {
-	const downAfter = 100 * time.Millisecond
+	const downAfter = time.Second
 	f, nics := newFabric(t, wire.Faults{}, wire.Config{DownAfter: downAfter}, 3)
 	var x [3]*velo.Endpoint
 	var r [3]*rma.Endpoint
@@ -232,7 +232,7 @@ func TestCut(t *testing.T) {
 	if n := <-dead; n != 1 {
 		t.Errorf("OnCredit of node %d", n)
 	}
-	if d := time.Since(begin); d < downAfter/2 || d > 5*time.Second {
+	if d := time.Since(begin); d < downAfter/2 || d > 30*time.Second {
 		t.Errorf("it took %v, down after %v", d, downAfter)
 	}
 	if err := x[0].Send(velo.Descriptor{Dst: 1, VPID: vpid}, []byte{1}); !errors.Is(err, fabric.ErrNoRoute) {
@@ -251,7 +251,7 @@ func TestCut(t *testing.T) {
 // An idle link that awaits something finds a cut, too: the GET is acknowledged, and then
 // the answer does not come.
 func TestCutWhileIdle(t *testing.T) {
-	f, nics := newFabric(t, wire.Faults{}, wire.Config{DownAfter: 50 * time.Millisecond}, 2)
+	f, nics := newFabric(t, wire.Faults{}, wire.Config{DownAfter: time.Second}, 2)
 	x := fabrictest.OpenVELO(t, nics[0], vpid, velo.Config{})
 	fabrictest.OpenVELO(t, nics[1], vpid, velo.Config{})
 	if err := x.Send(velo.Descriptor{Dst: 1, VPID: vpid}, []byte{1}); err != nil { // nobody reads it
@@ -267,7 +267,7 @@ func TestCutWhileIdle(t *testing.T) {
 	}
 	select {
 	case <-l.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the cut was not found")
 	}
 }

@@ -72,7 +72,7 @@ func TestMeasureErrors(t *testing.T) {
 		if _, err := Measure(t.Context(), RMA, shm, spec(tcpbench.CRR, 64)); err == nil {
 			t.Errorf("shm %v: RMA has connections", shm)
 		}
-		if d := time.Since(start); d > 5*time.Second {
+		if d := time.Since(start); d > 30*time.Second {
 			t.Errorf("shm %v: it took %v", shm, d)
 		}
 	}
