@@ -74,6 +74,18 @@ func children(t *testing.T, pid string) []string {
 	return all
 }
 
+// countChildren returns a function that counts the processes that process pid has had
+// as children, as far as it was called meanwhile.
+func countChildren(t *testing.T, pid string) func() int {
+	seen := map[string]bool{}
+	return func() int {
+		for _, p := range children(t, pid) {
+			seen[p] = true
+		}
+		return len(seen)
+	}
+}
+
 // noChildren fails the test if it leaves processes behind.
 func noChildren(t *testing.T) {
 	t.Helper()

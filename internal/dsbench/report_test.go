@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -226,7 +227,8 @@ func TestRunReport(t *testing.T) {
 
 	name = filepath.Join(dir, "i.html")
 	cmd, _, stderr = program(t, "report --paths lo --runs 100 --duration 100ms --congestion "+congestion(t)+" "+name)
-	time.Sleep(time.Second)
+	workers := countChildren(t, strconv.Itoa(cmd.Process.Pid)) // two for each measurement
+	eventually(t, "the third measurement", func() bool { return workers() > 4 })
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

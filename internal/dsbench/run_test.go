@@ -214,12 +214,9 @@ func TestRunCancelled(t *testing.T) {
 	defer cancel()
 	var began atomic.Int64
 	wg.Go(func() {
-		workers := map[string]bool{} // two for each measurement
+		workers := countChildren(t, "self") // two for each measurement
 		for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-			for _, pid := range children(t, "self") {
-				workers[pid] = true
-			}
-			if len(workers) > 2 {
+			if workers() > 2 {
 				began.Store(time.Now().UnixNano())
 				cancel()
 			}
