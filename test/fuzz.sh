@@ -63,7 +63,7 @@ one() {
 		return
 	fi
 	case $target in
-	Fuzz*) timeout $((seconds + 600)) go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -parallel 1 "./$dir" ;;
+	Fuzz*) timeout $((seconds + 600)) go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1s -parallel 1 "./$dir" ;;
 	*) (cd "$dir" && timeout $((seconds + 600)) "$out/c/fuzz_test" "$target" "$seconds" "$out") ;;
 	esac >"$file.log" 2>&1 || code=$?
 	# A run that only did not wind up in time, as Go's fuzzer sometimes does not, has

@@ -128,12 +128,22 @@ func (d *dir) read(n fabric.NodeID) (desc Description, alive bool, err error) {
 	if err != nil {
 		return desc, true, dirError(err)
 	}
-	// What a later version writes may not parse, but it has the version.
-	if err := json.Unmarshal(text, &desc); err != nil && desc.Version == Version || desc.Version == 0 {
+	desc, ok := parseDescription(n, text)
+	if !ok {
 		return desc, true, fmt.Errorf("emp: %s is not a description of a node: %w", f.Name(), ErrVersion)
 	}
-	desc.Node = n
 	return desc, true, nil
+}
+
+// parseDescription reads the description of node n, which anyone may have written who
+// may write in the directory.
+func parseDescription(n fabric.NodeID, text []byte) (desc Description, ok bool) {
+	// What a later version writes may not parse, but it has the version.
+	if err := json.Unmarshal(text, &desc); err != nil && desc.Version == Version || desc.Version == 0 {
+		return desc, false
+	}
+	desc.Node = n
+	return desc, true
 }
 
 // list returns the living nodes in the order of their IDs, and those that died

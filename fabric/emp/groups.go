@@ -17,7 +17,11 @@ import (
 // group of each. It is replaced as a whole under the lock, and is not there
 // while there are no groups. An IP group has the same fabric group from its first
 // member to its last.
-const groupsName = "groups"
+const (
+	groupsName = "groups"
+	// maxGroups bounds what is read of it: tens of thousands of memberships.
+	maxGroups = 16 << 20
+)
 
 // The fabric groups that are given to IP groups. Group 0 is left out: a zero that
 // somebody forgot to set leads nowhere.
@@ -54,7 +58,7 @@ type groupMember struct {
 // is not given out again at once, while frames to it are on their way.
 func (f *groupsFile) take() fabric.GroupID {
 	for range lastGroup {
-		if f.Last++; f.Last > lastGroup {
+		if f.Last++; f.Last < firstGroup || f.Last > lastGroup {
 			f.Last = firstGroup
 		}
 		if !slices.ContainsFunc(f.Groups, func(e groupEntry) bool { return e.ID == f.Last }) {
@@ -112,9 +116,6 @@ func (f *groupsFile) has(m groupMember, want map[netip.Addr]bool) bool {
 func (f *groupsFile) groups() []Group {
 	var all []Group
 	for _, e := range f.Groups {
-		if !e.Addr.IsMulticast() || e.ID < firstGroup || e.ID > fabric.GroupBroadcast {
-			continue // nobody of ours wrote it
-		}
 		g := Group{Addr: e.Addr, ID: e.ID}
 		for _, m := range e.Members {
 			g.Members = append(g.Members, m.Node)
@@ -132,7 +133,7 @@ func (d *dir) readGroups() (f groupsFile, err error) {
 	file, err := d.open(groupsName)
 	var text []byte
 	if err == nil {
-		text, err = io.ReadAll(file)
+		text, err = io.ReadAll(io.LimitReader(file, maxGroups))
 		file.Close()
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,9 +142,21 @@ func (d *dir) readGroups() (f groupsFile, err error) {
 	if err != nil {
 		return f, dirError(err)
 	}
-	if err := json.Unmarshal(text, &f); err != nil {
-		return groupsFile{}, fmt.Errorf("emp: %s: %w", d.file(groupsName), err)
+	if f, err = parseGroups(text); err != nil {
+		return f, fmt.Errorf("emp: %s: %w", d.file(groupsName), err)
 	}
+	return f, nil
+}
+
+// parseGroups reads a groups file, which anyone may have written who may write in the
+// directory. Entries that nobody of ours writes are left out.
+func parseGroups(text []byte) (f groupsFile, err error) {
+	if err := json.Unmarshal(text, &f); err != nil {
+		return groupsFile{}, err
+	}
+	f.Groups = slices.DeleteFunc(f.Groups, func(e groupEntry) bool {
+		return !e.Addr.IsMulticast() || e.ID < firstGroup || e.ID > fabric.GroupBroadcast
+	})
 	return f, nil
 }
 

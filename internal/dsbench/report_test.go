@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -251,4 +252,34 @@ func TestRatioText(t *testing.T) {
 			t.Errorf("ratioText(%v) = %s, want %s", v, got, want)
 		}
 	}
+}
+
+// A file that is no report is refused; what the programs print never fells us.
+func FuzzDecodeReport(f *testing.F) {
+	report := fakeReport()
+	report.Parts = report.Parts[:1]
+	report.Parts[0].Rows = report.Parts[0].Rows[:2] // a small one is faster
+	good, err := json.Marshal(report)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range []string{
+		string(good), "", "{}", `{"version":99}`, "null", `{"error":"x"}`, `{"end":{"sum_received":{"bits_per_second":1e9}}}`,
+		"percentile 50.000 = 1.5\npercentile 99.000 =  9.", `"GET","1","2","3","4","5","6","7"`, "Requests/sec: 12.5\n 50%  1.00us\n", "tps = 12...3",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if d, err := decodeReport([]byte(text)); err == nil {
+			if d.Version != reportVersion {
+				t.Errorf("version %d", d.Version)
+			}
+			d.started()
+		}
+		for _, parse := range []func(string) (programSample, error){parseIperf, parseSockperf, parseRedis, parseWrk, parsePgbench} {
+			if s, err := parse(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
 }

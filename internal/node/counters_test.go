@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"exnet/napi"
@@ -28,3 +29,31 @@ func TestCountersJSON(t *testing.T) {
 }
 
 func twoCounters(yield func(string, uint64) bool) { _ = yield("b", 1) && yield("a", 2) }
+
+// What is taken for counters is read back alike.
+func FuzzCounters(f *testing.F) {
+	for _, s := range []string{`{}`, `{"a":1,"b":18446744073709551615}`, `{"a":1,"a":2}`, `{"a":-1}`, `{"a":1.0}`, `{"a"`, `{"a":}`, `{1:2}`, `[{"a":1}]`, "null", `{"\u0000":0}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var c, again Counters
+		if c.UnmarshalJSON(text) != nil {
+			return
+		}
+		for i, e := range c { // ours are plain ASCII
+			c[i].Name = strings.Map(func(r rune) rune {
+				if r < ' ' || r > '~' {
+					return 'x'
+				}
+				return r
+			}, e.Name)
+		}
+		enc, err := c.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.UnmarshalJSON(enc); err != nil || !slices.Equal(again, c) {
+			t.Fatalf("%s: %v, %v", enc, again, err)
+		}
+	})
+}

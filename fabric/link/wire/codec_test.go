@@ -6,6 +6,7 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/link"
@@ -128,6 +129,40 @@ func FuzzParse(f *testing.F) {
 			if err := again.parse(m.append(nil)); err != nil || again.kind != m.kind || again.number != m.number || again.word != m.word || !bytes.Equal(again.data, m.data) {
 				t.Errorf("%+v becomes %+v, %v", m, again, err)
 			}
+		}
+	})
+}
+
+// What ParseFaults takes is within bounds, and is what String writes.
+func FuzzParseFaults(f *testing.F) {
+	for _, s := range []string{
+		"", "drop=0.01,corrupt=0.001,delay=1ms,seed=7", "duplicate=1, reorder=0.5 ,jitter=1m", "drop=NaN", "drop=-1", "drop=1e400", "drop=0x1p-3",
+		"delay=2562047h,jitter=2562047h", "delay=-1s", "seed=18446744073709551615", "drop=0,drop=0", "drop", "=", "delay=1", "wrong=1",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := ParseFaults(s)
+		if err != nil {
+			if !errors.Is(err, ErrFaults) || got != (Faults{}) {
+				t.Fatalf("%q: %+v, %v", s, got, err)
+			}
+			return
+		}
+		for _, p := range []float64{got.Drop, got.Corrupt, got.Duplicate, got.Reorder} {
+			if !(p >= 0 && p <= 1) {
+				t.Fatalf("%q: %+v", s, got)
+			}
+		}
+		if got.Delay < 0 || got.Jitter < 0 || got.Delay > time.Minute || got.Jitter > time.Minute {
+			t.Fatalf("%q: %+v", s, got)
+		}
+		text := got.String()
+		if text == "" { // no faults but, maybe, a seed
+			return
+		}
+		if again, err := ParseFaults(text); err != nil || again.String() != text {
+			t.Fatalf("%q became %q, and that %+v, %v", s, text, again, err)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func (f Faults) Verify() error {
 			return fmt.Errorf("%w: %s=%v; use a probability from 0 to 1", ErrFaults, p.name, p.value)
 		}
 	}
-	if f.Delay < 0 || f.Jitter < 0 || f.Delay+f.Jitter > time.Minute {
+	if f.Delay < 0 || f.Jitter < 0 || f.Delay > time.Minute || f.Jitter > time.Minute-f.Delay {
 		return fmt.Errorf("%w: delay=%v, jitter=%v; use 0 to 1m", ErrFaults, f.Delay, f.Jitter)
 	}
 	return nil

@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"exnet/napi"
+)
+
+// A configuration file is taken or refused in one line, whatever it says, and what is
+// taken has its defaults or is refused by those.
+func FuzzConfigFile(f *testing.F) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "exn.toml"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(text))
+	for _, s := range []string{
+		"", `node = 65536`, `node = -1`, `mtu = 1`, `addresses = ["10.0.0.1"]`, `addresses = ["10.0.0.1/8", "fe80::1%x/64"]`,
+		`faults = "drop=2"`, `topology = "torus:3x3x3"`, `topology = "file:/dev/null"`, `mac_prefix = "2e:87"`, "[receive]\nmode = \"busy\"\ncoalesce_usecs = -1",
+		"[receive]\nvelo_budget = 0", `eager_threshold = 1e3`, `metrics = ":99999"`, `group = ""`, "fabric = 3", "fabric = \"a\nb\"", `x = 1`, "[[receive]]",
+		`netns = "../../x"`, `interface = "exn0/../x"`, `congestion = "reno\u0000"`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "file") || strings.Contains(text, "topology") && strings.ContainsAny(text, "/.") {
+			return // it would be opened
+		}
+		c, err := parse(text)
+		if err != nil {
+			if msg := err.Error(); strings.ContainsFunc(strings.TrimSpace(msg), func(r rune) bool { return r == '\n' }) {
+				t.Errorf("more than a line: %q", msg)
+			}
+			return
+		}
+		c.Dir = "/run/exn/fuzz"
+		d, err := c.WithDefaults()
+		if err != nil {
+			return
+		}
+		for what, s := range map[string]string{"fabric": d.Fabric, "interface": d.Interface} {
+			if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r == '/' || unicode.IsControl(r) }) {
+				t.Errorf("%s is %q", what, s)
+			}
+		}
+		if d.MTU == 0 || d.EagerThreshold <= 0 || d.Receive.VELOBudget <= 0 || d.Receive.RMABudget <= 0 || d.Receive.Coalesce.Validate() != nil {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// A client of the control socket says anything: what is taken of it is valid.
+func FuzzRequest(f *testing.F) {
+	for _, s := range []string{
+		`{"op":"status"}`, `{"op":"set","settings":{"mode":"busy","coalesce_usecs":10,"coalesce_frames":3,"adaptive":true}}`,
+		`{"op":"set","settings":{"coalesce_usecs":-1}}`, `{"op":"set","settings":{"coalesce_usecs":9223372036854775807}}`,
+		`{"op":"set","settings":{"mode":"x"}}`, `{"op":"capture","snap_len":-5}`, `{"op":"x","y":1}`, `[`, `{"op":3}`, "{}{}", `{"op":"set","settings":null}`,
+		`{"op":"set","settings":{"coalesce_frames":-2147483648}}`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		in := json.NewDecoder(strings.NewReader(text))
+		in.DisallowUnknownFields()
+		var d Daemon
+		for {
+			var req Request
+			if in.Decode(&req) != nil {
+				return
+			}
+			if req.Op != OpStatus && req.Op != OpSet && req.Op != OpTopology && req.Op != OpSockets && req.Op != OpStop {
+				if r := d.answer(req); r.Error == "" || r.Status != nil {
+					t.Errorf("%q: %+v", req.Op, r)
+				}
+			}
+			if req.Settings == nil {
+				continue
+			}
+			c, err := req.Settings.apply(napi.Coalesce{})
+			if err == nil && (c.Validate() != nil || c.Delay < 0 || c.Delay > napi.MaxDelay || c.Frames < 0 || c.Adaptive && (c.Frames != 0 || c.Delay != 0)) {
+				t.Errorf("%q: %+v", text, c)
+			}
+		}
+	})
+}
+
+// FuzzSettings: what "exn-tun set" takes is valid, or says what to use.
+func FuzzSettings(f *testing.F) {
+	for _, s := range []string{"mode=busy", "mode=", "coalesce-usecs=10", "coalesce-usecs=-1", "coalesce-frames=99999999999", "adaptive=on", "adaptive=1", "x", "=", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var s Settings
+		if err := s.Parse(text); err != nil {
+			if !errors.Is(err, ErrConfig) {
+				t.Errorf("%q: %v", text, err)
+			}
+			return
+		}
+		if s == (Settings{}) {
+			t.Errorf("%q sets nothing", text)
+		}
+		if s.CoalesceUsecs != nil && (*s.CoalesceUsecs < 0 || *s.CoalesceUsecs > MaxCoalesceUsecs) || s.CoalesceFrames != nil && *s.CoalesceFrames < 0 {
+			t.Errorf("%q: %+v", text, s)
+		}
+	})
+}
