@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzz target, in Go and in C, and writes down what came of it.
 #
-#   test/fuzz.sh [-time 3s] [-jobs 1] [-out DIR] [-run REGEXP] [-list]
+#   test/fuzz.sh [-time 3s] [-jobs 1] [-out DIR] [-run REGEXP] [-list] [-keep N]
 #
 # -time is for each target (90s, 10m, 1h), -jobs is how many run at once, each on
 # one processor. DIR, a temporary directory if not given, gets a log for each target
@@ -12,14 +12,18 @@
 # Those in C are named directsockets/preload:NAME; a finding lies in the log's directory.
 # They are left out where there is no C compiler with -fsanitize-coverage.
 # The status is 1 if there was a finding.
+#
+# -keep N runs nothing: for each target in Go that has fewer than N inputs in its
+# testdata/fuzz, it copies some of those of up to 1 KiB there that earlier runs found
+# interesting (they are in Go's cache), small and large ones. They are to be committed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-time=3s jobs=1 out= run=. list=
+time=3s jobs=1 out= run=. list= keep=
 fail() { printf 'fuzz.sh: %s\n' "$*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
 	case $1 in
-	-time | -jobs | -out | -run)
+	-time | -jobs | -out | -run | -keep)
 		[ $# -ge 2 ] || fail "$1 wants a value"
 		declare "${1#-}=$2"
 		shift
@@ -53,6 +57,20 @@ fi
 targets=$(grep -E -- "$run" <<<"$targets" || fail "no target has a name like $run")
 if [ -n "$list" ]; then
 	printf '%s\n' "$targets"
+	exit
+fi
+
+if [ -n "$keep" ]; then
+	while IFS=: read -r dir target; do
+		case $target in Fuzz*) ;; *) continue ;; esac
+		to=$dir/testdata/fuzz/$target from=$(go env GOCACHE)/fuzz/exnet/$dir/$target
+		mkdir -p "$to"
+		have=$(find "$to" -type f | wc -l)
+		[ "$have" -lt "$keep" ] && [ -d "$from" ] || continue
+		find "$from" -type f -size -1025c -printf '%s %p\n' | sort -n | cut -d' ' -f2 |
+			awk -v n=$((keep - have)) '{p[NR] = $0} END {for (i = 0; i < n && i < NR; i++) print p[1 + int(i * NR / (n < NR ? n : NR))]}' |
+			while read -r f; do cp "$f" "$to"; done
+	done <<<"$targets"
 	exit
 fi
 
