@@ -47,7 +47,9 @@ func TestInForeground(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := InForeground()
-	if _, err := os.Open("/dev/tty"); err != nil && got {
+	if tty, err := os.Open("/dev/tty"); err == nil {
+		tty.Close()
+	} else if got {
 		t.Error("in the foreground of no terminal")
 	}
 	if after, err := os.ReadDir("/proc/self/fd"); err != nil || len(after) > len(before) {

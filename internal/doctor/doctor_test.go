@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/netns/netnstest"
 )
 
 func file(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s + "\n")} }
@@ -162,10 +163,7 @@ func TestThis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	netnstest.CheckFDs(t)
 	for _, f := range Examine(h) {
 		t.Logf("%+v", f)
 		if f.Verdict == 0 {
@@ -174,9 +172,5 @@ func TestThis(t *testing.T) {
 		if f.Verdict == Fail && (f.Check == "sealed memory" || f.Check == "kernel") {
 			t.Errorf("%+v", f)
 		}
-	}
-	after, err := os.ReadDir("/proc/self/fd")
-	if err != nil || len(after) > len(before) {
-		t.Errorf("%d descriptors, %d before, %v", len(after), len(before), err)
 	}
 }

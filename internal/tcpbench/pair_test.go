@@ -115,13 +115,17 @@ func TestPairCountsCarriers(t *testing.T) {
 	p = Between(p.client, p.server, slices.Repeat([]int{carrier.Process.Pid}, 100*cpus)...)
 	spec := shortSpec()
 	spec.Duration = 200 * time.Millisecond
-	s, err := p.Measure(t.Context(), spec)
-	if err != nil || s.CPU < float64(cpus) {
-		t.Errorf("stream %+v, %v", s, err)
-	}
-	r, err := p.Measure(t.Context(), spec.with(PingPong, 1))
-	if err != nil || r.CPU < float64(cpus) {
-		t.Errorf("ping-pong %+v, %v", r, err)
+	for _, spec := range []Spec{spec, spec.with(PingPong, 1)} {
+		var r Result
+		var err error
+		for range 20 { // a busy machine may not let it run meanwhile
+			if r, err = p.Measure(t.Context(), spec); err != nil || r.CPU >= float64(cpus) {
+				break
+			}
+		}
+		if err != nil || r.CPU < float64(cpus) {
+			t.Errorf("%s %+v, %v", spec.Kind, r, err)
+		}
 	}
 }
 

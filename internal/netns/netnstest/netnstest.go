@@ -48,9 +48,9 @@ func CheckFDs(t testing.TB) {
 	before := openFDs(t)
 	t.Cleanup(func() {
 		// A killed program's descriptors and the runtime's own may take a
-		// moment to close.
+		// moment to close, on a busy machine a long one.
 		var left []string
-		for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+		for wait := time.Millisecond; wait < 8*time.Second; wait *= 2 {
 			if left = added(before, openFDs(t)); len(left) == 0 {
 				return
 			}
