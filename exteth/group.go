@@ -9,8 +9,8 @@ import (
 
 // SendGroup sends the frame in b, of any size, to every member of a fabric
 // group but this node, as VELO multicast messages. It takes b, unless it
-// returns ErrAgain: then b stays with the caller, part of it may have been
-// sent, and no other group frame can be sent before it. A later call goes on
+// returns ErrAgain: then b stays with the caller, and if part of it has been
+// sent (Sent), no other group frame can be sent before it. A later call goes on
 // with the rest, Free gives it up.
 //
 // The frame goes to those who are members when its first message is sent. With
@@ -45,7 +45,7 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 	p.listen(g, b.sent == 0, skip)
 	sent, err := p.sendMessages(&d, frame, b.sent, hasChecksum)
 	b.sent, p.groupFrame = sent, nil
-	if errors.Is(err, ErrAgain) {
+	if errors.Is(err, ErrAgain) && sent > 0 { // of one without, nobody knows yet
 		p.groupFrame = b
 	}
 	p.unlockTx()

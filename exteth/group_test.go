@@ -188,6 +188,31 @@ func TestGroupMemberComesBackInFrame(t *testing.T) {
 	net.checkIdle()
 }
 
+// Nor does one that is given up before its first message found credit.
+func TestGroupFrameGivenUpUnsent(t *testing.T) {
+	net := newNet(t, 2, Config{VELO: velo.Config{Slots: 64, Credits: 8}})
+	a, b := net.nodes[0], net.nodes[1]
+	for range 8 {
+		if err := a.Send(b.id, a.buf(t, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, next := a.buf(t, 100), a.buf(t, 100) // not the same memory
+	if err := a.SendGroup(63, first, false); !errors.Is(err, ErrAgain) || first.Sent() != 0 {
+		t.Fatalf("%d bytes sent, %v", first.Sent(), err)
+	}
+	a.Free(first)
+	net.settle()
+	b.take()
+	want := bytes.Clone(next.Frame())
+	if err := a.SendGroup(63, next, false); err != nil {
+		t.Fatal(err)
+	}
+	net.settle()
+	checkFrames(t, b.take(), a.id, want)
+	net.checkIdle()
+}
+
 // A group frame that is given up in the middle does not block the next one.
 func TestGroupFrameGivenUp(t *testing.T) {
 	net := newNet(t, 2, Config{VELO: velo.Config{Slots: 64, Credits: 8}})
