@@ -178,6 +178,8 @@ type inflow struct {
 	acked  atomic.Uint64
 	dead   atomic.Bool
 	raised atomic.Bool // a call of Raise is queued
+	// pending is the Return that waits to be sent; nil: none does.
+	pending []byte // guarded by the link's mu
 
 	mu sync.Mutex
 	// backlog has the messages for which the mailbox had no slot: as many as there
@@ -272,9 +274,23 @@ func (f *inflow) Resume() {
 // Return implements link.Credit.
 func (f *inflow) Return(total uint64) {
 	f.acked.Store(total)
-	if l := f.l.Load(); l != nil {
-		l.post(&message{kind: kindReturn, number: f.number, word: total})
+	l := f.l.Load()
+	if l == nil {
+		return
 	}
+	m := message{kind: kindReturn, number: f.number, word: total}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closing:
+		return
+	case f.pending != nil: // says more now
+		m.append(f.pending[:0])
+		return
+	}
+	f.pending = m.append(nil)
+	l.control = append(l.control, queued{f.pending, f})
+	l.transmit(time.Now())
 }
 
 // Down implements link.Credit.

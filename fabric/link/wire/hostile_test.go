@@ -145,3 +145,83 @@ func FuzzPeer(f *testing.F) {
 		<-l.Done()
 	})
 }
+
+// A peer that asks and takes no answer: what waits for it is bounded, and the link goes.
+func TestUnread(t *testing.T) {
+	refused := message{kind: kindGet, from: 1, to: 1, n: 100}
+	put := message{kind: kindPut, from: 1, to: 1, n: 4}
+	for name, ask := range map[string]func(i uint32) []message{
+		"refused GETs": func(i uint32) []message { m := refused; m.number = i; return []message{m} },
+		"small PUTs": func(i uint32) []message {
+			p, d := put, message{kind: kindPutData, data: make([]byte, 4)}
+			p.number, d.number = i, i
+			return []message{p, d}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, l, peer := newVictim(t)
+			seq, most := uint32(0), 0
+			for i := uint32(0); i < 20000; i++ {
+				for _, m := range ask(i) {
+					// It gives no room, so that no answer is sent.
+					_ = peer.Send(appendPacket(nil, packet{flags: flagData, seq: seq, credit: 0, message: m.append(nil)}))
+					seq++
+				}
+				l.mu.Lock()
+				most = max(most, len(l.control))
+				l.mu.Unlock()
+			}
+			select {
+			case <-l.Done():
+			case <-time.After(30 * time.Second):
+				t.Fatal("the link is up")
+			}
+			if most > maxOps {
+				t.Errorf("%d messages waited for the peer", most)
+			}
+			if !errors.Is(l.Err(), errBreach) && !errors.Is(l.Err(), errSilent) {
+				t.Errorf("down because of %v", l.Err())
+			}
+		})
+	}
+}
+
+// Credits that go back wait as one message for each flow, with the last total.
+func TestReturnsMerge(t *testing.T) {
+	_, l, peer := newVictim(t)
+	f := &inflow{number: 3}
+	f.l.Store(l)
+	l.mu.Lock()
+	l.arq.limit = l.arq.next // the peer has room for nothing
+	before := len(l.control)
+	l.mu.Unlock()
+	for n := range uint64(1000) {
+		f.Return(n + 1)
+	}
+	l.mu.Lock()
+	n, pending := len(l.control)-before, append([]byte(nil), f.pending...)
+	l.arq.limit += 100
+	l.transmit(time.Now())
+	l.mu.Unlock()
+	var m message
+	if pending != nil && (m.parse(pending) != nil || m.word != 1000) || n > 1 {
+		t.Errorf("%d messages wait, the last %+v", n, m)
+	}
+	b := make([]byte, MaxPacket)
+	for last, seq := uint64(0), uint32(0); last != 1000; {
+		n, err := peer.Receive(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := parsePacket(b[:n])
+		if err != nil || len(p.message) == 0 || p.seq != seq || m.parse(p.message) != nil {
+			continue // sent again
+		}
+		seq++
+		if m.kind == kindReturn && m.word <= last {
+			t.Fatalf("%d after %d", m.word, last)
+		}
+		last = m.word
+		_ = peer.Send(appendPacket(nil, packet{ack: seq, credit: Window}))
+	}
+}

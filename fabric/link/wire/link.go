@@ -115,7 +115,8 @@ type Link struct {
 	mu      sync.Mutex
 	arq     arq               // guarded by mu
 	sent    uint32            // guarded by mu: packets beyond were never sent
-	control [][]byte          // guarded by mu: messages to send before others
+	control []queued          // guarded by mu: messages to send before others
+	owed    int               // guarded by mu: operations of the peer whose end was not sent yet
 	streams []*stream         // guarded by mu: transfers that have data to send
 	outs    []*outflow        // guarded by mu: flows to the peer, by number
 	ops     map[uint32]*op    // guarded by mu: own operations on the way
@@ -203,11 +204,46 @@ func (l *Link) post(m *message) {
 	l.transmit(time.Now())
 }
 
+// queued is a message that waits to be sent. What waits is bounded, also when the peer
+// takes nothing: ends by maxOps, credits that go back by the number of flows, and
+// messages of this node by the credits that it has.
+type queued struct {
+	b    []byte
+	flow *inflow // of a Return
+}
+
 // queue belongs to the holder of mu.
 func (l *Link) queue(m *message) {
 	if !l.closing {
-		l.control = append(l.control, m.append(nil))
+		l.control = append(l.control, queued{b: m.append(nil)})
 	}
+}
+
+// pop takes the first of the control messages. It belongs to the holder of mu.
+func (l *Link) pop() []byte {
+	m := l.control[0]
+	l.control[0] = queued{}
+	l.control = l.control[1:]
+	switch kind(m.b[0]) {
+	case kindGetEnd, kindPutEnd:
+		l.owed--
+	case kindReturn:
+		m.flow.pending = nil
+	}
+	return m.b
+}
+
+// owe notes an operation of the peer; an error if that has more on their way than it
+// may. What it asked for counts until its end is sent, so that it cannot have ends
+// queue up by asking for what is refused.
+func (l *Link) owe(m *message) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.owed >= maxOps {
+		return fmt.Errorf("operation %d while %d are on their way", m.number, l.owed)
+	}
+	l.owed++
+	return nil
 }
 
 // transmit sends what can be sent. It belongs to the holder of mu.
@@ -244,10 +280,7 @@ func (l *Link) transmit(now time.Time) {
 // turn.
 func (l *Link) next() []byte {
 	if len(l.control) > 0 {
-		m := l.control[0]
-		l.control[0] = nil
-		l.control = l.control[1:]
-		return m
+		return l.pop()
 	}
 	for len(l.streams) > 0 {
 		s := l.streams[0]

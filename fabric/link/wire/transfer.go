@@ -151,11 +151,14 @@ type lease struct{ link.Lease }
 // serveGet is the reader's: the peer asks for data.
 func (l *Link) serveGet(m *message) error {
 	number := m.number
+	if err := l.owe(m); err != nil {
+		return err
+	}
 	l.mu.Lock()
-	busy := l.serving[number] != nil || len(l.serving) >= maxOps
+	twice := l.serving[number] != nil
 	l.mu.Unlock()
-	if busy {
-		return fmt.Errorf("GET %d while %d are on their way", number, maxOps)
+	if twice {
+		return fmt.Errorf("GET %d twice", number)
 	}
 	le, status := l.nic.LendGet(l.peer, m.get())
 	if status != fabric.StatusOK {
@@ -184,8 +187,11 @@ type put struct {
 
 // servePut is the reader's: the peer is about to send data.
 func (l *Link) servePut(m *message) error {
-	if l.puts[m.number] != nil || len(l.puts) >= maxOps {
-		return fmt.Errorf("PUT %d while %d are on their way", m.number, len(l.puts))
+	if err := l.owe(m); err != nil {
+		return err
+	}
+	if l.puts[m.number] != nil {
+		return fmt.Errorf("PUT %d twice", m.number)
 	}
 	l.puts[m.number] = &put{request: m.put(), want: int(m.n)}
 	return nil
