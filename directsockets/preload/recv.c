@@ -239,6 +239,10 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
 		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)
 			return got ? (ssize_t)got : -1;
+		if ((flags & MSG_PEEK) && deadline > 0 && ds_now() >= deadline) { /* what it peeks at is there, and not enough */
+			errno = EAGAIN;
+			return got ? (ssize_t)got : -1;
+		}
 		ds_tick(s, fd);
 	}
 }

@@ -213,11 +213,16 @@ int ds_rx_freeze(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 	return !ends(g, p);
 }
 
-bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
+bool ds_rx_there(struct ds_seg *g, struct ds_rx *r)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
 
-	return (uint32_t)GET(&rx_slot(g, count)->status) == lap(g, count) ||
+	return (uint32_t)GET(&rx_slot(g, count)->status) == lap(g, count);
+}
+
+bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
+{
+	return ds_rx_there(g, r) ||
 	       (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS));
 }
 

@@ -209,7 +209,9 @@ uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDE
 bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
 /* A number that changes when the peer gives something back. Any caller. */
 uint64_t ds_tx_given(struct ds_seg *) DS_HIDDEN;
-/* May ds_rx_recv find something now? For looking without being the direction's caller. */
+/* Is there a message? For looking without being the direction's caller, as is the next one. */
+bool ds_rx_there(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* May ds_rx_recv find something now? */
 bool ds_rx_hint(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* Has the peer given anything back since it was last looked? */
 bool ds_tx_hint(struct ds_seg *, struct ds_tx *) DS_HIDDEN;

@@ -285,12 +285,17 @@ static bool restarts(void)
 	return true;
 }
 
+/* May a look find something? Only of a direction that waits for the segment: in any other state what is
+ * in the queue stays there, and the caller would look again and again, and miss its deadline. */
 static bool hint(struct ds_sock *s, unsigned events)
 {
 	struct ds_shared *h = s->sh;
+	int rx = ds_mode(&h->rx_mode), tx = ds_mode(&h->tx_mode);
 
-	return ((events & POLLIN) && ds_rx_hint(&s->seg, &h->rx)) || ((events & POLLOUT) && ds_tx_hint(&s->seg, &h->tx)) ||
-	       __atomic_load_n(&h->gone, __ATOMIC_RELAXED);
+	if ((events & POLLIN) && (rx == RX_SHADOW ? ds_rx_there(&s->seg, &h->rx)
+	                                          : rx == RX_DIRECT && (ds_rx_hint(&s->seg, &h->rx) || ds_mode(&h->gone))))
+		return true;
+	return (events & POLLOUT) && tx == TX_DIRECT && (ds_tx_hint(&s->seg, &h->tx) || ds_mode(&h->gone));
 }
 
 struct sleeper {

@@ -388,6 +388,31 @@ static void signals(void)
 	hang_up(&s);
 }
 
+// What is in the queue and cannot be read yet, or is not enough, keeps nobody from their deadline: bytes that the
+// shadow has to bring before come late, when a node is stopped (test/killmatrix).
+static void late_shadow(void)
+{
+	struct side c, s;
+	struct timeval limit = {0, 100000};
+	uint8_t b[16];
+
+	pair_up(&c, &s);
+	setsockopt(s.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	s.s->sh->left = 3; // as if PROMOTE had said so
+	__atomic_store_n(&s.s->sh->rx_mode, RX_CATCHUP, __ATOMIC_RELEASE);
+	CHECK(put(&c, "def", 3, 0) == 3, "send: %s", strerror(errno));
+	int64_t begin = ds_now();
+	CHECK(get(&s, b, 3, 0) == -1 && errno == EAGAIN, "no deadline: %s", strerror(errno));
+	CHECK(ds_now() - begin >= 100000000, "after %ld ns", (long)(ds_now() - begin));
+	CHECK(send(c.fd, "abc", 3, 0) == 3, "send: %s", strerror(errno));
+	CHECK(get(&s, b, 6, MSG_WAITALL) == 6 && !memcmp(b, "abcdef", 6), "out of order");
+	CHECK(put(&c, "gh", 2, 0) == 2, "send: %s", strerror(errno));
+	CHECK(get(&s, b, 10, MSG_PEEK | MSG_WAITALL) == 2 && !memcmp(b, "gh", 2), "peek");
+	CHECK(get(&s, b, 2, 0) == 2, "recv: %s", strerror(errno));
+	hang_up(&c);
+	hang_up(&s);
+}
+
 static int open_fds(void)
 {
 	int n = 0;
@@ -420,6 +445,7 @@ int main(void)
 	flows(20 << 20, 0, 0, true);
 	for (int i = 0; i < 12; i++)
 		flows(4 << 20, i & 1 ? 1 + below(3 << 20) : 0, i & 2 ? 1 + below(3 << 20) : 0, false);
+	late_shadow();
 	signals();
 	for (int i = 0; i < 20; i++)
 		hostile();
