@@ -53,6 +53,9 @@ type Config struct {
 	Groups Groups
 	// StallTime is how long a peer may keep the interface stopped. Default 20 ms.
 	StallTime time.Duration
+	// TransferTimeout is how long a peer may take to fetch a frame. Default that of
+	// exteth.Config.
+	TransferTimeout time.Duration
 	// OnReady is called when a stopped interface takes frames again. It must
 	// not block.
 	OnReady func()
@@ -144,15 +147,16 @@ func New(cfg Config) (*Interface, error) {
 		return nil, err
 	}
 	i.port, err = exteth.Open(cfg.NIC, exteth.Config{
-		VPID:           cfg.VPID,
-		EagerThreshold: cfg.EagerThreshold,
-		MaxFrame:       int(maxPacket.Link()),
-		Buffers:        cfg.Buffers,
-		VELO:           cfg.Mailbox,
-		Receiver:       receiverFunc(i.receive),
-		OnCredit:       i.credit,
-		OnBuffer:       cfg.OnReady,
-		OnWork:         func() { i.veloIRQ.Schedule() },
+		VPID:            cfg.VPID,
+		EagerThreshold:  cfg.EagerThreshold,
+		MaxFrame:        int(maxPacket.Link()),
+		Buffers:         cfg.Buffers,
+		TransferTimeout: cfg.TransferTimeout,
+		VELO:            cfg.Mailbox,
+		Receiver:        receiverFunc(i.receive),
+		OnCredit:        i.credit,
+		OnBuffer:        cfg.OnReady,
+		OnWork:          func() { i.veloIRQ.Schedule() },
 	})
 	if err != nil {
 		return nil, err

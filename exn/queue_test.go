@@ -16,7 +16,7 @@ import (
 
 // small is a configuration whose queues and credits are soon used up.
 func small() Config {
-	return Config{Buffers: 64, Mailbox: velo.Config{Slots: 256, Credits: 16}, StallTime: time.Minute}
+	return Config{Buffers: 64, Mailbox: velo.Config{Slots: 256, Credits: 16}, StallTime: time.Minute, TransferTimeout: time.Minute}
 }
 
 // feed sends numbered frames to a node until the interface is stopped, as txloop

@@ -47,7 +47,7 @@ func TestSHMLink(t *testing.T) {
 
 func testSHMLink(t *testing.T, l fabrictest.Link) {
 	const frames = 3000
-	nodes := shmNet(t, l, 3, Config{Buffers: 64, StallTime: 10 * time.Second})
+	nodes := shmNet(t, l, 3, Config{Buffers: 64, StallTime: time.Minute, TransferTimeout: time.Minute})
 	sizes := []int{60, 120, 121, 480, 481, 1514, 9014, 60000}
 	type key struct{ to, from fabric.NodeID }
 	var mu sync.Mutex

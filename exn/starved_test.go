@@ -59,7 +59,7 @@ func (g *gate) release(n int) {
 // frame.
 func TestStarved(t *testing.T) {
 	const senders, each = 6, 40
-	cfg := Config{StallTime: time.Minute}
+	cfg := Config{StallTime: time.Minute, TransferTimeout: time.Minute}
 	net := newNet(t, senders, cfg)
 	g := new(gate)
 	rx := net.add(cfg, g.wrap)

@@ -94,7 +94,7 @@ func TestStress(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stress(t, Config{
-				Buffers: 64, Mailbox: velo.Config{Slots: 64, Credits: 24}, StallTime: time.Minute,
+				Buffers: 64, Mailbox: velo.Config{Slots: 64, Credits: 24}, StallTime: time.Minute, TransferTimeout: time.Minute,
 				NAPI: tt.napi, Coalesce: tt.coal, VELOBudget: 16, RMABudget: 8,
 			}, nil)
 		})
@@ -200,14 +200,14 @@ func (l lateLink) Get(g link.Get, s link.Sink) {
 func TestStressLateLink(t *testing.T) {
 	var pending sync.WaitGroup
 	defer pending.Wait()
-	stress(t, Config{Buffers: 64, Mailbox: velo.Config{Slots: 128, Credits: 64}, StallTime: time.Minute},
+	stress(t, Config{Buffers: 64, Mailbox: velo.Config{Slots: 128, Credits: 64}, StallTime: time.Minute, TransferTimeout: time.Minute},
 		func(p link.Port) link.Port { return lateLink{p, &pending} })
 }
 
 // A receiver may send while it receives, to whom it likes: no lock is held, and
 // the goroutine that sent first comes back.
 func TestReplies(t *testing.T) {
-	net := newNet(t, 3, Config{StallTime: time.Minute, Buffers: 512})
+	net := newNet(t, 3, Config{StallTime: time.Minute, TransferTimeout: time.Minute, Buffers: 512})
 	var arrived atomic.Uint64
 	const start, hops = 20, 100
 	for _, n := range net.nodes {
@@ -247,6 +247,7 @@ func TestReplies(t *testing.T) {
 func TestStressLoss(t *testing.T) {
 	cfg := small()
 	cfg.StallTime = 5 * time.Millisecond
+	cfg.TransferTimeout = 0 // what a node that left has not fetched comes back soon
 	net := newNet(t, 4, cfg)
 	const last = 4711
 	var seen [5]atomic.Bool

@@ -52,6 +52,9 @@ func TestClientThatDoesNotRead(t *testing.T) {
 func TestOfferFlood(t *testing.T) {
 	checkFDs(t)
 	s, _ := startServer(t, Config{})
+	s.mu.Lock()
+	s.waiting.after = time.Hour // none expires meanwhile
+	s.mu.Unlock()
 	c, other := greetRaw(t, s.Path()), dialClient(t, ClientConfig{Path: s.Path()})
 	ln := listen(t, "tcp4", "127.0.0.1:0")
 	other.Listen(Socket{Conn: rawOf(t, ln)}, nil)
