@@ -1,8 +1,6 @@
 //go:build ignore
 
-#include "fdtab.h"
-#include "epoll.h"
-#include "pollset.h"
+#include "hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -338,6 +336,26 @@ void fd_closing(int fd)
 	}
 }
 
+/* newfd, a standard stream, has become a duplicate of oldfd. False: neither is the connection any more. */
+static bool stream(int oldfd, int newfd)
+{
+	struct conn *c = conn_get(oldfd);
+	bool carried = false;
+	int end, saved = errno;
+
+	if (!c)
+		return true;
+	if (c->state == CONN_UP)
+		carried = hand_over(c, oldfd, HEIR_DUP, &end);
+	else
+		conn_demote(c, oldfd);
+	if (carried)
+		REAL(dup3)(oldfd, newfd, REAL(fcntl)(newfd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+	conn_put(c);
+	errno = saved;
+	return !carried;
+}
+
 void fd_dup(int oldfd, int newfd)
 {
 	uintptr_t w = fd_word(oldfd);
@@ -346,14 +364,23 @@ void fd_dup(int oldfd, int newfd)
 	if (w == 0 || oldfd == newfd || (unsigned)newfd >= fd_tab_size || fd_vforked())
 		return;
 	if (c) {
-		/* Standard streams are read and written by the C library inside. */
-		if (newfd <= STDERR_FILENO)
-			conn_demote(c, oldfd);
+		/* Standard streams are read and written by the C library inside, and mostly another program's soon. */
+		if (newfd <= STDERR_FILENO && !stream(oldfd, newfd))
+			return;
 		__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
 	} else if (word_epi(w)) {
 		epi_dup(word_epi(w));
 	}
 	set(newfd, w);
+}
+
+void fd_set_conn(int fd, struct conn *c)
+{
+	if ((unsigned)fd >= fd_tab_size)
+		return;
+	fd_closing(fd);
+	__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
+	set(fd, (uintptr_t)c | FD_CONN);
 }
 
 void fd_set_listener(int fd)

@@ -128,6 +128,9 @@ void fd_closing(int fd) DS_HIDDEN;
 /* newfd has become a duplicate of oldfd. */
 void fd_dup(int oldfd, int newfd) DS_HIDDEN;
 
+/* fd is another descriptor of c, made behind the table's back. */
+void fd_set_conn(int fd, struct conn *c) DS_HIDDEN;
+
 void fd_set_listener(int fd) DS_HIDDEN;
 void fd_set_epoll(int fd, struct epi *e) DS_HIDDEN;
 

@@ -175,7 +175,7 @@ EXPORT int close(int fd)
 {
 	if (__builtin_expect(fd_word(fd) != 0, 0))
 		fd_closing(fd);
-	else if (fd >= 0 && ds_own_fd(fd) && !fd_vforked()) {
+	else if (fd >= 0 && ds_own_fd(fd)) {
 		errno = EBADF;
 		return -1;
 	}
@@ -259,13 +259,13 @@ static int range_close(unsigned first, unsigned last, unsigned flags)
 
 	if (first > last)
 		return (int)syscall(SYS_close_range, first, last, flags);
-	if (!fd_vforked())
-		for (unsigned fd = first; fd <= last && fd < end + 1024; fd++)
-			if (ds_own_fd((int)fd)) {
-				if (fd > from && syscall(SYS_close_range, from, fd - 1, flags) != 0)
-					return -1;
-				from = fd + 1;
-			}
+	/* In a child of vfork, too: exec closes them, and until then it needs them (carry.c). */
+	for (unsigned fd = first; fd <= last && fd < end + 1024; fd++)
+		if (ds_own_fd((int)fd)) {
+			if (fd > from && syscall(SYS_close_range, from, fd - 1, flags) != 0)
+				return -1;
+			from = fd + 1;
+		}
 	return from > last || from < first ? 0 : (int)syscall(SYS_close_range, from, last, flags);
 }
 

@@ -17,36 +17,39 @@
 
 /* ---- fork ----------------------------------------------------------------- */
 
-static void prepare(void)
+void fork_prepare(void)
 {
 	fork_gen++;
 	ep_fork_prepare();
 	ds_fork_prepare();
 }
 
-static void parent(void)
+void fork_parent(pid_t pid)
 {
-	ds_fork_parent(1);
+	int saved = errno;
+
+	ds_fork_parent(pid);
 	ep_fork_parent();
+	errno = saved;
 }
 
-static void child(void)
+void fork_child(void)
 {
 	fd_after_fork();
 	ds_fork_child();
 	ep_fork_child();
 }
 
+static void forked(void) { fork_parent(1); }
+
 EXPORT pid_t _Fork(void)
 {
-	prepare();
+	fork_prepare();
 	pid_t pid = REAL(_Fork)();
-	if (pid == 0) {
-		child();
-	} else {
-		ds_fork_parent(pid);
-		ep_fork_parent();
-	}
+	if (pid == 0)
+		fork_child();
+	else
+		fork_parent(pid);
 	return pid;
 }
 
@@ -59,7 +62,7 @@ static int clone_child(void *p)
 {
 	struct clone_start s = *(struct clone_start *)p;
 
-	child();
+	fork_child();
 	return s.fn(s.arg);
 }
 
@@ -78,12 +81,9 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 		real = (__typeof__(clone) *)dlsym(RTLD_NEXT, "clone");
 	if ((flags & CLONE_VM) || !fn || !stack)
 		return real(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
-	prepare();
+	fork_prepare();
 	pid_t pid = real(clone_child, stack, flags, &start, rest[0], rest[1], rest[2]);
-	int saved = errno;
-	ds_fork_parent(pid);
-	ep_fork_parent();
-	errno = saved;
+	fork_parent(pid);
 	return pid;
 }
 ALIAS(__clone, clone);
@@ -95,7 +95,7 @@ enum { CARRIED = 16 };
 struct by_cookie {
 	uint64_t cookie;
 	int fd;
-	/* Sockets that were carried, and the ends that replace all their descriptors. */
+	/* In a child of vfork: sockets that were carried, and the ends that replace all their descriptors. */
 	struct carried {
 		uint64_t cookie;
 		int end;
@@ -115,10 +115,9 @@ static void demote_cookie(struct conn *c, void *arg)
 		return;
 	for (int i = 0; i < CARRIED; i++)
 		if (b->carried[i].cookie == 0) {
-			b->carried[i].end = carry(c, b->fd);
-			if (b->carried[i].end < 0)
-				break;
-			b->carried[i].cookie = cookie;
+			hand_over(c, b->fd, HEIR_EXEC, &b->carried[i].end);
+			if (b->carried[i].end >= 0)
+				b->carried[i].cookie = cookie;
 			return;
 		} else if (b->carried[i].cookie == cookie) {
 			REAL(dup2)(b->carried[i].end, b->fd);
@@ -146,7 +145,7 @@ void inherit_demote(void)
 	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (dir < 0) {
 		if (any && !fd_vforked())
-			spawn_demote();
+			spawn_demote(HEIR_SYSTEM);
 		errno = saved;
 		return;
 	}
@@ -169,7 +168,7 @@ void inherit_demote(void)
 	errno = saved;
 }
 
-void spawn_demote(void)
+void spawn_demote(enum heir heir)
 {
 	int saved = errno;
 
@@ -180,8 +179,9 @@ void spawn_demote(void)
 		struct conn *c = fl >= 0 && !(fl & FD_CLOEXEC) ? conn_get((int)fd) : NULL;
 		if (!c)
 			continue;
+		int end = -1;
 		if (c->state == CONN_UP)
-			ds_freeze_demote(c->s, (int)fd);
+			hand_over(c, (int)fd, heir, &end);
 		conn_put(c);
 	}
 	errno = saved;
@@ -239,66 +239,38 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 
 enum { MAX_ARGS = 4096 };
 
-/* The arguments of execl and its kin, up to and with NULL; false if there are too
- * many. Behind it *ap stands at what follows. */
-static bool list_args(const char *first, va_list *ap, const char **argv)
-{
-	int n = 0;
+/* The body of execl and its kin: collects the arguments from first up to NULL, and then calls. envp stands behind
+ * them, if there is one. */
+#define LISTED(first, env, call) \
+	const char *argv[MAX_ARGS + 1] = {first}; \
+	char *const *envp = environ; \
+	int n = 0; \
+	va_list ap; \
+	va_start(ap, first); \
+	while (argv[n] && n < MAX_ARGS) \
+		argv[++n] = va_arg(ap, const char *); \
+	if (env && !argv[n]) \
+		envp = va_arg(ap, char *const *); \
+	va_end(ap); \
+	(void)envp; \
+	errno = E2BIG; \
+	return argv[n] ? -1 : call
 
-	for (argv[n] = first; argv[n++]; argv[n] = va_arg(*ap, const char *))
-		if (n == MAX_ARGS)
-			return false;
-	return true;
-}
-
-EXPORT int execl(const char *path, const char *arg, ...)
-{
-	const char *argv[MAX_ARGS + 1];
-	va_list ap;
-
-	va_start(ap, arg);
-	bool ok = list_args(arg, &ap, argv);
-	va_end(ap);
-	errno = E2BIG;
-	return ok ? execve(path, (char *const *)argv, environ) : -1;
-}
-
-EXPORT int execlp(const char *file, const char *arg, ...)
-{
-	const char *argv[MAX_ARGS + 1];
-	va_list ap;
-
-	va_start(ap, arg);
-	bool ok = list_args(arg, &ap, argv);
-	va_end(ap);
-	errno = E2BIG;
-	return ok ? execvp(file, (char *const *)argv) : -1;
-}
-
-EXPORT int execle(const char *path, const char *arg, ...)
-{
-	const char *argv[MAX_ARGS + 1];
-	va_list ap;
-
-	va_start(ap, arg);
-	bool ok = list_args(arg, &ap, argv);
-	char *const *envp = ok ? va_arg(ap, char *const *) : NULL;
-	va_end(ap);
-	errno = E2BIG;
-	return ok ? execve(path, (char *const *)argv, envp) : -1;
-}
+EXPORT int execl(const char *path, const char *arg, ...) { LISTED(arg, false, execve(path, (char *const *)argv, envp)); }
+EXPORT int execlp(const char *file, const char *arg, ...) { LISTED(arg, false, execvp(file, (char *const *)argv)); }
+EXPORT int execle(const char *path, const char *arg, ...) { LISTED(arg, true, execve(path, (char *const *)argv, envp)); }
 
 /* ---- children that the C library makes --------------------------------------- */
 
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-	spawn_demote();
+	spawn_demote(HEIR_LEAK);
 	return REAL(posix_spawn)(pid, path, fa, attr, argv, envp);
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-	spawn_demote();
+	spawn_demote(HEIR_LEAK);
 	return REAL(posix_spawnp)(pid, file, fa, attr, argv, envp);
 }
 
@@ -311,7 +283,11 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int 
 	if (!real)
 		real = (__typeof__(posix_spawn_file_actions_adddup2) *)dlsym(RTLD_NEXT, "posix_spawn_file_actions_adddup2");
 	if (c) {
-		conn_demote(c, fd);
+		int end = -1;
+		if (c->state == CONN_UP)
+			hand_over(c, fd, HEIR_DUP, &end);
+		else
+			conn_demote(c, fd);
 		conn_put(c);
 	}
 	return real(fa, fd, newfd);
@@ -320,13 +296,13 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int 
 EXPORT int system(const char *command)
 {
 	if (command)
-		spawn_demote();
+		spawn_demote(HEIR_SYSTEM);
 	return REAL(system)(command);
 }
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
-	spawn_demote();
+	spawn_demote(HEIR_SYSTEM);
 	return REAL(popen)(command, mode);
 }
 
@@ -372,7 +348,7 @@ __attribute__((constructor)) static void start(void)
 		return; /* with another's rights: plain TCP */
 	ep_init();
 	fd_init();
-	pthread_atfork(prepare, parent, child);
+	pthread_atfork(fork_prepare, forked, fork_child);
 	adopt_listeners();
 	errno = saved;
 }

@@ -6,6 +6,8 @@
 #include "inner.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/syscall.h>
 
 static ssize_t nowhere(void *arg, const void *p, size_t n)
@@ -38,16 +40,45 @@ static void roll_all(struct ds_sock *s, int fd)
 		REAL(shutdown)(fd, SHUT_WR);
 }
 
-void ds_exit_one(struct ds_sock *s, int fd)
+/* The last descriptor of a socket is about to be closed, while a copy of it is still on its way to the broker. What the
+ * kernel would do at once it would then do whenever the broker comes to it: so do it here. closing: by close, which
+ * waits for SO_LINGER; the end of a process does not. */
+static void part(struct ds_sock *s, int fd, bool closing)
+{
+	enum { FIN_WAIT1 = 4, LAST_ACK = 9, CLOSING = 11 }; /* of the kernel's TCP states */
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
+	struct linger l = {0}, off = {0};
+	struct timespec ms = {0, 1000000};
+	socklen_t n = sizeof l;
+	int unread = 0;
+
+	if (!ds_shown(s) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || REAL(ioctl)(fd, DS_INQ, &unread) < 0)
+		return;
+	if ((l.l_onoff && !l.l_linger) || unread > 0) {
+		REAL(connect)(fd, &none, sizeof none); /* a reset */
+		return;
+	}
+	REAL(shutdown)(fd, SHUT_RDWR);
+	if (!l.l_onoff)
+		return;
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off); /* not the broker's time */
+	int64_t end = ds_now() + (int64_t)l.l_linger * 1000000000;
+	unsigned char state = CLOSING;
+	while (closing && ds_now() < end && ds_syscall(SYS_nanosleep, &ms, NULL) == 0) {
+		n = sizeof state;
+		if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &state, &n) < 0 || (state != FIN_WAIT1 && state != LAST_ACK && state != CLOSING))
+			break;
+	}
+}
+
+/* Says goodbye on the segment, as the kernel's close of the shadow will there. */
+static void farewell(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	struct linger l = {0};
 	socklen_t n = sizeof l;
 	uint32_t set = DS_CLOSED;
-	int saved = errno;
 
-	if (!ds_has_segment(s) || !ds_single(s))
-		return;
 	bool alone = ds_alone(s), abort = false;
 	if (ds_rx_take(s, alone)) {
 		abort = (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1) || ds_mode(&h->rx_mode) == RX_BROKEN;
@@ -74,15 +105,27 @@ void ds_exit_one(struct ds_sock *s, int fd)
 	if (__atomic_load_n(&s->phase, __ATOMIC_RELAXED) == OFFERED && s->side == 0)
 		ds_seg_state(&s->seg, &h->attention, DS_WITHDRAWN);
 	ds_attend(&s->seg, &h->attention, set, DS_ARM_RX | DS_ARM_TX);
+}
+
+static void leave(struct ds_sock *s, int fd, bool closing)
+{
+	int saved = errno;
+
+	if (s->sh && ds_single(s)) {
+		if (ds_has_segment(s))
+			farewell(s, fd);
+		part(s, fd, closing);
+	}
 	errno = saved;
 }
+
+void ds_exit_one(struct ds_sock *s, int fd) { leave(s, fd, false); }
 
 void ds_close(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
-	if (s->sh)
-		ds_exit_one(s, fd);
+	leave(s, fd, true);
 	ds_setup_lock();
 	if (s->phase == OFFERED && s->side == 0)
 		ds_broker_withdraw(s->id, s->info.nonce);
@@ -136,6 +179,7 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	struct ds_shared *h = s->sh;
 	int saved = errno;
 
+	s->shown = false; /* whoever gets it next may have it longer than this process */
 	if (!h || s->phase == PLAIN)
 		return;
 	ds_setup_lock();
@@ -167,12 +211,14 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	if (ds_rx_take(s, alone)) {
 		ds_rx_update(s, fd);
 		if (ds_mode(&h->rx_mode) == RX_SHADOW || ds_mode(&h->rx_mode) == RX_CATCHUP || ds_mode(&h->rx_mode) == RX_DIRECT) {
+			/* What is unread has to be rolled back. If the peer dies before it does, it is to be read here. */
+			bool unread = ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1;
 			int how = ds_rx_freeze(&s->seg, &h->rx, &h->attention);
 
-			if (how == 1)
-				ds_rx_is(s, RX_BACK);
-			else if (how == 0)
+			if (how == 0 || (how == 1 && (unread || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1))))
 				ds_rx_is(s, RX_UNDECIDED);
+			else if (how == 1)
+				ds_rx_is(s, RX_BACK);
 		}
 		ds_unlock(&h->rx_lock, alone);
 	}

@@ -35,6 +35,18 @@ func compileProbes(t *testing.T, more ...string) string {
 	return path
 }
 
+// staticCat builds a statically linked cat, for the probes of exec, if that can be done here.
+func staticCat(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cat")
+	out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-static", "probes/static/cat.c", "-o", path).CombinedOutput()
+	if err != nil {
+		t.Logf("no static libraries, so the dynamic cat is used: %v\n%s", err, out)
+		return
+	}
+	t.Setenv("PROBE_CAT", path)
+}
+
 func compileC(t *testing.T, args []string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "cc", args...).CombinedOutput()
@@ -120,6 +132,7 @@ func TestProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	probes := compileProbes(t)
+	staticCat(t)
 	env := append(startBroker(t), "LD_PRELOAD="+library)
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {

@@ -199,6 +199,8 @@ static bool ends(struct ds_seg *g, struct ds_pos p)
 	return false;
 }
 
+bool ds_rx_over(struct ds_seg *g, struct ds_rx *r) { return ends(g, r->pos[r->cur & 1]); }
+
 int ds_rx_freeze(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 {
 	struct ds_pos p = r->pos[r->cur & 1];

@@ -207,6 +207,8 @@ ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struc
 uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
 /* Is SHUTDOWN the last message that has arrived? The peer's word, not more: for POLLRDHUP beside unread data. */
 bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
+/* Does the queue hold SHUTDOWN or DEMOTE? */
+bool ds_rx_over(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* A number that changes when the peer gives something back. Any caller. */
 uint64_t ds_tx_given(struct ds_seg *) DS_HIDDEN;
 /* Is there a message? For looking without being the direction's caller, as is the next one. */

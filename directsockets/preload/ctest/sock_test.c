@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 
 static int listener;
@@ -413,6 +414,68 @@ static void late_shadow(void)
 	hang_up(&s);
 }
 
+// What the server sees of a client that closes while its offer is on its way to a broker that has stopped: what it
+// would of the kernel. How: 0 as it is, 1 with SO_LINGER 0, 2 with unread data, 3 with SO_LINGER and a peer that reads
+// late; from 4 on the same, of a server's CLAIM.
+static void part_early(pid_t broker, int how)
+{
+	struct side c, s, *closes = how < 4 ? &c : &s, *other = how < 4 ? &s : &c;
+	struct linger l = {1, how % 4 == 3 ? 3 : 0};
+	static uint8_t b[400000];
+	int n = 40000, type;
+
+	connect_to(&c);
+	accept_from(&s);
+	if (how % 4 == 3)
+		setsockopt(other->fd, SOL_SOCKET, SO_RCVBUF, &n, sizeof n);
+	if (how < 4)
+		kill(broker, SIGSTOP);
+	for (int i = 0; i < 3; i++)
+		put(&c, "x", 1, 0); // the last one finds that the connection lives, and offers
+	if (how >= 4) {
+		while (!(ds_page_offers(s.s->bucket) & 0xffff))
+			usleep(1000);
+		kill(broker, SIGSTOP);
+	}
+	get(&s, b, 3, MSG_WAITALL); // claims
+	CHECK(ds_shown(closes->s), "%d: the broker was shown nothing", how);
+	if (how % 4 == 1)
+		setsockopt(closes->fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	if (how % 4 == 2) {
+		CHECK(put(other, "x", 1, 0) == 1, "unread");
+		while (ioctl(closes->fd, DS_INQ, &type) == 0 && type == 0)
+			usleep(1000);
+	}
+	if (how % 4 == 3) {
+		setsockopt(closes->fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+		fcntl(closes->fd, F_SETFL, O_NONBLOCK);
+		n = (int)send(closes->fd, b, sizeof b, MSG_NOSIGNAL);
+		int64_t begin = ds_now();
+		pid_t reader = fork();
+		if (reader == 0) {
+			usleep(300000);
+			while (n > 0)
+				n -= (int)recv(other->fd, b, sizeof b, 0);
+			_exit(0);
+		}
+		ds_close(closes->s, closes->fd);
+		CHECK(ds_now() - begin > 250000000, "%d: did not linger", how);
+		waitpid(reader, NULL, 0);
+	} else {
+		ds_close(closes->s, closes->fd);
+	}
+	close(closes->fd);
+	struct pollfd p = {other->fd, POLLIN, 0};
+	CHECK(poll(&p, 1, 5000) == 1, "%d: the end does not come", how);
+	ssize_t r = recv(other->fd, b, 1, MSG_DONTWAIT);
+	if (how % 4 == 1 || how % 4 == 2)
+		CHECK(r < 0 && errno == ECONNRESET, "%d: %zd %s", how, r, strerror(errno));
+	else
+		CHECK(r == 0, "%d: %zd %s", how, r, strerror(errno));
+	kill(broker, SIGCONT);
+	hang_up(other);
+}
+
 static int open_fds(void)
 {
 	int n = 0;
@@ -442,6 +505,8 @@ int main(void)
 		usleep(1000);
 	calls();
 	int fds = open_fds();
+	for (int how = 0; how < 8; how++)
+		part_early(broker, how);
 	flows(20 << 20, 0, 0, true);
 	for (int i = 0; i < 12; i++)
 		flows(4 << 20, i & 1 ? 1 + below(3 << 20) : 0, i & 2 ? 1 + below(3 << 20) : 0, false);
