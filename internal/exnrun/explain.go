@@ -135,7 +135,7 @@ func summary(all []broker.Connection, lost, processes int) string {
 		text += " (" + strings.Join(parts, "; ") + ")"
 	}
 	if lost > 0 {
-		text += fmt.Sprintf("; %d more too short to be seen", lost)
+		text += fmt.Sprintf("; %d more that were too short or too many to be seen", lost)
 	}
 	return text
 }

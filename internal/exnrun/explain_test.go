@@ -151,6 +151,73 @@ func TestTap(t *testing.T) {
 	}
 }
 
+// The tap is for who knows its name, which is written nowhere but in the environment
+// of the programs.
+func TestTapIsSecret(t *testing.T) {
+	tap, err := newTap("", func(_ string, _ int, f *os.File) { f.Close() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tap.close()
+	info, err := os.Stat(tap.dir)
+	if err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("its directory has mode %v (%v), want 0711", info.Mode(), err)
+	}
+	known, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(known), tap.dir) || strings.Contains(string(known), tap.name) {
+		t.Errorf("/proc/net/unix tells the name %q", tap.name)
+	}
+}
+
+// What a program says of itself does not reach the terminal as it is.
+func TestTapDistrusts(t *testing.T) {
+	netnstest.CheckFDs(t)
+	w := &watch{}
+	defer w.close()
+	tap, err := newTap("", w.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := broker.Dial(broker.ClientConfig{Path: tap.path(), Program: "\x1b]0;you\a\nfoe"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stats().Alloc(broker.EntryInfo{Since: time.Unix(1, 0)}).Set(broker.ModeTCP, broker.WhyNoBroker)
+	_ = wait(t, c)
+	c.Close()
+	tap.settle()
+	if err := tap.close(); err != nil {
+		t.Error(err)
+	}
+
+	// Nor does exn-run remember more than it can bear.
+	w.conns = make(map[seenKey]*broker.Connection)
+	for i := range maxConnections {
+		w.conns[seenKey{nil, i, 2}] = &broker.Connection{}
+	}
+	w.look(nil)
+	if len(w.conns) != maxConnections || w.lost != 1 {
+		t.Errorf("%d connections remembered, %d lost, want %d, 1", len(w.conns), w.lost, maxConnections)
+	}
+	w.conns = nil
+	w.look(nil)
+	if all := w.all(); len(all) != 1 || all[0].Program != "?]0;you??foe" {
+		t.Errorf("seen: %+v", all)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := &watch{tables: make([]*watched, maxProcesses)}
+	full.add("more", 1, null)
+	if got := full.processes(); got != maxProcesses+1 || len(full.tables) != maxProcesses {
+		t.Errorf("%d processes, %d tables", got, len(full.tables))
+	}
+}
+
 // Without a broker a program is told so, and its statistics are seen all the same,
 // even if it has ended by then.
 func TestTapWithoutBroker(t *testing.T) {

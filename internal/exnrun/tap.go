@@ -1,6 +1,7 @@
 package exnrun
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -18,10 +19,16 @@ import (
 // tap stands between programs and their broker: it passes on what either says, with
 // the descriptors, and keeps the statistics that each program shows in its HELLO.
 //
+// What exn-run's program starts may be another user's by then (a web server's workers),
+// so the socket is open to all users; but its name is a secret of the environment:
+// nobody else may list its directory, and what /proc/net/unix says of it is the name
+// that it had before. What comes through it is not believed, and bounded.
+//
 // Concurrency: all methods may be called from many goroutines.
 type tap struct {
 	ln       *net.UnixListener
 	dir      string
+	name     string // of the socket in it
 	upstream string // "": there is no broker, and every connection ends after its HELLO
 	seen     func(program string, pid int, statistics *os.File)
 
@@ -37,6 +44,10 @@ const (
 	maxDescriptors = 8
 )
 
+// maxClients is how many programs may be connected at the same time; those beyond
+// find no broker.
+const maxClients = 4096
+
 // newTap begins to serve. It calls seen, from many goroutines, with the name and
 // the statistics of each program, and its process ID; the file is the callee's.
 func newTap(upstream string, seen func(string, int, *os.File)) (*tap, error) {
@@ -44,8 +55,12 @@ func newTap(upstream string, seen func(string, int, *os.File)) (*tap, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{dir: dir, upstream: upstream, seen: seen, conns: make(map[*net.UnixConn]bool)}
-	t.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: t.path(), Net: "unixpacket"})
+	t := &tap{dir: dir, name: rand.Text(), upstream: upstream, seen: seen, conns: make(map[*net.UnixConn]bool)}
+	bound := filepath.Join(dir, "tap")
+	t.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: bound, Net: "unixpacket"})
+	if err == nil {
+		err = os.Rename(bound, t.path())
+	}
 	if err == nil {
 		// Also what the program runs as another user may say what it does.
 		err = errors.Join(os.Chmod(dir, 0o711), os.Chmod(t.path(), 0o666))
@@ -58,7 +73,7 @@ func newTap(upstream string, seen func(string, int, *os.File)) (*tap, error) {
 }
 
 // path is where the library finds the tap.
-func (t *tap) path() string { return filepath.Join(t.dir, "broker.sock") }
+func (t *tap) path() string { return filepath.Join(t.dir, t.name) }
 
 // settle waits, not for long, until it has seen what every program has shown that
 // had connected when settle was called, also of those that have ended since.
@@ -119,11 +134,11 @@ func (t *tap) count(n int) {
 	t.fresh += n
 }
 
-// track has close end c, unless that was called before.
+// track has close end c, unless that was called before or there are too many.
 func (t *tap) track(c *net.UnixConn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.conns == nil {
+	if t.conns == nil || len(t.conns) >= 2*maxClients { // each has one to the broker
 		return false
 	}
 	t.conns[c] = true
@@ -194,7 +209,7 @@ func (t *tap) pass(from, to *net.UnixConn) error {
 	if b[0] == byte(broker.Hello) && len(fds) == 1 {
 		if fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 			program, _, _ := strings.Cut(string(b[min(n, broker.HeaderLen):n]), "\x00")
-			t.seen(program, peerPID(from), os.NewFile(uintptr(fd), "statistics"))
+			t.seen(printable(program), peerPID(from), os.NewFile(uintptr(fd), "statistics"))
 		}
 	}
 	if to == nil {
@@ -206,6 +221,17 @@ func (t *tap) pass(from, to *net.UnixConn) error {
 	}
 	_, _, err = to.WriteMsgUnix(b[:n], rights, nil)
 	return err
+}
+
+// printable keeps a name that anybody may have given from upsetting a terminal.
+func printable(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c < ' ' || c > '~' {
+			b[i] = '?'
+		}
+	}
+	return string(b)
 }
 
 // descriptors returns those that came with a message.

@@ -14,10 +14,18 @@ import (
 type watch struct {
 	mu     sync.Mutex
 	tables []*watched // +checklocks:mu
+	more   int        // +checklocks:mu; processes beyond those
 
 	conns map[seenKey]*broker.Connection
-	lost  int // connections whose entries were used anew before they were seen
+	lost  int // connections that are not shown: their entries were used anew before they were seen, or there are too many
 }
+
+// What is remembered, of processes and of connections: who shows statistics may
+// show as many as it likes.
+const (
+	maxProcesses   = 4096
+	maxConnections = 1 << 17
+)
 
 // watched is the statistics of one process.
 type watched struct {
@@ -38,14 +46,19 @@ type seenKey struct {
 func (w *watch) add(program string, pid int, f *os.File) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.tables) >= maxProcesses {
+		w.more++
+		f.Close()
+		return
+	}
 	w.tables = append(w.tables, &watched{program, pid, f, make(map[int]uint32)})
 }
 
-// processes returns how many there were.
+// processes returns how many there were, of which only maxProcesses are seen.
 func (w *watch) processes() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.tables)
+	return len(w.tables) + w.more
 }
 
 // look reads all statistics, and calls changed for each connection that is new or
@@ -66,6 +79,10 @@ func (w *watch) look(changed func(broker.Connection)) {
 			c.Program, c.PID = t.program, t.pid
 			key := seenKey{t, c.Entry, c.Seq}
 			old := w.conns[key]
+			if old == nil && len(w.conns) >= maxConnections {
+				w.lost++
+				continue
+			}
 			if changed != nil && (old == nil || old.Mode != c.Mode || old.Why != c.Why) {
 				changed(c)
 			}
