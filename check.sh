@@ -7,7 +7,8 @@
 #   ./check.sh quick    without the race detector, benchmarks and fuzzing
 #
 # Tests that make namespaces need root; without it they skip and say so.
-# FUZZTIME (default 3s) is the time for each fuzz target.
+# FUZZTIME (default 3s) is the time for each fuzz target, SOAKTIME (default 1m)
+# that in which the soak breaks things; the nightly form is SOAKTIME=5m.
 set -euo pipefail
 cd "$(dirname "$0")"
 quick=${1:-}
@@ -37,10 +38,13 @@ fi
 # The end-to-end tests run real programs against timeouts of theirs, and the
 # race detector has nothing to find there that the packages' own tests do not.
 step "tests, with the race detector"
-go test -race -shuffle=on -timeout 10m $(go list ./... | grep -v '/test$')
+go test -race -shuffle=on -timeout 10m $(go list ./... | grep -v '/test\(/soak\)\?$')
 
 step "end-to-end tests"
 go test -timeout 10m ./test
+
+step "soak for ${SOAKTIME:=1m}"
+go test -timeout 30m -v ./test/soak -soak.time "$SOAKTIME"
 
 step "allocation budgets, which the race detector would upset"
 go test -run 'Alloc' ./...

@@ -1,0 +1,139 @@
+package soak
+
+import (
+	"testing"
+	"time"
+)
+
+// faultKind is what is done to what.
+type faultKind string
+
+// The kinds of faults.
+const (
+	nodeKill    faultKind = "node killed"        // kill -9 of the daemon, and started again
+	nodeRestart faultKind = "node restarted"     // SIGTERM, and started again
+	nodeStop    faultKind = "node stopped"       // SIGSTOP for up to half a second
+	nodeCut     faultKind = "node stopped > 1 s" // its links that may lose packets go down, and are made again
+	ifDown      faultKind = "interface down"     // and up again
+	ifMTU       faultKind = "MTU changed"        // of the interface, and back
+	routeMTU    faultKind = "route MTU changed"  // and back
+	programKill faultKind = "program killed"     // kill -9 of a client or server, and started again
+	programStop faultKind = "program stopped"    // SIGSTOP for up to half a second
+)
+
+// fault is one that has been done.
+type fault struct {
+	Kind    faultKind
+	Node    int
+	Program string // of programKill and programStop
+	Start   time.Time
+	End     time.Time // all is as before; zero: not yet
+}
+
+// How long after the end of a fault what it has done may come to light: neighbours are looked for anew, and a
+// server's kernel answers what came too early.
+const (
+	connectGrace  = 5 * time.Second
+	datagramGrace = 2 * time.Second
+)
+
+// overlaps reports whether f can have done something to what went on from start to end.
+func (f fault) overlaps(start, end time.Time, grace time.Duration) bool {
+	return f.Start.Before(end) && (f.End.IsZero() || f.End.Add(grace).After(start))
+}
+
+// hits reports whether f is about one of the ends of r.
+func (f fault) hits(r record) bool {
+	if f.Program == "" {
+		return f.Node == r.Client || f.Node == r.Server
+	}
+	return f.Node == r.Client && f.Program == clientProgram(r.Kind) || f.Node == r.Server && f.Program == r.Program
+}
+
+// clientProgram is the program at the client's end of a kind of traffic.
+func clientProgram(kind string) string {
+	if kind == "python" {
+		return kind
+	}
+	return roleClient
+}
+
+// excuses reports whether f explains what went wrong with r:
+//
+//	bytes that were not sent    nothing does
+//	an established connection   the death of the program at one of its ends; nothing that happens to nodes
+//	one that did not come up    that, a node that was away, or an interface that was down
+//	a datagram                  any fault at one of its ends
+func (f fault) excuses(r record) bool {
+	if r.Corrupt || !f.hits(r) {
+		return false
+	}
+	switch r.Phase {
+	case phaseData:
+		return f.Kind == programKill && f.overlaps(r.Start, r.End, connectGrace)
+	case phaseConnect:
+		switch f.Kind {
+		case programKill, nodeKill, nodeRestart, nodeCut, ifDown:
+			return f.overlaps(r.Start, r.End, connectGrace)
+		}
+		return false
+	case phaseDatagram:
+		return f.overlaps(r.Start, r.End, datagramGrace)
+	}
+	return false
+}
+
+// judge returns the fault that excuses r, if there is one.
+func judge(r record, faults []fault) (fault, bool) {
+	for _, f := range faults {
+		if f.excuses(r) {
+			return f, true
+		}
+	}
+	return fault{}, false
+}
+
+// livedThrough reports whether r is a connection that outlived f, the end of a daemon.
+func (f fault) livedThrough(r record) bool {
+	since := r.Direct
+	if since.IsZero() {
+		since = r.Start
+	}
+	return (f.Kind == nodeKill || f.Kind == nodeRestart) && f.hits(r) && since.Before(f.Start) && f.Start.Before(r.End)
+}
+
+func TestJudge(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
+	data := record{Kind: "ds", Phase: phaseData, Client: 1, Server: 2, Program: roleServer, Start: at(10), End: at(20), Err: "reset"}
+	with := func(change func(*record)) record { r := data; change(&r); return r }
+	connect := with(func(r *record) { r.Phase = phaseConnect })
+	lost := with(func(r *record) { r.Phase = phaseDatagram })
+	for _, tt := range []struct {
+		name string
+		r    record
+		f    fault
+		want bool
+	}{
+		{"its server is killed", data, fault{programKill, 2, roleServer, at(15), at(16)}, true},
+		{"its client is killed", data, fault{programKill, 1, roleClient, at(15), time.Time{}}, true},
+		{"another program", data, fault{programKill, 2, "redis", at(15), at(16)}, false},
+		{"the server of the client's node", data, fault{programKill, 1, roleServer, at(15), at(16)}, false},
+		{"afterwards", data, fault{programKill, 2, roleServer, at(21), at(22)}, false},
+		{"long before", data, fault{programKill, 2, roleServer, at(1), at(2)}, false},
+		{"its node is killed", data, fault{nodeKill, 2, "", at(15), at(16)}, false},
+		{"its node is stopped", data, fault{nodeCut, 1, "", at(15), at(16)}, false},
+		{"corrupt", with(func(r *record) { r.Corrupt = true }), fault{programKill, 2, roleServer, at(15), at(16)}, false},
+		{"connecting to a node that was killed", connect, fault{nodeKill, 2, "", at(15), at(16)}, true},
+		{"connecting from it", connect, fault{nodeKill, 1, "", at(15), at(16)}, true},
+		{"another node", connect, fault{nodeKill, 3, "", at(15), at(16)}, false},
+		{"a short stop", connect, fault{nodeStop, 1, "", at(15), at(16)}, false},
+		{"soon after", connect, fault{ifDown, 1, "", at(2), at(6)}, true},
+		{"long after", connect, fault{ifDown, 1, "", at(1), at(3)}, false},
+		{"a datagram", lost, fault{nodeStop, 1, "", at(15), at(16)}, true},
+		{"a datagram of another", lost, fault{nodeStop, 4, "", at(15), at(16)}, false},
+	} {
+		if _, got := judge(tt.r, []fault{tt.f}); got != tt.want {
+			t.Errorf("%s: excused: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package soak
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"exnet/internal/netns"
+
+	"golang.org/x/sys/unix"
+)
+
+// program is one that the soak runs, and starts again when it has killed it.
+type program struct {
+	name string // in reports
+	node int
+	ns   *netns.NS
+	argv []string
+	env  []string
+	// says, if not "", is the line with which a program that writes no events is ready; accepts, if not 0, is
+	// the port on which one listens then.
+	says    string
+	accepts int
+	onEvent func(*program, event)
+	onEnd   func(p *program, why string) // it has ended, and nobody wanted that
+
+	turn sync.Mutex // held by who does something to it
+
+	mu    sync.Mutex
+	run   *running // guarded by mu
+	times int      // guarded by mu; that it was started
+}
+
+// running is one process of a program.
+type running struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	errs    tail
+	states  chan event    // those with a State
+	done    chan struct{} // closed when it has ended
+	awaited bool          // guarded by program.mu; it is to end
+}
+
+// readyTime bounds the wait for a program, on a machine that is busy.
+const readyTime = 60 * time.Second
+
+// start starts the program and waits until it is ready.
+func (p *program) start() error {
+	r := &running{cmd: exec.Command(p.argv[0], p.argv[1:]...), states: make(chan event, 16), done: make(chan struct{})}
+	r.cmd.Env = append(os.Environ(), append(p.env, "LC_ALL=C")...)
+	r.cmd.Stderr = &r.errs
+	// Not the test's process group: a signal for that is for the test.
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if r.in, err = r.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := p.ns.Start(r.cmd); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.run = r
+	p.times++
+	p.mu.Unlock()
+	go p.follow(r, out)
+	return p.ready(r)
+}
+
+// follow reads what a process writes until it ends.
+func (p *program) follow(r *running, out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e event
+		if p.says != "" {
+			if bytes.HasPrefix(lines.Bytes(), []byte(p.says)) {
+				e.State = "ready"
+			}
+		} else if json.Unmarshal(lines.Bytes(), &e) != nil {
+			continue // another program's words, or it was killed in the middle of a line
+		}
+		if e.State != "" {
+			r.states <- e
+		}
+		p.onEvent(p, e)
+	}
+	err := r.cmd.Wait()
+	p.mu.Lock()
+	awaited := r.awaited
+	p.mu.Unlock()
+	if !awaited {
+		p.onEnd(p, fmt.Sprintf("%v\n%s", err, r.errs.String()))
+	}
+	close(r.done)
+}
+
+func (p *program) ready(r *running) error {
+	if p.accepts == 0 {
+		_, err := p.state(r, "ready")
+		return err
+	}
+	for end := time.Now().Add(readyTime); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-r.done:
+			return fmt.Errorf("%s has ended\n%s", p.name, r.errs.String())
+		default:
+		}
+		for _, table := range []string{"tcp", "tcp6"} {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", r.cmd.Process.Pid, table))
+			// Local address:port in hexadecimal, remote, state; 0A is TCP_LISTEN.
+			for line := range bytes.Lines(text) {
+				if f := bytes.Fields(line); len(f) > 3 && bytes.HasSuffix(f[1], fmt.Appendf(nil, ":%04X", p.accepts)) && string(f[3]) == "0A" {
+					return nil
+				}
+			}
+		}
+	}
+	return fmt.Errorf("%s does not listen on port %d\n%s", p.name, p.accepts, r.errs.String())
+}
+
+// state waits for an event with a state.
+func (p *program) state(r *running, state string) (event, error) {
+	timer := time.NewTimer(readyTime)
+	defer timer.Stop()
+	for {
+		select {
+		case e := <-r.states:
+			if e.State == state {
+				return e, nil
+			}
+		case <-r.done:
+			return event{}, fmt.Errorf("%s has ended before it was %s\n%s", p.name, state, r.errs.String())
+		case <-timer.C:
+			// What it does is in its goroutines' stacks.
+			_ = r.cmd.Process.Signal(unix.SIGQUIT)
+			time.Sleep(time.Second)
+			return event{}, fmt.Errorf("%s is not %s after %v\n%s", p.name, state, readyTime, r.errs.String())
+		}
+	}
+}
+
+// tell has the program do something and waits for the state that it has then; "": it does not.
+func (p *program) tell(command, state string) (event, error) {
+	r := p.now()
+	if _, err := fmt.Fprintln(r.in, command); err != nil {
+		return event{}, fmt.Errorf("%s: %w", p.name, err)
+	}
+	if state == "" {
+		return event{}, nil
+	}
+	return p.state(r, state)
+}
+
+func (p *program) now() *running {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.run
+}
+
+func (p *program) pid() int { return p.now().cmd.Process.Pid }
+
+func (p *program) signal(s unix.Signal) error {
+	if err := p.now().cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return nil
+}
+
+// end ends the program by a signal and waits for it.
+func (p *program) end(s unix.Signal) error {
+	p.mu.Lock()
+	r := p.run
+	if r == nil {
+		p.mu.Unlock()
+		return nil
+	}
+	r.awaited = true
+	p.mu.Unlock()
+	if err := p.signal(s); err != nil {
+		return err
+	}
+	select {
+	case <-r.done:
+		return nil
+	case <-time.After(readyTime):
+		err := fmt.Errorf("%s does not end by %v\n%s", p.name, s, r.errs.String())
+		_ = r.cmd.Process.Kill()
+		<-r.done
+		return err
+	}
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailLen = 32 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, b...)
+	if len(t.buf) > 2*tailLen {
+		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailLen:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.buf)
+}
