@@ -8,6 +8,7 @@
 #include <linux/membarrier.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -98,6 +99,18 @@ static uint8_t *map(int fd, size_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+int ds_truncate(int fd, size_t size)
+{
+	struct rlimit r;
+
+	/* Beyond the limit for files, of which this is one to the kernel, it would kill the program: SIGXFSZ. */
+	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur < size) {
+		errno = EFBIG;
+		return -1;
+	}
+	return ftruncate(fd, (off_t)size);
+}
+
 int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, uint64_t ring, int *out)
 {
 	size_t rings, size = ds_seg_size(slots, ring, &rings);
@@ -106,7 +119,7 @@ int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, 
 
 	if (fd < 0)
 		return -1;
-	if (ftruncate(fd, (off_t)size) < 0 || REAL(fcntl)(fd, F_ADD_SEALS, SEALS) < 0 || !(mem = map(fd, size))) {
+	if (ds_truncate(fd, size) < 0 || REAL(fcntl)(fd, F_ADD_SEALS, SEALS) < 0 || !(mem = map(fd, size))) {
 		saved = errno;
 		REAL(close)(fd);
 		errno = saved;

@@ -31,7 +31,7 @@ int ds_stats_fd(void)
 	if (fd < 0)
 		return -1;
 	m = MAP_FAILED;
-	if (ftruncate(fd, (off_t)size) == 0 && REAL(fcntl)(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+	if (ds_truncate(fd, size) == 0 && REAL(fcntl)(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
 		m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (m == MAP_FAILED) {
 		REAL(close)(fd);
