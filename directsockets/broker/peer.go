@@ -115,6 +115,9 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	for {
 		b, fds, err := in.next()
 		lost := errors.Is(err, errNoDescriptors)
+		if lost {
+			s.lost()
+		}
 		if err != nil && !lost {
 			fds.close()
 			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {

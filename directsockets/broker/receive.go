@@ -16,7 +16,7 @@ const maxFDs = 3
 
 // errNoDescriptors says that the descriptors of a message could not be received,
 // for want of room in this process's table. They are lost; the message is good.
-var errNoDescriptors = errors.New("broker: no room for more descriptors")
+var errNoDescriptors = errors.New("broker: no room for more descriptors: raise the limit of open files (ulimit -n, LimitNOFILE)")
 
 // descriptors are those of a message that were not taken yet.
 type descriptors []int

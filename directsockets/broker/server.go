@@ -79,6 +79,7 @@ type Server struct {
 	idle      time.Time                         // +checklocks:mu; since when there is no session
 	work      sync.WaitGroup                    // goroutines of sessions and peers
 	told      time.Time                         // +checklocks:mu; when the log had a line
+	short     time.Time                         // +checklocks:mu; when it had one about descriptors
 	inbox     inbox                             // of peers in this process
 	ctx       context.Context                   // ends with the Server
 	stop      context.CancelFunc
@@ -157,19 +158,23 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() { s.place.ln.Close() })()
-	for {
+	for failing := false; ; {
 		conn, err := s.place.ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		if err != nil { // no descriptor, no memory: it may pass
-			s.cfg.Log.Warn("direct sockets: broker", "reason", err)
+			if !failing {
+				s.cfg.Log.Warn("direct sockets: programs stay on TCP", "reason", err)
+			}
+			failing = true
 			select {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
 			}
 			continue
 		}
+		failing = false
 		if !s.begin() {
 			conn.Close()
 			return nil
@@ -278,6 +283,19 @@ func (s *Server) mayTell() bool {
 	}
 	s.told = time.Now()
 	return true
+}
+
+// shortTime is how long the log hears nothing more of missing descriptors.
+const shortTime = time.Minute
+
+// lost says that descriptors could not be received.
+func (s *Server) lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.short.IsZero() || time.Since(s.short) >= shortTime {
+		s.short = time.Now()
+		s.cfg.Log.Warn("direct sockets: connections stay on TCP", "reason", errNoDescriptors)
+	}
 }
 
 // Idle is how long there has been no client; 0: there are some.

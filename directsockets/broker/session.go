@@ -60,6 +60,9 @@ func (c *session) run(conn *net.UnixConn) error {
 		}
 		var m Message
 		lost := err != nil
+		if lost {
+			c.s.lost()
+		}
 		if err = m.UnmarshalBinary(b); err == nil {
 			switch {
 			case !lost && len(fds) != m.Type.Descriptors():

@@ -126,19 +126,23 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	for {
+	for failing := false; ; {
 		conn, err := m.ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // no descriptor, no memory: it may pass
-			m.log.Warn("accepting a connection", "reason", err)
+			if !failing {
+				m.log.Warn("accepting a connection", "reason", err)
+			}
+			failing = true
 			select {
 			case <-time.After(secondLook):
 			case <-ctx.Done():
 			}
 			continue
 		}
+		failing = false
 		work.Go(func() { m.take(ctx, conn, scan) })
 	}
 }

@@ -157,16 +157,20 @@ func (s *sockets) wait() {
 
 // accept takes the connections of peers with higher IDs.
 func (s *sockets) accept(ctx context.Context) {
-	for {
+	for failing := false; ; {
 		conn, err := s.ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // no descriptor, no memory: it may pass
-			s.log.Warn("direct sockets", "reason", err)
+			if !failing {
+				s.log.Warn("direct sockets: no brokers of peers", "reason", err)
+			}
+			failing = true
 			pause(ctx, peerRetry)
 			continue
 		}
+		failing = false
 		if !s.begin() {
 			conn.Close()
 			return

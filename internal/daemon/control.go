@@ -68,19 +68,23 @@ func (d *Daemon) serve(ctx context.Context) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer context.AfterFunc(ctx, func() { d.control.Close() })()
-	for {
+	for failing := false; ; {
 		conn, err := d.control.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		if err != nil { // no descriptor, no memory: it may pass
-			d.cfg.Log.Warn("control socket", "reason", err)
+			if !failing {
+				d.cfg.Log.Warn("control socket", "reason", err)
+			}
+			failing = true
 			select {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
 			}
 			continue
 		}
+		failing = false
 		clients.Go(func() { d.client(ctx, conn) })
 	}
 }

@@ -55,6 +55,14 @@ func TestRootInterfaceChanges(t *testing.T) {
 		t.Logf("%s: all streams move, %v later", what, time.Since(start).Round(time.Millisecond))
 	}
 	all("begin")
+	for i, p := range servers {
+		eventually(t, func() error {
+			if p.kind != "tcp" && b.received(t, p) == 0 {
+				return fmt.Errorf("sockets=%s: nothing is direct: %v, %v", p.kind, a.whys(t, streams[i]), b.whys(t, p))
+			}
+			return nil
+		})
+	}
 	for range rounds {
 		for _, mtu := range []string{"1500", "9000", "576", "65520", "1280", "65535"} {
 			for _, n := range []*node{a, b} {
@@ -69,17 +77,14 @@ func TestRootInterfaceChanges(t *testing.T) {
 			all("down and up of " + n.addr)
 		}
 	}
-	for i, s := range streams {
+	for _, s := range streams {
 		s.tell(t, "end")
 		t.Logf("%s: %d MiB", s.kind, s.number(t, "streamed")>>20)
-		if s.kind != "tcp" && b.counterOf(t, servers[i]) == 0 {
-			t.Errorf("sockets=%s: nothing was direct", s.kind)
-		}
 	}
 }
 
-// counterOf is how many bytes a server has received direct.
-func (n *node) counterOf(t *testing.T, p *process) (bytes uint64) {
+// received is how many bytes a server has received direct.
+func (n *node) received(t *testing.T, p *process) (bytes uint64) {
 	t.Helper()
 	s, err := n.sockets()
 	if err != nil {

@@ -149,7 +149,7 @@ func TestRootDescriptors(t *testing.T) {
 		eventually(t, func() error {
 			client.round(t)
 			if got := a.direct(t, client); got < before+few {
-				return errNot("direct", got, before+few)
+				return fmt.Errorf("%d connections are direct, want %d", got, before+few)
 			}
 			return nil
 		})

@@ -1,6 +1,7 @@
 package pressure
 
 import (
+	"fmt"
 	"testing"
 )
 
@@ -19,13 +20,23 @@ func TestRootSlowReader(t *testing.T) {
 		sink := b.serve(t, kind, "sink", port+1)
 		before := []usage{a.usage(t), b.usage(t)}
 		pour := a.run(t, kind, "pour", b.addr, port+1, total)
+		pour.expect(t, "connected")
+		eventually(t, func() error {
+			pour.tell(t, "beat")
+			pour.expect(t, "beat")
+			if kind != "tcp" && (a.direct(t, pour) != 1 || b.direct(t, sink) != 1) {
+				return fmt.Errorf("it is not direct: %v, %v", a.whys(t, pour), b.whys(t, sink))
+			}
+			return nil
+		})
+		sink.tell(t, "enough")
+		pour.tell(t, "beat")
+		pour.expect(t, "beat")
 		sink.expect(t, "taken")
+		pour.tell(t, "pour")
 		taken := pour.number(t, "full")
 		if taken >= total {
 			t.Fatalf("the sender got rid of all %d bytes", taken)
-		}
-		if kind != "tcp" && a.direct(t, pour) != 1 {
-			t.Errorf("it is not direct: %v", a.whys(t, pour))
 		}
 		for range 20 {
 			other.round(t)

@@ -242,8 +242,9 @@ func (w *worker) echo() error {
 	}
 }
 
-// chunk and window are the length of a write, and what is under way at most.
-const chunk, window = 64 << 10, 512 << 10
+// chunk and window are the length of a write, and what is under way at most; beat is the
+// length of one.
+const chunk, window, beat = 64 << 10, 512 << 10, 1000
 
 func (w *worker) stream() error {
 	if _, err := w.more(w.number); err != nil {
@@ -314,9 +315,15 @@ func (w *worker) sink() error {
 	if err != nil {
 		return err
 	}
+	enough := make(chan string)
+	go func() {
+		for {
+			enough <- w.told()
+		}
+	}()
 	b, at := make([]byte, chunk), 0
-	for range 4 {
-		n, err := io.ReadFull(c, b[:1000])
+	for beating := true; beating; {
+		n, err := io.ReadFull(c, b[:beat])
 		if err == nil {
 			err = check(b[:n], 0, at)
 		}
@@ -327,9 +334,14 @@ func (w *worker) sink() error {
 			return err
 		}
 		at += n
+		select {
+		case <-enough:
+			beating = false
+		default:
+		}
 	}
 	say("taken")
-	for w.told() != "read" {
+	for <-enough != "read" {
 	}
 	for {
 		n, err := c.Read(b)
@@ -339,7 +351,7 @@ func (w *worker) sink() error {
 		at += n
 		if err == io.EOF {
 			say("sunk %d", at)
-			w.told()
+			<-enough
 			return nil
 		}
 		if err != nil {
@@ -354,16 +366,15 @@ func (w *worker) pour() error {
 		return err
 	}
 	b, at := make([]byte, chunk), 0
-	for range 4 {
-		fill(b[:1000], 0, at)
-		if _, err := c.Write(b[:1000]); err != nil {
+	for say("connected"); w.told() == "beat"; say("beat") {
+		fill(b[:beat], 0, at)
+		if _, err := c.Write(b[:beat]); err != nil {
 			return err
 		}
 		if _, err := io.ReadFull(c, b[:1]); err != nil {
 			return err
 		}
-		at += 1000
-		time.Sleep(20 * time.Millisecond)
+		at += beat
 	}
 	send := func() error {
 		for at < w.number {

@@ -5,8 +5,10 @@
  *   worker hold ADDR PORT N        keeps N connections; round, add N, end
  *   worker churn ADDR PORT N       connects, moves some bytes and closes, N times
  *   worker stream ADDR PORT N      N connections that move as much as they can; where, end
- *   worker sink ADDR PORT          takes a connection and reads nothing of it until it is told to: read
- *   worker pour ADDR PORT BYTES    sends until nothing more is taken; then, told to go, all BYTES
+ *   worker sink ADDR PORT          takes a connection, answers beats until it is told that it is enough, and reads
+ *                                  nothing more until it is told to: read
+ *   worker pour ADDR PORT BYTES    sends a beat whenever it is told to: beat; then until nothing more is taken;
+ *                                  then, told to go, all BYTES
  *
  * Every byte is checked. */
 #define _GNU_SOURCE
@@ -26,7 +28,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CHUNK = 65536, WINDOW = 512 << 10, MAX = 20000 };
+enum { BEAT = 1000, CHUNK = 65536, WINDOW = 512 << 10, MAX = 20000 };
 
 static struct sockaddr_in where;
 
@@ -366,16 +368,20 @@ static void sink(void)
 
 	if (fd < 0)
 		die("accept");
-	/* Enough to be offered a segment, and to take it. */
-	for (int i = 0; i < 4; i++) {
-		ssize_t r = read(fd, b, 1000);
-		if (r <= 0)
-			die("read");
-		check(b, (size_t)r, 0, bytes);
-		bytes += (uint64_t)r;
+	/* Beats, until the test has seen enough. */
+	for (struct pollfd p = {.fd = 0, .events = POLLIN}; poll(&p, 1, 0) == 0;) {
+		for (size_t off = 0; off < BEAT;) {
+			ssize_t r = read(fd, b, BEAT - off);
+			if (r <= 0)
+				die("read");
+			check(b, (size_t)r, 0, bytes);
+			bytes += (uint64_t)r;
+			off += (size_t)r;
+		}
 		if (write(fd, "k", 1) != 1)
 			die("write");
 	}
+	told();
 	say("taken");
 	while (strcmp(told(), "read"))
 		;
@@ -401,11 +407,10 @@ static void pour(uint64_t total)
 
 	if (fd < 0)
 		die("connect");
-	for (int i = 0; i < 4; i++, at += 1000) {
-		fill(b, 1000, 0, at);
-		if (write(fd, b, 1000) != 1000 || read(fd, &k, 1) != 1)
-			die("beginning");
-		usleep(20000);
+	for (say("connected"); !strcmp(told(), "beat"); at += BEAT, say("beat")) {
+		fill(b, BEAT, 0, at);
+		if (write(fd, b, BEAT) != BEAT || read(fd, &k, 1) != 1)
+			die("beat");
 	}
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
