@@ -165,22 +165,6 @@ func (n *node) sockets() (*daemon.Sockets, error) {
 	return c.Sockets()
 }
 
-// counter is one of the daemon's.
-func (n *node) counter(t *testing.T, name string) uint64 {
-	t.Helper()
-	s, err := n.status()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range s.Counters {
-		if c.Name == name {
-			return c.Value
-		}
-	}
-	t.Fatalf("no counter %s", name)
-	return 0
-}
-
 // connections are a process's that are open, as the broker of its node shows them.
 func (n *node) connections(t *testing.T, p *process) (all []broker.Connection) {
 	t.Helper()
