@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -252,19 +253,30 @@ func TestServeBroker(t *testing.T) {
 	if err := os.WriteFile(old, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const idle = 50 * time.Millisecond
+	const idle = 200 * time.Millisecond
 	ended, _ := startBrokerAt(t, path, idle)
 	stays := func(what string) {
 		t.Helper()
 		select {
 		case err := <-ended:
 			t.Fatalf("%s: it has ended, %v", what, err)
-		case <-time.After(4 * idle):
+		case <-time.After(2 * idle):
 		}
 	}
 	c := dial(t, path)
-	if err := wait(t, c); err != nil {
-		t.Fatal(err)
+	for range 20 {
+		if wait(t, c) == nil {
+			break
+		}
+		c.Close() // on a busy machine the broker has ended before
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		ended, _ = startBrokerAt(t, path, idle)
+		c = dial(t, path)
+	}
+	if !c.Connected() {
+		t.Fatal("not connected")
 	}
 	stays("a client")
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
@@ -284,7 +296,15 @@ func TestServeBroker(t *testing.T) {
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * idle) // until it is cat
+	comm := fmt.Sprintf("/proc/%d/comm", p.Process.Pid)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if name, _ := os.ReadFile(comm); string(name) == "cat\n" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("it does not become cat")
+		}
+	}
 	c.Close()
 	stays("a program that exn-run became")
 	stdin.Close()

@@ -98,7 +98,7 @@ func TestRootBroadcastMissing(t *testing.T) {
 		t.Skip(err)
 	}
 	for _, f := range families() {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err := broadcast(ctx, l, f)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "node 2") {

@@ -1,12 +1,14 @@
 package exntun
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,13 +29,13 @@ func adopt(t *testing.T) *orphans {
 func TestOrphans(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
-		want         int
+		sleeps, want int // programs called sleep, and all
 	}{
-		{"none", "true", 0},
-		{"one", "sleep $0 &", 1},
-		{"of another session", "setsid sleep $0 & setsid sh -c 'sleep $0 & exec sleep $0' $0 &", 3},
-		{"that ignores SIGTERM", "(trap '' TERM; while :; do sleep $0; done) &", 2},
-		{"that has ended", "sleep 0.01 &", 0},
+		{"none", "true", 0, 0},
+		{"one", "sleep $0 &", 1, 1},
+		{"of another session", "setsid sleep $0 & setsid sh -c 'sleep $0 & exec sleep $0' $0 &", 3, 3},
+		{"that ignores SIGTERM", "(trap '' TERM; while :; do sleep $0; done) &", 1, 2},
+		{"that has ended", "sleep 0.01 &", 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			leavesNothing(t)
@@ -42,7 +44,9 @@ func TestOrphans(t *testing.T) {
 			if err := exec.Command("/bin/sh", "-c", c.script, arg).Run(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(50 * time.Millisecond) // for the short-lived one
+			eventually(t, "all run, but the short-lived one", func() bool {
+				return withCommandLine(t, "sleep\x00"+arg+"\x00") == c.sleeps && (c.sleeps > 0 || !childRuns(t))
+			})
 			if n := o.end(); n != c.want {
 				t.Errorf("ended %d, want %d", n, c.want)
 			}
@@ -54,6 +58,33 @@ func TestOrphans(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withCommandLine counts the processes with a command line.
+func withCommandLine(t *testing.T, line string) (n int) {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if got, err := os.ReadFile(path); err == nil && string(got) == line {
+			n++
+		}
+	}
+	return n
+}
+
+// childRuns reports whether this process has a child that has not ended.
+func childRuns(t *testing.T) bool {
+	t.Helper()
+	for _, pid := range children() {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err == nil && !strings.Contains(string(stat), ") Z ") {
+			return true
+		}
+	}
+	return false
 }
 
 // TestOrphansReap: of the orphans, those that have ended are collected; other
