@@ -38,16 +38,16 @@ fi
 # The end-to-end tests run real programs against timeouts of theirs, and the
 # race detector has nothing to find there that the packages' own tests do not.
 step "tests, with the race detector"
-go test -race -shuffle=on -timeout 10m $(go list ./... | grep -vE '/test(/|$)')
+go test -race -shuffle=on -timeout 20m $(go list ./... | grep -vE '/test(/|$)')
 
 step "end-to-end tests"
-go test -timeout 10m ./test
+go test -timeout 20m ./test
 
 step "soak for ${SOAKTIME:=1m}"
 go test -timeout 30m -v ./test/soak -soak.time "$SOAKTIME"
 
 step "tests under pressure"
-go test -timeout 10m ./test/pressure
+go test -timeout 20m ./test/pressure
 
 step "allocation budgets, which the race detector would upset"
 go test -run 'Alloc' ./...

@@ -14,7 +14,8 @@ import (
 // direct is seen in what exn-run reports.
 
 // largeSize is that of a file that takes TCP longer than a connection takes to
-// become direct.
+// become direct. How much of it goes directly then depends on when the broker gets a
+// CPU: a sixteenth is asked for.
 const largeSize = 64<<20 + 123
 
 func TestRootRunIperf(t *testing.T) {
@@ -46,7 +47,7 @@ func TestRootRunIperf(t *testing.T) {
 				if err := json.Unmarshal([]byte(out), &r); err != nil || r.Error != "" || r.End.SumReceived.Bytes == 0 {
 					t.Fatalf("%v %s\n%s", err, r.Error, out)
 				}
-				l.check(t, expect{"iperf3", false, tt.streams, size / 2}, expect{"iperf3", true, tt.streams, size / 2})
+				l.check(t, expect{"iperf3", false, tt.streams, size / 16}, expect{"iperf3", true, tt.streams, size / 16})
 			})
 		}
 	})
@@ -62,7 +63,7 @@ func TestRootRunCurl(t *testing.T) {
 		l.run(t, "curl", "-sS", "-f", "-o", got, "http://127.0.0.1:"+port+"/data")
 		same(t, got, path)
 		s.end(t)
-		l.check(t, expect{"curl", false, 1, largeSize / 4}, expect{"python", true, 1, largeSize / 4})
+		l.check(t, expect{"curl", false, 1, largeSize / 16}, expect{"python", true, 1, largeSize / 16})
 	})
 }
 
@@ -81,8 +82,9 @@ func TestRootRunRedis(t *testing.T) {
 			t.Errorf("incr: %q", out)
 		}
 		s.end(t)
-		// In the third run a client may have done its share in one request.
-		l.check(t, expect{"redis-benchmark", false, 2 * 4 * 20, 0}, expect{"redis-server", true, 2 * 4 * 20, 0})
+		// In the third run a client may have done its share in one request, and in the
+		// others, on a busy machine, before the broker had its turn.
+		l.check(t, expect{"redis-benchmark", false, 4 * 20, 0}, expect{"redis-server", true, 4 * 20, 0})
 	})
 }
 
@@ -139,7 +141,7 @@ func TestRootRunNginx(t *testing.T) {
 					t.Errorf("wrk:\n%s", out)
 				}
 				s.end(t)
-				l.check(t, expect{"curl", false, 1, largeSize / 4}, expect{"wrk", false, 20, 0}, expect{"nginx", true, 21, largeSize / 4})
+				l.check(t, expect{"curl", false, 1, largeSize / 16}, expect{"wrk", false, 20, 0}, expect{"nginx", true, 21, largeSize / 16})
 			})
 		}
 	})
@@ -163,7 +165,7 @@ func TestRootRunRsync(t *testing.T) {
 		l.run(t, "rsync", path, "rsync://127.0.0.1:8730/up/")
 		same(t, filepath.Join(up, "data"), path)
 		s.end(t)
-		l.check(t, expect{"rsync", false, 2, largeSize / 2}, expect{"rsync", true, 2, largeSize / 2})
+		l.check(t, expect{"rsync", false, 2, largeSize / 16}, expect{"rsync", true, 2, largeSize / 16})
 	})
 }
 
