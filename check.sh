@@ -46,6 +46,9 @@ go test -timeout 20m ./test
 step "soak for ${SOAKTIME:=1m}"
 go test -timeout 30m -v ./test/soak -soak.time "$SOAKTIME"
 
+step "kill matrix, reduced"
+go test -timeout 20m ./test/killmatrix
+
 step "tests under pressure"
 go test -timeout 20m ./test/pressure
 

@@ -1,0 +1,32 @@
+package killmatrix
+
+import (
+	"context"
+	"flag"
+	"os"
+	"testing"
+
+	"exnet/internal/exnrun"
+	"exnet/internal/exntun"
+)
+
+var (
+	full  = flag.Bool("matrix.full", false, "run every cell of the kill matrix")
+	only  = flag.String("matrix.run", "", "run only the cells whose name this regular expression matches, in full")
+	tries = flag.Int("matrix.tries", 3, "how often a cell that was too slow may be tried")
+)
+
+// asEnv makes the test binary another program: peer, exn-tun or exn-run.
+const asEnv = "EXN_KILLMATRIX_AS"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(asEnv) {
+	case "peer":
+		os.Exit(runPeer())
+	case "exn-tun":
+		os.Exit(exntun.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	case "exn-run":
+		os.Exit(exnrun.Run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,193 @@
+package killmatrix
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"exnet/directsockets/broker"
+)
+
+// reach brings a new connection to the moment of the cell and returns what proves that it
+// is there.
+func (r *run) reach() (proof string, err error) {
+	c, w := &r.conn, r.w
+	if err := errors.Join(c.listen(w.address(w.serverNode())), r.spare.listen(w.address(w.serverNode()))); err != nil {
+		return "", err
+	}
+	if err := c.dial(hangTime); err != nil {
+		return "", err
+	}
+	if r.cell.moment == setUp {
+		return r.reachSetUp()
+	}
+	if err := c.accept(); err != nil {
+		return "", err
+	}
+	if err := errors.Join(c.read(c.client, false), c.read(c.server, false), c.pump(64, 300*time.Microsecond), c.flows()); err != nil {
+		return "", err
+	}
+	if w.path.direct {
+		ok, err := c.becomesDirect(hangTime)
+		if err != nil || !ok {
+			return "", fmt.Errorf("it does not become direct: %w", err)
+		}
+	}
+	switch r.cell.moment {
+	case eager:
+		return r.traffic()
+	case rendezvous:
+		if err := c.pump(maxPiece, 200*time.Microsecond); err != nil {
+			return "", err
+		}
+		return r.traffic()
+	case midRing:
+		return r.fill()
+	default:
+		return r.halfClose()
+	}
+}
+
+// reachSetUp is before the first direct byte. A TCP connection: the server has not
+// accepted it. A direct socket: it is offered, and the server has not claimed it.
+func (r *run) reachSetUp() (proof string, err error) {
+	c, w := &r.conn, r.w
+	if err := errors.Join(c.read(c.client, false), c.write(c.client, 64, 20*time.Millisecond)); err != nil {
+		return "", err
+	}
+	if !w.path.direct {
+		return "established, not accepted", wait("a connection that is not accepted", func() (bool, error) {
+			all, err := tcpSockets(w.spaces[w.serverNode()])
+			for _, s := range all {
+				if s.remote == c.caddr.Port() && s.local == c.saddr.Port() && s.state == established && s.inode == "0" {
+					return true, err
+				}
+			}
+			return false, err
+		})
+	}
+	if err := c.accept(); err != nil {
+		return "", err
+	}
+	return "offered, not claimed", wait("an offer", func() (bool, error) {
+		e, _, err := c.entries()
+		if err != nil || e == nil {
+			return false, err
+		}
+		if e.n[sentDirect] > 0 {
+			return false, errors.New("it is direct")
+		}
+		return e.why == broker.WhyOffered, nil
+	})
+}
+
+// traffic waits until bytes have come both ways, and says by which means.
+func (r *run) traffic() (proof string, err error) {
+	c := &r.conn
+	if !r.w.path.direct {
+		before, err := r.w.status(0)
+		if err != nil {
+			return "", err
+		}
+		eagerFrames, rdv := uint64(0), uint64(0)
+		err = wait("frames", func() (bool, error) {
+			now, err := r.w.status(0)
+			if err != nil {
+				return false, err
+			}
+			eagerFrames = counter(now, "exteth.tx_eager") - counter(before, "exteth.tx_eager")
+			rdv = counter(now, "exteth.tx_rendezvous") - counter(before, "exteth.tx_rendezvous")
+			if r.cell.moment == eager {
+				return eagerFrames > 20, nil
+			}
+			return rdv > 5, nil
+		})
+		if err == nil && r.cell.moment == eager && rdv > eagerFrames/2 {
+			err = fmt.Errorf("%d frames by rendezvous, %d eager", rdv, eagerFrames)
+		}
+		return fmt.Sprintf("%d eager frames, %d by RMA GET", eagerFrames, rdv), err
+	}
+	if err := c.flows(); err != nil {
+		return "", err
+	}
+	a, b, err := c.entries()
+	if err != nil {
+		return "", err
+	}
+	var velo, rma uint64
+	err = wait("direct messages", func() (bool, error) {
+		a2, b2, err := c.entries()
+		if err != nil || a2 == nil || b2 == nil {
+			return false, err
+		}
+		velo, rma = a2.n[sentVELOLast]-a.n[sentVELOLast], a2.n[sentRMAInfo]-a.n[sentRMAInfo]
+		veloB, rmaB := b2.n[sentVELOLast]-b.n[sentVELOLast], b2.n[sentRMAInfo]-b.n[sentRMAInfo]
+		if r.cell.moment == eager {
+			return velo > 5 && veloB > 5, nil
+		}
+		return rma > 5 && rmaB > 5, nil
+	})
+	if err == nil && r.cell.moment == eager && rma > 0 {
+		err = fmt.Errorf("%d RMA_INFO", rma)
+	}
+	return fmt.Sprintf("%d VELO_LAST, %d RMA_INFO", velo, rma), err
+}
+
+// fill has the client write until nothing more fits, while the server does not read.
+func (r *run) fill() (proof string, err error) {
+	c := &r.conn
+	if err := errors.Join(c.read(c.server, true), c.write(c.server, 0, 0), c.write(c.client, 64<<10, 0)); err != nil {
+		return "", err
+	}
+	var last int64
+	since := time.Now()
+	err = wait("a sender that cannot go on", func() (bool, error) {
+		s, err := c.stat(c.client)
+		if err != nil {
+			return false, err
+		}
+		if s.TX.Bytes != last {
+			last, since = s.TX.Bytes, time.Now()
+		}
+		if e, _, err := c.entries(); err != nil || r.w.path.direct && (e == nil || e.n[ringUsed] < e.n[ringSize]*3/4) {
+			return false, err // poll(2) says that it takes more while a quarter is free
+		}
+		return s.TX.Busy && time.Since(since) > 150*time.Millisecond, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if !r.w.path.direct {
+		return fmt.Sprintf("%d bytes taken, the sender sleeps", last), nil
+	}
+	e, _, err := c.entries()
+	if err != nil || e == nil {
+		return "", fmt.Errorf("no statistics: %w", err)
+	}
+	return fmt.Sprintf("ring %d of %d bytes", e.n[ringUsed], e.n[ringSize]), nil
+}
+
+// halfClose has the client end its direction, while the server goes on.
+func (r *run) halfClose() (proof string, err error) {
+	c := &r.conn
+	if err := c.half(c.client); err != nil {
+		return "", err
+	}
+	if err := wait("end of file at the server", func() (bool, error) {
+		s, err := c.stat(c.server)
+		return s.RX.End == "end of file", err
+	}); err != nil {
+		return "", err
+	}
+	if err := c.write(c.server, 16<<10, time.Millisecond); err != nil {
+		return "", err
+	}
+	if !r.w.path.direct {
+		return "the server has read end of file", nil
+	}
+	a, b, err := c.entries()
+	if err == nil && (a == nil || b == nil || a.n[sentShutdown] != 1 || b.n[sentShutdown] != 0) {
+		err = fmt.Errorf("no SHUTDOWN: %+v, %+v", a, b)
+	}
+	return "1 SHUTDOWN, 0 back", err
+}
