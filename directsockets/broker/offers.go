@@ -18,7 +18,8 @@ type offer struct {
 	id      uint32 // of the client's message
 	peer    *peer
 	peerID  uint32
-	done    bool // it is in no table any more
+	done    bool      // it is in no table any more
+	made    time.Time // when it came
 	expires time.Time
 	queue   *expiry
 	place   *list.Element // in queue
@@ -42,6 +43,8 @@ func (o *offer) throwAway() {
 // addOffer takes an offer of a client, unless it returns why not.
 func (s *Server) addOffer(o *offer) Reason {
 	local := s.isLocal(o.key)
+	o.made = time.Now()
+	s.count.Offers.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := o.from
@@ -106,6 +109,8 @@ func (s *Server) takeOffer(key Key) *offer {
 	s.forgetLocked(o)
 	if o.from == nil {
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID})
+	} else {
+		s.setUpLocked(o)
 	}
 	return &offer{key: key, nonce: o.nonce, seg: seg, bell: bell}
 }
@@ -129,6 +134,9 @@ func (s *Server) endOfferLocked(o *offer, why Reason) {
 	}
 	s.forgetLocked(o)
 	o.throwAway()
+	if why == Expired && o.from != nil {
+		s.count.OffersExpired.Add(1)
+	}
 	switch {
 	case o.from == nil && why != 0:
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID, Reason: why})
@@ -157,6 +165,9 @@ func (s *Server) forgetLocked(o *offer) {
 		if o.peer == nil {
 			o.from.user.descriptors -= 2
 		}
+	}
+	if o.from == nil {
+		o.peer.held--
 	}
 	if o.peer != nil {
 		delete(o.peer.offers, handID{o.peerID, o.from != nil})

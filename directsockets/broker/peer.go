@@ -20,15 +20,20 @@ type peer struct {
 	out  toPeer
 
 	// All of these belong to the Server's lock.
-	addrs  []netip.Addr
-	bounds map[bound]int     // its listeners
-	ports  map[uint16]int    // how many of them there are at each port
-	offers map[handID]*offer // that were handed to it, or came from it
+	addrs  []netip.Addr        // that it says it has
+	denied map[netip.Addr]bool // of them, those that are another's
+	held   int                 // offers from it that wait here
+	bounds map[bound]int       // its listeners
+	ports  map[uint16]int      // how many of them there are at each port
+	offers map[handID]*offer   // that were handed to it, or came from it
 	nextID uint32
 	gone   bool
 
 	trash trash // what came from it, or went to it
 }
+
+// maxBounds is how many listeners a peer may tell of, at different addresses and ports.
+const maxBounds = 1 << 16
 
 // handID names an offer between two brokers: ours are numbered here, others there.
 type handID struct {
@@ -133,6 +138,10 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 			case p == nil && m.Type != peerNode:
 				err = fmt.Errorf("%w: %v, NODE being due first", ErrRule, m.Type)
 			case p == nil:
+				if err = s.cfg.CheckPeer(conn, m.Node); err != nil {
+					s.count.RefusedPeers.Add(1)
+					break
+				}
 				p = s.newPeer(m, to)
 				if err = s.addPeer(p); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
@@ -160,7 +169,7 @@ func (s *Server) self() peerMessage {
 // newPeer makes a peer of what it says of itself.
 func (s *Server) newPeer(m peerMessage, out toPeer) *peer {
 	return &peer{s: s, node: m.Node, addrs: m.Addrs, out: out,
-		bounds: make(map[bound]int), ports: make(map[uint16]int), offers: make(map[handID]*offer)}
+		denied: make(map[netip.Addr]bool), bounds: make(map[bound]int), ports: make(map[uint16]int), offers: make(map[handID]*offer)}
 }
 
 // addPeer takes a peer into the tables and tells it of the listeners here.
@@ -183,15 +192,52 @@ func (s *Server) addPeer(p *peer) error {
 	return nil
 }
 
-// findLocked has a peer found by its addresses.
+// findLocked has a peer found by its addresses, as far as they are not another's, and
+// the others by what it does not have any more.
 //
 // +checklocks:s.mu
 func (s *Server) findLocked(p *peer) {
 	s.loseLocked(p)
+	s.claimLocked(p)
+	s.reviewLocked(p)
+}
+
+// claimLocked gives a peer the addresses that it says it has: those that the fabric's
+// directory gives its node, and of those of which that does not tell, such as an
+// address that was added by hand, those that no other node has taken before. What the
+// directory gives to this or another node is refused.
+//
+// +checklocks:s.mu
+func (s *Server) claimLocked(p *peer) {
 	for _, a := range p.addrs {
-		// The one that comes last has it: it may have been started anew.
-		if !s.isOwn(a) {
+		node, known := s.cfg.Owner(a)
+		q := s.byAddr[a]
+		switch {
+		case s.isOwn(a) || known && node != p.node:
+		case known || q == nil || q.node == p.node: // of one node, the last one: it may have been started anew
 			s.byAddr[a] = p
+			delete(p.denied, a)
+			continue
+		}
+		if q == p { // the directory has changed
+			delete(s.byAddr, a)
+		}
+		if !p.denied[a] {
+			p.denied[a] = true
+			s.count.AddrConflicts.Add(1)
+			s.cfg.Log.Warn("direct sockets: a peer's broker says it has an address that is another's: refused", "node", p.node, "addr", a)
+		}
+	}
+}
+
+// reviewLocked has the others claim anew what they were denied, when one has gone or
+// has other addresses.
+//
+// +checklocks:s.mu
+func (s *Server) reviewLocked(but *peer) {
+	for p := range s.peers {
+		if p != but && len(p.denied) > 0 {
+			s.claimLocked(p)
 		}
 	}
 }
@@ -216,6 +262,7 @@ func (s *Server) drop(p *peer) {
 	p.out.abort()
 	delete(s.peers, p)
 	s.loseLocked(p)
+	s.reviewLocked(p)
 	for _, o := range p.offers {
 		s.endOfferLocked(o, Unreachable)
 	}
@@ -265,12 +312,20 @@ func (s *Server) fromPeer(p *peer, m peerMessage, fds descriptors, lost bool) er
 			return fmt.Errorf("%w: node %d becomes node %d", ErrRule, p.node, m.Node)
 		}
 		p.addrs = m.Addrs
+		for a := range p.denied {
+			if !slices.Contains(p.addrs, a) {
+				delete(p.denied, a)
+			}
+		}
 		if _, there := s.peers[p]; there {
 			s.findLocked(p)
 		}
 	case peerPort:
 		if !m.Bound.addr.IsUnspecified() && !slices.Contains(p.addrs, m.Bound.addr) || m.Count > 1<<30 {
 			return fmt.Errorf("%w: node %d has %d listeners at %v", ErrRule, p.node, m.Count, m.Bound.addr)
+		}
+		if len(p.bounds) >= maxBounds && p.bounds[m.Bound] == 0 {
+			return nil // it has listeners enough
 		}
 		n := p.ports[m.Bound.port] + int(m.Count) - p.bounds[m.Bound]
 		p.bounds[m.Bound] = int(m.Count)
@@ -299,7 +354,16 @@ func (s *Server) fromPeer(p *peer, m peerMessage, fds descriptors, lost bool) er
 // +checklocks:s.mu
 func (p *peer) sentResultLocked(s *Server, o *offer, why Reason) {
 	s.forgetLocked(o)
-	if why != 0 && o.from.refuse(o.id, why) != nil {
+	switch why {
+	case 0:
+		s.setUpLocked(o)
+		return
+	case Expired:
+		s.count.OffersExpired.Add(1)
+	default:
+		s.count.OffersRefused.Add(1)
+	}
+	if o.from.refuse(o.id, why) != nil {
 		o.from.out.abort()
 	}
 }
@@ -328,15 +392,20 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds descriptors, lost bool
 	if p.offers[id] != nil {
 		return fmt.Errorf("%w: node %d hands offer %d over twice", ErrRule, p.node, m.ID)
 	}
-	if why == 0 && (!slices.Contains(p.addrs, key.Client.Addr()) || !s.listensLocked(key)) {
+	if why == 0 && (s.byAddr[key.Client.Addr()] != p || !s.listensLocked(key)) {
 		why = NoListener
 	}
+	if why == 0 && 2*p.held >= s.share() {
+		why = TooMany
+	}
 	if why != 0 {
+		s.count.PeerOffersRefused.Add(1)
 		p.sendLocked(peerMessage{Type: peerResult, ID: m.ID, Reason: why})
 		return nil
 	}
 	o := &offer{key: key, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.take(0), bell: fds.take(1)}
 	p.offers[id] = o
+	p.held++
 	s.waitLocked(o)
 	return nil
 }

@@ -50,6 +50,12 @@ type Config struct {
 	// NoSocket makes a broker for this process only: for nodes whose TCP is in user
 	// space, and so in no namespace of the kernel's.
 	NoSocket bool
+	// Owner says which node has an address, by the directory of the fabric; false: it
+	// does not tell. It must not call the Server. Default: it tells of no address.
+	Owner func(netip.Addr) (node uint16, ok bool)
+	// CheckPeer says why the process at the other end of a connection given to Peer is
+	// not the broker of the node that it says. Default: it is believed.
+	CheckPeer func(conn *net.UnixConn, node uint16) error
 	// Log is told of clients that break the rules. Default: nobody.
 	Log *slog.Logger
 }
@@ -63,6 +69,7 @@ type Server struct {
 	place  *place // nil: no socket
 	routes *routes
 	page   *Page
+	count  counters
 	addrs  atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
 
 	mu        sync.Mutex
@@ -77,6 +84,7 @@ type Server struct {
 	peers     map[*peer]struct{}                // +checklocks:mu
 	byAddr    map[netip.Addr]*peer              // +checklocks:mu
 	idle      time.Time                         // +checklocks:mu; since when there is no session
+	setUp     SetUpTimes                        // +checklocks:mu
 	work      sync.WaitGroup                    // goroutines of sessions and peers
 	told      time.Time                         // +checklocks:mu; when the log had a line
 	short     time.Time                         // +checklocks:mu; when it had one about descriptors
@@ -93,6 +101,12 @@ func New(cfg Config) (s *Server, err error) {
 	}
 	if cfg.In == nil {
 		cfg.In = func(f func() error) error { return f() }
+	}
+	if cfg.Owner == nil {
+		cfg.Owner = func(netip.Addr) (uint16, bool) { return 0, false }
+	}
+	if cfg.CheckPeer == nil {
+		cfg.CheckPeer = func(*net.UnixConn, uint16) error { return nil }
 	}
 	s = &Server{
 		cfg:       cfg,
@@ -269,6 +283,9 @@ func (s *Server) client(conn *net.UnixConn) {
 		listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
 	defer c.end()
 	err = c.run(conn)
+	if errors.Is(err, ErrRule) || errors.Is(err, ErrMessage) {
+		s.count.BadClients.Add(1)
+	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) && s.mayTell() {
 		s.cfg.Log.Warn("direct sockets: client disconnected", "program", c.program, "pid", c.pid, "uid", c.uid, "reason", err)
 	}

@@ -200,10 +200,12 @@ func (c *session) unlisten(id uint32) {
 // refuses them.
 func (c *session) offer(m Message, key Key, fds descriptors, at int) error {
 	if checkSegment(fds[at], key, m.Nonce) != nil || checkBell(fds[at+1]) != nil {
+		c.s.count.BadSegments.Add(1)
 		return c.refuse(m.ID, BadSegment)
 	}
 	o := &offer{key: key, nonce: m.Nonce, from: c, id: m.ID, seg: fds.take(at), bell: fds.take(at + 1)}
 	if why := c.s.addOffer(o); why != 0 {
+		c.s.count.OffersRefused.Add(1)
 		o.close()
 		return c.refuse(m.ID, why)
 	}
@@ -221,6 +223,9 @@ func (c *session) claim(id uint32, key Key) error {
 }
 
 func (c *session) refuse(id uint32, why Reason) error {
+	if why == NotOwner {
+		c.s.count.NotOwners.Add(1)
+	}
 	return c.reply(Message{Type: Refused, ID: id, Reason: why})
 }
 
