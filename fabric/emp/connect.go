@@ -18,7 +18,8 @@ const network = "unixpacket"
 const helloTime = 2 * time.Second
 
 // dial connects to a peer and exchanges hellos.
-func (m *Member) dial(ctx context.Context, to Description) (*net.UnixConn, error) {
+func (m *Member) dial(ctx context.Context, p *peer) (*net.UnixConn, error) {
+	to := p.desc
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, m.dir.file(fileName(to.Node, socketSuffix)))
 	if err != nil {
@@ -26,7 +27,7 @@ func (m *Member) dial(ctx context.Context, to Description) (*net.UnixConn, error
 	}
 	conn := c.(*net.UnixConn)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := m.greet(conn, to); err != nil {
+	if err := m.greet(conn, p); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("emp: node %d: %w", to.Node, err)
 	}
@@ -34,8 +35,10 @@ func (m *Member) dial(ctx context.Context, to Description) (*net.UnixConn, error
 }
 
 // greet is the connecting side of the hellos.
-func (m *Member) greet(conn *net.UnixConn, to Description) error {
-	if err := m.dir.checkPeer(conn); err != nil {
+func (m *Member) greet(conn *net.UnixConn, p *peer) error {
+	to := p.desc
+	pid, err := m.dir.checkPeer(conn)
+	if err != nil {
 		return err
 	}
 	if err := conn.SetDeadline(time.Now().Add(helloTime)); err != nil {
@@ -55,13 +58,15 @@ func (m *Member) greet(conn *net.UnixConn, to Description) error {
 	case h.Node != to.Node || h.Token != to.Token:
 		return fmt.Errorf("%w: it says to be node %d, with another token", ErrRefused, h.Node)
 	}
+	m.greeted(p, pid)
 	return conn.SetDeadline(time.Time{})
 }
 
 // answer is the side of the hellos that was connected to. It returns the peer,
 // whom nobody else answers.
 func (m *Member) answer(conn *net.UnixConn, scan func()) (*peer, error) {
-	if err := m.dir.checkPeer(conn); err != nil {
+	pid, err := m.dir.checkPeer(conn)
+	if err != nil {
 		return nil, err
 	}
 	if err := conn.SetDeadline(time.Now().Add(helloTime)); err != nil {
@@ -75,6 +80,7 @@ func (m *Member) answer(conn *net.UnixConn, scan func()) (*peer, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.sayHello(conn, err.Error()))
 	}
+	m.greeted(p, pid)
 	if err := m.sayHello(conn, ""); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
 )
 
 // overflowUID stands for the users that this user namespace does not have
@@ -18,10 +20,12 @@ const overflowUID = 65534
 // who a user of another one is; then it is the directory's permissions alone that
 // decide: to connect to a node takes the right to write to its socket, and to be
 // connected to, the right to make one in the directory.
-func (d *dir) checkPeer(conn *net.UnixConn) error {
+//
+// It returns the peer's process as this PID namespace has it; 0: it does not.
+func (d *dir) checkPeer(conn *net.UnixConn) (pid int32, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("emp: %w", err)
+		return 0, fmt.Errorf("emp: %w", err)
 	}
 	var cred *unix.Ucred
 	var groups []uint32
@@ -32,15 +36,50 @@ func (d *dir) checkPeer(conn *net.UnixConn) error {
 			groups, groupErr = peerGroups(int(fd))
 		}
 	}); err != nil {
-		return fmt.Errorf("emp: %w", err)
+		return 0, fmt.Errorf("emp: %w", err)
 	}
 	if err := errors.Join(credErr, groupErr); err != nil {
-		return fmt.Errorf("emp: credentials of a peer: %w", err)
+		return 0, fmt.Errorf("emp: credentials of a peer: %w", err)
 	}
 	if d.allowed(cred.Uid, append(groups, cred.Gid)) {
-		return nil
+		return cred.Pid, nil
 	}
-	return fmt.Errorf("emp: %w: process %d of user %d is not of this fabric's user or group", ErrRefused, cred.Pid, cred.Uid)
+	return 0, fmt.Errorf("emp: %w: process %d of user %d is not of this fabric's user or group", ErrRefused, cred.Pid, cred.Uid)
+}
+
+// Check returns why the process at the other end of a Unix socket may not have to do
+// with the node: it is neither root, nor the node's user, nor of the fabric's group. In
+// a user namespace, where the kernel does not name the users of others, the rights of
+// the socket's file decide for those.
+func (m *Member) Check(conn *net.UnixConn) error {
+	_, err := m.dir.checkPeer(conn)
+	return err
+}
+
+// CheckNode is Check of somebody who says to be a node: it has to be the process that
+// is linked as that node, too.
+func (m *Member) CheckNode(conn *net.UnixConn, n fabric.NodeID) error {
+	pid, err := m.dir.checkPeer(conn)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.peers[n]
+	if p == nil || p.gone || !p.greeted {
+		return fmt.Errorf("emp: %w: process %d says to be node %d, which is not linked", ErrRefused, pid, n)
+	}
+	if pid != p.pid {
+		return fmt.Errorf("emp: %w: process %d says to be node %d, which is process %d", ErrRefused, pid, n, p.pid)
+	}
+	return nil
+}
+
+// greeted notes which process has said to be a node.
+func (m *Member) greeted(p *peer, pid int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.pid, p.greeted = pid, true
 }
 
 // allowed says whether a user with these groups may be a node.

@@ -80,7 +80,10 @@ type peer struct {
 	done     chan struct{} // closed when the last link has ended
 
 	gone bool // +checklocks:m.mu
-	now  Peer // +checklocks:m.mu
+	// The process that has exchanged hellos last; 0: not of this PID namespace.
+	pid     int32 // +checklocks:m.mu
+	greeted bool  // +checklocks:m.mu
+	now     Peer  // +checklocks:m.mu
 }
 
 // start makes a peer, which lives until ctx ends or stop is called. It waits for
@@ -147,7 +150,7 @@ func (p *peer) run(ctx context.Context, connect Linker) {
 // connection returns a new connection: the higher ID connects to the lower.
 func (p *peer) connection(ctx context.Context) (*net.UnixConn, error) {
 	if p.m.self.Node > p.desc.Node {
-		return p.m.dial(ctx, p.desc)
+		return p.m.dial(ctx, p)
 	}
 	select {
 	case conn := <-p.incoming:

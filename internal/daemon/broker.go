@@ -31,15 +31,18 @@ const (
 //
 // Concurrency: all methods may be called from many goroutines; run once.
 type sockets struct {
-	cfg  broker.Config
-	dir  string
-	self fabric.NodeID
-	log  *slog.Logger
-	ln   *net.UnixListener // where the peers' brokers connect to
+	cfg     broker.Config
+	dir     string
+	self    fabric.NodeID
+	member  *emp.Member
+	refused *refusals
+	log     *slog.Logger
+	ln      *net.UnixListener // where the peers' brokers connect to
 
 	watcher *hostnet.Watcher // of the interface's addresses
 
 	mu     sync.Mutex
+	told   string         // +checklocks:mu; the last reason for a peer's end that was logged
 	addrs  []netip.Addr   // +checklocks:mu; of the interface
 	server *broker.Server // +checklocks:mu; nil: there is another one
 	closed bool           // +checklocks:mu
@@ -49,8 +52,10 @@ type sockets struct {
 // openSockets makes the socket for the peers' brokers. The broker itself comes with
 // run.
 func (d *Daemon) openSockets() (*sockets, error) {
-	s := &sockets{dir: d.cfg.Dir, self: d.member.ID(), log: d.cfg.Log, cfg: d.node.BrokerConfig()}
+	s := &sockets{dir: d.cfg.Dir, self: d.member.ID(), member: d.member, refused: &d.refused, log: d.cfg.Log, cfg: d.node.BrokerConfig()}
 	s.cfg.Log, s.cfg.Addrs = d.cfg.Log, nil
+	s.cfg.Owner = d.owner
+	s.cfg.CheckPeer = func(conn *net.UnixConn, node uint16) error { return d.member.CheckNode(conn, fabric.NodeID(node)) }
 	if d.ns != nil {
 		s.cfg.In = d.ns.Do
 	}
@@ -171,6 +176,12 @@ func (s *sockets) accept(ctx context.Context) {
 			continue
 		}
 		failing = false
+		if err := s.member.Check(conn); err != nil {
+			s.refused.Brokers.Add(1)
+			s.tell(err)
+			conn.Close()
+			continue
+		}
 		if !s.begin() {
 			conn.Close()
 			return
@@ -192,8 +203,29 @@ func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
 	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if err := b.Peer(conn); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrClosed) {
+		s.tell(err)
+	}
+}
+
+// tell logs why a peer's broker has gone or was refused, once if it comes again and again.
+func (s *sockets) tell(err error) {
+	s.mu.Lock()
+	again := s.told == err.Error()
+	s.told = err.Error()
+	s.mu.Unlock()
+	if !again {
 		s.log.Warn("direct sockets: broker of a peer", "reason", err)
 	}
+}
+
+// owner says which other node has an address, by the fabric's directory.
+func (d *Daemon) owner(a netip.Addr) (node uint16, ok bool) {
+	for _, p := range d.member.Peers() {
+		if d.cfg.MACPrefix.MAC(p.Node).LinkLocal() == a || slices.ContainsFunc(p.Addrs, func(pre netip.Prefix) bool { return pre.Addr() == a }) {
+			return uint16(p.Node), true
+		}
+	}
+	return 0, false
 }
 
 // linked keeps the broker connected to that of a peer as long as the link is up. The
@@ -239,6 +271,8 @@ type Sockets struct {
 	// Broker is its socket. "": another broker serves the namespace.
 	Broker      string              `json:"broker"`
 	Connections []broker.Connection `json:"connections"`
+	// SetUp is how long it took until offers were claimed.
+	SetUp broker.SetUpTimes `json:"set_up"`
 }
 
 // Sockets returns the direct sockets of the node's namespace, and those that could be
@@ -246,7 +280,7 @@ type Sockets struct {
 func (d *Daemon) Sockets() *Sockets {
 	s := &Sockets{Node: int(d.member.ID()), Connections: []broker.Connection{}}
 	if b := d.sockets.broker(); b != nil {
-		s.Broker, s.Connections = b.Path(), b.Connections()
+		s.Broker, s.Connections, s.SetUp = b.Path(), b.Connections(), b.SetUpTimes()
 	}
 	return s
 }

@@ -164,6 +164,7 @@ func (m metrics) polls(u Unit) {
 // connections adds how many direct sockets there are.
 func (m metrics) connections(s *Sockets) {
 	m.add(prometheus.GaugeValue, "broker", "1: the node is the broker of direct sockets of its namespace.", bit(s.Broker != ""))
+	m.setUp(s.SetUp)
 	count := make(map[string]int)
 	for _, c := range s.Connections {
 		count[c.Mode]++
@@ -172,4 +173,17 @@ func (m metrics) connections(s *Sockets) {
 		m.add(prometheus.GaugeValue, "connections", "Connections of programs that use direct sockets, by what they are now.",
 			float64(count[mode.String()]), "mode", mode.String())
 	}
+}
+
+// setUp adds the histogram of the times until offers were claimed.
+func (m metrics) setUp(t broker.SetUpTimes) {
+	buckets, all := make(map[float64]uint64), uint64(0)
+	for i, n := range t.Counts {
+		all += n
+		if i < len(broker.SetUpBounds) {
+			buckets[broker.SetUpBounds[i].Seconds()] = all
+		}
+	}
+	m.out <- prometheus.MustNewConstHistogram(m.desc("set_up_seconds", "How long direct connections that programs here began took from the offer until the other end had it.", nil),
+		all, t.Sum.Seconds(), buckets)
 }

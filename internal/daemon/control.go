@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -85,7 +86,36 @@ func (d *Daemon) serve(ctx context.Context) error {
 			continue
 		}
 		failing = false
+		if err := d.member.Check(conn); err != nil {
+			clients.Go(func() { d.refuse(conn, err) })
+			continue
+		}
 		clients.Go(func() { d.client(ctx, conn) })
+	}
+}
+
+// refusals count who was turned away at the node's sockets because of who it is.
+type refusals struct{ Control, Brokers atomic.Uint64 }
+
+// refusalStats are a copy.
+type refusalStats struct{ Control, Brokers uint64 }
+
+// refuseTime is how long a client that is refused has to take the answer.
+const refuseTime = time.Second
+
+// refuse tells a client of the control socket why it is none. What it says is not looked
+// at.
+func (d *Daemon) refuse(conn *net.UnixConn, why error) {
+	defer conn.Close()
+	if d.refused.Control.Add(1) == 1 { // the others are counted
+		d.cfg.Log.Warn("control socket: refused", "reason", why)
+	}
+	if conn.SetDeadline(time.Now().Add(refuseTime)) != nil {
+		return
+	}
+	answer := Reply{Error: "not allowed: " + why.Error() + ": run exn-tun as root, as the node's user, or in the fabric's group"}
+	if json.NewEncoder(conn).Encode(answer) == nil && conn.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxRequest)) // so that its writing does not fail
 	}
 }
 

@@ -43,6 +43,7 @@ type Daemon struct {
 	sockets   *sockets
 	wires     wires
 	exporter  *exporter // nil: no metrics
+	refused   refusals
 
 	stop   context.CancelFunc // set by Run
 	ready  sync.WaitGroup     // until stop is set

@@ -109,6 +109,16 @@ func (w *wires) stats(peer fabric.NodeID) (wire.Stats, bool) {
 	return w.past[peer].Plus(l.Stats()), true
 }
 
+// addSockets adds the counters of the node's own sockets, and of its broker.
+func (d *Daemon) addSockets(c *node.Counters) {
+	var r refusalStats
+	counter.Load(&d.refused, &r)
+	c.Add("refused.", counter.All(r))
+	if b := d.sockets.broker(); b != nil {
+		c.Add("broker.", b.Stats().All())
+	}
+}
+
 // addLinks adds the counters of the links to the peers.
 func (d *Daemon) addLinks(c *node.Counters) {
 	for _, p := range d.member.Peers() {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"flag"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"exnet/directsockets/broker"
 	"exnet/fabric/link/wire"
@@ -63,6 +65,16 @@ func scrape(t *testing.T, url string) (samples map[string]float64, help map[stri
 	text, err := io.ReadAll(r.Body)
 	if err != nil || r.StatusCode != http.StatusOK {
 		t.Fatalf("%s, %v: %s", r.Status, err, text)
+	}
+	// The parser and the rules of Prometheus itself.
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Errorf("Prometheus cannot read it: %v", err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, namespace) {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
 	}
 	samples, help = make(map[string]float64), make(map[string]string)
 	for line := range strings.Lines(string(text)) {
@@ -108,7 +120,9 @@ func serveMetrics(t *testing.T, c collector) string {
 }
 
 func TestCollector(t *testing.T) {
-	sockets := &Sockets{Broker: "/b", Connections: []broker.Connection{{Mode: "direct"}, {Mode: "direct"}, {Mode: "shadow"}}}
+	times := broker.SetUpTimes{Sum: 1500 * time.Millisecond}
+	times.Counts[0], times.Counts[1], times.Counts[len(times.Counts)-1] = 3, 2, 1
+	sockets := &Sockets{Broker: "/b", SetUp: times, Connections: []broker.Connection{{Mode: "direct"}, {Mode: "direct"}, {Mode: "shadow"}}}
 	url := serveMetrics(t, collector{func() (*Status, error) { return sampleStatus(), nil }, func() *Sockets { return sockets }})
 	got, _ := scrape(t, url)
 	all := `fabric="lab",node="3"`
@@ -137,6 +151,12 @@ func TestCollector(t *testing.T) {
 		"exnet_poll_frames_bucket{" + all + `,unit="velo",le="+Inf"}`:              13,
 		"exnet_poll_frames_sum{" + all + `,unit="velo"}`:                           40,
 		"exnet_poll_frames_count{" + all + `,unit="velo"}`:                         13,
+		"exnet_set_up_seconds_bucket{" + all + `,le="2e-05"}`:                      3,
+		"exnet_set_up_seconds_bucket{" + all + `,le="5e-05"}`:                      5,
+		"exnet_set_up_seconds_bucket{" + all + `,le="5"}`:                          5,
+		"exnet_set_up_seconds_bucket{" + all + `,le="+Inf"}`:                       6,
+		"exnet_set_up_seconds_count{" + all + "}":                                  6,
+		"exnet_set_up_seconds_sum{" + all + "}":                                    1.5,
 		"exnet_broker{" + all + "}":                                                1,
 		`exnet_connections{fabric="lab",mode="direct",node="3"}`:                   2,
 		`exnet_connections{fabric="lab",mode="shadow",node="3"}`:                   1,
@@ -201,7 +221,7 @@ func TestRootMetrics(t *testing.T) {
 		}
 		layers[strings.Split(c.Name, ".")[0]] = true
 	}
-	for _, l := range []string{"ipstack", "exn", "exteth", "napi", "velo", "rma", "atu", "txloop", "shm", "wire"} {
+	for _, l := range []string{"ipstack", "exn", "exteth", "napi", "velo", "rma", "atu", "txloop", "shm", "wire", "broker", "refused"} {
 		if !layers[l] {
 			t.Errorf("no counters of %s", l)
 		}
@@ -293,7 +313,7 @@ func TestMetricsDoc(t *testing.T) {
 		}
 	}
 	for _, name := range regexp.MustCompile(`exnet_[a-z0-9_]+[a-z]\b`).FindAllString(head, -1) {
-		if !known[name] && !strings.HasPrefix(name, "exnet_interface") {
+		if !known[name] && !known[strings.TrimSuffix(name, "_bucket")] && !strings.HasPrefix(name, "exnet_interface") {
 			t.Errorf("docs/metrics.md: there is no %s", name)
 		}
 	}

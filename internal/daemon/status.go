@@ -141,6 +141,7 @@ func (d *Daemon) Status() (*Status, error) {
 	}
 	s.Counters.Add("txloop.", d.loop.Stats().All())
 	d.addLinks(&s.Counters)
+	d.addSockets(&s.Counters)
 	if d.exporter != nil {
 		s.Metrics = d.exporter.url()
 	}
