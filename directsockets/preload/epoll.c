@@ -1,5 +1,6 @@
 //go:build ignore
 
+#include "arena.h"
 #include "epoll_int.h"
 
 #include <errno.h>
@@ -142,12 +143,26 @@ uint32_t epi_who(const struct epi *e)
 
 /* ---- epoll_ctl ------------------------------------------------------------ */
 
+/* Was e made by another process, that still has it? The kernel's list is one for all of them, but each knows only its
+ * own members: they would be told of what this process adds by a tag that says nothing to them. */
+static bool of_others(struct epi *e)
+{
+	pid_t me = getpid();
+
+	if (e->pid == me)
+		return false;
+	if (!ds_tid_dead((uint32_t)e->pid))
+		return true;
+	e->pid = me; /* the rest of a program that has become a daemon */
+	return false;
+}
+
 static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, struct epoll_event *ev)
 {
-	struct member *m = m_new(c, e, fd, ev);
+	struct member *m = of_others(e) ? NULL : m_new(c, e, fd, ev);
 	int rc;
 
-	if (!m) { /* we could not tell the core where its bell belongs */
+	if (!m) { /* nobody could tell where its bell belongs: it stays on TCP, with the program's own data */
 		conn_demote(c, fd);
 		return REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
 	}

@@ -178,10 +178,8 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		if (r != DS_CHANGED)
 			return r;
 	}
-	if (!ds_cursor(&c, iov, n)) {
-		errno = EINVAL;
+	if (!ds_cursor(&c, iov, n, !(flags & MSG_TRUNC)))
 		return -1;
-	}
 	if (!c.left || (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_RELAXED) == RX_BACK && settled(s)))
 		return ds_shadow_recv(s, fd, iov, n, flags, false);
 	struct ds_cursor begin = c;

@@ -145,10 +145,8 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		if (r != DS_CHANGED)
 			return r;
 	}
-	if (!ds_cursor(&c, iov, n)) {
-		errno = EINVAL;
+	if (!ds_cursor(&c, iov, n, true))
 		return -1;
-	}
 	if (!c.left)
 		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_ENDED ? broken_pipe(flags) : 0;
 	ds_check_bell(s, false);

@@ -155,15 +155,20 @@ bool ds_nonblock(struct ds_sock *s, int fd)
 
 void ds_flags_changed(struct ds_sock *s) { s->nonblock = 0; }
 
-bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n)
+/* No program has anything at the two ends of what can be addressed: NULL and numbers taken for pointers. */
+static inline bool nowhere(const void *p) { return (uintptr_t)p + 4096 < 8192; }
+
+bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n, bool touched)
 {
 	c->v = iov;
 	c->n = n;
 	c->off = 0;
 	c->left = 0;
 	for (int i = 0; i < n; i++) {
-		if (iov[i].iov_len > (size_t)PTRDIFF_MAX - c->left)
+		if (iov[i].iov_len > (size_t)PTRDIFF_MAX - c->left || (touched && iov[i].iov_len && nowhere(iov[i].iov_base))) {
+			errno = iov[i].iov_len > (size_t)PTRDIFF_MAX - c->left ? EINVAL : EFAULT;
 			return false;
+		}
 		c->left += iov[i].iov_len;
 	}
 	return true;

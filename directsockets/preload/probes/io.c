@@ -516,6 +516,27 @@ static void chk_forms(void)
 	out("%.10s", buf);
 }
 
+/* Pointers that are none. */
+static void bad_pointers(void)
+{
+	int c, s;
+	char *volatile null = NULL, *volatile one = (char *)1, *volatile last = (char *)-1;
+	pair(&c, &s);
+	struct iovec v[2] = {{buf, 0}, {one, 10}};
+	R(write(c, null, 10));
+	R(write(c, last, 10));
+	R(writev(c, v, 2));
+	put(c, "data", 4);
+	readable(s, 1000);
+	R(read(s, one, 10));
+	R(recv(s, last, 10, 0));
+	R(recv(s, null, 2, MSG_TRUNC));
+	R(read(s, null, 0));
+	R(read(s, buf, 10));
+	out("%.2s", buf);
+	R(write(c, null, 0));
+}
+
 const struct probe io_probes[] = {
 	{"echo", echo, 0},
 	{"banner", banner, 0},
@@ -542,5 +563,6 @@ const struct probe io_probes[] = {
 	{"sizes", sizes, 0},
 	{"oob", oob, 0},
 	{"chk-forms", chk_forms, 0},
+	{"bad-pointers", bad_pointers, 0},
 	{NULL, NULL, 0},
 };

@@ -333,6 +333,72 @@ static void edge_stress(void)
 	finish(pid);
 }
 
+/* An instance that two processes have: what the child adds, the parent hears of too. */
+static void epoll_fork_late(void)
+{
+	int c, s, c2, s2, ep = ep_new(), p[2];
+	pair(&c, &s);
+	pair(&c2, &s2);
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1);
+	if (pipe(p))
+		die("pipe");
+	pid_t pid = fork();
+	if (pid == 0) {
+		R(ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN | EPOLLET, 2));
+		put(p[1], "x", 1);
+		nap(200);
+		_exit(0);
+	}
+	get(p[0], buf, 1);
+	ep_show(ep, 4, 0);
+	put(c2, "late", 4);
+	ep_show(ep, 4, 2000);
+	R(read(s2, buf, 10));
+	put(c, "early", 5);
+	ep_show(ep, 4, 2000);
+	R(read(s, buf, 10));
+	finish(pid);
+	put(c, "again", 5);
+	ep_show(ep, 4, 2000);
+	R(read(s, buf, 10));
+	close(s);
+	R(read(c, buf, 10));
+	R(ep_set(ep, EPOLL_CTL_DEL, s2, 0, 0));
+	R(write(s2, "back", 4));
+	R(read(c2, buf, 10));
+}
+
+/* A process that goes on in a child, as daemons do, with the instance it had before. */
+static void epoll_daemon(void)
+{
+	int p[2];
+	if (pipe(p))
+		die("pipe");
+	pid_t pid = fork();
+	if (pid == 0) {
+		int ep = ep_new();
+		pid_t maker = getpid();
+		if (fork() == 0) {
+			int c, s;
+			while (getppid() == maker)
+				nap(1);
+			pair(&c, &s);
+			ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 3);
+			put(c, "x", 1);
+			ep_show(ep, 4, 2000);
+			R(read(s, buf, 10));
+			close(c);
+			ep_show(ep, 4, 2000);
+			R(read(s, buf, 10));
+			put(p[1], "x", 1);
+		}
+		_exit(0);
+	}
+	waitpid(pid, NULL, 0);
+	close(p[1]);
+	R(read(p[0], buf, 1));
+}
+
 const struct probe set_probes[] = {
 	{"epoll-nested", epoll_nested, 0},
 	{"epoll-polled", epoll_polled, 0},
@@ -344,6 +410,8 @@ const struct probe set_probes[] = {
 	{"epoll-close", epoll_close, 0},
 	{"epoll-peer-closes", epoll_peer_closes, 0},
 	{"epoll-before-connect", epoll_before_connect, 0},
+	{"epoll-fork-late", epoll_fork_late, 0},
+	{"epoll-daemon", epoll_daemon, 1},
 	{"many-connections", many, 0},
 	{"edge-stress", edge_stress, 0},
 	{NULL, NULL, 0},
