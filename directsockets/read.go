@@ -215,7 +215,8 @@ func (c *Conn) split(p []byte, n int, err error) (int, error) {
 func (c *Conn) transit() bool {
 	r := &c.rx
 	for {
-		if at, ok := r.end.PromotedAt(); ok {
+		at, ok, err := promotion(r.end)
+		if ok {
 			if at < r.shadow {
 				c.breach()
 				return false
@@ -224,7 +225,7 @@ func (c *Conn) transit() bool {
 			c.unwatch()
 			return false
 		}
-		switch err := r.end.Err(); {
+		switch {
 		case err == nil:
 		case errors.Is(err, segment.ErrCorrupt):
 			c.breach()
@@ -241,6 +242,17 @@ func (c *Conn) transit() bool {
 			return false
 		}
 	}
+}
+
+// promotion says whether the peer has promoted its direction, and if not, whether it
+// has gone. That is looked at first: what it did before it went is seen then.
+func promotion(e interface {
+	Err() error
+	PromotedAt() (tcpBytes uint64, ok bool)
+}) (at uint64, ok bool, err error) {
+	err = e.Err()
+	at, ok = e.PromotedAt()
+	return at, ok, err
 }
 
 // readDrain reads what the shadow still has to give before the segment.
