@@ -67,7 +67,7 @@ func (c *client) start(ctx context.Context) {
 		})
 		c.loop("ds-long", peer, 200, func(rnd *rand.Rand) { c.long("ds-long", peer, directsockets.DialContext, portDS, rnd) })
 		c.loop("tcp-long", peer, 200, func(rnd *rand.Rand) { c.long("tcp-long", peer, plain, portPlain, rnd) })
-		tr := &http.Transport{DialContext: directsockets.DialContext, MaxIdleConnsPerHost: 4}
+		tr := &http.Transport{DialContext: c.countedDial("http", peer), MaxIdleConnsPerHost: 4}
 		c.idle = append(c.idle, tr.CloseIdleConnections)
 		c.loop("http", peer, 300, c.httpSession(tr, peer))
 		c.loop("udp", peer, 200, func(rnd *rand.Rand) { c.udp(peer, rnd) })

@@ -12,8 +12,10 @@ import (
 )
 
 // breakThings does what is planned, several things at a time, but one at a time to each daemon and program.
-// It returns when all is as before.
-func (l *lab) breakThings(ctx context.Context, faults []planned) {
+// A machine that is slow does not get to the end of the plan in d. It returns when all is as before.
+func (l *lab) breakThings(ctx context.Context, d time.Duration, faults []planned) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, f := range faults {

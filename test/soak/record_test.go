@@ -25,6 +25,7 @@ type record struct {
 	Client  int    // node
 	Server  int    // node
 	Program string // at the server's end
+	By      string `json:",omitempty"` // who tells: roleServer, or else the client
 	Start   time.Time
 	End     time.Time
 	Direct  time.Time // both directions are direct from then on at the latest; zero: never

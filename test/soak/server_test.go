@@ -76,7 +76,7 @@ func (s *server) conn(c net.Conn) {
 	if _, ok := c.(*directsockets.Conn); ok {
 		kind = "ds"
 	}
-	r := record{Kind: kind, Phase: phaseData, Client: nodeOf(c.RemoteAddr()), Server: s.job.Node, Program: roleServer, Start: time.Now()}
+	r := record{Kind: kind, Phase: phaseData, Client: nodeOf(c.RemoteAddr()), Server: s.job.Node, Program: roleServer, By: roleServer, Start: time.Now()}
 	p := patient{c}
 	var b [headerLen]byte
 	if n, err := io.ReadFull(p, b[:]); err != nil && n == 0 {

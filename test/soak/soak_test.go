@@ -115,7 +115,7 @@ func (l *lab) run(ctx context.Context, logf func(string, ...any), d time.Duratio
 	if err = l.resume(); err != nil {
 		return
 	}
-	l.breakThings(ctx, plan(seed, d, len(l.nodes), func(node int) (names []string) {
+	l.breakThings(ctx, d, plan(seed, d, len(l.nodes), func(node int) (names []string) {
 		for _, p := range l.nodes[node-1].programs {
 			names = append(names, p.name)
 		}

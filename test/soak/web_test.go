@@ -8,13 +8,45 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
+
+	"exnet/directsockets"
 )
+
+// countedDial returns a function that makes direct sockets, which are tallied when they are closed.
+func (c *client) countedDial(kind string, peer int) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := directsockets.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &counted{Conn: conn, closed: sync.OnceFunc(func() {
+			t := tally{Conns: 1}
+			if t.InMemory, _ = direct(conn); t.InMemory > 0 {
+				t.Direct = 1
+			}
+			c.add(kind, peer, t)
+		})}, nil
+	}
+}
+
+// counted is a connection that tells when it is closed.
+type counted struct {
+	net.Conn
+	closed func()
+}
+
+func (c *counted) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
 
 // httpSession returns a function that makes some requests of a peer's web server, on connections that
 // are kept for some time.
@@ -66,7 +98,7 @@ func (c *client) httpRequest(web *http.Client, peer int, rnd *rand.Rand) bool {
 		c.fail(r, err, down-got)
 		return false
 	}
-	c.add(r.Kind, peer, tally{Conns: 1, Messages: 1, Answers: 1, Bytes: uint64(got)})
+	c.add(r.Kind, peer, tally{Messages: 1, Answers: 1, Bytes: uint64(got)})
 	return true
 }
 
