@@ -20,7 +20,7 @@ type arq struct {
 	base, next, resend uint32
 	limit              uint32 // first packet for which the peer has no room
 	replay             [Window][]byte
-	heard              time.Time // when base last moved, or the buffer was empty
+	heard              time.Time // when base last moved, or the buffer was empty; and how late ticks were since
 	rto                time.Duration
 	timer              time.Time // when to go back by itself; zero: nothing outstanding
 
@@ -139,6 +139,8 @@ func (a *arq) tick(now time.Time, downAfter time.Duration) (back, down bool) {
 	if !a.outstanding() || now.Before(a.timer) {
 		return false, false
 	}
+	// While this side had no CPU nobody could be heard.
+	a.heard = a.heard.Add(now.Sub(a.timer))
 	if now.Sub(a.heard) >= downAfter {
 		return false, true
 	}
