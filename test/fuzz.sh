@@ -109,7 +109,6 @@ while read -r t; do
 done <<<"$targets"
 wait
 
-
 # What has run in this and in earlier calls.
 cat "$out"/*.result | grep "^$time " | sort -k2 | awk -v time="$time" '
 	function row(a, b, c, d, e, f) { printf "%-45s %14s %12s %16s %8s %8s\n", a, b, c, d, e, f }
