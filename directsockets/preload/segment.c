@@ -92,11 +92,43 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 	return 0;
 }
 
+/* Whether the kernel gives out no more memory than there is (vm.overcommit_memory = 2): then a page of a memfd that
+ * is not there when it is first touched is a SIGBUS. */
+static bool strict(void)
+{
+	static int known; /* 1 no, 2 yes */
+	char c = 0;
+
+	if (!GET(&known)) {
+		int fd = (int)ds_syscall(SYS_openat, AT_FDCWD, "/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+
+		if (fd >= 0) {
+			if (ds_syscall(SYS_read, fd, &c, 1) < 0)
+				c = 0;
+			ds_syscall(SYS_close, fd);
+		}
+		SET(&known, c == '2' ? 2 : 1);
+	}
+	return GET(&known) == 2;
+}
+
 static uint8_t *map(int fd, size_t size)
 {
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
 	return p == MAP_FAILED ? NULL : p;
+}
+
+uint8_t *ds_map_new(int fd, size_t size)
+{
+	uint8_t *p = map(fd, size);
+
+	if (p && strict() && madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
+		munmap(p, size);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return p;
 }
 
 int ds_truncate(int fd, size_t size)
@@ -119,7 +151,7 @@ int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, 
 
 	if (fd < 0)
 		return -1;
-	if (ds_truncate(fd, size) < 0 || REAL(fcntl)(fd, F_ADD_SEALS, SEALS) < 0 || !(mem = map(fd, size))) {
+	if (ds_truncate(fd, size) < 0 || REAL(fcntl)(fd, F_ADD_SEALS, SEALS) < 0 || !(mem = ds_map_new(fd, size))) {
 		saved = errno;
 		REAL(close)(fd);
 		errno = saved;

@@ -155,6 +155,9 @@ size_t ds_seg_size(uint32_t slots, uint64_t ring, size_t *rings) DS_HIDDEN;
 /* As ftruncate, but fails with EFBIG where that would kill the program (RLIMIT_FSIZE). */
 int ds_truncate(int fd, size_t size) DS_HIDDEN;
 
+/* Maps a memfd of one's own for writing; NULL: there is no memory for it. */
+uint8_t *ds_map_new(int fd, size_t size) DS_HIDDEN;
+
 /* Makes the segment of info: a sealed memfd in *fd (close-on-exec), mapped in seg for
  * side 0, state OFFERED. 0, or -1 and errno. */
 int ds_seg_create(struct ds_seg *seg, const struct ds_info *info, uint32_t slots, uint64_t ring, int *fd) DS_HIDDEN;

@@ -30,10 +30,10 @@ int ds_stats_fd(void)
 	fd = memfd_create("exnet-ds-stats", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -1;
-	m = MAP_FAILED;
+	m = NULL;
 	if (ds_truncate(fd, size) == 0 && REAL(fcntl)(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-	if (m == MAP_FAILED) {
+		m = ds_map_new(fd, size);
+	if (!m) {
 		REAL(close)(fd);
 		return -1;
 	}

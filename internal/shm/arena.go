@@ -29,7 +29,7 @@ type extent struct{ off, n int }
 // NewArena returns an arena of size bytes, a multiple of PageSize. A page costs
 // memory from its first use on.
 func NewArena(name string, size int) (*Arena, error) {
-	s, err := Create(name, size)
+	s, err := createLazy(name, size)
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +53,9 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 			continue
 		}
 		off := e.off
+		if err := reserve(a.mem[off : off+need]); err != nil {
+			return nil, err
+		}
 		if e.off, e.n = e.off+need, e.n-need; e.n == 0 {
 			a.free = slices.Delete(a.free, i, i+1)
 		}

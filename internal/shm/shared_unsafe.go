@@ -27,7 +27,7 @@ func CreateShared(name string, size int) (*Segment, error) {
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return s, nil
+	return s, s.reserve()
 }
 
 // MapShared maps a segment that CreateShared of another process made, all of it,

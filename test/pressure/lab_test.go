@@ -38,12 +38,23 @@ var build = sync.OnceValue(func() error {
 		{"gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", built.worker, "testdata/worker.c"},
 		{built.run, "--", "true"}, // has it build its library
 	} {
+		if argv[0] == built.run && library() != nil {
+			continue
+		}
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%v: %w\n%s", argv, err, out)
 		}
 	}
 	return nil
 })
+
+// library has exn-run take another build of the library, such as one with sanitizers.
+func library() []string {
+	if path := os.Getenv("EXN_E2E_LIBRARY"); path != "" {
+		return []string{"--library", path}
+	}
+	return nil
+}
 
 func removeBuilt() {
 	if built.dir != "" {
@@ -216,7 +227,7 @@ func (n *node) run(t *testing.T, kind string, args ...any) *process {
 	t.Helper()
 	var argv []string
 	if kind == "c" {
-		argv = []string{built.run, "--", built.worker}
+		argv = slices.Concat([]string{built.run}, library(), []string{"--", built.worker})
 	} else {
 		self, err := os.Executable()
 		if err != nil {

@@ -1,0 +1,38 @@
+package shm
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// strict reports whether the kernel gives out no more memory than there is
+// (vm.overcommit_memory = 2; Linux, Documentation/mm/overcommit-accounting.rst). A page
+// of a memfd is then counted when it is first touched, and if there is none left whoever
+// touches it gets SIGBUS. So all pages are touched before, where it is an error.
+var strict = sync.OnceValue(func() bool {
+	b, err := os.ReadFile("/proc/sys/vm/overcommit_memory")
+	return err == nil && len(b) > 0 && b[0] == '2'
+})
+
+// reserve has the kernel set memory aside, if it is strict.
+func reserve(mem []byte) error {
+	if !strict() {
+		return nil
+	}
+	if err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE); err != nil { // EFAULT: it would have been SIGBUS
+		return fmt.Errorf("shm: no memory for %d bytes (vm.overcommit_memory is 2): %w", len(mem), err)
+	}
+	return nil
+}
+
+// reserve has it set all of a new segment aside, or retires it.
+func (s *Segment) reserve() error {
+	err := reserve(s.mem)
+	if err != nil {
+		s.Retire()
+	}
+	return err
+}
