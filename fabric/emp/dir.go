@@ -31,8 +31,12 @@ const (
 const (
 	lockName = "lock"
 	// lockWait is how long another node may take for a change, which is
-	// milliseconds, unless it was stopped.
-	lockWait = 5 * time.Second
+	// milliseconds, unless it was stopped. Many nodes that start or end at once wait
+	// longer for their turn, up to lockQueue.
+	lockWait  = 5 * time.Second
+	lockQueue = 2 * time.Minute
+	// lockPause is how long a node that waits sleeps between two looks, at most.
+	lockPause = 16 * time.Millisecond
 	// madeMark is what the lock file says when EMP made the directory, and so
 	// removes it with the last node.
 	madeMark = "made by exnet\n"
@@ -218,7 +222,9 @@ func (d *dir) fileMode() os.FileMode {
 // lock keeps others from changing anything until the file is closed.
 func (d *dir) lock() (*os.File, error) {
 	path := d.file(lockName)
-	for deadline := time.Now().Add(lockWait); ; {
+	begun := time.Now()
+	moved, last := begun, unix.Timespec{} // when the lock last changed hands, and its time then
+	for pause := time.Millisecond; ; pause = min(2*pause, lockPause) {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, d.fileMode())
 		if err != nil {
 			return nil, dirError(err)
@@ -228,17 +234,23 @@ func (d *dir) lock() (*os.File, error) {
 		_ = f.Chmod(d.fileMode())
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil && sameFile(f, path) {
+			// Those who wait see that it goes on.
+			_ = unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), nil, 0)
 			return f, nil
+		}
+		var st unix.Stat_t
+		if unix.Fstat(int(f.Fd()), &st) == nil && st.Mtim != last {
+			moved, last = time.Now(), st.Mtim
 		}
 		f.Close()
 		switch {
 		case err == nil: // the last node has removed it meanwhile
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
 			return nil, dirError(&os.PathError{Op: "flock", Path: path, Err: err})
-		case time.Now().After(deadline):
-			return nil, fmt.Errorf("emp: %s has been locked for %v: find who holds it with fuser %[1]s", path, lockWait)
+		case time.Since(moved) > lockWait || time.Since(begun) > lockQueue:
+			return nil, fmt.Errorf("emp: %s has been locked for %v: find who holds it with fuser %[1]s", path, time.Since(begun).Round(time.Second))
 		default:
-			time.Sleep(time.Millisecond)
+			time.Sleep(pause)
 		}
 	}
 }

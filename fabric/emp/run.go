@@ -17,6 +17,11 @@ import (
 // node's file is reported as closed before its lock is released.
 const secondLook = 50 * time.Millisecond
 
+// scanRest is how long there is no scan after one, as a multiple of the time it took, but
+// never longer than secondLook. A scan reads the files of all nodes, and each that comes
+// or goes has all others scan: of many that start at once each would do little else.
+const scanRest = 4
+
 // Run links this node with every other one, and again when they come back, until
 // ctx is cancelled. Then it leaves the fabric, closes the links and returns nil.
 func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
@@ -30,22 +35,32 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 	scan := make(chan chan struct{})
 	work.Go(func() { m.accept(peers, scan) })
 
-	again := time.NewTimer(0)
+	again, rest := time.NewTimer(0), time.NewTimer(0)
 	defer again.Stop()
+	defer rest.Stop()
+	changes := w.changes // nil: it rests
+	look := func() (settled bool) {
+		start := time.Now()
+		settled = m.scan(peers, connect)
+		m.syncGroups()
+		changes = nil
+		rest.Reset(min(scanRest*time.Since(start), secondLook))
+		return settled
+	}
 	for ctx.Err() == nil {
 		select {
-		case _, ok := <-w.changes:
+		case _, ok := <-changes:
 			if !ok {
 				w.changes = nil
 			}
-			m.scan(peers, connect)
-			m.syncGroups()
+			look()
 			again.Reset(secondLook)
+		case <-rest.C:
+			changes = w.changes
 		case <-again.C:
-			if !m.scan(peers, connect) {
+			if !look() {
 				again.Reset(secondLook)
 			}
-			m.syncGroups()
 		case <-m.wished:
 			m.syncGroups()
 		case done := <-scan:

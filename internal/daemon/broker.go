@@ -14,6 +14,8 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/internal/hostnet"
+
+	"golang.org/x/sys/unix"
 )
 
 // brokerSuffix makes the name of the socket by which the brokers of a fabric meet.
@@ -202,7 +204,9 @@ func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := b.Peer(conn); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrClosed) {
+	// Reset: it has ended, or does not run yet.
+	reset := func(err error) bool { return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) }
+	if err := b.Peer(conn); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrClosed) && !reset(err) {
 		s.tell(err)
 	}
 }
