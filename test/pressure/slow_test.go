@@ -1,6 +1,7 @@
 package pressure
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 )
@@ -30,9 +31,19 @@ func TestRootSlowReader(t *testing.T) {
 			return nil
 		})
 		sink.tell(t, "enough")
-		pour.tell(t, "beat")
-		pour.expect(t, "beat")
-		sink.expect(t, "taken")
+		eventually(t, func() error { // it hears of it between two beats
+			pour.tell(t, "beat")
+			pour.expect(t, "beat")
+			select {
+			case line := <-sink.lines:
+				if line != "taken" {
+					t.Fatalf("the reader says %q", line)
+				}
+				return nil
+			default:
+				return errors.New("the reader goes on")
+			}
+		})
 		pour.tell(t, "pour")
 		taken := pour.number(t, "full")
 		if taken >= total {
