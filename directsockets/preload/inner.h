@@ -22,6 +22,7 @@ enum { PLAIN, EARLY, CLAIMED, GRANTED, OFFERED, UP };
 
 struct ds_sock {
 	uint8_t phase, side;
+	bool no_rights; /* the peer cannot send descriptors to the bell */
 	bool bell_gone; /* the bell is no longer to be waited on */
 	bool wanted;    /* EARLY, a client: offers were not impossible so far */
 	uint8_t nonblock; /* 0 not known, 1 no, 2 yes */

@@ -32,8 +32,10 @@ void ds_drop(struct ds_sock *s)
 		segments--;
 	}
 	s->seg.bell = -1;
-	if (bell >= 0)
+	if (bell >= 0 && s->no_rights)
 		ds_fd_close(bell);
+	else if (bell >= 0)
+		ds_fd_abandon(bell);
 }
 
 /* Someone sleeps in the kernel on the shadow alone: wake it, so that it comes round. */
@@ -104,6 +106,7 @@ static void offer(struct ds_sock *s, int fd)
 	segments++;
 	s->info = info;
 	s->seg.bell = ds_fd_keep(bells[0]);
+	s->no_rights = ds_fd_no_rights(s->seg.bell);
 	s->sh->rx_read = read;
 	__atomic_store_n(&s->seg.own->flags, ds_config.expedited ? DS_EXPEDITED : 0, __ATOMIC_RELEASE);
 	ready(s);
@@ -144,6 +147,7 @@ bool ds_shown(struct ds_sock *s)
 void ds_broker_granted(const struct ds_message *m, int segment, int bell)
 {
 	struct ds_sock *s = ds_by_id(m->id);
+	bool no_rights = ds_fd_no_rights(bell);
 	char c;
 
 	if (s && s->phase == CLAIMED && ds_seg_map(&s->seg, segment, 1) == 0) {
@@ -156,6 +160,7 @@ void ds_broker_granted(const struct ds_message *m, int segment, int bell)
 		    !memcmp(i->port, s->info.port, 4) && ds_seg_peer_state(&s->seg) == DS_OFFERED &&
 		    ds_syscall(SYS_recvfrom, bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN) {
 			s->seg.bell = ds_fd_keep(bell);
+			s->no_rights = no_rights; /* and the queue is empty */
 			REAL(close)(segment);
 			ds_phase(s, GRANTED);
 			return;
@@ -165,7 +170,7 @@ void ds_broker_granted(const struct ds_message *m, int segment, int bell)
 	if (s && s->phase == CLAIMED)
 		ds_phase(s, EARLY);
 	REAL(close)(segment);
-	REAL(close)(bell);
+	ds_fd_abandon(bell);
 }
 
 void ds_broker_none(uint32_t id)

@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include "../broker.h"
+#include "../fds.h"
 #include "../inner.h"
 #include "small_broker.h"
 
@@ -476,6 +477,50 @@ static void part_early(pid_t broker, int how)
 	hang_up(other);
 }
 
+static int pass(int over, int fd)
+{
+	char control[CMSG_SPACE(sizeof fd)] = {0};
+	struct iovec v = {"x", 1};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	return sendmsg(over, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+}
+
+// A peer that puts a socket into our doorbell whose close waits for 20 s does not keep us.
+static void slow_bell(void)
+{
+	struct linger l = {1, 20};
+	static char b[1 << 20];
+	int bells[2], own = fcntl(listener, F_DUPFD_CLOEXEC, 0), c = socket(AF_INET, SOCK_STREAM, 0), s;
+
+	CHECK(connect(c, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
+	s = accept(own, NULL, NULL);
+	close(own);
+	while (send(c, b, sizeof b, MSG_DONTWAIT) > 0)
+		;
+	setsockopt(c, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bells) == 0, "%s", strerror(errno));
+	CHECK(pass(bells[0], c) == 0, "%s", strerror(errno));
+	close(c);
+	int64_t begin = ds_now();
+	ds_fd_abandon(bells[1]);
+	CHECK(ds_now() - begin < 15000000000, "it waited");
+	close(bells[0]);
+	close(s);
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bells) == 0, "%s", strerror(errno));
+	if (ds_fd_no_rights(bells[1]))
+		CHECK(pass(bells[0], bells[0]) == EPERM, "a descriptor came through: %s", strerror(errno));
+	CHECK(send(bells[0], "x", 1, 0) == 1, "a byte: %s", strerror(errno));
+	ds_fd_abandon(bells[1]);
+	close(bells[0]);
+}
+
 static int open_fds(void)
 {
 	int n = 0;
@@ -505,6 +550,7 @@ int main(void)
 		usleep(1000);
 	calls();
 	int fds = open_fds();
+	slow_bell();
 	for (int how = 0; how < 8; how++)
 		part_early(broker, how);
 	flows(20 << 20, 0, 0, true);
