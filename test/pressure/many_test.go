@@ -54,7 +54,9 @@ func TestRootIdleConnections(t *testing.T) {
 		made := time.Since(start)
 		direct := 0
 		for i, c := range clients {
-			a.wantDirect(t, c, each)
+			// An offer expires if the server does not move bytes for 10 s, as it may not on a busy
+			// machine; then the connection stays TCP, and says that it was offered.
+			a.wantDirect(t, c, each-each/100)
 			direct += a.direct(t, c)
 			b.wantSome(t, servers[i])
 		}
