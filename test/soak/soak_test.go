@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/directsockets/preload"
 	"exnet/internal/netns/netnstest"
 
 	"go.uber.org/goleak"
@@ -49,6 +50,10 @@ func TestRootSoak(t *testing.T) {
 		default:
 			t.Logf("without %s: apt-get install %s", p.name, p.packages)
 		}
+	}
+	// Not while somebody waits for a program: it takes long on a machine that is busy.
+	if _, err := preload.Build(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	netnstest.CheckFDs(t)
 	before := goleak.IgnoreCurrent()
