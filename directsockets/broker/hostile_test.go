@@ -151,6 +151,11 @@ func TestWrongDescriptors(t *testing.T) {
 		"memfd":             statsFD(t, 1),
 	}
 	defer unix.Close(wrong["memfd"])
+	for name, open := range strangeFiles {
+		if fd, err := open(); err == nil { // else it is not to be had here
+			wrong[name] = file(t, fd, nil)
+		}
+	}
 	good := newBundle(t, conn.key)
 	defer good.handedOver()
 	defer unix.Close(good.bell0)
@@ -196,6 +201,42 @@ func TestWrongDescriptors(t *testing.T) {
 	try("another namespace's", far, true, true)
 }
 
+// strangeFiles are descriptors that a client may show instead of what is due.
+var strangeFiles = map[string]func() (int, error){
+	"directory": func() (int, error) { return unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) },
+	"path":      func() (int, error) { return unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0) },
+	"/dev/zero": func() (int, error) { return unix.Open("/dev/zero", unix.O_RDWR|unix.O_CLOEXEC, 0) },
+	"TUN":       func() (int, error) { return unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0) },
+	"eventfd":   func() (int, error) { return unix.Eventfd(0, unix.EFD_CLOEXEC) },
+	"epoll":     func() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) },
+	"netlink":   func() (int, error) { return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) },
+	"packet":    func() (int, error) { return unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) },
+	"raw": func() (int, error) {
+		return unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	},
+	"vsock": func() (int, error) { return unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) },
+	"pidfd": func() (int, error) { return unix.PidfdOpen(os.Getpid(), 0) },
+}
+
+// TestStrangeStatistics says HELLO with what is no table of statistics.
+func TestStrangeStatistics(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	for name, open := range strangeFiles {
+		fd, err := open()
+		if err != nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			defer unix.Close(fd)
+			c := dialRaw(t, s.Path())
+			c.send(Message{Type: Hello}, fd)
+			c.disconnected()
+		})
+	}
+	greetRaw(t, s.Path())
+}
+
 // TestBadSegments offers what is no segment for the connection.
 func TestBadSegments(t *testing.T) {
 	checkFDs(t)
@@ -232,11 +273,19 @@ func TestBadSegments(t *testing.T) {
 	}
 	file(t, seq[0], nil)
 	file(t, seq[1], nil)
-	for i, tt := range []struct {
+	type offered struct {
 		name      string
 		nonce     Nonce
 		seg, bell int
-	}{
+	}
+	var strange []offered
+	for name, open := range strangeFiles {
+		if fd, err := open(); err == nil {
+			file(t, fd, nil)
+			strange = append(strange, offered{name, b.nonce, fd, b.bell}, offered{name + " as a doorbell", b.nonce, b.seg, fd})
+		}
+	}
+	for i, tt := range append(strange, []offered{
 		{"no memfd", b.nonce, int(plain.Fd()), b.bell},
 		{"not sealed", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, 0), b.bell},
 		{"not sealed against growing", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK), b.bell},
@@ -248,7 +297,7 @@ func TestBadSegments(t *testing.T) {
 		{"the doorbell is the segment", b.nonce, b.seg, b.seg},
 		{"the doorbell is TCP", b.nonce, b.seg, fdOf(t, conn.client)},
 		{"the doorbell keeps messages apart", b.nonce, b.seg, seq[0]},
-	} {
+	}...) {
 		t.Run(tt.name, func(t *testing.T) {
 			c.t = t
 			c.send(Message{Type: Offer, ID: uint32(i), Nonce: tt.nonce}, fdOf(t, conn.client), tt.seg, tt.bell)
