@@ -258,11 +258,9 @@ func (k *keeper) hold(pid int) {
 	k.kept.Add(1)
 	go func() {
 		defer f.Close()
-		asked := false
-		_ = raw.Read(func(uintptr) bool { // it is readable when the process has ended
-			done := asked
-			asked = true
-			return done
+		_ = raw.Read(func(fd uintptr) bool { // it is readable when the process has ended, maybe by now
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0
 		})
 		k.since.Store(time.Now().UnixNano())
 		k.kept.Add(-1)
