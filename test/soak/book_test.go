@@ -85,6 +85,7 @@ type verdict struct {
 	AliveTCP    uint64            // TCP connections
 	Datagrams   map[string]uint64 // lost without a fault
 	Interrupted uint64            // datagrams lost in faults
+	Unreachable uint64            // connections that did not find the neighbour, without a fault
 }
 
 // judge judges all records.
@@ -117,6 +118,9 @@ func (b *book) judge() verdict {
 			continue
 		case r.Corrupt:
 			v.Corrupt++
+		case r.unreachable():
+			v.Unreachable++
+			continue
 		case r.Phase == phaseDatagram:
 			v.Datagrams[r.Kind]++
 			continue

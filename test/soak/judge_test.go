@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -81,6 +82,12 @@ func (f fault) excuses(r record) bool {
 		return f.overlaps(r.Start, r.End, datagramGrace)
 	}
 	return false
+}
+
+// unreachable reports whether r did not come up because the neighbour was not found. exnet gives that up after a
+// second, in which a machine may be too busy to answer; so it is as with datagrams: it should be rare.
+func (r record) unreachable() bool {
+	return r.Phase == phaseConnect && (strings.Contains(strings.ToLower(r.Err), "no route to host") || r.Kind == "curl" && strings.Contains(r.Err, "exit status 7"))
 }
 
 // judge returns the fault that excuses r, if there is one.

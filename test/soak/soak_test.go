@@ -93,6 +93,9 @@ func TestRootSoak(t *testing.T) {
 	if s.Direct == 0 || s.InMemory == 0 {
 		t.Error("no direct socket was direct")
 	}
+	if s.Unreachable > 10+s.Connections/100 {
+		t.Errorf("%d of %d connections did not find the neighbour", s.Unreachable, s.Connections)
+	}
 	for kind, n := range s.Datagrams {
 		// IP may lose some, as when a machine is so busy that a socket's buffer overflows.
 		if n > 20+s.Kinds[kind].Messages/50 {

@@ -27,6 +27,7 @@ type summary struct {
 	OutlivedTCP uint64            `json:"outlived_tcp"` // the same, of TCP
 	Interrupted uint64            `json:"datagrams_lost_in_faults"`
 	Datagrams   map[string]uint64 `json:"datagrams_lost"` // without a fault
+	Unreachable uint64            `json:"unreachable"`    // connections that did not find the neighbour, without a fault
 	Before      levels            `json:"before"`
 	After       levels            `json:"after"`
 
@@ -43,7 +44,7 @@ func (l *lab) summarize() summary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := summary{Nodes: len(l.nodes), Kinds: l.tallies, Faults: make(map[string]int), Links: l.linkCounters(), Excused: v.Excused,
-		Outlived: v.Alive, OutlivedTCP: v.AliveTCP, Interrupted: v.Interrupted, Datagrams: v.Datagrams,
+		Outlived: v.Alive, OutlivedTCP: v.AliveTCP, Interrupted: v.Interrupted, Datagrams: v.Datagrams, Unreachable: v.Unreachable,
 		Lost: v.Lost, Corrupt: v.Corrupt, Errors: v.Errors, Leaks: []string{}, Failures: l.failures}
 	for kind, t := range l.tallies {
 		s.Bytes += t.Bytes
@@ -88,6 +89,7 @@ func (s summary) print(out io.Writer) {
 	line("outlived a daemon", "%d direct sockets, %d TCP connections", s.Outlived, s.OutlivedTCP)
 	line("ended by a fault", "%d connections", count(s.Excused))
 	line("datagrams lost", "%d by faults, %d others", s.Interrupted, count(s.Datagrams))
+	line("unreachable", "%d connections that no fault explains", s.Unreachable)
 	w.Flush()
 
 	fmt.Fprintln(out)
