@@ -156,7 +156,7 @@ static void exec_shared(void)
 	if (pid == 0) {
 		dup2(s, 0);
 		dup2(p[1], 1);
-		execlp("dd", "dd", "bs=5", "count=1", "status=none", NULL);
+		execlp("head", "head", "-c", "5", NULL);
 		_exit(127);
 	}
 	close(p[1]);
