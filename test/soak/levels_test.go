@@ -128,7 +128,10 @@ func (now levels) above(before levels) (leaks []string) {
 }
 
 // settleTime is how long what has ended may take to be gone. A broker forgets offers that nobody claimed after 10 s.
-const settleTime = 20 * time.Second
+const (
+	settleTime = 20 * time.Second
+	offerTime  = 12 * time.Second
+)
 
 // pause ends all traffic and returns what the programs hold then, after a while in which it falls: to the levels
 // before, or if there are none until it does not change.
@@ -137,7 +140,8 @@ func (l *lab) pause(before levels) (levels, error) {
 		return nil, err
 	}
 	var last levels
-	for end := time.Now().Add(settleTime); ; time.Sleep(time.Second) {
+	begin := time.Now()
+	for end := begin.Add(settleTime); ; time.Sleep(time.Second) {
 		now, err := l.measure()
 		if err != nil {
 			return nil, err
@@ -146,7 +150,7 @@ func (l *lab) pause(before levels) (levels, error) {
 		if before != nil && (late || len(now.above(before)) == 0) {
 			return now, nil
 		}
-		if before == nil && (late || last != nil && len(last.above(now)) == 0 && len(now.above(last)) == 0) {
+		if before == nil && time.Since(begin) > offerTime && (late || last != nil && len(last.above(now)) == 0 && len(now.above(last)) == 0) {
 			return now, nil
 		}
 		last = now
