@@ -3,6 +3,7 @@ package killmatrix
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -130,10 +131,8 @@ func (r *run) hit() error {
 		<-r.w.client.done
 	case server:
 		<-r.w.server.done
-	case clientDaemon:
-		<-r.w.daemons[0].done
-	case serverDaemon:
-		<-r.w.daemons[1].done
+	case clientDaemon, serverDaemon:
+		<-r.w.daemons[r.victimNode()].done
 	default:
 		return wait("the end of the broker", func() (bool, error) {
 			s := processState(pid)
@@ -149,10 +148,8 @@ func (r *run) victimPID() int {
 		return r.w.client.pid()
 	case server:
 		return r.w.server.pid()
-	case clientDaemon:
-		return r.w.daemons[0].pid()
-	case serverDaemon:
-		return r.w.daemons[1].pid()
+	case clientDaemon, serverDaemon:
+		return r.w.daemons[r.victimNode()].pid()
 	}
 	return r.w.pid
 }
@@ -411,11 +408,21 @@ func (r *run) plainMeanwhile() error {
 	return err
 }
 
-// others checks the bystanders while the victim is down.
+// others checks the bystanders while the victim is down. A node that is down is also sent
+// more than its queue takes: that must be the sender's loss only.
 func (r *run) others() error {
-	for time.Duration(monotonic()-r.at) < 300*time.Millisecond {
-		time.Sleep(10 * time.Millisecond)
+	if err := r.flood(); err != nil {
+		return err
 	}
+	for _, b := range r.w.beside {
+		if b.stalls[r.cell.victim] {
+			continue
+		}
+		if err := r.w.moves(b); err != nil {
+			return err
+		}
+	}
+	time.Sleep(max(*outage, 300*time.Millisecond) - time.Duration(monotonic()-r.at))
 	for _, b := range r.w.beside {
 		if b.stalls[r.cell.victim] {
 			continue
@@ -432,6 +439,44 @@ func (r *run) others() error {
 	return nil
 }
 
+// flood has the other nodes send datagrams to one that is down.
+func (r *run) flood() error {
+	down := r.victimNode()
+	if down < 0 {
+		return nil
+	}
+	for i, ns := range r.w.spaces {
+		if i == down {
+			continue
+		}
+		var conn net.Conn
+		if err := ns.Do(func() (err error) {
+			conn, err = net.Dial("udp", fmt.Sprintf("10.77.0.%d:9", down+1))
+			return err
+		}); err != nil {
+			return err
+		}
+		for range 3000 {
+			_, _ = conn.Write(pattern[:1000]) // or it is unreachable
+		}
+		if err := conn.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// victimNode is the index of the node whose daemon is the victim; -1: of none.
+func (r *run) victimNode() int {
+	switch r.cell.victim {
+	case clientDaemon:
+		return 0
+	case serverDaemon:
+		return 1
+	}
+	return -1
+}
+
 // revive has the victim go on, or starts it again, until a new connection is served.
 func (r *run) revive() error {
 	w := r.w
@@ -444,17 +489,7 @@ func (r *run) revive() error {
 		return fmt.Errorf("starting the %v again: %w", r.cell.victim, err)
 	}
 	for _, b := range w.beside {
-		if !b.stalls[r.cell.victim] {
-			continue
-		}
-		before, _, err := w.look(b, false)
-		if err != nil {
-			return err
-		}
-		if err := wait("bystander "+b.name+" goes on", func() (bool, error) {
-			now, _, err := w.look(b, false)
-			return now.RX.Bytes > before.RX.Bytes, err
-		}); err != nil {
+		if err := w.moves(b); err != nil {
 			return err
 		}
 	}
@@ -482,10 +517,7 @@ func (r *run) startAgain() error {
 		}
 		return w.startBroker()
 	}
-	i := 0
-	if r.cell.victim == serverDaemon {
-		i = 1
-	}
+	i := r.victimNode()
 	if has, err := hasInterface(w.spaces[i], ifname); err != nil || has {
 		return fmt.Errorf("%s of the killed daemon is still there: %v", ifname, err)
 	}

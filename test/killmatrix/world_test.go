@@ -367,6 +367,18 @@ func (w *world) look(b *bystander, reset bool) (a, z stat, err error) {
 	return a, z, err
 }
 
+// moves waits until a bystander's bytes come at both ends.
+func (w *world) moves(b *bystander) error {
+	a, z, err := w.look(b, false)
+	if err != nil {
+		return err
+	}
+	return wait("bytes of bystander "+b.name, func() (bool, error) {
+		a2, z2, err := w.look(b, false)
+		return a2.RX.Bytes > a.RX.Bytes && z2.RX.Bytes > z.RX.Bytes, err
+	})
+}
+
 // close ends all, and checks that nothing is left in the namespaces.
 func (w *world) close() error {
 	var errs []string
@@ -405,7 +417,9 @@ func (w *world) close() error {
 		select {
 		case <-d.done:
 		case <-time.After(hangTime):
-			fail(fmt.Errorf("%s does not end", d.name))
+			_ = d.signal(syscall.SIGQUIT) // it says where it is
+			time.Sleep(time.Second)
+			fail(fmt.Errorf("%s does not end:\n%s", d.name, d.log.String()))
 		}
 		d.kill()
 	}
