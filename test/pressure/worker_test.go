@@ -315,15 +315,21 @@ func (w *worker) sink() error {
 	if err != nil {
 		return err
 	}
-	enough := make(chan string)
+	words := make(chan string)
 	go func() {
-		for {
-			enough <- w.told()
+		for word := w.told(); ; word = w.told() {
+			if word == "enough" {
+				_ = c.SetReadDeadline(time.Now())
+			}
+			words <- word
 		}
 	}()
 	b, at := make([]byte, chunk), 0
-	for beating := true; beating; {
+	for {
 		n, err := io.ReadFull(c, b[:beat])
+		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
 		if err == nil {
 			err = check(b[:n], 0, at)
 		}
@@ -334,14 +340,13 @@ func (w *worker) sink() error {
 			return err
 		}
 		at += n
-		select {
-		case <-enough:
-			beating = false
-		default:
-		}
+	}
+	<-words
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return err
 	}
 	say("taken")
-	for <-enough != "read" {
+	for <-words != "read" {
 	}
 	for {
 		n, err := c.Read(b)
@@ -351,7 +356,7 @@ func (w *worker) sink() error {
 		at += n
 		if err == io.EOF {
 			say("sunk %d", at)
-			<-enough
+			<-words
 			return nil
 		}
 		if err != nil {

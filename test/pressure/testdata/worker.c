@@ -369,7 +369,13 @@ static void sink(void)
 	if (fd < 0)
 		die("accept");
 	/* Beats, until the test has seen enough. */
-	for (struct pollfd p = {.fd = 0, .events = POLLIN}; poll(&p, 1, 0) == 0;) {
+	for (;;) {
+		struct pollfd p[] = {{.fd = 0, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+
+		if (poll(p, 2, -1) < 0)
+			die("poll");
+		if (p[0].revents)
+			break;
 		for (size_t off = 0; off < BEAT;) {
 			ssize_t r = read(fd, b, BEAT - off);
 			if (r <= 0)
