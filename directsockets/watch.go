@@ -68,13 +68,15 @@ func (c *Conn) unwatch() {
 
 // rang is called by the watcher when a doorbell has rung.
 func (c *Conn) rang() {
-	c.rx.watch.on.Store(false)
 	if e := c.end.Load(); e != nil {
 		e.Awake()
 		if c.tx.bell.sleeping.Load() {
 			c.kick(&c.tx.half)
 		}
 	}
+	// Not before Awake: a reader that looks in between would arm, which Awake takes back,
+	// and then believe that it is armed.
+	c.rx.watch.on.Store(false)
 	c.askTX(wantInstall, false)
 	c.askRX(wantLook)
 }
