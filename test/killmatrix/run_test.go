@@ -88,6 +88,14 @@ func runCell(w *world, c cell) (result, error) {
 	if err := w.reset(); err != nil {
 		return r.result, err
 	}
+	for _, p := range []*remote{r.conn.client, r.conn.server} {
+		if p == r.conn.server && !r.conn.accepted {
+			continue
+		}
+		if _, err := p.stat(r.conn.id(p), true); err != nil {
+			return r.result, err
+		}
+	}
 	w.pulse.reset()
 	if err := r.hit(); err != nil {
 		return r.result, err
