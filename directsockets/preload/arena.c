@@ -103,7 +103,6 @@ struct ds_shared *ds_arena_get(void)
 void ds_arena_ref(struct ds_shared *s)
 {
 	__atomic_fetch_add(&s->refs, 1, __ATOMIC_ACQ_REL);
-	__atomic_store_n(&s->forked, 1, __ATOMIC_RELAXED);
 }
 
 bool ds_arena_unref(struct ds_shared *s)

@@ -45,7 +45,6 @@ struct ds_shared {
 	uint32_t followers;
 	uint32_t cpu;
 	struct ds_attention attention;
-	uint32_t forked; /* was ever shared */
 
 	struct ds_lock tx_lock __attribute__((aligned(128)));
 	uint8_t tx_mode, tx_shut; /* tx_shut: SHUT_WR was called */

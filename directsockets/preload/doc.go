@@ -9,8 +9,8 @@
 //	hooks_*.c, fdtab.c, epoll.c, pollset.c    the interposed calls; descriptors; waiting
 //	   │ sock.h
 //	   ▼
-//	setup.c, life.c, send.c, recv.c,          one connection: from the shadow to a segment
-//	modes.c, ready.c, sleep.c                 and back, bytes, readiness, sleeping
+//	setup.c, life.c, send.c, recv.c, modes.c, one connection: from the shadow to a segment
+//	ready.c, spin.c, sleep.c                  and back, bytes, readiness, sleeping
 //	   │                        │
 //	   ▼                        ▼
 //	segment.c, tx.c, rx.c    broker.c, wire.c, stats.c

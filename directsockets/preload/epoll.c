@@ -78,7 +78,7 @@ static struct epi *epi_make(int epfd)
 	e->users = 1;
 	e->pid = getpid();
 	e->sleepers = e->tagged = e->followers = 0;
-	e->nested = e->nobell = e->kicked = e->odd = false;
+	e->nested = e->nobell = e->kicked = e->odd = e->others = false;
 	e->kick = -1;
 	e->all = e->active_head = e->active_tail = NULL;
 	fd_set_epoll(epfd, e);

@@ -47,6 +47,7 @@ struct epi {
 	bool nested;	  /* in another set */
 	bool nobell;	  /* a bell could not be added: look now and then */
 	bool kicked;
+	bool others;	  /* the kernel had something to tell when it was asked last, beside bells */
 	bool odd;	  /* some active member is not direct both ways: the kernel has a say */
 	int kick;	  /* eventfd, -1 until needed */
 	unsigned seq;

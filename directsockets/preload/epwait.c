@@ -127,11 +127,13 @@ static int scan(struct epi *e, struct epoll_event *ev, int max, bool first)
 static int translate(struct epi *e, struct epoll_event *ev, int n)
 {
 	int out = 0, foreign = 0;
+	bool others = false;
 
 	for (int i = 0; i < n; i++) {
 		uint64_t d = ev[i].data.u64;
 		if (!tag_is_ours(d)) {
 			ev[out++] = ev[i];
+			others = true;
 			continue;
 		}
 		lk_lock(&e->lock);
@@ -159,6 +161,7 @@ static int translate(struct epi *e, struct epoll_event *ev, int n)
 					}
 			} else {
 				kernel = ev[i].events;
+				others = true;
 			}
 			m_disarm(m);
 			m_activate(m);
@@ -178,6 +181,7 @@ static int translate(struct epi *e, struct epoll_event *ev, int n)
 		}
 		lk_unlock(&e->lock);
 	}
+	__atomic_store_n(&e->others, others, __ATOMIC_RELAXED);
 	if (foreign && out == 0)
 		nanosleep(&(struct timespec){0, 1000000}, NULL);
 	return out;
@@ -227,17 +231,15 @@ static void sleeper_end(struct sleeper *w)
 static bool look_for(struct epi *e, struct ds_spin *spin, struct epoll_event *ev, int max, int *n)
 {
 	ds_spin_begin(spin, NULL);
-	if (!spin->spun)
-		return false;
-	int k = raw_wait(e->epfd, ev, max, &(struct timespec){0, 0}, NULL); /* not to let the others wait */
-	if (k > 0)
-		*n = translate(e, ev, k);
+	if (__atomic_load_n(&e->others, __ATOMIC_RELAXED)) { /* not to let them wait */
+		int k = raw_wait(e->epfd, ev, max, &(struct timespec){0, 0}, NULL);
+		if (k >= 0)
+			*n = translate(e, ev, k);
+	}
 	while (*n == 0 && ds_spin_more(spin)) {
 		lk_lock(&e->lock);
 		*n = scan(e, ev, max, false);
 		lk_unlock(&e->lock);
-		if (*n > 0)
-			break;
 	}
 	if (*n > 0)
 		ds_spin_end(spin, NULL, true);

@@ -162,6 +162,8 @@ void ds_fork_prepare(void)
 {
 	ds_setup_lock();
 	each(ds_arena_ref);
+	for (unsigned i = 0; i < npools * POOL; i++)
+		pools[i / POOL][i % POOL].nonblock = 0; /* the other may change it, and end */
 }
 
 void ds_fork_parent(pid_t pid)

@@ -147,10 +147,15 @@ void ds_gate_open(struct ds_sock *s) { __atomic_store_n(&s->sh->gate, 0, __ATOMI
 
 bool ds_nonblock(struct ds_sock *s, int fd)
 {
-	/* Whoever shares the descriptor may change its flags without our seeing it. */
-	if (!s->nonblock || (s->sh && __atomic_load_n(&s->sh->forked, __ATOMIC_RELAXED)))
-		s->nonblock = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK ? 2 : 1;
-	return s->nonblock == 2;
+	/* Another process that has the socket may change its flags without our seeing it. What is asked after it has
+	 * gone stays true. */
+	bool shared = s->sh && !ds_single(s);
+
+	if (s->nonblock && !shared)
+		return s->nonblock == 2;
+	bool on = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK;
+	s->nonblock = shared ? 0 : on ? 2 : 1;
+	return on;
 }
 
 void ds_flags_changed(struct ds_sock *s) { s->nonblock = 0; }

@@ -1,6 +1,6 @@
 //go:build ignore
 
-/* Sleeping until a connection is ready: the doorbell, its arming, spinning before. */
+/* Sleeping until a connection is ready: the doorbell, its arming. Looking before that is in spin.c. */
 #include "fds.h"
 #include "inner.h"
 
@@ -10,15 +10,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
-
-enum {
-	SPIN_MAX = 50000,   /* ns before a side arms; SPEC 4.6 */
-	SPIN_MIN = 4000,
-	VAIN = 2,           /* spins in vain in a row, after which */
-	SPIN_REST = 64,     /* so many sleeps go without */
-	EAGER = 64,         /* looks without a pause between them */
-	YIELDS = 8,         /* when the peer's CPU is ours */
-};
 
 /* ---- time ---------------------------------------------------------------------- */
 
@@ -184,88 +175,6 @@ void ds_rung(struct ds_sock *s, int fd)
 			ds_hook_bell_gone(s, bell);
 	}
 	errno = saved;
-}
-
-/* ---- spinning ---------------------------------------------------------------------- */
-
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	ds_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
-/* Threads share the spinner of a connection: about right is enough. */
-#define GET(p) __atomic_load_n(&(p), __ATOMIC_RELAXED)
-#define SET(p, v) __atomic_store_n(&(p), (unsigned)(v), __ATOMIC_RELAXED)
-
-void ds_spin_begin(struct ds_spin *p, struct ds_sock *s)
-{
-	static __thread struct ds_spinner many __attribute__((tls_model("initial-exec")));
-	struct ds_spinner *of = s ? &s->spinner : &many;
-	unsigned budget = GET(of->budget), rest = GET(of->rest);
-
-	p->rounds = 0;
-	p->yield = false;
-	p->start = ds_ticks();
-	if (rest) { /* it was in vain lately */
-		SET(of->rest, rest - 1);
-		budget = 0;
-	}
-	if (s && ds_has_segment(s)) {
-		int cpu = sched_getcpu();
-
-		ds_seg_cpu(&s->seg, cpu < 0 ? 0 : (uint32_t)cpu + 1);
-		if (cpu >= 0 && ds_seg_peer_cpu(&s->seg) == (uint32_t)cpu + 1)
-			p->yield = true;
-	}
-	p->until = p->start + budget * ds_ticks_us() / 1000;
-	p->spun = budget > 0;
-	p->of = of;
-}
-
-bool ds_spin_more(struct ds_spin *p)
-{
-	if (p->yield) {
-		if (!p->spun || p->rounds++ >= YIELDS)
-			return false;
-		ds_syscall(SYS_sched_yield);
-		return true;
-	}
-	if (++p->rounds > EAGER) /* a pause takes as long as a message */
-		relax();
-	return p->spun && (p->rounds % 8 || ds_ticks() < p->until);
-}
-
-/* As the kernel's halt polling: spin for longer if that would have caught what came, less if it was in
- * vain. found: while spinning; otherwise it is called after the sleep. */
-void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found)
-{
-	struct ds_spinner *of = p->of;
-	uint64_t ns = (ds_ticks() - p->start) * 1000 / ds_ticks_us();
-	unsigned budget = GET(of->budget), vain = GET(of->vain), rest = GET(of->rest);
-
-	if (s && p->spun && ds_has_segment(s))
-		ds_count(&s->seg, found ? DS_C_SPINS_FOUND : DS_C_SPINS_VAIN, 1);
-	if (found) {
-		SET(of->vain, 0);
-		return;
-	}
-	if (p->spun && !p->yield) {
-		SET(of->vain, vain + 1 < VAIN ? vain + 1 : 0);
-		if (vain + 1 >= VAIN) {
-			SET(of->rest, SPIN_REST);
-			SET(of->budget, budget / 2 < SPIN_MIN ? SPIN_MIN : budget / 2);
-			return;
-		}
-	}
-	if (ns >= SPIN_MAX)
-		return;
-	if (!p->spun && rest > 1)
-		SET(of->rest, rest / 2); /* short sleeps: try again soon */
-	SET(of->budget, budget * 2 > SPIN_MAX ? SPIN_MAX : budget < SPIN_MIN ? SPIN_MIN : budget * 2);
 }
 
 /* ---- sleeping ----------------------------------------------------------------------- */

@@ -155,12 +155,18 @@ bool ds_own_fd(int fd) DS_HIDDEN;
  * else with false after the sleep. s may be NULL (many sockets): then it adapts by thread. */
 struct ds_spinner {
 	unsigned budget, vain, rest; /* ns; spins in vain in a row; sleeps to go without spinning */
+	unsigned pause, again;	     /* sleeps to go without yielding; log2 of how many there were */
+	int sum;		     /* us that yields have saved, since it said something last */
+	unsigned nap;		     /* us that sleeps take */
 };
 struct ds_spin {
-	unsigned long long start, until; /* in ticks of the time stamp counter */
-	unsigned rounds;
-	bool yield, spun;
+	unsigned long long start, until, next, end, budget; /* in ticks of the time stamp counter */
 	struct ds_spinner *of;
+	unsigned rounds, yields;
+	bool polite;  /* yields are allowed */
+	bool crowded; /* others want the CPU */
+	bool asked;   /* they did not, when it was offered */
+	unsigned late; /* us that they kept it too long */
 };
 void ds_spin_begin(struct ds_spin *p, struct ds_sock *s) DS_HIDDEN;
 bool ds_spin_more(struct ds_spin *p) DS_HIDDEN;
