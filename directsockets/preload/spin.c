@@ -23,6 +23,7 @@ enum {
 	WON = 8,          /* us that a yield saves that brings what is waited for, */
 	LOST = 4,         /* and that those cost that do not */
 	LATE_US = 300,    /* in which the CPU comes back, where all have little to do */
+	LATE_MOST = 1000000,
 	SLOW_US = 1000,   /* or later, if sleeping takes as long */
 	PROFIT = 2000,    /* us saved after which pauses become shorter, */
 	LOSS = 1000,      /* us lost after which there is one, twice as long as the one before */
@@ -95,9 +96,10 @@ static void yield(struct ds_spin *p, uint64_t t)
 	}
 	p->yields++;
 	/* Do others keep the CPU, and whom we wait for does not need it? Then we would have been woken before. */
-	unsigned us = (unsigned)(took / ds_ticks_us()), nap = GET(p->of->nap) * 2;
-	if (us > LATE_US && us > (nap < SLOW_US ? nap : SLOW_US))
-		p->late += us - (nap < SLOW_US ? nap : SLOW_US);
+	uint64_t us = took / ds_ticks_us(), nap = GET(p->of->nap) * 2;
+	nap = nap < SLOW_US ? nap : SLOW_US;
+	if (us > LATE_US && us > nap)
+		p->late = us - nap < LATE_MOST ? (unsigned)(us - nap) : LATE_MOST;
 }
 
 bool ds_spin_more(struct ds_spin *p)
