@@ -23,6 +23,7 @@ type arq struct {
 	heard              time.Time // when base last moved, or the buffer was empty; and how late ticks were since
 	rto                time.Duration
 	timer              time.Time // when to go back by itself; zero: nothing outstanding
+	trip               trip
 
 	// Receiving.
 	expect uint32 // sequence number of the next packet
@@ -31,6 +32,42 @@ type arq struct {
 	nacked bool   // the sender was asked to go back to expect
 	speak  bool   // an acknowledgement is due now
 	refuse bool   // and it is a NACK
+}
+
+// trip estimates the round trip as TCP does (RFC 6298), from packets that were
+// sent once: of others nobody knows which one was acknowledged (Karn). One is timed
+// at a time, from when it came into the replay buffer.
+type trip struct {
+	mean, deviation time.Duration
+	timed           bool
+	seq             uint32
+	at              time.Time
+}
+
+// timeout is how long an acknowledgement may take.
+func (t *trip) timeout() time.Duration { return t.mean + 4*t.deviation }
+
+func (t *trip) begin(seq uint32, now time.Time) {
+	if !t.timed {
+		t.timed, t.seq, t.at = true, seq, now
+	}
+}
+
+// acked is called when all packets before ack are acknowledged. It reports whether
+// there is a new estimate.
+func (t *trip) acked(ack uint32, now time.Time) bool {
+	if !t.timed || int32(ack-t.seq) <= 0 {
+		return false
+	}
+	t.timed = false
+	d := now.Sub(t.at)
+	if t.mean == 0 {
+		t.mean, t.deviation = d, d/2
+		return true
+	}
+	t.deviation += ((t.mean - d).Abs() - t.deviation) / 4
+	t.mean += (d - t.mean) / 8
+	return true
 }
 
 func (a *arq) init(room uint16) {
@@ -48,6 +85,7 @@ func (a *arq) push(m []byte, now time.Time) {
 	if !a.outstanding() {
 		a.heard, a.timer = now, now.Add(a.rto)
 	}
+	a.trip.begin(a.next, now)
 	i := a.next % Window
 	a.replay[i] = append(a.replay[i][:0], m...)
 	a.next++
@@ -80,7 +118,10 @@ func (a *arq) pull(sent *uint32) (p packet, again, ok bool) {
 func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
 	if n := p.ack - a.base; n <= a.next-a.base { // not older than base, not beyond next
 		if n > 0 {
-			a.base, a.heard, a.rto = p.ack, now, minRTO
+			a.base, a.heard = p.ack, now
+			if a.trip.acked(p.ack, now) { // else what tick has made of it stands
+				a.rto = min(max(a.trip.timeout(), minRTO), maxRTO)
+			}
 			if int32(a.resend-a.base) < 0 {
 				a.resend = a.base
 			}
@@ -93,7 +134,8 @@ func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
 			a.limit = l
 		}
 		if p.flags&flagNack != 0 && a.outstanding() {
-			a.resend, back = a.base, true
+			a.goBack()
+			back = true
 			a.timer = now.Add(a.rto)
 		}
 	}
@@ -118,6 +160,9 @@ func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
 	}
 	return nil, back, false
 }
+
+// goBack has everything outstanding sent again.
+func (a *arq) goBack() { a.resend, a.trip.timed = a.base, false }
 
 // damaged notes that something came that was no packet.
 func (a *arq) damaged() {
@@ -145,7 +190,8 @@ func (a *arq) tick(now time.Time, downAfter time.Duration) (back, down bool) {
 		return false, true
 	}
 	a.rto = min(2*a.rto, maxRTO)
-	a.resend, a.nacked = a.base, false // and let a NACK of ours be repeated
+	a.goBack()
+	a.nacked = false // let a NACK of ours be repeated
 	a.timer = now.Add(a.rto)
 	if d := a.heard.Add(downAfter); d.Before(a.timer) {
 		a.timer = d

@@ -150,6 +150,44 @@ func testARQDown(t *testing.T, late time.Duration) {
 	}
 }
 
+// Over a medium whose round trip is long, or becomes so, nothing is sent again for
+// long because of that.
+func TestARQTrip(t *testing.T) {
+	var a arq
+	a.init(Window)
+	now := time.Unix(100, 0)
+	var sent uint32
+	for _, trip := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
+		repeated := 0
+		for i := range 100 {
+			a.push([]byte{1}, now)
+			for arrival := now.Add(trip); ; now = a.timer {
+				for {
+					_, again, ok := a.pull(&sent)
+					if !ok {
+						break
+					}
+					if again && i >= 10 {
+						repeated++
+					}
+				}
+				if !a.timer.Before(arrival) {
+					now = arrival
+					break
+				}
+				a.tick(a.timer, time.Hour)
+			}
+			a.receive(packet{ack: a.next, credit: Window}, now)
+			if a.outstanding() {
+				t.Fatal("outstanding")
+			}
+		}
+		if repeated > 0 {
+			t.Errorf("%v: %d packets of 90 sent again", trip, repeated)
+		}
+	}
+}
+
 // What a peer cannot have acknowledged moves nothing.
 func TestARQLies(t *testing.T) {
 	var a arq
