@@ -161,7 +161,7 @@ func TestARQTrip(t *testing.T) {
 		repeated := 0
 		for i := range 100 {
 			a.push([]byte{1}, now)
-			for arrival := now.Add(trip); ; now = a.timer {
+			for now = now.Add(trip); ; {
 				for {
 					_, again, ok := a.pull(&sent)
 					if !ok {
@@ -171,8 +171,7 @@ func TestARQTrip(t *testing.T) {
 						repeated++
 					}
 				}
-				if !a.timer.Before(arrival) {
-					now = arrival
+				if !a.timer.Before(now) {
 					break
 				}
 				a.tick(a.timer, time.Hour)
