@@ -200,7 +200,7 @@ func TestRootDemoSignal(t *testing.T) {
 func TestRootDemoBreaks(t *testing.T) {
 	requireLab(t)
 	leavesNothing(t)
-	o, err := parseDemo([]string{"--fair", "--duration", "10m"})
+	o, err := parseDemo([]string{"--fair", "--duration", "1m"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestRootDemoBreaks(t *testing.T) {
 	}
 	began := time.Now()
 	err = d.run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "exn0 is gone") || time.Since(began) > time.Minute {
+	if err == nil || !strings.Contains(err.Error(), "exn0 is gone") || time.Since(began) > 50*time.Second {
 		t.Errorf("%v after %v, want that exn0 is gone", err, time.Since(began))
 	}
 	t.Log(err)
