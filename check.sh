@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The whole check: formatting, static analysis, tests with the race detector,
 # end-to-end tests with real programs, every benchmark once, every fuzz target
-# for a few seconds. Takes about ten minutes on two cores.
+# for a few seconds. Takes about eleven minutes on two cores.
 #
 #   ./check.sh          everything
 #   ./check.sh quick    without the race detector, benchmarks and fuzzing
