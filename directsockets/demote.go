@@ -91,7 +91,21 @@ type rawConn struct {
 
 func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
 	_ = r.c.demote(ReasonUnsupported) // closed: the call says so
-	return r.RawConn.Read(f)
+	for {
+		err := r.RawConn.Read(f)
+		h := &r.c.rx.half
+		if err == nil || !isTimeout(err) || !h.kicked.Load() {
+			return err
+		}
+		// It is a kick that is left over, and not the program's deadline.
+		if h.try() {
+			r.c.calm(h)
+			if h.free() {
+				r.c.leaveRX()
+			}
+		}
+		time.Sleep(demotePause)
+	}
 }
 
 func (r rawConn) Write(f func(fd uintptr) (done bool)) error {

@@ -44,10 +44,11 @@ func mustBeDirect(t *testing.T, conns ...net.Conn) {
 		t.Cleanup(func() {
 			c.Close()
 			after := c.Stats()
-			// A write to a peer that has closed goes to the shadow, which answers.
+			// A write to a peer that has closed goes to the shadow, which answers; it may
+			// take what its buffer holds.
 			sent := after.Counters[segment.SentShadow] - before.Counters[segment.SentShadow]
 			received := after.Counters[segment.ReceivedShadow] - before.Counters[segment.ReceivedShadow]
-			if received > 0 || sent > 4096 {
+			if received > 0 || sent > 1<<20 {
 				t.Errorf("%d bytes were sent on the shadow, and %d came", sent, received)
 			}
 		})
