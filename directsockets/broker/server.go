@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/accept"
 )
 
 // Limits of a client, and times (SPEC.md, 6).
@@ -172,23 +174,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() { s.place.ln.Close() })()
-	for failing := false; ; {
-		conn, err := s.place.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil { // no descriptor, no memory: it may pass
-			if !failing {
-				s.cfg.Log.Warn("direct sockets: programs stay on TCP", "reason", err)
-			}
-			failing = true
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		failing = false
+	failed := func(err error) { s.cfg.Log.Warn("direct sockets: programs stay on TCP", "reason", err) }
+	for conn := range accept.All(ctx, s.place.ln, acceptPause, failed) {
 		if !s.begin() {
 			conn.Close()
 			return nil
@@ -198,6 +185,7 @@ func (s *Server) Run(ctx context.Context) error {
 			s.client(conn)
 		}()
 	}
+	return nil
 }
 
 // begin counts a goroutine that Close waits for; false: the Server is closed.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/internal/accept"
 )
 
 // secondLook is how long after a change the directory is looked at again: a dying
@@ -141,23 +142,8 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	for failing := false; ; {
-		conn, err := m.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // no descriptor, no memory: it may pass
-			if !failing {
-				m.log.Warn("accepting a connection", "reason", err)
-			}
-			failing = true
-			select {
-			case <-time.After(secondLook):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		failing = false
+	failed := func(err error) { m.log.Warn("accepting a connection", "reason", err) }
+	for conn := range accept.All(ctx, m.ln, secondLook, failed) {
 		work.Go(func() { m.take(ctx, conn, scan) })
 	}
 }

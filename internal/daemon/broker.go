@@ -13,6 +13,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/internal/accept"
 	"exnet/internal/hostnet"
 
 	"golang.org/x/sys/unix"
@@ -164,20 +165,8 @@ func (s *sockets) wait() {
 
 // accept takes the connections of peers with higher IDs.
 func (s *sockets) accept(ctx context.Context) {
-	for failing := false; ; {
-		conn, err := s.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // no descriptor, no memory: it may pass
-			if !failing {
-				s.log.Warn("direct sockets: no brokers of peers", "reason", err)
-			}
-			failing = true
-			pause(ctx, peerRetry)
-			continue
-		}
-		failing = false
+	failed := func(err error) { s.log.Warn("direct sockets: no brokers of peers", "reason", err) }
+	for conn := range accept.All(ctx, s.ln, peerRetry, failed) {
 		if err := s.member.Check(conn); err != nil {
 			s.refused.Brokers.Add(1)
 			s.tell(err)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"exnet/internal/accept"
 )
 
 // Operations of a Request.
@@ -69,29 +71,15 @@ func (d *Daemon) serve(ctx context.Context) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer context.AfterFunc(ctx, func() { d.control.Close() })()
-	for failing := false; ; {
-		conn, err := d.control.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil { // no descriptor, no memory: it may pass
-			if !failing {
-				d.cfg.Log.Warn("control socket", "reason", err)
-			}
-			failing = true
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		failing = false
+	failed := func(err error) { d.cfg.Log.Warn("control socket", "reason", err) }
+	for conn := range accept.All(ctx, d.control, acceptPause, failed) {
 		if err := d.member.Check(conn); err != nil {
 			clients.Go(func() { d.refuse(conn, err) })
 			continue
 		}
 		clients.Go(func() { d.client(ctx, conn) })
 	}
+	return nil
 }
 
 // refusals count who was turned away at the node's sockets because of who it is.
