@@ -6,15 +6,14 @@
 //	program
 //	   │ connect, accept, send, recv, poll, epoll_wait, close, fork, exec, ...
 //	   ▼
-//	hooks_*.c, fdtab.c, epoll.c, pollset.c    the interposed calls; descriptors; waiting
-//	   │ sock.h
+//	hooks/      the interposed calls, a file for each family
 //	   ▼
-//	setup.c, life.c, send.c, recv.c, modes.c, one connection: from the shadow to a segment
-//	ready.c, spin.c, sleep.c                  and back, bytes, readiness, sleeping
-//	   │                        │
-//	   ▼                        ▼
-//	segment.c, tx.c, rx.c    broker.c, wire.c, stats.c
-//	queues and rings         offers and claims, the page, the statistics
+//	fd/         descriptors, epoll instances, sets of poll
+//	   ▼
+//	conn/       one connection: from the shadow to a segment and back, bytes,
+//	   │        readiness, sleeping; the broker, the statistics
+//	   ▼
+//	segment/    queues and rings in shared memory, locks
 //
 // The program's descriptor stays its TCP socket, the shadow. ../SPEC.md is normative; the
 // vectors of ../segment/testdata and ../broker/testdata are run against this C as against
@@ -23,8 +22,8 @@
 // # Concurrency
 //
 // The library has no thread. The state of a connection lies in memory that forked
-// processes share (arena.h), with a lock for each direction that survives its
-// holder; the order of the locks is in inner.h.
+// processes share (segment/arena.h), with a lock for each direction that survives its
+// holder; the order of the locks is in conn/inner.h.
 //
 // # Limits
 //

@@ -15,10 +15,9 @@ import (
 	"syscall"
 )
 
-// sources are what the library is built from. That they can be compiled here is why
-// every C file begins with a build constraint: it is not for the go command.
+// sources are what the library is built from, a folder for each layer.
 //
-//go:embed *.c *.h
+//go:embed segment conn fd hooks
 var sources embed.FS
 
 // Name is the library's file name.
@@ -32,7 +31,7 @@ const installed = "/usr/lib/exnet/" + Name
 var ErrCompiler = errors.New("preload: the library is not installed, and there is no C compiler to build it")
 
 // flags are those of the Makefile, without what only concerns warnings.
-var flags = []string{"-std=gnu11", "-O2", "-fexceptions", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec",
+var flags = []string{"-std=gnu11", "-I.", "-O2", "-fexceptions", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec",
 	"-fno-strict-aliasing", "-shared", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--no-undefined"}
 
 // Build returns the path of the library: beside the running program, in /usr/lib/exnet,
@@ -157,6 +156,9 @@ func read(cc string) (map[string][]byte, string, error) {
 func compile(ctx context.Context, cc, dir string, files map[string][]byte) error {
 	args := append([]string(nil), flags...)
 	for name, text := range files {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
+			return fmt.Errorf("preload: %w", err)
+		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			return fmt.Errorf("preload: %w", err)
 		}

@@ -90,20 +90,6 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// Every C file needs the constraint that hides it from the go command, which otherwise
-// refuses the package; this says so in clearer words.
-func TestConstraints(t *testing.T) {
-	files, err := filepath.Glob("*.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		if text, err := os.ReadFile(name); err != nil || !strings.HasPrefix(string(text), "//go:build ignore\n") {
-			t.Errorf("%s does not begin with //go:build ignore (%v)", name, err)
-		}
-	}
-}
-
 // The tests in C: golden vectors, random operations, hostile peers; also under the sanitizers.
 func TestC(t *testing.T) {
 	needCompiler(t)

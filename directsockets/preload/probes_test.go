@@ -166,14 +166,18 @@ func TestProbesNotDirect(t *testing.T) {
 	}
 }
 
-// librarySources returns the C files of the library.
+// librarySources returns the C files of the library, and where their headers are.
 func librarySources(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("*.c")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no sources (%v)", err)
+	args := []string{"-I."}
+	for _, layer := range []string{"segment", "conn", "fd", "hooks"} {
+		files, err := filepath.Glob(layer + "/*.c")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no sources in %s (%v)", layer, err)
+		}
+		args = append(args, files...)
 	}
-	return files
+	return args
 }
 
 // All probes once more with the address and undefined-behaviour sanitizers in the library.

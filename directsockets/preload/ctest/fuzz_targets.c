@@ -1,8 +1,8 @@
 // The targets of the fuzzer: what reads bytes that somebody else wrote.
 #include "harness.h" // first: it says which declarations of the C library there are
 
-#include "../broker.h"
-#include "../rules.h"
+#include "conn/broker.h"
+#include "conn/rules.h"
 #include "fuzz.h"
 
 #include <unistd.h>

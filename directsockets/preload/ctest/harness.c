@@ -1,6 +1,6 @@
 #include "harness.h"
 
-#include "../sock.h"
+#include "conn/sock.h"
 
 #include <fcntl.h>
 

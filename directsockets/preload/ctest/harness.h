@@ -2,7 +2,7 @@
 #ifndef HARNESS_H
 #define HARNESS_H
 
-#include "../segment.h"
+#include "segment/segment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

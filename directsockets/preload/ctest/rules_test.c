@@ -1,5 +1,5 @@
 // Runs testdata/rules.golden against rules.c. Usage: rules_test FILE
-#include "../rules.h"
+#include "conn/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "small_broker.h"
 
-#include "../broker.h"
+#include "conn/broker.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

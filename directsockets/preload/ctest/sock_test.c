@@ -1,9 +1,9 @@
 // Connections from end to end: two processes or threads, a small broker, real TCP.
 #include "harness.h"
 
-#include "../broker.h"
-#include "../fds.h"
-#include "../inner.h"
+#include "conn/broker.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
 #include "small_broker.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 // Runs ../broker/testdata/messages.golden, whose form is at its top.
 #include "harness.h"
 
-#include "../broker.h"
+#include "conn/broker.h"
 
 #include <arpa/inet.h>
 

@@ -1,0 +1,449 @@
+#include "conn/broker.h"
+
+#include "conn/fds.h"
+#include "conn/rules.h"
+#include "conn/stats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+enum {
+	PAGE_LISTENERS = 64,
+	PAGE_OFFERS = 131136,
+	PAGE_SIZE = 151552,
+	WELCOME_MS = 250,        /* how long the broker may take to greet */
+	RETRY_NS = 1000000000,   /* between two attempts to find it */
+	LET_GO_NS = 10000000,    /* how long it may keep what it was shown */
+	SULK_NS = 2000000000,    /* after one that was there and did not behave, more */
+};
+
+static int conn = -1;
+static uint8_t *page; /* once mapped it stays; a new broker's page takes its place */
+static bool page_valid;
+static int64_t next_try;
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* ---- listeners --------------------------------------------------------------- */
+
+enum { MAX_LISTENERS = 4096 };
+
+static struct listener {
+	int fd;
+	uint32_t id;
+	bool announced;
+	uint32_t generation; /* the page's when it was announced, */
+	int64_t since;       /* and the time */
+} *listeners; /* MAX_LISTENERS */
+static int nlisteners, unannounced;
+static uint32_t next_id = 1u << 31; /* listeners have the upper half of the numbers */
+
+/* ---- connecting -------------------------------------------------------------- */
+
+static int finish(char *path, size_t size, const char *dir, unsigned long inode)
+{
+	char digits[24], *end = path + size;
+	int n = 0;
+
+	for (; *dir && path < end - 1; dir++)
+		*path++ = *dir;
+	do
+		digits[n++] = (char)('0' + inode % 10);
+	while (inode /= 10);
+	if (end - path < n + 6)
+		return -1;
+	while (n)
+		*path++ = digits[--n];
+	memcpy(path, ".sock", 6);
+	return 0;
+}
+
+static int try(const char *path)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct ucred peer;
+	socklen_t len = sizeof peer;
+	int fd;
+
+	if (strlen(path) >= sizeof a.sun_path) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(a.sun_path, path, strlen(path) + 1);
+	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -1;
+	if (REAL(connect)(fd, (struct sockaddr *)&a, sizeof a) == 0 &&
+	    REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
+		if (peer.uid == 0 || peer.uid == geteuid())
+			return ds_fd_keep(fd);
+		errno = EACCES;
+	}
+	int saved = errno;
+	REAL(close)(fd);
+	errno = saved;
+	return -1;
+}
+
+/* Copies, since programs change their environment (nginx's workers clear it), and their names. */
+static char env_path[sizeof ((struct sockaddr_un *)0)->sun_path], env_run[256], program[16];
+
+void ds_broker_init(void)
+{
+	const char *path = getenv("EXNET_BROKER"), *run = getenv("XDG_RUNTIME_DIR");
+
+	/* One that is too long cannot be connected to, and shall not be passed over. */
+	if (path)
+		snprintf(env_path, sizeof env_path, "%s", strlen(path) < sizeof env_path ? path : "/");
+	if (run && strlen(run) < sizeof env_run)
+		strcpy(env_run, run);
+	snprintf(program, sizeof program, "%s", rules_program());
+}
+
+static int find(void)
+{
+	const char *path = env_path, *run = env_run;
+	char buf[512];
+	struct stat st;
+	int fd;
+
+	if (*path)
+		return try(path);
+	if (stat("/proc/self/ns/net", &st) < 0)
+		return -1;
+	if (finish(buf, sizeof buf, "/run/exn/ds/", st.st_ino) == 0 && (fd = try(buf)) >= 0)
+		return fd;
+	if (*run) {
+		char dir[300];
+
+		strcpy(dir, run);
+		strcat(dir, "/exn/ds/");
+		return finish(buf, sizeof buf, dir, st.st_ino) == 0 ? try(buf) : -1;
+	}
+	char dir[48] = "/tmp/exn-", digits[12];
+	unsigned uid = geteuid();
+	int n = 0;
+	size_t len = strlen(dir);
+	do
+		digits[n++] = (char)('0' + uid % 10);
+	while (uid /= 10);
+	while (n)
+		dir[len++] = digits[--n];
+	strcpy(dir + len, "/ds/");
+	return finish(buf, sizeof buf, dir, st.st_ino) == 0 ? try(buf) : -1;
+}
+
+static void hang_up(int64_t wait)
+{
+	if (conn >= 0)
+		ds_fd_close(conn);
+	conn = -1;
+	__atomic_store_n(&page_valid, false, __ATOMIC_RELAXED);
+	next_try = now_ns() + wait;
+	for (int i = 0; i < nlisteners; i++)
+		listeners[i].announced = false;
+	__atomic_store_n(&unannounced, nlisteners, __ATOMIC_RELAXED);
+}
+
+static bool send_message(const struct ds_message *m, const int *fds, int n)
+{
+	uint8_t b[DS_MESSAGE];
+	union {
+		char buf[CMSG_SPACE(3 * sizeof(int))];
+		struct cmsghdr align;
+	} u;
+	struct iovec iov = {b, ds_message_put(b, m)};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t r;
+
+	if (conn < 0)
+		return false;
+	if (n) {
+		memset(&u, 0, sizeof u);
+		h.msg_control = u.buf;
+		h.msg_controllen = CMSG_SPACE((size_t)n * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN((size_t)n * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, (size_t)n * sizeof(int));
+	}
+	/* Raw: a program's thread shall not be cancelled here. */
+	do
+		r = ds_syscall(SYS_sendmsg, conn, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (r < 0 && errno == EINTR);
+	if (r < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EBADF && errno != ENOMEM)
+		hang_up(RETRY_NS);
+	return r >= 0;
+}
+
+/* Reads one message and up to 2 descriptors: 1, 0 none there, -1 the connection is over. */
+static int receive(struct ds_message *m, int fds[2], int *nfds)
+{
+	uint8_t b[DS_MESSAGE + 1];
+	union {
+		char buf[CMSG_SPACE(8 * sizeof(int))];
+		struct cmsghdr align;
+	} u;
+	struct iovec iov = {b, sizeof b};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.buf, .msg_controllen = sizeof u.buf};
+	ssize_t r;
+	bool bad;
+
+	do
+		r = ds_syscall(SYS_recvmsg, conn, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return errno == EAGAIN ? 0 : -1;
+	*nfds = 0;
+	bad = r == 0 || (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+			if (*nfds < 2) {
+				fds[(*nfds)++] = fd;
+			} else {
+				REAL(close)(fd);
+				bad = true;
+			}
+		}
+	}
+	if (!bad && ds_message_get(m, b, (size_t)r)) {
+		int want = m->type == DS_GRANT ? 2 : m->type == DS_WELCOME ? 1 : 0;
+
+		if (*nfds == want && (want || m->type == DS_NO_OFFER || m->type == DS_REFUSED))
+			return 1;
+	}
+	while (*nfds)
+		REAL(close)(fds[--*nfds]);
+	return -1;
+}
+
+static bool map_page(int fd)
+{
+	struct stat st;
+	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
+	uint32_t version;
+	uint8_t *p;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < PAGE_SIZE)
+		return false;
+	p = mmap(page, PAGE_SIZE, PROT_READ, MAP_SHARED | (page ? MAP_FIXED : 0), fd, 0);
+	if (p == MAP_FAILED)
+		return false;
+	__atomic_store_n(&page, p, __ATOMIC_RELEASE);
+	memcpy(&version, p + 8, 4);
+	return memcmp(p, "EXTDSPG\x01", 8) == 0 && version == 1;
+}
+
+static bool greet(void)
+{
+	struct ds_message hello = {.type = DS_HELLO, .id = 1}, m;
+	int stats = ds_stats_fd(), fds[2], n = 0, got = 0;
+	struct pollfd p = {.fd = conn, .events = POLLIN};
+	struct timespec patience = {0, WELCOME_MS * 1000000L};
+	bool ok;
+
+	if (stats < 0)
+		return false;
+	memcpy(hello.program, program, sizeof hello.program);
+	if (!send_message(&hello, &stats, 1))
+		return false;
+	if (ds_syscall(SYS_ppoll, &p, 1, &patience, NULL, 0) > 0)
+		got = receive(&m, fds, &n);
+	if (got != 1)
+		return false;
+	ok = m.type == DS_WELCOME && map_page(fds[0]);
+	while (n)
+		REAL(close)(fds[--n]);
+	__atomic_store_n(&page_valid, ok, __ATOMIC_RELEASE);
+	return ok;
+}
+
+bool ds_broker_up(void)
+{
+	int saved = errno;
+
+	if (conn >= 0 && now_ns() >= next_try) { /* is it still there? */
+		next_try = now_ns() + RETRY_NS;
+		ds_broker_read();
+	}
+	if (conn >= 0)
+		return true;
+	if (now_ns() < next_try)
+		return false;
+	next_try = now_ns() + RETRY_NS;
+	conn = find();
+	if (conn >= 0 && !greet())
+		hang_up((int64_t)RETRY_NS + SULK_NS);
+	if (conn >= 0) {
+		ds_broker_met();
+		ds_broker_announce();
+	}
+	errno = saved;
+	return conn >= 0;
+}
+
+bool ds_broker_due(void) { return __atomic_load_n(&unannounced, __ATOMIC_RELAXED) > 0; }
+
+static uint32_t generation(void)
+{
+	if (!__atomic_load_n(&page_valid, __ATOMIC_ACQUIRE))
+		return 0;
+	return __atomic_load_n((const uint32_t *)(const void *)(page + 12), __ATOMIC_ACQUIRE);
+}
+
+/* A listener that is about to be closed: as long as LISTEN with its descriptor is on its way
+ * it would go on to listen. The broker closes what it was shown before it changes the page. */
+static void let_go(const struct listener *l)
+{
+	while (now_ns() - l->since < LET_GO_NS && page_valid && generation() == l->generation)
+		syscall(SYS_sched_yield);
+}
+
+void ds_broker_announce(void)
+{
+	for (int i = 0; i < nlisteners && unannounced > 0 && conn >= 0; i++) {
+		struct ds_message m = {.type = DS_LISTEN, .id = listeners[i].id};
+
+		if (listeners[i].announced)
+			continue;
+		listeners[i].generation = generation();
+		listeners[i].since = now_ns();
+		if (!send_message(&m, &listeners[i].fd, 1) && errno != EBADF)
+			return;
+		listeners[i].announced = true;
+		__atomic_store_n(&unannounced, unannounced - 1, __ATOMIC_RELAXED);
+	}
+}
+
+bool ds_broker_listen(int fd)
+{
+	if (!listeners) {
+		void *p = mmap(NULL, MAX_LISTENERS * sizeof *listeners, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (p == MAP_FAILED)
+			return false;
+		listeners = p;
+	}
+	for (int i = 0; i < nlisteners; i++)
+		if (listeners[i].fd == fd)
+			return true;
+	if (nlisteners == MAX_LISTENERS)
+		return false;
+	listeners[nlisteners++] = (struct listener){.fd = fd, .id = next_id++ | 1u << 31};
+	__atomic_store_n(&unannounced, unannounced + 1, __ATOMIC_RELAXED);
+	if (ds_broker_up())
+		ds_broker_announce();
+	return true;
+}
+
+void ds_broker_unlisten(int fd)
+{
+	for (int i = 0; i < nlisteners; i++) {
+		struct ds_message m = {.type = DS_UNLISTEN, .id = listeners[i].id};
+
+		if (listeners[i].fd != fd)
+			continue;
+		if (listeners[i].announced) {
+			let_go(&listeners[i]);
+			send_message(&m, NULL, 0);
+		} else {
+			__atomic_store_n(&unannounced, unannounced - 1, __ATOMIC_RELAXED);
+		}
+		listeners[i] = listeners[--nlisteners];
+		return;
+	}
+}
+
+bool ds_broker_offer(uint32_t id, const uint8_t *nonce, int shadow, int segment, int bell)
+{
+	struct ds_message m = {.type = DS_OFFER, .id = id};
+	int fds[3] = {shadow, segment, bell};
+
+	memcpy(m.info.nonce, nonce, 16);
+	return send_message(&m, fds, 3);
+}
+
+bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce)
+{
+	struct ds_message m = {.type = DS_WITHDRAW, .id = id};
+
+	memcpy(m.info.nonce, nonce, 16);
+	return send_message(&m, NULL, 0);
+}
+
+bool ds_broker_claim(uint32_t id, int shadow)
+{
+	struct ds_message m = {.type = DS_CLAIM, .id = id};
+
+	return send_message(&m, &shadow, 1);
+}
+
+void ds_broker_read(void)
+{
+	struct ds_message m;
+	int fds[2], n, got, saved = errno;
+
+	while (conn >= 0) {
+		got = receive(&m, fds, &n);
+		if (got < 0)
+			hang_up(RETRY_NS / 10);
+		if (got <= 0)
+			break;
+		if (m.type == DS_GRANT) {
+			ds_broker_granted(&m, fds[0], fds[1]);
+		} else if (m.type == DS_NO_OFFER) {
+			ds_broker_none(m.id);
+		} else if (m.type == DS_REFUSED) {
+			ds_broker_refused(m.id, m.reason);
+		} else { /* WELCOME, a second time */
+			REAL(close)(fds[0]);
+			hang_up(RETRY_NS);
+		}
+	}
+	errno = saved;
+}
+
+/* The page goes on saying whether there are offers for the child; only then it connects. */
+void ds_broker_child(void)
+{
+	bool valid = page_valid;
+
+	hang_up(0);
+	next_try = 0;
+	__atomic_store_n(&page_valid, valid, __ATOMIC_RELEASE);
+}
+
+/* ---- the page ---------------------------------------------------------------- */
+
+uint32_t ds_page_listeners(uint16_t port)
+{
+	if (!__atomic_load_n(&page_valid, __ATOMIC_ACQUIRE))
+		return 0;
+	return __atomic_load_n((const uint16_t *)(const void *)(page + PAGE_LISTENERS) + port, __ATOMIC_RELAXED);
+}
+
+uint32_t ds_page_offers(uint32_t bucket)
+{
+	if (!__atomic_load_n(&page_valid, __ATOMIC_ACQUIRE))
+		return 0;
+	return __atomic_load_n((const uint32_t *)(const void *)(page + PAGE_OFFERS) + bucket, __ATOMIC_ACQUIRE);
+}

@@ -1,0 +1,61 @@
+/* The client of the broker (SPEC 6): one connection per process, made when it is first
+ * needed and again after it was lost, never waited for but for WELCOME.
+ *
+ * The caller serialises all calls (the lock of setup.c) but the page's. */
+#ifndef DS_BROKER_H
+#define DS_BROKER_H
+
+#include "segment/segment.h"
+
+enum {
+	DS_HELLO = 1, DS_WELCOME, DS_LISTEN, DS_UNLISTEN, DS_OFFER, DS_WITHDRAW, DS_CLAIM, DS_GRANT, DS_NO_OFFER, DS_REFUSED,
+};
+
+/* A message, descriptors apart. */
+struct ds_message {
+	uint8_t type, reason;
+	uint16_t node;
+	uint32_t id, features;
+	char program[16];
+	struct ds_info info; /* nonce of OFFER, WITHDRAW, GRANT; addresses and ports of GRANT */
+};
+
+enum { DS_MESSAGE = 64 }; /* no message is longer */
+
+/* Writes m to b, of DS_MESSAGE bytes; its length. */
+size_t ds_message_put(uint8_t *b, const struct ds_message *m) DS_HIDDEN;
+/* Reads a message of n bytes. False: it is none. */
+bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n) DS_HIDDEN;
+
+/* Is there a broker? Tries to connect, but not more than once a second. */
+bool ds_broker_up(void) DS_HIDDEN;
+/* Reads the environment. */
+void ds_broker_init(void) DS_HIDDEN;
+/* Has a listener or a connection to say something to the broker? A load. */
+bool ds_broker_due(void) DS_HIDDEN;
+/* Announces what was not yet. */
+void ds_broker_announce(void) DS_HIDDEN;
+/* fd listens; fd will not. False: no memory. */
+bool ds_broker_listen(int fd) DS_HIDDEN;
+void ds_broker_unlisten(int fd) DS_HIDDEN;
+/* What they return is whether it was sent. */
+bool ds_broker_offer(uint32_t id, const uint8_t *nonce, int shadow, int segment, int bell) DS_HIDDEN;
+bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce) DS_HIDDEN;
+bool ds_broker_claim(uint32_t id, int shadow) DS_HIDDEN;
+/* Reads what there is, and calls the three below. */
+void ds_broker_read(void) DS_HIDDEN;
+/* In the child of a fork: the connection is the parent's. */
+void ds_broker_child(void) DS_HIDDEN;
+
+/* The page (SPEC 6.2). Any thread. */
+uint32_t ds_page_listeners(uint16_t port) DS_HIDDEN;
+uint32_t ds_page_offers(uint32_t bucket) DS_HIDDEN;
+uint32_t ds_bucket(const struct ds_info *info) DS_HIDDEN;
+
+/* Defined by the caller. granted takes both descriptors. */
+void ds_broker_granted(const struct ds_message *m, int segment, int bell) DS_HIDDEN;
+void ds_broker_none(uint32_t id) DS_HIDDEN;
+void ds_broker_refused(uint32_t id, int reason) DS_HIDDEN;
+void ds_broker_met(void) DS_HIDDEN; /* connected, anew */
+
+#endif

@@ -1,0 +1,111 @@
+#include "conn/fds.h"
+#include "conn/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+enum { KNOWN = 1 << 20 }; /* a descriptor above is not remembered: programs hardly have so many */
+
+static uint64_t own[KNOWN / 64];
+
+bool ds_own_fd(int fd)
+{
+	return fd >= 0 && fd < KNOWN && (__atomic_load_n(&own[fd / 64], __ATOMIC_RELAXED) >> (fd % 64) & 1);
+}
+
+/* Where own descriptors begin: beyond what select can name, if there is room. */
+static int base(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return 512;
+	if (r.rlim_cur == RLIM_INFINITY || r.rlim_cur > 8192)
+		return 4096;
+	return (int)(r.rlim_cur - r.rlim_cur / 4);
+}
+
+int ds_fd_keep(int fd)
+{
+	int saved = errno, high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, base());
+
+	if (high >= 0) {
+		REAL(close)(fd);
+		fd = high;
+	}
+	errno = saved;
+	if (fd < KNOWN)
+		__atomic_fetch_or(&own[fd / 64], (uint64_t)1 << (fd % 64), __ATOMIC_RELAXED);
+	return fd;
+}
+
+void ds_fd_close(int fd)
+{
+	int saved = errno;
+
+	if (fd < KNOWN)
+		__atomic_fetch_and(&own[fd / 64], ~((uint64_t)1 << (fd % 64)), __ATOMIC_RELAXED);
+	REAL(close)(fd);
+	errno = saved;
+}
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
+bool ds_fd_no_rights(int fd)
+{
+	int no = 0, saved = errno;
+	bool done = REAL(setsockopt)(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no) == 0;
+
+	errno = saved;
+	return done;
+}
+
+/* Are there descriptors in the queue of fd, or so much else that they may stand behind it? */
+static bool loaded(int fd)
+{
+	char buf[256];
+	struct iovec v = {buf, sizeof buf};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1}; /* nothing to put them into */
+	ssize_t n = ds_syscall(SYS_recvmsg, fd, &m, MSG_PEEK | MSG_DONTWAIT);
+
+	return n == (ssize_t)sizeof buf || (n >= 0 && (m.msg_flags & MSG_CTRUNC));
+}
+
+void ds_fd_abandon(int fd)
+{
+	int saved = errno, p[2], st;
+
+	if (!loaded(fd) || pipe2(p, O_CLOEXEC) < 0) {
+		ds_fd_close(fd);
+		errno = saved;
+		return;
+	}
+	/* A grandchild has the last copy, and ends: what a process closes by its end does not linger. */
+	pid_t pid = (pid_t)ds_syscall(SYS_clone, 0, 0, 0, 0, 0);
+	if (pid == 0) {
+		if (ds_syscall(SYS_clone, 0, 0, 0, 0, 0) == 0) {
+			int low = fd < p[0] ? fd : p[0], high = fd < p[0] ? p[0] : fd;
+			char c;
+			if (low > 0)
+				ds_syscall(SYS_close_range, 0, low - 1, 0);
+			if (high > low + 1)
+				ds_syscall(SYS_close_range, low + 1, high - 1, 0);
+			ds_syscall(SYS_close_range, high + 1, ~0u, 0);
+			while (ds_syscall(SYS_read, p[0], &c, 1) < 0 && errno == EINTR)
+				;
+		}
+		ds_syscall(SYS_exit_group, 0);
+	}
+	while (pid > 0 && ds_syscall(SYS_wait4, pid, &st, __WALL, NULL) < 0 && errno == EINTR)
+		;
+	ds_fd_close(fd);
+	REAL(close)(p[0]);
+	REAL(close)(p[1]);
+	errno = saved;
+}

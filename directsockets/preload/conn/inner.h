@@ -1,0 +1,194 @@
+/* What setup.c, data.c and wait.c share: a connection as this process sees it.
+ *
+ *            setup.c                         (phase)
+ *   ds_client ─▶ EARLY ─ trigger ─▶ OFFERED ─ the peer is ATTACHED ─▶ UP
+ *   ds_server ─▶ EARLY ─ page ─▶ CLAIMED ─ GRANT ─▶ GRANTED ─ nobody waits ─▶ UP
+ *   and from anywhere ─▶ PLAIN: the shadow only, for good
+ *
+ * The phase says whether there is a segment; where each direction is, in a segment or on
+ * the shadow, is in struct ds_shared (arena.h).
+ *
+ * Locks: setup (process) before tx_lock before rx_lock (connection). None is
+ * held while a thread sleeps or is in a call that can be cancelled.
+ */
+#ifndef DS_INNER_H
+#define DS_INNER_H
+
+#include "segment/arena.h"
+#include "conn/sock.h"
+#include "conn/stats.h"
+
+enum { PLAIN, EARLY, CLAIMED, GRANTED, OFFERED, UP };
+
+struct ds_sock {
+	uint8_t phase, side;
+	bool no_rights; /* the peer cannot send descriptors to the bell */
+	bool bell_gone; /* the bell is no longer to be waited on */
+	bool wanted;    /* EARLY, a client: offers were not impossible so far */
+	uint8_t nonblock; /* 0 not known, 1 no, 2 yes */
+	struct ds_shared *sh; /* NULL when PLAIN from the start */
+	struct ds_seg seg;
+	struct ds_entry *entry;
+	int kick;
+	uint32_t bucket, refused; /* the page's word for which there was no offer */
+	bool shown;      /* the broker was sent a copy of the shadow, and this process alone has others, */
+	uint32_t before; /* and the page's word, of an offer, when it was */
+	uint32_t id;
+	uint32_t sends;
+	uint64_t moved; /* bytes, both directions, before the offer */
+	uint64_t checked; /* time stamp when the bell was last looked at */
+	unsigned lowat;
+	uint64_t seen; /* messages that have arrived, when ds_edges last looked */
+	struct ds_spinner spinner;
+	void *user;
+	struct ds_info info;
+	uint32_t index;
+	struct ds_sock *next_free;
+	bool open;
+};
+
+static inline bool ds_alone(const struct ds_sock *s)
+{
+	return ds_one_thread() && __atomic_load_n(&s->sh->refs, __ATOMIC_RELAXED) == 1;
+}
+
+static inline uint64_t ds_ticks(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t t;
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
+	return t;
+#else
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
+/* Ticks of a microsecond; measured once. */
+uint64_t ds_ticks_us(void) DS_HIDDEN;
+
+/* ---- the process (pool.c) --------------------------------------------------------- */
+
+/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _EXPEDITED, _WAIT (ms), for tests and those who measure. */
+struct ds_config {
+	unsigned sends, slots, wait;
+	uint64_t bytes, ring;
+	bool expedite;  /* EXNET_DS_EXPEDITED: sleepers call membarrier, so that wakers need no fence */
+	bool expedited; /* and this process is registered for it */
+	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are told of, too */
+};
+extern struct ds_config ds_config DS_HIDDEN;
+void ds_start(void) DS_HIDDEN;
+
+/* Guards the handles, the broker and the statistics. */
+void ds_patience(struct ds_sock *s, int fd) DS_HIDDEN;
+/* May the broker still hold the copy of the shadow that it was sent? */
+bool ds_shown(struct ds_sock *s) DS_HIDDEN;
+bool ds_setup_try(void) DS_HIDDEN;
+void ds_setup_lock(void) DS_HIDDEN;
+void ds_setup_unlock(void) DS_HIDDEN;
+struct ds_sock *ds_handle(void) DS_HIDDEN;
+void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
+struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
+void ds_drop(struct ds_sock *s) DS_HIDDEN; /* its segment and its bell */
+
+static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->phase, p, __ATOMIC_RELEASE); }
+
+/* Has no other process the connection open? */
+static inline bool ds_single(const struct ds_sock *s) { return __atomic_load_n(&s->sh->refs, __ATOMIC_ACQUIRE) == 1; }
+
+/* ---- the shadow (shadow.c) ---------------------------------------------------------- */
+
+bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port) DS_HIDDEN;
+bool ds_is_tcp(int fd) DS_HIDDEN;
+bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
+ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+/* The same, as users of the shadow. DS_CHANGED, and nothing done: meanwhile the direction has been promoted; early: or
+ * the connection, which had no segment, has got one. */
+enum { DS_CHANGED = -2 };
+ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
+
+/* A cursor at the beginning of iov; false and errno: more bytes than can be, or, if they are to be touched, where nothing
+ * can be. The vector that it stands at, and at most max
+ * of it. On by n bytes. */
+bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n, bool touched) DS_HIDDEN;
+struct iovec ds_here(const struct ds_cursor *c, size_t max) DS_HIDDEN;
+void ds_skip(struct ds_cursor *c, size_t n) DS_HIDDEN;
+
+enum { DS_INQ = 0x541B, DS_OUTQ = 0x5411 }; /* SIOCINQ, SIOCOUTQ */
+
+/* A call on the shadow alone, into the kernel: begin; the call; end. While one is under way no
+ * segment is attached and no direction promoted. */
+void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
+void ds_users_end(struct ds_sock *s) DS_HIDDEN;
+/* True if nobody is in such a call, nor will be until ds_gate_open. */
+bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
+void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
+
+/* Where a direction is, and other small things of struct ds_shared, also without its lock. */
+static inline int ds_mode(const uint8_t *m) { return __atomic_load_n(m, __ATOMIC_RELAXED); }
+
+/* Has s a segment? */
+static inline bool ds_has_segment(const struct ds_sock *s)
+{
+	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) >= OFFERED;
+}
+
+/* May this side promote its direction? */
+static inline bool ds_may_promote(const struct ds_sock *s)
+{
+	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) == UP;
+}
+
+/* O_NONBLOCK of fd. */
+bool ds_nonblock(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* What the kernel has counted on the shadow: bytes written by the program, bytes read
+ * by it. False if the connection is not established any more, or cannot be asked. */
+bool ds_kernel_sent(int fd, int side, uint64_t *n) DS_HIDDEN;
+bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
+
+
+/* With the direction's lock held: */
+void ds_break(struct ds_sock *s) DS_HIDDEN;        /* a breach */
+void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN; /* and rx_is: change of mode, statistics */
+void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
+/* Looks for PROMOTE, FROZEN, CLOSED; brings tx_mode and rx_mode up to date. May write to the
+ * shadow what is to be rolled back, as far as it takes it. */
+void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Without the lock: rolls back if the peer has frozen. For whoever waits for anything else. */
+void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Has the peer closed its end, or gone? */
+bool ds_left(struct ds_sock *s) DS_HIDDEN;
+/* Is the peer's end of the doorbell closed? Asks the kernel if that was not done lately. */
+void ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;
+
+/* Events that concern a direction. */
+enum { RX_EVENTS = POLLIN | POLLRDNORM, TX_EVENTS = POLLOUT | POLLWRNORM };
+
+/* Sleeps until s may be ready for events: 0, or -1 and EINTR or EAGAIN (deadline, in ns of
+ * CLOCK_MONOTONIC; 0: none). timed: the program has set a timeout, after which signals are told always. */
+int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed) DS_HIDDEN;
+int64_t ds_now(void) DS_HIDDEN;
+/* The deadline of SO_RCVTIMEO or SO_SNDTIMEO, from now; 0: none. */
+int64_t ds_deadline(int fd, int option) DS_HIDDEN;
+
+/* Takes the lock of a direction; false: a signal handler interrupted its holder. */
+static inline bool ds_tx_take(struct ds_sock *s, bool alone)
+{
+	int how = ds_lock(&s->sh->tx_lock, alone);
+
+	if (__builtin_expect(how == DS_INHERITED, 0) && ds_has_segment(s))
+		ds_tx_recover(&s->seg, &s->sh->tx);
+	return how != DS_NESTED;
+}
+
+static inline bool ds_rx_take(struct ds_sock *s, bool alone) { return ds_lock(&s->sh->rx_lock, alone) != DS_NESTED; }
+
+#endif

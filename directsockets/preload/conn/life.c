@@ -1,0 +1,225 @@
+/* Letting connections go: close, shutdown, and giving up the segment. */
+#include "conn/broker.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/syscall.h>
+
+static ssize_t nowhere(void *arg, const void *p, size_t n)
+{
+	/* The program is about to go and cannot come back for what the shadow does not take now. */
+	struct pollfd f = {.fd = *(int *)arg, .events = POLLOUT};
+	struct timespec patience = {5, 0};
+	ssize_t r;
+
+	for (;;) {
+		r = ds_syscall(SYS_sendto, f.fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+		if (r >= 0 || errno != EAGAIN)
+			return r;
+		if (ds_syscall(SYS_ppoll, &f, 1, &patience, NULL, 0) <= 0)
+			return -1;
+	}
+}
+
+/* With the lock of tx: finishes rolling back. */
+static void roll_all(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	bool ended = ds_mode(&h->tx_shut);
+
+	if (ds_mode(&h->tx_mode) != TX_ROLLING)
+		return;
+	ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, nowhere, &fd, &ended);
+	ds_tx_is(s, TX_BACK);
+	if (ended)
+		REAL(shutdown)(fd, SHUT_WR);
+}
+
+/* The last descriptor of a socket is about to be closed, while a copy of it is still on its way to the broker. What the
+ * kernel would do at once it would then do whenever the broker comes to it: so do it here. closing: by close, which
+ * waits for SO_LINGER; the end of a process does not. */
+static void part(struct ds_sock *s, int fd, bool closing)
+{
+	enum { FIN_WAIT1 = 4, LAST_ACK = 9, CLOSING = 11 }; /* of the kernel's TCP states */
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
+	struct linger l = {0}, off = {0};
+	struct timespec ms = {0, 1000000};
+	socklen_t n = sizeof l;
+	int unread = 0;
+
+	if (!ds_shown(s) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || REAL(ioctl)(fd, DS_INQ, &unread) < 0)
+		return;
+	if ((l.l_onoff && !l.l_linger) || unread > 0) {
+		REAL(connect)(fd, &none, sizeof none); /* a reset */
+		return;
+	}
+	REAL(shutdown)(fd, SHUT_RDWR);
+	if (!l.l_onoff)
+		return;
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off); /* not the broker's time */
+	int64_t end = ds_now() + (int64_t)l.l_linger * 1000000000;
+	unsigned char state = CLOSING;
+	while (closing && ds_now() < end && ds_syscall(SYS_nanosleep, &ms, NULL) == 0) {
+		n = sizeof state;
+		if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &state, &n) < 0 || (state != FIN_WAIT1 && state != LAST_ACK && state != CLOSING))
+			break;
+	}
+}
+
+/* Says goodbye on the segment, as the kernel's close of the shadow will there. */
+static void farewell(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	struct linger l = {0};
+	socklen_t n = sizeof l;
+	uint32_t set = DS_CLOSED;
+
+	bool alone = ds_alone(s), abort = false;
+	if (ds_rx_take(s, alone)) {
+		abort = (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1) || ds_mode(&h->rx_mode) == RX_BROKEN;
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
+			abort = true;
+		ds_unlock(&h->rx_lock, alone);
+	}
+	if (ds_tx_take(s, alone)) {
+		ds_tx_update(s, fd);
+		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
+			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
+				ds_tx_is(s, TX_ENDED);
+			else
+				ds_tx_update(s, fd);
+		}
+		roll_all(s, fd);
+		ds_unlock(&h->tx_lock, alone);
+	}
+	if (abort) {
+		set |= DS_RESET;
+		l = (struct linger){1, 0};
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	}
+	if (__atomic_load_n(&s->phase, __ATOMIC_RELAXED) == OFFERED && s->side == 0)
+		ds_seg_state(&s->seg, &h->attention, DS_WITHDRAWN);
+	ds_attend(&s->seg, &h->attention, set, DS_ARM_RX | DS_ARM_TX);
+}
+
+static void leave(struct ds_sock *s, int fd, bool closing)
+{
+	int saved = errno;
+
+	if (s->sh && ds_single(s)) {
+		if (ds_has_segment(s))
+			farewell(s, fd);
+		part(s, fd, closing);
+	}
+	errno = saved;
+}
+
+void ds_exit_one(struct ds_sock *s, int fd) { leave(s, fd, false); }
+
+void ds_close(struct ds_sock *s, int fd)
+{
+	int saved = errno;
+
+	leave(s, fd, true);
+	ds_setup_lock();
+	if (s->phase == OFFERED && s->side == 0)
+		ds_broker_withdraw(s->id, s->info.nonce);
+	ds_drop(s);
+	if (s->kick >= 0)
+		ds_fd_close(s->kick);
+	ds_stats_put(s->entry);
+	if (s->sh)
+		ds_arena_unref(s->sh);
+	ds_handle_put(s);
+	ds_setup_unlock();
+	errno = saved;
+}
+
+int ds_shutdown(struct ds_sock *s, int fd, int how)
+{
+	struct ds_shared *h = s->sh;
+	bool roll = false;
+
+	if (!h)
+		return REAL(shutdown)(fd, how);
+	if (how == SHUT_RD || how == SHUT_RDWR)
+		__atomic_store_n(&h->rx_shut, 1, __ATOMIC_RELEASE);
+	if (how == SHUT_WR || how == SHUT_RDWR) {
+		bool alone = ds_alone(s), taken = ds_tx_take(s, alone);
+
+		__atomic_store_n(&h->tx_shut, 1, __ATOMIC_RELAXED);
+		if (taken && ds_has_segment(s)) {
+			ds_tx_update(s, fd);
+			if (ds_mode(&h->tx_mode) == TX_DIRECT) {
+				switch (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN)) {
+				case 0:
+					ds_tx_is(s, TX_ENDED);
+					break;
+				default:
+					ds_tx_update(s, fd);
+				}
+			}
+			roll = ds_mode(&h->tx_mode) == TX_ROLLING; /* shut down when that is done */
+		}
+		if (taken)
+			ds_unlock(&h->tx_lock, alone);
+	}
+	if (!roll)
+		return REAL(shutdown)(fd, how);
+	return how == SHUT_RDWR ? REAL(shutdown)(fd, SHUT_RD) : 0;
+}
+
+void ds_freeze_demote(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	int saved = errno;
+
+	s->shown = false; /* whoever gets it next may have it longer than this process */
+	if (!h || s->phase == PLAIN)
+		return;
+	ds_setup_lock();
+	if (s->phase < OFFERED) {
+		ds_drop(s);
+		ds_phase(s, PLAIN);
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_DEMOTED);
+		ds_setup_unlock();
+		errno = saved;
+		return;
+	}
+	if (s->phase == OFFERED && s->side == 0)
+		ds_broker_withdraw(s->id, s->info.nonce);
+	ds_setup_unlock();
+	bool alone = ds_alone(s);
+	if (ds_tx_take(s, alone)) {
+		ds_tx_update(s, fd);
+		if (ds_mode(&h->tx_mode) == TX_SHADOW)
+			ds_tx_is(s, TX_BACK);
+		if (ds_mode(&h->tx_mode) == TX_DIRECT) {
+			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
+				ds_tx_is(s, TX_BACK);
+			else
+				ds_tx_update(s, fd);
+		}
+		roll_all(s, fd);
+		ds_unlock(&h->tx_lock, alone);
+	}
+	if (ds_rx_take(s, alone)) {
+		ds_rx_update(s, fd);
+		if (ds_mode(&h->rx_mode) == RX_SHADOW || ds_mode(&h->rx_mode) == RX_CATCHUP || ds_mode(&h->rx_mode) == RX_DIRECT) {
+			/* What is unread has to be rolled back. If the peer dies before it does, it is to be read here. */
+			bool unread = ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1;
+			int how = ds_rx_freeze(&s->seg, &h->rx, &h->attention);
+
+			if (how == 0 || (how == 1 && (unread || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1))))
+				ds_rx_is(s, RX_UNDECIDED);
+			else if (how == 1)
+				ds_rx_is(s, RX_BACK);
+		}
+		ds_unlock(&h->rx_lock, alone);
+	}
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_DEMOTED);
+	errno = saved;
+}

@@ -1,0 +1,171 @@
+/* Where each direction is, and how it goes from one place to another. */
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+static void say_mode(struct ds_sock *s)
+{
+	const struct ds_shared *h = s->sh;
+
+	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
+		ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NONE);
+	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry && ds_mode(&s->entry->mode) == DS_MODE_DIRECT)
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
+}
+
+void ds_tx_is(struct ds_sock *s, int mode)
+{
+	__atomic_store_n(&s->sh->tx_mode, mode, __ATOMIC_RELEASE);
+	say_mode(s);
+}
+
+void ds_rx_is(struct ds_sock *s, int mode)
+{
+	__atomic_store_n(&s->sh->rx_mode, mode, __ATOMIC_RELEASE);
+	if (mode == RX_END)
+		ds_count(&s->seg, DS_C_RX_SHUTDOWN, 1);
+	say_mode(s);
+}
+
+void ds_break(struct ds_sock *s)
+{
+	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_BREACH);
+	/* The peer finds its doorbell at its end; so does whoever of us sleeps there. */
+	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
+}
+
+void ds_check_bell(struct ds_sock *s, bool now)
+{
+	char c;
+	int saved = errno;
+	uint64_t t = ds_ticks();
+
+	if (ds_mode(&s->sh->gone) || (!now && t - __atomic_load_n(&s->checked, __ATOMIC_RELAXED) < ds_ticks_us() * 10000))
+		return;
+	__atomic_store_n(&s->checked, t, __ATOMIC_RELAXED);
+	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+	errno = saved;
+}
+
+bool ds_left(struct ds_sock *s)
+{
+	return __atomic_load_n(&s->sh->gone, __ATOMIC_ACQUIRE) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET));
+}
+
+static ssize_t to_shadow(void *arg, const void *p, size_t n)
+{
+	return ds_syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+void ds_tx_update(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	bool ended = ds_mode(&h->tx_shut);
+	int saved = errno;
+
+	if (ds_mode(&h->tx_mode) <= TX_DIRECT) {
+		if (ds_seg_peer_attention(&s->seg) & DS_FROZEN) {
+			if (ds_mode(&h->tx_mode) == TX_SHADOW) {
+				ds_attend(&s->seg, &h->attention, DS_ROLLED, 0);
+				ds_tx_is(s, TX_BACK);
+			} else if (ds_tx_roll_begin(&s->seg, &h->tx, &h->attention, &h->roll_slot, &h->roll_off) < 0) {
+				ds_break(s);
+			} else {
+				ds_tx_is(s, TX_ROLLING);
+			}
+		} else if (ds_left(s)) {
+			ds_tx_is(s, TX_BACK); /* the shadow says what follows */
+		}
+	}
+	if (ds_mode(&h->tx_mode) == TX_ROLLING) {
+		switch (ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, to_shadow, &fd, &ended)) {
+		case 0:
+			ds_tx_is(s, TX_BACK);
+			if (ended)
+				REAL(shutdown)(fd, SHUT_WR);
+			break;
+		case DS_BREACH:
+			ds_break(s);
+			break;
+		default:
+			if (errno != EAGAIN && errno != EINTR)
+				ds_tx_is(s, TX_BACK); /* and the program will be told */
+		}
+	}
+	errno = saved;
+}
+
+static bool shadow_speaks(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
+	struct timespec none = {0, 0};
+
+	return ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
+}
+
+void ds_rx_update(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t carried;
+
+	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
+		switch (ds_rx_promoted(&s->seg, &h->rx, &carried)) {
+		case 1:
+			if (carried < h->rx_read) {
+				ds_break(s);
+				return;
+			}
+			h->left = carried - h->rx_read;
+			ds_rx_is(s, h->left ? RX_CATCHUP : RX_DIRECT);
+			break;
+		case DS_BREACH:
+			ds_break(s);
+			return;
+		default:
+			if (ds_left(s) && !ds_rx_hint(&s->seg, &h->rx))
+				ds_rx_is(s, RX_BACK);
+		}
+	}
+	if (ds_mode(&h->rx_mode) == RX_UNDECIDED) {
+		if (ds_seg_peer_attention(&s->seg) & DS_ROLLED)
+			ds_rx_is(s, RX_BACK);
+		else if ((ds_seg_peer_attention(&s->seg) & DS_STANDS) || shadow_speaks(fd))
+			ds_rx_is(s, ds_seg_peer_attention(&s->seg) & DS_ROLLED ? RX_BACK : RX_DIRECT);
+	}
+	if (ds_mode(&h->rx_mode) == RX_DIRECT) {
+		int how = ds_rx_look(&s->seg, &h->rx);
+		bool gone = false;
+
+		if (how == DS_AGAIN && ds_left(s)) { /* what it sent before it left is there by now */
+			how = ds_rx_look(&s->seg, &h->rx);
+			gone = how == DS_AGAIN;
+			if (gone)
+				how = DS_DEMOTED;
+		}
+		switch (how) {
+		case DS_DEMOTED:
+		case DS_END:
+			ds_rx_is(s, how == DS_END ? RX_END : RX_BACK);
+			if (!gone)
+				ds_rx_finish(&s->seg, &h->rx, &h->attention);
+			break;
+		case DS_BREACH:
+			ds_break(s);
+		}
+	}
+}
+
+bool ds_on_shadow_rx(struct ds_sock *s)
+{
+	return !s->sh || !ds_has_segment(s) || __atomic_load_n(&s->sh->rx_mode, __ATOMIC_ACQUIRE) == RX_BACK;
+}
+
+bool ds_on_shadow_tx(struct ds_sock *s)
+{
+	return !s->sh || !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_ACQUIRE) == TX_BACK;
+}

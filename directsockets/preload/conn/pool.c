@@ -1,0 +1,198 @@
+/* The process: its handles of connections, its settings, and fork. */
+#include "conn/broker.h"
+#include "conn/inner.h"
+#include "conn/rules.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+enum {
+	SENDS = 2,     /* a client offers at its second send, */
+	BYTES = 16384, /* or when so much has moved */
+	SLOTS = 128,
+	RING = 1 << 20,
+	POOL = 256,    /* handles made at a time */
+	POOLS = 4096,
+};
+
+static uint32_t setup_word; /* guards all below, the broker and the statistics */
+static struct ds_sock *pools[POOLS];
+static unsigned npools;
+static struct ds_sock *unused;
+static bool started;
+
+struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .ring = RING};
+
+bool ds_setup_try(void) { return !__atomic_exchange_n(&setup_word, 1, __ATOMIC_ACQUIRE); }
+
+void ds_setup_lock(void)
+{
+	for (int i = 0; !ds_setup_try(); i++)
+		if (i > 20)
+			ds_syscall(SYS_sched_yield);
+}
+
+void ds_setup_unlock(void) { __atomic_store_n(&setup_word, 0, __ATOMIC_RELEASE); }
+
+static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t high)
+{
+	const char *s = getenv(name);
+	char *end;
+
+	if (!s || !*s)
+		return other;
+	uint64_t n = strtoull(s, &end, 10);
+	return *end || n < low || n > high ? other : n;
+}
+
+/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT. */
+void ds_start(void)
+{
+	if (started)
+		return;
+	started = true;
+	rules_init();
+	ds_broker_init();
+	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
+	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
+	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
+	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
+	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
+	ds_config.ring = number("EXNET_DS_RING", RING, DS_MIN_RING, DS_MAX_RING);
+	if (ds_config.slots & (ds_config.slots - 1))
+		ds_config.slots = SLOTS;
+	ds_config.ring &= ~4095ull;
+	/* A fence for each message is cheaper than a membarrier for each sleep, for all but
+	 * programs that send tens of millions of messages a second. */
+	ds_config.expedite = number("EXNET_DS_EXPEDITED", 0, 0, 1);
+	ds_config.expedited = ds_config.expedite && ds_expedite();
+	ds_ticks_us();
+}
+
+struct ds_sock *ds_handle(void)
+{
+	struct ds_sock *s = unused;
+
+	if (!s) {
+		if (npools == POOLS)
+			return NULL;
+		s = mmap(NULL, POOL * sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (s == MAP_FAILED)
+			return NULL;
+		pools[npools] = s;
+		for (unsigned i = POOL; i-- > 0;) {
+			s[i].index = npools * POOL + i;
+			s[i].next_free = unused;
+			unused = &s[i];
+		}
+		npools++;
+		s = unused;
+	}
+	unused = s->next_free;
+	uint32_t index = s->index, id = s->id;
+	memset(s, 0, sizeof *s);
+	s->index = index;
+	s->id = ((id >> 20) + 1) % 2048 << 20 | index; /* below those of listeners */
+	s->open = true;
+	s->kick = -1;
+	s->seg.bell = -1;
+	s->lowat = 1;
+	s->spinner.budget = 20000;
+	return s;
+}
+
+struct ds_sock *ds_by_id(uint32_t id)
+{
+	uint32_t i = id & (POOL * POOLS - 1);
+
+	if (i / POOL >= npools)
+		return NULL;
+	struct ds_sock *s = &pools[i / POOL][i % POOL];
+	return s->open && s->id == id ? s : NULL;
+}
+
+_Static_assert(POOL * POOLS == 1 << 20, "ids");
+
+void ds_handle_put(struct ds_sock *s)
+{
+	s->open = false;
+	s->next_free = unused;
+	unused = s;
+}
+
+/* Connected to a broker, for the first time or again: connections that waited for the one
+ * before it wait no more. */
+void ds_broker_met(void)
+{
+	for (unsigned i = 0; i < npools * POOL; i++) {
+		struct ds_sock *s = &pools[i / POOL][i % POOL];
+
+		if (!s->open)
+			continue;
+		if (s->phase == CLAIMED)
+			ds_phase(s, EARLY);
+		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info)) && s->sh) {
+			s->seg.counters = ds_stats_counters(s->entry);
+			if (ds_has_segment(s))
+				ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NONE);
+		}
+	}
+}
+
+/* ---- fork -------------------------------------------------------------------------- */
+
+static void each(void (*f)(struct ds_shared *))
+{
+	for (unsigned i = 0; i < npools * POOL; i++) {
+		struct ds_sock *s = &pools[i / POOL][i % POOL];
+
+		if (s->open && s->sh)
+			f(s->sh);
+	}
+}
+
+static void unref(struct ds_shared *h) { __atomic_fetch_sub(&h->refs, 1, __ATOMIC_ACQ_REL); }
+
+void ds_fork_prepare(void)
+{
+	ds_setup_lock();
+	each(ds_arena_ref);
+	for (unsigned i = 0; i < npools * POOL; i++)
+		pools[i / POOL][i % POOL].nonblock = 0; /* the other may change it, and end */
+}
+
+void ds_fork_parent(pid_t pid)
+{
+	if (pid < 0)
+		each(unref);
+	ds_setup_unlock();
+}
+
+void ds_fork_child(void)
+{
+	ds_tid_child();
+	ds_arena_child();
+	ds_config.expedited = started && ds_config.expedite && ds_expedite();
+	for (unsigned i = 0; i < npools * POOL; i++) {
+		struct ds_sock *s = &pools[i / POOL][i % POOL];
+
+		if (!s->open)
+			continue;
+		if (s->phase == CLAIMED)
+			s->phase = EARLY;
+		if (s->phase == GRANTED) { /* it is the parent's */
+			ds_drop(s);
+			s->phase = EARLY;
+		}
+		s->shown = false; /* nobody can say how the other process closes it */
+		s->entry = NULL;
+		if (s->seg.mem)
+			s->seg.counters = ds_stats_counters(NULL);
+	}
+	ds_broker_child();
+	ds_stats_child();
+	ds_setup_unlock();
+}

@@ -1,0 +1,125 @@
+/* Readiness, as poll(2) would tell it. */
+#include "conn/inner.h"
+
+static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+
+	if (!ds_rx_take(s, alone)) {
+		r->now |= events & RX_EVENTS;
+		return;
+	}
+	ds_rx_update(s, fd);
+	switch (ds_mode(&h->rx_mode)) {
+	case RX_DIRECT:
+		if (ds_rx_look(&s->seg, &h->rx) == 1 && (s->lowat <= 1 || ds_rx_readable(&s->seg, &h->rx) >= s->lowat))
+			r->now |= events & RX_EVENTS;
+		if (events & POLLRDHUP) {
+			uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
+
+			if (ds_rx_ends(&s->seg, &h->rx, &seen))
+				r->now |= POLLRDHUP;
+			__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
+		}
+		break;
+	case RX_BROKEN:
+		r->now |= POLLERR | POLLHUP;
+		/* fall through */
+	case RX_END:
+		r->now |= events & (RX_EVENTS | POLLRDHUP);
+		break;
+	default:
+		r->kernel |= events & RX_EVENTS;
+	}
+	if (__atomic_load_n(&h->rx_shut, __ATOMIC_RELAXED))
+		r->now |= events & RX_EVENTS;
+	ds_unlock(&h->rx_lock, alone);
+}
+
+static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+
+	if (!ds_tx_take(s, alone)) {
+		r->now |= events & TX_EVENTS;
+		return;
+	}
+	ds_tx_update(s, fd);
+	switch (ds_mode(&h->tx_mode)) {
+	case TX_DIRECT:
+		switch (ds_tx_room(&s->seg, &h->tx)) {
+		case 0:
+			break;
+		case DS_BREACH:
+			ds_break(s);
+			/* fall through */
+		default:
+			r->now |= events & TX_EVENTS;
+		}
+		break;
+	case TX_ENDED:
+		r->now |= events & TX_EVENTS; /* EPIPE, at once */
+		break;
+	case TX_BROKEN:
+		r->now |= (events & TX_EVENTS) | POLLERR | POLLHUP;
+		break;
+	default: /* TX_ROLLING too: it goes on when the shadow takes more */
+		r->kernel |= events & TX_EVENTS;
+	}
+	ds_unlock(&h->tx_lock, alone);
+}
+
+void ds_tx_attend(struct ds_sock *s, int fd)
+{
+	int mode = __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED);
+	bool alone = ds_alone(s);
+
+	if (mode >= TX_BACK || !(ds_seg_peer_attention(&s->seg) & DS_FROZEN) || !ds_tx_take(s, alone))
+		return;
+	ds_tx_update(s, fd);
+	ds_unlock(&s->sh->tx_lock, alone);
+}
+
+struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
+{
+	struct ds_ready r = {0, events};
+
+	if (!s->sh)
+		return r;
+	ds_tick(s, fd);
+	if (!ds_has_segment(s))
+		return r;
+	r.kernel = events & ~(unsigned)(RX_EVENTS | TX_EVENTS);
+	if (events & RX_EVENTS)
+		ready_rx(s, fd, events, &r);
+	if (events & TX_EVENTS)
+		ready_tx(s, fd, events, &r);
+	else
+		ds_tx_attend(s, fd);
+	return r;
+}
+
+void ds_edges(struct ds_sock *s, struct ds_edges *g)
+{
+	struct ds_shared *h = s->sh;
+
+	g->rx = g->tx = 0;
+	if (!h || !ds_has_segment(s))
+		return;
+	unsigned long long modes = __atomic_load_n(&h->rx_mode, __ATOMIC_ACQUIRE), end = ds_mode(&h->gone) || ds_mode(&h->rx_shut);
+	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
+	g->rx = ds_rx_arrived(&s->seg, &h->rx, &seen) | modes << 56 | end << 60;
+	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
+	modes = __atomic_load_n(&h->tx_mode, __ATOMIC_ACQUIRE);
+	g->tx = ds_tx_given(&s->seg) ^ (modes << 56 | end << 60);
+}
+
+int ds_direct(struct ds_sock *s)
+{
+	if (!s->sh || !ds_has_segment(s))
+		return 0;
+	return (__atomic_load_n(&s->sh->tx_mode, __ATOMIC_ACQUIRE) == TX_DIRECT ? 1 : 0) |
+	       (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_ACQUIRE) == RX_DIRECT ? 2 : 0);
+}

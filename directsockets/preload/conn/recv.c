@@ -1,0 +1,298 @@
+/* Receiving, over the segment or the shadow. */
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+enum { VECTORS = 32 }; /* of a call on the shadow; what they do not hold is left for the next one */
+
+/* The first limit bytes that the cursor stands before, as vectors for the kernel; their number. */
+static int vectors(const struct ds_cursor *c, size_t limit, struct iovec v[VECTORS])
+{
+	struct ds_cursor at = *c;
+	int n = 0;
+
+	for (size_t sum = 0; n < VECTORS && sum < limit; sum += v[n++].iov_len) {
+		v[n] = ds_here(&at, limit - sum);
+		ds_skip(&at, v[n].iov_len);
+	}
+	return n;
+}
+
+/* Reads the shadow, as far as what there is belongs before the segment's data. With the lock of rx. */
+static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, size_t peeked)
+{
+	struct ds_shared *h = s->sh;
+	size_t limit = c->left;
+	int there = 0;
+	ssize_t r;
+
+	if (ds_mode(&h->rx_mode) == RX_CATCHUP && limit > h->left)
+		limit = h->left;
+	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
+		/* PROMOTE may arrive between our look and the call, and the sender be back on the shadow: take
+		 * only what was there before the look. */
+		if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
+			return -1;
+		ds_rx_update(s, fd);
+		if (ds_mode(&h->rx_mode) != RX_SHADOW) {
+			errno = ESTALE; /* look again */
+			return -1;
+		}
+		if (there > 0 && limit > (size_t)there)
+			limit = (size_t)there;
+	}
+	if (peeked) {
+		errno = EAGAIN; /* peeking: what is on the shadow was seen */
+		return -1;
+	}
+	struct iovec v[VECTORS];
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)vectors(c, limit, v)};
+	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
+	if (r <= 0 && ds_mode(&h->rx_mode) == RX_SHADOW) {
+		int saved = errno;
+
+		ds_rx_update(s, fd); /* its end may be a SHUTDOWN's */
+		errno = saved;
+		if (ds_mode(&h->rx_mode) != RX_SHADOW && ds_mode(&h->rx_mode) != RX_BACK) {
+			errno = ESTALE;
+			return -1;
+		}
+	}
+	if (r > 0) {
+		ds_skip(c, (size_t)r);
+		if (!(flags & MSG_PEEK)) {
+			h->rx_read += (uint64_t)r;
+			ds_moved(s, 0, (size_t)r);
+			if (ds_mode(&h->rx_mode) == RX_CATCHUP && !(h->left -= (uint64_t)r))
+				ds_rx_is(s, RX_DIRECT);
+		}
+	}
+	return r;
+}
+
+/* Receives what there is: the number of bytes; 0: end of file; -1 and errno, of which ESTALE means
+ * look again. *shadow: the rest is the kernel's to say. */
+static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s), peek = flags & MSG_PEEK;
+	ssize_t n = -1;
+
+	if (!ds_rx_take(s, alone)) {
+		errno = EAGAIN;
+		return -1;
+	}
+	if (__builtin_expect(ds_mode(&h->rx_mode) != RX_DIRECT, 0))
+		ds_rx_update(s, fd);
+	switch (ds_mode(&h->rx_mode)) {
+	case RX_SHADOW:
+	case RX_CATCHUP:
+		n = recv_before(s, fd, c, flags, 0);
+		/* A program that peeks for more than the shadow has shall see what follows it. */
+		if (peek && n > 0 && ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)n == h->left && c->left) {
+			ssize_t more = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, true, flags & MSG_TRUNC);
+
+			if (more > 0)
+				n += more;
+		}
+		break;
+	case RX_UNDECIDED:
+		errno = EAGAIN;
+		break;
+	case RX_DIRECT:
+		n = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, peek, flags & MSG_TRUNC);
+		if (__builtin_expect(n < 0, 0)) {
+			errno = EAGAIN;
+			if (n == DS_BREACH) {
+				ds_break(s);
+				errno = ECONNRESET;
+			} else if (n != DS_AGAIN || ds_left(s)) {
+				ds_rx_update(s, fd);
+				errno = ESTALE;
+			}
+			n = -1;
+		}
+		break;
+	case RX_END:
+		n = 0;
+		break;
+	case RX_BROKEN:
+		errno = ECONNRESET;
+		break;
+	default:
+		*shadow = true;
+		n = 0;
+	}
+	ds_unlock(&h->rx_lock, alone);
+	return n;
+}
+
+/* A connection that may get a segment while a thread waits for it: as recv_direct, without one. */
+static ssize_t recv_early(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
+{
+	struct iovec v[VECTORS];
+	ssize_t r = ds_shadow_recv(s, fd, v, vectors(c, c->left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, true);
+
+	if (r == DS_CHANGED) {
+		errno = ESTALE;
+		return -1;
+	}
+	if (r > 0)
+		ds_skip(c, (size_t)r);
+	return r;
+}
+
+/* Bytes that the call shall not return without, unless it must. */
+static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int flags)
+{
+	if (flags & MSG_WAITALL)
+		return c->left;
+	size_t low = s->lowat, cap = ds_has_segment(s) ? s->seg.ring / 2 : 65536;
+	if (low > cap)
+		low = cap;
+	return low < c->left ? low : c->left;
+}
+
+/* Has the peer nothing more to say about what we have sent? If not, a reader of the shadow has to hear the
+ * bell: the peer may have frozen, and wait for what we are to roll back before it answers. */
+static bool settled(struct ds_sock *s)
+{
+	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || ds_mode(&s->sh->gone);
+}
+
+ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	struct ds_cursor c;
+	int64_t deadline = -1;
+	size_t got = 0, want;
+
+	if (!s->sh)
+		return ds_real_recv(fd, iov, n, flags);
+	ds_tick(s, fd);
+	if (!ds_has_segment(s) && (ds_plain(s) || ds_alone(s) || (flags & MSG_DONTWAIT))) {
+		ssize_t r = ds_shadow_recv(s, fd, iov, n, flags, true);
+
+		if (r != DS_CHANGED)
+			return r;
+	}
+	if (!ds_cursor(&c, iov, n, !(flags & MSG_TRUNC)))
+		return -1;
+	if (!c.left || (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_RELAXED) == RX_BACK && settled(s)))
+		return ds_shadow_recv(s, fd, iov, n, flags, false);
+	struct ds_cursor begin = c;
+	want = target(s, &c, flags);
+	for (;;) {
+		bool shadow = false;
+		ssize_t r;
+
+		if (flags & MSG_PEEK) {
+			c = begin; /* every look sees all */
+			got = 0;
+		}
+		if (ds_has_segment(s))
+			r = recv_direct(s, fd, &c, flags, &shadow);
+		else if (ds_plain(s))
+			shadow = true, r = 0;
+		else
+			r = recv_early(s, fd, &c, flags);
+		if (shadow && !settled(s)) {
+			struct iovec v[VECTORS];
+			ds_tx_attend(s, fd);
+			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
+			if (r > 0)
+				ds_skip(&c, (size_t)r);
+		} else if (shadow) { /* for good */
+			if (!got)
+				return ds_shadow_recv(s, fd, iov, n, flags, false);
+			struct iovec v[VECTORS];
+			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), flags | (got >= want ? MSG_DONTWAIT : 0), false);
+			if (r > 0)
+				ds_skip(&c, (size_t)r);
+			return (ssize_t)got + (r > 0 ? r : 0);
+		}
+		if (r > 0)
+			got += (size_t)r;
+		if (got >= want || r == 0)
+			return (ssize_t)got;
+		if (r > 0 && !(flags & MSG_PEEK))
+			continue;
+		if (r < 0 && errno == ESTALE)
+			continue;
+		if (r < 0 && errno != EAGAIN)
+			return got ? (ssize_t)got : -1;
+		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd)) {
+			if (got)
+				return (ssize_t)got;
+			if (ds_has_segment(s))
+				ds_check_bell(s, false);
+			errno = EAGAIN;
+			return -1;
+		}
+		if (__atomic_load_n(&s->sh->rx_shut, __ATOMIC_ACQUIRE))
+			return (ssize_t)got;
+		if (deadline < 0)
+			deadline = ds_deadline(fd, SO_RCVTIMEO);
+		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)
+			return got ? (ssize_t)got : -1;
+		if ((flags & MSG_PEEK) && deadline > 0 && ds_now() >= deadline) { /* what it peeks at is there, and not enough */
+			errno = EAGAIN;
+			return got ? (ssize_t)got : -1;
+		}
+		ds_tick(s, fd);
+	}
+}
+
+void ds_options_changed(struct ds_sock *s, int fd)
+{
+	int low = 1;
+	socklen_t len = sizeof low;
+	int saved = errno;
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &len) == 0 && low > 0)
+		s->lowat = (unsigned)low;
+	errno = saved;
+}
+
+int ds_fionread(struct ds_sock *s, int fd, int *n)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t sum = 0;
+	int there = 0;
+
+	if (!h || !ds_has_segment(s))
+		return REAL(ioctl)(fd, DS_INQ, n);
+	bool alone = ds_alone(s);
+	if (!ds_rx_take(s, alone)) {
+		*n = 0;
+		return 0;
+	}
+	ds_rx_update(s, fd);
+	if (ds_mode(&h->rx_mode) < RX_DIRECT || ds_mode(&h->rx_mode) == RX_BACK)
+		REAL(ioctl)(fd, DS_INQ, &there);
+	if (ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)there >= h->left)
+		there = (int)h->left;
+	if ((ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)there == h->left) || ds_mode(&h->rx_mode) == RX_DIRECT)
+		sum = ds_rx_readable(&s->seg, &h->rx);
+	ds_unlock(&h->rx_lock, alone);
+	*n = there + (sum > (1u << 30) ? 1 << 30 : (int)sum);
+	return 0;
+}
+
+int ds_outq(struct ds_sock *s, int fd, int *n)
+{
+	uint64_t sum = 0;
+
+	if (REAL(ioctl)(fd, DS_OUTQ, n) < 0)
+		return -1;
+	if (!s->sh || !ds_has_segment(s))
+		return 0;
+	bool alone = ds_alone(s);
+	if (ds_tx_take(s, alone)) {
+		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT || ds_mode(&s->sh->tx_mode) == TX_ENDED)
+			sum = ds_tx_queued(&s->seg, &s->sh->tx);
+		ds_unlock(&s->sh->tx_lock, alone);
+	}
+	*n += sum > (1u << 30) ? 1 << 30 : (int)sum;
+	return 0;
+}

@@ -1,0 +1,201 @@
+/* Sending, over the segment or the shadow. */
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+/* From the shadow to the segment, with the lock of tx. */
+static bool promote(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t carried;
+	bool done = false;
+
+	if (ds_mode(&h->tx_shut) || !ds_may_promote(s) || !ds_gate_shut(s))
+		return false;
+	int saved = errno;
+	if (ds_kernel_sent(fd, s->side, &carried) && ds_tx_promote(&s->seg, &h->tx, &h->attention, carried) == 0) {
+		ds_tx_is(s, TX_DIRECT);
+		done = true;
+	}
+	errno = saved;
+	ds_gate_open(s);
+	return done;
+}
+
+static ssize_t broken_pipe(int flags)
+{
+	if (!(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	errno = EPIPE;
+	return -1;
+}
+
+/* Moves what it can over the segment: the number of bytes, or -1 and errno; *shadow is set if
+ * the rest belongs on the shadow. */
+static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+	ssize_t n = -1, err = 0;
+
+	if (!ds_tx_take(s, alone)) {
+		errno = EAGAIN;
+		return -1;
+	}
+	if (__builtin_expect(ds_mode(&h->tx_mode) == TX_SHADOW || ds_mode(&h->gone), 0)) {
+		ds_tx_update(s, fd);
+		if (ds_mode(&h->tx_mode) == TX_SHADOW)
+			promote(s, fd);
+	}
+	switch (ds_mode(&h->tx_mode)) {
+	case TX_DIRECT:
+		if (ds_mode(&h->tx_shut)) {
+			err = EPIPE;
+			break;
+		}
+		n = ds_tx_send(&s->seg, &h->tx, &h->attention, c);
+		if (n == DS_BREACH) {
+			ds_break(s);
+			err = ECONNRESET;
+		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FROZEN | DS_CLOSED | DS_RESET))) {
+			ds_tx_update(s, fd);
+			*shadow = ds_mode(&h->tx_mode) == TX_BACK;
+			err = n > 0 || *shadow ? 0 : EAGAIN;
+		} else if (n < 0) {
+			err = EAGAIN;
+		}
+		break;
+	case TX_ROLLING:
+		ds_tx_update(s, fd);
+		*shadow = ds_mode(&h->tx_mode) == TX_BACK;
+		err = *shadow ? 0 : EAGAIN;
+		break;
+	case TX_ENDED:
+		err = EPIPE;
+		break;
+	case TX_BROKEN:
+		err = ECONNRESET;
+		break;
+	default:
+		*shadow = true;
+	}
+	ds_unlock(&h->tx_lock, alone);
+	if (n >= 0)
+		return n;
+	if (err == EPIPE)
+		return broken_pipe(flags);
+	errno = (int)err;
+	return err ? -1 : 0;
+}
+
+/* A queue that is full of small messages holds much less than TCP's buffers. Programs have been written that send
+ * and send before they read, and so do both ends: so a sender that has slept in vain for STALL ns goes back to the
+ * shadow, which has room. Returns until when to sleep. */
+enum { STALL = 250000000, FEW = 65536 };
+
+static int64_t stall(struct ds_sock *s, int64_t deadline)
+{
+	int64_t t = ds_now() + STALL;
+	bool alone = ds_alone(s);
+	uint64_t queued = FEW;
+
+	if (ds_tx_take(s, alone)) {
+		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT)
+			queued = ds_tx_queued(&s->seg, &s->sh->tx);
+		ds_unlock(&s->sh->tx_lock, alone);
+	}
+	return queued >= FEW || (deadline && deadline < t) ? deadline : t;
+}
+
+static void give_up(struct ds_sock *s, int fd)
+{
+	bool alone = ds_alone(s);
+
+	if (!ds_tx_take(s, alone))
+		return;
+	ds_tx_update(s, fd);
+	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
+		if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {
+			ds_tx_is(s, TX_BACK);
+			ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_MEMORY);
+		} else {
+			ds_tx_update(s, fd);
+		}
+	}
+	ds_unlock(&s->sh->tx_lock, alone);
+}
+
+ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	struct ds_cursor c;
+	int64_t deadline = -1, until = -1;
+	size_t sent = 0;
+
+	if (!s->sh)
+		return ds_real_send(fd, iov, n, flags);
+	ds_tick(s, fd);
+	if (__builtin_expect(ds_config.wait != 0, 0))
+		ds_patience(s, fd);
+	if (!ds_has_segment(s) || ds_mode(&s->sh->tx_mode) == TX_BACK) {
+		ssize_t r = ds_shadow_send(s, fd, iov, n, flags);
+
+		if (r != DS_CHANGED)
+			return r;
+	}
+	if (!ds_cursor(&c, iov, n, true))
+		return -1;
+	if (!c.left)
+		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_ENDED ? broken_pipe(flags) : 0;
+	ds_check_bell(s, false);
+	for (;;) {
+		bool shadow = false;
+		ssize_t r = send_direct(s, fd, &c, sent ? flags | MSG_NOSIGNAL : flags, &shadow);
+
+		if (r > 0)
+			sent += (size_t)r;
+		if (shadow && c.left) {
+			struct iovec one = ds_here(&c, c.left);
+
+			/* Waits in the kernel, if it waits at all, as it would have without us. */
+			if (sent)
+				r = ds_shadow_send(s, fd, &one, 1, flags | MSG_NOSIGNAL);
+			else
+				r = ds_shadow_send(s, fd, iov, n, flags);
+			if (r == DS_CHANGED)
+				continue;
+			if (r > 0) {
+				ds_skip(&c, (size_t)r);
+				sent += (size_t)r;
+				if (c.left)
+					continue;
+			}
+			return sent ? (ssize_t)sent : r;
+		}
+		if (!c.left)
+			return (ssize_t)sent;
+		if (r > 0) {
+			until = -1;
+			continue;
+		}
+		if (r == 0 || errno != EAGAIN)
+			return sent ? (ssize_t)sent : r;
+		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd))
+			break;
+		if (deadline < 0)
+			deadline = ds_deadline(fd, SO_SNDTIMEO);
+		if (until < 0)
+			until = stall(s, deadline);
+		if (ds_wait(s, fd, POLLOUT, until, deadline != 0) == 0)
+			continue;
+		if (errno != EAGAIN || until == deadline)
+			return sent ? (ssize_t)sent : -1;
+		give_up(s, fd);
+		until = -1;
+	}
+	if (sent)
+		return (ssize_t)sent;
+	ds_check_bell(s, false);
+	errno = EAGAIN;
+	return -1;
+}

@@ -1,0 +1,384 @@
+/* Making connections, and taking them from the shadow to a segment (SPEC 5.1). */
+#include "conn/broker.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+#include "conn/rules.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+
+enum {
+	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
+	SMALL_BUFFER = 65536,
+	MIN_WINDOW = 8192,
+	LISTENER_US = 1000000, /* in which a new listener gets into the page, however busy the broker */
+};
+
+static unsigned segments; /* guarded by the lock of setup */
+
+/* Takes the segment away again: before anything was promoted, with the gate shut or before
+ * the bell was known. */
+void ds_drop(struct ds_sock *s)
+{
+	int bell = s->seg.bell;
+
+	if (s->seg.mem) {
+		ds_seg_unmap(&s->seg);
+		segments--;
+	}
+	s->seg.bell = -1;
+	if (bell >= 0 && s->no_rights)
+		ds_fd_close(bell);
+	else if (bell >= 0)
+		ds_fd_abandon(bell);
+}
+
+/* Someone sleeps in the kernel on the shadow alone: wake it, so that it comes round. */
+static void kick(struct ds_sock *s)
+{
+	uint64_t one = 1;
+	int fd = __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE);
+
+	if (fd >= 0)
+		ds_syscall(SYS_write, fd, &one, sizeof one);
+}
+
+/* Both ends of the segment are known: what is left is to say so. */
+static void ready(struct ds_sock *s)
+{
+	s->seg.expedited = ds_config.expedited;
+	s->seg.reserve = 2; /* so that shutdown and exec need not wait */
+	s->seg.counters = ds_stats_counters(s->entry);
+	s->seg.counters[DS_C_RING] = s->seg.ring;
+	s->checked = ds_ticks();
+	ds_phase(s, OFFERED);
+	ds_hook_bell(s);
+}
+
+static void offer(struct ds_sock *s, int fd)
+{
+	int segment = -1, bells[2] = {-1, -1};
+	uint64_t read;
+
+	if (!ds_page_listeners(s->info.port[1])) {
+		/* One that has just begun to listen may not be in the page yet. */
+		if (!s->checked)
+			s->checked = ds_ticks();
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_LISTENER);
+		if (ds_ticks() - s->checked > LISTENER_US * ds_ticks_us())
+			ds_phase(s, PLAIN);
+		return;
+	}
+	if (segments >= MAX_SEGMENTS) {
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_MEMORY);
+		ds_phase(s, PLAIN);
+		return;
+	}
+	if (!ds_single(s))
+		return;
+	if (!ds_gate_shut(s)) {
+		kick(s);
+		return;
+	}
+	if (!ds_kernel_read(fd, &read)) {
+		ds_gate_open(s);
+		ds_phase(s, PLAIN);
+		return;
+	}
+	struct ds_info info = s->info;
+	if (ds_syscall(SYS_getrandom, info.nonce, sizeof info.nonce, 0) != sizeof info.nonce ||
+	    ds_seg_create(&s->seg, &info, ds_config.slots, ds_config.ring, &segment) < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bells) < 0) {
+		if (segment >= 0) {
+			ds_seg_unmap(&s->seg);
+			REAL(close)(segment);
+		}
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_MEMORY);
+		ds_gate_open(s);
+		ds_phase(s, PLAIN);
+		return;
+	}
+	segments++;
+	s->info = info;
+	s->seg.bell = ds_fd_keep(bells[0]);
+	s->no_rights = ds_fd_no_rights(s->seg.bell);
+	s->sh->rx_read = read;
+	__atomic_store_n(&s->seg.own->flags, ds_config.expedited ? DS_EXPEDITED : 0, __ATOMIC_RELEASE);
+	ready(s);
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_OFFERED);
+	/* If it cannot be sent the bell is at its end at once, as if the broker had refused it. */
+	s->before = ds_page_offers(s->bucket);
+	s->shown = ds_broker_offer(s->id, info.nonce, fd, segment, bells[1]);
+	REAL(close)(segment);
+	REAL(close)(bells[1]);
+	ds_gate_open(s);
+}
+
+static void claim(struct ds_sock *s, int fd, uint32_t word)
+{
+	if (!ds_single(s)) /* until only one process has it, as after accept, fork, close */
+		return;
+	__atomic_store_n(&s->refused, word, __ATOMIC_RELAXED);
+	if (segments >= MAX_SEGMENTS)
+		return;
+	s->shown = ds_broker_claim(s->id, fd);
+	if (s->shown)
+		ds_phase(s, CLAIMED);
+}
+
+/* The broker closes what it was shown before anything comes of the message: an answer, or a change of the page. */
+bool ds_shown(struct ds_sock *s)
+{
+	if (!s->shown)
+		return false;
+	ds_setup_lock();
+	ds_broker_read();
+	if (s->side == 0 ? ds_page_offers(s->bucket) != s->before : s->phase != CLAIMED)
+		s->shown = false;
+	ds_setup_unlock();
+	return s->shown;
+}
+
+void ds_broker_granted(const struct ds_message *m, int segment, int bell)
+{
+	struct ds_sock *s = ds_by_id(m->id);
+	bool no_rights = ds_fd_no_rights(bell);
+	char c;
+
+	if (s && s->phase == CLAIMED && ds_seg_map(&s->seg, segment, 1) == 0) {
+		const struct ds_info *i = &s->seg.info;
+
+		segments++;
+		/* The same connection in the header, in the GRANT, and at the socket. */
+		if (!memcmp(i->nonce, m->info.nonce, 16) && !memcmp(i->addr, m->info.addr, 32) &&
+		    !memcmp(i->port, m->info.port, 4) && !memcmp(i->addr, s->info.addr, 32) &&
+		    !memcmp(i->port, s->info.port, 4) && ds_seg_peer_state(&s->seg) == DS_OFFERED &&
+		    ds_syscall(SYS_recvfrom, bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN) {
+			s->seg.bell = ds_fd_keep(bell);
+			s->no_rights = no_rights; /* and the queue is empty */
+			REAL(close)(segment);
+			ds_phase(s, GRANTED);
+			return;
+		}
+		ds_drop(s);
+	}
+	if (s && s->phase == CLAIMED)
+		ds_phase(s, EARLY);
+	REAL(close)(segment);
+	ds_fd_abandon(bell);
+}
+
+void ds_broker_none(uint32_t id)
+{
+	struct ds_sock *s = ds_by_id(id);
+
+	if (s && s->phase == CLAIMED)
+		ds_phase(s, EARLY);
+}
+
+void ds_broker_refused(uint32_t id, int reason)
+{
+	struct ds_sock *s = ds_by_id(id);
+
+	(void)reason; /* the doorbell comes to its end, whatever it was */
+	if (s)
+		s->shown = false;
+	if (s && s->phase == OFFERED && s->side == 0)
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
+}
+
+/* A program that has set SO_SNDBUF wants to be stopped before so much is under way. The kernel's own choice is
+ * larger than SMALL_BUFFER. */
+static void up(struct ds_sock *s, int fd)
+{
+	int n;
+	socklen_t len = sizeof n;
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &n, &len) == 0 && n < SMALL_BUFFER)
+		s->seg.window = n < MIN_WINDOW ? MIN_WINDOW : (uint64_t)n;
+	ds_phase(s, UP);
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NONE);
+}
+
+static void attach(struct ds_sock *s, int fd)
+{
+	uint64_t read;
+
+	if (ds_single(s) && !ds_gate_shut(s)) {
+		kick(s);
+		return;
+	}
+	if (!ds_single(s) || ds_seg_peer_state(&s->seg) != DS_OFFERED || !ds_kernel_read(fd, &read)) {
+		if (ds_single(s))
+			ds_gate_open(s);
+		ds_drop(s);
+		ds_phase(s, PLAIN);
+		return;
+	}
+	s->sh->rx_read = read;
+	ready(s);
+	ds_seg_state(&s->seg, &s->sh->attention, DS_ATTACHED);
+	up(s, fd);
+	ds_gate_open(s);
+}
+
+void ds_tick(struct ds_sock *s, int fd)
+{
+	uint32_t word;
+
+	switch (__atomic_load_n(&s->phase, __ATOMIC_ACQUIRE)) {
+	case PLAIN:
+	case UP:
+		return;
+	case EARLY:
+		if (s->side == 0 && __atomic_load_n(&s->sends, __ATOMIC_RELAXED) < ds_config.sends &&
+		    __atomic_load_n(&s->moved, __ATOMIC_RELAXED) < ds_config.bytes)
+			return;
+		if (s->side == 1) {
+			word = ds_page_offers(s->bucket);
+			if (!(word & 0xffff) || word == __atomic_load_n(&s->refused, __ATOMIC_RELAXED))
+				return;
+		}
+		break;
+	case OFFERED:
+		if (s->side == 0 && ds_seg_peer_state(&s->seg) == DS_ATTACHED) {
+			up(s, fd);
+			return;
+		}
+		ds_check_bell(s, false);
+		return;
+	}
+	if (!ds_setup_try())
+		return; /* next time */
+	int saved = errno;
+	if (s->phase == CLAIMED)
+		ds_broker_read();
+	if (s->phase == GRANTED) {
+		attach(s, fd);
+	} else if (s->phase == EARLY && ds_broker_up()) {
+		if (s->side == 0)
+			offer(s, fd);
+		else if ((word = ds_page_offers(s->bucket)) & 0xffff && word != s->refused)
+			claim(s, fd, word);
+	}
+	ds_setup_unlock();
+	errno = saved;
+}
+
+/* ---- life -------------------------------------------------------------------------- */
+
+static struct ds_sock *make(int fd, int side)
+{
+	struct ds_info info = {0};
+	struct ds_sock *s = NULL;
+	int saved = errno, why;
+
+	ds_setup_lock();
+	ds_start();
+	bool broker = ds_broker_up();
+	if ((!broker && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
+		ds_setup_unlock();
+		errno = saved;
+		return NULL;
+	}
+	s->side = (uint8_t)side;
+	s->info = info;
+	s->entry = ds_stats_get(fd, side, &info);
+	why = rules_decide(side, info.addr[1], info.port[1]);
+	if (!why && !broker)
+		why = DS_WHY_NO_BROKER;
+	if (!why && !(s->sh = ds_arena_get()))
+		why = DS_WHY_MEMORY;
+	if (why) {
+		ds_stats_say(s->entry, DS_MODE_TCP, why);
+	} else {
+		s->bucket = ds_bucket(&info);
+		s->phase = EARLY;
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_EARLY);
+	}
+	ds_setup_unlock();
+	errno = saved;
+	return s;
+}
+
+/* For tests (EXNET_DS_WAIT): waits a while until the connection has a segment, so that nearly every byte of
+ * a suite of short connections is direct. */
+void ds_patience(struct ds_sock *s, int fd)
+{
+	struct timespec pause = {0, 50000};
+	int saved = errno;
+
+	for (unsigned i = 0; i < ds_config.wait * 20; i++) {
+		int phase = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+
+		if (phase == UP || phase == PLAIN)
+			break;
+		ds_tick(s, fd);
+		syscall(SYS_nanosleep, &pause, NULL);
+	}
+	errno = saved;
+}
+
+struct ds_sock *ds_client(int fd)
+{
+	struct ds_sock *s = make(fd, 0);
+
+	if (s && ds_config.wait)
+		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
+	return s;
+}
+
+struct ds_sock *ds_server(int fd)
+{
+	struct ds_sock *s = make(fd, 1);
+
+	if (s && ds_config.wait)
+		ds_patience(s, fd);
+	return s;
+}
+
+bool ds_plain(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_RELAXED) == PLAIN; }
+void **ds_user(struct ds_sock *s) { return &s->user; }
+
+bool ds_listen(int fd)
+{
+	struct sockaddr_storage a;
+	uint8_t addr[16];
+	uint16_t port;
+	socklen_t n = sizeof a;
+	int saved = errno;
+	bool ours = false;
+
+	ds_setup_lock();
+	ds_start();
+	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
+		/* If somebody wants to know, what it accepts gets a line of the statistics all the same. */
+		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd) : ds_config.explain;
+	ds_setup_unlock();
+	errno = saved;
+	return ours;
+}
+
+void ds_unlisten(int fd)
+{
+	int saved = errno;
+
+	ds_setup_lock();
+	ds_broker_unlisten(fd);
+	ds_setup_unlock();
+	errno = saved;
+}
+
+void ds_maintain(void)
+{
+	if (!ds_broker_due() || !ds_setup_try())
+		return;
+	int saved = errno;
+	if (ds_broker_up())
+		ds_broker_announce();
+	ds_setup_unlock();
+	errno = saved;
+}

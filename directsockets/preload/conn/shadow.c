@@ -1,0 +1,275 @@
+/* The shadow: the program's TCP socket. Calls on it, what the kernel has counted, and places in iovecs. */
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port)
+{
+	if (a->ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)a;
+
+		memset(to, 0, 10);
+		to[10] = to[11] = 0xff;
+		memcpy(to + 12, &in->sin_addr, 4);
+		*port = ntohs(in->sin_port);
+		return true;
+	}
+	if (a->ss_family == AF_INET6) {
+		const struct sockaddr_in6 *in = (const void *)a;
+
+		memcpy(to, &in->sin6_addr, 16);
+		*port = ntohs(in->sin6_port);
+		return true;
+	}
+	return false;
+}
+
+bool ds_is_tcp(int fd)
+{
+	int protocol = 0;
+	socklen_t len = sizeof protocol;
+
+	return REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP;
+}
+
+bool ds_addresses(int fd, int side, struct ds_info *info)
+{
+	struct sockaddr_storage own, peer;
+	socklen_t n = sizeof own;
+
+	if (getsockname(fd, (struct sockaddr *)&own, &n) < 0 || !ds_address(&own, info->addr[side], &info->port[side]))
+		return false;
+	n = sizeof peer;
+	return getpeername(fd, (struct sockaddr *)&peer, &n) == 0 && ds_address(&peer, info->addr[!side], &info->port[!side]) &&
+	       ds_is_tcp(fd);
+}
+
+enum { ESTABLISHED = 1, CLOSE_WAIT = 8 }; /* of the kernel's TCP states */
+
+static bool tcp_info(int fd, struct tcp_info *t)
+{
+	socklen_t len = sizeof *t;
+
+	memset(t, 0, sizeof *t);
+	return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, t, &len) == 0 &&
+	       len >= offsetof(struct tcp_info, tcpi_bytes_received) + sizeof t->tcpi_bytes_received;
+}
+
+
+bool ds_kernel_sent(int fd, int side, uint64_t *n)
+{
+	struct tcp_info t;
+	int before, after;
+
+	for (int i = 0; i < 10; i++) {
+		if (REAL(ioctl)(fd, DS_OUTQ, &before) < 0 || !tcp_info(fd, &t) || REAL(ioctl)(fd, DS_OUTQ, &after) < 0)
+			return false;
+		if (t.tcpi_state != ESTABLISHED && t.tcpi_state != CLOSE_WAIT)
+			return false;
+		if (before != after)
+			continue;
+		*n = t.tcpi_bytes_acked + (uint64_t)after - (side == 0 ? 1 : 0); /* the SYN counts */
+		return true;
+	}
+	return false;
+}
+
+bool ds_kernel_read(int fd, uint64_t *n)
+{
+	struct tcp_info t;
+	int before, after;
+
+	for (int i = 0; i < 10; i++) {
+		if (REAL(ioctl)(fd, DS_INQ, &before) < 0 || !tcp_info(fd, &t) || REAL(ioctl)(fd, DS_INQ, &after) < 0)
+			return false;
+		if (t.tcpi_state != ESTABLISHED)
+			return false;
+		if (before != after)
+			continue;
+		*n = t.tcpi_bytes_received - (uint64_t)after;
+		return true;
+	}
+	return false;
+}
+
+/* ---- calls on the shadow alone --------------------------------------------------- */
+
+void ds_users_begin(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+
+	if (ds_alone(s)) {
+		__atomic_store_n(&h->users, __atomic_load_n(&h->users, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+		return;
+	}
+	for (int i = 1;; i++) {
+		__atomic_fetch_add(&h->users, 1, __ATOMIC_SEQ_CST);
+		uint32_t keeper = __atomic_load_n(&h->gate, __ATOMIC_SEQ_CST);
+		if (!keeper || keeper == ds_tid())
+			return;
+		__atomic_fetch_sub(&h->users, 1, __ATOMIC_SEQ_CST);
+		ds_syscall(SYS_sched_yield);
+		if (i % 1024 == 0 && ds_tid_dead(keeper))
+			__atomic_compare_exchange_n(&h->gate, &keeper, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+	}
+}
+
+void ds_users_end(struct ds_sock *s)
+{
+	if (ds_alone(s))
+		__atomic_store_n(&s->sh->users, __atomic_load_n(&s->sh->users, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
+	else
+		__atomic_fetch_sub(&s->sh->users, 1, __ATOMIC_SEQ_CST);
+}
+
+bool ds_gate_shut(struct ds_sock *s)
+{
+	uint32_t none = 0;
+
+	if (!__atomic_compare_exchange_n(&s->sh->gate, &none, ds_tid(), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		return false;
+	if (!__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST))
+		return true;
+	ds_gate_open(s);
+	return false;
+}
+
+void ds_gate_open(struct ds_sock *s) { __atomic_store_n(&s->sh->gate, 0, __ATOMIC_SEQ_CST); }
+
+/* ---- the calls ------------------------------------------------------------------- */
+
+bool ds_nonblock(struct ds_sock *s, int fd)
+{
+	/* Another process that has the socket may change its flags without our seeing it. What is asked after it has
+	 * gone stays true. */
+	bool shared = s->sh && !ds_single(s);
+
+	if (s->nonblock && !shared)
+		return s->nonblock == 2;
+	bool on = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK;
+	s->nonblock = shared ? 0 : on ? 2 : 1;
+	return on;
+}
+
+void ds_flags_changed(struct ds_sock *s) { s->nonblock = 0; }
+
+/* No program has anything at the two ends of what can be addressed: NULL and numbers taken for pointers. */
+static inline bool nowhere(const void *p) { return (uintptr_t)p + 4096 < 8192; }
+
+bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n, bool touched)
+{
+	c->v = iov;
+	c->n = n;
+	c->off = 0;
+	c->left = 0;
+	for (int i = 0; i < n; i++) {
+		if (iov[i].iov_len > (size_t)PTRDIFF_MAX - c->left || (touched && iov[i].iov_len && nowhere(iov[i].iov_base))) {
+			errno = iov[i].iov_len > (size_t)PTRDIFF_MAX - c->left ? EINVAL : EFAULT;
+			return false;
+		}
+		c->left += iov[i].iov_len;
+	}
+	return true;
+}
+
+struct iovec ds_here(const struct ds_cursor *c, size_t max)
+{
+	const struct iovec *v = c->v;
+	size_t off = c->off;
+
+	while (v->iov_len == off) {
+		v++;
+		off = 0;
+	}
+	struct iovec one = {(uint8_t *)v->iov_base + off, v->iov_len - off};
+	if (one.iov_len > max)
+		one.iov_len = max;
+	return one;
+}
+
+void ds_skip(struct ds_cursor *c, size_t n)
+{
+	c->left -= n;
+	while (n) {
+		size_t k = c->v->iov_len - c->off;
+
+		if (k > n)
+			k = n;
+		c->off += k;
+		n -= k;
+		if (c->off == c->v->iov_len && (n || c->left)) {
+			c->v++;
+			c->n--;
+			c->off = 0;
+		}
+	}
+}
+
+/* Ends the use of the shadow also when the thread is cancelled in the call. */
+static void used(struct ds_sock **s)
+{
+	if (*s)
+		ds_users_end(*s);
+}
+
+ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags)
+{
+	if (n == 1)
+		return REAL(send)(fd, iov->iov_base, iov->iov_len, flags);
+	struct msghdr h = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
+	return REAL(sendmsg)(fd, &h, flags);
+}
+
+ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags)
+{
+	if (n == 1)
+		return REAL(recv)(fd, iov->iov_base, iov->iov_len, flags);
+	struct msghdr h = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
+	return REAL(recvmsg)(fd, &h, flags);
+}
+
+void ds_moved(struct ds_sock *s, size_t sent, size_t received)
+{
+	/* About right is enough. */
+	__atomic_store_n(&s->moved, __atomic_load_n(&s->moved, __ATOMIC_RELAXED) + sent + received, __ATOMIC_RELAXED);
+	if (sent)
+		__atomic_store_n(&s->sends, __atomic_load_n(&s->sends, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+	uint64_t *counters = ds_stats_counters(s->entry);
+	if (sent)
+		ds_bump(counters, DS_C_SENT_SHADOW, sent);
+	if (received)
+		ds_bump(counters, DS_C_RECEIVED_SHADOW, received);
+}
+
+ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	struct ds_sock *guard __attribute__((cleanup(used))) = s;
+
+	ds_users_begin(s);
+	/* The gate may have been shut until now, and another thread have promoted. */
+	int mode = ds_has_segment(s) ? ds_mode(&s->sh->tx_mode) : TX_SHADOW;
+	if (__builtin_expect(mode == TX_DIRECT || mode == TX_ROLLING, 0))
+		return DS_CHANGED;
+	ssize_t r = ds_real_send(fd, iov, n, flags);
+	if (r > 0)
+		ds_moved(s, (size_t)r, 0);
+	return r;
+}
+
+ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early)
+{
+	struct ds_sock *guard __attribute__((cleanup(used))) = s;
+
+	ds_users_begin(s);
+	if (__builtin_expect(early && ds_has_segment(s), 0))
+		return DS_CHANGED;
+	ssize_t r = ds_real_recv(fd, iov, n, flags);
+	if (r > 0 && !(flags & MSG_PEEK))
+		ds_moved(s, 0, (size_t)r);
+	return r;
+}

@@ -1,0 +1,326 @@
+/* Sleeping until a connection is ready: the doorbell, its arming. Looking before that is in spin.c. */
+#include "conn/fds.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+
+/* ---- time ---------------------------------------------------------------------- */
+
+int64_t ds_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+uint64_t ds_ticks_us(void)
+{
+	static uint64_t per_us;
+	uint64_t known = __atomic_load_n(&per_us, __ATOMIC_RELAXED);
+
+	if (known)
+		return known;
+	int64_t begin = ds_now(), end;
+	uint64_t t = ds_ticks();
+	do
+		end = ds_now();
+	while (end - begin < 20000);
+	known = (ds_ticks() - t) * 1000 / (uint64_t)(end - begin);
+	known = known ? known : 1;
+	__atomic_store_n(&per_us, known, __ATOMIC_RELAXED);
+	return known;
+}
+
+int64_t ds_deadline(int fd, int option)
+{
+	struct timeval t = {0};
+	socklen_t len = sizeof t;
+	int saved = errno;
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, option, &t, &len) < 0)
+		errno = saved;
+	if (!t.tv_sec && !t.tv_usec)
+		return 0;
+	return ds_now() + (int64_t)t.tv_sec * 1000000000 + t.tv_usec * 1000;
+}
+
+/* ---- arming ----------------------------------------------------------------------- */
+
+int ds_bell(struct ds_sock *s) { return s->sh && !s->bell_gone && ds_has_segment(s) ? s->seg.bell : -1; }
+int ds_kick(struct ds_sock *s) { return __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE); }
+
+static bool may_get_bell(struct ds_sock *s)
+{
+	int p = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+
+	return p >= EARLY && p <= GRANTED;
+}
+
+void ds_wait_begin(struct ds_sock *s)
+{
+	int none = -1;
+
+	if (!s->sh)
+		return;
+	ds_users_begin(s);
+	if (!may_get_bell(s) || ds_alone(s) || __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE) >= 0)
+		return;
+	int saved = errno, fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (fd >= 0) {
+		fd = ds_fd_keep(fd);
+		if (!__atomic_compare_exchange_n(&s->kick, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			ds_fd_close(fd);
+	}
+	errno = saved;
+}
+
+void ds_wait_end(struct ds_sock *s)
+{
+	if (s->sh)
+		ds_users_end(s);
+}
+
+static void publish_cpu(struct ds_sock *s)
+{
+	int cpu = sched_getcpu();
+
+	ds_seg_cpu(&s->seg, cpu < 0 ? 0 : (uint32_t)cpu + 1);
+}
+
+bool ds_arm(struct ds_sock *s, unsigned events) { return ds_arm_as(s, events, ds_tid()); }
+void ds_disarm(struct ds_sock *s, bool had) { ds_disarm_as(s, had, ds_tid()); }
+
+bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t me)
+{
+	uint32_t none = 0, set = 0;
+	bool had = true;
+
+	if (ds_bell(s) < 0)
+		return true;
+	if (events & RX_EVENTS)
+		set |= DS_ARM_RX;
+	if (events & TX_EVENTS)
+		set |= DS_ARM_TX;
+	if (!__atomic_compare_exchange_n(&s->sh->leader, &none, me, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) && none != me) {
+		had = false;
+		__atomic_fetch_add(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
+	}
+	publish_cpu(s);
+	ds_attend(&s->seg, &s->sh->attention, set, 0);
+	return had;
+}
+
+void ds_barrier(void)
+{
+	struct ds_seg all = {.expedited = ds_config.expedited};
+
+	ds_fence(&all);
+}
+
+static void wake_followers(struct ds_sock *s)
+{
+	__atomic_fetch_add(&s->sh->generation, 1, __ATOMIC_ACQ_REL);
+	if (__atomic_load_n(&s->sh->followers, __ATOMIC_ACQUIRE))
+		ds_futex_wake(&s->sh->generation, 1 << 30);
+}
+
+void ds_disarm_as(struct ds_sock *s, bool had, uint32_t me)
+{
+	if (!s->sh || !ds_has_segment(s))
+		return;
+	if (!had) {
+		__atomic_fetch_sub(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
+		return;
+	}
+	if (__atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE) != me)
+		return; /* armed before there was a bell */
+	ds_attend(&s->seg, &s->sh->attention, 0, DS_ARM_RX | DS_ARM_TX);
+	__atomic_store_n(&s->sh->leader, 0, __ATOMIC_RELEASE);
+	wake_followers(s);
+}
+
+/* For who has no epoll sets. */
+__attribute__((weak)) void ds_hook_bell_gone(struct ds_sock *s, int bell)
+{
+	(void)s;
+	(void)bell;
+}
+
+void ds_rung(struct ds_sock *s, int fd)
+{
+	char buf[64];
+	uint64_t count;
+	ssize_t n = -1;
+	int saved = errno, bell = ds_bell(s), kick = ds_kick(s);
+
+	(void)fd;
+	if (kick >= 0)
+		ds_syscall(SYS_read, kick, &count, sizeof count);
+	while (bell >= 0) {
+		n = ds_syscall(SYS_recvfrom, bell, buf, sizeof buf, MSG_DONTWAIT, NULL, NULL);
+		if (n < (ssize_t)sizeof buf && !(n < 0 && errno == EINTR))
+			break;
+	}
+	if (bell >= 0 && (n == 0 || (n < 0 && errno != EAGAIN))) {
+		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+		if (!__atomic_exchange_n(&s->bell_gone, true, __ATOMIC_ACQ_REL))
+			ds_hook_bell_gone(s, bell);
+	}
+	errno = saved;
+}
+
+/* ---- sleeping ----------------------------------------------------------------------- */
+
+/* Would the kernel go on with recv or send after a signal? It says so of no signal that interrupted poll, so:
+ * yes, if every handler of this process was installed with SA_RESTART. */
+static bool restarts(void)
+{
+	struct sigaction a;
+
+	/* Faults of the program's own do not interrupt a sleep; their handlers seldom restart. */
+	static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE | 1ull << SIGILL | 1ull << SIGTRAP | 1ull << SIGABRT | 1ull << SIGSYS;
+
+	for (int i = 1; i < 65; i++)
+		if ((i == 64 || !(faults >> i & 1)) && sigaction(i, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !(a.sa_flags & SA_RESTART))
+			return false;
+	return true;
+}
+
+/* May a look find something? Only of a direction that waits for the segment: in any other state what is
+ * in the queue stays there, and the caller would look again and again, and miss its deadline. */
+static bool hint(struct ds_sock *s, unsigned events)
+{
+	struct ds_shared *h = s->sh;
+	int rx = ds_mode(&h->rx_mode), tx = ds_mode(&h->tx_mode);
+
+	if ((events & POLLIN) && (rx == RX_SHADOW ? ds_rx_there(&s->seg, &h->rx)
+	                                          : rx == RX_DIRECT && (ds_rx_hint(&s->seg, &h->rx) || ds_mode(&h->gone))))
+		return true;
+	return (events & POLLOUT) && tx == TX_DIRECT && (ds_tx_hint(&s->seg, &h->tx) || ds_mode(&h->gone));
+}
+
+struct sleeper {
+	struct ds_sock *s;
+	bool armed, had, users;
+};
+
+static void wake(struct sleeper *w)
+{
+	if (w->armed)
+		ds_disarm(w->s, w->had);
+	if (w->users)
+		ds_wait_end(w->s);
+}
+
+/* One sleep: 0: look again; -1 and errno. */
+static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
+{
+	struct sleeper w __attribute__((cleanup(wake))) = {.s = s};
+	struct pollfd p[3];
+	struct timespec t, *timeout = NULL;
+	int n = 0, bell, got;
+
+	uint32_t generation = __atomic_load_n(&s->sh->generation, __ATOMIC_ACQUIRE);
+	if (!ds_has_segment(s)) {
+		ds_wait_begin(s);
+		w.users = true;
+		if (ds_has_segment(s)) { /* it came in between */
+			ds_wait_end(s);
+			w.users = false;
+		}
+	}
+	bell = ds_bell(s);
+	if (bell >= 0) {
+		w.had = ds_arm(s, events);
+		w.armed = true;
+		ds_fence(&s->seg);
+	}
+	struct ds_ready r = ds_ready(s, fd, events);
+	if (r.now)
+		return 0;
+	if (deadline) {
+		int64_t left = deadline - ds_now();
+
+		if (left <= 0) {
+			errno = EAGAIN;
+			return -1;
+		}
+		t = (struct timespec){left / 1000000000, left % 1000000000};
+		timeout = &t;
+	}
+	if (ds_has_segment(s))
+		ds_count(&s->seg, DS_C_SLEEPS, 1);
+	if (w.armed && !w.had) {
+		/* Another sleeper has the bell: it wakes us when it wakes. It may have been killed, or wait for
+		 * nothing that concerns the shadow. */
+		struct timespec patience = {0, r.kernel & (RX_EVENTS | TX_EVENTS) ? DS_FOLLOW_MS * 1000000 : 100000000};
+
+		pthread_testcancel();
+		if (timeout && (timeout->tv_sec || timeout->tv_nsec < patience.tv_nsec))
+			patience = timeout->tv_sec ? patience : *timeout;
+		if (ds_futex_wait(&s->sh->generation, generation, &patience) < 0 && errno == EINTR)
+			goto interrupted;
+		uint32_t leader = __atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE);
+		if (leader && ds_tid_dead(leader & DS_TID_MASK))
+			__atomic_compare_exchange_n(&s->sh->leader, &leader, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+		return 0;
+	}
+	/* The shadow always: what it says of an end or an error is true also when the bytes go elsewhere. */
+	p[n++] = (struct pollfd){.fd = fd, .events = (short)(r.kernel | (bell >= 0 && events & POLLIN ? POLLRDHUP : 0))};
+	if (bell >= 0)
+		p[n++] = (struct pollfd){.fd = bell, .events = POLLIN};
+	if (w.users && ds_kick(s) >= 0)
+		p[n++] = (struct pollfd){.fd = ds_kick(s), .events = POLLIN};
+	got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);
+	if (got < 0 && errno == EINTR)
+		goto interrupted;
+	if (got == 0 && !ds_ready(s, fd, events).now) {
+		errno = EAGAIN;
+		return -1;
+	}
+	for (int i = 1; i < n; i++)
+		if (got > 0 && p[i].revents)
+			ds_rung(s, fd);
+	if (got > 0 && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
+		/* The shadow has ended: by then the peer has said on the segment what it had to say; or it is gone. */
+		if (!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT)
+			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && (p[0].revents & (POLLHUP | POLLERR)))
+			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+	}
+	return 0;
+interrupted:
+	if (!timed && restarts())
+		return 0;
+	errno = EINTR;
+	return -1;
+}
+
+int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
+{
+	struct ds_spin spin;
+	bool mine = ds_has_segment(s);
+	int saved = errno, r;
+
+	if (mine) {
+		ds_spin_begin(&spin, s);
+		while (ds_spin_more(&spin))
+			if (hint(s, events)) {
+				ds_spin_end(&spin, s, true);
+				errno = saved;
+				return 0;
+			}
+	}
+	r = sleep_once(s, fd, events, deadline, timed);
+	if (mine)
+		ds_spin_end(&spin, s, false);
+	if (r == 0)
+		errno = saved;
+	return r;
+}

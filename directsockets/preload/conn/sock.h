@@ -1,0 +1,192 @@
+/* One TCP connection of the program, and what of it is direct.
+ *
+ *   program ─▶ hooks/ ─▶ fd/ ─▶ conn/ ─┬▶ segment/real.h the shadow, a TCP socket
+ *                                    ├▶ segment.c  the two directions in shared memory
+ *                                    └▶ broker.c   offers, claims, the page
+ *
+ * A struct ds_sock is this process's handle of a connection, whatever number of
+ * descriptors it has; what processes share after fork lies behind it (arena.h).
+ * Every call that may touch the shadow takes the descriptor by which the program
+ * named it: any descriptor of the connection will do.
+ *
+ * All calls keep errno unless they fail, never allocate by malloc, and may be
+ * made by any thread. Calls that sleep are cancellation points and end with
+ * EINTR, or go on, as recv(2) and send(2) do under SA_RESTART.
+ */
+#ifndef DS_SOCK_H
+#define DS_SOCK_H
+
+#include "segment/real.h"
+
+#include <stdint.h>
+
+struct ds_sock;
+
+/* ---- life ---------------------------------------------------------------- */
+
+/* The connection of fd, whose connect has completed (returned 0, or POLLOUT and
+ * SO_ERROR 0), or that accept returned. NULL: it stays plain, there is nothing to
+ * do for it ever (not TCP, no broker). Neither waits. */
+struct ds_sock *ds_client(int fd) DS_HIDDEN;
+struct ds_sock *ds_server(int fd) DS_HIDDEN;
+
+/* True once s is the shadow for good (a rule, no listener at the peer, ...): the real calls
+ * will do; ds_close is still wanted, for the statistics. May become true, never false. */
+bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
+
+/* fd began to listen (false: it is none of ours), or will stop to. */
+bool ds_listen(int fd) DS_HIDDEN;
+void ds_unlisten(int fd) DS_HIDDEN;
+
+/* Announces listeners again, after fork or a restart of the broker. For accept, and before
+ * sleeping; a load when there is nothing to do. */
+void ds_maintain(void) DS_HIDDEN;
+
+/* The last descriptor of this process, fd, is about to be closed by the caller.
+ * s is not to be used afterwards; no other call on it may be under way. */
+void ds_close(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* For the hooks' use: a pointer of theirs that goes with s (a copy after fork),
+ * NULL at first. */
+void **ds_user(struct ds_sock *s) DS_HIDDEN;
+
+/* ---- bytes --------------------------------------------------------------- */
+
+/* recvmsg and sendmsg without address and control data: bytes moved, or -1 and
+ * errno (with SIGPIPE, unless MSG_NOSIGNAL). Flags as theirs; MSG_ERRQUEUE and
+ * control data are for the real call on the shadow; for MSG_OOB and
+ * SO_OOBINLINE call ds_freeze_demote first and then the real one. */
+ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+
+/* True if every byte still goes over the shadow and s holds none: a call that
+ * the core has no form of (splice, sendfile) may go to the real function. The
+ * caller calls ds_tick before and ds_moved after it. */
+bool ds_on_shadow_rx(struct ds_sock *s) DS_HIDDEN;
+bool ds_on_shadow_tx(struct ds_sock *s) DS_HIDDEN;
+void ds_moved(struct ds_sock *s, size_t sent, size_t received) DS_HIDDEN;
+
+/* FIONREAD and SIOCOUTQ, shadow included; -1 and errno. */
+int ds_fionread(struct ds_sock *s, int fd, int *n) DS_HIDDEN;
+int ds_outq(struct ds_sock *s, int fd, int *n) DS_HIDDEN;
+
+int ds_shutdown(struct ds_sock *s, int fd, int how) DS_HIDDEN;
+
+/* O_NONBLOCK was set or cleared (fcntl, FIONBIO). */
+void ds_flags_changed(struct ds_sock *s) DS_HIDDEN;
+
+/* SO_RCVLOWAT was set. */
+void ds_options_changed(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* Takes the set-up of s further: offer, claim, attach, promote. ds_recv, ds_send
+ * and ds_ready do it themselves. A load or two when there is nothing to do. */
+void ds_tick(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* ---- readiness ----------------------------------------------------------- */
+
+struct ds_ready {
+	unsigned now;    /* POLLIN POLLOUT POLLRDHUP POLLHUP POLLERR that hold now */
+	unsigned kernel; /* of the events asked for, those that the shadow decides:
+	                    poll the shadow for them, as the program would. POLLHUP
+	                    and POLLERR here: if the kernel reports them, they count. */
+};
+
+/* What the program should see of events (POLLIN | POLLOUT | POLLRDHUP, ...). */
+struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events) DS_HIDDEN;
+
+/* Numbers that change when something happens that would be an edge for edge-triggered epoll: bytes or an end
+ * have arrived, or room was given back. Of what the segment decides only. */
+struct ds_edges {
+	unsigned long long rx, tx;
+};
+void ds_edges(struct ds_sock *s, struct ds_edges *g) DS_HIDDEN;
+
+/* 1: what is sent goes direct, 2: what is received comes direct, 3: both, 0: neither (any more, or yet). */
+int ds_direct(struct ds_sock *s) DS_HIDDEN;
+
+/* Sleeping until s is ready, among other things:
+ *
+ *	ds_wait_begin(s)                 shadow only, or bell too? see below
+ *	ds_arm(s, events) for each; ds_barrier() once; ds_ready again for each
+ *	real poll over: the shadow for .kernel; ds_bell(s), ds_kick(s) for POLLIN
+ *	if the bell or the kick is readable or hung up: ds_rung(s, fd)
+ *	ds_disarm(s, events); ds_wait_end(s); ds_ready again
+ *
+ * Between ds_wait_begin and ds_wait_end no bell appears or goes: a set-up that would
+ * need one waits, and writes to the kick (an eventfd; -1 if there is none) so that
+ * the sleeper comes round. For a poller that can add a bell while it sleeps
+ * (epoll) ds_wait_begin is not needed: see ds_hook_bell.
+ *
+ * ds_arm returns false if another sleeper of s has the bell: then do not read it
+ * (no ds_rung), and sleep no longer than DS_FOLLOW_MS before looking again. Only who
+ * was told true calls ds_disarm with had = true. */
+enum { DS_FOLLOW_MS = 5 };
+void ds_wait_begin(struct ds_sock *s) DS_HIDDEN;
+void ds_wait_end(struct ds_sock *s) DS_HIDDEN;
+bool ds_arm(struct ds_sock *s, unsigned events) DS_HIDDEN;
+void ds_barrier(void) DS_HIDDEN;
+void ds_rung(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_disarm(struct ds_sock *s, bool had) DS_HIDDEN;
+
+/* The same for a sleeper that is not a thread, as an epoll set: who is a thread's number (of
+ * the process, say) plus anything above DS_TID_MASK. */
+enum { DS_TID_MASK = (1 << 22) - 1 };
+bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t who) DS_HIDDEN;
+void ds_disarm_as(struct ds_sock *s, bool had, uint32_t who) DS_HIDDEN;
+int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */
+int ds_kick(struct ds_sock *s) DS_HIDDEN;
+
+/* Defined by the hooks: s has got a bell, and no byte can have come over the
+ * segment yet. Put it into the epoll sets that hold s, and arm for them if a thread
+ * sleeps there. Called by the thread that made the offer or attached, inside of
+ * ds_tick; it shall not call back into ds_tick, ds_recv, ds_send. */
+void ds_hook_bell(struct ds_sock *s) DS_HIDDEN;
+
+/* Also the hooks': the bell is at its end, and would be readable for ever. Take it out of epoll sets.
+ * From now on ds_bell(s) is -1; the descriptor is closed by ds_close. */
+void ds_hook_bell_gone(struct ds_sock *s, int bell) DS_HIDDEN;
+
+/* True if fd is one of the library's own (bell, broker, statistics): the program's
+ * close, dup2 and close_range shall not touch it. */
+bool ds_own_fd(int fd) DS_HIDDEN;
+
+/* Looking before sleeping. ds_spin_begin after the first look was in vain; as long as
+ * ds_spin_more is true, look again. ds_spin_end once: with true when a look has found something,
+ * else with false after the sleep. s may be NULL (many sockets): then it adapts by thread. */
+struct ds_spinner {
+	unsigned budget, vain, rest; /* ns; spins in vain in a row; sleeps to go without spinning */
+	unsigned pause, again;	     /* sleeps to go without yielding; log2 of how many there were */
+	int sum;		     /* us that yields have saved, since it said something last */
+	unsigned nap;		     /* us that sleeps take */
+};
+struct ds_spin {
+	unsigned long long start, until, next, end, budget; /* in ticks of the time stamp counter */
+	struct ds_spinner *of;
+	unsigned rounds, yields;
+	bool polite;  /* yields are allowed */
+	bool crowded; /* others want the CPU */
+	bool asked;   /* they did not, when it was offered */
+	unsigned late; /* us that they kept it too long */
+};
+void ds_spin_begin(struct ds_spin *p, struct ds_sock *s) DS_HIDDEN;
+bool ds_spin_more(struct ds_spin *p) DS_HIDDEN;
+void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found) DS_HIDDEN;
+
+/* ---- giving up, fork, exec ------------------------------------------------ */
+
+/* Both directions go on on the shadow from here, for good. For exec of a program
+ * without the library, SCM_RIGHTS, MSG_OOB, io_uring. Does not wait for the peer. */
+void ds_freeze_demote(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* Around fork: prepare before; then in the parent parent(pid), in the child child().
+ * Not for vfork. All sockets of the process are shared afterwards; the child
+ * closes what it does not want by ds_close. */
+void ds_fork_prepare(void) DS_HIDDEN;
+void ds_fork_parent(pid_t pid) DS_HIDDEN;
+void ds_fork_child(void) DS_HIDDEN;
+
+/* The process ends without closing (exit, _exit): say goodbye as the kernel's close of
+ * s would. Before an exec that will close fd (FD_CLOEXEC) in a child of fork call ds_close instead. */
+void ds_exit_one(struct ds_sock *s, int fd) DS_HIDDEN;
+
+#endif

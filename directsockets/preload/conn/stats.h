@@ -1,0 +1,42 @@
+/* The statistics of this process: a memfd that the broker maps for reading (SPEC 6.3). */
+#ifndef DS_STATS_H
+#define DS_STATS_H
+
+#include "segment/segment.h"
+
+enum { DS_MODE_TCP = 1, DS_MODE_DIRECT, DS_MODE_DEMOTED, DS_MODE_CLOSED };
+
+enum {
+	DS_WHY_NONE, DS_WHY_EARLY, DS_WHY_NO_BROKER, DS_WHY_NO_LISTENER, DS_WHY_RULE, DS_WHY_OFFERED, DS_WHY_REFUSED,
+	DS_WHY_MEMORY, DS_WHY_DEMOTED, DS_WHY_PEER, DS_WHY_BREACH, DS_WHY_CALL, DS_WHY_ADDRESS,
+};
+
+struct ds_entry {
+	uint32_t sequence;
+	uint8_t mode, side, reason, device;
+	uint32_t fd, zero;
+	uint8_t addr[2][16];
+	uint16_t port[2];
+	uint32_t zero2;
+	uint64_t time;
+	uint64_t counters[DS_COUNTERS];
+};
+_Static_assert(sizeof(struct ds_entry) == 256, "entry");
+_Static_assert(offsetof(struct ds_entry, counters) == 64, "counters");
+
+/* The descriptor of the memfd, made at the first call; -1: cannot be. The caller serialises these
+ * four. */
+int ds_stats_fd(void) DS_HIDDEN;
+/* An entry for a connection; NULL when there is none to be had. */
+struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info) DS_HIDDEN;
+/* The connection is closed; its figures stay until the entry is needed. */
+void ds_stats_put(struct ds_entry *e) DS_HIDDEN;
+/* In the child of a fork: what there is belongs to the parent. */
+void ds_stats_child(void) DS_HIDDEN;
+
+/* What has become of the connection. e may be NULL. */
+void ds_stats_say(struct ds_entry *e, int mode, int reason) DS_HIDDEN;
+/* Words for DS_COUNTERS; of e, or such that nobody reads. */
+uint64_t *ds_stats_counters(struct ds_entry *e) DS_HIDDEN;
+
+#endif

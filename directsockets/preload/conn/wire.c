@@ -1,0 +1,91 @@
+/* The broker's messages and the bucket of a connection (SPEC 6, 6.2). */
+#include "conn/broker.h"
+
+#include <string.h>
+
+/* Lengths of the bodies, by type. */
+static const uint8_t body[] = {
+	[DS_HELLO] = 16, [DS_WELCOME] = 8, [DS_LISTEN] = 0, [DS_UNLISTEN] = 0, [DS_OFFER] = 16,
+	[DS_WITHDRAW] = 16, [DS_CLAIM] = 0, [DS_GRANT] = 52, [DS_NO_OFFER] = 0, [DS_REFUSED] = 1,
+};
+
+size_t ds_message_put(uint8_t *b, const struct ds_message *m)
+{
+	uint16_t len = (uint16_t)(8 + body[m->type]);
+	uint8_t *p = b + 8;
+
+	memset(b, 0, len);
+	b[0] = m->type;
+	b[1] = 1;
+	memcpy(b + 2, &len, 2);
+	memcpy(b + 4, &m->id, 4);
+	switch (m->type) {
+	case DS_HELLO:
+		memcpy(p, m->program, 16);
+		break;
+	case DS_WELCOME:
+		memcpy(p, &m->node, 2);
+		memcpy(p + 4, &m->features, 4);
+		break;
+	case DS_GRANT:
+		memcpy(p + 16, m->info.addr, 32);
+		memcpy(p + 48, m->info.port, 4);
+		/* fall through */
+	case DS_OFFER:
+	case DS_WITHDRAW:
+		memcpy(p, m->info.nonce, 16);
+		break;
+	case DS_REFUSED:
+		p[0] = m->reason;
+		break;
+	}
+	return len;
+}
+
+bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n)
+{
+	const uint8_t *p = b + 8;
+	uint16_t len;
+
+	if (n < 8)
+		return false;
+	memcpy(&len, b + 2, 2);
+	if (b[0] < DS_HELLO || b[0] > DS_REFUSED || b[1] != 1 || len != n || n != 8u + body[b[0]])
+		return false;
+	memset(m, 0, sizeof *m);
+	m->type = b[0];
+	memcpy(&m->id, b + 4, 4);
+	switch (m->type) {
+	case DS_HELLO:
+		memcpy(m->program, p, 16);
+		break;
+	case DS_WELCOME:
+		memcpy(&m->node, p, 2);
+		memcpy(&m->features, p + 4, 4);
+		break;
+	case DS_GRANT:
+		memcpy(m->info.addr, p + 16, 32);
+		memcpy(m->info.port, p + 48, 4);
+		/* fall through */
+	case DS_OFFER:
+	case DS_WITHDRAW:
+		memcpy(m->info.nonce, p, 16);
+		break;
+	case DS_REFUSED:
+		m->reason = p[0];
+		return m->reason != 0;
+	}
+	return true;
+}
+
+uint32_t ds_bucket(const struct ds_info *info)
+{
+	uint8_t key[36];
+	uint32_t h = 2166136261u;
+
+	memcpy(key, info->addr, 32);
+	memcpy(key + 32, info->port, 4);
+	for (size_t i = 0; i < sizeof key; i++)
+		h = (h ^ key[i]) * 16777619u;
+	return h % 4096;
+}

@@ -1,0 +1,274 @@
+/* Connections that another program inherits: back to TCP, with the bytes that it would have read. */
+#include "hooks/hooks.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+/* How long a program may be kept from beginning, in ms: until a silent peer is not asked any more; until a parent
+ * has closed its copy; and until the peer has rolled back. */
+enum { ANSWER = 20, PARENT = 200, ROLLED = 1000 };
+
+static void nap(void)
+{
+	struct timespec ms = {0, 1000000};
+
+	ds_syscall(SYS_nanosleep, &ms, NULL);
+}
+
+/* What lies unread in the segment. */
+enum left { NOTHING, UNREAD, /* and the sender can write it to the shadow */ ENDED /* and it cannot any more */ };
+
+static enum left left_behind(struct ds_sock *s, int fd)
+{
+	bool alone = ds_alone(s);
+	enum left what = NOTHING;
+
+	ds_check_bell(s, true);
+	if (!ds_rx_take(s, alone))
+		return NOTHING;
+	ds_rx_update(s, fd);
+	int mode = ds_mode(&s->sh->rx_mode);
+	if ((mode == RX_CATCHUP || mode == RX_DIRECT || mode == RX_UNDECIDED) && ds_rx_readable(&s->seg, &s->sh->rx) > 0)
+		what = ds_left(s) || (mode == RX_DIRECT && ds_rx_over(&s->seg, &s->sh->rx)) ? ENDED : UNREAD;
+	ds_unlock(&s->sh->rx_lock, alone);
+	return what;
+}
+
+/* A child of vfork may have closed what is the parent's. */
+static bool bell_here(struct ds_sock *s)
+{
+	int domain = 0;
+	socklen_t len = sizeof domain;
+
+	return REAL(getsockopt)(s->seg.bell, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+}
+
+/* Does the peer hear its bell? One that has armed it, and reads it, is inside of the library, and looks at what
+ * we say there before it does anything else. One that computes, sleeps elsewhere or is stopped does not. */
+static bool hears(struct ds_sock *s, bool *rung)
+{
+	int waiting = 1;
+
+	if (*rung)
+		return REAL(ioctl)(s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting;
+	if ((ds_seg_peer_attention(&s->seg) & (DS_ARM_RX | DS_ARM_TX)) && REAL(ioctl)(s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting)
+		*rung = ds_syscall(SYS_sendto, s->seg.bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) == 1;
+	return false;
+}
+
+/* Would bytes be lost, or stay where they are for as long as the peer likes, if the connection went back to TCP?
+ * Where a parent has the connection too, they may be its own: it is given time to close it. Standard streams
+ * are the new program's in any case. */
+static bool must_carry(struct ds_sock *s, int fd, enum heir heir)
+{
+	bool rung = false, meant = heir == HEIR_EXEC ? fd <= STDERR_FILENO : heir == HEIR_DUP;
+	bool vforked = heir == HEIR_EXEC && fd_vforked();
+
+	if (!s->sh || !ds_has_segment(s) || heir == HEIR_SYSTEM || !bell_here(s))
+		return false;
+	for (int ms = 0; ms <= PARENT; ms++, nap()) {
+		bool own = ds_single(s) && !vforked;
+
+		switch (left_behind(s, fd)) {
+		case NOTHING:
+			return false;
+		case ENDED:
+			if (own || meant)
+				return true;
+			break;
+		case UNREAD:
+			if (heir == HEIR_LEAK || hears(s, &rung))
+				return false;
+			if (ms >= ANSWER && own)
+				return true;
+		}
+	}
+	return meant;
+}
+
+/* ---- handing on ------------------------------------------------------------------- */
+
+/* One direction between the connection and the new program. */
+struct way {
+	int from, to;
+	size_t at, n; /* of buf, what is to be sent */
+	bool over;
+	char buf[65536];
+};
+
+/* False: to is gone, or from is at its end; the other side has been told. */
+static bool move(struct way *w)
+{
+	ssize_t n;
+
+	if (w->over)
+		return false;
+	if (w->at == w->n) {
+		n = recv(w->from, w->buf, sizeof w->buf, MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return true;
+		if (n <= 0)
+			goto over;
+		w->at = 0;
+		w->n = (size_t)n;
+	}
+	n = send(w->to, w->buf + w->at, w->n - w->at, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n > 0)
+		w->at += (size_t)n;
+	if (n >= 0 || errno == EAGAIN || errno == EINTR)
+		return true;
+over:
+	w->over = true;
+	w->at = w->n = 0;
+	shutdown(w->to, SHUT_WR);
+	return false;
+}
+
+/* Until both directions have ended, or the program has closed its end. */
+static void pump(int sock, int pair)
+{
+	static struct way in, out;
+	bool gone = false;
+
+	in.from = out.to = sock;
+	in.to = out.from = pair;
+	while (!in.over || !out.over) {
+		struct pollfd p[2] = {{sock, 0, 0}, {pair, 0, 0}};
+
+		if (in.at < in.n)
+			p[1].events |= POLLOUT;
+		else if (!in.over)
+			p[0].events |= POLLIN;
+		if (out.at < out.n)
+			p[0].events |= POLLOUT;
+		else if (!out.over)
+			p[1].events |= POLLIN;
+		if (!p[0].events)
+			p[0].fd = -1; /* it has ended: no news */
+		if (gone && !(p[1].events & POLLIN))
+			p[1].fd = -1;
+		if (poll(p, 2, -1) < 0)
+			continue;
+		/* Not a half-close: nobody has the other end any more. What it has sent is still to go. */
+		gone |= p[1].fd >= 0 && p[1].revents & (POLLHUP | POLLERR);
+		if (!move(&out) && gone)
+			break;
+		if (!gone)
+			move(&in);
+	}
+	close(sock);
+	_exit(0);
+}
+
+/* Closes all but four descriptors, of which some may be -1. */
+static void close_others(int a, int b, int c, int d)
+{
+	int keep[4] = {a, b, c, d}, from = 0;
+
+	for (unsigned fd = 0; fd < fd_tab_end; fd++)
+		if ((int)fd != a)
+			fd_closing((int)fd);
+	for (;;) {
+		int next = -1;
+
+		for (int i = 0; i < 4; i++)
+			if (keep[i] >= from && (next < 0 || keep[i] < next))
+				next = keep[i];
+		if (next != from && ds_syscall(SYS_close_range, from, next < 0 ? ~0u : (unsigned)next - 1, 0) < 0)
+			for (int fd = from; fd < (next < 0 ? 65536 : next); fd++)
+				REAL(close)(fd);
+		if (next < 0)
+			return;
+		from = next + 1;
+	}
+}
+
+/* A fork that the program does not see: no handlers of it are run, no signal is sent. */
+static pid_t quiet_fork(void) { return (pid_t)ds_syscall(SYS_clone, 0, 0, 0, 0, 0); }
+
+/* A process with this library stays behind, and hands on what is in the segment and what comes after it: fd, and all
+ * descriptors of c that this process has, become an end of a pair of sockets. A child of vfork has
+ * descriptors of its own, and its other ones are the caller's to replace, by *end. False: it cannot be. */
+static bool carry(struct conn *c, int fd, int *end)
+{
+	int pair[2], flags = REAL(fcntl)(fd, F_GETFL), st = -1;
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	fork_prepare();
+	pid = quiet_fork();
+	if (pid == 0) {
+		if ((pid = quiet_fork()) == 0) {
+			sigset_t all;
+			sigfillset(&all);
+			pthread_sigmask(SIG_SETMASK, &all, NULL);
+			fork_child();
+			int sock = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
+			fd_set_conn(sock, c);
+			close_others(sock, pair[1], c->s->seg.bell, c->s->kick);
+			pump(sock, pair[1]);
+		}
+		ds_syscall(SYS_exit_group, pid < 0);
+	}
+	while (pid > 0 && ds_syscall(SYS_wait4, pid, &st, __WALL, NULL) < 0 && errno == EINTR)
+		;
+	fork_parent(pid > 0 && st == 0 ? pid : -1);
+	REAL(close)(pair[1]);
+	if (pid < 0 || st != 0) {
+		REAL(close)(pair[0]);
+		return false;
+	}
+	REAL(fcntl)(pair[0], F_SETFL, flags & O_NONBLOCK);
+	if (fd_vforked()) { /* which has descriptors of its own */
+		REAL(dup2)(pair[0], fd);
+		*end = pair[0];
+		return true;
+	}
+	for (unsigned i = 0; i < fd_tab_end; i++) {
+		struct conn *other = conn_get((int)i);
+
+		if (other == c)
+			dup3(pair[0], (int)i, REAL(fcntl)((int)i, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+		if (other)
+			conn_put(other);
+	}
+	REAL(close)(pair[0]);
+	return true;
+}
+
+/* Frozen, with bytes that only the peer can write to the shadow: waits until it has begun to. False: it does not. */
+static bool rolled(struct ds_sock *s, int fd)
+{
+	for (int ms = 0; ms <= ROLLED; ms++, nap())
+		switch (left_behind(s, fd)) {
+		case NOTHING:
+			return true;
+		case UNREAD:
+			break;
+		case ENDED:
+			return false;
+		}
+	return false;
+}
+
+bool hand_over(struct conn *c, int fd, enum heir heir, int *end)
+{
+	bool shared = fd_vforked() && heir == HEIR_EXEC, carried;
+	int saved = errno;
+
+	*end = -1;
+	carried = must_carry(c->s, fd, heir) && carry(c, fd, end);
+	if (!carried) {
+		ds_freeze_demote(c->s, fd);
+		if (heir != HEIR_SYSTEM && heir != HEIR_LEAK && c->s->sh && ds_has_segment(c->s) && bell_here(c->s) && !rolled(c->s, fd) &&
+		    ((ds_single(c->s) && !shared) || fd <= STDERR_FILENO))
+			carried = carry(c, fd, end);
+	}
+	errno = saved;
+	return carried;
+}

@@ -1,0 +1,74 @@
+/* epoll over sockets of which some are direct.
+ *
+ * The kernel's instance stays in use. For a socket without a bell the program's
+ * entry is as the program made it. When the socket gets a bell, the bell joins the instance,
+ * and both entries carry a tag of ours (a random prefix, the member's index), from
+ * which the program's own data is found again; the entry of the shadow asks
+ * only for what the shadow still decides.
+ *
+ * A member is *active*, and looked at by every epoll_wait, or *armed*: then its
+ * peer rings the bell. Sleeping arms all active ones at the cost of one barrier;
+ * a ring, or a call on the socket, makes it active again. So idle sockets cost
+ * nothing. While another thread sleeps in the instance, or it is itself part of a
+ * set (nested), nothing may stay active: everything is armed again at once, and
+ * what is ready already is told by the instance's kick, an eventfd in it.
+ *
+ * Locks: ep_lock (members of conns) before an instance's lock; none is held
+ * asleep. Both know their owner, as the core may call ds_hook_bell at any time.
+ */
+#ifndef DS_EPOLL_H
+#define DS_EPOLL_H
+
+#include "fd/fdtab.h"
+
+struct epi;
+
+void ep_init(void) DS_HIDDEN;
+
+/* For fdtab.c: a conn is going; a call on an armed conn begins; descriptors of
+ * an instance. */
+void ep_forget(struct conn *c) DS_HIDDEN;
+void ep_active(struct conn *c) DS_HIDDEN;
+void epi_dup(struct epi *e) DS_HIDDEN;
+void epi_close(struct epi *e, int fd) DS_HIDDEN;
+
+void epi_new(int epfd) DS_HIDDEN;
+
+/* Makes sure that epfd, which is in a poll or epoll set, is readable when it ought
+ * to be. True if it is readable now. */
+bool epi_settle(struct epi *e) DS_HIDDEN;
+
+void ep_fork_prepare(void) DS_HIDDEN;
+void ep_fork_parent(void) DS_HIDDEN;
+void ep_fork_child(void) DS_HIDDEN;
+
+int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev) DS_HIDDEN;
+
+/* timeout NULL: for ever. mask NULL: none. */
+int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask) DS_HIDDEN;
+
+/* Time left until a deadline of CLOCK_MONOTONIC. */
+void deadline_set(struct timespec *deadline, const struct timespec *timeout) DS_HIDDEN;
+bool deadline_left(const struct timespec *deadline, struct timespec *left) DS_HIDDEN; /* false: it has passed */
+
+/* Adds the synonyms that the kernel reports with POLLIN and POLLOUT. */
+static inline unsigned poll_synonyms(unsigned now, unsigned asked)
+{
+	if (now & POLLIN)
+		now |= asked & POLLRDNORM;
+	if (now & POLLOUT)
+		now |= asked & POLLWRNORM;
+	return now;
+}
+
+/* The events to ask the core for. */
+static inline unsigned poll_plain(unsigned asked)
+{
+	if (asked & POLLRDNORM)
+		asked |= POLLIN;
+	if (asked & POLLWRNORM)
+		asked |= POLLOUT;
+	return asked & (POLLIN | POLLOUT | POLLRDHUP | POLLPRI);
+}
+
+#endif

@@ -1,0 +1,398 @@
+#include "hooks/hooks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/single_threaded.h>
+
+/* Descriptors above this are left alone: the kernel's own limit (nr_open). */
+enum { TABLE_MAX = 1 << 20 };
+
+/* Added to users of a conn that is on the free list: see conn_put. */
+enum { FREE = 1 << 29 };
+
+/* Calls that one thread can have under way: one, and those of signal handlers. */
+enum { CALLS = 8 };
+
+uintptr_t *fd_tab;
+unsigned fd_tab_size;
+unsigned fd_tab_end;
+unsigned fork_gen;
+
+static struct conn *pool;
+static unsigned pool_used;	 /* conns ever taken from the pool */
+static uint64_t free_head;	 /* tag in the high half, index + 1 in the low */
+static pid_t own_pid;
+
+static __thread struct {
+	struct conn *c;
+	char *frame;
+} calls[CALLS];
+static __thread int depth;
+
+void fd_init(void)
+{
+	struct rlimit lim;
+	size_t n = TABLE_MAX;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < n)
+		n = lim.rlim_max;
+	void *t = mmap(NULL, n * sizeof *fd_tab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, n * sizeof *pool, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	own_pid = getpid();
+	if (t == MAP_FAILED || p == MAP_FAILED)
+		return; /* the size stays 0: everything is plain */
+	fd_tab = t;
+	pool = p;
+	fd_tab_size = (unsigned)n;
+}
+
+void fd_after_fork(void)
+{
+	own_pid = getpid();
+}
+
+bool fd_vforked(void)
+{
+	return getpid() != own_pid;
+}
+
+static void set(int fd, uintptr_t w)
+{
+	unsigned end = __atomic_load_n(&fd_tab_end, __ATOMIC_RELAXED);
+
+	while (end <= (unsigned)fd && !__atomic_compare_exchange_n(&fd_tab_end, &end, (unsigned)fd + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		;
+	__atomic_store_n(&fd_tab[fd], w, __ATOMIC_RELEASE);
+}
+
+/* ---- conns --------------------------------------------------------------- */
+
+static struct conn *pool_take(void)
+{
+	uint64_t head = __atomic_load_n(&free_head, __ATOMIC_ACQUIRE);
+
+	while ((uint32_t)head != 0) {
+		struct conn *c = &pool[(uint32_t)head - 1];
+		uint64_t want = ((head >> 32) + 1) << 32 | __atomic_load_n(&c->next, __ATOMIC_RELAXED);
+		if (__atomic_compare_exchange_n(&free_head, &head, want, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			return c;
+	}
+	unsigned i = __atomic_load_n(&pool_used, __ATOMIC_RELAXED);
+	do {
+		if (i >= fd_tab_size)
+			return NULL;
+	} while (!__atomic_compare_exchange_n(&pool_used, &i, i + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+	__atomic_fetch_add(&pool[i].users, FREE, __ATOMIC_RELAXED);
+	return &pool[i];
+}
+
+static void pool_give(struct conn *c)
+{
+	uint64_t head = __atomic_load_n(&free_head, __ATOMIC_RELAXED), want;
+
+	do {
+		__atomic_store_n(&c->next, (uint32_t)head, __ATOMIC_RELAXED);
+		want = ((head >> 32) + 1) << 32 | (uint32_t)(c - pool + 1);
+	} while (!__atomic_compare_exchange_n(&free_head, &head, want, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+}
+
+static void conn_final(struct conn *c, int fd)
+{
+	ep_forget(c);
+	if (c->s)
+		ds_close(c->s, fd);
+	c->s = NULL;
+	if (c->closefd >= 0)
+		REAL(close)(c->closefd);
+	pool_give(c);
+}
+
+/* A process of one thread needs no locked instructions: a signal handler finds
+ * these additions done or not done. */
+static inline int add(int *p, int n)
+{
+	if (__libc_single_threaded) {
+		__asm__ volatile("" ::: "memory");
+		int v = *p + n;
+		*(volatile int *)p = v;
+		return v;
+	}
+	return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL);
+}
+
+void conn_hold(struct conn *c)
+{
+	add(&c->users, 1);
+}
+
+/* The call or close that brings users to 0 makes it FREE and owns the conn; a
+ * thread that read the table before and comes late only adds 1 and takes it away
+ * again, and whoever of them sees 0 last is the one. */
+void conn_put(struct conn *c)
+{
+	int zero = 0;
+
+	if (add(&c->users, -1) == 0 && __atomic_compare_exchange_n(&c->users, &zero, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		conn_final(c, c->closefd);
+}
+
+static inline struct conn *word_conn(uintptr_t w)
+{
+	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
+}
+
+struct conn *conn_get(int fd)
+{
+	uintptr_t w = fd_word(fd);
+	struct conn *c = word_conn(w);
+
+	if (!c)
+		return NULL;
+	conn_hold(c);
+	if (fd_word(fd) == w)
+		return c;
+	conn_put(c);
+	return NULL;
+}
+
+struct conn *conn_new(int fd, enum conn_state state)
+{
+	if ((unsigned)fd >= fd_tab_size || fd <= STDERR_FILENO || fd_vforked())
+		return NULL;
+	struct conn *c = pool_take();
+	if (!c)
+		return NULL;
+	c->s = NULL;
+	c->nfds = 1;
+	c->closefd = -1;
+	c->state = state;
+	c->gen = fork_gen;
+	c->members = NULL;
+	c->cookie = 0;
+	c->armed = 0;
+	c->lastfd = fd;
+	c->twins = false;
+	c->blocked = 0;
+	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
+	fd_closing(fd); /* what was closed behind our back */
+	set(fd, (uintptr_t)c | FD_CONN);
+	return c;
+}
+
+void conn_up(struct conn *c, int fd, struct ds_sock *s)
+{
+	c->lastfd = fd;
+	c->s = s;
+	if (!s) {
+		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
+		return;
+	}
+	*ds_user(s) = c;
+	__atomic_store_n(&c->state, CONN_UP, __ATOMIC_RELEASE);
+	if (ds_bell(s) >= 0)
+		ds_hook_bell(s);
+}
+
+void conn_completed(struct conn *c, int fd)
+{
+	int pending = CONN_PENDING;
+	unsigned char state = 0;
+	socklen_t len = sizeof state;
+
+	/* The first byte of TCP_INFO is the state; unlike SO_ERROR it is not used up. */
+	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &state, &len) != 0 || (state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT))
+		return;
+	if (!__atomic_compare_exchange_n(&c->state, &pending, CONN_PLAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return;
+	if (c->gen != fork_gen)
+		return; /* another process has the socket without knowing the connection */
+	conn_up(c, fd, ds_client(fd));
+}
+
+void conn_demote(struct conn *c, int fd)
+{
+	if (c->state == CONN_UP)
+		ds_freeze_demote(c->s, fd);
+	else
+		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
+}
+
+void conn_each(void (*fn)(struct conn *c, void *arg), void *arg)
+{
+	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct conn *c = &pool[i];
+		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE)
+			continue;
+		conn_hold(c);
+		if (c->users < FREE && c->state == CONN_UP)
+			fn(c, arg);
+		conn_put(c);
+	}
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+struct call call_begin(int fd, uintptr_t w)
+{
+	struct call k = {NULL, -1};
+	struct conn *c = word_conn(w);
+	char *frame = __builtin_frame_address(0);
+
+	if (!c)
+		return k;
+	while (__builtin_expect(depth > 0 && calls[depth - 1].frame <= frame, 0)) {
+		depth--;
+		conn_put(calls[depth].c);
+	}
+	if (__builtin_expect(wait_frame != NULL, 0) && wait_frame <= frame)
+		wait_unwind();
+	if (__builtin_expect(c->state != CONN_UP, 0)) {
+		if (c->state == CONN_PENDING)
+			conn_completed(c, fd);
+		if (__atomic_load_n(&c->state, __ATOMIC_ACQUIRE) != CONN_UP)
+			return k;
+	}
+	conn_hold(c);
+	if (__builtin_expect(fd_word(fd) != w, 0)) {
+		conn_put(c);
+		return k;
+	}
+	if (__builtin_expect(__atomic_load_n(&c->armed, __ATOMIC_RELAXED), 0))
+		ep_active(c);
+	if (__atomic_load_n(&c->lastfd, __ATOMIC_RELAXED) != fd)
+		__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
+	k.c = c;
+	if (depth < CALLS) {
+		calls[depth].c = c;
+		calls[depth].frame = frame;
+		k.slot = depth++;
+	}
+	return k;
+}
+
+void calls_unwind(const char *to)
+{
+	while (depth > 0 && calls[depth - 1].frame < to) {
+		depth--;
+		conn_put(calls[depth].c);
+	}
+	if (wait_frame != NULL && wait_frame < to)
+		wait_unwind();
+}
+
+void call_end(struct call *k)
+{
+	if (!k->c)
+		return;
+	if (k->slot >= 0) {
+		if (k->slot >= depth || calls[k->slot].c != k->c)
+			return; /* taken for dead and ended already */
+		depth = k->slot;
+	}
+	conn_put(k->c);
+}
+
+/* ---- descriptors --------------------------------------------------------- */
+
+/* Another descriptor of c than fd, which goes. */
+static int other_fd(struct conn *c, int fd)
+{
+	for (unsigned i = 0; i < fd_tab_end; i++)
+		if ((int)i != fd && word_conn(fd_word((int)i)) == c)
+			return (int)i;
+	return fd;
+}
+
+void fd_closing(int fd)
+{
+	if (fd_word(fd) == 0 || fd_vforked())
+		return;
+	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_ACQ_REL);
+	struct conn *c = word_conn(w);
+	if (c && __atomic_sub_fetch(&c->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
+		int one = 1;
+		if (__atomic_compare_exchange_n(&c->users, &one, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+			conn_final(c, fd); /* the usual case: no other call on it */
+			return;
+		}
+		if (c->state == CONN_UP)
+			c->closefd = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+		conn_put(c);
+	} else if (c) {
+		if (conn_fd(c) == fd)
+			__atomic_store_n(&c->lastfd, other_fd(c, fd), __ATOMIC_RELAXED);
+	} else if ((w & 3) == FD_LISTENER) {
+		ds_unlisten(fd);
+	} else if (word_epi(w)) {
+		epi_close(word_epi(w), fd);
+	}
+}
+
+/* newfd, a standard stream, has become a duplicate of oldfd. False: neither is the connection any more. */
+static bool stream(int oldfd, int newfd)
+{
+	struct conn *c = conn_get(oldfd);
+	bool carried = false;
+	int end, saved = errno;
+
+	if (!c)
+		return true;
+	if (c->state == CONN_UP)
+		carried = hand_over(c, oldfd, HEIR_DUP, &end);
+	else
+		conn_demote(c, oldfd);
+	if (carried)
+		REAL(dup3)(oldfd, newfd, REAL(fcntl)(newfd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+	conn_put(c);
+	errno = saved;
+	return !carried;
+}
+
+void fd_dup(int oldfd, int newfd)
+{
+	uintptr_t w = fd_word(oldfd);
+	struct conn *c = word_conn(w);
+
+	if (w == 0 || oldfd == newfd || (unsigned)newfd >= fd_tab_size || fd_vforked())
+		return;
+	if (c) {
+		/* Standard streams are read and written by the C library inside, and mostly another program's soon. */
+		if (newfd <= STDERR_FILENO && !stream(oldfd, newfd))
+			return;
+		__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
+	} else if (word_epi(w)) {
+		epi_dup(word_epi(w));
+	}
+	set(newfd, w);
+}
+
+void fd_set_conn(int fd, struct conn *c)
+{
+	if ((unsigned)fd >= fd_tab_size)
+		return;
+	fd_closing(fd);
+	__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
+	set(fd, (uintptr_t)c | FD_CONN);
+}
+
+void fd_set_listener(int fd)
+{
+	if ((unsigned)fd >= fd_tab_size || fd_vforked())
+		return;
+	fd_closing(fd);
+	set(fd, (uintptr_t)FD_LISTENER);
+}
+
+void fd_set_epoll(int fd, struct epi *e)
+{
+	if ((unsigned)fd >= fd_tab_size)
+		return;
+	fd_closing(fd);
+	set(fd, (uintptr_t)e | FD_EPOLL);
+}

@@ -1,0 +1,137 @@
+/* What the program's descriptors are, by number.
+ *
+ * A table of words, read without a lock by every call: a pointer to a struct conn
+ * (a TCP socket), the mark of a listener, a pointer to a struct epi (an epoll
+ * instance, epoll.h), or 0 for all that is none of ours. A conn is one kernel
+ * socket however many descriptors name it; calls under way hold a reference, and
+ * the last of descriptors and calls closes it.
+ *
+ * Lock-free, so that close may be called in a signal handler. The process's
+ * own: after fork each process has a copy, and sock.h's counts tell how many
+ * processes share a connection. A vfork child shares the table but not the
+ * descriptors, and changes nothing: see fd_vforked.
+ */
+#ifndef DS_FDTAB_H
+#define DS_FDTAB_H
+
+#include "conn/sock.h"
+
+#include <stdint.h>
+
+enum conn_state {
+	CONN_NEW = 0,	/* no connection yet */
+	CONN_PENDING,	/* connect is under way */
+	CONN_UP,	/* s is set */
+	CONN_PLAIN,	/* TCP for good, and the core does not know it */
+};
+
+struct member;
+
+struct conn {
+	struct ds_sock *s;	 /* with CONN_UP */
+	int users;		 /* references: one for all descriptors, one for each call; see conn_put */
+	int nfds;		 /* descriptors of this process */
+	int closefd;		 /* the descriptor for ds_close, if calls outlive the last */
+	int state;		 /* enum conn_state */
+	unsigned gen;		 /* fork_gen when it was made */
+	uint32_t next;		 /* free list: index + 1 */
+	struct member *members;	 /* epoll instances it is in, under ep_lock (epoll.c) */
+	uint64_t cookie;	 /* SO_COOKIE once it has a bell, else 0 */
+	int armed;		 /* members that are armed */
+	int lastfd;		 /* the descriptor that a call used last: one that is open */
+	uint64_t blocked;	 /* sends that ran out of room: the next room is an edge */
+	bool twins;		 /* one epoll instance holds several of its descriptors */
+};
+
+/* An open descriptor of c. */
+static inline int conn_fd(const struct conn *c)
+{
+	return __atomic_load_n(&c->lastfd, __ATOMIC_RELAXED);
+}
+
+struct epi;
+
+enum { FD_NONE = 0, FD_CONN = 1, FD_LISTENER = 2, FD_EPOLL = 3 };
+
+extern uintptr_t *fd_tab DS_HIDDEN;
+extern unsigned fd_tab_size DS_HIDDEN;
+extern unsigned fd_tab_end DS_HIDDEN; /* above all descriptors that ever were ours */
+extern unsigned fork_gen DS_HIDDEN;
+
+void fd_init(void) DS_HIDDEN;
+
+/* The kernel's truth after fork; true in a vfork child, which shares our memory. */
+void fd_after_fork(void) DS_HIDDEN;
+bool fd_vforked(void) DS_HIDDEN;
+
+static inline uintptr_t fd_word(int fd)
+{
+	return (unsigned)fd < fd_tab_size ? __atomic_load_n(&fd_tab[fd], __ATOMIC_ACQUIRE) : 0;
+}
+
+static inline int fd_kind(int fd)
+{
+	return (int)(fd_word(fd) & 3);
+}
+
+static inline struct epi *word_epi(uintptr_t w)
+{
+	return (w & 3) == FD_EPOLL ? (struct epi *)(w & ~(uintptr_t)3) : NULL;
+}
+
+/* A call on a conn, on the stack of the hook. Also recorded by thread, so that calls
+ * which a signal handler left by longjmp are found and ended by the next one. */
+struct call {
+	struct conn *c; /* NULL: not ours, make the real call */
+	int slot;
+};
+
+/* call_begin: the conn of fd, if it is one that the core knows; takes a reference.
+ * call_end gives it back; use with CALL so that cancellation does too. */
+struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
+void call_end(struct call *k) DS_HIDDEN;
+/* This thread is about to jump to a frame at stack address to: calls below it are over. */
+void calls_unwind(const char *to) DS_HIDDEN;
+
+#define CALL(k, fd) \
+	__attribute__((cleanup(call_end))) struct call k = {NULL, -1}; \
+	do { \
+		uintptr_t w_ = fd_word(fd); \
+		if (__builtin_expect(w_ != 0, 0)) \
+			k = call_begin(fd, w_); \
+	} while (0)
+
+/* References without the record, for poll and epoll; NULL if fd is none. Any state. */
+struct conn *conn_get(int fd) DS_HIDDEN;
+void conn_hold(struct conn *c) DS_HIDDEN;
+void conn_put(struct conn *c) DS_HIDDEN;
+
+/* fd is a new TCP socket. NULL: no memory, it stays plain. No reference is held. */
+struct conn *conn_new(int fd, enum conn_state state) DS_HIDDEN;
+
+/* c is connected: s is what the core made of it, or NULL. */
+void conn_up(struct conn *c, int fd, struct ds_sock *s) DS_HIDDEN;
+
+/* Is the connect that was under way complete? If so, hands c to the core. */
+void conn_completed(struct conn *c, int fd) DS_HIDDEN;
+
+/* Gives up direct sockets for c for good. */
+void conn_demote(struct conn *c, int fd) DS_HIDDEN;
+
+/* Walks over all conns in use with a reference held during fn. */
+void conn_each(void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
+
+/* fd is about to be closed, or replaced by dup2. If another call is using its last
+ * conn, a copy of the descriptor stays open until that ends. */
+void fd_closing(int fd) DS_HIDDEN;
+
+/* newfd has become a duplicate of oldfd. */
+void fd_dup(int oldfd, int newfd) DS_HIDDEN;
+
+/* fd is another descriptor of c, made behind the table's back. */
+void fd_set_conn(int fd, struct conn *c) DS_HIDDEN;
+
+void fd_set_listener(int fd) DS_HIDDEN;
+void fd_set_epoll(int fd, struct epi *e) DS_HIDDEN;
+
+#endif

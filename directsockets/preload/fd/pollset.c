@@ -1,0 +1,376 @@
+#include "fd/pollset.h"
+#include "fd/epoll.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* One socket of the set that the core knows. */
+struct slot {
+	struct conn *c;
+	nfds_t at;	  /* its place in the program's array */
+	nfds_t extra;	  /* of its bell and kick in the kernel's; 0 none */
+	int extras;
+	unsigned kernel;  /* what the shadow decides */
+	bool direct;	  /* both directions: the shadow has nothing to say as long as something is ready */
+	bool waiting, armed, had;
+};
+
+enum { SMALL = 16, SMALL_FDS = 64 };
+
+struct waiting {
+	struct slot *slots;
+	nfds_t n;
+	void *map; /* if it is large */
+	size_t size;
+	bool local;
+};
+
+/* Small sets use the thread's own place, which is still there when a signal handler
+ * has left the call by longjmp. */
+static __thread struct slot small[SMALL];
+static __thread struct waiting left_behind;
+__thread char *wait_frame;
+
+static void asleep_end(struct waiting *w)
+{
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct slot *t = &w->slots[i];
+		if (t->armed)
+			ds_disarm(t->c->s, t->had);
+		if (t->waiting)
+			ds_wait_end(t->c->s);
+		t->armed = t->waiting = false;
+	}
+}
+
+static void waiting_end(struct waiting *w)
+{
+	asleep_end(w);
+	for (nfds_t i = 0; i < w->n; i++)
+		conn_put(w->slots[i].c);
+	if (w->map)
+		munmap(w->map, w->size);
+	w->n = 0;
+	if (w->local)
+		wait_frame = NULL;
+}
+
+void wait_unwind(void)
+{
+	waiting_end(&left_behind);
+}
+
+struct guard {
+	struct waiting *w;
+};
+
+static void guard_end(struct guard *g)
+{
+	waiting_end(g->w);
+}
+
+/* What holds now; counts the entries that are ready. */
+static int look(struct waiting *w, struct pollfd *fds)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct slot *t = &w->slots[i];
+		struct pollfd *p = &fds[t->at];
+		unsigned asked = (unsigned short)p->events;
+		struct ds_ready r = ds_ready(t->c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
+		t->direct = ds_direct(t->c->s) == 3;
+		t->kernel = poll_synonyms(r.kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
+		p->revents = (short)(poll_synonyms(r.now, asked) & (asked | POLLERR | POLLHUP));
+		ready += p->revents != 0;
+	}
+	return ready;
+}
+
+static int raw_poll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask)
+{
+	return REAL(ppoll)(fds, n, t, mask);
+}
+
+/* The kernel's array: the program's, with the shadows asked only for what they decide;
+ * then, to sleep, bells and kicks. Returns its length. */
+static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, struct pollfd *k, bool sleep)
+{
+	nfds_t len = n;
+
+	memcpy(k, fds, n * sizeof *k);
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct slot *t = &w->slots[i];
+		struct pollfd *p = &k[t->at];
+		p->events = (short)((unsigned short)p->events & t->kernel);
+		if (p->events == 0 && !(t->kernel & (POLLERR | POLLHUP)))
+			p->fd = -1;
+		t->extras = 0;
+		t->extra = len;
+		if (!sleep)
+			continue;
+		int bell = t->armed && t->had ? ds_bell(t->c->s) : -1, kick = ds_kick(t->c->s);
+		if (bell >= 0)
+			k[len++] = (struct pollfd){bell, POLLIN, 0};
+		if (kick >= 0)
+			k[len++] = (struct pollfd){kick, POLLIN, 0};
+		t->extras = (int)(len - t->extra);
+	}
+	return len;
+}
+
+/* Puts the kernel's answers beside ours. Returns the entries that are ready. */
+static int merge(struct waiting *w, struct pollfd *fds, nfds_t n, const struct pollfd *k)
+{
+	int ready = 0;
+	nfds_t next = 0;
+
+	for (nfds_t i = 0; i < n; i++) {
+		if (next < w->n && w->slots[next].at == i) {
+			unsigned r = (unsigned short)k[i].revents & (w->slots[next].kernel | POLLNVAL);
+			fds[i].revents |= (short)(k[i].fd < 0 ? 0 : r & ((unsigned short)fds[i].events | POLLERR | POLLHUP | POLLNVAL));
+			next++;
+		} else {
+			fds[i].revents = k[i].revents;
+		}
+		ready += fds[i].revents != 0;
+	}
+	return ready;
+}
+
+/* The set has sockets of ours: w. */
+static int poll_mixed(struct waiting *w, struct pollfd *fds, nfds_t n, struct pollfd *k, const struct timespec *timeout, const sigset_t *mask)
+{
+	static const struct timespec zero;
+	struct timespec deadline, left;
+	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+	struct ds_spin spin;
+	bool bells = false, slept = false;
+	int rc;
+
+	if (timeout && !poll)
+		deadline_set(&deadline, timeout);
+	int ready = look(w, fds);
+	bool all_ours = w->n == n;
+	for (nfds_t i = 0; i < w->n; i++) {
+		all_ours = all_ours && w->slots[i].direct;
+		bells = bells || ds_bell(w->slots[i].c->s) >= 0;
+	}
+	if (ready > 0 && all_ours)
+		return ready;
+	if (ready > 0 || poll || (bells && !all_ours)) {
+		rc = raw_poll(k, kernel_set(w, fds, n, k, false), &zero, mask);
+		if (rc < 0 && ready == 0)
+			return rc;
+		if (rc >= 0 && (merge(w, fds, n, k) > 0 || poll))
+			return merge(w, fds, n, k);
+		if (ready > 0)
+			return ready;
+	}
+	if (bells && !poll) {
+		ds_spin_begin(&spin, w->n == 1 ? w->slots[0].c->s : NULL);
+		while (ready == 0 && ds_spin_more(&spin))
+			ready = look(w, fds);
+		if (ready > 0) {
+			ds_spin_end(&spin, w->n == 1 ? w->slots[0].c->s : NULL, true);
+			for (nfds_t i = 0, next = 0; i < n; i++) {
+				if (next < w->n && w->slots[next].at == i)
+					next++;
+				else
+					fds[i].revents = 0;
+			}
+			return ready;
+		}
+	}
+	for (;;) {
+		bool follow = false, armed = false;
+		const struct timespec *t = NULL;
+		for (nfds_t i = 0; i < w->n; i++) {
+			struct slot *s = &w->slots[i];
+			ds_wait_begin(s->c->s);
+			s->waiting = true;
+			if (ds_bell(s->c->s) < 0)
+				continue;
+			s->had = ds_arm(s->c->s, poll_plain((unsigned short)fds[s->at].events));
+			s->armed = armed = true;
+			follow |= !s->had;
+		}
+		if (armed)
+			ds_barrier();
+		ready = look(w, fds);
+		if (ready > 0) {
+			asleep_end(w);
+			rc = raw_poll(k, kernel_set(w, fds, n, k, false), &zero, NULL);
+			return rc < 0 ? ready : merge(w, fds, n, k);
+		}
+		if (timeout) {
+			deadline_left(&deadline, &left);
+			t = &left;
+		}
+		if (follow && (!t || left.tv_sec > 0 || left.tv_nsec > DS_FOLLOW_MS * 1000000L)) {
+			left = (struct timespec){0, DS_FOLLOW_MS * 1000000L};
+			t = &left;
+		}
+		rc = raw_poll(k, kernel_set(w, fds, n, k, true), t, mask);
+		int err = errno;
+		if (bells && !slept)
+			ds_spin_end(&spin, w->n == 1 ? w->slots[0].c->s : NULL, false);
+		slept = true;
+		for (nfds_t i = 0; i < w->n && rc > 0; i++) {
+			struct slot *s = &w->slots[i];
+			bool rung = false;
+			for (int x = 0; x < s->extras; x++)
+				rung |= k[s->extra + (nfds_t)x].revents != 0;
+			if (rung)
+				ds_rung(s->c->s, fds[s->at].fd);
+		}
+		asleep_end(w);
+		if (rc < 0) {
+			errno = err;
+			return rc;
+		}
+		look(w, fds);
+		ready = merge(w, fds, n, k);
+		if (ready > 0 || (timeout && !deadline_left(&deadline, &left)))
+			return ready;
+	}
+}
+
+int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
+{
+	nfds_t ours = 0;
+
+	if (__builtin_expect(wait_frame != NULL, 0) && wait_frame <= (char *)__builtin_frame_address(0))
+		wait_unwind();
+	for (nfds_t i = 0; i < n; i++) {
+		uintptr_t w = fd_word(fds[i].fd);
+		if ((w & 3) == FD_CONN)
+			ours++;
+		else if (word_epi(w))
+			epi_settle(word_epi(w));
+	}
+	if (ours == 0)
+		return raw_poll(fds, n, timeout, mask);
+
+	struct pollfd few[SMALL_FDS], *k = few;
+	struct waiting own = {.slots = small}, *w = &own;
+	if (ours <= SMALL && wait_frame == NULL) {
+		w = &left_behind;
+		*w = (struct waiting){.slots = small, .local = true};
+		wait_frame = __builtin_frame_address(0);
+	}
+	if (!w->local || n + 2 * ours > SMALL_FDS) {
+		w->size = (n + 2 * ours) * sizeof *k + ours * sizeof *w->slots;
+		w->map = mmap(NULL, w->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (w->map == MAP_FAILED) {
+			if (w->local)
+				wait_frame = NULL;
+			errno = ENOMEM;
+			return -1;
+		}
+		if (!w->local)
+			w->slots = w->map;
+		k = (struct pollfd *)((char *)w->map + ours * sizeof *w->slots);
+	}
+	__attribute__((cleanup(guard_end))) struct guard g = {w};
+	for (nfds_t i = 0; i < n && w->n < ours; i++) {
+		struct conn *c = conn_get(fds[i].fd);
+		if (!c)
+			continue;
+		if (c->state == CONN_PENDING)
+			conn_completed(c, fds[i].fd);
+		if (c->state != CONN_UP) {
+			conn_put(c);
+			continue;
+		}
+		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
+			ep_active(c);
+		w->slots[w->n++] = (struct slot){.c = c, .at = i};
+	}
+	(void)g;
+	if (w->n == 0)
+		return raw_poll(fds, n, timeout, mask);
+	return poll_mixed(w, fds, n, k, timeout, mask);
+}
+
+/* ---- select --------------------------------------------------------------- */
+
+typedef unsigned long word;
+enum { BITS = sizeof(word) * CHAR_BIT };
+
+static inline word bits_of(const fd_set *s, int i)
+{
+	return s ? ((const word *)s)[i] : 0;
+}
+
+static inline bool has(const fd_set *s, int fd)
+{
+	return s && (((const word *)s)[fd / BITS] >> (fd % BITS) & 1);
+}
+
+static int select_poll(int n, int count, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct pollfd *p)
+{
+	int k = 0, rc, total = 0;
+
+	for (int i = 0; i < (n + BITS - 1) / BITS; i++) {
+		word any = bits_of(in, i) | bits_of(out, i) | bits_of(except, i);
+		for (; any && k < count; any &= any - 1) {
+			int fd = i * (int)BITS + __builtin_ctzl(any);
+			if (fd >= n)
+				break;
+			p[k++] = (struct pollfd){fd, (short)((has(in, fd) ? POLLIN : 0) | (has(out, fd) ? POLLOUT : 0) | (has(except, fd) ? POLLPRI : 0)), 0};
+		}
+	}
+	rc = wait_poll(p, (nfds_t)k, timeout, mask);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < k; i++)
+		if (p[i].revents & POLLNVAL) {
+			errno = EBADF;
+			return -1;
+		}
+	size_t bytes = (size_t)((n + BITS - 1) / BITS) * sizeof(word);
+	fd_set *sets[3] = {in, out, except};
+	static const short yes[3] = {POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI};
+	static const short asked[3] = {POLLIN, POLLOUT, POLLPRI};
+	for (int s = 0; s < 3; s++) {
+		if (!sets[s])
+			continue;
+		memset(sets[s], 0, bytes);
+		for (int i = 0; i < k; i++)
+			if ((p[i].events & asked[s]) && (p[i].revents & yes[s])) {
+				((word *)sets[s])[p[i].fd / BITS] |= 1ul << (p[i].fd % BITS);
+				total++;
+			}
+	}
+	return total;
+}
+
+int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct timespec *left)
+{
+	struct pollfd few[SMALL_FDS], *p = few;
+	struct timespec deadline;
+	int count = 0, rc;
+
+	for (int i = 0; i < (n + BITS - 1) / BITS; i++)
+		count += __builtin_popcountl(bits_of(in, i) | bits_of(out, i) | bits_of(except, i));
+	size_t size = (size_t)count * sizeof *p;
+	if (count > SMALL_FDS) {
+		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED) {
+			errno = ENOMEM;
+			return -1;
+		}
+	}
+	if (timeout)
+		deadline_set(&deadline, timeout);
+	rc = select_poll(n, count, in, out, except, timeout, mask, p);
+	if (timeout && left)
+		deadline_left(&deadline, left);
+	if (p != few)
+		munmap(p, size);
+	return rc;
+}

@@ -1,0 +1,18 @@
+/* poll and select over sets in which some sockets are direct. */
+#ifndef DS_POLLSET_H
+#define DS_POLLSET_H
+
+#include "fd/fdtab.h"
+
+/* As ppoll(2). timeout NULL: for ever. */
+int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask) DS_HIDDEN;
+
+/* As pselect(2). left, if not NULL, gets the time that was not used. */
+int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct timespec *left) DS_HIDDEN;
+
+/* A poll of this thread that a signal handler left by longjmp is ended. frame: of
+ * the caller. */
+extern __thread char *wait_frame;
+void wait_unwind(void) DS_HIDDEN;
+
+#endif

@@ -1,0 +1,341 @@
+/* Calls that make, name, change and close sockets. */
+#include "hooks/hooks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/net_tstamp.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <linux/sockios.h>
+
+/* ---- sockets ------------------------------------------------------------- */
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	int fd = REAL(socket)(domain, type, protocol);
+
+	if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
+	    (protocol == 0 || protocol == IPPROTO_TCP))
+		conn_new(fd, CONN_NEW);
+	else if (fd >= 0 && fd_word(fd) != 0)
+		fd_closing(fd); /* closed behind our back */
+	return fd;
+}
+
+EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	int rc = REAL(connect)(fd, addr, len);
+	int err = errno;
+
+	if (fd_kind(fd) != FD_CONN) {
+		/* One that we did not see being made. */
+		int protocol = 0, saved = errno;
+		socklen_t n = sizeof protocol;
+		if ((rc != 0 && err != EINPROGRESS) || !addr || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6) || fd_word(fd) != 0)
+			return rc;
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_NEW)) {
+			errno = saved;
+			return rc;
+		}
+	}
+	struct conn *c = conn_get(fd);
+	if (!c)
+		return rc;
+	if (addr && len >= sizeof(sa_family_t) && addr->sa_family == AF_UNSPEC) {
+		if (rc == 0)
+			conn_demote(c, fd); /* disconnected: whatever comes next is plain */
+	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
+		int fresh = CONN_NEW;
+		__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+		if (c->state == CONN_PENDING && (rc == 0 || err == EISCONN))
+			conn_completed(c, fd);
+	}
+	conn_put(c);
+	errno = err;
+	return rc;
+}
+ALIAS(__connect, connect);
+
+EXPORT int listen(int fd, int backlog)
+{
+	int rc = REAL(listen)(fd, backlog);
+
+	if (rc == 0 && fd_kind(fd) != FD_LISTENER && !fd_vforked()) {
+		int saved = errno;
+		if (ds_listen(fd))
+			fd_set_listener(fd);
+		errno = saved;
+	}
+	return rc;
+}
+
+static int accepted(int fd)
+{
+	int saved = errno;
+	struct conn *c;
+
+	if (fd < 0)
+		return fd;
+	if (fd_word(fd) != 0)
+		fd_closing(fd);
+	if (fd > STDERR_FILENO && !fd_vforked()) {
+		struct ds_sock *s = ds_server(fd);
+		if (s) {
+			c = conn_new(fd, CONN_NEW);
+			if (c)
+				conn_up(c, fd, s);
+			else
+				ds_close(s, fd);
+		} else if (fd_kind(fd) == FD_NONE) {
+			conn_new(fd, CONN_PLAIN);
+		}
+	}
+	errno = saved;
+	return fd;
+}
+
+EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	return accepted(REAL(accept)(fd, addr, len));
+}
+
+EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	return accepted(REAL(accept4)(fd, addr, len, flags));
+}
+
+EXPORT int shutdown(int fd, int how)
+{
+	CALL(k, fd);
+	if (k.c && how >= SHUT_RD && how <= SHUT_RDWR)
+		return ds_shutdown(k.c->s, fd, how);
+	int rc = REAL(shutdown)(fd, how);
+	if (rc == 0 && fd_kind(fd) == FD_LISTENER)
+		fd_closing(fd);
+	return rc;
+}
+
+/* Options that change what the bytes on the shadow mean, or want to be told about
+ * them one by one. */
+static bool option_needs_tcp(int level, int name)
+{
+	if (level == SOL_SOCKET)
+		return name == SO_ZEROCOPY || name == SO_TIMESTAMPING || name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF;
+	if (level == IPPROTO_TCP)
+		return name == TCP_ULP || name == TCP_REPAIR || name == TCP_FASTOPEN_CONNECT || name == TCP_MD5SIG;
+	return false;
+}
+
+EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	if (option_needs_tcp(level, name) && fd_kind(fd) == FD_CONN) {
+		struct conn *c = conn_get(fd);
+		if (c) {
+			conn_demote(c, fd);
+			conn_put(c);
+		}
+	}
+	int rc = REAL(setsockopt)(fd, level, name, value, len);
+	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD ||
+	    name == SO_SNDTIMEO_NEW || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
+		CALL(k, fd);
+		if (k.c)
+			ds_options_changed(k.c->s, fd);
+	}
+	return rc;
+}
+
+/* A program asks for SO_ERROR when its connect has completed. */
+EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+	struct conn *c = NULL;
+
+	if (fd_kind(fd) == FD_CONN && ((level == SOL_SOCKET && name == SO_ERROR) || (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE)))
+		c = conn_get(fd);
+	if (c) {
+		if (name == SO_ERROR && level == SOL_SOCKET && c->state == CONN_PENDING)
+			conn_completed(c, fd);
+		else if (level == IPPROTO_TCP)
+			conn_demote(c, fd);
+		conn_put(c);
+	}
+	return REAL(getsockopt)(fd, level, name, value, len);
+}
+
+/* ---- descriptors ----------------------------------------------------------- */
+
+EXPORT int close(int fd)
+{
+	if (__builtin_expect(fd_word(fd) != 0, 0))
+		fd_closing(fd);
+	else if (fd >= 0 && ds_own_fd(fd)) {
+		errno = EBADF;
+		return -1;
+	}
+	return REAL(close)(fd);
+}
+ALIAS(__close, close);
+
+static int dupped(int oldfd, int newfd)
+{
+	if (newfd < 0)
+		return newfd;
+	if (fd_word(newfd) != 0)
+		fd_closing(newfd);
+	fd_dup(oldfd, newfd);
+	return newfd;
+}
+
+EXPORT int dup(int fd)
+{
+	return dupped(fd, REAL(dup)(fd));
+}
+
+/* newfd will be closed by dup2, if oldfd is one. The library's own stay. */
+static bool make_place(int oldfd, int newfd)
+{
+	if (oldfd == newfd || fd_vforked())
+		return true;
+	if (newfd >= 0 && fd_word(newfd) == 0 && ds_own_fd(newfd)) {
+		errno = EBADF;
+		return false;
+	}
+	if (fd_word(newfd) != 0 && REAL(fcntl)(oldfd, F_GETFD) >= 0)
+		fd_closing(newfd);
+	return true;
+}
+
+EXPORT int dup2(int oldfd, int newfd)
+{
+	if (!make_place(oldfd, newfd))
+		return -1;
+	int rc = REAL(dup2)(oldfd, newfd);
+	if (rc >= 0)
+		fd_dup(oldfd, rc);
+	return rc;
+}
+ALIAS(__dup2, dup2);
+
+EXPORT int dup3(int oldfd, int newfd, int flags)
+{
+	if ((flags & ~O_CLOEXEC) == 0 && !make_place(oldfd, newfd))
+		return -1;
+	int rc = REAL(dup3)(oldfd, newfd, flags);
+	if (rc >= 0)
+		fd_dup(oldfd, rc);
+	return rc;
+}
+
+/* All of ours in [first, last] are being closed. */
+static void range_closing(unsigned first, unsigned last)
+{
+	if (fd_vforked())
+		return;
+	for (unsigned fd = first; fd <= last && fd < fd_tab_end; fd++)
+		if (fd_word((int)fd) != 0)
+			fd_closing((int)fd);
+}
+
+static unsigned table_end(void)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < fd_tab_size)
+		return (unsigned)lim.rlim_cur;
+	return fd_tab_size;
+}
+
+/* Closes [first, last] but the library's own. */
+static int range_close(unsigned first, unsigned last, unsigned flags)
+{
+	unsigned end = table_end(), from = first;
+
+	if (first > last)
+		return (int)syscall(SYS_close_range, first, last, flags);
+	/* In a child of vfork, too: exec closes them, and until then it needs them (carry.c). */
+	for (unsigned fd = first; fd <= last && fd < end + 1024; fd++)
+		if (ds_own_fd((int)fd)) {
+			if (fd > from && syscall(SYS_close_range, from, fd - 1, flags) != 0)
+				return -1;
+			from = fd + 1;
+		}
+	return from > last || from < first ? 0 : (int)syscall(SYS_close_range, from, last, flags);
+}
+
+EXPORT int close_range(unsigned first, unsigned last, int flags)
+{
+	if (flags == 0)
+		range_closing(first, last);
+	if (flags & ~CLOSE_RANGE_CLOEXEC)
+		return (int)syscall(SYS_close_range, first, last, flags); /* a table of its own: CLOSE_RANGE_UNSHARE */
+	return range_close(first, last, (unsigned)flags);
+}
+
+EXPORT void closefrom(int first)
+{
+	unsigned from = first < 0 ? 0 : (unsigned)first;
+
+	range_closing(from, ~0u);
+	if (range_close(from, ~0u, 0) != 0 && REAL(closefrom))
+		REAL(closefrom)(first);
+}
+
+/* ---- fcntl, ioctl ---------------------------------------------------------- */
+
+static void flags_changed(int fd, bool async)
+{
+	CALL(k, fd);
+	if (!k.c)
+		return;
+	if (async)
+		ds_freeze_demote(k.c->s, fd); /* SIGIO is the kernel's to send */
+	else
+		ds_flags_changed(k.c->s);
+}
+
+EXPORT int fcntl64(int fd, int cmd, ...)
+{
+	va_list ap;
+
+	va_start(ap, cmd);
+	void *arg = va_arg(ap, void *);
+	va_end(ap);
+	int rc = REAL(fcntl)(fd, cmd, arg);
+	if (__builtin_expect(rc < 0 || fd_word(fd) == 0, 1)) {
+		if (rc >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && fd_word(rc) != 0)
+			fd_closing(rc);
+		return rc;
+	}
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		return dupped(fd, rc);
+	if (cmd == F_SETFL)
+		flags_changed(fd, ((uintptr_t)arg & O_ASYNC) != 0);
+	return rc;
+}
+ALIAS(fcntl, fcntl64);
+ALIAS(__fcntl, fcntl64);
+
+EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+
+	va_start(ap, request);
+	void *arg = va_arg(ap, void *);
+	va_end(ap);
+	if (__builtin_expect(fd_word(fd) == 0, 1))
+		return REAL(ioctl)(fd, request, arg);
+	if (request == FIONREAD || request == SIOCOUTQ) {
+		CALL(k, fd);
+		if (k.c && arg)
+			return request == FIONREAD ? ds_fionread(k.c->s, fd, arg) : ds_outq(k.c->s, fd, arg);
+	}
+	int rc = REAL(ioctl)(fd, request, arg);
+	if (rc == 0 && (request == FIONBIO || request == FIOASYNC))
+		flags_changed(fd, request == FIOASYNC && arg && *(int *)arg);
+	return rc;
+}

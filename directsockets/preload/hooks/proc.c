@@ -1,0 +1,366 @@
+/* Calls that make or replace processes. */
+#include "hooks/hooks.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/single_threaded.h>
+#include <sys/syscall.h>
+
+/* ---- fork ----------------------------------------------------------------- */
+
+void fork_prepare(void)
+{
+	fork_gen++;
+	ep_fork_prepare();
+	ds_fork_prepare();
+}
+
+void fork_parent(pid_t pid)
+{
+	int saved = errno;
+
+	ds_fork_parent(pid);
+	ep_fork_parent();
+	errno = saved;
+}
+
+void fork_child(void)
+{
+	fd_after_fork();
+	ds_fork_child();
+	ep_fork_child();
+}
+
+static void forked(void) { fork_parent(1); }
+
+EXPORT pid_t _Fork(void)
+{
+	fork_prepare();
+	pid_t pid = REAL(_Fork)();
+	if (pid == 0)
+		fork_child();
+	else
+		fork_parent(pid);
+	return pid;
+}
+
+struct clone_start {
+	int (*fn)(void *);
+	void *arg;
+};
+
+static int clone_child(void *p)
+{
+	struct clone_start s = *(struct clone_start *)p;
+
+	fork_child();
+	return s.fn(s.arg);
+}
+
+EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	static __typeof__(clone) *real;
+	struct clone_start start = {fn, arg};
+	void *rest[3];
+	va_list ap;
+
+	va_start(ap, arg);
+	for (int i = 0; i < 3; i++)
+		rest[i] = va_arg(ap, void *);
+	va_end(ap);
+	if (!real)
+		real = (__typeof__(clone) *)dlsym(RTLD_NEXT, "clone");
+	if ((flags & CLONE_VM) || !fn || !stack)
+		return real(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
+	fork_prepare();
+	pid_t pid = real(clone_child, stack, flags, &start, rest[0], rest[1], rest[2]);
+	fork_parent(pid);
+	return pid;
+}
+ALIAS(__clone, clone);
+
+/* ---- what a new program inherits -------------------------------------------- */
+
+enum { CARRIED = 16 };
+
+struct by_cookie {
+	uint64_t cookie;
+	int fd;
+	/* In a child of vfork: sockets that were carried, and the ends that replace all their descriptors. */
+	struct carried {
+		uint64_t cookie;
+		int end;
+	} *carried;
+};
+
+static void demote_cookie(struct conn *c, void *arg)
+{
+	struct by_cookie *b = arg;
+	uint64_t cookie = c->cookie;
+	socklen_t len = sizeof cookie;
+
+	/* One without a bell was not asked for its cookie yet. */
+	if (cookie == 0 && REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
+		return;
+	if (cookie != b->cookie)
+		return;
+	for (int i = 0; i < CARRIED; i++)
+		if (b->carried[i].cookie == 0) {
+			hand_over(c, b->fd, HEIR_EXEC, &b->carried[i].end);
+			if (b->carried[i].end >= 0)
+				b->carried[i].cookie = cookie;
+			return;
+		} else if (b->carried[i].cookie == cookie) {
+			REAL(dup2)(b->carried[i].end, b->fd);
+			return;
+		}
+	ds_freeze_demote(c->s, b->fd);
+}
+
+static void count_one(struct conn *c, void *arg)
+{
+	(void)c;
+	*(bool *)arg = true;
+}
+
+/* The kernel's list of descriptors is asked, not our table: in a vfork child the
+ * table is the parent's, and the descriptors are not. No memory is allocated. */
+void inherit_demote(void)
+{
+	char buf[2048];
+	struct carried carried[CARRIED] = {{0, 0}};
+	int saved = errno;
+	bool any = false;
+
+	conn_each(count_one, &any);
+	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (dir < 0) {
+		if (any && !fd_vforked())
+			spawn_demote(HEIR_SYSTEM);
+		errno = saved;
+		return;
+	}
+	for (long n; (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
+		for (long off = 0; off < n;) {
+			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
+			struct by_cookie b = {0, 0, carried};
+			socklen_t len = sizeof b.cookie;
+			off += d->d_reclen;
+			if (d->d_name[0] < '0' || d->d_name[0] > '9')
+				continue;
+			for (const char *c = d->d_name; *c; c++)
+				b.fd = b.fd * 10 + (*c - '0');
+			int fl = REAL(fcntl)(b.fd, F_GETFD);
+			if (fl < 0 || (fl & FD_CLOEXEC) || REAL(getsockopt)(b.fd, SOL_SOCKET, SO_COOKIE, &b.cookie, &len) != 0)
+				continue;
+			conn_each(demote_cookie, &b);
+		}
+	REAL(close)(dir);
+	errno = saved;
+}
+
+void spawn_demote(enum heir heir)
+{
+	int saved = errno;
+
+	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
+		if (fd_kind((int)fd) != FD_CONN)
+			continue;
+		int fl = REAL(fcntl)((int)fd, F_GETFD);
+		struct conn *c = fl >= 0 && !(fl & FD_CLOEXEC) ? conn_get((int)fd) : NULL;
+		if (!c)
+			continue;
+		int end = -1;
+		if (c->state == CONN_UP)
+			hand_over(c, (int)fd, heir, &end);
+		conn_put(c);
+	}
+	errno = saved;
+}
+
+/* ---- exec ------------------------------------------------------------------ */
+
+/* A search along PATH tries in vain before it hits: only what can be run demotes. */
+static void exec_demote(const char *path)
+{
+	int saved = errno;
+
+	if (path && access(path, X_OK) == 0)
+		inherit_demote();
+	errno = saved;
+}
+
+EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+{
+	exec_demote(path);
+	return REAL(execve)(path, argv, envp);
+}
+
+EXPORT int execv(const char *path, char *const argv[])
+{
+	exec_demote(path);
+	return REAL(execv)(path, argv);
+}
+
+EXPORT int execvp(const char *file, char *const argv[])
+{
+	inherit_demote();
+	return REAL(execvp)(file, argv);
+}
+
+EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	inherit_demote();
+	return REAL(execvpe)(file, argv, envp);
+}
+
+EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	inherit_demote();
+	return REAL(fexecve)(fd, argv, envp);
+}
+
+EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
+{
+	inherit_demote();
+	if (!REAL(execveat))
+		return (int)syscall(SYS_execveat, dir, path, argv, envp, flags);
+	return REAL(execveat)(dir, path, argv, envp, flags);
+}
+
+enum { MAX_ARGS = 4096 };
+
+/* The body of execl and its kin: collects the arguments from first up to NULL, and then calls. envp stands behind
+ * them, if there is one. */
+#define LISTED(first, env, call) \
+	const char *argv[MAX_ARGS + 1] = {first}; \
+	char *const *envp = environ; \
+	int n = 0; \
+	va_list ap; \
+	va_start(ap, first); \
+	while (argv[n] && n < MAX_ARGS) \
+		argv[++n] = va_arg(ap, const char *); \
+	if (env && !argv[n]) \
+		envp = va_arg(ap, char *const *); \
+	va_end(ap); \
+	(void)envp; \
+	errno = E2BIG; \
+	return argv[n] ? -1 : call
+
+EXPORT int execl(const char *path, const char *arg, ...) { LISTED(arg, false, execve(path, (char *const *)argv, envp)); }
+EXPORT int execlp(const char *file, const char *arg, ...) { LISTED(arg, false, execvp(file, (char *const *)argv)); }
+EXPORT int execle(const char *path, const char *arg, ...) { LISTED(arg, true, execve(path, (char *const *)argv, envp)); }
+
+/* ---- children that the C library makes --------------------------------------- */
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+	spawn_demote(HEIR_LEAK);
+	return REAL(posix_spawn)(pid, path, fa, attr, argv, envp);
+}
+
+EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+	spawn_demote(HEIR_LEAK);
+	return REAL(posix_spawnp)(pid, file, fa, attr, argv, envp);
+}
+
+/* The child's copy is open across exec, whatever the original's flag. */
+EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int fd, int newfd)
+{
+	static __typeof__(posix_spawn_file_actions_adddup2) *real;
+	struct conn *c = conn_get(fd);
+
+	if (!real)
+		real = (__typeof__(posix_spawn_file_actions_adddup2) *)dlsym(RTLD_NEXT, "posix_spawn_file_actions_adddup2");
+	if (c) {
+		int end = -1;
+		if (c->state == CONN_UP)
+			hand_over(c, fd, HEIR_DUP, &end);
+		else
+			conn_demote(c, fd);
+		conn_put(c);
+	}
+	return real(fa, fd, newfd);
+}
+
+EXPORT int system(const char *command)
+{
+	if (command)
+		spawn_demote(HEIR_SYSTEM);
+	return REAL(system)(command);
+}
+
+EXPORT FILE *popen(const char *command, const char *mode)
+{
+	spawn_demote(HEIR_SYSTEM);
+	return REAL(popen)(command, mode);
+}
+
+/* ---- this process ------------------------------------------------------------- */
+
+/* For probes and tests: 1 fd sends direct, 2 receives direct, 3 both; 0 neither; -1 the
+ * library does not know it. */
+EXPORT int exnds_mode(int fd);
+EXPORT int exnds_mode(int fd)
+{
+	struct conn *c = conn_get(fd);
+	int mode = -1;
+
+	if (!c)
+		return mode;
+	if (c->state == CONN_PENDING)
+		conn_completed(c, fd);
+	if (c->state == CONN_UP) {
+		ds_tick(c->s, fd);
+		mode = ds_direct(c->s);
+	}
+	conn_put(c);
+	return mode;
+}
+
+/* Listeners that an earlier program in this process, or its parent, has made. */
+static void adopt_listeners(void)
+{
+	for (int fd = STDERR_FILENO + 1; fd < 32; fd++) {
+		int yes = 0;
+		socklen_t len = sizeof yes;
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes && ds_listen(fd))
+			fd_set_listener(fd);
+	}
+}
+
+__attribute__((constructor)) static void start(void)
+{
+	int saved = errno;
+
+	ds_real_init();
+	if (getauxval(AT_SECURE))
+		return; /* with another's rights: plain TCP */
+	ep_init();
+	fd_init();
+	pthread_atfork(fork_prepare, forked, fork_child);
+	adopt_listeners();
+	errno = saved;
+}
+
+static void goodbye(struct conn *c, void *arg)
+{
+	(void)arg;
+	ds_exit_one(c->s, conn_fd(c));
+}
+
+/* Other threads may go on sending until the process is gone: then the kernel's close
+ * has to do. */
+__attribute__((destructor)) static void stop(void)
+{
+	if (__libc_single_threaded && fd_tab_size > 0 && !fd_vforked())
+		conn_each(goodbye, NULL);
+}

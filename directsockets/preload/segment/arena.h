@@ -1,0 +1,115 @@
+/* What the processes that share a connection after fork keep of it together.
+ *
+ * It lies in MAP_SHARED | MAP_ANONYMOUS memory: fork shares it, the peer cannot
+ * reach it. A process takes new places only from arenas that it made itself; a
+ * place is free when nobody refers to it any more. A process that is killed
+ * leaves its references behind: what it shared is then not used again, and an
+ * arena that has nothing else is unmapped.
+ */
+#ifndef DS_ARENA_H
+#define DS_ARENA_H
+
+#include "segment/segment.h"
+
+/* Where a direction is. */
+enum {
+	TX_SHADOW,  /* may be promoted */
+	TX_DIRECT,
+	TX_ENDED,   /* SHUTDOWN was sent, and stands */
+	TX_ROLLING, /* the receiver is frozen: what it left is being written to the shadow */
+	TX_BACK,    /* on the shadow, for good */
+	TX_BROKEN,
+
+	RX_SHADOW = 0, /* PROMOTE has not arrived */
+	RX_CATCHUP,    /* it has: `left` bytes more come on the shadow */
+	RX_DIRECT,
+	RX_END,        /* SHUTDOWN has arrived */
+	RX_UNDECIDED,  /* frozen, but the queue holds the end of the direction (SPEC 5.5) */
+	RX_BACK,
+	RX_BROKEN,
+};
+
+/* A lock that survives its holder: the number of the thread that holds it, or 0. */
+struct ds_lock {
+	uint32_t word;
+	uint32_t broken; /* times that a holder had died or was jumped out of */
+	uint64_t sp;     /* stack of the holder */
+};
+
+struct ds_shared {
+	uint32_t refs;  /* processes that have it open; 0: free */
+	uint32_t users; /* calls that are, or sleep, in the kernel on the shadow alone */
+	uint32_t gate;  /* someone waits for users to go: new ones stay out */
+	uint32_t leader;    /* thread that has the bell, while it sleeps */
+	uint32_t generation; /* counts up when a leader wakes: what followers sleep on */
+	uint32_t followers;
+	uint32_t cpu;
+	struct ds_attention attention;
+
+	struct ds_lock tx_lock __attribute__((aligned(128)));
+	uint8_t tx_mode, tx_shut; /* tx_shut: SHUT_WR was called */
+	uint64_t roll_slot, roll_off; /* TX_ROLLING: where */
+	struct ds_tx tx;
+
+	struct ds_lock rx_lock __attribute__((aligned(128)));
+	uint8_t rx_mode, rx_shut, gone; /* gone: the peer's end of the doorbell is closed */
+	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on */
+	uint64_t left;
+	struct ds_rx rx;
+} __attribute__((aligned(128)));
+
+/* A zeroed place with one reference; NULL: no memory. */
+struct ds_shared *ds_arena_get(void) DS_HIDDEN;
+/* One reference more; one less: true if it was the last. */
+void ds_arena_ref(struct ds_shared *s) DS_HIDDEN;
+bool ds_arena_unref(struct ds_shared *s) DS_HIDDEN;
+/* In the child of a fork: the arenas of the parent are the parent's. */
+void ds_arena_child(void) DS_HIDDEN;
+
+/* This thread's number. ds_tid_child forgets it after fork. */
+uint32_t ds_tid(void) DS_HIDDEN;
+void ds_tid_child(void) DS_HIDDEN;
+/* Does thread tid exist no more? */
+bool ds_tid_dead(uint32_t tid) DS_HIDDEN;
+
+/* True if this process has one thread only. */
+bool ds_one_thread(void) DS_HIDDEN;
+
+/* Takes a lock, alone: nobody else can want it (one thread, one process). DS_TAKEN, or
+ * DS_INHERITED: the holder before is gone and may have left something half done; or
+ * DS_NESTED, not taken: this is a signal handler that interrupted the holder. */
+enum { DS_TAKEN, DS_INHERITED, DS_NESTED };
+int ds_lock_slow(struct ds_lock *l, uint64_t sp) DS_HIDDEN;
+void ds_unlock_slow(struct ds_lock *l) DS_HIDDEN;
+
+static inline int ds_lock(struct ds_lock *l, bool alone)
+{
+	uint32_t me = ds_tid(), none = 0;
+	uint64_t sp = (uint64_t)(uintptr_t)__builtin_frame_address(0);
+
+	if (alone) {
+		if (__builtin_expect(__atomic_load_n(&l->word, __ATOMIC_RELAXED) != 0, 0))
+			return ds_lock_slow(l, sp);
+		__atomic_store_n(&l->word, me, __ATOMIC_RELAXED);
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	} else if (!__atomic_compare_exchange_n(&l->word, &none, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+		return ds_lock_slow(l, sp);
+	}
+	l->sp = sp;
+	return DS_TAKEN;
+}
+
+static inline void ds_unlock(struct ds_lock *l, bool alone)
+{
+	if (alone) {
+		__atomic_store_n(&l->word, 0, __ATOMIC_RELEASE);
+		return;
+	}
+	if (__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) >> 31)
+		ds_unlock_slow(l);
+}
+
+long ds_futex_wait(uint32_t *p, uint32_t value, const struct timespec *timeout) DS_HIDDEN;
+void ds_futex_wake(uint32_t *p, int n) DS_HIDDEN;
+
+#endif

@@ -1,0 +1,136 @@
+/* The C library's own functions, behind those that this library interposes.
+ *
+ * REAL(recv)(fd, p, n, 0) calls the real one. It works before any constructor
+ * has run and from any thread: the first use looks all of them up. A function
+ * that the C library does not have is NULL; see DS_REAL_OPTIONAL.
+ */
+#ifndef DS_REAL_H
+#define DS_REAL_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdbool.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DS_HIDDEN __attribute__((visibility("hidden")))
+
+/* In a loop that looks at memory until another CPU has changed it. */
+static inline void ds_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* X(result, name, arguments). */
+#define DS_REAL(X)                                                                              \
+	X(int, socket, (int, int, int))                                                         \
+	X(int, connect, (int, const struct sockaddr *, socklen_t))                              \
+	X(int, listen, (int, int))                                                              \
+	X(int, accept, (int, struct sockaddr *, socklen_t *))                                   \
+	X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                             \
+	X(int, shutdown, (int, int))                                                            \
+	X(int, getsockopt, (int, int, int, void *, socklen_t *))                                \
+	X(int, setsockopt, (int, int, int, const void *, socklen_t))                            \
+	X(ssize_t, read, (int, void *, size_t))                                                 \
+	X(ssize_t, readv, (int, const struct iovec *, int))                                     \
+	X(ssize_t, preadv, (int, const struct iovec *, int, off_t))                             \
+	X(ssize_t, preadv2, (int, const struct iovec *, int, off_t, int))                       \
+	X(ssize_t, recv, (int, void *, size_t, int))                                            \
+	X(ssize_t, recvfrom, (int, void *, size_t, int, struct sockaddr *, socklen_t *))        \
+	X(ssize_t, recvmsg, (int, struct msghdr *, int))                                        \
+	X(int, recvmmsg, (int, struct mmsghdr *, unsigned, int, struct timespec *))             \
+	X(ssize_t, write, (int, const void *, size_t))                                          \
+	X(ssize_t, writev, (int, const struct iovec *, int))                                    \
+	X(ssize_t, pwritev, (int, const struct iovec *, int, off_t))                            \
+	X(ssize_t, pwritev2, (int, const struct iovec *, int, off_t, int))                      \
+	X(ssize_t, send, (int, const void *, size_t, int))                                      \
+	X(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t)) \
+	X(ssize_t, sendmsg, (int, const struct msghdr *, int))                                  \
+	X(int, sendmmsg, (int, struct mmsghdr *, unsigned, int))                                \
+	X(ssize_t, sendfile, (int, int, off_t *, size_t))                                       \
+	X(ssize_t, sendfile64, (int, int, off64_t *, size_t))                                   \
+	X(ssize_t, splice, (int, off64_t *, int, off64_t *, size_t, unsigned))                  \
+	X(ssize_t, tee, (int, int, size_t, unsigned))                                           \
+	X(ssize_t, vmsplice, (int, const struct iovec *, size_t, unsigned))                     \
+	X(int, close, (int))                                                                    \
+	X(int, dup, (int))                                                                      \
+	X(int, dup2, (int, int))                                                                \
+	X(int, dup3, (int, int, int))                                                           \
+	X(int, fcntl, (int, int, ...))                                                          \
+	X(int, ioctl, (int, unsigned long, ...))                                                \
+	X(int, poll, (struct pollfd *, nfds_t, int))                                            \
+	X(int, ppoll, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *))     \
+	X(int, select, (int, fd_set *, fd_set *, fd_set *, struct timeval *))                   \
+	X(int, pselect, (int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *)) \
+	X(int, epoll_create, (int))                                                             \
+	X(int, epoll_create1, (int))                                                            \
+	X(int, epoll_ctl, (int, int, int, struct epoll_event *))                                \
+	X(int, epoll_wait, (int, struct epoll_event *, int, int))                               \
+	X(int, epoll_pwait, (int, struct epoll_event *, int, int, const sigset_t *))            \
+	X(pid_t, fork, (void))                                                                  \
+	X(int, execve, (const char *, char *const[], char *const[]))                            \
+	X(int, execvp, (const char *, char *const[]))                                           \
+	X(int, execv, (const char *, char *const[]))                                            \
+	X(int, execvpe, (const char *, char *const[], char *const[]))                           \
+	X(int, fexecve, (int, char *const[], char *const[]))                                    \
+	X(int, posix_spawn, (pid_t *, const char *, const posix_spawn_file_actions_t *,         \
+			     const posix_spawnattr_t *, char *const[], char *const[]))          \
+	X(int, posix_spawnp, (pid_t *, const char *, const posix_spawn_file_actions_t *,        \
+			      const posix_spawnattr_t *, char *const[], char *const[]))         \
+	X(FILE *, fdopen, (int, const char *))                                                  \
+	X(FILE *, popen, (const char *, const char *))                                          \
+	X(int, system, (const char *))                                                          \
+	X(long, syscall, (long, ...))
+
+/* Not in every C library, or not in older ones: look whether they are NULL. */
+#define DS_REAL_OPTIONAL(X)                                                                     \
+	X(int, fcntl64, (int, int, ...))                                                        \
+	X(int, close_range, (unsigned, unsigned, int))                                          \
+	X(void, closefrom, (int))                                                               \
+	X(int, epoll_pwait2, (int, struct epoll_event *, int, const struct timespec *, const sigset_t *)) \
+	X(int, execveat, (int, const char *, char *const[], char *const[], int))                \
+	X(pid_t, _Fork, (void))                                                                 \
+	X(ssize_t, __read_chk, (int, void *, size_t, size_t))                                   \
+	X(ssize_t, __recv_chk, (int, void *, size_t, size_t, int))                              \
+	X(ssize_t, __recvfrom_chk, (int, void *, size_t, size_t, int, struct sockaddr *, socklen_t *)) \
+	X(int, __poll_chk, (struct pollfd *, nfds_t, int, size_t))                              \
+	X(int, __ppoll_chk, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *, size_t))
+
+struct ds_real {
+#define X(result, name, args) result(*name) args;
+	DS_REAL(X) DS_REAL_OPTIONAL(X)
+#undef X
+};
+
+extern struct ds_real ds_real DS_HIDDEN;
+extern bool ds_real_ready DS_HIDDEN;
+
+/* Looks all functions up. Idempotent; any thread, at any time. */
+void ds_real_init(void) DS_HIDDEN;
+
+#define REAL(name) \
+	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, ds_real.name)
+
+/* syscall() is interposed too (hooks/misc.c): what is said so in this library is the kernel's. */
+#define syscall(...) REAL(syscall)(__VA_ARGS__)
+
+/* System calls that have no business with the program: neither interposed nor cancellation points. */
+#define ds_syscall REAL(syscall)
+
+#endif

@@ -1,0 +1,256 @@
+/* The inbound direction of a segment (SPEC 2.3, 5.3 to 5.5). */
+#include "segment/segment_inner.h"
+
+#include <string.h>
+
+static inline void commit(struct ds_rx *r, const struct ds_pos *p)
+{
+	uint32_t next = !(r->cur & 1);
+
+	SET(&r->pos[next].count, p->count);
+	r->pos[next].freed = p->freed;
+	r->pos[next].off = p->off;
+	RELEASE(&r->cur, next);
+}
+
+static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, const struct ds_pos *p)
+{
+	if (p->count == r->consumed && p->freed == r->freed)
+		return;
+	if (p->freed != r->freed)
+		ds_count(g, DS_C_TX_AVAIL, 1);
+	r->consumed = p->count;
+	r->freed = p->freed;
+	RELEASE(&g->own->freed, p->freed);
+	RELEASE(&g->own->consumed, p->count);
+	ds_ring(g, a, DS_ARM_TX);
+}
+
+static inline size_t scatter(struct ds_cursor *c, const uint8_t *from, size_t n, bool discard)
+{
+	size_t done = 0;
+
+	if (n > c->left)
+		n = c->left;
+	c->left -= n;
+	while (done < n) {
+		size_t k = c->v->iov_len - c->off;
+
+		if (k > n - done)
+			k = n - done;
+		if (k && !discard)
+			memcpy((uint8_t *)c->v->iov_base + c->off, from + done, k);
+		done += k;
+		c->off += k;
+		if (c->off == c->v->iov_len && (done < n || c->left)) {
+			c->v++;
+			c->n--;
+			c->off = 0;
+		}
+	}
+	return n;
+}
+
+/* A message of the inbound queue, read once and checked. */
+struct message {
+	unsigned tag;
+	const uint8_t *data;
+	uint64_t len, advance;
+};
+
+/* 1: here is message p->count; DS_AGAIN; DS_BREACH. */
+static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message *m)
+{
+	struct ds_slot *s = rx_slot(g, p->count);
+	uint64_t status = ACQUIRE(&s->status);
+	unsigned len = status >> 40 & 0xff;
+
+	if ((uint32_t)status != lap(g, p->count))
+		return DS_AGAIN;
+	m->tag = status >> 32 & 0xff;
+	m->advance = 0;
+	switch (m->tag) {
+	case DS_VELO:
+	case DS_VELO_LAST:
+		m->data = s->payload;
+		m->len = len;
+		return len >= 1 && len <= DS_VELO_MAX && p->off < len ? 1 : DS_BREACH;
+	case DS_INFO: {
+		uint32_t n = GET((uint32_t *)(void *)(s->payload + 4));
+		uint64_t at = GET((uint64_t *)(void *)(s->payload + 8));
+		uint64_t advance = GET((uint64_t *)(void *)(s->payload + 16));
+
+		if (len != DS_RMA_INFO || s->payload[0] != 1 || n < 1 || n > DS_MAX_RMA || n > g->ring || at > g->ring - n ||
+		    advance < n || advance > g->ring || p->off >= n)
+			return DS_BREACH;
+		m->data = g->rxring + at;
+		m->len = n;
+		m->advance = advance;
+		return 1;
+	}
+	case DS_SHUTDOWN:
+	case DS_DEMOTE:
+		return len == 0 ? 1 : DS_BREACH;
+	case DS_PROMOTE:
+		return len == 8 && p->count == 0 ? 1 : DS_BREACH;
+	}
+	return DS_BREACH;
+}
+
+int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, uint64_t *carried)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+	struct message m;
+
+	if (p.count)
+		return DS_BREACH;
+	int got = look(g, &p, &m);
+	if (got == DS_AGAIN)
+		return 0;
+	if (got != 1 || m.tag != DS_PROMOTE)
+		return DS_BREACH;
+	*carried = GET((uint64_t *)(void *)rx_slot(g, 0)->payload);
+	p.count = 1;
+	commit(r, &p);
+	return 1;
+}
+
+ssize_t ds_rx_recv(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, struct ds_cursor *c, bool peek, bool discard)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+	struct message m;
+	size_t got = 0;
+	int why = DS_AGAIN;
+
+	while (c->left) {
+		why = look(g, &p, &m);
+		if (why != 1)
+			break;
+		if (m.tag >= DS_SHUTDOWN) {
+			why = m.tag == DS_SHUTDOWN ? DS_END : m.tag == DS_DEMOTE ? DS_DEMOTED : DS_BREACH;
+			break;
+		}
+		size_t n = scatter(c, m.data + p.off, m.len - p.off, discard);
+		got += n;
+		if (n < m.len - p.off) {
+			p.off += (uint32_t)n;
+			break;
+		}
+		p.off = 0;
+		p.count++;
+		p.freed += m.advance;
+		if (!peek) {
+			ds_count(g, m.tag - DS_VELO + DS_C_RX_VELO, 1);
+			if (m.advance) { /* the sender fills it while the next one is copied */
+				commit(r, &p);
+				give_back(g, r, a, &p);
+			}
+		}
+	}
+	if (!got) {
+		if (why == DS_AGAIN && !peek)
+			give_back(g, r, a, &p);
+		return why;
+	}
+	if (!peek) {
+		commit(r, &p);
+		ds_count(g, DS_C_RECEIVED, got);
+		if (p.count - r->consumed >= g->slots / 4 || (GET(&g->peer->attention) & DS_ARM_TX))
+			give_back(g, r, a, &p);
+	}
+	return why == DS_BREACH ? DS_BREACH : (ssize_t)got;
+}
+
+int ds_rx_look(struct ds_seg *g, struct ds_rx *r)
+{
+	struct ds_pos p = r->pos[ACQUIRE(&r->cur) & 1];
+	struct message m;
+	int got = look(g, &p, &m);
+
+	if (got != 1 || m.tag <= DS_INFO)
+		return got;
+	return m.tag == DS_SHUTDOWN ? DS_END : m.tag == DS_DEMOTE ? DS_DEMOTED : m.tag == DS_PROMOTE ? DS_AGAIN : DS_BREACH;
+}
+
+uint64_t ds_rx_readable(struct ds_seg *g, struct ds_rx *r)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+	struct message m = {0};
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < g->slots && look(g, &p, &m) == 1 && m.tag <= DS_INFO; i++) {
+		sum += m.len - p.off;
+		p.off = 0;
+		p.count++;
+	}
+	return sum;
+}
+
+/* Does the queue hold the end of the direction? */
+static bool ends(struct ds_seg *g, struct ds_pos p)
+{
+	struct message m;
+
+	for (uint32_t i = 0; i < g->slots && look(g, &p, &m) == 1; i++, p.count++, p.off = 0)
+		if (m.tag == DS_SHUTDOWN || m.tag == DS_DEMOTE)
+			return true;
+	return false;
+}
+
+bool ds_rx_over(struct ds_seg *g, struct ds_rx *r) { return ends(g, r->pos[r->cur & 1]); }
+
+int ds_rx_freeze(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+
+	if (ends(g, p) || (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET)))
+		return DS_AGAIN;
+	give_back(g, r, a, &p);
+	SET(&g->own->frozen_slot, p.count);
+	SET(&g->own->frozen_off, p.off);
+	ds_attend(g, a, DS_FROZEN, 0);
+	ds_fence(g);
+	return !ends(g, p);
+}
+
+bool ds_rx_there(struct ds_seg *g, struct ds_rx *r)
+{
+	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
+
+	return (uint32_t)GET(&rx_slot(g, count)->status) == lap(g, count);
+}
+
+bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
+{
+	return ds_rx_there(g, r) ||
+	       (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS));
+}
+
+uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
+{
+	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
+
+	if (*seen < count)
+		*seen = count;
+	while (*seen - count < g->slots && (uint32_t)ACQUIRE(&rx_slot(g, *seen)->status) == lap(g, *seen))
+		++*seen;
+	return *seen & ((1ull << 56) - 1);
+}
+
+bool ds_rx_ends(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
+{
+	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
+
+	ds_rx_arrived(g, r, seen);
+	return *seen > count && (GET(&rx_slot(g, *seen - 1)->status) >> 32 & 0xff) == DS_SHUTDOWN;
+}
+
+void ds_rx_finish(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+
+	p.count++;
+	p.off = 0;
+	commit(r, &p);
+	give_back(g, r, a, &p);
+}

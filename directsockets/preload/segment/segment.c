@@ -1,0 +1,281 @@
+#include "segment/segment_inner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/membarrier.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+
+static const char magic[8] = {'E', 'X', 'T', '-', 'D', 'S', 0, 1};
+
+/* ---- making and mapping (SPEC 2, 2.1) --------------------------------------- */
+
+size_t ds_seg_size(uint32_t slots, uint64_t ring, size_t *rings)
+{
+	*rings = (DS_QUEUES + 2 * (size_t)slots * DS_SLOT + 4095) & ~(size_t)4095;
+	return *rings + 2 * ring;
+}
+
+void ds_seg_header(uint8_t *m, const struct ds_info *info, uint32_t slots, uint64_t ring)
+{
+	uint32_t version = 1;
+	size_t rings;
+	uint64_t size = ds_seg_size(slots, ring, &rings);
+
+	memcpy(m, magic, 8);
+	memcpy(m + 8, &version, 4);
+	memcpy(m + 12, &slots, 4);
+	memcpy(m + 16, &ring, 8);
+	memcpy(m + 24, &size, 8);
+	memcpy(m + 32, info->nonce, 16);
+	memcpy(m + 48, info->addr[0], 16);
+	memcpy(m + 64, info->addr[1], 16);
+	memcpy(m + 80, &info->port[0], 2);
+	memcpy(m + 82, &info->port[1], 2);
+	m[84] = info->port[1] & 0xf;
+}
+
+static uint64_t scratch[DS_COUNTERS]; /* counters of who has none */
+
+int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
+{
+	uint8_t h[DS_HEADER];
+	uint32_t version, slots;
+	uint64_t ring, said;
+	size_t rings;
+
+	memcpy(h, mem, sizeof h); /* the only time that it is read */
+	memcpy(&version, h + 8, 4);
+	memcpy(&slots, h + 12, 4);
+	memcpy(&ring, h + 16, 8);
+	memcpy(&said, h + 24, 8);
+	if (memcmp(h, magic, 8) != 0 || version != 1)
+		return -1;
+	if (slots < DS_MIN_SLOTS || slots > DS_MAX_SLOTS || (slots & (slots - 1)))
+		return -1;
+	if (ring < DS_MIN_RING || ring > DS_MAX_RING || ring % 4096)
+		return -1;
+	if (ds_seg_size(slots, ring, &rings) != size || said != size)
+		return -1;
+	memset(g, 0, sizeof *g);
+	memcpy(g->info.nonce, h + 32, 16);
+	memcpy(g->info.addr[0], h + 48, 16);
+	memcpy(g->info.addr[1], h + 64, 16);
+	memcpy(&g->info.port[0], h + 80, 2);
+	memcpy(&g->info.port[1], h + 82, 2);
+	if (h[84] != (g->info.port[1] & 0xf))
+		return -1;
+	g->mem = mem;
+	g->size = size;
+	g->ring = g->window = ring;
+	g->slots = slots;
+	g->shift = (unsigned)__builtin_ctz(slots);
+	g->side = side;
+	g->bell = -1;
+	g->own = (struct ds_ctrl *)(void *)(mem + DS_CTRL + side * DS_CTRL);
+	g->peer = (struct ds_ctrl *)(void *)(mem + DS_CTRL + !side * DS_CTRL);
+	struct ds_slot *queues = (struct ds_slot *)(void *)(mem + DS_QUEUES);
+	g->txq = queues + (size_t)side * slots;
+	g->rxq = queues + (size_t)!side * slots;
+	g->txring = mem + rings + (uint64_t)side * ring;
+	g->rxring = mem + rings + (uint64_t)!side * ring;
+	g->counters = scratch;
+	return 0;
+}
+
+/* Whether the kernel gives out no more memory than there is (vm.overcommit_memory = 2): then a page of a memfd that
+ * is not there when it is first touched is a SIGBUS. */
+static bool strict(void)
+{
+	static int known; /* 1 no, 2 yes */
+	char c = 0;
+
+	if (!GET(&known)) {
+		int fd = (int)ds_syscall(SYS_openat, AT_FDCWD, "/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+
+		if (fd >= 0) {
+			if (ds_syscall(SYS_read, fd, &c, 1) < 0)
+				c = 0;
+			ds_syscall(SYS_close, fd);
+		}
+		SET(&known, c == '2' ? 2 : 1);
+	}
+	return GET(&known) == 2;
+}
+
+static uint8_t *map(int fd, size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+uint8_t *ds_map_new(int fd, size_t size)
+{
+	uint8_t *p = map(fd, size);
+
+	if (p && strict() && madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
+		munmap(p, size);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return p;
+}
+
+int ds_truncate(int fd, size_t size)
+{
+	struct rlimit r;
+
+	/* Beyond the limit for files, of which this is one to the kernel, it would kill the program: SIGXFSZ. */
+	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur < size) {
+		errno = EFBIG;
+		return -1;
+	}
+	return ftruncate(fd, (off_t)size);
+}
+
+int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, uint64_t ring, int *out)
+{
+	size_t rings, size = ds_seg_size(slots, ring, &rings);
+	int saved, fd = memfd_create("exnet-ds", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	uint8_t *mem;
+
+	if (fd < 0)
+		return -1;
+	if (ds_truncate(fd, size) < 0 || REAL(fcntl)(fd, F_ADD_SEALS, SEALS) < 0 || !(mem = ds_map_new(fd, size))) {
+		saved = errno;
+		REAL(close)(fd);
+		errno = saved;
+		return -1;
+	}
+	ds_seg_header(mem, info, slots, ring);
+	if (ds_seg_view(g, mem, size, 0) < 0) {
+		munmap(mem, size);
+		REAL(close)(fd);
+		errno = EINVAL;
+		return -1;
+	}
+	RELEASE(&g->own->state, DS_OFFERED);
+	*out = fd;
+	return 0;
+}
+
+int ds_seg_map(struct ds_seg *g, int fd, int side)
+{
+	size_t rings, least = ds_seg_size(DS_MIN_SLOTS, DS_MIN_RING, &rings);
+	size_t most = ds_seg_size(DS_MAX_SLOTS, DS_MAX_RING, &rings);
+	struct stat st;
+	struct statfs fs;
+	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
+	uint8_t *mem;
+
+	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0)
+		return -1;
+	if (fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC) /* huge pages, of which there may be none: SIGBUS */
+		return -1;
+	if (st.st_size < (off_t)least || (size_t)st.st_size > most)
+		return -1;
+	mem = map(fd, (size_t)st.st_size);
+	if (!mem)
+		return -1;
+	if (ds_seg_view(g, mem, (size_t)st.st_size, side) < 0) {
+		munmap(mem, (size_t)st.st_size);
+		return -1;
+	}
+	return 0;
+}
+
+void ds_seg_unmap(struct ds_seg *g)
+{
+	if (g->mem)
+		munmap(g->mem, g->size);
+	g->mem = NULL;
+}
+
+/* ---- control block, wake-up (SPEC 2.2, 4.4, 4.5) ----------------------------- */
+
+bool ds_expedite(void)
+{
+	return ds_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+static inline void waker_barrier(const struct ds_seg *g)
+{
+	if (g->expedited && (GET(&g->peer->flags) & DS_EXPEDITED))
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	else
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static void ring(struct ds_seg *g, struct ds_attention *a, uint32_t word)
+{
+	uint32_t number = (word & ~0xffu) | 1;
+
+	if (GET(&a->rung) == number || g->bell < 0)
+		return;
+	SET(&a->rung, number);
+	ds_count(g, DS_C_WAKES, 1);
+	int saved = errno;
+	/* A raw call: nothing of this may be a cancellation point. */
+	ds_syscall(SYS_sendto, g->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	errno = saved;
+}
+
+void ds_ring(struct ds_seg *g, struct ds_attention *a, uint32_t want)
+{
+	waker_barrier(g);
+	uint32_t word = GET(&g->peer->attention);
+	if (__builtin_expect(word & want, 0))
+		ring(g, a, word);
+}
+
+void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t clear)
+{
+	uint32_t w;
+
+	/* Whoever holds it so long is dead, or was interrupted by this. */
+	for (int i = 0; i < 1000000 && __atomic_exchange_n(&a->busy, 1, __ATOMIC_ACQUIRE); i++)
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	w = (a->word & ~clear) | set;
+	if (set & (DS_ARM_RX | DS_ARM_TX))
+		w += 1 << 8; /* a new arming; wraps */
+	a->word = w;
+	__atomic_store_n(&g->own->attention, w, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&a->busy, 0, __ATOMIC_RELEASE);
+	if (set & (DS_FROZEN | DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS)) {
+		/* The waker of 4.4, of a change of state. */
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
+	}
+}
+
+void ds_seg_state(struct ds_seg *g, struct ds_attention *a, uint32_t state)
+{
+	SET(&g->own->flags, g->expedited ? DS_EXPEDITED : 0);
+	__atomic_store_n(&g->own->state, state, __ATOMIC_SEQ_CST);
+	ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
+}
+
+uint32_t ds_seg_peer_state(const struct ds_seg *g) { return ACQUIRE(&g->peer->state); }
+uint32_t ds_seg_peer_attention(const struct ds_seg *g) { return ACQUIRE(&g->peer->attention); }
+uint32_t ds_seg_peer_cpu(const struct ds_seg *g) { return GET(&g->peer->cpu); }
+
+void ds_seg_cpu(struct ds_seg *g, uint32_t cpu)
+{
+	if (GET(&g->own->cpu) != cpu)
+		SET(&g->own->cpu, cpu);
+}
+
+void ds_fence(const struct ds_seg *g)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (g->expedited)
+		ds_syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}

@@ -1,0 +1,252 @@
+/* Segments: the memory of one connection that its two ends share (SPEC 2 to 5).
+ *
+ * Nothing here sleeps, allocates, or knows of sockets. A struct ds_seg is this
+ * process's view of a segment and does not change once made; struct ds_tx and
+ * ds_rx are the positions of this end's two directions, which forked processes
+ * share and the peer cannot write. One caller at a time per direction.
+ *
+ * Whatever the peer can write is read once into private memory and checked;
+ * DS_BREACH is the end of the connection.
+ */
+#ifndef DS_SEGMENT_H
+#define DS_SEGMENT_H
+
+#include "segment/real.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	DS_SLOT = 128,
+	DS_VELO_MAX = 120, /* bytes of data in a VELO message */
+	DS_HEADER = 85,
+	DS_CTRL = 512,    /* where the control blocks begin, and their size */
+	DS_QUEUES = 4096, /* where the queues begin */
+	DS_MIN_SLOTS = 16,
+	DS_MAX_SLOTS = 4096,
+	DS_MIN_RING = 65536,
+	DS_MAX_RING = 1 << 30,
+	DS_MAX_RMA = 8 << 20, /* bytes that one RMA_INFO announces */
+	DS_RMA_INFO = 28,     /* bytes of its payload */
+};
+
+/* Tags of messages (SPEC 3). */
+enum { DS_VELO = 1, DS_VELO_LAST, DS_INFO, DS_AVAIL, DS_SHUTDOWN, DS_DEMOTE, DS_PROMOTE, DS_REGION };
+
+/* Bits of the attention word (SPEC 2.2). */
+enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FROZEN = 4, DS_CLOSED = 8, DS_RESET = 16, DS_ROLLED = 32, DS_STANDS = 64 };
+
+/* The word state, and bits of the word flags. */
+enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
+enum { DS_EXPEDITED = 1 };
+
+/* What calls return instead of a number of bytes. */
+enum {
+	DS_AGAIN = -1,   /* nothing to read, or no room */
+	DS_END = -2,     /* the sender has shut this direction down */
+	DS_DEMOTED = -3, /* this direction goes on on the shadow */
+	DS_STOPPED = -4, /* the receiver is frozen (roll back) or has closed (SPEC 5.7) */
+	DS_BREACH = -5,  /* the peer broke the rules */
+};
+
+/* Counters of a connection in the order of SPEC 6.3. */
+enum {
+	DS_C_SENT, DS_C_RECEIVED, DS_C_SENT_SHADOW, DS_C_RECEIVED_SHADOW,
+	DS_C_TX_VELO, DS_C_TX_VELO_LAST, DS_C_TX_INFO, DS_C_TX_AVAIL, DS_C_TX_SHUTDOWN, DS_C_TX_DEMOTE,
+	DS_C_RX_VELO, DS_C_RX_VELO_LAST, DS_C_RX_INFO, DS_C_RX_AVAIL, DS_C_RX_SHUTDOWN, DS_C_RX_DEMOTE,
+	DS_C_RING_USED, DS_C_RING, DS_C_SLEEPS, DS_C_WAKES, DS_C_SPINS_FOUND, DS_C_SPINS_VAIN,
+	DS_C_ZC_SENT, DS_C_ZC_RECEIVED,
+	DS_COUNTERS
+};
+
+struct ds_slot {
+	uint64_t status;
+	uint8_t payload[DS_VELO_MAX];
+};
+
+struct ds_ctrl {
+	uint64_t consumed, freed;
+	uint8_t pad0[112];
+	uint32_t attention, cpu, state, flags;
+	uint64_t frozen_slot;
+	uint32_t frozen_off;
+	uint8_t pad1[100];
+	uint64_t sink_seq, sink_slot;
+	uint32_t sink_region, sink_len;
+	uint64_t sink_off;
+	uint8_t pad2[96];
+	uint64_t claim_seq;
+	uint8_t pad3[120];
+};
+
+_Static_assert(sizeof(struct ds_slot) == DS_SLOT, "slot");
+_Static_assert(sizeof(struct ds_ctrl) == DS_CTRL, "control block");
+_Static_assert(offsetof(struct ds_ctrl, attention) == 128, "attention");
+_Static_assert(offsetof(struct ds_ctrl, frozen_off) == 152, "frozen_off");
+_Static_assert(offsetof(struct ds_ctrl, sink_seq) == 256, "sink_seq");
+_Static_assert(offsetof(struct ds_ctrl, claim_seq) == 384, "claim_seq");
+
+/* Whose segment it is, from the header. IPv4 as ::ffff:a.b.c.d; ports in host order. */
+struct ds_info {
+	uint8_t nonce[16];
+	uint8_t addr[2][16];
+	uint16_t port[2];
+};
+
+/* This process's view of a segment. */
+struct ds_seg {
+	uint8_t *mem;
+	size_t size;
+	uint64_t ring;
+	uint64_t window; /* of its bytes, how many this side has under way at most */
+	uint32_t slots;
+	unsigned shift; /* log2 of slots */
+	int side;       /* 0 client, 1 server */
+	int bell;       /* doorbell; -1: none */
+	unsigned reserve; /* slots that data leaves free, for SHUTDOWN and DEMOTE */
+	bool expedited; /* this process calls membarrier whenever it arms */
+	struct ds_ctrl *own, *peer;
+	struct ds_slot *txq, *rxq;
+	uint8_t *txring, *rxring;
+	uint64_t *counters; /* DS_COUNTERS words */
+	struct ds_info info;
+};
+
+/* The outbound direction. */
+struct ds_tx {
+	uint64_t count; /* messages sent */
+	uint64_t put;   /* sum of advances */
+	uint64_t off;   /* where the next chunk begins in the ring */
+	/* put and off after message number count: see ds_tx_recover. */
+	uint64_t next_put, next_off;
+	uint64_t consumed, freed; /* of the peer, as last read and checked */
+};
+
+/* The inbound direction. pos[cur] counts, so that a process that dies between two
+ * stores leaves a whole position behind. */
+struct ds_rx {
+	struct ds_pos {
+		uint64_t count; /* messages consumed whole */
+		uint64_t freed;
+		uint32_t off; /* bytes consumed of the message after those */
+	} pos[2];
+	uint32_t cur;
+	uint64_t consumed, freed; /* as last given back */
+};
+
+/* The attention word of this end, and the last arming of the peer that was rung for. */
+struct ds_attention {
+	uint32_t word;
+	uint32_t rung; /* number << 8 | 1, 0: none */
+	uint32_t busy; /* someone is at word: for some instructions */
+};
+
+/* A place in an iovec. */
+struct ds_cursor {
+	const struct iovec *v;
+	int n;
+	size_t off;  /* in v[0] */
+	size_t left; /* in all */
+};
+
+/* The size of a segment, and where its first ring begins. */
+size_t ds_seg_size(uint32_t slots, uint64_t ring, size_t *rings) DS_HIDDEN;
+
+/* As ftruncate, but fails with EFBIG where that would kill the program (RLIMIT_FSIZE). */
+int ds_truncate(int fd, size_t size) DS_HIDDEN;
+
+/* Maps a memfd of one's own for writing; NULL: there is no memory for it. */
+uint8_t *ds_map_new(int fd, size_t size) DS_HIDDEN;
+
+/* Makes the segment of info: a sealed memfd in *fd (close-on-exec), mapped in seg for
+ * side 0, state OFFERED. 0, or -1 and errno. */
+int ds_seg_create(struct ds_seg *seg, const struct ds_info *info, uint32_t slots, uint64_t ring, int *fd) DS_HIDDEN;
+
+/* Maps what a descriptor of a peer stands for, as side. 0, or -1: refused. fd stays
+ * the caller's. */
+int ds_seg_map(struct ds_seg *seg, int fd, int side) DS_HIDDEN;
+
+/* The view of side of the size bytes at mem. -1: the header cannot be. */
+int ds_seg_view(struct ds_seg *seg, uint8_t *mem, size_t size, int side) DS_HIDDEN;
+
+/* Writes the header. */
+void ds_seg_header(uint8_t *mem, const struct ds_info *info, uint32_t slots, uint64_t ring) DS_HIDDEN;
+void ds_seg_unmap(struct ds_seg *seg) DS_HIDDEN;
+
+/* Registers this process for membarrier, once; true if it is. */
+bool ds_expedite(void) DS_HIDDEN;
+/* Stores this side's flags and state, and rings if that is asked for. */
+void ds_seg_state(struct ds_seg *seg, struct ds_attention *a, uint32_t state) DS_HIDDEN;
+uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
+uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
+/* 1 + the CPU that the peer last ran on; 0 unknown. */
+uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
+void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
+
+/* Sending. */
+int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;
+/* As much of c as has room; the number of bytes, or DS_AGAIN, DS_STOPPED, DS_BREACH. */
+ssize_t ds_tx_send(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
+/* SHUTDOWN or DEMOTE: 0: it stands; DS_STOPPED: roll back first; DS_AGAIN: no room (none was reserved); DS_BREACH. */
+int ds_tx_end(struct ds_seg *, struct ds_tx *, struct ds_attention *, int tag) DS_HIDDEN;
+/* Is there room worth waking a sender for? 1, 0, DS_STOPPED, DS_BREACH. */
+int ds_tx_room(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
+/* Bytes sent that the peer has not consumed; about right. */
+uint64_t ds_tx_queued(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
+/* Rolling back (SPEC 5.5). Begin says ROLLED, and where in the queue what the peer did not consume begins: 0 or
+ * DS_BREACH. Then every byte from there on is lent to out, in order; out returns how many it took, or -1. 0: all; DS_AGAIN:
+ * not all, go on later from *slot and *off; DS_BREACH. *ended is set if the direction had been shut down. */
+int ds_tx_roll_begin(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t *slot, uint64_t *off) DS_HIDDEN;
+int ds_tx_roll(struct ds_seg *, struct ds_tx *, uint64_t *slot, uint64_t *off,
+	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended) DS_HIDDEN;
+/* After a holder of this direction's lock has died: completes or forgets what it was at. */
+void ds_tx_recover(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
+
+/* Receiving. */
+/* PROMOTE has arrived: 1 and how many bytes the shadow carries before; 0: not yet; or DS_BREACH. */
+int ds_rx_promoted(struct ds_seg *, struct ds_rx *, uint64_t *carried) DS_HIDDEN;
+/* As much as there is and c takes: the number of bytes, or DS_AGAIN, DS_END, DS_DEMOTED (both: again and
+ * again), DS_BREACH. peek leaves all in place, discard copies nothing. */
+ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struct ds_cursor *c, bool peek,
+		   bool discard) DS_HIDDEN;
+/* How many messages have arrived since the beginning, 56 bits; *seen: as it was at the last look. Any caller. */
+uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
+/* Is SHUTDOWN the last message that has arrived? The peer's word, not more: for POLLRDHUP beside unread data. */
+bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
+/* Does the queue hold SHUTDOWN or DEMOTE? */
+bool ds_rx_over(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* A number that changes when the peer gives something back. Any caller. */
+uint64_t ds_tx_given(struct ds_seg *) DS_HIDDEN;
+/* Is there a message? For looking without being the direction's caller, as is the next one. */
+bool ds_rx_there(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* May ds_rx_recv find something now? */
+bool ds_rx_hint(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* Has the peer given anything back since it was last looked? */
+bool ds_tx_hint(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
+/* Consumes the SHUTDOWN or DEMOTE that was found. */
+void ds_rx_finish(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
+/* What ds_rx_recv would find: 1 data, or DS_AGAIN, DS_END, DS_DEMOTED, DS_BREACH. */
+int ds_rx_look(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* Bytes that can be read. */
+uint64_t ds_rx_readable(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* Takes nothing more (SPEC 5.5). 1: frozen; 0: frozen, but the end of the direction is in the queue: who reads first is
+ * to be decided; DS_AGAIN: not frozen, the queue ends the direction and is to be read. */
+int ds_rx_freeze(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
+
+/* Sets and clears bits of this side's attention word. Setting ARM_x begins a new arming;
+ * the caller runs ds_fence before it looks. Any caller. */
+void ds_attend(struct ds_seg *, struct ds_attention *, uint32_t set, uint32_t clear) DS_HIDDEN;
+/* After something was published: rings the peer if it is armed for any of want. */
+void ds_ring(struct ds_seg *, struct ds_attention *, uint32_t want) DS_HIDDEN;
+
+/* The sleeper's barrier (SPEC 4.5), of one segment. */
+void ds_fence(const struct ds_seg *) DS_HIDDEN;
+
+static inline void ds_bump(uint64_t *counters, int counter, uint64_t n)
+{
+	__atomic_store_n(&counters[counter], __atomic_load_n(&counters[counter], __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+}
+
+static inline void ds_count(struct ds_seg *g, int counter, uint64_t n) { ds_bump(g->counters, counter, n); }
+
+#endif

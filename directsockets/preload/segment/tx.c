@@ -1,0 +1,320 @@
+/* The outbound direction of a segment (SPEC 2.3, 4.1, 4.2, 5.5). */
+#include "segment/segment_inner.h"
+
+#include <string.h>
+
+enum {
+	THRESHOLD = 480,    /* bytes: a send of up to this travels in VELO messages */
+	CHUNK = 32 << 10,   /* bytes of a PUT at most */
+	SMALL_CHUNK = 4096, /* no chunk is cut smaller than this by the end of the ring */
+	REWIND = 16384,     /* an empty ring is begun anew from here on (SPEC 4.2) */
+};
+
+/* Reads consumed and freed of the peer again. */
+static inline bool refresh(struct ds_seg *g, struct ds_tx *t)
+{
+	uint64_t consumed = ACQUIRE(&g->peer->consumed), freed = ACQUIRE(&g->peer->freed);
+
+	if (t->count - consumed > g->slots || t->put - freed > g->ring)
+		return false;
+	SET(&t->consumed, consumed);
+	SET(&t->freed, freed);
+	return true;
+}
+
+/* Are n slots beyond those in use? */
+static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
+{
+	if (t->count - t->consumed + n <= g->slots)
+		return 1;
+	if (!refresh(g, t))
+		return DS_BREACH;
+	return t->count - t->consumed + n <= g->slots;
+}
+
+static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len)
+{
+	RELEASE(&tx_slot(g, t->count)->status, (uint64_t)lap(g, t->count) | (uint64_t)tag << 32 | (uint64_t)len << 40);
+	t->put = t->next_put;
+	t->off = t->next_off;
+	__atomic_signal_fence(__ATOMIC_RELEASE);
+	SET(&t->count, t->count + 1);
+}
+
+void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
+{
+	if ((uint32_t)GET(&tx_slot(g, t->count)->status) == lap(g, t->count)) {
+		t->put = t->next_put;
+		t->off = t->next_off;
+		t->count++;
+	}
+	t->next_put = t->put;
+	t->next_off = t->off;
+}
+
+static inline void gather(struct ds_cursor *c, uint8_t *to, size_t n)
+{
+	c->left -= n;
+	for (;;) {
+		size_t k = c->v->iov_len - c->off;
+
+		if (k > n) {
+			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, n);
+			c->off += n;
+			return;
+		}
+		if (k)
+			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, k);
+		to += k;
+		n -= k;
+		c->v++;
+		c->n--;
+		c->off = 0;
+		if (!n)
+			return;
+	}
+}
+
+static inline bool frozen(struct ds_seg *g) { return GET(&g->peer->attention) & DS_FROZEN; }
+static inline bool stopped(struct ds_seg *g) { return GET(&g->peer->attention) & (DS_FROZEN | DS_CLOSED | DS_RESET); }
+
+int ds_tx_promote(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t carried)
+{
+	if (stopped(g))
+		return DS_STOPPED;
+	memcpy(tx_slot(g, t->count)->payload, &carried, 8);
+	publish(g, t, DS_PROMOTE, 8);
+	ds_ring(g, a, DS_ARM_RX);
+	return 0;
+}
+
+/* Fetches the slot that will be written next: the peer has read it a lap ago and has it in its cache. */
+static inline void own_soon(const struct ds_slot *s)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(s->status));
+	__asm__ volatile("prefetchw %0" : : "m"(s->payload[56]));
+#else
+	__builtin_prefetch(&s->status, 1);
+	__builtin_prefetch(&s->payload[56], 1);
+#endif
+}
+
+static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
+{
+	size_t sent = 0;
+	int last = 0;
+
+	while (c->left) {
+		int room = slots_free(g, t, 1 + g->reserve);
+
+		if (room < 0)
+			return room;
+		if (!room)
+			break;
+		size_t n = c->left < DS_VELO_MAX ? c->left : DS_VELO_MAX;
+		gather(c, tx_slot(g, t->count)->payload, n);
+		last = c->left == 0;
+		publish(g, t, last ? DS_VELO_LAST : DS_VELO, (unsigned)n);
+		sent += n;
+		ds_count(g, last ? DS_C_TX_VELO_LAST : DS_C_TX_VELO, 1);
+	}
+	if (!sent)
+		return DS_AGAIN;
+	ds_ring(g, a, DS_ARM_RX);
+	own_soon(tx_slot(g, t->count));
+	return (ssize_t)sent;
+}
+
+/* Where up to want bytes can lie in the ring: how many, and the advance; 0: no room. */
+static uint64_t place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t *at, uint64_t *advance)
+{
+	uint64_t used = t->put - t->freed, room = used < g->window ? g->window - used : 0, least = want < SMALL_CHUNK ? want : SMALL_CHUNK;
+	uint64_t off = t->put == t->freed && t->off >= REWIND ? 0 : t->off, skip = 0, end = g->ring - off;
+
+	if (end < least) { /* too little before the end of the ring */
+		skip = end;
+		off = 0;
+		if (room < skip)
+			return 0;
+		room -= skip;
+		end = g->ring;
+	}
+	if (room < least)
+		return 0;
+	if (want > room)
+		want = room;
+	if (want > end)
+		want = end;
+	*at = off;
+	*advance = want + skip;
+	return want;
+}
+
+static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
+{
+	size_t sent = 0;
+
+	if (!refresh(g, t))
+		return DS_BREACH;
+	while (c->left) {
+		uint64_t at = 0, advance = 0, n;
+		int room = slots_free(g, t, 1 + g->reserve);
+
+		if (room < 0)
+			return room;
+		if (!room)
+			break;
+		uint64_t want = c->left < CHUNK ? c->left : CHUNK;
+		n = place(g, t, want, &at, &advance);
+		if (n < want) { /* look whether there is more by now */
+			if (!refresh(g, t))
+				return DS_BREACH;
+			n = place(g, t, want, &at, &advance);
+			if (!n)
+				break;
+		}
+		gather(c, g->txring + at, n);
+		uint8_t *p = tx_slot(g, t->count)->payload;
+		uint32_t len = (uint32_t)n;
+		memset(p, 0, DS_RMA_INFO);
+		p[0] = 1;
+		memcpy(p + 4, &len, 4);
+		memcpy(p + 8, &at, 8);
+		memcpy(p + 16, &advance, 8);
+		t->next_put = t->put + advance;
+		t->next_off = at + n == g->ring ? 0 : at + n;
+		publish(g, t, DS_INFO, DS_RMA_INFO);
+		ds_count(g, DS_C_TX_INFO, 1);
+		sent += n;
+		ds_ring(g, a, DS_ARM_RX);
+		if (stopped(g))
+			break;
+	}
+	if (!sent)
+		return DS_AGAIN;
+	SET(&g->counters[DS_C_RING_USED], t->put - t->freed);
+	return (ssize_t)sent;
+}
+
+ssize_t ds_tx_send(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
+{
+	if (__builtin_expect(stopped(g), 0))
+		return DS_STOPPED;
+	ssize_t n = c->left <= THRESHOLD ? send_velo(g, t, a, c) : send_ring(g, t, a, c);
+	if (n > 0)
+		ds_count(g, DS_C_SENT, (uint64_t)n);
+	return n;
+}
+
+int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag)
+{
+	int room;
+
+	if (frozen(g))
+		return DS_STOPPED;
+	room = slots_free(g, t, 1);
+	if (room <= 0)
+		return room ? room : DS_AGAIN;
+	publish(g, t, (unsigned)tag, 0);
+	ds_count(g, tag == DS_SHUTDOWN ? DS_C_TX_SHUTDOWN : DS_C_TX_DEMOTE, 1);
+	ds_ring(g, a, DS_ARM_RX);
+	if (frozen(g))
+		return DS_STOPPED;
+	if (tag == DS_DEMOTE)
+		ds_attend(g, a, DS_STANDS, 0);
+	return 0;
+}
+
+int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
+{
+	if (stopped(g))
+		return DS_STOPPED;
+	for (int again = 0; again < 2; again++) {
+		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= g->window - g->window / 4)
+			return 1;
+		if (!refresh(g, t))
+			return DS_BREACH;
+	}
+	return 0;
+}
+
+/* The bytes of data that message count of a queue announces; 0 of another message. */
+static uint64_t data_of(const struct ds_slot *s, uint64_t status)
+{
+	unsigned tag = status >> 32 & 0xff, len = status >> 40 & 0xff;
+	uint32_t n;
+
+	if (tag == DS_VELO || tag == DS_VELO_LAST)
+		return len <= DS_VELO_MAX ? len : 0;
+	if (tag != DS_INFO)
+		return 0;
+	n = GET((const uint32_t *)(const void *)(s->payload + 4));
+	return n <= DS_MAX_RMA ? n : 0;
+}
+
+uint64_t ds_tx_queued(struct ds_seg *g, struct ds_tx *t)
+{
+	uint64_t sum = 0;
+
+	if (!refresh(g, t))
+		return 0;
+	for (uint64_t i = t->consumed; i != t->count; i++)
+		sum += data_of(tx_slot(g, i), GET(&tx_slot(g, i)->status));
+	return sum;
+}
+
+int ds_tx_roll_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t *slot, uint64_t *off)
+{
+	uint64_t s = GET(&g->peer->frozen_slot);
+
+	uint32_t o = GET(&g->peer->frozen_off);
+
+	if (!refresh(g, t) || t->count - s > t->count - t->consumed)
+		return DS_BREACH;
+	if (o && (s == t->count || o > data_of(tx_slot(g, s), GET(&tx_slot(g, s)->status))))
+		return DS_BREACH;
+	*slot = s;
+	*off = o;
+	ds_attend(g, a, DS_ROLLED, 0);
+	return 0;
+}
+
+int ds_tx_roll(struct ds_seg *g, struct ds_tx *t, uint64_t *slot, uint64_t *off,
+	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended)
+{
+	for (; *slot != t->count; ++*slot, *off = 0) {
+		struct ds_slot *s = tx_slot(g, *slot);
+		uint64_t status = GET(&s->status), n = data_of(s, status);
+		const uint8_t *p = s->payload;
+		unsigned tag = status >> 32 & 0xff;
+
+		if (tag == DS_SHUTDOWN)
+			*ended = true;
+		if (tag == DS_INFO) {
+			uint64_t at;
+
+			memcpy(&at, s->payload + 8, 8);
+			if (n > g->ring || at > g->ring - n)
+				return DS_BREACH; /* the peer has written to our queue */
+			p = g->txring + at;
+		}
+		if (*off > n)
+			return DS_BREACH;
+		while (n > *off) {
+			ssize_t took = out(arg, p + *off, n - *off);
+
+			if (took < 0)
+				return DS_AGAIN;
+			*off += (uint64_t)took;
+		}
+	}
+	return 0;
+}
+
+bool ds_tx_hint(struct ds_seg *g, struct ds_tx *t)
+{
+	return GET(&g->peer->consumed) != GET(&t->consumed) || GET(&g->peer->freed) != GET(&t->freed) || stopped(g);
+}
+
+uint64_t ds_tx_given(struct ds_seg *g) { return GET(&g->peer->consumed) + (GET(&g->peer->freed) << 20); }
