@@ -14,6 +14,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/internal/accept"
+	"exnet/internal/control"
 	"exnet/internal/hostnet"
 
 	"golang.org/x/sys/unix"
@@ -258,20 +259,10 @@ func (s *sockets) close() error {
 	return err
 }
 
-// Sockets are the connections of the programs that use the node's broker.
-type Sockets struct {
-	Node int `json:"node"`
-	// Broker is its socket. "": another broker serves the namespace.
-	Broker      string              `json:"broker"`
-	Connections []broker.Connection `json:"connections"`
-	// SetUp is how long it took until offers were claimed.
-	SetUp broker.SetUpTimes `json:"set_up"`
-}
-
 // Sockets returns the direct sockets of the node's namespace, and those that could be
 // direct and are not.
-func (d *Daemon) Sockets() *Sockets {
-	s := &Sockets{Node: int(d.member.ID()), Connections: []broker.Connection{}}
+func (d *Daemon) Sockets() *control.Sockets {
+	s := &control.Sockets{Node: int(d.member.ID()), Connections: []broker.Connection{}}
 	if b := d.sockets.broker(); b != nil {
 		s.Broker, s.Connections, s.SetUp = b.Path(), b.Connections(), b.SetUpTimes()
 	}

@@ -8,22 +8,23 @@ import (
 	"net"
 
 	"exnet/internal/capture"
+	"exnet/internal/control"
 )
 
 // capture sends a client the frames of the interface, until it has had enough.
 func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
 	out := json.NewEncoder(conn)
 	if !d.capturing.CompareAndSwap(false, true) {
-		_ = out.Encode(Reply{Error: "somebody else is capturing: wait until that one has ended"}) // it may be gone
+		_ = out.Encode(control.Reply{Error: "somebody else is capturing: wait until that one has ended"}) // it may be gone
 		return
 	}
 	defer d.capturing.Store(false)
 	i := d.node.Interface
 	if snapLen < 0 {
-		_ = out.Encode(Reply{Error: fmt.Sprintf("snap length %d: use 0 or more", snapLen)})
+		_ = out.Encode(control.Reply{Error: fmt.Sprintf("snap length %d: use 0 or more", snapLen)})
 		return
 	}
-	if out.Encode(Reply{}) != nil {
+	if out.Encode(control.Reply{}) != nil {
 		return
 	}
 	c, err := capture.Start(capture.Config{

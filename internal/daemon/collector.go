@@ -9,6 +9,7 @@ import (
 
 	"exnet/directsockets/broker"
 	"exnet/fabric/emp"
+	"exnet/internal/control"
 	"exnet/internal/counter"
 	"exnet/internal/version"
 	"exnet/napi"
@@ -24,8 +25,8 @@ var gauges = map[string]bool{"atu.regions": true}
 //
 // Concurrency: all methods may be called from many goroutines.
 type collector struct {
-	status  func() (*Status, error)
-	sockets func() *Sockets
+	status  func() (*control.Status, error)
+	sockets func() *control.Sockets
 }
 
 // Describe implements prometheus.Collector. Which metrics there are depends on the
@@ -119,7 +120,7 @@ func bit(b bool) float64 {
 }
 
 // node adds what there is one of.
-func (m metrics) node(s *Status) {
+func (m metrics) node(s *control.Status) {
 	gauge := prometheus.GaugeValue
 	m.add(gauge, "info", "Always 1; the labels say what runs.", 1, "version", version.String(), "go", runtime.Version())
 	m.add(gauge, "start_time_seconds", "When the node came up (Unix time).", float64(s.Since.UnixMilli())/1000)
@@ -134,7 +135,7 @@ func (m metrics) node(s *Status) {
 }
 
 // peers adds what there is to say of the other nodes.
-func (m metrics) peers(s *Status) {
+func (m metrics) peers(s *control.Status) {
 	states := []string{emp.Connecting.String(), emp.Linking.String(), emp.Up.String()}
 	count := make(map[string]int)
 	for _, p := range s.Peers {
@@ -147,7 +148,7 @@ func (m metrics) peers(s *Status) {
 }
 
 // polls adds the histogram of a unit's polls.
-func (m metrics) polls(u Unit) {
+func (m metrics) polls(u control.Unit) {
 	// Bucket 0 is of polls without work, bucket k of those with less than 2^k frames.
 	buckets, polls := make(map[float64]uint64), uint64(0)
 	for k, n := range u.WorkPerPoll {
@@ -162,7 +163,7 @@ func (m metrics) polls(u Unit) {
 }
 
 // connections adds how many direct sockets there are.
-func (m metrics) connections(s *Sockets) {
+func (m metrics) connections(s *control.Sockets) {
 	m.add(prometheus.GaugeValue, "broker", "1: the node is the broker of direct sockets of its namespace.", bit(s.Broker != ""))
 	m.setUp(s.SetUp)
 	count := make(map[string]int)

@@ -23,6 +23,9 @@ import (
 // message names the setting.
 var ErrConfig = errors.New("invalid configuration")
 
+// MaxNode is the highest node ID.
+const MaxNode = 1<<16 - 1
+
 // Config configures a Daemon. The zero value of a field means its default.
 type Config struct {
 	// Fabric is the name of the fabric. Default lab.

@@ -17,6 +17,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/link/wire"
 	"exnet/fabric/topo"
+	"exnet/internal/control"
 	"exnet/mtu"
 	"exnet/napi"
 )
@@ -176,53 +177,6 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-func TestSettings(t *testing.T) {
-	static := napi.Coalesce{Frames: 4, Delay: 20 * time.Microsecond}
-	for _, c := range []struct {
-		settings string
-		from, to napi.Coalesce
-	}{
-		{"mode=busy", static, static},
-		{"coalesce-usecs=50", static, napi.Coalesce{Frames: 4, Delay: 50 * time.Microsecond}},
-		{"coalesce-usecs=50 coalesce-frames=8", napi.Coalesce{}, napi.Coalesce{Frames: 8, Delay: 50 * time.Microsecond}},
-		{"adaptive=on", static, napi.Coalesce{Adaptive: true}},
-		{"adaptive=off", napi.Coalesce{Adaptive: true}, napi.Coalesce{}},
-		{"adaptive=off", static, static},
-		{"coalesce-usecs=50", napi.Coalesce{Adaptive: true}, napi.Coalesce{Delay: 50 * time.Microsecond}},
-		{"coalesce-usecs=0 coalesce-frames=0", static, napi.Coalesce{}},
-	} {
-		var s Settings
-		for text := range strings.FieldsSeq(c.settings) {
-			if err := s.Parse(text); err != nil {
-				t.Error(err)
-			}
-		}
-		if got, err := s.apply(c.from); err != nil || got != c.to {
-			t.Errorf("%s: %+v became %+v, %v; want %+v", c.settings, c.from, got, err, c.to)
-		}
-	}
-	for text, want := range map[string]string{
-		"mode":               "use mode=",
-		"mode=fast":          "use napi, interrupt or busy",
-		"speed=9":            `no setting "speed"`,
-		"adaptive=yes":       "use on or off",
-		"coalesce-usecs=-1":  "use 0 to 1000000",
-		"coalesce-usecs=1e6": "use 0 to 1000000",
-		"coalesce-frames=x":  "a number of frames",
-	} {
-		if err := new(Settings).Parse(text); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
-	}
-	var s Settings
-	if err := errors.Join(s.Parse("coalesce-usecs=5"), s.Parse("adaptive=on")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.apply(napi.Coalesce{}); !errors.Is(err, napi.ErrInvalid) {
-		t.Errorf("static and dynamic at once: %v", err)
-	}
-}
-
 // A topology is the same after its way to a client.
 func TestTopologyForm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lab.toml")
@@ -237,7 +191,7 @@ func TestTopologyForm(t *testing.T) {
 		}
 		load := make([]topo.LinkLoad, len(want.Links()))
 		load[0].AB.Bytes, load[len(load)-1].BA.Packets = 7, 9
-		got, back, err := NewTopology(want, load).Build()
+		got, back, err := control.NewTopology(want, load).Build()
 		if err != nil || topologyID(got) != topologyID(want) || !slices.Equal(back, load) {
 			t.Errorf("%s: %v, %v, %v", s, err, got, back)
 		}

@@ -12,49 +12,15 @@ import (
 	"time"
 
 	"exnet/internal/accept"
+	"exnet/internal/control"
 )
-
-// Operations of a Request.
-const (
-	OpStatus = "status"
-	OpSet    = "set"
-	OpStop   = "stop"
-	// OpTopology asks how the fabric is wired, and what the node has put on each link.
-	OpTopology = "topology"
-	// OpSockets asks for the direct sockets of the node's namespace.
-	OpSockets = "sockets"
-	// OpCapture is answered by a Reply and then, unless that has an error, a
-	// capture as pcapng until the client ends its side of the connection.
-	OpCapture = "capture"
-)
-
-// Request is a line of JSON that a client sends.
-type Request struct {
-	Op       string    `json:"op"`
-	Settings *Settings `json:"settings,omitempty"` // of OpSet
-	SnapLen  int       `json:"snap_len,omitempty"` // of OpCapture: bytes of a frame; 0: all
-}
-
-// Reply is a line of JSON that answers a Request.
-type Reply struct {
-	Error    string    `json:"error,omitempty"`
-	Status   *Status   `json:"status,omitempty"`   // of OpStatus
-	Topology *Topology `json:"topology,omitempty"` // of OpTopology; none: there is none
-	Sockets  *Sockets  `json:"sockets,omitempty"`  // of OpSockets
-}
-
-// controlSuffix makes the name of the control socket.
-const controlSuffix = ".ctl"
-
-// maxRequest bounds what a client can have read.
-const maxRequest = 1 << 16
 
 // acceptPause is how long is waited when no connection can be accepted.
 const acceptPause = 100 * time.Millisecond
 
 // listen makes the control socket.
 func (d *Daemon) listen() (*net.UnixListener, error) {
-	path := d.member.File(controlSuffix)
+	path := d.member.File(control.Suffix)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -101,9 +67,9 @@ func (d *Daemon) refuse(conn *net.UnixConn, why error) {
 	if conn.SetDeadline(time.Now().Add(refuseTime)) != nil {
 		return
 	}
-	answer := Reply{Error: "not allowed: " + why.Error() + ": run exn-tun as root, as the node's user, or in the fabric's group"}
+	answer := control.Reply{Error: "not allowed: " + why.Error() + ": run exn-tun as root, as the node's user, or in the fabric's group"}
 	if json.NewEncoder(conn).Encode(answer) == nil && conn.CloseWrite() == nil {
-		_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxRequest)) // so that its writing does not fail
+		_, _ = io.Copy(io.Discard, io.LimitReader(conn, control.MaxRequest)) // so that its writing does not fail
 	}
 }
 
@@ -121,22 +87,22 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 	in, out := json.NewDecoder(limit), json.NewEncoder(conn)
 	in.DisallowUnknownFields()
 	for ctx.Err() == nil {
-		limit.N = maxRequest
-		var req Request
+		limit.N = control.MaxRequest
+		var req control.Request
 		if err := in.Decode(&req); err != nil {
 			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
-				_ = out.Encode(Reply{Error: "malformed request: " + err.Error()}) // it may be gone
+				_ = out.Encode(control.Reply{Error: "malformed request: " + err.Error()}) // it may be gone
 			}
 			return
 		}
-		if req.Op == OpCapture {
+		if req.Op == control.OpCapture {
 			d.capture(ctx, conn, req.SnapLen)
 			return
 		}
 		if out.Encode(d.answer(req)) != nil {
 			return // it is gone
 		}
-		if req.Op == OpStop {
+		if req.Op == control.OpStop {
 			// Who told it to end sees the connection's end when all is gone.
 			stopped = true
 			d.stopMu.Lock()
@@ -148,20 +114,20 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-func (d *Daemon) answer(req Request) (r Reply) {
+func (d *Daemon) answer(req control.Request) (r control.Reply) {
 	var err error
 	switch req.Op {
-	case OpStatus:
+	case control.OpStatus:
 		r.Status, err = d.Status()
-	case OpSet:
+	case control.OpSet:
 		if req.Settings != nil {
 			err = d.Set(*req.Settings)
 		}
-	case OpTopology:
+	case control.OpTopology:
 		r.Topology = d.Topology()
-	case OpSockets:
+	case control.OpSockets:
 		r.Sockets = d.Sockets()
-	case OpStop:
+	case control.OpStop:
 	default:
 		err = fmt.Errorf("unknown operation %q", req.Op)
 	}
@@ -172,11 +138,11 @@ func (d *Daemon) answer(req Request) (r Reply) {
 }
 
 // Set changes settings while the node runs: all of them or, if one is wrong, none.
-func (d *Daemon) Set(s Settings) error {
+func (d *Daemon) Set(s control.Settings) error {
 	d.setting.Lock()
 	defer d.setting.Unlock()
 	i := d.node.Interface
-	coalesce, err := s.apply(i.Coalesce())
+	coalesce, err := s.Apply(i.Coalesce())
 	if err != nil {
 		return err
 	}

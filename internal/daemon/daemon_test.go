@@ -23,6 +23,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tun"
@@ -84,15 +85,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func client(t *testing.T, dir string, n fabric.NodeID) *Client {
+func client(t *testing.T, dir string, n fabric.NodeID) *control.Client {
 	t.Helper()
-	nodes, err := Nodes(dir)
+	nodes, err := control.Nodes(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range nodes {
 		if d.Node == n {
-			c, err := DialNode(dir, d)
+			c, err := control.Dial(dir, d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +112,7 @@ func TestRootTwoDaemons(t *testing.T) {
 	a := start(t, dir, netnstest.New(t), "10.2.0.1/24", "fd00:10:2::1/64")
 	b := start(t, dir, netnstest.New(t), "10.2.0.2/24", "fd00:10:2::2/64")
 	c := client(t, dir, 1)
-	var s *Status
+	var s *control.Status
 	eventually(t, "linked", func() bool {
 		var err error
 		if s, err = c.Status(); err != nil {
@@ -144,10 +145,10 @@ func TestRootTwoDaemons(t *testing.T) {
 		t.Errorf("%d routes, %d units, %d counters", len(s.Routes), len(s.Receive.Units), len(s.Counters))
 	}
 
-	if err := c.Set(Settings{Mode: new(napi.ModeBusyPoll), CoalesceUsecs: new(int64(30))}); err != nil {
+	if err := c.Set(control.Settings{Mode: new(napi.ModeBusyPoll), CoalesceUsecs: new(int64(30))}); err != nil {
 		t.Error(err)
 	}
-	if err := c.Set(Settings{Mode: new(napi.ModeInterrupt), CoalesceFrames: new(int(-1))}); err == nil {
+	if err := c.Set(control.Settings{Mode: new(napi.ModeInterrupt), CoalesceFrames: new(int(-1))}); err == nil {
 		t.Error("-1 frames were accepted")
 	}
 	if s, err = c.Status(); err != nil || s.Receive.Mode != napi.ModeBusyPoll || s.Receive.CoalesceUsecs != 30 {
@@ -261,7 +262,7 @@ func TestRootControlNoise(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lab")
 	start(t, dir, netnstest.New(t), "10.2.0.1/24")
 	for _, line := range []string{"", "\n", "{}\n", "[1]\n", `{"op":"fly"}` + "\n", `{"opp":"status"}` + "\n", "\x00\xff\n", strings.Repeat("x", 1<<17)} {
-		conn, err := net.Dial("unix", emp.File(dir, 1, controlSuffix))
+		conn, err := net.Dial("unix", emp.File(dir, 1, control.Suffix))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +305,7 @@ func TestRootStartFails(t *testing.T) {
 			t.Errorf("%s: a daemon", name)
 		}
 	}
-	if nodes, err := Nodes(dir); err != nil || len(nodes) != 1 {
+	if nodes, err := control.Nodes(dir); err != nil || len(nodes) != 1 {
 		t.Errorf("%v, %v", nodes, err)
 	}
 	// The interface is taken from under it: it ends, and says why.

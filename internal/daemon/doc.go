@@ -11,7 +11,7 @@
 //	                 │      node-<id>.ds ── the brokers of the peers
 //	                 ├─ control socket  /run/exn/<fabric>/node-<id>.ctl
 //	                 │      ▲ a line of JSON for each request and each answer
-//	                 │   exn-tun status, topo, set, down ── DialNode
+//	                 │   exn-tun status, topo, set, down ── control.Dial
 //	                 └─ metrics, if an address is given ◄── Prometheus
 //
 // A Config comes from a TOML file (ReadFile) and the command line. Everything

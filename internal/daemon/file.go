@@ -11,6 +11,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link/wire"
+	"exnet/internal/control"
 	"exnet/mtu"
 )
 
@@ -149,8 +150,8 @@ func (f *file) config() (Config, error) {
 		*n.to = *n.val
 	}
 	if us := f.Receive.CoalesceUsecs; us != nil {
-		if *us < 0 || *us > MaxCoalesceUsecs {
-			return wrong("receive.coalesce_usecs", "use 0 to %d", MaxCoalesceUsecs)
+		if *us < 0 || *us > control.MaxCoalesceUsecs {
+			return wrong("receive.coalesce_usecs", "use 0 to %d", control.MaxCoalesceUsecs)
 		}
 		r.Coalesce.Delay = time.Duration(*us) * time.Microsecond
 	}

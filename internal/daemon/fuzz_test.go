@@ -2,13 +2,13 @@ package daemon
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
 
+	"exnet/internal/control"
 	"exnet/napi"
 )
 
@@ -70,11 +70,11 @@ func FuzzRequest(f *testing.F) {
 		in.DisallowUnknownFields()
 		var d Daemon
 		for {
-			var req Request
+			var req control.Request
 			if in.Decode(&req) != nil {
 				return
 			}
-			if req.Op != OpStatus && req.Op != OpSet && req.Op != OpTopology && req.Op != OpSockets && req.Op != OpStop {
+			if req.Op != control.OpStatus && req.Op != control.OpSet && req.Op != control.OpTopology && req.Op != control.OpSockets && req.Op != control.OpStop {
 				if r := d.answer(req); r.Error == "" || r.Status != nil {
 					t.Errorf("%q: %+v", req.Op, r)
 				}
@@ -82,32 +82,10 @@ func FuzzRequest(f *testing.F) {
 			if req.Settings == nil {
 				continue
 			}
-			c, err := req.Settings.apply(napi.Coalesce{})
+			c, err := req.Settings.Apply(napi.Coalesce{})
 			if err == nil && (c.Validate() != nil || c.Delay < 0 || c.Delay > napi.MaxDelay || c.Frames < 0 || c.Adaptive && (c.Frames != 0 || c.Delay != 0)) {
 				t.Errorf("%q: %+v", text, c)
 			}
-		}
-	})
-}
-
-// FuzzSettings: what "exn-tun set" takes is valid, or says what to use.
-func FuzzSettings(f *testing.F) {
-	for _, s := range []string{"mode=busy", "mode=", "coalesce-usecs=10", "coalesce-usecs=-1", "coalesce-frames=99999999999", "adaptive=on", "adaptive=1", "x", "=", ""} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		var s Settings
-		if err := s.Parse(text); err != nil {
-			if !errors.Is(err, ErrConfig) {
-				t.Errorf("%q: %v", text, err)
-			}
-			return
-		}
-		if s == (Settings{}) {
-			t.Errorf("%q sets nothing", text)
-		}
-		if s.CoalesceUsecs != nil && (*s.CoalesceUsecs < 0 || *s.CoalesceUsecs > MaxCoalesceUsecs) || s.CoalesceFrames != nil && *s.CoalesceFrames < 0 {
-			t.Errorf("%q: %+v", text, s)
 		}
 	})
 }

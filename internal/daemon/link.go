@@ -110,7 +110,7 @@ func (w *wires) stats(peer fabric.NodeID) (wire.Stats, bool) {
 }
 
 // addSockets adds the counters of the node's own sockets, and of its broker.
-func (d *Daemon) addSockets(c *node.Counters) {
+func (d *Daemon) addSockets(c *counter.List) {
 	var r refusalStats
 	counter.Load(&d.refused, &r)
 	c.Add("refused.", counter.All(r))
@@ -120,13 +120,13 @@ func (d *Daemon) addSockets(c *node.Counters) {
 }
 
 // addLinks adds the counters of the links to the peers.
-func (d *Daemon) addLinks(c *node.Counters) {
+func (d *Daemon) addLinks(c *counter.List) {
 	for _, p := range d.member.Peers() {
 		if l, ok := p.Link.(*shm.Link); ok {
 			c.Add(fmt.Sprintf("shm.node%d.", p.Node), counter.All(l.Stats()))
 		}
 		if s, ok := d.wires.stats(p.Node); ok {
-			c.AddWire(p.Node, s)
+			node.AddWire(c, p.Node, s)
 		}
 	}
 }

@@ -26,8 +26,9 @@ import (
 
 	"exnet/directsockets/broker"
 	"exnet/fabric/link/wire"
+	"exnet/internal/control"
+	"exnet/internal/counter"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/node"
 	"exnet/napi"
 )
 
@@ -97,13 +98,13 @@ func scrape(t *testing.T, url string) (samples map[string]float64, help map[stri
 }
 
 // sampleStatus has one of everything.
-func sampleStatus() *Status {
-	s := &Status{Fabric: "lab", Node: 3, Since: time.UnixMilli(1500), RealTime: true, Groups: make([]Group, 2)}
-	s.Interface = Interface{Name: "exn0", Up: true, MTU: 9000}
+func sampleStatus() *control.Status {
+	s := &control.Status{Fabric: "lab", Node: 3, Since: time.UnixMilli(1500), RealTime: true, Groups: make([]control.Group, 2)}
+	s.Interface = control.Interface{Name: "exn0", Up: true, MTU: 9000}
 	s.Interface.Stats.RxPackets = 7
-	s.Peers = []Peer{{Node: 1, State: "up", Links: 2}, {Node: 2, State: "connecting", Links: 1}, {Node: 4, State: "up"}}
-	s.Receive.Units = []Unit{{Name: "velo", Frames: 40, WorkPerPoll: [napi.WorkBuckets]uint64{5, 4, 3, napi.WorkBuckets - 1: 1}}}
-	s.Counters = node.Counters{
+	s.Peers = []control.Peer{{Node: 1, State: "up", Links: 2}, {Node: 2, State: "connecting", Links: 1}, {Node: 4, State: "up"}}
+	s.Receive.Units = []control.Unit{{Name: "velo", Frames: 40, WorkPerPoll: [napi.WorkBuckets]uint64{5, 4, 3, napi.WorkBuckets - 1: 1}}}
+	s.Counters = counter.List{
 		{Name: "exn.tx_stops", Value: 1}, {Name: "napi.velo.polls", Value: 13}, {Name: "napi.inline_runs", Value: 5}, {Name: "atu.regions", Value: 6},
 		{Name: "wire.node2.crc_errors", Value: 1 << 52}, {Name: "wire.node4.crc_errors", Value: 9}, {Name: "new.thing", Value: 3},
 	}
@@ -122,8 +123,8 @@ func serveMetrics(t *testing.T, c collector) string {
 func TestCollector(t *testing.T) {
 	times := broker.SetUpTimes{Sum: 1500 * time.Millisecond}
 	times.Counts[0], times.Counts[1], times.Counts[len(times.Counts)-1] = 3, 2, 1
-	sockets := &Sockets{Broker: "/b", SetUp: times, Connections: []broker.Connection{{Mode: "direct"}, {Mode: "direct"}, {Mode: "shadow"}}}
-	url := serveMetrics(t, collector{func() (*Status, error) { return sampleStatus(), nil }, func() *Sockets { return sockets }})
+	sockets := &control.Sockets{Broker: "/b", SetUp: times, Connections: []broker.Connection{{Mode: "direct"}, {Mode: "direct"}, {Mode: "shadow"}}}
+	url := serveMetrics(t, collector{func() (*control.Status, error) { return sampleStatus(), nil }, func() *control.Sockets { return sockets }})
 	got, _ := scrape(t, url)
 	all := `fabric="lab",node="3"`
 	for name, want := range map[string]float64{
@@ -167,7 +168,7 @@ func TestCollector(t *testing.T) {
 		}
 	}
 	// A node that is just ending says so.
-	url = serveMetrics(t, collector{func() (*Status, error) { return nil, errors.New("the interface is gone") }, nil})
+	url = serveMetrics(t, collector{func() (*control.Status, error) { return nil, errors.New("the interface is gone") }, nil})
 	r, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +260,7 @@ func TestRootMetrics(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "address already in use: choose another address") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
-	if nodes, err := Nodes(dir); err != nil || len(nodes) != 3 {
+	if nodes, err := control.Nodes(dir); err != nil || len(nodes) != 3 {
 		t.Errorf("%d nodes, %v", len(nodes), err)
 	}
 	a.stop()
@@ -303,8 +304,8 @@ func TestMetricsDoc(t *testing.T) {
 			t.Error("docs/metrics.md: the list of counters is out of date: go test ./internal/daemon -run MetricsDoc -update writes it anew")
 		}
 	}
-	sockets := func() *Sockets { return new(Sockets) }
-	_, help := scrape(t, serveMetrics(t, collector{func() (*Status, error) { return sampleStatus(), nil }, sockets}))
+	sockets := func() *control.Sockets { return new(control.Sockets) }
+	_, help := scrape(t, serveMetrics(t, collector{func() (*control.Status, error) { return sampleStatus(), nil }, sockets}))
 	head := doc[:from]
 	for name := range help {
 		known[name] = true

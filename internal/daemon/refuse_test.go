@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric/emp"
+	"exnet/internal/control"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -66,16 +67,16 @@ func TestRootStrangers(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(base) })
 	dir := filepath.Join(base, "lab")
 	a := start(t, dir, netnstest.New(t), "10.2.0.1/24")
-	ctl, ds := emp.File(dir, a.member.ID(), controlSuffix), emp.File(dir, a.member.ID(), brokerSuffix)
+	ctl, ds := emp.File(dir, a.member.ID(), control.Suffix), emp.File(dir, a.member.ID(), brokerSuffix)
 	if err := errors.Join(os.Chmod(base, 0o711), os.Chmod(dir, 0o711), os.Chmod(ctl, 0o666), os.Chmod(ds, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	for _, op := range []string{OpStop, OpStatus} {
+	for _, op := range []string{control.OpStop, control.OpStatus} {
 		conn := asUser(t, 12345, unix.SOCK_STREAM, ctl)
-		if err := json.NewEncoder(conn).Encode(Request{Op: op}); err != nil {
+		if err := json.NewEncoder(conn).Encode(control.Request{Op: op}); err != nil {
 			t.Fatal(err)
 		}
-		var r Reply
+		var r control.Reply
 		if err := json.NewDecoder(conn).Decode(&r); err != nil || r.Status != nil || !strings.Contains(r.Error, "user 12345") || strings.Contains(r.Error, "\n") {
 			t.Errorf("%s: %+v, %v", op, r, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"exnet/fabric/emp"
+	"exnet/internal/control"
 	"exnet/internal/daemon"
 	"exnet/internal/netns"
 	"exnet/internal/node"
@@ -63,13 +64,13 @@ func runDaemon(ctx context.Context, j daemonJob, note func(any) error) (any, err
 
 // linked reports whether both nodes of the fabric in dir have a link to the other.
 func linked(dir string) (bool, error) {
-	nodes, err := daemon.Nodes(dir)
+	nodes, err := control.Nodes(dir)
 	if err != nil {
 		return false, err
 	}
 	up := 0
 	for _, n := range nodes {
-		c, err := daemon.DialNode(dir, n)
+		c, err := control.Dial(dir, n)
 		if err != nil {
 			return false, err
 		}

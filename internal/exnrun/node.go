@@ -14,7 +14,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/internal/daemon"
+	"exnet/internal/control"
 )
 
 // enterNode makes this process one of the network namespace of a node: it runs
@@ -68,7 +68,7 @@ func namespacePath(o options) (string, error) {
 			return "", err
 		}
 	}
-	nodes, err := daemon.Nodes(dir)
+	nodes, err := control.Nodes(dir)
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +76,7 @@ func namespacePath(o options) (string, error) {
 		if n.Node != fabric.NodeID(id) {
 			continue
 		}
-		c, err := daemon.DialNode(dir, n)
+		c, err := control.Dial(dir, n)
 		if err != nil {
 			return "", err
 		}
@@ -87,5 +87,5 @@ func namespacePath(o options) (string, error) {
 		}
 		return s.NetNS, nil
 	}
-	return "", fmt.Errorf("%w with ID %d in %s: start one with exn-tun up", daemon.ErrNoNode, id, dir)
+	return "", fmt.Errorf("%w with ID %d in %s: start one with exn-tun up", control.ErrNoNode, id, dir)
 }

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"exnet/internal/control"
 
-	"exnet/internal/daemon"
+	"golang.org/x/sys/unix"
 )
 
 func runCapture(ctx context.Context, p program, args []string) error {
@@ -41,7 +41,7 @@ func runCapture(ctx context.Context, p program, args []string) error {
 	if len(nodes) > 1 {
 		return usageError{fmt.Errorf("there are %d nodes in %s: choose one with --node", len(nodes), o.dir)}
 	}
-	c, err := daemon.DialNode(o.dir, nodes[0])
+	c, err := control.Dial(o.dir, nodes[0])
 	if err != nil {
 		return err
 	}

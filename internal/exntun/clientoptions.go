@@ -9,7 +9,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/internal/daemon"
+	"exnet/internal/control"
 )
 
 // downTime is how long a node may take to end.
@@ -48,7 +48,7 @@ func parseNodeOptions(name string, args []string, rest func(*flag.FlagSet) error
 
 // nodes returns the nodes that are meant.
 func (o nodeOptions) nodes() ([]emp.Description, error) {
-	nodes, err := daemon.Nodes(o.dir)
+	nodes, err := control.Nodes(o.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +64,14 @@ func (o nodeOptions) nodes() ([]emp.Description, error) {
 		if o.node != nil {
 			which = fmt.Sprintf(" with ID %d", *o.node)
 		}
-		return nil, fmt.Errorf("%w%s in %s: start one with exn-tun up", daemon.ErrNoNode, which, o.dir)
+		return nil, fmt.Errorf("%w%s in %s: start one with exn-tun up", control.ErrNoNode, which, o.dir)
 	}
 	return nodes, nil
 }
 
 // askAll asks the nodes that are meant, but for those that are just starting or
 // ending.
-func askAll[T any](o nodeOptions, ask func(*daemon.Client) (T, error)) ([]T, error) {
+func askAll[T any](o nodeOptions, ask func(*control.Client) (T, error)) ([]T, error) {
 	nodes, err := o.nodes()
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func askAll[T any](o nodeOptions, ask func(*daemon.Client) (T, error)) ([]T, err
 	all := []T{}
 	for _, n := range nodes {
 		answer, err := askNode(o.dir, n, ask)
-		if errors.Is(err, daemon.ErrNoNode) && len(nodes) > 1 {
+		if errors.Is(err, control.ErrNoNode) && len(nodes) > 1 {
 			continue
 		}
 		if err != nil {
@@ -91,8 +91,8 @@ func askAll[T any](o nodeOptions, ask func(*daemon.Client) (T, error)) ([]T, err
 }
 
 // askNode asks one node.
-func askNode[T any](dir string, n emp.Description, ask func(*daemon.Client) (T, error)) (answer T, err error) {
-	c, err := daemon.DialNode(dir, n)
+func askNode[T any](dir string, n emp.Description, ask func(*control.Client) (T, error)) (answer T, err error) {
+	c, err := control.Dial(dir, n)
 	if err != nil {
 		return answer, err
 	}

@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"io"
 
-	"exnet/internal/node"
+	"exnet/internal/counter"
 )
 
 // countersOfLoop returns the counters of what all nodes share.
-func countersOfLoop(l *lab) (c node.Counters) {
+func countersOfLoop(l *lab) (c counter.List) {
 	c.Add("txloop.", l.cluster.Loop.Stats().All())
 	return c
 }
 
 // printCounters writes every counter, a line each. Those that are 0 are only
 // counted: most are of things that should not happen.
-func printCounters(w io.Writer, nodes []nodeInfo, dataPath node.Counters) {
+func printCounters(w io.Writer, nodes []nodeInfo, dataPath counter.List) {
 	zero := 0
-	print := func(who string, c node.Counters) {
+	print := func(who string, c counter.List) {
 		for _, e := range c {
 			if e.Value == 0 {
 				zero++

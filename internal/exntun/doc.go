@@ -6,7 +6,7 @@
 //	Run ── table of commands ──► demo, up, down, status, ...
 //
 //	up:      flags, file ─► daemon.Start ─► Run, until a signal or down
-//	others:  fabric's directory ─► daemon.Client of each node ─► table or JSON
+//	others:  fabric's directory ─► control.Client of each node ─► table or JSON
 //
 //	demo:    options ─► lab ─► checks and measurements ─► report ─► table or JSON
 //	                     │

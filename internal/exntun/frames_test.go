@@ -6,8 +6,7 @@ import (
 	"testing"
 
 	"exnet/exteth"
-	"exnet/internal/node"
-	"exnet/napi"
+	"exnet/internal/counter"
 )
 
 func TestFramesLost(t *testing.T) {
@@ -46,10 +45,10 @@ func TestFramesAddAndMinus(t *testing.T) {
 }
 
 func TestCounters(t *testing.T) {
-	var c node.Counters
+	var c counter.List
 	c.Add("exteth.", exteth.Stats{TxEager: 7}.All())
-	c.AddNAPI("napi.", napi.Stats{InlineRuns: 1, Sources: []napi.SourceStats{{Name: "velo", Polls: 2}}})
-	if c[0] != (node.Counter{Name: "exteth.tx_eager", Value: 7}) {
+	c = append(c, counter.Value{Name: "napi.inline_runs", Value: 1}, counter.Value{Name: "napi.velo.polls", Value: 2})
+	if c[0] != (counter.Value{Name: "exteth.tx_eager", Value: 7}) {
 		t.Errorf("first counter %v", c[0])
 	}
 	line, err := json.Marshal(c)
@@ -63,12 +62,12 @@ func TestCounters(t *testing.T) {
 	if len(got) != len(c) || got["exteth.tx_eager"] != 7 || got["napi.inline_runs"] != 1 || got["napi.velo.polls"] != 2 {
 		t.Errorf("JSON %s", line)
 	}
-	if text, err := json.Marshal(node.Counters(nil)); err != nil || string(text) != "{}" {
+	if text, err := json.Marshal(counter.List(nil)); err != nil || string(text) != "{}" {
 		t.Errorf("none: %s, %v", text, err)
 	}
 
 	var out strings.Builder
-	printCounters(&out, []nodeInfo{{Node: 1, Counters: c}}, node.Counters{{Name: "txloop.packets", Value: 9}, {Name: "txloop.bad", Value: 0}})
+	printCounters(&out, []nodeInfo{{Node: 1, Counters: c}}, counter.List{{Name: "txloop.packets", Value: 9}, {Name: "txloop.bad", Value: 0}})
 	text := out.String()
 	fits(t, text)
 	for _, want := range []string{"node 1    exteth.tx_eager", "all       txloop.packets", " more are 0\n"} {

@@ -12,6 +12,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/internal/control"
 	"exnet/internal/daemon"
 	"exnet/mtu"
 	"exnet/napi"
@@ -69,7 +70,7 @@ func parseUpFlags(cfg *daemon.Config, args []string) (path string, err error) {
 	number(fs, "rma-budget", &r.RMABudget, 1, napi.MaxBudget)
 	fs.Func("coalesce-usecs", "", func(s string) error {
 		var us int
-		err := parseNumber(&us, s, 0, int(daemon.MaxCoalesceUsecs))
+		err := parseNumber(&us, s, 0, int(control.MaxCoalesceUsecs))
 		r.Coalesce.Delay = time.Duration(us) * time.Microsecond
 		return err
 	})

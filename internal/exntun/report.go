@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 
+	"exnet/internal/counter"
 	"exnet/internal/hostnet"
 	"exnet/internal/node"
 	"exnet/internal/version"
@@ -14,17 +15,17 @@ import (
 
 // report is the result of a demonstration. Its JSON form is what --json prints.
 type report struct {
-	OK       bool          `json:"ok"`              // all checks passed
-	Error    string        `json:"error,omitempty"` // why the demonstration ended early
-	Checks   []check       `json:"checks"`
-	Figures  []figure      `json:"figures"`
-	Frames   frames        `json:"frames"`
-	Nodes    []nodeInfo    `json:"nodes"`
-	DataPath node.Counters `json:"data_path"` // counters of what all nodes share
-	Setup    setup         `json:"setup"`
-	Version  string        `json:"version"`
-	Go       string        `json:"go"`
-	CPUs     int           `json:"cpus"`
+	OK       bool         `json:"ok"`              // all checks passed
+	Error    string       `json:"error,omitempty"` // why the demonstration ended early
+	Checks   []check      `json:"checks"`
+	Figures  []figure     `json:"figures"`
+	Frames   frames       `json:"frames"`
+	Nodes    []nodeInfo   `json:"nodes"`
+	DataPath counter.List `json:"data_path"` // counters of what all nodes share
+	Setup    setup        `json:"setup"`
+	Version  string       `json:"version"`
+	Go       string       `json:"go"`
+	CPUs     int          `json:"cpus"`
 }
 
 // check is something that works or does not.
@@ -54,11 +55,11 @@ type setup struct {
 
 // nodeInfo is one node and what it counted.
 type nodeInfo struct {
-	Node     int           `json:"node"`
-	Addr     string        `json:"addr"`
-	Addr6    string        `json:"addr6"`
-	MAC      string        `json:"mac"`
-	Counters node.Counters `json:"counters"`
+	Node     int          `json:"node"`
+	Addr     string       `json:"addr"`
+	Addr6    string       `json:"addr6"`
+	MAC      string       `json:"mac"`
+	Counters counter.List `json:"counters"`
 }
 
 // add notes the outcome of a check: what err says, or if that is nil, detail.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/node"
+	"exnet/internal/counter"
 )
 
 // sampleReport is a report with something of everything.
@@ -17,10 +17,10 @@ func sampleReport() *report {
 	r.Version, r.Go, r.CPUs = "(devel)", "go1.26", 2
 	r.Setup.RealTime, r.Setup.VethMTU = true, 1500
 	r.Nodes = []nodeInfo{
-		{1, "10.2.0.1", "fd00:10:2::1", "2e:87:04:07:00:01", node.Counters{{Name: "exteth.tx_eager", Value: 7}}},
-		{2, "10.2.0.2", "fd00:10:2::2", "2e:87:04:07:00:02", node.Counters{{Name: "exteth.rx_eager", Value: 7}}},
+		{1, "10.2.0.1", "fd00:10:2::1", "2e:87:04:07:00:01", counter.List{{Name: "exteth.tx_eager", Value: 7}}},
+		{2, "10.2.0.2", "fd00:10:2::2", "2e:87:04:07:00:02", counter.List{{Name: "exteth.rx_eager", Value: 7}}},
 	}
-	r.DataPath = node.Counters{{Name: "txloop.packets", Value: 123}}
+	r.DataPath = counter.List{{Name: "txloop.packets", Value: 123}}
 	for _, f := range []figure{
 		{"ping", "IPv4", "us", sample{30.5, 26, 99.5, 3}, sample{6.5, 5, 14, 3}, 4.692, "ping"},
 		{"stream", "IPv6", "Gbit/s", sample{39.8, 35, 41.3, 3}, sample{56.7, 53.7, 61.4, 3}, 0.7019, "TCP stream"},
@@ -48,7 +48,7 @@ func TestTableOfFaults(t *testing.T) {
 	r := sampleReport()
 	r.Setup.Faults = new("drop=0.01,corrupt=0.001,duplicate=0.0005,reorder=0.0005,delay=100µs,jitter=1ms,seed=18446744073709551615")
 	for i := range r.Nodes {
-		r.Nodes[i].Counters = append(r.Nodes[i].Counters, node.Counter{Name: "wire.node7.packets", Value: 448112}, node.Counter{Name: "wire.node7.downs", Value: 1})
+		r.Nodes[i].Counters = append(r.Nodes[i].Counters, counter.Value{Name: "wire.node7.packets", Value: 448112}, counter.Value{Name: "wire.node7.downs", Value: 1})
 	}
 	var b strings.Builder
 	r.printTable(&b)

@@ -5,11 +5,11 @@ import (
 	"io"
 
 	"exnet/directsockets/broker"
-	"exnet/internal/daemon"
+	"exnet/internal/control"
 )
 
 // writeSockets writes the connections of a node's programs for people.
-func writeSockets(w io.Writer, s *daemon.Sockets) {
+func writeSockets(w io.Writer, s *control.Sockets) {
 	if s.Broker == "" {
 		fmt.Fprintf(w, "node %d: another broker serves its namespace\n", s.Node)
 		return

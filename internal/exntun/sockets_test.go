@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"exnet/directsockets/broker"
-	"exnet/internal/daemon"
+	"exnet/internal/control"
 )
 
 func TestSocketsText(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	var b bytes.Buffer
-	writeSockets(&b, &daemon.Sockets{Node: 1, Broker: "/run/exn/ds/4026532177.sock", Connections: []broker.Connection{
+	writeSockets(&b, &control.Sockets{Node: 1, Broker: "/run/exn/ds/4026532177.sock", Connections: []broker.Connection{
 		{
 			Program: "iperf3", PID: 1234, Local: ap("10.2.0.1:40000"), Remote: ap("10.2.0.2:5201"), Mode: "direct", Device: 1,
 			Sent:     broker.Traffic{DirectBytes: 5 << 30, ShadowBytes: 37, VELO: 1, VELOLast: 2, RMAInfo: 81920, RMAAvail: 3, ZeroCopyBytes: 1 << 20},
@@ -26,8 +26,8 @@ func TestSocketsText(t *testing.T) {
 		{PID: 7, Local: ap("127.0.0.1:5"), Remote: ap("127.0.0.1:6"), Mode: "shadow", Reason: "too few bytes yet", Device: 6},
 	}})
 	b.WriteString("\n")
-	writeSockets(&b, &daemon.Sockets{Node: 2, Broker: "/run/exn/ds/4026532178.sock"})
+	writeSockets(&b, &control.Sockets{Node: 2, Broker: "/run/exn/ds/4026532178.sock"})
 	b.WriteString("\n")
-	writeSockets(&b, &daemon.Sockets{Node: 3})
+	writeSockets(&b, &control.Sockets{Node: 3})
 	golden(t, "sockets.txt", b.String())
 }

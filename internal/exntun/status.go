@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
+	"exnet/internal/control"
 
-	"exnet/internal/daemon"
+	"golang.org/x/term"
 )
 
 func runStatus(ctx context.Context, p program, args []string) error {
@@ -45,7 +45,7 @@ func runStatus(ctx context.Context, p program, args []string) error {
 		if !asJSON && isTerminal(p.stdout) {
 			b.WriteString("\x1b[H\x1b[2J") // home, clear
 		}
-		if err := printStatus(&b, o, asJSON, sockets); errors.Is(err, daemon.ErrNoNode) {
+		if err := printStatus(&b, o, asJSON, sockets); errors.Is(err, control.ErrNoNode) {
 			fmt.Fprintln(p.stderr, oneLine(err)) // it may come back
 		} else if err != nil {
 			return err
@@ -70,10 +70,10 @@ func isTerminal(w io.Writer) bool {
 // direct sockets.
 func printStatus(w io.Writer, o nodeOptions, asJSON, sockets bool) error {
 	if sockets {
-		all, err := askAll(o, (*daemon.Client).Sockets)
+		all, err := askAll(o, (*control.Client).Sockets)
 		return printAll(w, all, err, asJSON, writeSockets)
 	}
-	all, err := askAll(o, (*daemon.Client).Status)
+	all, err := askAll(o, (*control.Client).Status)
 	return printAll(w, all, err, asJSON, writeStatus)
 }
 

@@ -10,14 +10,14 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"exnet/internal/daemon"
-	"exnet/internal/node"
+	"exnet/internal/control"
+	"exnet/internal/counter"
 	"exnet/napi"
 )
 
 // writeStatus writes the status of a node for people: first the interface in the
 // style of listing 5.1.
-func writeStatus(w io.Writer, s *daemon.Status) {
+func writeStatus(w io.Writer, s *control.Status) {
 	writeInterface(w, &s.Interface)
 	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, s.PID,
 		time.Since(s.Since).Round(time.Second), pick(s.FastPath, "fast path", "no fast path"),
@@ -52,7 +52,7 @@ const (
 
 // writeInterface writes what ifconfig writes. The kernel sees a TUN device; this
 // is the EXN interface behind it, which has a MAC address and broadcast.
-func writeInterface(w io.Writer, i *daemon.Interface) {
+func writeInterface(w io.Writer, i *control.Interface) {
 	flags, names := flagBroadcast|flagMulticast, "BROADCAST,MULTICAST"
 	if i.Up {
 		flags, names = flags|flagUp|flagRunning, "UP,BROADCAST,RUNNING,MULTICAST"
@@ -120,7 +120,7 @@ func (t *table) rows(title string, lines ...string) {
 	_ = tw.Flush() // its errors are w's
 }
 
-func writeNeighbors(t *table, neighbors []daemon.Neighbor) {
+func writeNeighbors(t *table, neighbors []control.Neighbor) {
 	lines := []string{"address|MAC|node|state"}
 	for _, n := range neighbors {
 		who := "-"
@@ -132,7 +132,7 @@ func writeNeighbors(t *table, neighbors []daemon.Neighbor) {
 	t.rows("neighbours", lines...)
 }
 
-func writeRoutes(t *table, routes []daemon.Route) {
+func writeRoutes(t *table, routes []control.Route) {
 	lines := []string{"destination|gateway|source|metric"}
 	text := func(a *netip.Addr) string {
 		if a == nil {
@@ -146,7 +146,7 @@ func writeRoutes(t *table, routes []daemon.Route) {
 	t.rows("routes", lines...)
 }
 
-func writePeers(t *table, peers []daemon.Peer) {
+func writePeers(t *table, peers []control.Peer) {
 	lines := []string{"node|link|hops|since|linked|MTU|addresses|last error"}
 	for _, p := range peers {
 		var addrs []string
@@ -164,7 +164,7 @@ func writePeers(t *table, peers []daemon.Peer) {
 	t.rows("peers", lines...)
 }
 
-func writeGroups(t *table, groups []daemon.Group) {
+func writeGroups(t *table, groups []control.Group) {
 	lines := []string{"IP group|fabric group|nodes"}
 	for _, g := range groups {
 		lines = append(lines, fmt.Sprintf("%v|%d|%s", g.Addr, g.Group, strings.Trim(fmt.Sprint(g.Members), "[]")))
@@ -182,7 +182,7 @@ func times(n uint64) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-func writeReceive(t *table, r *daemon.ReceiveStatus) {
+func writeReceive(t *table, r *control.ReceiveStatus) {
 	coalesce := "interrupts are not held back"
 	switch {
 	case r.Adaptive:
@@ -220,7 +220,7 @@ func medianWork(work [napi.WorkBuckets]uint64) string {
 }
 
 // writeCounters writes every counter, two on a line.
-func writeCounters(w io.Writer, c node.Counters) {
+func writeCounters(w io.Writer, c counter.List) {
 	fmt.Fprintln(w, "\ncounters")
 	half := (len(c) + 1) / 2
 	for i := range half {

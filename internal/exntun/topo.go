@@ -12,6 +12,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/topo"
+	"exnet/internal/control"
 	"exnet/internal/daemon"
 )
 
@@ -61,7 +62,7 @@ func parseTopo(args []string) (o topoOptions, err error) {
 
 // fabricTopology is a fabric with its load, and its JSON form.
 type fabricTopology struct {
-	*daemon.Topology
+	*control.Topology
 	Missing []fabric.NodeID `json:"missing"` // nodes that are not up
 
 	topo *topo.Topology
@@ -82,7 +83,7 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 	var f fabricTopology
 	for _, n := range nodes {
 		t, err := askTopology(o.dir, n)
-		if errors.Is(err, daemon.ErrNoNode) && len(nodes) > 1 {
+		if errors.Is(err, control.ErrNoNode) && len(nodes) > 1 {
 			continue // it is just starting or ending
 		}
 		if err != nil {
@@ -93,9 +94,9 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 		}
 	}
 	if f.topo == nil {
-		return nil, fmt.Errorf("%w in %s that answers", daemon.ErrNoNode, o.dir)
+		return nil, fmt.Errorf("%w in %s that answers", control.ErrNoNode, o.dir)
 	}
-	all, err := daemon.Nodes(o.dir)
+	all, err := control.Nodes(o.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +105,12 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 		present[i] = n.Node
 	}
 	f.Missing, _ = f.topo.Compare(present)
-	f.Topology = daemon.NewTopology(f.topo, f.load)
+	f.Topology = control.NewTopology(f.topo, f.load)
 	return &f, nil
 }
 
-func askTopology(dir string, n emp.Description) (*daemon.Topology, error) {
-	c, err := daemon.DialNode(dir, n)
+func askTopology(dir string, n emp.Description) (*control.Topology, error) {
+	c, err := control.Dial(dir, n)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func askTopology(dir string, n emp.Description) (*daemon.Topology, error) {
 }
 
 // add adds the answer of a node.
-func (f *fabricTopology) add(n fabric.NodeID, t *daemon.Topology) error {
+func (f *fabricTopology) add(n fabric.NodeID, t *control.Topology) error {
 	if t == nil {
 		return fmt.Errorf("node %d has no topology: start the nodes with exn-tun up --topology, or say here which one to draw", n)
 	}
@@ -150,7 +151,7 @@ func runTopo(_ context.Context, p program, args []string) (err error) {
 	}
 	var f *fabricTopology
 	if o.given != nil {
-		f = &fabricTopology{Topology: daemon.NewTopology(o.given, nil), Missing: []fabric.NodeID{}, topo: o.given}
+		f = &fabricTopology{Topology: control.NewTopology(o.given, nil), Missing: []fabric.NodeID{}, topo: o.given}
 	} else if f, err = topologyOf(o.nodeOptions); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
+	"exnet/internal/control"
 	"exnet/internal/daemon"
 	"exnet/internal/netns/netnstest"
 )
@@ -91,11 +92,11 @@ func TestTopoAdd(t *testing.T) {
 	for _, n := range []fabric.NodeID{1, 6} {
 		l := topo.NewLoad(built)
 		routes.Carry(l, n, 7-n, 10*uint64(n), 1360*uint64(n))
-		text, err := json.Marshal(daemon.NewTopology(built, l.Links()))
+		text, err := json.Marshal(control.NewTopology(built, l.Links()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var answer daemon.Topology
+		var answer control.Topology
 		if err := json.Unmarshal(text, &answer); err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +114,7 @@ func TestTopoAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.add(4, daemon.NewTopology(other, nil)); err == nil || !strings.Contains(err.Error(), "node 4 has another topology") {
+	if err := f.add(4, control.NewTopology(other, nil)); err == nil || !strings.Contains(err.Error(), "node 4 has another topology") {
 		t.Error(err)
 	}
 	if err := f.add(4, nil); err == nil || !strings.Contains(err.Error(), "--topology") {
@@ -142,7 +143,7 @@ func TestRootTopology(t *testing.T) {
 
 	status, stdout, stderr := run(t.Context(), "topo", "--dir", dir, "--json")
 	var f struct {
-		daemon.Topology
+		control.Topology
 		Missing []fabric.NodeID `json:"missing"`
 	}
 	if err := json.Unmarshal([]byte(stdout), &f); status != exitOK || err != nil || len(f.Links) != 3 || !slices.Equal(f.Missing, []fabric.NodeID{2}) {
@@ -157,7 +158,7 @@ func TestRootTopology(t *testing.T) {
 		t.Errorf("%d: %s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--node", "1", "--json")
-	var all []daemon.Status
+	var all []control.Status
 	if err := json.Unmarshal([]byte(stdout), &all); status != exitOK || err != nil || len(all) != 1 || len(all[0].Peers) != 2 {
 		t.Fatalf("%d, %v: %s%s", status, err, stdout, stderr)
 	}

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"exnet/internal/control"
 	"exnet/internal/daemon"
 	"exnet/internal/netns"
 	"exnet/internal/tun"
@@ -83,7 +84,7 @@ func runDown(ctx context.Context, p program, args []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	removed, err := daemon.Clean(o.dir)
+	removed, err := control.Clean(o.dir)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func runDown(ctx context.Context, p program, args []string) error {
 		fmt.Fprintf(p.stdout, "node %d was dead, its files are removed\n", n)
 	}
 	nodes, err := o.nodes()
-	if errors.Is(err, daemon.ErrNoNode) && len(removed) > 0 {
+	if errors.Is(err, control.ErrNoNode) && len(removed) > 0 {
 		return nil
 	}
 	if err != nil {
@@ -100,7 +101,7 @@ func runDown(ctx context.Context, p program, args []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, downTime, fmt.Errorf("it has not ended within %v", downTime))
 	defer cancel()
 	for _, n := range nodes {
-		c, err := daemon.DialNode(o.dir, n)
+		c, err := control.Dial(o.dir, n)
 		if err != nil {
 			return err
 		}
@@ -144,7 +145,7 @@ func runCheck(_ context.Context, p program, args []string) error {
 }
 
 func runSet(_ context.Context, p program, args []string) error {
-	var s daemon.Settings
+	var s control.Settings
 	o, err := parseNodeOptions("set", args, func(fs *flag.FlagSet) error {
 		if fs.NArg() == 0 {
 			return errors.New("say what to set, such as mode=busy")
@@ -168,7 +169,7 @@ func runSet(_ context.Context, p program, args []string) error {
 		return err
 	}
 	for _, n := range nodes {
-		c, err := daemon.DialNode(o.dir, n)
+		c, err := control.Dial(o.dir, n)
 		if err != nil {
 			return err
 		}

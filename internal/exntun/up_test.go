@@ -18,11 +18,11 @@ import (
 	"exnet/arp"
 	"exnet/fabric"
 	"exnet/fabric/link/wire"
+	"exnet/internal/control"
+	"exnet/internal/counter"
 	"exnet/internal/daemon"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/node"
 	"exnet/napi"
 )
 
@@ -142,28 +142,28 @@ func TestCheckReference(t *testing.T) {
 // As in listing 5.1.
 func TestStatusText(t *testing.T) {
 	now := time.Now()
-	s := &daemon.Status{
+	s := &control.Status{
 		Fabric: "lab", Dir: "/run/exn/lab", Node: 1, PID: 1234, Since: now.Add(-62 * time.Second), RealTime: true, FastPath: true,
-		Interface: daemon.Interface{
+		Interface: control.Interface{
 			Name: "exn0", Up: true, MTU: 65535, TxQueueLen: 1000, MAC: "2e:87:04:07:00:01",
 			Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.0.8/24"), netip.MustParsePrefix("fe80::2c87:4ff:fe07:1/64")},
-			Stats: hostnet.LinkStats{RxPackets: 22, RxBytes: 1572, TxPackets: 22, TxBytes: 5 << 30},
+			Stats: counter.Interface{RxPackets: 22, RxBytes: 1572, TxPackets: 22, TxBytes: 5 << 30},
 		},
-		Neighbors: []daemon.Neighbor{
+		Neighbors: []control.Neighbor{
 			{Addr: netip.MustParseAddr("10.2.0.9"), MAC: "2e:87:04:07:00:02", Node: new(2), State: "reachable"},
 			{Addr: netip.MustParseAddr("10.2.0.99"), State: "incomplete"},
 		},
-		Routes: []daemon.Route{{Dst: netip.MustParsePrefix("10.2.0.0/24"), Src: new(netip.MustParseAddr("10.2.0.8"))}},
-		Peers: []daemon.Peer{
+		Routes: []control.Route{{Dst: netip.MustParsePrefix("10.2.0.0/24"), Src: new(netip.MustParseAddr("10.2.0.8"))}},
+		Peers: []control.Peer{
 			{Node: 2, State: "up", Hops: 1, Since: now, Links: 1, MTU: 65535, Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.0.9/24")}},
 			{Node: 7, State: "connecting", Since: now, MTU: 1500, Error: "no memory"},
 		},
-		Groups: []daemon.Group{{Addr: netip.MustParseAddr("239.1.1.1"), Group: 5, Members: []int{1, 2}}},
-		Receive: daemon.ReceiveStatus{Mode: napi.ModeNAPI, CoalesceUsecs: 50, CoalesceFrames: 8, Units: []daemon.Unit{
+		Groups: []control.Group{{Addr: netip.MustParseAddr("239.1.1.1"), Group: 5, Members: []int{1, 2}}},
+		Receive: control.ReceiveStatus{Mode: napi.ModeNAPI, CoalesceUsecs: 50, CoalesceFrames: 8, Units: []control.Unit{
 			{Name: "velo", Budget: 64, Interrupts: 10, Coalesced: 3, Polls: 12, Frames: 30, ITR: "off", WorkPerPoll: [napi.WorkBuckets]uint64{2, 4, 6}},
 			{Name: "rma", Budget: 64, ITR: "off"},
 		}},
-		Counters: node.Counters{{Name: "exn.tx_stalls", Value: 1}, {Name: "exn.tx_stops", Value: 2}, {Name: "velo.sent", Value: 3}},
+		Counters: counter.List{{Name: "exn.tx_stalls", Value: 1}, {Name: "exn.tx_stops", Value: 2}, {Name: "velo.sent", Value: 3}},
 	}
 	s.Threshold.Eager, s.Threshold.MTU, s.Threshold.VELO, s.Threshold.RMA = 480, 65535, 120, 496
 	var b strings.Builder
@@ -175,7 +175,7 @@ func TestStatusText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back daemon.Status
+	var back control.Status
 	if err := json.Unmarshal(text, &back); err != nil || !slices.Equal(back.Counters, s.Counters) || back.Interface.Stats != s.Interface.Stats {
 		t.Errorf("%v: %+v", err, back)
 	}
@@ -286,7 +286,7 @@ func TestRootThreeDaemons(t *testing.T) {
 	}
 
 	status, stdout, stderr := run(t.Context(), "status", "--dir", dir, "--json")
-	var all []daemon.Status
+	var all []control.Status
 	if err := json.Unmarshal([]byte(stdout), &all); status != exitOK || err != nil || len(all) != 3 || len(all[1].Peers) != 2 {
 		t.Errorf("status: %d, %v, %s", status, err, stderr)
 	}

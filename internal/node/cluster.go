@@ -12,6 +12,7 @@ import (
 	"exnet/fabric/link/mem"
 	"exnet/fabric/link/wire"
 	"exnet/fabric/nic"
+	"exnet/internal/counter"
 	"exnet/internal/netns"
 	"exnet/internal/txloop"
 	"exnet/multicast"
@@ -159,14 +160,14 @@ func (c *Cluster) add(i int, cfg Config, join func(*nic.NIC) error, groups *mult
 
 // Counters returns all counters of the i-th node: Node.Counters, and those of its
 // links to the others if these are wire's.
-func (c *Cluster) Counters(i int) Counters {
+func (c *Cluster) Counters(i int) counter.List {
 	all := c.Nodes[i].Counters()
 	if c.wires == nil {
 		return all
 	}
 	for j := range c.Nodes {
 		if l := c.wires.Link(c.nics[i].ID(), c.nics[j].ID()); l != nil {
-			all.AddWire(l.Peer(), l.Stats())
+			AddWire(&all, l.Peer(), l.Stats())
 		}
 	}
 	return all

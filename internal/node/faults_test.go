@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"exnet/fabric/link/wire"
+	"exnet/internal/counter"
 )
 
 // wires adds up the counters of the links of a node by their names.
-func wires(c Counters) map[string]uint64 {
+func wires(c counter.List) map[string]uint64 {
 	sum := make(map[string]uint64)
 	for _, e := range c {
 		if rest, ok := strings.CutPrefix(e.Name, "wire."); ok {

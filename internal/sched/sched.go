@@ -46,7 +46,7 @@ func Realtime() error {
 // Normal undoes Realtime. A process that polls all the time must not do that
 // before all others.
 func Normal() error {
-	return setAll(unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL})
+	return setAll(fair())
 }
 
 // setAll gives all threads of the process a policy.
@@ -79,9 +79,19 @@ func setAll(attr unix.SchedAttr) error {
 	return nil
 }
 
-// Fair gives the calling thread the default policy, SCHED_OTHER.
-func Fair() error {
+// fair is the default policy, SCHED_OTHER, with the nice value that the calling thread has:
+// a lower one would need rights that a user under nice(1) lacks.
+func fair() unix.SchedAttr {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}
+	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
+		attr.Nice = int32(20 - raw) // the system call returns 20 - nice, 1 to 40
+	}
+	return attr
+}
+
+// Fair gives the calling thread the default policy, SCHED_OTHER. It keeps the nice value.
+func Fair() error {
+	attr := fair()
 	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
 		return fmt.Errorf("sched: default policy: %w", err)
 	}

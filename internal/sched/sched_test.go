@@ -143,3 +143,20 @@ func TestRealtimeRefused(t *testing.T) {
 		t.Errorf("Realtime: %v, want an error that says what to do", err)
 	}
 }
+
+// A program started under nice(1) keeps its nice value, and needs no rights for that.
+func TestFairKeepsNice(t *testing.T) {
+	if !inChild(t) {
+		return
+	}
+	runtime.LockOSThread() // the thread ends with the test
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 7); err != nil {
+		t.Fatal(err)
+	}
+	if err := Fair(); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || 20-raw != 7 {
+		t.Errorf("nice %d after Fair, %v; want 7", 20-raw, err)
+	}
+}

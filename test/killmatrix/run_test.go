@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker"
-	"exnet/internal/daemon"
+	"exnet/internal/control"
 )
 
 const (
@@ -562,7 +562,7 @@ func (r *run) freed() error {
 }
 
 // counter is one of a daemon's.
-func counter(s *daemon.Status, name string) uint64 {
+func counter(s *control.Status, name string) uint64 {
 	for _, c := range s.Counters {
 		if c.Name == name {
 			return c.Value

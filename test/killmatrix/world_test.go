@@ -16,7 +16,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/internal/daemon"
+	"exnet/internal/control"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
@@ -186,8 +186,8 @@ func (w *world) linked() error {
 }
 
 // status is what a daemon says.
-func (w *world) status(i int) (*daemon.Status, error) {
-	c, err := daemon.DialNode(w.dir, emp.Description{Node: fabric.NodeID(i + 1)})
+func (w *world) status(i int) (*control.Status, error) {
+	c, err := control.Dial(w.dir, emp.Description{Node: fabric.NodeID(i + 1)})
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker"
-	"exnet/internal/daemon"
+	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 )
@@ -143,22 +143,22 @@ func (n *node) wait(t *testing.T) {
 	})
 }
 
-func (n *node) client() (*daemon.Client, error) {
-	nodes, err := daemon.Nodes(n.lab.dir)
+func (n *node) client() (*control.Client, error) {
+	nodes, err := control.Nodes(n.lab.dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range nodes {
 		for _, a := range d.Addrs {
 			if a.Addr().String() == n.addr {
-				return daemon.DialNode(n.lab.dir, d)
+				return control.Dial(n.lab.dir, d)
 			}
 		}
 	}
 	return nil, fmt.Errorf("no node has %s", n.addr)
 }
 
-func (n *node) status() (*daemon.Status, error) {
+func (n *node) status() (*control.Status, error) {
 	c, err := n.client()
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (n *node) status() (*daemon.Status, error) {
 	return c.Status()
 }
 
-func (n *node) sockets() (*daemon.Sockets, error) {
+func (n *node) sockets() (*control.Sockets, error) {
 	c, err := n.client()
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/daemon"
+	"exnet/internal/control"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 
@@ -187,8 +187,8 @@ func (l *lab) clients() (all []*program) {
 }
 
 // status asks a node.
-func (l *lab) status(n *node) (*daemon.Status, error) {
-	nodes, err := daemon.Nodes(l.dir)
+func (l *lab) status(n *node) (*control.Status, error) {
+	nodes, err := control.Nodes(l.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func (l *lab) status(n *node) (*daemon.Status, error) {
 		if int(d.Node) != n.id {
 			continue
 		}
-		c, err := daemon.DialNode(l.dir, d)
+		c, err := control.Dial(l.dir, d)
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +217,7 @@ func (l *lab) linked(n *node) error {
 		if last = err; err != nil {
 			continue
 		}
-		nodes, err := daemon.Nodes(l.dir)
+		nodes, err := control.Nodes(l.dir)
 		if last = err; err != nil {
 			continue
 		}

@@ -1,6 +1,7 @@
-package daemon
+package control
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,11 +10,12 @@ import (
 	"exnet/napi"
 )
 
-// Bounds of settings.
-const (
-	MaxNode          = 1<<16 - 1
-	MaxCoalesceUsecs = int64(napi.MaxDelay / time.Microsecond)
-)
+// MaxCoalesceUsecs bounds how long frames may wait for others, in microseconds.
+const MaxCoalesceUsecs = int64(napi.MaxDelay / time.Microsecond)
+
+// ErrSetting is wrapped by the error for a setting that there is not, or a value that it
+// cannot have; the message names what it can.
+var ErrSetting = errors.New("invalid setting")
 
 // Settings are what can be changed while a node runs; nil: as it is.
 type Settings struct {
@@ -30,9 +32,9 @@ const settingsHelp = "mode=napi|interrupt|busy, coalesce-usecs=N, coalesce-frame
 func (s *Settings) Parse(text string) error {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return fmt.Errorf("%w: %q: use %s", ErrConfig, text, settingsHelp)
+		return fmt.Errorf("%w: %q: use %s", ErrSetting, text, settingsHelp)
 	}
-	wrong := func(use string) error { return fmt.Errorf("%w: %s=%s: use %s", ErrConfig, key, value, use) }
+	wrong := func(use string) error { return fmt.Errorf("%w: %s=%s: use %s", ErrSetting, key, value, use) }
 	switch key {
 	case "mode":
 		s.Mode = new(napi.Mode)
@@ -57,14 +59,14 @@ func (s *Settings) Parse(text string) error {
 		}
 		s.Adaptive = new(value == "on")
 	default:
-		return fmt.Errorf("%w: there is no setting %q: use %s", ErrConfig, key, settingsHelp)
+		return fmt.Errorf("%w: there is no setting %q: use %s", ErrSetting, key, settingsHelp)
 	}
 	return nil
 }
 
-// apply returns the coalescing that c becomes. Static and dynamic coalescing
+// Apply returns the coalescing that c becomes. Static and dynamic coalescing
 // exclude each other: the one that is set ends the other.
-func (s Settings) apply(c napi.Coalesce) (napi.Coalesce, error) {
+func (s Settings) Apply(c napi.Coalesce) (napi.Coalesce, error) {
 	static := s.CoalesceUsecs != nil || s.CoalesceFrames != nil
 	if s.Adaptive != nil {
 		c.Adaptive = *s.Adaptive

@@ -1,23 +1,21 @@
-package node
+package counter
 
 import (
 	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
-
-	"exnet/napi"
 )
 
-func TestCountersJSON(t *testing.T) {
-	var c Counters
+func TestListJSON(t *testing.T) {
+	var c List
 	c.Add("z.", twoCounters)
-	c.AddNAPI("napi.", napi.Stats{Deferred: 3, Sources: []napi.SourceStats{{Name: "velo", Polls: 1<<64 - 1}}})
+	c = append(c, Value{"napi.velo.polls", 1<<64 - 1})
 	text, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back Counters
+	var back List
 	if err := json.Unmarshal(text, &back); err != nil || !slices.Equal(back, c) {
 		t.Errorf("%v\n got %v\nwant %v", err, back, c) // in order, and every bit
 	}
@@ -31,12 +29,12 @@ func TestCountersJSON(t *testing.T) {
 func twoCounters(yield func(string, uint64) bool) { _ = yield("b", 1) && yield("a", 2) }
 
 // What is taken for counters is read back alike.
-func FuzzCounters(f *testing.F) {
+func FuzzList(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1,"b":18446744073709551615}`, `{"a":1,"a":2}`, `{"a":-1}`, `{"a":1.0}`, `{"a"`, `{"a":}`, `{1:2}`, `[{"a":1}]`, "null", `{"\u0000":0}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var c, again Counters
+		var c, again List
 		if c.UnmarshalJSON(text) != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"bufio"
@@ -47,9 +47,9 @@ func Clean(dir string) ([]fabric.NodeID, error) {
 	return emp.Clean(dir)
 }
 
-// DialNode connects to the daemon of a node that Nodes returned.
-func DialNode(dir string, d emp.Description) (*Client, error) {
-	conn, err := net.Dial("unix", emp.File(dir, d.Node, controlSuffix))
+// Dial connects to the daemon of a node that Nodes returned.
+func Dial(dir string, d emp.Description) (*Client, error) {
+	conn, err := net.Dial("unix", emp.File(dir, d.Node, Suffix))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w: node %d is just starting or ending", ErrNoNode, d.Node)
 	}

@@ -1,0 +1,36 @@
+package control
+
+// Operations of a Request.
+const (
+	OpStatus = "status"
+	OpSet    = "set"
+	OpStop   = "stop"
+	// OpTopology asks how the fabric is wired, and what the node has put on each link.
+	OpTopology = "topology"
+	// OpSockets asks for the direct sockets of the node's namespace.
+	OpSockets = "sockets"
+	// OpCapture is answered by a Reply and then, unless that has an error, a
+	// capture as pcapng until the client ends its side of the connection.
+	OpCapture = "capture"
+)
+
+// Request is a line of JSON that a client sends.
+type Request struct {
+	Op       string    `json:"op"`
+	Settings *Settings `json:"settings,omitempty"` // of OpSet
+	SnapLen  int       `json:"snap_len,omitempty"` // of OpCapture: bytes of a frame; 0: all
+}
+
+// Reply is a line of JSON that answers a Request.
+type Reply struct {
+	Error    string    `json:"error,omitempty"`
+	Status   *Status   `json:"status,omitempty"`   // of OpStatus
+	Topology *Topology `json:"topology,omitempty"` // of OpTopology; none: there is none
+	Sockets  *Sockets  `json:"sockets,omitempty"`  // of OpSockets
+}
+
+// Suffix makes the name of a node's control socket from that of its files (emp.File).
+const Suffix = ".ctl"
+
+// MaxRequest bounds the length of a Request, in bytes.
+const MaxRequest = 1 << 16

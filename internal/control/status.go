@@ -1,0 +1,107 @@
+package control
+
+import (
+	"net/netip"
+	"time"
+
+	"exnet/internal/counter"
+	"exnet/napi"
+)
+
+// Status is what there is to know about a node. Its JSON form is what
+// "exn-tun status --json" prints.
+type Status struct {
+	Fabric    string    `json:"fabric"`
+	Dir       string    `json:"dir"`
+	Node      int       `json:"node"`
+	PID       int       `json:"pid"`
+	NetNS     string    `json:"netns"` // path of the interface's network namespace
+	Since     time.Time `json:"since"`
+	Topology  string    `json:"topology,omitempty"` // in a few words; see OpTopology
+	Metrics   string    `json:"metrics,omitempty"`  // URL of the metrics
+	Faults    *string   `json:"faults,omitempty"`   // of the packets that leave; left out: its links are not asked to have any
+	RealTime  bool      `json:"real_time"`
+	FastPath  bool      `json:"fast_path"`
+	Threshold struct {
+		Eager int `json:"eager"`    // longest frame over VELO, bytes
+		MTU   int `json:"mtu"`      // largest IP packet
+		VELO  int `json:"velo_max"` // payload of a VELO message
+		RMA   int `json:"rma_mtu"`  // payload of a network packet of the RMA unit
+	} `json:"thresholds"`
+	Interface Interface     `json:"interface"`
+	Neighbors []Neighbor    `json:"neighbors"`
+	Routes    []Route       `json:"routes"`
+	Peers     []Peer        `json:"peers"`
+	Groups    []Group       `json:"groups"`
+	Receive   ReceiveStatus `json:"receive"`
+	Counters  counter.List  `json:"counters"`
+}
+
+// Interface is the interface, as ifconfig shows one.
+type Interface struct {
+	Name       string            `json:"name"`
+	Up         bool              `json:"up"`
+	MTU        int               `json:"mtu"`
+	TxQueueLen int               `json:"tx_queue_len"`
+	MAC        string            `json:"mac"`
+	Addrs      []netip.Prefix    `json:"addrs"`
+	Stats      counter.Interface `json:"stats"`
+}
+
+// Neighbor is an entry of the neighbour cache.
+type Neighbor struct {
+	Addr  netip.Addr `json:"addr"`
+	MAC   string     `json:"mac,omitempty"`
+	Node  *int       `json:"node,omitempty"`
+	State string     `json:"state"`
+}
+
+// Route is a route by the interface.
+type Route struct {
+	Dst     netip.Prefix `json:"dst"`
+	Gateway *netip.Addr  `json:"gateway,omitempty"`
+	Src     *netip.Addr  `json:"src,omitempty"`
+	Metric  int          `json:"metric"`
+}
+
+// Peer is another node of the fabric.
+type Peer struct {
+	Node  int            `json:"node"`
+	Addrs []netip.Prefix `json:"addrs"`
+	MTU   int            `json:"mtu"`
+	PID   int            `json:"pid"`
+	State string         `json:"state"`
+	Hops  int            `json:"hops,omitempty"` // 0: not linked
+	Since time.Time      `json:"since"`
+	Links uint64         `json:"links"` // times that it was linked
+	Error string         `json:"error,omitempty"`
+}
+
+// Group is an IP multicast group that has members.
+type Group struct {
+	Addr    netip.Addr `json:"addr"`
+	Group   int        `json:"fabric_group"`
+	Members []int      `json:"members"`
+}
+
+// ReceiveStatus says how frames are received.
+type ReceiveStatus struct {
+	Mode           napi.Mode `json:"mode"`
+	CoalesceUsecs  int64     `json:"coalesce_usecs"`
+	CoalesceFrames int       `json:"coalesce_frames"`
+	Adaptive       bool      `json:"adaptive"`
+	Units          []Unit    `json:"units"`
+}
+
+// Unit is a functional unit that is polled.
+type Unit struct {
+	Name        string                   `json:"name"`
+	Budget      int                      `json:"budget"`
+	Interrupts  uint64                   `json:"interrupts"`
+	Coalesced   uint64                   `json:"coalesced"`
+	Polls       uint64                   `json:"polls"`
+	Frames      uint64                   `json:"frames"`
+	Exhausted   uint64                   `json:"exhausted"`
+	ITR         string                   `json:"itr"`
+	WorkPerPoll [napi.WorkBuckets]uint64 `json:"work_per_poll"` // polls with 0, 1, 2-3, 4-7 ... frames
+}
