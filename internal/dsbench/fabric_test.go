@@ -1,38 +1,15 @@
 package dsbench
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
+	"exnet/internal/dsbench/benchtest"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/node"
-	"exnet/internal/tcpbench"
-	"exnet/internal/tun"
 )
 
-// requireExn skips the test, and says why, where exn0 cannot be had.
-func requireExn(t *testing.T) {
-	t.Helper()
-	netnstest.Require(t)
-	ns := netnstest.New(t)
-	err := ns.Do(func() error {
-		dev, err := tun.Open(tun.Config{Name: "exn0", MTU: 1500})
-		if err != nil {
-			return err
-		}
-		return dev.Close()
-	})
-	if err != nil {
-		t.Skip(err)
-	}
-}
-
 func TestRootRunExn(t *testing.T) {
-	requireExn(t)
+	benchtest.RequireExn(t)
 	netnstest.CheckFDs(t)
 	for _, words := range []string{
 		"stream --paths veth,exn",
@@ -48,109 +25,18 @@ func TestRootRunExn(t *testing.T) {
 		if r := rows[1]; r.MTU != 65535 || r.NoFastPath != strings.Contains(words, "no-fast-path") {
 			t.Errorf("row %+v", r)
 		}
-		noChildren(t)
+		benchtest.NoChildren(t)
 	}
 }
 
 func TestRootRunExnMTU(t *testing.T) {
-	requireExn(t)
+	benchtest.RequireExn(t)
 	status, stdout, stderr := runProgram(t.Context(), "pingpong --paths exn --control exn --mtu 9000"+short)
 	if status != 0 {
 		t.Fatalf("status %d, %s", status, stderr)
 	}
 	if rows := decodeRows(t, stdout); len(rows) != 1 || rows[0].MTU != 9000 {
 		t.Errorf("rows %+v", rows)
-	}
-}
-
-// TestRootExnCountsTheNode: the process that carries the packets is counted.
-func TestRootExnCountsTheNode(t *testing.T) {
-	requireExn(t)
-	p := newExn(NodeConfig{}).(*exnPath)
-	if err := p.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	spec := tcpbench.Spec{
-		Kind: tcpbench.Stream, Size: 65536, Streams: 1,
-		Duration: 100 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere(),
-	}
-	var ends [2]tcpbench.End
-	for i := range ends {
-		ends[i] = tcpbench.End{NS: p.namespaces[i], Addr: node.Addr4(i).Addr()}
-	}
-	uncounted := tcpbench.Between(ends[0], ends[1])
-	// What else the machine does may be more than the difference.
-	eventually(t, "a run that takes more CPU time with the node than another without", func() bool {
-		with, err := p.Measure(t.Context(), spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		without, err := uncounted.Measure(t.Context(), spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return with.CPU > without.CPU
-	})
-}
-
-// TestRootExnNodeDies: a measurement under way ends at once and says why.
-func TestRootExnNodeDies(t *testing.T) {
-	requireExn(t)
-	netnstest.CheckFDs(t)
-	p := newExn(NodeConfig{}).(*exnPath)
-	if err := p.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	timer := time.AfterFunc(300*time.Millisecond, p.nodes[0].Kill)
-	defer timer.Stop()
-	start := time.Now()
-	_, err := p.Measure(t.Context(), aMinute())
-	if err == nil || !strings.Contains(err.Error(), "a process of the nodes ended: a worker ended without a result (signal: killed)") {
-		t.Errorf("error %v", err)
-	}
-	if d := time.Since(start); d > 30*time.Second {
-		t.Errorf("it took %v to notice", d)
-	}
-	for range 2 {
-		if err := p.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	}
-	noChildren(t)
-}
-
-// aMinute is a measurement that has to be ended.
-func aMinute() tcpbench.Spec {
-	return tcpbench.Spec{
-		Kind: tcpbench.PingPong, Size: 64, Streams: 1,
-		Duration: time.Minute, Congestion: "cubic", CPUs: tcpbench.Anywhere(),
-	}
-}
-
-func TestExnSetupFails(t *testing.T) {
-	netnstest.CheckFDs(t)
-	p := newExn(NodeConfig{MTU: 1}) // what the options do not let through
-	err := p.Setup(t.Context())
-	if err == nil || strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %v", err)
-	}
-	if err := p.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	noChildren(t)
-}
-
-// TestWithoutTUN: the hint is given where it helps, behind what tun says.
-func TestWithoutTUN(t *testing.T) {
-	refused := fmt.Errorf("exn0: %w: run as root", tun.ErrUnavailable)
-	want := refused.Error() + ", or use the netstack path, which needs none"
-	if err := withoutTUN(refused); !errors.Is(err, tun.ErrUnavailable) || err.Error() != want {
-		t.Errorf("error %q, want %q", err, want)
-	}
-	other := errors.New("other")
-	if err := withoutTUN(other); err != other {
-		t.Errorf("error %v, want %v", err, other)
 	}
 }
 
@@ -170,54 +56,6 @@ func TestRunNetstack(t *testing.T) {
 		if rows[0].Placement != "any" {
 			t.Errorf("row %+v", rows[0])
 		}
-		noChildren(t)
-	}
-}
-
-// TestNetstackInProcess runs the worker's part where the race and leak
-// detectors see it.
-func TestNetstackInProcess(t *testing.T) {
-	j := netstackJob{
-		Spec: tcpbench.Spec{
-			Kind: tcpbench.Stream, Size: 64, Streams: 2,
-			Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond, Congestion: "cubic",
-		},
-	}
-	r, err := runNetstack(j)
-	if err != nil || r.Bytes <= 0 || r.Elapsed < j.Spec.Duration {
-		t.Errorf("stream: %+v, %v", r, err)
-	}
-	j.Spec.Streams = 1
-	for _, j.Spec.Kind = range []tcpbench.Kind{tcpbench.PingPong, tcpbench.CRR} {
-		r, err = runNetstack(j)
-		if err != nil || r.Latency.Count() < 1 {
-			t.Errorf("%s: %+v, %v", j.Spec.Kind, r, err)
-		}
-	}
-	j.Spec.Congestion = "bbr"
-	if _, err := runNetstack(j); err == nil || !strings.Contains(err.Error(), "bbr") {
-		t.Errorf("bbr: %v", err)
-	}
-}
-
-// TestRootNodesInProcess does the same for the nodes.
-func TestRootNodesInProcess(t *testing.T) {
-	requireExn(t)
-	ctx, end := context.WithCancel(t.Context())
-	var got [2]nodeUp
-	_, err := runNodes(ctx, NodeConfig{MTU: 9000}, func(v any) error {
-		got = v.([2]nodeUp)
-		end()
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got[0].MTU != 9000 || !got[0].Addr.IsValid() || got[0].Addr == got[1].Addr || got[0].Namespace == got[1].Namespace {
-		t.Errorf("nodes %+v", got)
-	}
-	refused := errors.New("nobody listens")
-	if _, err := runNodes(t.Context(), NodeConfig{}, func(any) error { return refused }); !errors.Is(err, refused) {
-		t.Errorf("error %v, want %v", err, refused)
+		benchtest.NoChildren(t)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"exnet/internal/dsbench/paths"
+
 	"exnet/internal/tcpbench"
 )
 
@@ -129,17 +131,17 @@ const flagHelpEnd = `  --congestion NAME  TCP congestion control on every path (
 `
 
 func generalHelp() string {
-	var commands, paths strings.Builder
+	var commands, list strings.Builder
 	for _, m := range measures() {
 		fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", m.name, m.about)
 	}
 	fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", programsCommand, "real programs, with exn-run and without")
-	for _, k := range pathKinds() {
-		fmt.Fprintf(&paths, "  %-9s %s\n", k.name, k.about)
+	for _, k := range paths.Kinds() {
+		fmt.Fprintf(&list, "  %-9s %s\n", k.Name, k.About)
 	}
 	var modes []string
-	for _, v := range rxVariants {
-		modes = append(modes, v.name)
+	for _, v := range paths.Variants {
+		modes = append(modes, v.Name)
 	}
 	for _, c := range []struct{ name, about string }{
 		{"report", "everything, as one HTML page and JSON"},
@@ -149,7 +151,7 @@ func generalHelp() string {
 	} {
 		fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", c.name, c.about)
 	}
-	return fmt.Sprintf(helpText, commands.String(), paths.String(), strings.Join(modes, ", "))
+	return fmt.Sprintf(helpText, commands.String(), list.String(), strings.Join(modes, ", "))
 }
 
 func measureHelp(m measure) string {

@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"exnet/internal/clitest"
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/netns"
 )
 
@@ -27,7 +26,7 @@ const programEnv = "DSBENCH_TEST_PROGRAM"
 func TestMain(m *testing.M) {
 	// What cmd/dsbench does. dsbench starts /proc/self/exe as its worker, and
 	// that is this binary.
-	isWorker := len(os.Args) == 2 && workerOf(os.Args[1]) != nil
+	isWorker := len(os.Args) == 2 && paths.WorkerOf(os.Args[1]) != nil
 	if isWorker || os.Getenv(programEnv) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop)
@@ -57,49 +56,4 @@ func golden(t *testing.T, name, got string) {
 func fits(t *testing.T, text string) {
 	t.Helper()
 	clitest.Fits(t, tableWidth, text)
-}
-
-// children returns the processes that process pid started and that still exist.
-func children(t *testing.T, pid string) []string {
-	t.Helper()
-	lists, err := filepath.Glob("/proc/" + pid + "/task/*/children")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []string
-	for _, list := range lists {
-		text, _ := os.ReadFile(list) // a thread may have ended
-		all = append(all, strings.Fields(string(text))...)
-	}
-	return all
-}
-
-// countChildren returns a function that counts the processes that process pid has had
-// as children, as far as it was called meanwhile.
-func countChildren(t *testing.T, pid string) func() int {
-	seen := map[string]bool{}
-	return func() int {
-		for _, p := range children(t, pid) {
-			seen[p] = true
-		}
-		return len(seen)
-	}
-}
-
-// noChildren fails the test if it leaves processes behind.
-func noChildren(t *testing.T) {
-	t.Helper()
-	if left := children(t, "self"); len(left) > 0 {
-		t.Errorf("processes left behind: %v", left)
-	}
-}
-
-// eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }

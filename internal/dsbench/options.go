@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
 	"exnet/napi"
 )
 
 const (
-	maxSize     = 64 << 20
 	maxStreams  = 256
 	maxRuns     = 1000
 	maxDuration = time.Hour
@@ -26,7 +26,7 @@ const (
 // options is what the command line asks for.
 type options struct {
 	measure      measure
-	paths        []pathKind
+	paths        []paths.Kind
 	control      string
 	controlAdded bool // the control was not among the paths
 	sizes        []int
@@ -36,7 +36,7 @@ type options struct {
 	runs         int
 	congestion   string
 	cpus         tcpbench.Placement
-	node         NodeConfig
+	node         paths.NodeConfig
 	buffers      int // bytes of a socket's
 	direct       tcpbench.DirectSpec
 	reverse      bool // the end that listens sends
@@ -44,7 +44,7 @@ type options struct {
 	json         bool
 
 	// find finds a path by its name.
-	find func(name string) (pathKind, error)
+	find func(name string) (paths.Kind, error)
 
 	// tolerate is told that a path fails, which is then left out. nil: the first
 	// failure ends all.
@@ -64,7 +64,7 @@ func (o options) measurements() int {
 	n := 0
 	for _, size := range o.sizes {
 		for _, k := range o.paths {
-			if k.takes(o.measure, size) {
+			if k.Takes(o.measure.kind, size) {
 				n += o.runs
 			}
 		}
@@ -89,8 +89,8 @@ func parseOptions(m measure, args []string) (options, error) {
 	if m.kind == tcpbench.Stream {
 		fs.BoolVar(&o.noDelay, "no-delay", false, "")
 	}
-	var paths string
-	fs.StringVar(&paths, "paths", "", "")
+	var names string
+	fs.StringVar(&names, "paths", "", "")
 	fs.StringVar(&connect, "connect", "", "")
 	fs.StringVar(&o.control, "control", "", "")
 	fs.StringVar(&size, "size", size, "")
@@ -115,20 +115,20 @@ func parseOptions(m measure, args []string) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
-	o.find = pathKindOf
+	o.find = paths.KindOf
 	if connect != "" {
-		o.find = func(name string) (pathKind, error) { return remoteKindOf(remoteAddr(connect), name) }
+		o.find = func(name string) (paths.Kind, error) { return paths.RemoteKindOf(paths.RemoteAddr(connect), name) }
 	}
-	if paths == "" && !isSet(fs, "paths") {
-		if paths = defaultPaths(m); connect != "" {
-			paths = "tcp"
+	if names == "" && !isSet(fs, "paths") {
+		if names = defaultPaths(m); connect != "" {
+			names = "tcp"
 		}
 	}
 	for _, check := range []struct {
 		flag string
 		err  error
 	}{
-		{"--paths", o.setPaths(paths)},
+		{"--paths", o.setPaths(names)},
 		{"--control", o.setControl()},
 		{"--size", o.setSizes(size)},
 		{"--duration", between(o.duration, time.Millisecond, maxDuration)},
@@ -169,11 +169,11 @@ func (o *options) setPaths(list string) error {
 		if err != nil {
 			return err
 		}
-		if o.hasPath(kind.name) {
-			return fmt.Errorf("%s is named twice", kind.name)
+		if o.hasPath(kind.Name) {
+			return fmt.Errorf("%s is named twice", kind.Name)
 		}
-		if slices.Contains(kind.lacks, o.measure.kind) {
-			return fmt.Errorf("%s cannot be asked for %s", kind.name, o.measure.name)
+		if slices.Contains(kind.Lacks, o.measure.kind) {
+			return fmt.Errorf("%s cannot be asked for %s", kind.Name, o.measure.name)
 		}
 		o.paths = append(o.paths, kind)
 	}
@@ -183,16 +183,16 @@ func (o *options) setPaths(list string) error {
 // defaultPaths are those that take the measure.
 func defaultPaths(m measure) string {
 	var names []string
-	for _, k := range pathKinds() {
-		if !k.extra && !slices.Contains(k.lacks, m.kind) {
-			names = append(names, k.name)
+	for _, k := range paths.Kinds() {
+		if !k.Extra && !slices.Contains(k.Lacks, m.kind) {
+			names = append(names, k.Name)
 		}
 	}
 	return strings.Join(names, ",")
 }
 
 func (o *options) hasPath(name string) bool {
-	return slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.name == name })
+	return slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Name == name })
 }
 
 // setControl chooses the control if none is named: veth, which does what exn0
@@ -204,7 +204,7 @@ func (o *options) setControl() error {
 		if _, err := o.find("lo"); err != nil { // to another host
 			o.control = "tcp"
 		}
-		if slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.privileged }) {
+		if slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Privileged }) {
 			o.control = "veth"
 		}
 	}
@@ -212,8 +212,8 @@ func (o *options) setControl() error {
 	if err != nil {
 		return err
 	}
-	if !o.hasPath(kind.name) {
-		o.paths = append([]pathKind{kind}, o.paths...)
+	if !o.hasPath(kind.Name) {
+		o.paths = append([]paths.Kind{kind}, o.paths...)
 		o.controlAdded = true
 	}
 	return nil
@@ -229,8 +229,8 @@ func (o *options) setSizes(list string) error {
 		o.sizes = append(o.sizes, n)
 	}
 	for _, k := range o.paths {
-		if smallest := slices.Min(o.sizes); !k.takes(o.measure, smallest) {
-			return fmt.Errorf("%s takes at most %s", k.name, count(k.maxSize, "byte"))
+		if smallest := slices.Min(o.sizes); !k.Takes(o.measure.kind, smallest) {
+			return fmt.Errorf("%s takes at most %s", k.Name, count(k.MaxSize, "byte"))
 		}
 	}
 	return nil
@@ -250,8 +250,8 @@ func parseSize(text string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a size: write bytes, as in 1,64,128k", text)
 	}
-	if n < 1 || n > maxSize/unit {
-		return 0, fmt.Errorf("%s is not between 1 and %d bytes", text, maxSize)
+	if n < 1 || n > paths.MaxSize/unit {
+		return 0, fmt.Errorf("%s is not between 1 and %d bytes", text, paths.MaxSize)
 	}
 	return n * unit, nil
 }
@@ -266,7 +266,7 @@ func setSize(n *int, text string) (err error) {
 
 // checkDirect refuses settings of direct sockets without one.
 func (o *options) checkDirect() error {
-	if o.direct != (tcpbench.DirectSpec{}) && !slices.ContainsFunc(o.paths, func(k pathKind) bool { return strings.HasPrefix(k.name, "ds") }) {
+	if o.direct != (tcpbench.DirectSpec{}) && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return strings.HasPrefix(k.Name, "ds") }) {
 		return errors.New("they are those of direct sockets: add ds to --paths")
 	}
 	return nil
@@ -302,7 +302,7 @@ func (o *options) setCPUs(text string) error {
 }
 
 func (o *options) checkMTU() error {
-	if o.node.MTU != 0 && !slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.fabric }) {
+	if o.node.MTU != 0 && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Fabric }) {
 		return errors.New("it is exn0's: add exn, exn-shm or netstack to --paths")
 	}
 	return nil
@@ -310,7 +310,7 @@ func (o *options) checkMTU() error {
 
 // checkExn0 refuses a setting of exn0 without one.
 func (o *options) checkExn0(set bool) error {
-	if set && !slices.ContainsFunc(o.paths, func(k pathKind) bool { return k.exn0 }) {
+	if set && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Exn0 }) {
 		return errors.New("it is exn0's: add exn or exn-shm to --paths")
 	}
 	return nil
@@ -328,9 +328,9 @@ func (o *options) checkEager() error {
 
 // checkRaw refuses what a unit of the NIC cannot be asked for.
 func (o *options) checkRaw() error {
-	i := slices.IndexFunc(o.paths, func(k pathKind) bool { return k.raw })
+	i := slices.IndexFunc(o.paths, func(k paths.Kind) bool { return k.Raw })
 	if i >= 0 && (o.streams > 1 || o.reverse) {
-		return fmt.Errorf("%s has neither connections nor directions: leave out --streams and --direction", o.paths[i].name)
+		return fmt.Errorf("%s has neither connections nor directions: leave out --streams and --direction", o.paths[i].Name)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/tcpbench"
 )
 
@@ -24,7 +25,7 @@ func parse(t *testing.T, words string) (options, error) {
 func pathNames(o options) []string {
 	var names []string
 	for _, k := range o.paths {
-		names = append(names, k.name)
+		names = append(names, k.Name)
 	}
 	return names
 }
@@ -191,7 +192,7 @@ func FuzzSizes(f *testing.F) {
 			t.Errorf("%q gave %v", list, o.sizes)
 		}
 		for _, n := range o.sizes {
-			if n < 1 || n > maxSize {
+			if n < 1 || n > paths.MaxSize {
 				t.Errorf("%q gave %d", list, n)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/netns"
 )
 
@@ -55,11 +56,11 @@ type reportCommand struct {
 func parseReport(args []string) (c reportCommand, err error) {
 	fs := flag.NewFlagSet("report", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	var paths string
+	var names string
 	fs.BoolVar(&c.ro.quick, "quick", false, "")
 	fs.IntVar(&c.ro.runs, "runs", 0, "")
 	fs.DurationVar(&c.ro.duration, "duration", 0, "")
-	fs.StringVar(&paths, "paths", "", "")
+	fs.StringVar(&names, "paths", "", "")
 	fs.StringVar(&c.ro.congestion, "congestion", "cubic", "")
 	fs.StringVar(&c.from, "from", "", "")
 	fs.BoolVar(&c.force, "force", false, "")
@@ -89,9 +90,9 @@ func parseReport(args []string) (c reportCommand, err error) {
 		}
 	}
 	c.ro.warmup = c.ro.duration / 3
-	if paths != "" {
-		for name := range strings.SplitSeq(paths, ",") {
-			if _, err := pathKindOf(name); err != nil {
+	if names != "" {
+		for name := range strings.SplitSeq(names, ",") {
+			if _, err := paths.KindOf(name); err != nil {
 				return c, fmt.Errorf("--paths: %w", err)
 			}
 			c.ro.only = append(c.ro.only, name)

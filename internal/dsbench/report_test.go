@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/dsbench/benchtest"
 	"exnet/internal/dsbench/coredist"
 )
 
@@ -29,12 +30,12 @@ func fakeReport() *reportData {
 		part := reportPart{ID: p.id}
 		for _, size := range p.o.sizes {
 			for i, k := range p.o.paths {
-				if !k.takes(p.o.measure, size) {
+				if !k.Takes(p.o.measure.kind, size) {
 					continue
 				}
-				median := float64(10+len(k.name)*3+i) * (1 + float64(size)/65536)
+				median := float64(10+len(k.Name)*3+i) * (1 + float64(size)/65536)
 				r := row{
-					Measure: p.o.measure.name, Path: k.name, Size: size, Streams: p.o.streams, Unit: p.o.measure.unit,
+					Measure: p.o.measure.name, Path: k.Name, Size: size, Streams: p.o.streams, Unit: p.o.measure.unit,
 					Median: median, Min: median * 0.95, Max: median * 1.04, Runs: 5, Control: p.o.control, Ratio: new(median / 10),
 					Values: []float64{median, median * 0.95, median * 1.04, median, median}, Spread: 0.09, MTU: 65535, Distance: fakeDistance,
 				}
@@ -43,7 +44,7 @@ func fakeReport() *reportData {
 				} else {
 					r.CPUPerGB = new(0.25 * float64(1+i))
 				}
-				if k.name == "veth" && size == 64 {
+				if k.Name == "veth" && size == 64 {
 					r.Noisy, r.Spread = true, 0.6
 				}
 				part.Rows = append(part.Rows, r)
@@ -214,7 +215,7 @@ func TestReportFrom(t *testing.T) {
 func TestRunReport(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.html")
-	cmd, stdout, stderr := program(t, "report --quick --paths lo,velo --runs 1 --duration 10ms --congestion "+congestion(t)+" "+name)
+	cmd, stdout, stderr := program(t, "report --quick --paths lo,velo --runs 1 --duration 10ms --congestion "+benchtest.Congestion(t)+" "+name)
 	if err := cmd.Wait(); err != nil || stderr.Len() > 0 {
 		t.Fatalf("%v, %s", err, stderr)
 	}
@@ -227,9 +228,9 @@ func TestRunReport(t *testing.T) {
 	}
 
 	name = filepath.Join(dir, "i.html")
-	cmd, _, stderr = program(t, "report --paths lo --runs 100 --duration 100ms --congestion "+congestion(t)+" "+name)
-	workers := countChildren(t, strconv.Itoa(cmd.Process.Pid)) // two for each measurement
-	eventually(t, "the third measurement", func() bool { return workers() > 4 })
+	cmd, _, stderr = program(t, "report --paths lo --runs 100 --duration 100ms --congestion "+benchtest.Congestion(t)+" "+name)
+	workers := benchtest.CountChildren(t, strconv.Itoa(cmd.Process.Pid)) // two for each measurement
+	benchtest.Eventually(t, "the third measurement", func() bool { return workers() > 4 })
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/svgplot"
 )
 
@@ -33,7 +34,7 @@ type reportView struct {
 	Columns []string
 	Summary []summaryRow
 	Figures []reportFigure
-	Paths   []pathKind
+	Paths   []paths.Kind
 	JSON    template.JS
 	Config  string // of dsbench tune
 }
@@ -119,11 +120,11 @@ func (d *reportData) cards() (list []card) {
 }
 
 // paths lists those that the page speaks of, to explain them.
-func (d *reportData) paths() (list []pathKind) {
+func (d *reportData) paths() (list []paths.Kind) {
 	seen := map[string]bool{}
 	for _, p := range d.Parts {
 		for _, r := range p.Rows {
-			if k, err := pathKindOf(r.Path); err == nil && !seen[r.Path] {
+			if k, err := paths.KindOf(r.Path); err == nil && !seen[r.Path] {
 				seen[r.Path] = true
 				list = append(list, k)
 			}
@@ -133,5 +134,3 @@ func (d *reportData) paths() (list []pathKind) {
 }
 
 // Name and About are for the template.
-func (k pathKind) Name() string  { return k.name }
-func (k pathKind) About() string { return k.about }

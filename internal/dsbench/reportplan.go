@@ -1,10 +1,10 @@
 package dsbench
 
 import (
-	"context"
 	"slices"
 	"time"
 
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
 	"exnet/napi"
@@ -47,7 +47,7 @@ type reportOptions struct {
 
 // plan returns the parts of a report, with those paths that usable accepts.
 func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
-	add := func(id, measureName string, paths []pathKind, change func(*options)) {
+	add := func(id, measureName string, paths []paths.Kind, change func(*options)) {
 		m, _ := measureOf(measureName)
 		o := options{
 			measure: m, control: "lo", streams: 1, runs: ro.runs, duration: ro.duration, warmup: ro.warmup,
@@ -62,9 +62,9 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 			parts = append(parts, planned{id: id, o: o})
 		}
 	}
-	kinds := func(names ...string) (list []pathKind) {
+	kinds := func(names ...string) (list []paths.Kind) {
 		for _, name := range names {
-			if k, err := pathKindOf(name); err == nil && usable(name) {
+			if k, err := paths.KindOf(name); err == nil && usable(name) {
 				list = append(list, k)
 			}
 		}
@@ -85,7 +85,7 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 			o.streams, o.sizes = 2, []int{512, 4 << 10, 16 << 10, 64 << 10, 256 << 10}
 		})
 		for _, t := range tunings(usable) {
-			add(t.id, t.measure, t.paths, func(o *options) { o.sizes, o.control = []int{t.size}, t.paths[0].name })
+			add(t.id, t.measure, t.paths, func(o *options) { o.sizes, o.control = []int{t.size}, t.paths[0].Name })
 		}
 	}
 	add(partLatency, "pingpong", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "exn:itr", "netstack", "ds", "velo-shm"),
@@ -111,7 +111,7 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 type tuning struct {
 	id, measure string
 	size        int
-	paths       []pathKind
+	paths       []paths.Kind
 }
 
 // tunings are those of figure 5.27.
@@ -126,17 +126,19 @@ func tunings(usable func(string) bool) (list []tuning) {
 }
 
 // placed is a path whose ends are placed in a way of its own.
-func placed(path, name string, p tcpbench.Placement) pathKind {
-	k, _ := pathKindOf(path) // it is there
-	open := k.open
-	k.name = name
-	k.open = func(c NodeConfig) Path { return specPath{open(c), func(s *tcpbench.Spec) { s.CPUs = p }} }
+func placed(path, name string, p tcpbench.Placement) paths.Kind {
+	k, _ := paths.KindOf(path) // it is there
+	open := k.Open
+	k.Name = name
+	k.Open = func(c paths.NodeConfig) paths.Path {
+		return paths.WithSpec(open(c), func(s *tcpbench.Spec) { s.CPUs = p })
+	}
 	return k
 }
 
 // dsTuning compares two CPUs, near or far as they are, with one.
 func dsTuning() tuning {
-	return tuning{partDSCPUs, "stream", 64 << 10, []pathKind{
+	return tuning{partDSCPUs, "stream", 64 << 10, []paths.Kind{
 		placed("lo", "lo, two CPUs", tcpbench.Apart()),
 		placed("lo", "lo, one CPU", tcpbench.Together()),
 		placed("ds", "ds, two CPUs", tcpbench.Apart()),
@@ -146,76 +148,64 @@ func dsTuning() tuning {
 
 // exnTunings are those over exn0.
 func exnTunings() []tuning {
-	base, _ := pathKindOf("exn") // it is there
-	node := func(name string, set func(*NodeConfig)) pathKind {
+	base, _ := paths.KindOf("exn") // it is there
+	node := func(name string, set func(*paths.NodeConfig)) paths.Kind {
 		k := base
-		k.name = name
-		k.open = func(c NodeConfig) Path {
+		k.Name = name
+		k.Open = func(c paths.NodeConfig) paths.Path {
 			set(&c)
-			return base.open(c)
+			return base.Open(c)
 		}
 		return k
 	}
-	spec := func(name string, set func(*tcpbench.Spec)) pathKind {
+	spec := func(name string, set func(*tcpbench.Spec)) paths.Kind {
 		k := base
-		k.name = name
-		k.open = func(c NodeConfig) Path { return specPath{base.open(c), set} }
+		k.Name = name
+		k.Open = func(c paths.NodeConfig) paths.Path { return paths.WithSpec(base.Open(c), set) }
 		return k
 	}
-	buffers := func(name string, n int) pathKind {
+	buffers := func(name string, n int) paths.Kind {
 		return spec(name, func(s *tcpbench.Spec) { s.Buffers = n })
 	}
 	const large = 64 << 10
 	return []tuning{
-		{partCPUs, "stream", large, []pathKind{
+		{partCPUs, "stream", large, []paths.Kind{
 			placed("exn", "scheduler's choice", tcpbench.Anywhere()),
 			placed("exn", "two CPUs", tcpbench.Apart()),
 			placed("exn", "one CPU", tcpbench.Together()),
 		}},
-		{partMTU, "stream", large, []pathKind{
-			node("MTU 65535", func(c *NodeConfig) {}),
-			node("MTU 9000", func(c *NodeConfig) { c.MTU = mtu.Network(9000) }),
-			node("MTU 1500", func(c *NodeConfig) { c.MTU = mtu.Network(1500) }),
+		{partMTU, "stream", large, []paths.Kind{
+			node("MTU 65535", func(c *paths.NodeConfig) {}),
+			node("MTU 9000", func(c *paths.NodeConfig) { c.MTU = mtu.Network(9000) }),
+			node("MTU 1500", func(c *paths.NodeConfig) { c.MTU = mtu.Network(1500) }),
 		}},
-		{partBuffers, "stream", large, []pathKind{
+		{partBuffers, "stream", large, []paths.Kind{
 			buffers("the kernel's choice", 0),
 			buffers("64 KiB", 64<<10),
 			buffers("256 KiB", 256<<10),
 			buffers("1 MiB", 1<<20),
 			buffers("4 MiB", 4<<20),
 		}},
-		{partCoalesce, "stream", large, []pathKind{
-			node("off", func(c *NodeConfig) {}),
-			node("8 frames, 20 us", func(c *NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 8, Delay: 20 * time.Microsecond} }),
-			node("32 frames, 50 us", func(c *NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 32, Delay: 50 * time.Microsecond} }),
-			node("dynamic ITR", func(c *NodeConfig) { c.Coalesce = napi.Coalesce{Adaptive: true} }),
+		{partCoalesce, "stream", large, []paths.Kind{
+			node("off", func(c *paths.NodeConfig) {}),
+			node("8 frames, 20 us", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 8, Delay: 20 * time.Microsecond} }),
+			node("32 frames, 50 us", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 32, Delay: 50 * time.Microsecond} }),
+			node("dynamic ITR", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Adaptive: true} }),
 		}},
-		{partEager, "rate", 1 << 10, []pathKind{
-			node("480 bytes", func(c *NodeConfig) {}),
-			node("120 bytes", func(c *NodeConfig) { c.EagerThreshold = 120 }),
-			node("1200 bytes", func(c *NodeConfig) { c.EagerThreshold = 1200 }),
-			node("2400 bytes", func(c *NodeConfig) { c.EagerThreshold = 2400 }),
+		{partEager, "rate", 1 << 10, []paths.Kind{
+			node("480 bytes", func(c *paths.NodeConfig) {}),
+			node("120 bytes", func(c *paths.NodeConfig) { c.EagerThreshold = 120 }),
+			node("1200 bytes", func(c *paths.NodeConfig) { c.EagerThreshold = 1200 }),
+			node("2400 bytes", func(c *paths.NodeConfig) { c.EagerThreshold = 2400 }),
 		}},
 	}
 }
 
-// specPath is a path that is measured with settings of its own.
-type specPath struct {
-	Path
-	set func(*tcpbench.Spec)
-}
-
-// Measure implements Path.
-func (p specPath) Measure(ctx context.Context, s tcpbench.Spec) (tcpbench.Result, error) {
-	p.set(&s)
-	return p.Path.Measure(ctx, s)
-}
-
 // pathsOf lists the paths of a plan by name, each once.
-func pathsOf(parts []planned) (list []pathKind) {
+func pathsOf(parts []planned) (list []paths.Kind) {
 	for _, p := range parts {
 		for _, k := range p.o.paths {
-			if !slices.ContainsFunc(list, func(x pathKind) bool { return x.name == k.name }) {
+			if !slices.ContainsFunc(list, func(x paths.Kind) bool { return x.Name == k.Name }) {
 				list = append(list, k)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"exnet/internal/dsbench/paths"
 )
 
 // perRun is what a measurement takes besides its warm-up and duration: to start
@@ -114,19 +116,19 @@ func (c *collector) end() error { return nil }
 func (c reportCommand) usable(ctx context.Context, d *reportData, p *progress) map[string]bool {
 	usable := make(map[string]bool)
 	for _, k := range pathsOf(plan(c.ro, c.wants)) {
-		if _, err := pathKindOf(k.name); err != nil {
+		if _, err := paths.KindOf(k.Name); err != nil {
 			continue // a setting that is varied
 		}
-		p.say("looking for %s", k.name)
-		path := k.open(NodeConfig{})
+		p.say("looking for %s", k.Name)
+		path := k.Open(paths.NodeConfig{})
 		err := path.Setup(ctx)
 		if closeErr := path.Close(); err == nil {
 			err = closeErr
 		}
 		if err == nil {
-			usable[k.name] = true
+			usable[k.Name] = true
 		} else if ctx.Err() == nil {
-			d.Skipped = append(d.Skipped, skipped{k.name, strings.ReplaceAll(err.Error(), "\n", "; ")})
+			d.Skipped = append(d.Skipped, skipped{k.Name, strings.ReplaceAll(err.Error(), "\n", "; ")})
 		}
 	}
 	return usable

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )
@@ -67,16 +68,16 @@ type row struct {
 
 // makeRows makes the rows of one size, in the order of the paths. A path without
 // a sample has none.
-func makeRows(o options, m machine, d coredist.Distance, paths []Path, size int, samples [][]sample) []row {
+func makeRows(o options, m machine, d coredist.Distance, opened []paths.Path, size int, samples [][]sample) []row {
 	var rows []row
 	var control float64
-	for i, p := range paths {
+	for i, p := range opened {
 		if len(samples[i]) == 0 {
 			continue
 		}
 		r := makeRow(o, samples[i])
 		info := p.Info()
-		r.Path, r.Size, r.machine, r.Distance = o.paths[i].name, size, m, d
+		r.Path, r.Size, r.machine, r.Distance = o.paths[i].Name, size, m, d
 		r.MTU, r.NoFastPath, r.RxMode, r.Coalesce = info.MTU, info.NoFastPath, info.RxMode, info.Coalesce
 		if info.RxMode != "" {
 			r.Eager = o.node.EagerThreshold

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/tcpbench"
 )
 
@@ -79,9 +80,9 @@ func TestJSONFields(t *testing.T) {
 }
 
 func TestRowsWithoutControl(t *testing.T) {
-	paths := examplePaths()
-	o := fakeOptions("stream", paths...)
-	rows := makeRows(o, fakeMachine(), fakeDistance, []Path{paths[0], paths[1]}, 64, [][]sample{nil, {{value: 3}}})
+	fakes := examplePaths()
+	o := fakeOptions("stream", fakes...)
+	rows := makeRows(o, fakeMachine(), fakeDistance, []paths.Path{fakes[0], fakes[1]}, 64, [][]sample{nil, {{value: 3}}})
 	if len(rows) != 1 || rows[0].Path != "exn" || rows[0].Ratio != nil || rows[0].Runs != 1 {
 		t.Fatalf("rows = %+v", rows)
 	}
@@ -100,9 +101,9 @@ func TestRowsWithoutControl(t *testing.T) {
 }
 
 func TestRowRatioIsOfUnroundedMedians(t *testing.T) {
-	paths := examplePaths()
-	o := fakeOptions("stream", paths...)
-	rows := makeRows(o, fakeMachine(), fakeDistance, []Path{paths[0], paths[1]}, 1, [][]sample{{{value: 0.00004}}, {{value: 0.00002}}})
+	fakes := examplePaths()
+	o := fakeOptions("stream", fakes...)
+	rows := makeRows(o, fakeMachine(), fakeDistance, []paths.Path{fakes[0], fakes[1]}, 1, [][]sample{{{value: 0.00004}}, {{value: 0.00002}}})
 	if len(rows) != 2 || *rows[1].Ratio != 0.5 {
 		t.Errorf("rows = %+v", rows)
 	}

@@ -8,11 +8,12 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/netns"
+	"exnet/internal/tcpbench"
 	"exnet/internal/version"
 )
 
@@ -43,7 +44,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, "dsbench", version.String(), runtime.Version())
 		return exitOK
 	}
-	if work := workerOf(args[0]); work != nil {
+	if work := paths.WorkerOf(args[0]); work != nil {
 		if err := work(os.Stdin, stdout); err != nil {
 			return fail(stderr, args[0], err)
 		}
@@ -109,21 +110,15 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) int {
 // needsPrivileges returns what of the options needs privileges, "" if nothing.
 func needsPrivileges(o options) string {
 	for _, kind := range o.paths {
-		if kind.privileged {
-			return "path " + kind.name
+		if kind.Privileged {
+			return "path " + kind.Name
 		}
 	}
 	// In a namespace of its own, dsbench may choose any that the kernel has.
-	if o.hasPath("lo") && !congestionAllowed(o.congestion) {
+	if o.hasPath("lo") && !tcpbench.CongestionAllowed(o.congestion) {
 		return "congestion control " + o.congestion
 	}
 	return ""
-}
-
-// congestionAllowed reports whether everybody may choose the congestion control.
-func congestionAllowed(name string) bool {
-	list, err := os.ReadFile("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-	return err != nil || slices.Contains(strings.Fields(string(list)), name)
 }
 
 // fail prints an error in one line.

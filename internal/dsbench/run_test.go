@@ -1,7 +1,6 @@
 package dsbench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -16,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/netns"
+	"exnet/internal/dsbench/benchtest"
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -40,7 +40,7 @@ func TestRunUsage(t *testing.T) {
 		{"raw-worker", 1, "", "dsbench raw-worker: reading the job: "},
 		{"netstack-worker", 1, "", "dsbench netstack-worker: reading the job: "},
 		{"foo", 2, "", `dsbench: unknown measure "foo": choose stream, pingpong, crr, rate or cpu, or see dsbench -h` + "\n"},
-		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from ` + strings.Join(pathNames(options{paths: pathKinds()}), ", ") + ` (see dsbench stream -h)` + "\n"},
+		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from ` + strings.Join(pathNames(options{paths: paths.Kinds()}), ", ") + ` (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},
 	}
 	for _, tt := range tests {
@@ -60,9 +60,9 @@ func TestRunUsage(t *testing.T) {
 // TestHelpNamesEverything keeps the help text in step with the program.
 func TestHelpNamesEverything(t *testing.T) {
 	_, general, _ := runProgram(t.Context(), "-h")
-	for _, k := range pathKinds() {
-		if !strings.Contains(general, k.name+" ") || !strings.Contains(general, k.about) {
-			t.Errorf("dsbench -h does not explain %s", k.name)
+	for _, k := range paths.Kinds() {
+		if !strings.Contains(general, k.Name+" ") || !strings.Contains(general, k.About) {
+			t.Errorf("dsbench -h does not explain %s", k.Name)
 		}
 	}
 	const common = "paths connect control size duration warmup runs congestion cpus buffers mtu eager-threshold rx-mode coalesce no-fast-path chunk ring spin json"
@@ -94,15 +94,6 @@ func TestHelpNamesEverything(t *testing.T) {
 			}
 		}
 	}
-}
-
-// congestion returns a congestion control that this process may use.
-func congestion(t *testing.T) string {
-	t.Helper()
-	if netns.Privileged() || congestionAllowed("cubic") {
-		return "cubic"
-	}
-	return "reno"
 }
 
 // decodeRows reads the lines of --json.
@@ -141,7 +132,7 @@ func checkRows(t *testing.T, rows []row, paths ...string) {
 }
 
 func TestRunLo(t *testing.T) {
-	flags := " --paths lo --congestion " + congestion(t) + short
+	flags := " --paths lo --congestion " + benchtest.Congestion(t) + short
 	for _, words := range []string{"stream" + flags, "stream --streams 2 --size 1000" + flags, "pingpong" + flags, "crr --streams 2" + flags, "rate --direction in" + flags, "cpu --no-delay" + flags} {
 		netnstest.CheckFDs(t)
 		status, stdout, stderr := runProgram(t.Context(), words)
@@ -153,7 +144,7 @@ func TestRunLo(t *testing.T) {
 		if rows[0].Control != "lo" || *rows[0].Ratio != 1 {
 			t.Errorf("row %+v", rows[0])
 		}
-		noChildren(t)
+		benchtest.NoChildren(t)
 	}
 }
 
@@ -172,7 +163,7 @@ func TestRootRunVeth(t *testing.T) {
 				t.Errorf("row %+v", r)
 			}
 		}
-		noChildren(t)
+		benchtest.NoChildren(t)
 	}
 }
 
@@ -191,7 +182,7 @@ func TestRootRunTable(t *testing.T) {
 }
 
 func TestRunBadCongestion(t *testing.T) {
-	if status, _, _ := runProgram(t.Context(), "stream --paths lo --congestion "+congestion(t)+short); status != 0 {
+	if status, _, _ := runProgram(t.Context(), "stream --paths lo --congestion "+benchtest.Congestion(t)+short); status != 0 {
 		t.Skip("lo does not work at all")
 	}
 	netnstest.Require(t) // else dsbench starts itself in a user namespace
@@ -201,7 +192,7 @@ func TestRunBadCongestion(t *testing.T) {
 	if status != 1 || stdout != "" || stderr != want {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	noChildren(t)
+	benchtest.NoChildren(t)
 }
 
 // TestRunCancelled cancels in the second measurement, or soon after: what the first
@@ -214,7 +205,7 @@ func TestRunCancelled(t *testing.T) {
 	defer cancel()
 	var began atomic.Int64
 	wg.Go(func() {
-		workers := countChildren(t, "self") // two for each measurement
+		workers := benchtest.CountChildren(t, "self") // two for each measurement
 		for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 			if workers() > 2 {
 				began.Store(time.Now().UnixNano())
@@ -222,7 +213,7 @@ func TestRunCancelled(t *testing.T) {
 			}
 		}
 	})
-	status, stdout, stderr := runProgram(ctx, "stream --paths lo --duration 700ms --warmup 0s --runs 50 --json --congestion "+congestion(t))
+	status, stdout, stderr := runProgram(ctx, "stream --paths lo --duration 700ms --warmup 0s --runs 50 --json --congestion "+benchtest.Congestion(t))
 	var n int
 	if _, err := fmt.Sscanf(stderr, "dsbench stream: interrupted after %d of 50 measurements", &n); err != nil || status != 1 || n < 1 {
 		t.Errorf("status %d, %s", status, stderr)
@@ -233,7 +224,7 @@ func TestRunCancelled(t *testing.T) {
 	if d := time.Since(time.Unix(0, began.Load())); d > 20*time.Second {
 		t.Errorf("it took %v to end", d)
 	}
-	noChildren(t)
+	benchtest.NoChildren(t)
 }
 
 // program starts dsbench as a process of its own.
@@ -252,10 +243,10 @@ func program(t *testing.T, words string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffe
 func TestProgramSignals(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(sig.String(), func(t *testing.T) {
-			cmd, _, stderr := program(t, "stream --paths lo --duration 1m --json --congestion "+congestion(t))
+			cmd, _, stderr := program(t, "stream --paths lo --duration 1m --json --congestion "+benchtest.Congestion(t))
 			var workers []string
-			eventually(t, "two workers", func() bool {
-				workers = children(t, strconv.Itoa(cmd.Process.Pid))
+			benchtest.Eventually(t, "two workers", func() bool {
+				workers = benchtest.Children(t, strconv.Itoa(cmd.Process.Pid))
 				return len(workers) == 2
 			})
 			if err := cmd.Process.Signal(sig); err != nil {
@@ -270,26 +261,7 @@ func TestProgramSignals(t *testing.T) {
 					t.Errorf("stderr %q, want %q", stderr, want)
 				}
 			}
-			eventually(t, "the workers' end", func() bool { return !anyAlive(workers) })
+			benchtest.Eventually(t, "the workers' end", func() bool { return !benchtest.AnyAlive(workers) })
 		})
 	}
-}
-
-// anyAlive reports whether one of the processes runs; a zombie that its new
-// parent has not collected yet does not.
-func anyAlive(pids []string) bool {
-	for _, pid := range pids {
-		f, err := os.Open("/proc/" + pid + "/status")
-		if err != nil {
-			continue
-		}
-		for lines := bufio.NewScanner(f); lines.Scan(); {
-			if state, ok := strings.CutPrefix(lines.Text(), "State:"); ok && !strings.HasPrefix(strings.TrimSpace(state), "Z") {
-				f.Close()
-				return true
-			}
-		}
-		f.Close()
-	}
-	return false
 }

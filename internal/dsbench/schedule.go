@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/tcpbench"
 )
 
@@ -18,35 +19,35 @@ type sink interface {
 // runAll sets the paths up, takes all measurements and gives them to out. After
 // an error or a cancelled context, out has had what was measured until then.
 func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (err error) {
-	paths := make([]Path, 0, len(o.paths))
+	opened := make([]paths.Path, 0, len(o.paths))
 	defer func() {
-		for i, path := range paths {
+		for i, path := range opened {
 			if closeErr := path.Close(); closeErr != nil {
-				err = errors.Join(err, fmt.Errorf("path %s: cleaning up: %w", o.paths[i].name, closeErr))
+				err = errors.Join(err, fmt.Errorf("path %s: cleaning up: %w", o.paths[i].Name, closeErr))
 			}
 		}
 	}()
 	for _, kind := range o.paths {
-		path := kind.open(o.node)
-		paths = append(paths, path)
-		p.say("setting up %s", kind.name)
+		path := kind.Open(o.node)
+		opened = append(opened, path)
+		p.say("setting up %s", kind.Name)
 		if err := path.Setup(ctx); err != nil {
 			if ctx.Err() != nil {
-				return fmt.Errorf("interrupted while setting up %s", kind.name)
+				return fmt.Errorf("interrupted while setting up %s", kind.Name)
 			}
-			return fmt.Errorf("path %s: %w", kind.name, err)
+			return fmt.Errorf("path %s: %w", kind.Name, err)
 		}
 	}
-	failed := make([]bool, len(paths))
+	failed := make([]bool, len(opened))
 	for _, size := range o.sizes {
 		p.say("measuring the distance of the CPUs")
 		d := distance()
-		samples, err := runSize(ctx, o, paths, failed, size, p)
+		samples, err := runSize(ctx, o, opened, failed, size, p)
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("interrupted after %d of %d measurements", p.done, p.total)
 		}
 		p.clear()
-		err = errors.Join(err, out.rows(makeRows(o, m, d, paths, size, samples)))
+		err = errors.Join(err, out.rows(makeRows(o, m, d, opened, size, samples)))
 		if err != nil {
 			return errors.Join(err, out.end())
 		}
@@ -64,12 +65,12 @@ var distance = func() coredist.Distance {
 // runSize takes the measurements of one size, interleaved: A B A B. The samples
 // are in the order of the paths; after an error they are those until then. A path
 // that does not take the size, or has failed, has none.
-func runSize(ctx context.Context, o options, paths []Path, failed []bool, size int, p *progress) ([][]sample, error) {
-	samples := make([][]sample, len(paths))
+func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool, size int, p *progress) ([][]sample, error) {
+	samples := make([][]sample, len(opened))
 	for run := range o.runs {
-		for i, path := range paths {
+		for i, path := range opened {
 			kind := o.paths[i]
-			if !kind.takes(o.measure, size) {
+			if !kind.Takes(o.measure.kind, size) {
 				continue
 			}
 			if failed[i] {
@@ -79,14 +80,14 @@ func runSize(ctx context.Context, o options, paths []Path, failed []bool, size i
 			if ctx.Err() != nil {
 				return samples, ctx.Err()
 			}
-			p.step("%s, %d bytes, run %d of %d", kind.name, size, run+1, o.runs)
+			p.step("%s, %d bytes, run %d of %d", kind.Name, size, run+1, o.runs)
 			r, err := path.Measure(ctx, o.spec(size))
 			if err != nil {
-				err = fmt.Errorf("path %s, %d bytes, run %d: %w", kind.name, size, run+1, err)
+				err = fmt.Errorf("path %s, %d bytes, run %d: %w", kind.Name, size, run+1, err)
 				if o.tolerate == nil || ctx.Err() != nil {
 					return samples, err
 				}
-				o.tolerate(kind.name, err)
+				o.tolerate(kind.Name, err)
 				failed[i] = true
 			} else {
 				samples[i] = append(samples[i], o.measure.sample(r, size))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )
@@ -23,7 +24,7 @@ type fakePath struct {
 	take     func(size int) (float64, error) // Gbit/s or microseconds; nil: 1
 }
 
-func (p *fakePath) Info() PathInfo { return PathInfo{MTU: 1500} }
+func (p *fakePath) Info() paths.Info { return paths.Info{MTU: 1500} }
 
 func (p *fakePath) note(what string) { *p.log = append(*p.log, what+" "+p.name) }
 
@@ -76,15 +77,15 @@ var fakeDistance = coredist.Distance{Cores: coredist.Near, Line: 0.06, HandOver:
 func init() { distance = func() coredist.Distance { return fakeDistance } }
 
 // fakeOptions are options for these paths, the first being the control.
-func fakeOptions(measureName string, paths ...*fakePath) options {
+func fakeOptions(measureName string, fakes ...*fakePath) options {
 	m, _ := measureOf(measureName)
 	o := options{
-		measure: m, control: paths[0].name, sizes: []int{64}, streams: 1,
+		measure: m, control: fakes[0].name, sizes: []int{64}, streams: 1,
 		duration: 2 * time.Second, warmup: 300 * time.Millisecond, runs: 2,
 		congestion: "cubic", cpus: tcpbench.Anywhere(),
 	}
-	for _, p := range paths {
-		o.paths = append(o.paths, pathKind{name: p.name, open: func(NodeConfig) Path { return p }})
+	for _, p := range fakes {
+		o.paths = append(o.paths, paths.Kind{Name: p.name, Open: func(paths.NodeConfig) paths.Path { return p }})
 	}
 	return o
 }

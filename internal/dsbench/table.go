@@ -103,7 +103,7 @@ func (s *tableSink) end() error {
 func (s *tableSink) columns() []column {
 	width := 9
 	for _, k := range s.o.paths {
-		width = max(width, len(k.name))
+		width = max(width, len(k.Name))
 	}
 	spread := column{"spread", 7, func(r row) string {
 		if r.Noisy {

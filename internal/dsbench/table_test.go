@@ -3,6 +3,8 @@ package dsbench
 import (
 	"strings"
 	"testing"
+
+	"exnet/internal/dsbench/paths"
 )
 
 func TestTableGolden(t *testing.T) {
@@ -19,7 +21,7 @@ func TestTableFits(t *testing.T) {
 	for _, m := range []string{"stream", "pingpong", "crr", "rate", "cpu"} {
 		wide := &fakePath{name: "exn-shm:napi", log: &log, take: figures(0.000001, 99999, 100000, 2, 1)}
 		o := fakeOptions(m, wide, &fakePath{name: "b", log: &log})
-		o.sizes, o.runs, o.streams = []int{maxSize}, 5, maxStreams
+		o.sizes, o.runs, o.streams = []int{paths.MaxSize}, 5, maxStreams
 		machine := fakeMachine()
 		machine.CPU = strings.Repeat("Processor ", 12)
 		var text strings.Builder

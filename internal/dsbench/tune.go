@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
 	"exnet/napi"
@@ -50,7 +51,7 @@ type tuneStep struct {
 	name    string
 	measure string
 	sizes   []int
-	paths   []pathKind // one for each value that is tried
+	paths   []paths.Kind // one for each value that is tried
 	cpus    tcpbench.Placement
 }
 
@@ -96,27 +97,27 @@ const (
 
 // tuneSteps returns what is measured.
 func tuneSteps() []tuneStep {
-	exn := func(name string, set func(*NodeConfig)) pathKind {
-		k, _ := pathKindOf("exn") // it is there
-		open := k.open
-		k.name = name
-		k.open = func(c NodeConfig) Path { set(&c); return open(c) }
+	exn := func(name string, set func(*paths.NodeConfig)) paths.Kind {
+		k, _ := paths.KindOf("exn") // it is there
+		open := k.Open
+		k.Name = name
+		k.Open = func(c paths.NodeConfig) paths.Path { set(&c); return open(c) }
 		return k
 	}
-	ds := func(name string, set func(*tcpbench.Spec)) pathKind {
-		k, _ := pathKindOf("ds")
-		open := k.open
-		k.name = name
-		k.open = func(c NodeConfig) Path { return specPath{open(c), set} }
+	ds := func(name string, set func(*tcpbench.Spec)) paths.Kind {
+		k, _ := paths.KindOf("ds")
+		open := k.Open
+		k.Name = name
+		k.Open = func(c paths.NodeConfig) paths.Path { return paths.WithSpec(open(c), set) }
 		return k
 	}
-	eager := tuneStep{name: "eager threshold", measure: "pingpong", sizes: tuneEagers, cpus: tcpbench.Apart(), paths: []pathKind{
-		exn("VELO messages", func(c *NodeConfig) { c.EagerThreshold = eagerMax }),
-		exn("RMA transfer", func(c *NodeConfig) { c.EagerThreshold = minEager }),
+	eager := tuneStep{name: "eager threshold", measure: "pingpong", sizes: tuneEagers, cpus: tcpbench.Apart(), paths: []paths.Kind{
+		exn("VELO messages", func(c *paths.NodeConfig) { c.EagerThreshold = eagerMax }),
+		exn("RMA transfer", func(c *paths.NodeConfig) { c.EagerThreshold = minEager }),
 	}}
-	var modes []pathKind
+	var modes []paths.Kind
 	for _, c := range tuneCoalesce {
-		modes = append(modes, exn(coalesceString(c), func(n *NodeConfig) { n.Coalesce = c }))
+		modes = append(modes, exn(paths.CoalesceString(c), func(n *paths.NodeConfig) { n.Coalesce = c }))
 	}
 	chunk := tuneStep{name: "chunk", measure: "stream", sizes: []int{1 << 20}, cpus: tcpbench.Apart()}
 	for _, n := range tuneChunks {
@@ -210,7 +211,7 @@ func takeTune(ctx context.Context, runs int, duration time.Duration, congestion 
 	for i, s := range steps {
 		m, _ := measureOf(s.measure)
 		all[i] = options{
-			measure: m, paths: s.paths, control: s.paths[0].name, sizes: s.sizes, streams: 1, runs: runs,
+			measure: m, paths: s.paths, control: s.paths[0].Name, sizes: s.sizes, streams: 1, runs: runs,
 			duration: duration, warmup: warmup, congestion: congestion, cpus: s.cpus,
 		}
 		p.total += all[i].measurements()

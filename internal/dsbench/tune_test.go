@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"exnet/internal/daemon"
+	"exnet/internal/dsbench/benchtest"
 	"exnet/napi"
 )
 
@@ -130,7 +131,7 @@ func TestTuneUsage(t *testing.T) {
 
 // TestRootTune measures as little as can be.
 func TestRootTune(t *testing.T) {
-	requireExn(t)
+	benchtest.RequireExn(t)
 	name := filepath.Join(t.TempDir(), "t.toml")
 	cmd, stdout, stderr := program(t, "tune --runs 1 --duration 10ms "+name)
 	if err := cmd.Wait(); err != nil || stderr.Len() > 0 || !strings.Contains(stdout.String(), "eager_threshold = ") {

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"strings"
 
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/svgplot"
 )
 
@@ -57,7 +58,7 @@ func (t *tuned) chosen(name string) string {
 	case "eager threshold":
 		return fmt.Sprintf("%d bytes", t.Eager)
 	case "coalescing":
-		return coalesceString(t.Coalesce)
+		return paths.CoalesceString(t.Coalesce)
 	case "chunk":
 		return fmt.Sprintf("%d KiB", t.Chunk>>10)
 	}

@@ -1,4 +1,4 @@
-package dsbench
+package paths
 
 import (
 	"cmp"
@@ -19,8 +19,8 @@ type netstackPath struct {
 
 func newNetstack(cfg NodeConfig) Path { return &netstackPath{cfg} }
 
-func (p *netstackPath) Info() PathInfo {
-	return PathInfo{MTU: int(cmp.Or(p.cfg.MTU, mtu.Default)), Unbound: true}
+func (p *netstackPath) Info() Info {
+	return Info{MTU: int(cmp.Or(p.cfg.MTU, mtu.Default)), Unbound: true}
 }
 
 func (p *netstackPath) Setup(context.Context) error { return nil }

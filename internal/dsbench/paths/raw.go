@@ -1,4 +1,4 @@
-package dsbench
+package paths
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func newRaw(u rawbench.Unit, shm bool) func(NodeConfig) Path {
 
 func (p rawPath) Setup(context.Context) error { return nil }
 
-func (p rawPath) Info() PathInfo { return PathInfo{Polls: true} }
+func (p rawPath) Info() Info { return Info{Polls: true} }
 
 // Measure implements Path.
 func (p rawPath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {

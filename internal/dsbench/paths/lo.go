@@ -1,4 +1,4 @@
-package dsbench
+package paths
 
 import (
 	"context"
@@ -21,12 +21,12 @@ var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // newNet is the same for a Go program, which sleeps in the runtime's poller.
 func newNet(NodeConfig) Path {
-	return specPath{&loPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.GoNet }}
+	return WithSpec(&loPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.GoNet })
 }
 
 func newLo(NodeConfig) Path { return &loPath{} }
 
-func (p *loPath) Info() PathInfo { return PathInfo{MTU: p.mtu} }
+func (p *loPath) Info() Info { return Info{MTU: p.mtu} }
 
 // Setup takes a namespace of its own if it may, so that the host's packet
 // filters and traffic are not measured; without privileges it takes the current

@@ -1,4 +1,4 @@
-package dsbench
+package paths
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type vethPath struct {
 
 func newVeth(NodeConfig) Path { return &vethPath{} }
 
-func (p *vethPath) Info() PathInfo { return PathInfo{MTU: p.mtu} }
+func (p *vethPath) Info() Info { return Info{MTU: p.mtu} }
 
 func (p *vethPath) Setup(context.Context) (err error) {
 	defer func() {

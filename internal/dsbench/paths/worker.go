@@ -1,4 +1,4 @@
-package dsbench
+package paths
 
 import (
 	"context"
@@ -19,10 +19,10 @@ const (
 	brokerCommand   = "broker-worker"   // serves direct sockets of path ds
 )
 
-// workerOf returns what a hidden command does, nil if it is none.
-func workerOf(command string) func(in io.Reader, out io.Writer) error {
+// WorkerOf returns what a hidden command does, nil if it is none.
+func WorkerOf(command string) func(in io.Reader, out io.Writer) error {
 	// The end of standard input is the end of dsbench, or of its interest.
-	exit := func() { os.Exit(exitFailure) }
+	exit := func() { os.Exit(1) }
 	switch command {
 	case tcpbench.WorkerCommand:
 		return func(in io.Reader, out io.Writer) error { return tcpbench.RunWorker(in, out, exit) }

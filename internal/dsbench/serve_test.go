@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"exnet/internal/dsbench/benchtest"
 )
 
 // TestServe measures to another process, as to another host.
@@ -31,7 +33,7 @@ func TestServe(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	for _, words := range []string{"stream", "pingpong", "crr", "rate --direction in"} {
-		status, stdout, stderr := runProgram(t.Context(), words+" --connect "+address+" --congestion "+congestion(t)+short)
+		status, stdout, stderr := runProgram(t.Context(), words+" --connect "+address+" --congestion "+benchtest.Congestion(t)+short)
 		if status != 0 || stderr != "" {
 			t.Fatalf("dsbench %s: status %d, %s", words, status, stderr)
 		}
@@ -49,17 +51,6 @@ func TestConnectToNobody(t *testing.T) {
 	status, stdout, stderr := runProgram(t.Context(), "stream --connect 127.0.0.1:1"+short)
 	if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "dsbench stream: path tcp: nobody serves at 127.0.0.1:1: start dsbench serve there (") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
-	}
-}
-
-func TestRemoteAddr(t *testing.T) {
-	for host, want := range map[string]string{
-		"10.0.0.1": "10.0.0.1:7640", "10.0.0.1:80": "10.0.0.1:80", "name": "name:7640",
-		"fd00::1": "[fd00::1]:7640", "[fd00::1]": "[fd00::1]:7640", "[fd00::1]:80": "[fd00::1]:80",
-	} {
-		if got := remoteAddr(host); got != want {
-			t.Errorf("%s: %s, want %s", host, got, want)
-		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package dsbench
+package paths
 
 import (
 	"context"

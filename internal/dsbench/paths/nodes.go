@@ -1,4 +1,4 @@
-package dsbench
+package paths
 
 import (
 	"context"
@@ -51,7 +51,7 @@ func newNodePath(cfg NodeConfig) nodePath {
 }
 
 // Info implements Path.
-func (p *nodePath) Info() PathInfo { return p.cfg.info(p.mtu) }
+func (p *nodePath) Info() Info { return p.cfg.info(p.mtu) }
 
 // start starts a worker for nodes, and stores what it notes of them in what up
 // points to.

@@ -1,0 +1,43 @@
+// Package paths has the ways from one program to another that dsbench measures: the
+// kernel's TCP over several devices, netstack, direct sockets, and the NIC itself.
+//
+// # Architecture
+//
+//	Kinds, KindOf ► Kind.Open ► Path: Setup, Measure (package tcpbench, rawbench), Close
+//
+// On the kernel's paths package tcpbench measures, with a process at either end;
+// the same code runs on lo, veth, exn and exn-shm. These processes, and five
+// more kinds, are dsbench again, started by itself with a hidden command
+// (WorkerOf, package worker):
+//
+//	worker            one end of a measurement over the kernel's TCP
+//	node-worker       the two nodes of exn, with their exn0
+//	daemon-worker     one of the two nodes of exn-shm, a daemon with its exn0
+//	netstack-worker   one measurement over netstack
+//	broker-worker     the broker of path ds
+//	raw-worker        one measurement of VELO or RMA themselves, or one end of it
+//
+// The nodes have processes of their own so that their CPU time can be told and
+// added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet
+// in a temporary directory, and the shm link joins them. So exn and exn-shm tell
+// what a border between processes costs.
+//
+// Netstack is a library: its two nodes and both ends of the measurement are in
+// one worker by necessity, and share a scheduler. That favours it in latency,
+// where a goroutine wakes another without the kernel, and costs it in bandwidth,
+// where all share the same CPUs.
+//
+// Direct sockets (ds) are measured by the same workers, which make their
+// connections with package directsockets. A row of theirs says that the bytes went
+// the direct way: a measurement of which more than a hundredth went over TCP fails.
+// Only crr is different: a connection for one request stays on TCP, by design.
+//
+// # Concurrency
+//
+// A Path is used by one goroutine at a time.
+//
+// # Limits
+//
+// Most paths make network namespaces and interfaces, which takes root or a user
+// namespace.
+package paths
