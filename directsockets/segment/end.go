@@ -89,7 +89,7 @@ func NewEnd(s *Segment, side Side, bell int, count *Counters) (*End, error) {
 		e.file = os.NewFile(uintptr(bell), "doorbell")
 	}
 	e.Tune(Tuning{})
-	e.tx.init(s.queue(side), s.ring(side))
+	e.tx.init(s.queue(side), s.stamps(side), s.ring(side))
 	e.rx.init(s.queue(1-side), s.ring(1-side))
 	count.Set(RingSize, uint64(s.head.ring))
 	flags := uint32(flagZCopy)

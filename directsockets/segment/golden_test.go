@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/internal/shm"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -117,6 +119,17 @@ func (v *script) do(op string, args []string, want string) (string, error) {
 			return hex.EncodeToString(mem), nil
 		}
 		return "", nil
+	case "stamps":
+		off, err := strconv.Atoi(args[0])
+		if err != nil || shm.Ticks() == 0 { // no counter here
+			return "", err
+		}
+		n, last := 0, uint64(1)
+		for n < stamps && binary.LittleEndian.Uint64(v.seg.Bytes()[off+8*n:]) >= last {
+			last = binary.LittleEndian.Uint64(v.seg.Bytes()[off+8*n:])
+			n++
+		}
+		got = strconv.Itoa(n)
 	case "map":
 		var err error
 		if got, err = mapping(args); err != nil {

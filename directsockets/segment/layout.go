@@ -34,6 +34,8 @@ const (
 const (
 	ctrlOff   = 512 // control block of side 0, then of side 1
 	ctrlLen   = 512
+	stampsOff = 1536 // of side 0, then of side 1
+	stamps    = 128  // words of each
 	queuesOff = 4096
 )
 

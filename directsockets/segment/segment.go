@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	"exnet/internal/shm"
 )
@@ -140,6 +141,11 @@ func (s *Segment) Config() Config { return Config{Slots: s.head.slots, Ring: s.h
 // queue is the VELO queue that side writes.
 func (s *Segment) queue(side Side) []shm.Slot {
 	return shm.Slots(s.Bytes(), queuesOff+int(side)*s.head.slots*shm.SlotSize, s.head.slots)
+}
+
+// stamps are the times at which side has sent its last messages (SPEC 2.4).
+func (s *Segment) stamps(side Side) []atomic.Uint64 {
+	return shm.Words(s.Bytes(), stampsOff+int(side)*stamps*8, stamps)
 }
 
 // ring is the RMA ring that side writes.

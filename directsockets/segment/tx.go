@@ -2,6 +2,7 @@ package segment
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 
 	"exnet/internal/shm"
 )
@@ -26,9 +27,10 @@ const (
 
 // tx is what the user of TX owns.
 type tx struct {
-	queue []shm.Slot
-	mem   []byte // the ring
-	shift uint   // log2 of the number of slots
+	queue  []shm.Slot
+	mem    []byte // the ring
+	stamps []atomic.Uint64
+	shift  uint // log2 of the number of slots
 
 	phase    phase
 	sent     uint64 // messages
@@ -43,8 +45,8 @@ type tx struct {
 	regions  outRegions
 }
 
-func (t *tx) init(queue []shm.Slot, mem []byte) {
-	t.queue, t.mem, t.shift = queue, mem, log2(len(queue))
+func (t *tx) init(queue []shm.Slot, stamps []atomic.Uint64, mem []byte) {
+	t.queue, t.stamps, t.mem, t.shift = queue, stamps, mem, log2(len(queue))
 }
 
 // credit reads what the peer has given back. False: it cannot be.
@@ -80,6 +82,7 @@ func (e *End) slot() (*shm.Slot, error) {
 // commit publishes the next message.
 func (e *End) commit(s *shm.Slot, tag Tag, n int) {
 	t := &e.tx
+	shm.Release(&t.stamps[t.sent%stamps], shm.Ticks())
 	shm.Publish()
 	shm.Release(&s.Status, uint64(wordOf(uint32(t.sent>>t.shift+1), tag, n)))
 	t.sent++

@@ -3,6 +3,10 @@ package shm
 func pause(n uint32)
 func rdtscp() uint32
 
+// Ticks reads the counter that all CPUs of the host share, of unknown frequency;
+// 0 if there is none that can be read.
+func Ticks() uint64
+
 //go:noescape
 func prefetchSlot(s *Slot)
 func cpuid(leaf uint32) (eax, edx uint32)

@@ -15,6 +15,14 @@ TEXT ·rdtscp(SB), NOSPLIT, $0-4
 	MOVL CX, ret+0(FP)
 	RET
 
+// func Ticks() uint64
+TEXT ·Ticks(SB), NOSPLIT, $0-8
+	RDTSC
+	SHLQ $32, DX
+	ORQ  DX, AX
+	MOVQ AX, ret+0(FP)
+	RET
+
 // func cpuid(leaf uint32) (eax, edx uint32)
 TEXT ·cpuid(SB), NOSPLIT, $0-16
 	MOVL leaf+0(FP), AX

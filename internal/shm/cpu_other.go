@@ -6,6 +6,10 @@ package shm
 // -1 if that cannot be told.
 func CPU() int { return getcpu() }
 
+// Ticks reads the counter that all CPUs of the host share, of unknown frequency;
+// 0 if there is none that can be read.
+func Ticks() uint64 { return 0 }
+
 // Pause returns at once.
 func Pause(n uint32) {}
 

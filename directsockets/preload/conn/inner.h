@@ -52,21 +52,6 @@ static inline bool ds_alone(const struct ds_sock *s)
 	return ds_one_thread() && __atomic_load_n(&s->sh->refs, __ATOMIC_RELAXED) == 1;
 }
 
-static inline uint64_t ds_ticks(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-	uint64_t t;
-	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
-	return t;
-#else
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-#endif
-}
-
 /* Ticks of a microsecond; measured once. */
 uint64_t ds_ticks_us(void) DS_HIDDEN;
 

@@ -337,6 +337,15 @@ static const char *answer(const char *op, char *args)
 		snprintf(text, sizeof text, "%zd", n < 0 ? 0 : n);
 		return text;
 	}
+	if (!strcmp(op, "stamps")) {
+		const uint64_t *w = (const uint64_t *)(const void *)(mem + strtoul(args, &args, 0));
+		uint64_t last = 1;
+		int n = 0;
+		for (; n < DS_STAMP_RING && w[n] >= last; n++)
+			last = w[n];
+		snprintf(text, sizeof text, "%d", n);
+		return text;
+	}
 	return "what is this?";
 }
 

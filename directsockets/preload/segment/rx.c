@@ -237,6 +237,13 @@ uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 	return *seen & ((1ull << 56) - 1);
 }
 
+uint64_t ds_rx_stamp(struct ds_seg *g, struct ds_rx *r, uint64_t told)
+{
+	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
+
+	return GET(&g->rxstamps[(told > count ? told : count) % DS_STAMP_RING]);
+}
+
 bool ds_rx_ends(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);

@@ -86,6 +86,9 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 	g->rxq = queues + (size_t)!side * slots;
 	g->txring = mem + rings + (uint64_t)side * ring;
 	g->rxring = mem + rings + (uint64_t)!side * ring;
+	uint64_t *stamps = (uint64_t *)(void *)(mem + DS_STAMPS);
+	g->txstamps = stamps + (size_t)side * DS_STAMP_RING;
+	g->rxstamps = stamps + (size_t)!side * DS_STAMP_RING;
 	g->counters = scratch;
 	return 0;
 }

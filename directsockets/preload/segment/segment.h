@@ -21,6 +21,8 @@ enum {
 	DS_VELO_MAX = 120, /* bytes of data in a VELO message */
 	DS_HEADER = 85,
 	DS_CTRL = 512,    /* where the control blocks begin, and their size */
+	DS_STAMPS = 1536, /* where the stamps of side 0 begin, then those of side 1, */
+	DS_STAMP_RING = 128, /* and how many each has */
 	DS_QUEUES = 4096, /* where the queues begin */
 	DS_MIN_SLOTS = 16,
 	DS_MAX_SLOTS = 4096,
@@ -108,6 +110,7 @@ struct ds_seg {
 	struct ds_ctrl *own, *peer;
 	struct ds_slot *txq, *rxq;
 	uint8_t *txring, *rxring;
+	uint64_t *txstamps, *rxstamps; /* SPEC 2.4 */
 	uint64_t *counters; /* DS_COUNTERS words */
 	struct ds_info info;
 };
@@ -140,6 +143,22 @@ struct ds_attention {
 	uint32_t rung; /* number << 8 | 1, 0: none */
 	uint32_t busy; /* someone is at word: for some instructions */
 };
+
+/* The counter that all CPUs of the host share, of whatever frequency: stamps, and short times. */
+static inline uint64_t ds_ticks(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t t;
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
+	return t;
+#else
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
 
 /* A place in an iovec. */
 struct ds_cursor {
@@ -211,6 +230,9 @@ ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struc
 		   bool discard) DS_HIDDEN;
 /* How many messages have arrived since the beginning, 56 bits; *seen: as it was at the last look. Any caller. */
 uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
+/* When the first message that is neither read nor among the first told ones was sent, by ds_ticks: the peer's word, not
+ * more; 0: it does not say. Any caller. */
+uint64_t ds_rx_stamp(struct ds_seg *, struct ds_rx *, uint64_t told) DS_HIDDEN;
 /* Is SHUTDOWN the last message that has arrived? The peer's word, not more: for POLLRDHUP beside unread data. */
 bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
 /* Does the queue hold SHUTDOWN or DEMOTE? */

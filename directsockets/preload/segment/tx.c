@@ -34,6 +34,7 @@ static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
 
 static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len)
 {
+	SET(&g->txstamps[t->count % DS_STAMP_RING], ds_ticks());
 	RELEASE(&tx_slot(g, t->count)->status, (uint64_t)lap(g, t->count) | (uint64_t)tag << 32 | (uint64_t)len << 40);
 	t->put = t->next_put;
 	t->off = t->next_off;
