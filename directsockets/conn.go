@@ -28,7 +28,7 @@ type Conn struct {
 	_  [128]byte
 
 	shadow net.Conn
-	tcp    *net.TCPConn    // the shadow, if it is the kernel's
+	tcp    kernelSocket    // the shadow, if it is the kernel's
 	raw    syscall.RawConn // of tcp
 	cfg    *Config
 	side   segment.Side
@@ -54,6 +54,12 @@ type Conn struct {
 	buried  bool         // guarded by mu; final is there
 	tries   int          // guarded by mu; offers that nobody claimed
 	retry   atomic.Int64 // not before this time, Unix ns
+}
+
+// kernelSocket is a shadow that is a socket of the kernel's, such as a *net.TCPConn.
+type kernelSocket interface {
+	syscall.Conn
+	File() (*os.File, error)
 }
 
 // NewConn makes a Conn of a TCP connection that was made by other means, such as
@@ -86,7 +92,7 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Cli
 	}
 	c.bucket = c.key.Bucket()
 	fd := -1
-	if tcp, ok := shadow.(*net.TCPConn); ok {
+	if tcp, ok := shadow.(kernelSocket); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			c.tcp, c.raw = tcp, raw
 			_ = raw.Control(func(d uintptr) { fd = int(d) }) // or it is closed already
@@ -204,52 +210,54 @@ func (c *Conn) SetLinger(sec int) error {
 
 // SetNoDelay is that of net.TCPConn. Direct bytes are never delayed.
 func (c *Conn) SetNoDelay(on bool) error {
-	if c.tcp == nil {
-		return nil
+	if s, ok := c.shadow.(interface{ SetNoDelay(bool) error }); ok {
+		return s.SetNoDelay(on)
 	}
-	return c.tcp.SetNoDelay(on)
+	return nil
 }
 
 // SetKeepAlive is that of net.TCPConn.
 func (c *Conn) SetKeepAlive(on bool) error {
-	if c.tcp == nil {
-		return nil
+	if s, ok := c.shadow.(interface{ SetKeepAlive(bool) error }); ok {
+		return s.SetKeepAlive(on)
 	}
-	return c.tcp.SetKeepAlive(on)
+	return nil
 }
 
 // SetKeepAlivePeriod is that of net.TCPConn.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
-	if c.tcp == nil {
-		return nil
+	if s, ok := c.shadow.(interface{ SetKeepAlivePeriod(time.Duration) error }); ok {
+		return s.SetKeepAlivePeriod(d)
 	}
-	return c.tcp.SetKeepAlivePeriod(d)
+	return nil
 }
 
 // SetKeepAliveConfig is that of net.TCPConn.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
-	if c.tcp == nil {
-		return nil
+	if s, ok := c.shadow.(interface {
+		SetKeepAliveConfig(net.KeepAliveConfig) error
+	}); ok {
+		return s.SetKeepAliveConfig(config)
 	}
-	return c.tcp.SetKeepAliveConfig(config)
+	return nil
 }
 
 // SetReadBuffer sets the size of the shadow's buffer; that of direct bytes is
 // Config.Ring.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	if c.tcp == nil {
-		return nil
+	if s, ok := c.shadow.(interface{ SetReadBuffer(int) error }); ok {
+		return s.SetReadBuffer(bytes)
 	}
-	return c.tcp.SetReadBuffer(bytes)
+	return nil
 }
 
 // SetWriteBuffer sets the size of the shadow's buffer; that of direct bytes is
 // Config.Ring.
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	if c.tcp == nil {
-		return nil
+	if s, ok := c.shadow.(interface{ SetWriteBuffer(int) error }); ok {
+		return s.SetWriteBuffer(bytes)
 	}
-	return c.tcp.SetWriteBuffer(bytes)
+	return nil
 }
 
 // Shadow lends the TCP connection, to look at. Its bytes are the Conn's.

@@ -21,6 +21,7 @@ type settings struct {
 	rules    Rules
 	hasRules bool // rules may be none
 	loopback bool
+	inherits bool   // EXNET_LOOPBACK is set already
 	broker   string // "": the library finds it
 	explain  bool   // the library tells the broker of every socket
 }
@@ -41,8 +42,11 @@ func (s settings) variables(preload string) ([]string, error) {
 		}
 		vars = append(vars, envRules+"="+text)
 	}
-	if s.loopback {
+	switch {
+	case s.loopback:
 		vars = append(vars, envLoopback+"=1")
+	case !s.inherits: // a program that exn-go built is plain when it has no variable at all
+		vars = append(vars, envLoopback+"=0")
 	}
 	if s.broker != "" {
 		vars = append(vars, envBroker+"="+s.broker)

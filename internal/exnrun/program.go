@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"exnet/internal/exngo/mark"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -56,7 +58,7 @@ func (p Program) Reason() string {
 	}
 	switch p.Kind {
 	case Go:
-		return name + " is a Go program and stays on TCP: build it with the Go package exnet/directsockets instead"
+		return name + " is a Go program and stays on TCP: build it with exn-go"
 	case Static:
 		return name + " is statically linked and stays on TCP: link it dynamically, or, if it is yours in Go, use the package exnet/directsockets"
 	case Setuid:
@@ -141,7 +143,7 @@ func kindOf(path string) Kind {
 		return Foreign
 	}
 	if info, err := buildinfo.ReadFile(path); err == nil {
-		if usesPackage(info) {
+		if usesPackage(info) || builtByExnGo(path) {
 			return GoPackage
 		}
 		return Go
@@ -159,6 +161,12 @@ func kindOf(path string) Kind {
 // usesPackage reports whether a Go program was built with this module, or is of it.
 func usesPackage(info *debug.BuildInfo) bool {
 	return info.Main.Path == module || slices.ContainsFunc(info.Deps, func(m *debug.Module) bool { return m.Path == module })
+}
+
+// builtByExnGo reports whether a Go program has direct sockets in its package net.
+func builtByExnGo(path string) bool {
+	version, err := mark.Read(path)
+	return err == nil && version != ""
 }
 
 // module has the Go package of direct sockets.

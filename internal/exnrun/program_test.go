@@ -59,7 +59,7 @@ func TestFindProgram(t *testing.T) {
 		reason        string
 	}{
 		{"dynamic", "sh", Dynamic, ""},
-		{"Go", goTool, Go, "go is a Go program and stays on TCP: build it with the Go package exnet/directsockets"},
+		{"Go", goTool, Go, "go is a Go program and stays on TCP: build it with exn-go"},
 		{"Go with this module", test, GoPackage, ""},
 		{"static", script("static", elfFile(self.machine, self.class, "")), Static, "static is statically linked and stays on TCP"},
 		{"musl", script("musl", elfFile(self.machine, self.class, "/lib/ld-musl-x86_64.so.1")), Musl, "musl instead of glibc"},

@@ -98,7 +98,8 @@ func checkRules(stdout io.Writer, path string) error {
 // run prepares what the options say and starts the program.
 func run(o options, stdout, stderr io.Writer) error {
 	say := func(format string, args ...any) { fmt.Fprintf(stderr, "exn-run: "+format+"\n", args...) }
-	s := settings{loopback: o.loopback, explain: o.stays()}
+	_, inherits := os.LookupEnv(envLoopback)
+	s := settings{loopback: o.loopback, inherits: inherits, explain: o.stays()}
 	if o.rules != "" {
 		rules, err := ReadRules(o.rules)
 		if err != nil {

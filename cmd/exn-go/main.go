@@ -1,0 +1,12 @@
+// Exn-go builds Go programs with direct sockets. See exn-go -h.
+package main
+
+import (
+	"os"
+
+	"exnet/internal/exngo"
+)
+
+func main() {
+	os.Exit(exngo.Run(os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,142 @@
+package exngo
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker"
+)
+
+// commandEnv has the test binary be exn-go.
+const commandEnv = "EXNGO_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(commandEnv) != "" {
+		os.Unsetenv(commandEnv)
+		os.Exit(Run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// patience is how long anything may take that does not depend on how fast it is.
+const patience = 60 * time.Second
+
+// exnGo is exn-go with arguments, in a directory.
+func exnGo(t testing.TB, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), commandEnv+"=1", "GOFLAGS=", "GOWORK=off")
+	return cmd
+}
+
+// copyTree copies a folder of testdata to a new module.
+func copyTree(t testing.TB, name string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", name))); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "go.mod"), "module "+name+".test\n\ngo 1.25\n")
+	return dir
+}
+
+func writeFile(t testing.TB, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buildProgram builds the program in dir and returns its path.
+func buildProgram(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "program")
+	out, err := exnGo(t, dir, append([]string{"build", "-o", name}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("exn-go build %v: %v\n%s", args, err, out)
+	}
+	return name
+}
+
+// startBroker runs a broker.
+func startBroker(t testing.TB) *broker.Server {
+	t.Helper()
+	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "broker.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(context.Background()) }()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// startWeb runs testdata/web until it has done its requests; it lasts until the test ends.
+func startWeb(t *testing.T, program string, env ...string) {
+	t.Helper()
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), env...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hang := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v: %s", err, &stderr)
+		}
+		hang.Stop()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "done\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
+// TestDirect builds an HTTP server with its client, and has both ends direct.
+func TestDirect(t *testing.T) {
+	s := startBroker(t)
+	program := buildProgram(t, copyTree(t, "web"))
+	startWeb(t, program, "EXNET_LOOPBACK=1", broker.PathEnv+"="+s.Path())
+	direct := make(map[bool]int)
+	for _, c := range s.Connections() {
+		if c.Mode == broker.ModeDirect.String() {
+			direct[c.Server]++
+		}
+	}
+	if direct[true] != 1 || direct[false] != 1 {
+		t.Errorf("direct ends: server %d, client %d, want 1 of each", direct[true], direct[false])
+	}
+	b, err := Explain(program)
+	if err != nil || b.With == "" || !strings.HasPrefix(b.String(), "direct sockets: built with go1.") {
+		t.Errorf("explain: %v, %v", b, err)
+	}
+}

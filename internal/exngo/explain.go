@@ -1,0 +1,34 @@
+package exngo
+
+import (
+	"debug/buildinfo"
+	"fmt"
+
+	"exnet/internal/exngo/mark"
+)
+
+// Built is what a binary says of how it was built.
+type Built struct {
+	Path string // of its main package
+	Go   string // the version of Go
+	With string // the version of exn-go; "": it was built without
+}
+
+// Explain looks at a binary.
+func Explain(name string) (b Built, err error) {
+	info, err := buildinfo.ReadFile(name)
+	if err != nil {
+		return b, err
+	}
+	b.Path, b.Go = info.Path, info.GoVersion
+	b.With, err = mark.Read(name)
+	return b, err
+}
+
+// String is what exn-go explain prints.
+func (b Built) String() string {
+	if b.With == "" {
+		return fmt.Sprintf("plain TCP: built with %s, without exn-go (or it has no package net)", b.Go)
+	}
+	return fmt.Sprintf("direct sockets: built with %s and exn-go %s", b.Go, b.With)
+}

@@ -1,0 +1,171 @@
+// Package exngo is the exn-go command: it builds Go programs with direct sockets, by the
+// stock go command and an overlay of the standard library (go build -overlay).
+//
+//	user's module ──────────────────────────────┐
+//	GOROOT/src/net ── patchNet ──▶ net          ├─▶ go build -overlay ─▶ the program
+//	           └───── second ────▶ internal/exnet/net
+//	exnet.Sources ─── moveHome ──▶ internal/exnet/…
+//
+// Package net of the program asks internal/exnet/godirect for each connection whether it
+// may be direct. Direct sockets stand below package net, then, so they cannot use it: they
+// use a second copy of the release's, which is not patched. All of it is in the standard
+// library as the compiler sees it; the user's module, its go.mod, its vendor folder and its
+// workspace are not touched, and the build cache knows by itself what has changed.
+package exngo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"exnet/internal/version"
+)
+
+const usage = `usage: exn-go build|install|run|test|vet|list [flags of the go command]
+       exn-go env
+       exn-go explain BINARY...
+       exn-go version
+
+Exn-go builds Go programs with direct sockets: TCP connections whose peer has
+them, too, skip TCP. It is the go command with an overlay of package net; sources
+and go.mod stay as they are.
+
+  exn-go build -o server ./cmd/server
+  exn-run --loopback --explain -- ./server
+
+env prints the flags for another build system; explain says whether a binary was
+built so. A program obeys EXNET_LOOPBACK, EXNET_RULES and EXNET_BROKER as under
+exn-run; without any of these it is plain. Exit status: that of the go command; 1
+something failed, 2 wrong usage.
+`
+
+// verbs are the go commands that build, or look at what would be built.
+var verbs = []string{"build", "install", "list", "run", "test", "vet"}
+
+// Run is the command.
+func Run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return 2
+	}
+	var err error
+	switch verb := args[0]; {
+	case verb == "-h" || verb == "--help" || verb == "help":
+		fmt.Fprint(stdout, usage)
+	case verb == "version" || verb == "-version" || verb == "--version":
+		fmt.Fprintln(stdout, "exn-go", version.String())
+	case verb == "env":
+		err = printEnv(stdout)
+	case verb == "explain":
+		err = explainAll(args[1:], stdout)
+	case slices.Contains(verbs, verb):
+		err = runGo(verb, args[1:])
+	default:
+		err = fmt.Errorf("%w: no command %q: use one of %s, env, explain, version; what does not build is the go command's", errUsage, verb, strings.Join(verbs, ", "))
+	}
+	if err == nil {
+		return 0
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(stderr, "exn-go: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	if errors.Is(err, errUsage) {
+		return 2
+	}
+	return 1
+}
+
+// errUsage says that the command line is wrong.
+var errUsage = errors.New("usage")
+
+// prepare makes the overlay for a directory, on top of the user's, which names a file
+// relative to there. That of GOFLAGS is used if there is none.
+func prepare(dir, under string) (t toolchain, file string, err error) {
+	if t, err = findToolchain(dir); err != nil {
+		return t, "", err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return t, "", err
+	}
+	if t, err = t.outside(cache); err != nil {
+		return t, "", err
+	}
+	if under == "" {
+		under = flagInGOFLAGS(t.GOFLAGS, "overlay")
+	}
+	user, err := readOverlay(under, dir)
+	if err != nil {
+		return t, "", err
+	}
+	tree, err := makeTree(t.GOROOT, user)
+	if err != nil {
+		return t, "", fmt.Errorf("%s: %w", t.GOVERSION, err)
+	}
+	file, err = tree.write(cache)
+	return t, file, err
+}
+
+// runGo becomes the go command.
+func runGo(verb string, args []string) error {
+	c, err := parseCommand(verb, args)
+	if err != nil {
+		return err
+	}
+	t, file, err := prepare(c.dir, c.overlay)
+	if err != nil {
+		return err
+	}
+	all := []string{"go", verb}
+	if c.dir != "" {
+		all = append(all, "-C", c.dir) // it has to be the first
+	}
+	all = append(append(all, "-overlay="+file), c.args...)
+	return fmt.Errorf("%s: %w", t.Command, syscall.Exec(t.Command, all, t.environ(os.Environ())))
+}
+
+// printEnv prints variables for a shell.
+func printEnv(stdout io.Writer) error {
+	t, file, err := prepare("", "")
+	if err != nil {
+		return err
+	}
+	var flags []string
+	for _, f := range splitQuoted(t.GOFLAGS) {
+		if name, _, _ := flagOf(f); name != "overlay" {
+			flags = append(flags, f)
+		}
+	}
+	flags = append(flags, "-overlay="+file)
+	for i := range flags {
+		if flags[i], err = quote(flags[i]); err != nil {
+			return err
+		}
+	}
+	for _, v := range append(t.variables(), "GOFLAGS="+strings.Join(flags, " ")) {
+		name, value, _ := strings.Cut(v, "=")
+		fmt.Fprintf(stdout, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+	}
+	return nil
+}
+
+// explainAll is exn-go explain.
+func explainAll(names []string, stdout io.Writer) error {
+	if len(names) == 0 {
+		return fmt.Errorf("%w: exn-go explain BINARY", errUsage)
+	}
+	var errs []error
+	for _, name := range names {
+		b, err := Explain(name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			continue
+		}
+		fmt.Fprintf(stdout, "%s: %v\n", name, b)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,81 @@
+//go:build linux
+
+// Package unix has what direct sockets use of golang.org/x/sys/unix and package
+// syscall lacks. A program that exn-go builds has it in place of golang.org/x/sys,
+// so that its own version of that module stays what it is.
+//
+// Concurrency: all functions may be called from many goroutines.
+package unix
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// Values of Linux, the same on all architectures that exn-go builds for.
+const (
+	F_ADD_SEALS         = 1033
+	F_GET_SEALS         = 1034
+	F_SEAL_SEAL         = 1
+	F_SEAL_SHRINK       = 2
+	F_SEAL_GROW         = 4
+	F_SEAL_WRITE        = 8
+	F_SEAL_FUTURE_WRITE = 16
+
+	MFD_CLOEXEC       = 1
+	MFD_ALLOW_SEALING = 2
+
+	MADV_POPULATE_WRITE = 23
+	SEEK_DATA           = 3
+	W_OK                = 2
+	TMPFS_MAGIC         = 0x01021994
+	IPPROTO_MPTCP       = 262
+	SO_NETNS_COOKIE     = 71
+)
+
+// FcntlInt is fcntl with a number as its argument.
+func FcntlInt(fd uintptr, cmd, arg int) (int, error) {
+	r, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, uintptr(cmd), uintptr(arg))
+	return int(r), errOf(errno)
+}
+
+// MemfdCreate makes a file in memory.
+func MemfdCreate(name string, flags int) (fd int, err error) {
+	p, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return -1, err
+	}
+	r, _, errno := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(p)), uintptr(flags), 0)
+	return int(r), errOf(errno)
+}
+
+// GetsockoptUint64 reads an option of 8 bytes.
+func GetsockoptUint64(fd, level, opt int) (value uint64, err error) {
+	size := uint32(unsafe.Sizeof(value))
+	_, _, errno := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt),
+		uintptr(unsafe.Pointer(&value)), uintptr(unsafe.Pointer(&size)), 0)
+	return value, errOf(errno)
+}
+
+// MmapPtr is mmap. With MAP_FIXED addr is memory that is mapped already.
+func MmapPtr(fd int, offset int64, addr unsafe.Pointer, length uintptr, prot, flags int) (unsafe.Pointer, error) {
+	r, _, errno := syscall.Syscall6(syscall.SYS_MMAP, uintptr(addr), length, uintptr(prot), uintptr(flags), uintptr(fd), uintptr(offset))
+	if errno != 0 {
+		return nil, errno
+	}
+	// Not unsafe.Pointer(r): vet cannot know that it is no memory of Go's.
+	return *(*unsafe.Pointer)(unsafe.Pointer(&r)), nil
+}
+
+// MunmapPtr is munmap.
+func MunmapPtr(addr unsafe.Pointer, length uintptr) error {
+	_, _, errno := syscall.Syscall(syscall.SYS_MUNMAP, uintptr(addr), length, 0)
+	return errOf(errno)
+}
+
+func errOf(errno syscall.Errno) error {
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
