@@ -5,11 +5,12 @@ import (
 	"io"
 
 	"exnet/internal/counter"
+	"exnet/internal/exntun/lab"
 )
 
 // countersOfLoop returns the counters of what all nodes share.
-func countersOfLoop(l *lab) (c counter.List) {
-	c.Add("txloop.", l.cluster.Loop.Stats().All())
+func countersOfLoop(l *lab.Lab) (c counter.List) {
+	c.Add("txloop.", l.Cluster.Loop.Stats().All())
 	return c
 }
 

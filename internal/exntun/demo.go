@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"exnet/internal/exntun/lab"
 	"exnet/internal/netns"
 	"exnet/internal/tun"
 )
@@ -55,7 +56,7 @@ func (p program) cannot(o demoOptions, err error) error {
 	if !o.json {
 		return err
 	}
-	r := newReport(o, pinger{})
+	r := newReport(o, lab.Pinger{})
 	r.Error = oneLine(err)
 	return errors.Join(err, r.printJSON(p.stdout))
 }
@@ -72,7 +73,7 @@ func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) er
 	// The first signal ends the run in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
 
-	d := demo{program: p, o: o, rec: rec, ping: newPinger()}
+	d := demo{program: p, o: o, rec: rec, ping: lab.NewPinger()}
 	d.report = newReport(o, d.ping)
 	err := d.run(ctx)
 	if ctx.Err() != nil {
@@ -102,20 +103,20 @@ type demo struct {
 	program
 	o      demoOptions
 	rec    *recording
-	ping   pinger
+	ping   lab.Pinger
 	report *report
-	lab    *lab
+	lab    *lab.Lab
 }
 
 // run brings up the lab, makes the checks and removes the lab.
 func (d *demo) run(ctx context.Context) (err error) {
 	d.say("bringing up %d nodes", d.o.nodes)
-	if d.lab, err = newLab(d.o.cluster(), d.o.fair); err != nil {
+	if d.lab, err = lab.New(d.o.cluster(), d.o.fair); err != nil {
 		return err
 	}
 	defer func() {
 		d.say("cleaning up")
-		closed := d.lab.close()
+		closed := d.lab.Close()
 		d.report.add("cleanup", closed, "nodes, interfaces and namespaces are gone")
 	}()
 	if err := d.rec.start(d.lab); err != nil {
@@ -126,14 +127,14 @@ func (d *demo) run(ctx context.Context) (err error) {
 			d.report.add("capture", err, detail)
 		}
 	}()
-	veth, err := d.lab.veth(d.o.congestion)
+	veth, err := d.lab.Veth(d.o.congestion)
 	if err != nil {
 		return err
 	}
 	if err := d.report.describe(d.lab, veth); err != nil {
 		return err
 	}
-	ctx, cancel := d.lab.context(ctx)
+	ctx, cancel := d.lab.Context(ctx)
 	defer cancel()
 	err = d.checkAll(ctx, veth)
 	d.report.count(d.lab)
@@ -141,12 +142,12 @@ func (d *demo) run(ctx context.Context) (err error) {
 }
 
 // checkAll makes the checks. It returns an error only when it could not go on.
-func (d *demo) checkAll(ctx context.Context, veth path) error {
-	for _, f := range families() {
+func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
+	for _, f := range lab.Families() {
 		d.say("ping, transfer and broadcast over %v", f)
 		for _, c := range []struct {
 			name string
-			run  func(context.Context, family) (string, error)
+			run  func(context.Context, lab.Family) (string, error)
 		}{
 			{"reach", d.reach},
 			{"transfer", d.transfer},
@@ -160,9 +161,9 @@ func (d *demo) checkAll(ctx context.Context, veth path) error {
 		}
 	}
 	for _, m := range d.o.measurements(d.ping) {
-		for _, f := range families() {
+		for _, f := range lab.Families() {
 			d.say("measuring %s over %v, exn0 and veth in turn", m.name, f)
-			fig, err := m.measure(ctx, d.lab.exn(1), veth, f, d.o.runs)
+			fig, err := m.measure(ctx, d.lab.Exn(1), veth, f, d.o.runs)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -179,19 +180,19 @@ func (d *demo) checkAll(ctx context.Context, veth path) error {
 }
 
 // reach pings every other node from the first.
-func (d *demo) reach(ctx context.Context, f family) (string, error) {
-	spec := pingSpec{count: 2, interval: 10 * time.Millisecond}
+func (d *demo) reach(ctx context.Context, f lab.Family) (string, error) {
+	spec := lab.PingSpec{Count: 2, Interval: 10 * time.Millisecond}
 	for to := 1; to < d.o.nodes; to++ {
-		p := d.lab.exn(to)
-		trips, err := d.ping.ping(ctx, p.a.ns, p.b.addrs[f], spec)
-		if err == nil && len(trips) < spec.count {
-			err = fmt.Errorf("%d of %d answers", len(trips), spec.count)
+		p := d.lab.Exn(to)
+		trips, err := d.ping.Ping(ctx, p.A.NS, p.B.Addrs[f], spec)
+		if err == nil && len(trips) < spec.Count {
+			err = fmt.Errorf("%d of %d answers", len(trips), spec.Count)
 		}
 		if err != nil {
-			return "", fmt.Errorf("node %d (%v): %w", 1+to, p.b.addrs[f], err)
+			return "", fmt.Errorf("node %d (%v): %w", 1+to, p.B.Addrs[f], err)
 		}
 	}
-	return fmt.Sprintf("ping (%s) from node 1 to %s", d.ping.name, others(d.o.nodes)), nil
+	return fmt.Sprintf("ping (%s) from node 1 to %s", d.ping.Name, others(d.o.nodes)), nil
 }
 
 func others(nodes int) string {
@@ -203,27 +204,27 @@ func others(nodes int) string {
 
 // transfer sends data over exn0, and has the fabric's counters prove that this
 // was its way.
-func (d *demo) transfer(ctx context.Context, f family) (string, error) {
+func (d *demo) transfer(ctx context.Context, f lab.Family) (string, error) {
 	before := d.carried()
-	if err := transfer(ctx, d.lab.exn(1), f, d.o.congestion, transferLen); err != nil {
+	if err := lab.Transfer(ctx, d.lab.Exn(1), f, d.o.congestion, lab.TransferLen); err != nil {
 		return "", err
 	}
 	carried := d.carried() - before
-	if carried < transferLen {
-		return "", fmt.Errorf("the sum is right, but of %d bytes only %d went over the fabric", transferLen, carried)
+	if carried < lab.TransferLen {
+		return "", fmt.Errorf("the sum is right, but of %d bytes only %d went over the fabric", lab.TransferLen, carried)
 	}
-	return fmt.Sprintf("%d MiB, SHA-256 equal; the fabric carried %.1f MiB", transferLen>>20, float64(carried)/(1<<20)), nil
+	return fmt.Sprintf("%d MiB, SHA-256 equal; the fabric carried %.1f MiB", lab.TransferLen>>20, float64(carried)/(1<<20)), nil
 }
 
 // carried returns the bytes of all frames that came to node 2.
-func (d *demo) carried() uint64 { return d.lab.cluster.Nodes[1].Interface.Stats().Port.RxBytes }
+func (d *demo) carried() uint64 { return d.lab.Cluster.Nodes[1].Interface.Stats().Port.RxBytes }
 
-func (d *demo) broadcast(ctx context.Context, f family) (string, error) {
-	to := broadcastAddr()
-	if f == v6 {
-		to = allNodes
+func (d *demo) broadcast(ctx context.Context, f lab.Family) (string, error) {
+	to := lab.BroadcastAddr()
+	if f == lab.V6 {
+		to = lab.AllNodes
 	}
-	return fmt.Sprintf("each node's datagram to %v reached all others", to), broadcast(ctx, d.lab, f)
+	return fmt.Sprintf("each node's datagram to %v reached all others", to), lab.Broadcast(ctx, d.lab, f)
 }
 
 // balance checks that every frame that left a node arrived at another. Frames
@@ -231,7 +232,7 @@ func (d *demo) broadcast(ctx context.Context, f family) (string, error) {
 func (d *demo) balance(ctx context.Context) (string, error) {
 	var lost string
 	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
-		if lost = d.lab.sinceStart().lost(d.o.nodes); lost == "" {
+		if lost = d.lab.SinceStart().Lost(d.o.nodes); lost == "" {
 			break
 		}
 		select {
@@ -240,7 +241,7 @@ func (d *demo) balance(ctx context.Context) (string, error) {
 			return "", context.Cause(ctx)
 		}
 	}
-	f := framesOf(d.lab)
+	f := lab.FramesOf(d.lab)
 	switch {
 	case lost != "":
 		return "", errors.New(lost)
@@ -251,5 +252,5 @@ func (d *demo) balance(ctx context.Context) (string, error) {
 	case f.Rendezvous.Sent == 0 && d.o.eager < int(d.o.mtu.Link()):
 		return "", errors.New("none went by rendezvous")
 	}
-	return "every one that left a node arrived; " + drops(d.lab), nil
+	return "every one that left a node arrived; " + lab.Drops(d.lab), nil
 }

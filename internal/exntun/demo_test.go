@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/exntun/lab"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +24,7 @@ type demoJSON struct {
 	Error   string
 	Checks  []check
 	Figures []figure
-	Frames  frames
+	Frames  lab.Frames
 	Nodes   []struct {
 		Node     int
 		Addr     string
@@ -92,7 +94,7 @@ func checkDemo(t *testing.T, d demoJSON) {
 		}
 	}
 	for _, what := range []string{"reach", "transfer", "broadcast", "ping", "stream", "pingpong"} {
-		for _, f := range families() {
+		for _, f := range lab.Families() {
 			if name := what + ", " + f.String(); !slices.Contains(names, name) {
 				t.Errorf("no check %q in %q", name, names)
 			}
@@ -205,11 +207,11 @@ func TestRootDemoBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs buffer
-	d := demo{program: program{&out, &errs}, o: o, ping: newPinger()}
+	d := demo{program: program{&out, &errs}, o: o, ping: lab.NewPinger()}
 	d.report = newReport(o, d.ping)
 	errs.text, errs.onText = "measuring stream", func() {
 		time.AfterFunc(100*time.Millisecond, func() {
-			ns := d.lab.cluster.Namespace(1)
+			ns := d.lab.Cluster.Namespace(1)
 			if err := removeLink(ns, "exn0"); err != nil {
 				t.Error(err)
 			}

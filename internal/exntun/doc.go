@@ -12,7 +12,7 @@
 //	                     │
 //	                     └──► a command, a shell, servers beside it
 //
-// A lab is a node.Cluster (nodes with an exn0 each, in network namespaces, on
+// A lab (package lab) is a node.Cluster (nodes with an exn0 each, in network namespaces, on
 // one fabric in this process) and, when something is to be compared, a veth
 // pair between two more namespaces. What is measured on exn0 is measured on the
 // veth pair in the same run, in turn and by the same code: package tcpbench, in

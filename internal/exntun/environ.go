@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"exnet/internal/exntun/lab"
 	"exnet/internal/node"
 )
 
@@ -24,17 +25,17 @@ func (s *session) environ(i int) []string {
 	env := []string{
 		fmt.Sprintf("EXN_NODE=%d", 1+i),
 		fmt.Sprintf("EXN_NODES=%d", s.o.nodes),
-		"EXN_IF=" + s.lab.cluster.Nodes[i].Device.Name(),
+		"EXN_IF=" + s.lab.Cluster.Nodes[i].Device.Name(),
 		fmt.Sprintf("EXN_ADDR=%v", node.Addr4(i).Addr()),
 		fmt.Sprintf("EXN_ADDR6=%v", node.Addr6(i).Addr()),
 		fmt.Sprintf("EXN_PEER=%v", node.Addr4(next).Addr()),
 		fmt.Sprintf("EXN_PEER6=%v", node.Addr6(next).Addr()),
 		"EXN_PEERS=" + strings.Join(peers, " "),
 		"EXN_PEERS6=" + strings.Join(peers6, " "),
-		fmt.Sprintf("EXN_BROADCAST=%v", broadcastAddr()),
+		fmt.Sprintf("EXN_BROADCAST=%v", lab.BroadcastAddr()),
 	}
 	for k := range s.o.nodes {
-		env = append(env, fmt.Sprintf("EXN_NS%d=%s", 1+k, s.lab.cluster.Namespace(k).Path()))
+		env = append(env, fmt.Sprintf("EXN_NS%d=%s", 1+k, s.lab.Cluster.Namespace(k).Path()))
 	}
 	return env
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"exnet/internal/exntun/lab"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )
@@ -14,7 +15,7 @@ type measurement struct {
 	name  string
 	label string // in the table
 	unit  string
-	take  func(ctx context.Context, p path, f family) (float64, error)
+	take  func(ctx context.Context, p lab.Path, f lab.Family) (float64, error)
 }
 
 const (
@@ -26,29 +27,29 @@ const (
 )
 
 // pingRun is one run of ping: enough for a median, and soon over.
-var pingRun = pingSpec{count: 11, interval: 10 * time.Millisecond}
+var pingRun = lab.PingSpec{Count: 11, Interval: 10 * time.Millisecond}
 
 // measurements returns what the demonstration measures.
-func (o demoOptions) measurements(ping pinger) []measurement {
+func (o demoOptions) measurements(ping lab.Pinger) []measurement {
 	spec := tcpbench.Spec{Duration: o.duration, Warmup: o.duration / 4, Congestion: o.congestion}
 	return []measurement{
-		{"ping", "ping", unitTime, func(ctx context.Context, p path, f family) (float64, error) {
+		{"ping", "ping", unitTime, func(ctx context.Context, p lab.Path, f lab.Family) (float64, error) {
 			return takePing(ctx, p, f, ping)
 		}},
-		{"stream", "TCP stream", unitBandwidth, func(ctx context.Context, p path, f family) (float64, error) {
+		{"stream", "TCP stream", unitBandwidth, func(ctx context.Context, p lab.Path, f lab.Family) (float64, error) {
 			return takeStream(ctx, p, f, spec)
 		}},
-		{"pingpong", "TCP ping-pong", unitTime, func(ctx context.Context, p path, f family) (float64, error) {
+		{"pingpong", "TCP ping-pong", unitTime, func(ctx context.Context, p lab.Path, f lab.Family) (float64, error) {
 			return takePingPong(ctx, p, f, spec)
 		}},
 	}
 }
 
 // takePing returns the median round trip in microseconds.
-func takePing(ctx context.Context, p path, f family, with pinger) (float64, error) {
-	trips, err := with.ping(ctx, p.a.ns, p.b.addrs[f], pingRun)
-	if err == nil && len(trips) < pingRun.count {
-		err = fmt.Errorf("%d of %d requests answered", len(trips), pingRun.count)
+func takePing(ctx context.Context, p lab.Path, f lab.Family, with lab.Pinger) (float64, error) {
+	trips, err := with.Ping(ctx, p.A.NS, p.B.Addrs[f], pingRun)
+	if err == nil && len(trips) < pingRun.Count {
+		err = fmt.Errorf("%d of %d requests answered", len(trips), pingRun.Count)
 	}
 	if err != nil {
 		return 0, err
@@ -61,9 +62,9 @@ func takePing(ctx context.Context, p path, f family, with pinger) (float64, erro
 }
 
 // takeStream returns what the receiver got, in Gbit/s.
-func takeStream(ctx context.Context, p path, f family, spec tcpbench.Spec) (float64, error) {
+func takeStream(ctx context.Context, p lab.Path, f lab.Family, spec tcpbench.Spec) (float64, error) {
 	spec.Kind, spec.Size, spec.Streams, spec.CPUs = tcpbench.Stream, streamSize, 1, tcpbench.Anywhere()
-	r, err := p.tcp(f).Measure(ctx, spec)
+	r, err := p.TCP(f).Measure(ctx, spec)
 	if err != nil {
 		return 0, err
 	}
@@ -73,9 +74,9 @@ func takeStream(ctx context.Context, p path, f family, spec tcpbench.Spec) (floa
 // takePingPong returns half of the median round trip in microseconds. The two
 // ends run on different CPUs, as two nodes would: if the scheduler now and then
 // puts both on one, a run differs from the next by a factor.
-func takePingPong(ctx context.Context, p path, f family, spec tcpbench.Spec) (float64, error) {
+func takePingPong(ctx context.Context, p lab.Path, f lab.Family, spec tcpbench.Spec) (float64, error) {
 	spec.Kind, spec.Size, spec.Streams, spec.CPUs = tcpbench.PingPong, pingPongSize, 1, tcpbench.Apart()
-	r, err := p.tcp(f).Measure(ctx, spec)
+	r, err := p.TCP(f).Measure(ctx, spec)
 	if err != nil {
 		return 0, err
 	}
@@ -116,8 +117,8 @@ func newSample(values []float64) sample {
 
 // measure takes m on both paths in turn, so that whatever else the machine does
 // falls on both alike. An odd run begins with the other path.
-func (m measurement) measure(ctx context.Context, exn, veth path, f family, runs int) (figure, error) {
-	paths := [2]path{exn, veth}
+func (m measurement) measure(ctx context.Context, exn, veth lab.Path, f lab.Family, runs int) (figure, error) {
+	paths := [2]lab.Path{exn, veth}
 	var values [2][]float64
 	for run := range runs {
 		for turn := range paths {
@@ -127,7 +128,7 @@ func (m measurement) measure(ctx context.Context, exn, veth path, f family, runs
 				return figure{}, context.Cause(ctx)
 			}
 			if err != nil {
-				return figure{}, fmt.Errorf("over %s: %w", paths[i].name, err)
+				return figure{}, fmt.Errorf("over %s: %w", paths[i].Name, err)
 			}
 			values[i] = append(values[i], v)
 		}

@@ -4,25 +4,28 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"exnet/internal/exntun/lab"
 	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
 	"exnet/internal/tcpbench"
 )
 
 func TestMeasureTakesTurns(t *testing.T) {
 	var order []string
 	values := map[string][]float64{"exn0": {1, 2, 9}, "veth": {4, 40, 5}}
-	m := measurement{"test", "Test", "us", func(_ context.Context, p path, f family) (float64, error) {
-		order = append(order, p.name)
-		v := values[p.name][0]
-		values[p.name] = values[p.name][1:]
+	m := measurement{"test", "Test", "us", func(_ context.Context, p lab.Path, f lab.Family) (float64, error) {
+		order = append(order, p.Name)
+		v := values[p.Name][0]
+		values[p.Name] = values[p.Name][1:]
 		return v, nil
 	}}
-	fig, err := m.measure(t.Context(), path{name: "exn0"}, path{name: "veth"}, v6, 3)
+	fig, err := m.measure(t.Context(), lab.Path{Name: "exn0"}, lab.Path{Name: "veth"}, lab.V6, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,36 +46,36 @@ func TestMeasureTakesTurns(t *testing.T) {
 
 func TestMeasureErrors(t *testing.T) {
 	boom := errors.New("boom")
-	m := measurement{take: func(_ context.Context, p path, _ family) (float64, error) {
-		if p.name == "veth" {
+	m := measurement{take: func(_ context.Context, p lab.Path, _ lab.Family) (float64, error) {
+		if p.Name == "veth" {
 			return 0, boom
 		}
 		return 1, nil
 	}}
-	_, err := m.measure(t.Context(), path{name: "exn0"}, path{name: "veth"}, v4, 1)
+	_, err := m.measure(t.Context(), lab.Path{Name: "exn0"}, lab.Path{Name: "veth"}, lab.V4, 1)
 	if !errors.Is(err, boom) || !strings.Contains(err.Error(), "veth") {
 		t.Errorf("%v does not say what failed where", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errInterrupted)
-	if _, err = m.measure(ctx, path{name: "exn0"}, path{name: "veth"}, v4, 1); !errors.Is(err, errInterrupted) {
+	if _, err = m.measure(ctx, lab.Path{Name: "exn0"}, lab.Path{Name: "veth"}, lab.V4, 1); !errors.Is(err, errInterrupted) {
 		t.Errorf("cancelled: %v, want the cause", err)
 	}
 }
 
 func TestTakePing(t *testing.T) {
 	var trips []time.Duration
-	with := pinger{"fake", nil}
-	with.ping = pingFake(func() ([]time.Duration, error) { return trips, nil })
-	for i := range pingRun.count {
+	with := lab.Pinger{Name: "fake"}
+	with.Ping = pingFake(func() ([]time.Duration, error) { return trips, nil })
+	for i := range pingRun.Count {
 		trips = append(trips, time.Duration(1+i)*time.Microsecond)
 	}
-	got, err := takePing(t.Context(), path{}, v4, with)
-	if want := float64(1+pingRun.count) / 2; err != nil || got != want {
+	got, err := takePing(t.Context(), lab.Path{}, lab.V4, with)
+	if want := float64(1+pingRun.Count) / 2; err != nil || got != want {
 		t.Errorf("median %v, %v; want %v", got, err, want)
 	}
 	trips = trips[1:]
-	if _, err := takePing(t.Context(), path{}, v4, with); err == nil || !strings.Contains(err.Error(), "10 of 11 requests answered") {
+	if _, err := takePing(t.Context(), lab.Path{}, lab.V4, with); err == nil || !strings.Contains(err.Error(), "10 of 11 requests answered") {
 		t.Errorf("one answer missing: %v", err)
 	}
 }
@@ -80,10 +83,13 @@ func TestTakePing(t *testing.T) {
 // TestRootTakeTCP measures over loopback.
 func TestRootTakeTCP(t *testing.T) {
 	leavesNothing(t)
-	ns := loopbackNS(t)
-	for f, addr := range map[family]string{v4: "127.0.0.1", v6: "::1"} {
-		e := end{ns, map[family]netip.Addr{f: netip.MustParseAddr(addr)}}
-		p := path{"lo", e, e}
+	ns := netnstest.New(t)
+	if err := ns.Run(exec.Command("ip", "link", "set", "lo", "up")); err != nil {
+		t.Fatal(err)
+	}
+	for f, addr := range map[lab.Family]string{lab.V4: "127.0.0.1", lab.V6: "::1"} {
+		e := lab.End{NS: ns, Addrs: map[lab.Family]netip.Addr{f: netip.MustParseAddr(addr)}}
+		p := lab.Path{Name: "lo", A: e, B: e}
 		spec := tcpbench.Spec{Duration: 30 * time.Millisecond, Warmup: 5 * time.Millisecond, Congestion: "cubic"}
 		if v, err := takeStream(t.Context(), p, f, spec); err != nil || v < 0.01 || v > 10_000 {
 			t.Errorf("%v: stream of %v Gbit/s, %v", f, v, err)
@@ -99,6 +105,6 @@ func TestRootTakeTCP(t *testing.T) {
 }
 
 // pingFake makes a pinger's function of one without arguments.
-func pingFake(f func() ([]time.Duration, error)) func(context.Context, *netns.NS, netip.Addr, pingSpec) ([]time.Duration, error) {
-	return func(context.Context, *netns.NS, netip.Addr, pingSpec) ([]time.Duration, error) { return f() }
+func pingFake(f func() ([]time.Duration, error)) func(context.Context, *netns.NS, netip.Addr, lab.PingSpec) ([]time.Duration, error) {
+	return func(context.Context, *netns.NS, netip.Addr, lab.PingSpec) ([]time.Duration, error) { return f() }
 }

@@ -14,6 +14,7 @@ import (
 	"exnet/fabric/emp"
 	"exnet/internal/control"
 	"exnet/internal/daemon"
+	"exnet/internal/exntun/lab"
 	"exnet/mtu"
 	"exnet/napi"
 )
@@ -49,8 +50,8 @@ func parseUpFlags(cfg *daemon.Config, args []string) (path string, err error) {
 	})
 	fs.StringVar(&cfg.Interface, "interface", cfg.Interface, "")
 	addrs := addrFlags{to: &cfg.Addrs}
-	fs.Func("addr", "", func(s string) error { return addrs.add(s, v4) })
-	fs.Func("addr6", "", func(s string) error { return addrs.add(s, v6) })
+	fs.Func("addr", "", func(s string) error { return addrs.add(s, lab.V4) })
+	fs.Func("addr6", "", func(s string) error { return addrs.add(s, lab.V6) })
 	fs.Var(&cfg.MTU, "mtu", "")
 	fs.StringVar(&cfg.NetNS, "netns", cfg.NetNS, "")
 	fs.Var(&cfg.MACPrefix, "mac-prefix", "")
@@ -127,10 +128,10 @@ type addrFlags struct {
 	begun bool
 }
 
-func (a *addrFlags) add(s string, f family) error {
+func (a *addrFlags) add(s string, f lab.Family) error {
 	p, err := netip.ParsePrefix(s)
-	if err != nil || p.Addr().Is4() != (f == v4) {
-		return fmt.Errorf("use an %v address with the length of its network, such as %s", f, pick(f == v4, "10.2.0.8/24", "fd00:10:2::8/64"))
+	if err != nil || p.Addr().Is4() != (f == lab.V4) {
+		return fmt.Errorf("use an %v address with the length of its network, such as %s", f, pick(f == lab.V4, "10.2.0.8/24", "fd00:10:2::8/64"))
 	}
 	if err := daemon.CheckAddr(p); err != nil {
 		return err

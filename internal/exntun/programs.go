@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/child"
+	"exnet/internal/exntun/lab"
 	"exnet/internal/node"
 
 	"golang.org/x/sys/unix"
@@ -33,14 +34,14 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 	}
 	defer family.release()
 
-	l, err := newLab(o.cluster(), o.fair)
+	l, err := lab.New(o.cluster(), o.fair)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		// An exit status says nothing about this; another error says it all.
 		var exit exitStatus
-		if closed := l.close(); closed != nil && (err == nil || errors.As(err, &exit)) {
+		if closed := l.Close(); closed != nil && (err == nil || errors.As(err, &exit)) {
 			err = closed
 		}
 	}()
@@ -56,7 +57,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 			p.say("captured %s", detail)
 		}
 	}()
-	ctx, cancel := l.context(ctx)
+	ctx, cancel := l.Context(ctx)
 	defer cancel()
 
 	s := session{program: p, o: o, lab: l, family: family}
@@ -100,7 +101,7 @@ func (s *session) prepare(ctx context.Context, signals <-chan os.Signal) error {
 type session struct {
 	program
 	o       demoOptions
-	lab     *lab
+	lab     *lab.Lab
 	family  *orphans
 	servers []*server
 }
@@ -125,7 +126,7 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, s.stdout, s.stderr
 	// Where the output is not a file, its copying ends with the command.
 	cmd.WaitDelay = commandGrace
-	err := s.lab.cluster.Namespace(s.here()).Start(cmd)
+	err := s.lab.Cluster.Namespace(s.here()).Start(cmd)
 	for _, f := range cmd.ExtraFiles {
 		f.Close()
 	}
@@ -194,7 +195,7 @@ func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, si
 // summary says on standard error what went over the fabric: standard output is
 // the command's.
 func (s *session) summary() {
-	s.say("sent %v", s.lab.sinceStart())
+	s.say("sent %v", s.lab.SinceStart())
 	if s.o.stats {
 		printCounters(s.stderr, describeNodes(s.lab), countersOfLoop(s.lab))
 	}

@@ -7,13 +7,14 @@ import (
 	"os"
 
 	"exnet/internal/capture"
+	"exnet/internal/exntun/lab"
 )
 
 // recording is the capture of a demonstration's frames in a file. All methods of
 // a nil recording do nothing.
 type recording struct {
 	file *os.File
-	lab  *lab
+	lab  *lab.Lab
 	c    *capture.Capture
 }
 
@@ -32,12 +33,12 @@ func openRecording(o demoOptions) (*recording, error) {
 }
 
 // start captures the frames of all nodes of a lab from now on.
-func (r *recording) start(l *lab) error {
+func (r *recording) start(l *lab.Lab) error {
 	if r == nil {
 		return nil
 	}
 	var interfaces []capture.Interface
-	for i, n := range l.cluster.Nodes {
+	for i, n := range l.Cluster.Nodes {
 		mac := n.Interface.MAC()
 		interfaces = append(interfaces, capture.Interface{
 			Name:        fmt.Sprintf("%s/%d", n.Device.Name(), 1+i),
@@ -49,7 +50,7 @@ func (r *recording) start(l *lab) error {
 		return err
 	}
 	r.lab, r.c = l, c
-	for i, n := range l.cluster.Nodes {
+	for i, n := range l.Cluster.Nodes {
 		n.Interface.SetTap(c.Tap(i))
 	}
 	return nil
@@ -61,12 +62,12 @@ func (r *recording) stop() (string, error) {
 	if r == nil || r.c == nil {
 		return "", nil
 	}
-	for _, n := range r.lab.cluster.Nodes {
+	for _, n := range r.lab.Cluster.Nodes {
 		n.Interface.SetTap(nil)
 	}
 	err := r.c.Close()
 	var all capture.Stats
-	for i := range r.lab.cluster.Nodes {
+	for i := range r.lab.Cluster.Nodes {
 		s := r.c.Stats(i)
 		all.Frames += s.Frames
 		all.Written += s.Written

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"exnet/internal/counter"
+	"exnet/internal/exntun/lab"
 	"exnet/internal/hostnet"
 	"exnet/internal/node"
 	"exnet/internal/version"
@@ -19,7 +20,7 @@ type report struct {
 	Error    string       `json:"error,omitempty"` // why the demonstration ended early
 	Checks   []check      `json:"checks"`
 	Figures  []figure     `json:"figures"`
-	Frames   frames       `json:"frames"`
+	Frames   lab.Frames   `json:"frames"`
 	Nodes    []nodeInfo   `json:"nodes"`
 	DataPath counter.List `json:"data_path"` // counters of what all nodes share
 	Setup    setup        `json:"setup"`
@@ -88,13 +89,13 @@ func (r *report) failed() []string {
 }
 
 // newReport describes the lab.
-func newReport(o demoOptions, ping pinger) *report {
+func newReport(o demoOptions, ping lab.Pinger) *report {
 	r := &report{
 		Checks: []check{}, Figures: []figure{}, Nodes: []nodeInfo{},
 		Setup: setup{
 			Nodes: o.nodes, MTU: int(o.mtu), EagerThreshold: o.eager,
 			VELOBudget: o.veloBudget, RMABudget: o.rmaBudget, FastPath: !o.noFastPath,
-			Congestion: o.congestion, Ping: ping.name, DurationSec: o.duration.Seconds(),
+			Congestion: o.congestion, Ping: ping.Name, DurationSec: o.duration.Seconds(),
 		},
 		Version: version.String(), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 	}
@@ -105,36 +106,36 @@ func newReport(o demoOptions, ping pinger) *report {
 }
 
 // describe notes the nodes and the interfaces.
-func (r *report) describe(l *lab, veth path) error {
-	r.Setup.RealTime = l.realtime
+func (r *report) describe(l *lab.Lab, veth lab.Path) error {
+	r.Setup.RealTime = l.RealTime
 	r.Nodes = describeNodes(l)
-	conn, err := hostnet.Open(veth.a.ns)
+	conn, err := hostnet.Open(veth.A.NS)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	link, err := conn.Link(vethName)
+	link, err := conn.Link(lab.VethName)
 	r.Setup.VethMTU = link.MTU
 	return err
 }
 
 // count notes all counters.
-func (r *report) count(l *lab) {
-	r.Frames = l.sinceStart()
+func (r *report) count(l *lab.Lab) {
+	r.Frames = l.SinceStart()
 	r.Nodes = describeNodes(l)
 	r.DataPath = countersOfLoop(l)
 }
 
 // describeNodes returns what there is to know about the nodes now.
-func describeNodes(l *lab) []nodeInfo {
+func describeNodes(l *lab.Lab) []nodeInfo {
 	var nodes []nodeInfo
-	for i, n := range l.cluster.Nodes {
+	for i, n := range l.Cluster.Nodes {
 		nodes = append(nodes, nodeInfo{
 			Node:     1 + i,
 			Addr:     node.Addr4(i).Addr().String(),
 			Addr6:    node.Addr6(i).Addr().String(),
 			MAC:      macString(n.Interface.MAC()),
-			Counters: l.cluster.Counters(i),
+			Counters: l.Cluster.Counters(i),
 		})
 	}
 	return nodes

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"exnet/internal/counter"
+	"exnet/internal/exntun/lab"
 )
 
 // sampleReport is a report with something of everything.
 func sampleReport() *report {
 	o := demoOptions{nodes: 2, mtu: 65535, eager: 480, veloBudget: 64, rmaBudget: 32, congestion: "cubic", duration: time.Second}
-	r := newReport(o, pinger{name: "/bin/ping"})
+	r := newReport(o, lab.Pinger{Name: "/bin/ping"})
 	r.Version, r.Go, r.CPUs = "(devel)", "go1.26", 2
 	r.Setup.RealTime, r.Setup.VethMTU = true, 1500
 	r.Nodes = []nodeInfo{
@@ -30,7 +31,9 @@ func sampleReport() *report {
 		r.add(f.Measure+", "+f.Family, nil, f.String())
 		r.Checks[len(r.Checks)-1].measured = true
 	}
-	r.Frames = frames{way{4812345678, 4812345678}, way{64033, 64033}, way{20, 20}}
+	r.Frames = lab.Frames{
+		Eager: both(4812345678), Rendezvous: both(64033), Broadcast: both(20),
+	}
 	r.add("transfer, IPv4", nil, "64 MiB, SHA-256 equal; the fabric carried 64.1 MiB")
 	r.conclude()
 	return r
@@ -82,7 +85,7 @@ func TestTableOfFailure(t *testing.T) {
 
 // TestVerdict: it is OK only when something was checked and all went well.
 func TestVerdict(t *testing.T) {
-	r := newReport(demoOptions{}, pinger{})
+	r := newReport(demoOptions{}, lab.Pinger{})
 	if r.conclude(); r.OK {
 		t.Error("OK without a check")
 	}
@@ -117,7 +120,7 @@ func TestJSON(t *testing.T) {
 // TestJSONOfNothing: lists are lists and objects are objects, however early the
 // end came.
 func TestJSONOfNothing(t *testing.T) {
-	r := newReport(demoOptions{}, pinger{})
+	r := newReport(demoOptions{}, lab.Pinger{})
 	r.Error = "no TUN device"
 	var b strings.Builder
 	if err := r.printJSON(&b); err != nil {
@@ -151,3 +154,6 @@ func TestNumber3(t *testing.T) {
 		}
 	}
 }
+
+// both is so many frames, sent and received.
+func both(n uint64) lab.Way { return lab.Way{Sent: n, Received: n} }

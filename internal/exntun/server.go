@@ -43,7 +43,7 @@ func (s *session) startServers(ctx context.Context) error {
 }
 
 func (s *session) startServer(ctx context.Context, command string) error {
-	ns := s.lab.cluster.Namespace(s.next())
+	ns := s.lab.Cluster.Namespace(s.next())
 	before, err := sockets(ns)
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"exnet/internal/exntun/lab"
 )
 
 // tableWidth is how many columns the tables have at the most.
@@ -79,7 +81,7 @@ func (r *report) printFrames(w io.Writer) {
 	fmt.Fprintf(w, row, "frames", "sent", "received", "how")
 	for _, l := range []struct {
 		name string
-		way
+		lab.Way
 		how string
 	}{
 		{"eager", r.Frames.Eager, fmt.Sprintf("up to %d bytes, as VELO messages", r.Setup.EagerThreshold)},

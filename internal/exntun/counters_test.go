@@ -9,41 +9,6 @@ import (
 	"exnet/internal/counter"
 )
 
-func TestFramesLost(t *testing.T) {
-	all := frames{Eager: way{10, 10}, Rendezvous: way{5, 5}, Broadcast: way{2, 6}}
-	if lost := all.lost(4); lost != "" {
-		t.Errorf("all there, but %q", lost)
-	}
-	for _, c := range []struct {
-		spoil func(*frames)
-		want  string
-	}{
-		{func(f *frames) { f.Eager.Received-- }, "10 eager frames sent, 9 received"},
-		{func(f *frames) { f.Rendezvous.Sent++ }, "6 rendezvous frames sent, 5 received"},
-		{func(f *frames) { f.Broadcast.Received-- }, "2 broadcast frames sent to 3 nodes each, 5 received"},
-	} {
-		f := all
-		c.spoil(&f)
-		if lost := f.lost(4); lost != c.want {
-			t.Errorf("%+v: %q, want %q", f, lost, c.want)
-		}
-	}
-}
-
-func TestFramesAddAndMinus(t *testing.T) {
-	var f frames
-	f.add(exteth.Stats{TxEager: 1, RxEager: 2, TxRendezvous: 3, RxRendezvous: 4, TxGroup: 5, RxGroup: 6})
-	early := f
-	f.add(exteth.Stats{TxEager: 10, RxEager: 20, TxRendezvous: 30, RxRendezvous: 40, TxGroup: 50, RxGroup: 60})
-	want := frames{way{10, 20}, way{30, 40}, way{50, 60}}
-	if got := f.minus(early); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := want.String(); got != "10 frames eagerly, 30 by rendezvous, 50 by broadcast" {
-		t.Error(got)
-	}
-}
-
 func TestCounters(t *testing.T) {
 	var c counter.List
 	c.Add("exteth.", exteth.Stats{TxEager: 7}.All())

@@ -1,4 +1,4 @@
-package exntun
+package lab
 
 import (
 	"bytes"
@@ -16,45 +16,45 @@ import (
 	"exnet/internal/netns"
 )
 
-// pingSpec says what to send.
-type pingSpec struct {
-	count    int
-	interval time.Duration
+// PingSpec says what to send.
+type PingSpec struct {
+	Count    int
+	Interval time.Duration
 }
 
 // timeout is when the last answer must be there.
-func (s pingSpec) timeout() time.Duration {
-	return time.Duration(s.count)*s.interval + 2*time.Second
+func (s PingSpec) timeout() time.Duration {
+	return time.Duration(s.Count)*s.Interval + 2*time.Second
 }
 
-// pinger sends ICMP echo requests and returns the round trips of those that
+// Pinger sends ICMP echo requests and returns the round trips of those that
 // were answered.
-type pinger struct {
-	name string
-	ping func(ctx context.Context, ns *netns.NS, to netip.Addr, s pingSpec) ([]time.Duration, error)
+type Pinger struct {
+	Name string
+	Ping func(ctx context.Context, ns *netns.NS, to netip.Addr, s PingSpec) ([]time.Duration, error)
 }
 
-// newPinger chooses the system's ping if it is one whose options and output are
+// NewPinger chooses the system's ping if it is one whose options and output are
 // known.
-func newPinger() pinger {
+func NewPinger() Pinger {
 	program, err := exec.LookPath("ping")
 	if err == nil {
 		out, err := exec.Command(program, "-V").Output()
 		if err == nil && bytes.Contains(out, []byte("iputils")) {
-			return pinger{program, programPinger(program)}
+			return Pinger{program, programPinger(program)}
 		}
 	}
-	return pinger{"built-in", echoPing}
+	return Pinger{"built-in", echoPing}
 }
 
 // programPinger returns a function that runs the program ping of iputils.
-func programPinger(program string) func(context.Context, *netns.NS, netip.Addr, pingSpec) ([]time.Duration, error) {
-	return func(ctx context.Context, ns *netns.NS, to netip.Addr, s pingSpec) ([]time.Duration, error) {
+func programPinger(program string) func(context.Context, *netns.NS, netip.Addr, PingSpec) ([]time.Duration, error) {
+	return func(ctx context.Context, ns *netns.NS, to netip.Addr, s PingSpec) ([]time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.timeout()+time.Second)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, program, "-n",
-			"-c", strconv.Itoa(s.count),
-			"-i", strconv.FormatFloat(s.interval.Seconds(), 'f', -1, 64),
+			"-c", strconv.Itoa(s.Count),
+			"-i", strconv.FormatFloat(s.Interval.Seconds(), 'f', -1, 64),
 			"-w", strconv.Itoa(int(s.timeout()/time.Second)),
 			to.String())
 		cmd.Env = append(cmd.Environ(), "LC_ALL=C")

@@ -1,4 +1,4 @@
-package exntun
+package lab
 
 import (
 	"context"
@@ -29,14 +29,14 @@ func broadcastTimeout(n int) time.Duration {
 	return 2*time.Second + time.Duration(n)*20*time.Millisecond
 }
 
-// allNodes is the IPv6 multicast group of all hosts on a link (RFC 4291,
+// AllNodes is the IPv6 multicast group of all hosts on a link (RFC 4291,
 // section 2.7.1), which replaces broadcast.
-var allNodes = netip.MustParseAddr("ff02::1")
+var AllNodes = netip.MustParseAddr("ff02::1")
 
-// broadcast sends a datagram from each of the nodes to all, and waits until it
+// Broadcast sends a datagram from each of the nodes to all, and waits until it
 // has arrived at every other one.
-func broadcast(ctx context.Context, l *lab, f family) error {
-	conns := make([]net.PacketConn, len(l.cluster.Nodes))
+func Broadcast(ctx context.Context, l *Lab, f Family) error {
+	conns := make([]net.PacketConn, len(l.Cluster.Nodes))
 	ctx, cancel := context.WithTimeout(ctx, broadcastTimeout(len(conns)))
 	defer cancel()
 	defer func() {
@@ -47,7 +47,7 @@ func broadcast(ctx context.Context, l *lab, f family) error {
 		}
 	}()
 	for i := range conns {
-		if err := l.cluster.Namespace(i).Do(func() (err error) {
+		if err := l.Cluster.Namespace(i).Do(func() (err error) {
 			conns[i], err = net.ListenPacket(fmt.Sprintf("udp%d", int(f)), ":"+strconv.Itoa(broadcastPort))
 			return err
 		}); err != nil {
@@ -82,22 +82,22 @@ func broadcast(ctx context.Context, l *lab, f family) error {
 }
 
 // everybody is where the i-th node sends what is for all.
-func everybody(l *lab, i int, f family) (netip.AddrPort, error) {
-	if f == v4 {
-		return netip.AddrPortFrom(broadcastAddr(), broadcastPort), nil
+func everybody(l *Lab, i int, f Family) (netip.AddrPort, error) {
+	if f == V4 {
+		return netip.AddrPortFrom(BroadcastAddr(), broadcastPort), nil
 	}
-	conn, err := hostnet.Open(l.cluster.Namespace(i))
+	conn, err := hostnet.Open(l.Cluster.Namespace(i))
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
 	defer conn.Close()
-	link, err := conn.Link(l.cluster.Nodes[i].Device.Name())
+	link, err := conn.Link(l.Cluster.Nodes[i].Device.Name())
 	// By number: package net keeps names of interfaces for the whole process.
-	return netip.AddrPortFrom(allNodes.WithZone(strconv.Itoa(link.Index)), broadcastPort), err
+	return netip.AddrPortFrom(AllNodes.WithZone(strconv.Itoa(link.Index)), broadcastPort), err
 }
 
-// broadcastAddr is the last address of the nodes' IPv4 network.
-func broadcastAddr() netip.Addr {
+// BroadcastAddr is the last address of the nodes' IPv4 network.
+func BroadcastAddr() netip.Addr {
 	network := node.Addr4(0)
 	a := network.Addr().As4()
 	for bit := network.Bits(); bit < 32; bit++ {

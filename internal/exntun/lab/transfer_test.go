@@ -1,4 +1,4 @@
-package exntun
+package lab
 
 import (
 	"context"
@@ -74,12 +74,12 @@ func TestSumNeedsTheWholeAnswer(t *testing.T) {
 func TestRootTransfer(t *testing.T) {
 	leavesNothing(t)
 	ns := loopbackNS(t)
-	for f, addr := range map[family]string{v4: "127.0.0.1", v6: "::1"} {
-		e := end{ns, map[family]netip.Addr{f: netip.MustParseAddr(addr)}}
-		if err := transfer(t.Context(), path{"lo", e, e}, f, "cubic", 1<<20); err != nil {
+	for f, addr := range map[Family]string{V4: "127.0.0.1", V6: "::1"} {
+		e := End{ns, map[Family]netip.Addr{f: netip.MustParseAddr(addr)}}
+		if err := Transfer(t.Context(), Path{"lo", e, e}, f, "cubic", 1<<20); err != nil {
 			t.Errorf("%v: %v", f, err)
 		}
-		if err := transfer(t.Context(), path{"lo", e, e}, f, "nosuch", 1<<20); err == nil {
+		if err := Transfer(t.Context(), Path{"lo", e, e}, f, "nosuch", 1<<20); err == nil {
 			t.Errorf("%v: an unknown congestion control passes", f)
 		}
 	}
@@ -91,17 +91,17 @@ func TestRootTransferEnds(t *testing.T) {
 	leavesNothing(t)
 	ns := loopbackNS(t)
 	lo := netip.MustParseAddr("127.0.0.1")
-	here := end{ns, map[family]netip.Addr{v4: lo}}
+	here := End{ns, map[Family]netip.Addr{V4: lo}}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	err := transfer(ctx, path{"lo", here, here}, v4, "cubic", 1<<40)
+	err := Transfer(ctx, Path{"lo", here, here}, V4, "cubic", 1<<40)
 	if err == nil {
 		t.Error("cancelled: no error")
 	}
 
-	elsewhere := end{loopbackNS(t), here.addrs}
-	err = transfer(t.Context(), path{"lo", elsewhere, here}, v4, "cubic", 1<<20)
+	elsewhere := End{loopbackNS(t), here.Addrs}
+	err = Transfer(t.Context(), Path{"lo", elsewhere, here}, V4, "cubic", 1<<20)
 	var op *net.OpError
 	if !errors.As(err, &op) {
 		t.Errorf("to an address where nobody listens: %v", err)

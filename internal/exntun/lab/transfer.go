@@ -1,4 +1,4 @@
-package exntun
+package lab
 
 import (
 	"context"
@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	transferLen     = 64 << 20
+	TransferLen     = 64 << 20
 	transferTimeout = time.Minute // over bad links, on a busy machine
 )
 
-// transfer sends n random bytes over one TCP connection from a to b. b answers
+// Transfer sends n random bytes over one TCP connection from a to b. b answers
 // with the SHA-256 sum of what it got, which must be that of what was sent.
-func transfer(ctx context.Context, p path, f family, congestion string, n int64) error {
+func Transfer(ctx context.Context, p Path, f Family, congestion string, n int64) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, transferTimeout, fmt.Errorf("not done within %v", transferTimeout))
 	defer cancel()
 	control := hostnet.ControlCongestion(congestion)
 
 	var listener net.Listener
-	if err := p.b.ns.Do(func() (err error) {
+	if err := p.B.NS.Do(func() (err error) {
 		lc := net.ListenConfig{Control: control}
 		lc.SetMultipathTCP(false)
-		listener, err = lc.Listen(ctx, "tcp", netip.AddrPortFrom(p.b.addrs[f], 0).String())
+		listener, err = lc.Listen(ctx, "tcp", netip.AddrPortFrom(p.B.Addrs[f], 0).String())
 		return err
 	}); err != nil {
 		return err
@@ -52,7 +52,7 @@ func transfer(ctx context.Context, p path, f family, congestion string, n int64)
 	})
 	group.Go(func() error {
 		var conn net.Conn
-		if err := p.a.ns.Do(func() (err error) {
+		if err := p.A.NS.Do(func() (err error) {
 			d := net.Dialer{Control: control}
 			conn, err = d.DialContext(ctx, "tcp", listener.Addr().String())
 			return err

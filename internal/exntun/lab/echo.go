@@ -1,4 +1,4 @@
-package exntun
+package lab
 
 import (
 	"context"
@@ -37,7 +37,7 @@ const echoDataLen = 56
 
 // echoPing is ping for systems that have none: it sends s.count requests to to,
 // each when the last one was answered and s.interval has passed.
-func echoPing(ctx context.Context, ns *netns.NS, to netip.Addr, s pingSpec) ([]time.Duration, error) {
+func echoPing(ctx context.Context, ns *netns.NS, to netip.Addr, s PingSpec) ([]time.Duration, error) {
 	p := echoProtoOf(to)
 	var conn net.PacketConn
 	if err := ns.Do(func() (err error) {
@@ -52,7 +52,7 @@ func echoPing(ctx context.Context, ns *netns.NS, to netip.Addr, s pingSpec) ([]t
 	e := echo{p, conn, &net.IPAddr{IP: to.AsSlice()}, int(rand.Uint32N(1 << 16))}
 	deadline := time.Now().Add(s.timeout())
 	var trips []time.Duration
-	for seq := 1; seq <= s.count; seq++ {
+	for seq := 1; seq <= s.Count; seq++ {
 		trip, err := e.once(seq, deadline)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -65,7 +65,7 @@ func echoPing(ctx context.Context, ns *netns.NS, to netip.Addr, s pingSpec) ([]t
 		}
 		trips = append(trips, trip)
 		select {
-		case <-time.After(s.interval - trip):
+		case <-time.After(s.Interval - trip):
 		case <-ctx.Done():
 		}
 	}

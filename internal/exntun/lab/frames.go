@@ -1,4 +1,4 @@
-package exntun
+package lab
 
 import (
 	"fmt"
@@ -8,28 +8,28 @@ import (
 	"exnet/exteth"
 )
 
-// way is one of the ways that a frame can go, with what all nodes counted.
-type way struct {
+// Way is one of the ways that a frame can go, with what all nodes counted.
+type Way struct {
 	Sent     uint64 `json:"sent"`
 	Received uint64 `json:"received"`
 }
 
-// frames says how many frames went which way.
-type frames struct {
-	Eager      way `json:"eager"`
-	Rendezvous way `json:"rendezvous"`
-	Broadcast  way `json:"broadcast"`
+// Frames says how many Frames went which way.
+type Frames struct {
+	Eager      Way `json:"eager"`
+	Rendezvous Way `json:"rendezvous"`
+	Broadcast  Way `json:"broadcast"`
 }
 
-// framesOf adds up the frames of all nodes.
-func framesOf(l *lab) (f frames) {
-	for _, n := range l.cluster.Nodes {
+// FramesOf adds up the frames of all nodes.
+func FramesOf(l *Lab) (f Frames) {
+	for _, n := range l.Cluster.Nodes {
 		f.add(n.Interface.Stats().Port)
 	}
 	return f
 }
 
-func (f *frames) add(s exteth.Stats) {
+func (f *Frames) add(s exteth.Stats) {
 	f.Eager.Sent += s.TxEager
 	f.Eager.Received += s.RxEager
 	f.Rendezvous.Sent += s.TxRendezvous
@@ -38,22 +38,22 @@ func (f *frames) add(s exteth.Stats) {
 	f.Broadcast.Received += s.RxGroup
 }
 
-// minus returns what was counted after g was.
-func (f frames) minus(g frames) frames {
-	return frames{f.Eager.minus(g.Eager), f.Rendezvous.minus(g.Rendezvous), f.Broadcast.minus(g.Broadcast)}
+// Minus returns what was counted after g was.
+func (f Frames) Minus(g Frames) Frames {
+	return Frames{f.Eager.minus(g.Eager), f.Rendezvous.minus(g.Rendezvous), f.Broadcast.minus(g.Broadcast)}
 }
 
-func (w way) minus(v way) way { return way{w.Sent - v.Sent, w.Received - v.Received} }
+func (w Way) minus(v Way) Way { return Way{w.Sent - v.Sent, w.Received - v.Received} }
 
 // String is one line for people.
-func (f frames) String() string {
+func (f Frames) String() string {
 	return fmt.Sprintf("%d frames eagerly, %d by rendezvous, %d by broadcast",
 		f.Eager.Sent, f.Rendezvous.Sent, f.Broadcast.Sent)
 }
 
-// lost returns in words what was sent and did not arrive, "" if nothing. A
+// Lost returns in words what was sent and did not arrive, "" if nothing. A
 // broadcast frame of n nodes arrives at n-1.
-func (f frames) lost(n int) string {
+func (f Frames) Lost(n int) string {
 	switch others := uint64(n - 1); {
 	case f.Eager.Sent != f.Eager.Received:
 		return fmt.Sprintf("%d eager frames sent, %d received", f.Eager.Sent, f.Eager.Received)
@@ -68,13 +68,13 @@ func (f frames) lost(n int) string {
 // settle waits until the frames that the kernel sends as an interface comes up
 // are through, but not for long. Some of them leave before the other nodes are
 // on the fabric, and never arrive.
-func settle(l *lab) frames {
+func settle(l *Lab) Frames {
 	const interval, most = 5 * time.Millisecond, 200 * time.Millisecond
 	began := time.Now()
-	before := framesOf(l)
+	before := FramesOf(l)
 	for {
 		time.Sleep(interval)
-		now := framesOf(l)
+		now := FramesOf(l)
 		if now == before || time.Since(began) > most {
 			return now
 		}
@@ -82,11 +82,11 @@ func settle(l *lab) frames {
 	}
 }
 
-// drops tells what the IP stacks of all nodes dropped. That is not wrong in
+// Drops tells what the IP stacks of all nodes dropped. That is not wrong in
 // itself: a packet to an address that nobody has is dropped, too.
-func drops(l *lab) string {
+func Drops(l *Lab) string {
 	var list []string
-	for i, n := range l.cluster.Nodes {
+	for i, n := range l.Cluster.Nodes {
 		for name, v := range n.Stack.Stats().All() {
 			if v > 0 && strings.Contains(name, "_drop_") {
 				list = append(list, fmt.Sprintf("%s %d on node %d", name, v, 1+i))

@@ -1,4 +1,4 @@
-package exntun
+package lab
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"exnet/internal/node"
 )
 
 // datagrams is a net.PacketConn that has datagrams, and then nothing any more.
@@ -58,21 +60,21 @@ func TestReceiveAll(t *testing.T) {
 }
 
 func TestBroadcastAddr(t *testing.T) {
-	if got := broadcastAddr().String(); got != "10.2.0.255" {
+	if got := BroadcastAddr().String(); got != "10.2.0.255" {
 		t.Errorf("got %s", got)
 	}
 }
 
 // testLab brings up a lab for a test.
-func testLab(t *testing.T, nodes int) *lab {
+func testLab(t *testing.T, nodes int) *Lab {
 	t.Helper()
 	requireLab(t)
-	l, err := newLab(demoOptions{nodes: nodes}.cluster(), true)
+	l, err := New(node.ClusterConfig{Nodes: nodes}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := l.close(); err != nil {
+		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -82,8 +84,8 @@ func testLab(t *testing.T, nodes int) *lab {
 func TestRootBroadcast(t *testing.T) {
 	leavesNothing(t)
 	l := testLab(t, 3)
-	for _, f := range families() {
-		if err := broadcast(t.Context(), l, f); err != nil {
+	for _, f := range Families() {
+		if err := Broadcast(t.Context(), l, f); err != nil {
 			t.Errorf("%v: %v", f, err)
 		}
 	}
@@ -93,13 +95,13 @@ func TestRootBroadcast(t *testing.T) {
 func TestRootBroadcastMissing(t *testing.T) {
 	leavesNothing(t)
 	l := testLab(t, 2)
-	down := exec.Command("ip", "link", "set", l.cluster.Nodes[1].Device.Name(), "down")
-	if err := l.cluster.Namespace(1).Run(down); err != nil {
+	down := exec.Command("ip", "link", "set", l.Cluster.Nodes[1].Device.Name(), "down")
+	if err := l.Cluster.Namespace(1).Run(down); err != nil {
 		t.Skip(err)
 	}
-	for _, f := range families() {
+	for _, f := range Families() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := broadcast(ctx, l, f)
+		err := Broadcast(ctx, l, f)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "node 2") {
 			t.Errorf("%v: %v, want that node 2 is missing", f, err)

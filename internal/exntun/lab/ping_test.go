@@ -1,4 +1,4 @@
-package exntun
+package lab
 
 import (
 	"context"
@@ -75,27 +75,27 @@ func loopbackNS(t *testing.T) *netns.NS {
 func TestRootPingers(t *testing.T) {
 	leavesNothing(t)
 	ns := loopbackNS(t)
-	pingers := []pinger{{"built-in", echoPing}}
-	if p := newPinger(); p.name != "built-in" {
+	pingers := []Pinger{{"built-in", echoPing}}
+	if p := NewPinger(); p.Name != "built-in" {
 		pingers = append(pingers, p)
 	} else {
 		t.Log("no ping of iputils here")
 	}
 	for _, p := range pingers {
 		for _, addr := range []string{"127.0.0.1", "::1"} {
-			trips, err := p.ping(t.Context(), ns, netip.MustParseAddr(addr), pingSpec{3, 10 * time.Millisecond})
+			trips, err := p.Ping(t.Context(), ns, netip.MustParseAddr(addr), PingSpec{3, 10 * time.Millisecond})
 			if err != nil || len(trips) != 3 {
-				t.Errorf("%s to %s: %v, %v; want 3 round trips", p.name, addr, trips, err)
+				t.Errorf("%s to %s: %v, %v; want 3 round trips", p.Name, addr, trips, err)
 			}
 			for _, d := range trips {
 				if d <= 0 || d > 30*time.Second {
-					t.Errorf("%s to %s: a round trip of %v", p.name, addr, d)
+					t.Errorf("%s to %s: a round trip of %v", p.Name, addr, d)
 				}
 			}
 		}
 		// A namespace without a way out.
-		if _, err := p.ping(t.Context(), ns, netip.MustParseAddr("10.9.9.9"), pingSpec{1, 10 * time.Millisecond}); err == nil {
-			t.Errorf("%s to an address without a route: no error", p.name)
+		if _, err := p.Ping(t.Context(), ns, netip.MustParseAddr("10.9.9.9"), PingSpec{1, 10 * time.Millisecond}); err == nil {
+			t.Errorf("%s to an address without a route: no error", p.Name)
 		} else {
 			t.Log(err)
 		}
@@ -104,8 +104,8 @@ func TestRootPingers(t *testing.T) {
 
 func TestNoPingProgram(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if p := newPinger(); p.name != "built-in" {
-		t.Errorf("pinger %q, want the built-in", p.name)
+	if p := NewPinger(); p.Name != "built-in" {
+		t.Errorf("pinger %q, want the built-in", p.Name)
 	}
 }
 
@@ -113,16 +113,17 @@ func TestNoPingProgram(t *testing.T) {
 func TestRootPingCancelled(t *testing.T) {
 	leavesNothing(t)
 	l := testLab(t, 2)
-	for _, p := range []pinger{{"built-in", echoPing}, newPinger()} {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errInterrupted)
+	interrupted := errors.New("interrupted")
+	for _, p := range []Pinger{{"built-in", echoPing}, NewPinger()} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, interrupted)
 		began := time.Now()
-		trips, err := p.ping(ctx, l.cluster.Namespace(0), netip.MustParseAddr("10.2.0.99"), pingSpec{1000, 100 * time.Millisecond})
+		trips, err := p.Ping(ctx, l.Cluster.Namespace(0), netip.MustParseAddr("10.2.0.99"), PingSpec{1000, 100 * time.Millisecond})
 		cancel()
-		if !errors.Is(err, errInterrupted) {
-			t.Errorf("%s: %v, %v; want the context's cause", p.name, trips, err)
+		if !errors.Is(err, interrupted) {
+			t.Errorf("%s: %v, %v; want the context's cause", p.Name, trips, err)
 		}
 		if d := time.Since(began); d > 30*time.Second {
-			t.Errorf("%s: cancelling took %v", p.name, d)
+			t.Errorf("%s: cancelling took %v", p.Name, d)
 		}
 	}
 }
