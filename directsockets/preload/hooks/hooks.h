@@ -28,6 +28,8 @@ bool hand_over(struct conn *c, int fd, enum heir heir, int *end) DS_HIDDEN;
 void fork_prepare(void) DS_HIDDEN;
 void fork_parent(pid_t pid) DS_HIDDEN;
 void fork_child(void) DS_HIDDEN;
+/* A system call by its number, with six arguments: if it is a fork, it is done so, and *pid is what it returned. */
+bool fork_call(long nr, const long *a, long *pid) DS_HIDDEN;
 
 /* Descriptors that a message passes on by SCM_RIGHTS are given back to TCP. */
 void rights_demote(const struct msghdr *m) DS_HIDDEN;

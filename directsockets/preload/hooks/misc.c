@@ -205,12 +205,14 @@ typedef struct {
 EXPORT long syscall(long nr, ...)
 {
 	va_list ap;
-	long a[6];
+	long a[6], pid;
 
 	va_start(ap, nr);
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
+	if (fork_call(nr, a, &pid))
+		return pid;
 	int fd = (int)a[0];
 #define P(i) ((void *)a[i])
 	switch (nr) {

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -85,6 +86,35 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	return pid;
 }
 ALIAS(__clone, clone);
+
+/* Whether a system call that makes a process gives it memory and a stack of its own, as fork does. Others go
+ * their own way: what shares our memory is vfork's child or a thread, and a stack is the matter of clone(). */
+static bool is_fork(long nr, const long *a)
+{
+	const struct clone_args *how = (const struct clone_args *)a[0];
+
+	switch (nr) {
+#ifdef SYS_fork
+	case SYS_fork: return true;
+#endif
+	case SYS_clone: return !(a[0] & CLONE_VM) && !a[1];
+	case SYS_clone3: return (uintptr_t)how >= 4096 && (size_t)a[1] >= CLONE_ARGS_SIZE_VER0 && !(how->flags & CLONE_VM) && !how->stack;
+	}
+	return false;
+}
+
+bool fork_call(long nr, const long *a, long *pid)
+{
+	if (!is_fork(nr, a))
+		return false;
+	fork_prepare();
+	*pid = ds_syscall((int)nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	if (*pid == 0)
+		fork_child();
+	else
+		fork_parent((pid_t)*pid);
+	return true;
+}
 
 /* ---- what a new program inherits -------------------------------------------- */
 

@@ -1,5 +1,7 @@
 #include "probe.h"
 
+#include <linux/sched.h>
+
 /* Probes of processes and descriptors. */
 
 extern char **environ;
@@ -62,6 +64,42 @@ static void fork_serves(void)
 	R(read(c, buf, 100));
 	R(read(c, buf, 100));
 	finish(pid);
+}
+
+// In a child, c is closed, and a file that gets its number is a file; s is the connection, still.
+static void fork_child_of(int c, int s)
+{
+	close(c);
+	int f;
+	do
+		f = memfd_create("file", 0);
+	while (f >= 0 && f < c);
+	if (f != c || write(f, "file", 4) != 4 || pread(f, buf, 10, 0) != 4)
+		_exit(1);
+	ssize_t n = read(s, buf, 100);
+	put(s, buf, (size_t)n);
+	_exit(3);
+}
+
+// A child of the system call itself, as vsftpd makes them.
+static void fork_raw(void)
+{
+	static const long calls[] = {SYS_clone, SYS_fork, SYS_clone3};
+	for (int i = 0; i < 3; i++) {
+		struct clone_args how = {.exit_signal = SIGCHLD};
+		int c, s;
+		pair(&c, &s);
+		long a = calls[i] == SYS_clone3 ? (long)&how : SIGCHLD, b = calls[i] == SYS_clone3 ? (long)sizeof how : 0;
+		pid_t pid = (pid_t)syscall(calls[i], a, b, 0L, 0L, 0L, 0L);
+		if (pid == 0)
+			fork_child_of(c, s);
+		close(s);
+		put(c, "request", 7);
+		R(read(c, buf, 100));
+		R(read(c, buf, 100));
+		finish(pid);
+		close(c);
+	}
 }
 
 static void fork_both(void)
@@ -406,6 +444,7 @@ const struct probe proc_probes[] = {
 	{"dup", dups, 0},
 	{"dup2-over", dup2_over, 0},
 	{"fork-child-serves", fork_serves, 0},
+	{"fork-system-call", fork_raw, 0},
 	{"fork-both-use", fork_both, 0},
 	{"fork-writers", fork_writers, 0},
 	{"prefork-server", prefork, 1},
