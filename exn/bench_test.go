@@ -8,6 +8,7 @@ import (
 	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/foreign"
 )
 
 // pair is two running interfaces, the second of which takes frames and keeps
@@ -15,7 +16,7 @@ import (
 func pair(tb testing.TB) (a *testNode, frames *int) {
 	net := newNet(tb, 2, Config{StallTime: time.Minute})
 	frames = new(int)
-	net.nodes[1].onFrame = func(fabric.NodeID, exteth.Offload, []byte) error {
+	net.nodes[1].onFrame = func(fabric.NodeID, exteth.Offload, foreign.Frame) error {
 		*frames++ // in the sender's goroutine
 		return nil
 	}
@@ -108,7 +109,7 @@ func BenchmarkBroadcast(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d/size=100", nodes), func(b *testing.B) {
 			net := newNet(b, nodes, Config{StallTime: time.Minute})
 			for _, n := range net.nodes {
-				n.onFrame = func(fabric.NodeID, exteth.Offload, []byte) error { return nil }
+				n.onFrame = func(fabric.NodeID, exteth.Offload, foreign.Frame) error { return nil }
 				n.start(b)
 			}
 			b.ReportAllocs()
@@ -128,7 +129,7 @@ func BenchmarkBesideStalled(b *testing.B) {
 			cfg.Buffers = 256
 			cfg.StallTime = time.Millisecond
 			net := newNet(b, 3, cfg)
-			net.nodes[1].onFrame = func(fabric.NodeID, exteth.Offload, []byte) error { return nil }
+			net.nodes[1].onFrame = func(fabric.NodeID, exteth.Offload, foreign.Frame) error { return nil }
 			a := net.nodes[0]
 			a.start(b)
 			net.nodes[1].start(b)

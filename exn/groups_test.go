@@ -9,6 +9,7 @@ import (
 	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric/route"
+	"exnet/foreign"
 	"exnet/multicast"
 )
 
@@ -183,11 +184,11 @@ type tapLog struct {
 	sizes  []int
 }
 
-func (l *tapLog) Frame(d Direction, _ exteth.Offload, frame []byte) {
+func (l *tapLog) Frame(d Direction, _ exteth.Offload, frame foreign.Frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.frames = append(l.frames, d)
-	l.sizes = append(l.sizes, len(frame))
+	l.sizes = append(l.sizes, frame.Len())
 }
 
 // A Tap sees what is sent and what is received, and nothing once it is gone.

@@ -1,7 +1,6 @@
 package exn
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"exnet/fabric/link"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
+	"exnet/foreign"
 )
 
 // testNet is a fabric of Interfaces.
@@ -32,8 +32,8 @@ type testNode struct {
 	stop  func()        // ends Run
 
 	mu      sync.Mutex
-	got     []gotFrame                                        // guarded by mu
-	onFrame func(fabric.NodeID, exteth.Offload, []byte) error // instead of keeping frames; set before start
+	got     []gotFrame                                               // guarded by mu
+	onFrame func(fabric.NodeID, exteth.Offload, foreign.Frame) error // instead of keeping frames; set before start
 }
 
 type gotFrame struct {
@@ -42,13 +42,13 @@ type gotFrame struct {
 	frame []byte
 }
 
-func (n *testNode) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame []byte) error {
+func (n *testNode) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
 	if n.onFrame != nil {
 		return n.onFrame(src, off, frame)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.got = append(n.got, gotFrame{src, off, bytes.Clone(frame)})
+	n.got = append(n.got, gotFrame{src, off, frame.AppendTo(nil)})
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 )
 
 // small is a configuration whose queues and credits are soon used up.
@@ -174,7 +175,7 @@ func testStallNotPutOff(t *testing.T) {
 	a, c := net.nodes[0], net.nodes[2]
 	a.start(t)
 	c.start(t)
-	c.onFrame = func(fabric.NodeID, exteth.Offload, []byte) error { return nil }
+	c.onFrame = func(fabric.NodeID, exteth.Offload, foreign.Frame) error { return nil }
 	a.feed(t, net.mac(2), 0, 100)
 	for deadline := time.Now().Add(2 * time.Second); a.Stopped(); {
 		if time.Now().After(deadline) {

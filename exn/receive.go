@@ -3,16 +3,17 @@ package exn
 import (
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/foreign"
 	"exnet/napi"
 )
 
-type receiverFunc func(fabric.NodeID, exteth.Offload, []byte) error
+type receiverFunc func(fabric.NodeID, exteth.Offload, foreign.Frame) error
 
-func (f receiverFunc) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame []byte) error {
+func (f receiverFunc) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
 	return f(src, off, frame)
 }
 
-func (i *Interface) receive(src fabric.NodeID, off exteth.Offload, frame []byte) error {
+func (i *Interface) receive(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
 	i.tapped(RX, off, frame)
 	return i.receiver.ReceiveFrame(src, off, frame)
 }

@@ -8,6 +8,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
+	"exnet/foreign"
 )
 
 // shmNet makes interfaces that run, joined by links of a kind.
@@ -54,7 +55,8 @@ func testSHMLink(t *testing.T, l fabrictest.Link) {
 	got := make(map[key]int)
 	groups := make(map[fabric.NodeID]int)
 	for _, n := range nodes {
-		n.onFrame = func(src fabric.NodeID, _ exteth.Offload, frame []byte) error {
+		n.onFrame = func(src fabric.NodeID, _ exteth.Offload, f foreign.Frame) error {
+			frame := f.Private().Head()
 			if _, ok := number(frame); !ok {
 				t.Error("wrong data")
 			}

@@ -8,6 +8,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/link"
+	"exnet/foreign"
 )
 
 // gate is a link that holds GETs back until it is opened.
@@ -65,7 +66,8 @@ func TestStarved(t *testing.T) {
 	rx := net.add(cfg, g.wrap)
 	var mu sync.Mutex
 	got := make(map[fabric.NodeID]map[uint32]int)
-	rx.onFrame = func(src fabric.NodeID, _ exteth.Offload, frame []byte) error {
+	rx.onFrame = func(src fabric.NodeID, _ exteth.Offload, f foreign.Frame) error {
+		frame := f.Private().Head()
 		n, ok := number(frame)
 		if !ok {
 			t.Error("a frame is mixed up")

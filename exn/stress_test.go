@@ -15,6 +15,7 @@ import (
 	"exnet/fabric/link"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 	"exnet/napi"
 )
 
@@ -107,7 +108,8 @@ func stress(t *testing.T, cfg Config, wrap func(link.Port) link.Port) {
 	var open tally
 	for range nodes {
 		n := net.add(cfg, wrap)
-		n.onFrame = func(src fabric.NodeID, _ exteth.Offload, frame []byte) error {
+		n.onFrame = func(src fabric.NodeID, _ exteth.Offload, f foreign.Frame) error {
+			frame := f.Private().Head()
 			open.add(frame, -1)
 			if arp.MAC(frame[6:12]) != net.mac(src) {
 				return fmt.Errorf("frame of %x from node %d", frame[6:12], src)
@@ -179,8 +181,12 @@ type lateGet struct {
 	status fabric.Status
 }
 
-func (g *lateGet) Data(off int, p []byte) error { g.data = append(g.data[:off], p...); return nil }
-func (g *lateGet) Done(s fabric.Status)         { g.status = s }
+func (g *lateGet) Data(off int, p foreign.Memory) error {
+	g.data = p.AppendTo(g.data[:off])
+	return nil
+}
+
+func (g *lateGet) Done(s fabric.Status) { g.status = s }
 
 func (l lateLink) Get(g link.Get, s link.Sink) {
 	l.pending.Go(func() {
@@ -188,7 +194,7 @@ func (l lateLink) Get(g link.Get, s link.Sink) {
 		l.Port.Get(g, held)
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
 		for off := 0; off < len(held.data); off += rma.MTU {
-			if s.Data(off, held.data[off:min(off+rma.MTU, len(held.data))]) != nil {
+			if s.Data(off, foreign.Of(held.data[off:min(off+rma.MTU, len(held.data))])) != nil {
 				break
 			}
 		}
@@ -211,7 +217,8 @@ func TestReplies(t *testing.T) {
 	var arrived atomic.Uint64
 	const start, hops = 20, 100
 	for _, n := range net.nodes {
-		n.onFrame = func(_ fabric.NodeID, _ exteth.Offload, frame []byte) error {
+		n.onFrame = func(_ fabric.NodeID, _ exteth.Offload, f foreign.Frame) error {
+			frame := f.Private().Head()
 			arrived.Add(1)
 			hop, ok := number(frame)
 			if !ok {
@@ -252,7 +259,8 @@ func TestStressLoss(t *testing.T) {
 	const last = 4711
 	var seen [5]atomic.Bool
 	for _, n := range net.nodes {
-		n.onFrame = func(_ fabric.NodeID, _ exteth.Offload, frame []byte) error {
+		n.onFrame = func(_ fabric.NodeID, _ exteth.Offload, f foreign.Frame) error {
+			frame := f.Private().Head()
 			if num, ok := number(frame); !ok {
 				t.Error("a frame is mixed up")
 			} else if num == last {

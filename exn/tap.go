@@ -1,6 +1,9 @@
 package exn
 
-import "exnet/exteth"
+import (
+	"exnet/exteth"
+	"exnet/foreign"
+)
 
 // Direction says which way a frame goes, as its host sees it.
 type Direction uint8
@@ -26,9 +29,10 @@ func (d Direction) String() string {
 type Tap interface {
 	// Frame looks at a frame, Ethernet header first, whose offload metadata says
 	// what was left undone on it. It runs in the data path: it must not block
-	// and not write to frame, which it borrows until return. It may be called
+	// and not write to frame, which it borrows until return. All of a frame that is
+	// sent is its Head. It may be called
 	// from many goroutines at a time.
-	Frame(d Direction, off exteth.Offload, frame []byte)
+	Frame(d Direction, off exteth.Offload, frame foreign.Frame)
 }
 
 // SetTap has t shown every frame from now on; nil: nobody. A frame that is on
@@ -42,7 +46,7 @@ func (i *Interface) SetTap(t Tap) {
 }
 
 // tapped shows a frame to the tap, if there is one.
-func (i *Interface) tapped(d Direction, off exteth.Offload, frame []byte) {
+func (i *Interface) tapped(d Direction, off exteth.Offload, frame foreign.Frame) {
 	if t := i.tap.Load(); t != nil {
 		(*t).Frame(d, off, frame)
 	}

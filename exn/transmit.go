@@ -8,6 +8,7 @@ import (
 	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/foreign"
 )
 
 // Errors of Transmit.
@@ -58,7 +59,7 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 			i.Free(b)
 			return nil
 		}
-		i.tapped(TX, b.Offload, b.Frame())
+		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
 		return i.send(queueKey{group: true}, b)
 	}
 	node, err := i.cfg.MACPrefix.Node(dst)
@@ -67,7 +68,7 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 		i.Free(b)
 		return err
 	}
-	i.tapped(TX, b.Offload, b.Frame())
+	i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
 	return i.send(queueKey{node: node}, b)
 }
 

@@ -5,14 +5,15 @@ import (
 	"testing"
 
 	"exnet/fabric"
+	"exnet/foreign"
 )
 
 // sinkReceiver takes frames and looks at nothing.
 type sinkReceiver struct{ frames, bytes int }
 
-func (s *sinkReceiver) ReceiveFrame(_ fabric.NodeID, _ Offload, frame []byte) error {
+func (s *sinkReceiver) ReceiveFrame(_ fabric.NodeID, _ Offload, frame foreign.Frame) error {
 	s.frames++
-	s.bytes += len(frame)
+	s.bytes += frame.Len()
 	return nil
 }
 
@@ -116,7 +117,7 @@ func TestLoanAllocs(t *testing.T) {
 // copyReceiver copies frames.
 type copyReceiver struct{ dst []byte }
 
-func (c *copyReceiver) ReceiveFrame(_ fabric.NodeID, _ Offload, frame []byte) error {
-	copy(c.dst, frame)
+func (c *copyReceiver) ReceiveFrame(_ fabric.NodeID, _ Offload, frame foreign.Frame) error {
+	frame.CopyTo(c.dst)
 	return nil
 }

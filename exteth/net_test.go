@@ -12,6 +12,7 @@ import (
 	"exnet/fabric/link"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
+	"exnet/foreign"
 )
 
 // testNet is a fabric with a Port on every node. Nothing is polled but by the
@@ -43,10 +44,10 @@ type gotFrame struct {
 }
 
 // ReceiveFrame implements Receiver.
-func (n *testNode) ReceiveFrame(src fabric.NodeID, off Offload, frame []byte) error {
+func (n *testNode) ReceiveFrame(src fabric.NodeID, off Offload, frame foreign.Frame) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.got = append(n.got, gotFrame{src, off, bytes.Clone(frame)})
+	n.got = append(n.got, gotFrame{src, off, frame.AppendTo(nil)})
 	return n.refuse
 }
 

@@ -12,6 +12,7 @@ import (
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 )
 
 // Thresholds between the eager and the rendezvous protocol, in bytes of frame
@@ -34,6 +35,11 @@ const maxPeerTransfers = MaxTransfers / 4
 // is what a receiver has to remember of adverts that wait.
 const maxPeerLoans = 128
 
+// HeadLen is how much of a received frame is private memory at least, unless it is
+// shorter: the headers of Ethernet 14, IPv4 60 or IPv6 40, and TCP 60, in whole cache
+// lines.
+const HeadLen = (EthernetHeaderLen + 60 + 60 + 63) / 64 * 64
+
 // Errors of a Port.
 var (
 	// ErrAgain says that the peer has no credit now, or holds its share of the
@@ -51,12 +57,13 @@ var (
 // Receiver takes the frames that arrive at a Port.
 type Receiver interface {
 	// ReceiveFrame handles a frame from node src, Ethernet header first. It
-	// borrows frame until it returns. The offload metadata was checked against
-	// the frame's length, nothing else was. An error means that the frame was
-	// dropped, and is counted. It runs in the poller's goroutine; over a link
+	// borrows frame until it returns. The first HeadLen bytes of it, or all if
+	// there are no more, are its Head; src may change the Rest meanwhile. The
+	// offload metadata was checked against the frame's length, nothing else was.
+	// An error means that the frame was dropped, and is counted. It runs in the poller's goroutine; over a link
 	// that completes GETs in goroutines of its own also in those, and then for
 	// several frames at a time.
-	ReceiveFrame(src fabric.NodeID, off Offload, frame []byte) error
+	ReceiveFrame(src fabric.NodeID, off Offload, frame foreign.Frame) error
 }
 
 // Config configures a Port. The zero value of a field means its default.

@@ -4,6 +4,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 )
 
 // assembly is an eager frame of which some messages have come.
@@ -105,12 +106,12 @@ func (p *Port) receiveEager(st velo.Status, payload []byte) int {
 	} else {
 		p.stats.RxEager.Add(1)
 	}
-	p.deliver(st.Src, off, frame)
+	p.deliver(st.Src, off, foreign.Private(frame))
 	return len(frame)
 }
 
-func (p *Port) deliver(src fabric.NodeID, off Offload, frame []byte) error {
-	p.stats.RxBytes.Add(uint64(len(frame)))
+func (p *Port) deliver(src fabric.NodeID, off Offload, frame foreign.Frame) error {
+	p.stats.RxBytes.Add(uint64(frame.Len()))
 	err := p.cfg.Receiver.ReceiveFrame(src, off, frame)
 	if err != nil {
 		p.stats.RxRefused.Add(1)

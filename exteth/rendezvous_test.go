@@ -9,6 +9,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/rma"
+	"exnet/foreign"
 )
 
 // Equations 5.1 and 5.2, for every length around the multiples of the RMA MTU:
@@ -153,7 +154,7 @@ func TestSinkMatch(t *testing.T) {
 		t.Error("a transfer that is over matches")
 	}
 	// What still comes into the window afterwards is refused.
-	if _, err := s.WriteAt(make([]byte, 10), int64(tr.window)*MaxFrame); !errors.Is(err, errNoTransfer) {
+	if _, err := s.WriteAt(foreign.Of(make([]byte, 10)), int64(tr.window)*MaxFrame); !errors.Is(err, errNoTransfer) {
 		t.Errorf("write to a free window: %v", err)
 	}
 }

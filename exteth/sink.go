@@ -6,6 +6,7 @@ import (
 
 	"exnet/fabric/atu"
 	"exnet/fabric/rma"
+	"exnet/foreign"
 )
 
 // sink is the device whose windows are the sinks of GETs: what is written into
@@ -28,6 +29,7 @@ type transfer struct {
 	delivered bool // the frame went to the Receiver
 	window    int
 	bounce    []byte // for a link that brings a frame in pieces
+	head      [HeadLen]byte
 	next      *transfer
 }
 
@@ -89,27 +91,29 @@ var errNoTransfer = errors.New("exteth: write to a window without a transfer")
 
 // WriteAt implements atu.Device: the RMA completer brings the bytes of a frame,
 // on some links in pieces and in any order.
-func (s *sink) WriteAt(b []byte, off int64) (int, error) {
+func (s *sink) WriteAt(b foreign.Memory, off int64) (int, error) {
 	t := &s.transfers[off/MaxFrame]
-	at := int(off % MaxFrame)
-	if t.peer == nil || t.delivered || at+len(b) > t.length {
-		return 0, fmt.Errorf("%w: %d bytes at %d", errNoTransfer, len(b), off)
+	at, n := int(off%MaxFrame), b.Len()
+	if t.peer == nil || t.delivered || at+n > t.length {
+		return 0, fmt.Errorf("%w: %d bytes at %d", errNoTransfer, n, off)
 	}
-	t.got += len(b)
-	frame := b
-	if len(b) < t.length {
+	t.got += n
+	var frame foreign.Frame
+	if n == t.length {
+		frame = foreign.Split(b, t.head[:])
+	} else {
 		if cap(t.bounce) < t.length {
 			t.bounce = make([]byte, t.length)
 		}
-		frame = t.bounce[:t.length]
-		copy(frame[at:], b)
+		b.CopyTo(t.bounce[at:t.length])
 		if t.got < t.length {
-			return len(b), nil
+			return n, nil
 		}
+		frame = foreign.Private(t.bounce[:t.length])
 	}
 	t.delivered = true
 	if err := s.port.deliver(t.peer.node, t.off, frame); err != nil {
 		return 0, err
 	}
-	return len(b), nil
+	return n, nil
 }

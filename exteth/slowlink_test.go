@@ -10,6 +10,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/link"
 	"exnet/fabric/rma"
+	"exnet/foreign"
 )
 
 // slowLink completes GETs when the test says so, in a goroutine of its own and
@@ -30,8 +31,11 @@ type heldGet struct {
 }
 
 // Data and Done take in the response on the far side.
-func (g *heldGet) Data(off int, p []byte) error { g.data = append(g.data[:off], p...); return nil }
-func (g *heldGet) Done(s fabric.Status)         { g.status = s }
+func (g *heldGet) Data(off int, p foreign.Memory) error {
+	g.data = p.AppendTo(g.data[:off])
+	return nil
+}
+func (g *heldGet) Done(s fabric.Status) { g.status = s }
 
 type slowPort struct {
 	link.Port
@@ -79,7 +83,7 @@ func (g *heldGet) finish(order func(int) []int) {
 	}
 	for _, i := range list {
 		piece := g.data[i*rma.MTU : min((i+1)*rma.MTU, len(g.data))]
-		if g.sink.Data(i*rma.MTU, bytes.Clone(piece)) != nil {
+		if g.sink.Data(i*rma.MTU, foreign.Of(bytes.Clone(piece))) != nil {
 			break
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/nic"
+	"exnet/foreign"
 )
 
 // bufferPool lends transmit buffers of a Port that is connected to nothing.
@@ -57,4 +58,4 @@ func (b *bufferPool) free(buf *exteth.TxBuffer) {
 // nobody receives no frames.
 type nobody struct{}
 
-func (nobody) ReceiveFrame(fabric.NodeID, exteth.Offload, []byte) error { return nil }
+func (nobody) ReceiveFrame(fabric.NodeID, exteth.Offload, foreign.Frame) error { return nil }

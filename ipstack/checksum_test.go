@@ -18,7 +18,7 @@ func checkWire(t *testing.T, f hubFrame, mtu int) {
 	if header.Ethernet(f.frame).Type() == header.ARPProtocolNumber {
 		return
 	}
-	hdr, n, ok := ipLen(p)
+	hdr, n, ok := ipLen(p, len(p))
 	if !ok || n != len(p) {
 		t.Errorf("bad packet %x", p[:min(len(p), 60)])
 		return
@@ -26,7 +26,7 @@ func checkWire(t *testing.T, f hubFrame, mtu int) {
 	if isIPv4(p) && !header.IPv4(p).IsChecksumValid() {
 		t.Errorf("bad header checksum %x", p[:hdr])
 	}
-	if !checkOffload(f.off, p) || !fits(f.off, p, mtu) {
+	if !checkOffload(f.off, p, len(p)) || !fits(f.off, p, mtu) {
 		t.Errorf("packet of %d bytes with offload %+v over MTU %d", len(p), f.off, mtu)
 		return
 	}
@@ -73,7 +73,7 @@ func TestChecksumOfOthers(t *testing.T) {
 				etherType = etherTypeIPv6
 			}
 			before := s.Stats()
-			if err := s.ReceiveFrame(2, tc.off, frameFrom(2, 1, etherType, tc.p)); err != nil {
+			if err := s.ReceiveFrame(2, tc.off, lent(frameFrom(2, 1, etherType, tc.p))); err != nil {
 				t.Error(err)
 			}
 			if got := s.Stats()[tc.want] - before[tc.want]; got != 1 {

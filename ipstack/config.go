@@ -6,6 +6,7 @@ import (
 
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/foreign"
 	"exnet/mtu"
 	"exnet/multicast"
 
@@ -42,7 +43,7 @@ type Link interface {
 type Host interface {
 	// WritePacket hands one IP packet to the host. It borrows packet until
 	// return.
-	WritePacket(off exteth.Offload, packet []byte) error
+	WritePacket(off exteth.Offload, packet foreign.Frame) error
 }
 
 // Defaults of Config.

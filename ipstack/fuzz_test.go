@@ -17,7 +17,7 @@ type fuzzWorld struct {
 // fuzzMTU is small, so that short inputs reach it.
 const fuzzMTU = 1280
 
-func newFuzzWorlds(f *testing.F) []fuzzWorld {
+func newFuzzWorlds(f testing.TB) []fuzzWorld {
 	var worlds []fuzzWorld
 	for _, fast := range []bool{true, false} {
 		w := newWorld(f, fast)
@@ -68,15 +68,15 @@ func FuzzReceiveFrame(f *testing.F) {
 		}
 		for _, w := range worlds {
 			w.begin(t)
-			_ = w.a.ReceiveFrame(2, off, frame)
+			_ = w.a.ReceiveFrame(2, off, lent(frame))
 			if len(frame) >= ethHdrLen && frame[5] == 1 {
 				frame[5] = 3 // the same for the third node
-				_ = w.net.ReceiveFrame(2, off, frame)
+				_ = w.net.ReceiveFrame(2, off, lent(frame))
 				frame[5] = 1
 			}
 			w.a.w.settle()
 			for _, p := range w.a.host.takeAll() {
-				if _, n, ok := ipLen(p.packet); !ok || n != len(p.packet) || !checkOffload(p.off, p.packet) {
+				if _, n, ok := ipLen(p.packet, len(p.packet)); !ok || n != len(p.packet) || !checkOffload(p.off, p.packet, len(p.packet)) {
 					t.Errorf("host got %x with %+v", p.packet, p.off)
 				}
 			}
@@ -103,7 +103,7 @@ func FuzzFromHost(f *testing.F) {
 					continue
 				}
 				q := f.frame[ethHdrLen:]
-				if _, n, ok := ipLen(q); !ok || n != len(q) || !checkOffload(f.off, q) || !fits(f.off, q, fuzzMTU) {
+				if _, n, ok := ipLen(q, len(q)); !ok || n != len(q) || !checkOffload(f.off, q, len(q)) || !fits(f.off, q, fuzzMTU) {
 					t.Errorf("sent %x with %+v", q, f.off)
 				}
 			}

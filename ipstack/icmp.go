@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"exnet/exteth"
+	"exnet/foreign"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -43,7 +44,7 @@ func (s *Stack) sendICMPError(p []byte, reason icmpReason) {
 		build = icmpv4Error
 	}
 	msg := build(p, reason, s.mtu)
-	if err := s.host.WritePacket(exteth.Offload{}, msg); err != nil {
+	if err := s.host.WritePacket(exteth.Offload{}, foreign.Private(msg)); err != nil {
 		s.count.inc(RxDropHost)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"exnet/exteth"
+	"exnet/foreign"
 	"exnet/multicast"
 
 	"gvisor.dev/gvisor/pkg/buffer"
@@ -109,7 +110,7 @@ func (s *Stack) querier() netip.Addr {
 // query asks the host, or netstack, for its memberships.
 func (s *Stack) query(p []byte) {
 	if s.host != nil {
-		_ = s.writeHost(exteth.Offload{}, p) // counted; the next one may get through
+		_ = s.writeHost(exteth.Offload{}, foreign.Private(p)) // counted; the next one may get through
 		return
 	}
 	proto := header.IPv6ProtocolNumber

@@ -125,7 +125,7 @@ func TestNetstackEcho(t *testing.T) {
 					t.Fatalf("%d answers", len(got))
 				}
 				p := got[0].packet
-				hdr, _, _ := ipLen(p)
+				hdr, _, _ := ipLen(p, len(p))
 				if !bytes.Equal(p[hdr+8:], pattern(1000)) || p[hdr] == byte(header.ICMPv4Echo) {
 					t.Errorf("answer %x", p)
 				}

@@ -71,14 +71,14 @@ func offloadOf(pkt *stack.PacketBuffer) exteth.Offload {
 	return off
 }
 
-// checkOffload reports whether off fits the packet p: beyond Offload.Check,
-// that a segmentation type names p's IP version and that the transport header
-// that segments repeat lies within p.
-func checkOffload(off exteth.Offload, p []byte) bool {
+// checkOffload reports whether off fits a packet of n bytes that begins with p:
+// beyond Offload.Check, that a segmentation type names p's IP version and that the
+// transport header that segments repeat lies within p.
+func checkOffload(off exteth.Offload, p []byte, n int) bool {
 	if off == (exteth.Offload{}) {
 		return true
 	}
-	if off.Check(len(p)) != nil {
+	if off.Check(n) != nil {
 		return false
 	}
 	switch off.GSOType &^ exteth.GSOECN {
@@ -97,8 +97,8 @@ func checkOffload(off exteth.Offload, p []byte) bool {
 	return ok
 }
 
-// segmentLen returns the length of the IP packets that p is to be cut into.
-// off passed Offload.Check and has a segmentation type; the checksum of such a
+// segmentLen returns the length of the IP packets that a packet that begins with p is
+// to be cut into; false: its headers are not within p. off passed Offload.Check and has a segmentation type; the checksum of such a
 // packet starts at its transport header.
 func segmentLen(off exteth.Offload, p []byte) (int, bool) {
 	start := int(off.CsumStart)

@@ -58,9 +58,9 @@ const (
 )
 
 // ipLen returns the length of the IP header (without IPv6 extension headers)
-// and of the whole IP packet at the start of b, which may be followed by
-// padding. ok is false if b does not hold a packet of the length it states.
-func ipLen(b []byte) (hdr, total int, ok bool) {
+// and of the whole IP packet at the start of n bytes that begin with b, and may end
+// in padding. ok is false if the n bytes do not hold a packet of the length it states.
+func ipLen(b []byte, n int) (hdr, total int, ok bool) {
 	if len(b) < v4HdrLen {
 		return 0, 0, false
 	}
@@ -68,21 +68,22 @@ func ipLen(b []byte) (hdr, total int, ok bool) {
 	case header.IPv4Version:
 		hdr = int(b[0]&0x0f) * 4
 		total = int(binary.BigEndian.Uint16(b[v4LengthOff:]))
-		return hdr, total, hdr >= v4HdrLen && total >= hdr && total <= len(b)
+		return hdr, total, hdr >= v4HdrLen && total >= hdr && total <= n
 	case header.IPv6Version:
 		if len(b) < v6HdrLen {
 			return 0, 0, false
 		}
 		total = v6HdrLen + int(binary.BigEndian.Uint16(b[v6LengthOff:]))
-		return v6HdrLen, total, total <= len(b)
+		return v6HdrLen, total, total <= n
 	}
 	return 0, 0, false
 }
 
-// isIPv4 tells the version of a packet that ipLen accepted.
+// isIPv4 tells the version of a packet that ipLen accepted and that begins with p.
 func isIPv4(p []byte) bool { return p[0]>>4 == header.IPv4Version }
 
-// dstAddr returns the destination address of a packet that ipLen accepted.
+// dstAddr returns the destination address of a packet that ipLen accepted and that
+// begins with p.
 func dstAddr(p []byte) []byte {
 	if isIPv4(p) {
 		return p[v4DstOff : v4DstOff+header.IPv4AddressSize]

@@ -7,6 +7,7 @@ import (
 	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/foreign"
 
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -15,65 +16,74 @@ import (
 )
 
 // ReceiveFrame takes in a frame from node src. It borrows frame until return
-// and does not write to it. A frame that is not for us or not in order is
-// counted and dropped; the error, if any, is the host's.
-func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame []byte) error {
+// and does not write to it. All that is decided by is in the frame's Head. A frame
+// that is not for us or not in order is counted and dropped; the error, if any, is
+// the host's.
+func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
 	if s.closed.Load() {
 		s.count.inc(RxDropClosed)
 		return nil
 	}
-	if len(frame) < ethHdrLen {
+	eth := frame.Head()
+	if len(eth) < ethHdrLen {
 		s.count.inc(RxDropShort)
 		return nil
 	}
-	dst := arp.MAC(frame[ethDstOff:])
+	dst := arp.MAC(eth[ethDstOff:])
 	if dst != s.mac && !dst.IsMulticast() {
 		s.count.inc(RxDropOtherHost)
 		return nil
 	}
-	if arp.MAC(frame[ethSrcOff:]) != s.prefix.MAC(src) {
+	if arp.MAC(eth[ethSrcOff:]) != s.prefix.MAC(src) {
 		s.count.inc(RxDropSpoofed)
 		return nil
 	}
-	etherType := binary.BigEndian.Uint16(frame[ethTypeOff:])
-	p := frame[ethHdrLen:]
+	etherType := binary.BigEndian.Uint16(eth[ethTypeOff:])
+	p := frame.Part(ethHdrLen, frame.Len()-ethHdrLen)
 	switch etherType {
 	case etherTypeIPv4, etherTypeIPv6:
+		return s.receivePacket(etherType, dst, off, p)
 	case etherTypeARP:
-		s.toNetstack(etherType, dst, exteth.Offload{}, p)
-		return nil
+		s.toNetstack(etherType, dst, exteth.Offload{}, viewOf(p))
 	default:
 		s.count.inc(RxDropEtherType)
-		return nil
 	}
+	return nil
+}
 
-	hdr, total, ok := ipLen(p)
-	if !ok || isIPv4(p) != (etherType == etherTypeIPv4) {
+// receivePacket takes in an IP packet that came in a frame to dst, and may be
+// followed by padding.
+func (s *Stack) receivePacket(etherType uint16, dst arp.MAC, off exteth.Offload, p foreign.Frame) error {
+	hdr, total, ok := ipLen(p.Head(), p.Len())
+	if !ok || isIPv4(p.Head()) != (etherType == etherTypeIPv4) {
 		s.count.inc(RxDropMalformed)
 		return nil
 	}
-	p = p[:total]
-	if !checkOffload(off, p) {
+	p = p.Part(0, total)
+	if off.GSOType != exteth.GSONone && int(off.CsumStart)+header.TCPHeaderMaximumSize > len(p.Head()) {
+		p = p.Private() // extension headers, and the transport's behind them
+	}
+	if !checkOffload(off, p.Head(), total) {
 		s.count.inc(RxDropOffload)
 		return nil
 	}
-	if dst.IsMulticast() && !s.isForAll(p) {
+	if dst.IsMulticast() && !s.isForAll(p.Head()) {
 		s.count.inc(RxDropOtherHost)
 		return nil
 	}
 	switch {
 	case s.host == nil:
 		s.toTransport(etherType, dst, off, p, hdr)
-	case s.fast && direct(p):
+	case s.fast && direct(p.Head()):
 		s.count.inc(FastRx)
 		return s.writeHost(off, p)
 	default:
-		s.toNetstack(etherType, dst, off, p)
+		s.toNetstack(etherType, dst, off, viewOf(p))
 	}
 	return nil
 }
 
-// isForAll reports whether a packet that came in a broadcast or multicast frame
+// isForAll reports whether a packet that begins with p and came in a broadcast or multicast frame
 // may have done so: it is for a group, all, our subnet or us. Else a host that
 // forwards would forward it, as would all others (RFC 1122 3.3.6): it cannot
 // know, as a TUN device does not show the frame.
@@ -89,8 +99,8 @@ func (s *Stack) isForAll(p []byte) bool {
 	return s.nic.CheckLocalAddress(proto, tcpip.AddrFromSlice(dst))
 }
 
-// direct reports whether a packet is for the host alone, as far as its first
-// header tells: no group membership message, no NDP, and no IPv6 extension
+// direct reports whether a packet that begins with p is for the host alone, as far as
+// its first header tells: no group membership message, no NDP, and no IPv6 extension
 // header that either may hide behind. (NDP in a fragment is invalid: RFC 6980.)
 func direct(p []byte) bool {
 	if isIPv4(p) {
@@ -106,23 +116,35 @@ func direct(p []byte) bool {
 }
 
 // toTransport gives a packet to netstack's own transport protocols.
-func (s *Stack) toTransport(etherType uint16, dst arp.MAC, off exteth.Offload, p []byte, hdr int) {
+func (s *Stack) toTransport(etherType uint16, dst arp.MAC, off exteth.Offload, p foreign.Frame, hdr int) {
 	if off.GSOType == exteth.GSOUDPL4 {
 		// netstack would take it for one datagram.
 		s.count.inc(RxDropOffload)
 		return
 	}
+	v := viewOf(p) // first: what was verified is what netstack gets
 	const vouched = exteth.OffloadNeedsChecksum | exteth.OffloadDataValid
-	if off.Flags&vouched == 0 && !checksumOK(p, hdr) {
+	if off.Flags&vouched == 0 && !checksumOK(v.AsSlice(), hdr) {
+		v.Release()
 		s.count.inc(RxDropChecksum)
 		return
 	}
-	s.toNetstack(etherType, dst, off, p)
+	s.toNetstack(etherType, dst, off, v)
 }
 
-// toNetstack copies what follows the Ethernet header of a frame into netstack.
-func (s *Stack) toNetstack(etherType uint16, dst arp.MAC, off exteth.Offload, p []byte) {
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p)})
+// viewOf returns a copy of p, nil if it is empty.
+func viewOf(p foreign.Frame) *buffer.View {
+	if p.Len() == 0 {
+		return nil
+	}
+	v := buffer.NewViewSize(p.Len())
+	p.CopyTo(v.AsSlice())
+	return v
+}
+
+// toNetstack gives netstack what follows the Ethernet header of a frame. It takes v.
+func (s *Stack) toNetstack(etherType uint16, dst arp.MAC, off exteth.Offload, v *buffer.View) {
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(v)})
 	defer pkt.DecRef()
 	pkt.PktType = packetType(dst)
 	if s.host != nil {
@@ -156,13 +178,13 @@ func (s *Stack) toHost(pkt *stack.PacketBuffer) {
 	defer v.Release()
 	s.count.inc(SlowRx)
 	// The link learns of it by the counter only: netstack is in between.
-	_ = s.writeHost(off, v.AsSlice())
+	_ = s.writeHost(off, foreign.Private(v.AsSlice()))
 }
 
-func (s *Stack) writeHost(off exteth.Offload, p []byte) error {
+func (s *Stack) writeHost(off exteth.Offload, p foreign.Frame) error {
 	if err := s.host.WritePacket(off, p); err != nil {
 		s.count.inc(RxDropHost)
-		return fmt.Errorf("ipstack: packet of %d bytes to the host: %w", len(p), err)
+		return fmt.Errorf("ipstack: packet of %d bytes to the host: %w", p.Len(), err)
 	}
 	return nil
 }

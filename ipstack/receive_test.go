@@ -65,7 +65,7 @@ func TestReceiveChecks(t *testing.T) {
 					want = SlowRx
 				}
 				before := a.Stats()
-				if err := a.ReceiveFrame(tc.src, tc.off, tc.frame); err != nil {
+				if err := a.ReceiveFrame(tc.src, tc.off, lent(tc.frame)); err != nil {
 					t.Error(err)
 				}
 				for c := range numCounters {
@@ -97,14 +97,14 @@ func TestReceiveCutFrames(t *testing.T) {
 		a := w.add(1, "10.2.0.1/24", "fd00::1/64")
 		for _, seed := range frameSeeds() {
 			for n := range seed {
-				if err := a.ReceiveFrame(2, exteth.Offload{}, seed[:n]); err != nil {
+				if err := a.ReceiveFrame(2, exteth.Offload{}, lent(seed[:n])); err != nil {
 					t.Error(err)
 				}
 			}
 		}
 		w.settle()
 		for _, p := range a.host.takeAll() {
-			if _, total, ok := ipLen(p.packet); !ok || total != len(p.packet) {
+			if _, total, ok := ipLen(p.packet, len(p.packet)); !ok || total != len(p.packet) {
 				t.Errorf("host got %x", p.packet)
 			}
 		}
@@ -162,20 +162,20 @@ func TestNeighborDiscoveryStaysBelow(t *testing.T) {
 			plain := ndp.packet()
 			ndp.extType, ndp.options = extDestOpts, destOpts
 			for _, p := range [][]byte{plain, ndp.packet()} {
-				if err := a.ReceiveFrame(2, exteth.Offload{}, frameFrom(2, 1, etherTypeIPv6, p)); err != nil {
+				if err := a.ReceiveFrame(2, exteth.Offload{}, lent(frameFrom(2, 1, etherTypeIPv6, p))); err != nil {
 					t.Error(err)
 				}
 			}
 		}
 		for _, f := range frameSeeds()[:1] {
-			if err := a.ReceiveFrame(2, exteth.Offload{}, f); err != nil {
+			if err := a.ReceiveFrame(2, exteth.Offload{}, lent(f)); err != nil {
 				t.Error(err)
 			}
 		}
 		a.expect()
 
 		igmp := ipSpec{src: "10.2.0.2", dst: "224.0.0.22", proto: protoIGMP, ttl: 1, body: make([]byte, 8)}.packet()
-		if err := a.ReceiveFrame(2, exteth.Offload{}, frameFrom(2, 1, etherTypeIPv4, igmp)); err != nil {
+		if err := a.ReceiveFrame(2, exteth.Offload{}, lent(frameFrom(2, 1, etherTypeIPv4, igmp))); err != nil {
 			t.Error(err)
 		}
 		a.expect(igmp)
@@ -191,7 +191,7 @@ func TestHostRefusesPacket(t *testing.T) {
 		a.host.mu.Unlock()
 		before := a.Stats()
 		f := frameFrom(2, 1, etherTypeIPv4, udpPacket(ipSpec{src: "10.2.0.2", dst: "10.2.0.1"}, nil))
-		if err := a.ReceiveFrame(2, exteth.Offload{}, f); (err != nil) != w.fast {
+		if err := a.ReceiveFrame(2, exteth.Offload{}, lent(f)); (err != nil) != w.fast {
 			t.Errorf("error %v", err)
 		}
 		a.grown(before, RxDropHost, 1)
@@ -219,7 +219,7 @@ func TestAfterClose(t *testing.T) {
 		a.send(waiting)
 		a.grown(before, TxDropClosed, 1)
 		for _, f := range frameSeeds() {
-			if err := a.ReceiveFrame(2, exteth.Offload{}, f); err != nil {
+			if err := a.ReceiveFrame(2, exteth.Offload{}, lent(f)); err != nil {
 				t.Error(err)
 			}
 		}

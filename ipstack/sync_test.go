@@ -31,7 +31,7 @@ func TestLinkMayDeliverInTheSender(t *testing.T) {
 			nested = true
 			mu.Unlock()
 			for _, f := range seeds {
-				if err := s.ReceiveFrame(2, exteth.Offload{}, f); err != nil {
+				if err := s.ReceiveFrame(2, exteth.Offload{}, lent(f)); err != nil {
 					t.Error(err)
 				}
 			}

@@ -72,7 +72,7 @@ func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType ui
 		}
 		etherType, dst = etherTypeIPv6, p[v6DstOff:v6DstOff+header.IPv6AddressSize]
 	}
-	if !checkOffload(off, p) || !fits(off, p, s.mtu) {
+	if !checkOffload(off, p, len(p)) || !fits(off, p, s.mtu) {
 		return mac, 0, false
 	}
 	if e, ok := s.table.Lookup(dst); ok {
@@ -118,12 +118,12 @@ func (s *Stack) linkError(err error, mac arp.MAC) tcpip.Error {
 
 // sendSlow sends a packet of the host by way of netstack. It borrows p.
 func (s *Stack) sendSlow(p []byte, off exteth.Offload) {
-	_, total, ok := ipLen(p)
+	_, total, ok := ipLen(p, len(p))
 	if !ok || total != len(p) {
 		s.count.inc(TxDropMalformed)
 		return
 	}
-	if !checkOffload(off, p) {
+	if !checkOffload(off, p, len(p)) {
 		s.count.inc(TxDropOffload)
 		return
 	}

@@ -133,7 +133,7 @@ func TestLateRouteBound(t *testing.T) {
 // checkICMPError checks an ICMP error that the host got about its packet orig.
 func checkICMPError(t *testing.T, msg, orig []byte, reason icmpReason, mtu int) {
 	t.Helper()
-	hdr, total, ok := ipLen(msg)
+	hdr, total, ok := ipLen(msg, len(msg))
 	if !ok || total != len(msg) {
 		t.Fatalf("not an IP packet: %x", msg)
 	}

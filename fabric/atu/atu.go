@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"exnet/fabric"
+	"exnet/foreign"
 )
 
 // Access says what a region permits, or what an access does. Bits.
@@ -19,10 +20,11 @@ const (
 
 // Device is memory that is not ours but a device's: a PCIe BAR of an accelerator
 // on hardware, a TUN file here. The DMA engine writes straight into it. WriteAt
-// borrows p until it returns, is called without any lock, and may be called from
-// several goroutines when several transfers run.
+// borrows p, which whoever sends it may change meanwhile, until it returns. It is
+// called without any lock, and may be called from several goroutines when several
+// transfers run.
 type Device interface {
-	WriteAt(p []byte, off int64) (int, error)
+	WriteAt(p foreign.Memory, off int64) (int, error)
 }
 
 // ATU is the address translation unit of one NIC.
@@ -99,13 +101,13 @@ func (w *Window) Bytes() []byte { return w.mem }
 
 // WriteAt writes p into the window at off, by a copy or by the device's WriteAt.
 // It borrows p until it returns. The caller keeps inside the window.
-func (w *Window) WriteAt(p []byte, off int) error {
+func (w *Window) WriteAt(p foreign.Memory, off int) error {
 	if w.region.dev == nil {
-		copy(w.mem[off:], p)
+		p.CopyTo(w.mem[off:])
 		return nil
 	}
 	n, err := w.region.dev.WriteAt(p, w.off+int64(off))
-	if err != nil || n != len(p) {
+	if err != nil || n != p.Len() {
 		return fabric.ErrDevice
 	}
 	return nil

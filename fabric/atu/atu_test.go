@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"exnet/fabric"
+	"exnet/foreign"
 )
 
 const (
@@ -26,7 +27,7 @@ func register(tb testing.TB, t *ATU, size int, a Access) *Region {
 
 type nullDevice struct{}
 
-func (nullDevice) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+func (nullDevice) WriteAt(p foreign.Memory, _ int64) (int, error) { return p.Len(), nil }
 
 func TestRegisterChecksArguments(t *testing.T) {
 	u := New(self)
@@ -154,7 +155,7 @@ func TestWindowIsExact(t *testing.T) {
 	if len(b) != 10 || cap(b) != 10 || &b[0] != &r.Bytes()[PageSize-3] {
 		t.Errorf("window of %d bytes, capacity %d", len(b), cap(b))
 	}
-	if err := w.WriteAt([]byte{1, 2}, 8); err != nil {
+	if err := w.WriteAt(foreign.Of([]byte{1, 2}), 8); err != nil {
 		t.Fatal(err)
 	}
 	if m := r.Bytes(); m[PageSize+5] != 1 || m[PageSize+6] != 2 || m[PageSize+7] != 0 {
@@ -169,8 +170,8 @@ type recorder struct {
 	err  error
 }
 
-func (d *recorder) WriteAt(p []byte, off int64) (int, error) {
-	d.off, d.data = off, append([]byte(nil), p...)
+func (d *recorder) WriteAt(p foreign.Memory, off int64) (int, error) {
+	d.off, d.data = off, p.AppendTo(nil)
 	return d.n, d.err
 }
 
@@ -196,15 +197,15 @@ func TestDeviceWindow(t *testing.T) {
 	if w.Bytes() != nil {
 		t.Error("a device window has memory")
 	}
-	if err := w.WriteAt([]byte("abc"), 7); err != nil || d.off != 5007 || string(d.data) != "abc" {
+	if err := w.WriteAt(foreign.Of([]byte("abc")), 7); err != nil || d.off != 5007 || string(d.data) != "abc" {
 		t.Errorf("WriteAt: %v, device got %q at %d", err, d.data, d.off)
 	}
 	d.n = 2
-	if err := w.WriteAt([]byte("abc"), 0); !errors.Is(err, fabric.ErrDevice) {
+	if err := w.WriteAt(foreign.Of([]byte("abc")), 0); !errors.Is(err, fabric.ErrDevice) {
 		t.Errorf("short write: %v", err)
 	}
 	d.n, d.err = 3, io.ErrClosedPipe
-	if err := w.WriteAt([]byte("abc"), 0); !errors.Is(err, fabric.ErrDevice) {
+	if err := w.WriteAt(foreign.Of([]byte("abc")), 0); !errors.Is(err, fabric.ErrDevice) {
 		t.Errorf("device error: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"exnet/fabric/link"
 	"exnet/fabric/topo"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 )
 
 // word is the status word of a message.
@@ -96,10 +97,10 @@ func TestGet(t *testing.T) {
 	if got := x.Load().Link(0); got != (topo.LinkLoad{AB: topo.Counts{Packets: 1, Bytes: 16}}) {
 		t.Errorf("request: %+v", got)
 	}
-	if err := below.sink.Data(300, make([]byte, 600)); !errors.Is(err, fabric.ErrDevice) {
+	if err := below.sink.Data(300, foreign.Of(make([]byte, 600))); !errors.Is(err, fabric.ErrDevice) {
 		t.Errorf("the sink's error: %v", err)
 	}
-	_ = below.sink.Data(0, make([]byte, 300))
+	_ = below.sink.Data(0, foreign.Of(make([]byte, 300)))
 	below.sink.Done(fabric.StatusDevice)
 	if got := x.Load().Link(0).BA; got != (topo.Counts{Packets: 2, Bytes: 900 + 2*16}) {
 		t.Errorf("response: %+v", got)

@@ -9,6 +9,7 @@ import (
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
 	"exnet/fabric/topo"
+	"exnet/foreign"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,8 +77,8 @@ type origin struct {
 	done   []fabric.Status
 }
 
-func (o *origin) Data(off int, p []byte) error {
-	o.pieces = append(o.pieces, [2]int{off, len(p)})
+func (o *origin) Data(off int, p foreign.Memory) error {
+	o.pieces = append(o.pieces, [2]int{off, p.Len()})
 	return fabric.ErrDevice
 }
 

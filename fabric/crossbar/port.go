@@ -5,6 +5,7 @@ import (
 	"exnet/fabric/link"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 )
 
 // descriptor is the network descriptor of a packet in bytes (thesis 3.2.1.2).
@@ -101,8 +102,8 @@ type sink struct {
 }
 
 // Data implements link.Sink.
-func (k *sink) Data(off int, b []byte) error {
-	k.got += len(b)
+func (k *sink) Data(off int, b foreign.Memory) error {
+	k.got += b.Len()
 	return k.next.Data(off, b)
 }
 

@@ -12,6 +12,7 @@ import (
 	"exnet/fabric/atu"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 )
 
 const vpid = fabric.VPID(1)
@@ -445,14 +446,14 @@ type device struct {
 	err error
 }
 
-func (d *device) WriteAt(p []byte, off int64) (int, error) {
+func (d *device) WriteAt(p foreign.Memory, off int64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err != nil {
 		return 0, d.err
 	}
-	d.got = append(d.got, p...)
-	return len(p), nil
+	d.got = p.AppendTo(d.got)
+	return p.Len(), nil
 }
 
 // A GET into a device is one call of its WriteAt.

@@ -37,6 +37,7 @@ package link
 import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/foreign"
 )
 
 // VELOPayload is how many bytes of payload a VELO message has at most.
@@ -61,7 +62,8 @@ type Port interface {
 type Handler interface {
 	AcceptFlow(src fabric.NodeID, from, to fabric.VPID, c Credit) (Flow, error)
 	ServeGet(src fabric.NodeID, g Get, s Sink)
-	ServePut(src fabric.NodeID, p Put, data []byte, d Done)
+	// ServePut borrows data until it calls d.Done.
+	ServePut(src fabric.NodeID, p Put, data foreign.Memory, d Done)
 }
 
 // Flow is the way of one mailbox's messages to one mailbox of a peer. Messages
@@ -163,9 +165,9 @@ type Done interface {
 
 // Sink is the origin's completer as it waits for the response to a GET.
 type Sink interface {
-	// Data writes a piece of the response to its place. It borrows p until it
-	// returns. Pieces may come in any order, but not at the same time. After an
+	// Data writes a piece of the response to its place. It borrows p, which the
+	// peer may change meanwhile, until it returns. Pieces may come in any order, but not at the same time. After an
 	// error the rest of the data may be left out.
-	Data(off int, p []byte) error
+	Data(off int, p foreign.Memory) error
 	Done
 }

@@ -32,6 +32,7 @@ import (
 	"exnet/fabric/rma"
 	"exnet/fabric/route"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 )
 
 // Config is what a NIC is made of.
@@ -123,7 +124,7 @@ func (n *NIC) AcceptFlow(src fabric.NodeID, from, to fabric.VPID, c link.Credit)
 func (n *NIC) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) { n.rma.ServeGet(src, g, s) }
 
 // ServePut implements link.Handler.
-func (n *NIC) ServePut(src fabric.NodeID, p link.Put, data []byte, d link.Done) {
+func (n *NIC) ServePut(src fabric.NodeID, p link.Put, data foreign.Memory, d link.Done) {
 	n.rma.ServePut(src, p, data, d)
 }
 

@@ -9,9 +9,10 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
-	"exnet/fabric/internal/racetest"
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
+	"exnet/foreign"
+	"exnet/internal/racetest"
 )
 
 const (
@@ -307,12 +308,12 @@ type sink struct {
 	err  error
 }
 
-func (s *sink) WriteAt(p []byte, off int64) (int, error) {
+func (s *sink) WriteAt(p foreign.Memory, off int64) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	s.data, s.off = append(s.data[:0], p...), off
-	return len(p), nil
+	s.data, s.off = p.AppendTo(s.data[:0]), off
+	return p.Len(), nil
 }
 
 func TestGetIntoDevice(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"exnet/fabric/link"
 	"exnet/fabric/rma"
 	"exnet/fabric/route"
+	"exnet/foreign"
 )
 
 // slowLink keeps requests until the test answers them, as a link between hosts
@@ -71,7 +72,7 @@ func TestGetOverSlowLink(t *testing.T) {
 	}
 	data := bytes.Repeat([]byte("0123456789"), 100)
 	for _, off := range []int{496, 992, 0} {
-		if err := g.Data(off, data[off:min(off+496, 1000)]); err != nil {
+		if err := g.Data(off, foreign.Of(data[off:min(off+496, 1000)])); err != nil {
 			t.Fatal(err)
 		}
 		if r.Revoke() {
@@ -96,30 +97,30 @@ func TestBadResponses(t *testing.T) {
 		want   fabric.Status
 	}{
 		{"too short", func(s link.Sink) {
-			_ = s.Data(0, make([]byte, 99))
+			_ = s.Data(0, foreign.Of(make([]byte, 99)))
 			s.Done(fabric.StatusOK)
 		}, fabric.StatusBadResponse},
 		{"nothing", func(s link.Sink) { s.Done(fabric.StatusOK) }, fabric.StatusBadResponse},
 		{"too long", func(s link.Sink) {
-			if err := s.Data(1, make([]byte, 100)); err == nil {
+			if err := s.Data(1, foreign.Of(make([]byte, 100))); err == nil {
 				t.Error("data behind the end was taken")
 			}
 			s.Done(fabric.StatusOK)
 		}, fabric.StatusBadResponse},
 		{"before the beginning", func(s link.Sink) {
-			if err := s.Data(-1, make([]byte, 100)); err == nil {
+			if err := s.Data(-1, foreign.Of(make([]byte, 100))); err == nil {
 				t.Error("data before the beginning was taken")
 			}
 			s.Done(fabric.StatusOK)
 		}, fabric.StatusBadResponse},
 		{"far behind the end", func(s link.Sink) {
-			if err := s.Data(1<<40, nil); err == nil {
+			if err := s.Data(1<<40, foreign.Of(nil)); err == nil {
 				t.Error("data far behind the end was taken")
 			}
 			s.Done(fabric.StatusOK)
 		}, fabric.StatusBadResponse},
 		{"link lost", func(s link.Sink) {
-			_ = s.Data(0, make([]byte, 50))
+			_ = s.Data(0, foreign.Of(make([]byte, 50)))
 			s.Done(fabric.StatusPeerDown)
 		}, fabric.StatusPeerDown},
 		{"status that does not exist", func(s link.Sink) { s.Done(99) }, fabric.StatusBadResponse},
@@ -171,8 +172,8 @@ type collector struct {
 	err    error
 }
 
-func (c *collector) Data(off int, p []byte) error {
-	c.data = append(c.data[:off], p...)
+func (c *collector) Data(off int, p foreign.Memory) error {
+	c.data = p.AppendTo(c.data[:off])
 	return c.err
 }
 func (c *collector) Done(s fabric.Status) { c.status = append(c.status, s) }
@@ -216,7 +217,7 @@ func TestHostileRequests(t *testing.T) {
 		{"target's VPID", link.Put{From: here, To: 999, Remote: r.remoteNLA}, 1, fabric.StatusNoVPID},
 	} {
 		c := new(collector)
-		r.nics[1].ServePut(0, tt.put, make([]byte, tt.n), c)
+		r.nics[1].ServePut(0, tt.put, foreign.Of(make([]byte, tt.n)), c)
 		if len(c.status) != 1 || c.status[0] != tt.want {
 			t.Errorf("PUT, %s: status %v", tt.name, c.status)
 		}

@@ -4,6 +4,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/foreign"
 )
 
 // op is an operation that this node has started: the completer waiting for the
@@ -35,8 +36,8 @@ func (e *Endpoint) op(c Command, w Writer, n int, node fabric.NodeID, vpid fabri
 }
 
 // Data implements link.Sink.
-func (o *op) Data(off int, p []byte) error {
-	if off < 0 || off > o.n || len(p) > o.n-off {
+func (o *op) Data(off int, p foreign.Memory) error {
+	if off < 0 || off > o.n || p.Len() > o.n-off {
 		o.failed = fabric.StatusBadResponse
 		return o.failed.Err()
 	}
@@ -44,7 +45,7 @@ func (o *op) Data(off int, p []byte) error {
 		o.failed = fabric.StatusDevice
 		return err
 	}
-	o.got += len(p)
+	o.got += p.Len()
 	return nil
 }
 

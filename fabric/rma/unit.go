@@ -9,6 +9,7 @@ import (
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
 	"exnet/fabric/route"
+	"exnet/foreign"
 )
 
 // Unit is the RMA unit of one NIC.
@@ -106,7 +107,7 @@ func (u *Unit) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) {
 	}
 	// An error is the sink's, which remembers it for Done. The responder has done
 	// its part and reports it: the memory may be used again.
-	_ = s.Data(0, w.Bytes())
+	_ = s.Data(0, foreign.Of(w.Bytes()))
 	w.Release()
 	u.count.served.Add(1)
 	if g.Notify {
@@ -197,13 +198,13 @@ func (u *Unit) ServeRead(src fabric.NodeID, g link.Get) {
 }
 
 // ServePut is the target's completer: it writes the data that a peer sends.
-func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data []byte, d link.Done) {
-	if len(data) < 1 || len(data) > MaxTransfer || !p.From.Valid() {
+func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data foreign.Memory, d link.Done) {
+	if data.Len() < 1 || data.Len() > MaxTransfer || !p.From.Valid() {
 		u.count.badRequests.Add(1)
 		d.Done(fabric.StatusProtection)
 		return
 	}
-	e, w, st := u.serve(src, p.To, p.Remote, len(data), atu.Write, p.Notify)
+	e, w, st := u.serve(src, p.To, p.Remote, data.Len(), atu.Write, p.Notify)
 	if st != fabric.StatusOK {
 		d.Done(st)
 		return
@@ -220,8 +221,8 @@ func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data []byte, d link.Done)
 	u.count.served.Add(1)
 	if p.Notify {
 		n := Notification{
-			Writer: Completer, Command: CommandPut, Node: src, VPID: p.From, Len: len(data),
-			Local: LastFragment(p.Remote, len(data)),
+			Writer: Completer, Command: CommandPut, Node: src, VPID: p.From, Len: data.Len(),
+			Local: LastFragment(p.Remote, data.Len()),
 		}
 		if p.Immediate {
 			n.Command = CommandPutImmediate

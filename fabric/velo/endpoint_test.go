@@ -12,8 +12,8 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
-	"exnet/fabric/internal/racetest"
 	"exnet/fabric/velo"
+	"exnet/internal/racetest"
 )
 
 const vpid = fabric.VPID(1)

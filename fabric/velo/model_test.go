@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"exnet/fabric/internal/racetest"
+	"exnet/internal/racetest"
 )
 
 // The protocol between senders that are refused and the reader that wakes them

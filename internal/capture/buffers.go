@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"exnet/exteth"
+	"exnet/foreign"
 )
 
 // smallLen is the length of a small buffer: most frames are acknowledgements or
@@ -29,13 +30,13 @@ func newBuffers() buffers {
 }
 
 // copy returns a copy of a frame.
-func (p buffers) copy(frame []byte) *[]byte {
+func (p buffers) copy(frame foreign.Frame) *[]byte {
 	pool := p.small
-	if len(frame) > smallLen {
+	if frame.Len() > smallLen {
 		pool = p.large
 	}
 	b := pool.Get().(*[]byte)
-	*b = append((*b)[:0], frame...)
+	*b = frame.AppendTo((*b)[:0])
 	return b
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"exnet/exn"
 	"exnet/exteth"
+	"exnet/foreign"
 
 	"github.com/gopacket/gopacket/pcapgo"
 )
@@ -175,18 +176,18 @@ func (c *Capture) Close() error {
 
 // Frame implements exn.Tap: it copies what is needed of the frame into the
 // queue, if there is room.
-func (t *tap) Frame(d exn.Direction, off exteth.Offload, frame []byte) {
+func (t *tap) Frame(d exn.Direction, off exteth.Offload, frame foreign.Frame) {
 	c := t.c
 	if c.stopped.Load() {
 		return
 	}
 	t.frames.Add(1)
-	r := record{tap: t, at: time.Now(), direction: d, off: off, length: len(frame)}
+	r := record{tap: t, at: time.Now(), direction: d, off: off, length: frame.Len()}
 	// A checksum needs the whole frame.
 	if off.Flags&exteth.OffloadNeedsChecksum == 0 {
-		frame = frame[:c.snap(len(frame))]
+		frame = frame.Part(0, c.snap(frame.Len()))
 	}
-	n := int64(len(frame))
+	n := int64(frame.Len())
 	if c.waiting.Add(n) > int64(c.cfg.Queue) {
 		c.waiting.Add(-n)
 		return

@@ -14,6 +14,7 @@ import (
 
 	"exnet/exn"
 	"exnet/exteth"
+	"exnet/foreign"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -96,12 +97,12 @@ func TestCapture(t *testing.T) {
 	off, unfinished, finished := tcpFrame(t, 5000)
 	before := bytes.Clone(unfinished)
 	began := time.Now()
-	c.Tap(0).Frame(exn.TX, off, unfinished)
-	c.Tap(1).Frame(exn.RX, off, unfinished)
-	c.Tap(1).Frame(exn.TX, exteth.Offload{}, finished[:60])
+	c.Tap(0).Frame(exn.TX, off, foreign.Private(unfinished))
+	c.Tap(1).Frame(exn.RX, off, foreign.Private(unfinished))
+	c.Tap(1).Frame(exn.TX, exteth.Offload{}, foreign.Private(finished[:60]))
 	// Metadata that does not fit, and a frame without a packet.
-	c.Tap(1).Frame(exn.TX, off, finished[:40])
-	c.Tap(1).Frame(exn.TX, off, finished[:10])
+	c.Tap(1).Frame(exn.TX, off, foreign.Private(finished[:40]))
+	c.Tap(1).Frame(exn.TX, off, foreign.Private(finished[:10]))
 	if !bytes.Equal(unfinished, before) {
 		t.Error("the tap wrote to the frame")
 	}
@@ -110,7 +111,7 @@ func TestCapture(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.Tap(0).Frame(exn.TX, off, unfinished) // too late
+	c.Tap(0).Frame(exn.TX, off, foreign.Private(unfinished)) // too late
 	packets, names, stats := read(t, &buf)
 	if len(names) != 2 || names[0] != "exn0/1" || names[1] != "exn0/2" {
 		t.Errorf("interfaces %q", names)
@@ -150,9 +151,9 @@ func TestCaptureSnapLen(t *testing.T) {
 		t.Fatal(err)
 	}
 	off, unfinished, finished := tcpFrame(t, 5000)
-	c.Tap(0).Frame(exn.RX, off, unfinished)
-	c.Tap(0).Frame(exn.RX, exteth.Offload{}, finished)
-	c.Tap(0).Frame(exn.RX, exteth.Offload{}, finished[:50])
+	c.Tap(0).Frame(exn.RX, off, foreign.Private(unfinished))
+	c.Tap(0).Frame(exn.RX, exteth.Offload{}, foreign.Private(finished))
+	c.Tap(0).Frame(exn.RX, exteth.Offload{}, foreign.Private(finished[:50]))
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestCaptureLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		c.Tap(0).Frame(exn.RX, exteth.Offload{}, make([]byte, 60+i))
+		c.Tap(0).Frame(exn.RX, exteth.Offload{}, foreign.Private(make([]byte, 60+i)))
 		if data, _, err := ng.ReadPacketData(); err != nil || len(data) != 60+i {
 			t.Fatalf("%d bytes, %v", len(data), err)
 		}
@@ -205,7 +206,7 @@ func TestCaptureBlocked(t *testing.T) {
 	const frames = 2000
 	began := time.Now()
 	for range frames {
-		c.Tap(0).Frame(exn.RX, exteth.Offload{}, frame)
+		c.Tap(0).Frame(exn.RX, exteth.Offload{}, foreign.Private(frame))
 	}
 	if d := time.Since(began); d > 20*time.Second {
 		t.Errorf("%d frames took %v", frames, d)
@@ -252,7 +253,7 @@ func TestCaptureSlow(t *testing.T) {
 	}
 	const frames = 500
 	for range frames {
-		c.Tap(0).Frame(exn.RX, exteth.Offload{}, make([]byte, 1000))
+		c.Tap(0).Frame(exn.RX, exteth.Offload{}, foreign.Private(make([]byte, 1000)))
 	}
 	closed := make(chan error)
 	go func() {
@@ -282,7 +283,7 @@ func TestCaptureReaderGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-c.Done()
-	c.Tap(0).Frame(exn.RX, exteth.Offload{}, make([]byte, 60))
+	c.Tap(0).Frame(exn.RX, exteth.Offload{}, foreign.Private(make([]byte, 60)))
 	if err := c.Close(); err == nil {
 		t.Error("Close reports no error")
 	}
@@ -303,7 +304,7 @@ func TestCaptureConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for n := range 500 {
 				frame := bytes.Repeat([]byte{byte(n)}, 60+n*7)
-				c.Tap(i%2).Frame(exn.RX, exteth.Offload{}, frame)
+				c.Tap(i%2).Frame(exn.RX, exteth.Offload{}, foreign.Private(frame))
 				clear(frame)
 			}
 		})
@@ -354,7 +355,7 @@ func BenchmarkFrame(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				c.Tap(0).Frame(exn.RX, exteth.Offload{}, frame)
+				c.Tap(0).Frame(exn.RX, exteth.Offload{}, foreign.Private(frame))
 			}
 			if err := c.Close(); err != nil {
 				b.Error(err)

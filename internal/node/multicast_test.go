@@ -18,6 +18,7 @@ import (
 	"exnet/exn"
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/foreign"
 	"exnet/multicast"
 
 	"golang.org/x/net/ipv4"
@@ -134,8 +135,8 @@ func tapGroup(t *testing.T, n *Node, group netip.Addr) *groupTap {
 	return g
 }
 
-func (g *groupTap) Frame(d exn.Direction, _ exteth.Offload, frame []byte) {
-	if d == exn.RX && arp.MAC(frame[:6]) == g.mac {
+func (g *groupTap) Frame(d exn.Direction, _ exteth.Offload, frame foreign.Frame) {
+	if d == exn.RX && arp.MAC(frame.Head()[:6]) == g.mac {
 		g.mu.Lock()
 		g.frames++
 		g.mu.Unlock()
@@ -302,7 +303,7 @@ func TestRootMulticastQuery(t *testing.T) {
 		multicast.MLDQuery(netip.MustParseAddr("fe80::2"), 100*time.Millisecond, time.Second, 2),
 	} {
 		before := n.Stack.Members().Stats().Reports
-		if err := (host{n.Device}).WritePacket(exteth.Offload{}, query); err != nil {
+		if err := (host{n.Device}).WritePacket(exteth.Offload{}, foreign.Private(query)); err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(30 * time.Second); n.Stack.Members().Stats().Reports == before; time.Sleep(time.Millisecond) {

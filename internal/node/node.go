@@ -9,6 +9,7 @@ import (
 	"exnet/exn"
 	"exnet/exteth"
 	"exnet/fabric/nic"
+	"exnet/foreign"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/tun"
@@ -206,7 +207,7 @@ func (n *Node) Close() error {
 type host struct{ dev *tun.Device }
 
 // WritePacket implements ipstack.Host.
-func (h host) WritePacket(off exteth.Offload, packet []byte) error {
+func (h host) WritePacket(off exteth.Offload, packet foreign.Frame) error {
 	var hdr [exteth.OffloadLen]byte
 	return h.dev.Write(off.AppendHost(hdr[:0]), packet)
 }

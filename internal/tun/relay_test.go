@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/foreign"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
@@ -91,7 +92,7 @@ func relay(read func([]byte) (int, error), to *tun.Device, stats *relayStats) er
 		if hdr[1] != unix.VIRTIO_NET_HDR_GSO_NONE {
 			stats.segments.Add(1)
 		}
-		if err := to.Write(hdr, packet); err != nil {
+		if err := to.Write(hdr, foreign.Private(packet)); err != nil {
 			return err
 		}
 	}

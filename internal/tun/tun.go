@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 
+	"exnet/foreign"
+
 	"golang.org/x/sys/unix"
 	wgtun "golang.zx2c4.com/wireguard/tun"
 )
@@ -239,10 +241,11 @@ func (d *Device) Read(b []byte) (int, error) {
 }
 
 // Write writes one packet, with its virtio-net header of VnetHdrLen bytes. It
-// borrows both until return, and does not copy them together. The errors are
+// borrows both until return, and does not copy them together. What is private of the
+// packet cannot be another when the kernel sees it. The errors are
 // ErrAgain, ErrDown, ErrMalformed, ErrGone, ErrClosed.
-func (d *Device) Write(hdr, packet []byte) error {
-	if len(hdr) != VnetHdrLen || len(packet) == 0 {
+func (d *Device) Write(hdr []byte, packet foreign.Frame) error {
+	if len(hdr) != VnetHdrLen || packet.Len() == 0 {
 		return ErrMalformed
 	}
 	d.mu.RLock()
@@ -250,7 +253,7 @@ func (d *Device) Write(hdr, packet []byte) error {
 	if d.closed {
 		return ErrClosed
 	}
-	if errno := rawWritev(d.fd, hdr, packet); errno != 0 {
+	if errno := packet.RawWritev(d.fd, hdr); errno != 0 {
 		return writeError(errno)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"exnet/foreign"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
@@ -133,7 +134,7 @@ func TestRootOpen(t *testing.T) {
 		if _, err := d.Read(make([]byte, tun.BufferLen)); !errors.Is(err, tun.ErrClosed) {
 			t.Errorf("read after Close: %v", err)
 		}
-		if err := d.Write(make([]byte, tun.VnetHdrLen), make([]byte, 20)); !errors.Is(err, tun.ErrClosed) {
+		if err := d.Write(make([]byte, tun.VnetHdrLen), foreign.Private(make([]byte, 20))); !errors.Is(err, tun.ErrClosed) {
 			t.Errorf("write after Close: %v", err)
 		}
 	}
@@ -280,7 +281,7 @@ func TestRootWrite(t *testing.T) {
 	d := openIn(t, n, tun.Config{})
 	hdr := make([]byte, tun.VnetHdrLen)
 	packet := udp4("10.2.0.2", "10.2.0.1", []byte("hello"))
-	if err := d.Write(hdr, packet); !errors.Is(err, tun.ErrDown) {
+	if err := d.Write(hdr, foreign.Private(packet)); !errors.Is(err, tun.ErrDown) {
 		t.Errorf("while down: %v, want %v", err, tun.ErrDown)
 	}
 	configure(t, n, d, "10.2.0.1/24")
@@ -292,7 +293,7 @@ func TestRootWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := d.Write(hdr, packet); err != nil {
+	if err := d.Write(hdr, foreign.Private(packet)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 100)
@@ -315,12 +316,12 @@ func TestRootWrite(t *testing.T) {
 		{"header longer than the packet", []byte{0, unix.VIRTIO_NET_HDR_GSO_TCPV4, 0xff, 0xff, 100, 0, 20, 0, 6, 0}, packet},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := d.Write(tt.hdr, tt.packet); !errors.Is(err, tun.ErrMalformed) {
+			if err := d.Write(tt.hdr, foreign.Private(tt.packet)); !errors.Is(err, tun.ErrMalformed) {
 				t.Errorf("got %v, want %v", err, tun.ErrMalformed)
 			}
 		})
 	}
-	if err := d.Write(hdr, packet); err != nil {
+	if err := d.Write(hdr, foreign.Private(packet)); err != nil {
 		t.Errorf("a good packet after the bad ones: %v", err)
 	}
 }
@@ -334,7 +335,7 @@ func TestRootGone(t *testing.T) {
 	if _, err := d.Read(make([]byte, tun.BufferLen)); !errors.Is(err, tun.ErrGone) {
 		t.Errorf("read: %v, want %v", err, tun.ErrGone)
 	}
-	if err := d.Write(make([]byte, tun.VnetHdrLen), make([]byte, 20)); !errors.Is(err, tun.ErrGone) {
+	if err := d.Write(make([]byte, tun.VnetHdrLen), foreign.Private(make([]byte, 20))); !errors.Is(err, tun.ErrGone) {
 		t.Errorf("write: %v, want %v", err, tun.ErrGone)
 	}
 }
@@ -356,7 +357,7 @@ func TestRootCloseWhileBusy(t *testing.T) {
 			hdr, packet := make([]byte, tun.VnetHdrLen), udp4("10.2.0.2", "10.2.0.1", nil)
 			started <- struct{}{}
 			for {
-				if err := d.Write(hdr, packet); err != nil {
+				if err := d.Write(hdr, foreign.Private(packet)); err != nil {
 					if !errors.Is(err, tun.ErrClosed) {
 						t.Error("write:", err)
 					}
@@ -390,7 +391,7 @@ func TestRootAllocs(t *testing.T) {
 	configure(t, n, d, "10.2.0.1/24")
 	hdr, packet, buf := make([]byte, tun.VnetHdrLen), udp4("10.2.0.2", "10.2.0.1", make([]byte, 100)), make([]byte, tun.BufferLen)
 	if allocs := testing.AllocsPerRun(100, func() {
-		if err := d.Write(hdr, packet); err != nil {
+		if err := d.Write(hdr, foreign.Private(packet)); err != nil {
 			t.Error(err)
 		}
 		_, _ = d.Read(buf) // ErrAgain, or the port's ICMP answer

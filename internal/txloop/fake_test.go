@@ -11,6 +11,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/nic"
+	"exnet/foreign"
 	"exnet/internal/tun"
 
 	"golang.org/x/sys/unix"
@@ -176,7 +177,7 @@ func newPorts(tb testing.TB, n, buffers int) ([]*fakePort, *trace) {
 
 type noReceiver struct{}
 
-func (noReceiver) ReceiveFrame(fabric.NodeID, exteth.Offload, []byte) error { return nil }
+func (noReceiver) ReceiveFrame(fabric.NodeID, exteth.Offload, foreign.Frame) error { return nil }
 
 // start runs a Loop over the ports until the returned function is called, which
 // returns Run's error.

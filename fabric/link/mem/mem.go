@@ -35,6 +35,7 @@ import (
 	"exnet/fabric/crossbar"
 	"exnet/fabric/link"
 	"exnet/fabric/route"
+	"exnet/foreign"
 )
 
 // NIC is what Attach needs of a NIC; *nic.NIC has it.
@@ -140,4 +141,6 @@ func (p port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
 func (p port) Get(g link.Get, s link.Sink) { p.dst.ServeGet(p.src, g, s) }
 
 // Put implements link.Port.
-func (p port) Put(r link.Put, data []byte, d link.Done) { p.dst.ServePut(p.src, r, data, d) }
+func (p port) Put(r link.Put, data []byte, d link.Done) {
+	p.dst.ServePut(p.src, r, foreign.Of(data), d)
+}

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"exnet/fabric"
-	"exnet/fabric/internal/racetest"
 	"exnet/fabric/velo"
+	"exnet/internal/racetest"
 )
 
 func TestRoutedSendsDoNotAllocate(t *testing.T) {

@@ -10,12 +10,12 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
-	"exnet/fabric/internal/racetest"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/topo"
 	"exnet/fabric/velo"
+	"exnet/internal/racetest"
 )
 
 // routed is a fabric with a topology, a NIC on each node and what is needed to send

@@ -6,9 +6,9 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
-	"exnet/fabric/internal/racetest"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/internal/racetest"
 )
 
 func TestDataPathDoesNotAllocate(t *testing.T) {

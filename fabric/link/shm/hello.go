@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
@@ -106,18 +107,18 @@ type farArena struct {
 }
 
 // borrow lends n bytes at place until giveBack.
-func (a *farArena) borrow(place uint64, n int) ([]byte, fabric.Status) {
+func (a *farArena) borrow(place uint64, n int) (foreign.Memory, fabric.Status) {
 	mem := a.seg.Bytes()
 	if n < 1 || n > len(mem) || place > uint64(len(mem)-n) {
-		return nil, fabric.StatusBadResponse
+		return foreign.Memory{}, fabric.StatusBadResponse
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return nil, fabric.StatusPeerDown
+		return foreign.Memory{}, fabric.StatusPeerDown
 	}
 	a.users++
-	return mem[place : place+uint64(n) : place+uint64(n)], fabric.StatusOK
+	return foreign.Of(mem).Part(int(place), n), fabric.StatusOK
 }
 
 func (a *farArena) giveBack() {

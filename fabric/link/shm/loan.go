@@ -7,6 +7,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
@@ -139,13 +140,13 @@ func (l *Link) readLoan(g *link.Get, s link.Sink) bool {
 }
 
 // loaned borrows what g asks for of the loan e, if it still stands as nla.
-func (l *Link) loaned(e []atomic.Uint64, nla atu.NLA, g *link.Get) ([]byte, fabric.Status) {
+func (l *Link) loaned(e []atomic.Uint64, nla atu.NLA, g *link.Get) (foreign.Memory, fabric.Status) {
 	place, size := e[loanPlace].Load(), e[loanSize].Load()
 	vpid := e[loanVPID].Load()
 	off := uint64(g.Remote - nla)
 	if e[loanNLA].Load() != uint64(nla) || vpid != uint64(g.To) || g.Remote < nla ||
 		off > size || uint64(g.Len) > size-off || place+off < place {
-		return nil, fabric.StatusProtection
+		return foreign.Memory{}, fabric.StatusProtection
 	}
 	return l.farArena.borrow(place+off, g.Len)
 }

@@ -6,6 +6,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/foreign"
 )
 
 // lent is what a GET of the peer reads: memory of a region, or a copy of it.
@@ -124,9 +125,11 @@ func (l *Link) copyOut(b []byte) (off int, bounce []byte, st fabric.Status) {
 func (l *Link) servePut(m *message) {
 	d := &l.serving.putDone[m.id]
 	d.l, d.id, d.borrowed = l, m.id, false
-	data := d.inline[:]
-	copy(data, m.inline[:])
-	if m.flags&flagInline == 0 {
+	var data foreign.Memory
+	if m.flags&flagInline != 0 {
+		copy(d.inline[:], m.inline[:])
+		data = foreign.Of(d.inline[:m.n])
+	} else {
 		var st fabric.Status
 		if data, st = l.farArena.borrow(m.place, m.n); st != fabric.StatusOK {
 			d.Done(st)
@@ -137,7 +140,7 @@ func (l *Link) servePut(m *message) {
 	l.nic.ServePut(l.peer, link.Put{
 		From: m.from, To: m.to, Remote: atu.NLA(m.remote),
 		Immediate: m.flags&flagImmediate != 0, Notify: m.flags&flagNotify != 0,
-	}, data[:m.n], d)
+	}, data, d)
 }
 
 // putDone is told how a PUT of the peer ended here.

@@ -8,6 +8,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/link"
 	"exnet/fabric/rma"
+	"exnet/foreign"
 )
 
 // stream is data that is being sent, fragment by fragment: the response to a GET, or
@@ -139,7 +140,7 @@ func (l *Link) data(m *message) error {
 		return fmt.Errorf("%d bytes at %d of a GET of %d after %d", len(m.data), m.n, o.want, o.got)
 	}
 	if o.err == nil {
-		o.err = o.sink.Data(o.got, m.data)
+		o.err = o.sink.Data(o.got, foreign.Of(m.data))
 	}
 	o.got += len(m.data)
 	return nil
@@ -212,7 +213,7 @@ func (l *Link) putData(m *message) error {
 	}
 	delete(l.puts, m.number)
 	number := m.number
-	l.up.add(func() { l.nic.ServePut(l.peer, p.request, p.data, putDone{l, number}) })
+	l.up.add(func() { l.nic.ServePut(l.peer, p.request, foreign.Of(p.data), putDone{l, number}) })
 	return nil
 }
 

@@ -1,0 +1,76 @@
+// Package foreigntest is the hostile owner of foreign memory in tests: what was read
+// once is another the next time, always, so that code that reads twice is found
+// without luck.
+//
+// # Architecture
+//
+//	reader ── foreign.Memory ──► readhook ──► Reads counts ──► change, as Flip
+//
+// # Concurrency
+//
+// All methods may be called from many goroutines; one test at a time watches.
+//
+// # Limits
+//
+// For tests only. What is read as an atomic word is not seen.
+package foreigntest
+
+import (
+	"sync"
+	"testing"
+
+	"exnet/internal/readhook"
+)
+
+// Reads is what was read of foreign memory.
+type Reads struct {
+	mu    sync.Mutex
+	bytes map[*byte]int // guarded by mu; how often each was read
+}
+
+// Flip turns over every bit of what mem holds.
+func Flip(mem []byte) {
+	for i := range mem {
+		mem[i] ^= 0xff
+	}
+}
+
+// Watch calls change with all foreign memory that is read from now on to the end of
+// the test, right after each read. One test at a time can watch. The memory may be
+// mapped for reading only, in which case change has to find its own way to it.
+func Watch(tb testing.TB, change func(mem []byte)) *Reads {
+	tb.Helper()
+	r := &Reads{bytes: make(map[*byte]int)}
+	readhook.Set(func(mem []byte) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i := range mem {
+			r.bytes[&mem[i]]++
+		}
+		change(mem)
+	})
+	tb.Cleanup(r.Stop)
+	return r
+}
+
+// Stop ends the watch.
+func (r *Reads) Stop() { readhook.Set(nil) }
+
+// Bytes returns how many bytes were read, and how many of them more than once.
+func (r *Reads) Bytes() (read, again int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.bytes {
+		if n > 1 {
+			again++
+		}
+	}
+	return len(r.bytes), again
+}
+
+// Reset forgets what was read.
+func (r *Reads) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.bytes)
+}
