@@ -98,10 +98,9 @@ enum { DS_CHANGED = -2 };
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
 
-/* A cursor at the beginning of iov; false and errno: more bytes than can be, or, if they are to be touched, where nothing
- * can be. The vector that it stands at, and at most max
- * of it. On by n bytes. */
-bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n, bool touched) DS_HIDDEN;
+/* A cursor at the beginning of iov, of DS_MAX_RW bytes at most, as in the kernel; false and errno: a length or an address
+ * that cannot be. The vector that it stands at, and at most max of it. On by n bytes. */
+bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n) DS_HIDDEN;
 struct iovec ds_here(const struct ds_cursor *c, size_t max) DS_HIDDEN;
 void ds_skip(struct ds_cursor *c, size_t n) DS_HIDDEN;
 

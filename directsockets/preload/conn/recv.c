@@ -107,6 +107,8 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			if (n == DS_BREACH) {
 				ds_break(s);
 				errno = ECONNRESET;
+			} else if (n == DS_FAULT) {
+				errno = EFAULT;
 			} else if (n != DS_AGAIN || ds_left(s)) {
 				ds_rx_update(s, fd);
 				errno = ESTALE;
@@ -176,7 +178,7 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		if (r != DS_CHANGED)
 			return r;
 	}
-	if (!ds_cursor(&c, iov, n, !(flags & MSG_TRUNC)))
+	if (!ds_cursor(&c, iov, n))
 		return -1;
 	if (!c.left || (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_RELAXED) == RX_BACK && settled(s)))
 		return ds_shadow_recv(s, fd, iov, n, flags, false);

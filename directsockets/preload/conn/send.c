@@ -63,7 +63,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			*shadow = ds_mode(&h->tx_mode) == TX_BACK;
 			err = n > 0 || *shadow ? 0 : EAGAIN;
 		} else if (n < 0) {
-			err = EAGAIN;
+			err = n == DS_FAULT ? EFAULT : EAGAIN;
 		}
 		break;
 	case TX_ROLLING:
@@ -143,7 +143,7 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		if (r != DS_CHANGED)
 			return r;
 	}
-	if (!ds_cursor(&c, iov, n, true))
+	if (!ds_cursor(&c, iov, n))
 		return -1;
 	if (!c.left)
 		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_ENDED ? broken_pipe(flags) : 0;

@@ -1,5 +1,6 @@
 /* The shadow: the program's TCP socket. Calls on it, what the kernel has counted, and places in iovecs. */
 #include "conn/inner.h"
+#include "segment/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -158,21 +159,26 @@ bool ds_nonblock(struct ds_sock *s, int fd)
 
 void ds_flags_changed(struct ds_sock *s) { s->nonblock = 0; }
 
-/* No program has anything at the two ends of what can be addressed: NULL and numbers taken for pointers. */
-static inline bool nowhere(const void *p) { return (uintptr_t)p + 4096 < 8192; }
+/* Where the kernel lets a program have memory at all. */
+static inline bool user_range(const void *p, size_t n)
+{
+	return n <= DS_USER_END && (uintptr_t)p <= DS_USER_END - n;
+}
 
-bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n, bool touched)
+bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n)
 {
 	c->v = iov;
 	c->n = n;
 	c->off = 0;
 	c->left = 0;
 	for (int i = 0; i < n; i++) {
-		if (iov[i].iov_len > (size_t)PTRDIFF_MAX - c->left || (touched && iov[i].iov_len && nowhere(iov[i].iov_base))) {
-			errno = iov[i].iov_len > (size_t)PTRDIFF_MAX - c->left ? EINVAL : EFAULT;
+		size_t len = iov[i].iov_len;
+
+		if (__builtin_expect((ssize_t)len < 0 || !user_range(iov[i].iov_base, len), 0)) {
+			errno = (ssize_t)len < 0 ? EINVAL : EFAULT;
 			return false;
 		}
-		c->left += iov[i].iov_len;
+		c->left += len < DS_MAX_RW - c->left ? len : DS_MAX_RW - c->left;
 	}
 	return true;
 }

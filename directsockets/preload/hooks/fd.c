@@ -36,7 +36,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		/* One that we did not see being made. */
 		int protocol = 0, saved = errno;
 		socklen_t n = sizeof protocol;
-		if ((rc != 0 && err != EINPROGRESS) || !addr || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6) || fd_word(fd) != 0)
+		if ((rc != 0 && err != EINPROGRESS) || fd_word(fd) != 0 || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
 			return rc;
 		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_NEW)) {
 			errno = saved;
@@ -46,9 +46,8 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	struct conn *c = conn_get(fd);
 	if (!c)
 		return rc;
-	if (addr && len >= sizeof(sa_family_t) && addr->sa_family == AF_UNSPEC) {
-		if (rc == 0)
-			conn_demote(c, fd); /* disconnected: whatever comes next is plain */
+	if (rc == 0 && addr->sa_family == AF_UNSPEC) {
+		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
 		int fresh = CONN_NEW;
 		__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
@@ -329,13 +328,13 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	va_end(ap);
 	if (__builtin_expect(fd_word(fd) == 0, 1))
 		return REAL(ioctl)(fd, request, arg);
-	if (request == FIONREAD || request == SIOCOUTQ) {
+	if ((request == FIONREAD || request == SIOCOUTQ) && ds_writable(arg, sizeof(int))) {
 		CALL(k, fd);
-		if (k.c && arg)
+		if (k.c)
 			return request == FIONREAD ? ds_fionread(k.c->s, fd, arg) : ds_outq(k.c->s, fd, arg);
 	}
 	int rc = REAL(ioctl)(fd, request, arg);
 	if (rc == 0 && (request == FIONBIO || request == FIOASYNC))
-		flags_changed(fd, request == FIOASYNC && arg && *(int *)arg);
+		flags_changed(fd, request == FIOASYNC && *(int *)arg);
 	return rc;
 }

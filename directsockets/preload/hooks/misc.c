@@ -1,5 +1,5 @@
 /* Ways around the interposed calls: standard I/O, which the C library does by calls of
- * its own, raw system calls, io_uring. */
+ * its own, io_uring; and jumps out of them. Raw system calls are in syscall.c. */
 #include "hooks/hooks.h"
 
 #include <dlfcn.h>
@@ -193,81 +193,3 @@ JUMP(longjmp)
 JUMP(_longjmp)
 JUMP(siglongjmp)
 JUMP(__longjmp_chk)
-
-/* ---- syscall() ---------------------------------------------------------------------- */
-
-typedef struct {
-	const sigset_t *set;
-	size_t size;
-} pselect_mask;
-
-#undef syscall
-EXPORT long syscall(long nr, ...)
-{
-	va_list ap;
-	long a[6], pid;
-
-	va_start(ap, nr);
-	for (int i = 0; i < 6; i++)
-		a[i] = va_arg(ap, long);
-	va_end(ap);
-	if (fork_call(nr, a, &pid))
-		return pid;
-	int fd = (int)a[0];
-#define P(i) ((void *)a[i])
-	switch (nr) {
-	case SYS_read: return read(fd, P(1), (size_t)a[2]);
-	case SYS_write: return write(fd, P(1), (size_t)a[2]);
-	case SYS_readv: return readv(fd, P(1), (int)a[2]);
-	case SYS_writev: return writev(fd, P(1), (int)a[2]);
-	case SYS_recvfrom: return recvfrom(fd, P(1), (size_t)a[2], (int)a[3], P(4), P(5));
-	case SYS_sendto: return sendto(fd, P(1), (size_t)a[2], (int)a[3], P(4), (socklen_t)a[5]);
-	case SYS_recvmsg: return recvmsg(fd, P(1), (int)a[2]);
-	case SYS_sendmsg: return sendmsg(fd, P(1), (int)a[2]);
-	case SYS_recvmmsg: return recvmmsg(fd, P(1), (unsigned)a[2], (int)a[3], P(4));
-	case SYS_sendmmsg: return sendmmsg(fd, P(1), (unsigned)a[2], (int)a[3]);
-	case SYS_sendfile: return sendfile64(fd, (int)a[1], P(2), (size_t)a[3]);
-	case SYS_splice: return splice(fd, P(1), (int)a[2], P(3), (size_t)a[4], (unsigned)a[5]);
-	case SYS_socket: return socket(fd, (int)a[1], (int)a[2]);
-	case SYS_connect: return connect(fd, P(1), (socklen_t)a[2]);
-	case SYS_listen: return listen(fd, (int)a[1]);
-	case SYS_accept: return accept(fd, P(1), P(2));
-	case SYS_accept4: return accept4(fd, P(1), P(2), (int)a[3]);
-	case SYS_shutdown: return shutdown(fd, (int)a[1]);
-	case SYS_getsockopt: return getsockopt(fd, (int)a[1], (int)a[2], P(3), P(4));
-	case SYS_setsockopt: return setsockopt(fd, (int)a[1], (int)a[2], P(3), (socklen_t)a[4]);
-	case SYS_close: return close(fd);
-	case SYS_dup: return dup(fd);
-#ifdef SYS_dup2
-	case SYS_dup2: return dup2(fd, (int)a[1]);
-	case SYS_poll: return poll(P(0), (nfds_t)a[1], (int)a[2]);
-	case SYS_select: return select(fd, P(1), P(2), P(3), P(4));
-	case SYS_epoll_create: return epoll_create(fd);
-	case SYS_epoll_wait: return epoll_wait(fd, P(1), (int)a[2], (int)a[3]);
-#endif
-	case SYS_dup3: return dup3(fd, (int)a[1], (int)a[2]);
-	case SYS_fcntl: return fcntl64(fd, (int)a[1], P(2));
-	case SYS_ioctl: return ioctl(fd, (unsigned long)a[1], P(2));
-	case SYS_close_range:
-		return close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
-	case SYS_ppoll: return ppoll(P(0), (nfds_t)a[1], P(2), P(3));
-	case SYS_pselect6: {
-		const pselect_mask *m = P(5);
-		return pselect(fd, P(1), P(2), P(3), P(4), m ? m->set : NULL);
-	}
-	case SYS_epoll_create1: return epoll_create1(fd);
-	case SYS_epoll_ctl: return epoll_ctl(fd, (int)a[1], (int)a[2], P(3));
-	case SYS_epoll_pwait: return epoll_pwait(fd, P(1), (int)a[2], (int)a[3], P(4));
-#ifdef SYS_epoll_pwait2
-	case SYS_epoll_pwait2: return epoll_pwait2(fd, P(1), (int)a[2], P(3), P(4));
-#endif
-	case SYS_execve: return execve(P(0), P(1), P(2));
-	case SYS_execveat: inherit_demote(); break;
-#ifdef SYS_io_uring_setup
-	case SYS_io_uring_setup:
-		errno = ENOSYS;
-		return -1;
-#endif
-	}
-	return REAL(syscall)(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
-}

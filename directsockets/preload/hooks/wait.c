@@ -12,8 +12,11 @@ static struct timespec *from_ms(struct timespec *t, int ms)
 	return t;
 }
 
-static inline bool any_ours(const struct pollfd *fds, nfds_t n)
+/* Is there a set, which can be read and written, with sockets of ours in it? Any other is the kernel's. */
+bool poll_ours(struct pollfd *fds, nfds_t n)
 {
+	if (n > 2 * (nfds_t)fd_tab_size || !ds_writable(fds, n * sizeof *fds))
+		return false;
 	for (nfds_t i = 0; i < n; i++)
 		if (fd_word(fds[i].fd) != 0)
 			return true;
@@ -24,7 +27,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 {
 	struct timespec t;
 
-	if (!fds || !any_ours(fds, n))
+	if (!poll_ours(fds, n))
 		return REAL(poll)(fds, n, ms);
 	return wait_poll(fds, n, from_ms(&t, ms), NULL);
 }
@@ -32,7 +35,7 @@ ALIAS(__poll, poll);
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!fds || !any_ours(fds, n) || (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)))
+	if (!poll_ours(fds, n) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0))
 		return REAL(ppoll)(fds, n, timeout, mask);
 	return wait_poll(fds, n, timeout, mask);
 }
@@ -51,8 +54,17 @@ EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *time
 	return ppoll(fds, n, timeout, mask);
 }
 
-static inline bool any_in(const fd_set *s, int n)
+/* The kernel looks at whole words. */
+static inline bool set_there(fd_set *s, int n)
 {
+	return !s || ds_writable(s, (size_t)(n + NFDBITS - 1) / NFDBITS * sizeof s->fds_bits[0]);
+}
+
+/* As poll_ours. */
+static inline bool any_in(fd_set *s, int n)
+{
+	if (!set_there(s, n))
+		return false;
 	for (int fd = 0; s && fd < n; fd += NFDBITS) {
 		unsigned long w = (unsigned long)s->fds_bits[fd / NFDBITS];
 		for (; w; w &= w - 1)
@@ -62,16 +74,18 @@ static inline bool any_in(const fd_set *s, int n)
 	return false;
 }
 
-static inline bool select_ours(int n, const fd_set *in, const fd_set *out, const fd_set *except)
+bool select_ours(int n, fd_set *in, fd_set *out, fd_set *except)
 {
-	return n > 0 && n <= 1 << 20 && (any_in(in, n) || any_in(out, n) || any_in(except, n));
+	return n > 0 && n <= 1 << 20 && (any_in(in, n) || any_in(out, n) || any_in(except, n)) && set_there(in, n) && set_there(out, n) &&
+	       set_there(except, n);
 }
 
 EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
 {
 	struct timespec t, left = {0, 0};
 
-	if (!select_ours(n, in, out, except) || (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)))
+	if (!select_ours(n, in, out, except) ||
+	    (timeout && (!ds_writable(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0)))
 		return REAL(select)(n, in, out, except, timeout);
 	if (timeout)
 		t = (struct timespec){timeout->tv_sec + timeout->tv_usec / 1000000, timeout->tv_usec % 1000000 * 1000};
@@ -84,7 +98,7 @@ ALIAS(__select, select);
 
 EXPORT int pselect(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!select_ours(n, in, out, except) || (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)))
+	if (!select_ours(n, in, out, except) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0))
 		return REAL(pselect)(n, in, out, except, timeout, mask);
 	return wait_select(n, in, out, except, timeout, mask, NULL);
 }
@@ -113,26 +127,62 @@ EXPORT int epoll_create1(int flags)
 
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
+	if (op != EPOLL_CTL_DEL && !ds_readable(ev, sizeof *ev))
+		return REAL(epoll_ctl)(epfd, op, fd, ev);
 	return ep_ctl(epfd, op, fd, ev);
+}
+
+/* ep_wait into memory that cannot take all of max events: what is told is put there one by one, as the kernel does. */
+static int wait_bounced(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
+{
+	struct epoll_event own[16];
+	int n = ep_wait(epfd, own, max < 16 ? max : 16, timeout, mask);
+
+	for (int i = 0; i < n; i++) {
+		if (!ds_writable(&ev[i], sizeof *ev)) {
+			errno = EFAULT;
+			return i > 0 ? i : -1;
+		}
+		ev[i] = own[i];
+	}
+	return n;
+}
+
+/* What the kernel refuses, for it to say why. */
+static int wait_refused(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
+{
+	if (timeout && REAL(epoll_pwait2))
+		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
+	return REAL(epoll_pwait)(epfd, ev, max, 0, mask);
+}
+
+static int wait_events(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
+{
+	enum { LOTS = 1024 }; /* of what is ready the rest is told by the next call */
+
+	if ((timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) || max <= 0 ||
+	    (size_t)max > INT_MAX / sizeof *ev || (uintptr_t)ev > DS_USER_END - (size_t)max * sizeof *ev)
+		return wait_refused(epfd, ev, max, timeout, mask);
+	if (max > LOTS)
+		max = LOTS;
+	if (!ds_writable(ev, (size_t)max * sizeof *ev))
+		return wait_bounced(epfd, ev, max, timeout, mask);
+	return ep_wait(epfd, ev, max, timeout, mask);
 }
 
 EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int ms)
 {
 	struct timespec t;
-	return ep_wait(epfd, ev, max, from_ms(&t, ms), NULL);
+	return wait_events(epfd, ev, max, from_ms(&t, ms), NULL);
 }
 
 EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int ms, const sigset_t *mask)
 {
 	struct timespec t;
-	return ep_wait(epfd, ev, max, from_ms(&t, ms), mask);
+	return wait_events(epfd, ev, max, from_ms(&t, ms), mask);
 }
 
 EXPORT int epoll_pwait2(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)) {
-		errno = EINVAL;
-		return -1;
-	}
-	return ep_wait(epfd, ev, max, timeout, mask);
+	return wait_events(epfd, ev, max, timeout, mask);
 }

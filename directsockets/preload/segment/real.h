@@ -93,6 +93,10 @@ static inline void ds_pause(void)
 			     const posix_spawnattr_t *, char *const[], char *const[]))          \
 	X(int, posix_spawnp, (pid_t *, const char *, const posix_spawn_file_actions_t *,        \
 			      const posix_spawnattr_t *, char *const[], char *const[]))         \
+	X(void *, mmap, (void *, size_t, int, int, int, off_t))                                 \
+	X(int, munmap, (void *, size_t))                                                        \
+	X(int, mprotect, (void *, size_t, int))                                                 \
+	X(void *, mremap, (void *, size_t, size_t, int, ...))                                   \
 	X(FILE *, fdopen, (int, const char *))                                                  \
 	X(FILE *, popen, (const char *, const char *))                                          \
 	X(int, system, (const char *))                                                          \
@@ -127,7 +131,7 @@ void ds_real_init(void) DS_HIDDEN;
 #define REAL(name) \
 	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, ds_real.name)
 
-/* syscall() is interposed too (hooks/misc.c): what is said so in this library is the kernel's. */
+/* syscall() is interposed too (hooks/syscall.c): what is said so in this library is the kernel's. */
 #define syscall(...) REAL(syscall)(__VA_ARGS__)
 
 /* System calls that have no business with the program: neither interposed nor cancellation points. */

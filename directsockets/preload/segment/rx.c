@@ -26,12 +26,11 @@ static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a,
 	ds_ring(g, a, DS_ARM_TX);
 }
 
-static inline size_t scatter(struct ds_cursor *c, const uint8_t *from, size_t n, bool discard)
+/* Copies n bytes, of which c has room for all; discard: goes over them. */
+static inline void scatter(struct ds_cursor *c, const uint8_t *from, size_t n, bool discard)
 {
 	size_t done = 0;
 
-	if (n > c->left)
-		n = c->left;
 	c->left -= n;
 	while (done < n) {
 		size_t k = c->v->iov_len - c->off;
@@ -48,7 +47,6 @@ static inline size_t scatter(struct ds_cursor *c, const uint8_t *from, size_t n,
 			c->off = 0;
 		}
 	}
-	return n;
 }
 
 /* A message of the inbound queue, read once and checked. */
@@ -130,7 +128,12 @@ ssize_t ds_rx_recv(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, st
 			why = m.tag == DS_SHUTDOWN ? DS_END : m.tag == DS_DEMOTE ? DS_DEMOTED : DS_BREACH;
 			break;
 		}
-		size_t n = scatter(c, m.data + p.off, m.len - p.off, discard);
+		size_t n = m.len - p.off < c->left ? m.len - p.off : c->left;
+		if (!discard && !reachable(c, n, true)) { /* as the kernel: nothing of a message, or all that there is room for */
+			why = DS_FAULT;
+			break;
+		}
+		scatter(c, m.data + p.off, n, discard);
 		got += n;
 		if (n < m.len - p.off) {
 			p.off += (uint32_t)n;

@@ -49,6 +49,7 @@ enum {
 	DS_DEMOTED = -3, /* this direction goes on on the shadow */
 	DS_STOPPED = -4, /* the receiver is frozen (roll back) or has closed (SPEC 5.7) */
 	DS_BREACH = -5,  /* the peer broke the rules */
+	DS_FAULT = -6,   /* the program's memory is not there: EFAULT */
 };
 
 /* Counters of a connection in the order of SPEC 6.3. */
@@ -204,8 +205,11 @@ void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
 
 /* Sending. */
 int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;
-/* As much of c as has room; the number of bytes, or DS_AGAIN, DS_STOPPED, DS_BREACH. */
+/* As much of c as has room and can be read; the number of bytes, or DS_AGAIN, DS_STOPPED, DS_BREACH, DS_FAULT. */
 ssize_t ds_tx_send(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
+/* The same in VELO messages, for a sender that is about to sleep as the ring has no room (thesis 5.5.3.2, SPEC 4.1);
+ * DS_AGAIN too if it is not the ring that lacks. */
+ssize_t ds_tx_fill(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
 /* SHUTDOWN or DEMOTE: 0: it stands; DS_STOPPED: roll back first; DS_AGAIN: no room (none was reserved); DS_BREACH. */
 int ds_tx_end(struct ds_seg *, struct ds_tx *, struct ds_attention *, int tag) DS_HIDDEN;
 /* Is there room worth waking a sender for? 1, 0, DS_STOPPED, DS_BREACH. */
@@ -225,7 +229,7 @@ void ds_tx_recover(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 /* PROMOTE has arrived: 1 and how many bytes the shadow carries before; 0: not yet; or DS_BREACH. */
 int ds_rx_promoted(struct ds_seg *, struct ds_rx *, uint64_t *carried) DS_HIDDEN;
 /* As much as there is and c takes: the number of bytes, or DS_AGAIN, DS_END, DS_DEMOTED (both: again and
- * again), DS_BREACH. peek leaves all in place, discard copies nothing. */
+ * again), DS_BREACH, DS_FAULT. peek leaves all in place, discard copies nothing. */
 ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struct ds_cursor *c, bool peek,
 		   bool discard) DS_HIDDEN;
 /* How many messages have arrived since the beginning, 56 bits; *seen: as it was at the last look. Any caller. */

@@ -101,10 +101,12 @@ static inline void own_soon(const struct ds_slot *s)
 #endif
 }
 
+/* Sends what the slots take. What travels in VELO messages only is there as a whole, or DS_FAULT. */
 static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
-	size_t sent = 0;
+	size_t sent = 0, known = 0; /* bytes that were looked at */
 	int last = 0;
+	bool fault = false;
 
 	while (c->left) {
 		int room = slots_free(g, t, 1 + g->reserve);
@@ -114,6 +116,14 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 		if (!room)
 			break;
 		size_t n = c->left < DS_VELO_MAX ? c->left : DS_VELO_MAX;
+		if (sent + n > known) {
+			size_t more = c->left < THRESHOLD ? c->left : THRESHOLD;
+
+			fault = !reachable(c, more, false);
+			if (__builtin_expect(fault, 0))
+				break;
+			known = sent + more;
+		}
 		gather(c, tx_slot(g, t->count)->payload, n);
 		last = c->left == 0;
 		publish(g, t, last ? DS_VELO_LAST : DS_VELO, (unsigned)n);
@@ -121,7 +131,7 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 		ds_count(g, last ? DS_C_TX_VELO_LAST : DS_C_TX_VELO, 1);
 	}
 	if (!sent)
-		return DS_AGAIN;
+		return fault ? DS_FAULT : DS_AGAIN;
 	ds_ring(g, a, DS_ARM_RX);
 	own_soon(tx_slot(g, t->count));
 	return (ssize_t)sent;
@@ -155,6 +165,7 @@ static uint64_t place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t
 static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
 	size_t sent = 0;
+	bool fault = false;
 
 	if (!refresh(g, t))
 		return DS_BREACH;
@@ -175,6 +186,9 @@ static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 			if (!n)
 				break;
 		}
+		fault = !reachable(c, n, false);
+		if (__builtin_expect(fault, 0))
+			break;
 		gather(c, g->txring + at, n);
 		uint8_t *p = tx_slot(g, t->count)->payload;
 		uint32_t len = (uint32_t)n;
@@ -193,7 +207,7 @@ static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 			break;
 	}
 	if (!sent)
-		return DS_AGAIN;
+		return fault ? DS_FAULT : DS_AGAIN;
 	SET(&g->counters[DS_C_RING_USED], t->put - t->freed);
 	return (ssize_t)sent;
 }
@@ -203,6 +217,20 @@ ssize_t ds_tx_send(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, st
 	if (__builtin_expect(stopped(g), 0))
 		return DS_STOPPED;
 	ssize_t n = c->left <= THRESHOLD ? send_velo(g, t, a, c) : send_ring(g, t, a, c);
+	if (n > 0)
+		ds_count(g, DS_C_SENT, (uint64_t)n);
+	return n;
+}
+
+ssize_t ds_tx_fill(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
+{
+	uint64_t at, advance;
+
+	if (stopped(g))
+		return DS_STOPPED;
+	if (c->left <= THRESHOLD || g->window < g->ring || !refresh(g, t) || place(g, t, SMALL_CHUNK, &at, &advance))
+		return DS_AGAIN; /* it did not lack the ring, or shall not have more under way */
+	ssize_t n = send_velo(g, t, a, c);
 	if (n > 0)
 		ds_count(g, DS_C_SENT, (uint64_t)n);
 	return n;

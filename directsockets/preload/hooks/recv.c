@@ -1,0 +1,216 @@
+/* Calls that receive. */
+#include "hooks/hooks.h"
+#include "hooks/vectors.h"
+
+/* Flags with which receiving is the kernel's: its error queue, urgent data. */
+static inline bool odd_recv(int flags)
+{
+	return (flags & (MSG_ERRQUEUE | MSG_OOB)) != 0;
+}
+
+static void odd(struct call *k, int fd, int flags)
+{
+	if (flags & MSG_OOB)
+		ds_freeze_demote(k->c->s, fd);
+}
+
+/* recv of no bytes waits as recv of one would, and takes none. */
+static ssize_t recv_none(struct call *k, int fd, int flags)
+{
+	char c;
+	ssize_t rc = ds_recv(k->c->s, fd, &(struct iovec){&c, 1}, 1, (flags & ~MSG_WAITALL) | MSG_PEEK);
+
+	return rc > 0 ? 0 : rc;
+}
+
+/* recv of n bytes with flags that are not odd. */
+static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int flags)
+{
+	return n == 0 ? recv_none(k, fd, flags) : ds_recv(k->c->s, fd, &(struct iovec){p, capped(n)}, 1, flags);
+}
+
+EXPORT ssize_t read(int fd, void *p, size_t n)
+{
+	CALL(k, fd);
+	if (!k.c)
+		return REAL(read)(fd, p, n);
+	if (!range_fine(p, n))
+		return -1;
+	if (n == 0)
+		return 0;
+	return ds_recv(k.c->s, fd, &(struct iovec){p, capped(n)}, 1, 0);
+}
+ALIAS(__read, read);
+
+EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
+{
+	CALL(k, fd);
+	if (!k.c)
+		return REAL(recv)(fd, p, n, flags);
+	if (odd_recv(flags)) {
+		odd(&k, fd, flags);
+		return REAL(recv)(fd, p, n, flags);
+	}
+	return recv_one(&k, fd, p, n, flags);
+}
+
+/* What the kernel tells of an address that a TCP socket does not name: its length, 0. After the bytes, which an error
+ * here loses. */
+static ssize_t no_name(ssize_t rc, socklen_t *len)
+{
+	int err = !ds_readable(len, sizeof *len) ? EFAULT : (int)*len < 0 ? EINVAL : !ds_writable(len, sizeof *len) ? EFAULT : 0;
+
+	if (!err) {
+		*len = 0;
+		return rc;
+	}
+	errno = err;
+	return -1;
+}
+
+EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
+{
+	CALL(k, fd);
+	if (!k.c)
+		return REAL(recvfrom)(fd, p, n, flags, addr, len);
+	if (odd_recv(flags)) {
+		odd(&k, fd, flags);
+		return REAL(recvfrom)(fd, p, n, flags, addr, len);
+	}
+	ssize_t rc = recv_one(&k, fd, p, n, flags);
+	return rc >= 0 && addr ? no_name(rc, len) : rc;
+}
+
+EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+	CALL(k, fd);
+	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
+		return REAL(readv)(fd, iov, n);
+	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->s, fd, iov, n, 0);
+}
+
+/* For a socket preadv2 with the offset -1 is readv with flags; any other is ESPIPE. */
+EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
+{
+	CALL(k, fd);
+	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
+		return REAL(preadv2)(fd, iov, n, off, flags);
+	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
+}
+ALIAS(preadv64v2, preadv2);
+
+/* Control data (time stamps) comes from the kernel as long as the bytes do: true if it has made the call. */
+static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ssize_t *rc)
+{
+	bool kernel;
+
+	if (!ds_on_shadow_rx(k->c->s))
+		return false;
+	ds_tick(k->c->s, fd);
+	ds_wait_begin(k->c->s); /* only now the answer stays true */
+	kernel = ds_on_shadow_rx(k->c->s) && ds_bell(k->c->s) < 0;
+	if (kernel)
+		*rc = REAL(recvmsg)(fd, m, flags);
+	ds_wait_end(k->c->s);
+	if (kernel && *rc > 0 && !(flags & MSG_PEEK))
+		ds_moved(k->c->s, 0, (size_t)*rc);
+	return kernel;
+}
+
+static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
+{
+	ssize_t rc;
+
+	if (odd_recv(flags) || !msg_there(m)) {
+		odd(k, fd, flags);
+		return REAL(recvmsg)(fd, m, flags);
+	}
+	if (m->msg_controllen > 0 && with_control(k, fd, m, flags, &rc))
+		return rc;
+	rc = iov_total(m->msg_iov, m->msg_iovlen) == 0 ? recv_none(k, fd, flags)
+		: ds_recv(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags & ~MSG_CMSG_CLOEXEC);
+	if (rc < 0)
+		return rc;
+	if (!ds_writable(m, sizeof *m)) {
+		errno = EFAULT;
+		return -1;
+	}
+	if (m->msg_name)
+		m->msg_namelen = 0;
+	m->msg_controllen = 0;
+	m->msg_flags = flags & MSG_CMSG_CLOEXEC;
+	return rc;
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	CALL(k, fd);
+	if (!k.c)
+		return REAL(recvmsg)(fd, m, flags);
+	return do_recvmsg(&k, fd, m, flags);
+}
+
+/* Messages 0..n-1 until one fails or the deadline, if there is one, has passed: how many, or -1. */
+static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int flags, const struct timespec *deadline)
+{
+	struct timespec left;
+	int f = flags & ~MSG_WAITFORONE;
+
+	for (unsigned i = 0; i < n; i++) {
+		ssize_t rc = do_recvmsg(k, fd, &v[i].msg_hdr, f);
+		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
+			errno = EFAULT;
+			rc = -1;
+		}
+		if (rc < 0)
+			return i > 0 ? (int)i : -1;
+		v[i].msg_len = (unsigned)rc;
+		if (flags & MSG_WAITFORONE)
+			f |= MSG_DONTWAIT;
+		/* The time is looked at after each message only, as the kernel does. */
+		if (deadline && !deadline_left(deadline, &left))
+			return (int)i + 1;
+	}
+	return (int)n;
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
+{
+	CALL(k, fd);
+	if (!k.c || odd_recv(flags) || (timeout && !time_fine(timeout)))
+		return REAL(recvmmsg)(fd, v, n, flags, timeout);
+	struct timespec deadline;
+
+	if (timeout)
+		deadline_set(&deadline, timeout);
+	int rc = recv_many(&k, fd, v, n < UIO_MAXIOV ? n : UIO_MAXIOV, flags, timeout ? &deadline : NULL);
+	if (rc > 0 && timeout) {
+		if (!ds_writable(timeout, sizeof *timeout)) {
+			errno = EFAULT;
+			return -1;
+		}
+		deadline_left(&deadline, timeout);
+	}
+	return rc;
+}
+
+EXPORT ssize_t __read_chk(int fd, void *p, size_t n, size_t size)
+{
+	if (n > size)
+		return REAL(__read_chk)(fd, p, n, size); /* ends the program */
+	return read(fd, p, n);
+}
+
+EXPORT ssize_t __recv_chk(int fd, void *p, size_t n, size_t size, int flags)
+{
+	if (n > size)
+		return REAL(__recv_chk)(fd, p, n, size, flags);
+	return recv(fd, p, n, flags);
+}
+
+EXPORT ssize_t __recvfrom_chk(int fd, void *p, size_t n, size_t size, int flags, struct sockaddr *addr, socklen_t *len)
+{
+	if (n > size)
+		return REAL(__recvfrom_chk)(fd, p, n, size, flags, addr, len);
+	return recvfrom(fd, p, n, flags, addr, len);
+}

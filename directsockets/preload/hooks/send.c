@@ -1,0 +1,169 @@
+/* Calls that send. */
+#include "hooks/hooks.h"
+#include "hooks/vectors.h"
+
+#include <string.h>
+
+/* Urgent data and the kernel's own zero copy travel on the shadow. */
+static inline bool odd_send(int flags)
+{
+	return (flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN)) != 0;
+}
+
+static void odd(struct call *k, int fd, int flags)
+{
+	if (flags & (MSG_OOB | MSG_ZEROCOPY))
+		ds_freeze_demote(k->c->s, fd);
+}
+
+/* A send that could not take all: room will be news. */
+static inline ssize_t sent(struct call *k, ssize_t rc, size_t want)
+{
+	if (__builtin_expect(rc < 0 || (size_t)rc < want, 0) && k->c->members)
+		__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
+	return rc;
+}
+
+static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, int flags)
+{
+	return sent(k, ds_send(k->c->s, fd, &(struct iovec){(void *)(uintptr_t)p, capped(n)}, 1, flags), capped(n));
+}
+
+EXPORT ssize_t write(int fd, const void *p, size_t n)
+{
+	CALL(k, fd);
+	if (!k.c)
+		return REAL(write)(fd, p, n);
+	return range_fine(p, n) ? send_one(&k, fd, p, n, 0) : -1;
+}
+ALIAS(__write, write);
+
+EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
+{
+	CALL(k, fd);
+	if (!k.c)
+		return REAL(send)(fd, p, n, flags);
+	if (odd_send(flags)) {
+		odd(&k, fd, flags);
+		return REAL(send)(fd, p, n, flags);
+	}
+	return send_one(&k, fd, p, n, flags);
+}
+ALIAS(__send, send);
+
+/* The address is ignored, as a connected TCP socket does, if there is one. */
+EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
+{
+	CALL(k, fd);
+	if (!k.c || odd_send(flags) || !name_there(addr, len)) {
+		if (k.c)
+			odd(&k, fd, flags);
+		return REAL(sendto)(fd, p, n, flags, addr, len);
+	}
+	return send_one(&k, fd, p, n, flags);
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	CALL(k, fd);
+	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
+		return REAL(writev)(fd, iov, n);
+	return sent(&k, ds_send(k.c->s, fd, iov, n, 0), iov_total(iov, (size_t)n));
+}
+
+EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
+{
+	CALL(k, fd);
+	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
+		return REAL(pwritev2)(fd, iov, n, off, flags);
+	return sent(&k, ds_send(k.c->s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), iov_total(iov, (size_t)n));
+}
+ALIAS(pwritev64v2, pwritev2);
+
+static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int flags)
+{
+	bool there = msg_there(m);
+
+	if (!there || odd_send(flags) || !name_there(m->msg_name, capped_name(m->msg_namelen))) {
+		if (there)
+			odd(k, fd, flags);
+		return REAL(sendmsg)(fd, m, flags);
+	}
+	/* Control data is the kernel's to judge: none of it goes with direct bytes. */
+	if (m->msg_controllen > 0) {
+		ds_freeze_demote(k->c->s, fd);
+		if (ds_on_shadow_tx(k->c->s)) {
+			ssize_t rc = REAL(sendmsg)(fd, m, flags);
+			if (rc > 0)
+				ds_moved(k->c->s, (size_t)rc, 0);
+			return rc;
+		}
+	}
+	return sent(k, ds_send(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags), iov_total(m->msg_iov, m->msg_iovlen));
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	CALL(k, fd);
+	if (k.c)
+		return do_sendmsg(&k, fd, m, flags);
+	rights_demote(m);
+	return REAL(sendmsg)(fd, m, flags);
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
+{
+	CALL(k, fd);
+	if (n > UIO_MAXIOV)
+		n = UIO_MAXIOV;
+	if (!k.c) {
+		for (unsigned i = 0; i < n && rights_demote(&v[i].msg_hdr); i++)
+			;
+		return REAL(sendmmsg)(fd, v, n, flags);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		ssize_t rc = do_sendmsg(&k, fd, &v[i].msg_hdr, flags);
+		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
+			errno = EFAULT;
+			rc = -1;
+		}
+		if (rc < 0)
+			return i > 0 ? (int)i : -1;
+		v[i].msg_len = (unsigned)rc;
+		if ((size_t)rc < iov_total(v[i].msg_hdr.msg_iov, v[i].msg_hdr.msg_iovlen))
+			return (int)i + 1;
+	}
+	return (int)n;
+}
+
+static void demote_fd(int fd)
+{
+	struct conn *c = conn_get(fd);
+
+	if (c) {
+		conn_demote(c, fd);
+		conn_put(c);
+	}
+}
+
+bool rights_demote(const struct msghdr *m)
+{
+	if (!ds_readable(m, sizeof *m))
+		return false;
+	struct msghdr copy = *m;
+	if (copy.msg_controllen == 0 || copy.msg_controllen > INT_MAX || !ds_readable(copy.msg_control, copy.msg_controllen))
+		return true;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&copy); c; c = CMSG_NXTHDR(&copy, c)) {
+		const unsigned char *end = (unsigned char *)copy.msg_control + copy.msg_controllen;
+		if (c->cmsg_len < CMSG_LEN(0) || c->cmsg_len > (size_t)(end - (unsigned char *)c))
+			break;
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+			demote_fd(fd);
+		}
+	}
+	return true;
+}

@@ -1,0 +1,150 @@
+/* syscall(): raw system calls are handed to the hooks of their names. What a hook would give on to the C library, which
+ * reads some arguments before the kernel does, stays raw. */
+#include "hooks/hooks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+/* Each of the functions below makes the call if it is of its family: true, and its result. */
+#define P(i) ((void *)a[i])
+#define IS(call) ((*rc = (call)), true)
+
+/* A set of signals and its size, the last arguments of a call that waits. */
+static inline bool mask_fine(const sigset_t *mask, size_t size) { return !mask || (size == DS_SIGSET && ds_readable(mask, DS_SIGSET)); }
+
+static bool bytes(long nr, const long a[6], long *rc)
+{
+	int fd = (int)a[0], n = a[2] < 0 || a[2] > INT_MAX ? -1 : (int)a[2]; /* of vectors */
+
+	switch (nr) {
+	case SYS_read: return IS(read(fd, P(1), (size_t)a[2]));
+	case SYS_write: return IS(write(fd, P(1), (size_t)a[2]));
+	case SYS_readv: return IS(readv(fd, P(1), n));
+	case SYS_writev: return IS(writev(fd, P(1), n));
+	case SYS_preadv2: return IS(preadv2(fd, P(1), n, (off_t)a[3], (int)a[5]));
+	case SYS_pwritev2: return IS(pwritev2(fd, P(1), n, (off_t)a[3], (int)a[5]));
+	case SYS_recvfrom: return IS(recvfrom(fd, P(1), (size_t)a[2], (int)a[3], P(4), P(5)));
+	case SYS_sendto: return IS(sendto(fd, P(1), (size_t)a[2], (int)a[3], P(4), (socklen_t)a[5]));
+	case SYS_recvmsg: return IS(recvmsg(fd, P(1), (int)a[2]));
+	case SYS_sendmsg: return IS(sendmsg(fd, P(1), (int)a[2]));
+	case SYS_recvmmsg: return IS(recvmmsg(fd, P(1), (unsigned)a[2], (int)a[3], P(4)));
+	case SYS_sendmmsg: return IS(sendmmsg(fd, P(1), (unsigned)a[2], (int)a[3]));
+	case SYS_sendfile: return IS(sendfile64(fd, (int)a[1], P(2), (size_t)a[3]));
+	case SYS_splice: return IS(splice(fd, P(1), (int)a[2], P(3), (size_t)a[4], (unsigned)a[5]));
+	}
+	return false;
+}
+
+static bool sockets(long nr, const long a[6], long *rc)
+{
+	int fd = (int)a[0];
+
+	switch (nr) {
+	case SYS_socket: return IS(socket(fd, (int)a[1], (int)a[2]));
+	case SYS_connect: return IS(connect(fd, P(1), (socklen_t)a[2]));
+	case SYS_listen: return IS(listen(fd, (int)a[1]));
+	case SYS_accept: return IS(accept(fd, P(1), P(2)));
+	case SYS_accept4: return IS(accept4(fd, P(1), P(2), (int)a[3]));
+	case SYS_shutdown: return IS(shutdown(fd, (int)a[1]));
+	case SYS_getsockopt: return IS(getsockopt(fd, (int)a[1], (int)a[2], P(3), P(4)));
+	case SYS_setsockopt: return IS(setsockopt(fd, (int)a[1], (int)a[2], P(3), (socklen_t)a[4]));
+	}
+	return false;
+}
+
+static bool descriptors(long nr, const long a[6], long *rc)
+{
+	int fd = (int)a[0];
+
+	switch (nr) {
+	case SYS_close: return IS(close(fd));
+	case SYS_dup: return IS(dup(fd));
+#ifdef SYS_dup2
+	case SYS_dup2: return IS(dup2(fd, (int)a[1]));
+#endif
+	case SYS_dup3: return IS(dup3(fd, (int)a[1], (int)a[2]));
+	case SYS_fcntl: return IS(fcntl64(fd, (int)a[1], P(2)));
+	case SYS_ioctl: return IS(ioctl(fd, (unsigned long)a[1], P(2)));
+	case SYS_close_range: return IS(close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]));
+	}
+	return false;
+}
+
+static bool raw_ppoll(const long a[6], long *rc)
+{
+	if (!poll_ours(P(0), (nfds_t)a[1]) || !mask_fine(P(3), (size_t)a[4]) || (P(2) && !time_fine(P(2))))
+		return false;
+	return IS(ppoll(P(0), (nfds_t)a[1], P(2), P(3)));
+}
+
+static bool raw_pselect(const long a[6], long *rc)
+{
+	const struct {
+		const sigset_t *set;
+		size_t size;
+	} *m = P(5);
+
+	if (!select_ours((int)a[0], P(1), P(2), P(3)) || (P(4) && !time_fine(P(4))) ||
+	    (m && (!ds_readable(m, sizeof *m) || !mask_fine(m->set, m->size))))
+		return false;
+	return IS(pselect((int)a[0], P(1), P(2), P(3), P(4), m ? m->set : NULL));
+}
+
+static bool waits(long nr, const long a[6], long *rc)
+{
+	int fd = (int)a[0];
+
+	switch (nr) {
+#ifdef SYS_poll
+	case SYS_poll: return poll_ours(P(0), (nfds_t)a[1]) && IS(poll(P(0), (nfds_t)a[1], (int)a[2]));
+	case SYS_select:
+		return select_ours(fd, P(1), P(2), P(3)) && (!P(4) || ds_writable(P(4), sizeof(struct timeval))) &&
+		       IS(select(fd, P(1), P(2), P(3), P(4)));
+	case SYS_epoll_create: return IS(epoll_create(fd));
+	case SYS_epoll_wait: return IS(epoll_wait(fd, P(1), (int)a[2], (int)a[3]));
+#endif
+	case SYS_ppoll: return raw_ppoll(a, rc);
+	case SYS_pselect6: return raw_pselect(a, rc);
+	case SYS_epoll_create1: return IS(epoll_create1(fd));
+	case SYS_epoll_ctl: return IS(epoll_ctl(fd, (int)a[1], (int)a[2], P(3)));
+	case SYS_epoll_pwait:
+		return mask_fine(P(4), (size_t)a[5]) && IS(epoll_pwait(fd, P(1), (int)a[2], (int)a[3], P(4)));
+#ifdef SYS_epoll_pwait2
+	case SYS_epoll_pwait2: return mask_fine(P(4), (size_t)a[5]) && IS(epoll_pwait2(fd, P(1), (int)a[2], P(3), P(4)));
+#endif
+	}
+	return false;
+}
+
+static bool others(long nr, const long a[6], long *rc)
+{
+	switch (nr) {
+	case SYS_munmap: return IS(munmap(P(0), (size_t)a[1]));
+	case SYS_mprotect: return IS(mprotect(P(0), (size_t)a[1], (int)a[2]));
+	case SYS_execve: return IS(execve(P(0), P(1), P(2)));
+	case SYS_execveat: inherit_demote(); break;
+#ifdef SYS_io_uring_setup
+	case SYS_io_uring_setup: errno = ENOSYS; return IS(-1);
+#endif
+	}
+	return false;
+}
+
+#undef syscall
+EXPORT long syscall(long nr, ...)
+{
+	va_list ap;
+	long a[6], rc;
+
+	va_start(ap, nr);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (fork_call(nr, a, &rc) || bytes(nr, a, &rc) || waits(nr, a, &rc) || sockets(nr, a, &rc) || descriptors(nr, a, &rc) || others(nr, a, &rc))
+		return rc;
+	return REAL(syscall)(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+}

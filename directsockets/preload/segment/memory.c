@@ -1,0 +1,94 @@
+#include "segment/memory.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { PAGE = 1 << DS_PAGE_SHIFT, RUN = 64 /* pages that are asked for at a time */ };
+
+uint64_t ds_pages[DS_PAGE_SETS][2];
+
+#define GET(p) __atomic_load_n(p, __ATOMIC_RELAXED)
+#define SET(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
+
+/* The page is good: the newest stands first in its set. */
+static void remember(uintptr_t page, bool write)
+{
+	uint64_t *set = ds_pages[page % DS_PAGE_SETS], word = (uint64_t)page << 2 | (write ? 3 : 1), old = GET(&set[0]);
+
+	if (old >> 2 != page)
+		SET(&set[1], old);
+	else
+		word |= old & 2;
+	SET(&set[0], word);
+}
+
+/* Has the kernel touch a word of the page that begins at a, by calls that do nothing else: it copies a set of signals
+ * before it finds that it shall do nothing with it, and adds 0 to a word for a futex that nobody waits for. */
+static bool touch(uintptr_t a, bool write)
+{
+	static uint32_t nobody;
+
+	if (write)
+		return ds_syscall(SYS_futex, &nobody, FUTEX_WAKE_OP_PRIVATE, 0, 0, a, FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_LT, -2048)) >= 0 ||
+		       errno != EFAULT;
+	return ds_syscall(SYS_rt_sigprocmask, -1, a, NULL, 8) >= 0 || errno != EFAULT;
+}
+
+/* Are the n pages from page on good? */
+static bool ask(uintptr_t page, size_t n, bool write)
+{
+	uintptr_t a = page << DS_PAGE_SHIFT;
+
+	if (ds_syscall(SYS_madvise, a, n << DS_PAGE_SHIFT, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) < 0)
+		for (size_t i = 0; i < n; i++)
+			if (!touch(a + i * PAGE, write))
+				return false;
+	for (size_t i = 0; i < n; i++)
+		remember(page + i, write);
+	return true;
+}
+
+bool ds_touch_slow(uintptr_t a, uintptr_t last, bool write)
+{
+	uintptr_t page = a >> DS_PAGE_SHIFT, end = (last >> DS_PAGE_SHIFT) + 1;
+	int saved = errno;
+	bool good = last >= a;
+
+	while (good && page < end) {
+		size_t n = 0;
+
+		while (page < end && ds_page_known(page, write))
+			page++;
+		while (n < RUN && page + n < end && !ds_page_known(page + n, write))
+			n++;
+		good = !n || ask(page, n, write);
+		page += n;
+	}
+	errno = saved;
+	return good;
+}
+
+void ds_memory_gone(const void *p, size_t n)
+{
+	uintptr_t a = (uintptr_t)p, first = a >> DS_PAGE_SHIFT, last = (a + n - 1) >> DS_PAGE_SHIFT;
+
+	if (!n || a + n - 1 < a)
+		return;
+	/* Each page has its set, so a long range meets each set once. */
+	uintptr_t sets = last - first < DS_PAGE_SETS ? last - first + 1 : DS_PAGE_SETS;
+	for (uintptr_t i = 0; i < sets; i++) {
+		uint64_t *set = ds_pages[(first + i) % DS_PAGE_SETS];
+		for (int way = 0; way < 2; way++) {
+			uint64_t page = GET(&set[way]) >> 2;
+			if (page >= first && page <= last)
+				SET(&set[way], 0);
+		}
+	}
+}

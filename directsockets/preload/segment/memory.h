@@ -1,0 +1,64 @@
+/* Is memory of the program there? The kernel answers a bad pointer by EFAULT, so this library has to, without a system
+ * call for each message: pages that were found good are remembered, by number, for the whole process.
+ *
+ *   ds_touchable ── known page ─▶ true
+ *        └─ else ds_touch_slow: madvise(MADV_POPULATE_x) for all at once ─▶ remembered, true
+ *                └─ it says no: one word of each page is touched by the kernel for us ─▶ true, or false: EFAULT
+ *
+ * hooks/memory.c calls ds_memory_gone when the program takes pages away. What the C library unmaps inside (free of a
+ * large block) is not seen: a use after free that the kernel would call EFAULT may still be a SIGSEGV.
+ */
+#ifndef DS_MEMORY_H
+#define DS_MEMORY_H
+
+#include "segment/real.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The kernel's MAX_RW_COUNT: bytes that one call moves at most. Addresses of programs end at DS_USER_END. */
+#define DS_MAX_RW ((size_t)0x7ffff000)
+#if defined(__x86_64__)
+#define DS_USER_END ((size_t)0x7ffffffff000)
+#else
+#define DS_USER_END ((size_t)1 << 55)
+#endif
+
+enum { DS_SIGSET = 8 }; /* bytes of a set of signals, to the kernel */
+
+enum { DS_PAGE_SHIFT = 12, DS_PAGE_SETS = 512 }; /* sets of two pages each */
+
+/* page << 2 | may be written << 1 | 1; 0: none. Relaxed atomics: each word stands for itself. */
+extern uint64_t ds_pages[DS_PAGE_SETS][2] DS_HIDDEN;
+
+/* As ds_touchable, which calls it. Asks the kernel; keeps errno. */
+bool ds_touch_slow(uintptr_t a, uintptr_t last, bool write) DS_HIDDEN;
+
+/* The n bytes at p have been unmapped, or lost a right. */
+void ds_memory_gone(const void *p, size_t n) DS_HIDDEN;
+
+static inline bool ds_page_known(uintptr_t page, bool write)
+{
+	const uint64_t *set = ds_pages[page % DS_PAGE_SETS];
+	uint64_t want = (uint64_t)page << 2 | 3, most = write ? 0 : 2;
+
+	return (__atomic_load_n(&set[0], __ATOMIC_RELAXED) | most) == want || (__atomic_load_n(&set[1], __ATOMIC_RELAXED) | most) == want;
+}
+
+/* May the n bytes at p be read, or (write) read and written? Any thread, no lock; keeps errno. */
+static inline bool ds_touchable(const void *p, size_t n, bool write)
+{
+	uintptr_t a = (uintptr_t)p, last = a + n - 1;
+
+	if (!n)
+		return true;
+	if (__builtin_expect((last >> DS_PAGE_SHIFT) - (a >> DS_PAGE_SHIFT) <= 1 && ds_page_known(a >> DS_PAGE_SHIFT, write) &&
+			     ds_page_known(last >> DS_PAGE_SHIFT, write), 1))
+		return true;
+	return ds_touch_slow(a, last, write);
+}
+
+static inline bool ds_readable(const void *p, size_t n) { return ds_touchable(p, n, false); }
+static inline bool ds_writable(const void *p, size_t n) { return ds_touchable(p, n, true); }
+
+#endif
