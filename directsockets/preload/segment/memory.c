@@ -29,16 +29,16 @@ static void remember(uintptr_t page, bool write)
 	SET(&set[0], word);
 }
 
-/* Has the kernel touch a word of the page that begins at a, by calls that do nothing else: it copies a set of signals
+/* Has the kernel touch a word of the page that begins at a (not the first one: NULL is no set), by calls that do nothing else: it copies a set of signals
  * before it finds that it shall do nothing with it, and adds 0 to a word for a futex that nobody waits for. */
 static bool touch(uintptr_t a, bool write)
 {
 	static uint32_t nobody;
 
 	if (write)
-		return ds_syscall(SYS_futex, &nobody, FUTEX_WAKE_OP_PRIVATE, 0, 0, a, FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_LT, -2048)) >= 0 ||
+		return ds_syscall(SYS_futex, &nobody, FUTEX_WAKE_OP_PRIVATE, 0, 0, a + 8, FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_LT, -2048)) >= 0 ||
 		       errno != EFAULT;
-	return ds_syscall(SYS_rt_sigprocmask, -1, a, NULL, 8) >= 0 || errno != EFAULT;
+	return ds_syscall(SYS_rt_sigprocmask, -1, a + 8, NULL, DS_SIGSET) >= 0 || errno != EFAULT;
 }
 
 /* Are the n pages from page on good? */
@@ -55,24 +55,32 @@ static bool ask(uintptr_t page, size_t n, bool write)
 	return true;
 }
 
-bool ds_touch_slow(uintptr_t a, uintptr_t last, bool write)
+/* The pages from page to end, of which the first is not known. */
+static __attribute__((noinline, cold)) bool ask_for(uintptr_t page, uintptr_t end, bool write)
 {
-	uintptr_t page = a >> DS_PAGE_SHIFT, end = (last >> DS_PAGE_SHIFT) + 1;
 	int saved = errno;
-	bool good = last >= a;
+	bool good = true;
 
 	while (good && page < end) {
 		size_t n = 0;
 
-		while (page < end && ds_page_known(page, write))
-			page++;
 		while (n < RUN && page + n < end && !ds_page_known(page + n, write))
 			n++;
 		good = !n || ask(page, n, write);
-		page += n;
+		page += n ? n : 1;
 	}
 	errno = saved;
 	return good;
+}
+
+bool ds_touch_slow(uintptr_t a, uintptr_t last, bool write)
+{
+	uintptr_t end = (last >> DS_PAGE_SHIFT) + 1;
+
+	for (uintptr_t page = a >> DS_PAGE_SHIFT; page < end; page++)
+		if (__builtin_expect(!ds_page_known(page, write), 0))
+			return ask_for(page, end, write);
+	return last >= a;
 }
 
 void ds_memory_gone(const void *p, size_t n)

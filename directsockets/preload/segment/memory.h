@@ -48,14 +48,12 @@ static inline bool ds_page_known(uintptr_t page, bool write)
 /* May the n bytes at p be read, or (write) read and written? Any thread, no lock; keeps errno. */
 static inline bool ds_touchable(const void *p, size_t n, bool write)
 {
-	uintptr_t a = (uintptr_t)p, last = a + n - 1;
+	uintptr_t a = (uintptr_t)p, page = a >> DS_PAGE_SHIFT, last = a + n - 1;
+	uint64_t word = __atomic_load_n(&ds_pages[page % DS_PAGE_SETS][0], __ATOMIC_RELAXED) | (write ? 0 : 2);
 
-	if (!n)
+	if (__builtin_expect(last >> DS_PAGE_SHIFT == page && word == ((uint64_t)page << 2 | 3), 1))
 		return true;
-	if (__builtin_expect((last >> DS_PAGE_SHIFT) - (a >> DS_PAGE_SHIFT) <= 1 && ds_page_known(a >> DS_PAGE_SHIFT, write) &&
-			     ds_page_known(last >> DS_PAGE_SHIFT, write), 1))
-		return true;
-	return ds_touch_slow(a, last, write);
+	return !n || ds_touch_slow(a, last, write);
 }
 
 static inline bool ds_readable(const void *p, size_t n) { return ds_touchable(p, n, false); }
