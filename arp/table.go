@@ -24,7 +24,7 @@ var (
 	// ErrStale says that something was removed since the generation that Put
 	// was given, perhaps what is being put. Leave the destination to the slow
 	// path, which resolves it anew.
-	ErrStale = errors.New("arp: something was removed meanwhile")
+	ErrStale = errors.New("arp: entries were removed meanwhile")
 )
 
 // Entry is where packets to a destination go.

@@ -59,7 +59,7 @@ func (t *ATU) Register(vpid fabric.VPID, mem []byte, a Access) (*Region, error) 
 // written: a must be Write.
 func (t *ATU) RegisterDevice(vpid fabric.VPID, d Device, size int, a Access) (*Region, error) {
 	if d == nil || a != Write {
-		return nil, fmt.Errorf("atu: register device: write access to a device expected: %w", fabric.ErrInvalid)
+		return nil, fmt.Errorf("atu: register device: a device can only be written: %w", fabric.ErrInvalid)
 	}
 	return t.register(&Region{atu: t, vpid: vpid, dev: d, size: size, access: a})
 }
@@ -71,7 +71,7 @@ func (t *ATU) register(r *Region) (*Region, error) {
 	case r.access == 0 || r.access&^(Read|Write) != 0:
 		return nil, fmt.Errorf("atu: register: access %#x: %w", uint8(r.access), fabric.ErrInvalid)
 	case r.size < 1 || r.size > MaxRegion:
-		return nil, fmt.Errorf("atu: register: %d bytes, 1 to %d possible: %w", r.size, MaxRegion, fabric.ErrInvalid)
+		return nil, fmt.Errorf("atu: register %d bytes: use 1 to %d: %w", r.size, MaxRegion, fabric.ErrInvalid)
 	}
 	r.pages = (r.size + PageSize - 1) / PageSize
 	t.mu.Lock()

@@ -67,10 +67,10 @@ func (m *Member) CheckNode(conn *net.UnixConn, n fabric.NodeID) error {
 	defer m.mu.Unlock()
 	p := m.peers[n]
 	if p == nil || p.gone || !p.greeted {
-		return fmt.Errorf("emp: %w: process %d says to be node %d, which is not linked", ErrRefused, pid, n)
+		return fmt.Errorf("emp: %w: process %d claims to be node %d, which is not linked", ErrRefused, pid, n)
 	}
 	if pid != p.pid {
-		return fmt.Errorf("emp: %w: process %d says to be node %d, which is process %d", ErrRefused, pid, n, p.pid)
+		return fmt.Errorf("emp: %w: process %d claims to be node %d, which is process %d", ErrRefused, pid, n, p.pid)
 	}
 	return nil
 }

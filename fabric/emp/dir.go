@@ -57,7 +57,7 @@ func DefaultDir(fabric string) (string, error) {
 	}
 	runtime := os.Getenv("XDG_RUNTIME_DIR")
 	if runtime == "" {
-		return "", fmt.Errorf("emp: %w: no directory for fabric %s: XDG_RUNTIME_DIR is not set; name a directory, or run as root", ErrConfig, fabric)
+		return "", fmt.Errorf("emp: %w: fabric %s has no directory, because XDG_RUNTIME_DIR is not set: name a directory, or run as root", ErrConfig, fabric)
 	}
 	return filepath.Join(runtime, "exn", fabric), nil
 }
@@ -101,7 +101,7 @@ func openDir(path, group string, create bool) (*dir, error) {
 		return nil, fmt.Errorf("emp: %w", err)
 	}
 	if longest := filepath.Join(path, "node-65535.sock"); len(longest) > maxSocketPath {
-		return nil, fmt.Errorf("emp: %w: directory %s: its path is %d bytes too long for a socket", ErrConfig, path, len(longest)-maxSocketPath)
+		return nil, fmt.Errorf("emp: %w: the path of directory %s is %d bytes too long for a socket: choose a shorter one", ErrConfig, path, len(longest)-maxSocketPath)
 	}
 	if create {
 		if err := makeDir(path, group); err != nil {
@@ -116,7 +116,7 @@ func openDir(path, group string, create bool) (*dir, error) {
 		return nil, fmt.Errorf("emp: %w: %s is not a directory", ErrConfig, path)
 	}
 	if st.Mode().Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("emp: %w: everybody may write in %s: chmod o-w, or choose another directory", ErrConfig, path)
+		return nil, fmt.Errorf("emp: %w: everybody may write to %s: run chmod o-w on it, or choose another directory", ErrConfig, path)
 	}
 	var sys unix.Stat_t
 	if err := unix.Stat(path, &sys); err != nil {
@@ -248,7 +248,7 @@ func (d *dir) lock() (*os.File, error) {
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
 			return nil, dirError(&os.PathError{Op: "flock", Path: path, Err: err})
 		case time.Since(moved) > lockWait || time.Since(begun) > lockQueue:
-			return nil, fmt.Errorf("emp: %s has been locked for %v: find who holds it with fuser %[1]s", path, time.Since(begun).Round(time.Second))
+			return nil, fmt.Errorf("emp: %s has been locked for %v: find the process that holds it with fuser %[1]s", path, time.Since(begun).Round(time.Second))
 		default:
 			time.Sleep(pause)
 		}

@@ -60,7 +60,7 @@ func (h *hello) UnmarshalBinary(b []byte) error {
 	status := binary.LittleEndian.Uint16(b[helloStatusOff:])
 	switch {
 	case string(b[helloMagicOff:helloVersionOff]) != helloMagic:
-		return fmt.Errorf("emp: %w: it begins with %x", ErrHello, b[:helloVersionOff])
+		return fmt.Errorf("emp: %w: unknown first bytes %x", ErrHello, b[:helloVersionOff])
 	case status > 1, (status == 1) != (len(b) > helloLen), len(b) > helloLen+maxReason:
 		return fmt.Errorf("emp: %w: status %d with %d bytes", ErrHello, status, len(b))
 	}

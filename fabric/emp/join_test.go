@@ -58,7 +58,7 @@ func TestJoin(t *testing.T) {
 		"same ID":    {Config{Node: id(3)}, fabric.ErrInUse, "node 3"},
 		"same IPv4":  {Config{Addrs: prefixes("10.2.0.8/16")}, ErrAddress, "node 1 has 10.2.0.8"},
 		"MAC prefix": {Config{MAC: func(fabric.NodeID) string { return "2e:00:00:00:00:01" }}, ErrConfig, "same MAC prefix"},
-		"topology":   {Config{Topology: "mesh 4"}, ErrConfig, "has no topology, here it is the topology mesh 4: use the same topology"},
+		"topology":   {Config{Topology: "mesh 4"}, ErrConfig, "has no topology, this node has the topology mesh 4: use the same topology"},
 		"same IPv6":  {Config{Addrs: prefixes("10.2.0.9/24", "fd00::8/64")}, ErrAddress, "node 1 has fd00::8"},
 	} {
 		c.cfg.Dir = dir

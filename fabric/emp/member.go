@@ -184,10 +184,10 @@ func choose(cfg Config, alive []Description) (fabric.NodeID, error) {
 	}
 	for _, d := range alive {
 		if ours := cfg.MAC(d.Node); ours != d.MAC {
-			return 0, fmt.Errorf("emp: %w: node %d has the MAC address %s, here it would be %s: use the same MAC prefix", ErrConfig, d.Node, d.MAC, ours)
+			return 0, fmt.Errorf("emp: %w: node %d has the MAC address %s, but this node would give it %s: use the same MAC prefix", ErrConfig, d.Node, d.MAC, ours)
 		}
 		if d.Topology != cfg.Topology {
-			return 0, fmt.Errorf("emp: %w: node %d has %s, here it is %s: use the same topology", ErrConfig, d.Node, wiring(d.Topology), wiring(cfg.Topology))
+			return 0, fmt.Errorf("emp: %w: node %d has %s, this node has %s: use the same topology", ErrConfig, d.Node, wiring(d.Topology), wiring(cfg.Topology))
 		}
 		for _, theirs := range d.Addrs {
 			for _, ours := range cfg.Addrs {

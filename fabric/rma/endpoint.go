@@ -22,7 +22,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Notifications = 4096
 	}
 	if n := c.Notifications; n < 2 || n > 1<<16 || bits.OnesCount(uint(n)) != 1 {
-		return c, fmt.Errorf("rma: queue of %d notifications, a power of two from 2 to 65536 expected: %w", n, fabric.ErrInvalid)
+		return c, fmt.Errorf("rma: queue of %d notifications: use a power of two from 2 to 65536: %w", n, fabric.ErrInvalid)
 	}
 	return c, nil
 }

@@ -68,11 +68,11 @@ type PutImmediateReq struct {
 func check(n, most int, vpid fabric.VPID, notifyOK bool) error {
 	switch {
 	case n < 1 || n > most:
-		return fmt.Errorf("rma: %d bytes, 1 to %d possible: %w", n, most, fabric.ErrInvalid)
+		return fmt.Errorf("rma: transfer of %d bytes: use 1 to %d: %w", n, most, fabric.ErrInvalid)
 	case !vpid.Valid():
 		return fmt.Errorf("rma: VPID %d: %w", vpid, fabric.ErrInvalid)
 	case !notifyOK:
-		return fmt.Errorf("rma: notifications not in table 3.1: %w", fabric.ErrInvalid)
+		return fmt.Errorf("rma: this combination of notifications is not in table 3.1: %w", fabric.ErrInvalid)
 	}
 	return nil
 }

@@ -160,7 +160,7 @@ func lineOfLink(lines []int) func(error) int {
 func parseLink(s string) (Link, error) {
 	ends := strings.Fields(s)
 	if len(ends) != 2 {
-		return Link{}, fmt.Errorf("link %q, such as \"1.x+ 2.x-\" or \"1 2\" expected: %w", s, fabric.ErrInvalid)
+		return Link{}, fmt.Errorf("link %q: use a form such as \"1.x+ 2.x-\" or \"1 2\": %w", s, fabric.ErrInvalid)
 	}
 	a, err := parseEnd(ends[0])
 	if err != nil {
@@ -177,7 +177,7 @@ func parseEnd(s string) (End, error) {
 	node, port, named := strings.Cut(s, ".")
 	n, err := strconv.ParseUint(node, 10, 16)
 	if err != nil {
-		return End{}, fmt.Errorf("node %q, a number from 0 to %d expected: %w", node, MaxNodes-1, fabric.ErrInvalid)
+		return End{}, fmt.Errorf("node %q: use a number from 0 to %d: %w", node, MaxNodes-1, fabric.ErrInvalid)
 	}
 	e := End{fabric.NodeID(n), PortNone}
 	if named {

@@ -51,16 +51,16 @@ lab.toml:4: unknown key "size.x"`},
 		{"first = 3\nnodes = [1]", "lab.toml:1: first goes with torus or mesh"},
 		{"first = 65536\ntorus = \"4\"", "lab.toml:1: first = 65536: IDs go from 0 to 65535"},
 		{"first = 65535\ntorus = \"4\"", "lab.toml:2: torus 4 from node 65535 on: node IDs end at 65535"},
-		{"\ntorus = \"4x\"", `lab.toml:2: dimensions "4x", such as 4x4x4 expected`},
+		{"\ntorus = \"4x\"", `lab.toml:2: dimensions "4x": use numbers such as 4x4x4`},
 		{"mesh = \"2x2\"\nnodes = [1, 2, 3]", "lab.toml:2: 3 nodes, mesh 2x2 has 4"},
-		{"mesh = \"2\"\nnodes = [1, 1]", "lab.toml:2: node 1 is there twice\nlab.toml:2: link 1 (1.x+ 1.x-): it leads from a node to itself"},
+		{"mesh = \"2\"\nnodes = [1, 1]", "lab.toml:2: node 1 appears twice\nlab.toml:2: link 1 (1.x+ 1.x-): it joins a node to itself"},
 		{"nodes = [1, 65536, -1]", "lab.toml:1: node 65536: IDs go from 0 to 65535\nlab.toml:1: node -1: IDs go from 0 to 65535"},
-		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.a 1\"]", `lab.toml:5: link "2.a 1": port "a", one of x+ x- y+ y- z+ z- 7 expected`},
-		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.x+ 2\"]", "lab.toml:4: link 2 (1.x- 3.x+): there is no node 3\nlab.toml:5: link 3 (2.x+ 2.y+): it leads from a node to itself"},
-		{"nodes = [1, 2]\nlinks = [\"1\",\n\"1-2\",\n\"1 65536\", \"x 1\"]", `lab.toml:2: link "1", such as "1.x+ 2.x-" or "1 2" expected
-lab.toml:3: link "1-2", such as "1.x+ 2.x-" or "1 2" expected
-lab.toml:4: link "1 65536": node "65536", a number from 0 to 65535 expected
-lab.toml:4: link "x 1": node "x", a number from 0 to 65535 expected`},
+		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.a 1\"]", `lab.toml:5: link "2.a 1": port "a": use x+, x-, y+, y-, z+, z- or 7`},
+		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.x+ 2\"]", "lab.toml:4: link 2 (1.x- 3.x+): there is no node 3\nlab.toml:5: link 3 (2.x+ 2.y+): it joins a node to itself"},
+		{"nodes = [1, 2]\nlinks = [\"1\",\n\"1-2\",\n\"1 65536\", \"x 1\"]", `lab.toml:2: link "1": use a form such as "1.x+ 2.x-" or "1 2"
+lab.toml:3: link "1-2": use a form such as "1.x+ 2.x-" or "1 2"
+lab.toml:4: link "1 65536": node "65536": use a number from 0 to 65535
+lab.toml:4: link "x 1": node "x": use a number from 0 to 65535`},
 		{"nodes = [1, 2]\nlinks = ['1 9']", "lab.toml: link 1 (1.x+ 9.x+): there is no node 9"},
 		{"nodes = [0,1,2,3,4,5,6,7,8]\nlinks = [\"0 1\",\"0 2\",\"0 3\",\"0 4\",\n\"0 5\",\"0 6\",\"0 7\",\n\"0 8\"]", "lab.toml:4: link 8 (0.none 8.none): node 0 has more than 7 links"},
 		{"nodes = [1, 2]", "lab.toml: no way from node 1 to [2]"},

@@ -16,12 +16,12 @@ func ParseDims(s string) (Dims, error) {
 	d := Dims{1, 1, 1}
 	parts := strings.Split(s, "x")
 	if len(parts) > len(d) {
-		return Dims{}, fmt.Errorf("dimensions %q: at most three expected: %w", s, fabric.ErrInvalid)
+		return Dims{}, fmt.Errorf("dimensions %q: use at most three: %w", s, fabric.ErrInvalid)
 	}
 	for i, p := range parts {
 		n, err := strconv.ParseUint(p, 10, 17)
 		if err != nil || n == 0 {
-			return Dims{}, fmt.Errorf("dimensions %q, such as 4x4x4 expected: %w", s, fabric.ErrInvalid)
+			return Dims{}, fmt.Errorf("dimensions %q: use numbers such as 4x4x4: %w", s, fabric.ErrInvalid)
 		}
 		d[i] = int(n)
 	}
@@ -31,11 +31,11 @@ func ParseDims(s string) (Dims, error) {
 func (d Dims) check() error {
 	for _, n := range d {
 		if n < 1 || n > MaxNodes {
-			return fmt.Errorf("dimensions %v: sizes from 1 to %d expected: %w", d, MaxNodes, fabric.ErrInvalid)
+			return fmt.Errorf("dimensions %v: use sizes from 1 to %d: %w", d, MaxNodes, fabric.ErrInvalid)
 		}
 	}
 	if d.Nodes() > MaxNodes {
-		return fmt.Errorf("dimensions %v: %d nodes, at most %d possible: %w", d, d.Nodes(), MaxNodes, fabric.ErrInvalid)
+		return fmt.Errorf("dimensions %v make %d nodes; use at most %d: %w", d, d.Nodes(), MaxNodes, fabric.ErrInvalid)
 	}
 	return nil
 }

@@ -49,5 +49,5 @@ func ParsePort(s string) (Port, error) {
 			return p, nil
 		}
 	}
-	return 0, fmt.Errorf("port %q, one of x+ x- y+ y- z+ z- 7 expected: %w", s, fabric.ErrInvalid)
+	return 0, fmt.Errorf("port %q: use x+, x-, y+, y-, z+, z- or 7: %w", s, fabric.ErrInvalid)
 }

@@ -16,7 +16,7 @@ import (
 func (d *Drawing) WriteSVG(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {
-		return fmt.Errorf("topo: %d nodes, at most %d can be drawn: %w", len(t.nodes), MaxDrawn, fabric.ErrInvalid)
+		return fmt.Errorf("topo: %d nodes are too many to draw; the limit is %d: %w", len(t.nodes), MaxDrawn, fabric.ErrInvalid)
 	}
 	p := painter{Drawing: d, w: bufio.NewWriter(w)}
 	if t.kind == KindFree {

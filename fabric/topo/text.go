@@ -20,7 +20,7 @@ import (
 func (d *Drawing) WriteText(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {
-		return fmt.Errorf("topo: %d nodes, at most %d can be drawn: %w", len(t.nodes), MaxDrawn, fabric.ErrInvalid)
+		return fmt.Errorf("topo: %d nodes are too many to draw; the limit is %d: %w", len(t.nodes), MaxDrawn, fabric.ErrInvalid)
 	}
 	b := bufio.NewWriter(w)
 	p := writer{Drawing: d, w: b, width: len(strconv.Itoa(int(slices.Max(t.nodes))))}

@@ -120,7 +120,7 @@ func (t *Topology) enterNodes() (errs []error) {
 	}
 	for i, n := range t.nodes {
 		if t.index[n] >= 0 {
-			errs = append(errs, fmt.Errorf("node %d is there twice: %w", n, fabric.ErrInvalid))
+			errs = append(errs, fmt.Errorf("node %d appears twice: %w", n, fabric.ErrInvalid))
 			continue
 		}
 		t.index[n] = int32(i)
@@ -141,7 +141,7 @@ func (t *Topology) enter(i int, l Link) error {
 	case b < 0:
 		return fmt.Errorf("there is no node %d", l.B.Node)
 	case a == b:
-		return errors.New("it leads from a node to itself")
+		return errors.New("it joins a node to itself")
 	case !l.A.Port.Valid() || !l.B.Port.Valid():
 		return fmt.Errorf("a node has the ports 0 to %d", Ports-1)
 	}

@@ -21,13 +21,13 @@ func TestMistakes(t *testing.T) {
 		want  []string
 	}{
 		{"no nodes", nil, nil, []string{"no nodes"}},
-		{"node twice", []fabric.NodeID{1, 1}, nil, []string{"node 1 is there twice"}},
+		{"node twice", []fabric.NodeID{1, 1}, nil, []string{"node 1 appears twice"}},
 		{"unknown nodes", []fabric.NodeID{1}, []topo.Link{link(1, 0, 2, 1), link(3, 0, 1, 1)}, []string{
 			"link 1 (1.x+ 2.x-): there is no node 2",
 			"link 2 (3.x+ 1.x-): there is no node 3",
 		}},
 		{"to itself", []fabric.NodeID{1}, []topo.Link{link(1, 0, 1, 1)}, []string{
-			"link 1 (1.x+ 1.x-): it leads from a node to itself",
+			"link 1 (1.x+ 1.x-): it joins a node to itself",
 		}},
 		{"no such port", []fabric.NodeID{1, 2}, []topo.Link{link(1, 7, 2, 0)}, []string{
 			"link 1 (1.port(7) 2.x+): a node has the ports 0 to 6",

@@ -71,7 +71,7 @@ const (
 func (d *Descriptor) check(n int) error {
 	switch {
 	case n < 1 || n > MaxPayload:
-		return fmt.Errorf("velo: %d bytes, 1 to %d possible: %w", n, MaxPayload, fabric.ErrInvalid)
+		return fmt.Errorf("velo: message of %d bytes: use 1 to %d: %w", n, MaxPayload, fabric.ErrInvalid)
 	case !d.VPID.Valid():
 		return fmt.Errorf("velo: VPID %d: %w", d.VPID, fabric.ErrInvalid)
 	case d.Type > MaxType:

@@ -25,13 +25,13 @@ func (c Config) withDefaults() (Config, error) {
 		c.Slots = 1024
 	}
 	if c.Slots < 1 || c.Slots > 1<<16 || bits.OnesCount(uint(c.Slots)) != 1 {
-		return c, fmt.Errorf("velo: %d slots, a power of two up to 65536 expected: %w", c.Slots, fabric.ErrInvalid)
+		return c, fmt.Errorf("velo: mailbox of %d slots: use a power of two up to 65536: %w", c.Slots, fabric.ErrInvalid)
 	}
 	if c.Credits == 0 {
 		c.Credits = min(128, c.Slots)
 	}
 	if c.Credits < 1 || c.Credits > c.Slots {
-		return c, fmt.Errorf("velo: %d credits, 1 to %d (slots) possible: %w", c.Credits, c.Slots, fabric.ErrInvalid)
+		return c, fmt.Errorf("velo: %d credits: use 1 to %d, the number of slots: %w", c.Credits, c.Slots, fabric.ErrInvalid)
 	}
 	return c, nil
 }

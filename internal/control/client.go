@@ -51,7 +51,7 @@ func Clean(dir string) ([]fabric.NodeID, error) {
 func Dial(dir string, d emp.Description) (*Client, error) {
 	conn, err := net.Dial("unix", emp.File(dir, d.Node, Suffix))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w: node %d is just starting or ending", ErrNoNode, d.Node)
+		return nil, fmt.Errorf("%w: node %d is starting or ending", ErrNoNode, d.Node)
 	}
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (c *Client) ask(req Request) (r Reply, err error) {
 func (c *Client) Status() (*Status, error) {
 	r, err := c.ask(Request{Op: OpStatus})
 	if err == nil && r.Status == nil {
-		err = fmt.Errorf("node %d gives no status", c.Node.Node)
+		err = fmt.Errorf("node %d returned no status", c.Node.Node)
 	}
 	return r.Status, err
 }
@@ -98,7 +98,7 @@ func (c *Client) Status() (*Status, error) {
 func (c *Client) Sockets() (*Sockets, error) {
 	r, err := c.ask(Request{Op: OpSockets})
 	if err == nil && r.Sockets == nil {
-		err = fmt.Errorf("node %d tells nothing of sockets", c.Node.Node)
+		err = fmt.Errorf("node %d returned no sockets", c.Node.Node)
 	}
 	return r.Sockets, err
 }

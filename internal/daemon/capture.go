@@ -15,7 +15,7 @@ import (
 func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
 	out := json.NewEncoder(conn)
 	if !d.capturing.CompareAndSwap(false, true) {
-		_ = out.Encode(control.Reply{Error: "somebody else is capturing: wait until that one has ended"}) // it may be gone
+		_ = out.Encode(control.Reply{Error: "another capture is running: wait until it ends"}) // it may be gone
 		return
 	}
 	defer d.capturing.Store(false)

@@ -173,7 +173,7 @@ func (c Config) check() error {
 		}
 		for _, b := range c.Addrs[:i] {
 			if a.Addr() == b.Addr() {
-				return wrong("address %v: it is there twice", a.Addr())
+				return wrong("address %v appears twice", a.Addr())
 			}
 		}
 	}
@@ -195,7 +195,7 @@ func CheckAddr(a netip.Prefix) error {
 	case addr.Is4In6() || addr.Zone() != "":
 		why = "use a plain IPv4 or IPv6 address"
 	case addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback():
-		why = "it cannot be the address of a node"
+		why = "a node cannot have it"
 	case addr.Is4() && a.Bits() < 31 && addr == a.Masked().Addr():
 		why = fmt.Sprintf("it is the network itself; use another, such as %v", netip.PrefixFrom(addr.Next(), a.Bits()))
 	case addr.Is4() && a.Bits() < 31 && addr == lastAddr(a):

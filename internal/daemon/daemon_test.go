@@ -217,7 +217,7 @@ func TestRootCapture(t *testing.T) {
 	c := client(t, dir, 1)
 	go func() { done <- c.Capture(ctx, &got, 0) }()
 	eventually(t, "header", func() bool { return got.Len() > 0 })
-	if err := client(t, dir, 1).Capture(t.Context(), io.Discard, 0); err == nil || !strings.Contains(err.Error(), "somebody else") {
+	if err := client(t, dir, 1).Capture(t.Context(), io.Discard, 0); err == nil || !strings.Contains(err.Error(), "another capture") {
 		t.Errorf("a second capture: %v", err)
 	}
 	if out, err := ping(a.ns, "10.2.0.2"); err != nil {

@@ -69,7 +69,7 @@ func parse(text string) (Config, error) {
 		return Config{}, err
 	}
 	if unknown := meta.Undecoded(); len(unknown) > 0 {
-		return Config{}, fmt.Errorf("%w: %v: there is no such setting", ErrConfig, unknown[0])
+		return Config{}, fmt.Errorf("%w: %v: unknown setting", ErrConfig, unknown[0])
 	}
 	return f.config()
 }

@@ -49,7 +49,7 @@ func TestServe(t *testing.T) {
 
 func TestConnectToNobody(t *testing.T) {
 	status, stdout, stderr := runProgram(t.Context(), "stream --connect 127.0.0.1:1"+short)
-	if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "dsbench stream: path tcp: nobody serves at 127.0.0.1:1: start dsbench serve there (") {
+	if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "dsbench stream: path tcp: no dsbench serves at 127.0.0.1:1: start \"dsbench serve\" there (") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 }

@@ -72,7 +72,7 @@ func TestUsageErrors(t *testing.T) {
 		{"demo --congestion ../x", "flag -congestion: name one of sysctl net.ipv4.tcp_available_congestion_control"},
 		{"demo --faults loss=1", `flag -faults: wire: faults: "loss"; use seed, drop, corrupt, duplicate, reorder, delay or jitter`},
 		{"demo --faults drop=2", "use a probability from 0 to 1"},
-		{"demo --faults drop=1%", `drop="1%" is no value for it`},
+		{"demo --faults drop=1%", `drop cannot be "1%"`},
 		{"demo --faults=", `""; use name=value`},
 		{"demo --faults seed=1 --nodes 33", "--faults with 33 nodes: every pair has a link of its own; use up to 32"},
 		{"demo --duration 1", "flag -duration: use a time from 10ms to 1m0s, such as 250ms or 2s"},

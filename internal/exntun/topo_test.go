@@ -39,7 +39,7 @@ func TestTopoBadInput(t *testing.T) {
 		{"topo --file " + dir + "/none", exitFailure, "no such file"},
 		{"topo --file " + bad, exitFailure, "bad.toml"},
 		{"topo --mesh 4 --svg " + dir + "/none/x.svg", exitFailure, "no such file"},
-		{"topo --torus 64x64x15", exitFailure, "at most 4096 can be drawn"},
+		{"topo --torus 64x64x15", exitFailure, "the limit is 4096"},
 		{"topo --dir " + dir, exitFailure, "no node is up"},
 		{"up --topology=", exitUsage, "use torus:4x4x4"},
 		{"up --topology torus:0", exitUsage, "torus:0"},
@@ -169,7 +169,7 @@ func TestRootTopology(t *testing.T) {
 	// Who has another topology, or none, does not come up.
 	for _, c := range []struct{ flags, want string }{
 		{"--topology torus:4", "use the same topology"},
-		{"--node 2", "here it is no topology"},
+		{"--node 2", "this node has no topology"},
 	} {
 		cmd, _, errs := programCommand(append([]string{"up", "--dir", dir, "--netns", a.ns.Path()}, strings.Fields(c.flags)...)...)
 		if err := cmd.Run(); err == nil {

@@ -56,7 +56,7 @@ func (r Remote) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	c, err := d.DialContext(ctx, "tcp", r.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("nobody serves at %s: start dsbench serve there (%w)", r.Addr, err)
+		return nil, fmt.Errorf("no dsbench serves at %s: start \"dsbench serve\" there (%w)", r.Addr, err)
 	}
 	return c, nil
 }

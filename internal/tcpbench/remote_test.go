@@ -50,7 +50,7 @@ func TestRemote(t *testing.T) {
 
 func TestRemoteErrors(t *testing.T) {
 	netnstest.CheckFDs(t)
-	if _, err := (Remote{"127.0.0.1:1"}).Measure(t.Context(), shortSpec()); err == nil || !strings.Contains(err.Error(), "nobody serves at 127.0.0.1:1: start dsbench serve there") {
+	if _, err := (Remote{"127.0.0.1:1"}).Measure(t.Context(), shortSpec()); err == nil || !strings.Contains(err.Error(), "no dsbench serves at 127.0.0.1:1: start \"dsbench serve\" there") {
 		t.Errorf("nobody there: %v", err)
 	}
 	r := served(t)

@@ -44,9 +44,9 @@ func (l *Link) greet(timeout time.Duration) error {
 	case theirs.version != Version:
 		return fmt.Errorf("%w: %d, this is %d", ErrVersion, theirs.version, Version)
 	case theirs.node == mine.node:
-		return fmt.Errorf("%w: peer has the node ID %d, too: %w", ErrHello, mine.node, fabric.ErrInUse)
+		return fmt.Errorf("%w: the peer has node ID %d as well: %w", ErrHello, mine.node, fabric.ErrInUse)
 	case len(fds) != 2:
-		return fmt.Errorf("%w: %d descriptors, 2 expected", ErrHello, len(fds))
+		return fmt.Errorf("%w: it carries %d descriptors instead of 2", ErrHello, len(fds))
 	case theirs.segment != segmentSize || theirs.arena > maxArena:
 		return fmt.Errorf("%w: segment of %d bytes, arena of %d", ErrHello, theirs.segment, theirs.arena)
 	}

@@ -16,7 +16,7 @@ import (
 var (
 	// ErrHello says that the other end is no such medium. Have both nodes run the
 	// same version, which tells them what kind of link they have.
-	ErrHello = errors.New("wire: the peer has another kind of link: update it")
+	ErrHello = errors.New("wire: the peer uses another kind of link: update it")
 	// ErrVersion says that the other end has another version of this link. Update
 	// one.
 	ErrVersion = errors.New("wire: the peer has another version of the link: update one of them")

@@ -70,7 +70,7 @@ func ParseFaults(s string) (f Faults, err error) {
 			return Faults{}, fmt.Errorf("%w: %q; use name=value", ErrFaults, part)
 		}
 		if seen[name] {
-			return Faults{}, fmt.Errorf("%w: %s is there twice", ErrFaults, name)
+			return Faults{}, fmt.Errorf("%w: %s appears twice", ErrFaults, name)
 		}
 		seen[name] = true
 		switch name {
@@ -92,7 +92,7 @@ func ParseFaults(s string) (f Faults, err error) {
 			return Faults{}, fmt.Errorf("%w: %q; use seed, drop, corrupt, duplicate, reorder, delay or jitter", ErrFaults, name)
 		}
 		if err != nil {
-			return Faults{}, fmt.Errorf("%w: %s=%q is no value for it", ErrFaults, name, value)
+			return Faults{}, fmt.Errorf("%w: %s cannot be %q", ErrFaults, name, value)
 		}
 	}
 	if err := f.Verify(); err != nil {

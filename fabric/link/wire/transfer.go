@@ -274,5 +274,5 @@ func (l *Link) take(m *message) error {
 		l.up.add(f.credit.Down)
 		return nil
 	}
-	return errors.New("message that is none")
+	return errors.New("message of an unknown kind")
 }

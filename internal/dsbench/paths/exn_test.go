@@ -58,7 +58,7 @@ func TestRootExnNodeDies(t *testing.T) {
 	defer timer.Stop()
 	start := time.Now()
 	_, err := p.Measure(t.Context(), aMinute())
-	if err == nil || !strings.Contains(err.Error(), "a process of the nodes ended: a worker ended without a result (signal: killed)") {
+	if err == nil || !strings.Contains(err.Error(), "a node process ended: a worker ended without a result (signal: killed)") {
 		t.Errorf("error %v", err)
 	}
 	if d := time.Since(start); d > 30*time.Second {

@@ -70,7 +70,7 @@ func (p *nodePath) start(ctx context.Context, command string, job, up any) error
 	go func() {
 		n.endErr = w.Result(new(struct{}))
 		close(n.ended)
-		p.down(fmt.Errorf("a process of the nodes ended: %w", n.endErr))
+		p.down(fmt.Errorf("a node process ended: %w", n.endErr))
 	}()
 	return nil
 }
