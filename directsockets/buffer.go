@@ -97,7 +97,7 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 				posted = Posted{N: at + min(n-at, maxPiece), ticket: ticket, pending: true}
 				continue
 			case e == segment.ErrAgain:
-				c.awaitTX()
+				c.awaitTX(flagsCall)
 				continue
 			case !errors.Is(e, segment.ErrNoZCopy) && !errors.Is(e, segment.ErrRegions):
 				c.leaveDirectTX(e)
@@ -161,7 +161,7 @@ func (c *Conn) awaitTaken() error {
 		if t.want.Load()&wantWork != 0 {
 			c.workTX()
 		}
-		c.awaitTX()
+		c.awaitTX(flagsStop)
 	}
 }
 
@@ -195,7 +195,7 @@ func (c *Conn) offerSink(b *Buffer, off, n int) bool {
 	if c.rx.kicked.Load() {
 		c.calm(&c.rx.half)
 	}
-	if c.rx.wanted() || !t.try() {
+	if c.rx.signals().wanted(flagsCall) || !t.try() {
 		return false
 	}
 	number, err := uint32(0), segment.ErrAgain
@@ -212,12 +212,14 @@ func (c *Conn) offerSink(b *Buffer, off, n int) bool {
 // and none stands.
 func (c *Conn) awaitSink() int {
 	r := &c.rx
-	for !r.interrupted() {
+	for !r.signals().interrupted(flagsCall) {
 		n, err := r.end.RecvSink()
 		if err != segment.ErrAgain {
 			return n // an error: Recv finds it again
 		}
-		c.awaitRX()
+		if c.awaitRX() != nil {
+			break
+		}
 	}
 	for !r.end.WithdrawSink() { // the peer is filling it
 		n, err := r.end.RecvSink()

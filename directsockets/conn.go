@@ -172,12 +172,7 @@ func (c *Conn) CloseWrite() error {
 	if err := c.setFlag(&c.tx.half, "close", flagShut); err != nil {
 		return err
 	}
-	if c.tx.ask(wantShutdown) {
-		c.workTX()
-		if c.tx.free() {
-			c.leaveTX()
-		}
-	}
+	c.askTX(wantShutdown, true) // a holder that the flag has woken may sleep again, as finish does
 	return nil
 }
 

@@ -99,7 +99,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 	if t.phase == txDirect {
 		switch room, err = t.end.Reserve(copyChunk); {
 		case err == segment.ErrAgain:
-			c.awaitTX()
+			c.awaitTX(flagsCall)
 			return 0, nil
 		case err != nil:
 			c.leaveDirectTX(err)
@@ -154,9 +154,7 @@ func (c *Conn) sendFile(file *os.File, limit *io.LimitedReader) (n int64, sent b
 	}
 	if t.kicked.Load() {
 		c.calm(&t.half)
-		if t.interrupted() {
-			return 0, true, nil
-		}
+		return 0, true, nil
 	}
 	var k int
 	var serr error
@@ -226,8 +224,7 @@ func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 	if r.phase == rxDirect {
 		b, err := r.end.Next()
 		if err == segment.ErrAgain {
-			c.awaitRX()
-			return 0, nil
+			return 0, c.awaitRX()
 		}
 		if lent = err == nil && len(b) >= lendLeast; lent {
 			piece = b

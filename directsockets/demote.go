@@ -90,27 +90,42 @@ type rawConn struct {
 }
 
 func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
-	_ = r.c.demote(ReasonUnsupported) // closed: the call says so
+	return r.c.rawCall(&r.c.rx.half, "raw-read", func() error { return r.RawConn.Read(f) })
+}
+
+func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
+	return r.c.rawCall(&r.c.tx.half, "raw-write", func() error { return r.RawConn.Write(f) })
+}
+
+// rawCall calls call, which waits on the shadow for the direction of h, on TCP alone.
+// Where the program's deadline has not passed, a time-out is a kick that is left over.
+func (c *Conn) rawCall(h *half, op string, call func() error) error {
+	_ = c.demote(ReasonUnsupported) // closed: the call says so
 	for {
-		err := r.RawConn.Read(f)
-		h := &r.c.rx.half
-		if err == nil || !isTimeout(err) || !h.kicked.Load() {
+		if h.flags.Load()&(flagExpired|flagClosed) == flagExpired {
+			return c.opError(op, os.ErrDeadlineExceeded)
+		}
+		err := call()
+		if err == nil || !isTimeout(err) {
 			return err
 		}
-		// It is a kick that is left over, and not the program's deadline.
 		if h.try() {
-			r.c.calm(h)
+			c.calm(h)
 			if h.free() {
-				r.c.leaveRX()
+				c.leave(h)
 			}
 		}
 		time.Sleep(demotePause)
 	}
 }
 
-func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
-	_ = r.c.demote(ReasonUnsupported) // closed: the call says so
-	return r.RawConn.Write(f)
+// leave sees to what others want of the direction of h, after free.
+func (c *Conn) leave(h *half) {
+	if h == &c.rx.half {
+		c.leaveRX()
+	} else {
+		c.leaveTX()
+	}
 }
 
 func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

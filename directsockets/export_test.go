@@ -20,3 +20,31 @@ func CloseProcess() {
 		client.Close()
 	}
 }
+
+// SleepRX sleeps as Read does, with the turn, after before has run since the last look.
+func (c *Conn) SleepRX(before func()) {
+	c.rx.take()
+	before()
+	c.sleep(&c.rx.half, flagsCall)
+	if c.rx.free() {
+		c.leaveRX()
+	}
+}
+
+// SleepTX sleeps as Write does, or if finishing as finish does, with the turn, after
+// before has run since the last look.
+func (c *Conn) SleepTX(finishing bool, before func()) {
+	until := uint32(flagsCall)
+	if finishing {
+		until = flagsStop
+	}
+	c.tx.take()
+	before()
+	c.sleep(&c.tx.half, until)
+	if c.tx.free() {
+		c.leaveTX()
+	}
+}
+
+// Reading reports whether somebody reads, or waits to.
+func (c *Conn) Reading() bool { return c.rx.word.Load() == turnTaken }

@@ -18,6 +18,8 @@ const (
 	flagShut    = 1 << 3 // CloseRead or CloseWrite was called
 
 	flagsStop = flagExpired | flagClosed | flagBroken
+	flagsCall = flagsStop | flagShut    // those that end a wait of Read or Write
+	flagsGone = flagClosed | flagBroken // those that end what is done without a call
 )
 
 // half is what both directions of a connection have.
@@ -126,6 +128,7 @@ type bell struct {
 	raw      syscall.RawConn
 	look     func(fd uintptr) bool // made once, so that sleeping does not allocate
 	awake    bool                  // look is called after a sleep, not before
+	until    uint32                // flags that end the sleep
 	sleeping atomic.Bool
 }
 
@@ -142,10 +145,21 @@ func (c *Conn) stop(h *half, op string) error {
 	return nil
 }
 
-// wanted reports whether the holder has something else to do than to wait.
-func (h *half) wanted() bool {
-	return h.flags.Load()&flagsStop != 0 || h.want.Load()&wantWork != 0
+// signals is what the holder of a turn looks at to decide whether he may wait.
+// model_test.go explores what comes of these decisions in every order.
+type signals struct {
+	flags, want uint32
+	kicked      bool
 }
 
+// signals looks at what others have told the holder.
+func (h *half) signals() signals {
+	return signals{flags: h.flags.Load(), want: h.want.Load(), kicked: h.kicked.Load()}
+}
+
+// wanted reports whether the holder has something else to do than to wait in a call
+// that the flags of until end.
+func (s signals) wanted(until uint32) bool { return s.flags&until != 0 || s.want&wantWork != 0 }
+
 // interrupted reports whether the holder has to look up from what he waits for.
-func (h *half) interrupted() bool { return h.wanted() || h.kicked.Load() }
+func (s signals) interrupted(until uint32) bool { return s.wanted(until) || s.kicked }

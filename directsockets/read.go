@@ -238,7 +238,7 @@ func (c *Conn) transit() bool {
 		if r.watch.on.Load() || c.watchRX() {
 			return true
 		}
-		if r.wanted() {
+		if r.signals().wanted(flagsStop) {
 			return false
 		}
 	}
@@ -270,7 +270,7 @@ func (c *Conn) readDrain(p []byte) (int, error) {
 	}
 	n, err := c.readShadow(p)
 	if n == 0 && err != nil && err != errKicked { // it said that there is more
-		if err == io.EOF {
+		if err == io.EOF && r.flags.Load()&flagShut == 0 {
 			err = c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET))
 		}
 		c.over(err)
@@ -283,11 +283,7 @@ func (c *Conn) readDirect(p []byte) (int, error) {
 	r := &c.rx
 	n, err := r.end.Recv(p)
 	if err == segment.ErrAgain {
-		if r.flags.Load()&flagShut != 0 {
-			return 0, io.EOF
-		}
-		c.awaitRX()
-		return 0, nil
+		return 0, c.awaitRX()
 	}
 	if err != nil {
 		return 0, c.leaveDirect(err)

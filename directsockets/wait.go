@@ -1,6 +1,7 @@
 package directsockets
 
 import (
+	"io"
 	"runtime"
 	"time"
 
@@ -14,30 +15,35 @@ import (
 const spinLook = 32
 
 // awaitRX waits until the segment may have something, or something interrupts. It
-// belongs to the holder of rx, when Recv said ErrAgain.
-func (c *Conn) awaitRX() {
+// belongs to the holder of rx, when Recv said ErrAgain. io.EOF: CloseRead was called,
+// and there is nothing to wait for.
+func (c *Conn) awaitRX() error {
 	r := &c.rx
-	if r.flags.Load()&flagShut == 0 && !c.spin(&r.half, true) {
-		c.sleep(&r.half)
+	if r.flags.Load()&flagShut != 0 {
+		return io.EOF
+	}
+	if !c.spin(&r.half, true, flagsCall) {
+		c.sleep(&r.half, flagsCall)
 	}
 	c.heedFreeze()
+	return nil
 }
 
-// awaitTX waits until the segment may have room, or something interrupts. It belongs
-// to the holder of tx, when Send said ErrAgain.
-func (c *Conn) awaitTX() {
-	if t := &c.tx; !c.spin(&t.half, false) {
-		c.sleep(&t.half)
+// awaitTX waits until the segment may have room, or something interrupts, as the flags
+// of until do. It belongs to the holder of tx, when Send said ErrAgain.
+func (c *Conn) awaitTX(until uint32) {
+	if t := &c.tx; !c.spin(&t.half, false, until) {
+		c.sleep(&t.half, until)
 	}
 }
 
 // spin looks for as long as spinning pays, and reports whether to try again. If the
 // peer is on the same CPU it yields instead.
-func (c *Conn) spin(h *half, rx bool) bool {
+func (c *Conn) spin(h *half, rx bool, until uint32) bool {
 	if h.end.SameCPU() {
 		for range yields {
 			schedYield()
-			if c.glance(h, rx) || h.wanted() {
+			if c.glance(h, rx) || h.signals().wanted(until) {
 				return true
 			}
 		}
@@ -54,8 +60,8 @@ func (c *Conn) spin(h *half, rx bool) bool {
 			c.count.Add(segment.SpinsFound, 1)
 			return true
 		}
-		if h.interrupted() {
-			return h.wanted() // sleep calms
+		if s := h.signals(); s.interrupted(until) {
+			return s.wanted(until) // sleep calms
 		}
 		now := time.Since(start)
 		if now < limit && i%yieldEvery == 0 {
@@ -94,16 +100,17 @@ func (c *Conn) glance(h *half, rx bool) bool {
 // schedYield lets another thread of this CPU run.
 func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// sleep blocks until the peer rings or something interrupts. It has to be looked
-// again then. The holder of h calls it.
-func (c *Conn) sleep(h *half) {
+// sleep blocks until the peer rings or something interrupts, as the flags of until do.
+// It has to be looked again then. The holder of h calls it.
+func (c *Conn) sleep(h *half, until uint32) {
 	if h.kicked.Load() {
 		c.calm(h)
 	}
-	if h.wanted() {
+	if h.signals().wanted(until) {
 		return
 	}
 	b := &h.bell
+	b.until = until
 	if b.raw == nil && c.openBell(h) != nil {
 		time.Sleep(bellPause)
 		return
@@ -113,8 +120,12 @@ func (c *Conn) sleep(h *half) {
 	b.sleeping.Store(true)
 	_ = b.raw.Read(b.look) // an error: a kick, or the end of the connection
 	b.sleeping.Store(false)
-	if b.awake {
-		c.awake(h)
+	// What has rung is read when somebody looks again. To tell the other direction's sleeper
+	// of a kick would have it tell this one, for ever.
+	if h == &c.rx.half {
+		h.end.DisarmRX()
+	} else {
+		h.end.DisarmTX()
 	}
 }
 
@@ -139,7 +150,7 @@ func (c *Conn) look(h *half) bool {
 	default:
 		ready = h.end.ArmTX()
 	}
-	return ready || h.interrupted() || !c.frozenSeen.Load() && h.end.PeerFrozen()
+	return ready || h.signals().interrupted(b.until) || !c.frozenSeen.Load() && h.end.PeerFrozen()
 }
 
 // awake reads the doorbell empty and has the other direction's sleeper look, too:

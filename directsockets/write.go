@@ -146,7 +146,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	case txDirect:
 		n, err := t.end.Send(p)
 		if err == segment.ErrAgain {
-			if c.spin(&t.half, false) {
+			if c.spin(&t.half, false, flagsCall) {
 				return 0, nil
 			}
 			// Before it sleeps for want of room in the ring, the queue is filled.
@@ -155,7 +155,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 		switch err {
 		case nil:
 		case segment.ErrAgain:
-			c.sleep(&t.half)
+			c.sleep(&t.half, flagsCall)
 		default:
 			c.leaveDirectTX(err)
 		}
@@ -166,7 +166,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 		if t.demote {
 			c.sendDemote()
 			if t.demote { // no room in the queue
-				c.sleep(&t.half)
+				c.sleep(&t.half, flagsCall)
 			}
 			return 0, nil
 		}
@@ -181,9 +181,7 @@ func (c *Conn) writeShadow(p []byte) (int, error) {
 	t := &c.tx
 	if t.kicked.Load() {
 		c.calm(&t.half)
-		if t.interrupted() {
-			return 0, errKicked
-		}
+		return 0, errKicked // before it was calm the caller has looked at what may have changed
 	}
 	n, err := c.shadow.Write(p)
 	c.count.Add(segment.SentShadow, uint64(n))
@@ -338,7 +336,7 @@ func (c *Conn) finish() {
 		if !t.take() {
 			return
 		}
-		done := t.flags.Load()&(flagClosed|flagBroken) != 0
+		done := t.flags.Load()&flagsGone != 0
 		if !done {
 			done = c.finishSome()
 		}
@@ -355,25 +353,41 @@ func (c *Conn) finish() {
 	}
 }
 
+// finishSome does so until it is done, somebody else wants the turn, or nothing can be
+// done now. The deadline is that of calls: once it has passed nobody waits here, since a
+// call may want the turn at any time, to return.
 func (c *Conn) finishSome() (done bool) {
 	t := &c.tx
-	for t.flags.Load()&flagsStop == 0 && t.want.Load()&wantTurn == 0 {
+	for {
+		c.workTX()
+		flags := t.flags.Load()
+		if flags&flagsGone != 0 || t.want.Load()&wantTurn != 0 {
+			return false
+		}
+		expired := flags&flagExpired != 0
 		switch {
+		case t.phase == txRolling && expired:
+			return false
 		case t.phase == txRolling:
 			if err := c.roll(); err != nil && err != errKicked {
 				t.phase, t.err = txOver, err
 			}
 		case t.demote:
 			if c.sendDemote(); t.demote {
-				c.sleep(&t.half)
+				if expired {
+					return false
+				}
+				c.sleep(&t.half, flagsStop)
 			}
 		case t.shutdown:
 			if c.shutdownTX(); t.shutdown && t.phase == txDirect {
-				c.sleep(&t.half)
+				if expired {
+					return false
+				}
+				c.sleep(&t.half, flagsStop)
 			}
 		default:
 			return true
 		}
 	}
-	return false
 }
