@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/directsockets"
+	"exnet/directsockets/segment"
 )
 
 // TestWriteBuffers has pieces of all sizes come in order, and taken from the list.
@@ -60,16 +61,24 @@ func TestWriteBuffersDeadline(t *testing.T) {
 	c, s := pair(t, config, config)
 	defer c.Close()
 	defer s.Close()
-	if err := c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
 	all := 0
 	var bufs net.Buffers
 	for range 200 {
 		bufs = append(bufs, make([]byte, 300<<10), make([]byte, 10))
 		all += 300<<10 + 10
 	}
+	began := make(chan error, 1)
+	go func() {
+		eventually(t, "something is written", func() bool {
+			sent := c.Stats().Counters
+			return sent[segment.SentDirect]+sent[segment.SentShadow] > 0
+		})
+		began <- c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	}()
 	n, err := c.WriteBuffers(&bufs)
+	if err := <-began; err != nil {
+		t.Fatal(err)
+	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
