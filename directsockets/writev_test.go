@@ -69,6 +69,7 @@ func TestWriteBuffersDeadline(t *testing.T) {
 	}
 	began := make(chan error, 1)
 	go func() {
+		defer close(began)
 		eventually(t, "something is written", func() bool {
 			sent := c.Stats().Counters
 			return sent[segment.SentDirect]+sent[segment.SentShadow] > 0
