@@ -1,162 +1,257 @@
-/* Calls that copy between descriptors: sendfile, splice. The direct path has no
- * pages to give away; bytes go through a buffer. */
+/* Calls that copy between descriptors: sendfile, splice. The direct path has no pages to give away or to take: bytes go
+ * through a buffer, and nothing is taken from where it lies before it has a place where it goes.
+ *
+ *   socket ─peek─▶ buffer ─▶ pipe, what it takes ─▶ so much is taken from the socket
+ *   pipe ─tee─▶ own pipe ─▶ buffer ─▶ socket, what it takes ─▶ so much is taken from the pipe
+ *
+ * Whether a pipe waits says its O_NONBLOCK or SPLICE_F_NONBLOCK, whether a socket does its O_NONBLOCK alone.
+ */
 #include "hooks/hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>
 
-enum { CHUNK = 64 << 10 };
+enum { CHUNK = 64 << 10, FLAGS = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT };
 
 /* A buffer by thread would stay for every thread that ever copied. */
 struct buffer {
 	char bytes[CHUNK];
 };
 
-static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t *off, size_t n)
+/* ---- a pipe --------------------------------------------------------------------- */
+
+/* Is fd an end of a pipe that is open for mode, O_RDONLY or O_WRONLY? */
+static bool is_pipe(int fd, int mode)
+{
+	int saved = errno, flags = REAL(fcntl)(fd, F_GETFL), access = flags & O_ACCMODE;
+	bool yes = flags >= 0 && (access == mode || access == O_RDWR) && REAL(fcntl)(fd, F_GETPIPE_SZ) > 0;
+
+	errno = saved;
+	return yes;
+}
+
+static bool pipe_waits(int fd, unsigned flags) { return !(flags & SPLICE_F_NONBLOCK) && !(REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK); }
+
+/* Is there room in a pipe (POLLOUT), or something to read or its end (POLLIN)? False and errno: EAGAIN, EINTR. */
+static bool pipe_ready(int fd, short event, bool wait)
+{
+	struct pollfd p = {fd, event, 0};
+	int rc = REAL(poll)(&p, 1, wait ? -1 : 0);
+
+	if (rc == 0)
+		errno = EAGAIN;
+	if (rc > 0 && event == POLLOUT && (p.revents & POLLERR)) { /* nobody reads it */
+		raise(SIGPIPE);
+		errno = EPIPE;
+		return false;
+	}
+	return rc > 0;
+}
+
+/* A pipe for one call. EINVAL if there is none: then programs fall back to read and write. */
+static bool own_pipe(int ends[2])
+{
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0)
+		return true;
+	errno = EINVAL;
+	return false;
+}
+
+static void own_close(int ends[2])
+{
+	int saved = errno;
+
+	REAL(close)(ends[0]);
+	REAL(close)(ends[1]);
+	errno = saved;
+}
+
+/* Puts what there is room for into a pipe, without waiting: the number of bytes, or -1 and errno. */
+static ssize_t pipe_put(int fd, char *p, size_t n)
+{
+	int ends[2];
+	ssize_t put = REAL(pwritev2)(fd, &(struct iovec){p, n}, 1, -1, RWF_NOWAIT);
+
+	if (put >= 0 || errno != EOPNOTSUPP)
+		return put;
+	/* Once the kernel's splice has used a pipe, it knows RWF_NOWAIT no more: have it splice again. */
+	if (!own_pipe(ends))
+		return -1;
+	put = REAL(write)(ends[1], p, n);
+	if (put > 0)
+		put = REAL(splice)(ends[0], NULL, fd, NULL, (size_t)put, SPLICE_F_NONBLOCK);
+	own_close(ends);
+	return put;
+}
+
+/* ---- socket to pipe -------------------------------------------------------------- */
+
+static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned flags)
 {
 	struct buffer b;
-	off64_t pos = off ? *off : lseek64(in, 0, SEEK_CUR);
-	bool seekable = pos >= 0;
+	bool wait = pipe_waits(out, flags);
+	size_t moved = 0;
+
+	/* The kernel, too, looks for room first. */
+	while (moved < n && pipe_ready(out, POLLOUT, wait && !moved)) {
+		size_t want = n - moved < CHUNK ? n - moved : CHUNK;
+		ssize_t have = ds_recv(k->c->s, in, &(struct iovec){b.bytes, want}, 1, MSG_PEEK | (moved ? MSG_DONTWAIT : 0));
+		if (have <= 0)
+			return moved ? (ssize_t)moved : have;
+		ssize_t put = pipe_put(out, b.bytes, (size_t)have);
+		if (put > 0) {
+			ds_recv(k->c->s, in, &(struct iovec){b.bytes, (size_t)put}, 1, MSG_WAITALL | MSG_TRUNC);
+			moved += (size_t)put;
+		}
+		if (put < have && (moved || put == 0 || errno != EAGAIN || !wait))
+			return moved ? (ssize_t)moved : put;
+	}
+	return moved ? (ssize_t)moved : -1;
+}
+
+/* ---- pipe to socket -------------------------------------------------------------- */
+
+/* Sends once what a pipe has, n bytes at most: what was sent is taken from it. 0: the pipe is at its end. *all: the
+ * socket took all that was there. */
+static ssize_t pipe_send(struct call *k, int in, int out, size_t n, bool *all)
+{
+	struct buffer b;
+	int own[2];
+
+	*all = false;
+	if (!own_pipe(own))
+		return -1;
+	ssize_t sent = REAL(tee)(in, own[1], n < CHUNK ? n : CHUNK, SPLICE_F_NONBLOCK);
+	if (sent > 0)
+		sent = REAL(read)(own[0], b.bytes, (size_t)sent);
+	if (sent > 0) {
+		ssize_t have = sent;
+		sent = ds_send(k->c->s, out, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
+		*all = sent == have;
+	}
+	int saved = errno;
+	for (ssize_t taken = 0, got; taken < sent; taken += got) {
+		got = REAL(splice)(in, NULL, own[1], NULL, (size_t)(sent - taken), SPLICE_F_NONBLOCK);
+		if (got <= 0)
+			break; /* another reader was faster */
+	}
+	errno = saved;
+	own_close(own);
+	return sent;
+}
+
+static ssize_t pipe_to_sock(struct call *k, int in, int out, size_t n, unsigned flags)
+{
+	bool wait = pipe_waits(in, flags), all = true;
+	size_t sent = 0;
+	ssize_t rc = -1;
+
+	while (all && sent < n && pipe_ready(in, POLLIN, wait && !sent)) {
+		rc = pipe_send(k, in, out, n - sent, &all);
+		if (rc <= 0)
+			break;
+		sent += (size_t)rc;
+	}
+	if (!all && k->c->members)
+		__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
+	return sent ? (ssize_t)sent : rc;
+}
+
+/* ---- file to socket -------------------------------------------------------------- */
+
+static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t n)
+{
+	struct buffer b;
 	size_t done = 0;
 
-	if (!seekable && off) {
-		errno = EINVAL;
-		return -1;
-	}
 	while (done < n) {
 		size_t want = n - done < CHUNK ? n - done : CHUNK;
-		ssize_t have = seekable ? pread64(in, b.bytes, want, pos + (off64_t)done) : -1;
-		if (!seekable) { /* a pipe: nothing is taken that cannot be sent */
-			int room = fcntl(fd, F_GETFL);
-			if (done > 0 || (room & O_NONBLOCK))
-				break;
-			have = REAL(read)(in, b.bytes, want);
-		}
-		if (have < 0 && done == 0)
+		ssize_t have = pread64(in, b.bytes, want, pos + (off64_t)done);
+		if (have < 0 && done == 0) {
+			errno = errno == EISDIR ? EINVAL : errno;
 			return -1;
+		}
 		if (have <= 0)
 			break;
-		size_t sent = 0;
-		ssize_t rc = 0;
-		do {
-			rc = ds_send(k->c->s, fd, &(struct iovec){b.bytes + sent, (size_t)have - sent}, 1, 0);
-			if (rc > 0)
-				sent += (size_t)rc;
-		} while (rc > 0 && sent < (size_t)have && !seekable);
-		done += sent;
-		if (rc < 0 && done == 0) {
+		ssize_t rc = ds_send(k->c->s, fd, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
+		if (rc < have)
 			__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
+		if (rc < 0 && done == 0)
 			return -1;
-		}
-		if (rc < 0 || sent < (size_t)have) {
-			__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
+		if (rc > 0)
+			done += (size_t)rc;
+		if (rc < have)
 			break;
-		}
 	}
-	if (off)
-		*off = pos + (off64_t)done;
-	else if (seekable)
-		lseek64(in, pos + (off64_t)done, SEEK_SET);
 	return (ssize_t)done;
+}
+
+/* What of a call on c may go to the kernel: all, as long as everything is on the shadow. Between true and ds_wait_end
+ * that stays so. */
+static bool kernel_begin(struct call *k, int fd)
+{
+	ds_tick(k->c->s, fd);
+	ds_wait_begin(k->c->s); /* only now the answer stays true */
+	if (ds_bell(k->c->s) < 0 && ds_on_shadow_rx(k->c->s) && ds_on_shadow_tx(k->c->s))
+		return true;
+	ds_wait_end(k->c->s);
+	return false;
 }
 
 EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t n)
 {
-	CALL(k, out);
-	if (!k.c || n == 0)
+	CALL(from, in);
+	CALL(to, out);
+	struct call *k = from.c ? &from : &to;
+	off64_t pos = 0;
+	ssize_t rc;
+
+	/* What the kernel refuses, and only that, is left to it; what is neither file nor device, too. */
+	if (!k->c || (from.c && to.c) || n == 0 || (ssize_t)n < 0 || (off && !ds_readable(off, sizeof *off)) ||
+	    (from.c && (off || !is_pipe(out, O_WRONLY))))
 		return REAL(sendfile64)(out, in, off, n);
-	ds_tick(k.c->s, out);
-	/* A short check of what the kernel would refuse. */
-	int flags = fcntl(in, F_GETFL);
-	if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) {
-		errno = EBADF;
-		return -1;
-	}
-	ds_wait_begin(k.c->s); /* only now the answer stays true */
-	if (ds_on_shadow_tx(k.c->s) && ds_bell(k.c->s) < 0) {
-		ssize_t rc = REAL(sendfile64)(out, in, off, n);
-		ds_wait_end(k.c->s);
+	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = lseek64(in, 0, SEEK_CUR)) < 0))
+		return REAL(sendfile64)(out, in, off, n);
+	if (kernel_begin(k, from.c ? in : out)) {
+		rc = REAL(sendfile64)(out, in, off, n);
+		ds_wait_end(k->c->s);
 		if (rc > 0)
-			ds_moved(k.c->s, (size_t)rc, 0);
+			ds_moved(k->c->s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
 		return rc;
 	}
-	ds_wait_end(k.c->s);
-	return file_to_sock(&k, out, in, off, n > 0x7ffff000 ? 0x7ffff000 : n);
+	n = n < DS_MAX_RW ? n : DS_MAX_RW;
+	if (from.c)
+		return sock_to_pipe(k, in, out, n, 0);
+	rc = file_to_sock(k, out, in, off ? *off : pos, n);
+	if (!off && rc > 0)
+		lseek64(in, pos + (off64_t)rc, SEEK_SET);
+	if (off && !ds_writable(off, sizeof *off)) {
+		errno = EFAULT;
+		return -1;
+	}
+	if (off && rc > 0)
+		*off += rc;
+	return rc;
 }
 ALIAS(sendfile, sendfile64);
-
-/* Socket to pipe: what the pipe takes is peeked at, put into it, then taken. */
-static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned flags)
-{
-	struct buffer b;
-
-	for (;;) {
-		ssize_t have = ds_recv(k->c->s, in, &(struct iovec){b.bytes, n < CHUNK ? n : CHUNK}, 1,
-				       MSG_PEEK); /* SPLICE_F_NONBLOCK is about the pipe */
-		if (have <= 0)
-			return have;
-		ssize_t put = REAL(pwritev2)(out, &(struct iovec){b.bytes, (size_t)have}, 1, -1, RWF_NOWAIT);
-		if (put > 0)
-			return ds_recv(k->c->s, in, &(struct iovec){b.bytes, (size_t)put}, 1, MSG_WAITALL);
-		if (put == 0 || errno != EAGAIN || (flags & SPLICE_F_NONBLOCK) || (fcntl(out, F_GETFL) & O_NONBLOCK))
-			return put;
-		struct pollfd p = {out, POLLOUT, 0};
-		if (REAL(poll)(&p, 1, -1) < 0)
-			return -1;
-	}
-}
-
-/* Pipe to socket: a blocking socket takes all that was read. */
-static ssize_t pipe_to_sock(struct call *k, int in, int out, size_t n, unsigned flags)
-{
-	struct buffer b;
-	struct pollfd room = {out, POLLOUT, 0}, some = {in, POLLIN, 0};
-	size_t sent = 0;
-
-	if ((flags & SPLICE_F_NONBLOCK) && REAL(poll)(&some, 1, 0) == 0) {
-		errno = EAGAIN;
-		return -1;
-	}
-	bool nonblocking = fcntl(out, F_GETFL) & O_NONBLOCK;
-	if (nonblocking && wait_poll(&room, 1, &(struct timespec){0, 0}, NULL) == 0) {
-		errno = EAGAIN;
-		return -1;
-	}
-	/* A non-blocking socket that has room takes at least so much (SPEC.md 4.1); if not,
-	 * the rest waits for room here, as it cannot go back into the pipe. */
-	size_t want = nonblocking ? 4096 : CHUNK;
-	ssize_t have = REAL(read)(in, b.bytes, n < want ? n : want);
-	if (have <= 0)
-		return have;
-	while (sent < (size_t)have) {
-		ssize_t rc = ds_send(k->c->s, out, &(struct iovec){b.bytes + sent, (size_t)have - sent}, 1, 0);
-		if (rc > 0)
-			sent += (size_t)rc;
-		else if (errno == EAGAIN)
-			wait_poll(&room, 1, NULL, NULL);
-		else if (errno != EINTR)
-			return sent > 0 ? (ssize_t)sent : -1;
-	}
-	return (ssize_t)sent;
-}
 
 EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n, unsigned flags)
 {
 	CALL(from, in);
 	CALL(to, out);
-	if ((!from.c && !to.c) || inoff || outoff || n == 0 || (from.c && to.c))
-		return REAL(splice)(in, inoff, out, outoff, n, flags);
 	struct call *k = from.c ? &from : &to;
-	int fd = from.c ? in : out;
-	ds_tick(k->c->s, fd);
-	ds_wait_begin(k->c->s);
-	if (ds_bell(k->c->s) < 0 && ds_on_shadow_rx(k->c->s) && ds_on_shadow_tx(k->c->s)) {
+
+	/* A socket and a pipe; the kernel refuses all else. */
+	if (!k->c || (from.c && to.c) || inoff || outoff || n == 0 || (flags & ~FLAGS) ||
+	    (from.c ? !is_pipe(out, O_WRONLY) : !is_pipe(in, O_RDONLY)))
+		return REAL(splice)(in, inoff, out, outoff, n, flags);
+	if (kernel_begin(k, from.c ? in : out)) {
 		ssize_t rc = REAL(splice)(in, NULL, out, NULL, n, flags);
 		ds_wait_end(k->c->s);
 		if (rc > 0)
 			ds_moved(k->c->s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);
 		return rc;
 	}
-	ds_wait_end(k->c->s);
+	n = n < DS_MAX_RW ? n : DS_MAX_RW;
 	return from.c ? sock_to_pipe(k, in, out, n, flags) : pipe_to_sock(k, in, out, n, flags);
 }

@@ -275,59 +275,6 @@ static void sendto_address(void)
 	R(recvfrom(s, buf, 10, 0, NULL, NULL));
 }
 
-static void file_send(void)
-{
-	int c, s, f = memfd_create("probe", 0);
-	off_t off = 1000;
-	pair(&c, &s);
-	fill(buf, 300000, 5);
-	put(f, buf, 300000);
-	lseek(f, 0, SEEK_SET);
-	pid_t pid = fork();
-	if (pid == 0) {
-		size_t n = get(s, buf2, 350000);
-		out("reader: %zu", n);
-		out("same %d %d %d", !memcmp(buf, buf2, 100000), !memcmp(buf + 1000, buf2 + 100000, 50000), !memcmp(buf + 100000, buf2 + 150000, 200000));
-		_exit(0);
-	}
-	R(sendfile(c, f, NULL, 100000));
-	R(lseek(f, 0, SEEK_CUR));
-	R(sendfile(c, f, &off, 50000));
-	out("off %ld", (long)off);
-	R(lseek(f, 0, SEEK_CUR));
-	size_t n = 0;
-	while (n < 200000)
-		n += (size_t)sendfile(c, f, NULL, 1 << 20);
-	finish(pid);
-	out("rest %zu", n);
-	R(sendfile(c, f, NULL, 100));
-	R(sendfile(c, 999, NULL, 100));
-	off = -5;
-	R(sendfile(c, f, &off, 10));
-}
-
-static void splices(void)
-{
-	int c, s, p[2];
-	pair(&c, &s);
-	if (pipe(p))
-		die("pipe");
-	put(p[1], "through the pipe", 16);
-	R(splice(p[0], NULL, c, NULL, 100, 0));
-	R(read(s, buf, 100));
-	out("%.16s", buf);
-	put(c, "back into it", 12);
-	readable(s, 1000);
-	R(splice(s, NULL, p[1], NULL, 100, 0));
-	R(read(p[0], buf, 100));
-	out("%.12s", buf);
-	nonblock(s, 1);
-	R(splice(s, NULL, p[1], NULL, 100, 0));
-	shutdown(c, SHUT_WR);
-	readable(s, 1000);
-	R(splice(s, NULL, p[1], NULL, 100, 0));
-}
-
 static void fionread(void)
 {
 	int c, s, n = -1;
@@ -552,8 +499,6 @@ const struct probe io_probes[] = {
 	{"msgs", msgs, 0},
 	{"mmsgs", mmsgs, 0},
 	{"sendto-address", sendto_address, 0},
-	{"sendfile", file_send, 0},
-	{"splice", splices, 0},
 	{"fionread", fionread, 0},
 	{"zero-lengths", zero_lengths, 0},
 	{"msg-trunc", truncate_flag, 0},
