@@ -81,4 +81,8 @@
 // address works the moment it is added. Router advertisements are not handed to
 // the host, so addresses on a fabric are static. Large segments are TCP only
 // (no UFO, no USO).
+//
+// # Exports
+//
+// Most of the names are the counters, one for each reason for which a packet is dropped.
 package ipstack

@@ -50,4 +50,9 @@
 // broker in a namespace. Each client has at most 1024 open offers and 4096
 // listeners; together the clients of one user hold at most half of the broker's
 // descriptors.
+//
+// # Exports
+//
+// Half of the names are the messages, the page and the reasons of SPEC.md 6, which the golden vectors
+// and both ends of the socket share.
 package broker

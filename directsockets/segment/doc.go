@@ -51,4 +51,9 @@
 //
 // Linux 4.16 and later. A region of the peer's stays mapped until the End cannot be
 // reached any more.
+//
+// # Exports
+//
+// More than half of the names are constants of SPEC.md (tags, states, counters, limits): the golden
+// vectors, the Go connection and the statistics share them.
 package segment

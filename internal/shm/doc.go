@@ -32,4 +32,9 @@
 //
 // Linux 5.1 and later. Everything unsafe, and every mmap, is in the _unsafe.go
 // files of this package.
+//
+// # Exports
+//
+// It is the one place for what needs unsafe or assembly in shared memory, so it is wide and flat: each
+// function is one instruction or one system call.
 package shm

@@ -1,0 +1,273 @@
+package housetest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// root is the repository.
+const root = "../.."
+
+// pkg is a package without its tests.
+type pkg struct {
+	path    string // from the root: "fabric/velo"
+	docs    []string
+	files   []string
+	imports map[string]string // of this module: path to the file that imports it
+	exports []string          // package-level names
+}
+
+// packages returns all packages of the module.
+func packages(t *testing.T) map[string]*pkg {
+	t.Helper()
+	all := make(map[string]*pkg)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name() // std holds what exn-go adds to the standard library's own packages
+		if d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "tools" || name == "std") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		dir := filepath.Dir(rel)
+		p := all[dir]
+		if p == nil {
+			p = &pkg{path: dir, imports: make(map[string]string)}
+			all[dir] = p
+		}
+		return p.add(rel)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 30 {
+		t.Fatalf("found only %d packages", len(all))
+	}
+	return all
+}
+
+// add reads a file of the package.
+func (p *pkg) add(rel string) error {
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, rel), nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	p.files = append(p.files, rel)
+	if f.Doc != nil && strings.HasPrefix(f.Doc.Text(), "Package ") || f.Doc != nil && f.Name.Name == "main" {
+		p.docs = append(p.docs, f.Doc.Text())
+	}
+	for _, i := range f.Imports {
+		path, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			return err
+		}
+		if in, ok := strings.CutPrefix(path, "exnet/"); ok {
+			p.imports[in] = rel
+		}
+	}
+	for _, d := range f.Decls {
+		p.exports = append(p.exports, exported(d)...)
+	}
+	return nil
+}
+
+// exported returns the exported package-level names that a declaration makes.
+func exported(d ast.Decl) (names []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil && d.Name.IsExported() {
+			names = append(names, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				if s.Name.IsExported() {
+					names = append(names, s.Name.Name)
+				}
+			case *ast.ValueSpec:
+				for _, n := range s.Names {
+					if n.IsExported() {
+						names = append(names, n.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// Each package has one package comment, which says how it is built and what it does not do.
+func TestPackageDocs(t *testing.T) {
+	for path, p := range packages(t) {
+		if len(p.docs) != 1 {
+			t.Errorf("%s has %d package comments, want 1", path, len(p.docs))
+		}
+	}
+}
+
+// most is how many names a package may export without saying why.
+const most = 40
+
+// A package that exports many names says why under a heading of its own.
+func TestExports(t *testing.T) {
+	for path, p := range packages(t) {
+		if n := len(p.exports); n > most && !slices.ContainsFunc(p.docs, func(d string) bool { return strings.Contains(d, "# Exports") }) {
+			t.Errorf("%s exports %d names, more than %d, and its doc has no section # Exports that says why", path, n, most)
+		}
+	}
+}
+
+// layers are the parts of the house from the bottom up. A package imports only packages of its
+// own layer and of lower ones. A name ending in /... stands for all below it, and the longest
+// match counts.
+var layers = [][]string{
+	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/accept", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/racetest"},
+	{"fabric/..."},
+	{"mtu", "arp", "napi", "multicast"},
+	{"exteth"},
+	{"exn"},
+	{"ipstack"},
+	{"internal/sched", "internal/netns", "internal/hostnet", "internal/tun", "internal/capture", "internal/worker"},
+	{"internal/txloop"},
+	{"directsockets/segment"},
+	{"directsockets/..."},
+	{"directsockets"},
+	{"internal/..."},
+	{"internal/node"},
+	{"internal/control"},
+	{"internal/daemon"},
+	{"internal/dsbench/...", "internal/exntun/..."},
+	{"internal/dsbench", "internal/exntun", "internal/exnrun", "internal/exngo"},
+	{".", "cmd/...", "test/..."},
+}
+
+// layerOf returns the number of a package's layer; -1: it has none.
+func layerOf(path string) int {
+	best, layer := -1, -1
+	for i, names := range layers {
+		for _, name := range names {
+			base, below := strings.CutSuffix(name, "/...")
+			match := path == name || below && (path == base || strings.HasPrefix(path, base+"/"))
+			if length := len(base)*2 + 1; match && path == name && !below && length+1 > best {
+				best, layer = length+1, i
+			} else if match && length > best {
+				best, layer = length, i
+			}
+		}
+	}
+	return layer
+}
+
+// Imports lead down.
+func TestImportsLeadDown(t *testing.T) {
+	for path, p := range packages(t) {
+		mine := layerOf(path)
+		if mine < 0 {
+			t.Errorf("%s is in no layer: enter it in layers", path)
+			continue
+		}
+		for in, file := range p.imports {
+			if its := layerOf(in); its > mine {
+				t.Errorf("%s imports exnet/%s, which stands above it", file, in)
+			}
+		}
+	}
+}
+
+func TestLayerOf(t *testing.T) {
+	for path, like := range map[string]string{
+		"fabric": "foreign", "fabric/velo": "fabric/link/shm", "directsockets/broker": "directsockets/preload",
+		"cmd/exn-tun": "test/lab", "internal/doctor": "internal/svgplot",
+	} {
+		if layerOf(path) != layerOf(like) {
+			t.Errorf("%s is in layer %d, %s in %d", path, layerOf(path), like, layerOf(like))
+		}
+	}
+	if layerOf("directsockets/segment") >= layerOf("directsockets/broker") || layerOf("directsockets/broker") >= layerOf("directsockets") || layerOf("nowhere") != -1 {
+		t.Error("the layers of directsockets, or of nothing")
+	}
+}
+
+// documents are what users and developers read.
+func documents(t *testing.T) []string {
+	t.Helper()
+	docs, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil || len(docs) < 5 {
+		t.Fatalf("%d documents (%v)", len(docs), err)
+	}
+	return append(docs, root+"/README.md", root+"/CONTRIBUTING.md", root+"/directsockets/SPEC.md")
+}
+
+var (
+	linkTarget = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+	quotedPath = regexp.MustCompile("`([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]*)+)`")
+)
+
+// Every link of a document leads to a file that exists.
+func TestLinks(t *testing.T) {
+	for _, doc := range documents(t) {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range linkTarget.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1])); err != nil {
+				t.Errorf("%s links to %s, which does not exist", doc, m[1])
+			}
+		}
+	}
+}
+
+// The walks of the architecture name files in their order: all of them exist.
+func TestArchitecture(t *testing.T) {
+	text, err := os.ReadFile(root + "/docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := quotedPath.FindAllStringSubmatch(string(text), -1)
+	if len(paths) < 40 {
+		t.Fatalf("only %d files are named", len(paths))
+	}
+	for _, m := range paths {
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			t.Errorf("docs/architecture.md names %s, which does not exist", m[1])
+		}
+	}
+}
+
+// unsafe stays in files that say so.
+func TestUnsafeIsFencedIn(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, file := range p.files {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.ImportsOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range f.Imports {
+				if i.Path.Value == `"unsafe"` && !strings.HasSuffix(file, "_unsafe.go") {
+					t.Errorf("%s imports unsafe: move that to a file named ..._unsafe.go", file)
+				}
+			}
+		}
+	}
+}
