@@ -101,19 +101,34 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 	return r;
 }
 
-void ds_edges(struct ds_sock *s, struct ds_edges *g)
+/* The upper byte of ds_edges: ends that come without a message. */
+enum { ENDS = 56 };
+
+uint64_t ds_edges(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
 
-	g->rx = g->tx = 0;
 	if (!h || !ds_has_segment(s))
-		return;
-	unsigned long long modes = __atomic_load_n(&h->rx_mode, __ATOMIC_ACQUIRE), end = ds_mode(&h->gone) || ds_mode(&h->rx_shut);
+		return 0;
+	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(ds_mode(&h->rx_mode) == RX_BROKEN) << 1;
 	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
-	g->rx = ds_rx_arrived(&s->seg, &h->rx, &seen) | modes << 56 | end << 60;
+	uint64_t arrived = ds_rx_arrived(&s->seg, &h->rx, &seen);
 	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
-	modes = __atomic_load_n(&h->tx_mode, __ATOMIC_ACQUIRE);
-	g->tx = ds_tx_given(&s->seg) ^ (modes << 56 | end << 60);
+	return arrived | ends << ENDS;
+}
+
+uint64_t ds_arrival(struct ds_sock *s, uint64_t told)
+{
+	return s->sh && ds_has_segment(s) ? ds_rx_stamp(&s->seg, &s->sh->rx, told & ((1ull << ENDS) - 1)) : 0;
+}
+
+bool ds_quiet(struct ds_sock *s)
+{
+	enum { ENDED = DS_FROZEN | DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS };
+	struct ds_shared *h = s->sh;
+
+	return ds_mode(&h->rx_mode) == RX_DIRECT && ds_mode(&h->tx_mode) == TX_DIRECT && !ds_rx_there(&s->seg, &h->rx) &&
+	       !(ds_seg_peer_attention(&s->seg) & ENDED) && !ds_mode(&h->gone) && !ds_mode(&h->rx_shut);
 }
 
 int ds_direct(struct ds_sock *s)

@@ -94,12 +94,15 @@ struct ds_ready {
 /* What the program should see of events (POLLIN | POLLOUT | POLLRDHUP, ...). */
 struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events) DS_HIDDEN;
 
-/* Numbers that change when something happens that would be an edge for edge-triggered epoll: bytes or an end
- * have arrived, or room was given back. Of what the segment decides only. */
-struct ds_edges {
-	unsigned long long rx, tx;
-};
-void ds_edges(struct ds_sock *s, struct ds_edges *g) DS_HIDDEN;
+/* A number that changes when something arrives over the segment that is an edge for edge-triggered epoll: bytes, an end. */
+uint64_t ds_edges(struct ds_sock *s) DS_HIDDEN;
+
+/* When the first of the bytes that came over the segment and are neither read nor among those told (an earlier answer of
+ * ds_edges, 0: none) was sent, by ds_ticks; 0: nobody knows. The peer's word: for ordering only. */
+uint64_t ds_arrival(struct ds_sock *s, uint64_t told) DS_HIDDEN;
+
+/* True if s goes direct both ways, and nothing has come that ds_ready would tell of but room to send. Takes no lock. */
+bool ds_quiet(struct ds_sock *s) DS_HIDDEN;
 
 /* 1: what is sent goes direct, 2: what is received comes direct, 3: both, 0: neither (any more, or yet). */
 int ds_direct(struct ds_sock *s) DS_HIDDEN;

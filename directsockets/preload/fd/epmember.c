@@ -1,9 +1,8 @@
-/* Members of epoll instances: what is told of them, their bells and tags. */
+/* Members of epoll instances: their tags, their bells, and who has them. */
 #include "fd/epoll_int.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/eventfd.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 
@@ -11,7 +10,10 @@
  * disarmed when a sleep ends, so that what else comes at that time needs no bell. */
 enum { SLEEPS = 16 };
 
-enum { MEMBERS = 1 << 20, TAG_BITS = 24 };
+/* A tag, from the top: family (24 bits), process (11), generation of the member (8), its index (20), bell (1). What the
+ * kernel had told of a member is so not taken for a later one's. */
+enum { INDEX_BITS = 20, INDEX_SHIFT = 1, GEN_SHIFT = 21, GEN_BITS = 8, PROCESS_SHIFT = 29, FAMILY_SHIFT = 40 };
+enum { MEMBERS = 1 << INDEX_BITS };
 
 static struct member *members;
 static uint32_t member_used = 1; /* member 0 is the kick */
@@ -26,7 +28,7 @@ static void new_prefix(void)
 		r = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32 ^ (uintptr_t)&r;
 	if (family == 0)
 		family = (r & 0xffffff) | 0x10000; /* no address of a program looks like that */
-	prefix = family << 40 | (r >> 48) << TAG_BITS;
+	prefix = family << FAMILY_SHIFT | r >> 53 << PROCESS_SHIFT;
 }
 
 bool m_init(void)
@@ -50,14 +52,36 @@ void m_fork_child(void)
 		struct member *m = &members[i];
 		if (!m->e)
 			continue;
-		m->active = m->armed = false;
+		m->active = m->armed = m->listed = false;
 		m->c->armed = 0;
-		if (m->tagged && !m->deleted)
+		if (m->joined && !m->deleted)
 			m_activate(m);
 	}
 }
 
-/* ---- members ------------------------------------------------------------- */
+bool tag_is_ours(uint64_t data)
+{
+	return family != 0 && data >> FAMILY_SHIFT == family;
+}
+
+uint64_t tag_of_kick(void)
+{
+	return prefix;
+}
+
+bool tag_is_kick(uint64_t data)
+{
+	return (data & ((1ull << GEN_SHIFT) - 1)) == 0;
+}
+
+struct member *m_by_tag(uint64_t data)
+{
+	uint32_t i = (uint32_t)(data >> INDEX_SHIFT) & (MEMBERS - 1);
+
+	return tag_is_ours(data) && i < __atomic_load_n(&member_used, __ATOMIC_RELAXED) ? &members[i] : NULL;
+}
+
+/* ---- who there is ---------------------------------------------------------- */
 
 struct member *m_find(struct conn *c, struct epi *e, int fd)
 {
@@ -75,31 +99,36 @@ struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_e
 	if (m)
 		member_free = m->cnext;
 	else if (members && member_used < MEMBERS)
-		m = &members[member_used++];
+		m = &members[__atomic_fetch_add(&member_used, 1, __ATOMIC_RELAXED)];
 	else
 		return NULL;
-	*m = (struct member){.e = e, .c = c, .fd = fd, .events = ev->events, .data = ev->data.u64, .kevents = ev->events, .bell = -1, .fresh = true};
-	m->tag = prefix | (uint64_t)(m - members) << 1;
+	uint64_t gen = (m->tag >> GEN_SHIFT) + 1; /* of who had it last */
+	struct member fresh = {.c = c, .fd = fd, .events = ev->events, .data = ev->data.u64, .bell = -1, .before = NOWHERE};
+	/* All but e, which is looked at without the lock. */
+	memcpy((char *)m + sizeof m->e, (char *)&fresh + sizeof m->e, sizeof *m - sizeof m->e);
+	m->tag = prefix | (gen & ((1u << GEN_BITS) - 1)) << GEN_SHIFT | (uint64_t)(m - members) << INDEX_SHIFT;
 	m->cnext = c->members;
 	c->members = m;
 	m->enext = e->all;
 	if (e->all)
 		e->all->eprev = m;
 	e->all = m;
+	e->crooked++;
+	__atomic_store_n(&m->e, e, __ATOMIC_RELAXED);
+	m_entry(m);
 	return m;
 }
 
-/* Both locks are held; the kernel's entries are the caller's. */
 void m_free(struct member *m)
 {
 	struct epi *e = m->e;
 	struct member **p = &m->c->members;
 
-	lk_lock(&e->lock);
 	m_disarm(m);
 	m_passive(m);
-	if (m->tagged)
-		e->tagged--;
+	__atomic_sub_fetch(&e->tagged, m->tagged, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&e->joined, m->joined, __ATOMIC_RELAXED);
+	e->crooked -= !m->straight;
 	while (*p && *p != m)
 		p = &(*p)->cnext;
 	if (*p)
@@ -110,28 +139,9 @@ void m_free(struct member *m)
 		e->all = m->enext;
 	if (m->enext)
 		m->enext->eprev = m->eprev;
-	m->e = NULL;
-	m->tag = 0;
+	__atomic_store_n(&m->e, NULL, __ATOMIC_RELAXED);
 	m->cnext = member_free;
 	member_free = m;
-	lk_unlock(&e->lock);
-}
-
-bool tag_is_ours(uint64_t data)
-{
-	return family != 0 && data >> 40 == family;
-}
-
-bool tag_is_kick(uint64_t data)
-{
-	return (data & ((1 << TAG_BITS) - 1)) == 0;
-}
-
-struct member *m_by_tag(uint64_t data)
-{
-	uint32_t i = (uint32_t)(data & ((1 << TAG_BITS) - 1)) >> 1;
-
-	return tag_is_ours(data) && i < member_used ? &members[i] : NULL;
 }
 
 void m_activate(struct member *m)
@@ -145,7 +155,7 @@ void m_activate(struct member *m)
 	if (m->aprev)
 		m->aprev->anext = m;
 	else
-		m->e->active_head = m;
+		__atomic_store_n(&m->e->active_head, m, __ATOMIC_RELAXED);
 	m->e->active_tail = m;
 }
 
@@ -157,12 +167,14 @@ void m_passive(struct member *m)
 	if (m->aprev)
 		m->aprev->anext = m->anext;
 	else
-		m->e->active_head = m->anext;
+		__atomic_store_n(&m->e->active_head, m->anext, __ATOMIC_RELAXED);
 	if (m->anext)
 		m->anext->aprev = m->aprev;
 	else
 		m->e->active_tail = m->aprev;
 }
+
+/* ---- bells ------------------------------------------------------------------ */
 
 void m_arm(struct member *m)
 {
@@ -188,104 +200,6 @@ void m_disarm(struct member *m)
 	__atomic_fetch_sub(&m->c->armed, 1, __ATOMIC_RELAXED);
 }
 
-void m_kernel(struct member *m, unsigned want)
-{
-	uint32_t flags = m->events & (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP);
-	uint32_t k = (m->events & want & ~(uint32_t)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)) | flags;
-
-	if ((k & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLRDNORM | EPOLLWRNORM)) == 0)
-		k |= EPOLLET; /* only the end of the connection: tell it once, kseen keeps it */
-	if (m->disabled)
-		k = EPOLLET;
-	if (k == m->kevents && m->tagged)
-		return;
-	struct epoll_event ev = {.events = k, .data.u64 = m->tag};
-	int saved = errno;
-	if (REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_MOD, m->fd, &ev) == 0)
-		m->kevents = k;
-	errno = saved;
-}
-
-void m_dead_bell(struct member *m)
-{
-	int saved = errno;
-
-	if (m->bell >= 0 && ds_bell(m->c->s) < 0) {
-		REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_DEL, m->bell, NULL);
-		m->bell = -1;
-	}
-	errno = saved;
-}
-
-/* Synonyms and the things that only the kernel knows are asked of it. */
-static inline unsigned kernel_mask(unsigned kernel)
-{
-	return poll_synonyms(kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
-}
-
-uint32_t m_look(struct member *m, uint32_t kernel)
-{
-	struct ds_sock *s = m->c->s;
-
-	if (m->disabled)
-		return 0;
-	/* The edges before what holds: a message that comes in between is found ready now or told by the next
-	 * look, but never counted as told and not seen. */
-	struct ds_edges g = {0, 0};
-	uint64_t blocked = __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED);
-	if (m->events & EPOLLET)
-		ds_edges(s, &g);
-	struct ds_ready r = ds_ready(s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR);
-	uint32_t mask = (m->events & 0xffff) | EPOLLERR | EPOLLHUP;
-	m->kseen |= kernel & (EPOLLERR | EPOLLHUP);
-	uint32_t now = poll_synonyms(r.now, m->events) & mask;
-	if (m->events & EPOLLET) {
-		bool news = m->fresh || g.rx != m->rx;
-		if (blocked != m->tx && (now & EPOLLOUT)) {
-			news = true;
-			m->tx = blocked;
-		}
-		m->rx = g.rx;
-		if (!news)
-			now = 0;
-	}
-	uint32_t shadow = (kernel | ((m->events & EPOLLET) && !m->fresh ? 0 : m->kseen)) & kernel_mask(r.kernel) & mask;
-	if (m->tagged)
-		m_kernel(m, kernel_mask(r.kernel));
-	if (shadow && (m->events & EPOLLET))
-		now = poll_synonyms(r.now, m->events) & mask; /* an edge tells all that holds */
-	m->fresh = false;
-	return now | shadow;
-}
-
-void m_told(struct member *m)
-{
-	m->stamp = m->e->seq;
-	if (m->events & EPOLLONESHOT) {
-		m->disabled = true;
-		m_kernel(m, 0);
-	}
-}
-
-void epi_kick(struct epi *e)
-{
-	static const uint64_t one = 1;
-	int saved = errno;
-
-	if (e->kick < 0) {
-		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = prefix};
-		int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		e->kick = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
-		if (fd >= 0)
-			REAL(close)(fd);
-		if (e->kick >= 0)
-			REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, e->kick, &ev);
-	}
-	if (e->kick >= 0 && !e->kicked && REAL(write)(e->kick, &one, sizeof one) == sizeof one)
-		e->kicked = true;
-	errno = saved;
-}
-
 bool epi_arm_all(struct epi *e)
 {
 	struct member *m, *next;
@@ -298,16 +212,10 @@ bool epi_arm_all(struct epi *e)
 	ds_barrier();
 	for (m = e->active_head; m; m = next) {
 		next = m->anext;
-		bool fresh = m->fresh;
-		uint64_t rx = m->rx, tx = m->tx;
-		if (m_look(m, 0) != 0) { /* not told yet: the next scan finds it again */
-			m->fresh = fresh;
-			m->rx = rx;
-			m->tx = tx;
-			found = true;
-		} else if (m->disabled || (m->armed && ++m->sleeps > SLEEPS)) {
+		if (!m_quiet(m) && m_look(m))
+			found = true; /* the next round finds it again */
+		else if (m->disabled || (m->armed && ++m->sleeps > SLEEPS))
 			m_passive(m);
-		}
 	}
 	return found;
 }
@@ -320,27 +228,56 @@ void epi_wake(struct epi *e)
 		m_disarm(m);
 }
 
-/* ---- attaching bells ------------------------------------------------------ */
+void m_bell_out(struct member *m)
+{
+	int saved = errno;
 
-/* Both locks are held. The member's conn has a bell. */
+	if (m->bell >= 0)
+		REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_DEL, m->bell, NULL);
+	m->bell = -1;
+	errno = saved;
+}
+
+void m_dead_bell(struct member *m)
+{
+	if (ds_bell(m->c->s) < 0)
+		m_bell_out(m);
+}
+
+void m_unlink(struct member *m)
+{
+	int saved = errno;
+
+	if (!m->unlinked)
+		REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
+	m->unlinked = true;
+	m_bell_out(m);
+	errno = saved;
+}
+
 void m_attach(struct member *m)
 {
 	struct epi *e = m->e;
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = m->tag | 1};
 	int saved = errno;
 
-	if (!m->tagged) {
-		m->tagged = true;
-		e->tagged++;
-	}
+	if (m->joined)
+		return;
+	m->joined = true;
+	__atomic_add_fetch(&e->joined, 1, __ATOMIC_SEQ_CST);
 	if (m->events & EPOLLEXCLUSIVE) { /* cannot be modified */
 		struct epoll_event again = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->tag};
 		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
 		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, m->fd, &again);
-		m->events &= ~(uint32_t)EPOLLEXCLUSIVE;
+		m->events = again.events;
+		m->kevents = again.events;
+		m->tagged = true;
+		__atomic_add_fetch(&e->tagged, 1, __ATOMIC_SEQ_CST);
+	} else if (!m->tagged) { /* it tells of levels: nothing is told twice by that */
+		m->tagged = true;
+		__atomic_add_fetch(&e->tagged, 1, __ATOMIC_SEQ_CST);
+		m_modify(m);
 	}
-	m->kevents = ~0u;
-	m_kernel(m, ~0u);
 	m->bell = ds_bell(m->c->s);
 	if (REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, m->bell, &ev) != 0) {
 		m->bell = -1;
@@ -351,12 +288,6 @@ void m_attach(struct member *m)
 	}
 	m_activate(m);
 	errno = saved;
-}
-
-void epi_news(struct epi *e)
-{
-	if ((__atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) > 0 || e->nested) && epi_arm_all(e))
-		epi_kick(e);
 }
 
 void ds_hook_bell(struct ds_sock *s)
@@ -396,10 +327,10 @@ void ep_active(struct conn *c)
 {
 	lk_lock(&ep_lock);
 	struct member *m = c->members;
-	if (m && !m->cnext && !m->deleted) {
+	if (m && !m->cnext) {
 		struct epi *e = m->e;
 		lk_lock(&e->lock);
-		if (__atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) == 0 && !e->nested) {
+		if (!m->deleted && __atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) == 0 && !e->nested) {
 			m_disarm(m);
 			m_activate(m);
 		}
@@ -422,9 +353,8 @@ void ep_forget(struct conn *c)
 		/* The kernel drops entries with the last descriptor of all processes; those
 		 * that another process keeps alive would go on to report to a dead tag. */
 		if (e->pid == getpid()) {
-			if (m->bell >= 0)
-				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->bell, NULL);
-			if (m->tagged)
+			m_bell_out(m);
+			if (m->tagged && !m->unlinked)
 				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
 		}
 		m_free(m);

@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 
 enum { EPIS = 1 << 16 };
@@ -72,11 +71,11 @@ static struct epi *epi_make(int epfd)
 	else
 		return NULL;
 	e->epfd = epfd;
-	e->nfds = 1;
-	e->users = 1;
+	__atomic_store_n(&e->nfds, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a thread that comes late may just have it */
 	e->pid = getpid();
-	e->sleepers = e->tagged = e->followers = 0;
-	e->nested = e->nobell = e->kicked = e->odd = e->others = false;
+	e->sleepers = e->tagged = e->joined = e->crooked = e->followers = 0;
+	e->nested = e->holds = e->nobell = e->kicked = e->others = false;
 	e->kick = -1;
 	e->all = e->active_head = e->active_tail = NULL;
 	fd_set_epoll(epfd, e);
@@ -113,10 +112,12 @@ void epi_put(struct epi *e)
 	if (__atomic_sub_fetch(&e->users, 1, __ATOMIC_ACQ_REL) != 0)
 		return;
 	lk_lock(&ep_lock);
-	if (e->users == 0 && e->nfds == 0) {
-		e->nfds = -1;
+	if (__atomic_load_n(&e->users, __ATOMIC_ACQUIRE) == 0 && __atomic_load_n(&e->nfds, __ATOMIC_RELAXED) == 0) {
+		__atomic_store_n(&e->nfds, -1, __ATOMIC_RELAXED);
+		lk_lock(&e->lock);
 		while (e->all)
 			m_free(e->all);
+		lk_unlock(&e->lock);
 		if (e->kick >= 0)
 			REAL(close)(e->kick);
 		e->next = epi_free ? (uint32_t)(epi_free - epis + 1) : 0;
@@ -139,6 +140,73 @@ uint32_t epi_who(const struct epi *e)
 	return (uint32_t)(own_pid & DS_TID_MASK) | (uint32_t)((e - epis) % 255 + 1) << 22;
 }
 
+/* ---- telling those who sleep in it, or on it ------------------------------- */
+
+void epi_kick(struct epi *e)
+{
+	static const uint64_t one = 1;
+	int saved = errno;
+
+	if (e->kick < 0) {
+		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_kick()};
+		int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		e->kick = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+		if (fd >= 0)
+			REAL(close)(fd);
+		if (e->kick >= 0)
+			REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, e->kick, &ev);
+	}
+	if (e->kick >= 0 && !e->kicked && REAL(write)(e->kick, &one, sizeof one) == sizeof one)
+		__atomic_store_n(&e->kicked, true, __ATOMIC_RELAXED);
+	errno = saved;
+}
+
+void epi_unkick(struct epi *e)
+{
+	uint64_t v;
+	int saved = errno;
+
+	if (!e->kicked)
+		return;
+	__atomic_store_n(&e->kicked, false, __ATOMIC_RELAXED);
+	if (REAL(read)(e->kick, &v, sizeof v) < 0)
+		errno = saved;
+}
+
+void epi_news(struct epi *e)
+{
+	if (__atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) == 0 && !e->nested)
+		return;
+	if (epi_arm_all(e))
+		epi_kick(e);
+	else if (e->nested)
+		epi_unkick(e);
+}
+
+void epi_settle(struct epi *e, bool rung)
+{
+	lk_lock(&e->lock);
+	e->nested = true;
+	for (struct member *m = rung ? e->all : NULL; m; m = m->enext)
+		if (m->armed && m->had) { /* what its peer said may be nothing to tell: PROMOTE, say */
+			ds_rung(m->c->s, conn_fd(m->c));
+			m_dead_bell(m);
+			m_disarm(m);
+			m_activate(m);
+		}
+	epi_news(e);
+	lk_unlock(&e->lock);
+}
+
+void epi_settle_nested(bool rung)
+{
+	lk_lock(&ep_lock);
+	for (uint32_t i = 0; i < epi_used; i++)
+		if (epis[i].nested && __atomic_load_n(&epis[i].nfds, __ATOMIC_RELAXED) > 0)
+			epi_settle(&epis[i], rung);
+	lk_unlock(&ep_lock);
+}
+
 /* ---- epoll_ctl ------------------------------------------------------------ */
 
 /* Was e made by another process, that still has it? The kernel's list is one for all of them, but each knows only its
@@ -155,65 +223,67 @@ static bool of_others(struct epi *e)
 	return false;
 }
 
-static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, struct epoll_event *ev)
+/* These: ep_lock and e's lock are held. As epoll_ctl, but DEMOTE: nobody could tell where its bell belongs, so it is to stay
+ * on TCP, with the program's own data. */
+enum { DEMOTE = -2 };
+
+static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct epoll_event *ev)
 {
 	struct member *m = of_others(e) ? NULL : m_new(c, e, fd, ev);
-	int rc;
 
-	if (!m) { /* nobody could tell where its bell belongs: it stays on TCP, with the program's own data */
-		conn_demote(c, fd);
-		return REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
-	}
+	if (!m)
+		return DEMOTE;
 	bool bell = c->state == CONN_UP && ds_bell(c->s) >= 0;
-	rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
+	/* An entry that fires by edges, or once, is not changed any more, and so has the tag now. */
+	bool tag = !(ev->events & EPOLLEXCLUSIVE) && (bell || (ev->events & (EPOLLET | EPOLLONESHOT)));
+	struct epoll_event k = {.events = ev->events, .data.u64 = tag ? m->tag : ev->data.u64};
+	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, &k);
 	if (rc != 0) {
 		int saved = errno;
 		m_free(m);
 		errno = saved;
-	} else if (bell) {
-		lk_lock(&e->lock);
+		return rc;
+	}
+	m->kevents = ev->events;
+	m->tagged = tag;
+	__atomic_add_fetch(&e->tagged, tag, __ATOMIC_SEQ_CST);
+	if (bell) {
 		m_attach(m);
+		m_entry(m);
 		epi_news(e);
-		lk_unlock(&e->lock);
 	}
 	return rc;
 }
 
-static int ctl_mod(struct member *m, int epfd, struct epoll_event *ev)
+static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 {
 	struct epi *e = m->e;
-	int rc = 0;
+	uint32_t before = m->events;
 
-	lk_lock(&e->lock);
 	if (!m->tagged || (ev->events & EPOLLEXCLUSIVE)) {
-		rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, m->fd, ev);
+		int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, m->fd, (struct epoll_event *)ev);
 		if (rc == 0 && !m->tagged) {
 			m->events = ev->events;
 			m->data = ev->data.u64;
 		}
-		lk_unlock(&e->lock);
 		return rc;
 	}
 	m->events = ev->events;
 	m->data = ev->data.u64;
-	m->disabled = false;
-	m->fresh = true;
+	m_entry(m);
+	if (!m->joined)
+		return m_modify(m);
 	m_disarm(m);
 	m_activate(m);
 	/* An entry that has to fire again, by edge or once more, is set again. */
-	if (m->events & (EPOLLET | EPOLLONESHOT))
+	if ((m->events & (EPOLLET | EPOLLONESHOT)) == EPOLLET) {
+		m_modify(m);
+	} else if ((m->events | before) & (EPOLLET | EPOLLONESHOT)) {
 		m->kevents = ~0u;
-	m_kernel(m, ds_ready(m->c->s, conn_fd(m->c), poll_plain(m->events)).kernel | POLLPRI | POLLRDNORM | POLLWRNORM);
+		m_look(m);
+	}
 	epi_news(e);
-	lk_unlock(&e->lock);
-	return rc;
-}
-
-static void unlink_entries(struct member *m, int epfd)
-{
-	if (m->bell >= 0)
-		REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->bell, NULL);
-	m->bell = -1;
+	return 0;
 }
 
 /* Programs that take a socket out whenever they have nothing to ask (redis-benchmark twice for each request)
@@ -223,49 +293,102 @@ static int ctl_del(struct member *m, int epfd)
 {
 	struct epi *e = m->e;
 
-	if (m->tagged && m->kevents == EPOLLET && m->bell >= 0 && m->c->members == m && !m->cnext && !e->nested && ds_direct(m->c->s) == 3) {
-		lk_lock(&e->lock);
+	if (m->joined && m->kevents == EPOLLET && m->bell >= 0 && m->c->members == m && !m->cnext && !e->nested && ds_direct(m->c->s) == 3) {
 		m_disarm(m);
 		m_passive(m);
 		m->deleted = true;
-		lk_unlock(&e->lock);
 		return 0;
 	}
 	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->fd, NULL);
-	if (rc == 0) {
-		unlink_entries(m, epfd);
+	if (rc == 0 || errno == ENOENT) {
+		int saved = errno;
+		m->unlinked = true;
+		m_bell_out(m);
 		m_free(m);
+		errno = saved;
 	}
 	return rc;
 }
 
-/* The other half of ctl_del: the socket comes back. False: not by this descriptor, or its entries went. */
-static bool ctl_revive(struct member *m, int epfd, struct epoll_event *ev)
+/* The other half of ctl_del: m, which was deleted, comes back. False: its entries went, and so did it. */
+static bool ctl_revive(struct member *m, const struct epoll_event *ev)
 {
 	struct epi *e = m->e;
 
 	if (m->unlinked || (ev->events & EPOLLEXCLUSIVE)) {
-		if (!m->unlinked) {
-			REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->fd, NULL);
-			unlink_entries(m, epfd);
-		}
+		m_unlink(m);
 		m_free(m);
 		return false;
 	}
-	lk_lock(&e->lock);
-	m->deleted = m->disabled = false;
-	m->fresh = true;
-	m->stamp = e->seq - 1;
 	m->events = ev->events;
 	m->data = ev->data.u64;
 	m->kseen = 0;
+	m_entry(m);
 	m_activate(m);
-	if (m->events & (EPOLLET | EPOLLONESHOT))
-		m->kevents = ~0u;
-	m_kernel(m, ds_ready(m->c->s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR).kernel | POLLPRI | POLLRDNORM | POLLWRNORM);
+	if ((m->events & (EPOLLET | EPOLLONESHOT)) == EPOLLET)
+		m_modify(m);
 	epi_news(e);
-	lk_unlock(&e->lock);
 	return true;
+}
+
+/* A member of c that was deleted is its only one: true if it is the one of e and fd, and is back. */
+static bool ctl_back(struct conn *c, struct epi *e, int fd, const struct epoll_event *ev)
+{
+	struct member *left = c->members;
+	bool back = false;
+
+	if (!left)
+		return false;
+	struct epi *of = left->e;
+	lk_lock(&of->lock);
+	if (left->deleted && of == e && left->fd == fd) {
+		back = ctl_revive(left, ev);
+	} else if (left->deleted) {
+		m_unlink(left);
+		m_free(left);
+	}
+	lk_unlock(&of->lock);
+	return back;
+}
+
+/* The instance of epfd, by which fd is to be changed: also of one made behind our back (only such say ENOENT). ep_lock is held. */
+static struct epi *instance(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct epi *e = word_epi(fd_word(epfd));
+
+	if (!e && op == EPOLL_CTL_ADD && fd_word(epfd) == 0 && REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, fd, ev) != 0 && errno == ENOENT)
+		e = epi_make(epfd);
+	if (e && __atomic_load_n(&e->epfd, __ATOMIC_RELAXED) < 0)
+		__atomic_store_n(&e->epfd, epfd, __ATOMIC_RELAXED);
+	return e;
+}
+
+/* epoll_ctl of a conn that the core knows or may come to know. ep_lock is held. */
+static int ctl(int epfd, int op, struct conn *c, int fd, struct epoll_event *ev)
+{
+	struct epi *e = instance(epfd, op, fd, ev);
+	int rc;
+
+	if (op == EPOLL_CTL_ADD && ctl_back(c, e, fd, ev))
+		return 0;
+	struct member *m = e ? m_find(c, e, fd) : NULL;
+	if (!e || (op == EPOLL_CTL_ADD ? m != NULL : !m))
+		return REAL(epoll_ctl)(epfd, op, fd, ev);
+	lk_lock(&e->lock);
+	if (m && m->deleted) {
+		errno = ENOENT;
+		rc = -1;
+	} else if (op == EPOLL_CTL_ADD) {
+		rc = ctl_add(e, epfd, c, fd, ev);
+	} else if (op == EPOLL_CTL_MOD) {
+		rc = ctl_mod(m, epfd, ev);
+	} else if (op == EPOLL_CTL_DEL) {
+		rc = ctl_del(m, epfd);
+	} else {
+		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
+	}
+	lk_unlock(&e->lock);
+	return rc;
 }
 
 /* A TCP socket that was made behind our back (inherited, or by a raw system call) and
@@ -283,66 +406,40 @@ static struct conn *adopt(int fd)
 	return c;
 }
 
+/* An instance, inner, joins the set of epfd. */
+static void nest(int epfd, struct epi *inner)
+{
+	lk_lock(&ep_lock);
+	struct epi *outer = word_epi(fd_word(epfd));
+	if (outer && outer != inner)
+		outer->holds = true;
+	epi_settle(inner, false);
+	lk_unlock(&ep_lock);
+}
+
 int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	struct epi *inner = word_epi(fd_word(fd));
 	struct conn *c = conn_get(fd);
 	int rc;
 
-	if (inner && op == EPOLL_CTL_ADD) {
-		__atomic_store_n(&inner->nested, true, __ATOMIC_SEQ_CST);
-		epi_settle(inner);
-	}
+	if (inner && op == EPOLL_CTL_ADD)
+		nest(epfd, inner);
 	if (!c && op == EPOLL_CTL_ADD && ev && !fd_vforked())
 		c = adopt(fd);
 	if (!c)
 		return REAL(epoll_ctl)(epfd, op, fd, ev);
 	if ((!ev && op != EPOLL_CTL_DEL) || c->state == CONN_PLAIN) {
 		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
-		conn_put(c);
-		return rc;
+	} else {
+		lk_lock(&ep_lock);
+		rc = ctl(epfd, op, c, fd, ev);
+		lk_unlock(&ep_lock);
 	}
-	lk_lock(&ep_lock);
-	struct epi *e = word_epi(fd_word(epfd));
-	/* An instance made behind our back: only such says ENOENT here. */
-	if (!e && op == EPOLL_CTL_ADD && fd_word(epfd) == 0 && REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, fd, ev) != 0 && errno == ENOENT)
-		e = epi_make(epfd);
-	struct member *m = e ? m_find(c, e, fd) : NULL;
-	if (e && __atomic_load_n(&e->epfd, __ATOMIC_RELAXED) < 0)
-		__atomic_store_n(&e->epfd, epfd, __ATOMIC_RELAXED);
-	struct member *left = c->members; /* one that was deleted is the only one of its conn */
-	if (left && left->deleted && (op == EPOLL_CTL_ADD || left == m)) {
-		if (left != m || op == EPOLL_CTL_ADD) {
-			struct epi *of = left->e;
-			if (left == m && ctl_revive(m, epfd, ev)) {
-				lk_unlock(&ep_lock);
-				conn_put(c);
-				return 0;
-			}
-			if (left != m) {
-				if (!left->unlinked) {
-					REAL(epoll_ctl)(of->epfd, EPOLL_CTL_DEL, left->fd, NULL);
-					unlink_entries(left, of->epfd);
-				}
-				m_free(left);
-			}
-			m = NULL;
-		} else {
-			lk_unlock(&ep_lock);
-			conn_put(c);
-			errno = ENOENT;
-			return -1;
-		}
+	if (rc == DEMOTE) { /* takes locks that come before ours */
+		conn_demote(c, fd);
+		rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
 	}
-	if (e && op == EPOLL_CTL_ADD && !m)
-		rc = ctl_add(e, epfd, c, fd, ev);
-	else if (m && op == EPOLL_CTL_MOD)
-		rc = ctl_mod(m, epfd, ev);
-	else if (m && op == EPOLL_CTL_DEL)
-		rc = ctl_del(m, epfd);
-	else
-		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
-	lk_unlock(&ep_lock);
 	conn_put(c);
 	return rc;
 }

@@ -3,8 +3,9 @@
  * The kernel's instance stays in use. For a socket without a bell the program's
  * entry is as the program made it. When the socket gets a bell, the bell joins the instance,
  * and both entries carry a tag of ours (a random prefix, the member's index), from
- * which the program's own data is found again; the entry of the shadow asks
- * only for what the shadow still decides.
+ * which the program's own data is found again. The entry of the shadow asks
+ * only for what the shadow still decides; where it matters whether an entry has fired (EPOLLET,
+ * EPOLLONESHOT) it carries the tag from the beginning, and is changed by the program only.
  *
  * A member is *active*, and looked at by every epoll_wait, or *armed*: then its
  * peer rings the bell. Sleeping arms all active ones at the cost of one barrier;
@@ -13,8 +14,20 @@
  * set (nested), nothing may stay active: everything is armed again at once, and
  * what is ready already is told by the instance's kick, an eventfd in it.
  *
- * Locks: ep_lock (members of conns) before an instance's lock; none is held
- * asleep. Both know their owner, as the core may call ds_hook_bell at any time.
+ * Events are told in the order in which they came (epready.c).
+ *
+ * Locks, in this order; none is held asleep:
+ *
+ *	setup (pool.c)       the core holds it when it calls ds_hook_bell
+ *	ep_lock              which instances there are, and the members of each conn: conn.members, cnext,
+ *	                     the free lists of instances and members
+ *	lock of an instance  its lists (all, active, a round's), and all else of its members
+ *	                     but e, c, fd and cnext, which change only with both
+ *	  one of an instance inside of it (nested): the outer's before the inner's
+ *	tx_lock, rx_lock     of a connection: looking at it takes them
+ *
+ * So with ep_lock or an instance's nothing is called that takes setup: ds_ready of a member that has its bell
+ * does not, of any other it may (an offer, a claim); ds_freeze_demote does.
  */
 #ifndef DS_EPOLL_H
 #define DS_EPOLL_H
@@ -34,9 +47,9 @@ void epi_close(struct epi *e, int fd) DS_HIDDEN;
 
 void epi_new(int epfd) DS_HIDDEN;
 
-/* Makes sure that epfd, which is in a poll or epoll set, is readable when it ought
- * to be. True if it is readable now. */
-bool epi_settle(struct epi *e) DS_HIDDEN;
+/* e is in a poll or epoll set: makes its descriptor readable if it ought to be, and not readable otherwise (what
+ * only the kernel knows of is left alone). rung: one of its bells may have been rung for nothing. */
+void epi_settle(struct epi *e, bool rung) DS_HIDDEN;
 
 void ep_fork_prepare(void) DS_HIDDEN;
 void ep_fork_parent(void) DS_HIDDEN;

@@ -250,7 +250,7 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 		if ((w & 3) == FD_CONN)
 			ours++;
 		else if (word_epi(w))
-			epi_settle(word_epi(w));
+			epi_settle(word_epi(w), false);
 	}
 	if (ours == 0)
 		return raw_poll(fds, n, timeout, mask);

@@ -229,30 +229,39 @@ bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
 	       (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS));
 }
 
-uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
-{
-	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
+static inline unsigned tag_of(struct ds_seg *g, uint64_t count) { return GET(&rx_slot(g, count)->status) >> 32 & 0xff; }
 
+/* Looks for messages after the first *seen; count of them are consumed. */
+static void arrivals(struct ds_seg *g, uint64_t count, uint64_t *seen)
+{
 	if (*seen < count)
 		*seen = count;
 	while (*seen - count < g->slots && (uint32_t)ACQUIRE(&rx_slot(g, *seen)->status) == lap(g, *seen))
 		++*seen;
-	return *seen & ((1ull << 56) - 1);
+}
+
+uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
+{
+	arrivals(g, GET(&r->pos[ACQUIRE(&r->cur) & 1].count), seen);
+	/* PROMOTE is the first, DEMOTE the last: they bring nothing. */
+	uint64_t n = *seen - (*seen > 0) - (*seen > 1 && tag_of(g, *seen - 1) == DS_DEMOTE);
+
+	return n & ((1ull << 56) - 1);
 }
 
 uint64_t ds_rx_stamp(struct ds_seg *g, struct ds_rx *r, uint64_t told)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
 
-	return GET(&g->rxstamps[(told > count ? told : count) % DS_STAMP_RING]);
+	return GET(&g->rxstamps[(told + 1 > count ? told + 1 : count) % DS_STAMP_RING]);
 }
 
 bool ds_rx_ends(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
 
-	ds_rx_arrived(g, r, seen);
-	return *seen > count && (GET(&rx_slot(g, *seen - 1)->status) >> 32 & 0xff) == DS_SHUTDOWN;
+	arrivals(g, count, seen);
+	return *seen > count && tag_of(g, *seen - 1) == DS_SHUTDOWN;
 }
 
 void ds_rx_finish(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)

@@ -145,22 +145,6 @@ struct ds_attention {
 	uint32_t busy; /* someone is at word: for some instructions */
 };
 
-/* The counter that all CPUs of the host share, of whatever frequency: stamps, and short times. */
-static inline uint64_t ds_ticks(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-	uint64_t t;
-	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
-	return t;
-#else
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-#endif
-}
-
 /* A place in an iovec. */
 struct ds_cursor {
 	const struct iovec *v;
@@ -232,17 +216,16 @@ int ds_rx_promoted(struct ds_seg *, struct ds_rx *, uint64_t *carried) DS_HIDDEN
  * again), DS_BREACH, DS_FAULT. peek leaves all in place, discard copies nothing. */
 ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struct ds_cursor *c, bool peek,
 		   bool discard) DS_HIDDEN;
-/* How many messages have arrived since the beginning, 56 bits; *seen: as it was at the last look. Any caller. */
+/* How many messages with data, or the end, have arrived since the beginning, 56 bits; *seen: messages of any kind at the
+ * last look. Any caller. */
 uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
-/* When the first message that is neither read nor among the first told ones was sent, by ds_ticks: the peer's word, not
- * more; 0: it does not say. Any caller. */
+/* When the first message was sent that is neither read nor among the first told ones of ds_rx_arrived's count, by ds_ticks:
+ * the peer's word, not more; 0: it does not say. Any caller. */
 uint64_t ds_rx_stamp(struct ds_seg *, struct ds_rx *, uint64_t told) DS_HIDDEN;
 /* Is SHUTDOWN the last message that has arrived? The peer's word, not more: for POLLRDHUP beside unread data. */
 bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
 /* Does the queue hold SHUTDOWN or DEMOTE? */
 bool ds_rx_over(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
-/* A number that changes when the peer gives something back. Any caller. */
-uint64_t ds_tx_given(struct ds_seg *) DS_HIDDEN;
 /* Is there a message? For looking without being the direction's caller, as is the next one. */
 bool ds_rx_there(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* May ds_rx_recv find something now? */

@@ -345,5 +345,3 @@ bool ds_tx_hint(struct ds_seg *g, struct ds_tx *t)
 {
 	return GET(&g->peer->consumed) != GET(&t->consumed) || GET(&g->peer->freed) != GET(&t->freed) || stopped(g);
 }
-
-uint64_t ds_tx_given(struct ds_seg *g) { return GET(&g->peer->consumed) + (GET(&g->peer->freed) << 20); }

@@ -1,0 +1,195 @@
+/* What is to be told of one member: what the segment says, what the kernel has said of the shadow, levels and edges. */
+#include "fd/epoll_int.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+/* Bits that are not events. */
+enum { FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) };
+enum { READABLE = EPOLLIN | EPOLLRDNORM, WRITABLE = EPOLLOUT | EPOLLWRNORM };
+
+/* Synonyms and the things that only the kernel knows are asked of it. */
+static inline uint32_t kernel_mask(unsigned kernel)
+{
+	return poll_synonyms(kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
+}
+
+static inline uint32_t asked(const struct member *m)
+{
+	return (m->events & ~(uint32_t)FLAGS) | EPOLLERR | EPOLLHUP;
+}
+
+/* ---- the kernel's entry ------------------------------------------------------ */
+
+static int change(struct member *m, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = m->tag};
+	int rc = REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_MOD, m->fd, &ev);
+
+	if (rc == 0)
+		m->kevents = events;
+	return rc;
+}
+
+int m_modify(struct member *m)
+{
+	return change(m, m->events & ~(uint32_t)EPOLLEXCLUSIVE);
+}
+
+/* Has the kernel ask for what the shadow decides, want. An entry that tells of one edge after the other stays as it is:
+ * changing it is an edge by itself, and what the shadow does not decide makes few. Nor is one changed that has fired. */
+static void ask_kernel(struct member *m, uint32_t want)
+{
+	uint32_t flags = m->events & (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP), k = (m->events & want & ~(uint32_t)FLAGS) | flags;
+
+	if (m->disabled || !m->tagged || (flags & (EPOLLET | EPOLLONESHOT)) == EPOLLET)
+		return;
+	if ((k & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLRDNORM | EPOLLWRNORM)) == 0)
+		k |= EPOLLET; /* only the end of the connection: tell it once, kseen keeps it */
+	if (k == m->kevents)
+		return;
+	int saved = errno;
+	change(m, k);
+	errno = saved;
+}
+
+void m_entry(struct member *m)
+{
+	m->deleted = m->disabled = false;
+	m->kpend = 0;
+	m->since = ds_ticks();
+	if (!(m->events & EPOLLET) || !m->joined)
+		return;
+	/* The edges before what holds: a message that comes in between is found ready now or told by the next
+	 * look, but never counted as told and not seen. */
+	m->rx = ds_edges(m->c->s);
+	m->fresh = true;
+}
+
+/* ---- looking ----------------------------------------------------------------- */
+
+static void looked(struct member *m)
+{
+	int direct = ds_direct(m->c->s);
+	bool straight = direct == 3;
+
+	m->e->crooked += m->straight - straight;
+	m->straight = straight;
+	m->sends = direct & 1;
+}
+
+bool m_quiet(const struct member *m)
+{
+	return m->straight && !m->kpend && !m->kseen && !m->fresh && !(m->events & WRITABLE) && ds_quiet(m->c->s);
+}
+
+/* The kernel's entry has fired (EPOLLONESHOT), and that was not worth telling: it is to be set again. */
+static inline void fired(struct member *m)
+{
+	if (m->kpend && (m->events & EPOLLONESHOT))
+		m->kevents = ~0u;
+}
+
+static uint32_t look_level(struct member *m)
+{
+	struct ds_ready r = ds_ready(m->c->s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR);
+	uint32_t kernel = kernel_mask(r.kernel);
+
+	m->kseen |= m->kpend & (EPOLLERR | EPOLLHUP);
+	uint32_t got = (poll_synonyms(r.now, m->events) | ((m->kpend | m->kseen) & kernel)) & asked(m);
+	m->kleft = 0;
+	if (!got)
+		fired(m);
+	if (!got || !(m->events & EPOLLONESHOT))
+		m->kpend = 0; /* it says so again */
+	ask_kernel(m, kernel);
+	looked(m);
+	return got;
+}
+
+/* Does the shadow have room? If not, the kernel will say so when it has. */
+static bool shadow_room(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	struct timespec none = {0, 0};
+	int saved = errno;
+	bool room = ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0 && (p.revents & POLLOUT);
+
+	errno = saved;
+	return room;
+}
+
+/* Are there bytes to be read on the shadow? */
+static bool shadow_unread(struct ds_sock *s, int fd)
+{
+	int n = 0, saved = errno;
+
+	if (ds_fionread(s, fd, &n) < 0)
+		n = 0;
+	errno = saved;
+	return n > 0;
+}
+
+/* Edges come from two places, and the program shall see each once, whatever is direct meanwhile. The kernel's entry of the
+ * shadow is as the program made it: what it says counts if the shadow decides it. What it says of reading while the segment
+ * decides (the end, before what was said of it on the segment was seen) is kept for when the shadow does. Of the segment a
+ * message is an edge, also while bytes are unread on the shadow that come before it, and room for a sender that had none. */
+static uint32_t look_edge(struct member *m)
+{
+	struct ds_sock *s = m->c->s;
+	int fd = conn_fd(m->c);
+	uint64_t edges = ds_edges(s), blocked = __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED);
+	struct ds_ready r = ds_ready(s, fd, poll_plain(m->events) | POLLHUP | POLLERR);
+	uint32_t kernel = kernel_mask(r.kernel), now = poll_synonyms(r.now, m->events), shadow = m->kpend & kernel;
+	bool arrived = edges != m->rx, sent = m->sends;
+
+	looked(m);
+	if (sent && !m->sends && blocked != m->tx)
+		m->stranded = true; /* the shadow has never been full: the kernel need not say that it has room */
+	if (arrived && (kernel & EPOLLIN) && shadow_unread(s, fd))
+		now |= READABLE;
+	if (m->stranded && (kernel & EPOLLOUT) && (m->stranded = shadow_room(fd)))
+		shadow |= WRITABLE;
+	shadow &= asked(m) & ~(now & EPOLLRDHUP);
+	now &= asked(m);
+	bool news = m->fresh || arrived || (blocked != m->tx && (now & WRITABLE));
+	m->kleft = m->kpend & ~kernel & ~(uint32_t)WRITABLE;
+	m->next_rx = edges;
+	if (!shadow && !(news && now)) {
+		fired(m);
+		m->kpend = m->kleft;
+		ask_kernel(m, kernel);
+		return 0;
+	}
+	ask_kernel(m, kernel);
+	m->next_tx = (now | shadow) & WRITABLE ? blocked : m->tx;
+	return now | shadow; /* an edge tells all that holds */
+}
+
+uint32_t m_look(struct member *m)
+{
+	if (m->disabled || m->deleted)
+		return m->got = m->kpend = 0;
+	if (!m->joined) {
+		m->kleft = 0;
+		m->got = m->kpend & asked(m);
+		m->next_tx = m->got & WRITABLE ? __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED) : m->tx;
+		return m->got;
+	}
+	m->got = m->events & EPOLLET ? look_edge(m) : look_level(m);
+	return m->got;
+}
+
+void m_told(struct member *m)
+{
+	if (m->events & EPOLLET) {
+		m->rx = m->joined ? m->next_rx : m->rx;
+		m->tx = m->next_tx;
+		m->stranded = m->stranded && !(m->got & WRITABLE);
+	}
+	m->fresh = false;
+	m->kpend = m->kleft;
+	m->since = ds_ticks();
+	if (m->events & EPOLLONESHOT)
+		m->disabled = true;
+}

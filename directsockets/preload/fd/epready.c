@@ -1,0 +1,346 @@
+/* One round of looking at an instance: what is to be told, in the order in which it came.
+ *
+ * A message says when it was sent (SPEC 2.4); the kernel's own list is in order. What is told of a set of members shall be all
+ * that came before the last of it: a program that is told of B, and not of A, takes it that nothing on A came before. One look at
+ * each is not enough for that, as A may be written just after it was looked at, and then B, which is not looked at yet. So
+ * once something was found all others are looked at again: what came before is seen by then. Of what is found only
+ * then that counts which came before what was found first, or this would have no end. The kernel, if it may know of bytes of
+ * other connections, is asked between the two looks.
+ *
+ * Of two that were ready for long the one that was told longer ago comes first: as in the kernel, a member that was told goes behind all
+ * others. So a member counts as ready since it was told at the earliest.
+ */
+#include "fd/epoll_int.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+enum {
+	ASK_KERNEL = 8, /* of so many rounds that found something in the segments, one asks the kernel too */
+	LOOKS = 512,    /* a member that was looked at in vain so often is armed, though nobody sleeps */
+};
+
+struct round {
+	struct epi *e;
+	struct member *list; /* what was found; the last first */
+	int found;
+	int foreign;	     /* events of the kernel, at the beginning of ev, that are the program's own */
+	int strays;	     /* with tags that are nobody's: of a process that shares the instance, or just gone */
+	uint64_t order;	     /* what the kernel tells next came after that */
+	uint64_t cut;	     /* what came after that is left for the next round */
+	bool heard;	     /* the kernel has told of something, */
+	bool others;	     /* and not only by bells */
+	bool loose;	     /* something was found that the kernel did not tell of */
+	bool kick;	     /* it was the kick */
+};
+
+/* ---- what the kernel says ------------------------------------------------------ */
+
+static void take_kick(struct round *r)
+{
+	r->kick = true;
+	if (!r->e->nested) /* else it stands for what holds: epi_news */
+		epi_unkick(r->e);
+}
+
+static void take_bell(struct round *r, struct member *m)
+{
+	ds_rung(m->c->s, conn_fd(m->c));
+	m_dead_bell(m);
+	for (struct member *t = m->c->twins ? r->e->all : NULL; t; t = t->enext)
+		if (t->c == m->c && t->joined && !t->deleted) {
+			m_disarm(t);
+			m_activate(t);
+		}
+	uint64_t t = ds_arrival(m->c->s, m->events & EPOLLET ? m->rx : 0);
+	if (t > r->order && t <= ds_ticks()) /* an old one if nothing is unread */
+		r->order = t;
+}
+
+/* Takes the n events that the kernel has told: the program's own stay at ev, from index r->foreign on of the round's. */
+static void absorb(struct round *r, struct epoll_event *ev, int n)
+{
+	struct epi *e = r->e;
+	int out = 0;
+
+	for (int i = 0; i < n; i++) {
+		uint64_t d = ev[i].data.u64;
+		if (!tag_is_ours(d)) {
+			ev[out++] = ev[i];
+			continue;
+		}
+		if (tag_is_kick(d)) {
+			take_kick(r);
+			continue;
+		}
+		struct member *m = m_by_tag(d);
+		if (!m || __atomic_load_n(&m->e, __ATOMIC_RELAXED) != e || m->tag != (d & ~(uint64_t)1)) {
+			r->strays++;
+			continue;
+		}
+		if (m->deleted) {
+			m_unlink(m);
+			continue;
+		}
+		if (d & 1) {
+			take_bell(r, m);
+		} else {
+			m->kpend |= ev[i].events;
+			m->heard = ++r->order;
+			r->others = true;
+		}
+		m->before = r->foreign + out;
+		r->heard = true;
+		m_disarm(m);
+		m_activate(m);
+	}
+	r->foreign += out;
+	r->heard |= out > 0;
+	r->others |= out > 0;
+}
+
+/* Of how many events is the kernel to be asked? told: it was asked for this round before. */
+static int kernel_room(struct round *r, int max, bool told, bool ask)
+{
+	struct epi *e = r->e;
+	int room = max - r->foreign - r->found;
+
+	if (told && !(e->crooked && r->loose))
+		return 0; /* it has said what there was a moment ago */
+	if (!told && r->found > 0 && ++e->skipped >= ASK_KERNEL && room <= 0)
+		room = max / 4 + 1; /* not to be starved by those that are always ready */
+	if (e->skipped >= ASK_KERNEL || (e->crooked && r->found > 0) || (ask && r->found == 0))
+		return room < max - r->foreign ? room : max - r->foreign;
+	return 0;
+}
+
+static void harvest(struct round *r, const struct waiter *w, bool told, bool ask)
+{
+	int room = kernel_room(r, w->max, told, ask), saved = errno;
+	uint64_t now = ds_ticks();
+
+	if (room <= 0)
+		return;
+	long n = ds_syscall(SYS_epoll_pwait, w->epfd, w->ev + r->foreign, room, 0, NULL, (size_t)8);
+	errno = saved;
+	if (n < 0)
+		return;
+	r->e->skipped = 0;
+	if (n < room)
+		r->e->asked = now;
+	absorb(r, w->ev + r->foreign, (int)n);
+	__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
+}
+
+/* ---- looking -------------------------------------------------------------------- */
+
+/* Arms those that had nothing to tell for long: then they need not be looked at. */
+static void doze(struct epi *e)
+{
+	struct member *m, *next;
+
+	for (m = e->active_head; m; m = m->anext)
+		if (m->vain > LOOKS)
+			m_arm(m);
+	ds_barrier();
+	for (m = e->active_head; m; m = next) {
+		next = m->anext;
+		if (m->vain <= LOOKS || !m->armed)
+			continue;
+		if (m_quiet(m) || !m_look(m)) {
+			m_passive(m);
+			continue;
+		}
+		m_disarm(m);
+		m->vain = 0;
+	}
+}
+
+/* When what the segment has for m was sent. */
+static uint64_t sent_at(struct member *m)
+{
+	uint64_t now = ds_ticks(), t = ds_arrival(m->c->s, m->events & EPOLLET ? m->rx : 0);
+
+	if (t == 0 || t > now)
+		t = now;
+	return t < m->since ? m->since : t;
+}
+
+static uint64_t came(struct member *m)
+{
+	if (m->heard)
+		return m->heard < m->since ? m->since : m->heard;
+	if (m->joined && (m->got & (EPOLLIN | EPOLLRDNORM | EPOLLRDHUP)))
+		return sent_at(m);
+	return m->since; /* room: it is ready all the time */
+}
+
+/* Looks at the active members that are not listed yet, or of which the kernel has said more. */
+static void scan(struct round *r, bool first)
+{
+	struct member *m = r->e->active_head, *next;
+	bool idle = false;
+
+	for (; m; m = next) {
+		next = m->anext;
+		if (m->listed && !m->kpend)
+			continue;
+		if (m_quiet(m) || !m_look(m)) {
+			idle |= first && !m->armed && ++m->vain > LOOKS;
+			if (!m->listed) {
+				m->before = NOWHERE;
+				m->heard = 0;
+			}
+			if (!m->joined)
+				m_passive(m);
+			continue;
+		}
+		uint64_t key = came(m);
+		if (m->listed || key > r->cut)
+			continue;
+		m->key = key;
+		m->listed = true;
+		m->rnext = r->list;
+		r->list = m;
+		r->found++;
+		r->loose |= m->before == NOWHERE;
+	}
+	if (idle)
+		doze(r->e);
+}
+
+static uint64_t latest(const struct round *r)
+{
+	uint64_t t = 0;
+
+	for (struct member *m = r->list; m; m = m->rnext)
+		t = m->key > t ? m->key : t;
+	return t;
+}
+
+/* ---- telling --------------------------------------------------------------------- */
+
+/* Two lists, the latest first, become one; of equals those of a come first, which were found later. */
+static struct member *merge(struct member *a, struct member *b)
+{
+	struct member *head = NULL, **end = &head;
+
+	while (a && b) {
+		struct member **from = a->key >= b->key ? &a : &b;
+		*end = *from;
+		end = &(*from)->rnext;
+		*from = *end;
+	}
+	*end = a ? a : b;
+	return head;
+}
+
+/* The list, the latest first. */
+static struct member *sort(struct member *list)
+{
+	struct member *bins[32] = {0};
+	int top = 0;
+
+	while (list) {
+		struct member *one = list;
+		list = list->rnext;
+		one->rnext = NULL;
+		int i = 0;
+		for (; i < top && bins[i]; i++) {
+			one = merge(bins[i], one);
+			bins[i] = NULL;
+		}
+		bins[i] = one;
+		top = i == top ? top + 1 : top;
+	}
+	for (int i = 0; i < top; i++)
+		list = bins[i] ? merge(bins[i], list) : list;
+	return list;
+}
+
+static void unlist(struct round *r, struct member **at)
+{
+	struct member *m = *at;
+
+	*at = m->rnext;
+	r->found--;
+	m->listed = false;
+	m->before = NOWHERE;
+	m->heard = 0;
+	if (!(m->events & (EPOLLET | EPOLLONESHOT)))
+		m->kpend = 0; /* the kernel says it again */
+}
+
+/* Puts the members of the list, the latest first, between the r->foreign events at ev: those that the kernel told before
+ * one of these come before it, with all that came earlier; so does what came before the kernel was asked the last time
+ * but this, `asked`. */
+static int tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked)
+{
+	int n, at, left = r->foreign, place = r->foreign;
+
+	r->list = sort(r->list);
+	while (r->found > max - r->foreign)
+		unlist(r, &r->list);
+	n = at = r->foreign + r->found;
+	while (r->list) {
+		struct member *m = r->list;
+		if (m->before != NOWHERE && m->before < place)
+			place = m->before;
+		if (m->key < asked)
+			place = 0;
+		while (left > place)
+			ev[--at] = ev[--left];
+		ev[--at] = (struct epoll_event){.events = m->got, .data.u64 = m->data};
+		m_told(m);
+		unlist(r, &r->list);
+		m_passive(m);
+		if (m->joined)
+			m_activate(m); /* behind all others */
+	}
+	return n;
+}
+
+/* Of those that were found and looked at again, as the kernel had said more, another thread may have taken what there was. */
+static void drop_empty(struct round *r)
+{
+	for (struct member **at = &r->list; *at;)
+		if ((*at)->got)
+			at = &(*at)->rnext;
+		else
+			unlist(r, at);
+}
+
+int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
+{
+	struct epi *e = w->e;
+	struct round r = {.e = e, .cut = UINT64_MAX};
+
+	lk_lock(&e->lock);
+	uint64_t asked = e->asked;
+	if (__atomic_load_n(&e->epfd, __ATOMIC_RELAXED) < 0)
+		__atomic_store_n(&e->epfd, w->epfd, __ATOMIC_RELAXED);
+	if (!e->nested)
+		epi_unkick(e);
+	r.order = asked;
+	if (a.n >= 0) {
+		absorb(&r, w->ev, a.n);
+		__atomic_store_n(&e->others, r.others, __ATOMIC_RELAXED);
+		if (a.n < w->max)
+			e->asked = a.at;
+	}
+	scan(&r, first);
+	harvest(&r, w, a.n >= 0, ask);
+	if (r.kick && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
+		harvest(&r, w, false, true);
+	if (r.heard || r.found > 0) {
+		if (!r.heard)
+			r.cut = latest(&r);
+		scan(&r, false);
+	}
+	drop_empty(&r);
+	int n = tell(&r, w->ev, w->max, asked);
+	lk_unlock(&e->lock);
+	if (r.strays > 0 && n == 0)
+		ds_syscall(SYS_nanosleep, &(struct timespec){0, 1000000}, NULL);
+	return n;
+}
