@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"exnet/internal/ctxend"
 )
 
 // Context is the poll list of one node and what runs it: Linux's softnet_data
@@ -117,7 +119,7 @@ func (c *Context) Run(ctx context.Context) error {
 			break
 		}
 	}
-	defer context.AfterFunc(ctx, c.Close)()
+	defer ctxend.Do(ctx, c.Close)()
 	for {
 		<-c.wake
 		w := word(c.word.Load())

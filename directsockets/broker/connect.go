@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"exnet/internal/ctxend"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -52,7 +54,7 @@ func (c *Client) run(ctx context.Context) {
 // serve answers the broker until the connection ends.
 func (c *Client) serve(ctx context.Context, w socketWay, in *inbound) error {
 	defer w.close()
-	defer context.AfterFunc(ctx, w.abort)()
+	defer ctxend.Do(ctx, w.abort)()
 	for {
 		b, fds, err := in.next()
 		lost := errors.Is(err, errNoDescriptors)
@@ -108,7 +110,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *inbound, err err
 			conn.Close()
 		}
 	}()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer ctxend.Do(ctx, func() { conn.Close() })()
 	out, err := newOutbox(conn, maxAsked)
 	if err != nil {
 		return w, nil, err

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"exnet/internal/ctxend"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,7 +100,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		return ErrClosed
 	}
 	defer s.work.Done()
-	defer context.AfterFunc(s.ctx, out.abort)()
+	defer ctxend.Do(s.ctx, out.abort)()
 	in, err := newInbound(conn, maxPeerLen)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/accept"
+	"exnet/internal/ctxend"
 )
 
 // Limits of a client, and times (SPEC.md, 6).
@@ -173,7 +174,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return nil
 	}
-	defer context.AfterFunc(ctx, func() { s.place.ln.Close() })()
+	defer ctxend.Do(ctx, func() { s.place.ln.Close() })()
 	failed := func(err error) { s.cfg.Log.Warn("direct sockets: programs stay on TCP", "reason", err) }
 	for conn := range accept.All(ctx, s.place.ln, acceptPause, failed) {
 		if !s.begin() {
@@ -266,7 +267,7 @@ func (s *Server) client(conn *net.UnixConn) {
 		return
 	}
 	defer out.close()
-	defer context.AfterFunc(s.ctx, out.abort)()
+	defer ctxend.Do(s.ctx, out.abort)()
 	c := &session{s: s, out: out, since: time.Now(), stats: -1,
 		listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
 	defer c.end()

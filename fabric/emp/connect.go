@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/internal/ctxend"
 )
 
 // network keeps the boundaries of messages.
@@ -26,7 +27,7 @@ func (m *Member) dial(ctx context.Context, p *peer) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("emp: node %d: %w", to.Node, err)
 	}
 	conn := c.(*net.UnixConn)
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer ctxend.Do(ctx, func() { conn.Close() })()
 	if err := m.greet(conn, p); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("emp: node %d: %w", to.Node, err)

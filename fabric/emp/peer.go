@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/internal/ctxend"
 )
 
 // Link is a link to one peer, as the Linker's package makes it.
@@ -164,7 +165,7 @@ func (p *peer) connection(ctx context.Context) (*net.UnixConn, error) {
 // with another connection if the peer has begun one.
 func (p *peer) hold(ctx context.Context, conn *net.UnixConn, connect Linker) (*net.UnixConn, error) {
 	p.set(Linking, nil)
-	unblock := context.AfterFunc(ctx, func() { conn.Close() })
+	unblock := ctxend.Do(ctx, func() { conn.Close() })
 	link, err := connect(conn, p.desc.Node)
 	unblock()
 	if err != nil {

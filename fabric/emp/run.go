@@ -12,6 +12,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/internal/accept"
+	"exnet/internal/ctxend"
 )
 
 // secondLook is how long after a change the directory is looked at again: a dying
@@ -150,7 +151,7 @@ func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
 
 // take hands a connection to the peer that it is from.
 func (m *Member) take(ctx context.Context, conn *net.UnixConn, scan chan<- chan struct{}) {
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer ctxend.Do(ctx, func() { conn.Close() })()
 	p, err := m.answer(conn, func() {
 		done := make(chan struct{})
 		select {

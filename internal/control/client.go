@@ -16,6 +16,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/internal/ctxend"
 )
 
 // ErrNoNode says that there is no such daemon. The text says how to start one.
@@ -121,7 +122,7 @@ func (c *Client) Capture(ctx context.Context, w io.Writer, snapLen int) error {
 		return err
 	}
 	// The daemon writes what waits, and ends.
-	defer context.AfterFunc(ctx, func() { c.conn.(*net.UnixConn).CloseWrite() })()
+	defer ctxend.Do(ctx, func() { c.conn.(*net.UnixConn).CloseWrite() })()
 	r := bufio.NewReader(io.MultiReader(c.in.Buffered(), c.conn))
 	if _, err := r.ReadByte(); err != nil { // the end of the answer's line
 		return err
@@ -147,7 +148,7 @@ func (c *Client) Stop(ctx context.Context) error {
 	if err := c.conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Now()) })()
+	defer ctxend.Do(ctx, func() { c.conn.SetReadDeadline(time.Now()) })()
 	// The daemon's last deed, or its death, ends the connection.
 	_, err := io.Copy(io.Discard, c.conn)
 	if err != nil && ctx.Err() != nil {

@@ -15,6 +15,7 @@ import (
 	"exnet/fabric/emp"
 	"exnet/internal/accept"
 	"exnet/internal/control"
+	"exnet/internal/ctxend"
 	"exnet/internal/hostnet"
 
 	"golang.org/x/sys/unix"
@@ -100,7 +101,7 @@ func (s *sockets) follow(e hostnet.Event) {
 // node carries packets all the same.
 func (s *sockets) run(ctx context.Context) error {
 	defer s.wait()
-	defer context.AfterFunc(ctx, func() { s.ln.Close() })()
+	defer ctxend.Do(ctx, func() { s.ln.Close() })()
 	if s.begin() {
 		go func() {
 			defer s.links.Done()
@@ -193,7 +194,7 @@ func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
 		conn.Close()
 		return
 	}
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer ctxend.Do(ctx, func() { conn.Close() })()
 	// Reset: it has ended, or does not run yet.
 	reset := func(err error) bool { return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) }
 	if err := b.Peer(conn); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrClosed) && !reset(err) {

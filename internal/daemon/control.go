@@ -13,6 +13,7 @@ import (
 
 	"exnet/internal/accept"
 	"exnet/internal/control"
+	"exnet/internal/ctxend"
 )
 
 // acceptPause is how long is waited when no connection can be accepted.
@@ -36,7 +37,7 @@ func (d *Daemon) listen() (*net.UnixListener, error) {
 func (d *Daemon) serve(ctx context.Context) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
-	defer context.AfterFunc(ctx, func() { d.control.Close() })()
+	defer ctxend.Do(ctx, func() { d.control.Close() })()
 	failed := func(err error) { d.cfg.Log.Warn("control socket", "reason", err) }
 	for conn := range accept.All(ctx, d.control, acceptPause, failed) {
 		if err := d.member.Check(conn); err != nil {
@@ -82,7 +83,7 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 		}
 	}()
 	// An answer that is being written is given to its end.
-	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now()) })()
+	defer ctxend.Do(ctx, func() { conn.SetReadDeadline(time.Now()) })()
 	limit := &io.LimitedReader{R: conn}
 	in, out := json.NewDecoder(limit), json.NewEncoder(conn)
 	in.DisallowUnknownFields()

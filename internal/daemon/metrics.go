@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"exnet/internal/ctxend"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -82,7 +84,7 @@ func (e *exporter) url() string { return "http://" + e.ln.Addr().String() + "/me
 
 // run answers until ctx ends.
 func (e *exporter) run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { _ = e.server.Close() })()
+	defer ctxend.Do(ctx, func() { _ = e.server.Close() })()
 	if err := e.server.Serve(e.ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("metrics: %w", err)
 	}

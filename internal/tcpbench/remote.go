@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"exnet/internal/ctxend"
 	"exnet/internal/worker"
 )
 
@@ -76,7 +77,7 @@ func (r Remote) measure(ctx context.Context, spec Spec) (Result, error) {
 		return Result{}, err
 	}
 	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
+	defer ctxend.Do(ctx, func() { c.Close() })()
 	server := job{Spec: spec, CPU: spec.CPUs.Server, Listens: true}
 	if err := json.NewEncoder(c).Encode(request{remoteVersion, server}); err != nil {
 		return Result{}, fmt.Errorf("asking %s: %w", r.Addr, err)
@@ -139,7 +140,7 @@ func (r Remote) measure(ctx context.Context, spec Spec) (Result, error) {
 // Serve does the listening ends' jobs of whoever connects to l, one after the
 // other, until ctx is done. Said is told what goes on.
 func Serve(ctx context.Context, l net.Listener, said func(string)) error {
-	defer context.AfterFunc(ctx, func() { l.Close() })()
+	defer ctxend.Do(ctx, func() { l.Close() })()
 	for {
 		c, err := l.Accept()
 		if ctx.Err() != nil {
@@ -159,7 +160,7 @@ func Serve(ctx context.Context, l net.Listener, said func(string)) error {
 func serveOne(ctx context.Context, c net.Conn, said func(string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
+	defer ctxend.Do(ctx, func() { c.Close() })()
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second)) // a request comes at once
 	in := json.NewDecoder(io.LimitReader(c, 1<<16))
 	var req request

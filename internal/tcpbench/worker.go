@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"exnet/internal/ctxend"
 	"exnet/internal/worker"
 )
 
@@ -16,7 +17,7 @@ const WorkerCommand = "worker"
 // and onEOF is called, which is to end the process: the job does not notice.
 func RunWorker(in io.Reader, out io.Writer, onEOF func()) error {
 	return worker.Run(in, out, func(ctx context.Context, j job, note func(any) error) (any, error) {
-		defer context.AfterFunc(ctx, onEOF)()
+		defer ctxend.Do(ctx, onEOF)()
 		return j.do(note)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric/link"
 	"exnet/internal/counter"
+	"exnet/internal/ctxend"
 	"exnet/internal/tun"
 
 	"golang.org/x/sys/unix"
@@ -171,16 +172,7 @@ func (l *Loop) Close() error { return unix.Close(l.event) }
 // Run reads packets until ctx is cancelled, then returns nil. It returns an
 // error when a device is gone.
 func (l *Loop) Run(ctx context.Context) error {
-	woken := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		l.Wake()
-		close(woken)
-	})
-	defer func() {
-		if !stop() {
-			<-woken // nothing is written to the descriptor after Close
-		}
-	}()
+	defer ctxend.Do(ctx, l.Wake)() // nothing is written to the descriptor after Close
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine and takes its

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"exnet/internal/ctxend"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
 	"exnet/internal/worker"
@@ -106,7 +107,7 @@ func (p *nodePath) Measure(ctx context.Context, spec tcpbench.Spec) (r tcpbench.
 func (p *nodePath) whileUp(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.up, cancel)()
+	defer ctxend.Do(p.up, cancel)()
 	err := f(ctx)
 	if err == nil {
 		return nil

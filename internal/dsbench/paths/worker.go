@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"exnet/internal/ctxend"
 	"exnet/internal/dsbench/rawbench"
 	"exnet/internal/tcpbench"
 	"exnet/internal/worker"
@@ -35,14 +36,14 @@ func WorkerOf(command string) func(in io.Reader, out io.Writer) error {
 	case rawbench.Command:
 		return func(in io.Reader, out io.Writer) error {
 			return worker.Run(in, out, func(ctx context.Context, j rawbench.Job, note func(any) error) (any, error) {
-				defer context.AfterFunc(ctx, exit)()
+				defer ctxend.Do(ctx, exit)()
 				return rawbench.Work(ctx, j, note)
 			})
 		}
 	case netstackCommand:
 		return func(in io.Reader, out io.Writer) error {
 			return worker.Run(in, out, func(ctx context.Context, j netstackJob, _ func(any) error) (any, error) {
-				defer context.AfterFunc(ctx, exit)()
+				defer ctxend.Do(ctx, exit)()
 				return runNetstack(j)
 			})
 		}

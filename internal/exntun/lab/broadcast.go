@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"exnet/internal/ctxend"
 	"exnet/internal/hostnet"
 	"exnet/internal/node"
 )
@@ -58,7 +59,7 @@ func Broadcast(ctx context.Context, l *Lab, f Family) error {
 			return err
 		}
 	}
-	defer context.AfterFunc(ctx, func() {
+	defer ctxend.Do(ctx, func() {
 		for _, c := range conns {
 			c.Close()
 		}

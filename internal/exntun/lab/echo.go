@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
+	"exnet/internal/ctxend"
 	"exnet/internal/netns"
 )
 
@@ -47,7 +48,7 @@ func echoPing(ctx context.Context, ns *netns.NS, to netip.Addr, s PingSpec) ([]t
 		return nil, fmt.Errorf("echo: %w", err)
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer ctxend.Do(ctx, func() { conn.Close() })()
 
 	e := echo{p, conn, &net.IPAddr{IP: to.AsSlice()}, int(rand.Uint32N(1 << 16))}
 	deadline := time.Now().Add(s.timeout())

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"exnet/internal/ctxend"
 	"exnet/internal/hostnet"
 )
 
@@ -41,13 +42,13 @@ func Transfer(ctx context.Context, p Path, f Family, congestion string, n int64)
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		defer context.AfterFunc(ctx, func() { listener.Close() })()
+		defer ctxend.Do(ctx, func() { listener.Close() })()
 		conn, err := listener.Accept()
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		defer ctxend.Do(ctx, func() { conn.Close() })()
 		return answerSum(conn)
 	})
 	group.Go(func() error {
@@ -60,7 +61,7 @@ func Transfer(ctx context.Context, p Path, f Family, congestion string, n int64)
 			return err
 		}
 		defer conn.Close()
-		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		defer ctxend.Do(ctx, func() { conn.Close() })()
 		return sendForSum(conn.(*net.TCPConn), n)
 	})
 	err := group.Wait()
