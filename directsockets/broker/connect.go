@@ -192,28 +192,50 @@ func (c *Client) greet(w socketWay, conn *net.UnixConn, in *inbound) (page *Page
 type socketWay struct{ *outbox }
 
 func (w socketWay) ask(m Message, s Socket, queue bool, fds ...int) error {
-	b, err := m.AppendBinary(make([]byte, 0, maxLen))
-	if err != nil {
-		return err
-	}
 	send := w.offer
 	if queue {
 		send = w.post
 	}
 	if m.Type != Listen && m.Type != Offer && m.Type != Claim {
+		b, err := m.AppendBinary(make([]byte, 0, maxLen))
+		if err != nil {
+			return err
+		}
 		return send(b, fds...)
 	}
 	if s.Conn == nil {
 		return fmt.Errorf("%w: this one wants to see the socket", ErrNoBroker)
 	}
-	var all [maxFDs]int
-	n := 1 + copy(all[1:], fds)
+	var proof int
+	var err error
 	ctlErr := s.Conn.Control(func(fd uintptr) {
-		all[0] = int(fd)
-		err = send(b, all[:n]...)
+		if err = m.show(int(fd)); err == nil {
+			proof, err = openProof(int(fd))
+		}
 	})
-	if ctlErr != nil {
-		return ctlErr
+	if err = errors.Join(ctlErr, err); err != nil {
+		return err
 	}
-	return err
+	defer unix.Close(proof)
+	b, err := m.AppendBinary(make([]byte, 0, maxLen))
+	if err != nil {
+		return err
+	}
+	var all [maxFDs]int
+	all[0] = proof
+	return send(b, all[:1+copy(all[1:], fds)]...)
+}
+
+// show completes a message with what identifies the socket fd.
+func (m *Message) show(fd int) error {
+	local, remote, ifindex, err := socketEnds(fd)
+	if err != nil {
+		return err
+	}
+	m.Interface = ifindex
+	m.Client, m.Server = remote, local
+	if m.Type == Offer {
+		m.Client, m.Server = local, remote
+	}
+	return nil
 }

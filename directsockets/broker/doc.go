@@ -5,18 +5,19 @@
 // # Architecture
 //
 //	program (Client)            Server                     program (Client)
-//	  LISTEN socket ──────────▶ listeners ─▶ page ┄┄┄┄┄┄┄┄▶ Listener(port)?
+//	  LISTEN proof ───────────▶ listeners ─▶ page ┄┄┄┄┄┄┄┄▶ Listener(port)?
 //	                              │                        │ yes
-//	                            offers ◀─────────────────── OFFER shadow, segment, bell
+//	                            offers ◀─────────────────── OFFER proof, segment, bell
 //	  Word(bucket) ◀┄┄┄┄┄ page ◀──┤
-//	  CLAIM shadow ──────────▶    │
+//	  CLAIM proof ───────────▶    │
 //	               ◀── GRANT ─────┘        (┄┄ memory that all clients map)
 //	                              │
 //	                 Peers: the brokers of the fabric's other nodes
 //
-// A descriptor proves a right: whoever shows a connected socket may offer or claim
-// for its addresses, whoever shows a listening one may announce it. Addresses are
-// read from the descriptor, never from a message; a socket of another namespace is
+// A descriptor proves a right: whoever shows that it has a connected socket may offer
+// or claim for its addresses, whoever has a listening one may announce it. What is
+// shown is an O_PATH descriptor, which does not keep the socket open; the kernel says
+// (sock_diag) which socket it stands for. A socket of another namespace is
 // worth nothing. Two parties are trusted with addresses instead: the broker's own
 // process (Server.Client, for connections of a TCP stack in user space, which have
 // no descriptor to show), and the brokers of the fabric's other nodes, each for its
@@ -46,7 +47,8 @@
 //
 // # Limits
 //
-// Linux 5.14 (SO_NETNS_COOKIE on Unix sockets) on a little-endian machine. One
+// Linux 5.14 (SO_NETNS_COOKIE on Unix sockets) with sock_diag for TCP (INET_TCP_DIAG)
+// on a little-endian machine. One
 // broker in a namespace. Each client has at most 1024 open offers and 4096
 // listeners; together the clients of one user hold at most half of the broker's
 // descriptors.

@@ -62,7 +62,7 @@ func TestOfferFlood(t *testing.T) {
 	offer := func(id uint32) (connection, bundle) {
 		conn := connect(t, ln, ln.Addr().String())
 		b := newBundle(t, conn.key)
-		c.send(Message{Type: Offer, ID: id, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
+		c.show(Message{Type: Offer, ID: id, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
 		b.handedOver()
 		return conn, b
 	}
@@ -114,8 +114,8 @@ func TestManyClients(t *testing.T) {
 		if m.Type != Welcome {
 			t.Fatalf("client %d: %+v", i, m)
 		}
-		c.send(Message{Type: Listen, ID: 1}, fdOf(t, ln))
-		c.send(Message{Type: Claim, ID: uint32(i)}, fd)
+		c.show(Message{Type: Listen, ID: 1}, fdOf(t, ln))
+		c.show(Message{Type: Claim, ID: uint32(i)}, fd)
 	}
 	for i, c := range clients {
 		if m, _ := c.next(); m.Type != None || m.ID != uint32(i) {

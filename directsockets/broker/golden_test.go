@@ -78,6 +78,8 @@ func (v vector) message(t testing.TB) (m Message) {
 			m.ID = uint32(number(value))
 		case "program":
 			m.Program = value
+		case "interface":
+			m.Interface = uint32(number(value))
 		case "node":
 			m.Node = uint16(number(value))
 		case "features":

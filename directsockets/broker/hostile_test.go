@@ -28,7 +28,7 @@ func TestBadMessages(t *testing.T) {
 		return b
 	}
 	mangled := encode(Message{Type: Claim})
-	mangled[versionOff] = 2
+	mangled[versionOff] = messageVersion - 1
 	for _, tt := range []struct {
 		name  string
 		greet bool
@@ -43,7 +43,7 @@ func TestBadMessages(t *testing.T) {
 		{"HELLO with two", false, encode(Message{Type: Hello}), 2},
 		{"HELLO again", true, encode(Message{Type: Hello}), 1},
 		{"another version", true, mangled, 1},
-		{"unknown type", true, []byte{99, 1, 8, 0, 0, 0, 0, 0}, 2},
+		{"unknown type", true, []byte{99, messageVersion, 8, 0, 0, 0, 0, 0}, 2},
 		{"too long", true, make([]byte, 4096), 1},
 		{"too short", true, encode(Message{Type: Offer})[:12], 3},
 		{"OFFER with one", true, encode(Message{Type: Offer}), 1},
@@ -98,7 +98,7 @@ func TestRandomBytes(t *testing.T) {
 				b[i] = byte(r.Uint32())
 			}
 			if r.IntN(3) > 0 && len(b) >= HeaderLen { // nearly a message
-				b[typeOff], b[versionOff] = byte(r.IntN(13)), Version
+				b[typeOff], b[versionOff] = byte(r.IntN(13)), messageVersion
 				b = b[:min(len(b), max(HeaderLen, Type(b[typeOff]).Len()))]
 				b[lengthOff], b[lengthOff+1] = byte(len(b)), 0
 			}
@@ -161,17 +161,18 @@ func TestWrongDescriptors(t *testing.T) {
 	defer unix.Close(good.bell0)
 	id := uint32(100)
 	try := func(kind string, fd int, listen, connect bool) {
+		t.Helper()
 		if listen {
 			id++
-			c.send(Message{Type: Listen, ID: id}, fd)
+			c.show(Message{Type: Listen, ID: id}, fd)
 			c.refused(id, NotOwner)
 		}
 		if connect {
 			id++
-			c.send(Message{Type: Offer, ID: id, Nonce: good.nonce}, fd, good.seg, good.bell)
+			c.show(Message{Type: Offer, ID: id, Nonce: good.nonce}, fd, good.seg, good.bell)
 			c.refused(id, NotOwner)
 			id++
-			c.send(Message{Type: Claim, ID: id}, fd)
+			c.show(Message{Type: Claim, ID: id}, fd)
 			if m, fds := c.next(); m.Type != None || m.ID != id {
 				fds.close()
 				t.Errorf("%s: a claim got %+v", kind, m)
@@ -181,7 +182,16 @@ func TestWrongDescriptors(t *testing.T) {
 	for kind, fd := range wrong {
 		try(kind, fd, true, true)
 	}
-	try("connected", connected, true, false)
+	// The socket itself is no proof: it would be kept open.
+	for id, m := range []Message{{Type: Listen, Server: ap(ln.Addr().String())}, {Type: Offer, Nonce: good.nonce, Client: conn.key.Client, Server: conn.key.Server}} {
+		m.ID = uint32(id)
+		if m.Type == Listen {
+			c.send(m, listening)
+		} else {
+			c.send(m, connected, good.seg, good.bell)
+		}
+		c.refused(m.ID, NotOwner)
+	}
 	try("listening", listening, false, true)
 	tr.closedEverywhere()
 
@@ -300,12 +310,12 @@ func TestBadSegments(t *testing.T) {
 	}...) {
 		t.Run(tt.name, func(t *testing.T) {
 			c.t = t
-			c.send(Message{Type: Offer, ID: uint32(i), Nonce: tt.nonce}, fdOf(t, conn.client), tt.seg, tt.bell)
+			c.show(Message{Type: Offer, ID: uint32(i), Nonce: tt.nonce}, fdOf(t, conn.client), tt.seg, tt.bell)
 			c.refused(uint32(i), BadSegment)
 		})
 	}
 	c.t = t
-	c.send(Message{Type: Offer, ID: 77, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
+	c.show(Message{Type: Offer, ID: 77, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
 	c.refused(77, NoListener) // the only thing that is wrong with this one
 }
 

@@ -2,7 +2,10 @@ package broker
 
 import (
 	"errors"
+	"io"
+	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +42,7 @@ func TestBoundTakes(t *testing.T) {
 // TestListeningSocket reads where sockets listen from their descriptors.
 func TestListeningSocket(t *testing.T) {
 	checkFDs(t)
+	here, there := openDiags(t)
 	for _, tt := range []struct {
 		network, at, addr string
 		v6only            bool
@@ -49,35 +53,125 @@ func TestListeningSocket(t *testing.T) {
 		{"tcp", "[::ffff:127.0.0.1]:0", "127.0.0.1", false},
 	} {
 		ln := listen(t, tt.network, tt.at)
-		fd := fdOf(t, ln)
-		cookie, err := netnsCookie(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := listeningSocket(fd, cookie)
 		want := bound{netip.MustParseAddr(tt.addr), port(ln.Addr()), tt.v6only}
+		b, err := here.listening(proofFor(t, here, fdOf(t, ln)), want.port)
 		if err != nil || b != want {
 			t.Errorf("%s %s: %+v, %v, want %+v", tt.network, tt.at, b, err, want)
 		}
-		if _, err := listeningSocket(fd, cookie+1); !errors.Is(err, errSocket) {
+		if _, err := there.listening(proofFor(t, here, fdOf(t, ln)), want.port); !errors.Is(err, errSocket) {
 			t.Errorf("of another namespace: %v", err)
+		}
+		if _, err := here.listening(proofFor(t, here, fdOf(t, listen(t, tt.network, tt.at))), want.port); !errors.Is(err, errSocket) {
+			t.Errorf("by another listener: %v", err)
 		}
 	}
 }
 
-// TestMappedConnection has an IPv4 connection of an IPv6 socket: one Key.
-func TestMappedConnection(t *testing.T) {
-	checkFDs(t)
-	ln := listen(t, "tcp", "[::]:0")
-	conn := connect(t, ln, "127.0.0.1:"+portText(port(ln.Addr())))
-	fd := fdOf(t, conn.server)
-	cookie, err := netnsCookie(fd)
+// openDiags opens those of this and of another namespace.
+func openDiags(t *testing.T) (here, there *diag) {
+	t.Helper()
+	here, err := openDiag()
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, remote, zone, err := connectedSocket(fd, cookie)
-	if err != nil || (Key{Client: remote, Server: local, Zone: zone}) != conn.key || !local.Addr().Is4() {
-		t.Errorf("%v %v %d, %v, want %v", local, remote, zone, err, conn.key)
+	t.Cleanup(here.close)
+	if err := netnstest.New(t).Do(func() (err error) { there, err = openDiag(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(there.close)
+	return here, there
+}
+
+// proofFor is what a descriptor for the socket fd proves.
+func proofFor(t *testing.T, d *diag, fd int) proof {
+	t.Helper()
+	shown, err := openProof(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(shown)
+	p, err := proofOf(shown, d.dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestConnectedSocket has an IPv4 connection, of an IPv6 socket too (one Key), and one of IPv6:
+// only its own proof will do.
+func TestConnectedSocket(t *testing.T) {
+	checkFDs(t)
+	here, there := openDiags(t)
+	for _, tt := range []struct{ network, at, host string }{
+		{"tcp", "[::]:0", "127.0.0.1:"}, {"tcp4", "127.0.0.1:0", "127.0.0.1:"}, {"tcp6", "[::1]:0", "[::1]:"},
+	} {
+		ln := listen(t, tt.network, tt.at)
+		conn := connect(t, ln, tt.host+portText(port(ln.Addr())))
+		server, client := proofFor(t, here, fdOf(t, conn.server)), proofFor(t, here, fdOf(t, conn.client))
+		local, remote, ifindex, err := socketEnds(fdOf(t, conn.server))
+		if err != nil || (Key{Client: remote, Server: local}) != conn.key || ifindex != 0 {
+			t.Errorf("%s: %v %v %d, %v, want %v", tt.at, local, remote, ifindex, err, conn.key)
+		}
+		if zone, err := here.connected(server, local, remote, 0); err != nil || zone != 0 {
+			t.Errorf("%s: zone %d, %v", tt.at, zone, err)
+		}
+		if _, err := here.connected(client, remote, local, 0); err != nil {
+			t.Errorf("%s: the client's end: %v", tt.at, err)
+		}
+		for name, err := range map[string]error{
+			"the peer's proof":   func() error { _, err := here.connected(client, local, remote, 0); return err }(),
+			"a listener's proof": func() error { _, err := here.connected(proofFor(t, here, fdOf(t, ln)), local, remote, 0); return err }(),
+			"no proof":           func() error { _, err := here.connected(proof{}, local, remote, 0); return err }(),
+			"another owner": func() error {
+				_, err := here.connected(proof{server.inode, server.uid + 1}, local, remote, 0)
+				return err
+			}(),
+			"another connection": func() error {
+				_, err := here.connected(server, local, netip.AddrPortFrom(remote.Addr(), remote.Port()^1), 0)
+				return err
+			}(),
+			"another namespace": func() error { _, err := there.connected(server, local, remote, 0); return err }(),
+		} {
+			if !errors.Is(err, errSocket) {
+				t.Errorf("%s: %s: %v", tt.at, name, err)
+			}
+		}
+	}
+}
+
+// TestProofKeepsNothingOpen: while a proof is held the socket can be closed: its port is
+// free, and its peer is told, at once.
+func TestProofKeepsNothingOpen(t *testing.T) {
+	checkFDs(t)
+	for range 200 {
+		ln := listen(t, "tcp4", "127.0.0.1:0")
+		conn := connect(t, ln, ln.Addr().String())
+		var held []int
+		for _, c := range []syscall.Conn{ln, conn.server} {
+			if err := rawOf(t, c).Control(func(fd uintptr) {
+				p, err := openProof(int(fd))
+				if err != nil {
+					t.Error(err)
+				}
+				held = append(held, p)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ln.Close()
+		conn.server.Close()
+		conn.client.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := conn.client.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatalf("the peer reads %v", err)
+		}
+		if c, err := net.Dial("tcp4", ln.Addr().String()); !errors.Is(err, unix.ECONNREFUSED) {
+			if err == nil {
+				c.Close()
+			}
+			t.Fatalf("connect to a listener that is closed: %v", err)
+		}
+		descriptors(held).close()
+		conn.client.Close()
 	}
 }
 

@@ -165,7 +165,7 @@ func (m *peerMessage) UnmarshalBinary(b []byte) error {
 		n.Count = binary.LittleEndian.Uint32(b[peerCountOff:])
 	case peerHand:
 		n.Nonce = Nonce(b[nonceOff:])
-		n.Client, n.Server = parseEnds(b[clientOff:])
+		n.Client, n.Server = parseEnds(b[endsOff:])
 	case peerResult:
 		n.Reason = Reason(b[reasonOff])
 	}

@@ -74,6 +74,18 @@ func (c *rawClient) send(m Message, fds ...int) {
 	}
 }
 
+// show sends a message about a socket, with the proof of it before other descriptors.
+func (c *rawClient) show(m Message, fd int, fds ...int) {
+	c.t.Helper()
+	_ = m.show(fd) // it may be no socket
+	p, err := openProof(fd)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer unix.Close(p)
+	c.send(m, append([]int{p}, fds...)...)
+}
+
 // write sends bytes, and waits for room.
 func (c *rawClient) write(b []byte, fds ...int) error {
 	var oob []byte

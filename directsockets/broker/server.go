@@ -71,6 +71,7 @@ type Server struct {
 	cookie uint64 // of the namespace
 	place  *place // nil: no socket
 	routes *routes
+	diag   *diag
 	page   *Page
 	count  counters
 	addrs  atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
@@ -142,6 +143,9 @@ func New(cfg Config) (s *Server, err error) {
 	}
 	err = cfg.In(func() (err error) {
 		if s.place, err = takePlace(cfg.Path); err != nil {
+			return err
+		}
+		if s.diag, err = openDiag(); err != nil {
 			return err
 		}
 		s.routes, err = openRoutes()
@@ -227,6 +231,9 @@ func (s *Server) Close() error {
 	s.inbox.close()
 	if s.routes != nil {
 		s.routes.close()
+	}
+	if s.diag != nil {
+		s.diag.close()
 	}
 	if s.page != nil {
 		s.page.seg.Retire()

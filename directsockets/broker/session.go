@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -133,17 +134,13 @@ func (c *session) hello(m Message, fds descriptors) error {
 }
 
 // answer does what one message asks. lost: its descriptors could not be received.
-// The socket shown is closed before anything comes of the message: a client that
-// closes its own then knows that it was the last one.
 func (c *session) answer(m Message, fds descriptors, lost bool) error {
-	cookie := c.s.cookie
 	switch m.Type {
 	case Listen:
 		if lost {
 			return c.refuse(m.ID, TooMany)
 		}
-		b, err := listeningSocket(fds[0], cookie)
-		fds.drop(0)
+		b, err := c.listener(m, fds)
 		if err != nil {
 			return c.refuse(m.ID, NotOwner)
 		}
@@ -154,28 +151,52 @@ func (c *session) answer(m Message, fds descriptors, lost bool) error {
 		if lost {
 			return c.refuse(m.ID, TooMany)
 		}
-		local, remote, zone, err := connectedSocket(fds[0], cookie)
-		fds.drop(0)
+		zone, err := c.connection(m.Client, m.Server, m.Interface, fds)
 		if err != nil {
 			return c.refuse(m.ID, NotOwner)
 		}
-		return c.offer(m, Key{Client: local, Server: remote, Zone: zone}, fds, 1)
+		return c.offer(m, Key{Client: m.Client, Server: m.Server, Zone: zone}, fds, 1)
 	case Withdraw:
 		c.s.withdraw(c, m.Nonce)
 	case Claim:
 		if lost {
 			return c.reply(Message{Type: None, ID: m.ID})
 		}
-		local, remote, zone, err := connectedSocket(fds[0], cookie)
-		fds.drop(0)
+		zone, err := c.connection(m.Server, m.Client, m.Interface, fds)
 		if err != nil { // the connection may have ended meanwhile
 			return c.reply(Message{Type: None, ID: m.ID})
 		}
-		return c.claim(m.ID, Key{Client: remote, Server: local, Zone: zone})
+		return c.claim(m.ID, Key{Client: m.Client, Server: m.Server, Zone: zone})
 	default:
 		return fmt.Errorf("%w: %v is not for a broker", ErrRule, m.Type)
 	}
 	return nil
+}
+
+// connection checks that the client has shown the connection from local to remote, and
+// returns its zone. It closes the descriptor that was shown.
+func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds descriptors) (zone uint32, err error) {
+	p, err := proofOf(fds[0], c.s.diag.dev)
+	fds.drop(0)
+	if err != nil {
+		return 0, err
+	}
+	return c.s.diag.connected(p, local, remote, ifindex)
+}
+
+// listener returns what LISTEN announces: a listening socket or, for one that is closed,
+// the address at which it accepted the connection that is shown.
+func (c *session) listener(m Message, fds descriptors) (bound, error) {
+	if m.Client.Port() != 0 {
+		_, err := c.connection(m.Server, m.Client, m.Interface, fds)
+		return bound{addr: m.Server.Addr(), port: m.Server.Port()}, err
+	}
+	p, err := proofOf(fds[0], c.s.diag.dev)
+	fds.drop(0)
+	if err != nil {
+		return bound{}, err
+	}
+	return c.s.diag.listening(p, m.Server.Port())
 }
 
 // listen puts a listener into the tables.

@@ -39,82 +39,48 @@ func (b bound) takes(a netip.Addr) bool {
 	return a.Is6() || !b.v6only
 }
 
-// listeningSocket checks that fd is a listening TCP socket of the namespace.
-func listeningSocket(fd int, cookie uint64) (bound, error) {
-	if err := checkTCP(fd, cookie, true); err != nil {
-		return bound{}, err
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		return bound{}, fmt.Errorf("%w: %v", errSocket, err)
-	}
-	a, _, ok := addrOf(sa)
-	if !ok || a.Port() == 0 {
-		return bound{}, fmt.Errorf("%w: it has no address", errSocket)
-	}
-	b := bound{addr: a.Addr(), port: a.Port()}
-	if b.addr.Is6() {
-		only, err := unix.GetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
-		if err != nil {
-			return bound{}, fmt.Errorf("%w: %v", errSocket, err)
-		}
-		b.v6only = only != 0
-	}
-	return b, nil
-}
-
-// connectedSocket checks that fd is a connected TCP socket of the namespace, and
-// returns its own address, its peer's, and the interface of link-local ones.
-func connectedSocket(fd int, cookie uint64) (local, remote netip.AddrPort, zone uint32, err error) {
-	if err := checkTCP(fd, cookie, false); err != nil {
-		return local, remote, 0, err
-	}
+// socketEnds returns the ends of the TCP socket fd, and the interface that it is bound
+// to. There is no remote one if it listens.
+func socketEnds(fd int) (local, remote netip.AddrPort, ifindex uint32, err error) {
 	here, err := unix.Getsockname(fd)
 	if err != nil {
 		return local, remote, 0, fmt.Errorf("%w: %v", errSocket, err)
 	}
-	there, err := unix.Getpeername(fd)
+	local, ok := addrOf(here)
+	if there, peerErr := unix.Getpeername(fd); peerErr == nil {
+		remote, _ = addrOf(there)
+	}
+	if !ok {
+		return local, remote, 0, fmt.Errorf("%w: it is of another family", errSocket)
+	}
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX)
 	if err != nil {
 		return local, remote, 0, fmt.Errorf("%w: %v", errSocket, err)
 	}
-	local, zone, ok := addrOf(here)
-	remote, peerZone, ok2 := addrOf(there)
-	if !ok || !ok2 {
-		return local, remote, 0, fmt.Errorf("%w: it is of another family", errSocket)
-	}
-	return local, remote, max(zone, peerZone), nil
+	return local, remote, uint32(n), nil
 }
 
-// checkTCP checks the kind of a socket. A listener may be one for multipath TCP, as
-// Go's are: what it accepts is TCP unless both ends want more.
-func checkTCP(fd int, cookie uint64, listening bool) error {
-	proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if err != nil || proto != unix.IPPROTO_TCP && (proto != unix.IPPROTO_MPTCP || !listening) { // a pipe has none
-		return fmt.Errorf("%w: no TCP socket", errSocket)
+// openProof opens a descriptor that stands for the socket fd and does not keep it open.
+func openProof(fd int) (int, error) {
+	proof, err := unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) { // there is no /proc
+		proof, err = unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLOEXEC)
 	}
-	ns, err := netnsCookie(fd)
 	if err != nil {
-		return err
+		return -1, fmt.Errorf("broker: a descriptor to show the socket by: %w", err)
 	}
-	if ns != cookie {
-		return fmt.Errorf("%w: it is of another namespace", errSocket)
-	}
-	accept, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	if err != nil || (accept != 0) != listening {
-		return fmt.Errorf("%w: listening %v", errSocket, accept != 0)
-	}
-	return nil
+	return proof, nil
 }
 
-// addrOf returns the address, with IPv4 as such, and the zone of a link-local one.
-func addrOf(sa unix.Sockaddr) (a netip.AddrPort, zone uint32, ok bool) {
+// addrOf returns the address, with IPv4 as such.
+func addrOf(sa unix.Sockaddr) (a netip.AddrPort, ok bool) {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), 0, true
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), true
 	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port)), sa.ZoneId, true
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port)), true
 	}
-	return a, 0, false
+	return a, false
 }
 
 // Seals that memory of a client has to have, so that nobody resizes it.

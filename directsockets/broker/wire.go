@@ -8,8 +8,13 @@ import (
 	"strings"
 )
 
-// Version is that of the messages.
-const Version = 1
+// Version is that of the page, of the statistics and of what brokers tell each other;
+// messageVersion that of the messages between a client and its broker. In version 1
+// LISTEN, OFFER and CLAIM carried the socket itself, which kept it open.
+const (
+	Version        = 1
+	messageVersion = 2
+)
 
 // Offsets of a message's header (little endian, as everything):
 //
@@ -32,16 +37,16 @@ const (
 	nodeOff     = HeaderLen     // WELCOME: uint16, then 2 bytes zero
 	featuresOff = HeaderLen + 4 // uint32
 
-	nonceOff  = HeaderLen      // OFFER, WITHDRAW, GRANT: 16 bytes
-	clientOff = HeaderLen + 16 // GRANT: address of side 0
-	serverOff = HeaderLen + 32 //        address of side 1
-	portsOff  = HeaderLen + 48 //        uint16 of side 0, uint16 of side 1
+	nonceOff = HeaderLen      // OFFER, WITHDRAW, GRANT: 16 bytes
+	endsOff  = HeaderLen + 16 // OFFER, GRANT: the ends of the connection
+	shownOff = HeaderLen      // LISTEN, CLAIM: the ends
+	ifLen    = 4              // LISTEN, CLAIM, OFFER: behind the ends, uint32, the interface
 
 	reasonOff = HeaderLen // REFUSED: uint8
 )
 
-// maxLen is the length of the longest message, GRANT.
-const maxLen = HeaderLen + 52
+// maxLen is the length of the longest message, OFFER.
+const maxLen = HeaderLen + 16 + endsLen + ifLen
 
 // Type is the type of a message.
 type Type uint8
@@ -50,11 +55,11 @@ type Type uint8
 const (
 	Hello    Type = iota + 1 // client → broker; its statistics
 	Welcome                  // broker → client; the page
-	Listen                   // client → broker; a listening socket
+	Listen                   // client → broker; proof of a listening socket, or of one that it accepted
 	Unlisten                 // client → broker; id is that of the Listen
-	Offer                    // client → broker; shadow, segment, side 1's doorbell
+	Offer                    // client → broker; proof of the shadow, segment, side 1's doorbell
 	Withdraw                 // client → broker
-	Claim                    // client → broker; the shadow
+	Claim                    // client → broker; proof of the shadow
 	Grant                    // broker → client; segment, side 1's doorbell
 	None                     // broker → client; there is no offer for that Claim
 	Refused                  // broker → client; reason of that Offer or Listen
@@ -67,11 +72,11 @@ var shapes = [...]struct {
 }{
 	Hello:    {"HELLO", HeaderLen + 16, 1},
 	Welcome:  {"WELCOME", HeaderLen + 8, 1},
-	Listen:   {"LISTEN", HeaderLen, 1},
+	Listen:   {"LISTEN", HeaderLen + endsLen + ifLen, 1},
 	Unlisten: {"UNLISTEN", HeaderLen, 0},
-	Offer:    {"OFFER", HeaderLen + 16, 3},
+	Offer:    {"OFFER", HeaderLen + 16 + endsLen + ifLen, 3},
 	Withdraw: {"WITHDRAW", HeaderLen + 16, 0},
-	Claim:    {"CLAIM", HeaderLen, 1},
+	Claim:    {"CLAIM", HeaderLen + endsLen + ifLen, 1},
 	Grant:    {"GRANT", HeaderLen + 52, 2},
 	None:     {"NONE", HeaderLen, 0},
 	Refused:  {"REFUSED", HeaderLen + 1, 0},
@@ -145,8 +150,10 @@ type Message struct {
 	Node     uint16 // Welcome
 	Features uint32 // Welcome
 	Nonce    Nonce  // Offer, Withdraw, Grant
-	// Grant: the ends of the connection.
+	// Listen, Offer, Claim, Grant: the ends of the connection. Listen with a listening
+	// socket: Server is its address, Client is zero.
 	Client, Server netip.AddrPort
+	Interface      uint32 // Listen, Offer, Claim: index of the one that the socket is bound to; 0: none
 	Reason         Reason // Refused
 }
 
@@ -156,7 +163,7 @@ func (m Message) AppendBinary(b []byte) ([]byte, error) {
 	if !m.Type.valid() {
 		return b, fmt.Errorf("%w: %v", ErrMessage, m.Type)
 	}
-	b = append(b, uint8(m.Type), Version)
+	b = append(b, uint8(m.Type), messageVersion)
 	b = binary.LittleEndian.AppendUint16(b, uint16(m.Type.Len()))
 	b = binary.LittleEndian.AppendUint32(b, m.ID)
 	switch m.Type {
@@ -168,7 +175,14 @@ func (m Message) AppendBinary(b []byte) ([]byte, error) {
 		b = binary.LittleEndian.AppendUint16(b, m.Node)
 		b = append(b, 0, 0)
 		b = binary.LittleEndian.AppendUint32(b, m.Features)
-	case Offer, Withdraw:
+	case Listen, Claim:
+		b = appendEnds(b, m.Client, m.Server)
+		b = binary.LittleEndian.AppendUint32(b, m.Interface)
+	case Offer:
+		b = append(b, m.Nonce[:]...)
+		b = appendEnds(b, m.Client, m.Server)
+		b = binary.LittleEndian.AppendUint32(b, m.Interface)
+	case Withdraw:
 		b = append(b, m.Nonce[:]...)
 	case Grant:
 		b = append(b, m.Nonce[:]...)
@@ -186,8 +200,8 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("%w: %d bytes: %w", ErrMessage, len(b), io.ErrUnexpectedEOF)
 	}
 	n := Message{Type: Type(b[typeOff]), ID: binary.LittleEndian.Uint32(b[idOff:])}
-	if v := b[versionOff]; v != Version {
-		return fmt.Errorf("%w: version %d, this is %d", ErrMessage, v, Version)
+	if v := b[versionOff]; v != messageVersion {
+		return fmt.Errorf("%w: version %d, this is %d", ErrMessage, v, messageVersion)
 	}
 	if !n.Type.valid() {
 		return fmt.Errorf("%w: %v", ErrMessage, n.Type)
@@ -205,11 +219,21 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 	case Welcome:
 		n.Node = binary.LittleEndian.Uint16(b[nodeOff:])
 		n.Features = binary.LittleEndian.Uint32(b[featuresOff:])
-	case Offer, Withdraw:
+	case Listen, Claim:
+		n.Client, n.Server = parseEnds(b[shownOff:])
+		if n.Type == Listen && n.Client.Port() == 0 {
+			n.Client = netip.AddrPort{}
+		}
+		n.Interface = binary.LittleEndian.Uint32(b[shownOff+endsLen:])
+	case Offer:
+		n.Nonce = Nonce(b[nonceOff:])
+		n.Client, n.Server = parseEnds(b[endsOff:])
+		n.Interface = binary.LittleEndian.Uint32(b[endsOff+endsLen:])
+	case Withdraw:
 		n.Nonce = Nonce(b[nonceOff:])
 	case Grant:
 		n.Nonce = Nonce(b[nonceOff:])
-		n.Client, n.Server = parseEnds(b[clientOff:])
+		n.Client, n.Server = parseEnds(b[endsOff:])
 	case Refused:
 		n.Reason = Reason(b[reasonOff])
 		if n.Reason == 0 {

@@ -1,6 +1,7 @@
 #include "conn/broker.h"
 
 #include "conn/fds.h"
+#include "conn/inner.h"
 #include "conn/rules.h"
 #include "conn/stats.h"
 
@@ -20,7 +21,6 @@ enum {
 	PAGE_SIZE = 151552,
 	WELCOME_MS = 250,        /* how long the broker may take to greet */
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
-	LET_GO_NS = 10000000,    /* how long it may keep what it was shown */
 	SULK_NS = 2000000000,    /* after one that was there and did not behave, more */
 };
 
@@ -45,8 +45,6 @@ static struct listener {
 	int fd;
 	uint32_t id;
 	bool announced;
-	uint32_t generation; /* the page's when it was announced, */
-	int64_t since;       /* and the time */
 } *listeners; /* MAX_LISTENERS */
 static int nlisteners, unannounced;
 static uint32_t next_id = 1u << 31; /* listeners have the upper half of the numbers */
@@ -303,19 +301,46 @@ bool ds_broker_up(void)
 
 bool ds_broker_due(void) { return __atomic_load_n(&unannounced, __ATOMIC_RELAXED) > 0; }
 
-static uint32_t generation(void)
+/* A descriptor that proves that this process has the socket fd, and does not keep it open: what is on its way to the
+ * broker, or there, keeps no connection and no listener alive. -1 and errno. */
+static int prove(int fd)
 {
-	if (!__atomic_load_n(&page_valid, __ATOMIC_ACQUIRE))
-		return 0;
-	return __atomic_load_n((const uint32_t *)(const void *)(page + 12), __ATOMIC_ACQUIRE);
+	char path[40] = "/proc/thread-self/fd/", digits[12];
+	size_t len = strlen(path);
+	int n = 0, proof;
+
+	for (int v = fd; n == 0 || v; v /= 10)
+		digits[n++] = (char)('0' + v % 10);
+	while (n)
+		path[len++] = digits[--n];
+	path[len] = 0;
+	proof = (int)ds_syscall(SYS_openat, AT_FDCWD, path, O_PATH | O_CLOEXEC);
+#ifdef SYS_open_tree
+	if (proof < 0 && errno == ENOENT) /* without /proc, as after chroot */
+		proof = (int)ds_syscall(SYS_open_tree, fd, "", AT_EMPTY_PATH | O_CLOEXEC);
+#endif
+	return proof;
 }
 
-/* A listener that is about to be closed: as long as LISTEN with its descriptor is on its way
- * it would go on to listen. The broker closes what it was shown before it changes the page. */
-static void let_go(const struct listener *l)
+/* Sends a message about the socket fd, with the proof of it before n more descriptors, at most 2. */
+static bool show(struct ds_message *m, int fd, const int *more, int n)
 {
-	while (now_ns() - l->since < LET_GO_NS && page_valid && generation() == l->generation)
-		syscall(SYS_sched_yield);
+	int fds[3], bound = 0, saved;
+	socklen_t len = sizeof bound;
+	bool sent;
+
+	fds[0] = prove(fd);
+	if (fds[0] < 0)
+		return false;
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &bound, &len) == 0)
+		m->interface = (uint32_t)bound;
+	for (int i = 0; i < n; i++)
+		fds[1 + i] = more[i];
+	sent = send_message(m, fds, 1 + n);
+	saved = errno;
+	REAL(close)(fds[0]);
+	errno = saved;
+	return sent;
 }
 
 void ds_broker_announce(void)
@@ -325,9 +350,10 @@ void ds_broker_announce(void)
 
 		if (listeners[i].announced)
 			continue;
-		listeners[i].generation = generation();
-		listeners[i].since = now_ns();
-		if (!send_message(&m, &listeners[i].fd, 1) && errno != EBADF)
+		struct sockaddr_storage a;
+		socklen_t len = sizeof a;
+		if (getsockname(listeners[i].fd, (struct sockaddr *)&a, &len) == 0 && ds_address(&a, m.info.addr[1], &m.info.port[1]) &&
+		    !show(&m, listeners[i].fd, NULL, 0) && errno != ENOENT && errno != EBADF)
 			return;
 		listeners[i].announced = true;
 		__atomic_store_n(&unannounced, unannounced - 1, __ATOMIC_RELAXED);
@@ -363,7 +389,6 @@ void ds_broker_unlisten(int fd)
 		if (listeners[i].fd != fd)
 			continue;
 		if (listeners[i].announced) {
-			let_go(&listeners[i]);
 			send_message(&m, NULL, 0);
 		} else {
 			__atomic_store_n(&unannounced, unannounced - 1, __ATOMIC_RELAXED);
@@ -373,13 +398,11 @@ void ds_broker_unlisten(int fd)
 	}
 }
 
-bool ds_broker_offer(uint32_t id, const uint8_t *nonce, int shadow, int segment, int bell)
+bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell)
 {
-	struct ds_message m = {.type = DS_OFFER, .id = id};
-	int fds[3] = {shadow, segment, bell};
+	struct ds_message m = {.type = DS_OFFER, .id = id, .info = *info};
 
-	memcpy(m.info.nonce, nonce, 16);
-	return send_message(&m, fds, 3);
+	return show(&m, shadow, (int[]){segment, bell}, 2);
 }
 
 bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce)
@@ -390,11 +413,11 @@ bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce)
 	return send_message(&m, NULL, 0);
 }
 
-bool ds_broker_claim(uint32_t id, int shadow)
+bool ds_broker_claim(uint32_t id, const struct ds_info *info, int shadow)
 {
-	struct ds_message m = {.type = DS_CLAIM, .id = id};
+	struct ds_message m = {.type = DS_CLAIM, .id = id, .info = *info};
 
-	return send_message(&m, &shadow, 1);
+	return show(&m, shadow, NULL, 0);
 }
 
 void ds_broker_read(void)

@@ -17,7 +17,8 @@ struct ds_message {
 	uint16_t node;
 	uint32_t id, features;
 	char program[16];
-	struct ds_info info; /* nonce of OFFER, WITHDRAW, GRANT; addresses and ports of GRANT */
+	struct ds_info info; /* nonce of OFFER, WITHDRAW, GRANT; addresses and ports of LISTEN, OFFER, CLAIM, GRANT */
+	uint32_t interface;  /* LISTEN, OFFER, CLAIM: the index of the one that the socket is bound to, or 0 */
 };
 
 enum { DS_MESSAGE = 64 }; /* no message is longer */
@@ -39,9 +40,9 @@ void ds_broker_announce(void) DS_HIDDEN;
 bool ds_broker_listen(int fd) DS_HIDDEN;
 void ds_broker_unlisten(int fd) DS_HIDDEN;
 /* What they return is whether it was sent. */
-bool ds_broker_offer(uint32_t id, const uint8_t *nonce, int shadow, int segment, int bell) DS_HIDDEN;
+bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell) DS_HIDDEN;
 bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce) DS_HIDDEN;
-bool ds_broker_claim(uint32_t id, int shadow) DS_HIDDEN;
+bool ds_broker_claim(uint32_t id, const struct ds_info *info, int shadow) DS_HIDDEN;
 /* Reads what there is, and calls the three below. */
 void ds_broker_read(void) DS_HIDDEN;
 /* In the child of a fork: the connection is the parent's. */

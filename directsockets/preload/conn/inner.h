@@ -31,8 +31,6 @@ struct ds_sock {
 	struct ds_entry *entry;
 	int kick;
 	uint32_t bucket, refused; /* the page's word for which there was no offer */
-	bool shown;      /* the broker was sent a copy of the shadow, and this process alone has others, */
-	uint32_t before; /* and the page's word, of an offer, when it was */
 	uint32_t id;
 	uint32_t sends;
 	uint64_t moved; /* bytes, both directions, before the offer */
@@ -70,8 +68,6 @@ void ds_start(void) DS_HIDDEN;
 
 /* Guards the handles, the broker and the statistics. */
 void ds_patience(struct ds_sock *s, int fd) DS_HIDDEN;
-/* May the broker still hold the copy of the shadow that it was sent? */
-bool ds_shown(struct ds_sock *s) DS_HIDDEN;
 bool ds_setup_try(void) DS_HIDDEN;
 void ds_setup_lock(void) DS_HIDDEN;
 void ds_setup_unlock(void) DS_HIDDEN;

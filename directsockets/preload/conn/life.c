@@ -38,37 +38,6 @@ static void roll_all(struct ds_sock *s, int fd)
 		REAL(shutdown)(fd, SHUT_WR);
 }
 
-/* The last descriptor of a socket is about to be closed, while a copy of it is still on its way to the broker. What the
- * kernel would do at once it would then do whenever the broker comes to it: so do it here. closing: by close, which
- * waits for SO_LINGER; the end of a process does not. */
-static void part(struct ds_sock *s, int fd, bool closing)
-{
-	enum { FIN_WAIT1 = 4, LAST_ACK = 9, CLOSING = 11 }; /* of the kernel's TCP states */
-	struct sockaddr none = {.sa_family = AF_UNSPEC};
-	struct linger l = {0}, off = {0};
-	struct timespec ms = {0, 1000000};
-	socklen_t n = sizeof l;
-	int unread = 0;
-
-	if (!ds_shown(s) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || REAL(ioctl)(fd, DS_INQ, &unread) < 0)
-		return;
-	if ((l.l_onoff && !l.l_linger) || unread > 0) {
-		REAL(connect)(fd, &none, sizeof none); /* a reset */
-		return;
-	}
-	REAL(shutdown)(fd, SHUT_RDWR);
-	if (!l.l_onoff)
-		return;
-	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off); /* not the broker's time */
-	int64_t end = ds_now() + (int64_t)l.l_linger * 1000000000;
-	unsigned char state = CLOSING;
-	while (closing && ds_now() < end && ds_syscall(SYS_nanosleep, &ms, NULL) == 0) {
-		n = sizeof state;
-		if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &state, &n) < 0 || (state != FIN_WAIT1 && state != LAST_ACK && state != CLOSING))
-			break;
-	}
-}
-
 /* Says goodbye on the segment, as the kernel's close of the shadow will there. */
 static void farewell(struct ds_sock *s, int fd)
 {
@@ -105,25 +74,20 @@ static void farewell(struct ds_sock *s, int fd)
 	ds_attend(&s->seg, &h->attention, set, DS_ARM_RX | DS_ARM_TX);
 }
 
-static void leave(struct ds_sock *s, int fd, bool closing)
+void ds_exit_one(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
-	if (s->sh && ds_single(s)) {
-		if (ds_has_segment(s))
-			farewell(s, fd);
-		part(s, fd, closing);
-	}
+	if (s->sh && ds_single(s) && ds_has_segment(s))
+		farewell(s, fd);
 	errno = saved;
 }
-
-void ds_exit_one(struct ds_sock *s, int fd) { leave(s, fd, false); }
 
 void ds_close(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
-	leave(s, fd, true);
+	ds_exit_one(s, fd);
 	ds_setup_lock();
 	if (s->phase == OFFERED && s->side == 0)
 		ds_broker_withdraw(s->id, s->info.nonce);
@@ -177,7 +141,6 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	struct ds_shared *h = s->sh;
 	int saved = errno;
 
-	s->shown = false; /* whoever gets it next may have it longer than this process */
 	if (!h || s->phase == PLAIN)
 		return;
 	ds_setup_lock();

@@ -187,7 +187,6 @@ void ds_fork_child(void)
 			ds_drop(s);
 			s->phase = EARLY;
 		}
-		s->shown = false; /* nobody can say how the other process closes it */
 		s->entry = NULL;
 		if (s->seg.mem)
 			s->seg.counters = ds_stats_counters(NULL);

@@ -110,8 +110,7 @@ static void offer(struct ds_sock *s, int fd)
 	ready(s);
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_OFFERED);
 	/* If it cannot be sent the bell is at its end at once, as if the broker had refused it. */
-	s->before = ds_page_offers(s->bucket);
-	s->shown = ds_broker_offer(s->id, info.nonce, fd, segment, bells[1]);
+	ds_broker_offer(s->id, &info, fd, segment, bells[1]);
 	REAL(close)(segment);
 	REAL(close)(bells[1]);
 	ds_gate_open(s);
@@ -124,22 +123,8 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 	__atomic_store_n(&s->refused, word, __ATOMIC_RELAXED);
 	if (segments >= MAX_SEGMENTS)
 		return;
-	s->shown = ds_broker_claim(s->id, fd);
-	if (s->shown)
+	if (ds_broker_claim(s->id, &s->info, fd))
 		ds_phase(s, CLAIMED);
-}
-
-/* The broker closes what it was shown before anything comes of the message: an answer, or a change of the page. */
-bool ds_shown(struct ds_sock *s)
-{
-	if (!s->shown)
-		return false;
-	ds_setup_lock();
-	ds_broker_read();
-	if (s->side == 0 ? ds_page_offers(s->bucket) != s->before : s->phase != CLAIMED)
-		s->shown = false;
-	ds_setup_unlock();
-	return s->shown;
 }
 
 void ds_broker_granted(const struct ds_message *m, int segment, int bell)
@@ -184,8 +169,6 @@ void ds_broker_refused(uint32_t id, int reason)
 	struct ds_sock *s = ds_by_id(id);
 
 	(void)reason; /* the doorbell comes to its end, whatever it was */
-	if (s)
-		s->shown = false;
 	if (s && s->phase == OFFERED && s->side == 0)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
 }

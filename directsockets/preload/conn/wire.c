@@ -5,9 +5,24 @@
 
 /* Lengths of the bodies, by type. */
 static const uint8_t body[] = {
-	[DS_HELLO] = 16, [DS_WELCOME] = 8, [DS_LISTEN] = 0, [DS_UNLISTEN] = 0, [DS_OFFER] = 16,
-	[DS_WITHDRAW] = 16, [DS_CLAIM] = 0, [DS_GRANT] = 52, [DS_NO_OFFER] = 0, [DS_REFUSED] = 1,
+	[DS_HELLO] = 16, [DS_WELCOME] = 8, [DS_LISTEN] = 40, [DS_UNLISTEN] = 0, [DS_OFFER] = 56,
+	[DS_WITHDRAW] = 16, [DS_CLAIM] = 40, [DS_GRANT] = 52, [DS_NO_OFFER] = 0, [DS_REFUSED] = 1,
 };
+
+enum { VERSION = 2, ENDS = 36 };
+
+/* The ends of the connection, as GRANT, OFFER and, without the nonce, LISTEN and CLAIM have them. */
+static void put_ends(uint8_t *p, const struct ds_info *i)
+{
+	memcpy(p, i->addr, 32);
+	memcpy(p + 32, i->port, 4);
+}
+
+static void get_ends(struct ds_info *i, const uint8_t *p)
+{
+	memcpy(i->addr, p, 32);
+	memcpy(i->port, p + 32, 4);
+}
 
 size_t ds_message_put(uint8_t *b, const struct ds_message *m)
 {
@@ -16,7 +31,7 @@ size_t ds_message_put(uint8_t *b, const struct ds_message *m)
 
 	memset(b, 0, len);
 	b[0] = m->type;
-	b[1] = 1;
+	b[1] = VERSION;
 	memcpy(b + 2, &len, 2);
 	memcpy(b + 4, &m->id, 4);
 	switch (m->type) {
@@ -27,11 +42,17 @@ size_t ds_message_put(uint8_t *b, const struct ds_message *m)
 		memcpy(p, &m->node, 2);
 		memcpy(p + 4, &m->features, 4);
 		break;
-	case DS_GRANT:
-		memcpy(p + 16, m->info.addr, 32);
-		memcpy(p + 48, m->info.port, 4);
-		/* fall through */
+	case DS_LISTEN:
+	case DS_CLAIM:
+		put_ends(p, &m->info);
+		memcpy(p + ENDS, &m->interface, 4);
+		break;
 	case DS_OFFER:
+		memcpy(p + 16 + ENDS, &m->interface, 4);
+		/* fall through */
+	case DS_GRANT:
+		put_ends(p + 16, &m->info);
+		/* fall through */
 	case DS_WITHDRAW:
 		memcpy(p, m->info.nonce, 16);
 		break;
@@ -50,7 +71,7 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n)
 	if (n < 8)
 		return false;
 	memcpy(&len, b + 2, 2);
-	if (b[0] < DS_HELLO || b[0] > DS_REFUSED || b[1] != 1 || len != n || n != 8u + body[b[0]])
+	if (b[0] < DS_HELLO || b[0] > DS_REFUSED || b[1] != VERSION || len != n || n != 8u + body[b[0]])
 		return false;
 	memset(m, 0, sizeof *m);
 	m->type = b[0];
@@ -63,11 +84,17 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n)
 		memcpy(&m->node, p, 2);
 		memcpy(&m->features, p + 4, 4);
 		break;
-	case DS_GRANT:
-		memcpy(m->info.addr, p + 16, 32);
-		memcpy(m->info.port, p + 48, 4);
-		/* fall through */
+	case DS_LISTEN:
+	case DS_CLAIM:
+		get_ends(&m->info, p);
+		memcpy(&m->interface, p + ENDS, 4);
+		break;
 	case DS_OFFER:
+		memcpy(&m->interface, p + 16 + ENDS, 4);
+		/* fall through */
+	case DS_GRANT:
+		get_ends(&m->info, p + 16);
+		/* fall through */
 	case DS_WITHDRAW:
 		memcpy(m->info.nonce, p, 16);
 		break;

@@ -25,19 +25,6 @@ static struct offer {
 static int noffers, clients[CLIENTS], nclients, page;
 static uint8_t *mem;
 
-static void end_of(int fd, struct ds_info *info, int side, bool peer)
-{
-	struct sockaddr_in a;
-	socklen_t n = sizeof a;
-
-	memset(info->addr[side], 0, 16);
-	if ((peer ? getpeername : getsockname)(fd, (struct sockaddr *)&a, &n) < 0)
-		return;
-	info->addr[side][10] = info->addr[side][11] = 0xff;
-	memcpy(info->addr[side] + 12, &a.sin_addr, 4);
-	info->port[side] = ntohs(a.sin_port);
-}
-
 static void count(const struct ds_info *info, int by)
 {
 	uint32_t *word = (uint32_t *)(void *)(mem + 131136) + ds_bucket(info);
@@ -96,17 +83,12 @@ static bool serve(int fd)
 		answer.type = DS_WELCOME;
 		say(fd, &answer, &page, 1);
 		break;
-	case DS_LISTEN: {
-		struct ds_info info = {0};
-		end_of(fds[0], &info, 1, false);
-		__atomic_fetch_add((uint16_t *)(void *)(mem + 64) + info.port[1], 1, __ATOMIC_RELEASE);
+	case DS_LISTEN:
+		__atomic_fetch_add((uint16_t *)(void *)(mem + 64) + m.info.port[1], 1, __ATOMIC_RELEASE);
 		break;
-	}
 	case DS_OFFER: {
 		struct offer *o = &offers[noffers++];
 		o->info = m.info;
-		end_of(fds[0], &o->info, 0, false);
-		end_of(fds[0], &o->info, 1, true);
 		o->segment = fds[1];
 		o->bell = fds[2];
 		o->client = fd;
@@ -121,9 +103,7 @@ static bool serve(int fd)
 				drop(i--);
 		break;
 	case DS_CLAIM: {
-		struct ds_info info = {0};
-		end_of(fds[0], &info, 1, false);
-		end_of(fds[0], &info, 0, true);
+		struct ds_info info = m.info;
 		answer.type = DS_NO_OFFER;
 		for (int i = 0; i < noffers; i++)
 			if (!memcmp(offers[i].info.addr, info.addr, 32) && !memcmp(offers[i].info.port, info.port, 4)) {

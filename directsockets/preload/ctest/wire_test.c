@@ -80,6 +80,8 @@ int main(void)
 				m.node = (uint16_t)atoi(v);
 			else if (strncmp(w, "features=", 9) == 0)
 				m.features = (uint32_t)atoi(v);
+			else if (strncmp(w, "interface=", 10) == 0)
+				m.interface = (uint32_t)atoi(v);
 			else if (strncmp(w, "reason=", 7) == 0)
 				m.reason = (uint8_t)atoi(v);
 			else if (strncmp(w, "nonce=", 6) == 0)

@@ -1,0 +1,263 @@
+package broker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// proof identifies the socket that an O_PATH descriptor stands for. Whoever opened
+// the descriptor had the socket; the descriptor does not keep it open, so that a
+// connection ends and a listener goes when its program closes it, whatever is on
+// its way to the broker.
+type proof struct {
+	inode, uid uint32
+}
+
+// proofOf returns what fd stands for. dev is the device of the kernel's file system
+// of sockets.
+func proofOf(fd int, dev uint64) (proof, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return proof{}, fmt.Errorf("%w: %v", errSocket, err)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_PATH == 0 || st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Dev != dev {
+		return proof{}, fmt.Errorf("%w: no O_PATH descriptor of one", errSocket)
+	}
+	return proof{inode: uint32(st.Ino), uid: st.Uid}, nil
+}
+
+// diag finds the TCP sockets of a namespace (sock_diag(7)). Inode numbers are of 32
+// bits and wrap, so the owner has to match, too.
+//
+// Concurrency: all methods may be called from many goroutines.
+type diag struct {
+	dev uint64 // of the file system of sockets
+
+	mu  sync.Mutex
+	fd  int    // belongs to mu; a netlink socket of the namespace; -1: closed
+	seq uint32 // belongs to mu
+	buf []byte // belongs to mu
+}
+
+// openDiag opens it for the calling thread's namespace.
+func openDiag() (*diag, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("broker: netlink: %w", err)
+	}
+	// The kernel answers while it is asked: this is for the case that it does not.
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000})
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("broker: netlink: %w", err)
+	}
+	return &diag{fd: fd, dev: st.Dev, buf: make([]byte, 32<<10)}, nil
+}
+
+func (d *diag) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fd >= 0 {
+		_ = unix.Close(d.fd)
+		d.fd = -1
+	}
+}
+
+// Layout of struct inet_diag_req_v2 and of struct inet_diag_msg (linux/inet_diag.h),
+// from their beginning. Ports and addresses are in network byte order.
+const (
+	reqFamilyOff   = 0  // uint8
+	reqProtocolOff = 1  // uint8
+	reqStatesOff   = 4  // uint32
+	reqIDOff       = 8  // struct inet_diag_sockid
+	reqLen         = 56 // = 8 + 48
+	msgFamilyOff   = 0  // uint8
+	msgStateOff    = 1  // uint8
+	msgIDOff       = 4
+	msgUIDOff      = 64 // uint32
+	msgInodeOff    = 68 // uint32
+	msgLen         = 72 // then attributes
+
+	idSportOff  = 0 // uint16
+	idDportOff  = 2 // uint16
+	idSrcOff    = 4 // 16 bytes
+	idDstOff    = 20
+	idIfOff     = 36 // uint32
+	idCookieOff = 40 // 8 bytes; all ones: any
+
+	diagSKV6Only = 11 // attribute INET_DIAG_SKV6ONLY
+)
+
+// The kernel's TCP states in which a connection has a peer, and that of listeners.
+const (
+	tcpListen = 10
+	tcpStates = 1<<1 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11 // ESTABLISHED FIN_WAIT1 FIN_WAIT2 CLOSE_WAIT LAST_ACK CLOSING
+)
+
+// connected checks that p is the connection from local to remote, bound to an interface
+// (0: none), and returns the zone of its link-local addresses.
+func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) (zone uint32, err error) {
+	if !local.IsValid() || !remote.IsValid() || local.Addr().Is4() != remote.Addr().Is4() {
+		return 0, fmt.Errorf("%w: not of one family", errSocket)
+	}
+	found := false
+	err = d.ask(request(local, remote, ifindex, tcpStates), 0, func(m []byte) {
+		if 1<<m[msgStateOff]&tcpStates == 0 || !p.is(m) {
+			return
+		}
+		found = end(m, idSrcOff, idSportOff) == local && end(m, idDstOff, idDportOff) == remote
+		zone = binary.NativeEndian.Uint32(m[msgIDOff+idIfOff:])
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%w: not that connection", errSocket)
+	}
+	if !local.Addr().IsLinkLocalUnicast() && !remote.Addr().IsLinkLocalUnicast() {
+		zone = 0
+	}
+	return zone, err
+}
+
+// listening checks that p is a listener at a port, and returns where it listens.
+func (d *diag) listening(p proof, port uint16) (b bound, err error) {
+	if port == 0 {
+		return bound{}, fmt.Errorf("%w: it has no address", errSocket)
+	}
+	found := false
+	for _, any := range []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
+		err := d.ask(request(netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
+			if m[msgStateOff] != tcpListen || !p.is(m) {
+				return
+			}
+			if at := end(m, idSrcOff, idSportOff); at.Port() == port {
+				found = true
+				b = bound{addr: at.Addr(), port: port, v6only: m[msgFamilyOff] == unix.AF_INET6 && flag(m[msgLen:], diagSKV6Only)}
+			}
+		})
+		if err != nil {
+			return bound{}, err
+		}
+		if found {
+			return b, nil
+		}
+	}
+	return bound{}, fmt.Errorf("%w: it does not listen at port %d", errSocket, port)
+}
+
+// is reports whether a struct inet_diag_msg is of the socket.
+func (p proof) is(m []byte) bool {
+	return p.inode != 0 && binary.NativeEndian.Uint32(m[msgInodeOff:]) == p.inode && binary.NativeEndian.Uint32(m[msgUIDOff:]) == p.uid
+}
+
+// end is one end in a struct inet_diag_msg.
+func end(m []byte, addrOff, portOff int) netip.AddrPort {
+	id := m[msgIDOff:]
+	a := netip.AddrFrom4([4]byte(id[addrOff:]))
+	if m[msgFamilyOff] == unix.AF_INET6 {
+		a = netip.AddrFrom16([16]byte(id[addrOff:])).Unmap()
+	}
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(id[portOff:]))
+}
+
+// flag is the value of an attribute of one byte.
+func flag(attrs []byte, typ uint16) bool {
+	for len(attrs) >= unix.SizeofRtAttr {
+		n := int(binary.NativeEndian.Uint16(attrs))
+		if n < unix.SizeofRtAttr || n > len(attrs) {
+			return false
+		}
+		if binary.NativeEndian.Uint16(attrs[2:]) == typ && n > unix.SizeofRtAttr {
+			return attrs[unix.SizeofRtAttr] != 0
+		}
+		attrs = attrs[min((n+3)&^3, len(attrs)):]
+	}
+	return false
+}
+
+// request asks for sockets: for that with these ends or, as a dump, for those of the
+// family at the local port.
+func request(local, remote netip.AddrPort, ifindex uint32, states uint32) []byte {
+	b := make([]byte, unix.SizeofNlMsghdr+reqLen)
+	binary.NativeEndian.PutUint32(b, uint32(len(b)))
+	binary.NativeEndian.PutUint16(b[nlTypeOff:], unix.SOCK_DIAG_BY_FAMILY)
+	r := b[unix.SizeofNlMsghdr:]
+	r[reqFamilyOff], r[reqProtocolOff] = unix.AF_INET, unix.IPPROTO_TCP
+	if local.Addr().Is6() {
+		r[reqFamilyOff] = unix.AF_INET6
+	}
+	binary.NativeEndian.PutUint32(r[reqStatesOff:], states)
+	id := r[reqIDOff:]
+	binary.BigEndian.PutUint16(id[idSportOff:], local.Port())
+	binary.BigEndian.PutUint16(id[idDportOff:], remote.Port())
+	copy(id[idSrcOff:], local.Addr().AsSlice())
+	copy(id[idDstOff:], remote.Addr().AsSlice())
+	binary.NativeEndian.PutUint32(id[idIfOff:], ifindex)
+	binary.NativeEndian.PutUint64(id[idCookieOff:], ^uint64(0))
+	return b
+}
+
+// ask sends a request with flags, and calls found with each struct inet_diag_msg of the
+// answer, which it lends. That there is no such socket is no error.
+func (d *diag) ask(req []byte, flags uint16, found func(m []byte)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fd < 0 {
+		return ErrClosed
+	}
+	d.seq++
+	binary.NativeEndian.PutUint16(req[6:], unix.NLM_F_REQUEST|flags)
+	binary.NativeEndian.PutUint32(req[nlSeqOff:], d.seq)
+	if err := unix.Sendto(d.fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("broker: sock_diag: %w", err)
+	}
+	for {
+		n, _, err := unix.Recvfrom(d.fd, d.buf, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("broker: sock_diag: %w", err)
+		}
+		done, err := d.parse(d.buf[:n], flags&unix.NLM_F_DUMP != 0, found)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// parse reads one datagram of an answer; done: it was the last.
+func (d *diag) parse(b []byte, dump bool, found func(m []byte)) (done bool, err error) {
+	for len(b) >= unix.SizeofNlMsghdr {
+		n := int(binary.NativeEndian.Uint32(b))
+		if n < unix.SizeofNlMsghdr || n > len(b) {
+			return true, errors.New("broker: sock_diag: a message that is cut off")
+		}
+		body := b[unix.SizeofNlMsghdr:n]
+		if binary.NativeEndian.Uint32(b[nlSeqOff:]) == d.seq { // else the answer to one that was given up
+			switch typ := binary.NativeEndian.Uint16(b[nlTypeOff:]); {
+			case typ == unix.NLMSG_DONE:
+				return true, nil
+			case typ == unix.NLMSG_ERROR && len(body) >= 4:
+				errno := unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
+				if errno == 0 || errno == unix.ENOENT {
+					return true, nil
+				}
+				return true, fmt.Errorf("broker: sock_diag: %w", errno)
+			case typ == unix.SOCK_DIAG_BY_FAMILY && len(body) >= msgLen:
+				found(body)
+				done = !dump
+			}
+		}
+		b = b[min((n+3)&^3, len(b)):]
+	}
+	return done, nil
+}
