@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -178,106 +177,4 @@ func keep(path string) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(startTime))
 	n, _ := conn.Read(make([]byte, 1))
 	return n == 1
-}
-
-// keeper knows for whom a broker stays.
-type keeper struct {
-	ln    *net.UnixListener
-	kept  atomic.Int64 // processes
-	since atomic.Int64 // Unix ns when the last one came or ended
-	done  chan struct{}
-}
-
-func newKeeper(path string) (*keeper, error) {
-	sweepKeepers(filepath.Dir(path))
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	k := &keeper{ln: ln, done: make(chan struct{})}
-	k.since.Store(time.Now().UnixNano())
-	if os.Geteuid() == 0 { // as the broker itself
-		err = os.Chmod(path, 0o666)
-	}
-	go k.serve()
-	if err != nil {
-		return nil, errors.Join(err, k.close())
-	}
-	return k, nil
-}
-
-// sweepKeepers removes the sockets of killed brokers of other namespaces, as package
-// broker removes theirs.
-func sweepKeepers(dir string) {
-	all, err := filepath.Glob(filepath.Join(dir, "*"+keepSuffix))
-	if err != nil {
-		return
-	}
-	for _, path := range all {
-		if _, err := os.Stat(strings.TrimSuffix(path, keepSuffix) + ".lock"); errors.Is(err, os.ErrNotExist) {
-			_ = os.Remove(path) // it may be gone
-		}
-	}
-}
-
-func (k *keeper) serve() {
-	defer close(k.done)
-	for {
-		conn, err := k.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(10 * time.Millisecond) // no descriptors; it may pass
-			continue
-		}
-		k.since.Store(time.Now().UnixNano())
-		if pid := peerPID(conn); pid > 0 {
-			k.hold(pid)
-		}
-		_, _ = conn.Write([]byte{1})
-		conn.Close()
-	}
-}
-
-// hold counts a process until it ends.
-func (k *keeper) hold(pid int) {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return
-	}
-	f := os.NewFile(uintptr(fd), "pidfd")
-	raw, err := f.SyscallConn()
-	if err != nil {
-		f.Close()
-		return
-	}
-	k.kept.Add(1)
-	go func() {
-		defer f.Close()
-		_ = raw.Read(func(fd uintptr) bool { // it is readable when the process has ended, maybe by now
-			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-			return n > 0
-		})
-		k.since.Store(time.Now().UnixNano())
-		k.kept.Add(-1)
-	}()
-}
-
-// idle is how long there has been nobody; 0: there is.
-func (k *keeper) idle() time.Duration {
-	if k.kept.Load() > 0 {
-		return 0
-	}
-	return time.Since(time.Unix(0, k.since.Load()))
-}
-
-// close ends it. Those that are held are forgotten when they end.
-func (k *keeper) close() error {
-	err := k.ln.Close()
-	<-k.done
-	return err
 }

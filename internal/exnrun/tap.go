@@ -209,7 +209,7 @@ func (t *tap) pass(from, to *net.UnixConn) error {
 	if b[0] == byte(broker.Hello) && len(fds) == 1 {
 		if fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 			program, _, _ := strings.Cut(string(b[min(n, broker.HeaderLen):n]), "\x00")
-			t.seen(printable(program), peerPID(from), os.NewFile(uintptr(fd), "statistics"))
+			t.seen(printable(program), int(peerCred(from).Pid), os.NewFile(uintptr(fd), "statistics"))
 		}
 	}
 	if to == nil {
@@ -245,19 +245,18 @@ func descriptors(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-// peerPID returns the process that connected; 0: it cannot be told.
-func peerPID(c *net.UnixConn) int {
+// peerCred returns the process that connected, and its user; zero: it cannot be told.
+func peerCred(c *net.UnixConn) (cred unix.Ucred) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0
+		return cred
 	}
-	pid := 0
 	if err := raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
+		if got, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			cred = *got
 		}
 	}); err != nil {
-		return 0
+		return unix.Ucred{}
 	}
-	return pid
+	return cred
 }
