@@ -23,12 +23,16 @@
 //
 // The library has no thread. The state of a connection lies in memory that forked
 // processes share (segment/arena.h), with a lock for each direction that survives its
-// holder; the order of the locks is in conn/inner.h.
+// holder (segment/lock.h); the order of the locks is in conn/inner.h. Signals that come in
+// a critical section are handled at its end, so a handler may make any call, on any
+// connection, and may leave the one that it interrupts by siglongjmp (segment/thread.h).
 //
 // # Limits
 //
 // Linux 5.1 with glibc or musl. TCP sockets only. A process has at most 16384 direct
 // connections (mappings), 4096 listeners. Processes that share a connection after
-// fork sleep on one doorbell: one of them for all. A handler that interrupts a call of
-// the library and sends or receives on the same connection gets EAGAIN.
+// fork sleep on one doorbell: one of them for all. Of handlers that a program installs by a
+// system call of its own (rt_sigaction), and of faults inside a call, the library does not
+// hear in time: if they send or receive on the connection that they interrupt, they may get
+// EAGAIN, and what they connect stays on TCP.
 package preload

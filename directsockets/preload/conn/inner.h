@@ -8,7 +8,7 @@
  * The phase says whether there is a segment; where each direction is, in a segment or on
  * the shadow, is in struct ds_shared (arena.h).
  *
- * Locks: setup (process) before tx_lock before rx_lock (connection). None is
+ * Locks (segment/lock.h): setup (process) before tx_lock before rx_lock (connection). None is
  * held while a thread sleeps or is in a call that can be cancelled.
  */
 #ifndef DS_INNER_H
@@ -66,11 +66,15 @@ struct ds_config {
 extern struct ds_config ds_config DS_HIDDEN;
 void ds_start(void) DS_HIDDEN;
 
-/* Guards the handles, the broker and the statistics. */
 void ds_patience(struct ds_sock *s, int fd) DS_HIDDEN;
+/* The lock of setup: guards the handles, the broker and the statistics. False: it was not taken, as this thread has it
+ * (DS_NESTED), or, of try, as any thread has: what it was wanted for is not done, and the connection stays on TCP. */
 bool ds_setup_try(void) DS_HIDDEN;
-void ds_setup_lock(void) DS_HIDDEN;
+bool ds_setup_lock(void) DS_HIDDEN;
 void ds_setup_unlock(void) DS_HIDDEN;
+/* Calls run(arg) with the lock of setup held: now, or when this thread, which has it, gives it back. */
+void ds_setup_do(void (*run)(void *arg), void *arg) DS_HIDDEN;
+
 struct ds_sock *ds_handle(void) DS_HIDDEN;
 void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
 struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
@@ -103,7 +107,7 @@ void ds_skip(struct ds_cursor *c, size_t n) DS_HIDDEN;
 enum { DS_INQ = 0x541B, DS_OUTQ = 0x5411 }; /* SIOCINQ, SIOCOUTQ */
 
 /* A call on the shadow alone, into the kernel: begin; the call; end. While one is under way no
- * segment is attached and no direction promoted. */
+ * segment is attached and no direction promoted. Who may be left by a jump uses ds_use_begin (sock.h). */
 void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
 void ds_users_end(struct ds_sock *s) DS_HIDDEN;
 /* True if nobody is in such a call, nor will be until ds_gate_open. */

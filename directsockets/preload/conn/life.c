@@ -8,18 +8,23 @@
 #include <netinet/tcp.h>
 #include <sys/syscall.h>
 
+enum { PATIENCE = 5 }; /* s */
+
 static ssize_t nowhere(void *arg, const void *p, size_t n)
 {
 	/* The program is about to go and cannot come back for what the shadow does not take now. */
 	struct pollfd f = {.fd = *(int *)arg, .events = POLLOUT};
-	struct timespec patience = {5, 0};
+	int64_t end = ds_now() + PATIENCE * 1000000000ll;
 	ssize_t r;
 
 	for (;;) {
+		struct timespec patience = {1, 0};
+
 		r = ds_syscall(SYS_sendto, f.fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 		if (r >= 0 || errno != EAGAIN)
 			return r;
-		if (ds_syscall(SYS_ppoll, &f, 1, &patience, NULL, 0) <= 0)
+		/* A signal that comes meanwhile waits, but ends the poll. */
+		if (ds_syscall(SYS_ppoll, &f, 1, &patience, NULL, 0) <= 0 && ds_now() > end)
 			return -1;
 	}
 }
@@ -83,12 +88,11 @@ void ds_exit_one(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-void ds_close(struct ds_sock *s, int fd)
+/* With the lock of setup: lets go of the handle, a struct ds_sock *. */
+static void let_go(void *handle)
 {
-	int saved = errno;
+	struct ds_sock *s = handle;
 
-	ds_exit_one(s, fd);
-	ds_setup_lock();
 	if (s->phase == OFFERED && s->side == 0)
 		ds_broker_withdraw(s->id, s->info.nonce);
 	ds_drop(s);
@@ -98,7 +102,14 @@ void ds_close(struct ds_sock *s, int fd)
 	if (s->sh)
 		ds_arena_unref(s->sh);
 	ds_handle_put(s);
-	ds_setup_unlock();
+}
+
+void ds_close(struct ds_sock *s, int fd)
+{
+	int saved = errno;
+
+	ds_exit_one(s, fd);
+	ds_setup_do(let_go, s);
 	errno = saved;
 }
 
@@ -136,6 +147,20 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 	return how == SHUT_RDWR ? REAL(shutdown)(fd, SHUT_RD) : 0;
 }
 
+/* With the lock of setup: handle, a struct ds_sock *, stays without a segment, or its offer is withdrawn. */
+static void offer_no_more(void *handle)
+{
+	struct ds_sock *s = handle;
+
+	if (s->phase < OFFERED) {
+		ds_drop(s);
+		ds_phase(s, PLAIN);
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_DEMOTED);
+	} else if (s->phase == OFFERED && s->side == 0) {
+		ds_broker_withdraw(s->id, s->info.nonce);
+	}
+}
+
 void ds_freeze_demote(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
@@ -143,18 +168,11 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 
 	if (!h || s->phase == PLAIN)
 		return;
-	ds_setup_lock();
+	ds_setup_do(offer_no_more, s);
 	if (s->phase < OFFERED) {
-		ds_drop(s);
-		ds_phase(s, PLAIN);
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_DEMOTED);
-		ds_setup_unlock();
 		errno = saved;
 		return;
 	}
-	if (s->phase == OFFERED && s->side == 0)
-		ds_broker_withdraw(s->id, s->info.nonce);
-	ds_setup_unlock();
 	bool alone = ds_alone(s);
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);

@@ -169,3 +169,12 @@ bool ds_on_shadow_tx(struct ds_sock *s)
 {
 	return !s->sh || !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_ACQUIRE) == TX_BACK;
 }
+
+void ds_jumped(struct ds_sock *s)
+{
+	if (!s->sh)
+		return;
+	ds_lock_jumped(&s->sh->tx_lock);
+	ds_lock_jumped(&s->sh->rx_lock);
+	ds_lock_jumped(&s->sh->attention.lock);
+}

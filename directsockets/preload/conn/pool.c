@@ -18,7 +18,8 @@ enum {
 	POOLS = 4096,
 };
 
-static uint32_t setup_word; /* guards all below, the broker and the statistics */
+static struct ds_lock setup; /* guards all below, the broker and the statistics */
+static bool fork_locked;
 static struct ds_sock *pools[POOLS];
 static unsigned npools;
 static struct ds_sock *unused;
@@ -26,16 +27,65 @@ static bool started;
 
 struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .ring = RING};
 
-bool ds_setup_try(void) { return !__atomic_exchange_n(&setup_word, 1, __ATOMIC_ACQUIRE); }
+/* What could not be done since this thread itself held the lock: for its next holder. */
+enum { LATER = 64 };
 
-void ds_setup_lock(void)
+static struct later {
+	void (*run)(void *arg);
+	void *arg;
+} later[LATER];
+static uint32_t nlater;
+
+/* With the lock of setup. Its holder has left it as it was: makes the list of handles anew, and hangs up. */
+static void recover(void)
 {
-	for (int i = 0; !ds_setup_try(); i++)
-		if (i > 20)
-			ds_syscall(SYS_sched_yield);
+	unused = NULL;
+	for (unsigned i = npools * POOL; i-- > 0;) {
+		struct ds_sock *s = &pools[i / POOL][i % POOL];
+
+		if (s->open)
+			continue;
+		s->next_free = unused;
+		unused = s;
+	}
+	ds_broker_child();
 }
 
-void ds_setup_unlock(void) { __atomic_store_n(&setup_word, 0, __ATOMIC_RELEASE); }
+static bool taken(int how)
+{
+	if (how == DS_INHERITED)
+		recover();
+	return how != DS_NESTED;
+}
+
+bool ds_setup_try(void) { return taken(ds_own_try(&setup)); }
+
+bool ds_setup_lock(void) { return taken(ds_own_lock(&setup)); }
+
+void ds_setup_unlock(void)
+{
+	while (__builtin_expect(__atomic_load_n(&nlater, __ATOMIC_ACQUIRE) != 0, 0)) {
+		uint32_t n = __atomic_sub_fetch(&nlater, 1, __ATOMIC_ACQ_REL);
+
+		later[n].run(later[n].arg);
+	}
+	ds_own_unlock(&setup);
+}
+
+void ds_setup_do(void (*run)(void *arg), void *arg)
+{
+	if (ds_setup_lock()) {
+		run(arg);
+		ds_setup_unlock();
+		return;
+	}
+	/* Who holds it is this thread, so nobody else is here. */
+	uint32_t n = __atomic_load_n(&nlater, __ATOMIC_RELAXED);
+	if (n == LATER)
+		return; /* it stays open until the process ends */
+	later[n] = (struct later){run, arg};
+	__atomic_store_n(&nlater, n + 1, __ATOMIC_RELEASE);
+}
 
 static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t high)
 {
@@ -158,7 +208,7 @@ static void unref(struct ds_shared *h) { __atomic_fetch_sub(&h->refs, 1, __ATOMI
 
 void ds_fork_prepare(void)
 {
-	ds_setup_lock();
+	fork_locked = ds_setup_lock();
 	each(ds_arena_ref);
 	for (unsigned i = 0; i < npools * POOL; i++)
 		pools[i / POOL][i % POOL].nonblock = 0; /* the other may change it, and end */
@@ -168,7 +218,8 @@ void ds_fork_parent(pid_t pid)
 {
 	if (pid < 0)
 		each(unref);
-	ds_setup_unlock();
+	if (fork_locked)
+		ds_setup_unlock();
 }
 
 void ds_fork_child(void)
@@ -193,5 +244,6 @@ void ds_fork_child(void)
 	}
 	ds_broker_child();
 	ds_stats_child();
-	ds_setup_unlock();
+	if (fork_locked)
+		ds_setup_unlock();
 }

@@ -72,7 +72,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 }
 
 /* Receives what there is: the number of bytes; 0: end of file; -1 and errno, of which ESTALE means
- * look again. *shadow: the rest is the kernel's to say. */
+ * look again, and EDEADLK that the thread itself is at it, below a handler. *shadow: the rest is the kernel's to say. */
 static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
 {
 	struct ds_shared *h = s->sh;
@@ -80,7 +80,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	ssize_t n = -1;
 
 	if (!ds_rx_take(s, alone)) {
-		errno = EAGAIN;
+		errno = EDEADLK;
 		return -1;
 	}
 	if (__builtin_expect(ds_mode(&h->rx_mode) != RX_DIRECT, 0))
@@ -221,9 +221,9 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 			continue;
 		if (r < 0 && errno == ESTALE)
 			continue;
-		if (r < 0 && errno != EAGAIN)
+		if (r < 0 && errno != EAGAIN && errno != EDEADLK)
 			return got ? (ssize_t)got : -1;
-		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd)) {
+		if ((flags & MSG_DONTWAIT) || (r < 0 && errno == EDEADLK) || ds_nonblock(s, fd)) {
 			if (got)
 				return (ssize_t)got;
 			if (ds_has_segment(s))

@@ -31,8 +31,8 @@ static ssize_t broken_pipe(int flags)
 	return -1;
 }
 
-/* Moves what it can over the segment: the number of bytes, or -1 and errno; *shadow is set if
- * the rest belongs on the shadow. */
+/* Moves what it can over the segment: the number of bytes, or -1 and errno, of which EDEADLK means that the thread
+ * itself is at it, below a handler; *shadow is set if the rest belongs on the shadow. */
 static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
 {
 	struct ds_shared *h = s->sh;
@@ -40,7 +40,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	ssize_t n = -1, err = 0;
 
 	if (!ds_tx_take(s, alone)) {
-		errno = EAGAIN;
+		errno = EDEADLK;
 		return -1;
 	}
 	if (__builtin_expect(ds_mode(&h->tx_mode) == TX_SHADOW || ds_mode(&h->gone), 0)) {
@@ -178,8 +178,10 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 			until = -1;
 			continue;
 		}
-		if (r == 0 || errno != EAGAIN)
+		if (r == 0 || (errno != EAGAIN && errno != EDEADLK))
 			return sent ? (ssize_t)sent : r;
+		if (errno == EDEADLK) /* nothing to wait for */
+			break;
 		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd))
 			break;
 		if (deadline < 0)

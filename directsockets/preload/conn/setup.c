@@ -259,7 +259,8 @@ static struct ds_sock *make(int fd, int side)
 	struct ds_sock *s = NULL;
 	int saved = errno, why;
 
-	ds_setup_lock();
+	if (!ds_setup_lock())
+		return NULL;
 	ds_start();
 	bool broker = ds_broker_up();
 	if ((!broker && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
@@ -335,7 +336,8 @@ bool ds_listen(int fd)
 	int saved = errno;
 	bool ours = false;
 
-	ds_setup_lock();
+	if (!ds_setup_lock())
+		return false;
 	ds_start();
 	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
 		/* If somebody wants to know, what it accepts gets a line of the statistics all the same. */
@@ -345,13 +347,13 @@ bool ds_listen(int fd)
 	return ours;
 }
 
+static void unlisten(void *fd) { ds_broker_unlisten((int)(intptr_t)fd); }
+
 void ds_unlisten(int fd)
 {
 	int saved = errno;
 
-	ds_setup_lock();
-	ds_broker_unlisten(fd);
-	ds_setup_unlock();
+	ds_setup_do(unlisten, (void *)(intptr_t)fd);
 	errno = saved;
 }
 

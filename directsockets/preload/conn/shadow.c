@@ -105,7 +105,7 @@ void ds_users_begin(struct ds_sock *s)
 	struct ds_shared *h = s->sh;
 
 	if (ds_alone(s)) {
-		__atomic_store_n(&h->users, __atomic_load_n(&h->users, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+		ds_add_here(&h->users, 1);
 		return;
 	}
 	for (int i = 1;; i++) {
@@ -123,9 +123,33 @@ void ds_users_begin(struct ds_sock *s)
 void ds_users_end(struct ds_sock *s)
 {
 	if (ds_alone(s))
-		__atomic_store_n(&s->sh->users, __atomic_load_n(&s->sh->users, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
+		ds_add_here(&s->sh->users, -1u);
 	else
 		__atomic_fetch_sub(&s->sh->users, 1, __ATOMIC_SEQ_CST);
+}
+
+static void jumped(void *s) { ds_users_end(s); }
+
+void ds_use_begin(struct ds_use *u, struct ds_sock *s)
+{
+	if (!s->sh)
+		return;
+	ds_critical_begin();
+	ds_users_begin(s);
+	u->s = s;
+	u->slot = ds_cleanup_push(jumped, s);
+	ds_critical_end();
+}
+
+void ds_use_end(struct ds_use *u)
+{
+	if (!u->s)
+		return;
+	ds_critical_begin();
+	ds_cleanup_pop(u->slot);
+	ds_users_end(u->s);
+	u->s = NULL;
+	ds_critical_end();
 }
 
 bool ds_gate_shut(struct ds_sock *s)
@@ -216,13 +240,6 @@ void ds_skip(struct ds_cursor *c, size_t n)
 	}
 }
 
-/* Ends the use of the shadow also when the thread is cancelled in the call. */
-static void used(struct ds_sock **s)
-{
-	if (*s)
-		ds_users_end(*s);
-}
-
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags)
 {
 	if (n == 1)
@@ -254,9 +271,9 @@ void ds_moved(struct ds_sock *s, size_t sent, size_t received)
 
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
-	struct ds_sock *guard __attribute__((cleanup(used))) = s;
+	DS_USE(use);
 
-	ds_users_begin(s);
+	ds_use_begin(&use, s);
 	/* The gate may have been shut until now, and another thread have promoted. */
 	int mode = ds_has_segment(s) ? ds_mode(&s->sh->tx_mode) : TX_SHADOW;
 	if (__builtin_expect(mode == TX_DIRECT || mode == TX_ROLLING, 0))
@@ -269,9 +286,9 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early)
 {
-	struct ds_sock *guard __attribute__((cleanup(used))) = s;
+	DS_USE(use);
 
-	ds_users_begin(s);
+	ds_use_begin(&use, s);
 	if (__builtin_expect(early && ds_has_segment(s), 0))
 		return DS_CHANGED;
 	ssize_t r = ds_real_recv(fd, iov, n, flags);

@@ -187,7 +187,7 @@ static bool restarts(void)
 	static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE | 1ull << SIGILL | 1ull << SIGTRAP | 1ull << SIGABRT | 1ull << SIGSYS;
 
 	for (int i = 1; i < 65; i++)
-		if ((i == 64 || !(faults >> i & 1)) && sigaction(i, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !(a.sa_flags & SA_RESTART))
+		if ((i == 64 || !(faults >> i & 1)) && REAL(sigaction)(i, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !(a.sa_flags & SA_RESTART))
 			return false;
 	return true;
 }
@@ -208,39 +208,65 @@ static bool hint(struct ds_sock *s, unsigned events)
 struct sleeper {
 	struct ds_sock *s;
 	bool armed, had, users;
+	int slot;
 };
 
-static void wake(struct sleeper *w)
+/* What a sleeper has taken it gives back: also if a jump leaves it. */
+static void jumped(void *sleeper)
 {
+	struct sleeper *w = sleeper;
+
 	if (w->armed)
 		ds_disarm(w->s, w->had);
 	if (w->users)
 		ds_wait_end(w->s);
+	w->armed = w->users = false;
+}
+
+static void wake(struct sleeper *w)
+{
+	ds_critical_begin();
+	ds_cleanup_pop(w->slot);
+	jumped(w);
+	ds_critical_end();
+}
+
+/* Registers the sleeper, and as a user of the shadow if there is no segment. */
+static void lie_down(struct sleeper *w)
+{
+	ds_critical_begin();
+	w->slot = ds_cleanup_push(jumped, w);
+	if (!ds_has_segment(w->s)) {
+		ds_wait_begin(w->s);
+		w->users = !ds_has_segment(w->s);
+		if (!w->users) /* it came in between */
+			ds_wait_end(w->s);
+	}
+	ds_critical_end();
+}
+
+static void arm(struct sleeper *w, unsigned events)
+{
+	ds_critical_begin();
+	w->had = ds_arm(w->s, events);
+	w->armed = true;
+	ds_critical_end();
+	ds_fence(&w->s->seg);
 }
 
 /* One sleep: 0: look again; -1 and errno. */
 static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
 {
-	struct sleeper w __attribute__((cleanup(wake))) = {.s = s};
+	struct sleeper w __attribute__((cleanup(wake))) = {.s = s, .slot = -1};
 	struct pollfd p[3];
 	struct timespec t, *timeout = NULL;
 	int n = 0, bell, got;
 
 	uint32_t generation = __atomic_load_n(&s->sh->generation, __ATOMIC_ACQUIRE);
-	if (!ds_has_segment(s)) {
-		ds_wait_begin(s);
-		w.users = true;
-		if (ds_has_segment(s)) { /* it came in between */
-			ds_wait_end(s);
-			w.users = false;
-		}
-	}
+	lie_down(&w);
 	bell = ds_bell(s);
-	if (bell >= 0) {
-		w.had = ds_arm(s, events);
-		w.armed = true;
-		ds_fence(&s->seg);
-	}
+	if (bell >= 0)
+		arm(&w, events);
 	struct ds_ready r = ds_ready(s, fd, events);
 	if (r.now)
 		return 0;

@@ -16,7 +16,7 @@
 #ifndef DS_SOCK_H
 #define DS_SOCK_H
 
-#include "segment/real.h"
+#include "segment/thread.h"
 
 #include <stdint.h>
 
@@ -82,6 +82,9 @@ void ds_options_changed(struct ds_sock *s, int fd) DS_HIDDEN;
  * and ds_ready do it themselves. A load or two when there is nothing to do. */
 void ds_tick(struct ds_sock *s, int fd) DS_HIDDEN;
 
+/* A jump out of a signal handler has left a call of this thread on s: its locks are given up. */
+void ds_jumped(struct ds_sock *s) DS_HIDDEN;
+
 /* ---- readiness ----------------------------------------------------------- */
 
 struct ds_ready {
@@ -126,6 +129,17 @@ int ds_direct(struct ds_sock *s) DS_HIDDEN;
 enum { DS_FOLLOW_MS = 5 };
 void ds_wait_begin(struct ds_sock *s) DS_HIDDEN;
 void ds_wait_end(struct ds_sock *s) DS_HIDDEN;
+
+/* The same for a call of the kernel's on the shadow, which ends with the block where DS_USE stands: also if the thread is
+ * cancelled in it, or a signal handler leaves it by a jump. ds_use_end before that: the call is over. */
+struct ds_use {
+	struct ds_sock *s;
+	int slot;
+};
+void ds_use_begin(struct ds_use *u, struct ds_sock *s) DS_HIDDEN;
+void ds_use_end(struct ds_use *u) DS_HIDDEN;
+#define DS_USE(name) __attribute__((cleanup(ds_use_end))) struct ds_use name = {NULL, -1}
+
 bool ds_arm(struct ds_sock *s, unsigned events) DS_HIDDEN;
 void ds_barrier(void) DS_HIDDEN;
 void ds_rung(struct ds_sock *s, int fd) DS_HIDDEN;

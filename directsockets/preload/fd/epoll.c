@@ -1,22 +1,18 @@
-#include "segment/arena.h"
 #include "fd/epoll_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
 enum { EPIS = 1 << 16 };
 
-struct lock ep_lock;
+struct ds_lock ep_lock;
 static struct epi *epis;
 static uint32_t epi_used;
 static struct epi *epi_free;
-static __thread int own_tid;
 static pid_t own_pid;
 
 void ep_init(void)
@@ -27,32 +23,6 @@ void ep_init(void)
 		return;
 	epis = e;
 	own_pid = getpid();
-}
-
-/* ---- locks --------------------------------------------------------------- */
-
-void lk_lock(struct lock *l)
-{
-	if (own_tid == 0)
-		own_tid = (int)syscall(SYS_gettid);
-	if (__atomic_load_n(&l->owner, __ATOMIC_RELAXED) == own_tid) {
-		l->depth++;
-		return;
-	}
-	for (int n = 0, zero = 0; !__atomic_compare_exchange_n(&l->owner, &zero, own_tid, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); zero = 0, n++) {
-		if (n % 64 == 63)
-			sched_yield();
-		else
-			ds_pause();
-	}
-}
-
-void lk_unlock(struct lock *l)
-{
-	if (l->depth > 0)
-		l->depth--;
-	else
-		__atomic_store_n(&l->owner, 0, __ATOMIC_RELEASE);
 }
 
 /* ---- instances ----------------------------------------------------------- */
@@ -460,11 +430,11 @@ void ep_fork_parent(void)
  * members are made anew. What was armed is the parent's. */
 void ep_fork_child(void)
 {
-	own_tid = 0;
 	own_pid = getpid();
-	ep_lock = (struct lock){0, 0};
+	ds_own_unlock(&ep_lock); /* of ep_fork_prepare */
+	ep_lock = (struct ds_lock){0};
 	for (uint32_t i = 0; i < epi_used; i++) {
-		epis[i].lock = (struct lock){0, 0};
+		epis[i].lock = (struct ds_lock){0};
 		epis[i].sleepers = epis[i].followers = 0;
 		epis[i].active_head = epis[i].active_tail = NULL;
 	}

@@ -2,6 +2,7 @@
 #ifndef DS_EPOLL_INT_H
 #define DS_EPOLL_INT_H
 
+#include "segment/lock.h"
 #include "fd/epoll.h"
 
 /* member.before of one that has no place among the foreign events of a round. */
@@ -46,12 +47,8 @@ struct member {
 	struct member *enext, *eprev; /* of the instance */
 };
 
-struct lock {
-	int owner, depth;
-};
-
 struct epi {
-	struct lock lock;
+	struct ds_lock lock;
 	int epfd;	  /* one of its descriptors */
 	int nfds;
 	int users;	  /* calls under way, and one for the descriptors */
@@ -73,10 +70,11 @@ struct epi {
 	uint32_t next;
 };
 
-extern struct lock ep_lock DS_HIDDEN;
+extern struct ds_lock ep_lock DS_HIDDEN;
 
-void lk_lock(struct lock *l) DS_HIDDEN;
-void lk_unlock(struct lock *l) DS_HIDDEN;
+/* Both locks may be taken again by who holds them (ds_own_again): the core may call ds_hook_bell at any time. */
+static inline void lk_lock(struct ds_lock *l) { ds_own_again(l); }
+static inline void lk_unlock(struct ds_lock *l) { ds_own_unlock(l); }
 
 /* The instance of epfd, with a reference for epi_put; NULL: none of ours. Takes ep_lock at most. */
 struct epi *epi_get(int epfd) DS_HIDDEN;

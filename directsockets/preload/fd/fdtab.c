@@ -7,15 +7,13 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/single_threaded.h>
+#include <sys/syscall.h>
 
 /* Descriptors above this are left alone: the kernel's own limit (nr_open). */
 enum { TABLE_MAX = 1 << 20 };
 
 /* Added to users of a conn that is on the free list: see conn_put. */
 enum { FREE = 1 << 29 };
-
-/* Calls that one thread can have under way: one, and those of signal handlers. */
-enum { CALLS = 8 };
 
 uintptr_t *fd_tab;
 unsigned fd_tab_size;
@@ -26,12 +24,6 @@ static struct conn *pool;
 static unsigned pool_used;	 /* conns ever taken from the pool */
 static uint64_t free_head;	 /* tag in the high half, index + 1 in the low */
 static pid_t own_pid;
-
-static __thread struct {
-	struct conn *c;
-	char *frame;
-} calls[CALLS];
-static __thread int depth;
 
 void fd_init(void)
 {
@@ -107,7 +99,7 @@ static void conn_final(struct conn *c, int fd)
 		ds_close(c->s, fd);
 	c->s = NULL;
 	if (c->closefd >= 0)
-		REAL(close)(c->closefd);
+		ds_syscall(SYS_close, c->closefd); /* not a cancellation point */
 	pool_give(c);
 }
 
@@ -115,12 +107,8 @@ static void conn_final(struct conn *c, int fd)
  * these additions done or not done. */
 static inline int add(int *p, int n)
 {
-	if (__libc_single_threaded) {
-		__asm__ volatile("" ::: "memory");
-		int v = *p + n;
-		*(volatile int *)p = v;
-		return v;
-	}
+	if (__libc_single_threaded)
+		return (int)ds_add_here((uint32_t *)p, (uint32_t)n);
 	return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL);
 }
 
@@ -238,64 +226,54 @@ void conn_each(void (*fn)(struct conn *c, void *arg), void *arg)
 
 /* ---- calls --------------------------------------------------------------- */
 
+/* A jump leaves a call on a conn: struct conn *. */
+static void jumped(void *p)
+{
+	struct conn *c = p;
+
+	if (c->s)
+		ds_jumped(c->s);
+	conn_put(c);
+}
+
 struct call call_begin(int fd, uintptr_t w)
 {
 	struct call k = {NULL, -1};
 	struct conn *c = word_conn(w);
-	char *frame = __builtin_frame_address(0);
 
 	if (!c)
 		return k;
-	while (__builtin_expect(depth > 0 && calls[depth - 1].frame <= frame, 0)) {
-		depth--;
-		conn_put(calls[depth].c);
-	}
-	if (__builtin_expect(wait_frame != NULL, 0) && wait_frame <= frame)
-		wait_unwind();
 	if (__builtin_expect(c->state != CONN_UP, 0)) {
 		if (c->state == CONN_PENDING)
 			conn_completed(c, fd);
 		if (__atomic_load_n(&c->state, __ATOMIC_ACQUIRE) != CONN_UP)
 			return k;
 	}
+	int before = ds_critical_enter();
 	conn_hold(c);
 	if (__builtin_expect(fd_word(fd) != w, 0)) {
 		conn_put(c);
+		ds_critical_leave(before);
 		return k;
 	}
+	k.slot = ds_cleanup_push(jumped, c);
+	k.c = c;
+	ds_critical_leave(before);
 	if (__builtin_expect(__atomic_load_n(&c->armed, __ATOMIC_RELAXED), 0))
 		ep_active(c);
 	if (__atomic_load_n(&c->lastfd, __ATOMIC_RELAXED) != fd)
 		__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
-	k.c = c;
-	if (depth < CALLS) {
-		calls[depth].c = c;
-		calls[depth].frame = frame;
-		k.slot = depth++;
-	}
 	return k;
-}
-
-void calls_unwind(const char *to)
-{
-	while (depth > 0 && calls[depth - 1].frame < to) {
-		depth--;
-		conn_put(calls[depth].c);
-	}
-	if (wait_frame != NULL && wait_frame < to)
-		wait_unwind();
 }
 
 void call_end(struct call *k)
 {
 	if (!k->c)
 		return;
-	if (k->slot >= 0) {
-		if (k->slot >= depth || calls[k->slot].c != k->c)
-			return; /* taken for dead and ended already */
-		depth = k->slot;
-	}
+	int before = ds_critical_enter();
+	ds_cleanup_pop(k->slot);
 	conn_put(k->c);
+	ds_critical_leave(before);
 }
 
 /* ---- descriptors --------------------------------------------------------- */
@@ -309,10 +287,9 @@ static int other_fd(struct conn *c, int fd)
 	return fd;
 }
 
-void fd_closing(int fd)
+/* In a critical section: fd, which is ours, goes. */
+static void closing(int fd)
 {
-	if (fd_word(fd) == 0 || fd_vforked())
-		return;
 	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_ACQ_REL);
 	struct conn *c = word_conn(w);
 	if (c && __atomic_sub_fetch(&c->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
@@ -332,6 +309,15 @@ void fd_closing(int fd)
 	} else if (word_epi(w)) {
 		epi_close(word_epi(w), fd);
 	}
+}
+
+void fd_closing(int fd)
+{
+	if (fd_word(fd) == 0 || fd_vforked())
+		return;
+	ds_critical_begin();
+	closing(fd);
+	ds_critical_end();
 }
 
 /* newfd, a standard stream, has become a duplicate of oldfd. False: neither is the connection any more. */

@@ -79,19 +79,16 @@ static inline struct epi *word_epi(uintptr_t w)
 	return (w & 3) == FD_EPOLL ? (struct epi *)(w & ~(uintptr_t)3) : NULL;
 }
 
-/* A call on a conn, on the stack of the hook. Also recorded by thread, so that calls
- * which a signal handler left by longjmp are found and ended by the next one. */
+/* A call on a conn, on the stack of the hook. A jump out of a signal handler that leaves it gives its reference back. */
 struct call {
 	struct conn *c; /* NULL: not ours, make the real call */
-	int slot;
+	int slot;	/* of ds_cleanup_push */
 };
 
 /* call_begin: the conn of fd, if it is one that the core knows; takes a reference.
  * call_end gives it back; use with CALL so that cancellation does too. */
 struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
 void call_end(struct call *k) DS_HIDDEN;
-/* This thread is about to jump to a frame at stack address to: calls below it are over. */
-void calls_unwind(const char *to) DS_HIDDEN;
 
 #define CALL(k, fd) \
 	__attribute__((cleanup(call_end))) struct call k = {NULL, -1}; \

@@ -25,24 +25,38 @@ struct waiting {
 	nfds_t n;
 	void *map; /* if it is large */
 	size_t size;
-	bool local;
+	bool local; /* it uses small */
+	int cleanup; /* of ds_cleanup_push */
 };
 
-/* Small sets use the thread's own place, which is still there when a signal handler
- * has left the call by longjmp. */
+/* Small sets use the thread's own place: its stack may be an alternate one, which is small. */
 static __thread struct slot small[SMALL];
-static __thread struct waiting left_behind;
-__thread char *wait_frame;
+static __thread bool small_used;
+
+/* Registers the sleeper with a socket. */
+static void lie_down(struct slot *t, const struct pollfd *fds)
+{
+	ds_critical_begin();
+	ds_wait_begin(t->c->s);
+	t->waiting = true;
+	if (ds_bell(t->c->s) >= 0) {
+		t->had = ds_arm(t->c->s, poll_plain((unsigned short)fds[t->at].events));
+		t->armed = true;
+	}
+	ds_critical_end();
+}
 
 static void asleep_end(struct waiting *w)
 {
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct slot *t = &w->slots[i];
+		ds_critical_begin();
 		if (t->armed)
 			ds_disarm(t->c->s, t->had);
 		if (t->waiting)
 			ds_wait_end(t->c->s);
 		t->armed = t->waiting = false;
+		ds_critical_end();
 	}
 }
 
@@ -53,23 +67,62 @@ static void waiting_end(struct waiting *w)
 		conn_put(w->slots[i].c);
 	if (w->map)
 		munmap(w->map, w->size);
+	w->map = NULL;
 	w->n = 0;
 	if (w->local)
-		wait_frame = NULL;
+		small_used = false;
 }
 
-void wait_unwind(void)
+/* A jump leaves the call that has the set: struct waiting *. */
+static void jumped(void *set) { waiting_end(set); }
+
+static void guard_end(struct waiting *w)
 {
-	waiting_end(&left_behind);
+	ds_critical_begin();
+	ds_cleanup_pop(w->cleanup);
+	waiting_end(w);
+	ds_critical_end();
 }
 
-struct guard {
-	struct waiting *w;
-};
-
-static void guard_end(struct guard *g)
+/* Makes room for ours sockets of a set of n: *k for the kernel's set, few if it is large enough. False: no memory. */
+static bool make_room(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *few, struct pollfd **k)
 {
-	waiting_end(g->w);
+	ds_critical_begin();
+	w->cleanup = ds_cleanup_push(jumped, w);
+	w->local = ours <= SMALL && !small_used;
+	small_used |= w->local;
+	*k = few;
+	if (!w->local || n + 2 * ours > SMALL_FDS) {
+		w->size = (n + 2 * ours) * sizeof **k + ours * sizeof *w->slots;
+		void *p = mmap(NULL, w->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		w->map = p == MAP_FAILED ? NULL : p;
+		*k = (struct pollfd *)((char *)p + ours * sizeof *w->slots);
+	}
+	w->slots = w->local ? small : w->map;
+	ds_critical_end();
+	if (w->slots && (w->map || *k == few))
+		return true;
+	errno = ENOMEM;
+	return false;
+}
+
+/* Puts the conn of the i-th of the set into w, if it is one that the core knows. */
+static void join(struct waiting *w, int fd, nfds_t i)
+{
+	ds_critical_begin();
+	struct conn *c = conn_get(fd);
+
+	if (c && c->state == CONN_PENDING)
+		conn_completed(c, fd);
+	if (c && c->state == CONN_UP) {
+		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
+			ep_active(c);
+		w->slots[w->n] = (struct slot){.c = c, .at = i};
+		w->n++;
+	} else if (c) {
+		conn_put(c);
+	}
+	ds_critical_end();
 }
 
 /* What holds now; counts the entries that are ready. */
@@ -190,13 +243,9 @@ static int poll_mixed(struct waiting *w, struct pollfd *fds, nfds_t n, struct po
 		const struct timespec *t = NULL;
 		for (nfds_t i = 0; i < w->n; i++) {
 			struct slot *s = &w->slots[i];
-			ds_wait_begin(s->c->s);
-			s->waiting = true;
-			if (ds_bell(s->c->s) < 0)
-				continue;
-			s->had = ds_arm(s->c->s, poll_plain((unsigned short)fds[s->at].events));
-			s->armed = armed = true;
-			follow |= !s->had;
+			lie_down(s, fds);
+			armed |= s->armed;
+			follow |= s->armed && !s->had;
 		}
 		if (armed)
 			ds_barrier();
@@ -243,8 +292,6 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 {
 	nfds_t ours = 0;
 
-	if (__builtin_expect(wait_frame != NULL, 0) && wait_frame <= (char *)__builtin_frame_address(0))
-		wait_unwind();
 	for (nfds_t i = 0; i < n; i++) {
 		uintptr_t w = fd_word(fds[i].fd);
 		if ((w & 3) == FD_CONN)
@@ -255,45 +302,16 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 	if (ours == 0)
 		return raw_poll(fds, n, timeout, mask);
 
-	struct pollfd few[SMALL_FDS], *k = few;
-	struct waiting own = {.slots = small}, *w = &own;
-	if (ours <= SMALL && wait_frame == NULL) {
-		w = &left_behind;
-		*w = (struct waiting){.slots = small, .local = true};
-		wait_frame = __builtin_frame_address(0);
-	}
-	if (!w->local || n + 2 * ours > SMALL_FDS) {
-		w->size = (n + 2 * ours) * sizeof *k + ours * sizeof *w->slots;
-		w->map = mmap(NULL, w->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (w->map == MAP_FAILED) {
-			if (w->local)
-				wait_frame = NULL;
-			errno = ENOMEM;
-			return -1;
-		}
-		if (!w->local)
-			w->slots = w->map;
-		k = (struct pollfd *)((char *)w->map + ours * sizeof *w->slots);
-	}
-	__attribute__((cleanup(guard_end))) struct guard g = {w};
-	for (nfds_t i = 0; i < n && w->n < ours; i++) {
-		struct conn *c = conn_get(fds[i].fd);
-		if (!c)
-			continue;
-		if (c->state == CONN_PENDING)
-			conn_completed(c, fds[i].fd);
-		if (c->state != CONN_UP) {
-			conn_put(c);
-			continue;
-		}
-		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
-			ep_active(c);
-		w->slots[w->n++] = (struct slot){.c = c, .at = i};
-	}
-	(void)g;
-	if (w->n == 0)
+	struct pollfd few[SMALL_FDS], *k;
+	__attribute__((cleanup(guard_end))) struct waiting w = {.cleanup = -1};
+
+	if (!make_room(&w, n, ours, few, &k))
+		return -1;
+	for (nfds_t i = 0; i < n && w.n < ours; i++)
+		join(&w, fds[i].fd, i);
+	if (w.n == 0)
 		return raw_poll(fds, n, timeout, mask);
-	return poll_mixed(w, fds, n, k, timeout, mask);
+	return poll_mixed(&w, fds, n, k, timeout, mask);
 }
 
 /* ---- select --------------------------------------------------------------- */

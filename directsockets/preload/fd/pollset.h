@@ -10,9 +10,4 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 /* As pselect(2). left, if not NULL, gets the time that was not used. */
 int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct timespec *left) DS_HIDDEN;
 
-/* A poll of this thread that a signal handler left by longjmp is ended. frame: of
- * the caller. */
-extern __thread char *wait_frame;
-void wait_unwind(void) DS_HIDDEN;
-
 #endif

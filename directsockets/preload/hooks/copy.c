@@ -186,15 +186,15 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 	return (ssize_t)done;
 }
 
-/* What of a call on c may go to the kernel: all, as long as everything is on the shadow. Between true and ds_wait_end
- * that stays so. */
-static bool kernel_begin(struct call *k, int fd)
+/* What of a call on c may go to the kernel: all, as long as everything is on the shadow. After true that stays so until
+ * ds_use_end of use. */
+static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
 {
 	ds_tick(k->c->s, fd);
-	ds_wait_begin(k->c->s); /* only now the answer stays true */
+	ds_use_begin(use, k->c->s); /* only now the answer stays true */
 	if (ds_bell(k->c->s) < 0 && ds_on_shadow_rx(k->c->s) && ds_on_shadow_tx(k->c->s))
 		return true;
-	ds_wait_end(k->c->s);
+	ds_use_end(use);
 	return false;
 }
 
@@ -212,9 +212,9 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t n)
 		return REAL(sendfile64)(out, in, off, n);
 	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = lseek64(in, 0, SEEK_CUR)) < 0))
 		return REAL(sendfile64)(out, in, off, n);
-	if (kernel_begin(k, from.c ? in : out)) {
+	DS_USE(use);
+	if (kernel_begin(k, from.c ? in : out, &use)) {
 		rc = REAL(sendfile64)(out, in, off, n);
-		ds_wait_end(k->c->s);
 		if (rc > 0)
 			ds_moved(k->c->s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
 		return rc;
@@ -245,9 +245,9 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 	if (!k->c || (from.c && to.c) || inoff || outoff || n == 0 || (flags & ~FLAGS) ||
 	    (from.c ? !is_pipe(out, O_WRONLY) : !is_pipe(in, O_RDONLY)))
 		return REAL(splice)(in, inoff, out, outoff, n, flags);
-	if (kernel_begin(k, from.c ? in : out)) {
+	DS_USE(use);
+	if (kernel_begin(k, from.c ? in : out, &use)) {
 		ssize_t rc = REAL(splice)(in, NULL, out, NULL, n, flags);
-		ds_wait_end(k->c->s);
 		if (rc > 0)
 			ds_moved(k->c->s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);
 		return rc;

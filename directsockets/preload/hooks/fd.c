@@ -168,11 +168,30 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 
 /* ---- descriptors ----------------------------------------------------------- */
 
+static void leave_critical(int *in)
+{
+	if (*in)
+		ds_critical_end();
+}
+
+/* What the table says of descriptors changes together with them: no handler is to see, or to leave by a jump, one half. */
+#define CRITICAL(ours) \
+	__attribute__((cleanup(leave_critical))) int critical_ = (ours); \
+	if (critical_) \
+	ds_critical_begin()
+
+static int close_ours(int fd)
+{
+	CRITICAL(true);
+	fd_closing(fd);
+	return REAL(close)(fd);
+}
+
 EXPORT int close(int fd)
 {
 	if (__builtin_expect(fd_word(fd) != 0, 0))
-		fd_closing(fd);
-	else if (fd >= 0 && ds_own_fd(fd)) {
+		return close_ours(fd);
+	if (fd >= 0 && ds_own_fd(fd)) {
 		errno = EBADF;
 		return -1;
 	}
@@ -192,6 +211,7 @@ static int dupped(int oldfd, int newfd)
 
 EXPORT int dup(int fd)
 {
+	CRITICAL(fd_word(fd) != 0);
 	return dupped(fd, REAL(dup)(fd));
 }
 
@@ -211,6 +231,7 @@ static bool make_place(int oldfd, int newfd)
 
 EXPORT int dup2(int oldfd, int newfd)
 {
+	CRITICAL(fd_word(oldfd) != 0 || fd_word(newfd) != 0);
 	if (!make_place(oldfd, newfd))
 		return -1;
 	int rc = REAL(dup2)(oldfd, newfd);
@@ -222,6 +243,7 @@ ALIAS(__dup2, dup2);
 
 EXPORT int dup3(int oldfd, int newfd, int flags)
 {
+	CRITICAL(fd_word(oldfd) != 0 || fd_word(newfd) != 0);
 	if ((flags & ~O_CLOEXEC) == 0 && !make_place(oldfd, newfd))
 		return -1;
 	int rc = REAL(dup3)(oldfd, newfd, flags);
@@ -304,6 +326,7 @@ EXPORT int fcntl64(int fd, int cmd, ...)
 	va_start(ap, cmd);
 	void *arg = va_arg(ap, void *);
 	va_end(ap);
+	CRITICAL((cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && fd_word(fd) != 0);
 	int rc = REAL(fcntl)(fd, cmd, arg);
 	if (__builtin_expect(rc < 0 || fd_word(fd) == 0, 1)) {
 		if (rc >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && fd_word(rc) != 0)

@@ -32,6 +32,9 @@ void fork_child(void) DS_HIDDEN;
 /* A system call by its number, with six arguments: if it is a fork, it is done so, and *pid is what it returned. */
 bool fork_call(long nr, const long *a, long *pid) DS_HIDDEN;
 
+/* Before the program runs: looks up what signal.c calls. */
+void signals_init(void) DS_HIDDEN;
+
 /* Descriptors that a message passes on by SCM_RIGHTS are given back to TCP. False: there is no message at m. */
 bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 

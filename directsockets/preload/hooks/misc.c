@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -158,38 +157,3 @@ int io_uring_queue_init_mem(unsigned entries, void *ring, void *params, void *bu
 	(void)entries, (void)ring, (void)params, (void)buf, (void)size;
 	return -ENOSYS;
 }
-
-/* ---- longjmp out of a signal handler that has interrupted a call ----------------------- */
-
-/* The stack pointer that env will restore. */
-static const char *jump_target(const struct __jmp_buf_tag *env)
-{
-#if defined(__x86_64__)
-	uintptr_t guard, sp = (uintptr_t)env->__jmpbuf[6];
-
-	__asm__("mov %%fs:0x30, %0" : "=r"(guard));
-	return (const char *)((sp >> 17 | sp << 47) ^ guard);
-#else
-	(void)env;
-	return __builtin_frame_address(0);
-#endif
-}
-
-typedef void jump_fn(jmp_buf env, int value);
-
-#define JUMP(name) \
-	extern void name(jmp_buf env, int value) EXPORT __attribute__((noreturn)); \
-	void name(jmp_buf env, int value) \
-	{ \
-		static jump_fn *next; \
-		if (!next) \
-			next = (jump_fn *)dlsym(RTLD_NEXT, #name); \
-		calls_unwind(jump_target(env)); \
-		next(env, value); \
-		__builtin_unreachable(); \
-	}
-
-JUMP(longjmp)
-JUMP(_longjmp)
-JUMP(siglongjmp)
-JUMP(__longjmp_chk)

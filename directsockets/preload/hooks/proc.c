@@ -19,24 +19,24 @@
 void fork_prepare(void)
 {
 	fork_gen++;
-	ep_fork_prepare();
 	ds_fork_prepare();
+	ep_fork_prepare(); /* the order of locks: epoll.h */
 }
 
 void fork_parent(pid_t pid)
 {
 	int saved = errno;
 
-	ds_fork_parent(pid);
 	ep_fork_parent();
+	ds_fork_parent(pid);
 	errno = saved;
 }
 
 void fork_child(void)
 {
 	fd_after_fork();
-	ds_fork_child();
 	ep_fork_child();
+	ds_fork_child();
 }
 
 static void forked(void) { fork_parent(1); }
@@ -372,6 +372,7 @@ __attribute__((constructor)) static void start(void)
 	int saved = errno;
 
 	ds_real_init();
+	signals_init();
 	if (getauxval(AT_SECURE))
 		return; /* with another's rights: plain TCP */
 	ep_init();

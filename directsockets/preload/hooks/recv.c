@@ -107,11 +107,12 @@ static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ss
 	if (!ds_on_shadow_rx(k->c->s))
 		return false;
 	ds_tick(k->c->s, fd);
-	ds_wait_begin(k->c->s); /* only now the answer stays true */
+	DS_USE(use);
+	ds_use_begin(&use, k->c->s); /* only now the answer stays true */
 	kernel = ds_on_shadow_rx(k->c->s) && ds_bell(k->c->s) < 0;
 	if (kernel)
 		*rc = REAL(recvmsg)(fd, m, flags);
-	ds_wait_end(k->c->s);
+	ds_use_end(&use);
 	if (kernel && *rc > 0 && !(flags & MSG_PEEK))
 		ds_moved(k->c->s, 0, (size_t)*rc);
 	return kernel;

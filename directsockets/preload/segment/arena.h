@@ -29,13 +29,6 @@ enum {
 	RX_BROKEN,
 };
 
-/* A lock that survives its holder: the number of the thread that holds it, or 0. */
-struct ds_lock {
-	uint32_t word;
-	uint32_t broken; /* times that a holder had died or was jumped out of */
-	uint64_t sp;     /* stack of the holder */
-};
-
 struct ds_shared {
 	uint32_t refs;  /* processes that have it open; 0: free */
 	uint32_t users; /* calls that are, or sleep, in the kernel on the shadow alone */
@@ -65,51 +58,5 @@ void ds_arena_ref(struct ds_shared *s) DS_HIDDEN;
 bool ds_arena_unref(struct ds_shared *s) DS_HIDDEN;
 /* In the child of a fork: the arenas of the parent are the parent's. */
 void ds_arena_child(void) DS_HIDDEN;
-
-/* This thread's number. ds_tid_child forgets it after fork. */
-uint32_t ds_tid(void) DS_HIDDEN;
-void ds_tid_child(void) DS_HIDDEN;
-/* Does thread tid exist no more? */
-bool ds_tid_dead(uint32_t tid) DS_HIDDEN;
-
-/* True if this process has one thread only. */
-bool ds_one_thread(void) DS_HIDDEN;
-
-/* Takes a lock, alone: nobody else can want it (one thread, one process). DS_TAKEN, or
- * DS_INHERITED: the holder before is gone and may have left something half done; or
- * DS_NESTED, not taken: this is a signal handler that interrupted the holder. */
-enum { DS_TAKEN, DS_INHERITED, DS_NESTED };
-int ds_lock_slow(struct ds_lock *l, uint64_t sp) DS_HIDDEN;
-void ds_unlock_slow(struct ds_lock *l) DS_HIDDEN;
-
-static inline int ds_lock(struct ds_lock *l, bool alone)
-{
-	uint32_t me = ds_tid(), none = 0;
-	uint64_t sp = (uint64_t)(uintptr_t)__builtin_frame_address(0);
-
-	if (alone) {
-		if (__builtin_expect(__atomic_load_n(&l->word, __ATOMIC_RELAXED) != 0, 0))
-			return ds_lock_slow(l, sp);
-		__atomic_store_n(&l->word, me, __ATOMIC_RELAXED);
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	} else if (!__atomic_compare_exchange_n(&l->word, &none, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-		return ds_lock_slow(l, sp);
-	}
-	l->sp = sp;
-	return DS_TAKEN;
-}
-
-static inline void ds_unlock(struct ds_lock *l, bool alone)
-{
-	if (alone) {
-		__atomic_store_n(&l->word, 0, __ATOMIC_RELEASE);
-		return;
-	}
-	if (__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) >> 31)
-		ds_unlock_slow(l);
-}
-
-long ds_futex_wait(uint32_t *p, uint32_t value, const struct timespec *timeout) DS_HIDDEN;
-void ds_futex_wake(uint32_t *p, int n) DS_HIDDEN;
 
 #endif

@@ -243,15 +243,14 @@ void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t 
 {
 	uint32_t w;
 
-	/* Whoever holds it so long is dead, or was interrupted by this. */
-	for (int i = 0; i < 1000000 && __atomic_exchange_n(&a->busy, 1, __ATOMIC_ACQUIRE); i++)
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	bool taken = ds_lock(&a->lock, false) != DS_NESTED; /* if not, it was interrupted by a fault: there is none */
 	w = (a->word & ~clear) | set;
 	if (set & (DS_ARM_RX | DS_ARM_TX))
 		w += 1 << 8; /* a new arming; wraps */
 	a->word = w;
 	__atomic_store_n(&g->own->attention, w, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&a->busy, 0, __ATOMIC_RELEASE);
+	if (taken)
+		ds_unlock(&a->lock, false);
 	if (set & (DS_FROZEN | DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS)) {
 		/* The waker of 4.4, of a change of state. */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -11,7 +11,7 @@
 #ifndef DS_SEGMENT_H
 #define DS_SEGMENT_H
 
-#include "segment/real.h"
+#include "segment/lock.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -142,7 +142,7 @@ struct ds_rx {
 struct ds_attention {
 	uint32_t word;
 	uint32_t rung; /* number << 8 | 1, 0: none */
-	uint32_t busy; /* someone is at word: for some instructions */
+	struct ds_lock lock; /* of word */
 };
 
 /* A place in an iovec. */

@@ -1,0 +1,142 @@
+#include "segment/lock.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+enum { LOOKS = 50, PATIENCE = 100000000 /* ns, before it is asked whether the holder lives */ };
+
+long ds_futex_wait(uint32_t *p, uint32_t value, const struct timespec *timeout)
+{
+	return ds_syscall(SYS_futex, p, FUTEX_WAIT, value, timeout, NULL, 0);
+}
+
+void ds_futex_wake(uint32_t *p, int n)
+{
+	int saved = errno;
+
+	ds_syscall(SYS_futex, p, FUTEX_WAKE, n, NULL, NULL, 0);
+	errno = saved;
+}
+
+void ds_lock_wake(struct ds_lock *l) { ds_futex_wake(&l->word, 1); }
+
+static void give_up(struct ds_lock *l)
+{
+	if (__atomic_exchange_n(&l->word, DS_GIVEN_UP, __ATOMIC_RELEASE) & DS_WAITERS)
+		ds_lock_wake(l);
+}
+
+void ds_lock_jumped(struct ds_lock *l)
+{
+	if ((__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) == ds_tid() && l->level >= ds_self.level)
+		give_up(l);
+}
+
+/* From the word that was seen to this thread's; waited: others may, too. */
+static bool claim(struct ds_lock *l, uint32_t seen, bool waited)
+{
+	uint32_t me = ds_tid() | (waited ? DS_WAITERS : 0);
+
+	if (!__atomic_compare_exchange_n(&l->word, &seen, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		return false;
+	l->level = (uint8_t)ds_self.level;
+	return true;
+}
+
+/* Sleeps until l may be free, out of the critical section. True: it is not, and its holder lives no more. */
+static bool sleep_for(struct ds_lock *l, uint32_t w)
+{
+	static const struct timespec patience = {0, PATIENCE};
+	bool dead;
+
+	ds_critical_end(); /* signals that came are handled now */
+	dead = ds_futex_wait(&l->word, w, &patience) < 0 && errno == ETIMEDOUT && ds_tid_dead(w & ~DS_WAITERS);
+	ds_critical_begin();
+	return dead;
+}
+
+/* As ds_lock_slow; wait: in whatever handler this is, if another thread has l. */
+static int take(struct ds_lock *l, bool wait)
+{
+	uint32_t me = ds_tid(), w;
+	int saved = errno, how = DS_NESTED;
+
+	for (int tries = 0;; tries++) {
+		w = __atomic_load_n(&l->word, __ATOMIC_RELAXED);
+		if ((w & ~DS_WAITERS) == me)
+			break;
+		if (w == 0 || w == DS_GIVEN_UP) {
+			if (!claim(l, w, tries > LOOKS || w))
+				continue;
+			how = w ? DS_INHERITED : DS_TAKEN;
+			break;
+		}
+		if (!wait && ds_self.level && ds_interrupted())
+			break;
+		if (tries < LOOKS) {
+			ds_pause();
+			continue;
+		}
+		if (!(w & DS_WAITERS) &&
+		    !__atomic_compare_exchange_n(&l->word, &w, w | DS_WAITERS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			continue;
+		if (sleep_for(l, w | DS_WAITERS) && claim(l, w | DS_WAITERS, true)) {
+			how = DS_INHERITED;
+			break;
+		}
+	}
+	errno = saved;
+	if (how == DS_NESTED)
+		ds_critical_end();
+	return how;
+}
+
+int ds_lock_slow(struct ds_lock *l) { return take(l, false); }
+
+/* ---- the process's own ----------------------------------------------------------------- */
+
+static void jumped(void *lock) { give_up(lock); }
+
+/* Records a lock that was taken, or was not: how. */
+static int record(struct ds_lock *l, int how)
+{
+	if (how == DS_NESTED)
+		return how;
+	l->depth = 0;
+	l->slot = (int8_t)ds_cleanup_push(jumped, l);
+	return how;
+}
+
+int ds_own_lock(struct ds_lock *l) { return record(l, ds_lock(l, false)); }
+
+int ds_own_try(struct ds_lock *l)
+{
+	uint32_t w = __atomic_load_n(&l->word, __ATOMIC_RELAXED);
+
+	ds_critical_begin();
+	if ((w == 0 || w == DS_GIVEN_UP) && claim(l, w, w != 0))
+		return record(l, w ? DS_INHERITED : DS_TAKEN);
+	ds_critical_end();
+	return DS_NESTED;
+}
+
+int ds_own_again(struct ds_lock *l)
+{
+	ds_critical_begin();
+	if ((__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) != ds_tid())
+		return record(l, take(l, true));
+	l->depth++;
+	return DS_TAKEN;
+}
+
+void ds_own_unlock(struct ds_lock *l)
+{
+	if (l->depth) {
+		l->depth--;
+		ds_critical_end();
+		return;
+	}
+	ds_cleanup_pop(l->slot);
+	ds_unlock(l, false);
+}

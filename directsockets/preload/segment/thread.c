@@ -1,0 +1,296 @@
+#include "segment/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+enum {
+	LEVELS = 8,  /* handlers in handlers of which more than the number is known */
+	KEPT = 4,    /* signals that wait; the first blocks all others, unless a sanitizer is in between */
+	SIGNALS = 65,
+};
+
+__thread struct ds_thread ds_self __attribute__((tls_model("initial-exec")));
+
+/* The handlers that the thread is in, from the outermost. */
+static __thread struct level {
+	const char *frame;	/* of the library's handler */
+	const char *low, *high; /* the alternate stack */
+	int critical;		/* of the code that it interrupted */
+} levels[LEVELS] __attribute__((tls_model("initial-exec")));
+
+static __thread siginfo_t kept[KEPT] __attribute__((tls_model("initial-exec")));
+static __thread uint64_t mask_before __attribute__((tls_model("initial-exec"))); /* the first of them */
+
+/* ---- threads ----------------------------------------------------------------------- */
+
+uint32_t ds_tid_ask(void)
+{
+	ds_self.tid = (uint32_t)ds_syscall(SYS_gettid);
+	return ds_self.tid;
+}
+
+/* A process whose threads have all gone stays as a zombie until its parent asks. */
+bool ds_tid_dead(uint32_t t)
+{
+	char path[32] = "/proc/", text[512], digits[12], *end;
+	int n = 0, len = 6, fd;
+	ssize_t got;
+
+	if (ds_syscall(SYS_kill, (pid_t)t, 0) < 0 && errno == ESRCH)
+		return true;
+	do
+		digits[n++] = (char)('0' + t % 10);
+	while (t /= 10);
+	while (n)
+		path[len++] = digits[--n];
+	memcpy(path + len, "/stat", 6);
+	fd = (int)ds_syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	got = ds_syscall(SYS_read, fd, text, sizeof text - 1);
+	ds_syscall(SYS_close, fd);
+	if (got <= 0)
+		return false;
+	text[got] = 0;
+	end = strrchr(text, ')');
+	return end && end[1] == ' ' && (end[2] == 'Z' || end[2] == 'X');
+}
+
+extern char __libc_single_threaded __attribute__((weak));
+
+bool ds_one_thread(void) { return &__libc_single_threaded && __libc_single_threaded; }
+
+/* ---- signals ----------------------------------------------------------------------- */
+
+/* The program's handlers: the address, and two bits that no address of a program has. */
+#define INFO (1ull << 63)  /* SA_SIGINFO */
+#define RESET (1ull << 62) /* SA_RESETHAND */
+
+static uint64_t program[SIGNALS];
+
+static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE | 1ull << SIGILL | 1ull << SIGTRAP | 1ull << SIGSYS;
+
+/* A fault of the code that it interrupts, which cannot go on before it is handled. */
+static bool is_fault(int sig, const siginfo_t *info) { return sig < 64 && (faults >> sig & 1) && info->si_code > 0; }
+
+/* In the mask of a context bit sig-1 stands for sig. What cannot wait stays out of it: faults, and the C library's own two. */
+static const uint64_t all = ~(faults >> 1 | 3ull << 31);
+
+/* Keeps a signal that came in a critical section, and blocks all others. False: there is no place. */
+static bool defer(const siginfo_t *info, ucontext_t *u)
+{
+	uint64_t mask;
+
+	if (ds_self.deferred >= KEPT)
+		return false;
+	memcpy(&mask, &u->uc_sigmask, sizeof mask);
+	if (!ds_self.deferred)
+		mask_before = mask;
+	mask |= all;
+	memcpy(&u->uc_sigmask, &mask, sizeof mask);
+	kept[ds_self.deferred] = *info;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	ds_self.deferred++;
+	return true;
+}
+
+void ds_deferred(void)
+{
+	int saved = errno, n = ds_self.deferred;
+	uint64_t mask = mask_before;
+	long pid = ds_syscall(SYS_getpid), tid = ds_syscall(SYS_gettid);
+
+	for (int i = 0; i < n; i++) {
+		/* As it came. If the queue is full, at least its number. */
+		if (ds_syscall(SYS_rt_tgsigqueueinfo, pid, tid, kept[i].si_signo, &kept[i]) < 0)
+			ds_syscall(SYS_tgkill, pid, tid, kept[i].si_signo);
+	}
+	ds_self.deferred = 0;
+	ds_syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
+	errno = saved;
+}
+
+void ds_tid_child(void)
+{
+	uint64_t mask = mask_before;
+
+	ds_self.tid = 0;
+	if (!ds_self.deferred)
+		return;
+	ds_self.deferred = 0; /* they are the parent's */
+	ds_syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
+}
+
+bool ds_interrupted(void)
+{
+	for (int i = 0; i < ds_self.level && i < LEVELS; i++)
+		if (levels[i].critical)
+			return true;
+	return false;
+}
+
+static bool ours(const struct sigaction *a);
+static void unveil(struct sigaction *a, uint64_t h);
+
+/* The program's handler of sig, and SIG_DFL in its place if it was to be used once. 0: another thread was faster. */
+static uint64_t take_handler(int sig)
+{
+	uint64_t h = __atomic_load_n(&program[sig], __ATOMIC_ACQUIRE);
+	struct sigaction a;
+
+	if (!(h & RESET))
+		return h;
+	if (!__atomic_compare_exchange_n(&program[sig], &h, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return 0;
+	if (REAL(sigaction)(sig, NULL, &a) == 0 && ours(&a)) {
+		unveil(&a, h); /* as the kernel does it, the flags stay */
+		a.sa_handler = SIG_DFL;
+		REAL(sigaction)(sig, &a, NULL);
+	}
+	return h;
+}
+
+struct entered {
+	int level, critical;
+};
+
+static void leave_handler(struct entered *e)
+{
+	ds_self.level = e->level;
+	ds_self.critical = e->critical;
+}
+
+/* What the kernel calls in place of the program's handlers. */
+static void on_signal(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *u = context;
+
+	if (ds_self.critical && !is_fault(sig, info) && defer(info, u))
+		return;
+	uint64_t h = take_handler(sig);
+	if (!h) { /* the default, when this returns */
+		ds_syscall(SYS_tgkill, ds_syscall(SYS_getpid), ds_syscall(SYS_gettid), sig);
+		return;
+	}
+	__attribute__((cleanup(leave_handler))) struct entered e = {ds_self.level, ds_self.critical};
+	if (e.level < LEVELS) {
+		const char *stack = u->uc_stack.ss_sp;
+		levels[e.level] = (struct level){__builtin_frame_address(0), stack, stack + u->uc_stack.ss_size, e.critical};
+	}
+	ds_self.level = e.level + 1;
+	ds_self.critical = 0;
+	void *f = (void *)(uintptr_t)(h & ~(INFO | RESET));
+	if (h & INFO)
+		((void (*)(int, siginfo_t *, void *))f)(sig, info, context);
+	else
+		((void (*)(int))f)(sig);
+}
+
+static bool ours(const struct sigaction *a) { return (a->sa_flags & SA_SIGINFO) && a->sa_sigaction == on_signal; }
+
+static bool handled(const struct sigaction *a) { return a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN; }
+
+/* What the kernel is told for act, which has a handler; *h: what the table is. */
+static struct sigaction by_way(const struct sigaction *act, uint64_t *h)
+{
+	struct sigaction a = *act;
+
+	*h = (uint64_t)(uintptr_t)(void *)act->sa_sigaction;
+	*h |= (act->sa_flags & SA_SIGINFO ? INFO : 0) | (act->sa_flags & SA_RESETHAND ? RESET : 0);
+	a.sa_sigaction = on_signal;
+	a.sa_flags = (act->sa_flags | SA_SIGINFO) & (int)~(unsigned)SA_RESETHAND;
+	return a;
+}
+
+/* Puts the program's handler h where a names the library's. */
+static void unveil(struct sigaction *a, uint64_t h)
+{
+	if (!ours(a))
+		return;
+	a->sa_handler = h ? (void (*)(int))(uintptr_t)(h & ~(INFO | RESET)) : SIG_DFL;
+	a->sa_flags = (a->sa_flags & ~SA_SIGINFO) | (h & INFO ? SA_SIGINFO : 0) | (h & RESET ? (int)SA_RESETHAND : 0);
+}
+
+int ds_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	bool known = sig > 0 && sig < SIGNALS;
+	uint64_t before = known ? __atomic_load_n(&program[sig], __ATOMIC_ACQUIRE) : 0, h = 0;
+	struct sigaction a;
+	int rc;
+
+	if (!known || !act || !handled(act) || ours(act)) {
+		rc = REAL(sigaction)(sig, act, old);
+	} else {
+		a = by_way(act, &h);
+		/* First the table: until the kernel knows, a signal goes to the new handler by the old rules. */
+		__atomic_store_n(&program[sig], h, __ATOMIC_RELEASE);
+		rc = REAL(sigaction)(sig, &a, old);
+	}
+	if (rc == 0 && old && known)
+		unveil(old, before);
+	return rc;
+}
+
+void (*ds_signal_was_set(int sig, void (*old)(int)))(int)
+{
+	uint64_t h = sig > 0 && sig < SIGNALS ? __atomic_load_n(&program[sig], __ATOMIC_ACQUIRE) : 0;
+	int saved = errno;
+	struct sigaction a;
+
+	if (old == SIG_ERR)
+		return old;
+	if (REAL(sigaction)(sig, NULL, &a) == 0 && handled(&a) && !ours(&a))
+		ds_sigaction(sig, &a, NULL);
+	errno = saved;
+	return (void *)old == (void *)on_signal ? (void (*)(int))(uintptr_t)(h & ~(INFO | RESET)) : old;
+}
+
+/* ---- jumps ------------------------------------------------------------------------- */
+
+static bool on_alternate(const struct level *l, const char *p) { return p >= l->low && p < l->high; }
+
+/* Does a jump to that stack pointer leave handler l? */
+static bool leaves(const struct level *l, const char *to)
+{
+	if (!to || on_alternate(l, l->frame) != on_alternate(l, to))
+		return true;
+	return to > l->frame;
+}
+
+/* Cleans up after calls of this level and above. */
+static void clean_up(int level)
+{
+	struct ds_thread *t = &ds_self;
+
+	while (t->cleanups > 0 && t->cleanup[t->cleanups - 1].level >= level) {
+		struct ds_cleanup c = t->cleanup[--t->cleanups];
+
+		t->critical = 0;
+		c.run(c.arg);
+	}
+}
+
+void ds_jump(const char *to)
+{
+	struct ds_thread *t = &ds_self;
+	bool left = false;
+
+	while (t->level > 0 && !(left && !to)) {
+		int i = t->level - 1;
+
+		if (i < LEVELS && !leaves(&levels[i], to))
+			break;
+		t->level = i;
+		t->critical = 0;
+		clean_up(i);
+		left = true;
+	}
+	/* The library itself never jumps: if there is a call, a handler that it does not know of leaves it. */
+	if (!left)
+		clean_up(t->level);
+	if (t->deferred && !t->critical)
+		ds_deferred();
+}
