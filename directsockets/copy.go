@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"exnet/directsockets/segment"
+	"exnet/foreign"
 
 	"golang.org/x/sys/unix"
 )
@@ -95,7 +96,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 			}
 		}
 	}
-	room := buf
+	var room foreign.Memory
 	if t.phase == txDirect {
 		switch room, err = t.end.Reserve(copyChunk); {
 		case err == segment.ErrAgain:
@@ -107,7 +108,13 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 		}
 	}
 	t.lend()
-	k, rerr := r.Read(room)
+	var k int
+	var rerr error
+	if t.phase == txDirect {
+		k, rerr = room.FillFrom(r)
+	} else {
+		k, rerr = r.Read(buf)
+	}
 	if !t.back() {
 		gone = true
 		return 0, c.opError("write", net.ErrClosed)
@@ -119,7 +126,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 			}
 			n = int64(k)
 		} else {
-			k, err = c.write(room[:k], 0)
+			k, err = c.write(buf[:k], 0)
 			n = int64(k)
 		}
 	}
@@ -189,8 +196,18 @@ func (c *Conn) sendFile(file *os.File, limit *io.LimitedReader) (n int64, sent b
 	return n, true, nil
 }
 
-// WriteTo implements io.WriterTo: it reads to the end, and writes to w straight from
-// the peer's memory. Meanwhile other reads wait.
+// readsOnce reports whether a Write of w reads each byte once and decides nothing by
+// it, so that it may be given memory that the peer can change.
+func readsOnce(w io.Writer) bool {
+	switch w.(type) {
+	case *os.File, *net.TCPConn, *net.UnixConn, *Conn, *bytes.Buffer:
+		return true
+	}
+	return w == io.Discard
+}
+
+// WriteTo implements io.WriterTo: it reads to the end, and writes to files and sockets
+// straight from the peer's memory, to others from a copy. Meanwhile other reads wait.
 func (c *Conn) WriteTo(w io.Writer) (sum int64, err error) {
 	buf := copyBuffers.Get().(*[copyChunk]byte)
 	defer copyBuffers.Put(buf)
@@ -220,25 +237,27 @@ func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 	if _, err := c.read(nil); err != nil { // deadlines, and what others want
 		return 0, err
 	}
-	piece, lent := buf, false
+	piece, lent := foreign.Memory{}, false
 	if r.phase == rxDirect {
-		b, err := r.end.Next()
+		piece, err = r.end.Next()
 		if err == segment.ErrAgain {
 			return 0, c.awaitRX()
 		}
-		if lent = err == nil && len(b) >= lendLeast; lent {
-			piece = b
-		}
+		lent = err == nil && piece.Len() >= lendLeast && readsOnce(w)
 	}
+	want := piece.Len()
 	if !lent {
-		k, err := c.read(buf)
-		if err != nil {
+		if want, err = c.read(buf); err != nil {
 			return 0, err
 		}
-		piece = buf[:k]
 	}
 	r.lend()
-	k, err := w.Write(piece)
+	var k int
+	if lent {
+		k, err = piece.Drain(w)
+	} else {
+		k, err = w.Write(buf[:want])
+	}
 	if !r.back() {
 		gone = true
 		return int64(k), c.opError("read", net.ErrClosed)
@@ -246,7 +265,7 @@ func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 	if lent {
 		r.end.Release(k)
 	}
-	if err == nil && k < len(piece) {
+	if err == nil && k < want {
 		err = io.ErrShortWrite
 	}
 	return int64(k), err

@@ -82,7 +82,7 @@ func TestHostile(t *testing.T) {
 	for round := range rounds {
 		rnd := rand.New(rand.NewPCG(1, uint64(round)))
 		a, b := connect()
-		mem := a.end.Load().Segment().Bytes()
+		mem := a.end.Load().Segment().Exposed()
 		var wg sync.WaitGroup
 		errs := make(chan error, 4)
 		deadline := time.Now().Add(50 * time.Millisecond)

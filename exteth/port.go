@@ -36,9 +36,9 @@ const maxPeerTransfers = MaxTransfers / 4
 const maxPeerLoans = 128
 
 // HeadLen is how much of a received frame is private memory at least, unless it is
-// shorter: the headers of Ethernet 14, IPv4 60 or IPv6 40, and TCP 60, in whole cache
-// lines.
-const HeadLen = (EthernetHeaderLen + 60 + 60 + 63) / 64 * 64
+// shorter: the headers of Ethernet 14, IPv6 40 or IPv4 with most options, and TCP 60,
+// in whole cache lines.
+const HeadLen = (EthernetHeaderLen + 40 + 60 + 63) / 64 * 64
 
 // Errors of a Port.
 var (

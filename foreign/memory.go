@@ -1,6 +1,10 @@
 package foreign
 
-import "exnet/internal/readhook"
+import (
+	"io"
+
+	"exnet/internal/readhook"
+)
 
 // Memory is a run of bytes that somebody else may write at any time. The zero value
 // is empty.
@@ -38,3 +42,17 @@ func (m Memory) AppendTo(p []byte) []byte {
 // Fill writes p to the beginning of m, and returns how many bytes fitted. It is for
 // memory that this side may write, too.
 func (m Memory) Fill(p []byte) int { return copy(m.mem, p) }
+
+// FillFrom has r read into m, once. r has to be of a kind that looks at nothing that
+// it has put there, as a file, a socket or a bytes.Reader.
+func (m Memory) FillFrom(r io.Reader) (int, error) { return r.Read(m.mem) }
+
+// Drain has w write m, once. w has to be of a kind that reads each byte once and
+// decides nothing by it, as a file, a socket or a bytes.Buffer.
+func (m Memory) Drain(w io.Writer) (int, error) {
+	n, err := w.Write(m.mem)
+	if readhook.On() {
+		readhook.Read(m.mem, n)
+	}
+	return n, err
+}

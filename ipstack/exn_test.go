@@ -39,7 +39,7 @@ func realPair(t testing.TB, m mtu.Network, cfgs [2]Config) (stacks [2]*Stack, li
 		cards[i], err = nic.New(nic.Config{Node: fabric.NodeID(1 + i)})
 		must(err)
 		must(net.Attach(cards[i]))
-		links[i], err = exn.New(exn.Config{NIC: cards[i], MTU: m})
+		links[i], err = exn.New(exn.Config{NIC: cards[i], MTU: m, StallTime: time.Minute, TransferTimeout: time.Minute})
 		must(err)
 		cfgs[i].Link = links[i]
 		stacks[i], err = New(cfgs[i])

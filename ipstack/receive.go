@@ -39,42 +39,45 @@ func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame foreig
 		return nil
 	}
 	etherType := binary.BigEndian.Uint16(eth[ethTypeOff:])
-	p := frame.Part(ethHdrLen, frame.Len()-ethHdrLen)
 	switch etherType {
 	case etherTypeIPv4, etherTypeIPv6:
-		return s.receivePacket(etherType, dst, off, p)
+		return s.receivePacket(etherType, dst, off, frame)
 	case etherTypeARP:
-		s.toNetstack(etherType, dst, exteth.Offload{}, viewOf(p))
+		s.toNetstack(etherType, dst, exteth.Offload{}, viewOf(frame.Part(ethHdrLen, frame.Len()-ethHdrLen)))
 	default:
 		s.count.inc(RxDropEtherType)
 	}
 	return nil
 }
 
-// receivePacket takes in an IP packet that came in a frame to dst, and may be
-// followed by padding.
-func (s *Stack) receivePacket(etherType uint16, dst arp.MAC, off exteth.Offload, p foreign.Frame) error {
-	hdr, total, ok := ipLen(p.Head(), p.Len())
-	if !ok || isIPv4(p.Head()) != (etherType == etherTypeIPv4) {
+// receivePacket takes in the IP packet of a frame to dst.
+func (s *Stack) receivePacket(etherType uint16, dst arp.MAC, off exteth.Offload, frame foreign.Frame) error {
+	head := frame.Head()[ethHdrLen:]
+	hdr, total, ok := ipLen(head, frame.Len()-ethHdrLen)
+	if !ok || isIPv4(head) != (etherType == etherTypeIPv4) {
 		s.count.inc(RxDropMalformed)
 		return nil
 	}
-	p = p.Part(0, total)
-	if off.GSOType != exteth.GSONone && int(off.CsumStart)+header.TCPHeaderMaximumSize > len(p.Head()) {
-		p = p.Private() // extension headers, and the transport's behind them
+	p := frame.Part(ethHdrLen, total)
+	head = p.Head()
+	if off != (exteth.Offload{}) {
+		if off.GSOType != exteth.GSONone && int(off.CsumStart)+header.TCPHeaderMaximumSize > len(head) {
+			p = p.Private() // the transport's header is behind options or extension headers
+			head = p.Head()
+		}
+		if !checkOffload(off, head, total) {
+			s.count.inc(RxDropOffload)
+			return nil
+		}
 	}
-	if !checkOffload(off, p.Head(), total) {
-		s.count.inc(RxDropOffload)
-		return nil
-	}
-	if dst.IsMulticast() && !s.isForAll(p.Head()) {
+	if dst.IsMulticast() && !s.isForAll(head) {
 		s.count.inc(RxDropOtherHost)
 		return nil
 	}
 	switch {
 	case s.host == nil:
 		s.toTransport(etherType, dst, off, p, hdr)
-	case s.fast && direct(p.Head()):
+	case s.fast && direct(head):
 		s.count.inc(FastRx)
 		return s.writeHost(off, p)
 	default:

@@ -21,12 +21,18 @@ const (
 	maxListenersShown = 1<<16 - 1
 )
 
+// memory is a segment of a page: the broker's own, or a client's mapping of it.
+type memory interface {
+	Fd() int
+	Retire()
+}
+
 // Page is what all clients of a broker can see. It is written in the broker only.
 //
 // Concurrency: Listener and Word may be called from many goroutines; the rest is
 // the Server's, under its lock.
 type Page struct {
-	seg       *shm.Segment
+	seg       memory
 	head      *atomic.Uint64  // version, generation
 	listeners []atomic.Uint64 // four ports in each
 	offers    []atomic.Uint64 // two buckets in each
@@ -39,7 +45,7 @@ func newPage() (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := viewPage(seg)
+	p := viewPage(seg, func(off, n int) []atomic.Uint64 { return shm.Words(seg.Bytes(), off, n) })
 	p.open = make([]uint32, offerWords)
 	var magic [8]byte
 	copy(magic[:], pageMagic)
@@ -54,11 +60,12 @@ func mapPage(fd int) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	if got := string(seg.Bytes()[:len(pageMagic)]); got != pageMagic {
+	var magic [len(pageMagic)]byte
+	if seg.Memory().CopyTo(magic[:]); string(magic[:]) != pageMagic {
 		seg.Retire()
-		return nil, fmt.Errorf("%w: the page begins with %q", ErrMessage, got)
+		return nil, fmt.Errorf("%w: the page begins with %q", ErrMessage, magic)
 	}
-	p := viewPage(seg)
+	p := viewPage(seg, seg.Memory().Words)
 	if v := uint32(p.head.Load()); v != Version {
 		seg.Retire()
 		return nil, fmt.Errorf("%w: the page has version %d, this is %d", ErrMessage, v, Version)
@@ -66,13 +73,13 @@ func mapPage(fd int) (*Page, error) {
 	return p, nil
 }
 
-func viewPage(seg *shm.Segment) *Page {
-	mem := seg.Bytes()
+// viewPage makes the view of a page, of which words gives n at off.
+func viewPage(seg memory, words func(off, n int) []atomic.Uint64) *Page {
 	return &Page{
 		seg:       seg,
-		head:      &shm.Words(mem, pageVersionOff, 1)[0],
-		listeners: shm.Words(mem, pageListenersOff, 65536/4),
-		offers:    shm.Words(mem, pageOffersOff, offerWords/2),
+		head:      &words(pageVersionOff, 1)[0],
+		listeners: words(pageListenersOff, 65536/4),
+		offers:    words(pageOffersOff, offerWords/2),
 	}
 }
 

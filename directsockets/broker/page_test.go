@@ -8,6 +8,8 @@ import (
 	"exnet/internal/shm"
 )
 
+// exposed is the memory of a page that was mapped.
+func exposed(p *Page) []byte { return p.seg.(*shm.Foreign).Exposed() }
 func TestPage(t *testing.T) {
 	checkFDs(t)
 	p, err := newPage()
@@ -20,8 +22,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.seg.Retire()
-	if len(q.seg.Bytes()) != 151552 || q.Generation() != 0 {
-		t.Errorf("%d bytes, generation %d", len(q.seg.Bytes()), q.Generation())
+	if len(exposed(q)) != 151552 || q.Generation() != 0 {
+		t.Errorf("%d bytes, generation %d", len(exposed(q)), q.Generation())
 	}
 	for _, port := range []uint16{0, 1, 2, 3, 4, 80, 32767, 32768, 65534, 65535} {
 		p.setListeners(port, 3)
@@ -31,7 +33,7 @@ func TestPage(t *testing.T) {
 			}
 		}
 		at := pageListenersOff + 2*int(port)
-		if b := q.seg.Bytes()[at : at+2]; b[0] != 3 || b[1] != 0 {
+		if b := exposed(q)[at : at+2]; b[0] != 3 || b[1] != 0 {
 			t.Errorf("port %d: %v", port, b)
 		}
 		p.setListeners(port, 0)
@@ -40,7 +42,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("generation %d", g)
 	}
 	p.setListeners(9, 1<<20)
-	if b := q.seg.Bytes()[pageListenersOff+18:]; b[0] != 0xff || b[1] != 0xff || b[2] != 0 {
+	if b := exposed(q)[pageListenersOff+18:]; b[0] != 0xff || b[1] != 0xff || b[2] != 0 {
 		t.Errorf("many listeners: %v", b[:4])
 	}
 	for _, bucket := range []uint32{0, 1, 4094, 4095} {
@@ -51,7 +53,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("bucket %d: %#x", bucket, w)
 		}
 		at := pageOffersOff + 4*int(bucket)
-		if b := q.seg.Bytes()[at : at+4]; string(b) != "\x01\x00\x02\x00" {
+		if b := exposed(q)[at : at+4]; string(b) != "\x01\x00\x02\x00" {
 			t.Errorf("bucket %d: %v", bucket, b)
 		}
 		p.removeOffer(bucket)

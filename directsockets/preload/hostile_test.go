@@ -59,7 +59,7 @@ func hostileClient(t *testing.T, c *broker.Client, to netip.AddrPort) (conn *net
 		t.Fatal(err)
 	}
 	unix.Close(bells[1])
-	state := seg.Bytes()[segControl+512+segState:]
+	state := seg.Exposed()[segControl+512+segState:]
 	written := uint64(0)
 	for end := time.Now().Add(20 * time.Second); binary.LittleEndian.Uint32(state) != uint32(segment.StateAttached); {
 		var b [1]byte
@@ -77,7 +77,7 @@ func hostileClient(t *testing.T, c *broker.Client, to netip.AddrPort) (conn *net
 		}
 	}
 	// PROMOTE: from now on the program reads the queue.
-	slot := seg.Bytes()[segQueue:]
+	slot := seg.Exposed()[segQueue:]
 	binary.LittleEndian.PutUint64(slot[8:], written)
 	binary.LittleEndian.PutUint64(slot, statusOf(1, segment.TagPromote, 8))
 	_ = unix.Sendto(bells[0], []byte{0}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
@@ -217,7 +217,7 @@ func TestHostileClient(t *testing.T) {
 	for round := range rounds {
 		rnd := rand.New(rand.NewPCG(7, uint64(round)))
 		conn, seg, bell := hostileClient(t, client, to)
-		mem := seg.Bytes()
+		mem := seg.Exposed()
 		conn.SetDeadline(time.Now().Add(20 * time.Millisecond))
 		for i := range 3000 {
 			scribbleAll(mem, rnd, bell)

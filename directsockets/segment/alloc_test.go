@@ -35,8 +35,8 @@ func TestAllocs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got += len(b)
-				s.Release(len(b))
+				got += b.Len()
+				s.Release(b.Len())
 			}
 		},
 		"arm": func() {

@@ -57,7 +57,7 @@ type End struct {
 }
 
 // inRegions are the regions of the peer's, by number - 1.
-type inRegions [maxRegions]atomic.Pointer[shm.Segment]
+type inRegions [maxRegions]atomic.Pointer[shm.Foreign]
 
 // What is known of the barriers that both sides use.
 const (
@@ -78,7 +78,7 @@ func NewEnd(s *Segment, side Side, bell int, count *Counters) (*End, error) {
 		count = new(Counters)
 	}
 	e := &End{
-		seg: s, side: side, own: controlOf(s.Bytes(), side), peer: controlOf(s.Bytes(), 1-side),
+		seg: s, side: side, own: controlOf(s.Memory(), side), peer: controlOf(s.Memory(), 1-side),
 		count: count, bell: bell, register: shm.Expedited(),
 	}
 	if bell >= 0 {

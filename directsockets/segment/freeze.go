@@ -21,7 +21,7 @@ func (e *End) Freeze() error {
 	r.frozen = true
 	e.give()
 	e.own.frozenSlot.Store(r.count)
-	e.own.frozenOff.Store(uint32(r.curLen - len(r.cur)))
+	e.own.frozenOff.Store(uint32(r.curLen - r.cur.Len()))
 	e.raise(frozenFlag)
 	return nil
 }
@@ -42,7 +42,7 @@ func (e *End) Thaw(shadow bool) bool {
 		r.frozen = false
 		return false
 	}
-	if _, _, ok := e.status(); !ok && len(r.cur) == 0 {
+	if _, _, ok := e.status(); !ok && r.cur.Len() == 0 {
 		return false // nothing to read
 	}
 	if !e.ending() && e.Err() == nil || !shadow && a&standsFlag == 0 {
@@ -73,7 +73,7 @@ func (e *End) Readable() int {
 			sum += n
 			return tag != TagShutdown && tag != TagDemote
 		})
-		sum -= e.rx.curLen - len(e.rx.cur)
+		sum -= e.rx.curLen - e.rx.cur.Len()
 	}
 	return max(sum, 0)
 }
@@ -101,7 +101,9 @@ func (e *End) scan(f func(tag Tag, n int) bool) {
 		case TagVELO, TagVELOLast:
 			n = min(w.len(), MaxVELO)
 		case TagRMAInfo:
-			n = min(int(binary.LittleEndian.Uint32(s.Payload[rmaLenOff:])), maxRMA)
+			var b [4]byte
+			s.Payload().Part(rmaLenOff, len(b)).CopyTo(b[:])
+			n = min(int(binary.LittleEndian.Uint32(b[:])), maxRMA)
 		}
 		if !f(tag, n) {
 			return

@@ -112,7 +112,7 @@ func (v *script) do(op string, args []string, want string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		mem := v.seg.Bytes()[off:][:len(b)]
+		mem := v.seg.Exposed()[off:][:len(b)]
 		if op == "poke" {
 			copy(mem, b)
 		} else if !bytes.Equal(mem, b) {
@@ -125,8 +125,8 @@ func (v *script) do(op string, args []string, want string) (string, error) {
 			return "", err
 		}
 		n, last := 0, uint64(1)
-		for n < stamps && binary.LittleEndian.Uint64(v.seg.Bytes()[off+8*n:]) >= last {
-			last = binary.LittleEndian.Uint64(v.seg.Bytes()[off+8*n:])
+		for n < stamps && binary.LittleEndian.Uint64(v.seg.Exposed()[off+8*n:]) >= last {
+			last = binary.LittleEndian.Uint64(v.seg.Exposed()[off+8*n:])
 			n++
 		}
 		got = strconv.Itoa(n)

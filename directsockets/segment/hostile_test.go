@@ -20,15 +20,16 @@ type victim struct {
 	number uint32
 	ticket uint64
 	buf    []byte
+	lent   []byte // copy of what Next lent
 	broken bool
 }
 
 func newVictim(tb testing.TB, side Side) *victim {
 	tb.Helper()
 	c, s := looseEnds(tb, Config{Slots: 16, Ring: minRing})
-	v := &victim{e: c, foe: s, mem: s.seg.Bytes(), bell: s.bell, buf: make([]byte, 3000)}
+	v := &victim{e: c, foe: s, mem: s.seg.Exposed(), bell: s.bell, buf: make([]byte, 3000)}
 	if side == Server {
-		v.e, v.foe, v.mem, v.bell = s, c, c.seg.Bytes(), c.bell
+		v.e, v.foe, v.mem, v.bell = s, c, c.seg.Exposed(), c.bell
 	}
 	var err error
 	if v.region, err = NewRegion(8192); err != nil {
@@ -83,11 +84,9 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 	case 6:
 		b, err := e.Next()
 		v.check(tb, 0, 0, err)
-		for i := range b { // all of it can be read
-			v.buf[0] ^= b[i]
-		}
+		v.lent = b.AppendTo(v.lent[:0]) // all of it can be read
 		if err == nil {
-			e.Release(size % (len(b) + 1))
+			e.Release(size % (b.Len() + 1))
 		}
 	case 7:
 		e.ArmRX()
@@ -160,10 +159,10 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 	}
 	if op%ops == 18 {
 		b, err := e.Reserve(len(p))
-		v.check(tb, len(b), len(p), err)
+		v.check(tb, b.Len(), len(p), err)
 		if err == nil {
-			copy(b, p)
-			v.check(tb, 0, 0, e.Commit(len(b)))
+			b.Fill(p)
+			v.check(tb, 0, 0, e.Commit(b.Len()))
 		}
 	}
 	if e.bad.Load() {

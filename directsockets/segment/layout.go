@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
@@ -147,7 +148,7 @@ const (
 )
 
 // MaxVELO is how much data a VELO message carries, in bytes.
-const MaxVELO = shm.SlotSize - 8
+const MaxVELO = foreign.SlotSize - 8
 
 // Offsets of the fields of an RMA_INFO, in the payload.
 const (
@@ -185,10 +186,10 @@ type control struct {
 	sinkOff, claimSeq            *atomic.Uint64
 }
 
-func controlOf(mem []byte, side Side) control {
+func controlOf(mem foreign.Memory, side Side) control {
 	base := ctrlOff + int(side)*ctrlLen
-	word := func(off int) *atomic.Uint64 { return &shm.Words(mem, base+off, 1)[0] }
-	half := func(off int) *atomic.Uint32 { return &shm.Words32(mem, base+off, 1)[0] }
+	word := func(off int) *atomic.Uint64 { return &mem.Words(base+off, 1)[0] }
+	half := func(off int) *atomic.Uint32 { return &mem.Words32(base+off, 1)[0] }
 	return control{
 		consumed: word(consumedOff), freed: word(freedOff),
 		attention: half(attentionOff), cpu: half(cpuOff), state: half(stateOff), flags: half(flagsOff),
@@ -207,11 +208,11 @@ type header struct {
 
 // sizeOf is the size of a segment and where its first ring begins.
 func sizeOf(slots, ring int) (size, rings int) {
-	rings = (queuesOff + 2*slots*shm.SlotSize + shm.PageSize - 1) &^ (shm.PageSize - 1)
+	rings = (queuesOff + 2*slots*foreign.SlotSize + shm.PageSize - 1) &^ (shm.PageSize - 1)
 	return rings + 2*ring, rings
 }
 
-func (h *header) put(b []byte) {
+func (h *header) put(b *[headLen]byte) {
 	copy(b[headMagicOff:], magic)
 	binary.LittleEndian.PutUint32(b[headVersionOff:], Version)
 	binary.LittleEndian.PutUint32(b[headSlotsOff:], uint32(h.slots))

@@ -159,7 +159,7 @@ func serve(role string) error {
 			if err != nil {
 				return over(err)
 			}
-			e.Release(len(b))
+			e.Release(b.Len())
 		}
 	}
 	return errors.New(kind)

@@ -17,9 +17,9 @@ var testInfo = Info{Nonce: [16]byte{1, 2, 3}, Client: netip.MustParseAddrPort("1
 func goodHeader() (b []byte, size int) {
 	size, _ = sizeOf(minSlots, minRing)
 	h := header{slots: minSlots, ring: minRing, size: size, info: testInfo}
-	b = make([]byte, headLen)
-	h.put(b)
-	return b, size
+	var head [headLen]byte
+	h.put(&head)
+	return head[:], size
 }
 
 func TestHeaderRoundTrip(t *testing.T) {
@@ -145,8 +145,8 @@ func TestMappedStays(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(near.Fd()), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err == nil {
 		t.Error("a seal was added")
 	}
-	clear(near.Bytes()[:512])
-	if far.Info() != testInfo || far.Size() != len(far.Bytes()) || far.Config() != (Config{Slots: 16, Ring: minRing}) {
+	clear(near.Exposed()[:512])
+	if far.Info() != testInfo || far.Size() != far.Len() || far.Config() != (Config{Slots: 16, Ring: minRing}) {
 		t.Error("the header was read again", far.Info(), far.Config())
 	}
 }

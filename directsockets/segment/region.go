@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"exnet/foreign"
 	"exnet/internal/shm"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ var (
 // Region is registered memory, from and to which bytes go without a copy in
 // between. It may be used with many Ends, whose peers can read and write all of it
 // from then on, at any time.
-type Region struct{ mem *shm.Segment }
+type Region struct{ mem *shm.Foreign }
 
 // NewRegion makes a region of at least size bytes, 1 GiB at most.
 func NewRegion(size int) (*Region, error) {
@@ -40,8 +41,12 @@ func NewRegion(size int) (*Region, error) {
 	return &Region{mem: mem}, nil
 }
 
-// Bytes lends the memory until Close.
-func (r *Region) Bytes() []byte { return r.mem.Bytes() }
+// Bytes lends the memory until Close, for the program; what is in it may change under
+// its hands.
+func (r *Region) Bytes() []byte { return r.mem.Exposed() }
+
+// memory is the same for the package.
+func (r *Region) memory() foreign.Memory { return r.mem.Memory() }
 
 // Offset is where b begins in the region; false unless all of b is in it.
 func (r *Region) Offset(b []byte) (int, bool) { return r.mem.Offset(b) }
@@ -87,9 +92,10 @@ func (e *End) Share(r *Region) (uint32, error) {
 		o.numbers = make(map[*Region]uint32)
 	}
 	o.numbers[r] = n
-	binary.LittleEndian.PutUint32(s.Payload[regionNumberOff:], n)
-	binary.LittleEndian.PutUint32(s.Payload[regionNumberOff+4:], 0)
-	binary.LittleEndian.PutUint64(s.Payload[regionSizeOff:], uint64(len(r.Bytes())))
+	var b [regionLen]byte
+	binary.LittleEndian.PutUint32(b[regionNumberOff:], n)
+	binary.LittleEndian.PutUint64(b[regionSizeOff:], uint64(r.mem.Len()))
+	s.Payload().Fill(b[:])
 	e.commit(s, TagRegion, regionLen)
 	e.published()
 	return n, nil
@@ -111,8 +117,8 @@ func (e *End) pass(fd int) error {
 // SendRegion sends n bytes of r, 8 MiB at most, from off on, without a copy. They
 // must not change until Taken(ticket). ErrAgain: no slot is free. It belongs to TX.
 func (e *End) SendRegion(r *Region, off, n int) (ticket uint64, err error) {
-	if n < 1 || n > maxRMA || off < 0 || n > len(r.Bytes())-off {
-		return 0, fmt.Errorf("%w: %d bytes at %d of a region of %d", ErrConfig, n, off, len(r.Bytes()))
+	if n < 1 || n > maxRMA || off < 0 || n > r.mem.Len()-off {
+		return 0, fmt.Errorf("%w: %d bytes at %d of a region of %d", ErrConfig, n, off, r.mem.Len())
 	}
 	number, err := e.Share(r)
 	if err != nil {
@@ -161,9 +167,11 @@ func (e *End) ArmTaken(ticket uint64) (ready bool) {
 
 // region maps a region of the peer's, of which its REGION speaks. False: it cannot
 // be.
-func (e *End) region(p *[MaxVELO]byte) bool {
-	number, size := binary.LittleEndian.Uint32(p[regionNumberOff:]), binary.LittleEndian.Uint64(p[regionSizeOff:])
-	if number < 1 || number > maxRegions || size < 1 || size > maxRegion || e.inbound(number) != nil {
+func (e *End) region(p foreign.Memory) bool {
+	var b [regionLen]byte
+	p.CopyTo(b[:])
+	number, size := binary.LittleEndian.Uint32(b[regionNumberOff:]), binary.LittleEndian.Uint64(b[regionSizeOff:])
+	if number < 1 || number > maxRegions || size < 1 || size > maxRegion || e.inbound(number).Len() != 0 {
 		return false
 	}
 	fd := e.passed()
@@ -197,14 +205,14 @@ func (e *End) passed() int {
 	return fd
 }
 
-// inbound is the memory of a region of the peer's; nil if there is none.
-func (e *End) inbound(number uint32) []byte {
+// inbound is the memory of a region of the peer's; empty if there is none.
+func (e *End) inbound(number uint32) foreign.Memory {
 	list := e.regions.Load()
 	if list == nil || number < 1 || number > maxRegions {
-		return nil
+		return foreign.Memory{}
 	}
 	if mem := list[number-1].Load(); mem != nil {
-		return mem.Bytes()
+		return mem.Memory()
 	}
-	return nil
+	return foreign.Memory{}
 }

@@ -1,31 +1,35 @@
 package segment
 
+import (
+	"exnet/foreign"
+)
+
 // Reserve lends room for up to n bytes in the ring, in one piece, until Commit: so
-// that what is to be sent can be produced there. Nothing else may be sent in between.
+// that what is to be sent can be written there. Nothing else may be sent in between.
 // ErrAgain: there is no room. It belongs to TX.
-func (e *End) Reserve(n int) ([]byte, error) {
+func (e *End) Reserve(n int) (m foreign.Memory, err error) {
 	t := &e.tx
 	if err := e.standing(); err != nil {
-		return nil, err
+		return m, err
 	}
 	t.want = 0
 	if _, err := e.slot(); err != nil {
-		return nil, err
+		return m, err
 	}
 	got, skip := e.room(min(n, e.tuning.Chunk))
 	switch {
 	case got < 0:
-		return nil, e.breach()
+		return m, e.breach()
 	case got == 0:
 		t.want = min(n, minChunk)
-		return nil, ErrAgain
+		return m, ErrAgain
 	}
 	t.skip = skip
 	pos := t.pos
 	if skip > 0 {
 		pos = 0
 	}
-	return t.mem[pos : pos+got : pos+got], nil
+	return t.mem.Part(pos, got), nil
 }
 
 // Commit sends the first n bytes of what Reserve lent, at least one. It belongs to
@@ -47,7 +51,7 @@ func (e *End) Commit(n int) error {
 	t.skip = 0
 	e.putInfo(s, rmaInfo{mode: modePut, size: uint64(n), place: uint64(t.pos), advance: uint64(advance)})
 	t.put += uint64(advance)
-	if t.pos += need; t.pos == len(t.mem) {
+	if t.pos += need; t.pos == t.mem.Len() {
 		t.pos = 0
 	}
 	e.count.Add(SentDirect, uint64(n))

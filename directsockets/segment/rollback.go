@@ -3,8 +3,11 @@ package segment
 import (
 	"encoding/binary"
 
-	"exnet/internal/shm"
+	"exnet/foreign"
 )
+
+// rollbackChunk is how many bytes go to the shadow at a time.
+const rollbackChunk = 64 << 10
 
 // rollback is how far Rollback has come.
 type rollback struct {
@@ -20,6 +23,7 @@ type rollback struct {
 // it is the shadow that has to be. It belongs to TX.
 func (e *End) Rollback(write func(p []byte) (int, error)) error {
 	t, b := &e.tx, &e.tx.back
+	var buf []byte // private, as nobody knows how often write reads it
 	defer e.keep()
 	if e.bad.Load() {
 		return ErrCorrupt
@@ -37,14 +41,16 @@ func (e *End) Rollback(write func(p []byte) (int, error)) error {
 	}
 	for t.phase != phaseDemoted && b.count != t.sent {
 		data, last, err := e.unconsumed(b.count)
-		if err != nil || b.off > len(data) {
+		if err != nil || b.off > data.Len() {
 			return e.breach()
 		}
 		if last {
 			break
 		}
-		for b.off < len(data) {
-			n, err := write(data[b.off:])
+		for b.off < data.Len() {
+			rest := data.Part(b.off, min(data.Len()-b.off, rollbackChunk))
+			buf = rest.AppendTo(buf[:0])
+			n, err := write(buf)
 			b.off += n
 			if err != nil {
 				return err
@@ -59,7 +65,7 @@ func (e *End) Rollback(write func(p []byte) (int, error)) error {
 
 // unconsumed is the data of a message that was sent: empty for one that has none.
 // The peer can write to it, too. last: the direction ended there.
-func (e *End) unconsumed(count uint64) (data []byte, last bool, err error) {
+func (e *End) unconsumed(count uint64) (data foreign.Memory, last bool, err error) {
 	t := &e.tx
 	s := &t.queue[count&uint64(len(t.queue)-1)]
 	w := word(s.Status.Load())
@@ -67,24 +73,24 @@ func (e *End) unconsumed(count uint64) (data []byte, last bool, err error) {
 	switch w.tag() {
 	case TagVELO, TagVELOLast:
 		if n <= MaxVELO {
-			return s.Payload[:n], false, nil
+			return s.Payload().Part(0, n), false, nil
 		}
 	case TagRMAInfo:
-		info := decodeInfo(&s.Payload)
-		if info.mode == modePut && info.fits(uint64(len(t.mem))) {
-			return t.mem[info.place : info.place+info.size], false, nil
+		info := decodeInfo(s.Payload())
+		if info.mode == modePut && info.fits(uint64(t.mem.Len())) {
+			return t.mem.Part(int(info.place), int(info.size)), false, nil
 		}
 		if i := uint64(info.region) - 1; info.mode == modeGet && i < uint64(len(t.regions.list)) {
-			if mem := t.regions.list[i].Bytes(); info.fits(uint64(len(mem))) {
-				return mem[info.place : info.place+info.size], false, nil
+			if mem := t.regions.list[i].memory(); info.fits(uint64(mem.Len())) {
+				return mem.Part(int(info.place), int(info.size)), false, nil
 			}
 		}
 	case TagPromote, TagRegion:
-		return nil, false, nil
+		return data, false, nil
 	case TagShutdown, TagDemote:
-		return nil, true, nil
+		return data, true, nil
 	}
-	return nil, false, ErrCorrupt
+	return data, false, ErrCorrupt
 }
 
 // rmaInfo is what an RMA_INFO says.
@@ -94,8 +100,10 @@ type rmaInfo struct {
 	size, place, advance uint64
 }
 
-// decodeInfo reads each byte once: the peer may change them.
-func decodeInfo(p *[MaxVELO]byte) rmaInfo {
+// decodeInfo decodes the payload of an RMA_INFO.
+func decodeInfo(m foreign.Memory) rmaInfo {
+	var p [rmaLen]byte
+	m.CopyTo(p[:])
 	return rmaInfo{
 		mode:    p[rmaModeOff],
 		size:    uint64(binary.LittleEndian.Uint32(p[rmaLenOff:])),
@@ -106,12 +114,14 @@ func decodeInfo(p *[MaxVELO]byte) rmaInfo {
 }
 
 // putInfo sends an RMA_INFO.
-func (e *End) putInfo(s *shm.Slot, i rmaInfo) {
-	binary.LittleEndian.PutUint32(s.Payload[rmaModeOff:], uint32(i.mode))
-	binary.LittleEndian.PutUint32(s.Payload[rmaLenOff:], uint32(i.size))
-	binary.LittleEndian.PutUint64(s.Payload[rmaPlaceOff:], i.place)
-	binary.LittleEndian.PutUint64(s.Payload[rmaAdvanceOff:], i.advance)
-	binary.LittleEndian.PutUint32(s.Payload[rmaRegionOff:], i.region)
+func (e *End) putInfo(s *foreign.Slot, i rmaInfo) {
+	var p [rmaLen]byte
+	binary.LittleEndian.PutUint32(p[rmaModeOff:], uint32(i.mode))
+	binary.LittleEndian.PutUint32(p[rmaLenOff:], uint32(i.size))
+	binary.LittleEndian.PutUint64(p[rmaPlaceOff:], i.place)
+	binary.LittleEndian.PutUint64(p[rmaAdvanceOff:], i.advance)
+	binary.LittleEndian.PutUint32(p[rmaRegionOff:], i.region)
+	s.Payload().Fill(p[:])
 	e.commit(s, TagRMAInfo, rmaLen)
 	e.count.Add(SentRMAInfo, 1)
 }

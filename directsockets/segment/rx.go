@@ -4,13 +4,14 @@ import (
 	"encoding/binary"
 	"io"
 
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
 // rx is what the user of RX owns.
 type rx struct {
-	queue []shm.Slot
-	mem   []byte // the ring
+	queue []foreign.Slot
+	mem   foreign.Memory // the ring
 	shift uint
 
 	phase    phase
@@ -21,24 +22,24 @@ type rx struct {
 	rung     uint64 // see wake
 	promoted uint64 // bytes on the shadow before PROMOTE
 
-	cur     []byte // what is left of the message at count
-	curLen  int    // its length; 0: it was not looked at
-	advance uint64 // by which freed goes up then
-	get     bool   // it is in a region, and the peer waits until it was taken
+	cur     foreign.Memory // what is left of the message at count
+	curLen  int            // its length; 0: it was not looked at
+	advance uint64         // by which freed goes up then
+	get     bool           // it is in a region, and the peer waits until it was taken
 	sink    sink
 
 	frozen bool  // by Freeze, and it is open whether that counts
 	thawed phase // phase before
 }
 
-func (r *rx) init(queue []shm.Slot, mem []byte) {
+func (r *rx) init(queue []foreign.Slot, mem foreign.Memory) {
 	r.queue, r.mem, r.shift = queue, mem, log2(len(queue))
 }
 
 // status is the status word of the next message; false if it has not come.
-func (e *End) status() (word, *shm.Slot, bool) { return e.statusAt(e.rx.count) }
+func (e *End) status() (word, *foreign.Slot, bool) { return e.statusAt(e.rx.count) }
 
-func (e *End) statusAt(count uint64) (word, *shm.Slot, bool) {
+func (e *End) statusAt(count uint64) (word, *foreign.Slot, bool) {
 	r := &e.rx
 	s := &r.queue[count&uint64(len(r.queue)-1)]
 	w := word(s.Status.Load())
@@ -62,7 +63,9 @@ func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 		_ = e.breach()
 		return 0, false
 	}
-	n := binary.LittleEndian.Uint64(s.Payload[:])
+	var b [promoteLen]byte
+	s.Payload().CopyTo(b[:])
+	n := binary.LittleEndian.Uint64(b[:])
 	if r.phase == phaseShadow { // else it is there for Thaw
 		r.promoted, r.phase = n, phaseDirect
 		r.count++
@@ -100,7 +103,7 @@ func (e *End) Recv(p []byte) (n int, err error) {
 		e.passSink()
 	}
 	for n < len(p) {
-		if len(r.cur) == 0 {
+		if r.cur.Len() == 0 {
 			if k := e.velo(p[n:]); k > 0 {
 				n += k
 				continue
@@ -109,7 +112,7 @@ func (e *End) Recv(p []byte) (n int, err error) {
 				break
 			}
 		}
-		k := copy(p[n:], r.cur)
+		k := r.cur.CopyTo(p[n:])
 		e.took(k)
 		n += k
 	}
@@ -130,7 +133,7 @@ func (e *End) velo(p []byte) (n int) {
 		if !ok || last > 1 || k == 0 || k > min(len(p)-n, MaxVELO) {
 			break
 		}
-		copy(p[n:], s.Payload[:k])
+		s.Payload().CopyTo(p[n : n+k])
 		n += k
 		lasts += last
 		r.count++
@@ -151,18 +154,18 @@ func (e *End) velo(p []byte) (n int) {
 	return n
 }
 
-// Next lends what has come next, in one piece, until Release: the peer's memory,
-// which a hostile peer may change meanwhile. Errors as of Recv. It belongs to RX.
-func (e *End) Next() ([]byte, error) {
+// Next lends what has come next, in one piece, until Release. Errors as of Recv. It
+// belongs to RX.
+func (e *End) Next() (m foreign.Memory, err error) {
 	if e.rx.phase != phaseDirect || e.bad.Load() {
-		return nil, e.rxStanding()
+		return m, e.rxStanding()
 	}
 	if e.rx.sink.n > 0 {
 		e.passSink()
 	}
-	if len(e.rx.cur) == 0 {
+	if e.rx.cur.Len() == 0 {
 		if err := e.message(); err != nil {
-			return nil, err
+			return m, err
 		}
 	}
 	return e.rx.cur, nil
@@ -170,7 +173,7 @@ func (e *End) Next() ([]byte, error) {
 
 // Release gives back the first n bytes of what Next lent.
 func (e *End) Release(n int) {
-	if n > len(e.rx.cur) {
+	if n > e.rx.cur.Len() {
 		panic("segment: Release of more than Next lent")
 	}
 	if n > 0 {
@@ -191,13 +194,13 @@ func (e *End) message() error {
 		if n < 1 || n > MaxVELO {
 			return e.breach()
 		}
-		r.cur = s.Payload[:n]
+		r.cur = s.Payload().Part(0, n)
 		e.count.Add(ReceivedVELO+int(w.tag()-TagVELO), 1)
 	case TagRMAInfo:
 		if n != rmaLen {
 			return e.breach()
 		}
-		info := decodeInfo(&s.Payload)
+		info := decodeInfo(s.Payload())
 		if !e.find(&info) {
 			return e.breach()
 		}
@@ -216,7 +219,7 @@ func (e *End) message() error {
 		e.give()
 		return err
 	case TagRegion:
-		if n != regionLen || !e.region(&s.Payload) {
+		if n != regionLen || !e.region(s.Payload()) {
 			return e.breach()
 		}
 		r.count++
@@ -224,7 +227,7 @@ func (e *End) message() error {
 	default:
 		return e.breach()
 	}
-	r.curLen = len(r.cur)
+	r.curLen = r.cur.Len()
 	return nil
 }
 
@@ -233,23 +236,23 @@ func (e *End) find(info *rmaInfo) bool {
 	r := &e.rx
 	switch info.mode {
 	case modePut:
-		ring := uint64(len(r.mem))
+		ring := uint64(r.mem.Len())
 		if !info.fits(ring) || info.advance < info.size || info.advance > ring {
 			return false
 		}
-		r.cur, r.advance = r.mem[info.place:info.place+info.size], info.advance
+		r.cur, r.advance = r.mem.Part(int(info.place), int(info.size)), info.advance
 	case modeGet:
 		mem := e.inbound(info.region)
-		if !info.fits(uint64(len(mem))) {
+		if !info.fits(uint64(mem.Len())) {
 			return false
 		}
-		r.cur, r.get = mem[info.place:info.place+info.size], true
+		r.cur, r.get = mem.Part(int(info.place), int(info.size)), true
 		e.count.Add(ZCopyReceived, info.size)
 	case modeSink:
 		r.cur = e.filled(info)
-		e.count.Add(ZCopyReceived, uint64(len(r.cur)))
+		e.count.Add(ZCopyReceived, uint64(r.cur.Len()))
 	}
-	return len(r.cur) > 0
+	return r.cur.Len() > 0
 }
 
 // empty is what RX does when nothing is there.
@@ -271,10 +274,10 @@ func (e *End) empty() error {
 func (e *End) took(n int) {
 	r := &e.rx
 	e.count.Add(ReceivedDirect, uint64(n))
-	if r.cur = r.cur[n:]; len(r.cur) > 0 {
+	if r.cur = r.cur.Part(n, r.cur.Len()-n); r.cur.Len() > 0 {
 		return
 	}
-	r.cur, r.curLen = nil, 0
+	r.cur, r.curLen = foreign.Memory{}, 0
 	r.count++
 	if r.advance > 0 || r.get {
 		r.freed += r.advance
@@ -322,7 +325,7 @@ func (e *End) ArmRX() (ready bool) {
 // then.
 func (e *End) SpinRX(n int) bool {
 	r := &e.rx
-	found := shm.SpinSlot(&r.queue[r.count&uint64(len(r.queue)-1)], uint32(r.count>>r.shift+1), uint32(n))
+	found := shm.SpinSlot(&r.queue[r.count&uint64(len(r.queue)-1)].Status, uint32(r.count>>r.shift+1), uint32(n))
 	e.keep()
 	return found
 }
@@ -335,7 +338,7 @@ func (e *End) rxReady() bool {
 	if r.frozen { // for Thaw
 		return e.peer.attention.Load()&(rolledFlag|standsFlag) != 0 || e.Err() != nil
 	}
-	if e.bad.Load() || r.phase == phaseEnded || r.phase == phaseDemoted || len(r.cur) > 0 {
+	if e.bad.Load() || r.phase == phaseEnded || r.phase == phaseDemoted || r.cur.Len() > 0 {
 		return true
 	}
 	_, _, ok := e.status()

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
@@ -81,7 +82,7 @@ func (c Config) check() error {
 //
 // Concurrency: all methods may be called from many goroutines.
 type Segment struct {
-	*shm.Segment
+	*shm.Foreign
 	head  header // of which the peer has no copy
 	rings int
 }
@@ -100,9 +101,11 @@ func Create(info Info, config Config) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Segment{Segment: mem, head: header{slots: config.Slots, ring: config.Ring, size: size, info: info}, rings: rings}
-	s.head.put(mem.Bytes())
-	controlOf(mem.Bytes(), Client).state.Store(uint32(StateOffered))
+	s := &Segment{Foreign: mem, head: header{slots: config.Slots, ring: config.Ring, size: size, info: info}, rings: rings}
+	var head [headLen]byte
+	s.head.put(&head)
+	mem.Memory().Fill(head[:])
+	controlOf(mem.Memory(), Client).state.Store(uint32(StateOffered))
 	return s, nil
 }
 
@@ -119,9 +122,10 @@ func Map(fd int) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Segment{Segment: mem}
-	head := [headLen]byte(mem.Bytes()) // the one time that it is read
-	if err := s.head.get(&head, len(mem.Bytes())); err != nil {
+	s := &Segment{Foreign: mem}
+	var head [headLen]byte
+	mem.Memory().CopyTo(head[:]) // the one time that it is read
+	if err := s.head.get(&head, mem.Len()); err != nil {
 		mem.Retire()
 		return nil, err
 	}
@@ -139,17 +143,16 @@ func (s *Segment) Size() int { return s.head.size }
 func (s *Segment) Config() Config { return Config{Slots: s.head.slots, Ring: s.head.ring} }
 
 // queue is the VELO queue that side writes.
-func (s *Segment) queue(side Side) []shm.Slot {
-	return shm.Slots(s.Bytes(), queuesOff+int(side)*s.head.slots*shm.SlotSize, s.head.slots)
+func (s *Segment) queue(side Side) []foreign.Slot {
+	return s.Memory().Slots(queuesOff+int(side)*s.head.slots*foreign.SlotSize, s.head.slots)
 }
 
 // stamps are the times at which side has sent its last messages (SPEC 2.4).
 func (s *Segment) stamps(side Side) []atomic.Uint64 {
-	return shm.Words(s.Bytes(), stampsOff+int(side)*stamps*8, stamps)
+	return s.Memory().Words(stampsOff+int(side)*stamps*8, stamps)
 }
 
 // ring is the RMA ring that side writes.
-func (s *Segment) ring(side Side) []byte {
-	off := s.rings + int(side)*s.head.ring
-	return s.Bytes()[off : off+s.head.ring : off+s.head.ring]
+func (s *Segment) ring(side Side) foreign.Memory {
+	return s.Memory().Part(s.rings+int(side)*s.head.ring, s.head.ring)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
@@ -30,8 +31,8 @@ const sinkPatience = 10 * time.Second
 // to be received first. It belongs to RX.
 func (e *End) OfferSink(r *Region, number uint32, off, n int) error {
 	x := &e.rx
-	if n < 1 || off < 0 || n > len(r.Bytes())-off {
-		return fmt.Errorf("%w: sink of %d bytes at %d of a region of %d", ErrConfig, n, off, len(r.Bytes()))
+	if n < 1 || off < 0 || n > r.mem.Len()-off {
+		return fmt.Errorf("%w: sink of %d bytes at %d of a region of %d", ErrConfig, n, off, r.mem.Len())
 	}
 	if x.phase != phaseDirect || e.bad.Load() {
 		return e.rxStanding()
@@ -39,7 +40,7 @@ func (e *End) OfferSink(r *Region, number uint32, off, n int) error {
 	if !e.ZCopy() {
 		return ErrNoZCopy
 	}
-	if _, _, ok := e.status(); ok || len(x.cur) > 0 || x.sink.n > 0 {
+	if _, _, ok := e.status(); ok || x.cur.Len() > 0 || x.sink.n > 0 {
 		return ErrAgain
 	}
 	x.sink = sink{last: x.sink.last + 1, region: r, slot: x.count, off: off, n: min(n, maxRMA)}
@@ -60,7 +61,7 @@ func (e *End) RecvSink() (int, error) {
 	if x.phase != phaseDirect || e.bad.Load() {
 		return 0, e.rxStanding()
 	}
-	if x.sink.n == 0 || len(x.cur) > 0 {
+	if x.sink.n == 0 || x.cur.Len() > 0 {
 		return 0, ErrNoSink
 	}
 	w, s, ok := e.status()
@@ -77,7 +78,7 @@ func (e *End) RecvSink() (int, error) {
 	if x.sink.n > 0 { // the peer has changed the message
 		return 0, e.breach()
 	}
-	n := len(x.cur)
+	n := x.cur.Len()
 	e.took(n)
 	return n, nil
 }
@@ -108,8 +109,13 @@ func (e *End) WithdrawSink() bool {
 }
 
 // fills reports whether a message says that the sink is filled.
-func fills(w word, s *shm.Slot) bool {
-	return w.tag() == TagRMAInfo && s.Payload[rmaModeOff] == modeSink
+func fills(w word, s *foreign.Slot) bool {
+	if w.tag() != TagRMAInfo {
+		return false
+	}
+	var mode [1]byte
+	s.Payload().Part(rmaModeOff, 1).CopyTo(mode[:])
+	return mode[0] == modeSink
 }
 
 // passSink drops the sink if the next message is none for it.
@@ -124,13 +130,13 @@ func (e *End) dropSink() {
 	e.own.sinkSeq.Store(0)
 }
 
-// filled is the data of a message that went to the sink; nil if it cannot be.
-func (e *End) filled(info *rmaInfo) []byte {
+// filled is the data of a message that went to the sink; empty if it cannot be.
+func (e *End) filled(info *rmaInfo) foreign.Memory {
 	k := &e.rx.sink
 	if k.n == 0 || info.place != k.last || e.rx.count != k.slot || info.size < 1 || info.size > uint64(k.n) {
-		return nil
+		return foreign.Memory{}
 	}
-	data := k.region.Bytes()[k.off:][:info.size]
+	data := k.region.memory().Part(k.off, int(info.size))
 	e.dropSink()
 	return data
 }
@@ -138,7 +144,7 @@ func (e *End) filled(info *rmaInfo) []byte {
 // SinkUnknown reports whether the peer has a sink in a region of which RX has not
 // heard yet, although its REGION may have come: call Next. It belongs to TX.
 func (e *End) SinkUnknown() bool {
-	return e.peer.sinkSeq.Load() != 0 && e.inbound(e.peer.sinkRegion.Load()) == nil
+	return e.peer.sinkSeq.Load() != 0 && e.inbound(e.peer.sinkRegion.Load()).Len() == 0
 }
 
 // sendSink puts the beginning of p into the peer's sink, if one stands for the next
@@ -151,7 +157,7 @@ func (e *End) sendSink(p []byte) (n int, err error) {
 	shm.Observe()
 	slot, region := e.peer.sinkSlot.Load(), e.inbound(e.peer.sinkRegion.Load())
 	size, off := uint64(e.peer.sinkLen.Load()), e.peer.sinkOff.Load()
-	if slot != e.tx.sent || region == nil {
+	if slot != e.tx.sent || region.Len() == 0 {
 		return 0, nil
 	}
 	s, err := e.slot()
@@ -163,10 +169,10 @@ func (e *End) sendSink(p []byte) (n int, err error) {
 		e.own.claimSeq.Store(0)
 		return 0, nil
 	}
-	if size < 1 || size > maxRMA || size > uint64(len(region)) || off > uint64(len(region))-size {
+	if size < 1 || size > maxRMA || size > uint64(region.Len()) || off > uint64(region.Len())-size {
 		return 0, e.breach()
 	}
-	n = copy(region[off:off+size], p)
+	n = region.Part(int(off), int(size)).Fill(p)
 	e.putInfo(s, rmaInfo{mode: modeSink, size: uint64(n), place: seq})
 	e.count.Add(ZCopySent, uint64(n))
 	e.published()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
@@ -27,8 +28,8 @@ const (
 
 // tx is what the user of TX owns.
 type tx struct {
-	queue  []shm.Slot
-	mem    []byte // the ring
+	queue  []foreign.Slot
+	mem    foreign.Memory // the ring
 	stamps []atomic.Uint64
 	shift  uint // log2 of the number of slots
 
@@ -45,7 +46,7 @@ type tx struct {
 	regions  outRegions
 }
 
-func (t *tx) init(queue []shm.Slot, stamps []atomic.Uint64, mem []byte) {
+func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memory) {
 	t.queue, t.stamps, t.mem, t.shift = queue, stamps, mem, log2(len(queue))
 }
 
@@ -54,7 +55,7 @@ func (e *End) credit() bool {
 	t := &e.tx
 	c, f := e.peer.consumed.Load(), e.peer.freed.Load()
 	shm.Observe()
-	if t.sent-c > uint64(len(t.queue)) || t.put-f > uint64(len(t.mem)) {
+	if t.sent-c > uint64(len(t.queue)) || t.put-f > uint64(t.mem.Len()) {
 		return false
 	}
 	if t.consumed = c; t.freed != f {
@@ -66,7 +67,7 @@ func (e *End) credit() bool {
 }
 
 // slot is the slot of the next message; nil if the queue is full.
-func (e *End) slot() (*shm.Slot, error) {
+func (e *End) slot() (*foreign.Slot, error) {
 	t := &e.tx
 	if t.sent-t.consumed >= uint64(len(t.queue)) {
 		if !e.credit() {
@@ -80,13 +81,13 @@ func (e *End) slot() (*shm.Slot, error) {
 }
 
 // commit publishes the next message.
-func (e *End) commit(s *shm.Slot, tag Tag, n int) {
+func (e *End) commit(s *foreign.Slot, tag Tag, n int) {
 	t := &e.tx
 	shm.Release(&t.stamps[t.sent%stamps], shm.Ticks())
 	shm.Publish()
 	shm.Release(&s.Status, uint64(wordOf(uint32(t.sent>>t.shift+1), tag, n)))
 	t.sent++
-	shm.PrefetchSlot(&t.queue[(t.sent+ahead)&uint64(len(t.queue)-1)])
+	shm.PrefetchSlot(&t.queue[(t.sent+ahead)&uint64(len(t.queue)-1)].Status)
 }
 
 // published looks whether the peer wants to know, or has said something.
@@ -143,7 +144,9 @@ func (e *End) Promote(tcpBytes uint64) error {
 	if err != nil {
 		return err
 	}
-	binary.LittleEndian.PutUint64(s.Payload[:], tcpBytes)
+	var b [promoteLen]byte
+	binary.LittleEndian.PutUint64(b[:], tcpBytes)
+	s.Payload().Fill(b[:])
 	e.commit(s, TagPromote, promoteLen)
 	e.tx.phase = phaseDirect
 	e.published()
@@ -197,20 +200,20 @@ func (e *End) SendVELO(p []byte) (n int, err error) {
 
 // sendVELO sends p in VELO messages.
 func (e *End) sendVELO(p []byte) (n int, err error) {
-	var s *shm.Slot
+	var s *foreign.Slot
 	for {
 		if s, err = e.slot(); err != nil {
 			break
 		}
 		rest := p[n:]
 		if len(rest) <= MaxVELO {
-			copy(s.Payload[:], rest)
+			s.Payload().Fill(rest)
 			e.commit(s, TagVELOLast, len(rest))
 			e.count.Add(SentVELOLast, 1)
 			n = len(p)
 			break
 		}
-		copy(s.Payload[:], rest[:MaxVELO])
+		s.Payload().Fill(rest[:MaxVELO])
 		e.commit(s, TagVELO, MaxVELO)
 		e.count.Add(SentVELO, 1)
 		n += MaxVELO
@@ -249,17 +252,17 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	if skip > 0 {
 		t.pos = 0
 	}
-	copy(t.mem[t.pos:t.pos+n], p)
+	t.mem.Part(t.pos, n).Fill(p)
 	need := (n + line - 1) &^ (line - 1)
 	e.putInfo(s, rmaInfo{mode: modePut, size: uint64(n), place: uint64(t.pos), advance: uint64(need + skip)})
 	t.put += uint64(need + skip)
-	if t.pos += need; t.pos == len(t.mem) {
+	if t.pos += need; t.pos == t.mem.Len() {
 		t.pos = 0
 	}
 	e.count.Set(RingUsed, t.put-t.freed)
 	e.published()
 	if n <= minChunk {
-		shm.PrefetchW(t.mem[t.pos:min(t.pos+need, t.pos+early, len(t.mem))])
+		shm.PrefetchW(t.mem.Part(t.pos, min(need, early, t.mem.Len()-t.pos)))
 	}
 	return n, nil
 }
@@ -273,8 +276,8 @@ func (e *End) room(n int) (got, skip int) {
 		if t.put == t.freed {
 			t.pos = 0
 		}
-		free := len(t.mem) - int(t.put-t.freed)
-		end := len(t.mem) - t.pos
+		free := t.mem.Len() - int(t.put-t.freed)
+		end := t.mem.Len() - t.pos
 		least := min(n, minChunk)
 		switch {
 		case free >= n && end >= n:

@@ -64,8 +64,8 @@ func TestSendRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := s.Next()
-	if err != nil || !bytes.Equal(b, r.Bytes()[:1000]) {
-		t.Fatal(len(b), err)
+	if err != nil || !bytes.Equal(b.AppendTo(nil), r.Bytes()[:1000]) {
+		t.Fatal(b.Len(), err)
 	}
 	s.Release(999)
 	if ok, _ := c.Taken(ticket); ok {

@@ -1,5 +1,11 @@
 package shm
 
+import (
+	"sync/atomic"
+
+	"exnet/foreign"
+)
+
 func pause(n uint32)
 func rdtscp() uint32
 
@@ -8,7 +14,7 @@ func rdtscp() uint32
 func Ticks() uint64
 
 //go:noescape
-func prefetchSlot(s *Slot)
+func prefetchSlot(status *atomic.Uint64)
 func cpuid(leaf uint32) (eax, edx uint32)
 
 var hasRDTSCP = func() bool {
@@ -33,24 +39,22 @@ func CPU() int {
 // looks at a word again and again should between two looks.
 func Pause(n uint32) { pause(max(n, 1)) }
 
-// PrefetchSlot asks for the two cache lines of a slot that the caller is going to
-// write soon. The line is with whoever read it last; without this each store would
+// PrefetchSlot asks for the two cache lines of the slot that begins with status, which
+// the caller is going to write soon. The line is with whoever read it last; without this each store would
 // wait in turn for it to come back.
-func PrefetchSlot(s *Slot) { prefetchSlot(s) }
+func PrefetchSlot(status *atomic.Uint64) { prefetchSlot(status) }
 
-//go:noescape
-func prefetchW(b []byte)
+func prefetchW(addr uintptr, n int)
 
-// PrefetchW is PrefetchSlot for the cache lines of b.
-func PrefetchW(b []byte) {
-	if len(b) > 0 {
-		prefetchW(b)
+// PrefetchW is PrefetchSlot for the cache lines of m.
+func PrefetchW(m foreign.Memory) {
+	if m.Len() > 0 {
+		prefetchW(m.Addr(), m.Len())
 	}
 }
 
 //go:noescape
-func spinSlot(s *Slot, lap, n uint32) bool
+func spinSlot(status *atomic.Uint64, lap, n uint32) bool
 
-// SpinSlot looks up to n times whether the lower half of the slot's status word is
-// lap. It has the second cache line of the slot come with the first.
-func SpinSlot(s *Slot, lap, n uint32) bool { return spinSlot(s, lap, max(n, 1)) }
+// SpinSlot looks up to n times whether the lower half of a slot's status word is lap. It has the second cache line of the slot come with the first.
+func SpinSlot(status *atomic.Uint64, lap, n uint32) bool { return spinSlot(status, lap, max(n, 1)) }

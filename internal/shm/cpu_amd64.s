@@ -32,16 +32,16 @@ TEXT ·cpuid(SB), NOSPLIT, $0-16
 	MOVL DX, edx+12(FP)
 	RET
 
-// func prefetchSlot(s *Slot)
+// func prefetchSlot(status *atomic.Uint64)
 TEXT ·prefetchSlot(SB), NOSPLIT, $0-8
-	MOVQ s+0(FP), AX
+	MOVQ status+0(FP), AX
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x08             // PREFETCHW (AX)
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x48; BYTE $0x40 // PREFETCHW 64(AX)
 	RET
 
-// func spinSlot(s *Slot, lap, n uint32) bool
+// func spinSlot(status *atomic.Uint64, lap, n uint32) bool
 TEXT ·spinSlot(SB), NOSPLIT, $0-17
-	MOVQ s+0(FP), AX
+	MOVQ status+0(FP), AX
 	MOVL lap+8(FP), BX
 	MOVL n+12(FP), CX
 look:
@@ -57,10 +57,10 @@ found:
 	MOVB $1, ret+16(FP)
 	RET
 
-// func prefetchW(b []byte)
-TEXT ·prefetchW(SB), NOSPLIT, $0-24
-	MOVQ b_base+0(FP), AX
-	MOVQ b_len+8(FP), CX
+// func prefetchW(addr uintptr, n int)
+TEXT ·prefetchW(SB), NOSPLIT, $0-16
+	MOVQ addr+0(FP), AX
+	MOVQ n+8(FP), CX
 line:
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX)
 	ADDQ $64, AX

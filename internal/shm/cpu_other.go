@@ -2,6 +2,12 @@
 
 package shm
 
+import (
+	"sync/atomic"
+
+	"exnet/foreign"
+)
+
 // CPU is the number of the CPU that the caller runs on, or ran on a moment ago;
 // -1 if that cannot be told.
 func CPU() int { return getcpu() }
@@ -14,13 +20,12 @@ func Ticks() uint64 { return 0 }
 func Pause(n uint32) {}
 
 // PrefetchSlot does nothing.
-func PrefetchSlot(s *Slot) {}
+func PrefetchSlot(status *atomic.Uint64) {}
 
-// SpinSlot looks up to n times whether the lower half of the slot's status word is
-// lap.
-func SpinSlot(s *Slot, lap, n uint32) bool {
+// SpinSlot looks up to n times whether the lower half of a slot's status word is lap.
+func SpinSlot(status *atomic.Uint64, lap, n uint32) bool {
 	for range max(n, 1) {
-		if uint32(s.Status.Load()) == lap {
+		if uint32(status.Load()) == lap {
 			return true
 		}
 	}
@@ -28,4 +33,4 @@ func SpinSlot(s *Slot, lap, n uint32) bool {
 }
 
 // PrefetchW does nothing.
-func PrefetchW(b []byte) {}
+func PrefetchW(m foreign.Memory) {}

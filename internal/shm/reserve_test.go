@@ -6,12 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// holder is what has a descriptor.
+type holder interface {
+	Fd() int
+	Retire()
+}
+
 // Where the kernel gives out no more memory than there is, a segment has all of its
 // pages from the beginning, and a piece of an arena when it is handed out; else none.
 func TestReserve(t *testing.T) {
 	was := strict
 	defer func() { strict = was }()
-	blocks := func(s *Segment) int64 {
+	blocks := func(s holder) int64 {
 		var st unix.Stat_t
 		if err := unix.Fstat(s.Fd(), &st); err != nil {
 			t.Fatal(err)
@@ -22,7 +28,10 @@ func TestReserve(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		strict = func() bool { return now }
 		whole := map[bool]int64{true: size}[now]
-		for name, create := range map[string]func(string, int) (*Segment, error){"Create": Create, "CreateShared": CreateShared} {
+		for name, create := range map[string]func(string, int) (holder, error){
+			"Create":       func(n string, size int) (holder, error) { return Create(n, size) },
+			"CreateShared": func(n string, size int) (holder, error) { return CreateShared(n, size) },
+		} {
 			s, err := create("test", size)
 			if err != nil {
 				t.Fatal(err)

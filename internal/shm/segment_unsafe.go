@@ -76,7 +76,7 @@ func create(fd, size, seals int) (*Segment, error) {
 
 // Map maps a peer's segment of size bytes for reading. It borrows fd.
 // ErrSegment: the descriptor cannot be trusted.
-func Map(fd, size int) (*Segment, error) {
+func Map(fd, size int) (*Foreign, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("shm: fstat: %w", err)
@@ -96,7 +96,11 @@ func Map(fd, size int) (*Segment, error) {
 	case size <= 0 || st.Size != int64(size):
 		return nil, fmt.Errorf("%w: %d bytes, %d expected", ErrSegment, st.Size, size)
 	}
-	return mapSegment(fd, size, unix.PROT_READ)
+	s, err := mapSegment(fd, size, unix.PROT_READ)
+	if err != nil {
+		return nil, err
+	}
+	return &Foreign{s}, nil
 }
 
 func mapSegment(fd, size, prot int) (*Segment, error) {

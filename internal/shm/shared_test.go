@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func shared(t *testing.T, size int) *Segment {
+func shared(t *testing.T, size int) *Foreign {
 	t.Helper()
 	s, err := CreateShared("shm-test", size)
 	if err != nil {
@@ -30,12 +30,12 @@ func TestShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer far.Retire()
-	if len(far.Bytes()) != 8192 {
-		t.Error("mapped", len(far.Bytes()))
+	if far.Len() != 8192 {
+		t.Error("mapped", far.Len())
 	}
-	Words32(near.Bytes(), 4, 2)[1].Store(7)
-	Words32(far.Bytes(), 12, 1)[0].Store(8)
-	if a, b := Words32(far.Bytes(), 8, 1)[0].Load(), Words32(near.Bytes(), 12, 1)[0].Load(); a != 7 || b != 8 {
+	near.Memory().Words32(4, 2)[1].Store(7)
+	far.Memory().Words32(12, 1)[0].Store(8)
+	if a, b := far.Memory().Words32(8, 1)[0].Load(), near.Memory().Words32(12, 1)[0].Load(); a != 7 || b != 8 {
 		t.Error(a, b)
 	}
 	if unix.Ftruncate(near.Fd(), 4096) == nil || unix.Ftruncate(near.Fd(), 16384) == nil {
@@ -44,7 +44,7 @@ func TestShared(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(near.Fd()), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err == nil {
 		t.Error("a seal was added")
 	}
-	if off, ok := far.Offset(far.Bytes()[100:200]); off != 100 || !ok {
+	if off, ok := far.Offset(far.Exposed()[100:200]); off != 100 || !ok {
 		t.Error(off, ok)
 	}
 	read, err := MapShared(near.Fd(), 1, 8192, FixedSeals, false)
@@ -90,24 +90,24 @@ func TestRelease(t *testing.T) {
 	defer far.Retire()
 	const n = 100000
 	go func() {
-		w := Words(near.Bytes(), 0, 513)
+		w := near.Memory().Words(0, 513)
 		for i := uint64(1); i <= n; i++ {
 			for w[512].Load() != i-1 { // the answer
 				runtime.Gosched()
 			}
-			copy(near.Bytes()[1024:], []byte{byte(i), byte(i >> 8), byte(i >> 16)})
-			PrefetchW(near.Bytes()[2048:2500])
+			copy(near.Exposed()[1024:], []byte{byte(i), byte(i >> 8), byte(i >> 16)})
+			PrefetchW(near.Memory().Part(2048, 452))
 			Publish()
 			Release(&w[0], i)
 		}
 	}()
-	w := Words(far.Bytes(), 0, 513)
+	w := far.Memory().Words(0, 513)
 	for i := uint64(1); i <= n; i++ {
 		for w[0].Load() != i {
 			runtime.Gosched()
 		}
 		Observe()
-		if b := far.Bytes()[1024:]; b[0] != byte(i) || b[1] != byte(i>>8) || b[2] != byte(i>>16) {
+		if b := far.Exposed()[1024:]; b[0] != byte(i) || b[1] != byte(i>>8) || b[2] != byte(i>>16) {
 			t.Fatal("round", i, b[:3])
 		}
 		Release(&w[512], i)
@@ -115,14 +115,14 @@ func TestRelease(t *testing.T) {
 }
 
 func TestSpinSlot(t *testing.T) {
-	s := &Slots(shared(t, 4096).Bytes(), 0, 2)[1]
-	PrefetchSlot(s)
+	s := &shared(t, 4096).Memory().Slots(0, 2)[1]
+	PrefetchSlot(&s.Status)
 	s.Status.Store(7 | 9<<32)
-	if SpinSlot(s, 9, 10) || !SpinSlot(s, 7, 1) || !SpinSlot(s, 7, 0) {
+	if SpinSlot(&s.Status, 9, 10) || !SpinSlot(&s.Status, 7, 1) || !SpinSlot(&s.Status, 7, 0) {
 		t.Error("looks at something else")
 	}
 	go s.Status.Store(9)
-	for end := time.Now().Add(30 * time.Second); !SpinSlot(s, 9, 1000); {
+	for end := time.Now().Add(30 * time.Second); !SpinSlot(&s.Status, 9, 1000); {
 		if time.Now().After(end) {
 			t.Fatal("not seen")
 		}

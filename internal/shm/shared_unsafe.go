@@ -18,7 +18,7 @@ const (
 
 // CreateShared makes a segment of size bytes, a multiple of the page size, that
 // whoever gets the descriptor may map for writing too.
-func CreateShared(name string, size int) (*Segment, error) {
+func CreateShared(name string, size int) (*Foreign, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("shm: memfd_create: %w", err)
@@ -27,7 +27,7 @@ func CreateShared(name string, size int) (*Segment, error) {
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return s, s.reserve()
+	return &Foreign{s}, s.reserve()
 }
 
 // MapShared maps a segment that CreateShared of another process made, all of it,
@@ -37,7 +37,7 @@ func CreateShared(name string, size int) (*Segment, error) {
 //
 // The memory is that of ordinary pages: a file of huge pages, of which there may
 // be none when one is touched, would raise SIGBUS and is refused.
-func MapShared(fd, min, max, seals int, write bool) (*Segment, error) {
+func MapShared(fd, min, max, seals int, write bool) (*Foreign, error) {
 	got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: no memfd: %v", ErrSegment, err)
@@ -67,7 +67,10 @@ func MapShared(fd, min, max, seals int, write bool) (*Segment, error) {
 	if errors.Is(err, unix.EPERM) { // sealed against writing as well
 		return nil, fmt.Errorf("%w: %v", ErrSegment, err)
 	}
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	return &Foreign{s}, nil
 }
 
 // Words32 is the view of n words of 32 bits at off, which is a multiple of 4.
@@ -78,6 +81,3 @@ func Words32(mem []byte, off, n int) []atomic.Uint32 {
 	}
 	return unsafe.Slice((*atomic.Uint32)(unsafe.Pointer(p)), n)
 }
-
-// Offset is where b begins in the segment; false unless all of b is in it.
-func (s *Segment) Offset(b []byte) (int, bool) { return offset(s.mem, b) }

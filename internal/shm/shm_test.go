@@ -32,13 +32,13 @@ func TestSegment(t *testing.T) {
 	}
 	defer far.Retire()
 	Words(near.Bytes(), 8, 4)[3].Store(42)
-	if got := Words(far.Bytes(), 32, 1)[0].Load(); got != 42 {
+	if got := far.Memory().Words(32, 1)[0].Load(); got != 42 {
 		t.Errorf("the other side sees %d", got)
 	}
 	s := &Slots(near.Bytes(), 4096, 2)[1]
 	copy(s.Payload[:], "hello")
 	s.Status.Store(7)
-	if f := &Slots(far.Bytes(), 4096, 2)[1]; f.Status.Load() != 7 || !bytes.HasPrefix(f.Payload[:], []byte("hello")) {
+	if f := &far.Memory().Slots(4096, 2)[1]; f.Status.Load() != 7 || !bytes.HasPrefix(f.Payload().AppendTo(nil), []byte("hello")) {
 		t.Error("the slot did not arrive")
 	}
 }

@@ -56,7 +56,7 @@ func BenchmarkPingPong(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		mine, theirs := &ishm.Words(seg.Bytes(), 0, 1)[0], &ishm.Words(far.Bytes(), 0, 1)[0]
+		mine, theirs := &ishm.Words(seg.Bytes(), 0, 1)[0], &far.Memory().Words(0, 1)[0]
 		var m meter
 		n := uint64(0)
 		for b.Loop() {

@@ -58,8 +58,8 @@ func (l *Link) greet(timeout time.Duration) error {
 		far.Retire()
 		return fmt.Errorf("%w: %w", ErrHello, err)
 	}
-	l.peer, l.far = theirs.node, viewOf(far.Bytes())
-	l.farSeg = far
+	l.peer, l.farSeg = theirs.node, far
+	l.far, l.inRing = viewOf(far.Memory().Words), far.Memory().Slots(ringOff, RingSlots)
 	l.ready.Store(true)
 	return l.sock.conn.SetDeadline(time.Time{})
 }
@@ -100,7 +100,7 @@ func closeAll(fds []int) {
 // farArena is the peer's arena. It stays mapped while somebody reads it.
 type farArena struct {
 	mu      sync.Mutex
-	seg     *shm.Segment
+	seg     *shm.Foreign
 	users   int           // guarded by mu
 	closed  bool          // guarded by mu
 	drained chan struct{} // guarded by mu; made by close if there are users
@@ -108,8 +108,8 @@ type farArena struct {
 
 // borrow lends n bytes at place until giveBack.
 func (a *farArena) borrow(place uint64, n int) (foreign.Memory, fabric.Status) {
-	mem := a.seg.Bytes()
-	if n < 1 || n > len(mem) || place > uint64(len(mem)-n) {
+	mem := a.seg.Memory()
+	if n < 1 || n > mem.Len() || place > uint64(mem.Len()-n) {
 		return foreign.Memory{}, fabric.StatusBadResponse
 	}
 	a.mu.Lock()
@@ -118,7 +118,7 @@ func (a *farArena) borrow(place uint64, n int) (foreign.Memory, fabric.Status) {
 		return foreign.Memory{}, fabric.StatusPeerDown
 	}
 	a.users++
-	return foreign.Of(mem).Part(int(place), n), fabric.StatusOK
+	return mem.Part(int(place), n), fabric.StatusOK
 }
 
 func (a *farArena) giveBack() {

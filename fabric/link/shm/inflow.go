@@ -7,6 +7,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link"
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
@@ -74,7 +75,7 @@ func (l *Link) in(id uint64) *inflow {
 
 // deliver moves a message to the mailbox. It belongs to the pump. False: the peer
 // sends without credit.
-func (l *Link) deliver(f *inflow, status uint64, p *[link.VELOPayload]byte) bool {
+func (l *Link) deliver(f *inflow, status uint64, p foreign.Memory) bool {
 	if f.dead.Load() {
 		return true
 	}
@@ -90,18 +91,18 @@ func (l *Link) deliver(f *inflow, status uint64, p *[link.VELOPayload]byte) bool
 }
 
 // place puts a message into the mailbox; false if it is full.
-func (f *inflow) place(status uint64, p *[link.VELOPayload]byte) bool {
+func (f *inflow) place(status uint64, p foreign.Memory) bool {
 	slot, pos, err := f.target.Reserve()
 	if err != nil {
 		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
 	}
-	copy(slot[:], p[:min(status>>lenShift&lenMask, link.VELOPayload)])
+	p.CopyTo(slot[:min(status>>lenShift&lenMask, link.VELOPayload)])
 	f.target.Commit(pos, status)
 	return true
 }
 
 // park keeps a message until the mailbox has room. Resume may come at any time.
-func (l *Link) park(f *inflow, status uint64, p *[link.VELOPayload]byte) {
+func (l *Link) park(f *inflow, status uint64, p foreign.Memory) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.backlog) == 0 && f.place(status, p) {
@@ -111,7 +112,9 @@ func (l *Link) park(f *inflow, status uint64, p *[link.VELOPayload]byte) {
 		f.backlog = make([]parked, 0, f.limit)
 	}
 	f.backlogged.Store(true)
-	f.backlog = append(f.backlog, parked{status, *p})
+	m := parked{status: status}
+	p.CopyTo(m.payload[:])
+	f.backlog = append(f.backlog, m)
 	l.count.parked.Add(1)
 }
 
@@ -119,7 +122,7 @@ func (l *Link) park(f *inflow, status uint64, p *[link.VELOPayload]byte) {
 func (f *inflow) Resume() {
 	f.mu.Lock()
 	n := 0
-	for n < len(f.backlog) && f.place(f.backlog[n].status, &f.backlog[n].payload) {
+	for n < len(f.backlog) && f.place(f.backlog[n].status, foreign.Of(f.backlog[n].payload[:])) {
 		n++
 	}
 	f.backlog = append(f.backlog[:0], f.backlog[n:]...)

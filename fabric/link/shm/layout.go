@@ -48,24 +48,23 @@ const (
 	loanWords = 4
 )
 
-// view is a segment as its words and slots.
+// view is a segment as its words.
 type view struct {
 	head, events, space, armed, bound *atomic.Uint64
 
 	box, ack, want, loan, read []atomic.Uint64
-	ring                       []shm.Slot
 }
 
-func viewOf(mem []byte) view {
-	word := func(off int) *atomic.Uint64 { return &shm.Words(mem, off, 1)[0] }
+// viewOf makes a view of a segment, of which words gives n at off.
+func viewOf(words func(off, n int) []atomic.Uint64) view {
+	word := func(off int) *atomic.Uint64 { return &words(off, 1)[0] }
 	return view{
 		head: word(headOff), events: word(eventsOff), space: word(spaceOff), armed: word(armedOff), bound: word(boundOff),
-		box:  shm.Words(mem, boxOff, fabric.VPIDs),
-		ack:  shm.Words(mem, ackOff, MaxFlows),
-		want: shm.Words(mem, wantOff, MaxFlows),
-		loan: shm.Words(mem, loanOff, loanWords*Loans),
-		read: shm.Words(mem, readOff, Loans),
-		ring: shm.Slots(mem, ringOff, RingSlots),
+		box:  words(boxOff, fabric.VPIDs),
+		ack:  words(ackOff, MaxFlows),
+		want: words(wantOff, MaxFlows),
+		loan: words(loanOff, loanWords*Loans),
+		read: words(readOff, Loans),
 	}
 }
 
@@ -156,7 +155,7 @@ func (m *message) put(b *[msgLen]byte) {
 	}
 }
 
-// get decodes b, which a peer may change meanwhile: each byte is read once.
+// get decodes b, a copy of what the peer wrote.
 func (m *message) get(k kind, b *[msgLen]byte) {
 	m.kind = k
 	m.id = binary.LittleEndian.Uint16(b[msgIDOff:])

@@ -12,6 +12,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/foreign"
 	"exnet/internal/shm"
 )
 
@@ -76,10 +77,12 @@ type Link struct {
 	begun time.Time
 	sock  socket
 
-	nearSeg, farSeg *shm.Segment
-	near, far       view // near is written here, far by the peer
-	arena           *shm.Arena
-	farArena        farArena
+	nearSeg   *shm.Segment // written here
+	farSeg    *shm.Foreign // written by the peer
+	near, far view
+	inRing    []foreign.Slot // the peer's
+	arena     *shm.Arena
+	farArena  farArena
 
 	down   atomic.Bool // nothing is started any more
 	ready  atomic.Bool // the peer is mapped
@@ -170,8 +173,9 @@ func connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	if l.nearSeg, err = shm.Create(fmt.Sprintf("exnet-link-%d", n.ID()), segmentSize); err != nil {
 		return nil, err
 	}
-	l.near = viewOf(l.nearSeg.Bytes())
-	l.out.l, l.out.ring = l, l.near.ring
+	mem := l.nearSeg.Bytes()
+	l.near = viewOf(func(off, n int) []atomic.Uint64 { return shm.Words(mem, off, n) })
+	l.out.l, l.out.ring = l, shm.Slots(mem, ringOff, RingSlots)
 	for id := range l.ops.ops {
 		l.ops.free = append(l.ops.free, uint16(MaxOps-1-id))
 	}

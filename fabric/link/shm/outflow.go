@@ -107,7 +107,7 @@ const ahead = 2
 // Commit implements link.Flow.
 func (f *outflow) Commit(pos, status uint64) {
 	commit(&f.l.out.ring[pos%RingSlots], pos, status&^kindMask|uint64(kindVELO), int(status>>lenShift&lenMask))
-	shm.PrefetchSlot(&f.l.out.ring[(pos+ahead)%RingSlots])
+	shm.PrefetchSlot(&f.l.out.ring[(pos+ahead)%RingSlots].Status)
 }
 
 // Raise implements link.Flow.

@@ -270,7 +270,7 @@ func line(r rig, arg string) error {
 		return err
 	}
 	fmt.Printf("/proc/%d/fd/%d\n", os.Getpid(), near.Fd())
-	there, back := &ishm.Words(far.Bytes(), 0, 1)[0], &ishm.Words(near.Bytes(), 0, 1)[0]
+	there, back := &far.Memory().Words(0, 1)[0], &ishm.Words(near.Bytes(), 0, 1)[0]
 	defer runtime.KeepAlive(near)
 	defer runtime.KeepAlive(far)
 	for n := uint64(1); ; n++ {

@@ -60,7 +60,7 @@ func (l *Link) stop() {
 // idle reports whether the peer has left nothing to do.
 func (l *Link) idle() bool {
 	pos := l.pos.Load()
-	return (l.far.ring[pos%RingSlots].Status.Load()^phase(pos))&phaseBit != 0 &&
+	return (l.inRing[pos%RingSlots].Status.Load()^phase(pos))&phaseBit != 0 &&
 		l.far.events.Load() == l.eventsSeen.Load() && l.far.space.Load() == l.spaceSeen.Load()
 }
 
@@ -94,7 +94,7 @@ func (l *Link) pumpOnce() bool {
 func (l *Link) step(act *action) (more bool) {
 	pos := l.pos.Load()
 	for range pumpBatch {
-		s := &l.far.ring[pos%RingSlots]
+		s := &l.inRing[pos%RingSlots]
 		w := s.Status.Load()
 		shm.Observe()
 		if (w^phase(pos))&phaseBit != 0 {
@@ -108,7 +108,9 @@ func (l *Link) step(act *action) (more bool) {
 			if act.raise != nil {
 				break
 			}
-			act.msg.get(k, &s.Payload)
+			var b [msgLen]byte
+			s.Payload().CopyTo(b[:])
+			act.msg.get(k, &b)
 			pos++
 			if !l.take(act) {
 				l.breach("message that cannot be")
@@ -125,7 +127,7 @@ func (l *Link) step(act *action) (more bool) {
 		if act.raise != nil && act.raise != f {
 			break
 		}
-		if !l.deliver(f, w, &s.Payload) {
+		if !l.deliver(f, w, s.Payload()) {
 			l.breach("message without credit")
 			return false
 		}
