@@ -27,13 +27,15 @@ func (p *Port) onCredit(n fabric.NodeID) {
 	c.waiting.Store(true)
 	c.mu.Unlock()
 	if p.tx.TryLock() {
-		p.unlockTx()
+		p.unlockTx() // +checklocksforce: TryLock
 	}
 	// Otherwise the holder looks at waiting after it has given up tx, and so
 	// after the store above.
 }
 
 // unlockTx gives up tx and makes the calls that came up meanwhile.
+//
+// +checklocksrelease:p.tx
 func (p *Port) unlockTx() {
 	p.tx.Unlock()
 	c := &p.credited

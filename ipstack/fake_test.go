@@ -20,9 +20,10 @@ type hub struct {
 	cond  sync.Cond
 	nodes map[fabric.NodeID]*fakeLink // +checklocks:mu
 	queue []hubFrame                  // +checklocks:mu
-	log   []hubFrame                  // +checklocks:mu; all frames that were sent, while logging
-	logOn bool                        // +checklocks:mu
-	stop  bool                        // +checklocks:mu
+	// log: all frames that were sent, while logging.
+	log   []hubFrame // +checklocks:mu
+	logOn bool       // +checklocks:mu
+	stop  bool       // +checklocks:mu
 }
 
 type hubFrame struct {
@@ -121,9 +122,11 @@ type fakeLink struct {
 	buffers *bufferPool
 	mtu     int
 
-	mu   sync.Mutex
-	fail func(dst [6]byte) error // +checklocks:mu; the link's answer, nil: deliver
-	see  func(hubFrame)          // +checklocks:mu; called for every frame sent
+	mu sync.Mutex
+	// fail: the link's answer, nil: deliver.
+	fail func(dst [6]byte) error // +checklocks:mu
+	// see: called for every frame sent.
+	see func(hubFrame) // +checklocks:mu
 }
 
 var _ Link = (*fakeLink)(nil)

@@ -39,6 +39,8 @@ func newFuzzWorlds(f testing.TB) []fuzzWorld {
 }
 
 // begin makes t the test of what follows, and forgets what was recorded.
+//
+// +checklocksignore: nobody else is there
 func (w fuzzWorld) begin(t *testing.T) {
 	w.a.w.t = t
 	w.a.w.hub.startLog()

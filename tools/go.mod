@@ -1,8 +1,11 @@
 module exnet/tools
 
-go 1.26.0
+go 1.26.3
 
-tool honnef.co/go/tools/cmd/staticcheck
+tool (
+	gvisor.dev/gvisor/tools/checklocks/cmd/checklocks
+	honnef.co/go/tools/cmd/staticcheck
+)
 
 require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
@@ -10,5 +13,6 @@ require (
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
+	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237 // indirect
 	honnef.co/go/tools v0.8.2 // indirect
 )

@@ -58,17 +58,21 @@ type Client struct {
 	stop  context.CancelFunc
 	done  chan struct{} // closed when its goroutine has ended
 
-	mu      sync.Mutex
-	closed  bool                            // +checklocks:mu
-	tried   chan struct{}                   // closed after the first attempt
-	err     error                           // +checklocks:mu; why there is no broker
-	node    uint16                          // +checklocks:mu
-	way     way                             // +checklocks:mu; nil: not connected
-	id      uint32                          // +checklocks:mu; the last one used
-	claims  map[uint32]func(Granted, error) // +checklocks:mu
-	offers  map[uint32]*offered             // +checklocks:mu
-	oldest  []*offered                      // +checklocks:mu; in the order of their time
-	listens map[*Announcement]struct{}      // +checklocks:mu
+	mu     sync.Mutex
+	closed bool          // +checklocks:mu
+	tried  chan struct{} // closed after the first attempt
+	// err: why there is no broker.
+	err  error  // +checklocks:mu
+	node uint16 // +checklocks:mu
+	// way: nil: not connected.
+	way way // +checklocks:mu
+	// id: the last one used.
+	id     uint32                          // +checklocks:mu
+	claims map[uint32]func(Granted, error) // +checklocks:mu
+	offers map[uint32]*offered             // +checklocks:mu
+	// oldest: in the order of their time.
+	oldest  []*offered                 // +checklocks:mu
+	listens map[*Announcement]struct{} // +checklocks:mu
 }
 
 // way is how a Client's messages get to the broker.
@@ -181,7 +185,8 @@ func (c *Client) MayHaveOffer(bucket, none uint32) (word uint32, may bool) {
 // Stats is the table of the Client's connections. It outlives brokers.
 func (c *Client) Stats() *Stats { return c.stats }
 
-// nextID returns a new id. +checklocks:c.mu
+// nextID returns a new id.
+// +checklocks:c.mu
 func (c *Client) nextIDLocked() uint32 {
 	c.id++
 	return c.id

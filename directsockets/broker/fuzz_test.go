@@ -167,7 +167,7 @@ func FuzzPeerSession(f *testing.F) {
 				t.Errorf("port %d is shown", port)
 			}
 		}
-		if len(s.byAddr) != 0 || len(s.peers) != 0 {
+		if len(s.byAddr) != 0 || len(s.peers) != 0 { // +checklocksforce: nobody else is there
 			t.Error("left in the tables")
 		}
 	})

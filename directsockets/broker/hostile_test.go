@@ -408,6 +408,8 @@ func TestSilentClients(t *testing.T) {
 }
 
 // TestShare has a user take more than its share.
+//
+// +checklocksignore: nobody else is there
 func TestShare(t *testing.T) {
 	checkFDs(t)
 	s, _ := startServer(t, Config{})

@@ -17,10 +17,12 @@ type outbox struct {
 	raw  syscall.RawConn
 	max  int // packets that may wait
 
-	mu      sync.Mutex
-	queue   []packet // +checklocks:mu; what the socket had no room for
-	writing bool     // +checklocks:mu; flush is running
-	closed  bool     // +checklocks:mu
+	mu sync.Mutex
+	// queue: what the socket had no room for.
+	queue []packet // +checklocks:mu
+	// writing: flush is running.
+	writing bool // +checklocks:mu
+	closed  bool // +checklocks:mu
 	flushed sync.WaitGroup
 }
 

@@ -61,9 +61,8 @@ func (p socketPeer) send(m peerMessage, fds ...int) error {
 	return p.post(b, fds...)
 }
 
-// sendLocked sends a message. A peer that does not take it is dropped soon.
-//
-// +checklocks:p.s.mu
+// sendLocked sends a message. A peer that does not take it is dropped soon. The caller
+// has p.s.mu.
 func (p *peer) sendLocked(m peerMessage, fds ...int) bool {
 	if err := p.out.send(m, fds...); err != nil {
 		p.out.abort()

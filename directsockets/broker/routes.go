@@ -13,8 +13,9 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type routes struct {
-	mu  sync.Mutex
-	fd  int    // +checklocks:mu; a netlink socket of the namespace; -1: closed
+	mu sync.Mutex
+	// fd: a netlink socket of the namespace; -1: closed.
+	fd  int    // +checklocks:mu
 	seq uint32 // +checklocks:mu
 }
 

@@ -76,29 +76,39 @@ type Server struct {
 	count  counters
 	addrs  atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
 
-	mu        sync.Mutex
-	closed    bool                              // +checklocks:mu
-	sessions  map[*session]struct{}             // +checklocks:mu
-	users     map[uint32]*usage                 // +checklocks:mu
-	listeners map[uint16]map[*listener]struct{} // +checklocks:mu; of this namespace, by port
-	announced map[bound]int                     // +checklocks:mu; those of them that peers can reach
-	offers    map[Key]*offer                    // +checklocks:mu; to be claimed here
-	waiting   expiry                            // +checklocks:mu; offers to be claimed here
-	handed    expiry                            // +checklocks:mu; offers that peers have
-	peers     map[*peer]struct{}                // +checklocks:mu
-	byAddr    map[netip.Addr]*peer              // +checklocks:mu
-	idle      time.Time                         // +checklocks:mu; since when there is no session
-	setUp     SetUpTimes                        // +checklocks:mu
-	work      sync.WaitGroup                    // goroutines of sessions and peers
-	told      time.Time                         // +checklocks:mu; when the log had a line
-	short     time.Time                         // +checklocks:mu; when it had one about descriptors
-	inbox     inbox                             // of peers in this process
-	ctx       context.Context                   // ends with the Server
-	stop      context.CancelFunc
+	mu       sync.Mutex
+	closed   bool                  // +checklocks:mu
+	sessions map[*session]struct{} // +checklocks:mu
+	users    map[uint32]*usage     // +checklocks:mu
+	// listeners: of this namespace, by port.
+	listeners map[uint16]map[*listener]struct{} // +checklocks:mu
+	// announced: those of them that peers can reach.
+	announced map[bound]int // +checklocks:mu
+	// offers: to be claimed here.
+	offers map[Key]*offer // +checklocks:mu
+	// waiting: offers to be claimed here.
+	waiting expiry // +checklocks:mu
+	// handed: offers that peers have.
+	handed expiry               // +checklocks:mu
+	peers  map[*peer]struct{}   // +checklocks:mu
+	byAddr map[netip.Addr]*peer // +checklocks:mu
+	// idle: since when there is no session.
+	idle  time.Time      // +checklocks:mu
+	setUp SetUpTimes     // +checklocks:mu
+	work  sync.WaitGroup // goroutines of sessions and peers
+	// told: when the log had a line.
+	told time.Time // +checklocks:mu
+	// short: when it had one about descriptors.
+	short time.Time       // +checklocks:mu
+	inbox inbox           // of peers in this process
+	ctx   context.Context // ends with the Server
+	stop  context.CancelFunc
 }
 
 // New makes a broker, whose socket is there from now on. Clients are answered when
 // Run is called; Close removes it. ErrInUse: another broker serves the namespace.
+//
+// +checklocksignore: nobody else knows it yet
 func New(cfg Config) (s *Server, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

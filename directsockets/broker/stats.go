@@ -105,9 +105,11 @@ type Stats struct {
 	seg *shm.Segment
 	n   int
 
-	mu   sync.Mutex
-	free []int32 // +checklocks:mu; those that were given back
-	next int     // +checklocks:mu; those from here on were never used
+	mu sync.Mutex
+	// free: those that were given back.
+	free []int32 // +checklocks:mu
+	// next: those from here on were never used.
+	next int // +checklocks:mu
 }
 
 // newStats makes a table; 0 entries: the default.

@@ -69,6 +69,8 @@ func TestStats(t *testing.T) {
 }
 
 // TestStatsFull has more connections than there is room for: they count unseen.
+//
+// +checklocksignore: nobody else is there
 func TestStatsFull(t *testing.T) {
 	s, err := newStats(2)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type trash struct {
-	mu   sync.Mutex
-	fds  []int // +checklocks:mu; the first is being closed
+	mu sync.Mutex
+	// fds: the first is being closed.
+	fds  []int // +checklocks:mu
 	busy bool  // +checklocks:mu
 }
 

@@ -83,6 +83,8 @@ func TestJoin(t *testing.T) {
 }
 
 // What a crash left is removed, at whatever point it came.
+//
+// +checklocksignore: nobody else is there
 func TestJoinAfterCrash(t *testing.T) {
 	dir := tempDir(t)
 	a := join(t, Config{Dir: dir})

@@ -80,11 +80,11 @@ type peer struct {
 	stop     context.CancelFunc
 	done     chan struct{} // closed when the last link has ended
 
-	gone bool // +checklocks:m.mu
-	// The process that has exchanged hellos last; 0: not of this PID namespace.
-	pid     int32 // +checklocks:m.mu
-	greeted bool  // +checklocks:m.mu
-	now     Peer  // +checklocks:m.mu
+	// Guarded by m.mu.
+	gone    bool
+	pid     int32 // the process that has exchanged hellos last; 0: not of this PID namespace
+	greeted bool
+	now     Peer
 }
 
 // start makes a peer, which lives until ctx ends or stop is called. It waits for

@@ -46,10 +46,13 @@ type sockets struct {
 
 	watcher *hostnet.Watcher // of the interface's addresses
 
-	mu     sync.Mutex
-	told   string         // +checklocks:mu; the last reason for a peer's end that was logged
-	addrs  []netip.Addr   // +checklocks:mu; of the interface
-	server *broker.Server // +checklocks:mu; nil: there is another one
+	mu sync.Mutex
+	// told: the last reason for a peer's end that was logged.
+	told string // +checklocks:mu
+	// addrs: of the interface.
+	addrs []netip.Addr // +checklocks:mu
+	// server: nil: there is another one.
+	server *broker.Server // +checklocks:mu
 	closed bool           // +checklocks:mu
 	links  sync.WaitGroup
 }

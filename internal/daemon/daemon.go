@@ -49,9 +49,10 @@ type Daemon struct {
 	ready  sync.WaitGroup     // until stop is set
 	ending atomic.Bool
 
-	setting   sync.Mutex // held by Set
-	stopMu    sync.Mutex
-	stoppers  []net.Conn  // +checklocks:stopMu; clients to wait for the end
+	setting sync.Mutex // held by Set
+	stopMu  sync.Mutex
+	// stoppers: clients to wait for the end.
+	stoppers  []net.Conn  // +checklocks:stopMu
 	capturing atomic.Bool // a client captures
 }
 

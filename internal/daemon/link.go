@@ -80,9 +80,11 @@ func (d *Daemon) overWire(conn *net.UnixConn, self, peer fabric.NodeID) (emp.Lin
 //
 // Concurrency: all methods may be called from many goroutines.
 type wires struct {
-	mu    sync.Mutex
-	links map[fabric.NodeID]*wire.Link // +checklocks:mu; the last one to each peer
-	past  map[fabric.NodeID]wire.Stats // +checklocks:mu; of those before
+	mu sync.Mutex
+	// links: the last one to each peer.
+	links map[fabric.NodeID]*wire.Link // +checklocks:mu
+	// past: of those before.
+	past map[fabric.NodeID]wire.Stats // +checklocks:mu
 }
 
 // add notes a link to a peer, that before it has come to its end.

@@ -32,10 +32,12 @@ type tap struct {
 	upstream string // "": there is no broker, and every connection ends after its HELLO
 	seen     func(program string, pid int, statistics *os.File)
 
-	wg    sync.WaitGroup
-	mu    sync.Mutex
-	conns map[*net.UnixConn]bool // +checklocks:mu; nil: closed
-	fresh int                    // +checklocks:mu; connections whose first message has not been read
+	wg sync.WaitGroup
+	mu sync.Mutex
+	// conns: nil: closed.
+	conns map[*net.UnixConn]bool // +checklocks:mu
+	// fresh: connections whose first message has not been read.
+	fresh int // +checklocks:mu
 }
 
 // Of a message that goes through.

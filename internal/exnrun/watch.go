@@ -14,7 +14,8 @@ import (
 type watch struct {
 	mu     sync.Mutex
 	tables []*watched // +checklocks:mu
-	more   int        // +checklocks:mu; processes beyond those
+	// more: processes beyond those.
+	more int // +checklocks:mu
 
 	conns map[seenKey]*broker.Connection
 	lost  int // connections that are not shown: their entries were used anew before they were seen, or there are too many

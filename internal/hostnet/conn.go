@@ -35,18 +35,18 @@ type Conn struct {
 // Open connects to the namespace ns, or if that is nil to the calling thread's.
 // The Conn remains valid when ns is closed.
 func Open(ns *netns.NS) (*Conn, error) {
-	c := &Conn{ns: ns}
+	var h *netlink.Handle
 	err := in(ns, func() (err error) {
 		// NewHandle binds its sockets to the namespace of the thread, which is
 		// ns here. NewHandleAt would move the thread itself, and go on with it
 		// if it could not move it back.
-		c.h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hostnet: %w", err)
 	}
-	return c, nil
+	return &Conn{ns: ns, h: h}, nil
 }
 
 // in runs f in ns, or where it is.

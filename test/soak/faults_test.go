@@ -31,7 +31,7 @@ func (l *lab) breakThings(ctx context.Context, d time.Duration, faults []planned
 		}
 		p.turn.Lock() // in the order of the plan
 		all.Go(func() {
-			defer p.turn.Unlock()
+			defer p.turn.Unlock() // +checklocksforce: its goroutine has it now
 			over := l.begin(fault{Kind: f.Kind, Node: f.Node, Program: f.Program})
 			defer over()
 			if err := l.do(n, p, f); err != nil {
