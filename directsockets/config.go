@@ -37,6 +37,9 @@ type Config struct {
 	// Spin is how long a call looks for what it waits for before it sleeps, at most.
 	// Default 50 µs; negative: not at all.
 	Spin time.Duration
+	// Wait is how long Dial and Accept wait for a segment, so that nearly every byte goes
+	// there: for tests, with Eager. Default: not at all.
+	Wait time.Duration
 	// Broker is the client of the broker that serves the shadows' network namespace.
 	// Default: that of the process, which looks for the broker where SPEC.md says.
 	// Shadows of a TCP stack in user space need one that takes the program at its word

@@ -115,6 +115,7 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Cli
 		if cfg.Eager {
 			c.moved(0)
 		}
+		c.settle(cfg.Wait)
 	}
 	return c
 }

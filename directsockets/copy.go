@@ -5,8 +5,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
+	"syscall"
 
 	"exnet/directsockets/segment"
 	"exnet/foreign"
@@ -55,7 +57,7 @@ func reliable(r io.Reader) bool {
 	case *os.File, *net.TCPConn, *net.UnixConn, *Conn, *bytes.Reader, *bytes.Buffer, *strings.Reader:
 		return true
 	}
-	return false
+	return asFile(r) != nil
 }
 
 // readFromAny moves a piece of a reader of which nothing is known.
@@ -136,32 +138,54 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 	return n, err
 }
 
-// fileOf is the file that r reads from, and how many bytes of it.
-func fileOf(r io.Reader) (file *os.File, limit *io.LimitedReader) {
-	if l, ok := r.(*io.LimitedReader); ok {
-		file, _ = l.R.(*os.File)
-		return file, l
+// file is an *os.File, or what package os has of one without its WriteTo, which io.Copy
+// brings here.
+type file interface {
+	io.Reader
+	syscall.Conn
+}
+
+// asFile is r as a file; nil: it is none. A type of somebody else's that has a file in it
+// may read in its own way.
+func asFile(r io.Reader) file {
+	f, ok := r.(file)
+	if _, own := r.(*os.File); !own && ok {
+		ok = reflect.TypeOf(r).PkgPath() == "os"
 	}
-	file, _ = r.(*os.File)
-	return file, nil
+	if !ok {
+		return nil
+	}
+	return f
+}
+
+// fileOf is the file that r reads from, and how many bytes of it.
+func fileOf(r io.Reader) (f file, limit *io.LimitedReader) {
+	if l, ok := r.(*io.LimitedReader); ok {
+		return asFile(l.R), l
+	}
+	return asFile(r), nil
 }
 
 // sendFile sends a piece of a file over the shadow, by the kernel. The file's
 // position says what has been sent. sent is false if that cannot be done, or the
 // file has no more.
-func (c *Conn) sendFile(file *os.File, limit *io.LimitedReader) (n int64, sent bool, err error) {
+func (c *Conn) sendFile(file file, limit *io.LimitedReader) (n int64, sent bool, err error) {
 	t := &c.tx
 	size := int64(shadowChunk)
 	if limit != nil {
 		size = min(size, limit.N)
 	}
-	src, err := file.SyscallConn()
-	if err != nil || size <= 0 {
-		return 0, false, nil
-	}
 	if t.kicked.Load() {
 		c.calm(&t.half)
 		return 0, true, nil
+	}
+	if s, ok := c.shadow.(fileSender); ok {
+		n, err, sent = s.SendFile(&io.LimitedReader{R: file, N: size})
+		return c.sentFile(limit, n, sent && (n > 0 || err != nil), err)
+	}
+	src, err := file.SyscallConn()
+	if err != nil || size <= 0 {
+		return 0, false, nil
 	}
 	var k int
 	var serr error
@@ -186,14 +210,29 @@ func (c *Conn) sendFile(file *os.File, limit *io.LimitedReader) (n int64, sent b
 	case serr != nil:
 		return 0, true, c.opError("write", os.NewSyscallError("sendfile", serr))
 	}
-	n = int64(k)
+	return c.sentFile(limit, int64(k), true, nil)
+}
+
+// fileSender is a shadow that has the kernel send a file. handled is false if it cannot,
+// and nothing was sent then.
+type fileSender interface {
+	SendFile(r io.Reader) (n int64, err error, handled bool)
+}
+
+// sentFile counts what sendFile has sent.
+func (c *Conn) sentFile(limit *io.LimitedReader, n int64, sent bool, err error) (int64, bool, error) {
 	if limit != nil {
 		limit.N -= n
 	}
-	t.shadow += uint64(n)
-	c.count.Add(segment.SentShadow, uint64(n))
-	c.sends.Add(1)
-	return n, true, nil
+	if n > 0 {
+		c.tx.shadow += uint64(n)
+		c.count.Add(segment.SentShadow, uint64(n))
+		c.sends.Add(1)
+	}
+	if err = c.shadowError(&c.tx.half, "write", err); err == errKicked {
+		err = nil
+	}
+	return n, sent, err
 }
 
 // readsOnce reports whether a Write of w reads each byte once and decides nothing by

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -221,5 +222,35 @@ func TestDemoteUnderLoad(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRawDeadline has the deadlines of a connection end Read and Write of its
+// SyscallConn, those that have passed and those that pass meanwhile.
+func TestRawDeadline(t *testing.T) {
+	c, s := directPair(t)
+	defer c.Close()
+	defer s.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(func(uintptr) bool) error{"read": raw.Read, "write": raw.Write} {
+		for _, d := range []time.Duration{-time.Second, 20 * time.Millisecond} {
+			if err := c.SetDeadline(time.Now().Add(d)); err != nil {
+				t.Fatal(err)
+			}
+			calls := 0
+			err := call(func(uintptr) bool { calls++; return false })
+			if !errors.Is(err, os.ErrDeadlineExceeded) || d < 0 && calls > 0 {
+				t.Errorf("%s, deadline in %v: %v after %d calls", name, d, err, calls)
+			}
+		}
+		if err := c.SetDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(func(uintptr) bool { return true }); err != nil {
+			t.Errorf("%s without a deadline: %v", name, err)
+		}
 	}
 }

@@ -74,6 +74,20 @@ func (c *Conn) moved(sends int) {
 	}
 }
 
+// settlePause is how long settle waits between two looks.
+const settlePause = 100 * time.Microsecond
+
+// settle waits until the connection has a segment that both ends look at, or will have
+// none, and no longer than limit.
+func (c *Conn) settle(limit time.Duration) {
+	for end := time.Now().Add(limit); limit > 0 && c.up.Load() != upNever && time.Now().Before(end); time.Sleep(settlePause) {
+		if e := c.end.Load(); e != nil && (c.side == segment.Server || e.Attached()) {
+			return
+		}
+		c.moved(0)
+	}
+}
+
 // never has the connection stay on the shadow.
 func (c *Conn) never(why Reason) {
 	c.up.Store(upNever)

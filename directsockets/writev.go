@@ -1,6 +1,10 @@
 package directsockets
 
-import "net"
+import (
+	"net"
+
+	"exnet/directsockets/segment"
+)
 
 // gatherMax is the piece of a net.Buffers that is gathered with others to be one write:
 // a copy that costs less than a message of its own. A larger one is written as it is.
@@ -12,15 +16,79 @@ const gatherMax = 16 << 10
 func (c *Conn) WriteBuffers(bufs *net.Buffers) (sum int64, err error) {
 	room := copyBuffers.Get().(*[copyChunk]byte)
 	defer copyBuffers.Put(room)
-	for len(*bufs) > 0 {
-		n, err := c.Write(gather(room[:], *bufs))
-		sum += int64(n)
-		consume(bufs, n)
-		if err != nil {
-			return sum, err
+	for err == nil {
+		if consume(bufs, 0); len(*bufs) == 0 {
+			break
+		}
+		var n int64
+		if v, ok := c.shadow.(buffersWriter); ok {
+			var handled bool
+			if n, handled, err = c.writevShadow(v, bufs); handled {
+				sum += n
+				continue
+			}
+		}
+		k := 0
+		k, err = c.Write(gather(room[:], *bufs))
+		sum += int64(k)
+		consume(bufs, k)
+	}
+	return sum, err
+}
+
+// buffersWriter is a shadow that writes a list at once (writev), and takes from it what
+// was written.
+type buffersWriter interface {
+	WriteBuffers(*net.Buffers) (int64, error)
+}
+
+// writevShadow writes the list, or a part of it, to the shadow. It is not handled when the
+// next bytes do not belong there, or not for certain.
+func (c *Conn) writevShadow(v buffersWriter, bufs *net.Buffers) (n int64, handled bool, err error) {
+	t := &c.tx
+	if !t.try() {
+		return 0, false, nil
+	}
+	defer func() {
+		if t.free() {
+			c.leaveTX()
+		}
+	}()
+	if t.phase != txTCP && (t.phase != txBack || t.demote) {
+		return 0, false, nil
+	}
+	c.moved(1)
+	if t.flags.Load() != 0 || t.want.Load()&wantWork != 0 || t.kicked.Load() || c.promote() {
+		return 0, false, nil
+	}
+	first, rest := *bufs, net.Buffers(nil)
+	if size := firstPieces(first, shadowChunk); size < len(first) {
+		first, rest = first[:size:size], first[size:]
+	}
+	n, err = v.WriteBuffers(&first)
+	if len(first) > 0 {
+		*bufs = append(first, rest...)
+	} else {
+		*bufs = rest
+	}
+	c.count.Add(segment.SentShadow, uint64(n))
+	t.shadow += uint64(n)
+	c.sends.Add(1)
+	if err = c.shadowError(&t.half, "write", err); err == errKicked {
+		err = nil
+	}
+	return n, true, err
+}
+
+// firstPieces is how many pieces of bufs, one at least, have no more than limit bytes.
+func firstPieces(bufs net.Buffers, limit int) int {
+	sum := 0
+	for i, b := range bufs {
+		if sum += len(b); sum > limit && i > 0 {
+			return i
 		}
 	}
-	return sum, nil
+	return len(bufs)
 }
 
 // gather returns the first bytes of bufs, which is not empty: those of one piece, or

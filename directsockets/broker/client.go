@@ -21,6 +21,9 @@ type ClientConfig struct {
 	Program string
 	// Connections is how many the statistics have room for. Default 4096.
 	Connections int
+	// KeepClosed has the statistics show closed connections until their room is needed, as
+	// those of exn-run's library do. Default: they are gone at once.
+	KeepClosed bool
 	// In runs a function in the network namespace of the connections. Default: where
 	// the process is.
 	In func(func() error) error
@@ -128,6 +131,7 @@ func newClient(cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	stats.keep = cfg.KeepClosed
 	return &Client{
 		cfg: cfg, stats: stats, done: make(chan struct{}), tried: make(chan struct{}), err: ErrNoBroker,
 		claims: make(map[uint32]func(Granted, error)), offers: make(map[uint32]*offered),

@@ -102,8 +102,9 @@ func (w Why) String() string {
 //
 // Concurrency: all methods may be called from many goroutines.
 type Stats struct {
-	seg *shm.Segment
-	n   int
+	seg  *shm.Segment
+	n    int
+	keep bool // closed connections stay readable
 
 	mu sync.Mutex
 	// free: those that were given back.
@@ -151,19 +152,32 @@ type EntryInfo struct {
 	Since  time.Time
 }
 
+// takeLocked returns the index of an entry that nobody uses; -1: there is none.
+//
+// +checklocks:s.mu
+func (s *Stats) takeLocked() (index int32) {
+	n := len(s.free)
+	switch {
+	case s.next < s.n && (n == 0 || s.keep):
+		s.next++
+		return int32(s.next - 1)
+	case n == 0:
+		return -1
+	case s.keep:
+		index, s.free = s.free[0], s.free[1:]
+	default:
+		index, s.free = s.free[n-1], s.free[:n-1]
+	}
+	return index
+}
+
 // Alloc takes an entry for a connection, in ModeTCP. It always returns one: when
 // the table is full, one that nobody sees.
 func (s *Stats) Alloc(info EntryInfo) *Entry {
 	e := &Entry{index: -1}
 	if s != nil {
 		s.mu.Lock()
-		switch n := len(s.free); {
-		case n > 0:
-			e.index, s.free = s.free[n-1], s.free[:n-1]
-		case s.next < s.n:
-			e.index = int32(s.next)
-			s.next++
-		}
+		e.index = s.takeLocked()
 		s.mu.Unlock()
 	}
 	if e.index < 0 {
@@ -208,15 +222,20 @@ func (e *Entry) Counters() *Counters {
 	return (*Counters)(e.words[entryCountOff/8 : entryCountOff/8+NumCounters])
 }
 
-// Free gives the entry back. Nobody may use its counters any more.
+// Free gives the entry back. Nobody may use its counters any more. With
+// ClientConfig.KeepClosed it can be read, as that of a connection that is closed, until
+// another one has it, and the longest unused comes first.
 func (e *Entry) Free() {
 	s := e.stats
 	if s == nil {
 		return
 	}
 	e.stats = nil
-	// The sequence goes on with the next one that has the entry.
-	e.words[0].Store(uint64(uint32(e.words[0].Load()) | 1))
+	if s.keep {
+		e.words[0].Store(e.words[0].Load()&^(0xff<<(8*entryModeOff)) | uint64(ModeClosed)<<(8*entryModeOff))
+	} else { // the sequence goes on with the next one that has the entry
+		e.words[0].Store(uint64(uint32(e.words[0].Load()) | 1))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, e.index)

@@ -2,8 +2,11 @@ package broker
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -103,6 +106,46 @@ func TestStatsFull(t *testing.T) {
 	if _, err := newStats(MaxEntries + 1); err == nil {
 		t.Error("too many entries")
 	}
+}
+
+// TestStatsKeepClosed has closed connections be seen until their entries are needed, the
+// one that was closed first goes first.
+func TestStatsKeepClosed(t *testing.T) {
+	s, err := newStats(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.seg.Retire()
+	s.keep = true
+	port := uint16(0)
+	open := func() *Entry {
+		port++
+		a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), port)
+		e := s.Alloc(EntryInfo{Key: Key{Client: a, Server: a}, Since: time.Unix(0, int64(port))})
+		e.Set(ModeDirect, WhyNothing)
+		return e
+	}
+	check := func(want string) {
+		t.Helper()
+		var got []string
+		for _, c := range ReadStats(s.seg.Fd()) {
+			got = append(got, fmt.Sprint(c.Local.Port(), c.Mode))
+		}
+		slices.Sort(got)
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%s, want %s", text, want)
+		}
+	}
+	first, second := open(), open()
+	second.Free()
+	first.Free()
+	check("1closed 2closed")
+	open()
+	check("1closed 2closed 3direct")
+	open()
+	check("1closed 3direct 4direct")
+	open().Free()
+	check("3direct 4direct 5closed")
 }
 
 // TestStatsChurn reads while entries come and go: what is read is of one connection.

@@ -17,7 +17,7 @@ var boolFlags = strings.Fields(`a asan benchmem buildvcs c cover e export deps f
 type command struct {
 	verb    string
 	dir     string   // of -C; "": none
-	args    []string // without -C and -overlay
+	args    []string // without -C, -overlay and -vet
 	overlay string   // of -overlay; "": none
 }
 
@@ -51,6 +51,7 @@ func parseCommand(verb string, args []string) (command, error) {
 			c.overlay = value
 		case "C":
 			c.dir = value
+		case "vet": // see noVet
 		default:
 			c.args = append(c.args, own...)
 		}

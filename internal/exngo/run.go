@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -110,11 +111,22 @@ func prepare(dir, under string) (t toolchain, file string, err error) {
 	return t, file, err
 }
 
+// noVet is a flag for go test. Vet runs in the directory of each package below the one that
+// is tested, and those of direct sockets have none.
+const noVet = "-vet=off"
+
 // runGo becomes the go command.
 func runGo(verb string, args []string) error {
 	c, err := parseCommand(verb, args)
 	if err != nil {
 		return err
+	}
+	if verb == "vet" {
+		command, err := exec.LookPath("go")
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrGo, err)
+		}
+		return fmt.Errorf("%s: %w", command, syscall.Exec(command, append([]string{"go", verb}, args...), os.Environ()))
 	}
 	t, file, err := prepare(c.dir, c.overlay)
 	if err != nil {
@@ -124,7 +136,11 @@ func runGo(verb string, args []string) error {
 	if c.dir != "" {
 		all = append(all, "-C", c.dir) // it has to be the first
 	}
-	all = append(append(all, "-overlay="+file), c.args...)
+	all = append(all, "-overlay="+file)
+	if verb == "test" {
+		all = append(all, noVet)
+	}
+	all = append(all, c.args...)
 	return fmt.Errorf("%s: %w", t.Command, syscall.Exec(t.Command, all, t.environ(os.Environ())))
 }
 
@@ -136,11 +152,11 @@ func printEnv(stdout io.Writer) error {
 	}
 	var flags []string
 	for _, f := range splitQuoted(t.GOFLAGS) {
-		if name, _, _ := flagOf(f); name != "overlay" {
+		if name, _, _ := flagOf(f); name != "overlay" && name != "vet" {
 			flags = append(flags, f)
 		}
 	}
-	flags = append(flags, "-overlay="+file)
+	flags = append(flags, "-overlay="+file, noVet)
 	for i := range flags {
 		if flags[i], err = quote(flags[i]); err != nil {
 			return err

@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
@@ -39,24 +41,49 @@ func wanted() bool {
 // On reports whether connections may be direct.
 func On() bool { return on }
 
+// connections is how many the statistics have room for, as in exn-run's library. They take
+// memory as they are used.
+const connections = 16384
+
 // client is the process's, which begins to look for a broker when it is first asked for.
 var client = sync.OnceValue(func() *broker.Client {
-	c, err := broker.Dial(broker.ClientConfig{})
+	c, err := broker.Dial(broker.ClientConfig{Connections: connections, KeepClosed: true})
 	if err != nil { // no memory for a small table: there is none for segments
 		return nil
 	}
 	return c
 })
 
+// config is that of all connections. Like exn-run's library it can be tuned, for tests and
+// those who measure, by EXNET_DS_SENDS (0: an offer at once), _BYTES, _SLOTS, _RING and _WAIT (ms).
+var config = sync.OnceValue(func() (c directsockets.Config) {
+	c.Eager = os.Getenv("EXNET_DS_SENDS") == "0"
+	c.UpgradeSends = number("EXNET_DS_SENDS")
+	c.UpgradeBytes = number("EXNET_DS_BYTES")
+	c.Slots = number("EXNET_DS_SLOTS")
+	c.Ring = number("EXNET_DS_RING")
+	c.Wait = time.Duration(number("EXNET_DS_WAIT")) * time.Millisecond
+	c.Broker = client()
+	return c
+})
+
+// number is that of a variable; 0 if there is none.
+func number(name string) int {
+	n, err := strconv.ParseUint(os.Getenv(name), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
+
 // Begin makes a Conn of a TCP connection on which nothing has been sent or received
 // yet, and takes it. server says that it was accepted. nil: it stays plain, and the
 // caller's.
 func Begin(shadow net.Conn, server bool) *directsockets.Conn {
-	c := client()
-	if c == nil {
+	if client() == nil {
 		return nil
 	}
-	conn, err := directsockets.NewConn(shadow, server, directsockets.Config{Broker: c})
+	conn, err := directsockets.NewConn(shadow, server, config())
 	if err != nil {
 		return nil
 	}

@@ -63,6 +63,20 @@ func (s *exnShadow) SetLinger(sec int) error {
 	return nil
 }
 
+// SendFile has the kernel send a file.
+func (s *exnShadow) SendFile(r io.Reader) (n int64, err error, handled bool) {
+	n, err, handled = sendFile(s.fd, r)
+	if err != nil {
+		err = s.opError("write", err)
+	}
+	return n, err, handled
+}
+
+// WriteBuffers writes a list at once.
+func (s *exnShadow) WriteBuffers(v *exnet.Buffers) (int64, error) {
+	return s.writeBuffers((*Buffers)(v))
+}
+
 func (s *exnShadow) opError(op string, err error) error {
 	return &OpError{Op: op, Net: s.fd.net, Source: s.fd.laddr, Addr: s.fd.raddr, Err: err}
 }
@@ -271,8 +285,21 @@ func (c *TCPConn) exnWriteTo(w io.Writer) (int64, error) {
 
 func (c *TCPConn) exnSyscallConn() (syscall.RawConn, error) {
 	raw, err := c.exn.direct.SyscallConn()
-	return raw, c.exnError(err)
+	if err != nil {
+		return nil, c.exnError(err)
+	}
+	return exnRawConn{raw, c}, nil
 }
+
+// exnRawConn is a connection's [syscall.RawConn], whose errors are net's.
+type exnRawConn struct {
+	raw syscall.RawConn
+	c   *TCPConn
+}
+
+func (r exnRawConn) Control(f func(uintptr)) error    { return r.c.exnError(r.raw.Control(f)) }
+func (r exnRawConn) Read(f func(uintptr) bool) error  { return r.c.exnError(r.raw.Read(f)) }
+func (r exnRawConn) Write(f func(uintptr) bool) error { return r.c.exnError(r.raw.Write(f)) }
 
 func (c *TCPConn) exnCloseRead() error        { return c.exnError(c.exn.direct.CloseRead()) }
 func (c *TCPConn) exnCloseWrite() error       { return c.exnError(c.exn.direct.CloseWrite()) }
