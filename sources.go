@@ -4,8 +4,8 @@ package exnet
 
 import "embed"
 
-// Sources are the files of the packages that package internal/godirect consists of.
+// Sources has the files of the packages that package internal/godirect imports, and of
+// others: exn-go takes what it finds imported.
 //
-//go:embed directsockets/*.go directsockets/broker/*.go directsockets/segment/*.go
-//go:embed internal/accept/*.go internal/counter/*.go internal/godirect/*.go internal/shm/*.go internal/shm/*.s
+//go:embed directsockets/*.go directsockets/*/*.go internal/*/*.go internal/*/*.s
 var Sources embed.FS

@@ -176,16 +176,43 @@ func (t *tree) direct() error {
 	if err != nil {
 		return err
 	}
-	return each(exnet.Sources, ".", func(name string, src []byte) error {
-		to := path.Join(homePath(module+"/"+path.Dir(name)), path.Base(name))
+	return t.importAll(module+"/internal/godirect", names, make(map[string]bool))
+}
+
+// importAll makes a package of this module, and those that it imports.
+func (t *tree) importAll(pkg string, shim, done map[string]bool) error {
+	if done[pkg] {
+		return nil
+	}
+	done[pkg] = true
+	dir := strings.TrimPrefix(pkg, module+"/")
+	entries, err := exnet.Sources.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("the sources in exn-go: %w", err)
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		if e.IsDir() || strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		src, err := exnet.Sources.ReadFile(name)
+		if err != nil {
+			return err
+		}
 		if strings.HasSuffix(name, ".go") {
-			if src, err = moveHome(name, src, names); err != nil {
+			var imports []string
+			if src, imports, err = moveHome(name, src, shim); err != nil {
 				return err
 			}
+			for _, i := range imports {
+				if err := t.importAll(i, shim, done); err != nil {
+					return err
+				}
+			}
 		}
-		t.made[to] = src
-		return nil
-	})
+		t.made[path.Join(homePath(pkg), e.Name())] = src
+	}
+	return nil
 }
 
 // linuxFiles are those that a program for Linux has of package net's.

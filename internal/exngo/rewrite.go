@@ -80,11 +80,11 @@ func (f *goFile) replace(n ast.Node, text string) edit {
 
 // moveHome returns a file of this module as one of the standard library: it imports
 // packages from there, and package syscall and shim for what it uses of golang.org/x/sys.
-// Lines stay where they are.
-func moveHome(name string, src []byte, shim map[string]bool) ([]byte, error) {
+// Lines stay where they are. imports are the packages of this module that it imports.
+func moveHome(name string, src []byte, shim map[string]bool) (out []byte, imports []string, err error) {
 	f, err := parse(name, src)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var edits []edit
 	var usesShim, usesSyscall, importsSyscall bool
@@ -116,9 +116,10 @@ func moveHome(name string, src []byte, shim map[string]bool) ([]byte, error) {
 		case path == "net":
 			edits = append(edits, f.replace(spec.Path, strconv.Quote(homeNet)))
 		case strings.HasPrefix(path, module+"/"):
+			imports = append(imports, path)
 			edits = append(edits, f.replace(spec.Path, strconv.Quote(homePath(path))))
 		case path == xsys && spec.Name != nil:
-			return nil, fmt.Errorf("%s imports %s by another name", name, xsys)
+			return nil, nil, fmt.Errorf("%s imports %s by another name", name, xsys)
 		case path == xsys:
 			var specs []string
 			if usesShim {
@@ -129,10 +130,10 @@ func moveHome(name string, src []byte, shim map[string]bool) ([]byte, error) {
 			}
 			edits = append(edits, f.replace(spec, strings.Join(specs, "; ")))
 		case strings.Contains(path, "."):
-			return nil, fmt.Errorf("%s imports %s, which exn-go does not bring along", name, path)
+			return nil, nil, fmt.Errorf("%s imports %s, which exn-go does not bring along", name, path)
 		}
 	}
-	return apply(src, edits), nil
+	return apply(src, edits), imports, nil
 }
 
 func importPath(spec *ast.ImportSpec) string {
