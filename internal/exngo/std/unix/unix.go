@@ -31,6 +31,16 @@ const (
 	TMPFS_MAGIC         = 0x01021994
 	IPPROTO_MPTCP       = 262
 	SO_NETNS_COOKIE     = 71
+	SO_BINDTOIFINDEX    = 62
+
+	O_PATH            = 0x200000
+	AT_EMPTY_PATH     = 0x1000
+	OPEN_TREE_CLOEXEC = syscall.O_CLOEXEC
+
+	NETLINK_SOCK_DIAG   = 4
+	SOCK_DIAG_BY_FAMILY = 20
+
+	sysOpenTree = 428
 )
 
 // FcntlInt is fcntl with a number as its argument.
@@ -46,6 +56,16 @@ func MemfdCreate(name string, flags int) (fd int, err error) {
 		return -1, err
 	}
 	r, _, errno := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(p)), uintptr(flags), 0)
+	return int(r), errOf(errno)
+}
+
+// OpenTree opens a descriptor that stands for a file (open_tree).
+func OpenTree(dir int, name string, flags uint) (fd int, err error) {
+	p, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return -1, err
+	}
+	r, _, errno := syscall.Syscall(sysOpenTree, uintptr(dir), uintptr(unsafe.Pointer(p)), uintptr(flags))
 	return int(r), errOf(errno)
 }
 
