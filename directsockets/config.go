@@ -28,6 +28,11 @@ type Config struct {
 	// Ring is the size of an RMA ring in bytes: a multiple of 4096, 64 KiB..1 GiB.
 	// Default 1 MiB. It takes memory as it is used.
 	Ring int
+	// MaxRing and MaxSlots are the largest ring and VELO queue that the server's side takes: a
+	// segment that a client offers with more is refused, and the connection stays on TCP. So a
+	// client has a server use 2 * (MaxRing + 128 * MaxSlots) bytes for a connection at most.
+	// Defaults 4 MiB and 1024, or this side's own Ring and Slots if they are larger.
+	MaxRing, MaxSlots int
 	// Threshold is the number of bytes up to which a send goes in VELO messages.
 	// Default 480.
 	Threshold int
@@ -47,6 +52,11 @@ type Config struct {
 	Broker *broker.Client
 }
 
+const (
+	defaultMaxRing  = 4 << 20
+	defaultMaxSlots = 1024 // 128 KiB
+)
+
 // ErrConfig says that a Config has a value out of range.
 var ErrConfig = errors.New("directsockets: configuration out of range")
 
@@ -61,7 +71,13 @@ func (c Config) withDefaults() (*Config, error) {
 		c.Spin = spinMax
 	}
 	c.Spin = max(c.Spin, 0)
-	if c.UpgradeSends < 0 || c.UpgradeBytes < 0 || c.Threshold < 0 || c.Chunk < 0 {
+	if c.MaxRing == 0 {
+		c.MaxRing = max(defaultMaxRing, c.Ring)
+	}
+	if c.MaxSlots == 0 {
+		c.MaxSlots = max(defaultMaxSlots, c.Slots)
+	}
+	if c.MaxRing < 0 || c.MaxSlots < 0 || c.UpgradeSends < 0 || c.UpgradeBytes < 0 || c.Threshold < 0 || c.Chunk < 0 {
 		return nil, fmt.Errorf("%w: no number may be negative but Spin", ErrConfig)
 	}
 	if err := (segment.Config{Slots: c.Slots, Ring: c.Ring}).Check(); err != nil {
@@ -69,3 +85,6 @@ func (c Config) withDefaults() (*Config, error) {
 	}
 	return &c, nil
 }
+
+// takes says whether the server's side takes a segment of these sizes.
+func (c *Config) takes(s segment.Config) bool { return s.Ring <= c.MaxRing && s.Slots <= c.MaxSlots }

@@ -128,7 +128,7 @@ func TestHalfClose(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, cfg := range []directsockets.Config{{Slots: 17}, {Ring: 1000}, {Chunk: -1}, {UpgradeSends: -1}, {Threshold: -5}, {UpgradeBytes: -1}} {
+	for _, cfg := range []directsockets.Config{{Slots: 17}, {Ring: 1000}, {Chunk: -1}, {UpgradeSends: -1}, {Threshold: -5}, {UpgradeBytes: -1}, {MaxRing: -1}, {MaxSlots: -1}} {
 		d := directsockets.Dialer{Config: cfg}
 		if _, err := d.Dial("tcp", "127.0.0.1:1"); !errors.Is(err, directsockets.ErrConfig) {
 			t.Errorf("%+v: %v", cfg, err)

@@ -190,7 +190,14 @@ func (c *Conn) granted(g broker.Granted) {
 		c.failed(ReasonNoMemory)
 		return
 	}
-	c.install(&upgrade{end: end, nonce: g.Nonce, peerBell: -1})
+	u := &upgrade{end: end, nonce: g.Nonce, peerBell: -1}
+	if !c.cfg.takes(seg.Config()) { // the next offer will be no smaller
+		end.Withdraw()
+		u.drop()
+		c.never(ReasonRefused)
+		return
+	}
+	c.install(u)
 }
 
 // install has whoever has the turn of rx look at a segment from now on.
@@ -302,7 +309,11 @@ func (c *Conn) refused(why Reason) {
 // orphaned is called when the peer's end has gone before it promoted its direction.
 func (c *Conn) orphaned() {
 	if c.side == segment.Client && !c.rx.end.Attached() {
+		final := c.rx.end.PeerState() == segment.StateWithdrawn
 		c.refused(ReasonRefused)
+		if final {
+			c.never(ReasonRefused)
+		}
 		return
 	}
 	c.rx.phase = rxBack

@@ -128,21 +128,34 @@ func scribbleAll(mem []byte, rnd *rand.Rand, bell int) {
 	}
 }
 
-// TestHostileClient has clients write at random over the segments that they share with
-// an unmodified program: that lives on, its other connections do, too, and nothing is
-// left of those of the hostile ones.
-func TestHostileClient(t *testing.T) {
+// cServer is an unmodified program (ctest/server.c) under the library: where it listens, and a client of its
+// broker. It ends when stdin is closed.
+type cServer struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	to    netip.AddrPort
+	*broker.Client
+}
+
+// buildCServer returns the paths of the program and the library.
+func buildCServer(t *testing.T) (program, library string) {
+	t.Helper()
 	needCompiler(t)
-	program := filepath.Join(t.TempDir(), "server")
+	program = filepath.Join(t.TempDir(), "server")
 	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "ctest/server.c", "-o", program})
-	env := startBroker(t)
-	path := strings.TrimPrefix(env[1], "EXNET_BROKER=")
 	library, err := build(t.Context(), filepath.Join(t.TempDir(), "cache"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return program, library
+}
+
+func startCServer(t *testing.T, program, library string, more ...string) *cServer {
+	t.Helper()
+	env := startBroker(t)
+	path := strings.TrimPrefix(env[1], "EXNET_BROKER=")
 	cmd := exec.Command(program)
-	cmd.Env = append(append(os.Environ(), env...), "LD_PRELOAD="+library)
+	cmd.Env = append(append(append(os.Environ(), env...), "LD_PRELOAD="+library), more...)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -155,10 +168,10 @@ func TestHostileClient(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has ended if all went well
 		_ = cmd.Wait()
-	}()
+	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -167,18 +180,80 @@ func TestHostileClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
-
 	client, err := broker.Dial(broker.ClientConfig{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { client.Close() })
 	for end := time.Now().Add(20 * time.Second); !client.Listener(uint16(port)); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the listener is not shown")
 		}
 	}
+	return &cServer{cmd, stdin, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port)), client}
+}
+
+// TestCServerCapsRing: an unmodified server refuses segments larger than it allows.
+func TestCServerCapsRing(t *testing.T) {
+	program, library := buildCServer(t)
+	for _, test := range []struct {
+		name   string
+		config directsockets.Config
+		env    []string
+		direct bool
+	}{
+		{"ring", directsockets.Config{Ring: 1 << 30}, nil, false},
+		{"slots", directsockets.Config{Slots: 4096}, nil, false},
+		{"as much as allowed", directsockets.Config{Ring: 4 << 20, Slots: 1024}, nil, true},
+		{"less allowed", directsockets.Config{}, []string{"EXNET_DS_MAX_RING=65536"}, false},
+		{"more allowed", directsockets.Config{Ring: 8 << 20, Slots: 2048}, []string{"EXNET_DS_MAX_RING=8388608", "EXNET_DS_MAX_SLOTS=2048"}, true},
+		{"its own are as large", directsockets.Config{Ring: 8 << 20, Slots: 2048}, []string{"EXNET_DS_RING=8388608", "EXNET_DS_SLOTS=2048"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := startCServer(t, program, library, test.env...)
+			test.config.Broker, test.config.Eager = server.Client, true
+			d := directsockets.Dialer{Config: test.config}
+			c, err := d.DialContext(t.Context(), "tcp", server.to.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(time.Minute))
+			conn := c.(*directsockets.Conn)
+			for end := time.Now().Add(20 * time.Second); ; {
+				var b [1]byte
+				if _, err := c.Write(b[:]); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(c, b[:]); err != nil {
+					t.Fatal(err)
+				}
+				s := conn.Stats()
+				if test.direct && s.Direct() || !test.direct && s.Reason == directsockets.ReasonRefused {
+					break
+				}
+				if s.Direct() || time.Now().After(end) {
+					t.Fatal(s)
+				}
+			}
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", server.cmd.Process.Pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(string(text), "exnet-ds "); got != test.direct {
+				t.Errorf("the server has a segment: %v", got)
+			}
+		})
+	}
+}
+
+// TestHostileClient has clients write at random over the segments that they share with
+// an unmodified program: that lives on, its other connections do, too, and nothing is
+// left of those of the hostile ones.
+func TestHostileClient(t *testing.T) {
+	program, library := buildCServer(t)
+	server := startCServer(t, program, library)
+	cmd, stdin, client, to := server.cmd, server.stdin, server.Client, server.to
 	d := directsockets.Dialer{Config: directsockets.Config{Broker: client, Eager: true}}
 	c, err := d.DialContext(context.Background(), "tcp", to.String())
 	if err != nil {

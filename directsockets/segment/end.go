@@ -161,7 +161,7 @@ func (e *End) relate() {
 	e.relation.Store(r)
 }
 
-// Withdraw takes the client's offer back.
+// Withdraw takes the client's offer back; on the server's side it refuses the segment for good.
 func (e *End) Withdraw() {
 	if e.bad.Load() {
 		return

@@ -87,7 +87,7 @@ const (
 	StateNone      State = iota
 	StateOffered         // side 0, before the hand-over
 	StateAttached        // side 1 looks at the segment
-	StateWithdrawn       // side 0 has taken its offer back
+	StateWithdrawn       // side 0 has taken its offer back; side 1 does not want such a segment
 )
 
 func (s State) String() string {

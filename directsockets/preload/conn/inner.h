@@ -59,6 +59,8 @@ uint64_t ds_ticks_us(void) DS_HIDDEN;
 struct ds_config {
 	unsigned sends, slots, wait;
 	uint64_t bytes, ring;
+	unsigned max_slots; /* EXNET_DS_MAX_SLOTS, EXNET_DS_MAX_RING: what a server takes of a client */
+	uint64_t max_ring;
 	bool expedite;  /* EXNET_DS_EXPEDITED: sleepers call membarrier, so that wakers need no fence */
 	bool expedited; /* and this process is registered for it */
 	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are told of, too */
@@ -159,6 +161,9 @@ enum { RX_EVENTS = POLLIN | POLLRDNORM, TX_EVENTS = POLLOUT | POLLWRNORM };
 /* Sleeps until s may be ready for events: 0, or -1 and EINTR or EAGAIN (deadline, in ns of
  * CLOCK_MONOTONIC; 0: none). timed: the program has set a timeout, after which signals are told always. */
 int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed) DS_HIDDEN;
+/* The same; before, which is called when looking was in vain, may find something to do instead of sleeping: true, and
+ * it is as if something had come. */
+int ds_wait_or(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed, bool (*before)(void *), void *arg) DS_HIDDEN;
 int64_t ds_now(void) DS_HIDDEN;
 /* The deadline of SO_RCVTIMEO or SO_SNDTIMEO, from now; 0: none. */
 int64_t ds_deadline(int fd, int option) DS_HIDDEN;

@@ -14,6 +14,8 @@ enum {
 	BYTES = 16384, /* or when so much has moved */
 	SLOTS = 128,
 	RING = 1 << 20,
+	MAX_SLOTS = 1024,   /* 128 KiB */
+	MAX_RING = 4 << 20,
 	POOL = 256,    /* handles made at a time */
 	POOLS = 4096,
 };
@@ -98,7 +100,7 @@ static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t 
 	return *end || n < low || n > high ? other : n;
 }
 
-/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT. */
+/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT. A server's: _MAX_SLOTS, _MAX_RING. */
 void ds_start(void)
 {
 	if (started)
@@ -115,6 +117,11 @@ void ds_start(void)
 	if (ds_config.slots & (ds_config.slots - 1))
 		ds_config.slots = SLOTS;
 	ds_config.ring &= ~4095ull;
+	/* Who makes larger ones takes them, too. */
+	ds_config.max_slots = ds_config.slots > MAX_SLOTS ? ds_config.slots : MAX_SLOTS;
+	ds_config.max_ring = ds_config.ring > MAX_RING ? ds_config.ring : MAX_RING;
+	ds_config.max_slots = (unsigned)number("EXNET_DS_MAX_SLOTS", ds_config.max_slots, 0, DS_MAX_SLOTS);
+	ds_config.max_ring = number("EXNET_DS_MAX_RING", ds_config.max_ring, 0, DS_MAX_RING);
 	/* A fence for each message is cheaper than a membarrier for each sleep, for all but
 	 * programs that send tens of millions of messages a second. */
 	ds_config.expedite = number("EXNET_DS_EXPEDITED", 0, 0, 1);

@@ -126,6 +126,30 @@ static void give_up(struct ds_sock *s, int fd)
 	ds_unlock(&s->sh->tx_lock, alone);
 }
 
+/* What a sender does before it sleeps for want of room in the ring: it fills the queue (thesis 5.5.3.2). */
+struct filler {
+	struct ds_sock *s;
+	struct ds_cursor *c;
+	size_t *sent;
+};
+
+static bool fill(void *arg)
+{
+	struct filler *f = arg;
+	struct ds_sock *s = f->s;
+	bool alone = ds_alone(s);
+	ssize_t n = 0;
+
+	if (!ds_has_segment(s) || !ds_tx_take(s, alone))
+		return false;
+	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_mode(&s->sh->tx_shut))
+		n = ds_tx_fill(&s->seg, &s->sh->tx, &s->sh->attention, f->c);
+	ds_unlock(&s->sh->tx_lock, alone);
+	if (n > 0)
+		*f->sent += (size_t)n;
+	return n > 0;
+}
+
 ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct ds_cursor c;
@@ -182,13 +206,17 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 			return sent ? (ssize_t)sent : r;
 		if (errno == EDEADLK) /* nothing to wait for */
 			break;
-		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd))
+		struct filler f = {s, &c, &sent};
+		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd)) {
+			if (!sent)
+				fill(&f);
 			break;
+		}
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_SNDTIMEO);
 		if (until < 0)
 			until = stall(s, deadline);
-		if (ds_wait(s, fd, POLLOUT, until, deadline != 0) == 0)
+		if (ds_wait_or(s, fd, POLLOUT, until, deadline != 0, fill, &f) == 0)
 			continue;
 		if (errno != EAGAIN || until == deadline)
 			return sent ? (ssize_t)sent : -1;

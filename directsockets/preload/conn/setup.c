@@ -127,6 +127,9 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 		ds_phase(s, CLAIMED);
 }
 
+/* A client shall not have this process use more memory than it wants to (SPEC 5.1). */
+static bool too_large(const struct ds_seg *g) { return g->ring > ds_config.max_ring || g->slots > ds_config.max_slots; }
+
 void ds_broker_granted(const struct ds_message *m, int segment, int bell)
 {
 	struct ds_sock *s = ds_by_id(m->id);
@@ -142,11 +145,17 @@ void ds_broker_granted(const struct ds_message *m, int segment, int bell)
 		    !memcmp(i->port, m->info.port, 4) && !memcmp(i->addr, s->info.addr, 32) &&
 		    !memcmp(i->port, s->info.port, 4) && ds_seg_peer_state(&s->seg) == DS_OFFERED &&
 		    ds_syscall(SYS_recvfrom, bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN) {
-			s->seg.bell = ds_fd_keep(bell);
-			s->no_rights = no_rights; /* and the queue is empty */
-			REAL(close)(segment);
-			ds_phase(s, GRANTED);
-			return;
+			if (!too_large(&s->seg)) {
+				s->seg.bell = ds_fd_keep(bell);
+				s->no_rights = no_rights; /* and the queue is empty */
+				REAL(close)(segment);
+				ds_phase(s, GRANTED);
+				return;
+			}
+			/* The next offer would be no smaller. */
+			ds_seg_state(&s->seg, &s->sh->attention, DS_WITHDRAWN);
+			ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
+			ds_phase(s, PLAIN);
 		}
 		ds_drop(s);
 	}
@@ -231,6 +240,8 @@ void ds_tick(struct ds_sock *s, int fd)
 			up(s, fd);
 			return;
 		}
+		if (s->side == 0 && ds_seg_peer_state(&s->seg) == DS_WITHDRAWN)
+			ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED); /* the bell is at its end, or soon will be */
 		ds_check_bell(s, false);
 		return;
 	}

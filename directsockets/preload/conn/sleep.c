@@ -328,25 +328,29 @@ interrupted:
 	return -1;
 }
 
-int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
+int ds_wait_or(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed, bool (*before)(void *), void *arg)
 {
 	struct ds_spin spin;
-	bool mine = ds_has_segment(s);
-	int saved = errno, r;
+	bool mine = ds_has_segment(s), found = false;
+	int saved = errno, r = 0;
 
 	if (mine) {
 		ds_spin_begin(&spin, s);
-		while (ds_spin_more(&spin))
-			if (hint(s, events)) {
-				ds_spin_end(&spin, s, true);
-				errno = saved;
-				return 0;
-			}
+		while (!found && ds_spin_more(&spin))
+			found = hint(s, events);
 	}
-	r = sleep_once(s, fd, events, deadline, timed);
+	if (!found && before)
+		found = before(arg);
+	if (!found)
+		r = sleep_once(s, fd, events, deadline, timed);
 	if (mine)
-		ds_spin_end(&spin, s, false);
+		ds_spin_end(&spin, s, found);
 	if (r == 0)
 		errno = saved;
 	return r;
+}
+
+int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
+{
+	return ds_wait_or(s, fd, events, deadline, timed, NULL, NULL);
 }

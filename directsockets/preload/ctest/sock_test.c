@@ -1,5 +1,5 @@
 // Connections from end to end: two processes or threads, a small broker, real TCP.
-#include "harness.h"
+#include "ends.h"
 
 #include "conn/broker.h"
 #include "conn/fds.h"
@@ -13,92 +13,6 @@
 #include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
-
-static int listener;
-static struct sockaddr_in at;
-
-struct side {
-	int fd;
-	struct ds_sock *s;
-};
-
-static ssize_t put(struct side *a, const void *p, size_t n, int flags)
-{
-	struct iovec v = {(void *)p, n};
-	return ds_send(a->s, a->fd, &v, 1, flags | MSG_NOSIGNAL);
-}
-
-static ssize_t get(struct side *a, void *p, size_t n, int flags)
-{
-	struct iovec v = {p, n};
-	return ds_recv(a->s, a->fd, &v, 1, flags);
-}
-
-static void put_all(struct side *a, const uint8_t *p, size_t n)
-{
-	while (n) {
-		ssize_t r = put(a, p, n, 0);
-		CHECK(r > 0, "send: %s", strerror(errno));
-		if (r <= 0)
-			exit(1);
-		p += r;
-		n -= (size_t)r;
-	}
-}
-
-// Whatever becomes of them.
-static void connect_plain(struct side *a)
-{
-	a->fd = socket(AF_INET, SOCK_STREAM, 0);
-	CHECK(connect(a->fd, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
-	a->s = ds_client(a->fd);
-}
-
-static void accept_plain(struct side *a)
-{
-	a->fd = accept(listener, NULL, NULL);
-	a->s = ds_server(a->fd);
-}
-
-static void hang_up_plain(struct side *a)
-{
-	if (a->s)
-		ds_close(a->s, a->fd);
-	close(a->fd);
-}
-
-static void connect_to(struct side *a)
-{
-	connect_plain(a);
-	CHECK(a->s && !ds_plain(a->s), "client stays plain");
-}
-
-static void accept_from(struct side *a)
-{
-	accept_plain(a);
-	CHECK(a->s && !ds_plain(a->s), "server stays plain");
-}
-
-static void hang_up(struct side *a)
-{
-	ds_close(a->s, a->fd);
-	close(a->fd);
-}
-
-// Both ends in this thread: exchanges bytes until both directions are direct.
-static void pair_up(struct side *c, struct side *s)
-{
-	uint8_t b[4];
-
-	connect_to(c);
-	accept_from(s);
-	for (int i = 0; i < 2000 && (ds_direct(c->s) & ds_direct(s->s)) != 3; i++) {
-		CHECK(put(c, "ab", 2, 0) == 2 && get(s, b, 2, MSG_WAITALL) == 2 && !memcmp(b, "ab", 2), "there %d", i);
-		CHECK(put(s, "cd", 2, 0) == 2 && get(c, b, 2, MSG_WAITALL) == 2 && !memcmp(b, "cd", 2), "back %d", i);
-		usleep(100);
-	}
-	CHECK(ds_direct(c->s) == 3 && ds_direct(s->s) == 3, "%d %d", ds_direct(c->s), ds_direct(s->s));
-}
 
 // ---- semantics
 
@@ -546,21 +460,8 @@ static int open_fds(void)
 int main(void)
 {
 	char path[64];
-	socklen_t n = sizeof at;
+	pid_t broker = ends_start(path, sizeof path);
 
-	setvbuf(stdout, NULL, _IONBF, 0);
-	snprintf(path, sizeof path, "/tmp/exnds-test-%d.sock", getpid());
-	setenv("EXNET_DS_SENDS", "1", 1);
-	pid_t broker = broker_start(path);
-	listener = socket(AF_INET, SOCK_STREAM, 0);
-	at.sin_family = AF_INET;
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (bind(listener, (struct sockaddr *)&at, sizeof at) < 0 || listen(listener, 64) < 0 ||
-	    getsockname(listener, (struct sockaddr *)&at, &n) < 0)
-		abort();
-	CHECK(ds_listen(listener), "listen");
-	while (!ds_page_listeners(ntohs(at.sin_port)))
-		usleep(1000);
 	calls();
 	int fds = open_fds();
 	slow_bell();

@@ -1,0 +1,104 @@
+#include "ends.h"
+
+int listener;
+struct sockaddr_in at;
+
+ssize_t put(struct side *a, const void *p, size_t n, int flags)
+{
+	struct iovec v = {(void *)p, n};
+	return ds_send(a->s, a->fd, &v, 1, flags | MSG_NOSIGNAL);
+}
+
+ssize_t get(struct side *a, void *p, size_t n, int flags)
+{
+	struct iovec v = {p, n};
+	return ds_recv(a->s, a->fd, &v, 1, flags);
+}
+
+void put_all(struct side *a, const uint8_t *p, size_t n)
+{
+	while (n) {
+		ssize_t r = put(a, p, n, 0);
+		CHECK(r > 0, "send: %s", strerror(errno));
+		if (r <= 0)
+			exit(1);
+		p += r;
+		n -= (size_t)r;
+	}
+}
+
+void connect_plain(struct side *a)
+{
+	a->fd = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(connect(a->fd, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
+	a->s = ds_client(a->fd);
+}
+
+void accept_plain(struct side *a)
+{
+	a->fd = accept(listener, NULL, NULL);
+	a->s = ds_server(a->fd);
+}
+
+void hang_up_plain(struct side *a)
+{
+	if (a->s)
+		ds_close(a->s, a->fd);
+	close(a->fd);
+}
+
+void connect_to(struct side *a)
+{
+	connect_plain(a);
+	CHECK(a->s && !ds_plain(a->s), "client stays plain");
+}
+
+void accept_from(struct side *a)
+{
+	accept_plain(a);
+	CHECK(a->s && !ds_plain(a->s), "server stays plain");
+}
+
+void hang_up(struct side *a)
+{
+	ds_close(a->s, a->fd);
+	close(a->fd);
+}
+
+void exchange(struct side *c, struct side *s, int i)
+{
+	uint8_t b[4];
+
+	CHECK(put(c, "ab", 2, 0) == 2 && get(s, b, 2, MSG_WAITALL) == 2 && !memcmp(b, "ab", 2), "there %d", i);
+	CHECK(put(s, "cd", 2, 0) == 2 && get(c, b, 2, MSG_WAITALL) == 2 && !memcmp(b, "cd", 2), "back %d", i);
+	usleep(100);
+}
+
+void pair_up(struct side *c, struct side *s)
+{
+	connect_to(c);
+	accept_from(s);
+	for (int i = 0; i < 2000 && (ds_direct(c->s) & ds_direct(s->s)) != 3; i++)
+		exchange(c, s, i);
+	CHECK(ds_direct(c->s) == 3 && ds_direct(s->s) == 3, "%d %d", ds_direct(c->s), ds_direct(s->s));
+}
+
+pid_t ends_start(char *path, size_t n)
+{
+	socklen_t len = sizeof at;
+
+	setvbuf(stdout, NULL, _IONBF, 0);
+	snprintf(path, n, "/tmp/exnds-test-%d.sock", getpid());
+	setenv("EXNET_DS_SENDS", "1", 1);
+	pid_t broker = broker_start(path);
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	at.sin_family = AF_INET;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(listener, (struct sockaddr *)&at, sizeof at) < 0 || listen(listener, 64) < 0 ||
+	    getsockname(listener, (struct sockaddr *)&at, &len) < 0)
+		abort();
+	CHECK(ds_listen(listener), "listen");
+	while (!ds_page_listeners(ntohs(at.sin_port)))
+		usleep(1000);
+	return broker;
+}
