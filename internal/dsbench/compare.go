@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/report"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/stats"
 )
 
@@ -73,14 +75,14 @@ type rowKey struct {
 	control       string
 }
 
-func (r row) key() rowKey {
+func keyOf(r result.Row) rowKey {
 	return rowKey{r.Measure, r.Path, r.Size, r.Streams, r.Direction, r.NoDelay, r.Control}
 }
 
 // compareRows compares the figures that both have, in the order of a.
-func compareRows(a, b []row) (list []comparison, onlyA, onlyB int) {
-	find := func(rows []row, k rowKey) *row {
-		i := slices.IndexFunc(rows, func(r row) bool { return r.key() == k })
+func compareRows(a, b []result.Row) (list []comparison, onlyA, onlyB int) {
+	find := func(rows []result.Row, k rowKey) *result.Row {
+		i := slices.IndexFunc(rows, func(r result.Row) bool { return keyOf(r) == k })
 		if i < 0 {
 			return nil
 		}
@@ -88,7 +90,7 @@ func compareRows(a, b []row) (list []comparison, onlyA, onlyB int) {
 	}
 	seen := make(map[rowKey]bool)
 	for _, x := range a {
-		k := x.key()
+		k := keyOf(x)
 		if seen[k] {
 			continue // measured in two parts of a report: the first counts
 		}
@@ -100,13 +102,13 @@ func compareRows(a, b []row) (list []comparison, onlyA, onlyB int) {
 		}
 		c := comparison{Measure: x.Measure, Path: x.Path, Size: x.Size, Streams: x.Streams, Unit: x.Unit, A: x.Median, B: y.Median}
 		d := stats.Differ(x.Values, y.Values, changeBound)
-		c.Ratio = round(d.Ratio)
+		c.Ratio = result.Round(d.Ratio)
 		k.path = k.control
 		c.Verdict = verdict(x, *y, d, find(a, k), find(b, k))
 		list = append(list, c)
 	}
 	for _, y := range b {
-		if k := y.key(); !seen[k] {
+		if k := keyOf(y); !seen[k] {
 			seen[k] = true
 			onlyB++
 		}
@@ -115,7 +117,7 @@ func compareRows(a, b []row) (list []comparison, onlyA, onlyB int) {
 }
 
 // verdict says what a change is worth, given the controls of both runs.
-func verdict(x, y row, d stats.Change, controlX, controlY *row) string {
+func verdict(x, y result.Row, d stats.Change, controlX, controlY *result.Row) string {
 	switch {
 	case !d.Beyond && min(d.A.N, d.B.N) < stats.MinRunsForNoise:
 		return verdictFew
@@ -138,10 +140,10 @@ func verdict(x, y row, d stats.Change, controlX, controlY *row) string {
 	return verdictBetter
 }
 
-func near(r row) bool { return r.Cores == coredist.Near }
+func near(r result.Row) bool { return r.Cores == coredist.Near }
 
 // beyondControl reports whether the ratio to the control has changed, too.
-func beyondControl(x, y, controlX, controlY row) bool {
+func beyondControl(x, y, controlX, controlY result.Row) bool {
 	if controlX.Median == 0 || controlY.Median == 0 {
 		return true
 	}
@@ -175,9 +177,9 @@ func runCompare(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "dsbench compare: %v (see dsbench compare -h)\n", err)
 		return exitUsage
 	}
-	var rows [2][]row
+	var rows [2][]result.Row
 	for i := range rows {
-		if rows[i], err = readRows(fs.Arg(i)); err != nil {
+		if rows[i], err = report.ReadRows(fs.Arg(i)); err != nil {
 			return fail(stderr, "compare", err)
 		}
 	}
@@ -186,7 +188,7 @@ func runCompare(args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, "compare", errors.New("the two have no figure in common: measure, path, size, connections and control must be the same"))
 	}
 	if *asJSON {
-		err = writeLines(stdout, list)
+		err = result.WriteLines(stdout, list)
 	} else {
 		_, err = io.WriteString(stdout, compareText(list, *all, onlyA, onlyB))
 	}
@@ -214,15 +216,15 @@ func compareText(list []comparison, all bool, onlyA, onlyB int) string {
 			fmt.Fprintf(&b, "%-8s  %-*s  %8s  %7s  %9s  %9s  %7s  %s\n", "measure", width, "path", "bytes", "streams", "A", "B", "B/A", "")
 		}
 		fmt.Fprintf(&b, "%-8s  %-*s  %8d  %7d  %9s  %9s  %7s  %s\n",
-			c.Measure, width, c.Path, c.Size, c.Streams, figure(c.A), figure(c.B), figure(c.Ratio), c.Verdict)
+			c.Measure, width, c.Path, c.Size, c.Streams, result.Figure(c.A), result.Figure(c.B), result.Figure(c.Ratio), c.Verdict)
 	}
 	if shown > 0 {
 		b.WriteByte('\n')
 	}
 	changed := count2[verdictBetter] + count2[verdictWorse]
-	text := fmt.Sprintf("%s compared: %d better, %d worse, beyond the noise.", count(len(list), "figure"), count2[verdictBetter], count2[verdictWorse])
+	text := fmt.Sprintf("%s compared: %d better, %d worse, beyond the noise.", result.Count(len(list), "figure"), count2[verdictBetter], count2[verdictWorse])
 	if changed == 0 {
-		text = fmt.Sprintf("%s compared: nothing changed beyond the noise.", count(len(list), "figure"))
+		text = fmt.Sprintf("%s compared: nothing changed beyond the noise.", result.Count(len(list), "figure"))
 	}
 	for _, v := range []struct{ verdict, text string }{
 		{verdictMachine, "changed as the control did: the machine is faster or slower than it was"},
@@ -237,6 +239,6 @@ func compareText(list []comparison, all bool, onlyA, onlyB int) string {
 	if onlyA+onlyB > 0 {
 		text += fmt.Sprintf(" Only A has %d more, only B %d.", onlyA, onlyB)
 	}
-	wrap(&b, text)
+	result.Wrap(&b, text)
 	return b.String()
 }

@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/result"
 )
 
 // group makes a row whose runs lie around a median.
-func group(measure, path string, median, spread float64) row {
+func group(measure, path string, median, spread float64) result.Row {
 	v := []float64{median, median * (1 - spread/2), median * (1 + spread/2), median, median}
-	return row{
+	return result.Row{
 		Measure: measure, Path: path, Size: 64, Streams: 1, Unit: "x", Median: median, Min: v[1], Max: v[2], Control: "lo",
-		Values: v, Spread: spread, Noisy: spread > noiseBound, Distance: coredist.Distance{Cores: coredist.Near},
+		Values: v, Spread: spread, Noisy: spread > result.NoiseBound, Distance: coredist.Distance{Cores: coredist.Near},
 	}
 }
 
@@ -26,8 +27,8 @@ func TestVerdicts(t *testing.T) {
 	few.Values = few.Values[:2]
 	for _, tt := range []struct {
 		name   string
-		lo, x  row
-		lo2, y row
+		lo, x  result.Row
+		lo2, y result.Row
 		want   string
 	}{
 		{"nothing", group("stream", "lo", 10, 0.02), group("stream", "exn", 10, 0.02), group("stream", "lo", 10.1, 0.02), group("stream", "exn", 10.2, 0.02), verdictSame},
@@ -39,7 +40,7 @@ func TestVerdicts(t *testing.T) {
 		{"the cores", group("stream", "lo", 10, 0.02), group("stream", "exn", 10, 0.02), group("stream", "lo", 10, 0.02), far, verdictCores},
 		{"few", group("stream", "lo", 10, 0.02), group("stream", "exn", 10, 0.02), group("stream", "lo", 10, 0.02), few, verdictFew},
 	} {
-		list, onlyA, onlyB := compareRows([]row{tt.lo, tt.x}, []row{tt.lo2, tt.y})
+		list, onlyA, onlyB := compareRows([]result.Row{tt.lo, tt.x}, []result.Row{tt.lo2, tt.y})
 		if len(list) != 2 || onlyA+onlyB != 0 || list[1].Verdict != tt.want {
 			t.Errorf("%s: %+v, want %s", tt.name, list, tt.want)
 		}
@@ -48,9 +49,9 @@ func TestVerdicts(t *testing.T) {
 
 func TestCompareFiles(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name string, rows ...row) string {
+	write := func(name string, rows ...result.Row) string {
 		var text strings.Builder
-		if err := writeLines(&text, rows); err != nil {
+		if err := result.WriteLines(&text, rows); err != nil {
 			t.Fatal(err)
 		}
 		name = filepath.Join(dir, name)

@@ -15,6 +15,7 @@ import (
 
 	"exnet/internal/clitest"
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/netns"
 )
 
@@ -55,5 +56,5 @@ func golden(t *testing.T, name, got string) {
 // fits fails the test if a line of text is wider than a table may be.
 func fits(t *testing.T, text string) {
 	t.Helper()
-	clitest.Fits(t, tableWidth, text)
+	clitest.Fits(t, result.TableWidth, text)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
 	"exnet/napi"
@@ -230,7 +231,7 @@ func (o *options) setSizes(list string) error {
 	}
 	for _, k := range o.paths {
 		if smallest := slices.Min(o.sizes); !k.Takes(o.measure.kind, smallest) {
-			return fmt.Errorf("%s takes at most %s", k.Name, count(k.MaxSize, "byte"))
+			return fmt.Errorf("%s takes at most %s", k.Name, result.Count(k.MaxSize, "byte"))
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )
@@ -104,7 +105,7 @@ func runPrograms(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		fmt.Fprintf(stderr, "dsbench %s: %v (see dsbench %s -h)\n", programsCommand, err, programsCommand)
 		return exitUsage
 	}
-	m, d := thisMachine(time.Now()), distance()
+	m, d := result.ThisMachine(time.Now()), distance()
 	out := programsTable{w: stdout}
 	if !o.json {
 		if err := out.head(o, m, d); err != nil {
@@ -184,12 +185,12 @@ func measurePair(ctx context.Context, o programsOptions, p programPair) (samples
 }
 
 // programRows makes the rows of a measure, in the form of every other one.
-func programRows(o programsOptions, p programPair, m machine, d coredist.Distance, samples [2][]programSample) []row {
-	var rows []row
+func programRows(o programsOptions, p programPair, m result.Machine, d coredist.Distance, samples [2][]programSample) []result.Row {
+	var rows []result.Row
 	for i, path := range []string{pathTCP, pathDirect} {
-		r := row{
+		r := result.Row{
 			Measure: p.name, Path: path, Size: p.size, Streams: p.streams, Unit: p.unit, Control: pathTCP,
-			Runs: len(samples[i]), Duration: o.duration.Seconds(), Distance: d, MTU: loopbackMTU, Placement: tcpbench.Anywhere().String(), machine: m,
+			Runs: len(samples[i]), Duration: o.duration.Seconds(), Distance: d, MTU: loopbackMTU, Placement: tcpbench.Anywhere().String(), Machine: m,
 			Congestion: systemCongestion(),
 		}
 		if p.bound {
@@ -202,22 +203,22 @@ func programRows(o programsOptions, p programPair, m machine, d coredist.Distanc
 		var values, p50, p99 []float64
 		for _, s := range samples[i] {
 			values = append(values, s.value)
-			r.Values = append(r.Values, round(s.value))
+			r.Values = append(r.Values, result.Round(s.value))
 			if s.p99 > 0 {
 				p50, p99 = append(p50, s.p50), append(p99, s.p99)
 			}
 		}
 		sum := stats.Summarize(values)
-		r.Median, r.Min, r.Max = round(sum.Median), round(sum.Min), round(sum.Max)
-		r.Spread, r.Noisy = round(sum.Spread()), sum.Noisy(noiseBound)
+		r.Median, r.Min, r.Max = result.Round(sum.Median), result.Round(sum.Min), result.Round(sum.Max)
+		r.Spread, r.Noisy = result.Round(sum.Spread()), sum.Noisy(result.NoiseBound)
 		if len(p99) > 0 {
-			r.P50, r.P99 = rounded(stats.Summarize(p50).Median), rounded(stats.Summarize(p99).Median)
+			r.P50, r.P99 = result.Rounded(stats.Summarize(p50).Median), result.Rounded(stats.Summarize(p99).Median)
 		}
 		rows = append(rows, r)
 	}
 	for i := range rows {
 		if rows[0].Median > 0 {
-			rows[i].Ratio = rounded(rows[i].Median / rows[0].Median)
+			rows[i].Ratio = result.Rounded(rows[i].Median / rows[0].Median)
 		}
 	}
 	return rows
@@ -239,25 +240,25 @@ type programsTable struct {
 	w io.Writer
 }
 
-func (t programsTable) head(o programsOptions, m machine, d coredist.Distance) error {
+func (t programsTable) head(o programsOptions, m result.Machine, d coredist.Distance) error {
 	var b strings.Builder
-	wrap(&b, fmt.Sprintf("Programs over loopback, with exn-run (direct) and without (tcp), %s of %v each, interleaved; %v.",
-		count(o.runs, "run"), o.duration, d))
-	wrap(&b, m.String()+".")
+	result.Wrap(&b, fmt.Sprintf("Programs over loopback, with exn-run (direct) and without (tcp), %s of %v each, interleaved; %v.",
+		result.Count(o.runs, "run"), o.duration, d))
+	result.Wrap(&b, m.String()+".")
 	fmt.Fprintf(&b, "\n%-22s %-7s %10s %-7s %10s %10s %7s %6s %9s\n", "measure", "path", "median", "", "min", "max", "spread", "ratio", "p99 us")
 	_, err := io.WriteString(t.w, b.String())
 	return err
 }
 
-func (t programsTable) rows(p programPair, rows []row) error {
+func (t programsTable) rows(p programPair, rows []result.Row) error {
 	var b strings.Builder
 	for _, r := range rows {
 		noisy := " "
 		if r.Noisy {
 			noisy = "!"
 		}
-		fmt.Fprintf(&b, "%-22s %-7s %10s %-7s %10s %10s %6s%s %6s %9s\n", r.Measure, r.Path, figure(r.Median), r.Unit,
-			figure(r.Min), figure(r.Max), percent(r.Spread), noisy, optional(r.Ratio), optional(r.P99))
+		fmt.Fprintf(&b, "%-22s %-7s %10s %-7s %10s %10s %6s%s %6s %9s\n", r.Measure, r.Path, result.Figure(r.Median), r.Unit,
+			result.Figure(r.Min), result.Figure(r.Max), result.Percent(r.Spread), noisy, result.Optional(r.Ratio), result.Optional(r.P99))
 	}
 	_, err := io.WriteString(t.w, b.String())
 	return err

@@ -3,6 +3,7 @@ package dsbench
 import (
 	"errors"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"exnet/internal/clitest"
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/result"
 )
 
 func TestParseProgramOutput(t *testing.T) {
@@ -65,17 +67,17 @@ func TestProgramRows(t *testing.T) {
 	p := programPairs()[0]
 	o := programsOptions{duration: time.Second}
 	samples := [2][]programSample{{{10, 0, 0}, {12, 0, 0}, {11, 0, 0}}, {{40, 1, 2}, {44, 1, 3}, {45, 1, 2}}}
-	rows := programRows(o, p, machine{}, coredist.Distance{}, samples)
+	rows := programRows(o, p, result.Machine{}, coredist.Distance{}, samples)
 	if len(rows) != 2 || rows[0].Path != "tcp" || rows[1].Path != "direct" || rows[1].Measure != "iperf3" || rows[1].Median != 44 ||
 		*rows[1].Ratio != 4 || *rows[0].Ratio != 1 || *rows[1].P99 != 2 || rows[0].P99 != nil || rows[1].Control != "tcp" {
 		t.Errorf("rows %+v", rows)
 	}
 	var b strings.Builder
 	table := programsTable{w: &b}
-	if err := errors.Join(table.head(programsOptions{runs: 3, duration: time.Second}, machine{}, coredist.Distance{}), table.rows(p, rows)); err != nil {
+	if err := errors.Join(table.head(programsOptions{runs: 3, duration: time.Second}, result.Machine{}, coredist.Distance{}), table.rows(p, rows)); err != nil {
 		t.Fatal(err)
 	}
-	clitest.Fits(t, tableWidth, b.String())
+	clitest.Fits(t, result.TableWidth, b.String())
 	clitest.Fits(t, 82, programsHelp())
 }
 
@@ -99,4 +101,21 @@ func TestProgramsOptions(t *testing.T) {
 	if err != nil || o.exnRun != "/bin/true" || len(o.only) != 2 || o.runs != 5 || o.duration != 2*time.Second {
 		t.Errorf("%+v, %v", o, err)
 	}
+}
+
+// What the programs print never fells us.
+func FuzzProgramOutput(f *testing.F) {
+	for _, s := range []string{
+		"", `{"end":{"sum_received":{"bits_per_second":1e9}}}`, "percentile 50.000 = 1.5\npercentile 99.000 =  9.",
+		`"GET","1","2","3","4","5","6","7"`, "Requests/sec: 12.5\n 50%  1.00us\n", "tps = 12...3",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, parse := range []func(string) (programSample, error){parseIperf, parseSockperf, parseRedis, parseWrk, parsePgbench} {
+			if s, err := parse(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
 }

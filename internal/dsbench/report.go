@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/report"
 	"exnet/internal/netns"
 )
 
@@ -133,11 +134,11 @@ func runReport(ctx context.Context, args []string, stdout, stderr io.Writer) int
 	if err := c.checkFiles(); err != nil {
 		return fail(stderr, "report", err)
 	}
-	var d *reportData
+	var d *report.Data
 	if c.from != "" {
 		text, err := os.ReadFile(c.from)
 		if err == nil {
-			d, err = decodeReport(text)
+			d, err = report.Decode(text)
 		}
 		if err != nil {
 			return fail(stderr, "report", fmt.Errorf("--from %s: %w", c.from, err))
@@ -178,12 +179,12 @@ func (c reportCommand) checkFiles() error {
 }
 
 // write writes both files, each whole or not at all.
-func (c reportCommand) write(d *reportData) error {
+func (c reportCommand) write(d *report.Data) error {
 	text, err := json.MarshalIndent(d, "", " ")
 	if err != nil {
 		return err
 	}
-	page, err := renderReport(d)
+	page, err := report.Render(d)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,26 +14,27 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/benchtest"
-	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/report"
+	"exnet/internal/dsbench/result"
 )
 
 // fakeReport is a report of all parts, whose figures follow a rule.
-func fakeReport() *reportData {
+func fakeReport() *report.Data {
 	ro := reportOptions{runs: 5, duration: 250 * time.Millisecond, warmup: 80 * time.Millisecond, congestion: "cubic"}
-	d := &reportData{
-		Version: reportVersion, Machine: fakeMachine(), Distance: fakeDistance, Took: 601, Runs: ro.runs,
+	d := &report.Data{
+		Version: report.Version, Machine: fakeMachine(), Distance: fakeDistance, Took: 601, Runs: ro.runs,
 		Duration: ro.duration.Seconds(), Warmup: ro.warmup.Seconds(), TCP: ro.congestion, Busy: 0.5,
-		Partial: "interrupted after 7 of 9 measurements", Skipped: []skipped{{"netstack", "no <route> to & fro"}},
+		Partial: "interrupted after 7 of 9 measurements", Skipped: []report.Skipped{{Path: "netstack", Why: "no <route> to & fro"}},
 	}
 	for _, p := range plan(ro, func(name string) bool { return name != "netstack" }) {
-		part := reportPart{ID: p.id}
+		part := report.Part{ID: p.id}
 		for _, size := range p.o.sizes {
 			for i, k := range p.o.paths {
 				if !k.Takes(p.o.measure.kind, size) {
 					continue
 				}
 				median := float64(10+len(k.Name)*3+i) * (1 + float64(size)/65536)
-				r := row{
+				r := result.Row{
 					Measure: p.o.measure.name, Path: k.Name, Size: size, Streams: p.o.streams, Unit: p.o.measure.unit,
 					Median: median, Min: median * 0.95, Max: median * 1.04, Runs: 5, Control: p.o.control, Ratio: new(median / 10),
 					Values: []float64{median, median * 0.95, median * 1.04, median, median}, Spread: 0.09, MTU: 65535, Distance: fakeDistance,
@@ -52,7 +52,7 @@ func fakeReport() *reportData {
 		}
 		d.Parts = append(d.Parts, part)
 	}
-	d.Parts = append(d.Parts, reportPart{ID: partPrograms, Note: "wrk is left out: not installed", Rows: []row{
+	d.Parts = append(d.Parts, report.Part{ID: report.PartPrograms, Note: "wrk is left out: not installed", Rows: []result.Row{
 		{Measure: "iperf3", Path: pathTCP, Unit: "Gbit/s", Median: 50}, {Measure: "iperf3", Path: pathDirect, Unit: "Gbit/s", Median: 200},
 		{Measure: "sockperf", Path: pathTCP, Unit: "us", Median: 10}, {Measure: "sockperf", Path: pathDirect, Unit: "us", Median: 0.5},
 	}})
@@ -78,7 +78,7 @@ func structure(page string) string {
 }
 
 func TestReportGolden(t *testing.T) {
-	page, err := renderReport(fakeReport())
+	page, err := report.Render(fakeReport())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestReportGolden(t *testing.T) {
 // the data inside are those of the report.
 func TestReportStandsAlone(t *testing.T) {
 	d := fakeReport()
-	page, err := renderReport(d)
+	page, err := report.Render(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestReportStandsAlone(t *testing.T) {
 	}
 	_, inside, _ := strings.Cut(text, `<script type="application/json" id="dsbench">`)
 	inside, _, _ = strings.Cut(inside, "</script>")
-	got, err := decodeReport([]byte(inside))
+	got, err := report.Decode([]byte(inside))
 	if err != nil {
 		t.Fatalf("%v in %.200s", err, inside)
 	}
@@ -124,25 +124,14 @@ func TestReportOfLittle(t *testing.T) {
 	for _, part := range full.Parts {
 		for n := range part.Rows {
 			d := *full
-			d.Parts = []reportPart{{ID: part.ID, Rows: part.Rows[n : n+1]}}
-			if _, err := renderReport(&d); err != nil {
+			d.Parts = []report.Part{{ID: part.ID, Rows: part.Rows[n : n+1]}}
+			if _, err := report.Render(&d); err != nil {
 				t.Errorf("%s, row %d: %v", part.ID, n, err)
 			}
 		}
 	}
-	if _, err := renderReport(&reportData{Version: reportVersion}); err != nil {
+	if _, err := report.Render(&report.Data{Version: report.Version}); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestReportCores(t *testing.T) {
-	d := fakeReport()
-	if got := d.cpus(); got != "CPUs "+fakeDistance.String() {
-		t.Errorf("%q", got)
-	}
-	d.Parts[0].Rows[0].Distance = coredist.Distance{Cores: coredist.Far}
-	if got := d.cpus(); !strings.HasSuffix(got, "; near at times and far at others") {
-		t.Errorf("%q", got)
 	}
 }
 
@@ -205,7 +194,7 @@ func TestReportFrom(t *testing.T) {
 			t.Errorf("%s: the copies differ (%v, %v)", kind, err1, err2)
 		}
 	}
-	rows, err := readRows(c.json)
+	rows, err := report.ReadRows(c.json)
 	if err != nil || len(rows) < 100 {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
@@ -222,7 +211,7 @@ func TestRunReport(t *testing.T) {
 	if want := name + " and " + filepath.Join(dir, "r.json") + "\n"; stdout.String() != want {
 		t.Errorf("stdout %q, want %q", stdout, want)
 	}
-	rows, err := readRows(filepath.Join(dir, "r.json"))
+	rows, err := report.ReadRows(filepath.Join(dir, "r.json"))
 	if err != nil || len(rows) < 8 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
@@ -241,46 +230,8 @@ func TestRunReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := decodeReport(text)
+	d, err := report.Decode(text)
 	if err != nil || !strings.HasPrefix(d.Partial, "interrupted after ") || len(d.Parts) != 1 {
 		t.Errorf("%+v, %v", d, err)
 	}
-}
-
-func TestRatioText(t *testing.T) {
-	for v, want := range map[float64]string{0.42: "0.42", 6.14: "6.1", 31.2: "31", 0.05: "1/20", 1: "1.0", 0.996: "1.0", 0: "0.00"} {
-		if got := ratioText(v); got != want {
-			t.Errorf("ratioText(%v) = %s, want %s", v, got, want)
-		}
-	}
-}
-
-// A file that is no report is refused; what the programs print never fells us.
-func FuzzDecodeReport(f *testing.F) {
-	report := fakeReport()
-	report.Parts = report.Parts[:1]
-	report.Parts[0].Rows = report.Parts[0].Rows[:2] // a small one is faster
-	good, err := json.Marshal(report)
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, s := range []string{
-		string(good), "", "{}", `{"version":99}`, "null", `{"error":"x"}`, `{"end":{"sum_received":{"bits_per_second":1e9}}}`,
-		"percentile 50.000 = 1.5\npercentile 99.000 =  9.", `"GET","1","2","3","4","5","6","7"`, "Requests/sec: 12.5\n 50%  1.00us\n", "tps = 12...3",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if d, err := decodeReport([]byte(text)); err == nil {
-			if d.Version != reportVersion {
-				t.Errorf("version %d", d.Version)
-			}
-			d.started()
-		}
-		for _, parse := range []func(string) (programSample, error){parseIperf, parseSockperf, parseRedis, parseWrk, parsePgbench} {
-			if s, err := parse(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
-				t.Errorf("%+v", s)
-			}
-		}
-	})
 }

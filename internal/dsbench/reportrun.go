@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/report"
+	"exnet/internal/dsbench/result"
 )
 
 // perRun is what a measurement takes besides its warm-up and duration: to start
@@ -18,11 +20,11 @@ const perRun = 60 * time.Millisecond
 
 // measure takes all measurements of a report. After ctx is done, or an error, it
 // returns what there is; it fails only if there is nothing.
-func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*reportData, error) {
+func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.Data, error) {
 	begun := time.Now()
 	ro := c.ro
-	d := &reportData{
-		Version: reportVersion, Machine: thisMachine(begun), Distance: distance(), Busy: busyCPUs(200 * time.Millisecond),
+	d := &report.Data{
+		Version: report.Version, Machine: result.ThisMachine(begun), Distance: distance(), Busy: busyCPUs(200 * time.Millisecond),
 		Quick: ro.quick, Runs: ro.runs, Duration: ro.duration.Seconds(), Warmup: ro.warmup.Seconds(), TCP: ro.congestion,
 	}
 	p := newProgress(stderr, 0, ro.duration+ro.warmup+perRun)
@@ -47,7 +49,7 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*reportDa
 		} else if err != nil {
 			note("", err)
 		}
-		got := reportPart{ID: part.id, Rows: rows, Note: strings.Join(notes, "; ")}
+		got := report.Part{ID: part.id, Rows: rows, Note: strings.Join(notes, "; ")}
 		if len(got.Rows) > 0 || got.Note != "" {
 			d.Parts = append(d.Parts, got)
 		}
@@ -56,13 +58,13 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*reportDa
 		}
 	}
 	if ctx.Err() == nil && !ro.quick && ro.only == nil {
-		d.programs(ctx, ro, p)
+		addPrograms(ctx, d, ro, p)
 		if ctx.Err() != nil {
 			d.Partial = "interrupted while real programs were measured"
 		}
 	}
 	p.clear()
-	d.Took = round(time.Since(begun).Seconds())
+	d.Took = result.Round(time.Since(begun).Seconds())
 	for _, part := range d.Parts {
 		if len(part.Rows) > 0 {
 			return d, nil
@@ -71,14 +73,14 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*reportDa
 	return nil, fmt.Errorf("nothing was measured: %s", d.Partial)
 }
 
-// programs measures the real programs that are installed.
-func (d *reportData) programs(ctx context.Context, ro reportOptions, p *progress) {
+// addPrograms measures the real programs that are installed.
+func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
 	o, err := parsePrograms([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 3))})
 	if err != nil {
-		d.Skipped = append(d.Skipped, skipped{partPrograms, strings.ReplaceAll(err.Error(), "\n", "; ")})
+		d.Skipped = append(d.Skipped, report.Skipped{Path: report.PartPrograms, Why: strings.ReplaceAll(err.Error(), "\n", "; ")})
 		return
 	}
-	part := reportPart{ID: partPrograms}
+	part := report.Part{ID: report.PartPrograms}
 	var notes []string
 	for _, pair := range programPairs() {
 		if missing := pair.missing(); missing != "" {
@@ -103,9 +105,9 @@ func (d *reportData) programs(ctx context.Context, ro reportOptions, p *progress
 }
 
 // collector is a sink that keeps the rows.
-type collector []row
+type collector []result.Row
 
-func (c *collector) rows(rows []row) error {
+func (c *collector) rows(rows []result.Row) error {
 	*c = append(*c, rows...)
 	return nil
 }
@@ -113,7 +115,7 @@ func (c *collector) rows(rows []row) error {
 func (c *collector) end() error { return nil }
 
 // usable finds which paths can be set up here, and notes why others cannot.
-func (c reportCommand) usable(ctx context.Context, d *reportData, p *progress) map[string]bool {
+func (c reportCommand) usable(ctx context.Context, d *report.Data, p *progress) map[string]bool {
 	usable := make(map[string]bool)
 	for _, k := range pathsOf(plan(c.ro, c.wants)) {
 		if _, err := paths.KindOf(k.Name); err != nil {
@@ -128,7 +130,7 @@ func (c reportCommand) usable(ctx context.Context, d *reportData, p *progress) m
 		if err == nil {
 			usable[k.Name] = true
 		} else if ctx.Err() == nil {
-			d.Skipped = append(d.Skipped, skipped{k.Name, strings.ReplaceAll(err.Error(), "\n", "; ")})
+			d.Skipped = append(d.Skipped, report.Skipped{Path: k.Name, Why: strings.ReplaceAll(err.Error(), "\n", "; ")})
 		}
 	}
 	return usable
@@ -139,7 +141,7 @@ func busyCPUs(while time.Duration) float64 {
 	before := busyTime()
 	time.Sleep(while)
 	const tick = 100 // USER_HZ of all architectures that Go has
-	return round(max(0, busyTime()-before) / tick / while.Seconds())
+	return result.Round(max(0, busyTime()-before) / tick / while.Seconds())
 }
 
 // busyTime returns the ticks that all CPUs were not idle.

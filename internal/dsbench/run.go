@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
 	"exnet/internal/version"
@@ -92,7 +93,7 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) int {
 	if o.controlAdded {
 		fmt.Fprintf(stderr, "dsbench %s: measuring %s too, as the control\n", o.measure.name, o.control)
 	}
-	m := thisMachine(time.Now())
+	m := result.ThisMachine(time.Now())
 	var out sink = &tableSink{w: stdout, o: o, m: m}
 	if o.json {
 		out = jsonSink{stdout}

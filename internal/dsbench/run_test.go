@@ -17,6 +17,7 @@ import (
 
 	"exnet/internal/dsbench/benchtest"
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -97,11 +98,11 @@ func TestHelpNamesEverything(t *testing.T) {
 }
 
 // decodeRows reads the lines of --json.
-func decodeRows(t *testing.T, text string) []row {
+func decodeRows(t *testing.T, text string) []result.Row {
 	t.Helper()
-	var rows []row
+	var rows []result.Row
 	for line := range strings.Lines(text) {
-		var r row
+		var r result.Row
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatalf("line %q: %v", line, err)
 		}
@@ -112,7 +113,7 @@ func decodeRows(t *testing.T, text string) []row {
 
 const short = " --duration 20ms --warmup 5ms --runs 2 --json"
 
-func checkRows(t *testing.T, rows []row, paths ...string) {
+func checkRows(t *testing.T, rows []result.Row, paths ...string) {
 	t.Helper()
 	if len(rows) != len(paths) {
 		t.Fatalf("%d rows, want %d: %+v", len(rows), len(paths), rows)

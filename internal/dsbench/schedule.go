@@ -7,18 +7,19 @@ import (
 
 	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/tcpbench"
 )
 
 // sink takes results as they become known.
 type sink interface {
-	rows(rows []row) error // of one size
+	rows(rows []result.Row) error // of one size
 	end() error
 }
 
 // runAll sets the paths up, takes all measurements and gives them to out. After
 // an error or a cancelled context, out has had what was measured until then.
-func runAll(ctx context.Context, o options, m machine, out sink, p *progress) (err error) {
+func runAll(ctx context.Context, o options, m result.Machine, out sink, p *progress) (err error) {
 	opened := make([]paths.Path, 0, len(o.paths))
 	defer func() {
 		for i, path := range opened {

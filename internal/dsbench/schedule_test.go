@@ -11,6 +11,7 @@ import (
 
 	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )
@@ -90,8 +91,8 @@ func fakeOptions(measureName string, fakes ...*fakePath) options {
 	return o
 }
 
-func fakeMachine() machine {
-	return machine{
+func fakeMachine() result.Machine {
+	return result.Machine{
 		Commit: "0123456789ab", CPU: "Example CPU @ 2.00GHz", CPUs: 2, Kernel: "6.18.0", Go: "go1.26.8",
 		Date: "2026-11-20T10:00:00Z",
 	}
@@ -99,11 +100,11 @@ func fakeMachine() machine {
 
 // recorder is a sink that keeps the rows.
 type recorder struct {
-	got   []row
+	got   []result.Row
 	ended int
 }
 
-func (r *recorder) rows(rows []row) error {
+func (r *recorder) rows(rows []result.Row) error {
 	r.got = append(r.got, rows...)
 	return nil
 }

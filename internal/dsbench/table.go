@@ -7,11 +7,9 @@ import (
 	"strings"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/tcpbench"
 )
-
-// tableWidth is the number of columns that all text for people keeps to.
-const tableWidth = 100
 
 // explain says what the columns are; %s is the control.
 var explain = map[string]string{
@@ -31,14 +29,14 @@ var explain = map[string]string{
 type column struct {
 	title string
 	width int // negative: left-aligned
-	cell  func(row) string
+	cell  func(result.Row) string
 }
 
 // tableSink writes a table for people, size by size as they are measured.
 type tableSink struct {
 	w     io.Writer
 	o     options
-	m     machine
+	m     result.Machine
 	begun bool
 	cores string   // of the last row
 	noisy []string // figures that should not be believed
@@ -48,7 +46,7 @@ type tableSink struct {
 func (s *tableSink) head(b *strings.Builder, d coredist.Distance) {
 	s.begun = true
 	o := s.o
-	what := o.measure.title + " " + count(o.streams, "connection")
+	what := o.measure.title + " " + result.Count(o.streams, "connection")
 	if o.reverse {
 		what += ", the server sends"
 	}
@@ -59,15 +57,15 @@ func (s *tableSink) head(b *strings.Builder, d coredist.Distance) {
 	if o.cpus != tcpbench.Anywhere() {
 		where = fmt.Sprintf("client on CPU %d, server on CPU %d", o.cpus.Client, o.cpus.Server)
 	}
-	wrap(b, fmt.Sprintf("%s, %s, %s of %v each, interleaved, after %v of warm-up; %s.",
-		what, o.congestion, count(o.runs, "run"), o.duration, o.warmup, where))
-	wrap(b, s.m.String()+".")
-	wrap(b, "CPUs "+d.String()+".")
+	result.Wrap(b, fmt.Sprintf("%s, %s, %s of %v each, interleaved, after %v of warm-up; %s.",
+		what, o.congestion, result.Count(o.runs, "run"), o.duration, o.warmup, where))
+	result.Wrap(b, s.m.String()+".")
+	result.Wrap(b, "CPUs "+d.String()+".")
 	b.WriteByte('\n')
 	s.line(b, func(c column) string { return c.title })
 }
 
-func (s *tableSink) rows(rows []row) error {
+func (s *tableSink) rows(rows []result.Row) error {
 	var b strings.Builder
 	for _, r := range rows {
 		if !s.begun {
@@ -76,11 +74,11 @@ func (s *tableSink) rows(rows []row) error {
 		}
 		if r.Cores != s.cores {
 			s.cores = r.Cores
-			wrap(&b, "CPUs now "+r.Distance.String()+".")
+			result.Wrap(&b, "CPUs now "+r.Distance.String()+".")
 		}
 		s.line(&b, func(c column) string { return c.cell(r) })
 		if r.Noisy {
-			s.noisy = append(s.noisy, fmt.Sprintf("%s at %s (%s)", r.Path, count(r.Size, "byte"), percent(r.Spread)))
+			s.noisy = append(s.noisy, fmt.Sprintf("%s at %s (%s)", r.Path, result.Count(r.Size, "byte"), result.Percent(r.Spread)))
 		}
 	}
 	return s.write(b.String())
@@ -92,10 +90,10 @@ func (s *tableSink) end() error {
 	}
 	var b strings.Builder
 	b.WriteByte('\n')
-	wrap(&b, fmt.Sprintf(explain[s.o.measure.name], s.o.control))
+	result.Wrap(&b, fmt.Sprintf(explain[s.o.measure.name], s.o.control))
 	if len(s.noisy) > 0 {
-		wrap(&b, fmt.Sprintf("Noisy (!): the runs lie more than %s apart: %s. Something else used the machine: "+
-			"repeat it when that is quiet, or with more or longer runs.", percent(noiseBound), strings.Join(s.noisy, ", ")))
+		result.Wrap(&b, fmt.Sprintf("Noisy (!): the runs lie more than %s apart: %s. Something else used the machine: "+
+			"repeat it when that is quiet, or with more or longer runs.", result.Percent(result.NoiseBound), strings.Join(s.noisy, ", ")))
 	}
 	return s.write(b.String())
 }
@@ -105,46 +103,46 @@ func (s *tableSink) columns() []column {
 	for _, k := range s.o.paths {
 		width = max(width, len(k.Name))
 	}
-	spread := column{"spread", 7, func(r row) string {
+	spread := column{"spread", 7, func(r result.Row) string {
 		if r.Noisy {
-			return percent(r.Spread) + "!"
+			return result.Percent(r.Spread) + "!"
 		}
-		return percent(r.Spread) + " "
+		return result.Percent(r.Spread) + " "
 	}}
-	ratio := column{"ratio", 6, func(r row) string { return optional(r.Ratio) }}
+	ratio := column{"ratio", 6, func(r result.Row) string { return result.Optional(r.Ratio) }}
 	columns := []column{
-		{"bytes", 8, func(r row) string { return strconv.Itoa(r.Size) }},
-		{"path", -width, func(r row) string { return r.Path }},
-		{"MTU", 6, func(r row) string {
+		{"bytes", 8, func(r result.Row) string { return strconv.Itoa(r.Size) }},
+		{"path", -width, func(r result.Row) string { return r.Path }},
+		{"MTU", 6, func(r result.Row) string {
 			if r.MTU == 0 {
 				return "-"
 			}
 			return strconv.Itoa(r.MTU)
 		}},
-		{s.o.measure.unit, 8, func(r row) string { return figure(r.Median) }},
+		{s.o.measure.unit, 8, func(r result.Row) string { return result.Figure(r.Median) }},
 	}
-	quantile := func(title string, of func(row) *float64) column {
-		return column{title, 8, func(r row) string { return optional(of(r)) }}
+	quantile := func(title string, of func(result.Row) *float64) column {
+		return column{title, 8, func(r result.Row) string { return result.Optional(of(r)) }}
 	}
 	if !s.o.measure.latency {
 		columns = append(columns,
-			column{"min", 8, func(r row) string { return figure(r.Min) }},
-			column{"max", 8, func(r row) string { return figure(r.Max) }}, spread, ratio)
+			column{"min", 8, func(r result.Row) string { return result.Figure(r.Min) }},
+			column{"max", 8, func(r result.Row) string { return result.Figure(r.Max) }}, spread, ratio)
 		if s.o.measure.name == "cpu" {
-			return append(columns, column{"CPUs", 6, func(r row) string { return figure(r.CPULoad) }})
+			return append(columns, column{"CPUs", 6, func(r result.Row) string { return result.Figure(r.CPULoad) }})
 		}
-		return append(columns, quantile("CPU s/GB", func(r row) *float64 { return r.CPUPerGB }))
+		return append(columns, quantile("CPU s/GB", func(r result.Row) *float64 { return r.CPUPerGB }))
 	}
 	columns = append(columns, spread, ratio)
 	if !s.o.measure.half {
-		columns = append(columns, quantile("p50", func(r row) *float64 { return r.P50 }))
+		columns = append(columns, quantile("p50", func(r result.Row) *float64 { return r.P50 }))
 	} else {
-		columns = append(columns, quantile("p90", func(r row) *float64 { return r.P90 }))
+		columns = append(columns, quantile("p90", func(r result.Row) *float64 { return r.P90 }))
 	}
 	return append(columns,
-		quantile("p99", func(r row) *float64 { return r.P99 }),
-		quantile("p99.9", func(r row) *float64 { return r.P999 }),
-		quantile("max", func(r row) *float64 { return r.P100 }))
+		quantile("p99", func(r result.Row) *float64 { return r.P99 }),
+		quantile("p99.9", func(r result.Row) *float64 { return r.P999 }),
+		quantile("max", func(r result.Row) *float64 { return r.P100 }))
 }
 
 func (s *tableSink) write(text string) error {
@@ -161,54 +159,5 @@ func (s *tableSink) line(b *strings.Builder, text func(column) string) {
 		cells = append(cells, fmt.Sprintf("%*s", c.width, text(c)))
 	}
 	b.WriteString(strings.TrimRight(strings.Join(cells, "  "), " "))
-	b.WriteByte('\n')
-}
-
-// figure writes a number with three digits, or all before the point.
-func figure(v float64) string {
-	switch {
-	case v >= 99.95:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case v >= 9.995:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case v >= 0.9995:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	}
-	return strconv.FormatFloat(v, 'f', 3, 64)
-}
-
-func optional(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return figure(*v)
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// wrap writes text in lines of at most tableWidth columns.
-func wrap(b *strings.Builder, text string) {
-	width := 0
-	for word := range strings.FieldsSeq(text) {
-		n := len([]rune(word))
-		switch {
-		case width == 0:
-		case width+1+n > tableWidth:
-			b.WriteByte('\n')
-			width = 0
-		default:
-			b.WriteByte(' ')
-			width++
-		}
-		b.WriteString(word)
-		width += n
-	}
 	b.WriteByte('\n')
 }

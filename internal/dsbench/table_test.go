@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 )
 
 func TestTableGolden(t *testing.T) {
@@ -57,7 +58,7 @@ func TestFigure(t *testing.T) {
 		{9.996, "10.0"}, {99.94, "99.9"}, {99.96, "100"}, {123456.7, "123457"},
 	}
 	for _, tt := range tests {
-		if got := figure(tt.v); got != tt.want {
+		if got := result.Figure(tt.v); got != tt.want {
 			t.Errorf("figure(%v) = %s, want %s", tt.v, got, tt.want)
 		}
 	}
@@ -66,7 +67,7 @@ func TestFigure(t *testing.T) {
 func TestWrap(t *testing.T) {
 	var b strings.Builder
 	word := strings.Repeat("x", 49)
-	wrap(&b, word+" "+word+" y "+strings.Repeat("z", 120)+" end")
+	result.Wrap(&b, word+" "+word+" y "+strings.Repeat("z", 120)+" end")
 	want := word + " " + word + "\ny\n" + strings.Repeat("z", 120) + "\nend\n"
 	if b.String() != want {
 		t.Errorf("wrap gave\n%swant\n%s", b.String(), want)

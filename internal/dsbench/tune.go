@@ -12,8 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/report"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
 	"exnet/napi"
@@ -53,25 +54,6 @@ type tuneStep struct {
 	sizes   []int
 	paths   []paths.Kind // one for each value that is tried
 	cpus    tcpbench.Placement
-}
-
-// tuned is what was found.
-type tuned struct {
-	Machine  machine
-	Distance coredist.Distance
-	Runs     int
-	Steps    []tunedStep
-	Eager    int
-	Coalesce napi.Coalesce
-	Chunk    int
-	Spin     time.Duration
-	Skipped  []string
-}
-
-// tunedStep is a step with its figures and the reason for the choice.
-type tunedStep struct {
-	Name, Why string
-	Rows      map[string][]row // by measure
 }
 
 // candidates of each setting.
@@ -125,7 +107,7 @@ func tuneSteps() []tuneStep {
 	}
 	spin := tuneStep{name: "spin time", measure: "pingpong", sizes: []int{64}, cpus: tcpbench.Apart()}
 	for _, d := range tuneSpins {
-		spin.paths = append(spin.paths, ds(spinName(d), func(s *tcpbench.Spec) { s.Spin = d }))
+		spin.paths = append(spin.paths, ds(report.SpinName(d), func(s *tcpbench.Spec) { s.Spin = d }))
 	}
 	return []tuneStep{
 		eager,
@@ -133,13 +115,6 @@ func tuneSteps() []tuneStep {
 		{name: "coalescing", measure: "stream", sizes: []int{64 << 10}, cpus: tcpbench.Anywhere(), paths: modes},
 		chunk, spin,
 	}
-}
-
-func spinName(d time.Duration) string {
-	if d < 0 {
-		return "none"
-	}
-	return fmt.Sprintf("%d us", d.Microseconds())
 }
 
 // runTune does dsbench tune.
@@ -187,23 +162,23 @@ func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, "tune", err)
 	}
-	page, err := t.page()
+	page, err := t.Page()
 	if err == nil {
 		err = writeWhole(c.html, page)
 	}
 	if err == nil {
-		err = writeWhole(name, []byte(t.config()))
+		err = writeWhole(name, []byte(t.Config()))
 	}
 	if err != nil {
 		return fail(stderr, "tune", err)
 	}
-	fmt.Fprintf(stdout, "%s\n%s and %s\n", t.config(), name, c.html)
+	fmt.Fprintf(stdout, "%s\n%s and %s\n", t.Config(), name, c.html)
 	return exitOK
 }
 
 // takeTune measures and chooses.
-func takeTune(ctx context.Context, runs int, duration time.Duration, congestion string, stderr io.Writer) (*tuned, error) {
-	t := &tuned{Machine: thisMachine(time.Now()), Distance: distance(), Runs: runs}
+func takeTune(ctx context.Context, runs int, duration time.Duration, congestion string, stderr io.Writer) (*report.Tuned, error) {
+	t := &report.Tuned{Machine: result.ThisMachine(time.Now()), Distance: distance(), Runs: runs}
 	warmup := duration / 3
 	steps := tuneSteps()
 	p := newProgress(stderr, 0, duration+warmup+perRun)
@@ -227,10 +202,10 @@ func takeTune(ctx context.Context, runs int, duration time.Duration, congestion 
 			t.Skipped = append(t.Skipped, s.name+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
 			continue
 		}
-		j := slices.IndexFunc(t.Steps, func(x tunedStep) bool { return x.Name == s.name })
+		j := slices.IndexFunc(t.Steps, func(x report.TunedStep) bool { return x.Name == s.name })
 		if j < 0 {
 			j = len(t.Steps)
-			t.Steps = append(t.Steps, tunedStep{Name: s.name, Rows: map[string][]row{}})
+			t.Steps = append(t.Steps, report.TunedStep{Name: s.name, Rows: map[string][]result.Row{}})
 		}
 		t.Steps[j].Rows[s.measure] = rows
 	}
@@ -238,13 +213,13 @@ func takeTune(ctx context.Context, runs int, duration time.Duration, congestion 
 		return nil, errors.New(strings.Join(t.Skipped, "; "))
 	}
 	for i := range t.Steps {
-		t.choose(&t.Steps[i])
+		choose(t, &t.Steps[i])
 	}
 	return t, nil
 }
 
 // choose makes the choice of a step, and says why.
-func (t *tuned) choose(s *tunedStep) {
+func choose(t *report.Tuned, s *report.TunedStep) {
 	switch s.Name {
 	case "eager threshold":
 		t.Eager, s.Why = chooseEager(s.Rows["pingpong"])
@@ -260,7 +235,7 @@ func (t *tuned) choose(s *tunedStep) {
 }
 
 // chooseEager finds the largest frame up to which VELO is never slower.
-func chooseEager(rows []row) (int, string) {
+func chooseEager(rows []result.Row) (int, string) {
 	at := func(path string, size int) float64 {
 		for _, r := range rows {
 			if r.Path == path && r.Size == size {
@@ -281,12 +256,12 @@ func chooseEager(rows []row) (int, string) {
 		return minEager, "RMA is faster at every size that was tried: only what fits one VELO message goes there."
 	}
 	return best + frameOverhead, fmt.Sprintf("VELO messages are not slower (within %s) than an RMA transfer up to %d bytes, with %d of headers.",
-		percent(tuneSlack), best, frameOverhead)
+		result.Percent(tuneSlack), best, frameOverhead)
 }
 
 // chooseCoalesce finds the way that takes the least CPU time for a gigabyte, of
 // those that are close to the best in latency and bandwidth.
-func chooseCoalesce(latency, stream []row) (napi.Coalesce, string) {
+func chooseCoalesce(latency, stream []result.Row) (napi.Coalesce, string) {
 	if len(latency) != len(tuneCoalesce) || len(stream) != len(tuneCoalesce) {
 		return napi.Coalesce{}, "Not all was measured: off."
 	}
@@ -307,11 +282,11 @@ func chooseCoalesce(latency, stream []row) (napi.Coalesce, string) {
 		return napi.Coalesce{}, "Nothing is close to the best in both latency and bandwidth: off."
 	}
 	return tuneCoalesce[best], fmt.Sprintf("The least CPU time for a gigabyte (%s s) of those within %s of the shortest half round trip and %s of the largest bandwidth.",
-		optional(stream[best].CPUPerGB), percent(tunePrice), percent(tuneSlack))
+		result.Optional(stream[best].CPUPerGB), result.Percent(tunePrice), result.Percent(tuneSlack))
 }
 
 // chooseFirst finds the first value, the smallest, that is close to the best.
-func chooseFirst(rows []row, lower bool, slack float64) (int, string) {
+func chooseFirst(rows []result.Row, lower bool, slack float64) (int, string) {
 	best := rows[0].Median
 	for _, r := range rows {
 		if lower {
@@ -320,11 +295,11 @@ func chooseFirst(rows []row, lower bool, slack float64) (int, string) {
 			best = max(best, r.Median)
 		}
 	}
-	i := slices.IndexFunc(rows, func(r row) bool {
+	i := slices.IndexFunc(rows, func(r result.Row) bool {
 		if lower {
 			return r.Median <= best*(1+slack)
 		}
 		return r.Median >= best*(1-slack)
 	})
-	return i, fmt.Sprintf("The smallest value within %s of the best (%s %s).", percent(slack), figure(best), rows[0].Unit)
+	return i, fmt.Sprintf("The smallest value within %s of the best (%s %s).", result.Percent(slack), result.Figure(best), rows[0].Unit)
 }

@@ -9,23 +9,25 @@ import (
 
 	"exnet/internal/daemon"
 	"exnet/internal/dsbench/benchtest"
+	"exnet/internal/dsbench/report"
+	"exnet/internal/dsbench/result"
 	"exnet/napi"
 )
 
 func TestChooseEager(t *testing.T) {
-	rows := func(velo ...float64) (list []row) {
+	rows := func(velo ...float64) (list []result.Row) {
 		for i, size := range tuneEagers {
-			list = append(list, row{Path: "RMA transfer", Size: size, Median: 10})
+			list = append(list, result.Row{Path: "RMA transfer", Size: size, Median: 10})
 			v := 20.0
 			if i < len(velo) {
 				v = velo[i]
 			}
-			list = append(list, row{Path: "VELO messages", Size: size, Median: v})
+			list = append(list, result.Row{Path: "VELO messages", Size: size, Median: v})
 		}
 		return list
 	}
 	for _, tt := range []struct {
-		rows []row
+		rows []result.Row
 		want int
 	}{
 		{rows(8, 9, 10, 10.4), tuneEagers[3] + frameOverhead},
@@ -40,10 +42,10 @@ func TestChooseEager(t *testing.T) {
 }
 
 func TestChooseCoalesce(t *testing.T) {
-	make2 := func(latency, stream, cpu []float64) (a, b []row) {
+	make2 := func(latency, stream, cpu []float64) (a, b []result.Row) {
 		for i := range latency {
-			a = append(a, row{Median: latency[i]})
-			b = append(b, row{Median: stream[i], CPUPerGB: &cpu[i]})
+			a = append(a, result.Row{Median: latency[i]})
+			b = append(b, result.Row{Median: stream[i], CPUPerGB: &cpu[i]})
 		}
 		return a, b
 	}
@@ -67,35 +69,35 @@ func TestChooseCoalesce(t *testing.T) {
 }
 
 func TestChooseFirst(t *testing.T) {
-	rows := []row{{Median: 7}, {Median: 9.6}, {Median: 10}, {Median: 9.9}}
+	rows := []result.Row{{Median: 7}, {Median: 9.6}, {Median: 10}, {Median: 9.9}}
 	if i, why := chooseFirst(rows, false, 0.05); i != 1 || why == "" {
 		t.Errorf("largest: %d", i)
 	}
-	if i, _ := chooseFirst([]row{{Median: 40}, {Median: 0.32}, {Median: 0.3}}, true, 0.1); i != 1 {
+	if i, _ := chooseFirst([]result.Row{{Median: 40}, {Median: 0.32}, {Median: 0.3}}, true, 0.1); i != 1 {
 		t.Errorf("smallest: %d", i)
 	}
 }
 
 // TestTuneConfig: exn-tun takes it, and finds what was chosen.
 func TestTuneConfig(t *testing.T) {
-	found := &tuned{
+	found := &report.Tuned{
 		Machine: fakeMachine(), Distance: fakeDistance, Runs: 5, Eager: 466,
 		Coalesce: napi.Coalesce{Frames: 16, Delay: 50 * time.Microsecond}, Chunk: 32 << 10, Spin: 20 * time.Microsecond,
 		Skipped: []string{"chunk: <none>"},
-		Steps:   []tunedStep{{Name: "coalescing", Why: "so", Rows: map[string][]row{"pingpong": {{Path: "off", Size: 64, Median: 1}}}}},
+		Steps:   []report.TunedStep{{Name: "coalescing", Why: "so", Rows: map[string][]result.Row{"pingpong": {{Path: "off", Size: 64, Median: 1}}}}},
 	}
 	name := filepath.Join(t.TempDir(), "t.toml")
-	if err := os.WriteFile(name, []byte(found.config()), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte(found.Config()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, err := daemon.ReadFile(name)
 	if err != nil || c.EagerThreshold != found.Eager || c.Receive.Coalesce != found.Coalesce {
-		t.Errorf("%+v, %v, of\n%s", c, err, found.config())
+		t.Errorf("%+v, %v, of\n%s", c, err, found.Config())
 	}
-	if !strings.Contains(found.config(), "directsockets.Config{Chunk: 32 << 10, Spin: 20 * time.Microsecond}") {
-		t.Error(found.config())
+	if !strings.Contains(found.Config(), "directsockets.Config{Chunk: 32 << 10, Spin: 20 * time.Microsecond}") {
+		t.Error(found.Config())
 	}
-	page, err := found.page()
+	page, err := found.Page()
 	if err != nil || !strings.Contains(string(page), "Coalescing: 16/50") || strings.Contains(string(page), "<none>") {
 		t.Errorf("%v\n%s", err, page)
 	}

@@ -87,7 +87,7 @@ func Kinds() []Kind {
 		{Name: "exn-shm", About: "kernel TCP over exn0, a daemon for each node and shared memory between them", Open: newExnShm, Privileged: true, Fabric: true, Exn0: true},
 		{Name: "netstack", About: "netstack's TCP over the fabric, without exn0", Open: newNetstack, Fabric: true},
 		{Name: "net", About: "kernel TCP by Go's package net, over the loopback interface", Open: newNet, Extra: true},
-		{Name: "net-exn", About: "the same over Exn0: what a Go program has without direct sockets", Open: newDSExn(tcpbench.GoNet), Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "net-exn", About: "the same over exn0: what a Go program has without direct sockets", Open: newDSExn(tcpbench.GoNet), Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		{Name: "ds", About: "direct sockets between two processes, their shadow on the loopback interface", Open: newDS(tcpbench.Direct)},
 		{Name: "ds-zcopy", About: "direct sockets between registered buffers, without a copy into a ring", Open: newDS(tcpbench.ZeroCopy), Lacks: []tcpbench.Kind{tcpbench.CRR}},
 		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: newDSExn(tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},

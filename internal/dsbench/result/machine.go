@@ -1,4 +1,4 @@
-package dsbench
+package result
 
 import (
 	"bufio"
@@ -14,8 +14,8 @@ import (
 	"exnet/internal/version"
 )
 
-// machine is what a figure depends on besides its own settings.
-type machine struct {
+// Machine is what a figure depends on besides its own settings.
+type Machine struct {
 	Commit string `json:"commit,omitempty"` // of this program; "+": with changes
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
@@ -24,8 +24,8 @@ type machine struct {
 	Date   string `json:"date"` // of the start, RFC 3339, UTC
 }
 
-func thisMachine(now time.Time) machine {
-	return machine{
+func ThisMachine(now time.Time) Machine {
+	return Machine{
 		Commit: version.Commit(),
 		CPU:    cpuModel(),
 		CPUs:   len(tcpbench.AllowedCPUs()),
@@ -35,8 +35,8 @@ func thisMachine(now time.Time) machine {
 	}
 }
 
-func (m machine) String() string {
-	parts := []string{m.CPU, count(m.CPUs, "CPU"), "Linux " + m.Kernel, m.Go}
+func (m Machine) String() string {
+	parts := []string{m.CPU, Count(m.CPUs, "CPU"), "Linux " + m.Kernel, m.Go}
 	if m.Commit != "" {
 		parts = append(parts, "commit "+m.Commit)
 	}

@@ -1,10 +1,11 @@
-package dsbench
+package report
 
 import (
 	"fmt"
 	"math"
 	"strings"
 
+	"exnet/internal/dsbench/result"
 	"exnet/internal/svgplot"
 )
 
@@ -15,7 +16,7 @@ import (
 func num(v float64) string { return svgplot.Number(v) }
 
 // versus says how a row's median stands to another's: "4.1 GB/s (0.6 times veth)".
-func versus(r, base *row, factor float64, unit string) string {
+func versus(r, base *result.Row, factor float64, unit string) string {
 	if r == nil || base == nil || base.Median == 0 {
 		return ""
 	}
@@ -23,7 +24,7 @@ func versus(r, base *row, factor float64, unit string) string {
 }
 
 // first returns the first row that there is.
-func first(rows ...*row) *row {
+func first(rows ...*result.Row) *result.Row {
 	for _, r := range rows {
 		if r != nil {
 			return r
@@ -33,7 +34,7 @@ func first(rows ...*row) *row {
 }
 
 // largest returns the row of a path with the largest median.
-func (d *reportData) largest(part, path string) (best *row) {
+func (d *Data) largest(part, path string) (best *result.Row) {
 	for _, r := range d.part(part) {
 		if r.Path == path && (best == nil || r.Median > best.Median) {
 			best = &r
@@ -42,9 +43,9 @@ func (d *reportData) largest(part, path string) (best *row) {
 	return best
 }
 
-func (d *reportData) sayBandwidth() string {
+func (d *Data) sayBandwidth() string {
 	const size = 64 << 10
-	at := func(path string) *row { return d.row(partStream1, path, size) }
+	at := func(path string) *result.Row { return d.row(PartStream1, path, size) }
 	var exn, modes, direct, two string
 	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1./8, "GB/s"); v != "" {
 		exn = "With 64 KiB messages one connection over exn0 moves " + v + "; the thesis's EXN reached 7.9 on a 100G network."
@@ -63,17 +64,17 @@ func (d *reportData) sayBandwidth() string {
 		}
 		direct += "."
 	}
-	if a, b := d.row(partStream1, "exn:napi", size), d.row(partStream2, "exn:napi", size); a != nil && b != nil {
+	if a, b := d.row(PartStream1, "exn:napi", size), d.row(PartStream2, "exn:napi", size); a != nil && b != nil {
 		two = fmt.Sprintf("Two connections over exn0 move %s times as much as one.", ratioText(b.Median/a.Median))
 	}
 	return sentences(exn, modes, direct, two)
 }
 
-func (d *reportData) sayTuning() string {
+func (d *Data) sayTuning() string {
 	var all []string
 	for _, t := range []struct{ part, what string }{
-		{partCPUs, "the CPUs of the ends over exn0"}, {partMTU, "the MTU"}, {partBuffers, "the socket buffers"},
-		{partCoalesce, "coalescing"}, {partEager, "the eager threshold"},
+		{PartCPUs, "the CPUs of the ends over exn0"}, {PartMTU, "the MTU"}, {PartBuffers, "the socket buffers"},
+		{PartCoalesce, "coalescing"}, {PartEager, "the eager threshold"},
 	} {
 		rows := d.part(t.part)
 		if len(rows) < 2 {
@@ -100,15 +101,15 @@ func (d *reportData) sayTuning() string {
 		}
 		text += s
 	}
-	if one, two := d.row(partDSCPUs, "ds, one CPU", 64<<10), d.row(partDSCPUs, "ds, two CPUs", 64<<10); one != nil && two != nil {
+	if one, two := d.row(PartDSCPUs, "ds, one CPU", 64<<10), d.row(PartDSCPUs, "ds, two CPUs", 64<<10); one != nil && two != nil {
 		text += fmt.Sprintf(". Direct sockets move %s GB/s between two CPUs and %s with both ends on one (the CPUs are %s)",
 			num(two.Median/8), num(one.Median/8), two.Cores)
 	}
 	return text + ". The thesis saw 5.3 to 7.9 GB/s by the choice of the CPU socket, and 8.3 with sysctl set."
 }
 
-func (d *reportData) sayLatency() string {
-	at := func(path string) *row { return d.row(partLatency, path, 64) }
+func (d *Data) sayLatency() string {
+	at := func(path string) *result.Row { return d.row(PartLatency, path, 64) }
 	var exn, direct, raw string
 	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "us"); v != "" {
 		exn = "Half a round trip of 64 bytes over exn0 takes " + v + "; the thesis's EXN took 5.7 to 8.6 us, between two machines."
@@ -118,7 +119,7 @@ func (d *reportData) sayLatency() string {
 		if lo := at("lo"); lo != nil {
 			direct = "Over direct sockets it takes " + versus(r, lo, 1, "us")
 		}
-		direct += fmt.Sprintf(", with %s at p99 and %s at p99.9; the thesis's AF_EXTL took 0.85 to 1.3.", optional(r.P99), optional(r.P999))
+		direct += fmt.Sprintf(", with %s at p99 and %s at p99.9; the thesis's AF_EXTL took 0.85 to 1.3.", result.Optional(r.P99), result.Optional(r.P999))
 	}
 	if r := at("velo-shm"); r != nil {
 		raw = "A bare VELO message takes " + num(r.Median) + " us, which nothing above it can beat."
@@ -126,13 +127,13 @@ func (d *reportData) sayLatency() string {
 	return sentences(exn, direct, raw)
 }
 
-func (d *reportData) sayCPU() string {
-	rows := d.part(partCPU)
+func (d *Data) sayCPU() string {
+	rows := d.part(PartCPU)
 	worst := 0.0
 	worstSize := 0
-	var small, large *row
+	var small, large *result.Row
 	for _, r := range rows {
-		irq := d.row(partCPU, "exn:irq", r.Size)
+		irq := d.row(PartCPU, "exn:irq", r.Size)
 		if r.Path != "exn:napi" || irq == nil {
 			continue
 		}
@@ -147,18 +148,18 @@ func (d *reportData) sayCPU() string {
 	if small == nil || large == nil {
 		return ""
 	}
-	order := fmt.Sprintf("NAPI never takes more CPU time than an interrupt for each frame (at most %s of it, at %s)", ratioText(worst), count(worstSize, "byte"))
+	order := fmt.Sprintf("NAPI never takes more CPU time than an interrupt for each frame (at most %s of it, at %s)", ratioText(worst), result.Count(worstSize, "byte"))
 	if worst > 1 {
-		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s)", ratioText(worst), count(worstSize, "byte"))
+		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s)", ratioText(worst), result.Count(worstSize, "byte"))
 	}
 	itr := ""
-	if r := d.row(partCPU, "exn:itr", large.Size); r != nil {
+	if r := d.row(PartCPU, "exn:itr", large.Size); r != nil {
 		best := large.Median
-		if irq := d.row(partCPU, "exn:irq", large.Size); irq != nil {
+		if irq := d.row(PartCPU, "exn:irq", large.Size); irq != nil {
 			best = min(best, irq.Median)
 		}
-		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s times the cheaper of both", count(large.Size, "byte"), ratioText(r.Median/best))
-		dynamic, irq, napi := d.row(partLatency, "exn:itr", 64), d.row(partLatency, "exn:irq", 64), d.row(partLatency, "exn:napi", 64)
+		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s times the cheaper of both", result.Count(large.Size, "byte"), ratioText(r.Median/best))
+		dynamic, irq, napi := d.row(PartLatency, "exn:itr", 64), d.row(PartLatency, "exn:irq", 64), d.row(PartLatency, "exn:napi", 64)
 		if dynamic != nil && irq != nil && napi != nil {
 			itr += fmt.Sprintf(", and half a round trip of 64 bytes %s times the shorter of both", ratioText(dynamic.Median/min(irq.Median, napi.Median)))
 		}
@@ -171,40 +172,40 @@ func (d *reportData) sayCPU() string {
 	return sentences(order+".", size+".", itr)
 }
 
-func (d *reportData) sayOSULatency() string {
+func (d *Data) sayOSULatency() string {
 	const size = 64 << 10
-	if v := versus(d.row(partOSULat, "ds", size), d.row(partOSULat, "lo", size), 1, "us"); v != "" {
+	if v := versus(d.row(PartOSULat, "ds", size), d.row(PartOSULat, "lo", size), 1, "us"); v != "" {
 		return "64 KiB to the other end and back take " + v + " each way over direct sockets." + d.sayCopies("ds")
 	}
-	if v := versus(d.row(partOSULat, "exn:napi", size), d.row(partOSULat, "lo", size), 1, "us"); v != "" {
+	if v := versus(d.row(PartOSULat, "exn:napi", size), d.row(PartOSULat, "lo", size), 1, "us"); v != "" {
 		return "64 KiB take " + v + " one way over exn0." + d.sayCopies("exn:napi")
 	}
 	return ""
 }
 
 // sayCopies compares that with the smallest message.
-func (d *reportData) sayCopies(path string) string {
-	small, large := d.row(partOSULat, path, 8), d.row(partOSULat, path, 64<<10)
+func (d *Data) sayCopies(path string) string {
+	small, large := d.row(PartOSULat, path, 8), d.row(PartOSULat, path, 64<<10)
 	if small == nil || large == nil {
 		return ""
 	}
 	return fmt.Sprintf(" Of that %s us are what 8 bytes take, too; the rest is moving the data.", num(min(small.Median, large.Median)))
 }
 
-func (d *reportData) sayOSUBandwidth() string {
-	raw := d.largest(partOSUBW, "rma-shm")
+func (d *Data) sayOSUBandwidth() string {
+	raw := d.largest(PartOSUBW, "rma-shm")
 	if raw == nil {
 		return ""
 	}
 	text := fmt.Sprintf("One RMA GET after the other between two processes moves up to %s GB/s (at %s), one copy; ", num(raw.Median/8), svgplot.Bytes(float64(raw.Size)))
-	if ds := d.largest(partOSUBW, "ds"); ds != nil {
+	if ds := d.largest(PartOSUBW, "ds"); ds != nil {
 		text += fmt.Sprintf("direct sockets, with two, up to %s; ", num(ds.Median/8))
 	}
-	if exn := d.largest(partOSUBW, "exn-shm"); exn != nil {
+	if exn := d.largest(PartOSUBW, "exn-shm"); exn != nil {
 		text += fmt.Sprintf("TCP over exn0, with two more and the kernel's TCP at both ends, up to %s; ", num(exn.Median/8))
 	}
 	last := raw
-	for _, r := range d.part(partOSUBW) {
+	for _, r := range d.part(PartOSUBW) {
 		if r.Path == raw.Path {
 			last = &r
 		}
@@ -215,22 +216,22 @@ func (d *reportData) sayOSUBandwidth() string {
 	return strings.TrimSuffix(text, "; ") + "."
 }
 
-func (d *reportData) sayRate() string {
-	at := func(path string) *row { return d.row(partRate, path, 64) }
+func (d *Data) sayRate() string {
+	at := func(path string) *result.Row { return d.row(PartRate, path, 64) }
 	var direct, exn string
 	if v := versus(at("ds"), at("lo"), 1, "million messages"); v != "" {
 		direct = "Direct sockets carry " + v + " of 64 bytes a second."
 	}
 	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "million"); v != "" {
 		exn = "Over exn0 it is " + v + "."
-		if large := d.row(partRate, "exn:napi", 4<<10); large != nil {
+		if large := d.row(PartRate, "exn:napi", 4<<10); large != nil {
 			exn += fmt.Sprintf(" Messages of 4 KiB come at %s of that rate; the thesis's rate is level from 32 bytes to 8 KiB.", ratioText(large.Median/at("exn:napi").Median))
 		}
 	}
 	return sentences(direct, exn)
 }
 
-func (d *reportData) sayPrograms() string {
+func (d *Data) sayPrograms() string {
 	pairs := d.programPairs()
 	if len(pairs) == 0 {
 		return ""
@@ -245,8 +246,8 @@ func (d *reportData) sayPrograms() string {
 	return text + "."
 }
 
-func (d *reportData) sayCRR() string {
-	at := func(path string) *row { return d.row(partCRR, path, 64) }
+func (d *Data) sayCRR() string {
+	at := func(path string) *result.Row { return d.row(PartCRR, path, 64) }
 	var exn, direct string
 	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "connections"); v != "" {
 		exn = "Over exn0 " + v + " a second are made, used for one request and closed."

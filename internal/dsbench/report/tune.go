@@ -1,4 +1,4 @@
-package dsbench
+package report
 
 import (
 	"bytes"
@@ -6,13 +6,43 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+	"time"
 
+	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/svgplot"
+	"exnet/napi"
 )
 
-// config is the configuration for exn-tun.
-func (t *tuned) config() string {
+// Tuned is what was found.
+type Tuned struct {
+	Machine  result.Machine
+	Distance coredist.Distance
+	Runs     int
+	Steps    []TunedStep
+	Eager    int
+	Coalesce napi.Coalesce
+	Chunk    int
+	Spin     time.Duration
+	Skipped  []string
+}
+
+// TunedStep is a step with its figures and the reason for the choice.
+type TunedStep struct {
+	Name, Why string
+	Rows      map[string][]result.Row // by measure
+}
+
+func SpinName(d time.Duration) string {
+	if d < 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d us", d.Microseconds())
+}
+
+// Config is the configuration for exn-tun.
+func (t *Tuned) Config() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Found by dsbench tune on %s.\n# %s.\n", t.Machine.Date, t.Machine)
 	fmt.Fprintf(&b, "# CPUs %s.\n# For exn-tun up --config; add fabric, addresses and what else the node needs.\n\n", t.Distance)
@@ -43,7 +73,7 @@ func (t *tuned) config() string {
 	return b.String()
 }
 
-func (t *tuned) step(name string) *tunedStep {
+func (t *Tuned) step(name string) *TunedStep {
 	for i := range t.Steps {
 		if t.Steps[i].Name == name {
 			return &t.Steps[i]
@@ -53,7 +83,7 @@ func (t *tuned) step(name string) *tunedStep {
 }
 
 // chosen is the value that was chosen in a step.
-func (t *tuned) chosen(name string) string {
+func (t *Tuned) chosen(name string) string {
 	switch name {
 	case "eager threshold":
 		return fmt.Sprintf("%d bytes", t.Eager)
@@ -62,21 +92,21 @@ func (t *tuned) chosen(name string) string {
 	case "chunk":
 		return fmt.Sprintf("%d KiB", t.Chunk>>10)
 	}
-	return spinName(t.Spin)
+	return SpinName(t.Spin)
 }
 
 // figures are the curves behind the choices.
-func (t *tuned) figures() (list []reportFigure) {
+func (t *Tuned) figures() (list []reportFigure) {
 	for _, s := range t.Steps {
 		f := reportFigure{ID: strings.ReplaceAll(s.Name, " ", "-"), Says: s.Why,
 			Title: fmt.Sprintf("%s%s: %s", strings.ToUpper(s.Name[:1]), s.Name[1:], t.chosen(s.Name))}
-		d := reportData{}
+		d := Data{}
 		for _, m := range []string{"pingpong", "stream"} {
 			rows := s.Rows[m]
 			if len(rows) == 0 {
 				continue
 			}
-			d.Parts = append(d.Parts, reportPart{ID: m, Rows: rows})
+			d.Parts = append(d.Parts, Part{ID: m, Rows: rows})
 			switch {
 			case s.Name == "eager threshold":
 				l := svgplot.Lines{
@@ -91,7 +121,7 @@ func (t *tuned) figures() (list []reportFigure) {
 			case m == "stream":
 				f.Charts = append(f.Charts, d.bars(m, fmt.Sprintf("Stream of %s", svgplot.Bytes(float64(rows[0].Size))), "GB/s", false, gigabytes))
 				if s.Name == "coalescing" {
-					f.Charts = append(f.Charts, d.bars(m, "CPU time for a gigabyte", "s", false, func(r row) (float64, float64, float64) {
+					f.Charts = append(f.Charts, d.bars(m, "CPU time for a gigabyte", "s", false, func(r result.Row) (float64, float64, float64) {
 						return *cmp.Or(r.CPUPerGB, new(float64)), 0, 0
 					}))
 				}
@@ -104,12 +134,12 @@ func (t *tuned) figures() (list []reportFigure) {
 	return list
 }
 
-// page shows the curves, in the frame of the report.
-func (t *tuned) page() ([]byte, error) {
+// Page shows the curves, in the frame of the report.
+func (t *Tuned) Page() ([]byte, error) {
 	v := reportView{
-		reportData: &reportData{Machine: t.Machine, Distance: t.Distance}, Title: "exnet: what suits this machine",
-		About: []string{t.Machine.String(), "CPUs " + t.Distance.String(), count(t.Runs, "run") + " of each value"},
-		Warn:  t.Skipped, Figures: t.figures(), Config: t.config(),
+		Data: &Data{Machine: t.Machine, Distance: t.Distance}, Title: "exnet: what suits this machine",
+		About: []string{t.Machine.String(), "CPUs " + t.Distance.String(), result.Count(t.Runs, "run") + " of each value"},
+		Warn:  t.Skipped, Figures: t.figures(), Config: t.Config(),
 	}
 	v.When = v.started().Format("2 January 2006, 15:04 MST")
 	var b bytes.Buffer

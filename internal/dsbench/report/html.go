@@ -1,4 +1,4 @@
-package dsbench
+package report
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
 	"exnet/internal/svgplot"
 )
 
@@ -17,7 +18,7 @@ import (
 var reportTemplate string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
-	"figure": figure, "optional": optional, "percent": percent, "bytes": func(n int) string { return svgplot.Bytes(float64(n)) },
+	"figure": result.Figure, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return svgplot.Bytes(float64(n)) },
 }).Parse(reportTemplate))
 
 // card is a number that a reader takes away.
@@ -25,7 +26,7 @@ type card struct{ Value, Unit, Text string }
 
 // reportView is what the template shows.
 type reportView struct {
-	*reportData
+	*Data
 	Title   string
 	When    string
 	About   []string // of machine and method
@@ -39,22 +40,22 @@ type reportView struct {
 	Config  string // of dsbench tune
 }
 
-// renderReport makes the page.
-func renderReport(d *reportData) ([]byte, error) {
+// Render makes the page.
+func Render(d *Data) ([]byte, error) {
 	text, err := json.Marshal(d) // with <, > and & escaped: nothing in it ends the script
 	if err != nil {
 		return nil, err
 	}
 	v := reportView{
-		reportData: d, Title: "exnet: TCP/IP over an emulated EXTOLL fabric, measured",
+		Data: d, Title: "exnet: TCP/IP over an emulated EXTOLL fabric, measured",
 		When: d.started().Format("2 January 2006, 15:04 MST"), Figures: d.figures(), JSON: template.JS(text),
 		Warn: d.warnings(), Cards: d.cards(), Paths: d.paths(),
 	}
 	v.Columns, v.Summary = d.summary()
 	m := d.Machine
 	v.About = []string{
-		m.CPU, count(m.CPUs, "CPU"), d.cpus(), "Linux " + m.Kernel, m.Go,
-		fmt.Sprintf("%s of %v after %v of warm-up for each figure, interleaved over the paths", count(d.Runs, "run"),
+		m.CPU, result.Count(m.CPUs, "CPU"), d.cpus(), "Linux " + m.Kernel, m.Go,
+		fmt.Sprintf("%s of %v after %v of warm-up for each figure, interleaved over the paths", result.Count(d.Runs, "run"),
 			seconds(d.Duration), seconds(d.Warmup).Round(time.Millisecond)),
 		"TCP " + d.TCP, fmt.Sprintf("took %v", seconds(d.Took).Round(time.Second)),
 	}
@@ -71,7 +72,7 @@ func renderReport(d *reportData) ([]byte, error) {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // cpus says how far they are from each other.
-func (d *reportData) cpus() string {
+func (d *Data) cpus() string {
 	text := "CPUs " + d.Distance.String()
 	if c := d.cores(); c != d.Distance.Cores {
 		text += "; " + c
@@ -80,7 +81,7 @@ func (d *reportData) cpus() string {
 }
 
 // warnings say what a reader has to know before believing anything.
-func (d *reportData) warnings() (list []string) {
+func (d *Data) warnings() (list []string) {
 	if d.Partial != "" {
 		list = append(list, "Not complete: "+d.Partial+".")
 	}
@@ -88,10 +89,10 @@ func (d *reportData) warnings() (list []string) {
 		list = append(list, "A quick run: few sizes, short measurements. For figures to keep, run dsbench report without --quick.")
 	}
 	if d.Busy > 0.1 {
-		list = append(list, fmt.Sprintf("Other programs used %s of a CPU when this began.", percent(d.Busy)))
+		list = append(list, fmt.Sprintf("Other programs used %s of a CPU when this began.", result.Percent(d.Busy)))
 	}
 	if noisy, of := d.noisy(); len(noisy) > 0 {
-		text := fmt.Sprintf("%d of %d figures are noisy: their runs lie more than %s apart. They are marked.", len(noisy), of, percent(noiseBound))
+		text := fmt.Sprintf("%d of %d figures are noisy: their runs lie more than %s apart. They are marked.", len(noisy), of, result.Percent(result.NoiseBound))
 		if len(noisy)*4 > of {
 			text += " That is many: repeat it when the machine is quiet."
 		}
@@ -104,23 +105,23 @@ func (d *reportData) warnings() (list []string) {
 }
 
 // cards are the figures at the top.
-func (d *reportData) cards() (list []card) {
+func (d *Data) cards() (list []card) {
 	add := func(part, path, base string, size int, factor float64, unit, text string) {
 		r, b := d.row(part, path, size), d.row(part, base, size)
 		if r != nil && b != nil && b.Median > 0 {
 			list = append(list, card{num(r.Median * factor), unit, fmt.Sprintf(text, ratioText(r.Median/b.Median), base)})
 		}
 	}
-	add(partStream1, "ds", "lo", 64<<10, 1./8, "GB/s", "stream over direct sockets: %s times TCP over %s")
-	add(partLatency, "ds", "lo", 64, 1, "us", "half a round trip of 64 bytes over direct sockets: %s of TCP over %s")
-	add(partRate, "ds", "lo", 64, 1, "million/s", "messages of 64 bytes over direct sockets: %s times TCP over %s")
-	add(partStream1, "exn:napi", "veth", 64<<10, 1./8, "GB/s", "TCP stream over exn0: %s of %s")
-	add(partLatency, "exn:napi", "veth", 64, 1, "us", "half a round trip over exn0: %s times %s")
+	add(PartStream1, "ds", "lo", 64<<10, 1./8, "GB/s", "stream over direct sockets: %s times TCP over %s")
+	add(PartLatency, "ds", "lo", 64, 1, "us", "half a round trip of 64 bytes over direct sockets: %s of TCP over %s")
+	add(PartRate, "ds", "lo", 64, 1, "million/s", "messages of 64 bytes over direct sockets: %s times TCP over %s")
+	add(PartStream1, "exn:napi", "veth", 64<<10, 1./8, "GB/s", "TCP stream over exn0: %s of %s")
+	add(PartLatency, "exn:napi", "veth", 64, 1, "us", "half a round trip over exn0: %s times %s")
 	return list
 }
 
 // paths lists those that the page speaks of, to explain them.
-func (d *reportData) paths() (list []paths.Kind) {
+func (d *Data) paths() (list []paths.Kind) {
 	seen := map[string]bool{}
 	for _, p := range d.Parts {
 		for _, r := range p.Rows {

@@ -1,4 +1,4 @@
-package dsbench
+package report
 
 import (
 	"encoding/json"
@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/result"
 )
 
-// reportVersion counts the forms of a report's JSON.
-const reportVersion = 1
+// Version counts the forms of a report's JSON.
+const Version = 1
 
-// reportData is all that a report says, and the form of its JSON.
-type reportData struct {
+// Data is all that a report says, and the form of its JSON.
+type Data struct {
 	Version  int               `json:"dsbench_report"`
-	Machine  machine           `json:"machine"`
+	Machine  result.Machine    `json:"machine"`
 	Distance coredist.Distance `json:"distance"` // at the beginning
 	Took     float64           `json:"took_s"`
 	Quick    bool              `json:"quick,omitempty"`
@@ -28,25 +29,25 @@ type reportData struct {
 	TCP      string            `json:"congestion"`
 	Busy     float64           `json:"busy_before"`       // CPUs that others used just before
 	Partial  string            `json:"partial,omitempty"` // why it is not complete
-	Skipped  []skipped         `json:"skipped,omitempty"`
-	Parts    []reportPart      `json:"parts"`
+	Skipped  []Skipped         `json:"skipped,omitempty"`
+	Parts    []Part            `json:"parts"`
 }
 
-// skipped is a path that could not be measured.
-type skipped struct {
+// Skipped is a path that could not be measured.
+type Skipped struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// reportPart is one series of interleaved measurements.
-type reportPart struct {
-	ID   string `json:"id"`
-	Rows []row  `json:"rows"`
-	Note string `json:"note,omitempty"` // what went wrong
+// Part is one series of interleaved measurements.
+type Part struct {
+	ID   string       `json:"id"`
+	Rows []result.Row `json:"rows"`
+	Note string       `json:"note,omitempty"` // what went wrong
 }
 
 // part returns the rows of a part, nil if it was not measured.
-func (d *reportData) part(id string) []row {
+func (d *Data) part(id string) []result.Row {
 	for _, p := range d.Parts {
 		if p.ID == id {
 			return p.Rows
@@ -56,9 +57,9 @@ func (d *reportData) part(id string) []row {
 }
 
 // row returns a path's row at a size, nil if it was not measured.
-func (d *reportData) row(part, path string, size int) *row {
+func (d *Data) row(part, path string, size int) *result.Row {
 	rows := d.part(part)
-	i := slices.IndexFunc(rows, func(r row) bool { return r.Path == path && r.Size == size })
+	i := slices.IndexFunc(rows, func(r result.Row) bool { return r.Path == path && r.Size == size })
 	if i < 0 {
 		return nil
 	}
@@ -66,12 +67,12 @@ func (d *reportData) row(part, path string, size int) *row {
 }
 
 // noisy lists what should not be believed.
-func (d *reportData) noisy() (list []string, of int) {
+func (d *Data) noisy() (list []string, of int) {
 	for _, p := range d.Parts {
 		for _, r := range p.Rows {
 			of++
 			if r.Noisy {
-				list = append(list, fmt.Sprintf("%s of %s at %s (%s)", r.Measure, r.Path, count(r.Size, "byte"), percent(r.Spread)))
+				list = append(list, fmt.Sprintf("%s of %s at %s (%s)", r.Measure, r.Path, result.Count(r.Size, "byte"), result.Percent(r.Spread)))
 			}
 		}
 	}
@@ -79,7 +80,7 @@ func (d *reportData) noisy() (list []string, of int) {
 }
 
 // cores says how far the CPUs were from each other, all the time.
-func (d *reportData) cores() string {
+func (d *Data) cores() string {
 	seen := map[string]bool{}
 	for _, p := range d.Parts {
 		for _, r := range p.Rows {
@@ -92,31 +93,31 @@ func (d *reportData) cores() string {
 	return d.Distance.Cores
 }
 
-func (d *reportData) started() time.Time {
+func (d *Data) started() time.Time {
 	t, _ := time.Parse(time.RFC3339, d.Machine.Date) // of our own making; else the zero time
 	return t
 }
 
-// readRows reads the rows of a file: a report's JSON, or lines of --json.
-func readRows(path string) ([]row, error) {
+// ReadRows reads the rows of a file: a report's JSON, or lines of --json.
+func ReadRows(path string) ([]result.Row, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	d, err := decodeReport(text)
+	d, err := Decode(text)
 	if err == nil {
-		var rows []row
+		var rows []result.Row
 		for _, p := range d.Parts {
 			rows = append(rows, p.Rows...)
 		}
 		return rows, nil
 	}
-	var rows []row
+	var rows []result.Row
 	for line := range strings.Lines(string(text)) {
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
-		var r row
+		var r result.Row
 		if json.Unmarshal([]byte(line), &r) != nil || r.Measure == "" || r.Path == "" {
 			return nil, fmt.Errorf("%s is neither a report's JSON nor lines of --json", path)
 		}
@@ -128,16 +129,16 @@ func readRows(path string) ([]row, error) {
 	return rows, nil
 }
 
-// errNoReport says that a file is something else.
-var errNoReport = errors.New("not a report's JSON")
+// ErrNoReport says that a file is something else.
+var ErrNoReport = errors.New("not a report's JSON")
 
-func decodeReport(text []byte) (*reportData, error) {
-	var d reportData
+func Decode(text []byte) (*Data, error) {
+	var d Data
 	if err := json.Unmarshal(text, &d); err != nil || d.Version == 0 {
-		return nil, errNoReport
+		return nil, ErrNoReport
 	}
-	if d.Version != reportVersion {
-		return nil, fmt.Errorf("a report of version %d; this dsbench knows %d", d.Version, reportVersion)
+	if d.Version != Version {
+		return nil, fmt.Errorf("a report of version %d; this dsbench knows %d", d.Version, Version)
 	}
 	return &d, nil
 }

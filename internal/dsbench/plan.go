@@ -5,28 +5,10 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/report"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
 	"exnet/napi"
-)
-
-// Parts of a report.
-const (
-	partStream1  = "stream, one connection"  // figure 5.26a
-	partStream2  = "stream, two connections" // figure 5.26b
-	partCPUs     = "tuning: CPUs"            // figure 5.27a
-	partDSCPUs   = "tuning: CPUs of direct sockets"
-	partMTU      = "tuning: MTU" // figure 5.27b, and what else can be set
-	partBuffers  = "tuning: socket buffers"
-	partCoalesce = "tuning: coalescing"
-	partEager    = "tuning: eager threshold"
-	partLatency  = "half round trip"    // figure 5.28
-	partCPU      = "CPU time"           // figure 5.29
-	partOSULat   = "latency to 512 KiB" // figure 5.30
-	partOSUBW    = "bandwidth of all"   // figure 5.31
-	partRate     = "message rate"       // figure 5.32
-	partCRR      = "connections"        // not in the thesis
-	partPrograms = "programs"           // nor this
 )
 
 // planned is a part that is to be measured.
@@ -78,31 +60,31 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 			}
 		}
 	}
-	add(partStream1, "stream", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "netstack", "ds", "ds-zcopy"),
+	add(report.PartStream1, "stream", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "netstack", "ds", "ds-zcopy"),
 		sizes([]int{64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}, []int{64, 4 << 10, 64 << 10}))
 	if !ro.quick {
-		add(partStream2, "stream", kinds("lo", "veth", "exn:irq", "exn:napi", "ds"), func(o *options) {
+		add(report.PartStream2, "stream", kinds("lo", "veth", "exn:irq", "exn:napi", "ds"), func(o *options) {
 			o.streams, o.sizes = 2, []int{512, 4 << 10, 16 << 10, 64 << 10, 256 << 10}
 		})
 		for _, t := range tunings(usable) {
 			add(t.id, t.measure, t.paths, func(o *options) { o.sizes, o.control = []int{t.size}, t.paths[0].Name })
 		}
 	}
-	add(partLatency, "pingpong", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "exn:itr", "netstack", "ds", "velo-shm"),
+	add(report.PartLatency, "pingpong", kinds("lo", "veth", "exn:irq", "exn:napi", "exn:busy", "exn:itr", "netstack", "ds", "velo-shm"),
 		sizes([]int{1, 16, 64, 120, 512, 1024, 2048}, []int{1, 64, 1024}))
-	add(partCPU, "cpu", kinds("veth", "exn:irq", "exn:napi", "exn:busy", "exn:itr"), func(o *options) {
+	add(report.PartCPU, "cpu", kinds("veth", "exn:irq", "exn:napi", "exn:busy", "exn:itr"), func(o *options) {
 		o.noDelay, o.control = true, "veth"
 		sizes([]int{64, 512, 4 << 10, 16 << 10, 64 << 10}, []int{64, 4 << 10, 64 << 10})(o)
 	})
 	if !ro.quick {
-		add(partOSULat, "pingpong", kinds("lo", "exn:napi", "exn-shm", "ds", "rma-shm"),
+		add(report.PartOSULat, "pingpong", kinds("lo", "exn:napi", "exn-shm", "ds", "rma-shm"),
 			sizes([]int{8, 1 << 10, 8 << 10, 64 << 10, 512 << 10}, nil))
-		add(partOSUBW, "stream", kinds("lo", "exn-shm", "ds", "ds-zcopy", "velo-shm", "rma", "rma-shm"),
+		add(report.PartOSUBW, "stream", kinds("lo", "exn-shm", "ds", "ds-zcopy", "velo-shm", "rma", "rma-shm"),
 			sizes([]int{120, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20}, nil))
 	}
-	add(partRate, "rate", kinds("lo", "veth", "exn:napi", "netstack", "ds", "velo", "velo-shm"),
+	add(report.PartRate, "rate", kinds("lo", "veth", "exn:napi", "netstack", "ds", "velo", "velo-shm"),
 		sizes([]int{1, 32, 64, 120, 512, 4 << 10}, []int{64, 1 << 10}))
-	add(partCRR, "crr", kinds("lo", "net", "veth", "exn:napi", "net-exn", "exn-shm", "netstack", "ds", "ds-exn"), sizes([]int{64}, []int{64}))
+	add(report.PartCRR, "crr", kinds("lo", "net", "veth", "exn:napi", "net-exn", "exn-shm", "netstack", "ds", "ds-exn"), sizes([]int{64}, []int{64}))
 	return parts
 }
 
@@ -138,7 +120,7 @@ func placed(path, name string, p tcpbench.Placement) paths.Kind {
 
 // dsTuning compares two CPUs, near or far as they are, with one.
 func dsTuning() tuning {
-	return tuning{partDSCPUs, "stream", 64 << 10, []paths.Kind{
+	return tuning{report.PartDSCPUs, "stream", 64 << 10, []paths.Kind{
 		placed("lo", "lo, two CPUs", tcpbench.Apart()),
 		placed("lo", "lo, one CPU", tcpbench.Together()),
 		placed("ds", "ds, two CPUs", tcpbench.Apart()),
@@ -169,30 +151,30 @@ func exnTunings() []tuning {
 	}
 	const large = 64 << 10
 	return []tuning{
-		{partCPUs, "stream", large, []paths.Kind{
+		{report.PartCPUs, "stream", large, []paths.Kind{
 			placed("exn", "scheduler's choice", tcpbench.Anywhere()),
 			placed("exn", "two CPUs", tcpbench.Apart()),
 			placed("exn", "one CPU", tcpbench.Together()),
 		}},
-		{partMTU, "stream", large, []paths.Kind{
+		{report.PartMTU, "stream", large, []paths.Kind{
 			node("MTU 65535", func(c *paths.NodeConfig) {}),
 			node("MTU 9000", func(c *paths.NodeConfig) { c.MTU = mtu.Network(9000) }),
 			node("MTU 1500", func(c *paths.NodeConfig) { c.MTU = mtu.Network(1500) }),
 		}},
-		{partBuffers, "stream", large, []paths.Kind{
+		{report.PartBuffers, "stream", large, []paths.Kind{
 			buffers("the kernel's choice", 0),
 			buffers("64 KiB", 64<<10),
 			buffers("256 KiB", 256<<10),
 			buffers("1 MiB", 1<<20),
 			buffers("4 MiB", 4<<20),
 		}},
-		{partCoalesce, "stream", large, []paths.Kind{
+		{report.PartCoalesce, "stream", large, []paths.Kind{
 			node("off", func(c *paths.NodeConfig) {}),
 			node("8 frames, 20 us", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 8, Delay: 20 * time.Microsecond} }),
 			node("32 frames, 50 us", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 32, Delay: 50 * time.Microsecond} }),
 			node("dynamic ITR", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Adaptive: true} }),
 		}},
-		{partEager, "rate", 1 << 10, []paths.Kind{
+		{report.PartEager, "rate", 1 << 10, []paths.Kind{
 			node("480 bytes", func(c *paths.NodeConfig) {}),
 			node("120 bytes", func(c *paths.NodeConfig) { c.EagerThreshold = 120 }),
 			node("1200 bytes", func(c *paths.NodeConfig) { c.EagerThreshold = 1200 }),

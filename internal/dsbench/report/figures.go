@@ -1,4 +1,4 @@
-package dsbench
+package report
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"exnet/internal/dsbench/result"
 	"exnet/internal/svgplot"
 )
 
@@ -43,18 +44,20 @@ var pathColours = map[string]int{
 }
 
 // value takes from a row what is drawn, with the extremes of the runs.
-type value func(r row) (v, low, high float64)
+type value func(r result.Row) (v, low, high float64)
 
 // scaled is the median times a factor.
 func scaled(factor float64) value {
-	return func(r row) (float64, float64, float64) { return r.Median * factor, r.Min * factor, r.Max * factor }
+	return func(r result.Row) (float64, float64, float64) {
+		return r.Median * factor, r.Min * factor, r.Max * factor
+	}
 }
 
 // Gigabytes from gigabits.
 var gigabytes = scaled(1. / 8)
 
 // series makes a line for each path of a part.
-func (d *reportData) series(part string, v value) (list []svgplot.Series) {
+func (d *Data) series(part string, v value) (list []svgplot.Series) {
 	for _, r := range d.part(part) {
 		i := slices.IndexFunc(list, func(s svgplot.Series) bool { return s.Name == r.Path })
 		if i < 0 {
@@ -68,7 +71,7 @@ func (d *reportData) series(part string, v value) (list []svgplot.Series) {
 }
 
 // lines draws a part over message size, both axes logarithmic.
-func (d *reportData) lines(part, title, unit string, v value, refs ...svgplot.Ref) chart {
+func (d *Data) lines(part, title, unit string, v value, refs ...svgplot.Ref) chart {
 	l := svgplot.Lines{
 		Title: title, X: svgplot.Axis{Label: "message size (bytes)", Log: true, Format: svgplot.Bytes},
 		Y: svgplot.Axis{Label: unit, Log: true}, Series: d.series(part, v), Refs: refs,
@@ -77,7 +80,7 @@ func (d *reportData) lines(part, title, unit string, v value, refs ...svgplot.Re
 }
 
 // bars draws a part at one size.
-func (d *reportData) bars(part, title, unit string, log bool, v value) chart {
+func (d *Data) bars(part, title, unit string, log bool, v value) chart {
 	b := svgplot.Bars{Title: title, X: svgplot.Axis{Label: unit, Log: log}}
 	for i, r := range d.part(part) {
 		y, low, high := v(r)
@@ -91,7 +94,7 @@ func (d *reportData) bars(part, title, unit string, log bool, v value) chart {
 }
 
 // percentiles draws the spread of latency at a size.
-func (d *reportData) percentiles(part string, size int, title string) chart {
+func (d *Data) percentiles(part string, size int, title string) chart {
 	names := []string{"p50", "p90", "p99", "p99.9", "max"}
 	l := svgplot.Lines{
 		Title: title,
@@ -117,7 +120,7 @@ func (d *reportData) percentiles(part string, size int, title string) chart {
 }
 
 // figures are those of the page, of what was measured.
-func (d *reportData) figures() (list []reportFigure) {
+func (d *Data) figures() (list []reportFigure) {
 	add := func(f reportFigure, parts ...string) {
 		measured := false
 		for _, id := range parts {
@@ -134,21 +137,21 @@ func (d *reportData) figures() (list []reportFigure) {
 			list = append(list, f)
 		}
 	}
-	one := d.lines(partStream1, "One connection", "GB/s", gigabytes, svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 7.9"})
+	one := d.lines(PartStream1, "One connection", "GB/s", gigabytes, svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 7.9"})
 	bandwidth := reportFigure{ID: "fig-5-26", Title: "Bandwidth over message size (figure 5.26)", Charts: []chart{one}, Says: d.sayBandwidth()}
-	if d.part(partStream2) != nil {
+	if d.part(PartStream2) != nil {
 		bandwidth.Charts = append(bandwidth.Charts,
-			d.lines(partStream2, "Two connections", "GB/s", gigabytes, svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 8.82"}))
+			d.lines(PartStream2, "Two connections", "GB/s", gigabytes, svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 8.82"}))
 	}
-	add(bandwidth, partStream1, partStream2)
+	add(bandwidth, PartStream1, PartStream2)
 	var tuned []chart
 	for _, t := range []struct{ part, title, unit string }{
-		{partCPUs, "CPUs of the two ends", "GB/s"}, {partDSCPUs, "CPUs of direct sockets", "GB/s"}, {partMTU, "MTU of exn0", "GB/s"},
-		{partBuffers, "Socket buffers", "GB/s"}, {partCoalesce, "Coalescing of interrupts", "GB/s"},
-		{partEager, "Eager threshold, messages of 1 KiB", "million messages/s"},
+		{PartCPUs, "CPUs of the two ends", "GB/s"}, {PartDSCPUs, "CPUs of direct sockets", "GB/s"}, {PartMTU, "MTU of exn0", "GB/s"},
+		{PartBuffers, "Socket buffers", "GB/s"}, {PartCoalesce, "Coalescing of interrupts", "GB/s"},
+		{PartEager, "Eager threshold, messages of 1 KiB", "million messages/s"},
 	} {
 		v := gigabytes
-		if t.part == partEager {
+		if t.part == PartEager {
 			v = scaled(1)
 		}
 		if d.part(t.part) != nil {
@@ -156,28 +159,28 @@ func (d *reportData) figures() (list []reportFigure) {
 		}
 	}
 	add(reportFigure{ID: "fig-5-27", Title: "Tuning (figure 5.27)", Charts: tuned, Says: d.sayTuning()},
-		partCPUs, partDSCPUs, partMTU, partBuffers, partCoalesce, partEager)
+		PartCPUs, PartDSCPUs, PartMTU, PartBuffers, PartCoalesce, PartEager)
 	add(reportFigure{ID: "fig-5-28", Title: "Half a round trip (figure 5.28)", Charts: []chart{
-		d.lines(partLatency, "1 to 2048 bytes", "half round trip (us)", scaled(1),
+		d.lines(PartLatency, "1 to 2048 bytes", "half round trip (us)", scaled(1),
 			svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
-		d.percentiles(partLatency, 64, "64 bytes: how it is spread"),
-	}, Says: d.sayLatency()}, partLatency)
+		d.percentiles(PartLatency, 64, "64 bytes: how it is spread"),
+	}, Says: d.sayLatency()}, PartLatency)
 	add(reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
-		d.lines(partCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
-	}, Says: d.sayCPU()}, partCPU)
+		d.lines(PartCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
+	}, Says: d.sayCPU()}, PartCPU)
 	add(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (figure 5.30)", Charts: []chart{
-		d.lines(partOSULat, "8 bytes to 512 KiB", "half round trip (us)", scaled(1)),
-	}, Says: d.sayOSULatency()}, partOSULat)
+		d.lines(PartOSULat, "8 bytes to 512 KiB", "half round trip (us)", scaled(1)),
+	}, Says: d.sayOSULatency()}, PartOSULat)
 	add(reportFigure{ID: "fig-5-31", Title: "Bandwidth of all layers (figure 5.31)", Charts: []chart{
-		d.lines(partOSUBW, "TCP, direct sockets, and the NIC itself", "GB/s", gigabytes),
-	}, Says: d.sayOSUBandwidth()}, partOSUBW)
+		d.lines(PartOSUBW, "TCP, direct sockets, and the NIC itself", "GB/s", gigabytes),
+	}, Says: d.sayOSUBandwidth()}, PartOSUBW)
 	add(reportFigure{ID: "fig-5-32", Title: "Message rate (figure 5.32)", Charts: []chart{
-		d.lines(partRate, "Messages one way", "million messages/s", scaled(1)),
-	}, Says: d.sayRate()}, partRate)
+		d.lines(PartRate, "Messages one way", "million messages/s", scaled(1)),
+	}, Says: d.sayRate()}, PartRate)
 	add(reportFigure{ID: "crr", Title: "Connect, request, response, close", Charts: []chart{
-		d.bars(partCRR, "64 bytes each way", "connections a second", false, scaled(1)),
-	}, Says: d.sayCRR()}, partCRR)
-	add(reportFigure{ID: "programs", Title: "Real programs under exn-run", Charts: []chart{d.speedups()}, Says: d.sayPrograms()}, partPrograms)
+		d.bars(PartCRR, "64 bytes each way", "connections a second", false, scaled(1)),
+	}, Says: d.sayCRR()}, PartCRR)
+	add(reportFigure{ID: "programs", Title: "Real programs under exn-run", Charts: []chart{d.speedups()}, Says: d.sayPrograms()}, PartPrograms)
 	return list
 }
 
@@ -185,11 +188,11 @@ func (d *reportData) figures() (list []reportFigure) {
 type speedup struct {
 	name        string
 	times       float64
-	tcp, direct row
+	tcp, direct result.Row
 }
 
-func (d *reportData) programPairs() (list []speedup) {
-	rows := d.part(partPrograms)
+func (d *Data) programPairs() (list []speedup) {
+	rows := d.part(PartPrograms)
 	for i := 0; i+1 < len(rows); i += 2 {
 		s := speedup{rows[i].Measure, 0, rows[i], rows[i+1]}
 		if s.tcp.Median <= 0 || s.direct.Median <= 0 {
@@ -205,7 +208,7 @@ func (d *reportData) programPairs() (list []speedup) {
 }
 
 // speedups draws them.
-func (d *reportData) speedups() chart {
+func (d *Data) speedups() chart {
 	b := svgplot.Bars{
 		Title: "Direct sockets instead of TCP", X: svgplot.Axis{Label: "times better than TCP over loopback", Log: true},
 		Refs: []svgplot.Ref{{Y: 1, Label: "as TCP"}},
@@ -232,18 +235,18 @@ type summaryCell struct {
 var summaries = []struct {
 	title, part string
 	size        int
-	of          func(row) *float64
+	of          func(result.Row) *float64
 }{
-	{"stream, 64 KiB, GB/s", partStream1, 64 << 10, func(r row) *float64 { return new(r.Median / 8) }},
-	{"half round trip, 64 B, us", partLatency, 64, func(r row) *float64 { return &r.Median }},
-	{"p99", partLatency, 64, func(r row) *float64 { return r.P99 }},
-	{"messages of 64 B, million/s", partRate, 64, func(r row) *float64 { return &r.Median }},
-	{"connections/s", partCRR, 64, func(r row) *float64 { return &r.Median }},
-	{"CPU s/GB, 64 KiB", partStream1, 64 << 10, func(r row) *float64 { return r.CPUPerGB }},
+	{"stream, 64 KiB, GB/s", PartStream1, 64 << 10, func(r result.Row) *float64 { return new(r.Median / 8) }},
+	{"half round trip, 64 B, us", PartLatency, 64, func(r result.Row) *float64 { return &r.Median }},
+	{"p99", PartLatency, 64, func(r result.Row) *float64 { return r.P99 }},
+	{"messages of 64 B, million/s", PartRate, 64, func(r result.Row) *float64 { return &r.Median }},
+	{"connections/s", PartCRR, 64, func(r result.Row) *float64 { return &r.Median }},
+	{"CPU s/GB, 64 KiB", PartStream1, 64 << 10, func(r result.Row) *float64 { return r.CPUPerGB }},
 }
 
 // summary returns the table of the paths at the usual sizes.
-func (d *reportData) summary() (titles []string, rows []summaryRow) {
+func (d *Data) summary() (titles []string, rows []summaryRow) {
 	var names []string
 	for _, s := range summaries {
 		titles = append(titles, s.title)
