@@ -69,7 +69,7 @@ type mode string
 const (
 	plain   mode = "plain"   // as they are
 	normal  mode = "default" // under exn-run
-	eagerly mode = "eager"   // under exn-run, each connection offered when it is made, and given 1 ms at each send
+	eagerly mode = "eager"   // under exn-run, each connection offered when it is made, and given 2 ms, all in all
 )
 
 // modes returns those of -mode, plain first.
@@ -87,10 +87,10 @@ func modes() ([]mode, error) {
 }
 
 // eagerEnv makes as much direct as can be, of programs whose connections are short. Many tests have both ends
-// in one thread and a deadline of 10 ms: a longer wait at each send, in which the other end cannot answer, fails
+// in one thread and a deadline of 10 ms: a longer wait, in which the other end cannot answer, fails
 // them.
 func eagerEnv() []string {
-	return []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=1"}
+	return []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=2"}
 }
 
 // argv returns what runs a program so. report is where exn-run is to write what was direct; "": it becomes the

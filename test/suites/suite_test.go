@@ -118,7 +118,7 @@ type difference struct {
 	Plain int    `json:"plain"` // fails of Runs, plain
 	Runs  int    `json:"runs"`
 	Kind  string `json:"kind"`
-	About string `json:"about,omitempty"` // docs/exn-run.md explains it
+	About string `json:"about,omitempty"` // why it is no fault
 	out   string
 }
 
@@ -177,7 +177,7 @@ func differing(u unit, m mode, with, without result) []difference {
 }
 
 // runUnit runs a unit in every mode and adds what came out to the table.
-func (s *suite) runUnit(ctx context.Context, checkout string, u unit, all []mode, table *suiteTable) error {
+func (s *suite) runUnit(ctx context.Context, checkout string, u unit, all []mode, table *suiteTable, say func(...any)) error {
 	results := make(map[mode]result)
 	for _, m := range all {
 		r, err := s.run(ctx, checkout, u, m)
@@ -196,7 +196,7 @@ func (s *suite) runUnit(ctx context.Context, checkout string, u unit, all []mode
 			continue
 		}
 		for _, d := range differing(u, m, results[m], without) {
-			if d.About = explained(s.name, u.name, d.Test); d.About == "" && d.Test != fewer {
+			if d.About = explained(s.name, u.name, d.Test, m); d.About == "" && d.Test != fewer {
 				if err := s.again(ctx, checkout, u, &d); err != nil {
 					return err
 				}
@@ -206,6 +206,7 @@ func (s *suite) runUnit(ctx context.Context, checkout string, u unit, all []mode
 				d.Kind = "differs"
 			}
 			table.differs(d)
+			say(d.Unit, ": ", d.Test, " (", d.Mode, "): ", d.Kind)
 		}
 	}
 	return nil
@@ -256,7 +257,7 @@ func runSuite(t *testing.T, s *suite, all []mode) {
 	for range max(*jobsFlag, 1) {
 		wg.Go(func() {
 			for u := range work {
-				if err := s.runUnit(t.Context(), checkout, u, all, table); err != nil {
+				if err := s.runUnit(t.Context(), checkout, u, all, table, t.Log); err != nil {
 					t.Error(err)
 				}
 			}

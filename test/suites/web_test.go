@@ -31,7 +31,7 @@ func webScenarios() []scenario {
 		name := map[bool]string{false: "haproxy", true: "haproxy-splice"}[splice]
 		all = append(all, scenario{
 			name:  name,
-			long:  true, // until splice from a socket and edges are right
+			long:  true, // until edges are right
 			needs: map[string]string{"haproxy": "haproxy", "nginx": "nginx-light", "ab": "apache2-utils", "curl": "curl"},
 			serve: func(s *stage) { serveHAProxy(s, splice) },
 			check: func(s *stage) { checkWeb(s); fetch(s, otherPort, "big", 2); ab(s, size(1000, 10000)) },

@@ -33,6 +33,7 @@ struct ds_sock {
 	uint32_t bucket, refused; /* the page's word for which there was no offer */
 	uint32_t id;
 	uint32_t sends;
+	unsigned waited; /* turns of ds_patience */
 	uint64_t moved; /* bytes, both directions, before the offer */
 	uint64_t checked; /* time stamp when the bell was last looked at */
 	unsigned lowat;

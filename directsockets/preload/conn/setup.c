@@ -299,20 +299,21 @@ static struct ds_sock *make(int fd, int side)
 	return s;
 }
 
-/* For tests (EXNET_DS_WAIT): waits a while until the connection has a segment, so that nearly every byte of
- * a suite of short connections is direct. */
+/* For tests (EXNET_DS_WAIT): waits until the connection has a segment, in all of its calls together so long, so
+ * that nearly every byte of a suite of short connections is direct. */
 void ds_patience(struct ds_sock *s, int fd)
 {
 	struct timespec pause = {0, 50000};
 	int saved = errno;
 
-	for (unsigned i = 0; i < ds_config.wait * 20; i++) {
+	while (__atomic_load_n(&s->waited, __ATOMIC_RELAXED) < ds_config.wait * 20) {
 		int phase = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
 
 		if (phase == UP || phase == PLAIN)
 			break;
 		ds_tick(s, fd);
 		syscall(SYS_nanosleep, &pause, NULL);
+		__atomic_fetch_add(&s->waited, 1, __ATOMIC_RELAXED);
 	}
 	errno = saved;
 }
