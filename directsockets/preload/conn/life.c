@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 
 enum { PATIENCE = 5 }; /* s */
@@ -88,6 +89,29 @@ void ds_exit_one(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
+/* SO_LINGER with a time: TCP's close waits until the peer's kernel has all bytes. Here the peer has them all, in a ring
+ * that stands for the buffers of both: close waits as long as it is so full that nothing more could be sent. */
+static void linger(struct ds_sock *s, int fd)
+{
+	struct linger l = {0};
+	socklen_t n = sizeof l;
+	int cancel, unread = 0;
+
+	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || !l.l_onoff || !l.l_linger)
+		return;
+	if (ds_fionread(s, fd, &unread) < 0 || unread > 0)
+		return; /* the connection will be reset */
+	int64_t until = ds_now() + (int64_t)l.l_linger * 1000000000;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* the descriptor goes in any case */
+	for (;;) {
+		struct ds_ready r = ds_ready(s, fd, POLLOUT);
+
+		if (((r.now | r.kernel) & POLLOUT) || ds_wait(s, fd, POLLOUT, until, true) < 0)
+			break;
+	}
+	pthread_setcancelstate(cancel, NULL);
+}
+
 /* With the lock of setup: lets go of the handle, a struct ds_sock *. */
 static void let_go(void *handle)
 {
@@ -108,6 +132,7 @@ void ds_close(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
+	linger(s, fd);
 	ds_exit_one(s, fd);
 	ds_setup_do(let_go, s);
 	errno = saved;
