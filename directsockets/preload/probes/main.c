@@ -108,6 +108,12 @@ void warm(int client, int server)
 	was_direct |= mode && mode(client) == 3 && mode(server) == 3;
 }
 
+void still_direct(int client, int server)
+{
+	if (mode && !cold && (mode(client) != 3 || mode(server) != 3))
+		was_direct = 0;
+}
+
 void pair(int *client, int *server)
 {
 	struct sockaddr_in addr;
@@ -276,7 +282,7 @@ void *write_later(void *p)
 	return NULL;
 }
 
-static const struct probe *const tables[] = {io_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, listen_probes, copy_probes, linger_probes, signal_probes};
+static const struct probe *const tables[] = {io_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, listen_probes, copy_probes, linger_probes, pointer_probes, signal_probes};
 
 // probes list | probes NAME [cold]: exit 0; with the library and not cold, 3
 // means that the connection never became direct.

@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], listen_probes[], copy_probes[], linger_probes[], signal_probes[];
+extern const struct probe io_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], listen_probes[], copy_probes[], linger_probes[], pointer_probes[], signal_probes[];
 
 // out writes a line of the transcript.
 void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -54,6 +54,9 @@ const char *errname(int err);
 void pair(int *client, int *server);
 void pair_cold(int *client, int *server);
 void warm(int client, int server);
+
+// still_direct fails the run with the library if a connection that pair made has gone back to TCP.
+void still_direct(int client, int server);
 int listener(struct sockaddr_in *addr);
 int dial(const struct sockaddr_in *addr);
 
