@@ -28,26 +28,30 @@ type Reads struct {
 	bytes map[*byte]int // guarded by mu; how often each was read
 }
 
-// Flip turns over every bit of what mem holds.
-func Flip(mem []byte) {
+// Flip turns over every bit of what mem holds. It returns true.
+func Flip(mem []byte) bool {
 	for i := range mem {
 		mem[i] ^= 0xff
 	}
+	return true
 }
 
 // Watch calls change with all foreign memory that is read from now on to the end of
-// the test, right after each read. One test at a time can watch. The memory may be
-// mapped for reading only, in which case change has to find its own way to it.
-func Watch(tb testing.TB, change func(mem []byte)) *Reads {
+// the test, right after each read; change reports whether that read counts. One test
+// at a time can watch. The memory may be mapped for reading only, in which case change
+// has to find its own way to it.
+func Watch(tb testing.TB, change func(mem []byte) bool) *Reads {
 	tb.Helper()
 	r := &Reads{bytes: make(map[*byte]int)}
 	readhook.Set(func(mem []byte) {
+		if !change(mem) {
+			return
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for i := range mem {
 			r.bytes[&mem[i]]++
 		}
-		change(mem)
 	})
 	tb.Cleanup(r.Stop)
 	return r

@@ -25,3 +25,9 @@ const (
 	WantOff   = wantOff
 	ReadOff   = readOff
 )
+
+// RingOffset is where mem is in the peer's segment; false: it is not there.
+func (l *Link) RingOffset(mem []byte) (int, bool) { return l.farSeg.Offset(mem) }
+
+// ArenaOffset is where mem is in the peer's arena; false: it is not there.
+func (l *Link) ArenaOffset(mem []byte) (int, bool) { return l.farArena.seg.Offset(mem) }
