@@ -4,8 +4,6 @@ import (
 	"syscall"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"exnet/internal/readhook"
 )
 
@@ -13,7 +11,7 @@ import (
 // without the runtime's entersyscall and exitsyscall: fd must be one that never
 // blocks. The kernel reads each byte of the frame once.
 func (f Frame) RawWritev(fd int, prefix []byte) syscall.Errno {
-	var iov [3]unix.Iovec
+	var iov [3]syscall.Iovec
 	n := 0
 	for _, b := range [...][]byte{prefix, f.head, f.rest.mem} {
 		if len(b) > 0 {
@@ -23,8 +21,8 @@ func (f Frame) RawWritev(fd int, prefix []byte) syscall.Errno {
 		}
 	}
 	for {
-		_, _, errno := syscall.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iov[0])), uintptr(n))
-		if errno == unix.EINTR {
+		_, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iov[0])), uintptr(n))
+		if errno == syscall.EINTR {
 			continue
 		}
 		if errno == 0 && readhook.On() {

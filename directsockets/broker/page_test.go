@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/foreigntest"
 	"exnet/internal/shm"
 )
 
@@ -137,5 +138,30 @@ func TestPageDoesNotAlloc(t *testing.T) {
 		p.Word(k.Bucket())
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// What the page says that it is, is read once.
+func TestPageIsReadOnce(t *testing.T) {
+	p, err := newPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.seg.Retire()
+	own := p.seg.(*shm.Segment)
+	reads := foreigntest.Watch(t, func([]byte) bool { // a mapping for reading only
+		return foreigntest.Flip(own.Bytes()[:len(pageMagic)])
+	})
+	q, err := mapPage(p.seg.Fd())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.seg.Retire()
+	if read, again := reads.Bytes(); read != len(pageMagic) || again != 0 {
+		t.Errorf("%d bytes read, %d of them again", read, again)
+	}
+	reads.Stop()
+	if _, err := mapPage(p.seg.Fd()); err == nil {
+		t.Error("a page that begins with something else")
 	}
 }

@@ -28,6 +28,9 @@ type rx struct {
 	get     bool           // it is in a region, and the peer waits until it was taken
 	sink    sink
 
+	info   rmaInfo // the RMA_INFO at infoOf - 1, of which one copy is made
+	infoOf uint64
+
 	frozen bool  // by Freeze, and it is open whether that counts
 	thawed phase // phase before
 }
@@ -200,8 +203,7 @@ func (e *End) message() error {
 		if n != rmaLen {
 			return e.breach()
 		}
-		info := decodeInfo(s.Payload())
-		if !e.find(&info) {
+		if !e.find(e.info(s)) {
 			return e.breach()
 		}
 		e.count.Add(ReceivedRMAInfo, 1)
@@ -229,6 +231,15 @@ func (e *End) message() error {
 	}
 	r.curLen = r.cur.Len()
 	return nil
+}
+
+// info is the RMA_INFO at count, in slot s.
+func (e *End) info(s *foreign.Slot) *rmaInfo {
+	r := &e.rx
+	if r.infoOf != r.count+1 {
+		r.info, r.infoOf = decodeInfo(s.Payload()), r.count+1
+	}
+	return &r.info
 }
 
 // find has cur be the data that an RMA_INFO speaks of. False: it cannot be.

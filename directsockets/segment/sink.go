@@ -68,7 +68,7 @@ func (e *End) RecvSink() (int, error) {
 	if !ok {
 		return 0, e.empty()
 	}
-	if !fills(w, s) {
+	if !e.fills(w, s) {
 		e.dropSink()
 		return 0, ErrNoSink
 	}
@@ -92,7 +92,7 @@ func (e *End) WithdrawSink() bool {
 	}
 	e.own.sinkSeq.Store(0)
 	claimed := e.peer.claimSeq.Load() == x.sink.last && e.Err() == nil
-	if w, s, ok := e.status(); ok && fills(w, s) {
+	if w, s, ok := e.status(); ok && e.fills(w, s) {
 		return false // it has been filled
 	}
 	if !claimed {
@@ -108,19 +108,14 @@ func (e *End) WithdrawSink() bool {
 	return e.bad.Load()
 }
 
-// fills reports whether a message says that the sink is filled.
-func fills(w word, s *foreign.Slot) bool {
-	if w.tag() != TagRMAInfo {
-		return false
-	}
-	var mode [1]byte
-	s.Payload().Part(rmaModeOff, 1).CopyTo(mode[:])
-	return mode[0] == modeSink
+// fills reports whether the message at count says that the sink is filled.
+func (e *End) fills(w word, s *foreign.Slot) bool {
+	return w.tag() == TagRMAInfo && e.info(s).mode == modeSink
 }
 
 // passSink drops the sink if the next message is none for it.
 func (e *End) passSink() {
-	if w, s, ok := e.status(); ok && !fills(w, s) {
+	if w, s, ok := e.status(); ok && !e.fills(w, s) {
 		e.dropSink()
 	}
 }
