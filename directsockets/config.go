@@ -45,6 +45,10 @@ type Config struct {
 	// Wait is how long Dial and Accept wait for a segment, so that nearly every byte goes
 	// there: for tests, with Eager. Default: not at all.
 	Wait time.Duration
+	// ByRule: connections to loopback addresses are direct only if EXNET_LOOPBACK is 1, or a
+	// rule says so, as under exn-run. Default: the program has asked for direct sockets, and
+	// only a rule of EXNET_RULES keeps a connection on TCP.
+	ByRule bool
 	// Broker is the client of the broker that serves the shadows' network namespace.
 	// Default: that of the process, which looks for the broker where SPEC.md says.
 	// Shadows of a TCP stack in user space need one that takes the program at its word

@@ -105,9 +105,12 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Cli
 		c.entry = (*broker.Stats)(nil).Alloc(info)
 	}
 	c.count = (*segment.Counters)(c.entry.Counters())
+	why := cfg.decide(side, c.key.Server, false)
 	switch {
 	case cfg.Off:
 		c.never(ReasonRule)
+	case why != ReasonNone:
+		c.never(why)
 	case client == nil:
 		c.never(ReasonNoBroker)
 	default:

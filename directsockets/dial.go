@@ -159,6 +159,9 @@ func listen(inner net.Listener, cfg *Config) *Listener {
 		return l
 	}
 	s := broker.Socket{Local: addrPort(inner.Addr())}
+	if cfg.decide(segment.Server, s.Local, true) != ReasonNone {
+		return l
+	}
 	if tcp, ok := inner.(*net.TCPListener); ok {
 		raw, err := tcp.SyscallConn()
 		if err != nil { // closed already

@@ -47,5 +47,5 @@
 // already sent when that peer next makes a call on the connection. Urgent data and
 // TCP_INFO are those of the shadow. A connection to a listener that is closed at once after
 // Accept stays TCP. Connections in another network namespace than the process's need
-// Config.Broker. EXNET_RULES is for exn-run's library: here the program decides.
+// Config.Broker. A rule of EXNET_RULES that says tcp (exn-run --rules) holds here, too.
 package directsockets

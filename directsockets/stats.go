@@ -27,17 +27,18 @@ type Reason uint8
 // The reasons.
 const (
 	ReasonNone        = Reason(broker.WhyNothing)
-	ReasonNotYet      = Reason(broker.WhyNotYet)          // too few bytes have moved
-	ReasonNoBroker    = Reason(broker.WhyNoBroker)        // start one: exn-tun up, exn-run
-	ReasonNoListener  = Reason(broker.WhyNoListener)      // the server does not use direct sockets
-	ReasonRule        = Reason(broker.WhyRule)            // Config.Off
-	ReasonOffered     = Reason(broker.WhyOffered)         // the server has not taken it up yet
-	ReasonRefused     = Reason(broker.WhyRefused)         // the server, or the broker, did not want it
-	ReasonNoMemory    = Reason(broker.WhyNoMemory)        // or descriptors
-	ReasonProgram     = Reason(broker.WhyProgram)         // Demote, File
-	ReasonPeerDemoted = Reason(broker.WhyPeer)            // the peer did
-	ReasonBreach      = Reason(broker.WhyBreach)          // the peer has written what cannot be
-	ReasonUnsupported = Reason(broker.WhyUnsupportedCall) // SyscallConn's Read or Write
+	ReasonNotYet      = Reason(broker.WhyNotYet)           // too few bytes have moved
+	ReasonNoBroker    = Reason(broker.WhyNoBroker)         // start one: exn-tun up, exn-run
+	ReasonNoListener  = Reason(broker.WhyNoListener)       // the server does not use direct sockets
+	ReasonRule        = Reason(broker.WhyRule)             // Config.Off, or EXNET_RULES
+	ReasonOffered     = Reason(broker.WhyOffered)          // the server has not taken it up yet
+	ReasonRefused     = Reason(broker.WhyRefused)          // the server, or the broker, did not want it
+	ReasonNoMemory    = Reason(broker.WhyNoMemory)         // or descriptors
+	ReasonProgram     = Reason(broker.WhyProgram)          // Demote, File
+	ReasonPeerDemoted = Reason(broker.WhyPeer)             // the peer did
+	ReasonBreach      = Reason(broker.WhyBreach)           // the peer has written what cannot be
+	ReasonNotIncluded = Reason(broker.WhyAddressNotWanted) // Config.ByRule
+	ReasonUnsupported = Reason(broker.WhyUnsupportedCall)  // SyscallConn's Read or Write
 )
 
 func (r Reason) String() string { return broker.Why(r).String() }

@@ -121,6 +121,42 @@ func startWeb(t *testing.T, program string, env ...string) {
 	}
 }
 
+// TestRules has rules and loopback's inclusion keep a program on TCP, and a rule include
+// loopback, as under exn-run.
+func TestRules(t *testing.T) {
+	s := startBroker(t)
+	program := buildProgram(t, copyTree(t, "web"))
+	const all = " * 00000000000000000000000000000000 0 0 65535"
+	for _, tt := range []struct {
+		name   string
+		env    []string
+		direct int
+		why    string
+	}{
+		{"not included", []string{"EXNET_LOOPBACK=0", "EXNET_EXPLAIN=1"}, 0, broker.WhyAddressNotWanted.String()},
+		{"a rule says tcp", []string{"EXNET_LOOPBACK=1", "EXNET_EXPLAIN=1", "EXNET_RULES=t program" + all}, 0, broker.WhyRule.String()},
+		{"a rule includes", []string{"EXNET_RULES=d prog*" + all}, 2, ""},
+		{"a rule for another program", []string{"EXNET_LOOPBACK=1", "EXNET_RULES=t other" + all}, 2, ""},
+		{"malformed", []string{"EXNET_LOOPBACK=1", "EXNET_RULES=x"}, 0, ""},
+		{"only a broker", nil, 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			startWeb(t, program, append(tt.env, broker.PathEnv+"="+s.Path())...)
+			direct := 0
+			for _, c := range s.Connections() {
+				if c.Mode == broker.ModeDirect.String() {
+					direct++
+				} else if c.Reason != tt.why {
+					t.Errorf("%v to %v: %s, because %q; want %q", c.Local, c.Remote, c.Mode, c.Reason, tt.why)
+				}
+			}
+			if direct != tt.direct {
+				t.Errorf("%d ends are direct, want %d", direct, tt.direct)
+			}
+		})
+	}
+}
+
 // TestDirect builds an HTTP server with its client, and has both ends direct.
 func TestDirect(t *testing.T) {
 	s := startBroker(t)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"exnet/internal/rules"
 )
 
 // Variables of the library. What exn-run does not set stays as the caller has it.
@@ -18,7 +20,7 @@ const (
 // settings are what goes into the program's environment.
 type settings struct {
 	library  string // "": the program cannot bear LD_PRELOAD
-	rules    Rules
+	rules    rules.Rules
 	hasRules bool // rules may be none
 	loopback bool
 	inherits bool   // EXNET_LOOPBACK is set already
@@ -37,8 +39,8 @@ func (s settings) variables(preload string) ([]string, error) {
 	}
 	if s.hasRules {
 		text := s.rules.Compile()
-		if len(text) > maxCompiled {
-			return nil, fmt.Errorf("%w: %d are too many for the environment: leave out those that never decide", ErrRules, len(s.rules))
+		if len(text) > rules.MaxCompiled {
+			return nil, fmt.Errorf("%w: %d are too many for the environment: leave out those that never decide", rules.ErrRules, len(s.rules))
 		}
 		vars = append(vars, envRules+"="+text)
 	}

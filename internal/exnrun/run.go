@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"exnet/internal/child"
+	"exnet/internal/rules"
 	"exnet/internal/version"
 
 	"golang.org/x/sys/unix"
@@ -87,11 +88,11 @@ func status(stderr io.Writer, err error) int {
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func checkRules(stdout io.Writer, path string) error {
-	rules, err := ReadRules(path)
+	list, err := rules.Read(path)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s is good: %d rules\n", path, len(rules))
+	fmt.Fprintf(stdout, "%s is good: %d rules\n", path, len(list))
 	return nil
 }
 
@@ -101,11 +102,11 @@ func run(o options, stdout, stderr io.Writer) error {
 	_, inherits := os.LookupEnv(envLoopback)
 	s := settings{loopback: o.loopback, inherits: inherits, explain: o.stays()}
 	if o.rules != "" {
-		rules, err := ReadRules(o.rules)
+		list, err := rules.Read(o.rules)
 		if err != nil {
 			return err
 		}
-		s.rules, s.hasRules = rules, true
+		s.rules, s.hasRules = list, true
 	}
 	if o.node != "" {
 		if err := enterNode(o); err != nil {

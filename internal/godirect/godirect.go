@@ -8,6 +8,7 @@
 package godirect
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
+	"exnet/internal/rules"
 )
 
 // on is decided once: what the program does to its environment later says nothing.
@@ -30,7 +32,7 @@ func wanted() bool {
 	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
 		return false // the environment is of somebody with fewer rights
 	}
-	for _, name := range []string{"EXNET_LOOPBACK", "EXNET_RULES", broker.PathEnv} {
+	for _, name := range []string{rules.EnvLoopback, rules.Env, broker.PathEnv} {
 		if _, set := os.LookupEnv(name); set {
 			return true
 		}
@@ -63,9 +65,22 @@ var config = sync.OnceValue(func() (c directsockets.Config) {
 	c.Slots = number("EXNET_DS_SLOTS")
 	c.Ring = number("EXNET_DS_RING")
 	c.Wait = time.Duration(number("EXNET_DS_WAIT")) * time.Millisecond
+	c.ByRule = true
 	c.Broker = client()
 	return c
 })
+
+// policy decides, as in package directsockets.
+var policy = sync.OnceValue(func() *rules.Policy { return rules.FromEnvironment(io.Discard) })
+
+// explains: exn-run --explain wants to hear of connections that stay TCP, too.
+var explains = sync.OnceValue(func() bool { return os.Getenv("EXNET_EXPLAIN") == "1" })
+
+// plain reports whether a connection, or a listener, is not worth a look.
+func plain(role rules.Role, server netip.AddrPort, listener bool) bool {
+	action, _ := policy().Decide(role, server, listener)
+	return action != rules.Direct
+}
 
 // number is that of a variable; 0 if there is none.
 func number(name string) int {
@@ -80,7 +95,12 @@ func number(name string) int {
 // yet, and takes it. server says that it was accepted. nil: it stays plain, and the
 // caller's.
 func Begin(shadow net.Conn, server bool) *directsockets.Conn {
-	if client() == nil {
+	role, end := rules.Client, shadow.RemoteAddr()
+	if server {
+		role, end = rules.Server, shadow.LocalAddr()
+	}
+	a, ok := end.(*net.TCPAddr)
+	if !ok || !explains() && plain(role, unmapped(a.AddrPort()), false) || client() == nil {
 		return nil
 	}
 	conn, err := directsockets.NewConn(shadow, server, config())
@@ -93,9 +113,16 @@ func Begin(shadow net.Conn, server bool) *directsockets.Conn {
 // Listen announces a listener, and returns what ends that, to be called before the
 // listener is closed. nil: it is not announced.
 func Listen(raw syscall.RawConn, local netip.AddrPort) (hide func()) {
+	if local = unmapped(local); plain(rules.Server, local, true) {
+		return nil
+	}
 	c := client()
 	if c == nil {
 		return nil
 	}
 	return c.Listen(broker.Socket{Conn: raw, Local: local}, nil).Close
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }

@@ -1,4 +1,4 @@
-package exnrun
+package rules
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ direct *      any     ::ffff:10.2.0.1 *
 		{TCP, "*", Server, netip.MustParsePrefix("fd00:10:2::1/128"), 0, 65535},
 		{Direct, "*", AnyRole, netip.MustParsePrefix("10.2.0.1/32"), 0, 65535},
 	}
-	got, err := ParseRules(strings.NewReader(text), "r")
+	got, err := Parse(strings.NewReader(text), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,12 +64,12 @@ func TestParseRulesErrors(t *testing.T) {
 		{"tcp * * * ssh", `port "ssh"`},
 		{"tcp * * * 1-", `port "1-"`},
 	} {
-		_, err := ParseRules(strings.NewReader("# one\n\n"+tt.line+"\n"), "my.rules")
+		_, err := Parse(strings.NewReader("# one\n\n"+tt.line+"\n"), "my.rules")
 		if !errors.Is(err, ErrRules) || !strings.Contains(err.Error(), "my.rules:3: ") || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want my.rules:3: ...%s", tt.line, err, tt.want)
 		}
 	}
-	if _, err := ReadRules(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Read(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
@@ -148,7 +148,7 @@ func FuzzParseRules(f *testing.F) {
 	f.Add("tcp ssh* client * 22\n", "ssh", uint16(22))
 	f.Add("direct * server 10.2.0.0/24 1-2\ntcp ? * ::/0 *", "a", uint16(2))
 	f.Fuzz(func(t *testing.T, text, program string, port uint16) {
-		rules, err := ParseRules(strings.NewReader(text), "f")
+		rules, err := Parse(strings.NewReader(text), "f")
 		if err != nil {
 			return
 		}

@@ -1,4 +1,10 @@
-package exnrun
+// Package rules is the policy that exn-run's options and the environment make: which
+// connections of which programs may be direct (SPEC.md, section 8).
+//
+//	rules file ── Parse ──▶ Rules ── Compile ──▶ EXNET_RULES ── FromEnvironment ──▶ Policy
+//
+// Concurrency: Rules and Policies are not changed; all may be used from many goroutines.
+package rules
 
 import (
 	"bufio"
@@ -56,23 +62,23 @@ type Rule struct {
 // Rules are looked at in their order; the first that matches decides.
 type Rules []Rule
 
-// ReadRules reads a rules file. The error names the file and the line.
-func ReadRules(path string) (Rules, error) {
+// Read reads a rules file. The error names the file and the line.
+func Read(path string) (Rules, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return ParseRules(f, path)
+	return Parse(f, path)
 }
 
-// ParseRules reads rules, one a line:
+// Parse reads rules, one a line:
 //
 //	ACTION PROGRAM ROLE ADDRESS PORT
 //	tcp    ssh*    client *     22
 //
 // Empty lines and what follows a # are skipped. name is for errors.
-func ParseRules(r io.Reader, name string) (Rules, error) {
+func Parse(r io.Reader, name string) (Rules, error) {
 	var rules Rules
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
@@ -211,5 +217,5 @@ func (r Rule) prefix() ([16]byte, int) {
 	return r.Addr.Addr().As16(), r.Addr.Bits()
 }
 
-// maxCompiled bounds the compiled rules: the library has room for so much.
-const maxCompiled = 16<<10 - 1
+// MaxCompiled bounds the compiled rules: the library has room for so much.
+const MaxCompiled = 16<<10 - 1

@@ -1,4 +1,4 @@
-package exnrun
+package rules
 
 import (
 	"encoding/hex"

@@ -1,4 +1,4 @@
-package exnrun
+package rules
 
 import (
 	"net/netip"
@@ -7,6 +7,7 @@ import (
 // Question is a connection, or a listener, that rules decide about.
 type Question struct {
 	Program  string // basename
+	Invoked  string // the name by which it was executed, if that is another one
 	Role     Role   // Client or Server
 	Addr     netip.Addr
 	Port     uint16
@@ -19,7 +20,7 @@ type Question struct {
 func (rules Rules) Decide(q Question) (a Action, notIncluded bool) {
 	wildcard := q.Listener && q.Addr.IsUnspecified()
 	for _, r := range rules {
-		if r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !match(r.Program, q.Program) {
+		if r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !match(r.Program, q.Program) && (q.Invoked == "" || !match(r.Program, q.Invoked)) {
 			continue
 		}
 		if wildcard {
