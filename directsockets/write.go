@@ -122,7 +122,10 @@ func (c *Conn) write(p []byte, n int) (int, error) {
 			return n, nil
 		}
 		m, err := c.writeSome(p[n:])
-		if n += m; err != nil && err != errKicked {
+		if n += m; n == len(p) { // what ends calls since does not end this one
+			return n, nil
+		}
+		if err != nil && err != errKicked {
 			return n, err
 		}
 	}
