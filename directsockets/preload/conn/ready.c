@@ -92,7 +92,7 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 	if (!ds_has_segment(s))
 		return r;
 	r.kernel = events & ~(unsigned)(RX_EVENTS | TX_EVENTS);
-	if (events & RX_EVENTS)
+	if (events & (RX_EVENTS | POLLRDHUP))
 		ready_rx(s, fd, events, &r);
 	if (events & TX_EVENTS)
 		ready_tx(s, fd, events, &r);
@@ -101,8 +101,6 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 	return r;
 }
 
-/* The upper byte of ds_edges: ends that come without a message. */
-enum { ENDS = 56 };
 
 uint64_t ds_edges(struct ds_sock *s)
 {
@@ -110,16 +108,17 @@ uint64_t ds_edges(struct ds_sock *s)
 
 	if (!h || !ds_has_segment(s))
 		return 0;
-	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(ds_mode(&h->rx_mode) == RX_BROKEN) << 1;
 	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
 	uint64_t arrived = ds_rx_arrived(&s->seg, &h->rx, &seen);
+	bool end = ds_mode(&h->rx_mode) == RX_END || ds_rx_ends(&s->seg, &h->rx, &seen);
+	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(ds_mode(&h->rx_mode) == RX_BROKEN) << 1 | (uint64_t)end << 2;
 	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
-	return arrived | ends << ENDS;
+	return arrived | ends << DS_EDGE_ENDS;
 }
 
 uint64_t ds_arrival(struct ds_sock *s, uint64_t told)
 {
-	return s->sh && ds_has_segment(s) ? ds_rx_stamp(&s->seg, &s->sh->rx, told & ((1ull << ENDS) - 1)) : 0;
+	return s->sh && ds_has_segment(s) ? ds_rx_stamp(&s->seg, &s->sh->rx, told & ((1ull << DS_EDGE_ENDS) - 1)) : 0;
 }
 
 bool ds_quiet(struct ds_sock *s)

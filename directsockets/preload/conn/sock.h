@@ -97,7 +97,9 @@ struct ds_ready {
 /* What the program should see of events (POLLIN | POLLOUT | POLLRDHUP, ...). */
 struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events) DS_HIDDEN;
 
-/* A number that changes when something arrives over the segment that is an edge for edge-triggered epoll: bytes, an end. */
+/* A number that changes when something arrives over the segment that is an edge for edge-triggered epoll: bytes, below bit
+ * DS_EDGE_ENDS; an end, from there on. */
+enum { DS_EDGE_ENDS = 56 };
 uint64_t ds_edges(struct ds_sock *s) DS_HIDDEN;
 
 /* When the first of the bytes that came over the segment and are neither read nor among those told (an earlier answer of

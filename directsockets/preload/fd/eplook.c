@@ -6,6 +6,7 @@
 
 /* Bits that are not events. */
 enum { FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) };
+enum { FOR_BYTES = EPOLLIN | EPOLLPRI | EPOLLRDNORM | EPOLLRDBAND };
 enum { READABLE = EPOLLIN | EPOLLRDNORM, WRITABLE = EPOLLOUT | EPOLLWRNORM };
 
 /* Synonyms and the things that only the kernel knows are asked of it. */
@@ -141,7 +142,9 @@ static uint32_t look_edge(struct member *m)
 	uint64_t edges = ds_edges(s), blocked = __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED);
 	struct ds_ready r = ds_ready(s, fd, poll_plain(m->events) | POLLHUP | POLLERR);
 	uint32_t kernel = kernel_mask(r.kernel), now = poll_synonyms(r.now, m->events), shadow = m->kpend & kernel;
-	bool arrived = edges != m->rx, sent = m->sends;
+	uint64_t change = edges ^ m->rx;
+	/* The kernel wakes who waits for bytes when they come, and everybody when the end does. */
+	bool arrived = (change << (64 - DS_EDGE_ENDS) && (m->events & FOR_BYTES)) || change >> DS_EDGE_ENDS, sent = m->sends;
 
 	looked(m);
 	if (sent && !m->sends && blocked != m->tx)
@@ -162,8 +165,10 @@ static uint32_t look_edge(struct member *m)
 		return 0;
 	}
 	ask_kernel(m, kernel);
+	if ((asked(m) & kernel & EPOLLOUT) && shadow_room(fd))
+		shadow |= asked(m) & WRITABLE; /* an edge tells all that holds */
 	m->next_tx = (now | shadow) & WRITABLE ? blocked : m->tx;
-	return now | shadow; /* an edge tells all that holds */
+	return now | shadow;
 }
 
 uint32_t m_look(struct member *m)
@@ -180,7 +185,7 @@ uint32_t m_look(struct member *m)
 	return m->got;
 }
 
-void m_told(struct member *m)
+void m_told(struct member *m, uint64_t now)
 {
 	if (m->events & EPOLLET) {
 		m->rx = m->joined ? m->next_rx : m->rx;
@@ -189,7 +194,7 @@ void m_told(struct member *m)
 	}
 	m->fresh = false;
 	m->kpend = m->kleft;
-	m->since = ds_ticks();
+	m->since = now;
 	if (m->events & EPOLLONESHOT)
 		m->disabled = true;
 }

@@ -112,7 +112,7 @@ void m_dead_bell(struct member *m) DS_HIDDEN; /* if it is at its end */
 bool m_quiet(const struct member *m) DS_HIDDEN;
 /* What is to be told now: m->got, which is returned. Changes nothing that counts until m_told. */
 uint32_t m_look(struct member *m) DS_HIDDEN;
-void m_told(struct member *m) DS_HIDDEN;
+void m_told(struct member *m, uint64_t now) DS_HIDDEN;
 struct member *m_by_tag(uint64_t data) DS_HIDDEN; /* NULL: not a tag; else the caller checks e and tag */
 uint64_t tag_of_kick(void) DS_HIDDEN;
 bool tag_is_kick(uint64_t data) DS_HIDDEN;
@@ -138,6 +138,7 @@ struct waiter {
 	const struct timespec *timeout; /* NULL: for ever */
 	const sigset_t *mask;		/* or NULL */
 	bool asleep;
+	int cleanup; /* of ds_cleanup_push */
 };
 
 /* The kernel has written n events to ev, when it was asked at a time of ds_ticks; n -1: it was not asked. */

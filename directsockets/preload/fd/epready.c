@@ -27,7 +27,7 @@ struct round {
 	int foreign;	     /* events of the kernel, at the beginning of ev, that are the program's own */
 	int strays;	     /* with tags that are nobody's: of a process that shares the instance, or just gone */
 	uint64_t order;	     /* what the kernel tells next came after that */
-	uint64_t cut;	     /* what came after that is left for the next round */
+	uint64_t cut;	     /* what came after that, and was not told of by the kernel, is left for the next round */
 	bool heard;	     /* the kernel has told of something, */
 	bool others;	     /* and not only by bells */
 	bool loose;	     /* something was found that the kernel did not tell of */
@@ -105,8 +105,9 @@ static int kernel_room(struct round *r, int max, bool told, bool ask)
 	struct epi *e = r->e;
 	int room = max - r->foreign - r->found;
 
-	if (told && !(e->crooked && r->loose))
-		return 0; /* it has said what there was a moment ago */
+	/* What it said a moment ago of descriptors that are no members it would say again. */
+	if (told && (r->foreign > 0 || !(e->crooked && r->loose)))
+		return 0;
 	if (!told && r->found > 0 && ++e->skipped >= ASK_KERNEL && room <= 0)
 		room = max / 4 + 1; /* not to be starved by those that are always ready */
 	if (e->skipped >= ASK_KERNEL || (e->crooked && r->found > 0) || (ask && r->found == 0))
@@ -196,7 +197,7 @@ static void scan(struct round *r, bool first)
 			continue;
 		}
 		uint64_t key = came(m);
-		if (m->listed || key > r->cut)
+		if (m->listed || (key > r->cut && m->before == NOWHERE))
 			continue;
 		m->key = key;
 		m->listed = true;
@@ -277,6 +278,7 @@ static void unlist(struct round *r, struct member **at)
 static int tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked)
 {
 	int n, at, left = r->foreign, place = r->foreign;
+	uint64_t now = ds_ticks();
 
 	r->list = sort(r->list);
 	while (r->found > max - r->foreign)
@@ -291,7 +293,7 @@ static int tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked
 		while (left > place)
 			ev[--at] = ev[--left];
 		ev[--at] = (struct epoll_event){.events = m->got, .data.u64 = m->data};
-		m_told(m);
+		m_told(m, now + (uint64_t)at);
 		unlist(r, &r->list);
 		m_passive(m);
 		if (m->joined)
@@ -327,15 +329,19 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 		__atomic_store_n(&e->others, r.others, __ATOMIC_RELAXED);
 		if (a.n < w->max)
 			e->asked = a.at;
+		if (r.foreign > 0 && e->crooked) /* it is not asked again: what came meanwhile may have come after what it knows now */
+			r.cut = a.at;
 	}
 	scan(&r, first);
+	r.cut = UINT64_MAX;
 	harvest(&r, w, a.n >= 0, ask);
 	if (r.kick && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
 		harvest(&r, w, false, true);
 	if (r.heard || r.found > 0) {
 		if (!r.heard)
 			r.cut = latest(&r);
-		scan(&r, false);
+		if (a.n < 0 || r.foreign == 0 || !e->crooked)
+			scan(&r, false);
 	}
 	drop_empty(&r);
 	int n = tell(&r, w->ev, w->max, asked);

@@ -64,22 +64,47 @@ static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 
 static void begin_sleep(struct waiter *w)
 {
+	ds_critical_begin();
 	__atomic_add_fetch(&w->e->sleepers, 1, __ATOMIC_SEQ_CST);
 	w->asleep = true;
+	ds_critical_end();
 }
 
 static void end_sleep(struct waiter *w)
 {
-	if (w->asleep)
+	ds_critical_begin();
+	if (w->e && w->asleep)
 		__atomic_sub_fetch(&w->e->sleepers, 1, __ATOMIC_SEQ_CST);
 	w->asleep = false;
+	ds_critical_end();
+}
+
+/* A jump leaves the call: struct waiter *. */
+static void jumped(void *call)
+{
+	struct waiter *w = call;
+
+	end_sleep(w);
+	if (w->e)
+		epi_put(w->e);
+	w->e = NULL;
 }
 
 /* Also when the thread is cancelled asleep. */
 static void waiter_end(struct waiter *w)
 {
-	end_sleep(w);
-	epi_put(w->e);
+	ds_critical_begin();
+	ds_cleanup_pop(w->cleanup);
+	jumped(w);
+	ds_critical_end();
+}
+
+static void waiter_begin(struct waiter *w)
+{
+	ds_critical_begin();
+	w->e = w->max > 0 && w->ev ? epi_get(w->epfd) : NULL;
+	w->cleanup = w->e ? ds_cleanup_push(jumped, w) : -1;
+	ds_critical_end();
 }
 
 static const struct answer not_asked = {-1, 0};
@@ -124,8 +149,8 @@ static struct answer sleep_once(struct waiter *w, const struct timespec *left, s
 	static const struct timespec short_nap = {0, DS_FOLLOW_MS * 1000000L};
 	struct epi *e = w->e;
 
-	lk_lock(&e->lock);
 	begin_sleep(w);
+	lk_lock(&e->lock);
 	bool found = epi_arm_all(e), follow = e->followers > 0 || e->nobell, holds = e->holds;
 	if (!found)
 		epi_unkick(e);
@@ -219,18 +244,16 @@ static int wait_direct(struct waiter *w, bool poll)
 
 int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
-	struct epi *e = max > 0 && ev ? epi_get(epfd) : NULL;
+	__attribute__((cleanup(waiter_end))) struct waiter w = {.epfd = epfd, .ev = ev, .max = max, .timeout = timeout, .mask = mask};
 	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, done;
 
-	if (!e) {
-		struct waiter w = {.epfd = epfd, .ev = ev, .max = max, .mask = mask};
+	waiter_begin(&w);
+	if (!w.e)
 		return raw_wait(&w, timeout);
-	}
-	__attribute__((cleanup(waiter_end))) struct waiter w = {e, epfd, ev, max, timeout, mask, false};
 	int n = wait_plain(&w, poll, &done);
 	if (!done)
 		n = wait_direct(&w, poll);
 	if (n >= 0)
-		settle(e);
+		settle(w.e);
 	return n;
 }

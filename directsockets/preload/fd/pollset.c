@@ -2,8 +2,6 @@
 #include "fd/epoll.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -125,21 +123,36 @@ static void join(struct waiting *w, int fd, nfds_t i)
 	ds_critical_end();
 }
 
+/* Has t's socket, whose entry is p, anything to tell? */
+static bool look_at(struct slot *t, struct pollfd *p)
+{
+	unsigned asked = (unsigned short)p->events;
+	struct ds_ready r = ds_ready(t->c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
+
+	t->direct = ds_direct(t->c->s) == 3;
+	t->kernel = poll_synonyms(r.kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
+	p->revents = (short)(poll_synonyms(r.now, asked) & (asked | POLLERR | POLLHUP));
+	return p->revents != 0;
+}
+
 /* What holds now; counts the entries that are ready. */
 static int look(struct waiting *w, struct pollfd *fds)
 {
 	int ready = 0;
 
-	for (nfds_t i = 0; i < w->n; i++) {
-		struct slot *t = &w->slots[i];
-		struct pollfd *p = &fds[t->at];
-		unsigned asked = (unsigned short)p->events;
-		struct ds_ready r = ds_ready(t->c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
-		t->direct = ds_direct(t->c->s) == 3;
-		t->kernel = poll_synonyms(r.kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
-		p->revents = (short)(poll_synonyms(r.now, asked) & (asked | POLLERR | POLLHUP));
-		ready += p->revents != 0;
-	}
+	for (nfds_t i = 0; i < w->n; i++)
+		ready += look_at(&w->slots[i], &fds[w->slots[i].at]);
+	return ready;
+}
+
+/* The same of those that were not ready. */
+static int look_more(struct waiting *w, struct pollfd *fds)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < w->n; i++)
+		if (!fds[w->slots[i].at].revents)
+			ready += look_at(&w->slots[i], &fds[w->slots[i].at]);
 	return ready;
 }
 
@@ -175,220 +188,231 @@ static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, 
 	return len;
 }
 
+/* A call, once its sockets are known. */
+struct set {
+	struct waiting *w;
+	struct pollfd *fds; /* the program's */
+	nfds_t n;
+	struct pollfd *k; /* for the kernel: room for all, bells and kicks */
+	const struct timespec *timeout;
+	const sigset_t *mask;
+	bool poll;   /* the timeout is 0 */
+	bool ours;   /* all of it is direct both ways: the kernel has no say */
+	bool bells;  /* some have bells */
+	bool nested; /* epoll instances are in it */
+};
+
 /* Puts the kernel's answers beside ours. Returns the entries that are ready. */
-static int merge(struct waiting *w, struct pollfd *fds, nfds_t n, const struct pollfd *k)
+static int merge(const struct set *p)
 {
+	struct waiting *w = p->w;
 	int ready = 0;
 	nfds_t next = 0;
 
-	for (nfds_t i = 0; i < n; i++) {
+	for (nfds_t i = 0; i < p->n; i++) {
+		struct pollfd *f = &p->fds[i];
 		if (next < w->n && w->slots[next].at == i) {
-			unsigned r = (unsigned short)k[i].revents & (w->slots[next].kernel | POLLNVAL);
-			fds[i].revents |= (short)(k[i].fd < 0 ? 0 : r & ((unsigned short)fds[i].events | POLLERR | POLLHUP | POLLNVAL));
+			unsigned r = (unsigned short)p->k[i].revents & (w->slots[next].kernel | POLLNVAL);
+			f->revents |= (short)(p->k[i].fd < 0 ? 0 : r & ((unsigned short)f->events | POLLERR | POLLHUP | POLLNVAL));
 			next++;
 		} else {
-			fds[i].revents = k[i].revents;
+			f->revents = p->k[i].revents;
 		}
-		ready += fds[i].revents != 0;
+		ready += f->revents != 0;
 	}
 	return ready;
 }
 
-/* The set has sockets of ours: w. */
-static int poll_mixed(struct waiting *w, struct pollfd *fds, nfds_t n, struct pollfd *k, const struct timespec *timeout, const sigset_t *mask)
+/* Asks the kernel what holds. The entries that are ready, or -1 and errno. */
+static int ask(const struct set *p, const sigset_t *mask)
 {
 	static const struct timespec zero;
-	struct timespec deadline, left;
-	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
-	struct ds_spin spin;
-	bool bells = false, slept = false;
-	int rc;
+	int rc = raw_poll(p->k, kernel_set(p->w, p->fds, p->n, p->k, false), &zero, mask);
 
-	if (timeout && !poll)
-		deadline_set(&deadline, timeout);
-	int ready = look(w, fds);
-	bool all_ours = w->n == n;
+	return rc < 0 ? rc : merge(p);
+}
+
+/* No events of the others, which the kernel was not asked about. */
+static void others_none(const struct set *p)
+{
+	for (nfds_t i = 0, next = 0; i < p->n; i++)
+		if (next < p->w->n && p->w->slots[next].at == i)
+			next++;
+		else
+			p->fds[i].revents = 0;
+}
+
+static int count(const struct set *p)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < p->n; i++)
+		ready += p->fds[i].revents != 0;
+	return ready;
+}
+
+/* Something was found. What came before it shall be told too, though it was looked at too early: so all is looked at again, until
+ * that brings nothing. fresh: the kernel was asked before the sockets were looked at. Returns the entries that are ready. */
+static int complete(const struct set *p, bool fresh)
+{
+	for (nfds_t i = 0; i <= p->w->n; i++) {
+		if (fresh && !p->ours && ask(p, NULL) < 0)
+			break;
+		if (p->n == 1 || look_more(p->w, p->fds) == 0)
+			break;
+		fresh = true;
+	}
+	return count(p);
+}
+
+/* What is ready without sleeping: -1 and errno, or the number. */
+static int at_once(struct set *p)
+{
+	struct waiting *w = p->w;
+	int ready = look(w, p->fds);
+
+	p->ours = w->n == p->n;
 	for (nfds_t i = 0; i < w->n; i++) {
-		all_ours = all_ours && w->slots[i].direct;
-		bells = bells || ds_bell(w->slots[i].c->s) >= 0;
+		p->ours = p->ours && w->slots[i].direct;
+		p->bells = p->bells || ds_bell(w->slots[i].c->s) >= 0;
 	}
-	if (ready > 0 && all_ours)
+	if (ready > 0 && p->ours)
+		return complete(p, false);
+	if (ready == 0 && !p->poll && (!p->bells || p->ours))
+		return 0;
+	int rc = ask(p, p->mask);
+	if (rc < 0 && ready > 0) { /* interrupted, with something to tell */
+		others_none(p);
 		return ready;
-	if (ready > 0 || poll || (bells && !all_ours)) {
-		rc = raw_poll(k, kernel_set(w, fds, n, k, false), &zero, mask);
-		if (rc < 0 && ready == 0)
-			return rc;
-		if (rc >= 0 && (merge(w, fds, n, k) > 0 || poll))
-			return merge(w, fds, n, k);
-		if (ready > 0)
-			return ready;
 	}
-	if (bells && !poll) {
-		ds_spin_begin(&spin, w->n == 1 ? w->slots[0].c->s : NULL);
+	return rc > 0 ? complete(p, false) : rc;
+}
+
+/* Arms all that have bells. True if some bell is another sleeper's. */
+static bool arm(const struct set *p)
+{
+	bool follow = false, armed = false;
+
+	for (nfds_t i = 0; i < p->w->n; i++) {
+		struct slot *s = &p->w->slots[i];
+		lie_down(s, p->fds);
+		armed |= s->armed;
+		follow |= s->armed && !s->had;
+	}
+	if (armed)
+		ds_barrier();
+	return follow;
+}
+
+static void hear(const struct set *p)
+{
+	for (nfds_t i = 0; i < p->w->n; i++) {
+		struct slot *s = &p->w->slots[i];
+		bool rung = false;
+		for (int x = 0; x < s->extras; x++)
+			rung |= p->k[s->extra + (nfds_t)x].revents != 0;
+		if (rung)
+			ds_rung(s->c->s, p->fds[s->at].fd);
+	}
+}
+
+static void settle(const struct set *p, bool rung)
+{
+	for (nfds_t i = 0; p->nested && i < p->n; i++) {
+		struct epi *e = word_epi(fd_word(p->fds[i].fd));
+		if (e)
+			epi_settle(e, rung);
+	}
+}
+
+/* One sleep, left at most (NULL: for ever). The entries that are ready, or -1 and errno. */
+static int sleep_once(const struct set *p, const struct timespec *left, struct ds_spin *spin, struct ds_sock *spun)
+{
+	static const struct timespec short_nap = {0, DS_FOLLOW_MS * 1000000L};
+	struct waiting *w = p->w;
+	bool follow = arm(p);
+
+	if (look(w, p->fds) > 0) {
+		asleep_end(w);
+		others_none(p);
+		return complete(p, true);
+	}
+	if (follow && (!left || left->tv_sec > 0 || left->tv_nsec > short_nap.tv_nsec))
+		left = &short_nap;
+	int rc = raw_poll(p->k, kernel_set(w, p->fds, p->n, p->k, true), left, p->mask);
+	int err = errno;
+	if (spin)
+		ds_spin_end(spin, spun, false);
+	if (rc > 0)
+		hear(p);
+	asleep_end(w);
+	errno = err;
+	if (rc < 0)
+		return rc;
+	if (rc > 0 && p->nested) { /* a bell in there may be rung for nothing */
+		settle(p, true);
+		rc = raw_poll(p->k, kernel_set(w, p->fds, p->n, p->k, false), &(struct timespec){0, 0}, NULL);
+		if (rc < 0)
+			return rc;
+	}
+	bool found = look(w, p->fds) > 0;
+	return merge(p) > 0 ? complete(p, found) : 0;
+}
+
+/* The set has sockets of ours, or epoll instances. */
+static int poll_mixed(struct set *p)
+{
+	struct timespec deadline, left;
+	struct ds_sock *spun = p->w->n == 1 ? p->w->slots[0].c->s : NULL;
+	struct ds_spin spin;
+	bool spinning = false;
+
+	if (p->timeout && !p->poll)
+		deadline_set(&deadline, p->timeout);
+	int ready = at_once(p);
+	if (ready != 0 || p->poll)
+		return ready;
+	if (p->bells) {
+		spinning = true;
+		ds_spin_begin(&spin, spun);
 		while (ready == 0 && ds_spin_more(&spin))
-			ready = look(w, fds);
-		if (ready > 0) {
-			ds_spin_end(&spin, w->n == 1 ? w->slots[0].c->s : NULL, true);
-			for (nfds_t i = 0, next = 0; i < n; i++) {
-				if (next < w->n && w->slots[next].at == i)
-					next++;
-				else
-					fds[i].revents = 0;
-			}
-			return ready;
-		}
+			ready = look(p->w, p->fds);
+	}
+	if (ready > 0) {
+		ds_spin_end(&spin, spun, true);
+		others_none(p);
+		return complete(p, true);
 	}
 	for (;;) {
-		bool follow = false, armed = false;
-		const struct timespec *t = NULL;
-		for (nfds_t i = 0; i < w->n; i++) {
-			struct slot *s = &w->slots[i];
-			lie_down(s, fds);
-			armed |= s->armed;
-			follow |= s->armed && !s->had;
-		}
-		if (armed)
-			ds_barrier();
-		ready = look(w, fds);
-		if (ready > 0) {
-			asleep_end(w);
-			rc = raw_poll(k, kernel_set(w, fds, n, k, false), &zero, NULL);
-			return rc < 0 ? ready : merge(w, fds, n, k);
-		}
-		if (timeout) {
-			deadline_left(&deadline, &left);
-			t = &left;
-		}
-		if (follow && (!t || left.tv_sec > 0 || left.tv_nsec > DS_FOLLOW_MS * 1000000L)) {
-			left = (struct timespec){0, DS_FOLLOW_MS * 1000000L};
-			t = &left;
-		}
-		rc = raw_poll(k, kernel_set(w, fds, n, k, true), t, mask);
-		int err = errno;
-		if (bells && !slept)
-			ds_spin_end(&spin, w->n == 1 ? w->slots[0].c->s : NULL, false);
-		slept = true;
-		for (nfds_t i = 0; i < w->n && rc > 0; i++) {
-			struct slot *s = &w->slots[i];
-			bool rung = false;
-			for (int x = 0; x < s->extras; x++)
-				rung |= k[s->extra + (nfds_t)x].revents != 0;
-			if (rung)
-				ds_rung(s->c->s, fds[s->at].fd);
-		}
-		asleep_end(w);
-		if (rc < 0) {
-			errno = err;
-			return rc;
-		}
-		look(w, fds);
-		ready = merge(w, fds, n, k);
-		if (ready > 0 || (timeout && !deadline_left(&deadline, &left)))
+		bool time = !p->timeout || deadline_left(&deadline, &left);
+		ready = sleep_once(p, p->timeout ? &left : NULL, spinning ? &spin : NULL, spun);
+		if (ready != 0 || !time)
 			return ready;
+		spinning = false;
 	}
 }
 
 int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
+	__attribute__((cleanup(guard_end))) struct waiting w = {.cleanup = -1};
+	struct set p = {.w = &w, .fds = fds, .n = n, .timeout = timeout, .mask = mask};
+	struct pollfd few[SMALL_FDS];
 	nfds_t ours = 0;
 
 	for (nfds_t i = 0; i < n; i++) {
-		uintptr_t w = fd_word(fds[i].fd);
-		if ((w & 3) == FD_CONN)
-			ours++;
-		else if (word_epi(w))
-			epi_settle(word_epi(w), false);
+		uintptr_t word = fd_word(fds[i].fd);
+		ours += (word & 3) == FD_CONN;
+		p.nested |= word_epi(word) != NULL;
 	}
-	if (ours == 0)
+	settle(&p, false);
+	if (ours == 0 && !p.nested)
 		return raw_poll(fds, n, timeout, mask);
-
-	struct pollfd few[SMALL_FDS], *k;
-	__attribute__((cleanup(guard_end))) struct waiting w = {.cleanup = -1};
-
-	if (!make_room(&w, n, ours, few, &k))
+	if (!make_room(&w, n, ours, few, &p.k))
 		return -1;
 	for (nfds_t i = 0; i < n && w.n < ours; i++)
 		join(&w, fds[i].fd, i);
-	if (w.n == 0)
+	if (w.n == 0 && !p.nested)
 		return raw_poll(fds, n, timeout, mask);
-	return poll_mixed(&w, fds, n, k, timeout, mask);
-}
-
-/* ---- select --------------------------------------------------------------- */
-
-typedef unsigned long word;
-enum { BITS = sizeof(word) * CHAR_BIT };
-
-static inline word bits_of(const fd_set *s, int i)
-{
-	return s ? ((const word *)s)[i] : 0;
-}
-
-static inline bool has(const fd_set *s, int fd)
-{
-	return s && (((const word *)s)[fd / BITS] >> (fd % BITS) & 1);
-}
-
-static int select_poll(int n, int count, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct pollfd *p)
-{
-	int k = 0, rc, total = 0;
-
-	for (int i = 0; i < (n + BITS - 1) / BITS; i++) {
-		word any = bits_of(in, i) | bits_of(out, i) | bits_of(except, i);
-		for (; any && k < count; any &= any - 1) {
-			int fd = i * (int)BITS + __builtin_ctzl(any);
-			if (fd >= n)
-				break;
-			p[k++] = (struct pollfd){fd, (short)((has(in, fd) ? POLLIN : 0) | (has(out, fd) ? POLLOUT : 0) | (has(except, fd) ? POLLPRI : 0)), 0};
-		}
-	}
-	rc = wait_poll(p, (nfds_t)k, timeout, mask);
-	if (rc < 0)
-		return rc;
-	for (int i = 0; i < k; i++)
-		if (p[i].revents & POLLNVAL) {
-			errno = EBADF;
-			return -1;
-		}
-	size_t bytes = (size_t)((n + BITS - 1) / BITS) * sizeof(word);
-	fd_set *sets[3] = {in, out, except};
-	static const short yes[3] = {POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI};
-	static const short asked[3] = {POLLIN, POLLOUT, POLLPRI};
-	for (int s = 0; s < 3; s++) {
-		if (!sets[s])
-			continue;
-		memset(sets[s], 0, bytes);
-		for (int i = 0; i < k; i++)
-			if ((p[i].events & asked[s]) && (p[i].revents & yes[s])) {
-				((word *)sets[s])[p[i].fd / BITS] |= 1ul << (p[i].fd % BITS);
-				total++;
-			}
-	}
-	return total;
-}
-
-int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct timespec *left)
-{
-	struct pollfd few[SMALL_FDS], *p = few;
-	struct timespec deadline;
-	int count = 0, rc;
-
-	for (int i = 0; i < (n + BITS - 1) / BITS; i++)
-		count += __builtin_popcountl(bits_of(in, i) | bits_of(out, i) | bits_of(except, i));
-	size_t size = (size_t)count * sizeof *p;
-	if (count > SMALL_FDS) {
-		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (p == MAP_FAILED) {
-			errno = ENOMEM;
-			return -1;
-		}
-	}
-	if (timeout)
-		deadline_set(&deadline, timeout);
-	rc = select_poll(n, count, in, out, except, timeout, mask, p);
-	if (timeout && left)
-		deadline_left(&deadline, left);
-	if (p != few)
-		munmap(p, size);
-	return rc;
+	p.poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+	return poll_mixed(&p);
 }

@@ -120,7 +120,7 @@ static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ss
 
 static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 {
-	ssize_t rc;
+	ssize_t rc = -1;
 
 	if (odd_recv(flags) || !msg_there(m)) {
 		odd(k, fd, flags);

@@ -243,8 +243,8 @@ static void arrivals(struct ds_seg *g, uint64_t count, uint64_t *seen)
 uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 {
 	arrivals(g, GET(&r->pos[ACQUIRE(&r->cur) & 1].count), seen);
-	/* PROMOTE is the first, DEMOTE the last: they bring nothing. */
-	uint64_t n = *seen - (*seen > 0) - (*seen > 1 && tag_of(g, *seen - 1) == DS_DEMOTE);
+	/* PROMOTE is the first, and what brings no data the last. */
+	uint64_t n = *seen - (*seen > 0) - (*seen > 1 && (tag_of(g, *seen - 1) == DS_DEMOTE || tag_of(g, *seen - 1) == DS_SHUTDOWN));
 
 	return n & ((1ull << 56) - 1);
 }

@@ -216,7 +216,7 @@ int ds_rx_promoted(struct ds_seg *, struct ds_rx *, uint64_t *carried) DS_HIDDEN
  * again), DS_BREACH, DS_FAULT. peek leaves all in place, discard copies nothing. */
 ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struct ds_cursor *c, bool peek,
 		   bool discard) DS_HIDDEN;
-/* How many messages with data, or the end, have arrived since the beginning, 56 bits; *seen: messages of any kind at the
+/* How many messages with data have arrived since the beginning, 56 bits; *seen: messages of any kind at the
  * last look. Any caller. */
 uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
 /* When the first message was sent that is neither read nor among the first told ones of ds_rx_arrived's count, by ds_ticks:

@@ -1,0 +1,317 @@
+#include "probe.h"
+
+/* Probes of what epoll tells while connections become direct, with more sockets in them than one, from many threads, and
+ * of sequences that nobody thought of. */
+
+static char buf[4096];
+
+static int told(int ep, int ms)
+{
+	struct epoll_event ev = {0};
+	int n = epoll_wait(ep, &ev, 1, ms);
+
+	return n == 1 ? (int)ev.events : -n;
+}
+
+enum { ROUNDS = 40 };
+
+/* Reads half of what comes with each edge, so that bytes are unread when the mode changes. */
+static void edge_unread(void)
+{
+	int c, s, ep = ep_new(), edges = 0, again = 0;
+	pair(&c, &s);
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLET, 1);
+	for (int i = 0; i < ROUNDS; i++) {
+		put(c, "xy", 2);
+		edges += told(ep, 3000) == EPOLLIN;
+		again += told(ep, 2) != 0;
+		get(s, buf, 1);
+		put(s, "k", 1);
+		get(c, buf, 1);
+		again += told(ep, 2) != 0;
+	}
+	out("%d edges, %d more", edges, again);
+	R(get(s, buf, ROUNDS));
+	out("%d", told(ep, 2));
+}
+
+/* Asks for room too, of which there is enough all the time. */
+static void edge_both(void)
+{
+	int c, s, ep = ep_new(), edges = 0, again = 0;
+	pair(&c, &s);
+	nonblock(s, 1);
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1);
+	out("%s", revents((unsigned)told(ep, 1000)));
+	for (int i = 0; i < ROUNDS; i++) {
+		put(c, "x", 1);
+		edges += told(ep, 3000) == (EPOLLIN | EPOLLOUT);
+		again += told(ep, 2) != 0;
+		while (read(s, buf, sizeof buf) > 0)
+			;
+		put(s, "k", 1);
+		get(c, buf, 1);
+		again += told(ep, 2) != 0;
+	}
+	out("%d edges, %d more", edges, again);
+	shutdown(c, SHUT_WR);
+	out("%s", revents((unsigned)told(ep, 1000)));
+	out("%s", revents((unsigned)told(ep, 20)));
+}
+
+/* Once told, it is not told again until it is asked for, whatever becomes direct meanwhile. */
+static void once(unsigned flags)
+{
+	int c, s, ep = ep_new(), first = 0, again = 0, left = 0;
+	pair(&c, &s);
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLONESHOT | flags, 1);
+	for (int i = 0; i < ROUNDS; i++) {
+		put(c, "xy", 2);
+		first += told(ep, 3000) == EPOLLIN;
+		get(s, buf, 1);
+		again += told(ep, 2) != 0;
+		put(s, "k", 1);
+		get(c, buf, 1);
+		put(c, "z", 1);
+		again += told(ep, 2) != 0;
+		ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT | flags, 1);
+		left += told(ep, 3000) == EPOLLIN;
+		get(s, buf, 2);
+		ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT | flags, 1);
+		again += told(ep, 2) != 0;
+	}
+	out("%d told, %d told of what was left, %d more", first, left, again);
+}
+
+static void oneshot_modes(void) { once(0); }
+static void oneshot_edge_modes(void) { once(EPOLLET); }
+
+/* An instance in another, or polled: readable if and only if it has something to tell. */
+static void nested_modes(void)
+{
+	for (int how = 0; how < 6; how++) {
+		int c, s, outer = ep_new(), inner = ep_new(), seen = 0, empty = 0, more = 0;
+		unsigned outer_flags = how & 1 ? EPOLLET : 0, inner_flags = how & 2 ? EPOLLET : 0;
+		pair(&c, &s);
+		ep_set(inner, EPOLL_CTL_ADD, s, EPOLLIN | inner_flags, 1);
+		if (how < 4)
+			ep_set(outer, EPOLL_CTL_ADD, inner, EPOLLIN | outer_flags, 2);
+		for (int i = 0; i < ROUNDS / 2; i++) {
+			put(c, "xy", 2);
+			int outside = how < 4 ? told(outer, 3000) : readable(inner, 3000);
+			int inside = told(inner, 0);
+			seen += outside > 0 && inside > 0;
+			empty += outside > 0 && inside == 0;
+			get(s, buf, 2);
+			put(s, "k", 1);
+			get(c, buf, 1);
+			outside = how < 4 ? told(outer, 5) : readable(inner, 5);
+			more += outside > 0;
+			inside = told(inner, 0);
+			more += inside > 0;
+		}
+		out("outer %#x inner %#x: %d, %d empty, %d more", outer_flags, inner_flags, seen, empty, more);
+	}
+}
+
+/* As Apache's event MPM: one thread waits, takes a connection out and gives it to a worker, which answers and puts it back. */
+enum { CONNS = 3, WORKERS = 12, REQUESTS = 700 };
+
+static struct {
+	int ep, fd[CONNS], queue[2], taken[CONNS], ended;
+} apache;
+
+static void *apache_worker(void *arg)
+{
+	int i;
+
+	while (read(apache.queue[0], &i, sizeof i) == sizeof i) {
+		ssize_t n = recv(apache.fd[i], buf, 60, 0);
+		if (n == 0) {
+			close(apache.fd[i]);
+			__atomic_add_fetch(&apache.ended, 1, __ATOMIC_SEQ_CST);
+			continue;
+		}
+		char answer[1300];
+		memset(answer, 'r', sizeof answer);
+		if (n == 60) {
+			put(apache.fd[i], answer, 300);
+			put(apache.fd[i], answer, 1000);
+		}
+		__atomic_store_n(&apache.taken[i], 0, __ATOMIC_SEQ_CST);
+		if (ep_set(apache.ep, EPOLL_CTL_ADD, apache.fd[i], EPOLLIN, (unsigned long)i))
+			out("ADD: %s", errname(errno));
+	}
+	return arg;
+}
+
+static void apache_client(void *arg)
+{
+	int fd = dial(arg);
+	char request[1300] = "GET /";
+
+	for (int i = 0; i < REQUESTS; i++) {
+		put(fd, request, 60);
+		if (get(fd, request, 1300) != 1300)
+			_exit(1);
+	}
+	close(fd);
+}
+
+static void threads_delete(void)
+{
+	struct sockaddr_in a;
+	struct epoll_event ev[16];
+	pid_t pid[CONNS];
+	pthread_t t[WORKERS];
+	int c, s, l, one = 1, stale = 0;
+
+	pair(&c, &s); // a direct one
+	l = listener(&a);
+	nap(20);
+	for (int i = 0; i < CONNS; i++)
+		pid[i] = start(apache_client, &a);
+	apache.ep = ep_new();
+	if (pipe(apache.queue))
+		die("pipe");
+	for (int i = 0; i < CONNS; i++) {
+		apache.fd[i] = accept(l, NULL, NULL);
+		setsockopt(apache.fd[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+		ep_set(apache.ep, EPOLL_CTL_ADD, apache.fd[i], EPOLLIN, (unsigned long)i);
+	}
+	for (int i = 0; i < WORKERS; i++)
+		pthread_create(&t[i], NULL, apache_worker, NULL);
+	while (__atomic_load_n(&apache.ended, __ATOMIC_SEQ_CST) < CONNS) {
+		int n = epoll_wait(apache.ep, ev, 16, 50);
+		for (int k = 0; k < n; k++) {
+			int i = (int)ev[k].data.u64;
+			if (__atomic_exchange_n(&apache.taken[i], 1, __ATOMIC_SEQ_CST)) {
+				stale++;
+				continue;
+			}
+			if (ep_set(apache.ep, EPOLL_CTL_DEL, apache.fd[i], 0, 0))
+				out("DEL: %s", errname(errno));
+			put(apache.queue[1], &i, sizeof i);
+		}
+	}
+	close(apache.queue[1]);
+	for (int i = 0; i < WORKERS; i++)
+		pthread_join(t[i], NULL);
+	out("%d events of what was not in the set", stale);
+	for (int i = 0; i < CONNS; i++)
+		finish(pid[i]);
+}
+
+/* ---- at random ----------------------------------------------------------------- */
+
+enum { SOCKETS = 5, STEPS = 700 };
+
+struct random_set {
+	int c[SOCKETS], s[SOCKETS], unread[SOCKETS], ended[SOCKETS], ep;
+	unsigned seed;
+};
+
+static unsigned pick(struct random_set *r, unsigned n)
+{
+	r->seed = r->seed * 1103515245 + 12345;
+	return (r->seed >> 16 & 0x7fff) % n;
+}
+
+/* What was written has arrived, also if the kernel takes its time. */
+static void arrive(struct random_set *r, int i)
+{
+	struct pollfd p = {r->s[i], POLLRDHUP, 0};
+	int n = -1;
+
+	for (int k = 0; k < 3000 && (ioctl(r->s[i], FIONREAD, &n) || n < r->unread[i]); k++)
+		nap(1);
+	if (r->ended[i])
+		poll(&p, 1, 3000);
+}
+
+static void random_write(struct random_set *r, int i)
+{
+	size_t n = 1 + pick(r, 4) * 150;
+
+	if (r->ended[i])
+		return;
+	put(r->c[i], buf, n);
+	r->unread[i] += (int)n;
+	arrive(r, i);
+}
+
+static void random_read(struct random_set *r, int i)
+{
+	int n = pick(r, 2) ? r->unread[i] : (int)pick(r, (unsigned)r->unread[i] + 1);
+
+	if (n == 0)
+		return;
+	get(r->s[i], buf, (size_t)n);
+	r->unread[i] -= n;
+}
+
+static void random_answer(struct random_set *r, int i)
+{
+	put(r->s[i], buf, 10);
+	get(r->c[i], buf, 10);
+}
+
+static void random_control(struct random_set *r, int i)
+{
+	static const unsigned what[] = {EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLIN | EPOLLOUT, EPOLLIN | EPOLLRDHUP, 0};
+	static const unsigned how[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
+	static const int ops[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
+	int op = ops[pick(r, 4)];
+	unsigned events = what[pick(r, 6)] | how[pick(r, 4)];
+
+	if (ep_set(r->ep, op, r->s[i], events, (unsigned long)(i + 1) << 40 | pick(r, 100)))
+		out("%d %d: %s", op, i, errname(errno));
+}
+
+static void random_end(struct random_set *r, int i)
+{
+	if (r->ended[i] || pick(r, 12) > 0)
+		return;
+	shutdown(r->c[i], SHUT_WR);
+	r->ended[i] = 1;
+	arrive(r, i);
+}
+
+static void at_random(unsigned seed)
+{
+	static void (*const steps[])(struct random_set *, int) = {random_write, random_write, random_read, random_read, random_answer,
+								  random_control, random_control, random_end};
+	struct random_set r = {.ep = ep_new(), .seed = seed};
+
+	for (int i = 0; i < SOCKETS; i++)
+		pair(&r.c[i], &r.s[i]);
+	for (int k = 0; k < STEPS; k++) {
+		int i = (int)pick(&r, SOCKETS);
+		steps[pick(&r, sizeof steps / sizeof *steps)](&r, i);
+		if (pick(&r, 3) == 0)
+			ep_show(r.ep, 64, 1);
+	}
+	for (int i = 0; i < SOCKETS; i++) {
+		close(r.c[i]);
+		close(r.s[i]);
+	}
+	ep_show(r.ep, 64, 1);
+	close(r.ep);
+}
+
+static void random_1(void) { at_random(1); }
+static void random_2(void) { at_random(20); }
+static void random_3(void) { at_random(300); }
+
+const struct probe edge_probes[] = {
+	{"edge-unread", edge_unread, 0},
+	{"edge-both", edge_both, 0},
+	{"oneshot-modes", oneshot_modes, 0},
+	{"oneshot-edge-modes", oneshot_edge_modes, 0},
+	{"nested-modes", nested_modes, 0},
+	{"threads-delete", threads_delete, 0},
+	{"epoll-random-1", random_1, 0},
+	{"epoll-random-2", random_2, 0},
+	{"epoll-random-3", random_3, 0},
+	{NULL, NULL, 0},
+};

@@ -1,0 +1,243 @@
+#include "probe.h"
+
+/* Probes of the order in which epoll and poll tell of several connections. One thread writes on one of them, then on
+ * another: who is told of the second shall know of the first. What is asked of the kernel here is what its ready list
+ * promises: that is empty at the beginning of each round, as every one was looked at after it was read. */
+
+enum { N = 3, ROUNDS = 300 };
+
+static char buf[64];
+
+struct side {
+	int fd[N], go, done;
+};
+
+static unsigned next_random(unsigned *seed)
+{
+	*seed = *seed * 1103515245 + 12345;
+	return *seed >> 16 & 0x7fff;
+}
+
+/* The same order in both processes. */
+static void shuffle(int order[N], unsigned *seed)
+{
+	for (int i = 0; i < N; i++)
+		order[i] = i;
+	for (int i = N - 1; i > 0; i--) {
+		int j = (int)(next_random(seed) % (unsigned)(i + 1)), t = order[i];
+		order[i] = order[j];
+		order[j] = t;
+	}
+}
+
+static void writer(void *arg)
+{
+	struct side *w = arg;
+	unsigned seed = 7;
+	int order[N];
+	char b;
+
+	for (int r = 0; r < ROUNDS; r++) {
+		get(w->go, &b, 1);
+		shuffle(order, &seed);
+		for (int i = 0; i < N; i++) {
+			b = (char)('0' + i);
+			put(w->fd[order[i]], &b, 1);
+		}
+		put(w->done, &b, 1);
+		for (int i = 0; i < N; i++)
+			get(w->fd[i], &b, 1);
+	}
+}
+
+static pid_t begin(struct side *s, int tcp)
+{
+	struct side w;
+	int go[2], done[2];
+
+	if (pipe(go) || pipe(done))
+		die("pipe");
+	for (int i = 0; i < N; i++) {
+		pair(&w.fd[i], &s->fd[i]);
+		int none = 0; // with this option a connection stays on TCP
+		if (i >= N - tcp && setsockopt(s->fd[i], SOL_SOCKET, SO_TIMESTAMPING, &none, sizeof none))
+			die("SO_TIMESTAMPING");
+	}
+	w.go = go[0];
+	w.done = done[1];
+	s->go = go[1];
+	s->done = done[0];
+	pid_t pid = start(writer, &w);
+	for (int i = 0; i < N; i++)
+		close(w.fd[i]); // else nobody hears the child's end
+	return pid;
+}
+
+/* Takes what is told in one call; early counts those that came before one that was not told of yet. */
+static int take(struct side *s, const struct epoll_event *ev, int n, unsigned *told, int *early)
+{
+	for (int i = 0; i < n; i++) {
+		unsigned long at = ev[i].data.u64;
+		char b;
+		get(s->fd[at], &b, 1);
+		*early += *told != (1u << (b - '0')) - 1;
+		*told |= 1u << (b - '0');
+		put(s->fd[at], &b, 1);
+	}
+	return n;
+}
+
+/* max events at once; late: all has come before the first look. */
+static void order(int max, int late, int tcp)
+{
+	struct side s;
+	pid_t pid = begin(&s, tcp);
+	int ep = ep_new(), early = 0, several = 0;
+	struct epoll_event ev[8];
+	char b = 'g';
+
+	for (int i = 0; i < N; i++)
+		ep_set(ep, EPOLL_CTL_ADD, s.fd[i], EPOLLIN, (unsigned long)i);
+	for (int r = 0; r < ROUNDS; r++) {
+		unsigned told = 0;
+		if (epoll_wait(ep, ev, 8, 0) != 0)
+			die("something left");
+		put(s.go, &b, 1);
+		if (late)
+			get(s.done, &b, 1);
+		for (int calls = 0; told != (1u << N) - 1; calls++) {
+			several += calls == 1;
+			if (take(&s, ev, epoll_wait(ep, ev, max, 5000), &told, &early) <= 0)
+				die("nothing told");
+		}
+		if (!late)
+			get(s.done, &b, 1);
+	}
+	out("%d rounds, %d told before what came before", ROUNDS, early);
+	if (late)
+		out("%d of them in several calls", several);
+	finish(pid);
+}
+
+static void order_late(void) { order(8, 1, 0); }
+static void order_racing(void) { order(8, 0, 0); }
+static void order_one_by_one(void) { order(1, 1, 0); }
+
+/* The same set, whatever the order, if one is on TCP: it shows that the kernel is asked. */
+static void order_mixed(void)
+{
+	struct side s;
+	pid_t pid = begin(&s, 1);
+	int ep = ep_new(), missing = 0;
+	struct epoll_event ev[8];
+	char b = 'g';
+
+	for (int i = 0; i < N; i++)
+		ep_set(ep, EPOLL_CTL_ADD, s.fd[i], EPOLLIN, (unsigned long)i);
+	for (int r = 0; r < ROUNDS; r++) {
+		unsigned told = 0;
+		int early = 0;
+		if (epoll_wait(ep, ev, 8, 0) != 0)
+			die("something left");
+		put(s.go, &b, 1);
+		while (told != (1u << N) - 1) {
+			if (take(&s, ev, epoll_wait(ep, ev, 8, 5000), &told, &early) <= 0)
+				die("nothing told");
+			missing += (told & (told + 1)) != 0; // told of one, not of one before
+		}
+		get(s.done, &b, 1);
+	}
+	out("%d rounds, %d calls told of one and not of what came before", ROUNDS, missing);
+	finish(pid);
+}
+
+/* The one on TCP is written first: what is told first. */
+static void order_tcp_first(void)
+{
+	int c, s, c2, s2, ep = ep_new(), none = 0, bad = 0;
+	struct epoll_event ev[4];
+	pair(&c, &s);
+	pair(&c2, &s2);
+	setsockopt(s2, SOL_SOCKET, SO_TIMESTAMPING, &none, sizeof none);
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1);
+	ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN, 2);
+	for (int i = 0; i < 200; i++) {
+		if (epoll_wait(ep, ev, 4, 0) != 0)
+			die("something left");
+		put(c2, "a", 1);
+		while (readable(s2, 1000) != 1)
+			;
+		put(c, "b", 1);
+		int n = epoll_wait(ep, ev, 4, 1000);
+		bad += n != 2 || ev[0].data.u64 != 2 || ev[1].data.u64 != 1;
+		get(s, buf, 1);
+		get(s2, buf, 1);
+	}
+	out("%d of 200 in another order", bad);
+}
+
+/* poll looks at the second first: so who is told of it is told of the first. */
+static void order_poll(void)
+{
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct side s;
+		pid_t pid = begin(&s, tcp);
+		struct pollfd p[N];
+		unsigned seed = 7;
+		int order[N], missing = 0;
+		char b = 'g';
+
+		for (int r = 0; r < ROUNDS; r++) {
+			int left = N;
+			shuffle(order, &seed);
+			for (int i = 0; i < N; i++)
+				p[i] = (struct pollfd){s.fd[order[N - 1 - i]], POLLIN, 0};
+			put(s.go, &b, 1);
+			while (left > 0) {
+				if (poll(p, N, 5000) <= 0)
+					die("nothing told");
+				for (int i = 0; i < N; i++)
+					for (int j = i + 1; p[i].revents && j < N; j++)
+						missing += p[j].fd >= 0 && !p[j].revents;
+				for (int i = 0; i < N; i++)
+					if (p[i].revents) {
+						get(p[i].fd, &b, 1);
+						put(p[i].fd, &b, 1);
+						p[i] = (struct pollfd){-1, 0, 0};
+						left--;
+					}
+			}
+			get(s.done, &b, 1);
+		}
+		out("%d rounds, %d told of one and not of what came before", ROUNDS, missing);
+		finish(pid);
+	}
+}
+
+/* Three that are always ready, of which one call tells two: each gets its turn. */
+static void order_turns(void)
+{
+	int c[N], s[N], ep = ep_new(), times[N] = {0};
+	struct epoll_event ev[2];
+	for (int i = 0; i < N; i++) {
+		pair(&c[i], &s[i]);
+		put(c[i], "x", 1);
+		readable(s[i], 1000);
+		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN, (unsigned long)i);
+	}
+	for (int i = 0; i < 30; i++)
+		for (int n = epoll_wait(ep, ev, 2, 1000), k = 0; k < n; k++)
+			times[ev[k].data.u64]++;
+	out("%d %d %d", times[0], times[1], times[2]);
+}
+
+const struct probe order_probes[] = {
+	{"order-late", order_late, 0},
+	{"order-racing", order_racing, 0},
+	{"order-one-by-one", order_one_by_one, 0},
+	{"order-mixed", order_mixed, 0},
+	{"order-tcp-first", order_tcp_first, 0},
+	{"order-poll", order_poll, 0},
+	{"order-turns", order_turns, 0},
+	{NULL, NULL, 0},
+};
