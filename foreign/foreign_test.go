@@ -36,6 +36,11 @@ func TestMemory(t *testing.T) {
 	if got := m.AppendTo(nil); got[99] != data[99] || got[100] != 1 || got[149] != 1 || got[150] != data[150] {
 		t.Error("Fill wrote something else")
 	}
+	m.PutUint32(8, 0x01020304)
+	m.PutUint64(16, 0x05060708090a0b0c)
+	if got := m.AppendTo(nil)[8:24]; !bytes.Equal(got, append(append([]byte{4, 3, 2, 1}, data[12:16]...), 12, 11, 10, 9, 8, 7, 6, 5)) {
+		t.Errorf("numbers: %x", got)
+	}
 	for _, f := range []func(){
 		func() { m.Part(0, 301) }, func() { m.Part(301, 0) }, func() { m.Part(-1, 2) }, func() { part.Part(0, 51) },
 		func() { Memory{}.Part(0, 1) }, func() { Private(data).Part(1, 300) }, func() { Split(m, small).Part(21, 1) },

@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"encoding/binary"
 	"io"
 
 	"exnet/internal/readhook"
@@ -23,10 +24,18 @@ func (m Memory) Part(off, n int) Memory { return Memory{m.mem[off : off+n : off+
 // CopyTo copies to p what fits, and returns how many bytes that is. Each byte is
 // read once.
 func (m Memory) CopyTo(p []byte) int {
-	n := copy(p, m.mem)
 	if readhook.On() {
-		readhook.Read(m.mem, n)
+		return m.copyTold(p)
 	}
+	return copy(p, m.mem)
+}
+
+// copyTold is CopyTo while reads are told. It is not inlined, so that CopyTo is.
+//
+//go:noinline
+func (m Memory) copyTold(p []byte) int {
+	n := copy(p, m.mem)
+	readhook.Read(m.mem, n)
 	return n
 }
 
@@ -42,6 +51,12 @@ func (m Memory) AppendTo(p []byte) []byte {
 // Fill writes p to the beginning of m, and returns how many bytes fitted. It is for
 // memory that this side may write, too.
 func (m Memory) Fill(p []byte) int { return copy(m.mem, p) }
+
+// PutUint32 writes v at off, little endian.
+func (m Memory) PutUint32(off int, v uint32) { binary.LittleEndian.PutUint32(m.mem[off:], v) }
+
+// PutUint64 writes v at off, little endian.
+func (m Memory) PutUint64(off int, v uint64) { binary.LittleEndian.PutUint64(m.mem[off:], v) }
 
 // FillFrom has r read into m, once. r has to be of a kind that looks at nothing that
 // it has put there, as a file, a socket or a bytes.Reader.

@@ -92,10 +92,10 @@ func (e *End) Share(r *Region) (uint32, error) {
 		o.numbers = make(map[*Region]uint32)
 	}
 	o.numbers[r] = n
-	var b [regionLen]byte
-	binary.LittleEndian.PutUint32(b[regionNumberOff:], n)
-	binary.LittleEndian.PutUint64(b[regionSizeOff:], uint64(r.mem.Len()))
-	s.Payload().Fill(b[:])
+	p := s.Payload()
+	p.PutUint32(regionNumberOff, n)
+	p.PutUint32(regionNumberOff+4, 0)
+	p.PutUint64(regionSizeOff, uint64(r.mem.Len()))
 	e.commit(s, TagRegion, regionLen)
 	e.published()
 	return n, nil

@@ -115,13 +115,12 @@ func decodeInfo(m foreign.Memory) rmaInfo {
 
 // putInfo sends an RMA_INFO.
 func (e *End) putInfo(s *foreign.Slot, i rmaInfo) {
-	var p [rmaLen]byte
-	binary.LittleEndian.PutUint32(p[rmaModeOff:], uint32(i.mode))
-	binary.LittleEndian.PutUint32(p[rmaLenOff:], uint32(i.size))
-	binary.LittleEndian.PutUint64(p[rmaPlaceOff:], i.place)
-	binary.LittleEndian.PutUint64(p[rmaAdvanceOff:], i.advance)
-	binary.LittleEndian.PutUint32(p[rmaRegionOff:], i.region)
-	s.Payload().Fill(p[:])
+	p := s.Payload()
+	p.PutUint32(rmaModeOff, uint32(i.mode))
+	p.PutUint32(rmaLenOff, uint32(i.size))
+	p.PutUint64(rmaPlaceOff, i.place)
+	p.PutUint64(rmaAdvanceOff, i.advance)
+	p.PutUint32(rmaRegionOff, i.region)
 	e.commit(s, TagRMAInfo, rmaLen)
 	e.count.Add(SentRMAInfo, 1)
 }

@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"encoding/binary"
 	"sync/atomic"
 
 	"exnet/foreign"
@@ -144,9 +143,7 @@ func (e *End) Promote(tcpBytes uint64) error {
 	if err != nil {
 		return err
 	}
-	var b [promoteLen]byte
-	binary.LittleEndian.PutUint64(b[:], tcpBytes)
-	s.Payload().Fill(b[:])
+	s.Payload().PutUint64(0, tcpBytes)
 	e.commit(s, TagPromote, promoteLen)
 	e.tx.phase = phaseDirect
 	e.published()
