@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 
+	_ "exnet/internal/linux"
 	"exnet/internal/readhook"
 )
 

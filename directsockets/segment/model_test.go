@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -130,12 +131,12 @@ func (r *reader) readShadow(n int) bool {
 // everything that a connection can do at random places; what arrives is what was
 // sent.
 func TestModel(t *testing.T) {
-	rounds := 3000
-	if testing.Short() {
-		rounds = 300
-	}
+	const rounds, short = 3000, 300
 	var seen [6]int
 	for seed := range rounds {
+		if testing.Short() && seed >= short && !slices.Contains(seen[:], 0) {
+			break
+		}
 		rng := rand.New(rand.NewPCG(uint64(seed), 1))
 		if err := modelRound(t, rng, &seen); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

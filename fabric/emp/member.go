@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	_ "exnet/internal/linux"
 )
 
 // Config is what a node joins with. The zero value of a field means its default.

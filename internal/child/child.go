@@ -22,6 +22,8 @@ import (
 	"os/exec"
 	"syscall"
 
+	_ "exnet/internal/linux"
+
 	"golang.org/x/sys/unix"
 )
 

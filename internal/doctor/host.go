@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	_ "exnet/internal/linux"
+
 	"golang.org/x/sys/unix"
 )
 

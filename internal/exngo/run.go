@@ -23,6 +23,7 @@ import (
 	"strings"
 	"syscall"
 
+	_ "exnet/internal/linux"
 	"exnet/internal/version"
 )
 

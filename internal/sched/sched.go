@@ -30,6 +30,8 @@ import (
 	"os"
 	"strconv"
 
+	_ "exnet/internal/linux"
+
 	"golang.org/x/sys/unix"
 )
 

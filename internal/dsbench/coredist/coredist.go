@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	_ "exnet/internal/linux"
+
 	"golang.org/x/sys/unix"
 )
 
