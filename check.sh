@@ -4,64 +4,79 @@
 # for a few seconds. Takes about eleven minutes on two cores.
 #
 #   ./check.sh          everything
-#   ./check.sh quick    without the race detector, benchmarks and fuzzing
+#   ./check.sh quick    static analysis, and the packages' own tests in their short form
+#
+# It goes on when something fails, and says at the end what failed and which tests were
+# skipped, and why; the last line counts the tests. The status is 1 if anything failed.
 #
 # Tests that make namespaces need root; without it they skip and say so.
 # FUZZTIME (default 3s) is the time for each fuzz target, SOAKTIME (default 1m)
 # that in which the soak breaks things; the nightly form is SOAKTIME=5m.
-set -euo pipefail
-cd "$(dirname "$0")"
-quick=${1:-}
+set -uo pipefail
+cd "$(dirname "$0")" || exit
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=()
 
-step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
-fail() { printf 'check: %s\n' "$*" >&2; exit 1; }
+# step NAME COMMAND...: runs a part of the check.
+step() {
+	printf '\n== %s (%ss)\n' "$1" "$SECONDS"
+	"${@:2}" || failed+=("$1")
+}
 
-step "formatting"
-unformatted=$(gofmt -l .)
-[ -z "$unformatted" ] || fail "run gofmt -w on: $unformatted"
+# tests ARGUMENTS...: runs go test, for the sum at the end.
+tests() { go test -json "$@" | "$work/tally" -file "$work/account"; }
 
-step "modules"
-go mod tidy -diff || fail "run go mod tidy"
+formatting() {
+	local files
+	files=$(gofmt -l .) || return
+	[ -z "$files" ] || { printf 'run gofmt -w on: %s\n' "$files"; return 1; }
+}
+modules() { go mod tidy -diff || { echo 'run go mod tidy'; return 1; }; }
+staticcheck() { go tool -modfile=tools/go.mod staticcheck ./...; }
+checklocks() {
+	local tool
+	tool=$(go tool -modfile=tools/go.mod -n checklocks) || return
+	go vet -vettool="$tool" -inferred=false -wrappers=false ./...
+}
+raced() { tests -race -shuffle=on -timeout 40m $(go list ./... | grep -vE '/test(/|$)'); }
+short() { tests -short -shuffle=on $(go list ./... | grep -vE '/test(/|$)'); }
+benchmarks() { go test -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
 
-step "vet"
-go vet ./...
-
-step "staticcheck"
-go tool -modfile=tools/go.mod staticcheck ./...
-
-step "checklocks: fields that a mutex guards"
-go vet -vettool="$(go tool -modfile=tools/go.mod -n checklocks)" -inferred=false -wrappers=false ./...
-
-if [ "$quick" = quick ]; then
-	step "tests"
-	go test -shuffle=on ./...
+# conclude prints what came of it all.
+conclude() {
+	printf '\n== end (%ss)\n' "$SECONDS"
+	[ ${#failed[@]} -eq 0 ] || printf 'failed step: %s\n' "${failed[@]}"
+	"$work/tally" -file "$work/account" -sum && [ ${#failed[@]} -eq 0 ]
 	exit
+}
+
+missing=$(test/missing.sh)
+if [ -n "$missing" ]; then
+	printf 'Missing; tests that need one of them are skipped. To install them:\n  apt-get install %s\n' "${missing//$'\n'/ }"
+fi
+[ "$(id -u)" = 0 ] || echo 'Not root: tests that make network namespaces are skipped.'
+
+go build -o "$work/tally" ./internal/tally || exit
+step "formatting" formatting
+step "modules" modules
+step "vet" go vet ./...
+step "staticcheck" staticcheck
+step "checklocks: what a mutex guards" checklocks
+
+if [ "${1:-}" = quick ]; then
+	step "tests, short" short
+	conclude
 fi
 
 # The end-to-end tests run real programs against timeouts of theirs, and the
 # race detector has nothing to find there that the packages' own tests do not.
-step "tests, with the race detector"
-go test -race -shuffle=on -timeout 20m $(go list ./... | grep -vE '/test(/|$)')
-
-step "end-to-end tests"
-go test -timeout 20m ./test
-
-step "soak for ${SOAKTIME:=1m}"
-go test -timeout 30m -v ./test/soak -soak.time "$SOAKTIME"
-
-step "kill matrix, reduced"
-go test -timeout 20m ./test/killmatrix
-
-step "tests under pressure"
-go test -timeout 20m ./test/pressure
-
-step "allocation budgets, which the race detector would upset"
-go test -run 'Alloc' ./...
-
-step "every benchmark once"
-go test -run '^$' -bench . -benchtime 1x ./... | grep -v 'no test files'
-
-step "every fuzz target for ${FUZZTIME:=3s}"
-./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
-
-step "all passed"
+step "tests, with the race detector" raced
+step "end-to-end tests" tests -timeout 40m ./test
+step "soak for ${SOAKTIME:=1m}" tests -timeout 40m ./test/soak -soak.time "$SOAKTIME"
+step "kill matrix, reduced" tests -timeout 40m ./test/killmatrix
+step "tests under pressure" tests -timeout 40m ./test/pressure
+step "allocation budgets, which the race detector would upset" tests -run 'Alloc' ./...
+step "every benchmark once" benchmarks
+step "every fuzz target for ${FUZZTIME:=3s}" ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
+conclude

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+)
+
+// account is what came of tests.
+type account struct {
+	Passed  int
+	Failed  []string // "package test", or "package" alone
+	Skipped []skip
+}
+
+// skip is a test that was skipped.
+type skip struct{ Test, Reason string }
+
+func load(file string) (*account, error) {
+	a := new(account)
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, a)
+	}
+	return a, err
+}
+
+func (a *account) store(file string) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o644)
+}
+
+func (a *account) add(b *account) {
+	a.Passed += b.Passed
+	a.Failed = append(a.Failed, b.Failed...)
+	a.Skipped = append(a.Skipped, b.Skipped...)
+}
+
+// print writes what was skipped, by its reason, what failed, and how many there were.
+// ok: nothing failed.
+func (a *account) print(w io.Writer) (ok bool) {
+	skipped := slices.Clone(a.Skipped)
+	slices.SortStableFunc(skipped, func(a, b skip) int { return cmp.Compare(a.Reason, b.Reason) })
+	for i, s := range skipped {
+		if i == 0 || s.Reason != skipped[i-1].Reason {
+			fmt.Fprintf(w, "skipped: %s\n", s.Reason)
+		}
+		fmt.Fprintf(w, "\t%s\n", s.Test)
+	}
+	for _, f := range a.Failed {
+		fmt.Fprintf(w, "failed: %s\n", f)
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", a.Passed, len(a.Failed), len(a.Skipped))
+	return len(a.Failed) == 0
+}
+
+// event is a line of go test -json (go doc test2json).
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build-output
+	Test       string
+	Elapsed    float64
+	Output     string
+}
+
+// results are what is known of one package.
+type results struct {
+	output  map[string][]string // by test; "": the package's own
+	ended   []event             // tests, in the order of their ends
+	parents map[string]bool
+}
+
+// read reads events, and prints what go test prints without -v.
+func read(in io.Reader, out io.Writer) (*account, error) {
+	a := new(account)
+	packages := map[string]*results{}
+	lines := json.NewDecoder(in)
+	for {
+		var e event
+		switch err := lines.Decode(&e); {
+		case err == io.EOF:
+			for name := range packages { // go test itself was ended
+				a.Failed = append(a.Failed, name)
+			}
+			return a, nil
+		case err != nil:
+			return nil, err
+		}
+		if e.Action == "build-output" {
+			fmt.Fprint(out, e.Output)
+			continue
+		}
+		if e.Package == "" {
+			continue
+		}
+		p := packages[e.Package]
+		if p == nil {
+			p = &results{output: map[string][]string{}, parents: map[string]bool{}}
+			packages[e.Package] = p
+		}
+		if p.take(e) {
+			a.close(e, p, out)
+			delete(packages, e.Package)
+		}
+	}
+}
+
+// take notes an event. last: it is the package's end.
+func (p *results) take(e event) (last bool) {
+	if i := strings.LastIndexByte(e.Test, '/'); i > 0 {
+		p.parents[e.Test[:i]] = true
+	}
+	switch e.Action {
+	case "output":
+		p.output[e.Test] = append(p.output[e.Test], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			return true
+		}
+		p.ended = append(p.ended, e)
+	}
+	return false
+}
+
+// close counts a package that has ended, and prints it.
+func (a *account) close(end event, p *results, out io.Writer) {
+	var failed, skipped []event
+	for _, e := range p.ended {
+		switch {
+		case e.Action == "fail":
+			// A parent fails with its subtests; it is one of its own if none of them has.
+			if !slices.ContainsFunc(failed, func(f event) bool { return strings.HasPrefix(f.Test, e.Test+"/") }) {
+				failed = append(failed, e)
+			}
+			fmt.Fprint(out, strings.Join(p.output[e.Test], ""))
+		case e.Action == "skip":
+			skipped = append(skipped, e)
+			a.Skipped = append(a.Skipped, skip{Test: end.Package + " " + e.Test, Reason: reason(p.output[e.Test])})
+		case !p.parents[e.Test]:
+			a.Passed++
+		}
+	}
+	for _, e := range failed {
+		a.Failed = append(a.Failed, end.Package+" "+e.Test)
+	}
+	if end.Action == "fail" && len(failed) == 0 { // it does not build, or panicked, or was ended
+		a.Failed = append(a.Failed, end.Package)
+		for test, lines := range p.output {
+			if !slices.ContainsFunc(p.ended, func(e event) bool { return e.Test == test }) && test != "" {
+				fmt.Fprint(out, strings.Join(lines, ""))
+			}
+		}
+	}
+	for _, line := range p.output[""] {
+		switch {
+		case line == "PASS\n" && end.Action != "fail":
+		case strings.HasPrefix(line, "ok  \t") && len(skipped) > 0:
+			fmt.Fprintf(out, "%s\t[%d skipped]\n", strings.TrimSuffix(line, "\n"), len(skipped))
+		case strings.HasPrefix(line, "?   \t"): // no test files
+		default:
+			fmt.Fprint(out, line)
+		}
+	}
+}
+
+// reason is why a test was skipped: what it printed last, without where.
+func reason(output []string) string {
+	why := ""
+	for _, line := range output {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ") {
+			continue
+		}
+		if _, text, ok := strings.Cut(line, ": "); ok && strings.Contains(line[:len(line)-len(text)], ".go:") {
+			line = text
+		}
+		why = line
+	}
+	return cmp.Or(why, "it does not say why")
+}
