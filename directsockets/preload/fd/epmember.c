@@ -126,7 +126,6 @@ void m_free(struct member *m)
 
 	m_disarm(m);
 	m_passive(m);
-	__atomic_sub_fetch(&e->tagged, m->tagged, __ATOMIC_RELAXED);
 	__atomic_sub_fetch(&e->joined, m->joined, __ATOMIC_RELAXED);
 	e->crooked -= !m->straight;
 	while (*p && *p != m)
@@ -272,10 +271,8 @@ void m_attach(struct member *m)
 		m->events = again.events;
 		m->kevents = again.events;
 		m->tagged = true;
-		__atomic_add_fetch(&e->tagged, 1, __ATOMIC_SEQ_CST);
 	} else if (!m->tagged) { /* it tells of levels: nothing is told twice by that */
 		m->tagged = true;
-		__atomic_add_fetch(&e->tagged, 1, __ATOMIC_SEQ_CST);
 		m_modify(m);
 	}
 	m->bell = ds_bell(m->c->s);

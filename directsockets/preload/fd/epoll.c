@@ -44,7 +44,7 @@ static struct epi *epi_make(int epfd)
 	__atomic_store_n(&e->nfds, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a thread that comes late may just have it */
 	e->pid = getpid();
-	e->sleepers = e->tagged = e->joined = e->crooked = e->followers = 0;
+	e->sleepers = e->joined = e->crooked = e->followers = 0;
 	e->nested = e->holds = e->nobell = e->kicked = e->others = false;
 	e->kick = -1;
 	e->all = e->active_head = e->active_tail = NULL;
@@ -216,7 +216,6 @@ static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct
 	}
 	m->kevents = ev->events;
 	m->tagged = tag;
-	__atomic_add_fetch(&e->tagged, tag, __ATOMIC_SEQ_CST);
 	if (bell) {
 		m_attach(m);
 		m_entry(m);

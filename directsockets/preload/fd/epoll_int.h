@@ -54,8 +54,7 @@ struct epi {
 	int users;	  /* calls under way, and one for the descriptors */
 	pid_t pid;	  /* that made it */
 	int sleepers;	  /* threads in the kernel's epoll_wait */
-	int tagged;	  /* members with tags, */
-	int joined;	  /* that have joined, */
+	int joined;	  /* members that have joined, */
 	int crooked;	  /* that are not known to be direct both ways */
 	int followers;	  /* armed members whose bell another sleeper has */
 	bool nested;	  /* in another set, */

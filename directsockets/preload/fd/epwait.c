@@ -185,6 +185,15 @@ static void settle(struct epi *e)
 	lk_unlock(&e->lock);
 }
 
+/* Is one of the n events at ev told by a tag? A member can get or lose its tag while its event is on the way to this thread,
+ * so only the event itself says. */
+static bool any_tag(const struct epoll_event *ev, int n)
+{
+	while (n > 0 && !tag_is_ours(ev[n - 1].data.u64))
+		n--;
+	return n > 0;
+}
+
 /* A wait where nothing is direct: the kernel's. What becomes direct meanwhile is armed at once. *done: that was all. */
 static int wait_plain(struct waiter *w, bool poll, bool *done)
 {
@@ -200,7 +209,7 @@ static int wait_plain(struct waiter *w, bool poll, bool *done)
 	a.n = raw_wait(w, w->timeout);
 	end_sleep(w);
 	*done = true;
-	if (a.n <= 0 || __atomic_load_n(&e->tagged, __ATOMIC_RELAXED) == 0)
+	if (a.n <= 0 || !any_tag(w->ev, a.n))
 		return a.n;
 	int n = epi_round(w, a, false, true);
 	*done = n > 0 || poll;
