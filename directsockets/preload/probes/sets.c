@@ -1,5 +1,7 @@
 #include "probe.h"
 
+#include <sched.h>
+
 /* Probes of epoll instances with several sockets, waiters, or each other in them. */
 
 static char buf[1 << 16];
@@ -140,6 +142,47 @@ static void epoll_threads(void)
 	put(c2, "x", 1);
 	pthread_join(w[0].t, NULL);
 	out("%d %lu", w[0].n, (unsigned long)w[0].ev.data.u64);
+}
+
+struct tags {
+	int ep, end;
+	unsigned long told, wrong;
+};
+
+static void *count_wrong(void *p)
+{
+	struct tags *w = p;
+	struct epoll_event ev[4];
+	while (!__atomic_load_n(&w->end, __ATOMIC_ACQUIRE)) {
+		int n = epoll_wait(w->ep, ev, 4, 100);
+		for (int i = 0; i < n; i++) {
+			w->wrong += ev[i].data.u64 != 4711 && ev[i].data.u64 != 5;
+			__atomic_add_fetch(&w->told, 1, __ATOMIC_RELEASE);
+		}
+	}
+	return NULL;
+}
+
+// What is ready when it joins a set is told to a thread that sleeps there at once, with the data
+// that it was added with, and only that: Apache's listener and its workers.
+static void epoll_join_ready(void)
+{
+	int c, s, kick = eventfd(0, EFD_NONBLOCK);
+	struct tags w = {.ep = ep_new()};
+	pthread_t t;
+	pair_cold(&c, &s);
+	pthread_create(&t, NULL, count_wrong, &w);
+	for (int i = 0; i < 2000; i++) {
+		unsigned long before = __atomic_load_n(&w.told, __ATOMIC_ACQUIRE);
+		ep_set(w.ep, EPOLL_CTL_ADD, s, EPOLLOUT | EPOLLONESHOT, 4711);
+		for (int j = 0; j < 1000000 && __atomic_load_n(&w.told, __ATOMIC_ACQUIRE) == before; j++)
+			sched_yield();
+		ep_set(w.ep, EPOLL_CTL_DEL, s, 0, 0);
+	}
+	__atomic_store_n(&w.end, 1, __ATOMIC_RELEASE);
+	ep_set(w.ep, EPOLL_CTL_ADD, kick, EPOLLOUT, 5);
+	pthread_join(t, NULL);
+	out("all told %d, with other data %lu", w.told >= 2000, w.wrong);
 }
 
 static void epoll_fair(void)
@@ -405,6 +448,7 @@ const struct probe set_probes[] = {
 	{"epoll-two", epoll_two, 0},
 	{"epoll-exclusive", epoll_exclusive, 0},
 	{"epoll-threads", epoll_threads, 0},
+	{"epoll-join-ready", epoll_join_ready, 1},
 	{"epoll-fair", epoll_fair, 0},
 	{"epoll-mixed", epoll_mixed, 0},
 	{"epoll-close", epoll_close, 0},
