@@ -195,7 +195,7 @@ static bool any_tag(const struct epoll_event *ev, int n)
 }
 
 /* A wait where nothing is direct: the kernel's. What becomes direct meanwhile is armed at once. *done: that was all. */
-static int wait_plain(struct waiter *w, bool poll, bool *done)
+static int wait_plain(struct waiter *w, bool *done)
 {
 	struct epi *e = w->e;
 
@@ -212,7 +212,23 @@ static int wait_plain(struct waiter *w, bool poll, bool *done)
 	if (a.n <= 0 || !any_tag(w->ev, a.n))
 		return a.n;
 	int n = epi_round(w, a, false, true);
-	*done = n > 0 || poll;
+	*done = n > 0;
+	return n;
+}
+
+/* What the kernel says now. It tells w->max at a time: bells, which are not for the program, may stand before the rest. */
+static int ask(const struct waiter *w)
+{
+	enum { ROUNDS = 16 };
+	int n = 0;
+
+	for (int i = 0; i < ROUNDS && n == 0; i++) {
+		struct answer a = {0, ds_ticks()};
+		a.n = raw_wait(w, &zero);
+		if (a.n <= 0)
+			return a.n;
+		n = epi_round(w, a, false, true);
+	}
 	return n;
 }
 
@@ -232,11 +248,8 @@ static int wait_direct(struct waiter *w, bool poll)
 		int n = epi_round(w, not_asked, false, true);
 		if (n > 0)
 			return n;
-		if (poll) {
-			struct answer a = {0, ds_ticks()};
-			a.n = raw_wait(w, &zero);
-			return a.n < 0 ? a.n : epi_round(w, a, false, true);
-		}
+		if (poll)
+			return ask(w);
 		bool look = !spun && __atomic_load_n(&e->active_head, __ATOMIC_RELAXED);
 		spun = true;
 		if (look && (n = spin(w, &looking)) > 0)
@@ -259,7 +272,7 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 	waiter_begin(&w);
 	if (!w.e)
 		return raw_wait(&w, timeout);
-	int n = wait_plain(&w, poll, &done);
+	int n = wait_plain(&w, &done);
 	if (!done)
 		n = wait_direct(&w, poll);
 	if (n >= 0)
