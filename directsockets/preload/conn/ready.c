@@ -92,6 +92,8 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 	if (!ds_has_segment(s))
 		return r;
 	r.kernel = events & ~(unsigned)(RX_EVENTS | TX_EVENTS);
+	if (__builtin_expect(ds_zerocopy_done(s), 0))
+		r.now |= POLLERR;
 	if (events & (RX_EVENTS | POLLRDHUP))
 		ready_rx(s, fd, events, &r);
 	if (events & TX_EVENTS)
@@ -112,6 +114,8 @@ uint64_t ds_edges(struct ds_sock *s)
 	uint64_t arrived = ds_rx_arrived(&s->seg, &h->rx, &seen);
 	bool end = ds_mode(&h->rx_mode) == RX_END || ds_rx_ends(&s->seg, &h->rx, &seen);
 	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(ds_mode(&h->rx_mode) == RX_BROKEN) << 1 | (uint64_t)end << 2;
+	if (__builtin_expect(__atomic_load_n(&h->zc_own, __ATOMIC_RELAXED), 0)) /* an error that the queue has is an edge, too */
+		ends |= (uint64_t)(__atomic_load_n(&h->zc_next, __ATOMIC_ACQUIRE) & 0x1f) << 3;
 	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
 	return arrived | ends << DS_EDGE_ENDS;
 }
@@ -127,7 +131,7 @@ bool ds_quiet(struct ds_sock *s)
 	struct ds_shared *h = s->sh;
 
 	return ds_mode(&h->rx_mode) == RX_DIRECT && ds_mode(&h->tx_mode) == TX_DIRECT && !ds_rx_there(&s->seg, &h->rx) &&
-	       !(ds_seg_peer_attention(&s->seg) & ENDED) && !ds_mode(&h->gone) && !ds_mode(&h->rx_shut);
+	       !(ds_seg_peer_attention(&s->seg) & ENDED) && !ds_mode(&h->gone) && !ds_mode(&h->rx_shut) && !ds_zerocopy_done(s);
 }
 
 int ds_direct(struct ds_sock *s)

@@ -62,14 +62,11 @@ static bool may_get_bell(struct ds_sock *s)
 	return p >= EARLY && p <= GRANTED;
 }
 
-void ds_wait_begin(struct ds_sock *s)
+void ds_kick_make(struct ds_sock *s)
 {
 	int none = -1;
 
-	if (!s->sh)
-		return;
-	ds_users_begin(s);
-	if (!may_get_bell(s) || ds_alone(s) || __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE) >= 0)
+	if (__atomic_load_n(&s->kick, __ATOMIC_ACQUIRE) >= 0)
 		return;
 	int saved = errno, fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (fd >= 0) {
@@ -78,6 +75,15 @@ void ds_wait_begin(struct ds_sock *s)
 			ds_fd_close(fd);
 	}
 	errno = saved;
+}
+
+void ds_wait_begin(struct ds_sock *s)
+{
+	if (!s->sh)
+		return;
+	ds_users_begin(s);
+	if (may_get_bell(s) && !ds_alone(s))
+		ds_kick_make(s);
 }
 
 void ds_wait_end(struct ds_sock *s)

@@ -59,6 +59,12 @@ void **ds_user(struct ds_sock *s) DS_HIDDEN;
 ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 
+/* ds_send with MSG_ZEROCOPY in flags. Is a completion of one to be told, for which recvmsg looks into the error queue
+ * (POLLERR)? ds_zerocopy_read takes one, if the kernel's queue is empty, into m, which can be written; NULL: nowhere. */
+ssize_t ds_send_zerocopy(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+bool ds_zerocopy_done(const struct ds_sock *s) DS_HIDDEN;
+bool ds_zerocopy_read(struct ds_sock *s, int fd, struct msghdr *m, int flags) DS_HIDDEN;
+
 /* True if every byte still goes over the shadow and s holds none: a call that
  * the core has no form of (splice, sendfile) may go to the real function. The
  * caller calls ds_tick before and ds_moved after it. */
@@ -154,6 +160,7 @@ bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t who) DS_HIDDEN;
 void ds_disarm_as(struct ds_sock *s, bool had, uint32_t who) DS_HIDDEN;
 int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */
 int ds_kick(struct ds_sock *s) DS_HIDDEN;
+void ds_kick_make(struct ds_sock *s) DS_HIDDEN; /* has s a kick, from now on, if there can be one */
 
 /* Defined by the hooks: s has got a bell, and no byte can have come over the
  * segment yet. Put it into the epoll sets that hold s, and arm for them if a thread

@@ -336,6 +336,23 @@ void ep_active(struct conn *c)
 	lk_unlock(&ep_lock);
 }
 
+void ep_news(struct conn *c)
+{
+	lk_lock(&ep_lock);
+	for (struct member *m = c->members; m; m = m->cnext) {
+		struct epi *e = m->e;
+
+		lk_lock(&e->lock);
+		if (!m->deleted) {
+			m_disarm(m);
+			m_activate(m);
+			epi_news(e);
+		}
+		lk_unlock(&e->lock);
+	}
+	lk_unlock(&ep_lock);
+}
+
 void ep_forget(struct conn *c)
 {
 	int saved = errno;

@@ -42,6 +42,8 @@ void ep_init(void) DS_HIDDEN;
  * an instance. */
 void ep_forget(struct conn *c) DS_HIDDEN;
 void ep_active(struct conn *c) DS_HIDDEN;
+/* Something of c holds that its peer has not rung for: whoever sleeps in an instance that has it is told. */
+void ep_news(struct conn *c) DS_HIDDEN;
 void epi_dup(struct epi *e) DS_HIDDEN;
 void epi_close(struct epi *e, int fd) DS_HIDDEN;
 

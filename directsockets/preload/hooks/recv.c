@@ -14,6 +14,18 @@ static void odd(struct call *k, int fd, int flags)
 		ds_freeze_demote(k->c->s, fd);
 }
 
+/* The kernel's error queue was asked: rc. If it is empty, a completion of ours (MSG_ZEROCOPY) may be there for m. */
+static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int flags)
+{
+	if (rc >= 0 || errno != EAGAIN || !(flags & MSG_ERRQUEUE) || !ds_zerocopy_done(k->c->s))
+		return rc;
+	if (m && !ds_writable(m, sizeof *m)) {
+		errno = EFAULT;
+		return -1;
+	}
+	return ds_zerocopy_read(k->c->s, fd, m, flags) ? 0 : rc;
+}
+
 /* recv of no bytes waits as recv of one would, and takes none. */
 static ssize_t recv_none(struct call *k, int fd, int flags)
 {
@@ -49,7 +61,7 @@ EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 		return REAL(recv)(fd, p, n, flags);
 	if (odd_recv(flags)) {
 		odd(&k, fd, flags);
-		return REAL(recv)(fd, p, n, flags);
+		return told(&k, fd, REAL(recv)(fd, p, n, flags), NULL, flags);
 	}
 	return recv_one(&k, fd, p, n, flags);
 }
@@ -75,7 +87,11 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 		return REAL(recvfrom)(fd, p, n, flags, addr, len);
 	if (odd_recv(flags)) {
 		odd(&k, fd, flags);
-		return REAL(recvfrom)(fd, p, n, flags, addr, len);
+		ssize_t rc = REAL(recvfrom)(fd, p, n, flags, addr, len);
+		if (rc >= 0)
+			return rc;
+		rc = told(&k, fd, rc, NULL, flags);
+		return rc >= 0 && addr ? no_name(rc, len) : rc;
 	}
 	ssize_t rc = recv_one(&k, fd, p, n, flags);
 	return rc >= 0 && addr ? no_name(rc, len) : rc;
@@ -124,7 +140,7 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 
 	if (odd_recv(flags) || !msg_there(m)) {
 		odd(k, fd, flags);
-		return REAL(recvmsg)(fd, m, flags);
+		return told(k, fd, REAL(recvmsg)(fd, m, flags), m, flags);
 	}
 	if (m->msg_controllen > 0 && with_control(k, fd, m, flags, &rc))
 		return rc;
@@ -178,7 +194,7 @@ static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int 
 EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
 {
 	CALL(k, fd);
-	if (!k.c || odd_recv(flags) || (timeout && !time_fine(timeout)))
+	if (!k.c || (timeout && !time_fine(timeout)))
 		return REAL(recvmmsg)(fd, v, n, flags, timeout);
 	struct timespec deadline;
 

@@ -4,15 +4,15 @@
 
 #include <string.h>
 
-/* Urgent data and the kernel's own zero copy travel on the shadow. */
+/* Urgent data travels on the shadow. */
 static inline bool odd_send(int flags)
 {
-	return (flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN)) != 0;
+	return (flags & (MSG_OOB | MSG_FASTOPEN)) != 0;
 }
 
 static void odd(struct call *k, int fd, int flags)
 {
-	if (flags & (MSG_OOB | MSG_ZEROCOPY))
+	if (flags & MSG_OOB)
 		ds_freeze_demote(k->c->s, fd);
 }
 
@@ -24,9 +24,21 @@ static inline ssize_t sent(struct call *k, ssize_t rc, size_t want)
 	return rc;
 }
 
+/* Sends: want bytes are in the vectors. */
+static inline ssize_t send_vectors(struct call *k, int fd, const struct iovec *iov, int n, int flags, size_t want)
+{
+	if (__builtin_expect((flags & MSG_ZEROCOPY) && want, 0)) {
+		ssize_t rc = ds_send_zerocopy(k->c->s, fd, iov, n, flags);
+		if (rc > 0 && k->c->members)
+			ep_news(k->c);
+		return sent(k, rc, want);
+	}
+	return sent(k, ds_send(k->c->s, fd, iov, n, flags & ~MSG_ZEROCOPY), want);
+}
+
 static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, int flags)
 {
-	return sent(k, ds_send(k->c->s, fd, &(struct iovec){(void *)(uintptr_t)p, capped(n)}, 1, flags), capped(n));
+	return send_vectors(k, fd, &(struct iovec){(void *)(uintptr_t)p, capped(n)}, 1, flags, capped(n));
 }
 
 EXPORT ssize_t write(int fd, const void *p, size_t n)
@@ -99,7 +111,7 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 			return rc;
 		}
 	}
-	return sent(k, ds_send(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags), iov_total(m->msg_iov, m->msg_iovlen));
+	return send_vectors(k, fd, m->msg_iov, (int)m->msg_iovlen, flags, iov_total(m->msg_iov, m->msg_iovlen));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)

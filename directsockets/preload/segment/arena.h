@@ -37,6 +37,9 @@ struct ds_shared {
 	uint32_t generation; /* counts up when a leader wakes: what followers sleep on */
 	uint32_t followers;
 	uint32_t cpu;
+	/* MSG_ZEROCOPY (conn/zerocopy.c): number of the next send; below zc_told all were told. zc_own: from there on they
+	 * are completed here, before by the kernel. */
+	uint32_t zc_next, zc_told, zc_own;
 	struct ds_attention attention;
 
 	struct ds_lock tx_lock __attribute__((aligned(128)));
