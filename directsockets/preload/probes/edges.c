@@ -123,10 +123,11 @@ static struct {
 
 static void *apache_worker(void *arg)
 {
+	char request[60];
 	int i;
 
 	while (read(apache.queue[0], &i, sizeof i) == sizeof i) {
-		ssize_t n = recv(apache.fd[i], buf, 60, 0);
+		ssize_t n = recv(apache.fd[i], request, sizeof request, 0);
 		if (n == 0) {
 			close(apache.fd[i]);
 			__atomic_add_fetch(&apache.ended, 1, __ATOMIC_SEQ_CST);
