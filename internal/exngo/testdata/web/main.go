@@ -1,5 +1,5 @@
-// Web is an HTTP server and its client. It says "done" after some requests, and keeps the
-// connection until its standard input ends.
+// Web is an HTTP server and its client. It says "done" after some requests, and goes on
+// until its standard input ends.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -31,8 +32,23 @@ func run() error {
 		b, _ := io.ReadAll(r.Body) // the client notices
 		w.Write(b)
 	}))
-	for i := range 200 {
-		text := strings.Repeat("x", i*100+1)
+	over := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, os.Stdin) // whatever ends it
+		close(over)
+	}()
+	for i := 0; ; i++ {
+		if i == 200 {
+			fmt.Println("done")
+		}
+		if i >= 200 {
+			select {
+			case <-over:
+				return nil
+			case <-time.After(time.Millisecond):
+			}
+		}
+		text := strings.Repeat("x", i%200*100+1)
 		r, err := http.Post("http://"+ln.Addr().String(), "text/plain", strings.NewReader(text))
 		if err != nil {
 			return err
@@ -43,7 +59,4 @@ func run() error {
 			return fmt.Errorf("request %d: %d bytes came back of %d: %v", i, len(b), len(text), err)
 		}
 	}
-	fmt.Println("done")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
 }
