@@ -9,7 +9,7 @@
 # It goes on when something fails, and says at the end what failed and which tests were
 # skipped, and why; the last line counts the tests. The status is 1 if anything failed.
 #
-# Tests that make namespaces need root; without it they skip and say so.
+# Tests that make namespaces need root; without it they run in a user namespace, or skip with a reason.
 # FUZZTIME (default 3s) is the time for each fuzz target, SOAKTIME (default 1m)
 # that in which the soak breaks things; the nightly form is SOAKTIME=5m.
 set -uo pipefail
