@@ -442,6 +442,44 @@ static void epoll_daemon(void)
 	R(read(p[0], buf, 1));
 }
 
+enum { TURNS = 20000 };
+
+struct strays {
+	int ep, stop, wrong;
+};
+
+// Waits until it is stopped, and counts the events whose data is not the program's.
+static void *count_strays(void *arg)
+{
+	struct strays *w = arg;
+	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+		struct epoll_event ev[4];
+		int n = epoll_wait(w->ep, ev, 4, 10);
+		for (int i = 0; i < n; i++)
+			w->wrong += ev[i].data.u64 != 7;
+	}
+	return NULL;
+}
+
+// One thread waits while another adds and deletes what is ready, as Apache's event MPM does: what is told is
+// what the program has asked for.
+static void epoll_turns(void)
+{
+	struct strays w = {ep_new(), 0, 0};
+	int c, s;
+	pthread_t t;
+	pair(&c, &s);
+	pthread_create(&t, NULL, count_strays, &w);
+	for (int i = 0; i < TURNS; i++) {
+		struct epoll_event ev = {.events = EPOLLOUT, .data.u64 = 7};
+		if (epoll_ctl(w.ep, EPOLL_CTL_ADD, s, &ev) != 0 || epoll_ctl(w.ep, EPOLL_CTL_DEL, s, NULL) != 0)
+			die("epoll_ctl");
+	}
+	__atomic_store_n(&w.stop, 1, __ATOMIC_RELEASE);
+	pthread_join(t, NULL);
+	out("%d wrong", w.wrong);
+}
+
 const struct probe set_probes[] = {
 	{"epoll-nested", epoll_nested, 0},
 	{"epoll-polled", epoll_polled, 0},
@@ -449,6 +487,7 @@ const struct probe set_probes[] = {
 	{"epoll-exclusive", epoll_exclusive, 0},
 	{"epoll-threads", epoll_threads, 0},
 	{"epoll-join-ready", epoll_join_ready, 1},
+	{"epoll-turns", epoll_turns, 0},
 	{"epoll-fair", epoll_fair, 0},
 	{"epoll-mixed", epoll_mixed, 0},
 	{"epoll-close", epoll_close, 0},
