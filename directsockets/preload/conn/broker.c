@@ -99,8 +99,11 @@ static int try(const char *path)
 /* Copies, since programs change their environment (nginx's workers clear it), and their names. */
 static char env_path[sizeof ((struct sockaddr_un *)0)->sun_path], env_run[256], program[16];
 
-void ds_broker_init(void)
+static const struct ds_broker_notices *notices;
+
+void ds_broker_init(const struct ds_broker_notices *to)
 {
+	notices = to;
 	const char *path = getenv("EXNET_BROKER"), *run = getenv("XDG_RUNTIME_DIR");
 
 	/* One that is too long cannot be connected to, and shall not be passed over. */
@@ -243,7 +246,7 @@ static bool map_page(int fd)
 
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < PAGE_SIZE)
 		return false;
-	p = mmap(page, PAGE_SIZE, PROT_READ, MAP_SHARED | (page ? MAP_FIXED : 0), fd, 0);
+	p = REAL(mmap)(page, PAGE_SIZE, PROT_READ, MAP_SHARED | (page ? MAP_FIXED : 0), fd, 0);
 	if (p == MAP_FAILED)
 		return false;
 	__atomic_store_n(&page, p, __ATOMIC_RELEASE);
@@ -292,7 +295,7 @@ bool ds_broker_up(void)
 	if (conn >= 0 && !greet())
 		hang_up((int64_t)RETRY_NS + SULK_NS);
 	if (conn >= 0) {
-		ds_broker_met();
+		notices->met();
 		ds_broker_announce();
 	}
 	errno = saved;
@@ -363,7 +366,7 @@ void ds_broker_announce(void)
 bool ds_broker_listen(int fd)
 {
 	if (!listeners) {
-		void *p = mmap(NULL, MAX_LISTENERS * sizeof *listeners, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *p = REAL(mmap)(NULL, MAX_LISTENERS * sizeof *listeners, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (p == MAP_FAILED)
 			return false;
@@ -432,11 +435,11 @@ void ds_broker_read(void)
 		if (got <= 0)
 			break;
 		if (m.type == DS_GRANT) {
-			ds_broker_granted(&m, fds[0], fds[1]);
+			notices->granted(&m, fds[0], fds[1]);
 		} else if (m.type == DS_NO_OFFER) {
-			ds_broker_none(m.id);
+			notices->none(m.id);
 		} else if (m.type == DS_REFUSED) {
-			ds_broker_refused(m.id, m.reason);
+			notices->refused(m.id, m.reason);
 		} else { /* WELCOME, a second time */
 			REAL(close)(fds[0]);
 			hang_up(RETRY_NS);

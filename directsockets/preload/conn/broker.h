@@ -30,8 +30,15 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n) DS_HIDDEN;
 
 /* Is there a broker? Tries to connect, but not more than once a second. */
 bool ds_broker_up(void) DS_HIDDEN;
-/* Reads the environment. */
-void ds_broker_init(void) DS_HIDDEN;
+/* What a message of the broker's tells; met: connected, anew. granted takes both descriptors. */
+struct ds_broker_notices {
+	void (*granted)(const struct ds_message *m, int segment, int bell);
+	void (*none)(uint32_t id);
+	void (*refused)(uint32_t id, int reason);
+	void (*met)(void);
+};
+/* Reads the environment; to is told from now on. */
+void ds_broker_init(const struct ds_broker_notices *to) DS_HIDDEN;
 /* Has a listener or a connection to say something to the broker? A load. */
 bool ds_broker_due(void) DS_HIDDEN;
 /* Announces what was not yet. */
@@ -43,7 +50,7 @@ void ds_broker_unlisten(int fd) DS_HIDDEN;
 bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell) DS_HIDDEN;
 bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce) DS_HIDDEN;
 bool ds_broker_claim(uint32_t id, const struct ds_info *info, int shadow) DS_HIDDEN;
-/* Reads what there is, and calls the three below. */
+/* Reads what there is, and tells of it. */
 void ds_broker_read(void) DS_HIDDEN;
 /* In the child of a fork: the connection is the parent's. */
 void ds_broker_child(void) DS_HIDDEN;
@@ -52,11 +59,5 @@ void ds_broker_child(void) DS_HIDDEN;
 uint32_t ds_page_listeners(uint16_t port) DS_HIDDEN;
 uint32_t ds_page_offers(uint32_t bucket) DS_HIDDEN;
 uint32_t ds_bucket(const struct ds_info *info) DS_HIDDEN;
-
-/* Defined by the caller. granted takes both descriptors. */
-void ds_broker_granted(const struct ds_message *m, int segment, int bell) DS_HIDDEN;
-void ds_broker_none(uint32_t id) DS_HIDDEN;
-void ds_broker_refused(uint32_t id, int reason) DS_HIDDEN;
-void ds_broker_met(void) DS_HIDDEN; /* connected, anew */
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef DS_FDS_H
 #define DS_FDS_H
 
-#include "segment/real.h"
+#include "segment/segment.h"
 
 /* Takes fd: moves it up if it can, and remembers it. Returns its number. */
 int ds_fd_keep(int fd) DS_HIDDEN;

@@ -14,7 +14,6 @@
 #ifndef DS_INNER_H
 #define DS_INNER_H
 
-#include "segment/arena.h"
 #include "conn/sock.h"
 #include "conn/stats.h"
 
@@ -67,7 +66,9 @@ struct ds_config {
 	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are told of, too */
 };
 extern struct ds_config ds_config DS_HIDDEN;
-void ds_start(void) DS_HIDDEN;
+struct ds_broker_notices;
+/* Reads the settings, once; the broker tells to. With the lock of setup. */
+void ds_start(const struct ds_broker_notices *to) DS_HIDDEN;
 
 void ds_patience(struct ds_sock *s, int fd) DS_HIDDEN;
 /* The lock of setup: guards the handles, the broker and the statistics. False: it was not taken, as this thread has it
@@ -81,7 +82,12 @@ void ds_setup_do(void (*run)(void *arg), void *arg) DS_HIDDEN;
 struct ds_sock *ds_handle(void) DS_HIDDEN;
 void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
 struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
-void ds_drop(struct ds_sock *s) DS_HIDDEN; /* its segment and its bell */
+/* Connected to a broker, for the first time or again. */
+void ds_met(void) DS_HIDDEN;
+/* May the process have one segment more? It has. Both ends of s, its segment and its bell, are given up. */
+bool ds_segment_room(void) DS_HIDDEN;
+void ds_segment_made(void) DS_HIDDEN;
+void ds_drop(struct ds_sock *s) DS_HIDDEN;
 
 static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->phase, p, __ATOMIC_RELEASE); }
 
@@ -180,5 +186,14 @@ static inline bool ds_tx_take(struct ds_sock *s, bool alone)
 }
 
 static inline bool ds_rx_take(struct ds_sock *s, bool alone) { return ds_lock(&s->sh->rx_lock, alone) != DS_NESTED; }
+
+/* ds_zerocopy_done. */
+static inline bool ds_zerocopy_left(const struct ds_sock *s)
+{
+	const struct ds_shared *h = s->sh;
+
+	return h && __atomic_load_n(&h->zc_own, __ATOMIC_ACQUIRE) &&
+	       __atomic_load_n(&h->zc_told, __ATOMIC_ACQUIRE) != __atomic_load_n(&h->zc_next, __ATOMIC_ACQUIRE);
+}
 
 #endif

@@ -1,23 +1,17 @@
-/* The process: its handles of connections, its settings, and fork. */
+/* The process: its handles of connections, its segments, and fork. */
 #include "conn/broker.h"
+#include "conn/fds.h"
 #include "conn/inner.h"
-#include "conn/rules.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
 enum {
-	SENDS = 2,     /* a client offers at its second send, */
-	BYTES = 16384, /* or when so much has moved */
-	SLOTS = 128,
-	RING = 1 << 20,
-	MAX_SLOTS = 1024,   /* 128 KiB */
-	MAX_RING = 4 << 20,
 	POOL = 256,    /* handles made at a time */
 	POOLS = 4096,
+	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
 };
 
 static struct ds_lock setup; /* guards all below, the broker and the statistics */
@@ -25,9 +19,7 @@ static bool fork_locked;
 static struct ds_sock *pools[POOLS];
 static unsigned npools;
 static struct ds_sock *unused;
-static bool started;
-
-struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .ring = RING};
+static unsigned segments;
 
 /* What could not be done since this thread itself held the lock: for its next holder. */
 enum { LATER = 64 };
@@ -89,46 +81,6 @@ void ds_setup_do(void (*run)(void *arg), void *arg)
 	__atomic_store_n(&nlater, n + 1, __ATOMIC_RELEASE);
 }
 
-static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t high)
-{
-	const char *s = getenv(name);
-	char *end;
-
-	if (!s || !*s)
-		return other;
-	uint64_t n = strtoull(s, &end, 10);
-	return *end || n < low || n > high ? other : n;
-}
-
-/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT. A server's: _MAX_SLOTS, _MAX_RING. */
-void ds_start(void)
-{
-	if (started)
-		return;
-	started = true;
-	rules_init();
-	ds_broker_init();
-	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
-	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
-	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
-	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
-	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
-	ds_config.ring = number("EXNET_DS_RING", RING, DS_MIN_RING, DS_MAX_RING);
-	if (ds_config.slots & (ds_config.slots - 1))
-		ds_config.slots = SLOTS;
-	ds_config.ring &= ~4095ull;
-	/* Who makes larger ones takes them, too. */
-	ds_config.max_slots = ds_config.slots > MAX_SLOTS ? ds_config.slots : MAX_SLOTS;
-	ds_config.max_ring = ds_config.ring > MAX_RING ? ds_config.ring : MAX_RING;
-	ds_config.max_slots = (unsigned)number("EXNET_DS_MAX_SLOTS", ds_config.max_slots, 0, DS_MAX_SLOTS);
-	ds_config.max_ring = number("EXNET_DS_MAX_RING", ds_config.max_ring, 0, DS_MAX_RING);
-	/* A fence for each message is cheaper than a membarrier for each sleep, for all but
-	 * programs that send tens of millions of messages a second. */
-	ds_config.expedite = number("EXNET_DS_EXPEDITED", 0, 0, 1);
-	ds_config.expedited = ds_config.expedite && ds_expedite();
-	ds_ticks_us();
-}
-
 struct ds_sock *ds_handle(void)
 {
 	struct ds_sock *s = unused;
@@ -136,7 +88,7 @@ struct ds_sock *ds_handle(void)
 	if (!s) {
 		if (npools == POOLS)
 			return NULL;
-		s = mmap(NULL, POOL * sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		s = REAL(mmap)(NULL, POOL * sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (s == MAP_FAILED)
 			return NULL;
 		pools[npools] = s;
@@ -182,7 +134,7 @@ void ds_handle_put(struct ds_sock *s)
 
 /* Connected to a broker, for the first time or again: connections that waited for the one
  * before it wait no more. */
-void ds_broker_met(void)
+void ds_met(void)
 {
 	for (unsigned i = 0; i < npools * POOL; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
@@ -197,6 +149,29 @@ void ds_broker_met(void)
 				ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NONE);
 		}
 	}
+}
+
+/* ---- segments ----------------------------------------------------------------------- */
+
+bool ds_segment_room(void) { return segments < MAX_SEGMENTS; }
+
+void ds_segment_made(void) { segments++; }
+
+/* Takes the segment away again: before anything was promoted, with the gate shut or before
+ * the bell was known. */
+void ds_drop(struct ds_sock *s)
+{
+	int bell = s->seg.bell;
+
+	if (s->seg.mem) {
+		ds_seg_unmap(&s->seg);
+		segments--;
+	}
+	s->seg.bell = -1;
+	if (bell >= 0 && s->no_rights)
+		ds_fd_close(bell);
+	else if (bell >= 0)
+		ds_fd_abandon(bell);
 }
 
 /* ---- fork -------------------------------------------------------------------------- */
@@ -233,7 +208,7 @@ void ds_fork_child(void)
 {
 	ds_tid_child();
 	ds_arena_child();
-	ds_config.expedited = started && ds_config.expedite && ds_expedite();
+	ds_config.expedited = ds_config.expedite && ds_expedite();
 	for (unsigned i = 0; i < npools * POOL; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 

@@ -92,7 +92,7 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 	if (!ds_has_segment(s))
 		return r;
 	r.kernel = events & ~(unsigned)(RX_EVENTS | TX_EVENTS);
-	if (__builtin_expect(ds_zerocopy_done(s), 0))
+	if (__builtin_expect(ds_zerocopy_left(s), 0))
 		r.now |= POLLERR;
 	if (events & (RX_EVENTS | POLLRDHUP))
 		ready_rx(s, fd, events, &r);
@@ -131,7 +131,7 @@ bool ds_quiet(struct ds_sock *s)
 	struct ds_shared *h = s->sh;
 
 	return ds_mode(&h->rx_mode) == RX_DIRECT && ds_mode(&h->tx_mode) == TX_DIRECT && !ds_rx_there(&s->seg, &h->rx) &&
-	       !(ds_seg_peer_attention(&s->seg) & ENDED) && !ds_mode(&h->gone) && !ds_mode(&h->rx_shut) && !ds_zerocopy_done(s);
+	       !(ds_seg_peer_attention(&s->seg) & ENDED) && !ds_mode(&h->gone) && !ds_mode(&h->rx_shut) && !ds_zerocopy_left(s);
 }
 
 int ds_direct(struct ds_sock *s)

@@ -1,5 +1,6 @@
 // Evaluation of EXNET_RULES. No memory is allocated: the text is read again
 // for every connection that comes as far as a decision, which is once each.
+#include "segment/segment.h"
 #include "conn/rules.h"
 
 #include <stdlib.h>
@@ -243,7 +244,7 @@ void rules_init(void)
 	if (rules_set(text, base(exe), loop && strcmp(loop, "1") == 0) != 0 || bad) {
 		static const char msg[] = "exnds: EXNET_RULES is malformed, everything stays on TCP: start the program with exn-run --rules\n";
 		rules.off = 1;
-		if (write(2, msg, sizeof msg - 1) < 0)
+		if (REAL(write)(2, msg, sizeof msg - 1) < 0)
 			return;
 	}
 }

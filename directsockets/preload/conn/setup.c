@@ -11,30 +11,10 @@
 #include <sys/syscall.h>
 
 enum {
-	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
 	SMALL_BUFFER = 65536,
 	MIN_WINDOW = 8192,
 	LISTENER_US = 1000000, /* in which a new listener gets into the page, however busy the broker */
 };
-
-static unsigned segments; /* guarded by the lock of setup */
-
-/* Takes the segment away again: before anything was promoted, with the gate shut or before
- * the bell was known. */
-void ds_drop(struct ds_sock *s)
-{
-	int bell = s->seg.bell;
-
-	if (s->seg.mem) {
-		ds_seg_unmap(&s->seg);
-		segments--;
-	}
-	s->seg.bell = -1;
-	if (bell >= 0 && s->no_rights)
-		ds_fd_close(bell);
-	else if (bell >= 0)
-		ds_fd_abandon(bell);
-}
 
 /* Someone sleeps in the kernel on the shadow alone: wake it, so that it comes round. */
 static void kick(struct ds_sock *s)
@@ -46,6 +26,10 @@ static void kick(struct ds_sock *s)
 		ds_syscall(SYS_write, fd, &one, sizeof one);
 }
 
+static const struct ds_notices *notices;
+
+void ds_tell(const struct ds_notices *to) { notices = to; }
+
 /* Both ends of the segment are known: what is left is to say so. */
 static void ready(struct ds_sock *s)
 {
@@ -55,7 +39,8 @@ static void ready(struct ds_sock *s)
 	s->seg.counters[DS_C_RING] = s->seg.ring;
 	s->checked = ds_ticks();
 	ds_phase(s, OFFERED);
-	ds_hook_bell(s);
+	if (notices)
+		notices->bell(s);
 }
 
 static void offer(struct ds_sock *s, int fd)
@@ -72,7 +57,7 @@ static void offer(struct ds_sock *s, int fd)
 			ds_phase(s, PLAIN);
 		return;
 	}
-	if (segments >= MAX_SEGMENTS) {
+	if (!ds_segment_room()) {
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_MEMORY);
 		ds_phase(s, PLAIN);
 		return;
@@ -101,7 +86,7 @@ static void offer(struct ds_sock *s, int fd)
 		ds_phase(s, PLAIN);
 		return;
 	}
-	segments++;
+	ds_segment_made();
 	s->info = info;
 	s->seg.bell = ds_fd_keep(bells[0]);
 	s->no_rights = ds_fd_no_rights(s->seg.bell);
@@ -121,7 +106,7 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 	if (!ds_single(s)) /* until only one process has it, as after accept, fork, close */
 		return;
 	__atomic_store_n(&s->refused, word, __ATOMIC_RELAXED);
-	if (segments >= MAX_SEGMENTS)
+	if (!ds_segment_room())
 		return;
 	if (ds_broker_claim(s->id, &s->info, fd))
 		ds_phase(s, CLAIMED);
@@ -130,7 +115,7 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 /* A client shall not have this process use more memory than it wants to (SPEC 5.1). */
 static bool too_large(const struct ds_seg *g) { return g->ring > ds_config.max_ring || g->slots > ds_config.max_slots; }
 
-void ds_broker_granted(const struct ds_message *m, int segment, int bell)
+static void granted(const struct ds_message *m, int segment, int bell)
 {
 	struct ds_sock *s = ds_by_id(m->id);
 	bool no_rights = ds_fd_no_rights(bell);
@@ -139,7 +124,7 @@ void ds_broker_granted(const struct ds_message *m, int segment, int bell)
 	if (s && s->phase == CLAIMED && ds_seg_map(&s->seg, segment, 1) == 0) {
 		const struct ds_info *i = &s->seg.info;
 
-		segments++;
+		ds_segment_made();
 		/* The same connection in the header, in the GRANT, and at the socket. */
 		if (!memcmp(i->nonce, m->info.nonce, 16) && !memcmp(i->addr, m->info.addr, 32) &&
 		    !memcmp(i->port, m->info.port, 4) && !memcmp(i->addr, s->info.addr, 32) &&
@@ -165,7 +150,7 @@ void ds_broker_granted(const struct ds_message *m, int segment, int bell)
 	ds_fd_abandon(bell);
 }
 
-void ds_broker_none(uint32_t id)
+static void none(uint32_t id)
 {
 	struct ds_sock *s = ds_by_id(id);
 
@@ -173,7 +158,7 @@ void ds_broker_none(uint32_t id)
 		ds_phase(s, EARLY);
 }
 
-void ds_broker_refused(uint32_t id, int reason)
+static void refused(uint32_t id, int reason)
 {
 	struct ds_sock *s = ds_by_id(id);
 
@@ -262,6 +247,8 @@ void ds_tick(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
+static const struct ds_broker_notices by_broker = {granted, none, refused, ds_met};
+
 /* ---- life -------------------------------------------------------------------------- */
 
 static struct ds_sock *make(int fd, int side)
@@ -272,7 +259,7 @@ static struct ds_sock *make(int fd, int side)
 
 	if (!ds_setup_lock())
 		return NULL;
-	ds_start();
+	ds_start(&by_broker);
 	bool broker = ds_broker_up();
 	if ((!broker && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
@@ -350,7 +337,7 @@ bool ds_listen(int fd)
 
 	if (!ds_setup_lock())
 		return false;
-	ds_start();
+	ds_start(&by_broker);
 	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
 		/* If somebody wants to know, what it accepts gets a line of the statistics all the same. */
 		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd) : ds_config.explain;

@@ -1,6 +1,5 @@
 /* The shadow: the program's TCP socket. Calls on it, what the kernel has counted, and places in iovecs. */
 #include "conn/inner.h"
-#include "segment/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,47 +9,6 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 
-/* ---- time ---------------------------------------------------------------------- */
-
-int64_t ds_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-uint64_t ds_ticks_us(void)
-{
-	static uint64_t per_us;
-	uint64_t known = __atomic_load_n(&per_us, __ATOMIC_RELAXED);
-
-	if (known)
-		return known;
-	int64_t begin = ds_now(), end;
-	uint64_t t = ds_ticks();
-	do
-		end = ds_now();
-	while (end - begin < 20000);
-	known = (ds_ticks() - t) * 1000 / (uint64_t)(end - begin);
-	known = known ? known : 1;
-	__atomic_store_n(&per_us, known, __ATOMIC_RELAXED);
-	return known;
-}
-
-int64_t ds_deadline(int fd, int option)
-{
-	struct timeval t = {0};
-	socklen_t len = sizeof t;
-	int saved = errno;
-
-	if (REAL(getsockopt)(fd, SOL_SOCKET, option, &t, &len) < 0)
-		errno = saved;
-	if (!t.tv_sec && !t.tv_usec)
-		return 0;
-	return ds_now() + (int64_t)t.tv_sec * 1000000000 + t.tv_usec * 1000;
-}
-
 /* ---- arming ----------------------------------------------------------------------- */
 
 int ds_bell(struct ds_sock *s) { return s->sh && !s->bell_gone && ds_has_segment(s) ? s->seg.bell : -1; }
@@ -151,13 +110,6 @@ void ds_disarm_as(struct ds_sock *s, bool had, uint32_t me)
 	wake_followers(s);
 }
 
-/* For who has no epoll sets. */
-__attribute__((weak)) void ds_hook_bell_gone(struct ds_sock *s, int bell)
-{
-	(void)s;
-	(void)bell;
-}
-
 void ds_rung(struct ds_sock *s, int fd)
 {
 	char buf[64];
@@ -175,8 +127,7 @@ void ds_rung(struct ds_sock *s, int fd)
 	}
 	if (bell >= 0 && (n == 0 || (n < 0 && errno != EAGAIN))) {
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
-		if (!__atomic_exchange_n(&s->bell_gone, true, __ATOMIC_ACQ_REL))
-			ds_hook_bell_gone(s, bell);
+		__atomic_store_n(&s->bell_gone, true, __ATOMIC_RELEASE); /* from now on ds_bell(s) is -1 */
 	}
 	errno = saved;
 }

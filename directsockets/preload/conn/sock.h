@@ -16,7 +16,7 @@
 #ifndef DS_SOCK_H
 #define DS_SOCK_H
 
-#include "segment/thread.h"
+#include "segment/segment.h"
 
 #include <stdint.h>
 
@@ -129,7 +129,7 @@ int ds_direct(struct ds_sock *s) DS_HIDDEN;
  * Between ds_wait_begin and ds_wait_end no bell appears or goes: a set-up that would
  * need one waits, and writes to the kick (an eventfd; -1 if there is none) so that
  * the sleeper comes round. For a poller that can add a bell while it sleeps
- * (epoll) ds_wait_begin is not needed: see ds_hook_bell.
+ * (epoll) ds_wait_begin is not needed: see ds_notices.
  *
  * ds_arm returns false if another sleeper of s has the bell: then do not read it
  * (no ds_rung), and sleep no longer than DS_FOLLOW_MS before looking again. Only who
@@ -162,15 +162,15 @@ int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */
 int ds_kick(struct ds_sock *s) DS_HIDDEN;
 void ds_kick_make(struct ds_sock *s) DS_HIDDEN; /* has s a kick, from now on, if there can be one */
 
-/* Defined by the hooks: s has got a bell, and no byte can have come over the
- * segment yet. Put it into the epoll sets that hold s, and arm for them if a thread
- * sleeps there. Called by the thread that made the offer or attached, inside of
- * ds_tick; it shall not call back into ds_tick, ds_recv, ds_send. */
-void ds_hook_bell(struct ds_sock *s) DS_HIDDEN;
-
-/* Also the hooks': the bell is at its end, and would be readable for ever. Take it out of epoll sets.
- * From now on ds_bell(s) is -1; the descriptor is closed by ds_close. */
-void ds_hook_bell_gone(struct ds_sock *s, int bell) DS_HIDDEN;
+/* What the core tells the layer above. */
+struct ds_notices {
+	/* s has got a bell, and no byte can have come over the segment yet. Put it into the epoll sets that hold s,
+	 * and arm for them if a thread sleeps there. Called by the thread that made the offer or attached, inside of
+	 * ds_tick, with the lock of setup: it shall not call back into ds_tick, ds_recv, ds_send. */
+	void (*bell)(struct ds_sock *s);
+};
+/* Once, before the first connection; without it nobody is told. */
+void ds_tell(const struct ds_notices *to) DS_HIDDEN;
 
 /* True if fd is one of the library's own (bell, broker, statistics): the program's
  * close, dup2 and close_range shall not touch it. */
@@ -203,6 +203,24 @@ void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found) DS_HIDDEN;
 /* Both directions go on on the shadow from here, for good. For exec of a program
  * without the library, SCM_RIGHTS, MSG_OOB, io_uring. Does not wait for the peer. */
 void ds_freeze_demote(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* What lies unread in the segment. It may ask the kernel; takes the lock of rx. */
+enum ds_unread {
+	DS_UNREAD_NONE,	 /* or there is no segment */
+	DS_UNREAD_SOME,	 /* and the sender can write it to the shadow */
+	DS_UNREAD_ENDED, /* and it cannot any more */
+};
+enum ds_unread ds_unread(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Has s a segment, and is its bell open? A child of vfork may have closed what is the parent's. */
+bool ds_bell_open(struct ds_sock *s) DS_HIDDEN;
+/* Does the peer hear its bell? One that has armed it, and reads it, is inside of the library, and looks at what
+ * we say there before it does anything else. One that computes, sleeps elsewhere or is stopped does not. Asked again and
+ * again, with *rung false at first. */
+bool ds_hears(struct ds_sock *s, bool *rung) DS_HIDDEN;
+/* Has no other process the connection open? s has a segment. */
+bool ds_only_here(const struct ds_sock *s) DS_HIDDEN;
+/* The library's descriptors of s, of which some may be -1. */
+void ds_own_fds(const struct ds_sock *s, int fds[2]) DS_HIDDEN;
 
 /* Around fork: prepare before; then in the parent parent(pid), in the child child().
  * Not for vfork. All sockets of the process are shared afterwards; the child

@@ -8,7 +8,6 @@
  */
 #include "conn/inner.h"
 #include "conn/fds.h"
-#include "segment/memory.h"
 
 #include <errno.h>
 #include <linux/errqueue.h>
@@ -71,13 +70,7 @@ ssize_t ds_send_zerocopy(struct ds_sock *s, int fd, const struct iovec *iov, int
 	return r;
 }
 
-bool ds_zerocopy_done(const struct ds_sock *s)
-{
-	const struct ds_shared *h = s->sh;
-
-	return h && __atomic_load_n(&h->zc_own, __ATOMIC_ACQUIRE) &&
-	       __atomic_load_n(&h->zc_told, __ATOMIC_ACQUIRE) != __atomic_load_n(&h->zc_next, __ATOMIC_ACQUIRE);
-}
+bool ds_zerocopy_done(const struct ds_sock *s) { return ds_zerocopy_left(s); }
 
 /* Takes the range that was not told yet. */
 static bool take(struct ds_sock *s, uint32_t *low, uint32_t *high)

@@ -54,6 +54,3 @@ struct ds_cursor cursor_of(struct iovec *v, void *p, size_t n)
 	*v = (struct iovec){p, n};
 	return (struct ds_cursor){v, 1, 0, n};
 }
-
-// The hooks' part.
-__attribute__((weak)) void ds_hook_bell(struct ds_sock *s) { (void)s; }

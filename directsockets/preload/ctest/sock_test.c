@@ -287,19 +287,19 @@ static void signals(void)
 
 	pair_up(&c, &s);
 	sigaction(SIGALRM, &a, NULL);
-	ualarm(20000, 0);
+	ualarm(20000, 20000); // again and again: the first may come before get sleeps
 	CHECK(get(&c, b, 1, 0) == -1 && errno == EINTR, "not interrupted: %s", strerror(errno));
 	a.sa_flags = SA_RESTART;
 	sigaction(SIGALRM, &a, NULL);
 	struct timeval t = {0};
 	setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
-	ualarm(20000, 0);
 	pthread_t thread;
 	struct flow f = {.a = s, .total = 1, .seed = 3};
 	usleep(0);
 	pthread_create(&thread, NULL, flow_out, &f);
 	CHECK(get(&c, b, 1, 0) == 1, "not restarted: %s", strerror(errno));
 	pthread_join(thread, NULL);
+	ualarm(0, 0);
 	hang_up(&c);
 	hang_up(&s);
 }

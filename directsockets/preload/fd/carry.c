@@ -1,6 +1,6 @@
 /* Connections that another program inherits: back to TCP, with the bytes that it would have read. */
-#include "hooks/hooks.h"
-#include "conn/inner.h"
+#include "fd/carry.h"
+#include "fd/pollset.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,47 +19,6 @@ static void nap(void)
 	ds_syscall(SYS_nanosleep, &ms, NULL);
 }
 
-/* What lies unread in the segment. */
-enum left { NOTHING, UNREAD, /* and the sender can write it to the shadow */ ENDED /* and it cannot any more */ };
-
-static enum left left_behind(struct ds_sock *s, int fd)
-{
-	bool alone = ds_alone(s);
-	enum left what = NOTHING;
-
-	ds_check_bell(s, true);
-	if (!ds_rx_take(s, alone))
-		return NOTHING;
-	ds_rx_update(s, fd);
-	int mode = ds_mode(&s->sh->rx_mode);
-	if ((mode == RX_CATCHUP || mode == RX_DIRECT || mode == RX_UNDECIDED) && ds_rx_readable(&s->seg, &s->sh->rx) > 0)
-		what = ds_left(s) || (mode == RX_DIRECT && ds_rx_over(&s->seg, &s->sh->rx)) ? ENDED : UNREAD;
-	ds_unlock(&s->sh->rx_lock, alone);
-	return what;
-}
-
-/* A child of vfork may have closed what is the parent's. */
-static bool bell_here(struct ds_sock *s)
-{
-	int domain = 0;
-	socklen_t len = sizeof domain;
-
-	return REAL(getsockopt)(s->seg.bell, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
-}
-
-/* Does the peer hear its bell? One that has armed it, and reads it, is inside of the library, and looks at what
- * we say there before it does anything else. One that computes, sleeps elsewhere or is stopped does not. */
-static bool hears(struct ds_sock *s, bool *rung)
-{
-	int waiting = 1;
-
-	if (*rung)
-		return REAL(ioctl)(s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting;
-	if ((ds_seg_peer_attention(&s->seg) & (DS_ARM_RX | DS_ARM_TX)) && REAL(ioctl)(s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting)
-		*rung = ds_syscall(SYS_sendto, s->seg.bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) == 1;
-	return false;
-}
-
 /* Would bytes be lost, or stay where they are for as long as the peer likes, if the connection went back to TCP?
  * Where a parent has the connection too, they may be its own: it is given time to close it. Standard streams
  * are the new program's in any case. */
@@ -68,20 +27,20 @@ static bool must_carry(struct ds_sock *s, int fd, enum heir heir)
 	bool rung = false, meant = heir == HEIR_EXEC ? fd <= STDERR_FILENO : heir == HEIR_DUP;
 	bool vforked = heir == HEIR_EXEC && fd_vforked();
 
-	if (!s->sh || !ds_has_segment(s) || heir == HEIR_SYSTEM || !bell_here(s))
+	if (heir == HEIR_SYSTEM || !ds_bell_open(s))
 		return false;
 	for (int ms = 0; ms <= PARENT; ms++, nap()) {
-		bool own = ds_single(s) && !vforked;
+		bool own = ds_only_here(s) && !vforked;
 
-		switch (left_behind(s, fd)) {
-		case NOTHING:
+		switch (ds_unread(s, fd)) {
+		case DS_UNREAD_NONE:
 			return false;
-		case ENDED:
+		case DS_UNREAD_ENDED:
 			if (own || meant)
 				return true;
 			break;
-		case UNREAD:
-			if (heir == HEIR_LEAK || hears(s, &rung))
+		case DS_UNREAD_SOME:
+			if (heir == HEIR_LEAK || ds_hears(s, &rung))
 				return false;
 			if (ms >= ANSWER && own)
 				return true;
@@ -92,13 +51,30 @@ static bool must_carry(struct ds_sock *s, int fd, enum heir heir)
 
 /* ---- handing on ------------------------------------------------------------------- */
 
-/* One direction between the connection and the new program. */
+/* One direction between the connection and the new program, which has the other end of a pair of sockets. */
 struct way {
+	struct conn *from_conn, *to_conn; /* one of them is it, the other NULL */
 	int from, to;
 	size_t at, n; /* of buf, what is to be sent */
 	bool over;
 	char buf[65536];
 };
+
+static ssize_t take(struct way *w)
+{
+	if (!w->from_conn)
+		return REAL(recv)(w->from, w->buf, sizeof w->buf, MSG_DONTWAIT);
+	return ds_recv(w->from_conn->s, w->from, &(struct iovec){w->buf, sizeof w->buf}, 1, MSG_DONTWAIT);
+}
+
+static ssize_t give(struct way *w)
+{
+	const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+
+	if (!w->to_conn)
+		return REAL(send)(w->to, w->buf + w->at, w->n - w->at, flags);
+	return ds_send(w->to_conn->s, w->to, &(struct iovec){w->buf + w->at, w->n - w->at}, 1, flags);
+}
 
 /* False: to is gone, or from is at its end; the other side has been told. */
 static bool move(struct way *w)
@@ -108,7 +84,7 @@ static bool move(struct way *w)
 	if (w->over)
 		return false;
 	if (w->at == w->n) {
-		n = recv(w->from, w->buf, sizeof w->buf, MSG_DONTWAIT);
+		n = take(w);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return true;
 		if (n <= 0)
@@ -116,7 +92,7 @@ static bool move(struct way *w)
 		w->at = 0;
 		w->n = (size_t)n;
 	}
-	n = send(w->to, w->buf + w->at, w->n - w->at, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = give(w);
 	if (n > 0)
 		w->at += (size_t)n;
 	if (n >= 0 || errno == EAGAIN || errno == EINTR)
@@ -124,16 +100,20 @@ static bool move(struct way *w)
 over:
 	w->over = true;
 	w->at = w->n = 0;
-	shutdown(w->to, SHUT_WR);
+	if (w->to_conn)
+		ds_shutdown(w->to_conn->s, w->to, SHUT_WR);
+	else
+		REAL(shutdown)(w->to, SHUT_WR);
 	return false;
 }
 
 /* Until both directions have ended, or the program has closed its end. */
-static void pump(int sock, int pair)
+static void pump(struct conn *c, int sock, int pair)
 {
 	static struct way in, out;
 	bool gone = false;
 
+	in.from_conn = out.to_conn = c;
 	in.from = out.to = sock;
 	in.to = out.from = pair;
 	while (!in.over || !out.over) {
@@ -151,7 +131,7 @@ static void pump(int sock, int pair)
 			p[0].fd = -1; /* it has ended: no news */
 		if (gone && !(p[1].events & POLLIN))
 			p[1].fd = -1;
-		if (poll(p, 2, -1) < 0)
+		if (wait_poll(p, 2, NULL, NULL) < 0)
 			continue;
 		/* Not a half-close: nobody has the other end any more. What it has sent is still to go. */
 		gone |= p[1].fd >= 0 && p[1].revents & (POLLHUP | POLLERR);
@@ -160,7 +140,8 @@ static void pump(int sock, int pair)
 		if (!gone)
 			move(&in);
 	}
-	close(sock);
+	fd_closing(sock);
+	REAL(close)(sock);
 	_exit(0);
 }
 
@@ -190,12 +171,19 @@ static void close_others(int a, int b, int c, int d)
 /* A fork that the program does not see: no handlers of it are run, no signal is sent. */
 static pid_t quiet_fork(void) { return (pid_t)ds_syscall(SYS_clone, 0, 0, 0, 0, 0); }
 
+/* As dup3 of a descriptor that is none of ours. */
+static void replace(int by, int fd, int flags)
+{
+	fd_closing(fd);
+	REAL(dup3)(by, fd, flags);
+}
+
 /* A process with this library stays behind, and hands on what is in the segment and what comes after it: fd, and all
  * descriptors of c that this process has, become an end of a pair of sockets. A child of vfork has
  * descriptors of its own, and its other ones are the caller's to replace, by *end. False: it cannot be. */
 static bool carry(struct conn *c, int fd, int *end)
 {
-	int pair[2], flags = REAL(fcntl)(fd, F_GETFL), st = -1;
+	int pair[2], own[2], flags = REAL(fcntl)(fd, F_GETFL), st = -1;
 	pid_t pid;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
@@ -210,8 +198,9 @@ static bool carry(struct conn *c, int fd, int *end)
 			fork_child();
 			int sock = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
 			fd_set_conn(sock, c);
-			close_others(sock, pair[1], c->s->seg.bell, c->s->kick);
-			pump(sock, pair[1]);
+			ds_own_fds(c->s, own);
+			close_others(sock, pair[1], own[0], own[1]);
+			pump(c, sock, pair[1]);
 		}
 		ds_syscall(SYS_exit_group, pid < 0);
 	}
@@ -233,7 +222,7 @@ static bool carry(struct conn *c, int fd, int *end)
 		struct conn *other = conn_get((int)i);
 
 		if (other == c)
-			dup3(pair[0], (int)i, REAL(fcntl)((int)i, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+			replace(pair[0], (int)i, REAL(fcntl)((int)i, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
 		if (other)
 			conn_put(other);
 	}
@@ -245,12 +234,12 @@ static bool carry(struct conn *c, int fd, int *end)
 static bool rolled(struct ds_sock *s, int fd)
 {
 	for (int ms = 0; ms <= ROLLED; ms++, nap())
-		switch (left_behind(s, fd)) {
-		case NOTHING:
+		switch (ds_unread(s, fd)) {
+		case DS_UNREAD_NONE:
 			return true;
-		case UNREAD:
+		case DS_UNREAD_SOME:
 			break;
-		case ENDED:
+		case DS_UNREAD_ENDED:
 			return false;
 		}
 	return false;
@@ -265,8 +254,8 @@ bool hand_over(struct conn *c, int fd, enum heir heir, int *end)
 	carried = must_carry(c->s, fd, heir) && carry(c, fd, end);
 	if (!carried) {
 		ds_freeze_demote(c->s, fd);
-		if (heir != HEIR_SYSTEM && heir != HEIR_LEAK && c->s->sh && ds_has_segment(c->s) && bell_here(c->s) && !rolled(c->s, fd) &&
-		    ((ds_single(c->s) && !shared) || fd <= STDERR_FILENO))
+		if (heir != HEIR_SYSTEM && heir != HEIR_LEAK && ds_bell_open(c->s) && !rolled(c->s, fd) &&
+		    ((ds_only_here(c->s) && !shared) || fd <= STDERR_FILENO))
 			carried = carry(c, fd, end);
 	}
 	errno = saved;

@@ -15,6 +15,7 @@ enum { SLEEPS = 16 };
 enum { INDEX_BITS = 20, INDEX_SHIFT = 1, GEN_SHIFT = 21, GEN_BITS = 8, PROCESS_SHIFT = 29, FAMILY_SHIFT = 40 };
 enum { MEMBERS = 1 << INDEX_BITS };
 
+struct ds_lock ep_lock;
 static struct member *members;
 static uint32_t member_used = 1; /* member 0 is the kick */
 static struct member *member_free;
@@ -33,7 +34,7 @@ static void new_prefix(void)
 
 bool m_init(void)
 {
-	void *m = mmap(NULL, MEMBERS * sizeof *members, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *m = REAL(mmap)(NULL, MEMBERS * sizeof *members, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (m == MAP_FAILED)
 		return false;
@@ -183,7 +184,7 @@ void m_arm(struct member *m)
 	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
 	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED))
 		ask &= ~(unsigned)POLLOUT; /* room is news only for who ran out of it */
-	m->had = ds_arm_as(m->c->s, ask, epi_who(m->e));
+	m->had = ds_arm_as(m->c->s, ask, m->e->who);
 	m->armed = true;
 	m->e->followers += !m->had;
 	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_RELAXED);
@@ -193,7 +194,7 @@ void m_disarm(struct member *m)
 {
 	if (!m->armed)
 		return;
-	ds_disarm_as(m->c->s, m->had, epi_who(m->e));
+	ds_disarm_as(m->c->s, m->had, m->e->who);
 	m->armed = false;
 	m->e->followers -= !m->had;
 	__atomic_fetch_sub(&m->c->armed, 1, __ATOMIC_RELAXED);
@@ -287,13 +288,10 @@ void m_attach(struct member *m)
 	errno = saved;
 }
 
-void ds_hook_bell(struct ds_sock *s)
+void m_bell(struct conn *c)
 {
-	struct conn *c = *ds_user(s);
 	socklen_t len = sizeof c->cookie;
 
-	if (!c)
-		return;
 	lk_lock(&ep_lock);
 	if (c->cookie == 0)
 		REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &c->cookie, &len);
@@ -313,14 +311,7 @@ void ds_hook_bell(struct ds_sock *s)
 	lk_unlock(&ep_lock);
 }
 
-/* Each instance takes a dead bell out when it hears it: m_dead_bell. */
-void ds_hook_bell_gone(struct ds_sock *s, int bell)
-{
-	(void)s;
-	(void)bell;
-}
-
-void ep_active(struct conn *c)
+void m_active(struct conn *c)
 {
 	lk_lock(&ep_lock);
 	struct member *m = c->members;
@@ -336,24 +327,7 @@ void ep_active(struct conn *c)
 	lk_unlock(&ep_lock);
 }
 
-void ep_news(struct conn *c)
-{
-	lk_lock(&ep_lock);
-	for (struct member *m = c->members; m; m = m->cnext) {
-		struct epi *e = m->e;
-
-		lk_lock(&e->lock);
-		if (!m->deleted) {
-			m_disarm(m);
-			m_activate(m);
-			epi_news(e);
-		}
-		lk_unlock(&e->lock);
-	}
-	lk_unlock(&ep_lock);
-}
-
-void ep_forget(struct conn *c)
+void m_forget(struct conn *c)
 {
 	int saved = errno;
 

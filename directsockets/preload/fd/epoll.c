@@ -9,20 +9,14 @@
 
 enum { EPIS = 1 << 16 };
 
-struct ds_lock ep_lock;
 static struct epi *epis;
 static uint32_t epi_used;
 static struct epi *epi_free;
 static pid_t own_pid;
 
-void ep_init(void)
+static uint32_t who(const struct epi *e)
 {
-	void *e = mmap(NULL, EPIS * sizeof *epis, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (e == MAP_FAILED || !m_init())
-		return;
-	epis = e;
-	own_pid = getpid();
+	return (uint32_t)(own_pid & DS_TID_MASK) | (uint32_t)((e - epis) % 255 + 1) << 22;
 }
 
 /* ---- instances ----------------------------------------------------------- */
@@ -41,6 +35,7 @@ static struct epi *epi_make(int epfd)
 	else
 		return NULL;
 	e->epfd = epfd;
+	e->who = who(e);
 	__atomic_store_n(&e->nfds, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a thread that comes late may just have it */
 	e->pid = getpid();
@@ -72,7 +67,7 @@ struct epi *epi_get(int epfd)
 	return NULL;
 }
 
-void epi_dup(struct epi *e)
+static void epi_dup(struct epi *e)
 {
 	__atomic_fetch_add(&e->nfds, 1, __ATOMIC_ACQ_REL);
 }
@@ -96,18 +91,12 @@ void epi_put(struct epi *e)
 	lk_unlock(&ep_lock);
 }
 
-void epi_close(struct epi *e, int fd)
+static void epi_close(struct epi *e, int fd)
 {
 	if (__atomic_load_n(&e->epfd, __ATOMIC_RELAXED) == fd)
 		__atomic_store_n(&e->epfd, -1, __ATOMIC_RELAXED); /* another descriptor of it may be left: see ep_fd */
 	if (__atomic_sub_fetch(&e->nfds, 1, __ATOMIC_ACQ_REL) == 0)
 		epi_put(e);
-}
-
-/* Whose bell it is while the instance has it armed. */
-uint32_t epi_who(const struct epi *e)
-{
-	return (uint32_t)(own_pid & DS_TID_MASK) | (uint32_t)((e - epis) % 255 + 1) << 22;
 }
 
 /* ---- telling those who sleep in it, or on it ------------------------------- */
@@ -151,6 +140,23 @@ void epi_news(struct epi *e)
 		epi_kick(e);
 	else if (e->nested)
 		epi_unkick(e);
+}
+
+void ep_news(struct conn *c)
+{
+	lk_lock(&ep_lock);
+	for (struct member *m = c->members; m; m = m->cnext) {
+		struct epi *e = m->e;
+
+		lk_lock(&e->lock);
+		if (!m->deleted) {
+			m_disarm(m);
+			m_activate(m);
+			epi_news(e);
+		}
+		lk_unlock(&e->lock);
+	}
+	lk_unlock(&ep_lock);
 }
 
 void epi_settle(struct epi *e, bool rung)
@@ -434,8 +440,34 @@ void ep_fork_child(void)
 	ep_lock = (struct ds_lock){0};
 	for (uint32_t i = 0; i < epi_used; i++) {
 		epis[i].lock = (struct ds_lock){0};
+		epis[i].who = who(&epis[i]);
 		epis[i].sleepers = epis[i].followers = 0;
 		epis[i].active_head = epis[i].active_tail = NULL;
 	}
 	m_fork_child();
+}
+
+/* ---- begin --------------------------------------------------------------- */
+
+static void bell(struct ds_sock *s)
+{
+	struct conn *c = *ds_user(s);
+
+	if (c)
+		m_bell(c);
+}
+
+static const struct ds_notices of_core = {bell};
+static const struct fd_notices of_table = {m_bell, m_active, m_forget, epi_dup, epi_close};
+
+void ep_init(void)
+{
+	void *e = REAL(mmap)(NULL, EPIS * sizeof *epis, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (e == MAP_FAILED || !m_init())
+		return;
+	epis = e;
+	own_pid = getpid();
+	ds_tell(&of_core);
+	fd_tell(&of_table);
 }

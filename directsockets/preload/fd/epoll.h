@@ -18,7 +18,7 @@
  *
  * Locks, in this order; none is held asleep:
  *
- *	setup (pool.c)       the core holds it when it calls ds_hook_bell
+ *	setup (pool.c)       the core holds it when it tells of a bell
  *	ep_lock              which instances there are, and the members of each conn: conn.members, cnext,
  *	                     the free lists of instances and members
  *	lock of an instance  its lists (all, active, a round's), and all else of its members
@@ -38,14 +38,8 @@ struct epi;
 
 void ep_init(void) DS_HIDDEN;
 
-/* For fdtab.c: a conn is going; a call on an armed conn begins; descriptors of
- * an instance. */
-void ep_forget(struct conn *c) DS_HIDDEN;
-void ep_active(struct conn *c) DS_HIDDEN;
 /* Something of c holds that its peer has not rung for: whoever sleeps in an instance that has it is told. */
 void ep_news(struct conn *c) DS_HIDDEN;
-void epi_dup(struct epi *e) DS_HIDDEN;
-void epi_close(struct epi *e, int fd) DS_HIDDEN;
 
 void epi_new(int epfd) DS_HIDDEN;
 

@@ -2,7 +2,6 @@
 #ifndef DS_EPOLL_INT_H
 #define DS_EPOLL_INT_H
 
-#include "segment/lock.h"
 #include "fd/epoll.h"
 
 /* member.before of one that has no place among the foreign events of a round. */
@@ -53,6 +52,7 @@ struct epi {
 	int nfds;
 	int users;	  /* calls under way, and one for the descriptors */
 	pid_t pid;	  /* that made it */
+	uint32_t who;	  /* has a bell while the instance has it armed: ds_arm_as */
 	int sleepers;	  /* threads in the kernel's epoll_wait */
 	int joined;	  /* members that have joined, */
 	int crooked;	  /* that are not known to be direct both ways */
@@ -71,7 +71,7 @@ struct epi {
 
 extern struct ds_lock ep_lock DS_HIDDEN;
 
-/* Both locks may be taken again by who holds them (ds_own_again): the core may call ds_hook_bell at any time. */
+/* Both locks may be taken again by who holds them (ds_own_again): the core may tell of a bell at any time. */
 static inline void lk_lock(struct ds_lock *l) { ds_own_again(l); }
 static inline void lk_unlock(struct ds_lock *l) { ds_own_unlock(l); }
 
@@ -82,11 +82,13 @@ void epi_put(struct epi *e) DS_HIDDEN;
 /* Settles all instances that are in other sets. No lock is held. */
 void epi_settle_nested(bool rung) DS_HIDDEN;
 
-/* Whose bell it is while the instance has it armed. */
-uint32_t epi_who(const struct epi *e) DS_HIDDEN;
-
 bool m_init(void) DS_HIDDEN;
 void m_fork_child(void) DS_HIDDEN;
+
+/* Of a conn: it has got a bell; a call on it begins, and a member is armed; it is going. Take both locks. */
+void m_bell(struct conn *c) DS_HIDDEN;
+void m_active(struct conn *c) DS_HIDDEN;
+void m_forget(struct conn *c) DS_HIDDEN;
 
 /* The member of c in e by fd, or NULL. With ep_lock. */
 struct member *m_find(struct conn *c, struct epi *e, int fd) DS_HIDDEN;

@@ -1,4 +1,4 @@
-#include "hooks/hooks.h"
+#include "fd/fdtab.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +24,11 @@ static struct conn *pool;
 static unsigned pool_used;	 /* conns ever taken from the pool */
 static uint64_t free_head;	 /* tag in the high half, index + 1 in the low */
 static pid_t own_pid;
+static const struct fd_notices *notices;
+
+void fd_tell(const struct fd_notices *to) { notices = to; }
+
+void conn_active(struct conn *c) { notices->active(c); }
 
 void fd_init(void)
 {
@@ -32,8 +37,8 @@ void fd_init(void)
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < n)
 		n = lim.rlim_max;
-	void *t = mmap(NULL, n * sizeof *fd_tab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	void *p = mmap(NULL, n * sizeof *pool, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *t = REAL(mmap)(NULL, n * sizeof *fd_tab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = REAL(mmap)(NULL, n * sizeof *pool, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	own_pid = getpid();
 	if (t == MAP_FAILED || p == MAP_FAILED)
 		return; /* the size stays 0: everything is plain */
@@ -94,7 +99,8 @@ static void pool_give(struct conn *c)
 
 static void conn_final(struct conn *c, int fd)
 {
-	ep_forget(c);
+	if (c->members)
+		notices->forget(c);
 	if (c->s)
 		ds_close(c->s, fd);
 	c->s = NULL;
@@ -126,11 +132,6 @@ void conn_put(struct conn *c)
 
 	if (add(&c->users, -1) == 0 && __atomic_compare_exchange_n(&c->users, &zero, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		conn_final(c, c->closefd);
-}
-
-static inline struct conn *word_conn(uintptr_t w)
-{
-	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
 }
 
 struct conn *conn_get(int fd)
@@ -181,8 +182,8 @@ void conn_up(struct conn *c, int fd, struct ds_sock *s)
 	}
 	*ds_user(s) = c;
 	__atomic_store_n(&c->state, CONN_UP, __ATOMIC_RELEASE);
-	if (ds_bell(s) >= 0)
-		ds_hook_bell(s);
+	if (ds_bell(s) >= 0 && notices)
+		notices->bell(c);
 }
 
 void conn_completed(struct conn *c, int fd)
@@ -260,7 +261,7 @@ struct call call_begin(int fd, uintptr_t w)
 	k.c = c;
 	ds_critical_leave(before);
 	if (__builtin_expect(__atomic_load_n(&c->armed, __ATOMIC_RELAXED), 0))
-		ep_active(c);
+		notices->active(c);
 	if (__atomic_load_n(&c->lastfd, __ATOMIC_RELAXED) != fd)
 		__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
 	return k;
@@ -307,7 +308,7 @@ static void closing(int fd)
 	} else if ((w & 3) == FD_LISTENER) {
 		ds_unlisten(fd);
 	} else if (word_epi(w)) {
-		epi_close(word_epi(w), fd);
+		notices->close(word_epi(w), fd);
 	}
 }
 
@@ -320,41 +321,14 @@ void fd_closing(int fd)
 	ds_critical_end();
 }
 
-/* newfd, a standard stream, has become a duplicate of oldfd. False: neither is the connection any more. */
-static bool stream(int oldfd, int newfd)
+void fd_copy(int newfd, uintptr_t w)
 {
-	struct conn *c = conn_get(oldfd);
-	bool carried = false;
-	int end, saved = errno;
-
-	if (!c)
-		return true;
-	if (c->state == CONN_UP)
-		carried = hand_over(c, oldfd, HEIR_DUP, &end);
-	else
-		conn_demote(c, oldfd);
-	if (carried)
-		REAL(dup3)(oldfd, newfd, REAL(fcntl)(newfd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
-	conn_put(c);
-	errno = saved;
-	return !carried;
-}
-
-void fd_dup(int oldfd, int newfd)
-{
-	uintptr_t w = fd_word(oldfd);
 	struct conn *c = word_conn(w);
 
-	if (w == 0 || oldfd == newfd || (unsigned)newfd >= fd_tab_size || fd_vforked())
-		return;
-	if (c) {
-		/* Standard streams are read and written by the C library inside, and mostly another program's soon. */
-		if (newfd <= STDERR_FILENO && !stream(oldfd, newfd))
-			return;
+	if (c)
 		__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
-	} else if (word_epi(w)) {
-		epi_dup(word_epi(w));
-	}
+	else if (word_epi(w))
+		notices->dup(word_epi(w));
 	set(newfd, w);
 }
 

@@ -51,6 +51,21 @@ static inline int conn_fd(const struct conn *c)
 
 struct epi;
 
+/* What this file tells epoll.c: c has got a bell, a call on c begins whose members are armed, c is going; another
+ * descriptor of an instance; one that goes. */
+struct fd_notices {
+	void (*bell)(struct conn *c);
+	void (*active)(struct conn *c);
+	void (*forget)(struct conn *c);
+	void (*dup)(struct epi *e);
+	void (*close)(struct epi *e, int fd);
+};
+/* Once, before the first descriptor. */
+void fd_tell(const struct fd_notices *to) DS_HIDDEN;
+
+/* A call on an armed conn begins. */
+void conn_active(struct conn *c) DS_HIDDEN;
+
 enum { FD_NONE = 0, FD_CONN = 1, FD_LISTENER = 2, FD_EPOLL = 3 };
 
 extern uintptr_t *fd_tab DS_HIDDEN;
@@ -77,6 +92,11 @@ static inline int fd_kind(int fd)
 static inline struct epi *word_epi(uintptr_t w)
 {
 	return (w & 3) == FD_EPOLL ? (struct epi *)(w & ~(uintptr_t)3) : NULL;
+}
+
+static inline struct conn *word_conn(uintptr_t w)
+{
+	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
 }
 
 /* A call on a conn, on the stack of the hook. A jump out of a signal handler that leaves it gives its reference back. */
@@ -122,8 +142,8 @@ void conn_each(void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
  * conn, a copy of the descriptor stays open until that ends. */
 void fd_closing(int fd) DS_HIDDEN;
 
-/* newfd has become a duplicate of oldfd. */
-void fd_dup(int oldfd, int newfd) DS_HIDDEN;
+/* newfd has become a duplicate of oldfd, which fd_word says is w; no standard stream is to be carried (dup.c). */
+void fd_copy(int newfd, uintptr_t w) DS_HIDDEN;
 
 /* fd is another descriptor of c, made behind the table's back. */
 void fd_set_conn(int fd, struct conn *c) DS_HIDDEN;

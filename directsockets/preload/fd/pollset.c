@@ -64,7 +64,7 @@ static void waiting_end(struct waiting *w)
 	for (nfds_t i = 0; i < w->n; i++)
 		conn_put(w->slots[i].c);
 	if (w->map)
-		munmap(w->map, w->size);
+		REAL(munmap)(w->map, w->size);
 	w->map = NULL;
 	w->n = 0;
 	if (w->local)
@@ -92,7 +92,7 @@ static bool make_room(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *f
 	*k = few;
 	if (!w->local || n + 2 * ours > SMALL_FDS) {
 		w->size = (n + 2 * ours) * sizeof **k + ours * sizeof *w->slots;
-		void *p = mmap(NULL, w->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *p = REAL(mmap)(NULL, w->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		w->map = p == MAP_FAILED ? NULL : p;
 		*k = (struct pollfd *)((char *)p + ours * sizeof *w->slots);
 	}
@@ -114,7 +114,7 @@ static void join(struct waiting *w, int fd, nfds_t i)
 		conn_completed(c, fd);
 	if (c && c->state == CONN_UP) {
 		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
-			ep_active(c);
+			conn_active(c);
 		w->slots[w->n] = (struct slot){.c = c, .at = i};
 		w->n++;
 	} else if (c) {

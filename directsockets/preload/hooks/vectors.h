@@ -2,7 +2,7 @@
 #ifndef DS_VECTORS_H
 #define DS_VECTORS_H
 
-#include "segment/memory.h"
+#include "segment/segment.h"
 
 #include <errno.h>
 #include <limits.h>

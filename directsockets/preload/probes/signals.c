@@ -25,6 +25,7 @@ static void on_tick(int sig)
 }
 
 static timer_t timer;
+static stack_t stack_before; /* a sanitizer's */
 
 /* A storm of signals for this thread, whose handler calls fn. */
 static void storm(void (*fn)(void), int flags)
@@ -35,7 +36,7 @@ static void storm(void (*fn)(void), int flags)
 	stack_t st = {.ss_sp = alternate, .ss_size = sizeof alternate};
 
 	ev._sigev_un._tid = (int)syscall(SYS_gettid);
-	sigaltstack(&st, NULL);
+	sigaltstack(&st, &stack_before);
 	sigaction(SIGRTMIN, &a, NULL);
 	act = fn;
 	fired = by_handler = wrong = 0;
@@ -47,6 +48,7 @@ static void calm(void)
 {
 	timer_delete(timer);
 	signal(SIGRTMIN, SIG_IGN);
+	sigaltstack(&stack_before, NULL);
 }
 
 /* ---- bytes ---------------------------------------------------------------- */

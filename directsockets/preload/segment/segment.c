@@ -115,7 +115,7 @@ static bool strict(void)
 
 static uint8_t *map(int fd, size_t size)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	void *p = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
@@ -125,7 +125,7 @@ uint8_t *ds_map_new(int fd, size_t size)
 	uint8_t *p = map(fd, size);
 
 	if (p && strict() && madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
-		munmap(p, size);
+		REAL(munmap)(p, size);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -160,7 +160,7 @@ int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, 
 	}
 	ds_seg_header(mem, info, slots, ring);
 	if (ds_seg_view(g, mem, size, 0) < 0) {
-		munmap(mem, size);
+		REAL(munmap)(mem, size);
 		REAL(close)(fd);
 		errno = EINVAL;
 		return -1;
@@ -189,7 +189,7 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 	if (!mem)
 		return -1;
 	if (ds_seg_view(g, mem, (size_t)st.st_size, side) < 0) {
-		munmap(mem, (size_t)st.st_size);
+		REAL(munmap)(mem, (size_t)st.st_size);
 		return -1;
 	}
 	return 0;
@@ -198,7 +198,7 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 void ds_seg_unmap(struct ds_seg *g)
 {
 	if (g->mem)
-		munmap(g->mem, g->size);
+		REAL(munmap)(g->mem, g->size);
 	g->mem = NULL;
 }
 

@@ -258,4 +258,8 @@ static inline void ds_bump(uint64_t *counters, int counter, uint64_t n)
 
 static inline void ds_count(struct ds_seg *g, int counter, uint64_t n) { ds_bump(g->counters, counter, n); }
 
+/* The other parts of this layer, which this header stands for. */
+#include "segment/arena.h"
+#include "segment/memory.h"
+
 #endif

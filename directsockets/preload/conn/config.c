@@ -1,0 +1,59 @@
+/* The settings of a process. */
+#include "conn/broker.h"
+#include "conn/inner.h"
+#include "conn/rules.h"
+
+#include <stdlib.h>
+
+enum {
+	SENDS = 2,     /* a client offers at its second send, */
+	BYTES = 16384, /* or when so much has moved */
+	SLOTS = 128,
+	RING = 1 << 20,
+	MAX_SLOTS = 1024,   /* 128 KiB */
+	MAX_RING = 4 << 20,
+};
+
+struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .ring = RING};
+
+static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t high)
+{
+	const char *s = getenv(name);
+	char *end;
+
+	if (!s || !*s)
+		return other;
+	uint64_t n = strtoull(s, &end, 10);
+	return *end || n < low || n > high ? other : n;
+}
+
+/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT. A server's: _MAX_SLOTS, _MAX_RING. */
+void ds_start(const struct ds_broker_notices *to)
+{
+	static bool started;
+
+	if (started)
+		return;
+	started = true;
+	rules_init();
+	ds_broker_init(to);
+	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
+	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
+	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
+	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
+	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
+	ds_config.ring = number("EXNET_DS_RING", RING, DS_MIN_RING, DS_MAX_RING);
+	if (ds_config.slots & (ds_config.slots - 1))
+		ds_config.slots = SLOTS;
+	ds_config.ring &= ~4095ull;
+	/* Who makes larger ones takes them, too. */
+	ds_config.max_slots = ds_config.slots > MAX_SLOTS ? ds_config.slots : MAX_SLOTS;
+	ds_config.max_ring = ds_config.ring > MAX_RING ? ds_config.ring : MAX_RING;
+	ds_config.max_slots = (unsigned)number("EXNET_DS_MAX_SLOTS", ds_config.max_slots, 0, DS_MAX_SLOTS);
+	ds_config.max_ring = number("EXNET_DS_MAX_RING", ds_config.max_ring, 0, DS_MAX_RING);
+	/* A fence for each message is cheaper than a membarrier for each sleep, for all but
+	 * programs that send tens of millions of messages a second. */
+	ds_config.expedite = number("EXNET_DS_EXPEDITED", 0, 0, 1);
+	ds_config.expedited = ds_config.expedite && ds_expedite();
+	ds_ticks_us();
+}

@@ -1,0 +1,51 @@
+/* What a connection is to a program that inherits it without the library. */
+#include "conn/inner.h"
+
+#include <sys/syscall.h>
+
+enum ds_unread ds_unread(struct ds_sock *s, int fd)
+{
+	enum ds_unread what = DS_UNREAD_NONE;
+
+	if (!s->sh || !ds_has_segment(s))
+		return what;
+	bool alone = ds_alone(s);
+	ds_check_bell(s, true);
+	if (!ds_rx_take(s, alone))
+		return DS_UNREAD_NONE;
+	ds_rx_update(s, fd);
+	int mode = ds_mode(&s->sh->rx_mode);
+	if ((mode == RX_CATCHUP || mode == RX_DIRECT || mode == RX_UNDECIDED) && ds_rx_readable(&s->seg, &s->sh->rx) > 0)
+		what = ds_left(s) || (mode == RX_DIRECT && ds_rx_over(&s->seg, &s->sh->rx)) ? DS_UNREAD_ENDED : DS_UNREAD_SOME;
+	ds_unlock(&s->sh->rx_lock, alone);
+	return what;
+}
+
+bool ds_bell_open(struct ds_sock *s)
+{
+	int domain = 0;
+	socklen_t len = sizeof domain;
+
+	if (!s->sh || !ds_has_segment(s))
+		return false;
+	return REAL(getsockopt)(s->seg.bell, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+}
+
+bool ds_hears(struct ds_sock *s, bool *rung)
+{
+	int waiting = 1;
+
+	if (*rung)
+		return REAL(ioctl)(s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting;
+	if ((ds_seg_peer_attention(&s->seg) & (DS_ARM_RX | DS_ARM_TX)) && REAL(ioctl)(s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting)
+		*rung = ds_syscall(SYS_sendto, s->seg.bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) == 1;
+	return false;
+}
+
+bool ds_only_here(const struct ds_sock *s) { return ds_single(s); }
+
+void ds_own_fds(const struct ds_sock *s, int fds[2])
+{
+	fds[0] = s->seg.bell;
+	fds[1] = s->kick;
+}

@@ -1,0 +1,38 @@
+/* Duplicates of descriptors. */
+#include "fd/carry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+/* newfd, a standard stream, has become a duplicate of oldfd. False: neither is the connection any more. */
+static bool stream(int oldfd, int newfd)
+{
+	struct conn *c = conn_get(oldfd);
+	bool carried = false;
+	int end, saved = errno;
+
+	if (!c)
+		return true;
+	if (c->state == CONN_UP)
+		carried = hand_over(c, oldfd, HEIR_DUP, &end);
+	else
+		conn_demote(c, oldfd);
+	if (carried)
+		REAL(dup3)(oldfd, newfd, REAL(fcntl)(newfd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+	conn_put(c);
+	errno = saved;
+	return !carried;
+}
+
+void fd_dup(int oldfd, int newfd)
+{
+	uintptr_t w = fd_word(oldfd);
+	struct conn *c = word_conn(w);
+
+	if (w == 0 || oldfd == newfd || (unsigned)newfd >= fd_tab_size || fd_vforked())
+		return;
+	/* Standard streams are read and written by the C library inside, and mostly another program's soon. */
+	if (c && newfd <= STDERR_FILENO && !stream(oldfd, newfd))
+		return;
+	fd_copy(newfd, w);
+}
