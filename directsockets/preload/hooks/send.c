@@ -129,12 +129,12 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
 	if (!k.c) {
-		for (unsigned i = 0; i < n && rights_demote(&v[i].msg_hdr); i++)
+		for (unsigned i = 0; i < n && rights_demote(msg_of(v, i)); i++)
 			;
 		return REAL(sendmmsg)(fd, v, n, flags);
 	}
 	for (unsigned i = 0; i < n; i++) {
-		ssize_t rc = do_sendmsg(&k, fd, &v[i].msg_hdr, flags);
+		ssize_t rc = do_sendmsg(&k, fd, msg_of(v, i), flags);
 		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
 			errno = EFAULT;
 			rc = -1;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stddef.h>
 #include <sys/uio.h>
 
 /* Flags of preadv2 and pwritev2 that a socket takes and that mean nothing to it, but RWF_NOWAIT. */
@@ -42,6 +43,11 @@ static inline bool msg_there(const struct msghdr *m)
 	return ds_readable(m, sizeof *m) && m->msg_iovlen <= IOV_MAX && iov_there(m->msg_iov, m->msg_iovlen) &&
 	       (!m->msg_name || (int)m->msg_namelen >= 0);
 }
+
+_Static_assert(offsetof(struct mmsghdr, msg_hdr) == 0, "msg_of");
+
+/* Message number i of sendmmsg or recvmmsg, of which nothing is known yet. */
+static inline struct msghdr *msg_of(struct mmsghdr *v, unsigned i) { return (void *)((char *)v + i * sizeof *v); }
 
 /* A message's address that is longer than any is cut to this. */
 static inline socklen_t capped_name(socklen_t n)
