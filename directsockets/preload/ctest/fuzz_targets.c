@@ -81,7 +81,7 @@ static void fuzz_header(const uint8_t *in, size_t n)
 	must(g.slots >= DS_MIN_SLOTS && g.slots <= DS_MAX_SLOTS && (g.slots & (g.slots - 1)) == 0 && 1u << g.shift == g.slots, "slots");
 	must(g.ring >= DS_MIN_RING && g.ring <= DS_MAX_RING && g.ring % 4096 == 0, "ring");
 	must(g.size == size && ds_seg_size(g.slots, g.ring, &(size_t){0}) == size, "size");
-	uint8_t *ends[] = {(uint8_t *)(g.txq + g.slots), (uint8_t *)(g.rxq + g.slots), g.txring + g.ring, g.rxring + g.ring};
+	const volatile uint8_t *ends[] = {(uint8_t *)(g.txq + g.slots), (const volatile uint8_t *)(g.rxq + g.slots), g.txring + g.ring, g.rxring + g.ring};
 	for (int i = 0; i < 4; i++)
 		must(ends[i] > mem + DS_QUEUES && ends[i] <= mem + size, "a queue or a ring lies elsewhere");
 }
@@ -148,7 +148,7 @@ static void step(struct pair *p, struct end *e, struct script *s)
 	case 1:
 	case 2: { // a message with a lap that is right: tag, length, payload
 		uint64_t count = e->rx.pos[e->rx.cur & 1].count + k % 4;
-		struct ds_slot *q = &e->seg.rxq[count & (e->seg.slots - 1)];
+		struct ds_slot *q = (struct ds_slot *)&e->seg.rxq[count & (e->seg.slots - 1)];
 		uint8_t tag = byte(s), len = byte(s);
 		take(s, q->payload, op % 14 == 1 ? 8 : 28);
 		q->status = (uint32_t)((count >> e->seg.shift) + 1) | (uint64_t)tag << 32 | (uint64_t)len << 40;

@@ -27,7 +27,7 @@ static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a,
 }
 
 /* Copies n bytes, of which c has room for all; discard: goes over them. */
-static inline void scatter(struct ds_cursor *c, const uint8_t *from, size_t n, bool discard)
+static inline void scatter(struct ds_cursor *c, const volatile uint8_t *from, size_t n, bool discard)
 {
 	size_t done = 0;
 
@@ -38,7 +38,7 @@ static inline void scatter(struct ds_cursor *c, const uint8_t *from, size_t n, b
 		if (k > n - done)
 			k = n - done;
 		if (k && !discard)
-			memcpy((uint8_t *)c->v->iov_base + c->off, from + done, k);
+			ds_copy_in((uint8_t *)c->v->iov_base + c->off, from + done, k);
 		done += k;
 		c->off += k;
 		if (c->off == c->v->iov_len && (done < n || c->left)) {
@@ -52,14 +52,14 @@ static inline void scatter(struct ds_cursor *c, const uint8_t *from, size_t n, b
 /* A message of the inbound queue, read once and checked. */
 struct message {
 	unsigned tag;
-	const uint8_t *data;
+	const volatile uint8_t *data;
 	uint64_t len, advance;
 };
 
 /* 1: here is message p->count; DS_AGAIN; DS_BREACH. */
 static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message *m)
 {
-	struct ds_slot *s = rx_slot(g, p->count);
+	const volatile struct ds_slot *s = rx_slot(g, p->count);
 	uint64_t status = ACQUIRE(&s->status);
 	unsigned len = status >> 40 & 0xff;
 
@@ -74,11 +74,10 @@ static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message 
 		m->len = len;
 		return len >= 1 && len <= DS_VELO_MAX && p->off < len ? 1 : DS_BREACH;
 	case DS_INFO: {
-		uint32_t n = GET((uint32_t *)(void *)(s->payload + 4));
-		uint64_t at = GET((uint64_t *)(void *)(s->payload + 8));
-		uint64_t advance = GET((uint64_t *)(void *)(s->payload + 16));
+		uint32_t mode = GET32(s, 0) & 0xff, n = GET32(s, 4);
+		uint64_t at = GET64(s, 8), advance = GET64(s, 16);
 
-		if (len != DS_RMA_INFO || s->payload[0] != 1 || n < 1 || n > DS_MAX_RMA || n > g->ring || at > g->ring - n ||
+		if (len != DS_RMA_INFO || mode != 1 || n < 1 || n > DS_MAX_RMA || n > g->ring || at > g->ring - n ||
 		    advance < n || advance > g->ring || p->off >= n)
 			return DS_BREACH;
 		m->data = g->rxring + at;
@@ -107,7 +106,7 @@ int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, uint64_t *carried)
 		return 0;
 	if (got != 1 || m.tag != DS_PROMOTE)
 		return DS_BREACH;
-	*carried = GET((uint64_t *)(void *)rx_slot(g, 0)->payload);
+	*carried = GET64(rx_slot(g, 0), 0);
 	p.count = 1;
 	commit(r, &p);
 	return 1;
@@ -244,7 +243,8 @@ uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 {
 	arrivals(g, GET(&r->pos[ACQUIRE(&r->cur) & 1].count), seen);
 	/* PROMOTE is the first, and what brings no data the last. */
-	uint64_t n = *seen - (*seen > 0) - (*seen > 1 && (tag_of(g, *seen - 1) == DS_DEMOTE || tag_of(g, *seen - 1) == DS_SHUTDOWN));
+	unsigned last = *seen > 1 ? tag_of(g, *seen - 1) : 0;
+	uint64_t n = *seen - (*seen > 0) - (last == DS_DEMOTE || last == DS_SHUTDOWN);
 
 	return n & ((1ull << 56) - 1);
 }

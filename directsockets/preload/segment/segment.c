@@ -51,7 +51,7 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 	uint64_t ring, said;
 	size_t rings;
 
-	memcpy(h, mem, sizeof h); /* the only time that it is read */
+	ds_copy_in(h, mem, sizeof h); /* the only time that it is read */
 	memcpy(&version, h + 8, 4);
 	memcpy(&slots, h + 12, 4);
 	memcpy(&ring, h + 16, 8);
@@ -80,7 +80,7 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 	g->side = side;
 	g->bell = -1;
 	g->own = (struct ds_ctrl *)(void *)(mem + DS_CTRL + side * DS_CTRL);
-	g->peer = (struct ds_ctrl *)(void *)(mem + DS_CTRL + !side * DS_CTRL);
+	g->peer = (const volatile struct ds_ctrl *)(void *)(mem + DS_CTRL + !side * DS_CTRL);
 	struct ds_slot *queues = (struct ds_slot *)(void *)(mem + DS_QUEUES);
 	g->txq = queues + (size_t)side * slots;
 	g->rxq = queues + (size_t)!side * slots;

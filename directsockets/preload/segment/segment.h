@@ -6,7 +6,10 @@
  * share and the peer cannot write. One caller at a time per direction.
  *
  * Whatever the peer can write is read once into private memory and checked;
- * DS_BREACH is the end of the connection.
+ * DS_BREACH is the end of the connection. What is only read is const volatile, so
+ * that a load in the source is one load: the compiler neither repeats nor splits it,
+ * and refuses code that loses the qualifier (-Werror). Words go through GET and
+ * ACQUIRE, bytes through ds_copy_in.
  */
 #ifndef DS_SEGMENT_H
 #define DS_SEGMENT_H
@@ -108,10 +111,14 @@ struct ds_seg {
 	int bell;       /* doorbell; -1: none */
 	unsigned reserve; /* slots that data leaves free, for SHUTDOWN and DEMOTE */
 	bool expedited; /* this process calls membarrier whenever it arms */
-	struct ds_ctrl *own, *peer;
-	struct ds_slot *txq, *rxq;
-	uint8_t *txring, *rxring;
-	uint64_t *txstamps, *rxstamps; /* SPEC 2.4 */
+	struct ds_ctrl *own;
+	const volatile struct ds_ctrl *peer;
+	struct ds_slot *txq; /* to read from it see sent_slot */
+	const volatile struct ds_slot *rxq;
+	uint8_t *txring;
+	const volatile uint8_t *rxring;
+	uint64_t *txstamps; /* SPEC 2.4 */
+	const volatile uint64_t *rxstamps;
 	uint64_t *counters; /* DS_COUNTERS words */
 	struct ds_info info;
 };

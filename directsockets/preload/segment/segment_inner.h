@@ -5,13 +5,41 @@
 #include "segment/memory.h"
 #include "segment/segment.h"
 
-#define GET(p) __atomic_load_n(p, __ATOMIC_RELAXED)
-#define ACQUIRE(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#include <string.h>
+
+/* A test builds this layer with DS_READ_HOOK, and is told of every read of memory that others write. */
+#ifdef DS_READ_HOOK
+void ds_read_hook(const volatile void *p, size_t n);
+#define DS_LOAD(p, order) ({ __typeof__(*(p)) loaded_ = __atomic_load_n(p, order); ds_read_hook(p, sizeof *(p)); loaded_; })
+#else
+#define ds_read_hook(p, n) ((void)0)
+#define DS_LOAD(p, order) __atomic_load_n(p, order)
+#endif
+
+#define GET(p) DS_LOAD(p, __ATOMIC_RELAXED)
+#define ACQUIRE(p) DS_LOAD(p, __ATOMIC_ACQUIRE)
 #define SET(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
 #define RELEASE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 
+/* The word of slot s at off in its payload. */
+#define GET32(s, off) GET((const volatile uint32_t *)(const volatile void *)((s)->payload + (off)))
+#define GET64(s, off) GET((const volatile uint64_t *)(const volatile void *)((s)->payload + (off)))
+
+/* Copies n bytes that the peer can write to private memory. Each is read once: the compiler cannot see that to is the
+ * same as from, and so does not read from again. Any caller. */
+static inline void ds_copy_in(void *to, const volatile uint8_t *from, size_t n)
+{
+	memcpy(to, (const uint8_t *)from, n);
+	__asm__ volatile("" : : "r"(to) : "memory");
+	ds_read_hook(from, n);
+}
+
+/* The slot of message count of this end's queue, to be written. */
 static inline struct ds_slot *tx_slot(struct ds_seg *g, uint64_t count) { return &g->txq[count & (g->slots - 1)]; }
-static inline struct ds_slot *rx_slot(struct ds_seg *g, uint64_t count) { return &g->rxq[count & (g->slots - 1)]; }
+/* The same to be read: the peer may have written to it, too. */
+static inline const volatile struct ds_slot *sent_slot(struct ds_seg *g, uint64_t count) { return tx_slot(g, count); }
+/* The slot of message count of the peer's queue. */
+static inline const volatile struct ds_slot *rx_slot(struct ds_seg *g, uint64_t count) { return &g->rxq[count & (g->slots - 1)]; }
 static inline uint32_t lap(const struct ds_seg *g, uint64_t count) { return (uint32_t)((count >> g->shift) + 1); }
 
 /* May the next n bytes of c be read, or written? n is not more than c->left. */

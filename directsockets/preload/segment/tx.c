@@ -269,7 +269,7 @@ int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
 }
 
 /* The bytes of data that message count of a queue announces; 0 of another message. */
-static uint64_t data_of(const struct ds_slot *s, uint64_t status)
+static uint64_t data_of(const volatile struct ds_slot *s, uint64_t status)
 {
 	unsigned tag = status >> 32 & 0xff, len = status >> 40 & 0xff;
 	uint32_t n;
@@ -278,7 +278,7 @@ static uint64_t data_of(const struct ds_slot *s, uint64_t status)
 		return len <= DS_VELO_MAX ? len : 0;
 	if (tag != DS_INFO)
 		return 0;
-	n = GET((const uint32_t *)(const void *)(s->payload + 4));
+	n = GET32(s, 4);
 	return n <= DS_MAX_RMA ? n : 0;
 }
 
@@ -289,7 +289,7 @@ uint64_t ds_tx_queued(struct ds_seg *g, struct ds_tx *t)
 	if (!refresh(g, t))
 		return 0;
 	for (uint64_t i = t->consumed; i != t->count; i++)
-		sum += data_of(tx_slot(g, i), GET(&tx_slot(g, i)->status));
+		sum += data_of(sent_slot(g, i), GET(&sent_slot(g, i)->status));
 	return sum;
 }
 
@@ -301,7 +301,7 @@ int ds_tx_roll_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, 
 
 	if (!refresh(g, t) || t->count - s > t->count - t->consumed)
 		return DS_BREACH;
-	if (o && (s == t->count || o > data_of(tx_slot(g, s), GET(&tx_slot(g, s)->status))))
+	if (o && (s == t->count || o > data_of(sent_slot(g, s), GET(&sent_slot(g, s)->status))))
 		return DS_BREACH;
 	*slot = s;
 	*off = o;
@@ -313,17 +313,16 @@ int ds_tx_roll(struct ds_seg *g, struct ds_tx *t, uint64_t *slot, uint64_t *off,
 	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended)
 {
 	for (; *slot != t->count; ++*slot, *off = 0) {
-		struct ds_slot *s = tx_slot(g, *slot);
+		const volatile struct ds_slot *s = sent_slot(g, *slot);
 		uint64_t status = GET(&s->status), n = data_of(s, status);
-		const uint8_t *p = s->payload;
+		const volatile uint8_t *p = s->payload;
 		unsigned tag = status >> 32 & 0xff;
 
 		if (tag == DS_SHUTDOWN)
 			*ended = true;
 		if (tag == DS_INFO) {
-			uint64_t at;
+			uint64_t at = GET64(s, 8);
 
-			memcpy(&at, s->payload + 8, 8);
 			if (n > g->ring || at > g->ring - n)
 				return DS_BREACH; /* the peer has written to our queue */
 			p = g->txring + at;
@@ -331,7 +330,8 @@ int ds_tx_roll(struct ds_seg *g, struct ds_tx *t, uint64_t *slot, uint64_t *off,
 		if (*off > n)
 			return DS_BREACH;
 		while (n > *off) {
-			ssize_t took = out(arg, p + *off, n - *off);
+			/* To the kernel, which reads each byte once. */
+			ssize_t took = out(arg, (const uint8_t *)p + *off, n - *off);
 
 			if (took < 0)
 				return DS_AGAIN;
