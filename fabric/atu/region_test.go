@@ -3,6 +3,7 @@ package atu
 import (
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -148,6 +149,7 @@ func TestRandomLendRevoke(t *testing.T) {
 				w, err := translate(r, NLA(current.Load()), peer)
 				if err != nil {
 					refused.Add(1)
+					runtime.Gosched()
 					continue
 				}
 				b := w.Bytes()
@@ -164,8 +166,16 @@ func TestRandomLendRevoke(t *testing.T) {
 		})
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
-	deadline := time.Now().Add(300 * time.Millisecond)
-	for i := 0; time.Now().Before(deadline) && !stop.Load(); i++ {
+	// On a busy machine the readers run late: it lasts until they have read.
+	begun := time.Now()
+	enough := func(rounds int) bool {
+		return time.Since(begun) > 300*time.Millisecond && rounds >= 5 && good.Load() > 0
+	}
+	for i := 0; !enough(i) && !stop.Load(); i++ {
+		if time.Since(begun) > 2*time.Minute {
+			t.Errorf("%d rounds, %d transfers, %d refused in two minutes", i, good.Load(), refused.Load())
+			break
+		}
 		for j := range r.Bytes() {
 			r.Bytes()[j] = byte(i)
 		}
@@ -180,16 +190,20 @@ func TestRandomLendRevoke(t *testing.T) {
 				break
 			}
 		}
-		for !r.Revoke() && !stop.Load() {
+		for tries := 0; !r.Revoke() && !stop.Load(); tries++ {
+			if tries == 64 { // a reader that is not run holds it: the others let go
+				current.Store(0)
+			}
+			runtime.Gosched()
+		}
+		if i%8 == 0 {
+			runtime.Gosched() // all of them may have one processor
 		}
 	}
 	stop.Store(true)
 	wg.Wait()
 	if err := r.Close(); err != nil {
 		t.Error(err)
-	}
-	if good.Load() == 0 {
-		t.Error("no transfer succeeded")
 	}
 	t.Logf("%d transfers, %d refused", good.Load(), refused.Load())
 }

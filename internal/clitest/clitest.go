@@ -39,3 +39,21 @@ func Fits(tb testing.TB, width int, text string) {
 		}
 	}
 }
+
+// ShareCoverage lets programs of other users that the test starts write their part of
+// -cover: else each says that it cannot.
+func ShareCoverage(tb testing.TB) {
+	tb.Helper()
+	if testing.CoverMode() == "" {
+		return
+	}
+	dir, err := os.MkdirTemp("", "cover")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Setenv("GOCOVERDIR", dir)
+}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"exnet/internal/clitest"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -18,6 +19,7 @@ const nobody = 65534
 func TestRootlessRefused(t *testing.T) {
 	requireLab(t)
 	leavesNothing(t)
+	clitest.ShareCoverage(t)
 	info, err := os.Stat("/dev/net/tun")
 	if err != nil {
 		t.Skip(err)
@@ -52,6 +54,7 @@ func TestRootlessRefused(t *testing.T) {
 func runRootless(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	need(t, "mount", "mknod", "setpriv")
+	clitest.ShareCoverage(t)
 	dir := t.TempDir()
 	script := `set -e
 		mount -t tmpfs -o mode=755 none "$0"

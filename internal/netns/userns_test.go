@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/clitest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 )
@@ -71,6 +72,7 @@ func inUserNS(part string) int {
 // "go test" builds, so it gets a copy.
 func unprivileged(t *testing.T, part string) *exec.Cmd {
 	t.Helper()
+	clitest.ShareCoverage(t)
 	var user *syscall.Credential // nil: as this process is
 	if os.Geteuid() == 0 {
 		user = &syscall.Credential{Uid: nobody, Gid: nobody}
