@@ -29,6 +29,7 @@ static uint8_t *page; /* once mapped it stays; a new broker's page takes its pla
 static bool page_valid;
 static int64_t next_try;
 
+/* The time in ns, of the coarse clock. No lock. */
 static int64_t now_ns(void)
 {
 	struct timespec t;
@@ -51,6 +52,7 @@ static uint32_t next_id = 1u << 31; /* listeners have the upper half of the numb
 
 /* ---- connecting -------------------------------------------------------------- */
 
+/* Puts dir, inode in decimal and .sock into path, of size bytes: 0, or -1 if they do not fit. */
 static int finish(char *path, size_t size, const char *dir, unsigned long inode)
 {
 	char digits[24], *end = path + size;
@@ -69,6 +71,7 @@ static int finish(char *path, size_t size, const char *dir, unsigned long inode)
 	return 0;
 }
 
+/* Connects to the socket at path, if root or this user listens there: a kept descriptor, or -1 and errno. */
 static int try(const char *path)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -114,6 +117,7 @@ void ds_broker_init(const struct ds_broker_notices *to)
 	snprintf(program, sizeof program, "%s", rules_program());
 }
 
+/* Connects to the broker of this network namespace: a kept descriptor, or -1. */
 static int find(void)
 {
 	const char *path = env_path, *run = env_run;
@@ -147,6 +151,7 @@ static int find(void)
 	return finish(buf, sizeof buf, dir, st.st_ino) == 0 ? try(buf) : -1;
 }
 
+/* Closes the connection; none is tried for wait ns. Listeners are to be announced again. */
 static void hang_up(int64_t wait)
 {
 	if (conn >= 0)
@@ -159,6 +164,7 @@ static void hang_up(int64_t wait)
 	__atomic_store_n(&unannounced, nlisteners, __ATOMIC_RELAXED);
 }
 
+/* Sends m with n descriptors, which stay the caller's. False: it was not taken. */
 static bool send_message(const struct ds_message *m, const int *fds, int n)
 {
 	uint8_t b[DS_MESSAGE];
@@ -237,6 +243,7 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	return -1;
 }
 
+/* Maps the page of which fd is the memfd, in the place of the one before. False: it is none. */
 static bool map_page(int fd)
 {
 	struct stat st;
@@ -254,6 +261,7 @@ static bool map_page(int fd)
 	return memcmp(p, "EXTDSPG\x01", 8) == 0 && version == 1;
 }
 
+/* Says HELLO and waits for WELCOME. False: there is none in time. */
 static bool greet(void)
 {
 	struct ds_message hello = {.type = DS_HELLO, .id = 1}, m;

@@ -16,6 +16,7 @@ enum {
 
 struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .ring = RING};
 
+/* The number that the environment has for name, from low to high; other if there is none. */
 static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t high)
 {
 	const char *s = getenv(name);

@@ -1,12 +1,15 @@
-/* What setup.c, data.c and wait.c share: a connection as this process sees it.
+/* Inside of this layer: a connection as this process sees it. Its files; each calls those above, or beside it:
  *
- *            setup.c                         (phase)
- *   ds_client ─▶ EARLY ─ trigger ─▶ OFFERED ─ the peer is ATTACHED ─▶ UP
- *   ds_server ─▶ EARLY ─ page ─▶ CLAIMED ─ GRANT ─▶ GRANTED ─ nobody waits ─▶ UP
- *   and from anywhere ─▶ PLAIN: the shadow only, for good
+ *   wire.c rules.c fds.c stats.c clock.c   the broker's messages, rules, own descriptors, statistics, time
+ *   broker.c config.c pool.c shadow.c      the broker, settings, handles and fork, the TCP socket
+ *   modes.c                                where each direction is
+ *   setup.c                                phases: from the shadow to a segment
+ *   heir.c ready.c spin.c                  inherited, ready; looking before sleeping
+ *   sleep.c                                the doorbell
+ *   send.c recv.c zerocopy.c life.c        bytes, and the end
  *
  * The phase says whether there is a segment; where each direction is, in a segment or on
- * the shadow, is in struct ds_shared (arena.h).
+ * the shadow, is in struct ds_shared (segment/arena.h).
  *
  * Locks (segment/lock.h): setup (process) before tx_lock before rx_lock (connection). None is
  * held while a thread sleeps or is in a call that can be cancelled.

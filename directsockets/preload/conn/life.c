@@ -11,6 +11,7 @@
 
 enum { PATIENCE = 5 }; /* s */
 
+/* As to_shadow in modes.c, but waits: arg is an int *, the descriptor. */
 static ssize_t nowhere(void *arg, const void *p, size_t n)
 {
 	/* The program is about to go and cannot come back for what the shadow does not take now. */

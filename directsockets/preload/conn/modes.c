@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
+/* With a direction's lock: the statistics follow the modes. */
 static void say_mode(struct ds_sock *s)
 {
 	const struct ds_shared *h = s->sh;
@@ -57,6 +58,7 @@ bool ds_left(struct ds_sock *s)
 	return __atomic_load_n(&s->sh->gone, __ATOMIC_ACQUIRE) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET));
 }
 
+/* Writes n bytes to the shadow, *(int *)arg, as far as it takes them: the number, or -1 and errno. */
 static ssize_t to_shadow(void *arg, const void *p, size_t n)
 {
 	return ds_syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
@@ -100,6 +102,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
+/* Has the shadow bytes or its end to tell? Asks the kernel. */
 static bool shadow_speaks(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};

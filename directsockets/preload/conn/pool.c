@@ -45,6 +45,7 @@ static void recover(void)
 	ds_broker_child();
 }
 
+/* Was the lock of setup taken, by how? Mends what its holder has left. */
 static bool taken(int how)
 {
 	if (how == DS_INHERITED)
@@ -176,6 +177,7 @@ void ds_drop(struct ds_sock *s)
 
 /* ---- fork -------------------------------------------------------------------------- */
 
+/* With the lock of setup: calls f for what every open connection shares. */
 static void each(void (*f)(struct ds_shared *))
 {
 	for (unsigned i = 0; i < npools * POOL; i++) {
@@ -186,6 +188,7 @@ static void each(void (*f)(struct ds_shared *))
 	}
 }
 
+/* Takes back what ds_fork_prepare has added. */
 static void unref(struct ds_shared *h) { __atomic_fetch_sub(&h->refs, 1, __ATOMIC_ACQ_REL); }
 
 void ds_fork_prepare(void)

@@ -1,6 +1,7 @@
 /* Readiness, as poll(2) would tell it. */
 #include "conn/inner.h"
 
+/* What holds of receiving, into r. Takes the lock of rx. */
 static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
 {
 	struct ds_shared *h = s->sh;
@@ -37,6 +38,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	ds_unlock(&h->rx_lock, alone);
 }
 
+/* What holds of sending, into r. Takes the lock of tx. */
 static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
 {
 	struct ds_shared *h = s->sh;

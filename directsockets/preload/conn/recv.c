@@ -1,4 +1,18 @@
-/* Receiving, over the segment or the shadow. */
+/* Receiving, over the segment or the shadow.
+ *
+ *   ds_recv ── ds_tick (setup.c) ── is there a segment? ── no ──▶ ds_shadow_recv: the kernel's
+ *                                        │ yes
+ *      ┌───▶ rx_lock ── where is the direction? (modes.c)
+ *      │        RX_SHADOW   the shadow, as far as it has bytes of before PROMOTE
+ *      │        RX_CATCHUP  the shadow, the `left` bytes that PROMOTE has counted
+ *      │        RX_DIRECT   ds_rx_recv (segment/rx.c): copy, give back, ring the peer if it is armed
+ *      │        RX_UNDECIDED  nothing, until the peer has said who has the rest
+ *      │        RX_BACK     the shadow, for good
+ *      │        RX_END      0            RX_BROKEN  ECONNRESET
+ *      │     unlock ── enough? ── yes ──▶ return
+ *      │        │ no
+ *      └── ds_wait for a message (sleep.c), unless the call shall not wait: EAGAIN
+ */
 #include "conn/inner.h"
 
 #include <errno.h>

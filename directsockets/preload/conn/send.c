@@ -1,4 +1,17 @@
-/* Sending, over the segment or the shadow. */
+/* Sending, over the segment or the shadow.
+ *
+ *   ds_send ── ds_tick (setup.c) ── is there a segment? ── no ──▶ ds_shadow_send: the kernel's
+ *                                        │ yes
+ *      ┌───▶ tx_lock ── where is the direction? (modes.c)
+ *      │        TX_SHADOW   promote: then TX_DIRECT
+ *      │        TX_DIRECT   ds_tx_send (segment/tx.c): copy, publish, ring the peer if it is armed
+ *      │        TX_ROLLING  to the shadow with what the peer has left, then TX_BACK
+ *      │        TX_BACK     the rest goes by ds_shadow_send
+ *      │        TX_ENDED    EPIPE        TX_BROKEN  ECONNRESET
+ *      │     unlock ── all of it? ── yes ──▶ return
+ *      │        │ no
+ *      └── ds_wait for room (sleep.c), unless the call shall not wait: EAGAIN
+ */
 #include "conn/inner.h"
 
 #include <errno.h>
@@ -23,6 +36,7 @@ static bool promote(struct ds_sock *s, int fd)
 	return done;
 }
 
+/* -1 and EPIPE, with SIGPIPE unless flags forbid it. */
 static ssize_t broken_pipe(int flags)
 {
 	if (!(flags & MSG_NOSIGNAL))
@@ -94,6 +108,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
  * shadow, which has room. Returns until when to sleep. */
 enum { STALL = 250000000, FEW = 65536 };
 
+/* Until when to sleep for room, deadline at the latest. Takes the lock of tx. */
 static int64_t stall(struct ds_sock *s, int64_t deadline)
 {
 	int64_t t = ds_now() + STALL;
@@ -108,6 +123,7 @@ static int64_t stall(struct ds_sock *s, int64_t deadline)
 	return queued >= FEW || (deadline && deadline < t) ? deadline : t;
 }
 
+/* Back to the shadow, if there is still no room. Takes the lock of tx. */
 static void give_up(struct ds_sock *s, int fd)
 {
 	bool alone = ds_alone(s);

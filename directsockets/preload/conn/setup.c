@@ -1,4 +1,17 @@
-/* Making connections, and taking them from the shadow to a segment (SPEC 5.1). */
+/* Making connections, and taking them from the shadow to a segment (SPEC 5.1).
+ *
+ *   client                                broker                         server
+ *
+ *   EARLY     enough was sent
+ *   OFFERED   segment, bell ── OFFER ──▶  counts in the page ──────────▶ EARLY
+ *                                         ◀── CLAIM, its socket ──────── CLAIMED
+ *                                         the two are ends of one ─ GRANT ─▶ GRANTED
+ *             state ATTACHED ◀─────────────────────────────────────────── UP
+ *   UP
+ *   PROMOTE, each direction by itself, at the next send (modes.c): from there on its bytes are in the segment
+ *
+ * and from any phase ─▶ PLAIN: the shadow only, for good.
+ */
 #include "conn/broker.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -43,6 +56,7 @@ static void ready(struct ds_sock *s)
 		notices->bell(s);
 }
 
+/* With the lock of setup: makes a segment and offers it to the peer, or finds that there shall be none. */
 static void offer(struct ds_sock *s, int fd)
 {
 	int segment = -1, bells[2] = {-1, -1};
@@ -101,6 +115,7 @@ static void offer(struct ds_sock *s, int fd)
 	ds_gate_open(s);
 }
 
+/* With the lock of setup: asks the broker for the offer of which the page's word is told. */
 static void claim(struct ds_sock *s, int fd, uint32_t word)
 {
 	if (!ds_single(s)) /* until only one process has it, as after accept, fork, close */
@@ -115,6 +130,7 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 /* A client shall not have this process use more memory than it wants to (SPEC 5.1). */
 static bool too_large(const struct ds_seg *g) { return g->ring > ds_config.max_ring || g->slots > ds_config.max_slots; }
 
+/* With the lock of setup: the broker has sent the segment and the bell that were offered to a connection. */
 static void granted(const struct ds_message *m, int segment, int bell)
 {
 	struct ds_sock *s = ds_by_id(m->id);
@@ -150,6 +166,7 @@ static void granted(const struct ds_message *m, int segment, int bell)
 	ds_fd_abandon(bell);
 }
 
+/* With the lock of setup: there is no offer for the connection. */
 static void none(uint32_t id)
 {
 	struct ds_sock *s = ds_by_id(id);
@@ -158,6 +175,7 @@ static void none(uint32_t id)
 		ds_phase(s, EARLY);
 }
 
+/* With the lock of setup: the broker does not take the offer. */
 static void refused(uint32_t id, int reason)
 {
 	struct ds_sock *s = ds_by_id(id);
@@ -180,6 +198,7 @@ static void up(struct ds_sock *s, int fd)
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NONE);
 }
 
+/* With the lock of setup: a server uses the segment that it was granted, unless somebody is on the shadow. */
 static void attach(struct ds_sock *s, int fd)
 {
 	uint64_t read;
@@ -346,6 +365,7 @@ bool ds_listen(int fd)
 	return ours;
 }
 
+/* With the lock of setup: fd, a number, will not listen any more. */
 static void unlisten(void *fd) { ds_broker_unlisten((int)(intptr_t)fd); }
 
 void ds_unlisten(int fd)

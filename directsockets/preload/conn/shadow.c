@@ -51,6 +51,7 @@ bool ds_addresses(int fd, int side, struct ds_info *info)
 
 enum { ESTABLISHED = 1, CLOSE_WAIT = 8 }; /* of the kernel's TCP states */
 
+/* TCP_INFO of fd, with its counts of bytes. False: the kernel has none. */
 static bool tcp_info(int fd, struct tcp_info *t)
 {
 	socklen_t len = sizeof *t;
@@ -127,6 +128,7 @@ void ds_users_end(struct ds_sock *s)
 		__atomic_fetch_sub(&s->sh->users, 1, __ATOMIC_SEQ_CST);
 }
 
+/* A jump has left a use of the shadow: struct ds_sock *. */
 static void jumped(void *s) { ds_users_end(s); }
 
 void ds_use_begin(struct ds_use *u, struct ds_sock *s)

@@ -1,4 +1,19 @@
-/* Sleeping until a connection is ready: the doorbell, its arming. Looking before that is in spin.c. */
+/* Sleeping until a connection is ready: the doorbell, its arming. Looking before that is in spin.c.
+ *
+ *   the sleeper, ds_wait                       the peer, that sends or gives room back
+ *
+ *   looks a while in vain (spin.c)
+ *   ds_arm: own attention |= ARM_x, ++number
+ *   fence                                      writes the message; fence
+ *   looks once more ── found ──▶ return        has its peer's attention ARM_x, with a number
+ *   ppoll: shadow, bell, kick ◀── one byte ──  that was not rung for yet? then it rings
+ *   ds_rung: empties the bell
+ *   ds_disarm; looks again
+ *
+ * Either the message is there when the sleeper looks, or the arming when the peer does (SPEC 4.4, 4.5). Of several
+ * sleepers of one connection, in threads and processes, one leads: it has the bell. The others sleep on a futex,
+ * sh->generation, which it counts up when it wakes.
+ */
 #include "conn/fds.h"
 #include "conn/inner.h"
 
@@ -14,6 +29,7 @@
 int ds_bell(struct ds_sock *s) { return s->sh && !s->bell_gone && ds_has_segment(s) ? s->seg.bell : -1; }
 int ds_kick(struct ds_sock *s) { return __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE); }
 
+/* May s get a segment yet? */
 static bool may_get_bell(struct ds_sock *s)
 {
 	int p = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
@@ -51,6 +67,7 @@ void ds_wait_end(struct ds_sock *s)
 		ds_users_end(s);
 }
 
+/* Tells the peer on which CPU this thread is. */
 static void publish_cpu(struct ds_sock *s)
 {
 	int cpu = sched_getcpu();
@@ -88,6 +105,7 @@ void ds_barrier(void)
 	ds_fence(&all);
 }
 
+/* Wakes those who sleep on the generation: the leader does not sleep any more. */
 static void wake_followers(struct ds_sock *s)
 {
 	__atomic_fetch_add(&s->sh->generation, 1, __ATOMIC_ACQ_REL);
@@ -180,6 +198,7 @@ static void jumped(void *sleeper)
 	w->armed = w->users = false;
 }
 
+/* The sleep is over. */
 static void wake(struct sleeper *w)
 {
 	ds_critical_begin();
@@ -202,6 +221,7 @@ static void lie_down(struct sleeper *w)
 	ds_critical_end();
 }
 
+/* Asks for the bell, if events come; the caller looks once more after it. */
 static void arm(struct sleeper *w, unsigned events)
 {
 	ds_critical_begin();

@@ -1,11 +1,11 @@
 /* One TCP connection of the program, and what of it is direct.
  *
- *   program ─▶ hooks/ ─▶ fd/ ─▶ conn/ ─┬▶ segment/real.h the shadow, a TCP socket
- *                                    ├▶ segment.c  the two directions in shared memory
- *                                    └▶ broker.c   offers, claims, the page
+ *   program ─▶ hooks/ ─▶ fd/ ─▶ conn/ ─┬▶ shadow.c  the program's TCP socket
+ *                                      ├▶ segment/  the two directions in shared memory
+ *                                      └▶ broker.c  offers, claims, the page
  *
  * A struct ds_sock is this process's handle of a connection, whatever number of
- * descriptors it has; what processes share after fork lies behind it (arena.h).
+ * descriptors it has; what processes share after fork lies behind it (segment/arena.h).
  * Every call that may touch the shadow takes the descriptor by which the program
  * named it: any descriptor of the connection will do.
  *

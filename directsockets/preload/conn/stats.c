@@ -14,6 +14,7 @@ static uint8_t *table;
 static uint32_t next_entry;
 static uint64_t nowhere[DS_COUNTERS];
 
+/* The i-th entry of the table. */
 static struct ds_entry *entry(uint32_t i) { return (struct ds_entry *)(void *)(table + HEAD + (size_t)i * sizeof(struct ds_entry)); }
 
 int ds_stats_fd(void)
@@ -48,6 +49,7 @@ int ds_stats_fd(void)
 /* Opens an entry for a change: its sequence is odd until close_entry. */
 static void open_entry(struct ds_entry *e) { __atomic_fetch_add(&e->sequence, 1, __ATOMIC_ACQ_REL); }
 
+/* The change is done: the sequence is even again, and not 0. */
 static void close_entry(struct ds_entry *e)
 {
 	uint32_t s = e->sequence + 1;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+/* Has the program set SO_ZEROCOPY? */
 static bool wanted(int fd)
 {
 	int on = 0, saved = errno;

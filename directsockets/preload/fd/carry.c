@@ -12,6 +12,7 @@
  * has closed its copy; and until the peer has rolled back. */
 enum { ANSWER = 20, PARENT = 200, ROLLED = 1000 };
 
+/* Sleeps for a ms. */
 static void nap(void)
 {
 	struct timespec ms = {0, 1000000};
@@ -60,6 +61,7 @@ struct way {
 	char buf[65536];
 };
 
+/* Reads what is to be handed on: as recv. */
 static ssize_t take(struct way *w)
 {
 	if (!w->from_conn)
@@ -67,6 +69,7 @@ static ssize_t take(struct way *w)
 	return ds_recv(w->from_conn->s, w->from, &(struct iovec){w->buf, sizeof w->buf}, 1, MSG_DONTWAIT);
 }
 
+/* Writes it: as send. */
 static ssize_t give(struct way *w)
 {
 	const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;

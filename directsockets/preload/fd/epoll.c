@@ -14,6 +14,7 @@ static uint32_t epi_used;
 static struct epi *epi_free;
 static pid_t own_pid;
 
+/* The name by which e has bells: ds_arm_as. */
 static uint32_t who(const struct epi *e)
 {
 	return (uint32_t)(own_pid & DS_TID_MASK) | (uint32_t)((e - epis) % 255 + 1) << 22;
@@ -67,6 +68,7 @@ struct epi *epi_get(int epfd)
 	return NULL;
 }
 
+/* There is one more descriptor of e. */
 static void epi_dup(struct epi *e)
 {
 	__atomic_fetch_add(&e->nfds, 1, __ATOMIC_ACQ_REL);
@@ -91,6 +93,7 @@ void epi_put(struct epi *e)
 	lk_unlock(&ep_lock);
 }
 
+/* fd, one of e's, goes. */
 static void epi_close(struct epi *e, int fd)
 {
 	if (__atomic_load_n(&e->epfd, __ATOMIC_RELAXED) == fd)
@@ -449,6 +452,7 @@ void ep_fork_child(void)
 
 /* ---- begin --------------------------------------------------------------- */
 
+/* The core tells that s has got a bell. */
 static void bell(struct ds_sock *s)
 {
 	struct conn *c = *ds_user(s);

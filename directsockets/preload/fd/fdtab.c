@@ -57,6 +57,7 @@ bool fd_vforked(void)
 	return getpid() != own_pid;
 }
 
+/* Writes w into the table for fd. */
 static void set(int fd, uintptr_t w)
 {
 	unsigned end = __atomic_load_n(&fd_tab_end, __ATOMIC_RELAXED);
@@ -68,6 +69,7 @@ static void set(int fd, uintptr_t w)
 
 /* ---- conns --------------------------------------------------------------- */
 
+/* A conn nobody has; NULL: there are as many as descriptors. No lock. */
 static struct conn *pool_take(void)
 {
 	uint64_t head = __atomic_load_n(&free_head, __ATOMIC_ACQUIRE);
@@ -87,6 +89,7 @@ static struct conn *pool_take(void)
 	return &pool[i];
 }
 
+/* c is nobody's. */
 static void pool_give(struct conn *c)
 {
 	uint64_t head = __atomic_load_n(&free_head, __ATOMIC_RELAXED), want;
@@ -97,6 +100,7 @@ static void pool_give(struct conn *c)
 	} while (!__atomic_compare_exchange_n(&free_head, &head, want, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
 }
 
+/* The last reference is gone: closes the connection, whose descriptor is fd. */
 static void conn_final(struct conn *c, int fd)
 {
 	if (c->members)

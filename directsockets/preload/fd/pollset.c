@@ -44,6 +44,7 @@ static void lie_down(struct slot *t, const struct pollfd *fds)
 	ds_critical_end();
 }
 
+/* Nobody sleeps on the sockets of w any more. */
 static void asleep_end(struct waiting *w)
 {
 	for (nfds_t i = 0; i < w->n; i++) {
@@ -58,6 +59,7 @@ static void asleep_end(struct waiting *w)
 	}
 }
 
+/* Gives back all that w has. */
 static void waiting_end(struct waiting *w)
 {
 	asleep_end(w);
@@ -74,6 +76,7 @@ static void waiting_end(struct waiting *w)
 /* A jump leaves the call that has the set: struct waiting *. */
 static void jumped(void *set) { waiting_end(set); }
 
+/* The call that has w ends. */
 static void guard_end(struct waiting *w)
 {
 	ds_critical_begin();
@@ -156,6 +159,7 @@ static int look_more(struct waiting *w, struct pollfd *fds)
 	return ready;
 }
 
+/* As ppoll(2), the kernel's. */
 static int raw_poll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask)
 {
 	return REAL(ppoll)(fds, n, t, mask);

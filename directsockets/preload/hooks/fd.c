@@ -73,6 +73,7 @@ EXPORT int listen(int fd, int backlog)
 	return rc;
 }
 
+/* fd, or -1, is what accept returned: makes a connection of it. Keeps errno. */
 static int accepted(int fd)
 {
 	int saved = errno;
@@ -168,6 +169,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 
 /* ---- descriptors ----------------------------------------------------------- */
 
+/* Ends the critical section, if *in. */
 static void leave_critical(int *in)
 {
 	if (*in)
@@ -180,6 +182,7 @@ static void leave_critical(int *in)
 	if (critical_) \
 	ds_critical_begin()
 
+/* As close, of a descriptor that the table knows. */
 static int close_ours(int fd)
 {
 	CRITICAL(true);
@@ -199,6 +202,7 @@ EXPORT int close(int fd)
 }
 ALIAS(__close, close);
 
+/* newfd, or -1, is what dup of oldfd returned. */
 static int dupped(int oldfd, int newfd)
 {
 	if (newfd < 0)

@@ -21,6 +21,7 @@ void ds_futex_wake(uint32_t *p, int n)
 
 void ds_lock_wake(struct ds_lock *l) { ds_futex_wake(&l->word, 1); }
 
+/* Leaves l to whoever comes next, who will be told. */
 static void give_up(struct ds_lock *l)
 {
 	if (__atomic_exchange_n(&l->word, DS_GIVEN_UP, __ATOMIC_RELEASE) & DS_WAITERS)
@@ -96,6 +97,7 @@ int ds_lock_slow(struct ds_lock *l) { return take(l, false); }
 
 /* ---- the process's own ----------------------------------------------------------------- */
 
+/* A jump leaves who holds an own lock: struct ds_lock *. */
 static void jumped(void *lock) { give_up(lock); }
 
 /* Records a lock that was taken, or was not: how. */

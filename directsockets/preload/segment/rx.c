@@ -13,6 +13,7 @@ static inline void commit(struct ds_rx *r, const struct ds_pos *p)
 	RELEASE(&r->cur, next);
 }
 
+/* Tells the sender that all up to p is free, if it does not know yet. */
 static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, const struct ds_pos *p)
 {
 	if (p->count == r->consumed && p->freed == r->freed)

@@ -113,6 +113,7 @@ static bool strict(void)
 	return GET(&known) == 2;
 }
 
+/* Maps the size bytes of fd; NULL: it cannot be. */
 static uint8_t *map(int fd, size_t size)
 {
 	void *p = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
@@ -217,6 +218,7 @@ static inline void waker_barrier(const struct ds_seg *g)
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+/* Writes to the bell, unless this arming, word, was rung for. */
 static void ring(struct ds_seg *g, struct ds_attention *a, uint32_t word)
 {
 	uint32_t number = (word & ~0xffu) | 1;

@@ -157,6 +157,7 @@ struct entered {
 	int level, critical;
 };
 
+/* A handler has returned, or an exception leaves it. */
 static void leave_handler(struct entered *e)
 {
 	ds_self.level = e->level;
@@ -189,8 +190,10 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 		((void (*)(int))f)(sig);
 }
 
+/* Is a what by_way makes? */
 static bool ours(const struct sigaction *a) { return (a->sa_flags & SA_SIGINFO) && a->sa_sigaction == on_signal; }
 
+/* Has a a handler? */
 static bool handled(const struct sigaction *a) { return a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN; }
 
 /* What the kernel is told for act, which has a handler; *h: what the table is. */
@@ -250,6 +253,7 @@ void (*ds_signal_was_set(int sig, void (*old)(int)))(int)
 
 /* ---- jumps ------------------------------------------------------------------------- */
 
+/* Does p lie on the alternate stack that was set when l began? */
 static bool on_alternate(const struct level *l, const char *p) { return p >= l->low && p < l->high; }
 
 /* Does a jump to that stack pointer leave handler l? */

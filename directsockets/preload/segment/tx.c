@@ -162,6 +162,7 @@ static uint64_t place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t
 	return want;
 }
 
+/* As ds_tx_send, of what goes through the ring. */
 static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
 	size_t sent = 0;
