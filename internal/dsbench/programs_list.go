@@ -23,6 +23,7 @@ type programPair struct {
 	needs       []string
 	bound       bool   // both ends are bound to a CPU
 	oneCPU      bool   // to the same one
+	exnGo       bool   // needs are Go programs that exn-go built
 	plainPeer   bool   // the server is not under exn-run in either path
 	mps         string // sockperf's limit of messages a second, if not its default
 
@@ -39,6 +40,11 @@ func (p programPair) missing() string {
 	for _, name := range p.needs {
 		if _, err := exec.LookPath(programFile(name)); err != nil {
 			return name + " is not installed"
+		}
+		if p.exnGo {
+			if missing := builtByExnGo(name); missing != "" {
+				return missing
+			}
 		}
 	}
 	return ""
@@ -130,7 +136,8 @@ func programPairs() []programPair {
 		},
 		parse: parsePgbench,
 	}
-	return []programPair{iperf, iperf4, sockperf, sockperf1, redis, nginx, pgbench, iperfPlain, sockperfPlain}
+	pairs := []programPair{iperf, iperf4, sockperf, sockperf1, redis, nginx, pgbench, iperfPlain, sockperfPlain}
+	return append(pairs, goPairs()...)
 }
 
 // seconds is how long a run takes, as the programs want it.

@@ -34,6 +34,11 @@ func TestParseProgramOutput(t *testing.T) {
 			"  60000 requests in 1.00s, 80.00MB read\nRequests/sec:  59812.12\nTransfer/sec:     79.00MB\n", parseWrk,
 			programSample{59812.12, 425, 2500}, false},
 		{"wrk with errors", "Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec:  1.0\n", parseWrk, programSample{}, true},
+		{"nats", "NATS Core NATS publisher stats: 2,957,005 msgs/sec ~ 361 MiB/sec ~ 0.34us\n", parseNats, programSample{value: 2957005}, false},
+		{"hey", "  Requests/sec:\t18004.0769\n  Latency distribution:\n  50%% in 0.0020 secs\n  99%% in 0.0150 secs\n  [200]\t54013 responses\n", parseHey,
+			programSample{18004.0769, 2000, 15000}, false},
+		{"hey with errors", "  Requests/sec:\t1.5\nError distribution:\n  [3]\tEOF\n", parseHey, programSample{}, true},
+		{"hey with another status", "  Requests/sec:\t1.5\n  [503]\t54013 responses\n", parseHey, programSample{}, true},
 		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", parsePgbench, programSample{value: 34123.456789}, false},
 	} {
 		got, err := tt.parse(tt.text)

@@ -1,0 +1,104 @@
+package dsbench
+
+import (
+	"errors"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"exnet/internal/exngo/mark"
+)
+
+// goPairs are pairs of Go programs. Both have to be built by exn-go; without exn-run they
+// are plain.
+func goPairs() []programPair {
+	nats := programPair{
+		name: "nats-bench", about: "NATS, one publisher, 128 bytes", unit: "1/s", size: 128, streams: 1,
+		needs: []string{"nats-server", "nats"}, exnGo: true,
+		server: func(e *programEnd) ([]string, error) {
+			return []string{"nats-server", "-a", "127.0.0.1", "-p", e.port}, nil
+		},
+		client: func(e *programEnd) []string {
+			// It takes a number of messages, not a time: about the time on TCP.
+			n := int(e.o.duration.Seconds() * 1e6)
+			return []string{"nats", "-s", "nats://127.0.0.1:" + e.port, "bench", "pub", "dsbench", "--msgs", strconv.Itoa(n), "--size", "128", "--no-progress"}
+		},
+		parse: parseNats,
+	}
+	hey := programPair{
+		name: "hey", about: "HTTP of two Go programs, 50 keep-alive connections", unit: "1/s", size: 15, streams: 50,
+		needs: []string{"nats-server", "hey"}, exnGo: true,
+		server: func(e *programEnd) ([]string, error) {
+			return []string{"nats-server", "-a", "127.0.0.1", "-p", "-1", "-m", e.port}, nil
+		},
+		client: func(e *programEnd) []string {
+			return []string{"hey", "-c", "50", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/healthz"}
+		},
+		parse: parseHey,
+	}
+	hey1 := hey
+	hey1.name, hey1.about, hey1.streams = "hey-1", "the same, one connection", 1
+	hey1.client = func(e *programEnd) []string {
+		return []string{"hey", "-c", "1", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/healthz"}
+	}
+	heyPlain := hey
+	heyPlain.name, heyPlain.about, heyPlain.plainPeer = "hey-plain-peer", "hey against a server without exn-run", true
+	return []programPair{nats, hey, hey1, heyPlain}
+}
+
+// builtByExnGo says what is wrong with a program that has to be; "": nothing.
+func builtByExnGo(name string) string {
+	path, err := exec.LookPath(programFile(name))
+	if err != nil {
+		return name + " is not installed"
+	}
+	version, err := mark.Read(path)
+	switch {
+	case err != nil:
+		return err.Error()
+	case version == "":
+		return name + " is not built by exn-go"
+	}
+	return ""
+}
+
+var (
+	natsRate   = regexp.MustCompile(`stats: ([0-9,]+) msgs/sec`)
+	heyRate    = regexp.MustCompile(`Requests/sec:\s*([0-9.]+)`)
+	heyLatency = regexp.MustCompile(`(50|99)%+ in ([0-9.]+) secs`)
+	heyStatus  = regexp.MustCompile(`\[(\d+)\]\s*\d+ responses`)
+)
+
+func parseNats(stdout string) (s programSample, err error) {
+	m := natsRate.FindStringSubmatch(stdout)
+	if m == nil {
+		return s, errNoFigure
+	}
+	s.value = number(strings.ReplaceAll(m[1], ",", ""))
+	return s, nil
+}
+
+func parseHey(stdout string) (s programSample, err error) {
+	m := heyRate.FindStringSubmatch(stdout)
+	if m == nil {
+		return s, errNoFigure
+	}
+	for _, status := range heyStatus.FindAllStringSubmatch(stdout, -1) {
+		if status[1] != "200" {
+			return s, errors.New("hey met status " + status[1])
+		}
+	}
+	if strings.Contains(stdout, "Error distribution") {
+		return s, errors.New("hey met errors")
+	}
+	s.value = number(m[1])
+	for _, m := range heyLatency.FindAllStringSubmatch(stdout, -1) {
+		if v := number(m[2]) * 1e6; m[1] == "50" {
+			s.p50 = v
+		} else {
+			s.p99 = v
+		}
+	}
+	return s, nil
+}
