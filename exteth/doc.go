@@ -16,7 +16,9 @@
 // may GET it, until the responder notification says that it was read. The
 // receiver's GET has no memory of its own as sink but a window of a device
 // (atu.Device): the data goes from the sender's buffer straight to where the
-// Receiver puts it, with no copy in between.
+// Receiver puts it, with no copy in between. The sender can change it meanwhile, so
+// the Receiver gets a foreign.Frame: the first HeadLen bytes are private, and nothing
+// decides by the rest.
 //
 // Notifications carry the address of the last RMA packet of a transfer, and
 // are matched to it by equations 5.1 and 5.2 (section 5.4.2.2).

@@ -18,7 +18,8 @@
 // the kernel's word that nobody but the owner writes (fcntl(2), Linux 5.1).
 //
 // CreateShared and MapShared are for segments that both sides write, which nobody
-// resizes. Release is a store that costs no more than a plain one; Membarrier is the
+// resizes. What another process can write is no slice but a Foreign, whose Memory is
+// read once (package foreign). Release is a store that costs no more than a plain one; Membarrier is the
 // fence that one side has both pass; PrefetchSlot, PrefetchW and SpinSlot are for
 // cache lines that travel between two cores; CPU says where the caller runs. All
 // have a plain form where they are not on amd64.
