@@ -16,13 +16,25 @@ static long raw(long nr, long a, long b, long c, long d, long e, long f)
 	register long r9 __asm__("r9") = f;
 
 	__asm__ volatile("syscall" : "=a"(rc) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+	register long x8 __asm__("x8") = nr;
+	register long rc __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
+
+	__asm__ volatile("svc 0" : "+r"(rc) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+#else
+	return ds_syscall(nr, a, b, c, d, e, f);
+#endif
+#if defined(__x86_64__) || defined(__aarch64__)
 	if (rc < 0 && rc > -4096) {
 		errno = (int)-rc;
 		return -1;
 	}
 	return rc;
-#else
-	return ds_syscall(nr, a, b, c, d, e, f);
 #endif
 }
 
