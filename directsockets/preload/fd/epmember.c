@@ -185,7 +185,7 @@ void m_arm(struct member *m)
 	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED))
 		ask &= ~(unsigned)POLLOUT; /* room is news only for who ran out of it */
 	m->had = ds_arm_as(m->c->s, ask, m->e->who);
-	m->armed = true;
+	m->armed = m->rings = true;
 	m->e->followers += !m->had;
 	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_RELAXED);
 }
@@ -263,7 +263,7 @@ void m_attach(struct member *m)
 
 	if (m->joined)
 		return;
-	m->joined = true;
+	m->joined = m->rings = true;
 	__atomic_add_fetch(&e->joined, 1, __ATOMIC_SEQ_CST);
 	if (m->events & EPOLLEXCLUSIVE) { /* cannot be modified */
 		struct epoll_event again = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->tag};

@@ -206,6 +206,12 @@ static bool of_others(struct epi *e)
  * on TCP, with the program's own data. */
 enum { DEMOTE = -2 };
 
+/* Does it tell of edges, or once? Such an entry has its tag before anything becomes direct: that nothing is told twice. */
+static bool fires(const struct epoll_event *ev)
+{
+	return (ev->events & (EPOLLET | EPOLLONESHOT)) && !(ev->events & EPOLLEXCLUSIVE);
+}
+
 static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct epoll_event *ev)
 {
 	struct member *m = of_others(e) ? NULL : m_new(c, e, fd, ev);
@@ -213,9 +219,8 @@ static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct
 	if (!m)
 		return DEMOTE;
 	bool bell = c->state == CONN_UP && ds_bell(c->s) >= 0;
-	/* An entry that fires by edges, or once, is not changed any more, and so has the tag now. */
-	bool tag = !(ev->events & EPOLLEXCLUSIVE) && (bell || (ev->events & (EPOLLET | EPOLLONESHOT)));
-	struct epoll_event k = {.events = ev->events, .data.u64 = tag ? m->tag : ev->data.u64};
+	m->tagged = fires(ev) || (bell && !(ev->events & EPOLLEXCLUSIVE));
+	struct epoll_event k = {.events = ev->events, .data.u64 = m->tagged ? m->tag : ev->data.u64};
 	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, &k);
 	if (rc != 0) {
 		int saved = errno;
@@ -224,7 +229,6 @@ static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct
 		return rc;
 	}
 	m->kevents = ev->events;
-	m->tagged = tag;
 	if (bell) {
 		m_attach(m);
 		m_entry(m);
@@ -238,6 +242,8 @@ static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 	struct epi *e = m->e;
 	uint32_t before = m->events;
 
+	if (!m->tagged && fires(ev)) /* an entry that is not to be changed any more */
+		m->tagged = true;
 	if (!m->tagged || (ev->events & EPOLLEXCLUSIVE)) {
 		int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, m->fd, (struct epoll_event *)ev);
 		if (rc == 0 && !m->tagged) {

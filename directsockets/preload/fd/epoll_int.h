@@ -40,6 +40,7 @@ struct member {
 	bool active;	      /* in the list of active ones */
 	bool listed;	      /* in the list of a round */
 	bool armed, had;      /* ds_arm was called; what it returned */
+	bool rings;	      /* its bell may have been rung since it was read */
 	struct member *anext, *aprev; /* active list */
 	struct member *rnext;	      /* list of a round */
 	struct member *cnext;	      /* of the conn, under ep_lock */

@@ -43,10 +43,16 @@ static void take_kick(struct round *r)
 		epi_unkick(r->e);
 }
 
-static void take_bell(struct round *r, struct member *m)
+static void read_bell(struct member *m)
 {
 	ds_rung(m->c->s, conn_fd(m->c));
+	m->rings = false;
 	m_dead_bell(m);
+}
+
+static void take_bell(struct round *r, struct member *m)
+{
+	read_bell(m);
 	for (struct member *t = m->c->twins ? r->e->all : NULL; t; t = t->enext)
 		if (t->c == m->c && t->joined && !t->deleted) {
 			m_disarm(t);
@@ -97,40 +103,6 @@ static void absorb(struct round *r, struct epoll_event *ev, int n)
 	r->foreign += out;
 	r->heard |= out > 0;
 	r->others |= out > 0;
-}
-
-/* Of how many events is the kernel to be asked? told: it was asked for this round before. */
-static int kernel_room(struct round *r, int max, bool told, bool ask)
-{
-	struct epi *e = r->e;
-	int room = max - r->foreign - r->found;
-
-	/* What it said a moment ago of descriptors that are no members it would say again. */
-	if (told && (r->foreign > 0 || !(e->crooked && r->loose)))
-		return 0;
-	if (!told && r->found > 0 && ++e->skipped >= ASK_KERNEL && room <= 0)
-		room = max / 4 + 1; /* not to be starved by those that are always ready */
-	if (e->skipped >= ASK_KERNEL || (e->crooked && r->found > 0) || (ask && r->found == 0))
-		return room < max - r->foreign ? room : max - r->foreign;
-	return 0;
-}
-
-static void harvest(struct round *r, const struct waiter *w, bool told, bool ask)
-{
-	int room = kernel_room(r, w->max, told, ask), saved = errno;
-	uint64_t now = ds_ticks();
-
-	if (room <= 0)
-		return;
-	long n = ds_syscall(SYS_epoll_pwait, w->epfd, w->ev + r->foreign, room, 0, NULL, (size_t)8);
-	errno = saved;
-	if (n < 0)
-		return;
-	r->e->skipped = 0;
-	if (n < room)
-		r->e->asked = now;
-	absorb(r, w->ev + r->foreign, (int)n);
-	__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
 }
 
 /* ---- looking -------------------------------------------------------------------- */
@@ -208,6 +180,53 @@ static void scan(struct round *r, bool first)
 	}
 	if (idle)
 		doze(r->e);
+}
+
+/* Is the kernel to be asked? told: it was, for this round. ask: if nothing was found. */
+static bool worth_asking(struct round *r, bool told, bool ask)
+{
+	struct epi *e = r->e;
+
+	if (told) /* a moment ago; of descriptors that are no members it would say again what it said */
+		return r->foreign == 0 && e->crooked && r->loose;
+	if (r->found == 0)
+		return ask;
+	return ++e->skipped >= ASK_KERNEL || e->crooked;
+}
+
+/* Asks the kernel, if that is worth it. */
+static void harvest(struct round *r, const struct waiter *w, bool told, bool ask)
+{
+	enum { AGAIN = 4 };
+	int saved = errno;
+
+	if (!worth_asking(r, told, ask))
+		return;
+	for (int i = 0; i < AGAIN; i++) {
+		int room = w->max - r->foreign - r->found;
+		if (room <= 0 && i == 0 && r->e->skipped >= ASK_KERNEL)
+			room = (w->max - r->foreign) / 4 + 1; /* not to be starved by those that are always ready */
+		if (room <= 0 || r->foreign == w->max)
+			break;
+		for (struct member *m = r->list; m; m = m->rnext) /* those are known, and would take the place of others */
+			if (m->rings && m->joined) {
+				m_disarm(m);
+				read_bell(m);
+			}
+		uint64_t now = ds_ticks();
+		long n = ds_syscall(SYS_epoll_pwait, w->epfd, w->ev + r->foreign, room, 0, NULL, (size_t)8);
+		if (n < 0)
+			break;
+		r->e->skipped = 0;
+		if (n < room)
+			r->e->asked = now;
+		absorb(r, w->ev + r->foreign, (int)n);
+		__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
+		if (n < room || r->foreign > 0)
+			break;
+		scan(r, false); /* there may be more behind bells that say nothing */
+	}
+	errno = saved;
 }
 
 static uint64_t latest(const struct round *r)

@@ -1,6 +1,6 @@
 #include "probe.h"
 
-/* Probes of what epoll tells while connections become direct, with more sockets in them than one, from many threads, and
+/* Probes of what epoll tells while connections become direct, and
  * of sequences that nobody thought of. */
 
 static char buf[4096];
@@ -114,95 +114,6 @@ static void nested_modes(void)
 	}
 }
 
-/* As Apache's event MPM: one thread waits, takes a connection out and gives it to a worker, which answers and puts it back. */
-enum { CONNS = 3, WORKERS = 12, REQUESTS = 700 };
-
-static struct {
-	int ep, fd[CONNS], queue[2], taken[CONNS], ended;
-} apache;
-
-static void *apache_worker(void *arg)
-{
-	char request[60];
-	int i;
-
-	while (read(apache.queue[0], &i, sizeof i) == sizeof i) {
-		ssize_t n = recv(apache.fd[i], request, sizeof request, 0);
-		if (n == 0) {
-			close(apache.fd[i]);
-			__atomic_add_fetch(&apache.ended, 1, __ATOMIC_SEQ_CST);
-			continue;
-		}
-		char answer[1300];
-		memset(answer, 'r', sizeof answer);
-		if (n == 60) {
-			put(apache.fd[i], answer, 300);
-			put(apache.fd[i], answer, 1000);
-		}
-		__atomic_store_n(&apache.taken[i], 0, __ATOMIC_SEQ_CST);
-		if (ep_set(apache.ep, EPOLL_CTL_ADD, apache.fd[i], EPOLLIN, (unsigned long)i))
-			out("ADD: %s", errname(errno));
-	}
-	return arg;
-}
-
-static void apache_client(void *arg)
-{
-	int fd = dial(arg);
-	char request[1300] = "GET /";
-
-	for (int i = 0; i < REQUESTS; i++) {
-		put(fd, request, 60);
-		if (get(fd, request, 1300) != 1300)
-			_exit(1);
-	}
-	close(fd);
-}
-
-static void threads_delete(void)
-{
-	struct sockaddr_in a;
-	struct epoll_event ev[16];
-	pid_t pid[CONNS];
-	pthread_t t[WORKERS];
-	int c, s, l, one = 1, stale = 0;
-
-	pair(&c, &s); // a direct one
-	l = listener(&a);
-	nap(20);
-	for (int i = 0; i < CONNS; i++)
-		pid[i] = start(apache_client, &a);
-	apache.ep = ep_new();
-	if (pipe(apache.queue))
-		die("pipe");
-	for (int i = 0; i < CONNS; i++) {
-		apache.fd[i] = accept(l, NULL, NULL);
-		setsockopt(apache.fd[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-		ep_set(apache.ep, EPOLL_CTL_ADD, apache.fd[i], EPOLLIN, (unsigned long)i);
-	}
-	for (int i = 0; i < WORKERS; i++)
-		pthread_create(&t[i], NULL, apache_worker, NULL);
-	while (__atomic_load_n(&apache.ended, __ATOMIC_SEQ_CST) < CONNS) {
-		int n = epoll_wait(apache.ep, ev, 16, 50);
-		for (int k = 0; k < n; k++) {
-			int i = (int)ev[k].data.u64;
-			if (__atomic_exchange_n(&apache.taken[i], 1, __ATOMIC_SEQ_CST)) {
-				stale++;
-				continue;
-			}
-			if (ep_set(apache.ep, EPOLL_CTL_DEL, apache.fd[i], 0, 0))
-				out("DEL: %s", errname(errno));
-			put(apache.queue[1], &i, sizeof i);
-		}
-	}
-	close(apache.queue[1]);
-	for (int i = 0; i < WORKERS; i++)
-		pthread_join(t[i], NULL);
-	out("%d events of what was not in the set", stale);
-	for (int i = 0; i < CONNS; i++)
-		finish(pid[i]);
-}
-
 /* ---- at random ----------------------------------------------------------------- */
 
 enum { SOCKETS = 5, STEPS = 700 };
@@ -310,7 +221,6 @@ const struct probe edge_probes[] = {
 	{"oneshot-modes", oneshot_modes, 0},
 	{"oneshot-edge-modes", oneshot_edge_modes, 0},
 	{"nested-modes", nested_modes, 0},
-	{"threads-delete", threads_delete, 0},
 	{"epoll-random-1", random_1, 0},
 	{"epoll-random-2", random_2, 0},
 	{"epoll-random-3", random_3, 0},
