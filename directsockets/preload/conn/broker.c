@@ -19,7 +19,6 @@ enum {
 	PAGE_LISTENERS = 64,
 	PAGE_OFFERS = 131136,
 	PAGE_SIZE = 151552,
-	WELCOME_MS = 250,        /* how long the broker may take to greet */
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
 	SULK_NS = 2000000000,    /* after one that was there and did not behave, more */
 };
@@ -267,7 +266,7 @@ static bool greet(void)
 	struct ds_message hello = {.type = DS_HELLO, .id = 1}, m;
 	int stats = ds_stats_fd(), fds[2], n = 0, got = 0;
 	struct pollfd p = {.fd = conn, .events = POLLIN};
-	struct timespec patience = {0, WELCOME_MS * 1000000L};
+	struct timespec patience = {ds_config.welcome / 1000, ds_config.welcome % 1000 * 1000000L};
 	bool ok;
 
 	if (stats < 0)

@@ -10,11 +10,12 @@ enum {
 	BYTES = 16384, /* or when so much has moved */
 	SLOTS = 128,
 	RING = 1 << 20,
+	WELCOME_MS = 250,   /* how long the broker may take to greet; a test waits longer */
 	MAX_SLOTS = 1024,   /* 128 KiB */
 	MAX_RING = 4 << 20,
 };
 
-struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .ring = RING};
+struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .ring = RING, .welcome = WELCOME_MS};
 
 /* The number that the environment has for name, from low to high; other if there is none. */
 static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t high)
@@ -28,7 +29,7 @@ static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t 
 	return *end || n < low || n > high ? other : n;
 }
 
-/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT. A server's: _MAX_SLOTS, _MAX_RING. */
+/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT, _WELCOME. A server's: _MAX_SLOTS, _MAX_RING. */
 void ds_start(const struct ds_broker_notices *to)
 {
 	static bool started;
@@ -41,6 +42,7 @@ void ds_start(const struct ds_broker_notices *to)
 	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
 	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
 	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
+	ds_config.welcome = (unsigned)number("EXNET_DS_WELCOME", WELCOME_MS, 1, 60000);
 	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
 	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
 	ds_config.ring = number("EXNET_DS_RING", RING, DS_MIN_RING, DS_MAX_RING);

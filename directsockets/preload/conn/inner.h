@@ -58,9 +58,9 @@ uint64_t ds_ticks_us(void) DS_HIDDEN;
 
 /* ---- the process (pool.c) --------------------------------------------------------- */
 
-/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _EXPEDITED, _WAIT (ms), for tests and those who measure. */
+/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _EXPEDITED, _WAIT (ms), _WELCOME (ms), for tests and those who measure. */
 struct ds_config {
-	unsigned sends, slots, wait;
+	unsigned sends, slots, wait, welcome;
 	uint64_t bytes, ring;
 	unsigned max_slots; /* EXNET_DS_MAX_SLOTS, EXNET_DS_MAX_RING: what a server takes of a client */
 	uint64_t max_ring;
