@@ -96,6 +96,9 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Cli
 		if raw, err := tcp.SyscallConn(); err == nil {
 			c.tcp, c.raw = tcp, raw
 			_ = raw.Control(func(d uintptr) { fd = int(d) }) // or it is closed already
+			// In a program that exn-go built the shadow may be direct below: it goes back to
+			// TCP, which this Conn takes over. Elsewhere this asks for nothing.
+			_ = raw.Write(func(uintptr) bool { return true })
 		}
 	}
 	info := broker.EntryInfo{Key: c.key, Server: side == segment.Server, FD: fd, Since: time.Now()}

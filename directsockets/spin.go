@@ -19,6 +19,8 @@ const (
 	yieldEvery = 8
 	// yields are tried instead of spinning when the peer's CPU is the own one.
 	yields = 4
+	// yieldMax is when a yield has gone to somebody else than the peer.
+	yieldMax = 100 * time.Microsecond
 )
 
 // spinner decides how long a direction spins. It is halved when spinning was in

@@ -40,18 +40,12 @@ func (c *Conn) awaitTX(until uint32) {
 // spin looks for as long as spinning pays, and reports whether to try again. If the
 // peer is on the same CPU it yields instead.
 func (c *Conn) spin(h *half, rx bool, until uint32) bool {
-	if h.end.SameCPU() {
-		for range yields {
-			schedYield()
-			if c.glance(h, rx) || h.signals().wanted(until) {
-				return true
-			}
-		}
-		return false
-	}
 	limit := h.spin.next(c.cfg.Spin)
 	if limit == 0 {
 		return false
+	}
+	if h.end.SameCPU() {
+		return c.yield(h, rx, until)
 	}
 	start := time.Now()
 	for i := 1; ; i++ {
@@ -77,6 +71,29 @@ func (c *Conn) spin(h *half, rx bool, until uint32) bool {
 			return false
 		}
 	}
+}
+
+// yield is spin for a peer on the same CPU. Where others want the CPU, too, a yield is for
+// them, and takes as long as they like: like spinning it is done less when it is in vain.
+func (c *Conn) yield(h *half, rx bool, until uint32) bool {
+	start := time.Now()
+	for range yields {
+		schedYield()
+		if c.glance(h, rx) {
+			h.spin.found(c.cfg.Spin)
+			c.count.Add(segment.SpinsFound, 1)
+			return true
+		}
+		if h.signals().wanted(until) {
+			return true
+		}
+		if time.Since(start) > yieldMax {
+			break
+		}
+	}
+	h.spin.vain()
+	c.count.Add(segment.SpinsVain, 1)
+	return false
 }
 
 // glance looks a few times.

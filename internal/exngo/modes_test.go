@@ -286,3 +286,19 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestPackageToo builds a program that uses package directsockets itself: its connection
+// is the package's, and package net below leaves it alone.
+func TestPackageToo(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := copyTree(t, "echo")
+	text := strings.NewReplacer("net.Listen(", "directsockets.Listen(", "net.Dial(", "directsockets.Dial(", "*net.TCPConn", "*directsockets.Conn",
+		"\t\"net\"\n", "\t\"exnet/directsockets\"\n").Replace(string(readFile(t, filepath.Join(dir, "main.go"))))
+	writeFile(t, filepath.Join(dir, "main.go"), text)
+	writeFile(t, filepath.Join(dir, "go.mod"), "module echo.test\n\ngo 1.26.3\n\nrequire exnet v0.0.0\n\nrequire golang.org/x/sys v0.49.0\n\nreplace exnet => "+root+"\n")
+	writeFile(t, filepath.Join(dir, "go.sum"), string(readFile(t, filepath.Join(root, "go.sum"))))
+	both(t, buildProgram(t, dir, "-mod=mod"))
+}
