@@ -91,11 +91,6 @@ func New(n int) (Network, error) {
 	return check(int64(n), MinIPv6, "IPv6 allows (RFC 8200)")
 }
 
-// NewIPv4 checks n as the MTU of an interface without IPv6: MinIPv4..Default.
-func NewIPv4(n int) (Network, error) {
-	return check(int64(n), MinIPv4, "IPv4 allows (RFC 791)")
-}
-
 // Parse is New for a decimal number in text.
 func Parse(s string) (Network, error) {
 	n, err := strconv.ParseInt(s, 10, 64)

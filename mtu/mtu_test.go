@@ -56,22 +56,6 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestNewIPv4(t *testing.T) {
-	for _, tt := range []struct {
-		n   int
-		err string
-	}{
-		{68, ""},
-		{576, ""},
-		{65535, ""},
-		{67, "mtu: 67 is below 68, the least that IPv4 allows (RFC 791); use 68..65535"},
-		{65536, "mtu: 65536 is above 65535, the most that a TUN device and an IPv4 packet can have; use 68..65535"},
-	} {
-		n, err := NewIPv4(tt.n)
-		checkResult(t, strconv.Itoa(tt.n), n, err, tt.n, tt.err, ErrRange)
-	}
-}
-
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		in   string

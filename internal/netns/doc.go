@@ -18,12 +18,9 @@
 // The main thread cannot be ended and is what /proc/PID shows of the process,
 // so it is never used.
 //
-// An anonymous namespace (New) is a descriptor, and the kernel removes it with
-// the last descriptor, socket and process in it: nothing stays behind, however
-// this process ends. A named one (NewNamed) is visible to "ip netns" and needs
-// a mount, which survives a crash; a locked marker file in /run/exn-netns says
-// which names are ours and alive, so that the next run can remove what a
-// crashed one left, and nothing else.
+// A namespace (New) has no name: it is a descriptor, and the kernel removes it with
+// the last descriptor, socket and process in it. Nothing stays behind, however this
+// process ends.
 //
 // Without root, ReexecInUserNS runs the program again in a user namespace in
 // which it may do all this.

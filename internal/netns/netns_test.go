@@ -22,6 +22,26 @@ import (
 	"exnet/internal/netns/netnstest"
 )
 
+// roleEnv makes the test program play a part in another process's test.
+const (
+	roleEnv = "EXNET_NETNS_ROLE"
+	argEnv  = "EXNET_NETNS_ARG"
+)
+
+func playRole(role string) int {
+	if role == "userns" {
+		return inUserNS(os.Getenv(argEnv))
+	}
+	return 2
+}
+
+func self(t testing.TB, role, arg string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleEnv+"="+role, argEnv+"="+arg)
+	return cmd
+}
+
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(playRole(role))

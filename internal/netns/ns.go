@@ -10,26 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var (
-	// ErrClosed says that the namespace was closed. The caller's own order of
-	// shutting down is wrong.
-	ErrClosed = errors.New("namespace is closed")
-
-	// ErrNameTaken says that a namespace of that name exists and is not a
-	// left-over of ours. The error's text says what to do about it.
-	ErrNameTaken = errors.New("name is taken")
-
-	// ErrName says that a name cannot be used for a namespace.
-	ErrName = errors.New("bad name")
-)
+// ErrClosed says that the namespace was closed. The caller's own order of shutting
+// down is wrong.
+var ErrClosed = errors.New("namespace is closed")
 
 // NS is a network namespace.
 //
 // Concurrency: all methods may be called from many goroutines.
 type NS struct {
 	file *os.File // nsfs handle; keeps the namespace alive
-	name string   // empty: anonymous
-	mark *marker  // nil: anonymous
 
 	closed   chan struct{} // closed by Close
 	mu       sync.Mutex
@@ -42,7 +31,7 @@ type spawnRequest struct {
 	err chan error
 }
 
-// New makes an anonymous namespace. It has a loopback interface, which is down.
+// New makes a namespace. It has a loopback interface, which is down.
 func New() (*NS, error) {
 	var file *os.File
 	var err error
@@ -98,18 +87,12 @@ func newNS(file *os.File) *NS {
 	return &NS{file: file, closed: make(chan struct{})}
 }
 
-// Name returns the name that NewNamed was given, or "".
-func (n *NS) Name() string { return n.name }
-
 // Fd returns the namespace's descriptor, which is valid until Close.
 func (n *NS) Fd() int { return int(n.file.Fd()) }
 
 // Path returns a path of the namespace for other programs, as in
 // "nsenter --net=PATH ip addr". It is valid until Close.
 func (n *NS) Path() string {
-	if n.name != "" {
-		return namedPath(n.name)
-	}
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd())
 }
 
@@ -153,7 +136,7 @@ func (n *NS) enter() error {
 	return nil
 }
 
-// Close releases the namespace and, if it has a name, removes the name.
+// Close releases the namespace.
 // Programs in it that Start was to end with it are killed; the kernel frees the
 // namespace with the last process and socket in it. Close is idempotent.
 func (n *NS) Close() error {
@@ -166,9 +149,5 @@ func (n *NS) Close() error {
 	close(n.closed)
 	n.mu.Unlock()
 
-	var err error
-	if n.mark != nil {
-		err = n.mark.remove()
-	}
-	return errors.Join(err, n.file.Close())
+	return n.file.Close()
 }
