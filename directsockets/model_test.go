@@ -14,7 +14,7 @@ import (
 //
 // Three things must not be: that nobody can take a step any more, and a call sleeps that
 // something has ended (lost); that work is left and nobody will do it (left); that
-// threads go round for ever without a pause (livelock).
+// threads go round for ever (livelock).
 
 // The two directions.
 const (
@@ -217,10 +217,10 @@ func (m *model) start() world {
 	return w
 }
 
-// step returns the states that thread i can reach in one step, and whether it pauses.
-func (m *model) step(w world, i int) (next []world, pause bool) {
+// step returns the states that thread i can reach in one step.
+func (m *model) step(w world, i int) []world {
 	if w.th[i].pc == pcDone {
-		return nil, false
+		return nil
 	}
 	switch i {
 	case thReader:
@@ -228,21 +228,11 @@ func (m *model) step(w world, i int) (next []world, pause bool) {
 	case thWriter:
 		return m.hold(w, i, m.writer)
 	case thWatcher:
-		return m.watch(w), false
+		return m.watch(w)
 	case thPeer:
-		return m.peerStep(w), false
+		return m.peerStep(w)
 	}
-	return m.act(w, i, m.acts[i-thFirst]), false
-}
-
-// has reports whether somebody does o.
-func (m *model) has(some ...op) bool {
-	for _, o := range some {
-		if m.acts[0] == o || m.acts[1] == o {
-			return true
-		}
-	}
-	return false
+	return m.act(w, i, m.acts[i-thFirst])
 }
 
 // wrong says what is wrong with a state in which nobody can take a step; "": nothing.
@@ -303,14 +293,8 @@ func (m *model) explore() (wrong string, states int) {
 	visit := func(w world) frame {
 		color[w] = open
 		f := frame{w: w, next: spare()}
-		paused := false
 		for i := range w.th {
-			next, pause := m.step(w, i)
-			if pause { // a pause ends a round: the state after it is one that others lead to, too
-				paused = true
-				continue
-			}
-			for _, n := range next {
+			for _, n := range m.step(w, i) {
 				f.next = append(f.next, m.normal(n))
 			}
 			if w.th[i].freed > 0 {
@@ -319,7 +303,7 @@ func (m *model) explore() (wrong string, states int) {
 				f.next = append(f.next, m.normal(v))
 			}
 		}
-		if len(f.next) == 0 && !paused {
+		if len(f.next) == 0 {
 			wrong = m.wrong(&w)
 		}
 		return f

@@ -64,13 +64,13 @@ func (m *model) loadSignals(w *world, t *strand, h uint8) (done bool) {
 func (t *strand) end() { t.pc, t.back, t.s = pcFree, pcDone, packed{} }
 
 // hold is a step of a holder of a turn.
-func (m *model) hold(w world, i int, kind holder) (next []world, pause bool) {
+func (m *model) hold(w world, i int, kind holder) []world {
 	t := &w.th[i]
 	h := t.half
 	until := m.untilOf(kind)
-	one := func() ([]world, bool) { return []world{w}, false }
+	one := func() []world { return []world{w} }
 	if next, ok := m.common(&w, i); ok {
-		return next, false
+		return next
 	}
 	switch t.pc {
 	case pcTop:
@@ -119,19 +119,20 @@ func (m *model) hold(w world, i int, kind holder) (next []world, pause bool) {
 		v := w
 		u := &v.th[i]
 		u.op, u.s, u.pc = 0, packed{}, pcCalm
-		if next = append(next, v); m.coarse() {
-			return next, false
+		next := []world{v}
+		if m.coarse() {
+			return next
 		}
 		if !m.loadSignals(&w, t, h) {
-			return append(next, w), false
+			return append(next, w)
 		}
 		if t.s.signals().interrupted(until) && t.s.signals().wanted(until) {
 			t.pc, t.s = pcTop, packed{}
 			next = append(next, w)
 		}
-		return next, false
+		return next
 	case pcCalm:
-		return m.calm(&w, t), false
+		return m.calm(&w, t)
 	case pcWanted:
 		if !m.loadSignals(&w, t, h) {
 			return one()
@@ -175,7 +176,7 @@ func (m *model) hold(w world, i int, kind holder) (next []world, pause bool) {
 		case w.shadowEnd:
 			t.end()
 		case !w.shadowPast[h]:
-			return nil, false
+			return nil
 		default:
 			t.pc = pcTop
 		}
@@ -185,7 +186,7 @@ func (m *model) hold(w world, i int, kind holder) (next []world, pause bool) {
 }
 
 // finishTop is what finishSome looks at before it tries again.
-func (m *model) finishTop(w *world, t *strand, f uint32) ([]world, bool) {
+func (m *model) finishTop(w *world, t *strand, f uint32) []world {
 	switch {
 	case f&flagsGone != 0:
 		t.end()
@@ -195,7 +196,7 @@ func (m *model) finishTop(w *world, t *strand, f uint32) ([]world, bool) {
 	default:
 		t.pc = pcTake
 	}
-	return []world{*w}, false
+	return []world{*w}
 }
 
 // calm is Conn.calm, under Conn.mu.
@@ -220,15 +221,15 @@ func (m *model) calm(w *world, t *strand) []world {
 }
 
 // sleep is a step of Conn.sleep, from openBell on.
-func (m *model) sleep(w world, i int, until uint32) (next []world, pause bool) {
+func (m *model) sleep(w world, i int, until uint32) []world {
 	t := &w.th[i]
 	h := t.half
-	one := func() ([]world, bool) { return []world{w}, false }
+	one := func() []world { return []world{w} }
 	switch t.pc {
 	case pcOpen:
 		if !w.open[h] {
 			if w.mu != 0 {
-				return nil, false
+				return nil
 			}
 			w.open[h], w.edge[h] = true, w.edge[h] || w.rung()
 		}
@@ -280,7 +281,7 @@ func (m *model) sleep(w world, i int, until uint32) (next []world, pause bool) {
 			w.edge[h] = false
 			t.pc = pcRung
 		default:
-			return nil, false
+			return nil
 		}
 	case pcRise:
 		w.sleeping[h] = false
