@@ -63,7 +63,7 @@ func nginxUnits(dir string) ([]unit, error) {
 	return units, nil
 }
 
-// listed runs a program of the checkout that lists its tests, one a line.
+// listed runs a program of the checkout that lists its tests, one a line, and returns the first word of each.
 func listed(argv ...string) ([]string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "UV_RUN_AS_ROOT=1")
@@ -72,7 +72,13 @@ func listed(argv ...string) ([]string, error) {
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w", argv[0], err)
 	}
-	return strings.Fields(out.String()), nil
+	var names []string
+	for line := range strings.Lines(out.String()) {
+		if f := strings.Fields(line); len(f) > 0 {
+			names = append(names, f[0])
+		}
+	}
+	return names, nil
 }
 
 func libuvUnits(dir string) ([]unit, error) {

@@ -90,8 +90,7 @@ func checkMariaDB(s *stage) {
 	}
 	s.do("sysbench", "oltp_read_write", "--db-driver=mysql", "--mysql-host=127.0.0.1", "--mysql-port="+strconv.Itoa(sqlPort), "--mysql-user=root", "--mysql-db=bench",
 		"--tables=2", "--table-size=2000", "--rand-seed=1", "prepare")
-	sysbench(s, "oltp_read_write", 4, size(200, 2000))
-	// What one thread does in each mode is the same, if all is right.
+	sysbench(s, "oltp_read_write", 1, size(200, 2000)) // of several, one may be the victim of a deadlock
 	rows := sql(s, s.file("rows.sql", "USE bench; SELECT COUNT(*) FROM sbtest1; CHECK TABLE sbtest1, sbtest2;\n"))
 	if !strings.HasPrefix(rows, "2000\n") || strings.Count(rows, "\tOK\n") != 2 {
 		s.Errorf("after sysbench: %s", rows)

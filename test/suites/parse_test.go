@@ -197,6 +197,7 @@ func TestDiffering(t *testing.T) {
 		{map[string]verdict{"a": failed, "b": failed, "c": passed}, []string{"a"}},
 		{map[string]verdict{"a": passed, theHang: failed}, []string{theHang}},
 		{map[string]verdict{"a": passed, "b": failed}, []string{fewer}},
+		{map[string]verdict{"b": failed, "a": passed, "c": passed, "d": failed}, []string{"d"}},
 	} {
 		var got []string
 		for _, d := range differing(unit{name: "u"}, normal, of(tt.with), without) {

@@ -170,7 +170,8 @@ func differing(u unit, m mode, with, without result) []difference {
 			add(test)
 		}
 	}
-	if len(with.verdicts) < len(without.verdicts) && len(all) == 0 {
+	hung := with.verdicts[theHang] == failed || without.verdicts[theHang] == failed
+	if len(with.verdicts) < len(without.verdicts) && len(all) == 0 && !hung {
 		add(fewer)
 	}
 	return all

@@ -20,7 +20,6 @@ func webScenarios() []scenario {
 	for _, mpm := range []string{"prefork", "worker", "event"} {
 		all = append(all, scenario{
 			name:  "apache-" + mpm,
-			long:  mpm == "event", // until epoll in several threads is right
 			needs: map[string]string{"apache2": "apache2", "ab": "apache2-utils", "curl": "curl"},
 			serve: func(s *stage) { serveApache(s, mpm) },
 			check: func(s *stage) { checkWeb(s); ab(s, size(2000, 20000)) },
@@ -31,7 +30,6 @@ func webScenarios() []scenario {
 		name := map[bool]string{false: "haproxy", true: "haproxy-splice"}[splice]
 		all = append(all, scenario{
 			name:  name,
-			long:  true, // until edges are right
 			needs: map[string]string{"haproxy": "haproxy", "nginx": "nginx-light", "ab": "apache2-utils", "curl": "curl"},
 			serve: func(s *stage) { serveHAProxy(s, splice) },
 			check: func(s *stage) { checkWeb(s); fetch(s, otherPort, "big", 2); ab(s, size(1000, 10000)) },

@@ -13,7 +13,10 @@ enum { SLEEPS = 16 };
 /* A tag, from the top: family (24 bits), process (11), generation of the member (8), its index (20), bell (1). What the
  * kernel had told of a member is so not taken for a later one's. */
 enum { INDEX_BITS = 20, INDEX_SHIFT = 1, GEN_SHIFT = 21, GEN_BITS = 8, PROCESS_SHIFT = 29, FAMILY_SHIFT = 40 };
-enum { MEMBERS = 1 << INDEX_BITS };
+
+/* What is beyond stays on TCP. Programs may limit their address space (vsftpd: to 200 MB), of which this is a part. */
+enum { MEMBERS = 1 << 18 };
+_Static_assert(MEMBERS <= 1 << INDEX_BITS && MEMBERS * sizeof(struct member) <= 64 << 20, "members have places in tags, and leave room");
 
 struct ds_lock ep_lock;
 static struct member *members;
@@ -77,7 +80,7 @@ bool tag_is_kick(uint64_t data)
 
 struct member *m_by_tag(uint64_t data)
 {
-	uint32_t i = (uint32_t)(data >> INDEX_SHIFT) & (MEMBERS - 1);
+	uint32_t i = (uint32_t)(data >> INDEX_SHIFT) & ((1u << INDEX_BITS) - 1);
 
 	return tag_is_ours(data) && i < __atomic_load_n(&member_used, __ATOMIC_RELAXED) ? &members[i] : NULL;
 }
