@@ -238,6 +238,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	struct pollfd p[3];
 	struct timespec t, *timeout = NULL;
 	int n = 0, bell, got;
+	unsigned handled = ds_handled();
 
 	uint32_t generation = __atomic_load_n(&s->sh->generation, __ATOMIC_ACQUIRE);
 	lie_down(&w);
@@ -280,6 +281,8 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		p[n++] = (struct pollfd){.fd = bell, .events = POLLIN};
 	if (w.users && ds_kick(s) >= 0)
 		p[n++] = (struct pollfd){.fd = ds_kick(s), .events = POLLIN};
+	if (ds_handled() != handled)
+		goto interrupted;
 	got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);
 	if (got < 0 && errno == EINTR)
 		goto interrupted;

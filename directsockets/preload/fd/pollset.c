@@ -334,6 +334,7 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 {
 	static const struct timespec short_nap = {0, DS_FOLLOW_MS * 1000000L};
 	struct waiting *w = p->w;
+	unsigned handled = ds_handled();
 	bool follow = arm(p);
 
 	if (look(w, p->fds) > 0) {
@@ -343,8 +344,9 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 	}
 	if (follow && (!left || left->tv_sec > 0 || left->tv_nsec > short_nap.tv_nsec))
 		left = &short_nap;
-	int rc = raw_poll(p->k, kernel_set(w, p->fds, p->n, p->k, true), left, p->mask);
-	int err = errno;
+	nfds_t n = kernel_set(w, p->fds, p->n, p->k, true);
+	int rc = ds_handled() == handled ? raw_poll(p->k, n, left, p->mask) : -1;
+	int err = rc < 0 && ds_handled() != handled ? EINTR : errno;
 	if (spin)
 		ds_spin_end(spin, spun, false);
 	if (rc > 0)

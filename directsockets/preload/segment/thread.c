@@ -162,6 +162,7 @@ static void leave_handler(struct entered *e)
 {
 	ds_self.level = e->level;
 	ds_self.critical = e->critical;
+	ds_self.handled++;
 }
 
 /* What the kernel calls in place of the program's handlers. */

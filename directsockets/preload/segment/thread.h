@@ -33,6 +33,7 @@ struct ds_thread {
 	int critical; /* sections that it is in */
 	int deferred; /* signals that wait for the end of the outermost */
 	int level;    /* handlers that it is in */
+	unsigned handled; /* handlers that have returned; wraps */
 	int cleanups;
 	struct ds_cleanup {
 		void (*run)(void *arg);
@@ -93,6 +94,10 @@ static inline void ds_critical_leave(int before)
 	if (__builtin_expect(*(volatile int *)&ds_self.deferred, 0) && before == 0)
 		ds_deferred();
 }
+
+/* How many handlers have run in this thread: who has changed since it armed looks again instead of falling asleep,
+ * since a handler may have heard the bell that it would wait for. Between that look and the kernel some instructions stay. */
+static inline unsigned ds_handled(void) { return *(volatile unsigned *)&ds_self.handled; }
 
 /* Is the code that a handler of this thread has interrupted in a critical section? No lock. */
 bool ds_interrupted(void) DS_HIDDEN;
