@@ -78,6 +78,7 @@ step "soak for ${SOAKTIME:=1m}" tests -timeout 40m ./test/soak -soak.time "$SOAK
 step "kill matrix, reduced" tests -timeout 40m ./test/killmatrix
 step "tests under pressure" tests -timeout 40m ./test/pressure
 step "allocation budgets, which the race detector would upset" tests -run 'Alloc' ./...
+step "a connection's wake-ups, further than with the race detector" tests -run 'TestConn(NoLost|Model)' ./directsockets
 step "every benchmark once" benchmarks
 step "every fuzz target for ${FUZZTIME:=3s}" ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
 conclude

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"testing"
+
+	"exnet/internal/racetest"
 )
 
 // The wake-up protocol of a connection, explored exhaustively: every order of the steps
@@ -364,8 +366,11 @@ func (m model) weight() (n int) {
 // No order of a connection's wake-ups loses one.
 func TestConnNoLostWakeUp(t *testing.T) {
 	level := 2
-	if *deep {
+	switch {
+	case *deep:
 		level = 3
+	case racetest.Enabled: // which has nothing to find in one goroutine, and takes ten times as long
+		level = 1
 	}
 	count, states := 0, 0
 	models(level, func(m model) bool {
@@ -383,6 +388,9 @@ func TestConnNoLostWakeUp(t *testing.T) {
 func TestConnModelFindsFaults(t *testing.T) {
 	for f := noFault + 1; f < faults; f++ {
 		t.Run(f.String(), func(t *testing.T) {
+			if racetest.Enabled && f != shutUnheeded && f != askPlain {
+				t.Skip("takes a minute with the race detector, which has nothing to find in it")
+			}
 			found := ""
 			models(2, func(m model) bool {
 				m.fault = f
