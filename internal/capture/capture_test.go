@@ -198,7 +198,7 @@ func TestCaptureBlocked(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	c, err := Start(Config{Writer: w, Interfaces: twoInterfaces[:1], Queue: 1 << 20, Grace: 50 * time.Millisecond})
+	c, err := Start(Config{Writer: w, Interfaces: twoInterfaces[:1], Queue: 1 << 20, Grace: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

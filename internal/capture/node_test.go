@@ -259,7 +259,7 @@ func TestRootCaptureBlocked(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	cp, end := begin(t, c, capture.Config{Writer: w, Queue: 1 << 20, Grace: 50 * time.Millisecond})
+	cp, end := begin(t, c, capture.Config{Writer: w, Queue: 1 << 20, Grace: 2 * time.Second})
 	began := time.Now()
 	transfer(t, c, node.Addr4(1).Addr(), 32_000_000)
 	if d := time.Since(began); d > time.Minute {
