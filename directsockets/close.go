@@ -73,6 +73,7 @@ func (c *Conn) Close() error {
 	}
 	c.mu.Unlock()
 	c.up.Store(upNever)
+	c.decided()
 	if pending != nil {
 		pending.drop()
 	}

@@ -45,15 +45,17 @@ type Conn struct {
 	frozenSeen atomic.Bool                 // tx knows that the peer froze it
 
 	mu      sync.Mutex
-	closed  bool         // guarded by mu
-	linger0 bool         // guarded by mu; SetLinger(0)
-	pending *upgrade     // guarded by mu; what wantInstall is about
-	modes   [2]Mode      // guarded by mu; of rx and tx
-	why     Reason       // guarded by mu
-	final   Stats        // guarded by mu; after Close
-	buried  bool         // guarded by mu; final is there
-	tries   int          // guarded by mu; offers that nobody claimed
-	retry   atomic.Int64 // not before this time, Unix ns
+	closed  bool                     // guarded by mu
+	linger0 bool                     // guarded by mu; SetLinger(0)
+	pending *upgrade                 // guarded by mu; what wantInstall is about
+	modes   [2]Mode                  // guarded by mu; of rx and tx
+	why     Reason                   // guarded by mu
+	final   Stats                    // guarded by mu; after Close
+	buried  bool                     // guarded by mu; final is there
+	tries   int                      // guarded by mu; offers that nobody claimed
+	retry   atomic.Int64             // not before this time, Unix ns
+	refusal atomic.Uint32            // the broker.Reason by which the last offer was refused; 0: it was not
+	from    atomic.Pointer[Listener] // that stays announced for this connection; nil: none
 }
 
 // kernelSocket is a shadow that is a socket of the kernel's, such as a *net.TCPConn.
@@ -117,7 +119,11 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Cli
 	case client == nil:
 		c.never(ReasonNoBroker)
 	default:
-		c.reason(ReasonNotYet)
+		if side == segment.Server {
+			c.reason(ReasonNoOffer)
+		} else {
+			c.reason(ReasonNotYet)
+		}
 		if cfg.Eager {
 			c.moved(0)
 		}

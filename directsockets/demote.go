@@ -19,6 +19,7 @@ func (c *Conn) Demote() error { return c.demote(ReasonProgram) }
 
 func (c *Conn) demote(why Reason) error {
 	c.up.Store(upNever)
+	c.decided()
 	c.askRX(wantFreeze)
 	c.askTX(wantFreeze, true)
 	for {

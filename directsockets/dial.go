@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -155,6 +156,7 @@ func NewListener(inner net.Listener, config Config) (*Listener, error) {
 
 func listen(inner net.Listener, cfg *Config) *Listener {
 	l := &Listener{inner: inner, cfg: cfg, client: cfg.client()}
+	l.waiting.Store(1)
 	if l.client == nil {
 		return l
 	}
@@ -169,7 +171,7 @@ func listen(inner net.Listener, cfg *Config) *Listener {
 		}
 		s.Conn = raw
 	}
-	l.announced = l.client.Listen(s, nil)
+	l.announce(s)
 	return l
 }
 
@@ -181,7 +183,51 @@ type Listener struct {
 	inner     net.Listener
 	cfg       *Config
 	client    *broker.Client
-	announced *broker.Announcement // nil: nobody knows of it
+	announced atomic.Pointer[broker.Announcement] // nil: nobody knows of it
+	lost      atomic.Bool                         // the broker has not found the socket: it was closed before
+	tries     atomic.Int32                        // announcements by connections
+
+	// waiting counts the listener, until it is closed, and the accepted connections that
+	// may still become direct: for these it stays announced.
+	waiting atomic.Int64
+	closed  atomic.Bool
+}
+
+// release ends the announcement if nobody waits for it any more.
+func (l *Listener) release() {
+	if l.waiting.Add(-1) > 0 {
+		return
+	}
+	if a := l.announced.Swap(nil); a != nil {
+		a.Close()
+	}
+}
+
+// announce tells the broker of the listener, by itself or by a connection that it has
+// accepted.
+func (l *Listener) announce(s broker.Socket) {
+	before := l.announced.Swap(l.client.Listen(s, func(broker.Reason) { l.lost.Store(true) }))
+	if before != nil {
+		before.Close()
+	}
+}
+
+// maxAnnounced is how often a connection announces its listener, which is closed.
+const maxAnnounced = 3
+
+// missed has a connection announce the listener that it came from, if the broker has
+// found that closed already.
+func (c *Conn) missed() {
+	l := c.from.Load()
+	if l == nil || !l.lost.Load() || !l.lost.Swap(false) || l.tries.Add(1) > maxAnnounced {
+		return
+	}
+	l.announce(c.socket())
+	if l.waiting.Load() == 0 { // released meanwhile
+		if a := l.announced.Swap(nil); a != nil {
+			a.Close()
+		}
+	}
 }
 
 // Accept implements net.Listener; it returns a *Conn. It never waits for a segment.
@@ -190,13 +236,18 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConn(shadow, segment.Server, l.cfg, l.client), nil
+	c := newConn(shadow, segment.Server, l.cfg, l.client)
+	if c.up.Load() != upNever {
+		l.waiting.Add(1)
+		c.from.Store(l)
+	}
+	return c, nil
 }
 
-// Close implements net.Listener.
+// Close implements net.Listener. Connections that were accepted can become direct still.
 func (l *Listener) Close() error {
-	if l.announced != nil {
-		l.announced.Close()
+	if !l.closed.Swap(true) {
+		l.release()
 	}
 	return l.inner.Close()
 }

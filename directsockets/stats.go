@@ -39,6 +39,9 @@ const (
 	ReasonBreach      = Reason(broker.WhyBreach)           // the peer has written what cannot be
 	ReasonNotIncluded = Reason(broker.WhyAddressNotWanted) // Config.ByRule
 	ReasonUnsupported = Reason(broker.WhyUnsupportedCall)  // SyscallConn's Read or Write
+	ReasonNoOffer     = Reason(broker.WhyNoOffer)          // the client has offered nothing to this server
+	ReasonExpired     = Reason(broker.WhyExpired)          // the server did not take it up in time
+	ReasonUnreachable = Reason(broker.WhyUnreachable)      // the peer's node
 )
 
 func (r Reason) String() string { return broker.Why(r).String() }

@@ -48,6 +48,7 @@ func (c *Conn) moved(sends int) {
 		return
 	}
 	if c.side == segment.Server {
+		c.missed()
 		word, may := c.broker.MayHaveOffer(c.bucket, c.none.Load())
 		if may && c.up.CompareAndSwap(upIdle, upBusy) {
 			c.claim(word)
@@ -88,9 +89,17 @@ func (c *Conn) settle(limit time.Duration) {
 	}
 }
 
+// decided lets the listener go that the connection came from, if it is closed.
+func (c *Conn) decided() {
+	if l := c.from.Swap(nil); l != nil {
+		l.release()
+	}
+}
+
 // never has the connection stay on the shadow.
 func (c *Conn) never(why Reason) {
 	c.up.Store(upNever)
+	c.decided()
 	c.reason(why)
 }
 
@@ -103,6 +112,7 @@ func (c *Conn) failed(why Reason) {
 	c.mu.Unlock()
 	if tries > maxTries {
 		c.up.Store(upNever)
+		c.decided()
 		return
 	}
 	c.retry.Store(time.Now().Add(firstRetry << (tries - 1)).UnixNano())
@@ -275,6 +285,7 @@ func (c *Conn) begin(u *upgrade) {
 		}
 		r.end, r.phase = u.end, rxBoth
 		c.end.Store(u.end)
+		c.decided()
 		c.askTX(wantInstall, false) // who writes to the shadow finds it soon
 		_ = c.watchRX()
 		return
@@ -282,7 +293,8 @@ func (c *Conn) begin(u *upgrade) {
 	r.end, r.phase = u.end, rxBoth
 	c.end.Store(u.end)
 	_ = c.watchRX()
-	err := c.broker.Offer(c.socket(), u.nonce, u.end.Segment().Fd(), u.peerBell, nil)
+	c.refusal.Store(0)
+	err := c.broker.Offer(c.socket(), u.nonce, u.end.Segment().Fd(), u.peerBell, func(why broker.Reason) { c.refusal.Store(uint32(why)) })
 	_ = unix.Close(u.peerBell)
 	u.peerBell = -1
 	u.end.Segment().CloseFd()
@@ -306,11 +318,26 @@ func (c *Conn) refused(why Reason) {
 	c.failed(why)
 }
 
+// whyRefused is what the broker has said of the last offer.
+func (c *Conn) whyRefused() Reason {
+	switch broker.Reason(c.refusal.Load()) {
+	case broker.NoListener:
+		return ReasonNoListener
+	case broker.Expired:
+		return ReasonExpired
+	case broker.Unreachable:
+		return ReasonUnreachable
+	case broker.TooMany:
+		return ReasonNoMemory
+	}
+	return ReasonRefused
+}
+
 // orphaned is called when the peer's end has gone before it promoted its direction.
 func (c *Conn) orphaned() {
 	if c.side == segment.Client && !c.rx.end.Attached() {
 		final := c.rx.end.PeerState() == segment.StateWithdrawn
-		c.refused(ReasonRefused)
+		c.refused(c.whyRefused())
 		if final {
 			c.never(ReasonRefused)
 		}

@@ -87,11 +87,18 @@ const (
 	WhyBreach               //
 	WhyUnsupportedCall      // on the shadow
 	WhyAddressNotWanted     // not included
+	WhyNoOffer              // the client has not offered, as far as the server knows
+	WhyShared               // another process has the connection, too
+	WhyBusy                 // a thread waits in a call on the shadow
+	WhyExpired              // offered, and not taken in time
+	WhyUnreachable          // the peer's node
+	WhyLast             = WhyUnreachable
 )
 
 func (w Why) String() string {
 	texts := [...]string{"", "too few bytes yet", "no broker", "no direct listener", "rule", "offered", "refused", "no memory",
-		"program", "peer", "breach", "unsupported call", "address not included"}
+		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
+		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

@@ -17,7 +17,7 @@ func why(w broker.Why) string {
 	texts := map[broker.Why]string{
 		broker.WhyNotYet:           "too few bytes moved",
 		broker.WhyNoBroker:         "no broker",
-		broker.WhyNoListener:       "the peer has no direct listener",
+		broker.WhyNoListener:       "no direct listener is known at the server's port",
 		broker.WhyRule:             "a rule says tcp",
 		broker.WhyOffered:          "offered, and not taken",
 		broker.WhyRefused:          "refused",
@@ -27,6 +27,11 @@ func why(w broker.Why) string {
 		broker.WhyBreach:           "the peer broke the rules of the segment",
 		broker.WhyUnsupportedCall:  "a call that only TCP can do",
 		broker.WhyAddressNotWanted: "loopback is not included (--loopback)",
+		broker.WhyNoOffer:          "the client has not offered it",
+		broker.WhyShared:           "another process has the connection, too",
+		broker.WhyBusy:             "a thread waits in a call on the connection",
+		broker.WhyExpired:          "offered, and not taken in time",
+		broker.WhyUnreachable:      "the peer's node cannot be reached",
 	}
 	if text, ok := texts[w]; ok {
 		return text
@@ -126,7 +131,7 @@ func summary(all []broker.Connection, lost, processes int) string {
 	}
 	text := fmt.Sprintf("%s in %s: %d direct, %d tcp", count(len(all), "connection", "s"), count(processes, "process", "es"), direct, len(all)-direct)
 	var parts []string
-	for w := broker.WhyNotYet; w <= broker.WhyAddressNotWanted; w++ {
+	for w := broker.WhyNotYet; w <= broker.WhyLast; w++ {
 		if n := reasons[w]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d: %s", n, why(w)))
 		}

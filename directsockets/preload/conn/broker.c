@@ -27,6 +27,7 @@ static int conn = -1;
 static uint8_t *page; /* once mapped it stays; a new broker's page takes its place */
 static bool page_valid;
 static int64_t next_try;
+static uint32_t connection; /* counts those that have ended */
 
 /* The time in ns, of the coarse clock. No lock. */
 static int64_t now_ns(void)
@@ -36,18 +37,6 @@ static int64_t now_ns(void)
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
-
-/* ---- listeners --------------------------------------------------------------- */
-
-enum { MAX_LISTENERS = 4096 };
-
-static struct listener {
-	int fd;
-	uint32_t id;
-	bool announced;
-} *listeners; /* MAX_LISTENERS */
-static int nlisteners, unannounced;
-static uint32_t next_id = 1u << 31; /* listeners have the upper half of the numbers */
 
 /* ---- connecting -------------------------------------------------------------- */
 
@@ -158,9 +147,7 @@ static void hang_up(int64_t wait)
 	conn = -1;
 	__atomic_store_n(&page_valid, false, __ATOMIC_RELAXED);
 	next_try = now_ns() + wait;
-	for (int i = 0; i < nlisteners; i++)
-		listeners[i].announced = false;
-	__atomic_store_n(&unannounced, nlisteners, __ATOMIC_RELAXED);
+	__atomic_store_n(&connection, connection + 1, __ATOMIC_RELAXED);
 }
 
 /* Sends m with n descriptors, which stay the caller's. False: it was not taken. */
@@ -303,13 +290,12 @@ bool ds_broker_up(void)
 		hang_up((int64_t)RETRY_NS + SULK_NS);
 	if (conn >= 0) {
 		notices->met();
-		ds_broker_announce();
 	}
 	errno = saved;
 	return conn >= 0;
 }
 
-bool ds_broker_due(void) { return __atomic_load_n(&unannounced, __ATOMIC_RELAXED) > 0; }
+uint32_t ds_broker_connection(void) { return __atomic_load_n(&connection, __ATOMIC_RELAXED); }
 
 /* A descriptor that proves that this process has the socket fd, and does not keep it open: what is on its way to the
  * broker, or there, keeps no connection and no listener alive. -1 and errno. */
@@ -332,8 +318,7 @@ static int prove(int fd)
 	return proof;
 }
 
-/* Sends a message about the socket fd, with the proof of it before n more descriptors, at most 2. */
-static bool show(struct ds_message *m, int fd, const int *more, int n)
+bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n)
 {
 	int fds[3], bound = 0, saved;
 	socklen_t len = sizeof bound;
@@ -353,66 +338,13 @@ static bool show(struct ds_message *m, int fd, const int *more, int n)
 	return sent;
 }
 
-void ds_broker_announce(void)
-{
-	for (int i = 0; i < nlisteners && unannounced > 0 && conn >= 0; i++) {
-		struct ds_message m = {.type = DS_LISTEN, .id = listeners[i].id};
-
-		if (listeners[i].announced)
-			continue;
-		struct sockaddr_storage a;
-		socklen_t len = sizeof a;
-		if (getsockname(listeners[i].fd, (struct sockaddr *)&a, &len) == 0 && ds_address(&a, m.info.addr[1], &m.info.port[1]) &&
-		    !show(&m, listeners[i].fd, NULL, 0) && errno != ENOENT && errno != EBADF)
-			return;
-		listeners[i].announced = true;
-		__atomic_store_n(&unannounced, unannounced - 1, __ATOMIC_RELAXED);
-	}
-}
-
-bool ds_broker_listen(int fd)
-{
-	if (!listeners) {
-		void *p = REAL(mmap)(NULL, MAX_LISTENERS * sizeof *listeners, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-		if (p == MAP_FAILED)
-			return false;
-		listeners = p;
-	}
-	for (int i = 0; i < nlisteners; i++)
-		if (listeners[i].fd == fd)
-			return true;
-	if (nlisteners == MAX_LISTENERS)
-		return false;
-	listeners[nlisteners++] = (struct listener){.fd = fd, .id = next_id++ | 1u << 31};
-	__atomic_store_n(&unannounced, unannounced + 1, __ATOMIC_RELAXED);
-	if (ds_broker_up())
-		ds_broker_announce();
-	return true;
-}
-
-void ds_broker_unlisten(int fd)
-{
-	for (int i = 0; i < nlisteners; i++) {
-		struct ds_message m = {.type = DS_UNLISTEN, .id = listeners[i].id};
-
-		if (listeners[i].fd != fd)
-			continue;
-		if (listeners[i].announced) {
-			send_message(&m, NULL, 0);
-		} else {
-			__atomic_store_n(&unannounced, unannounced - 1, __ATOMIC_RELAXED);
-		}
-		listeners[i] = listeners[--nlisteners];
-		return;
-	}
-}
+void ds_broker_send(const struct ds_message *m) { send_message(m, NULL, 0); }
 
 bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell)
 {
 	struct ds_message m = {.type = DS_OFFER, .id = id, .info = *info};
 
-	return show(&m, shadow, (int[]){segment, bell}, 2);
+	return ds_broker_show(&m, shadow, (int[]){segment, bell}, 2);
 }
 
 bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce)
@@ -427,7 +359,7 @@ bool ds_broker_claim(uint32_t id, const struct ds_info *info, int shadow)
 {
 	struct ds_message m = {.type = DS_CLAIM, .id = id, .info = *info};
 
-	return show(&m, shadow, NULL, 0);
+	return ds_broker_show(&m, shadow, NULL, 0);
 }
 
 void ds_broker_read(void)

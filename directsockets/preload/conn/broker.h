@@ -39,13 +39,27 @@ struct ds_broker_notices {
 };
 /* Reads the environment; to is told from now on. */
 void ds_broker_init(const struct ds_broker_notices *to) DS_HIDDEN;
-/* Has a listener or a connection to say something to the broker? A load. */
+/* Which connection to the broker this is: what was asked on another is forgotten. */
+uint32_t ds_broker_connection(void) DS_HIDDEN;
+/* Sends a message about the socket fd, with the proof of it before n more descriptors, at most 2. False and errno: it
+ * was not sent. */
+bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n) DS_HIDDEN;
+/* Sends one without descriptors, or not. */
+void ds_broker_send(const struct ds_message *m) DS_HIDDEN;
+
+/* Listeners (listeners.c). Is there one to announce, with a descriptor? Without? Loads, for any thread. */
 bool ds_broker_due(void) DS_HIDDEN;
-/* Announces what was not yet. */
+bool ds_broker_orphans(void) DS_HIDDEN;
+/* Announces what was not yet; that of a connection fd, whose listener is closed. */
 void ds_broker_announce(void) DS_HIDDEN;
-/* fd listens; fd will not. False: no memory. */
-bool ds_broker_listen(int fd) DS_HIDDEN;
+void ds_broker_announce_by(const struct ds_info *info, int fd) DS_HIDDEN;
+/* fd listens there; fd will not. False: no memory. */
+bool ds_broker_listen(int fd, const uint8_t *addr, uint16_t port) DS_HIDDEN;
 void ds_broker_unlisten(int fd) DS_HIDDEN;
+/* A connection that was accepted there may become direct; or has, or will not. A listener that is closed stays
+ * announced for those that may. */
+void ds_broker_wait(const struct ds_info *info) DS_HIDDEN;
+void ds_broker_decided(const struct ds_info *info) DS_HIDDEN;
 /* What they return is whether it was sent. */
 bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell) DS_HIDDEN;
 bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce) DS_HIDDEN;

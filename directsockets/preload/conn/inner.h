@@ -26,7 +26,8 @@ struct ds_sock {
 	uint8_t phase, side;
 	bool no_rights; /* the peer cannot send descriptors to the bell */
 	bool bell_gone; /* the bell is no longer to be waited on */
-	bool wanted;    /* EARLY, a client: offers were not impossible so far */
+	bool waits;     /* a server: its listener stays announced for it (ds_broker_wait) */
+	uint8_t tries;  /* offers that were not taken, looks that found no listener, sleepers that did not wake */
 	uint8_t nonblock; /* 0 not known, 1 no, 2 yes */
 	struct ds_shared *sh; /* NULL when PLAIN from the start */
 	struct ds_seg seg;
@@ -38,6 +39,9 @@ struct ds_sock {
 	unsigned waited; /* turns of ds_patience */
 	uint64_t moved; /* bytes, both directions, before the offer */
 	uint64_t checked; /* time stamp when the bell was last looked at */
+	uint64_t retry;   /* EARLY: nothing is tried before; OFFERED: the offer is repeated then, if not 0 */
+	uint32_t asked;   /* the connection to the broker that has the offer */
+	int offered[2];   /* OFFERED: the segment and side 1's doorbell, to be offered again; or -1 */
 	unsigned lowat;
 	uint64_t seen; /* messages that have arrived, when ds_edges last looked */
 	struct ds_spinner spinner;
@@ -91,6 +95,22 @@ void ds_met(void) DS_HIDDEN;
 bool ds_segment_room(void) DS_HIDDEN;
 void ds_segment_made(void) DS_HIDDEN;
 void ds_drop(struct ds_sock *s) DS_HIDDEN;
+/* The offer of s, if there is one, is not repeated: what was kept for that goes. */
+void ds_offer_once(struct ds_sock *s) DS_HIDDEN;
+/* Keeps the segment and side 1's doorbell, which it takes, to offer them again. False: there are too many. */
+bool ds_offer_keep(struct ds_sock *s, int segment, int bell) DS_HIDDEN;
+/* What the broker says of an offer. */
+void ds_refused(uint32_t id, int reason) DS_HIDDEN;
+/* s, a server, is direct or never will be. */
+void ds_decided(struct ds_sock *s) DS_HIDDEN;
+/* Offers a segment for s, a client in phase EARLY, if that can be now. Offers it again, in phase OFFERED, if it is
+ * time to. With the lock of setup. */
+void ds_offer(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_offer_again(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Both ends of the segment of s are known: what is left is to say so. */
+void ds_offered(struct ds_sock *s) DS_HIDDEN;
+/* Shuts the gate, or says that a thread is busy and has it tried later. */
+bool ds_gate_get(struct ds_sock *s) DS_HIDDEN;
 
 static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->phase, p, __ATOMIC_RELEASE); }
 
@@ -115,6 +135,10 @@ ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n
 bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n) DS_HIDDEN;
 struct iovec ds_here(const struct ds_cursor *c, size_t max) DS_HIDDEN;
 void ds_skip(struct ds_cursor *c, size_t n) DS_HIDDEN;
+/* The first limit bytes that the cursor stands before, as vectors for the kernel; their number. What they do not hold is
+ * left for the next call. */
+enum { DS_VECTORS = 32 };
+int ds_vectors(const struct ds_cursor *c, size_t limit, struct iovec v[DS_VECTORS]) DS_HIDDEN;
 
 enum { DS_INQ = 0x541B, DS_OUTQ = 0x5411 }; /* SIOCINQ, SIOCOUTQ */
 
@@ -124,6 +148,8 @@ void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
 void ds_users_end(struct ds_sock *s) DS_HIDDEN;
 /* True if nobody is in such a call, nor will be until ds_gate_open. */
 bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
+/* The same, and wakes those who sleep in such a call and can be waked; waits for them a moment. */
+bool ds_gate_clear(struct ds_sock *s) DS_HIDDEN;
 void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
 
 /* Where a direction is, and other small things of struct ds_shared, also without its lock. */

@@ -120,6 +120,8 @@ static void let_go(void *handle)
 
 	if (s->phase == OFFERED && s->side == 0)
 		ds_broker_withdraw(s->id, s->info.nonce);
+	ds_offer_once(s);
+	ds_decided(s);
 	ds_drop(s);
 	if (s->kick >= 0)
 		ds_fd_close(s->kick);
@@ -181,9 +183,11 @@ static void offer_no_more(void *handle)
 	if (s->phase < OFFERED) {
 		ds_drop(s);
 		ds_phase(s, PLAIN);
+		ds_decided(s);
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_DEMOTED);
 	} else if (s->phase == OFFERED && s->side == 0) {
 		ds_broker_withdraw(s->id, s->info.nonce);
+		ds_offer_once(s);
 	}
 }
 

@@ -11,6 +11,7 @@
 enum {
 	POOL = 256,    /* handles made at a time */
 	POOLS = 4096,
+	KEPT = 64,     /* offers that can be repeated: each has two descriptors */
 	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
 };
 
@@ -19,7 +20,7 @@ static bool fork_locked;
 static struct ds_sock *pools[POOLS];
 static unsigned npools;
 static struct ds_sock *unused;
-static unsigned segments;
+static unsigned segments, kept;
 
 /* What could not be done since this thread itself held the lock: for its next holder. */
 enum { LATER = 64 };
@@ -109,6 +110,7 @@ struct ds_sock *ds_handle(void)
 	s->open = true;
 	s->kick = -1;
 	s->seg.bell = -1;
+	s->offered[0] = s->offered[1] = -1;
 	s->lowat = 1;
 	s->spinner.budget = 20000;
 	return s;
@@ -175,6 +177,27 @@ void ds_drop(struct ds_sock *s)
 		ds_fd_abandon(bell);
 }
 
+bool ds_offer_keep(struct ds_sock *s, int segment, int bell)
+{
+	if (kept >= KEPT)
+		return false;
+	kept++;
+	s->offered[0] = ds_fd_keep(segment);
+	s->offered[1] = ds_fd_keep(bell);
+	return true;
+}
+
+void ds_offer_once(struct ds_sock *s)
+{
+	if (s->offered[1] < 0)
+		return;
+	ds_fd_close(s->offered[0]);
+	ds_fd_close(s->offered[1]);
+	s->offered[0] = s->offered[1] = -1;
+	s->retry = 0;
+	kept--;
+}
+
 /* ---- fork -------------------------------------------------------------------------- */
 
 /* With the lock of setup: calls f for what every open connection shares. */
@@ -223,6 +246,7 @@ void ds_fork_child(void)
 			ds_drop(s);
 			s->phase = EARLY;
 		}
+		ds_offer_once(s); /* the parent repeats it */
 		s->entry = NULL;
 		if (s->seg.mem)
 			s->seg.counters = ds_stats_counters(NULL);

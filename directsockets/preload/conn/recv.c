@@ -18,21 +18,6 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-enum { VECTORS = 32 }; /* of a call on the shadow; what they do not hold is left for the next one */
-
-/* The first limit bytes that the cursor stands before, as vectors for the kernel; their number. */
-static int vectors(const struct ds_cursor *c, size_t limit, struct iovec v[VECTORS])
-{
-	struct ds_cursor at = *c;
-	int n = 0;
-
-	for (size_t sum = 0; n < VECTORS && sum < limit; sum += v[n++].iov_len) {
-		v[n] = ds_here(&at, limit - sum);
-		ds_skip(&at, v[n].iov_len);
-	}
-	return n;
-}
-
 /* Reads the shadow, as far as what there is belongs before the segment's data. With the lock of rx. */
 static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, size_t peeked)
 {
@@ -60,8 +45,8 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		errno = EAGAIN; /* peeking: what is on the shadow was seen */
 		return -1;
 	}
-	struct iovec v[VECTORS];
-	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)vectors(c, limit, v)};
+	struct iovec v[DS_VECTORS];
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)ds_vectors(c, limit, v)};
 	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
 	if (r <= 0 && ds_mode(&h->rx_mode) == RX_SHADOW) {
 		int saved = errno;
@@ -147,8 +132,8 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 /* A connection that may get a segment while a thread waits for it: as recv_direct, without one. */
 static ssize_t recv_early(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
 {
-	struct iovec v[VECTORS];
-	ssize_t r = ds_shadow_recv(s, fd, v, vectors(c, c->left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, true);
+	struct iovec v[DS_VECTORS];
+	ssize_t r = ds_shadow_recv(s, fd, v, ds_vectors(c, c->left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, true);
 
 	if (r == DS_CHANGED) {
 		errno = ESTALE;
@@ -213,16 +198,16 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		else
 			r = recv_early(s, fd, &c, flags);
 		if (shadow && !settled(s)) {
-			struct iovec v[VECTORS];
+			struct iovec v[DS_VECTORS];
 			ds_tx_attend(s, fd);
-			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
+			r = ds_shadow_recv(s, fd, v, ds_vectors(&c, c.left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
 			if (r > 0)
 				ds_skip(&c, (size_t)r);
 		} else if (shadow) { /* for good */
 			if (!got)
 				return ds_shadow_recv(s, fd, iov, n, flags, false);
-			struct iovec v[VECTORS];
-			r = ds_shadow_recv(s, fd, v, vectors(&c, c.left, v), flags | (got >= want ? MSG_DONTWAIT : 0), false);
+			struct iovec v[DS_VECTORS];
+			r = ds_shadow_recv(s, fd, v, ds_vectors(&c, c.left, v), flags | (got >= want ? MSG_DONTWAIT : 0), false);
 			if (r > 0)
 				ds_skip(&c, (size_t)r);
 			return (ssize_t)got + (r > 0 ? r : 0);

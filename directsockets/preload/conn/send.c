@@ -166,6 +166,56 @@ static bool fill(void *arg)
 	return n > 0;
 }
 
+/* A connection that can still become direct sends no more than this at a time, so that it does while a large send goes on. */
+enum { PIECE = 1 << 18 };
+
+/* Shall a send on the shadow be made in pieces? One that is large, or would sleep in the kernel where another thread,
+ * which has an offer to make or to take, cannot wake it. */
+static bool in_pieces(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	size_t sum = 0;
+
+	if (ds_plain(s) || ds_mode(&s->sh->tx_mode) == TX_BACK || (flags & MSG_DONTWAIT))
+		return false;
+	for (int i = 0; i < n && sum <= PIECE; i++)
+		sum += iov[i].iov_len < PIECE ? iov[i].iov_len : PIECE + 1;
+	return (sum > PIECE || !ds_alone(s)) && !ds_nonblock(s, fd);
+}
+
+/* Sends a piece on the shadow of a connection without a segment, and does not sleep: the number of bytes, or -1 and errno,
+ * of which ESTALE means look again. */
+static ssize_t send_early(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
+{
+	struct iovec v[DS_VECTORS];
+	ssize_t r = ds_shadow_send(s, fd, v, ds_vectors(c, c->left < PIECE ? c->left : PIECE, v), flags | MSG_DONTWAIT);
+
+	if (r == DS_CHANGED) {
+		errno = ESTALE;
+		return -1;
+	}
+	if (r > 0) {
+		ds_skip(c, (size_t)r);
+		ds_tick(s, fd);
+	}
+	return r;
+}
+
+/* Sends on the shadow what the cursor stands before; all of iov, if nothing was sent before. As ds_shadow_send. It waits in
+ * the kernel, if it waits at all, as it would have without us. */
+static ssize_t send_shadow(struct ds_sock *s, int fd, const struct iovec *iov, int n, const struct ds_cursor *c, size_t sent, int flags)
+{
+	bool piece = c->left > PIECE && ds_mode(&s->sh->tx_mode) == TX_SHADOW && !ds_plain(s);
+	struct iovec one = ds_here(c, piece ? PIECE : c->left);
+	ssize_t r;
+
+	if (!sent && !piece)
+		return ds_shadow_send(s, fd, iov, n, flags);
+	r = ds_shadow_send(s, fd, &one, 1, sent ? flags | MSG_NOSIGNAL : flags);
+	if (r > 0)
+		ds_tick(s, fd);
+	return r;
+}
+
 ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct ds_cursor c;
@@ -177,7 +227,7 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	ds_tick(s, fd);
 	if (__builtin_expect(ds_config.wait != 0, 0))
 		ds_patience(s, fd);
-	if (!ds_has_segment(s) || ds_mode(&s->sh->tx_mode) == TX_BACK) {
+	if ((!ds_has_segment(s) || ds_mode(&s->sh->tx_mode) == TX_BACK) && !in_pieces(s, fd, iov, n, flags)) {
 		ssize_t r = ds_shadow_send(s, fd, iov, n, flags);
 
 		if (r != DS_CHANGED)
@@ -190,26 +240,27 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	ds_check_bell(s, false);
 	for (;;) {
 		bool shadow = false;
-		ssize_t r = send_direct(s, fd, &c, sent ? flags | MSG_NOSIGNAL : flags, &shadow);
+		int quiet = sent ? flags | MSG_NOSIGNAL : flags;
+		ssize_t r = 0;
 
+		if (ds_has_segment(s))
+			r = send_direct(s, fd, &c, quiet, &shadow);
+		else if (ds_plain(s))
+			shadow = true;
+		else
+			r = send_early(s, fd, &c, quiet);
+		if (r < 0 && errno == ESTALE)
+			continue;
 		if (r > 0)
 			sent += (size_t)r;
 		if (shadow && c.left) {
-			struct iovec one = ds_here(&c, c.left);
-
-			/* Waits in the kernel, if it waits at all, as it would have without us. */
-			if (sent)
-				r = ds_shadow_send(s, fd, &one, 1, flags | MSG_NOSIGNAL);
-			else
-				r = ds_shadow_send(s, fd, iov, n, flags);
-			if (r == DS_CHANGED)
-				continue;
+			r = send_shadow(s, fd, iov, n, &c, sent, flags);
 			if (r > 0) {
 				ds_skip(&c, (size_t)r);
 				sent += (size_t)r;
-				if (c.left)
-					continue;
 			}
+			if (r == DS_CHANGED || (r > 0 && c.left))
+				continue;
 			return sent ? (ssize_t)sent : r;
 		}
 		if (!c.left)

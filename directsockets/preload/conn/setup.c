@@ -26,100 +26,11 @@
 enum {
 	SMALL_BUFFER = 65536,
 	MIN_WINDOW = 8192,
-	LISTENER_US = 1000000, /* in which a new listener gets into the page, however busy the broker */
 };
-
-/* Someone sleeps in the kernel on the shadow alone: wake it, so that it comes round. */
-static void kick(struct ds_sock *s)
-{
-	uint64_t one = 1;
-	int fd = __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE);
-
-	if (fd >= 0)
-		ds_syscall(SYS_write, fd, &one, sizeof one);
-}
-
-static const struct ds_notices *notices;
-
-void ds_tell(const struct ds_notices *to) { notices = to; }
-
-/* Both ends of the segment are known: what is left is to say so. */
-static void ready(struct ds_sock *s)
-{
-	s->seg.expedited = ds_config.expedited;
-	s->seg.reserve = 2; /* so that shutdown and exec need not wait */
-	s->seg.counters = ds_stats_counters(s->entry);
-	s->seg.counters[DS_C_RING] = s->seg.ring;
-	s->checked = ds_ticks();
-	ds_phase(s, OFFERED);
-	if (notices)
-		notices->bell(s);
-}
-
-/* With the lock of setup: makes a segment and offers it to the peer, or finds that there shall be none. */
-static void offer(struct ds_sock *s, int fd)
-{
-	int segment = -1, bells[2] = {-1, -1};
-	uint64_t read;
-
-	if (!ds_page_listeners(s->info.port[1])) {
-		/* One that has just begun to listen may not be in the page yet. */
-		if (!s->checked)
-			s->checked = ds_ticks();
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_LISTENER);
-		if (ds_ticks() - s->checked > LISTENER_US * ds_ticks_us())
-			ds_phase(s, PLAIN);
-		return;
-	}
-	if (!ds_segment_room()) {
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_MEMORY);
-		ds_phase(s, PLAIN);
-		return;
-	}
-	if (!ds_single(s))
-		return;
-	if (!ds_gate_shut(s)) {
-		kick(s);
-		return;
-	}
-	if (!ds_kernel_read(fd, &read)) {
-		ds_gate_open(s);
-		ds_phase(s, PLAIN);
-		return;
-	}
-	struct ds_info info = s->info;
-	if (ds_syscall(SYS_getrandom, info.nonce, sizeof info.nonce, 0) != sizeof info.nonce ||
-	    ds_seg_create(&s->seg, &info, ds_config.slots, ds_config.ring, &segment) < 0 ||
-	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bells) < 0) {
-		if (segment >= 0) {
-			ds_seg_unmap(&s->seg);
-			REAL(close)(segment);
-		}
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_MEMORY);
-		ds_gate_open(s);
-		ds_phase(s, PLAIN);
-		return;
-	}
-	ds_segment_made();
-	s->info = info;
-	s->seg.bell = ds_fd_keep(bells[0]);
-	s->no_rights = ds_fd_no_rights(s->seg.bell);
-	s->sh->rx_read = read;
-	__atomic_store_n(&s->seg.own->flags, ds_config.expedited ? DS_EXPEDITED : 0, __ATOMIC_RELEASE);
-	ready(s);
-	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_OFFERED);
-	/* If it cannot be sent the bell is at its end at once, as if the broker had refused it. */
-	ds_broker_offer(s->id, &info, fd, segment, bells[1]);
-	REAL(close)(segment);
-	REAL(close)(bells[1]);
-	ds_gate_open(s);
-}
 
 /* With the lock of setup: asks the broker for the offer of which the page's word is told. */
 static void claim(struct ds_sock *s, int fd, uint32_t word)
 {
-	if (!ds_single(s)) /* until only one process has it, as after accept, fork, close */
-		return;
 	__atomic_store_n(&s->refused, word, __ATOMIC_RELAXED);
 	if (!ds_segment_room())
 		return;
@@ -175,16 +86,6 @@ static void none(uint32_t id)
 		ds_phase(s, EARLY);
 }
 
-/* With the lock of setup: the broker does not take the offer. */
-static void refused(uint32_t id, int reason)
-{
-	struct ds_sock *s = ds_by_id(id);
-
-	(void)reason; /* the doorbell comes to its end, whatever it was */
-	if (s && s->phase == OFFERED && s->side == 0)
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
-}
-
 /* A program that has set SO_SNDBUF wants to be stopped before so much is under way. The kernel's own choice is
  * larger than SMALL_BUFFER. */
 static void up(struct ds_sock *s, int fd)
@@ -203,50 +104,111 @@ static void attach(struct ds_sock *s, int fd)
 {
 	uint64_t read;
 
-	if (ds_single(s) && !ds_gate_shut(s)) {
-		kick(s);
+	if (!ds_gate_get(s))
 		return;
-	}
-	if (!ds_single(s) || ds_seg_peer_state(&s->seg) != DS_OFFERED || !ds_kernel_read(fd, &read)) {
-		if (ds_single(s))
-			ds_gate_open(s);
+	if (ds_seg_peer_state(&s->seg) != DS_OFFERED || !ds_kernel_read(fd, &read)) {
+		ds_gate_open(s);
 		ds_drop(s);
 		ds_phase(s, PLAIN);
+		ds_decided(s);
 		return;
 	}
 	s->sh->rx_read = read;
-	ready(s);
+	ds_offered(s);
 	ds_seg_state(&s->seg, &s->sh->attention, DS_ATTACHED);
 	up(s, fd);
+	ds_decided(s);
 	ds_gate_open(s);
+}
+
+/* Is an offer open that s, a server, was not told NONE of? */
+static bool may_claim(struct ds_sock *s, uint32_t *word)
+{
+	*word = ds_page_offers(s->bucket);
+	return (*word & 0xffff) && *word != __atomic_load_n(&s->refused, __ATOMIC_RELAXED);
+}
+
+/* Is there something to do for s, which has no segment? */
+static bool early_due(struct ds_sock *s)
+{
+	uint64_t retry = __atomic_load_n(&s->retry, __ATOMIC_RELAXED);
+	uint32_t word;
+
+	if (s->side == 0 ? __atomic_load_n(&s->sends, __ATOMIC_RELAXED) < ds_config.sends &&
+	                           __atomic_load_n(&s->moved, __ATOMIC_RELAXED) < ds_config.bytes
+	                 : !may_claim(s, &word) && !(s->waits && ds_broker_orphans()))
+		return false;
+	if (retry && (int64_t)(ds_ticks() - retry) < 0)
+		return false;
+	if (ds_single(s))
+		return true;
+	/* Until only one process has it, as after accept, fork, close. */
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SHARED);
+	return s->side == 1 && ds_broker_orphans();
+}
+
+/* With the lock of setup: s, which has no segment, goes on. */
+static void early(struct ds_sock *s, int fd)
+{
+	uint32_t word;
+
+	if (!ds_broker_up())
+		return;
+	if (s->side == 1 && ds_broker_orphans())
+		ds_broker_announce_by(&s->info, fd);
+	if (!ds_single(s))
+		return;
+	s->retry = 0;
+	if (s->side == 0)
+		ds_offer(s, fd);
+	else if (may_claim(s, &word))
+		claim(s, fd, word);
+}
+
+/* A client that has offered. */
+static void tick_offered(struct ds_sock *s, int fd)
+{
+	uint32_t peer = ds_seg_peer_state(&s->seg);
+	bool attached = peer == DS_ATTACHED, refused = peer == DS_WITHDRAWN, due = ds_ticks() - s->checked >= ds_ticks_us() * 10000;
+	int saved = errno;
+
+	if (__atomic_load_n(&s->offered[1], __ATOMIC_RELAXED) >= 0 && (attached || refused || due)) {
+		if (!ds_setup_try())
+			return; /* next time */
+		if (attached || refused)
+			ds_offer_once(s); /* so that the doorbell tells when the peer is gone */
+		else
+			ds_offer_again(s, fd);
+		ds_setup_unlock();
+		errno = saved;
+	}
+	if (refused)
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
+	if (attached)
+		up(s, fd);
+	else
+		ds_check_bell(s, false);
 }
 
 void ds_tick(struct ds_sock *s, int fd)
 {
-	uint32_t word;
-
 	switch (__atomic_load_n(&s->phase, __ATOMIC_ACQUIRE)) {
 	case PLAIN:
 	case UP:
 		return;
 	case EARLY:
-		if (s->side == 0 && __atomic_load_n(&s->sends, __ATOMIC_RELAXED) < ds_config.sends &&
-		    __atomic_load_n(&s->moved, __ATOMIC_RELAXED) < ds_config.bytes)
+		if (!early_due(s))
 			return;
-		if (s->side == 1) {
-			word = ds_page_offers(s->bucket);
-			if (!(word & 0xffff) || word == __atomic_load_n(&s->refused, __ATOMIC_RELAXED))
-				return;
-		}
+		break;
+	case GRANTED:
+		if (s->retry && (int64_t)(ds_ticks() - s->retry) < 0)
+			return;
 		break;
 	case OFFERED:
-		if (s->side == 0 && ds_seg_peer_state(&s->seg) == DS_ATTACHED) {
-			up(s, fd);
-			return;
-		}
-		if (s->side == 0 && ds_seg_peer_state(&s->seg) == DS_WITHDRAWN)
-			ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED); /* the bell is at its end, or soon will be */
-		ds_check_bell(s, false);
+		if (s->side == 0)
+			tick_offered(s, fd);
+		else
+			ds_check_bell(s, false);
 		return;
 	}
 	if (!ds_setup_try())
@@ -254,19 +216,25 @@ void ds_tick(struct ds_sock *s, int fd)
 	int saved = errno;
 	if (s->phase == CLAIMED)
 		ds_broker_read();
-	if (s->phase == GRANTED) {
-		attach(s, fd);
-	} else if (s->phase == EARLY && ds_broker_up()) {
-		if (s->side == 0)
-			offer(s, fd);
-		else if ((word = ds_page_offers(s->bucket)) & 0xffff && word != s->refused)
-			claim(s, fd, word);
+	if (s->phase == GRANTED && !ds_single(s)) {
+		ds_drop(s);
+		ds_phase(s, EARLY);
 	}
+	if (s->phase == GRANTED)
+		attach(s, fd);
+	else if (s->phase == EARLY)
+		early(s, fd);
 	ds_setup_unlock();
 	errno = saved;
 }
 
-static const struct ds_broker_notices by_broker = {granted, none, refused, ds_met};
+static void met(void)
+{
+	ds_met();
+	ds_broker_announce();
+}
+
+static const struct ds_broker_notices by_broker = {granted, none, ds_refused, met};
 
 /* ---- life -------------------------------------------------------------------------- */
 
@@ -298,7 +266,11 @@ static struct ds_sock *make(int fd, int side)
 	} else {
 		s->bucket = ds_bucket(&info);
 		s->phase = EARLY;
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_EARLY);
+		ds_stats_say(s->entry, DS_MODE_TCP, side ? DS_WHY_NO_OFFER : DS_WHY_EARLY);
+		if (side) {
+			ds_broker_wait(&info);
+			s->waits = true;
+		}
 	}
 	ds_setup_unlock();
 	errno = saved;
@@ -359,7 +331,7 @@ bool ds_listen(int fd)
 	ds_start(&by_broker);
 	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
 		/* If somebody wants to know, what it accepts gets a line of the statistics all the same. */
-		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd) : ds_config.explain;
+		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd, addr, port) : ds_config.explain;
 	ds_setup_unlock();
 	errno = saved;
 	return ours;

@@ -165,6 +165,26 @@ bool ds_gate_shut(struct ds_sock *s)
 	return false;
 }
 
+bool ds_gate_clear(struct ds_sock *s)
+{
+	enum { PATIENCE_US = 1000 }; /* for threads to run that were waked */
+	uint64_t one = 1, end = ds_ticks() + PATIENCE_US * ds_ticks_us();
+	uint32_t none = 0;
+	int fd = __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE);
+
+	if (!__atomic_compare_exchange_n(&s->sh->gate, &none, ds_tid(), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		return false;
+	if (__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST) && fd >= 0) {
+		ds_syscall(SYS_write, fd, &one, sizeof one);
+		while (__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST) && (int64_t)(end - ds_ticks()) > 0)
+			ds_syscall(SYS_sched_yield);
+	}
+	if (!__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST))
+		return true;
+	ds_gate_open(s);
+	return false;
+}
+
 void ds_gate_open(struct ds_sock *s) { __atomic_store_n(&s->sh->gate, 0, __ATOMIC_SEQ_CST); }
 
 /* ---- the calls ------------------------------------------------------------------- */
@@ -239,6 +259,18 @@ void ds_skip(struct ds_cursor *c, size_t n)
 			c->off = 0;
 		}
 	}
+}
+
+int ds_vectors(const struct ds_cursor *c, size_t limit, struct iovec v[DS_VECTORS])
+{
+	struct ds_cursor at = *c;
+	int n = 0;
+
+	for (size_t sum = 0; n < DS_VECTORS && sum < limit; sum += v[n++].iov_len) {
+		v[n] = ds_here(&at, limit - sum);
+		ds_skip(&at, v[n].iov_len);
+	}
+	return n;
 }
 
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags)

@@ -24,6 +24,7 @@ static struct offer {
 } offers[OFFERS];
 static int noffers, clients[CLIENTS], nclients, page;
 static uint8_t *mem;
+int *broker_refuses;
 
 static void count(const struct ds_info *info, int by)
 {
@@ -87,6 +88,13 @@ static bool serve(int fd)
 		__atomic_fetch_add((uint16_t *)(void *)(mem + 64) + m.info.port[1], 1, __ATOMIC_RELEASE);
 		break;
 	case DS_OFFER: {
+		if (__atomic_load_n(broker_refuses, __ATOMIC_ACQUIRE) > 0) {
+			__atomic_fetch_sub(broker_refuses, 1, __ATOMIC_ACQ_REL);
+			answer.type = DS_REFUSED;
+			answer.reason = 2;
+			say(fd, &answer, NULL, 0);
+			break;
+		}
 		struct offer *o = &offers[noffers++];
 		o->info = m.info;
 		o->segment = fds[1];
@@ -157,6 +165,8 @@ pid_t broker_start(const char *path)
 	unlink(path);
 	if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 64) < 0)
 		abort();
+	if (!broker_refuses)
+		broker_refuses = mmap(NULL, sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	page = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (ftruncate(page, PAGE) < 0)
 		abort();

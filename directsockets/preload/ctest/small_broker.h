@@ -8,4 +8,7 @@
 pid_t broker_start(const char *path);
 void broker_stop(pid_t pid, const char *path);
 
+/* So many of the next offers are refused: not taken in time. Shared with the broker. */
+extern int *broker_refuses;
+
 #endif

@@ -457,6 +457,42 @@ static int open_fds(void)
 	return n;
 }
 
+// An offer that was refused is made again: the connection becomes direct all the same. One that is refused again and
+// again is given up, and what was kept for it.
+static void offered_again(void)
+{
+	struct side c, s;
+	uint8_t b[1];
+	bool seen = false;
+	int fds = open_fds();
+
+	__atomic_store_n(broker_refuses, 1, __ATOMIC_RELEASE);
+	connect_to(&c);
+	accept_from(&s);
+	for (int64_t end = ds_now() + 60000000000; ds_now() < end && (ds_direct(c.s) & ds_direct(s.s)) != 3; usleep(1000)) {
+		CHECK(put(&c, "a", 1, 0) == 1 && get(&s, b, 1, 0) == 1 && put(&s, "b", 1, 0) == 1 && get(&c, b, 1, 0) == 1, "echo");
+		seen |= c.s->entry->reason == DS_WHY_EXPIRED;
+	}
+	CHECK(seen, "it was not refused");
+	CHECK(ds_direct(c.s) == 3 && ds_direct(s.s) == 3, "%d %d", ds_direct(c.s), ds_direct(s.s));
+	CHECK(c.s->offered[1] < 0, "the doorbell of the peer is kept");
+	hang_up(&c);
+	hang_up(&s);
+	__atomic_store_n(broker_refuses, 1, __ATOMIC_RELEASE);
+	connect_to(&c);
+	accept_from(&s);
+	c.s->tries = 200; /* as if it had been often */
+	for (int64_t end = ds_now() + 60000000000; ds_now() < end && c.s->entry->reason != DS_WHY_EXPIRED; usleep(1000)) {
+		CHECK(put(&c, "a", 1, 0) == 1 && get(&s, b, 1, 0) == 1, "there");
+		if (c.s->phase == OFFERED)
+			c.s->tries = 200;
+	}
+	CHECK(c.s->entry->reason == DS_WHY_EXPIRED && c.s->offered[1] < 0, "reason %d, kept %d", c.s->entry->reason, c.s->offered[1]);
+	hang_up(&c);
+	hang_up(&s);
+	CHECK(open_fds() == fds, "%d descriptors, %d before", open_fds(), fds);
+}
+
 int main(void)
 {
 	char path[64];
@@ -471,6 +507,7 @@ int main(void)
 	for (int i = 0; i < 12; i++)
 		flows(4 << 20, i & 1 ? 1 + below(3 << 20) : 0, i & 2 ? 1 + below(3 << 20) : 0, false);
 	late_shadow();
+	offered_again();
 	signals();
 	for (int i = 0; i < 20; i++)
 		hostile();

@@ -21,6 +21,17 @@ void out(const char *fmt, ...)
 		_exit(9);
 }
 
+int has_library(void) { return mode != NULL; }
+
+int direct(int fd)
+{
+	int m = mode ? mode(fd) : 0;
+
+	if (m > 0)
+		was_direct = 1;
+	return m > 0 ? m : 0;
+}
+
 void die(const char *what)
 {
 	out("DIED: %s: %s", what, strerror(errno));
@@ -282,7 +293,7 @@ void *write_later(void *p)
 	return NULL;
 }
 
-static const struct probe *const tables[] = {io_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, listen_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, order_probes, edge_probes, thread_probes};
+static const struct probe *const tables[] = {io_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, order_probes, edge_probes, thread_probes};
 
 // probes list | probes NAME [cold]: exit 0; with the library and not cold, 3
 // means that the connection never became direct.

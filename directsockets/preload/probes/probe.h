@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], listen_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], order_probes[], edge_probes[], thread_probes[];
+extern const struct probe io_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], order_probes[], edge_probes[], thread_probes[];
 
 // out writes a line of the transcript.
 void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -57,6 +57,9 @@ void warm(int client, int server);
 
 // still_direct fails the run with the library if a connection that pair made has gone back to TCP.
 void still_direct(int client, int server);
+// direct is what the library says of fd: 1 sends direct, 2 receives direct, 3 both, 0 neither, or there is no library.
+int direct(int fd);
+int has_library(void);
 int listener(struct sockaddr_in *addr);
 int dial(const struct sockaddr_in *addr);
 

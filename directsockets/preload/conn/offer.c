@@ -1,0 +1,166 @@
+/* Offering a segment for a connection, and offering it again when nobody took it (SPEC 5.1). All with the lock of setup. */
+#include "conn/broker.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+
+#include <sys/syscall.h>
+
+enum {
+	TRIES = 5,            /* after the first */
+	FIRST_US = 1000000,   /* until the second; doubled each time */
+	LISTENER_US = 1000000, /* in which a new listener gets into the page, however busy the broker */
+	BUSY_US = 10000,      /* until sleepers that did not wake are waked again */
+};
+
+static const struct ds_notices *notices;
+
+void ds_tell(const struct ds_notices *to) { notices = to; }
+
+void ds_offered(struct ds_sock *s)
+{
+	s->seg.expedited = ds_config.expedited;
+	s->seg.reserve = 2; /* so that shutdown and exec need not wait */
+	s->seg.counters = ds_stats_counters(s->entry);
+	s->seg.counters[DS_C_RING] = s->seg.ring;
+	s->checked = ds_ticks();
+	ds_phase(s, OFFERED);
+	if (notices)
+		notices->bell(s);
+}
+
+/* Nothing is tried for a while, longer each time. False: it was tried often enough. */
+static bool later(struct ds_sock *s)
+{
+	if (s->tries >= TRIES)
+		return false;
+	s->retry = ds_ticks() + ((uint64_t)FIRST_US << s->tries++) * ds_ticks_us();
+	return true;
+}
+
+/* The offer was not taken. It will be made again or, if that was done often enough, the doorbell comes to its end. */
+static void not_taken(struct ds_sock *s, int why)
+{
+	ds_stats_say(s->entry, DS_MODE_TCP, why);
+	if (s->offered[1] >= 0 && !later(s))
+		ds_offer_once(s);
+}
+
+void ds_refused(uint32_t id, int reason)
+{
+	static const uint8_t whys[] = {
+		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
+	};
+	struct ds_sock *s = ds_by_id(id);
+
+	if (s && s->phase == OFFERED && s->side == 0 && !s->retry)
+		not_taken(s, reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED);
+}
+
+/* Offers what is kept for that, the segment and side 1's doorbell. */
+static void ask(struct ds_sock *s, int fd, int segment, int bell)
+{
+	s->retry = 0;
+	s->asked = ds_broker_connection();
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_OFFERED);
+	if (!ds_broker_offer(s->id, &s->info, fd, segment, bell))
+		not_taken(s, DS_WHY_REFUSED);
+}
+
+void ds_offer_again(struct ds_sock *s, int fd)
+{
+	ds_broker_read();
+	if (s->offered[1] >= 0 && !s->retry && s->asked != ds_broker_connection())
+		not_taken(s, DS_WHY_NO_BROKER); /* it has taken the offer with it */
+	if (s->offered[1] < 0 || !s->retry || (int64_t)(ds_ticks() - s->retry) < 0)
+		return;
+	if (!ds_broker_up())
+		not_taken(s, DS_WHY_NO_BROKER);
+	else if (!ds_page_listeners(s->info.port[1]))
+		not_taken(s, DS_WHY_NO_LISTENER);
+	else
+		ask(s, fd, s->offered[0], s->offered[1]);
+}
+
+/* No listener is known: one that has just begun to listen may not be in the page yet. */
+static void no_listener(struct ds_sock *s)
+{
+	uint64_t now = ds_ticks();
+
+	if (!s->checked)
+		s->checked = now;
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_LISTENER);
+	if (now - s->checked > LISTENER_US * ds_ticks_us() && !later(s))
+		ds_phase(s, PLAIN);
+}
+
+static void no_memory(struct ds_sock *s)
+{
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_MEMORY);
+	ds_phase(s, PLAIN);
+}
+
+/* Makes a segment and both ends of the doorbell, for s. False: there is no memory, or no descriptors. */
+static bool create(struct ds_sock *s, int *segment, int bells[2])
+{
+	struct ds_info info = s->info;
+
+	*segment = -1;
+	if (ds_syscall(SYS_getrandom, info.nonce, sizeof info.nonce, 0) != sizeof info.nonce ||
+	    ds_seg_create(&s->seg, &info, ds_config.slots, ds_config.ring, segment) < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bells) < 0) {
+		if (*segment >= 0) {
+			ds_seg_unmap(&s->seg);
+			REAL(close)(*segment);
+		}
+		return false;
+	}
+	s->info = info;
+	return true;
+}
+
+bool ds_gate_get(struct ds_sock *s)
+{
+	if (ds_gate_clear(s))
+		return true;
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_BUSY);
+	s->retry = ds_ticks() + BUSY_US * ds_ticks_us();
+	return false;
+}
+
+void ds_offer(struct ds_sock *s, int fd)
+{
+	int segment, bells[2];
+	uint64_t read;
+
+	if (!ds_page_listeners(s->info.port[1])) {
+		no_listener(s);
+		return;
+	}
+	if (!ds_segment_room()) {
+		no_memory(s);
+		return;
+	}
+	if (!ds_gate_get(s))
+		return;
+	if (!ds_kernel_read(fd, &read)) {
+		ds_phase(s, PLAIN); /* it has ended */
+	} else if (!create(s, &segment, bells)) {
+		no_memory(s);
+	} else {
+		ds_segment_made();
+		s->tries = 0;
+		s->seg.bell = ds_fd_keep(bells[0]);
+		s->no_rights = ds_fd_no_rights(s->seg.bell);
+		s->sh->rx_read = read;
+		__atomic_store_n(&s->seg.own->flags, ds_config.expedited ? DS_EXPEDITED : 0, __ATOMIC_RELEASE);
+		ds_offered(s);
+		if (ds_offer_keep(s, segment, bells[1])) {
+			ask(s, fd, s->offered[0], s->offered[1]);
+		} else {
+			ask(s, fd, segment, bells[1]);
+			REAL(close)(segment);
+			REAL(close)(bells[1]);
+		}
+	}
+	ds_gate_open(s);
+}

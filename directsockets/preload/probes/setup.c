@@ -1,0 +1,121 @@
+#include "probe.h"
+
+/* How connections become direct that the library once gave up. */
+
+/* The listener is closed as soon as it has accepted, as one for FTP's data is. */
+static void oneshot(void)
+{
+	struct sockaddr_in at;
+	int l = listener(&at), c = dial(&at), s = accept(l, NULL, NULL);
+
+	R(close(l));
+	warm(c, s);
+	R(close(c));
+	char b[1];
+	R(read(s, b, 1));
+}
+
+/* The same in a child, whose parent has the listener closed, too. */
+static void oneshot_fork(void)
+{
+	struct sockaddr_in at;
+	int l = listener(&at), c = dial(&at);
+
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		char b[4096];
+		ssize_t n;
+		int s = accept(l, NULL, NULL);
+		close(l);
+		close(c);
+		while ((n = read(s, b, sizeof b)) > 0)
+			put(s, b, (size_t)n);
+		_exit(0);
+	}
+	close(l);
+	char b[2];
+	for (int i = 0; i < 5 || (has_library() && i < 2000 && !direct(c)); i++) {
+		put(c, "ab", 2);
+		if (get(c, b, 2) != 2)
+			die("echo");
+		if (i >= 5)
+			nap(1);
+	}
+	R(shutdown(c, SHUT_WR));
+	R(read(c, b, 1));
+	finish(pid);
+}
+
+/* ---- a thread that sends much while another waits to receive ---- */
+
+enum { MUCH = 50 << 20, ROUNDS = 20 };
+
+static void *receiver(void *fd)
+{
+	char b[64];
+
+	return (void *)get(*(int *)fd, b, sizeof b);
+}
+
+static void sink(void *arg)
+{
+	static char b[1 << 16];
+	int s = accept(*(int *)arg, NULL, NULL);
+	ssize_t n;
+
+	while ((n = read(s, b, sizeof b)) > 0)
+		;
+	put(s, "done", 4);
+	close(s);
+}
+
+static void duplex_sender(void)
+{
+	static char b[MUCH];
+	struct sockaddr_in at;
+	int l = listener(&at), rounds = 0;
+	pthread_t t;
+	void *got;
+
+	alarm(300);
+	pid_t pid = start(sink, &l);
+	int c = dial(&at);
+	pthread_create(&t, NULL, receiver, &c);
+	do {
+		if (send(c, b, sizeof b, 0) != sizeof b)
+			die("send");
+	} while (!(direct(c) & 1) && ++rounds < ROUNDS && has_library());
+	R(shutdown(c, SHUT_WR));
+	pthread_join(t, &got);
+	out("received %zu", (size_t)got);
+	finish(pid);
+}
+
+/* One send, by a program of one thread. */
+static void one_send(void)
+{
+	static char b[MUCH];
+	struct sockaddr_in at;
+	int l = listener(&at), rounds = 0;
+	char end[8];
+
+	alarm(300);
+	pid_t pid = start(sink, &l);
+	int c = dial(&at);
+	do {
+		if (send(c, b, sizeof b, 0) != sizeof b)
+			die("send");
+	} while (!(direct(c) & 1) && ++rounds < ROUNDS && has_library());
+	R(shutdown(c, SHUT_WR));
+	R(get(c, end, sizeof end));
+	finish(pid);
+}
+
+const struct probe setup_probes[] = {
+	{"one-shot", oneshot, 0},
+	{"one-shot-fork", oneshot_fork, 0},
+	{"duplex-sender", duplex_sender, 0},
+	{"one-send", one_send, 0},
+	{NULL, NULL, 0},
+};
