@@ -155,7 +155,7 @@ func cpythonUnits(string) ([]unit, error) {
 	for _, name := range []string{"test_socket", "test_selectors", "test_socketserver", "test_httplib", "test_httpservers", "test_ssl", "test_asyncio",
 		"test_asyncore", "test_asynchat", "test_ftplib", "test_imaplib", "test_smtplib", "test_poplib", "test_nntplib", "test_telnetlib", "test_urllib2_localnet",
 		"test_xmlrpc", "test_logging", "test_epoll", "test_poll", "test_select", "test_multiprocessing_spawn", "test_multiprocessing_forkserver",
-		"test_wsgiref", "test_signal", "test_subprocess", "test_ftplib", "test_robotparser", "test_docxmlrpc", "test_smtpd"} {
+		"test_wsgiref", "test_signal", "test_subprocess", "test_robotparser", "test_docxmlrpc", "test_smtpd"} {
 		argv := []string{"/usr/bin/python3", "-m", "test", "-v", "-u", "network", "-i", "*VSOCK*", "-i", "*CAN*"}
 		units = append(units, unit{name: name, argv: append(argv, name), dir: "/tmp", alone: func(test string) unit {
 			return unit{name: name, argv: append(slices.Clone(argv), "-m", test, name), dir: "/tmp"}
