@@ -1,5 +1,4 @@
 /* The settings of a process. */
-#include "conn/broker.h"
 #include "conn/inner.h"
 #include "conn/rules.h"
 
@@ -30,15 +29,14 @@ static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t 
 }
 
 /* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT, _WELCOME. A server's: _MAX_SLOTS, _MAX_RING. */
-void ds_start(const struct ds_broker_notices *to)
+bool ds_start(void)
 {
 	static bool started;
 
 	if (started)
-		return;
+		return false;
 	started = true;
 	rules_init();
-	ds_broker_init(to);
 	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
 	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
 	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
@@ -59,4 +57,5 @@ void ds_start(const struct ds_broker_notices *to)
 	ds_config.expedite = number("EXNET_DS_EXPEDITED", 0, 0, 1);
 	ds_config.expedited = ds_config.expedite && ds_expedite();
 	ds_ticks_us();
+	return true;
 }

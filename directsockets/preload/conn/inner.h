@@ -73,9 +73,8 @@ struct ds_config {
 	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are told of, too */
 };
 extern struct ds_config ds_config DS_HIDDEN;
-struct ds_broker_notices;
-/* Reads the settings, once; the broker tells to. With the lock of setup. */
-void ds_start(const struct ds_broker_notices *to) DS_HIDDEN;
+/* Reads the settings: true once, at the first call. With the lock of setup. */
+bool ds_start(void) DS_HIDDEN;
 
 void ds_patience(struct ds_sock *s, int fd) DS_HIDDEN;
 /* The lock of setup: guards the handles, the broker and the statistics. False: it was not taken, as this thread has it

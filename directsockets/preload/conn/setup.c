@@ -246,7 +246,8 @@ static struct ds_sock *make(int fd, int side)
 
 	if (!ds_setup_lock())
 		return NULL;
-	ds_start(&by_broker);
+	if (ds_start())
+		ds_broker_init(&by_broker);
 	bool broker = ds_broker_up();
 	if ((!broker && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
@@ -328,7 +329,8 @@ bool ds_listen(int fd)
 
 	if (!ds_setup_lock())
 		return false;
-	ds_start(&by_broker);
+	if (ds_start())
+		ds_broker_init(&by_broker);
 	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
 		/* If somebody wants to know, what it accepts gets a line of the statistics all the same. */
 		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd, addr, port) : ds_config.explain;
