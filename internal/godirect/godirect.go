@@ -25,6 +25,14 @@ import (
 // on is decided once: what the program does to its environment later says nothing.
 var on = wanted()
 
+// The client's goroutine begins with the program: one that began with the first connection
+// could be in a bubble of testing/synctest, which would wait for it.
+func init() {
+	if on {
+		client()
+	}
+}
+
 func wanted() bool {
 	if marker == "" {
 		return false // not built by exn-go
@@ -47,7 +55,7 @@ func On() bool { return on }
 // memory as they are used.
 const connections = 16384
 
-// client is the process's, which begins to look for a broker when it is first asked for.
+// client is the process's, which looks for a broker from the beginning.
 var client = sync.OnceValue(func() *broker.Client {
 	c, err := broker.Dial(broker.ClientConfig{Connections: connections, KeepClosed: true})
 	if err != nil { // no memory for a small table: there is none for segments
