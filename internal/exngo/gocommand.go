@@ -13,6 +13,8 @@ import (
 )
 
 // ErrGo says that a Go toolchain cannot be used; the text says why.
+//
+//lint:ignore ST1005 Go is a name
 var ErrGo = errors.New("Go toolchain")
 
 // Releases of Go that package net is known of: the current and the previous one.

@@ -35,13 +35,6 @@ func playRole(role string) int {
 	return 2
 }
 
-func self(t testing.TB, role, arg string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), roleEnv+"="+role, argEnv+"="+arg)
-	return cmd
-}
-
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(playRole(role))
