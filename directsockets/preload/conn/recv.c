@@ -186,6 +186,7 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	for (;;) {
 		bool shadow = false;
 		ssize_t r;
+		int before = ds_mode(&s->sh->rx_mode);
 
 		if (flags & MSG_PEEK) {
 			c = begin; /* every look sees all */
@@ -214,6 +215,9 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		}
 		if (r > 0)
 			got += (size_t)r;
+		/* The shadow's part ends here: a short read would say that there is no more, and its edge was told. */
+		if (r > 0 && before == RX_CATCHUP && ds_mode(&s->sh->rx_mode) == RX_DIRECT && c.left && !(flags & MSG_PEEK))
+			continue;
 		if (got >= want || r == 0)
 			return (ssize_t)got;
 		if (r > 0 && !(flags & MSG_PEEK))
