@@ -111,6 +111,13 @@ void ds_offered(struct ds_sock *s) DS_HIDDEN;
 /* Shuts the gate, or says that a thread is busy and has it tried later. */
 bool ds_gate_get(struct ds_sock *s) DS_HIDDEN;
 
+/* Fields of a connection that threads read or write without a common lock. */
+#define DS_GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define DS_SET(field, v) __atomic_store_n(&(field), v, __ATOMIC_RELAXED)
+
+/* The phase, by who has not the lock of setup. */
+static inline int ds_phase_of(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE); }
+
 static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->phase, p, __ATOMIC_RELEASE); }
 
 /* Has no other process the connection open? */

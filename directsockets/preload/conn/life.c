@@ -118,7 +118,7 @@ static void let_go(void *handle)
 {
 	struct ds_sock *s = handle;
 
-	if (s->phase == OFFERED && s->side == 0)
+	if (ds_phase_of(s) == OFFERED && s->side == 0)
 		ds_broker_withdraw(s->id, s->info.nonce);
 	ds_offer_once(s);
 	ds_decided(s);
@@ -180,12 +180,12 @@ static void offer_no_more(void *handle)
 {
 	struct ds_sock *s = handle;
 
-	if (s->phase < OFFERED) {
+	if (ds_phase_of(s) < OFFERED) {
 		ds_drop(s);
 		ds_phase(s, PLAIN);
 		ds_decided(s);
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_DEMOTED);
-	} else if (s->phase == OFFERED && s->side == 0) {
+	} else if (ds_phase_of(s) == OFFERED && s->side == 0) {
 		ds_broker_withdraw(s->id, s->info.nonce);
 		ds_offer_once(s);
 	}
@@ -196,10 +196,10 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	struct ds_shared *h = s->sh;
 	int saved = errno;
 
-	if (!h || s->phase == PLAIN)
+	if (!h || ds_phase_of(s) == PLAIN)
 		return;
 	ds_setup_do(offer_no_more, s);
-	if (s->phase < OFFERED) {
+	if (ds_phase_of(s) < OFFERED) {
 		errno = saved;
 		return;
 	}

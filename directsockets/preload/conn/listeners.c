@@ -49,9 +49,9 @@ bool ds_broker_orphans(void) { return __atomic_load_n(&orphans, __ATOMIC_RELAXED
 
 void ds_decided(struct ds_sock *s)
 {
-	if (s->waits)
+	if (DS_GET(s->waits))
 		ds_broker_decided(&s->info);
-	s->waits = false;
+	DS_SET(s->waits, false);
 }
 
 /* A new one, not announced; NULL: there is no room. */

@@ -44,9 +44,9 @@ void ds_check_bell(struct ds_sock *s, bool now)
 	int saved = errno;
 	uint64_t t = ds_ticks();
 
-	if (!ds_has_segment(s) || ds_mode(&s->sh->gone) || (!now && t - __atomic_load_n(&s->checked, __ATOMIC_RELAXED) < ds_ticks_us() * 10000))
+	if (!ds_has_segment(s) || ds_mode(&s->sh->gone) || (!now && t - DS_GET(s->checked) < ds_ticks_us() * 10000))
 		return;
-	__atomic_store_n(&s->checked, t, __ATOMIC_RELAXED);
+	DS_SET(s->checked, t);
 	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);

@@ -22,7 +22,7 @@ void ds_offered(struct ds_sock *s)
 	s->seg.reserve = 2; /* so that shutdown and exec need not wait */
 	s->seg.counters = ds_stats_counters(s->entry);
 	s->seg.counters[DS_C_RING] = s->seg.ring;
-	s->checked = ds_ticks();
+	DS_SET(s->checked, ds_ticks());
 	ds_phase(s, OFFERED);
 	if (notices)
 		notices->bell(s);
@@ -33,7 +33,7 @@ static bool later(struct ds_sock *s)
 {
 	if (s->tries >= TRIES)
 		return false;
-	s->retry = ds_ticks() + ((uint64_t)FIRST_US << s->tries++) * ds_ticks_us();
+	DS_SET(s->retry, ds_ticks() + ((uint64_t)FIRST_US << s->tries++) * ds_ticks_us());
 	return true;
 }
 
@@ -52,14 +52,14 @@ void ds_refused(uint32_t id, int reason)
 	};
 	struct ds_sock *s = ds_by_id(id);
 
-	if (s && s->phase == OFFERED && s->side == 0 && !s->retry)
+	if (s && s->phase == OFFERED && s->side == 0 && !DS_GET(s->retry))
 		not_taken(s, reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED);
 }
 
 /* Offers what is kept for that, the segment and side 1's doorbell. */
 static void ask(struct ds_sock *s, int fd, int segment, int bell)
 {
-	s->retry = 0;
+	DS_SET(s->retry, 0);
 	s->asked = ds_broker_connection();
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_OFFERED);
 	if (!ds_broker_offer(s->id, &s->info, fd, segment, bell))
@@ -69,9 +69,9 @@ static void ask(struct ds_sock *s, int fd, int segment, int bell)
 void ds_offer_again(struct ds_sock *s, int fd)
 {
 	ds_broker_read();
-	if (s->offered[1] >= 0 && !s->retry && s->asked != ds_broker_connection())
+	if (s->offered[1] >= 0 && !DS_GET(s->retry) && s->asked != ds_broker_connection())
 		not_taken(s, DS_WHY_NO_BROKER); /* it has taken the offer with it */
-	if (s->offered[1] < 0 || !s->retry || (int64_t)(ds_ticks() - s->retry) < 0)
+	if (s->offered[1] < 0 || !DS_GET(s->retry) || (int64_t)(ds_ticks() - DS_GET(s->retry)) < 0)
 		return;
 	if (!ds_broker_up())
 		not_taken(s, DS_WHY_NO_BROKER);
@@ -86,10 +86,10 @@ static void no_listener(struct ds_sock *s)
 {
 	uint64_t now = ds_ticks();
 
-	if (!s->checked)
-		s->checked = now;
+	if (!DS_GET(s->checked))
+		DS_SET(s->checked, now);
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_LISTENER);
-	if (now - s->checked > LISTENER_US * ds_ticks_us() && !later(s))
+	if (now - DS_GET(s->checked) > LISTENER_US * ds_ticks_us() && !later(s))
 		ds_phase(s, PLAIN);
 }
 
@@ -123,7 +123,7 @@ bool ds_gate_get(struct ds_sock *s)
 	if (ds_gate_clear(s))
 		return true;
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_BUSY);
-	s->retry = ds_ticks() + BUSY_US * ds_ticks_us();
+	DS_SET(s->retry, ds_ticks() + BUSY_US * ds_ticks_us());
 	return false;
 }
 

@@ -110,7 +110,8 @@ struct ds_sock *ds_handle(void)
 	s->open = true;
 	s->kick = -1;
 	s->seg.bell = -1;
-	s->offered[0] = s->offered[1] = -1;
+	DS_SET(s->offered[0], -1);
+	DS_SET(s->offered[1], -1);
 	s->lowat = 1;
 	s->spinner.budget = 20000;
 	return s;
@@ -183,7 +184,7 @@ bool ds_offer_keep(struct ds_sock *s, int segment, int bell)
 		return false;
 	kept++;
 	s->offered[0] = ds_fd_keep(segment);
-	s->offered[1] = ds_fd_keep(bell);
+	DS_SET(s->offered[1], ds_fd_keep(bell));
 	return true;
 }
 
@@ -193,8 +194,9 @@ void ds_offer_once(struct ds_sock *s)
 		return;
 	ds_fd_close(s->offered[0]);
 	ds_fd_close(s->offered[1]);
-	s->offered[0] = s->offered[1] = -1;
-	s->retry = 0;
+	DS_SET(s->offered[0], -1);
+	DS_SET(s->offered[1], -1);
+	DS_SET(s->retry, 0);
 	kept--;
 }
 

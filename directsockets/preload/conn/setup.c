@@ -131,12 +131,12 @@ static bool may_claim(struct ds_sock *s, uint32_t *word)
 /* Is there something to do for s, which has no segment? */
 static bool early_due(struct ds_sock *s)
 {
-	uint64_t retry = __atomic_load_n(&s->retry, __ATOMIC_RELAXED);
+	uint64_t retry = DS_GET(s->retry);
 	uint32_t word;
 
 	if (s->side == 0 ? __atomic_load_n(&s->sends, __ATOMIC_RELAXED) < ds_config.sends &&
 	                           __atomic_load_n(&s->moved, __ATOMIC_RELAXED) < ds_config.bytes
-	                 : !may_claim(s, &word) && !(s->waits && ds_broker_orphans()))
+	                 : !may_claim(s, &word) && !(DS_GET(s->waits) && ds_broker_orphans()))
 		return false;
 	if (retry && (int64_t)(ds_ticks() - retry) < 0)
 		return false;
@@ -158,7 +158,7 @@ static void early(struct ds_sock *s, int fd)
 		ds_broker_announce_by(&s->info, fd);
 	if (!ds_single(s))
 		return;
-	s->retry = 0;
+	DS_SET(s->retry, 0);
 	if (s->side == 0)
 		ds_offer(s, fd);
 	else if (may_claim(s, &word))
@@ -169,10 +169,10 @@ static void early(struct ds_sock *s, int fd)
 static void tick_offered(struct ds_sock *s, int fd)
 {
 	uint32_t peer = ds_seg_peer_state(&s->seg);
-	bool attached = peer == DS_ATTACHED, refused = peer == DS_WITHDRAWN, due = ds_ticks() - s->checked >= ds_ticks_us() * 10000;
+	bool attached = peer == DS_ATTACHED, refused = peer == DS_WITHDRAWN, due = ds_ticks() - DS_GET(s->checked) >= ds_ticks_us() * 10000;
 	int saved = errno;
 
-	if (__atomic_load_n(&s->offered[1], __ATOMIC_RELAXED) >= 0 && (attached || refused || due)) {
+	if (DS_GET(s->offered[1]) >= 0 && (attached || refused || due)) {
 		if (!ds_setup_try())
 			return; /* next time */
 		if (attached || refused)
@@ -201,7 +201,7 @@ void ds_tick(struct ds_sock *s, int fd)
 			return;
 		break;
 	case GRANTED:
-		if (s->retry && (int64_t)(ds_ticks() - s->retry) < 0)
+		if (DS_GET(s->retry) && (int64_t)(ds_ticks() - DS_GET(s->retry)) < 0)
 			return;
 		break;
 	case OFFERED:
@@ -270,7 +270,7 @@ static struct ds_sock *make(int fd, int side)
 		ds_stats_say(s->entry, DS_MODE_TCP, side ? DS_WHY_NO_OFFER : DS_WHY_EARLY);
 		if (side) {
 			ds_broker_wait(&info);
-			s->waits = true;
+			DS_SET(s->waits, true);
 		}
 	}
 	ds_setup_unlock();

@@ -194,15 +194,16 @@ bool ds_nonblock(struct ds_sock *s, int fd)
 	/* Another process that has the socket may change its flags without our seeing it. What is asked after it has
 	 * gone stays true. */
 	bool shared = s->sh && !ds_single(s);
+	uint8_t known = DS_GET(s->nonblock);
 
-	if (s->nonblock && !shared)
-		return s->nonblock == 2;
+	if (known && !shared)
+		return known == 2;
 	bool on = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK;
-	s->nonblock = shared ? 0 : on ? 2 : 1;
+	DS_SET(s->nonblock, shared ? 0 : on ? 2 : 1);
 	return on;
 }
 
-void ds_flags_changed(struct ds_sock *s) { s->nonblock = 0; }
+void ds_flags_changed(struct ds_sock *s) { DS_SET(s->nonblock, 0); }
 
 /* Where the kernel lets a program have memory at all. */
 static inline bool user_range(const void *p, size_t n)
