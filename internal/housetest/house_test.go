@@ -271,3 +271,28 @@ func TestUnsafeIsFencedIn(t *testing.T) {
 		}
 	}
 }
+
+// width is how long a line of prose may be.
+const width = 100
+
+// Prose fits a terminal: tables, code and what cannot be broken may be longer.
+func TestWidth(t *testing.T) {
+	for _, doc := range documents(t) {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := false
+		for i, line := range strings.Split(string(text), "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				code = !code
+			}
+			if code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "    ") {
+				continue
+			}
+			if n := len([]rune(line)); n > width && strings.Contains(strings.TrimSpace(line), " ") {
+				t.Errorf("%s:%d has %d characters, more than %d", doc, i+1, n, width)
+			}
+		}
+	}
+}
