@@ -255,23 +255,6 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// unsafe stays in files that say so.
-func TestUnsafeIsFencedIn(t *testing.T) {
-	for _, p := range packages(t) {
-		for _, file := range p.files {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.ImportsOnly)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, i := range f.Imports {
-				if i.Path.Value == `"unsafe"` && !strings.HasSuffix(file, "_unsafe.go") {
-					t.Errorf("%s imports unsafe: move that to a file named ..._unsafe.go", file)
-				}
-			}
-		}
-	}
-}
-
 // width is how long a line of prose may be.
 const width = 100
 

@@ -56,6 +56,13 @@ func TestRootExnNodeDies(t *testing.T) {
 	}
 	timer := time.AfterFunc(300*time.Millisecond, p.nodes[0].Kill)
 	defer timer.Stop()
+	noticesDeath(t, p)
+}
+
+// noticesDeath measures over a path of which a node is about to be killed: the measurement
+// ends at once and says why, and the path leaves no process.
+func noticesDeath(t *testing.T, p Path) {
+	t.Helper()
 	start := time.Now()
 	_, err := p.Measure(t.Context(), aMinute())
 	if err == nil || !strings.Contains(err.Error(), "a node process ended: a worker ended without a result (signal: killed)") {
@@ -72,6 +79,19 @@ func TestRootExnNodeDies(t *testing.T) {
 	benchtest.NoChildren(t)
 }
 
+// failsInOrder sets up a path that cannot be: one line says why, and no process is left.
+func failsInOrder(t *testing.T, p Path) {
+	t.Helper()
+	err := p.Setup(t.Context())
+	if err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	benchtest.NoChildren(t)
+}
+
 // aMinute is a measurement that has to be ended.
 func aMinute() tcpbench.Spec {
 	return tcpbench.Spec{
@@ -83,14 +103,7 @@ func aMinute() tcpbench.Spec {
 func TestExnSetupFails(t *testing.T) {
 	netnstest.CheckFDs(t)
 	p := newExn(NodeConfig{MTU: 1}) // what the options do not let through
-	err := p.Setup(t.Context())
-	if err == nil || strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %v", err)
-	}
-	if err := p.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	benchtest.NoChildren(t)
+	failsInOrder(t, p)
 }
 
 // TestWithoutTUN: the hint is given where it helps, behind what tun says.

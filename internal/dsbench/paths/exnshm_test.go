@@ -1,7 +1,6 @@
 package paths
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -22,20 +21,7 @@ func TestRootExnShmNodeDies(t *testing.T) {
 		}
 		timer := time.AfterFunc(100*time.Millisecond, p.nodes[victim].Kill)
 		defer timer.Stop()
-		start := time.Now()
-		_, err := p.Measure(t.Context(), aMinute())
-		if err == nil || !strings.Contains(err.Error(), "a node process ended: a worker ended without a result (signal: killed)") {
-			t.Errorf("error %v", err)
-		}
-		if d := time.Since(start); d > 30*time.Second {
-			t.Errorf("it took %v to notice", d)
-		}
-		for range 2 {
-			if err := p.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-		}
-		benchtest.NoChildren(t)
+		noticesDeath(t, p)
 		if l := left(); len(l) > 0 {
 			t.Errorf("left behind: %v", l)
 		}
@@ -46,14 +32,7 @@ func TestExnShmSetupFails(t *testing.T) {
 	left := benchtest.Temporary(t)
 	netnstest.CheckFDs(t)
 	p := newExnShm(NodeConfig{MTU: 1}) // what the options do not let through
-	err := p.Setup(t.Context())
-	if err == nil || strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %v", err)
-	}
-	if err := p.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	benchtest.NoChildren(t)
+	failsInOrder(t, p)
 	if l := left(); len(l) > 0 {
 		t.Errorf("left behind: %v", l)
 	}
