@@ -194,10 +194,13 @@ func TestProbesAddressSanitizer(t *testing.T) {
 	probes := compileProbes(t)
 	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0")
 	for _, name := range probeNames(t, probes) {
-		if strings.HasPrefix(name, "pointers") {
-			continue // the sanitizer's own functions, which come first, read what these give them
-		}
 		t.Run(name, func(t *testing.T) {
+			switch {
+			case strings.HasPrefix(name, "pointers"):
+				t.Skip("the sanitizer's own functions, which come first, read what the probe gives them")
+			case name == "cancel-async":
+				t.Skip("the sanitizer's functions cannot be cancelled at any instruction: what they poison on the stack stays poisoned")
+			}
 			compareProbe(t, env, probes, name)
 		})
 	}
