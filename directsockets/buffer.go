@@ -86,7 +86,7 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 		if _, err = c.write(nil, 0); err != nil { // deadlines, and what others want
 			break
 		}
-		if t.phase == txTCP && c.promote() {
+		if t.phase == txShadow && c.promote() {
 			continue
 		}
 		if t.phase == txDirect {
@@ -146,7 +146,7 @@ func (c *Conn) awaitTaken() error {
 				c.leaveDirectTX(err)
 			}
 			for t.phase == txRolling { // it is the memory that goes to the shadow
-				if err := c.roll(); err != nil && err != errKicked {
+				if err := c.roll(); err != nil && err != errWoken {
 					return err
 				}
 				if err := c.stop(&t.half, "write"); err != nil {
@@ -192,8 +192,8 @@ func (c *Conn) ReadBuffer(b *Buffer, off, n int) (int, error) {
 // offerSink has the peer's next message go to b, if there is none yet.
 func (c *Conn) offerSink(b *Buffer, off, n int) bool {
 	t := &c.tx
-	if c.rx.kicked.Load() {
-		c.calm(&c.rx.half)
+	if c.rx.woken.Load() {
+		c.clearWake(&c.rx.half)
 	}
 	if c.rx.signals().wanted(flagsCall) || !t.try() {
 		return false

@@ -88,16 +88,16 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// seize gets Close the turn of h.
+// seize gets Close the lock of h.
 func (c *Conn) seize(h *half) (stolen bool) {
 	if h.try() {
 		return false
 	}
-	c.kick(h)
-	return h.turn.seize()
+	c.wake(h)
+	return h.lock.seize()
 }
 
-// tearDown ends the connection; the caller has both turns. lent: somebody looks at
+// tearDown ends the connection; the caller has both locks. lent: somebody looks at
 // the segment's memory still.
 func (c *Conn) tearDown(lent bool) error {
 	r, t := &c.rx, &c.tx
@@ -125,7 +125,7 @@ func (c *Conn) tearDown(lent bool) error {
 		_ = s.SetLinger(0) // or it is reset already
 	}
 	err := c.shadow.Close()
-	c.bury(e, lent)
+	c.retire(e, lent)
 	return err
 }
 
@@ -142,14 +142,14 @@ func (c *Conn) lingerOn(e *segment.End, lent bool) {
 	}
 	_ = e.Close(false)
 	_ = c.shadow.Close()
-	c.bury(e, lent)
+	c.retire(e, lent)
 }
 
-// bury gives back what the connection had. The counters are kept for Stats.
-func (c *Conn) bury(e *segment.End, lent bool) {
+// retire gives back what the connection had. The counters are kept for Stats.
+func (c *Conn) retire(e *segment.End, lent bool) {
 	c.mu.Lock()
 	c.modes = [2]Mode{ModeClosed, ModeClosed}
-	c.final, c.buried = c.statsLocked(), true
+	c.final, c.retired = c.statsLocked(), true
 	c.entry.Set(broker.ModeClosed, broker.Why(c.why))
 	c.mu.Unlock()
 	if lent { // the last one closes the door: the memory goes when nobody has it

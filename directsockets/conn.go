@@ -51,7 +51,7 @@ type Conn struct {
 	modes   [2]Mode                  // guarded by mu; of rx and tx
 	why     Reason                   // guarded by mu
 	final   Stats                    // guarded by mu; after Close
-	buried  bool                     // guarded by mu; final is there
+	retired bool                     // guarded by mu; final is there
 	tries   int                      // guarded by mu; offers that nobody claimed
 	retry   atomic.Int64             // not before this time, Unix ns
 	refusal atomic.Uint32            // the broker.Reason by which the last offer was refused; 0: it was not
@@ -197,7 +197,7 @@ func (c *Conn) setFlag(h *half, op string, flag uint32) error {
 		return c.opError(op, net.ErrClosed)
 	}
 	h.flags.Or(flag)
-	c.kickLocked(h)
+	c.wakeLocked(h)
 	return nil
 }
 
@@ -289,7 +289,7 @@ var foreignErrors = []struct {
 	{"broken pipe", syscall.EPIPE},
 }
 
-// foreignError turns an error of a shadow that is not the kernel's into net's.
+// foreignError locks an error of a shadow that is not the kernel's into net's.
 func (c *Conn) foreignError(op string, err error) error {
 	switch {
 	case errors.Is(err, net.ErrClosed):
@@ -311,7 +311,7 @@ func (c *Conn) breach() {
 	c.mu.Lock()
 	for _, h := range []*half{&c.rx.half, &c.tx.half} {
 		h.flags.Or(flagBroken)
-		c.kickLocked(h)
+		c.wakeLocked(h)
 	}
 	c.mu.Unlock()
 	if e := c.end.Load(); e != nil {

@@ -87,10 +87,10 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 	if _, err := c.write(nil, 0); err != nil { // deadlines, and what others want
 		return 0, err
 	}
-	if t.phase == txTCP && c.promote() {
+	if t.phase == txShadow && c.promote() {
 		return 0, nil
 	}
-	if t.phase == txTCP || t.phase == txBack && !t.demote {
+	if t.phase == txShadow || t.phase == txBack && !t.demote {
 		if file, limit := fileOf(r); file != nil && c.tcp != nil {
 			c.moved(1)
 			if n, sent, err := c.sendFile(file, limit); sent {
@@ -175,8 +175,8 @@ func (c *Conn) sendFile(file file, limit *io.LimitedReader) (n int64, sent bool,
 	if limit != nil {
 		size = min(size, limit.N)
 	}
-	if t.kicked.Load() {
-		c.calm(&t.half)
+	if t.woken.Load() {
+		c.clearWake(&t.half)
 		return 0, true, nil
 	}
 	if s, ok := c.shadow.(fileSender); ok {
@@ -201,7 +201,7 @@ func (c *Conn) sendFile(file file, limit *io.LimitedReader) (n int64, sent bool,
 	})
 	switch {
 	case waitErr != nil:
-		if err = c.shadowError(&t.half, "write", waitErr); err == errKicked {
+		if err = c.shadowError(&t.half, "write", waitErr); err == errWoken {
 			return 0, true, nil
 		}
 		return 0, true, err
@@ -229,7 +229,7 @@ func (c *Conn) sentFile(limit *io.LimitedReader, n int64, sent bool, err error) 
 		c.count.Add(segment.SentShadow, uint64(n))
 		c.sends.Add(1)
 	}
-	if err = c.shadowError(&c.tx.half, "write", err); err == errKicked {
+	if err = c.shadowError(&c.tx.half, "write", err); err == errWoken {
 		err = nil
 	}
 	return n, sent, err

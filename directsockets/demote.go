@@ -30,9 +30,9 @@ func (c *Conn) demote(why Reason) error {
 		if closed {
 			return c.opError("demote", net.ErrClosed)
 		}
-		// Who has lent his turn does it when he is back.
+		// Who has lent his lock does it when he is back.
 		work := (c.rx.want.Load() | c.tx.want.Load()) & wantFreeze
-		if done && work == 0 || c.rx.word.Load() == turnLent || c.tx.word.Load() == turnLent {
+		if done && work == 0 || c.rx.word.Load() == lockLent || c.tx.word.Load() == lockLent {
 			c.reason(why)
 			return nil
 		}
@@ -41,14 +41,14 @@ func (c *Conn) demote(why Reason) error {
 }
 
 // freezeRX has the inbound direction come on the shadow. It belongs to the holder
-// of the turn.
+// of the lock.
 func (c *Conn) freezeRX() {
 	r := &c.rx
 	switch r.phase {
 	case rxTCP:
 		r.phase = rxBack
-	case rxBoth, rxDrain, rxDirect:
-		if r.phase == rxBoth && !c.transit() && r.phase != rxDrain {
+	case rxShadow, rxCatchUp, rxDirect:
+		if r.phase == rxShadow && !c.transit() && r.phase != rxCatchUp {
 			if r.phase == rxTCP {
 				r.phase = rxBack
 			}
@@ -99,7 +99,7 @@ func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
 }
 
 // rawCall calls call, which waits on the shadow for the direction of h, on TCP alone.
-// Where the program's deadline has not passed, a time-out is a kick that is left over.
+// Where the program's deadline has not passed, a time-out is a wake-up that is left over.
 func (c *Conn) rawCall(h *half, op string, call func() error) error {
 	_ = c.demote(ReasonUnsupported) // closed: the call says so
 	for {
@@ -111,7 +111,7 @@ func (c *Conn) rawCall(h *half, op string, call func() error) error {
 			return err
 		}
 		if h.try() {
-			c.calm(h)
+			c.clearWake(h)
 			if h.free() {
 				c.leave(h)
 			}

@@ -46,7 +46,7 @@ type Dialer struct {
 }
 
 // Dial connects to an address, as net.Dial does. The bytes go through memory as soon
-// as the server turns out to use direct sockets, and over TCP until then.
+// as the server locks out to use direct sockets, and over TCP until then.
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }

@@ -25,7 +25,7 @@
 // does.
 //
 // Deadlines are timers of the connection's own. What sleeps, in the shadow or on the
-// doorbell, is woken by a deadline in the past of what it sleeps on (half.kick), and
+// doorbell, is woken by a deadline in the past of what it sleeps on (half.wake), and
 // looks what there is to do.
 //
 // A reader that sleeps in the shadow while the segment could speak up is watched: one
@@ -34,10 +34,10 @@
 //
 // # Concurrency
 //
-// Each direction has a turn, a lock that its reader or writer holds while it sleeps,
-// too. Others leave work in turn.want and wake the holder, who does it.
+// Each direction has a lock, which its reader or writer holds while it sleeps,
+// too. Others leave work in lock.want and wake the holder, who does it.
 //
-// Locks: the turn of rx, then that of tx, which is only tried then; below both turn.mu,
+// Locks: the lock of rx, then that of tx, which is only tried then; below both lock.mu,
 // Conn.mu, watcher.mu, in any order but never two at a time; those of segment and broker
 // below these.
 //

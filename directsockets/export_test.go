@@ -4,10 +4,10 @@ import "fmt"
 
 // Debug describes the inner state of a connection, for tests that fail.
 func (c *Conn) Debug() string {
-	s := fmt.Sprintf("rx: phase %d word %d want %b flags %b kicked %v sleeping %v watch %v shadow %d promoted %d surplus %d\n",
-		c.rx.phase, c.rx.word.Load(), c.rx.want.Load(), c.rx.flags.Load(), c.rx.kicked.Load(), c.rx.bell.sleeping.Load(), c.rx.watch.on.Load(), c.rx.shadow, c.rx.promoted, len(c.rx.surplus))
-	s += fmt.Sprintf("tx: phase %d word %d want %b flags %b kicked %v sleeping %v up %d\n",
-		c.tx.phase, c.tx.word.Load(), c.tx.want.Load(), c.tx.flags.Load(), c.tx.kicked.Load(), c.tx.bell.sleeping.Load(), c.up.Load())
+	s := fmt.Sprintf("rx: phase %d word %d want %b flags %b woken %v sleeping %v watch %v shadow %d promoted %d surplus %d\n",
+		c.rx.phase, c.rx.word.Load(), c.rx.want.Load(), c.rx.flags.Load(), c.rx.woken.Load(), c.rx.bell.sleeping.Load(), c.rx.watch.on.Load(), c.rx.shadow, c.rx.promoted, len(c.rx.surplus))
+	s += fmt.Sprintf("tx: phase %d word %d want %b flags %b woken %v sleeping %v up %d\n",
+		c.tx.phase, c.tx.word.Load(), c.tx.want.Load(), c.tx.flags.Load(), c.tx.woken.Load(), c.tx.bell.sleeping.Load(), c.up.Load())
 	if e := c.end.Load(); e != nil {
 		s += fmt.Sprintf("err %v attached %v peer frozen %v", e.Err(), e.Attached(), e.PeerFrozen())
 	}
@@ -21,7 +21,7 @@ func CloseProcess() {
 	}
 }
 
-// SleepRX sleeps as Read does, with the turn, after before has run since the last look.
+// SleepRX sleeps as Read does, with the lock, after before has run since the last look.
 func (c *Conn) SleepRX(before func()) {
 	c.rx.take()
 	before()
@@ -31,7 +31,7 @@ func (c *Conn) SleepRX(before func()) {
 	}
 }
 
-// SleepTX sleeps as Write does, or if finishing as finish does, with the turn, after
+// SleepTX sleeps as Write does, or if finishing as finish does, with the lock, after
 // before has run since the last look.
 func (c *Conn) SleepTX(finishing bool, before func()) {
 	until := uint32(flagsCall)
@@ -47,4 +47,4 @@ func (c *Conn) SleepTX(finishing bool, before func()) {
 }
 
 // Reading reports whether somebody reads, or waits to.
-func (c *Conn) Reading() bool { return c.rx.word.Load() == turnTaken }
+func (c *Conn) Reading() bool { return c.rx.word.Load() == lockHeld }

@@ -24,16 +24,16 @@ const (
 
 // half is what both directions of a connection have.
 type half struct {
-	turn
+	lock
 	flags atomic.Uint32
 
-	// Of the holder of the turn.
+	// Of the lock holder.
 	direct bool         // bytes go through end, and nothing else has to be looked at
 	end    *segment.End // nil until the direction has moved to the segment
 	spin   spinner
 	bell   bell
 
-	kicked atomic.Bool // set by kick, and the shadow's deadline has passed; cleared by calm
+	woken atomic.Bool // set by wake, and the shadow's deadline has passed; cleared by clearWake
 
 	// Guarded by Conn.mu.
 	deadline time.Time
@@ -44,15 +44,15 @@ type half struct {
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// kick wakes whoever sleeps in h, or is about to: in the shadow, or on the bell.
-func (c *Conn) kick(h *half) {
+// wake wakes whoever sleeps in h, or is about to: in the shadow, or on the bell.
+func (c *Conn) wake(h *half) {
 	c.mu.Lock()
-	c.kickLocked(h)
+	c.wakeLocked(h)
 	c.mu.Unlock()
 }
 
-func (c *Conn) kickLocked(h *half) {
-	h.kicked.Store(true)
+func (c *Conn) wakeLocked(h *half) {
+	h.woken.Store(true)
 	c.setShadowDeadline(h, past)
 	if h.file != nil {
 		_ = h.file.SetReadDeadline(past)
@@ -69,11 +69,11 @@ func (c *Conn) setShadowDeadline(h *half, t time.Time) {
 	}
 }
 
-// calm undoes kick. The holder calls it before he looks whether he may sleep.
-func (c *Conn) calm(h *half) {
+// clearWake undoes wake. The holder calls it before he looks whether he may sleep.
+func (c *Conn) clearWake(h *half) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.kicked.Store(false)
+	h.woken.Store(false)
 	c.setShadowDeadline(h, time.Time{})
 	if h.file != nil {
 		_ = h.file.SetReadDeadline(time.Time{})
@@ -81,7 +81,7 @@ func (c *Conn) calm(h *half) {
 }
 
 // setDeadline is SetReadDeadline or SetWriteDeadline. The deadlines of the shadow
-// and of the bell's file are not the program's: they serve kick.
+// and of the bell's file are not the program's: they serve wake.
 func (c *Conn) setDeadline(h *half, t time.Time) {
 	h.deadline = t
 	d := time.Duration(1)
@@ -94,7 +94,7 @@ func (c *Conn) setDeadline(h *half, t time.Time) {
 			h.timer.Stop()
 		}
 		h.flags.Or(flagExpired)
-		c.kickLocked(h)
+		c.wakeLocked(h)
 		return
 	case t.IsZero():
 		if h.timer != nil {
@@ -120,7 +120,7 @@ func (c *Conn) expire(h *half) {
 		return
 	}
 	h.flags.Or(flagExpired)
-	c.kickLocked(h)
+	c.wakeLocked(h)
 }
 
 // bell is a sleeper's view of the doorbell.
@@ -145,16 +145,16 @@ func (c *Conn) stop(h *half, op string) error {
 	return nil
 }
 
-// signals is what the holder of a turn looks at to decide whether he may wait.
+// signals is what the holder of a lock looks at to decide whether he may wait.
 // model_test.go explores what comes of these decisions in every order.
 type signals struct {
 	flags, want uint32
-	kicked      bool
+	woken       bool
 }
 
 // signals looks at what others have told the holder.
 func (h *half) signals() signals {
-	return signals{flags: h.flags.Load(), want: h.want.Load(), kicked: h.kicked.Load()}
+	return signals{flags: h.flags.Load(), want: h.want.Load(), woken: h.woken.Load()}
 }
 
 // wanted reports whether the holder has something else to do than to wait in a call
@@ -162,4 +162,4 @@ func (h *half) signals() signals {
 func (s signals) wanted(until uint32) bool { return s.flags&until != 0 || s.want&wantWork != 0 }
 
 // interrupted reports whether the holder has to look up from what he waits for.
-func (s signals) interrupted(until uint32) bool { return s.wanted(until) || s.kicked }
+func (s signals) interrupted(until uint32) bool { return s.wanted(until) || s.woken }

@@ -11,7 +11,7 @@ import (
 // The wake-up protocol of a connection, explored exhaustively: every order of the steps
 // of who reads, who writes, the peer, and those who end or interrupt them. A step is one
 // access to what they share. The holders decide by signals.wanted and
-// signals.interrupted, as the connection does; a turn is given back through a store
+// signals.interrupted, as the connection does; a lock is given back through a store
 // buffer, as x86 has it. The doorbell's own protocol is in segment's wake_test.go.
 //
 // Three things must not be: that nobody can take a step any more, and a call sleeps that
@@ -39,7 +39,7 @@ const (
 type world struct {
 	flags, want  [2]uint8
 	word         [2]uint8
-	kicked       [2]bool
+	woken        [2]bool
 	filePast     [2]bool // the doorbell's file has a deadline that has passed
 	shadowPast   [2]bool
 	open         [2]bool // the file is there
@@ -47,9 +47,9 @@ type world struct {
 	armed        [2]bool
 	edge         [2]bool // the poller has something to tell of the file
 	mu           uint8   // Conn.mu: its holder + 1
-	turnMu       [2]uint8
-	waiting      [2]bool // somebody waits for the turn
-	woken        [2]bool
+	lockMu       [2]uint8
+	waiting      [2]bool // somebody waits for the lock
+	signalled    [2]bool
 	watchOn      bool
 	watching     bool // the watcher waits for the doorbell
 	bell         bool
@@ -67,34 +67,34 @@ type strand struct {
 	work     uint8 // bits that it asks for
 	s        packed
 	awake    bool  // half.bell.awake
-	freed    uint8 // 1 + the direction whose turn it has given back, in its store buffer
+	freed    uint8 // 1 + the direction whose lock it has given back, in its store buffer
 	op       uint8 // number of the step of an operation
 }
 
 // packed is what a thread has loaded of the signals.
 type packed struct {
 	flags, want uint8
-	kicked      bool
+	woken       bool
 }
 
 func (p packed) signals() signals {
-	return signals{flags: uint32(p.flags), want: uint32(p.want), kicked: p.kicked}
+	return signals{flags: uint32(p.flags), want: uint32(p.want), woken: p.woken}
 }
 
 func (w *world) flush(i int) {
 	if t := &w.th[i]; t.freed > 0 {
-		w.word[t.freed-1] = turnFree
+		w.word[t.freed-1] = lockFree
 		t.freed = 0
 	}
 }
 
-// try is turn.try: a locked instruction.
+// try is lock.try: a locked instruction.
 func (w *world) try(i, h int) bool {
 	w.flush(i)
-	if w.word[h] != turnFree {
+	if w.word[h] != lockFree {
 		return false
 	}
-	w.word[h] = turnTaken
+	w.word[h] = lockHeld
 	return true
 }
 
@@ -119,20 +119,20 @@ type fault uint8
 const (
 	noFault      fault = iota
 	shutUnheeded       // CloseRead and CloseWrite do not end a wait
-	shutUnkicked       // CloseWrite does not wake the holder for what it leaves
-	calmOn             // who is calm again reads the shadow without a look at the segment
-	kickFirst          // who sets a flag kicks before
+	shutUnwoken        // CloseWrite does not wake the holder for what it leaves
+	clearWakeOn        // who has cleared its wake-up reads the shadow without a look at the segment
+	wakeFirst          // who sets a flag wakes before
 	tellNobody         // who reads the doorbell does not tell the other direction
 	watchFirst         // the watcher takes watch.on back before it reads the doorbell
 	askPlain           // who leaves work has no barrier
 	finishBlind        // finish does not do what others leave
 	freezeUnseen       // who sleeps in rx does not look whether the peer froze
-	tellBack           // who was kicked tells the other direction, too
+	tellBack           // who was woken tells the other direction, too
 	faults
 )
 
 func (f fault) String() string {
-	return [...]string{"none", "shut-unheeded", "shut-unkicked", "calm-on", "kick-first", "tell-nobody",
+	return [...]string{"none", "shut-unheeded", "shut-unwoken", "clear-wake-on", "wake-first", "tell-nobody",
 		"watch-first", "ask-plain", "finish-blind", "freeze-unseen", "tell-back"}[f]
 }
 
@@ -142,7 +142,7 @@ type holder uint8
 const (
 	nobody    holder = iota
 	readsSegm        // Read in rxDirect
-	readsBoth        // Read in rxBoth: in the shadow, watched
+	readsBoth        // Read in rxShadow: in the shadow, watched
 	writes           // Write in txDirect, no room
 	awaits           // AwaitPosted
 	finishes         // finish, which nobody waits for
@@ -187,7 +187,7 @@ func (m model) String() string {
 }
 
 // coarse reports whether some steps are taken at once, since both directions wait and
-// there are too many states else: a holder's loads of the signals, and a kick's stores. It
+// there are too many states else: a holder's loads of the signals, and a wake's stores. It
 // does not spin then.
 func (m *model) coarse() bool { return m.reader != nobody && m.writer != nobody }
 
@@ -201,10 +201,10 @@ func (m *model) untilOf(h holder) uint32 {
 
 func (m *model) start() world {
 	w := world{}
-	w.word[mRX], w.word[mTX] = turnTaken, turnTaken
+	w.word[mRX], w.word[mTX] = lockHeld, lockHeld
 	for i, h := range map[int]holder{thReader: m.reader, thWriter: m.writer} {
 		if h == nobody {
-			w.word[i], w.th[i].pc = turnFree, pcDone
+			w.word[i], w.th[i].pc = lockFree, pcDone
 		}
 		w.th[i].half = uint8(i)
 	}
@@ -264,9 +264,9 @@ func (m *model) wrong(w *world) string {
 
 // normal is w without what cannot matter any more.
 func (m *model) normal(w world) world {
-	for h := range w.kicked {
+	for h := range w.woken {
 		if w.th[h].pc == pcDone {
-			w.kicked[h], w.filePast[h], w.shadowPast[h], w.open[h], w.edge[h] = false, false, false, false, false
+			w.woken[h], w.filePast[h], w.shadowPast[h], w.open[h], w.edge[h] = false, false, false, false, false
 		}
 	}
 	for i := range w.th {

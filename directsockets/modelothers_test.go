@@ -24,7 +24,7 @@ func (m *model) watch(w world) []world {
 		w.bell = false
 		t.op = off
 		if w.sleeping[mTX] {
-			t.pc, t.back, t.half = pcKickOn, pcTop, mTX
+			t.pc, t.back, t.half = pcWakeOn, pcTop, mTX
 		}
 	case off:
 		if m.fault != watchFirst {
@@ -80,33 +80,33 @@ func (m *model) act(w world, i int, o op) []world {
 		return next
 	}
 	switch t.pc {
-	case pcTurn: // turn.takeSlow, under its mu
-		if w.turnMu[t.half] != 0 {
+	case pcLock: // lock.takeSlow, under its mu
+		if w.lockMu[t.half] != 0 {
 			return nil
 		}
-		w.turnMu[t.half] = uint8(i) + 1
-		w.want[t.half] |= wantTurn
-		t.pc = pcTurnTry
+		w.lockMu[t.half] = uint8(i) + 1
+		w.want[t.half] |= wantLock
+		t.pc = pcLockTry
 		return []world{w}
-	case pcTurnTry:
+	case pcLockTry:
 		for j := range w.th {
 			w.flush(j)
 		}
-		if w.turnMu[t.half] = 0; w.try(i, int(t.half)) {
-			w.want[t.half] &^= wantTurn
+		if w.lockMu[t.half] = 0; w.try(i, int(t.half)) {
+			w.want[t.half] &^= wantLock
 			t.pc = pcGo
 		} else {
 			w.waiting[t.half] = true
-			t.pc = pcTurnWait
+			t.pc = pcLockWait
 		}
 		return []world{w}
-	case pcTurnWait:
-		if !w.woken[t.half] || w.turnMu[t.half] != 0 {
+	case pcLockWait:
+		if !w.signalled[t.half] || w.lockMu[t.half] != 0 {
 			return nil
 		}
-		w.turnMu[t.half] = uint8(i) + 1
-		w.woken[t.half], w.waiting[t.half] = false, false
-		t.pc = pcTurnTry
+		w.lockMu[t.half] = uint8(i) + 1
+		w.signalled[t.half], w.waiting[t.half] = false, false
+		t.pc = pcLockTry
 		return []world{w}
 	}
 	t.pc = pcGo
@@ -140,7 +140,7 @@ func (m *model) setFlag(w world, i, h int, o op) []world {
 		flag = flagShut
 	}
 	first, second := 1, 2
-	if m.fault == kickFirst {
+	if m.fault == wakeFirst {
 		first, second = 2, 1
 	}
 	switch int(t.op) {
@@ -149,11 +149,11 @@ func (m *model) setFlag(w world, i, h int, o op) []world {
 			t.op--
 			return nil
 		}
-		if w.flags[h] |= flag; m.fault != kickFirst {
+		if w.flags[h] |= flag; m.fault != wakeFirst {
 			w.mu = uint8(i) + 1
 		}
 	case second:
-		t.pc, t.back, t.half = pcKickOn, pcGo, uint8(h)
+		t.pc, t.back, t.half = pcWakeOn, pcGo, uint8(h)
 		return m.act(w, i, o)
 	case 3:
 		switch o {
@@ -184,10 +184,10 @@ func (m *model) close(w world, i int) []world {
 		if t.half = (t.op - 3) / 2; w.try(i, int(t.half)) {
 			t.op++
 		} else {
-			t.pc, t.back = pcKickOn, pcGo
+			t.pc, t.back = pcWakeOn, pcGo
 		}
 	case 4, 6:
-		t.pc = pcTurn
+		t.pc = pcLock
 	case 7, 8: // free
 		t.half = t.op - 7
 		t.pc, t.back = pcFree, pcGo

@@ -7,7 +7,7 @@ const (
 	pcTake              // Recv, Send, Taken
 	pcShut              // awaitRX looks at flagShut
 	pcSpin              // finds something, is interrupted, or gives up
-	pcCalm
+	pcClearWake
 	pcWanted
 	pcOpen
 	pcMark    // half.bell.sleeping
@@ -16,8 +16,8 @@ const (
 	pcDisarm  // End.Awake
 	pcHush    // End.Awake, second half
 	pcTell    // the other direction's sleeper
-	pcKickOn  // kick: half.kicked
-	pcKickOff // kick: the deadlines
+	pcWakeOn  // wake: half.woken
+	pcWakeOff // wake: the deadlines
 	pcArm
 	pcReady
 	pcInter
@@ -35,16 +35,16 @@ const (
 	pcLeave
 	pcWake
 	pcGo // an operation's next step
-	pcTurn
-	pcTurnTry
-	pcTurnWait
+	pcLock
+	pcLockTry
+	pcLockWait
 	pcDone
 )
 
 // loadSignals is half.signals, a load at a time; done: all of them are there.
 func (m *model) loadSignals(w *world, t *strand, h uint8) (done bool) {
 	if m.coarse() {
-		t.s = packed{flags: w.flags[h], want: w.want[h], kicked: w.kicked[h]}
+		t.s = packed{flags: w.flags[h], want: w.want[h], woken: w.woken[h]}
 		return true
 	}
 	switch t.op++; t.op {
@@ -53,17 +53,17 @@ func (m *model) loadSignals(w *world, t *strand, h uint8) (done bool) {
 	case 2:
 		t.s.want = w.want[h]
 	default:
-		t.s.kicked = w.kicked[h]
+		t.s.woken = w.woken[h]
 		t.op = 0
 		return true
 	}
 	return false
 }
 
-// end has the holder of h give the turn back and return.
+// end has the holder of h give the lock back and return.
 func (t *strand) end() { t.pc, t.back, t.s = pcFree, pcDone, packed{} }
 
-// hold is a step of a holder of a turn.
+// hold is a step of a holder of a lock.
 func (m *model) hold(w world, i int, kind holder) []world {
 	t := &w.th[i]
 	h := t.half
@@ -118,7 +118,7 @@ func (m *model) hold(w world, i int, kind holder) []world {
 	case pcSpin: // it looks once, or does not: more looks lead nowhere else
 		v := w
 		u := &v.th[i]
-		u.op, u.s, u.pc = 0, packed{}, pcCalm
+		u.op, u.s, u.pc = 0, packed{}, pcClearWake
 		next := []world{v}
 		if m.coarse() {
 			return next
@@ -131,8 +131,8 @@ func (m *model) hold(w world, i int, kind holder) []world {
 			next = append(next, w)
 		}
 		return next
-	case pcCalm:
-		return m.calm(&w, t)
+	case pcClearWake:
+		return m.clearWake(&w, t)
 	case pcWanted:
 		if !m.loadSignals(&w, t, h) {
 			return one()
@@ -171,8 +171,8 @@ func (m *model) hold(w world, i int, kind holder) []world {
 		return one()
 	case pcShadow:
 		switch {
-		case w.kicked[h]:
-			t.pc = pcCalm
+		case w.woken[h]:
+			t.pc = pcClearWake
 		case w.shadowEnd:
 			t.end()
 		case !w.shadowPast[h]:
@@ -190,8 +190,8 @@ func (m *model) finishTop(w *world, t *strand, f uint32) []world {
 	switch {
 	case f&flagsGone != 0:
 		t.end()
-	case w.want[t.half]&wantTurn != 0, f&flagExpired != 0:
-		// It pauses with the turn free. That it comes back adds nothing that matters here.
+	case w.want[t.half]&wantLock != 0, f&flagExpired != 0:
+		// It pauses with the lock free. That it comes back adds nothing that matters here.
 		t.end()
 	default:
 		t.pc = pcTake
@@ -199,22 +199,22 @@ func (m *model) finishTop(w *world, t *strand, f uint32) []world {
 	return []world{*w}
 }
 
-// calm is Conn.calm, under Conn.mu.
-func (m *model) calm(w *world, t *strand) []world {
+// clearWake is Conn.clearWake, under Conn.mu.
+func (m *model) clearWake(w *world, t *strand) []world {
 	h := t.half
 	shadow := m.reader == readsBoth && h == mRX
 	next := pcWanted
 	switch {
-	case shadow && m.fault == calmOn:
+	case shadow && m.fault == clearWakeOn:
 		next = pcShadow
 	case shadow:
 		next = pcTop
 	}
-	if w.kicked[h] {
+	if w.woken[h] {
 		if w.mu != 0 {
 			return nil
 		}
-		w.kicked[h], w.shadowPast[h], w.filePast[h] = false, false, false
+		w.woken[h], w.shadowPast[h], w.filePast[h] = false, false, false
 	}
 	t.pc = next
 	return []world{*w}
@@ -323,19 +323,19 @@ func (m *model) common(w *world, i int) (next []world, ok bool) {
 		}
 		t.pc = t.back
 		if tell && m.fault != tellNobody {
-			t.pc, t.half = pcKickOn, uint8(other)
+			t.pc, t.half = pcWakeOn, uint8(other)
 			t.op = 1 // it comes back to its own direction
 		}
-	case pcKickOn:
+	case pcWakeOn:
 		if w.mu != 0 && w.mu != uint8(i)+1 {
 			return nil, true
 		}
 		w.mu = uint8(i) + 1
-		w.kicked[h] = true
-		if t.pc = pcKickOff; m.coarse() {
+		w.woken[h] = true
+		if t.pc = pcWakeOff; m.coarse() {
 			return m.common(w, i)
 		}
-	case pcKickOff:
+	case pcWakeOff:
 		w.shadowPast[h] = true
 		w.filePast[h] = w.filePast[h] || w.open[h] // later: openBell makes a file without one
 		w.mu = 0
@@ -356,13 +356,13 @@ func (m *model) common(w *world, i int) (next []world, ok bool) {
 		case w.try(i, h):
 			w.want[h] &^= wantWork
 			t.pc = pcFree
-		case m.fault == shutUnkicked && t.work == wantShutdown:
+		case m.fault == shutUnwoken && t.work == wantShutdown:
 			t.pc = t.back
 		default:
-			t.pc = pcKickOn
+			t.pc = pcWakeOn
 		}
 		t.work = 0
-		if t.pc == pcKickOn && i < thWatcher {
+		if t.pc == pcWakeOn && i < thWatcher {
 			t.op = 1
 		}
 	case pcFree:
@@ -378,11 +378,11 @@ func (m *model) common(w *world, i int) (next []world, ok bool) {
 			}
 		}
 	case pcWake:
-		if w.want[h]&wantTurn != 0 {
-			if w.turnMu[h] != 0 {
+		if w.want[h]&wantLock != 0 {
+			if w.lockMu[h] != 0 {
 				return nil, true
 			}
-			w.woken[h] = w.woken[h] || w.waiting[h]
+			w.signalled[h] = w.signalled[h] || w.waiting[h]
 		}
 		t.pc = t.back
 		if i < thWatcher {

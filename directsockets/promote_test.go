@@ -22,7 +22,7 @@ type hookConn struct {
 func (h *hookConn) Read(p []byte) (int, error) {
 	if f := h.hook.Swap(nil); f != nil {
 		(*f)()
-		h.Conn.SetReadDeadline(time.Time{}) // what has come has come before the kick
+		h.Conn.SetReadDeadline(time.Time{}) // what has come has come before the wake-up
 	}
 	return h.Conn.Read(p)
 }

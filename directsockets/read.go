@@ -13,27 +13,29 @@ import (
 
 // rxPhase is where the inbound direction takes its bytes from.
 //
-//	tcp ──▶ both ──▶ drain ──▶ direct ──┬─ SHUTDOWN ─▶ over
-//	 ▲  └────┘ │                 ▲      ├─ DEMOTE, peer gone ─▶ back
-//	 └ refused │          thawed │      ▼
-//	           └──────────────── frozen ──▶ back ─▶ over
+//	tcp ──▶ shadow ──▶ catch-up ──▶ direct ──┬─ SHUTDOWN ─▶ over
+//	 ▲  └─────┘ │                      ▲      ├─ DEMOTE, peer gone ─▶ back
+//	 └─ refused │               thawed │      ▼
+//	            └───────────────────── frozen ──▶ back ─▶ over
+//
+// The C library has the same states by the same names (SPEC.md, section 9).
 type rxPhase uint8
 
 const (
-	rxTCP    rxPhase = iota // the shadow; there is no segment
-	rxBoth                  // the shadow, until PROMOTE comes
-	rxDrain                 // the shadow, up to what PROMOTE said
-	rxDirect                // the segment
-	rxFrozen                // the shadow, unless the peer had ended the direction before it saw FROZEN
-	rxBack                  // the shadow, for good
-	rxOver                  // rxHalf.err, for good
+	rxTCP     rxPhase = iota // the shadow; there is no segment
+	rxShadow                 // the shadow, until PROMOTE comes
+	rxCatchUp                // the shadow, up to what PROMOTE said
+	rxDirect                 // the segment
+	rxFrozen                 // the shadow, unless the peer had ended the direction before it saw FROZEN
+	rxBack                   // the shadow, for good
+	rxOver                   // rxHalf.err, for good
 )
 
 // rxHalf is the inbound direction.
 type rxHalf struct {
 	half
 
-	// Of the holder of the turn.
+	// Of the lock holder.
 	phase      rxPhase
 	thawed     rxPhase // what phase was before rxFrozen
 	shadow     uint64  // bytes that the shadow gave and that belong before the segment's
@@ -45,8 +47,8 @@ type rxHalf struct {
 	watch watch
 }
 
-// errKicked says that a call of the shadow was ended by kick.
-var errKicked = errors.New("directsockets: kicked")
+// errWoken says that a call of the shadow was ended by wake.
+var errWoken = errors.New("directsockets: woken")
 
 // Read implements net.Conn. It borrows p until return.
 func (c *Conn) Read(p []byte) (int, error) {
@@ -83,12 +85,12 @@ func (c *Conn) leaveRX() {
 			return
 		}
 	}
-	if r.want.Load()&wantTurn != 0 {
-		r.wake()
+	if r.want.Load()&wantLock != 0 {
+		r.signal()
 	}
 }
 
-// read is Read for the holder of the turn.
+// read is Read for the lock holder.
 func (c *Conn) read(p []byte) (int, error) {
 	r := &c.rx
 	for {
@@ -106,9 +108,9 @@ func (c *Conn) read(p []byte) (int, error) {
 		switch r.phase {
 		case rxTCP:
 			n, err = c.readTCP(p)
-		case rxBoth:
+		case rxShadow:
 			n, err = c.readBoth(p)
-		case rxDrain:
+		case rxCatchUp:
 			n, err = c.readDrain(p)
 		case rxDirect:
 			n, err = c.readDirect(p)
@@ -119,20 +121,20 @@ func (c *Conn) read(p []byte) (int, error) {
 		case rxOver:
 			return 0, r.err
 		}
-		if n > 0 || err != nil && err != errKicked {
+		if n > 0 || err != nil && err != errWoken {
 			return n, err
 		}
 	}
 }
 
-// readShadow reads the shadow. errKicked: look at everything anew.
+// readShadow reads the shadow. errWoken: look at everything anew.
 func (c *Conn) readShadow(p []byte) (int, error) {
 	r := &c.rx
-	if r.kicked.Load() {
+	if r.woken.Load() {
 		// Whatever the caller has looked at, he looks again: the other direction's sleeper
 		// may have taken an arming of watchRX back, which leaves no work behind.
-		c.calm(&r.half)
-		return 0, errKicked
+		c.clearWake(&r.half)
+		return 0, errWoken
 	}
 	n, err := c.shadow.Read(p)
 	r.shadow += uint64(n)
@@ -145,8 +147,8 @@ func (c *Conn) shadowError(h *half, op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	if h.kicked.Load() && isTimeout(err) {
-		return errKicked
+	if h.woken.Load() && isTimeout(err) {
+		return errWoken
 	}
 	if c.tcp != nil {
 		return err
@@ -177,11 +179,11 @@ func (c *Conn) readBoth(p []byte) (int, error) {
 	n, err := c.readShadow(p)
 	at, ok := r.end.PromotedAt()
 	if ok {
-		r.promoted, r.phase = at, rxDrain
+		r.promoted, r.phase = at, rxCatchUp
 		c.unwatch()
 		return c.split(p, n, err)
 	}
-	if err != nil && err != errKicked {
+	if err != nil && err != errWoken {
 		c.over(err)
 	}
 	return n, err
@@ -202,16 +204,16 @@ func (c *Conn) split(p []byte, n int, err error) (int, error) {
 	}
 	n -= int(over)
 	r.surplus = append(r.surplus, p[n:n+int(over)]...)
-	if err != errKicked {
+	if err != errWoken {
 		r.surplusErr = err
 	}
 	r.shadow = r.promoted
 	return n, nil
 }
 
-// transit takes the inbound direction from rxBoth as far as it goes, and reports
+// transit takes the inbound direction from rxShadow as far as it goes, and reports
 // whether the shadow is to be read now; it is watched then. It belongs to the holder
-// of the turn.
+// of the lock.
 func (c *Conn) transit() bool {
 	r := &c.rx
 	for {
@@ -221,7 +223,7 @@ func (c *Conn) transit() bool {
 				c.breach()
 				return false
 			}
-			r.promoted, r.phase = at, rxDrain
+			r.promoted, r.phase = at, rxCatchUp
 			c.unwatch()
 			return false
 		}
@@ -269,7 +271,7 @@ func (c *Conn) readDrain(p []byte) (int, error) {
 		p = p[:left]
 	}
 	n, err := c.readShadow(p)
-	if n == 0 && err != nil && err != errKicked { // it said that there is more
+	if n == 0 && err != nil && err != errWoken { // it said that there is more
 		if err == io.EOF && r.flags.Load()&flagShut == 0 {
 			err = c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET))
 		}
@@ -344,18 +346,18 @@ func (c *Conn) readFrozen(p []byte) (int, error) {
 	}
 	n, err := c.readShadow(p)
 	// Bytes behind a DEMOTE come with STANDS, behind a SHUTDOWN there are none.
-	if !r.end.Thaw(n == 0 && err != nil && err != errKicked) {
+	if !r.end.Thaw(n == 0 && err != nil && err != errWoken) {
 		return n, err
 	}
 	c.unwatch()
 	r.phase = r.thawed
-	if r.phase == rxBoth {
+	if r.phase == rxShadow {
 		at, ok := r.end.PromotedAt()
 		if !ok {
 			c.breach()
 			return 0, nil
 		}
-		r.promoted, r.phase = at, rxDrain
+		r.promoted, r.phase = at, rxCatchUp
 	}
 	r.direct = r.phase == rxDirect
 	return c.split(p, n, err)

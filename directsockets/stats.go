@@ -89,7 +89,7 @@ var counterNames = [segment.CounterWords]string{
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.buried {
+	if c.retired {
 		return c.final
 	}
 	return c.statsLocked()

@@ -22,7 +22,7 @@ const (
 	maxTries   = 5
 )
 
-// upgrade is a segment that waits for the turn of rx.
+// upgrade is a segment that waits for the lock of rx.
 type upgrade struct {
 	end      *segment.End
 	nonce    [16]byte
@@ -210,7 +210,7 @@ func (c *Conn) granted(g broker.Granted) {
 	c.install(u)
 }
 
-// install has whoever has the turn of rx look at a segment from now on.
+// install has whoever has the lock of rx look at a segment from now on.
 func (c *Conn) install(u *upgrade) {
 	c.mu.Lock()
 	if c.closed {
@@ -223,10 +223,10 @@ func (c *Conn) install(u *upgrade) {
 	c.askRX(wantInstall)
 }
 
-// askRX leaves work to whoever has the turn of rx, and wakes him.
+// askRX leaves work to whoever has the lock of rx, and wakes him.
 func (c *Conn) askRX(work uint32) {
 	if !c.rx.ask(work) {
-		c.kick(&c.rx.half)
+		c.wake(&c.rx.half)
 		return
 	}
 	c.workRX()
@@ -235,11 +235,11 @@ func (c *Conn) askRX(work uint32) {
 	}
 }
 
-// askTX leaves work to whoever has the turn of tx. If wake is set he is waked.
+// askTX leaves work to whoever has the lock of tx. If wake is set he is waked.
 func (c *Conn) askTX(work uint32, wake bool) {
 	if !c.tx.ask(work) {
 		if wake {
-			c.kick(&c.tx.half)
+			c.wake(&c.tx.half)
 		}
 		return
 	}
@@ -249,7 +249,7 @@ func (c *Conn) askTX(work uint32, wake bool) {
 	}
 }
 
-// workRX does what others have left to the holder of the turn. It does not wait.
+// workRX does what others have left to the lock holder. It does not wait.
 func (c *Conn) workRX() {
 	r := &c.rx
 	if r.asked(wantInstall) {
@@ -264,13 +264,13 @@ func (c *Conn) workRX() {
 	if r.asked(wantFreeze) {
 		c.freezeRX()
 	}
-	if r.asked(wantLook) && r.phase == rxBoth {
+	if r.asked(wantLook) && r.phase == rxShadow {
 		c.transit()
 	}
 }
 
 // begin is where a connection gets its segment. No thread waits in the shadow
-// alone: the caller has the turn of rx.
+// alone: the caller has the lock of rx.
 func (c *Conn) begin(u *upgrade) {
 	r := &c.rx
 	if r.phase != rxTCP || r.flags.Load()&(flagClosed|flagShut) != 0 {
@@ -283,14 +283,14 @@ func (c *Conn) begin(u *upgrade) {
 			c.failed(ReasonRefused)
 			return
 		}
-		r.end, r.phase = u.end, rxBoth
+		r.end, r.phase = u.end, rxShadow
 		c.end.Store(u.end)
 		c.decided()
 		c.askTX(wantInstall, false) // who writes to the shadow finds it soon
 		_ = c.watchRX()
 		return
 	}
-	r.end, r.phase = u.end, rxBoth
+	r.end, r.phase = u.end, rxShadow
 	c.end.Store(u.end)
 	_ = c.watchRX()
 	c.refusal.Store(0)

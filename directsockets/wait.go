@@ -55,7 +55,7 @@ func (c *Conn) spin(h *half, rx bool, until uint32) bool {
 			return true
 		}
 		if s := h.signals(); s.interrupted(until) {
-			return s.wanted(until) // sleep calms
+			return s.wanted(until) // sleep clears it
 		}
 		now := time.Since(start)
 		if now < limit && i%yieldEvery == 0 {
@@ -120,8 +120,8 @@ func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 // sleep blocks until the peer rings or something interrupts, as the flags of until do.
 // It has to be looked again then. The holder of h calls it.
 func (c *Conn) sleep(h *half, until uint32) {
-	if h.kicked.Load() {
-		c.calm(h)
+	if h.woken.Load() {
+		c.clearWake(h)
 	}
 	if h.signals().wanted(until) {
 		return
@@ -135,10 +135,10 @@ func (c *Conn) sleep(h *half, until uint32) {
 	c.count.Add(segment.Sleeps, 1)
 	b.awake = false
 	b.sleeping.Store(true)
-	_ = b.raw.Read(b.look) // an error: a kick, or the end of the connection
+	_ = b.raw.Read(b.look) // an error: woken, or the end of the connection
 	b.sleeping.Store(false)
 	// What has rung is read when somebody looks again. To tell the other direction's sleeper
-	// of a kick would have it tell this one, for ever.
+	// of a wake-up would have it tell this one, for ever.
 	if h == &c.rx.half {
 		h.end.DisarmRX()
 	} else {
@@ -179,6 +179,6 @@ func (c *Conn) awake(h *half) {
 		other = &c.rx.half
 	}
 	if other.bell.sleeping.Load() || other == &c.rx.half && c.rx.watch.on.Swap(false) {
-		c.kick(other)
+		c.wake(other)
 	}
 }

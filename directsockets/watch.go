@@ -49,7 +49,7 @@ func (c *Conn) watchRX() bool {
 	added, err := watching.add(c, w.added)
 	if err != nil {
 		w.on.Store(false)
-		time.AfterFunc(unwatchedPause, func() { c.kick(&c.rx.half) })
+		time.AfterFunc(unwatchedPause, func() { c.wake(&c.rx.half) })
 		return true
 	}
 	w.added = added
@@ -71,7 +71,7 @@ func (c *Conn) rang() {
 	if e := c.end.Load(); e != nil {
 		e.Awake()
 		if c.tx.bell.sleeping.Load() {
-			c.kick(&c.tx.half)
+			c.wake(&c.tx.half)
 		}
 	}
 	// Not before Awake: a reader that looks in between would arm, which Awake takes back,

@@ -13,14 +13,16 @@ import (
 
 // txPhase is where the outbound direction puts its bytes.
 //
-//	tcp ──PROMOTE──▶ direct ──┬─ DEMOTE ─────────────────▶ back ─▶ over
-//	 │                        ├─ peer froze ─▶ rolling ─┘   ▲
-//	 │                        └─ peer gone, SHUTDOWN ────────┘
-//	 └─ demoted before it was promoted ──────────────────────┘
+//	shadow ──PROMOTE──▶ direct ──┬─ DEMOTE ─────────────────▶ back ─▶ over
+//	 │                           ├─ peer froze ─▶ rolling ─┘   ▲
+//	 │                           └─ peer gone, SHUTDOWN ───────┘
+//	 └─ demoted before it was promoted ────────────────────────┘
+//
+// The C library has the same states by the same names (SPEC.md, section 9).
 type txPhase uint8
 
 const (
-	txTCP     txPhase = iota // the shadow
+	txShadow  txPhase = iota // the shadow
 	txDirect                 // the segment
 	txRolling                // the shadow, after what the peer did not take from the segment
 	txBack                   // the shadow, for good
@@ -31,7 +33,7 @@ const (
 type txHalf struct {
 	half
 
-	// Of the holder of the turn.
+	// Of the lock holder.
 	phase    txPhase
 	shadow   uint64 // bytes that the shadow took before the segment
 	err      error  // of txOver
@@ -100,12 +102,12 @@ func (c *Conn) leaveTX() {
 			return
 		}
 	}
-	if t.want.Load()&wantTurn != 0 {
-		t.wake()
+	if t.want.Load()&wantLock != 0 {
+		t.signal()
 	}
 }
 
-// write is Write for the holder of the turn, when n bytes of p have been sent.
+// write is Write for the lock holder, when n bytes of p have been sent.
 func (c *Conn) write(p []byte, n int) (int, error) {
 	t := &c.tx
 	for {
@@ -125,7 +127,7 @@ func (c *Conn) write(p []byte, n int) (int, error) {
 		if n += m; n == len(p) { // what ends calls since does not end this one
 			return n, nil
 		}
-		if err != nil && err != errKicked {
+		if err != nil && err != errWoken {
 			return n, err
 		}
 	}
@@ -135,7 +137,7 @@ func (c *Conn) write(p []byte, n int) (int, error) {
 func (c *Conn) writeSome(p []byte) (int, error) {
 	t := &c.tx
 	switch t.phase {
-	case txTCP:
+	case txShadow:
 		c.moved(1)
 		if c.promote() {
 			return 0, nil
@@ -179,12 +181,12 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	}
 }
 
-// writeShadow writes to the shadow. errKicked: look at everything anew.
+// writeShadow writes to the shadow. errWoken: look at everything anew.
 func (c *Conn) writeShadow(p []byte) (int, error) {
 	t := &c.tx
-	if t.kicked.Load() {
-		c.calm(&t.half)
-		return 0, errKicked // before it was calm the caller has looked at what may have changed
+	if t.woken.Load() {
+		c.clearWake(&t.half)
+		return 0, errWoken // before woken was cleared the caller has looked at what may have changed
 	}
 	n, err := c.shadow.Write(p)
 	c.count.Add(segment.SentShadow, uint64(n))
@@ -192,11 +194,11 @@ func (c *Conn) writeShadow(p []byte) (int, error) {
 }
 
 // promote moves the outbound direction to the segment, if there is one that the
-// peer looks at. It belongs to the holder of the turn.
+// peer looks at. It belongs to the lock holder.
 func (c *Conn) promote() bool {
 	t := &c.tx
 	e := c.end.Load()
-	if t.phase != txTCP || e == nil || !e.Attached() {
+	if t.phase != txShadow || e == nil || !e.Attached() {
 		return false
 	}
 	switch err := e.Promote(t.shadow); {
@@ -256,7 +258,7 @@ func (c *Conn) roll() error {
 	return nil
 }
 
-// workTX does what others have left to the holder of the turn. It does not wait:
+// workTX does what others have left to the lock holder. It does not wait:
 // what has to is left to a goroutine.
 func (c *Conn) workTX() {
 	t := &c.tx
@@ -282,7 +284,7 @@ func (c *Conn) workTX() {
 func (c *Conn) demoteTX() {
 	t := &c.tx
 	switch t.phase {
-	case txTCP:
+	case txShadow:
 		t.phase = txBack
 	case txDirect:
 		t.phase, t.direct, t.demote = txBack, false, true
@@ -329,7 +331,7 @@ func (c *Conn) shutdownTX() {
 	}
 }
 
-// finishPause is how long finish leaves the turn to others who want it.
+// finishPause is how long finish leaves the lock to others who want it.
 const finishPause = time.Millisecond
 
 // finish rolls back, sends DEMOTE and shuts down as soon as the peer lets it.
@@ -356,15 +358,15 @@ func (c *Conn) finish() {
 	}
 }
 
-// finishSome does so until it is done, somebody else wants the turn, or nothing can be
+// finishSome does so until it is done, somebody else wants the lock, or nothing can be
 // done now. The deadline is that of calls: once it has passed nobody waits here, since a
-// call may want the turn at any time, to return.
+// call may want the lock at any time, to return.
 func (c *Conn) finishSome() (done bool) {
 	t := &c.tx
 	for {
 		c.workTX()
 		flags := t.flags.Load()
-		if flags&flagsGone != 0 || t.want.Load()&wantTurn != 0 {
+		if flags&flagsGone != 0 || t.want.Load()&wantLock != 0 {
 			return false
 		}
 		expired := flags&flagExpired != 0
@@ -372,7 +374,7 @@ func (c *Conn) finishSome() (done bool) {
 		case t.phase == txRolling && expired:
 			return false
 		case t.phase == txRolling:
-			if err := c.roll(); err != nil && err != errKicked {
+			if err := c.roll(); err != nil && err != errWoken {
 				t.phase, t.err = txOver, err
 			}
 		case t.demote:

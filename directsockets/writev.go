@@ -54,11 +54,11 @@ func (c *Conn) writevShadow(v buffersWriter, bufs *net.Buffers) (n int64, handle
 			c.leaveTX()
 		}
 	}()
-	if t.phase != txTCP && (t.phase != txBack || t.demote) {
+	if t.phase != txShadow && (t.phase != txBack || t.demote) {
 		return 0, false, nil
 	}
 	c.moved(1)
-	if t.flags.Load() != 0 || t.want.Load()&wantWork != 0 || t.kicked.Load() || c.promote() {
+	if t.flags.Load() != 0 || t.want.Load()&wantWork != 0 || t.woken.Load() || c.promote() {
 		return 0, false, nil
 	}
 	first, rest := *bufs, net.Buffers(nil)
@@ -74,7 +74,7 @@ func (c *Conn) writevShadow(v buffersWriter, bufs *net.Buffers) (n int64, handle
 	c.count.Add(segment.SentShadow, uint64(n))
 	t.shadow += uint64(n)
 	c.sends.Add(1)
-	if err = c.shadowError(&t.half, "write", err); err == errKicked {
+	if err = c.shadowError(&t.half, "write", err); err == errWoken {
 		err = nil
 	}
 	return n, true, err

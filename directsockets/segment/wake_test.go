@@ -41,7 +41,7 @@ type world struct {
 // strand is a thread. Its meaning of pc is that of its program.
 type strand struct {
 	pc, seen, rung uint8
-	kicked         bool // told to look again
+	told           bool // told to look again
 	buf            [3]struct{ word, value uint8 }
 	n              uint8 // stores in buf
 }
@@ -126,7 +126,7 @@ func (p *protocol) sleep(w world, i int) []world {
 	}
 	switch t.pc {
 	case 0: // look without arming
-		t.kicked = false
+		t.told = false
 		if look() {
 			if t.seen == p.rounds() {
 				t.pc = done
@@ -152,7 +152,7 @@ func (p *protocol) sleep(w world, i int) []world {
 			t.pc = 4
 		}
 	case 4: // wait on the doorbell
-		if t.kicked {
+		if t.told {
 			t.pc = 0
 			return []world{w}
 		}
@@ -167,7 +167,7 @@ func (p *protocol) sleep(w world, i int) []world {
 		}
 		w.bell = 0
 		if p.both && !p.forget {
-			w.th[2-i].kicked = true
+			w.th[2-i].told = true
 		}
 		t.pc = 0
 	case 5: // disarm

@@ -175,9 +175,9 @@ func (d *dir) list() (alive []Description, dead []fabric.NodeID, err error) {
 	return alive, dead, errors.Join(errs...)
 }
 
-// bury removes the files of nodes that do not live, and returns their IDs. The
+// reap removes the files of nodes that do not live, and returns their IDs. The
 // caller holds the lock, so nobody is joining.
-func (d *dir) bury() ([]fabric.NodeID, error) {
+func (d *dir) reap() ([]fabric.NodeID, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return nil, dirError(err)
@@ -248,7 +248,7 @@ func Clean(path string) ([]fabric.NodeID, error) {
 		return nil, err
 	}
 	defer lock.Close()
-	dead, err := d.bury()
+	dead, err := d.reap()
 	d.removeIfEmpty(lock)
 	return dead, err
 }

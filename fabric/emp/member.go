@@ -125,7 +125,7 @@ func enterDir(cfg Config) (*dir, *os.File, error) {
 
 // enter takes an ID. The caller holds the lock.
 func (m *Member) enter(cfg Config) (err error) {
-	if _, err := m.dir.bury(); err != nil {
+	if _, err := m.dir.reap(); err != nil {
 		return err
 	}
 	alive, _, err := m.dir.list()

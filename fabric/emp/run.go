@@ -94,12 +94,12 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 	}
 	if len(dead) > 0 {
 		if lock, err := m.dir.lock(); err == nil {
-			buried, err := m.dir.bury()
+			reaped, err := m.dir.reap()
 			lock.Close()
 			if err != nil {
 				m.log.Warn("files of a dead node stay", "reason", err)
 			}
-			for _, n := range buried {
+			for _, n := range reaped {
 				m.log.Info("removed what a dead node left", "node", n)
 			}
 		}

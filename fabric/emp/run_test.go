@@ -208,7 +208,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 	}
 	eventually(t, "told", within, func() bool { return len(a.Peers()) == 1 && errors.Is(a.Peers()[0].Err, ErrVersion) })
 	old.Close()
-	eventually(t, "buried", within, func() bool { return len(a.Peers()) == 0 && len(files(t, dir)) == 3 })
+	eventually(t, "reaped", within, func() bool { return len(a.Peers()) == 0 && len(files(t, dir)) == 3 })
 }
 
 // fakeNode publishes a description as another process would.

@@ -15,7 +15,7 @@ enum ds_unread ds_unread(struct ds_sock *s, int fd)
 		return DS_UNREAD_NONE;
 	ds_rx_update(s, fd);
 	int mode = ds_mode(&s->sh->rx_mode);
-	if ((mode == RX_CATCHUP || mode == RX_DIRECT || mode == RX_UNDECIDED) && ds_rx_readable(&s->seg, &s->sh->rx) > 0)
+	if ((mode == RX_CATCH_UP || mode == RX_DIRECT || mode == RX_FROZEN) && ds_rx_readable(&s->seg, &s->sh->rx) > 0)
 		what = ds_left(s) || (mode == RX_DIRECT && ds_rx_over(&s->seg, &s->sh->rx)) ? DS_UNREAD_ENDED : DS_UNREAD_SOME;
 	ds_unlock(&s->sh->rx_lock, alone);
 	return what;
@@ -47,5 +47,5 @@ bool ds_only_here(const struct ds_sock *s) { return ds_single(s); }
 void ds_own_fds(const struct ds_sock *s, int fds[2])
 {
 	fds[0] = s->seg.bell;
-	fds[1] = s->kick;
+	fds[1] = s->wakefd;
 }

@@ -32,7 +32,7 @@ struct ds_sock {
 	struct ds_shared *sh; /* NULL when PLAIN from the start */
 	struct ds_seg seg;
 	struct ds_entry *entry;
-	int kick;
+	int wakefd;
 	uint32_t bucket, refused; /* the page's word for which there was no offer */
 	uint32_t id;
 	uint32_t sends;

@@ -123,8 +123,8 @@ static void let_go(void *handle)
 	ds_offer_once(s);
 	ds_decided(s);
 	ds_drop(s);
-	if (s->kick >= 0)
-		ds_fd_close(s->kick);
+	if (s->wakefd >= 0)
+		ds_fd_close(s->wakefd);
 	ds_stats_put(s->entry);
 	if (s->sh)
 		ds_arena_unref(s->sh);
@@ -184,7 +184,7 @@ static void offer_no_more(void *handle)
 		ds_drop(s);
 		ds_phase(s, PLAIN);
 		ds_decided(s);
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_DEMOTED);
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_PROGRAM);
 	} else if (ds_phase_of(s) == OFFERED && s->side == 0) {
 		ds_broker_withdraw(s->id, s->info.nonce);
 		ds_offer_once(s);
@@ -219,18 +219,18 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	}
 	if (ds_rx_take(s, alone)) {
 		ds_rx_update(s, fd);
-		if (ds_mode(&h->rx_mode) == RX_SHADOW || ds_mode(&h->rx_mode) == RX_CATCHUP || ds_mode(&h->rx_mode) == RX_DIRECT) {
+		if (ds_mode(&h->rx_mode) == RX_SHADOW || ds_mode(&h->rx_mode) == RX_CATCH_UP || ds_mode(&h->rx_mode) == RX_DIRECT) {
 			/* What is unread has to be rolled back. If the peer dies before it does, it is to be read here. */
 			bool unread = ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1;
 			int how = ds_rx_freeze(&s->seg, &h->rx, &h->attention);
 
 			if (how == 0 || (how == 1 && (unread || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1))))
-				ds_rx_is(s, RX_UNDECIDED);
+				ds_rx_is(s, RX_FROZEN);
 			else if (how == 1)
 				ds_rx_is(s, RX_BACK);
 		}
 		ds_unlock(&h->rx_lock, alone);
 	}
-	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_DEMOTED);
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PROGRAM);
 	errno = saved;
 }

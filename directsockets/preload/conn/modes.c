@@ -10,7 +10,7 @@ static void say_mode(struct ds_sock *s)
 	const struct ds_shared *h = s->sh;
 
 	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
-		ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NONE);
+		ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NOTHING);
 	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry && ds_mode(&s->entry->mode) == DS_MODE_DIRECT)
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
 }
@@ -24,7 +24,7 @@ void ds_tx_is(struct ds_sock *s, int mode)
 void ds_rx_is(struct ds_sock *s, int mode)
 {
 	__atomic_store_n(&s->sh->rx_mode, mode, __ATOMIC_RELEASE);
-	if (mode == RX_END)
+	if (mode == RX_ENDED)
 		ds_count(&s->seg, DS_C_RX_SHUTDOWN, 1);
 	say_mode(s);
 }
@@ -124,7 +124,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 				return;
 			}
 			h->left = carried - h->rx_read;
-			ds_rx_is(s, h->left ? RX_CATCHUP : RX_DIRECT);
+			ds_rx_is(s, h->left ? RX_CATCH_UP : RX_DIRECT);
 			break;
 		case DS_BREACH:
 			ds_break(s);
@@ -134,7 +134,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 				ds_rx_is(s, RX_BACK);
 		}
 	}
-	if (ds_mode(&h->rx_mode) == RX_UNDECIDED) {
+	if (ds_mode(&h->rx_mode) == RX_FROZEN) {
 		if (ds_seg_peer_attention(&s->seg) & DS_ROLLED)
 			ds_rx_is(s, RX_BACK);
 		else if ((ds_seg_peer_attention(&s->seg) & DS_STANDS) || shadow_speaks(fd))
@@ -153,7 +153,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		switch (how) {
 		case DS_DEMOTED:
 		case DS_END:
-			ds_rx_is(s, how == DS_END ? RX_END : RX_BACK);
+			ds_rx_is(s, how == DS_END ? RX_ENDED : RX_BACK);
 			if (!gone)
 				ds_rx_finish(&s->seg, &h->rx, &h->attention);
 			break;

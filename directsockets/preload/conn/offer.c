@@ -48,7 +48,7 @@ static void not_taken(struct ds_sock *s, int why)
 void ds_refused(uint32_t id, int reason)
 {
 	static const uint8_t whys[] = {
-		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
+		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_NO_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
 	};
 	struct ds_sock *s = ds_by_id(id);
 
@@ -95,7 +95,7 @@ static void no_listener(struct ds_sock *s)
 
 static void no_memory(struct ds_sock *s)
 {
-	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_MEMORY);
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
 	ds_phase(s, PLAIN);
 }
 

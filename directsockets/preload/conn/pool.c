@@ -108,7 +108,7 @@ struct ds_sock *ds_handle(void)
 	s->index = index;
 	s->id = ((id >> 20) + 1) % 2048 << 20 | index; /* below those of listeners */
 	s->open = true;
-	s->kick = -1;
+	s->wakefd = -1;
 	s->seg.bell = -1;
 	DS_SET(s->offered[0], -1);
 	DS_SET(s->offered[1], -1);
@@ -150,7 +150,7 @@ void ds_met(void)
 		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info)) && s->sh) {
 			s->seg.counters = ds_stats_counters(s->entry);
 			if (ds_has_segment(s))
-				ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NONE);
+				ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NOTHING);
 		}
 	}
 }

@@ -27,7 +27,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	case RX_BROKEN:
 		r->now |= POLLERR | POLLHUP;
 		/* fall through */
-	case RX_END:
+	case RX_ENDED:
 		r->now |= events & (RX_EVENTS | POLLRDHUP);
 		break;
 	default:
@@ -114,7 +114,7 @@ uint64_t ds_edges(struct ds_sock *s)
 		return 0;
 	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
 	uint64_t arrived = ds_rx_arrived(&s->seg, &h->rx, &seen);
-	bool end = ds_mode(&h->rx_mode) == RX_END || ds_rx_ends(&s->seg, &h->rx, &seen);
+	bool end = ds_mode(&h->rx_mode) == RX_ENDED || ds_rx_ends(&s->seg, &h->rx, &seen);
 	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(ds_mode(&h->rx_mode) == RX_BROKEN) << 1 | (uint64_t)end << 2;
 	if (__builtin_expect(__atomic_load_n(&h->zc_own, __ATOMIC_RELAXED), 0)) /* an error that the queue has is an edge, too */
 		ends |= (uint64_t)(__atomic_load_n(&h->zc_next, __ATOMIC_ACQUIRE) & 0x1f) << 3;

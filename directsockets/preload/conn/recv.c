@@ -4,11 +4,11 @@
  *                                        │ yes
  *      ┌───▶ rx_lock ── where is the direction? (modes.c)
  *      │        RX_SHADOW   the shadow, as far as it has bytes of before PROMOTE
- *      │        RX_CATCHUP  the shadow, the `left` bytes that PROMOTE has counted
+ *      │        RX_CATCH_UP  the shadow, the `left` bytes that PROMOTE has counted
  *      │        RX_DIRECT   ds_rx_recv (segment/rx.c): copy, give back, ring the peer if it is armed
- *      │        RX_UNDECIDED  nothing, until the peer has said who has the rest
+ *      │        RX_FROZEN  nothing, until the peer has said who has the rest
  *      │        RX_BACK     the shadow, for good
- *      │        RX_END      0            RX_BROKEN  ECONNRESET
+ *      │        RX_ENDED      0            RX_BROKEN  ECONNRESET
  *      │     unlock ── enough? ── yes ──▶ return
  *      │        │ no
  *      └── ds_wait for a message (sleep.c), unless the call shall not wait: EAGAIN
@@ -26,7 +26,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	int there = 0;
 	ssize_t r;
 
-	if (ds_mode(&h->rx_mode) == RX_CATCHUP && limit > h->left)
+	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && limit > h->left)
 		limit = h->left;
 	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
 		/* PROMOTE may arrive between our look and the call, and the sender be back on the shadow: take
@@ -63,7 +63,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		if (!(flags & MSG_PEEK)) {
 			h->rx_read += (uint64_t)r;
 			ds_moved(s, 0, (size_t)r);
-			if (ds_mode(&h->rx_mode) == RX_CATCHUP && !(h->left -= (uint64_t)r))
+			if (ds_mode(&h->rx_mode) == RX_CATCH_UP && !(h->left -= (uint64_t)r))
 				ds_rx_is(s, RX_DIRECT);
 		}
 	}
@@ -86,17 +86,17 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		ds_rx_update(s, fd);
 	switch (ds_mode(&h->rx_mode)) {
 	case RX_SHADOW:
-	case RX_CATCHUP:
+	case RX_CATCH_UP:
 		n = recv_before(s, fd, c, flags, 0);
 		/* A program that peeks for more than the shadow has shall see what follows it. */
-		if (peek && n > 0 && ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)n == h->left && c->left) {
+		if (peek && n > 0 && ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)n == h->left && c->left) {
 			ssize_t more = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, true, flags & MSG_TRUNC);
 
 			if (more > 0)
 				n += more;
 		}
 		break;
-	case RX_UNDECIDED:
+	case RX_FROZEN:
 		errno = EAGAIN;
 		break;
 	case RX_DIRECT:
@@ -115,7 +115,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			n = -1;
 		}
 		break;
-	case RX_END:
+	case RX_ENDED:
 		n = 0;
 		break;
 	case RX_BROKEN:
@@ -216,7 +216,7 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		if (r > 0)
 			got += (size_t)r;
 		/* The shadow's part ends here: a short read would say that there is no more, and its edge was told. */
-		if (r > 0 && before == RX_CATCHUP && ds_mode(&s->sh->rx_mode) == RX_DIRECT && c.left && !(flags & MSG_PEEK))
+		if (r > 0 && before == RX_CATCH_UP && ds_mode(&s->sh->rx_mode) == RX_DIRECT && c.left && !(flags & MSG_PEEK))
 			continue;
 		if (got >= want || r == 0)
 			return (ssize_t)got;
@@ -275,9 +275,9 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 	ds_rx_update(s, fd);
 	if (ds_mode(&h->rx_mode) < RX_DIRECT || ds_mode(&h->rx_mode) == RX_BACK)
 		REAL(ioctl)(fd, DS_INQ, &there);
-	if (ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)there >= h->left)
+	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)there >= h->left)
 		there = (int)h->left;
-	if ((ds_mode(&h->rx_mode) == RX_CATCHUP && (uint64_t)there == h->left) || ds_mode(&h->rx_mode) == RX_DIRECT)
+	if ((ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)there == h->left) || ds_mode(&h->rx_mode) == RX_DIRECT)
 		sum = ds_rx_readable(&s->seg, &h->rx);
 	ds_unlock(&h->rx_lock, alone);
 	*n = there + (sum > (1u << 30) ? 1 << 30 : (int)sum);

@@ -134,7 +134,7 @@ static void give_up(struct ds_sock *s, int fd)
 	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
 		if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {
 			ds_tx_is(s, TX_BACK);
-			ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_MEMORY);
+			ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_NO_MEMORY);
 		} else {
 			ds_tx_update(s, fd);
 		}

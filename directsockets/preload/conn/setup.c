@@ -96,7 +96,7 @@ static void up(struct ds_sock *s, int fd)
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &n, &len) == 0 && n < SMALL_BUFFER)
 		s->seg.window = n < MIN_WINDOW ? MIN_WINDOW : (uint64_t)n;
 	ds_phase(s, UP);
-	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NONE);
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NOTHING);
 }
 
 /* With the lock of setup: a server uses the segment that it was granted, unless somebody is on the shadow. */
@@ -261,13 +261,13 @@ static struct ds_sock *make(int fd, int side)
 	if (!why && !broker)
 		why = DS_WHY_NO_BROKER;
 	if (!why && !(s->sh = ds_arena_get()))
-		why = DS_WHY_MEMORY;
+		why = DS_WHY_NO_MEMORY;
 	if (why) {
 		ds_stats_say(s->entry, DS_MODE_TCP, why);
 	} else {
 		s->bucket = ds_bucket(&info);
 		s->phase = EARLY;
-		ds_stats_say(s->entry, DS_MODE_TCP, side ? DS_WHY_NO_OFFER : DS_WHY_EARLY);
+		ds_stats_say(s->entry, DS_MODE_TCP, side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		if (side) {
 			ds_broker_wait(&info);
 			DS_SET(s->waits, true);

@@ -170,7 +170,7 @@ bool ds_gate_clear(struct ds_sock *s)
 	enum { PATIENCE_US = 1000 }; /* for threads to run that were waked */
 	uint64_t one = 1, end = ds_ticks() + PATIENCE_US * ds_ticks_us();
 	uint32_t none = 0;
-	int fd = __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE);
+	int fd = __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE);
 
 	if (!__atomic_compare_exchange_n(&s->sh->gate, &none, ds_tid(), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		return false;

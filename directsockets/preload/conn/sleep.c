@@ -6,7 +6,7 @@
  *   ds_arm: own attention |= ARM_x, ++number
  *   fence                                      writes the message; fence
  *   looks once more ── found ──▶ return        has its peer's attention ARM_x, with a number
- *   ppoll: shadow, bell, kick ◀── one byte ──  that was not rung for yet? then it rings
+ *   ppoll: shadow, bell, wakefd ◀── one byte ──  that was not rung for yet? then it rings
  *   ds_rung: empties the bell
  *   ds_disarm; looks again
  *
@@ -27,7 +27,7 @@
 /* ---- arming ----------------------------------------------------------------------- */
 
 int ds_bell(struct ds_sock *s) { return s->sh && !s->bell_gone && ds_has_segment(s) ? s->seg.bell : -1; }
-int ds_kick(struct ds_sock *s) { return __atomic_load_n(&s->kick, __ATOMIC_ACQUIRE); }
+int ds_wakefd(struct ds_sock *s) { return __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE); }
 
 /* May s get a segment yet? */
 static bool may_get_bell(struct ds_sock *s)
@@ -37,16 +37,16 @@ static bool may_get_bell(struct ds_sock *s)
 	return p >= EARLY && p <= GRANTED;
 }
 
-void ds_kick_make(struct ds_sock *s)
+void ds_wakefd_make(struct ds_sock *s)
 {
 	int none = -1;
 
-	if (__atomic_load_n(&s->kick, __ATOMIC_ACQUIRE) >= 0)
+	if (__atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE) >= 0)
 		return;
 	int saved = errno, fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (fd >= 0) {
 		fd = ds_fd_keep(fd);
-		if (!__atomic_compare_exchange_n(&s->kick, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		if (!__atomic_compare_exchange_n(&s->wakefd, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			ds_fd_close(fd);
 	}
 	errno = saved;
@@ -58,7 +58,7 @@ void ds_wait_begin(struct ds_sock *s)
 		return;
 	ds_users_begin(s);
 	if (may_get_bell(s) && !ds_alone(s))
-		ds_kick_make(s);
+		ds_wakefd_make(s);
 }
 
 void ds_wait_end(struct ds_sock *s)
@@ -133,11 +133,11 @@ void ds_rung(struct ds_sock *s, int fd)
 	char buf[64];
 	uint64_t count;
 	ssize_t n = -1;
-	int saved = errno, bell = ds_bell(s), kick = ds_kick(s);
+	int saved = errno, bell = ds_bell(s), wakefd = ds_wakefd(s);
 
 	(void)fd;
-	if (kick >= 0)
-		ds_syscall(SYS_read, kick, &count, sizeof count);
+	if (wakefd >= 0)
+		ds_syscall(SYS_read, wakefd, &count, sizeof count);
 	while (bell >= 0) {
 		n = ds_syscall(SYS_recvfrom, bell, buf, sizeof buf, MSG_DONTWAIT, NULL, NULL);
 		if (n < (ssize_t)sizeof buf && !(n < 0 && errno == EINTR))
@@ -279,8 +279,8 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	p[n++] = (struct pollfd){.fd = fd, .events = (short)(r.kernel | (bell >= 0 && events & POLLIN ? POLLRDHUP : 0))};
 	if (bell >= 0)
 		p[n++] = (struct pollfd){.fd = bell, .events = POLLIN};
-	if (w.users && ds_kick(s) >= 0)
-		p[n++] = (struct pollfd){.fd = ds_kick(s), .events = POLLIN};
+	if (w.users && ds_wakefd(s) >= 0)
+		p[n++] = (struct pollfd){.fd = ds_wakefd(s), .events = POLLIN};
 	if (ds_handled() != handled)
 		goto interrupted;
 	got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);

@@ -122,12 +122,12 @@ int ds_direct(struct ds_sock *s) DS_HIDDEN;
  *
  *	ds_wait_begin(s)                 shadow only, or bell too? see below
  *	ds_arm(s, events) for each; ds_barrier() once; ds_ready again for each
- *	real poll over: the shadow for .kernel; ds_bell(s), ds_kick(s) for POLLIN
- *	if the bell or the kick is readable or hung up: ds_rung(s, fd)
+ *	real poll over: the shadow for .kernel; ds_bell(s), ds_wakefd(s) for POLLIN
+ *	if the doorbell or the wakefd is readable or hung up: ds_rung(s, fd)
  *	ds_disarm(s, events); ds_wait_end(s); ds_ready again
  *
  * Between ds_wait_begin and ds_wait_end no bell appears or goes: a set-up that would
- * need one waits, and writes to the kick (an eventfd; -1 if there is none) so that
+ * need one waits, and writes to the wakefd (an eventfd; -1 if there is none) so that
  * the sleeper comes round. For a poller that can add a bell while it sleeps
  * (epoll) ds_wait_begin is not needed: see ds_notices.
  *
@@ -159,8 +159,8 @@ enum { DS_TID_MASK = (1 << 22) - 1 };
 bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t who) DS_HIDDEN;
 void ds_disarm_as(struct ds_sock *s, bool had, uint32_t who) DS_HIDDEN;
 int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */
-int ds_kick(struct ds_sock *s) DS_HIDDEN;
-void ds_kick_make(struct ds_sock *s) DS_HIDDEN; /* has s a kick, from now on, if there can be one */
+int ds_wakefd(struct ds_sock *s) DS_HIDDEN;
+void ds_wakefd_make(struct ds_sock *s) DS_HIDDEN; /* has s a wakefd, from now on, if there can be one */
 
 /* What the core tells the layer above. */
 struct ds_notices {

@@ -76,7 +76,7 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	open_entry(e);
 	e->mode = DS_MODE_TCP;
 	e->side = (uint8_t)side;
-	e->reason = DS_WHY_EARLY;
+	e->reason = DS_WHY_NOT_YET;
 	e->device = info->port[1] & 0xf;
 	e->fd = (uint32_t)fd;
 	memcpy(e->addr, info->addr, sizeof e->addr);

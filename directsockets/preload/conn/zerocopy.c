@@ -34,9 +34,9 @@ static void nudge(struct ds_sock *s)
 
 	if (ds_one_thread())
 		return;
-	ds_kick_make(s);
-	if (ds_kick(s) >= 0)
-		ds_syscall(SYS_write, ds_kick(s), &one, sizeof one);
+	ds_wakefd_make(s);
+	if (ds_wakefd(s) >= 0)
+		ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
 	errno = saved;
 }
 

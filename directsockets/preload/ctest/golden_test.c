@@ -213,7 +213,7 @@ static const char *freeze(void)
 	return "ok";
 }
 
-// What ds_rx_update does for RX_UNDECIDED.
+// What ds_rx_update does for RX_FROZEN.
 static const char *thaw(bool speaks)
 {
 	if (peer() & DS_ROLLED) {

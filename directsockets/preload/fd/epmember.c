@@ -20,7 +20,7 @@ _Static_assert(MEMBERS <= 1 << INDEX_BITS && MEMBERS * sizeof(struct member) <= 
 
 struct ds_lock ep_lock;
 static struct member *members;
-static uint32_t member_used = 1; /* member 0 is the kick */
+static uint32_t member_used = 1; /* member 0 is the wakefd */
 static struct member *member_free;
 static uint64_t prefix, family; /* of tags: family the upper part, for all processes of one fork tree */
 
@@ -68,12 +68,12 @@ bool tag_is_ours(uint64_t data)
 	return family != 0 && data >> FAMILY_SHIFT == family;
 }
 
-uint64_t tag_of_kick(void)
+uint64_t tag_of_wakefd(void)
 {
 	return prefix;
 }
 
-bool tag_is_kick(uint64_t data)
+bool tag_is_wakefd(uint64_t data)
 {
 	return (data & ((1ull << GEN_SHIFT) - 1)) == 0;
 }
@@ -223,7 +223,7 @@ bool epi_arm_all(struct epi *e)
 	return found;
 }
 
-void epi_wake(struct epi *e)
+void epi_disarm_all(struct epi *e)
 {
 	if (e->nested || __atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) > 0)
 		return;

@@ -41,8 +41,8 @@ static struct epi *epi_make(int epfd)
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a thread that comes late may just have it */
 	e->pid = getpid();
 	e->sleepers = e->joined = e->crooked = e->followers = 0;
-	e->nested = e->holds = e->nobell = e->kicked = e->others = false;
-	e->kick = -1;
+	e->nested = e->holds = e->nobell = e->woken = e->others = false;
+	e->wakefd = -1;
 	e->all = e->active_head = e->active_tail = NULL;
 	fd_set_epoll(epfd, e);
 	return e;
@@ -85,8 +85,8 @@ void epi_put(struct epi *e)
 		while (e->all)
 			m_free(e->all);
 		lk_unlock(&e->lock);
-		if (e->kick >= 0)
-			REAL(close)(e->kick);
+		if (e->wakefd >= 0)
+			REAL(close)(e->wakefd);
 		e->next = epi_free ? (uint32_t)(epi_free - epis + 1) : 0;
 		epi_free = e;
 	}
@@ -104,34 +104,34 @@ static void epi_close(struct epi *e, int fd)
 
 /* ---- telling those who sleep in it, or on it ------------------------------- */
 
-void epi_kick(struct epi *e)
+void epi_wake(struct epi *e)
 {
 	static const uint64_t one = 1;
 	int saved = errno;
 
-	if (e->kick < 0) {
-		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_kick()};
+	if (e->wakefd < 0) {
+		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_wakefd()};
 		int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		e->kick = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+		e->wakefd = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
 		if (fd >= 0)
 			REAL(close)(fd);
-		if (e->kick >= 0)
-			REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, e->kick, &ev);
+		if (e->wakefd >= 0)
+			REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, e->wakefd, &ev);
 	}
-	if (e->kick >= 0 && !e->kicked && REAL(write)(e->kick, &one, sizeof one) == sizeof one)
-		__atomic_store_n(&e->kicked, true, __ATOMIC_RELAXED);
+	if (e->wakefd >= 0 && !e->woken && REAL(write)(e->wakefd, &one, sizeof one) == sizeof one)
+		__atomic_store_n(&e->woken, true, __ATOMIC_RELAXED);
 	errno = saved;
 }
 
-void epi_unkick(struct epi *e)
+void epi_clear_wake(struct epi *e)
 {
 	uint64_t v;
 	int saved = errno;
 
-	if (!e->kicked)
+	if (!e->woken)
 		return;
-	__atomic_store_n(&e->kicked, false, __ATOMIC_RELAXED);
-	if (REAL(read)(e->kick, &v, sizeof v) < 0)
+	__atomic_store_n(&e->woken, false, __ATOMIC_RELAXED);
+	if (REAL(read)(e->wakefd, &v, sizeof v) < 0)
 		errno = saved;
 }
 
@@ -140,9 +140,9 @@ void epi_news(struct epi *e)
 	if (__atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) == 0 && !e->nested)
 		return;
 	if (epi_arm_all(e))
-		epi_kick(e);
+		epi_wake(e);
 	else if (e->nested)
-		epi_unkick(e);
+		epi_clear_wake(e);
 }
 
 void ep_news(struct conn *c)

@@ -12,7 +12,7 @@
  * a ring, or a call on the socket, makes it active again. So idle sockets cost
  * nothing. While another thread sleeps in the instance, or it is itself part of a
  * set (nested), nothing may stay active: everything is armed again at once, and
- * what is ready already is told by the instance's kick, an eventfd in it.
+ * what is ready already is told by the instance's wakefd, an eventfd in it.
  *
  * Events are told in the order in which they came (epready.c).
  *

@@ -61,9 +61,9 @@ struct epi {
 	bool nested;	  /* in another set, */
 	bool holds;	  /* with another instance in it */
 	bool nobell;	  /* a bell could not be added: look now and then */
-	bool kicked;
+	bool woken;
 	bool others;	  /* the kernel had something to tell when it was asked last, beside bells */
-	int kick;	  /* eventfd, -1 until needed */
+	int wakefd;	  /* eventfd, -1 until needed */
 	unsigned skipped; /* calls that found something since the kernel was asked last, */
 	uint64_t asked;	  /* which was then, by ds_ticks */
 	struct member *all, *active_head, *active_tail;
@@ -116,18 +116,18 @@ bool m_quiet(const struct member *m) DS_HIDDEN;
 uint32_t m_look(struct member *m) DS_HIDDEN;
 void m_told(struct member *m, uint64_t now) DS_HIDDEN;
 struct member *m_by_tag(uint64_t data) DS_HIDDEN; /* NULL: not a tag; else the caller checks e and tag */
-uint64_t tag_of_kick(void) DS_HIDDEN;
-bool tag_is_kick(uint64_t data) DS_HIDDEN;
+uint64_t tag_of_wakefd(void) DS_HIDDEN;
+bool tag_is_wakefd(uint64_t data) DS_HIDDEN;
 bool tag_is_ours(uint64_t data) DS_HIDDEN;
 
-void epi_kick(struct epi *e) DS_HIDDEN;
-void epi_unkick(struct epi *e) DS_HIDDEN;
+void epi_wake(struct epi *e) DS_HIDDEN;
+void epi_clear_wake(struct epi *e) DS_HIDDEN;
 /* Something may be ready: tells those who sleep in e or on it. */
 void epi_news(struct epi *e) DS_HIDDEN;
 /* Arms every active member; true if one of them has something to tell meanwhile. */
 bool epi_arm_all(struct epi *e) DS_HIDDEN;
 /* A sleep is over: those that are not idle need no bell for now. */
-void epi_wake(struct epi *e) DS_HIDDEN;
+void epi_disarm_all(struct epi *e) DS_HIDDEN;
 
 /* ---- epready.c ------------------------------------------------------------ */
 

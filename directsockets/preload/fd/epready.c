@@ -31,16 +31,16 @@ struct round {
 	bool heard;	     /* the kernel has told of something, */
 	bool others;	     /* and not only by bells */
 	bool loose;	     /* something was found that the kernel did not tell of */
-	bool kick;	     /* it was the kick */
+	bool woken;	     /* it was the wakefd */
 };
 
 /* ---- what the kernel says ------------------------------------------------------ */
 
-static void take_kick(struct round *r)
+static void take_wake(struct round *r)
 {
-	r->kick = true;
+	r->woken = true;
 	if (!r->e->nested) /* else it stands for what holds: epi_news */
-		epi_unkick(r->e);
+		epi_clear_wake(r->e);
 }
 
 static void read_bell(struct member *m)
@@ -75,8 +75,8 @@ static void absorb(struct round *r, struct epoll_event *ev, int n)
 			ev[out++] = ev[i];
 			continue;
 		}
-		if (tag_is_kick(d)) {
-			take_kick(r);
+		if (tag_is_wakefd(d)) {
+			take_wake(r);
 			continue;
 		}
 		struct member *m = m_by_tag(d);
@@ -341,7 +341,7 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	if (__atomic_load_n(&e->epfd, __ATOMIC_RELAXED) < 0)
 		__atomic_store_n(&e->epfd, w->epfd, __ATOMIC_RELAXED);
 	if (!e->nested)
-		epi_unkick(e);
+		epi_clear_wake(e);
 	r.order = asked;
 	if (a.n >= 0) {
 		absorb(&r, w->ev, a.n);
@@ -354,7 +354,7 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	scan(&r, first);
 	r.cut = UINT64_MAX;
 	harvest(&r, w, a.n >= 0, ask);
-	if (r.kick && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
+	if (r.wakefd && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
 		harvest(&r, w, false, true);
 	if (r.heard || r.found > 0) {
 		if (!r.heard)

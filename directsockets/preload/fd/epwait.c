@@ -139,7 +139,7 @@ static void look_without_bells(struct epi *e)
 static void woken(struct epi *e)
 {
 	lk_lock(&e->lock);
-	epi_wake(e);
+	epi_disarm_all(e);
 	lk_unlock(&e->lock);
 }
 
@@ -153,7 +153,7 @@ static struct answer sleep_once(struct waiter *w, const struct timespec *left, s
 	lk_lock(&e->lock);
 	bool found = epi_arm_all(e), follow = e->followers > 0 || e->nobell, holds = e->holds;
 	if (!found)
-		epi_unkick(e);
+		epi_clear_wake(e);
 	lk_unlock(&e->lock);
 	if (found) {
 		end_sleep(w);
@@ -201,7 +201,7 @@ static int wait_plain(struct waiter *w, bool *done)
 
 	*done = false;
 	begin_sleep(w);
-	if (__atomic_load_n(&e->joined, __ATOMIC_SEQ_CST) > 0 || __atomic_load_n(&e->kicked, __ATOMIC_RELAXED) || e->holds) {
+	if (__atomic_load_n(&e->joined, __ATOMIC_SEQ_CST) > 0 || __atomic_load_n(&e->woken, __ATOMIC_RELAXED) || e->holds) {
 		end_sleep(w);
 		return 0;
 	}

@@ -9,7 +9,7 @@
 struct slot {
 	struct conn *c;
 	nfds_t at;	  /* its place in the program's array */
-	nfds_t extra;	  /* of its bell and kick in the kernel's; 0 none */
+	nfds_t extra;	  /* of its doorbell and wakefd in the kernel's; 0 none */
 	int extras;
 	unsigned kernel;  /* what the shadow decides */
 	bool direct;	  /* both directions: the shadow has nothing to say as long as something is ready */
@@ -166,7 +166,7 @@ static int raw_poll(struct pollfd *fds, nfds_t n, const struct timespec *t, cons
 }
 
 /* The kernel's array: the program's, with the shadows asked only for what they decide;
- * then, to sleep, bells and kicks. Returns its length. */
+ * then, to sleep, doorbells and wakefds. Returns its length. */
 static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, struct pollfd *k, bool sleep)
 {
 	nfds_t len = n;
@@ -182,11 +182,11 @@ static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, 
 		t->extra = len;
 		if (!sleep)
 			continue;
-		int bell = t->armed && t->had ? ds_bell(t->c->s) : -1, kick = ds_kick(t->c->s);
+		int bell = t->armed && t->had ? ds_bell(t->c->s) : -1, wakefd = ds_wakefd(t->c->s);
 		if (bell >= 0)
 			k[len++] = (struct pollfd){bell, POLLIN, 0};
-		if (kick >= 0)
-			k[len++] = (struct pollfd){kick, POLLIN, 0};
+		if (wakefd >= 0)
+			k[len++] = (struct pollfd){wakefd, POLLIN, 0};
 		t->extras = (int)(len - t->extra);
 	}
 	return len;
@@ -197,7 +197,7 @@ struct set {
 	struct waiting *w;
 	struct pollfd *fds; /* the program's */
 	nfds_t n;
-	struct pollfd *k; /* for the kernel: room for all, bells and kicks */
+	struct pollfd *k; /* for the kernel: room for all, doorbells and wakefds */
 	const struct timespec *timeout;
 	const sigset_t *mask;
 	bool poll;   /* the timeout is 0 */

@@ -44,7 +44,7 @@ static void storm(void (*fn)(void), int flags)
 		die("timer");
 }
 
-static void calm(void)
+static void stop_timer(void)
 {
 	timer_delete(timer);
 	signal(SIGRTMIN, SIG_IGN);
@@ -101,7 +101,7 @@ static void sends(int flags)
 		else
 			wrong++;
 	}
-	calm();
+	stop_timer();
 	R(shutdown(c, SHUT_WR));
 	get(report[0], &n, sizeof n);
 	finish(pid);
@@ -175,7 +175,7 @@ static void signal_recv(void)
 		for (ssize_t i = 0; i < r; i++)
 			sum += (unsigned char)buf[i];
 	}
-	calm();
+	stop_timer();
 	finish(pid);
 	for (long i = 0; i < got + by_handler; i++)
 		want += byte_at(i);
@@ -228,7 +228,7 @@ static void signal_jump(void)
 			send(c, buf, k % 3 ? 1 + k * 7919 % 3000 : sizeof buf, MSG_NOSIGNAL);
 			may_jump = 0;
 		}
-		calm();
+		stop_timer();
 		put(c, "H", 1);
 		R(shutdown(c, SHUT_WR));
 		get(report[0], &n, sizeof n);
@@ -268,7 +268,7 @@ static void signal_jump_waiting(void)
 			case 5: recv(s, buf, 10, MSG_PEEK); break;
 			}
 		}
-		calm();
+		stop_timer();
 		out("%s: %d jumps", names[how], jumps);
 		pthread_t t;
 		pthread_create(&t, NULL, write_later, &c);
@@ -384,7 +384,7 @@ static void begin_any(void)
 
 static void end_any(void)
 {
-	calm();
+	stop_timer();
 	R(shutdown(c, SHUT_WR));
 	for (ssize_t r; (r = recv(s, buf, sizeof buf, 0)) > 0;)
 		got_s += r;
@@ -425,7 +425,7 @@ static void signal_any_jump(void)
 			call(k % 14);
 			may_jump = 0;
 		}
-		calm();
+		stop_timer();
 		for (int i = 0; i < 2; i++)
 			while (recv(i ? s : c, buf, sizeof buf, MSG_DONTWAIT) > 0)
 				;
@@ -479,7 +479,7 @@ static void signal_fork(void)
 		else
 			wrong++;
 	}
-	calm();
+	stop_timer();
 	R(shutdown(c, SHUT_WR));
 	get(report[0], &n, sizeof n);
 	finish(pid);
@@ -520,7 +520,7 @@ static void signal_nested(void)
 		else
 			wrong++;
 	}
-	calm();
+	stop_timer();
 	R(shutdown(c, SHUT_WR));
 	get(report[0], &n, sizeof n);
 	finish(pid);

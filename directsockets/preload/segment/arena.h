@@ -11,7 +11,7 @@
 
 #include "segment/segment.h"
 
-/* Where a direction is. */
+/* Where a direction is. Go's names are the same: SPEC 9. */
 enum {
 	TX_SHADOW,  /* may be promoted */
 	TX_DIRECT,
@@ -21,10 +21,10 @@ enum {
 	TX_BROKEN,
 
 	RX_SHADOW = 0, /* PROMOTE has not arrived */
-	RX_CATCHUP,    /* it has: `left` bytes more come on the shadow */
+	RX_CATCH_UP,   /* it has: `left` bytes more come on the shadow */
 	RX_DIRECT,
-	RX_END,        /* SHUTDOWN has arrived */
-	RX_UNDECIDED,  /* frozen, but the queue holds the end of the direction (SPEC 5.5) */
+	RX_ENDED,      /* SHUTDOWN has arrived */
+	RX_FROZEN,     /* the shadow, but the queue holds the end of the direction (SPEC 5.5) */
 	RX_BACK,
 	RX_BROKEN,
 };

@@ -8,17 +8,17 @@ import (
 	"exnet/internal/shm"
 )
 
-// States of a turn's word.
+// States of a lock's word.
 const (
-	turnFree  = 0
-	turnTaken = 1
-	turnLent  = 2 // its holder runs foreign code, which may take long
-	turnGone  = 3 // Close took it from a holder that had lent it: for good
+	lockFree = 0
+	lockHeld = 1
+	lockLent = 2 // its holder runs foreign code, which may take long
+	lockGone = 3 // Close took it from a holder that had lent it: for good
 )
 
-// Bits of a turn's want: work that is left to whoever has the turn, and wantTurn.
+// Bits of a lock's want: work that is left to whoever has the lock, and wantLock.
 const (
-	wantTurn     = 1 << 0 // somebody waits for the turn
+	wantLock     = 1 << 0 // somebody waits for the lock
 	wantInstall  = 1 << 1 // look at the segment that Conn.pending has
 	wantFreeze   = 1 << 2 // move the direction back to the shadow, for good
 	wantShutdown = 1 << 3 // end the outbound direction
@@ -28,18 +28,18 @@ const (
 	wantWork = wantInstall | wantFreeze | wantShutdown | wantRollback | wantLook
 )
 
-// turn is the lock of one direction of a connection. Whoever reads or writes has
-// it, also while he sleeps; others leave him work and wake him (half.kick).
+// lock is the lock of one direction of a connection. Whoever reads or writes has
+// it, also while he sleeps; others leave him work and wake him (half.wake).
 //
 //	free ──take──▶ taken ──lend──▶ lent ──steal (Close)──▶ gone
 //	  ▲───leave─────┘ ▲─────back────┘
 //
 // A locked instruction waits until all stores have reached the cache, and those of
 // a direct socket go to lines that the peer has. So there is one of them for each
-// turn, at the beginning: leave is a plain store and a plain load, and who leaves
-// work or wants the turn has all threads pass a barrier between what he writes and
+// lock, at the beginning: leave is a plain store and a plain load, and who leaves
+// work or wants the lock has all threads pass a barrier between what he writes and
 // what he looks at (shm.Membarrier).
-type turn struct {
+type lock struct {
 	word atomic.Uint64
 	want atomic.Uint32
 	// plain: leave does without a locked instruction. It is set by the holder, and
@@ -47,26 +47,26 @@ type turn struct {
 	plain atomic.Bool
 
 	mu      sync.Mutex
-	cond    sync.Cond // of mu; signalled when the turn is free, or lent
+	cond    sync.Cond // of mu; signalled when the lock is free, or lent
 	waiting int       // guarded by mu
 }
 
-func (t *turn) init() { t.cond.L = &t.mu }
+func (t *lock) init() { t.cond.L = &t.mu }
 
-// try takes the turn if it is free.
-func (t *turn) try() bool { return t.word.CompareAndSwap(turnFree, turnTaken) }
+// try takes the lock if it is free.
+func (t *lock) try() bool { return t.word.CompareAndSwap(lockFree, lockHeld) }
 
-// take waits for the turn. False: there will be none any more.
-func (t *turn) take() bool { return t.try() || t.takeSlow(false) }
+// take waits for the lock. False: there will be none any more.
+func (t *lock) take() bool { return t.try() || t.takeSlow(false) }
 
-// seize is take for Close, which does not wait for a holder that has lent the turn.
+// seize is take for Close, which does not wait for a holder that has lent the lock.
 // stolen: that one comes back some time, and finds out.
-func (t *turn) seize() (stolen bool) {
+func (t *lock) seize() (stolen bool) {
 	t.takeSlow(true)
-	return t.word.Load() == turnGone
+	return t.word.Load() == lockGone
 }
 
-func (t *turn) takeSlow(steal bool) bool {
+func (t *lock) takeSlow(steal bool) bool {
 	for range 2 {
 		runtime.Gosched()
 		if t.try() {
@@ -76,10 +76,10 @@ func (t *turn) takeSlow(steal bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.waiting++
-	t.want.Or(wantTurn)
+	t.want.Or(wantLock)
 	defer func() {
 		if t.waiting--; t.waiting == 0 {
-			t.want.And(^uint32(wantTurn))
+			t.want.And(^uint32(wantLock))
 		}
 	}()
 	for {
@@ -87,9 +87,9 @@ func (t *turn) takeSlow(steal bool) bool {
 		switch {
 		case t.try():
 			return true
-		case t.word.Load() == turnGone:
+		case t.word.Load() == lockGone:
 			return false
-		case steal && t.word.CompareAndSwap(turnLent, turnGone):
+		case steal && t.word.CompareAndSwap(lockLent, lockGone):
 			t.cond.Broadcast()
 			return true
 		}
@@ -99,22 +99,22 @@ func (t *turn) takeSlow(steal bool) bool {
 
 // barrier orders what the caller has written to want before what it looks at next,
 // against leave.
-func (t *turn) barrier() {
+func (t *lock) barrier() {
 	if t.plain.Load() {
 		shm.Membarrier()
 	}
 }
 
-// ask leaves work for whoever has the turn, and reports whether the caller has it
+// ask leaves work for whoever has the lock, and reports whether the caller has it
 // now. If not, it is the caller's to wake the holder.
-func (t *turn) ask(work uint32) (mine bool) {
+func (t *lock) ask(work uint32) (mine bool) {
 	t.want.Or(work)
 	t.barrier()
 	return t.try()
 }
 
 // asked takes work of these kinds, if some was left.
-func (t *turn) asked(work uint32) bool {
+func (t *lock) asked(work uint32) bool {
 	for {
 		w := t.want.Load()
 		if w&work == 0 {
@@ -126,18 +126,18 @@ func (t *turn) asked(work uint32) bool {
 	}
 }
 
-// free gives the turn back, and reports whether somebody wants something.
-func (t *turn) free() (wanted bool) {
+// free gives the lock back, and reports whether somebody wants something.
+func (t *lock) free() (wanted bool) {
 	if t.plain.Load() {
-		shm.Release(&t.word, turnFree)
+		shm.Release(&t.word, lockFree)
 	} else {
-		t.word.Store(turnFree)
+		t.word.Store(lockFree)
 	}
 	return t.want.Load() != 0
 }
 
-// wake has the next one look at the turn.
-func (t *turn) wake() {
+// signal has the next one look at the lock.
+func (t *lock) signal() {
 	t.mu.Lock()
 	if t.waiting > 0 {
 		t.cond.Broadcast() // Signal could wake one who cannot steal what is lent
@@ -145,13 +145,13 @@ func (t *turn) wake() {
 	t.mu.Unlock()
 }
 
-// lend lets Close take the turn until back.
-func (t *turn) lend() {
-	t.word.Store(turnLent)
-	if t.want.Load()&wantTurn != 0 {
-		t.wake()
+// lend lets Close take the lock until back.
+func (t *lock) lend() {
+	t.word.Store(lockLent)
+	if t.want.Load()&wantLock != 0 {
+		t.signal()
 	}
 }
 
-// back ends lend. False: the turn was taken for good.
-func (t *turn) back() bool { return t.word.CompareAndSwap(turnLent, turnTaken) }
+// back ends lend. False: the lock was taken for good.
+func (t *lock) back() bool { return t.word.CompareAndSwap(lockLent, lockHeld) }
