@@ -354,7 +354,7 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	scan(&r, first);
 	r.cut = UINT64_MAX;
 	harvest(&r, w, a.n >= 0, ask);
-	if (r.wakefd && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
+	if (r.woken && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
 		harvest(&r, w, false, true);
 	if (r.heard || r.found > 0) {
 		if (!r.heard)
