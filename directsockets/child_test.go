@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/internal/netns"
 )
 
@@ -135,7 +135,7 @@ func runChild(text string) int {
 		dial = d.Dial
 	}
 	if job.Broker != "" {
-		client, err := broker.Dial(broker.ClientConfig{Path: job.Broker})
+		client, err := client.Dial(client.Config{Path: job.Broker})
 		if err == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()

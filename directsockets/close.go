@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/segment"
 )
 
@@ -150,7 +150,7 @@ func (c *Conn) retire(e *segment.End, lent bool) {
 	c.mu.Lock()
 	c.modes = [2]Mode{ModeClosed, ModeClosed}
 	c.final, c.retired = c.statsLocked(), true
-	c.entry.Set(broker.ModeClosed, broker.Why(c.why))
+	c.entry.Set(connstats.ModeClosed, connstats.Why(c.why))
 	c.mu.Unlock()
 	if lent { // the last one closes the door: the memory goes when nobody has it
 		return

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/segment"
 )
 
@@ -53,7 +53,7 @@ type Config struct {
 	// Default: that of the process, which looks for the broker where SPEC.md says.
 	// Shadows of a TCP stack in user space need one that takes the program at its word
 	// (broker.Server.Client).
-	Broker *broker.Client
+	Broker *client.Client
 }
 
 const (

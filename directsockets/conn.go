@@ -12,7 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/segment"
 )
 
@@ -32,10 +34,10 @@ type Conn struct {
 	raw    syscall.RawConn // of tcp
 	cfg    *Config
 	side   segment.Side
-	broker *broker.Client // nil: none
-	key    broker.Key
+	broker *client.Client // nil: none
+	key    wire.Key
 	bucket uint32
-	entry  *broker.Entry
+	entry  *connstats.Entry
 	count  *segment.Counters
 
 	end        atomic.Pointer[segment.End] // nil: no segment that tx could be promoted to
@@ -83,14 +85,14 @@ func NewConn(shadow net.Conn, server bool, config Config) (*Conn, error) {
 }
 
 // newConn makes a Conn, which takes the shadow.
-func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Client) *Conn {
+func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Client) *Conn {
 	c := &Conn{shadow: shadow, cfg: cfg, side: side, broker: client, modes: [2]Mode{ModeTCP, ModeTCP}}
 	c.rx.init()
 	c.tx.init()
 	local, remote := addrPort(shadow.LocalAddr()), addrPort(shadow.RemoteAddr())
-	c.key = broker.Key{Client: local, Server: remote}
+	c.key = wire.Key{Client: local, Server: remote}
 	if side == segment.Server {
-		c.key = broker.Key{Client: remote, Server: local}
+		c.key = wire.Key{Client: remote, Server: local}
 	}
 	c.bucket = c.key.Bucket()
 	fd := -1
@@ -103,11 +105,11 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *broker.Cli
 			_ = raw.Write(func(uintptr) bool { return true })
 		}
 	}
-	info := broker.EntryInfo{Key: c.key, Server: side == segment.Server, FD: fd, Since: time.Now()}
+	info := connstats.EntryInfo{Key: c.key, Server: side == segment.Server, FD: fd, Since: time.Now()}
 	if client != nil {
 		c.entry = client.Stats().Alloc(info)
 	} else {
-		c.entry = (*broker.Stats)(nil).Alloc(info)
+		c.entry = (*connstats.Table)(nil).Alloc(info)
 	}
 	c.count = (*segment.Counters)(c.entry.Counters())
 	why := cfg.decide(side, c.key.Server, false)

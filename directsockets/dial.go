@@ -10,21 +10,22 @@ import (
 	"syscall"
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/segment"
 )
 
 // process is the broker's client that all connections share, unless their Config
 // has another.
-var process = sync.OnceValue(func() *broker.Client {
-	client, err := broker.Dial(broker.ClientConfig{})
+var process = sync.OnceValue(func() *client.Client {
+	client, err := client.Dial(client.Config{})
 	if err != nil { // no memory for a small table: there is none for segments
 		return nil
 	}
 	return client
 })
 
-func (c *Config) client() *broker.Client {
+func (c *Config) client() *client.Client {
 	switch {
 	case c.Off:
 		return nil
@@ -160,7 +161,7 @@ func listen(inner net.Listener, cfg *Config) *Listener {
 	if l.client == nil {
 		return l
 	}
-	s := broker.Socket{Local: addrPort(inner.Addr())}
+	s := client.Socket{Local: addrPort(inner.Addr())}
 	if cfg.decide(segment.Server, s.Local, true) != ReasonNone {
 		return l
 	}
@@ -182,8 +183,8 @@ func listen(inner net.Listener, cfg *Config) *Listener {
 type Listener struct {
 	inner     net.Listener
 	cfg       *Config
-	client    *broker.Client
-	announced atomic.Pointer[broker.Announcement] // nil: nobody knows of it
+	client    *client.Client
+	announced atomic.Pointer[client.Announcement] // nil: nobody knows of it
 	lost      atomic.Bool                         // the broker has not found the socket: it was closed before
 	tries     atomic.Int32                        // announcements by connections
 
@@ -205,8 +206,8 @@ func (l *Listener) release() {
 
 // announce tells the broker of the listener, by itself or by a connection that it has
 // accepted.
-func (l *Listener) announce(s broker.Socket) {
-	before := l.announced.Swap(l.client.Listen(s, func(broker.Reason) { l.lost.Store(true) }))
+func (l *Listener) announce(s client.Socket) {
+	before := l.announced.Swap(l.client.Listen(s, func(wire.Reason) { l.lost.Store(true) }))
 	if before != nil {
 		before.Close()
 	}

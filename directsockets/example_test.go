@@ -12,6 +12,7 @@ import (
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 )
 
 // A server and a client, as with package net.
@@ -78,7 +79,7 @@ func ExampleConn_Stats() {
 	}
 	defer server.Close()
 	go server.Run(context.Background())
-	client, err := broker.Dial(broker.ClientConfig{Path: server.Path()})
+	client, err := client.Dial(client.Config{Path: server.Path()})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -15,12 +15,13 @@ import (
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/segment"
 	"exnet/internal/netns/netnstest"
 )
 
 // withChild has a child connect, and do something with the connection.
-func withChild(t *testing.T, client *broker.Client, order string, n int64) (*directsockets.Conn, *child) {
+func withChild(t *testing.T, client *client.Client, order string, n int64) (*directsockets.Conn, *child) {
 	t.Helper()
 	kid := startChild(t, childJob{Broker: brokerPath(t, client), Eager: true}, nil)
 	lc := directsockets.ListenConfig{Config: directsockets.Config{Broker: client}}

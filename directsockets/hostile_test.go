@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 )
 
 // TestHostile: somebody writes at random over the segment of a connection. Its calls
@@ -29,7 +30,7 @@ func TestHostile(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	client, err := broker.Dial(broker.ClientConfig{Path: s.Path()})
+	client, err := client.Dial(client.Config{Path: s.Path()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 )
 
 // TestConnNetstack: the shadow is netstack's TCP.
@@ -34,7 +35,7 @@ func TestConnNetstack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	client, err := s.Client(broker.ClientConfig{})
+	client, err := s.Client(client.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func netstackDial(ns *stack.Stack) func(ctx context.Context, network, address st
 
 // netstackNode is a node in user space: its link is descriptor 3, its broker's peer
 // descriptor 4.
-func netstackNode(node byte, link, peer int) (ns *stack.Stack, client *broker.Client, stop func(), err error) {
+func netstackNode(node byte, link, peer int) (ns *stack.Stack, c *client.Client, stop func(), err error) {
 	ep, err := fdbased.New(&fdbased.Options{FDs: []int{link}, MTU: 16 << 10, PacketDispatchMode: fdbased.Readv})
 	if err != nil {
 		return nil, nil, nil, err
@@ -110,7 +111,7 @@ func netstackNode(node byte, link, peer int) (ns *stack.Stack, client *broker.Cl
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if client, err = s.Client(broker.ClientConfig{}); err != nil {
+	if c, err = s.Client(client.Config{}); err != nil {
 		return nil, nil, nil, err
 	}
 	file := os.NewFile(uintptr(peer), "peer")
@@ -124,8 +125,8 @@ func netstackNode(node byte, link, peer int) (ns *stack.Stack, client *broker.Cl
 		defer close(done)
 		s.Peer(conn.(*net.UnixConn))
 	}()
-	return ns, client, func() {
-		client.Close()
+	return ns, c, func() {
+		c.Close()
 		s.Close()
 		<-done
 		unix.Shutdown(link, unix.SHUT_RDWR)

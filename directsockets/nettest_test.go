@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/nettest"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/segment"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
@@ -89,7 +89,7 @@ func TestConnLazy(t *testing.T) {
 
 // TestConnNoBroker, TestConnOff and TestConnMixed: TCP, at once.
 func TestConnNoBroker(t *testing.T) {
-	client, err := broker.Dial(broker.ClientConfig{Path: t.TempDir() + "/none"})
+	client, err := client.Dial(client.Config{Path: t.TempDir() + "/none"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestConnProcesses(t *testing.T) {
 }
 
 // testRelay tests pairs that a child relays between.
-func testRelay(t *testing.T, kid *child, client *broker.Client, in func(func() error) error, network, address string, direct bool) {
+func testRelay(t *testing.T, kid *child, client *client.Client, in func(func() error) error, network, address string, direct bool) {
 	t.Helper()
 	lc := directsockets.ListenConfig{Config: directsockets.Config{Broker: client, Eager: direct}}
 	var l net.Listener
@@ -296,9 +296,9 @@ func TestRootConnNodes(t *testing.T) {
 	}
 }
 
-func dialBrokerIn(t *testing.T, path string, ns *netns.NS) *broker.Client {
+func dialBrokerIn(t *testing.T, path string, ns *netns.NS) *client.Client {
 	t.Helper()
-	client, err := broker.Dial(broker.ClientConfig{Path: path, In: ns.Do})
+	client, err := client.Dial(client.Config{Path: path, In: ns.Do})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 )
 
 // TestOneShot: a listener that is closed as soon as it has accepted, as one for FTP's
@@ -42,7 +42,7 @@ func TestOneShotClosed(t *testing.T) {
 	if !b.Listener(uint16(l.Addr().(*net.TCPAddr).Port)) {
 		t.Error("not announced, though a connection of it waits")
 	}
-	if why := s.(*directsockets.Conn).Stats().Reason; why != directsockets.Reason(broker.WhyNoOffer) {
+	if why := s.(*directsockets.Conn).Stats().Reason; why != directsockets.Reason(connstats.WhyNoOffer) {
 		t.Errorf("the server says: %v", why)
 	}
 	c.Close()

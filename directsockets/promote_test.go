@@ -10,6 +10,7 @@ import (
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/segment"
 )
 
@@ -36,7 +37,7 @@ func TestReadPastPromote(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	client, err := b.Client(broker.ClientConfig{})
+	client, err := b.Client(client.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"iter"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/segment"
 )
 
@@ -13,38 +13,38 @@ type Mode uint8
 
 // The modes. The zero Mode is invalid.
 const (
-	ModeTCP     Mode = Mode(broker.ModeTCP)     // on the shadow
-	ModeDirect  Mode = Mode(broker.ModeDirect)  // in memory
-	ModeDemoted Mode = Mode(broker.ModeDemoted) // on the shadow again, for good
-	ModeClosed  Mode = Mode(broker.ModeClosed)
+	ModeTCP     Mode = Mode(connstats.ModeTCP)     // on the shadow
+	ModeDirect  Mode = Mode(connstats.ModeDirect)  // in memory
+	ModeDemoted Mode = Mode(connstats.ModeDemoted) // on the shadow again, for good
+	ModeClosed  Mode = Mode(connstats.ModeClosed)
 )
 
-func (m Mode) String() string { return broker.Mode(m).String() }
+func (m Mode) String() string { return connstats.Mode(m).String() }
 
 // Reason says why a connection has its mode.
 type Reason uint8
 
 // The reasons.
 const (
-	ReasonNone        = Reason(broker.WhyNothing)
-	ReasonNotYet      = Reason(broker.WhyNotYet)           // too few bytes have moved
-	ReasonNoBroker    = Reason(broker.WhyNoBroker)         // start one: exn-tun up, exn-run
-	ReasonNoListener  = Reason(broker.WhyNoListener)       // the server does not use direct sockets
-	ReasonRule        = Reason(broker.WhyRule)             // Config.Off, or EXNET_RULES
-	ReasonOffered     = Reason(broker.WhyOffered)          // the server has not taken it up yet
-	ReasonRefused     = Reason(broker.WhyRefused)          // the server, or the broker, did not want it
-	ReasonNoMemory    = Reason(broker.WhyNoMemory)         // or descriptors
-	ReasonProgram     = Reason(broker.WhyProgram)          // Demote, File
-	ReasonPeerDemoted = Reason(broker.WhyPeer)             // the peer did
-	ReasonBreach      = Reason(broker.WhyBreach)           // the peer has written what cannot be
-	ReasonNotIncluded = Reason(broker.WhyAddressNotWanted) // Config.ByRule
-	ReasonUnsupported = Reason(broker.WhyUnsupportedCall)  // SyscallConn's Read or Write
-	ReasonNoOffer     = Reason(broker.WhyNoOffer)          // the client has offered nothing to this server
-	ReasonExpired     = Reason(broker.WhyExpired)          // the server did not take it up in time
-	ReasonUnreachable = Reason(broker.WhyUnreachable)      // the peer's node
+	ReasonNone        = Reason(connstats.WhyNothing)
+	ReasonNotYet      = Reason(connstats.WhyNotYet)           // too few bytes have moved
+	ReasonNoBroker    = Reason(connstats.WhyNoBroker)         // start one: exn-tun up, exn-run
+	ReasonNoListener  = Reason(connstats.WhyNoListener)       // the server does not use direct sockets
+	ReasonRule        = Reason(connstats.WhyRule)             // Config.Off, or EXNET_RULES
+	ReasonOffered     = Reason(connstats.WhyOffered)          // the server has not taken it up yet
+	ReasonRefused     = Reason(connstats.WhyRefused)          // the server, or the broker, did not want it
+	ReasonNoMemory    = Reason(connstats.WhyNoMemory)         // or descriptors
+	ReasonProgram     = Reason(connstats.WhyProgram)          // Demote, File
+	ReasonPeerDemoted = Reason(connstats.WhyPeer)             // the peer did
+	ReasonBreach      = Reason(connstats.WhyBreach)           // the peer has written what cannot be
+	ReasonNotIncluded = Reason(connstats.WhyAddressNotWanted) // Config.ByRule
+	ReasonUnsupported = Reason(connstats.WhyUnsupportedCall)  // SyscallConn's Read or Write
+	ReasonNoOffer     = Reason(connstats.WhyNoOffer)          // the client has offered nothing to this server
+	ReasonExpired     = Reason(connstats.WhyExpired)          // the server did not take it up in time
+	ReasonUnreachable = Reason(connstats.WhyUnreachable)      // the peer's node
 )
 
-func (r Reason) String() string { return broker.Why(r).String() }
+func (r Reason) String() string { return connstats.Why(r).String() }
 
 // Stats is what a connection has done.
 type Stats struct {
@@ -138,5 +138,5 @@ func (c *Conn) showLocked() {
 			m = want
 		}
 	}
-	c.entry.Set(broker.Mode(m), broker.Why(c.why))
+	c.entry.Set(connstats.Mode(m), connstats.Why(c.why))
 }

@@ -11,13 +11,14 @@ import (
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 )
 
 // patience is how long anything may take that does not depend on how fast it is.
 const patience = 20 * time.Second
 
 // startBroker runs a broker of its own and returns a client of it.
-func startBroker(t testing.TB) *broker.Client {
+func startBroker(t testing.TB) *client.Client {
 	t.Helper()
 	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "broker.sock")})
 	if err != nil {
@@ -42,7 +43,7 @@ func startBroker(t testing.TB) *broker.Client {
 var brokerPaths sync.Map
 
 // brokerPath is the path of the broker that startBroker made.
-func brokerPath(t testing.TB, client *broker.Client) string {
+func brokerPath(t testing.TB, client *client.Client) string {
 	t.Helper()
 	path, ok := brokerPaths.Load(client)
 	if !ok {
@@ -51,9 +52,9 @@ func brokerPath(t testing.TB, client *broker.Client) string {
 	return path.(string)
 }
 
-func dialBroker(t testing.TB, path string) *broker.Client {
+func dialBroker(t testing.TB, path string) *client.Client {
 	t.Helper()
-	client, err := broker.Dial(broker.ClientConfig{Path: path})
+	client, err := client.Dial(client.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func pair(t testing.TB, client, server directsockets.Config) (c, s *directsocket
 }
 
 // waitListener waits until the broker knows of a listener.
-func waitListener(t testing.TB, client *broker.Client, addr net.Addr) {
+func waitListener(t testing.TB, client *client.Client, addr net.Addr) {
 	t.Helper()
 	if client == nil {
 		return

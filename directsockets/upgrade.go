@@ -3,7 +3,8 @@ package directsockets
 import (
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/segment"
 
 	"golang.org/x/sys/unix"
@@ -120,8 +121,8 @@ func (c *Conn) failed(why Reason) {
 }
 
 // socket is the proof that the broker wants.
-func (c *Conn) socket() broker.Socket {
-	return broker.Socket{Conn: c.raw, Local: addrPort(c.LocalAddr()), Remote: addrPort(c.RemoteAddr())}
+func (c *Conn) socket() client.Socket {
+	return client.Socket{Conn: c.raw, Local: addrPort(c.LocalAddr()), Remote: addrPort(c.RemoteAddr())}
 }
 
 // prepare makes the segment that side 0 offers.
@@ -166,7 +167,7 @@ func (c *Conn) newEnd(seg *segment.Segment, bell int) (*segment.End, error) {
 
 // claim asks for a segment that side 0 may have offered.
 func (c *Conn) claim(word uint32) {
-	err := c.broker.Claim(c.socket(), func(g broker.Granted, err error) {
+	err := c.broker.Claim(c.socket(), func(g client.Granted, err error) {
 		if err != nil {
 			c.none.Store(word)
 			c.up.CompareAndSwap(upBusy, upIdle)
@@ -180,7 +181,7 @@ func (c *Conn) claim(word uint32) {
 }
 
 // granted takes a segment that the broker has given for the connection.
-func (c *Conn) granted(g broker.Granted) {
+func (c *Conn) granted(g client.Granted) {
 	defer func() { _ = unix.Close(g.Segment) }()
 	seg, err := segment.Map(g.Segment)
 	if err != nil {
@@ -294,7 +295,7 @@ func (c *Conn) begin(u *upgrade) {
 	c.end.Store(u.end)
 	_ = c.watchRX()
 	c.refusal.Store(0)
-	err := c.broker.Offer(c.socket(), u.nonce, u.end.Segment().Fd(), u.peerBell, func(why broker.Reason) { c.refusal.Store(uint32(why)) })
+	err := c.broker.Offer(c.socket(), u.nonce, u.end.Segment().Fd(), u.peerBell, func(why wire.Reason) { c.refusal.Store(uint32(why)) })
 	_ = unix.Close(u.peerBell)
 	u.peerBell = -1
 	u.end.Segment().CloseFd()
@@ -320,14 +321,14 @@ func (c *Conn) refused(why Reason) {
 
 // whyRefused is what the broker has said of the last offer.
 func (c *Conn) whyRefused() Reason {
-	switch broker.Reason(c.refusal.Load()) {
-	case broker.NoListener:
+	switch wire.Reason(c.refusal.Load()) {
+	case wire.NoListener:
 		return ReasonNoListener
-	case broker.Expired:
+	case wire.Expired:
 		return ReasonExpired
-	case broker.Unreachable:
+	case wire.Unreachable:
 		return ReasonUnreachable
-	case broker.TooMany:
+	case wire.TooMany:
 		return ReasonNoMemory
 	}
 	return ReasonRefused

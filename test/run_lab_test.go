@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/internal/exnrun"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
@@ -119,7 +119,7 @@ func sharedDir(t *testing.T) string {
 func (l *local) endBroker(t *testing.T) {
 	t.Helper()
 	err := l.ns.Do(func() error {
-		path, err := broker.Find(context.Background())
+		path, err := client.Find(context.Background())
 		if err != nil {
 			return nil // it has ended, or there was none
 		}

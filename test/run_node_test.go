@@ -11,7 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/daemon"
 	"exnet/internal/exnrun"
 	"exnet/internal/netns"
@@ -59,7 +60,7 @@ func TestRootRunNodes(t *testing.T) {
 			if len(s.Peers) != 1 || s.Peers[0].State != "up" {
 				return errors.New("node " + strconv.Itoa(s.Node) + " has no peer")
 			}
-			if err := spaces[i].Do(func() error { _, err := broker.Find(t.Context()); return err }); err != nil {
+			if err := spaces[i].Do(func() error { _, err := client.Find(t.Context()); return err }); err != nil {
 				return err
 			}
 		}
@@ -91,11 +92,11 @@ func TestRootRunNodes(t *testing.T) {
 		plain  bool // the server is not under exn-run
 		flags  []string
 		direct bool
-		why    broker.Why
+		why    connstats.Why
 	}{
-		{"direct", false, nil, true, broker.WhyNothing},
-		{"rule", false, []string{"--rules", rules}, false, broker.WhyRule},
-		{"plain peer", true, nil, false, broker.WhyNoListener},
+		{"direct", false, nil, true, connstats.WhyNothing},
+		{"rule", false, []string{"--rules", rules}, false, connstats.WhyRule},
+		{"plain peer", true, nil, false, connstats.WhyNoListener},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			report := filepath.Join(out, "client")

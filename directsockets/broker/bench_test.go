@@ -4,23 +4,28 @@ import (
 	"testing"
 	"time"
 
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
+
 	"golang.org/x/sys/unix"
 )
 
 // BenchmarkClaim is one round trip: a claim that finds nothing.
 func BenchmarkClaim(b *testing.B) {
 	s, _ := startServer(b, Config{})
-	c := dialClient(b, ClientConfig{Path: s.Path()})
+	c := dialClient(b, client.Config{Path: s.Path()})
 	ln := listen(b, "tcp4", "127.0.0.1:0")
 	conn := connect(b, ln, ln.Addr().String())
 	raw := rawOf(b, conn.server)
 	done := make(chan error, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := c.Claim(Socket{Conn: raw}, func(_ Granted, err error) { done <- err }); err != nil {
+		if err := c.Claim(client.Socket{Conn: raw}, func(_ client.Granted, err error) { done <- err }); err != nil {
 			b.Fatal(err)
 		}
-		if err := <-done; err != ErrNone {
+		if err := <-done; err != client.ErrNone {
 			b.Fatal(err)
 		}
 	}
@@ -30,20 +35,20 @@ func BenchmarkClaim(b *testing.B) {
 // page until it is there, the claim and the hand-over.
 func BenchmarkSetUp(b *testing.B) {
 	s, _ := startServer(b, Config{})
-	client, server := dialClient(b, ClientConfig{Path: s.Path()}), dialClient(b, ClientConfig{Path: s.Path()})
+	dialer, server := dialClient(b, client.Config{Path: s.Path()}), dialClient(b, client.Config{Path: s.Path()})
 	ln := listen(b, "tcp4", "127.0.0.1:0")
-	server.Listen(Socket{Conn: rawOf(b, ln)}, nil)
+	server.Listen(client.Socket{Conn: rawOf(b, ln)}, nil)
 	conn := connect(b, ln, ln.Addr().String())
 	raw0, raw1 := rawOf(b, conn.client), rawOf(b, conn.server)
 	bundle := newBundle(b, conn.key)
 	defer bundle.handedOver()
 	defer unix.Close(bundle.bell0)
-	eventually(b, "the listener is shown", func() bool { return client.Listener(conn.key.Server.Port()) })
+	brokertest.Eventually(b, "the listener is shown", func() bool { return dialer.Listener(conn.key.Server.Port()) })
 	bucket := conn.key.Bucket()
 	done := make(chan result, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := client.Offer(Socket{Conn: raw0}, bundle.nonce, bundle.seg, bundle.bell, nil); err != nil {
+		if err := dialer.Offer(client.Socket{Conn: raw0}, bundle.nonce, bundle.seg, bundle.bell, nil); err != nil {
 			b.Fatal(err)
 		}
 		for {
@@ -52,7 +57,7 @@ func BenchmarkSetUp(b *testing.B) {
 			}
 			time.Sleep(time.Microsecond)
 		}
-		if err := server.Claim(Socket{Conn: raw1}, func(g Granted, err error) { done <- result{g, err} }); err != nil {
+		if err := server.Claim(client.Socket{Conn: raw1}, func(g client.Granted, err error) { done <- result{g, err} }); err != nil {
 			b.Fatal(err)
 		}
 		r := <-done
@@ -67,18 +72,18 @@ func BenchmarkSetUp(b *testing.B) {
 // BenchmarkOffer is what offers cost the broker, which nobody claims.
 func BenchmarkOffer(b *testing.B) {
 	s, _ := startServer(b, Config{})
-	client := dialClient(b, ClientConfig{Path: s.Path()})
+	dialer := dialClient(b, client.Config{Path: s.Path()})
 	ln := listen(b, "tcp4", "127.0.0.1:0")
-	client.Listen(Socket{Conn: rawOf(b, ln)}, nil)
+	dialer.Listen(client.Socket{Conn: rawOf(b, ln)}, nil)
 	conn := connect(b, ln, ln.Addr().String())
 	raw := rawOf(b, conn.client)
 	bundle := newBundle(b, conn.key)
 	defer bundle.handedOver()
 	defer unix.Close(bundle.bell0)
-	eventually(b, "the listener is shown", func() bool { return client.Listener(conn.key.Server.Port()) })
+	brokertest.Eventually(b, "the listener is shown", func() bool { return dialer.Listener(conn.key.Server.Port()) })
 	b.ReportAllocs()
 	for b.Loop() {
-		for client.Offer(Socket{Conn: raw}, bundle.nonce, bundle.seg, bundle.bell, nil) == ErrBusy {
+		for dialer.Offer(client.Socket{Conn: raw}, bundle.nonce, bundle.seg, bundle.bell, nil) == wire.ErrBusy {
 			time.Sleep(10 * time.Microsecond)
 		}
 	}
@@ -87,7 +92,7 @@ func BenchmarkOffer(b *testing.B) {
 // BenchmarkSocket is the control for BenchmarkClaim: the same messages over such a
 // socket, with a descriptor one way, and nothing done with them.
 func BenchmarkSocket(b *testing.B) {
-	ends := socketPair(b)
+	ends := brokertest.SocketPair(b)
 	defer ends[0].Close()
 	ln := listen(b, "tcp4", "127.0.0.1:0")
 	fd := fdOf(b, ln)
@@ -95,24 +100,24 @@ func BenchmarkSocket(b *testing.B) {
 	go func() {
 		defer close(done)
 		defer ends[1].Close()
-		in, _ := newInbound(ends[1], maxLen)
-		out, _ := newOutbox(ends[1], 1)
+		in, _ := packet.NewInbound(ends[1], wire.MaxLen)
+		out, _ := packet.NewOutbox(ends[1], 1)
 		for {
-			m, fds, err := in.next()
+			m, fds, err := in.Next()
 			if err != nil {
 				return
 			}
-			fds.close()
-			out.post(m)
+			fds.Close()
+			out.Post(m)
 		}
 	}()
-	in, _ := newInbound(ends[0], maxLen)
-	out, _ := newOutbox(ends[0], 1)
-	m := make([]byte, HeaderLen)
+	in, _ := packet.NewInbound(ends[0], wire.MaxLen)
+	out, _ := packet.NewOutbox(ends[0], 1)
+	m := make([]byte, wire.HeaderLen)
 	b.ReportAllocs()
 	for b.Loop() {
-		out.post(m, fd)
-		if _, _, err := in.next(); err != nil {
+		out.Post(m, fd)
+		if _, _, err := in.Next(); err != nil {
 			b.Fatal(err)
 		}
 	}

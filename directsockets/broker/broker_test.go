@@ -3,6 +3,10 @@ package broker
 import (
 	"testing"
 
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -19,28 +23,28 @@ func TestOfferClaim(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			checkFDs(t)
 			s, _ := startServer(t, Config{Node: 7})
-			server, client := dialClient(t, ClientConfig{Path: s.Path()}), dialClient(t, ClientConfig{Path: s.Path()})
-			if n := client.Node(); n != 7 {
+			server, dialer := dialClient(t, client.Config{Path: s.Path()}), dialClient(t, client.Config{Path: s.Path()})
+			if n := dialer.Node(); n != 7 {
 				t.Errorf("node %d", n)
 			}
 			ln := listen(t, tt.network, tt.listen)
 			p := port(ln.Addr())
-			if client.Listener(p) {
+			if dialer.Listener(p) {
 				t.Error("a listener is shown that is not announced")
 			}
-			a := server.Listen(Socket{Conn: rawOf(t, ln)}, func(r Reason) { t.Errorf("refused: %v", r) })
-			eventually(t, "the listener is shown", func() bool { return client.Listener(p) })
+			a := server.Listen(client.Socket{Conn: rawOf(t, ln)}, func(r wire.Reason) { t.Errorf("refused: %v", r) })
+			brokertest.Eventually(t, "the listener is shown", func() bool { return dialer.Listener(p) })
 
 			conn := connect(t, ln, tt.dial+":"+portText(p))
 			bucket := conn.key.Bucket()
 			if _, may := server.MayHaveOffer(bucket, 0); may {
 				t.Error("an offer is shown that nobody made")
 			}
-			if r := claimFor(t, server, conn); r.err != ErrNone {
+			if r := claimFor(t, server, conn); r.err != client.ErrNone {
 				t.Errorf("claimed what was not offered: %v", r.err)
 			}
-			b, refused := offerFor(t, client, conn)
-			eventually(t, "the offer is shown", func() bool { _, may := server.MayHaveOffer(bucket, 0); return may })
+			b, refused := offerFor(t, dialer, conn)
+			brokertest.Eventually(t, "the offer is shown", func() bool { _, may := server.MayHaveOffer(bucket, 0); return may })
 			r := claimFor(t, server, conn)
 			if r.err != nil || r.Nonce != b.nonce || r.Key != conn.key {
 				t.Fatalf("%+v, want %v", r, conn.key)
@@ -54,7 +58,7 @@ func TestOfferClaim(t *testing.T) {
 			if word, may := server.MayHaveOffer(bucket, 0); may || word>>16 != 1 {
 				t.Errorf("word %#x after the claim", word)
 			}
-			if r := claimFor(t, server, conn); r.err != ErrNone {
+			if r := claimFor(t, server, conn); r.err != client.ErrNone {
 				t.Errorf("claimed twice: %v", r.err)
 			}
 			select {
@@ -63,7 +67,7 @@ func TestOfferClaim(t *testing.T) {
 			default:
 			}
 			a.Close()
-			eventually(t, "the listener is not shown any more", func() bool { return !client.Listener(p) })
+			brokertest.Eventually(t, "the listener is not shown any more", func() bool { return !dialer.Listener(p) })
 		})
 	}
 }

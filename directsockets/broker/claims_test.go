@@ -8,6 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -113,29 +118,29 @@ func TestTooMuchOfPeer(t *testing.T) {
 		t.Errorf("%d listeners are known", len(p.bounds))
 	}
 	c := localClient(t, s)
-	c.Listen(Socket{Local: netip.AddrPortFrom(addrA, 80)}, nil)
-	eventually(t, "the listener is there", func() bool {
+	c.Listen(client.Socket{Local: netip.AddrPortFrom(addrA, 80)}, nil)
+	brokertest.Eventually(t, "the listener is there", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.listeners[80]) == 1
 	})
-	key := Key{Client: netip.AddrPortFrom(addrB, 7), Server: netip.AddrPortFrom(addrA, 80)}
-	foreign := Key{Client: ap("10.9.9.9:7"), Server: key.Server} // an address that the peer does not have
+	key := wire.Key{Client: netip.AddrPortFrom(addrB, 7), Server: netip.AddrPortFrom(addrA, 80)}
+	foreign := wire.Key{Client: ap("10.9.9.9:7"), Server: key.Server} // an address that the peer does not have
 	good, bad := newBundle(t, key), newBundle(t, foreign)
 	for _, b := range []*bundle{&good, &bad} {
 		defer b.handedOver()
 		defer unix.Close(b.bell0)
 	}
-	hand := func(id uint32, k Key, b bundle) {
-		fds := descriptors{}
+	hand := func(id uint32, k wire.Key, b bundle) {
+		fds := packet.Descriptors{}
 		for _, fd := range []int{b.seg, b.bell} {
-			own, err := dup(fd)
+			own, err := packet.Dup(fd)
 			if err != nil {
 				t.Fatal(err)
 			}
 			fds = append(fds, own)
 		}
-		defer func() { fds.close() }()
+		defer func() { fds.Close() }()
 		if err := s.receiveOffer(p, peerMessage{Type: peerHand, ID: id, Nonce: b.nonce, Client: k.Client, Server: k.Server}, fds, false); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +178,7 @@ func TestCheckPeer(t *testing.T) {
 		p := dialPeer(t, s)
 		p.send(peerMessage{Type: peerNode, Node: node, Addrs: []netip.Addr{addrB}})
 		if want == nil {
-			eventually(t, "it is found", func() bool { return s.at(addrB) == node })
+			brokertest.Eventually(t, "it is found", func() bool { return s.at(addrB) == node })
 			p.conn.Close()
 		}
 		select {
@@ -218,7 +223,7 @@ func TestServerStats(t *testing.T) {
 		f.b.waiting.after = 30 * time.Millisecond
 		f.b.mu.Unlock()
 		_, refused := offerFor(t, f.ca, f.conn)
-		reason(t, refused, Expired)
+		reason(t, refused, wire.Expired)
 		if a := f.a.Stats(); a.OffersExpired != 1 || a.OffersRefused != 0 {
 			t.Errorf("%+v", a)
 		}

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/wire"
 )
 
 // proof identifies the socket that an O_PATH descriptor stands for. Whoever opened
@@ -211,7 +213,7 @@ func (d *diag) ask(req []byte, flags uint16, found func(m []byte)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fd < 0 {
-		return ErrClosed
+		return wire.ErrClosed
 	}
 	d.seq++
 	binary.NativeEndian.PutUint16(req[6:], unix.NLM_F_REQUEST|flags)

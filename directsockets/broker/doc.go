@@ -4,7 +4,7 @@
 //
 // # Architecture
 //
-//	program (Client)            Server                     program (Client)
+//	program (package client)    Server                     program (package client)
 //	  LISTEN proof ───────────▶ listeners ─▶ page ┄┄┄┄┄┄┄┄▶ Listener(port)?
 //	                              │                        │ yes
 //	                            offers ◀─────────────────── OFFER proof, segment, bell
@@ -29,6 +29,10 @@
 //	client ─ OFFER ─▶ broker of node 1 ─ offer ─▶ broker of node 2 ─ GRANT ─▶ client
 //	       ◀ REFUSED ─        ▲────────── result ─┘
 //
+// What they say to each other is in package wire, how it is sent in package packet. A
+// program's side is package client, and connstats the table of its connections that the
+// broker reads.
+//
 // Established connections do not need the broker. When it dies nothing is offered
 // any more; clients find the next one by themselves and announce their listeners
 // anew.
@@ -40,10 +44,10 @@
 // it does not read is queued, up to a limit, and a client beyond that is
 // disconnected; what it asks too fast is read later (pace); descriptors of its that
 // take long to close are closed by a goroutine of its user (trash). All methods of
-// Server and Client may be called from many goroutines.
+// Server may be called from many goroutines.
 //
-// Locks: Client.mu → Server.mu (in one process) → outbox.mu, inbox.mu, localWay.mu,
-// trash.mu; Client.mu → outbox.mu.
+// Locks: client.Client.mu → Server.mu (in one process) → packet.Outbox.mu, inbox.mu,
+// localWay.mu, trash.mu.
 //
 // # Limits
 //
@@ -52,9 +56,4 @@
 // broker in a namespace. Each client has at most 1024 open offers and 4096
 // listeners; together the clients of one user hold at most half of the broker's
 // descriptors.
-//
-// # Exports
-//
-// Half of the names are the messages, the page and the reasons of SPEC.md 6, which the golden vectors
-// and both ends of the socket share.
 package broker

@@ -6,6 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +25,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	fd := fdOf(t, conn.server)
 	done := make(chan error, 1)
 	go func() {
-		b, _ := Message{Type: Claim, ID: 1}.AppendBinary(nil)
+		b, _ := wire.Message{Type: wire.Claim, ID: 1}.AppendBinary(nil)
 		c.conn.SetWriteDeadline(time.Now().Add(20 * time.Second))
 		for {
 			if err := c.write(b, fd); err != nil {
@@ -29,10 +34,10 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			}
 		}
 	}()
-	other := dialClient(t, ClientConfig{Path: s.Path()})
+	other := dialClient(t, client.Config{Path: s.Path()})
 	ended := false
 	for n := 0; !ended; n++ {
-		if r := claimFor(t, other, conn); r.err != ErrNone {
+		if r := claimFor(t, other, conn); r.err != client.ErrNone {
 			t.Fatal(r.err)
 		}
 		select {
@@ -55,14 +60,14 @@ func TestOfferFlood(t *testing.T) {
 	s.mu.Lock()
 	s.waiting.after = time.Hour // none expires meanwhile
 	s.mu.Unlock()
-	c, other := greetRaw(t, s.Path()), dialClient(t, ClientConfig{Path: s.Path()})
+	c, other := greetRaw(t, s.Path()), dialClient(t, client.Config{Path: s.Path()})
 	ln := listen(t, "tcp4", "127.0.0.1:0")
-	other.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "the listener is shown", func() bool { return other.Listener(port(ln.Addr())) })
+	other.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "the listener is shown", func() bool { return other.Listener(port(ln.Addr())) })
 	offer := func(id uint32) (connection, bundle) {
 		conn := connect(t, ln, ln.Addr().String())
 		b := newBundle(t, conn.key)
-		c.show(Message{Type: Offer, ID: id, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
+		c.show(wire.Message{Type: wire.Offer, ID: id, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
 		b.handedOver()
 		return conn, b
 	}
@@ -74,7 +79,7 @@ func TestOfferFlood(t *testing.T) {
 		_, last = offer(1 + id)
 	}
 	_, more := offer(99999)
-	c.refused(99999, TooMany)
+	c.refused(99999, wire.TooMany)
 	if !more.ended() {
 		t.Error("the doorbell of a refused offer is open")
 	}
@@ -83,10 +88,10 @@ func TestOfferFlood(t *testing.T) {
 		t.Error("the last good offer has ended")
 	}
 	c.conn.Close()
-	eventually(t, "the offers have ended", last.ended)
+	brokertest.Eventually(t, "the offers have ended", last.ended)
 	unix.Close(last.bell0)
-	for bucket := range uint32(offerWords) {
-		eventually(t, "no offer is shown any more", func() bool { return other.Word(bucket)&0xffff == 0 })
+	for bucket := range uint32(4096) {
+		brokertest.Eventually(t, "no offer is shown any more", func() bool { return other.Word(bucket)&0xffff == 0 })
 	}
 }
 
@@ -102,7 +107,7 @@ func TestManyClients(t *testing.T) {
 	var clients []*rawClient
 	for range 3000 {
 		c := dialRaw(t, s.Path())
-		c.send(Message{Type: Hello, Program: "many"}, stats)
+		c.send(wire.Message{Type: wire.Hello, Program: "many"}, stats)
 		clients = append(clients, c)
 	}
 	ln := listen(t, "tcp4", "127.0.0.1:0")
@@ -110,15 +115,15 @@ func TestManyClients(t *testing.T) {
 	fd := fdOf(t, conn.server)
 	for i, c := range clients {
 		m, fds := c.next()
-		fds.close()
-		if m.Type != Welcome {
+		fds.Close()
+		if m.Type != wire.Welcome {
 			t.Fatalf("client %d: %+v", i, m)
 		}
-		c.show(Message{Type: Listen, ID: 1}, fdOf(t, ln))
-		c.show(Message{Type: Claim, ID: uint32(i)}, fd)
+		c.show(wire.Message{Type: wire.Listen, ID: 1}, fdOf(t, ln))
+		c.show(wire.Message{Type: wire.Claim, ID: uint32(i)}, fd)
 	}
 	for i, c := range clients {
-		if m, _ := c.next(); m.Type != None || m.ID != uint32(i) {
+		if m, _ := c.next(); m.Type != wire.None || m.ID != uint32(i) {
 			t.Fatalf("client %d: %+v", i, m)
 		}
 	}
@@ -131,7 +136,7 @@ func TestManyClients(t *testing.T) {
 	for _, c := range clients {
 		c.conn.Close()
 	}
-	eventually(t, "all are gone", func() bool { return s.Idle() > 0 })
+	brokertest.Eventually(t, "all are gone", func() bool { return s.Idle() > 0 })
 	if s.page.Listener(port(ln.Addr())) {
 		t.Error("their listeners are still shown")
 	}
@@ -181,7 +186,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	s, _ := startServer(t, Config{})
 	c := dialRaw(t, s.Path()) // warm
 	c.conn.Close()
-	eventually(t, "it is gone", func() bool { return s.Idle() > 0 })
+	brokertest.Eventually(t, "it is gone", func() bool { return s.Idle() > 0 })
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +197,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No number that is free is below the limit.
-	free, err := dup(fd)
+	free, err := packet.Dup(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +216,6 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	if err != nil || n != 0 {
 		t.Fatalf("connect: %v; %d sessions", err, n)
 	}
-	eventually(t, "it is served", func() bool { return s.Idle() == 0 })
+	brokertest.Eventually(t, "it is served", func() bool { return s.Idle() == 0 })
 	greetRaw(t, s.Path())
 }

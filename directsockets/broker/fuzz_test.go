@@ -6,94 +6,36 @@ import (
 	"slices"
 	"testing"
 
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
+
 	"golang.org/x/sys/unix"
 )
 
-// fuzzFile makes a memfd of what an input says.
-func fuzzFile(t *testing.T, text []byte, size, seals int) int {
-	fd, err := unix.MemfdCreate("fuzz", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Ftruncate(fd, int64(size)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.Pwrite(fd, text[:min(len(text), size)], 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		t.Fatal(err)
-	}
-	return fd
-}
-
-// Whatever a client writes into its statistics, it is shown as no more than there can
-// be, and each once.
-func FuzzStats(f *testing.F) {
-	s, err := newStats(3)
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer s.seg.Retire()
-	for i := range 2 {
-		e := s.Alloc(EntryInfo{Key: Key{Client: ap("10.0.0.1:1000"), Server: ap("[fe80::1]:80")}, Server: i == 1, FD: 7 + i})
-		e.Set(ModeDirect, WhyNothing)
-	}
-	good := bytes.Clone(s.seg.Bytes())
-	f.Add(good, uint32(len(good)), uint8(sealed))
-	f.Add(good[:300], uint32(len(good)), uint8(sealed))
-	f.Add(good, uint32(len(good)-1), uint8(sealed))
-	f.Add(good, uint32(len(good)), uint8(unix.F_SEAL_GROW))
-	many := bytes.Clone(good)
-	copy(many[statsEntriesOff:], []byte{0xff, 0xff, 0xff, 0xff})
-	f.Add(many, uint32(1<<20), uint8(sealed))
-	copy(many[statsEntriesOff:], []byte{200, 0, 0, 0})
-	f.Add(many, uint32(statsHeaderLen+200*entryLen), uint8(sealed))
-	f.Fuzz(func(t *testing.T, text []byte, size uint32, seals uint8) {
-		size %= 1 << 20
-		fd := fuzzFile(t, text, int(size), int(seals)&(sealed|unix.F_SEAL_FUTURE_WRITE))
-		defer unix.Close(fd)
-		all := readStats(fd, 40)
-		if len(all) > 40 || len(all) > int(size)/entryLen {
-			t.Fatalf("%d connections in %d bytes", len(all), size)
-		}
-		if len(all) > 0 && (int(seals)&sealed != sealed || checkStats(fd) != nil) {
-			t.Fatal("shown, though it is no table")
-		}
-		for i, c := range all {
-			if c.Seq == 0 || c.Seq&1 != 0 || c.Entry < 0 || statsHeaderLen+(c.Entry+1)*entryLen > int(size) {
-				t.Fatalf("%+v", c)
-			}
-			if i > 0 && all[i-1].Entry >= c.Entry {
-				t.Fatalf("entry %d after %d", c.Entry, all[i-1].Entry)
-			}
-		}
-	})
-}
-
 // What the broker takes for a segment is one that nobody resizes, for that connection.
 func FuzzSegment(f *testing.F) {
-	key := Key{Client: ap("10.0.0.1:1000"), Server: ap("10.0.0.2:80")}
-	nonce := Nonce{1, 2, 3}
+	key := wire.Key{Client: ap("10.0.0.1:1000"), Server: ap("10.0.0.2:80")}
+	nonce := wire.Nonce{1, 2, 3}
 	good := make([]byte, segHeadLen)
 	copy(good, segMagic)
 	copy(good[segNonceOff:], nonce[:])
-	good = append(good[:segEndsOff], appendEnds(nil, key.Client, key.Server)...)
-	f.Add(good, uint32(segMinSize), uint8(sealed))
-	f.Add(good, uint32(segMinSize-1), uint8(sealed))
-	f.Add(good[:segHeadLen-1], uint32(segMinSize), uint8(sealed))
+	good = append(good[:segEndsOff], wire.AppendEnds(nil, key.Client, key.Server)...)
+	f.Add(good, uint32(segMinSize), uint8(packet.Seals))
+	f.Add(good, uint32(segMinSize-1), uint8(packet.Seals))
+	f.Add(good[:segHeadLen-1], uint32(segMinSize), uint8(packet.Seals))
 	f.Add(good, uint32(segMinSize), uint8(unix.F_SEAL_SHRINK))
-	f.Add([]byte{}, uint32(0), uint8(sealed))
+	f.Add([]byte{}, uint32(0), uint8(packet.Seals))
 	f.Fuzz(func(t *testing.T, text []byte, size uint32, seals uint8) {
 		size %= 1 << 16
-		fd := fuzzFile(t, text, int(size), int(seals)&sealed)
+		fd := brokertest.File(t, text, int(size), int(seals)&packet.Seals)
 		defer unix.Close(fd)
 		if checkSegment(fd, key, nonce) != nil {
 			return
 		}
 		head := make([]byte, segHeadLen) // what is not there is zero
 		copy(head, text)
-		if size < segMinSize || int(seals)&sealed != sealed || !bytes.Equal(head[:8], good[:8]) || !bytes.Equal(head[segNonceOff:], good[segNonceOff:]) {
+		if size < segMinSize || int(seals)&packet.Seals != packet.Seals || !bytes.Equal(head[:8], good[:8]) || !bytes.Equal(head[segNonceOff:], good[segNonceOff:]) {
 			t.Fatalf("taken: %d bytes, seals %x, % x", size, seals, head)
 		}
 	})
@@ -132,8 +74,8 @@ func FuzzPeerSession(f *testing.F) {
 		if err := s.addPeer(p); err != nil {
 			t.Fatal(err)
 		}
-		for len(b) >= HeaderLen {
-			n := min(len(b), max(HeaderLen, int(b[lengthOff])|int(b[lengthOff+1])<<8))
+		for len(b) >= wire.HeaderLen {
+			n := min(len(b), max(wire.HeaderLen, int(b[peerLengthOff])|int(b[peerLengthOff+1])<<8))
 			var m peerMessage
 			err := m.UnmarshalBinary(b[:n])
 			b = b[n:]
@@ -177,5 +119,5 @@ func FuzzPeerSession(f *testing.F) {
 type nobody struct{}
 
 func (nobody) send(peerMessage, ...int) error { return nil }
-func (nobody) abort()                         {}
-func (nobody) close()                         {}
+func (nobody) Abort()                         {}
+func (nobody) Close()                         {}

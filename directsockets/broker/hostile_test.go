@@ -9,9 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestBadMessages has clients break the rules, before and after HELLO: each is
@@ -19,16 +23,16 @@ import (
 func TestBadMessages(t *testing.T) {
 	checkFDs(t)
 	s, _ := startServer(t, Config{})
-	other := dialClient(t, ClientConfig{Path: s.Path()})
-	encode := func(m Message) []byte {
+	other := dialClient(t, client.Config{Path: s.Path()})
+	encode := func(m wire.Message) []byte {
 		b, err := m.AppendBinary(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	mangled := encode(Message{Type: Claim})
-	mangled[versionOff] = messageVersion - 1
+	mangled := encode(wire.Message{Type: wire.Claim})
+	mangled[peerVersionOff]--
 	for _, tt := range []struct {
 		name  string
 		greet bool
@@ -37,25 +41,25 @@ func TestBadMessages(t *testing.T) {
 	}{
 		{"no header", false, []byte{1}, 0},
 		{"no header, with descriptors", false, []byte{1}, 3},
-		{"not HELLO", false, encode(Message{Type: Claim}), 1},
-		{"HELLO without statistics", false, encode(Message{Type: Hello}), 0},
-		{"HELLO with a pipe", false, encode(Message{Type: Hello}), 1},
-		{"HELLO with two", false, encode(Message{Type: Hello}), 2},
-		{"HELLO again", true, encode(Message{Type: Hello}), 1},
+		{"not HELLO", false, encode(wire.Message{Type: wire.Claim}), 1},
+		{"HELLO without statistics", false, encode(wire.Message{Type: wire.Hello}), 0},
+		{"HELLO with a pipe", false, encode(wire.Message{Type: wire.Hello}), 1},
+		{"HELLO with two", false, encode(wire.Message{Type: wire.Hello}), 2},
+		{"HELLO again", true, encode(wire.Message{Type: wire.Hello}), 1},
 		{"another version", true, mangled, 1},
-		{"unknown type", true, []byte{99, messageVersion, 8, 0, 0, 0, 0, 0}, 2},
+		{"unknown type", true, []byte{99, mangled[peerVersionOff] + 1, 8, 0, 0, 0, 0, 0}, 2},
 		{"too long", true, make([]byte, 4096), 1},
-		{"too short", true, encode(Message{Type: Offer})[:12], 3},
-		{"OFFER with one", true, encode(Message{Type: Offer}), 1},
-		{"OFFER with two", true, encode(Message{Type: Offer}), 2},
-		{"OFFER with none", true, encode(Message{Type: Offer}), 0},
-		{"OFFER with four", true, encode(Message{Type: Offer}), 4},
-		{"OFFER with 200, truncated", true, encode(Message{Type: Offer}), 200},
-		{"CLAIM with none", true, encode(Message{Type: Claim}), 0},
-		{"UNLISTEN with one", true, encode(Message{Type: Unlisten}), 1},
-		{"WITHDRAW with one", true, encode(Message{Type: Withdraw}), 1},
-		{"a broker's message", true, encode(Message{Type: Grant, Client: ap("1.1.1.1:1"), Server: ap("1.1.1.1:2")}), 2},
-		{"a broker's message without descriptors", true, encode(Message{Type: None}), 0},
+		{"too short", true, encode(wire.Message{Type: wire.Offer})[:12], 3},
+		{"OFFER with one", true, encode(wire.Message{Type: wire.Offer}), 1},
+		{"OFFER with two", true, encode(wire.Message{Type: wire.Offer}), 2},
+		{"OFFER with none", true, encode(wire.Message{Type: wire.Offer}), 0},
+		{"OFFER with four", true, encode(wire.Message{Type: wire.Offer}), 4},
+		{"OFFER with 200, truncated", true, encode(wire.Message{Type: wire.Offer}), 200},
+		{"CLAIM with none", true, encode(wire.Message{Type: wire.Claim}), 0},
+		{"UNLISTEN with one", true, encode(wire.Message{Type: wire.Unlisten}), 1},
+		{"WITHDRAW with one", true, encode(wire.Message{Type: wire.Withdraw}), 1},
+		{"a broker's message", true, encode(wire.Message{Type: wire.Grant, Client: ap("1.1.1.1:1"), Server: ap("1.1.1.1:2")}), 2},
+		{"a broker's message without descriptors", true, encode(wire.Message{Type: wire.None}), 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var c *rawClient
@@ -64,16 +68,16 @@ func TestBadMessages(t *testing.T) {
 			} else {
 				c = dialRaw(t, s.Path())
 			}
-			tr := newTracer(t)
+			tr := brokertest.NewTracer(t)
 			var fds []int
 			for range tt.fds {
-				fds = append(fds, tr.w)
+				fds = append(fds, tr.W)
 			}
 			if err := c.write(tt.b, fds...); err != nil {
 				t.Fatal(err)
 			}
 			c.disconnected()
-			tr.closedEverywhere()
+			tr.ClosedEverywhere()
 		})
 	}
 	if !other.Connected() {
@@ -85,8 +89,12 @@ func TestBadMessages(t *testing.T) {
 func TestRandomBytes(t *testing.T) {
 	checkFDs(t)
 	s, _ := startServer(t, Config{})
+	hello, err := wire.Message{Type: wire.Hello}.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := rand.New(rand.NewPCG(1, 2))
-	tr := newTracer(t)
+	tr := brokertest.NewTracer(t)
 	for range 300 {
 		c := dialRaw(t, s.Path())
 		if r.IntN(2) == 0 {
@@ -97,14 +105,14 @@ func TestRandomBytes(t *testing.T) {
 			for i := range b {
 				b[i] = byte(r.Uint32())
 			}
-			if r.IntN(3) > 0 && len(b) >= HeaderLen { // nearly a message
-				b[typeOff], b[versionOff] = byte(r.IntN(13)), messageVersion
-				b = b[:min(len(b), max(HeaderLen, Type(b[typeOff]).Len()))]
-				b[lengthOff], b[lengthOff+1] = byte(len(b)), 0
+			if r.IntN(3) > 0 && len(b) >= wire.HeaderLen { // nearly a message
+				b[peerTypeOff], b[peerVersionOff] = byte(r.IntN(13)), hello[peerVersionOff]
+				b = b[:min(len(b), max(wire.HeaderLen, wire.Type(b[peerTypeOff]).Len()))]
+				b[peerLengthOff], b[peerLengthOff+1] = byte(len(b)), 0
 			}
 			var fds []int
 			for range r.IntN(6) {
-				fds = append(fds, tr.w)
+				fds = append(fds, tr.W)
 			}
 			if c.write(b, fds...) != nil {
 				break
@@ -112,8 +120,8 @@ func TestRandomBytes(t *testing.T) {
 		}
 		c.conn.Close()
 	}
-	tr.closedEverywhere()
-	eventually(t, "all sessions have ended", func() bool { return s.Idle() > 0 })
+	tr.ClosedEverywhere()
+	brokertest.Eventually(t, "all sessions have ended", func() bool { return s.Idle() > 0 })
 	greetRaw(t, s.Path())
 }
 
@@ -139,11 +147,11 @@ func TestWrongDescriptors(t *testing.T) {
 		fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, proto)
 		return file(t, fd, err)
 	}
-	tr := newTracer(t)
+	tr := brokertest.NewTracer(t)
 	listening := fdOf(t, ln)
 	connected := fdOf(t, conn.client)
 	wrong := map[string]int{
-		"pipe":              tr.w,
+		"pipe":              tr.W,
 		"UDP":               sock(unix.AF_INET, unix.SOCK_DGRAM, 0),
 		"Unix":              sock(unix.AF_UNIX, unix.SOCK_STREAM, 0),
 		"TCP, neither":      sock(unix.AF_INET, unix.SOCK_STREAM, 0),
@@ -164,17 +172,17 @@ func TestWrongDescriptors(t *testing.T) {
 		t.Helper()
 		if listen {
 			id++
-			c.show(Message{Type: Listen, ID: id}, fd)
-			c.refused(id, NotOwner)
+			c.show(wire.Message{Type: wire.Listen, ID: id}, fd)
+			c.refused(id, wire.NotOwner)
 		}
 		if connect {
 			id++
-			c.show(Message{Type: Offer, ID: id, Nonce: good.nonce}, fd, good.seg, good.bell)
-			c.refused(id, NotOwner)
+			c.show(wire.Message{Type: wire.Offer, ID: id, Nonce: good.nonce}, fd, good.seg, good.bell)
+			c.refused(id, wire.NotOwner)
 			id++
-			c.show(Message{Type: Claim, ID: id}, fd)
-			if m, fds := c.next(); m.Type != None || m.ID != id {
-				fds.close()
+			c.show(wire.Message{Type: wire.Claim, ID: id}, fd)
+			if m, fds := c.next(); m.Type != wire.None || m.ID != id {
+				fds.Close()
 				t.Errorf("%s: a claim got %+v", kind, m)
 			}
 		}
@@ -183,17 +191,17 @@ func TestWrongDescriptors(t *testing.T) {
 		try(kind, fd, true, true)
 	}
 	// The socket itself is no proof: it would be kept open.
-	for id, m := range []Message{{Type: Listen, Server: ap(ln.Addr().String())}, {Type: Offer, Nonce: good.nonce, Client: conn.key.Client, Server: conn.key.Server}} {
+	for id, m := range []wire.Message{{Type: wire.Listen, Server: ap(ln.Addr().String())}, {Type: wire.Offer, Nonce: good.nonce, Client: conn.key.Client, Server: conn.key.Server}} {
 		m.ID = uint32(id)
-		if m.Type == Listen {
+		if m.Type == wire.Listen {
 			c.send(m, listening)
 		} else {
 			c.send(m, connected, good.seg, good.bell)
 		}
-		c.refused(m.ID, NotOwner)
+		c.refused(m.ID, wire.NotOwner)
 	}
 	try("listening", listening, false, true)
-	tr.closedEverywhere()
+	tr.ClosedEverywhere()
 
 	// Sockets of another namespace.
 	ns := netnstest.New(t)
@@ -240,7 +248,7 @@ func TestStrangeStatistics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer unix.Close(fd)
 			c := dialRaw(t, s.Path())
-			c.send(Message{Type: Hello}, fd)
+			c.send(wire.Message{Type: wire.Hello}, fd)
 			c.disconnected()
 		})
 	}
@@ -285,7 +293,7 @@ func TestBadSegments(t *testing.T) {
 	file(t, seq[1], nil)
 	type offered struct {
 		name      string
-		nonce     Nonce
+		nonce     wire.Nonce
 		seg, bell int
 	}
 	var strange []offered
@@ -299,9 +307,9 @@ func TestBadSegments(t *testing.T) {
 		{"no memfd", b.nonce, int(plain.Fd()), b.bell},
 		{"not sealed", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, 0), b.bell},
 		{"not sealed against growing", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK), b.bell},
-		{"too small", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 100, sealed), b.bell},
-		{"no header", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, sealed), b.bell},
-		{"another nonce", Nonce{1}, b.seg, b.bell},
+		{"too small", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 100, packet.Seals), b.bell},
+		{"no header", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, packet.Seals), b.bell},
+		{"another nonce", wire.Nonce{1}, b.seg, b.bell},
 		{"another connection", far.nonce, far.seg, b.bell},
 		{"a socket", b.nonce, b.bell, b.bell},
 		{"the doorbell is the segment", b.nonce, b.seg, b.seg},
@@ -310,37 +318,37 @@ func TestBadSegments(t *testing.T) {
 	}...) {
 		t.Run(tt.name, func(t *testing.T) {
 			c.t = t
-			c.show(Message{Type: Offer, ID: uint32(i), Nonce: tt.nonce}, fdOf(t, conn.client), tt.seg, tt.bell)
-			c.refused(uint32(i), BadSegment)
+			c.show(wire.Message{Type: wire.Offer, ID: uint32(i), Nonce: tt.nonce}, fdOf(t, conn.client), tt.seg, tt.bell)
+			c.refused(uint32(i), wire.BadSegment)
 		})
 	}
 	c.t = t
-	c.show(Message{Type: Offer, ID: 77, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
-	c.refused(77, NoListener) // the only thing that is wrong with this one
+	c.show(wire.Message{Type: wire.Offer, ID: 77, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
+	c.refused(77, wire.NoListener) // the only thing that is wrong with this one
 }
 
 // TestAnothersClaim tries to get a segment that is for somebody else.
 func TestAnothersClaim(t *testing.T) {
 	checkFDs(t)
 	s, _ := startServer(t, Config{})
-	client, thief := dialClient(t, ClientConfig{Path: s.Path()}), dialClient(t, ClientConfig{Path: s.Path()})
+	dialer, thief := dialClient(t, client.Config{Path: s.Path()}), dialClient(t, client.Config{Path: s.Path()})
 	ln := listen(t, "tcp4", "127.0.0.1:0")
-	client.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "the listener is shown", func() bool { return client.Listener(port(ln.Addr())) })
+	dialer.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "the listener is shown", func() bool { return dialer.Listener(port(ln.Addr())) })
 	conn, own := connect(t, ln, ln.Addr().String()), connect(t, ln, ln.Addr().String())
-	b, _ := offerFor(t, client, conn)
+	b, _ := offerFor(t, dialer, conn)
 	bucket := conn.key.Bucket()
-	eventually(t, "the offer is shown", func() bool { _, may := thief.MayHaveOffer(bucket, 0); return may })
-	if r := claimFor(t, thief, own); r.err != ErrNone {
+	brokertest.Eventually(t, "the offer is shown", func() bool { _, may := thief.MayHaveOffer(bucket, 0); return may })
+	if r := claimFor(t, thief, own); r.err != client.ErrNone {
 		t.Errorf("with another connection: %v", r.err)
 	}
 	// Side 0 itself, which is not side 1.
-	if r := claimFor(t, thief, connection{server: conn.client}); r.err != ErrNone {
+	if r := claimFor(t, thief, connection{server: conn.client}); r.err != client.ErrNone {
 		t.Errorf("from the wrong side: %v", r.err)
 	}
 	// It is not the thief's to withdraw.
 	thief.Withdraw(b.nonce)
-	if r := claimFor(t, client, conn); r.err != nil {
+	if r := claimFor(t, dialer, conn); r.err != nil {
 		t.Errorf("the owner: %v", r.err)
 	}
 	if b.ended() {
@@ -359,11 +367,11 @@ func TestAnotherNamespace(t *testing.T) {
 	}
 	stats := statsFD(t, 1)
 	defer unix.Close(stats)
-	b, _ := Message{Type: Hello}.AppendBinary(nil)
+	b, _ := wire.Message{Type: wire.Hello}.AppendBinary(nil)
 	_ = c.write(b, stats) // or it is disconnected already
 	c.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
-	if _, fds, err := c.in.next(); !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
-		fds.close()
+	if _, fds, err := c.in.Next(); !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+		fds.Close()
 		t.Errorf("it is answered: %v", err)
 	}
 }
@@ -388,7 +396,7 @@ func TestSilentClients(t *testing.T) {
 	for range 20 {
 		all = append(all, dialRaw(t, s.Path()))
 	}
-	eventually(t, "they are counted", func() bool {
+	brokertest.Eventually(t, "they are counted", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		u := s.users[uint32(os.Geteuid())]
@@ -400,7 +408,7 @@ func TestSilentClients(t *testing.T) {
 	for _, c := range all {
 		c.conn.Close()
 	}
-	eventually(t, "they are gone", func() bool {
+	brokertest.Eventually(t, "they are gone", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.users) == 0
@@ -416,7 +424,7 @@ func TestShare(t *testing.T) {
 	const uid = 12345
 	var all []*session
 	admit := func() error {
-		c := &session{s: s, uid: uid, stats: -1, listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
+		c := &session{s: s, uid: uid, stats: -1, listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
 		err := s.admit(c)
 		if err == nil {
 			all = append(all, c)
@@ -481,7 +489,7 @@ func TestSlowClose(t *testing.T) {
 	slow := func() bundle {
 		b := newBundle(t, p.conn.key)
 		ends = append(ends, slowBell(t, b, 60))
-		if err := p.client.Offer(Socket{Conn: rawOf(t, p.conn.client)}, b.nonce, b.seg, b.bell, nil); err != nil {
+		if err := p.client.Offer(client.Socket{Conn: rawOf(t, p.conn.client)}, b.nonce, b.seg, b.bell, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.handedOver()
@@ -503,7 +511,7 @@ func TestSlowClose(t *testing.T) {
 	p.client.Close()
 	p.notShown(t)
 	for range 100 {
-		if r := claimFor(t, p.server, p.conn); r.err != ErrNone {
+		if r := claimFor(t, p.server, p.conn); r.err != client.ErrNone {
 			t.Fatal(r.err)
 		}
 	}
@@ -513,5 +521,5 @@ func TestSlowClose(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
-	eventually(t, "they are closed in the end", func() bool { return user.trash.len() == 0 })
+	brokertest.Eventually(t, "they are closed in the end", func() bool { return user.trash.len() == 0 })
 }

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -20,12 +24,12 @@ func TestInFlight(t *testing.T) {
 		conn := connect(t, ln, ln.Addr().String())
 		b := newBundle(t, conn.key)
 		p.s.mu.Lock() // the broker gets no further with anything
-		a := p.server.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-		p.server.Listen(Socket{Conn: rawOf(t, ln)}, nil).Close() // one more, behind it
-		if err := p.server.Claim(Socket{Conn: rawOf(t, conn.server)}, func(Granted, error) {}); err != nil {
+		a := p.server.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+		p.server.Listen(client.Socket{Conn: rawOf(t, ln)}, nil).Close() // one more, behind it
+		if err := p.server.Claim(client.Socket{Conn: rawOf(t, conn.server)}, func(client.Granted, error) {}); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.client.Offer(Socket{Conn: rawOf(t, conn.client)}, b.nonce, b.seg, b.bell, nil); err != nil {
+		if err := p.client.Offer(client.Socket{Conn: rawOf(t, conn.client)}, b.nonce, b.seg, b.bell, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.handedOver()
@@ -64,15 +68,15 @@ func TestListenByConnection(t *testing.T) {
 	if p.client.Listener(port(ln.Addr())) {
 		t.Fatal("it is announced already")
 	}
-	a := p.server.Listen(Socket{Conn: rawOf(t, conn.server)}, func(r Reason) { t.Error(r) })
-	eventually(t, "it is announced", func() bool { return p.client.Listener(port(ln.Addr())) })
+	a := p.server.Listen(client.Socket{Conn: rawOf(t, conn.server)}, func(r wire.Reason) { t.Error(r) })
+	brokertest.Eventually(t, "it is announced", func() bool { return p.client.Listener(port(ln.Addr())) })
 	b, refused := offerFor(t, p.client, conn)
-	eventually(t, "the offer is shown", func() bool { return p.server.Word(conn.key.Bucket())&0xffff != 0 })
+	brokertest.Eventually(t, "the offer is shown", func() bool { return p.server.Word(conn.key.Bucket())&0xffff != 0 })
 	if r := claimFor(t, p.server, conn); r.err != nil || r.Nonce != b.nonce {
 		t.Errorf("%+v", r)
 	}
 	a.Close()
-	eventually(t, "it is not any more", func() bool { return !p.client.Listener(port(ln.Addr())) })
+	brokertest.Eventually(t, "it is not any more", func() bool { return !p.client.Listener(port(ln.Addr())) })
 	if len(refused) != 0 {
 		t.Error("refused")
 	}

@@ -3,6 +3,8 @@ package broker
 import (
 	"net"
 	"sync"
+
+	"exnet/directsockets/broker/packet"
 )
 
 // inbox takes what peers in the same process send, and has it answered by one
@@ -21,7 +23,7 @@ type inbox struct {
 type delivery struct {
 	p   *peer // who sent it; as its receiver has it
 	m   peerMessage
-	fds descriptors
+	fds packet.Descriptors
 	end bool // it sends no more
 }
 
@@ -30,7 +32,7 @@ func (in *inbox) put(d delivery) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.closed {
-		d.fds.close()
+		d.fds.Close()
 		return net.ErrClosed
 	}
 	in.queue = append(in.queue, d)
@@ -80,9 +82,9 @@ type localPeer struct {
 func (l *localPeer) send(m peerMessage, fds ...int) error {
 	d := delivery{p: l.back, m: m}
 	for _, fd := range fds {
-		own, err := dup(fd)
+		own, err := packet.Dup(fd)
 		if err != nil {
-			d.fds.close()
+			d.fds.Close()
 			return err
 		}
 		d.fds = append(d.fds, own)
@@ -90,11 +92,11 @@ func (l *localPeer) send(m peerMessage, fds ...int) error {
 	return l.to.put(d)
 }
 
-func (l *localPeer) abort() {
+func (l *localPeer) Abort() {
 	l.once.Do(func() { _ = l.to.put(delivery{p: l.back, end: true}) }) // or it has ended
 }
 
-func (l *localPeer) close() {}
+func (l *localPeer) Close() {}
 
 // Join makes two brokers of this process peers of each other, until one is closed.
 func Join(a, b *Server) error {

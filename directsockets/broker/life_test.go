@@ -11,9 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
+
+	"golang.org/x/sys/unix"
 )
 
 // pairOf is a broker with two clients, a listener that is announced and a connection
@@ -21,9 +24,9 @@ import (
 type pairOf struct {
 	s              *Server
 	stop           func()
-	client, server *Client
+	client, server *client.Client
 	conn           connection
-	announced      *Announcement
+	announced      *client.Announcement
 }
 
 func newPair(t *testing.T) pairOf {
@@ -31,10 +34,10 @@ func newPair(t *testing.T) pairOf {
 	checkFDs(t)
 	var p pairOf
 	p.s, p.stop = startServer(t, Config{})
-	p.client, p.server = dialClient(t, ClientConfig{Path: p.s.Path()}), dialClient(t, ClientConfig{Path: p.s.Path()})
+	p.client, p.server = dialClient(t, client.Config{Path: p.s.Path()}), dialClient(t, client.Config{Path: p.s.Path()})
 	ln := listen(t, "tcp4", "127.0.0.1:0")
-	p.announced = p.server.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "the listener is shown", func() bool { return p.client.Listener(port(ln.Addr())) })
+	p.announced = p.server.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "the listener is shown", func() bool { return p.client.Listener(port(ln.Addr())) })
 	p.conn = connect(t, ln, ln.Addr().String())
 	return p
 }
@@ -42,12 +45,12 @@ func newPair(t *testing.T) pairOf {
 // shown waits until an offer for the connection is.
 func (p pairOf) shown(t *testing.T) {
 	t.Helper()
-	eventually(t, "the offer is shown", func() bool { _, may := p.server.MayHaveOffer(p.conn.key.Bucket(), 0); return may })
+	brokertest.Eventually(t, "the offer is shown", func() bool { _, may := p.server.MayHaveOffer(p.conn.key.Bucket(), 0); return may })
 }
 
 func (p pairOf) notShown(t *testing.T) {
 	t.Helper()
-	eventually(t, "the offer is not shown any more", func() bool { _, may := p.server.MayHaveOffer(p.conn.key.Bucket(), 0); return !may })
+	brokertest.Eventually(t, "the offer is not shown any more", func() bool { _, may := p.server.MayHaveOffer(p.conn.key.Bucket(), 0); return !may })
 }
 
 // counted fails the test if a user is said to hold more than its clients.
@@ -62,7 +65,7 @@ func (p pairOf) counted(t *testing.T) {
 	}
 }
 
-func reason(t *testing.T, from chan Reason, want Reason) {
+func reason(t *testing.T, from chan wire.Reason, want wire.Reason) {
 	t.Helper()
 	select {
 	case got := <-from:
@@ -81,23 +84,23 @@ func TestExpiry(t *testing.T) {
 	p.s.mu.Unlock()
 	for range 3 {
 		b, refused := offerFor(t, p.client, p.conn)
-		reason(t, refused, Expired)
-		eventually(t, "the doorbell has ended", b.ended)
+		reason(t, refused, wire.Expired)
+		brokertest.Eventually(t, "the doorbell has ended", b.ended)
 		p.notShown(t)
 	}
-	if r := claimFor(t, p.server, p.conn); r.err != ErrNone {
+	if r := claimFor(t, p.server, p.conn); r.err != client.ErrNone {
 		t.Errorf("claimed what has expired: %v", r.err)
 	}
 	// One after the other.
 	ln := listen(t, "tcp4", "127.0.0.1:0")
-	p.server.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "the listener is shown", func() bool { return p.client.Listener(port(ln.Addr())) })
+	p.server.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "the listener is shown", func() bool { return p.client.Listener(port(ln.Addr())) })
 	other := connect(t, ln, ln.Addr().String())
 	_, first := offerFor(t, p.client, p.conn)
 	time.Sleep(10 * time.Millisecond)
 	_, second := offerFor(t, p.client, other)
-	reason(t, first, Expired)
-	reason(t, second, Expired)
+	reason(t, first, wire.Expired)
+	reason(t, second, wire.Expired)
 	p.counted(t)
 	// What is claimed in time does not end.
 	p.s.mu.Lock()
@@ -116,8 +119,8 @@ func TestReplacedOffer(t *testing.T) {
 	old, refused := offerFor(t, p.client, p.conn)
 	p.shown(t)
 	b, _ := offerFor(t, p.client, p.conn)
-	reason(t, refused, Expired)
-	eventually(t, "the old doorbell has ended", old.ended)
+	reason(t, refused, wire.Expired)
+	brokertest.Eventually(t, "the old doorbell has ended", old.ended)
 	if r := claimFor(t, p.server, p.conn); r.err != nil || r.Nonce != b.nonce {
 		t.Errorf("%+v", r)
 	}
@@ -128,10 +131,10 @@ func TestWithdraw(t *testing.T) {
 	b, refused := offerFor(t, p.client, p.conn)
 	p.shown(t)
 	p.client.Withdraw(b.nonce)
-	eventually(t, "the doorbell has ended", b.ended)
+	brokertest.Eventually(t, "the doorbell has ended", b.ended)
 	p.notShown(t)
 	p.client.Withdraw(b.nonce) // again, in vain
-	if r := claimFor(t, p.server, p.conn); r.err != ErrNone {
+	if r := claimFor(t, p.server, p.conn); r.err != client.ErrNone {
 		t.Errorf("claimed what was withdrawn: %v", r.err)
 	}
 	select {
@@ -144,10 +147,10 @@ func TestWithdraw(t *testing.T) {
 func TestNoListener(t *testing.T) {
 	p := newPair(t)
 	p.announced.Close()
-	eventually(t, "the listener is not shown", func() bool { return !p.client.Listener(p.conn.key.Server.Port()) })
+	brokertest.Eventually(t, "the listener is not shown", func() bool { return !p.client.Listener(p.conn.key.Server.Port()) })
 	b, refused := offerFor(t, p.client, p.conn)
-	reason(t, refused, NoListener)
-	eventually(t, "the doorbell has ended", b.ended)
+	reason(t, refused, wire.NoListener)
+	brokertest.Eventually(t, "the doorbell has ended", b.ended)
 }
 
 // TestClientDies ends the client that has offered, and the one that listens.
@@ -156,18 +159,18 @@ func TestClientDies(t *testing.T) {
 	b, _ := offerFor(t, p.client, p.conn)
 	p.shown(t)
 	p.client.Close()
-	eventually(t, "the doorbell has ended", b.ended)
+	brokertest.Eventually(t, "the doorbell has ended", b.ended)
 	p.notShown(t)
-	if err := p.client.Offer(Socket{Conn: rawOf(t, p.conn.client)}, Nonce{}, 0, 0, nil); !errors.Is(err, ErrClosed) {
+	if err := p.client.Offer(client.Socket{Conn: rawOf(t, p.conn.client)}, wire.Nonce{}, 0, 0, nil); !errors.Is(err, wire.ErrClosed) {
 		t.Errorf("an offer of a closed client: %v", err)
 	}
 	if p.client.Connected() || p.client.Listener(p.conn.key.Server.Port()) {
 		t.Error("a closed client sees something")
 	}
-	other := dialClient(t, ClientConfig{Path: p.s.Path()})
+	other := dialClient(t, client.Config{Path: p.s.Path()})
 	p.server.Close()
 	p.announced.Close() // nobody listens
-	eventually(t, "its listener is not shown", func() bool { return !other.Listener(p.conn.key.Server.Port()) })
+	brokertest.Eventually(t, "its listener is not shown", func() bool { return !other.Listener(p.conn.key.Server.Port()) })
 }
 
 // TestPortGroup has several listen at one port (SO_REUSEPORT): the port is shown as
@@ -176,27 +179,27 @@ func TestPortGroup(t *testing.T) {
 	p := newPair(t)
 	port := p.conn.key.Server.Port()
 	ln := listen(t, "tcp4", "127.0.0.9:"+portText(port))
-	a := p.client.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	b := p.client.Listen(Socket{Conn: rawOf(t, ln)}, nil)
+	a := p.client.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	b := p.client.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
 	there := func(n int) func() bool {
 		return func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return len(p.s.listeners[port]) == n }
 	}
-	eventually(t, "three are there", there(3))
-	if n := p.s.page.listeners[port/4].Load() >> (port % 4 * 16) & 0xffff; n != 3 {
+	brokertest.Eventually(t, "three are there", there(3))
+	if n := p.s.page.Listeners(port); n != 3 {
 		t.Errorf("the page shows %d", n)
 	}
 	p.announced.Close()
 	a.Close()
 	a.Close()
-	eventually(t, "one is there", there(1)) // two clients have said so, each in its time
+	brokertest.Eventually(t, "one is there", there(1)) // two clients have said so, each in its time
 	// 127.0.0.1 has none any more, though the port has.
 	_, refused := offerFor(t, p.client, p.conn)
-	reason(t, refused, NoListener)
+	reason(t, refused, wire.NoListener)
 	if !p.client.Listener(port) {
 		t.Error("the last listener is not shown")
 	}
 	b.Close()
-	eventually(t, "none is shown", func() bool { return !p.client.Listener(port) })
+	brokertest.Eventually(t, "none is shown", func() bool { return !p.client.Listener(port) })
 }
 
 // TestBrokerRestarts ends the broker: what is asked fails at once, claims that wait
@@ -208,15 +211,15 @@ func TestBrokerRestarts(t *testing.T) {
 	p.shown(t)
 	path := p.s.Path()
 	p.stop()
-	eventually(t, "the clients are on their own", func() bool { return !p.client.Connected() && !p.server.Connected() })
-	eventually(t, "the doorbell has ended", b.ended)
+	brokertest.Eventually(t, "the clients are on their own", func() bool { return !p.client.Connected() && !p.server.Connected() })
+	brokertest.Eventually(t, "the doorbell has ended", b.ended)
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
 	}
 	if p.client.Listener(port) || p.client.Word(0) != 0 {
 		t.Error("something is seen without a broker")
 	}
-	if err := p.server.Claim(Socket{Conn: rawOf(t, p.conn.server)}, nil); !errors.Is(err, ErrNoBroker) {
+	if err := p.server.Claim(client.Socket{Conn: rawOf(t, p.conn.server)}, nil); !errors.Is(err, client.ErrNoBroker) {
 		t.Errorf("a claim without a broker: %v", err)
 	}
 	select {
@@ -225,7 +228,7 @@ func TestBrokerRestarts(t *testing.T) {
 	default:
 	}
 	again, _ := startServer(t, Config{Path: path})
-	eventually(t, "the clients are back, and the listener", func() bool { return p.server.Connected() && p.client.Listener(port) })
+	brokertest.Eventually(t, "the clients are back, and the listener", func() bool { return p.server.Connected() && p.client.Listener(port) })
 	if again.Path() != path {
 		t.Errorf("path %s", again.Path())
 	}
@@ -248,7 +251,7 @@ const (
 func playRole(role string) int {
 	switch role {
 	case roleBroker:
-		s, err := New(Config{Path: os.Getenv(PathEnv)})
+		s, err := New(Config{Path: os.Getenv(client.PathEnv)})
 		if err != nil {
 			println(err.Error())
 			return 1
@@ -256,7 +259,7 @@ func playRole(role string) int {
 		println("ready")
 		_ = s.Run(context.Background())
 	case roleClient:
-		c, err := Dial(ClientConfig{})
+		c, err := client.Dial(client.Config{})
 		if err != nil {
 			println(err.Error())
 			return 1
@@ -275,7 +278,7 @@ func playRole(role string) int {
 // self is the test binary in a role.
 func self(role, path string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), roleEnv+"="+role, PathEnv+"="+path)
+	cmd.Env = append(os.Environ(), roleEnv+"="+role, client.PathEnv+"="+path)
 	return cmd
 }
 
@@ -305,20 +308,20 @@ func TestBrokerKilled(t *testing.T) {
 	}
 	cmd := start()
 	defer func() { kill(cmd) }()
-	c := dialClient(t, ClientConfig{Path: path})
+	c := dialClient(t, client.Config{Path: path})
 	ln := listen(t, "tcp4", "127.0.0.1:0")
-	c.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "the listener is shown", func() bool { return c.Listener(port(ln.Addr())) })
+	c.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "the listener is shown", func() bool { return c.Listener(port(ln.Addr())) })
 	if _, err := New(Config{Path: path}); !errors.Is(err, ErrInUse) {
 		t.Errorf("a second broker: %v", err)
 	}
 	kill(cmd)
-	eventually(t, "the client notices", func() bool { return !c.Connected() })
+	brokertest.Eventually(t, "the client notices", func() bool { return !c.Connected() })
 	if _, err := os.Stat(path); err != nil {
 		t.Errorf("no stale socket to replace: %v", err)
 	}
 	cmd = start()
-	eventually(t, "the listener is shown again", func() bool { return c.Listener(port(ln.Addr())) })
+	brokertest.Eventually(t, "the listener is shown again", func() bool { return c.Listener(port(ln.Addr())) })
 }
 
 // asNobody has a command run as a user without rights.
@@ -372,17 +375,17 @@ func TestRootOtherUsers(t *testing.T) {
 	}
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
 	var st os.FileInfo
-	eventually(t, "there is a socket", func() (ok bool) {
+	brokertest.Eventually(t, "there is a socket", func() (ok bool) {
 		var err error
 		st, err = os.Stat(filepath.Join(dir, "nobody.sock"))
 		return err == nil && st.Mode().Perm() == 0o600
 	})
-	c, err := Dial(ClientConfig{Path: filepath.Join(dir, "nobody.sock")})
+	c, err := client.Dial(client.Config{Path: filepath.Join(dir, "nobody.sock")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.Wait(context.Background()); !errors.Is(err, errUntrusted) || !errors.Is(err, ErrNoBroker) {
+	if err := c.Wait(context.Background()); !errors.Is(err, client.ErrNoBroker) || !strings.Contains(err.Error(), "neither root nor this user") {
 		t.Errorf("root trusts nobody: %v", err)
 	}
 }
@@ -401,7 +404,7 @@ func TestRootDefaultPlace(t *testing.T) {
 	if err := unix.Fstat(ns.Fd(), &st); err != nil {
 		t.Fatal(err)
 	}
-	if want := filepath.Join(systemDir, portText64(st.Ino)+".sock"); s.Path() != want {
+	if want := filepath.Join(client.SystemDir, portText64(st.Ino)+".sock"); s.Path() != want {
 		t.Errorf("socket %s, want %s", s.Path(), want)
 	}
 	for path, want := range map[string]os.FileMode{s.Path(): 0o666, filepath.Dir(s.Path()): 0o755} {
@@ -409,8 +412,8 @@ func TestRootDefaultPlace(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, st.Mode(), err)
 		}
 	}
-	c := dialClient(t, ClientConfig{In: ns.Do})
-	if err := ns.Do(func() error { _, err := Find(context.Background()); return err }); err != nil {
+	c := dialClient(t, client.Config{In: ns.Do})
+	if err := ns.Do(func() error { _, err := client.Find(context.Background()); return err }); err != nil {
 		t.Error(err)
 	}
 	if _, err := New(Config{In: ns.Do}); !errors.Is(err, ErrInUse) {
@@ -419,9 +422,9 @@ func TestRootDefaultPlace(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the client notices", func() bool { return !c.Connected() })
-	for _, suffix := range []string{socketSuffix, lockSuffix} {
-		if _, err := os.Stat(strings.TrimSuffix(s.Path(), socketSuffix) + suffix); !os.IsNotExist(err) {
+	brokertest.Eventually(t, "the client notices", func() bool { return !c.Connected() })
+	for _, suffix := range []string{client.SocketSuffix, lockSuffix} {
+		if _, err := os.Stat(strings.TrimSuffix(s.Path(), client.SocketSuffix) + suffix); !os.IsNotExist(err) {
 			t.Errorf("%s is left: %v", suffix, err)
 		}
 	}
@@ -430,23 +433,9 @@ func TestRootDefaultPlace(t *testing.T) {
 // TestUserPlace is where users without root have theirs.
 func TestUserPlace(t *testing.T) {
 	base := t.TempDir()
-	t.Setenv("XDG_RUNTIME_DIR", base)
-	all, err := paths()
-	if err != nil || len(all) != 2 || filepath.Dir(all[0]) != systemDir || filepath.Dir(all[1]) != filepath.Join(base, "exn/ds") ||
-		filepath.Base(all[0]) != filepath.Base(all[1]) {
-		t.Errorf("%v, %v", all, err)
-	}
-	t.Setenv(PathEnv, "/x/y")
-	if all, err = paths(); err != nil || len(all) != 1 || all[0] != "/x/y" {
-		t.Errorf("%v, %v", all, err)
-	}
-	t.Setenv("XDG_RUNTIME_DIR", "")
-	if d := userDir(); !strings.HasPrefix(d, "/tmp/exn-") {
-		t.Error(d)
-	}
 	// Nobody else may have made it.
 	old := unix.Umask(0o077)
-	err = makeDir(filepath.Join(base, "exn/ds"), 0o755)
+	err := makeDir(filepath.Join(base, "exn/ds"), 0o755)
 	unix.Umask(old)
 	if err != nil {
 		t.Error(err)
@@ -494,7 +483,7 @@ func TestSweep(t *testing.T) {
 	if got := strings.Join(left, " "); got != "2.lock 2.sock 3.sock note" {
 		t.Errorf("left: %s", got)
 	}
-	dialClient(t, ClientConfig{Path: s.Path()})
+	dialClient(t, client.Config{Path: s.Path()})
 }
 
 // TestServe ends by itself when nobody is there.
@@ -505,7 +494,7 @@ func TestServe(t *testing.T) {
 	began := time.Now()
 	go func() { done <- Serve(context.Background(), Config{Path: path}, func() { close(ready) }) }()
 	<-ready
-	c := dialClient(t, ClientConfig{Path: path})
+	c := dialClient(t, client.Config{Path: path})
 	called := false
 	if err := Serve(context.Background(), Config{Path: path}, func() { called = true }); err != nil || !called {
 		t.Errorf("beside another one: %v, ready %v", err, called)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"exnet/directsockets/broker/wire"
 )
 
 // listener is a listening socket that takes direct connections.
@@ -18,12 +20,12 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.listeners == nil {
-		return false, ErrClosed
+		return false, wire.ErrClosed
 	}
 	if c.listeners[id] != nil {
-		return false, fmt.Errorf("%w: LISTEN %d is there already", ErrRule, id)
+		return false, fmt.Errorf("%w: LISTEN %d is there already", wire.ErrRule, id)
 	}
-	if len(c.listeners) >= maxListeners {
+	if len(c.listeners) >= wire.MaxListeners {
 		return false, nil
 	}
 	l := &listener{bound: b, c: c}
@@ -57,7 +59,7 @@ func (s *Server) showPortLocked(port uint16) {
 	for p := range s.peers {
 		n += p.ports[port]
 	}
-	s.page.setListeners(port, n)
+	s.page.SetListeners(port, n)
 }
 
 // announceLocked tells the peers of a change, if the listener can be reached from
@@ -132,7 +134,7 @@ func reachable(b bound, addrs []netip.Addr) bool {
 func (s *Server) isOwn(a netip.Addr) bool { return slices.Contains(*s.addrs.Load(), a) }
 
 // +checklocks:s.mu
-func (s *Server) listensLocked(key Key) bool {
+func (s *Server) listensLocked(key wire.Key) bool {
 	for l := range s.listeners[key.Server.Port()] {
 		if l.takes(key.Server.Addr()) {
 			return true

@@ -3,42 +3,47 @@ package broker
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 )
 
 // Client makes a Client of this broker in its own process. It is taken at its word
 // about the addresses of its sockets, as the TCP stack is in this process, too.
-func (s *Server) Client(cfg ClientConfig) (*Client, error) {
-	c, err := newClient(cfg)
+func (s *Server) Client(cfg client.Config) (*client.Client, error) {
+	w := &localWay{news: make(chan struct{}, 1), done: make(chan struct{})}
+	a, err := client.NewAttached(cfg, w.Abort)
 	if err != nil {
 		return nil, err
 	}
-	w := &localWay{c: c, news: make(chan struct{}, 1), done: make(chan struct{})}
-	w.session = &session{s: s, out: w, pid: os.Getpid(), uid: 0, program: c.cfg.Program, since: time.Now(), stats: -1, table: c.stats,
-		listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
-	c.stop = w.abort
+	w.client = a
+	w.session = &session{s: s, out: w, pid: os.Getpid(), uid: 0, program: a.Program(), since: time.Now(), stats: -1, table: a.Client().Stats(),
+		listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
 	if err := s.admit(w.session); err != nil {
-		c.stats.seg.Retire()
+		a.Drop()
 		return nil, err
 	}
 	if !s.begin() {
 		s.dismiss(w.session)
-		c.stats.seg.Retire()
-		return nil, ErrClosed
+		a.Drop()
+		return nil, wire.ErrClosed
 	}
-	c.connected(w, s.page, s.cfg.Node)
+	a.Connected(w, s.page, s.cfg.Node)
 	go func() {
 		defer s.work.Done()
 		w.run()
 	}()
-	return c, nil
+	return a.Client(), nil
 }
 
 // localWay is the way between a Server and a Client in one process, both ways.
 type localWay struct {
-	c       *Client
+	client  client.Attached
 	session *session
 
 	mu     sync.Mutex
@@ -50,16 +55,16 @@ type localWay struct {
 
 // answer is a message for the Client, with descriptors of its own.
 type answer struct {
-	m   Message
-	fds descriptors
+	m   wire.Message
+	fds packet.Descriptors
 }
 
-// ask implements way: the Server does at once what is asked.
-func (w *localWay) ask(m Message, s Socket, _ bool, fds ...int) error {
-	own := make(descriptors, 0, maxFDs)
-	defer func() { own.close() }()
+// Ask implements client.Way: the Server does at once what is asked.
+func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) error {
+	own := make(packet.Descriptors, 0, wire.MaxDescriptors)
+	defer func() { own.Close() }()
 	for _, fd := range fds {
-		d, err := dup(fd)
+		d, err := packet.Dup(fd)
 		if err != nil {
 			return err
 		}
@@ -67,34 +72,34 @@ func (w *localWay) ask(m Message, s Socket, _ bool, fds ...int) error {
 	}
 	local, remote := plainAddr(s.Local), plainAddr(s.Remote)
 	switch c := w.session; m.Type {
-	case Listen:
+	case wire.Listen:
 		return c.listen(m.ID, bound{addr: local.Addr(), port: local.Port()})
-	case Unlisten:
+	case wire.Unlisten:
 		c.unlisten(m.ID)
-	case Offer:
-		key := Key{Client: local, Server: remote}
-		if !key.valid() {
-			return fmt.Errorf("%w: an offer for %v to %v", ErrRule, local, remote)
+	case wire.Offer:
+		key := wire.Key{Client: local, Server: remote}
+		if !key.Valid() {
+			return fmt.Errorf("%w: an offer for %v to %v", wire.ErrRule, local, remote)
 		}
 		return c.offer(m, key, own, 0)
-	case Withdraw:
+	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
-	case Claim:
-		return c.claim(m.ID, Key{Client: remote, Server: local})
+	case wire.Claim:
+		return c.claim(m.ID, wire.Key{Client: remote, Server: local})
 	}
 	return nil
 }
 
-// post implements replies.
-func (w *localWay) post(b []byte, fds ...int) error {
+// Post implements replies.
+func (w *localWay) Post(b []byte, fds ...int) error {
 	var a answer
 	if err := a.m.UnmarshalBinary(b); err != nil {
 		return err
 	}
 	for _, fd := range fds {
-		own, err := dup(fd)
+		own, err := packet.Dup(fd)
 		if err != nil {
-			a.fds.close()
+			a.fds.Close()
 			return err
 		}
 		a.fds = append(a.fds, own)
@@ -102,7 +107,7 @@ func (w *localWay) post(b []byte, fds ...int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		a.fds.close()
+		a.fds.Close()
 		return net.ErrClosed
 	}
 	w.queue = append(w.queue, a)
@@ -115,8 +120,7 @@ func (w *localWay) post(b []byte, fds ...int) error {
 
 // run has the Client handle the answers until abort.
 func (w *localWay) run() {
-	defer close(w.c.done)
-	defer w.c.disconnected(ErrNoBroker)
+	defer w.client.Ended()
 	defer w.session.end()
 	for {
 		select {
@@ -128,8 +132,8 @@ func (w *localWay) run() {
 		w.queue = nil
 		w.mu.Unlock()
 		for _, a := range queue {
-			_ = w.c.handle(a.m, a.fds) // the Server sends nothing else
-			a.fds.close()
+			_ = w.client.Handle(a.m, a.fds) // the Server sends nothing else
+			a.fds.Close()
 		}
 		if closed {
 			return
@@ -137,8 +141,8 @@ func (w *localWay) run() {
 	}
 }
 
-// abort implements replies: no more answers.
-func (w *localWay) abort() {
+// Abort implements replies and client.Way: no more answers.
+func (w *localWay) Abort() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.closed {
@@ -147,5 +151,7 @@ func (w *localWay) abort() {
 	}
 }
 
-// close implements replies and way.
-func (w *localWay) close() { w.abort() }
+// plainAddr returns the address in its canonical form.
+func plainAddr(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}

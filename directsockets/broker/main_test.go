@@ -17,6 +17,10 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -51,9 +55,9 @@ func startServer(t testing.TB, cfg Config) (s *Server, stop func()) {
 }
 
 // dialClient makes a Client that has found the broker.
-func dialClient(t testing.TB, cfg ClientConfig) *Client {
+func dialClient(t testing.TB, cfg client.Config) *client.Client {
 	t.Helper()
-	c, err := Dial(cfg)
+	c, err := client.Dial(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,15 +68,6 @@ func dialClient(t testing.TB, cfg ClientConfig) *Client {
 		t.Fatal(err)
 	}
 	return c
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }
 
 // listen makes a TCP listener until the test's end.
@@ -98,7 +93,7 @@ func rawOf(t testing.TB, c syscall.Conn) syscall.RawConn {
 // connection is a TCP connection, both ends.
 type connection struct {
 	client, server *net.TCPConn
-	key            Key
+	key            wire.Key
 }
 
 func connect(t testing.TB, ln *net.TCPListener, to string) connection {
@@ -112,37 +107,25 @@ func connect(t testing.TB, ln *net.TCPListener, to string) connection {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); s.Close() })
-	key := Key{Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
-	return connection{c.(*net.TCPConn), s, key.plain()}
+	key := wire.Key{Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
+	return connection{c.(*net.TCPConn), s, plain(key)}
 }
 
 // bundle is what is offered: a segment and both ends of the doorbell.
 type bundle struct {
-	nonce            Nonce
+	nonce            wire.Nonce
 	seg, bell0, bell int
 }
 
-func newBundle(t testing.TB, key Key) bundle {
+func newBundle(t testing.TB, key wire.Key) bundle {
 	t.Helper()
 	var b bundle
 	rand.Read(b.nonce[:])
-	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Ftruncate(fd, 8192); err != nil {
-		t.Fatal(err)
-	}
 	head := make([]byte, segEndsOff, segHeadLen)
 	copy(head, segMagic)
 	copy(head[segNonceOff:], b.nonce[:])
-	head = appendEnds(head, key.Client, key.Server)
-	if _, err := unix.Pwrite(fd, head, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed|unix.F_SEAL_SEAL); err != nil {
-		t.Fatal(err)
-	}
+	head = wire.AppendEnds(head, key.Client, key.Server)
+	fd := brokertest.File(t, head, 8192, packet.Seals|unix.F_SEAL_SEAL)
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -165,13 +148,13 @@ func (b *bundle) ended() bool {
 }
 
 // offer offers a bundle for a connection, and returns it with where a refusal goes.
-func offerFor(t testing.TB, c *Client, conn connection) (bundle, chan Reason) {
+func offerFor(t testing.TB, c *client.Client, conn connection) (bundle, chan wire.Reason) {
 	t.Helper()
 	b := newBundle(t, conn.key)
 	defer b.handedOver()
 	t.Cleanup(func() { unix.Close(b.bell0) })
-	refused := make(chan Reason, 1)
-	if err := c.Offer(Socket{Conn: rawOf(t, conn.client)}, b.nonce, b.seg, b.bell, func(r Reason) { refused <- r }); err != nil {
+	refused := make(chan wire.Reason, 1)
+	if err := c.Offer(client.Socket{Conn: rawOf(t, conn.client)}, b.nonce, b.seg, b.bell, func(r wire.Reason) { refused <- r }); err != nil {
 		t.Fatal(err)
 	}
 	return b, refused
@@ -179,14 +162,14 @@ func offerFor(t testing.TB, c *Client, conn connection) (bundle, chan Reason) {
 
 // result is what became of a Claim.
 type result struct {
-	Granted
+	client.Granted
 	err error
 }
 
-func claimFor(t testing.TB, c *Client, conn connection) result {
+func claimFor(t testing.TB, c *client.Client, conn connection) result {
 	t.Helper()
 	got := make(chan result, 1)
-	if err := c.Claim(Socket{Conn: rawOf(t, conn.server)}, func(g Granted, err error) { got <- result{g, err} }); err != nil {
+	if err := c.Claim(client.Socket{Conn: rawOf(t, conn.server)}, func(g client.Granted, err error) { got <- result{g, err} }); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -199,6 +182,12 @@ func claimFor(t testing.TB, c *Client, conn connection) result {
 		t.Fatal("no answer to a claim")
 	}
 	return result{}
+}
+
+// plain is the key in its canonical form.
+func plain(k wire.Key) wire.Key {
+	k.Client, k.Server = plainAddr(k.Client), plainAddr(k.Server)
+	return k
 }
 
 func checkFDs(t testing.TB) { t.Helper(); netnstest.CheckFDs(t) }

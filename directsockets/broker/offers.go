@@ -3,6 +3,9 @@ package broker
 import (
 	"container/list"
 	"time"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 )
 
 // offer is a segment that waits for the server's side of a connection. It came
@@ -12,8 +15,8 @@ import (
 //	from, peer       it was handed to the peer, whose answer is awaited
 //	peer only        the peer has handed it over; peerID is its number there
 type offer struct {
-	key     Key
-	nonce   Nonce
+	key     wire.Key
+	nonce   wire.Nonce
 	from    *session
 	id      uint32 // of the client's message
 	peer    *peer
@@ -28,7 +31,7 @@ type offer struct {
 }
 
 // close closes the descriptors, and may wait for that.
-func (o *offer) close() { descriptors{o.seg, o.bell}.close() }
+func (o *offer) close() { packet.Descriptors{o.seg, o.bell}.Close() }
 
 // throwAway closes them without waiting.
 func (o *offer) throwAway() {
@@ -41,7 +44,7 @@ func (o *offer) throwAway() {
 }
 
 // addOffer takes an offer of a client, unless it returns why not.
-func (s *Server) addOffer(o *offer) Reason {
+func (s *Server) addOffer(o *offer) wire.Reason {
 	local := s.isLocal(o.key)
 	o.made = time.Now()
 	s.count.Offers.Add(1)
@@ -49,24 +52,24 @@ func (s *Server) addOffer(o *offer) Reason {
 	defer s.mu.Unlock()
 	c := o.from
 	if s.closed || c.offers == nil {
-		return Expired
+		return wire.Expired
 	}
 	if before := c.offers[o.nonce]; before != nil {
-		s.endOfferLocked(before, Expired)
+		s.endOfferLocked(before, wire.Expired)
 	}
 	if len(c.offers) >= maxOffers || c.uid != 0 && c.user.held()+2 > s.share() {
-		return TooMany
+		return wire.TooMany
 	}
 	p := s.byAddr[o.key.Server.Addr()]
 	switch {
 	case p != nil:
 		// From another address of the namespace the peer would not believe it.
 		if !s.isOwn(o.key.Client.Addr()) || !p.listens(o.key) {
-			return NoListener
+			return wire.NoListener
 		}
 		return s.handOverLocked(o, p)
 	case !local || !s.listensLocked(o.key):
-		return NoListener
+		return wire.NoListener
 	}
 	c.offers[o.nonce] = o
 	c.user.descriptors += 2
@@ -75,7 +78,7 @@ func (s *Server) addOffer(o *offer) Reason {
 }
 
 // isLocal reports whether the server's address is of this namespace.
-func (s *Server) isLocal(key Key) bool {
+func (s *Server) isLocal(key wire.Key) bool {
 	a := key.Server.Addr()
 	if a.IsLoopback() || a == key.Client.Addr() {
 		return true
@@ -88,16 +91,16 @@ func (s *Server) isLocal(key Key) bool {
 // +checklocks:s.mu
 func (s *Server) waitLocked(o *offer) {
 	if before := s.offers[o.key]; before != nil {
-		s.endOfferLocked(before, Expired)
+		s.endOfferLocked(before, wire.Expired)
 	}
 	s.offers[o.key] = o
-	s.page.addOffer(o.key.Bucket())
+	s.page.AddOffer(o.key.Bucket())
 	s.queueLocked(o, &s.waiting)
 }
 
 // takeOffer removes the offer for a connection, for the caller to hand over; nil:
 // there is none.
-func (s *Server) takeOffer(key Key) *offer {
+func (s *Server) takeOffer(key wire.Key) *offer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.offers[key]
@@ -116,7 +119,7 @@ func (s *Server) takeOffer(key Key) *offer {
 }
 
 // withdraw ends an offer that its client does not make any more.
-func (s *Server) withdraw(c *session, nonce Nonce) {
+func (s *Server) withdraw(c *session, nonce wire.Nonce) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := c.offers[nonce]; o != nil {
@@ -128,13 +131,13 @@ func (s *Server) withdraw(c *session, nonce Nonce) {
 // it knows.
 //
 // +checklocks:s.mu
-func (s *Server) endOfferLocked(o *offer, why Reason) {
+func (s *Server) endOfferLocked(o *offer, why wire.Reason) {
 	if o.done {
 		return
 	}
 	s.forgetLocked(o)
 	o.throwAway()
-	if why == Expired && o.from != nil {
+	if why == wire.Expired && o.from != nil {
 		s.count.OffersExpired.Add(1)
 	}
 	switch {
@@ -142,10 +145,10 @@ func (s *Server) endOfferLocked(o *offer, why Reason) {
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID, Reason: why})
 	case o.from != nil && why != 0:
 		if o.from.refuse(o.id, why) != nil {
-			o.from.out.abort()
+			o.from.out.Abort()
 		}
 	}
-	if o.from != nil && o.peer != nil && why != Unreachable {
+	if o.from != nil && o.peer != nil && why != wire.Unreachable {
 		o.peer.sendLocked(peerMessage{Type: peerRetract, ID: o.peerID})
 	}
 }
@@ -158,7 +161,7 @@ func (s *Server) forgetLocked(o *offer) {
 	o.queue.offers.Remove(o.place)
 	if s.offers[o.key] == o {
 		delete(s.offers, o.key)
-		s.page.removeOffer(o.key.Bucket())
+		s.page.RemoveOffer(o.key.Bucket())
 	}
 	if o.from != nil {
 		delete(o.from.offers, o.nonce)
@@ -188,7 +191,7 @@ func (s *Server) queueLocked(o *offer, q *expiry) {
 // expiry is a queue of offers that end after the same time.
 type expiry struct {
 	after  time.Duration
-	why    Reason
+	why    wire.Reason
 	offers list.List // of *offer
 	timer  *time.Timer
 }

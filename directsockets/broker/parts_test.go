@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -85,7 +87,7 @@ func openDiags(t *testing.T) (here, there *diag) {
 // proofFor is what a descriptor for the socket fd proves.
 func proofFor(t *testing.T, d *diag, fd int) proof {
 	t.Helper()
-	shown, err := openProof(fd)
+	shown, err := packet.OpenProof(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +110,11 @@ func TestConnectedSocket(t *testing.T) {
 		ln := listen(t, tt.network, tt.at)
 		conn := connect(t, ln, tt.host+portText(port(ln.Addr())))
 		server, client := proofFor(t, here, fdOf(t, conn.server)), proofFor(t, here, fdOf(t, conn.client))
-		local, remote, ifindex, err := socketEnds(fdOf(t, conn.server))
-		if err != nil || (Key{Client: remote, Server: local}) != conn.key || ifindex != 0 {
-			t.Errorf("%s: %v %v %d, %v, want %v", tt.at, local, remote, ifindex, err, conn.key)
+		m := wire.Message{Type: wire.Claim}
+		if err := packet.Identify(&m, fdOf(t, conn.server)); err != nil || (wire.Key{Client: m.Client, Server: m.Server}) != conn.key || m.Interface != 0 {
+			t.Errorf("%s: %+v, %v, want %v", tt.at, m, err, conn.key)
 		}
+		local, remote := m.Server, m.Client
 		if zone, err := here.connected(server, local, remote, 0); err != nil || zone != 0 {
 			t.Errorf("%s: zone %d, %v", tt.at, zone, err)
 		}
@@ -149,7 +152,7 @@ func TestProofKeepsNothingOpen(t *testing.T) {
 		var held []int
 		for _, c := range []syscall.Conn{ln, conn.server} {
 			if err := rawOf(t, c).Control(func(fd uintptr) {
-				p, err := openProof(int(fd))
+				p, err := packet.OpenProof(int(fd))
 				if err != nil {
 					t.Error(err)
 				}
@@ -170,7 +173,7 @@ func TestProofKeepsNothingOpen(t *testing.T) {
 			}
 			t.Fatalf("connect to a listener that is closed: %v", err)
 		}
-		descriptors(held).close()
+		packet.Descriptors(held).Close()
 		conn.client.Close()
 	}
 }
@@ -202,117 +205,6 @@ func TestRoutes(t *testing.T) {
 	if far.local(netip.MustParseAddr("127.0.0.1"), 0) {
 		t.Error("it answers when it is closed")
 	}
-}
-
-// TestOutboxKeepsOrder fills a socket whose reader is late.
-func TestOutboxKeepsOrder(t *testing.T) {
-	checkFDs(t)
-	ends := socketPair(t)
-	defer ends[1].Close()
-	out, err := newOutbox(ends[0], 3000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.close()
-	tr := newTracer(t)
-	sent := 0
-	for ; ; sent++ {
-		err := out.post([]byte{byte(sent), byte(sent >> 8)}, tr.w)
-		if errors.Is(err, errSlow) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if sent <= 3000 {
-		t.Errorf("only %d packets", sent)
-	}
-	if err := out.offer([]byte{1}); err != ErrBusy {
-		t.Errorf("past those that wait: %v", err)
-	}
-	in, err := newInbound(ends[1], 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends[1].SetReadDeadline(time.Now().Add(30 * time.Second))
-	for n := range sent {
-		b, fds, err := in.next()
-		if err != nil || len(fds) != 1 || int(b[0])|int(b[1])<<8 != n {
-			t.Fatalf("packet %d: %v, %d descriptors, %v", n, b, len(fds), err)
-		}
-		if flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-			t.Fatalf("packet %d: children inherit its descriptor: %#x, %v", n, flags, err)
-		}
-		fds.close()
-		if n == sent/2 { // it takes more, behind the others
-			eventually(t, "there is room", func() bool { return out.post([]byte{byte(sent), byte(sent >> 8)}, tr.w) == nil })
-		}
-	}
-	if b, fds, err := in.next(); err != nil || int(b[0])|int(b[1])<<8 != sent {
-		t.Errorf("%v, %v", b, err)
-	} else {
-		fds.close()
-	}
-	tr.closedEverywhere()
-}
-
-// TestOutboxCloses drops what waits, descriptors and all.
-func TestOutboxCloses(t *testing.T) {
-	checkFDs(t)
-	ends := socketPair(t)
-	out, err := newOutbox(ends[0], 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := newTracer(t)
-	for out.post([]byte{1}, tr.w) == nil {
-	}
-	out.close()
-	if err := out.post([]byte{1}); err == nil {
-		t.Error("it takes a packet when it is closed")
-	}
-	ends[1].Close()
-	tr.closedEverywhere()
-}
-
-// TestNoRoomForDescriptors receives a message when the table of descriptors is full:
-// the message is there, and no descriptor is left over.
-func TestNoRoomForDescriptors(t *testing.T) {
-	checkFDs(t)
-	ends := socketPair(t)
-	defer ends[0].Close()
-	defer ends[1].Close()
-	in, err := newInbound(ends[1], 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := newTracer(t)
-	if _, _, err := ends[0].WriteMsgUnix([]byte("message"), unix.UnixRights(tr.w, tr.w, tr.w), nil); err != nil {
-		t.Fatal(err)
-	}
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	// Room for one: the first that is free is 0 or some more.
-	free, err := dup(tr.r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.Close(free)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + 1, Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
-	b, fds, err := in.next()
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if string(b) != "message" || !errors.Is(err, errNoDescriptors) || len(fds) > 1 {
-		t.Errorf("%q, %d descriptors, %v", b, len(fds), err)
-	}
-	fds.close()
-	tr.closedEverywhere()
 }
 
 func TestPace(t *testing.T) {

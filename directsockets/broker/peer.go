@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/ctxend"
-
-	"golang.org/x/sys/unix"
 )
 
 // peer is the broker of another node, as this one has it.
@@ -43,29 +43,29 @@ type handID struct {
 }
 
 // toPeer is the way to the other broker. send borrows the descriptors, keeps the
-// order, and waits for nothing; after an error, and after abort, drop is called.
+// order, and waits for nothing; after an error, and after Abort, drop is called.
 type toPeer interface {
 	send(m peerMessage, fds ...int) error
-	abort()
-	close()
+	Abort()
+	Close()
 }
 
 // socketPeer is a peer in another process.
-type socketPeer struct{ *outbox }
+type socketPeer struct{ *packet.Outbox }
 
 func (p socketPeer) send(m peerMessage, fds ...int) error {
 	b, err := m.AppendBinary(make([]byte, 0, peerHandLen))
 	if err != nil {
 		return err
 	}
-	return p.post(b, fds...)
+	return p.Post(b, fds...)
 }
 
 // sendLocked sends a message. A peer that does not take it is dropped soon. The caller
 // has p.s.mu.
 func (p *peer) sendLocked(m peerMessage, fds ...int) bool {
 	if err := p.out.send(m, fds...); err != nil {
-		p.out.abort()
+		p.out.Abort()
 		return false
 	}
 	return true
@@ -73,7 +73,7 @@ func (p *peer) sendLocked(m peerMessage, fds ...int) bool {
 
 // listens reports whether it has a listener for a connection. The Server's lock is
 // held.
-func (p *peer) listens(key Key) bool {
+func (p *peer) listens(key wire.Key) bool {
 	if p.ports[key.Server.Port()] == 0 {
 		return false
 	}
@@ -89,18 +89,18 @@ func (p *peer) listens(key Key) bool {
 // SOCK_SEQPACKET socket whose other end is in its Peer, too. It takes conn, and
 // returns when the connection or the Server has ended.
 func (s *Server) Peer(conn *net.UnixConn) error {
-	out, err := newOutbox(conn, maxQueue)
+	out, err := packet.NewOutbox(conn, maxQueue)
 	if err != nil {
 		conn.Close()
 		return err
 	}
-	defer out.close()
+	defer out.Close()
 	if !s.begin() { // Close waits for it
-		return ErrClosed
+		return wire.ErrClosed
 	}
 	defer s.work.Done()
-	defer ctxend.Do(s.ctx, out.abort)()
-	in, err := newInbound(conn, maxPeerLen)
+	defer ctxend.Do(s.ctx, out.Abort)()
+	in, err := packet.NewInbound(conn, maxPeerLen)
 	if err != nil {
 		return err
 	}
@@ -118,13 +118,13 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		}
 	}()
 	for {
-		b, fds, err := in.next()
-		lost := errors.Is(err, errNoDescriptors)
+		b, fds, err := in.Next()
+		lost := errors.Is(err, packet.ErrNoDescriptors)
 		if lost {
 			s.lost()
 		}
 		if err != nil && !lost {
-			fds.close()
+			fds.Close()
 			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
@@ -134,9 +134,9 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		if err = m.UnmarshalBinary(b); err == nil {
 			switch {
 			case !lost && len(fds) != m.Type.descriptors():
-				err = fmt.Errorf("%w: %v with %d descriptors", ErrRule, m.Type, len(fds))
+				err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 			case p == nil && m.Type != peerNode:
-				err = fmt.Errorf("%w: %v, NODE being due first", ErrRule, m.Type)
+				err = fmt.Errorf("%w: %v, NODE being due first", wire.ErrRule, m.Type)
 			case p == nil:
 				if err = s.cfg.CheckPeer(conn, m.Node); err != nil {
 					s.count.RefusedPeers.Add(1)
@@ -153,7 +153,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		if p != nil {
 			p.trash.throw(fds...)
 		} else {
-			fds.close()
+			fds.Close()
 		}
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func (s *Server) addPeer(p *peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || p.gone {
-		return ErrClosed
+		return wire.ErrClosed
 	}
 	s.peers[p] = struct{}{}
 	s.findLocked(p)
@@ -259,34 +259,34 @@ func (s *Server) drop(p *peer) {
 		return
 	}
 	p.gone = true
-	p.out.abort()
+	p.out.Abort()
 	delete(s.peers, p)
 	s.loseLocked(p)
 	s.reviewLocked(p)
 	for _, o := range p.offers {
-		s.endOfferLocked(o, Unreachable)
+		s.endOfferLocked(o, wire.Unreachable)
 	}
 	for port := range p.ports {
 		s.showPortLocked(port)
 	}
 	s.mu.Unlock()
-	p.out.close()
+	p.out.Close()
 }
 
 // handOverLocked gives an offer to the peer that has the server's address.
 //
 // +checklocks:s.mu
-func (s *Server) handOverLocked(o *offer, p *peer) Reason {
+func (s *Server) handOverLocked(o *offer, p *peer) wire.Reason {
 	if len(o.from.offers) >= maxOffers {
-		return TooMany
+		return wire.TooMany
 	}
 	if o.key.Zone != 0 && o.key.Zone != s.cfg.Zone {
-		return NoListener
+		return wire.NoListener
 	}
 	p.nextID++
 	o.peer, o.peerID = p, p.nextID
 	if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}, o.seg, o.bell) {
-		return Unreachable
+		return wire.Unreachable
 	}
 	o.throwAway()
 	o.from.offers[o.nonce] = o
@@ -297,7 +297,7 @@ func (s *Server) handOverLocked(o *offer, p *peer) Reason {
 
 // fromPeer does what a peer says. It takes of fds what it keeps. lost: they could
 // not be received.
-func (s *Server) fromPeer(p *peer, m peerMessage, fds descriptors, lost bool) error {
+func (s *Server) fromPeer(p *peer, m peerMessage, fds packet.Descriptors, lost bool) error {
 	if m.Type == peerHand {
 		return s.receiveOffer(p, m, fds, lost)
 	}
@@ -309,7 +309,7 @@ func (s *Server) fromPeer(p *peer, m peerMessage, fds descriptors, lost bool) er
 	switch m.Type {
 	case peerNode: // its addresses have changed
 		if m.Node != p.node {
-			return fmt.Errorf("%w: node %d becomes node %d", ErrRule, p.node, m.Node)
+			return fmt.Errorf("%w: node %d becomes node %d", wire.ErrRule, p.node, m.Node)
 		}
 		p.addrs = m.Addrs
 		for a := range p.denied {
@@ -322,7 +322,7 @@ func (s *Server) fromPeer(p *peer, m peerMessage, fds descriptors, lost bool) er
 		}
 	case peerPort:
 		if !m.Bound.addr.IsUnspecified() && !slices.Contains(p.addrs, m.Bound.addr) || m.Count > 1<<30 {
-			return fmt.Errorf("%w: node %d has %d listeners at %v", ErrRule, p.node, m.Count, m.Bound.addr)
+			return fmt.Errorf("%w: node %d has %d listeners at %v", wire.ErrRule, p.node, m.Count, m.Bound.addr)
 		}
 		if len(p.bounds) >= maxBounds && p.bounds[m.Bound] == 0 {
 			return nil // it has listeners enough
@@ -352,36 +352,36 @@ func (s *Server) fromPeer(p *peer, m peerMessage, fds descriptors, lost bool) er
 // sentResultLocked ends an offer whose outcome the peer has told.
 //
 // +checklocks:s.mu
-func (p *peer) sentResultLocked(s *Server, o *offer, why Reason) {
+func (p *peer) sentResultLocked(s *Server, o *offer, why wire.Reason) {
 	s.forgetLocked(o)
 	switch why {
 	case 0:
 		s.setUpLocked(o)
 		return
-	case Expired:
+	case wire.Expired:
 		s.count.OffersExpired.Add(1)
 	default:
 		s.count.OffersRefused.Add(1)
 	}
 	if o.from.refuse(o.id, why) != nil {
-		o.from.out.abort()
+		o.from.out.Abort()
 	}
 }
 
 // receiveOffer takes an offer that a peer hands over.
-func (s *Server) receiveOffer(p *peer, m peerMessage, fds descriptors, lost bool) error {
-	key := Key{Client: m.Client, Server: m.Server}
+func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lost bool) error {
+	key := wire.Key{Client: m.Client, Server: m.Server}
 	if key.Server.Addr().IsLinkLocalUnicast() {
 		key.Zone = s.cfg.Zone
 	}
-	why := Reason(0)
+	why := wire.Reason(0)
 	switch {
 	case lost || p.trash.len() > maxOffers:
-		why = TooMany
-	case !key.valid() || !s.isOwn(key.Server.Addr()): // not any more
-		why = NoListener
+		why = wire.TooMany
+	case !key.Valid() || !s.isOwn(key.Server.Addr()): // not any more
+		why = wire.NoListener
 	case checkSegment(fds[0], key, m.Nonce) != nil || checkBell(fds[1]) != nil:
-		why = BadSegment
+		why = wire.BadSegment
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,25 +390,22 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds descriptors, lost bool
 	}
 	id := handID{m.ID, false}
 	if p.offers[id] != nil {
-		return fmt.Errorf("%w: node %d hands offer %d over twice", ErrRule, p.node, m.ID)
+		return fmt.Errorf("%w: node %d hands offer %d over twice", wire.ErrRule, p.node, m.ID)
 	}
 	if why == 0 && (s.byAddr[key.Client.Addr()] != p || !s.listensLocked(key)) {
-		why = NoListener
+		why = wire.NoListener
 	}
 	if why == 0 && 2*p.held >= s.share() {
-		why = TooMany
+		why = wire.TooMany
 	}
 	if why != 0 {
 		s.count.PeerOffersRefused.Add(1)
 		p.sendLocked(peerMessage{Type: peerResult, ID: m.ID, Reason: why})
 		return nil
 	}
-	o := &offer{key: key, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.take(0), bell: fds.take(1)}
+	o := &offer{key: key, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.Take(0), bell: fds.Take(1)}
 	p.offers[id] = o
 	p.held++
 	s.waitLocked(o)
 	return nil
 }
-
-// dup is a descriptor of its own for the same file.
-func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

@@ -5,9 +5,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
+
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,9 +25,9 @@ var (
 // fabricOf are two nodes with a client each, and a connection from A to B.
 type fabricOf struct {
 	a, b       *Server
-	ca, cb     *Client
+	ca, cb     *client.Client
 	conn       connection
-	announced  *Announcement
+	announced  *client.Announcement
 	disconnect func()
 	port       uint16
 }
@@ -42,7 +46,7 @@ func join(t *testing.T, a, b *Server, socket bool) (disconnect func()) {
 			a.drop(p)
 		}
 	}
-	ends := socketPair(t)
+	ends := brokertest.SocketPair(t)
 	done := make(chan error, 2)
 	go func() { done <- a.Peer(ends[0]) }()
 	go func() { done <- b.Peer(ends[1]) }()
@@ -55,36 +59,18 @@ func join(t *testing.T, a, b *Server, socket bool) (disconnect func()) {
 	return func() { ends[0].Close() }
 }
 
-func socketPair(t testing.TB) (ends [2]*net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "peer")
-		c, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ends[i] = c.(*net.UnixConn)
-	}
-	return ends
-}
-
 func newFabric(t *testing.T, socket bool) fabricOf {
 	t.Helper()
 	checkFDs(t)
 	var f fabricOf
 	f.a, _ = startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
 	f.b, _ = startServer(t, Config{Node: 2, Addrs: []netip.Addr{addrB}})
-	f.ca, f.cb = dialClient(t, ClientConfig{Path: f.a.Path()}), dialClient(t, ClientConfig{Path: f.b.Path()})
+	f.ca, f.cb = dialClient(t, client.Config{Path: f.a.Path()}), dialClient(t, client.Config{Path: f.b.Path()})
 	f.disconnect = join(t, f.a, f.b, socket)
 	ln := listen(t, "tcp4", "127.0.1.2:0")
 	f.port = port(ln.Addr())
-	f.announced = f.cb.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "A knows of the listener", func() bool { return f.ca.Listener(f.port) })
+	f.announced = f.cb.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "A knows of the listener", func() bool { return f.ca.Listener(f.port) })
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: addrA.AsSlice()}}
 	c, err := d.Dial("tcp", ln.Addr().String())
 	if err != nil {
@@ -95,14 +81,14 @@ func newFabric(t *testing.T, socket bool) fabricOf {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); s.Close() })
-	f.conn = connection{c.(*net.TCPConn), s, Key{
-		Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()}.plain()}
+	f.conn = connection{c.(*net.TCPConn), s, plain(wire.Key{
+		Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()})}
 	return f
 }
 
 func (f fabricOf) shown(t *testing.T, want bool) {
 	t.Helper()
-	eventually(t, "the offer is shown at B, or not", func() bool {
+	brokertest.Eventually(t, "the offer is shown at B, or not", func() bool {
 		_, may := f.cb.MayHaveOffer(f.conn.key.Bucket(), 0)
 		return may == want
 	})
@@ -115,7 +101,7 @@ func (f fabricOf) shown(t *testing.T, want bool) {
 func (f fabricOf) nothingLeft(t *testing.T) {
 	t.Helper()
 	for _, s := range []*Server{f.a, f.b} {
-		eventually(t, "no offer is left", func() bool {
+		brokertest.Eventually(t, "no offer is left", func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			n := len(s.offers) + s.waiting.offers.Len() + s.handed.offers.Len()
@@ -169,7 +155,7 @@ func TestHandOverWithdrawn(t *testing.T) {
 		b, _ := offerFor(t, f.ca, f.conn)
 		f.shown(t, true)
 		f.ca.Withdraw(b.nonce)
-		eventually(t, "the doorbell has ended", b.ended)
+		brokertest.Eventually(t, "the doorbell has ended", b.ended)
 		f.shown(t, false)
 		f.nothingLeft(t)
 	})
@@ -182,8 +168,8 @@ func TestHandOverExpires(t *testing.T) {
 		f.b.waiting.after = 30 * time.Millisecond
 		f.b.mu.Unlock()
 		b, refused := offerFor(t, f.ca, f.conn)
-		reason(t, refused, Expired)
-		eventually(t, "the doorbell has ended", b.ended)
+		reason(t, refused, wire.Expired)
+		brokertest.Eventually(t, "the doorbell has ended", b.ended)
 		f.nothingLeft(t)
 	})
 }
@@ -195,7 +181,7 @@ func TestHandOverNoAnswer(t *testing.T) {
 	f.a.handed.after = 30 * time.Millisecond
 	f.a.mu.Unlock()
 	_, refused := offerFor(t, f.ca, f.conn)
-	reason(t, refused, Unreachable)
+	reason(t, refused, wire.Unreachable)
 	f.a.mu.Lock()
 	n := f.a.handed.offers.Len()
 	f.a.mu.Unlock()
@@ -210,7 +196,7 @@ func TestHandOverClientDies(t *testing.T) {
 		b, _ := offerFor(t, f.ca, f.conn)
 		f.shown(t, true)
 		f.ca.Close()
-		eventually(t, "the doorbell has ended", b.ended)
+		brokertest.Eventually(t, "the doorbell has ended", b.ended)
 		f.shown(t, false)
 		f.nothingLeft(t)
 	})
@@ -227,13 +213,13 @@ func TestListenerGoes(t *testing.T) {
 		}
 		f.b.mu.Unlock()
 		b, refused := offerFor(t, f.ca, f.conn)
-		reason(t, refused, NoListener)
-		eventually(t, "the doorbell has ended", b.ended)
+		reason(t, refused, wire.NoListener)
+		brokertest.Eventually(t, "the doorbell has ended", b.ended)
 		f.nothingLeft(t)
 		f.announced.Close()
-		eventually(t, "A has heard", func() bool { return !f.ca.Listener(f.port) })
+		brokertest.Eventually(t, "A has heard", func() bool { return !f.ca.Listener(f.port) })
 		_, refused = offerFor(t, f.ca, f.conn)
-		reason(t, refused, NoListener)
+		reason(t, refused, wire.NoListener)
 	})
 }
 
@@ -243,13 +229,13 @@ func TestPeerGoes(t *testing.T) {
 		b, refused := offerFor(t, f.ca, f.conn)
 		f.shown(t, true)
 		f.disconnect()
-		reason(t, refused, Unreachable)
-		eventually(t, "the doorbell has ended", b.ended)
-		eventually(t, "its listener is not shown", func() bool { return !f.ca.Listener(f.port) })
+		reason(t, refused, wire.Unreachable)
+		brokertest.Eventually(t, "the doorbell has ended", b.ended)
+		brokertest.Eventually(t, "its listener is not shown", func() bool { return !f.ca.Listener(f.port) })
 		f.nothingLeft(t)
 		// Joined again, all is as before.
 		join(t, f.a, f.b, !socket)
-		eventually(t, "A knows of the listener again", func() bool { return f.ca.Listener(f.port) })
+		brokertest.Eventually(t, "A knows of the listener again", func() bool { return f.ca.Listener(f.port) })
 		offerFor(t, f.ca, f.conn)
 		f.shown(t, true)
 		if r := claimFor(t, f.cb, f.conn); r.err != nil {
@@ -265,9 +251,9 @@ func TestServerGoes(t *testing.T) {
 		_, refused := offerFor(t, f.ca, f.conn)
 		f.shown(t, true)
 		f.b.Close()
-		reason(t, refused, Unreachable)
-		eventually(t, "its listener is not shown", func() bool { return !f.ca.Listener(f.port) })
-		if err := Join(f.a, f.b); !errors.Is(err, ErrClosed) {
+		reason(t, refused, wire.Unreachable)
+		brokertest.Eventually(t, "its listener is not shown", func() bool { return !f.ca.Listener(f.port) })
+		if err := Join(f.a, f.b); !errors.Is(err, wire.ErrClosed) {
 			t.Errorf("joined with a closed broker: %v", err)
 		}
 		f.nothingLeft(t)
@@ -275,9 +261,9 @@ func TestServerGoes(t *testing.T) {
 }
 
 // localClient makes a client in the broker's process.
-func localClient(t testing.TB, s *Server) *Client {
+func localClient(t testing.TB, s *Server) *client.Client {
 	t.Helper()
-	c, err := s.Client(ClientConfig{})
+	c, err := s.Client(client.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,23 +281,23 @@ func TestLocalClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	ca, cb, own := localClient(t, a), localClient(t, b), localClient(t, b)
-	cb.Listen(Socket{Local: ap("127.0.1.2:80")}, nil)
-	eventually(t, "the listener is shown", func() bool { return ca.Listener(80) })
-	for _, from := range []*Client{ca, own} {
-		client, server := ap("127.0.1.1:4000"), ap("127.0.1.2:80")
+	cb.Listen(client.Socket{Local: ap("127.0.1.2:80")}, nil)
+	brokertest.Eventually(t, "the listener is shown", func() bool { return ca.Listener(80) })
+	for _, from := range []*client.Client{ca, own} {
+		near, far := ap("127.0.1.1:4000"), ap("127.0.1.2:80")
 		if from == own {
-			client = ap("127.0.1.2:4000")
+			near = ap("127.0.1.2:4000")
 		}
-		key := Key{Client: client, Server: server}
+		key := wire.Key{Client: near, Server: far}
 		bun := newBundle(t, key)
-		if err := from.Offer(Socket{Local: client, Remote: server}, bun.nonce, bun.seg, bun.bell, func(r Reason) { t.Errorf("refused: %v", r) }); err != nil {
+		if err := from.Offer(client.Socket{Local: near, Remote: far}, bun.nonce, bun.seg, bun.bell, func(r wire.Reason) { t.Errorf("refused: %v", r) }); err != nil {
 			t.Fatal(err)
 		}
 		bun.handedOver()
-		eventually(t, "the offer is shown", func() bool { _, may := cb.MayHaveOffer(key.Bucket(), 0); return may })
+		brokertest.Eventually(t, "the offer is shown", func() bool { _, may := cb.MayHaveOffer(key.Bucket(), 0); return may })
 		got := make(chan result, 1)
 		ask := func() result {
-			if err := cb.Claim(Socket{Local: server, Remote: client}, func(g Granted, err error) { got <- result{g, err} }); err != nil {
+			if err := cb.Claim(client.Socket{Local: far, Remote: near}, func(g client.Granted, err error) { got <- result{g, err} }); err != nil {
 				t.Fatal(err)
 			}
 			return <-got
@@ -322,18 +308,18 @@ func TestLocalClients(t *testing.T) {
 		}
 		unix.Close(r.Segment)
 		unix.Close(r.Bell)
-		eventually(t, "the doorbell has ended", bun.ended)
+		brokertest.Eventually(t, "the doorbell has ended", bun.ended)
 		unix.Close(bun.bell0)
-		if r := ask(); r.err != ErrNone {
+		if r := ask(); r.err != client.ErrNone {
 			t.Errorf("claimed twice: %v", r.err)
 		}
 	}
-	if err := cb.Offer(Socket{}, Nonce{}, 0, 0, nil); !errors.Is(err, ErrRule) {
+	if err := cb.Offer(client.Socket{}, wire.Nonce{}, 0, 0, nil); !errors.Is(err, wire.ErrRule) {
 		t.Errorf("an offer without addresses: %v", err)
 	}
 	stop()
-	eventually(t, "the client is on its own", func() bool { return !cb.Connected() && !own.Connected() })
-	if _, err := b.Client(ClientConfig{}); err == nil {
+	brokertest.Eventually(t, "the client is on its own", func() bool { return !cb.Connected() && !own.Connected() })
+	if _, err := b.Client(client.Config{}); err == nil {
 		t.Error("a client of a closed broker")
 	}
 }
@@ -342,18 +328,18 @@ func TestLocalClients(t *testing.T) {
 type rawPeer struct {
 	t    *testing.T
 	conn *net.UnixConn
-	in   *inbound
+	in   *packet.Inbound
 	done chan error
 }
 
 func dialPeer(t *testing.T, s *Server) *rawPeer {
 	t.Helper()
-	ends := socketPair(t)
+	ends := brokertest.SocketPair(t)
 	p := &rawPeer{t: t, conn: ends[0], done: make(chan error, 1)}
 	go func() { p.done <- s.Peer(ends[1]) }()
 	t.Cleanup(func() { ends[0].Close() })
 	var err error
-	if p.in, err = newInbound(ends[0], maxPeerLen); err != nil {
+	if p.in, err = packet.NewInbound(ends[0], maxPeerLen); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -375,8 +361,8 @@ func (p *rawPeer) result() peerMessage {
 	p.t.Helper()
 	p.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	for {
-		raw, fds, err := p.in.next()
-		fds.close()
+		raw, fds, err := p.in.Next()
+		fds.Close()
 		var m peerMessage
 		if err == nil {
 			err = m.UnmarshalBinary(raw)
@@ -394,14 +380,14 @@ func (p *rawPeer) result() peerMessage {
 func TestHostilePeer(t *testing.T) {
 	checkFDs(t)
 	s, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
-	c := dialClient(t, ClientConfig{Path: s.Path()})
+	c := dialClient(t, client.Config{Path: s.Path()})
 	ln := listen(t, "tcp4", "127.0.1.1:0")
-	c.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-	eventually(t, "the listener is shown", func() bool { return c.Listener(port(ln.Addr())) })
+	c.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "the listener is shown", func() bool { return c.Listener(port(ln.Addr())) })
 	here := netip.AddrPortFrom(addrA, port(ln.Addr()))
 	node := peerMessage{Type: peerNode, Node: 2, Addrs: []netip.Addr{addrB}}
-	good := Key{Client: ap("127.0.1.2:5"), Server: here}
-	hand := func(id uint32, k Key) peerMessage {
+	good := wire.Key{Client: ap("127.0.1.2:5"), Server: here}
+	hand := func(id uint32, k wire.Key) peerMessage {
 		return peerMessage{Type: peerHand, ID: id, Client: k.Client, Server: k.Server}
 	}
 	for _, tt := range []struct {
@@ -414,7 +400,7 @@ func TestHostilePeer(t *testing.T) {
 		{"NODE with a descriptor", func(p *rawPeer, b bundle) { p.send(node, b.bell) }},
 		{"a client's message", func(p *rawPeer, b bundle) {
 			p.send(node)
-			m, _ := Message{Type: Claim}.AppendBinary(nil)
+			m, _ := wire.Message{Type: wire.Claim}.AppendBinary(nil)
 			p.conn.Write(m)
 		}},
 		{"listeners elsewhere", func(p *rawPeer, b bundle) {
@@ -448,7 +434,7 @@ func TestHostilePeer(t *testing.T) {
 			case <-time.After(30 * time.Second):
 				t.Fatal("still a peer")
 			}
-			eventually(t, "the descriptors are closed", b.ended)
+			brokertest.Eventually(t, "the descriptors are closed", b.ended)
 			unix.Close(b.bell0)
 		})
 	}
@@ -457,15 +443,15 @@ func TestHostilePeer(t *testing.T) {
 	p.send(node)
 	b := newBundle(t, good)
 	for i, tt := range []struct {
-		key   Key
-		nonce Nonce
-		want  Reason
+		key   wire.Key
+		nonce wire.Nonce
+		want  wire.Reason
 	}{
-		{good, Nonce{1}, BadSegment},
-		{Key{Client: ap("10.1.1.1:5"), Server: here}, b.nonce, BadSegment},
-		{Key{Client: good.Client, Server: ap("127.0.0.1:80")}, b.nonce, NoListener},
-		{Key{Client: good.Client, Server: netip.AddrPortFrom(addrA, here.Port()-1)}, b.nonce, BadSegment},
-		{Key{Client: ap("[::1]:5"), Server: here}, b.nonce, NoListener},
+		{good, wire.Nonce{1}, wire.BadSegment},
+		{wire.Key{Client: ap("10.1.1.1:5"), Server: here}, b.nonce, wire.BadSegment},
+		{wire.Key{Client: good.Client, Server: ap("127.0.0.1:80")}, b.nonce, wire.NoListener},
+		{wire.Key{Client: good.Client, Server: netip.AddrPortFrom(addrA, here.Port()-1)}, b.nonce, wire.BadSegment},
+		{wire.Key{Client: ap("[::1]:5"), Server: here}, b.nonce, wire.NoListener},
 	} {
 		m := hand(uint32(i), tt.key)
 		m.Nonce = tt.nonce
@@ -475,8 +461,8 @@ func TestHostilePeer(t *testing.T) {
 		}
 	}
 	p.send(peerMessage{Type: peerRetract, ID: 77})
-	p.send(peerMessage{Type: peerResult, ID: 77, Reason: Expired})
-	for i, k := range []Key{
+	p.send(peerMessage{Type: peerResult, ID: 77, Reason: wire.Expired})
+	for i, k := range []wire.Key{
 		{Client: ap("10.1.1.1:5"), Server: here},                                // not the peer's
 		{Client: good.Client, Server: netip.AddrPortFrom(addrA, here.Port()-1)}, // nobody listens
 	} {
@@ -485,14 +471,14 @@ func TestHostilePeer(t *testing.T) {
 		m.Nonce = far.nonce
 		p.send(m, far.seg, far.bell)
 		far.handedOver()
-		if got := p.result(); got.ID != uint32(100+i) || got.Reason != NoListener {
+		if got := p.result(); got.ID != uint32(100+i) || got.Reason != wire.NoListener {
 			t.Errorf("%v: %+v", k, got)
 		}
-		eventually(t, "the descriptors are closed", far.ended)
+		brokertest.Eventually(t, "the descriptors are closed", far.ended)
 		unix.Close(far.bell0)
 	}
 	b.handedOver()
-	eventually(t, "the descriptors are closed", b.ended)
+	brokertest.Eventually(t, "the descriptors are closed", b.ended)
 	unix.Close(b.bell0)
 	p.conn.Close()
 	if err := <-p.done; err != nil {
@@ -505,7 +491,7 @@ func TestPeerNoise(t *testing.T) {
 	checkFDs(t)
 	s, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
 	r := rand.New(rand.NewPCG(3, 4))
-	tr := newTracer(t)
+	tr := brokertest.NewTracer(t)
 	for range 200 {
 		p := dialPeer(t, s)
 		if r.IntN(3) > 0 {
@@ -519,7 +505,7 @@ func TestPeerNoise(t *testing.T) {
 			}
 			var fds []int
 			for range r.IntN(4) {
-				fds = append(fds, tr.w)
+				fds = append(fds, tr.W)
 			}
 			if _, _, err := p.conn.WriteMsgUnix(b, unix.UnixRights(fds...), nil); err != nil {
 				break
@@ -528,5 +514,5 @@ func TestPeerNoise(t *testing.T) {
 		p.conn.Close()
 		<-p.done
 	}
-	tr.closedEverywhere()
+	tr.ClosedEverywhere()
 }

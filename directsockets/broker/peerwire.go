@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+
+	"exnet/directsockets/broker/wire"
 )
 
 // peerType is the type of a message between brokers (SPEC.md, 6.1).
@@ -22,19 +24,29 @@ const (
 // maxAddrs is how many addresses a node may have.
 const maxAddrs = 64
 
+// Offsets: a message begins as one of a client's does (package wire).
 const (
-	peerNodeOff   = HeaderLen     // NODE: uint16
-	peerNAddrsOff = HeaderLen + 2 // uint16
-	peerAddrsOff  = HeaderLen + 4 // 16 bytes each
+	peerTypeOff    = 0 // uint8
+	peerVersionOff = 1 // uint8
+	peerLengthOff  = 2 // uint16, of the whole message
+	peerIDOff      = 4 // uint32, of the offer
 
-	peerBoundOff = HeaderLen      // PORT: address; unspecified: all of its family
-	peerPortOff  = HeaderLen + 16 // uint16
-	peerFlagsOff = HeaderLen + 18 // uint8; 1: :: is for IPv6 only; 2: all addresses of IPv4; then a byte zero
-	peerCountOff = HeaderLen + 20 // uint32
-	peerPortLen  = HeaderLen + 24
+	peerNonceOff  = wire.HeaderLen      // HAND: 16 bytes
+	peerEndsOff   = wire.HeaderLen + 16 // HAND: the ends of the connection
+	peerReasonOff = wire.HeaderLen      // RESULT: uint8
 
-	peerHandLen   = HeaderLen + 16 + endsLen // HAND: as GRANT
-	peerResultLen = HeaderLen + 1            // RESULT: uint8, 0: claimed, else a Reason
+	peerNodeOff   = wire.HeaderLen     // NODE: uint16
+	peerNAddrsOff = wire.HeaderLen + 2 // uint16
+	peerAddrsOff  = wire.HeaderLen + 4 // 16 bytes each
+
+	peerBoundOff = wire.HeaderLen      // PORT: address; unspecified: all of its family
+	peerPortOff  = wire.HeaderLen + 16 // uint16
+	peerFlagsOff = wire.HeaderLen + 18 // uint8; 1: :: is for IPv6 only; 2: all addresses of IPv4; then a byte zero
+	peerCountOff = wire.HeaderLen + 20 // uint32
+	peerPortLen  = wire.HeaderLen + 24
+
+	peerHandLen   = wire.HeaderLen + 16 + wire.EndsLen // HAND: as GRANT
+	peerResultLen = wire.HeaderLen + 1                 // RESULT: uint8, 0: claimed, else a Reason
 
 	maxPeerLen = peerAddrsOff + 16*maxAddrs
 )
@@ -70,63 +82,62 @@ type peerMessage struct {
 	Addrs          []netip.Addr   // peerNode; nobody writes to it
 	Bound          bound          // peerPort
 	Count          uint32         // peerPort: how many listeners there are now
-	Nonce          Nonce          // peerHand
+	Nonce          wire.Nonce     // peerHand
 	Client, Server netip.AddrPort // peerHand
-	Reason         Reason         // peerResult; 0: claimed
+	Reason         wire.Reason    // peerResult; 0: claimed
 }
 
 // AppendBinary implements encoding.BinaryAppender.
 func (m peerMessage) AppendBinary(b []byte) ([]byte, error) {
 	if !m.Type.valid() || len(m.Addrs) > maxAddrs {
-		return b, fmt.Errorf("%w: %v, %d addresses", ErrMessage, m.Type, len(m.Addrs))
+		return b, fmt.Errorf("%w: %v, %d addresses", wire.ErrMessage, m.Type, len(m.Addrs))
 	}
 	begin := len(b)
-	b = append(b, uint8(m.Type), Version, 0, 0)
+	b = append(b, uint8(m.Type), wire.Version, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, m.ID)
 	switch m.Type {
 	case peerNode:
 		b = binary.LittleEndian.AppendUint16(b, m.Node)
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Addrs)))
 		for _, a := range m.Addrs {
-			raw := addr16(a)
-			b = append(b, raw[:]...)
+			b = wire.AppendAddr(b, a)
 		}
 	case peerPort:
-		raw, flags := addr16(m.Bound.addr), uint8(0)
-		if m.Bound.addr.IsUnspecified() {
-			raw = [16]byte{}
-			if m.Bound.addr.Is4() {
+		at, flags := m.Bound.addr, uint8(0)
+		if at.IsUnspecified() {
+			if at.Is4() {
 				flags = flagIPv4
 			}
+			at = netip.Addr{}
 		}
 		if m.Bound.v6only {
 			flags |= flagV6Only
 		}
-		b = append(b, raw[:]...)
+		b = wire.AppendAddr(b, at)
 		b = binary.LittleEndian.AppendUint16(b, m.Bound.port)
 		b = append(b, flags, 0)
 		b = binary.LittleEndian.AppendUint32(b, m.Count)
 	case peerHand:
 		b = append(b, m.Nonce[:]...)
-		b = appendEnds(b, m.Client, m.Server)
+		b = wire.AppendEnds(b, m.Client, m.Server)
 	case peerResult:
 		b = append(b, uint8(m.Reason))
 	}
-	binary.LittleEndian.PutUint16(b[begin+lengthOff:], uint16(len(b)-begin))
+	binary.LittleEndian.PutUint16(b[begin+peerLengthOff:], uint16(len(b)-begin))
 	return b, nil
 }
 
 // UnmarshalBinary decodes b, which is one whole message. It keeps no reference to b
 // and leaves m unchanged on error.
 func (m *peerMessage) UnmarshalBinary(b []byte) error {
-	if len(b) < HeaderLen {
-		return fmt.Errorf("%w: %d bytes: %w", ErrMessage, len(b), io.ErrUnexpectedEOF)
+	if len(b) < wire.HeaderLen {
+		return fmt.Errorf("%w: %d bytes: %w", wire.ErrMessage, len(b), io.ErrUnexpectedEOF)
 	}
-	n := peerMessage{Type: peerType(b[typeOff]), ID: binary.LittleEndian.Uint32(b[idOff:])}
-	if v := b[versionOff]; v != Version {
-		return fmt.Errorf("%w: version %d, this is %d: update one of them", ErrMessage, v, Version)
+	n := peerMessage{Type: peerType(b[peerTypeOff]), ID: binary.LittleEndian.Uint32(b[peerIDOff:])}
+	if v := b[peerVersionOff]; v != wire.Version {
+		return fmt.Errorf("%w: version %d, this is %d: update one of them", wire.ErrMessage, v, wire.Version)
 	}
-	want := HeaderLen
+	want := wire.HeaderLen
 	switch n.Type {
 	case peerNode:
 		want = peerAddrsOff
@@ -141,13 +152,13 @@ func (m *peerMessage) UnmarshalBinary(b []byte) error {
 		want = peerResultLen
 	case peerRetract:
 	default:
-		return fmt.Errorf("%w: %v", ErrMessage, n.Type)
+		return fmt.Errorf("%w: %v", wire.ErrMessage, n.Type)
 	}
 	if len(b) < want {
-		return fmt.Errorf("%w: %v of %d bytes: %w", ErrMessage, n.Type, len(b), io.ErrUnexpectedEOF)
+		return fmt.Errorf("%w: %v of %d bytes: %w", wire.ErrMessage, n.Type, len(b), io.ErrUnexpectedEOF)
 	}
-	if got := int(binary.LittleEndian.Uint16(b[lengthOff:])); got != want || len(b) != want || want > maxPeerLen {
-		return fmt.Errorf("%w: %v of %d bytes says %d, has %d", ErrMessage, n.Type, len(b), got, want)
+	if got := int(binary.LittleEndian.Uint16(b[peerLengthOff:])); got != want || len(b) != want || want > maxPeerLen {
+		return fmt.Errorf("%w: %v of %d bytes says %d, has %d", wire.ErrMessage, n.Type, len(b), got, want)
 	}
 	switch n.Type {
 	case peerNode:
@@ -164,10 +175,10 @@ func (m *peerMessage) UnmarshalBinary(b []byte) error {
 		n.Bound.port = binary.LittleEndian.Uint16(b[peerPortOff:])
 		n.Count = binary.LittleEndian.Uint32(b[peerCountOff:])
 	case peerHand:
-		n.Nonce = Nonce(b[nonceOff:])
-		n.Client, n.Server = parseEnds(b[endsOff:])
+		n.Nonce = wire.Nonce(b[peerNonceOff:])
+		n.Client, n.Server = wire.ParseEnds(b[peerEndsOff:])
 	case peerResult:
-		n.Reason = Reason(b[reasonOff])
+		n.Reason = wire.Reason(b[peerReasonOff])
 	}
 	*m = n
 	return nil

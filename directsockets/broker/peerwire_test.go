@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"exnet/directsockets/broker/wire"
 )
 
 func peerMessages() []peerMessage {
@@ -17,10 +19,10 @@ func peerMessages() []peerMessage {
 		{Type: peerPort, Bound: bound{addr: netip.IPv6Unspecified(), port: 65535, v6only: true}, Count: 1},
 		{Type: peerPort, Bound: bound{addr: netip.MustParseAddr("10.2.0.1"), port: 1}, Count: 1},
 		{Type: peerPort, Bound: bound{addr: netip.MustParseAddr("fd00::1"), port: 1}, Count: 1},
-		{Type: peerHand, ID: 5, Nonce: Nonce{1, 2}, Client: ap("10.2.0.1:5"), Server: ap("10.2.0.2:6")},
+		{Type: peerHand, ID: 5, Nonce: wire.Nonce{1, 2}, Client: ap("10.2.0.1:5"), Server: ap("10.2.0.2:6")},
 		{Type: peerHand, ID: 5, Client: ap("[fd00::1]:5"), Server: ap("[fd00::2]:6")},
 		{Type: peerResult, ID: 6},
-		{Type: peerResult, ID: 6, Reason: Expired},
+		{Type: peerResult, ID: 6, Reason: wire.Expired},
 		{Type: peerRetract, ID: 7},
 	}
 }
@@ -47,11 +49,11 @@ func TestPeerMessages(t *testing.T) {
 				t.Errorf("%v cut to %d bytes: %v", m.Type, n, err)
 			}
 		}
-		if err := got.UnmarshalBinary(append(b, 0)); !errors.Is(err, ErrMessage) {
+		if err := got.UnmarshalBinary(append(b, 0)); !errors.Is(err, wire.ErrMessage) {
 			t.Errorf("%v with a byte more: %v", m.Type, err)
 		}
-		b[versionOff]++
-		if err := got.UnmarshalBinary(b); !errors.Is(err, ErrMessage) {
+		b[peerVersionOff]++
+		if err := got.UnmarshalBinary(b); !errors.Is(err, wire.ErrMessage) {
 			t.Errorf("%v of another version: %v", m.Type, err)
 		}
 	}

@@ -7,70 +7,31 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/client"
 )
 
-// PathEnv names the socket of the broker to use, in place of the namespace's.
-const PathEnv = "EXNET_BROKER"
-
-// Where the sockets are (SPEC.md, 6).
-const (
-	systemDir    = "/run/exn/ds"
-	socketSuffix = ".sock"
-	lockSuffix   = ".lock"
-	network      = "unixpacket"
-	threadNS     = "/proc/thread-self/ns/net"
-)
-
-// userDir is where users have their sockets.
-func userDir() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "exn/ds")
-	}
-	return fmt.Sprintf("/tmp/exn-%d/ds", os.Geteuid())
-}
-
-// socketName is the name of the socket of the calling thread's namespace.
-func socketName() (string, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(threadNS, &st); err != nil {
-		return "", fmt.Errorf("broker: %s: %w", threadNS, err)
-	}
-	return strconv.FormatUint(st.Ino, 10) + socketSuffix, nil
-}
-
-// paths are where a client of the calling thread's namespace looks for the broker,
-// in that order.
-func paths() ([]string, error) {
-	if path := os.Getenv(PathEnv); path != "" {
-		return []string{path}, nil
-	}
-	name, err := socketName()
-	if err != nil {
-		return nil, err
-	}
-	return []string{filepath.Join(systemDir, name), filepath.Join(userDir(), name)}, nil
-}
+const lockSuffix = ".lock"
 
 // DefaultPath is where a broker of the calling thread's namespace has its socket:
 // in /run/exn/ds for root, else in the user's runtime directory. It makes the
 // directory.
 func DefaultPath() (string, error) {
-	name, err := socketName()
+	name, err := client.SocketName()
 	if err != nil {
 		return "", err
 	}
 	if os.Geteuid() == 0 {
 		// In a user namespace root may not write there.
-		if err := makeDir(systemDir, 0o755); err == nil {
-			return filepath.Join(systemDir, name), nil
+		if err := makeDir(client.SystemDir, 0o755); err == nil {
+			return filepath.Join(client.SystemDir, name), nil
 		}
 	}
-	dir := userDir()
+	dir := client.UserDir()
 	return filepath.Join(dir, name), makeDir(dir, 0o700)
 }
 
@@ -148,7 +109,7 @@ func takePlace(path string) (p *place, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return p, fmt.Errorf("broker: %w", err)
 	}
-	if p.ln, err = net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network}); err != nil {
+	if p.ln, err = net.ListenUnix(client.Network, &net.UnixAddr{Name: path, Net: client.Network}); err != nil {
 		return p, fmt.Errorf("broker: %w", err)
 	}
 	p.ln.SetUnlinkOnClose(false) // it is removed under the lock
@@ -172,7 +133,7 @@ func takePlace(path string) (p *place, err error) {
 
 // lockFile locks the lock of a socket.
 func lockFile(path string) (*os.File, error) {
-	name := strings.TrimSuffix(path, socketSuffix) + lockSuffix
+	name := strings.TrimSuffix(path, client.SocketSuffix) + lockSuffix
 	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
@@ -225,8 +186,8 @@ func ignoreMissing(err error) error {
 // are gone have no other broker to do it. "": in root's directory and the user's.
 func Sweep(dir string) {
 	if dir == "" {
-		Sweep(systemDir)
-		dir = userDir()
+		Sweep(client.SystemDir)
+		dir = client.UserDir()
 	}
 	for _, path := range []string{filepath.Dir(dir), dir} {
 		if checkOwn(path) != nil {
@@ -243,7 +204,7 @@ func Sweep(dir string) {
 			continue // it is gone, or another's
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			_ = os.Remove(strings.TrimSuffix(name, lockSuffix) + socketSuffix)
+			_ = os.Remove(strings.TrimSuffix(name, lockSuffix) + client.SocketSuffix)
 			_ = os.Remove(name)
 		}
 		f.Close()

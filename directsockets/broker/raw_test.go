@@ -9,24 +9,29 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 )
 
 // rawClient speaks to a broker as anybody may.
 type rawClient struct {
 	t    testing.TB
 	conn *net.UnixConn
-	in   *inbound
+	in   *packet.Inbound
 }
 
 // dialRaw connects without a greeting.
 func dialRaw(t testing.TB, path string) *rawClient {
 	t.Helper()
-	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+	conn, err := net.DialUnix(client.Network, nil, &net.UnixAddr{Name: path, Net: client.Network})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	in, err := newInbound(conn, maxLen)
+	in, err := packet.NewInbound(conn, wire.MaxLen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +43,11 @@ func greetRaw(t testing.TB, path string) *rawClient {
 	t.Helper()
 	c := dialRaw(t, path)
 	stats := statsFD(t, 4)
-	c.send(Message{Type: Hello, Program: "raw"}, stats)
+	c.send(wire.Message{Type: wire.Hello, Program: "raw"}, stats)
 	unix.Close(stats)
 	m, fds := c.next()
-	fds.close()
-	if m.Type != Welcome {
+	fds.Close()
+	if m.Type != wire.Welcome {
 		t.Fatalf("%+v", m)
 	}
 	return c
@@ -51,19 +56,19 @@ func greetRaw(t testing.TB, path string) *rawClient {
 // statsFD makes a table of statistics.
 func statsFD(t testing.TB, entries int) int {
 	t.Helper()
-	s, err := newStats(entries)
+	s, err := connstats.New(entries, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := dup(s.seg.Fd())
+	fd, err := packet.Dup(s.Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.seg.Retire()
+	s.Close()
 	return fd
 }
 
-func (c *rawClient) send(m Message, fds ...int) {
+func (c *rawClient) send(m wire.Message, fds ...int) {
 	c.t.Helper()
 	b, err := m.AppendBinary(nil)
 	if err != nil {
@@ -75,10 +80,10 @@ func (c *rawClient) send(m Message, fds ...int) {
 }
 
 // show sends a message about a socket, with the proof of it before other descriptors.
-func (c *rawClient) show(m Message, fd int, fds ...int) {
+func (c *rawClient) show(m wire.Message, fd int, fds ...int) {
 	c.t.Helper()
-	_ = m.show(fd) // it may be no socket
-	p, err := openProof(fd)
+	_ = packet.Identify(&m, fd) // it may be no socket
+	p, err := packet.OpenProof(fd)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -97,10 +102,10 @@ func (c *rawClient) write(b []byte, fds ...int) error {
 }
 
 // next waits for a message.
-func (c *rawClient) next() (m Message, fds descriptors) {
+func (c *rawClient) next() (m wire.Message, fds packet.Descriptors) {
 	c.t.Helper()
 	c.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
-	b, fds, err := c.in.next()
+	b, fds, err := c.in.Next()
 	if err == nil {
 		err = m.UnmarshalBinary(b)
 	}
@@ -118,8 +123,8 @@ func (c *rawClient) disconnected() {
 	c.t.Helper()
 	c.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	for {
-		_, fds, err := c.in.next()
-		fds.close()
+		_, fds, err := c.in.Next()
+		fds.Close()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			c.t.Fatal("still connected")
 		}
@@ -130,37 +135,10 @@ func (c *rawClient) disconnected() {
 }
 
 // refused waits for REFUSED with a reason.
-func (c *rawClient) refused(id uint32, why Reason) {
+func (c *rawClient) refused(id uint32, why wire.Reason) {
 	c.t.Helper()
-	if m, fds := c.next(); m.Type != Refused || m.ID != id || m.Reason != why {
-		fds.close()
+	if m, fds := c.next(); m.Type != wire.Refused || m.ID != id || m.Reason != why {
+		fds.Close()
 		c.t.Errorf("got %+v, want a refusal of %d: %v", m, id, why)
 	}
-}
-
-// tracer is a descriptor whose closing everywhere can be seen.
-type tracer struct {
-	t    testing.TB
-	r, w int
-}
-
-func newTracer(t testing.TB) *tracer {
-	t.Helper()
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
-	return &tracer{t, p[0], p[1]}
-}
-
-// closedEverywhere closes the own descriptor and waits for all others to be closed.
-func (tr *tracer) closedEverywhere() {
-	tr.t.Helper()
-	unix.Close(tr.w)
-	defer unix.Close(tr.r)
-	var b [1]byte
-	eventually(tr.t, "the descriptor is closed", func() bool {
-		n, err := unix.Read(tr.r, b[:])
-		return n == 0 && err == nil
-	})
 }

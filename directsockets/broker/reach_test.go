@@ -3,6 +3,10 @@ package broker
 import (
 	"net/netip"
 	"testing"
+
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
 )
 
 // TestReach has listeners that peers can reach, and others.
@@ -11,7 +15,7 @@ func TestReach(t *testing.T) {
 	a, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}, NoSocket: true})
 	b, _ := startServer(t, Config{Node: 2, Addrs: []netip.Addr{addrB, netip.MustParseAddr("fd00::2")}, NoSocket: true})
 	ca, cb := localClient(t, a), localClient(t, b)
-	cb.Listen(Socket{Local: ap("[::]:7001")}, nil) // before they know each other
+	cb.Listen(client.Socket{Local: ap("[::]:7001")}, nil) // before they know each other
 	if err := Join(a, b); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +31,7 @@ func TestReach(t *testing.T) {
 		{"127.0.1.1:7006", 7006, false},
 		{"10.9.9.9:7007", 7007, false}, // of another interface
 	} {
-		cb.Listen(Socket{Local: ap(tt.at)}, nil)
+		cb.Listen(client.Socket{Local: ap(tt.at)}, nil)
 		if !cb.Listener(tt.port) {
 			t.Errorf("%s is not shown at B", tt.at)
 		}
@@ -39,13 +43,13 @@ func TestReach(t *testing.T) {
 			}()
 			continue
 		}
-		eventually(t, tt.at+" is shown at A", func() bool { return ca.Listener(tt.port) })
+		brokertest.Eventually(t, tt.at+" is shown at A", func() bool { return ca.Listener(tt.port) })
 	}
-	eventually(t, "what was there before", func() bool { return ca.Listener(7001) })
-	last := cb.Listen(Socket{Local: ap("0.0.0.0:7999")}, nil)
-	eventually(t, "all has arrived", func() bool { return ca.Listener(7999) })
+	brokertest.Eventually(t, "what was there before", func() bool { return ca.Listener(7001) })
+	last := cb.Listen(client.Socket{Local: ap("0.0.0.0:7999")}, nil)
+	brokertest.Eventually(t, "all has arrived", func() bool { return ca.Listener(7999) })
 	last.Close()
-	eventually(t, "that it is gone has arrived", func() bool { return !ca.Listener(7999) })
+	brokertest.Eventually(t, "that it is gone has arrived", func() bool { return !ca.Listener(7999) })
 }
 
 // TestAddressesChange gives nodes other addresses while they are peers.
@@ -53,26 +57,26 @@ func TestAddressesChange(t *testing.T) {
 	eachWay(t, func(t *testing.T, socket bool) {
 		f := newFabric(t, socket)
 		wild := listen(t, "tcp4", "0.0.0.0:0")
-		f.cb.Listen(Socket{Conn: rawOf(t, wild)}, nil)
-		eventually(t, "A knows of that, too", func() bool { return f.ca.Listener(port(wild.Addr())) })
+		f.cb.Listen(client.Socket{Conn: rawOf(t, wild)}, nil)
+		brokertest.Eventually(t, "A knows of that, too", func() bool { return f.ca.Listener(port(wild.Addr())) })
 
 		other := netip.MustParseAddr("127.0.1.3")
 		f.b.SetAddrs([]netip.Addr{other})
-		eventually(t, "the listener cannot be reached", func() bool { return !f.ca.Listener(f.port) })
+		brokertest.Eventually(t, "the listener cannot be reached", func() bool { return !f.ca.Listener(f.port) })
 		if !f.ca.Listener(port(wild.Addr())) {
 			t.Error("one at all addresses is not shown any more")
 		}
 		ln := listen(t, "tcp4", "127.0.1.3:0")
-		a := f.cb.Listen(Socket{Conn: rawOf(t, ln)}, nil)
-		eventually(t, "a listener at the new address is known", func() bool { return f.ca.Listener(port(ln.Addr())) })
+		a := f.cb.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+		brokertest.Eventually(t, "a listener at the new address is known", func() bool { return f.ca.Listener(port(ln.Addr())) })
 		f.b.SetAddrs(nil)
-		eventually(t, "none can be reached", func() bool { return !f.ca.Listener(port(wild.Addr())) && !f.ca.Listener(port(ln.Addr())) })
+		brokertest.Eventually(t, "none can be reached", func() bool { return !f.ca.Listener(port(wild.Addr())) && !f.ca.Listener(port(ln.Addr())) })
 		a.Close()
 
 		f.b.SetAddrs([]netip.Addr{other, addrB})
 		f.b.SetAddrs([]netip.Addr{other, addrB}) // nothing new
-		eventually(t, "the listener can be reached again", func() bool { return f.ca.Listener(f.port) })
-		eventually(t, "one that was closed meanwhile is not shown", func() bool { return !f.ca.Listener(port(ln.Addr())) })
+		brokertest.Eventually(t, "the listener can be reached again", func() bool { return f.ca.Listener(f.port) })
+		brokertest.Eventually(t, "one that was closed meanwhile is not shown", func() bool { return !f.ca.Listener(port(ln.Addr())) })
 		offerFor(t, f.ca, f.conn)
 		f.shown(t, true)
 		if r := claimFor(t, f.cb, f.conn); r.err != nil {
@@ -81,9 +85,9 @@ func TestAddressesChange(t *testing.T) {
 		// From an address that is not A's any more.
 		f.a.SetAddrs([]netip.Addr{netip.MustParseAddr("127.0.1.9")})
 		_, refused := offerFor(t, f.ca, f.conn)
-		reason(t, refused, NoListener)
+		reason(t, refused, wire.NoListener)
 		f.nothingLeft(t)
 		f.announced.Close()
-		eventually(t, "the last one goes", func() bool { return !f.ca.Listener(f.port) })
+		brokertest.Eventually(t, "the last one goes", func() bool { return !f.ca.Listener(f.port) })
 	})
 }

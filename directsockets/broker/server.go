@@ -14,19 +14,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/accept"
 	"exnet/internal/ctxend"
 )
 
 // Limits of a client, and times (SPEC.md, 6).
 const (
-	maxOffers    = 1024
-	maxListeners = 4096
-	// OfferTime is how long an offer waits to be claimed.
-	OfferTime = 10 * time.Second
-	// handTime is how long the outcome of an offer that was handed to another broker
-	// may take: it expires there.
-	handTime = OfferTime + 5*time.Second
+	maxOffers = 1024
 	// helloTime is what a client has to say who it is.
 	helloTime = 5 * time.Second
 	// maxQueue is how many messages may wait for a client or peer.
@@ -72,7 +68,7 @@ type Server struct {
 	place  *place // nil: no socket
 	routes *routes
 	diag   *diag
-	page   *Page
+	page   *wire.Page
 	count  counters
 	addrs  atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
 
@@ -85,7 +81,7 @@ type Server struct {
 	// announced: those of them that peers can reach.
 	announced map[bound]int // +checklocks:mu
 	// offers: to be claimed here.
-	offers map[Key]*offer // +checklocks:mu
+	offers map[wire.Key]*offer // +checklocks:mu
 	// waiting: offers to be claimed here.
 	waiting expiry // +checklocks:mu
 	// handed: offers that peers have.
@@ -128,7 +124,7 @@ func New(cfg Config) (s *Server, err error) {
 		users:     make(map[uint32]*usage),
 		listeners: make(map[uint16]map[*listener]struct{}),
 		announced: make(map[bound]int),
-		offers:    make(map[Key]*offer),
+		offers:    make(map[wire.Key]*offer),
 		peers:     make(map[*peer]struct{}),
 		byAddr:    make(map[netip.Addr]*peer),
 		idle:      time.Now(),
@@ -136,8 +132,8 @@ func New(cfg Config) (s *Server, err error) {
 	addrs := slices.Clone(cfg.Addrs[:min(len(cfg.Addrs), maxAddrs)])
 	s.addrs.Store(&addrs)
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.waiting = expiry{after: OfferTime, why: Expired}
-	s.handed = expiry{after: handTime, why: Unreachable}
+	s.waiting = expiry{after: wire.OfferTime, why: wire.Expired}
+	s.handed = expiry{after: wire.HandTime, why: wire.Unreachable}
 	for _, q := range []*expiry{&s.waiting, &s.handed} {
 		q.timer = time.AfterFunc(time.Hour, func() { q.run(s) })
 		q.timer.Stop()
@@ -148,7 +144,7 @@ func New(cfg Config) (s *Server, err error) {
 			s = nil
 		}
 	}()
-	if s.page, err = newPage(); err != nil || cfg.NoSocket {
+	if s.page, err = wire.NewPage(); err != nil || cfg.NoSocket {
 		return s, err
 	}
 	err = cfg.In(func() (err error) {
@@ -228,7 +224,7 @@ func (s *Server) Close() error {
 	sessions, peers := keys(s.sessions), keys(s.peers)
 	s.mu.Unlock()
 	for _, c := range sessions {
-		c.out.abort()
+		c.out.Abort()
 	}
 	for _, p := range peers {
 		s.drop(p)
@@ -246,7 +242,7 @@ func (s *Server) Close() error {
 		s.diag.close()
 	}
 	if s.page != nil {
-		s.page.seg.Retire()
+		s.page.Close()
 	}
 	return err
 }
@@ -278,18 +274,18 @@ func keys[K comparable, V any](m map[K]V) []K {
 
 // client serves a connection until it ends.
 func (s *Server) client(conn *net.UnixConn) {
-	out, err := newOutbox(conn, maxQueue)
+	out, err := packet.NewOutbox(conn, maxQueue)
 	if err != nil {
 		conn.Close()
 		return
 	}
-	defer out.close()
-	defer ctxend.Do(s.ctx, out.abort)()
+	defer out.Close()
+	defer ctxend.Do(s.ctx, out.Abort)()
 	c := &session{s: s, out: out, since: time.Now(), stats: -1,
-		listeners: make(map[uint32]*listener), offers: make(map[Nonce]*offer)}
+		listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
 	defer c.end()
 	err = c.run(conn)
-	if errors.Is(err, ErrRule) || errors.Is(err, ErrMessage) {
+	if errors.Is(err, wire.ErrRule) || errors.Is(err, wire.ErrMessage) {
 		s.count.BadClients.Add(1)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) && s.mayTell() {
@@ -317,7 +313,7 @@ func (s *Server) lost() {
 	defer s.mu.Unlock()
 	if s.short.IsZero() || time.Since(s.short) >= shortTime {
 		s.short = time.Now()
-		s.cfg.Log.Warn("direct sockets: connections stay on TCP", "reason", errNoDescriptors)
+		s.cfg.Log.Warn("direct sockets: connections stay on TCP", "reason", packet.ErrNoDescriptors)
 	}
 }
 

@@ -8,15 +8,18 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 )
 
 // replies is where the messages to a client go: an outbox, or in the broker's own
 // process a mailbox of its Client's. post borrows the descriptors.
 type replies interface {
-	post(b []byte, fds ...int) error
-	// abort ends the connection soon, and waits for nothing.
-	abort()
-	close()
+	Post(b []byte, fds ...int) error
+	// Abort ends the connection soon, and waits for nothing.
+	Abort()
 }
 
 // session is a client, as the broker has it.
@@ -32,10 +35,10 @@ type session struct {
 	since   time.Time
 	stats   int // descriptor of its statistics; -1: it is in this process
 
-	table     *Stats               // its statistics, in this process
+	table     *connstats.Table     // its statistics, in this process
 	user      *usage               // nil: not admitted
 	listeners map[uint32]*listener // by the id of their message
-	offers    map[Nonce]*offer
+	offers    map[wire.Nonce]*offer
 }
 
 // run answers the client until its connection ends.
@@ -46,7 +49,7 @@ func (c *session) run(conn *net.UnixConn) error {
 	if err := c.s.admit(c); err != nil {
 		return err
 	}
-	in, err := newInbound(conn, maxLen)
+	in, err := packet.NewInbound(conn, wire.MaxLen)
 	if err != nil {
 		return err
 	}
@@ -54,12 +57,12 @@ func (c *session) run(conn *net.UnixConn) error {
 		return err
 	}
 	for greeted := false; ; {
-		b, fds, err := in.next()
-		if err != nil && !errors.Is(err, errNoDescriptors) {
-			fds.close()
+		b, fds, err := in.Next()
+		if err != nil && !errors.Is(err, packet.ErrNoDescriptors) {
+			fds.Close()
 			return err
 		}
-		var m Message
+		var m wire.Message
 		lost := err != nil
 		if lost {
 			c.s.lost()
@@ -67,12 +70,12 @@ func (c *session) run(conn *net.UnixConn) error {
 		if err = m.UnmarshalBinary(b); err == nil {
 			switch {
 			case !lost && len(fds) != m.Type.Descriptors():
-				err = fmt.Errorf("%w: %v with %d descriptors", ErrRule, m.Type, len(fds))
-			case (m.Type == Hello) == greeted:
-				err = fmt.Errorf("%w: %v, HELLO being due once, first", ErrRule, m.Type)
+				err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
+			case (m.Type == wire.Hello) == greeted:
+				err = fmt.Errorf("%w: %v, HELLO being due once, first", wire.ErrRule, m.Type)
 			case !greeted:
 				if greeted = true; lost {
-					err = errNoDescriptors
+					err = packet.ErrNoDescriptors
 				} else if err = c.hello(m, fds); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
 				}
@@ -81,7 +84,7 @@ func (c *session) run(conn *net.UnixConn) error {
 				err = c.answer(m, fds, lost)
 			}
 		}
-		fds.close()
+		fds.Close()
 		if err != nil {
 			return err
 		}
@@ -118,66 +121,66 @@ func (c *session) check(conn *net.UnixConn) error {
 	}
 	c.pid, c.uid = int(cred.Pid), cred.Uid
 	if cookie != c.s.cookie {
-		return fmt.Errorf("%w: it is in another network namespace", ErrRule)
+		return fmt.Errorf("%w: it is in another network namespace", wire.ErrRule)
 	}
 	return nil
 }
 
-func (c *session) hello(m Message, fds descriptors) error {
-	if err := checkStats(fds[0]); err != nil {
+func (c *session) hello(m wire.Message, fds packet.Descriptors) error {
+	if err := connstats.Check(fds[0]); err != nil {
 		return err
 	}
 	c.s.mu.Lock() // Connections may look
-	c.program, c.stats = m.Program, fds.take(0)
+	c.program, c.stats = m.Program, fds.Take(0)
 	c.s.mu.Unlock()
-	return c.reply(Message{Type: Welcome, ID: m.ID, Node: c.s.cfg.Node}, c.s.page.seg.Fd())
+	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node}, c.s.page.Fd())
 }
 
 // answer does what one message asks. lost: its descriptors could not be received.
-func (c *session) answer(m Message, fds descriptors, lost bool) error {
+func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) error {
 	switch m.Type {
-	case Listen:
+	case wire.Listen:
 		if lost {
-			return c.refuse(m.ID, TooMany)
+			return c.refuse(m.ID, wire.TooMany)
 		}
 		b, err := c.listener(m, fds)
 		if err != nil {
-			return c.refuse(m.ID, NotOwner)
+			return c.refuse(m.ID, wire.NotOwner)
 		}
 		return c.listen(m.ID, b)
-	case Unlisten:
+	case wire.Unlisten:
 		c.unlisten(m.ID)
-	case Offer:
+	case wire.Offer:
 		if lost {
-			return c.refuse(m.ID, TooMany)
+			return c.refuse(m.ID, wire.TooMany)
 		}
 		zone, err := c.connection(m.Client, m.Server, m.Interface, fds)
 		if err != nil {
-			return c.refuse(m.ID, NotOwner)
+			return c.refuse(m.ID, wire.NotOwner)
 		}
-		return c.offer(m, Key{Client: m.Client, Server: m.Server, Zone: zone}, fds, 1)
-	case Withdraw:
+		return c.offer(m, wire.Key{Client: m.Client, Server: m.Server, Zone: zone}, fds, 1)
+	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
-	case Claim:
+	case wire.Claim:
 		if lost {
-			return c.reply(Message{Type: None, ID: m.ID})
+			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
 		}
 		zone, err := c.connection(m.Server, m.Client, m.Interface, fds)
 		if err != nil { // the connection may have ended meanwhile
-			return c.reply(Message{Type: None, ID: m.ID})
+			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
 		}
-		return c.claim(m.ID, Key{Client: m.Client, Server: m.Server, Zone: zone})
+		return c.claim(m.ID, wire.Key{Client: m.Client, Server: m.Server, Zone: zone})
 	default:
-		return fmt.Errorf("%w: %v is not for a broker", ErrRule, m.Type)
+		return fmt.Errorf("%w: %v is not for a broker", wire.ErrRule, m.Type)
 	}
 	return nil
 }
 
 // connection checks that the client has shown the connection from local to remote, and
 // returns its zone. It closes the descriptor that was shown.
-func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds descriptors) (zone uint32, err error) {
+func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds packet.Descriptors) (zone uint32, err error) {
 	p, err := proofOf(fds[0], c.s.diag.dev)
-	fds.drop(0)
+	fds.Drop(0)
 	if err != nil {
 		return 0, err
 	}
@@ -186,13 +189,13 @@ func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds d
 
 // listener returns what LISTEN announces: a listening socket or, for one that is closed,
 // the address at which it accepted the connection that is shown.
-func (c *session) listener(m Message, fds descriptors) (bound, error) {
+func (c *session) listener(m wire.Message, fds packet.Descriptors) (bound, error) {
 	if m.Client.Port() != 0 {
 		_, err := c.connection(m.Server, m.Client, m.Interface, fds)
 		return bound{addr: m.Server.Addr(), port: m.Server.Port()}, err
 	}
 	p, err := proofOf(fds[0], c.s.diag.dev)
-	fds.drop(0)
+	fds.Drop(0)
 	if err != nil {
 		return bound{}, err
 	}
@@ -203,7 +206,7 @@ func (c *session) listener(m Message, fds descriptors) (bound, error) {
 func (c *session) listen(id uint32, b bound) error {
 	ok, err := c.s.addListener(c, id, b)
 	if err == nil && !ok {
-		return c.refuse(id, TooMany)
+		return c.refuse(id, wire.TooMany)
 	}
 	return err
 }
@@ -219,12 +222,12 @@ func (c *session) unlisten(id uint32) {
 
 // offer takes the segment and the doorbell, fds[at] and the next, unless it
 // refuses them.
-func (c *session) offer(m Message, key Key, fds descriptors, at int) error {
+func (c *session) offer(m wire.Message, key wire.Key, fds packet.Descriptors, at int) error {
 	if checkSegment(fds[at], key, m.Nonce) != nil || checkBell(fds[at+1]) != nil {
 		c.s.count.BadSegments.Add(1)
-		return c.refuse(m.ID, BadSegment)
+		return c.refuse(m.ID, wire.BadSegment)
 	}
-	o := &offer{key: key, nonce: m.Nonce, from: c, id: m.ID, seg: fds.take(at), bell: fds.take(at + 1)}
+	o := &offer{key: key, nonce: m.Nonce, from: c, id: m.ID, seg: fds.Take(at), bell: fds.Take(at + 1)}
 	if why := c.s.addOffer(o); why != 0 {
 		c.s.count.OffersRefused.Add(1)
 		o.close()
@@ -234,29 +237,29 @@ func (c *session) offer(m Message, key Key, fds descriptors, at int) error {
 }
 
 // claim hands the segment over that waits for a connection.
-func (c *session) claim(id uint32, key Key) error {
+func (c *session) claim(id uint32, key wire.Key) error {
 	o := c.s.takeOffer(key)
 	if o == nil {
-		return c.reply(Message{Type: None, ID: id})
+		return c.reply(wire.Message{Type: wire.None, ID: id})
 	}
 	defer o.close()
-	return c.reply(Message{Type: Grant, ID: id, Nonce: o.nonce, Client: key.Client, Server: key.Server}, o.seg, o.bell)
+	return c.reply(wire.Message{Type: wire.Grant, ID: id, Nonce: o.nonce, Client: key.Client, Server: key.Server}, o.seg, o.bell)
 }
 
-func (c *session) refuse(id uint32, why Reason) error {
-	if why == NotOwner {
+func (c *session) refuse(id uint32, why wire.Reason) error {
+	if why == wire.NotOwner {
 		c.s.count.NotOwners.Add(1)
 	}
-	return c.reply(Message{Type: Refused, ID: id, Reason: why})
+	return c.reply(wire.Message{Type: wire.Refused, ID: id, Reason: why})
 }
 
 // reply sends a message to the client. An error is its end.
-func (c *session) reply(m Message, fds ...int) error {
-	b, err := m.AppendBinary(make([]byte, 0, maxLen))
+func (c *session) reply(m wire.Message, fds ...int) error {
+	b, err := m.AppendBinary(make([]byte, 0, wire.MaxLen))
 	if err != nil {
 		return err
 	}
-	return c.out.post(b, fds...)
+	return c.out.Post(b, fds...)
 }
 
 // end removes the client.

@@ -2,63 +2,20 @@ package broker
 
 import (
 	"cmp"
-	"encoding/binary"
-	"net/netip"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/packet"
 )
-
-// Connection is one end of a connection, as its client's statistics show it. Its
-// JSON form is part of what "exn-tun status --sockets --json" prints.
-type Connection struct {
-	Program string         `json:"program"`
-	PID     int            `json:"pid"` // as the broker sees it; 0: it does not
-	Local   netip.AddrPort `json:"local"`
-	Remote  netip.AddrPort `json:"remote"`
-	Server  bool           `json:"server"` // this end accepted
-	Mode    string         `json:"mode"`
-	Reason  string         `json:"reason,omitempty"` // why it is in this mode
-	Device  int            `json:"virtual_device"`
-	FD      int            `json:"fd"`
-	Since   time.Time      `json:"since"`
-
-	Sent     Traffic `json:"sent"`
-	Received Traffic `json:"received"`
-
-	RingUsed  uint64 `json:"ring_used"` // outbound ring, bytes
-	RingSize  uint64 `json:"ring_size"`
-	Sleeps    uint64 `json:"sleeps"`
-	WakeUps   uint64 `json:"wake_ups"` // sent
-	SpinHits  uint64 `json:"spin_hits"`
-	SpinFails uint64 `json:"spin_fails"`
-
-	// Entry is the place in the table, and Seq the number of this use of it.
-	Entry int    `json:"-"`
-	Seq   uint32 `json:"-"`
-	Why   Why    `json:"-"` // Reason as a number
-}
-
-// Traffic is what went one way.
-type Traffic struct {
-	DirectBytes   uint64 `json:"direct_bytes"`
-	ShadowBytes   uint64 `json:"shadow_bytes"`
-	ZeroCopyBytes uint64 `json:"zero_copy_bytes"`
-	VELO          uint64 `json:"velo"`
-	VELOLast      uint64 `json:"velo_last"`
-	RMAInfo       uint64 `json:"rma_info"`
-	RMAAvail      uint64 `json:"rma_avail"`
-	Shutdown      uint64 `json:"shutdown"`
-	Demote        uint64 `json:"demote"`
-}
 
 // maxShown is how many connections are shown. With more, each client has its share.
 const maxShown = 65536
 
 // Connections returns the connections of all clients: what is in their statistics
 // now. A client that writes nonsense there shows nonsense of itself.
-func (s *Server) Connections() []Connection {
+func (s *Server) Connections() []connstats.Connection {
 	type client struct {
 		session
 		fd int
@@ -68,95 +25,23 @@ func (s *Server) Connections() []Connection {
 	for c := range s.sessions {
 		from := c.stats
 		if c.table != nil {
-			from = c.table.seg.Fd()
+			from = c.table.Fd()
 		}
-		if fd, err := dup(from); err == nil {
+		if fd, err := packet.Dup(from); err == nil {
 			clients = append(clients, client{session{program: c.program, pid: c.pid}, fd})
 		}
 	}
 	s.mu.Unlock()
-	all := []Connection{}
+	all := []connstats.Connection{}
 	for _, c := range clients {
-		for _, conn := range readStats(c.fd, max(64, maxShown/len(clients))) {
+		for _, conn := range connstats.Read(c.fd, max(64, maxShown/len(clients))) {
 			conn.Program, conn.PID = c.program, c.pid
 			all = append(all, conn)
 		}
 		_ = unix.Close(c.fd)
 	}
-	slices.SortFunc(all, func(a, b Connection) int {
+	slices.SortFunc(all, func(a, b connstats.Connection) int {
 		return cmp.Or(a.Since.Compare(b.Since), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote), cmp.Compare(a.PID, b.PID))
 	})
 	return all
-}
-
-// ReadStats returns the connections in a client's statistics, which it borrows.
-// What is no table, or changes hands, is left out. It reads the file, and does not
-// map it: so no page comes into being by being looked at.
-func ReadStats(fd int) []Connection { return readStats(fd, MaxEntries) }
-
-// readStats returns no more than limit.
-func readStats(fd, limit int) []Connection {
-	entries, _, err := readStatsHeader(fd)
-	if err != nil {
-		return nil
-	}
-	const batch = 64
-	var all []Connection
-	buf, again := make([]byte, batch*entryLen), make([]byte, batch*entryLen)
-	end := int64(statsHeaderLen + entries*entryLen)
-	for off := int64(statsHeaderLen); off < end && len(all) < limit; {
-		// Beyond what was never touched.
-		data, err := unix.Seek(fd, off, unix.SEEK_DATA)
-		if err != nil {
-			break // nothing follows
-		}
-		off += (data - off) / entryLen * entryLen
-		n := int(min(end-off, int64(len(buf))))
-		if n <= 0 || !readAll(fd, buf[:n], off) || !readAll(fd, again[:n], off) {
-			break
-		}
-		for at := 0; at < n; at += entryLen {
-			seq := binary.LittleEndian.Uint32(buf[at+entrySeqOff:])
-			if seq == 0 || seq&1 != 0 || binary.LittleEndian.Uint32(again[at+entrySeqOff:]) != seq {
-				continue
-			}
-			c := parseEntry(buf[at : at+entryLen])
-			c.Entry, c.Seq = int(off-statsHeaderLen+int64(at))/entryLen, seq
-			all = append(all, c)
-		}
-		off += int64(n)
-	}
-	return all[:min(len(all), limit)]
-}
-
-func readAll(fd int, b []byte, off int64) bool {
-	n, err := unix.Pread(fd, b, off)
-	return err == nil && n == len(b)
-}
-
-func parseEntry(b []byte) Connection {
-	client, server := parseEnds(b[entryEndsOff:])
-	c := Connection{
-		Local: client, Remote: server, Server: b[entrySideOff] == 1,
-		Mode: Mode(b[entryModeOff]).String(), Reason: Why(b[entryReasonOff]).String(),
-		Device: int(b[entryDeviceOff]), FD: int(int32(binary.LittleEndian.Uint32(b[entryFDOff:]))),
-		Since: time.Unix(0, int64(binary.LittleEndian.Uint64(b[entryTimeOff:]))),
-		Why:   Why(b[entryReasonOff]),
-	}
-	if c.Server {
-		c.Local, c.Remote = server, client
-	}
-	n := func(i int) uint64 { return binary.LittleEndian.Uint64(b[entryCountOff+8*i:]) }
-	way := func(dir int) Traffic {
-		messages := 4 + 6*dir
-		return Traffic{
-			DirectBytes: n(dir), ShadowBytes: n(2 + dir), ZeroCopyBytes: n(22 + dir),
-			VELO: n(messages), VELOLast: n(messages + 1), RMAInfo: n(messages + 2),
-			RMAAvail: n(messages + 3), Shutdown: n(messages + 4), Demote: n(messages + 5),
-		}
-	}
-	c.Sent, c.Received = way(0), way(1)
-	c.RingUsed, c.RingSize = n(16), n(17)
-	c.Sleeps, c.WakeUps, c.SpinHits, c.SpinFails = n(18), n(19), n(20), n(21)
-	return c
 }

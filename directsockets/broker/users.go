@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"exnet/directsockets/broker/wire"
 )
 
 // usage is what the clients of one user hold.
@@ -30,7 +32,7 @@ func (s *Server) admit(c *session) error {
 	}
 	// Its socket and its statistics.
 	if c.uid != 0 && (u.clients >= maxClients || u.held()+2 > s.share()) {
-		return fmt.Errorf("%w: user %d has %d clients already", ErrRule, c.uid, u.clients)
+		return fmt.Errorf("%w: user %d has %d clients already", wire.ErrRule, c.uid, u.clients)
 	}
 	u.clients++
 	u.descriptors += 2

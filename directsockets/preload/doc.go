@@ -16,7 +16,7 @@
 //	segment/    queues and rings in shared memory, locks
 //
 // The program's descriptor stays its TCP socket, the shadow. ../SPEC.md is normative; the
-// vectors of ../segment/testdata and ../broker/testdata are run against this C as against
+// vectors of ../segment/testdata and ../broker/wire/testdata are run against this C as against
 // the Go packages.
 //
 // # Concurrency

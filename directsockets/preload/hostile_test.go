@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/segment"
 )
 
@@ -36,7 +37,7 @@ const (
 
 // hostileClient is a client that makes a segment as SPEC.md says, until the server has
 // attached.
-func hostileClient(t *testing.T, c *broker.Client, to netip.AddrPort) (conn *net.TCPConn, seg *segment.Segment, bell int) {
+func hostileClient(t *testing.T, c *client.Client, to netip.AddrPort) (conn *net.TCPConn, seg *segment.Segment, bell int) {
 	t.Helper()
 	conn, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to))
 	if err != nil {
@@ -55,7 +56,7 @@ func hostileClient(t *testing.T, c *broker.Client, to netip.AddrPort) (conn *net
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Offer(broker.Socket{Conn: raw}, broker.Nonce(info.Nonce), seg.Fd(), bells[1], nil); err != nil {
+	if err := c.Offer(client.Socket{Conn: raw}, wire.Nonce(info.Nonce), seg.Fd(), bells[1], nil); err != nil {
 		t.Fatal(err)
 	}
 	unix.Close(bells[1])
@@ -134,7 +135,7 @@ type cServer struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	to    netip.AddrPort
-	*broker.Client
+	*client.Client
 }
 
 // buildCServer returns the paths of the program and the library.
@@ -180,7 +181,7 @@ func startCServer(t *testing.T, program, library string, more ...string) *cServe
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := broker.Dial(broker.ClientConfig{Path: path})
+	client, err := client.Dial(client.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

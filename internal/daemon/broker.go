@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/internal/accept"
@@ -200,7 +202,7 @@ func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
 	defer ctxend.Do(ctx, func() { conn.Close() })()
 	// Reset: it has ended, or does not run yet.
 	reset := func(err error) bool { return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) }
-	if err := b.Peer(conn); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrClosed) && !reset(err) {
+	if err := b.Peer(conn); err != nil && ctx.Err() == nil && !errors.Is(err, wire.ErrClosed) && !reset(err) {
 		s.tell(err)
 	}
 }
@@ -266,7 +268,7 @@ func (s *sockets) close() error {
 // Sockets returns the direct sockets of the node's namespace, and those that could be
 // direct and are not.
 func (d *Daemon) Sockets() *control.Sockets {
-	s := &control.Sockets{Node: int(d.member.ID()), Connections: []broker.Connection{}}
+	s := &control.Sockets{Node: int(d.member.ID()), Connections: []connstats.Connection{}}
 	if b := d.sockets.broker(); b != nil {
 		s.Broker, s.Connections, s.SetUp = b.Path(), b.Connections(), b.SetUpTimes()
 	}

@@ -18,14 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 )
 
 // dsClient is a program in a namespace that knows its broker.
-func dsClient(t *testing.T, ns *netns.NS) *broker.Client {
+func dsClient(t *testing.T, ns *netns.NS) *client.Client {
 	t.Helper()
-	c, err := broker.Dial(broker.ClientConfig{In: ns.Do, Program: "test"})
+	c, err := client.Dial(client.Config{In: ns.Do, Program: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +71,7 @@ func dsConnect(t *testing.T, from, at *netns.NS, addr, fromZone string, listenin
 }
 
 // dsSegment makes what is offered for a connection: a header as in SPEC.md, 2.1.
-func dsSegment(t *testing.T, nonce broker.Nonce, client *net.TCPConn) (seg int, bells [2]int) {
+func dsSegment(t *testing.T, nonce wire.Nonce, client *net.TCPConn) (seg int, bells [2]int) {
 	t.Helper()
 	head := make([]byte, 8192)
 	copy(head, "EXT-DS\x00\x01")
@@ -97,34 +100,34 @@ func dsSegment(t *testing.T, nonce broker.Nonce, client *net.TCPConn) (seg int, 
 }
 
 // setUp has two clients agree on a segment, or fails the test.
-func setUp(t *testing.T, a, b *broker.Client, from, at *netns.NS, addr string, zone ...string) {
+func setUp(t *testing.T, a, b *client.Client, from, at *netns.NS, addr string, zone ...string) {
 	t.Helper()
 	var stop func()
-	client, server := dsConnect(t, from, at, addr, strings.Join(zone, ""), func(ln *net.TCPListener) {
+	near, server := dsConnect(t, from, at, addr, strings.Join(zone, ""), func(ln *net.TCPListener) {
 		raw, err := ln.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop = b.Listen(broker.Socket{Conn: raw}, func(r broker.Reason) { t.Errorf("listener refused: %v", r) }).Close
+		stop = b.Listen(client.Socket{Conn: raw}, func(r wire.Reason) { t.Errorf("listener refused: %v", r) }).Close
 		port := ln.Addr().(*net.TCPAddr).AddrPort().Port()
 		eventually(t, "the listener is known to the client", func() bool { return a.Listener(port) })
 	})
 	defer stop()
-	nonce := broker.Nonce{1, 2, 3}
-	seg, bells := dsSegment(t, nonce, client)
+	nonce := wire.Nonce{1, 2, 3}
+	seg, bells := dsSegment(t, nonce, near)
 	defer unix.Close(bells[0])
-	raw0, _ := client.SyscallConn()
+	raw0, _ := near.SyscallConn()
 	raw1, _ := server.SyscallConn()
-	err := a.Offer(broker.Socket{Conn: raw0}, nonce, seg, bells[1], func(r broker.Reason) { t.Errorf("refused: %v", r) })
+	err := a.Offer(client.Socket{Conn: raw0}, nonce, seg, bells[1], func(r wire.Reason) { t.Errorf("refused: %v", r) })
 	unix.Close(seg)
 	unix.Close(bells[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := broker.Key{Client: plain(client.LocalAddr()), Server: plain(client.RemoteAddr())}
+	key := wire.Key{Client: plain(near.LocalAddr()), Server: plain(near.RemoteAddr())}
 	eventually(t, "the offer is shown to the server", func() bool { _, may := b.MayHaveOffer(key.Bucket(), 0); return may })
 	done := make(chan error, 1)
-	if err := b.Claim(broker.Socket{Conn: raw1}, func(g broker.Granted, err error) {
+	if err := b.Claim(client.Socket{Conn: raw1}, func(g client.Granted, err error) {
 		if err == nil {
 			unix.Write(g.Bell, []byte{1})
 			unix.Close(g.Segment)
@@ -184,8 +187,8 @@ func TestRootBrokers(t *testing.T) {
 	})
 	setUp(t, ca, cb, nsA, nsB, "10.2.0.77")
 
-	ctl := client(t, dir, 2)
-	e := cb.Stats().Alloc(broker.EntryInfo{Key: broker.Key{
+	ctl := ask(t, dir, 2)
+	e := cb.Stats().Alloc(connstats.EntryInfo{Key: wire.Key{
 		Client: netip.MustParseAddrPort("10.2.0.1:5"), Server: netip.MustParseAddrPort("10.2.0.2:80"),
 	}, Server: true, Since: time.Now()})
 	defer e.Free()

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/fabric/emp"
 	"exnet/internal/control"
 	"exnet/internal/counter"
@@ -170,7 +171,7 @@ func (m metrics) connections(s *control.Sockets) {
 	for _, c := range s.Connections {
 		count[c.Mode]++
 	}
-	for _, mode := range []broker.Mode{broker.ModeDirect, broker.ModeTCP, broker.ModeDemoted} {
+	for _, mode := range []connstats.Mode{connstats.ModeDirect, connstats.ModeTCP, connstats.ModeDemoted} {
 		m.add(prometheus.GaugeValue, "connections", "Connections of programs that use direct sockets, by what they are now.",
 			float64(count[mode.String()]), "mode", mode.String())
 	}

@@ -85,7 +85,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func client(t *testing.T, dir string, n fabric.NodeID) *control.Client {
+func ask(t *testing.T, dir string, n fabric.NodeID) *control.Client {
 	t.Helper()
 	nodes, err := control.Nodes(dir)
 	if err != nil {
@@ -111,7 +111,7 @@ func TestRootTwoDaemons(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lab")
 	a := start(t, dir, netnstest.New(t), "10.2.0.1/24", "fd00:10:2::1/64")
 	b := start(t, dir, netnstest.New(t), "10.2.0.2/24", "fd00:10:2::2/64")
-	c := client(t, dir, 1)
+	c := ask(t, dir, 1)
 	var s *control.Status
 	eventually(t, "linked", func() bool {
 		var err error
@@ -160,7 +160,7 @@ func TestRootTwoDaemons(t *testing.T) {
 
 	// One is told to end; the other forgets it.
 	stopped := make(chan error)
-	stopper := client(t, dir, 2)
+	stopper := ask(t, dir, 2)
 	go func() { stopped <- stopper.Stop(t.Context()) }()
 	b.done <- <-b.done
 	b.stop()
@@ -214,10 +214,10 @@ func TestRootCapture(t *testing.T) {
 	var got buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	c := client(t, dir, 1)
+	c := ask(t, dir, 1)
 	go func() { done <- c.Capture(ctx, &got, 0) }()
 	eventually(t, "header", func() bool { return got.Len() > 0 })
-	if err := client(t, dir, 1).Capture(t.Context(), io.Discard, 0); err == nil || !strings.Contains(err.Error(), "another capture") {
+	if err := ask(t, dir, 1).Capture(t.Context(), io.Discard, 0); err == nil || !strings.Contains(err.Error(), "another capture") {
 		t.Errorf("a second capture: %v", err)
 	}
 	if out, err := ping(a.ns, "10.2.0.2"); err != nil {
@@ -248,7 +248,7 @@ func TestRootCapture(t *testing.T) {
 		t.Errorf("%d echo requests and replies, want 6", icmp)
 	}
 	// A client that just goes ends its capture, too.
-	c = client(t, dir, 1)
+	c = ask(t, dir, 1)
 	go func() { done <- c.Capture(t.Context(), io.Discard, 64) }()
 	eventually(t, "capturing", a.capturing.Load)
 	c.Close()
@@ -274,7 +274,7 @@ func TestRootControlNoise(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if _, err := client(t, dir, 1).Status(); err != nil {
+	if _, err := ask(t, dir, 1).Status(); err != nil {
 		t.Error(err)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/fabric/link/wire"
 	"exnet/internal/control"
 	"exnet/internal/counter"
@@ -123,7 +124,7 @@ func serveMetrics(t *testing.T, c collector) string {
 func TestCollector(t *testing.T) {
 	times := broker.SetUpTimes{Sum: 1500 * time.Millisecond}
 	times.Counts[0], times.Counts[1], times.Counts[len(times.Counts)-1] = 3, 2, 1
-	sockets := &control.Sockets{Broker: "/b", SetUp: times, Connections: []broker.Connection{{Mode: "direct"}, {Mode: "direct"}, {Mode: "shadow"}}}
+	sockets := &control.Sockets{Broker: "/b", SetUp: times, Connections: []connstats.Connection{{Mode: "direct"}, {Mode: "direct"}, {Mode: "shadow"}}}
 	url := serveMetrics(t, collector{func() (*control.Status, error) { return sampleStatus(), nil }, func() *control.Sockets { return sockets }})
 	got, _ := scrape(t, url)
 	all := `fabric="lab",node="3"`

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
 )
 
 // commandEnv has the test binary be exn-go.
@@ -137,15 +139,15 @@ func TestRules(t *testing.T) {
 		direct bool
 		why    string
 	}{
-		{"not included", []string{"EXNET_LOOPBACK=0", "EXNET_EXPLAIN=1"}, false, broker.WhyAddressNotWanted.String()},
-		{"a rule says tcp", []string{"EXNET_LOOPBACK=1", "EXNET_EXPLAIN=1", "EXNET_RULES=t program" + all}, false, broker.WhyRule.String()},
+		{"not included", []string{"EXNET_LOOPBACK=0", "EXNET_EXPLAIN=1"}, false, connstats.WhyAddressNotWanted.String()},
+		{"a rule says tcp", []string{"EXNET_LOOPBACK=1", "EXNET_EXPLAIN=1", "EXNET_RULES=t program" + all}, false, connstats.WhyRule.String()},
 		{"a rule includes", []string{"EXNET_RULES=d prog*" + all}, true, ""},
 		{"a rule for another program", []string{"EXNET_LOOPBACK=1", "EXNET_RULES=t other" + all}, true, ""},
 		{"malformed", []string{"EXNET_LOOPBACK=1", "EXNET_RULES=x"}, false, ""},
 		{"only a broker", nil, false, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			startWeb(t, program, append(tt.env, broker.PathEnv+"="+s.Path())...)
+			startWeb(t, program, append(tt.env, client.PathEnv+"="+s.Path())...)
 			if tt.direct {
 				eventuallyDirect(t, s)
 				return
@@ -166,7 +168,7 @@ func TestRules(t *testing.T) {
 func TestDirect(t *testing.T) {
 	s := startBroker(t)
 	program := buildProgram(t, copyTree(t, "web"))
-	startWeb(t, program, "EXNET_LOOPBACK=1", broker.PathEnv+"="+s.Path())
+	startWeb(t, program, "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
 	eventuallyDirect(t, s)
 	b, err := Explain(program)
 	if err != nil || b.With == "" || !strings.HasPrefix(b.String(), "direct sockets: built with go1.") {

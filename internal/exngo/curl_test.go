@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 )
 
 // TestCurl has curl under exn-run read from a Go server, by HTTP/1 and HTTP/2: what C and
@@ -26,7 +26,7 @@ func TestCurl(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	s := startBroker(t)
-	env := append(os.Environ(), broker.PathEnv+"="+s.Path())
+	env := append(os.Environ(), client.PathEnv+"="+s.Path())
 	server := exec.Command(buildProgram(t, copyTree(t, "serve")))
 	server.Env = append(env, "EXNET_LOOPBACK=1")
 	out, err := server.StdoutPipe()

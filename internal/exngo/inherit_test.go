@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 )
 
 // TestInherit has a server that has inherited its listener, as after a graceful restart:
@@ -19,7 +19,7 @@ import (
 func TestInherit(t *testing.T) {
 	s := startBroker(t)
 	cmd := exec.Command(buildProgram(t, copyTree(t, "inherit")))
-	cmd.Env = append(os.Environ(), "EXNET_LOOPBACK=1", broker.PathEnv+"="+s.Path())
+	cmd.Env = append(os.Environ(), "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

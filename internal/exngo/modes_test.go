@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
 )
 
 // both runs a program of testdata until both ends of its connection are direct.
 func both(t *testing.T, program string) {
 	t.Helper()
 	s := startBroker(t)
-	startWeb(t, program, "EXNET_LOOPBACK=1", broker.PathEnv+"="+s.Path())
+	startWeb(t, program, "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
 	eventuallyDirect(t, s)
 }
 
@@ -40,7 +42,7 @@ func eventuallyDirect(t *testing.T, s *broker.Server) {
 func directEnds(s *broker.Server) (client, server int) {
 	for _, c := range s.Connections() {
 		switch {
-		case c.Mode != broker.ModeDirect.String():
+		case c.Mode != connstats.ModeDirect.String():
 		case c.Server:
 			server++
 		default:
@@ -210,7 +212,7 @@ func TestRun(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := exec.Command(report, "-test.v")
-	cmd.Env = append(os.Environ(), "EXNET_LOOPBACK=1", broker.PathEnv+"="+s.Path())
+	cmd.Env = append(os.Environ(), "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestRun") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 )
 
 // brokerCommand makes exn-run start the broker of its network namespace, and
@@ -42,13 +43,13 @@ func prepareBroker(start bool) (path string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	for {
-		path, err = broker.Find(ctx)
+		path, err = client.Find(ctx)
 		if err == nil && keep(path) {
 			return path, nil
 		}
 		switch {
 		case err == nil: // it is just ending
-			err = broker.ErrNoBroker
+			err = client.ErrNoBroker
 		case !start:
 			return "", fmt.Errorf("no broker serves this network namespace, start a node (exn-tun up) or use --loopback")
 		default:

@@ -6,32 +6,32 @@ import (
 	"io"
 	"strings"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 )
 
 // wasDirect reports whether bytes went over the segment.
-func wasDirect(c *broker.Connection) bool { return c.Sent.DirectBytes+c.Received.DirectBytes > 0 }
+func wasDirect(c *connstats.Connection) bool { return c.Sent.DirectBytes+c.Received.DirectBytes > 0 }
 
 // why says a reason in words that tell what to do.
-func why(w broker.Why) string {
-	texts := map[broker.Why]string{
-		broker.WhyNotYet:           "too few bytes moved",
-		broker.WhyNoBroker:         "no broker",
-		broker.WhyNoListener:       "no direct listener is known at the server's port",
-		broker.WhyRule:             "a rule says tcp",
-		broker.WhyOffered:          "offered, and not taken",
-		broker.WhyRefused:          "refused",
-		broker.WhyNoMemory:         "no memory or descriptors left",
-		broker.WhyProgram:          "the program gave it up (exec, descriptor passed on, urgent data)",
-		broker.WhyPeer:             "the peer has ended or gone back to TCP",
-		broker.WhyBreach:           "the peer broke the rules of the segment",
-		broker.WhyUnsupportedCall:  "a call that only TCP can do",
-		broker.WhyAddressNotWanted: "loopback is not included (--loopback)",
-		broker.WhyNoOffer:          "the client has not offered it",
-		broker.WhyShared:           "another process has the connection, too",
-		broker.WhyBusy:             "a thread waits in a call on the connection",
-		broker.WhyExpired:          "offered, and not taken in time",
-		broker.WhyUnreachable:      "the peer's node cannot be reached",
+func why(w connstats.Why) string {
+	texts := map[connstats.Why]string{
+		connstats.WhyNotYet:           "too few bytes moved",
+		connstats.WhyNoBroker:         "no broker",
+		connstats.WhyNoListener:       "no direct listener is known at the server's port",
+		connstats.WhyRule:             "a rule says tcp",
+		connstats.WhyOffered:          "offered, and not taken",
+		connstats.WhyRefused:          "refused",
+		connstats.WhyNoMemory:         "no memory or descriptors left",
+		connstats.WhyProgram:          "the program gave it up (exec, descriptor passed on, urgent data)",
+		connstats.WhyPeer:             "the peer has ended or gone back to TCP",
+		connstats.WhyBreach:           "the peer broke the rules of the segment",
+		connstats.WhyUnsupportedCall:  "a call that only TCP can do",
+		connstats.WhyAddressNotWanted: "loopback is not included (--loopback)",
+		connstats.WhyNoOffer:          "the client has not offered it",
+		connstats.WhyShared:           "another process has the connection, too",
+		connstats.WhyBusy:             "a thread waits in a call on the connection",
+		connstats.WhyExpired:          "offered, and not taken in time",
+		connstats.WhyUnreachable:      "the peer's node cannot be reached",
 	}
 	if text, ok := texts[w]; ok {
 		return text
@@ -40,24 +40,24 @@ func why(w broker.Why) string {
 }
 
 // choice says in a few words how a connection went, and why.
-func choice(c *broker.Connection) string {
+func choice(c *connstats.Connection) string {
 	direct := wasDirect(c)
-	left := c.Mode == broker.ModeDemoted.String() || c.Why >= broker.WhyProgram && c.Why <= broker.WhyUnsupportedCall
+	left := c.Mode == connstats.ModeDemoted.String() || c.Why >= connstats.WhyProgram && c.Why <= connstats.WhyUnsupportedCall
 	text := "tcp"
 	switch {
 	case direct && left:
 		text = "direct, then tcp"
-	case direct, c.Mode == broker.ModeDirect.String():
+	case direct, c.Mode == connstats.ModeDirect.String():
 		return "direct"
 	}
-	if c.Why != broker.WhyNothing {
+	if c.Why != connstats.WhyNothing {
 		text += ": " + why(c.Why)
 	}
 	return text
 }
 
 // line is what --explain and --verbose print of a connection.
-func line(c *broker.Connection) string {
+func line(c *connstats.Connection) string {
 	arrow := "->"
 	if c.Server {
 		arrow = "<-"
@@ -67,7 +67,7 @@ func line(c *broker.Connection) string {
 
 // amounts is what went each way, "" if nobody counted it: a connection that is TCP
 // for good is left alone.
-func amounts(c *broker.Connection) string {
+func amounts(c *connstats.Connection) string {
 	if !wasDirect(c) && c.Sent.ShadowBytes+c.Received.ShadowBytes == 0 {
 		return ""
 	}
@@ -76,7 +76,7 @@ func amounts(c *broker.Connection) string {
 }
 
 // details are the other counters, without those that are zero.
-func details(c *broker.Connection) string {
+func details(c *connstats.Connection) string {
 	var parts []string
 	add := func(name string, n uint64) {
 		if n != 0 {
@@ -85,7 +85,7 @@ func details(c *broker.Connection) string {
 	}
 	for _, way := range []struct {
 		name string
-		broker.Traffic
+		connstats.Traffic
 	}{{"tx", c.Sent}, {"rx", c.Received}} {
 		add(way.name+" VELO", way.VELO)
 		add(way.name+" VELO_LAST", way.VELOLast)
@@ -117,11 +117,11 @@ func size(n uint64) string {
 }
 
 // summary is the last line of what --explain prints.
-func summary(all []broker.Connection, lost, processes int) string {
+func summary(all []connstats.Connection, lost, processes int) string {
 	if processes == 0 {
 		return "no process told of its connections: it made none, or the library did not reach it"
 	}
-	direct, reasons := 0, make(map[broker.Why]int)
+	direct, reasons := 0, make(map[connstats.Why]int)
 	for _, c := range all {
 		if wasDirect(&c) {
 			direct++
@@ -131,7 +131,7 @@ func summary(all []broker.Connection, lost, processes int) string {
 	}
 	text := fmt.Sprintf("%s in %s: %d direct, %d tcp", count(len(all), "connection", "s"), count(processes, "process", "es"), direct, len(all)-direct)
 	var parts []string
-	for w := broker.WhyNotYet; w <= broker.WhyLast; w++ {
+	for w := connstats.WhyNotYet; w <= connstats.WhyLast; w++ {
 		if n := reasons[w]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d: %s", n, why(w)))
 		}
@@ -158,11 +158,11 @@ type Record struct {
 	Path   string `json:"path"`
 	Choice string `json:"choice"` // as --explain says it
 	Why    int    `json:"why"`    // reason of SPEC.md, 6.3
-	broker.Connection
+	connstats.Connection
 }
 
 // writeReport writes a Record a line.
-func writeReport(w io.Writer, all []broker.Connection) error {
+func writeReport(w io.Writer, all []connstats.Connection) error {
 	lines := json.NewEncoder(w)
 	for _, c := range all {
 		r := Record{Path: "tcp", Choice: choice(&c), Why: int(c.Why), Connection: c}

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -34,9 +37,9 @@ func startBrokerAt(t *testing.T, path string, idle time.Duration) (ended <-chan 
 	return done, cancel
 }
 
-func dial(t *testing.T, path string) *broker.Client {
+func dial(t *testing.T, path string) *client.Client {
 	t.Helper()
-	c, err := broker.Dial(broker.ClientConfig{Path: path, Program: "prog"})
+	c, err := client.Dial(client.Config{Path: path, Program: "prog"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func dial(t *testing.T, path string) *broker.Client {
 	return c
 }
 
-func wait(t *testing.T, c *broker.Client) error {
+func wait(t *testing.T, c *client.Client) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	return c.Wait(ctx)
@@ -76,7 +79,7 @@ func TestTap(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := ln.Addr().(*net.TCPAddr).AddrPort().Port()
-	a := c.Listen(broker.Socket{Conn: raw}, nil)
+	a := c.Listen(client.Socket{Conn: raw}, nil)
 	defer a.Close()
 	for end := time.Now().Add(30 * time.Second); !c.Listener(port); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -84,22 +87,22 @@ func TestTap(t *testing.T) {
 		}
 	}
 
-	key := broker.Key{Client: netip.MustParseAddrPort("10.2.0.1:1000"), Server: netip.MustParseAddrPort("10.2.0.2:80")}
+	key := wire.Key{Client: netip.MustParseAddrPort("10.2.0.1:1000"), Server: netip.MustParseAddrPort("10.2.0.2:80")}
 	since := time.Unix(1, 0)
-	direct := c.Stats().Alloc(broker.EntryInfo{Key: key, FD: 5, Since: since})
+	direct := c.Stats().Alloc(connstats.EntryInfo{Key: key, FD: 5, Since: since})
 	key.Client = netip.MustParseAddrPort("[::1]:1001")
-	tcp := c.Stats().Alloc(broker.EntryInfo{Key: key, Server: true, FD: 6, Since: since.Add(time.Second)})
-	tcp.Set(broker.ModeTCP, broker.WhyRule)
+	tcp := c.Stats().Alloc(connstats.EntryInfo{Key: key, Server: true, FD: 6, Since: since.Add(time.Second)})
+	tcp.Set(connstats.ModeTCP, connstats.WhyRule)
 	var lines []string
-	live := func(c broker.Connection) { lines = append(lines, line(&c)) }
+	live := func(c connstats.Connection) { lines = append(lines, line(&c)) }
 	tap.settle()
 	w.look(live)
 	direct.Counters()[0].Store(12345678)
 	direct.Counters()[4].Store(7)
-	direct.Set(broker.ModeDirect, broker.WhyNothing)
+	direct.Set(connstats.ModeDirect, connstats.WhyNothing)
 	w.look(live)
 	w.look(live)
-	direct.Set(broker.ModeDemoted, broker.WhyPeer)
+	direct.Set(connstats.ModeDemoted, connstats.WhyPeer)
 	w.look(live)
 	direct.Free() // what was seen last stays
 	w.look(live)
@@ -132,10 +135,10 @@ func TestTap(t *testing.T) {
 
 	// Places that are used anew: the last is seen, and the others are known of.
 	for range 3 {
-		direct = c.Stats().Alloc(broker.EntryInfo{Key: key, FD: 5, Since: since})
+		direct = c.Stats().Alloc(connstats.EntryInfo{Key: key, FD: 5, Since: since})
 		direct.Free()
 	}
-	c.Stats().Alloc(broker.EntryInfo{Key: key, FD: 5, Since: since})
+	c.Stats().Alloc(connstats.EntryInfo{Key: key, FD: 5, Since: since})
 	w.look(nil)
 	if len(w.all()) != 3 || w.lost != 3 {
 		t.Errorf("%d connections seen, %d lost, want 3, 3", len(w.all()), w.lost)
@@ -182,11 +185,11 @@ func TestTapDistrusts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := broker.Dial(broker.ClientConfig{Path: tap.path(), Program: "\x1b]0;you\a\nfoe"})
+	c, err := client.Dial(client.Config{Path: tap.path(), Program: "\x1b]0;you\a\nfoe"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Stats().Alloc(broker.EntryInfo{Since: time.Unix(1, 0)}).Set(broker.ModeTCP, broker.WhyNoBroker)
+	c.Stats().Alloc(connstats.EntryInfo{Since: time.Unix(1, 0)}).Set(connstats.ModeTCP, connstats.WhyNoBroker)
 	_ = wait(t, c)
 	c.Close()
 	tap.settle()
@@ -195,9 +198,9 @@ func TestTapDistrusts(t *testing.T) {
 	}
 
 	// Nor does exn-run remember more than it can bear.
-	w.conns = make(map[seenKey]*broker.Connection)
+	w.conns = make(map[seenKey]*connstats.Connection)
 	for i := range maxConnections {
-		w.conns[seenKey{nil, i, 2}] = &broker.Connection{}
+		w.conns[seenKey{nil, i, 2}] = &connstats.Connection{}
 	}
 	w.look(nil)
 	if len(w.conns) != maxConnections || w.lost != 1 {
@@ -230,8 +233,8 @@ func TestTapWithoutBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := dial(t, tap.path())
-	c.Stats().Alloc(broker.EntryInfo{Since: time.Unix(1, 0)}).Set(broker.ModeTCP, broker.WhyNoBroker)
-	if err := wait(t, c); !errors.Is(err, broker.ErrNoBroker) {
+	c.Stats().Alloc(connstats.EntryInfo{Since: time.Unix(1, 0)}).Set(connstats.ModeTCP, connstats.WhyNoBroker)
+	if err := wait(t, c); !errors.Is(err, client.ErrNoBroker) {
 		t.Errorf("the client is told %v", err)
 	}
 	c.Close()
@@ -292,7 +295,7 @@ func TestServeBroker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Env = append(p.Env, broker.PathEnv+"="+path)
+	p.Env = append(p.Env, client.PathEnv+"="+path)
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 )
 
 // programEnv makes the test binary the program exn-run.
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 func exnRun(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{"--library", library(t)}, args...)...)
-	cmd.Env = append(os.Environ(), programEnv+"=1", broker.PathEnv+"=/no/broker")
+	cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"=/no/broker")
 	return cmd
 }
 

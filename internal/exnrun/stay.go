@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/child"
 
 	"golang.org/x/sys/unix"
@@ -43,9 +43,9 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	if err != nil {
 		return errors.Join(err, t.close())
 	}
-	var live func(broker.Connection)
+	var live func(connstats.Connection)
 	if o.verbose {
-		live = func(c broker.Connection) { fmt.Fprintln(stderr, "exn-run:", line(&c)) }
+		live = func(c connstats.Connection) { fmt.Fprintln(stderr, "exn-run:", line(&c)) }
 	}
 	state, err := runChild(p.Path, o.argv, withVariables(os.Environ(), vars), func() { w.look(live) })
 	t.settle()

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/wire"
 )
 
 // tap stands between programs and their broker: it passes on what either says, with
@@ -208,9 +208,9 @@ func (t *tap) pass(from, to *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	if b[0] == byte(broker.Hello) && len(fds) == 1 {
+	if b[0] == byte(wire.Hello) && len(fds) == 1 {
 		if fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			program, _, _ := strings.Cut(string(b[min(n, broker.HeaderLen):n]), "\x00")
+			program, _, _ := strings.Cut(string(b[min(n, wire.HeaderLen):n]), "\x00")
 			t.seen(printable(program), int(peerCred(from).Pid), os.NewFile(uintptr(fd), "statistics"))
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 )
 
 // watch collects the connections of all processes that show their statistics.
@@ -17,7 +17,7 @@ type watch struct {
 	// more: processes beyond those.
 	more int // +checklocks:mu
 
-	conns map[seenKey]*broker.Connection
+	conns map[seenKey]*connstats.Connection
 	lost  int // connections that are not shown: their entries were used anew before they were seen, or there are too many
 }
 
@@ -64,15 +64,15 @@ func (w *watch) processes() int {
 
 // look reads all statistics, and calls changed for each connection that is new or
 // goes another way than before; nil: nobody.
-func (w *watch) look(changed func(broker.Connection)) {
+func (w *watch) look(changed func(connstats.Connection)) {
 	w.mu.Lock()
 	tables := slices.Clone(w.tables)
 	w.mu.Unlock()
 	if w.conns == nil {
-		w.conns = make(map[seenKey]*broker.Connection)
+		w.conns = make(map[seenKey]*connstats.Connection)
 	}
 	for _, t := range tables {
-		for _, c := range broker.ReadStats(int(t.file.Fd())) {
+		for _, c := range connstats.Read(int(t.file.Fd()), connstats.MaxEntries) {
 			if last := t.last[c.Entry]; last != c.Seq {
 				w.lost += max(int(c.Seq-last)/2-1, 0)
 				t.last[c.Entry] = c.Seq
@@ -93,12 +93,12 @@ func (w *watch) look(changed func(broker.Connection)) {
 }
 
 // all returns the connections in the order of their set-up.
-func (w *watch) all() []broker.Connection {
-	var all []broker.Connection
+func (w *watch) all() []connstats.Connection {
+	var all []connstats.Connection
 	for _, c := range w.conns {
 		all = append(all, *c)
 	}
-	slices.SortFunc(all, func(a, b broker.Connection) int {
+	slices.SortFunc(all, func(a, b connstats.Connection) int {
 		if c := a.Since.Compare(b.Since); c != 0 {
 			return c
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
 )
 
@@ -16,7 +16,7 @@ func writeSockets(w io.Writer, s *control.Sockets) {
 	}
 	direct := 0
 	for _, c := range s.Connections {
-		if c.Mode == broker.ModeDirect.String() {
+		if c.Mode == connstats.ModeDirect.String() {
 			direct++
 		}
 	}
@@ -38,7 +38,7 @@ func writeSockets(w io.Writer, s *control.Sockets) {
 }
 
 // processOf names the owner of a connection.
-func processOf(c broker.Connection) string {
+func processOf(c connstats.Connection) string {
 	name := pick(c.Program == "", "?", printable(c.Program))
 	if c.PID == 0 { // it is in a PID namespace that the broker does not see
 		return name
@@ -59,13 +59,13 @@ func printable(s string) string {
 }
 
 // fillOf says how full the outbound ring is.
-func fillOf(c broker.Connection) string {
+func fillOf(c connstats.Connection) string {
 	if c.RingSize == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%d %%", 100*min(c.RingUsed, c.RingSize)/c.RingSize)
 }
 
-func messagesOf(t broker.Traffic) string {
+func messagesOf(t connstats.Traffic) string {
 	return fmt.Sprintf("%d|%d|%d|%d|%d|%d|%s", t.VELO, t.VELOLast, t.RMAInfo, t.RMAAvail, t.Shutdown, t.Demote, bytesOf(t.ZeroCopyBytes))
 }

@@ -5,18 +5,18 @@ import (
 	"net/netip"
 	"testing"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
 )
 
 func TestSocketsText(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	var b bytes.Buffer
-	writeSockets(&b, &control.Sockets{Node: 1, Broker: "/run/exn/ds/4026532177.sock", Connections: []broker.Connection{
+	writeSockets(&b, &control.Sockets{Node: 1, Broker: "/run/exn/ds/4026532177.sock", Connections: []connstats.Connection{
 		{
 			Program: "iperf3", PID: 1234, Local: ap("10.2.0.1:40000"), Remote: ap("10.2.0.2:5201"), Mode: "direct", Device: 1,
-			Sent:     broker.Traffic{DirectBytes: 5 << 30, ShadowBytes: 37, VELO: 1, VELOLast: 2, RMAInfo: 81920, RMAAvail: 3, ZeroCopyBytes: 1 << 20},
-			Received: broker.Traffic{DirectBytes: 4, VELOLast: 1, RMAAvail: 81919, Shutdown: 1, Demote: 2},
+			Sent:     connstats.Traffic{DirectBytes: 5 << 30, ShadowBytes: 37, VELO: 1, VELOLast: 2, RMAInfo: 81920, RMAAvail: 3, ZeroCopyBytes: 1 << 20},
+			Received: connstats.Traffic{DirectBytes: 4, VELOLast: 1, RMAAvail: 81919, Shutdown: 1, Demote: 2},
 			RingUsed: 786432, RingSize: 1 << 20,
 		},
 		{

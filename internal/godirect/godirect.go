@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/internal/rules"
 )
 
@@ -29,7 +29,7 @@ var on = wanted()
 // could be in a bubble of testing/synctest, which would wait for it.
 func init() {
 	if on {
-		client()
+		process()
 	}
 }
 
@@ -40,7 +40,7 @@ func wanted() bool {
 	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
 		return false // the environment is of somebody with fewer rights
 	}
-	for _, name := range []string{rules.EnvLoopback, rules.Env, broker.PathEnv} {
+	for _, name := range []string{rules.EnvLoopback, rules.Env, client.PathEnv} {
 		if _, set := os.LookupEnv(name); set {
 			return true
 		}
@@ -55,9 +55,9 @@ func On() bool { return on }
 // memory as they are used.
 const connections = 16384
 
-// client is the process's, which looks for a broker from the beginning.
-var client = sync.OnceValue(func() *broker.Client {
-	c, err := broker.Dial(broker.ClientConfig{Connections: connections, KeepClosed: true})
+// process is the Client of this process, which looks for a broker from the beginning.
+var process = sync.OnceValue(func() *client.Client {
+	c, err := client.Dial(client.Config{Connections: connections, KeepClosed: true})
 	if err != nil { // no memory for a small table: there is none for segments
 		return nil
 	}
@@ -74,7 +74,7 @@ var config = sync.OnceValue(func() (c directsockets.Config) {
 	c.Ring = number("EXNET_DS_RING")
 	c.Wait = time.Duration(number("EXNET_DS_WAIT")) * time.Millisecond
 	c.ByRule = true
-	c.Broker = client()
+	c.Broker = process()
 	return c
 })
 
@@ -108,7 +108,7 @@ func Begin(shadow net.Conn, server bool) *directsockets.Conn {
 		role, end = rules.Server, shadow.LocalAddr()
 	}
 	a, ok := end.(*net.TCPAddr)
-	if !ok || !explains() && plain(role, unmapped(a.AddrPort()), false) || client() == nil {
+	if !ok || !explains() && plain(role, unmapped(a.AddrPort()), false) || process() == nil {
 		return nil
 	}
 	conn, err := directsockets.NewConn(shadow, server, config())
@@ -124,11 +124,11 @@ func Listen(raw syscall.RawConn, local netip.AddrPort) (hide func()) {
 	if local = unmapped(local); plain(rules.Server, local, true) {
 		return nil
 	}
-	c := client()
+	c := process()
 	if c == nil {
 		return nil
 	}
-	return c.Listen(broker.Socket{Conn: raw, Local: local}, nil).Close
+	return c.Listen(client.Socket{Conn: raw, Local: local}, nil).Close
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {

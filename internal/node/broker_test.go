@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/internal/netns"
 )
 
@@ -17,9 +17,9 @@ func TestRootClusterBrokers(t *testing.T) {
 	if len(c.Brokers) != 3 {
 		t.Fatalf("%d brokers", len(c.Brokers))
 	}
-	var clients []*broker.Client
+	var clients []*client.Client
 	for i := range c.Nodes {
-		b, err := broker.Dial(broker.ClientConfig{In: c.Namespace(i).Do})
+		b, err := client.Dial(client.Config{In: c.Namespace(i).Do})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestRootClusterBrokers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := clients[2].Listen(broker.Socket{Conn: raw}, nil)
+	a := clients[2].Listen(client.Socket{Conn: raw}, nil)
 	port := portOf(ln)
 	shown := func(want bool) {
 		t.Helper()

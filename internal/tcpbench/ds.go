@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/segment"
 )
 
@@ -24,7 +24,7 @@ const brokerTime = 3 * time.Second
 
 // direct is what the direct sockets of a worker have in common.
 func (j job) direct() (directsockets.Config, error) {
-	client, err := broker.Dial(broker.ClientConfig{Path: j.Broker, Program: "dsbench"})
+	client, err := client.Dial(client.Config{Path: j.Broker, Program: "dsbench"})
 	if err != nil {
 		return directsockets.Config{}, err
 	}
@@ -37,7 +37,7 @@ func (j job) direct() (directsockets.Config, error) {
 }
 
 // announced waits until the broker says that there is a direct listener.
-func (j job) announced(c *broker.Client, port uint16) error {
+func (j job) announced(c *client.Client, port uint16) error {
 	if j.Plain {
 		return nil
 	}

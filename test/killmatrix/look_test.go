@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/netns"
 )
 
@@ -18,9 +18,9 @@ import (
 // The table is read where the process keeps it, so that it does not matter who is
 // stopped or dead.
 type entry struct {
-	mode broker.Mode
-	why  broker.Why
-	n    [broker.NumCounters]uint64
+	mode connstats.Mode
+	why  connstats.Why
+	n    [connstats.NumCounters]uint64
 }
 
 // Indices of an entry's counters.
@@ -55,7 +55,7 @@ func (r *remote) entry(client, server netip.AddrPort) (*entry, error) {
 			netip.AddrFrom16([16]byte(e[16:32])).Unmap() != client.Addr() || netip.AddrFrom16([16]byte(e[32:48])).Unmap() != server.Addr() {
 			continue
 		}
-		out := &entry{mode: broker.Mode(e[4]), why: broker.Why(e[6])}
+		out := &entry{mode: connstats.Mode(e[4]), why: connstats.Why(e[6])}
 		for i := range out.n {
 			out.n[i] = le.Uint64(e[64+8*i:])
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 )
 
 // reach brings a new connection to the moment of the cell and returns what proves that it
@@ -77,7 +77,7 @@ func (r *run) reachSetUp() (proof string, err error) {
 		if e.n[sentDirect] > 0 {
 			return false, errors.New("it is direct")
 		}
-		return e.why == broker.WhyOffered, nil
+		return e.why == connstats.WhyOffered, nil
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
 )
 
@@ -384,7 +384,7 @@ func (r *run) seeNothing() error {
 	if err != nil {
 		return err
 	}
-	if e != nil && r.cell.moment != setUp && e.mode != broker.ModeDirect {
+	if e != nil && r.cell.moment != setUp && e.mode != connstats.ModeDirect {
 		return fmt.Errorf("it is not direct any more: %v, %v", e.mode, e.why)
 	}
 	r.after = time.Duration(gap)

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker"
+	brokerclient "exnet/directsockets/broker/client"
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/internal/control"
@@ -235,7 +235,7 @@ func (w *world) startBroker() (err error) {
 // brokerPID is the process of the broker of a namespace.
 func brokerPID(ns *netns.NS) (pid int, err error) {
 	err = ns.Do(func() error {
-		path, err := broker.Find(context.Background())
+		path, err := brokerclient.Find(context.Background())
 		if err != nil {
 			return err
 		}

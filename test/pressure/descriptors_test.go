@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 )
 
 // squeeze leaves a process only so many numbers for new descriptors, and returns what
@@ -46,7 +46,7 @@ func (n *node) whys(t *testing.T, p *process) map[string]int {
 	t.Helper()
 	m := make(map[string]int)
 	for _, c := range n.connections(t, p) {
-		if c.Mode != broker.ModeDirect.String() {
+		if c.Mode != connstats.ModeDirect.String() {
 			m[c.Reason]++
 		}
 	}
@@ -76,8 +76,8 @@ func TestRootDescriptors(t *testing.T) {
 				client.round(t)
 			}
 			direct, whys := a.direct(t, client), a.whys(t, client)
-			if no := whys[broker.WhyNoMemory.String()]; no != total-direct || no == 0 {
-				t.Errorf("%d of %d connections are direct, the others: %v, want %v", direct, total, whys, broker.WhyNoMemory)
+			if no := whys[connstats.WhyNoMemory.String()]; no != total-direct || no == 0 {
+				t.Errorf("%d of %d connections are direct, the others: %v, want %v", direct, total, whys, connstats.WhyNoMemory)
 			}
 			client.tell(t, "add %d", more)
 			words := client.expect(t, "added")

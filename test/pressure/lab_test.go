@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
@@ -177,14 +177,14 @@ func (n *node) sockets() (*control.Sockets, error) {
 }
 
 // connections are a process's that are open, as the broker of its node shows them.
-func (n *node) connections(t *testing.T, p *process) (all []broker.Connection) {
+func (n *node) connections(t *testing.T, p *process) (all []connstats.Connection) {
 	t.Helper()
 	s, err := n.sockets()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range s.Connections {
-		if c.PID == p.pid() && c.Mode != broker.ModeClosed.String() {
+		if c.PID == p.pid() && c.Mode != connstats.ModeClosed.String() {
 			all = append(all, c)
 		}
 	}
@@ -195,7 +195,7 @@ func (n *node) connections(t *testing.T, p *process) (all []broker.Connection) {
 func (n *node) direct(t *testing.T, p *process) (direct int) {
 	t.Helper()
 	for _, c := range n.connections(t, p) {
-		if c.Mode == broker.ModeDirect.String() {
+		if c.Mode == connstats.ModeDirect.String() {
 			direct++
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker"
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -58,8 +58,8 @@ func TestRootNoMemory(t *testing.T) {
 				case side == "server" && tt.name == "file size": // it makes none
 				case direct != few:
 					t.Errorf("%d connections are direct: the limit is none", direct)
-				case side == "client" && whys[broker.WhyNoMemory.String()] != few:
-					t.Errorf("the others: %v, want %v", whys, broker.WhyNoMemory)
+				case side == "client" && whys[connstats.WhyNoMemory.String()] != few:
+					t.Errorf("the others: %v, want %v", whys, connstats.WhyNoMemory)
 				}
 				client.tell(t, "end")
 				client.expect(t, "closed")

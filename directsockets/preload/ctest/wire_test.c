@@ -1,4 +1,4 @@
-// Runs ../broker/testdata/messages.golden, whose form is at its top.
+// Runs ../broker/wire/testdata/messages.golden, whose form is at its top.
 #include "harness.h"
 
 #include "conn/broker.h"
@@ -39,7 +39,7 @@ static const char *types[] = {"", "hello", "welcome", "listen", "unlisten", "off
 int main(void)
 {
 	static char text[1024];
-	FILE *f = fopen("../broker/testdata/messages.golden", "r");
+	FILE *f = fopen("../broker/wire/testdata/messages.golden", "r");
 	int asked = 0;
 
 	if (!f)

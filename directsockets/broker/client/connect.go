@@ -1,4 +1,4 @@
-package broker
+package client
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/ctxend"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +24,7 @@ const (
 	// welcomeTime is what a broker has to answer HELLO.
 	welcomeTime = 2 * time.Second
 	// maxAsked is how many announcements may wait for the broker.
-	maxAsked = 2 * maxListeners
+	maxAsked = 2 * wire.MaxListeners
 )
 
 // run keeps the Client connected until ctx ends.
@@ -39,7 +41,7 @@ func (c *Client) run(ctx context.Context) {
 			}
 		}
 		if ctx.Err() != nil {
-			err = ErrClosed
+			err = wire.ErrClosed
 		}
 		c.disconnected(err)
 		select {
@@ -52,28 +54,28 @@ func (c *Client) run(ctx context.Context) {
 }
 
 // serve answers the broker until the connection ends.
-func (c *Client) serve(ctx context.Context, w socketWay, in *inbound) error {
-	defer w.close()
-	defer ctxend.Do(ctx, w.abort)()
+func (c *Client) serve(ctx context.Context, w socketWay, in *packet.Inbound) error {
+	defer w.Close()
+	defer ctxend.Do(ctx, w.Abort)()
 	for {
-		b, fds, err := in.next()
-		lost := errors.Is(err, errNoDescriptors)
+		b, fds, err := in.Next()
+		lost := errors.Is(err, packet.ErrNoDescriptors)
 		if err != nil && !lost {
-			fds.close()
+			fds.Close()
 			return fmt.Errorf("%w: %w", ErrNoBroker, err)
 		}
-		var m Message
+		var m wire.Message
 		err = m.UnmarshalBinary(b)
 		switch {
 		case err != nil:
-		case lost && m.Type == Grant: // the client's side sees the end of its doorbell
-			err = c.handle(Message{Type: None, ID: m.ID}, nil)
+		case lost && m.Type == wire.Grant: // the client's side sees the end of its doorbell
+			err = c.handle(wire.Message{Type: wire.None, ID: m.ID}, nil)
 		case len(fds) != m.Type.Descriptors():
-			err = fmt.Errorf("%w: %v with %d descriptors", ErrRule, m.Type, len(fds))
+			err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 		default:
 			err = c.handle(m, fds)
 		}
-		fds.close()
+		fds.Close()
 		if err != nil {
 			c.cfg.Log.Warn("direct sockets: broker", "reason", err)
 			return fmt.Errorf("%w: %w", ErrNoBroker, err)
@@ -82,7 +84,7 @@ func (c *Client) serve(ctx context.Context, w socketWay, in *inbound) error {
 }
 
 // connect finds a broker and greets it.
-func (c *Client) connect(ctx context.Context) (w socketWay, in *inbound, err error) {
+func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, err error) {
 	var conn *net.UnixConn
 	err = c.cfg.In(func() error {
 		all := []string{c.cfg.Path}
@@ -111,12 +113,12 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *inbound, err err
 		}
 	}()
 	defer ctxend.Do(ctx, func() { conn.Close() })()
-	out, err := newOutbox(conn, maxAsked)
+	out, err := packet.NewOutbox(conn, maxAsked)
 	if err != nil {
 		return w, nil, err
 	}
 	w = socketWay{out}
-	if in, err = newInbound(conn, maxLen); err != nil {
+	if in, err = packet.NewInbound(conn, wire.MaxLen); err != nil {
 		return w, nil, err
 	}
 	page, node, err := c.greet(w, conn, in)
@@ -130,7 +132,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *inbound, err err
 // dialBroker connects to a socket whose owner can be trusted.
 func dialBroker(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer
-	got, err := d.DialContext(ctx, network, path)
+	got, err := d.DialContext(ctx, Network, path)
 	if err != nil {
 		return nil, err
 	}
@@ -155,49 +157,49 @@ func dialBroker(ctx context.Context, path string) (*net.UnixConn, error) {
 }
 
 // greet exchanges HELLO and WELCOME.
-func (c *Client) greet(w socketWay, conn *net.UnixConn, in *inbound) (page *Page, node uint16, err error) {
-	b, err := Message{Type: Hello, ID: 1, Program: c.cfg.Program}.AppendBinary(nil)
+func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (page *wire.Page, node uint16, err error) {
+	b, err := wire.Message{Type: wire.Hello, ID: 1, Program: c.cfg.Program}.AppendBinary(nil)
 	if err != nil {
 		return nil, 0, err
 	}
-	fd := c.stats.seg.Fd()
+	fd := c.stats.Fd()
 	if fd < 0 {
-		return nil, 0, ErrClosed
+		return nil, 0, wire.ErrClosed
 	}
-	if err := w.post(b, fd); err != nil {
+	if err := w.Post(b, fd); err != nil {
 		return nil, 0, err
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(welcomeTime)); err != nil {
 		return nil, 0, err
 	}
-	b, fds, err := in.next()
-	defer func() { fds.close() }()
+	b, fds, err := in.Next()
+	defer func() { fds.Close() }()
 	if err != nil {
 		return nil, 0, err
 	}
-	var m Message
+	var m wire.Message
 	if err := m.UnmarshalBinary(b); err != nil {
 		return nil, 0, err
 	}
-	if m.Type != Welcome || len(fds) != 1 {
-		return nil, 0, fmt.Errorf("%w: %v with %d descriptors, WELCOME being due", ErrRule, m.Type, len(fds))
+	if m.Type != wire.Welcome || len(fds) != 1 {
+		return nil, 0, fmt.Errorf("%w: %v with %d descriptors, WELCOME being due", wire.ErrRule, m.Type, len(fds))
 	}
-	if page, err = mapPage(fds[0]); err != nil {
+	if page, err = wire.MapPage(fds[0]); err != nil {
 		return nil, 0, err
 	}
 	return page, m.Node, conn.SetReadDeadline(time.Time{})
 }
 
 // socketWay is the way to a broker by its socket.
-type socketWay struct{ *outbox }
+type socketWay struct{ *packet.Outbox }
 
-func (w socketWay) ask(m Message, s Socket, queue bool, fds ...int) error {
-	send := w.offer
+func (w socketWay) Ask(m wire.Message, s Socket, queue bool, fds ...int) error {
+	send := w.Offer
 	if queue {
-		send = w.post
+		send = w.Post
 	}
-	if m.Type != Listen && m.Type != Offer && m.Type != Claim {
-		b, err := m.AppendBinary(make([]byte, 0, maxLen))
+	if m.Type != wire.Listen && m.Type != wire.Offer && m.Type != wire.Claim {
+		b, err := m.AppendBinary(make([]byte, 0, wire.MaxLen))
 		if err != nil {
 			return err
 		}
@@ -209,33 +211,19 @@ func (w socketWay) ask(m Message, s Socket, queue bool, fds ...int) error {
 	var proof int
 	var err error
 	ctlErr := s.Conn.Control(func(fd uintptr) {
-		if err = m.show(int(fd)); err == nil {
-			proof, err = openProof(int(fd))
+		if err = packet.Identify(&m, int(fd)); err == nil {
+			proof, err = packet.OpenProof(int(fd))
 		}
 	})
 	if err = errors.Join(ctlErr, err); err != nil {
 		return err
 	}
 	defer unix.Close(proof)
-	b, err := m.AppendBinary(make([]byte, 0, maxLen))
+	b, err := m.AppendBinary(make([]byte, 0, wire.MaxLen))
 	if err != nil {
 		return err
 	}
-	var all [maxFDs]int
+	var all [wire.MaxDescriptors]int
 	all[0] = proof
 	return send(b, all[:1+copy(all[1:], fds)]...)
-}
-
-// show completes a message with what identifies the socket fd.
-func (m *Message) show(fd int) error {
-	local, remote, ifindex, err := socketEnds(fd)
-	if err != nil {
-		return err
-	}
-	m.Interface = ifindex
-	m.Client, m.Server = remote, local
-	if m.Type == Offer {
-		m.Client, m.Server = local, remote
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package broker
+package connstats
 
 import (
 	"encoding/binary"
@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 	"exnet/internal/shm"
 )
 
@@ -105,10 +107,10 @@ func (w Why) String() string {
 	return fmt.Sprintf("Why(%d)", uint8(w))
 }
 
-// Stats is a client's table of its connections, which the broker can read.
+// Table is a client's table of its connections, which the broker can read.
 //
 // Concurrency: all methods may be called from many goroutines.
-type Stats struct {
+type Table struct {
 	seg  *shm.Segment
 	n    int
 	keep bool // closed connections stay readable
@@ -120,8 +122,9 @@ type Stats struct {
 	next int // +checklocks:mu
 }
 
-// newStats makes a table; 0 entries: the default.
-func newStats(entries int) (*Stats, error) {
+// New makes a table; 0 entries: the default. keepClosed: closed connections can be
+// read until their room is needed.
+func New(entries int, keepClosed bool) (*Table, error) {
 	if entries == 0 {
 		entries = defaultEntries
 	}
@@ -134,26 +137,32 @@ func newStats(entries int) (*Stats, error) {
 		return nil, err
 	}
 	head := seg.Bytes()
-	binary.LittleEndian.PutUint32(head[statsVersionOff:], Version)
+	binary.LittleEndian.PutUint32(head[statsVersionOff:], wire.Version)
 	binary.LittleEndian.PutUint32(head[statsEntriesOff:], uint32(entries))
 	binary.LittleEndian.PutUint32(head[statsPIDOff:], uint32(os.Getpid()))
 	copy(head, statsMagic)
-	return &Stats{seg: seg, n: entries}, nil
+	return &Table{seg: seg, n: entries, keep: keepClosed}, nil
 }
+
+// Fd is the descriptor of the table's file, which it keeps; -1: it is closed.
+func (s *Table) Fd() int { return s.seg.Fd() }
+
+// Close gives the table's descriptor back, and its memory when no entry needs it.
+func (s *Table) Close() { s.seg.Retire() }
 
 // Entry is the line of one connection in a Stats.
 //
 // Concurrency: one goroutine at a time for Set and Free; the counters have one
 // writer each.
 type Entry struct {
-	stats *Stats // nil: the table was full, nobody sees the entry
+	stats *Table // nil: the table was full, nobody sees the entry
 	index int32
 	words []atomic.Uint64
 }
 
 // EntryInfo is what does not change about a connection.
 type EntryInfo struct {
-	Key    Key
+	Key    wire.Key
 	Server bool // this is side 1
 	FD     int
 	Since  time.Time
@@ -162,7 +171,7 @@ type EntryInfo struct {
 // takeLocked returns the index of an entry that nobody uses; -1: there is none.
 //
 // +checklocks:s.mu
-func (s *Stats) takeLocked() (index int32) {
+func (s *Table) takeLocked() (index int32) {
 	n := len(s.free)
 	switch {
 	case s.next < s.n && (n == 0 || s.keep):
@@ -180,7 +189,7 @@ func (s *Stats) takeLocked() (index int32) {
 
 // Alloc takes an entry for a connection, in ModeTCP. It always returns one: when
 // the table is full, one that nobody sees.
-func (s *Stats) Alloc(info EntryInfo) *Entry {
+func (s *Table) Alloc(info EntryInfo) *Entry {
 	e := &Entry{index: -1}
 	if s != nil {
 		s.mu.Lock()
@@ -200,7 +209,7 @@ func (s *Stats) Alloc(info EntryInfo) *Entry {
 	}
 	e.words[entryFDOff/8].Store(uint64(uint32(info.FD)))
 	var ends [40]byte
-	appendEnds(ends[:0], info.Key.Client, info.Key.Server)
+	wire.AppendEnds(ends[:0], info.Key.Client, info.Key.Server)
 	for i := range len(ends) / 8 {
 		e.words[entryEndsOff/8+i].Store(binary.LittleEndian.Uint64(ends[8*i:]))
 	}
@@ -229,8 +238,8 @@ func (e *Entry) Counters() *Counters {
 	return (*Counters)(e.words[entryCountOff/8 : entryCountOff/8+NumCounters])
 }
 
-// Free gives the entry back. Nobody may use its counters any more. With
-// ClientConfig.KeepClosed it can be read, as that of a connection that is closed, until
+// Free gives the entry back. Nobody may use its counters any more. In a table that
+// keeps closed connections it can be read, as that of a connection that is closed, until
 // another one has it, and the longest unused comes first.
 func (e *Entry) Free() {
 	s := e.stats
@@ -248,29 +257,29 @@ func (e *Entry) Free() {
 	s.free = append(s.free, e.index)
 }
 
-// checkStats checks that fd is a table that can be read: sealed against resizing,
+// Check checks that fd is a table that can be read: sealed against resizing,
 // with as many entries as its size says.
-func checkStats(fd int) error {
-	_, _, err := readStatsHeader(fd)
+func Check(fd int) error {
+	_, _, err := readHeader(fd)
 	return err
 }
 
-// readStatsHeader returns the number of entries, and the process as it sees itself.
-func readStatsHeader(fd int) (entries, pid int, err error) {
-	size, err := sealedSize(fd)
+// readHeader returns the number of entries, and the process as it sees itself.
+func readHeader(fd int) (entries, pid int, err error) {
+	size, err := packet.SealedSize(fd)
 	if err != nil {
 		return 0, 0, err
 	}
 	var head [statsPIDOff + 4]byte
 	if n, err := unix.Pread(fd, head[:], 0); err != nil || n != len(head) {
-		return 0, 0, fmt.Errorf("%w: statistics of %d bytes", ErrRule, size)
+		return 0, 0, fmt.Errorf("%w: statistics of %d bytes", wire.ErrRule, size)
 	}
-	if string(head[:len(statsMagic)]) != statsMagic || binary.LittleEndian.Uint32(head[statsVersionOff:]) != Version {
-		return 0, 0, fmt.Errorf("%w: no statistics of version %d", ErrRule, Version)
+	if string(head[:len(statsMagic)]) != statsMagic || binary.LittleEndian.Uint32(head[statsVersionOff:]) != wire.Version {
+		return 0, 0, fmt.Errorf("%w: no statistics of version %d", wire.ErrRule, wire.Version)
 	}
 	n := binary.LittleEndian.Uint32(head[statsEntriesOff:])
 	if n > MaxEntries || size < statsHeaderLen+int64(n)*entryLen {
-		return 0, 0, fmt.Errorf("%w: statistics of %d entries in %d bytes", ErrRule, n, size)
+		return 0, 0, fmt.Errorf("%w: statistics of %d entries in %d bytes", wire.ErrRule, n, size)
 	}
 	return int(n), int(binary.LittleEndian.Uint32(head[statsPIDOff:])), nil
 }

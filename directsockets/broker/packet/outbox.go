@@ -1,4 +1,4 @@
-package broker
+package packet
 
 import (
 	"errors"
@@ -7,44 +7,46 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/wire"
 )
 
-// outbox sends packets to a socket without ever waiting for its reader.
+// Outbox sends packets to a socket without ever waiting for its reader.
 //
 // Concurrency: all methods may be called from many goroutines.
-type outbox struct {
+type Outbox struct {
 	conn *net.UnixConn
 	raw  syscall.RawConn
 	max  int // packets that may wait
 
 	mu sync.Mutex
 	// queue: what the socket had no room for.
-	queue []packet // +checklocks:mu
+	queue []waiting // +checklocks:mu
 	// writing: flush is running.
 	writing bool // +checklocks:mu
 	closed  bool // +checklocks:mu
 	flushed sync.WaitGroup
 }
 
-// packet is a message that waits, with descriptors of its own.
-type packet struct {
+// waiting is a message that waits, with descriptors of its own.
+type waiting struct {
 	b   []byte
 	fds []int
 }
 
-func (p packet) close() { descriptors(p.fds).close() }
+func (p waiting) close() { Descriptors(p.fds).Close() }
 
-func newOutbox(conn *net.UnixConn, max int) (*outbox, error) {
+func NewOutbox(conn *net.UnixConn, max int) (*Outbox, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	return &outbox{conn: conn, raw: raw, max: max}, nil
+	return &Outbox{conn: conn, raw: raw, max: max}, nil
 }
 
-// post sends a packet, now or when there is room. It borrows b and fds. errSlow:
+// Post sends a packet, now or when there is room. It borrows b and fds. ErrSlow:
 // too many wait already.
-func (o *outbox) post(b []byte, fds ...int) error {
+func (o *Outbox) Post(b []byte, fds ...int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -57,9 +59,9 @@ func (o *outbox) post(b []byte, fds ...int) error {
 		}
 	}
 	if len(o.queue) >= o.max {
-		return errSlow
+		return ErrSlow
 	}
-	p := packet{b: append([]byte(nil), b...)}
+	p := waiting{b: append([]byte(nil), b...)}
 	for _, fd := range fds {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
@@ -76,24 +78,24 @@ func (o *outbox) post(b []byte, fds ...int) error {
 	return nil
 }
 
-// offer sends a packet now or not at all: ErrBusy.
-func (o *outbox) offer(b []byte, fds ...int) error {
+// Offer sends a packet now or not at all: wire.ErrBusy.
+func (o *Outbox) Offer(b []byte, fds ...int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
 		return net.ErrClosed
 	}
 	if len(o.queue) > 0 {
-		return ErrBusy
+		return wire.ErrBusy
 	}
 	err := o.try(b, fds)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ETOOMANYREFS) {
-		return ErrBusy
+		return wire.ErrBusy
 	}
 	return err
 }
 
-func (o *outbox) try(b []byte, fds []int) (err error) {
+func (o *Outbox) try(b []byte, fds []int) (err error) {
 	ctlErr := o.raw.Control(func(fd uintptr) { err = sendPacket(fd, b, fds) })
 	if ctlErr != nil {
 		return ctlErr
@@ -115,7 +117,7 @@ func sendPacket(fd uintptr, b []byte, fds []int) error {
 }
 
 // flush sends what waits, until nothing does or the socket is closed.
-func (o *outbox) flush() {
+func (o *Outbox) flush() {
 	for {
 		o.mu.Lock()
 		if len(o.queue) == 0 || o.closed {
@@ -135,7 +137,7 @@ func (o *outbox) flush() {
 		}
 		p.close()
 		o.mu.Lock()
-		o.queue[0] = packet{}
+		o.queue[0] = waiting{}
 		o.queue = o.queue[1:]
 		if waitErr != nil { // the reader of this connection finds its end
 			o.shutLocked()
@@ -148,21 +150,21 @@ func (o *outbox) flush() {
 // take its time: descriptors may wait in its queue.
 //
 // +checklocks:o.mu
-func (o *outbox) shutLocked() {
+func (o *Outbox) shutLocked() {
 	o.closed = true
 	_ = o.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // or it is closed
 }
 
-// abort ends the connection, and waits for nothing. close has still to be called.
-func (o *outbox) abort() {
+// Abort ends the connection, and waits for nothing. close has still to be called.
+func (o *Outbox) Abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.shutLocked()
 }
 
-// close closes the connection, and what waits is dropped.
-func (o *outbox) close() {
-	o.abort()
+// Close closes the connection, and what waits is dropped.
+func (o *Outbox) Close() {
+	o.Abort()
 	o.flushed.Wait()
 	o.mu.Lock()
 	queue := o.queue

@@ -1,4 +1,4 @@
-package broker
+package wire
 
 import (
 	"encoding/binary"
@@ -39,8 +39,8 @@ type Page struct {
 	open      []uint32        // open offers of each bucket; nil unless it is the broker's
 }
 
-// newPage makes an empty page.
-func newPage() (*Page, error) {
+// NewPage makes an empty page.
+func NewPage() (*Page, error) {
 	seg, err := shm.Create("exn-ds-page", PageSize)
 	if err != nil {
 		return nil, err
@@ -54,8 +54,8 @@ func newPage() (*Page, error) {
 	return p, nil
 }
 
-// mapPage maps the page of a broker. It borrows fd.
-func mapPage(fd int) (*Page, error) {
+// MapPage maps the page of a broker. It borrows fd.
+func MapPage(fd int) (*Page, error) {
 	seg, err := shm.Map(fd, PageSize)
 	if err != nil {
 		return nil, err
@@ -83,10 +83,28 @@ func viewPage(seg memory, words func(off, n int) []atomic.Uint64) *Page {
 	}
 }
 
+// Fd is the descriptor of the page's file, which it keeps.
+func (p *Page) Fd() int { return p.seg.Fd() }
+
+// Close gives the broker's page back.
+func (p *Page) Close() { p.seg.Retire() }
+
+// Unmap gives a page of MapPage back, and leaves that of a broker in this process.
+func (p *Page) Unmap() {
+	if p.open == nil {
+		p.seg.Retire()
+	}
+}
+
 // Listener reports whether a direct listener at this TCP port can be reached, in
 // this namespace or on another node.
 func (p *Page) Listener(port uint16) bool {
-	return uint16(p.listeners[port/4].Load()>>(port%4*16)) != 0
+	return p.Listeners(port) != 0
+}
+
+// Listeners is how many there are at this port, up to 65535.
+func (p *Page) Listeners(port uint16) uint16 {
+	return uint16(p.listeners[port/4].Load() >> (port % 4 * 16))
 }
 
 // Word is the word of a bucket: bits 0..15 open offers, bits 16..31 count up on
@@ -99,21 +117,21 @@ func (p *Page) Word(bucket uint32) uint32 {
 // Generation counts the changes of the table of listeners.
 func (p *Page) Generation() uint32 { return uint32(p.head.Load() >> 32) }
 
-// setListeners shows how many listeners a port has.
-func (p *Page) setListeners(port uint16, n int) {
+// SetListeners shows how many listeners a port has.
+func (p *Page) SetListeners(port uint16, n int) {
 	w, shift := &p.listeners[port/4], port%4*16
 	w.Store(w.Load()&^(0xffff<<shift) | uint64(min(n, maxListenersShown))<<shift)
 	p.head.Store(p.head.Load() + 1<<32)
 }
 
-// addOffer shows a new offer, which can be claimed already.
-func (p *Page) addOffer(bucket uint32) {
+// AddOffer shows a new offer, which can be claimed already.
+func (p *Page) AddOffer(bucket uint32) {
 	p.open[bucket]++
 	p.setWord(bucket, p.Word(bucket)+1<<16)
 }
 
-// removeOffer shows that one is gone.
-func (p *Page) removeOffer(bucket uint32) {
+// RemoveOffer shows that one is gone.
+func (p *Page) RemoveOffer(bucket uint32) {
 	p.open[bucket]--
 	p.setWord(bucket, p.Word(bucket))
 }

@@ -1,4 +1,4 @@
-package broker
+package wire
 
 import (
 	"bufio"
@@ -124,7 +124,7 @@ func TestGolden(t *testing.T) {
 		if err != nil || string(b) != string(v.bytes) {
 			t.Errorf("line %d: got %x, %v, want %x", v.line, b, err, v.bytes)
 		}
-		if len(b) != want.Type.Len() || len(b) > maxLen {
+		if len(b) != want.Type.Len() || len(b) > MaxLen {
 			t.Errorf("line %d: %d bytes, Len says %d", v.line, len(b), want.Type.Len())
 		}
 	}
@@ -199,8 +199,8 @@ func FuzzMessage(f *testing.F) {
 }
 
 func TestMessageDoesNotAlloc(t *testing.T) {
-	buf := make([]byte, 0, maxLen)
-	m := Message{Type: Grant, Client: ap("10.2.0.1:1"), Server: ap("10.2.0.2:2")}
+	buf := make([]byte, 0, MaxLen)
+	m := Message{Type: Grant, Client: netip.MustParseAddrPort("10.2.0.1:1"), Server: netip.MustParseAddrPort("10.2.0.2:2")}
 	var out Message
 	if n := testing.AllocsPerRun(100, func() {
 		b, _ := m.AppendBinary(buf)

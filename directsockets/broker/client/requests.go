@@ -1,15 +1,18 @@
-package broker
+package client
 
 import (
 	"errors"
 	"fmt"
 	"net"
 	"time"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
 )
 
 // Listen announces a listening socket until the Announcement is closed. refused is
 // called if a broker does not take it; nil: nobody.
-func (c *Client) Listen(s Socket, refused func(Reason)) *Announcement {
+func (c *Client) Listen(s Socket, refused func(wire.Reason)) *Announcement {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := &Announcement{c: c, s: s, refused: refused}
@@ -29,9 +32,9 @@ func (c *Client) announceLocked(a *Announcement) {
 		return
 	}
 	a.id = c.nextIDLocked()
-	if err := c.way.ask(Message{Type: Listen, ID: a.id}, a.s, true); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := c.way.Ask(wire.Message{Type: wire.Listen, ID: a.id}, a.s, true); err != nil && !errors.Is(err, net.ErrClosed) {
 		c.cfg.Log.Info("direct sockets: listener not announced", "reason", err)
-		c.way.abort() // so that it is when the Client has connected again
+		c.way.Abort() // so that it is when the Client has connected again
 	}
 }
 
@@ -45,7 +48,7 @@ func (a *Announcement) Close() {
 	}
 	delete(c.listens, a)
 	if c.way != nil {
-		_ = c.way.ask(Message{Type: Unlisten, ID: a.id}, Socket{}, true) // or it is dead
+		_ = c.way.Ask(wire.Message{Type: wire.Unlisten, ID: a.id}, Socket{}, true) // or it is dead
 	}
 }
 
@@ -54,7 +57,7 @@ func (a *Announcement) Close() {
 // nobody has claimed it in time, never after a GRANT; nil: nobody. When the broker
 // dies nobody is told: the doorbell comes to its end. ErrNoBroker, ErrBusy: there
 // is no offer.
-func (c *Client) Offer(s Socket, nonce Nonce, segment, bell int, refused func(Reason)) error {
+func (c *Client) Offer(s Socket, nonce wire.Nonce, segment, bell int, refused func(wire.Reason)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.way == nil {
@@ -66,11 +69,11 @@ func (c *Client) Offer(s Socket, nonce Nonce, segment, bell int, refused func(Re
 		c.oldest = c.oldest[1:]
 	}
 	id := c.nextIDLocked()
-	if err := c.way.ask(Message{Type: Offer, ID: id, Nonce: nonce}, s, false, segment, bell); err != nil {
+	if err := c.way.Ask(wire.Message{Type: wire.Offer, ID: id, Nonce: nonce}, s, false, segment, bell); err != nil {
 		return err
 	}
 	if refused != nil {
-		o := &offered{id: id, nonce: nonce, refused: refused, until: now.Add(2 * handTime)}
+		o := &offered{id: id, nonce: nonce, refused: refused, until: now.Add(2 * wire.HandTime)}
 		c.offers[id] = o
 		c.oldest = append(c.oldest, o)
 	}
@@ -78,24 +81,24 @@ func (c *Client) Offer(s Socket, nonce Nonce, segment, bell int, refused func(Re
 }
 
 // Withdraw ends an offer. refused is not called any more, unless it is just being.
-func (c *Client) Withdraw(nonce Nonce) {
+func (c *Client) Withdraw(nonce wire.Nonce) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgetLocked(nonce)
 	if c.way != nil {
-		_ = c.way.ask(Message{Type: Withdraw, ID: c.nextIDLocked(), Nonce: nonce}, Socket{}, true) // or it is dead
+		_ = c.way.Ask(wire.Message{Type: wire.Withdraw, ID: c.nextIDLocked(), Nonce: nonce}, Socket{}, true) // or it is dead
 	}
 }
 
 // Forget is for an offer that was claimed: nobody is told of it any more.
-func (c *Client) Forget(nonce Nonce) {
+func (c *Client) Forget(nonce wire.Nonce) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgetLocked(nonce)
 }
 
 // +checklocks:c.mu
-func (c *Client) forgetLocked(nonce Nonce) {
+func (c *Client) forgetLocked(nonce wire.Nonce) {
 	for i, o := range c.oldest {
 		if o.nonce == nonce {
 			delete(c.offers, o.id)
@@ -115,7 +118,7 @@ func (c *Client) Claim(s Socket, done func(Granted, error)) error {
 		return c.noWayLocked()
 	}
 	id := c.nextIDLocked()
-	if err := c.way.ask(Message{Type: Claim, ID: id}, s, false); err != nil {
+	if err := c.way.Ask(wire.Message{Type: wire.Claim, ID: id}, s, false); err != nil {
 		return err
 	}
 	c.claims[id] = done
@@ -125,28 +128,28 @@ func (c *Client) Claim(s Socket, done func(Granted, error)) error {
 // +checklocks:c.mu
 func (c *Client) noWayLocked() error {
 	if c.closed {
-		return ErrClosed
+		return wire.ErrClosed
 	}
 	return ErrNoBroker
 }
 
 // handle does what a message of the broker says. It takes of fds what it keeps.
-func (c *Client) handle(m Message, fds descriptors) error {
+func (c *Client) handle(m wire.Message, fds packet.Descriptors) error {
 	switch m.Type {
-	case Grant:
+	case wire.Grant:
 		if done := c.claimed(m.ID); done != nil {
-			done(Granted{Key: Key{Client: m.Client, Server: m.Server}, Nonce: m.Nonce, Segment: fds.take(0), Bell: fds.take(1)}, nil)
+			done(Granted{Key: wire.Key{Client: m.Client, Server: m.Server}, Nonce: m.Nonce, Segment: fds.Take(0), Bell: fds.Take(1)}, nil)
 		}
-	case None:
+	case wire.None:
 		if done := c.claimed(m.ID); done != nil {
 			done(Granted{}, ErrNone)
 		}
-	case Refused:
+	case wire.Refused:
 		if refused := c.refusal(m.ID); refused != nil {
 			refused(m.Reason)
 		}
 	default:
-		return fmt.Errorf("%w: %v is not for a client", ErrRule, m.Type)
+		return fmt.Errorf("%w: %v is not for a client", wire.ErrRule, m.Type)
 	}
 	return nil
 }
@@ -159,7 +162,7 @@ func (c *Client) claimed(id uint32) func(Granted, error) {
 	return done
 }
 
-func (c *Client) refusal(id uint32) func(Reason) {
+func (c *Client) refusal(id uint32) func(wire.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o := c.offers[id]; o != nil {

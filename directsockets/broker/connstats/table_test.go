@@ -1,10 +1,9 @@
-package broker
+package connstats
 
 import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,70 +11,20 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
+	"exnet/internal/netns/netnstest"
 	"exnet/internal/shm"
-)
 
-func TestStats(t *testing.T) {
-	checkFDs(t)
-	s, _ := startServer(t, Config{})
-	c := dialClient(t, ClientConfig{Path: s.Path(), Program: "prog", Connections: 100})
-	if got := s.Connections(); got == nil || len(got) != 0 {
-		t.Errorf("%+v", got)
-	}
-	since := time.Unix(1700000000, 123)
-	key := Key{Client: ap("10.2.0.1:40000"), Server: ap("[fd00::2]:5201")}
-	var entries []*Entry
-	for range 70 { // more than are read at a time
-		entries = append(entries, c.Stats().Alloc(EntryInfo{Key: Key{Client: ap("1.1.1.1:1"), Server: ap("1.1.1.2:2")}, Since: since.Add(time.Hour)}))
-	}
-	e := c.Stats().Alloc(EntryInfo{Key: key, Server: true, FD: 9, Since: since})
-	for i := range e.Counters() {
-		e.Counters()[i].Store(uint64(100 + i))
-	}
-	e.Set(ModeDemoted, WhyPeer)
-	all := s.Connections()
-	if len(all) != 71 {
-		t.Fatalf("%d connections", len(all))
-	}
-	got := all[0]
-	got.Since = got.Since.UTC()
-	want := Connection{
-		Program: "prog", PID: os.Getpid(), Local: key.Server, Remote: key.Client, Server: true, Mode: "demoted", Reason: "peer",
-		Device: 5201 & 15, FD: 9, Since: since.UTC(), Why: WhyPeer, Entry: 70, Seq: 2,
-		Sent: Traffic{DirectBytes: 100, ShadowBytes: 102, VELO: 104, VELOLast: 105, RMAInfo: 106, RMAAvail: 107, Shutdown: 108, Demote: 109,
-			ZeroCopyBytes: 122},
-		Received: Traffic{DirectBytes: 101, ShadowBytes: 103, VELO: 110, VELOLast: 111, RMAInfo: 112, RMAAvail: 113, Shutdown: 114, Demote: 115,
-			ZeroCopyBytes: 123},
-		RingUsed: 116, RingSize: 117, Sleeps: 118, WakeUps: 119, SpinHits: 120, SpinFails: 121,
-	}
-	if got != want {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-	for _, e := range entries {
-		e.Free()
-	}
-	e.Set(ModeDirect, WhyNothing)
-	if all = s.Connections(); len(all) != 1 || all[0].Mode != "direct" || all[0].Reason != "" || !all[0].Server {
-		t.Errorf("%+v", all)
-	}
-	e.Free()
-	e.Free()
-	// The entry's next use has another number, and nothing of the one before.
-	e = c.Stats().Alloc(EntryInfo{Key: key, FD: -1, Since: since})
-	all = s.Connections()
-	if len(all) != 1 || all[0].Seq != 4 || all[0].Sent != (Traffic{}) || all[0].FD != -1 || all[0].Local != key.Client || all[0].Mode != "shadow" {
-		t.Errorf("%+v", all)
-	}
-	e.Free()
-}
+	"golang.org/x/sys/unix"
+)
 
 // TestStatsFull has more connections than there is room for: they count unseen.
 //
 // +checklocksignore: nobody else is there
 func TestStatsFull(t *testing.T) {
-	s, err := newStats(2)
+	s, err := New(2, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,18 +41,18 @@ func TestStatsFull(t *testing.T) {
 		seen[e.Counters()] = true
 		all = append(all, e)
 	}
-	if n := len(ReadStats(s.seg.Fd())); n != 2 {
+	if n := len(Read(s.seg.Fd(), MaxEntries)); n != 2 {
 		t.Errorf("%d are seen", n)
 	}
 	for _, e := range all {
 		e.Free()
 	}
-	if len(s.free) != 2 || len(ReadStats(s.seg.Fd())) != 0 {
+	if len(s.free) != 2 || len(Read(s.seg.Fd(), MaxEntries)) != 0 {
 		t.Errorf("%d entries are free", len(s.free))
 	}
-	var none *Stats
+	var none *Table
 	none.Alloc(EntryInfo{}).Counters()[0].Add(1)
-	if _, err := newStats(MaxEntries + 1); err == nil {
+	if _, err := New(MaxEntries+1, false); err == nil {
 		t.Error("too many entries")
 	}
 }
@@ -111,24 +60,23 @@ func TestStatsFull(t *testing.T) {
 // TestStatsKeepClosed has closed connections be seen until their entries are needed, the
 // one that was closed first goes first.
 func TestStatsKeepClosed(t *testing.T) {
-	s, err := newStats(3)
+	s, err := New(3, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.seg.Retire()
-	s.keep = true
 	port := uint16(0)
 	open := func() *Entry {
 		port++
 		a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), port)
-		e := s.Alloc(EntryInfo{Key: Key{Client: a, Server: a}, Since: time.Unix(0, int64(port))})
+		e := s.Alloc(EntryInfo{Key: wire.Key{Client: a, Server: a}, Since: time.Unix(0, int64(port))})
 		e.Set(ModeDirect, WhyNothing)
 		return e
 	}
 	check := func(want string) {
 		t.Helper()
 		var got []string
-		for _, c := range ReadStats(s.seg.Fd()) {
+		for _, c := range Read(s.seg.Fd(), MaxEntries) {
 			got = append(got, fmt.Sprint(c.Local.Port(), c.Mode))
 		}
 		slices.Sort(got)
@@ -150,7 +98,7 @@ func TestStatsKeepClosed(t *testing.T) {
 
 // TestStatsChurn reads while entries come and go: what is read is of one connection.
 func TestStatsChurn(t *testing.T) {
-	s, err := newStats(8)
+	s, err := New(8, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,14 +110,14 @@ func TestStatsChurn(t *testing.T) {
 			for n := uint16(1); !stop.Load(); n = n%1000 + 1 {
 				port := n*2 + uint16(w)
 				a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(port >> 8), byte(port), 1}), port)
-				e := s.Alloc(EntryInfo{Key: Key{Client: a, Server: a}, FD: int(port), Since: time.Unix(0, int64(port))})
+				e := s.Alloc(EntryInfo{Key: wire.Key{Client: a, Server: a}, FD: int(port), Since: time.Unix(0, int64(port))})
 				e.Free()
 			}
 		})
 	}
 	n := 0
 	for began := time.Now(); time.Since(began) < 300*time.Millisecond; {
-		for _, c := range ReadStats(s.seg.Fd()) {
+		for _, c := range Read(s.seg.Fd(), MaxEntries) {
 			n++
 			p := c.Local.Port()
 			if c.Local != c.Remote || c.FD != int(p) || c.Since.UnixNano() != int64(p) || c.Local.Addr().As4() != [4]byte{10, byte(p >> 8), byte(p), 1} {
@@ -184,7 +132,7 @@ func TestStatsChurn(t *testing.T) {
 
 // TestStatsTouchNothing looks at a large table that is hardly used.
 func TestStatsTouchNothing(t *testing.T) {
-	s, err := newStats(MaxEntries)
+	s, err := New(MaxEntries, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +146,7 @@ func TestStatsTouchNothing(t *testing.T) {
 		return st.Blocks * 512 / shm.PageSize
 	}
 	before := pages()
-	if n := len(ReadStats(s.seg.Fd())); n != 1 {
+	if n := len(Read(s.seg.Fd(), MaxEntries)); n != 1 {
 		t.Errorf("%d connections", n)
 	}
 	if after := pages(); after != before || after > 2 {
@@ -208,53 +156,41 @@ func TestStatsTouchNothing(t *testing.T) {
 
 // TestHostileStats reads tables that lie about themselves.
 func TestHostileStats(t *testing.T) {
-	checkFDs(t)
+	netnstest.CheckFDs(t)
 	table := func(size int, seals int, change func(b []byte)) int {
-		fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { unix.Close(fd) })
-		if err := unix.Ftruncate(fd, int64(size)); err != nil {
-			t.Fatal(err)
-		}
 		b := make([]byte, statsHeaderLen)
 		copy(b, statsMagic)
-		binary.LittleEndian.PutUint32(b[statsVersionOff:], Version)
+		binary.LittleEndian.PutUint32(b[statsVersionOff:], wire.Version)
 		binary.LittleEndian.PutUint32(b[statsEntriesOff:], 4)
 		if change != nil {
 			change(b)
 		}
-		if _, err := unix.Pwrite(fd, b[:min(size, len(b))], 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-			t.Fatal(err)
-		}
+		fd := brokertest.File(t, b, size, seals)
+		t.Cleanup(func() { unix.Close(fd) })
 		return fd
 	}
 	put := func(off int, v uint32) func(b []byte) {
 		return func(b []byte) { binary.LittleEndian.PutUint32(b[off:], v) }
 	}
-	if err := checkStats(table(statsHeaderLen+4*entryLen, sealed, nil)); err != nil {
+	if err := Check(table(statsHeaderLen+4*entryLen, packet.Seals, nil)); err != nil {
 		t.Errorf("a good one: %v", err)
 	}
 	for name, fd := range map[string]int{
 		"not sealed":       table(8192, unix.F_SEAL_GROW, nil),
 		"sealed too late":  table(8192, unix.F_SEAL_SHRINK, nil),
-		"too small":        table(100, sealed, nil),
-		"empty":            table(0, sealed, nil),
-		"entries too many": table(statsHeaderLen+4*entryLen, sealed, put(statsEntriesOff, 5)),
-		"entries huge":     table(8192, sealed, put(statsEntriesOff, 1<<32-1)),
-		"version":          table(8192, sealed, put(statsVersionOff, 2)),
-		"magic":            table(8192, sealed, put(0, 1)),
+		"too small":        table(100, packet.Seals, nil),
+		"empty":            table(0, packet.Seals, nil),
+		"entries too many": table(statsHeaderLen+4*entryLen, packet.Seals, put(statsEntriesOff, 5)),
+		"entries huge":     table(8192, packet.Seals, put(statsEntriesOff, 1<<32-1)),
+		"version":          table(8192, packet.Seals, put(statsVersionOff, 2)),
+		"magic":            table(8192, packet.Seals, put(0, 1)),
 	} {
-		if checkStats(fd) == nil || ReadStats(fd) != nil {
+		if Check(fd) == nil || Read(fd, MaxEntries) != nil {
 			t.Errorf("%s: it was taken", name)
 		}
 	}
 	// Noise in a good one is shown as it is, with no harm.
-	fd := table(statsHeaderLen+4*entryLen, sealed, nil)
+	fd := table(statsHeaderLen+4*entryLen, packet.Seals, nil)
 	noise := make([]byte, 4*entryLen)
 	for i := range noise {
 		noise[i] = byte(i*7 + 2)
@@ -262,7 +198,7 @@ func TestHostileStats(t *testing.T) {
 	if _, err := unix.Pwrite(fd, noise, statsHeaderLen); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range ReadStats(fd) {
+	for _, c := range Read(fd, MaxEntries) {
 		if c.Mode == "" || c.Reason == "" {
 			t.Errorf("%+v", c)
 		}
@@ -270,7 +206,7 @@ func TestHostileStats(t *testing.T) {
 }
 
 func TestStatsDoNotAlloc(t *testing.T) {
-	s, err := newStats(4)
+	s, err := New(4, false)
 	if err != nil {
 		t.Fatal(err)
 	}

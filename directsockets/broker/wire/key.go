@@ -1,4 +1,4 @@
-package broker
+package wire
 
 import "net/netip"
 
@@ -10,17 +10,7 @@ type Key struct {
 	Zone uint32
 }
 
-// plain returns the Key in its canonical form.
-func (k Key) plain() Key {
-	k.Client, k.Server = plainAddr(k.Client), plainAddr(k.Server)
-	return k
-}
-
-func plainAddr(a netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
-}
-
-func (k Key) valid() bool {
+func (k Key) Valid() bool {
 	return k.Client.Addr().IsValid() && k.Server.Addr().IsValid() && k.Client.Port() != 0 && k.Server.Port() != 0 &&
 		k.Client.Addr().Is4() == k.Server.Addr().Is4()
 }
@@ -33,9 +23,9 @@ const (
 
 // Bucket is the word of the page's offers that the connection has, 0..4095.
 func (k Key) Bucket() uint32 {
-	var buf [endsLen]byte
+	var buf [EndsLen]byte
 	h := uint32(fnvBasis)
-	for _, c := range appendEnds(buf[:0], k.Client, k.Server) {
+	for _, c := range AppendEnds(buf[:0], k.Client, k.Server) {
 		h = (h ^ uint32(c)) * fnvPrime
 	}
 	return h % offerWords

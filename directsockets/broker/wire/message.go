@@ -1,4 +1,4 @@
-package broker
+package wire
 
 import (
 	"encoding/binary"
@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // Version is that of the page, of the statistics and of what brokers tell each other;
@@ -45,8 +46,22 @@ const (
 	reasonOff = HeaderLen // REFUSED: uint8
 )
 
-// maxLen is the length of the longest message, OFFER.
-const maxLen = HeaderLen + 16 + endsLen + ifLen
+// MaxLen is the length of the longest message, OFFER.
+const MaxLen = HeaderLen + 16 + EndsLen + ifLen
+
+// MaxDescriptors is the most descriptors that a message has.
+const MaxDescriptors = 3
+
+// Limits of a client, and times (SPEC.md, 6).
+const (
+	// MaxListeners is how many listeners a client may announce.
+	MaxListeners = 4096
+	// OfferTime is how long an offer waits to be claimed.
+	OfferTime = 10 * time.Second
+	// HandTime is how long the outcome of an offer that was handed to another broker
+	// may take: it expires there.
+	HandTime = OfferTime + 5*time.Second
+)
 
 // Type is the type of a message.
 type Type uint8
@@ -72,11 +87,11 @@ var shapes = [...]struct {
 }{
 	Hello:    {"HELLO", HeaderLen + 16, 1},
 	Welcome:  {"WELCOME", HeaderLen + 8, 1},
-	Listen:   {"LISTEN", HeaderLen + endsLen + ifLen, 1},
+	Listen:   {"LISTEN", HeaderLen + EndsLen + ifLen, 1},
 	Unlisten: {"UNLISTEN", HeaderLen, 0},
-	Offer:    {"OFFER", HeaderLen + 16 + endsLen + ifLen, 3},
+	Offer:    {"OFFER", HeaderLen + 16 + EndsLen + ifLen, 3},
 	Withdraw: {"WITHDRAW", HeaderLen + 16, 0},
-	Claim:    {"CLAIM", HeaderLen + endsLen + ifLen, 1},
+	Claim:    {"CLAIM", HeaderLen + EndsLen + ifLen, 1},
 	Grant:    {"GRANT", HeaderLen + 52, 2},
 	None:     {"NONE", HeaderLen, 0},
 	Refused:  {"REFUSED", HeaderLen + 1, 0},
@@ -176,17 +191,17 @@ func (m Message) AppendBinary(b []byte) ([]byte, error) {
 		b = append(b, 0, 0)
 		b = binary.LittleEndian.AppendUint32(b, m.Features)
 	case Listen, Claim:
-		b = appendEnds(b, m.Client, m.Server)
+		b = AppendEnds(b, m.Client, m.Server)
 		b = binary.LittleEndian.AppendUint32(b, m.Interface)
 	case Offer:
 		b = append(b, m.Nonce[:]...)
-		b = appendEnds(b, m.Client, m.Server)
+		b = AppendEnds(b, m.Client, m.Server)
 		b = binary.LittleEndian.AppendUint32(b, m.Interface)
 	case Withdraw:
 		b = append(b, m.Nonce[:]...)
 	case Grant:
 		b = append(b, m.Nonce[:]...)
-		b = appendEnds(b, m.Client, m.Server)
+		b = AppendEnds(b, m.Client, m.Server)
 	case Refused:
 		b = append(b, uint8(m.Reason))
 	}
@@ -220,20 +235,20 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 		n.Node = binary.LittleEndian.Uint16(b[nodeOff:])
 		n.Features = binary.LittleEndian.Uint32(b[featuresOff:])
 	case Listen, Claim:
-		n.Client, n.Server = parseEnds(b[shownOff:])
+		n.Client, n.Server = ParseEnds(b[shownOff:])
 		if n.Type == Listen && n.Client.Port() == 0 {
 			n.Client = netip.AddrPort{}
 		}
-		n.Interface = binary.LittleEndian.Uint32(b[shownOff+endsLen:])
+		n.Interface = binary.LittleEndian.Uint32(b[shownOff+EndsLen:])
 	case Offer:
 		n.Nonce = Nonce(b[nonceOff:])
-		n.Client, n.Server = parseEnds(b[endsOff:])
-		n.Interface = binary.LittleEndian.Uint32(b[endsOff+endsLen:])
+		n.Client, n.Server = ParseEnds(b[endsOff:])
+		n.Interface = binary.LittleEndian.Uint32(b[endsOff+EndsLen:])
 	case Withdraw:
 		n.Nonce = Nonce(b[nonceOff:])
 	case Grant:
 		n.Nonce = Nonce(b[nonceOff:])
-		n.Client, n.Server = parseEnds(b[endsOff:])
+		n.Client, n.Server = ParseEnds(b[endsOff:])
 	case Refused:
 		n.Reason = Reason(b[reasonOff])
 		if n.Reason == 0 {
@@ -244,30 +259,30 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// endsLen is the length of the ends of a connection.
-const endsLen = 16 + 16 + 2 + 2
+// EndsLen is the length of the ends of a connection.
+const EndsLen = 16 + 16 + 2 + 2
 
-// appendEnds appends them as a segment's header has them: address of side 0, of
+// AppendEnds appends them as a segment's header has them: address of side 0, of
 // side 1 (IPv4 as ::ffff:a.b.c.d), port of side 0, of side 1.
-func appendEnds(b []byte, client, server netip.AddrPort) []byte {
-	a0, a1 := addr16(client.Addr()), addr16(server.Addr())
-	b = append(append(b, a0[:]...), a1[:]...)
+func AppendEnds(b []byte, client, server netip.AddrPort) []byte {
+	b = AppendAddr(AppendAddr(b, client.Addr()), server.Addr())
 	b = binary.LittleEndian.AppendUint16(b, client.Port())
 	return binary.LittleEndian.AppendUint16(b, server.Port())
 }
 
-func parseEnds(b []byte) (client, server netip.AddrPort) {
+func ParseEnds(b []byte) (client, server netip.AddrPort) {
 	a0, a1 := netip.AddrFrom16([16]byte(b)).Unmap(), netip.AddrFrom16([16]byte(b[16:])).Unmap()
 	return netip.AddrPortFrom(a0, binary.LittleEndian.Uint16(b[32:])),
 		netip.AddrPortFrom(a1, binary.LittleEndian.Uint16(b[34:]))
 }
 
-// addr16 is the form of an address on the wire.
-func addr16(a netip.Addr) [16]byte {
+// AppendAddr appends the 16 bytes of an address; those of the zero Addr are zero.
+func AppendAddr(b []byte, a netip.Addr) []byte {
 	if !a.IsValid() {
-		return [16]byte{}
+		return append(b, make([]byte, 16)...)
 	}
-	return a.As16()
+	raw := a.As16()
+	return append(b, raw[:]...)
 }
 
 // String names the message for people.

@@ -1,4 +1,4 @@
-package broker
+package client
 
 import (
 	"context"
@@ -11,10 +11,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
 )
 
-// ClientConfig configures a Client. The zero value of a field means its default.
-type ClientConfig struct {
+// Config configures a Client. The zero value of a field means its default.
+type Config struct {
 	// Path is the broker's socket. Default: it is looked for where SPEC.md, 6, says.
 	Path string
 	// Program is shown in the statistics. Default: the name of the program.
@@ -43,8 +46,8 @@ type Socket struct {
 // Granted is a segment for a connection, with side 1's doorbell. Who gets it closes
 // both.
 type Granted struct {
-	Key           Key
-	Nonce         Nonce
+	Key           wire.Key
+	Nonce         wire.Nonce
 	Segment, Bell int
 }
 
@@ -55,9 +58,9 @@ type Granted struct {
 // Concurrency: all methods may be called from many goroutines. Functions that are
 // given to it are called from its own goroutine, one at a time, and must not block.
 type Client struct {
-	cfg   ClientConfig
-	stats *Stats
-	page  atomic.Pointer[Page] // nil: not connected
+	cfg   Config
+	stats *connstats.Table
+	page  atomic.Pointer[wire.Page] // nil: not connected
 	stop  context.CancelFunc
 	done  chan struct{} // closed when its goroutine has ended
 
@@ -68,7 +71,7 @@ type Client struct {
 	err  error  // +checklocks:mu
 	node uint16 // +checklocks:mu
 	// way: nil: not connected.
-	way way // +checklocks:mu
+	way Way // +checklocks:mu
 	// id: the last one used.
 	id     uint32                          // +checklocks:mu
 	claims map[uint32]func(Granted, error) // +checklocks:mu
@@ -78,20 +81,20 @@ type Client struct {
 	listens map[*Announcement]struct{} // +checklocks:mu
 }
 
-// way is how a Client's messages get to the broker.
-type way interface {
-	// ask sends a message, with the socket as proof and other descriptors, which are
+// Way is how a Client's messages get to the broker.
+type Way interface {
+	// Ask sends a message, with the socket as proof and other descriptors, which are
 	// all borrowed. queue: it may wait; else ErrBusy.
-	ask(m Message, s Socket, queue bool, fds ...int) error
-	// abort ends the connection to the broker soon, and waits for nothing.
-	abort()
+	Ask(m wire.Message, s Socket, queue bool, fds ...int) error
+	// Abort ends the connection to the broker soon, and waits for nothing.
+	Abort()
 }
 
 // offered is an offer whose outcome somebody wants to know.
 type offered struct {
 	id      uint32
-	nonce   Nonce
-	refused func(Reason)
+	nonce   wire.Nonce
+	refused func(wire.Reason)
 	until   time.Time
 }
 
@@ -100,13 +103,13 @@ type offered struct {
 type Announcement struct {
 	c       *Client
 	s       Socket
-	refused func(Reason)
+	refused func(wire.Reason)
 	id      uint32 // belongs to the Client's lock
 }
 
 // Dial makes a Client, which connects in the background: Wait waits for that. The
 // error says that there is no memory for its statistics.
-func Dial(cfg ClientConfig) (*Client, error) {
+func Dial(cfg Config) (*Client, error) {
 	c, err := newClient(cfg)
 	if err != nil {
 		return nil, err
@@ -117,7 +120,7 @@ func Dial(cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-func newClient(cfg ClientConfig) (*Client, error) {
+func newClient(cfg Config) (*Client, error) {
 	if cfg.Program == "" {
 		cfg.Program = filepath.Base(os.Args[0])
 	}
@@ -127,11 +130,10 @@ func newClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	stats, err := newStats(cfg.Connections)
+	stats, err := connstats.New(cfg.Connections, cfg.KeepClosed)
 	if err != nil {
 		return nil, err
 	}
-	stats.keep = cfg.KeepClosed
 	return &Client{
 		cfg: cfg, stats: stats, done: make(chan struct{}), tried: make(chan struct{}), err: ErrNoBroker,
 		claims: make(map[uint32]func(Granted, error)), offers: make(map[uint32]*offered),
@@ -187,7 +189,7 @@ func (c *Client) MayHaveOffer(bucket, none uint32) (word uint32, may bool) {
 }
 
 // Stats is the table of the Client's connections. It outlives brokers.
-func (c *Client) Stats() *Stats { return c.stats }
+func (c *Client) Stats() *connstats.Table { return c.stats }
 
 // nextID returns a new id.
 // +checklocks:c.mu
@@ -208,13 +210,13 @@ func (c *Client) Close() error {
 	}
 	<-c.done
 	if !closed {
-		c.stats.seg.Retire()
+		c.stats.Close()
 	}
 	return nil
 }
 
 // connected is called when there is a broker.
-func (c *Client) connected(w way, page *Page, node uint16) {
+func (c *Client) connected(w Way, page *wire.Page, node uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.way, c.node, c.err = w, node, nil
@@ -235,8 +237,8 @@ func (c *Client) disconnected(err error) {
 	c.offers, c.oldest = make(map[uint32]*offered), nil
 	c.triedLocked()
 	c.mu.Unlock()
-	if page != nil && page.open == nil {
-		page.seg.Retire()
+	if page != nil {
+		page.Unmap()
 	}
 	for _, done := range claims {
 		done(Granted{}, ErrNoBroker)

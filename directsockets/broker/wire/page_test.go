@@ -1,24 +1,26 @@
-package broker
+package wire
 
 import (
+	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/foreigntest"
+	"exnet/internal/netns/netnstest"
 	"exnet/internal/shm"
 )
 
 // exposed is the memory of a page that was mapped.
 func exposed(p *Page) []byte { return p.seg.(*shm.Foreign).Exposed() }
 func TestPage(t *testing.T) {
-	checkFDs(t)
-	p, err := newPage()
+	netnstest.CheckFDs(t)
+	p, err := NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.seg.Retire()
-	q, err := mapPage(p.seg.Fd())
+	q, err := MapPage(p.seg.Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +29,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("%d bytes, generation %d", len(exposed(q)), q.Generation())
 	}
 	for _, port := range []uint16{0, 1, 2, 3, 4, 80, 32767, 32768, 65534, 65535} {
-		p.setListeners(port, 3)
+		p.SetListeners(port, 3)
 		for other := range 65536 {
 			if q.Listener(uint16(other)) != (uint16(other) == port) {
 				t.Fatalf("port %d is set, port %d is %v", port, other, q.Listener(uint16(other)))
@@ -37,19 +39,19 @@ func TestPage(t *testing.T) {
 		if b := exposed(q)[at : at+2]; b[0] != 3 || b[1] != 0 {
 			t.Errorf("port %d: %v", port, b)
 		}
-		p.setListeners(port, 0)
+		p.SetListeners(port, 0)
 	}
 	if g := q.Generation(); g != 20 {
 		t.Errorf("generation %d", g)
 	}
-	p.setListeners(9, 1<<20)
+	p.SetListeners(9, 1<<20)
 	if b := exposed(q)[pageListenersOff+18:]; b[0] != 0xff || b[1] != 0xff || b[2] != 0 {
 		t.Errorf("many listeners: %v", b[:4])
 	}
 	for _, bucket := range []uint32{0, 1, 4094, 4095} {
-		p.addOffer(bucket)
-		p.addOffer(bucket)
-		p.removeOffer(bucket)
+		p.AddOffer(bucket)
+		p.AddOffer(bucket)
+		p.RemoveOffer(bucket)
 		if w := q.Word(bucket); w != 2<<16|1 {
 			t.Errorf("bucket %d: %#x", bucket, w)
 		}
@@ -57,27 +59,27 @@ func TestPage(t *testing.T) {
 		if b := exposed(q)[at : at+4]; string(b) != "\x01\x00\x02\x00" {
 			t.Errorf("bucket %d: %v", bucket, b)
 		}
-		p.removeOffer(bucket)
+		p.RemoveOffer(bucket)
 		if w := q.Word(bucket); w != 2<<16 {
 			t.Errorf("bucket %d: %#x", bucket, w)
 		}
 	}
 	// The counts come round, and saturate, without touching each other.
 	for range 1<<16 - 2 {
-		p.addOffer(7)
+		p.AddOffer(7)
 	}
 	if w := q.Word(7); w != 0xfffe<<16|0xfffe {
 		t.Errorf("%#x", w)
 	}
 	for range 4 {
-		p.addOffer(7)
+		p.AddOffer(7)
 	}
 	if w := q.Word(7); w != 2<<16|0xffff {
 		t.Errorf("%#x", w)
 	}
-	p.removeOffer(7)
-	p.removeOffer(7)
-	p.removeOffer(7)
+	p.RemoveOffer(7)
+	p.RemoveOffer(7)
+	p.RemoveOffer(7)
 	if w := q.Word(7); w != 2<<16|0xffff || q.Word(6) != 0 || q.Word(8) != 0 {
 		t.Errorf("%#x", w)
 	}
@@ -85,8 +87,8 @@ func TestPage(t *testing.T) {
 
 // TestPageIsReadOnly has a client try to write.
 func TestPageIsReadOnly(t *testing.T) {
-	checkFDs(t)
-	p, err := newPage()
+	netnstest.CheckFDs(t)
+	p, err := NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,14 +106,14 @@ func TestPageIsReadOnly(t *testing.T) {
 }
 
 func TestHostilePage(t *testing.T) {
-	checkFDs(t)
+	netnstest.CheckFDs(t)
 	for _, head := range []string{"", "EXTDSPG\x01\x02"} {
 		seg, err := shm.Create("test", PageSize)
 		if err != nil {
 			t.Fatal(err)
 		}
 		copy(seg.Bytes(), head)
-		if _, err := mapPage(seg.Fd()); err == nil {
+		if _, err := MapPage(seg.Fd()); err == nil {
 			t.Errorf("a page that begins with %q", head)
 		}
 		seg.Retire()
@@ -121,18 +123,18 @@ func TestHostilePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer small.Retire()
-	if _, err := mapPage(small.Fd()); err == nil {
+	if _, err := MapPage(small.Fd()); err == nil {
 		t.Error("a page that is too small")
 	}
 }
 
 func TestPageDoesNotAlloc(t *testing.T) {
-	p, err := newPage()
+	p, err := NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.seg.Retire()
-	k := Key{Client: ap("10.2.0.1:1"), Server: ap("10.2.0.2:2")}
+	k := Key{Client: netip.MustParseAddrPort("10.2.0.1:1"), Server: netip.MustParseAddrPort("10.2.0.2:2")}
 	if n := testing.AllocsPerRun(100, func() {
 		p.Listener(80)
 		p.Word(k.Bucket())
@@ -143,7 +145,7 @@ func TestPageDoesNotAlloc(t *testing.T) {
 
 // What the page says that it is, is read once.
 func TestPageIsReadOnce(t *testing.T) {
-	p, err := newPage()
+	p, err := NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +154,7 @@ func TestPageIsReadOnce(t *testing.T) {
 	reads := foreigntest.Watch(t, func([]byte) bool { // a mapping for reading only
 		return foreigntest.Flip(own.Bytes()[:len(pageMagic)])
 	})
-	q, err := mapPage(p.seg.Fd())
+	q, err := MapPage(p.seg.Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +163,7 @@ func TestPageIsReadOnce(t *testing.T) {
 		t.Errorf("%d bytes read, %d of them again", read, again)
 	}
 	reads.Stop()
-	if _, err := mapPage(p.seg.Fd()); err == nil {
+	if _, err := MapPage(p.seg.Fd()); err == nil {
 		t.Error("a page that begins with something else")
 	}
 }

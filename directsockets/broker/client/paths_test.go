@@ -1,0 +1,26 @@
+package client
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPaths is where a client looks for its broker.
+func TestPaths(t *testing.T) {
+	base := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", base)
+	all, err := paths()
+	if err != nil || len(all) != 2 || filepath.Dir(all[0]) != SystemDir || filepath.Dir(all[1]) != filepath.Join(base, "exn/ds") ||
+		filepath.Base(all[0]) != filepath.Base(all[1]) {
+		t.Errorf("%v, %v", all, err)
+	}
+	t.Setenv(PathEnv, "/x/y")
+	if all, err = paths(); err != nil || len(all) != 1 || all[0] != "/x/y" {
+		t.Errorf("%v, %v", all, err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	if d := UserDir(); !strings.HasPrefix(d, "/tmp/exn-") {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,51 @@
+package packet
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/wire"
+)
+
+// Descriptors are those of a message that were not taken yet.
+type Descriptors []int
+
+// Take moves the i-th descriptor to the caller, who closes it.
+func (d Descriptors) Take(i int) int {
+	fd := d[i]
+	d[i] = -1
+	return fd
+}
+
+// Drop closes the i-th descriptor.
+func (d Descriptors) Drop(i int) { _ = unix.Close(d.Take(i)) }
+
+// Close closes those that nobody took.
+func (d Descriptors) Close() {
+	for i, fd := range d {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+			d[i] = -1
+		}
+	}
+}
+
+// Dup makes another descriptor of the same file, which no child inherits.
+func Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
+
+// Seals that memory of a client has to have, so that nobody resizes it.
+const Seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+
+// SealedSize returns the size of a memfd that nobody can resize.
+func SealedSize(fd int) (int64, error) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&Seals != Seals {
+		return 0, fmt.Errorf("%w: no sealed memfd", wire.ErrRule)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, err
+	}
+	return st.Size, nil
+}

@@ -1,0 +1,9 @@
+package packet
+
+import "errors"
+
+var (
+
+	// ErrSlow is the end of a client that does not read.
+	ErrSlow = errors.New("broker: its queue is full")
+)

@@ -1,0 +1,84 @@
+package packet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/wire"
+)
+
+// ErrNoDescriptors says that the descriptors of a message could not be received,
+// for want of room in this process's table. They are lost; the message is good.
+var ErrNoDescriptors = errors.New("broker: no room for more descriptors: raise the limit of open files (ulimit -n, LimitNOFILE)")
+
+// Inbound receives packets from a socket.
+//
+// Concurrency: none.
+type Inbound struct {
+	raw syscall.RawConn
+	buf []byte
+	oob []byte
+}
+
+func NewInbound(conn *net.UnixConn, size int) (*Inbound, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	// One byte more than a message may have, so that a longer one is seen to be.
+	return &Inbound{raw: raw, buf: make([]byte, size+1), oob: make([]byte, unix.CmsgSpace(4*(wire.MaxDescriptors+1)))}, nil
+}
+
+// Next waits for a packet and lends its bytes until the next call. The descriptors
+// belong to the caller, whatever the error is.
+func (in *Inbound) Next() (b []byte, fds Descriptors, err error) {
+	var n, oobn, flags int
+	var recvErr error
+	err = in.raw.Read(func(fd uintptr) bool {
+		for {
+			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), in.buf, in.oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			if recvErr != unix.EINTR {
+				return recvErr != unix.EAGAIN
+			}
+		}
+	})
+	if err == nil {
+		err = recvErr
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if oobn > 0 {
+		fds = received(in.oob[:oobn])
+	}
+	switch {
+	case n == 0:
+		return nil, fds, io.EOF
+	case flags&unix.MSG_TRUNC != 0:
+		return nil, fds, fmt.Errorf("%w: more than %d bytes", wire.ErrMessage, len(in.buf)-1)
+	case flags&unix.MSG_CTRUNC != 0 && len(fds) > wire.MaxDescriptors:
+		return nil, fds, fmt.Errorf("%w: more than %d descriptors", wire.ErrRule, wire.MaxDescriptors)
+	case flags&unix.MSG_CTRUNC != 0:
+		return in.buf[:n], fds, ErrNoDescriptors
+	}
+	return in.buf[:n], fds, nil
+}
+
+// received returns the descriptors in control messages.
+func received(oob []byte) (fds Descriptors) {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range msgs {
+		if got, err := unix.ParseUnixRights(&msgs[i]); err == nil { // else other ancillary data
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}

@@ -1,0 +1,66 @@
+package broker
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
+)
+
+// TestStats has a client count, and the server show it.
+func TestStats(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	c := dialClient(t, client.Config{Path: s.Path(), Program: "prog", Connections: 100})
+	if got := s.Connections(); got == nil || len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+	since := time.Unix(1700000000, 123)
+	key := wire.Key{Client: ap("10.2.0.1:40000"), Server: ap("[fd00::2]:5201")}
+	var entries []*connstats.Entry
+	for range 70 { // more than are read at a time
+		entries = append(entries, c.Stats().Alloc(connstats.EntryInfo{Key: wire.Key{Client: ap("1.1.1.1:1"), Server: ap("1.1.1.2:2")}, Since: since.Add(time.Hour)}))
+	}
+	e := c.Stats().Alloc(connstats.EntryInfo{Key: key, Server: true, FD: 9, Since: since})
+	for i := range e.Counters() {
+		e.Counters()[i].Store(uint64(100 + i))
+	}
+	e.Set(connstats.ModeDemoted, connstats.WhyPeer)
+	all := s.Connections()
+	if len(all) != 71 {
+		t.Fatalf("%d connections", len(all))
+	}
+	got := all[0]
+	got.Since = got.Since.UTC()
+	want := connstats.Connection{
+		Program: "prog", PID: os.Getpid(), Local: key.Server, Remote: key.Client, Server: true, Mode: "demoted", Reason: "peer",
+		Device: 5201 & 15, FD: 9, Since: since.UTC(), Why: connstats.WhyPeer, Entry: 70, Seq: 2,
+		Sent: connstats.Traffic{DirectBytes: 100, ShadowBytes: 102, VELO: 104, VELOLast: 105, RMAInfo: 106, RMAAvail: 107, Shutdown: 108, Demote: 109,
+			ZeroCopyBytes: 122},
+		Received: connstats.Traffic{DirectBytes: 101, ShadowBytes: 103, VELO: 110, VELOLast: 111, RMAInfo: 112, RMAAvail: 113, Shutdown: 114, Demote: 115,
+			ZeroCopyBytes: 123},
+		RingUsed: 116, RingSize: 117, Sleeps: 118, WakeUps: 119, SpinHits: 120, SpinFails: 121,
+	}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	for _, e := range entries {
+		e.Free()
+	}
+	e.Set(connstats.ModeDirect, connstats.WhyNothing)
+	if all = s.Connections(); len(all) != 1 || all[0].Mode != "direct" || all[0].Reason != "" || !all[0].Server {
+		t.Errorf("%+v", all)
+	}
+	e.Free()
+	e.Free()
+	// The entry's next use has another number, and nothing of the one before.
+	e = c.Stats().Alloc(connstats.EntryInfo{Key: key, FD: -1, Since: since})
+	all = s.Connections()
+	if len(all) != 1 || all[0].Seq != 4 || all[0].Sent != (connstats.Traffic{}) || all[0].FD != -1 || all[0].Local != key.Client || all[0].Mode != "shadow" {
+		t.Errorf("%+v", all)
+	}
+	e.Free()
+}
