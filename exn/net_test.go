@@ -177,7 +177,7 @@ func (net *testNet) mac(id fabric.NodeID) arp.MAC { return arp.DefaultPrefix().M
 // eventually waits until a condition holds.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(200 * time.Microsecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(200 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("timeout: %s", what)
 		}

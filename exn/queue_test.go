@@ -70,7 +70,7 @@ func TestSlowPeer(t *testing.T) {
 			b.start(t)
 			select {
 			case <-a.ready:
-			case <-time.After(30 * time.Second):
+			case <-time.After(3 * time.Minute):
 				t.Fatal("OnReady was not called")
 			}
 			if a.Stopped() {
@@ -127,7 +127,7 @@ func testStalledPeer(t *testing.T) {
 		sent := a.feed(t, net.mac(2), 0, size)
 		select {
 		case <-a.ready:
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatal("a stalled peer stops the interface for good")
 		}
 		s := a.Stats()
@@ -212,7 +212,7 @@ func testLossOfPeer(t *testing.T) {
 			}
 			select {
 			case <-a.ready:
-			case <-time.After(30 * time.Second):
+			case <-time.After(3 * time.Minute):
 				t.Fatalf("%s: a node that is gone stops the interface", how)
 			}
 			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 0, size)); err == nil {

@@ -147,7 +147,7 @@ func stress(t *testing.T, cfg Config, wrap func(link.Port) link.Port) {
 		}
 	}
 	wg.Wait()
-	for deadline := time.Now().Add(30 * time.Second); open.open() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); open.open() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			for _, n := range net.nodes {
 				s := n.Stats()

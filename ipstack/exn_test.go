@@ -97,7 +97,7 @@ func TestTCPOverEXN(t *testing.T) {
 					}
 					done <- err
 				}()
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 				defer cancel()
 				c, err := stacks[0].DialContext(ctx, "tcp", target+":80")
 				if err != nil {
@@ -148,7 +148,7 @@ func TestHostsOverEXN(t *testing.T) {
 		}
 		links[0].Flush()
 		var got []hostPacket
-		for deadline := time.Now().Add(30 * time.Second); len(got) < packets && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(3 * time.Minute); len(got) < packets && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 			got = append(got, hosts[1].take()...)
 		}

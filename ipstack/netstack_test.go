@@ -164,7 +164,7 @@ func TestDeadPeerOfNetstack(t *testing.T) {
 	}
 	dial := func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		conn, err := a.DialContext(ctx, "tcp", "10.2.0.2:80")
 		must(err)

@@ -58,7 +58,7 @@ func TestLinkMayDeliverInTheSender(t *testing.T) {
 		}()
 		select {
 		case <-done:
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatal("deadlock")
 		}
 	}

@@ -216,7 +216,7 @@ func TestSetCoalesceMeanwhile(t *testing.T) {
 		u.arrive(64)
 	}
 	<-done
-	for deadline := time.Now().Add(30 * time.Second); u.left() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); u.left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d left behind", u.left())
 		}

@@ -207,7 +207,7 @@ func TestRunCancelUnderLoad(t *testing.T) {
 
 func wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(50 * time.Microsecond) {
+	for end := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Microsecond) {
 		if time.Now().After(end) {
 			t.Fatalf("gave up waiting for %s", what)
 		}

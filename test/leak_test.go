@@ -89,7 +89,7 @@ func checkNobodyIn(t *testing.T, ns *netns.NS) {
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}

@@ -72,7 +72,7 @@ func reason(t *testing.T, from chan wire.Reason, want wire.Reason) {
 		if got != want {
 			t.Errorf("refused: %v, want %v", got, want)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Errorf("nobody said: %v", want)
 	}
 }
@@ -264,7 +264,7 @@ func playRole(role string) int {
 			println(err.Error())
 			return 1
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		if err := c.Wait(ctx); err != nil {
 			println(err.Error())

@@ -359,7 +359,7 @@ func (p *rawPeer) send(m peerMessage, fds ...int) {
 // result waits for a RESULT.
 func (p *rawPeer) result() peerMessage {
 	p.t.Helper()
-	p.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	p.conn.SetReadDeadline(time.Now().Add(3 * time.Minute))
 	for {
 		raw, fds, err := p.in.Next()
 		fds.Close()
@@ -431,7 +431,7 @@ func TestHostilePeer(t *testing.T) {
 				if tt.name != "nothing but the end" && err == nil {
 					t.Error("it was not told why")
 				}
-			case <-time.After(30 * time.Second):
+			case <-time.After(3 * time.Minute):
 				t.Fatal("still a peer")
 			}
 			brokertest.Eventually(t, "the descriptors are closed", b.ended)

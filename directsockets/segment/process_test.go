@@ -74,7 +74,7 @@ func spawn(tb testing.TB, role string, c Config, t Tuning) *End {
 		}
 		seg.Retire()
 	})
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Millisecond) {
 		if err := e.Promote(0); err == nil {
 			break
 		} else if err != ErrAgain || time.Now().After(end) {

@@ -188,7 +188,7 @@ func TestKilledPeer(t *testing.T) {
 	}
 	s.Close(false)
 	s.own.attention.Store(0) // it was for the process to be here
-	end := time.Now().Add(30 * time.Second)
+	end := time.Now().Add(3 * time.Minute)
 	for c.Promote(0) == ErrAgain && time.Now().Before(end) {
 		time.Sleep(time.Millisecond)
 	}

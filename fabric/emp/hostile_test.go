@@ -51,7 +51,7 @@ func TestHostileFiles(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("it waits for a FIFO")
 	}
 	if err := os.Remove(d.file(lockName)); err != nil {

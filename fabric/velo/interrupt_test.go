@@ -188,7 +188,7 @@ func TestNoLostInterrupt(t *testing.T) {
 			})
 		}
 		senders.Wait()
-		for end := time.Now().Add(30 * time.Second); p.read.Load() < nodes*each && time.Now().Before(end); {
+		for end := time.Now().Add(3 * time.Minute); p.read.Load() < nodes*each && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		close(kick)

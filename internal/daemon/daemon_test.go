@@ -78,7 +78,7 @@ func requireTUN(t *testing.T) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}
@@ -318,7 +318,7 @@ func TestRootStartFails(t *testing.T) {
 			t.Error("ended without a reason")
 		}
 		a.done <- nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Error("goes on without its interface")
 	}
 }

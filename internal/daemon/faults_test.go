@@ -74,7 +74,7 @@ func transfer(t *testing.T, from, to *netns.NS, addr string, size int) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(3 * time.Minute))
 	_, err := c.Write(data)
 	if err := errors.Join(err, c.Close()); err != nil {
 		t.Fatal(err)

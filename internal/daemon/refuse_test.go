@@ -48,7 +48,7 @@ func asUser(t *testing.T, uid, kind int, path string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	conn.SetDeadline(time.Now().Add(3 * time.Minute))
 	return conn
 }
 

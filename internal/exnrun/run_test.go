@@ -146,7 +146,7 @@ func TestStaySignals(t *testing.T) {
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		kill := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		kill := time.AfterFunc(3*time.Minute, func() { cmd.Process.Kill() })
 		_ = cmd.Wait() // its status is looked at
 		kill.Stop()
 		if cmd.ProcessState.ExitCode() != 5 {

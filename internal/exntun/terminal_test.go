@@ -71,7 +71,7 @@ func newTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 // sees waits until text is on the screen.
 func (term *terminal) sees(text string) {
 	term.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(term.screen.String(), text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !strings.Contains(term.screen.String(), text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			term.cmd.Process.Kill()
 			term.t.Fatalf("%q does not appear on the screen:\n%s", text, term.screen.String())
@@ -92,7 +92,7 @@ func (term *terminal) ends(status int) {
 	term.t.Helper()
 	select {
 	case <-term.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		term.cmd.Process.Kill()
 		<-term.done
 		term.t.Errorf("it does not end:\n%s", term.screen.String())

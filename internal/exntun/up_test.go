@@ -209,7 +209,7 @@ func startUp(t *testing.T, ns *netns.NS, args ...string) *upNode {
 	case <-ready:
 	case <-u.exited:
 		t.Fatalf("up %v: %v: %s", args, cmd.ProcessState, stderr)
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatalf("up %v is not up: %s", args, stderr)
 	}
 	return u

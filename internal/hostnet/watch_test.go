@@ -51,7 +51,7 @@ func TestRootWatch(t *testing.T) {
 	expect := func(what string, want ...string) {
 		t.Helper()
 		var got []string
-		timeout := time.After(30 * time.Second)
+		timeout := time.After(3 * time.Minute)
 		for len(got) < len(want) {
 			select {
 			case e := <-events:
@@ -93,14 +93,14 @@ func TestRootWatch(t *testing.T) {
 		select {
 		case e := <-events:
 			seen[e] = true
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("down: saw only %v", seen)
 		}
 	}
 	run(t, n, "ip link del exn0")
 	select {
 	case <-w.Done():
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("watching an interface that is gone")
 	}
 	if err := w.Err(); !errors.Is(err, hostnet.ErrNoLink) {
@@ -156,7 +156,7 @@ func TestRootWatchShortDown(t *testing.T) {
 			if got != want {
 				t.Fatalf("up %t reported, want %t", got, want)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("up %t was not reported", want)
 		}
 	}
@@ -217,7 +217,7 @@ func TestRootWatchAddsUp(t *testing.T) {
 	close(release)
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("the last address was not reported")
 	}
 	if err := w.Close(); err != nil {

@@ -160,7 +160,7 @@ func startWaiting(t *testing.T) (*exec.Cmd, io.Reader) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timeout := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	timeout := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { timeout.Stop() })
 	ready := make([]byte, len("ready\n"))
 	if _, err := io.ReadFull(out, ready); err != nil {

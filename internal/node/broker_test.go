@@ -36,7 +36,7 @@ func TestRootClusterBrokers(t *testing.T) {
 	shown := func(want bool) {
 		t.Helper()
 		for i, b := range clients {
-			for deadline := time.Now().Add(30 * time.Second); b.Listener(port) != want || int(b.Node()) != 1+i; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(3 * time.Minute); b.Listener(port) != want || int(b.Node()) != 1+i; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("node %d of %d: listener %v", b.Node(), 1+i, b.Listener(port))
 				}

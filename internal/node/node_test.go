@@ -196,7 +196,7 @@ func transfer(t *testing.T, c *Cluster, to netip.Addr, size int) {
 		return
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(3 * time.Minute))
 	data := make([]byte, size)
 	rng := rand.NewChaCha8([32]byte{1})
 	rng.Read(data)

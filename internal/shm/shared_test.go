@@ -122,7 +122,7 @@ func TestSpinSlot(t *testing.T) {
 		t.Error("looks at something else")
 	}
 	go s.Status.Store(9)
-	for end := time.Now().Add(30 * time.Second); !SpinSlot(&s.Status, 9, 1000); {
+	for end := time.Now().Add(3 * time.Minute); !SpinSlot(&s.Status, 9, 1000); {
 		if time.Now().After(end) {
 			t.Fatal("not seen")
 		}
@@ -227,7 +227,7 @@ func TestHush(t *testing.T) {
 		}
 	}
 	unix.Close(fds[1])
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(3 * time.Minute); ; {
 		got, gone := Hush(fds[0], nil)
 		for _, fd := range got {
 			unix.Close(fd)

@@ -271,7 +271,7 @@ func TestRing(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Error("Ring sleeps when the other side does not read")
 	}
 	c.Close()

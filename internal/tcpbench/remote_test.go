@@ -77,7 +77,7 @@ func TestRemoteErrors(t *testing.T) {
 		if _, err := c.Write([]byte(line)); err != nil {
 			t.Log(err) // it had enough
 		}
-		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(3 * time.Minute))
 		var l reply
 		if err := json.NewDecoder(c).Decode(&l); err == nil && l.Error == "" {
 			t.Errorf("%.20q: reply %+v", line, l)

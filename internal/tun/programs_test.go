@@ -54,7 +54,7 @@ func TestRootIperf3(t *testing.T) {
 	if err := p.ns[1].Start(server); err != nil {
 		t.Fatal(err)
 	}
-	timeout := time.AfterFunc(30*time.Second, func() { _ = server.Process.Kill() })
+	timeout := time.AfterFunc(3*time.Minute, func() { _ = server.Process.Kill() })
 	defer timeout.Stop()
 	for buf, seen := make([]byte, 256), ""; !strings.Contains(seen, "listening"); {
 		n, err := out.Read(buf)

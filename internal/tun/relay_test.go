@@ -186,7 +186,7 @@ func connect(t testing.TB, ns [2]*netns.NS, addr string) (from, to net.Conn) {
 func (p *pair) transfer(t testing.TB, addr string, data []byte) []byte {
 	t.Helper()
 	from, to := connect(t, p.ns, addr)
-	if err := to.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := to.SetReadDeadline(time.Now().Add(3 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -282,7 +282,7 @@ func TestRootRelayUSO(t *testing.T) {
 	if _, err := from.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := to.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := to.SetReadDeadline(time.Now().Add(3 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	var got []byte

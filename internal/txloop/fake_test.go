@@ -198,7 +198,7 @@ func start(tb testing.TB, cfg Config, ports []*fakePort) (*Loop, func() error) {
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			return fmt.Errorf("Run does not return after it was cancelled: %+v", l.Stats())
 		}
 	})
@@ -228,7 +228,7 @@ func (p *fakePort) allFree(tb testing.TB, buffers int) {
 
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("timeout: %s", what)
 		}

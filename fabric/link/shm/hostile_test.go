@@ -80,7 +80,7 @@ func (v *victim) alive(tb testing.TB) {
 	if err := v.friend.Send(toPeer(0), []byte("friend")); err != nil {
 		tb.Fatalf("the honest peer: %v", err)
 	}
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(3 * time.Minute); ; {
 		st, p, ok := v.velo.Peek()
 		if ok {
 			friendly := st.Src == 1 && string(p) == "friend"

@@ -79,7 +79,7 @@ func TestBreaches(t *testing.T) {
 			}
 			select {
 			case <-l.Done():
-			case <-time.After(30 * time.Second):
+			case <-time.After(3 * time.Minute):
 				t.Fatal("the link is up")
 			}
 			if !errors.Is(l.Err(), errBreach) {
@@ -173,7 +173,7 @@ func TestUnread(t *testing.T) {
 			}
 			select {
 			case <-l.Done():
-			case <-time.After(30 * time.Second):
+			case <-time.After(3 * time.Minute):
 				t.Fatal("the link is up")
 			}
 			if most > maxOps {
