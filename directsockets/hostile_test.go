@@ -57,7 +57,7 @@ func TestHostile(t *testing.T) {
 		}
 		a, b = x.(*Conn), y.(*Conn)
 		var buf [1]byte
-		for end := time.Now().Add(20 * time.Second); !a.Stats().Direct() || !b.Stats().Direct(); {
+		for end := time.Now().Add(3 * time.Minute); !a.Stats().Direct() || !b.Stats().Direct(); {
 			for _, way := range [][2]*Conn{{a, b}, {b, a}} {
 				if _, err := way[0].Write(buf[:]); err != nil {
 					t.Fatal(err)
@@ -80,15 +80,16 @@ func TestHostile(t *testing.T) {
 		rounds = 10
 	}
 	resets := 0
-	for round := range rounds {
+	for round := 0; round < rounds || resets == 0; round++ {
+		if round == 100*rounds {
+			t.Fatalf("nobody noticed in %d rounds", round)
+		}
 		rnd := rand.New(rand.NewPCG(1, uint64(round)))
 		a, b := connect()
 		mem := a.end.Load().Segment().Exposed()
 		var wg sync.WaitGroup
 		errs := make(chan error, 4)
-		deadline := time.Now().Add(50 * time.Millisecond)
 		for _, c := range []*Conn{a, b} {
-			c.SetDeadline(deadline)
 			wg.Go(func() {
 				buf := make([]byte, 3000)
 				for i := 0; ; i++ {
@@ -109,7 +110,7 @@ func TestHostile(t *testing.T) {
 			})
 		}
 		// Control blocks and queues, where it hurts.
-		for time.Now().Before(deadline) {
+		for range 200 {
 			off := 512 + rnd.IntN(4096-512+2*16*128)
 			if off%4096 >= 1536 && off < 4096 {
 				off = 512 + off%1024
@@ -119,11 +120,14 @@ func TestHostile(t *testing.T) {
 				time.Sleep(time.Duration(rnd.IntN(200)) * time.Microsecond)
 			}
 		}
+		for _, c := range []*Conn{a, b} {
+			c.SetDeadline(time.Unix(1, 0))
+		}
 		done := make(chan struct{})
 		go func() { wg.Wait(); close(done) }()
 		select {
 		case <-done:
-		case <-time.After(20 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("round %d hangs\n%s\n%s", round, a.Debug(), b.Debug())
 		}
 		for range 4 {
@@ -146,8 +150,5 @@ func TestHostile(t *testing.T) {
 	if !other.Stats().Direct() {
 		t.Error(other.Stats())
 	}
-	if resets == 0 {
-		t.Error("nobody noticed")
-	}
-	t.Logf("%d of %d calls ended with ECONNRESET", resets, 4*rounds)
+	t.Logf("%d calls ended with ECONNRESET", resets)
 }
