@@ -79,7 +79,7 @@ func interop(t *testing.T, echo string, side segment.Side, config segment.Config
 		t.Fatal(err)
 	}
 	defer end.Close(false)
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	wait := func(what string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %v", what, end.Err())

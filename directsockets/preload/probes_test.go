@@ -94,7 +94,7 @@ func probeNames(t *testing.T, probes string) []string {
 // probe runs one and returns its transcript and exit status.
 func probe(t *testing.T, env []string, command ...string) (string, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
@@ -157,7 +157,7 @@ func TestProbesNotDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	probes := compileProbes(t)
-	env := append(startBroker(t), "LD_PRELOAD="+library)
+	env := append(startBroker(t), "LD_PRELOAD="+library, "PROBE_WARM=300")
 	for _, more := range []string{"EXNET_BROKER=/nowhere", "EXNET_LOOPBACK=0", "EXNET_RULES=t * * 00000000000000000000000000000000 0 0 65535"} {
 		got, status := probe(t, append(env, more), probes, "echo")
 		want, _ := probe(t, nil, probes, "echo")

@@ -15,7 +15,7 @@ static void connect_nonblock(void)
 	int rc = connect(fd, (struct sockaddr *)&a, sizeof a);
 	out("%s", rc == 0 || errno == EINPROGRESS ? "under way" : errname(errno));
 	struct pollfd p = {fd, POLLOUT, 0};
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	out("%s", revents((unsigned)p.revents));
 	R(getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len));
 	out("%d", err);
@@ -25,7 +25,7 @@ static void connect_nonblock(void)
 	warm(fd, s);
 	R(read(s, buf, 10));
 	put(fd, "hello", 5);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(read(s, buf, 10));
 	R(fcntl(s, F_GETFD));
 }
@@ -43,7 +43,7 @@ static void connect_refused(void)
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	R(connect(fd, (struct sockaddr *)&a, sizeof a));
 	struct pollfd p = {fd, POLLOUT, 0};
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	out("%s", revents((unsigned)p.revents));
 	R(getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len));
 	out("%s", errname(err));
@@ -203,7 +203,7 @@ static void sigio(void)
 	R(fcntl(s, F_SETOWN, getpid()));
 	R(fcntl(s, F_SETFL, fcntl(s, F_GETFL) | O_ASYNC));
 	put(c, "x", 1);
-	for (int i = 0; i < 100 && !ios; i++)
+	for (int i = 0; i < LONG / 5 && !ios; i++)
 		nap(5);
 	out("%d", ios > 0);
 	R(read(s, buf, 10));

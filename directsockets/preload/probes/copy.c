@@ -46,14 +46,14 @@ static void splices(void)
 	R(read(s, buf, 100));
 	out("%.16s", buf);
 	put(c, "back into it", 12);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(splice(s, NULL, p[1], NULL, 100, 0));
 	R(read(p[0], buf, 100));
 	out("%.12s", buf);
 	nonblock(s, 1);
 	R(splice(s, NULL, p[1], NULL, 100, 0));
 	shutdown(c, SHUT_WR);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(splice(s, NULL, p[1], NULL, 100, 0));
 }
 
@@ -78,7 +78,7 @@ static void splice_used(void)
 	pair(&c, &s);
 	used_pipe(p);
 	put(c, "socket to pipe", 14);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(splice(s, NULL, p[1], NULL, 100, 0));
 	R(splice(p[0], NULL, s, NULL, 6, 0));
 	R(read(c, buf, 100));
@@ -102,7 +102,7 @@ static void splice_full(void)
 	pair(&c, &s);
 	used_pipe(p);
 	put(c, buf, 100);
-	readable(s, 1000);
+	readable(s, LONG);
 	while (n < 100 && splice(s, NULL, p[1], NULL, 1, SPLICE_F_NONBLOCK) == 1)
 		n++;
 	err = errno;
@@ -135,7 +135,7 @@ static void splice_order(void)
 	R(splice(s, NULL, p[1], NULL, 10, 0)); /* room, but nothing to read */
 	R(splice(p[0], NULL, s, NULL, 10, SPLICE_F_NONBLOCK));
 	put(c, "x", 1);
-	readable(s, 1000);
+	readable(s, LONG);
 	close(p[0]);
 	signal(SIGPIPE, SIG_IGN);
 	R(splice(s, NULL, p[1], NULL, 10, 0)); /* nobody reads the pipe */
@@ -160,7 +160,7 @@ static void splice_refused(void)
 	pair(&c, &s);
 	used_pipe(p);
 	put(c, "still there", 11);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(splice(s, &off, p[1], NULL, 10, 0));
 	R(splice(s, NULL, p[1], &off, 10, 0));
 	R(splice(s, NULL, p[1], NULL, 10, 64));
@@ -196,7 +196,7 @@ static void sendfile_to_pipe(void)
 	pair(&c, &s);
 	used_pipe(p);
 	put(c, "by sendfile", 11);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(sendfile(p[1], s, NULL, 5));
 	R(read(p[0], buf, 10));
 	nonblock(p[1], 1);
@@ -205,7 +205,7 @@ static void sendfile_to_pipe(void)
 	nonblock(s, 1);
 	R(sendfile(p[1], s, NULL, 100));
 	shutdown(c, SHUT_WR);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(sendfile(p[1], s, NULL, 100));
 }
 
@@ -218,7 +218,7 @@ static void vmsplice_send(void)
 	struct iovec v[2] = {{"memory", 6}, {" of the program", 15}};
 	R(vmsplice(p[1], v, 2, 0));
 	R(splice(p[0], NULL, c, NULL, 100, SPLICE_F_MOVE));
-	nap(30);
+	arrived(s, 21);
 	R(read(s, buf, 100));
 	out("%.21s", buf);
 }
@@ -235,7 +235,7 @@ static void relay(int from, int to, int flags)
 	nonblock(to, 1);
 	for (int eof = 0; !eof || in_pipe;) {
 		struct pollfd w[2] = {{in_pipe || eof ? -1 : from, POLLIN, 0}, {in_pipe ? to : -1, POLLOUT, 0}};
-		if (poll(w, 2, 10000) <= 0)
+		if (poll(w, 2, LONG) <= 0)
 			die("poll");
 		if (!in_pipe && !eof) {
 			ssize_t n = splice(from, NULL, p[1], NULL, 300000, (unsigned)flags);

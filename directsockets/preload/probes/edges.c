@@ -23,7 +23,7 @@ static void edge_unread(void)
 	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLET, 1);
 	for (int i = 0; i < ROUNDS; i++) {
 		put(c, "xy", 2);
-		edges += told(ep, 3000) == EPOLLIN;
+		edges += told(ep, LONG) == EPOLLIN;
 		again += told(ep, 2) != 0;
 		get(s, buf, 1);
 		put(s, "k", 1);
@@ -42,10 +42,10 @@ static void edge_both(void)
 	pair(&c, &s);
 	nonblock(s, 1);
 	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1);
-	out("%s", revents((unsigned)told(ep, 1000)));
+	out("%s", revents((unsigned)told(ep, LONG)));
 	for (int i = 0; i < ROUNDS; i++) {
 		put(c, "x", 1);
-		edges += told(ep, 3000) == (EPOLLIN | EPOLLOUT);
+		edges += told(ep, LONG) == (EPOLLIN | EPOLLOUT);
 		again += told(ep, 2) != 0;
 		while (read(s, buf, sizeof buf) > 0)
 			;
@@ -55,7 +55,7 @@ static void edge_both(void)
 	}
 	out("%d edges, %d more", edges, again);
 	shutdown(c, SHUT_WR);
-	out("%s", revents((unsigned)told(ep, 1000)));
+	out("%s", revents((unsigned)told(ep, LONG)));
 	out("%s", revents((unsigned)told(ep, 20)));
 }
 
@@ -67,7 +67,7 @@ static void once(unsigned flags)
 	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLONESHOT | flags, 1);
 	for (int i = 0; i < ROUNDS; i++) {
 		put(c, "xy", 2);
-		first += told(ep, 3000) == EPOLLIN;
+		first += told(ep, LONG) == EPOLLIN;
 		get(s, buf, 1);
 		again += told(ep, 2) != 0;
 		put(s, "k", 1);
@@ -75,7 +75,7 @@ static void once(unsigned flags)
 		put(c, "z", 1);
 		again += told(ep, 2) != 0;
 		ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT | flags, 1);
-		left += told(ep, 3000) == EPOLLIN;
+		left += told(ep, LONG) == EPOLLIN;
 		get(s, buf, 2);
 		ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT | flags, 1);
 		again += told(ep, 2) != 0;
@@ -98,7 +98,7 @@ static void nested_modes(void)
 			ep_set(outer, EPOLL_CTL_ADD, inner, EPOLLIN | outer_flags, 2);
 		for (int i = 0; i < ROUNDS / 2; i++) {
 			put(c, "xy", 2);
-			int outside = how < 4 ? told(outer, 3000) : readable(inner, 3000);
+			int outside = how < 4 ? told(outer, LONG) : readable(inner, LONG);
 			int inside = told(inner, 0);
 			seen += outside > 0 && inside > 0;
 			empty += outside > 0 && inside == 0;
@@ -135,10 +135,10 @@ static void arrive(struct random_set *r, int i)
 	struct pollfd p = {r->s[i], POLLRDHUP, 0};
 	int n = -1;
 
-	for (int k = 0; k < 3000 && (ioctl(r->s[i], FIONREAD, &n) || n < r->unread[i]); k++)
+	for (int k = 0; k < LONG && (ioctl(r->s[i], FIONREAD, &n) || n < r->unread[i]); k++)
 		nap(1);
 	if (r->ended[i])
-		poll(&p, 1, 3000);
+		poll(&p, 1, LONG);
 }
 
 static void random_write(struct random_set *r, int i)

@@ -96,7 +96,7 @@ static void threads_delete(void)
 /* Threads that wait, add, change, delete, write, read and close, each step under the mutex of its socket, beside the model of
  * what the kernel does: a registration has a generation, which its data carries. An event is false if its registration had been
  * deleted, or had fired (EPOLLONESHOT) and not been set again, when the wait began that tells it. */
-enum { PLACES = 6, CHANGERS = 3, WAITERS = 3, STEPS = 1500, AGES = 256 };
+enum { PLACES = 6, CHANGERS = 3, WAITERS = 3, STEPS = 1500, AGES = 3 * STEPS };
 
 static struct place {
 	pthread_mutex_t lock;
@@ -280,9 +280,9 @@ static void threads_random(void)
 		struct place *p = &places[i];
 		ep_set(model.ep, p->in ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, p->s, EPOLLIN, (unsigned long)i);
 		put(p->c, "end", 3);
-		readable(p->s, 5000);
+		readable(p->s, LONG);
 	}
-	for (int n = epoll_wait(model.ep, ev, PLACES, 5000), i = 0; i < n; i++)
+	for (int n = epoll_wait(model.ep, ev, PLACES, LONG), i = 0; i < n; i++)
 		told |= 1 << ev[i].data.u64;
 	out("%#x", told);
 }

@@ -62,8 +62,8 @@ static void peek(void)
 	/* across messages */
 	put(c, "12", 2);
 	put(c, "34", 2);
-	R(readable(s, 1000));
-	nap(20);
+	arrived(s, 4);
+	R(readable(s, LONG));
 	R(recv(s, buf, 10, MSG_PEEK));
 	R(recv(s, buf, 10, 0));
 }
@@ -114,7 +114,7 @@ static void dontwait(void)
 	pair(&c, &s);
 	R(recv(s, buf, 10, MSG_DONTWAIT));
 	put(c, "a", 1);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(recv(s, buf, 10, MSG_DONTWAIT));
 	R(recv(s, buf, 10, MSG_DONTWAIT));
 }
@@ -162,10 +162,10 @@ static void backpressure(void)
 		if (rc > 0)
 			got += (size_t)rc;
 		else
-			readable(s, 1000);
+			readable(s, LONG);
 	}
 	out("all came %d", got == sent);
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	out("%s", revents((unsigned)p.revents));
 	R(write(c, "x", 1));
 }
@@ -248,7 +248,7 @@ static void mmsgs(void)
 	struct mmsghdr m[3] = {{.msg_hdr = {.msg_iov = &w[0], .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &w[1], .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &w[2], .msg_iovlen = 1}}};
 	R(sendmmsg(c, m, 3, 0));
 	out("%u %u %u", m[0].msg_len, m[1].msg_len, m[2].msg_len);
-	nap(20);
+	arrived(s, 6);
 	for (int i = 0; i < 3; i++)
 		m[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &r[i], .msg_iovlen = 1}};
 	R(recvmmsg(s, m, 3, 0, NULL));
@@ -282,14 +282,12 @@ static void fionread(void)
 	R(ioctl(s, FIONREAD, &n));
 	out("%d", n);
 	put(c, "12345", 5);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(ioctl(s, FIONREAD, &n));
 	out("%d", n);
 	put(c, buf, 20000);
-	for (int i = 0; i < 200 && n != 20005; i++) {
-		nap(5);
-		ioctl(s, FIONREAD, &n);
-	}
+	arrived(s, 20005);
+	ioctl(s, FIONREAD, &n);
 	out("%d", n);
 	get(s, buf, 20000);
 	R(ioctl(s, FIONREAD, &n));
@@ -304,7 +302,7 @@ static void zero_lengths(void)
 	R(send(c, "", 0, 0));
 	R(recv(s, buf, 10, MSG_DONTWAIT));
 	put(c, "x", 1);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(read(s, buf, 0));
 	R(recv(s, buf, 0, 0));
 	R(read(s, buf, 10));
@@ -315,7 +313,7 @@ static void truncate_flag(void)
 	int c, s;
 	pair(&c, &s);
 	put(c, "0123456789", 10);
-	readable(s, 1000);
+	readable(s, LONG);
 	memset(buf, '-', 10);
 	R(recv(s, buf, 4, MSG_TRUNC));
 	out("%.4s", buf);
@@ -378,7 +376,7 @@ static void both_ways(void)
 	fill(buf, 65536, 2);
 	while (cr < total || sr < total) {
 		struct pollfd p[2] = {{c, (short)(POLLIN | (cs < total ? POLLOUT : 0)), 0}, {s, (short)(POLLIN | (sc < total ? POLLOUT : 0)), 0}};
-		if (poll(p, 2, 5000) <= 0)
+		if (poll(p, 2, LONG) <= 0)
 			die("poll");
 		ssize_t rc;
 		if ((p[0].revents & POLLOUT) && (rc = write(c, buf + cs % 65536, 65536 - cs % 65536)) > 0)
@@ -427,7 +425,7 @@ static void oob(void)
 	R(send(c, "!", 1, MSG_OOB));
 	put(c, "def", 3);
 	struct pollfd p = {s, POLLPRI, 0};
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	out("%s", revents((unsigned)p.revents));
 	nap(20);
 	R(recv(s, buf + 50, 10, MSG_OOB));
@@ -474,7 +472,7 @@ static void bad_pointers(void)
 	R(write(c, last, 10));
 	R(writev(c, v, 2));
 	put(c, "data", 4);
-	readable(s, 1000);
+	readable(s, LONG);
 	R(read(s, one, 10));
 	R(recv(s, last, 10, 0));
 	R(recv(s, null, 2, MSG_TRUNC));

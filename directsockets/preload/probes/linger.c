@@ -112,7 +112,7 @@ static void linger_ends(void)
 
 	pair(&c, &s);
 	put(s, "unread", 6);
-	readable(c, 1000);
+	readable(c, LONG);
 	stuff(c, 65536);
 	set(c, 1000);
 	R(close(c));

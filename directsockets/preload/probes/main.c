@@ -102,11 +102,23 @@ void pair_cold(int *client, int *server)
 	/* The listener stays: a client asks whether there is one when it has something to offer. */
 }
 
+/* In milliseconds. */
+static long monotonic(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 void warm(int client, int server)
 {
 	char b = 'w';
 
-	for (int i = 0; i < 2000; i++) {
+	const char *limit = getenv("PROBE_WARM");
+	long last = monotonic() + (limit ? atoi(limit) : LONG);
+
+	for (int i = 0; monotonic() < last; i++) {
 		if (mode ? mode(client) == 3 && mode(server) == 3 : i == 4)
 			break;
 		put(client, &b, 1);
@@ -218,6 +230,26 @@ void nonblock(int fd, int on)
 	fcntl(fd, F_SETFL, on ? fl | O_NONBLOCK : fl & ~O_NONBLOCK);
 }
 
+void arrived(int fd, int n)
+{
+	int have = 0;
+
+	for (int i = 0; i < LONG && (ioctl(fd, FIONREAD, &have) || have < n); i++)
+		nap(1);
+}
+
+void ended(int fd)
+{
+	struct pollfd p = {fd, POLLRDHUP, 0};
+	poll(&p, 1, LONG);
+}
+
+void cut(int fd)
+{
+	struct pollfd p = {fd, 0, 0};
+	poll(&p, 1, LONG);
+}
+
 pid_t start(void (*body)(void *), void *arg)
 {
 	pid_t pid = fork();
@@ -309,7 +341,7 @@ int main(int argc, char **argv)
 			}
 			if (strcmp(argv[1], p->name) != 0)
 				continue;
-			alarm(20);
+			alarm(300);
 			p->run();
 			return mode && !cold && !p->tcp && !was_direct ? 3 : 0;
 		}

@@ -107,7 +107,7 @@ static void order(int max, int late, int tcp)
 			get(s.done, &b, 1);
 		for (int calls = 0; told != (1u << N) - 1; calls++) {
 			several += calls == 1;
-			if (take(&s, ev, epoll_wait(ep, ev, max, 5000), &told, &early) <= 0)
+			if (take(&s, ev, epoll_wait(ep, ev, max, LONG), &told, &early) <= 0)
 				die("nothing told");
 		}
 		if (!late)
@@ -141,7 +141,7 @@ static void order_mixed(void)
 			die("something left");
 		put(s.go, &b, 1);
 		while (told != (1u << N) - 1) {
-			if (take(&s, ev, epoll_wait(ep, ev, 8, 5000), &told, &early) <= 0)
+			if (take(&s, ev, epoll_wait(ep, ev, 8, LONG), &told, &early) <= 0)
 				die("nothing told");
 			missing += (told & (told + 1)) != 0; // told of one, not of one before
 		}
@@ -165,10 +165,10 @@ static void order_tcp_first(void)
 		if (epoll_wait(ep, ev, 4, 0) != 0)
 			die("something left");
 		put(c2, "a", 1);
-		while (readable(s2, 1000) != 1)
+		while (readable(s2, LONG) != 1)
 			;
 		put(c, "b", 1);
-		int n = epoll_wait(ep, ev, 4, 1000);
+		int n = epoll_wait(ep, ev, 4, LONG);
 		bad += n != 2 || ev[0].data.u64 != 2 || ev[1].data.u64 != 1;
 		get(s, buf, 1);
 		get(s2, buf, 1);
@@ -194,7 +194,7 @@ static void order_poll(void)
 				p[i] = (struct pollfd){s.fd[order[N - 1 - i]], POLLIN, 0};
 			put(s.go, &b, 1);
 			while (left > 0) {
-				if (poll(p, N, 5000) <= 0)
+				if (poll(p, N, LONG) <= 0)
 					die("nothing told");
 				for (int i = 0; i < N; i++)
 					for (int j = i + 1; p[i].revents && j < N; j++)
@@ -222,11 +222,11 @@ static void order_turns(void)
 	for (int i = 0; i < N; i++) {
 		pair(&c[i], &s[i]);
 		put(c[i], "x", 1);
-		readable(s[i], 1000);
+		readable(s[i], LONG);
 		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN, (unsigned long)i);
 	}
 	for (int i = 0; i < 30; i++)
-		for (int n = epoll_wait(ep, ev, 2, 1000), k = 0; k < n; k++)
+		for (int n = epoll_wait(ep, ev, 2, LONG), k = 0; k < n; k++)
 			times[ev[k].data.u64]++;
 	out("%d %d %d", times[0], times[1], times[2]);
 }

@@ -258,7 +258,7 @@ static void all_cells(const char *what, int fd, int peer)
 			ep_set(ep, EPOLL_CTL_ADD, fd, EPOLLIN, 1);
 			if (peer >= 0) {
 				put(peer, "data", 4);
-				readable(fd, 1000);
+				readable(fd, LONG);
 			}
 			name_room();
 			long rc = call_cell((int)i, fd, bad[k]);

@@ -74,6 +74,16 @@ void nonblock(int fd, int on);
 pid_t start(void (*body)(void *), void *arg);	    // fork
 void finish(pid_t pid);				    // wait and write how it ended
 void nap(int ms);
+
+// LONG is how many milliseconds a call waits for what comes: it only keeps a probe from hanging. What says that nothing
+// comes waits for a few.
+enum { LONG = 60000 };
+
+// arrived waits until n bytes can be read at fd, ended until the peer's end is known there, cut until it is known that
+// nothing can be sent either.
+void arrived(int fd, int n);
+void ended(int fd);
+void cut(int fd);
 void *write_later(void *fd);		    // a thread: 50 ms, then "late" to *fd
 
 int ep_new(void);

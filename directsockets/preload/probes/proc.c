@@ -401,7 +401,7 @@ static void peer_killed(void)
 	R(read(fd[0], buf, 100));
 	signal(SIGPIPE, SIG_IGN);
 	R(write(fd[0], "x", 1));
-	nap(20);
+	cut(fd[0]);
 	R(write(fd[0], "x", 1));
 }
 

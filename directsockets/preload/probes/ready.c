@@ -13,10 +13,10 @@ static void poll_basic(void)
 	out("%#x", (unsigned)p.revents);
 	put(c, "x", 1);
 	p.events = POLLIN;
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	out("%s", revents((unsigned)p.revents));
 	p.events = POLLIN | POLLRDNORM;
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	out("%#x", (unsigned)p.revents);
 	R(read(s, buf, 10));
 	R(poll(&p, 1, 10));
@@ -36,16 +36,17 @@ static void poll_mixed(void)
 	struct pollfd f[4] = {{p[0], POLLIN, 0}, {s, POLLIN, 0}, {s2, POLLIN, 0}, {-1, POLLIN, 0}};
 	R(poll(f, 4, 20));
 	put(p[1], "x", 1);
-	R(poll(f, 4, 1000));
+	R(poll(f, 4, LONG));
 	out("%s %s %s", revents((unsigned)f[0].revents), revents((unsigned)f[1].revents), revents((unsigned)f[2].revents));
 	put(c, "x", 1);
 	put(c2, "x", 1);
-	nap(20);
-	R(poll(f, 4, 1000));
+	arrived(s, 1);
+	arrived(s2, 1);
+	R(poll(f, 4, LONG));
 	out("%s %s %s", revents((unsigned)f[0].revents), revents((unsigned)f[1].revents), revents((unsigned)f[2].revents));
 	R(read(p[0], buf, 10));
 	R(read(s2, buf, 10));
-	R(poll(f, 4, 1000));
+	R(poll(f, 4, LONG));
 	out("%s %s %s", revents((unsigned)f[0].revents), revents((unsigned)f[1].revents), revents((unsigned)f[2].revents));
 }
 
@@ -58,12 +59,12 @@ static void poll_sleeps(void)
 		die("pipe");
 	struct pollfd f[2] = {{s, POLLIN, 0}, {pp[0], POLLIN, 0}};
 	pthread_create(&t, NULL, write_later, &c);
-	R(poll(f, 2, 5000));
+	R(poll(f, 2, LONG));
 	out("%s %s", revents((unsigned)f[0].revents), revents((unsigned)f[1].revents));
 	pthread_join(t, NULL);
 	R(read(s, buf, 10));
 	pthread_create(&t, NULL, write_later, &pp[1]);
-	R(poll(f, 2, 5000));
+	R(poll(f, 2, LONG));
 	out("%s %s", revents((unsigned)f[0].revents), revents((unsigned)f[1].revents));
 	pthread_join(t, NULL);
 }
@@ -74,7 +75,7 @@ static void poll_hangup(void)
 	pair(&c, &s);
 	struct pollfd p = {s, POLLIN | POLLRDHUP, 0};
 	shutdown(c, SHUT_WR);
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	out("%s", revents((unsigned)p.revents));
 	p.events = POLLOUT;
 	R(poll(&p, 1, 0));
@@ -82,7 +83,7 @@ static void poll_hangup(void)
 	shutdown(s, SHUT_WR);
 	nap(20);
 	p.events = POLLIN | POLLOUT | POLLRDHUP;
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	out("%s", revents((unsigned)p.revents));
 	R(read(s, buf, 10));
 	close(s);
@@ -108,7 +109,7 @@ static void select_mixed(void)
 	out("left %ld", (long)tv.tv_sec * 1000000 + tv.tv_usec);
 	FD_SET(s, &in), FD_SET(p[0], &in), FD_SET(s, &wr), FD_SET(s, &ex);
 	put(c, "x", 1);
-	readable(s, 1000);
+	readable(s, LONG);
 	tv = (struct timeval){5, 0};
 	R(select(top, &in, &wr, &ex, &tv));
 	out("%d %d %d %d", FD_ISSET(s, &in), FD_ISSET(p[0], &in), FD_ISSET(s, &wr), FD_ISSET(s, &ex));
@@ -180,14 +181,14 @@ static void epoll_level(void)
 	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 0xfedcba9876543210));
 	ep_show(ep, 8, 0);
 	put(c, "abcd", 4);
-	ep_show(ep, 8, 1000);
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
+	ep_show(ep, 8, LONG);
 	R(read(s, buf, 2));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	R(read(s, buf, 2));
 	ep_show(ep, 8, 10);
 	R(ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLOUT, 0x1111));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	R(ep_set(ep, EPOLL_CTL_MOD, s, 0, 0x2222));
 	ep_show(ep, 8, 10);
 	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1));
@@ -197,7 +198,7 @@ static void epoll_level(void)
 	put(c, "x", 1);
 	ep_show(ep, 8, 10);
 	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 0x3333));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	R(epoll_wait(ep, NULL, 0, 0));
 }
 
@@ -208,25 +209,25 @@ static void epoll_edge(void)
 	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLET, 7));
 	ep_show(ep, 8, 10);
 	put(c, "abcd", 4);
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	ep_show(ep, 8, 20);
 	R(read(s, buf, 2));
 	ep_show(ep, 8, 20);
 	put(c, "efgh", 4);
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	ep_show(ep, 8, 20);
 	nonblock(s, 1);
 	while (read(s, buf, sizeof buf) > 0)
 		;
 	R(ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLOUT | EPOLLET, 8));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	ep_show(ep, 8, 20);
 	put(c, "i", 1);
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	R(ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLET, 9));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	shutdown(c, SHUT_WR);
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	ep_show(ep, 8, 20);
 }
 
@@ -239,7 +240,7 @@ static void epoll_edge_out(void)
 	nonblock(c, 1);
 	nonblock(s, 1);
 	R(ep_set(ep, EPOLL_CTL_ADD, c, EPOLLOUT | EPOLLET, 1));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	ep_show(ep, 8, 10);
 	while ((rc = write(c, buf, 65536)) > 0)
 		sent += (size_t)rc;
@@ -248,8 +249,8 @@ static void epoll_edge_out(void)
 		if ((rc = read(s, buf, sizeof buf)) > 0)
 			sent -= (size_t)rc;
 		else
-			readable(s, 1000);
-	ep_show(ep, 8, 1000);
+			readable(s, LONG);
+	ep_show(ep, 8, LONG);
 	ep_show(ep, 8, 20);
 	R(write(c, "x", 1));
 }
@@ -260,22 +261,22 @@ static void epoll_oneshot(void)
 	pair(&c, &s);
 	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLONESHOT, 7));
 	put(c, "a", 1);
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	ep_show(ep, 8, 20);
 	put(c, "b", 1);
 	ep_show(ep, 8, 20);
 	R(ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT, 8));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	R(read(s, buf, 10));
 	R(ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT, 9));
 	ep_show(ep, 8, 20);
 	put(c, "c", 1);
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	close(c);
-	nap(20);
+	ended(s);
 	ep_show(ep, 8, 20);
 	R(ep_set(ep, EPOLL_CTL_MOD, s, EPOLLOUT | EPOLLRDHUP | EPOLLONESHOT, 10));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 }
 
 static void epoll_rdhup(void)
@@ -285,19 +286,20 @@ static void epoll_rdhup(void)
 	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLRDHUP, 7));
 	put(c, "last", 4);
 	shutdown(c, SHUT_WR);
-	nap(20);
-	ep_show(ep, 8, 1000);
+	arrived(s, 4);
+	ended(s);
+	ep_show(ep, 8, LONG);
 	R(read(s, buf, 10));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	R(read(s, buf, 10));
 	R(ep_set(ep, EPOLL_CTL_MOD, s, EPOLLRDHUP, 8));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	close(c);
 	nap(20);
 	shutdown(s, SHUT_WR);
 	nap(20);
 	R(ep_set(ep, EPOLL_CTL_MOD, s, 0, 9));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 }
 
 static void lowat(void)
@@ -308,13 +310,13 @@ static void lowat(void)
 	put(c, "abc", 3);
 	R(readable(s, 50));
 	put(c, "def", 3);
-	R(readable(s, 1000));
+	R(readable(s, LONG));
 	R(read(s, buf, 100));
 	put(c, "gh", 2);
-	nap(20);
+	arrived(s, 2);
 	R(recv(s, buf, 100, MSG_DONTWAIT));
 	shutdown(c, SHUT_WR);
-	R(readable(s, 1000));
+	R(readable(s, LONG));
 	R(read(s, buf, 100));
 }
 

@@ -15,14 +15,14 @@ static void epoll_nested(void)
 	R(ep_set(outer, EPOLL_CTL_ADD, inner, EPOLLIN, 2));
 	ep_show(outer, 8, 10);
 	put(c, "x", 1);
-	ep_show(outer, 8, 1000);
-	ep_show(inner, 8, 1000);
-	ep_show(outer, 8, 1000);
+	ep_show(outer, 8, LONG);
+	ep_show(inner, 8, LONG);
+	ep_show(outer, 8, LONG);
 	R(read(s, buf, 10));
 	ep_show(inner, 8, 10);
 	ep_show(outer, 8, 10);
 	pthread_create(&t, NULL, write_later, &c);
-	ep_show(outer, 8, 5000);
+	ep_show(outer, 8, LONG);
 	ep_show(inner, 8, 0);
 	pthread_join(t, NULL);
 	R(read(s, buf, 10));
@@ -37,7 +37,7 @@ static void epoll_polled(void)
 	ep_show(ep, 8, 0);
 	R(readable(ep, 10));
 	pthread_create(&t, NULL, write_later, &c);
-	R(readable(ep, 5000));
+	R(readable(ep, LONG));
 	pthread_join(t, NULL);
 	ep_show(ep, 8, 0);
 	R(readable(ep, 10));
@@ -55,18 +55,18 @@ static void epoll_two(void)
 	ep_show(a, 8, 10);
 	ep_show(b, 8, 10);
 	put(c, "x", 1);
-	ep_show(a, 8, 1000);
-	ep_show(b, 8, 1000);
+	ep_show(a, 8, LONG);
+	ep_show(b, 8, LONG);
 	R(read(s, buf, 10));
 	ep_show(a, 8, 10);
 	ep_show(b, 8, 10);
 	put(c, "y", 1);
-	ep_show(b, 8, 1000);
-	ep_show(a, 8, 1000);
+	ep_show(b, 8, LONG);
+	ep_show(a, 8, LONG);
 }
 
 struct waiter {
-	int ep, n;
+	int ep, n, ms;
 	pthread_t t;
 	struct epoll_event ev;
 };
@@ -74,14 +74,14 @@ struct waiter {
 static void *wait_in(void *p)
 {
 	struct waiter *w = p;
-	w->n = epoll_wait(w->ep, &w->ev, 1, 3000);
+	w->n = epoll_wait(w->ep, &w->ev, 1, w->ms ? w->ms : LONG);
 	return NULL;
 }
 
 static void epoll_exclusive(void)
 {
 	int c, s;
-	struct waiter w[2] = {{.ep = ep_new()}, {.ep = ep_new()}};
+	struct waiter w[2] = {{.ep = ep_new(), .ms = 3000}, {.ep = ep_new(), .ms = 3000}};
 	pair_cold(&c, &s);
 	R(ep_set(w[0].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 1));
 	R(ep_set(w[1].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
@@ -175,8 +175,8 @@ static void epoll_join_ready(void)
 	for (int i = 0; i < 2000; i++) {
 		unsigned long before = __atomic_load_n(&w.told, __ATOMIC_ACQUIRE);
 		ep_set(w.ep, EPOLL_CTL_ADD, s, EPOLLOUT | EPOLLONESHOT, 4711);
-		for (int j = 0; j < 1000000 && __atomic_load_n(&w.told, __ATOMIC_ACQUIRE) == before; j++)
-			sched_yield();
+		for (int j = 0; j < LONG && __atomic_load_n(&w.told, __ATOMIC_ACQUIRE) == before; j++)
+			j < 1000 ? sched_yield() : nap(1);
 		ep_set(w.ep, EPOLL_CTL_DEL, s, 0, 0);
 	}
 	__atomic_store_n(&w.end, 1, __ATOMIC_RELEASE);
@@ -199,9 +199,10 @@ static void epoll_fair(void)
 	}
 	ep_set(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 5);
 	put(p[1], "x", 1);
-	nap(20);
+	for (int i = 0; i < 5; i++)
+		arrived(s[i], 1);
 	for (int i = 0; i < 100; i++)
-		if (epoll_wait(ep, &ev, 1, 1000) == 1)
+		if (epoll_wait(ep, &ev, 1, LONG) == 1)
 			seen |= 1u << ev.data.u64;
 	out("seen %#x", seen);
 }
@@ -217,16 +218,16 @@ static void epoll_mixed(void)
 	ep_set(ep, EPOLL_CTL_ADD, efd, EPOLLIN, 3);
 	ep_show(ep, 8, 0);
 	timerfd_settime(tfd, 0, &t, NULL);
-	ep_show(ep, 8, 5000);
+	ep_show(ep, 8, LONG);
 	R(read(tfd, buf, 8));
 	put(c, "x", 1);
-	ep_show(ep, 8, 5000);
+	ep_show(ep, 8, LONG);
 	put(efd, &one, 8);
-	nap(10);
+	arrived(s, 1);
 	int n = 0;
 	for (int i = 0; i < 64 && n < 2; i++) {
 		struct epoll_event ev[8];
-		n = epoll_wait(ep, ev, 8, 1000);
+		n = epoll_wait(ep, ev, 8, LONG);
 	}
 	out("both %d", n);
 	R(read(efd, buf, 8));
@@ -243,12 +244,13 @@ static void epoll_close(void)
 	ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN, 2);
 	put(c, "x", 1);
 	put(c2, "x", 1);
-	nap(20);
+	arrived(s, 1);
+	arrived(s2, 1);
 	close(s);
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	int d = dup(s2);
 	close(s2);
-	ep_show(ep, 8, 1000); /* the socket is still open */
+	ep_show(ep, 8, LONG); /* the socket is still open */
 	R(read(d, buf, 10));
 	ep_show(ep, 8, 10);
 	close(d);
@@ -262,14 +264,14 @@ static void epoll_peer_closes(void)
 	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1);
 	put(c, "bye", 3);
 	close(c);
-	nap(20);
-	ep_show(ep, 8, 1000);
+	ended(s);
+	ep_show(ep, 8, LONG);
 	R(read(s, buf, 3));
-	ep_show(ep, 8, 1000);
+	ep_show(ep, 8, LONG);
 	R(read(s, buf, 3));
 	R(write(s, "x", 1));
-	nap(20);
-	ep_show(ep, 8, 1000);
+	cut(s);
+	ep_show(ep, 8, LONG);
 	R(read(s, buf, 3));
 }
 
@@ -284,14 +286,14 @@ static void epoll_before_connect(void)
 	out("%s", rc == 0 || errno == EINPROGRESS ? "under way" : errname(errno));
 	int s = accept(l, NULL, NULL);
 	struct pollfd p = {fd, POLLOUT, 0};
-	R(poll(&p, 1, 1000));
+	R(poll(&p, 1, LONG));
 	R(getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len));
 	out("%d", err);
 	struct epoll_event ev;
-	R(epoll_wait(ep, &ev, 1, 1000));
+	R(epoll_wait(ep, &ev, 1, LONG));
 	warm(fd, s);
 	put(s, "data", 4);
-	while (epoll_wait(ep, &ev, 1, 1000) == 1 && !(ev.events & EPOLLIN))
+	while (epoll_wait(ep, &ev, 1, LONG) == 1 && !(ev.events & EPOLLIN))
 		;
 	out("%lu %s", (unsigned long)ev.data.u64, revents(ev.events & EPOLLIN));
 	R(read(fd, buf, 10));
@@ -320,7 +322,7 @@ static void many(void)
 		_exit(0);
 	}
 	while (done < N * 20) {
-		int n = epoll_wait(ep, ev, 16, 3000);
+		int n = epoll_wait(ep, ev, 16, LONG);
 		if (n <= 0)
 			break;
 		for (int i = 0; i < n; i++) {
@@ -345,10 +347,11 @@ static void edge_stress(void)
 	nonblock(s, 1);
 	pid_t pid = fork();
 	if (pid == 0) {
+		close(c);
 		ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1);
 		for (;;) {
 			ssize_t n;
-			if (epoll_wait(ep, ev, 4, 5000) <= 0)
+			if (epoll_wait(ep, ev, 4, LONG) <= 0)
 				_exit(1);
 			while ((n = read(s, buf, sizeof buf)) > 0)
 				put(s, buf, (size_t)n);
@@ -364,7 +367,7 @@ static void edge_stress(void)
 		if (rounds % 7 == 0)
 			put(c, "more", 4);
 		size_t want = rounds % 7 == 0 ? 8 : 4;
-		while (want > 0 && epoll_wait(mine, ev, 4, 2000) == 1) {
+		while (want > 0 && epoll_wait(mine, ev, 4, LONG) == 1) {
 			ssize_t n = read(c, buf, sizeof buf);
 			want -= n > 0 ? (size_t)n : 0;
 		}
@@ -395,14 +398,14 @@ static void epoll_fork_late(void)
 	get(p[0], buf, 1);
 	ep_show(ep, 4, 0);
 	put(c2, "late", 4);
-	ep_show(ep, 4, 2000);
+	ep_show(ep, 4, LONG);
 	R(read(s2, buf, 10));
 	put(c, "early", 5);
-	ep_show(ep, 4, 2000);
+	ep_show(ep, 4, LONG);
 	R(read(s, buf, 10));
 	finish(pid);
 	put(c, "again", 5);
-	ep_show(ep, 4, 2000);
+	ep_show(ep, 4, LONG);
 	R(read(s, buf, 10));
 	close(s);
 	R(read(c, buf, 10));
@@ -428,10 +431,10 @@ static void epoll_daemon(void)
 			pair(&c, &s);
 			ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 3);
 			put(c, "x", 1);
-			ep_show(ep, 4, 2000);
+			ep_show(ep, 4, LONG);
 			R(read(s, buf, 10));
 			close(c);
-			ep_show(ep, 4, 2000);
+			ep_show(ep, 4, LONG);
 			R(read(s, buf, 10));
 			put(p[1], "x", 1);
 		}

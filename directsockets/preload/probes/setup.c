@@ -35,7 +35,7 @@ static void oneshot_fork(void)
 	}
 	close(l);
 	char b[2];
-	for (int i = 0; i < 5 || (has_library() && i < 2000 && !direct(c)); i++) {
+	for (int i = 0; i < 5 || (has_library() && i < LONG && !direct(c)); i++) {
 		put(c, "ab", 2);
 		if (get(c, b, 2) != 2)
 			die("echo");
@@ -49,7 +49,7 @@ static void oneshot_fork(void)
 
 /* ---- a thread that sends much while another waits to receive ---- */
 
-enum { MUCH = 50 << 20, ROUNDS = 20 };
+enum { MUCH = 50 << 20, ROUNDS = 1000 };
 
 static void *receiver(void *fd)
 {

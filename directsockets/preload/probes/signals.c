@@ -14,12 +14,15 @@ static volatile long fired, by_handler, wrong;
 static void (*volatile act)(void);
 static unsigned char alternate[1 << 16];
 
+/* A handler may add while another, or what it has interrupted, adds. */
+static void add(volatile long *n, long more) { __atomic_fetch_add(n, more, __ATOMIC_RELAXED); }
+
 static void on_tick(int sig)
 {
 	int saved = errno;
 
 	(void)sig;
-	fired++;
+	add(&fired, 1);
 	act();
 	errno = saved;
 }
@@ -77,9 +80,9 @@ static void send_h(void)
 	ssize_t r = send(c, "H", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 	if (r == 1)
-		by_handler++;
+		add(&by_handler, 1);
 	else if (errno != EAGAIN)
-		wrong++;
+		add(&wrong, 1);
 }
 
 static void sends(int flags)
@@ -99,7 +102,7 @@ static void sends(int flags)
 		if (r > 0)
 			sent += r;
 		else
-			wrong++;
+			add(&wrong, 1);
 	}
 	stop_timer();
 	R(shutdown(c, SHUT_WR));
@@ -155,7 +158,7 @@ static void recv_some(void)
 	ssize_t r = recv(c, b, sizeof b, MSG_DONTWAIT);
 
 	if (r < 0 && errno != EAGAIN)
-		wrong++;
+		add(&wrong, 1);
 	for (ssize_t i = 0; i < r; i++, by_handler++)
 		sum_handler += b[i];
 }
@@ -171,7 +174,7 @@ static void signal_recv(void)
 	storm(recv_some, SA_ONSTACK);
 	for (ssize_t r; (r = recv(c, buf, 1 + (size_t)got * 31 % sizeof buf, 0)) != 0; got += r > 0 ? r : 0) {
 		if (r < 0)
-			wrong++;
+			add(&wrong, 1);
 		for (ssize_t i = 0; i < r; i++)
 			sum += (unsigned char)buf[i];
 	}
@@ -293,9 +296,9 @@ static unsigned below(unsigned n)
 static void note(ssize_t r, volatile long *n)
 {
 	if (r > 0)
-		*n += r;
+		add(n, r);
 	else if (r < 0 && errno != EAGAIN)
-		wrong++;
+		add(&wrong, 1);
 }
 
 static void call_sockets(unsigned which)
@@ -307,18 +310,18 @@ static void call_sockets(unsigned which)
 	case 0:
 		fd = dup(c);
 		if (fd < 0 || close(fd))
-			wrong++;
+			add(&wrong, 1);
 		return;
 	case 1:
 		fd = fcntl(s, F_DUPFD, 100);
 		if (fd < 100 || close(fd))
-			wrong++;
+			add(&wrong, 1);
 		return;
 	case 2:
 		fd = socket(AF_INET, SOCK_STREAM, 0);
 		setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 		if (fd < 0)
-			wrong++;
+			add(&wrong, 1);
 		/* Each of these may be interrupted, or find that the other end was closed. */
 		if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0) {
 			send(fd, "x", 1, MSG_NOSIGNAL);
@@ -331,7 +334,7 @@ static void call_sockets(unsigned which)
 		if (fd >= 0)
 			close(fd);
 		else if (errno != EAGAIN && errno != ECONNABORTED)
-			wrong++;
+			add(&wrong, 1);
 	}
 }
 
@@ -358,13 +361,13 @@ static void call(unsigned which)
 	case 3: note(recvmsg(s, &m, MSG_DONTWAIT), &got_s); break;
 	case 4: note(sendto(c, b, 1, MSG_DONTWAIT, NULL, 0), &sent_c); break;
 	case 5: note(recvfrom(s, b, 10, MSG_DONTWAIT, NULL, NULL), &got_s); break;
-	case 6: wrong += poll(p, 2, 0) < 0 && errno != EINTR; break;
-	case 7: wrong += select(s + 1, &set, NULL, NULL, &now) < 0 && errno != EINTR; break;
-	case 8: wrong += getsockopt(c, SOL_SOCKET, SO_ERROR, &value, &four) || value; break;
-	case 9: wrong += setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value); break;
-	case 10: wrong += fcntl(c, F_GETFL) < 0; break;
-	case 11: wrong += getsockname(c, (struct sockaddr *)&a, &len) || getpeername(s, (struct sockaddr *)&a, &len); break;
-	case 12: wrong += sigaction(SIGRTMIN, NULL, &sa) || sa.sa_handler != on_tick; break;
+	case 6: add(&wrong, poll(p, 2, 0) < 0 && errno != EINTR); break;
+	case 7: add(&wrong, select(s + 1, &set, NULL, NULL, &now) < 0 && errno != EINTR); break;
+	case 8: add(&wrong, getsockopt(c, SOL_SOCKET, SO_ERROR, &value, &four) || value); break;
+	case 9: add(&wrong, setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value)); break;
+	case 10: add(&wrong, fcntl(c, F_GETFL) < 0); break;
+	case 11: add(&wrong, getsockname(c, (struct sockaddr *)&a, &len) || getpeername(s, (struct sockaddr *)&a, &len)); break;
+	case 12: add(&wrong, sigaction(SIGRTMIN, NULL, &sa) || sa.sa_handler != on_tick); break;
 	case 13: recv(s, b, 10, MSG_DONTWAIT | MSG_PEEK); break;
 	default: call_sockets(which - 14);
 	}
@@ -454,9 +457,9 @@ static void fork_one(void)
 	while (waitpid(pid, &st, 0) < 0 && errno == EINTR)
 		;
 	if (!WIFEXITED(st) || WEXITSTATUS(st) > 1)
-		wrong++;
+		add(&wrong, 1);
 	else
-		by_handler += WEXITSTATUS(st);
+		add(&by_handler, WEXITSTATUS(st));
 }
 
 /* A handler that forks, and whose child sends. */
@@ -477,7 +480,7 @@ static void signal_fork(void)
 		if (r > 0)
 			sent += r;
 		else
-			wrong++;
+			add(&wrong, 1);
 	}
 	stop_timer();
 	R(shutdown(c, SHUT_WR));
@@ -518,7 +521,7 @@ static void signal_nested(void)
 		if (r > 0)
 			sent += r;
 		else
-			wrong++;
+			add(&wrong, 1);
 	}
 	stop_timer();
 	R(shutdown(c, SHUT_WR));
@@ -681,7 +684,7 @@ static void cancel_async(void)
 		pthread_cancel(t);
 		pthread_join(t, &ret);
 		if (send(c, buf, 10, MSG_NOSIGNAL) != 10)
-			wrong++;
+			add(&wrong, 1);
 	}
 	put(c, "H", 1);
 	R(shutdown(c, SHUT_WR));

@@ -40,7 +40,7 @@ static int completion(int fd, struct seen *w)
 /* Waits until n sends were told of. */
 static void complete(int fd, struct seen *w, unsigned n)
 {
-	for (int i = 0; i < 1000 && w->next < n; i++)
+	for (int i = 0; i < LONG / 10 && w->next < n; i++)
 		if (!completion(fd, w)) {
 			struct pollfd p = {fd, 0, 0};
 			poll(&p, 1, 10);
@@ -98,7 +98,7 @@ static void zerocopy_short(void)
 		send(c, buf, 5000, MSG_ZEROCOPY);
 		get(s, got, 5000);
 		struct pollfd p = {c, 0, 0};
-		R(poll(&p, 1, 2000));
+		R(poll(&p, 1, LONG));
 		out("%s", revents((unsigned)p.revents));
 		struct msghdr m = {.msg_control = control, .msg_controllen = i ? sizeof control : 0};
 		if (i < 2) {
@@ -123,7 +123,7 @@ static void zerocopy_epoll(void)
 	for (unsigned i = 0; i < 3; i++) {
 		send(c, buf, 5000, MSG_ZEROCOPY);
 		get(s, got, 5000);
-		ep_show(ep, 4, 2000);
+		ep_show(ep, 4, LONG);
 		complete(c, &w, i + 1);
 		ep_show(ep, 4, 0);
 	}
@@ -132,14 +132,14 @@ static void zerocopy_epoll(void)
 static void *sleeper(void *fd)
 {
 	struct pollfd p = {*(int *)fd, 0, 0};
-	int n = poll(&p, 1, 5000);
+	int n = poll(&p, 1, LONG);
 	return (void *)(long)(n == 1 && p.revents == POLLERR);
 }
 
 static void *ep_sleeper(void *ep)
 {
 	struct epoll_event e;
-	return (void *)(long)(epoll_wait(*(int *)ep, &e, 1, 5000) == 1 && e.events == EPOLLERR);
+	return (void *)(long)(epoll_wait(*(int *)ep, &e, 1, LONG) == 1 && e.events == EPOLLERR);
 }
 
 /* Threads that do nothing but wait for completions. */
