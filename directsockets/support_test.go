@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long anything may take that does not depend on how fast it is.
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
 // startBroker runs a broker of its own and returns a client of it.
 func startBroker(t testing.TB) *client.Client {

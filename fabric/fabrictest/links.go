@@ -113,9 +113,9 @@ func Sockets(tb testing.TB, kind int) (a, b *net.UnixConn) {
 // Eventually waits until f returns true, and fails if that takes too long.
 func Eventually(tb testing.TB, what string, f func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(20 * time.Microsecond) {
+	for end := time.Now().Add(3 * time.Minute); !f(); time.Sleep(20 * time.Microsecond) {
 		if time.Now().After(end) {
-			tb.Fatalf("%s: not within 30 s", what)
+			tb.Fatalf("%s: not within minutes", what)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long anything may take that does not depend on how fast it is.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // exnGo is exn-go with arguments, in a directory.
 func exnGo(t testing.TB, dir string, args ...string) *exec.Cmd {

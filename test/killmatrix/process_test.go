@@ -21,7 +21,7 @@ import (
 // Limits of what has none of its own.
 const (
 	// hangTime is when what should have come counts as hung.
-	hangTime = 30 * time.Second
+	hangTime = 2 * time.Minute
 	// acceptTime is how long a peer waits in accept.
 	acceptTime = 5 * time.Second
 )
