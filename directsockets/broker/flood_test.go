@@ -26,7 +26,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		b, _ := wire.Message{Type: wire.Claim, ID: 1}.AppendBinary(nil)
-		c.conn.SetWriteDeadline(time.Now().Add(20 * time.Second))
+		c.conn.SetWriteDeadline(time.Now().Add(3 * time.Minute))
 		for {
 			if err := c.write(b, fd); err != nil {
 				done <- err

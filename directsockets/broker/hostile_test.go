@@ -369,7 +369,7 @@ func TestAnotherNamespace(t *testing.T) {
 	defer unix.Close(stats)
 	b, _ := wire.Message{Type: wire.Hello}.AppendBinary(nil)
 	_ = c.write(b, stats) // or it is disconnected already
-	c.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(3 * time.Minute))
 	if _, fds, err := c.in.Next(); !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 		fds.Close()
 		t.Errorf("it is answered: %v", err)

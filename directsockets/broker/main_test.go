@@ -62,7 +62,7 @@ func dialClient(t testing.TB, cfg client.Config) *client.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if err := c.Wait(ctx); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func claimFor(t testing.TB, c *client.Client, conn connection) result {
 			t.Cleanup(func() { unix.Close(r.Segment); unix.Close(r.Bell) })
 		}
 		return r
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("no answer to a claim")
 	}
 	return result{}

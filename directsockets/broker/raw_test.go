@@ -104,7 +104,7 @@ func (c *rawClient) write(b []byte, fds ...int) error {
 // next waits for a message.
 func (c *rawClient) next() (m wire.Message, fds packet.Descriptors) {
 	c.t.Helper()
-	c.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(3 * time.Minute))
 	b, fds, err := c.in.Next()
 	if err == nil {
 		err = m.UnmarshalBinary(b)
@@ -121,7 +121,7 @@ func (c *rawClient) next() (m wire.Message, fds packet.Descriptors) {
 // disconnected waits for the end of the connection.
 func (c *rawClient) disconnected() {
 	c.t.Helper()
-	c.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(3 * time.Minute))
 	for {
 		_, fds, err := c.in.Next()
 		fds.Close()

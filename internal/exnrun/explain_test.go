@@ -48,7 +48,7 @@ func dial(t *testing.T, path string) *client.Client {
 }
 
 func wait(t *testing.T, c *client.Client) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	return c.Wait(ctx)
 }
@@ -81,7 +81,7 @@ func TestTap(t *testing.T) {
 	port := ln.Addr().(*net.TCPAddr).AddrPort().Port()
 	a := c.Listen(client.Socket{Conn: raw}, nil)
 	defer a.Close()
-	for end := time.Now().Add(30 * time.Second); !c.Listener(port); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !c.Listener(port); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the broker does not know the listener")
 		}
@@ -300,7 +300,7 @@ func TestServeBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	comm := fmt.Sprintf("/proc/%d/comm", p.Process.Pid)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Millisecond) {
 		if name, _ := os.ReadFile(comm); string(name) == "cat\n" {
 			break
 		}
@@ -319,7 +319,7 @@ func TestServeBroker(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("it stays without clients")
 	}
 	if !keep(path) {

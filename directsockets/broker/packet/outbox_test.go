@@ -43,7 +43,7 @@ func TestOutboxKeepsOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends[1].SetReadDeadline(time.Now().Add(30 * time.Second))
+	ends[1].SetReadDeadline(time.Now().Add(3 * time.Minute))
 	for n := range sent {
 		b, fds, err := in.Next()
 		if err != nil || len(fds) != 1 || int(b[0])|int(b[1])<<8 != n {
