@@ -40,6 +40,7 @@ func commands() []command {
 		{"set", "change how a running node receives frames", runSet},
 		{"capture", "write the frames of a running node as pcapng", runCapture},
 		{"check", "check a configuration file", runCheck},
+		{"key", "make the keys by which nodes of other hosts know each other", runKey},
 		{"doctor", "look at this host: what is missing, what would be faster", runDoctor},
 		{"version", "print the version", runVersion},
 		{tcpbench.WorkerCommand, "", runWorker},

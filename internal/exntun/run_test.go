@@ -50,7 +50,7 @@ func TestVersion(t *testing.T) {
 // TestUsageErrors has what users get wrong: one line that says what to do.
 func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"dmeo", `unknown command "dmeo": choose from demo, up, down, status, topo, set, capture, check, doctor, version`},
+		{"dmeo", `unknown command "dmeo": choose from demo, up, down, status, topo, set, capture, check, key, doctor, version`},
 		{"help dmeo", `unknown command "dmeo"`},
 		{"version please", `unexpected argument "please"`},
 		{"demo --speed 9", "flag provided but not defined: -speed"},

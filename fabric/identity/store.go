@@ -1,0 +1,213 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Config says which files a Store has. The zero value of a field means its default.
+type Config struct {
+	// Key names the node's pair, as Paths takes it. Required.
+	Key string
+	// Trust is the trust file. Required.
+	Trust string
+	// Fabric is the name of the fabric. Required.
+	Fabric string
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// Log is told of files that cannot be read again. Default: nobody.
+	Log *slog.Logger
+}
+
+// soon is how long before its end a certificate is said to end.
+const soon = 14 * 24 * time.Hour
+
+// Store is a node's own pair, and whom it trusts, as its files say.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Store struct {
+	cfg Config
+
+	mu         sync.Mutex
+	pair       *Pair     // +checklocks:mu
+	trust      Trust     // +checklocks:mu
+	generation uint64    // +checklocks:mu
+	seen       [3]stamp  // +checklocks:mu
+	told       string    // +checklocks:mu
+	warned     time.Time // +checklocks:mu
+}
+
+// stamp tells a file from another one.
+type stamp struct {
+	size  int64
+	mtime time.Time
+	mode  os.FileMode
+}
+
+// Open reads the files. The error wraps ErrFile, ErrTime or ErrFabric, or is that of
+// opening one: the node cannot begin with these.
+func Open(cfg Config) (*Store, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{cfg: cfg}
+	seen := s.stamps()
+	pair, trust, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	if pair.Name.Authority {
+		return nil, fmt.Errorf("identity: %w: %s is the key of %v, which stays away from nodes: make one with exn-tun key node", ErrFile, cfg.Key, pair.Name)
+	}
+	if pair.Name.Fabric != cfg.Fabric {
+		return nil, fmt.Errorf("identity: %w: the certificate of %s is for %v, not for fabric %s", ErrFabric, cfg.Key, pair.Name, cfg.Fabric)
+	}
+	if err := checkTimes(pair.Cert, pair.Name, cfg.Now()); err != nil {
+		return nil, fmt.Errorf("identity: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pair, s.trust, s.seen = pair, trust, seen
+	return s, nil
+}
+
+// load reads all files.
+func (s *Store) load() (*Pair, Trust, error) {
+	pair, err := Load(s.cfg.Key)
+	if err != nil {
+		return nil, Trust{}, err
+	}
+	trust, err := LoadTrust(s.cfg.Trust)
+	return pair, trust, err
+}
+
+// stamps looks at the files.
+func (s *Store) stamps() (all [3]stamp) {
+	key, cert := Paths(s.cfg.Key)
+	for i, path := range []string{key, cert, s.cfg.Trust} {
+		if st, err := os.Stat(path); err == nil {
+			all[i] = stamp{st.Size(), st.ModTime(), st.Mode()}
+		}
+	}
+	return all
+}
+
+// Refresh reads the files again if they have changed, and says whether that changed whom
+// to trust, or who this node is. Files that cannot be used leave all as it is, and are told of
+// once. It also tells, once a day, of a certificate that is about to end.
+func (s *Store) Refresh() bool {
+	now := s.stamps()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.warnLocked()
+	if now == s.seen {
+		return false
+	}
+	pair, trust, err := s.load()
+	if err == nil && pair.Name != s.pair.Name {
+		err = fmt.Errorf("identity: %w: the certificate is now that of %v, this is %v: start the node anew for that", ErrNode, pair.Name, s.pair.Name)
+	}
+	if err != nil {
+		if err.Error() != s.told { // it may be written just now
+			s.told = err.Error()
+			s.cfg.Log.Warn("key and trust stay as they were", "reason", err)
+		}
+		return false
+	}
+	s.pair, s.trust, s.seen, s.told = pair, trust, now, ""
+	s.generation++
+	s.cfg.Log.Info("key and trust were read again", "fingerprint", pair.Fingerprint(), "until", pair.Cert.NotAfter, "trust", trust.Summary())
+	return true
+}
+
+// +checklocks:s.mu
+func (s *Store) warnLocked() {
+	now := s.cfg.Now()
+	if s.pair.Cert.NotAfter.Sub(now) > min(soon, s.pair.Cert.NotAfter.Sub(s.pair.Cert.NotBefore)/4) || now.Sub(s.warned) < 24*time.Hour {
+		return
+	}
+	s.warned = now
+	s.cfg.Log.Warn("the node's certificate ends soon: renew it with exn-tun key sign", "until", s.pair.Cert.NotAfter)
+}
+
+// Pair returns this node's.
+func (s *Store) Pair() *Pair {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pair
+}
+
+// Trust returns whom it trusts.
+func (s *Store) Trust() Trust {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trust
+}
+
+// Generation changes whenever Refresh has found something new.
+func (s *Store) Generation() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation
+}
+
+// Check says why a certificate that was believed is not believed any more.
+func (s *Store) Check(c *x509.Certificate) error {
+	_, err := s.Trust().Verify(c, s.cfg.Fabric, s.cfg.Now())
+	return err
+}
+
+// protocol is what both sides have to agree on (ALPN): a certificate serves nothing else.
+const protocol = "exnet"
+
+// TLS returns the configuration for both sides of a handshake: mutual, TLS 1.3, without
+// session tickets, so that each handshake looks at the certificates anew.
+func (s *Store) TLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{protocol},
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true, // of host names; VerifyConnection looks at the certificate
+		SessionTicketsDisabled: true,
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
+		GetClientCertificate:   func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
+		VerifyConnection: func(c tls.ConnectionState) error {
+			_, err := s.PeerOf(c)
+			return err
+		},
+		Time: s.cfg.Now,
+	}
+}
+
+// PeerOf says who is at the other end of a connection.
+func (s *Store) PeerOf(c tls.ConnectionState) (Peer, error) {
+	if len(c.PeerCertificates) != 1 || c.NegotiatedProtocol != protocol {
+		return Peer{}, fmt.Errorf("%w: %d certificates for the protocol %q", ErrStranger, len(c.PeerCertificates), c.NegotiatedProtocol)
+	}
+	return s.Trust().Verify(c.PeerCertificates[0], s.cfg.Fabric, s.cfg.Now())
+}
+
+// ErrRefused says that the other side does not believe this node.
+var ErrRefused = errors.New("the peer does not trust this node's key")
+
+// Reason turns the error of a handshake, or of the first read after it, into one that says
+// what to do.
+func Reason(err error) error {
+	// The alert's own type is not exported; only package tls gives this name to what the
+	// other side says.
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "remote error" {
+		return err
+	}
+	return fmt.Errorf("%w (%w): see its log, and its trust file", ErrRefused, err)
+}

@@ -1,0 +1,193 @@
+package identity
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"exnet/fabric"
+)
+
+// Trust says whose keys are believed. The zero Trust believes nobody.
+type Trust struct {
+	authorities []*x509.Certificate
+	names       []Name // of the authorities
+	pinned      map[string]fabric.NodeID
+	denied      map[string]bool
+}
+
+// LoadTrust reads a trust file. ErrFile: it is not of the form that ParseTrust takes, or
+// others may write it.
+func LoadTrust(path string) (Trust, error) {
+	text, err := readOwn(path, 0o022, "write")
+	if err != nil {
+		return Trust{}, err
+	}
+	t, err := ParseTrust(text)
+	if err != nil {
+		return Trust{}, fmt.Errorf("identity: %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// ParseTrust reads the text of a trust file: certificates of authorities in PEM, and
+// lines
+//
+//	node 2 SHA256:...   the key with this fingerprint is node 2's
+//	deny SHA256:...     the key with this fingerprint is nobody's, whoever signed it
+//	# a comment
+func ParseTrust(text []byte) (Trust, error) {
+	t := Trust{pinned: make(map[string]fabric.NodeID), denied: make(map[string]bool)}
+	for number := 1; len(text) > 0; number++ {
+		line, rest, _ := strings.Cut(string(text), "\n")
+		if !strings.HasPrefix(line, "-----BEGIN ") {
+			if err := t.line(line); err != nil {
+				return Trust{}, fmt.Errorf("%w: line %d: %w", ErrFile, number, err)
+			}
+			text = []byte(rest)
+			continue
+		}
+		block, after := pem.Decode(text)
+		if block == nil || block.Type != certBlock {
+			return Trust{}, fmt.Errorf("%w: line %d: not a whole certificate", ErrFile, number)
+		}
+		if err := t.authority(block.Bytes); err != nil {
+			return Trust{}, fmt.Errorf("line %d: %w", number, err)
+		}
+		number += strings.Count(string(text[:len(text)-len(after)]), "\n") - 1
+		text = after
+	}
+	if len(t.authorities)+len(t.pinned) == 0 {
+		return Trust{}, fmt.Errorf("%w: it trusts nobody: add the certificate of an authority, or lines such as node 2 %s... (exn-tun key show)", ErrFile, fingerprintPrefix)
+	}
+	return t, nil
+}
+
+// line takes in one line.
+func (t *Trust) line(line string) error {
+	line, _, _ = strings.Cut(line, "#")
+	f := strings.Fields(line)
+	switch {
+	case len(f) == 0:
+		return nil
+	case len(f) == 3 && f[0] == "node" && checkFingerprint(f[2]):
+		n, err := strconv.ParseUint(f[1], 10, 16)
+		if err != nil {
+			return fmt.Errorf("%q is not a node ID", f[1])
+		}
+		if old, ok := t.pinned[f[2]]; ok && old != fabric.NodeID(n) {
+			return fmt.Errorf("the key is node %d's already", old)
+		}
+		t.pinned[f[2]] = fabric.NodeID(n)
+		return nil
+	case len(f) == 2 && f[0] == "deny" && checkFingerprint(f[1]):
+		t.denied[f[1]] = true
+		return nil
+	}
+	return fmt.Errorf("write node ID %s... or deny %[1]s..., or a certificate", fingerprintPrefix)
+}
+
+// authority takes in the certificate of an authority.
+func (t *Trust) authority(der []byte) error {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	name, err := nameOf(c)
+	if err != nil {
+		return err
+	}
+	if !name.Authority || !c.IsCA {
+		return fmt.Errorf("%w: the certificate is that of %v, not of an authority: pin its key with node %d %s", ErrFile, name, name.Node, Fingerprint(c))
+	}
+	t.authorities, t.names = append(t.authorities, c), append(t.names, name)
+	return nil
+}
+
+// Peer is somebody who is believed.
+type Peer struct {
+	Name
+	Fingerprint string
+	Cert        *x509.Certificate
+}
+
+// Verify says who the owner of a certificate is, if that is to be believed at a time.
+// ErrStranger, ErrFabric, ErrTime, ErrFile: it is not.
+func (t Trust) Verify(c *x509.Certificate, fabricName string, now time.Time) (Peer, error) {
+	p := Peer{Cert: c, Fingerprint: Fingerprint(c)}
+	var err error
+	if p.Name, err = nameOf(c); err != nil {
+		return p, err
+	}
+	if err := checkKey(c); err != nil {
+		return p, err
+	}
+	if err := t.vouch(p, now); err != nil {
+		return p, err
+	}
+	if p.Authority {
+		return p, fmt.Errorf("%w: it shows the certificate of an authority, which is no node", ErrStranger)
+	}
+	if p.Fabric != fabricName {
+		return p, fmt.Errorf("%w: the peer is %v, this is fabric %s", ErrFabric, p.Name, fabricName)
+	}
+	return p, nil
+}
+
+// vouch says whether there is a reason to believe a certificate.
+func (t Trust) vouch(p Peer, now time.Time) error {
+	if t.denied[p.Fingerprint] {
+		return fmt.Errorf("%w: %s, which says to be %v, is denied", ErrStranger, p.Fingerprint, p.Name)
+	}
+	if n, ok := t.pinned[p.Fingerprint]; ok {
+		if n != p.Node {
+			return fmt.Errorf("%w: the key %s is pinned for node %d, but its certificate is that of %v", ErrNode, p.Fingerprint, n, p.Name)
+		}
+		return checkTimes(p.Cert, p.Name, now)
+	}
+	for i, a := range t.authorities {
+		if p.Cert.CheckSignatureFrom(a) != nil {
+			continue
+		}
+		if t.names[i].Fabric != p.Fabric {
+			return fmt.Errorf("%w: %v has signed for %v", ErrFabric, t.names[i], p.Name)
+		}
+		if err := checkTimes(a, t.names[i], now); err != nil {
+			return err
+		}
+		if err := checkTimes(p.Cert, p.Name, now); err != nil {
+			return err
+		}
+		return t.chain(p.Cert, a, now)
+	}
+	return fmt.Errorf("%w: %s says to be %v, but no authority here has signed that, and it is not pinned", ErrStranger, p.Fingerprint, p.Name)
+}
+
+// chain has the standard library look at what else a certificate can say.
+func (t Trust) chain(c, authority *x509.Certificate, now time.Time) error {
+	roots := x509.NewCertPool()
+	roots.AddCert(authority)
+	_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrStranger, err)
+	}
+	return nil
+}
+
+// Summary says in a few words whom it trusts.
+func (t Trust) Summary() string {
+	names := make(map[string]bool)
+	for _, n := range t.names {
+		names[n.String()] = true
+	}
+	parts := slices.Sorted(maps.Keys(names))
+	if n := len(t.pinned); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d pinned keys", n))
+	}
+	return strings.Join(parts, ", ")
+}

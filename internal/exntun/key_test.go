@@ -1,0 +1,81 @@
+package exntun
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// keys runs exn-tun key in dir and returns what it prints.
+func keys(t *testing.T, args ...string) string {
+	t.Helper()
+	status, stdout, stderr := run(t.Context(), append([]string{"key"}, args...)...)
+	if status != exitOK || stderr != "" {
+		t.Fatalf("key %v: status %d, %s", args, status, stderr)
+	}
+	return stdout
+}
+
+func TestKey(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	keys(t, "ca", "--fabric", "lab", "--out", at("ca"))
+	keys(t, "node", "--fabric", "lab", "--node", "1", "--ca", at("ca"), "--out", at("one"))
+	keys(t, "node", "--node", "2", "--out", at("two.key"))
+	for name, mode := range map[string]os.FileMode{"ca.key": 0o600, "one.key": 0o600, "two.key": 0o600, "ca.crt": 0o644, "two.crt": 0o644} {
+		if st, err := os.Stat(at(name)); err != nil || st.Mode() != mode {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
+	}
+	shown := keys(t, "show", at("one.crt"), at("two.crt"), at("ca.crt"))
+	lines := strings.Split(shown, "\n")
+	for i, want := range []string{"signed by the authority of fabric lab", "signed by itself", "the authority of fabric lab"} {
+		if !strings.Contains(lines[i], want) {
+			t.Errorf("line %d: %s, want %s", i, lines[i], want)
+		}
+	}
+	print := strings.Fields(lines[1])[2]
+	if got := keys(t, "sign", "--ca", at("ca"), "--days", "30", at("two.crt")); !strings.Contains(got, print) {
+		t.Errorf("another key was signed: %s, not %s", got, print)
+	}
+	if got := keys(t, "show", at("two.crt")); !strings.HasPrefix(got, "node 2 "+print) || !strings.Contains(got, "signed by the authority of fabric lab") {
+		t.Error(got)
+	}
+
+	if err := os.Chmod(at("ca.key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"", exitUsage, "ca, node, sign or show"},
+		{"make", exitUsage, "ca, node, sign or show"},
+		{"ca", exitUsage, "--out is missing"},
+		{"node --out x", exitUsage, "--node is missing"},
+		{"node --node 65536 --out x", exitUsage, "use a number from 0 to 65535"},
+		{"node --fabric a/b --out x", exitUsage, "letters"},
+		{"ca --out x y", exitUsage, `unexpected argument "y"`},
+		{"ca --out x --days 0", exitUsage, "use a number from 1"},
+		{"sign x", exitUsage, "--ca is missing"},
+		{"show", exitUsage, "name one or more"},
+		{"ca --out " + at("two"), exitFailure, "is there already"},
+		{"sign --ca " + at("ca") + " " + at("one.crt"), exitFailure, "others may read " + at("ca.key") + " (mode 0644): chmod 600"},
+		{"node --node 3 --ca " + at("one") + " --out " + at("three"), exitFailure, "cannot sign for"},
+		{"show " + at("none"), exitFailure, "no such file"},
+		{"show " + dir, exitFailure, "no such file"},
+	} {
+		status, stdout, stderr := run(t.Context(), append([]string{"key"}, strings.Fields(c.args)...)...)
+		if status != c.status || stdout != "" {
+			t.Errorf("%s: status %d, want %d; %s", c.args, status, c.status, stdout)
+		}
+		oneLineOf(t, stderr, c.want)
+	}
+	status, stdout, _ := run(t.Context(), "key", "-h")
+	if status != exitOK {
+		t.Errorf("help: status %d", status)
+	}
+	fits(t, stdout)
+}
