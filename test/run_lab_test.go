@@ -114,7 +114,7 @@ func sharedDir(t *testing.T) string {
 	return dir
 }
 
-// endBroker ends the broker that exn-run has started, which would stay for some
+// endBroker ends the broker that exn-run has started for root, which would stay for some
 // seconds.
 func (l *local) endBroker(t *testing.T) {
 	t.Helper()
@@ -123,25 +123,30 @@ func (l *local) endBroker(t *testing.T) {
 		if err != nil {
 			return nil // it has ended, or there was none
 		}
-		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
-		if err != nil {
-			return nil
-		}
-		defer conn.Close()
-		raw, err := conn.SyscallConn()
-		if err != nil {
-			return err
-		}
-		var cred *unix.Ucred
-		var credErr error
-		if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || credErr != nil {
-			return fmt.Errorf("%w, %w", err, credErr)
-		}
-		return unix.Kill(int(cred.Pid), unix.SIGTERM)
+		return endBrokerAt(path)
 	})
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// endBrokerAt ends the broker whose socket is path, if there is one.
+func endBrokerAt(path string) error {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || credErr != nil {
+		return fmt.Errorf("%w, %w", err, credErr)
+	}
+	return unix.Kill(int(cred.Pid), unix.SIGTERM)
 }
 
 // argv is what runs a program: itself, or exn-run with a report.

@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"exnet/internal/exnrun"
 )
 
 // Each test runs a real server and a real client in a namespace, without exn-run
@@ -292,6 +296,51 @@ func TestRootRunPostgreSQL(t *testing.T) {
 		keep.stop()
 		l.check(t, expect{"pgbench", false, 4, 0}, expect{"postgres", true, 4, 0})
 	})
+}
+
+// A server of another user, whose broker was there before root's: it changes to root's,
+// which is the only one that root's programs use, within a second.
+func TestRootRunUsersBroker(t *testing.T) {
+	needRun(t, "redis-benchmark", "redis-server", "setpriv")
+	const port = "6379"
+	for _, report := range []bool{false, true} { // exn-run between the server and its broker
+		t.Run(fmt.Sprintf("report=%v", report), func(t *testing.T) {
+			checkLeaks(t)
+			l := newLocal(t, true)
+			l.env = []string{"XDG_RUNTIME_DIR=" + l.dir}
+			argv := l.as("daemon", []string{"redis-server", "--port", port, "--save", "", "--dir", l.dir})
+			if !report {
+				at := slices.Index(argv, "--report")
+				argv = slices.Delete(argv, at, at+2)
+				l.reports = nil
+			}
+			s := startIn(t, l.ns, nil, argv...)
+			s.listens(t, port)
+			keep := startIn(t, l.ns, nil, l.exnRun, "--loopback", "--", programPath("sleep"), "1000")
+			direct := func() bool {
+				client := &local{ns: l.ns, exnRun: l.exnRun, dir: sharedDir(t)}
+				client.run(t, "redis-benchmark", "-p", port, "-n", "20000", "-c", "1", "-t", "get", "-q")
+				return slices.ContainsFunc(client.connections(t), func(c exnrun.Record) bool { return c.Path == "direct" })
+			}
+			for end := time.Now().Add(hangTime); !direct(); {
+				if time.Now().After(end) {
+					t.Fatal("no connection of root's becomes direct")
+				}
+			}
+			s.end(t)
+			keep.stop()
+			users, err := filepath.Glob(filepath.Join(l.dir, "exn/ds/*.sock"))
+			if err != nil || len(users) != 1 {
+				t.Fatalf("the user's broker has %q (%v)", users, err)
+			}
+			if err := endBrokerAt(users[0]); err != nil {
+				t.Error(err)
+			}
+			if report {
+				l.check(t, expect{"redis-server", true, 1, 0})
+			}
+		})
+	}
 }
 
 // The program that exn-run becomes has no child but its own: the broker is init's.

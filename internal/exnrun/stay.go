@@ -20,6 +20,9 @@ import (
 // whose entry might be used anew.
 const lookTime = 100 * time.Millisecond
 
+// preferLooks is after how many looks root's broker is looked for, if it is not used yet.
+const preferLooks = 10
+
 // stay runs the program as a child, watches its connections, and says what was
 // chosen for them.
 func stay(o options, s settings, p Program, upstream string, stderr io.Writer) error {
@@ -47,7 +50,13 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	if o.verbose {
 		live = func(c connstats.Connection) { fmt.Fprintln(stderr, "exn-run:", line(&c)) }
 	}
-	state, err := runChild(p.Path, o.argv, withVariables(os.Environ(), vars), func() { w.look(live) })
+	looks := 0
+	state, err := runChild(p.Path, o.argv, withVariables(os.Environ(), vars), func() {
+		w.look(live)
+		if looks++; looks%preferLooks == 0 {
+			t.prefer()
+		}
+	})
 	t.settle()
 	if err = errors.Join(err, t.close()); err != nil {
 		return err

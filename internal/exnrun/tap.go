@@ -1,6 +1,7 @@
 package exnrun
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
 )
 
@@ -26,14 +28,15 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type tap struct {
-	ln       *net.UnixListener
-	dir      string
-	name     string // of the socket in it
-	upstream string // "": there is no broker, and every connection ends after its HELLO
-	seen     func(program string, pid int, statistics *os.File)
+	ln   *net.UnixListener
+	dir  string
+	name string // of the socket in it
+	seen func(program string, pid int, statistics *os.File)
 
 	wg sync.WaitGroup
 	mu sync.Mutex
+	// upstream: the broker's path. "": there is none, and every connection ends after its HELLO.
+	upstream string // +checklocks:mu
 	// conns: nil: closed.
 	conns map[*net.UnixConn]bool // +checklocks:mu
 	// fresh: connections whose first message has not been read.
@@ -100,6 +103,28 @@ func (t *tap) settle() {
 // settleTime bounds the wait for a program that has connected and says nothing.
 const settleTime = 300 * time.Millisecond
 
+// prefer has all programs use root's broker once it is there, in place of their user's. It
+// is called on a thread in their network namespace.
+func (t *tap) prefer() {
+	t.mu.Lock()
+	path := t.upstream
+	t.mu.Unlock()
+	if path == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	if path = client.Better(ctx, path); path == "" {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.upstream = path
+	for c := range t.conns {
+		c.Close() // the programs connect again
+	}
+}
+
 // close ends all connections and waits until seen will not be called any more.
 func (t *tap) close() error {
 	var err error
@@ -164,9 +189,12 @@ func (t *tap) client(c *net.UnixConn) {
 	}
 	defer t.end(c)
 	var up *net.UnixConn
-	if t.upstream != "" {
+	t.mu.Lock()
+	upstream := t.upstream
+	t.mu.Unlock()
+	if upstream != "" {
 		var err error
-		if up, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: t.upstream, Net: "unixpacket"}); err == nil && !t.track(up) {
+		if up, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: upstream, Net: "unixpacket"}); err == nil && !t.track(up) {
 			up.Close()
 			return
 		}

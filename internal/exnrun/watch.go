@@ -43,7 +43,8 @@ type seenKey struct {
 	seq   uint32
 }
 
-// add takes a file over.
+// add takes a file over. One that is known, of a program that has changed its broker, is
+// not watched twice.
 func (w *watch) add(program string, pid int, f *os.File) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,7 +53,16 @@ func (w *watch) add(program string, pid int, f *os.File) {
 		f.Close()
 		return
 	}
+	if info, err := f.Stat(); err == nil && slices.ContainsFunc(w.tables, func(t *watched) bool { return t.pid == pid && sameFile(t.file, info) }) {
+		f.Close()
+		return
+	}
 	w.tables = append(w.tables, &watched{program, pid, f, make(map[int]uint32)})
+}
+
+func sameFile(f *os.File, info os.FileInfo) bool {
+	own, err := f.Stat()
+	return err == nil && os.SameFile(own, info)
 }
 
 // processes returns how many there were, of which only maxProcesses are seen.

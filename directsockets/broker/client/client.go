@@ -63,6 +63,9 @@ type Client struct {
 	page  atomic.Pointer[wire.Page] // nil: not connected
 	stop  context.CancelFunc
 	done  chan struct{} // closed when its goroutine has ended
+	// better is where root's broker would be, while this is connected to the user's own;
+	// else "". It belongs to run.
+	better string
 
 	mu     sync.Mutex
 	closed bool          // +checklocks:mu

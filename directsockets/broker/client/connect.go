@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"exnet/directsockets/broker/packet"
@@ -21,6 +22,8 @@ const (
 	lastRetry  = 5 * time.Second
 	// steady is how long a connection lasts to be none that fails again and again.
 	steady = time.Second
+	// betterTime is how often a client of a user's broker looks for root's.
+	betterTime = time.Second
 	// welcomeTime is what a broker has to answer HELLO.
 	welcomeTime = 2 * time.Second
 	// maxAsked is how many announcements may wait for the broker.
@@ -57,6 +60,13 @@ func (c *Client) run(ctx context.Context) {
 func (c *Client) serve(ctx context.Context, w socketWay, in *packet.Inbound) error {
 	defer w.Close()
 	defer ctxend.Do(ctx, w.Abort)()
+	if c.better != "" {
+		looking, stop := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { c.awaitBetter(looking, c.better, w) })
+		defer watch.Wait()
+		defer stop()
+	}
 	for {
 		b, fds, err := in.Next()
 		lost := errors.Is(err, packet.ErrNoDescriptors)
@@ -83,6 +93,31 @@ func (c *Client) serve(ctx context.Context, w socketWay, in *packet.Inbound) err
 	}
 }
 
+// awaitBetter ends the connection to a user's broker when root's, which the other users
+// of the namespace share, is at path.
+func (c *Client) awaitBetter(ctx context.Context, path string, w socketWay) {
+	for {
+		select {
+		case <-time.After(betterTime):
+		case <-ctx.Done():
+			return
+		}
+		if c.cfg.In(func() error { return reach(ctx, path) }) == nil {
+			w.Abort()
+			return
+		}
+	}
+}
+
+// reach reports whether a broker that can be trusted is at path.
+func reach(ctx context.Context, path string) error {
+	conn, err := dialBroker(ctx, path)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // connect finds a broker and greets it.
 func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, err error) {
 	var conn *net.UnixConn
@@ -98,6 +133,10 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 		for _, path := range all {
 			var err error
 			if conn, err = dialBroker(ctx, path); err == nil {
+				c.better = ""
+				if path != all[0] {
+					c.better = all[0]
+				}
 				return nil
 			}
 			errs = append(errs, err)

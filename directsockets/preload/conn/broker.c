@@ -24,6 +24,7 @@ enum {
 };
 
 static int conn = -1;
+static bool users; /* it leads, or the last one did, to the user's own broker, which other users cannot use */
 static uint8_t *page; /* once mapped it stays; a new broker's page takes its place */
 static bool page_valid;
 static int64_t next_try;
@@ -105,6 +106,17 @@ void ds_broker_init(const struct ds_broker_notices *to)
 	snprintf(program, sizeof program, "%s", rules_program());
 }
 
+/* Connects to root's broker of this network namespace, which all its users share: a kept descriptor, or -1. */
+static int find_roots(void)
+{
+	char buf[64];
+	struct stat st;
+
+	if (stat("/proc/self/ns/net", &st) < 0 || finish(buf, sizeof buf, "/run/exn/ds/", st.st_ino) < 0)
+		return -1;
+	return try(buf);
+}
+
 /* Connects to the broker of this network namespace: a kept descriptor, or -1. */
 static int find(void)
 {
@@ -113,12 +125,14 @@ static int find(void)
 	struct stat st;
 	int fd;
 
+	DS_SET(users, false);
 	if (*path)
 		return try(path);
+	if ((fd = find_roots()) >= 0)
+		return fd;
 	if (stat("/proc/self/ns/net", &st) < 0)
 		return -1;
-	if (finish(buf, sizeof buf, "/run/exn/ds/", st.st_ino) == 0 && (fd = try(buf)) >= 0)
-		return fd;
+	DS_SET(users, true);
 	if (*run) {
 		char dir[300];
 
@@ -146,7 +160,7 @@ static void hang_up(int64_t wait)
 		ds_fd_close(conn);
 	conn = -1;
 	__atomic_store_n(&page_valid, false, __ATOMIC_RELAXED);
-	next_try = now_ns() + wait;
+	DS_SET(next_try, now_ns() + wait);
 	__atomic_store_n(&connection, connection + 1, __ATOMIC_RELAXED);
 }
 
@@ -272,19 +286,37 @@ static bool greet(void)
 	return ok;
 }
 
+/* The connection leads to the user's broker: ends it if root's is there by now. */
+static void prefer_roots(void)
+{
+	int roots = find_roots();
+
+	if (roots < 0)
+		return;
+	ds_fd_close(roots);
+	hang_up(0);
+}
+
+bool ds_broker_better(void) { return DS_GET(users) && now_ns() >= DS_GET(next_try); }
+
 bool ds_broker_up(void)
 {
 	int saved = errno;
 
-	if (conn >= 0 && now_ns() >= next_try) { /* is it still there? */
-		next_try = now_ns() + RETRY_NS;
+	if (conn >= 0 && now_ns() >= next_try) { /* is it still there, and the best? */
+		DS_SET(next_try, now_ns() + RETRY_NS);
 		ds_broker_read();
+		if (conn < 0)
+			DS_SET(next_try, 0); /* it has just gone, and the next one may be there */
+		else if (users)
+			prefer_roots();
+		errno = saved;
 	}
 	if (conn >= 0)
 		return true;
 	if (now_ns() < next_try)
 		return false;
-	next_try = now_ns() + RETRY_NS;
+	DS_SET(next_try, now_ns() + RETRY_NS);
 	conn = find();
 	if (conn >= 0 && !greet())
 		hang_up((int64_t)RETRY_NS + SULK_NS);
@@ -393,7 +425,7 @@ void ds_broker_child(void)
 	bool valid = page_valid;
 
 	hang_up(0);
-	next_try = 0;
+	DS_SET(next_try, 0);
 	__atomic_store_n(&page_valid, valid, __ATOMIC_RELEASE);
 }
 

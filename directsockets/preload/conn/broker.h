@@ -30,6 +30,8 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n) DS_HIDDEN;
 
 /* Is there a broker? Tries to connect, but not more than once a second. */
 bool ds_broker_up(void) DS_HIDDEN;
+/* Is it the user's own, and a second over since root's was looked for? Then ds_broker_up does. Any thread. */
+bool ds_broker_better(void) DS_HIDDEN;
 /* What a message of the broker's tells; met: connected, anew. granted takes both descriptors. */
 struct ds_broker_notices {
 	void (*granted)(const struct ds_message *m, int segment, int bell);
@@ -47,8 +49,7 @@ bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n) DS_HID
 /* Sends one without descriptors, or not. */
 void ds_broker_send(const struct ds_message *m) DS_HIDDEN;
 
-/* Listeners (listeners.c). Is there one to announce, with a descriptor? Without? Loads, for any thread. */
-bool ds_broker_due(void) DS_HIDDEN;
+/* Listeners (listeners.c). Is there one to announce that has no descriptor any more? Loads, for any thread. */
 bool ds_broker_orphans(void) DS_HIDDEN;
 /* Announces what was not yet; that of a connection fd, whose listener is closed. */
 void ds_broker_announce(void) DS_HIDDEN;

@@ -44,7 +44,6 @@ static void forget(void)
 	__atomic_store_n(&told, ds_broker_connection(), __ATOMIC_RELAXED);
 }
 
-bool ds_broker_due(void) { return __atomic_load_n(&unannounced, __ATOMIC_RELAXED) > 0 || forgotten(); }
 bool ds_broker_orphans(void) { return __atomic_load_n(&orphans, __ATOMIC_RELAXED) > 0 || forgotten(); }
 
 void ds_decided(struct ds_sock *s)

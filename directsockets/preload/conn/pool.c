@@ -147,6 +147,7 @@ void ds_met(void)
 			continue;
 		if (s->phase == CLAIMED)
 			ds_phase(s, EARLY);
+		__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED); /* its page counts anew */
 		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info)) && s->sh) {
 			s->seg.counters = ds_stats_counters(s->entry);
 			if (ds_has_segment(s))

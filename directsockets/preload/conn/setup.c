@@ -136,7 +136,7 @@ static bool early_due(struct ds_sock *s)
 
 	if (s->side == 0 ? __atomic_load_n(&s->sends, __ATOMIC_RELAXED) < ds_config.sends &&
 	                           __atomic_load_n(&s->moved, __ATOMIC_RELAXED) < ds_config.bytes
-	                 : !may_claim(s, &word) && !(DS_GET(s->waits) && ds_broker_orphans()))
+	                 : !may_claim(s, &word) && !(DS_GET(s->waits) && ds_broker_orphans()) && !ds_broker_better())
 		return false;
 	if (retry && (int64_t)(ds_ticks() - retry) < 0)
 		return false;
@@ -347,16 +347,5 @@ void ds_unlisten(int fd)
 	int saved = errno;
 
 	ds_setup_do(unlisten, (void *)(intptr_t)fd);
-	errno = saved;
-}
-
-void ds_maintain(void)
-{
-	if (!ds_broker_due() || !ds_setup_try())
-		return;
-	int saved = errno;
-	if (ds_broker_up())
-		ds_broker_announce();
-	ds_setup_unlock();
 	errno = saved;
 }

@@ -38,10 +38,6 @@ bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
 bool ds_listen(int fd) DS_HIDDEN;
 void ds_unlisten(int fd) DS_HIDDEN;
 
-/* Announces listeners again, after fork or a restart of the broker. For accept, and before
- * sleeping; a load when there is nothing to do. */
-void ds_maintain(void) DS_HIDDEN;
-
 /* The last descriptor of this process, fd, is about to be closed by the caller.
  * s is not to be used afterwards; no other call on it may be under way. */
 void ds_close(struct ds_sock *s, int fd) DS_HIDDEN;
