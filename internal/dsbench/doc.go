@@ -11,7 +11,8 @@
 // The figure is the median over the runs; beside it stand the extremes and the
 // ratio to a control path of the same run.
 //
-// What a path is, and which processes are on it, is package paths.
+// What a path is, and which processes are on it, is package paths. Real programs
+// (package programs) and the whole report (package report) make rows of the same form.
 //
 // # Method
 //

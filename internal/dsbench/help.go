@@ -135,7 +135,6 @@ func generalHelp() string {
 	for _, m := range measures() {
 		fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", m.name, m.about)
 	}
-	fmt.Fprintf(&commands, "  dsbench %-8s [flags]   %s\n", programsCommand, "real programs, with exn-run and without")
 	for _, k := range paths.Kinds() {
 		fmt.Fprintf(&list, "  %-9s %s\n", k.Name, k.About)
 	}
@@ -144,6 +143,7 @@ func generalHelp() string {
 		modes = append(modes, v.Name)
 	}
 	for _, c := range []struct{ name, about string }{
+		{"programs", "real programs, with exn-run and without"},
 		{"report", "everything, as one HTML page and JSON"},
 		{"tune", "finds settings that suit the machine; writes a configuration"},
 		{"compare", "what changed between two runs, beyond the noise"},

@@ -53,8 +53,8 @@ func fakeReport() *report.Data {
 		d.Parts = append(d.Parts, part)
 	}
 	d.Parts = append(d.Parts, report.Part{ID: report.PartPrograms, Note: "wrk is left out: not installed", Rows: []result.Row{
-		{Measure: "iperf3", Path: pathTCP, Unit: "Gbit/s", Median: 50}, {Measure: "iperf3", Path: pathDirect, Unit: "Gbit/s", Median: 200},
-		{Measure: "sockperf", Path: pathTCP, Unit: "us", Median: 10}, {Measure: "sockperf", Path: pathDirect, Unit: "us", Median: 0.5},
+		{Measure: "iperf3", Path: "tcp", Unit: "Gbit/s", Median: 50}, {Measure: "iperf3", Path: "direct", Unit: "Gbit/s", Median: 200},
+		{Measure: "sockperf", Path: "tcp", Unit: "us", Median: 10}, {Measure: "sockperf", Path: "direct", Unit: "us", Median: 0.5},
 	}})
 	d.Parts[1].Note = `path ds: "cable" cut`
 	return d

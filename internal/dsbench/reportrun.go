@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/programs"
 	"exnet/internal/dsbench/report"
 	"exnet/internal/dsbench/result"
 )
@@ -75,28 +76,28 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 
 // addPrograms measures the real programs that are installed.
 func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
-	o, err := parsePrograms([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 3))})
+	o, err := programs.Parse([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 3))})
 	if err != nil {
 		d.Skipped = append(d.Skipped, report.Skipped{Path: report.PartPrograms, Why: strings.ReplaceAll(err.Error(), "\n", "; ")})
 		return
 	}
 	part := report.Part{ID: report.PartPrograms}
 	var notes []string
-	for _, pair := range programPairs() {
-		if missing := pair.missing(); missing != "" {
-			notes = append(notes, pair.name+" is left out: "+missing)
+	for _, pair := range programs.Pairs() {
+		if missing := pair.Missing(); missing != "" {
+			notes = append(notes, pair.Name+" is left out: "+missing)
 			continue
 		}
-		p.say("programs: %s", pair.name)
-		samples, err := measurePair(ctx, o, pair)
+		p.say("programs: %s", pair.Name)
+		rows, err := pair.Measure(ctx, o, d.Machine, distance())
 		if ctx.Err() != nil {
 			break
 		}
 		if err != nil {
-			notes = append(notes, pair.name+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+			notes = append(notes, pair.Name+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
 			continue
 		}
-		part.Rows = append(part.Rows, programRows(o, pair, d.Machine, distance(), samples)...)
+		part.Rows = append(part.Rows, rows...)
 	}
 	part.Note = strings.Join(notes, "; ")
 	if len(part.Rows) > 0 || part.Note != "" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/programs"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
@@ -60,8 +61,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return runTune(ctx, args[1:], stdout, stderr)
 	case "compare":
 		return runCompare(args[1:], stdout, stderr)
-	}
-	if args[0] == programsCommand {
+	case "programs":
 		return runPrograms(ctx, args[1:], stdout, stderr)
 	}
 	m, ok := measureOf(args[0])
@@ -104,6 +104,23 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) int {
 	p.clear()
 	if err != nil {
 		return fail(stderr, o.measure.name, err)
+	}
+	return exitOK
+}
+
+// runPrograms is "dsbench programs".
+func runPrograms(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := programs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, programs.Help())
+		return exitOK
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "dsbench programs: %v (see dsbench programs -h)\n", err)
+		return exitUsage
+	}
+	if err := programs.Run(ctx, o, result.ThisMachine(time.Now()), distance(), stdout, stderr); err != nil {
+		return fail(stderr, "programs", err)
 	}
 	return exitOK
 }

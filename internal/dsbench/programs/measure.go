@@ -1,4 +1,4 @@
-package dsbench
+package programs
 
 import (
 	"context"
@@ -19,17 +19,20 @@ import (
 	"exnet/internal/tcpbench"
 )
 
-// programsCommand measures real programs, without exn-run and with it.
-const programsCommand = "programs"
-
 // Paths of "dsbench programs".
 const (
 	pathTCP    = "tcp"
 	pathDirect = "direct"
 )
 
-// programsOptions is what the command line of "dsbench programs" asks for.
-type programsOptions struct {
+// Bounds of the options.
+const (
+	maxRuns     = 1000
+	maxDuration = time.Hour
+)
+
+// Options is what the command line of "dsbench programs" asks for.
+type Options struct {
 	only     []string // measures; empty: all that can be
 	duration time.Duration
 	runs     int
@@ -38,8 +41,9 @@ type programsOptions struct {
 	json     bool
 }
 
-func parsePrograms(args []string) (o programsOptions, err error) {
-	fs := flag.NewFlagSet(programsCommand, flag.ContinueOnError)
+// Parse reads the command line. flag.ErrHelp: Help is asked for.
+func Parse(args []string) (o Options, err error) {
+	fs := flag.NewFlagSet("programs", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	var only string
 	fs.StringVar(&only, "only", "", "")
@@ -58,18 +62,18 @@ func parsePrograms(args []string) (o programsOptions, err error) {
 		o.only = strings.Split(only, ",")
 	}
 	for _, name := range o.only {
-		if !slices.ContainsFunc(programPairs(), func(p programPair) bool { return p.name == name }) {
-			return o, fmt.Errorf("--only: there is no measure %q: choose from %s", name, strings.Join(programNames(), ", "))
+		if !slices.ContainsFunc(Pairs(), func(p Pair) bool { return p.Name == name }) {
+			return o, fmt.Errorf("--only: there is no measure %q: choose from %s", name, strings.Join(names(), ", "))
 		}
 	}
-	if err := between(o.duration, time.Second, maxDuration); err != nil {
-		return o, fmt.Errorf("--duration: %w", err)
+	if o.duration < time.Second || o.duration > maxDuration {
+		return o, fmt.Errorf("--duration: %v is not between %v and %v", o.duration, time.Second, maxDuration)
 	}
 	if o.duration%time.Second != 0 {
 		return o, errors.New("--duration: use whole seconds, as the programs do")
 	}
-	if err := between(o.runs, 1, maxRuns); err != nil {
-		return o, fmt.Errorf("--runs: %w", err)
+	if o.runs < 1 || o.runs > maxRuns {
+		return o, fmt.Errorf("--runs: %d is not between 1 and %d", o.runs, maxRuns)
 	}
 	if o.exnRun == "" {
 		o.exnRun = "exn-run"
@@ -86,69 +90,68 @@ func parsePrograms(args []string) (o programsOptions, err error) {
 	return o, nil
 }
 
-func programNames() []string {
+func names() []string {
 	var names []string
-	for _, p := range programPairs() {
-		names = append(names, p.name)
+	for _, p := range Pairs() {
+		names = append(names, p.Name)
 	}
 	return names
 }
 
-// runPrograms is "dsbench programs".
-func runPrograms(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parsePrograms(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, programsHelp())
-		return exitOK
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "dsbench %s: %v (see dsbench %s -h)\n", programsCommand, err, programsCommand)
-		return exitUsage
-	}
-	m, d := result.ThisMachine(time.Now()), distance()
-	out := programsTable{w: stdout}
+// Run measures what the options ask for, prints it to stdout, and says on stderr what is left
+// out.
+func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout, stderr io.Writer) error {
+	out := table{w: stdout}
 	if !o.json {
 		if err := out.head(o, m, d); err != nil {
-			return fail(stderr, programsCommand, err)
+			return err
 		}
 	}
 	measured := 0
-	for _, p := range programPairs() {
-		if len(o.only) > 0 && !slices.Contains(o.only, p.name) {
+	for _, p := range Pairs() {
+		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
 			continue
 		}
-		if missing := p.missing(); missing != "" {
-			fmt.Fprintf(stderr, "dsbench %s: %s is left out: %s\n", programsCommand, p.name, missing)
+		if missing := p.Missing(); missing != "" {
+			fmt.Fprintf(stderr, "dsbench programs: %s is left out: %s\n", p.Name, missing)
 			continue
 		}
-		samples, err := measurePair(ctx, o, p)
+		rows, err := p.Measure(ctx, o, m, d)
 		if err == nil {
-			rows := programRows(o, p, m, d, samples)
 			measured++
 			if o.json {
-				err = jsonSink{stdout}.rows(rows)
+				err = result.WriteLines(stdout, rows)
 			} else {
-				err = out.rows(p, rows)
+				err = out.rows(rows)
 			}
 		}
 		if err != nil {
-			return fail(stderr, programsCommand, fmt.Errorf("%s: %w", p.name, err))
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	if measured == 0 {
-		return fail(stderr, programsCommand, errors.New("none of the programs is installed"))
+		return errors.New("none of the programs is installed")
 	}
-	return exitOK
+	return nil
 }
 
-// programSample is what one run of a client said.
-type programSample struct {
+// Measure runs the client alternately on both paths, against a server on each.
+func (p Pair) Measure(ctx context.Context, o Options, m result.Machine, d coredist.Distance) ([]result.Row, error) {
+	samples, err := p.samples(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return p.rows(o, m, d, samples), nil
+}
+
+// sample is what one run of a client said.
+type sample struct {
 	value    float64
 	p50, p99 float64 // microseconds; 0: it does not say
 }
 
-// measurePair runs the client alternately on both paths, against a server on each.
-func measurePair(ctx context.Context, o programsOptions, p programPair) (samples [2][]programSample, err error) {
+// samples takes them.
+func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err error) {
 	dir, err := os.MkdirTemp("", "dsbench-programs-")
 	if err != nil {
 		return samples, err
@@ -160,9 +163,9 @@ func measurePair(ctx context.Context, o programsOptions, p programPair) (samples
 	if p.oneCPU {
 		o.cpus.Server = o.cpus.Client
 	}
-	var ends [2]*programEnd
+	var ends [2]*end
 	for i := range ends {
-		e := &programEnd{o: o, p: p, direct: i == 1, dir: filepath.Join(dir, []string{pathTCP, pathDirect}[i]), cpus: o.cpus}
+		e := &end{o: o, p: p, direct: i == 1, dir: filepath.Join(dir, []string{pathTCP, pathDirect}[i]), cpus: o.cpus}
 		defer func() { err = errors.Join(err, e.stop()) }()
 		if err := e.start(ctx); err != nil {
 			return samples, err
@@ -184,12 +187,12 @@ func measurePair(ctx context.Context, o programsOptions, p programPair) (samples
 	return samples, nil
 }
 
-// programRows makes the rows of a measure, in the form of every other one.
-func programRows(o programsOptions, p programPair, m result.Machine, d coredist.Distance, samples [2][]programSample) []result.Row {
+// rows makes the rows of a measure, in the form of every other one.
+func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2][]sample) []result.Row {
 	var rows []result.Row
 	for i, path := range []string{pathTCP, pathDirect} {
 		r := result.Row{
-			Measure: p.name, Path: path, Size: p.size, Streams: p.streams, Unit: p.unit, Control: pathTCP,
+			Measure: p.Name, Path: path, Size: p.size, Streams: p.streams, Unit: p.unit, Control: pathTCP,
 			Runs: len(samples[i]), Duration: o.duration.Seconds(), Distance: d, MTU: loopbackMTU, Placement: tcpbench.Anywhere().String(), Machine: m,
 			Congestion: systemCongestion(),
 		}
@@ -235,12 +238,12 @@ func systemCongestion() string {
 	return strings.TrimSpace(string(text))
 }
 
-// programsTable writes a table for people, a measure at a time.
-type programsTable struct {
+// table writes a table for people, a measure at a time.
+type table struct {
 	w io.Writer
 }
 
-func (t programsTable) head(o programsOptions, m result.Machine, d coredist.Distance) error {
+func (t table) head(o Options, m result.Machine, d coredist.Distance) error {
 	var b strings.Builder
 	result.Wrap(&b, fmt.Sprintf("Programs over loopback, with exn-run (direct) and without (tcp), %s of %v each, interleaved; %v.",
 		result.Count(o.runs, "run"), o.duration, d))
@@ -250,7 +253,7 @@ func (t programsTable) head(o programsOptions, m result.Machine, d coredist.Dist
 	return err
 }
 
-func (t programsTable) rows(p programPair, rows []result.Row) error {
+func (t table) rows(rows []result.Row) error {
 	var b strings.Builder
 	for _, r := range rows {
 		noisy := " "
@@ -264,7 +267,8 @@ func (t programsTable) rows(p programPair, rows []result.Row) error {
 	return err
 }
 
-func programsHelp() string {
+// Help is the help text of the command.
+func Help() string {
 	var b strings.Builder
 	b.WriteString(`Usage: dsbench programs [flags]
 
@@ -280,8 +284,8 @@ Examples:
 
 Measures:
 `)
-	for _, p := range programPairs() {
-		fmt.Fprintf(&b, "  %-22s %s\n", p.name, p.about)
+	for _, p := range Pairs() {
+		fmt.Fprintf(&b, "  %-22s %s\n", p.Name, p.about)
 	}
 	b.WriteString(`
 Flags:

@@ -1,4 +1,4 @@
-package dsbench
+package programs
 
 import (
 	"errors"
@@ -12,44 +12,44 @@ import (
 
 // goPairs are pairs of Go programs. Both have to be built by exn-go; without exn-run they
 // are plain.
-func goPairs() []programPair {
-	nats := programPair{
-		name: "nats-bench", about: "NATS, one publisher, 128 bytes", unit: "1/s", size: 128, streams: 1,
+func goPairs() []Pair {
+	nats := Pair{
+		Name: "nats-bench", about: "NATS, one publisher, 128 bytes", unit: "1/s", size: 128, streams: 1,
 		needs: []string{"nats-server", "nats"}, exnGo: true,
-		server: func(e *programEnd) ([]string, error) {
+		server: func(e *end) ([]string, error) {
 			return []string{"nats-server", "-a", "127.0.0.1", "-p", e.port}, nil
 		},
-		client: func(e *programEnd) []string {
+		client: func(e *end) []string {
 			// It takes a number of messages, not a time: about the time on TCP.
 			n := int(e.o.duration.Seconds() * 1e6)
 			return []string{"nats", "-s", "nats://127.0.0.1:" + e.port, "bench", "pub", "dsbench", "--msgs", strconv.Itoa(n), "--size", "128", "--no-progress"}
 		},
 		parse: parseNats,
 	}
-	hey := programPair{
-		name: "hey", about: "HTTP of two Go programs, 50 keep-alive connections", unit: "1/s", size: 15, streams: 50,
+	hey := Pair{
+		Name: "hey", about: "HTTP of two Go programs, 50 keep-alive connections", unit: "1/s", size: 15, streams: 50,
 		needs: []string{"nats-server", "hey"}, exnGo: true,
-		server: func(e *programEnd) ([]string, error) {
+		server: func(e *end) ([]string, error) {
 			return []string{"nats-server", "-a", "127.0.0.1", "-p", "-1", "-m", e.port}, nil
 		},
-		client: func(e *programEnd) []string {
+		client: func(e *end) []string {
 			return []string{"hey", "-c", "50", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/healthz"}
 		},
 		parse: parseHey,
 	}
 	hey1 := hey
-	hey1.name, hey1.about, hey1.streams = "hey-1", "the same, one connection", 1
-	hey1.client = func(e *programEnd) []string {
+	hey1.Name, hey1.about, hey1.streams = "hey-1", "the same, one connection", 1
+	hey1.client = func(e *end) []string {
 		return []string{"hey", "-c", "1", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/healthz"}
 	}
 	heyPlain := hey
-	heyPlain.name, heyPlain.about, heyPlain.plainPeer = "hey-plain-peer", "hey against a server without exn-run", true
-	return []programPair{nats, hey, hey1, heyPlain}
+	heyPlain.Name, heyPlain.about, heyPlain.plainPeer = "hey-plain-peer", "hey against a server without exn-run", true
+	return []Pair{nats, hey, hey1, heyPlain}
 }
 
 // builtByExnGo says what is wrong with a program that has to be; "": nothing.
 func builtByExnGo(name string) string {
-	path, err := exec.LookPath(programFile(name))
+	path, err := exec.LookPath(fileOf(name))
 	if err != nil {
 		return name + " is not installed"
 	}
@@ -70,7 +70,7 @@ var (
 	heyStatus  = regexp.MustCompile(`\[(\d+)\]\s*\d+ responses`)
 )
 
-func parseNats(stdout string) (s programSample, err error) {
+func parseNats(stdout string) (s sample, err error) {
 	m := natsRate.FindStringSubmatch(stdout)
 	if m == nil {
 		return s, errNoFigure
@@ -79,7 +79,7 @@ func parseNats(stdout string) (s programSample, err error) {
 	return s, nil
 }
 
-func parseHey(stdout string) (s programSample, err error) {
+func parseHey(stdout string) (s sample, err error) {
 	m := heyRate.FindStringSubmatch(stdout)
 	if m == nil {
 		return s, errNoFigure

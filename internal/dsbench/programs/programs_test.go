@@ -1,4 +1,4 @@
-package dsbench
+package programs
 
 import (
 	"errors"
@@ -18,28 +18,28 @@ import (
 func TestParseProgramOutput(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
-		parse      func(string) (programSample, error)
-		want       programSample
+		parse      func(string) (sample, error)
+		want       sample
 		fails      bool
 	}{
 		{"iperf3", `{"end":{"sum_sent":{"bits_per_second":1},"sum_received":{"bits_per_second":63500000000.5}}}`, parseIperf,
-			programSample{value: 63.5000000005}, false},
-		{"iperf3 that fails", `{"error":"unable to connect"}`, parseIperf, programSample{}, true},
+			sample{value: 63.5000000005}, false},
+		{"iperf3 that fails", `{"error":"unable to connect"}`, parseIperf, sample{}, true},
 		{"sockperf", "sockperf: Summary: Latency is 5.321 usec\nsockperf: ---> percentile 99.900 =    9.000\n" +
 			"sockperf: ---> percentile 99.000 =    7.250\nsockperf: ---> percentile 50.000 =    5.125\n", parseSockperf,
-			programSample{5.125, 5.125, 7.25}, false},
+			sample{5.125, 5.125, 7.25}, false},
 		{"redis-benchmark", "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n" +
-			"\"GET\",\"121951.22\",\"0.211\",\"0.080\",\"0.207\",\"0.255\",\"0.343\",\"0.671\"\n", parseRedis, programSample{121951.22, 207, 343}, false},
+			"\"GET\",\"121951.22\",\"0.211\",\"0.080\",\"0.207\",\"0.255\",\"0.343\",\"0.671\"\n", parseRedis, sample{121951.22, 207, 343}, false},
 		{"wrk", "  Latency Distribution\n     50%  425.00us\n     75%  800.00us\n     90%    1.02ms\n     99%    2.50ms\n" +
 			"  60000 requests in 1.00s, 80.00MB read\nRequests/sec:  59812.12\nTransfer/sec:     79.00MB\n", parseWrk,
-			programSample{59812.12, 425, 2500}, false},
-		{"wrk with errors", "Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec:  1.0\n", parseWrk, programSample{}, true},
-		{"nats", "NATS Core NATS publisher stats: 2,957,005 msgs/sec ~ 361 MiB/sec ~ 0.34us\n", parseNats, programSample{value: 2957005}, false},
+			sample{59812.12, 425, 2500}, false},
+		{"wrk with errors", "Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec:  1.0\n", parseWrk, sample{}, true},
+		{"nats", "NATS Core NATS publisher stats: 2,957,005 msgs/sec ~ 361 MiB/sec ~ 0.34us\n", parseNats, sample{value: 2957005}, false},
 		{"hey", "  Requests/sec:\t18004.0769\n  Latency distribution:\n  50%% in 0.0020 secs\n  99%% in 0.0150 secs\n  [200]\t54013 responses\n", parseHey,
-			programSample{18004.0769, 2000, 15000}, false},
-		{"hey with errors", "  Requests/sec:\t1.5\nError distribution:\n  [3]\tEOF\n", parseHey, programSample{}, true},
-		{"hey with another status", "  Requests/sec:\t1.5\n  [503]\t54013 responses\n", parseHey, programSample{}, true},
-		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", parsePgbench, programSample{value: 34123.456789}, false},
+			sample{18004.0769, 2000, 15000}, false},
+		{"hey with errors", "  Requests/sec:\t1.5\nError distribution:\n  [3]\tEOF\n", parseHey, sample{}, true},
+		{"hey with another status", "  Requests/sec:\t1.5\n  [503]\t54013 responses\n", parseHey, sample{}, true},
+		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", parsePgbench, sample{value: 34123.456789}, false},
 	} {
 		got, err := tt.parse(tt.text)
 		if (err != nil) != tt.fails || got != tt.want {
@@ -69,21 +69,21 @@ func TestAnyDirect(t *testing.T) {
 }
 
 func TestProgramRows(t *testing.T) {
-	p := programPairs()[0]
-	o := programsOptions{duration: time.Second}
-	samples := [2][]programSample{{{10, 0, 0}, {12, 0, 0}, {11, 0, 0}}, {{40, 1, 2}, {44, 1, 3}, {45, 1, 2}}}
-	rows := programRows(o, p, result.Machine{}, coredist.Distance{}, samples)
+	p := Pairs()[0]
+	o := Options{duration: time.Second}
+	samples := [2][]sample{{{10, 0, 0}, {12, 0, 0}, {11, 0, 0}}, {{40, 1, 2}, {44, 1, 3}, {45, 1, 2}}}
+	rows := p.rows(o, result.Machine{}, coredist.Distance{}, samples)
 	if len(rows) != 2 || rows[0].Path != "tcp" || rows[1].Path != "direct" || rows[1].Measure != "iperf3" || rows[1].Median != 44 ||
 		*rows[1].Ratio != 4 || *rows[0].Ratio != 1 || *rows[1].P99 != 2 || rows[0].P99 != nil || rows[1].Control != "tcp" {
 		t.Errorf("rows %+v", rows)
 	}
 	var b strings.Builder
-	table := programsTable{w: &b}
-	if err := errors.Join(table.head(programsOptions{runs: 3, duration: time.Second}, result.Machine{}, coredist.Distance{}), table.rows(p, rows)); err != nil {
+	out := table{w: &b}
+	if err := errors.Join(out.head(Options{runs: 3, duration: time.Second}, result.Machine{}, coredist.Distance{}), out.rows(rows)); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Fits(t, result.TableWidth, b.String())
-	clitest.Fits(t, 82, programsHelp())
+	clitest.Fits(t, 82, Help())
 }
 
 func TestProgramsOptions(t *testing.T) {
@@ -95,14 +95,14 @@ func TestProgramsOptions(t *testing.T) {
 		{"--exn-run /no/such", "go build"},
 		{"x", "unexpected"},
 	} {
-		if _, err := parsePrograms(strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := Parse(strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.args, err, tt.want)
 		}
 	}
-	if _, err := parsePrograms([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
+	if _, err := Parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h: %v", err)
 	}
-	o, err := parsePrograms([]string{"--exn-run", "/bin/true", "--only", "iperf3,pgbench"})
+	o, err := Parse([]string{"--exn-run", "/bin/true", "--only", "iperf3,pgbench"})
 	if err != nil || o.exnRun != "/bin/true" || len(o.only) != 2 || o.runs != 5 || o.duration != 2*time.Second {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -117,7 +117,7 @@ func FuzzProgramOutput(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, parse := range []func(string) (programSample, error){parseIperf, parseSockperf, parseRedis, parseWrk, parsePgbench} {
+		for _, parse := range []func(string) (sample, error){parseIperf, parseSockperf, parseRedis, parseWrk, parsePgbench} {
 			if s, err := parse(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
 				t.Errorf("%+v", s)
 			}

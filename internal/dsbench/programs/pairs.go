@@ -1,4 +1,4 @@
-package dsbench
+package programs
 
 import (
 	"context"
@@ -14,31 +14,33 @@ import (
 	"time"
 )
 
-// programPair is a server and a client, and a figure that the client tells.
-type programPair struct {
-	name, about string
-	unit        string
-	size        int // bytes of a message
-	streams     int // connections
-	needs       []string
-	bound       bool   // both ends are bound to a CPU
-	oneCPU      bool   // to the same one
-	exnGo       bool   // needs are Go programs that exn-go built
-	plainPeer   bool   // the server is not under exn-run in either path
-	mps         string // sockperf's limit of messages a second, if not its default
+// Pair is a measure: a server, a client, and a figure that the client tells.
+type Pair struct {
+	Name      string // of the measure
+	about     string
+	unit      string
+	size      int // bytes of a message
+	streams   int // connections
+	needs     []string
+	bound     bool   // both ends are bound to a CPU
+	oneCPU    bool   // to the same one
+	exnGo     bool   // needs are Go programs that exn-go built
+	plainPeer bool   // the server is not under exn-run in either path
+	mps       string // sockperf's limit of messages a second, if not its default
 
 	// server and client return what to run against a port; the server may prepare
 	// its directory first.
-	server func(*programEnd) ([]string, error)
-	client func(*programEnd) []string
+	server func(*end) ([]string, error)
+	client func(*end) []string
 	// prepare is called when the server listens; nil: nothing to do.
-	prepare func(context.Context, *programEnd) error
-	parse   func(stdout string) (programSample, error)
+	prepare func(context.Context, *end) error
+	parse   func(stdout string) (sample, error)
 }
 
-func (p programPair) missing() string {
+// Missing says why the measure cannot be taken here; "": it can.
+func (p Pair) Missing() string {
 	for _, name := range p.needs {
-		if _, err := exec.LookPath(programFile(name)); err != nil {
+		if _, err := exec.LookPath(fileOf(name)); err != nil {
 			return name + " is not installed"
 		}
 		if p.exnGo {
@@ -50,8 +52,8 @@ func (p programPair) missing() string {
 	return ""
 }
 
-// programFile finds programs where not every user's PATH has them.
-func programFile(name string) string {
+// fileOf finds programs where not every user's PATH has them.
+func fileOf(name string) string {
 	if _, err := exec.LookPath(name); err == nil {
 		return name
 	}
@@ -63,30 +65,30 @@ func programFile(name string) string {
 	return name
 }
 
-func programPairs() []programPair {
-	iperf := programPair{
-		name: "iperf3", about: "one stream, 128 KiB writes, an end on each CPU", unit: "Gbit/s", size: 131072, streams: 1,
+func Pairs() []Pair {
+	iperf := Pair{
+		Name: "iperf3", about: "one stream, 128 KiB writes, an end on each CPU", unit: "Gbit/s", size: 131072, streams: 1,
 		needs: []string{"iperf3", "taskset"}, bound: true,
-		server: func(e *programEnd) ([]string, error) { return []string{"iperf3", "-s", "-p", e.port}, nil },
-		client: func(e *programEnd) []string {
+		server: func(e *end) ([]string, error) { return []string{"iperf3", "-s", "-p", e.port}, nil },
+		client: func(e *end) []string {
 			return []string{"iperf3", "-J", "-c", "127.0.0.1", "-p", e.port, "-t", e.seconds()}
 		},
 		parse: parseIperf,
 	}
 	iperf4 := iperf
-	iperf4.name, iperf4.about, iperf4.streams, iperf4.bound = "iperf3-4", "four streams, wherever the scheduler puts them", 4, false
-	iperf4.client = func(e *programEnd) []string { return append(iperf.client(e), "-P", "4") }
+	iperf4.Name, iperf4.about, iperf4.streams, iperf4.bound = "iperf3-4", "four streams, wherever the scheduler puts them", 4, false
+	iperf4.client = func(e *end) []string { return append(iperf.client(e), "-P", "4") }
 	iperfPlain := iperf
-	iperfPlain.name, iperfPlain.about, iperfPlain.plainPeer = "iperf3-plain-peer", "the same against a server without exn-run", true
+	iperfPlain.Name, iperfPlain.about, iperfPlain.plainPeer = "iperf3-plain-peer", "the same against a server without exn-run", true
 
-	sockperf := programPair{
-		name: "sockperf", about: "half round trip of 64 bytes, an end on each CPU", unit: "us", size: 64, streams: 1,
+	sockperf := Pair{
+		Name: "sockperf", about: "half round trip of 64 bytes, an end on each CPU", unit: "us", size: 64, streams: 1,
 		needs: []string{"sockperf", "taskset"}, bound: true,
 		mps: "20000000", // by default it has room for 600,000 messages a second
-		server: func(e *programEnd) ([]string, error) {
+		server: func(e *end) ([]string, error) {
 			return []string{"sockperf", "sr", "--tcp", "-i", "127.0.0.1", "-p", e.port}, nil
 		},
-		client: func(e *programEnd) []string {
+		client: func(e *end) []string {
 			argv := []string{"sockperf", "pp", "--tcp", "-i", "127.0.0.1", "-p", e.port, "-m", "64", "-t", e.seconds()}
 			if e.p.mps != "" {
 				argv = append(argv, "--mps="+e.p.mps)
@@ -96,18 +98,18 @@ func programPairs() []programPair {
 		parse: parseSockperf,
 	}
 	sockperf1 := sockperf
-	sockperf1.name, sockperf1.about, sockperf1.oneCPU, sockperf1.mps = "sockperf-one-cpu", "the same, both ends on one CPU", true, ""
+	sockperf1.Name, sockperf1.about, sockperf1.oneCPU, sockperf1.mps = "sockperf-one-cpu", "the same, both ends on one CPU", true, ""
 	sockperfPlain := sockperf
-	sockperfPlain.name, sockperfPlain.about, sockperfPlain.plainPeer = "sockperf-plain-peer", "sockperf against a server without exn-run", true
+	sockperfPlain.Name, sockperfPlain.about, sockperfPlain.plainPeer = "sockperf-plain-peer", "sockperf against a server without exn-run", true
 	sockperfPlain.mps = ""
 
-	redis := programPair{
-		name: "redis-benchmark", about: "GET of 3 bytes, 50 clients, no pipelining", unit: "1/s", size: 3, streams: 50,
+	redis := Pair{
+		Name: "redis-benchmark", about: "GET of 3 bytes, 50 clients, no pipelining", unit: "1/s", size: 3, streams: 50,
 		needs: []string{"redis-server", "redis-benchmark"},
-		server: func(e *programEnd) ([]string, error) {
+		server: func(e *end) ([]string, error) {
 			return []string{"redis-server", "--bind", "127.0.0.1", "--port", e.port, "--save", "", "--appendonly", "no", "--dir", e.dir}, nil
 		},
-		client: func(e *programEnd) []string {
+		client: func(e *end) []string {
 			// It takes a number of requests, not a time: about the time on TCP.
 			n := int(e.o.duration.Seconds() * 50000)
 			return []string{"redis-benchmark", "-h", "127.0.0.1", "-p", e.port, "-c", "50", "-n", strconv.Itoa(n), "-t", "get", "--csv"}
@@ -115,35 +117,35 @@ func programPairs() []programPair {
 		parse: parseRedis,
 	}
 
-	nginx := programPair{
-		name: "nginx-wrk", about: "1 KiB over 50 keep-alive connections, one worker", unit: "1/s", size: 1024, streams: 50,
+	nginx := Pair{
+		Name: "nginx-wrk", about: "1 KiB over 50 keep-alive connections, one worker", unit: "1/s", size: 1024, streams: 50,
 		needs:  []string{"nginx", "wrk"},
 		server: nginxServer,
-		client: func(e *programEnd) []string {
+		client: func(e *end) []string {
 			return []string{"wrk", "-t", "1", "-c", "50", "-d", e.seconds() + "s", "--latency", "http://127.0.0.1:" + e.port + "/file"}
 		},
 		parse: parseWrk,
 	}
 
-	pgbench := programPair{
-		name: "pgbench", about: "PostgreSQL, select only, 8 clients", unit: "1/s", streams: 8,
+	pgbench := Pair{
+		Name: "pgbench", about: "PostgreSQL, select only, 8 clients", unit: "1/s", streams: 8,
 		needs:   []string{"initdb", "postgres", "pgbench"},
 		server:  postgresServer,
 		prepare: postgresReady,
-		client: func(e *programEnd) []string {
-			return []string{programFile("pgbench"), "-h", "127.0.0.1", "-p", e.port, "-U", "bench", "-S", "-n", "-c", "8", "-j", "1",
+		client: func(e *end) []string {
+			return []string{fileOf("pgbench"), "-h", "127.0.0.1", "-p", e.port, "-U", "bench", "-S", "-n", "-c", "8", "-j", "1",
 				"-T", e.seconds(), "postgres"}
 		},
 		parse: parsePgbench,
 	}
-	pairs := []programPair{iperf, iperf4, sockperf, sockperf1, redis, nginx, pgbench, iperfPlain, sockperfPlain}
+	pairs := []Pair{iperf, iperf4, sockperf, sockperf1, redis, nginx, pgbench, iperfPlain, sockperfPlain}
 	return append(pairs, goPairs()...)
 }
 
 // seconds is how long a run takes, as the programs want it.
-func (e *programEnd) seconds() string { return strconv.Itoa(int(e.o.duration / time.Second)) }
+func (e *end) seconds() string { return strconv.Itoa(int(e.o.duration / time.Second)) }
 
-func parseIperf(stdout string) (s programSample, err error) {
+func parseIperf(stdout string) (s sample, err error) {
 	var r struct {
 		End struct {
 			Sum struct {
@@ -180,7 +182,7 @@ func number(text string) float64 {
 
 var errNoFigure = errors.New("the client tells no figure")
 
-func parseSockperf(stdout string) (s programSample, err error) {
+func parseSockperf(stdout string) (s sample, err error) {
 	for _, m := range sockperfLine.FindAllStringSubmatch(stdout, -1) {
 		if m[1] == "50" {
 			s.value, s.p50 = number(m[2]), number(m[2])
@@ -195,7 +197,7 @@ func parseSockperf(stdout string) (s programSample, err error) {
 }
 
 // parseRedis reads "test","rps","avg_latency_ms","min","p50","p95","p99","max".
-func parseRedis(stdout string) (s programSample, err error) {
+func parseRedis(stdout string) (s sample, err error) {
 	for line := range strings.Lines(stdout) {
 		f := strings.Split(strings.ReplaceAll(strings.TrimSpace(line), `"`, ""), ",")
 		if len(f) == 8 && f[0] == "GET" {
@@ -206,7 +208,7 @@ func parseRedis(stdout string) (s programSample, err error) {
 	return s, errNoFigure
 }
 
-func parseWrk(stdout string) (s programSample, err error) {
+func parseWrk(stdout string) (s sample, err error) {
 	m := wrkRate.FindStringSubmatch(stdout)
 	if m == nil {
 		return s, errNoFigure
@@ -226,7 +228,7 @@ func parseWrk(stdout string) (s programSample, err error) {
 	return s, nil
 }
 
-func parsePgbench(stdout string) (s programSample, err error) {
+func parsePgbench(stdout string) (s sample, err error) {
 	m := pgbenchRate.FindStringSubmatch(stdout)
 	if m == nil {
 		return s, errNoFigure
@@ -236,7 +238,7 @@ func parsePgbench(stdout string) (s programSample, err error) {
 }
 
 // nginxServer prepares a directory and a configuration.
-func nginxServer(e *programEnd) ([]string, error) {
+func nginxServer(e *end) ([]string, error) {
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user nobody nogroup;" // a worker of another user than the master, as usual
@@ -257,7 +259,7 @@ http {
 	if err := os.WriteFile(filepath.Join(e.dir, "file"), []byte(strings.Repeat("0123456789abcde\n", 64)), 0o644); err != nil {
 		return nil, err
 	}
-	return []string{programFile("nginx"), "-c", path, "-p", e.dir}, nil
+	return []string{fileOf("nginx"), "-c", path, "-p", e.dir}, nil
 }
 
 // postgresUser is prepended to what PostgreSQL does not do as root.
@@ -268,21 +270,21 @@ func postgresUser() []string {
 	return []string{"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "--"}
 }
 
-func postgresServer(e *programEnd) ([]string, error) {
+func postgresServer(e *end) ([]string, error) {
 	db := filepath.Join(e.dir, "db")
-	argv := append(postgresUser(), programFile("initdb"), "-D", db, "-A", "trust", "-U", "bench", "--no-sync")
+	argv := append(postgresUser(), fileOf("initdb"), "-D", db, "-A", "trust", "-U", "bench", "--no-sync")
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, lastLine(string(out)))
 	}
-	return append(postgresUser(), programFile("postgres"), "-D", db, "-p", e.port, "-h", "127.0.0.1", "-k", e.dir, "-c", "fsync=off"), nil
+	return append(postgresUser(), fileOf("postgres"), "-D", db, "-p", e.port, "-h", "127.0.0.1", "-k", e.dir, "-c", "fsync=off"), nil
 }
 
 // postgresReady waits until the server answers, and fills its tables.
-func postgresReady(ctx context.Context, e *programEnd) error {
+func postgresReady(ctx context.Context, e *end) error {
 	var out []byte
 	var err error
 	for end := time.Now().Add(serverTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		out, err = exec.CommandContext(ctx, programFile("pgbench"), "-h", "127.0.0.1", "-p", e.port, "-U", "bench", "-i", "-q", "postgres").CombinedOutput()
+		out, err = exec.CommandContext(ctx, fileOf("pgbench"), "-h", "127.0.0.1", "-p", e.port, "-U", "bench", "-i", "-q", "postgres").CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "starting up") {
 			break
 		}

@@ -1,4 +1,4 @@
-package dsbench
+package programs
 
 import (
 	"bufio"
@@ -21,10 +21,10 @@ import (
 	"exnet/internal/tcpbench"
 )
 
-// programEnd is a server, and what clients of it need.
-type programEnd struct {
-	o      programsOptions
-	p      programPair
+// end is a server, and what clients of it need.
+type end struct {
+	o      Options
+	p      Pair
 	direct bool
 	dir    string
 	cpus   tcpbench.Placement
@@ -43,7 +43,7 @@ const (
 )
 
 // start starts the server.
-func (e *programEnd) start(ctx context.Context) error {
+func (e *end) start(ctx context.Context) error {
 	if err := os.Mkdir(e.dir, 0o777); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (e *programEnd) start(ctx context.Context) error {
 }
 
 // stop ends the server.
-func (e *programEnd) stop() error {
+func (e *end) stop() error {
 	if e.done == nil {
 		return nil
 	}
@@ -109,11 +109,11 @@ func (e *programEnd) stop() error {
 	}
 	_ = unix.Kill(-e.server.Process.Pid, unix.SIGKILL)
 	<-e.done
-	return fmt.Errorf("the server of %s does not end by SIGTERM", e.p.name)
+	return fmt.Errorf("the server of %s does not end by SIGTERM", e.p.Name)
 }
 
 // run runs the client once.
-func (e *programEnd) run(ctx context.Context) (s programSample, err error) {
+func (e *end) run(ctx context.Context) (s sample, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.o.duration+graceTime, errors.New("the client hangs"))
 	defer cancel()
 	report := ""
@@ -143,7 +143,7 @@ func (e *programEnd) run(ctx context.Context) (s programSample, err error) {
 
 // command makes the command of a program: under exn-run if it is to be direct, bound
 // to a CPU if the measure says so, killed with its children when ctx ends.
-func (e *programEnd) command(ctx context.Context, cpu int, direct bool, report string, argv []string) *exec.Cmd {
+func (e *end) command(ctx context.Context, cpu int, direct bool, report string, argv []string) *exec.Cmd {
 	if direct {
 		run := []string{e.o.exnRun, "--loopback"}
 		if report != "" {
