@@ -21,7 +21,7 @@ var (
 	_ link.Port   = (*port)(nil)
 	_ link.Flow   = (*flow)(nil)
 	_ link.Remote = (*remote)(nil)
-	_ link.Sink   = (*sink)(nil)
+	_ link.Placer = (*sink)(nil)
 )
 
 // Port returns a port that leads from one node to another as p does, and counts on
@@ -105,6 +105,20 @@ type sink struct {
 func (k *sink) Data(off int, b foreign.Memory) error {
 	k.got += b.Len()
 	return k.next.Data(off, b)
+}
+
+// Place implements link.Placer.
+func (k *sink) Place() []byte {
+	if p, ok := k.next.(link.Placer); ok {
+		return p.Place()
+	}
+	return nil
+}
+
+// Placed implements link.Placer. It follows a Place that was not nil.
+func (k *sink) Placed(n int) {
+	k.got += n
+	k.next.(link.Placer).Placed(n)
 }
 
 // Done implements link.Sink.

@@ -20,10 +20,14 @@ type Link struct {
 	Name string
 	// New returns n NICs with the node IDs 0 to n-1, joined all to all.
 	New func(tb testing.TB, n int) []*nic.NIC
+	// Lazy: that a mailbox is open is known to the peers only after a while.
+	Lazy bool
 }
 
 // Links returns all kinds of links.
-func Links() []Link { return []Link{{"mem", New}, {"shm", NewSHM}, {"shm-driven", NewDriven}} }
+func Links() []Link {
+	return []Link{{Name: "mem", New: New}, {Name: "shm", New: NewSHM}, {Name: "shm-driven", New: NewDriven}}
+}
 
 // NewSHM is New over shm links, all ends of which are in this process.
 func NewSHM(tb testing.TB, n int) []*nic.NIC {

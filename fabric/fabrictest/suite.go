@@ -35,6 +35,14 @@ func Suite(t *testing.T, l Link) {
 
 func to(n fabric.NodeID) velo.Descriptor { return velo.Descriptor{Dst: n, VPID: vpid} }
 
+// reach waits, on a Lazy link, until a mailbox that was opened is known to e.
+func reach(t *testing.T, l Link, e *velo.Endpoint, n fabric.NodeID) {
+	t.Helper()
+	if l.Lazy {
+		Eventually(t, "the mailbox is known", func() bool { return e.Credits(n, vpid) > 0 })
+	}
+}
+
 // await waits for a message and fails if it does not come.
 func await(t *testing.T, e *velo.Endpoint) (st velo.Status, p []byte) {
 	t.Helper()
@@ -51,6 +59,7 @@ func awaitNotification(t *testing.T, e *rma.Endpoint) (n rma.Notification) {
 func testMessage(t *testing.T, l Link) {
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{})
+	reach(t, l, x, 1)
 	for _, n := range []int{1, 8, 119, 120} {
 		msg := bytes.Repeat([]byte{byte(n)}, n)
 		d := velo.Descriptor{Dst: 1, VPID: vpid, Tag: uint8(n), Type: uint8(n % 16)}
@@ -87,6 +96,7 @@ func testNobody(t *testing.T, l Link) {
 func testCredit(t *testing.T, l Link) {
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 64, Credits: 16})
+	reach(t, l, x, 1)
 	var woken atomic.Int64
 	x.OnCredit(func(n fabric.NodeID) {
 		if n != 1 {
@@ -190,6 +200,7 @@ func testOrder(t *testing.T, l Link) {
 	var wg sync.WaitGroup
 	for i := range nodes {
 		e := OpenVELO(t, nics[i], vpid, velo.Config{})
+		reach(t, l, e, nodes)
 		c := credits(e, perNode)
 		for g := range perNode {
 			wg.Go(func() { sender(t, e, to(nodes), c, byte(g), each) })
@@ -213,6 +224,7 @@ func testInterrupts(t *testing.T, l Link) {
 	const each = 20000
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 64, Credits: 8})
+	reach(t, l, x, 1)
 	irq := make(chan struct{}, 1)
 	y.OnInterrupt(func() {
 		select {
@@ -248,6 +260,7 @@ func testFullMailbox(t *testing.T, l Link) {
 	var wg sync.WaitGroup
 	for i := range nodes {
 		e := OpenVELO(t, nics[i], vpid, velo.Config{})
+		reach(t, l, e, nodes)
 		c := credits(e, 1)
 		wg.Go(func() { sender(t, e, to(nodes), c, 0, each) })
 	}
@@ -264,6 +277,8 @@ func testMulticast(t *testing.T, l Link) {
 	nics := l.New(t, 4)
 	x := OpenVELO(t, nics[0], vpid, velo.Config{})
 	eps := []*velo.Endpoint{OpenVELO(t, nics[1], vpid, velo.Config{}), OpenVELO(t, nics[2], vpid, velo.Config{Slots: 2, Credits: 2})}
+	reach(t, l, x, 1)
+	reach(t, l, x, 2)
 	d := velo.Descriptor{Group: fabric.GroupBroadcast, VPID: vpid}
 	for i := range byte(2) {
 		if err := x.SendMulticast(d, []byte{i}); err != nil {
@@ -293,6 +308,7 @@ func testMulticast(t *testing.T, l Link) {
 func testMailboxClosed(t *testing.T, l Link) {
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 4})
+	reach(t, l, x, 1)
 	c := credits(x, 1)
 	for x.Send(to(1), []byte{1}) == nil {
 	}

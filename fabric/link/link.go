@@ -138,7 +138,8 @@ type Put struct {
 	Notify    bool    // the target's completer writes a notification
 }
 
-// Lender is a Handler for links whose peer reads the memory of a GET by itself.
+// Lender is a Handler for links that read the memory of a GET and write that of a PUT
+// by themselves, or whose peer does.
 type Lender interface {
 	// LendGet is ServeGet up to the point where the data is to be read. With
 	// StatusOK the memory is lent until Lease.End.
@@ -147,6 +148,11 @@ type Lender interface {
 	// ServeRead says that a peer has read memory that was shown to it (atu.Book),
 	// without LendGet. The responder writes its notification.
 	ServeRead(src fabric.NodeID, g Get)
+
+	// LendPut is ServePut of n bytes up to the point where the data is to be written.
+	// With StatusOK the memory is lent until Landing.End; if the Landing is nil it is no
+	// memory but a device, and ServePut is to be used. It runs no handler.
+	LendPut(src fabric.NodeID, p Put, n int) (Landing, fabric.Status)
 }
 
 // Lease is memory that a peer reads.
@@ -156,6 +162,15 @@ type Lease interface {
 	// End gives the memory back, once. If the peer has read it the responder's
 	// notification is written, if there is to be one.
 	End(read bool)
+}
+
+// Landing is memory that a link writes a peer's PUT to.
+type Landing interface {
+	Bytes() []byte
+
+	// End gives the memory back, once. If all of it was written the completer's
+	// notification is written, if there is to be one.
+	End(written bool)
 }
 
 // Done is told how an operation ended, exactly once.
@@ -170,4 +185,17 @@ type Sink interface {
 	// error the rest of the data may be left out.
 	Data(off int, p foreign.Memory) error
 	Done
+}
+
+// Placer is a Sink whose place a link may fill by itself.
+type Placer interface {
+	Sink
+
+	// Place lends the memory of the whole response until Done; nil: it is a device,
+	// and only Data fills it.
+	Place() []byte
+
+	// Placed says that n more bytes of the response are in their place. It is called
+	// before Done, and not at the same time as Data.
+	Placed(n int)
 }

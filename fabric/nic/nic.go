@@ -136,6 +136,11 @@ func (n *NIC) LendGet(src fabric.NodeID, g link.Get) (link.Lease, fabric.Status)
 // ServeRead implements link.Lender.
 func (n *NIC) ServeRead(src fabric.NodeID, g link.Get) { n.rma.ServeRead(src, g) }
 
+// LendPut implements link.Lender.
+func (n *NIC) LendPut(src fabric.NodeID, p link.Put, size int) (link.Landing, fabric.Status) {
+	return n.rma.LendPut(src, p, size)
+}
+
 var (
 	_ link.Handler = (*NIC)(nil)
 	_ link.Lender  = (*NIC)(nil)

@@ -218,16 +218,6 @@ func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data foreign.Memory, d li
 		d.Done(fabric.StatusDevice)
 		return
 	}
-	u.count.served.Add(1)
-	if p.Notify {
-		n := Notification{
-			Writer: Completer, Command: CommandPut, Node: src, VPID: p.From, Len: data.Len(),
-			Local: LastFragment(p.Remote, data.Len()),
-		}
-		if p.Immediate {
-			n.Command = CommandPutImmediate
-		}
-		e.queue.write(n)
-	}
+	u.served(e, src, p, data.Len())
 	d.Done(fabric.StatusOK)
 }

@@ -109,11 +109,13 @@ type Stats struct {
 	Parked     uint64 // messages that waited for room in their mailbox
 	Bounced    uint64 // transfers to a device, which are gathered first
 	RTTMicros  uint64 // last round trip of a heartbeat, in microseconds; 0: none yet
+	TxRate     uint64 // bytes a second sent between the last two heartbeats
+	RxRate     uint64 // and received
 }
 
 // All yields the counters by name.
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	TxBytes, TxMessages, RxBytes, RxMessages, Writes, Reads, Blocked, Parked, Bounced, RTTMicros atomic.Uint64
+	TxBytes, TxMessages, RxBytes, RxMessages, Writes, Reads, Blocked, Parked, Bounced, RTTMicros, TxRate, RxRate atomic.Uint64
 }

@@ -1,10 +1,15 @@
 package stream
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/atu"
 	"exnet/internal/counter"
 )
 
@@ -14,8 +19,42 @@ import (
 type Link struct {
 	nic   NIC
 	cfg   Config
+	raw   bool // the link uses the sockets by itself
+	conns []*conn
 	count counters
-	done  chan struct{}
+
+	down    atomic.Bool // nothing is started any more
+	cause   atomic.Pointer[error]
+	failing chan struct{} // closed by fail
+	done    chan struct{}
+
+	boxes   [fabric.VPIDs]atomic.Uint32 // credits of the peer's mailboxes; 0: not open
+	offered [fabric.VPIDs]atomic.Uint64 // the most credits that an own mailbox has had
+	flowMu  sync.Mutex                  // serialises OpenFlow
+	outs    atomic.Pointer[[]*outflow]
+
+	out     outbox
+	ops     opTable
+	serving serveTable
+	beat    beat
+	_       [128]byte
+
+	pumping sync.Mutex // held by the pump: whoever takes what has come
+	ins     []*inflow  // the pump's
+	calls   *callList  // the pump's
+	spare   atomic.Pointer[callList]
+	_       [128]byte
+
+	started   atomic.Bool
+	awake     atomic.Bool // whoever serves the link looks at it before he waits
+	dirty     atomic.Bool // something is queued that nobody is sending
+	woken     atomic.Bool // the eventfd was written
+	resumeDue atomic.Bool // flows that were refused a slot are to be told
+	drained   bool        // the driver's: the last look has taken everything
+	left      chan struct{}
+	eventMu   sync.RWMutex
+	events    events // event: guarded by eventMu
+	work      sync.WaitGroup
 }
 
 // New joins n with the node at the other end of cfg.Conns, which calls New, too. It
@@ -23,11 +62,122 @@ type Link struct {
 // peer had open are known, those that it opens later will be. The caller makes sure
 // that n has no other link to the peer. It must not be called by the driver's thread.
 func New(n NIC, cfg Config) (*Link, error) {
-	cfg, err := cfg.withDefaults()
+	l := &Link{
+		nic: n, failing: make(chan struct{}), done: make(chan struct{}), left: make(chan struct{}),
+		calls: new(callList),
+	}
+	err := l.connect(cfg)
 	if err != nil {
+		for _, c := range cfg.Conns {
+			_ = c.Close() // the first error says more
+		}
 		return nil, err
 	}
-	return nil, fmt.Errorf("stream: link to node %d: %w", cfg.Peer, fabric.ErrAgain)
+	return l, nil
+}
+
+func (l *Link) connect(cfg Config) (err error) {
+	if l.cfg, err = cfg.withDefaults(); err != nil {
+		return err
+	}
+	l.outs.Store(new([]*outflow))
+	l.out.init()
+	l.ops.init()
+	l.serving.init()
+	l.nic.AddLink(active{l})
+	conns, err := l.greet(l.cfg.Conns)
+	if err == nil {
+		err = l.adopt(conns)
+	}
+	if err != nil {
+		l.nic.RemoveLink(active{l})
+		for _, c := range l.conns {
+			c.close()
+		}
+		l.events.close()
+		return err
+	}
+	l.started.Store(true)
+	l.nic.ATU().OpenBook(l.cfg.Peer, book{l})
+	l.nic.Connect(l.cfg.Peer, port{l})
+	driven := l.raw && l.cfg.Driver != nil
+	if driven && !l.cfg.Driver.Take(served{l}) {
+		driven = false
+	}
+	go l.run(driven)
+	l.beat.start(l)
+	return nil
+}
+
+// adopt makes the connections of the link.
+func (l *Link) adopt(conns []net.Conn) error {
+	l.raw = true
+	for i, nc := range conns {
+		c := &conn{messages: i == 0, data: i > 0 || len(conns) == 1, fd: -1}
+		c.rx.init()
+		l.conns = append(l.conns, c)
+		if _, ok := nc.(*net.TCPConn); !ok {
+			l.raw = false
+		}
+	}
+	l.events.set, l.events.event = -1, -1
+	if !l.raw {
+		for i, c := range l.conns {
+			c.net = conns[i]
+		}
+		return nil
+	}
+	if err := l.events.open(); err != nil {
+		return fmt.Errorf("stream: connect: %w", err)
+	}
+	for i, c := range l.conns {
+		if err := c.adopt(conns[i].(*net.TCPConn), l.events.set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run is the link's goroutine.
+func (l *Link) run(driven bool) {
+	defer close(l.done)
+	switch {
+	case !l.raw:
+		l.goroutines()
+	case driven:
+		<-l.left
+		l.alone() // if the driver has ended before the link
+	default:
+		l.alone()
+	}
+	l.end()
+}
+
+// end ends everything.
+func (l *Link) end() {
+	l.beat.stop()
+	l.nic.Disconnect(l.cfg.Peer)
+	l.nic.RemoveLink(active{l})
+	l.nic.ATU().CloseBook(l.cfg.Peer, book{l})
+	// Nobody reads or writes any more, for good.
+	l.pumping.Lock()
+	for _, c := range l.conns {
+		c.wmu.Lock()
+		c.close()
+	}
+	l.eventMu.Lock()
+	l.events.close()
+	l.eventMu.Unlock()
+	for _, f := range l.ins {
+		f.l.Store(nil)
+	}
+	l.endAll()
+	l.failAll()
+	for _, f := range *l.outs.Load() {
+		f.dead.Store(true)
+		f.credit.Down()
+	}
+	l.nic.PeerDown(l.cfg.Peer)
 }
 
 // Peer returns the node on the other end.
@@ -39,10 +189,38 @@ func (l *Link) Done() <-chan struct{} { return l.done }
 
 // Err is why the link is down: ErrGone, ErrSilent, ErrBreach or fabric.ErrClosed. Nil
 // while it is up.
-func (l *Link) Err() error { return nil }
+func (l *Link) Err() error {
+	if e := l.cause.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
 
 // Close takes the link down. It does not wait; Done does.
-func (l *Link) Close() error { return nil }
+func (l *Link) Close() error {
+	if !l.fail(fmt.Errorf("stream: link: %w", fabric.ErrClosed)) {
+		return fmt.Errorf("stream: close: %w", fabric.ErrClosed)
+	}
+	return nil
+}
+
+// fail takes the link down, for the first reason that there is. It runs no handler: the
+// link's goroutine does.
+func (l *Link) fail(why error) bool {
+	if !l.cause.CompareAndSwap(nil, &why) {
+		return false
+	}
+	l.down.Store(true)
+	close(l.failing)
+	l.wake()
+	return true
+}
+
+// post queues a message.
+func (l *Link) post(m *message) {
+	l.out.add(m)
+	l.dirty.Store(true)
+}
 
 // Stats returns the counters.
 func (l *Link) Stats() (s Stats) {
@@ -54,3 +232,50 @@ func (l *Link) Stats() (s Stats) {
 func (l *Link) RTT() time.Duration {
 	return time.Duration(l.count.RTTMicros.Load()) * time.Microsecond
 }
+
+// reclaims is how many seconds a peer has to let go of memory whose owner closes it.
+const reclaims = 10
+
+// book has the link told when memory is wanted back. It shows nothing: the peer cannot
+// read it without asking.
+type book struct{ l *Link }
+
+// Show implements atu.Book.
+func (b book) Show(atu.NLA, int, int, fabric.VPID) bool { return false }
+
+// Withdraw implements atu.Book.
+func (b book) Withdraw(atu.NLA) bool { return true }
+
+// Reclaim implements atu.Book. A transfer over a slow way may take a while.
+func (b book) Reclaim(mem []byte) { b.l.reclaim(mem, reclaims) }
+
+func (l *Link) reclaim(mem []byte, more int) {
+	switch {
+	case !l.lends(mem):
+	case more == 0:
+		l.breach(errors.New("memory is not given back"))
+	default:
+		time.AfterFunc(time.Second, func() { l.reclaim(mem, more-1) })
+	}
+}
+
+// lends reports whether the peer reads or writes any of mem.
+func (l *Link) lends(mem []byte) bool {
+	l.out.mu.Lock()
+	defer l.out.mu.Unlock()
+	for x := range l.out.live {
+		if overlap(x.data, mem) {
+			return true
+		}
+	}
+	l.serving.mu.Lock()
+	defer l.serving.mu.Unlock()
+	for p := range l.serving.lands {
+		if overlap(p.place, mem) {
+			return true
+		}
+	}
+	return false
+}
+
+var _ atu.Book = book{}

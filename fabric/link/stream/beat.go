@@ -1,0 +1,121 @@
+package stream
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how many times Config.DownAfter a ping may stay unanswered by a peer that
+// is heard of: one that sends and does not read.
+const patience = 10
+
+// beat asks the peer for a sign of life in turn, and measures the round trip.
+type beat struct {
+	mu    sync.Mutex
+	timer *time.Timer // guarded by mu
+
+	begun  time.Time
+	last   time.Time // guarded by mu: of the last beat
+	asked  uint64    // guarded by mu: the ping that is not answered; 0: there is none
+	at     time.Time // guarded by mu: when it was asked
+	silent int       // guarded by mu: beats since something was heard
+	open   int       // guarded by mu: beats since the ping was asked
+	rx, tx uint64    // guarded by mu: bytes at the last beat
+}
+
+// start begins to beat.
+func (b *beat) start(l *Link) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun = time.Now()
+	b.last = b.begun
+	b.timer = time.AfterFunc(0, func() { b.tick(l) }) // at once: the round trip is to be known
+}
+
+// stop ends it. A tick may still run.
+func (b *beat) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// tick is the timer's.
+func (b *beat) tick(l *Link) {
+	if l.down.Load() {
+		return
+	}
+	ask, dead := b.next(l, time.Now())
+	if dead {
+		l.fail(ErrSilent)
+		return
+	}
+	if ask != 0 {
+		l.post(&message{kind: kindPing, word: ask})
+		l.kick()
+	}
+}
+
+// next does what a beat does, and returns the ping to send, or 0, and whether the peer is
+// dead. Beats are counted, not time: a process that was stopped for a while has not
+// listened.
+func (b *beat) next(l *Link, now time.Time) (ask uint64, dead bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rx, tx := l.count.RxBytes.Load(), l.count.TxBytes.Load()
+	if d := now.Sub(b.last); d > 0 {
+		l.count.RxRate.Store(uint64(float64(rx-b.rx) / d.Seconds()))
+		l.count.TxRate.Store(uint64(float64(tx-b.tx) / d.Seconds()))
+	}
+	b.silent++
+	if rx != b.rx {
+		b.silent = 0
+	}
+	b.last, b.rx, b.tx = now, rx, tx
+	most := int((l.cfg.DownAfter + l.cfg.Heartbeat - 1) / l.cfg.Heartbeat)
+	b.open++
+	if b.silent > most && !l.unread() || b.asked != 0 && b.open > patience*most {
+		return 0, true
+	}
+	b.timer.Reset(l.cfg.Heartbeat)
+	if b.asked != 0 {
+		return 0, false
+	}
+	b.open, b.at = 0, now
+	b.asked = uint64(now.Sub(b.begun)) + 1
+	return b.asked, false
+}
+
+// answered is the pump's: a ping was answered.
+func (b *beat) answered(l *Link, word uint64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.asked == 0 || word != b.asked {
+		return errors.New("an answer to no ping")
+	}
+	b.asked = 0
+	l.count.RTTMicros.Store(uint64(max(time.Since(b.at), time.Microsecond) / time.Microsecond))
+	return nil
+}
+
+// unread reports whether something has come that was not read yet: then it is this side
+// that is slow.
+func (l *Link) unread() bool {
+	if !l.raw {
+		return false
+	}
+	if !l.pumping.TryLock() {
+		return true // somebody reads
+	}
+	defer l.pumping.Unlock()
+	for _, c := range l.conns {
+		if n, err := unix.IoctlGetInt(c.fd, unix.TIOCINQ); err == nil && n > 0 {
+			return true
+		}
+	}
+	return false
+}

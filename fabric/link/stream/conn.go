@@ -1,0 +1,80 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is one connection of a link. The first carries messages, the others the data of
+// transfers; a connection that is alone carries both.
+type conn struct {
+	messages, data bool
+	fd             int      // the socket; -1: net
+	net            net.Conn // if it is no socket that the link uses by itself
+
+	wmu     sync.Mutex // of who writes
+	batch   batch      // guarded by wmu
+	iov     [][]byte   // guarded by wmu
+	ends    [batchChunks]*xfer
+	partial atomic.Bool // batch is not empty
+	blocked atomic.Bool // the socket took no more: its driver looks when it does again
+	armed   atomic.Bool // and waits for that; written by the holder of wmu
+
+	rx receiver // the pump's
+}
+
+// notSent is how much the kernel takes before it is sent: messages wait behind it.
+const notSent = 256 << 10
+
+// adopt takes the socket from the Go runtime, and has events wait for it.
+func (c *conn) adopt(t *net.TCPConn, events int) error {
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("stream: connect: %w", err)
+	}
+	cerr := raw.Control(func(fd uintptr) { c.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(cerr, err); err != nil {
+		c.fd = -1
+		return fmt.Errorf("stream: connect: %w", err)
+	}
+	// Where a kernel does not have these, messages wait longer.
+	_ = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	_ = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.fd)}
+	if err := unix.EpollCtl(events, unix.EPOLL_CTL_ADD, c.fd, &ev); err != nil {
+		return fmt.Errorf("stream: connect: %w", err)
+	}
+	return t.Close() // the duplicate stays, and the runtime's poller forgets it
+}
+
+// arm has the driver wait until the socket takes more, or with false not any longer. It
+// belongs to the holder of wmu.
+func (c *conn) arm(events int, on bool) {
+	if c.armed.Load() == on {
+		return
+	}
+	c.armed.Store(on)
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.fd)}
+	if on {
+		ev.Events |= unix.EPOLLOUT
+	}
+	// It cannot fail: the socket is there, and open.
+	_ = unix.EpollCtl(events, unix.EPOLL_CTL_MOD, c.fd, &ev)
+}
+
+// close closes the connection. What was not sent is thrown away.
+func (c *conn) close() {
+	if c.fd >= 0 {
+		_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = unix.Close(c.fd)
+		c.fd = -1
+	}
+	if c.net != nil {
+		_ = c.net.Close()
+	}
+}

@@ -1,0 +1,317 @@
+package stream
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/fabric/link"
+	"exnet/internal/shm"
+)
+
+const (
+	// readBudget is how much is read from a connection before others have their turn.
+	readBudget = 512 << 10
+	// flushTurns is how many batches are sent over a connection before others have their
+	// turn.
+	flushTurns = 8
+)
+
+// events is what a driver of raw sockets waits for: a set of descriptors, which is one
+// itself, and an eventfd in it.
+type events struct {
+	set, event int
+}
+
+func (e *events) open() (err error) {
+	e.set, e.event = -1, -1
+	if e.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		e.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err == nil {
+		err = unix.EpollCtl(e.set, unix.EPOLL_CTL_ADD, e.event, &unix.EpollEvent{Events: unix.EPOLLIN})
+	}
+	return err
+}
+
+func (e *events) close() {
+	for _, fd := range []*int{&e.event, &e.set} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// wake has whoever serves the link look at it.
+func (l *Link) wake() {
+	if !l.raw {
+		l.out.more.Broadcast()
+		return
+	}
+	if l.woken.Swap(true) {
+		return
+	}
+	l.eventMu.RLock()
+	defer l.eventMu.RUnlock()
+	if l.events.event >= 0 {
+		_, _ = unix.Write(l.events.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // full: it is awake anyway
+	}
+}
+
+// served is the Link as its driver sees it.
+type served struct{ *Link }
+
+// Fd implements link.Served.
+func (s served) Fd() int { return s.events.set }
+
+// Serve implements link.Served.
+func (s served) Serve(rung bool) (moved int, ok bool) {
+	l := s.Link
+	l.awake.Store(true)
+	if l.woken.Load() {
+		l.woken.Store(false)
+		var count [8]byte
+		_, _ = unix.Read(l.events.event, count[:]) // EAGAIN: it comes, and wakes once more
+	}
+	if l.down.Load() {
+		return 0, false
+	}
+	if rung {
+		for _, c := range l.conns {
+			if c.blocked.Load() {
+				c.blocked.Store(false)
+				l.dirty.Store(true)
+			}
+		}
+	}
+	if rung || !l.drained {
+		for _, c := range l.conns {
+			moved += l.receive(c)
+		}
+	}
+	l.drained = moved > 0 && !l.drained
+	if l.resumeDue.Load() && l.resumeDue.Swap(false) {
+		l.resume()
+	}
+	if l.dirty.Load() {
+		l.flush()
+		if l.resumeDue.Load() && l.resumeDue.Swap(false) {
+			l.resume()
+		}
+	}
+	return moved, !l.down.Load()
+}
+
+// Arm implements link.Served. Who has something to send looks at awake after that, in
+// kick: one of both sends it.
+func (s served) Arm() time.Duration {
+	s.awake.Store(false)
+	if s.dirty.Load() || s.woken.Load() || s.resumeDue.Load() || s.down.Load() {
+		return 0
+	}
+	s.drained = false
+	return link.Forever
+}
+
+// Doze implements link.Served.
+func (s served) Doze() { s.awake.Store(false) }
+
+// Bind implements link.Served.
+func (s served) Bind(int) {}
+
+// PeerCPU implements link.Served.
+func (s served) PeerCPU() int { return -1 }
+
+// Leave implements link.Served.
+func (s served) Leave() { close(s.left) }
+
+// receive takes what has come over a connection, and returns how much that was.
+func (l *Link) receive(c *conn) (bytes int) {
+	if !l.pumping.TryLock() {
+		return 0 // somebody else is at it
+	}
+	for bytes < readBudget && !l.down.Load() {
+		place, more := c.rx.want()
+		n, errno := rawReceive(c.fd, [][]byte{place, more})
+		shm.Observe()
+		if errno == syscall.EAGAIN {
+			break
+		}
+		if errno != 0 || n == 0 {
+			l.fail(ErrGone)
+			break
+		}
+		bytes += n
+		l.count.Reads.Add(1)
+		l.count.RxBytes.Add(uint64(n))
+		if err := l.took(c, n); err != nil {
+			l.breach(err)
+			break
+		}
+		if n < len(place)+len(more) {
+			break
+		}
+	}
+	calls := l.takeCalls()
+	l.pumping.Unlock()
+	l.perform(calls)
+	return bytes
+}
+
+// kick has what was queued sent: by the driver if it is awake, and looks before it waits,
+// or else at once.
+func (l *Link) kick() {
+	l.dirty.Store(true)
+	if !l.started.Load() || l.raw && l.awake.Load() {
+		return
+	}
+	l.flush()
+	if l.raw && (l.resumeDue.Load() || l.dirty.Load()) {
+		l.wake() // not here: the caller may hold a lock that OnCredit takes
+	}
+}
+
+// flush sends what is queued, as far as it goes.
+func (l *Link) flush() {
+	l.dirty.Store(false)
+	if !l.raw {
+		l.out.more.Broadcast()
+		return
+	}
+	for _, c := range l.conns {
+		l.flushConn(c)
+	}
+}
+
+// flushConn sends what is queued for a connection. If somebody else is at it, he looks
+// again when he is done.
+func (l *Link) flushConn(c *conn) {
+	for range flushTurns {
+		idle := !c.armed.Load() && !c.partial.Load() && !l.out.has(c)
+		if idle || c.blocked.Load() || l.down.Load() || !c.wmu.TryLock() {
+			return
+		}
+		var ends [batchChunks]*xfer
+		n := copy(ends[:], l.write(c))
+		c.wmu.Unlock()
+		for _, x := range ends[:n] {
+			l.sent(x)
+		}
+	}
+	l.dirty.Store(true)
+}
+
+// write sends a batch, or what is left of the last, and lends the transfers of which all
+// was sent. It belongs to the holder of c.wmu.
+func (l *Link) write(c *conn) (ends []*xfer) {
+	b := &c.batch
+	if l.down.Load() {
+		return nil
+	}
+	if b.empty() {
+		l.out.mu.Lock()
+		resume := l.out.takeLocked(c)
+		l.out.mu.Unlock()
+		if resume {
+			l.resumeDue.Store(true)
+		}
+		if b.empty() {
+			c.arm(l.events.set, false)
+			return nil
+		}
+	}
+	c.iov = b.parts(c.iov[:0])
+	shm.Publish()
+	n, errno := rawSend(c.fd, c.iov)
+	clear(c.iov)
+	switch {
+	case errno == syscall.EAGAIN:
+		n = 0
+	case errno != 0:
+		l.fail(ErrGone)
+		return nil
+	}
+	l.count.Writes.Add(1)
+	l.count.TxBytes.Add(uint64(n))
+	ends = b.wrote(n, c.ends[:0])
+	full := !b.empty()
+	if full {
+		l.count.Blocked.Add(1)
+		if list := b.unstarted(); len(list) > 0 {
+			l.out.untake(list)
+		}
+	}
+	c.partial.Store(!b.empty())
+	c.blocked.Store(full)
+	c.arm(l.events.set, full)
+	return ends
+}
+
+// sent ends a transfer of which all was sent.
+func (l *Link) sent(x *xfer) {
+	if x.lease != nil {
+		l.getSent(x)
+		return
+	}
+	l.putSent(x.head.op)
+}
+
+// alone serves the link without a driver until it is down.
+func (l *Link) alone() {
+	s := served{l}
+	fds := []unix.PollFd{{Fd: int32(s.Fd()), Events: unix.POLLIN}}
+	rung := true
+	for {
+		moved, ok := s.Serve(rung)
+		if !ok {
+			return
+		}
+		if rung = false; moved > 0 || s.Arm() == 0 {
+			continue
+		}
+		_, err := unix.Poll(fds, -1)
+		rung = err == nil || !errors.Is(err, unix.EINTR)
+	}
+}
+
+// active is the Link as what has to be polled.
+type active struct{ *Link }
+
+// Poll implements link.Active.
+func (a active) Poll() {
+	l := a.Link
+	if !l.raw || l.awake.Load() || !l.started.Load() || l.down.Load() {
+		return
+	}
+	for _, c := range l.conns {
+		l.receive(c)
+	}
+	if l.dirty.Load() {
+		l.kick()
+	}
+}
+
+// Arm implements link.Active: what comes wakes whoever serves the link.
+func (a active) Arm() {}
+
+// Mailbox implements link.Active.
+func (a active) Mailbox(v fabric.VPID, limit int) {
+	l := a.Link
+	for old := l.offered[v].Load(); uint64(limit) > old; old = l.offered[v].Load() {
+		if l.offered[v].CompareAndSwap(old, uint64(limit)) {
+			break
+		}
+	}
+	l.out.mailbox(v, limit)
+	l.kick()
+}
+
+var (
+	_ link.Served = served{}
+	_ link.Active = active{}
+	_ link.Port   = port{}
+)
