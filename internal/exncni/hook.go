@@ -1,0 +1,157 @@
+package exncni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"exnet/directsockets/preload"
+)
+
+// Where the container sees the library and the brokers of direct sockets.
+const (
+	libraryInside = "/usr/lib/exnet/libexnds.so"
+	brokerDir     = "/run/exn/ds"
+)
+
+// annotation and variable ask for direct sockets.
+const (
+	annotation = "io.exnet"
+	variable   = "EXNET"
+)
+
+// maxSpec bounds what is read of a container's config.json.
+const maxSpec = 16 << 20
+
+// runHook is a precreate hook (podman's and CRI-O's extension of the OCI runtime
+// specification): it reads a container's config.json, and writes it with what direct
+// sockets need, if the container asks for them, or as it was.
+func runHook(in io.Reader, out io.Writer) error {
+	b, err := io.ReadAll(io.LimitReader(in, maxSpec+1))
+	if err != nil {
+		return err
+	}
+	if len(b) > maxSpec {
+		return fmt.Errorf("config.json is longer than %d MiB", maxSpec>>20)
+	}
+	var spec map[string]json.RawMessage // all fields are kept, also those that nobody here knows
+	if err := json.Unmarshal(b, &spec); err != nil {
+		return fmt.Errorf("standard input is not a container's config.json: %w", err)
+	}
+	wanted, err := wants(spec)
+	if err != nil {
+		return err
+	}
+	if wanted {
+		library, err := preload.Build(context.Background())
+		if err != nil {
+			return err
+		}
+		if err := addDirect(spec, library); err != nil {
+			return err
+		}
+		if b, err = json.Marshal(spec); err != nil {
+			return err
+		}
+	}
+	_, err = out.Write(b)
+	return err
+}
+
+// wants reports whether a container asks for direct sockets.
+func wants(spec map[string]json.RawMessage) (bool, error) {
+	var annotations map[string]string
+	if err := field(spec, "annotations", &annotations); err != nil {
+		return false, err
+	}
+	env, _, err := environment(spec)
+	if err != nil {
+		return false, err
+	}
+	switch v := annotations[annotation]; v {
+	case "", "0":
+	case "1":
+		return true, nil
+	default:
+		return false, fmt.Errorf("the annotation %s is %q: use 1 or 0", annotation, v)
+	}
+	return slices.Contains(env, variable+"=1"), nil
+}
+
+// environment returns a container's environment, and its process.
+func environment(spec map[string]json.RawMessage) (env []string, process map[string]json.RawMessage, err error) {
+	if err := field(spec, "process", &process); err != nil {
+		return nil, nil, err
+	}
+	return env, process, field(process, "env", &env)
+}
+
+func field(object map[string]json.RawMessage, name string, to any) error {
+	raw, ok := object[name]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		return fmt.Errorf("config.json: %s: %w", name, err)
+	}
+	return nil
+}
+
+type mount struct {
+	Destination string   `json:"destination"`
+	Type        string   `json:"type"`
+	Source      string   `json:"source"`
+	Options     []string `json:"options"`
+}
+
+// addDirect gives a container the library, the brokers' sockets, and the environment
+// that loads the library.
+func addDirect(spec map[string]json.RawMessage, library string) error {
+	env, process, err := environment(spec)
+	if err != nil {
+		return err
+	}
+	if process == nil {
+		return errors.New("config.json has no process")
+	}
+	var mounts []json.RawMessage
+	if err := field(spec, "mounts", &mounts); err != nil {
+		return err
+	}
+	for _, m := range []mount{
+		{libraryInside, "bind", library, []string{"bind", "ro"}},
+		{brokerDir, "bind", brokerDir, []string{"bind", "ro"}},
+	} {
+		b, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		mounts = append(mounts, b)
+	}
+	if process["env"], err = json.Marshal(preloaded(env)); err != nil {
+		return err
+	}
+	if spec["process"], err = json.Marshal(process); err != nil {
+		return err
+	}
+	spec["mounts"], err = json.Marshal(mounts)
+	return err
+}
+
+// preloaded returns env with the library in front of those of LD_PRELOAD.
+func preloaded(env []string) []string {
+	const preload = "LD_PRELOAD="
+	env = slices.Clone(env)
+	for i, v := range env {
+		if old, ok := strings.CutPrefix(v, preload); ok && old != "" {
+			env[i] = preload + libraryInside + ":" + old
+			return env
+		}
+	}
+	env = slices.DeleteFunc(env, func(v string) bool { return v == preload })
+	return append(env, preload+libraryInside)
+}

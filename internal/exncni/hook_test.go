@@ -1,0 +1,90 @@
+package exncni_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"exnet/directsockets/preload"
+	"exnet/internal/exncni"
+)
+
+func hook(t *testing.T, in string) (status int, out, said string) {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	status = exncni.Run([]string{"oci-hook"}, strings.NewReader(in), &stdout, &stderr)
+	return status, stdout.String(), stderr.String()
+}
+
+// A container that does not ask gets its config.json back, byte by byte.
+func TestHookLeavesOthersAlone(t *testing.T) {
+	for _, in := range []string{
+		`{"ociVersion":"1.0.2", "process":{"env":["A=1","EXNET=0"]}, "x":{"y":[1, 2.50]}}`,
+		`{"annotations":{"io.exnet":"0"},"process":{"env":["EXNET=11"]}}`,
+		`{}`,
+	} {
+		if status, out, said := hook(t, in); status != 0 || out != in || said != "" {
+			t.Errorf("%s: status %d, %s%s", in, status, out, said)
+		}
+	}
+}
+
+func TestHookGivesDirectSockets(t *testing.T) {
+	if _, err := preload.Build(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	for _, in := range []string{
+		`{"process":{"args":["x"],"env":["A=1","EXNET=1"]},"mounts":[{"destination":"/proc","type":"proc"}],"other":12345678901234567890}`,
+		`{"annotations":{"io.exnet":"1"},"process":{"args":["x"],"env":["A=1","LD_PRELOAD=/a.so"]},"mounts":[{"destination":"/proc","type":"proc"}],"other":12345678901234567890}`,
+	} {
+		status, out, said := hook(t, in)
+		if status != 0 {
+			t.Fatal(said)
+		}
+		var spec struct {
+			Process struct {
+				Args, Env []string
+			}
+			Mounts []struct{ Destination, Source string }
+			Other  json.Number
+		}
+		if err := json.Unmarshal([]byte(out), &spec); err != nil {
+			t.Fatal(err)
+		}
+		if spec.Other != "12345678901234567890" || !slices.Equal(spec.Process.Args, []string{"x"}) {
+			t.Errorf("the rest has changed: %s", out)
+		}
+		if len(spec.Mounts) != 3 || spec.Mounts[0].Destination != "/proc" || spec.Mounts[2].Destination != "/run/exn/ds" {
+			t.Errorf("mounts: %+v", spec.Mounts)
+		}
+		want := "LD_PRELOAD=" + spec.Mounts[1].Destination
+		if strings.Contains(in, "/a.so") {
+			want += ":/a.so"
+		}
+		if !slices.Contains(spec.Process.Env, want) || !slices.Contains(spec.Process.Env, "A=1") {
+			t.Errorf("environment: %v", spec.Process.Env)
+		}
+	}
+}
+
+func TestHookRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		``:                                   "is not a container's config.json",
+		`[1]`:                                "is not a container's config.json",
+		`{"annotations":{"io.exnet":"yes"}}`: `the annotation io.exnet is "yes": use 1 or 0`,
+		`{"process":{"env":"EXNET=1"}}`:      "config.json: env",
+		`{"annotations":{"io.exnet":"1"}}`:   "config.json has no process",
+	} {
+		if status, out, said := hook(t, in); status != 1 || out != "" || !strings.Contains(said, want) {
+			t.Errorf("%s: status %d, %q, %q", in, status, out, said)
+		}
+	}
+}
+
+func TestUnknownCommand(t *testing.T) {
+	var stdout, stderr strings.Builder
+	if status := exncni.Run([]string{"add"}, nil, &stdout, &stderr); status != 2 || !strings.Contains(stderr.String(), `unknown command "add"`) {
+		t.Errorf("status %d, %s", status, &stderr)
+	}
+}

@@ -1,0 +1,269 @@
+package exncni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/daemon"
+	"exnet/internal/tun"
+)
+
+// versions are those of the specification that the plugin speaks.
+var versions = version.PluginSupports("0.4.0", "1.0.0", "1.1.0")
+
+// funcs are the plugin's answers to the runtime.
+var funcs = skel.CNIFuncs{Add: add, Del: del, Check: check, Status: status, GC: collect}
+
+// add gives a container an interface: addresses by the IPAM plugin, then a node.
+func add(a *skel.CmdArgs) (err error) {
+	c, err := parseConfig(a.StdinData)
+	if err != nil {
+		return err
+	}
+	if err := checkNetNS(a.Netns); err != nil {
+		return err
+	}
+	program, err := c.program()
+	if err != nil {
+		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
+	}
+	if c.IPAM.Type == "" {
+		return invalid("there is no ipam: name a plugin that gives addresses, such as host-local")
+	}
+	dir, err := c.dirOf()
+	if err != nil {
+		return err
+	}
+	path := c.recordPath(a.ContainerID, a.IfName)
+	r := &record{Network: c.Name, ContainerID: a.ContainerID, Interface: a.IfName, NetNS: a.Netns, Dir: dir}
+	if err := r.create(path); errors.Is(err, fs.ErrExist) {
+		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("%s of container %s is attached already: DEL comes first", a.IfName, a.ContainerID), "")
+	} else if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = removeRecord(path) // what counts is err
+		}
+	}()
+	given, err := invoke.DelegateAdd(context.Background(), c.IPAM.Type, a.StdinData, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = invoke.DelegateDel(context.Background(), c.IPAM.Type, a.StdinData, nil)
+		}
+	}()
+	result, err := types100.NewResultFromResult(given)
+	if err != nil {
+		return err
+	}
+	if err := checkGiven(result); err != nil {
+		return err
+	}
+	if err := startNode(r, path, program, c.up(a.Netns, a.IfName, result.IPs)); err != nil {
+		return err
+	}
+	s, err := r.status()
+	if err != nil {
+		return errors.Join(err, stopNode(r))
+	}
+	result.Interfaces = []*types100.Interface{{Name: a.IfName, Mac: s.Interface.MAC, Mtu: s.Interface.MTU, Sandbox: a.Netns}}
+	for _, ip := range result.IPs {
+		ip.Interface = types100.Int(0)
+	}
+	result.DNS = c.DNS
+	if err := types.PrintResult(result, c.CNIVersion); err != nil {
+		return errors.Join(err, stopNode(r))
+	}
+	return nil
+}
+
+// checkNetNS refuses the host's own network namespace, and what is none.
+func checkNetNS(path string) error {
+	var theirs, ours unix.Stat_t
+	var fsys unix.Statfs_t
+	if err := errors.Join(unix.Stat(path, &theirs), unix.Statfs(path, &fsys), unix.Stat("/proc/self/ns/net", &ours)); err != nil {
+		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("cannot look at the network namespace %s", path), err.Error())
+	}
+	if fsys.Type != unix.NSFS_MAGIC {
+		return types.NewError(types.ErrInvalidNetNS, path+" is not a network namespace", "")
+	}
+	if theirs.Ino == ours.Ino && theirs.Dev == ours.Dev {
+		return types.NewError(types.ErrInvalidNetNS, path+" is the host's own network namespace: run exn-tun up there instead", "")
+	}
+	return nil
+}
+
+// checkGiven refuses what an interface without a link layer cannot do.
+func checkGiven(r *types100.Result) error {
+	if len(r.IPs) == 0 {
+		return invalid("the ipam plugin gives no address")
+	}
+	if len(r.Routes) > 0 {
+		return invalid("the ipam plugin gives a route to %s: exn0 leads to the fabric alone, and has no gateway; take it out of ipam's routes, and give the container another network for it", r.Routes[0].Dst.String())
+	}
+	for _, ip := range r.IPs {
+		ip.Gateway = nil // host-local names one even without a route
+	}
+	return nil
+}
+
+// dirOf returns the fabric's directory.
+func (c *config) dirOf() (string, error) {
+	d := daemon.Config{Fabric: c.Fabric, Dir: c.Dir}
+	if c.File != "" {
+		var err error
+		if d, err = daemon.ReadFile(c.File); err != nil {
+			return "", invalid("config: %v", err)
+		}
+		if c.Fabric != "" {
+			d.Fabric = c.Fabric
+		}
+		if c.Dir != "" {
+			d.Dir = c.Dir
+		}
+	}
+	d, err := d.WithDefaults()
+	if err != nil {
+		return "", invalid("%v", err)
+	}
+	return d.Dir, nil
+}
+
+// del takes an interface away. It succeeds however often it is asked, and with as
+// much as is left.
+func del(a *skel.CmdArgs) error {
+	c, err := parseConfig(a.StdinData)
+	if err != nil {
+		return err
+	}
+	if err := detach(c.recordPath(a.ContainerID, a.IfName)); err != nil {
+		return err
+	}
+	if c.IPAM.Type == "" {
+		return nil
+	}
+	return invoke.DelegateDel(context.Background(), c.IPAM.Type, a.StdinData, nil)
+}
+
+// detach ends the node of a record, and removes the record.
+func detach(path string) error {
+	r, err := readRecord(path)
+	if err != nil || r == nil {
+		return err
+	}
+	if err := stopNode(r); err != nil {
+		return err
+	}
+	return removeRecord(path)
+}
+
+// check finds out whether an interface is still as add has made it.
+func check(a *skel.CmdArgs) error {
+	c, err := parseConfig(a.StdinData)
+	if err != nil {
+		return err
+	}
+	if c.prev == nil {
+		return types.NewError(types.ErrInvalidNetworkConfig, "CHECK needs the prevResult of ADD", "")
+	}
+	r, err := readRecord(c.recordPath(a.ContainerID, a.IfName))
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		return types.NewError(types.ErrUnknownContainer, fmt.Sprintf("%s of container %s is not attached", a.IfName, a.ContainerID), "")
+	}
+	s, err := r.status()
+	if err != nil {
+		return err
+	}
+	if s.Interface.Name != a.IfName || !s.Interface.Up {
+		return fmt.Errorf("interface %s of node %d is not up", a.IfName, s.Node)
+	}
+	for _, ip := range c.prev.IPs {
+		if ip.Interface == nil || *ip.Interface < 0 || *ip.Interface >= len(c.prev.Interfaces) || c.prev.Interfaces[*ip.Interface].Name != a.IfName {
+			continue // of another plugin of the chain
+		}
+		want, err := netip.ParsePrefix(ip.Address.String())
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(s.Interface.Addrs, want) {
+			return fmt.Errorf("interface %s of node %d does not have %s any more", a.IfName, s.Node, want)
+		}
+	}
+	if c.IPAM.Type == "" {
+		return nil
+	}
+	return invoke.DelegateCheck(context.Background(), c.IPAM.Type, a.StdinData, nil)
+}
+
+// status says whether ADD can work.
+func status(a *skel.CmdArgs) error {
+	c, err := parseConfig(a.StdinData)
+	if err != nil {
+		return err
+	}
+	if _, err := c.program(); err != nil {
+		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
+	}
+	if err := tun.Supported(); err != nil {
+		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
+	}
+	if err := os.MkdirAll(c.Records, 0o700); err != nil {
+		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
+	}
+	if _, err := c.dirOf(); err != nil {
+		return err
+	}
+	if c.IPAM.Type == "" {
+		return invalid("there is no ipam: name a plugin that gives addresses, such as host-local")
+	}
+	return invoke.DelegateStatus(context.Background(), c.IPAM.Type, a.StdinData, nil)
+}
+
+// collect detaches what the runtime does not know any more.
+func collect(a *skel.CmdArgs) error {
+	c, err := parseConfig(a.StdinData)
+	if err != nil {
+		return err
+	}
+	valid := make(map[string]bool)
+	for _, v := range c.ValidAttachments {
+		valid[c.recordPath(v.ContainerID, v.IfName)] = true
+	}
+	paths, err := c.records()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if !valid[path] {
+			err = errors.Join(err, detach(path))
+		}
+	}
+	if c.IPAM.Type == "" || !speaks(c.CNIVersion) {
+		return err
+	}
+	return errors.Join(err, invoke.DelegateGC(context.Background(), c.IPAM.Type, a.StdinData, nil))
+}
+
+// speaks reports whether a version of the specification has STATUS and GC.
+func speaks(v string) bool {
+	ok, err := version.GreaterThanOrEqualTo(v, "1.1.0")
+	return err == nil && ok
+}
