@@ -154,7 +154,7 @@ var layers = [][]string{
 	{"internal/control"},
 	{"internal/daemon"},
 	{"internal/dsbench/...", "internal/exntun/..."},
-	{"internal/dsbench", "internal/exntun", "internal/exnrun", "internal/exngo"},
+	{"internal/dsbench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni"},
 	{".", "cmd/...", "test/..."},
 }
 
