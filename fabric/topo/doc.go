@@ -41,4 +41,8 @@
 // A multicast has a tree for each source, of minimal paths. EXTOLL's multicast
 // table has one entry per group, which all sources share; a tree that is shared
 // cannot be minimal for all. Tree.Ports is that entry for one source.
+//
+// # Exports
+//
+// Fourteen of the names are the constants of ports and kinds.
 package topo

@@ -116,7 +116,7 @@ func (p *painter) line(channel int, a, b point, style string) {
 	}
 	from, to := p.ends(channel)
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %d packets, %s</title></line>`+"\n",
-		a.x, a.y, b.x, b.y, colour(level), 1.4+2.6*level, style, from, to, c.Packets, bytesText(c.Bytes))
+		a.x, a.y, b.x, b.y, Colour(level), 1.4+2.6*level, style, from, to, c.Packets, bytesText(c.Bytes))
 }
 
 func (p *painter) cut(i int, a, b point) {
@@ -136,7 +136,7 @@ func (p *painter) legend() {
 	}
 	const steps, width = 24, 10.0
 	for s := range steps {
-		p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, colour(float64(s)/(steps-1)))
+		p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, Colour(float64(s)/(steps-1)))
 	}
 	from, to := p.ends(c)
 	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, bytesText(peak))
@@ -145,8 +145,9 @@ func (p *painter) legend() {
 	p.printf("<text x=\"%.0f\" y=\"40\">all links: %d packets, %s</text>\n</g>\n", steps*width+14, sum.Packets, bytesText(sum.Bytes))
 }
 
-// colour goes from light grey for nothing over orange to dark red for 1.
-func colour(level float64) string {
+// Colour is how drawings show a load from 0 to 1: light grey for nothing, then from
+// orange to dark red.
+func Colour(level float64) string {
 	stops := [...][3]float64{{253, 196, 134}, {252, 141, 60}, {217, 48, 31}, {115, 0, 20}}
 	if level <= 0 {
 		return "#d4d4d4"

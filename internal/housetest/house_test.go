@@ -140,6 +140,7 @@ func TestExports(t *testing.T) {
 var layers = [][]string{
 	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/accept", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/ctxend", "internal/linux", "internal/rules", "internal/racetest"},
 	{"fabric/..."},
+	{"study", "study/..."},
 	{"mtu", "arp", "napi", "multicast"},
 	{"exteth"},
 	{"exn"},
@@ -154,7 +155,7 @@ var layers = [][]string{
 	{"internal/control"},
 	{"internal/daemon"},
 	{"internal/dsbench/...", "internal/exntun/..."},
-	{"internal/dsbench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni"},
+	{"internal/dsbench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni", "internal/exnsim"},
 	{".", "cmd/...", "test/..."},
 }
 

@@ -1,0 +1,11 @@
+// Exn-sim simulates which links of a network the jobs of a parallel machine load, by
+// placement and routing. See exn-sim -h.
+package main
+
+import (
+	"os"
+
+	"exnet/internal/exnsim"
+)
+
+func main() { os.Exit(exnsim.Run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -1,0 +1,63 @@
+package exnsim
+
+import (
+	"html/template"
+	"io"
+
+	"exnet/internal/svgplot"
+)
+
+// pageText is the page that compares the runs.
+var pageText = template.Must(template.New("page").Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).Parse(`<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>exn-sim: {{.Scenario}}</title>
+<style>
+body{font:15px/1.45 sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}
+table{border-collapse:collapse;font-size:13px}td,th{padding:3px 9px;border-bottom:1px solid #ddd;text-align:right}
+td.t,th.t{text-align:left}figure{margin:1em 0;overflow-x:auto}img{max-width:100%}h2{margin-top:1.6em}
+</style></head><body>
+<h1>{{.Scenario}}</h1>
+<p>Runs: {{len .Runs}}. A link's load is the most bytes that the jobs which ran at the same time had on it,
+for the whole of each job. {{.Summary}}</p>
+{{if gt (len .Runs) 1}}<figure>{{.Chart}}</figure>{{end}}
+<table><tr><th>run</th><th class="t">what</th><th>largest load</th><th>of run 1</th><th>mean</th><th>deviation</th><th>most flows</th><th class="t">busiest link</th><th>makespan</th><th>mean wait</th></tr>
+{{range .Runs}}<tr><td><a href="#run-{{.Number}}">{{.Number}}</a></td><td class="t">{{.Label}}</td><td>{{.Stats.Max}}</td><td>{{printf "%.4f" .Relative}}</td><td>{{printf "%.0f" .Stats.Mean}}</td><td>{{printf "%.0f" .Stats.StdDev}}</td><td>{{.Stats.MaxFlows}}</td><td class="t">{{.Busiest}}</td><td>{{.Makespan}} s</td><td>{{printf "%.3g" .Wait}} s</td></tr>
+{{end}}</table>
+{{range .Runs}}<h2 id="run-{{.Number}}">{{.Number}}: {{.Label}}</h2>
+<p>{{.Network}}, router {{.Router}}: {{.Flows}} flows, {{.Bytes}} bytes between hosts; {{.Stats.Used}} of {{.Stats.Channels}} channels are used.
+<a href="{{.Dir}}/links.csv">links</a>, <a href="{{.Dir}}/jobs.csv">jobs</a>, <a href="{{.Dir}}/network.graphml">GraphML</a></p>
+{{if .Drawn}}<figure><img src="{{.Dir}}/load.svg" alt="The load of each link" loading="lazy"></figure>{{else}}<p>The network is too large to draw.</p>{{end}}
+{{end}}</body></html>
+`))
+
+// pageRun is a run as the page shows it.
+type pageRun struct {
+	outcome
+	Label, Dir string
+	Drawn      bool
+	Relative   float64
+}
+
+func page(w io.Writer, scenario string, all []outcome) error {
+	bars := svgplot.Bars{Title: "Largest load of a link", Desc: "One bar for each run", X: svgplot.Axis{Label: "largest load, of run 1"}}
+	data := struct {
+		Scenario, Summary string
+		Runs              []pageRun
+		Chart             template.HTML
+	}{Scenario: scenario, Summary: "After all jobs every load is 0 again."}
+	for i, o := range all {
+		r := relative(all, o)
+		data.Runs = append(data.Runs, pageRun{o, o.label, o.dir, o.drawn, r})
+		if i < maxBars {
+			bars.Bars = append(bars.Bars, svgplot.Bar{Name: o.label, Value: r})
+		}
+		if !o.Idle {
+			data.Summary = "After all jobs some load is not 0: this is a fault of exn-sim."
+		}
+	}
+	data.Chart = template.HTML(bars.SVG()) // svgplot escapes what it is given
+	return pageText.Execute(w, data)
+}
+
+// maxBars is how many runs the chart shows.
+const maxBars = 64

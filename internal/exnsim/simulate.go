@@ -1,0 +1,218 @@
+package exnsim
+
+import (
+	"bufio"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"text/tabwriter"
+
+	"exnet/fabric/topo"
+	"exnet/study"
+	"exnet/study/graph"
+	"exnet/study/routing"
+)
+
+// outcome is a run with what came of it.
+type outcome struct {
+	Number   int         `json:"run"`
+	Varied   []string    `json:"varied"`
+	Network  string      `json:"network"`
+	Router   string      `json:"router"`
+	Stats    study.Stats `json:"load"`
+	Busiest  string      `json:"busiest"`
+	Makespan float64     `json:"makespan"` // seconds
+	Wait     float64     `json:"wait"`     // seconds, mean
+	Bytes    uint64      `json:"bytes"`    // between hosts
+	Flows    int         `json:"flows"`
+	Idle     bool        `json:"idle"` // after all jobs every load is 0
+
+	label string
+	dir   string // relative to that of the page
+	drawn bool
+}
+
+func runScenario(args []string, stdout, stderr io.Writer) error {
+	var dir string
+	var paths bool
+	path, err := options("run", args, stdout, func(fs *flag.FlagSet) {
+		fs.StringVar(&dir, "o", "", "")
+		fs.BoolVar(&paths, "paths", false, "")
+	})
+	if err != nil {
+		return err
+	}
+	if dir == "" {
+		return usageError{errors.New("run: say with -o where the results go")}
+	}
+	_, runs, err := prepare(path)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	var all []outcome
+	for _, r := range runs {
+		if len(runs) > 1 {
+			fmt.Fprintf(stderr, "run %d of %d: %s\n", r.Number, len(runs), r.Label())
+		}
+		o, err := simulate(r, dir, paths)
+		if err != nil {
+			return fmt.Errorf("run %d (%s): %w", r.Number, r.Label(), err)
+		}
+		all = append(all, *o)
+	}
+	if err := compare(dir, filepath.Base(path), all); err != nil {
+		return err
+	}
+	return table(stdout, all)
+}
+
+// simulate does one run, and writes its files.
+func simulate(r study.Setting, dir string, paths bool) (o *outcome, err error) {
+	c, err := r.Prepare()
+	if err != nil {
+		return nil, err
+	}
+	o = &outcome{
+		Number: r.Number, Varied: r.Varied, Network: c.Graph.Name(), Router: c.Router,
+		label: r.Label(), dir: fmt.Sprintf("run-%03d", r.Number), drawn: len(c.Graph.Vertices()) <= topo.MaxDrawn,
+	}
+	own := filepath.Join(dir, o.dir)
+	if err := os.MkdirAll(own, 0o777); err != nil {
+		return nil, err
+	}
+	if paths {
+		w, err := os.Create(filepath.Join(own, "paths.csv"))
+		if err != nil {
+			return nil, err
+		}
+		b := bufio.NewWriter(w)
+		fmt.Fprintln(b, "job,bytes,path")
+		c.OnPath = func(job int, f routing.Flow, path []int32) { writePath(b, c.Graph, job, f, path) }
+		defer func() { err = errors.Join(err, b.Flush(), w.Close()) }()
+	}
+	result, err := study.Simulate(c)
+	if err != nil {
+		return nil, err
+	}
+	o.summarise(c.Graph, result)
+	return o, o.write(own, c.Graph, result)
+}
+
+// writePath writes a line: the vertices that a flow visits, by their names.
+func writePath(w io.Writer, g *graph.Graph, job int, f routing.Flow, path []int32) {
+	fmt.Fprintf(w, "%d,%d,%s", job+1, f.Bytes, g.Vertices()[f.From].Name)
+	for _, c := range path {
+		fmt.Fprintf(w, " %s", g.Vertices()[g.Channels()[c].To].Name)
+	}
+	fmt.Fprintln(w)
+}
+
+func (o *outcome) summarise(g *graph.Graph, r *study.Result) {
+	o.Stats = r.Stats()
+	if o.Stats.Max > 0 {
+		o.Busiest = g.ChannelName(o.Stats.Busiest)
+	}
+	o.Makespan, o.Wait, o.Idle = r.Makespan().Seconds(), r.Wait().Seconds(), r.Load.Idle()
+	for _, j := range r.Records {
+		o.Bytes += j.Bytes
+		o.Flows += j.Flows
+	}
+}
+
+// write writes the files of a run.
+func (o *outcome) write(dir string, g *graph.Graph, r *study.Result) error {
+	err := errors.Join(
+		writeFile(filepath.Join(dir, "links.csv"), func(w io.Writer) error { return links(w, g, r.Load) }),
+		writeFile(filepath.Join(dir, "jobs.csv"), func(w io.Writer) error { return jobs(w, g, r) }),
+		writeFile(filepath.Join(dir, "network.graphml"), func(w io.Writer) error {
+			return g.WriteGraphML(w,
+				graph.Attribute{Name: "load", Value: func(c int32) uint64 { return r.Load.Peak[c] }},
+				graph.Attribute{Name: "total", Value: func(c int32) uint64 { return r.Load.Total[c] }},
+				graph.Attribute{Name: "flows", Value: func(c int32) uint64 { return r.Load.Count[c] }})
+		}))
+	if o.drawn {
+		err = errors.Join(err, writeFile(filepath.Join(dir, "load.svg"), func(w io.Writer) error { return g.WriteSVG(w, r.Load.Peak, r.Load.Count) }))
+	}
+	return err
+}
+
+func links(w io.Writer, g *graph.Graph, l *routing.Load) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"from", "to", "capacity", "load", "relative", "total", "flows"}) // Error has it
+	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	for i, ch := range g.Channels() {
+		v := g.Vertices()
+		_ = c.Write([]string{
+			v[ch.From].Name, v[ch.To].Name, strconv.FormatFloat(ch.Capacity, 'g', -1, 64), number(l.Peak[i]),
+			strconv.FormatFloat(float64(l.Peak[i])/ch.Capacity, 'f', -1, 64), number(l.Total[i]), number(l.Count[i]),
+		})
+	}
+	c.Flush()
+	return c.Error()
+}
+
+func jobs(w io.Writer, g *graph.Graph, r *study.Result) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"job", "name", "submit", "start", "end", "hosts", "first_host", "flows", "bytes"})
+	for i, j := range r.Records {
+		seconds := func(s float64) string { return strconv.FormatFloat(s, 'f', -1, 64) }
+		_ = c.Write([]string{
+			strconv.Itoa(i + 1), j.Name, seconds(j.Submit.Seconds()), seconds(j.Start.Seconds()), seconds(j.End.Seconds()),
+			strconv.Itoa(len(j.Hosts)), g.Vertices()[j.Hosts[0]].Name, strconv.Itoa(j.Flows), strconv.FormatUint(j.Bytes, 10),
+		})
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// compare writes what is about all runs.
+func compare(dir, scenario string, all []outcome) error {
+	return errors.Join(
+		writeFile(filepath.Join(dir, "runs.json"), func(w io.Writer) error {
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			return e.Encode(all)
+		}),
+		writeFile(filepath.Join(dir, "runs.csv"), func(w io.Writer) error { return runsCSV(w, all) }),
+		writeFile(filepath.Join(dir, "index.html"), func(w io.Writer) error { return page(w, scenario, all) }))
+}
+
+func runsCSV(w io.Writer, all []outcome) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"run", "what", "network", "router", "max_load", "relative_to_run_1", "mean_load", "std_dev", "max_flows", "busiest", "makespan", "mean_wait"})
+	for _, o := range all {
+		f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+		_ = c.Write([]string{
+			strconv.Itoa(o.Number), o.label, o.Network, o.Router, strconv.FormatUint(o.Stats.Max, 10), f(relative(all, o)), f(o.Stats.Mean),
+			f(o.Stats.StdDev), strconv.FormatUint(o.Stats.MaxFlows, 10), o.Busiest, f(o.Makespan), f(o.Wait),
+		})
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// relative is the largest load in proportion to that of the first run.
+func relative(all []outcome, o outcome) float64 {
+	if all[0].Stats.Max == 0 {
+		return 0
+	}
+	return float64(o.Stats.Max) / float64(all[0].Stats.Max)
+}
+
+func table(w io.Writer, all []outcome) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "run\twhat\tlargest load\tof run 1\tmost flows\tbusiest link\tmakespan")
+	for _, o := range all {
+		fmt.Fprintf(t, "%d\t%s\t%d\t%.4f\t%d\t%s\t%gs\n", o.Number, o.label, o.Stats.Max, relative(all, o), o.Stats.MaxFlows, o.Busiest, o.Makespan)
+	}
+	return t.Flush()
+}

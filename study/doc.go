@@ -1,0 +1,25 @@
+// Package study simulates which links of a network the jobs of a parallel machine
+// load, by placement and routing.
+//
+// # Architecture
+//
+//	ReadScenario(file.toml) ─▶ Scenario ─Runs─▶ Setting ─Prepare─▶ Config ─▶ Simulate ─▶ Result
+//	                                               │                 │
+//	                     one of each list's values ┘      study/graph, pattern, routing
+//
+// The simulator is of flows, not of packets (K. Takahashi, 2019, chapter 2): a job's
+// traffic lies on the links from its start to its end, in bytes of the whole run. So
+// it finds hot spots and compares placements and routers, in seconds for a million
+// flows; it does not say how long a job takes. Three events drive it: a job arrives,
+// starts, ends. Arrivals queue; the scheduler starts what fits; the selector gives
+// nodes, whole ones; the placement puts ranks on their cores; the router finds a path
+// for each pair of nodes that has traffic.
+//
+// # Concurrency
+//
+// None: a simulation runs in the goroutine of its caller.
+//
+// # Limits
+//
+// Traffic within a node loads no link. A job's duration is given, whatever the load.
+package study

@@ -1,0 +1,128 @@
+package study
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"exnet/study/pattern"
+	"exnet/study/routing"
+)
+
+// keyInfo is a key of a scenario.
+type keyInfo struct {
+	name    string
+	initial any // nil: it must be given
+	check   func(any) (any, error)
+}
+
+var machineKeys = []keyInfo{
+	{"name", "", text},
+	{"topology", nil, text},
+	{"cores", int64(0), whole(1, 1<<16)},
+	{"seed", int64(1), whole(0, math.MaxInt64)},
+	{"scheduler", "fcfs", oneOfTexts(Schedulers)},
+	{"selector", "linear", oneOfTexts(Selectors)},
+	{"placement", "block", oneOfTexts(Placements)},
+	{"router", "tables", oneOfTexts(routing.Names)},
+}
+
+var jobKeys = []keyInfo{
+	{"name", "", text},
+	{"pattern", nil, text},
+	{"ranks", int64(0), whole(1, pattern.MaxRanks)},
+	{"bytes", uint64(1 << 20), size},
+	{"class", "C", text},
+	{"flows", int64(0), whole(1, 1<<26)},
+	{"submit", "0s", submit},
+	{"duration", time.Duration(0), duration},
+	{"count", int64(1), whole(1, 100_000)},
+}
+
+func keyNames(keys []keyInfo) string {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = k.name
+	}
+	return strings.Join(names, ", ")
+}
+
+func text(v any) (any, error) {
+	s, ok := v.(string)
+	if !ok || s == "" {
+		return nil, fmt.Errorf("%v is no text in quotes", v)
+	}
+	return s, nil
+}
+
+func oneOfTexts(of []string) func(any) (any, error) {
+	return func(v any) (any, error) {
+		s, ok := v.(string)
+		if !ok || !slices.Contains(of, s) {
+			return nil, fmt.Errorf("%q is none of %s", fmt.Sprint(v), strings.Join(of, ", "))
+		}
+		return s, nil
+	}
+}
+
+func whole(low, high int64) func(any) (any, error) {
+	return func(v any) (any, error) {
+		n, ok := v.(int64)
+		if !ok || n < low || n > high {
+			return nil, fmt.Errorf("%v is no whole number from %d to %d", v, low, high)
+		}
+		return n, nil
+	}
+}
+
+// size reads bytes: 64, "64k", "1M", "2G", by 1024.
+func size(v any) (any, error) {
+	if n, ok := v.(int64); ok && n > 0 {
+		return uint64(n), nil
+	}
+	s, _ := v.(string)
+	digits, unit := s, 1.0
+	if i := strings.IndexAny(s, "kMG"); i >= 0 && i == len(s)-1 {
+		digits, unit = s[:i], math.Pow(1024, float64(strings.IndexByte("kMG", s[i])+1))
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil || n == 0 {
+		return nil, fmt.Errorf("%v is no number of bytes, such as 64 or \"64k\"", v)
+	}
+	return n * uint64(unit), nil
+}
+
+func duration(v any) (any, error) {
+	s, _ := v.(string)
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 || d > 1e6*time.Hour {
+		return nil, fmt.Errorf("%v is no time above 0, such as \"10s\"", v)
+	}
+	return d, nil
+}
+
+// submit reads when jobs arrive: "5s" all at once, "every:10s", "exp:10s" at random
+// with that mean between them.
+func submit(v any) (any, error) {
+	s, _ := v.(string)
+	_, _, err := parseSubmit(s)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func parseSubmit(s string) (kind string, d time.Duration, err error) {
+	kind, rest, ok := strings.Cut(s, ":")
+	if !ok {
+		kind, rest = "at", s
+	}
+	d, err = time.ParseDuration(rest)
+	if err != nil || d < 0 || !slices.Contains([]string{"at", "every", "exp"}, kind) || d > 1e6*time.Hour {
+		return "", 0, fmt.Errorf("%q is no time of arrival: use \"5s\", \"every:10s\" or \"exp:10s\"", s)
+	}
+	return kind, d, nil
+}

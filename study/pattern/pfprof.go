@@ -1,0 +1,271 @@
+package pattern
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Process is what one rank has sent and received, in PFProf's form. Slices are by the
+// other's rank.
+type Process struct {
+	Description   string      `json:"description"`
+	Rank          int         `json:"rank"`
+	Procs         int         `json:"n_procs"`
+	Name          string      `json:"processor_name"`
+	Duration      float64     `json:"duration"` // seconds
+	Events        uint64      `json:"n_events"`
+	TxBytes       []uint64    `json:"tx_bytes"`
+	RxBytes       []uint64    `json:"rx_bytes"`
+	TxMessages    []uint64    `json:"tx_messages"`
+	RxMessages    []uint64    `json:"rx_messages"`
+	TxSizes       []SizeCount `json:"tx_message_sizes"`
+	RxSizes       []SizeCount `json:"rx_message_sizes"`
+	TxMulticast   *Multicast  `json:"tx_multicast,omitempty"`    // ours: not in the matrix
+	Node          *int        `json:"node,omitempty"`            // ours: of the fabric
+	VPID          *int        `json:"vpid,omitempty"`            // ours
+	Unit          string      `json:"unit,omitempty"`            // ours: velo, rma or both
+	WireBytes     []uint64    `json:"tx_wire_bytes,omitempty"`   // ours: with headers, as links count
+	WirePackets   []uint64    `json:"tx_packets,omitempty"`      // ours: as links count
+	MulticastTree []TreeCount `json:"multicast_trees,omitempty"` // ours
+}
+
+// SizeCount is how many messages had a size.
+type SizeCount struct {
+	Size  uint64 `json:"message_size"`
+	Count uint64 `json:"frequency"`
+}
+
+// Multicast is what has gone to groups: once for each call, however many received it.
+type Multicast struct {
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+}
+
+// TreeCount is what a node has sent to a set of nodes at once.
+type TreeCount struct {
+	Members  []int  `json:"members"` // node IDs
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+}
+
+// maxRecording bounds the size of a file that ReadFile reads.
+const maxRecording = 1 << 30
+
+// ReadFile reads a pattern: CSV (from,to,bytes), a recording in PFProf's form, an
+// array of such in one file, an archive of them, or a folder. The duration is that of
+// the longest rank, 0 if none says. Errors name the file and where possible the line.
+func ReadFile(path string) (*Pattern, time.Duration, error) {
+	if strings.HasSuffix(path, ".csv") {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer f.Close()
+		p, err := ReadCSV(filepath.Base(path), f)
+		return p, 0, err
+	}
+	all, err := ReadProcesses(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	return Join(all)
+}
+
+// ReadProcesses reads a recording in PFProf's form.
+func ReadProcesses(path string) ([]Process, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return readDir(path)
+	case info.Size() > maxRecording:
+		return nil, fmt.Errorf("%s: %w: more than %d bytes", path, ErrInvalid, maxRecording)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if strings.HasSuffix(path, ".gz") || strings.HasSuffix(path, ".tgz") {
+		return readArchive(path, f)
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	return parse(filepath.Base(path), data)
+}
+
+func readDir(path string) (all []Process, err error) {
+	names, err := filepath.Glob(filepath.Join(path, "*.json"))
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%s: %w: no *.json in it", path, ErrInvalid)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		some, err := parse(filepath.Base(name), data)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func readArchive(path string, f io.Reader) (all []Process, err error) {
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	t := tar.NewReader(io.LimitReader(z, maxRecording))
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if h.Typeflag != tar.TypeReg || !strings.HasSuffix(h.Name, ".json") || strings.HasPrefix(filepath.Base(h.Name), ".") {
+			continue
+		}
+		data, err := io.ReadAll(t)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, h.Name, err)
+		}
+		some, err := parse(h.Name, data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// parse reads an object, or an array of objects.
+func parse(name string, data []byte) ([]Process, error) {
+	var all []Process
+	var err error
+	if text := strings.TrimSpace(string(data)); strings.HasPrefix(text, "[") {
+		err = json.Unmarshal(data, &all)
+	} else {
+		all = make([]Process, 1)
+		err = json.Unmarshal(data, &all[0])
+	}
+	if err == nil {
+		return all, nil
+	}
+	offset := int64(-1)
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		offset = e.Offset
+	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		offset = e.Offset
+	}
+	if offset < 0 || offset > int64(len(data)) {
+		return nil, fmt.Errorf("%s: %w: %w", name, ErrInvalid, err)
+	}
+	line := 1 + strings.Count(string(data[:offset]), "\n")
+	return nil, fmt.Errorf("%s:%d: %w: %w", name, line, ErrInvalid, err)
+}
+
+// Join makes one pattern of what all ranks have sent. Every rank is there once.
+func Join(all []Process) (*Pattern, time.Duration, error) {
+	if len(all) == 0 || len(all) > MaxRanks {
+		return nil, 0, fmt.Errorf("%w: a recording of %d ranks", ErrInvalid, len(all))
+	}
+	var flows []Flow
+	var seconds float64
+	seen := make([]bool, len(all))
+	for _, p := range all {
+		switch {
+		case p.Procs != len(all):
+			return nil, 0, fmt.Errorf("%w: rank %d says n_procs is %d, but %d ranks are there", ErrInvalid, p.Rank, p.Procs, len(all))
+		case p.Rank < 0 || p.Rank >= len(all) || seen[p.Rank]:
+			return nil, 0, fmt.Errorf("%w: rank %d of %d is there twice or is none", ErrInvalid, p.Rank, len(all))
+		case len(p.TxBytes) != len(all):
+			return nil, 0, fmt.Errorf("%w: rank %d: tx_bytes has %d entries for %d ranks", ErrInvalid, p.Rank, len(p.TxBytes), len(all))
+		}
+		seen[p.Rank] = true
+		seconds = max(seconds, p.Duration)
+		for to, n := range p.TxBytes {
+			if n > 0 {
+				flows = append(flows, Flow{int32(p.Rank), int32(to), n})
+			}
+		}
+	}
+	return newPattern(len(all), flows), time.Duration(seconds * float64(time.Second)), nil
+}
+
+// WriteJSON writes a recording as one array, a rank on each line.
+func WriteJSON(w io.Writer, all []Process) error {
+	for i, p := range all {
+		line, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		open := ",\n"
+		if i == 0 {
+			open = "[\n"
+		}
+		if _, err := fmt.Fprintf(w, "%s%s", open, line); err != nil {
+			return err
+		}
+	}
+	end := "\n]\n"
+	if len(all) == 0 {
+		end = "[]\n"
+	}
+	_, err := io.WriteString(w, end)
+	return err
+}
+
+// WriteArchive writes a recording as PFProf does: a .tar.gz with a file for each rank.
+func WriteArchive(w io.Writer, all []Process) error {
+	z := gzip.NewWriter(w)
+	t := tar.NewWriter(z)
+	for _, p := range all {
+		data, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		h := tar.Header{Name: fmt.Sprintf("oxton-result%d.json", p.Rank), Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg}
+		if err := t.WriteHeader(&h); err != nil {
+			return err
+		}
+		if _, err := t.Write(data); err != nil {
+			return err
+		}
+	}
+	return errors.Join(t.Close(), z.Close())
+}
+
+// Sizes makes a histogram's list of a map, ascending.
+func Sizes(count map[uint64]uint64) []SizeCount {
+	list := make([]SizeCount, 0, len(count))
+	for s, n := range count {
+		list = append(list, SizeCount{s, n})
+	}
+	slices.SortFunc(list, func(a, b SizeCount) int {
+		if a.Size < b.Size {
+			return -1
+		}
+		return 1
+	})
+	return list
+}

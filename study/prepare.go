@@ -1,0 +1,177 @@
+package study
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"exnet/study/graph"
+	"exnet/study/pattern"
+	"exnet/study/routing"
+)
+
+// cache keeps what several runs use.
+type cache struct {
+	graphs   map[string]*graph.Graph
+	patterns map[patternKey]recorded
+}
+
+type patternKey struct {
+	name   string
+	params pattern.Params
+}
+
+type recorded struct {
+	pattern  *pattern.Pattern
+	duration time.Duration // 0: nothing is known
+}
+
+// Prepare makes the configuration of a run. The error has a line for each mistake, with
+// the file's name and the line.
+func (r Setting) Prepare() (Config, error) {
+	var errs []error
+	s := r.scenario
+	get := func(key string) any { v, _ := r.value(0, key); return v }
+	c := Config{
+		Seed: uint64(get("seed").(int64)), Cores: int(get("cores").(int64)),
+		Scheduler: get("scheduler").(string), Selector: get("selector").(string),
+		Placement: get("placement").(string), Router: get("router").(string),
+	}
+	name, line := r.value(0, "topology")
+	g, err := s.graph(name.(string))
+	if err != nil {
+		errs = append(errs, s.place(line, "topology", err))
+	} else {
+		c.Graph = g
+		if c.Cores == 0 {
+			c.Cores = coresOf(g)
+		}
+		if _, err := routing.New(c.Router, g, 0); err != nil {
+			_, line := r.value(0, "router")
+			errs = append(errs, s.place(line, "router", err))
+		}
+	}
+	for job := 1; job <= s.jobs; job++ {
+		jobs, err := r.job(job, c)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		c.Jobs = append(c.Jobs, jobs...)
+	}
+	return c, errors.Join(errs...)
+}
+
+// place says where in the scenario something is wrong. Mistakes of other files have
+// places of their own, one a line.
+func (s *Scenario) place(line int, key string, err error) error {
+	var errs []error
+	for text := range strings.SplitSeq(err.Error(), "\n") {
+		errs = append(errs, s.wrong(line, "%s: %s", key, text))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Scenario) graph(name string) (*graph.Graph, error) {
+	if g := s.cache.graphs[name]; g != nil {
+		return g, nil
+	}
+	g, err := graph.Parse(name, s.dir)
+	if err != nil {
+		return nil, err
+	}
+	if s.cache.graphs == nil {
+		s.cache.graphs = make(map[string]*graph.Graph)
+	}
+	s.cache.graphs[name] = g
+	return g, nil
+}
+
+// coresOf is how many cores every host of a network has at least.
+func coresOf(g *graph.Graph) int {
+	least := 1 << 30
+	for _, h := range g.Hosts() {
+		least = min(least, max(g.Vertices()[h].Cores, 1))
+	}
+	return least
+}
+
+// job makes the jobs of a [[job]].
+func (r Setting) job(job int, c Config) (jobs []Job, err error) {
+	s := r.scenario
+	get := func(key string) any { v, _ := r.value(job, key); return v }
+	name, line := r.value(job, "pattern")
+	rec, err := s.pattern(name.(string), pattern.Params{
+		Ranks: int(get("ranks").(int64)), Bytes: get("bytes").(uint64), Flows: int(get("flows").(int64)),
+		Class: get("class").(string)[0], Seed: c.Seed,
+	})
+	if err != nil {
+		return nil, s.place(line, "pattern", err)
+	}
+	j := Job{Name: get("name").(string), Pattern: rec.pattern, Duration: get("duration").(time.Duration)}
+	if j.Name == "" {
+		j.Name = fmt.Sprintf("%s-%d", filepath.Base(name.(string)), rec.pattern.Ranks)
+	}
+	if j.Duration == 0 {
+		j.Duration = max(rec.duration, time.Second)
+	}
+	if c.Graph != nil && (rec.pattern.Ranks+c.Cores-1)/c.Cores > len(c.Graph.Hosts()) {
+		return nil, s.wrong(line, "%s has %d ranks, more than %d hosts of %d cores hold", j.Name, rec.pattern.Ranks, len(c.Graph.Hosts()), c.Cores)
+	}
+	kind, d, err := parseSubmit(get("submit").(string))
+	if err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(c.Seed, uint64(job)+2))
+	at := time.Duration(0)
+	for range int(get("count").(int64)) {
+		switch kind {
+		case "at":
+			at = d
+		case "exp":
+			at += time.Duration(rng.ExpFloat64() * float64(d))
+		}
+		j.Submit = at
+		jobs = append(jobs, j)
+		if kind == "every" {
+			at += d
+		}
+	}
+	return jobs, nil
+}
+
+// pattern makes or reads a pattern: what looks like a file is one.
+func (s *Scenario) pattern(name string, p pattern.Params) (recorded, error) {
+	file := strings.ContainsAny(name, "./")
+	if file {
+		p = pattern.Params{}
+	}
+	key := patternKey{name, p}
+	if rec, ok := s.cache.patterns[key]; ok {
+		return rec, nil
+	}
+	var rec recorded
+	var err error
+	switch {
+	case file:
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(s.dir, path)
+		}
+		rec.pattern, rec.duration, err = pattern.ReadFile(path)
+	case p.Ranks == 0:
+		err = errors.New("ranks is missing")
+	default:
+		rec.pattern, err = pattern.Make(name, p)
+	}
+	if err != nil {
+		return rec, err
+	}
+	if s.cache.patterns == nil {
+		s.cache.patterns = make(map[patternKey]recorded)
+	}
+	s.cache.patterns[key] = rec
+	return rec, nil
+}

@@ -1,0 +1,162 @@
+package routing
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"exnet/fabric/topo"
+	"exnet/study/graph"
+)
+
+// Errors of routers.
+var (
+	// ErrInvalid says that there is no such router, or not for this network.
+	ErrInvalid = errors.New("invalid router")
+	// ErrNoWay says that a flow's hosts are cut off from each other.
+	ErrNoWay = errors.New("no way")
+)
+
+// Flow is what a host sends to another one: vertices of the network.
+type Flow struct {
+	From, To int32
+	Bytes    uint64
+}
+
+// Router chooses paths.
+type Router struct {
+	name   string
+	graph  *graph.Graph
+	dist   *distances
+	seed   uint64
+	greedy bool // the heaviest flow first
+	path   func(f Flow, l *Load, path []int32) ([]int32, error)
+	search search
+}
+
+// Names are the routers that New knows.
+var Names = []string{"tables", "dor", "dmodk", "smodk", "random", "minsum", "minmax", "alg3"}
+
+// New returns a router by name for a network. The seed is that of random.
+func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
+	r := &Router{name: name, graph: g, dist: newDistances(g), seed: seed}
+	switch name {
+	case "tables":
+		r.path = r.tables
+		if g.Routes() == nil {
+			r.path = r.walk(func(Flow, int, int) int { return 0 })
+		}
+	case "dor":
+		t := g.Routes()
+		if t == nil || t.Topology().Kind() == topo.KindFree || len(t.Cut()) > 0 {
+			return nil, fmt.Errorf("%w: dor is for a torus or mesh with all its links, not for %s", ErrInvalid, g.Name())
+		}
+		r.path = r.tables
+	case "dmodk":
+		r.path = r.walk(func(f Flow, below, ways int) int { return g.HostIndex(f.To) / below % ways })
+	case "smodk":
+		r.path = r.walk(func(f Flow, below, ways int) int { return g.HostIndex(f.From) / below % ways })
+	case "random":
+		r.path = r.walk(r.random)
+	case "minsum":
+		r.greedy, r.path = true, r.least(func(way, channel float64) float64 { return way + channel })
+	case "minmax":
+		r.greedy, r.path = true, r.least(func(way, channel float64) float64 { return max(way, channel) })
+	case "alg3":
+		r.path = r.cheapest
+	default:
+		return nil, fmt.Errorf("%w: %q is none of %s", ErrInvalid, name, strings.Join(Names, ", "))
+	}
+	return r, nil
+}
+
+// Name is what the router was asked for by.
+func (r *Router) Name() string { return r.name }
+
+// Route chooses a path for each flow between two different hosts, adds them to the
+// load, and calls use with each flow and its channels, which are lent until it
+// returns. The order is the router's own. It sorts flows in place.
+func (r *Router) Route(flows []Flow, l *Load, use func(Flow, []int32)) error {
+	if r.greedy {
+		slices.SortStableFunc(flows, func(a, b Flow) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	}
+	var path []int32
+	for _, f := range flows {
+		if f.From == f.To {
+			continue
+		}
+		var err error
+		if path, err = r.path(f, l, path[:0]); err != nil {
+			return err
+		}
+		for _, c := range path {
+			l.Add(c, f.Bytes)
+		}
+		use(f, path)
+	}
+	return nil
+}
+
+func (r *Router) noWay(f Flow) error {
+	v := r.graph.Vertices()
+	return fmt.Errorf("%w from %s to %s", ErrNoWay, v[f.From].Name, v[f.To].Name)
+}
+
+// tables walks as the routing tables of the fabric say.
+func (r *Router) tables(f Flow, _ *Load, path []int32) ([]int32, error) {
+	routes, nodes := r.graph.Routes(), r.graph.Routes().Topology().Nodes()
+	to := nodes[f.To]
+	for at := f.From; at != f.To; {
+		port := routes.Table(nodes[at]).Port(to)
+		c, ok := r.leaving(at, port)
+		if !ok {
+			return nil, r.noWay(f)
+		}
+		path = append(path, c)
+		at = r.graph.Channels()[c].To
+	}
+	return path, nil
+}
+
+// leaving is the channel at a port.
+func (r *Router) leaving(at int32, port topo.Port) (int32, bool) {
+	for _, c := range r.graph.Out(at) {
+		if r.graph.Channels()[c].Port == int(port) {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// walk takes a shortest path. Where several channels lead on, choose says which; below
+// is the product of the numbers of ways at earlier choices.
+func (r *Router) walk(choose func(f Flow, below, ways int) int) func(Flow, *Load, []int32) ([]int32, error) {
+	return func(f Flow, _ *Load, path []int32) ([]int32, error) {
+		row, anchor, last := r.dist.to(f.To)
+		if row.hops[f.From] == far {
+			return nil, r.noWay(f)
+		}
+		below := 1
+		for at := f.From; at != anchor; {
+			ways := r.dist.closer(at, row)
+			c := ways[choose(f, below, len(ways))]
+			below = min(below*len(ways), 1<<30)
+			path = append(path, c)
+			at = r.graph.Channels()[c].To
+		}
+		if last >= 0 {
+			path = append(path, last)
+		}
+		return path, nil
+	}
+}
+
+// random is a number below ways that depends on the seed, the pair and the place.
+func (r *Router) random(f Flow, below, ways int) int {
+	x := r.seed ^ uint64(f.From)<<40 ^ uint64(f.To)<<16 ^ uint64(below)
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // splitmix64
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return int((x ^ x>>31) >> 33 % uint64(ways))
+}

@@ -1,0 +1,251 @@
+package study
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Scenario is a file that says what to simulate. Every value may be a list: there is a
+// run for each combination.
+//
+//	topology  = ["tree:4x5/2", "torus:4x4"]
+//	cores     = 8
+//	placement = ["block", "cyclic"]
+//	router    = ["dmodk", "minmax"]
+//	[[job]]
+//	pattern = "cg"
+//	ranks   = 128
+type Scenario struct {
+	file    string
+	dir     string
+	entries []entry // of the machine, then of each job
+	jobs    int
+	cache   cache
+}
+
+// entry is a key with its values.
+type entry struct {
+	job    int // 0: the machine; else the number of the job
+	key    string
+	line   int // 0: it is not in the file
+	values []any
+	list   bool
+}
+
+// MaxRuns bounds the runs of a scenario.
+const MaxRuns = 4096
+
+// maxFile bounds the size of a scenario, in bytes.
+const maxFile = 1 << 20
+
+// ReadScenario reads a scenario file. The error has a line for each mistake, with the
+// file's name and the line.
+func ReadScenario(path string) (*Scenario, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return ParseScenario(path, data)
+}
+
+// ParseScenario reads the content of a scenario file at path.
+func ParseScenario(path string, data []byte) (*Scenario, error) {
+	s := &Scenario{file: filepath.Base(path), dir: filepath.Dir(path)}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: %w: more than %d bytes", s.file, ErrInvalid, maxFile)
+	}
+	var content map[string]any
+	if _, err := toml.Decode(string(data), &content); err != nil {
+		if e, ok := errors.AsType[toml.ParseError](err); ok {
+			return nil, s.wrong(e.Position.Line, "%s", e.Message)
+		}
+		return nil, s.wrong(0, "%v", err)
+	}
+	lines := linesOf(string(data))
+	errs := s.enter(content, lines)
+	if len(errs) == 0 {
+		errs = append(errs, s.countRuns())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Scenario) wrong(line int, format string, args ...any) error {
+	place := s.file
+	if line > 0 {
+		place = fmt.Sprintf("%s:%d", s.file, line)
+	}
+	return mistake(place + ": " + fmt.Sprintf(format, args...))
+}
+
+// mistake is something wrong in a scenario.
+type mistake string
+
+func (m mistake) Error() string { return string(m) }
+
+// Is reports that a mistake is ErrInvalid.
+func (m mistake) Is(target error) bool { return target == ErrInvalid }
+
+// where is a place for a key in the file.
+type where struct {
+	job int
+	key string
+}
+
+// linesOf finds the line of each key.
+func linesOf(text string) map[where]int {
+	lines := make(map[where]int)
+	job, n := 0, 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[[") {
+			job++
+			lines[where{job, ""}] = n
+			continue
+		}
+		if key, _, ok := strings.Cut(line, "="); ok {
+			key = strings.Trim(strings.TrimSpace(key), `"'`)
+			if w := (where{job, key}); lines[w] == 0 {
+				lines[w] = n
+			}
+		} else if strings.HasPrefix(line, "[") {
+			lines[where{0, strings.Trim(line, "[] ")}] = n
+		}
+	}
+	return lines
+}
+
+// enter enters all keys, in the order of keys, and those that are left out with their
+// defaults.
+func (s *Scenario) enter(content map[string]any, lines map[where]int) (errs []error) {
+	errs = s.section(0, content, machineKeys, lines)
+	jobs, ok := content["job"].([]map[string]any)
+	if content["job"] != nil && !ok {
+		errs = append(errs, s.wrong(lines[where{0, "job"}], "job: write a table of its own for each, [[job]]"))
+	} else if len(jobs) == 0 {
+		errs = append(errs, s.wrong(0, "no job: add a [[job]] with a pattern"))
+	}
+	s.jobs = len(jobs)
+	for i, job := range jobs {
+		errs = append(errs, s.section(i+1, job, jobKeys, lines)...)
+	}
+	return errs
+}
+
+func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, lines map[where]int) (errs []error) {
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		known := job == 0 && name == "job" || slices.ContainsFunc(keys, func(k keyInfo) bool { return k.name == name })
+		if !known {
+			errs = append(errs, s.wrong(lines[where{job, name}], "unknown key %q: use %s", name, keyNames(keys)))
+		}
+	}
+	for _, k := range keys {
+		e := entry{job: job, key: k.name, line: lines[where{job, k.name}]}
+		value, set := content[k.name]
+		switch list, isList := value.([]any); {
+		case !set && k.initial == nil:
+			errs = append(errs, s.wrong(lines[where{job, ""}], "%s is missing", k.name))
+			continue
+		case !set:
+			e.values = []any{k.initial}
+		case isList && len(list) == 0:
+			errs = append(errs, s.wrong(e.line, "%s: the list is empty", k.name))
+			continue
+		case isList:
+			e.values, e.list = list, true
+		default:
+			e.values = []any{value}
+		}
+		for i, v := range e.values {
+			if !set {
+				break
+			}
+			checked, err := k.check(v)
+			if err != nil {
+				errs = append(errs, s.wrong(e.line, "%s: %v", k.name, err))
+			}
+			e.values[i] = checked
+		}
+		s.entries = append(s.entries, e)
+	}
+	return errs
+}
+
+func (s *Scenario) countRuns() error {
+	n := 1
+	for _, e := range s.entries {
+		if n *= len(e.values); n > MaxRuns {
+			return s.wrong(e.line, "%s: more than %d combinations", e.key, MaxRuns)
+		}
+	}
+	return nil
+}
+
+// Setting is one of each list's values.
+type Setting struct {
+	Number   int      // from 1
+	Varied   []string // "router=minmax": the values of lists
+	scenario *Scenario
+	choice   []int // by entry
+}
+
+// Runs returns a setting for each combination, the last list varying fastest.
+func (s *Scenario) Runs() (runs []Setting) {
+	choice := make([]int, len(s.entries))
+	for {
+		r := Setting{Number: len(runs) + 1, scenario: s, choice: slices.Clone(choice)}
+		for i, e := range s.entries {
+			if !e.list {
+				continue
+			}
+			key := e.key
+			if e.job > 0 {
+				key = fmt.Sprintf("job%d.%s", e.job, key)
+			}
+			r.Varied = append(r.Varied, fmt.Sprintf("%s=%v", key, e.values[choice[i]]))
+		}
+		runs = append(runs, r)
+		i := len(choice) - 1
+		for ; i >= 0; i-- {
+			if choice[i]++; choice[i] < len(s.entries[i].values) {
+				break
+			}
+			choice[i] = 0
+		}
+		if i < 0 {
+			return runs
+		}
+	}
+}
+
+// Label is a short text for the run: what varies.
+func (r Setting) Label() string {
+	if len(r.Varied) == 0 {
+		return "the only run"
+	}
+	values := make([]string, len(r.Varied))
+	for i, v := range r.Varied {
+		_, values[i], _ = strings.Cut(v, "=")
+	}
+	return strings.Join(values, " ")
+}
+
+// value is the choice of a key, and its line.
+func (r Setting) value(job int, key string) (any, int) {
+	for i, e := range r.scenario.entries {
+		if e.job == job && e.key == key {
+			return e.values[r.choice[i]], e.line
+		}
+	}
+	panic("study: no key " + key)
+}

@@ -1,0 +1,145 @@
+package study
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const example = `
+topology  = ["tree:4x5/2", "torus:4x4"]
+cores     = 8
+placement = ["block", "cyclic"]
+router    = ["dmodk", "smodk", "minmax"]
+[[job]]
+pattern = "cg"
+ranks   = 128
+[[job]]
+name    = "ring"
+pattern = "ring"
+ranks   = 16
+bytes   = "64k"
+submit  = "every:10s"
+count   = 3
+duration = "5s"
+`
+
+func TestScenario(t *testing.T) {
+	s, err := ParseScenario("x/cg.toml", []byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := s.Runs()
+	if len(runs) != 12 { // the example of the thesis has as many
+		t.Fatalf("%d runs", len(runs))
+	}
+	if l := runs[11].Label(); l != "torus:4x4 cyclic minmax" {
+		t.Errorf("the last run: %s", l)
+	}
+	c, err := runs[0].Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Jobs) != 4 || c.Jobs[3].Submit != 20*time.Second || c.Jobs[3].Name != "ring" || c.Jobs[1].Pattern.Bytes() != 16<<16 || c.Cores != 8 {
+		t.Errorf("%+v", c)
+	}
+	for _, r := range runs {
+		c, err := r.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := Simulate(c)
+		if err != nil || !result.Load.Idle() || result.Stats().Max == 0 {
+			t.Errorf("%s: %v", r.Label(), err)
+		}
+	}
+}
+
+// Every kind of mistake has a line, and all of a file are said at once.
+func TestScenarioMistakes(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"syntax", "topology = \n", "s.toml:1: "},
+		{"empty", "", "s.toml: topology is missing\ns.toml: no job: add a [[job]] with a pattern"},
+		{"values", `topology = 5
+cores = 0
+seed = -1
+router = ["dmodk", "fastest"]
+placement = "block "
+selector = []
+[[job]]
+bytes = "64q"
+class = 3
+submit = "soon"
+duration = "-1s"
+count = 1.5
+ranks = "many"
+`, `s.toml:1: topology: 5 is no text in quotes
+s.toml:2: cores: 0 is no whole number from 1 to 65536
+s.toml:3: seed: -1 is no whole number from 0 to 9223372036854775807
+s.toml:6: selector: the list is empty
+s.toml:5: placement: "block " is none of block, cyclic
+s.toml:4: router: "fastest" is none of tables, dor, dmodk, smodk, random, minsum, minmax, alg3
+s.toml:7: pattern is missing
+s.toml:13: ranks: many is no whole number from 1 to 1048576
+s.toml:8: bytes: 64q is no number of bytes, such as 64 or "64k"
+s.toml:9: class: 3 is no text in quotes
+s.toml:10: submit: "soon" is no time of arrival: use "5s", "every:10s" or "exp:10s"
+s.toml:11: duration: -1s is no time above 0, such as "10s"
+s.toml:12: count: 1.5 is no whole number from 1 to 100000`},
+		{"keys", "topology = \"mesh:2\"\nrooter = 1\n[[job]]\npattern = \"ring\"\nranks = 2\ncolour = 2\n[algorithms]\n", `s.toml:7: unknown key "algorithms": use name, topology`},
+		{"job", "topology = \"mesh:2\"\njob = 1\n", "s.toml:2: job: write a table of its own for each, [[job]]"},
+		{"too many", "topology = \"mesh:2\"\nseed = [" + strings.Repeat("1,", 5000) + "]\n[[job]]\npattern = \"ring\"\nranks = 2\n", "s.toml:2: seed: more than 4096 combinations"},
+	} {
+		_, err := ParseScenario("s.toml", []byte(tt.text))
+		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s:\n%v\nwant\n%s", tt.name, err, tt.want)
+		}
+	}
+}
+
+// What a scenario names is checked, too, and keeps its place.
+func TestPrepareMistakes(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"bad.graphml": "<graphml><graph>\n<edge source=\"a\" target=\"b\"/></graph></graphml>",
+		"bad.csv":     "0,1,2\n0,1\nx,1,2\n",
+		"bad.toml":    "nodes = [1, 2]\nlinks = [\"1 2\",\n\"1 3\"]\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ head, job, want string }{
+		{`"bad.graphml"`, "pattern = \"ring\"\nranks = 2", `s.toml:1: topology: bad.graphml:2: edge: source "a" is no node above it`},
+		{`"bad.toml"`, "pattern = \"ring\"\nranks = 2", `s.toml:1: topology: bad.toml:3: link 2`},
+		{`"tree:2x2/1"` + "\nrouter = \"dor\"", "pattern = \"ring\"\nranks = 2", "s.toml:2: router: invalid router: dor is for a torus or mesh"},
+		{`"mesh:2"`, "pattern = \"rings\"\nranks = 2", `s.toml:3: pattern: invalid pattern: "rings" is none of allreduce`},
+		{`"mesh:2"`, "pattern = \"ring\"", "s.toml:3: pattern: ranks is missing"},
+		{`"mesh:2"`, "pattern = \"ring\"\nranks = 3", "s.toml:3: ring-3 has 3 ranks, more than 2 hosts of 1 cores hold"},
+		{`"mesh:2"`, "pattern = \"cg\"\nranks = 3", "s.toml:3: pattern: invalid pattern: cg of 3 ranks: use a power of two"},
+		{`"mesh:2"`, "pattern = \"./bad.csv\"", "s.toml:3: pattern: bad.csv:2: invalid pattern: \"0,1\": use from,to,bytes\ns.toml:3: pattern: bad.csv:3: "},
+		{`"mesh:2"`, "pattern = \"no.json\"", "s.toml:3: pattern: stat "},
+	} {
+		s, err := ParseScenario(filepath.Join(dir, "s.toml"), []byte("topology = "+tt.head+"\n[[job]]\n"+tt.job+"\n"))
+		if err != nil {
+			t.Errorf("%s, %s: %v", tt.head, tt.job, err)
+			continue
+		}
+		if _, err := s.Runs()[0].Prepare(); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s, %s:\n%v\nwant\n%s", tt.head, tt.job, err, tt.want)
+		}
+	}
+}
+
+func FuzzScenario(f *testing.F) {
+	f.Add([]byte(example))
+	f.Add([]byte("topology = [[1]]\n[[job]]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := ParseScenario("s.toml", data)
+		if err == nil && len(s.Runs()) == 0 {
+			t.Error("no runs and no error")
+		}
+	})
+}
