@@ -18,9 +18,9 @@ import (
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 	"exnet/internal/foreigntest"
 	"exnet/internal/racetest"
-	"exnet/internal/shm"
 )
 
 // Whatever becomes of a frame, no byte of its sender's memory is read twice: every
@@ -107,7 +107,7 @@ func newEvil(t *testing.T, n *nic.NIC, frame []byte, off int, o exteth.Offload) 
 	must(err)
 	e.msg, err = exteth.Advert{NLA: nla + 2, Length: uint32(len(frame)), Offload: o}.AppendBinary(nil)
 	must(err)
-	e.word = &shm.Words32(mem, 2+off, 1)[0]
+	e.word = &foreign.Of(mem).Words32(2+off, 1)[0]
 	return &e
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
 	"exnet/internal/node"
 )
 
@@ -61,7 +62,7 @@ func (l *lab) close(t *testing.T) {
 		// While the namespace is held its inode number is its own.
 		checkNobodyIn(t, h.ns)
 		if err := h.ns.Do(func() error {
-			ns, err := netns.Current()
+			ns, err := netnstest.Here()
 			held = append(held, ns)
 			return err
 		}); err != nil {

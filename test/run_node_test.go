@@ -43,7 +43,7 @@ func startDaemon(t *testing.T, dir string, ns *netns.NS, addr string) *daemon.Da
 func TestRootRunNodes(t *testing.T) {
 	needRun(t, "iperf3")
 	checkLeaks(t)
-	here, err := netns.Current()
+	here, err := netnstest.Here()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -485,27 +485,3 @@ func TestSweep(t *testing.T) {
 	}
 	dialClient(t, client.Config{Path: s.Path()})
 }
-
-// TestServe ends by itself when nobody is there.
-func TestServe(t *testing.T) {
-	checkFDs(t)
-	path := filepath.Join(t.TempDir(), "ds.sock")
-	ready, done := make(chan struct{}), make(chan error, 1)
-	began := time.Now()
-	go func() { done <- Serve(context.Background(), Config{Path: path}, func() { close(ready) }) }()
-	<-ready
-	c := dialClient(t, client.Config{Path: path})
-	called := false
-	if err := Serve(context.Background(), Config{Path: path}, func() { called = true }); err != nil || !called {
-		t.Errorf("beside another one: %v, ready %v", err, called)
-	}
-	c.Close()
-	select {
-	case err := <-done:
-		if err != nil || time.Since(began) < IdleTime {
-			t.Errorf("ended after %v: %v", time.Since(began), err)
-		}
-	case <-time.After(30*time.Second + IdleTime):
-		t.Fatal("it goes on")
-	}
-}

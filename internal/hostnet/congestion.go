@@ -32,26 +32,6 @@ func ControlCongestion(name string) func(network, address string, c syscall.RawC
 	}
 }
 
-// Congestion returns the congestion control of a TCP connection or listener
-// (*net.TCPConn, *net.TCPListener).
-func Congestion(conn syscall.Conn) (string, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return "", fmt.Errorf("hostnet: %w", err)
-	}
-	var name string
-	var getErr error
-	if err := raw.Control(func(fd uintptr) {
-		name, getErr = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
-	}); err != nil {
-		return "", fmt.Errorf("hostnet: %w", err)
-	}
-	if getErr != nil {
-		return "", fmt.Errorf("hostnet: %w", getErr)
-	}
-	return unix.ByteSliceToString([]byte(name)), nil
-}
-
 // congestionError explains why a congestion control was refused.
 func congestionError(name string, err error) error {
 	switch {

@@ -273,11 +273,11 @@ func TestRootClose(t *testing.T) {
 	}
 }
 
-func TestRootCurrent(t *testing.T) {
+func TestRootHere(t *testing.T) {
 	netnstest.CheckFDs(t)
 	netnstest.Require(t)
 	host := here(t)
-	n, err := netns.Current()
+	n, err := netnstest.Here()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,15 +47,6 @@ func New() (*NS, error) {
 	return newNS(file), nil
 }
 
-// Current returns the namespace of the calling thread.
-func Current() (*NS, error) {
-	file, err := os.Open(threadNS)
-	if err != nil {
-		return nil, fmt.Errorf("netns: %w", err)
-	}
-	return newNS(file), nil
-}
-
 // Open returns the existing namespace at path, such as another NS's Path, be it
 // of another process, or one in /run/netns. To enter it takes CAP_SYS_ADMIN in
 // the user namespace that it belongs to.

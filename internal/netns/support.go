@@ -8,16 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported returns nil if this process can make network namespaces, and
-// otherwise an error that says why not and what to do.
-func Supported() error {
-	n, err := New()
-	if err != nil {
-		return err
-	}
-	return n.Close()
-}
-
 // Privileged reports whether this process has the two capabilities that network
 // namespaces and interfaces need: CAP_SYS_ADMIN and CAP_NET_ADMIN. Without them,
 // ReexecInUserNS is worth a try.

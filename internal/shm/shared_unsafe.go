@@ -3,8 +3,6 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,13 +69,4 @@ func MapShared(fd, min, max, seals int, write bool) (*Foreign, error) {
 		return nil, err
 	}
 	return &Foreign{s}, nil
-}
-
-// Words32 is the view of n words of 32 bits at off, which is a multiple of 4.
-func Words32(mem []byte, off, n int) []atomic.Uint32 {
-	p := &mem[off : off+4*n : off+4*n][0]
-	if uintptr(unsafe.Pointer(p))%4 != 0 {
-		panic("shm: words are not aligned")
-	}
-	return unsafe.Slice((*atomic.Uint32)(unsafe.Pointer(p)), n)
 }

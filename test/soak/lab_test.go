@@ -17,6 +17,7 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,7 +51,7 @@ func newLab(t *testing.T, seed uint64, spoil string) *lab {
 	l.book.init()
 	// Everything that was made, in the reverse order.
 	var err error
-	if l.home, err = netns.Current(); err != nil {
+	if l.home, err = netnstest.Here(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.home.Close() })

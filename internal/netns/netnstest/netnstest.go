@@ -35,10 +35,17 @@ func Require(t testing.TB) {
 	if !netns.Privileged() {
 		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run the tests as root")
 	}
-	if err := netns.Supported(); err != nil {
+	n, err := netns.New()
+	if err != nil {
 		t.Skip(err)
 	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
 }
+
+// Here opens the namespace of the calling thread.
+func Here() (*netns.NS, error) { return netns.Open("/proc/thread-self/ns/net") }
 
 // CheckFDs fails the test if it ends, its clean-ups included, with descriptors
 // that it did not begin with. Call it first.
