@@ -19,6 +19,7 @@ import (
 
 	"exnet/internal/control"
 	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
 	"exnet/internal/tun"
 )
 
@@ -63,11 +64,9 @@ type host struct {
 // newHost builds the plugins. The interfaces are made in namespaces of the test.
 func newHost(t *testing.T, change func(network map[string]any)) *host {
 	t.Helper()
-	if err := errors.Join(tun.Supported(), netns.Supported()); err != nil {
+	netnstest.Require(t)
+	if err := tun.Supported(); err != nil {
 		t.Skip(err)
-	}
-	if !netns.Privileged() {
-		t.Skip("to enter another network namespace takes root")
 	}
 	if err := build(); err != nil {
 		t.Fatal(err)
