@@ -49,6 +49,12 @@ func (o *op) Data(off int, p foreign.Memory) error {
 	return nil
 }
 
+// Place implements link.Placer.
+func (o *op) Place() []byte { return o.window.Bytes() }
+
+// Placed implements link.Placer.
+func (o *op) Placed(n int) { o.got += n }
+
 // Done implements link.Done.
 func (o *op) Done(s fabric.Status) {
 	e, u := o.ep, o.ep.unit
@@ -77,4 +83,4 @@ func (o *op) Done(s fabric.Status) {
 	}
 }
 
-var _ link.Sink = (*op)(nil)
+var _ link.Placer = (*op)(nil)
