@@ -8,7 +8,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"exnet/internal/command"
+
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Golden compares got with a file in testdata, which it writes anew first if
@@ -56,4 +60,41 @@ func ShareCoverage(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	tb.Setenv("GOCOVERDIR", dir)
+}
+
+// Tree checks the help of all commands of a tree: each says what it is, fits the width, has
+// flags that say what they do, and examples that name the program.
+func Tree(tb testing.TB, root *cobra.Command, width int) {
+	tb.Helper()
+	seen := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		seen++
+		path := c.CommandPath()
+		if c.Short == "" || c.Long == "" || strings.HasSuffix(c.Short, ".") {
+			tb.Errorf("%s has no Short or Long, or its Short ends with a full stop", path)
+		}
+		help := command.Help(c)
+		Fits(tb, width, help)
+		if !strings.Contains(help, "Usage: "+path) || strings.Contains(help, "%!") || strings.Contains(help, "`") {
+			tb.Errorf("the help of %s is\n%s", path, help)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" {
+				tb.Errorf("%s --%s does not say what it does", path, f.Name)
+			}
+		})
+		for line := range strings.Lines(c.Example) {
+			if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "    ") && !strings.Contains(line, root.Name()) && !strings.HasPrefix(line, "exn-") {
+				tb.Errorf("%s has the example %q, which does not name the program", path, line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	if seen < 3 {
+		tb.Errorf("%d commands", seen)
+	}
 }

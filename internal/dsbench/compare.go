@@ -2,37 +2,19 @@ package dsbench
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"exnet/internal/cli"
 	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/report"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/stats"
+
+	"github.com/spf13/cobra"
 )
-
-const compareHelp = `Usage: dsbench compare [flags] A B
-
-Says what changed from A to B beyond the noise. A and B are the JSON files of two
-reports, or the output of two runs with --json. A figure has changed if no run of
-one lies among those of the other, the medians are further apart than either's
-runs, by at least 10 %, and the same shows in the ratio to the control of the
-same run: else it is the machine that has changed.
-
-Examples:
-  dsbench compare monday.json tuesday.json
-  dsbench stream --paths veth,exn --json > a; dsbench stream --paths veth,exn --mtu 1500 --json > b
-  dsbench compare a b
-
-Flags:
-  --all              show every figure, not only those that changed
-  --json             one JSON object a line instead of a table
-
-Exit status: 0 compared, 1 failed, 2 wrong usage.
-`
 
 // changeBound is the least change that counts.
 const changeBound = 0.1
@@ -159,43 +141,54 @@ func beyondControl(x, y, controlX, controlY result.Row) bool {
 	return d.Beyond && (d.Ratio > 1) == (plain.Ratio > 1)
 }
 
+func newCompare() *cobra.Command {
+	var all, asJSON bool
+	c := &cobra.Command{
+		Use: "compare [flags] A B", Short: "what changed between two runs, beyond the noise",
+		Long: `Says what changed from A to B beyond the noise. A and B are the JSON files of two
+reports, or the output of two runs with --json. A figure has changed if no run of
+one lies among those of the other, the medians are further apart than either's
+runs, by at least 10 %, and the same shows in the ratio to the control of the
+same run: else it is the machine that has changed.
+
+Exit status: 0 compared, 1 failed, 2 wrong usage.`,
+		Example: `dsbench compare monday.json tuesday.json
+dsbench stream --paths veth,exn --json > a; dsbench stream --paths veth,exn --mtu 1500 --json > b
+dsbench compare a b`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return cli.Usagef("%d files are named; compare needs two", len(args))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return runCompare(args, all, asJSON, c.OutOrStdout()) },
+	}
+	c.Flags().BoolVar(&all, "all", false, "show every figure, not only those that changed")
+	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line instead of a table")
+	return c
+}
+
 // runCompare does dsbench compare.
-func runCompare(args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("compare", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	all := fs.Bool("all", false, "")
-	asJSON := fs.Bool("json", false, "")
-	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, compareHelp)
-		return exitOK
-	}
-	if err == nil && fs.NArg() != 2 {
-		err = fmt.Errorf("%d files are named; compare needs two", fs.NArg())
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "dsbench compare: %v (see dsbench compare -h)\n", err)
-		return exitUsage
-	}
+func runCompare(files []string, all, asJSON bool, stdout io.Writer) (err error) {
 	var rows [2][]result.Row
 	for i := range rows {
-		if rows[i], err = report.ReadRows(fs.Arg(i)); err != nil {
-			return fail(stderr, "compare", err)
+		if rows[i], err = report.ReadRows(files[i]); err != nil {
+			return err
 		}
 	}
 	list, onlyA, onlyB := compareRows(rows[0], rows[1])
 	if len(list) == 0 {
-		return fail(stderr, "compare", errors.New("the two have no figure in common: measure, path, size, connections and control must be the same"))
+		return errors.New("the two have no figure in common: measure, path, size, connections and control must be the same")
 	}
-	if *asJSON {
+	if asJSON {
 		err = result.WriteLines(stdout, list)
 	} else {
-		_, err = io.WriteString(stdout, compareText(list, *all, onlyA, onlyB))
+		_, err = io.WriteString(stdout, compareText(list, all, onlyA, onlyB))
 	}
 	if err != nil {
-		return fail(stderr, "compare", fmt.Errorf("writing the results: %w", err))
+		return fmt.Errorf("writing the results: %w", err)
 	}
-	return exitOK
+	return nil
 }
 
 // compareText is the table for people.

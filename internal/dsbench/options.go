@@ -3,19 +3,21 @@ package dsbench
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
 	"exnet/napi"
+
+	"github.com/spf13/pflag"
 )
 
 const (
@@ -30,6 +32,7 @@ type options struct {
 	paths        []paths.Kind
 	control      string
 	controlAdded bool // the control was not among the paths
+	named        bool // the user has named the paths
 	sizes        []int
 	streams      int
 	duration     time.Duration
@@ -73,55 +76,75 @@ func (o options) measurements() int {
 	return n
 }
 
-// parseOptions reads the arguments behind the measure's name. The error is
-// flag.ErrHelp if they ask for help, and else says what is wrong with them.
-func parseOptions(m measure, args []string) (options, error) {
-	o := options{measure: m, streams: 1}
-	size, cpus, direction, coalesce := m.size, m.cpus, "out", "off"
-	var buffers, connect, chunk, ring string
-	fs := flag.NewFlagSet(m.name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
+// measureFlags are the flags of a measure, as they are written.
+type measureFlags struct {
+	o       options
+	fs      *pflag.FlagSet
+	connect string
+
+	names, size, cpus, direction string
+}
+
+// newMeasureFlags defines the flags of a measure.
+func newMeasureFlags(m measure, fs *pflag.FlagSet) *measureFlags {
+	f := &measureFlags{o: options{measure: m, streams: 1}, fs: fs, size: m.size, cpus: m.cpus, direction: "out"}
+	o := &f.o
+	fs.StringVar(&f.names, "paths", "", "`LIST` paths to measure ("+defaultPaths(m)+")")
+	fs.StringVar(&f.connect, "connect", "", "`HOST` to another host, on which dsbench serve runs; the paths are tcp, ds and ds-zcopy then (tcp)")
+	fs.StringVar(&o.control, "control", "", "`PATH` path that the others are compared with; added to the paths if it is not among them (veth; lo without veth and exn)")
+	fs.StringVar(&f.size, "size", f.size, "`LIST` bytes of a message; k and m for 2^10 and 2^20 ("+m.size+")")
+	fs.DurationVar(&o.duration, "duration", time.Second, "`TIME` measured time of a run (1s)")
+	fs.DurationVar(&o.warmup, "warmup", 300*time.Millisecond, "`TIME` time before that, not measured (300ms)")
+	fs.IntVar(&o.runs, "runs", 5, "`N` runs of each path and size; 3 or more show noise (5)")
 	if m.streams {
-		fs.IntVar(&o.streams, "streams", 1, "")
+		fs.IntVar(&o.streams, "streams", 1, "`N` connections, or clients, at once (1)")
 	}
 	if m.oneWay() {
-		fs.StringVar(&direction, "direction", "out", "")
+		fs.StringVar(&f.direction, "direction", "out", "`WHERE` out: the end that connects sends; in: the other one (out)")
 	}
 	if m.kind == tcpbench.Stream {
-		fs.BoolVar(&o.noDelay, "no-delay", false, "")
+		fs.BoolVar(&o.noDelay, "no-delay", false, "TCP_NODELAY: every message leaves at once")
 	}
-	var names string
-	fs.StringVar(&names, "paths", "", "")
-	fs.StringVar(&connect, "connect", "", "")
-	fs.StringVar(&o.control, "control", "", "")
-	fs.StringVar(&size, "size", size, "")
-	fs.DurationVar(&o.duration, "duration", time.Second, "")
-	fs.DurationVar(&o.warmup, "warmup", 300*time.Millisecond, "")
-	fs.IntVar(&o.runs, "runs", 5, "")
-	fs.StringVar(&o.congestion, "congestion", "cubic", "")
-	fs.StringVar(&cpus, "cpus", cpus, "")
-	fs.StringVar(&buffers, "buffers", "", "")
-	fs.Var(&o.node.MTU, "mtu", "")
-	fs.IntVar(&o.node.EagerThreshold, "eager-threshold", 0, "")
-	fs.Var(&o.node.Mode, "rx-mode", "")
-	fs.StringVar(&coalesce, "coalesce", coalesce, "")
-	fs.BoolVar(&o.node.NoFastPath, "no-fast-path", false, "")
-	fs.StringVar(&chunk, "chunk", "", "")
-	fs.StringVar(&ring, "ring", "", "")
-	fs.DurationVar(&o.direct.Spin, "spin", 0, "")
-	fs.BoolVar(&o.json, "json", false, "")
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
-	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
+	fs.StringVar(&o.congestion, "congestion", "cubic", "`NAME` TCP congestion control on every path (cubic)")
+	fs.StringVar(&f.cpus, "cpus", f.cpus, "`WHERE` CPUs of the end that connects and the one that listens: any (the scheduler's choice), apart or different (two), same (one), or two numbers as in 0,1; netstack's are not bound ("+m.cpus+")")
+	sizeFlag(fs, &o.buffers, "buffers", "`SIZE` socket buffers of the kernel's TCP (the kernel's choice)")
+	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
+	cli.Group(fs, "exn0", f.defineExn0)
+	cli.Group(fs, "Direct sockets", func(fs *pflag.FlagSet) {
+		sizeFlag(fs, &o.direct.Chunk, "chunk", "`SIZE` bytes that are copied to the ring at a time (64k)")
+		sizeFlag(fs, &o.direct.Ring, "ring", "`SIZE` bytes of a ring (1m)")
+		fs.DurationVar(&o.direct.Spin, "spin", 0, "`TIME` how long it looks before it sleeps; -1ns: not at all (50us)")
+	})
+	return f
+}
+
+func (f *measureFlags) defineExn0(fs *pflag.FlagSet) {
+	n := &f.o.node
+	fs.Func("mtu", "`BYTES` its MTU, and netstack's (65535)", func(s string) error {
+		v, err := cli.ParseSize(s, int(mtu.MinIPv6), int(mtu.Default))
+		n.MTU = mtu.Network(v)
+		return err
+	})
+	cli.Size(fs, &n.EagerThreshold, "eager-threshold", minEager, int(mtu.Default), "`BYTES` longest frame that goes over VELO (480)")
+	command.ReceiveFlags(fs, &n.Mode, &n.Coalesce)
+	fs.BoolVar(&n.NoFastPath, "no-fast-path", false, "every packet through netstack")
+}
+
+// sizeFlag defines a flag that takes the bytes of a message, a buffer or a ring.
+func sizeFlag(fs *pflag.FlagSet, to *int, name, usage string) {
+	cli.Size(fs, to, name, 1, paths.MaxSize, usage)
+}
+
+// options returns what the flags ask for, or says what is wrong with them.
+func (f *measureFlags) options() (options, error) {
+	o := f.o
 	o.find = paths.KindOf
-	if connect != "" {
-		o.find = func(name string) (paths.Kind, error) { return paths.RemoteKindOf(paths.RemoteAddr(connect), name) }
+	if f.connect != "" {
+		o.find = func(name string) (paths.Kind, error) { return paths.RemoteKindOf(paths.RemoteAddr(f.connect), name) }
 	}
-	if names == "" && !isSet(fs, "paths") {
-		if names = defaultPaths(m); connect != "" {
+	names := f.names
+	if o.named = f.fs.Changed("paths"); !o.named {
+		if names = defaultPaths(o.measure); f.connect != "" {
 			names = "tcp"
 		}
 	}
@@ -131,24 +154,21 @@ func parseOptions(m measure, args []string) (options, error) {
 	}{
 		{"--paths", o.setPaths(names)},
 		{"--control", o.setControl()},
-		{"--size", o.setSizes(size)},
+		{"--size", o.setSizes(f.size)},
 		{"--duration", between(o.duration, time.Millisecond, maxDuration)},
 		{"--warmup", between(o.warmup, 0, maxDuration)},
 		{"--runs", between(o.runs, 1, maxRuns)},
 		{"--streams", between(o.streams, 1, maxStreams)},
 		{"--congestion", o.checkCongestion()},
-		{"--cpus", o.setCPUs(cpus)},
-		{"--buffers", setSize(&o.buffers, buffers)},
-		{"--chunk", setSize(&o.direct.Chunk, chunk)},
-		{"--ring", setSize(&o.direct.Ring, ring)},
+		{"--cpus", o.setCPUs(f.cpus)},
 		{"--chunk, --ring, --spin", o.checkDirect()},
-		{"--direction", o.setDirection(direction)},
+		{"--direction", o.setDirection(f.direction)},
 		{"--paths", o.checkRaw()},
-		{"--coalesce", o.setCoalesce(coalesce)},
+		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.node.Coalesce.Validate()},
 		{"--mtu", o.checkMTU()},
 		{"--eager-threshold", o.checkEager()},
-		{"--rx-mode", o.checkExn0(o.node.Mode != napi.ModeNAPI)},
-		{"--coalesce", o.checkExn0(o.node.Coalesce != napi.Coalesce{})},
+		{"--mode", o.checkExn0(o.node.Mode != napi.ModeNAPI)},
+		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.checkExn0(o.node.Coalesce != napi.Coalesce{})},
 		{"--no-fast-path", o.checkExn0(o.node.NoFastPath)},
 	} {
 		if check.err != nil {
@@ -158,10 +178,12 @@ func parseOptions(m measure, args []string) (options, error) {
 	return o, nil
 }
 
-// isSet reports whether the command line has a flag.
-func isSet(fs *flag.FlagSet, name string) (set bool) {
-	fs.Visit(func(f *flag.Flag) { set = set || f.Name == name })
-	return set
+// usageError says that the arguments are wrong, unless err is nil.
+func usageError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cli.UsageError{Err: err}
 }
 
 func (o *options) setPaths(list string) error {
@@ -223,7 +245,7 @@ func (o *options) setControl() error {
 // setSizes reads "1,64,128k".
 func (o *options) setSizes(list string) error {
 	for text := range strings.SplitSeq(list, ",") {
-		n, err := parseSize(text)
+		n, err := cli.ParseSize(text, 1, paths.MaxSize)
 		if err != nil {
 			return err
 		}
@@ -235,34 +257,6 @@ func (o *options) setSizes(list string) error {
 		}
 	}
 	return nil
-}
-
-// parseSize reads "64" or "128k".
-func parseSize(text string) (int, error) {
-	text = strings.TrimSpace(text)
-	digits, unit := text, 1
-	switch {
-	case strings.HasSuffix(text, "k"), strings.HasSuffix(text, "K"):
-		digits, unit = text[:len(text)-1], 1<<10
-	case strings.HasSuffix(text, "m"), strings.HasSuffix(text, "M"):
-		digits, unit = text[:len(text)-1], 1<<20
-	}
-	n, err := strconv.Atoi(digits)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a size: write bytes, as in 1,64,128k", text)
-	}
-	if n < 1 || n > paths.MaxSize/unit {
-		return 0, fmt.Errorf("%s is not between 1 and %d bytes", text, paths.MaxSize)
-	}
-	return n * unit, nil
-}
-
-// setSize reads a size that may be left out.
-func setSize(n *int, text string) (err error) {
-	if text != "" {
-		*n, err = parseSize(text)
-	}
-	return err
 }
 
 // checkDirect refuses settings of direct sockets without one.
@@ -343,25 +337,6 @@ func (o *options) setDirection(text string) error {
 	}
 	o.reverse = text == "in"
 	return nil
-}
-
-// setCoalesce reads "off", "adaptive" or "FRAMES/MICROSECONDS".
-func (o *options) setCoalesce(text string) error {
-	switch text {
-	case "off":
-		return nil
-	case "adaptive":
-		o.node.Coalesce.Adaptive = true
-		return nil
-	}
-	frames, us, ok := strings.Cut(text, "/")
-	f, errF := strconv.Atoi(frames)
-	u, errU := strconv.Atoi(us)
-	if !ok || errF != nil || errU != nil {
-		return fmt.Errorf("%q: write off, adaptive, or FRAMES/MICROSECONDS as in 16/50", text)
-	}
-	o.node.Coalesce.Frames, o.node.Coalesce.Delay = f, time.Duration(u)*time.Microsecond
-	return o.node.Coalesce.Validate()
 }
 
 // checkCongestion refuses what cannot be the name of a congestion control: the

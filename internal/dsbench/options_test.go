@@ -1,15 +1,17 @@
 package dsbench
 
 import (
-	"errors"
-	"flag"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/tcpbench"
+
+	"github.com/spf13/pflag"
 )
 
 func parse(t *testing.T, words string) (options, error) {
@@ -20,6 +22,19 @@ func parse(t *testing.T, words string) (options, error) {
 		t.Fatalf("no measure %s", args[0])
 	}
 	return parseOptions(m, args[1:])
+}
+
+// parseOptions reads the arguments behind the measure's name.
+func parseOptions(m measure, args []string) (options, error) {
+	fs := pflag.NewFlagSet(m.name, pflag.ContinueOnError)
+	f := newMeasureFlags(m, fs)
+	if err := fs.Parse(args); err != nil {
+		return options{}, cli.FlagError(fs, err)
+	}
+	if err := command.NoArgs(nil, fs.Args()); err != nil {
+		return options{}, err
+	}
+	return f.options()
 }
 
 func pathNames(o options) []string {
@@ -118,41 +133,43 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --size 99999999999999999999", "is not a size"},
 		{"stream --size 1,", `--size: "" is not a size`},
 		{"stream --size k", `--size: "k" is not a size`},
-		{"stream --size big", `--size: "big" is not a size: write bytes, as in 1,64,128k`},
+		{"stream --size big", `--size: "big" is not a size: write bytes, as in 64, 128k or 1m`},
 		{"stream --duration 0", "--duration: 0s is not between 1ms and 1h0m0s"},
-		{"stream --duration 2", "parse error"},
+		{"stream --duration 2", `--duration: "2" is not a time`},
 		{"stream --warmup -1s", "--warmup: -1s is not between 0s and 1h0m0s"},
 		{"stream --runs 0", "--runs: 0 is not between 1 and 1000"},
 		{"stream --streams 0", "--streams: 0 is not between 1 and 256"},
-		{"pingpong --streams 2", "-streams"},
+		{"pingpong --streams 2", "there is no flag --streams"},
 		{"stream --congestion a/b", "--congestion: name one of"},
 		{"stream --congestion a-name-of-16-byte", "--congestion: name one of"},
 		{"stream --cpus 0", "--cpus: \"0\": write any, apart, same, or the two ends' CPUs as in 0,1"},
 		{"stream --cpus 0,9999", "--cpus: no CPU 9999 here: choose from"},
 		{"stream --cpus -1,-1", "--cpus: no CPU -1 here"},
-		{"stream --mtu 0", "use 1280..65535"},
-		{"stream --mtu 65536", "use 1280..65535"},
+		{"stream --mtu 0", "is not between 1280 and 65535 bytes"},
+		{"stream --mtu 65536", "is not between 1280 and 65535 bytes"},
 		{"stream --paths lo --mtu 9000", "--mtu: it is exn0's: add exn, exn-shm or netstack to --paths"},
 		{"stream --paths lo --no-fast-path", "--no-fast-path: it is exn0's: add exn or exn-shm to --paths"},
 		{"stream --congestion bbr", "--congestion: netstack has cubic and reno, not bbr: leave it out of --paths"},
-		{"stream --paths exn:fast", `--paths: unknown path "exn:fast": choose from exn:irq, exn:napi, exn:busy, exn:itr`},
+		{"stream --paths exn:fast", `--paths: unknown path "exn:fast": choose from exn:interrupt, exn:napi, exn:busy, exn:adaptive`},
 		{"stream --paths lo:irq", `--paths: path lo has no receive modes: leave out ":irq"`},
 		{"stream --direction up", `--direction: "up": write out (the end that connects sends) or in`},
-		{"pingpong --direction in", "-direction"},
-		{"rate --no-delay", "-no-delay"},
-		{"stream --rx-mode fast", "use napi, interrupt or busy"},
-		{"stream --paths lo --rx-mode busy", "--rx-mode: it is exn0's: add exn or exn-shm to --paths"},
-		{"stream --coalesce often", `--coalesce: "often": write off, adaptive, or FRAMES/MICROSECONDS as in 16/50`},
-		{"stream --coalesce 16/0", "--coalesce: napi: invalid configuration"},
-		{"stream --paths lo --coalesce 16/50", "--coalesce: it is exn0's"},
+		{"pingpong --direction in", "there is no flag --direction"},
+		{"rate --no-delay", "there is no flag --no-delay"},
+		{"stream --mode fast", "use napi, interrupt or busy"},
+		{"stream --paths lo --mode busy", "--mode: it is exn0's: add exn or exn-shm to --paths"},
+		{"stream --coalesce-usecs often", "--coalesce-usecs: use a number from 0 to 1000000"},
+		{"stream --coalesce-frames 16", "--coalesce-usecs, --coalesce-frames, --adaptive: napi: invalid configuration"},
+		{"stream --paths lo --coalesce-usecs 50", "--adaptive: it is exn0's"},
+		{"stream --paths lo --adaptive", "--adaptive: it is exn0's"},
+		{"stream --mtu 1279", "--mtu: 1279 is not between 1280 and 65535 bytes"},
 		{"stream --eager-threshold -1", "--eager-threshold: -1 is not between 120 and 65535"},
-		{"stream --paths lo --eager-threshold 100", "--eager-threshold: it is exn0's"},
+		{"stream --paths lo --eager-threshold 120", "--eager-threshold: it is exn0's"},
 		{"stream --connect h --paths lo", `--paths: unknown path "lo": to another host there are tcp, ds and ds-zcopy`},
 		{"stream --connect h --mtu 9000", "--mtu: it is exn0's"},
 		{"crr --connect h --paths ds-zcopy", "--paths: ds-zcopy cannot be asked for crr"},
 		{"stream --paths lo --chunk 4k", "--chunk, --ring, --spin: they are those of direct sockets: add ds to --paths"},
 		{"stream --ring 0", "--ring: 0 is not between"},
-		{"stream --nonsense", "-nonsense"},
+		{"stream --nonsense", "there is no flag --nonsense"},
 		{"stream fast", `unexpected argument "fast"`},
 	}
 	for _, tt := range tests {
@@ -162,9 +179,6 @@ func TestOptionsErrors(t *testing.T) {
 		} else if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %q, want one line with %q", tt.words, err, tt.want)
 		}
-	}
-	if _, err := parse(t, "stream -h"); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("-h: error %v", err)
 	}
 }
 

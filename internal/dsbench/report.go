@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -13,40 +12,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/cli"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/report"
 	"exnet/internal/netns"
 )
 
-const reportHelp = `Usage: dsbench report [flags] [FILE.html]
-
-Measures every path and writes one HTML page that needs nothing else (the
-figures of thesis section 5.6, drawn from this machine, with the thesis's values
-as lines), and the raw data beside it as FILE.json. Takes about ten minutes.
-Ctrl-C writes what was measured until then.
-
-Examples:
-  dsbench report
-      writes dsbench-report.html and dsbench-report.json
-  dsbench report --quick quick.html
-      fewer sizes and shorter runs: about a minute
-  dsbench report --from old.json --force old.html
-      draws the page anew from the raw data
-
-Flags:
-  --quick            fewer sizes, shorter runs
-  --runs N           runs of each path and size (5; 3 with --quick)
-  --duration TIME    measured time of a run (200ms; 100ms with --quick)
-  --paths LIST       only these paths, and lo
-  --congestion NAME  TCP congestion control (cubic)
-  --from FILE.json   do not measure: take these data
-  --force            replace files that exist
-`
-
 // reportCommand is dsbench report.
 type reportCommand struct {
+	fs    *pflag.FlagSet
+	names string // of --paths
 	ro    reportOptions
 	from  string
 	force bool
@@ -54,47 +33,71 @@ type reportCommand struct {
 	json  string
 }
 
-func parseReport(args []string) (c reportCommand, err error) {
-	fs := flag.NewFlagSet("report", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	var names string
-	fs.BoolVar(&c.ro.quick, "quick", false, "")
-	fs.IntVar(&c.ro.runs, "runs", 0, "")
-	fs.DurationVar(&c.ro.duration, "duration", 0, "")
-	fs.StringVar(&names, "paths", "", "")
-	fs.StringVar(&c.ro.congestion, "congestion", "cubic", "")
-	fs.StringVar(&c.from, "from", "", "")
-	fs.BoolVar(&c.force, "force", false, "")
-	if err := fs.Parse(args); err != nil {
-		return c, err
+func newReport() *cobra.Command {
+	var c *reportCommand
+	cmd := &cobra.Command{
+		Use: "report [flags] [FILE.html]", Short: "everything, as one HTML page and JSON",
+		Long: `Measures every path and writes one HTML page that needs nothing else (the
+figures of thesis section 5.6, drawn from this machine, with the thesis's values
+as lines), and the raw data beside it as FILE.json. Takes about ten minutes.
+Ctrl-C writes what was measured until then.`,
+		Example: `dsbench report
+    writes dsbench-report.html and dsbench-report.json
+dsbench report --quick quick.html
+    fewer sizes and shorter runs: about a minute
+dsbench report --from old.json --force old.html
+    draws the page anew from the raw data`,
+		Args: func(_ *cobra.Command, args []string) error { return usageError(c.check(args)) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runReport(cmd.Context(), *c, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
 	}
+	c = newReportCommand(cmd.Flags())
+	return cmd
+}
+
+// newReportCommand defines the flags of "dsbench report".
+func newReportCommand(fs *pflag.FlagSet) *reportCommand {
+	c := &reportCommand{fs: fs}
+	fs.BoolVar(&c.ro.quick, "quick", false, "fewer sizes, shorter runs")
+	fs.IntVar(&c.ro.runs, "runs", 0, "`N` runs of each path and size (5; 3 with --quick)")
+	fs.DurationVar(&c.ro.duration, "duration", 0, "`TIME` measured time of a run (200ms; 100ms with --quick)")
+	fs.StringVar(&c.names, "paths", "", "`LIST` only these paths, and lo")
+	fs.StringVar(&c.ro.congestion, "congestion", "cubic", "`NAME` TCP congestion control (cubic)")
+	fs.StringVar(&c.from, "from", "", "`FILE.json` do not measure: take these data")
+	fs.BoolVar(&c.force, "force", false, "replace files that exist")
+	return c
+}
+
+// check takes the flags and arguments in, and says what is wrong with them.
+func (c *reportCommand) check(args []string) error {
 	c.html = "dsbench-report.html"
-	if fs.NArg() > 1 {
-		return c, fmt.Errorf("unexpected argument %q", fs.Arg(1))
-	} else if fs.NArg() == 1 {
-		c.html = fs.Arg(0)
+	if len(args) > 1 {
+		return fmt.Errorf("unexpected argument %q", args[1])
+	} else if len(args) == 1 {
+		c.html = args[0]
 	}
 	if !strings.HasSuffix(c.html, ".html") {
-		return c, fmt.Errorf("%q: give the report a name that ends in .html", c.html)
+		return fmt.Errorf("%q: give the report a name that ends in .html", c.html)
 	}
 	c.json = strings.TrimSuffix(c.html, ".html") + ".json"
-	if !isSet(fs, "runs") {
+	if !c.fs.Changed("runs") {
 		c.ro.runs = 5
 		if c.ro.quick {
 			c.ro.runs = 3
 		}
 	}
-	if !isSet(fs, "duration") {
+	if !c.fs.Changed("duration") {
 		c.ro.duration = 200 * time.Millisecond
 		if c.ro.quick {
 			c.ro.duration = 100 * time.Millisecond
 		}
 	}
 	c.ro.warmup = c.ro.duration / 3
-	if names != "" {
-		for name := range strings.SplitSeq(names, ",") {
+	if c.names != "" {
+		for name := range strings.SplitSeq(c.names, ",") {
 			if _, err := paths.KindOf(name); err != nil {
-				return c, fmt.Errorf("--paths: %w", err)
+				return fmt.Errorf("--paths: %w", err)
 			}
 			c.ro.only = append(c.ro.only, name)
 		}
@@ -109,10 +112,10 @@ func parseReport(args []string) (c reportCommand, err error) {
 		{"--congestion", o.checkCongestion()},
 	} {
 		if check.err != nil {
-			return c, fmt.Errorf("%s: %w", check.flag, check.err)
+			return fmt.Errorf("%s: %w", check.flag, check.err)
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // wants says that the user did not exclude a path.
@@ -121,47 +124,39 @@ func (c reportCommand) wants(name string) bool {
 }
 
 // runReport does dsbench report.
-func runReport(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	c, err := parseReport(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, reportHelp)
-		return exitOK
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "dsbench report: %v (see dsbench report -h)\n", err)
-		return exitUsage
-	}
+func runReport(ctx context.Context, c reportCommand, stdout, stderr io.Writer) error {
 	if err := c.checkFiles(); err != nil {
-		return fail(stderr, "report", err)
+		return err
 	}
 	var d *report.Data
+	var err error
 	if c.from != "" {
 		text, err := os.ReadFile(c.from)
 		if err == nil {
 			d, err = report.Decode(text)
 		}
 		if err != nil {
-			return fail(stderr, "report", fmt.Errorf("--from %s: %w", c.from, err))
+			return fmt.Errorf("--from %s: %w", c.from, err)
 		}
 	} else {
 		if !netns.Privileged() {
 			// What it cannot have without privileges it says in the report.
 			if status, err := netns.ReexecInUserNS(); err == nil {
-				return status
+				return cli.ExitStatus(status)
 			}
 		}
 		if d, err = c.measure(ctx, stderr); err != nil {
-			return fail(stderr, "report", err)
+			return err
 		}
 	}
 	if err := c.write(d); err != nil {
-		return fail(stderr, "report", err)
+		return err
 	}
 	fmt.Fprintf(stdout, "%s and %s\n", c.html, c.json)
 	if d.Partial != "" && c.from == "" {
-		return fail(stderr, "report", errors.New(d.Partial))
+		return errors.New(d.Partial)
 	}
-	return exitOK
+	return nil
 }
 
 // checkFiles looks before the measuring whether the report can be written.

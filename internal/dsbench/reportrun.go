@@ -13,6 +13,8 @@ import (
 	"exnet/internal/dsbench/programs"
 	"exnet/internal/dsbench/report"
 	"exnet/internal/dsbench/result"
+
+	"github.com/spf13/pflag"
 )
 
 // perRun is what a measurement takes besides its warm-up and duration: to start
@@ -76,7 +78,12 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 
 // addPrograms measures the real programs that are installed.
 func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
-	o, err := programs.Parse([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 3))})
+	fs := pflag.NewFlagSet("programs", pflag.ContinueOnError)
+	o := programs.Define(fs)
+	err := fs.Parse([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 3))})
+	if err == nil {
+		err = o.Check()
+	}
 	if err != nil {
 		d.Skipped = append(d.Skipped, report.Skipped{Path: report.PartPrograms, Why: strings.ReplaceAll(err.Error(), "\n", "; ")})
 		return
@@ -89,7 +96,7 @@ func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progr
 			continue
 		}
 		p.say("programs: %s", pair.Name)
-		rows, err := pair.Measure(ctx, o, d.Machine, distance())
+		rows, err := pair.Measure(ctx, *o, d.Machine, distance())
 		if ctx.Err() != nil {
 			break
 		}

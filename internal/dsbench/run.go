@@ -2,28 +2,18 @@ package dsbench
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"strings"
+	"slices"
 	"time"
 
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/dsbench/paths"
-	"exnet/internal/dsbench/programs"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
-	"exnet/internal/version"
-)
-
-// Exit statuses.
-const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2
 )
 
 // Run is the program: it does what args (without the program's name) say,
@@ -34,64 +24,34 @@ const (
 // the single argument, and without privileges with its own arguments (os.Args)
 // in a user namespace; in both cases main must call Run again.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		fmt.Fprint(stderr, generalHelp())
-		return exitUsage
-	}
-	switch args[0] {
-	case "-h", "--help", "-help", "help":
-		fmt.Fprint(stdout, generalHelp())
-		return exitOK
-	case "-version", "--version", "version":
-		fmt.Fprintln(stdout, "dsbench", version.String(), runtime.Version())
-		return exitOK
-	}
-	if work := paths.WorkerOf(args[0]); work != nil {
-		if err := work(os.Stdin, stdout); err != nil {
-			return fail(stderr, args[0], err)
+	if len(args) == 1 {
+		if work := paths.WorkerOf(args[0]); work != nil {
+			return cli.Report(stderr, "dsbench "+args[0], "", work(os.Stdin, stdout), cli.ExitFailure)
 		}
-		return exitOK
 	}
-	switch args[0] {
-	case "report":
-		return runReport(ctx, args[1:], stdout, stderr)
-	case "serve":
-		return runServe(ctx, args[1:], stdout, stderr)
-	case "tune":
-		return runTune(ctx, args[1:], stdout, stderr)
-	case "compare":
-		return runCompare(args[1:], stdout, stderr)
-	case "programs":
-		return runPrograms(ctx, args[1:], stdout, stderr)
-	}
-	m, ok := measureOf(args[0])
-	if !ok {
-		fmt.Fprintf(stderr, "dsbench: unknown measure %q: choose %s, or see dsbench -h\n", args[0], measureNames())
-		return exitUsage
-	}
-	o, err := parseOptions(m, args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, measureHelp(m))
-		return exitOK
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "dsbench %s: %v (see dsbench %s -h)\n", m.name, err, m.name)
-		return exitUsage
-	}
-	return run(ctx, o, stdout, stderr)
+	return command.Run(ctx, newRoot(), args, stdout, stderr)
 }
 
-// run measures what the options say.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) int {
+// run measures what the options say, on the paths that can be had.
+func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	say := func(format string, args ...any) {
+		fmt.Fprintf(stderr, "dsbench %s: %s\n", o.measure.name, fmt.Sprintf(format, args...))
+	}
+	failed := false
 	if reason := needsPrivileges(o); reason != "" && !netns.Privileged() {
 		status, err := netns.ReexecInUserNS()
-		if err != nil {
-			return fail(stderr, o.measure.name, fmt.Errorf("%s: %w", reason, err))
+		if err == nil {
+			return cli.ExitStatus(status)
 		}
-		return status
+		o.paths = slices.DeleteFunc(o.paths, func(k paths.Kind) bool { return k.Privileged })
+		if len(o.paths) == 0 || needsPrivileges(o) != "" {
+			return fmt.Errorf("%s: %w", reason, err)
+		}
+		failed = true
+		say("without the paths that need privileges: %s", cli.Text(err))
 	}
-	if o.controlAdded {
-		fmt.Fprintf(stderr, "dsbench %s: measuring %s too, as the control\n", o.measure.name, o.control)
+	if o.controlAdded && o.hasPath(o.control) {
+		say("measuring %s too, as the control", o.control)
 	}
 	m := result.ThisMachine(time.Now())
 	var out sink = &tableSink{w: stdout, o: o, m: m}
@@ -100,29 +60,29 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) int {
 	}
 	const perRun = 100 * time.Millisecond // to start the workers
 	p := newProgress(stderr, o.measurements(), o.warmup+o.duration+perRun)
-	err := runAll(ctx, o, m, out, p)
-	p.clear()
-	if err != nil {
-		return fail(stderr, o.measure.name, err)
+	o.tolerate = func(_ string, err error) {
+		failed = true
+		p.clear()
+		say("%s", cli.Text(err))
 	}
-	return exitOK
+	counted := &countingSink{sink: out}
+	err := runAll(ctx, o, m, counted, p)
+	p.clear()
+	if err == nil && failed && (o.named || counted.n == 0) {
+		err = cli.ExitStatus(cli.ExitFailure) // what is missing has been said
+	}
+	return err
 }
 
-// runPrograms is "dsbench programs".
-func runPrograms(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := programs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, programs.Help())
-		return exitOK
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "dsbench programs: %v (see dsbench programs -h)\n", err)
-		return exitUsage
-	}
-	if err := programs.Run(ctx, o, result.ThisMachine(time.Now()), distance(), stdout, stderr); err != nil {
-		return fail(stderr, "programs", err)
-	}
-	return exitOK
+// countingSink counts the rows.
+type countingSink struct {
+	sink
+	n int
+}
+
+func (s *countingSink) rows(rows []result.Row) error {
+	s.n += len(rows)
+	return s.sink.rows(rows)
 }
 
 // needsPrivileges returns what of the options needs privileges, "" if nothing.
@@ -137,10 +97,4 @@ func needsPrivileges(o options) string {
 		return "congestion control " + o.congestion
 	}
 	return ""
-}
-
-// fail prints an error in one line.
-func fail(stderr io.Writer, what string, err error) int {
-	fmt.Fprintf(stderr, "dsbench %s: %s\n", what, strings.ReplaceAll(err.Error(), "\n", "; "))
-	return exitFailure
 }

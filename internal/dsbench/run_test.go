@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/clitest"
 	"exnet/internal/dsbench/benchtest"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/result"
@@ -29,8 +30,8 @@ func TestRunUsage(t *testing.T) {
 		stderr string
 	}{
 		{"", 2, "", "Usage:"},
-		{"-h", 0, "dsbench pingpong [flags]", ""},
-		{"help", 0, "dsbench stream   [flags]   bandwidth", ""},
+		{"-h", 0, "\n  pingpong    latency: half a round trip\n", ""},
+		{"help", 0, "\n  stream      bandwidth", ""},
 		{"--version", 0, "dsbench ", ""},
 		{"stream -h", 0, "dsbench stream --paths veth,exn --streams 2 --duration 2s", ""},
 		{"pingpong --help", 0, "dsbench pingpong --paths veth,exn --size 1,64,512,2048 --runs 10", ""},
@@ -40,7 +41,16 @@ func TestRunUsage(t *testing.T) {
 		{"broker-worker", 1, "", "dsbench broker-worker: reading the job: "},
 		{"raw-worker", 1, "", "dsbench raw-worker: reading the job: "},
 		{"netstack-worker", 1, "", "dsbench netstack-worker: reading the job: "},
-		{"foo", 2, "", `dsbench: unknown measure "foo": choose stream, pingpong, crr, rate or cpu, or see dsbench -h` + "\n"},
+		{"foo", 2, "", `dsbench: unknown command "foo": choose from stream, pingpong, crr, rate, cpu, programs, report, tune, compare, serve, version, completion (see dsbench -h)` + "\n"},
+		{"steam", 2, "", `dsbench: unknown command "steam": did you mean stream? (see dsbench -h)` + "\n"},
+		{"programs x", 2, "", `dsbench programs: unexpected argument "x" (see dsbench programs -h)` + "\n"},
+		{"report a.html b.html", 2, "", `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
+		{"report --runs 0", 2, "", "dsbench report: --runs: 0 is not between 1 and 1000 (see dsbench report -h)\n"},
+		{"report a.txt", 2, "", `dsbench report: "a.txt": give the report a name that ends in .html (see dsbench report -h)` + "\n"},
+		{"tune a.html", 2, "", `dsbench tune: "a.html": give the configuration a name that ends in .toml (see dsbench tune -h)` + "\n"},
+		{"tune --duration 1", 2, "", `dsbench tune: --duration: "1" is not a time: write one such as 250ms or 2s (see dsbench tune -h)` + "\n"},
+		{"compare a", 2, "", "dsbench compare: 1 files are named; compare needs two (see dsbench compare -h)\n"},
+		{"serve now", 2, "", `dsbench serve: unexpected argument "now" (see dsbench serve -h)` + "\n"},
 		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from ` + strings.Join(pathNames(options{paths: paths.Kinds()}), ", ") + ` (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},
 	}
@@ -66,7 +76,7 @@ func TestHelpNamesEverything(t *testing.T) {
 			t.Errorf("dsbench -h does not explain %s", k.Name)
 		}
 	}
-	const common = "paths connect control size duration warmup runs congestion cpus buffers mtu eager-threshold rx-mode coalesce no-fast-path chunk ring spin json"
+	const common = "paths connect control size duration warmup runs congestion cpus buffers mtu eager-threshold mode coalesce-usecs coalesce-frames adaptive no-fast-path chunk ring spin json"
 	for name, flags := range map[string]string{
 		"stream":   common + " streams direction no-delay",
 		"cpu":      common + " streams direction no-delay",
@@ -266,3 +276,5 @@ func TestProgramSignals(t *testing.T) {
 		})
 	}
 }
+
+func TestCommands(t *testing.T) { clitest.Tree(t, newRoot(), result.TableWidth) }

@@ -28,7 +28,8 @@ func runAll(ctx context.Context, o options, m result.Machine, out sink, p *progr
 			}
 		}
 	}()
-	for _, kind := range o.paths {
+	failed := make([]bool, len(o.paths))
+	for i, kind := range o.paths {
 		path := kind.Open(o.node)
 		opened = append(opened, path)
 		p.say("setting up %s", kind.Name)
@@ -36,10 +37,13 @@ func runAll(ctx context.Context, o options, m result.Machine, out sink, p *progr
 			if ctx.Err() != nil {
 				return fmt.Errorf("interrupted while setting up %s", kind.Name)
 			}
-			return fmt.Errorf("path %s: %w", kind.Name, err)
+			if err = fmt.Errorf("path %s: %w", kind.Name, err); o.tolerate == nil {
+				return err
+			}
+			o.tolerate(kind.Name, err)
+			failed[i] = true
 		}
 	}
-	failed := make([]bool, len(opened))
 	for _, size := range o.sizes {
 		p.say("measuring the distance of the CPUs")
 		d := distance()

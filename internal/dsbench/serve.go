@@ -2,57 +2,44 @@ package dsbench
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 
+	"exnet/internal/command"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/tcpbench"
+
+	"github.com/spf13/cobra"
 )
 
-const serveHelp = `Usage: dsbench serve [flags]
-
-Is the other end of dsbench MEASURE --connect HOST, on another machine, in another
+func newServe() *cobra.Command {
+	address := ":" + paths.ServePort
+	c := &cobra.Command{
+		Use: "serve [flags]", Short: "the other end of MEASURE --connect HOST",
+		Long: `Is the other end of dsbench MEASURE --connect HOST, on another machine, in another
 namespace or container. It does one measurement at a time, for whoever connects:
-let it listen only where you know who that can be. Ctrl-C ends it.
-
-Examples:
-  dsbench serve
-      listens on all addresses, port %[1]s
-  dsbench serve --listen 10.2.0.9:9000
-      on one address only; there: dsbench stream --connect 10.2.0.9:9000
-
-Flags:
-  --listen ADDRESS   where it listens (:%[1]s)
-`
+let it listen only where you know who that can be. Ctrl-C ends it.`,
+		Example: `dsbench serve
+    listens on all addresses, port ` + paths.ServePort + `
+dsbench serve --listen 10.2.0.9:9000
+    on one address only; there: dsbench stream --connect 10.2.0.9:9000`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runServe(c.Context(), address, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().StringVar(&address, "listen", address, "`ADDRESS` where it listens (:"+paths.ServePort+")")
+	return c
+}
 
 // runServe does dsbench serve.
-func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	address := fs.String("listen", ":"+paths.ServePort, "")
-	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(stdout, serveHelp, paths.ServePort)
-		return exitOK
-	}
-	if err == nil && fs.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
+func runServe(ctx context.Context, address string, stdout, stderr io.Writer) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		fmt.Fprintf(stderr, "dsbench serve: %v (see dsbench serve -h)\n", err)
-		return exitUsage
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", *address)
-	if err != nil {
-		return fail(stderr, "serve", fmt.Errorf("--listen %s: %w", *address, err))
+		return fmt.Errorf("--listen %s: %w", address, err)
 	}
 	fmt.Fprintf(stdout, "listening on %v\n", l.Addr())
 	say := func(text string) { fmt.Fprintln(stderr, text) }
-	if err := tcpbench.Serve(ctx, l, say); err != nil {
-		return fail(stderr, "serve", err)
-	}
-	return exitOK
+	return tcpbench.Serve(ctx, l, say)
 }

@@ -1,10 +1,8 @@
 package dsbench
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -12,34 +10,17 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/cli"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/report"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
 	"exnet/napi"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
-
-const tuneHelp = `Usage: dsbench tune [flags] [FILE.toml]
-
-Finds the eager threshold and the coalescing of exn0, and the chunk and spin time
-of direct sockets, that suit this machine. Writes them as a configuration that
-exn-tun up --config takes, and a page with the curves behind the choice beside it.
-Takes about two minutes.
-
-Examples:
-  dsbench tune
-      writes dsbench-tune.toml and dsbench-tune.html
-  dsbench tune --quick --force lab.toml
-      in half a minute, replacing files that exist
-
-Flags:
-  --quick            shorter runs
-  --runs N           runs of each value (5; 3 with --quick)
-  --duration TIME    measured time of a run (200ms; 80ms with --quick)
-  --congestion NAME  TCP congestion control (cubic)
-  --force            replace files that exist
-`
 
 // What is chosen, if the best is not far away: what takes less of something else.
 const (
@@ -117,63 +98,102 @@ func tuneSteps() []tuneStep {
 	}
 }
 
-// runTune does dsbench tune.
-func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("tune", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	quick := fs.Bool("quick", false, "")
-	runs := fs.Int("runs", 0, "")
-	duration := fs.Duration("duration", 0, "")
-	congestion := fs.String("congestion", "cubic", "")
-	force := fs.Bool("force", false, "")
-	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, tuneHelp)
-		return exitOK
+// tuneCommand is dsbench tune.
+type tuneCommand struct {
+	fs         *pflag.FlagSet
+	quick      bool
+	runs       int
+	duration   time.Duration
+	congestion string
+	files      reportCommand // html: the page, json: the configuration
+}
+
+func newTune() *cobra.Command {
+	t := new(tuneCommand)
+	c := &cobra.Command{
+		Use: "tune [flags] [FILE.toml]", Short: "finds settings that suit the machine; writes a configuration",
+		Long: `Finds the eager threshold and the coalescing of exn0, and the chunk and spin time
+of direct sockets, that suit this machine. Writes them as a configuration that
+exn-tun up --config takes, and a page with the curves behind the choice beside it.
+Takes about two minutes.`,
+		Example: `dsbench tune
+    writes dsbench-tune.toml and dsbench-tune.html
+dsbench tune --quick --force lab.toml
+    in half a minute, replacing files that exist`,
+		Args: func(_ *cobra.Command, args []string) error { return usageError(t.check(args)) },
+		RunE: func(c *cobra.Command, _ []string) error { return t.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
-	name := cmp.Or(fs.Arg(0), "dsbench-tune.toml")
-	if !isSet(fs, "runs") {
-		*runs = map[bool]int{false: 5, true: 3}[*quick]
+	fs := c.Flags()
+	t.fs = fs
+	fs.BoolVar(&t.quick, "quick", false, "shorter runs")
+	fs.IntVar(&t.runs, "runs", 0, "`N` runs of each value (5; 3 with --quick)")
+	fs.DurationVar(&t.duration, "duration", 0, "`TIME` measured time of a run (200ms; 80ms with --quick)")
+	fs.StringVar(&t.congestion, "congestion", "cubic", "`NAME` TCP congestion control (cubic)")
+	fs.BoolVar(&t.files.force, "force", false, "replace files that exist")
+	return c
+}
+
+// check takes the flags and arguments in, and says what is wrong with them.
+func (t *tuneCommand) check(args []string) error {
+	name := "dsbench-tune.toml"
+	switch {
+	case len(args) > 1:
+		return fmt.Errorf("unexpected argument %q", args[1])
+	case len(args) == 1:
+		name = args[0]
 	}
-	if !isSet(fs, "duration") {
-		*duration = map[bool]time.Duration{false: 200 * time.Millisecond, true: 80 * time.Millisecond}[*quick]
+	if !strings.HasSuffix(name, ".toml") {
+		return fmt.Errorf("%q: give the configuration a name that ends in .toml", name)
 	}
-	o := options{congestion: *congestion}
-	for _, problem := range []error{
-		err, o.checkCongestion(), between(*runs, 1, maxRuns), between(*duration, time.Millisecond, maxDuration),
-		map[bool]error{true: fmt.Errorf("unexpected argument %q", fs.Arg(1))}[fs.NArg() > 1],
-		map[bool]error{false: fmt.Errorf("%q: give the configuration a name that ends in .toml", name)}[strings.HasSuffix(name, ".toml")],
+	t.files.html, t.files.json = strings.TrimSuffix(name, ".toml")+".html", name
+	if !t.fs.Changed("runs") {
+		t.runs = map[bool]int{false: 5, true: 3}[t.quick]
+	}
+	if !t.fs.Changed("duration") {
+		t.duration = map[bool]time.Duration{false: 200 * time.Millisecond, true: 80 * time.Millisecond}[t.quick]
+	}
+	o := options{congestion: t.congestion}
+	for _, check := range []struct {
+		flag string
+		err  error
+	}{
+		{"--congestion", o.checkCongestion()},
+		{"--runs", between(t.runs, 1, maxRuns)},
+		{"--duration", between(t.duration, time.Millisecond, maxDuration)},
 	} {
-		if problem != nil {
-			fmt.Fprintf(stderr, "dsbench tune: %v (see dsbench tune -h)\n", problem)
-			return exitUsage
+		if check.err != nil {
+			return fmt.Errorf("%s: %w", check.flag, check.err)
 		}
 	}
-	c := reportCommand{html: strings.TrimSuffix(name, ".toml") + ".html", json: name, force: *force}
-	if err := c.checkFiles(); err != nil {
-		return fail(stderr, "tune", err)
+	return nil
+}
+
+// run does dsbench tune.
+func (t *tuneCommand) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := t.files.checkFiles(); err != nil {
+		return err
 	}
 	if !netns.Privileged() {
 		if status, err := netns.ReexecInUserNS(); err == nil {
-			return status
+			return cli.ExitStatus(status)
 		}
 	}
-	t, err := takeTune(ctx, *runs, *duration, *congestion, stderr)
+	tuned, err := takeTune(ctx, t.runs, t.duration, t.congestion, stderr)
 	if err != nil {
-		return fail(stderr, "tune", err)
+		return err
 	}
-	page, err := t.Page()
+	page, err := tuned.Page()
 	if err == nil {
-		err = writeWhole(c.html, page)
+		err = writeWhole(t.files.html, page)
 	}
 	if err == nil {
-		err = writeWhole(name, []byte(t.Config()))
+		err = writeWhole(t.files.json, []byte(tuned.Config()))
 	}
 	if err != nil {
-		return fail(stderr, "tune", err)
+		return err
 	}
-	fmt.Fprintf(stdout, "%s\n%s and %s\n", t.Config(), name, c.html)
-	return exitOK
+	fmt.Fprintf(stdout, "%s\n%s and %s\n", tuned.Config(), t.files.json, t.files.html)
+	return nil
 }
 
 // takeTune measures and chooses.

@@ -13,8 +13,8 @@ import (
 var boolFlags = strings.Fields(`a asan benchmem buildvcs c cover e export deps failfast find fullpath i json linkshared
 	m modcacherw msan n race retracted short test trimpath u v versions work x artifacts compiled diff fix`)
 
-// command is a go command with the arguments that the user gave.
-type command struct {
+// goCommand is a go command with the arguments that the user gave.
+type goCommand struct {
 	verb    string
 	dir     string   // of -C; "": none
 	args    []string // without -C, -overlay and -vet
@@ -22,8 +22,8 @@ type command struct {
 }
 
 // parseCommand takes -C and -overlay from arguments of a go command.
-func parseCommand(verb string, args []string) (command, error) {
-	c := command{verb: verb}
+func parseCommand(verb string, args []string) (goCommand, error) {
+	c := goCommand{verb: verb}
 	for i := 0; i < len(args); i++ {
 		name, value, has := flagOf(args[i])
 		if name == "" {

@@ -274,8 +274,8 @@ func TestRefused(t *testing.T) {
 		{"no overlay", nil, []string{"build", "-overlay=/nonexistent"}, "-overlay: open /nonexistent: no such file"},
 		{"bad overlay", nil, []string{"build", "-overlay=main.go"}, "-overlay: main.go: invalid character"},
 		{"no go", []string{"PATH=/nonexistent"}, []string{"build"}, `executable file not found`},
-		{"command", nil, []string{"mend"}, `no command "mend"`},
-		{"explain nothing", nil, []string{"explain"}, "exn-go explain BINARY"},
+		{"command", nil, []string{"mend"}, `unknown command "mend": choose from`},
+		{"explain nothing", nil, []string{"explain"}, "name a binary"},
 		{"explain text", nil, []string{"explain", "main.go"}, "main.go: "},
 	} {
 		cmd := exnGo(t, dir, tt.args...)
@@ -283,7 +283,7 @@ func TestRefused(t *testing.T) {
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		err := cmd.Run()
-		if err == nil || !strings.Contains(stderr.String(), tt.want) || strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "exn-go: ") {
+		if err == nil || !strings.Contains(stderr.String(), tt.want) || strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "exn-go") {
 			t.Errorf("%s: %v, %q, want one line with %q", tt.name, err, &stderr, tt.want)
 		}
 	}

@@ -14,75 +14,61 @@
 package exngo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	_ "exnet/internal/linux"
-	"exnet/internal/version"
+
+	"github.com/spf13/cobra"
 )
-
-const usage = `usage: exn-go build|install|run|test|vet|list [flags of the go command]
-       exn-go env
-       exn-go explain BINARY...
-       exn-go version
-
-Exn-go builds Go programs with direct sockets: TCP connections whose peer has
-them, too, skip TCP. It is the go command with an overlay of package net; sources
-and go.mod stay as they are.
-
-  exn-go build -o server ./cmd/server
-  exn-run --loopback --explain -- ./server
-
-env prints the flags for another build system; explain says whether a binary was
-built so. A program obeys EXNET_LOOPBACK, EXNET_RULES and EXNET_BROKER as under
-exn-run; without any of these it is plain. Exit status: that of the go command; 1
-something failed, 2 wrong usage.
-`
 
 // verbs are the go commands that build, or look at what would be built.
 var verbs = []string{"build", "install", "list", "run", "test", "vet"}
 
 // Run is the command.
 func Run(args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		fmt.Fprint(stderr, usage)
-		return 2
-	}
-	var err error
-	switch verb := args[0]; {
-	case verb == "-h" || verb == "--help" || verb == "help":
-		fmt.Fprint(stdout, usage)
-	case verb == "version" || verb == "-version" || verb == "--version":
-		fmt.Fprintln(stdout, "exn-go", version.String())
-	case verb == "env":
-		err = printEnv(stdout)
-	case verb == "explain":
-		err = explainAll(args[1:], stdout)
-	case slices.Contains(verbs, verb):
-		err = runGo(verb, args[1:])
-	default:
-		err = fmt.Errorf("%w: no command %q: use one of %s, env, explain, version; what does not build is the go command's", errUsage, verb, strings.Join(verbs, ", "))
-	}
-	if err == nil {
-		return 0
-	}
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(stderr, "exn-go: %s\n", strings.TrimSuffix(line, "\n"))
-	}
-	if errors.Is(err, errUsage) {
-		return 2
-	}
-	return 1
+	return command.Run(context.Background(), newRoot(), args, stdout, stderr)
 }
 
-// errUsage says that the command line is wrong.
-var errUsage = errors.New("usage")
+// newRoot returns exn-go's commands.
+func newRoot() *cobra.Command {
+	root := command.New("exn-go", "build Go programs with direct sockets",
+		`Exn-go builds Go programs with direct sockets: TCP connections whose peer has
+them, too, skip TCP. It is the go command with an overlay of package net; sources
+and go.mod stay as they are.`)
+	root.Example = `exn-go build -o server ./cmd/server
+exn-run --loopback --explain -- ./server`
+	root.Annotations = map[string]string{command.EndKey: `What does not build is the go command's. A program obeys EXNET_LOOPBACK,
+EXNET_RULES and EXNET_BROKER as under exn-run; without any of these it is plain.
+Exit status: that of the go command; 1 something failed, 2 wrong usage.`}
+	for _, verb := range verbs {
+		root.AddCommand(&cobra.Command{
+			Use: verb + " [flags of the go command]", Short: "go " + verb + ", with direct sockets", DisableFlagParsing: true,
+			Long: "Is go " + verb + " with direct sockets. Its flags are those of the go command, which\nexplains them: go help " + verb + ".",
+			RunE: func(_ *cobra.Command, args []string) error { return runGo(verb, args) },
+		})
+	}
+	root.AddCommand(&cobra.Command{
+		Use: "env", Short: "print the flags for another build system",
+		Long:    "Prints variables for a shell, with which the go command itself builds with direct\nsockets.",
+		Example: `eval "$(exn-go env)"; go build ./...`,
+		Args:    command.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return printEnv(c.OutOrStdout()) },
+	}, &cobra.Command{
+		Use: "explain BINARY...", Short: "say whether a binary was built so",
+		Long: "Says for each binary whether it has direct sockets, and from which exn-go.",
+		RunE: func(c *cobra.Command, args []string) error { return explainAll(args, c.OutOrStdout()) },
+	})
+	return root
+}
 
 // prepare makes the overlay for a directory, on top of the user's, which names a file
 // relative to there. That of GOFLAGS is used if there is none.
@@ -173,7 +159,7 @@ func printEnv(stdout io.Writer) error {
 // explainAll is exn-go explain.
 func explainAll(names []string, stdout io.Writer) error {
 	if len(names) == 0 {
-		return fmt.Errorf("%w: exn-go explain BINARY", errUsage)
+		return cli.Usagef("name a binary")
 	}
 	var errs []error
 	for _, name := range names {

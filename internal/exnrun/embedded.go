@@ -18,6 +18,7 @@ import (
 
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
+	"exnet/internal/cli"
 )
 
 // brokerCommand makes exn-run start the broker of its network namespace, and
@@ -120,8 +121,8 @@ func runBroker() error {
 		}
 	})
 	if err != nil {
-		fmt.Println(oneLine(err))
-		return exitStatus(exitFailure)
+		fmt.Println(cli.Text(err))
+		return cli.ExitStatus(exitFailure)
 	}
 	return nil
 }

@@ -1,9 +1,9 @@
 package exnrun
 
 import (
-	"errors"
-	"flag"
-	"io"
+	"exnet/internal/cli"
+
+	"github.com/spf13/pflag"
 )
 
 // options is what the command line asks for.
@@ -20,41 +20,54 @@ type options struct {
 	report     string // file for JSON lines; "": none
 	printEnv   bool
 	library    string // "": built from the source in this program
+	version    bool
+	man        bool
+	completion string // shell; "": none
 	argv       []string
 }
 
 // stays reports whether exn-run has to stay around while the program runs.
 func (o options) stays() bool { return o.explain || o.verbose || o.stats || o.report != "" }
 
-// parseOptions reads the arguments. The error is flag.ErrHelp if they ask for
+// define defines the flags.
+func (o *options) define(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.loopback, "loopback", false, "include connections to 127.0.0.0/8 and ::1; starts a broker if none serves this network namespace")
+	fs.StringVar(&o.rules, "rules", "", "`FILE` rules: which connections may be direct")
+	fs.StringVar(&o.node, "node", "", "`NODE` in the network namespace of a node: its ID, or the name or path of its namespace (takes root)")
+	fs.StringVar(&o.fabric, "fabric", "lab", "`NAME` fabric of that node (lab)")
+	fs.StringVar(&o.dir, "dir", "", "`DIR` directory of that fabric")
+	fs.BoolVar(&o.explain, "explain", false, "say at the end what was chosen for each connection, why")
+	fs.BoolVar(&o.verbose, "verbose", false, "say it at once, when a connection is made or changes")
+	fs.BoolVar(&o.stats, "stats", false, "as --explain, with all counters")
+	fs.StringVar(&o.report, "report", "", "`FILE` the same for programs: a JSON object a line")
+	fs.BoolVar(&o.printEnv, "print-env", false, "print the variables for a shell, and run nothing")
+	fs.StringVar(&o.checkRules, "check-rules", "", "`FILE` check rules, and run nothing")
+	fs.StringVar(&o.library, "library", "", "`FILE` use this library instead of exn-run's own")
+	fs.BoolVar(&o.version, "version", false, "print the version")
+	fs.StringVar(&o.completion, "completion", "", "`SHELL` print completions for bash, fish or zsh")
+	fs.BoolVar(&o.man, "man", false, "print the man page")
+}
+
+// parseOptions reads the arguments. The error is pflag.ErrHelp if they ask for
 // help, and else says what is wrong with them.
-func parseOptions(args []string) (o options, err error) {
-	fs := flag.NewFlagSet("exn-run", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&o.rules, "rules", "", "")
-	fs.StringVar(&o.checkRules, "check-rules", "", "")
-	fs.StringVar(&o.node, "node", "", "")
-	fs.StringVar(&o.fabric, "fabric", "lab", "")
-	fs.StringVar(&o.dir, "dir", "", "")
-	fs.BoolVar(&o.loopback, "loopback", false, "")
-	fs.BoolVar(&o.explain, "explain", false, "")
-	fs.BoolVar(&o.verbose, "verbose", false, "")
-	fs.BoolVar(&o.stats, "stats", false, "")
-	fs.StringVar(&o.report, "report", "", "")
-	fs.BoolVar(&o.printEnv, "print-env", false, "")
-	fs.StringVar(&o.library, "library", "", "")
+func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
+	fs = pflag.NewFlagSet("exn-run", pflag.ContinueOnError)
+	fs.SetInterspersed(false) // what follows the program is the program's
+	fs.Usage = func() {}
+	o.define(fs)
 	if err := fs.Parse(args); err != nil {
-		return o, err
+		return o, fs, cli.FlagError(fs, err)
 	}
 	o.argv = fs.Args()
-	alone := o.printEnv || o.checkRules != ""
+	asks := o.version || o.man || o.completion != ""
+	alone := asks || o.printEnv || o.checkRules != ""
 	switch {
 	case len(o.argv) == 0 && !alone:
-		return o, errors.New("name a program to run")
+		return o, fs, cli.Usagef("name a program to run")
 	case len(o.argv) > 0 && alone:
-		return o, errors.New("--print-env and --check-rules run no program")
+		return o, fs, cli.Usagef("--print-env, --check-rules, --version, --completion and --man run no program")
 	case o.printEnv && o.stays():
-		return o, errors.New("--print-env runs no program: leave out --explain, --verbose, --stats and --report")
+		return o, fs, cli.Usagef("--print-env runs no program: leave out --explain, --verbose, --stats and --report")
 	}
-	return o, nil
+	return o, fs, nil
 }

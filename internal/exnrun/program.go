@@ -223,5 +223,3 @@ func gainsRights(path string, info fs.FileInfo) bool {
 	n, err := unix.Getxattr(path, "security.capability", nil)
 	return err == nil && n > 0 && unix.Getuid() != 0
 }
-
-const exitFailure = 1

@@ -2,33 +2,22 @@ package exnrun
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
 	"exnet/internal/child"
+	"exnet/internal/cli"
 	"exnet/internal/rules"
 	"exnet/internal/version"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 )
-
-const exitUsage = 2
-
-// exitStatus is an exit status that needs no more words.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
-
-// usageError says that the arguments are wrong.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
 
 // Run is the program: it does what args (without the program's name) say. Where
 // it can it becomes the program that it is to run and does not return; else it
@@ -44,48 +33,65 @@ func Run(args []string, stdout, stderr io.Writer) int {
 			return status(stderr, detachBroker())
 		case serveCommand:
 			return status(stderr, runBroker())
-		case "version", "-version", "--version":
-			fmt.Fprintln(stdout, "exn-run", version.String())
-			return 0
+		case "version":
+			args = []string{"--version"}
 		}
 	}
-	if len(args) == 0 {
-		fmt.Fprint(stderr, helpText)
-		return exitUsage
-	}
-	o, err := parseOptions(args)
+	o, fs, err := parseOptions(args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, helpText)
+	case len(args) == 0:
+		fmt.Fprint(stderr, page(fs).Help())
+		return exitFailure
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Fprint(stdout, page(fs).Help())
 		return 0
 	case err != nil:
-		return status(stderr, usageError{err})
+		return status(stderr, err)
+	case o.version:
+		fmt.Fprintln(stdout, "exn-run", version.String(), runtime.Version())
+		return 0
+	case o.man:
+		fmt.Fprint(stdout, page(fs).Man())
+		return 0
+	case o.completion != "":
+		text, err := page(fs).Completion(o.completion)
+		fmt.Fprint(stdout, text)
+		return status(stderr, err)
 	case o.checkRules != "":
 		return status(stderr, checkRules(stdout, o.checkRules))
 	}
 	return status(stderr, run(o, stdout, stderr))
 }
 
+// exitFailure is the status when exn-run itself fails, as of env(1) and timeout(1). 126 and 127
+// are for the program only.
+const exitFailure = 125
+
+// programError says that the program cannot be run.
+type programError struct{ err error }
+
+func (e programError) Error() string { return e.err.Error() }
+func (e programError) Unwrap() error { return e.err }
+
 // status prints what is to be said about err, in one line, and returns the exit
 // status.
 func status(stderr io.Writer, err error) int {
-	var exit exitStatus
-	var usage usageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return int(exit)
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "exn-run: %s (see exn-run -h)\n", oneLine(err))
-		return exitUsage
+	failure := exitFailure
+	var program programError
+	if errors.As(err, &program) {
+		if s := child.StartStatus(err); s != exitOther {
+			failure = s
+		}
 	}
-	fmt.Fprintf(stderr, "exn-run: %s\n", oneLine(err))
-	return child.StartStatus(err)
+	code := cli.Report(stderr, "exn-run", "", err, failure)
+	if usage := (cli.UsageError{}); errors.As(err, &usage) {
+		return exitFailure
+	}
+	return code
 }
 
-// oneLine returns the text of err without line breaks, which joined errors have.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+// exitOther is what child.StartStatus says if it does not know.
+const exitOther = 1
 
 func checkRules(stdout io.Writer, path string) error {
 	list, err := rules.Read(path)
@@ -117,7 +123,7 @@ func run(o options, stdout, stderr io.Writer) error {
 	if !o.printEnv {
 		var err error
 		if p, err = FindProgram(o.argv[0]); err != nil {
-			return child.StartError(err)
+			return programError{child.StartError(err)}
 		}
 		if reason := p.Reason(); reason != "" {
 			say("%s", reason)
@@ -132,7 +138,7 @@ func run(o options, stdout, stderr io.Writer) error {
 	}
 	path, err := prepareBroker(o.loopback)
 	if err != nil {
-		say("%s: connections stay on TCP", oneLine(err))
+		say("%s: connections stay on TCP", cli.Text(err))
 	}
 	if o.stays() {
 		return stay(o, s, p, path, stderr)
@@ -159,7 +165,7 @@ func become(path string, argv, environ []string) error {
 		path, argv = shellScript(path, argv)
 		err = syscall.Exec(path, argv, environ)
 	}
-	return fmt.Errorf("%s: %w", path, err)
+	return programError{fmt.Errorf("%s: %w", path, err)}
 }
 
 func shellScript(path string, argv []string) (string, []string) {

@@ -24,17 +24,21 @@ func TestUsage(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		{nil, 2, "", "Usage:"},
+		{nil, 125, "", "Usage:"},
 		{[]string{"-h"}, 0, "Usage:", ""},
 		{[]string{"version"}, 0, "exn-run ", ""},
-		{[]string{"--no-such-flag", "true"}, 2, "", "see exn-run -h"},
-		{[]string{"--explain"}, 2, "", "name a program to run"},
-		{[]string{"--print-env", "true"}, 2, "", "run no program"},
-		{[]string{"--print-env", "--explain"}, 2, "", "leave out --explain"},
-		{[]string{"--rules", "/no/such/file", "true"}, 127, "", "/no/such/file"},
+		{[]string{"--version"}, 0, "exn-run ", ""},
+		{[]string{"--man"}, 0, ".TH EXN", ""},
+		{[]string{"--completion", "csh"}, 125, "", "name bash, fish or zsh"},
+		{[]string{"--no-such-flag", "true"}, 125, "", "see exn-run -h"},
+		{[]string{"--loopbak", "true"}, 125, "", "did you mean --loopback?"},
+		{[]string{"--explain"}, 125, "", "name a program to run"},
+		{[]string{"--print-env", "true"}, 125, "", "run no program"},
+		{[]string{"--print-env", "--explain"}, 125, "", "leave out --explain"},
+		{[]string{"--rules", "/no/such/file", "true"}, 125, "", "/no/such/file"},
 		{[]string{"no-such-program"}, 127, "", "install it"},
 		{[]string{"/etc/passwd"}, 126, "", "permission denied"},
-		{[]string{"--library", "/etc/passwd", "true"}, 1, "", "no shared library"},
+		{[]string{"--library", "/etc/passwd", "true"}, 125, "", "no shared library"},
 	} {
 		var stdout, stderr bytes.Buffer
 		status := Run(tt.args, &stdout, &stderr)
@@ -46,7 +50,9 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: more than a line: %q", tt.args, &stderr)
 		}
 	}
-	clitest.Fits(t, 82, helpText)
+	var help bytes.Buffer
+	Run([]string{"-h"}, &help, &help)
+	clitest.Fits(t, 82, help.String())
 }
 
 func TestCheckRules(t *testing.T) {
@@ -57,7 +63,7 @@ func TestCheckRules(t *testing.T) {
 		status     int
 	}{
 		{good, good + " is good: 2 rules\n", 0},
-		{bad, bad + ":2: action", 1},
+		{bad, bad + ":2: action", 125},
 	} {
 		var out bytes.Buffer
 		if status := Run([]string{"--check-rules", tt.path}, &out, &out); status != tt.status || !strings.Contains(out.String(), tt.want) {

@@ -12,6 +12,7 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/child"
+	"exnet/internal/cli"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,7 +100,7 @@ func runChild(path string, argv, environ []string, look func()) (*os.ProcessStat
 		err = cmd.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, programError{fmt.Errorf("%s: %w", path, err)}
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -133,7 +134,7 @@ func fromKeys(sig os.Signal) bool {
 func endAs(state *os.ProcessState) error {
 	ws, ok := state.Sys().(syscall.WaitStatus)
 	if !ok || !ws.Signaled() {
-		return exitStatus(state.ExitCode())
+		return cli.ExitStatus(state.ExitCode())
 	}
 	switch sig := ws.Signal(); sig {
 	case unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGKILL, unix.SIGPIPE:
@@ -141,5 +142,5 @@ func endAs(state *os.ProcessState) error {
 		_ = unix.Kill(os.Getpid(), sig) // it is this process's own
 		time.Sleep(time.Second)         // until it arrives
 	}
-	return exitStatus(128 + int(ws.Signal()))
+	return cli.ExitStatus(128 + int(ws.Signal()))
 }

@@ -3,8 +3,6 @@ package exntun
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -12,34 +10,58 @@ import (
 	"syscall"
 	"time"
 
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/control"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
-func runCapture(ctx context.Context, p program, args []string) error {
-	var file string
-	var snapLen int
-	o, err := parseNodeOptions("capture", args, nil, func(fs *flag.FlagSet) {
-		fs.StringVar(&file, "w", "-", "")
-		number(fs, "s", &snapLen, 0, math.MaxInt32)
+func newCapture() *cobra.Command {
+	var o captureOptions
+	c := &cobra.Command{
+		Use: "capture [flags]", Short: "write the frames of a running node as pcapng",
+		Long: `Writes the Ethernet frames of a node's interface as pcapng, with their checksums
+filled in, until SIGINT, or until the reader or the node ends. Segments that are
+to be cut appear as they are. Frames that the reader is too slow for are missing
+in the capture, not in the traffic.`,
+		Example: `exn-tun capture --node 1 | tcpdump -n -r -
+exn-tun capture --node 1 -w exn0.pcapng
+exn-tun capture | wireshark -k -i -`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return runCapture(c.Context(), programOf(c), o) },
+	}
+	o.define(c.Flags())
+	c.Flags().StringVarP(&o.file, "write", "w", "-", "`FILE` write to a file or named pipe (standard output)")
+	c.Flags().FuncP("snaplen", "s", "`BYTES` no more than so much of each frame; 0: all (0)", func(s string) (err error) {
+		o.snapLen, err = cli.ParseSize(s, 0, math.MaxInt32)
+		return err
 	})
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, captureHelp)
-		return nil
+	return c
+}
+
+// captureOptions are the flags of "exn-tun capture".
+type captureOptions struct {
+	nodeOptions
+	file    string // "-": standard output
+	snapLen int
+}
+
+func runCapture(ctx context.Context, p program, o captureOptions) error {
+	file, snapLen := o.file, o.snapLen
+	if file == "-" && isTerminal(p.stdout) {
+		return cli.Usagef("a capture is nothing for a terminal: use -w FILE, or a pipe as in exn-tun capture | tcpdump -r -")
 	}
-	if err == nil && file == "-" && isTerminal(p.stdout) {
-		err = errors.New("a capture is nothing for a terminal: use -w FILE, or a pipe as in exn-tun capture | tcpdump -r -")
-	}
-	if err != nil {
-		return usageError{err}
+	if err := o.resolve(); err != nil {
+		return err
 	}
 	nodes, err := o.nodes()
 	if err != nil {
 		return err
 	}
 	if len(nodes) > 1 {
-		return usageError{fmt.Errorf("there are %d nodes in %s: choose one with --node", len(nodes), o.dir)}
+		return cli.Usagef("there are %d nodes in %s: choose one with --node", len(nodes), o.dir)
 	}
 	c, err := control.Dial(o.dir, nodes[0])
 	if err != nil {

@@ -2,14 +2,15 @@ package exntun
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/internal/cli"
 	"exnet/internal/control"
+
+	"github.com/spf13/pflag"
 )
 
 // downTime is how long a node may take to end.
@@ -22,28 +23,18 @@ type nodeOptions struct {
 	node   *fabric.NodeID // nil: all that there are
 }
 
-// parseNodeOptions reads the arguments of a command for nodes that are up. define
-// adds flags of the command, and rest looks at what is behind the flags; nil:
-// there may be nothing.
-func parseNodeOptions(name string, args []string, rest func(*flag.FlagSet) error, define ...func(*flag.FlagSet)) (o nodeOptions, err error) {
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
+// define defines the flags that say which nodes.
+func (o *nodeOptions) define(fs *pflag.FlagSet) {
 	where(fs, &o.fabric, &o.dir)
-	nodeFlag(fs, &o.node)
-	for _, d := range define {
-		d(fs)
+	nodeFlag(fs, &o.node, "`ID` this node only (all of the fabric on this host)")
+}
+
+// resolve finds the directory, once the flags are read.
+func (o *nodeOptions) resolve() (err error) {
+	if o.dir, err = dirOf(o.fabric, o.dir); err != nil {
+		return cli.UsageError{Err: err}
 	}
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
-	if rest == nil {
-		rest = noArguments
-	}
-	if err := rest(fs); err != nil {
-		return o, err
-	}
-	o.dir, err = dirOf(o.fabric, o.dir)
-	return o, err
+	return nil
 }
 
 // nodes returns the nodes that are meant.

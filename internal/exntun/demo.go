@@ -3,27 +3,72 @@ package exntun
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/exntun/lab"
 	"exnet/internal/netns"
 	"exnet/internal/tun"
+
+	"github.com/spf13/cobra"
 )
 
-func runDemo(ctx context.Context, p program, args []string) error {
-	o, err := parseDemo(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, demoHelp())
-		return nil
+const demoExamples = `exn-tun demo
+    two nodes, IPv4 and IPv6; takes about 12 seconds
+exn-tun demo --json | jq .ok
+    the same as one JSON object; exit status 0 only if every check passed
+exn-tun demo --serve 'iperf3 -s' -- iperf3 -c 10.2.0.2
+    iperf3 over exn0: its server on node 2, its client on node 1
+exn-tun demo --nodes 4 --mtu 9000 --shell
+    a shell on node 1 of four; it says how to reach the others
+exn-tun demo --capture x.pcapng -- ping -c 3 10.2.0.2; tcpdump -r x.pcapng
+    what went over the fabric
+exn-tun demo -- sh -c 'ping -c 3 $EXN_PEER6 && ip -s link show $EXN_IF'
+    the environment has the addresses`
+
+const demoEnvironment = `Environment of the commands:
+  EXN_NODE, EXN_NODES  number of its node, number of nodes
+  EXN_IF               its interface, exn0
+  EXN_ADDR, EXN_ADDR6  its own addresses
+  EXN_PEER, EXN_PEER6  those of the next node
+  EXN_PEERS, EXN_PEERS6
+                       those of all other nodes
+  EXN_BROADCAST        the broadcast address
+  EXN_NS1, EXN_NS2...  the namespaces, as in nsenter --net=$EXN_NS2 ip addr`
+
+func newDemo() *cobra.Command {
+	var o *demoOptions
+	c := &cobra.Command{
+		Use: "demo [flags]", Short: "try and measure exn0 between namespaces, or run programs",
+		Long: `Brings up nodes with an exn0 each, in network namespaces of their own, on one
+fabric in this process. Then it tries ping, TCP and broadcast over exn0,
+measures them beside the kernel's own veth, shows how the frames went, and
+cleans up. With a command behind --, or --shell, it runs that in a namespace
+instead; the command's exit status is exn-tun's.`,
+		Example: demoExamples,
+		Annotations: map[string]string{
+			command.UsageKey: "demo [flags]\ndemo [flags] -- COMMAND [ARGUMENT...]\ndemo [flags] --shell",
+			command.EndKey:   demoEnvironment,
+		},
+		Args: func(c *cobra.Command, args []string) error {
+			if err := o.check(args, c.ArgsLenAtDash() == 0); err != nil {
+				return cli.UsageError{Err: err}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return runDemo(c.Context(), programOf(c), *o) },
 	}
-	if err != nil {
-		return usageError{err}
-	}
+	o = newDemoOptions(c.Flags())
+	c.Flags().SetInterspersed(false) // a command without -- is told so
+	return c
+}
+
+func runDemo(ctx context.Context, p program, o demoOptions) error {
 	// Before anything else: no user namespace helps where this is missing.
 	if err := tun.Supported(); err != nil {
 		return p.cannot(o, err)
@@ -33,7 +78,7 @@ func runDemo(ctx context.Context, p program, args []string) error {
 		if err != nil {
 			return p.cannot(o, err)
 		}
-		return exitStatus(status)
+		return cli.ExitStatus(status)
 	}
 	rec, err := openRecording(o)
 	if err != nil {
@@ -57,7 +102,7 @@ func (p program) cannot(o demoOptions, err error) error {
 		return err
 	}
 	r := newReport(o, lab.Pinger{})
-	r.Error = oneLine(err)
+	r.Error = cli.Text(err)
 	return errors.Join(err, r.printJSON(p.stdout))
 }
 
@@ -80,7 +125,7 @@ func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) er
 		err = errInterrupted
 	}
 	if err != nil {
-		d.report.Error = oneLine(err)
+		d.report.Error = cli.Text(err)
 	}
 	d.report.conclude()
 	if o.json {
@@ -93,7 +138,7 @@ func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) er
 		}
 	}
 	if err == nil && !d.report.OK {
-		return exitStatus(exitFailure)
+		return cli.ExitStatus(cli.ExitFailure)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/cli"
 	"exnet/internal/exntun/lab"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +68,7 @@ func TestRootDemo(t *testing.T) {
 			status, stdout, stderr := run(t.Context(), slices.Concat(quick, []string{"--json"}, c.flags)...)
 			oneLineOf(t, stdout, `{"ok":true,`)
 			d := lastLineJSON(t, stdout)
-			if status != exitOK || !d.OK || d.Error != "" {
+			if status != cli.ExitOK || !d.OK || d.Error != "" {
 				t.Fatalf("status %d, %+v\n%s", status, d.Checks, stderr)
 			}
 			checkDemo(t, d)
@@ -166,10 +167,10 @@ func TestRootDemoCancelled(t *testing.T) {
 			status := Run(ctx, []string{"demo", "--duration", "50ms", "--runs", "1", "--fair", "--json"}, &stdout, &stderr)
 			t.Log(time.Since(began))
 			d := lastLineJSON(t, stdout.String())
-			if at == "cleaning up" && status == exitOK {
+			if at == "cleaning up" && status == cli.ExitOK {
 				return // it was faster
 			}
-			if status != exitFailure || d.OK || d.Error != "interrupted" {
+			if status != cli.ExitFailure || d.OK || d.Error != "interrupted" {
 				t.Errorf("status %d, OK %v, error %q", status, d.OK, d.Error)
 			}
 			if !strings.HasSuffix(stderr.String(), "exn-tun demo: interrupted\n") {
@@ -189,7 +190,7 @@ func TestRootDemoSignal(t *testing.T) {
 			time.AfterFunc(100*time.Millisecond, func() { cmd.Process.Signal(sig) })
 		}
 		_ = cmd.Run()
-		if status := cmd.ProcessState.ExitCode(); status != exitFailure {
+		if status := cmd.ProcessState.ExitCode(); status != cli.ExitFailure {
 			t.Errorf("%v: %v\n%s", sig, cmd.ProcessState, stderr)
 		}
 		if !strings.Contains(stdout.String(), "The demonstration ended early: interrupted") {

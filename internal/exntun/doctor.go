@@ -1,46 +1,40 @@
 package exntun
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"flag"
-	"fmt"
-	"io"
 
+	"exnet/internal/command"
 	"exnet/internal/doctor"
+
+	"github.com/spf13/cobra"
 )
-
-const doctorHelpText = `Usage: exn-tun doctor [--json]
-
-Looks at this host and says what exnet needs that is not there, and what would
-make it faster: what was found, what to change, and why. It changes nothing.
-
-Exit status: 0 nothing is missing, 1 something does not work, 2 wrong usage.
-`
 
 // errSick says that the report has a failure in it, which says what.
 var errSick = errors.New("something that is needed is missing")
 
-func runDoctor(_ context.Context, p program, args []string) error {
-	fs := flag.NewFlagSet("doctor", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	asJSON := fs.Bool("json", false, "")
-	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, doctorHelpText)
-		return nil
-	} else if err != nil {
-		return usageError{err}
+func newDoctor() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "doctor [flags]", Short: "look at this host: what is missing, what would be faster",
+		Long: `Looks at this host and says what exnet needs that is not there, and what would
+make it faster: what was found, what to change, and why. It changes nothing.
+
+Exit status: 0 nothing is missing, 1 something does not work, 2 wrong usage.`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return runDoctor(programOf(c), asJSON) },
 	}
-	if fs.NArg() > 0 {
-		return usageError{fmt.Errorf("unexpected argument %q", fs.Arg(0))}
-	}
+	c.Flags().BoolVar(&asJSON, "json", false, "one JSON array instead of text")
+	return c
+}
+
+func runDoctor(p program, asJSON bool) error {
 	host, err := doctor.This()
 	if err != nil {
 		return err
 	}
 	findings := doctor.Examine(host)
-	if *asJSON {
+	if asJSON {
 		e := json.NewEncoder(p.stdout)
 		e.SetIndent("", "  ")
 		err = e.Encode(findings)

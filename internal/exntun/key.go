@@ -1,9 +1,6 @@
 package exntun
 
 import (
-	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"time"
@@ -11,50 +8,12 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/identity"
+	"exnet/internal/cli"
+	"exnet/internal/command"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
-
-const keyHelp = `Usage: exn-tun key ca   --fabric NAME --out BASE [--days N]
-       exn-tun key node --fabric NAME --node ID --out BASE [--ca BASE]
-                        [--days N]
-       exn-tun key sign --ca BASE [--days N] FILE...
-       exn-tun key show FILE...
-
-Makes the keys by which nodes on different hosts know each other: BASE.key,
-which stays secret (mode 0600), and BASE.crt, the certificate, which may be
-given away. Keys are ed25519.
-
-  ca      the authority of a fabric: who has its key decides who is a node
-  node    a node's key. With --ca its certificate is signed; without, the key
-          signs it itself, for an authority to sign later, or for pinning
-  sign    puts certificates that an authority has signed in the place of those
-          in the files: of keys that were made elsewhere, or to renew them
-  show    what is in a certificate, and the line that pins its key
-
-A trust file says who is believed (exn-tun up --trust): the certificates of
-authorities, and lines such as
-
-  node 2 SHA256:...    this key is node 2
-  deny SHA256:...      this key is nobody, whoever signed it
-
-Examples:
-  exn-tun key ca --fabric lab --out lab-ca
-  exn-tun key node --fabric lab --node 1 --ca lab-ca --out node1
-  exn-tun up --key node1.key --trust lab-ca.crt --listen :4791 ...
-      an authority's fabric: lab-ca.crt, node1.key and node1.crt go to host 1
-  exn-tun key node --fabric lab --node 2 --out node2
-  exn-tun key sign --ca lab-ca node2.crt
-      the key of node 2 never leaves host 2, its certificate goes there and back
-  exn-tun key show node1.crt node2.crt | grep ^node > trust
-      a fabric without an authority: every node has the trust file
-
-Flags:
-  --fabric NAME        name of the fabric (lab)
-  --node ID            ID of the node that the key is for
-  --out BASE           name of the files without .key and .crt
-  --ca BASE            the files of the authority
-  --days N             how long the certificate is good: 365, and 3650 for an
-                       authority and for a certificate that its key has signed
-`
 
 // Default and longest life of a certificate.
 const (
@@ -70,76 +29,115 @@ type keyOptions struct {
 	node   *fabric.NodeID
 	out    string
 	ca     string
+	days   int // 0: the default
 	life   time.Duration
 	files  []string
 }
 
-func runKey(_ context.Context, p program, args []string) error {
-	verbs := map[string]func(io.Writer, keyOptions) error{"ca": keyCA, "node": keyNode, "sign": keySign, "show": keyShow}
-	if len(args) > 0 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help") {
-		fmt.Fprint(p.stdout, keyHelp)
-		return nil
+const keyText = `Makes the keys by which nodes on different hosts know each other: BASE.key,
+which stays secret (mode 0600), and BASE.crt, the certificate, which may be
+given away. Keys are ed25519.`
+
+const keyEnd = `A trust file says who is believed (exn-tun up --trust): the certificates of
+authorities, and lines such as
+
+  node 2 SHA256:...    this key is node 2
+  deny SHA256:...      this key is nobody, whoever signed it`
+
+const keyExamples = `exn-tun key ca --fabric lab --out lab-ca
+exn-tun key node --fabric lab --node 1 --ca lab-ca --out node1
+exn-tun up --key node1.key --trust lab-ca.crt --listen :4791 ...
+    an authority's fabric: lab-ca.crt, node1.key and node1.crt go to host 1
+exn-tun key node --fabric lab --node 2 --out node2
+exn-tun key sign --ca lab-ca node2.crt
+    the key of node 2 never leaves host 2, its certificate goes there and back
+exn-tun key show node1.crt node2.crt | grep ^node > trust
+    a fabric without an authority: every node has the trust file`
+
+func newKey() *cobra.Command {
+	c := &cobra.Command{
+		Use: "key COMMAND [flags]", Short: "make the keys by which nodes of other hosts know each other",
+		Long: keyText, Example: keyExamples, Annotations: map[string]string{command.EndKey: keyEnd},
+		RunE: func(c *cobra.Command, args []string) error {
+			return cli.Usagef("say what to do: ca, node, sign or show")
+		},
 	}
-	if len(args) == 0 || verbs[args[0]] == nil {
-		return usageError{errors.New("say what to do: ca, node, sign or show")}
-	}
-	o, err := parseKey(args[0], args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, keyHelp)
-		return nil
-	}
-	if err != nil {
-		return usageError{err}
-	}
-	return verbs[args[0]](p.stdout, o)
+	c.AddCommand(
+		newKeyCommand("ca", "[flags]", "the authority of a fabric",
+			"Makes the authority of a fabric: who has its key decides who is a node.", keyCA, (*keyOptions).fabricFlag, (*keyOptions).outFlag),
+		newKeyCommand("node", "[flags]", "a node's key",
+			`Makes a node's key. With --ca its certificate is signed; without, the key signs
+it itself, for an authority to sign later, or for pinning.`, keyNode, (*keyOptions).fabricFlag, (*keyOptions).idFlag, (*keyOptions).outFlag, (*keyOptions).caFlag),
+		newKeyCommand("sign", "[flags] FILE...", "sign certificates",
+			`Puts certificates that an authority has signed in the place of those in the
+files: of keys that were made elsewhere, or to renew them.`, keySign, (*keyOptions).caFlag),
+		newKeyCommand("show", "FILE...", "what is in a certificate",
+			"Shows what is in a certificate, and the line that pins its key.", keyShow),
+	)
+	return c
 }
 
-func parseKey(verb string, args []string) (keyOptions, error) {
+// newKeyCommand returns one of the commands of "exn-tun key".
+func newKeyCommand(verb, use, short, long string, run func(io.Writer, keyOptions) error, define ...func(*keyOptions, *pflag.FlagSet)) *cobra.Command {
 	o := keyOptions{fabric: "lab"}
-	fs := flag.NewFlagSet(verb, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	days := 0
-	if verb == "ca" || verb == "node" {
-		fs.Func("fabric", "", func(s string) error {
-			o.fabric = s
-			return emp.CheckName(s)
-		})
-		fs.StringVar(&o.out, "out", "", "")
+	c := &cobra.Command{
+		Use: verb + " " + use, Short: short, Long: long,
+		Args: func(_ *cobra.Command, args []string) error { return o.check(verb, args) },
+		RunE: func(c *cobra.Command, _ []string) error { return run(c.OutOrStdout(), o) },
 	}
-	if verb == "node" {
-		nodeFlag(fs, &o.node)
-	}
-	if verb == "node" || verb == "sign" {
-		fs.StringVar(&o.ca, "ca", "", "")
+	for _, d := range define {
+		d(&o, c.Flags())
 	}
 	if verb != "show" {
-		number(fs, "days", &days, 1, maxDays)
+		cli.Number(c.Flags(), &o.days, "days", 1, maxDays,
+			"`N` how long the certificate is good: 365, and 3650 for an authority and for a certificate that its key has signed")
 	}
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
-	o.files = fs.Args()
+	return c
+}
+
+func (o *keyOptions) fabricFlag(fs *pflag.FlagSet) {
+	fs.Func("fabric", "`NAME` name of the fabric (lab)", func(s string) error {
+		o.fabric = s
+		return emp.CheckName(s)
+	})
+}
+
+func (o *keyOptions) idFlag(fs *pflag.FlagSet) {
+	nodeFlag(fs, &o.node, "`ID` of the node that the key is for")
+}
+
+func (o *keyOptions) outFlag(fs *pflag.FlagSet) {
+	fs.StringVar(&o.out, "out", "", "`BASE` name of the files without .key and .crt")
+}
+
+func (o *keyOptions) caFlag(fs *pflag.FlagSet) {
+	fs.StringVar(&o.ca, "ca", "", "`BASE` the files of the authority")
+}
+
+// check takes in what is behind the flags, and says what is wrong.
+func (o *keyOptions) check(verb string, args []string) error {
+	o.files = args
 	o.life = signed
 	if verb == "ca" || verb == "node" && o.ca == "" {
 		o.life = unsigned
 	}
-	if days > 0 {
-		o.life = time.Duration(days) * day
+	if o.days > 0 {
+		o.life = time.Duration(o.days) * day
 	}
 	makes := verb == "ca" || verb == "node"
 	switch {
 	case makes && len(o.files) > 0:
-		return o, noArguments(fs)
+		return command.NoArgs(nil, args)
 	case makes && o.out == "":
-		return o, errors.New("--out is missing: name the files, without .key and .crt")
+		return cli.Usagef("--out is missing: name the files, without .key and .crt")
 	case verb == "node" && o.node == nil:
-		return o, errors.New("--node is missing: say which node the key is for")
+		return cli.Usagef("--node is missing: say which node the key is for")
 	case verb == "sign" && o.ca == "":
-		return o, errors.New("--ca is missing: name the files of the authority")
+		return cli.Usagef("--ca is missing: name the files of the authority")
 	case !makes && len(o.files) == 0:
-		return o, errors.New("name one or more certificates")
+		return cli.Usagef("name one or more certificates")
 	}
-	return o, nil
+	return nil
 }
 
 func keyCA(w io.Writer, o keyOptions) error {

@@ -1,6 +1,7 @@
 package exntun
 
 import (
+	"exnet/internal/cli"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,7 @@ import (
 func keys(t *testing.T, args ...string) string {
 	t.Helper()
 	status, stdout, stderr := run(t.Context(), append([]string{"key"}, args...)...)
-	if status != exitOK || stderr != "" {
+	if status != cli.ExitOK || stderr != "" {
 		t.Fatalf("key %v: status %d, %s", args, status, stderr)
 	}
 	return stdout
@@ -51,21 +52,21 @@ func TestKey(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"", exitUsage, "ca, node, sign or show"},
-		{"make", exitUsage, "ca, node, sign or show"},
-		{"ca", exitUsage, "--out is missing"},
-		{"node --out x", exitUsage, "--node is missing"},
-		{"node --node 65536 --out x", exitUsage, "use a number from 0 to 65535"},
-		{"node --fabric a/b --out x", exitUsage, "letters"},
-		{"ca --out x y", exitUsage, `unexpected argument "y"`},
-		{"ca --out x --days 0", exitUsage, "use a number from 1"},
-		{"sign x", exitUsage, "--ca is missing"},
-		{"show", exitUsage, "name one or more"},
-		{"ca --out " + at("two"), exitFailure, "is there already"},
-		{"sign --ca " + at("ca") + " " + at("one.crt"), exitFailure, "others may read " + at("ca.key") + " (mode 0644): chmod 600"},
-		{"node --node 3 --ca " + at("one") + " --out " + at("three"), exitFailure, "cannot sign for"},
-		{"show " + at("none"), exitFailure, "no such file"},
-		{"show " + dir, exitFailure, "no such file"},
+		{"", cli.ExitUsage, "ca, node, sign or show"},
+		{"make", cli.ExitUsage, "ca, node, sign or show"},
+		{"ca", cli.ExitUsage, "--out is missing"},
+		{"node --out x", cli.ExitUsage, "--node is missing"},
+		{"node --node 65536 --out x", cli.ExitUsage, "use a number from 0 to 65535"},
+		{"node --fabric a/b --out x", cli.ExitUsage, "letters"},
+		{"ca --out x y", cli.ExitUsage, `unexpected argument "y"`},
+		{"ca --out x --days 0", cli.ExitUsage, "use a number from 1"},
+		{"sign x", cli.ExitUsage, "--ca is missing"},
+		{"show", cli.ExitUsage, "name one or more"},
+		{"ca --out " + at("two"), cli.ExitFailure, "is there already"},
+		{"sign --ca " + at("ca") + " " + at("one.crt"), cli.ExitFailure, "others may read " + at("ca.key") + " (mode 0644): chmod 600"},
+		{"node --node 3 --ca " + at("one") + " --out " + at("three"), cli.ExitFailure, "cannot sign for"},
+		{"show " + at("none"), cli.ExitFailure, "no such file"},
+		{"show " + dir, cli.ExitFailure, "no such file"},
 	} {
 		status, stdout, stderr := run(t.Context(), append([]string{"key"}, strings.Fields(c.args)...)...)
 		if status != c.status || stdout != "" {
@@ -74,7 +75,7 @@ func TestKey(t *testing.T) {
 		oneLineOf(t, stderr, c.want)
 	}
 	status, stdout, _ := run(t.Context(), "key", "-h")
-	if status != exitOK {
+	if status != cli.ExitOK {
 		t.Errorf("help: status %d", status)
 	}
 	fits(t, stdout)

@@ -2,94 +2,132 @@ package exntun
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"net/netip"
 	"strconv"
-	"time"
 
-	"exnet/exteth"
+	"exnet/arp"
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/internal/control"
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/daemon"
 	"exnet/internal/exntun/lab"
-	"exnet/mtu"
-	"exnet/napi"
+
+	"github.com/spf13/pflag"
 )
 
-// parseUp reads the arguments of "exn-tun up". The error is flag.ErrHelp if they
-// ask for help, and else says what is wrong with them or with the file that they
-// name.
-func parseUp(args []string) (daemon.Config, error) {
-	var cfg daemon.Config
-	// The first time to find the file, the second to win over it.
-	path, err := parseUpFlags(&cfg, args)
-	if err != nil || path == "" {
-		return cfg, err
-	}
-	if cfg, err = daemon.ReadFile(path); err != nil {
-		return cfg, err
-	}
-	_, err = parseUpFlags(&cfg, args)
-	return cfg, err
+// upOptions is what the command line of "exn-tun up" asks for.
+type upOptions struct {
+	cfg  daemon.Config
+	file string // with the configuration; "": none
+
+	addrs      addrFlags
+	set        []assignment // the flags, in their order
+	foreground bool
 }
 
-// parseUpFlags puts what the flags say into cfg and returns the name of the file.
-func parseUpFlags(cfg *daemon.Config, args []string) (path string, err error) {
-	fs := flag.NewFlagSet("up", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&path, "config", "", "")
+// assignment is a flag of the command line with its value.
+type assignment struct{ name, value string }
+
+// noted is a flag's value that notes what it was set to.
+type noted struct {
+	pflag.Value
+	name string
+	to   *[]assignment
+}
+
+// Set implements pflag.Value.
+func (n noted) Set(s string) error {
+	*n.to = append(*n.to, assignment{n.name, s})
+	return n.Value.Set(s)
+}
+
+// newUpOptions defines the flags of "exn-tun up" and returns what they will say.
+func newUpOptions(fs *pflag.FlagSet) *upOptions {
+	o := new(upOptions)
+	o.define(fs)
+	fs.VisitAll(func(f *pflag.Flag) { f.Value = noted{f.Value, f.Name, &o.set} })
+	return o
+}
+
+// config returns what the flags say together with the file that they name, over which they win.
+func (o *upOptions) config() (daemon.Config, error) {
+	if o.file == "" {
+		return o.cfg, nil
+	}
+	cfg, err := daemon.ReadFile(o.file)
+	if err != nil {
+		return cfg, err
+	}
+	over := &upOptions{cfg: cfg}
+	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	over.define(fs)
+	for _, a := range o.set {
+		if err := fs.Set(a.name, a.value); err != nil {
+			return cfg, err
+		}
+	}
+	return over.cfg, nil
+}
+
+func (o *upOptions) define(fs *pflag.FlagSet) {
+	o.addrs.to = &o.cfg.Addrs
+	cli.Group(fs, "The fabric", o.defineFabric)
+	cli.Group(fs, "The interface", o.defineInterface)
+	cli.Group(fs, "The data path", o.defineDataPath)
+	cli.Group(fs, "Others", o.defineOthers)
+}
+
+func (o *upOptions) defineFabric(fs *pflag.FlagSet) {
+	cfg := &o.cfg
 	where(fs, &cfg.Fabric, &cfg.Dir)
-	fs.StringVar(&cfg.Group, "group", cfg.Group, "")
-	nodeFlag(fs, &cfg.Node)
-	fs.Func("topology", "", func(s string) (err error) {
+	fs.StringVar(&cfg.Group, "group", cfg.Group, "`GROUP` users of this group may join, too")
+	nodeFlag(fs, &cfg.Node, fmt.Sprintf("`ID` node ID, 0 to %d (the lowest free one)", daemon.MaxNode))
+	fs.Func("topology", "`torus:4x4x4|mesh:3x2|FILE` how it is wired, the same for all nodes (each is one hop from every other)", func(s string) (err error) {
 		cfg.Topology, err = daemon.ParseTopology(s)
 		return err
 	})
-	fs.StringVar(&cfg.Interface, "interface", cfg.Interface, "")
-	addrs := addrFlags{to: &cfg.Addrs}
-	fs.Func("addr", "", func(s string) error { return addrs.add(s, lab.V4) })
-	fs.Func("addr6", "", func(s string) error { return addrs.add(s, lab.V6) })
-	fs.Var(&cfg.MTU, "mtu", "")
-	fs.StringVar(&cfg.NetNS, "netns", cfg.NetNS, "")
-	fs.Var(&cfg.MACPrefix, "mac-prefix", "")
-	number(fs, "eager-threshold", &cfg.EagerThreshold, exteth.MinEagerThreshold, int(mtu.Default.Link()))
-	fs.BoolVar(&cfg.NoFastPath, "no-fast-path", cfg.NoFastPath, "")
-	fs.BoolVar(&cfg.Fair, "fair", cfg.Fair, "")
-	fs.Func("congestion", "", func(s string) error { return setCongestion(&cfg.Congestion, s) })
-	fs.Func("faults", "", func(s string) error { return setFaults(&cfg.Faults, s) })
-	fs.Func("metrics", "", func(s string) (err error) {
+}
+
+func (o *upOptions) defineInterface(fs *pflag.FlagSet) {
+	cfg := &o.cfg
+	fs.Func("addr", "`ADDR/BITS` IPv4 address and length of its network; may be repeated", func(s string) error { return o.addrs.add(s, lab.V4) })
+	fs.Func("addr6", "`ADDR/BITS` IPv6 address; a link-local one is there in any case", func(s string) error { return o.addrs.add(s, lab.V6) })
+	mtuFlag(fs, &cfg.MTU)
+	fs.StringVar(&cfg.NetNS, "netns", cfg.NetNS, "`NAME|PATH` namespace of ip netns, or such as /proc/PID/ns/net")
+	fs.StringVar(&cfg.Interface, "interface", cfg.Interface, "`NAME` of the interface (exn0)")
+	cli.Var(fs, &cfg.MACPrefix, "mac-prefix", fmt.Sprintf("`XX:XX:XX:XX` what MAC addresses begin with, for all the same (%v)", arp.DefaultPrefix()))
+	congestionFlag(fs, &cfg.Congestion, "`NAME` TCP congestion control over it (the system's)")
+}
+
+func (o *upOptions) defineDataPath(fs *pflag.FlagSet) {
+	cfg, r := &o.cfg, &o.cfg.Receive
+	command.ReceiveFlags(fs, &r.Mode, &r.Coalesce)
+	budgetFlags(fs, &r.VELOBudget, &r.RMABudget)
+	eagerFlag(fs, &cfg.EagerThreshold, "; longer ones go by rendezvous")
+	fs.BoolVar(&cfg.NoFastPath, "no-fast-path", cfg.NoFastPath, "send every packet through netstack")
+	fs.BoolVar(&cfg.Fair, "fair", cfg.Fair, "no real-time priority")
+}
+
+func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
+	cfg := &o.cfg
+	fs.StringVar(&o.file, "config", "", "`FILE` TOML; see docs/daemon.md, and exn-tun check")
+	fs.Func("metrics", "`[ADDR]:PORT` serve Prometheus metrics over HTTP at /metrics; without ADDR on 127.0.0.1 only. See docs/metrics.md (off)", func(s string) (err error) {
 		cfg.Metrics, err = daemon.MetricsAddr(s)
 		return err
 	})
-	fs.Bool("foreground", true, "")
-	r := &cfg.Receive
-	fs.Var(&r.Mode, "mode", "")
-	number(fs, "velo-budget", &r.VELOBudget, 1, napi.MaxBudget)
-	number(fs, "rma-budget", &r.RMABudget, 1, napi.MaxBudget)
-	fs.Func("coalesce-usecs", "", func(s string) error {
-		var us int
-		err := parseNumber(&us, s, 0, int(control.MaxCoalesceUsecs))
-		r.Coalesce.Delay = time.Duration(us) * time.Microsecond
-		return err
-	})
-	number(fs, "coalesce-frames", &r.Coalesce.Frames, 0, 1<<16)
-	fs.BoolVar(&r.Coalesce.Adaptive, "adaptive", r.Coalesce.Adaptive, "")
-	if err := fs.Parse(args); err != nil {
-		return "", err
-	}
-	return path, noArguments(fs)
+	faultsFlag(fs, &cfg.Faults, "`LIST` for tests: what happens to packets that leave this node, as in drop=0.01,corrupt=0.001,seed=1; also duplicate and reorder (probabilities), delay and jitter (times). Its links then are not memory, and make up for all of it")
+	fs.BoolVar(&o.foreground, "foreground", true, "stay in the foreground, which it does anyway")
 }
 
 // where defines the flags that say which fabric.
-func where(fs *flag.FlagSet, name, dir *string) {
-	fs.Func("fabric", "", func(s string) error {
+func where(fs *pflag.FlagSet, name, dir *string) {
+	fs.Func("fabric", "`NAME` name of the fabric (lab)", func(s string) error {
 		*name = s
 		return emp.CheckName(s)
 	})
-	fs.Func("dir", "", func(s string) error {
+	fs.Func("dir", "`DIR` where its nodes meet (/run/exn/NAME; without root $XDG_RUNTIME_DIR/exn/NAME)", func(s string) error {
 		if s == "" {
 			return errors.New("name a directory")
 		}
@@ -104,8 +142,8 @@ func dirOf(name, dir string) (string, error) {
 	return cfg.Dir, err
 }
 
-func nodeFlag(fs *flag.FlagSet, to **fabric.NodeID) {
-	fs.Func("node", "", func(s string) error {
+func nodeFlag(fs *pflag.FlagSet, to **fabric.NodeID, usage string) {
+	fs.Func("node", usage, func(s string) error {
 		n, err := strconv.ParseUint(s, 10, 16)
 		if err != nil {
 			return fmt.Errorf("use a number from 0 to %d", daemon.MaxNode)
@@ -113,13 +151,6 @@ func nodeFlag(fs *flag.FlagSet, to **fabric.NodeID) {
 		*to = new(fabric.NodeID(n))
 		return nil
 	})
-}
-
-func noArguments(fs *flag.FlagSet) error {
-	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	return nil
 }
 
 // addrFlags collects addresses, in place of those that were there before.

@@ -2,20 +2,20 @@ package exntun
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric/link/wire"
+	"exnet/internal/cli"
 	"exnet/internal/node"
 	"exnet/mtu"
 	"exnet/napi"
+
+	"github.com/spf13/pflag"
 )
 
 // demoOptions is what the command line of "exn-tun demo" asks for.
@@ -64,10 +64,9 @@ func (o demoOptions) cluster() node.ClusterConfig {
 	}
 }
 
-// parseDemo reads the arguments of "exn-tun demo". The error is flag.ErrHelp if
-// they ask for help, and else says what is wrong with them.
-func parseDemo(args []string) (demoOptions, error) {
-	o := demoOptions{
+// newDemoOptions defines the flags of "exn-tun demo" and returns what they will say.
+func newDemoOptions(fs *pflag.FlagSet) *demoOptions {
+	o := &demoOptions{
 		nodes:      2,
 		mtu:        mtu.Default,
 		macPrefix:  arp.DefaultPrefix(),
@@ -79,48 +78,82 @@ func parseDemo(args []string) (demoOptions, error) {
 		runs:       3,
 		in:         1,
 	}
-	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	number(fs, "nodes", &o.nodes, 2, node.MaxNodes)
-	fs.Var(&o.mtu, "mtu", "")
-	fs.Var(&o.macPrefix, "mac-prefix", "")
-	number(fs, "eager-threshold", &o.eager, exteth.MinEagerThreshold, int(mtu.Default.Link()))
-	number(fs, "velo-budget", &o.veloBudget, 1, napi.MaxBudget)
-	number(fs, "rma-budget", &o.rmaBudget, 1, napi.MaxBudget)
-	fs.BoolVar(&o.noFastPath, "no-fast-path", false, "")
-	fs.BoolVar(&o.fair, "fair", false, "")
-	fs.Func("congestion", "", func(s string) error { return setCongestion(&o.congestion, s) })
-	fs.Func("faults", "", func(s string) error { return setFaults(&o.faults, s) })
-	fs.Func("duration", "", func(s string) error { return setDuration(&o.duration, s) })
-	number(fs, "runs", &o.runs, 1, 100)
-	fs.BoolVar(&o.json, "json", false, "")
-	fs.BoolVar(&o.stats, "stats", false, "")
-	fs.Func("capture", "", func(s string) error {
-		if s == "" || s == "-" {
-			return errors.New("name a file or a named pipe (mkfifo)")
-		}
-		o.capture = s
-		return nil
-	})
-	fs.BoolVar(&o.shell, "shell", false, "")
-	number(fs, "in", &o.in, 1, node.MaxNodes)
-	fs.Func("serve", "", func(s string) error {
+	cli.Group(fs, "What to run", o.defineRun)
+	cli.Group(fs, "The fabric", o.defineFabric)
+	cli.Group(fs, "The demonstration", o.defineDemonstration)
+	return o
+}
+
+func (o *demoOptions) defineRun(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.shell, "shell", false, "run $SHELL on node 1")
+	cli.Number(fs, &o.in, "in", 1, node.MaxNodes, "`N` run it, or the command, on node N instead (1)")
+	fs.Func("serve", "`COMMAND` run this beside it, on the next node, as sh -c COMMAND; begins before and ends after it; may be repeated", func(s string) error {
 		if strings.TrimSpace(s) == "" {
 			return errors.New("give a command, as in --serve 'iperf3 -s'")
 		}
 		o.serve = append(o.serve, s)
 		return nil
 	})
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
-	o.command = fs.Args()
-	return o, o.check(args)
 }
 
-// check refuses what does not fit together.
-func (o *demoOptions) check(args []string) error {
-	dashes := len(args) > len(o.command) && args[len(args)-len(o.command)-1] == "--"
+func (o *demoOptions) defineFabric(fs *pflag.FlagSet) {
+	cli.Number(fs, &o.nodes, "nodes", 2, node.MaxNodes, fmt.Sprintf("`N` number of nodes, 2 to %d (2)", node.MaxNodes))
+	mtuFlag(fs, &o.mtu)
+	eagerFlag(fs, &o.eager, "; longer ones go by rendezvous (RMA GET), and so do, at any length, TCP segments that the kernel left to be cut (GSO)")
+	budgetFlags(fs, &o.veloBudget, &o.rmaBudget)
+	cli.Var(fs, &o.macPrefix, "mac-prefix", fmt.Sprintf("`XX:XX:XX:XX` what MAC addresses begin with (%v)", arp.DefaultPrefix()))
+	fs.BoolVar(&o.noFastPath, "no-fast-path", false, "send every packet through netstack")
+	fs.BoolVar(&o.fair, "fair", false, "no real-time priority for the data path")
+	congestionFlag(fs, &o.congestion, "`NAME` TCP congestion control over exn0 and veth (cubic)")
+	faultsFlag(fs, &o.faults, "`LIST` bad links: what happens to their packets, in both directions, as in drop=0.01,corrupt=0.001,seed=1; also duplicate, reorder (probabilities), delay and jitter (times); all of it is made up for, and counted (--stats). Up to 32 nodes. Without, memory joins the nodes")
+}
+
+func (o *demoOptions) defineDemonstration(fs *pflag.FlagSet) {
+	cli.Duration(fs, &o.duration, "duration", minDuration, maxDuration, "`TIME` measured time of a run (250ms)")
+	cli.Number(fs, &o.runs, "runs", 1, 100, "`N` runs of each measurement (3)")
+	fs.BoolVar(&o.json, "json", false, "one JSON object instead of the table")
+	fs.BoolVar(&o.stats, "stats", false, "print all counters at the end, also after a command")
+	fs.Func("capture", "`FILE` write the frames of all nodes to this file or named pipe as pcapng, for tcpdump -r and Wireshark; also with a command. It does not slow the fabric: what FILE is too slow for is lost to it, and counted", func(s string) error {
+		if s == "" || s == "-" {
+			return errors.New("name a file or a named pipe (mkfifo)")
+		}
+		o.capture = s
+		return nil
+	})
+}
+
+// Flags that several commands have.
+
+func mtuFlag(fs *pflag.FlagSet, to *mtu.Network) {
+	fs.Func("mtu", fmt.Sprintf("`BYTES` MTU of exn0, %d to %d (%d)", mtu.MinIPv6, mtu.Default, mtu.Default), func(s string) error {
+		n, err := cli.ParseSize(s, int(mtu.MinIPv6), int(mtu.Default))
+		*to = mtu.Network(n)
+		return err
+	})
+}
+
+func eagerFlag(fs *pflag.FlagSet, to *int, more string) {
+	cli.Size(fs, to, "eager-threshold", exteth.MinEagerThreshold, int(mtu.Default.Link()),
+		fmt.Sprintf("`BYTES` longest frame that goes as VELO messages, %d or more (%d)%s", exteth.MinEagerThreshold, exteth.DefaultEagerThreshold, more))
+}
+
+func budgetFlags(fs *pflag.FlagSet, velo, rma *int) {
+	cli.Number(fs, velo, "velo-budget", 1, napi.MaxBudget, fmt.Sprintf("`N` VELO messages in one poll, 1 to %d (%d)", napi.MaxBudget, napi.DefaultBudget))
+	cli.Number(fs, rma, "rma-budget", 1, napi.MaxBudget, fmt.Sprintf("`N` RMA notifications in one poll, 1 to %d (%d)", napi.MaxBudget, napi.DefaultBudget))
+}
+
+func congestionFlag(fs *pflag.FlagSet, to *string, usage string) {
+	fs.Func("congestion", usage, func(s string) error { return setCongestion(to, s) })
+}
+
+func faultsFlag(fs *pflag.FlagSet, to **wire.Faults, usage string) {
+	fs.Func("faults", usage, func(s string) error { return setFaults(to, s) })
+}
+
+// check takes what is behind the flags, and whether that stands behind --, and refuses what
+// does not fit together.
+func (o *demoOptions) check(command []string, dashes bool) error {
+	o.command = command
 	switch {
 	case len(o.command) > 0 && !dashes:
 		return fmt.Errorf("unexpected argument %q: a command to run goes behind --, as in exn-tun demo -- ping %v", o.command[0], node.Addr4(1).Addr())
@@ -144,33 +177,10 @@ func (o *demoOptions) check(args []string) error {
 	return nil
 }
 
-// number defines a flag that takes a whole number between low and high.
-func number(fs *flag.FlagSet, name string, to *int, low, high int) {
-	fs.Func(name, "", func(s string) error { return parseNumber(to, s, low, high) })
-}
-
-func parseNumber(to *int, s string, low, high int) error {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < low || n > high {
-		return fmt.Errorf("use a number from %d to %d", low, high)
-	}
-	*to = n
-	return nil
-}
-
 const (
 	minDuration = 10 * time.Millisecond
 	maxDuration = time.Minute
 )
-
-func setDuration(to *time.Duration, s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil || d < minDuration || d > maxDuration {
-		return fmt.Errorf("use a time from %v to %v, such as 250ms or 2s", minDuration, maxDuration)
-	}
-	*to = d
-	return nil
-}
 
 func setFaults(to **wire.Faults, s string) error {
 	f, err := wire.ParseFaults(s)

@@ -9,10 +9,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/pflag"
 
 	"exnet/arp"
 	"exnet/internal/node"
 )
+
+// parseDemo reads the arguments of "exn-tun demo".
+func parseDemo(args []string) (demoOptions, error) {
+	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	o := newDemoOptions(fs)
+	if err := fs.Parse(args); err != nil {
+		return *o, err
+	}
+	err := o.check(fs.Args(), fs.ArgsLenAtDash() == 0)
+	return *o, err
+}
 
 func TestDemoDefaults(t *testing.T) {
 	o, err := parseDemo(nil)

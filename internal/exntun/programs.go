@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/child"
+	"exnet/internal/cli"
 	"exnet/internal/exntun/lab"
 	"exnet/internal/node"
 
@@ -40,7 +41,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 	}
 	defer func() {
 		// An exit status says nothing about this; another error says it all.
-		var exit exitStatus
+		var exit cli.ExitStatus
 		if closed := l.Close(); closed != nil && (err == nil || errors.As(err, &exit)) {
 			err = closed
 		}
@@ -51,7 +52,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 	defer func() {
 		detail, stopped := rec.stop()
 		if stopped != nil {
-			detail += ": " + oneLine(stopped)
+			detail += ": " + cli.Text(stopped)
 		}
 		if detail != "" {
 			p.say("captured %s", detail)
@@ -131,8 +132,8 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 		f.Close()
 	}
 	if err != nil {
-		s.say("%s: %s", s.o.commandName(), oneLine(child.StartError(err)))
-		return exitStatus(child.StartStatus(err))
+		s.say("%s: %s", s.o.commandName(), cli.Text(child.StartError(err)))
+		return cli.ExitStatus(child.StartStatus(err))
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
@@ -185,7 +186,7 @@ func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, si
 				return err
 			}
 			if status := child.ShellStatus(cmd.ProcessState); status != 0 {
-				return exitStatus(status)
+				return cli.ExitStatus(status)
 			}
 			return nil
 		}

@@ -2,6 +2,7 @@ package exntun
 
 import (
 	"context"
+	"exnet/internal/cli"
 	"os"
 	"os/exec"
 	"strings"
@@ -43,7 +44,7 @@ func inNode(t *testing.T, script string, flags ...string) (stdout, stderr string
 	t.Helper()
 	args := append([]string{"demo", "--fair"}, flags...)
 	status, stdout, stderr := run(t.Context(), append(args, "--", "/bin/sh", "-c", script)...)
-	if status != exitOK {
+	if status != cli.ExitOK {
 		t.Errorf("%s: status %d\n%s%s", script, status, stdout, stderr)
 	}
 	return stdout, stderr
@@ -150,8 +151,8 @@ func TestRootServeFails(t *testing.T) {
 	requireLab(t)
 	leavesNothing(t)
 	status, stdout, stderr := run(t.Context(), "demo", "--fair", "--serve", "echo no luck >&2; exit 4", "--", "echo", "ran")
-	if status != exitFailure || stdout != "" {
-		t.Errorf("status %d, %q; want %d and no command run", status, stdout, exitFailure)
+	if status != cli.ExitFailure || stdout != "" {
+		t.Errorf("status %d, %q; want %d and no command run", status, stdout, cli.ExitFailure)
 	}
 	for _, want := range []string{"node 2: no luck\n", `exn-tun demo: --serve "echo no luck >&2; exit 4": it ended at once with status 4`} {
 		if !strings.Contains(stderr, want) {
@@ -225,7 +226,7 @@ func TestRootCommandCancelledEarly(t *testing.T) {
 	var stdout buffer
 	stderr := buffer{text: "node 2: here", onText: func() { go cancel() }}
 	status := Run(ctx, []string{"demo", "--fair", "--serve", "echo here; sleep " + arg, "--", "echo", "ran"}, &stdout, &stderr)
-	if status != exitFailure || stdout.String() != "" || !strings.Contains(stderr.String(), "interrupted") {
+	if status != cli.ExitFailure || stdout.String() != "" || !strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("status %d, %q, %q", status, stdout.String(), stderr.String())
 	}
 	if alive(t, arg) {
@@ -255,7 +256,7 @@ func TestRootCommandBreaks(t *testing.T) {
 	need(t, "ip")
 	leavesNothing(t)
 	status, _, stderr := run(t.Context(), "demo", "--fair", "--", "sh", "-c", "ip link del exn0; exec sleep 60")
-	if status != exitFailure || !strings.Contains(stderr, "exn-tun demo: exn0 is gone: ") {
+	if status != cli.ExitFailure || !strings.Contains(stderr, "exn-tun demo: exn0 is gone: ") {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 }

@@ -2,6 +2,7 @@ package exntun
 
 import (
 	"context"
+	"exnet/internal/cli"
 	"io"
 	"os"
 	"os/exec"
@@ -49,7 +50,7 @@ func TestRootDemoCapture(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	status, stdout, stderr := run(t.Context(), append(slices.Clone(quick), "--json", "--capture", path)...)
 	d := lastLineJSON(t, stdout)
-	if status != exitOK {
+	if status != cli.ExitOK {
 		t.Fatalf("status %d, %+v\n%s", status, d.Checks, stderr)
 	}
 	i := slices.IndexFunc(d.Checks, func(c check) bool { return c.Name == "capture" })
@@ -107,8 +108,8 @@ func TestCaptureFlag(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"-", exitUsage, "name a file or a named pipe"},
-		{"/nowhere/x", exitFailure, "--capture: open /nowhere/x: no such file or directory"},
+		{"-", cli.ExitUsage, "name a file or a named pipe"},
+		{"/nowhere/x", cli.ExitFailure, "--capture: open /nowhere/x: no such file or directory"},
 	} {
 		status, _, stderr := run(context.Background(), "demo", "--capture", c.file)
 		if status != c.status || !strings.Contains(stderr, c.want) {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 
+	"exnet/internal/cli"
 	"exnet/internal/counter"
 	"exnet/internal/exntun/lab"
 	"exnet/internal/hostnet"
@@ -67,7 +68,7 @@ type nodeInfo struct {
 func (r *report) add(name string, err error, detail string) {
 	c := check{Name: name, OK: err == nil, Detail: detail}
 	if err != nil {
-		c.Detail = oneLine(err)
+		c.Detail = cli.Text(err)
 	}
 	r.Checks = append(r.Checks, c)
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"exnet/internal/cli"
 	"exnet/internal/clitest"
 	"exnet/internal/netns/netnstest"
 )
@@ -34,8 +35,8 @@ func TestRootlessRefused(t *testing.T) {
 		if errors.Is(err, fs.ErrPermission) {
 			t.Skipf("nobody may not run the test: %v", err)
 		}
-		if status := cmd.ProcessState.ExitCode(); status != exitFailure {
-			t.Errorf("%q: status %d, want %d", args, status, exitFailure)
+		if status := cmd.ProcessState.ExitCode(); status != cli.ExitFailure {
+			t.Errorf("%q: status %d, want %d", args, status, cli.ExitFailure)
 		}
 		oneLineOf(t, stderr.String(), "/dev/net/tun: permission denied: run as root")
 		if args[len(args)-1] != "--json" {
@@ -85,7 +86,7 @@ func TestRootlessDemo(t *testing.T) {
 	requireLab(t)
 	leavesNothing(t)
 	status, stdout, stderr := runRootless(t, "demo", "--duration", "20ms", "--runs", "1", "--json")
-	if status != exitOK {
+	if status != cli.ExitOK {
 		t.Fatalf("status %d\n%s%s", status, stdout, stderr)
 	}
 	d := lastLineJSON(t, stdout)
@@ -126,7 +127,7 @@ func TestRootNoTUN(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	err = cmd.Run()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != exitFailure || stdout.String() != "" {
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailure || stdout.String() != "" {
 		t.Errorf("%v, %q", err, stdout)
 	}
 	oneLineOf(t, stderr.String(), "no such file or directory: load the driver (modprobe tun)")

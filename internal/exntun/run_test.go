@@ -1,6 +1,8 @@
 package exntun
 
 import (
+	"exnet/internal/cli"
+	"exnet/internal/clitest"
 	"strings"
 	"testing"
 )
@@ -18,7 +20,7 @@ func TestHelp(t *testing.T) {
 		{"help_demo.txt", []string{"help", "demo"}},
 	} {
 		status, stdout, stderr := run(t.Context(), c.args...)
-		if status != exitOK || stderr != "" {
+		if status != cli.ExitOK || stderr != "" {
 			t.Errorf("%q: status %d, %q on standard error", c.args, status, stderr)
 		}
 		golden(t, c.golden, stdout)
@@ -28,16 +30,16 @@ func TestHelp(t *testing.T) {
 
 func TestNoArguments(t *testing.T) {
 	status, stdout, stderr := run(t.Context())
-	if status != exitUsage || stdout != "" {
-		t.Errorf("status %d, %q on standard output; want %d and nothing", status, stdout, exitUsage)
+	if status != cli.ExitUsage || stdout != "" {
+		t.Errorf("status %d, %q on standard output; want %d and nothing", status, stdout, cli.ExitUsage)
 	}
 	golden(t, "help.txt", stderr)
 }
 
 func TestVersion(t *testing.T) {
-	for _, arg := range []string{"version", "--version", "-version"} {
+	for _, arg := range []string{"version", "--version"} {
 		status, stdout, stderr := run(t.Context(), arg)
-		if status != exitOK || stderr != "" {
+		if status != cli.ExitOK || stderr != "" {
 			t.Errorf("%s: status %d, %q on standard error", arg, status, stderr)
 		}
 		if !strings.HasPrefix(stdout, "exn-tun ") {
@@ -50,35 +52,40 @@ func TestVersion(t *testing.T) {
 // TestUsageErrors has what users get wrong: one line that says what to do.
 func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"dmeo", `unknown command "dmeo": choose from demo, up, down, status, topo, set, capture, check, key, doctor, version`},
-		{"help dmeo", `unknown command "dmeo"`},
+		{"dmeo", `unknown command "dmeo": did you mean demo?`},
+		{"--fabric x", "there is no flag --fabric"},
+		{"xyzzy", `unknown command "xyzzy": choose from demo, up, down, status, topo, set, capture, check, key, doctor, version, completion`},
+		{"help dmeo", `unknown command "dmeo": did you mean demo?`},
+		{"demo --no-fast", "did you mean --no-fast-path?"},
+		{"demo -nodes 2", "there is no flag -nodes: did you mean --nodes?"},
+		{"demo --log-format xml", `--log-format: "xml": use text, json`},
 		{"version please", `unexpected argument "please"`},
-		{"demo --speed 9", "flag provided but not defined: -speed"},
-		{"demo --nodes", "flag needs an argument: -nodes"},
-		{"demo --nodes 1", "flag -nodes: use a number from 2 to 254"},
-		{"demo --nodes 255", "flag -nodes: use a number from 2 to 254"},
-		{"demo --nodes two", "flag -nodes: use a number from 2 to 254"},
-		{"demo --mtu 1279", "use 1280..65535"},
-		{"demo --mtu 65536", "use 1280..65535"},
-		{"demo --mtu 1e3", "use a number of bytes, 1280..65535"},
-		{"demo --eager-threshold 119", "flag -eager-threshold: use a number from 120 to 65549"},
-		{"demo --eager-threshold 65550", "flag -eager-threshold: use a number from 120 to 65549"},
+		{"demo --speed 9", "there is no flag --speed (see"},
+		{"demo --nodes", "--nodes needs a value"},
+		{"demo --nodes 1", "--nodes: use a number from 2 to 254"},
+		{"demo --nodes 255", "--nodes: use a number from 2 to 254"},
+		{"demo --nodes two", "--nodes: use a number from 2 to 254"},
+		{"demo --mtu 1279", "--mtu: 1279 is not between 1280 and 65535 bytes"},
+		{"demo --mtu 64k", "--mtu: 64k is not between"},
+		{"demo --mtu 1e3", `--mtu: "1e3" is not a size: write bytes`},
+		{"demo --eager-threshold 119", "--eager-threshold: 119 is not between 120 and 65549 bytes"},
+		{"demo --eager-threshold 65550", "--eager-threshold: 65550 is not between 120 and 65549 bytes"},
 		{"demo --mtu 1500 --eager-threshold 1515", "more than a frame has at --mtu 1500: use 120 to 1514"},
-		{"demo --velo-budget 0", "flag -velo-budget: use a number from 1 to 32767"},
-		{"demo --rma-budget 32768", "flag -rma-budget: use a number from 1 to 32767"},
+		{"demo --velo-budget 0", "--velo-budget: use a number from 1 to 32767"},
+		{"demo --rma-budget 32768", "--rma-budget: use a number from 1 to 32767"},
 		{"demo --mac-prefix 01:00:00:00", "is a multicast address; use an even first octet"},
 		{"demo --mac-prefix 00:11:22:33", "is not locally administered"},
 		{"demo --mac-prefix 2e:87:04", "use four octets such as 2e:87:04:07"},
-		{"demo --congestion ../x", "flag -congestion: name one of sysctl net.ipv4.tcp_available_congestion_control"},
-		{"demo --faults loss=1", `flag -faults: wire: faults: "loss"; use seed, drop, corrupt, duplicate, reorder, delay or jitter`},
+		{"demo --congestion ../x", "--congestion: name one of sysctl net.ipv4.tcp_available_congestion_control"},
+		{"demo --faults loss=1", `--faults: faults: "loss"; use seed, drop, corrupt, duplicate, reorder, delay or jitter`},
 		{"demo --faults drop=2", "use a probability from 0 to 1"},
 		{"demo --faults drop=1%", `drop cannot be "1%"`},
 		{"demo --faults=", `""; use name=value`},
 		{"demo --faults seed=1 --nodes 33", "--faults with 33 nodes: every pair has a link of its own; use up to 32"},
-		{"demo --duration 1", "flag -duration: use a time from 10ms to 1m0s, such as 250ms or 2s"},
-		{"demo --duration 1h", "flag -duration: use a time from 10ms to 1m0s"},
-		{"demo --runs 0", "flag -runs: use a number from 1 to 100"},
-		{"demo --json=maybe", "invalid boolean value"},
+		{"demo --duration 1", "--duration: use a time from 10ms to 1m0s, such as 250ms or 2s"},
+		{"demo --duration 1h", "--duration: use a time from 10ms to 1m0s"},
+		{"demo --runs 0", "--runs: use a number from 1 to 100"},
+		{"demo --json=maybe", `--json: "maybe" is neither true nor false`},
 		{"demo iperf3 -c 10.2.0.2", `unexpected argument "iperf3": a command to run goes behind --`},
 		{"demo --", "no command behind --: give one, as in exn-tun demo -- ping 10.2.0.2"},
 		{"demo --nodes 3 --", "no command behind --"},
@@ -89,12 +96,12 @@ func TestUsageErrors(t *testing.T) {
 		{"demo --serve= -- true", "give a command, as in --serve 'iperf3 -s'"},
 		{"demo --in 2", "--in says where a command runs"},
 		{"demo --in 3 -- true", "--in 3: there are 2 nodes; use 1 to 2 or more --nodes"},
-		{"demo --in 0 -- true", "flag -in: use a number from 1 to 254"},
+		{"demo --in 0 -- true", "--in: use a number from 1 to 254"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			status, stdout, stderr := run(t.Context(), strings.Fields(c.args)...)
-			if status != exitUsage || stdout != "" {
-				t.Errorf("status %d, %q on standard output; want %d and nothing", status, stdout, exitUsage)
+			if status != cli.ExitUsage || stdout != "" {
+				t.Errorf("status %d, %q on standard output; want %d and nothing", status, stdout, cli.ExitUsage)
 			}
 			oneLineOf(t, stderr, c.want)
 			if !strings.HasPrefix(stderr, "exn-tun") || !strings.Contains(stderr, " -h") {
@@ -103,3 +110,5 @@ func TestUsageErrors(t *testing.T) {
 		})
 	}
 }
+
+func TestCommands(t *testing.T) { clitest.Tree(t, newRoot(), tableWidth) }

@@ -1,6 +1,7 @@
 package exntun
 
 import (
+	"exnet/internal/cli"
 	"fmt"
 	"os"
 	"os/exec"
@@ -190,6 +191,6 @@ func TestRootTerminalDemo(t *testing.T) {
 	term := onTerminal(t, "", "demo", "--duration", "1m", "--runs", "1")
 	term.sees("measuring stream")
 	term.types(ctrlC)
-	term.ends(exitFailure)
+	term.ends(cli.ExitFailure)
 	term.sees("interrupted")
 }

@@ -1,10 +1,8 @@
 package exntun
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -12,19 +10,56 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/topo"
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/control"
 	"exnet/internal/daemon"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// topoOptions are the arguments of "exn-tun topo".
+// topoOptions are the flags of "exn-tun topo".
 type topoOptions struct {
 	nodeOptions
 	given *topo.Topology // nil: that of the nodes that are up
+	file  string         // with one; "": none
 	svg   string         // file; "-": standard output; "": text
 	json  bool
 }
 
-func parseTopo(args []string) (o topoOptions, err error) {
+func newTopo() *cobra.Command {
+	var o topoOptions
+	c := &cobra.Command{
+		Use: "topo [flags]", Short: "draw how a fabric is wired, and the load of each link",
+		Long: `Draws how a fabric is wired. Without a topology in the flags it asks the nodes
+that are up on this host, which were started with exn-tun up --topology: each
+link is drawn with what it has carried, and nodes that are not up are marked.
+With --node it shows what this node has sent and fetched.`,
+		Example: `exn-tun topo --torus 4x4x4
+exn-tun topo --file lab.toml --svg lab.svg
+exn-tun topo --fabric lab
+exn-tun topo --json | jq '.links[] | select(.ab.bytes > 0)'`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return runTopo(programOf(c), o) },
+	}
+	cli.Group(c.Flags(), "What to draw", o.defineGiven)
+	cli.Group(c.Flags(), "How", func(fs *pflag.FlagSet) {
+		fs.Func("svg", "`FILE` as SVG to a file, or - for standard output (as text)", func(s string) error {
+			if s == "" {
+				return errors.New("name a file, or - for standard output")
+			}
+			o.svg = s
+			return nil
+		})
+		fs.BoolVar(&o.json, "json", false, "one JSON object: nodes, links, packets and bytes")
+	})
+	cli.Group(c.Flags(), "For nodes that are up", o.define)
+	return c
+}
+
+// defineGiven defines the flags that give a topology.
+func (o *topoOptions) defineGiven(fs *pflag.FlagSet) {
 	flags := 0
 	given := func(parse func(string) (*topo.Topology, error)) func(string) error {
 		return func(s string) (err error) {
@@ -35,29 +70,23 @@ func parseTopo(args []string) (o topoOptions, err error) {
 			return err
 		}
 	}
-	var file string
-	o.nodeOptions, err = parseNodeOptions("topo", args, nil, func(fs *flag.FlagSet) {
-		fs.Func("torus", "", given(func(s string) (*topo.Topology, error) { return daemon.ParseTopology("torus:" + s) }))
-		fs.Func("mesh", "", given(func(s string) (*topo.Topology, error) { return daemon.ParseTopology("mesh:" + s) }))
-		fs.Func("file", "", given(func(s string) (*topo.Topology, error) { file = s; return nil, nil }))
-		fs.Func("svg", "", func(s string) error {
-			if s == "" {
-				return errors.New("name a file, or - for standard output")
-			}
-			o.svg = s
-			return nil
-		})
-		fs.BoolVar(&o.json, "json", false, "")
-	})
-	switch {
-	case err != nil:
-		return o, usageError{err}
-	case o.json && o.svg != "":
-		return o, usageError{errors.New("use one of --json and --svg")}
-	case file != "":
-		o.given, err = topo.ReadFile(file) // what is wrong is the file's fault
+	fs.Func("torus", "`DIMS` a torus, such as 8, 4x4 or 4x4x4; IDs from 1 on", given(func(s string) (*topo.Topology, error) { return daemon.ParseTopology("torus:" + s) }))
+	fs.Func("mesh", "`DIMS` a mesh", given(func(s string) (*topo.Topology, error) { return daemon.ParseTopology("mesh:" + s) }))
+	fs.Func("file", "`FILE` what a topology file says; see docs/fabric.md", given(func(s string) (*topo.Topology, error) { o.file = s; return nil, nil }))
+}
+
+// resolve reads the file that the flags name.
+func (o *topoOptions) resolve() (err error) {
+	if o.json && o.svg != "" {
+		return cli.Usagef("use one of --json and --svg")
 	}
-	return o, err
+	if err := o.nodeOptions.resolve(); err != nil {
+		return err
+	}
+	if o.file != "" {
+		o.given, err = topo.ReadFile(o.file) // what is wrong is the file's fault
+	}
+	return err
 }
 
 // fabricTopology is a fabric with its load, and its JSON form.
@@ -140,13 +169,8 @@ func (f *fabricTopology) add(n fabric.NodeID, t *control.Topology) error {
 	return nil
 }
 
-func runTopo(_ context.Context, p program, args []string) (err error) {
-	o, err := parseTopo(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, topoHelp)
-		return nil
-	}
-	if err != nil {
+func runTopo(p program, o topoOptions) (err error) {
+	if err := o.resolve(); err != nil {
 		return err
 	}
 	var f *fabricTopology

@@ -15,6 +15,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
+	"exnet/internal/cli"
 	"exnet/internal/control"
 	"exnet/internal/daemon"
 	"exnet/internal/netns/netnstest"
@@ -31,20 +32,20 @@ func TestTopoBadInput(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"topo --torus 4xx", exitUsage, "4xx"},
-		{"topo --torus 4 --mesh 4", exitUsage, "one of --torus, --mesh and --file"},
-		{"topo --mesh 4 --json --svg -", exitUsage, "one of --json and --svg"},
-		{"topo --mesh 4 --svg=", exitUsage, "name a file"},
-		{"topo 4x4", exitUsage, `unexpected argument "4x4"`},
-		{"topo --file " + dir + "/none", exitFailure, "no such file"},
-		{"topo --file " + bad, exitFailure, "bad.toml"},
-		{"topo --mesh 4 --svg " + dir + "/none/x.svg", exitFailure, "no such file"},
-		{"topo --torus 64x64x15", exitFailure, "the limit is 4096"},
-		{"topo --dir " + dir, exitFailure, "no node is up"},
-		{"up --topology=", exitUsage, "use torus:4x4x4"},
-		{"up --topology torus:0", exitUsage, "torus:0"},
-		{"up --topology torus:4x4 --node 17", exitUsage, "node 17 is not in the topology (torus 4x4: 16 nodes, 32 links, from 1 to 16)"},
-		{"up --topology " + dir + "/none", exitUsage, "no such file"},
+		{"topo --torus 4xx", cli.ExitUsage, "4xx"},
+		{"topo --torus 4 --mesh 4", cli.ExitUsage, "one of --torus, --mesh and --file"},
+		{"topo --mesh 4 --json --svg -", cli.ExitUsage, "one of --json and --svg"},
+		{"topo --mesh 4 --svg=", cli.ExitUsage, "name a file"},
+		{"topo 4x4", cli.ExitUsage, `unexpected argument "4x4"`},
+		{"topo --file " + dir + "/none", cli.ExitFailure, "no such file"},
+		{"topo --file " + bad, cli.ExitFailure, "bad.toml"},
+		{"topo --mesh 4 --svg " + dir + "/none/x.svg", cli.ExitFailure, "no such file"},
+		{"topo --torus 64x64x15", cli.ExitFailure, "the limit is 4096"},
+		{"topo --dir " + dir, cli.ExitFailure, "no node is up"},
+		{"up --topology=", cli.ExitUsage, "use torus:4x4x4"},
+		{"up --topology torus:0", cli.ExitUsage, `--topology: dimensions "0"`},
+		{"up --topology torus:4x4 --node 17", cli.ExitUsage, "node 17 is not in the topology (torus 4x4: 16 nodes, 32 links, from 1 to 16)"},
+		{"up --topology " + dir + "/none", cli.ExitUsage, "no such file"},
 	} {
 		status, stdout, stderr := run(t.Context(), strings.Fields(c.args)...)
 		if status != c.status || stdout != "" {
@@ -56,13 +57,13 @@ func TestTopoBadInput(t *testing.T) {
 
 func TestTopoText(t *testing.T) {
 	status, stdout, stderr := run(t.Context(), "topo", "--torus", "4x4x4")
-	if status != exitOK || stderr != "" {
+	if status != cli.ExitOK || stderr != "" {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 	golden(t, "topo.txt", stdout)
 	file := filepath.Join(t.TempDir(), "x.svg")
 	status, stdout, stderr = run(t.Context(), "topo", "--mesh", "3x2", "--svg", file)
-	if status != exitOK || stdout+stderr != "" {
+	if status != cli.ExitOK || stdout+stderr != "" {
 		t.Errorf("status %d, %s%s", status, stdout, stderr)
 	}
 	f, err := os.Open(file)
@@ -146,7 +147,7 @@ func TestRootTopology(t *testing.T) {
 		control.Topology
 		Missing []fabric.NodeID `json:"missing"`
 	}
-	if err := json.Unmarshal([]byte(stdout), &f); status != exitOK || err != nil || len(f.Links) != 3 || !slices.Equal(f.Missing, []fabric.NodeID{2}) {
+	if err := json.Unmarshal([]byte(stdout), &f); status != cli.ExitOK || err != nil || len(f.Links) != 3 || !slices.Equal(f.Missing, []fabric.NodeID{2}) {
 		t.Fatalf("%d, %v: %s%s", status, err, stdout, stderr)
 	}
 	// All that node 1 sends crosses 1-2 and, but for nothing, 2-3.
@@ -154,12 +155,12 @@ func TestRootTopology(t *testing.T) {
 	if one.A != 1 || one.AB.Bytes < large || one.BA.Bytes < large || one.LinkLoad != two.LinkLoad || f.Links[2].AB.Packets == 0 {
 		t.Errorf("links %+v", f.Links)
 	}
-	if status, stdout, stderr = run(t.Context(), "topo", "--dir", dir); status != exitOK || !strings.Contains(stdout, "2!") || !strings.Contains(stdout, "1 of 4 nodes") {
+	if status, stdout, stderr = run(t.Context(), "topo", "--dir", dir); status != cli.ExitOK || !strings.Contains(stdout, "2!") || !strings.Contains(stdout, "1 of 4 nodes") {
 		t.Errorf("%d: %s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--node", "1", "--json")
 	var all []control.Status
-	if err := json.Unmarshal([]byte(stdout), &all); status != exitOK || err != nil || len(all) != 1 || len(all[0].Peers) != 2 {
+	if err := json.Unmarshal([]byte(stdout), &all); status != cli.ExitOK || err != nil || len(all) != 1 || len(all[0].Peers) != 2 {
 		t.Fatalf("%d, %v: %s%s", status, err, stdout, stderr)
 	}
 	if all[0].Topology != "mesh 4: 4 nodes, 3 links" || all[0].Peers[0].Hops != 2 || all[0].Peers[1].Hops != 3 {
@@ -177,7 +178,7 @@ func TestRootTopology(t *testing.T) {
 		}
 		oneLineOf(t, errs.String(), c.want)
 	}
-	if status, stdout, stderr = run(t.Context(), "down", "--dir", dir); status != exitOK {
+	if status, stdout, stderr = run(t.Context(), "down", "--dir", dir); status != cli.ExitOK {
 		t.Errorf("down: %d, %s%s", status, stdout, stderr)
 	}
 }

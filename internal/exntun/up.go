@@ -3,7 +3,6 @@ package exntun
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -12,27 +11,50 @@ import (
 	"os/signal"
 	"syscall"
 
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/control"
 	"exnet/internal/daemon"
 	"exnet/internal/netns"
 	"exnet/internal/tun"
+
+	"github.com/spf13/cobra"
 )
 
-func runUp(ctx context.Context, p program, args []string) error {
-	cfg, err := parseUp(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, upHelp())
-		return nil
+func newUp() *cobra.Command {
+	var o *upOptions
+	c := &cobra.Command{
+		Use: "up [flags]", Short: "run a node of a fabric, until it is told to end",
+		Long: `Runs one node of a fabric in the foreground: brings up exn0 in this network
+namespace or another, finds the fabric's other nodes on this host, and carries
+packets to and from them through shared memory, until SIGTERM, SIGINT or
+exn-tun down. Then nothing is left behind. Once it is up it prints one line.`,
+		Example: `exn-tun up --addr 10.2.0.1/24
+    a node of fabric lab, with a free node ID
+exn-tun up --netns b --addr 10.2.0.2/24 --addr6 fd00:10:2::2/64
+    another one, in a namespace that ip netns add b made
+exn-tun up --config /etc/exn/lab.toml --node 7
+    with a configuration file; flags win over it`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runUp(c.Context(), programOf(c), o, command.Logger(c))
+		},
 	}
+	o = newUpOptions(c.Flags())
+	return c
+}
+
+func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error {
+	cfg, err := o.config()
 	var missing *fs.PathError
 	if errors.As(err, &missing) {
 		return err // the file's fault, not that of the arguments
 	}
 	if err != nil {
-		return usageError{err}
+		return cli.UsageError{Err: err}
 	}
 	if cfg, err = cfg.WithDefaults(); err != nil {
-		return usageError{err}
+		return cli.UsageError{Err: err}
 	}
 	if err := tun.Supported(); err != nil {
 		return err
@@ -48,7 +70,7 @@ func runUp(ctx context.Context, p program, args []string) error {
 	// The first signal ends the node in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
 
-	cfg.Log = slog.New(slog.NewTextHandler(p.stderr, nil))
+	cfg.Log = log
 	d, err := daemon.Start(cfg)
 	if err != nil {
 		return err
@@ -75,14 +97,24 @@ func notify(state string) {
 	_, _ = conn.Write([]byte(state))
 }
 
-func runDown(ctx context.Context, p program, args []string) error {
-	o, err := parseNodeOptions("down", args, nil)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, downHelp)
-		return nil
+func newDown() *cobra.Command {
+	var o nodeOptions
+	c := &cobra.Command{
+		Use: "down [flags]", Short: "end the nodes of a fabric",
+		Long: `Ends the nodes of a fabric on this host, waits until they are gone, and removes
+what killed ones left.`,
+		Example: `exn-tun down
+exn-tun down --fabric lab --node 2`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return runDown(c.Context(), programOf(c), o) },
 	}
-	if err != nil {
-		return usageError{err}
+	o.define(c.Flags())
+	return c
+}
+
+func runDown(ctx context.Context, p program, o nodeOptions) error {
+	if err := o.resolve(); err != nil {
+		return err
 	}
 	removed, err := control.Clean(o.dir)
 	if err != nil {
@@ -114,55 +146,75 @@ func runDown(ctx context.Context, p program, args []string) error {
 	return nil
 }
 
-func runCheck(_ context.Context, p program, args []string) error {
-	fs := flag.NewFlagSet("check", flag.ContinueOnError)
-	fs.SetOutput(p.stderr)
-	fs.Usage = func() {}
-	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, checkHelp)
-		return nil
+func newCheck() *cobra.Command {
+	return &cobra.Command{
+		Use: "check FILE", Short: "check a configuration file",
+		Long: `Checks a configuration file of exn-tun up: exit status 0 if it is good, else 1
+and one line that says what is wrong.`,
+		Example: "exn-tun check /etc/exn/lab.toml",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usagef("name one configuration file")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return runCheck(programOf(c), args[0]) },
 	}
-	if err == nil && fs.NArg() != 1 {
-		err = errors.New("name one configuration file")
-	}
-	if err != nil {
-		return usageError{err}
-	}
-	cfg, err := daemon.ReadFile(fs.Arg(0))
+}
+
+func runCheck(p program, file string) error {
+	cfg, err := daemon.ReadFile(file)
 	if err != nil {
 		return err
 	}
 	if cfg, err = cfg.WithDefaults(); err != nil {
-		return fmt.Errorf("%s: %w", fs.Arg(0), err)
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	node := "a free node ID"
 	if cfg.Node != nil {
 		node = fmt.Sprintf("node %d", *cfg.Node)
 	}
-	fmt.Fprintf(p.stdout, "%s is good: %s of fabric %s in %s, %d addresses, MTU %d\n", fs.Arg(0), node, cfg.Fabric, cfg.Dir, len(cfg.Addrs), cfg.MTU)
+	fmt.Fprintf(p.stdout, "%s is good: %s of fabric %s in %s, %d addresses, MTU %d\n", file, node, cfg.Fabric, cfg.Dir, len(cfg.Addrs), cfg.MTU)
 	return nil
 }
 
-func runSet(_ context.Context, p program, args []string) error {
-	var s control.Settings
-	o, err := parseNodeOptions("set", args, func(fs *flag.FlagSet) error {
-		if fs.NArg() == 0 {
-			return errors.New("say what to set, such as mode=busy")
-		}
-		for _, a := range fs.Args() {
-			if err := s.Parse(a); err != nil {
-				return err
+func newSet() *cobra.Command {
+	var o nodeOptions
+	var settings control.Settings
+	c := &cobra.Command{
+		Use: "set [flags] SETTING=VALUE...", Short: "change how a running node receives frames",
+		Long: `Changes how a running node receives frames, while traffic goes on.
+
+Settings:
+  mode=napi            interrupt, then polling until nothing is left
+  mode=interrupt       an interrupt for each frame
+  mode=busy            polling all the time; takes a core
+  coalesce-usecs=N     hold back an interrupt for so long; 0: not at all
+  coalesce-frames=N    or until so many frames are there; 0: not counted
+  adaptive=on|off      dynamic interrupt throttling instead of these two`,
+		Example: `exn-tun set mode=busy
+exn-tun set --node 2 mode=napi coalesce-usecs=50 coalesce-frames=16
+exn-tun set adaptive=on`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef("say what to set, such as mode=busy")
 			}
-		}
-		return nil
-	})
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, setHelp)
-		return nil
+			for _, a := range args {
+				if err := settings.Parse(a); err != nil {
+					return cli.UsageError{Err: err}
+				}
+			}
+			return nil
+		},
+		RunE: func(*cobra.Command, []string) error { return runSet(o, settings) },
 	}
-	if err != nil {
-		return usageError{err}
+	o.define(c.Flags())
+	return c
+}
+
+func runSet(o nodeOptions, s control.Settings) error {
+	if err := o.resolve(); err != nil {
+		return err
 	}
 	nodes, err := o.nodes()
 	if err != nil {

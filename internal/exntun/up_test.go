@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"exnet/arp"
 	"exnet/fabric"
 	"exnet/fabric/link/wire"
+	"exnet/internal/cli"
 	"exnet/internal/control"
 	"exnet/internal/counter"
 	"exnet/internal/daemon"
@@ -25,6 +27,16 @@ import (
 	"exnet/internal/netns/netnstest"
 	"exnet/napi"
 )
+
+// parseUp reads the arguments of "exn-tun up".
+func parseUp(args []string) (daemon.Config, error) {
+	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	o := newUpOptions(fs)
+	if err := fs.Parse(args); err != nil {
+		return daemon.Config{}, err
+	}
+	return o.config()
+}
 
 func TestParseUp(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "exn.toml")
@@ -82,37 +94,37 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"up --node 65536", exitUsage, "use a number from 0 to 65535"},
-		{"up --node x", exitUsage, "use a number from 0 to 65535"},
-		{"up --addr 10.2.0.8", exitUsage, "such as 10.2.0.8/24"},
-		{"up --addr fd00::1/64", exitUsage, "use an IPv4 address"},
-		{"up --addr6 10.2.0.8/24", exitUsage, "such as fd00:10:2::8/64"},
-		{"up --addr 10.2.0.255/24", exitUsage, "broadcast address"},
-		{"up --fabric a/b", exitUsage, "letters"},
-		{"up --dir=", exitUsage, "name a directory"},
-		{"up --mtu 9", exitUsage, "1280..65535"},
-		{"up --metrics 9464", exitUsage, `metrics address "9464": use :PORT`},
-		{"up --metrics host:1", exitUsage, `metrics address "host:1": use :PORT`},
-		{"up --metrics :65536", exitUsage, "or ADDRESS:PORT"},
-		{"up --faults drop", exitUsage, `"drop"; use name=value`},
-		{"up --faults corrupt=-1", exitUsage, "use a probability from 0 to 1"},
-		{"up --mode fast", exitUsage, "napi, interrupt or busy"},
-		{"up --coalesce-frames 4", exitUsage, "without Delay"},
-		{"up --adaptive --coalesce-usecs 4", exitUsage, "either"},
-		{"up now", exitUsage, `unexpected argument "now"`},
-		{"up --config " + dir + "/none", exitFailure, "no such file"},
-		{"up --config " + bad, exitUsage, "color: unknown setting"},
-		{"check", exitUsage, "name one configuration file"},
-		{"check " + bad, exitFailure, "bad.toml: invalid configuration: color"},
-		{"check " + dir, exitFailure, "is a directory"},
-		{"down --dir " + dir, exitFailure, "no node is up"},
-		{"down --dir " + dir + "/none", exitFailure, "no node is up"},
-		{"status --dir " + dir, exitFailure, "no node is up"},
-		{"status --dir " + dir + " --node 4", exitFailure, "with ID 4"},
-		{"status all", exitUsage, "unexpected argument"},
-		{"set --dir " + dir, exitUsage, "say what to set"},
-		{"set --dir " + dir + " mode=fast", exitUsage, "napi, interrupt or busy"},
-		{"set --dir " + dir + " mode=busy", exitFailure, "no node is up"},
+		{"up --node 65536", cli.ExitUsage, "use a number from 0 to 65535"},
+		{"up --node x", cli.ExitUsage, "use a number from 0 to 65535"},
+		{"up --addr 10.2.0.8", cli.ExitUsage, "such as 10.2.0.8/24"},
+		{"up --addr fd00::1/64", cli.ExitUsage, "use an IPv4 address"},
+		{"up --addr6 10.2.0.8/24", cli.ExitUsage, "such as fd00:10:2::8/64"},
+		{"up --addr 10.2.0.255/24", cli.ExitUsage, "broadcast address"},
+		{"up --fabric a/b", cli.ExitUsage, "letters"},
+		{"up --dir=", cli.ExitUsage, "name a directory"},
+		{"up --mtu 9", cli.ExitUsage, "between 1280 and 65535"},
+		{"up --metrics 9464", cli.ExitUsage, `metrics address "9464": use :PORT`},
+		{"up --metrics host:1", cli.ExitUsage, `metrics address "host:1": use :PORT`},
+		{"up --metrics :65536", cli.ExitUsage, "or ADDRESS:PORT"},
+		{"up --faults drop", cli.ExitUsage, `"drop"; use name=value`},
+		{"up --faults corrupt=-1", cli.ExitUsage, "use a probability from 0 to 1"},
+		{"up --mode fast", cli.ExitUsage, "napi, interrupt or busy"},
+		{"up --coalesce-frames 4", cli.ExitUsage, "without Delay"},
+		{"up --adaptive --coalesce-usecs 4", cli.ExitUsage, "either"},
+		{"up now", cli.ExitUsage, `unexpected argument "now"`},
+		{"up --config " + dir + "/none", cli.ExitFailure, "no such file"},
+		{"up --config " + bad, cli.ExitUsage, "color: unknown setting"},
+		{"check", cli.ExitUsage, "name one configuration file"},
+		{"check " + bad, cli.ExitFailure, "bad.toml: invalid configuration: color"},
+		{"check " + dir, cli.ExitFailure, "is a directory"},
+		{"down --dir " + dir, cli.ExitFailure, "no node is up"},
+		{"down --dir " + dir + "/none", cli.ExitFailure, "no node is up"},
+		{"status --dir " + dir, cli.ExitFailure, "no node is up"},
+		{"status --dir " + dir + " --node 4", cli.ExitFailure, "with ID 4"},
+		{"status all", cli.ExitUsage, "unexpected argument"},
+		{"set --dir " + dir, cli.ExitUsage, "say what to set"},
+		{"set --dir " + dir + " mode=fast", cli.ExitUsage, "napi, interrupt or busy"},
+		{"set --dir " + dir + " mode=busy", cli.ExitFailure, "no node is up"},
 	} {
 		status, stdout, stderr := run(t.Context(), strings.Fields(c.args)...)
 		if status != c.status || stdout != "" {
@@ -125,7 +137,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 func TestNodeHelp(t *testing.T) {
 	for _, command := range []string{"up", "down", "status", "set", "topo", "capture", "check"} {
 		status, stdout, stderr := run(t.Context(), command, "-h")
-		if status != exitOK || stderr != "" || !strings.HasPrefix(stdout, "Usage: exn-tun "+command) || strings.Contains(stdout, "%!") {
+		if status != cli.ExitOK || stderr != "" || !strings.HasPrefix(stdout, "Usage: exn-tun "+command) || strings.Contains(stdout, "%!") {
 			t.Errorf("%s: status %d, %q, %q", command, status, stdout, stderr)
 		}
 		fits(t, stdout)
@@ -134,7 +146,7 @@ func TestNodeHelp(t *testing.T) {
 
 func TestCheckReference(t *testing.T) {
 	status, stdout, stderr := run(t.Context(), "check", filepath.Join("..", "..", "docs", "exn.toml"))
-	if status != exitOK || stderr != "" || !strings.Contains(stdout, "is good") {
+	if status != cli.ExitOK || stderr != "" || !strings.Contains(stdout, "is good") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 }
@@ -273,13 +285,13 @@ func TestRootThreeDaemons(t *testing.T) {
 
 	// One that takes an ID or address does not come up, and harms nobody.
 	for _, c := range []struct{ flag, value, want string }{
-		{"--node", "2", "node 2: fabric: already in use"},
+		{"--node", "2", "node 2: already in use"},
 		{"--addr", "10.2.0.3/24", "node 3 has 10.2.0.3"},
 		{"--mac-prefix", "2e:01:02:03", "use the same MAC prefix"},
 	} {
 		cmd, _, stderr := programCommand("up", "--dir", dir, "--netns", nodes[0].ns.Path(), c.flag, c.value)
 		var exit *exec.ExitError
-		if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != exitFailure {
+		if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailure {
 			t.Errorf("%s %s: %v", c.flag, c.value, err)
 		}
 		oneLineOf(t, stderr.String(), c.want)
@@ -287,12 +299,12 @@ func TestRootThreeDaemons(t *testing.T) {
 
 	status, stdout, stderr := run(t.Context(), "status", "--dir", dir, "--json")
 	var all []control.Status
-	if err := json.Unmarshal([]byte(stdout), &all); status != exitOK || err != nil || len(all) != 3 || len(all[1].Peers) != 2 {
+	if err := json.Unmarshal([]byte(stdout), &all); status != cli.ExitOK || err != nil || len(all) != 3 || len(all[1].Peers) != 2 {
 		t.Errorf("status: %d, %v, %s", status, err, stderr)
 	}
 	realTime := all[1].RealTime
 	for _, mode := range []string{"busy", "napi"} { // to poll all the time is not for real time
-		if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode="+mode); status != exitOK {
+		if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode="+mode); status != cli.ExitOK {
 			t.Errorf("set: %d, %s%s", status, stdout, stderr)
 		}
 		want := pick(realTime && mode == "napi", "real-time", "normal priority")
@@ -300,10 +312,10 @@ func TestRootThreeDaemons(t *testing.T) {
 			t.Errorf("mode %s: not %s:\n%s", mode, want, stdout)
 		}
 	}
-	if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode=interrupt", "adaptive=on"); status != exitOK || stdout+stderr != "" {
+	if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode=interrupt", "adaptive=on"); status != cli.ExitOK || stdout+stderr != "" {
 		t.Errorf("set: %d, %s%s", status, stdout, stderr)
 	}
-	if status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--node", "2"); status != exitOK || !strings.Contains(stdout, "receive: mode interrupt, dynamic ITR") {
+	if status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--node", "2"); status != cli.ExitOK || !strings.Contains(stdout, "receive: mode interrupt, dynamic ITR") {
 		t.Errorf("status: %d, %s%s", status, stdout, stderr)
 	}
 
@@ -312,12 +324,12 @@ func TestRootThreeDaemons(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-nodes[0].exited
-	if status, stdout, stderr = run(t.Context(), "down", "--dir", dir); status != exitOK || stdout != "node 2 is down\nnode 3 is down\n" {
+	if status, stdout, stderr = run(t.Context(), "down", "--dir", dir); status != cli.ExitOK || stdout != "node 2 is down\nnode 3 is down\n" {
 		t.Errorf("down: %d, %q, %q", status, stdout, stderr)
 	}
 	for i, n := range nodes {
 		<-n.exited
-		if code := n.cmd.ProcessState.ExitCode(); code != exitOK {
+		if code := n.cmd.ProcessState.ExitCode(); code != cli.ExitOK {
 			t.Errorf("node %d: exit status %d: %s", 1+i, code, n.stderr)
 		}
 		if err := n.ns.Run(exec.Command("ip", "link", "show", "exn0")); err == nil {
@@ -336,7 +348,7 @@ func TestRootDownAfterKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lab")
 	startUp(t, netnstest.New(t), "--dir", dir).kill()
 	status, stdout, stderr := run(t.Context(), "down", "--dir", dir)
-	if status != exitOK || stdout != "node 1 was dead, its files are removed\n" {
+	if status != cli.ExitOK || stdout != "node 1 was dead, its files are removed\n" {
 		t.Errorf("%d, %q, %q", status, stdout, stderr)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {

@@ -112,15 +112,27 @@ func rawKind(name, about string, u rawbench.Unit, shm bool) Kind {
 }
 
 // Variants are the receive modes that a path over exn0 has in its name, as in
-// exn:irq, so that several are measured side by side.
+// exn:busy, so that several are measured side by side.
 var Variants = []struct {
 	Name, About string
 	set         func(*NodeConfig)
 }{
-	{"irq", "an interrupt for each frame", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeInterrupt, napi.Coalesce{} }},
+	{"interrupt", "an interrupt for each frame", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeInterrupt, napi.Coalesce{} }},
 	{"napi", "NAPI, no interrupt held back", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeNAPI, napi.Coalesce{} }},
 	{"busy", "busy-polling: it takes a core", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeBusyPoll, napi.Coalesce{} }},
-	{"itr", "NAPI with the dynamic ITR", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeNAPI, napi.Coalesce{Adaptive: true} }},
+	{"adaptive", "NAPI with the dynamic ITR", func(c *NodeConfig) { c.Mode, c.Coalesce = napi.ModeNAPI, napi.Coalesce{Adaptive: true} }},
+}
+
+// formerVariants are names that receive modes once had, and have in old results.
+var formerVariants = map[string]string{"irq": "interrupt", "itr": "adaptive"}
+
+// CurrentName returns the name that a path of old results has now.
+func CurrentName(name string) string {
+	base, variant, _ := strings.Cut(name, ":")
+	if now := formerVariants[variant]; now != "" {
+		return base + ":" + now
+	}
+	return name
 }
 
 // KindOf finds a path by its name, which may have a receive mode behind it.
@@ -144,7 +156,8 @@ func KindOf(name string) (Kind, error) {
 	}
 	var names []string
 	for _, v := range Variants {
-		if v.Name == variant {
+		if v.Name == variant || v.Name == formerVariants[variant] {
+			name = base + ":" + v.Name
 			open := k.Open
 			k.Name, k.About = name, k.About+": "+v.About
 			k.Open = func(c NodeConfig) Path {
@@ -158,7 +171,8 @@ func KindOf(name string) (Kind, error) {
 	return Kind{}, fmt.Errorf("unknown path %q: choose from %s", name, strings.Join(names, ", "))
 }
 
-// CoalesceString is what --coalesce takes.
+// CoalesceString says in a word how interrupts are held back: adaptive, off, or
+// FRAMES/MICROSECONDS.
 func CoalesceString(c napi.Coalesce) string {
 	switch {
 	case c.Adaptive:

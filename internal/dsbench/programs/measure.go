@@ -3,7 +3,6 @@ package programs
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +16,8 @@ import (
 	"exnet/internal/dsbench/result"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
+
+	"github.com/spf13/pflag"
 )
 
 // Paths of "dsbench programs".
@@ -33,6 +34,7 @@ const (
 
 // Options is what the command line of "dsbench programs" asks for.
 type Options struct {
+	list     string   // of --only
 	only     []string // measures; empty: all that can be
 	duration time.Duration
 	runs     int
@@ -41,39 +43,45 @@ type Options struct {
 	json     bool
 }
 
-// Parse reads the command line. flag.ErrHelp: Help is asked for.
-func Parse(args []string) (o Options, err error) {
-	fs := flag.NewFlagSet("programs", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	var only string
-	fs.StringVar(&only, "only", "", "")
-	fs.DurationVar(&o.duration, "duration", 2*time.Second, "")
-	fs.IntVar(&o.runs, "runs", 5, "")
-	fs.StringVar(&o.exnRun, "exn-run", "", "")
-	fs.BoolVar(&o.json, "json", false, "")
-	if err := fs.Parse(args); err != nil {
-		return o, err
+// About lists the measures, a line each, for the help text.
+func About() string {
+	var lines []string
+	for _, p := range Pairs() {
+		lines = append(lines, fmt.Sprintf("  %-22s %s", p.Name, p.about))
 	}
-	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
+	return strings.Join(lines, "\n")
+}
+
+// Define defines the flags of "dsbench programs" and returns what they will say.
+func Define(fs *pflag.FlagSet) *Options {
+	o := new(Options)
+	fs.StringVar(&o.list, "only", "", "`LIST` measures to take (all whose programs are installed)")
+	fs.DurationVar(&o.duration, "duration", 2*time.Second, "`TIME` of a run, whole seconds (2s)")
+	fs.IntVar(&o.runs, "runs", 5, "`N` runs of each path, after one that is not counted (5)")
+	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
+	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
+	return o
+}
+
+// Check takes the flags in, and says what is wrong with them.
+func (o *Options) Check() (err error) {
 	o.cpus = tcpbench.Apart()
-	if only != "" {
-		o.only = strings.Split(only, ",")
+	if o.list != "" {
+		o.only = strings.Split(o.list, ",")
 	}
 	for _, name := range o.only {
 		if !slices.ContainsFunc(Pairs(), func(p Pair) bool { return p.Name == name }) {
-			return o, fmt.Errorf("--only: there is no measure %q: choose from %s", name, strings.Join(names(), ", "))
+			return fmt.Errorf("--only: there is no measure %q: choose from %s", name, strings.Join(names(), ", "))
 		}
 	}
 	if o.duration < time.Second || o.duration > maxDuration {
-		return o, fmt.Errorf("--duration: %v is not between %v and %v", o.duration, time.Second, maxDuration)
+		return fmt.Errorf("--duration: %v is not between %v and %v", o.duration, time.Second, maxDuration)
 	}
 	if o.duration%time.Second != 0 {
-		return o, errors.New("--duration: use whole seconds, as the programs do")
+		return errors.New("--duration: use whole seconds, as the programs do")
 	}
 	if o.runs < 1 || o.runs > maxRuns {
-		return o, fmt.Errorf("--runs: %d is not between 1 and %d", o.runs, maxRuns)
+		return fmt.Errorf("--runs: %d is not between 1 and %d", o.runs, maxRuns)
 	}
 	if o.exnRun == "" {
 		o.exnRun = "exn-run"
@@ -85,9 +93,9 @@ func Parse(args []string) (o Options, err error) {
 		}
 	}
 	if o.exnRun, err = exec.LookPath(o.exnRun); err != nil {
-		return o, fmt.Errorf("--exn-run: %w: go build ./cmd/exn-run, and give its path", err)
+		return fmt.Errorf("--exn-run: %w: go build ./cmd/exn-run, and give its path", err)
 	}
-	return o, nil
+	return nil
 }
 
 func names() []string {
@@ -265,35 +273,4 @@ func (t table) rows(rows []result.Row) error {
 	}
 	_, err := io.WriteString(t.w, b.String())
 	return err
-}
-
-// Help is the help text of the command.
-func Help() string {
-	var b strings.Builder
-	b.WriteString(`Usage: dsbench programs [flags]
-
-Measures real programs over loopback, as they are (path tcp) and under exn-run
---loopback (path direct), in interleaved runs against two servers. A run in which
-no connection of the client was direct fails.
-
-Examples:
-  dsbench programs
-      all that are installed, 5 runs of 2 seconds on each path
-  dsbench programs --only iperf3,sockperf --runs 10 --json
-      two of them, as JSON
-
-Measures:
-`)
-	for _, p := range Pairs() {
-		fmt.Fprintf(&b, "  %-22s %s\n", p.Name, p.about)
-	}
-	b.WriteString(`
-Flags:
-  --only LIST        measures to take (all whose programs are installed)
-  --duration TIME    of a run, whole seconds (2s)
-  --runs N           runs of each path, after one that is not counted (5)
-  --exn-run PATH     exn-run (beside dsbench, or in PATH)
-  --json             one JSON object a line instead of a table
-`)
-	return b.String()
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/result"
 )
 
@@ -121,6 +122,7 @@ func ReadRows(path string) ([]result.Row, error) {
 		if json.Unmarshal([]byte(line), &r) != nil || r.Measure == "" || r.Path == "" {
 			return nil, fmt.Errorf("%s is neither a report's JSON nor lines of --json", path)
 		}
+		r.Path, r.Control = paths.CurrentName(r.Path), paths.CurrentName(r.Control)
 		rows = append(rows, r)
 	}
 	if len(rows) == 0 {
@@ -139,6 +141,11 @@ func Decode(text []byte) (*Data, error) {
 	}
 	if d.Version != Version {
 		return nil, fmt.Errorf("a report of version %d; this dsbench knows %d", d.Version, Version)
+	}
+	for _, p := range d.Parts {
+		for i := range p.Rows {
+			p.Rows[i].Path, p.Rows[i].Control = paths.CurrentName(p.Rows[i].Path), paths.CurrentName(p.Rows[i].Control)
+		}
 	}
 	return &d, nil
 }

@@ -39,7 +39,7 @@ type chart struct {
 
 // pathColours has the colour of each path, the same on the whole page.
 var pathColours = map[string]int{
-	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:irq": 4, "exn:busy": 5, "exn:itr": 8, "exn-shm": 8, "netstack": 6,
+	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:interrupt": 4, "exn:busy": 5, "exn:adaptive": 8, "exn-shm": 8, "netstack": 6,
 	"ds": 2, "ds-zcopy": 1, "ds-exn": 1, "net": 5, "net-exn": 3, "velo": 4, "velo-shm": 3, "rma": 4, "rma-shm": 5,
 }
 

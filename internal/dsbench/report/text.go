@@ -50,7 +50,7 @@ func (d *Data) sayBandwidth() string {
 	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1./8, "GB/s"); v != "" {
 		exn = "With 64 KiB messages one connection over exn0 moves " + v + "; the thesis's EXN reached 7.9 on a 100G network."
 	}
-	if irq, napi := at("exn:irq"), at("exn:napi"); irq != nil && napi != nil {
+	if irq, napi := at("exn:interrupt"), at("exn:napi"); irq != nil && napi != nil {
 		if math.Abs(irq.Median/napi.Median-1) < 0.1 {
 			modes = "Interrupts and NAPI are within a tenth of each other, as in the thesis."
 		} else {
@@ -133,7 +133,7 @@ func (d *Data) sayCPU() string {
 	worstSize := 0
 	var small, large *result.Row
 	for _, r := range rows {
-		irq := d.row(PartCPU, "exn:irq", r.Size)
+		irq := d.row(PartCPU, "exn:interrupt", r.Size)
 		if r.Path != "exn:napi" || irq == nil {
 			continue
 		}
@@ -153,13 +153,13 @@ func (d *Data) sayCPU() string {
 		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s)", ratioText(worst), result.Count(worstSize, "byte"))
 	}
 	itr := ""
-	if r := d.row(PartCPU, "exn:itr", large.Size); r != nil {
+	if r := d.row(PartCPU, "exn:adaptive", large.Size); r != nil {
 		best := large.Median
-		if irq := d.row(PartCPU, "exn:irq", large.Size); irq != nil {
+		if irq := d.row(PartCPU, "exn:interrupt", large.Size); irq != nil {
 			best = min(best, irq.Median)
 		}
 		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s times the cheaper of both", result.Count(large.Size, "byte"), ratioText(r.Median/best))
-		dynamic, irq, napi := d.row(PartLatency, "exn:itr", 64), d.row(PartLatency, "exn:irq", 64), d.row(PartLatency, "exn:napi", 64)
+		dynamic, irq, napi := d.row(PartLatency, "exn:adaptive", 64), d.row(PartLatency, "exn:interrupt", 64), d.row(PartLatency, "exn:napi", 64)
 		if dynamic != nil && irq != nil && napi != nil {
 			itr += fmt.Sprintf(", and half a round trip of 64 bytes %s times the shorter of both", ratioText(dynamic.Median/min(irq.Median, napi.Median)))
 		}

@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Exit statuses. exn-run and what runs a user's command have others, too.
+const (
+	ExitOK      = 0
+	ExitFailure = 1
+	ExitUsage   = 2
+)
+
+// UsageError says that the arguments are wrong.
+type UsageError struct{ Err error }
+
+// Error implements error.
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Usagef returns a UsageError.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// ExitStatus is an exit status that needs no more words.
+type ExitStatus int
+
+// Error implements error.
+func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// Report prints what is to be said about err, in one line that begins with the command's name,
+// and returns the exit status: failure, unless err knows better. log is "json" for an object
+// instead of a line.
+func Report(stderr io.Writer, name, log string, err error, failure int) int {
+	var exit ExitStatus
+	var usage UsageError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &exit):
+		return int(exit)
+	}
+	text := Text(err)
+	status := failure
+	if errors.As(err, &usage) {
+		text += " (see " + name + " -h)"
+		status = ExitUsage
+	}
+	if log == "json" {
+		slog.New(slog.NewJSONHandler(stderr, nil)).Log(context.Background(), slog.LevelError, text, "command", name)
+	} else {
+		fmt.Fprintf(stderr, "%s: %s\n", name, text)
+	}
+	return status
+}
+
+// internalNames are packages whose names stand before the messages of their errors. They mean
+// nothing to users.
+var internalNames = []string{
+	"arp", "atu", "broker", "capture", "child", "control", "coredist", "counter", "crossbar", "daemon", "directsockets",
+	"doctor", "emp", "exn", "exngo", "exteth", "fabric", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
+	"mtu", "multicast", "napi", "netns", "nic", "node", "preload", "rawbench", "rma", "route", "rules", "sched",
+	"segment", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
+}
+
+// Text returns the text of err for people: one line, although joined errors have several,
+// and no names of packages.
+func Text(err error) string {
+	parts := strings.Split(strings.ReplaceAll(err.Error(), "\n", "; "), ": ")
+	kept := slices.DeleteFunc(slices.Clone(parts[:len(parts)-1]), func(p string) bool { return slices.Contains(internalNames, p) })
+	for i, p := range kept { // of errors that were joined
+		if j := strings.LastIndex(p, "; "); j >= 0 && slices.Contains(internalNames, p[j+2:]) {
+			kept[i] = p[:j+2]
+		}
+	}
+	text := strings.Join(append(kept, parts[len(parts)-1]), ": ")
+	return strings.ReplaceAll(text, "; : ", "; ")
+}
+
+// FlagError says what is wrong with a flag in the words of all commands, with the flag that
+// was probably meant. fs has the flags that there are.
+func FlagError(fs *pflag.FlagSet, err error) error {
+	var invalid *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return err
+	case errors.As(err, &invalid):
+		return Usagef("--%s: %w", invalid.GetFlag().Name, valueError(invalid))
+	case errors.As(err, &missing):
+		return Usagef("%s needs a value", dashed(missing.GetSpecifiedName(), missing.GetSpecifiedShortnames()))
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			name = short
+		}
+		name, _, _ = strings.Cut(name, "=")
+		return Usagef("there is no flag %s%s", dashed(name, unknown.GetSpecifiedShortnames()), didYouMean("--", Closest(name, flagNames(fs))))
+	}
+	return UsageError{err}
+}
+
+// dashed writes a flag as it was given; short: behind one dash.
+func dashed(name, short string) string {
+	if short != "" {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// valueError says what is wrong with the value of a flag of pflag's own types.
+func valueError(e *pflag.InvalidValueError) error {
+	switch e.GetFlag().Value.Type() {
+	case "bool":
+		return fmt.Errorf("%q is neither true nor false", e.GetValue())
+	case "int":
+		return fmt.Errorf("%q is not a whole number", e.GetValue())
+	case "duration":
+		return fmt.Errorf("%q is not a time: write one such as 250ms or 2s", e.GetValue())
+	}
+	return e.Unwrap()
+}
+
+func flagNames(fs *pflag.FlagSet) (names []string) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	return names
+}
+
+// didYouMean is the end of a message; "" if nothing is close.
+func didYouMean(before, closest string) string {
+	if closest == "" {
+		return ""
+	}
+	return ": did you mean " + before + closest + "?"
+}
+
+// UnknownCommand is the error for a command that there is not.
+func UnknownCommand(name string, names []string) error {
+	if c := Closest(name, names); c != "" {
+		return Usagef("unknown command %q%s", name, didYouMean("", c))
+	}
+	return Usagef("unknown command %q: choose from %s", name, strings.Join(names, ", "))
+}
+
+// Closest returns the one of names that name was probably meant to be, or "".
+func Closest(name string, names []string) string {
+	best, distance := "", 1+max(1, min(len(name)/3, 3))
+	for _, n := range names {
+		d := editDistance(name, n)
+		if len(name) >= 3 && strings.HasPrefix(n, name) {
+			d = min(d, 1)
+		}
+		if d < distance {
+			best, distance = n, d
+		}
+	}
+	return best
+}
+
+// maxWord bounds the work of editDistance.
+const maxWord = 64
+
+// editDistance is how many letters differ, are missing, are too many or have changed places
+// (Damerau and Levenshtein, restricted).
+func editDistance(a, b string) int {
+	if len(a) > maxWord || len(b) > maxWord {
+		return max(len(a), len(b))
+	}
+	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
+	for j := range rows[1] {
+		rows[1][j] = j
+	}
+	for i := range len(a) {
+		before, last, row := rows[0], rows[1], rows[2]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(row[j]+1, last[j+1]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		rows[0], rows[1], rows[2] = last, row, before
+	}
+	return rows[1][len(b)]
+}

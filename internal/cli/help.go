@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+)
+
+// Widths of the help, in columns.
+const (
+	helpWidth   = 80
+	usageColumn = 23
+)
+
+// Flags explains the flags under their headings; those without one stand under heading.
+func Flags(fs *pflag.FlagSet, heading string) string {
+	var order []string
+	texts := make(map[string]*strings.Builder)
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		name := heading
+		if g := annotation(f, groupKey); g != "" {
+			name = g
+		}
+		if texts[name] == nil {
+			order = append(order, name)
+			texts[name] = new(strings.Builder)
+		}
+		writeFlag(texts[name], f)
+	})
+	var b strings.Builder
+	for _, name := range order {
+		fmt.Fprintf(&b, "\n%s:\n%s", name, texts[name])
+	}
+	return b.String()
+}
+
+// FlagName is how the help writes a flag: "-s, --snaplen BYTES".
+func FlagName(f *pflag.Flag) string {
+	name := "--" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	if v := annotation(f, valueKey); v != "" {
+		name += " " + v
+	}
+	return name
+}
+
+// writeFlag writes one flag: its name, and beside it what it does.
+func writeFlag(b *strings.Builder, f *pflag.Flag) {
+	name := "  " + FlagName(f)
+	b.WriteString(name)
+	column := utf8.RuneCountInString(name)
+	if column > usageColumn-2 {
+		b.WriteString("\n")
+		column = 0
+	}
+	for _, line := range wrap(f.Usage, helpWidth-usageColumn) {
+		fmt.Fprintf(b, "%*s%s\n", usageColumn-column, "", line)
+		column = 0
+	}
+}
+
+// wrap breaks text into lines of at most width columns, if its words allow it.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}

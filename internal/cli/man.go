@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Page is a man page (man(7)).
+type Page struct {
+	name string
+	b    strings.Builder
+}
+
+// NewPage begins a page of section 1.
+func NewPage(name, short string) *Page {
+	p := &Page{name: name}
+	fmt.Fprintf(&p.b, ".SH NAME\n%s \\- %s\n", roff(name), roff(short))
+	return p
+}
+
+// Section adds a section whose text is set as it is, unless it is empty.
+func (p *Page) Section(title, text string) {
+	if text = strings.TrimRight(text, "\n"); text != "" {
+		fmt.Fprintf(&p.b, ".SH %s\n.nf\n%s\n.fi\n", title, roff(text))
+	}
+}
+
+// Options adds a section that explains the flags.
+func (p *Page) Options(fs *pflag.FlagSet) {
+	p.b.WriteString(".SH OPTIONS\n")
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			fmt.Fprintf(&p.b, ".TP\n.B %s\n%s\n", roff(FlagName(f)), roff(f.Usage))
+		}
+	})
+}
+
+// String returns the page.
+func (p *Page) String(version string) string {
+	return fmt.Sprintf(".TH %s 1 \"\" \"exnet %s\"\n", strings.ToUpper(roff(p.name)), roff(version)) + p.b.String()
+}
+
+// roff escapes what troff would take for its own.
+func roff(text string) string {
+	text = strings.ReplaceAll(strings.ReplaceAll(text, `\`, `\e`), "-", `\-`)
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, ".") || strings.HasPrefix(l, "'") {
+			lines[i] = `\&` + l
+		}
+	}
+	return strings.Join(lines, "\n")
+}

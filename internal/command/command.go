@@ -1,0 +1,180 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"strings"
+
+	"exnet/internal/cli"
+	"exnet/internal/version"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// New returns the root of a command's tree. long is what it is, in a sentence or more.
+func New(name, short, long string) *cobra.Command {
+	var showVersion bool
+	cobra.EnableCommandSorting = false // the order is that of AddCommand
+	root := &cobra.Command{
+		Use: name + " COMMAND [flags]", Short: short, Long: long,
+		Args:          cobra.ArbitraryArgs, // RunE knows better what to say
+		SilenceErrors: true, SilenceUsage: true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case showVersion && len(args) == 0:
+				return printVersion(c)
+			case len(args) > 0:
+				return cli.UnknownCommand(args[0], names(c))
+			}
+			fmt.Fprint(c.ErrOrStderr(), Help(c))
+			return cli.ExitStatus(cli.ExitUsage)
+		},
+	}
+	root.Flags().BoolVar(&showVersion, "version", false, "print the version")
+	defineLog(root.PersistentFlags())
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), Help(c)) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return cli.FlagError(c.Flags(), err) })
+	root.SetHelpCommand(newHelp(root))
+	return root
+}
+
+// Run does what args (without the program's name) say and returns the exit status. Results go
+// to stdout, all else to stderr.
+func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	root.AddCommand(newVersion(), newCompletion(root), newMan(root))
+	each(root, func(c *cobra.Command) {
+		cli.Tidy(c.Flags())
+		cli.Tidy(c.PersistentFlags())
+		c.InitDefaultHelpFlag()
+		c.Flags().Lookup("help").Usage = "explain the command"
+	})
+	if args == nil {
+		args = []string{} // else cobra takes those of the process
+	}
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	c, err := root.ExecuteContextC(ctx)
+	if errors.Is(err, pflag.ErrHelp) {
+		return cli.ExitOK
+	}
+	return cli.Report(stderr, c.CommandPath(), flagText(c, "log-format"), err, cli.ExitFailure)
+}
+
+// each calls f for all commands of a tree.
+func each(c *cobra.Command, f func(*cobra.Command)) {
+	f(c)
+	for _, sub := range c.Commands() {
+		each(sub, f)
+	}
+}
+
+// NoArgs is for commands that take nothing but flags.
+func NoArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return cli.Usagef("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// names lists the commands of c that its help shows.
+func names(c *cobra.Command) (names []string) {
+	for _, sub := range shown(c) {
+		names = append(names, sub.Name())
+	}
+	return names
+}
+
+func shown(c *cobra.Command) (list []*cobra.Command) {
+	for _, sub := range c.Commands() {
+		if !sub.Hidden {
+			list = append(list, sub)
+		}
+	}
+	return list
+}
+
+// Flags of every command.
+func defineLog(fs *pflag.FlagSet) {
+	fs.Var(&choice{value: "text", of: []string{"text", "json"}}, "log-format", "`FORMAT` messages as text, or as JSON, an object a line (text)")
+	fs.Var(&choice{value: "info", of: []string{"debug", "info", "warn", "error"}}, "log-level", "`LEVEL` what a daemon tells: debug, info, warn or error (info)")
+}
+
+// choice is one of several words.
+type choice struct {
+	value string
+	of    []string
+}
+
+// String implements pflag.Value.
+func (c *choice) String() string { return c.value }
+
+// Type implements pflag.Value.
+func (c *choice) Type() string { return "choice" }
+
+// Set implements pflag.Value.
+func (c *choice) Set(s string) error {
+	for _, o := range c.of {
+		if s == o {
+			c.value = s
+			return nil
+		}
+	}
+	return fmt.Errorf("%q: use %s", s, strings.Join(c.of, ", "))
+}
+
+// flagText returns the value of a flag; "" without it.
+func flagText(c *cobra.Command, name string) string {
+	if f := c.Flags().Lookup(name); f != nil {
+		return f.Value.String()
+	}
+	return ""
+}
+
+// Logger returns the log that the flags of every command ask for.
+func Logger(c *cobra.Command) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(flagText(c, "log-level"))) // one of the choices; else info
+	o := &slog.HandlerOptions{Level: level}
+	if flagText(c, "log-format") == "json" {
+		return slog.New(slog.NewJSONHandler(c.ErrOrStderr(), o))
+	}
+	return slog.New(slog.NewTextHandler(c.ErrOrStderr(), o))
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version",
+		Long: "Prints the version, the commit, as far as the build knows them, and that of Go.",
+		Args: NoArgs, RunE: func(c *cobra.Command, _ []string) error { return printVersion(c) },
+	}
+}
+
+func printVersion(c *cobra.Command) error {
+	_, err := fmt.Fprintln(c.OutOrStdout(), c.Root().Name(), version.String(), runtime.Version())
+	return err
+}
+
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "explain a command", Hidden: true,
+		Long: "Explains a command, as COMMAND -h does.",
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return names(root), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return cli.UnknownCommand(strings.Join(args, " "), names(root))
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}

@@ -1,0 +1,134 @@
+package dsbench
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"exnet/internal/command"
+	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/programs"
+	"exnet/internal/dsbench/result"
+
+	"github.com/spf13/cobra"
+)
+
+// newRoot returns dsbench's commands, in the order of the help text.
+func newRoot() *cobra.Command {
+	var list strings.Builder
+	for _, k := range paths.Kinds() {
+		fmt.Fprintf(&list, "  %-9s %s\n", k.Name, k.About)
+	}
+	var modes []string
+	for _, v := range paths.Variants {
+		modes = append(modes, v.Name)
+	}
+	root := command.New("dsbench", "measure TCP and what replaces it side by side",
+		"dsbench measures TCP and what replaces it over several paths side by side, in\ninterleaved runs.")
+	root.Annotations = map[string]string{command.EndKey: fmt.Sprintf(`Paths:
+%s  exn and exn-shm also take a receive mode, as in exn:busy: %s.
+
+It sets up the paths itself and removes them. Without root it uses a user
+namespace where that is allowed. Results go to standard output, all else to
+standard error. How far the two CPUs are from each other is measured first, and
+shown with every result. A path that cannot be had here is left out, and said
+to be. Exit status: 0 measured, 1 failed or interrupted (what was measured until
+then is printed), or a path that --paths names was left out, 2 wrong usage.`, list.String(), strings.Join(modes, ", "))}
+	for _, m := range measures() {
+		root.AddCommand(newMeasure(m))
+	}
+	root.AddCommand(newPrograms(), newReport(), newTune(), newCompare(), newServe())
+	return root
+}
+
+// newMeasure returns the command for a measure.
+func newMeasure(m measure) *cobra.Command {
+	var f *measureFlags
+	var o options
+	c := &cobra.Command{
+		Use: m.name + " [flags]", Short: m.about,
+		Long: measureTexts[m.name].long, Example: measureTexts[m.name].examples,
+		Args: func(c *cobra.Command, args []string) (err error) {
+			if err := command.NoArgs(c, args); err != nil {
+				return err
+			}
+			o, err = f.options()
+			return usageError(err)
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return run(c.Context(), o, c.OutOrStdout(), c.ErrOrStderr()) },
+	}
+	f = newMeasureFlags(m, c.Flags())
+	return c
+}
+
+// newPrograms returns the command that measures real programs.
+func newPrograms() *cobra.Command {
+	var o *programs.Options
+	c := &cobra.Command{
+		Use: "programs [flags]", Short: "real programs, with exn-run and without",
+		Long: `Measures real programs over loopback, as they are (path tcp) and under exn-run
+--loopback (path direct), in interleaved runs against two servers. A run in which
+no connection of the client was direct fails.
+
+Measures:
+` + programs.About(),
+		Example: `dsbench programs
+    all that are installed, 5 runs of 2 seconds on each path
+dsbench programs --only iperf3,sockperf --runs 10 --json
+    two of them, as JSON`,
+		Args: func(c *cobra.Command, args []string) error {
+			if err := command.NoArgs(c, args); err != nil {
+				return err
+			}
+			return usageError(o.Check())
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return programs.Run(c.Context(), *o, result.ThisMachine(time.Now()), distance(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	o = programs.Define(c.Flags())
+	return c
+}
+
+// measureTexts say what is measured, and give examples.
+var measureTexts = map[string]struct{ long, examples string }{
+	"stream": {"Measures bandwidth: how much the receiving program gets, in Gbit/s.", `dsbench stream
+    all paths, 128 KiB messages, 5 runs of 1 second each
+dsbench stream --paths veth,exn --streams 2 --duration 2s
+    two connections at once over exn0, compared with veth
+dsbench stream --paths veth,exn --size 64,1k,16k,128k --runs 3 --json
+    bandwidth over message size, as JSON
+dsbench stream --paths exn --no-fast-path --mtu 9000
+    every packet through netstack, at a smaller MTU; veth is added
+dsbench stream --paths veth,exn:interrupt,exn:napi,exn:busy
+    the receive modes side by side
+dsbench stream --paths lo,ds --cpus same --chunk 32k
+    direct sockets with both ends on one CPU
+dsbench stream --connect 10.2.0.9
+    to another host, where dsbench serve runs`},
+	"pingpong": {"Measures latency: half the time of a round trip, in microseconds.", `dsbench pingpong
+    all paths, 64-byte messages, 5 runs of 1 second each
+dsbench pingpong --paths veth,exn --size 1,64,512,2048 --runs 10
+    latency over message size
+dsbench pingpong --paths lo,veth,exn --cpus any --congestion bbr --json
+    where the scheduler places the two ends, with BBR, as JSON
+dsbench pingpong --paths lo --cpus same
+    both ends on one CPU`},
+	"crr": {`Measures connections: connect, request, response, close; how many a second,
+and how long one takes. The server closes first, as one of HTTP/1.0 does.`, `dsbench crr
+    all paths that have connections, 64-byte requests and responses
+dsbench crr --paths veth,exn --streams 4
+    four clients at once`},
+	"rate": {`Measures message rate: small messages one way, each leaving at once
+(TCP_NODELAY), in millions a second.`, `dsbench rate
+    all paths, 64-byte messages
+dsbench rate --paths lo,veth,exn --size 1,64,512,4k --direction in
+    message rate over message size; the end that listens sends`},
+	"cpu": {`Measures the price: CPU time, user and system, of all processes of the path,
+in seconds for a gigabyte.`, `dsbench cpu
+    all paths, 128 KiB messages
+dsbench cpu --paths veth,exn:interrupt,exn:napi,exn:adaptive --size 64,1k,8k,64k --no-delay
+    the receive modes over message size; every message is a frame
+dsbench cpu --paths exn-shm --mode napi --coalesce-frames 16 --coalesce-usecs 50
+    interrupts held back until 16 frames came, or 50 microseconds went by`},
+}
