@@ -96,7 +96,7 @@ func TestC(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds everything three times")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "make", "-s", "-j2", "check", "BUILD="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -25,7 +25,7 @@ static void sleep_for(uint32_t what)
 	struct ds_rx copy = rx;
 	bool ready = what & DS_ARM_RX ? (copy.pos[copy.cur].count ? ds_rx_look(&g, &rx) != DS_AGAIN : ds_rx_promoted(&g, &copy, &carried) != 0)
 				      : ds_tx_room(&g, &tx) != 0;
-	if (!ready && poll(&p, 1, 20000) == 0) {
+	if (!ready && poll(&p, 1, 180000) == 0) {
 		fprintf(stderr, "echo: nobody woke me\n");
 		exit(3);
 	}

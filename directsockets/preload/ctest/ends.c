@@ -78,7 +78,8 @@ void pair_up(struct side *c, struct side *s)
 {
 	connect_to(c);
 	accept_from(s);
-	for (int i = 0; i < 2000 && (ds_direct(c->s) & ds_direct(s->s)) != 3; i++)
+	int64_t end = ds_now() + 60000000000;
+	for (int i = 0; ds_now() < end && (ds_direct(c->s) & ds_direct(s->s)) != 3; i++)
 		exchange(c, s, i);
 	CHECK(ds_direct(c->s) == 3 && ds_direct(s->s) == 3, "%d %d", ds_direct(c->s), ds_direct(s->s));
 }

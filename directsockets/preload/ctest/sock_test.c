@@ -394,7 +394,7 @@ static void part_early(pid_t broker, int how)
 		close(closes->fd);
 	}
 	struct pollfd p = {other->fd, POLLIN, 0};
-	CHECK(poll(&p, 1, 5000) == 1, "%d: the end does not come", how);
+	CHECK(poll(&p, 1, 60000) == 1, "%d: the end does not come", how);
 	ssize_t r = recv(other->fd, b, 1, MSG_DONTWAIT);
 	if (how % 4 == 1 || how % 4 == 2)
 		CHECK(r < 0 && errno == ECONNRESET, "%d: %zd %s", how, r, strerror(errno));
@@ -523,7 +523,7 @@ int main(void)
 	broker = broker_start(path);
 	CHECK(put(&c, "x", 1, 0) == 1 && get(&s, b, 1, 0) == 1, "without a broker");
 	usleep(1100000); // it looks once a second
-	for (int i = 0; i < 50 && (i == 0 || !ds_page_listeners(ntohs(at.sin_port))); i++) {
+	for (int i = 0; i < 600 && (i == 0 || !ds_page_listeners(ntohs(at.sin_port))); i++) {
 		struct side c2, s2;
 
 		connect_plain(&c2);
