@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
 )
 
 const (
