@@ -79,7 +79,7 @@ func (b Bars) SVG() string {
 		c.text(x.at(r.Y)+3, top-3, "start", "reft", r.Label)
 	}
 	c.line(start, top, start, bottom, "axis")
-	c.text((start+width-right)/2, bottom+32, "middle", "label", b.X.Label)
+	c.text((start+width-right)/2, bottom+32, "middle", "label", b.X.label())
 	return c.end()
 }
 

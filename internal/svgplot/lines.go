@@ -69,8 +69,8 @@ func (l Lines) SVG() string {
 	}
 	c.line(left, bottom, width-right, bottom, "axis")
 	c.line(left, top, left, bottom, "axis")
-	c.text((left+width-right)/2, bottom+33, "middle", "label", l.X.Label)
-	c.add(`<text transform="translate(13 %s) rotate(-90)" text-anchor="middle" class="label">%s</text>`, num(top+plotHeight/2), escape(l.Y.Label))
+	c.text((left+width-right)/2, bottom+33, "middle", "label", l.X.label())
+	c.add(`<text transform="translate(13 %s) rotate(-90)" text-anchor="middle" class="label">%s</text>`, num(top+plotHeight/2), escape(l.Y.label()))
 	c.refs(l.Refs, y)
 	for _, s := range l.Series {
 		c.series(s, l, x, y)
@@ -109,6 +109,8 @@ func (c *canvas) series(s Series, l Lines, x, y scale) {
 		d.WriteString(map[bool]string{true: "M", false: "L"}[i == 0])
 		d.WriteString(num(x.at(p.X)) + " " + num(y.at(p.Y)))
 	}
+	c.add(`<g class="series" data-series="%s">`, escape(s.Name))
+	defer c.add("</g>")
 	stroke := fmt.Sprintf(`style="stroke:%s"`, colour(s.Colour))
 	c.add(`<path d="%s" class="curve" %s/>`, d.String(), stroke)
 	for _, p := range s.Points {

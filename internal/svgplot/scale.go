@@ -17,6 +17,14 @@ type Axis struct {
 	Ticks []float64
 }
 
+// label is what stands beside the axis: a reader must see that it is logarithmic.
+func (a Axis) label() string {
+	if a.Log {
+		return a.Label + ", logarithmic"
+	}
+	return a.Label
+}
+
 func (a Axis) format(v float64) string {
 	if a.Format != nil {
 		return a.Format(v)

@@ -63,9 +63,12 @@ func (c *canvas) end() string {
 	return c.b.String()
 }
 
-// fallbacks are the colours without a page's: those of Okabe and Ito, which most
-// people can tell apart.
-var fallbacks = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#8a8a8a", "#6a3d9a", "#222222"}
+// fallbacks are the colours without a page's: first those of Okabe and Ito, which
+// most people can tell apart, then others as unlike them as possible.
+var fallbacks = [...]string{
+	"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#8a8a8a", "#6a3d9a", "#222222",
+	"#b22222", "#13a3b0", "#8c564b", "#a3a31c", "#e377c2", "#1f3a93", "#00695c", "#ff7f7f", "#5d4037", "#7cb342",
+}
 
 // Colours is how many series have a colour of their own.
 const Colours = len(fallbacks)
@@ -121,6 +124,7 @@ func (c *canvas) legend(rows [][]entry, y float64, lines bool) {
 	for _, row := range rows {
 		x := float64(left)
 		for _, e := range row {
+			c.add(`<g class="key" data-series="%s">`, html.EscapeString(e.name))
 			if lines {
 				c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="curve" style="stroke:%s"/>`, num(x), num(y-4), num(x+22), num(y-4), colour(e.series))
 				c.mark(e.series, x+11, y-4, "")
@@ -128,6 +132,7 @@ func (c *canvas) legend(rows [][]entry, y float64, lines bool) {
 				c.add(`<rect x="%s" y="%s" width="14" height="10" rx="2" style="fill:%s"/>`, num(x+8), num(y-9), colour(e.series))
 			}
 			c.text(x+legendGap-3, y, "start", "label", e.name)
+			c.add("</g>")
 			x += legendGap + charWidth*float64(len([]rune(e.name))) + 10
 		}
 		y += lineHeight

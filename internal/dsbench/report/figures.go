@@ -12,14 +12,17 @@ import (
 
 // What the thesis prints in its text (section 5.6.3); its figures have no numbers.
 const (
-	thesisOne    = 7.9  // GB/s, EXN, one stream
-	thesisTwo    = 8.82 // GB/s, two streams
-	thesisTuned  = 8.3  // GB/s, one stream, sysctl set
-	thesisFar    = 5.3  // GB/s, one stream, bound to the other CPU socket
-	thesisEXN    = 5.7  // us, half a round trip, small messages, bound to the near socket
-	thesisEXNFar = 8.6  // us, the far one
-	thesisDS     = 0.85 // us, AF_EXTL
-	thesisDSFar  = 1.3  // us
+	thesisOne = 8 * 7.9  // Gbit/s, EXN, one stream
+	thesisTwo = 8 * 8.82 // Gbit/s, two streams
+	thesisEXN = 5.7      // µs, half a round trip, small messages, bound to the near socket
+	thesisDS  = 0.85     // µs, AF_EXTL
+)
+
+// Units of the page. A stream is in gigabits a second everywhere, also where the
+// thesis has gigabytes.
+const (
+	gbits  = "Gbit/s"
+	micros = "µs"
 )
 
 // figure is a figure of the page.
@@ -27,7 +30,8 @@ type reportFigure struct {
 	ID     string // anchor
 	Title  string
 	Charts []chart
-	Says   string // what it shows
+	Says   string   // what it shows
+	How    []string // with which settings, of each part
 	Notes  []string
 }
 
@@ -37,11 +41,15 @@ type chart struct {
 	SVG   template.HTML
 }
 
-// pathColours has the colour of each path, the same on the whole page.
+// pathColours has the colour of each path: one of its own, the same on the whole page.
 var pathColours = map[string]int{
-	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:interrupt": 4, "exn:busy": 5, "exn:adaptive": 8, "exn-shm": 8, "netstack": 6,
-	"ds": 2, "ds-zcopy": 1, "ds-exn": 1, "net": 5, "net-exn": 3, "velo": 4, "velo-shm": 3, "rma": 4, "rma-shm": 5,
+	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:interrupt": 4, "exn:busy": 5, "exn:adaptive": 8, "exn-shm": 15, "netstack": 6,
+	"ds": 2, "ds-zcopy": 1, "ds-exn": 3, "net": 10, "net-exn": 12, "velo": 11, "velo-shm": 16, "rma": 14, "rma-shm": 18,
+	"exn-stream": 13, "exn-ofi": 17, "ds-fabric": 19,
 }
+
+// settingColour is that of bars which are not paths but values of a setting.
+const settingColour = 7
 
 // value takes from a row what is drawn, with the extremes of the runs.
 type value func(r result.Row) (v, low, high float64)
@@ -52,9 +60,6 @@ func scaled(factor float64) value {
 		return r.Median * factor, r.Min * factor, r.Max * factor
 	}
 }
-
-// Gigabytes from gigabits.
-var gigabytes = scaled(1. / 8)
 
 // series makes a line for each path of a part.
 func (d *Data) series(part string, v value) (list []svgplot.Series) {
@@ -82,11 +87,11 @@ func (d *Data) lines(part, title, unit string, v value, refs ...svgplot.Ref) cha
 // bars draws a part at one size.
 func (d *Data) bars(part, title, unit string, log bool, v value) chart {
 	b := svgplot.Bars{Title: title, X: svgplot.Axis{Label: unit, Log: log}}
-	for i, r := range d.part(part) {
+	for _, r := range d.part(part) {
 		y, low, high := v(r)
 		c, known := pathColours[r.Path]
 		if !known {
-			c = i % svgplot.Colours
+			c = settingColour
 		}
 		b.Bars = append(b.Bars, svgplot.Bar{Name: r.Path, Colour: c, Value: y, Low: low, High: high})
 	}
@@ -102,7 +107,7 @@ func (d *Data) percentiles(part string, size int, title string) chart {
 			Label: "share of all round trips that took no longer", Ticks: []float64{1, 2, 3, 4, 5},
 			Format: func(v float64) string { return names[min(max(int(v), 1), 5)-1] }, Tight: true,
 		},
-		Y: svgplot.Axis{Label: "half round trip (us)", Log: true},
+		Y: svgplot.Axis{Label: "half round trip (" + micros + ")", Log: true},
 	}
 	for _, r := range d.part(part) {
 		if r.Size != size {
@@ -119,6 +124,9 @@ func (d *Data) percentiles(part string, size int, title string) chart {
 	return chart{title, template.HTML(l.SVG())}
 }
 
+// thesisMPI says what figures 5.30 to 5.32 are in the thesis.
+const thesisMPI = "In the thesis this figure is MPI over EXN, with two kinds of CPU (Open MPI, OSU Micro-Benchmarks); here programs on TCP, and the NIC itself, are measured at the same sizes."
+
 // figures are those of the page, of what was measured.
 func (d *Data) figures() (list []reportFigure) {
 	add := func(f reportFigure, parts ...string) {
@@ -130,6 +138,9 @@ func (d *Data) figures() (list []reportFigure) {
 					if p.Note != "" {
 						f.Notes = append(f.Notes, p.Note)
 					}
+					if how := p.how(); how != "" && !slices.Contains(f.How, how) {
+						f.How = append(f.How, how)
+					}
 				}
 			}
 		}
@@ -137,46 +148,42 @@ func (d *Data) figures() (list []reportFigure) {
 			list = append(list, f)
 		}
 	}
-	one := d.lines(PartStream1, "One connection", "GB/s", gigabytes, svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 7.9"})
+	one := d.lines(PartStream1, "One connection", gbits, scaled(1), svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 63 (7.9 GB/s)"})
 	bandwidth := reportFigure{ID: "fig-5-26", Title: "Bandwidth over message size (figure 5.26)", Charts: []chart{one}, Says: d.sayBandwidth()}
 	if d.part(PartStream2) != nil {
 		bandwidth.Charts = append(bandwidth.Charts,
-			d.lines(PartStream2, "Two connections", "GB/s", gigabytes, svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 8.82"}))
+			d.lines(PartStream2, "Two connections", gbits, scaled(1), svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 71 (8.82 GB/s)"}))
 	}
 	add(bandwidth, PartStream1, PartStream2)
 	var tuned []chart
 	for _, t := range []struct{ part, title, unit string }{
-		{PartCPUs, "CPUs of the two ends", "GB/s"}, {PartDSCPUs, "CPUs of direct sockets", "GB/s"}, {PartMTU, "MTU of exn0", "GB/s"},
-		{PartBuffers, "Socket buffers", "GB/s"}, {PartCoalesce, "Coalescing of interrupts", "GB/s"},
+		{PartCPUs, "CPUs of the two ends", gbits}, {PartDSCPUs, "CPUs of direct sockets", gbits}, {PartMTU, "MTU of exn0", gbits},
+		{PartBuffers, "Socket buffers", gbits}, {PartCoalesce, "Coalescing of interrupts", gbits},
 		{PartEager, "Eager threshold, messages of 1 KiB", "million messages/s"},
 	} {
-		v := gigabytes
-		if t.part == PartEager {
-			v = scaled(1)
-		}
 		if d.part(t.part) != nil {
-			tuned = append(tuned, d.bars(t.part, t.title, t.unit, false, v))
+			tuned = append(tuned, d.bars(t.part, t.title, t.unit, false, scaled(1)))
 		}
 	}
 	add(reportFigure{ID: "fig-5-27", Title: "Tuning (figure 5.27)", Charts: tuned, Says: d.sayTuning()},
 		PartCPUs, PartDSCPUs, PartMTU, PartBuffers, PartCoalesce, PartEager)
 	add(reportFigure{ID: "fig-5-28", Title: "Half a round trip (figure 5.28)", Charts: []chart{
-		d.lines(PartLatency, "1 to 2048 bytes", "half round trip (us)", scaled(1),
+		d.lines(PartLatency, "1 to 2048 bytes", "half round trip ("+micros+")", scaled(1),
 			svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
 		d.percentiles(PartLatency, 64, "64 bytes: how it is spread"),
 	}, Says: d.sayLatency()}, PartLatency)
 	add(reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
 		d.lines(PartCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
 	}, Says: d.sayCPU()}, PartCPU)
-	add(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (figure 5.30)", Charts: []chart{
-		d.lines(PartOSULat, "8 bytes to 512 KiB", "half round trip (us)", scaled(1)),
-	}, Says: d.sayOSULatency()}, PartOSULat)
-	add(reportFigure{ID: "fig-5-31", Title: "Bandwidth of all layers (figure 5.31)", Charts: []chart{
-		d.lines(PartOSUBW, "TCP, direct sockets, and the NIC itself", "GB/s", gigabytes),
-	}, Says: d.sayOSUBandwidth()}, PartOSUBW)
-	add(reportFigure{ID: "fig-5-32", Title: "Message rate (figure 5.32)", Charts: []chart{
+	add(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (after figure 5.30)", Charts: []chart{
+		d.lines(PartOSULat, "8 bytes to 512 KiB", "half round trip ("+micros+")", scaled(1)),
+	}, Says: sentences(d.sayOSULatency(), thesisMPI)}, PartOSULat)
+	add(reportFigure{ID: "fig-5-31", Title: "Bandwidth of all layers (after figure 5.31)", Charts: []chart{
+		d.lines(PartOSUBW, "TCP, direct sockets, and the NIC itself", gbits, scaled(1)),
+	}, Says: sentences(d.sayOSUBandwidth(), thesisMPI)}, PartOSUBW)
+	add(reportFigure{ID: "fig-5-32", Title: "Message rate (after figure 5.32)", Charts: []chart{
 		d.lines(PartRate, "Messages one way", "million messages/s", scaled(1)),
-	}, Says: d.sayRate()}, PartRate)
+	}, Says: sentences(d.sayRate(), thesisMPI)}, PartRate)
 	add(reportFigure{ID: "crr", Title: "Connect, request, response, close", Charts: []chart{
 		d.bars(PartCRR, "64 bytes each way", "connections a second", false, scaled(1)),
 	}, Says: d.sayCRR()}, PartCRR)
@@ -237,8 +244,8 @@ var summaries = []struct {
 	size        int
 	of          func(result.Row) *float64
 }{
-	{"stream, 64 KiB, GB/s", PartStream1, 64 << 10, func(r result.Row) *float64 { return new(r.Median / 8) }},
-	{"half round trip, 64 B, us", PartLatency, 64, func(r result.Row) *float64 { return &r.Median }},
+	{"stream, 64 KiB, " + gbits, PartStream1, 64 << 10, func(r result.Row) *float64 { return &r.Median }},
+	{"half round trip, 64 B, " + micros, PartLatency, 64, func(r result.Row) *float64 { return &r.Median }},
 	{"p99", PartLatency, 64, func(r result.Row) *float64 { return r.P99 }},
 	{"messages of 64 B, million/s", PartRate, 64, func(r result.Row) *float64 { return &r.Median }},
 	{"connections/s", PartCRR, 64, func(r result.Row) *float64 { return &r.Median }},

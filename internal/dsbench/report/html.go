@@ -18,11 +18,14 @@ import (
 var reportTemplate string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
-	"figure": result.Figure, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return svgplot.Bytes(float64(n)) },
+	"figure": result.Figure, "unit": func(u string) string { return strings.Replace(u, "us", micros, 1) }, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return svgplot.Bytes(float64(n)) },
 }).Parse(reportTemplate))
 
 // card is a number that a reader takes away.
-type card struct{ Value, Unit, Text string }
+type card struct {
+	Value, Unit, Text string
+	Noisy             bool
+}
 
 // reportView is what the template shows.
 type reportView struct {
@@ -106,17 +109,17 @@ func (d *Data) warnings() (list []string) {
 
 // cards are the figures at the top.
 func (d *Data) cards() (list []card) {
-	add := func(part, path, base string, size int, factor float64, unit, text string) {
+	add := func(part, path, base string, size int, unit, text string) {
 		r, b := d.row(part, path, size), d.row(part, base, size)
 		if r != nil && b != nil && b.Median > 0 {
-			list = append(list, card{num(r.Median * factor), unit, fmt.Sprintf(text, ratioText(r.Median/b.Median), base)})
+			list = append(list, card{num(r.Median), unit, fmt.Sprintf(text, ratioText(r.Median/b.Median), base), r.Noisy || b.Noisy})
 		}
 	}
-	add(PartStream1, "ds", "lo", 64<<10, 1./8, "GB/s", "stream over direct sockets: %s times TCP over %s")
-	add(PartLatency, "ds", "lo", 64, 1, "us", "half a round trip of 64 bytes over direct sockets: %s of TCP over %s")
-	add(PartRate, "ds", "lo", 64, 1, "million/s", "messages of 64 bytes over direct sockets: %s times TCP over %s")
-	add(PartStream1, "exn:napi", "veth", 64<<10, 1./8, "GB/s", "TCP stream over exn0: %s of %s")
-	add(PartLatency, "exn:napi", "veth", 64, 1, "us", "half a round trip over exn0: %s times %s")
+	add(PartStream1, "ds", "lo", 64<<10, gbits, "stream over direct sockets: %s times TCP over %s")
+	add(PartLatency, "ds", "lo", 64, micros, "half a round trip of 64 bytes over direct sockets: %s of TCP over %s")
+	add(PartRate, "ds", "lo", 64, "million/s", "messages of 64 bytes over direct sockets: %s times TCP over %s")
+	add(PartStream1, "exn:napi", "veth", 64<<10, gbits, "TCP stream over exn0: %s of %s")
+	add(PartLatency, "exn:napi", "veth", 64, micros, "half a round trip over exn0: %s times %s")
 	return list
 }
 
@@ -133,5 +136,3 @@ func (d *Data) paths() (list []paths.Kind) {
 	}
 	return list
 }
-
-// Name and About are for the template.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"exnet/internal/dsbench/result"
+	"exnet/internal/stats"
 	"exnet/internal/svgplot"
 )
 
@@ -47,8 +48,8 @@ func (d *Data) sayBandwidth() string {
 	const size = 64 << 10
 	at := func(path string) *result.Row { return d.row(PartStream1, path, size) }
 	var exn, modes, direct, two string
-	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1./8, "GB/s"); v != "" {
-		exn = "With 64 KiB messages one connection over exn0 moves " + v + "; the thesis's EXN reached 7.9 on a 100G network."
+	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, gbits); v != "" {
+		exn = "With 64 KiB messages one connection over exn0 moves " + v + "; the thesis's EXN reached 63 (7.9 GB/s) on a 100G network."
 	}
 	if irq, napi := at("exn:interrupt"), at("exn:napi"); irq != nil && napi != nil {
 		if math.Abs(irq.Median/napi.Median-1) < 0.1 {
@@ -57,9 +58,9 @@ func (d *Data) sayBandwidth() string {
 			modes = fmt.Sprintf("With an interrupt for each frame it is %s of that of NAPI.", ratioText(irq.Median/napi.Median))
 		}
 	}
-	if v := versus(at("ds"), at("lo"), 1./8, "GB/s"); v != "" {
+	if v := versus(at("ds"), at("lo"), 1, gbits); v != "" {
 		direct = "Direct sockets move " + v
-		if z := versus(at("ds-zcopy"), at("ds"), 1./8, "GB/s"); z != "" {
+		if z := versus(at("ds-zcopy"), at("ds"), 1, gbits); z != "" {
 			direct += ", without a copy " + z
 		}
 		direct += "."
@@ -80,51 +81,87 @@ func (d *Data) sayTuning() string {
 		if len(rows) < 2 {
 			continue
 		}
-		low, high := rows[0], rows[0]
-		for _, r := range rows {
-			if r.Median < low.Median {
-				low = r
-			}
-			if r.Median > high.Median {
-				high = r
-			}
-		}
-		all = append(all, fmt.Sprintf("%s a factor of %.1f (best: %s)", t.what, high.Median/low.Median, high.Path))
+		all = append(all, t.what+" "+spreadOf(rows))
 	}
 	if len(all) == 0 {
 		return ""
 	}
-	text := "What can be set makes a difference between the worst and the best value tried: "
+	text := "Between the worst and the best value tried there is, for "
 	for i, s := range all {
 		if i > 0 {
-			text += "; "
+			text += "; for "
 		}
 		text += s
 	}
 	if one, two := d.row(PartDSCPUs, "ds, one CPU", 64<<10), d.row(PartDSCPUs, "ds, two CPUs", 64<<10); one != nil && two != nil {
-		text += fmt.Sprintf(". Direct sockets move %s GB/s between two CPUs and %s with both ends on one (the CPUs are %s)",
-			num(two.Median/8), num(one.Median/8), two.Cores)
+		text += fmt.Sprintf(". Direct sockets move %s Gbit/s between two CPUs and %s with both ends on one (the CPUs are %s)",
+			num(two.Median), num(one.Median), two.Cores)
 	}
-	return text + ". The thesis saw 5.3 to 7.9 GB/s by the choice of the CPU socket, and 8.3 with sysctl set."
+	return text + ". The thesis saw 42 to 63 Gbit/s (5.3 to 7.9 GB/s) by the choice of the CPU socket, and 66 with sysctl set."
+}
+
+// clearly is the least difference, as a share, that a sentence speaks of.
+const clearly = 0.05
+
+// spreadOf says what a setting matters: the factor between the worst and the best of
+// its values, if that is more than noise.
+func spreadOf(rows []result.Row) string {
+	low, high := rows[0], rows[0]
+	for _, r := range rows {
+		if r.Median < low.Median {
+			low = r
+		}
+		if r.Median > high.Median {
+			high = r
+		}
+	}
+	if !stats.Differ(low.Values, high.Values, clearly).Beyond {
+		return "no more than the noise"
+	}
+	text := fmt.Sprintf("a factor of %.1f", high.Median/low.Median)
+	for _, r := range rows {
+		if r.Path != high.Path && !stats.Differ(r.Values, high.Values, clearly).Beyond {
+			return text // more than one value is as good
+		}
+	}
+	return text + fmt.Sprintf(" (best: %s)", high.Path)
 }
 
 func (d *Data) sayLatency() string {
 	at := func(path string) *result.Row { return d.row(PartLatency, path, 64) }
 	var exn, direct, raw string
-	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "us"); v != "" {
-		exn = "Half a round trip of 64 bytes over exn0 takes " + v + "; the thesis's EXN took 5.7 to 8.6 us, between two machines."
+	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, micros); v != "" {
+		exn = "Half a round trip of 64 bytes over exn0 takes " + v + "; the thesis's EXN took 5.7 to 8.6 µs, between two machines."
 	}
 	if r := at("ds"); r != nil {
-		direct = "Over direct sockets it takes " + num(r.Median) + " us"
+		direct = "Over direct sockets it takes " + num(r.Median) + " " + micros
 		if lo := at("lo"); lo != nil {
-			direct = "Over direct sockets it takes " + versus(r, lo, 1, "us")
+			direct = "Over direct sockets it takes " + versus(r, lo, 1, micros)
 		}
 		direct += fmt.Sprintf(", with %s at p99 and %s at p99.9; the thesis's AF_EXTL took 0.85 to 1.3.", result.Optional(r.P99), result.Optional(r.P999))
 	}
 	if r := at("velo-shm"); r != nil {
-		raw = "A bare VELO message takes " + num(r.Median) + " us, which nothing above it can beat."
+		raw = d.sayRaw(r)
 	}
 	return sentences(exn, direct, raw)
+}
+
+// sayRaw compares a bare VELO message with what carries bytes above it.
+func (d *Data) sayRaw(raw *result.Row) string {
+	text := "A bare VELO message takes " + num(raw.Median) + " " + micros
+	best := raw
+	for _, r := range d.part(PartLatency) {
+		if r.Size == raw.Size && r.Path != raw.Path && r.Median < best.Median {
+			best = &r
+		}
+	}
+	switch {
+	case best == raw:
+		return text + "; nothing above it was faster in this run."
+	case !stats.Differ(raw.Values, best.Values, clearly).Beyond:
+		return text + fmt.Sprintf("; %s took %s, which is within the noise of it.", best.Path, num(best.Median))
+	}
+	return text + fmt.Sprintf("; %s took only %s.", best.Path, num(best.Median))
 }
 
 func (d *Data) sayCPU() string {
@@ -174,10 +211,10 @@ func (d *Data) sayCPU() string {
 
 func (d *Data) sayOSULatency() string {
 	const size = 64 << 10
-	if v := versus(d.row(PartOSULat, "ds", size), d.row(PartOSULat, "lo", size), 1, "us"); v != "" {
+	if v := versus(d.row(PartOSULat, "ds", size), d.row(PartOSULat, "lo", size), 1, micros); v != "" {
 		return "64 KiB to the other end and back take " + v + " each way over direct sockets." + d.sayCopies("ds")
 	}
-	if v := versus(d.row(PartOSULat, "exn:napi", size), d.row(PartOSULat, "lo", size), 1, "us"); v != "" {
+	if v := versus(d.row(PartOSULat, "exn:napi", size), d.row(PartOSULat, "lo", size), 1, micros); v != "" {
 		return "64 KiB take " + v + " one way over exn0." + d.sayCopies("exn:napi")
 	}
 	return ""
@@ -189,7 +226,7 @@ func (d *Data) sayCopies(path string) string {
 	if small == nil || large == nil {
 		return ""
 	}
-	return fmt.Sprintf(" Of that %s us are what 8 bytes take, too; the rest is moving the data.", num(min(small.Median, large.Median)))
+	return fmt.Sprintf(" Of that %s µs are what 8 bytes take, too; the rest is moving the data.", num(min(small.Median, large.Median)))
 }
 
 func (d *Data) sayOSUBandwidth() string {
@@ -197,12 +234,12 @@ func (d *Data) sayOSUBandwidth() string {
 	if raw == nil {
 		return ""
 	}
-	text := fmt.Sprintf("One RMA GET after the other between two processes moves up to %s GB/s (at %s), one copy; ", num(raw.Median/8), svgplot.Bytes(float64(raw.Size)))
+	text := fmt.Sprintf("One RMA GET after the other between two processes moves up to %s Gbit/s (at %s), one copy; ", num(raw.Median), svgplot.Bytes(float64(raw.Size)))
 	if ds := d.largest(PartOSUBW, "ds"); ds != nil {
-		text += fmt.Sprintf("direct sockets, with two, up to %s; ", num(ds.Median/8))
+		text += fmt.Sprintf("direct sockets, with two, up to %s; ", num(ds.Median))
 	}
 	if exn := d.largest(PartOSUBW, "exn-shm"); exn != nil {
-		text += fmt.Sprintf("TCP over exn0, with two more and the kernel's TCP at both ends, up to %s; ", num(exn.Median/8))
+		text += fmt.Sprintf("TCP over exn0, with two more and the kernel's TCP at both ends, up to %s; ", num(exn.Median))
 	}
 	last := raw
 	for _, r := range d.part(PartOSUBW) {
@@ -211,7 +248,7 @@ func (d *Data) sayOSUBandwidth() string {
 		}
 	}
 	if last.Median < 0.8*raw.Median {
-		return text + fmt.Sprintf("with %s it is %s of the best: the data no longer fit the cache.", svgplot.Bytes(float64(last.Size)), ratioText(last.Median/raw.Median))
+		return text + fmt.Sprintf("with %s it moves %s of the most.", svgplot.Bytes(float64(last.Size)), ratioText(last.Median/raw.Median))
 	}
 	return strings.TrimSuffix(text, "; ") + "."
 }
@@ -254,7 +291,7 @@ func (d *Data) sayCRR() string {
 	}
 	// Direct sockets are Go's here: package net is their control, not a program in C.
 	if v := versus(at("ds"), first(at("net"), at("lo")), 1, "connections"); v != "" {
-		direct = "With direct sockets it is " + v + ": a connection for one request stays on TCP, which sets the pace."
+		direct = "With direct sockets it is " + v + ": a connection for one request stays on TCP."
 	}
 	if v := versus(at("ds-exn"), at("net-exn"), 1, "connections"); v != "" {
 		direct += " Over exn0 it is " + v + "."

@@ -112,21 +112,21 @@ func (t *Tuned) figures() (list []reportFigure) {
 				l := svgplot.Lines{
 					Title: "Half a round trip over message size",
 					X:     svgplot.Axis{Label: "message size (bytes)", Log: true, Format: svgplot.Bytes},
-					Y:     svgplot.Axis{Label: "half round trip (us)"}, Series: d.series(m, scaled(1)),
+					Y:     svgplot.Axis{Label: "half round trip (" + micros + ")"}, Series: d.series(m, scaled(1)),
 				}
 				for i := range l.Series {
 					l.Series[i].Colour = i
 				}
 				f.Charts = append(f.Charts, chart{l.Title, template.HTML(l.SVG())})
 			case m == "stream":
-				f.Charts = append(f.Charts, d.bars(m, fmt.Sprintf("Stream of %s", svgplot.Bytes(float64(rows[0].Size))), "GB/s", false, gigabytes))
+				f.Charts = append(f.Charts, d.bars(m, fmt.Sprintf("Stream of %s", svgplot.Bytes(float64(rows[0].Size))), gbits, false, scaled(1)))
 				if s.Name == "coalescing" {
 					f.Charts = append(f.Charts, d.bars(m, "CPU time for a gigabyte", "s", false, func(r result.Row) (float64, float64, float64) {
 						return *cmp.Or(r.CPUPerGB, new(float64)), 0, 0
 					}))
 				}
 			default:
-				f.Charts = append(f.Charts, d.bars(m, "Half a round trip of 64 bytes", "us", false, scaled(1)))
+				f.Charts = append(f.Charts, d.bars(m, "Half a round trip of 64 bytes", micros, false, scaled(1)))
 			}
 		}
 		list = append(list, f)
