@@ -100,7 +100,7 @@ int main(void)
 	refused(DS_MAX_RING, 64);
 	faults();
 	full_ring();
-	broker_stop(broker, path);
+	ends_stop(broker, path);
 	printf("data: %d failed\n", failures);
 	return failures != 0;
 }

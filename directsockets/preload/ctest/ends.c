@@ -1,5 +1,7 @@
 #include "ends.h"
 
+#include <libgen.h>
+
 int listener;
 struct sockaddr_in at;
 
@@ -89,7 +91,11 @@ pid_t ends_start(char *path, size_t n)
 	socklen_t len = sizeof at;
 
 	setvbuf(stdout, NULL, _IONBF, 0);
-	snprintf(path, n, "/tmp/exnds-test-%d.sock", getpid());
+	/* Not by the process's number, which it may have in several PID namespaces. */
+	char dir[] = "/tmp/exnds-test-XXXXXX";
+	if (!mkdtemp(dir))
+		abort();
+	snprintf(path, n, "%s/broker", dir);
 	setenv("EXNET_DS_SENDS", "1", 1);
 	pid_t broker = broker_start(path);
 	listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -102,4 +108,10 @@ pid_t ends_start(char *path, size_t n)
 	while (!ds_page_listeners(ntohs(at.sin_port)))
 		usleep(1000);
 	return broker;
+}
+
+void ends_stop(pid_t broker, char *path)
+{
+	broker_stop(broker, path);
+	rmdir(dirname(path));
 }

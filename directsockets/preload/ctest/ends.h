@@ -22,6 +22,7 @@ struct side {
 
 // starts a broker, whose path is stored, and listens
 pid_t ends_start(char *path, size_t n);
+void ends_stop(pid_t broker, char *path); // which is cut off
 
 ssize_t put(struct side *a, const void *p, size_t n, int flags);
 ssize_t get(struct side *a, void *p, size_t n, int flags);

@@ -538,7 +538,7 @@ int main(void)
 	hang_up(&c);
 	hang_up(&s);
 	CHECK(open_fds() == fds, "%d descriptors, %d before", open_fds(), fds);
-	broker_stop(broker, path);
+	ends_stop(broker, path);
 	printf("sock: %d failed\n", failures);
 	return failures != 0;
 }
