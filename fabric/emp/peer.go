@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"exnet/fabric"
@@ -62,7 +63,24 @@ type Peer struct {
 	Link  Link      // nil unless Up
 	Links uint64    // times that it was linked
 	Err   error     // why the last attempt or link ended; nil: it did not
+	// Endpoint is where a peer of another host was reached; the zero AddrPort: of this
+	// host.
+	Endpoint netip.AddrPort
+	// Key is the fingerprint of its key; "": it has shown none.
+	Key string
 }
+
+// Home is where a node meets others: Member is the directory of a host, package mesh
+// the network between hosts.
+type Home interface {
+	// Peers returns the other living nodes there, in the order of their IDs.
+	Peers() []Peer
+	// JoinGroup and LeaveGroup tell them which IP multicast groups this node is in.
+	JoinGroup(netip.Addr)
+	LeaveGroup(netip.Addr)
+}
+
+var _ Home = (*Member)(nil)
 
 // Times between two attempts to connect: doubled each time until the last.
 const (

@@ -1,0 +1,200 @@
+package mesh
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+)
+
+func rumor(n int, token emp.Token) Rumor {
+	return Rumor{Node: fabric.NodeID(n), Token: token, Since: int64(token), Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), DefaultPort)}
+}
+
+func newTestBook(self, seeds int) *book {
+	b := newBook(rumor(self, 1), seeds)
+	b.rnd = rand.New(rand.NewPCG(1, 2))
+	return b
+}
+
+func TestBookAttempts(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := newTestBook(5, 1)
+	at := func(d time.Duration) []target { return b.due(now.Add(d)) }
+	if due := at(0); len(due) != 1 || due[0].seed != 0 || len(at(0)) != 0 {
+		t.Errorf("the seed, once: %v", due)
+	}
+	b.dialed(now, target{seed: 0}, 3, true)
+	b.connected(now, rumor(3, 1))
+	if due := at(time.Hour); len(due) != 0 {
+		t.Errorf("it is there: %v", due)
+	}
+	// The higher ID goes first.
+	b.learn(now, []Rumor{rumor(2, 1), rumor(9, 1), rumor(5, 7)})
+	if due := at(settle); len(due) != 1 || due[0].node != 2 {
+		t.Errorf("%v", due)
+	}
+	if due := at(yield); len(due) != 1 || due[0].node != 9 {
+		t.Errorf("%v", due)
+	}
+	// Attempts that fail come later and later, but not too late.
+	late := now
+	for range 20 {
+		b.dialed(late, target{seed: -1, node: 9}, 0, false)
+		before := late
+		for len(b.due(late)) == 0 {
+			late = late.Add(50 * time.Millisecond)
+			if late.Sub(before) > 2*lastRetry {
+				t.Fatal("not tried again")
+			}
+		}
+	}
+	if b.nodes[9].try.wait != lastRetry {
+		t.Errorf("%v", b.nodes[9].try.wait)
+	}
+	b.dialed(late, target{seed: -1, node: 9}, 0, false)
+	// Somebody reached it: it is tried soon.
+	if !b.learn(late, []Rumor{rumor(9, 1)}) || b.nodes[9].try.next.Sub(late) > firstRetry*5/4 {
+		t.Errorf("%v", b.nodes[9].try)
+	}
+	// Nobody speaks of it for long: forgotten.
+	if b.due(late.Add(forget + time.Minute)); b.nodes[9] != nil {
+		t.Error("not forgotten")
+	}
+}
+
+func TestBookLives(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := newTestBook(5, 0)
+	b.connected(now, rumor(2, 10))
+	digest := b.digest
+	b.learn(now, []Rumor{rumor(2, 20)})
+	if !b.isUp(2) || b.nodes[2].Token != 10 {
+		t.Error("a rumor ends a connection")
+	}
+	b.down(now, 2)
+	b.learn(now, []Rumor{rumor(2, 5)})
+	if b.nodes[2].Token != 10 {
+		t.Error("an earlier life is believed")
+	}
+	b.learn(now, []Rumor{rumor(2, 20)})
+	if b.nodes[2].Token != 20 || b.isUp(2) {
+		t.Error("a later life is not believed")
+	}
+	b.connected(now, rumor(2, 20))
+	if b.digest == digest {
+		t.Error("the digest does not tell lives apart")
+	}
+	b.gone(now, 2)
+	if b.learn(now, []Rumor{rumor(2, 20)}); b.nodes[2] != nil || len(b.ups) != 0 || b.digest != b.self.sum() {
+		t.Errorf("it has left: %+v", b.nodes[2])
+	}
+	if b.learn(now, []Rumor{rumor(2, 30)}); b.nodes[2] == nil {
+		t.Error("it may come back")
+	}
+	for i := range 2 * maxEndpoints {
+		r := rumor(3, 1)
+		r.Endpoint = netip.AddrPortFrom(r.Endpoint.Addr(), uint16(1+i))
+		b.learn(now, []Rumor{r})
+	}
+	if n := len(b.nodes[3].endpoints); n != maxEndpoints {
+		t.Errorf("%d addresses", n)
+	}
+}
+
+func TestGate(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var g gate
+	in := func(a string) bool { return g.enter(now, netip.MustParseAddr(a)) }
+	for i := range maxPerSource {
+		if !in("192.0.2.1") {
+			t.Fatalf("%d", i)
+		}
+	}
+	if in("192.0.2.1") || !in("192.0.2.2") {
+		t.Error("the bound is that of a source")
+	}
+	g.leave(now, netip.MustParseAddr("192.0.2.1"), true)
+	if !in("::ffff:192.0.2.1") || in("192.0.2.1") {
+		t.Error("one place was given back")
+	}
+	g.leave(now, netip.MustParseAddr("192.0.2.1"), false)
+	if in("192.0.2.1") {
+		t.Error("a stranger's place is free at once")
+	}
+	now = now.Add(penance)
+	if !in("192.0.2.1") {
+		t.Error("and never again")
+	}
+	for i := range maxPerSource { // one IPv6 network
+		if a := netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)}); !g.enter(now, a) {
+			t.Fatalf("%v", a)
+		}
+	}
+	if in("2001::ff") || !in("2001:0:0:1::") {
+		t.Error("the bound is that of a network")
+	}
+	for i := 0; g.total < maxHalfOpen; i++ {
+		if !g.enter(now, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})) {
+			t.Fatal(i)
+		}
+	}
+	if in("198.51.100.1") {
+		t.Error("more than there may be")
+	}
+}
+
+func TestMessages(t *testing.T) {
+	digest := uint64(1) << 63
+	groups := []netip.Addr{}
+	m := news{Rumors: []Rumor{rumor(3, 1<<63)}, Digest: &digest, Reply: true, Groups: &groups}
+	b, err := appendMessage(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back news
+	if err := receive(bytes.NewReader(b), maxMessage, &back); err != nil || !reflect.DeepEqual(back, m) {
+		t.Errorf("%+v, %v, want %+v", back, err, m)
+	}
+	for n := range b {
+		err := receive(bytes.NewReader(b[:n]), maxMessage, new(news))
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("cut at %d: %v", n, err)
+		}
+	}
+	if err := receive(bytes.NewReader(b), 10, new(news)); !errors.Is(err, emp.ErrHello) {
+		t.Errorf("too long: %v", err)
+	}
+	all := make([]Rumor, maxRumors)
+	for i := range all {
+		all[i] = Rumor{65535, 1<<64 - 1, -1 << 63, netip.AddrPortFrom(netip.AddrFrom16([16]byte(bytes.Repeat([]byte{0xfe}, 16))), 65535)}
+	}
+	if _, err := appendMessage(nil, news{Rumors: all, Reply: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzReceive(f *testing.F) {
+	for _, m := range []any{news{Rumors: []Rumor{rumor(3, 4)}}, news{Leave: true}, hello{Kind: kindControl, Fabric: "lab", Self: emp.Description{Node: 3}}} {
+		b, err := appendMessage(nil, m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var n news
+		if receive(bytes.NewReader(b), maxMessage, &n) == nil {
+			newTestBook(1, 0).learn(time.Unix(1000, 0), n.Rumors)
+		}
+		var h hello
+		_ = receive(bytes.NewReader(b), maxHello, &h)
+	})
+}

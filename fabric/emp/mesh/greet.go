@@ -1,0 +1,320 @@
+package mesh
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/fabric/identity"
+	"exnet/internal/ctxend"
+)
+
+// dialTime is how long a host may take to answer at all.
+const dialTime = 5 * time.Second
+
+// slowClock is by how much clocks may differ without a word.
+const slowClock = time.Minute
+
+var (
+	// errSelf says that an address led back to this node.
+	errSelf = errors.New("it is this node itself")
+	// errTwice says that there is another connection, which stays.
+	errTwice = errors.New("there is another connection")
+)
+
+// refusal is why one of two nodes does not want a connection to the other.
+type refusal struct {
+	err   error
+	final bool // so it will be the next time
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// secure returns conn encrypted and the other side's certificate, or as it is and nil.
+func (m *Mesh) secure(conn net.Conn, server bool) (net.Conn, *identity.Peer, error) {
+	if err := conn.SetDeadline(time.Now().Add(greetTime)); err != nil {
+		return nil, nil, err
+	}
+	if m.cfg.Store == nil {
+		return conn, nil, nil
+	}
+	side := tls.Client
+	if server {
+		side = tls.Server
+	}
+	c := side(conn, m.cfg.Store.TLS())
+	if err := c.Handshake(); err != nil {
+		return nil, nil, explain(err)
+	}
+	p, err := m.cfg.Store.PeerOf(c.ConnectionState())
+	return c, &p, err
+}
+
+// explain says of a greeting that failed what to do.
+func explain(err error) error {
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &record), errors.Is(err, emp.ErrHello):
+		return fmt.Errorf("%w: one of both has --plaintext, or it is another service", err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return errors.New("it hung up without a word: one of both has --plaintext, or it is another service, or has too many callers")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("no answer within %v: %w", greetTime, os.ErrDeadlineExceeded)
+	}
+	return plain(identity.Reason(err))
+}
+
+// greetings is what this side says.
+func (m *Mesh) greetings(h hello) hello {
+	h.Fabric, h.Self, h.Clock = m.cfg.Fabric, m.cfg.Self, time.Now().UnixNano()
+	at := m.Addr()
+	h.Port = at.Port()
+	if !at.Addr().IsUnspecified() {
+		h.Host = at.Addr()
+	}
+	return h
+}
+
+// connect dials and exchanges hellos. The connection has a deadline still.
+func (m *Mesh) connect(ctx context.Context, addr string, h hello) (conn net.Conn, reply hello, p *identity.Peer, err error) {
+	d := net.Dialer{Timeout: dialTime}
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, reply, nil, plain(err)
+	}
+	defer func() {
+		if err != nil {
+			raw.Close()
+		}
+	}()
+	defer ctxend.Do(ctx, func() { raw.Close() })()
+	if conn, p, err = m.secure(raw, false); err != nil {
+		return nil, reply, nil, err
+	}
+	if err = send(conn, m.greetings(h)); err == nil {
+		err = receive(conn, maxHello, &reply)
+	}
+	if err != nil {
+		return nil, reply, nil, explain(err)
+	}
+	switch {
+	case reply.Code == codeSelf:
+		return nil, reply, nil, errSelf
+	case reply.Code == codeTwice:
+		return nil, reply, nil, errTwice
+	case reply.Refused != "":
+		return nil, reply, nil, &refusal{fmt.Errorf("%w: %s", emp.ErrRefused, clean(reply.Refused)), reply.Code == codeFinal}
+	}
+	return conn, reply, p, nil
+}
+
+// clean makes another's words fit to be shown.
+func clean(s string) string {
+	b := []rune(s[:min(len(s), 300)])
+	for i, r := range b {
+		if r < ' ' || r == 0x7f || r == 0xfffd {
+			b[i] = '?'
+		}
+	}
+	return string(b)
+}
+
+// dial connects to a member, and returns who it is. For kindControl it returns the session.
+func (m *Mesh) dial(ctx context.Context, addr string, h hello) (*session, fabric.NodeID, error) {
+	conn, reply, p, err := m.connect(ctx, addr, h)
+	met := reply.Self.Node
+	if err != nil {
+		return nil, met, err
+	}
+	if err = m.judge(reply, p); err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil || h.Kind == kindAsk {
+		conn.Close()
+		return nil, met, err
+	}
+	s := m.newSession(conn, reply, p, addrPort(conn.RemoteAddr()))
+	s.dialed, s.shared, s.cookie = true, reply.Shared, reply.Cookie
+	return s, met, nil
+}
+
+// answer is the side of the greeting that was connected to. It returns what serves the
+// connection from then on. A stranger is one whose key is not trusted, or that is no node.
+func (m *Mesh) answer(raw net.Conn) (serve func(context.Context), stranger bool, err error) {
+	conn, p, err := m.secure(raw, true)
+	if err != nil {
+		return nil, true, err
+	}
+	var h hello
+	if err := receive(conn, maxHello, &h); err != nil {
+		if errors.Is(err, emp.ErrVersion) { // a header is enough to tell it so
+			_ = send(conn, hello{Refused: err.Error(), Code: codeFinal})
+		}
+		return nil, true, explain(err)
+	}
+	reply := m.greetings(hello{Kind: h.Kind})
+	if err = m.judge(h, p); err == nil {
+		serve, err = m.admit(conn, h, p, &reply)
+	}
+	if err != nil {
+		reply.Refused, reply.Code = err.Error(), codeOf(err)
+		_ = send(conn, reply) // it may be gone
+		return nil, false, err
+	}
+	if err = send(conn, reply); err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		hangUp(conn) // which serve finds
+	}
+	return serve, false, nil
+}
+
+// codeOf returns the code of a refusal.
+func codeOf(err error) string {
+	var no *refusal
+	switch {
+	case errors.Is(err, errSelf):
+		return codeSelf
+	case errors.Is(err, errTwice):
+		return codeTwice
+	case errors.As(err, &no) && no.final:
+		return codeFinal
+	}
+	return ""
+}
+
+// admit returns what serves the connection of a member after the reply, in which it enters
+// what belongs there.
+func (m *Mesh) admit(conn net.Conn, h hello, p *identity.Peer, reply *hello) (serve func(context.Context), err error) {
+	switch h.Kind {
+	case kindAsk:
+		return func(context.Context) { conn.Close() }, m.contest(h.Self)
+	case kindData:
+		return m.part(conn, h)
+	case kindControl:
+	default:
+		return nil, fmt.Errorf("%w: a connection of the kind %q", emp.ErrHello, clean(h.Kind))
+	}
+	if !m.running() {
+		return nil, errors.New("it is starting")
+	}
+	if err := m.contest(h.Self); err != nil {
+		return nil, err
+	}
+	at := netip.AddrPortFrom(addrPort(conn.RemoteAddr()).Addr(), h.Port)
+	if h.Host.IsValid() {
+		at = netip.AddrPortFrom(h.Host, h.Port)
+	}
+	s := m.newSession(conn, h, p, at)
+	s.shared, s.cookie = m.isLocal(h.Self), rand.Text()
+	reply.Shared, reply.Cookie = s.shared, s.cookie
+	return s.run, m.register(s)
+}
+
+// judge says why this node and the other one cannot be of one fabric.
+func (m *Mesh) judge(h hello, p *identity.Peer) error {
+	self, it := m.cfg.Self, h.Self
+	final := func(format string, args ...any) error { return &refusal{fmt.Errorf(format, args...), true} }
+	if d := time.Since(time.Unix(0, h.Clock)); d.Abs() > slowClock+greetTime {
+		m.tell("clocks differ: certificates may seem to be out of time; set the clocks of both hosts (NTP)", fmt.Sprintf("node %d", it.Node),
+			fmt.Errorf("that of node %d is %v %s", it.Node, d.Abs().Round(time.Minute), pick(d > 0, "behind", "ahead")))
+	}
+	switch {
+	case h.Fabric != m.cfg.Fabric:
+		return final("%w: node %d is of fabric %s, node %d of fabric %s: use the same --fabric", identity.ErrFabric, it.Node, clean(h.Fabric), self.Node, m.cfg.Fabric)
+	case p != nil && p.Node != it.Node:
+		return final("%w: it says to be node %d, but its certificate is that of node %d", identity.ErrNode, it.Node, p.Node)
+	case it.Node == self.Node && it.Token == self.Token:
+		return errSelf
+	case it.Node == self.Node:
+		return final("node ID %d: %w: choose another with --node, or another key", it.Node, fabric.ErrInUse)
+	case it.Topology != self.Topology:
+		return final("%w: node %d has the topology %q, node %d %q: use the same", emp.ErrConfig, it.Node, clean(it.Topology), self.Node, self.Topology)
+	case it.MAC != "" && self.MAC != "" && prefix(it.MAC) != prefix(self.MAC):
+		return final("%w: node %d has the MAC address %s, node %d %s: use the same MAC prefix", emp.ErrConfig, it.Node, clean(it.MAC), self.Node, self.MAC)
+	}
+	others := append(m.cfg.Local(), self)
+	m.mu.Lock()
+	for _, s := range m.sessions {
+		others = append(others, s.desc)
+	}
+	m.mu.Unlock()
+	for _, d := range others {
+		if d.Node == it.Node {
+			continue
+		}
+		for _, a := range d.Addrs {
+			for _, b := range it.Addrs {
+				if a.Addr() == b.Addr() {
+					return final("%w: node %d has %v, which node %d wants: choose another", emp.ErrAddress, d.Node, a.Addr(), it.Node)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// prefix is what the MAC addresses of a fabric have in common: all but the node ID.
+func prefix(mac string) string {
+	const nodePart = len(":00:01")
+	return mac[:max(0, len(mac)-nodePart)]
+}
+
+// isLocal says whether a node meets this one in the directory of the host, too.
+func (m *Mesh) isLocal(d emp.Description) bool {
+	for _, l := range m.cfg.Local() {
+		if l.Node == d.Node && l.Token == d.Token {
+			return true
+		}
+	}
+	return false
+}
+
+// contestTime is how long a node has to show that it lives, when another one says that it
+// has its ID.
+const contestTime = 2 * time.Second
+
+// contest says why a node cannot have its ID: another one has it, which lives. One that
+// does not is given up.
+func (m *Mesh) contest(d emp.Description) error {
+	taken := func(where string) error {
+		return &refusal{fmt.Errorf("node ID %d: %w by a node at %s: choose another with --node, or another key", d.Node, fabric.ErrInUse, where), true}
+	}
+	for _, l := range m.cfg.Local() {
+		if l.Node == d.Node && l.Token != d.Token {
+			return taken(fmt.Sprintf("the same host as node %d", m.cfg.Self.Node))
+		}
+	}
+	m.mu.Lock()
+	old := m.sessions[d.Node]
+	m.mu.Unlock()
+	if old == nil || old.desc.Token == d.Token {
+		return nil
+	}
+	if old.lives(contestTime) {
+		return taken(old.endpoint.String())
+	}
+	old.end(errors.New("it has begun anew"))
+	return nil
+}
+
+// certOf returns the certificate of somebody who has shown one.
+func certOf(p *identity.Peer) *x509.Certificate {
+	if p == nil {
+		return nil
+	}
+	return p.Cert
+}

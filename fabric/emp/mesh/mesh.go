@@ -1,0 +1,494 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/fabric/identity"
+	"exnet/internal/counter"
+	"exnet/internal/ctxend"
+)
+
+// DefaultPort is where nodes listen, and where --join looks, if nothing else is said.
+const DefaultPort = 4791
+
+// Linker makes a link of data connections to a peer, over which nothing was sent that
+// was not received. It takes them, also when it fails; it fails when they are closed
+// meanwhile.
+type Linker func(conns []net.Conn, peer fabric.NodeID) (emp.Link, error)
+
+// Config is what a Mesh is made with. The zero value of a field means its default.
+type Config struct {
+	// Listen is where other nodes connect to, as CheckListen returns it. Required.
+	Listen string
+	// Join are members that this node looks for, as CheckJoin returns them. Default:
+	// it waits for others.
+	Join []string
+	// Fabric is the name of the fabric. Required.
+	Fabric string
+	// Self is what the node says of itself. Required.
+	Self emp.Description
+	// Store is the node's key and whom it trusts. Default: nothing is encrypted, and
+	// everybody is believed.
+	Store *identity.Store
+	// Conns is how many connections a link has. Default 1.
+	Conns int
+	// Local returns the living nodes of the host's directory, this one among them: no
+	// links are made to these. Default: there are none.
+	Local func() []emp.Description
+	// OnGroups is called when the members of IP multicast groups have changed. It must
+	// not call the Mesh. Default: nobody is.
+	OnGroups func()
+	// Log is told of peers. Default: nobody is.
+	Log *slog.Logger
+}
+
+// CheckListen returns a listening address with a host, which may be empty, and a port.
+func CheckListen(s string) (string, error) { return withPort(s, true) }
+
+// CheckJoin returns the address of a member with a host and a port.
+func CheckJoin(s string) (string, error) { return withPort(s, false) }
+
+func withPort(s string, anyHost bool) (string, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil { // no port
+		host, port = s, strconv.Itoa(DefaultPort)
+		if a, err := netip.ParseAddr(s); err == nil {
+			host = a.String()
+		} else if h, _, err := net.SplitHostPort(s + ":" + port); err == nil {
+			host = h // [fd00::1]
+		}
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || host == "" && !anyHost {
+		return "", fmt.Errorf("mesh: %w: address %q: use HOST or HOST:PORT, such as 192.0.2.7:%d", emp.ErrConfig, s, DefaultPort)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// Stats are the counters of a Mesh.
+type Stats struct {
+	Dials    uint64 // attempts to reach a node
+	Failed   uint64 // of these, those without a connection
+	Accepted uint64 // connections of others
+	Refused  uint64 // of these, those of strangers, or of nodes that cannot join
+	Dropped  uint64 // closed at once, as too many had not shown yet who they are
+	Sessions uint64 // control connections
+	Lost     uint64 // of these, those that ended without the peer's word
+}
+
+// All yields the counters by name.
+func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
+
+type counters struct{ Dials, Failed, Accepted, Refused, Dropped, Sessions, Lost atomic.Uint64 }
+
+// Mesh is a node among those of other hosts.
+//
+// Concurrency: all methods may be called from many goroutines; Ask before Run, and Run
+// once.
+type Mesh struct {
+	cfg   Config
+	ln    net.Listener
+	count counters
+	kick  chan struct{} // holds a token: somebody is to be dialed, or told of
+	live  context.Context
+	stop  context.CancelFunc
+	work  sync.WaitGroup
+
+	mu       sync.Mutex
+	book     *book                       // +checklocks:mu
+	sessions map[fabric.NodeID]*session  // +checklocks:mu
+	cookies  map[string]*session         // +checklocks:mu
+	peers    map[fabric.NodeID]*emp.Peer // +checklocks:mu
+	groups   map[netip.Addr]bool         // +checklocks:mu
+	gate     gate                        // +checklocks:mu
+	told     map[string]time.Time        // +checklocks:mu
+	linker   Linker                      // +checklocks:mu; nil: Run has not begun
+}
+
+var _ emp.Home = (*Mesh)(nil)
+
+// Open begins to listen, and answers those who ask whether they may join. Close ends it.
+// The error is that of the address.
+func Open(cfg Config) (*Mesh, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Local == nil {
+		cfg.Local = func() []emp.Description { return nil }
+	}
+	if cfg.OnGroups == nil {
+		cfg.OnGroups = func() {}
+	}
+	if cfg.Conns == 0 {
+		cfg.Conns = 1
+	}
+	ln, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("%w: choose another address or port with --listen", plain(err))
+	}
+	m := &Mesh{
+		cfg: cfg, ln: ln, kick: make(chan struct{}, 1),
+		sessions: make(map[fabric.NodeID]*session), cookies: make(map[string]*session),
+		peers: make(map[fabric.NodeID]*emp.Peer), groups: make(map[netip.Addr]bool), told: make(map[string]time.Time),
+	}
+	m.live, m.stop = context.WithCancel(context.Background())
+	m.work.Go(m.accept)
+	m.book = newBook(Rumor{Node: cfg.Self.Node, Token: cfg.Self.Token, Since: cfg.Self.Since.UnixNano()}, len(cfg.Join))
+	return m, nil
+}
+
+// Addr returns where the node listens.
+func (m *Mesh) Addr() netip.AddrPort { return addrPort(m.ln.Addr()) }
+
+// Stats returns the counters.
+func (m *Mesh) Stats() (s Stats) {
+	counter.Load(&m.count, &s)
+	return s
+}
+
+// Close ends a Mesh that does not run any more. It is idempotent.
+func (m *Mesh) Close() {
+	m.stop()
+	m.work.Wait()
+}
+
+func (m *Mesh) running() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.linker != nil
+}
+
+// Ask asks the members that are to be joined, as far as they can be reached, whether this
+// node may be one. The error is that of an address that does not resolve, or the final
+// word of a member; that nobody can be reached is none, but told of.
+func (m *Mesh) Ask(ctx context.Context) error {
+	for _, addr := range m.cfg.Join {
+		host, _, err := net.SplitHostPort(addr)
+		if err == nil {
+			_, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+		if err != nil {
+			return fmt.Errorf("mesh: join %s: %w", addr, err)
+		}
+	}
+	answers := make(chan error, len(m.cfg.Join))
+	for _, addr := range m.cfg.Join {
+		go func() {
+			_, _, err := m.dial(ctx, addr, hello{Kind: kindAsk})
+			answers <- err
+		}()
+	}
+	var reached bool
+	var last error
+	for range m.cfg.Join {
+		err := <-answers
+		var no *refusal
+		if errors.As(err, &no) && no.final {
+			return err
+		}
+		if err != nil && !errors.Is(err, errSelf) {
+			last = err
+		}
+		reached = reached || err == nil
+	}
+	if !reached && last != nil {
+		m.cfg.Log.Warn("no member can be reached yet", "reason", last)
+	}
+	return nil
+}
+
+// Run finds the other nodes, has connect make links to them, and again when they come
+// back, until ctx is cancelled. Then it tells them that this node leaves, ends the links
+// and closes m.
+func (m *Mesh) Run(ctx context.Context, connect Linker) {
+	m.mu.Lock()
+	m.linker = connect
+	m.mu.Unlock()
+	tick := time.NewTicker(tickTime)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		m.look()
+		select {
+		case <-tick.C:
+		case <-m.kick:
+		case <-ctx.Done():
+		}
+	}
+	m.leave()
+	m.Close()
+}
+
+const (
+	// tickTime is how often a Mesh looks whom to dial. What is news is looked at at once.
+	tickTime = 250 * time.Millisecond
+	// leaveTime is how long the others have to take the news that this node leaves.
+	leaveTime = time.Second
+)
+
+// look dials who is due, and compares what it knows with one of the others.
+func (m *Mesh) look() {
+	if m.cfg.Store != nil {
+		m.cfg.Store.Refresh()
+	}
+	now := time.Now()
+	m.mu.Lock()
+	due := m.book.due(now)
+	with, ok := m.book.sync(now)
+	var s *session
+	if ok {
+		s = m.sessions[with]
+	}
+	digest := m.book.digest
+	for n := range m.peers {
+		if m.book.nodes[n] == nil && m.sessions[n] == nil {
+			delete(m.peers, n) // forgotten
+		}
+	}
+	m.mu.Unlock()
+	if s != nil {
+		s.tell(news{Digest: &digest})
+	}
+	for _, t := range due {
+		m.work.Go(func() { m.reach(m.live, t) })
+	}
+}
+
+// wake has Run look.
+func (m *Mesh) wake() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// reach dials a target, and serves the connection to its end.
+func (m *Mesh) reach(ctx context.Context, t target) {
+	addr := t.endpoint.String()
+	if t.seed >= 0 {
+		addr = m.cfg.Join[t.seed]
+	}
+	m.count.Dials.Add(1)
+	s, met, err := m.dial(ctx, addr, hello{Kind: kindControl, All: t.seed >= 0})
+	if err == nil {
+		err = m.register(s)
+	}
+	fine := err == nil || errors.Is(err, errSelf) || errors.Is(err, errTwice)
+	m.mu.Lock()
+	m.book.dialed(time.Now(), t, met, fine)
+	m.mu.Unlock()
+	if !fine && ctx.Err() == nil {
+		m.count.Failed.Add(1)
+		m.failed(addr, t, err)
+	}
+	switch {
+	case s == nil:
+	case err != nil:
+		hangUp(s.conn)
+	default:
+		s.run(ctx)
+	}
+}
+
+// failed tells why a node cannot be reached, if that is news.
+func (m *Mesh) failed(addr string, t target, err error) {
+	m.mu.Lock()
+	p := m.peers[t.node]
+	if t.seed < 0 && p == nil {
+		p = &emp.Peer{Description: emp.Description{Node: t.node}, State: emp.Connecting, Since: time.Now(), Endpoint: t.endpoint}
+		m.peers[t.node] = p
+	}
+	if t.seed < 0 && p.State == emp.Connecting {
+		p.Err = err
+	}
+	m.mu.Unlock()
+	m.tell("cannot be reached", addr, err)
+}
+
+// tell logs something about an address, unless it has done so lately.
+func (m *Mesh) tell(what, addr string, err error) {
+	const quiet, most = time.Hour, 256
+	now, key := time.Now(), what+addr+err.Error()
+	m.mu.Lock()
+	last, again := m.told[key]
+	again = again && now.Sub(last) < quiet
+	if len(m.told) >= most && !again {
+		clear(m.told)
+	}
+	if !again {
+		m.told[key] = now
+	}
+	m.mu.Unlock()
+	if !again {
+		m.cfg.Log.Warn(what, "address", addr, "reason", err)
+	}
+}
+
+// accept takes connections until Close.
+func (m *Mesh) accept() {
+	ctx := m.live
+	defer ctxend.Do(ctx, func() { m.ln.Close() })()
+	for {
+		conn, err := m.ln.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // no descriptors, say: it may pass
+			m.tell("accepting connections", m.cfg.Listen, err)
+			select {
+			case <-time.After(tickTime):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		m.count.Accepted.Add(1)
+		from := addrPort(conn.RemoteAddr()).Addr()
+		m.mu.Lock()
+		ok := m.gate.enter(time.Now(), from)
+		m.mu.Unlock()
+		if !ok {
+			m.count.Dropped.Add(1)
+			conn.Close()
+			continue
+		}
+		m.work.Go(func() { m.take(ctx, conn, from) })
+	}
+}
+
+// take serves a connection of somebody to its end.
+func (m *Mesh) take(ctx context.Context, conn net.Conn, from netip.Addr) {
+	greeted := ctxend.Do(ctx, func() { conn.Close() })
+	serve, stranger, err := m.answer(conn)
+	greeted()
+	m.mu.Lock()
+	m.gate.leave(time.Now(), from, !stranger)
+	m.mu.Unlock()
+	if err != nil {
+		conn.Close()
+		if ctx.Err() == nil && !errors.Is(err, errSelf) && !errors.Is(err, errTwice) {
+			m.count.Refused.Add(1)
+			m.tell("refused", from.String(), err)
+		}
+		return
+	}
+	serve(ctx)
+}
+
+// leave tells all that this node leaves.
+func (m *Mesh) leave() {
+	m.mu.Lock()
+	all := slices.Collect(maps.Values(m.sessions))
+	m.mu.Unlock()
+	for _, s := range all {
+		s.tell(news{Leave: true})
+	}
+	deadline := time.After(leaveTime)
+	for _, s := range all {
+		select {
+		case <-s.gone: // the peer ends it then
+		case <-deadline:
+			return
+		}
+	}
+}
+
+// Peers returns the nodes of other hosts, in the order of their IDs.
+func (m *Mesh) Peers() []emp.Peer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]emp.Peer, 0, len(m.peers))
+	for _, p := range m.peers {
+		if s := m.sessions[p.Node]; s == nil || !s.shared {
+			all = append(all, *p)
+		}
+	}
+	slices.SortFunc(all, func(a, b emp.Peer) int { return int(a.Node) - int(b.Node) })
+	return all
+}
+
+// JoinGroup implements emp.Home.
+func (m *Mesh) JoinGroup(a netip.Addr) { m.setGroup(a, true) }
+
+// LeaveGroup implements emp.Home.
+func (m *Mesh) LeaveGroup(a netip.Addr) { m.setGroup(a, false) }
+
+func (m *Mesh) setGroup(a netip.Addr, member bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.groups[a] == member {
+		return
+	}
+	if member {
+		m.groups[a] = true
+	} else {
+		delete(m.groups, a)
+	}
+	for _, s := range m.sessions {
+		s.tell(m.groupsLocked())
+	}
+}
+
+// groupsLocked is what others are told of this node's groups.
+//
+// +checklocks:m.mu
+func (m *Mesh) groupsLocked() news {
+	all := slices.SortedFunc(maps.Keys(m.groups), netip.Addr.Compare)
+	if all == nil {
+		all = []netip.Addr{} // nil says that nothing has changed
+	}
+	if len(all) > maxGroups {
+		all = all[:maxGroups] // the others of ours go to nobody
+	}
+	return news{Groups: &all}
+}
+
+// Groups yields the IP multicast groups of the nodes of other hosts that are linked.
+func (m *Mesh) Groups() map[netip.Addr][]fabric.NodeID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[netip.Addr][]fabric.NodeID)
+	for n, s := range m.sessions {
+		for _, a := range s.groups {
+			if !s.shared {
+				all[a] = append(all[a], n)
+			}
+		}
+	}
+	return all
+}
+
+// addrPort returns the address of a TCP connection's end, without a zone for IPv4.
+func addrPort(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	p := t.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
+
+// plain returns an error without the ports that differ each time.
+func plain(err error) error {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op == "remote error" {
+		return err
+	}
+	where := ""
+	if op.Addr != nil && (op.Op == "dial" || op.Op == "listen") {
+		where = " " + op.Addr.String()
+	}
+	return fmt.Errorf("%s%s: %w", op.Op, where, op.Err)
+}

@@ -1,0 +1,512 @@
+package mesh
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/fabric/identity"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const year = 365 * 24 * time.Hour
+
+// hang guards against hanging.
+const hang = 2 * time.Minute
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > hang {
+			t.Fatalf("%s: not within %v", what, hang)
+		}
+	}
+}
+
+// authority is a fabric's, and the files of its nodes.
+type authority struct {
+	t    *testing.T
+	pair *identity.Pair
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	pair, err := identity.Create(identity.Name{Fabric: name, Authority: true}, nil, year)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{t, pair}
+}
+
+// store returns what a node has of the authority, and its trust file.
+func (a *authority) store(n fabric.NodeID) (*identity.Store, string) {
+	a.t.Helper()
+	dir := a.t.TempDir()
+	p, err := identity.Create(identity.Name{Fabric: a.pair.Name.Fabric, Node: n}, a.pair, year)
+	if err == nil {
+		err = p.Save(filepath.Join(dir, "node"))
+	}
+	trust := filepath.Join(dir, "trust")
+	if err == nil {
+		err = os.WriteFile(trust, identity.PEM(a.pair.Cert), 0o600)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	s, err := identity.Open(identity.Config{Key: filepath.Join(dir, "node"), Trust: trust, Fabric: a.pair.Name.Fabric})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return s, trust
+}
+
+// fakeLink is a link that is up as long as its connections are.
+type fakeLink struct {
+	peer  fabric.NodeID
+	conns []net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newFakeLink(conns []net.Conn, peer fabric.NodeID) (emp.Link, error) {
+	l := &fakeLink{peer: peer, conns: conns, done: make(chan struct{})}
+	for _, c := range conns {
+		if _, err := c.Write([]byte{byte(len(conns))}); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	for _, c := range conns {
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(c, b); err != nil || int(b[0]) != len(conns) {
+			return nil, errors.Join(fmt.Errorf("got %v: %w", b, err), l.Close())
+		}
+	}
+	go func() {
+		_, _ = conns[0].Read(make([]byte, 1))
+		_ = l.Close()
+	}()
+	return l, nil
+}
+
+func (l *fakeLink) Peer() fabric.NodeID   { return l.peer }
+func (l *fakeLink) Done() <-chan struct{} { return l.done }
+func (l *fakeLink) Err() error            { return errors.New("the link is down") }
+func (l *fakeLink) Close() error {
+	l.once.Do(func() {
+		for _, c := range l.conns {
+			hangUp(c)
+		}
+		close(l.done)
+	})
+	return nil
+}
+
+// text collects what is logged.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (x *text) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.Write(p)
+}
+
+func (x *text) has(s string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return strings.Contains(x.b.String(), s)
+}
+
+// member is a Mesh that runs.
+type member struct {
+	*Mesh
+	t    *testing.T
+	log  *text
+	stop func()
+}
+
+func selfOf(n fabric.NodeID) emp.Description {
+	return emp.Description{
+		Version: emp.Version, Node: n, Token: emp.Token(time.Now().UnixNano()), Since: time.Now(),
+		Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(n >> 8), byte(n)}), 16)},
+		MAC:   fmt.Sprintf("2e:87:04:07:%02x:%02x", n>>8, n&255),
+	}
+}
+
+// open opens a Mesh on a free port of the loopback.
+func open(t *testing.T, store *identity.Store, self emp.Description, edit func(*Config), join ...*member) *member {
+	t.Helper()
+	m := &member{t: t, log: new(text)}
+	cfg := Config{Listen: "127.0.0.1:0", Fabric: "lab", Self: self, Store: store, Log: slog.New(slog.NewTextHandler(m.log, nil))}
+	for _, j := range join {
+		cfg.Join = append(cfg.Join, j.Addr().String())
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	var err error
+	if m.Mesh, err = Open(cfg); err != nil {
+		t.Fatal(err)
+	}
+	m.stop = m.Close
+	t.Cleanup(func() { m.stop() })
+	return m
+}
+
+// run has it run until stop or the test's end.
+func (m *member) run() *member {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Run(ctx, newFakeLink)
+	}()
+	m.stop = func() {
+		cancel()
+		<-done
+	}
+	return m
+}
+
+// ups returns the nodes that are linked.
+func (m *member) ups() (all []fabric.NodeID) {
+	for _, p := range m.Peers() {
+		if p.State == emp.Up {
+			all = append(all, p.Node)
+		}
+	}
+	return all
+}
+
+func (m *member) awaits(nodes ...fabric.NodeID) {
+	m.t.Helper()
+	eventually(m.t, fmt.Sprintf("node %d linked with %v", m.cfg.Self.Node, nodes), func() bool { return slices.Equal(m.ups(), nodes) })
+}
+
+// Nodes join through any member, all find all, groups are told, one leaves, one is lost
+// and comes back.
+func TestMembers(t *testing.T) {
+	for _, encrypted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("encrypted=%v", encrypted), func(t *testing.T) {
+			ca := newAuthority(t, "lab")
+			begin := func(n fabric.NodeID, join ...*member) *member {
+				var store *identity.Store
+				if encrypted {
+					store, _ = ca.store(n)
+				}
+				m := open(t, store, selfOf(n), func(c *Config) { c.Conns = int(n%2) + 1 }, join...)
+				if err := m.Ask(t.Context()); err != nil {
+					t.Error(err)
+				}
+				return m.run()
+			}
+			two := begin(2)
+			one := begin(1, two)
+			three := begin(3, one)
+			four := begin(4, three, two)
+			one.awaits(2, 3, 4)
+			two.awaits(1, 3, 4)
+			three.awaits(1, 2, 4)
+			four.awaits(1, 2, 3)
+			for _, p := range one.Peers() {
+				if (p.Key != "") != encrypted || !p.Endpoint.IsValid() {
+					t.Errorf("%+v", p)
+				}
+			}
+			group := netip.MustParseAddr("239.1.1.1")
+			one.JoinGroup(group)
+			three.JoinGroup(group)
+			eventually(t, "group", func() bool { return slices.Equal(sorted(two.Groups()[group]), []fabric.NodeID{1, 3}) })
+			three.LeaveGroup(group)
+			eventually(t, "group left", func() bool { return slices.Equal(two.Groups()[group], []fabric.NodeID{1}) })
+
+			// What is cut comes back.
+			two.mu.Lock()
+			s := two.sessions[1]
+			two.mu.Unlock()
+			s.end(errors.New("cut"))
+			<-s.gone
+			two.awaits(1, 3, 4)
+			one.awaits(2, 3, 4)
+			eventually(t, "group again", func() bool { return slices.Equal(two.Groups()[group], []fabric.NodeID{1}) })
+
+			four.stop()
+			one.awaits(2, 3)
+			if peers := one.Peers(); len(peers) != 2 || !one.log.has("left") {
+				t.Errorf("node 4 has left: %+v", peers)
+			}
+			one.stop()
+			three.awaits(2)
+		})
+	}
+}
+
+func sorted(n []fabric.NodeID) []fabric.NodeID {
+	slices.Sort(n)
+	return n
+}
+
+// Two nodes of one host's directory are members of each other, without a link.
+func TestShared(t *testing.T) {
+	a, b := selfOf(1), selfOf(2)
+	local := func(c *Config) { c.Local = func() []emp.Description { return []emp.Description{a, b} } }
+	one := open(t, nil, a, local).run()
+	two := open(t, nil, b, local, one).run()
+	three := open(t, nil, selfOf(3), nil, two).run()
+	three.awaits(1, 2)
+	one.awaits(3)
+	two.awaits(3)
+	if n := len(one.Peers()); n != 1 {
+		t.Errorf("%d peers", n)
+	}
+}
+
+// Whoever cannot be a member is told why, in one line, before it begins.
+func TestAskRefused(t *testing.T) {
+	ca, other := newAuthority(t, "lab"), newAuthority(t, "lab")
+	storeOf := func(a *authority, n fabric.NodeID) *identity.Store {
+		s, _ := a.store(n)
+		return s
+	}
+	one := open(t, storeOf(ca, 1), selfOf(1), nil).run()
+	two := open(t, storeOf(ca, 2), selfOf(2), nil, one).run()
+	one.awaits(2)
+	taken := selfOf(3)
+	taken.Addrs = two.cfg.Self.Addrs
+	mac := selfOf(3)
+	mac.MAC = "2e:00:00:00:00:03"
+	wired := selfOf(3)
+	wired.Topology = "torus"
+	for _, c := range []struct {
+		name  string
+		store *identity.Store
+		self  emp.Description
+		cfg   func(*Config)
+		want  string
+	}{
+		{"the ID of the member", storeOf(ca, 1), selfOf(1), nil, "node ID 1: fabric: already in use"},
+		{"the ID of another", storeOf(ca, 2), selfOf(2), nil, "node ID 2: fabric: already in use by a node at 127.0.0.1:"},
+		{"an address", storeOf(ca, 3), taken, nil, "node 2 has 10.2.0.2, which node 3 wants"},
+		{"a fabric", storeOf(ca, 3), selfOf(3), func(c *Config) { c.Fabric = "den" }, "use the same --fabric"},
+		{"a MAC prefix", storeOf(ca, 3), mac, nil, "use the same MAC prefix"},
+		{"a topology", storeOf(ca, 3), wired, nil, "torus"},
+		{"another's certificate", storeOf(ca, 4), selfOf(3), nil, "its certificate is that of node 4"},
+		{"no address", storeOf(ca, 3), selfOf(3), func(c *Config) { c.Join = []string{"nowhere.invalid:1"} }, "nowhere.invalid"},
+	} {
+		m := open(t, c.store, c.self, c.cfg, one)
+		err := m.Ask(t.Context())
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+	// Nothing that is final: it may be a matter of starting order, or of a trust file.
+	for _, c := range []struct {
+		name  string
+		store *identity.Store
+		want  string
+	}{
+		{"a stranger", storeOf(other, 3), "not trusted"},
+		{"plain to encrypted", nil, "--plaintext"},
+	} {
+		m := open(t, c.store, selfOf(3), nil, one)
+		if err := m.Ask(t.Context()); err != nil || !m.log.has(c.want) {
+			t.Errorf("%s: %v, %s", c.name, err, m.log.b.String())
+		}
+	}
+	if s := one.Stats(); s.Refused < 6 || s.Sessions != 1 {
+		t.Errorf("%+v", s)
+	}
+	if got := one.ups(); !slices.Equal(got, []fabric.NodeID{2}) {
+		t.Errorf("linked: %v", got)
+	}
+}
+
+// A node that began anew gets its ID back although its former connection, which nobody has
+// ended, looks alive.
+func TestBeganAnew(t *testing.T) {
+	one := open(t, nil, selfOf(1), nil).run()
+	conn, err := net.Dial("tcp", one.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var reply hello
+	if err := send(conn, hello{Kind: kindControl, Fabric: "lab", Self: selfOf(2), Clock: time.Now().UnixNano()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := receive(conn, maxHello, &reply); err != nil || reply.Refused != "" || reply.Cookie == "" {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	two := open(t, nil, selfOf(2), nil, one)
+	if err := two.Ask(t.Context()); err != nil {
+		t.Error(err)
+	}
+	two.run()
+	one.awaits(2)
+}
+
+// Whom a node does not trust any more is parted with.
+func TestDenied(t *testing.T) {
+	ca := newAuthority(t, "lab")
+	store, trust := ca.store(1)
+	other, _ := ca.store(2)
+	one := open(t, store, selfOf(1), nil).run()
+	two := open(t, other, selfOf(2), nil, one).run()
+	one.awaits(2)
+	line := string(identity.PEM(ca.pair.Cert)) + "deny " + other.Pair().Fingerprint() + "\n"
+	if err := os.WriteFile(trust, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one.awaits()
+	eventually(t, "refused", func() bool { return two.log.has("does not trust this node's key") && one.log.has("is denied") })
+}
+
+// counted counts what a stranger is sent.
+type counted struct {
+	net.Conn
+	n int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.n += n
+	return n, err
+}
+
+// Strangers get nothing and take nothing: no key, another key, half a handshake, noise, too many
+// at a time.
+func TestStrangers(t *testing.T) {
+	ca := newAuthority(t, "lab")
+	store, _ := ca.store(1)
+	one := open(t, store, selfOf(1), nil).run()
+	dial := func() *counted {
+		c, err := net.Dial("tcp", one.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(hang))
+		return &counted{Conn: c}
+	}
+	// Without a key the handshake ends with an alert, and no message is read.
+	c := dial()
+	naked := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"exnet"}})
+	_ = send(naked, hello{Kind: kindControl, Fabric: "lab", Self: selfOf(2)})
+	var reply hello
+	if err := receive(naked, maxHello, &reply); err == nil || reply.Cookie != "" {
+		t.Errorf("without a key: %+v", reply)
+	}
+	naked.Close()
+	// Noise: the node hangs up, whatever is still to come.
+	c = dial()
+	noise := make([]byte, 1<<20)
+	for i := range noise {
+		noise[i] = byte(i * 131)
+	}
+	_, _ = c.Write(noise)
+	_, _ = io.Copy(io.Discard, c)
+	if c.n > 64 {
+		t.Errorf("noise got %d bytes", c.n)
+	}
+	c.Close()
+	eventually(t, "refused", func() bool { return one.Stats().Refused >= 2 })
+
+	// A flood of connections that say nothing.
+	before := one.Stats()
+	var flood []net.Conn
+	for range 4 * maxPerSource {
+		c, err := net.Dial("tcp", one.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		flood = append(flood, c)
+	}
+	eventually(t, "flood", func() bool { return one.Stats().Accepted-before.Accepted == 4*maxPerSource })
+	if n := one.Stats().Dropped - before.Dropped; n < 3*maxPerSource {
+		t.Errorf("%d of %d were turned away", n, 4*maxPerSource)
+	}
+	one.mu.Lock()
+	if one.gate.total > maxPerSource {
+		t.Errorf("%d half open", one.gate.total)
+	}
+	one.mu.Unlock()
+	for _, c := range flood {
+		c.Close()
+	}
+	// A member gets in as soon as there is a place.
+	other, _ := ca.store(2)
+	two := open(t, other, selfOf(2), nil, one).run()
+	two.awaits(1)
+	if s := one.Stats(); s.Sessions == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Another version is told so in one line, whatever else it sends.
+func TestVersion(t *testing.T) {
+	one := open(t, nil, selfOf(1), nil).run()
+	c, err := net.Dial("tcp", one.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(hang))
+	b, err := appendMessage(nil, "what only version 2 knows")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[versionOff+1] = 2
+	if _, err := c.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	var reply hello
+	if err := receive(c, maxHello, &reply); err != nil || !strings.Contains(reply.Refused, "is 2, here it is 1") || reply.Self.Node != 0 {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	eventually(t, "logged", func() bool { return one.log.has("another version of exnet") })
+}
+
+// Clocks that differ are told of, once.
+func TestClocks(t *testing.T) {
+	one := open(t, nil, selfOf(1), nil)
+	for range 2 {
+		if err := one.judge(hello{Fabric: "lab", Self: selfOf(2), Clock: time.Now().Add(-time.Hour).UnixNano()}, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if text := one.log.b.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "that of node 2 is 1h0m0s behind") {
+		t.Error(text)
+	}
+}
+
+func TestCheckAddresses(t *testing.T) {
+	for in, want := range map[string]string{
+		"host": "host:4791", "host:1": "host:1", "192.0.2.1": "192.0.2.1:4791", "fd00::1": "[fd00::1]:4791",
+		"[fd00::1]": "[fd00::1]:4791", "[fd00::1]:7": "[fd00::1]:7", "": "", ":1": "", "host:0": "", "host:65536": "", "host:x": "",
+	} {
+		if got, err := CheckJoin(in); got != want || (err == nil) != (want != "") {
+			t.Errorf("join %q: %q, %v, want %q", in, got, err, want)
+		}
+	}
+	if got, err := CheckListen(":1"); got != ":1" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -1,0 +1,498 @@
+package mesh
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/fabric/emp"
+	"exnet/fabric/identity"
+	"exnet/internal/ctxend"
+)
+
+// Times of a session. A peer that does not answer any more is noticed by its link (see
+// stream), or here, by one that has none.
+const (
+	beat = 2 * time.Second
+	// Silent is how long nothing may be heard over the control connection of a node.
+	Silent = 4 * beat
+	// partTime is how long the data connections of a link may take.
+	partTime = greetTime
+	// maxQueue is how many messages may wait for a peer to read.
+	maxQueue = 256
+)
+
+var (
+	errSilent = fmt.Errorf("nothing heard of it for %v", Silent)
+	errLeft   = errors.New("it has left")
+)
+
+// session is a control connection to a peer, with the link that belongs to it.
+type session struct {
+	m        *Mesh
+	conn     net.Conn
+	desc     emp.Description
+	endpoint netip.AddrPort
+	cert     *x509.Certificate // nil: it has shown none
+	all      bool              // the peer wants all rumors
+	dialed   bool              // by this side
+	shared   bool              // linked by the host's directory
+	cookie   string
+	before   *session // of the same node, whose link has to end first; nil: none
+
+	heard atomic.Int64  // when something came last, in nanoseconds
+	over  chan struct{} // closed by end
+	gone  chan struct{} // closed when the link has ended, too
+	parts chan part     // data connections of the peer
+
+	mu    sync.Mutex
+	queue []news // +checklocks:mu
+	ended bool   // +checklocks:mu
+	cause error  // +checklocks:mu
+	more  chan struct{}
+
+	groups []netip.Addr // guarded by m.mu
+}
+
+// part is one of the connections of a link.
+type part struct {
+	conn      net.Conn
+	index, of int
+}
+
+func (m *Mesh) newSession(conn net.Conn, h hello, p *identity.Peer, endpoint netip.AddrPort) *session {
+	s := &session{
+		m: m, conn: conn, desc: h.Self, endpoint: endpoint, cert: certOf(p), all: h.All,
+		over: make(chan struct{}), gone: make(chan struct{}), parts: make(chan part), more: make(chan struct{}, 1),
+	}
+	s.heard.Store(time.Now().UnixNano())
+	return s
+}
+
+// register makes s the session with its peer, unless there is one that stays: that which
+// the higher ID has dialed.
+func (m *Mesh) register(s *session) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.sessions[s.desc.Node]
+	if old != nil && old.desc.Token == s.desc.Token && old.dialed != s.dialed && old.dialed == (m.cfg.Self.Node > s.desc.Node) && !old.isOver() {
+		return errTwice
+	}
+	if old != nil {
+		s.before = old
+		old.end(errors.New("the peer has connected anew"))
+	}
+	now := time.Now()
+	m.sessions[s.desc.Node] = s
+	if !s.dialed {
+		m.cookies[s.cookie] = s
+	}
+	m.book.connected(now, Rumor{Node: s.desc.Node, Token: s.desc.Token, Since: s.desc.Since.UnixNano(), Endpoint: s.endpoint})
+	p := m.peers[s.desc.Node]
+	if p == nil {
+		p = new(emp.Peer)
+		m.peers[s.desc.Node] = p
+	}
+	if p.Token != s.desc.Token {
+		p.Links, p.Err = 0, nil
+	}
+	p.Description, p.State, p.Since, p.Endpoint = s.desc, emp.Linking, now, s.endpoint
+	if s.cert != nil {
+		p.Key = identity.Fingerprint(s.cert)
+	}
+	s.tell(m.groupsLocked())
+	if s.all {
+		m.tellAllLocked(s, false)
+	}
+	m.count.Sessions.Add(1)
+	return nil
+}
+
+// tellAllLocked tells a peer of all others, and asks it for the same.
+//
+// +checklocks:m.mu
+func (m *Mesh) tellAllLocked(s *session, reply bool) {
+	all := m.book.rumors()
+	for len(all) > maxRumors {
+		s.tell(news{Rumors: all[:maxRumors]})
+		all = all[maxRumors:]
+	}
+	s.tell(news{Rumors: all, Reply: reply})
+}
+
+// tell queues a message. It does not wait.
+func (s *session) tell(n news) {
+	s.mu.Lock()
+	s.queue = append(s.queue, n)
+	full := len(s.queue) > maxQueue
+	s.mu.Unlock()
+	if full {
+		s.end(errors.New("it does not read what it is sent"))
+	}
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// end ends the session, for a reason. Only the first one counts.
+func (s *session) end(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		if why == nil {
+			why = errors.New("the link has ended")
+		}
+		s.ended, s.cause = true, why
+		close(s.over)
+		hangUp(s.conn)
+	}
+}
+
+// hangUp closes a connection without another word: that of package tls may have to wait.
+func hangUp(conn net.Conn) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	conn.Close()
+}
+
+func (s *session) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// why says why the session has ended.
+func (s *session) why() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
+}
+
+// lives asks the peer for a sign of life, and waits for one.
+func (s *session) lives(wait time.Duration) bool {
+	asked := s.heard.Load()
+	s.tell(news{Probe: true})
+	end := time.After(wait)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-s.over:
+			return false
+		case <-end:
+			return false
+		case <-look.C:
+			if s.heard.Load() != asked {
+				return true
+			}
+		}
+	}
+}
+
+// run serves a registered session to its end.
+func (s *session) run(ctx context.Context) {
+	defer ctxend.Do(ctx, func() { s.end(context.Cause(ctx)) })()
+	var work sync.WaitGroup
+	work.Go(s.write)
+	work.Go(s.read)
+	if s.before != nil {
+		<-s.before.gone
+	}
+	link, err := s.link(ctx)
+	switch {
+	case err != nil:
+		s.end(err)
+	case link != nil:
+		s.set(emp.Up, link)
+		s.m.cfg.Log.Info("linked", "node", s.desc.Node, "address", s.endpoint, "encrypted", s.cert != nil)
+		select {
+		case <-link.Done():
+			s.end(link.Err())
+		case <-s.over:
+		}
+		_ = link.Close() // why it ended is told
+		<-link.Done()
+	default:
+		<-s.over
+	}
+	work.Wait()
+	s.forget(ctx.Err() == nil)
+	close(s.gone)
+}
+
+// link makes the link; nil: there is to be none.
+func (s *session) link(ctx context.Context) (emp.Link, error) {
+	s.m.mu.Lock()
+	linker := s.m.linker
+	s.m.mu.Unlock()
+	if s.shared || s.isOver() {
+		return nil, nil
+	}
+	conns, err := s.gather(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Closed, they have the Linker fail.
+	ended := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-s.over:
+			for _, c := range conns {
+				c.Close()
+			}
+		case <-ended:
+		}
+	})
+	l, err := linker(conns, s.desc.Node)
+	close(ended)
+	watch.Wait()
+	return l, err
+}
+
+// gather returns the data connections: made, or come.
+func (s *session) gather(ctx context.Context) (conns []net.Conn, err error) {
+	defer func() {
+		if err != nil {
+			for _, c := range conns {
+				if c != nil {
+					c.Close()
+				}
+			}
+		}
+	}()
+	if s.dialed {
+		for i := range s.m.cfg.Conns {
+			h := hello{Kind: kindData, Cookie: s.cookie, Index: i, Of: s.m.cfg.Conns}
+			c, reply, p, err := s.m.connect(ctx, s.endpoint.String(), h)
+			if err != nil {
+				return conns, err
+			}
+			conns = append(conns, c)
+			if reply.Self.Node != s.desc.Node || reply.Self.Token != s.desc.Token || p != nil && p.Node != s.desc.Node {
+				return conns, fmt.Errorf("%w: node %d answers in the place of node %d", emp.ErrRefused, reply.Self.Node, s.desc.Node)
+			}
+			if err := c.SetDeadline(time.Time{}); err != nil {
+				return conns, err
+			}
+		}
+		return conns, nil
+	}
+	limit := time.After(partTime)
+	for have := 0; have == 0 || have < len(conns); have++ {
+		select {
+		case p := <-s.parts:
+			if conns == nil {
+				conns = make([]net.Conn, p.of)
+			}
+			if p.of != len(conns) || conns[p.index] != nil {
+				p.conn.Close()
+				return conns, fmt.Errorf("%w: data connection %d of %d", emp.ErrHello, p.index, p.of)
+			}
+			conns[p.index] = p.conn
+		case <-limit:
+			return conns, fmt.Errorf("no data connection within %v", partTime)
+		case <-s.over:
+			return conns, s.why()
+		}
+	}
+	return conns, nil
+}
+
+// maxParts is how many data connections a link has at most.
+const maxParts = 4
+
+// part returns what hands a data connection to the session that it belongs to.
+func (m *Mesh) part(conn net.Conn, h hello) (func(context.Context), error) {
+	m.mu.Lock()
+	s := m.cookies[h.Cookie]
+	m.mu.Unlock()
+	if s == nil || s.dialed || s.desc.Node != h.Self.Node || s.desc.Token != h.Self.Token {
+		return nil, fmt.Errorf("%w: a data connection of no session", emp.ErrHello)
+	}
+	if h.Of < 1 || h.Of > maxParts || h.Index < 0 || h.Index >= h.Of {
+		return nil, fmt.Errorf("%w: data connection %d of %d", emp.ErrHello, h.Index, h.Of)
+	}
+	return func(ctx context.Context) {
+		select {
+		case s.parts <- part{conn, h.Index, h.Of}:
+		case <-s.over:
+			conn.Close()
+		case <-time.After(partTime):
+			conn.Close()
+		}
+	}, nil
+}
+
+// set notes a state of the peer.
+func (s *session) set(state emp.State, l emp.Link) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if p := s.m.peers[s.desc.Node]; p != nil && s.m.sessions[s.desc.Node] == s {
+		p.State, p.Since, p.Link = state, time.Now(), l
+		p.Links++
+		p.Err = nil
+	}
+}
+
+// forget takes the session out, and tells of its end if that is worth it.
+func (s *session) forget(tell bool) {
+	m, why := s.m, s.why()
+	left := errors.Is(why, errLeft)
+	m.mu.Lock()
+	if !s.dialed {
+		delete(m.cookies, s.cookie)
+	}
+	last := m.sessions[s.desc.Node] == s
+	if last {
+		delete(m.sessions, s.desc.Node)
+		now := time.Now()
+		p := m.peers[s.desc.Node]
+		p.State, p.Since, p.Link, p.Err = emp.Connecting, now, nil, why
+		if left {
+			m.book.gone(now, s.desc.Node)
+			delete(m.peers, s.desc.Node)
+		} else {
+			m.book.down(now, s.desc.Node)
+		}
+	}
+	m.mu.Unlock()
+	if !last {
+		return
+	}
+	m.cfg.OnGroups()
+	switch {
+	case left:
+		m.cfg.Log.Info("left", "node", s.desc.Node)
+	case tell:
+		m.count.Lost.Add(1)
+		m.cfg.Log.Warn("no link", "node", s.desc.Node, "address", s.endpoint, "reason", plain(why))
+	}
+	m.wake()
+}
+
+// write sends what is queued, and signs of life.
+func (s *session) write() {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	generation, last := s.generation(), time.Now()
+	for {
+		s.mu.Lock()
+		queue := s.queue
+		s.queue = nil
+		s.mu.Unlock()
+		for _, n := range queue {
+			if err := s.send(n); err != nil {
+				s.end(err)
+				return
+			}
+			if n.Leave {
+				return // the peer ends it
+			}
+		}
+		select {
+		case <-s.over:
+			return
+		case <-s.more:
+			continue
+		case <-tick.C:
+		}
+		now := time.Now()
+		if late := now.Sub(last) - beat; late > beat {
+			s.heard.Add(int64(late)) // while this side had no CPU nobody could be heard
+		}
+		last = now
+		if now.Sub(time.Unix(0, s.heard.Load())) > Silent {
+			s.end(errSilent)
+			return
+		}
+		if err := s.believed(&generation, now); err != nil {
+			s.end(err)
+			return
+		}
+		s.tell(news{})
+	}
+}
+
+func (s *session) send(n news) error {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(Silent)); err != nil {
+		return err
+	}
+	return send(s.conn, n)
+}
+
+func (s *session) generation() uint64 {
+	if s.m.cfg.Store == nil {
+		return 0
+	}
+	return s.m.cfg.Store.Generation()
+}
+
+// believed says why the peer's certificate is not believed any more: its time has
+// come, or the trust file has changed.
+func (s *session) believed(generation *uint64, now time.Time) error {
+	if s.cert == nil {
+		return nil
+	}
+	g := s.generation()
+	if g == *generation && now.Before(s.cert.NotAfter) {
+		return nil
+	}
+	*generation = g
+	return s.m.cfg.Store.Check(s.cert)
+}
+
+// read handles what the peer says.
+func (s *session) read() {
+	for {
+		var n news
+		if err := receive(s.conn, maxMessage, &n); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+				err = errors.New("it has closed the connection")
+			}
+			s.end(err)
+			return
+		}
+		s.heard.Store(time.Now().UnixNano())
+		if n.Leave {
+			s.end(errLeft)
+			return
+		}
+		s.handle(n)
+	}
+}
+
+func (s *session) handle(n news) {
+	m := s.m
+	m.mu.Lock()
+	learned := m.book.learn(time.Now(), n.Rumors)
+	if n.Reply || n.Digest != nil && *n.Digest != m.book.digest {
+		m.tellAllLocked(s, !n.Reply)
+	}
+	if n.Groups != nil {
+		s.groups = (*n.Groups)[:min(len(*n.Groups), maxGroups)]
+	}
+	m.mu.Unlock()
+	if n.Probe {
+		s.tell(news{})
+	}
+	if n.Groups != nil {
+		m.cfg.OnGroups()
+	}
+	if learned {
+		m.wake()
+	}
+}
