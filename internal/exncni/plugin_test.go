@@ -41,13 +41,14 @@ var bin = sync.OnceValue(func() string {
 
 // build builds them, once.
 var build = sync.OnceValue(func() error {
-	for name, source := range map[string]string{
-		"exn-cni":    "exnet/cmd/exn-cni",
-		"exn-tun":    "exnet/cmd/exn-tun",
-		"host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
+	for name, args := range map[string][]string{
+		"exn-cni":    {"exnet/cmd/exn-cni"},
+		"exn-tun":    {"exnet/cmd/exn-tun"},
+		"host-local": {"-modfile", "../../tools/go.mod", "github.com/containernetworking/plugins/plugins/ipam/host-local"},
 	} {
-		if out, err := exec.Command("go", "build", "-o", filepath.Join(bin(), name), source).CombinedOutput(); err != nil {
-			return fmt.Errorf("go build %s: %w\n%s", source, err, out)
+		args = append([]string{"build", "-o", filepath.Join(bin(), name)}, args...)
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
 	}
 	return nil
