@@ -24,14 +24,20 @@ type beat struct {
 	silent int       // guarded by mu: beats since something was heard
 	open   int       // guarded by mu: beats since the ping was asked
 	rx, tx uint64    // guarded by mu: bytes at the last beat
+	old    int       // guarded by mu: beats since the last round trip began
+	asks   bool      // guarded by mu: the peer has asked since the last beat
 }
+
+// stale is after how many beats the round trip is measured anew. In between one side asks:
+// that the peer asks is a sign of life, too.
+const stale = 10
 
 // start begins to beat.
 func (b *beat) start(l *Link) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begun = time.Now()
-	b.last = b.begun
+	b.last, b.old = b.begun, stale
 	b.timer = time.AfterFunc(0, func() { b.tick(l) }) // at once: the round trip is to be known
 }
 
@@ -82,12 +88,22 @@ func (b *beat) next(l *Link, now time.Time) (ask uint64, dead bool) {
 		return 0, true
 	}
 	b.timer.Reset(l.cfg.Heartbeat)
-	if b.asked != 0 {
+	b.old++
+	asks := b.asks
+	b.asks = false
+	if b.asked != 0 || asks && b.old < stale {
 		return 0, false
 	}
-	b.open, b.at = 0, now
+	b.open, b.old, b.at = 0, 0, now
 	b.asked = uint64(now.Sub(b.begun)) + 1
 	return b.asked, false
+}
+
+// heard is the pump's: the peer has asked.
+func (b *beat) heard() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asks = true
 }
 
 // answered is the pump's: a ping was answered.

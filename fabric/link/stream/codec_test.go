@@ -24,7 +24,7 @@ var messages = []struct {
 		[]byte{6, 1, 0, 0, 5, 0, 0, 0, 3, 0, 4, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xf0, 1, 0, 0}},
 	{message{kind: kindGetData, op: 5, off: chunkSize}, []byte{7, 0, 0, 0, 5, 0, 0, 0, 0, 0x10, 1, 0}},
 	{message{kind: kindGetEnd, op: 5, status: fabric.StatusOverrun}, []byte{8, 5, 0, 0, 5, 0, 0, 0}},
-	{message{kind: kindPutData, flags: flagImmediate, flow: 1, op: 5, from: 3, to: 4, word: 9, n: chunkSize + 1, off: chunkSize},
+	{message{kind: kindPutData, flags: flagImmediate, op: 5, from: 3, to: 4, word: 9, n: chunkSize + 1, off: chunkSize},
 		[]byte{9, 2, 1, 0, 5, 0, 0, 0, 3, 0, 4, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0x10, 1, 0}},
 	{message{kind: kindPutEnd, op: 5}, []byte{10, 0, 0, 0, 5, 0, 0, 0}},
 	{message{kind: kindPing, word: 1}, []byte{11, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}},

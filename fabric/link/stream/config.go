@@ -61,16 +61,16 @@ type Config struct {
 	Driver link.Driver
 	// HelloTimeout is how long the peer may take to introduce itself. Default 2 s.
 	HelloTimeout time.Duration
-	// Heartbeat is how often the peer is asked for a sign of life. Default 500 ms.
+	// Heartbeat is how often the peer is asked for a sign of life. Default 1 s.
 	Heartbeat time.Duration
-	// DownAfter is how long nothing may be heard of the peer. Default 4 Heartbeats, at
-	// least 2 Heartbeats.
+	// DownAfter is how long nothing may be heard of the peer. Default 3 Heartbeats, at
+	// least 2.
 	DownAfter time.Duration
 }
 
 const (
 	defaultHello     = 2 * time.Second
-	defaultHeartbeat = 500 * time.Millisecond
+	defaultHeartbeat = time.Second
 	minHeartbeat     = time.Millisecond
 )
 
@@ -83,7 +83,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Heartbeat = defaultHeartbeat
 	}
 	if c.DownAfter == 0 {
-		c.DownAfter = 4 * c.Heartbeat
+		c.DownAfter = 3 * c.Heartbeat
 	}
 	switch {
 	case len(c.Conns) < 1 || len(c.Conns) > MaxConns:

@@ -17,13 +17,13 @@ type conn struct {
 	fd             int      // the socket; -1: net
 	net            net.Conn // if it is no socket that the link uses by itself
 
-	wmu     sync.Mutex // of who writes
-	batch   batch      // guarded by wmu
-	iov     [][]byte   // guarded by wmu
-	ends    [batchChunks]*xfer
-	partial atomic.Bool // batch is not empty
-	blocked atomic.Bool // the socket took no more: its driver looks when it does again
-	armed   atomic.Bool // and waits for that; written by the holder of wmu
+	wmu     sync.Mutex        // of who writes
+	batch   batch             // guarded by wmu
+	iov     [][]byte          // guarded by wmu
+	ends    [batchChunks]sent // guarded by wmu
+	partial atomic.Bool       // batch is not empty
+	blocked atomic.Bool       // the socket took no more: its driver looks when it does again
+	armed   atomic.Bool       // and waits for that; written by the holder of wmu
 
 	rx receiver // the pump's
 }

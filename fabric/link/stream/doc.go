@@ -69,8 +69,9 @@
 //
 // # Failure
 //
-// Each side sends a Ping every Config.Heartbeat, unless one is unanswered, and measures the
-// round trip. A peer of which nothing is heard for Config.DownAfter, or which does not
+// Each side sends a Ping every Config.Heartbeat, unless one is unanswered or the peer has
+// sent one meanwhile, and at least with every tenth, by which it measures the round trip.
+// A peer of which nothing is heard for Config.DownAfter, or which does not
 // answer for ten times as long, is down; so is one whose connection ends, at once. Beats
 // are counted, so that a process that was stopped itself does not take its peers for
 // dead. Then the flows end with ErrPeerDown, the operations with StatusPeerDown, and what

@@ -195,11 +195,11 @@ func (l *Link) flushConn(c *conn) {
 		if idle || c.blocked.Load() || l.down.Load() || !c.wmu.TryLock() {
 			return
 		}
-		var ends [batchChunks]*xfer
+		var ends [batchChunks]sent
 		n := copy(ends[:], l.write(c))
 		c.wmu.Unlock()
-		for _, x := range ends[:n] {
-			l.sent(x)
+		for _, s := range ends[:n] {
+			l.sent(s)
 		}
 	}
 	l.dirty.Store(true)
@@ -207,7 +207,7 @@ func (l *Link) flushConn(c *conn) {
 
 // write sends a batch, or what is left of the last, and lends the transfers of which all
 // was sent. It belongs to the holder of c.wmu.
-func (l *Link) write(c *conn) (ends []*xfer) {
+func (l *Link) write(c *conn) (ends []sent) {
 	b := &c.batch
 	if l.down.Load() {
 		return nil
@@ -252,12 +252,12 @@ func (l *Link) write(c *conn) (ends []*xfer) {
 }
 
 // sent ends a transfer of which all was sent.
-func (l *Link) sent(x *xfer) {
-	if x.lease != nil {
-		l.getSent(x)
+func (l *Link) sent(s sent) {
+	if s.get != nil {
+		l.getSent(s.get)
 		return
 	}
-	l.putSent(x.head.op)
+	l.putSent(s.put)
 }
 
 // alone serves the link without a driver until it is down.

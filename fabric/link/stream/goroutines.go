@@ -84,8 +84,8 @@ func (l *Link) writer(c *conn) {
 		}
 		l.count.Writes.Add(1)
 		l.count.TxBytes.Add(uint64(n))
-		for _, x := range b.wrote(n, c.ends[:0]) {
-			l.sent(x)
+		for _, s := range b.wrote(n, c.ends[:0]) {
+			l.sent(s)
 		}
 		if resume {
 			l.resume()

@@ -141,7 +141,11 @@ func (m *message) parse(b []byte) (int, error) {
 		return 0, nil
 	}
 	le := binary.LittleEndian
-	*m = message{kind: k, flow: le.Uint16(b[2:])}
+	*m = message{kind: k}
+	switch k {
+	case kindVELO, kindMailbox, kindOpen, kindReturn, kindDown:
+		m.flow = le.Uint16(b[2:])
+	}
 	switch k {
 	case kindVELO:
 		m.word = le.Uint64(b[4:])
@@ -185,11 +189,11 @@ func (m *message) parse(b []byte) (int, error) {
 // parseRequest decodes what GET and PUT have in common.
 func (m *message) parseRequest(b []byte) error {
 	le := binary.LittleEndian
-	m.flags, m.op = b[1], le.Uint32(b[4:])
+	m.flags, m.op = b[1]&(flagNotify|flagImmediate), le.Uint32(b[4:])
 	m.from, m.to = fabric.VPID(le.Uint16(b[8:])), fabric.VPID(le.Uint16(b[10:]))
 	m.word, m.n = le.Uint64(b[12:]), int(le.Uint32(b[20:]))
 	if m.kind == kindPutData {
-		m.off = int(m.flow) * chunkSize
+		m.off = int(le.Uint16(b[2:])) * chunkSize
 	}
 	if m.n < 1 || m.n > rma.MaxTransfer || m.off >= m.n {
 		return fmt.Errorf("transfer of %d bytes, at %d", m.n, m.off)

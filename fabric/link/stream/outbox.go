@@ -315,9 +315,15 @@ func (b *batch) parts(iov [][]byte) [][]byte {
 	return iov
 }
 
+// sent is a transfer of which all was sent.
+type sent struct {
+	get *xfer  // or nil
+	put uint32 // the operation: its xfer may be used again when the link goes down
+}
+
 // wrote notes that n bytes were sent, and appends the transfers of which nothing is left
 // to ends.
-func (b *batch) wrote(n int, ends []*xfer) []*xfer {
+func (b *batch) wrote(n int, ends []sent) []sent {
 	k := min(n, len(b.ctl))
 	b.ctl, n = b.ctl[k:], n-k
 	for n > 0 {
@@ -329,7 +335,11 @@ func (b *batch) wrote(n int, ends []*xfer) []*xfer {
 			return ends
 		}
 		if p.x.left.Add(-int64(size)) == 0 {
-			ends = append(ends, p.x)
+			if p.x.lease != nil {
+				ends = append(ends, sent{get: p.x})
+			} else {
+				ends = append(ends, sent{put: p.x.head.op})
+			}
 		}
 		p.chunk = chunk{}
 		b.cur++

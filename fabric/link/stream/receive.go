@@ -156,6 +156,7 @@ func (l *Link) take(c *conn, m *message) error {
 	case kindPutEnd:
 		return l.putEnded(m)
 	case kindPing:
+		l.beat.heard()
 		l.out.answer(m.word)
 		l.dirty.Store(true)
 		return nil

@@ -101,9 +101,7 @@ func (l *Link) putData(m *message) (incoming, error) {
 		}
 		t.puts[m.op] = p
 	}
-	a, b := *m, p.m
-	a.off, b.off, a.flow, b.flow = 0, 0, 0, 0
-	if a.put() != b.put() || a.n != b.n || !p.begin(m.off) {
+	if m.put() != p.m.put() || m.n != p.m.n || !p.begin(m.off) {
 		return incoming{}, fmt.Errorf("chunk at %d of PUT %d, which it does not belong to", m.off, m.op)
 	}
 	in := incoming{put: p, n: chunkLen(m.n, m.off)}
