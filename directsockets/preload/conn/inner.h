@@ -44,6 +44,10 @@ struct ds_sock {
 	int offered[2];   /* OFFERED: the segment and side 1's doorbell, to be offered again; or -1 */
 	unsigned lowat;
 	uint64_t seen; /* messages that have arrived, when ds_edges last looked */
+	struct ds_lock arming; /* guards the next three, and what this process makes of sh->leader */
+	uint32_t leading;      /* the thread of this process that leads; 0: none */
+	uint32_t sets_name;    /* by which the epoll sets of this process lead, if no thread does */
+	unsigned sets;	       /* their armings */
 	struct ds_spinner spinner;
 	void *user;
 	struct ds_info info;
@@ -110,6 +114,8 @@ void ds_offer_again(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_offered(struct ds_sock *s) DS_HIDDEN;
 /* Shuts the gate, or says that a thread is busy and has it tried later. */
 bool ds_gate_get(struct ds_sock *s) DS_HIDDEN;
+/* Calls notices->rung. */
+void ds_tell_rung(struct ds_sock *s) DS_HIDDEN;
 
 /* Fields of a connection that threads read or write without a common lock. */
 #define DS_GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)

@@ -28,6 +28,12 @@ void ds_offered(struct ds_sock *s)
 		notices->bell(s);
 }
 
+void ds_tell_rung(struct ds_sock *s)
+{
+	if (notices)
+		notices->rung(s);
+}
+
 /* Nothing is tried for a while, longer each time. False: it was tried often enough. */
 static bool later(struct ds_sock *s)
 {

@@ -250,6 +250,8 @@ void ds_fork_child(void)
 			s->phase = EARLY;
 		}
 		ds_offer_once(s); /* the parent repeats it */
+		s->arming = (struct ds_lock){0}; /* who sleeps does so in the parent */
+		s->leading = s->sets = 0;
 		s->entry = NULL;
 		if (s->seg.mem)
 			s->seg.counters = ds_stats_counters(NULL);

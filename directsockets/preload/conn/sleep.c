@@ -11,8 +11,11 @@
  *   ds_disarm; looks again
  *
  * Either the message is there when the sleeper looks, or the arming when the peer does (SPEC 4.4, 4.5). Of several
- * sleepers of one connection, in threads and processes, one leads: it has the bell. The others sleep on a futex,
- * sh->generation, which it counts up when it wakes.
+ * sleepers of one connection, in threads and processes, one leads, and only it reads the bell: what one has read
+ * the others do not hear. The others sleep on a futex, sh->generation, which it counts up when it wakes.
+ *
+ * The epoll sets of a process lead together, and tell each other what one of them has read (fd/). A thread takes the lead
+ * from them, tells them, and gives it back: they never follow a thread of their process. They may have to follow another process.
  */
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -75,26 +78,51 @@ static void publish_cpu(struct ds_sock *s)
 	ds_seg_cpu(&s->seg, cpu < 0 ? 0 : (uint32_t)cpu + 1);
 }
 
-bool ds_arm(struct ds_sock *s, unsigned events) { return ds_arm_as(s, events, ds_tid()); }
-void ds_disarm(struct ds_sock *s, bool had) { ds_disarm_as(s, had, ds_tid()); }
-
-bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t me)
+/* Takes the lead for who, unless another has it. With s->arming. */
+static bool lead(struct ds_sock *s, uint32_t who)
 {
-	uint32_t none = 0, set = 0;
-	bool had = true;
+	uint32_t none = 0;
+
+	return __atomic_compare_exchange_n(&s->sh->leader, &none, who, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || none == who;
+}
+
+/* Asks the peer to ring; had: the caller leads, or hears of it from who does. With s->arming. */
+static void ask(struct ds_sock *s, unsigned events, bool had)
+{
+	uint32_t set = (events & RX_EVENTS ? DS_ARM_RX : 0) | (events & TX_EVENTS ? DS_ARM_TX : 0);
+
+	if (!had)
+		__atomic_fetch_add(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
+	publish_cpu(s);
+	ds_attend(&s->seg, &s->sh->attention, set, 0);
+}
+
+bool ds_arm(struct ds_sock *s, unsigned events)
+{
+	uint32_t me = ds_tid();
 
 	if (ds_bell(s) < 0)
 		return true;
-	if (events & RX_EVENTS)
-		set |= DS_ARM_RX;
-	if (events & TX_EVENTS)
-		set |= DS_ARM_TX;
-	if (!__atomic_compare_exchange_n(&s->sh->leader, &none, me, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) && none != me) {
-		had = false;
-		__atomic_fetch_add(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
+	ds_own_again(&s->arming);
+	/* What the sets of this process lead the thread takes: it tells them (notices->rung), they could not tell it. */
+	bool had = s->leading ? s->leading == me : s->sets > 0 || lead(s, me);
+	if (had) {
+		s->leading = me;
+		__atomic_store_n(&s->sh->leader, me, __ATOMIC_RELEASE);
 	}
-	publish_cpu(s);
-	ds_attend(&s->seg, &s->sh->attention, set, 0);
+	ask(s, events, had);
+	ds_own_unlock(&s->arming);
+	return had;
+}
+
+bool ds_arm_sets(struct ds_sock *s, unsigned events, uint32_t name)
+{
+	ds_own_again(&s->arming);
+	bool had = s->leading || s->sets > 0 || lead(s, name);
+	s->sets_name = name;
+	s->sets += had;
+	ask(s, events, had);
+	ds_own_unlock(&s->arming);
 	return had;
 }
 
@@ -113,41 +141,114 @@ static void wake_followers(struct ds_sock *s)
 		ds_futex_wake(&s->sh->generation, 1 << 30);
 }
 
-void ds_disarm_as(struct ds_sock *s, bool had, uint32_t me)
+/* Nobody of this process leads any more. With s->arming. */
+static void lead_no_more(struct ds_sock *s)
+{
+	ds_attend(&s->seg, &s->sh->attention, 0, DS_ARM_RX | DS_ARM_TX);
+	__atomic_store_n(&s->sh->leader, 0, __ATOMIC_RELEASE);
+}
+
+/* A sleeper that was not to lead is gone. */
+static void follow_no_more(struct ds_sock *s) { __atomic_fetch_sub(&s->sh->followers, 1, __ATOMIC_ACQ_REL); }
+
+void ds_disarm(struct ds_sock *s, bool had)
 {
 	if (!s->sh || !ds_has_segment(s))
 		return;
 	if (!had) {
-		__atomic_fetch_sub(&s->sh->followers, 1, __ATOMIC_ACQ_REL);
+		follow_no_more(s);
 		return;
 	}
-	if (__atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE) != me)
-		return; /* armed before there was a bell */
-	ds_attend(&s->seg, &s->sh->attention, 0, DS_ARM_RX | DS_ARM_TX);
-	__atomic_store_n(&s->sh->leader, 0, __ATOMIC_RELEASE);
-	wake_followers(s);
+	ds_own_again(&s->arming);
+	bool led = s->leading == ds_tid(); /* else it armed before there was a bell */
+	if (led) {
+		s->leading = 0;
+		if (s->sets > 0) {
+			__atomic_store_n(&s->sh->leader, s->sets_name, __ATOMIC_RELEASE);
+			ds_attend(&s->seg, &s->sh->attention, DS_ARM_RX | DS_ARM_TX, 0);
+		} else {
+			lead_no_more(s);
+		}
+	}
+	ds_own_unlock(&s->arming);
+	if (led)
+		wake_followers(s);
 }
 
-void ds_rung(struct ds_sock *s, int fd)
+void ds_disarm_sets(struct ds_sock *s, bool had)
+{
+	if (!s->sh || !ds_has_segment(s))
+		return;
+	if (!had) {
+		follow_no_more(s);
+		return;
+	}
+	ds_own_again(&s->arming);
+	bool last = s->sets > 0 && --s->sets == 0 && !s->leading;
+	if (last)
+		lead_no_more(s);
+	ds_own_unlock(&s->arming);
+	if (last)
+		wake_followers(s);
+}
+
+/* Reads what is in the bell; look: only looks whether it is at its end. */
+static void read_bell(struct ds_sock *s, bool look)
 {
 	char buf[64];
-	uint64_t count;
 	ssize_t n = -1;
-	int saved = errno, bell = ds_bell(s), wakefd = ds_wakefd(s);
+	int saved = errno, bell = ds_bell(s);
 
-	(void)fd;
-	if (wakefd >= 0)
-		ds_syscall(SYS_read, wakefd, &count, sizeof count);
 	while (bell >= 0) {
-		n = ds_syscall(SYS_recvfrom, bell, buf, sizeof buf, MSG_DONTWAIT, NULL, NULL);
-		if (n < (ssize_t)sizeof buf && !(n < 0 && errno == EINTR))
+		n = ds_syscall(SYS_recvfrom, bell, buf, sizeof buf, MSG_DONTWAIT | (look ? MSG_PEEK : 0), NULL, NULL);
+		if (look || (n < (ssize_t)sizeof buf && !(n < 0 && errno == EINTR)))
 			break;
 	}
-	if (bell >= 0 && (n == 0 || (n < 0 && errno != EAGAIN))) {
+	if (bell >= 0 && (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))) {
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
 		__atomic_store_n(&s->bell_gone, true, __ATOMIC_RELEASE); /* from now on ds_bell(s) is -1 */
 	}
 	errno = saved;
+}
+
+void ds_rung(struct ds_sock *s)
+{
+	uint64_t count;
+	int saved = errno, wakefd = ds_wakefd(s);
+
+	if (wakefd >= 0)
+		ds_syscall(SYS_read, wakefd, &count, sizeof count);
+	errno = saved;
+	if (ds_bell(s) < 0)
+		return;
+	ds_own_again(&s->arming);
+	bool mine = s->leading == ds_tid(), sets = s->sets > 0;
+	read_bell(s, !mine);
+	ds_own_unlock(&s->arming);
+	if (mine && sets)
+		ds_tell_rung(s);
+}
+
+bool ds_rung_sets(struct ds_sock *s, uint32_t name)
+{
+	ds_own_again(&s->arming);
+	/* Whoever leads sleeps on it, and would not hear of it. If nobody does, nobody shall begin to meanwhile. */
+	bool mine = !s->leading && (s->sets > 0 || lead(s, name));
+	read_bell(s, !mine);
+	if (mine && s->sets == 0)
+		__atomic_store_n(&s->sh->leader, 0, __ATOMIC_RELEASE);
+	ds_own_unlock(&s->arming);
+	if (mine)
+		wake_followers(s);
+	return mine;
+}
+
+bool ds_leader_check(struct ds_sock *s)
+{
+	uint32_t leader = __atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE);
+
+	return leader && ds_tid_dead(leader & DS_TID_MASK) &&
+	       __atomic_compare_exchange_n(&s->sh->leader, &leader, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* ---- sleeping ----------------------------------------------------------------------- */
@@ -270,9 +371,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 			patience = timeout->tv_sec ? patience : *timeout;
 		if (ds_futex_wait(&s->sh->generation, generation, &patience) < 0 && errno == EINTR)
 			goto interrupted;
-		uint32_t leader = __atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE);
-		if (leader && ds_tid_dead(leader & DS_TID_MASK))
-			__atomic_compare_exchange_n(&s->sh->leader, &leader, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+		ds_leader_check(s);
 		return 0;
 	}
 	/* The shadow always: what it says of an end or an error is true also when the bytes go elsewhere. */
@@ -292,7 +391,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	}
 	for (int i = 1; i < n; i++)
 		if (got > 0 && p[i].revents)
-			ds_rung(s, fd);
+			ds_rung(s);
 	if (got > 0 && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
 		/* The shadow has ended: by then the peer has said on the segment what it had to say; or it is gone. */
 		if (!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT)

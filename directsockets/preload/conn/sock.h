@@ -119,7 +119,7 @@ int ds_direct(struct ds_sock *s) DS_HIDDEN;
  *	ds_wait_begin(s)                 shadow only, or bell too? see below
  *	ds_arm(s, events) for each; ds_barrier() once; ds_ready again for each
  *	real poll over: the shadow for .kernel; ds_bell(s), ds_wakefd(s) for POLLIN
- *	if the doorbell or the wakefd is readable or hung up: ds_rung(s, fd)
+ *	if the doorbell or the wakefd is readable or hung up: ds_rung(s)
  *	ds_disarm(s, events); ds_wait_end(s); ds_ready again
  *
  * Between ds_wait_begin and ds_wait_end no bell appears or goes: a set-up that would
@@ -127,9 +127,9 @@ int ds_direct(struct ds_sock *s) DS_HIDDEN;
  * the sleeper comes round. For a poller that can add a bell while it sleeps
  * (epoll) ds_wait_begin is not needed: see ds_notices.
  *
- * ds_arm returns false if another sleeper of s has the bell: then do not read it
- * (no ds_rung), and sleep no longer than DS_FOLLOW_MS before looking again. Only who
- * was told true calls ds_disarm with had = true. */
+ * ds_arm returns false if another sleeper of s has the bell: then sleep without it,
+ * and no longer than DS_FOLLOW_MS before looking again. Only who was told true calls
+ * ds_disarm with had = true. */
 enum { DS_FOLLOW_MS = 5 };
 void ds_wait_begin(struct ds_sock *s) DS_HIDDEN;
 void ds_wait_end(struct ds_sock *s) DS_HIDDEN;
@@ -146,14 +146,19 @@ void ds_use_end(struct ds_use *u) DS_HIDDEN;
 
 bool ds_arm(struct ds_sock *s, unsigned events) DS_HIDDEN;
 void ds_barrier(void) DS_HIDDEN;
-void ds_rung(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_rung(struct ds_sock *s) DS_HIDDEN;
 void ds_disarm(struct ds_sock *s, bool had) DS_HIDDEN;
 
-/* The same for a sleeper that is not a thread, as an epoll set: who is a thread's number (of
- * the process, say) plus anything above DS_TID_MASK. */
+/* The same for the epoll sets of the process, which may be armed without a thread asleep; s has a bell. Their name is the
+ * process's number plus a bit above DS_TID_MASK. ds_arm_sets: false: a sleeper of another process has the bell, and theirs may
+ * be rung for nothing. ds_rung_sets: their bell is readable. True: it is read, and the caller tells all other sets that hold
+ * s. False: who has it will read it. Both keep no more than a lock of s, so the caller may hold its own. */
 enum { DS_TID_MASK = (1 << 22) - 1 };
-bool ds_arm_as(struct ds_sock *s, unsigned events, uint32_t who) DS_HIDDEN;
-void ds_disarm_as(struct ds_sock *s, bool had, uint32_t who) DS_HIDDEN;
+bool ds_arm_sets(struct ds_sock *s, unsigned events, uint32_t name) DS_HIDDEN;
+void ds_disarm_sets(struct ds_sock *s, bool had) DS_HIDDEN;
+bool ds_rung_sets(struct ds_sock *s, uint32_t name) DS_HIDDEN;
+/* Does the leader live no more? Then nobody leads: true. Asks the kernel. */
+bool ds_leader_check(struct ds_sock *s) DS_HIDDEN;
 int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */
 int ds_wakefd(struct ds_sock *s) DS_HIDDEN;
 void ds_wakefd_make(struct ds_sock *s) DS_HIDDEN; /* has s a wakefd, from now on, if there can be one */
@@ -164,6 +169,9 @@ struct ds_notices {
 	 * and arm for them if a thread sleeps there. Called by the thread that made the offer or attached, inside of
 	 * ds_tick, with the lock of setup: it shall not call back into ds_tick, ds_recv, ds_send. */
 	void (*bell)(struct ds_sock *s);
+	/* A thread has read the bell, for which epoll sets of the process are armed too: all of them look again. Called by
+	 * ds_rung, with no lock of the core's. */
+	void (*rung)(struct ds_sock *s);
 };
 /* Once, before the first connection; without it nobody is told. */
 void ds_tell(const struct ds_notices *to) DS_HIDDEN;

@@ -2,7 +2,9 @@
 #include "fd/epoll_int.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 
@@ -19,6 +21,7 @@ enum { MEMBERS = 1 << 18 };
 _Static_assert(MEMBERS <= 1 << INDEX_BITS && MEMBERS * sizeof(struct member) <= 64 << 20, "members have places in tags, and leave room");
 
 struct ds_lock ep_lock;
+uint32_t ep_name;
 static struct member *members;
 static uint32_t member_used = 1; /* member 0 is the wakefd */
 static struct member *member_free;
@@ -113,6 +116,7 @@ struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_e
 	m->tag = prefix | (gen & ((1u << GEN_BITS) - 1)) << GEN_SHIFT | (uint64_t)(m - members) << INDEX_SHIFT;
 	m->cnext = c->members;
 	c->members = m;
+	__atomic_add_fetch(&c->nmembers, 1, __ATOMIC_RELAXED);
 	m->enext = e->all;
 	if (e->all)
 		e->all->eprev = m;
@@ -136,6 +140,8 @@ void m_free(struct member *m)
 		p = &(*p)->cnext;
 	if (*p)
 		*p = m->cnext;
+	__atomic_sub_fetch(&m->c->nmembers, 1, __ATOMIC_RELAXED);
+	e->reads -= m->read;
 	if (m->eprev)
 		m->eprev->enext = m->enext;
 	else
@@ -177,6 +183,45 @@ void m_passive(struct member *m)
 		m->e->active_tail = m->aprev;
 }
 
+/* ---- waking those who sleep in an instance, or on it --------------------- */
+
+void epi_wake(struct epi *e)
+{
+	static const uint64_t one = 1;
+	int saved = errno;
+
+	if (e->wakefd < 0) {
+		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_wakefd()};
+		int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		e->wakefd = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+		if (fd >= 0)
+			REAL(close)(fd);
+		if (e->wakefd >= 0)
+			REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, e->wakefd, &ev);
+	}
+	if (e->wakefd >= 0 && !e->woken && REAL(write)(e->wakefd, &one, sizeof one) == sizeof one)
+		__atomic_store_n(&e->woken, true, __ATOMIC_RELAXED);
+	errno = saved;
+}
+
+void epi_clear_wake(struct epi *e)
+{
+	uint64_t v;
+	int saved = errno;
+
+	if (!e->woken)
+		return;
+	__atomic_store_n(&e->woken, false, __ATOMIC_RELAXED);
+	if (REAL(read)(e->wakefd, &v, sizeof v) < 0)
+		errno = saved;
+}
+
+void epi_nap(struct epi *e)
+{
+	if (epi_deaf(e) && __atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) > 0 && __atomic_load_n(&e->naps, __ATOMIC_RELAXED) == 0)
+		epi_wake(e);
+}
+
 /* ---- bells ------------------------------------------------------------------ */
 
 void m_arm(struct member *m)
@@ -187,7 +232,7 @@ void m_arm(struct member *m)
 	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
 	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED))
 		ask &= ~(unsigned)POLLOUT; /* room is news only for who ran out of it */
-	m->had = ds_arm_as(m->c->s, ask, m->e->who);
+	m->had = ds_arm_sets(m->c->s, ask, ep_name);
 	m->armed = m->rings = true;
 	m->e->followers += !m->had;
 	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_RELAXED);
@@ -197,10 +242,23 @@ void m_disarm(struct member *m)
 {
 	if (!m->armed)
 		return;
-	ds_disarm_as(m->c->s, m->had, m->e->who);
+	ds_disarm_sets(m->c->s, m->had);
 	m->armed = false;
 	m->e->followers -= !m->had;
 	__atomic_fetch_sub(&m->c->armed, 1, __ATOMIC_RELAXED);
+}
+
+bool m_rung(struct member *m)
+{
+	bool read = ds_rung_sets(m->c->s, ep_name);
+
+	m->rings = !read;
+	if (read && !m->read && __atomic_load_n(&m->c->nmembers, __ATOMIC_RELAXED) > 1) {
+		m->read = true;
+		m->e->reads++;
+	}
+	m_dead_bell(m);
+	return read;
 }
 
 bool epi_arm_all(struct epi *e)
@@ -308,6 +366,7 @@ void m_bell(struct conn *c)
 			m_arm(m);
 			ds_barrier();
 			m_passive(m);
+			epi_nap(m->e);
 		}
 		lk_unlock(&m->e->lock);
 	}

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -14,10 +13,11 @@ static uint32_t epi_used;
 static struct epi *epi_free;
 static pid_t own_pid;
 
-/* The name by which e has bells: ds_arm_as. */
-static uint32_t who(const struct epi *e)
+/* The instances are this process's. */
+static void own(void)
 {
-	return (uint32_t)(own_pid & DS_TID_MASK) | (uint32_t)((e - epis) % 255 + 1) << 22;
+	own_pid = getpid();
+	ep_name = (uint32_t)own_pid | (DS_TID_MASK + 1);
 }
 
 /* ---- instances ----------------------------------------------------------- */
@@ -36,11 +36,10 @@ static struct epi *epi_make(int epfd)
 	else
 		return NULL;
 	e->epfd = epfd;
-	e->who = who(e);
 	__atomic_store_n(&e->nfds, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a thread that comes late may just have it */
 	e->pid = getpid();
-	e->sleepers = e->joined = e->crooked = e->followers = 0;
+	e->sleepers = e->naps = e->joined = e->crooked = e->followers = e->reads = 0;
 	e->nested = e->holds = e->nobell = e->woken = e->others = false;
 	e->wakefd = -1;
 	e->all = e->active_head = e->active_tail = NULL;
@@ -104,37 +103,6 @@ static void epi_close(struct epi *e, int fd)
 
 /* ---- telling those who sleep in it, or on it ------------------------------- */
 
-void epi_wake(struct epi *e)
-{
-	static const uint64_t one = 1;
-	int saved = errno;
-
-	if (e->wakefd < 0) {
-		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_wakefd()};
-		int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		e->wakefd = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
-		if (fd >= 0)
-			REAL(close)(fd);
-		if (e->wakefd >= 0)
-			REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, e->wakefd, &ev);
-	}
-	if (e->wakefd >= 0 && !e->woken && REAL(write)(e->wakefd, &one, sizeof one) == sizeof one)
-		__atomic_store_n(&e->woken, true, __ATOMIC_RELAXED);
-	errno = saved;
-}
-
-void epi_clear_wake(struct epi *e)
-{
-	uint64_t v;
-	int saved = errno;
-
-	if (!e->woken)
-		return;
-	__atomic_store_n(&e->woken, false, __ATOMIC_RELAXED);
-	if (REAL(read)(e->wakefd, &v, sizeof v) < 0)
-		errno = saved;
-}
-
 void epi_news(struct epi *e)
 {
 	if (__atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) == 0 && !e->nested)
@@ -143,14 +111,17 @@ void epi_news(struct epi *e)
 		epi_wake(e);
 	else if (e->nested)
 		epi_clear_wake(e);
+	epi_nap(e);
 }
 
-void ep_news(struct conn *c)
+/* The members of c look again, but for those of an instance (NULL: none). With ep_lock. */
+static void news(struct conn *c, const struct epi *but)
 {
-	lk_lock(&ep_lock);
 	for (struct member *m = c->members; m; m = m->cnext) {
 		struct epi *e = m->e;
 
+		if (e == but)
+			continue;
 		lk_lock(&e->lock);
 		if (!m->deleted) {
 			m_disarm(m);
@@ -159,6 +130,38 @@ void ep_news(struct conn *c)
 		}
 		lk_unlock(&e->lock);
 	}
+}
+
+void ep_news(struct conn *c)
+{
+	lk_lock(&ep_lock);
+	news(c, NULL);
+	lk_unlock(&ep_lock);
+}
+
+/* A conn whose bell was read in e, or NULL. With ep_lock, so that it stays. */
+static struct conn *was_read(struct epi *e)
+{
+	struct conn *c = NULL;
+
+	lk_lock(&e->lock);
+	for (struct member *m = e->reads > 0 ? e->all : NULL; m && !c; m = m->enext)
+		if (m->read) {
+			m->read = false;
+			e->reads--;
+			c = m->c;
+		}
+	lk_unlock(&e->lock);
+	return c;
+}
+
+void epi_pass_on(struct epi *e)
+{
+	struct conn *c;
+
+	lk_lock(&ep_lock);
+	while ((c = was_read(e)))
+		news(c, e);
 	lk_unlock(&ep_lock);
 }
 
@@ -168,13 +171,15 @@ void epi_settle(struct epi *e, bool rung)
 	e->nested = true;
 	for (struct member *m = rung ? e->all : NULL; m; m = m->enext)
 		if (m->armed && m->had) { /* what its peer said may be nothing to tell: PROMOTE, say */
-			ds_rung(m->c->s, conn_fd(m->c));
-			m_dead_bell(m);
+			m_rung(m);
 			m_disarm(m);
 			m_activate(m);
 		}
 	epi_news(e);
+	bool pass = e->reads > 0;
 	lk_unlock(&e->lock);
+	if (pass)
+		epi_pass_on(e);
 }
 
 void epi_settle_nested(bool rung)
@@ -444,13 +449,12 @@ void ep_fork_parent(void)
  * members are made anew. What was armed is the parent's. */
 void ep_fork_child(void)
 {
-	own_pid = getpid();
+	own();
 	ds_own_unlock(&ep_lock); /* of ep_fork_prepare */
 	ep_lock = (struct ds_lock){0};
 	for (uint32_t i = 0; i < epi_used; i++) {
 		epis[i].lock = (struct ds_lock){0};
-		epis[i].who = who(&epis[i]);
-		epis[i].sleepers = epis[i].followers = 0;
+		epis[i].sleepers = epis[i].naps = epis[i].followers = 0;
 		epis[i].active_head = epis[i].active_tail = NULL;
 	}
 	m_fork_child();
@@ -467,7 +471,16 @@ static void bell(struct ds_sock *s)
 		m_bell(c);
 }
 
-static const struct ds_notices of_core = {bell};
+/* And that a thread has read it. */
+static void rung(struct ds_sock *s)
+{
+	struct conn *c = *ds_user(s);
+
+	if (c)
+		ep_news(c);
+}
+
+static const struct ds_notices of_core = {bell, rung};
 static const struct fd_notices of_table = {m_bell, m_active, m_forget, epi_dup, epi_close};
 
 void ep_init(void)
@@ -477,7 +490,7 @@ void ep_init(void)
 	if (e == MAP_FAILED || !m_init())
 		return;
 	epis = e;
-	own_pid = getpid();
+	own();
 	ds_tell(&of_core);
 	fd_tell(&of_table);
 }

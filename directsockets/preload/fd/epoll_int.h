@@ -41,6 +41,7 @@ struct member {
 	bool listed;	      /* in the list of a round */
 	bool armed, had;      /* ds_arm was called; what it returned */
 	bool rings;	      /* its bell may have been rung since it was read */
+	bool read;	      /* it was read here, of which the conn's other members are to be told: epi_pass_on */
 	struct member *anext, *aprev; /* active list */
 	struct member *rnext;	      /* list of a round */
 	struct member *cnext;	      /* of the conn, under ep_lock */
@@ -53,11 +54,12 @@ struct epi {
 	int nfds;
 	int users;	  /* calls under way, and one for the descriptors */
 	pid_t pid;	  /* that made it */
-	uint32_t who;	  /* has a bell while the instance has it armed: ds_arm_as */
-	int sleepers;	  /* threads in the kernel's epoll_wait */
+	int sleepers;	  /* threads in the kernel's epoll_wait, */
+	int naps;	  /* of which these sleep for DS_FOLLOW_MS at most */
 	int joined;	  /* members that have joined, */
 	int crooked;	  /* that are not known to be direct both ways */
-	int followers;	  /* armed members whose bell another sleeper has */
+	int followers;	  /* armed members whose bell a sleeper of another process has */
+	int reads;	  /* members with `read` */
 	bool nested;	  /* in another set, */
 	bool holds;	  /* with another instance in it */
 	bool nobell;	  /* a bell could not be added: look now and then */
@@ -72,6 +74,9 @@ struct epi {
 
 extern struct ds_lock ep_lock DS_HIDDEN;
 
+/* By which the instances of this process have bells: ds_arm_sets. */
+extern uint32_t ep_name DS_HIDDEN;
+
 /* Both locks may be taken again by who holds them (ds_own_again): the core may tell of a bell at any time. */
 static inline void lk_lock(struct ds_lock *l) { ds_own_again(l); }
 static inline void lk_unlock(struct ds_lock *l) { ds_own_unlock(l); }
@@ -82,6 +87,9 @@ void epi_put(struct epi *e) DS_HIDDEN;
 
 /* Settles all instances that are in other sets. No lock is held. */
 void epi_settle_nested(bool rung) DS_HIDDEN;
+
+/* Bells that m_rung has read in e: the other instances that hold their conns look again. e's lock is not held. */
+void epi_pass_on(struct epi *e) DS_HIDDEN;
 
 bool m_init(void) DS_HIDDEN;
 void m_fork_child(void) DS_HIDDEN;
@@ -105,6 +113,9 @@ void m_activate(struct member *m) DS_HIDDEN;
 void m_passive(struct member *m) DS_HIDDEN;  /* off the active list */
 void m_arm(struct member *m) DS_HIDDEN;	     /* barrier and second look are the caller's */
 void m_disarm(struct member *m) DS_HIDDEN;
+/* The bell is readable. True: it is read, and epi_pass_on is to be called; false: a sleeper will read it that is no instance
+ * of this process. */
+bool m_rung(struct member *m) DS_HIDDEN;
 void m_entry(struct member *m) DS_HIDDEN;    /* as an ADD or MOD of the program leaves it */
 int m_modify(struct member *m) DS_HIDDEN;    /* has the kernel's entry look anew, for all that was asked; as epoll_ctl */
 void m_unlink(struct member *m) DS_HIDDEN;   /* takes the kernel's entries out */
@@ -122,8 +133,12 @@ bool tag_is_ours(uint64_t data) DS_HIDDEN;
 
 void epi_wake(struct epi *e) DS_HIDDEN;
 void epi_clear_wake(struct epi *e) DS_HIDDEN;
+/* Not every ring is heard in e, so one of its sleepers has to look now and then. */
+static inline bool epi_deaf(const struct epi *e) { return e->followers > 0 || e->nobell; }
 /* Something may be ready: tells those who sleep in e or on it. */
 void epi_news(struct epi *e) DS_HIDDEN;
+/* Wakes a sleeper, if one has to look now and then and none does. */
+void epi_nap(struct epi *e) DS_HIDDEN;
 /* Arms every active member; true if one of them has something to tell meanwhile. */
 bool epi_arm_all(struct epi *e) DS_HIDDEN;
 /* A sleep is over: those that are not idle need no bell for now. */
@@ -139,7 +154,7 @@ struct waiter {
 	int max;
 	const struct timespec *timeout; /* NULL: for ever */
 	const sigset_t *mask;		/* or NULL */
-	bool asleep;
+	bool asleep, napping;
 	int cleanup; /* of ds_cleanup_push */
 };
 

@@ -25,7 +25,7 @@ struct round {
 	struct member *list; /* what was found; the last first */
 	int found;
 	int foreign;	     /* events of the kernel, at the beginning of ev, that are the program's own */
-	int strays;	     /* with tags that are nobody's: of a process that shares the instance, or just gone */
+	int strays;	     /* with tags that are nobody's (of a process that shares the instance, or just gone), or for others to read */
 	uint64_t order;	     /* what the kernel tells next came after that */
 	uint64_t cut;	     /* what came after that, and was not told of by the kernel, is left for the next round */
 	bool heard;	     /* the kernel has told of something, */
@@ -43,16 +43,10 @@ static void take_wake(struct round *r)
 		epi_clear_wake(r->e);
 }
 
-static void read_bell(struct member *m)
-{
-	ds_rung(m->c->s, conn_fd(m->c));
-	m->rings = false;
-	m_dead_bell(m);
-}
-
 static void take_bell(struct round *r, struct member *m)
 {
-	read_bell(m);
+	if (!m_rung(m)) /* it will be, by a thread that is awake by now, or has to be scheduled first */
+		r->strays++;
 	for (struct member *t = m->c->twins ? r->e->all : NULL; t; t = t->enext)
 		if (t->c == m->c && t->joined && !t->deleted) {
 			m_disarm(t);
@@ -210,8 +204,8 @@ static void harvest(struct round *r, const struct waiter *w, bool told, bool ask
 			break;
 		for (struct member *m = r->list; m; m = m->rnext) /* those are known, and would take the place of others */
 			if (m->rings && m->joined) {
+				m_rung(m);
 				m_disarm(m);
-				read_bell(m);
 			}
 		uint64_t now = ds_ticks();
 		long n = ds_syscall(SYS_epoll_pwait, w->epfd, w->ev + r->foreign, room, 0, NULL, (size_t)8);
@@ -364,7 +358,10 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	}
 	drop_empty(&r);
 	int n = tell(&r, w->ev, w->max, asked);
+	bool pass = e->reads > 0;
 	lk_unlock(&e->lock);
+	if (pass)
+		epi_pass_on(e);
 	if (r.strays > 0 && n == 0)
 		ds_syscall(SYS_nanosleep, &(struct timespec){0, 1000000}, NULL);
 	return n;

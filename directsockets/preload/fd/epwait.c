@@ -73,9 +73,11 @@ static void begin_sleep(struct waiter *w)
 static void end_sleep(struct waiter *w)
 {
 	ds_critical_begin();
+	if (w->e && w->napping)
+		__atomic_sub_fetch(&w->e->naps, 1, __ATOMIC_SEQ_CST);
 	if (w->e && w->asleep)
 		__atomic_sub_fetch(&w->e->sleepers, 1, __ATOMIC_SEQ_CST);
-	w->asleep = false;
+	w->asleep = w->napping = false;
 	ds_critical_end();
 }
 
@@ -124,12 +126,13 @@ static int spin(const struct waiter *w, struct ds_spin *spin)
 	return n;
 }
 
-/* The bells of some members are another sleeper's: they are looked at without. */
+/* The bells of some members are another process's: they are looked at without. */
 static void look_without_bells(struct epi *e)
 {
 	lk_lock(&e->lock);
 	for (struct member *m = e->all; m; m = m->enext)
 		if (m->armed && (!m->had || e->nobell)) {
+			ds_leader_check(m->c->s);
 			m_disarm(m);
 			m_activate(m);
 		}
@@ -151,9 +154,11 @@ static struct answer sleep_once(struct waiter *w, const struct timespec *left, s
 
 	begin_sleep(w);
 	lk_lock(&e->lock);
-	bool found = epi_arm_all(e), follow = e->followers > 0 || e->nobell, holds = e->holds;
+	bool found = epi_arm_all(e), follow = epi_deaf(e), holds = e->holds;
 	if (!found)
 		epi_clear_wake(e);
+	w->napping = follow;
+	__atomic_add_fetch(&e->naps, follow, __ATOMIC_SEQ_CST);
 	lk_unlock(&e->lock);
 	if (found) {
 		end_sleep(w);

@@ -38,6 +38,7 @@ struct conn {
 	struct member *members;	 /* epoll instances it is in, under ep_lock (epoll.c) */
 	uint64_t cookie;	 /* SO_COOKIE once it has a bell, else 0 */
 	int armed;		 /* members that are armed */
+	int nmembers;		 /* their number, to be read without ep_lock */
 	int lastfd;		 /* the descriptor that a call used last: one that is open */
 	uint64_t blocked;	 /* sends that ran out of room: the next room is an edge */
 	bool twins;		 /* one epoll instance holds several of its descriptors */

@@ -316,7 +316,7 @@ static void hear(const struct set *p)
 		for (int x = 0; x < s->extras; x++)
 			rung |= p->k[s->extra + (nfds_t)x].revents != 0;
 		if (rung)
-			ds_rung(s->c->s, p->fds[s->at].fd);
+			ds_rung(s->c->s);
 	}
 }
 
