@@ -70,9 +70,19 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
+/* A read has got all that there was where the direction stood before: is there more where it has moved to? A short read would say that
+ * there is not, and who reads on edges has been told of all of it. With the lock of rx. */
+static bool moved_on(struct ds_sock *s, int before)
+{
+	if (before == RX_DIRECT)
+		return ds_rx_look(&s->seg, &s->sh->rx) == DS_DEMOTED;
+	return ds_mode(&s->sh->rx_mode) == RX_DIRECT;
+}
+
 /* Receives what there is: the number of bytes; 0: end of file; -1 and errno, of which ESTALE means
- * look again, and EDEADLK that the thread itself is at it, below a handler. *shadow: the rest is the kernel's to say. */
-static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
+ * look again, and EDEADLK that the thread itself is at it, below a handler. *shadow: the rest is the kernel's to say.
+ * *more: it is to be called again, or the read would be short. */
+static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow, bool *more)
 {
 	struct ds_shared *h = s->sh;
 	bool alone = ds_alone(s), peek = flags & MSG_PEEK;
@@ -82,7 +92,8 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		errno = EDEADLK;
 		return -1;
 	}
-	if (__builtin_expect(ds_mode(&h->rx_mode) != RX_DIRECT, 0))
+	int before = ds_mode(&h->rx_mode);
+	if (__builtin_expect(before != RX_DIRECT, 0))
 		ds_rx_update(s, fd);
 	switch (ds_mode(&h->rx_mode)) {
 	case RX_SHADOW:
@@ -90,10 +101,10 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		n = recv_before(s, fd, c, flags, 0);
 		/* A program that peeks for more than the shadow has shall see what follows it. */
 		if (peek && n > 0 && ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)n == h->left && c->left) {
-			ssize_t more = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, true, flags & MSG_TRUNC);
+			ssize_t next = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, true, flags & MSG_TRUNC);
 
-			if (more > 0)
-				n += more;
+			if (next > 0)
+				n += next;
 		}
 		break;
 	case RX_FROZEN:
@@ -125,6 +136,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		*shadow = true;
 		n = 0;
 	}
+	*more = n > 0 && c->left && !peek && moved_on(s, before);
 	ds_unlock(&h->rx_lock, alone);
 	return n;
 }
@@ -184,16 +196,15 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	struct ds_cursor begin = c;
 	want = target(s, &c, flags);
 	for (;;) {
-		bool shadow = false;
+		bool shadow = false, more = false;
 		ssize_t r;
-		int before = ds_mode(&s->sh->rx_mode);
 
 		if (flags & MSG_PEEK) {
 			c = begin; /* every look sees all */
 			got = 0;
 		}
 		if (ds_has_segment(s))
-			r = recv_direct(s, fd, &c, flags, &shadow);
+			r = recv_direct(s, fd, &c, flags, &shadow, &more);
 		else if (ds_plain(s))
 			shadow = true, r = 0;
 		else
@@ -215,14 +226,11 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		}
 		if (r > 0)
 			got += (size_t)r;
-		/* The shadow's part ends here: a short read would say that there is no more, and its edge was told. */
-		if (r > 0 && before == RX_CATCH_UP && ds_mode(&s->sh->rx_mode) == RX_DIRECT && c.left && !(flags & MSG_PEEK))
+		if (more || (r < 0 && errno == ESTALE))
 			continue;
 		if (got >= want || r == 0)
 			return (ssize_t)got;
 		if (r > 0 && !(flags & MSG_PEEK))
-			continue;
-		if (r < 0 && errno == ESTALE)
 			continue;
 		if (r < 0 && errno != EAGAIN && errno != EDEADLK)
 			return got ? (ssize_t)got : -1;

@@ -211,6 +211,62 @@ static void at_random(unsigned seed)
 	close(r.ep);
 }
 
+/* A read that wants all gets all, though the first bytes came before the direction moved over, and the last after: a short one
+ * says that there is no more, and who reads on edges believes it. early: reads before that one have noticed the move; else it does. */
+static void read_across(int early)
+{
+	enum { BYTES = 3, TRIES = 400 };
+	int c, s, unread = 0, moved = 0;
+
+	pair_cold(&c, &s);
+	nonblock(s, 1);
+	put(s, "k", 1);
+	get(c, buf, 1);
+	for (int i = 0; i < TRIES && moved < 3; i++) {
+		put(c, "xyz", BYTES);
+		unread += BYTES;
+		moved += has_library() ? direct(c) & 1 : 1;
+		if (early || !moved) {
+			unread -= read(s, buf, 1) == 1;
+			nap(!moved);
+		}
+	}
+	int n = (int)read(s, buf, sizeof buf);
+	out(n == unread ? "all" : "short: %d of %d", n, unread);
+	close(c);
+	close(s);
+}
+
+/* The same when the direction goes back to TCP: it does when a descriptor of it is passed on. */
+static void read_back(void)
+{
+	struct iovec v = {buf, 1};
+	union {
+		struct cmsghdr h;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {.h = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	int c, s, u[2];
+
+	pair(&c, &s);
+	nonblock(s, 1);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u))
+		die("socketpair");
+	put(c, "abc", 3);
+	memcpy(CMSG_DATA(&control.h), &c, sizeof c);
+	R(sendmsg(u[0], &m, 0));
+	put(c, "def", 3);
+	R(read(s, buf, sizeof buf));
+	R(read(s, buf, sizeof buf));
+}
+
+static void short_read(void)
+{
+	for (int i = 0; i < 6; i++)
+		read_across(i % 2);
+	read_back();
+}
+
 static void random_1(void) { at_random(1); }
 static void random_2(void) { at_random(20); }
 static void random_3(void) { at_random(300); }
@@ -221,6 +277,7 @@ const struct probe edge_probes[] = {
 	{"oneshot-modes", oneshot_modes, 0},
 	{"oneshot-edge-modes", oneshot_edge_modes, 0},
 	{"nested-modes", nested_modes, 0},
+	{"short-read", short_read, 0},
 	{"epoll-random-1", random_1, 0},
 	{"epoll-random-2", random_2, 0},
 	{"epoll-random-3", random_3, 0},
