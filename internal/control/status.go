@@ -17,9 +17,11 @@ type Status struct {
 	PID       int       `json:"pid"`
 	NetNS     string    `json:"netns"` // path of the interface's network namespace
 	Since     time.Time `json:"since"`
-	Topology  string    `json:"topology,omitempty"` // in a few words; see OpTopology
-	Metrics   string    `json:"metrics,omitempty"`  // URL of the metrics
-	Faults    *string   `json:"faults,omitempty"`   // of the packets that leave; left out: its links are not asked to have any
+	Topology  string    `json:"topology,omitempty"`  // in a few words; see OpTopology
+	Metrics   string    `json:"metrics,omitempty"`   // URL of the metrics
+	Faults    *string   `json:"faults,omitempty"`    // of the packets that leave; left out: its links are not asked to have any
+	Listen    string    `json:"listen,omitempty"`    // where nodes of other hosts connect to
+	Plaintext bool      `json:"plaintext,omitempty"` // nothing that goes to other hosts is encrypted
 	RealTime  bool      `json:"real_time"`
 	FastPath  bool      `json:"fast_path"`
 	Threshold struct {
@@ -75,6 +77,15 @@ type Peer struct {
 	Since time.Time      `json:"since"`
 	Links uint64         `json:"links"` // times that it was linked
 	Error string         `json:"error,omitempty"`
+	// Link is what carries the traffic: shm, wire or stream. "": nothing does.
+	Link string `json:"link,omitempty"`
+	// Of a peer on another host: where it was reached, the fingerprint of its key, the last
+	// round trip of a heartbeat, and bytes a second between the last two heartbeats.
+	Endpoint  string `json:"endpoint,omitempty"`
+	Key       string `json:"key,omitempty"`
+	RTTMicros uint64 `json:"rtt_micros,omitempty"`
+	TxRate    uint64 `json:"tx_rate,omitempty"`
+	RxRate    uint64 `json:"rx_rate,omitempty"`
 }
 
 // Group is an IP multicast group that has members.

@@ -220,7 +220,7 @@ func (s *sockets) tell(err error) {
 
 // owner says which other node has an address, by the fabric's directory.
 func (d *Daemon) owner(a netip.Addr) (node uint16, ok bool) {
-	for _, p := range d.member.Peers() {
+	for _, p := range d.known() {
 		if d.cfg.MACPrefix.MAC(p.Node).LinkLocal() == a || slices.ContainsFunc(p.Addrs, func(pre netip.Prefix) bool { return pre.Addr() == a }) {
 			return uint16(p.Node), true
 		}

@@ -67,6 +67,8 @@ type Config struct {
 	// Metrics is the TCP address, as MetricsAddr returns it, that serves the metrics.
 	// Default: none does.
 	Metrics string
+	// Hosts says how nodes of other hosts are met. Default: they are not.
+	Hosts Hosts
 	// Receive says how frames are received.
 	Receive Receive
 	// Log is told what happens. Default: nobody.
@@ -181,6 +183,9 @@ func (c Config) check() error {
 		if err := c.Faults.Verify(); err != nil {
 			return err
 		}
+	}
+	if err := c.checkHosts(); err != nil {
+		return err
 	}
 	return c.Receive.Coalesce.Validate()
 }

@@ -14,6 +14,8 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/crossbar"
 	"exnet/fabric/emp"
+	"exnet/fabric/emp/mesh"
+	"exnet/fabric/identity"
 	"exnet/fabric/nic"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
@@ -33,6 +35,9 @@ type Daemon struct {
 
 	ns        *netns.NS // nil: the process's own
 	member    *emp.Member
+	store     *identity.Store // nil: no other hosts, or in plaintext
+	mesh      *mesh.Mesh      // nil: no other hosts
+	streams   streams
 	groups    *groups
 	nic       *nic.NIC
 	crossbars *crossbar.Crossbars // nil: no topology
@@ -74,6 +79,10 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if d.ns, err = cfg.openNS(); err != nil {
 		return d, err
 	}
+	if err = d.openStore(); err != nil {
+		return d, err
+	}
+	cfg = d.cfg
 	if cfg.Metrics != "" {
 		if d.exporter, err = d.openMetrics(); err != nil {
 			return d, err
@@ -101,13 +110,17 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if d.member, err = emp.Join(join); err != nil {
 		return d, err
 	}
+	d.groups = &groups{self: d.member.ID()}
+	if err = d.openMesh(); err != nil {
+		return d, err
+	}
 	if d.nic, err = nic.New(nic.Config{Node: d.member.ID()}); err != nil {
 		return d, err
 	}
 	if err = d.route(); err != nil {
 		return d, err
 	}
-	d.groups = &groups{self: d.member.ID(), routes: d.nic.Routes(), member: d.member}
+	d.groups.begin(d.nic.Routes(), d.homes(), d.remoteGroups)
 	if err = d.startNode(); err != nil {
 		return d, err
 	}
@@ -191,6 +204,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.node.Interface.Run(ctx) })
 	g.Go(func() error { return d.loop.Run(ctx) })
 	g.Go(func() error { return d.member.Run(ctx, d.link) })
+	if d.mesh != nil {
+		g.Go(func() error { d.mesh.Run(ctx, d.linkHost); return nil })
+	}
 	g.Go(func() error { return d.serve(ctx) })
 	g.Go(func() error { return d.sockets.run(ctx) })
 	if d.exporter != nil {
@@ -218,6 +234,9 @@ func (d *Daemon) Close() error {
 	}
 	if d.sockets != nil {
 		errs = append(errs, d.sockets.close())
+	}
+	if d.mesh != nil {
+		d.mesh.Close()
 	}
 	if d.member != nil {
 		errs = append(errs, d.member.Leave())
@@ -258,5 +277,12 @@ func (d *Daemon) String() string {
 	for _, a := range d.cfg.Addrs {
 		s += ", " + a.String()
 	}
-	return s + fmt.Sprintf(", MTU %d", d.cfg.MTU)
+	s += fmt.Sprintf(", MTU %d", d.cfg.MTU)
+	if d.mesh != nil {
+		s += fmt.Sprintf(", listening on %v", d.mesh.Addr())
+		if d.store == nil {
+			s += " in plaintext"
+		}
+	}
+	return s
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"exnet/fabric"
+	"exnet/fabric/emp/mesh"
 	"exnet/fabric/link/wire"
 	"exnet/internal/control"
 	"exnet/mtu"
@@ -34,7 +35,14 @@ type file struct {
 	Congestion     string   `toml:"congestion"`
 	Faults         *string  `toml:"faults"`
 	Metrics        string   `toml:"metrics"`
-	Receive        struct {
+	Hosts          struct {
+		Listen    string   `toml:"listen"`
+		Join      []string `toml:"join"`
+		Key       string   `toml:"key"`
+		Trust     string   `toml:"trust"`
+		Plaintext bool     `toml:"plaintext"`
+	} `toml:"hosts"`
+	Receive struct {
 		Mode           string `toml:"mode"`
 		VELOBudget     *int   `toml:"velo_budget"`
 		RMABudget      *int   `toml:"rma_budget"`
@@ -105,6 +113,21 @@ func (f *file) config() (Config, error) {
 			return wrong("faults", "%w", err)
 		}
 		c.Faults = &faults
+	}
+	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext}
+	if f.Hosts.Listen != "" {
+		at, err := mesh.CheckListen(f.Hosts.Listen)
+		if err != nil {
+			return wrong("hosts.listen", "%w", err)
+		}
+		c.Hosts.Listen = at
+	}
+	for _, s := range f.Hosts.Join {
+		at, err := mesh.CheckJoin(s)
+		if err != nil {
+			return wrong("hosts.join", "%w", err)
+		}
+		c.Hosts.Join = append(c.Hosts.Join, at)
 	}
 	for _, s := range f.Addresses {
 		a, err := netip.ParsePrefix(s)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -20,18 +21,28 @@ import (
 // lock.
 type groups struct {
 	self   fabric.NodeID
-	routes *route.Table
-	member member
+	routes *route.Table // nil: not yet
+	homes  []emp.Home
+	// remote returns the members on other hosts; nil: there are none. Then the fabric
+	// groups are the directory's, else this node's: what a frame's fabric group is matters
+	// to its sender alone.
+	remote func() map[netip.Addr][]fabric.NodeID
 
 	table multicast.Table
 	mu    sync.Mutex
-	now   []emp.Group // +checklocks:mu
+	here  []emp.Group         // +checklocks:mu; of the directory
+	alloc multicast.Allocator // +checklocks:mu
+	now   []emp.Group         // +checklocks:mu
 }
 
-// member is what groups needs of an emp.Member.
-type member interface {
-	JoinGroup(netip.Addr)
-	LeaveGroup(netip.Addr)
+// begin says where the groups are entered; before, nothing is.
+func (g *groups) begin(routes *route.Table, homes []emp.Home, remote func() map[netip.Addr][]fabric.NodeID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.routes, g.homes = routes, homes
+	if len(homes) > 1 {
+		g.remote = remote
+	}
 }
 
 var _ multicast.Registry = (*groups)(nil)
@@ -46,7 +57,9 @@ func (g *groups) Join(group netip.Addr) (fabric.GroupID, error) {
 	if multicast.Everybody(group) {
 		return fabric.GroupBroadcast, nil
 	}
-	g.member.JoinGroup(group)
+	for _, h := range g.homes {
+		h.JoinGroup(group)
+	}
 	if id, ok := g.table.Lookup(group.AsSlice()); ok {
 		return id, nil
 	}
@@ -55,7 +68,9 @@ func (g *groups) Join(group netip.Addr) (fabric.GroupID, error) {
 
 // Leave implements multicast.Registry.
 func (g *groups) Leave(group netip.Addr) error {
-	g.member.LeaveGroup(group.WithZone("").Unmap())
+	for _, h := range g.homes {
+		h.LeaveGroup(group.WithZone("").Unmap())
+	}
 	return nil
 }
 
@@ -66,15 +81,49 @@ func (g *groups) Lookup(group []byte) (fabric.GroupID, bool) { return g.table.Lo
 func (g *groups) set(now []emp.Group) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.now = now
+	g.here = now
 	g.applyLocked()
 }
 
 // linked is called when there is a way to another node.
-func (g *groups) linked() {
+func (g *groups) linked() { g.changed() }
+
+// changed is called when there is a way to another node, or when one of another host has
+// joined or left a group.
+func (g *groups) changed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.applyLocked()
+}
+
+// mergeLocked puts together what the directory and the other hosts say.
+//
+// +checklocks:g.mu
+func (g *groups) mergeLocked() {
+	if g.remote == nil {
+		g.now = g.here
+		return
+	}
+	want := g.remote()
+	for _, e := range g.here {
+		want[e.Addr] = append(want[e.Addr], e.Members...)
+	}
+	for a, e := range g.alloc.All() {
+		for _, n := range e.Members {
+			if !slices.Contains(want[a], n) {
+				g.alloc.Leave(a, n)
+			}
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(want), netip.Addr.Compare) {
+		for _, n := range want[a] {
+			g.alloc.Join(a, n)
+		}
+	}
+	g.now = nil
+	for a, e := range g.alloc.All() {
+		g.now = append(g.now, emp.Group{Addr: a, ID: e.Group, Members: e.Members})
+	}
 }
 
 // all returns the groups.
@@ -86,6 +135,10 @@ func (g *groups) all() []emp.Group {
 
 // +checklocks:g.mu
 func (g *groups) applyLocked() {
+	if g.routes == nil {
+		return
+	}
+	g.mergeLocked()
 	var members [fabric.Groups][]fabric.NodeID
 	for _, e := range g.now {
 		if e.ID < multicast.FirstGroup || e.ID > multicast.LastGroup {

@@ -17,13 +17,15 @@ type fakePort struct{ link.Port }
 
 type fakeMember struct{ joined, left []netip.Addr }
 
+func (m *fakeMember) Peers() []emp.Peer       { return nil }
 func (m *fakeMember) JoinGroup(a netip.Addr)  { m.joined = append(m.joined, a) }
 func (m *fakeMember) LeaveGroup(a netip.Addr) { m.left = append(m.left, a) }
 
 func TestGroups(t *testing.T) {
 	var routes route.Table
 	m := new(fakeMember)
-	g := &groups{self: 1, routes: &routes, member: m}
+	g := &groups{self: 1}
+	g.begin(&routes, []emp.Home{m}, nil)
 	a, b := netip.MustParseAddr("239.1.1.1"), netip.MustParseAddr("ff05::1:3")
 	lookup := func(addr netip.Addr, want fabric.GroupID, there bool) {
 		t.Helper()
@@ -80,5 +82,47 @@ func TestGroups(t *testing.T) {
 	}
 	if !slices.Equal(m.joined, []netip.Addr{a, a}) || !slices.Equal(m.left, []netip.Addr{a}) {
 		t.Errorf("EMP was told %v, %v", m.joined, m.left)
+	}
+}
+
+// With other hosts there is no lock that gives fabric groups to all alike: each node gives
+// its own.
+func TestGroupsOfHosts(t *testing.T) {
+	var routes route.Table
+	here, there := new(fakeMember), new(fakeMember)
+	a, b := netip.MustParseAddr("239.1.1.1"), netip.MustParseAddr("239.1.1.2")
+	remote := make(map[netip.Addr][]fabric.NodeID)
+	g := &groups{self: 1}
+	g.set([]emp.Group{{Addr: a, ID: 9, Members: []fabric.NodeID{1, 2}}}) // too early, but not forgotten
+	g.begin(&routes, []emp.Home{here, there}, func() map[netip.Addr][]fabric.NodeID {
+		all := make(map[netip.Addr][]fabric.NodeID)
+		for k, v := range remote {
+			all[k] = slices.Clone(v)
+		}
+		return all
+	})
+	for _, n := range []fabric.NodeID{2, 7} {
+		routes.Set(n, fakePort{})
+	}
+	check := func(addr netip.Addr, want ...fabric.NodeID) {
+		t.Helper()
+		id, ok := g.Lookup(addr.AsSlice())
+		if got := routes.Members(id); ok != (want != nil) || ok && !slices.Equal(got, want) {
+			t.Errorf("%v: group %d (%v), members %v, want %v", addr, id, ok, got, want)
+		}
+	}
+	g.changed()
+	check(a, 2)
+	remote[a], remote[b] = []fabric.NodeID{7}, []fabric.NodeID{7}
+	g.changed()
+	check(a, 2, 7)
+	check(b, 7)
+	g.set(nil)
+	check(a, 7)
+	delete(remote, b)
+	g.changed()
+	check(b)
+	if _, err := g.Join(a); err != nil || len(here.joined) != 1 || len(there.joined) != 1 {
+		t.Errorf("%v: told %v, %v", err, here.joined, there.joined)
 	}
 }

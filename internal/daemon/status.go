@@ -35,11 +35,15 @@ func (d *Daemon) Status() (*control.Status, error) {
 		Receive:  d.receive(),
 		Counters: d.node.Counters(),
 	}
+	if d.mesh != nil {
+		s.Listen, s.Plaintext = d.mesh.Addr().String(), d.store == nil
+	}
 	if d.cfg.Topology != nil {
 		s.Topology = d.cfg.Topology.String()
 	}
 	s.Counters.Add("txloop.", d.loop.Stats().All())
 	d.addLinks(&s.Counters)
+	d.addHosts(&s.Counters)
 	d.addSockets(&s.Counters)
 	if d.exporter != nil {
 		s.Metrics = d.exporter.url()
@@ -101,7 +105,7 @@ func (d *Daemon) kernel(s *control.Status) error {
 
 func (d *Daemon) peers() []control.Peer {
 	peers := []control.Peer{}
-	for _, p := range d.member.Peers() {
+	for _, p := range d.known() {
 		peer := control.Peer{
 			Node: int(p.Node), Addrs: p.Addrs, MTU: p.MTU, PID: p.PID,
 			State: p.State.String(), Since: p.Since.Truncate(time.Millisecond), Links: p.Links,
@@ -112,6 +116,7 @@ func (d *Daemon) peers() []control.Peer {
 		if p.Err != nil {
 			peer.Error = p.Err.Error()
 		}
+		d.addLink(&peer, p)
 		peers = append(peers, peer)
 	}
 	return peers

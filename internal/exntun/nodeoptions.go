@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"exnet/arp"
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/fabric/emp/mesh"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/daemon"
@@ -74,6 +76,7 @@ func (o *upOptions) config() (daemon.Config, error) {
 func (o *upOptions) define(fs *pflag.FlagSet) {
 	o.addrs.to = &o.cfg.Addrs
 	cli.Group(fs, "The fabric", o.defineFabric)
+	cli.Group(fs, "Nodes of other hosts", o.defineHosts)
 	cli.Group(fs, "The interface", o.defineInterface)
 	cli.Group(fs, "The data path", o.defineDataPath)
 	cli.Group(fs, "Others", o.defineOthers)
@@ -88,6 +91,28 @@ func (o *upOptions) defineFabric(fs *pflag.FlagSet) {
 		cfg.Topology, err = daemon.ParseTopology(s)
 		return err
 	})
+}
+
+func (o *upOptions) defineHosts(fs *pflag.FlagSet) {
+	h := &o.cfg.Hosts
+	fs.Func("listen", fmt.Sprintf("`[ADDR]:PORT` where nodes of other hosts connect to, such as :%d; see docs/hosts.md (none)", mesh.DefaultPort), func(s string) (err error) {
+		h.Listen, err = mesh.CheckListen(s)
+		return err
+	})
+	fs.Func("join", fmt.Sprintf("`HOST[:PORT],...` members to look for, any of the fabric's; port %d if not said", mesh.DefaultPort), func(s string) error {
+		h.Join = nil
+		for _, m := range strings.Split(s, ",") {
+			at, err := mesh.CheckJoin(m)
+			if err != nil {
+				return err
+			}
+			h.Join = append(h.Join, at)
+		}
+		return nil
+	})
+	fs.StringVar(&h.Key, "key", h.Key, "`FILE` the node's key, as exn-tun key makes it; its certificate lies beside it and says which node this is")
+	fs.StringVar(&h.Trust, "trust", h.Trust, "`FILE` whose keys are believed: authorities, pinned keys; see exn-tun key -h")
+	fs.BoolVar(&h.Plaintext, "plaintext", h.Plaintext, "neither encrypt nor authenticate, on a network that is trusted or encrypted below")
 }
 
 func (o *upOptions) defineInterface(fs *pflag.FlagSet) {

@@ -25,6 +25,9 @@ func writeStatus(w io.Writer, s *control.Status) {
 	if s.Topology != "" {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
 	}
+	if s.Listen != "" {
+		fmt.Fprintf(w, "nodes of other hosts connect to %s, %s\n", s.Listen, pick(s.Plaintext, "in plaintext", "encrypted"))
+	}
 	if s.Metrics != "" {
 		fmt.Fprintf(w, "metrics at %s\n", s.Metrics)
 	}
@@ -147,7 +150,7 @@ func writeRoutes(t *table, routes []control.Route) {
 }
 
 func writePeers(t *table, peers []control.Peer) {
-	lines := []string{"node|link|hops|since|linked|MTU|addresses|last error"}
+	lines := []string{"node|state|link|hops|since|linked|round trip|sent|received|MTU|addresses|reached at|last error"}
 	for _, p := range peers {
 		var addrs []string
 		for _, a := range p.Addrs {
@@ -157,11 +160,27 @@ func writePeers(t *table, peers []control.Peer) {
 		if p.Hops > 0 {
 			hops = strconv.Itoa(p.Hops)
 		}
-		lines = append(lines, fmt.Sprintf("%d|%s|%s|%v|%s|%d|%s|%s", p.Node, p.State, hops,
-			time.Since(p.Since).Round(time.Second), times(p.Links), p.MTU,
-			pick(len(addrs) == 0, "-", strings.Join(addrs, " ")), pick(p.Error == "", "-", p.Error)))
+		trip, sent, received := "-", "-", "-"
+		if p.RTTMicros > 0 {
+			trip = fmt.Sprintf("%d µs", p.RTTMicros)
+			sent, received = bytesOf(p.TxRate)+"/s", bytesOf(p.RxRate)+"/s"
+		}
+		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%v|%s|%s|%s|%s|%d|%s|%s|%s", p.Node, p.State, linkOf(p), hops,
+			time.Since(p.Since).Round(time.Second), times(p.Links), trip, sent, received, p.MTU,
+			pick(len(addrs) == 0, "-", strings.Join(addrs, " ")), pick(p.Endpoint == "", "this host", p.Endpoint), pick(p.Error == "", "-", p.Error)))
 	}
 	t.rows("peers", lines...)
+}
+
+// linkOf names the link that carries a peer's traffic.
+func linkOf(p control.Peer) string {
+	switch {
+	case p.Link == "":
+		return "-"
+	case p.Endpoint == "":
+		return p.Link
+	}
+	return p.Link + pick(p.Key == "", ", plaintext", ", encrypted")
 }
 
 func writeGroups(t *table, groups []control.Group) {

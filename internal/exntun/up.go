@@ -34,7 +34,10 @@ exn-tun down. Then nothing is left behind. Once it is up it prints one line.`,
 exn-tun up --netns b --addr 10.2.0.2/24 --addr6 fd00:10:2::2/64
     another one, in a namespace that ip netns add b made
 exn-tun up --config /etc/exn/lab.toml --node 7
-    with a configuration file; flags win over it`,
+    with a configuration file; flags win over it
+exn-tun up --addr 10.2.0.3/24 --listen :4791 --join host1,host2 \
+        --key node3.key --trust lab-ca.crt
+    with nodes of other hosts (exn-tun key, docs/hosts.md)`,
 		Args: command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runUp(c.Context(), programOf(c), o, command.Logger(c))

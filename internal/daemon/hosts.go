@@ -1,0 +1,206 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/fabric/emp/mesh"
+	"exnet/fabric/identity"
+	"exnet/fabric/link/shm"
+	"exnet/fabric/link/stream"
+	"exnet/fabric/link/wire"
+	"exnet/internal/control"
+	"exnet/internal/counter"
+)
+
+// Hosts says how a node meets those of other hosts. The zero Hosts: it meets none.
+type Hosts struct {
+	// Listen is where they connect to, as mesh.CheckListen returns it.
+	Listen string
+	// Join are members to look for, as mesh.CheckJoin returns them.
+	Join []string
+	// Key names the node's key and certificate (identity.Paths), Trust the file that says
+	// who is believed.
+	Key, Trust string
+	// Plaintext: nothing is encrypted, and everybody is believed.
+	Plaintext bool
+}
+
+// A peer of another host that is silent is given up after hostDown.
+const (
+	hostBeat = time.Second
+	hostDown = 5 * time.Second
+	// askTime bounds asking the members whether the node may join.
+	askTime = 15 * time.Second
+)
+
+// checkHosts reports what does not fit together.
+func (c Config) checkHosts() error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
+	}
+	h := c.Hosts
+	keys := h.Key != "" || h.Trust != ""
+	switch {
+	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext):
+		return wrong("join, key, trust and plaintext are for nodes of other hosts: say where they reach this one with listen, such as :%d", mesh.DefaultPort)
+	case h.Listen == "":
+		return nil
+	case keys && h.Plaintext:
+		return wrong("plaintext needs neither key nor trust: leave out one or the other")
+	case !h.Plaintext && (h.Key == "" || h.Trust == ""):
+		return wrong("listen needs key and trust (see exn-tun key), or plaintext on a network that is trusted or encrypted below")
+	case h.Plaintext && c.Node == nil:
+		return wrong("plaintext needs node: there is no certificate that says which one this is")
+	}
+	return nil
+}
+
+// openStore reads the key and the trust file, and takes the node ID of the certificate.
+func (d *Daemon) openStore() (err error) {
+	h := d.cfg.Hosts
+	if h.Listen == "" || h.Plaintext {
+		return nil
+	}
+	d.store, err = identity.Open(identity.Config{Key: h.Key, Trust: h.Trust, Fabric: d.cfg.Fabric, Log: d.cfg.Log})
+	if err != nil {
+		return err
+	}
+	id := d.store.Pair().Name.Node
+	if d.cfg.Node != nil && *d.cfg.Node != id {
+		return fmt.Errorf("identity: %w: the certificate of %s is for node %d, not %d: leave the ID out, or use that node's key", identity.ErrNode, h.Key, id, *d.cfg.Node)
+	}
+	d.cfg.Node = &id
+	return d.cfg.checkNode()
+}
+
+// openMesh begins to listen for nodes of other hosts, and asks those to be joined.
+func (d *Daemon) openMesh() (err error) {
+	h := d.cfg.Hosts
+	if h.Listen == "" {
+		return nil
+	}
+	if h.Plaintext {
+		d.cfg.Log.Warn("PLAINTEXT: whoever reaches the port can join the fabric, read and change its traffic", "listen", h.Listen)
+	}
+	d.mesh, err = mesh.Open(mesh.Config{
+		Listen: h.Listen, Join: h.Join, Fabric: d.cfg.Fabric, Self: d.member.Self(), Store: d.store, Log: d.cfg.Log,
+		Local: func() []emp.Description {
+			all, _ := emp.List(d.cfg.Dir) // those that can be read
+			return all
+		},
+		OnGroups: func() { d.groups.changed() },
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	return d.mesh.Ask(ctx)
+}
+
+// homes are where the node meets others.
+func (d *Daemon) homes() []emp.Home {
+	all := []emp.Home{d.member}
+	if d.mesh != nil {
+		all = append(all, d.mesh)
+	}
+	return all
+}
+
+// known returns the other nodes: those of the directory, and those of other hosts.
+func (d *Daemon) known() []emp.Peer {
+	all := d.member.Peers()
+	if d.mesh == nil {
+		return all
+	}
+	here := make(map[fabric.NodeID]bool)
+	for _, p := range all {
+		here[p.Node] = true
+	}
+	for _, p := range d.mesh.Peers() {
+		if !here[p.Node] {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// linkHost joins the NIC with that of a node of another host.
+func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (emp.Link, error) {
+	l, err := stream.New(d.card(), stream.Config{Peer: peer, Conns: conns, Driver: d.loop, Heartbeat: hostBeat, DownAfter: hostDown})
+	if err != nil {
+		return nil, err // not a *stream.Link that is nil
+	}
+	d.streams.add(l)
+	d.groups.changed()
+	return l, nil
+}
+
+// streams are the links to nodes of other hosts. The last one to each peer outlives its
+// end, so that its counters do.
+//
+// Concurrency: all methods may be called from many goroutines.
+type streams struct {
+	mu    sync.Mutex
+	links map[fabric.NodeID]*stream.Link // +checklocks:mu
+}
+
+func (s *streams) add(l *stream.Link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.links == nil {
+		s.links = make(map[fabric.NodeID]*stream.Link)
+	}
+	s.links[l.Peer()] = l
+}
+
+// of returns the link to a peer; nil: there was none.
+func (s *streams) of(peer fabric.NodeID) *stream.Link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.links[peer]
+}
+
+// addHosts adds the counters of what other hosts are reached by.
+func (d *Daemon) addHosts(c *counter.List) {
+	if d.mesh == nil {
+		return
+	}
+	c.Add("hosts.", d.mesh.Stats().All())
+	for _, p := range d.mesh.Peers() {
+		if l := d.streams.of(p.Node); l != nil {
+			c.Add(fmt.Sprintf("stream.node%d.", p.Node), l.Stats().All())
+		}
+	}
+}
+
+// addLink says which link carries a peer's traffic.
+func (d *Daemon) addLink(to *control.Peer, p emp.Peer) {
+	if p.Endpoint.IsValid() {
+		to.Endpoint, to.Key = p.Endpoint.String(), p.Key
+	}
+	switch l := p.Link.(type) {
+	case *shm.Link:
+		to.Link = "shm"
+	case *wire.Link:
+		to.Link = "wire"
+	case *stream.Link:
+		stats := l.Stats()
+		to.Link, to.RTTMicros, to.TxRate, to.RxRate = "stream", stats.RTTMicros, stats.TxRate, stats.RxRate
+	}
+}
+
+// remoteGroups returns the IP multicast groups of the nodes of other hosts.
+func (d *Daemon) remoteGroups() map[netip.Addr][]fabric.NodeID {
+	if d.mesh == nil {
+		return nil
+	}
+	return d.mesh.Groups()
+}

@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/identity"
+	"exnet/internal/control"
+	"exnet/internal/netns/netnstest"
+)
+
+// keyOf makes a node's key, and the trust file of its authority.
+func keyOf(t *testing.T, ca *identity.Pair, n fabric.NodeID) (key, trust string) {
+	t.Helper()
+	dir := t.TempDir()
+	key, trust = filepath.Join(dir, "node.key"), filepath.Join(dir, "trust")
+	p, err := identity.Create(identity.Name{Fabric: "lab", Node: n}, ca, time.Hour)
+	if err == nil {
+		err = errors.Join(p.Save(key), os.WriteFile(trust, identity.PEM(ca.Cert), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, trust
+}
+
+// Nodes 1 and 2 share a directory, node 3 has another one, as on another host: 3 joins
+// through 1, and is linked with both over the network; 1 and 2 keep their shared memory.
+func TestRootHosts(t *testing.T) {
+	requireTUN(t)
+	ca, err := identity.Create(identity.Name{Fabric: "lab", Authority: true}, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := filepath.Join(t.TempDir(), "lab"), filepath.Join(t.TempDir(), "lab")
+	begin := func(n fabric.NodeID, dir string, join ...*running) *running {
+		key, trust := keyOf(t, ca, n)
+		h := Hosts{Listen: "127.0.0.1:0", Key: key, Trust: trust}
+		for _, j := range join {
+			h.Join = append(h.Join, j.mesh.Addr().String())
+		}
+		a4, a6 := fmt.Sprintf("10.2.0.%d/24", n), fmt.Sprintf("fd00:10:2::%d/64", n)
+		return startWith(t, netnstest.New(t), Config{Dir: dir, Addrs: prefixes(a4, a6), Hosts: h})
+	}
+	one := begin(1, here)
+	two := begin(2, here, one)
+	three := begin(3, there, one)
+	nodes := []*running{one, two, three}
+	for i, n := range nodes {
+		for j := range nodes {
+			if i == j {
+				continue
+			}
+			for _, addr := range []string{fmt.Sprintf("10.2.0.%d", j+1), fmt.Sprintf("fd00:10:2::%d", j+1)} {
+				eventually(t, "ping "+addr, func() bool { _, err := ping(n.ns, addr); return err == nil })
+			}
+		}
+	}
+	peers := func(r *running) map[int]control.Peer {
+		s, err := r.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make(map[int]control.Peer)
+		for _, p := range s.Peers {
+			all[p.Node] = p
+		}
+		return all
+	}
+	for _, c := range []struct {
+		of   *running
+		peer int
+		link string
+	}{{one, 2, "shm"}, {one, 3, "stream"}, {two, 1, "shm"}, {two, 3, "stream"}, {three, 1, "stream"}, {three, 2, "stream"}} {
+		p := peers(c.of)[c.peer]
+		if p.Link != c.link || (p.Key != "") != (c.link == "stream") || (p.Endpoint != "") != (c.link == "stream") {
+			t.Errorf("node %d: %+v, want %s", c.of.member.ID(), p, c.link)
+		}
+	}
+	eventually(t, "a round trip", func() bool { return peers(one)[3].RTTMicros > 0 })
+	s, err := one.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.Counters {
+		name, _ := splitCounter(c.Name)
+		if counterHelp[name] == "" {
+			t.Errorf("counter %s: say in metricshelp.go what it counts", name)
+		}
+	}
+
+	group := netip.MustParseAddr("239.1.1.1")
+	if _, err := three.groups.Join(group); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the group is known", func() bool {
+		all := two.groups.all()
+		return len(all) == 1 && all[0].Addr == group && slices.Equal(two.nic.Routes().Members(all[0].ID), []fabric.NodeID{3})
+	})
+	three.stop()
+	eventually(t, "left", func() bool { return len(peers(one)) == 1 && len(two.groups.all()) == 0 })
+}
+
+func TestHostsConfig(t *testing.T) {
+	id := fabric.NodeID(1)
+	for _, c := range []struct {
+		hosts Hosts
+		node  *fabric.NodeID
+		want  string
+	}{
+		{Hosts{}, nil, ""},
+		{Hosts{Join: []string{"a:1"}}, nil, "say where they reach this one with listen"},
+		{Hosts{Plaintext: true}, nil, "with listen"},
+		{Hosts{Listen: ":1"}, nil, "listen needs key and trust"},
+		{Hosts{Listen: ":1", Key: "k"}, nil, "listen needs key and trust"},
+		{Hosts{Listen: ":1", Key: "k", Trust: "t"}, nil, ""},
+		{Hosts{Listen: ":1", Key: "k", Trust: "t", Plaintext: true}, nil, "neither key nor trust"},
+		{Hosts{Listen: ":1", Plaintext: true}, nil, "plaintext needs node"},
+		{Hosts{Listen: ":1", Plaintext: true}, &id, ""},
+	} {
+		_, err := Config{Dir: "/d", Hosts: c.hosts, Node: c.node}.WithDefaults()
+		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v, want %q", c.hosts, err, c.want)
+		}
+	}
+}
