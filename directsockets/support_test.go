@@ -4,14 +4,13 @@ import (
 	"context"
 	"io"
 	"net"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
+	"exnet/test/testlab"
 )
 
 // patience is how long anything may take that does not depend on how fast it is.
@@ -20,20 +19,7 @@ const patience = 3 * time.Minute
 // startBroker runs a broker of its own and returns a client of it.
 func startBroker(t testing.TB) *client.Client {
 	t.Helper()
-	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "broker.sock")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Run(context.Background()) }()
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	s := testlab.StartBroker(t)
 	client := dialBroker(t, s.Path())
 	brokerPaths.Store(client, s.Path())
 	t.Cleanup(func() { brokerPaths.Delete(client) })

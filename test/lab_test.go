@@ -11,6 +11,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/node"
+	"exnet/test/testlab"
 )
 
 const ifname = "exn0"
@@ -60,7 +61,7 @@ func (l *lab) close(t *testing.T) {
 	var held []*netns.NS
 	for _, h := range l.hosts {
 		// While the namespace is held its inode number is its own.
-		checkNobodyIn(t, h.ns)
+		testlab.CheckNobodyIn(t, h.ns)
 		if err := h.ns.Do(func() error {
 			ns, err := netnstest.Here()
 			held = append(held, ns)

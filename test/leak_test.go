@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
-	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 
 	"go.uber.org/goleak"
 	"gvisor.dev/gvisor/pkg/refs"
@@ -58,41 +56,11 @@ func threadsAtHome() error {
 	return nil
 }
 
-// checkNobodyIn fails the test if a process other than this one is in the
-// namespace: a program that was started and forgotten, or a child of one.
-func checkNobodyIn(t *testing.T, ns *netns.NS) {
-	t.Helper()
-	eventually(t, func() error {
-		want, err := os.Stat(ns.Path())
-		if err != nil {
-			return err
-		}
-		places, err := filepath.Glob("/proc/[0-9]*/ns/net")
-		if err != nil {
-			return err
-		}
-		self := fmt.Sprintf("/proc/%d/", os.Getpid())
-		for _, place := range places {
-			at, err := os.Stat(place)
-			if err != nil || !os.SameFile(want, at) || strings.HasPrefix(place, self) {
-				continue
-			}
-			name, _ := os.ReadFile(filepath.Join(place, "../../comm"))
-			return fmt.Errorf("%s is still in the namespace: %s", filepath.Join(place, "../.."), strings.TrimSpace(string(name)))
-		}
-		return nil
-	})
-}
-
 // eventually waits until f returns nil, and fails the test with its last error
 // if that takes too long.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
+	if err := testlab.Await(f); err != nil {
+		t.Error(err)
 	}
-	t.Error(err)
 }

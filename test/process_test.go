@@ -10,12 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"exnet/internal/netns"
+	"exnet/test/testlab"
 )
 
 // hangTime is when a program that should have ended counts as hung.
@@ -72,28 +72,10 @@ func runIn(t *testing.T, ns *netns.NS, stdin io.Reader, argv ...string) (string,
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	out  output
+	out  testlab.Output
 	kill context.CancelFunc
 	done chan struct{} // closed when it has ended
 	err  error         // valid then
-}
-
-// output collects what a program writes, to be read meanwhile.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // start starts a program, which is killed when the test ends.

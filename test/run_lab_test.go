@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,25 +22,15 @@ import (
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // buildExnRun builds exn-run once for all tests and returns its path, which other
 // users can read too.
 var buildExnRun = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "e2e-exn-run-")
-	if err != nil {
-		return "", err
-	}
+	dir, err := testlab.Build("exn-run")
 	exnRunDir = dir
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "exn-run")
-	out, err := exec.Command("go", "build", "-o", path, "exnet/cmd/exn-run").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building exn-run: %w\n%s", err, out)
-	}
-	return path, nil
+	return filepath.Join(dir, "exn-run"), err
 })
 
 // exnRunDir is where buildExnRun has put it; "": nowhere.
@@ -95,7 +84,7 @@ func newLocal(t *testing.T, direct bool) *local {
 	}
 	t.Cleanup(func() {
 		l.endBroker(t)
-		checkNobodyIn(t, l.ns)
+		testlab.CheckNobodyIn(t, l.ns)
 	})
 	return l
 }
@@ -132,21 +121,11 @@ func (l *local) endBroker(t *testing.T) {
 
 // endBrokerAt ends the broker whose socket is path, if there is one.
 func endBrokerAt(path string) error {
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	pid, err := testlab.BrokerPID(path)
 	if err != nil {
-		return nil
+		return nil // it has ended
 	}
-	defer conn.Close()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || credErr != nil {
-		return fmt.Errorf("%w, %w", err, credErr)
-	}
-	return unix.Kill(int(cred.Pid), unix.SIGTERM)
+	return unix.Kill(pid, unix.SIGTERM)
 }
 
 // argv is what runs a program: itself, or exn-run with a report.

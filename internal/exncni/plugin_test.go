@@ -19,8 +19,7 @@ import (
 
 	"exnet/internal/control"
 	"exnet/internal/netns"
-	"exnet/internal/netns/netnstest"
-	"exnet/internal/tun"
+	"exnet/test/testlab"
 )
 
 // TestMain removes the plugins that tests have built.
@@ -65,10 +64,7 @@ type host struct {
 // newHost builds the plugins. The interfaces are made in namespaces of the test.
 func newHost(t *testing.T, change func(network map[string]any)) *host {
 	t.Helper()
-	netnstest.Require(t)
-	if err := tun.Supported(); err != nil {
-		t.Skip(err)
-	}
+	testlab.RequireTUN(t)
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package exngo
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
+	"exnet/test/testlab"
 )
 
 // commandEnv has the test binary be exn-go.
@@ -76,26 +75,6 @@ func buildProgram(t testing.TB, dir string, args ...string) string {
 	return name
 }
 
-// startBroker runs a broker.
-func startBroker(t testing.TB) *broker.Server {
-	t.Helper()
-	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "broker.sock")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Run(context.Background()) }()
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 // startWeb runs testdata/web until it has done its requests; it lasts until the test ends.
 func startWeb(t *testing.T, program string, env ...string) {
 	t.Helper()
@@ -130,7 +109,7 @@ func startWeb(t *testing.T, program string, env ...string) {
 // TestRules has rules and loopback's inclusion keep a program on TCP, and a rule include
 // loopback, as under exn-run.
 func TestRules(t *testing.T) {
-	s := startBroker(t)
+	s := testlab.StartBroker(t)
 	program := buildProgram(t, copyTree(t, "web"))
 	const all = " * 00000000000000000000000000000000 0 0 65535"
 	for _, tt := range []struct {
@@ -166,7 +145,7 @@ func TestRules(t *testing.T) {
 
 // TestDirect builds an HTTP server with its client, and has both ends direct.
 func TestDirect(t *testing.T) {
-	s := startBroker(t)
+	s := testlab.StartBroker(t)
 	program := buildProgram(t, copyTree(t, "web"))
 	startWeb(t, program, "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
 	eventuallyDirect(t, s)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"exnet/directsockets/broker/client"
+	"exnet/test/testlab"
 )
 
 // TestCurl has curl under exn-run read from a Go server, by HTTP/1 and HTTP/2: what C and
@@ -25,7 +26,7 @@ func TestCurl(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", run, "exnet/cmd/exn-run").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	s := startBroker(t)
+	s := testlab.StartBroker(t)
 	env := append(os.Environ(), client.PathEnv+"="+s.Path())
 	server := exec.Command(buildProgram(t, copyTree(t, "serve")))
 	server.Env = append(env, "EXNET_LOOPBACK=1")

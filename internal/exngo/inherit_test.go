@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/client"
+	"exnet/test/testlab"
 )
 
 // TestInherit has a server that has inherited its listener, as after a graceful restart:
 // its connections are direct. A connection that it hands on is TCP from there; a server
 // that is stopped delays, and one that is killed ends its connection.
 func TestInherit(t *testing.T) {
-	s := startBroker(t)
+	s := testlab.StartBroker(t)
 	cmd := exec.Command(buildProgram(t, copyTree(t, "inherit")))
 	cmd.Env = append(os.Environ(), "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
 	in, err := cmd.StdinPipe()

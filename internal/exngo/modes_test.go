@@ -13,12 +13,13 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
+	"exnet/test/testlab"
 )
 
 // both runs a program of testdata until both ends of its connection are direct.
 func both(t *testing.T, program string) {
 	t.Helper()
-	s := startBroker(t)
+	s := testlab.StartBroker(t)
 	startWeb(t, program, "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
 	eventuallyDirect(t, s)
 }
@@ -194,7 +195,7 @@ func readFile(t *testing.T, name string) []byte {
 
 // TestTest has a generated main, in a test of package main.
 func TestTest(t *testing.T) {
-	s := startBroker(t)
+	s := testlab.StartBroker(t)
 	dir := copyTree(t, "echo")
 	writeFile(t, filepath.Join(dir, "echo_test.go"), `package main
 

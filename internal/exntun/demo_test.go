@@ -11,6 +11,7 @@ import (
 
 	"exnet/internal/cli"
 	"exnet/internal/exntun/lab"
+	"exnet/test/testlab"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,7 +48,7 @@ func lastLineJSON(t *testing.T, stdout string) (d demoJSON) {
 
 // TestRootDemo runs the demonstration as a user does, but for its length.
 func TestRootDemo(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	for _, c := range []struct {
 		name  string
 		flags []string
@@ -139,7 +140,7 @@ func checkDemo(t *testing.T, d demoJSON) {
 // TestRootDemoProgram runs it as a process of its own, for people, at the
 // priority that it has then.
 func TestRootDemoProgram(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	cmd, stdout, stderr := programCommand("demo", "--duration", "20ms", "--runs", "1", "--stats")
 	if err := cmd.Run(); err != nil {
@@ -155,7 +156,7 @@ func TestRootDemoProgram(t *testing.T) {
 
 // TestRootDemoCancelled: it ends in the middle, in order.
 func TestRootDemoCancelled(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	for _, at := range []string{"bringing up", "transfer and broadcast over IPv4", "measuring ping", "measuring stream", "measuring pingpong", "cleaning up"} {
 		t.Run(at, func(t *testing.T) {
 			leavesNothing(t)
@@ -182,7 +183,7 @@ func TestRootDemoCancelled(t *testing.T) {
 
 // TestRootDemoSignal: Ctrl-C, SIGTERM and a closed terminal.
 func TestRootDemoSignal(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
 		leavesNothing(t)
 		cmd, stdout, stderr := programCommand("demo", "--duration", "1m", "--runs", "1")
@@ -201,7 +202,7 @@ func TestRootDemoSignal(t *testing.T) {
 
 // TestRootDemoBreaks: when exn0 is taken away, that is what is reported.
 func TestRootDemoBreaks(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	o, err := parseDemo([]string{"--fair", "--duration", "1m"})
 	if err != nil {

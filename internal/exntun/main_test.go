@@ -19,7 +19,6 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tcpbench"
-	"exnet/internal/tun"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -76,15 +75,6 @@ func programCommand(args ...string) (cmd *exec.Cmd, stdout, stderr *buffer) {
 	stdout, stderr = new(buffer), new(buffer)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return cmd, stdout, stderr
-}
-
-// requireLab skips the test unless exn0 can be had here.
-func requireLab(t *testing.T) {
-	t.Helper()
-	netnstest.Require(t)
-	if err := tun.Supported(); err != nil {
-		t.Skip(err)
-	}
 }
 
 // leavesNothing fails the test if it leaves descriptors, processes or goroutines

@@ -2,7 +2,6 @@ package exntun
 
 import (
 	"context"
-	"exnet/internal/cli"
 	"os"
 	"os/exec"
 	"strings"
@@ -10,11 +9,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/cli"
+	"exnet/test/testlab"
 )
 
 // TestRootCommandStatus: the command's exit status is exn-tun's.
 func TestRootCommandStatus(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	for _, c := range []struct {
 		command string
 		want    int
@@ -51,7 +53,7 @@ func inNode(t *testing.T, script string, flags ...string) (stdout, stderr string
 }
 
 func TestRootCommandEnvironment(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	stdout, _ := inNode(t, "env", "--nodes", "3", "--in", "3")
 	for _, want := range []string{
@@ -67,7 +69,7 @@ func TestRootCommandEnvironment(t *testing.T) {
 
 // TestRootCommandReaches: every node from a command, and its own addresses.
 func TestRootCommandReaches(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	need(t, "ip", "ping", "nsenter")
 	leavesNothing(t)
 	stdout, stderr := inNode(t, `
@@ -93,7 +95,7 @@ func TestRootCommandReaches(t *testing.T) {
 
 // TestRootCommandLeavesNothing: what the command leaves behind is ended.
 func TestRootCommandLeavesNothing(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()
 	_, stderr := inNode(t, "sleep "+arg+" & setsid sleep "+arg+" & exit 0")
@@ -108,7 +110,7 @@ func TestRootCommandLeavesNothing(t *testing.T) {
 // TestRootCommandOrphans: what ends long before the command is no zombie until
 // then.
 func TestRootCommandOrphans(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	stdout, _ := inNode(t, `
 		orphan=$(sleep 0.1 >/dev/null & echo $!)
@@ -120,7 +122,7 @@ func TestRootCommandOrphans(t *testing.T) {
 }
 
 func TestRootServe(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	need(t, "iperf3")
 	leavesNothing(t)
 	stdout, stderr := inNode(t, "iperf3 -c $EXN_PEER -n 1M && iperf3 -c $EXN_PEER6 -p 5202 -n 1M",
@@ -137,7 +139,7 @@ func TestRootServe(t *testing.T) {
 
 // TestRootServeNext: servers run on the node after the command's.
 func TestRootServeNext(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	need(t, "iperf3")
 	leavesNothing(t)
 	stdout, stderr := inNode(t, "iperf3 -c $EXN_PEER -n 1M", "--in", "2",
@@ -148,7 +150,7 @@ func TestRootServeNext(t *testing.T) {
 }
 
 func TestRootServeFails(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	status, stdout, stderr := run(t.Context(), "demo", "--fair", "--serve", "echo no luck >&2; exit 4", "--", "echo", "ran")
 	if status != cli.ExitFailure || stdout != "" {
@@ -164,7 +166,7 @@ func TestRootServeFails(t *testing.T) {
 // TestRootServeBackground: a server that goes into the background is waited
 // for, and found again at the end.
 func TestRootServeBackground(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	need(t, "iperf3")
 	leavesNothing(t)
 	stdout, stderr := inNode(t, "iperf3 -c $EXN_PEER -n 1M", "--serve", "iperf3 -s -D")
@@ -175,7 +177,7 @@ func TestRootServeBackground(t *testing.T) {
 
 // TestRootServeSilent: a server that does not listen, and does not want to end.
 func TestRootServeSilent(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()
 	serve := "trap '' TERM; sleep " + arg + "; sleep " + arg
@@ -190,7 +192,7 @@ func TestRootServeSilent(t *testing.T) {
 
 // TestRootCommandCancelled: the command is asked to end, then made to.
 func TestRootCommandCancelled(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	for _, c := range []struct {
 		name, script string
 		want         int
@@ -218,7 +220,7 @@ func TestRootCommandCancelled(t *testing.T) {
 // TestRootCommandCancelledEarly: it ends while the servers start, and the
 // command does not run.
 func TestRootCommandCancelledEarly(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -236,7 +238,7 @@ func TestRootCommandCancelledEarly(t *testing.T) {
 
 // TestRootCommandSignals: a signal to exn-tun alone reaches the command.
 func TestRootCommandSignals(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
 		leavesNothing(t)
 		cmd, _, stderr := programCommand("demo", "--", "sh", "-c", "echo ready >&2; exec sleep 60")
@@ -252,7 +254,7 @@ func TestRootCommandSignals(t *testing.T) {
 
 // TestRootCommandBreaks: exn0 is taken away while the command runs.
 func TestRootCommandBreaks(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	need(t, "ip")
 	leavesNothing(t)
 	status, _, stderr := run(t.Context(), "demo", "--fair", "--", "sh", "-c", "ip link del exn0; exec sleep 60")
@@ -273,7 +275,7 @@ func need(t *testing.T, programs ...string) {
 
 // TestRootKilled: exn-tun is killed, and what it started goes too.
 func TestRootKilled(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()
 	cmd, _, stderr := programCommand("demo", "--serve", "exec sleep "+arg, "--", "sh", "-c", "echo ready >&2; exec sleep "+arg)
@@ -288,7 +290,7 @@ func TestRootKilled(t *testing.T) {
 
 // TestRootShellOfScript: a shell whose input is no terminal.
 func TestRootShellOfScript(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	for _, shell := range []string{"/bin/sh", "/bin/bash", ""} {
 		if _, err := os.Stat(shell); err != nil && shell != "" {

@@ -2,7 +2,6 @@ package exntun
 
 import (
 	"context"
-	"exnet/internal/cli"
 	"io"
 	"os"
 	"os/exec"
@@ -13,6 +12,9 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/cli"
+	"exnet/test/testlab"
 )
 
 // countPackets reads a capture to its end, and returns the number of packets by
@@ -45,7 +47,7 @@ func countPackets(t *testing.T, r io.Reader) map[string]int {
 
 // The demonstration says what it captured, and it is in the file.
 func TestRootDemoCapture(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	status, stdout, stderr := run(t.Context(), append(slices.Clone(quick), "--json", "--capture", path)...)
@@ -69,7 +71,7 @@ func TestRootDemoCapture(t *testing.T) {
 
 // A named pipe is read while a command runs.
 func TestRootCommandCapture(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	if _, err := exec.LookPath("ping"); err != nil {
 		t.Skip(err)
@@ -102,7 +104,7 @@ func TestRootCommandCapture(t *testing.T) {
 }
 
 func TestCaptureFlag(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	for _, c := range []struct {
 		file   string
 		status int

@@ -12,13 +12,14 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/clitest"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 const nobody = 65534
 
 // TestRootlessRefused runs exn-tun as a user who may not open /dev/net/tun.
 func TestRootlessRefused(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	clitest.ShareCoverage(t)
 	info, err := os.Stat("/dev/net/tun")
@@ -83,7 +84,7 @@ func runRootless(t *testing.T, args ...string) (status int, stdout, stderr strin
 
 // TestRootlessDemo: the whole demonstration in a user namespace.
 func TestRootlessDemo(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	status, stdout, stderr := runRootless(t, "demo", "--duration", "20ms", "--runs", "1", "--json")
 	if status != cli.ExitOK {
@@ -98,7 +99,7 @@ func TestRootlessDemo(t *testing.T) {
 
 // TestRootlessCommand: the exit status and the descriptors pass through.
 func TestRootlessCommand(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()
 	status, stdout, stderr := runRootless(t, "demo", "--", "sh", "-c", "echo $EXN_ADDR; sleep "+arg+" & exit 6")

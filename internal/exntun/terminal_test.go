@@ -1,7 +1,6 @@
 package exntun
 
 import (
-	"exnet/internal/cli"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/cli"
+	"exnet/test/testlab"
 )
 
 // terminal is a pseudo terminal with exn-tun in its foreground, and what a user
@@ -116,7 +118,7 @@ func onTerminal(t *testing.T, env string, args ...string) *terminal {
 // TestRootTerminalShell: a shell has the terminal as if it had been started
 // from it, and its prompt says where it is.
 func TestRootTerminalShell(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	for _, shell := range []string{"/bin/bash", "/bin/sh"} {
 		if _, err := os.Stat(shell); err != nil {
@@ -141,7 +143,7 @@ func TestRootTerminalShell(t *testing.T) {
 // TestRootTerminalCommand: Ctrl-C is the command's; one that goes on has the
 // nodes as before.
 func TestRootTerminalCommand(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	term := onTerminal(t, "", "demo", "--", "sh", "-c",
 		"trap 'echo ca''ught' INT; echo rea''dy; read x; read x; ls /sys/class/net; exit 3")
@@ -163,7 +165,7 @@ func TestRootTerminalCommand(t *testing.T) {
 // TestRootTerminalStop: Ctrl-Z stops exn-tun with the command, and a shell's fg
 // lets both go on.
 func TestRootTerminalStop(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	need(t, "bash")
 	leavesNothing(t)
 	shell := exec.Command("bash", "--norc", "-i")
@@ -186,7 +188,7 @@ func TestRootTerminalStop(t *testing.T) {
 
 // TestRootTerminalDemo: Ctrl-C ends the demonstration.
 func TestRootTerminalDemo(t *testing.T) {
-	requireLab(t)
+	testlab.RequireTUN(t)
 	leavesNothing(t)
 	term := onTerminal(t, "", "demo", "--duration", "1m", "--runs", "1")
 	term.sees("measuring stream")

@@ -19,6 +19,7 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/daemon"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 func TestTopoBadInput(t *testing.T) {
@@ -127,7 +128,7 @@ func TestTopoAdd(t *testing.T) {
 // way, and is seen there.
 func TestRootTopology(t *testing.T) {
 	leavesNothing(t)
-	requireLab(t)
+	testlab.RequireTUN(t)
 	dir := filepath.Join(t.TempDir(), "lab")
 	args := func(addr string, more ...string) []string {
 		return append([]string{"--dir", dir, "--topology", "mesh:4", "--addr", addr + "/24"}, more...)

@@ -26,6 +26,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/napi"
+	"exnet/test/testlab"
 )
 
 // parseUp reads the arguments of "exn-tun up".
@@ -250,7 +251,7 @@ func pings(ns *netns.NS, addr string) bool {
 // back; then all are told to end, and nothing is left.
 func TestRootThreeDaemons(t *testing.T) {
 	leavesNothing(t)
-	requireLab(t)
+	testlab.RequireTUN(t)
 	dir := filepath.Join(t.TempDir(), "lab")
 	addrs := []string{"10.2.0.1", "10.2.0.2", "10.2.0.3"}
 	addrs6 := []string{"fd00:10:2::1", "fd00:10:2::2", "fd00:10:2::3"}
@@ -352,7 +353,7 @@ func TestRootThreeDaemons(t *testing.T) {
 // down removes what killed nodes left, when no other is there to do it.
 func TestRootDownAfterKill(t *testing.T) {
 	leavesNothing(t)
-	requireLab(t)
+	testlab.RequireTUN(t)
 	dir := filepath.Join(t.TempDir(), "lab")
 	startUp(t, netnstest.New(t), "--dir", dir).kill()
 	status, stdout, stderr := run(t.Context(), "down", "--dir", dir)

@@ -2,7 +2,6 @@ package killmatrix
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,11 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"exnet/internal/netns"
+	"exnet/test/testlab"
 )
 
 // Limits of what has none of its own.
@@ -31,27 +30,9 @@ type process struct {
 	name  string
 	cmd   *exec.Cmd
 	in    io.WriteCloser
-	lines chan string // of its output
-	log   output      // of its standard error
+	lines chan string    // of its output
+	log   testlab.Output // of its standard error
 	done  chan struct{}
-}
-
-// output collects what a program writes.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // start starts this binary as another program in a namespace.

@@ -3,7 +3,6 @@ package killmatrix
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 const ifname = "exn0"
@@ -239,23 +239,8 @@ func brokerPID(ns *netns.NS) (pid int, err error) {
 		if err != nil {
 			return err
 		}
-		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		raw, err := conn.SyscallConn()
-		if err != nil {
-			return err
-		}
-		var cred *unix.Ucred
-		var credErr error
-		err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-		if err != nil || credErr != nil {
-			return fmt.Errorf("%w, %w", err, credErr)
-		}
-		pid = int(cred.Pid)
-		return nil
+		pid, err = testlab.BrokerPID(path)
+		return err
 	})
 	return pid, err
 }

@@ -18,6 +18,7 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // built is what the tests run besides themselves.
@@ -27,14 +28,13 @@ var built struct {
 
 // build builds it, once.
 var build = sync.OnceValue(func() error {
-	dir, err := os.MkdirTemp("", "pressure-")
+	dir, err := testlab.Build("exn-tun", "exn-run")
+	built.dir = dir
 	if err != nil {
 		return err
 	}
-	built.dir = dir
 	built.tun, built.run, built.worker = filepath.Join(dir, "exn-tun"), filepath.Join(dir, "exn-run"), filepath.Join(dir, "worker")
 	for _, argv := range [][]string{
-		{"go", "build", "-o", dir, "exnet/cmd/exn-tun", "exnet/cmd/exn-run"},
 		{"gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", built.worker, "testdata/worker.c"},
 		{built.run, "--", "true"}, // has it build its library
 	} {
@@ -91,7 +91,7 @@ func newLab(t *testing.T, n int, flags ...string) *lab {
 	}
 	t.Cleanup(func() {
 		for _, n := range l.nodes {
-			n.checkNobody(t)
+			testlab.CheckNobodyIn(t, n.ns)
 		}
 		if left, err := os.ReadDir(l.dir); err != nil || len(left) > 1 { // the lock
 			t.Errorf("the nodes have left %v, %v", left, err)
@@ -278,33 +278,10 @@ func (p *process) limit(t *testing.T, resource int, to unix.Rlimit) (was unix.Rl
 	return was
 }
 
-// checkNobody fails the test if a process is in the node's namespace.
-func (n *node) checkNobody(t *testing.T) {
-	t.Helper()
-	want, err := os.Stat(n.ns.Path())
-	if err != nil {
-		return // it has gone with its last process
-	}
-	self := fmt.Sprintf("/proc/%d/", os.Getpid())
-	eventually(t, func() error {
-		places, err := filepath.Glob("/proc/[0-9]*/ns/net")
-		for _, place := range places {
-			if at, err := os.Stat(place); err == nil && os.SameFile(want, at) && !strings.HasPrefix(place, self) {
-				return fmt.Errorf("%s is still in the namespace", place)
-			}
-		}
-		return err
-	})
-}
-
 // eventually waits until f returns nil, or fails the test.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(hangTime); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
+	if err := testlab.Await(f); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"exnet/test/testlab"
 	"fmt"
 	"io"
 	"os"
@@ -132,27 +133,9 @@ func onlyChild(pid int) (int, error) {
 type program struct {
 	name string
 	cmd  *exec.Cmd
-	out  output
+	out  testlab.Output
 	done chan struct{} // closed when it has ended
 	err  error         // valid then
-}
-
-// output collects what a program writes, to be read meanwhile.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // newReport is where the next program is to report; "": nowhere.

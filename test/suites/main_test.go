@@ -2,6 +2,7 @@ package suites
 
 import (
 	"context"
+	"exnet/test/testlab"
 	"flag"
 	"fmt"
 	"os"
@@ -44,18 +45,12 @@ var exnRunDir string
 
 // buildExnRun builds exn-run once, for all users to execute, and returns its path.
 var buildExnRun = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "suites-exn-run-")
+	dir, err := testlab.Build("exn-run")
+	exnRunDir = dir
 	if err != nil {
 		return "", err
 	}
-	exnRunDir = dir
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return "", err
-	}
 	path := filepath.Join(dir, "exn-run")
-	if out, err := exec.Command("go", "build", "-o", path, "exnet/cmd/exn-run").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building exn-run: %w\n%s", err, out)
-	}
 	// It builds its library at the first use, in a cache: not in every box.
 	if out, err := exec.Command(path, "--print-env").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("exn-run: %w\n%s", err, out)

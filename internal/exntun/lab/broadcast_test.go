@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/node"
+	"exnet/test/testlab"
 )
 
 // datagrams is a net.PacketConn that has datagrams, and then nothing any more.
@@ -68,7 +69,7 @@ func TestBroadcastAddr(t *testing.T) {
 // testLab brings up a lab for a test.
 func testLab(t *testing.T, nodes int) *Lab {
 	t.Helper()
-	requireLab(t)
+	testlab.RequireTUN(t)
 	l, err := New(node.ClusterConfig{Nodes: nodes}, true)
 	if err != nil {
 		t.Fatal(err)
