@@ -10,6 +10,7 @@ import (
 	"exnet/arp"
 	"exnet/exteth"
 	"exnet/fabric"
+	"exnet/fabric/fabrictest"
 	"exnet/fabric/link"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
@@ -90,7 +91,7 @@ func (net *testNet) add(cfg Config, wrap func(link.Port) link.Port) *testNode {
 	}
 	n.nic = card
 	if wrap != nil {
-		n.nic = &wrappedNIC{card, wrap}
+		n.nic = &fabrictest.Wrapped{NIC: card, Wrap: wrap}
 	}
 	if err := net.fabric.Attach(n.nic); err != nil {
 		net.tb.Fatal(err)
@@ -114,14 +115,6 @@ func (net *testNet) add(cfg Config, wrap func(link.Port) link.Port) *testNode {
 	net.nodes = append(net.nodes, n)
 	return n
 }
-
-// wrappedNIC is a NIC with another link to its peers.
-type wrappedNIC struct {
-	*nic.NIC
-	wrap func(link.Port) link.Port
-}
-
-func (w *wrappedNIC) Connect(to fabric.NodeID, p link.Port) { w.NIC.Connect(to, w.wrap(p)) }
 
 // start runs the interface until down.
 func (n *testNode) start(tb testing.TB) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"exnet/fabric"
+	"exnet/fabric/fabrictest"
 	"exnet/fabric/link"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
@@ -76,7 +77,7 @@ func (net *testNet) add(cfg Config, wrap func(link.Port) link.Port) *testNode {
 	card := newNIC(net.tb, n.id)
 	n.nic = card
 	if wrap != nil {
-		n.nic = &wrappedNIC{NIC: card, wrap: wrap}
+		n.nic = &fabrictest.Wrapped{NIC: card, Wrap: wrap}
 	}
 	if err := net.fabric.Attach(n.nic); err != nil {
 		net.tb.Fatal(err)
@@ -103,14 +104,6 @@ func newNIC(tb testing.TB, id fabric.NodeID) *nic.NIC {
 	tb.Cleanup(func() { card.Close() }) // a test may have closed it
 	return card
 }
-
-// wrappedNIC is a NIC with another link to its peers.
-type wrappedNIC struct {
-	*nic.NIC
-	wrap func(link.Port) link.Port
-}
-
-func (w *wrappedNIC) Connect(to fabric.NodeID, p link.Port) { w.NIC.Connect(to, w.wrap(p)) }
 
 // settle polls all nodes until none has anything to do.
 func (net *testNet) settle() {

@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"exnet/internal/netns/netnstest"
-	"exnet/test/testlab"
-
 	"go.uber.org/goleak"
 	"gvisor.dev/gvisor/pkg/refs"
+
+	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // TestMain fails the run if a packet buffer of netstack is left.

@@ -123,3 +123,12 @@ func Eventually(tb testing.TB, what string, f func() bool) {
 		}
 	}
 }
+
+// Wrapped is a NIC whose way to its peers goes through Wrap.
+type Wrapped struct {
+	*nic.NIC
+	Wrap func(link.Port) link.Port
+}
+
+// Connect implements mem.NIC.
+func (w *Wrapped) Connect(to fabric.NodeID, p link.Port) { w.NIC.Connect(to, w.Wrap(p)) }

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/internal/cli"
 	"exnet/internal/exntun/lab"
 	"exnet/test/testlab"
-
-	"golang.org/x/sys/unix"
 )
 
 // quick makes a demonstration short. In this process it is fair besides: real-

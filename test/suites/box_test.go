@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"exnet/test/testlab"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"exnet/test/testlab"
 )
 
 // hangTime is when what should take seconds counts as hung.

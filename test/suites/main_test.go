@@ -2,7 +2,6 @@ package suites
 
 import (
 	"context"
-	"exnet/test/testlab"
 	"flag"
 	"fmt"
 	"os"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"exnet/test/testlab"
 )
 
 var (
