@@ -6,13 +6,14 @@
 //	Kinds, KindOf ► Kind.Open ► Path: Setup, Measure (package tcpbench, rawbench), Close
 //
 // On the kernel's paths package tcpbench measures, with a process at either end;
-// the same code runs on lo, veth, exn and exn-shm. These processes, and five
+// the same code runs on lo, veth, exn and exn-shm. These processes, and six
 // more kinds, are dsbench again, started by itself with a hidden command
 // (WorkerOf, package worker):
 //
 //	worker            one end of a measurement over the kernel's TCP
 //	node-worker       the two nodes of exn, with their exn0
 //	daemon-worker     one of the two nodes of exn-shm, a daemon with its exn0
+//	stream-worker     one of the two nodes of exn-stream, on a host of its own
 //	netstack-worker   one measurement over netstack
 //	broker-worker     the broker of path ds
 //	raw-worker        one measurement of VELO or RMA themselves, or one end of it
@@ -20,7 +21,8 @@
 // The nodes have processes of their own so that their CPU time can be told and
 // added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet
 // in a temporary directory, and the shm link joins them. So exn and exn-shm tell
-// what a border between processes costs.
+// what a border between processes costs. Those of exn-stream share nothing but a veth
+// pair, and a plain stream link over it, whose TCP has the system's congestion control.
 //
 // Netstack is a library: its two nodes and both ends of the measurement are in
 // one worker by necessity, and share a scheduler. That favours it in latency,

@@ -16,6 +16,7 @@ import (
 const (
 	nodeCommand     = "node-worker"     // holds the nodes of path exn
 	daemonCommand   = "daemon-worker"   // holds one of the two nodes of path exn-shm
+	streamCommand   = "stream-worker"   // holds one of the two nodes of path exn-stream
 	netstackCommand = "netstack-worker" // is path netstack
 	brokerCommand   = "broker-worker"   // serves direct sockets of path ds
 )
@@ -31,6 +32,8 @@ func WorkerOf(command string) func(in io.Reader, out io.Writer) error {
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runNodes) }
 	case daemonCommand:
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runDaemon) }
+	case streamCommand:
+		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runStream) }
 	case brokerCommand:
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runBroker) }
 	case rawbench.Command:

@@ -1,0 +1,63 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+)
+
+// exnStreamPath is what exnPath is between two hosts: a process for each node, in
+// namespaces that share nothing but a veth pair, and over that a plain stream link.
+type exnStreamPath struct {
+	nodePath
+	hosts [2]*netns.NS
+}
+
+func newExnStream(cfg NodeConfig) Path { return &exnStreamPath{nodePath: newNodePath(cfg)} }
+
+// hostAddr is the address of the i-th host on the veth pair.
+func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}) }
+
+func (p *exnStreamPath) Setup(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	var veth [2]hostnet.VethEnd
+	for i := range veth {
+		if p.hosts[i], err = netns.New(); err != nil {
+			return err
+		}
+		veth[i] = hostnet.VethEnd{
+			NS: p.hosts[i], Name: "veth0",
+			Config: hostnet.LinkConfig{Addrs: []netip.Prefix{netip.PrefixFrom(hostAddr(i), 24)}},
+		}
+	}
+	if err := hostnet.CreateVeth(veth[0], veth[1]); err != nil {
+		return err
+	}
+	var up [2]nodeUp
+	for i := range up { // the first listens when it is up, the second is linked
+		job := streamJob{Node: p.cfg, Index: i, Host: p.hosts[i].Path()}
+		if err := p.start(ctx, streamCommand, job, &up[i]); err != nil {
+			return err
+		}
+	}
+	return p.join(up)
+}
+
+// Close ends the nodes and removes the namespaces.
+func (p *exnStreamPath) Close() error {
+	errs := []error{p.nodePath.Close()}
+	for _, ns := range p.hosts {
+		if ns != nil {
+			errs = append(errs, ns.Close())
+		}
+	}
+	p.hosts = [2]*netns.NS{}
+	return errors.Join(errs...)
+}
