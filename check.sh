@@ -33,6 +33,14 @@ formatting() {
 	[ -z "$files" ] || { printf 'run gofmt -w on: %s\n' "$files"; return 1; }
 }
 modules() { go mod tidy -diff || { echo 'run go mod tidy'; return 1; }; }
+# The tables of README are those of the newest report in docs/results.
+readme() {
+	local reports=(docs/results/20*-*[0-9a-f].json) newest='' f
+	for f in "${reports[@]}"; do
+		if grep -q '"dsbench_report"' "$f"; then newest=$f; fi
+	done
+	go run ./cmd/dsbench readme --check "$newest" README.md
+}
 staticcheck() { go tool -modfile=tools/go.mod staticcheck ./...; }
 checklocks() {
 	local tool
@@ -60,6 +68,7 @@ fi
 go build -o "$work/tally" ./internal/tally || exit
 step "formatting" formatting
 step "modules" modules
+step "README's figures" readme
 step "vet" go vet ./...
 step "staticcheck" staticcheck
 step "checklocks: what a mutex guards" checklocks

@@ -37,7 +37,7 @@ then is printed), or a path that --paths names was left out, 2 wrong usage.`, li
 	for _, m := range measures() {
 		root.AddCommand(newMeasure(m))
 	}
-	root.AddCommand(newPrograms(), newReport(), newTune(), newCompare(), newServe())
+	root.AddCommand(newPrograms(), newReport(), newTune(), newCompare(), newReadme(), newServe())
 	return root
 }
 

@@ -142,7 +142,7 @@ func beyondControl(x, y, controlX, controlY result.Row) bool {
 }
 
 func newCompare() *cobra.Command {
-	var all, asJSON bool
+	var o compareOptions
 	c := &cobra.Command{
 		Use: "compare [flags] A B", Short: "what changed between two runs, beyond the noise",
 		Long: `Says what changed from A to B beyond the noise. A and B are the JSON files of two
@@ -151,8 +151,9 @@ one lies among those of the other, the medians are further apart than either's
 runs, by at least 10 %, and the same shows in the ratio to the control of the
 same run: else it is the machine that has changed.
 
-Exit status: 0 compared, 1 failed, 2 wrong usage.`,
+Exit status: 0 compared, 1 failed, or with --fail something is worse, 2 wrong usage.`,
 		Example: `dsbench compare monday.json tuesday.json
+dsbench compare --fail --html change.html monday.json tuesday.json
 dsbench stream --paths veth,exn --json > a; dsbench stream --paths veth,exn --mtu 1500 --json > b
 dsbench compare a b`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -161,15 +162,26 @@ dsbench compare a b`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return runCompare(args, all, asJSON, c.OutOrStdout()) },
+		RunE: func(c *cobra.Command, args []string) error { return runCompare(args, o, c.OutOrStdout()) },
 	}
-	c.Flags().BoolVar(&all, "all", false, "show every figure, not only those that changed")
-	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line instead of a table")
+	c.Flags().BoolVar(&o.all, "all", false, "show every figure, not only those that changed")
+	c.Flags().BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
+	c.Flags().BoolVar(&o.fail, "fail", false, "exit status 1 if a figure is worse beyond the noise")
+	c.Flags().StringVar(&o.html, "html", "", "`FILE.html` write a page with all figures, too; an older one is replaced")
 	return c
 }
 
+// compareOptions are the flags of dsbench compare.
+type compareOptions struct {
+	all, json, fail bool
+	html            string // file
+}
+
+// errWorse says that a figure is worse, and that --fail was given.
+var errWorse = errors.New("worse beyond the noise")
+
 // runCompare does dsbench compare.
-func runCompare(files []string, all, asJSON bool, stdout io.Writer) (err error) {
+func runCompare(files []string, o compareOptions, stdout io.Writer) (err error) {
 	var rows [2][]result.Row
 	for i := range rows {
 		if rows[i], err = report.ReadRows(files[i]); err != nil {
@@ -180,13 +192,31 @@ func runCompare(files []string, all, asJSON bool, stdout io.Writer) (err error) 
 	if len(list) == 0 {
 		return errors.New("the two have no figure in common: measure, path, size, connections and control must be the same")
 	}
-	if asJSON {
+	if o.json {
 		err = result.WriteLines(stdout, list)
 	} else {
-		_, err = io.WriteString(stdout, compareText(list, all, onlyA, onlyB))
+		_, err = io.WriteString(stdout, compareText(list, o.all, onlyA, onlyB))
 	}
 	if err != nil {
 		return fmt.Errorf("writing the results: %w", err)
+	}
+	if o.html != "" {
+		page, err := comparePage(files, list, summaryText(list, onlyA, onlyB))
+		if err == nil {
+			err = writeWhole(o.html, page)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	worse := 0
+	for _, c := range list {
+		if c.Verdict == verdictWorse {
+			worse++
+		}
+	}
+	if o.fail && worse > 0 {
+		return fmt.Errorf("%s %w", result.Count(worse, "figure"), errWorse)
 	}
 	return nil
 }
@@ -194,12 +224,10 @@ func runCompare(files []string, all, asJSON bool, stdout io.Writer) (err error) 
 // compareText is the table for people.
 func compareText(list []comparison, all bool, onlyA, onlyB int) string {
 	var b strings.Builder
-	count2 := map[string]int{}
 	shown := 0
 	width := 9
 	for _, c := range list {
 		width = max(width, len(c.Path))
-		count2[c.Verdict]++
 	}
 	for _, c := range list {
 		if !all && !c.significant() {
@@ -213,6 +241,16 @@ func compareText(list []comparison, all bool, onlyA, onlyB int) string {
 	}
 	if shown > 0 {
 		b.WriteByte('\n')
+	}
+	result.Wrap(&b, summaryText(list, onlyA, onlyB))
+	return b.String()
+}
+
+// summaryText counts what became of the figures.
+func summaryText(list []comparison, onlyA, onlyB int) string {
+	count2 := map[string]int{}
+	for _, c := range list {
+		count2[c.Verdict]++
 	}
 	changed := count2[verdictBetter] + count2[verdictWorse]
 	text := fmt.Sprintf("%s compared: %d better, %d worse, beyond the noise.", result.Count(len(list), "figure"), count2[verdictBetter], count2[verdictWorse])
@@ -232,6 +270,5 @@ func compareText(list []comparison, all bool, onlyA, onlyB int) string {
 	if onlyA+onlyB > 0 {
 		text += fmt.Sprintf(" Only A has %d more, only B %d.", onlyA, onlyB)
 	}
-	result.Wrap(&b, text)
-	return b.String()
+	return text
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -195,7 +196,11 @@ func (c reportCommand) write(d *report.Data) error {
 func writeWhole(name string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".dsbench-*")
 	if err != nil {
-		return err
+		var at *fs.PathError // of a name that the user does not know
+		if errors.As(err, &at) {
+			err = at.Err
+		}
+		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	_, err = f.Write(text)
 	err = errors.Join(err, f.Chmod(0o644), f.Close())

@@ -10,11 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"exnet/exteth"
 	"exnet/internal/cli"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/report"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/netns"
+	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 	"exnet/napi"
 
@@ -46,6 +48,12 @@ var (
 	tuneChunks = []int{8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10}
 	tuneSpins  = []time.Duration{-1, 5 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond}
 	tuneEagers = []int{128, 256, 400, 512, 768, 1024, 1536, 2048, 3072}
+)
+
+// Where the defaults of directsockets.Config stand among those.
+const (
+	usualChunk = 3
+	usualSpin  = 3
 )
 
 // frameOverhead is what a message of the kernel's TCP has around it in a frame: 14
@@ -246,36 +254,42 @@ func choose(t *report.Tuned, s *report.TunedStep) {
 	case "coalescing":
 		t.Coalesce, s.Why = chooseCoalesce(s.Rows["pingpong"], s.Rows["stream"])
 	case "chunk":
-		i, why := chooseFirst(s.Rows["stream"], false, tuneSlack)
+		i, why := chooseFirst(s.Rows["stream"], false, tuneSlack, usualChunk)
 		t.Chunk, s.Why = tuneChunks[i], why
 	case "spin time":
-		i, why := chooseFirst(s.Rows["pingpong"], true, tunePrice)
+		i, why := chooseFirst(s.Rows["pingpong"], true, tunePrice, usualSpin)
 		t.Spin, s.Why = tuneSpins[i], why
 	}
 }
 
-// chooseEager finds the largest frame up to which VELO is never slower.
+// chooseEager finds the largest frame up to which VELO is never slower beyond the
+// noise. Where the noise hides every difference it keeps the default.
 func chooseEager(rows []result.Row) (int, string) {
-	at := func(path string, size int) float64 {
-		for _, r := range rows {
-			if r.Path == path && r.Size == size {
-				return r.Median
-			}
+	at := func(path string, size int) (r result.Row) {
+		i := slices.IndexFunc(rows, func(r result.Row) bool { return r.Path == path && r.Size == size })
+		if i >= 0 {
+			r = rows[i]
 		}
-		return math.NaN()
+		return r
 	}
-	best := 0
+	best, slower, told := 0, 0, false
 	for _, size := range tuneEagers {
 		velo, rma := at("VELO messages", size), at("RMA transfer", size)
-		if !(velo <= rma*(1+tuneSlack)) {
+		d := stats.Differ(rma.Values, velo.Values, tuneSlack)
+		told = told || d.Beyond
+		if d.Beyond && d.Ratio > 1 {
+			slower = size
 			break
 		}
 		best = size
 	}
-	if best == 0 {
-		return minEager, "RMA is faster at every size that was tried: only what fits one VELO message goes there."
+	switch {
+	case !told:
+		return exteth.DefaultEagerThreshold, "At no size is one of the two faster beyond the noise: the default."
+	case best == 0:
+		return minEager, fmt.Sprintf("An RMA transfer is faster already at %d bytes, the smallest size that was tried: only what fits one VELO message goes there.", slower)
 	}
-	return best + frameOverhead, fmt.Sprintf("VELO messages are not slower (within %s) than an RMA transfer up to %d bytes, with %d of headers.",
+	return best + frameOverhead, fmt.Sprintf("VELO messages are not slower than an RMA transfer (by %s, beyond the noise) up to %d bytes, with %d of headers.",
 		result.Percent(tuneSlack), best, frameOverhead)
 }
 
@@ -301,12 +315,16 @@ func chooseCoalesce(latency, stream []result.Row) (napi.Coalesce, string) {
 	if best < 0 {
 		return napi.Coalesce{}, "Nothing is close to the best in both latency and bandwidth: off."
 	}
+	if best > 0 && (stream[0].Noisy || stream[best].Noisy) {
+		return napi.Coalesce{}, "The runs lie too far apart to tell: off, which is the default."
+	}
 	return tuneCoalesce[best], fmt.Sprintf("The least CPU time for a gigabyte (%s s) of those within %s of the shortest half round trip and %s of the largest bandwidth.",
 		result.Optional(stream[best].CPUPerGB), result.Percent(tunePrice), result.Percent(tuneSlack))
 }
 
-// chooseFirst finds the first value, the smallest, that is close to the best.
-func chooseFirst(rows []result.Row, lower bool, slack float64) (int, string) {
+// chooseFirst finds the first value, the smallest, that is close to the best; usual
+// is the default's place, which stays unless the other is better beyond the noise.
+func chooseFirst(rows []result.Row, lower bool, slack float64, usual int) (int, string) {
 	best := rows[0].Median
 	for _, r := range rows {
 		if lower {
@@ -321,5 +339,10 @@ func chooseFirst(rows []result.Row, lower bool, slack float64) (int, string) {
 		}
 		return r.Median >= best*(1-slack)
 	})
-	return i, fmt.Sprintf("The smallest value within %s of the best (%s %s).", result.Percent(slack), result.Figure(best), rows[0].Unit)
+	d := stats.Differ(rows[usual].Values, rows[i].Values, slack)
+	if !d.Beyond || (d.Ratio > 1) == lower {
+		return usual, "No value is better than the default beyond the noise."
+	}
+	return i, fmt.Sprintf("The smallest value within %s of the best (%s %s), and better than the default beyond the noise.",
+		result.Percent(slack), result.Figure(best), rows[0].Unit)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/exteth"
 	"exnet/internal/daemon"
 	"exnet/internal/dsbench/benchtest"
 	"exnet/internal/dsbench/report"
@@ -14,17 +15,26 @@ import (
 	"exnet/napi"
 )
 
+// runs are five runs that lie close to a median.
+func runs(median float64) []float64 {
+	return []float64{median, median * 0.995, median * 1.005, median, median}
+}
+
 func TestChooseEager(t *testing.T) {
 	rows := func(velo ...float64) (list []result.Row) {
 		for i, size := range tuneEagers {
-			list = append(list, result.Row{Path: "RMA transfer", Size: size, Median: 10})
+			list = append(list, result.Row{Path: "RMA transfer", Size: size, Values: runs(10)})
 			v := 20.0
 			if i < len(velo) {
 				v = velo[i]
 			}
-			list = append(list, result.Row{Path: "VELO messages", Size: size, Median: v})
+			list = append(list, result.Row{Path: "VELO messages", Size: size, Values: runs(v)})
 		}
 		return list
+	}
+	noisy := rows(8, 9)
+	for i := range noisy {
+		noisy[i].Values = []float64{1, 10, 100, 20, 5}
 	}
 	for _, tt := range []struct {
 		rows []result.Row
@@ -33,7 +43,8 @@ func TestChooseEager(t *testing.T) {
 		{rows(8, 9, 10, 10.4), tuneEagers[3] + frameOverhead},
 		{rows(8, 9, 12, 8), tuneEagers[1] + frameOverhead}, // the first that is slower ends it
 		{rows(), minEager},
-		{nil, minEager},
+		{nil, exteth.DefaultEagerThreshold},
+		{noisy, exteth.DefaultEagerThreshold},
 	} {
 		if got, why := chooseEager(tt.rows); got != tt.want || why == "" {
 			t.Errorf("%d (%s), want %d", got, why, tt.want)
@@ -69,12 +80,41 @@ func TestChooseCoalesce(t *testing.T) {
 }
 
 func TestChooseFirst(t *testing.T) {
-	rows := []result.Row{{Median: 7}, {Median: 9.6}, {Median: 10}, {Median: 9.9}}
-	if i, why := chooseFirst(rows, false, 0.05); i != 1 || why == "" {
-		t.Errorf("largest: %d", i)
+	rows := func(medians ...float64) (list []result.Row) {
+		for _, m := range medians {
+			list = append(list, result.Row{Median: m, Values: runs(m)})
+		}
+		return list
 	}
-	if i, _ := chooseFirst([]result.Row{{Median: 40}, {Median: 0.32}, {Median: 0.3}}, true, 0.1); i != 1 {
-		t.Errorf("smallest: %d", i)
+	for _, tt := range []struct {
+		name  string
+		rows  []result.Row
+		lower bool
+		slack float64
+		usual int
+		want  int
+	}{
+		{"largest", rows(7, 9.6, 10, 9.9), false, 0.05, 0, 1},
+		{"smallest", rows(40, 0.32, 0.3), true, 0.1, 0, 1},
+		{"the default is as good", rows(7, 9.6, 10, 9.9), false, 0.05, 3, 3},
+		{"the default is the best", rows(0.3, 40, 40), true, 0.1, 0, 0},
+	} {
+		if i, why := chooseFirst(tt.rows, tt.lower, tt.slack, tt.usual); i != tt.want || why == "" {
+			t.Errorf("%s: %d (%s), want %d", tt.name, i, why, tt.want)
+		}
+	}
+	noisy := rows(7, 9.6, 10)
+	noisy[2].Values = []float64{10, 2, 30, 7, 11}
+	noisy[1].Values = noisy[2].Values
+	if i, _ := chooseFirst(noisy, false, 0.05, 0); i != 0 {
+		t.Errorf("noise: %d is better than the default", i)
+	}
+}
+
+// The defaults stand where choose looks for them.
+func TestUsual(t *testing.T) {
+	if tuneChunks[usualChunk] != 64<<10 || tuneSpins[usualSpin] != 50*time.Microsecond {
+		t.Errorf("%d, %v: see directsockets.Config", tuneChunks[usualChunk], tuneSpins[usualSpin])
 	}
 }
 

@@ -30,17 +30,18 @@ type card struct {
 // reportView is what the template shows.
 type reportView struct {
 	*Data
-	Title   string
-	When    string
-	About   []string // of machine and method
-	Warn    []string
-	Cards   []card
-	Columns []string
-	Summary []summaryRow
-	Figures []reportFigure
-	Paths   []paths.Kind
-	JSON    template.JS
-	Config  string // of dsbench tune
+	Title    string
+	When     string
+	About    []string // of machine and method
+	Warn     []string
+	Cards    []card
+	Columns  []string
+	Summary  []summaryRow
+	Figures  []reportFigure
+	Paths    []paths.Kind
+	JSON     template.JS
+	Config   string    // of dsbench tune
+	Compared *Compared // of dsbench compare
 }
 
 // Render makes the page.

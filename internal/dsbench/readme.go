@@ -1,0 +1,77 @@
+package dsbench
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"exnet/internal/cli"
+	"exnet/internal/dsbench/report"
+)
+
+func newReadme() *cobra.Command {
+	var check bool
+	c := &cobra.Command{
+		Use: "readme [flags] REPORT.json FILE.md", Short: "a report's tables, into a text of Markdown",
+		Long: `Writes the tables of a report between two marks in a text, so that what the text
+says is what was measured. The marks are lines of their own:
+
+  <!-- begin: dsbench readme -->
+  <!-- end: dsbench readme -->
+
+Exit status: 0 done, 1 failed, or with --check the text says something else, 2
+wrong usage.`,
+		Example: `dsbench readme docs/results/2026-11-20.json README.md
+dsbench readme --check docs/results/2026-11-20.json README.md`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return cli.Usagef("%d files are named; readme needs a report's JSON and a text", len(args))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return runReadme(args[0], args[1], check, c.OutOrStdout())
+		},
+	}
+	c.Flags().BoolVar(&check, "check", false, "change nothing: fail if the text is not up to date")
+	return c
+}
+
+// runReadme does dsbench readme.
+func runReadme(from, to string, check bool, stdout io.Writer) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	d, err := report.Decode(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	old, err := os.ReadFile(to)
+	if err != nil {
+		return err
+	}
+	page, err := filepath.Rel(filepath.Dir(to), from[:len(from)-len(filepath.Ext(from))]+".html")
+	if err != nil {
+		return err
+	}
+	text, err := report.ReplaceTables(string(old), d, filepath.ToSlash(page))
+	if err != nil {
+		return fmt.Errorf("%s: %w", to, err)
+	}
+	switch {
+	case text == string(old):
+		fmt.Fprintf(stdout, "%s says what %s does\n", to, from)
+		return nil
+	case check:
+		return fmt.Errorf("%s does not say what %s does: run dsbench readme %s %s", to, from, from, to)
+	}
+	if err := writeWhole(to, []byte(text)); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s is up to date\n", to)
+	return nil
+}

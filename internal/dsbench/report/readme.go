@@ -1,0 +1,150 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"exnet/internal/dsbench/result"
+	"exnet/internal/svgplot"
+)
+
+// The marks between which a text is generated.
+const (
+	readmeBegin = "<!-- begin: dsbench readme -->"
+	readmeEnd   = "<!-- end: dsbench readme -->"
+)
+
+// ErrNoMarks says that a text has no place for the tables.
+var ErrNoMarks = errors.New("the file lacks the lines " + readmeBegin + " and " + readmeEnd)
+
+// ReplaceTables returns a text of Markdown with the report's tables between its
+// marks. page is the report's page, as the text links it.
+func ReplaceTables(text string, d *Data, page string) (string, error) {
+	before, rest, ok := strings.Cut(text, readmeBegin)
+	_, after, ok2 := strings.Cut(rest, readmeEnd)
+	if !ok || !ok2 {
+		return "", ErrNoMarks
+	}
+	return before + readmeBegin + "\n" + d.tables(page) + readmeEnd + after, nil
+}
+
+// readmePaths are the rows of the table, and how it calls them.
+var readmePaths = []struct{ name, text string }{
+	{"lo", "loopback (kernel, the control)"},
+	{"veth", "pair (kernel)"},
+	{"exn:napi", "`exn0`, both nodes in one process"},
+	{"exn-shm", "`exn0`, a daemon for each node"},
+	{"ds", "direct sockets, two processes"},
+	{"ds-zcopy", "direct sockets, registered buffers"},
+	{"ds-exn", "direct sockets, two namespaces, shadow on `exn0`"},
+	{"ds-fabric", "direct sockets through the fabric"},
+	{"velo-shm", "a bare VELO message, two processes"},
+}
+
+// programNames are the pairs of programs, in words.
+var programNames = map[string]string{
+	"iperf3": "iperf3, one stream", "iperf3-4": "iperf3, four streams",
+	"sockperf": "sockperf ping-pong, 64 bytes, two cores", "sockperf-one-cpu": "the same, both on one core",
+	"redis-benchmark": "redis-benchmark GET", "nginx-wrk": "nginx under wrk, 1 KiB, keep-alive", "pgbench": "pgbench, select only",
+	"iperf3-plain-peer": "iperf3 with a plain TCP peer", "sockperf-plain-peer": "sockperf with a plain TCP peer",
+}
+
+// tables writes the paths and the programs.
+func (d *Data) tables(page string) string {
+	var b strings.Builder
+	m := d.Machine
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s, commit %s. Medians of %s of %s, interleaved; TCP with %s. A mark (!): the runs lie more than %s apart.",
+		d.started().Format("2 January 2006"), result.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
+		result.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.Percent(result.NoiseBound)))
+	b.WriteString("\n| path | stream, 64 KiB | of `lo` | 64 B, half round trip | of `lo` | p99 | 64 B one way | connections |\n|---|---|---|---|---|---|---|---|\n")
+	for _, p := range readmePaths {
+		stream, latency := d.row(PartStream1, p.name, 64<<10), d.row(PartLatency, p.name, 64)
+		rate, crr := d.row(PartRate, p.name, 64), d.row(PartCRR, p.name, 64)
+		if stream == nil && latency == nil && rate == nil && crr == nil {
+			continue
+		}
+		p99 := ""
+		if latency != nil && latency.P99 != nil {
+			p99 = svgplot.Number(*latency.P99) + " " + micros
+		}
+		fmt.Fprintf(&b, "| `%s`: %s | %s | %s | %s | %s | %s | %s | %s |\n", p.name, p.text,
+			figureOf(stream, gbits), d.of("lo", PartStream1, stream), figureOf(latency, micros), d.of("lo", PartLatency, latency), p99,
+			figureOf(rate, "M/s"), figureOf(crr, "/s"))
+	}
+	if pairs := d.programPairs(); len(pairs) > 0 {
+		b.WriteByte('\n')
+		result.Wrap(&b, fmt.Sprintf("Unmodified programs on loopback, without `exn-run --loopback` and with it (%s):", d.programsHow()))
+		b.WriteString("\n| programs | TCP | direct | ratio |\n|---|---|---|---|\n")
+		for _, s := range pairs {
+			name := programNames[s.name]
+			if name == "" {
+				name = s.name
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, figureOf(&s.tcp, unitText(s.tcp.Unit)), figureOf(&s.direct, unitText(s.direct.Unit)),
+				ratioText(s.direct.Median/s.tcp.Median))
+		}
+	}
+	b.WriteByte('\n')
+	result.Wrap(&b, fmt.Sprintf("The whole run, with all figures: [%s](%s).", path.Base(page), page))
+	return b.String()
+}
+
+// figureOf writes a row's median; "": it was not measured.
+func figureOf(r *result.Row, unit string) string {
+	if r == nil {
+		return ""
+	}
+	text := svgplot.Number(r.Median)
+	if strings.HasPrefix(unit, "/") {
+		text += unit
+	} else {
+		text += " " + unit
+	}
+	if r.Noisy {
+		text += " (!)"
+	}
+	return text
+}
+
+// of writes a row's ratio to that of a path in the same run.
+func (d *Data) of(path, part string, r *result.Row) string {
+	if r == nil {
+		return ""
+	}
+	base := d.row(part, path, r.Size)
+	if base == nil || base.Median <= 0 {
+		return ""
+	}
+	return ratioText(r.Median / base.Median)
+}
+
+// unitText writes a unit as people do.
+func unitText(unit string) string {
+	switch unit {
+	case "us":
+		return micros
+	case "1/s":
+		return "/s"
+	}
+	return unit
+}
+
+// commit is the commit's short name.
+func (d *Data) commit() string {
+	c, changed := strings.CutSuffix(d.Machine.Commit, "+")
+	c = c[:min(len(c), 7)]
+	if changed {
+		c += " with changes"
+	}
+	return c
+}
+
+// programsHow says how the programs were measured.
+func (d *Data) programsHow() string {
+	i := slices.IndexFunc(d.Parts, func(p Part) bool { return p.ID == PartPrograms })
+	_, text, _ := strings.Cut(d.Parts[i].how(), ": ")
+	return text
+}
