@@ -91,7 +91,7 @@ func Kinds() []Kind {
 		{Name: "ds", About: "direct sockets between two processes, their shadow on the loopback interface", Open: newDS(tcpbench.Direct)},
 		{Name: "ds-zcopy", About: "direct sockets between registered buffers, without a copy into a ring", Open: newDS(tcpbench.ZeroCopy), Lacks: []tcpbench.Kind{tcpbench.CRR}},
 		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: newDSExn(tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{Name: "exn-stream", About: "kernel TCP over exn0, a process for each node and a plain stream link over a veth pair between them", Open: newExnStream, Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newExnStream, Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		rawKind("velo", "VELO messages of the emulated NIC, both nodes in one process", rawbench.VELO, false),
 		rawKind("velo-shm", "VELO messages, with a process for each node", rawbench.VELO, true),
 		rawKind("rma", "RMA transfers, both nodes in one process (GET; PUT for ping-pong)", rawbench.RMA, false),
