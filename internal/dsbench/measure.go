@@ -1,7 +1,6 @@
 package dsbench
 
 import (
-	"strings"
 
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
@@ -69,16 +68,6 @@ func measureOf(name string) (measure, bool) {
 		}
 	}
 	return measure{}, false
-}
-
-// measureNames lists them for messages: "a, b or c".
-func measureNames() string {
-	var names []string
-	for _, m := range measures() {
-		names = append(names, m.name)
-	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // sample is what one run found.
