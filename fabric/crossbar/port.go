@@ -3,7 +3,9 @@ package crossbar
 import (
 	"exnet/fabric"
 	"exnet/fabric/link"
+	"exnet/fabric/profile"
 	"exnet/fabric/rma"
+	"exnet/fabric/topo"
 	"exnet/fabric/velo"
 	"exnet/foreign"
 )
@@ -15,6 +17,26 @@ const descriptor = 512 - rma.MTU
 func packets(n int) (count, bytes int) {
 	count = (n + rma.MTU - 1) / rma.MTU
 	return count, n + count*descriptor
+}
+
+// Wire is what a flow of a profile puts on each link of its way.
+func Wire(f profile.Flow) topo.Counts {
+	if f.Unit == profile.VELO {
+		n := f.Messages()
+		return topo.Counts{Packets: n, Bytes: f.Bytes() + n*descriptor}
+	}
+	sum := topo.Counts{Packets: f.Empty, Bytes: f.Empty * descriptor}
+	for _, s := range f.Sizes {
+		n, bytes := packets(int(s.Size))
+		sum.Packets += uint64(n) * s.Count
+		sum.Bytes += uint64(bytes) * s.Count
+	}
+	return sum
+}
+
+// WireMulticast is what the multicasts of a profile put on each link of their tree.
+func WireMulticast(m profile.Multicast) topo.Counts {
+	return Wire(profile.Flow{Unit: profile.VELO, Sizes: m.Sizes})
 }
 
 var (

@@ -29,6 +29,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/fabric/profile"
 	"exnet/fabric/rma"
 	"exnet/fabric/route"
 	"exnet/fabric/velo"
@@ -77,6 +78,12 @@ func (n *NIC) OpenVELO(v fabric.VPID, cfg velo.Config) (*velo.Endpoint, error) {
 // OpenRMA opens the RMA unit for v.
 func (n *NIC) OpenRMA(v fabric.VPID, cfg rma.Config) (*rma.Endpoint, error) {
 	return n.rma.Open(v, cfg)
+}
+
+// SetProfile has both units count what they send from now on in p; nil: nowhere.
+func (n *NIC) SetProfile(p *profile.Profile) {
+	n.velo.SetProfile(p)
+	n.rma.SetProfile(p)
 }
 
 // Close closes all endpoints. Peers get ErrPeerDown until the NIC is detached

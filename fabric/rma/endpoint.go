@@ -8,6 +8,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/fabric/profile"
 )
 
 // Config is how an endpoint is made. The zero Config is the default.
@@ -117,6 +118,9 @@ func (e *Endpoint) Get(r GetReq) error {
 	}
 	o := e.op(CommandGet, Completer, r.Len, r.Node, r.VPID, r.Notify&NotifyCompleter != 0)
 	o.window, o.local = w, r.Local
+	if o.profile != nil {
+		o.profile.Request(e.to(r.Node, r.VPID))
+	}
 	port.Get(link.Get{
 		From: e.vpid, To: r.VPID, Remote: r.Remote, Len: r.Len,
 		Notify: r.Notify&NotifyResponder != 0,
@@ -142,6 +146,9 @@ func (e *Endpoint) Put(r PutReq) error {
 	}
 	o := e.op(CommandPut, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
 	o.window, o.local = w, r.Local
+	if o.profile != nil {
+		o.profile.Transfer(e.to(r.Node, r.VPID), r.Len)
+	}
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote,
 		Notify: r.Notify&NotifyCompleter != 0,
@@ -161,11 +168,24 @@ func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
 	}
 	o := e.op(CommandPutImmediate, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
 	o.immediate = r.Data
+	if o.profile != nil {
+		o.profile.Transfer(e.to(r.Node, r.VPID), r.Len)
+	}
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote, Immediate: true,
 		Notify: r.Notify&NotifyCompleter != 0,
 	}, o.immediate[:r.Len], o)
 	return nil
+}
+
+// to is the way from this endpoint to a peer's, for the profile.
+func (e *Endpoint) to(n fabric.NodeID, v fabric.VPID) profile.Pair {
+	return profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: n, DstVPID: v}
+}
+
+// from is the way from a peer's endpoint to this one.
+func (e *Endpoint) from(n fabric.NodeID, v fabric.VPID) profile.Pair {
+	return profile.Pair{Src: n, SrcVPID: v, Dst: e.unit.self, DstVPID: e.vpid}
 }
 
 // start checks that an operation with the node n can start, and takes room for

@@ -4,6 +4,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/fabric/profile"
 	"exnet/foreign"
 )
 
@@ -14,6 +15,8 @@ type op struct {
 	window    atu.Window // not for an immediate PUT
 	local     atu.NLA
 	n, got    int
+	came      int              // bytes, also those that could not be written
+	profile   *profile.Profile // of a GET; nil: nobody counts
 	node      fabric.NodeID
 	vpid      fabric.VPID
 	writer    Writer
@@ -31,12 +34,14 @@ func (e *Endpoint) op(c Command, w Writer, n int, node fabric.NodeID, vpid fabri
 		o = new(op)
 	}
 	o.ep, o.command, o.writer, o.n, o.node, o.vpid, o.notify = e, c, w, n, node, vpid, notify
-	o.got, o.failed = 0, fabric.StatusOK
+	o.got, o.came, o.failed = 0, 0, fabric.StatusOK
+	o.profile = e.unit.profile.Load()
 	return o
 }
 
 // Data implements link.Sink.
 func (o *op) Data(off int, p foreign.Memory) error {
+	o.came += p.Len()
 	if off < 0 || off > o.n || p.Len() > o.n-off {
 		o.failed = fabric.StatusBadResponse
 		return o.failed.Err()
@@ -74,7 +79,11 @@ func (o *op) Done(s fabric.Status) {
 		n.Local = LastFragment(o.local, o.n)
 		o.window.Release()
 	}
+	if o.command == CommandGet && o.profile != nil {
+		o.profile.Transfer(e.from(o.node, o.vpid), o.came)
+	}
 	notify := o.notify
+	o.profile = nil
 	o.ep, o.window = nil, atu.Window{} // the pool must not hold memory
 	u.ops.Put(o)
 	u.count.ended(n)

@@ -8,6 +8,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/fabric/profile"
 	"exnet/fabric/route"
 	"exnet/foreign"
 )
@@ -16,14 +17,15 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type Unit struct {
-	self   fabric.NodeID
-	atu    *atu.ATU
-	routes *route.Table
-	eps    [fabric.VPIDs]atomic.Pointer[Endpoint]
-	ops    sync.Pool
-	leases sync.Pool
-	closed atomic.Bool
-	count  counters
+	self    fabric.NodeID
+	atu     *atu.ATU
+	routes  *route.Table
+	eps     [fabric.VPIDs]atomic.Pointer[Endpoint]
+	ops     sync.Pool
+	leases  sync.Pool
+	closed  atomic.Bool
+	count   counters
+	profile atomic.Pointer[profile.Profile] // nil: nobody counts
 }
 
 // NewUnit returns the unit of the NIC self, which translates addresses with a and
@@ -52,6 +54,9 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 	}
 	return e, nil
 }
+
+// SetProfile has what is started from now on counted in p; nil: nowhere.
+func (u *Unit) SetProfile(p *profile.Profile) { u.profile.Store(p) }
 
 // Close closes all endpoints and refuses new ones.
 func (u *Unit) Close() {

@@ -2,12 +2,16 @@ package velo_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
+	"exnet/fabric/nic"
+	"exnet/fabric/profile"
 	"exnet/fabric/velo"
 )
 
@@ -170,4 +174,78 @@ func BenchmarkMulticast(b *testing.B) {
 			}
 		})
 	}
+}
+
+// What a profile costs a message of 64 bytes: the same endpoints send with it and
+// without, in turns. The metric is the median of the turns' ratios. path=loop sends and
+// reads in one goroutine, the least that a message can take; path=pingpong goes back and
+// forth between two, and needs two idle cores.
+func BenchmarkProfile(b *testing.B) {
+	payload := make([]byte, 64)
+	b.Run("path=loop", func(b *testing.B) {
+		nics := fabrictest.New(b, 2)
+		eps := mailboxes(b, nics, velo.Config{})
+		ratio(b, nics, func() {
+			for range 4096 {
+				if err := eps[0].Send(to(1), payload); err != nil {
+					b.Fatal(err)
+				}
+				if _, _, ok := eps[1].Peek(); !ok {
+					b.Fatal("no message")
+				}
+				eps[1].Advance()
+			}
+		})
+	})
+	b.Run("path=pingpong", func(b *testing.B) {
+		nics := fabrictest.New(b, 2)
+		eps := mailboxes(b, nics, velo.Config{})
+		var stop atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for !stop.Load() {
+				if _, p, ok := eps[1].Peek(); ok {
+					if err := eps[1].Send(to(0), p); err != nil {
+						b.Error(err)
+						return
+					}
+					eps[1].Advance()
+				}
+			}
+		})
+		ratio(b, nics, func() {
+			for range 512 {
+				if err := eps[0].Send(to(1), payload); err != nil {
+					b.Fatal(err)
+				}
+				for _, _, ok := eps[0].Peek(); !ok; _, _, ok = eps[0].Peek() {
+				}
+				eps[0].Advance()
+			}
+		})
+		stop.Store(true)
+		wg.Wait()
+	})
+}
+
+// ratio reports how long run takes with a profile, in proportion to before and after.
+func ratio(b *testing.B, nics []*nic.NIC, run func()) {
+	b.Helper()
+	p := profile.New()
+	timed := func(p *profile.Profile) float64 {
+		for _, n := range nics {
+			n.SetProfile(p)
+		}
+		begin := time.Now()
+		run()
+		return time.Since(begin).Seconds()
+	}
+	var ratios []float64
+	for b.Loop() {
+		off := timed(nil)
+		on := timed(p)
+		ratios = append(ratios, 2*on/(off+timed(nil)))
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], "with/without")
 }

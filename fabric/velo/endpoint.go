@@ -181,6 +181,7 @@ func (e *Endpoint) open(dst fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
 	f.target, f.limit = t, uint64(t.Limit())
 	f.remote, _ = t.(link.Remote)
 	f.word = Status{Src: e.unit.self, SrcVPID: e.vpid, Flow: t.ID()}.word()
+	e.tally(f)
 	set := []*outflow{f}
 	if old := e.flows.Load(dst); old != nil {
 		set = append(set, *old...)

@@ -7,6 +7,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link"
+	"exnet/fabric/profile"
 )
 
 const maxFlow = 1<<16 - 1
@@ -33,9 +34,10 @@ type outflow struct {
 	word   uint64      // what all status words of the flow have in common
 	remote link.Remote // target, if credit has to be looked for
 
-	sent     atomic.Uint64 // messages, including those about to be sent
-	ackedOld atomic.Uint64 // an acked that was true once
-	_        [48]byte
+	sent     atomic.Uint64                    // messages, including those about to be sent
+	ackedOld atomic.Uint64                    // an acked that was true once
+	tally    atomic.Pointer[profile.Messages] // where messages are counted; nil: nowhere
+	_        [40]byte
 
 	acked    atomic.Uint64 // messages consumed
 	want     atomic.Uint64 // episode of refusal, or 0; see await

@@ -122,6 +122,9 @@ func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) 
 // time, and the other mailboxes cannot go past an empty slot.
 func (e *Endpoint) commit(t *tree, d *Descriptor, payload []byte) {
 	e.unit.routes.Multicast(d.Group, len(payload))
+	if p := e.unit.profile.Load(); p != nil {
+		p.Multicast(e.unit.self, e.vpid, d.VPID, d.Group, e.unit.routes.Members(d.Group), len(payload))
+	}
 	for _, b := range t.branches {
 		if b.slot == nil {
 			b.f.untake()

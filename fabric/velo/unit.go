@@ -8,6 +8,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link"
+	"exnet/fabric/profile"
 	"exnet/fabric/route"
 )
 
@@ -15,11 +16,12 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type Unit struct {
-	self   fabric.NodeID
-	routes *route.Table
-	eps    [fabric.VPIDs]atomic.Pointer[Endpoint]
-	trees  sync.Pool
-	closed atomic.Bool
+	self    fabric.NodeID
+	routes  *route.Table
+	eps     [fabric.VPIDs]atomic.Pointer[Endpoint]
+	trees   sync.Pool
+	closed  atomic.Bool
+	profile atomic.Pointer[profile.Profile] // nil: nobody counts
 
 	mu sync.Mutex // guards the counters of closed endpoints
 	// +checklocks:mu
@@ -51,6 +53,34 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("velo: open: %w", fabric.ErrClosed)
 	}
 	return e, nil
+}
+
+// SetProfile has what is sent from now on counted in p; nil: nowhere.
+func (u *Unit) SetProfile(p *profile.Profile) {
+	u.profile.Store(p) // flows that are opened from now on see it
+	for i := range u.eps {
+		e := u.eps[i].Load()
+		if e == nil {
+			continue
+		}
+		e.mu.Lock()
+		for _, set := range e.flows.All() {
+			for _, f := range *set {
+				e.tally(f)
+			}
+		}
+		e.mu.Unlock()
+	}
+}
+
+// tally has a flow counted where the unit's profile says. The caller holds e.mu.
+func (e *Endpoint) tally(f *outflow) {
+	p := e.unit.profile.Load()
+	if p == nil {
+		f.tally.Store(nil)
+		return
+	}
+	f.tally.Store(p.Messages(profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: f.dst, DstVPID: f.vpid}))
 }
 
 // Accept opens a flow from a peer's mailbox; the link vouches for src.

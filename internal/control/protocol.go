@@ -9,6 +9,8 @@ const (
 	OpTopology = "topology"
 	// OpSockets asks for the direct sockets of the node's namespace.
 	OpSockets = "sockets"
+	// OpProfile begins or ends to count who sends how much to whom.
+	OpProfile = "profile"
 	// OpCapture is answered by a Reply and then, unless that has an error, a
 	// capture as pcapng until the client ends its side of the connection.
 	OpCapture = "capture"
@@ -19,6 +21,7 @@ type Request struct {
 	Op       string    `json:"op"`
 	Settings *Settings `json:"settings,omitempty"` // of OpSet
 	SnapLen  int       `json:"snap_len,omitempty"` // of OpCapture: bytes of a frame; 0: all
+	Profile  string    `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
 }
 
 // Reply is a line of JSON that answers a Request.
@@ -27,6 +30,7 @@ type Reply struct {
 	Status   *Status   `json:"status,omitempty"`   // of OpStatus
 	Topology *Topology `json:"topology,omitempty"` // of OpTopology; none: there is none
 	Sockets  *Sockets  `json:"sockets,omitempty"`  // of OpSockets
+	Profile  *Profile  `json:"profile,omitempty"`  // of OpProfile, but for ProfileStart
 }
 
 // Suffix makes the name of a node's control socket from that of its files (emp.File).

@@ -126,6 +126,8 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 		}
 	case control.OpTopology:
 		r.Topology = d.Topology()
+	case control.OpProfile:
+		r.Profile, err = d.Profile(req.Profile)
 	case control.OpSockets:
 		r.Sockets = d.Sockets()
 	case control.OpStop:

@@ -41,6 +41,7 @@ type Daemon struct {
 	groups    *groups
 	nic       *nic.NIC
 	crossbars *crossbar.Crossbars // nil: no topology
+	profiling profiling
 	node      *node.Node
 	loop      *txloop.Loop
 	conn      *hostnet.Conn

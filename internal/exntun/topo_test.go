@@ -139,10 +139,14 @@ func TestRootTopology(t *testing.T) {
 	eventually(t, "ping", func() bool { return pings(a.ns, "10.2.0.3") && pings(a.ns, "10.2.0.4") && pings(b.ns, "10.2.0.4") })
 	// This one goes by GET, which node 3 counts.
 	const large = 20000
+	if status, stdout, stderr := run(t.Context(), "profile", "start", "--dir", dir); status != cli.ExitOK || stdout+stderr != "" {
+		t.Fatalf("profile start: %d, %s%s", status, stdout, stderr)
+	}
 	if err := a.ns.Run(exec.Command("ping", "-c", "1", "-W", "2", "-s", strconv.Itoa(large), "10.2.0.3")); err != nil {
 		t.Error(err)
 	}
 
+	checkProfile(t, dir, large)
 	status, stdout, stderr := run(t.Context(), "topo", "--dir", dir, "--json")
 	var f struct {
 		control.Topology

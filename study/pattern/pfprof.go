@@ -17,37 +17,30 @@ import (
 // Process is what one rank has sent and received, in PFProf's form. Slices are by the
 // other's rank.
 type Process struct {
-	Description   string      `json:"description"`
-	Rank          int         `json:"rank"`
-	Procs         int         `json:"n_procs"`
-	Name          string      `json:"processor_name"`
-	Duration      float64     `json:"duration"` // seconds
-	Events        uint64      `json:"n_events"`
-	TxBytes       []uint64    `json:"tx_bytes"`
-	RxBytes       []uint64    `json:"rx_bytes"`
-	TxMessages    []uint64    `json:"tx_messages"`
-	RxMessages    []uint64    `json:"rx_messages"`
-	TxSizes       []SizeCount `json:"tx_message_sizes"`
-	RxSizes       []SizeCount `json:"rx_message_sizes"`
-	TxMulticast   *Multicast  `json:"tx_multicast,omitempty"`    // ours: not in the matrix
-	Node          *int        `json:"node,omitempty"`            // ours: of the fabric
-	VPID          *int        `json:"vpid,omitempty"`            // ours
-	Unit          string      `json:"unit,omitempty"`            // ours: velo, rma or both
-	WireBytes     []uint64    `json:"tx_wire_bytes,omitempty"`   // ours: with headers, as links count
-	WirePackets   []uint64    `json:"tx_packets,omitempty"`      // ours: as links count
-	MulticastTree []TreeCount `json:"multicast_trees,omitempty"` // ours
+	Description string      `json:"description"`
+	Rank        int         `json:"rank"`
+	Procs       int         `json:"n_procs"`
+	Name        string      `json:"processor_name"`
+	Duration    float64     `json:"duration"` // seconds
+	Events      uint64      `json:"n_events"`
+	TxBytes     []uint64    `json:"tx_bytes"`
+	RxBytes     []uint64    `json:"rx_bytes"`
+	TxMessages  []uint64    `json:"tx_messages"`
+	RxMessages  []uint64    `json:"rx_messages"`
+	TxSizes     []SizeCount `json:"tx_message_sizes"`
+	RxSizes     []SizeCount `json:"rx_message_sizes"`
+	// Ours: PFProf's tools skip them.
+	Node        *int        `json:"node,omitempty"` // of the fabric
+	VPID        *int        `json:"vpid,omitempty"`
+	WireBytes   []uint64    `json:"tx_wire_bytes,omitempty"` // as links count them, with headers
+	WirePackets []uint64    `json:"tx_packets,omitempty"`
+	Trees       []TreeCount `json:"tx_multicasts,omitempty"` // not in the matrix
 }
 
 // SizeCount is how many messages had a size.
 type SizeCount struct {
 	Size  uint64 `json:"message_size"`
 	Count uint64 `json:"frequency"`
-}
-
-// Multicast is what has gone to groups: once for each call, however many received it.
-type Multicast struct {
-	Messages uint64 `json:"messages"`
-	Bytes    uint64 `json:"bytes"`
 }
 
 // TreeCount is what a node has sent to a set of nodes at once.

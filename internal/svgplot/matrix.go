@@ -1,0 +1,157 @@
+package svgplot
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Matrix is who gives how much to whom: Values[from][to].
+type Matrix struct {
+	Title  string
+	Names  []string
+	Values [][]float64
+	Format func(float64) string // of a value; nil: Number
+}
+
+// MaxMatrix is how many names a Matrix can have.
+const MaxMatrix = 512
+
+func (m Matrix) format(v float64) string {
+	if m.Format != nil {
+		return m.Format(v)
+	}
+	return Number(v)
+}
+
+// most returns the largest value, and the sum of all.
+func (m Matrix) most() (most, sum float64) {
+	for _, row := range m.Values {
+		for _, v := range row {
+			most, sum = max(most, v), sum+v
+		}
+	}
+	return most, sum
+}
+
+// figure is an SVG of its own: it needs no style of a page.
+type figure struct{ strings.Builder }
+
+func (f *figure) add(format string, args ...any) { fmt.Fprintf(f, format, args...) }
+
+func (f *figure) begin(m Matrix, width, height float64, subtitle string) {
+	f.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="11"><title>%s</title>`+"\n",
+		width, height, width, height, escape(m.Title))
+	f.add(`<rect width="100%%" height="100%%" fill="#fff"/><text x="10" y="20" font-size="14" font-weight="bold">%s</text><text x="10" y="36" fill="#555">%s</text>`+"\n",
+		escape(m.Title), escape(subtitle))
+}
+
+// Heat draws the matrix as a square of fields, from row to column; the darker, the
+// more. Pointing at a field shows its value.
+func (m Matrix) Heat() string {
+	n := float64(max(len(m.Names), 1))
+	cell := math.Max(3, math.Min(28, 520/n))
+	label := 0.0
+	for _, name := range m.Names {
+		label = max(label, charWidth*float64(len([]rune(name))))
+	}
+	left, top := label+30, label+56
+	side := cell * n
+	var f figure
+	most, sum := m.most()
+	f.begin(m, max(left+side+20, 420), top+side+44, fmt.Sprintf("from row to column; %s in all, at most %s between two", m.format(sum), m.format(most)))
+	step := int(math.Ceil(11 / cell)) // not every name has room
+	for i, name := range m.Names {
+		if i%step == 0 {
+			at := (float64(i) + 0.5) * cell
+			f.add(`<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, left-5, top+at+4, escape(name))
+			f.add(`<text transform="translate(%.1f %.1f) rotate(-90)">%s</text>`+"\n", left+at+4, top-5, escape(name))
+		}
+	}
+	for i, row := range m.Values {
+		for k, v := range row {
+			level := 0.0
+			if most > 0 {
+				level = v / most
+			}
+			f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"><title>%s to %s: %s</title></rect>`+"\n",
+				left+float64(k)*cell, top+float64(i)*cell, cell, cell, shade(level), escape(m.Names[i]), escape(m.Names[k]), escape(m.format(v)))
+		}
+	}
+	f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="none" stroke="#888"/></svg>`+"\n", left, top, side, side)
+	return f.String()
+}
+
+// shade goes from white for nothing over yellow and red to black for 1.
+func shade(level float64) string {
+	if level <= 0 {
+		return "#f7f7f7"
+	}
+	stops := [...][3]float64{{255, 237, 160}, {254, 178, 76}, {240, 59, 32}, {128, 0, 38}}
+	at := min(level, 1) * float64(len(stops)-1)
+	i := min(int(at), len(stops)-2)
+	var c [3]int
+	for k := range c {
+		c[k] = int(stops[i][k] + (at-float64(i))*(stops[i+1][k]-stops[i][k]))
+	}
+	return fmt.Sprintf("#%02x%02x%02x", c[0], c[1], c[2])
+}
+
+// Chord draws the matrix as a circle: each name has an arc as long as what it gives,
+// and a ribbon leads from there to whom it gives that.
+func (m Matrix) Chord() string {
+	const size, radius = 620.0, 230.0
+	var f figure
+	_, sum := m.most()
+	f.begin(m, size, size+30, fmt.Sprintf("an arc is what a name gives, a ribbon to whom; %s in all", m.format(sum)))
+	if sum == 0 {
+		f.add("</svg>\n")
+		return f.String()
+	}
+	f.add(`<g transform="translate(%.0f %.0f)">`+"\n", size/2, size/2+40)
+	gap := min(0.03, math.Pi/float64(len(m.Names)))
+	scale := (2*math.Pi - gap*float64(len(m.Names))) / sum
+	begin := make([]float64, len(m.Names))
+	angle := 0.0
+	for i, row := range m.Values {
+		begin[i] = angle
+		for _, v := range row {
+			angle += v * scale
+		}
+		angle += gap
+	}
+	at := func(a, r float64) (float64, float64) { return r * math.Sin(a), -r * math.Cos(a) }
+	for i, row := range m.Values {
+		from := begin[i]
+		hue := 360 * float64(i) / float64(len(m.Names))
+		for k, v := range row {
+			if v == 0 {
+				continue
+			}
+			x1, y1 := at(from, radius)
+			x2, y2 := at(from+v*scale, radius)
+			x3, y3 := at(begin[k], radius-14)
+			f.add(`<path d="M%.1f %.1fA%.0f %.0f 0 %d 1 %.1f %.1fQ0 0 %.1f %.1fQ0 0 %.1f %.1fZ" fill="hsl(%.0f 65%% 50%%)" fill-opacity="0.45"><title>%s to %s: %s</title></path>`+"\n",
+				x1, y1, radius, radius, map[bool]int{true: 1}[v*scale > math.Pi], x2, y2, x3, y3, x1, y1, hue, escape(m.Names[i]), escape(m.Names[k]), escape(m.format(v)))
+			from += v * scale
+		}
+		m.arc(&f, i, begin[i], from, radius, hue, at)
+	}
+	f.add("</g></svg>\n")
+	return f.String()
+}
+
+// arc draws a name and its arc.
+func (m Matrix) arc(f *figure, i int, from, to, radius, hue float64, at func(a, r float64) (float64, float64)) {
+	x1, y1 := at(from, radius+5)
+	x2, y2 := at(to, radius+5)
+	f.add(`<path d="M%.1f %.1fA%.0f %.0f 0 %d 1 %.1f %.1f" fill="none" stroke="hsl(%.0f 65%% 40%%)" stroke-width="7"/>`,
+		x1, y1, radius+5, radius+5, map[bool]int{true: 1}[to-from > math.Pi], x2, y2, hue)
+	middle := (from + to) / 2
+	x, y := at(middle, radius+16)
+	anchor, turn := "start", middle*180/math.Pi-90
+	if middle > math.Pi {
+		anchor, turn = "end", turn+180
+	}
+	f.add(`<text transform="translate(%.1f %.1f) rotate(%.1f)" text-anchor="%s">%s</text>`+"\n", x, y, turn, anchor, escape(m.Names[i]))
+}
