@@ -55,30 +55,21 @@ func veth(tb testing.TB) func(testing.TB) (a, b net.Conn) {
 	if err := hostnet.CreateVeth(pair[0], pair[1]); err != nil {
 		tb.Fatal(err)
 	}
+	control := hostnet.ControlCongestion(congestion)
+	listen, dial := net.ListenConfig{Control: control}, net.Dialer{Control: control}
 	var ln net.Listener
-	if err := spaces[1].Do(func() (err error) { ln, err = net.Listen("tcp4", "10.9.0.2:0"); return err }); err != nil {
+	if err := spaces[1].Do(func() (err error) { ln, err = listen.Listen(tb.Context(), "tcp4", "10.9.0.2:0"); return err }); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { ln.Close() })
 	return func(tb testing.TB) (a, b net.Conn) {
 		tb.Helper()
-		if err := spaces[0].Do(func() (err error) { a, err = net.Dial("tcp4", ln.Addr().String()); return err }); err != nil {
+		if err := spaces[0].Do(func() (err error) { a, err = dial.Dial("tcp4", ln.Addr().String()); return err }); err != nil {
 			tb.Fatal(err)
 		}
 		b, err := ln.Accept()
 		if err != nil {
 			tb.Fatal(err)
-		}
-		for _, c := range []net.Conn{a, b} {
-			raw, err := c.(*net.TCPConn).SyscallConn()
-			if err != nil {
-				tb.Fatal(err)
-			}
-			if cerr := raw.Control(func(fd uintptr) {
-				err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion)
-			}); cerr != nil || err != nil {
-				tb.Fatal(cerr, err)
-			}
 		}
 		return a, b
 	}

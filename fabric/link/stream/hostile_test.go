@@ -368,6 +368,11 @@ func TestPeerThatDoesNotReadData(t *testing.T) {
 func TestSilence(t *testing.T) {
 	v := newVictim(t, 1, true, Config{Heartbeat: time.Hour, DownAfter: 3 * time.Hour})
 	l, b := v.link, &v.link.beat
+	for first := false; !first; time.Sleep(time.Millisecond) { // the one that the timer plays
+		b.mu.Lock()
+		first = b.asked != 0
+		b.mu.Unlock()
+	}
 	now := time.Now()
 	beats := func(talks bool) (n int) {
 		for {
@@ -382,7 +387,7 @@ func TestSilence(t *testing.T) {
 		}
 	}
 	b.mu.Lock()
-	b.asked, b.open = 0, 0
+	b.silent, b.asked, b.open = 0, 0, 0
 	b.mu.Unlock()
 	if n := beats(false); n != 4 {
 		t.Errorf("dead after %d beats of silence, want 4", n)
@@ -398,7 +403,6 @@ func TestSilence(t *testing.T) {
 	b.silent, b.asked, b.open = 0, 0, 0
 	b.mu.Unlock()
 	l.pumping.Lock() // somebody reads, and is slow
-	_ = b
 	for range 20 {
 		now = now.Add(time.Hour)
 		if _, dead := b.next(l, now); dead {

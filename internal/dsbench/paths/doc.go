@@ -22,7 +22,7 @@
 // added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet
 // in a temporary directory, and the shm link joins them. So exn and exn-shm tell
 // what a border between processes costs. Those of exn-stream share nothing but a veth
-// pair, and a plain stream link over it, whose TCP has the system's congestion control.
+// pair, and a plain stream link over it, whose TCP has cubic as congestion control.
 //
 // Netstack is a library: its two nodes and both ends of the measurement are in
 // one worker by necessity, and share a scheduler. That favours it in latency,
