@@ -1,6 +1,6 @@
-// Package emp is the EXTOLL Management Program of a fabric on one host (thesis
-// section 3.3.3): it gives node IDs, and has the nodes find each other as they
-// come and go.
+// Package emp is the EXTOLL Management Program of a fabric (thesis section 3.3.3): it
+// gives node IDs, and has the nodes find each other as they come and go. Here they meet on
+// one host; package mesh is where those of several hosts do (Home).
 //
 // # Architecture
 //

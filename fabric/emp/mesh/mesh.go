@@ -218,29 +218,33 @@ func (m *Mesh) Run(ctx context.Context, connect Linker) {
 	m.mu.Lock()
 	m.linker = connect
 	m.mu.Unlock()
-	tick := time.NewTicker(tickTime)
-	defer tick.Stop()
 	for ctx.Err() == nil {
-		m.look()
+		next := time.NewTimer(m.look())
 		select {
-		case <-tick.C:
+		case <-next.C:
 		case <-m.kick:
 		case <-ctx.Done():
 		}
+		next.Stop()
 	}
 	m.leave()
 	m.Close()
 }
 
 const (
-	// tickTime is how often a Mesh looks whom to dial. What is news is looked at at once.
-	tickTime = 250 * time.Millisecond
+	// A Mesh looks whom to dial when that is due, when there is news, and at least every
+	// mostTick; but not more often than every leastTick.
+	leastTick = 20 * time.Millisecond
+	mostTick  = time.Second
+	// acceptPause is how long is waited when no connection can be accepted.
+	acceptPause = 100 * time.Millisecond
 	// leaveTime is how long the others have to take the news that this node leaves.
 	leaveTime = time.Second
 )
 
-// look dials who is due, and compares what it knows with one of the others.
-func (m *Mesh) look() {
+// look dials who is due, and compares what it knows with one of the others. It returns when
+// to look again.
+func (m *Mesh) look() time.Duration {
 	if m.cfg.Store != nil {
 		m.cfg.Store.Refresh()
 	}
@@ -252,7 +256,7 @@ func (m *Mesh) look() {
 	if ok {
 		s = m.sessions[with]
 	}
-	digest := m.book.digest
+	digest, quiet := m.book.digest, m.book.quiet
 	for n := range m.peers {
 		if m.book.nodes[n] == nil && m.sessions[n] == nil {
 			delete(m.peers, n) // forgotten
@@ -265,6 +269,7 @@ func (m *Mesh) look() {
 	for _, t := range due {
 		m.work.Go(func() { m.reach(m.live, t) })
 	}
+	return min(max(quiet.Sub(now), leastTick), mostTick)
 }
 
 // wake has Run look.
@@ -290,6 +295,7 @@ func (m *Mesh) reach(ctx context.Context, t target) {
 	m.mu.Lock()
 	m.book.dialed(time.Now(), t, met, fine)
 	m.mu.Unlock()
+	m.wake()
 	if !fine && ctx.Err() == nil {
 		m.count.Failed.Add(1)
 		m.failed(addr, t, err)
@@ -318,15 +324,17 @@ func (m *Mesh) failed(addr string, t target, err error) {
 	m.tell("cannot be reached", addr, err)
 }
 
-// tell logs something about an address, unless it has done so lately.
+// tell logs something about an address, unless it has done so lately, or has had too much
+// to tell.
 func (m *Mesh) tell(what, addr string, err error) {
 	const quiet, most = time.Hour, 256
 	now, key := time.Now(), what+addr+err.Error()
 	m.mu.Lock()
 	last, again := m.told[key]
 	again = again && now.Sub(last) < quiet
-	if len(m.told) >= most && !again {
-		clear(m.told)
+	if !again && len(m.told) >= most {
+		maps.DeleteFunc(m.told, func(_ string, at time.Time) bool { return now.Sub(at) >= quiet })
+		again = len(m.told) >= most // so many: what is counted must do
 	}
 	if !again {
 		m.told[key] = now
@@ -349,7 +357,7 @@ func (m *Mesh) accept() {
 		case err != nil: // no descriptors, say: it may pass
 			m.tell("accepting connections", m.cfg.Listen, err)
 			select {
-			case <-time.After(tickTime):
+			case <-time.After(acceptPause):
 			case <-ctx.Done():
 			}
 			continue

@@ -47,6 +47,7 @@ type session struct {
 	shared   bool              // linked by the host's directory
 	cookie   string
 	before   *session // of the same node, whose link has to end first; nil: none
+	linked   bool     // it was; belongs to run
 
 	heard atomic.Int64  // when something came last, in nanoseconds
 	over  chan struct{} // closed by end
@@ -105,6 +106,9 @@ func (m *Mesh) register(s *session) error {
 		p.Links, p.Err = 0, nil
 	}
 	p.Description, p.State, p.Since, p.Endpoint = s.desc, emp.Linking, now, s.endpoint
+	if s.desc.MTU != m.cfg.Self.MTU && old == nil {
+		m.cfg.Log.Warn("MTUs differ: what is larger than the receiver's may be lost", "node", s.desc.Node, "mtu", s.desc.MTU, "here", m.cfg.Self.MTU)
+	}
 	if s.cert != nil {
 		p.Key = identity.Fingerprint(s.cert)
 	}
@@ -210,12 +214,14 @@ func (s *session) run(ctx context.Context) {
 	work.Go(s.read)
 	if s.before != nil {
 		<-s.before.gone
+		s.before = nil // and those before it
 	}
 	link, err := s.link(ctx)
 	switch {
 	case err != nil:
 		s.end(err)
 	case link != nil:
+		s.linked = true
 		s.set(emp.Up, link)
 		s.m.cfg.Log.Info("linked", "node", s.desc.Node, "address", s.endpoint, "encrypted", s.cert != nil)
 		select {
@@ -377,9 +383,12 @@ func (s *session) forget(tell bool) {
 	switch {
 	case left:
 		m.cfg.Log.Info("left", "node", s.desc.Node)
+	case tell && s.linked:
+		m.count.Lost.Add(1)
+		m.cfg.Log.Warn("no link any more", "node", s.desc.Node, "address", s.endpoint, "reason", plain(why))
 	case tell:
 		m.count.Lost.Add(1)
-		m.cfg.Log.Warn("no link", "node", s.desc.Node, "address", s.endpoint, "reason", plain(why))
+		m.tell("no link", s.endpoint.String(), plain(why)) // which may be so again and again
 	}
 	m.wake()
 }

@@ -61,7 +61,7 @@ const (
 	// simSilent is how long a link takes to find a cut.
 	simSilent = 5 * time.Second
 	// simLook is how often a node looks whom to dial.
-	simLook = tickTime
+	simLook = 250 * time.Millisecond
 )
 
 func newWorld(t *testing.T, n int) *world {
