@@ -18,7 +18,7 @@ var suites = []suite{
 	{"libuv", "libuv, built by cmake -B build and make -C build uv_run_tests", libuvUnits, parseTAP},
 	{"libevent", "libevent, built by cmake -B build and make -C build regress", libeventUnits, parseExit},
 	{"ltp", "the Linux Test Project, with the folders of network calls in testcases/kernel/syscalls built", ltpUnits, parseLTP},
-	{"redis", "redis, built by make", redisUnits, parseRedis},
+	{"redis", "redis, built by make (and make -C tests/modules)", redisUnits, parseRedis},
 	{"cpython", "", cpythonUnits, parseCPython},
 	{"node", "the sources of Node.js; package nodejs", nodeUnits, parseExit},
 	{"ruby", "the sources of Ruby; package ruby", rubyUnits, parseRuby},
@@ -139,8 +139,21 @@ func redisUnits(dir string) ([]unit, error) {
 		return nil, err
 	}
 	var units []unit
+	var names []string
 	for _, m := range redisFile.FindAllStringSubmatch(string(text), -1) {
-		units = append(units, unit{name: m[1], argv: []string{"./runtest", "--clients", "1", "--single", m[1]}})
+		names = append(names, m[1])
+	}
+	if built, _ := filepath.Glob(filepath.Join(dir, "tests/modules/*.so")); len(built) > 0 { // runtest-moduleapi
+		modules, err := files(filepath.Join(dir, "tests"), "unit/moduleapi/*.tcl")
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range modules {
+			names = append(names, strings.TrimSuffix(name, ".tcl"))
+		}
+	}
+	for _, name := range names {
+		units = append(units, unit{name: name, argv: []string{"./runtest", "--clients", "1", "--single", name}})
 	}
 	return units, nil
 }

@@ -36,6 +36,16 @@ func dataScenarios() []scenario {
 			},
 		},
 		{
+			name:  "redis",
+			needs: map[string]string{"redis-server": "redis-server", "python3": "python3"},
+			serve: func(s *stage) {
+				s.server(frontPort, "redis-server", "--port", strconv.Itoa(frontPort), "--bind", "127.0.0.1", "--save", "", "--dir", s.dir)
+			},
+			check: func(s *stage) { // the order between connections
+				s.do("/usr/bin/python3", s.script("redis.py"), strconv.Itoa(frontPort), strconv.Itoa(size(200, 3000)))
+			},
+		},
+		{
 			name:  "zeromq",
 			needs: map[string]string{"python3:zmq": "python3-zmq"},
 			serve: func(s *stage) {

@@ -30,7 +30,6 @@ func webScenarios() []scenario {
 		name := map[bool]string{false: "haproxy", true: "haproxy-splice"}[splice]
 		all = append(all, scenario{
 			name:  name,
-			long:  true, // now and then an edge is lost: docs/testing.md
 			needs: map[string]string{"haproxy": "haproxy", "nginx": "nginx-light", "ab": "apache2-utils", "curl": "curl"},
 			serve: func(s *stage) { serveHAProxy(s, splice) },
 			check: func(s *stage) { checkWeb(s); fetch(s, otherPort, "big", 2); ab(s, size(1000, 10000)) },
@@ -39,7 +38,6 @@ func webScenarios() []scenario {
 	}
 	return append(all, scenario{
 		name:  "php-fpm",
-		long:  true, // as haproxy: both have nginx in them
 		needs: map[string]string{"/usr/sbin/php-fpm*": "php-fpm", "nginx": "nginx-light", "ab": "apache2-utils", "curl": "curl"},
 		serve: servePHP,
 		check: checkPHP,

@@ -11,8 +11,9 @@
  * The phase says whether there is a segment; where each direction is, in a segment or on
  * the shadow, is in struct ds_shared (segment/arena.h).
  *
- * Locks (segment/lock.h): setup (process) before tx_lock before rx_lock (connection). None is
- * held while a thread sleeps or is in a call that can be cancelled.
+ * Locks (segment/lock.h): setup (process) before tx_lock before rx_lock (connection); arming (of the
+ * process's handle of a connection) is taken alone. None is held while a thread sleeps or is in a call
+ * that can be cancelled.
  */
 #ifndef DS_INNER_H
 #define DS_INNER_H

@@ -14,6 +14,10 @@
  * set (nested), nothing may stay active: everything is armed again at once, and
  * what is ready already is told by the instance's wakefd, an eventfd in it.
  *
+ * A conn can be in several instances, and its bell is one for all of them: whoever reads that tells the others
+ * (epi_pass_on, and ep_news when a thread in recv or poll has read it). If another process has the bell, a sleeper
+ * looks every DS_FOLLOW_MS.
+ *
  * Events are told in the order in which they came (epready.c).
  *
  * Locks, in this order; none is held asleep:
@@ -24,7 +28,7 @@
  *	lock of an instance  its lists (all, active, a round's), and all else of its members
  *	                     but e, c, fd and cnext, which change only with both
  *	  one of an instance inside of it (nested): the outer's before the inner's
- *	tx_lock, rx_lock     of a connection: looking at it takes them
+ *	tx_lock, rx_lock     of a connection: looking at it takes them; arming, in ds_arm and its like
  *
  * So with ep_lock or an instance's nothing is called that takes setup: ds_ready of a member that has its bell
  * does not, of any other it may (an offer, a claim); ds_freeze_demote does.

@@ -85,7 +85,7 @@ static void await(struct sleeper *w, const char *who, int round)
 {
 	char b;
 
-	if (readable(w->done[0], 15000) != 1) {
+	if (readable(w->done[0], 120000) != 1) {
 		out("%s: %c was not told in round %d", who, w->kind, round);
 		_exit(1);
 	}
