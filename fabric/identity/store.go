@@ -179,8 +179,10 @@ func (s *Store) TLS() *tls.Config {
 		ClientAuth:             tls.RequireAnyClientCert,
 		InsecureSkipVerify:     true, // of host names; VerifyConnection looks at the certificate
 		SessionTicketsDisabled: true,
-		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
-		GetClientCertificate:   func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
+		// Links write much at a time: small records would cost more than they gain.
+		DynamicRecordSizingDisabled: true,
+		GetCertificate:              func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
+		GetClientCertificate:        func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
 		VerifyConnection: func(c tls.ConnectionState) error {
 			_, err := s.PeerOf(c)
 			return err
