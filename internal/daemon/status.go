@@ -9,14 +9,20 @@ import (
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 	"exnet/internal/control"
+	"exnet/internal/netns"
 )
 
-// netnsPath returns a path of the interface's namespace for other processes.
+// netnsPath returns a path of the interface's namespace for other processes: that of its
+// name, if it has one.
 func (d *Daemon) netnsPath() string {
-	if d.ns == nil {
-		return fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
+	path := fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
+	if d.ns != nil {
+		path = d.ns.Path()
 	}
-	return d.ns.Path()
+	if named := netns.NamedPath(path); named != "" {
+		return named
+	}
+	return path
 }
 
 // Status returns the status.

@@ -52,7 +52,7 @@ func prepareBroker(start bool) (path string, err error) {
 		case err == nil: // it is just ending
 			err = client.ErrNoBroker
 		case !start:
-			return "", fmt.Errorf("no broker serves this network namespace, start a node (exn-tun up) or use --loopback")
+			return "", noBroker{}
 		default:
 			if err = startBroker(); err != nil {
 				return "", err
@@ -65,6 +65,14 @@ func prepareBroker(start bool) (path string, err error) {
 		}
 	}
 }
+
+// noBroker is a client.ErrNoBroker with what to do about it.
+type noBroker struct{}
+
+func (noBroker) Error() string {
+	return "no broker serves this network namespace, start a node (exn-tun up) or use --loopback"
+}
+func (noBroker) Unwrap() error { return client.ErrNoBroker }
 
 // startBroker starts a process that serves this namespace, and waits until it
 // does. It is not a child of this process: the program that this one becomes shall

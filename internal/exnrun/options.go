@@ -14,6 +14,7 @@ type options struct {
 	fabric     string
 	dir        string
 	loopback   bool
+	wait       bool
 	explain    bool   // say at the end what was chosen
 	verbose    bool   // say it at once, too
 	stats      bool   // with counters
@@ -36,6 +37,7 @@ func (o *options) define(fs *pflag.FlagSet) {
 	fs.StringVar(&o.node, "node", "", "`NODE` in the network namespace of a node: its ID, or the name or path of its namespace (takes root)")
 	fs.StringVar(&o.fabric, "fabric", "lab", "`NAME` fabric of that node (lab)")
 	fs.StringVar(&o.dir, "dir", "", "`DIR` directory of that fabric")
+	fs.BoolVar(&o.wait, "wait", false, "wait until the node is up, and a broker serves this network namespace; fails after 30s")
 	fs.BoolVar(&o.explain, "explain", false, "say at the end what was chosen for each connection, why")
 	fs.BoolVar(&o.verbose, "verbose", false, "say it at once, when a connection is made or changes")
 	fs.BoolVar(&o.stats, "stats", false, "as --explain, with all counters")

@@ -4,14 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
+	"exnet/directsockets/broker/client"
 	"exnet/internal/child"
 	"exnet/internal/cli"
+	"exnet/internal/control"
 	"exnet/internal/rules"
 	"exnet/internal/version"
 
@@ -115,7 +119,7 @@ func run(o options, stdout, stderr io.Writer) error {
 		s.rules, s.hasRules = list, true
 	}
 	if o.node != "" {
-		if err := enterNode(o); err != nil {
+		if err := o.patiently(func() error { return enterNode(o) }); err != nil {
 			return err
 		}
 	}
@@ -136,8 +140,15 @@ func run(o options, stdout, stderr io.Writer) error {
 		}
 		s.library = library
 	}
-	path, err := prepareBroker(o.loopback)
-	if err != nil {
+	var path string
+	err := o.patiently(func() (err error) {
+		path, err = prepareBroker(o.loopback)
+		return err
+	})
+	switch {
+	case err != nil && o.wait:
+		return err
+	case err != nil:
 		say("%s: connections stay on TCP", cli.Text(err))
 	}
 	if o.stays() {
@@ -155,6 +166,21 @@ func run(o options, stdout, stderr io.Writer) error {
 		return nil
 	}
 	return become(p.Path, o.argv, withVariables(os.Environ(), vars))
+}
+
+// waitTime bounds how long --wait waits.
+const waitTime = 30 * time.Second
+
+// patiently does f: with --wait again while what it needs is not there yet, until waitTime is
+// over.
+func (o options) patiently(f func() error) error {
+	for deadline := time.Now().Add(waitTime); ; time.Sleep(10 * time.Millisecond) {
+		err := f()
+		missing := errors.Is(err, control.ErrNoNode) || errors.Is(err, client.ErrNoBroker) || errors.Is(err, fs.ErrNotExist)
+		if !missing || !o.wait || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // become replaces this process by the program. What is no format that the kernel

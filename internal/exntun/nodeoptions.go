@@ -27,6 +27,9 @@ type upOptions struct {
 	addrs      addrFlags
 	set        []assignment // the flags, in their order
 	foreground bool
+	detach     bool
+	wait       int    // peers
+	log        string // file; "": none
 }
 
 // assignment is a flag of the command line with its value.
@@ -143,6 +146,9 @@ func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 		return err
 	})
 	faultsFlag(fs, &cfg.Faults, "`LIST` for tests: what happens to packets that leave this node, as in drop=0.01,corrupt=0.001,seed=1; also duplicate and reorder (probabilities), delay and jitter (times). Its links then are not memory, and make up for all of it")
+	fs.BoolVar(&o.detach, "detach", false, "go into the background once it is up; the exit status says whether it is")
+	cli.Number(fs, &o.wait, "wait", 0, daemon.MaxNode, "`N` be up only when N peers are linked; fails after 30s (0)")
+	fs.StringVar(&o.log, "log-file", "", "`FILE` with --detach: messages are appended to it (none)")
 	fs.BoolVar(&o.foreground, "foreground", true, "stay in the foreground, which it does anyway")
 }
 

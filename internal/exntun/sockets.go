@@ -8,8 +8,9 @@ import (
 	"exnet/internal/control"
 )
 
-// writeSockets writes the connections of a node's programs for people.
-func writeSockets(w io.Writer, s *control.Sockets) {
+// writeSockets writes the connections of a node's programs for people. all: with their
+// messages.
+func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	if s.Broker == "" {
 		fmt.Fprintf(w, "node %d: another broker serves its namespace\n", s.Node)
 		return
@@ -34,7 +35,9 @@ func writeSockets(w io.Writer, s *control.Sockets) {
 			"||received|"+messagesOf(c.Received))
 	}
 	t.rows("sockets", lines...)
-	t.rows("messages", messages...)
+	if all {
+		t.rows("messages", messages...)
+	}
 }
 
 // processOf names the owner of a connection.

@@ -24,10 +24,10 @@ func TestSocketsText(t *testing.T) {
 			Mode: "demoted", Reason: "program", RingUsed: 1 << 63, RingSize: 2,
 		},
 		{PID: 7, Local: ap("127.0.0.1:5"), Remote: ap("127.0.0.1:6"), Mode: "shadow", Reason: "too few bytes yet", Device: 6},
-	}})
+	}}, true)
 	b.WriteString("\n")
-	writeSockets(&b, &control.Sockets{Node: 2, Broker: "/run/exn/ds/4026532178.sock"})
+	writeSockets(&b, &control.Sockets{Node: 2, Broker: "/run/exn/ds/4026532178.sock"}, false)
 	b.WriteString("\n")
-	writeSockets(&b, &control.Sockets{Node: 3})
+	writeSockets(&b, &control.Sockets{Node: 3}, false)
 	golden(t, "sockets.txt", b.String())
 }

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
@@ -23,21 +25,26 @@ import (
 // statusOptions are the flags of "exn-tun status".
 type statusOptions struct {
 	nodeOptions
-	json, watch, sockets bool
-	interval             time.Duration
+	json, watch, sockets, verbose, all bool
+	pid                                int // 0: all
+	interval                           time.Duration
 }
 
 func newStatus() *cobra.Command {
 	o := statusOptions{interval: time.Second}
 	c := &cobra.Command{
-		Use: "status [flags]", Short: "show nodes: interface, peers, receive mode, counters",
-		Long: `Shows the nodes of a fabric on this host: the interface, neighbours, routes,
-peers and their links, multicast groups, the receive mode with interrupts, polls
-and work per poll, thresholds, and every counter. With --sockets it shows the
-connections of programs that use direct sockets in the node's namespace instead.`,
-		Example: `exn-tun status --node 1
+		Use: "status [flags]", Short: "show nodes: addresses, peers, rates, direct sockets",
+		Long: `Shows the nodes of a fabric on this host, a line each: addresses, namespace,
+whether exn0 is up, how many of its peers are linked, what goes in and out,
+how many of its connections are direct, and what is wrong. With -v it shows all
+of each node instead: the interface, neighbours, routes, peers, multicast
+groups, the receive mode with interrupts, polls and work per poll, thresholds,
+and the counters that are not 0. With --sockets it shows the connections of
+programs that use direct sockets in the node's namespace.`,
+		Example: `exn-tun status
 exn-tun status --watch
-exn-tun status --sockets --watch
+exn-tun status --node 1 -v
+exn-tun status --sockets --pid 4711
 exn-tun status --json | jq '.[].counters."exn.tx_stalls"'
 exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 		Args: command.NoArgs,
@@ -45,29 +52,46 @@ exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 	}
 	fs := c.Flags()
 	o.define(fs)
+	fs.BoolVarP(&o.verbose, "verbose", "v", false, "all there is to know about each node")
+	fs.BoolVarP(&o.all, "all", "a", false, "with -v counters that are 0, too; with --sockets connections that are closed, and messages")
 	fs.BoolVar(&o.sockets, "sockets", false, "direct sockets: how each connection goes, and why")
+	cli.Number(fs, &o.pid, "pid", 1, math.MaxInt32, "`PID` with --sockets: connections of this process only")
 	fs.BoolVar(&o.json, "json", false, "one JSON array with an object for each node")
-	fs.BoolVar(&o.watch, "watch", false, "again and again, until SIGINT")
+	fs.BoolVar(&o.watch, "watch", false, "again and again, in place on a terminal, until q or SIGINT")
 	cli.Duration(fs, &o.interval, "interval", minDuration, maxDuration, "`TIME` between two looks (1s)")
 	return c
+}
+
+// resolve refuses what does not fit together.
+func (o *statusOptions) resolve() error {
+	switch {
+	case o.pid != 0 && !o.sockets:
+		return cli.Usagef("--pid is for --sockets")
+	case o.all && !o.verbose && !o.sockets:
+		return cli.Usagef("--all is for --verbose and --sockets")
+	case o.verbose && o.sockets:
+		return cli.Usagef("use one of --verbose and --sockets")
+	}
+	return o.nodeOptions.resolve()
 }
 
 func runStatus(ctx context.Context, p program, o statusOptions) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
+	l := &looker{o: o, wait: firstLook}
 	if !o.watch {
-		return printStatus(p.stdout, o)
+		return l.print(ctx, p.stdout)
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	if !o.json && hasSize(p.stdout) {
+		return watchScreen(ctx, p.stdout, l)
+	}
 	for {
-		// The whole picture in one write: it does not flicker.
+		// The whole picture in one write.
 		var b bytes.Buffer
-		if !o.json && isTerminal(p.stdout) {
-			b.WriteString("\x1b[H\x1b[2J") // home, clear
-		}
-		if err := printStatus(&b, o); errors.Is(err, control.ErrNoNode) {
+		if err := l.print(ctx, &b); errors.Is(err, control.ErrNoNode) {
 			fmt.Fprintln(p.stderr, cli.Text(err)) // it may come back
 		} else if err != nil {
 			return err
@@ -88,15 +112,87 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printStatus prints the status of the nodes that are meant, or with --sockets their
-// direct sockets.
-func printStatus(w io.Writer, o statusOptions) error {
-	if o.sockets {
+// firstLook is how long a first look at the nodes takes, for the rates.
+const firstLook = 200 * time.Millisecond
+
+// looker looks at nodes, and remembers their last counters for the rates.
+type looker struct {
+	o    statusOptions
+	wait time.Duration // before the second look, at first
+	last map[int]carried
+}
+
+// carried is what an interface had carried at a time, in bytes.
+type carried struct {
+	at      time.Time
+	in, out uint64
+}
+
+// print looks at the nodes that are meant, and writes what there is to say.
+func (l *looker) print(ctx context.Context, w io.Writer) error {
+	o := l.o
+	switch {
+	case o.sockets:
 		all, err := askAll(o.nodeOptions, (*control.Client).Sockets)
-		return printAll(w, all, err, o.json, writeSockets)
+		for _, s := range all {
+			s.Connections = o.chosen(s.Connections)
+		}
+		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Sockets) { writeSockets(w, s, o.all) })
+	case o.json || o.verbose:
+		all, err := askAll(o.nodeOptions, (*control.Client).Status)
+		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Status) { writeStatus(w, s, o.all) })
 	}
-	all, err := askAll(o.nodeOptions, (*control.Client).Status)
-	return printAll(w, all, err, o.json, writeStatus)
+	nodes, err := l.look()
+	if err == nil && l.wait > 0 {
+		select {
+		case <-time.After(l.wait):
+		case <-ctx.Done():
+			return errInterrupted
+		}
+		l.wait = 0
+		nodes, err = l.look()
+	}
+	if err != nil {
+		return err
+	}
+	writeSummary(w, nodes)
+	return nil
+}
+
+// chosen returns those connections that the flags ask for: of the process, and with --all
+// closed ones.
+func (o statusOptions) chosen(all []connstats.Connection) []connstats.Connection {
+	chosen := []connstats.Connection{}
+	for _, c := range all {
+		if (o.pid == 0 || c.PID == o.pid) && (o.all || o.json || c.Mode != connstats.ModeClosed.String()) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen
+}
+
+// look asks the nodes, and works out the rates since the last look.
+func (l *looker) look() ([]nodeLine, error) {
+	nodes, err := askAll(l.o.nodeOptions, func(c *control.Client) (n nodeLine, err error) {
+		if n.Status, err = c.Status(); err != nil {
+			return n, err
+		}
+		n.sockets, err = c.Sockets()
+		return n, err
+	})
+	now := make(map[int]carried)
+	for i := range nodes {
+		n := &nodes[i]
+		s := n.Interface.Stats
+		t := carried{time.Now(), s.RxBytes, s.TxBytes}
+		now[n.Node] = t
+		before, known := l.last[n.Node]
+		if seconds := t.at.Sub(before.at).Seconds(); known && seconds > 0 && t.in >= before.in && t.out >= before.out {
+			n.in, n.out = float64(t.in-before.in)*8/seconds, float64(t.out-before.out)*8/seconds
+		}
+	}
+	l.last = now
+	return nodes, err
 }
 
 // printAll prints what the nodes have answered, one after the other.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -16,10 +17,10 @@ import (
 )
 
 // writeStatus writes the status of a node for people: first the interface in the
-// style of listing 5.1.
-func writeStatus(w io.Writer, s *control.Status) {
+// style of listing 5.1. all: with the counters that are 0.
+func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeInterface(w, &s.Interface)
-	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, s.PID,
+	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
 		time.Since(s.Since).Round(time.Second), pick(s.FastPath, "fast path", "no fast path"),
 		pick(s.RealTime, "real-time", "normal priority"))
 	if s.Topology != "" {
@@ -42,7 +43,7 @@ func writeStatus(w io.Writer, s *control.Status) {
 	writeReceive(&t, &s.Receive)
 	fmt.Fprintf(w, "\nthresholds\n  eager up to %d bytes, then rendezvous; VELO payload %d, RMA packet %d, MTU %d\n",
 		s.Threshold.Eager, s.Threshold.VELO, s.Threshold.RMA, s.Threshold.MTU)
-	writeCounters(w, s.Counters)
+	writeCounters(w, s.Counters, all)
 }
 
 // Flags of an interface (linux/if.h), as ifconfig shows them.
@@ -238,9 +239,15 @@ func medianWork(work [napi.WorkBuckets]uint64) string {
 	return "-"
 }
 
-// writeCounters writes every counter, two on a line.
-func writeCounters(w io.Writer, c counter.List) {
+// writeCounters writes counters, two on a line: all, or those that are not 0.
+func writeCounters(w io.Writer, c counter.List, all bool) {
 	fmt.Fprintln(w, "\ncounters")
+	zero := 0
+	if !all {
+		every := len(c)
+		c = slices.DeleteFunc(slices.Clone(c), func(e counter.Value) bool { return e.Value == 0 })
+		zero = every - len(c)
+	}
 	half := (len(c) + 1) / 2
 	for i := range half {
 		fmt.Fprintf(w, "  %-28s %12d", c[i].Name, c[i].Value)
@@ -248,5 +255,8 @@ func writeCounters(w io.Writer, c counter.List) {
 			fmt.Fprintf(w, "    %-28s %12d", c[j].Name, c[j].Value)
 		}
 		fmt.Fprintln(w)
+	}
+	if zero > 0 {
+		fmt.Fprintf(w, "  %d more are 0\n", zero)
 	}
 }

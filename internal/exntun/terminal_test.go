@@ -43,6 +43,9 @@ func newTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 		if ioctlErr = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); ioctlErr == nil {
 			number, ioctlErr = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
 		}
+		if ioctlErr == nil {
+			ioctlErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 100})
+		}
 	}); err != nil || ioctlErr != nil {
 		t.Fatal(err, ioctlErr)
 	}

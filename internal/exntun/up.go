@@ -35,6 +35,8 @@ exn-tun up --netns b --addr 10.2.0.2/24 --addr6 fd00:10:2::2/64
     another one, in a namespace that ip netns add b made
 exn-tun up --config /etc/exn/lab.toml --node 7
     with a configuration file; flags win over it
+exn-tun up --netns c --addr 10.2.0.3/24 --detach --wait 2
+    in the background; returns when it is linked with both others
 exn-tun up --addr 10.2.0.3/24 --listen :4791 --join host1,host2 \
         --key node3.key --trust lab-ca.crt
     with nodes of other hosts (exn-tun key, docs/hosts.md)`,
@@ -72,17 +74,51 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 	defer stop()
 	// The first signal ends the node in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
-
+	if o.detach && !isDetached() {
+		return detach(ctx, p)
+	}
+	logFile, err := openLog(o.log)
+	if err != nil {
+		return fmt.Errorf("--log-file: %w", err)
+	}
+	if logFile != nil {
+		defer logFile.Close()
+	}
 	cfg.Log = log
+	return o.serve(ctx, p, cfg, logFile)
+}
+
+// serve runs the node, and tells when it is up.
+func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, logFile *os.File) error {
 	d, err := daemon.Start(cfg)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(p.stdout, d)
-	notify("READY=1")
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	told := make(chan error, 1)
+	go func() {
+		err := waitPeers(ctx, o.wait, d.Status)
+		if err == nil {
+			fmt.Fprintln(p.stdout, d)
+			notify("READY=1")
+			if o.detach {
+				err = letGo(logFile)
+			}
+		}
+		if err != nil {
+			cancel(err)
+		}
+		told <- err
+	}()
 	err = d.Run(ctx)
+	cancel(nil)
+	waited := <-told
+	if errors.Is(waited, errInterrupted) {
+		waited = nil // it was told to end
+	}
 	notify("STOPPING=1")
-	return errors.Join(err, d.Close())
+	return errors.Join(waited, err, d.Close())
 }
 
 // notify tells systemd how far the service is (sd_notify(3)). Nothing depends on

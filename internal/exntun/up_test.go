@@ -130,6 +130,12 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"status --dir " + dir, cli.ExitFailure, "no node is up"},
 		{"status --dir " + dir + " --node 4", cli.ExitFailure, "with ID 4"},
 		{"status all", cli.ExitUsage, "unexpected argument"},
+		{"status --pid 4", cli.ExitUsage, "--pid is for --sockets"},
+		{"status --sockets --pid 0", cli.ExitUsage, "--pid: use a number from 1"},
+		{"status -a", cli.ExitUsage, "--all is for --verbose and --sockets"},
+		{"status -v --sockets", cli.ExitUsage, "use one of --verbose and --sockets"},
+		{"fabrics lab", cli.ExitUsage, "unexpected argument"},
+		{"up --wait -1", cli.ExitUsage, "--wait: use a number from 0"},
 		{"set --dir " + dir, cli.ExitUsage, "say what to set"},
 		{"set --dir " + dir + " mode=fast", cli.ExitUsage, "napi, interrupt or busy"},
 		{"set --dir " + dir + " mode=busy", cli.ExitFailure, "no node is up"},
@@ -143,7 +149,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 }
 
 func TestNodeHelp(t *testing.T) {
-	for _, command := range []string{"up", "down", "status", "set", "topo", "capture", "check"} {
+	for _, command := range []string{"up", "down", "status", "fabrics", "set", "topo", "capture", "check"} {
 		status, stdout, stderr := run(t.Context(), command, "-h")
 		if status != cli.ExitOK || stderr != "" || !strings.HasPrefix(stdout, "Usage: exn-tun "+command) || strings.Contains(stdout, "%!") {
 			t.Errorf("%s: status %d, %q, %q", command, status, stdout, stderr)
@@ -188,7 +194,7 @@ func TestStatusText(t *testing.T) {
 	}
 	s.Threshold.Eager, s.Threshold.MTU, s.Threshold.VELO, s.Threshold.RMA = 480, 65535, 120, 496
 	var b strings.Builder
-	writeStatus(&b, s)
+	writeStatus(&b, s, true)
 	golden(t, "status.txt", b.String())
 
 	// What a client reads back is the same.
@@ -317,14 +323,14 @@ func TestRootThreeDaemons(t *testing.T) {
 			t.Errorf("set: %d, %s%s", status, stdout, stderr)
 		}
 		want := pick(realTime && mode == "napi", "real-time", "normal priority")
-		if _, stdout, _ = run(t.Context(), "status", "--dir", dir, "--node", "2"); !strings.Contains(stdout, want) {
+		if _, stdout, _ = run(t.Context(), "status", "--dir", dir, "--node", "2", "-v"); !strings.Contains(stdout, want) {
 			t.Errorf("mode %s: not %s:\n%s", mode, want, stdout)
 		}
 	}
 	if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode=interrupt", "adaptive=on"); status != cli.ExitOK || stdout+stderr != "" {
 		t.Errorf("set: %d, %s%s", status, stdout, stderr)
 	}
-	if status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--node", "2"); status != cli.ExitOK || !strings.Contains(stdout, "receive: mode interrupt, dynamic ITR") {
+	if status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--node", "2", "--verbose"); status != cli.ExitOK || !strings.Contains(stdout, "receive: mode interrupt, dynamic ITR") {
 		t.Errorf("status: %d, %s%s", status, stdout, stderr)
 	}
 

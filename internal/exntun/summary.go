@@ -1,0 +1,151 @@
+package exntun
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/internal/control"
+	"exnet/napi"
+)
+
+// nodeLine is what the summary has a line about.
+type nodeLine struct {
+	*control.Status
+	sockets *control.Sockets
+	in, out float64 // bit/s
+}
+
+// writeSummary writes a line for each node.
+func writeSummary(w io.Writer, nodes []nodeLine) {
+	if len(nodes) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "fabric %s in %s: %s on this host\n", nodes[0].Fabric, nodes[0].Dir, plural(len(nodes), "node"))
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  node\taddresses\tnamespace\tlink\tpeers\tin\tout\tdirect\twarnings")
+	for _, n := range nodes {
+		fmt.Fprintf(tw, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, n.addresses(), namespaceOf(n.Status), n.link(),
+			n.peers(), rate(n.in), rate(n.out), n.direct(), strings.Join(n.warnings(), "; "))
+	}
+	_ = tw.Flush() // its errors are w's
+}
+
+// plural is "1 node" or "2 nodes".
+func plural(n int, what string) string { return fmt.Sprintf("%d %s%s", n, what, pick(n == 1, "", "s")) }
+
+// addresses are those that are not link-local.
+func (n nodeLine) addresses() string {
+	var list []string
+	for _, a := range n.Interface.Addrs {
+		if !a.Addr().IsLinkLocalUnicast() {
+			list = append(list, a.Addr().String())
+		}
+	}
+	return pick(len(list) == 0, "-", strings.Join(list, " "))
+}
+
+// namespaceOf names the namespace of a node: as "ip netns" does, or by its process if it is
+// that of one.
+func namespaceOf(s *control.Status) string {
+	switch own := fmt.Sprintf("/proc/%d/ns/net", s.PID); {
+	case strings.HasPrefix(s.NetNS, "/run/netns/"), strings.HasPrefix(s.NetNS, "/var/run/netns/"):
+		return printable(filepath.Base(s.NetNS))
+	case s.NetNS == own:
+		return fmt.Sprintf("pid %d", s.PID)
+	}
+	return "unnamed"
+}
+
+// up is the state of a peer whose link works.
+const up = "up"
+
+// link is whether the interface is up, and by which links its peers are reached.
+func (n nodeLine) link() string {
+	if !n.Interface.Up {
+		return "down"
+	}
+	var kinds []string
+	for _, p := range n.Peers {
+		if p.State == up && p.Link != "" && !slices.Contains(kinds, p.Link) {
+			kinds = append(kinds, p.Link)
+		}
+	}
+	slices.Sort(kinds)
+	return pick(len(kinds) == 0, up, strings.Join(kinds, "+"))
+}
+
+// peers is how many of them are linked.
+func (n nodeLine) peers() string {
+	linked := 0
+	for _, p := range n.Peers {
+		if p.State == up {
+			linked++
+		}
+	}
+	return fmt.Sprintf("%d/%d", linked, len(n.Peers))
+}
+
+// direct is how many of the connections in the node's namespace are direct.
+func (n nodeLine) direct() string {
+	if n.sockets == nil || n.sockets.Broker == "" {
+		return "-"
+	}
+	direct, live := 0, 0
+	for _, c := range n.sockets.Connections {
+		switch c.Mode {
+		case connstats.ModeClosed.String():
+		case connstats.ModeDirect.String():
+			direct++
+			live++
+		default:
+			live++
+		}
+	}
+	return fmt.Sprintf("%d/%d", direct, live)
+}
+
+// warnings are what somebody who looks should know.
+func (n nodeLine) warnings() (list []string) {
+	for _, p := range n.Peers {
+		if p.Error != "" {
+			list = append(list, fmt.Sprintf("node %d: %s", p.Node, p.Error))
+		} else if p.State != up {
+			list = append(list, fmt.Sprintf("node %d is %s", p.Node, p.State))
+		}
+	}
+	s := n.Interface.Stats
+	if bad := s.RxErrors + s.TxErrors; bad > 0 {
+		list = append(list, plural(int(min(bad, 1<<31)), "error"))
+	}
+	if lost := s.RxDropped + s.TxDropped; lost > 0 {
+		list = append(list, fmt.Sprintf("%d dropped", lost))
+	}
+	if n.Faults != nil && *n.Faults != "" {
+		list = append(list, "faults "+*n.Faults)
+	}
+	if n.Receive.Mode == napi.ModeBusyPoll {
+		list = append(list, "busy polling")
+	}
+	if n.sockets != nil && n.sockets.Broker == "" {
+		list = append(list, "another broker serves its namespace")
+	}
+	return list
+}
+
+// rate writes bits in a second.
+func rate(bits float64) string {
+	for _, u := range []struct {
+		at   float64
+		name string
+	}{{1e9, "Gbit/s"}, {1e6, "Mbit/s"}, {1e3, "kbit/s"}} {
+		if bits >= u.at {
+			return fmt.Sprintf("%.3g %s", bits/u.at, u.name)
+		}
+	}
+	return fmt.Sprintf("%.0f bit/s", bits)
+}
