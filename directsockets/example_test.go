@@ -79,16 +79,16 @@ func ExampleConn_Stats() {
 	}
 	defer server.Close()
 	go server.Run(context.Background())
-	client, err := client.Dial(client.Config{Path: server.Path()})
+	names, err := client.Dial(client.Config{Path: server.Path()})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close()
-	if err := client.Wait(context.Background()); err != nil {
+	defer names.Close()
+	if err := names.Wait(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 
-	config := directsockets.Config{Broker: client}
+	config := directsockets.Config{Broker: names}
 	lc := directsockets.ListenConfig{Config: config}
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
