@@ -26,6 +26,7 @@ static uint32_t next_id = 1u << 31; /* listeners have the upper half of the numb
 /* Of which counter is l, as long as it is not announced? */
 static int *counter(const struct listener *l) { return l->fd >= 0 ? &unannounced : &orphans; }
 
+/* Adds by to the counter of l, which others read without the lock. */
 static void count(const struct listener *l, int by)
 {
 	__atomic_store_n(counter(l), *counter(l) + by, __ATOMIC_RELAXED);
@@ -34,6 +35,7 @@ static void count(const struct listener *l, int by)
 /* The broker has gone, with what it was told. */
 static bool forgotten(void) { return nlisteners > 0 && __atomic_load_n(&told, __ATOMIC_RELAXED) != ds_broker_connection(); }
 
+/* Has all listeners be announced again if the broker that knew them has gone. */
 static void forget(void)
 {
 	for (int i = 0; forgotten() && i < nlisteners; i++)
@@ -72,6 +74,7 @@ static struct listener *add(int fd, const uint8_t *addr, uint16_t port)
 	return l;
 }
 
+/* Tells the broker that l ends, if it knows l. */
 static void withdraw(struct listener *l)
 {
 	struct ds_message m = {.type = DS_UNLISTEN, .id = l->id};
@@ -82,6 +85,7 @@ static void withdraw(struct listener *l)
 		count(l, -1);
 }
 
+/* Withdraws l and frees its place, which the last listener takes. */
 static void end(struct listener *l)
 {
 	withdraw(l);

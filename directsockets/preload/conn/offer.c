@@ -99,6 +99,7 @@ static void no_listener(struct ds_sock *s)
 		ds_phase(s, PLAIN);
 }
 
+/* Leaves s on TCP, for want of memory or descriptors. */
 static void no_memory(struct ds_sock *s)
 {
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);

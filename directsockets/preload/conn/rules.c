@@ -48,6 +48,7 @@ static int number(const char *p, int n, int high)
 	return v > high ? -1 : v;
 }
 
+/* The value of a hexadecimal digit; -1: c is none. No lock. */
 static int hexdigit(char c)
 {
 	if (c >= '0' && c <= '9')
@@ -133,6 +134,7 @@ static int match(const char *pat, int n, const char *name)
 	return i == n;
 }
 
+/* Do the addresses a and b share their first bits? No lock. */
 static int prefix(const uint8_t *a, const uint8_t *b, int bits)
 {
 	int whole = bits / 8, rest = bits % 8;
@@ -144,6 +146,7 @@ static int prefix(const uint8_t *a, const uint8_t *b, int bits)
 
 static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 
+/* Is a, 16 bytes, an address of the loopback interface? No lock. */
 static int is_loopback(const uint8_t *a)
 {
 	static const uint8_t one[16] = {[15] = 1};
@@ -153,6 +156,7 @@ static int is_loopback(const uint8_t *a)
 	return memcmp(a, one, 16) == 0;
 }
 
+/* Is a, 16 bytes, the address that stands for all? No lock. */
 static int is_wildcard(const uint8_t *a)
 {
 	static const uint8_t zero[16];
@@ -160,6 +164,8 @@ static int is_wildcard(const uint8_t *a)
 	return memcmp(a, zero, 16) == 0 || (memcmp(a, v4, 12) == 0 && memcmp(a + 12, zero, 4) == 0);
 }
 
+/* The RULES_* for a role (c or s) at an address and port; wildcard: addr stands for all, so only a rule for all may
+ * say TCP. No lock: the rules do not change once they are set. */
 static int decide(char role, const uint8_t *addr, int port, int wildcard)
 {
 	struct rule r;
@@ -215,6 +221,7 @@ int rules_set(const char *text, const char *program, int loopback)
 
 const char *rules_program(void) { return rules.invoked[0] ? rules.invoked : rules.program; }
 
+/* The last part of path. No lock. */
 static const char *base(const char *path)
 {
 	const char *b = path;

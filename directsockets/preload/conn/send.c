@@ -149,6 +149,7 @@ struct filler {
 	size_t *sent;
 };
 
+/* Sends what fits while the sender waits: struct filler *. True: that moved bytes. Takes tx_lock if it is free. */
 static bool fill(void *arg)
 {
 	struct filler *f = arg;

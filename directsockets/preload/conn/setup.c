@@ -228,6 +228,7 @@ void ds_tick(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
+/* The broker is there, for the first time or again. With the lock of setup. */
 static void met(void)
 {
 	ds_met();
@@ -238,6 +239,8 @@ static const struct ds_broker_notices by_broker = {granted, none, ds_refused, me
 
 /* ---- life -------------------------------------------------------------------------- */
 
+/* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short. Takes the lock of setup;
+ * errno stays. */
 static struct ds_sock *make(int fd, int side)
 {
 	struct ds_info info = {0};

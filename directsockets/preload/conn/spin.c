@@ -36,6 +36,7 @@ static __thread bool was_crowded __attribute__((tls_model("initial-exec")));
 /* Ticks that a yield takes if there is nobody to yield to: the least ever seen. */
 static uint64_t quickest = UINT64_MAX;
 
+/* Tells the processor that this is a spin. No lock. */
 static inline void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -18,6 +18,7 @@ static void put_ends(uint8_t *p, const struct ds_info *i)
 	memcpy(p + 32, i->port, 4);
 }
 
+/* Reads the ends of a connection as a message has them, 36 bytes at p. No lock. */
 static void get_ends(struct ds_info *i, const uint8_t *p)
 {
 	memcpy(i->addr, p, 32);

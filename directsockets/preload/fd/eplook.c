@@ -15,6 +15,7 @@ static inline uint32_t kernel_mask(unsigned kernel)
 	return poll_synonyms(kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
 }
 
+/* What the program asks for, with what epoll always tells. */
 static inline uint32_t asked(const struct member *m)
 {
 	return (m->events & ~(uint32_t)FLAGS) | EPOLLERR | EPOLLHUP;
@@ -22,6 +23,7 @@ static inline uint32_t asked(const struct member *m)
 
 /* ---- the kernel's entry ------------------------------------------------------ */
 
+/* Has the kernel's entry ask for events, under the member's tag: as epoll_ctl. With e's lock. */
 static int change(struct member *m, uint32_t events)
 {
 	struct epoll_event ev = {.events = events, .data.u64 = m->tag};
@@ -69,6 +71,7 @@ void m_entry(struct member *m)
 
 /* ---- looking ----------------------------------------------------------------- */
 
+/* Notes which directions are direct, after a look. With e's lock. */
 static void looked(struct member *m)
 {
 	int direct = ds_direct(m->c->s);
@@ -91,6 +94,7 @@ static inline void fired(struct member *m)
 		m->kevents = ~0u;
 }
 
+/* What holds of what the program asks for, for a member that is told of levels. With e's lock. */
 static uint32_t look_level(struct member *m)
 {
 	struct ds_ready r = ds_ready(m->c->s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR);

@@ -27,6 +27,7 @@ static uint32_t member_used = 1; /* member 0 is the wakefd */
 static struct member *member_free;
 static uint64_t prefix, family; /* of tags: family the upper part, for all processes of one fork tree */
 
+/* Draws the upper bits of this process's tags; those of its family stay. With ep_lock. */
 static void new_prefix(void)
 {
 	uint64_t r = 0;

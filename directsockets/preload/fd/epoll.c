@@ -217,6 +217,7 @@ static bool fires(const struct epoll_event *ev)
 	return (ev->events & (EPOLLET | EPOLLONESHOT)) && !(ev->events & EPOLLEXCLUSIVE);
 }
 
+/* EPOLL_CTL_ADD of fd, which is c. */
 static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct epoll_event *ev)
 {
 	struct member *m = of_others(e) ? NULL : m_new(c, e, fd, ev);
@@ -242,6 +243,7 @@ static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct
 	return rc;
 }
 
+/* EPOLL_CTL_MOD of a member. */
 static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 {
 	struct epi *e = m->e;

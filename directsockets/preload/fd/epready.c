@@ -36,6 +36,7 @@ struct round {
 
 /* ---- what the kernel says ------------------------------------------------------ */
 
+/* The kernel tells of the wakefd. With e's lock. */
 static void take_wake(struct round *r)
 {
 	r->woken = true;
@@ -43,6 +44,7 @@ static void take_wake(struct round *r)
 		epi_clear_wake(r->e);
 }
 
+/* The kernel tells of m's doorbell: all members of its conn are looked at. With e's lock. */
 static void take_bell(struct round *r, struct member *m)
 {
 	if (!m_rung(m)) /* it will be, by a thread that is awake by now, or has to be scheduled first */
@@ -133,6 +135,7 @@ static uint64_t sent_at(struct member *m)
 	return t < m->since ? m->since : t;
 }
 
+/* When what m has ready came, in ticks: its place in the order of a round. With e's lock. */
 static uint64_t came(struct member *m)
 {
 	if (m->heard)
@@ -223,6 +226,7 @@ static void harvest(struct round *r, const struct waiter *w, bool told, bool ask
 	errno = saved;
 }
 
+/* The latest of the listed members, in ticks; 0: there is none. With e's lock. */
 static uint64_t latest(const struct round *r)
 {
 	uint64_t t = 0;
@@ -272,6 +276,7 @@ static struct member *sort(struct member *list)
 	return list;
 }
 
+/* Takes the member at *at off the list, so that the next round looks again. With e's lock. */
 static void unlist(struct round *r, struct member **at)
 {
 	struct member *m = *at;

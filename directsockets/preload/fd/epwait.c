@@ -62,6 +62,7 @@ static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 	return raw_wait(w, &zero);
 }
 
+/* Counts the caller as one that sleeps, so that news rings the wakefd. No lock. */
 static void begin_sleep(struct waiter *w)
 {
 	ds_critical_begin();
@@ -70,6 +71,7 @@ static void begin_sleep(struct waiter *w)
 	ds_critical_end();
 }
 
+/* Ends begin_sleep, and a nap. No lock. */
 static void end_sleep(struct waiter *w)
 {
 	ds_critical_begin();
@@ -101,6 +103,7 @@ static void waiter_end(struct waiter *w)
 	ds_critical_end();
 }
 
+/* Takes a reference of the instance of w->epfd; w->e NULL: none of ours. Takes ep_lock; a jump gives it back. */
 static void waiter_begin(struct waiter *w)
 {
 	ds_critical_begin();
@@ -139,6 +142,7 @@ static void look_without_bells(struct epi *e)
 	lk_unlock(&e->lock);
 }
 
+/* Disarms all members of e: a thread is awake. Takes e's lock. */
 static void woken(struct epi *e)
 {
 	lk_lock(&e->lock);

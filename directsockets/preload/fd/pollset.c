@@ -246,6 +246,7 @@ static void others_none(const struct set *p)
 			p->fds[i].revents = 0;
 }
 
+/* How many entries of the program's array are ready. No lock. */
 static int count(const struct set *p)
 {
 	int ready = 0;
@@ -308,6 +309,7 @@ static bool arm(const struct set *p)
 	return follow;
 }
 
+/* Hands the bells that the kernel has told of to their sockets. No lock. */
 static void hear(const struct set *p)
 {
 	for (nfds_t i = 0; i < p->w->n; i++) {
@@ -320,6 +322,7 @@ static void hear(const struct set *p)
 	}
 }
 
+/* Settles the epoll instances in the set; rung: a sleep has ended. Takes their locks. */
 static void settle(const struct set *p, bool rung)
 {
 	for (nfds_t i = 0; p->nested && i < p->n; i++) {

@@ -12,16 +12,19 @@ enum { BITS = sizeof(word) * CHAR_BIT };
 
 enum { FEW = 64 }; /* descriptors for which the stack has room */
 
+/* The i-th word of a set; NULL is empty. No lock. */
 static inline word bits_of(const fd_set *s, int i)
 {
 	return s ? ((const word *)s)[i] : 0;
 }
 
+/* Is fd in the set? No lock. */
 static inline bool has(const fd_set *s, int fd)
 {
 	return s && (((const word *)s)[fd / BITS] >> (fd % BITS) & 1);
 }
 
+/* select by poll: p has room for the count descriptors of the sets, which are rewritten. As select. No lock. */
 static int select_poll(int n, int count, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct pollfd *p)
 {
 	int k = 0, rc, total = 0;

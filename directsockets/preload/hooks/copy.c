@@ -30,6 +30,7 @@ static bool is_pipe(int fd, int mode)
 	return yes;
 }
 
+/* May a splice wait for the pipe fd? No lock. */
 static bool pipe_waits(int fd, unsigned flags) { return !(flags & SPLICE_F_NONBLOCK) && !(REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK); }
 
 /* Is there room in a pipe (POLLOUT), or something to read or its end (POLLIN)? False and errno: EAGAIN, EINTR. */
@@ -57,6 +58,7 @@ static bool own_pipe(int ends[2])
 	return false;
 }
 
+/* Closes both ends of a pipe; errno stays. No lock. */
 static void own_close(int ends[2])
 {
 	int saved = errno;
@@ -86,6 +88,7 @@ static ssize_t pipe_put(int fd, char *p, size_t n)
 
 /* ---- socket to pipe -------------------------------------------------------------- */
 
+/* splice from the socket in, of call k, to the pipe out: as splice. No lock. */
 static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned flags)
 {
 	struct buffer b;
@@ -140,6 +143,7 @@ static ssize_t pipe_send(struct call *k, int in, int out, size_t n, bool *all)
 	return sent;
 }
 
+/* splice from the pipe in to the socket out, of call k: as splice. No lock. */
 static ssize_t pipe_to_sock(struct call *k, int in, int out, size_t n, unsigned flags)
 {
 	bool wait = pipe_waits(in, flags), all = true;
@@ -159,6 +163,7 @@ static ssize_t pipe_to_sock(struct call *k, int in, int out, size_t n, unsigned 
 
 /* ---- file to socket -------------------------------------------------------------- */
 
+/* sendfile from pos of the file in to the socket fd, of call k: as sendfile. No lock. */
 static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t n)
 {
 	struct buffer b;

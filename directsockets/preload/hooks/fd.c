@@ -266,6 +266,7 @@ static void range_closing(unsigned first, unsigned last)
 			fd_closing((int)fd);
 }
 
+/* The first number that no descriptor can have. No lock. */
 static unsigned table_end(void)
 {
 	struct rlimit lim;
@@ -312,6 +313,7 @@ EXPORT void closefrom(int first)
 
 /* ---- fcntl, ioctl ---------------------------------------------------------- */
 
+/* The flags of fd were set; async: O_ASYNC is one of them. No lock. */
 static void flags_changed(int fd, bool async)
 {
 	CALL(k, fd);

@@ -38,6 +38,7 @@ static long raw(long nr, long a, long b, long c, long d, long e, long f)
 #endif
 }
 
+/* Are the next functions known, so that REAL works? No lock. */
 static inline bool begun(void) { return __atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE); }
 
 EXPORT int munmap(void *p, size_t n)

@@ -23,6 +23,7 @@ static ssize_t stream_read(void *cookie, char *p, size_t n)
 	return read((int)(intptr_t)cookie, p, n);
 }
 
+/* fopencookie's write: all of it, or as much as went. No lock. */
 static ssize_t stream_write(void *cookie, const char *p, size_t n)
 {
 	size_t done = 0;
@@ -36,6 +37,7 @@ static ssize_t stream_write(void *cookie, const char *p, size_t n)
 	return (ssize_t)done;
 }
 
+/* fopencookie's close. No lock. */
 static int stream_close(void *cookie)
 {
 	return close((int)(intptr_t)cookie);
@@ -69,6 +71,7 @@ EXPORT int fclose(FILE *f)
 	return next_fclose(f);
 }
 
+/* Writes n bytes of text; n, or -1 and errno. No lock. */
 static int print(int fd, const char *text, int n)
 {
 	for (int done = 0; done < n;) {

@@ -16,6 +16,7 @@
 
 /* ---- fork ----------------------------------------------------------------- */
 
+/* pthread_atfork's, in the parent. Gives the locks of fork_prepare back. */
 static void forked(void) { fork_parent(1); }
 
 EXPORT pid_t _Fork(void)
@@ -34,6 +35,7 @@ struct clone_start {
 	void *arg;
 };
 
+/* The first function of a child of clone: struct clone_start *. Its locks are made anew. */
 static int clone_child(void *p)
 {
 	struct clone_start s = *(struct clone_start *)p;
@@ -107,6 +109,7 @@ struct by_cookie {
 	} *carried;
 };
 
+/* For conn_each: hands c over if it has the cookie of struct by_cookie *, or has it go back to TCP. */
 static void demote_cookie(struct conn *c, void *arg)
 {
 	struct by_cookie *b = arg;
@@ -131,6 +134,7 @@ static void demote_cookie(struct conn *c, void *arg)
 	ds_freeze_demote(c->s, b->fd);
 }
 
+/* For conn_each: there is one, bool *. */
 static void count_one(struct conn *c, void *arg)
 {
 	(void)c;
@@ -359,6 +363,7 @@ __attribute__((constructor)) static void start(void)
 	errno = saved;
 }
 
+/* For conn_each: the process ends, and with it c. */
 static void goodbye(struct conn *c, void *arg)
 {
 	(void)arg;

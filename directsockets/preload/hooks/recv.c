@@ -8,6 +8,7 @@ static inline bool odd_recv(int flags)
 	return (flags & (MSG_ERRQUEUE | MSG_OOB)) != 0;
 }
 
+/* Has the connection of a call with MSG_OOB go back to TCP: urgent data is the kernel's. No lock. */
 static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
@@ -134,6 +135,7 @@ static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ss
 	return kernel;
 }
 
+/* recvmsg on the connection of call k. No lock. */
 static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 {
 	ssize_t rc = -1;

@@ -10,6 +10,7 @@ static inline bool odd_send(int flags)
 	return (flags & (MSG_OOB | MSG_FASTOPEN)) != 0;
 }
 
+/* Has the connection of a call with MSG_OOB go back to TCP: urgent data is the kernel's. No lock. */
 static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
@@ -36,6 +37,7 @@ static inline ssize_t send_vectors(struct call *k, int fd, const struct iovec *i
 	return sent(k, ds_send(k->c->s, fd, iov, n, flags & ~MSG_ZEROCOPY), want);
 }
 
+/* Sends n bytes at p: as send. No lock. */
 static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, int flags)
 {
 	return send_vectors(k, fd, &(struct iovec){(void *)(uintptr_t)p, capped(n)}, 1, flags, capped(n));
@@ -92,6 +94,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int f
 }
 ALIAS(pwritev64v2, pwritev2);
 
+/* sendmsg on the connection of call k. No lock. */
 static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int flags)
 {
 	bool there = msg_there(m);
@@ -148,6 +151,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	return (int)n;
 }
 
+/* Has fd go back to TCP if it is ours. No lock. */
 static void demote_fd(int fd)
 {
 	struct conn *c = conn_get(fd);

@@ -15,6 +15,7 @@
 /* A set of signals and its size, the last arguments of a call that waits. */
 static inline bool mask_fine(const sigset_t *mask, size_t size) { return !mask || (size == DS_SIGSET && ds_readable(mask, DS_SIGSET)); }
 
+/* Calls that move bytes. */
 static bool bytes(long nr, const long a[6], long *rc)
 {
 	int fd = (int)a[0], n = (int)a[2]; /* of vectors: the kernel, too, looks at 32 bits of it */
@@ -38,6 +39,7 @@ static bool bytes(long nr, const long a[6], long *rc)
 	return false;
 }
 
+/* Calls of sockets. */
 static bool sockets(long nr, const long a[6], long *rc)
 {
 	int fd = (int)a[0];
@@ -55,6 +57,7 @@ static bool sockets(long nr, const long a[6], long *rc)
 	return false;
 }
 
+/* Calls that make, change and close descriptors. */
 static bool descriptors(long nr, const long a[6], long *rc)
 {
 	int fd = (int)a[0];
@@ -73,6 +76,7 @@ static bool descriptors(long nr, const long a[6], long *rc)
 	return false;
 }
 
+/* ppoll with the kernel's own form of arguments. */
 static bool raw_ppoll(const long a[6], long *rc)
 {
 	if (!poll_ours(P(0), (nfds_t)a[1]) || !mask_fine(P(3), (size_t)a[4]) || (P(2) && !time_fine(P(2))))
@@ -80,6 +84,7 @@ static bool raw_ppoll(const long a[6], long *rc)
 	return IS(ppoll(P(0), (nfds_t)a[1], P(2), P(3)));
 }
 
+/* pselect with the kernel's own form of arguments. */
 static bool raw_pselect(const long a[6], long *rc)
 {
 	const struct {
@@ -109,6 +114,7 @@ static bool raw_select(const long a[6], long *rc)
 }
 #endif
 
+/* Calls that wait. */
 static bool waits(long nr, const long a[6], long *rc)
 {
 	int fd = (int)a[0];
@@ -133,6 +139,7 @@ static bool waits(long nr, const long a[6], long *rc)
 	return false;
 }
 
+/* Calls of memory and of processes. */
 static bool others(long nr, const long a[6], long *rc)
 {
 	switch (nr) {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 
+/* ms as a time, in *t; negative: NULL, for ever. No lock. */
 static struct timespec *from_ms(struct timespec *t, int ms)
 {
 	if (ms < 0)
@@ -105,6 +106,7 @@ EXPORT int pselect(int n, fd_set *in, fd_set *out, fd_set *except, const struct 
 
 /* ---- epoll ---------------------------------------------------------------- */
 
+/* Makes the instance of a new epoll descriptor; fd, or -1, is the result. Takes ep_lock. */
 static int created(int fd)
 {
 	if (fd >= 0) {
@@ -156,6 +158,7 @@ static int wait_refused(int epfd, struct epoll_event *ev, int max, const struct 
 	return REAL(epoll_pwait)(epfd, ev, max, 0, mask);
 }
 
+/* epoll_wait with a time and a mask: checks the arguments as the kernel does. No lock. */
 static int wait_events(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
 	enum { LOTS = 1024 }; /* of what is ready the rest is told by the next call */

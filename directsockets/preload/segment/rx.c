@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* Makes p the position, at once for who looks from outside. The caller receives alone. */
 static inline void commit(struct ds_rx *r, const struct ds_pos *p)
 {
 	uint32_t next = !(r->cur & 1);
@@ -229,6 +230,7 @@ bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
 	       (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS));
 }
 
+/* The tag of the message with that number. The caller receives alone. */
 static inline unsigned tag_of(struct ds_seg *g, uint64_t count) { return GET(&rx_slot(g, count)->status) >> 32 & 0xff; }
 
 /* Looks for messages after the first *seen; count of them are consumed. */

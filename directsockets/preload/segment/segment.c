@@ -210,6 +210,7 @@ bool ds_expedite(void)
 	return ds_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
+/* Orders what was sent before the look at who sleeps: a fence of the compiler if the sleeper pays (SPEC 4.5). */
 static inline void waker_barrier(const struct ds_seg *g)
 {
 	if (g->expedited && (GET(&g->peer->flags) & DS_EXPEDITED))

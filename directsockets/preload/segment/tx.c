@@ -32,6 +32,7 @@ static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
 	return t->count - t->consumed + n <= g->slots;
 }
 
+/* Shows the next message, of tag and len, to the peer. The caller sends alone. */
 static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len)
 {
 	SET(&g->txstamps[t->count % DS_STAMP_RING], ds_ticks());
@@ -53,6 +54,7 @@ void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
 	t->next_off = t->off;
 }
 
+/* Copies the next n bytes of the cursor, which has them, and moves it. No lock. */
 static inline void gather(struct ds_cursor *c, uint8_t *to, size_t n)
 {
 	c->left -= n;
@@ -76,6 +78,7 @@ static inline void gather(struct ds_cursor *c, uint8_t *to, size_t n)
 	}
 }
 
+/* Has the peer frozen this direction? Is it frozen or over? Any thread may ask. */
 static inline bool frozen(struct ds_seg *g) { return GET(&g->peer->attention) & DS_FROZEN; }
 static inline bool stopped(struct ds_seg *g) { return GET(&g->peer->attention) & (DS_FROZEN | DS_CLOSED | DS_RESET); }
 
