@@ -30,7 +30,7 @@ func (c *Conn) demote(why Reason) error {
 		if closed {
 			return c.opError("demote", net.ErrClosed)
 		}
-		// Who has lent his lock does it when he is back.
+		// Who has lent its lock does it when it is back.
 		work := (c.rx.want.Load() | c.tx.want.Load()) & wantFreeze
 		if done && work == 0 || c.rx.word.Load() == lockLent || c.tx.word.Load() == lockLent {
 			c.reason(why)

@@ -69,7 +69,7 @@ func (c *Conn) setShadowDeadline(h *half, t time.Time) {
 	}
 }
 
-// clearWake undoes wake. The holder calls it before he looks whether he may sleep.
+// clearWake undoes wake. The holder calls it before it looks whether it may sleep.
 func (c *Conn) clearWake(h *half) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +145,7 @@ func (c *Conn) stop(h *half, op string) error {
 	return nil
 }
 
-// signals is what the holder of a lock looks at to decide whether he may wait.
+// signals is what the holder of a lock looks at to decide whether it may wait.
 // model_test.go explores what comes of these decisions in every order.
 type signals struct {
 	flags, want uint32
@@ -161,5 +161,5 @@ func (h *half) signals() signals {
 // that the flags of until end.
 func (s signals) wanted(until uint32) bool { return s.flags&until != 0 || s.want&wantWork != 0 }
 
-// interrupted reports whether the holder has to look up from what he waits for.
+// interrupted reports whether the holder has to look up from what it waits for.
 func (s signals) interrupted(until uint32) bool { return s.wanted(until) || s.woken }

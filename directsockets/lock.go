@@ -29,7 +29,7 @@ const (
 )
 
 // lock is the lock of one direction of a connection. Whoever reads or writes has
-// it, also while he sleeps; others leave him work and wake him (half.wake).
+// it, also while it sleeps; others leave work with it and wake it (half.wake).
 //
 //	free ──take──▶ taken ──lend──▶ lent ──steal (Close)──▶ gone
 //	  ▲───leave─────┘ ▲─────back────┘
@@ -37,8 +37,8 @@ const (
 // A locked instruction waits until all stores have reached the cache, and those of
 // a direct socket go to lines that the peer has. So there is one of them for each
 // lock, at the beginning: leave is a plain store and a plain load, and who leaves
-// work or wants the lock has all threads pass a barrier between what he writes and
-// what he looks at (shm.Membarrier).
+// work or wants the lock has all threads pass a barrier between what it writes and
+// what it looks at (shm.Membarrier).
 type lock struct {
 	word atomic.Uint64
 	want atomic.Uint32

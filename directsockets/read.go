@@ -131,7 +131,7 @@ func (c *Conn) read(p []byte) (int, error) {
 func (c *Conn) readShadow(p []byte) (int, error) {
 	r := &c.rx
 	if r.woken.Load() {
-		// Whatever the caller has looked at, he looks again: the other direction's sleeper
+		// Whatever the caller has looked at, it looks again: the other direction's sleeper
 		// may have taken an arming of watchRX back, which leaves no work behind.
 		c.clearWake(&r.half)
 		return 0, errWoken

@@ -224,7 +224,7 @@ func (c *Conn) install(u *upgrade) {
 	c.askRX(wantInstall)
 }
 
-// askRX leaves work to whoever has the lock of rx, and wakes him.
+// askRX leaves work to the holder of the lock of rx, and wakes it.
 func (c *Conn) askRX(work uint32) {
 	if !c.rx.ask(work) {
 		c.wake(&c.rx.half)
@@ -236,7 +236,7 @@ func (c *Conn) askRX(work uint32) {
 	}
 }
 
-// askTX leaves work to whoever has the lock of tx. If wake is set he is waked.
+// askTX leaves work to the holder of the lock of tx, and wakes it if wake is set.
 func (c *Conn) askTX(work uint32, wake bool) {
 	if !c.tx.ask(work) {
 		if wake {

@@ -79,7 +79,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 const sinkLeast = 480
 
 // learnRegion has the inbound direction hear of a region that the peer has a sink
-// in. If somebody reads he will.
+// in. A reader, if there is one, will.
 func (c *Conn) learnRegion() {
 	r := &c.rx
 	if !r.try() {

@@ -302,7 +302,7 @@ func TestStressLoss(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	// Everybody still gets what is sent to him.
+	// Every node still gets what is sent to it.
 	for _, n := range net.nodes {
 		for _, to := range net.nodes {
 			eventually(t, fmt.Sprintf("a frame from node %d to node %d", n.id, to.id), func() bool {

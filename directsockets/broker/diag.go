@@ -29,7 +29,7 @@ func proofOf(fd int, dev uint64) (proof, error) {
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_PATH == 0 || st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Dev != dev {
-		return proof{}, fmt.Errorf("%w: no O_PATH descriptor of one", errSocket)
+		return proof{}, fmt.Errorf("%w: not an O_PATH descriptor of a socket", errSocket)
 	}
 	return proof{inode: uint32(st.Ino), uid: st.Uid}, nil
 }
@@ -241,7 +241,7 @@ func (d *diag) parse(b []byte, dump bool, found func(m []byte)) (done bool, err 
 	for len(b) >= unix.SizeofNlMsghdr {
 		n := int(binary.NativeEndian.Uint32(b))
 		if n < unix.SizeofNlMsghdr || n > len(b) {
-			return true, errors.New("broker: sock_diag: a message that is cut off")
+			return true, errors.New("broker: sock_diag: message cut short")
 		}
 		body := b[unix.SizeofNlMsghdr:n]
 		if binary.NativeEndian.Uint32(b[nlSeqOff:]) == d.seq { // else the answer to one that was given up

@@ -23,7 +23,7 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 		return false, wire.ErrClosed
 	}
 	if c.listeners[id] != nil {
-		return false, fmt.Errorf("%w: LISTEN %d is there already", wire.ErrRule, id)
+		return false, fmt.Errorf("%w: LISTEN %d exists already", wire.ErrRule, id)
 	}
 	if len(c.listeners) >= wire.MaxListeners {
 		return false, nil

@@ -136,7 +136,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 			case !lost && len(fds) != m.Type.descriptors():
 				err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 			case p == nil && m.Type != peerNode:
-				err = fmt.Errorf("%w: %v, NODE being due first", wire.ErrRule, m.Type)
+				err = fmt.Errorf("%w: %v instead of NODE, which comes first", wire.ErrRule, m.Type)
 			case p == nil:
 				if err = s.cfg.CheckPeer(conn, m.Node); err != nil {
 					s.count.RefusedPeers.Add(1)

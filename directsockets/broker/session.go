@@ -72,7 +72,7 @@ func (c *session) run(conn *net.UnixConn) error {
 			case !lost && len(fds) != m.Type.Descriptors():
 				err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 			case (m.Type == wire.Hello) == greeted:
-				err = fmt.Errorf("%w: %v, HELLO being due once, first", wire.ErrRule, m.Type)
+				err = fmt.Errorf("%w: %v instead of HELLO, which comes once and first", wire.ErrRule, m.Type)
 			case !greeted:
 				if greeted = true; lost {
 					err = packet.ErrNoDescriptors

@@ -12,7 +12,7 @@ import (
 )
 
 // errSocket says that a descriptor is not the socket that is due.
-var errSocket = errors.New("broker: not such a socket of this namespace")
+var errSocket = errors.New("broker: not a TCP socket of this namespace")
 
 // netnsCookie returns the number of the network namespace that a socket is of,
 // which no other namespace has until the next boot.
@@ -59,15 +59,15 @@ func checkSegment(fd int, key wire.Key, nonce wire.Nonce) error {
 		return err
 	}
 	if size < segMinSize {
-		return fmt.Errorf("%w: a segment of %d bytes", wire.ErrRule, size)
+		return fmt.Errorf("%w: the segment has only %d bytes", wire.ErrRule, size)
 	}
 	var head [segHeadLen]byte
 	if n, err := unix.Pread(fd, head[:], 0); err != nil || n != len(head) {
-		return fmt.Errorf("%w: a segment that cannot be read", wire.ErrRule)
+		return fmt.Errorf("%w: the segment cannot be read", wire.ErrRule)
 	}
 	client, server := wire.ParseEnds(head[segEndsOff:])
 	if string(head[:len(segMagic)]) != segMagic || wire.Nonce(head[segNonceOff:]) != nonce || client != key.Client || server != key.Server {
-		return fmt.Errorf("%w: a segment of another connection", wire.ErrRule)
+		return fmt.Errorf("%w: the segment belongs to another connection", wire.ErrRule)
 	}
 	return nil
 }
@@ -76,11 +76,11 @@ func checkSegment(fd int, key wire.Key, nonce wire.Nonce) error {
 func checkBell(fd int) error {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || domain != unix.AF_UNIX {
-		return fmt.Errorf("%w: a doorbell that is no Unix socket", wire.ErrRule)
+		return fmt.Errorf("%w: the doorbell is not a Unix socket", wire.ErrRule)
 	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil || kind != unix.SOCK_STREAM {
-		return fmt.Errorf("%w: a doorbell that is no stream socket", wire.ErrRule)
+		return fmt.Errorf("%w: the doorbell is not a stream socket", wire.ErrRule)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (e *End) Awake() {
 }
 
 // Rung reports whether the doorbell has something for Awake. Who waits for edges
-// (epoll) looks before he sleeps: that the peer is gone may be known already, and is
+// (epoll) looks before it sleeps: that the peer is gone may be known already, and is
 // told only once.
 func (e *End) Rung() bool {
 	e.mu.Lock()

@@ -9,8 +9,8 @@ var (
 	// ErrFrozen says that the peer takes nothing more from the queue: call Rollback,
 	// then go on on the shadow.
 	ErrFrozen = errors.New("segment: peer has frozen this direction")
-	// ErrDemoted says that this direction goes on on the shadow.
-	ErrDemoted = errors.New("segment: direction goes on on the shadow")
+	// ErrDemoted says that this direction continues on the shadow.
+	ErrDemoted = errors.New("segment: direction continues on the shadow")
 	// ErrEnded says that this side has shut the direction down.
 	ErrEnded = errors.New("segment: direction is shut down")
 	// ErrClosed says that the peer's end is gone: the shadow says what follows.
@@ -19,7 +19,7 @@ var (
 	ErrReset = errors.New("segment: connection reset by peer")
 	// ErrEnding says that the queue holds the end of the direction, or that the peer
 	// has gone: nothing can be rolled back any more. Receive to the end.
-	ErrEnding = errors.New("segment: end of the direction is in the queue")
+	ErrEnding = errors.New("segment: end of stream is in the queue")
 	// ErrCorrupt says that the peer has written what cannot be (a breach): close
 	// the connection with ECONNRESET. The End touches the segment no more.
 	ErrCorrupt = errors.New("segment: corrupt; reset the connection")

@@ -19,7 +19,7 @@ const (
 
 var (
 	// ErrNoZCopy says that the peer does not do zero copy: use Send and Recv.
-	ErrNoZCopy = errors.New("segment: peer does no zero copy")
+	ErrNoZCopy = errors.New("segment: peer does not support zero copy")
 	// ErrRegions says that the connection has had as many regions as it may.
 	ErrRegions = errors.New("segment: too many regions")
 )

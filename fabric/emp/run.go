@@ -86,7 +86,7 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 }
 
 // scan compares the directory with the peers, and says whether those that are
-// gone have come to their end. Only Run's goroutine calls it.
+// gone have ended. Only Run's goroutine calls it.
 func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 	alive, dead, err := m.dir.list()
 	if err != nil {

@@ -149,7 +149,7 @@ func (c *Capture) Stats(i int) Stats {
 	return Stats{Frames: c.taps[i].frames.Load(), Written: written}
 }
 
-// Done is closed when the capture has come to its end: by Close, or because the
+// Done is closed when the capture has ended: by Close, or because the
 // Writer failed, as a pipe does whose reader is gone.
 func (c *Capture) Done() <-chan struct{} { return c.done }
 

@@ -87,7 +87,7 @@ type wires struct {
 	past map[fabric.NodeID]wire.Stats // +checklocks:mu
 }
 
-// add notes a link to a peer, that before it has come to its end.
+// add notes a link to a peer, that before it has ended.
 func (w *wires) add(l *wire.Link) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

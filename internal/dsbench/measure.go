@@ -1,7 +1,6 @@
 package dsbench
 
 import (
-
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 )

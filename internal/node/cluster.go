@@ -176,7 +176,7 @@ func (c *Cluster) Counters(i int) counter.List {
 // Namespace returns the namespace of the i-th node.
 func (c *Cluster) Namespace(i int) *netns.NS { return c.spaces[i] }
 
-// Wait returns when the data path has come to its end, with the error that
+// Wait returns when the data path has ended, with the error that
 // ended it, or nil after Close.
 func (c *Cluster) Wait() error { return c.group.Wait() }
 

@@ -13,5 +13,5 @@
 // # Concurrency
 //
 // Statistics may be read at any time. A Node or Cluster is run once and closed
-// once it has come to its end.
+// once it has ended.
 package node

@@ -221,7 +221,7 @@ func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (pag
 		return nil, 0, err
 	}
 	if m.Type != wire.Welcome || len(fds) != 1 {
-		return nil, 0, fmt.Errorf("%w: %v with %d descriptors, WELCOME being due", wire.ErrRule, m.Type, len(fds))
+		return nil, 0, fmt.Errorf("%w: %v with %d descriptors instead of WELCOME", wire.ErrRule, m.Type, len(fds))
 	}
 	if page, err = wire.MapPage(fds[0]); err != nil {
 		return nil, 0, err
@@ -245,7 +245,7 @@ func (w socketWay) Ask(m wire.Message, s Socket, queue bool, fds ...int) error {
 		return send(b, fds...)
 	}
 	if s.Conn == nil {
-		return fmt.Errorf("%w: this one wants to see the socket", ErrNoBroker)
+		return fmt.Errorf("%w: it asks for a proof of the socket", ErrNoBroker)
 	}
 	var proof int
 	var err error

@@ -55,7 +55,7 @@ func (a *Announcement) Close() {
 // Offer offers a segment and side 1's doorbell, which it borrows, for a connection
 // whose side 0 this is. refused is called when the broker does not want it, or
 // nobody has claimed it in time, never after a GRANT; nil: nobody. When the broker
-// dies nobody is told: the doorbell comes to its end. ErrNoBroker, ErrBusy: there
+// dies nobody is told: the doorbell ends. ErrNoBroker, ErrBusy: there
 // is no offer.
 func (c *Client) Offer(s Socket, nonce wire.Nonce, segment, bell int, refused func(wire.Reason)) error {
 	c.mu.Lock()

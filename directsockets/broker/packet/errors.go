@@ -5,5 +5,5 @@ import "errors"
 var (
 
 	// ErrSlow is the end of a client that does not read.
-	ErrSlow = errors.New("broker: its queue is full")
+	ErrSlow = errors.New("broker: send queue is full")
 )

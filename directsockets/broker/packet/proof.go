@@ -55,7 +55,7 @@ func OpenProof(fd int) (int, error) {
 		proof, err = unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLOEXEC)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("broker: a descriptor to show the socket by: %w", err)
+		return -1, fmt.Errorf("broker: cannot open a proof of the socket: %w", err)
 	}
 	return proof, nil
 }

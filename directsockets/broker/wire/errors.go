@@ -9,10 +9,10 @@ var (
 
 	// ErrRule says that a client broke the rules of the protocol, and so was
 	// disconnected.
-	ErrRule = errors.New("broker: rule of the protocol broken")
+	ErrRule = errors.New("broker: protocol violation")
 
 	// ErrBusy says that the broker does not keep up. Go on with TCP, and try later.
-	ErrBusy = errors.New("broker: it does not keep up")
+	ErrBusy = errors.New("broker: busy")
 
 	// ErrClosed says that the Client or Server was closed.
 	ErrClosed = errors.New("broker: closed")

@@ -146,9 +146,9 @@ func (r Reason) String() string {
 	case TooMany:
 		return "too many"
 	case NotOwner:
-		return "not such a socket of this namespace"
+		return "not a TCP socket of this namespace"
 	case BadSegment:
-		return "no proper segment"
+		return "bad segment or doorbell"
 	}
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }

@@ -161,7 +161,7 @@ void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
 void ds_users_end(struct ds_sock *s) DS_HIDDEN;
 /* True if nobody is in such a call, nor will be until ds_gate_open. */
 bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
-/* The same, and wakes those who sleep in such a call and can be waked; waits for them a moment. */
+/* The same, and wakes those who sleep in such a call and can be woken; waits for them a moment. */
 bool ds_gate_clear(struct ds_sock *s) DS_HIDDEN;
 void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
 

@@ -9,7 +9,7 @@ enum {
 	TRIES = 5,            /* after the first */
 	FIRST_US = 1000000,   /* until the second; doubled each time */
 	LISTENER_US = 1000000, /* in which a new listener gets into the page, however busy the broker */
-	BUSY_US = 10000,      /* until sleepers that did not wake are waked again */
+	BUSY_US = 10000,      /* until sleepers that did not wake are woken again */
 };
 
 static const struct ds_notices *notices;
@@ -43,7 +43,7 @@ static bool later(struct ds_sock *s)
 	return true;
 }
 
-/* The offer was not taken. It will be made again or, if that was done often enough, the doorbell comes to its end. */
+/* The offer was not taken. It will be made again or, if that was done often enough, the doorbell ends. */
 static void not_taken(struct ds_sock *s, int why)
 {
 	ds_stats_say(s->entry, DS_MODE_TCP, why);

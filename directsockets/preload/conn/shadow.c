@@ -167,7 +167,7 @@ bool ds_gate_shut(struct ds_sock *s)
 
 bool ds_gate_clear(struct ds_sock *s)
 {
-	enum { PATIENCE_US = 1000 }; /* for threads to run that were waked */
+	enum { PATIENCE_US = 1000 }; /* for threads to run that were woken */
 	uint64_t one = 1, end = ds_ticks() + PATIENCE_US * ds_ticks_us();
 	uint32_t none = 0;
 	int fd = __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE);

@@ -49,7 +49,7 @@ enum { DS_EXPEDITED = 1 };
 enum {
 	DS_AGAIN = -1,   /* nothing to read, or no room */
 	DS_END = -2,     /* the sender has shut this direction down */
-	DS_DEMOTED = -3, /* this direction goes on on the shadow */
+	DS_DEMOTED = -3, /* this direction continues on the shadow */
 	DS_STOPPED = -4, /* the receiver is frozen (roll back) or has closed (SPEC 5.7) */
 	DS_BREACH = -5,  /* the peer broke the rules */
 	DS_FAULT = -6,   /* the program's memory is not there: EFAULT */

@@ -90,7 +90,7 @@ func (s served) Arm() time.Duration {
 	}
 	l.armWanted.Store(false)
 	l.arm()
-	// If somebody else is at the pump, he looks again after this.
+	// If another goroutine is at the pump, it looks again after this.
 	if l.failed.Load() {
 		return 0
 	}

@@ -187,8 +187,8 @@ func (l *Link) flush() {
 	}
 }
 
-// flushConn sends what is queued for a connection. If somebody else is at it, he looks
-// again when he is done.
+// flushConn sends what is queued for a connection. If another goroutine is at it, that one
+// looks again when it is done.
 func (l *Link) flushConn(c *conn) {
 	for range flushTurns {
 		idle := !c.armed.Load() && !c.partial.Load() && !l.out.has(c)

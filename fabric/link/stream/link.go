@@ -46,7 +46,7 @@ type Link struct {
 	_       [128]byte
 
 	started   atomic.Bool
-	awake     atomic.Bool // whoever serves the link looks at it before he waits
+	awake     atomic.Bool // whoever serves the link looks at it before it waits
 	dirty     atomic.Bool // something is queued that nobody is sending
 	woken     atomic.Bool // the eventfd was written
 	resumeDue atomic.Bool // flows that were refused a slot are to be told

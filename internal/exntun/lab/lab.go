@@ -138,7 +138,7 @@ func (l *Lab) Veth(congestion string) (Path, error) {
 	return p, hostnet.CreateVeth(pair[0], pair[1])
 }
 
-// Close removes it all and waits until the data path has come to its end.
+// Close removes it all and waits until the data path has ended.
 func (l *Lab) Close() error {
 	err := l.Cluster.Close()
 	<-l.failed
