@@ -6,6 +6,7 @@
 //	exn-tun up ──► Start: emp.Join ► NIC ► node (exn0, IP stack) ► txloop
 //	                 │ Run
 //	                 ├─ emp.Member.Run ── links to the peers, as they come and go
+//	                 ├─ mesh.Mesh.Run ── the same for nodes of other hosts (Hosts)
 //	                 ├─ exn.Interface.Run, txloop.Loop.Run ── the data path
 //	                 ├─ broker of direct sockets  /run/exn/ds/<inode>.sock
 //	                 │      node-<id>.ds ── the brokers of the peers

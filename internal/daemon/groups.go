@@ -30,7 +30,8 @@ type groups struct {
 
 	table multicast.Table
 	mu    sync.Mutex
-	here  []emp.Group         // +checklocks:mu; of the directory
+	// here are those of the directory.
+	here  []emp.Group         // +checklocks:mu
 	alloc multicast.Allocator // +checklocks:mu
 	now   []emp.Group         // +checklocks:mu
 }
@@ -108,7 +109,7 @@ func (g *groups) mergeLocked() {
 	for _, e := range g.here {
 		want[e.Addr] = append(want[e.Addr], e.Members...)
 	}
-	for a, e := range g.alloc.All() {
+	for a, e := range maps.Collect(g.alloc.All()) {
 		for _, n := range e.Members {
 			if !slices.Contains(want[a], n) {
 				g.alloc.Leave(a, n)
@@ -120,9 +121,10 @@ func (g *groups) mergeLocked() {
 			g.alloc.Join(a, n)
 		}
 	}
+	given := maps.Collect(g.alloc.All())
 	g.now = nil
-	for a, e := range g.alloc.All() {
-		g.now = append(g.now, emp.Group{Addr: a, ID: e.Group, Members: e.Members})
+	for _, a := range slices.SortedFunc(maps.Keys(given), netip.Addr.Compare) {
+		g.now = append(g.now, emp.Group{Addr: a, ID: given[a].Group, Members: given[a].Members})
 	}
 }
 

@@ -116,7 +116,8 @@ type Mesh struct {
 	groups   map[netip.Addr]bool         // +checklocks:mu
 	gate     gate                        // +checklocks:mu
 	told     map[string]time.Time        // +checklocks:mu
-	linker   Linker                      // +checklocks:mu; nil: Run has not begun
+	// linker: nil: Run has not begun.
+	linker Linker // +checklocks:mu
 }
 
 var _ emp.Home = (*Mesh)(nil)
