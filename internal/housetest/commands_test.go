@@ -1,0 +1,151 @@
+package housetest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"exnet/internal/dsbench"
+	"exnet/internal/exnrun"
+	"exnet/internal/exntun"
+)
+
+// documented are the commands whose lines in the documents are checked.
+var documented = map[string]func(args []string, out *bytes.Buffer) int{
+	"exn-tun": func(args []string, out *bytes.Buffer) int { return exntun.Run(context.Background(), args, out, out) },
+	"dsbench": func(args []string, out *bytes.Buffer) int {
+		return dsbench.Run(context.Background(), args, out, out)
+	},
+	"exn-run": func(args []string, out *bytes.Buffer) int { return exnrun.Run(args, out, out) },
+}
+
+// separator is what may stand between commands of a line.
+var separator = regexp.MustCompile(` (?:\||\|\||&&|&|;|>|>>|2>|<) |[;&]$| &$|; |\)"?$`)
+
+// What stands for one word.
+var (
+	substitution = regexp.MustCompile(`\$\([^()]*\)`)
+	quoted       = regexp.MustCompile(`'[^']*'|"[^"]*"`)
+)
+
+// commandLines returns the commands of ours in the code blocks of a document.
+func commandLines(text string) (lines [][]string) {
+	fence, shell := false, false
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimSpace(line)
+		if lang, ok := strings.CutPrefix(trimmed, "```"); ok {
+			fence = !fence
+			shell = fence && (lang == "" || lang == "sh")
+			continue
+		}
+		indented := !fence && strings.HasPrefix(line, "    ")
+		if !shell && !indented {
+			continue
+		}
+		code, _, _ := strings.Cut(trimmed, " #")
+		code = substitution.ReplaceAllString(code, "substituted")
+		code = quoted.ReplaceAllStringFunc(code, func(q string) string {
+			return strings.Map(func(r rune) rune {
+				if strings.ContainsRune(" ;&|<>", r) {
+					return '_'
+				}
+				return r
+			}, strings.Trim(q, `'"`)) + "_"
+		})
+		for _, part := range separator.Split(code+" ", -1) {
+			part, _, _ = strings.Cut(strings.TrimSpace(part), "  ") // what is behind explains it
+			words := strings.Fields(strings.TrimPrefix(part, "$ "))
+			if len(words) > 0 && documented[words[0]] != nil {
+				lines = append(lines, words)
+			}
+		}
+	}
+	return lines
+}
+
+// asked returns the arguments with a question for help where the command's own flags end, so
+// that they are read, and nothing is done.
+func asked(words []string) []string {
+	args := slices.Clone(words[1:])
+	at := len(args)
+	if i := slices.Index(args, "--"); i >= 0 {
+		at = i
+	} else if words[0] == "exn-run" {
+		takes := []string{"--node", "--rules", "--fabric", "--dir", "--report", "--library", "--check-rules", "--completion"}
+		for i, a := range args {
+			if !strings.HasPrefix(a, "-") && (i == 0 || !slices.Contains(takes, args[i-1])) {
+				at = i
+				break
+			}
+		}
+	}
+	return slices.Insert(args, at, "-h")
+}
+
+// The commands and flags that README and the documents show exist, and take the values shown.
+func TestDocumentedCommands(t *testing.T) {
+	found := 0
+	for _, doc := range documents(t) {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, words := range commandLines(string(text)) {
+			found++
+			if out := wrong(words); out != "" {
+				t.Errorf("%s: %s: %s", filepath.Base(doc), strings.Join(words, " "), out)
+			}
+		}
+	}
+	if found < 40 {
+		t.Errorf("only %d commands found", found)
+	}
+}
+
+// wrong says what is wrong with a command; "": nothing.
+func wrong(words []string) string {
+	if strings.ContainsAny(strings.Join(words, " "), "[|…") || slices.Contains(words, "...") {
+		return "" // a form, not a command
+	}
+	var out bytes.Buffer
+	if documented[words[0]](asked(words), &out) != 0 || !strings.Contains(out.String(), "Usage: ") {
+		return out.String()
+	}
+	if words[0] != "exn-run" && len(words) > 1 && !strings.HasPrefix(words[1], "-") && !strings.Contains(out.String(), "Usage: "+words[0]+" "+words[1]) {
+		return "unknown command " + words[1]
+	}
+	return ""
+}
+
+// A typo is found, wherever it is.
+func TestDocumentedCommandsFindsTypos(t *testing.T) {
+	for text, want := range map[string]string{
+		"```sh\nexn-tun stauts\n```":                                "unknown command",
+		"```\nexn-tun up --nets a &\n```":                           "no flag --nets",
+		"    exn-run --lopback redis-server --port 1 &":             "no flag --lopback",
+		"```sh\nexn-tun up --mtu 9 && dsbench stream\n```":          "not between",
+		"```sh\nls | dsbench stream --path lo\n```":                 "no flag --path",
+		"```sh\nexn-tun demo --serv 'x' -- iperf3 -c 10.2.0.2\n```": "no flag --serv",
+	} {
+		lines := commandLines(text)
+		if len(lines) == 0 {
+			t.Errorf("%q: no command found", text)
+			continue
+		}
+		if got := wrong(lines[0]); !strings.Contains(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	for _, good := range []string{"    exn-run --loopback redis-server --save '' &", "```sh\nexn-tun demo -- ping --nosuch\n```", "```go\nexn-tun stauts\n```"} {
+		for _, words := range commandLines(good) {
+			if got := wrong(words); got != "" {
+				t.Errorf("%q: %s", good, got)
+			}
+		}
+	}
+}
