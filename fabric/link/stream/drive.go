@@ -307,7 +307,10 @@ func (a active) Mailbox(v fabric.VPID, limit int) {
 		}
 	}
 	l.out.mailbox(v, limit)
-	l.kick()
+	l.dirty.Store(true)
+	if l.started.Load() {
+		l.wake() // not kick: the caller holds the set's lock
+	}
 }
 
 var (

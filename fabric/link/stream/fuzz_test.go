@@ -1,7 +1,10 @@
 package stream
 
 import (
+	"errors"
+	"net"
 	"testing"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
@@ -236,3 +239,80 @@ type resumed int
 func (r *resumed) Return(uint64) {}
 func (r *resumed) Resume()       { *r++ }
 func (r *resumed) Down()         {}
+
+// Messages and chunks are queued, sent and received without memory of their own, once there
+// is some.
+func TestNoAllocations(t *testing.T) {
+	n := newNIC(t, victimID)
+	if _, err := n.OpenVELO(1, velo.Config{Slots: 8, Credits: 4}); err != nil {
+		t.Fatal(err)
+	}
+	l := bare(n)
+	l.boxes[1].Store(4)
+	f, err := port{l}.OpenFlow(1, 1, nobody{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.conns[0]
+	kinds(t, l) // the flow is opened
+	c.batch.wrote(openLen, nil)
+	x := &xfer{head: message{kind: kindGetData}, data: make([]byte, 3*chunkSize)}
+	if n := testing.AllocsPerRun(100, func() {
+		for range 3 {
+			_, pos, err := f.Reserve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Commit(pos, 64<<40)
+		}
+		x.off = 0
+		l.out.send(x)
+		l.out.mu.Lock()
+		l.out.takeLocked(c)
+		l.out.mu.Unlock()
+		c.iov = c.batch.parts(c.iov[:0])
+		all := 0
+		for _, p := range c.iov {
+			all += len(p)
+		}
+		c.batch.wrote(all, c.ends[:0])
+	}); n != 0 {
+		t.Errorf("sending: %v allocations", n)
+	}
+	ping := (&message{kind: kindPing, word: 1}).append(nil)
+	if n := testing.AllocsPerRun(100, func() {
+		_, more := c.rx.want()
+		if err := l.took(c, copy(more, ping)); err != nil {
+			t.Fatal(err)
+		}
+		l.perform(l.takeCalls())
+	}); n != 0 {
+		t.Errorf("receiving: %v allocations", n)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	conns := func(n int) []net.Conn { return make([]net.Conn, n) }
+	for name, cfg := range map[string]Config{
+		"no connections":       {},
+		"too many connections": {Conns: conns(MaxConns + 1)},
+		"hello":                {Conns: conns(1), HelloTimeout: -1},
+		"heartbeat":            {Conns: conns(1), Heartbeat: time.Microsecond},
+		"down before a beat":   {Conns: conns(1), Heartbeat: time.Second, DownAfter: time.Second},
+	} {
+		if c, err := cfg.withDefaults(); !errors.Is(err, fabric.ErrInvalid) {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+	}
+	if c, err := (Config{Conns: conns(MaxConns)}).withDefaults(); err != nil || c.DownAfter != 3*time.Second {
+		t.Errorf("%+v, %v", c, err)
+	}
+	a, b := tcp(t)
+	n := newNIC(t, victimID)
+	if l, err := New(n, Config{Peer: victimID, Conns: []net.Conn{a}}); l != nil || !errors.Is(err, fabric.ErrInUse) {
+		t.Errorf("with itself: %v, %v", l, err)
+	}
+	if _, err := b.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection is still there")
+	}
+}
