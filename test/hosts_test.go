@@ -242,11 +242,14 @@ func TestRootHosts(t *testing.T) {
 	if r := a.startIperf(t, c, "10.2.0.3", "5201", "-n", strconv.Itoa(size))(); r.End.SumReceived.Bytes == 0 { // not all is counted: see TestRootIperf
 		t.Errorf("nothing received: %+v", r.End)
 	}
-	for n, p := range s.peers(1) {
-		if p.Link != "stream" || p.Key == "" || p.RTTMicros == 0 || p.Endpoint == "" {
-			t.Errorf("node %d: %+v", n, p)
+	eventually(t, func() error {
+		for n, p := range s.peers(1) {
+			if p.Link != "stream" || p.Key == "" || p.RTTMicros == 0 || p.Endpoint == "" {
+				return fmt.Errorf("node %d: %+v", n, p)
+			}
 		}
-	}
+		return nil
+	})
 
 	s.in(s.router, "ip", "link", "set", "r3", "down")
 	began := time.Now()

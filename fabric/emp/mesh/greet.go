@@ -285,7 +285,7 @@ func (m *Mesh) isLocal(d emp.Description) bool {
 
 // contestTime is how long a node has to show that it lives, when another one says that it
 // has its ID.
-const contestTime = 2 * time.Second
+const contestTime = 3 * time.Second
 
 // contest says why a node cannot have its ID: another one has it, which lives. One that
 // does not is given up.
