@@ -19,6 +19,10 @@ type Crossbars struct {
 	routes atomic.Pointer[topo.Routes]
 	sinks  sync.Pool
 	mu     sync.Mutex // serialises changes of routes
+	// +checklocks:mu
+	reserved []Reservation // in the order in which they were made
+	// +checklocks:mu
+	changes uint64 // of reserved
 }
 
 // New returns the crossbars of t, with all links up and all counters 0.
@@ -60,6 +64,9 @@ func (x *Crossbars) SetLinkDown(a, b fabric.NodeID, down bool) error {
 	}
 	r, err := topo.NewRoutes(x.topo, cut...)
 	if err != nil {
+		return err
+	}
+	if r, err = r.With(passable(r, x.reserved)); err != nil {
 		return err
 	}
 	x.routes.Store(r)

@@ -17,13 +17,13 @@ type Routes struct {
 	down   []bool  // by link; nil: all are up
 	part   []int32 // by position: the connected part that the node is in
 	tables []atomic.Pointer[Table]
-	shelf  shelf
+	shelf  *shelf
+	over   map[pair][]int32 // channels in place of what the tables say; not changed
 }
 
 // NewRoutes returns the routes of t without the links whose numbers are in down.
 func NewRoutes(t *Topology, down ...int) (*Routes, error) {
-	r := &Routes{topo: t, tables: make([]atomic.Pointer[Table], len(t.nodes))}
-	r.shelf.tables = make(map[local]*local)
+	r := &Routes{topo: t, tables: make([]atomic.Pointer[Table], len(t.nodes)), shelf: &shelf{tables: make(map[local]*local)}}
 	for _, l := range down {
 		if l < 0 || l >= len(t.links) {
 			return nil, fmt.Errorf("topo: link %d of %d: %w", l, len(t.links), fabric.ErrInvalid)
@@ -110,6 +110,9 @@ func (r *Routes) Path(a, b fabric.NodeID) ([]End, error) {
 	if !r.Reachable(a, b) {
 		return nil, fmt.Errorf("topo: node %d to node %d: %w", a, b, fabric.ErrNoRoute)
 	}
+	if over, ok := r.over[pair{a, b}]; ok {
+		return r.ends(over), nil
+	}
 	var path []End
 	for at := r.topo.at(a); ; {
 		p := r.table(at).Port(b)
@@ -126,6 +129,9 @@ func (r *Routes) Hops(a, b fabric.NodeID) int {
 	if !r.Reachable(a, b) {
 		return -1
 	}
+	if over, ok := r.over[pair{a, b}]; ok {
+		return len(over)
+	}
 	at, n := r.topo.at(a), 0
 	for p := r.table(at).Port(b); p != PortHost; p = r.table(at).Port(b) {
 		at = r.topo.hop(at, p).node
@@ -138,6 +144,14 @@ func (r *Routes) Hops(a, b fabric.NodeID) int {
 // cross, as the tables say. It reports whether there is a way. It does not allocate
 // once the tables of the nodes on the way are made.
 func (r *Routes) Carry(l *Load, a, b fabric.NodeID, packets, bytes uint64) bool {
+	if r.over != nil {
+		if over, ok := r.over[pair{a, b}]; ok {
+			for _, c := range over {
+				l.channels[c].add(packets, bytes)
+			}
+			return true
+		}
+	}
 	at := r.topo.at(a)
 	if at < 0 {
 		return false

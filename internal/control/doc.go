@@ -16,4 +16,9 @@
 //
 // The socket answers the fabric's user and group. A Request is at most MaxRequest bytes
 // long. After Capture and Stop a Client is of no more use.
+//
+// # Exports
+//
+// Each operation of the protocol has a name, and so have the forms of its request and
+// answer and their parts.
 package control

@@ -11,6 +11,8 @@ const (
 	OpSockets = "sockets"
 	// OpProfile begins or ends to count who sends how much to whom.
 	OpProfile = "profile"
+	// OpRoute shows or changes the node's reservations of routes.
+	OpRoute = "route"
 	// OpCapture is answered by a Reply and then, unless that has an error, a
 	// capture as pcapng until the client ends its side of the connection.
 	OpCapture = "capture"
@@ -18,23 +20,25 @@ const (
 
 // Request is a line of JSON that a client sends.
 type Request struct {
-	Op       string    `json:"op"`
-	Settings *Settings `json:"settings,omitempty"` // of OpSet
-	SnapLen  int       `json:"snap_len,omitempty"` // of OpCapture: bytes of a frame; 0: all
-	Profile  string    `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
+	Op       string        `json:"op"`
+	Settings *Settings     `json:"settings,omitempty"` // of OpSet
+	SnapLen  int           `json:"snap_len,omitempty"` // of OpCapture: bytes of a frame; 0: all
+	Route    *RouteRequest `json:"route,omitempty"`    // of OpRoute
+	Profile  string        `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
 }
 
 // Reply is a line of JSON that answers a Request.
 type Reply struct {
-	Error    string    `json:"error,omitempty"`
-	Status   *Status   `json:"status,omitempty"`   // of OpStatus
-	Topology *Topology `json:"topology,omitempty"` // of OpTopology; none: there is none
-	Sockets  *Sockets  `json:"sockets,omitempty"`  // of OpSockets
-	Profile  *Profile  `json:"profile,omitempty"`  // of OpProfile, but for ProfileStart
+	Error    string        `json:"error,omitempty"`
+	Status   *Status       `json:"status,omitempty"`   // of OpStatus
+	Topology *Topology     `json:"topology,omitempty"` // of OpTopology; none: there is none
+	Sockets  *Sockets      `json:"sockets,omitempty"`  // of OpSockets
+	Routes   *Reservations `json:"routes,omitempty"`   // of OpRoute
+	Profile  *Profile      `json:"profile,omitempty"`  // of OpProfile, but for ProfileStart
 }
 
 // Suffix makes the name of a node's control socket from that of its files (emp.File).
 const Suffix = ".ctl"
 
 // MaxRequest bounds the length of a Request, in bytes.
-const MaxRequest = 1 << 16
+const MaxRequest = 1 << 20

@@ -126,6 +126,10 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 		}
 	case control.OpTopology:
 		r.Topology = d.Topology()
+	case control.OpRoute:
+		if req.Route != nil {
+			r.Routes, err = d.Routes(*req.Route)
+		}
 	case control.OpProfile:
 		r.Profile, err = d.Profile(req.Profile)
 	case control.OpSockets:

@@ -1,0 +1,87 @@
+package topo
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"exnet/fabric"
+)
+
+// Override is a way of its own for the packets from one node to another, in place of
+// what the tables say: the ports at which they leave each node.
+type Override struct {
+	From, To fabric.NodeID
+	Ports    []Port
+}
+
+// pair is the two ends of an Override.
+type pair struct{ from, to fabric.NodeID }
+
+// With returns routes that differ from r in overrides only: those that r has are gone.
+// Multicasts do not use them. The error has a line for each Override that does not lead
+// from its one end to the other, crosses a link that is cut, comes to a node twice or
+// is there twice.
+func (r *Routes) With(list []Override) (*Routes, error) {
+	n := &Routes{topo: r.topo, down: r.down, part: r.part, tables: r.tables, shelf: r.shelf}
+	var errs []error
+	for _, o := range list {
+		channels, err := r.walk(o)
+		if _, ok := n.over[pair{o.From, o.To}]; ok && err == nil {
+			err = errors.New("it is there twice")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("topo: override from node %d to node %d: %w: %w", o.From, o.To, err, fabric.ErrInvalid))
+			continue
+		}
+		if n.over == nil {
+			n.over = make(map[pair][]int32, len(list))
+		}
+		n.over[pair{o.From, o.To}] = channels
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// walk returns the channels of an override.
+func (r *Routes) walk(o Override) (channels []int32, err error) {
+	at, to := r.topo.at(o.From), r.topo.at(o.To)
+	if at < 0 || to < 0 || at == to {
+		return nil, errors.New("it does not join two nodes")
+	}
+	seen := []int32{at}
+	for _, p := range o.Ports {
+		if !p.Valid() {
+			return nil, fmt.Errorf("there is no port %v", p)
+		}
+		h := r.topo.hop(at, p)
+		switch {
+		case h.node < 0:
+			return nil, fmt.Errorf("node %d has no link at port %v", r.topo.nodes[at], p)
+		case r.Down(int(h.channel / 2)):
+			return nil, fmt.Errorf("link %v is cut", r.topo.links[h.channel/2])
+		case slices.Contains(seen, h.node):
+			return nil, fmt.Errorf("it comes to node %d twice", r.topo.nodes[h.node])
+		}
+		channels, at = append(channels, h.channel), h.node
+		seen = append(seen, at)
+	}
+	if at != to {
+		return nil, fmt.Errorf("it ends at node %d", r.topo.nodes[at])
+	}
+	return channels, nil
+}
+
+// ends returns where packets leave the nodes of an override.
+func (r *Routes) ends(channels []int32) []End {
+	path := make([]End, len(channels))
+	for i, c := range channels {
+		path[i] = r.topo.links[c/2].A
+		if c%2 == 1 {
+			path[i] = r.topo.links[c/2].B
+		}
+	}
+	return path
+}

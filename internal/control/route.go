@@ -1,0 +1,79 @@
+package control
+
+import (
+	"fmt"
+
+	"exnet/fabric"
+	"exnet/fabric/crossbar"
+	"exnet/fabric/topo"
+)
+
+// What a Request of OpRoute wants.
+const (
+	RouteList    = "list"
+	RouteCheck   = "check" // says whether RouteReserve would do
+	RouteReserve = "reserve"
+	RouteRelease = "release"
+)
+
+// RouteRequest asks for a change of a node's reservations.
+type RouteRequest struct {
+	Want    string      `json:"want"`
+	Reserve Reservation `json:"reserve"`           // of RouteRelease only the ID
+	Changes uint64      `json:"changes,omitempty"` // of the answer that it is made for
+}
+
+// Reservation is a set of overrides that come and go together.
+type Reservation struct {
+	ID        string     `json:"id"`
+	Overrides []Override `json:"overrides,omitempty"`
+}
+
+// Override is a way of its own for what one node sends to another.
+type Override struct {
+	From  fabric.NodeID `json:"from"`
+	To    fabric.NodeID `json:"to"`
+	Ports []string      `json:"ports"`
+	Cut   bool          `json:"cut,omitempty"` // a link of it is cut: the tables count
+}
+
+// Reservations are those of a node.
+type Reservations struct {
+	Changes uint64        `json:"changes"` // so far
+	List    []Reservation `json:"list"`
+}
+
+// Routes asks for a change of the node's reservations, and for those that there are then.
+func (c *Client) Routes(req RouteRequest) (*Reservations, error) {
+	r, err := c.ask(Request{Op: OpRoute, Route: &req})
+	if err == nil && r.Routes == nil {
+		err = fmt.Errorf("node %d returned no reservations", c.Node.Node)
+	}
+	return r.Routes, err
+}
+
+// NewOverride returns the form of o for JSON.
+func NewOverride(o topo.Override) Override {
+	n := Override{From: o.From, To: o.To}
+	for _, p := range o.Ports {
+		n.Ports = append(n.Ports, p.String())
+	}
+	return n
+}
+
+// Build returns the reservation again.
+func (r Reservation) Build() (crossbar.Reservation, error) {
+	built := crossbar.Reservation{ID: r.ID}
+	for _, o := range r.Overrides {
+		b := topo.Override{From: o.From, To: o.To}
+		for _, s := range o.Ports {
+			p, err := topo.ParsePort(s)
+			if err != nil {
+				return built, err
+			}
+			b.Ports = append(b.Ports, p)
+		}
+		built.Overrides = append(built.Overrides, b)
+	}
+	return built, nil
+}
