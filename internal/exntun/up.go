@@ -26,8 +26,9 @@ func newUp() *cobra.Command {
 	c := &cobra.Command{
 		Use: "up [flags]", Short: "run a node of a fabric, until it is told to end",
 		Long: `Runs one node of a fabric in the foreground: brings up exn0 in this network
-namespace or another, finds the fabric's other nodes on this host, and carries
-packets to and from them through shared memory, until SIGTERM, SIGINT or
+namespace or another, finds the fabric's other nodes on this host, and with
+--listen those of other hosts, and carries packets to and from them, on this
+host through shared memory, until SIGTERM, SIGINT or
 exn-tun down. Then nothing is left behind. Once it is up it prints one line.`,
 		Example: `exn-tun up --addr 10.2.0.1/24
     a node of fabric lab, with a free node ID
