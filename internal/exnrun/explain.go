@@ -32,6 +32,7 @@ func why(w connstats.Why) string {
 		connstats.WhyBusy:             "a thread waits in a call on the connection",
 		connstats.WhyExpired:          "offered, and not taken in time",
 		connstats.WhyUnreachable:      "the peer's node cannot be reached",
+		connstats.WhyStream:           "it is a standard stream of the program",
 	}
 	if text, ok := texts[w]; ok {
 		return text

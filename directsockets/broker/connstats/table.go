@@ -94,13 +94,14 @@ const (
 	WhyBusy                 // a thread waits in a call on the shadow
 	WhyExpired              // offered, and not taken in time
 	WhyUnreachable          // the peer's node
-	WhyLast             = WhyUnreachable
+	WhyStream               // it is a standard stream of the program
+	WhyLast             = WhyStream
 )
 
 func (w Why) String() string {
 	texts := [...]string{"", "too few bytes yet", "no broker", "no direct listener", "rule", "offered", "refused", "no memory",
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
-		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached"}
+		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

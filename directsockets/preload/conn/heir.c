@@ -1,4 +1,4 @@
-/* What a connection is to a program that inherits it without the library. */
+/* What a connection is to a program that inherits it, with the library or without. */
 #include "conn/inner.h"
 
 #include <sys/syscall.h>
@@ -48,4 +48,39 @@ void ds_own_fds(const struct ds_sock *s, int fds[2])
 {
 	fds[0] = s->seg.bell;
 	fds[1] = s->wakefd;
+}
+
+bool ds_bequeath(const struct ds_sock *s, int *side)
+{
+	*side = s->side;
+	return ds_phase_of(s) == EARLY && ds_single(s) && !__atomic_load_n(&s->sh->zc_next, __ATOMIC_RELAXED);
+}
+
+bool ds_stream(struct ds_sock *s, bool on)
+{
+	bool early;
+
+	if (!s->sh || (!on && !DS_GET(s->stream)))
+		return true;
+	if (!ds_setup_lock())
+		return false; /* in a signal handler, in the middle of it */
+	early = ds_phase_of(s) < OFFERED;
+	if (early || !on)
+		DS_SET(s->stream, on);
+	if (early && ds_phase_of(s) != PLAIN)
+		ds_stats_say(s->entry, DS_MODE_TCP, on ? DS_WHY_STREAM : s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
+	ds_setup_unlock();
+	return early;
+}
+
+bool ds_is_stream(const struct ds_sock *s) { return DS_GET(s->stream); }
+
+bool ds_leaves(const struct ds_sock *s) { return s->sh && !s->left && ds_phase_of(s) < OFFERED && !ds_single(s); }
+
+void ds_leave(struct ds_sock *s)
+{
+	if (!ds_leaves(s))
+		return;
+	s->left = true;
+	__atomic_fetch_sub(&s->sh->refs, 1, __ATOMIC_ACQ_REL);
 }

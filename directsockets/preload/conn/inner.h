@@ -28,6 +28,9 @@ struct ds_sock {
 	bool no_rights; /* the peer cannot send descriptors to the bell */
 	bool bell_gone; /* the bell is no longer to be waited on */
 	bool waits;     /* a server: its listener stays announced for it (ds_broker_wait) */
+	bool heir;      /* the program before this one in the process has made the connection (ds_heir) */
+	bool stream;    /* it is a standard stream, which the C library reads and writes by itself: no segment */
+	bool left;      /* this process uses it no more, and has told those that share it (ds_leave) */
 	uint8_t tries;  /* offers that were not taken, looks that found no listener, sleepers that did not wake */
 	uint8_t nonblock; /* 0 not known, 1 no, 2 yes */
 	struct ds_shared *sh; /* NULL when PLAIN from the start */

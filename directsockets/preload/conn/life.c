@@ -120,13 +120,15 @@ static void let_go(void *handle)
 
 	if (ds_phase_of(s) == OFFERED && s->side == 0)
 		ds_broker_withdraw(s->id, s->info.nonce);
+	if (ds_phase_of(s) == EARLY && !ds_single(s)) /* it is another process's from now on */
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SHARED);
 	ds_offer_once(s);
 	ds_decided(s);
 	ds_drop(s);
 	if (s->wakefd >= 0)
 		ds_fd_close(s->wakefd);
 	ds_stats_put(s->entry);
-	if (s->sh)
+	if (s->sh && !s->left)
 		ds_arena_unref(s->sh);
 	ds_handle_put(s);
 }

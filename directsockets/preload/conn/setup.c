@@ -34,6 +34,7 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 	__atomic_store_n(&s->refused, word, __ATOMIC_RELAXED);
 	if (!ds_segment_room())
 		return;
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_OFFER);
 	if (ds_broker_claim(s->id, &s->info, fd))
 		ds_phase(s, CLAIMED);
 }
@@ -121,11 +122,25 @@ static void attach(struct ds_sock *s, int fd)
 	ds_gate_open(s);
 }
 
-/* Is an offer open that s, a server, was not told NONE of? */
+/* Has s shown that it lives? */
+static bool lives(const struct ds_sock *s) { return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes; }
+
+/* May this process make s direct? Until only one has it, as after accept, fork, close; and while the C library has it
+ * for a standard stream, it may not. */
+static bool is_ours(struct ds_sock *s)
+{
+	if (ds_single(s) && !DS_GET(s->stream))
+		return true;
+	ds_stats_say(s->entry, DS_MODE_TCP, DS_GET(s->stream) ? DS_WHY_STREAM : DS_WHY_SHARED);
+	return false;
+}
+
+/* Is an offer open that s, a server, was not told NONE of? An heir lets others settle first, who are about to have the
+ * connection: a program that was executed for it often forks once more. */
 static bool may_claim(struct ds_sock *s, uint32_t *word)
 {
 	*word = ds_page_offers(s->bucket);
-	return (*word & 0xffff) && *word != __atomic_load_n(&s->refused, __ATOMIC_RELAXED);
+	return (*word & 0xffff) && *word != __atomic_load_n(&s->refused, __ATOMIC_RELAXED) && (!s->heir || lives(s));
 }
 
 /* Is there something to do for s, which has no segment? */
@@ -134,17 +149,11 @@ static bool early_due(struct ds_sock *s)
 	uint64_t retry = DS_GET(s->retry);
 	uint32_t word;
 
-	if (s->side == 0 ? __atomic_load_n(&s->sends, __ATOMIC_RELAXED) < ds_config.sends &&
-	                           __atomic_load_n(&s->moved, __ATOMIC_RELAXED) < ds_config.bytes
-	                 : !may_claim(s, &word) && !(DS_GET(s->waits) && ds_broker_orphans()) && !ds_broker_better())
+	if (s->side == 0 ? !lives(s) : !may_claim(s, &word) && !(DS_GET(s->waits) && ds_broker_orphans()) && !ds_broker_better())
 		return false;
 	if (retry && (int64_t)(ds_ticks() - retry) < 0)
 		return false;
-	if (ds_single(s))
-		return true;
-	/* Until only one process has it, as after accept, fork, close. */
-	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SHARED);
-	return s->side == 1 && ds_broker_orphans();
+	return is_ours(s) || (s->side == 1 && ds_broker_orphans());
 }
 
 /* With the lock of setup: s, which has no segment, goes on. */
@@ -156,7 +165,7 @@ static void early(struct ds_sock *s, int fd)
 		return;
 	if (s->side == 1 && ds_broker_orphans())
 		ds_broker_announce_by(&s->info, fd);
-	if (!ds_single(s))
+	if (!is_ours(s))
 		return;
 	DS_SET(s->retry, 0);
 	if (s->side == 0)
@@ -216,7 +225,7 @@ void ds_tick(struct ds_sock *s, int fd)
 	int saved = errno;
 	if (s->phase == CLAIMED)
 		ds_broker_read();
-	if (s->phase == GRANTED && !ds_single(s)) {
+	if (s->phase == GRANTED && !is_ours(s)) {
 		ds_drop(s);
 		ds_phase(s, EARLY);
 	}
@@ -315,6 +324,15 @@ struct ds_sock *ds_server(int fd)
 
 	if (s && ds_config.wait)
 		ds_patience(s, fd);
+	return s;
+}
+
+struct ds_sock *ds_heir(int fd, int side)
+{
+	struct ds_sock *s = make(fd, side);
+
+	if (s)
+		s->heir = true;
 	return s;
 }
 

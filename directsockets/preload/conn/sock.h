@@ -30,6 +30,10 @@ struct ds_sock;
 struct ds_sock *ds_client(int fd) DS_HIDDEN;
 struct ds_sock *ds_server(int fd) DS_HIDDEN;
 
+/* The same of a connection that the program has got by exec from one that had it for itself, and ds_bequeath said
+ * true. side: 0 connected, 1 accepted. */
+struct ds_sock *ds_heir(int fd, int side) DS_HIDDEN;
+
 /* True once s is the shadow for good (a rule, no listener at the peer, ...): the real calls
  * will do; ds_close is still wanted, for the statistics. May become true, never false. */
 bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
@@ -223,6 +227,17 @@ bool ds_bell_open(struct ds_sock *s) DS_HIDDEN;
 bool ds_hears(struct ds_sock *s, bool *rung) DS_HIDDEN;
 /* Has no other process the connection open? s has a segment. */
 bool ds_only_here(const struct ds_sock *s) DS_HIDDEN;
+/* Can a program that this process executes go on with s as it is (ds_heir)? It has no segment, and asks for none; no
+ * other process has it. *side is what ds_heir wants. No lock: what other threads do meanwhile, exec ends. */
+bool ds_bequeath(const struct ds_sock *s, int *side) DS_HIDDEN;
+/* Is s without a segment? Then it gets none as long as one of its descriptors is a standard stream: on. */
+bool ds_stream(struct ds_sock *s, bool on) DS_HIDDEN;
+bool ds_is_stream(const struct ds_sock *s) DS_HIDDEN;
+/* This process will not use s any more, of which nothing is direct, but may have it open until it ends: those that share
+ * it need not wait. Memory only; any process of one thread. */
+void ds_leave(struct ds_sock *s) DS_HIDDEN;
+/* Is there anybody who wants to know? */
+bool ds_leaves(const struct ds_sock *s) DS_HIDDEN;
 /* The library's descriptors of s, of which some may be -1. */
 void ds_own_fds(const struct ds_sock *s, int fds[2]) DS_HIDDEN;
 

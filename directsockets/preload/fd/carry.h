@@ -14,6 +14,18 @@ enum heir { HEIR_EXEC, HEIR_DUP, HEIR_LEAK, HEIR_SYSTEM };
  * -1. May wait for the peer, for a second at most. */
 bool hand_over(struct conn *c, int fd, enum heir heir, int *end) DS_HIDDEN;
 
+/* s is frozen, maybe with bytes that only the peer can write to the shadow: waits until it has begun to, for a second at
+ * most. False: it does not. */
+bool rolled(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* This process is about to end, by exit, which flushes streams, or _exit: the others that have its connections, of which
+ * nothing is direct, need not wait for it. */
+void fd_leave(bool flush) DS_HIDDEN;
+
+/* This process is about to be allowed few system calls (seccomp): its connections go back to TCP, and the program's calls
+ * on them become the kernel's, without any of the library's. May wait, for a second at most. */
+void fd_seal(void) DS_HIDDEN;
+
 /* newfd has become a duplicate of oldfd. */
 void fd_dup(int oldfd, int newfd) DS_HIDDEN;
 

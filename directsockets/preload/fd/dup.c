@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 
-/* newfd, a standard stream, has become a duplicate of oldfd. False: neither is the connection any more. */
+/* newfd, a standard stream, has become a duplicate of oldfd: the connection stays on TCP as long as it is one, or goes
+ * back to it. False: neither is the connection any more. */
 static bool stream(int oldfd, int newfd)
 {
 	struct conn *c = conn_get(oldfd);
@@ -14,7 +16,7 @@ static bool stream(int oldfd, int newfd)
 	if (!c)
 		return true;
 	if (c->state == CONN_UP)
-		carried = hand_over(c, oldfd, HEIR_DUP, &end);
+		carried = !ds_stream(c->s, true) && hand_over(c, oldfd, HEIR_DUP, &end);
 	else
 		conn_demote(c, oldfd);
 	if (carried)
@@ -24,6 +26,16 @@ static bool stream(int oldfd, int newfd)
 	return !carried;
 }
 
+static bool is_tcp(int fd)
+{
+	int protocol = 0, saved = errno;
+	socklen_t len = sizeof protocol;
+	bool is = REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP;
+
+	errno = saved;
+	return is;
+}
+
 void fd_dup(int oldfd, int newfd)
 {
 	uintptr_t w = fd_word(oldfd);
@@ -31,6 +43,10 @@ void fd_dup(int oldfd, int newfd)
 
 	if (w == 0 || oldfd == newfd || (unsigned)newfd >= fd_tab_size || fd_vforked())
 		return;
+	if (c && oldfd <= STDERR_FILENO && !is_tcp(newfd)) {
+		fd_closing(oldfd); /* behind our back */
+		return;
+	}
 	/* Standard streams are read and written by the C library inside, and mostly another program's soon. */
 	if (c && newfd <= STDERR_FILENO && !stream(oldfd, newfd))
 		return;

@@ -152,9 +152,10 @@ struct conn *conn_get(int fd)
 	return NULL;
 }
 
-struct conn *conn_new(int fd, enum conn_state state)
+/* As conn_new, but fd may be a standard stream. */
+static struct conn *make(int fd, enum conn_state state)
 {
-	if ((unsigned)fd >= fd_tab_size || fd <= STDERR_FILENO || fd_vforked())
+	if ((unsigned)fd >= fd_tab_size || fd_vforked())
 		return NULL;
 	struct conn *c = pool_take();
 	if (!c)
@@ -173,6 +174,23 @@ struct conn *conn_new(int fd, enum conn_state state)
 	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
 	fd_closing(fd); /* what was closed behind our back */
 	set(fd, (uintptr_t)c | FD_CONN);
+	return c;
+}
+
+struct conn *conn_new(int fd, enum conn_state state) { return fd > STDERR_FILENO ? make(fd, state) : NULL; }
+
+struct conn *conn_heir(int fd, int side)
+{
+	struct ds_sock *s = ds_heir(fd, side);
+	struct conn *c = s ? make(fd, CONN_NEW) : NULL;
+
+	if (s && !c)
+		ds_close(s, fd);
+	if (!c)
+		return NULL;
+	if (fd <= STDERR_FILENO)
+		ds_stream(s, true);
+	conn_up(c, fd, s);
 	return c;
 }
 
@@ -214,7 +232,8 @@ void conn_demote(struct conn *c, int fd)
 		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
 }
 
-void conn_each(void (*fn)(struct conn *c, void *arg), void *arg)
+/* Walks over the conns in use: those that are up, or all that have a connection. */
+static void each(void (*fn)(struct conn *c, void *arg), void *arg, bool all)
 {
 	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
 
@@ -223,10 +242,21 @@ void conn_each(void (*fn)(struct conn *c, void *arg), void *arg)
 		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE)
 			continue;
 		conn_hold(c);
-		if (c->users < FREE && c->state == CONN_UP)
+		if (c->users < FREE && (all ? c->s != NULL : c->state == CONN_UP))
 			fn(c, arg);
 		conn_put(c);
 	}
+}
+
+void conn_each(void (*fn)(struct conn *c, void *arg), void *arg) { each(fn, arg, false); }
+void conn_each_held(void (*fn)(struct conn *c, void *arg), void *arg) { each(fn, arg, true); }
+
+void fd_forget(int fd)
+{
+	struct conn *c = word_conn(__atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_ACQ_REL));
+
+	if (c)
+		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -254,6 +284,8 @@ struct call call_begin(int fd, uintptr_t w)
 		if (__atomic_load_n(&c->state, __ATOMIC_ACQUIRE) != CONN_UP)
 			return k;
 	}
+	if (__builtin_expect(fd <= STDERR_FILENO, 0) && ds_is_stream(c->s))
+		return k; /* on TCP; and the C library may have made it a file, as freopen and daemon do */
 	int before = ds_critical_enter();
 	conn_hold(c);
 	if (__builtin_expect(fd_word(fd) != w, 0)) {
@@ -292,6 +324,16 @@ static int other_fd(struct conn *c, int fd)
 	return fd;
 }
 
+/* A descriptor of c that was a standard stream is none any more. */
+static void stream_ends(struct conn *c)
+{
+	for (int fd = 0; fd <= STDERR_FILENO; fd++)
+		if (word_conn(fd_word(fd)) == c)
+			return;
+	if (c->s && ds_one_thread()) /* else one may sleep in a call on the stream */
+		ds_stream(c->s, false);
+}
+
 /* In a critical section: fd, which is ours, goes. */
 static void closing(int fd)
 {
@@ -309,6 +351,8 @@ static void closing(int fd)
 	} else if (c) {
 		if (conn_fd(c) == fd)
 			__atomic_store_n(&c->lastfd, other_fd(c, fd), __ATOMIC_RELAXED);
+		if (fd <= STDERR_FILENO)
+			stream_ends(c);
 	} else if ((w & 3) == FD_LISTENER) {
 		ds_unlisten(fd);
 	} else if (word_epi(w)) {
@@ -342,6 +386,8 @@ void fd_set_conn(int fd, struct conn *c)
 		return;
 	fd_closing(fd);
 	__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
+	if (fd <= STDERR_FILENO && c->s)
+		ds_stream(c->s, true);
 	set(fd, (uintptr_t)c | FD_CONN);
 }
 

@@ -127,6 +127,9 @@ void conn_put(struct conn *c) DS_HIDDEN;
 /* fd is a new TCP socket. NULL: no memory, it stays plain. No reference is held. */
 struct conn *conn_new(int fd, enum conn_state state) DS_HIDDEN;
 
+/* fd is a connection that this program has got by exec (ds_heir). NULL: it stays plain. No reference is held. */
+struct conn *conn_heir(int fd, int side) DS_HIDDEN;
+
 /* c is connected: s is what the core made of it, or NULL. */
 void conn_up(struct conn *c, int fd, struct ds_sock *s) DS_HIDDEN;
 
@@ -136,8 +139,12 @@ void conn_completed(struct conn *c, int fd) DS_HIDDEN;
 /* Gives up direct sockets for c for good. */
 void conn_demote(struct conn *c, int fd) DS_HIDDEN;
 
-/* Walks over all conns in use with a reference held during fn. */
+/* Walks over all conns in use that are up with a reference held during fn; over those too that fd_forget has left. */
 void conn_each(void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
+void conn_each_held(void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
+
+/* From now on the program's calls on fd are the kernel's. The connection, which is on TCP, stays open. */
+void fd_forget(int fd) DS_HIDDEN;
 
 /* fd is about to be closed, or replaced by dup2. If another call is using its last
  * conn, a copy of the descriptor stays open until that ends. */

@@ -8,8 +8,11 @@
 #define EXPORT __attribute__((visibility("default")))
 #define ALIAS(name, of) extern __typeof__(of) name EXPORT __attribute__((alias(#of), copy(of)))
 
-/* Sockets that whoever runs next would inherit are given back to TCP: exec in this process, or in a vfork child. */
-void inherit_demote(void) DS_HIDDEN;
+/* Sockets that whoever runs next would inherit are given back to TCP, but for those that heirs, if it is not NULL, takes:
+ * exec in this process, or in a vfork child. The kernel's list of descriptors is asked, not our table: in a vfork child
+ * the table is the parent's, and the descriptors are not. No memory is allocated. */
+struct heirs;
+void inherit_demote(struct heirs *heirs) DS_HIDDEN;
 /* The same before a child is made by the C library itself. */
 void spawn_demote(enum heir heir) DS_HIDDEN;
 

@@ -1,4 +1,5 @@
-/* Calls that make or replace processes. */
+/* Calls that make processes, and the beginning and the end of this one. */
+#include "hooks/heir.h"
 #include "hooks/hooks.h"
 
 #include <dirent.h>
@@ -6,11 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #include <sys/single_threaded.h>
 #include <sys/syscall.h>
 
@@ -95,87 +98,7 @@ bool fork_call(long nr, const long *a, long *pid)
 	return true;
 }
 
-/* ---- what a new program inherits -------------------------------------------- */
-
-enum { CARRIED = 16 };
-
-struct by_cookie {
-	uint64_t cookie;
-	int fd;
-	/* In a child of vfork: sockets that were carried, and the ends that replace all their descriptors. */
-	struct carried {
-		uint64_t cookie;
-		int end;
-	} *carried;
-};
-
-/* For conn_each: hands c over if it has the cookie of struct by_cookie *, or has it go back to TCP. */
-static void demote_cookie(struct conn *c, void *arg)
-{
-	struct by_cookie *b = arg;
-	uint64_t cookie = c->cookie;
-	socklen_t len = sizeof cookie;
-
-	/* One without a bell was not asked for its cookie yet. */
-	if (cookie == 0 && REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
-		return;
-	if (cookie != b->cookie)
-		return;
-	for (int i = 0; i < CARRIED; i++)
-		if (b->carried[i].cookie == 0) {
-			hand_over(c, b->fd, HEIR_EXEC, &b->carried[i].end);
-			if (b->carried[i].end >= 0)
-				b->carried[i].cookie = cookie;
-			return;
-		} else if (b->carried[i].cookie == cookie) {
-			REAL(dup2)(b->carried[i].end, b->fd);
-			return;
-		}
-	ds_freeze_demote(c->s, b->fd);
-}
-
-/* For conn_each: there is one, bool *. */
-static void count_one(struct conn *c, void *arg)
-{
-	(void)c;
-	*(bool *)arg = true;
-}
-
-/* The kernel's list of descriptors is asked, not our table: in a vfork child the
- * table is the parent's, and the descriptors are not. No memory is allocated. */
-void inherit_demote(void)
-{
-	char buf[2048];
-	struct carried carried[CARRIED] = {{0, 0}};
-	int saved = errno;
-	bool any = false;
-
-	conn_each(count_one, &any);
-	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	if (dir < 0) {
-		if (any && !fd_vforked())
-			spawn_demote(HEIR_SYSTEM);
-		errno = saved;
-		return;
-	}
-	for (long n; (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
-		for (long off = 0; off < n;) {
-			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
-			struct by_cookie b = {0, 0, carried};
-			socklen_t len = sizeof b.cookie;
-			off += d->d_reclen;
-			if (d->d_name[0] < '0' || d->d_name[0] > '9')
-				continue;
-			for (const char *c = d->d_name; *c; c++)
-				b.fd = b.fd * 10 + (*c - '0');
-			int fl = REAL(fcntl)(b.fd, F_GETFD);
-			if (fl < 0 || (fl & FD_CLOEXEC) || REAL(getsockopt)(b.fd, SOL_SOCKET, SO_COOKIE, &b.cookie, &len) != 0)
-				continue;
-			conn_each(demote_cookie, &b);
-		}
-	REAL(close)(dir);
-	errno = saved;
-}
+/* ---- what a child that the C library makes inherits ---------------------------- */
 
 void spawn_demote(enum heir heir)
 {
@@ -195,79 +118,6 @@ void spawn_demote(enum heir heir)
 	}
 	errno = saved;
 }
-
-/* ---- exec ------------------------------------------------------------------ */
-
-/* A search along PATH tries in vain before it hits: only what can be run demotes. */
-static void exec_demote(const char *path)
-{
-	int saved = errno;
-
-	if (path && access(path, X_OK) == 0)
-		inherit_demote();
-	errno = saved;
-}
-
-EXPORT int execve(const char *path, char *const argv[], char *const envp[])
-{
-	exec_demote(path);
-	return REAL(execve)(path, argv, envp);
-}
-
-EXPORT int execv(const char *path, char *const argv[])
-{
-	exec_demote(path);
-	return REAL(execv)(path, argv);
-}
-
-EXPORT int execvp(const char *file, char *const argv[])
-{
-	inherit_demote();
-	return REAL(execvp)(file, argv);
-}
-
-EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
-{
-	inherit_demote();
-	return REAL(execvpe)(file, argv, envp);
-}
-
-EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
-{
-	inherit_demote();
-	return REAL(fexecve)(fd, argv, envp);
-}
-
-EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
-{
-	inherit_demote();
-	if (!REAL(execveat))
-		return (int)syscall(SYS_execveat, dir, path, argv, envp, flags);
-	return REAL(execveat)(dir, path, argv, envp, flags);
-}
-
-enum { MAX_ARGS = 4096 };
-
-/* The body of execl and its kin: collects the arguments from first up to NULL, and then calls. envp stands behind
- * them, if there is one. */
-#define LISTED(first, env, call) \
-	const char *argv[MAX_ARGS + 1] = {first}; \
-	char *const *envp = environ; \
-	int n = 0; \
-	va_list ap; \
-	va_start(ap, first); \
-	while (argv[n] && n < MAX_ARGS) \
-		argv[++n] = va_arg(ap, const char *); \
-	if (env && !argv[n]) \
-		envp = va_arg(ap, char *const *); \
-	va_end(ap); \
-	(void)envp; \
-	errno = E2BIG; \
-	return argv[n] ? -1 : call
-
-EXPORT int execl(const char *path, const char *arg, ...) { LISTED(arg, false, execve(path, (char *const *)argv, envp)); }
-EXPORT int execlp(const char *file, const char *arg, ...) { LISTED(arg, false, execvp(file, (char *const *)argv)); }
-EXPORT int execle(const char *path, const char *arg, ...) { LISTED(arg, true, execve(path, (char *const *)argv, envp)); }
 
 /* ---- children that the C library makes --------------------------------------- */
 
@@ -360,6 +210,7 @@ __attribute__((constructor)) static void start(void)
 	fd_init();
 	pthread_atfork(fork_prepare, forked, fork_child);
 	adopt_listeners();
+	heirs_begin_life();
 	errno = saved;
 }
 
@@ -376,4 +227,29 @@ __attribute__((destructor)) static void stop(void)
 {
 	if (__libc_single_threaded && fd_tab_size > 0 && !fd_vforked())
 		conn_each(goodbye, NULL);
+	fd_leave(true);
+}
+
+EXPORT void _exit(int status)
+{
+	fd_leave(false);
+	REAL(_exit)(status);
+	__builtin_unreachable();
+}
+ALIAS(_Exit, _exit);
+
+/* ---- fewer system calls ---------------------------------------------------------- */
+
+EXPORT int prctl(int option, ...)
+{
+	unsigned long a[4];
+	va_list ap;
+
+	va_start(ap, option);
+	for (int i = 0; i < 4; i++)
+		a[i] = va_arg(ap, unsigned long);
+	va_end(ap);
+	if (option == PR_SET_SECCOMP && (a[0] == SECCOMP_MODE_STRICT || a[1])) /* else it asks what there is */
+		fd_seal();
+	return REAL(prctl)(option, a[0], a[1], a[2], a[3]);
 }

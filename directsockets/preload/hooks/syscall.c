@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 /* Each of the functions below makes the call if it is of its family: true, and its result. */
@@ -146,7 +148,15 @@ static bool others(long nr, const long a[6], long *rc)
 	case SYS_munmap: return IS(munmap(P(0), (size_t)a[1]));
 	case SYS_mprotect: return IS(mprotect(P(0), (size_t)a[1], (int)a[2]));
 	case SYS_execve: return IS(execve(P(0), P(1), P(2)));
-	case SYS_execveat: inherit_demote(); break;
+	case SYS_execveat: inherit_demote(NULL); break;
+	case SYS_prctl: return IS(prctl((int)a[0], a[1], a[2], a[3], a[4]));
+#ifdef SYS_seccomp
+	case SYS_seccomp:
+		if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2]))
+			fd_seal();
+		break;
+#endif
+	case SYS_exit_group: fd_leave(false); break;
 #ifdef SYS_io_uring_setup
 	case SYS_io_uring_setup: errno = ENOSYS; return IS(-1);
 #endif

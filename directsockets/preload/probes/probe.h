@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], thread_probes[], share_probes[];
+extern const struct probe io_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], heir_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], thread_probes[], share_probes[];
 
 // out writes a line of the transcript.
 void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -90,5 +90,6 @@ int ep_new(void);
 int ep_set(int ep, int op, int fd, unsigned events, unsigned long data);
 int ep_show(int ep, int max, int ms);	    // waits and writes what comes, sorted by data
 void die(const char *what);
+int heir(char **argv);			    // heirs.c: this program, executed by a probe
 
 #endif

@@ -118,6 +118,8 @@ static inline uint64_t ds_ticks(void)
 	X(FILE *, popen, (const char *, const char *))                                          \
 	X(int, system, (const char *))                                                          \
 	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))                  \
+	X(void, _exit, (int))                                                                   \
+	X(int, prctl, (int, ...))                                                               \
 	X(long, syscall, (long, ...))
 
 /* Not in every C library, or not in older ones: look whether they are NULL. */

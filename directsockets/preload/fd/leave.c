@@ -1,0 +1,46 @@
+/* Leaving connections to the other processes that have them: when this one ends, and when it is about to be allowed few
+ * system calls. */
+#include "fd/carry.h"
+
+
+static void leaves(struct conn *c, void *arg) { *(bool *)arg |= ds_leaves(c->s); }
+
+static void leave(struct conn *c, void *arg)
+{
+	(void)arg;
+	ds_leave(c->s);
+}
+
+void fd_leave(bool flush)
+{
+	bool any = false;
+
+	/* Another thread may go on sending until the process is gone. */
+	if (!fd_tab_size || !ds_one_thread())
+		return;
+	conn_each_held(leaves, &any);
+	if (!any || fd_vforked())
+		return;
+	if (flush)
+		fflush(NULL); /* as exit is about to: once the others know that this process is gone, it may not write any more */
+	conn_each_held(leave, NULL);
+}
+
+void fd_seal(void)
+{
+	ds_tid(); /* which asks the kernel, the first time */
+	for (unsigned fd = 0; fd < fd_tab_end && !fd_vforked(); fd++) {
+		struct conn *c = conn_get((int)fd);
+		bool raw = true;
+
+		if (!c)
+			continue;
+		if (c->state == CONN_UP) {
+			ds_freeze_demote(c->s, (int)fd);
+			raw = (!ds_bell_open(c->s) || rolled(c->s, (int)fd)) && ds_on_shadow_rx(c->s) && ds_on_shadow_tx(c->s);
+		}
+		if (raw)
+			fd_forget((int)fd);
+		conn_put(c);
+	}
+}

@@ -1,0 +1,154 @@
+/* Calls that replace the program. */
+#include "hooks/heir.h"
+#include "hooks/hooks.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+/* ---- what a new program inherits -------------------------------------------- */
+
+enum { CARRIED = 16 };
+
+struct by_cookie {
+	uint64_t cookie;
+	int fd;
+	struct heirs *heirs; /* of the program that is about to run; NULL: it cannot go on with any connection */
+	/* In a child of vfork: sockets that were carried, and the ends that replace all their descriptors. */
+	struct carried {
+		uint64_t cookie;
+		int end;
+	} *carried;
+};
+
+/* For conn_each: hands c over if it has the cookie of struct by_cookie *, or has it go back to TCP. */
+static void demote_cookie(struct conn *c, void *arg)
+{
+	struct by_cookie *b = arg;
+	uint64_t cookie = c->cookie;
+	socklen_t len = sizeof cookie;
+
+	/* One without a bell was not asked for its cookie yet. */
+	if (cookie == 0 && REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
+		return;
+	if (cookie != b->cookie || (b->heirs && bequeath(c, b->fd, cookie, b->heirs)))
+		return;
+	for (int i = 0; i < CARRIED; i++)
+		if (b->carried[i].cookie == 0) {
+			hand_over(c, b->fd, HEIR_EXEC, &b->carried[i].end);
+			if (b->carried[i].end >= 0)
+				b->carried[i].cookie = cookie;
+			return;
+		} else if (b->carried[i].cookie == cookie) {
+			REAL(dup2)(b->carried[i].end, b->fd);
+			return;
+		}
+	ds_freeze_demote(c->s, b->fd);
+}
+
+/* For conn_each: there is one, bool *. */
+static void count_one(struct conn *c, void *arg)
+{
+	(void)c;
+	*(bool *)arg = true;
+}
+
+void inherit_demote(struct heirs *heirs)
+{
+	char buf[2048];
+	struct carried carried[CARRIED] = {{0, 0}};
+	int saved = errno;
+	bool any = false;
+
+	conn_each(count_one, &any);
+	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (dir < 0) {
+		if (any && !fd_vforked())
+			spawn_demote(HEIR_SYSTEM);
+		errno = saved;
+		return;
+	}
+	for (long n; (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
+		for (long off = 0; off < n;) {
+			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
+			struct by_cookie b = {0, 0, heirs, carried};
+			socklen_t len = sizeof b.cookie;
+			off += d->d_reclen;
+			if (d->d_name[0] < '0' || d->d_name[0] > '9')
+				continue;
+			for (const char *c = d->d_name; *c; c++)
+				b.fd = b.fd * 10 + (*c - '0');
+			int fl = REAL(fcntl)(b.fd, F_GETFD);
+			if (fl < 0 || (fl & FD_CLOEXEC) || REAL(getsockopt)(b.fd, SOL_SOCKET, SO_COOKIE, &b.cookie, &len) != 0)
+				continue;
+			conn_each(demote_cookie, &b);
+		}
+	REAL(close)(dir);
+	errno = saved;
+}
+
+/* ---- exec ------------------------------------------------------------------ */
+
+typedef int exec_fn(const char *, char *const[], char *const[]);
+
+/* Executes file by real, after what the new program inherits was given back to TCP, or left to it by way of its
+ * environment. A search along PATH that real would make in vain demotes nothing: only what can be run does. */
+static int run(exec_fn *real, const char *file, bool search, char *const argv[], char *const envp[])
+{
+	struct heirs heirs;
+	int saved = errno;
+
+	heirs_begin(&heirs, file, search, envp);
+	if (search || (file && access(file, X_OK) == 0))
+		inherit_demote(&heirs);
+	errno = saved;
+	if (!heirs.n)
+		return real(file, argv, envp);
+	char *with[heirs_room(envp)];
+	heirs_tell(&heirs, envp, with);
+	return real(file, argv, with);
+}
+
+EXPORT int execve(const char *path, char *const argv[], char *const envp[]) { return run(REAL(execve), path, false, argv, envp); }
+EXPORT int execv(const char *path, char *const argv[]) { return run(REAL(execve), path, false, argv, environ); }
+EXPORT int execvp(const char *file, char *const argv[]) { return run(REAL(execvpe), file, true, argv, environ); }
+EXPORT int execvpe(const char *file, char *const argv[], char *const envp[]) { return run(REAL(execvpe), file, true, argv, envp); }
+
+EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	inherit_demote(NULL);
+	return REAL(fexecve)(fd, argv, envp);
+}
+
+EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
+{
+	inherit_demote(NULL);
+	if (!REAL(execveat))
+		return (int)syscall(SYS_execveat, dir, path, argv, envp, flags);
+	return REAL(execveat)(dir, path, argv, envp, flags);
+}
+
+enum { MAX_ARGS = 4096 };
+
+/* The body of execl and its kin: collects the arguments from first up to NULL, and then calls. envp stands behind
+ * them, if there is one. */
+#define LISTED(first, env, call) \
+	const char *argv[MAX_ARGS + 1] = {first}; \
+	char *const *envp = environ; \
+	int n = 0; \
+	va_list ap; \
+	va_start(ap, first); \
+	while (argv[n] && n < MAX_ARGS) \
+		argv[++n] = va_arg(ap, const char *); \
+	if (env && !argv[n]) \
+		envp = va_arg(ap, char *const *); \
+	va_end(ap); \
+	(void)envp; \
+	errno = E2BIG; \
+	return argv[n] ? -1 : call
+
+EXPORT int execl(const char *path, const char *arg, ...) { LISTED(arg, false, execve(path, (char *const *)argv, envp)); }
+EXPORT int execlp(const char *file, const char *arg, ...) { LISTED(arg, false, execvp(file, (char *const *)argv)); }
+EXPORT int execle(const char *path, const char *arg, ...) { LISTED(arg, true, execve(path, (char *const *)argv, envp)); }

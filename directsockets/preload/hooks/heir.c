@@ -1,0 +1,291 @@
+/* A program that has a connection executes another one, as inetd and sshd do: the word for it in the environment
+ *
+ *   EXNET_DS_HEIR=<process>:<side>-<cookie>,...
+ *
+ * names what it may go on with. It stands for a fact that a program could not find out by itself: that no other process
+ * has the connection. So it is written only for a program that will have this library, and read by nobody else. */
+#include "hooks/heir.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#define WORD "EXNET_DS_HEIR="
+
+enum { PARENT = 100 }; /* ms that a parent is given to close its copy */
+
+#if defined(__x86_64__)
+enum { MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { MACHINE = EM_AARCH64 };
+#else
+enum { MACHINE = EM_NONE };
+#endif
+
+/* ---- will the program have this library? -------------------------------------------- */
+
+/* The value of name in envp, or NULL. */
+static const char *value(char *const envp[], const char *name)
+{
+	size_t n = strlen(name);
+
+	for (; envp && *envp; envp++)
+		if (!strncmp(*envp, name, n) && (*envp)[n] == '=')
+			return *envp + n + 1;
+	return NULL;
+}
+
+/* Does LD_PRELOAD in envp have this library, by its full name? */
+static bool preloaded(char *const envp[])
+{
+	const char *list = value(envp, "LD_PRELOAD");
+	Dl_info own;
+
+	if (!list || !dladdr((const void *)(uintptr_t)&preloaded, &own) || own.dli_fname[0] != '/' || access(own.dli_fname, R_OK) < 0)
+		return false;
+	for (size_t n; *list; list += n) {
+		list += strspn(list, " :");
+		n = strcspn(list, " :");
+		if (n == strlen(own.dli_fname) && !strncmp(list, own.dli_fname, n))
+			return true;
+	}
+	return false;
+}
+
+/* Is fd an executable file of this machine with glibc's dynamic linker, whose name follows its headers? */
+static bool dynamic(int fd, const ElfW(Ehdr) *e)
+{
+	ElfW(Phdr) p;
+	char linker[256] = "";
+
+	if (memcmp(e->e_ident, ELFMAG, SELFMAG) || e->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) ||
+	    e->e_machine != MACHINE || e->e_phentsize != sizeof p)
+		return false;
+	for (int i = 0; i < e->e_phnum; i++) {
+		if (pread(fd, &p, sizeof p, (off_t)(e->e_phoff + (size_t)i * sizeof p)) != sizeof p)
+			return false;
+		if (p.p_type == PT_INTERP)
+			return p.p_filesz < sizeof linker && pread(fd, linker, p.p_filesz, (off_t)p.p_offset) == (ssize_t)p.p_filesz &&
+			       strstr(linker, "/ld-linux") != NULL;
+	}
+	return false;
+}
+
+/* Will the dynamic linker load what LD_PRELOAD says for the program at path? Of a script its interpreter counts. */
+static bool loads(const char *path)
+{
+	union {
+		ElfW(Ehdr) elf;
+		char text[256];
+	} head;
+	char name[256];
+
+	for (int depth = 0; depth < 4; depth++) {
+		struct stat st;
+		int fd = (int)ds_syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+
+		if (fd < 0)
+			return false;
+		memset(&head, 0, sizeof head);
+		/* With another's rights, or more than this process's, it would be without. */
+		bool fine = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && !(st.st_mode & (S_ISUID | S_ISGID)) &&
+			    ds_syscall(SYS_fgetxattr, fd, "security.capability", NULL, 0) < 0 && pread(fd, &head, sizeof head - 1, 0) > 0;
+		bool script = fine && head.text[0] == '#' && head.text[1] == '!';
+		fine = fine && (script || dynamic(fd, &head.elf));
+		ds_syscall(SYS_close, fd);
+		if (!script)
+			return fine;
+		size_t from = 2 + strspn(head.text + 2, " \t"), n = strcspn(head.text + from, " \t\n");
+		memcpy(name, head.text + from, n);
+		name[n] = 0;
+		path = name;
+	}
+	return false;
+}
+
+/* The same for a program that is looked for along PATH, as execvp does. */
+static bool found_loads(const char *file)
+{
+	const char *dirs = getenv("PATH");
+	char path[PATH_MAX];
+
+	if (strchr(file, '/'))
+		return loads(file);
+	for (size_t n; dirs && *dirs; dirs += n + (dirs[n] == ':')) {
+		n = strcspn(dirs, ":");
+		if (n == 0 || n + strlen(file) + 2 > sizeof path)
+			return false;
+		memcpy(path, dirs, n);
+		path[n] = '/';
+		strcpy(path + n + 1, file);
+		if (access(path, X_OK) == 0)
+			return loads(path);
+	}
+	return false;
+}
+
+/* ---- the program that executes -------------------------------------------------------- */
+
+void heirs_begin(struct heirs *h, const char *file, bool search, char *const envp[])
+{
+	h->file = file;
+	h->search = search;
+	h->envp = envp;
+	h->reaches = 0;
+	h->n = 0;
+}
+
+/* Is c for this process alone, and as ds_bequeath wants it? */
+static bool alone(struct conn *c, int fd, int *side)
+{
+	const struct timespec ms = {0, 1000000};
+
+	for (int i = 0; i < PARENT && fd <= STDERR_FILENO && !ds_plain(c->s) && ds_leaves(c->s); i++)
+		ds_syscall(SYS_nanosleep, &ms, NULL);
+	return ds_bequeath(c->s, side);
+}
+
+bool bequeath(struct conn *c, int fd, uint64_t cookie, struct heirs *h)
+{
+	int side;
+
+	if (fd_vforked() || !h->file || !ds_one_thread()) /* another thread may fork meanwhile */
+		return false;
+	if (!h->reaches)
+		h->reaches = preloaded(h->envp) && (h->search ? found_loads(h->file) : loads(h->file)) ? 1 : 2;
+	if (h->reaches != 1 || !alone(c, fd, &side))
+		return false;
+	for (int i = 0; i < h->n; i++)
+		if (h->cookie[i] == cookie)
+			return true;
+	if (h->n == HEIRS)
+		return false;
+	h->cookie[h->n] = cookie;
+	h->side[h->n++] = (uint8_t)side;
+	return true;
+}
+
+size_t heirs_room(char *const envp[])
+{
+	size_t n = 0;
+
+	while (envp && envp[n])
+		n++;
+	return n + 2;
+}
+
+/* Writes v in hexadecimal and then end to at; what follows. */
+static char *number(char *at, uint64_t v, char end)
+{
+	int digits = 1;
+
+	for (uint64_t rest = v; rest >>= 4;)
+		digits++;
+	for (int i = digits; i-- > 0; v >>= 4)
+		at[i] = "0123456789abcdef"[v & 15];
+	at[digits] = end;
+	return at + digits + 1;
+}
+
+void heirs_tell(struct heirs *h, char *const envp[], char *with[])
+{
+	char *at = h->text;
+
+	memcpy(at, WORD, sizeof WORD - 1);
+	at = number(at + sizeof WORD - 1, (uint64_t)getpid(), ':');
+	for (int i = 0; i < h->n; i++)
+		at = number(number(at, h->side[i], '-'), h->cookie[i], ',');
+	*at = 0;
+	*with++ = h->text;
+	for (; envp && *envp; envp++)
+		if (strncmp(*envp, WORD, sizeof WORD - 1))
+			*with++ = *envp;
+	*with = NULL;
+}
+
+/* ---- the new program -------------------------------------------------------------------- */
+
+/* Takes the word out of the environment: what it says, or NULL. It stays where it is. */
+static char *take_word(void)
+{
+	char *said = NULL;
+
+	if (!environ)
+		return NULL;
+	for (char **from = environ, **to = environ;; from++) {
+		if (*from && !strncmp(*from, WORD, sizeof WORD - 1))
+			said = *from + sizeof WORD - 1;
+		else if (!(*to++ = *from))
+			return said;
+	}
+}
+
+struct will {
+	uint64_t cookie;
+	int side;
+	struct conn *c; /* made for the first of its descriptors */
+};
+
+/* Reads what text says to this process: the number of connections. */
+static int read_word(char *text, struct will w[HEIRS])
+{
+	int n = 0;
+
+	if (strtoull(text, &text, 16) != (uint64_t)getpid() || *text != ':')
+		return 0;
+	while (n < HEIRS && text[1]) {
+		w[n].side = (int)strtoul(text + 1, &text, 16);
+		if (*text != '-' || w[n].side > 1)
+			return n;
+		w[n].cookie = strtoull(text + 1, &text, 16);
+		if (*text != ',')
+			return n;
+		w[n++].c = NULL;
+	}
+	return n;
+}
+
+/* fd may be one of n connections. */
+static void take(int fd, struct will *w, int n)
+{
+	uint64_t cookie;
+	socklen_t len = sizeof cookie;
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
+		return;
+	for (int i = 0; i < n; i++) {
+		if (w[i].cookie != cookie)
+			continue;
+		if (w[i].c)
+			fd_set_conn(fd, w[i].c);
+		else
+			w[i].c = conn_heir(fd, w[i].side);
+	}
+}
+
+void heirs_begin_life(void)
+{
+	struct will w[HEIRS];
+	char buf[2048], *text = take_word();
+	int n = text ? read_word(text, w) : 0;
+	int dir = n ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	if (dir < 0)
+		return;
+	for (long got; (got = ds_syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
+		for (long off = 0; off < got;) {
+			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
+
+			off += d->d_reclen;
+			if (d->d_name[0] != '.')
+				take(atoi(d->d_name), w, n);
+		}
+	REAL(close)(dir);
+}
