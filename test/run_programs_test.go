@@ -173,51 +173,6 @@ func TestRootRunRsync(t *testing.T) {
 	})
 }
 
-// sshd executes itself anew for each connection, with the connection inherited: it
-// stays direct, or goes back to TCP, and no byte is lost.
-func TestRootRunSSH(t *testing.T) {
-	needRun(t, "setpriv", "ssh", "ssh-keygen", "sshd", "unshare")
-	path, _ := randomFile(t, fileSize)
-	eachLocal(t, func(t *testing.T, l *local) {
-		file := func(name string) string { return filepath.Join(l.dir, name) }
-		for _, name := range []string{"host", "user"} {
-			if out, err := runIn(t, l.ns, nil, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file(name)); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-		}
-		public, err := os.ReadFile(file("user.pub"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, file("authorized"), string(public))
-		write(t, file("sshd_config"), fmt.Sprintf("Port %s\nHostKey %s\nPidFile none\nAuthorizedKeysFile %s\nStrictModes no\nUsePAM no\n"+
-			"PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\n", sshPort, file("host"), file("authorized")))
-		// sshd insists on /run/sshd, which only its service makes: a /run of its own, in
-		// which only the brokers' directory is the machine's.
-		const prepare = `mkdir -p /run/exn && mkdir "$0" && mount --bind /run/exn "$0" && mount -t tmpfs tmpfs /run &&
-			mkdir -m 755 /run/sshd /run/exn && mount --bind "$0" /run/exn && exec "$@"`
-		s := startIn(t, l.ns, nil, append([]string{"unshare", "--mount", "sh", "-c", prepare, file("exn")},
-			l.argv([]string{programPath("sshd"), "-D", "-e", "-f", file("sshd_config")})...)...)
-		s.listens(t, sshPort)
-		ssh := []string{"ssh", "-F", "none", "-p", sshPort, "-i", file("user"), "-l", "root", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
-			"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=" + file("known_hosts"), "-o", "LogLevel=ERROR", "127.0.0.1"}
-		got := file("got")
-		l.run(t, append(ssh, "cat "+path+" > "+got)...)
-		same(t, got, path)
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if err := os.Remove(got); err != nil {
-			t.Fatal(err)
-		}
-		startIn(t, l.ns, f, l.argv(append(ssh, "cat > "+got))...).wait(t)
-		same(t, got, path)
-		s.end(t)
-	})
-}
-
 func TestRootRunAsyncio(t *testing.T) {
 	needRun(t, "python3")
 	eachLocal(t, func(t *testing.T, l *local) {
