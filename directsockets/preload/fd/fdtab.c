@@ -273,6 +273,16 @@ static void jumped(void *p)
 
 struct call call_begin(int fd, uintptr_t w)
 {
+	struct conn *c = fd <= STDERR_FILENO ? word_conn(w) : NULL;
+
+	/* The C library may have made it a file meanwhile, as freopen and daemon do. */
+	if (__builtin_expect(c != NULL, 0) && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_UP && ds_is_stream(c->s))
+		return (struct call){NULL, -1};
+	return call_begin_any(fd, w);
+}
+
+struct call call_begin_any(int fd, uintptr_t w)
+{
 	struct call k = {NULL, -1};
 	struct conn *c = word_conn(w);
 
@@ -284,8 +294,6 @@ struct call call_begin(int fd, uintptr_t w)
 		if (__atomic_load_n(&c->state, __ATOMIC_ACQUIRE) != CONN_UP)
 			return k;
 	}
-	if (__builtin_expect(fd <= STDERR_FILENO, 0) && ds_is_stream(c->s))
-		return k; /* on TCP; and the C library may have made it a file, as freopen and daemon do */
 	int before = ds_critical_enter();
 	conn_hold(c);
 	if (__builtin_expect(fd_word(fd) != w, 0)) {

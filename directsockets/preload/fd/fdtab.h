@@ -106,18 +106,22 @@ struct call {
 	int slot;	/* of ds_cleanup_push */
 };
 
-/* call_begin: the conn of fd, if it is one that the core knows; takes a reference.
- * call_end gives it back; use with CALL so that cancellation does too. */
+/* call_begin: the conn of fd, if it is one that the core knows, and fd is not a standard stream, whose bytes the kernel
+ * moves; takes a reference. call_begin_any: also of such a stream, for calls that change what the core knows.
+ * call_end gives it back; use with CALL or CALL_ANY so that cancellation does too. */
 struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
+struct call call_begin_any(int fd, uintptr_t word) DS_HIDDEN;
 void call_end(struct call *k) DS_HIDDEN;
 
-#define CALL(k, fd) \
+#define CALL_BY(begin, k, fd) \
 	__attribute__((cleanup(call_end))) struct call k = {NULL, -1}; \
 	do { \
 		uintptr_t w_ = fd_word(fd); \
 		if (__builtin_expect(w_ != 0, 0)) \
-			k = call_begin(fd, w_); \
+			k = begin(fd, w_); \
 	} while (0)
+#define CALL(k, fd) CALL_BY(call_begin, k, fd)
+#define CALL_ANY(k, fd) CALL_BY(call_begin_any, k, fd)
 
 /* References without the record, for poll and epoll; NULL if fd is none. Any state. */
 struct conn *conn_get(int fd) DS_HIDDEN;

@@ -111,7 +111,7 @@ EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 
 EXPORT int shutdown(int fd, int how)
 {
-	CALL(k, fd);
+	CALL_ANY(k, fd);
 	if (k.c && how >= SHUT_RD && how <= SHUT_RDWR)
 		return ds_shutdown(k.c->s, fd, how);
 	int rc = REAL(shutdown)(fd, how);
@@ -143,7 +143,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	int rc = REAL(setsockopt)(fd, level, name, value, len);
 	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD ||
 	    name == SO_SNDTIMEO_NEW || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
-		CALL(k, fd);
+		CALL_ANY(k, fd);
 		if (k.c)
 			ds_options_changed(k.c->s, fd);
 	}
@@ -316,7 +316,7 @@ EXPORT void closefrom(int first)
 /* The flags of fd were set; async: O_ASYNC is one of them. No lock. */
 static void flags_changed(int fd, bool async)
 {
-	CALL(k, fd);
+	CALL_ANY(k, fd);
 	if (!k.c)
 		return;
 	if (async)
