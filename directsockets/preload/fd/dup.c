@@ -26,6 +26,7 @@ static bool stream(int oldfd, int newfd)
 	return !carried;
 }
 
+/* Is fd a TCP socket? Keeps errno. */
 static bool is_tcp(int fd)
 {
 	int protocol = 0, saved = errno;

@@ -3,8 +3,10 @@
 #include "fd/carry.h"
 
 
+/* For conn_each_held: somebody wants to know that c is left, bool *. */
 static void leaves(struct conn *c, void *arg) { *(bool *)arg |= ds_leaves(c->s); }
 
+/* For conn_each_held: ds_leave. */
 static void leave(struct conn *c, void *arg)
 {
 	(void)arg;
