@@ -211,6 +211,16 @@ static void at_random(unsigned seed)
 	close(r.ep);
 }
 
+/* The kernel of the other end has all that fd has sent by TCP. */
+static void acked(int fd)
+{
+	struct tcp_info t;
+	socklen_t n = sizeof t;
+
+	for (int i = 0; i < LONG && !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) && t.tcpi_unacked; i++)
+		nap(1);
+}
+
 /* A read that wants all gets all, though the first bytes came before the direction moved over, and the last after: a short one
  * says that there is no more, and who reads on edges believes it. early: reads before that one have noticed the move; else it does. */
 static void read_across(int early)
@@ -231,6 +241,7 @@ static void read_across(int early)
 			nap(!moved);
 		}
 	}
+	acked(c);
 	int n = (int)read(s, buf, sizeof buf);
 	out(n == unread ? "all" : "short: %d of %d", n, unread);
 	close(c);
@@ -256,6 +267,7 @@ static void read_back(void)
 	memcpy(CMSG_DATA(&control.h), &c, sizeof c);
 	R(sendmsg(u[0], &m, 0));
 	put(c, "def", 3);
+	acked(c);
 	R(read(s, buf, sizeof buf));
 	R(read(s, buf, sizeof buf));
 }
