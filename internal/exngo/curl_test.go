@@ -47,21 +47,30 @@ func TestCurl(t *testing.T) {
 	}
 	url := "http://" + strings.TrimSpace(addr) + "/"
 	for _, tt := range []struct{ flag, version string }{{"--http1.1", "1.1"}, {"--http2-prior-knowledge", "2"}} {
-		report := filepath.Join(tmp, "report")
-		curl := exec.Command(run, "--loopback", "--report", report, "--", "curl", "-sS", tt.flag, "-o", os.DevNull, "-w", "%{http_version} %{size_download}", url)
-		curl.Env = env
-		if out, err := curl.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), tt.version+" 67108864") {
-			t.Errorf("curl %s: %v, %q", tt.flag, err, out)
+		// A transfer may be over before a busy machine has come to hand over the segment.
+		text := []byte(nil)
+		for try := 0; try < 50 && !isDirect(text); try++ {
+			report := filepath.Join(tmp, "report")
+			curl := exec.Command(run, "--loopback", "--report", report, "--", "curl", "-sS", tt.flag, "-o", os.DevNull, "-w", "%{http_version} %{size_download}", url)
+			curl.Env = env
+			if out, err := curl.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), tt.version+" 67108864") {
+				t.Fatalf("curl %s: %v, %q", tt.flag, err, out)
+			}
+			text = readFile(t, report)
 		}
-		var r struct {
-			Path     string `json:"path"`
-			Received struct {
-				Direct uint64 `json:"direct_bytes"`
-			} `json:"received"`
-		}
-		text := readFile(t, report)
-		if err := json.Unmarshal(text, &r); err != nil || r.Path != "direct" || r.Received.Direct == 0 {
-			t.Errorf("curl %s: %v, %s", tt.flag, err, text)
+		if !isDirect(text) {
+			t.Errorf("curl %s: in none of 50 transfers was a byte direct; of the last: %s", tt.flag, text)
 		}
 	}
+}
+
+// isDirect says that a report of exn-run tells of a connection that was direct.
+func isDirect(report []byte) bool {
+	var r struct {
+		Path     string `json:"path"`
+		Received struct {
+			Direct uint64 `json:"direct_bytes"`
+		} `json:"received"`
+	}
+	return json.Unmarshal(report, &r) == nil && r.Path == "direct" && r.Received.Direct > 0
 }

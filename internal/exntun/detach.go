@@ -14,6 +14,7 @@ import (
 	"exnet/internal/child"
 	"exnet/internal/cli"
 	"exnet/internal/control"
+	"exnet/internal/ctxend"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,8 +45,7 @@ func detach(ctx context.Context, p program) error {
 	if err = errors.Join(err, w.Close(), we.Close()); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) }) // fails only when it has ended
-	defer stop()
+	defer ctxend.Do(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) })() // fails only when it has ended
 	// Both end when the node has let go of them: it is up, or gone.
 	copied := make(chan error, 1)
 	go func() { _, err := io.Copy(&errs, re); copied <- err }()
