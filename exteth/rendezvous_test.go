@@ -363,7 +363,7 @@ func TestHostileGets(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, st, fabric.StatusProtection)
 		}
 	}
-	// Nobody writes to it, not even he who may read.
+	// Nobody writes to it, not even the peer that may read.
 	for _, r := range []*rawNode{raw, thief} {
 		for _, nla := range []atu.NLA{ad.NLA, node.sink.region.NLA()} {
 			if err := r.rma.PutImmediate(rma.PutImmediateReq{Len: 9, Remote: nla, Node: node.id, Notify: rma.NotifyRequester}); err != nil {
