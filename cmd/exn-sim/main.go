@@ -3,9 +3,10 @@
 package main
 
 import (
+	"context"
 	"os"
 
 	"exnet/internal/exnsim"
 )
 
-func main() { os.Exit(exnsim.Run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(exnsim.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }

@@ -1,5 +1,5 @@
 // Package command is the form of the commands that have commands of their own: exn-tun, dsbench,
-// exn-go. They are trees of cobra commands; this package gives all of them the same help,
+// exn-go, exn-sim. They are trees of cobra commands; this package gives all of them the same help,
 // version, completion, man pages, messages and exit statuses.
 //
 // # Architecture

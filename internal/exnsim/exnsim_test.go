@@ -11,13 +11,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"exnet/internal/cli"
 )
 
 // call runs the program.
 func call(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	status = Run(args, &out, &errs)
+	status = Run(t.Context(), args, &out, &errs)
 	return status, out.String(), errs.String()
 }
 
@@ -137,10 +139,11 @@ func TestMistakes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	for _, args := range [][]string{{"check", bad}, {"run", bad, "-o", dir}} {
 		status, stdout, stderr := call(t, args...)
-		want := `exn-sim: s.toml:2: router: "best" is none of tables, dor, dmodk, smodk, random, minsum, minmax, alg3
-exn-sim: s.toml:5: ranks: 0 is no whole number from 1 to 1048576
+		want := `exn-sim COMMAND: s.toml:2: router: "best" is none of tables, dor, dmodk, smodk, random, minsum, minmax, alg3
+exn-sim COMMAND: s.toml:5: ranks: 0 is no whole number from 1 to 1048576
 `
-		if status != exitFailure || stdout != "" || stderr != want {
+		want = strings.ReplaceAll(want, "COMMAND", args[0])
+		if status != cli.ExitFailure || stdout != "" || stderr != want {
 			t.Errorf("%v: %d %s\n%s", args, status, stdout, stderr)
 		}
 	}
@@ -153,12 +156,12 @@ exn-sim: s.toml:5: ranks: 0 is no whole number from 1 to 1048576
 		t.Errorf("a folder was made: %v", err)
 	}
 	for _, args := range [][]string{{}, {"x"}, {"run"}, {"run", bad}, {"run", bad, "-q"}, {"check", bad, bad}, {"topo", "mesh:2", "-o", "x.png"}} {
-		if status, _, stderr := call(t, args...); status != exitUsage || stderr == "" {
+		if status, _, stderr := call(t, args...); status != cli.ExitUsage || stderr == "" {
 			t.Errorf("%v: %d %s", args, status, stderr)
 		}
 	}
 	for _, args := range [][]string{{"check", "none.toml"}, {"topo", "ring:3"}, {"topo", "mesh:2", "-o", "none/x.svg"}} {
-		if status, _, stderr := call(t, args...); status != exitFailure || stderr == "" {
+		if status, _, stderr := call(t, args...); status != cli.ExitFailure || stderr == "" {
 			t.Errorf("%v: %d %s", args, status, stderr)
 		}
 	}

@@ -1,123 +1,124 @@
 package exnsim
 
 import (
+	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"exnet/internal/version"
+	"github.com/spf13/cobra"
+
+	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/study"
 	"exnet/study/graph"
 )
 
-// Exit statuses.
-const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2
-)
-
-const helpText = `exn-sim simulates which links of a network the jobs of a parallel machine load.
-
-Usage:
-  exn-sim run SCENARIO.toml -o DIR [--paths]
-                            run all combinations, and write tables, drawings and
-                            a page that compares them, DIR/index.html; --paths
-                            writes the path of every flow, too
-  exn-sim check SCENARIO.toml
-                            check a scenario and all that it names
-  exn-sim topo NETWORK [-o FILE]
-                            write a network as GraphML (.graphml) or SVG (.svg)
-  exn-sim version           print the version
-
-A network is torus:4x4x4, mesh:4x4, tree:LEAVESxHOSTS/SPINES, fattree:K, a
-topology file (.toml) or GraphML.
-
-Example:
-  cat > cg.toml <<END
-  topology  = "tree:4x5/2"
-  cores     = 8
-  placement = ["block", "cyclic"]
-  router    = ["dmodk", "minmax"]
-  [[job]]
-  pattern = "cg"
-  ranks   = 128
-  END
-  exn-sim run cg.toml -o out
-
-Results go to standard output and files, all else to standard error. Exit status:
-0 done, 1 failed, 2 wrong usage.
-`
-
-// usageError says that the arguments are wrong.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-
 // Run is the program: it does what args (without the program's name) say, and returns
 // the exit status.
-func Run(args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		fmt.Fprint(stderr, helpText)
-		return exitUsage
-	}
-	var err error
-	switch command, rest := args[0], args[1:]; command {
-	case "-h", "-help", "--help", "help":
-		fmt.Fprint(stdout, helpText)
-	case "version", "-version", "--version":
-		fmt.Fprintln(stdout, "exn-sim", version.String())
-	case "run":
-		err = runScenario(rest, stdout, stderr)
-	case "check":
-		err = checkScenario(rest, stdout)
-	case "topo":
-		err = writeNetwork(rest, stdout)
-	default:
-		err = usageError{fmt.Errorf("unknown command %q: choose from run, check, topo, version", command)}
-	}
-	var usage usageError
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "exn-sim: %v (see exn-sim -h)\n", err)
-		return exitUsage
-	}
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(stderr, "exn-sim: %s\n", strings.TrimSuffix(line, "\n"))
-	}
-	return exitFailure
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return command.Run(ctx, newRoot(), args, stdout, stderr)
 }
 
-// options reads flags before and after the one argument that all commands take.
-func options(name string, args []string, stdout io.Writer, define func(*flag.FlagSet)) (string, error) {
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	define(fs)
-	var given []string
-	for {
-		if err := fs.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				fmt.Fprint(stdout, helpText)
-				return "", err
+func newRoot() *cobra.Command {
+	root := command.New("exn-sim", "simulate the load of a network's links",
+		"exn-sim simulates which links of a network the jobs of a parallel machine load.")
+	root.Annotations = map[string]string{command.EndKey: `A network is torus:4x4x4, mesh:4x4, tree:LEAVESxHOSTS/SPINES, fattree:K, a
+topology file (.toml) or GraphML.
+
+Results go to standard output and files, all else to standard error. Exit status:
+0 done, 1 failed, 2 wrong usage.`}
+	root.AddCommand(newRun(), newCheck(), newTopo())
+	return root
+}
+
+func newRun() *cobra.Command {
+	var dir string
+	var paths bool
+	c := &cobra.Command{
+		Use: "run [flags] SCENARIO.toml", Short: "run all combinations of a scenario",
+		Long: `Runs all combinations of a scenario, and writes tables, drawings and a page that
+compares them, DIR/index.html.`,
+		Example: `exn-sim run cg.toml -o out
+    where cg.toml says, for instance:
+      topology  = "tree:4x5/2"
+      cores     = 8
+      placement = ["block", "cyclic"]
+      router    = ["dmodk", "minmax"]
+      [[job]]
+      pattern = "cg"
+      ranks   = 128`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if err := one("scenario", args); err != nil {
+				return err
 			}
-			return "", usageError{fmt.Errorf("%s: %w", name, err)}
-		}
-		if fs.NArg() == 0 {
-			break
-		}
-		given = append(given, fs.Arg(0))
-		args = fs.Args()[1:]
+			if dir == "" {
+				return cli.Usagef("say with -o where the results go")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return mistakes(c, runScenario(args[0], dir, paths, c.OutOrStdout(), c.ErrOrStderr()))
+		},
 	}
-	if len(given) != 1 || given[0] == "" {
-		return "", usageError{fmt.Errorf("%s: give one file or network, not %d", name, len(given))}
+	c.Flags().StringVarP(&dir, "output", "o", "", "`DIR` where the results go; it is made if need be")
+	c.Flags().BoolVar(&paths, "paths", false, "write the path of every flow, too")
+	return c
+}
+
+func newCheck() *cobra.Command {
+	return &cobra.Command{
+		Use: "check [flags] SCENARIO.toml", Short: "check a scenario and all that it names",
+		Long:    "Checks a scenario and all that it names, and runs nothing.",
+		Example: "exn-sim check cg.toml",
+		Args:    func(_ *cobra.Command, args []string) error { return one("scenario", args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return mistakes(c, checkScenario(args[0], c.OutOrStdout()))
+		},
 	}
-	return given[0], nil
+}
+
+func newTopo() *cobra.Command {
+	out := "-"
+	c := &cobra.Command{
+		Use: "topo [flags] NETWORK", Short: "write a network as GraphML or SVG",
+		Long:    "Writes a network as GraphML, or draws it.",
+		Example: "exn-sim topo torus:4x4 -o torus.svg",
+		Args: func(_ *cobra.Command, args []string) error {
+			if err := one("network", args); err != nil {
+				return err
+			}
+			if ext := filepath.Ext(out); out != "-" && ext != ".svg" && ext != ".graphml" {
+				return cli.Usagef("%q: name a file that ends in .svg or .graphml", out)
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return writeNetwork(args[0], out, c.OutOrStdout()) },
+	}
+	c.Flags().StringVarP(&out, "output", "o", out, "`FILE` a name that ends in .graphml or .svg; -: GraphML to standard output")
+	return c
+}
+
+// one says what is wrong with the arguments of a command that takes one.
+func one(what string, args []string) error {
+	if len(args) != 1 || args[0] == "" {
+		return cli.Usagef("%d arguments: give one %s", len(args), what)
+	}
+	return nil
+}
+
+// mistakes prints an error that has a line for each mistake.
+func mistakes(c *cobra.Command, err error) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), strings.TrimSuffix(line, "\n"))
+	}
+	return cli.ExitStatus(cli.ExitFailure)
 }
 
 // prepare reads a scenario and makes the configurations of all its runs. The error has
@@ -145,11 +146,7 @@ func prepare(path string) (*study.Scenario, []study.Setting, error) {
 	return s, runs, errors.Join(errs...)
 }
 
-func checkScenario(args []string, stdout io.Writer) error {
-	path, err := options("check", args, stdout, func(*flag.FlagSet) {})
-	if err != nil {
-		return err
-	}
+func checkScenario(path string, stdout io.Writer) error {
 	_, runs, err := prepare(path)
 	if err != nil {
 		return err
@@ -158,12 +155,7 @@ func checkScenario(args []string, stdout io.Writer) error {
 	return nil
 }
 
-func writeNetwork(args []string, stdout io.Writer) error {
-	out := "-"
-	name, err := options("topo", args, stdout, func(fs *flag.FlagSet) { fs.StringVar(&out, "o", out, "") })
-	if err != nil {
-		return err
-	}
+func writeNetwork(name, out string, stdout io.Writer) error {
 	g, err := graph.Parse(name, "")
 	if err != nil {
 		return err
@@ -174,9 +166,6 @@ func writeNetwork(args []string, stdout io.Writer) error {
 		return writeFile(out, func(w io.Writer) error { return g.WriteSVG(w, none, none) })
 	case ".graphml":
 		return writeFile(out, func(w io.Writer) error { return g.WriteGraphML(w) })
-	}
-	if out != "-" {
-		return usageError{fmt.Errorf("topo: %q: name a file that ends in .svg or .graphml", out)}
 	}
 	return g.WriteGraphML(stdout)
 }

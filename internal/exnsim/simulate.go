@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -38,19 +37,7 @@ type outcome struct {
 	drawn bool
 }
 
-func runScenario(args []string, stdout, stderr io.Writer) error {
-	var dir string
-	var paths bool
-	path, err := options("run", args, stdout, func(fs *flag.FlagSet) {
-		fs.StringVar(&dir, "o", "", "")
-		fs.BoolVar(&paths, "paths", false, "")
-	})
-	if err != nil {
-		return err
-	}
-	if dir == "" {
-		return usageError{errors.New("run: say with -o where the results go")}
-	}
+func runScenario(path, dir string, paths bool, stdout, stderr io.Writer) error {
 	_, runs, err := prepare(path)
 	if err != nil {
 		return err
