@@ -5,12 +5,18 @@ package version
 
 import "runtime/debug"
 
+// release is the version of a package, which the linker sets (release.sh).
+var release string
+
 // String names the module's version and the commit, as far as the build knows
 // them.
 func String() string {
 	text := "(devel)"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		text = info.Main.Version
+	}
+	if release != "" {
+		text = release
 	}
 	if c := Commit(); c != "" {
 		text += " commit " + c

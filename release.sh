@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# release.sh builds what users install: the commands, the preload library, man pages,
+# completions, and of these a tarball, a .deb and a .rpm (by nfpm) for each architecture.
+#
+#   ./release.sh [--version VERSION] [--arch ARCH]... [DIR]
+#
+# DIR is where the packages go (default: dist). ARCH is amd64 or arm64; left out: this
+# machine's, and the other one if its C compiler is here (aarch64-linux-gnu-gcc,
+# x86_64-linux-gnu-gcc). VERSION is left out: git describe. A library for programs with musl
+# is built if musl-gcc is here (this machine's architecture only).
+set -euo pipefail
+cd "$(dirname "$0")"
+
+nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
+fail() { printf 'release.sh: %s\n' "$*" >&2; exit 2; }
+
+version='' out=dist arches=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	--version) version=${2:?} && shift ;;
+	--arch) arches+=("${2:?}") && shift ;;
+	-h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit ;;
+	-*) fail "unknown flag $1: use --version, --arch" ;;
+	*) out=$1 ;;
+	esac
+	shift
+done
+: "${version:=$(git describe --tags --always --dirty 2>/dev/null || echo 0.0.0)}"
+version=${version#v}
+[[ $version =~ ^[0-9]+\.[0-9]+ ]] || version=0.0.0+$version
+[[ $version =~ ^[0-9A-Za-z.+~-]+$ ]] || fail "version $version: use letters, digits, dots, +, ~ and -"
+
+host=$(go env GOHOSTARCH)
+# compiler ARCH prints the C compiler for an architecture.
+compiler() {
+	[ "$1" = "$host" ] && { echo "${CC:-cc}"; return; }
+	case $1 in
+	arm64) echo aarch64-linux-gnu-gcc ;;
+	amd64) echo x86_64-linux-gnu-gcc ;;
+	*) fail "architecture $1: use amd64 or arm64" ;;
+	esac
+}
+if [ ${#arches[@]} -eq 0 ]; then
+	for a in amd64 arm64; do
+		if command -v "$(compiler $a)" >/dev/null; then arches+=($a); else echo "release.sh: left out $a: there is no $(compiler $a)"; fi
+	done
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+go build -o "$work/host/" ./cmd/... # to write the pages with
+
+# What does not depend on the architecture.
+share=$work/share
+mkdir -p "$share"/{man,bash,fish,zsh}
+for c in exn-tun dsbench exn-go exn-sim; do
+	"$work/host/$c" man "$share/man" >/dev/null
+	for s in bash fish zsh; do "$work/host/$c" completion $s >"$share/$s/$c"; done
+done
+"$work/host/exn-run" --man >"$share/man/exn-run.1"
+for s in bash fish zsh; do "$work/host/exn-run" --completion $s >"$share/$s/exn-run"; done
+for s in fish zsh; do
+	for f in "$share/$s"/*; do
+		if [ $s = fish ]; then mv "$f" "$f.fish"; else mv "$f" "$share/$s/_${f##*/}"; fi
+	done
+done
+gzip -9n "$share"/man/*.1
+
+for arch in "${arches[@]}"; do
+	cc=$(compiler "$arch")
+	command -v "$cc" >/dev/null || fail "there is no $cc: install it, or leave out --arch $arch"
+	root=$work/$arch
+	mkdir -p "$root/bin" "$root/lib"
+	for c in exn-tun exn-run exn-go exn-sim exn-cni dsbench; do
+		CGO_ENABLED=0 GOARCH=$arch go build -trimpath -ldflags "-s -w -X exnet/internal/version.release=$version" -o "$root/bin/$c" "./cmd/$c"
+	done
+	make -s -C directsockets/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
+	cp "$work/$arch-c/libexnds.so" "$root/lib/"
+	if [ "$arch" = "$host" ] && command -v musl-gcc >/dev/null; then
+		if make -s -C directsockets/preload BUILD="$work/$arch-musl" CC=musl-gcc CFLAGS=-O2 2>"$work/musl.log"; then
+			mkdir -p "$root/lib/musl" && cp "$work/$arch-musl/libexnds.so" "$root/lib/musl/"
+		else
+			echo "release.sh: left out the library for musl: $(grep -m1 error "$work/musl.log")"
+		fi
+	fi
+	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
+	top=exnet-$version-linux-$arch
+	mkdir -p "$work/tar/$top"
+	cp "$root"/bin/* "$root/lib/libexnds.so" LICENSE CHANGELOG.md README.md "$work/tar/$top/"
+	cp -r "$share" "$work/tar/$top/share"
+	cp -r packaging "$work/tar/$top/packaging"
+	tar -C "$work/tar" --owner 0 --group 0 -czf "$out/$top.tar.gz" "$top"
+	for kind in deb rpm; do
+		VERSION=$version ARCH=$arch ROOT=$root SHARE=$share go run "$nfpm" package --config packaging/nfpm.yaml --packager $kind --target "$out/"
+	done
+done
+ls -l "$out"
