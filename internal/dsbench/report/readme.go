@@ -56,7 +56,7 @@ var programNames = map[string]string{
 func (d *Data) tables(page string) string {
 	var b strings.Builder
 	m := d.Machine
-	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s, commit %s. Medians of %s of %s, interleaved; TCP with %s. A mark (!): the runs lie more than %s apart.",
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. A mark (!): the runs lie more than %s apart.",
 		d.started().Format("2 January 2006"), result.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
 		result.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.Percent(result.NoiseBound)))
 	b.WriteString("\n| path | stream, 64 KiB | of `lo` | 64 B, half round trip | of `lo` | p99 | 64 B one way | connections |\n|---|---|---|---|---|---|---|---|\n")
@@ -132,10 +132,13 @@ func unitText(unit string) string {
 	return unit
 }
 
-// commit is the commit's short name.
+// commit is the commit's short name, as the end of a list; "" if it is not known.
 func (d *Data) commit() string {
 	c, changed := strings.CutSuffix(d.Machine.Commit, "+")
-	c = c[:min(len(c), 7)]
+	if c == "" {
+		return "" // the build did not know it
+	}
+	c = ", commit " + c[:min(len(c), 7)]
 	if changed {
 		c += " with changes"
 	}
