@@ -120,6 +120,8 @@ func (b *beat) answered(l *Link, word uint64) error {
 
 // unread reports whether something has come that was not read yet: then it is this side
 // that is slow.
+//
+// +checklocksignore: it does not know TryLock
 func (l *Link) unread() bool {
 	if !l.raw {
 		return false

@@ -130,6 +130,8 @@ func (s served) PeerCPU() int { return -1 }
 func (s served) Leave() { close(s.left) }
 
 // receive takes what has come over a connection, and returns how much that was.
+//
+// +checklocksignore: it does not know TryLock
 func (l *Link) receive(c *conn) (bytes int) {
 	if !l.pumping.TryLock() {
 		return 0 // somebody else is at it
@@ -189,6 +191,8 @@ func (l *Link) flush() {
 
 // flushConn sends what is queued for a connection. If another goroutine is at it, that one
 // looks again when it is done.
+//
+// +checklocksignore: it does not know TryLock
 func (l *Link) flushConn(c *conn) {
 	for range flushTurns {
 		idle := !c.armed.Load() && !c.partial.Load() && !l.out.has(c)
