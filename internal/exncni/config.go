@@ -76,11 +76,10 @@ func invalid(format string, args ...any) error {
 // program returns the path of exn-tun.
 func (c *config) program() (string, error) {
 	if c.ExnTun != "" {
-		return c.ExnTun, executable(c.ExnTun)
+		return exec.LookPath(c.ExnTun)
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "exn-tun")
-		if executable(beside) == nil {
+		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "exn-tun")); err == nil {
 			return beside, nil
 		}
 	}
@@ -89,14 +88,6 @@ func (c *config) program() (string, error) {
 		return "", fmt.Errorf("there is no exn-tun beside exn-cni nor in PATH: install it, or name it with \"exnTun\"")
 	}
 	return path, nil
-}
-
-func executable(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
-		err = fmt.Errorf("%s is not a program", path)
-	}
-	return err
 }
 
 // where returns the flags that say which fabric.

@@ -83,14 +83,14 @@ func waitUp(out *os.File) error {
 	return nil
 }
 
-// lastLine returns what exn-tun has said last, without its name.
+// lastLine returns what exn-tun has said last.
 func lastLine(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.TrimPrefix(lines[len(lines)-1], "exn-tun: ")
+	return lines[len(lines)-1]
 }
 
 // find looks for the node that r's process is.
