@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -25,6 +26,14 @@ const Name = "libexnds.so"
 
 // installed is where a package puts the library.
 const installed = "/usr/lib/exnet/" + Name
+
+// Prepend puts a library in front of those of a value of LD_PRELOAD, which may have it
+// already.
+func Prepend(library, list string) string {
+	others := strings.FieldsFunc(list, func(c rune) bool { return c == ' ' || c == ':' })
+	others = slices.DeleteFunc(others, func(s string) bool { return s == library })
+	return strings.Join(append([]string{library}, others...), ":")
+}
 
 // ErrCompiler says that the library is not installed and cannot be built. Install a C
 // compiler, or name a library that was built elsewhere.

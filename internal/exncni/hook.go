@@ -144,14 +144,13 @@ func addDirect(spec map[string]json.RawMessage, library string) error {
 
 // preloaded returns env with the library in front of those of LD_PRELOAD.
 func preloaded(env []string) []string {
-	const preload = "LD_PRELOAD="
+	const name = "LD_PRELOAD="
 	env = slices.Clone(env)
 	for i, v := range env {
-		if old, ok := strings.CutPrefix(v, preload); ok && old != "" {
-			env[i] = preload + libraryInside + ":" + old
+		if list, ok := strings.CutPrefix(v, name); ok {
+			env[i] = name + preload.Prepend(libraryInside, list)
 			return env
 		}
 	}
-	env = slices.DeleteFunc(env, func(v string) bool { return v == preload })
-	return append(env, preload+libraryInside)
+	return append(env, name+libraryInside)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"exnet/directsockets/preload"
 	"exnet/internal/rules"
 )
 
@@ -28,14 +29,14 @@ type settings struct {
 	explain  bool   // the library tells the broker of every socket
 }
 
-// variables returns the settings as NAME=VALUE. preload is LD_PRELOAD as it was.
-func (s settings) variables(preload string) ([]string, error) {
+// variables returns the settings as NAME=VALUE. list is LD_PRELOAD as it was.
+func (s settings) variables(list string) ([]string, error) {
 	var vars []string
 	if s.library != "" {
 		if strings.ContainsAny(s.library, " :") {
 			return nil, fmt.Errorf("the library's path %q has a blank or a colon, with which LD_PRELOAD cannot have it: use --library with another path", s.library)
 		}
-		vars = append(vars, envPreload+"="+prepend(s.library, preload))
+		vars = append(vars, envPreload+"="+preload.Prepend(s.library, list))
 	}
 	if s.hasRules {
 		text := s.rules.Compile()
@@ -57,13 +58,6 @@ func (s settings) variables(preload string) ([]string, error) {
 		vars = append(vars, envExplain+"=1")
 	}
 	return vars, nil
-}
-
-// prepend puts a library in front of those of LD_PRELOAD.
-func prepend(library, list string) string {
-	others := strings.FieldsFunc(list, func(c rune) bool { return c == ' ' || c == ':' })
-	others = slices.DeleteFunc(others, func(s string) bool { return s == library })
-	return strings.Join(append([]string{library}, others...), ":")
 }
 
 // withVariables returns the environment with variables set.
