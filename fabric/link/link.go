@@ -155,6 +155,19 @@ type Lender interface {
 	LendPut(src fabric.NodeID, p Put, n int) (Landing, fabric.Status)
 }
 
+// NIC is what a link between processes or hosts needs of a NIC; *nic.NIC has it.
+type NIC interface {
+	ID() fabric.NodeID
+	ATU() *atu.ATU
+	Connect(to fabric.NodeID, p Port)
+	Disconnect(from fabric.NodeID)
+	PeerDown(from fabric.NodeID)
+	AddLink(l Active)
+	RemoveLink(l Active)
+	Handler
+	Lender
+}
+
 // Lease is memory that a peer reads.
 type Lease interface {
 	Bytes() []byte

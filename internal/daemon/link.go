@@ -7,6 +7,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/fabric/link"
 	"exnet/fabric/link/shm"
 	"exnet/fabric/link/wire"
 	"exnet/internal/counter"
@@ -43,7 +44,7 @@ func (d *Daemon) asks(peer fabric.NodeID) bool {
 }
 
 // card is the NIC as links see it.
-func (d *Daemon) card() shm.NIC {
+func (d *Daemon) card() link.NIC {
 	if d.crossbars != nil {
 		return routed{d.nic, d.crossbars}
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"exnet/fabric"
-	"exnet/fabric/atu"
 	"exnet/fabric/link"
 	"exnet/foreign"
 	"exnet/internal/shm"
@@ -27,19 +26,6 @@ var (
 	// ErrGone: the peer has closed its end, or has died.
 	ErrGone = fmt.Errorf("shm: peer is gone: %w", fabric.ErrPeerDown)
 )
-
-// NIC is what a link needs of a NIC; *nic.NIC has it.
-type NIC interface {
-	ID() fabric.NodeID
-	ATU() *atu.ATU
-	Connect(to fabric.NodeID, p link.Port)
-	Disconnect(from fabric.NodeID)
-	PeerDown(from fabric.NodeID)
-	AddLink(l link.Active)
-	RemoveLink(l link.Active)
-	link.Handler
-	link.Lender
-}
 
 // Config is how a link is made. The zero Config is the default.
 type Config struct {
@@ -72,7 +58,7 @@ const (
 //
 // Concurrency: all methods may be called from many goroutines.
 type Link struct {
-	nic   NIC
+	nic   link.NIC
 	peer  fabric.NodeID
 	begun time.Time
 	sock  socket
@@ -147,7 +133,7 @@ func (l *Link) Stats() Stats {
 // connected socket of type SOCK_STREAM or SOCK_SEQPACKET. It takes conn, also if it
 // fails. When it returns, the peer can be sent to as soon as it has called Connect,
 // too. The caller makes sure that n has no other link to the same peer.
-func Connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
+func Connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	l, err := connect(n, conn, cfg)
 	if err != nil {
 		_ = conn.Close() // the first error says more
@@ -156,7 +142,7 @@ func Connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	return l, nil
 }
 
-func connect(n NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
+func connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"exnet/fabric"
-	"exnet/fabric/atu"
 	"exnet/fabric/link"
 	"exnet/internal/counter"
 )
@@ -31,19 +30,6 @@ var (
 	// ErrSilent: nothing was heard of the peer within Config.DownAfter.
 	ErrSilent = fmt.Errorf("stream: nothing heard of the peer for too long: %w", fabric.ErrPeerDown)
 )
-
-// NIC is what a link needs of a NIC; *nic.NIC has it.
-type NIC interface {
-	ID() fabric.NodeID
-	ATU() *atu.ATU
-	Connect(to fabric.NodeID, p link.Port)
-	Disconnect(from fabric.NodeID)
-	PeerDown(from fabric.NodeID)
-	AddLink(l link.Active)
-	RemoveLink(l link.Active)
-	link.Handler
-	link.Lender
-}
 
 // Config is how a link is made. The zero value of a field means its default.
 type Config struct {

@@ -89,7 +89,7 @@ func (nobody) Resume()       {}
 func (nobody) Down()         {}
 
 // bare is a link without connections: the test plays all of them.
-func bare(n NIC) *Link {
+func bare(n link.NIC) *Link {
 	l := &Link{
 		nic: n, cfg: Config{Peer: peerID}, failing: make(chan struct{}), done: make(chan struct{}), calls: new(callList),
 	}

@@ -10,6 +10,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/link"
 	"exnet/internal/counter"
 )
 
@@ -17,7 +18,7 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type Link struct {
-	nic   NIC
+	nic   link.NIC
 	cfg   Config
 	raw   bool // the link uses the sockets by itself
 	conns []*conn
@@ -61,7 +62,7 @@ type Link struct {
 // takes the connections, also if it fails. When it returns, the mailboxes that the
 // peer had open are known, those that it opens later will be. The caller makes sure
 // that n has no other link to the peer. It must not be called by the driver's thread.
-func New(n NIC, cfg Config) (*Link, error) {
+func New(n link.NIC, cfg Config) (*Link, error) {
 	l := &Link{
 		nic: n, failing: make(chan struct{}), done: make(chan struct{}), left: make(chan struct{}),
 		calls: new(callList),
