@@ -35,8 +35,9 @@ const IdleTime = 5 * time.Second
 // as long as the program that it becomes.
 const keepSuffix = ".keep"
 
-// startTime is how long a broker may take to be there, and to answer.
-const startTime = 5 * time.Second
+// startTime is how long a broker may take to be there, and to answer: only one that hangs takes as
+// long, and then the program runs on TCP.
+const startTime = 20 * time.Second
 
 // prepareBroker returns the path of the broker of this network namespace, which it
 // starts if there is none and start is set.

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenTimeout is how long a server may take until it listens. One that never
-// does may still be of use (tcpdump).
-const listenTimeout = 3 * time.Second
+// listenTimeout is how long a server may take until it listens: an interpreter on a busy
+// machine takes seconds. One that never does may still be of use.
+const listenTimeout = 10 * time.Second
 
 // server is a program that runs beside the command.
 type server struct {
@@ -146,11 +146,12 @@ func (srv *server) gone() bool {
 	}
 }
 
-// sockets returns the TCP sockets that listen in ns, and its UDP sockets.
+// sockets returns the TCP sockets that listen in ns, and its UDP and packet sockets (tcpdump has
+// one of those).
 func sockets(ns *netns.NS) (map[string]bool, error) {
 	found := make(map[string]bool)
 	err := ns.Do(func() error {
-		for _, proto := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		for _, proto := range []string{"tcp", "tcp6", "udp", "udp6", "packet"} {
 			table, err := os.ReadFile("/proc/thread-self/net/" + proto)
 			if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
 				return err
@@ -162,16 +163,23 @@ func sockets(ns *netns.NS) (map[string]bool, error) {
 	return found, err
 }
 
-// Columns of /proc/net/tcp and udp (proc_pid_net(5)).
+// Columns of /proc/net/tcp and udp (proc_pid_net(5)), and of /proc/net/packet.
 const (
-	columnState = 3
-	columnInode = 9
-	stateListen = "0A" // TCP_LISTEN
+	columnState       = 3
+	columnInode       = 9
+	columnPacketInode = 8
+	stateListen       = "0A" // TCP_LISTEN
 )
 
 func addSockets(found map[string]bool, proto, table string) {
 	for line := range strings.Lines(table) {
 		f := strings.Fields(line)
+		if proto == "packet" {
+			if len(f) > columnPacketInode && f[0] != "sk" {
+				found[proto+f[columnPacketInode]] = true
+			}
+			continue
+		}
 		if len(f) <= columnInode || f[0] == "sl" {
 			continue
 		}

@@ -15,16 +15,22 @@ const procNetTCP = `  sl  local_address rem_address   st tx_queue rx_queue tr tm
    2: cut off
 `
 
+const procNetPacket = `sk               RefCnt Type Proto  Iface R Rmem   User   Inode
+0000000000000000 3      3    0003   2     1 0      0      50001
+cut off
+`
+
 func TestAddSockets(t *testing.T) {
 	for _, c := range []struct {
-		proto string
-		want  []string
+		proto, table string
+		want         []string
 	}{
-		{"tcp", []string{"tcp40001"}}, // listening ones only
-		{"udp6", []string{"udp640001", "udp640002"}},
+		{"tcp", procNetTCP, []string{"tcp40001"}}, // listening ones only
+		{"udp6", procNetTCP, []string{"udp640001", "udp640002"}},
+		{"packet", procNetPacket, []string{"packet50001"}},
 	} {
 		found := make(map[string]bool)
-		addSockets(found, c.proto, procNetTCP)
+		addSockets(found, c.proto, c.table)
 		if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.proto, got, c.want)
 		}

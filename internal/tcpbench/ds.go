@@ -19,8 +19,8 @@ const Direct Transport = "ds"
 
 func init() { transports[Direct] = transport{listen: listenDirect, dial: dialDirect} }
 
-// brokerTime is how long a broker and what it announces may take.
-const brokerTime = 3 * time.Second
+// brokerTime is how long a broker and what it announces may take; only one that hangs takes as long.
+const brokerTime = 30 * time.Second
 
 // direct is what the direct sockets of a worker have in common.
 func (j job) direct() (directsockets.Config, error) {

@@ -142,10 +142,7 @@ func (r *run) hit() error {
 	case clientDaemon, serverDaemon:
 		<-r.w.daemons[r.victimNode()].done
 	default:
-		return wait("the end of the broker", func() (bool, error) {
-			s := processState(pid)
-			return s == 0 || s == 'Z', nil
-		})
+		return wait("the end of the broker", func() (bool, error) { return gone(pid), nil })
 	}
 	return nil
 }
@@ -582,6 +579,13 @@ func processState(pid int) byte {
 		return 0
 	}
 	return rest[0]
+}
+
+// gone reports whether a process has ended. It may stay as a zombie: its parent is the first process
+// of the PID namespace, which in a container may be a program that waits for nobody.
+func gone(pid int) bool {
+	s := processState(pid)
+	return s == 0 || s == 'Z'
 }
 
 func size(n int64) string {

@@ -411,7 +411,7 @@ func (w *world) close() error {
 	if w.path.python != nil && w.pid != 0 {
 		_ = unix.Kill(w.pid, unix.SIGCONT)
 		_ = unix.Kill(w.pid, unix.SIGTERM)
-		fail(wait("end of the broker", func() (bool, error) { return unix.Kill(w.pid, 0) != nil, nil }))
+		fail(wait("end of the broker", func() (bool, error) { return gone(w.pid), nil }))
 	}
 	if w.dir != "" {
 		all, err := os.ReadDir(w.dir)

@@ -15,7 +15,7 @@ type exnShmPath struct {
 }
 
 const (
-	linkTime = 5 * time.Second      // how long the nodes may take to find each other
+	linkTime = 30 * time.Second     // how long the nodes may take to find each other
 	linkPoll = 5 * time.Millisecond // how often that is looked at
 )
 
