@@ -3,15 +3,19 @@
 //
 // # Architecture
 //
-//	velo.Endpoint.Send ──▶ Messages.Add      one atomic addition, for the size
+//	velo.Endpoint.Send ──▶ Tally.Add         a comparison, for most messages
 //	velo, to a group ────▶ Profile.Multicast
 //	rma.Endpoint ────────▶ Profile.Request, Transfer
 //	                            │
 //	                  Profile.Flows, Multicasts ─▶ crossbar.Wire, control, JSON
 //
-// A NIC without a profile looks at one pointer for each message. A node counts what
+// A NIC without a profile looks at one number for each message. A node counts what
 // it sends, and both directions of the GETs that it starts, so that no two nodes of
 // a fabric count the same.
+//
+// A sender counts the messages of each flow anyway, for its credit. So the size that a
+// flow has most often is not counted message by message: its count is that total
+// without the messages of all other sizes.
 //
 // # Concurrency
 //
@@ -20,7 +24,9 @@
 // # Limits
 //
 // Sizes of RMA transfers are kept one by one up to 1024 of a pair; the rest are
-// counted as the next larger power of two, which counts for Wire, too.
+// counted as the next larger power of two, which counts for Wire, too. Messages that are
+// on their way into a flow while it is read, or while a profile begins or ends, may be
+// missing or have the size that is usual there.
 package profile
 
 import (
@@ -52,11 +58,101 @@ func (p Pair) compare(o Pair) int {
 	return cmp.Or(cmp.Compare(p.Src, o.Src), cmp.Compare(p.Dst, o.Dst), cmp.Compare(p.SrcVPID, o.SrcVPID), cmp.Compare(p.DstVPID, o.DstVPID))
 }
 
-// Messages are the VELO messages of a pair, by size.
-type Messages [MaxMessage + 1]atomic.Uint64
+// common is how many messages of a size make it the usual one of a flow.
+const common = 64
 
-// Add counts a message of n bytes, 0 to MaxMessage.
-func (m *Messages) Add(n int) { m[n].Add(1) }
+// sizes counts messages by size.
+type sizes [MaxMessage + 1]uint64
+
+// Tally is where a sender counts the VELO messages of a flow; at first nowhere. It
+// counts all of them in total itself, those of other kinds too.
+type Tally struct {
+	usual    atomic.Int32 // the size that Add does not count; 0: nothing is counted; anySize
+	messages atomic.Pointer[messages]
+}
+
+// anySize is the usual size while there is none.
+const anySize = -1
+
+// Add counts a message of n bytes, 1 to MaxMessage, which is in the total already.
+func (t *Tally) Add(n int) {
+	if u := t.usual.Load(); u != 0 && u != int32(n) {
+		t.count(n)
+	}
+}
+
+func (t *Tally) count(n int) {
+	m := t.messages.Load()
+	if m == nil || m.counts[n].Add(1) != common {
+		return
+	}
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	if m.usual == 0 && t.messages.Load() == m { // not ended meanwhile
+		m.usual = n
+		t.usual.Store(int32(n))
+	}
+}
+
+// Skip notes something in the total that is no message between the pair.
+func (t *Tally) Skip() {
+	if m := t.messages.Load(); m != nil {
+		m.other.Add(1)
+	}
+}
+
+// Begin counts in p from now on, as messages between a pair. The caller makes one call
+// of Begin or End at a time.
+func (t *Tally) Begin(p *Profile, pair Pair, total *atomic.Uint64) {
+	t.End()
+	m := &messages{of: p, pair: pair, total: total, base: total.Load()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[m] = struct{}{}
+	if p.pairs[pair] == nil {
+		p.pairs[pair] = new(sizes)
+	}
+	t.messages.Store(m)
+	t.usual.Store(anySize)
+}
+
+// End ends the counting. What was counted stays in the profile.
+func (t *Tally) End() {
+	m := t.messages.Load()
+	if m == nil {
+		return
+	}
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	t.messages.Store(nil)
+	t.usual.Store(0)
+	delete(m.of.open, m)
+	m.addTo(m.of.pairs[m.pair])
+}
+
+// messages are those of a flow while they are counted.
+type messages struct {
+	of     *Profile
+	pair   Pair
+	total  *atomic.Uint64
+	base   uint64 // of total, when this began
+	other  atomic.Uint64
+	counts [MaxMessage + 1]atomic.Uint64
+	usual  int // the size that is not counted, or 0; guarded by of.mu
+}
+
+// addTo adds what was counted so far. The caller holds m.of.mu.
+func (m *messages) addTo(to *sizes) {
+	counted := m.other.Load()
+	for n := range m.counts {
+		c := m.counts[n].Load()
+		to[n] += c
+		counted += c
+	}
+	if n := m.usual; n > 0 {
+		to[n] += uint64(max(0, int64(m.total.Load()-m.base-counted)))
+	}
+}
 
 // transfers are the RMA transfers of a pair, by size.
 type transfers struct {
@@ -77,7 +173,9 @@ type group struct {
 type Profile struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	messages map[Pair]*Messages
+	open map[*messages]struct{}
+	// +checklocks:mu
+	pairs map[Pair]*sizes // what is not open any more
 	// +checklocks:mu
 	transfers map[Pair]*transfers
 	// +checklocks:mu
@@ -86,24 +184,15 @@ type Profile struct {
 
 type multicasts struct {
 	members []fabric.NodeID
-	Messages
+	sizes
 }
 
 // New returns a profile that has counted nothing.
 func New() *Profile {
-	return &Profile{messages: make(map[Pair]*Messages), transfers: make(map[Pair]*transfers), groups: make(map[group]*multicasts)}
-}
-
-// Messages returns the counters of a pair.
-func (p *Profile) Messages(pair Pair) *Messages {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m := p.messages[pair]
-	if m == nil {
-		m = new(Messages)
-		p.messages[pair] = m
+	return &Profile{
+		open: make(map[*messages]struct{}), pairs: make(map[Pair]*sizes),
+		transfers: make(map[Pair]*transfers), groups: make(map[group]*multicasts),
 	}
-	return m
 }
 
 // Multicast counts a message of n bytes to the members of a group. It does not keep
@@ -120,7 +209,7 @@ func (p *Profile) Multicast(src fabric.NodeID, vpid, to fabric.VPID, g fabric.Gr
 		m = &multicasts{members: slices.Clone(members)}
 		p.groups[key] = m
 	}
-	m.Add(n)
+	m.sizes[n]++
 }
 
 // Request counts a packet without data on its way from Src to Dst: the request of a
@@ -204,9 +293,9 @@ type Multicast struct {
 	Sizes   []Size          `json:"sizes"` // one for each call, however many members
 }
 
-func (m *Messages) sizes() (list []Size) {
-	for n := range m {
-		if c := m[n].Load(); c > 0 {
+func (s *sizes) list() (list []Size) {
+	for n, c := range s {
+		if c > 0 {
 			list = append(list, Size{uint64(n), c})
 		}
 	}
@@ -218,8 +307,15 @@ func (m *Messages) sizes() (list []Size) {
 func (p *Profile) Flows() (list []Flow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for pair, m := range p.messages {
-		if s := m.sizes(); s != nil {
+	all := make(map[Pair]*sizes, len(p.pairs))
+	for pair, s := range p.pairs {
+		all[pair] = new(*s)
+	}
+	for m := range p.open {
+		m.addTo(all[m.pair])
+	}
+	for pair, m := range all {
+		if s := m.list(); s != nil {
 			list = append(list, Flow{Pair: pair, Unit: VELO, Sizes: s})
 		}
 	}
@@ -240,7 +336,7 @@ func (p *Profile) Multicasts() (list []Multicast) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for g, m := range p.groups {
-		list = append(list, Multicast{Src: g.src, SrcVPID: g.vpid, DstVPID: g.dstVPID, Group: g.group, Members: m.members, Sizes: m.sizes()})
+		list = append(list, Multicast{Src: g.src, SrcVPID: g.vpid, DstVPID: g.dstVPID, Group: g.group, Members: m.members, Sizes: m.list()})
 	}
 	slices.SortFunc(list, func(a, b Multicast) int {
 		return cmp.Or(cmp.Compare(a.Src, b.Src), cmp.Compare(a.SrcVPID, b.SrcVPID), cmp.Compare(a.Group, b.Group), cmp.Compare(a.DstVPID, b.DstVPID),

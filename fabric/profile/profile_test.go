@@ -2,6 +2,7 @@ package profile
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -9,15 +10,34 @@ import (
 	"exnet/fabric"
 )
 
+// sender is one that counts all its messages.
+type sender struct {
+	Tally
+	sent atomic.Uint64
+}
+
+func open(p *Profile, pair Pair) *sender {
+	s := new(sender)
+	s.sent.Store(1000) // before
+	s.Begin(p, pair, &s.sent)
+	return s
+}
+
+func (s *sender) send(n int) {
+	s.sent.Add(1)
+	s.Add(n)
+}
+
 func TestFlows(t *testing.T) {
 	p := New()
 	ab, ba := Pair{1, 2, 3, 4}, Pair{3, 4, 1, 2}
-	p.Messages(Pair{9, 9, 9, 9}) // open, but silent
+	open(p, Pair{9, 9, 9, 9}) // silent
+	s := open(p, ab)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for i := range 100 {
-				p.Messages(ab).Add(1 + i%2)
+				s.send(1 + i%2)
 				p.Request(ab)
 				p.Transfer(ba, 496+i%2)
 			}
@@ -36,6 +56,47 @@ func TestFlows(t *testing.T) {
 	}
 	if f := got[2]; f.Messages() != 400 || f.Bytes() != 496*200+497*200 {
 		t.Errorf("%d messages, %d bytes", f.Messages(), f.Bytes())
+	}
+}
+
+// The usual size of a flow is not counted message by message: what the profile says of
+// it stays right through other sizes, through what is no message, and the flow's end.
+func TestUsualSize(t *testing.T) {
+	p := New()
+	pair := Pair{Src: 1, Dst: 2}
+	want := make(map[uint64]uint64)
+	check := func(when string) {
+		t.Helper()
+		got := make(map[uint64]uint64)
+		for _, f := range p.Flows() {
+			for _, s := range f.Sizes {
+				got[s.Size] += s.Count
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", when, diff)
+		}
+	}
+	for range 2 { // flows between one pair
+		s := open(p, pair)
+		for i := range 5 * common {
+			n := 8
+			switch {
+			case i < common-1 || i%7 == 0:
+				n = 120
+			case i%11 == 0:
+				s.sent.Add(1)
+				s.Skip()
+			}
+			s.send(n)
+			want[uint64(n)]++
+		}
+		check("open")
+		s.End()
+		check("closed")
+		s.send(8)
+		s.End()
+		check("after the end")
 	}
 }
 

@@ -130,6 +130,7 @@ func (e *Endpoint) Close() error {
 		e.flows.Store(n, nil)
 		for _, f := range *set {
 			f.kill()
+			f.tally.End()
 		}
 	}
 	return nil
@@ -193,6 +194,7 @@ func (e *Endpoint) open(dst fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
 // +checklocks:e.mu
 func (e *Endpoint) dropLocked(f *outflow) {
 	e.sentBefore += f.sent.Load()
+	f.tally.End()
 	var set []*outflow
 	for _, o := range *e.flows.Load(f.dst) {
 		if o != f {
@@ -213,6 +215,7 @@ func (e *Endpoint) peerDown(n fabric.NodeID) {
 	if set != nil {
 		for _, f := range *set {
 			e.sentBefore += f.sent.Load()
+			f.tally.End()
 		}
 		e.flows.Store(n, nil)
 	}

@@ -34,10 +34,10 @@ type outflow struct {
 	word   uint64      // what all status words of the flow have in common
 	remote link.Remote // target, if credit has to be looked for
 
-	sent     atomic.Uint64                    // messages, including those about to be sent
-	ackedOld atomic.Uint64                    // an acked that was true once
-	tally    atomic.Pointer[profile.Messages] // where messages are counted; nil: nowhere
-	_        [40]byte
+	sent     atomic.Uint64 // messages, including those about to be sent
+	ackedOld atomic.Uint64 // an acked that was true once
+	tally    profile.Tally // counts sent for the NIC's profile
+	_        [32]byte
 
 	acked    atomic.Uint64 // messages consumed
 	want     atomic.Uint64 // episode of refusal, or 0; see await

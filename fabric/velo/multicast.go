@@ -132,6 +132,7 @@ func (e *Endpoint) commit(t *tree, d *Descriptor, payload []byte) {
 		}
 		n := copy(b.slot[:], payload)
 		b.f.target.Commit(b.pos, b.f.word|d.bits(n)|statusMCBit)
+		b.f.tally.Skip()
 	}
 	if !d.Quiet {
 		t.raise()
@@ -148,6 +149,7 @@ func (e *Endpoint) undo(t *tree, quiet bool) {
 			continue
 		}
 		b.f.target.Commit(b.pos, b.f.word)
+		b.f.tally.Skip()
 	}
 	if !quiet {
 		t.raise()

@@ -29,18 +29,11 @@ func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 	}
 	n := copy(slot[:], payload)
 	f.target.Commit(pos, f.word|d.bits(n))
-	f.count(n)
+	f.tally.Add(n)
 	if !d.Quiet {
 		f.target.Raise()
 	}
 	return nil
-}
-
-// count counts a message of n bytes in the profile, if there is one.
-func (f *outflow) count(n int) {
-	if t := f.tally.Load(); t != nil {
-		t.Add(n)
-	}
 }
 
 // Interrupt raises the interrupt of a mailbox for the messages that were sent to
@@ -81,7 +74,7 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 		if rerr == nil {
 			n := copy(slot[:], payload)
 			f.target.Commit(pos, f.word|d.bits(n))
-			f.count(n)
+			f.tally.Add(n)
 			if !d.Quiet {
 				f.target.Raise()
 			}

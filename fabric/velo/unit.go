@@ -75,12 +75,11 @@ func (u *Unit) SetProfile(p *profile.Profile) {
 
 // tally has a flow counted where the unit's profile says. The caller holds e.mu.
 func (e *Endpoint) tally(f *outflow) {
-	p := e.unit.profile.Load()
-	if p == nil {
-		f.tally.Store(nil)
-		return
+	if p := e.unit.profile.Load(); p != nil {
+		f.tally.Begin(p, profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: f.dst, DstVPID: f.vpid}, &f.sent)
+	} else {
+		f.tally.End()
 	}
-	f.tally.Store(p.Messages(profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: f.dst, DstVPID: f.vpid}))
 }
 
 // Accept opens a flow from a peer's mailbox; the link vouches for src.
