@@ -114,6 +114,7 @@ type Interface struct {
 	mac      arp.MAC
 	port     *exteth.Port
 	napi     *napi.Context
+	event    event // NAPI's, unless Config.NAPI has one
 	veloIRQ  *napi.Source
 	rmaIRQ   *napi.Source
 	receiver exteth.Receiver
@@ -143,8 +144,14 @@ func New(cfg Config) (*Interface, error) {
 		return nil, err
 	}
 	i := &Interface{cfg: cfg, mac: cfg.MACPrefix.MAC(cfg.NIC.ID()), group: queue{key: queueKey{group: true}}}
-	if i.napi, err = napi.New(cfg.NAPI); err != nil {
+	if i.event, err = newEvent(); err != nil {
 		return nil, err
+	}
+	if cfg.NAPI.Event == nil {
+		cfg.NAPI.Event = i.event
+	}
+	if i.napi, err = napi.New(cfg.NAPI); err != nil {
+		return nil, errors.Join(err, i.event.close())
 	}
 	i.port, err = exteth.Open(cfg.NIC, exteth.Config{
 		VPID:            cfg.VPID,
@@ -159,7 +166,7 @@ func New(cfg Config) (*Interface, error) {
 		OnWork:          func() { i.veloIRQ.Schedule() },
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, i.event.close())
 	}
 	i.veloIRQ, err = i.napi.Register(napi.SourceConfig{
 		Name: "velo", Poller: veloPoller{i.port}, Budget: cfg.VELOBudget, Coalesce: cfg.Coalesce,
@@ -170,7 +177,7 @@ func New(cfg Config) (*Interface, error) {
 		})
 	}
 	if err != nil {
-		return nil, errors.Join(err, i.port.Close())
+		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
 }
@@ -220,7 +227,7 @@ func (i *Interface) Close() error {
 	}
 	i.mu.Unlock()
 	i.checks.Wait()
-	return i.port.Close()
+	return errors.Join(i.port.Close(), i.event.close())
 }
 
 // NodeID returns the node that the interface belongs to.

@@ -26,6 +26,20 @@ func (v veloPoller) Poll(budget int) napi.Work {
 	return napi.Work{Frames: messages, Bytes: bytes}
 }
 
+// PollFrame handles the messages of one frame. What belongs to no frame, and so
+// brings no bytes, is handled on the way.
+func (v veloPoller) PollFrame() (w napi.Work) {
+	for w.Bytes == 0 && w.Frames < napi.DefaultBudget {
+		one := v.Poll(1)
+		if one.Frames == 0 {
+			break
+		}
+		w.Frames += one.Frames
+		w.Bytes += one.Bytes
+	}
+	return w
+}
+
 // EnableInterrupt leaves the interrupt masked while messages wait for a free
 // transfer: the Port's OnWork schedules the source then.
 func (v veloPoller) EnableInterrupt() bool {
@@ -36,6 +50,7 @@ func (v veloPoller) EnableInterrupt() bool {
 }
 
 func (v veloPoller) DisableInterrupt() { v.port.VELO().DisableInterrupt() }
+func (v veloPoller) RaiseInterrupt()   { v.port.VELO().RaiseInterrupt() }
 
 // rmaPoller is the poll method for RMA interrupts (5b of figure 5.15).
 type rmaPoller struct{ port *exteth.Port }
@@ -44,5 +59,8 @@ func (r rmaPoller) Poll(budget int) napi.Work {
 	return napi.Work{Frames: r.port.PollRMA(budget)}
 }
 
+// PollFrame handles one notification.
+func (r rmaPoller) PollFrame() napi.Work  { return r.Poll(1) }
 func (r rmaPoller) EnableInterrupt() bool { return r.port.RMA().EnableInterrupt() }
 func (r rmaPoller) DisableInterrupt()     { r.port.RMA().DisableInterrupt() }
+func (r rmaPoller) RaiseInterrupt()       { r.port.RMA().RaiseInterrupt() }

@@ -10,8 +10,10 @@ import (
 type nullPoller struct{ work Work }
 
 func (p *nullPoller) Poll(int) Work         { return p.work }
+func (p *nullPoller) PollFrame() Work       { return p.work }
 func (p *nullPoller) EnableInterrupt() bool { return false }
 func (p *nullPoller) DisableInterrupt()     {}
+func (p *nullPoller) RaiseInterrupt()       {}
 
 // BenchmarkInterrupt is the path of a ping-pong: an interrupt, one poll of one
 // frame, complete. The Poll itself does nothing, so this is what scheduling

@@ -41,8 +41,9 @@ const (
 	ModeNAPI Mode = iota
 
 	// ModeInterrupt handles one frame per interrupt and unmasks it at once,
-	// as drivers did before NAPI ("EXN IRQ" in figure 5.26). Coalescing does
-	// not apply.
+	// as drivers did before NAPI ("EXN IRQ" in figure 5.26). Run's goroutine
+	// waits for each interrupt (Config.Event); what still waits when it is
+	// unmasked raises it again. Coalescing does not apply.
 	ModeInterrupt
 
 	// ModeBusyPoll masks all interrupts and lets Run's goroutine poll all the
@@ -80,10 +81,39 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 // UnmarshalText is Set.
 func (m *Mode) UnmarshalText(b []byte) error { return m.Set(string(b)) }
 
+// Event is the way of an interrupt to the thread that serves it, such as an
+// eventfd, by which UIO and VFIO bring a device's interrupts to a driver in user
+// space.
+//
+// Concurrency: Signal may be called from many goroutines, Wait from one.
+type Event interface {
+	// Signal ends the Wait under way, or the next one. Several before a Wait
+	// count as one. It must not block.
+	Signal()
+	Wait()
+}
+
+// token is an Event within the process.
+type token chan struct{}
+
+func (t token) Signal() {
+	select {
+	case t <- struct{}{}:
+	default:
+	}
+}
+
+func (t token) Wait() { <-t }
+
 // Config configures a Context. The zero value has the defaults.
 type Config struct {
 	// Clock is where the time comes from; nil: the system's.
 	Clock Clock
+
+	// Event is what Run's goroutine waits for in ModeInterrupt, once for each
+	// frame; nil: a token within the process, which costs less than an
+	// interrupt does.
+	Event Event
 
 	// Mode is the mode to begin with; default ModeNAPI.
 	Mode Mode
@@ -110,6 +140,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.InlineTime == 0 {
 		c.InlineTime = DefaultInlineTime
+	}
+	if c.Event == nil {
+		c.Event = make(token, 1)
 	}
 	if c.Mode > ModeBusyPoll {
 		return c, fmt.Errorf("napi: %w: %v", ErrInvalid, c.Mode)

@@ -18,7 +18,7 @@ type Context struct {
 	inline  bool          // the goroutine that raised the interrupt may poll
 	word    atomic.Uint64 // a word
 	started atomic.Uint64 // sources that Schedule was called on
-	wake    chan struct{} // holds a token when Run's goroutine has something to look at
+	wake    token         // signalled when Run's goroutine has something to look at
 	done    chan struct{} // closed when the Context is closed and nobody polls
 
 	last int // source polled last; belongs to the owner of the poll list
@@ -42,7 +42,7 @@ func New(cfg Config) (*Context, error) {
 	c := &Context{
 		cfg:    cfg,
 		inline: inline,
-		wake:   make(chan struct{}, 1),
+		wake:   make(token, 1),
 		done:   make(chan struct{}),
 		last:   -1,
 	}
@@ -93,7 +93,10 @@ func (c *Context) SetMode(m Mode) error {
 		}
 		w, act := old.setMode(m)
 		if c.swap(old, w) {
-			c.act(act)
+			if (old^w)&irqBit != 0 {
+				c.wakeBoth()
+			}
+			c.act(w, act)
 			return nil
 		}
 	}
@@ -115,13 +118,13 @@ func (c *Context) Run(ctx context.Context) error {
 		}
 		w, act := old.attach()
 		if c.swap(old, w) {
-			c.act(act)
+			c.act(w, act)
 			break
 		}
 	}
 	defer ctxend.Do(ctx, c.Close)()
 	for {
-		<-c.wake
+		c.waker(word(c.word.Load())).Wait()
 		w := word(c.word.Load())
 		if w&threadBit != 0 {
 			c.count.threadRuns.Add(1)
@@ -142,11 +145,11 @@ func (c *Context) Close() {
 		old := word(c.word.Load())
 		w, act := old.close()
 		if c.swap(old, w) {
-			c.act(act)
+			c.act(w, act)
 			break
 		}
 	}
-	c.wakeRun()
+	c.wakeBoth()
 }
 
 // Done returns a channel that is closed when the Context has been closed and
@@ -155,13 +158,14 @@ func (c *Context) Done() <-chan struct{} { return c.done }
 
 func (c *Context) swap(old, w word) bool { return c.word.CompareAndSwap(uint64(old), uint64(w)) }
 
-func (c *Context) act(a action) {
+// act does what a change of the word to w asks for.
+func (c *Context) act(w word, a action) {
 	switch a {
 	case actRun:
 		c.count.inlineRuns.Add(1)
 		c.run(false)
 	case actWake:
-		c.wakeRun()
+		c.wakeRun(w)
 	case actDone:
 		c.finish()
 	}
@@ -178,11 +182,22 @@ func (c *Context) finish() {
 	close(c.done)
 }
 
-func (c *Context) wakeRun() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // it has not looked since the last one
+// waker is what Run's goroutine waits for in the mode of w.
+func (c *Context) waker(w word) Event {
+	if w&irqBit != 0 {
+		return c.cfg.Event
 	}
+	return c.wake
+}
+
+// wakeRun wakes Run's goroutine, which owns the poll list since the word is w. If
+// the mode is another by now, whoever changed it has signalled both.
+func (c *Context) wakeRun(w word) { c.waker(w).Signal() }
+
+// wakeBoth has Run's goroutine look at the word, whatever it waits for.
+func (c *Context) wakeBoth() {
+	c.wake.Signal()
+	c.cfg.Event.Signal()
 }
 
 // schedule puts a source on the poll list and runs the list if it has to.
@@ -191,7 +206,7 @@ func (c *Context) schedule(bit word) {
 		old := word(c.word.Load())
 		w, act := old.schedule(bit, c.inline)
 		if w == old || c.swap(old, w) {
-			c.act(act)
+			c.act(w, act)
 			return
 		}
 	}

@@ -31,6 +31,7 @@
 // What Linux calls which:
 //
 //	Context           a CPU's softnet_data: poll list and NET_RX softirq
+//	Event             what brings an interrupt to a driver in user space (UIO, VFIO)
 //	Source            struct napi_struct
 //	Source.Interrupt  the driver's interrupt handler, napi_schedule
 //	Source.Schedule   napi_enable and napi_schedule
@@ -60,6 +61,10 @@
 // only marks. One goroutine at a time owns the list, so Poll and
 // EnableInterrupt of all sources of a Context are never called concurrently.
 // DisableInterrupt may be called at any time.
+//
+// In ModeInterrupt nothing is polled in the goroutine that raised the interrupt.
+// The handler signals Config.Event; Run's goroutine waits for it, handles one frame,
+// unmasks the interrupt, and waits for the next event, even if it is there already.
 //
 // The package starts no goroutine. Without Run, the poll list is always run to
 // its end in the goroutine that raised the interrupt, or that of the Clock's

@@ -30,6 +30,12 @@ func (q *queue) EnableInterrupt() (pending bool) {
 // DisableInterrupt implements napi.Poller.
 func (q *queue) DisableInterrupt() { q.unmasked = false }
 
+// PollFrame implements napi.Poller. A message is a frame here.
+func (q *queue) PollFrame() napi.Work { return q.Poll(1) }
+
+// RaiseInterrupt implements napi.Poller. Nothing in this example uses ModeInterrupt.
+func (q *queue) RaiseInterrupt() {}
+
 // An interrupt puts the unit on the poll list, which is polled with a budget until the
 // unit is empty; then its interrupt is unmasked.
 func Example() {

@@ -98,6 +98,8 @@ type unit struct {
 	hook func() bool // called by EnableInterrupt after unmasking, if not nil
 	tick func(n int) // called at the end of Poll, if not nil
 
+	raised int // RaiseInterrupt has called the handler
+
 	mu       sync.Mutex
 	waiting  []int // bytes of each frame
 	unmasked bool
@@ -167,6 +169,19 @@ func (u *unit) DisableInterrupt() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.unmasked = false
+}
+
+func (u *unit) PollFrame() Work { return u.Poll(1) }
+
+func (u *unit) RaiseInterrupt() {
+	u.mu.Lock()
+	fire := u.unmasked
+	u.unmasked = false
+	u.mu.Unlock()
+	if fire {
+		u.raised++
+		u.src.Interrupt()
+	}
 }
 
 func (u *unit) left() int {

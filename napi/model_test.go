@@ -29,7 +29,9 @@ const (
 	pcCount // Interrupt: count the event
 	pcMask  // Interrupt: mask
 	pcSched // Interrupt: put on the poll list
-	pcWake  // put a token into the wake channel
+	pcWake  // wake Run's goroutine
+	pcPoke
+	pcPokeEvent
 
 	pcNext // run: look at the word
 	pcDue  // due: was it forced?
@@ -39,6 +41,8 @@ const (
 	pcEnable
 	pcRecheck
 	pcRemask
+	pcRaise
+	pcRaised
 	pcRequeue
 
 	pcBusyMask
@@ -51,6 +55,7 @@ const (
 
 	pcAttach // Run
 	pcSleep
+	pcWait
 	pcLook
 	pcWaitDone
 
@@ -66,10 +71,12 @@ type proc struct {
 	left     uint8 // messages to send, or operations to do
 	got      uint8 // frames of this Poll
 	budget   uint8
-	thread   bool // it is Run's goroutine
-	forced   bool // due is to poll
-	irq      bool // the mode of this Poll is ModeInterrupt
-	closed   bool // Run has seen closedBit
+	thread   bool   // it is Run's goroutine
+	forced   bool   // due is to poll
+	irq      bool   // the mode of this Poll is ModeInterrupt
+	closed   bool   // Run has seen closedBit
+	line     uint8  // what is signalled or waited for: wake or Event
+	then     action // after the pokes
 }
 
 // mstate is all that the goroutines share, and they.
@@ -79,7 +86,7 @@ type mstate struct {
 	pending  [modelSources]uint8
 	unmasked [modelSources]bool
 	mod      modModel
-	wake     bool
+	wake     [2]bool // the token, the Event
 	done     uint8
 	procs    [5]proc
 }
@@ -105,7 +112,7 @@ type scenario struct {
 	ops      []func(word) (word, action)
 
 	// Seeded faults, to show that the check finds them.
-	noRecheck, dropMark, noTimer bool
+	noRecheck, dropMark, noTimer, noPoke bool
 }
 
 func opMode(m Mode) func(word) (word, action) {
@@ -120,12 +127,20 @@ func TestNoLostWakeup(t *testing.T) {
 		{name: "threaded", messages: [2]uint8{3, 1}, targets: both, run: true, threaded: true},
 		{name: "coalesce frames", messages: [2]uint8{2, 2}, targets: one, run: true, frames: 2},
 		{name: "coalesce delay", messages: [2]uint8{3, 1}, targets: one, run: true, delay: true},
-		{name: "coalesce, then interrupt mode", messages: [2]uint8{2, 1}, targets: one, run: true, frames: 2,
+		{name: "coalesce, then interrupt mode", messages: [2]uint8{1, 1}, targets: one, run: true, frames: 2,
 			ops: []func(word) (word, action){opMode(ModeInterrupt)}},
 		{name: "coalesce, busy and back", messages: [2]uint8{2, 0}, targets: one, run: true, frames: 2,
 			ops: []func(word) (word, action){opMode(ModeBusyPoll), opMode(ModeNAPI)}},
-		{name: "interrupt mode", messages: [2]uint8{2, 2}, targets: both, run: true,
+		{name: "interrupt mode", messages: [2]uint8{1, 1}, targets: both, run: true,
 			ops: []func(word) (word, action){opMode(ModeInterrupt)}},
+		{name: "interrupt mode and back", messages: [2]uint8{2, 1}, targets: one, run: true,
+			ops: []func(word) (word, action){opMode(ModeInterrupt), opMode(ModeNAPI)}},
+		{name: "threaded, interrupt mode", messages: [2]uint8{2, 1}, targets: one, run: true, threaded: true,
+			ops: []func(word) (word, action){opMode(ModeInterrupt), opMode(ModeNAPI)}},
+		{name: "interrupt mode, no Run", messages: [2]uint8{2, 2}, targets: both,
+			ops: []func(word) (word, action){opMode(ModeInterrupt)}},
+		{name: "close in interrupt mode", messages: [2]uint8{2, 1}, targets: one, run: true,
+			ops: []func(word) (word, action){opMode(ModeInterrupt), word.close}},
 		{name: "busy and back", messages: [2]uint8{2, 1}, targets: both, run: true,
 			ops: []func(word) (word, action){opMode(ModeBusyPoll), opMode(ModeNAPI)}},
 		{name: "busy twice", messages: [2]uint8{2, 0}, targets: one, run: true,
@@ -154,6 +169,8 @@ func TestModelFindsFaults(t *testing.T) {
 	for _, sc := range []scenario{
 		{name: "no recheck after unmasking", messages: [2]uint8{2, 1}, targets: []uint8{0}, noRecheck: true},
 		{name: "mark is lost while the list is run", messages: [2]uint8{2, 1}, targets: []uint8{0, 1}, dropMark: true},
+		{name: "mode changes and nobody is told", messages: [2]uint8{2, 1}, targets: []uint8{0}, run: true, threaded: true, noPoke: true,
+			ops: []func(word) (word, action){opMode(ModeInterrupt)}},
 		{name: "interrupt held without a timer", messages: [2]uint8{1, 0}, targets: []uint8{0}, frames: 2, noTimer: true},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
@@ -258,7 +275,7 @@ func (s *mstate) check() error {
 func (sc *scenario) checkEnd(s mstate) error {
 	for i, p := range s.procs {
 		switch p.pc {
-		case pcEnd, pcSleep, pcTimer:
+		case pcEnd, pcWait, pcTimer:
 		default:
 			return fmt.Errorf("goroutine %d is stuck: %+v", i, s)
 		}

@@ -42,11 +42,24 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 		s.w = w
 		sc.act(&s, g, act)
 	case pcWake:
-		s.wake = true
+		s.wake[g.line] = true
+		g.line, g.pc = 0, g.home
+	case pcPoke: // SetMode and Close: wakeBoth
+		s.wake[0] = true
+		g.pc = pcPokeEvent
+	case pcPokeEvent:
+		s.wake[1] = true
 		g.pc = g.home
+		sc.act(&s, g, g.then)
+		g.then = actNone
 
 	case pcNext:
+		// Whether a run is over its limits is left open, but for an interrupt's:
+		// that is one poll.
 		for _, over := range []bool{false, true} {
+			if over != g.irq && (g.irq || over && s.w&irqBit != 0 && g.thread) {
+				continue
+			}
 			n := s
 			sc.next(&n, &n.procs[p], over)
 			out = append(out, n)
@@ -97,9 +110,23 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 			g.pc = pcNext
 		}
 	case pcRecheck:
-		if g.pc = pcNext; s.pending[g.src] > 0 {
-			g.pc = pcRemask
+		if g.pc = pcNext; s.pending[g.src] == 0 {
+			break
 		}
+		if g.pc = pcRemask; g.irq {
+			g.pc = pcRaise
+		}
+	case pcRaise:
+		if g.pc = pcNext; s.unmasked[g.src] {
+			s.unmasked[g.src] = false
+			if sc.moderates(g.src) {
+				s.mod.events = min(s.mod.events+1, sc.frames)
+			}
+			g.pc = pcRaised
+		}
+	case pcRaised:
+		s.w, _ = s.w.schedule(bit, !sc.threaded) // owned
+		g.pc = pcNext
 	case pcRemask:
 		if sc.moderates(g.src) {
 			s.mod.events = min(s.mod.events+1, sc.frames) // rescheduled
@@ -154,11 +181,15 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 		s.w = w
 		sc.act(&s, g, act)
 	case pcSleep:
-		if !s.wake {
+		// The mode is looked at, and then what belongs to it is waited for.
+		g.line = lineOf(s.w)
+		g.pc = pcWait
+	case pcWait:
+		if !s.wake[g.line] {
 			return out
 		}
-		s.wake = false
-		g.pc = pcLook
+		s.wake[g.line] = false
+		g.line, g.pc = 0, pcLook
 	case pcLook:
 		g.closed = s.w&closedBit != 0
 		switch {
@@ -185,11 +216,14 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 		}
 		w, act := sc.ops[g.left](s.w)
 		closing := w&closedBit != 0
+		flip := (s.w^w)&irqBit != 0
 		g.left++
 		s.w = w
-		if sc.act(&s, g, act); closing && g.pc == g.home {
-			g.pc = pcWake
+		if closing || flip && !sc.noPoke {
+			g.then, g.pc = act, pcPoke
+			break
 		}
+		sc.act(&s, g, act)
 	case pcTimer:
 		if !s.mod.armed {
 			return out
@@ -224,7 +258,7 @@ func (sc *scenario) next(s *mstate, g *proc, over bool) {
 		g.leave()
 	case stepHandOver:
 		g.leave()
-		g.pc = pcWake
+		g.line, g.pc = lineOf(w), pcWake
 	case stepBusy:
 		g.src, g.pc = 0, pcBusyMask
 	case stepClosed:
@@ -255,11 +289,19 @@ func (sc *scenario) act(s *mstate, g *proc, a action) {
 	case actRun:
 		g.pc = pcNext
 	case actWake:
-		g.pc = pcWake
+		g.line, g.pc = lineOf(s.w), pcWake
 	case actDone:
 		s.done++
 		g.pc = g.home
 	}
+}
+
+// lineOf is Context.waker.
+func lineOf(w word) uint8 {
+	if w&irqBit != 0 {
+		return 1
+	}
+	return 0
 }
 
 func (sc *scenario) moderates(src uint8) bool { return src == 0 && (sc.frames > 0 || sc.delay) }

@@ -27,16 +27,18 @@ func (c *Context) run(thread bool) {
 				continue
 			}
 			work, exhausted := s.poll(irq)
-			over = lim.exceeded(c, work.Frames, exhausted)
-			if over && thread {
+			over = irq || lim.exceeded(c, work.Frames, exhausted)
+			if over && thread && !irq {
 				runtime.Gosched() // as ksoftirqd's cond_resched
 				lim, over = limiter{}, false
 			}
 		case stepIdle:
 			return
 		case stepHandOver:
-			c.count.deferred.Add(1)
-			c.wakeRun()
+			if !thread && old&irqBit == 0 {
+				c.count.deferred.Add(1)
+			}
+			c.wakeRun(w)
 			return
 		case stepBusy:
 			c.busyPoll()

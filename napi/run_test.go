@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,7 @@ func handOver(c *Context) { c.word.Or(uint64(aliveBit)) }
 func resume(t *testing.T, c *Context) {
 	t.Helper()
 	select {
-	case <-c.wake:
+	case <-c.waker(word(c.word.Load())).(token):
 	default:
 		t.Fatal("Run was not woken")
 	}
@@ -129,6 +130,70 @@ func TestThreaded(t *testing.T) {
 	if u.left() != 0 || !u.enabled() {
 		t.Errorf("%d left", u.left())
 	}
+}
+
+// countedEvent counts what it takes to bring an interrupt to Run's goroutine.
+type countedEvent struct {
+	token
+	signals, waits atomic.Int64
+}
+
+func (e *countedEvent) Signal() {
+	e.signals.Add(1)
+	e.token.Signal()
+}
+
+func (e *countedEvent) Wait() {
+	e.token.Wait()
+	e.waits.Add(1)
+}
+
+// In ModeInterrupt there is an event for each frame, signalled and waited for, also
+// when all of them are there at once; and the unit has raised as many interrupts as
+// are counted.
+func TestInterruptIsAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &countedEvent{token: make(token, 1)}
+		c := newContext(t, Config{Mode: ModeInterrupt, Event: e})
+		ended := make(chan error)
+		go func() { ended <- c.Run(t.Context()) }()
+		synctest.Wait()
+		a := &unit{name: "a"}
+		b := &unit{name: "b"}
+		for _, u := range []*unit{a, b} {
+			s, err := c.Register(SourceConfig{Name: u.name, Poller: u, Coalesce: Coalesce{Frames: 8, Delay: time.Second}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.src = s
+			s.Schedule()
+		}
+		synctest.Wait()
+		started := e.waits.Load() // both in one event, or each in its own
+		a.put(9)
+		b.put(4)
+		a.arrive(64)
+		b.arrive(64)
+		synctest.Wait()
+		if got := e.waits.Load() - started; got != 15 || e.signals.Load() < e.waits.Load() {
+			t.Errorf("%d events waited for and %d signalled, want one for each of 15 frames", got, e.signals.Load())
+		}
+		if a.raised != 9 || b.raised != 4 {
+			t.Errorf("raised again %d and %d times, want 9 and 4: what waits keeps the line asserted", a.raised, b.raised)
+		}
+		for _, u := range []*unit{a, b} {
+			if st := u.src.Stats(); st.Interrupts != uint64(u.raised+1) || st.Interrupts != st.Frames || st.Rescheduled != 0 {
+				t.Errorf("%s: %d interrupts for %d frames, %d rescheduled", u.name, st.Interrupts, st.Frames, st.Rescheduled)
+			}
+		}
+		if st := c.Stats(); st.Deferred != 0 || st.InlineRuns != 0 {
+			t.Errorf("%d deferred, %d polled inline; want none", st.Deferred, st.InlineRuns)
+		}
+		c.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Run sleeps, takes over, sleeps again, and ends with its context.

@@ -15,11 +15,15 @@ type Work struct {
 // plus its interrupt mask.
 //
 // EnableInterrupt and DisableInterrupt must not call Source.Interrupt
-// themselves, and the unit must call it without holding a lock that they take.
+// themselves; RaiseInterrupt does, and the unit must call it without holding a lock that they take.
 type Poller interface {
 	// Poll handles at most budget frames and returns how many. Fewer than
 	// budget means that it found the unit empty.
 	Poll(budget int) Work
+
+	// PollFrame handles one frame at most, however many messages that is. It is
+	// what an interrupt of ModeInterrupt does.
+	PollFrame() Work
 
 	// EnableInterrupt unmasks the unit's interrupt, then reports whether
 	// something is waiting already. It must not miss: a message that arrives
@@ -33,6 +37,10 @@ type Poller interface {
 	// DisableInterrupt masks the unit's interrupt. A handler that is being
 	// called at the moment may still come.
 	DisableInterrupt()
+
+	// RaiseInterrupt raises the interrupt as an arrival does: if it is unmasked,
+	// Source.Interrupt is called and it is masked.
+	RaiseInterrupt()
 }
 
 // Source is one unit on a Context's poll list: Linux's struct napi_struct.
@@ -80,13 +88,14 @@ func (s *Source) Schedule() {
 // poll polls the source once, for the owner of the poll list, and says what it
 // has done and whether that used up the budget.
 func (s *Source) poll(irq bool) (Work, bool) {
-	budget := s.budget
+	var w Work
 	if irq {
-		budget = 1
+		w = s.poller.PollFrame()
+	} else {
+		w = s.poller.Poll(s.budget)
 	}
-	w := s.poller.Poll(budget)
 	s.record(w)
-	if w.Frames >= budget && !irq {
+	if w.Frames >= s.budget && !irq {
 		s.count.exhausted.Add(1)
 		if m := s.mod.Load(); m != nil {
 			m.again = true
@@ -109,11 +118,10 @@ func (s *Source) complete(irq bool) {
 		return
 	}
 	if irq {
-		// The line is still asserted, so the interrupt comes again.
-		s.count.interrupts.Add(1)
-	} else {
-		s.count.rescheduled.Add(1)
+		s.poller.RaiseInterrupt() // what waits keeps the line asserted
+		return
 	}
+	s.count.rescheduled.Add(1)
 	s.poller.DisableInterrupt()
 	s.ctx.requeue(s.bit)
 }

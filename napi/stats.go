@@ -20,7 +20,7 @@ type Stats struct {
 // SourceStats are the counters of a Source.
 type SourceStats struct {
 	Name        string
-	Interrupts  uint64   // interrupts that the unit raised
+	Interrupts  uint64   // interrupts that the unit raised: its own counter says the same
 	Coalesced   uint64   // of these and of Rescheduled, held back by coalescing or ITR
 	Expired     uint64   // held interrupts delivered by the timer
 	Polls       uint64   // calls of Poll

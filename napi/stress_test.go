@@ -48,6 +48,14 @@ func (r *ring) EnableInterrupt() bool {
 
 func (r *ring) DisableInterrupt() { r.armed.Store(false) }
 
+func (r *ring) PollFrame() Work { return r.Poll(1) }
+
+func (r *ring) RaiseInterrupt() {
+	if r.armed.CompareAndSwap(true, false) {
+		r.src.Interrupt()
+	}
+}
+
 // TestStress: producers in many goroutines, the mode changing all the time, and
 // in the end everything was handled without a further push.
 func TestStress(t *testing.T) {

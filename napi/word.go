@@ -41,7 +41,8 @@ const (
 )
 
 // schedule puts the sources in list on the poll list. If nobody owns the list,
-// the caller does from now on, or Run's goroutine when inline is false.
+// the caller does from now on, or Run's goroutine when inline is false, and in
+// ModeInterrupt always: it is the thread that waits for the interrupt.
 func (w word) schedule(list word, inline bool) (word, action) {
 	if w&closedBit != 0 {
 		return w, actNone
@@ -51,7 +52,7 @@ func (w word) schedule(list word, inline bool) (word, action) {
 		return w, actNone // the owner looks at the list before it gives it up
 	}
 	w |= ownedBit
-	if w&aliveBit != 0 && !inline {
+	if w&aliveBit != 0 && (!inline || w&irqBit != 0) {
 		return w | threadBit, actWake
 	}
 	return w, actRun
@@ -63,14 +64,14 @@ type step uint8
 const (
 	stepPoll     step = iota // poll the source that was taken off the list
 	stepIdle                 // the list was empty: the ownership is given up
-	stepHandOver             // Run's goroutine owns the list now: wake it
+	stepHandOver             // Run's goroutine owns the list now, and waits for its event: wake it
 	stepBusy                 // poll everything until the mode changes
 	stepClosed               // the ownership is given up for good: say so
 )
 
 // next is the owner's look at the word before each poll. thread says that the
-// owner is Run's goroutine; over that an inline run has exceeded its limits;
-// last is the source polled before. With stepPoll it also returns the source
+// owner is Run's goroutine; over that a run has exceeded its limits: in
+// ModeInterrupt these are one poll, in Run's goroutine too; last is the source polled before. With stepPoll it also returns the source
 // to poll, which is off the list from then on: an interrupt during its Poll
 // puts it there again, so nothing announced after the Poll began is missed.
 func (w word) next(thread, over bool, last int) (word, step, int) {
@@ -84,7 +85,7 @@ func (w word) next(thread, over bool, last int) (word, step, int) {
 		return w | threadBit, stepHandOver, 0
 	case list == 0:
 		return w &^ (ownedBit | threadBit), stepIdle, 0
-	case over && !thread && w&aliveBit != 0:
+	case over && (!thread || w&irqBit != 0) && w&aliveBit != 0:
 		return w | threadBit, stepHandOver, 0
 	}
 	after := list &^ (1<<(last+1) - 1)

@@ -76,6 +76,10 @@ func (e *Endpoint) OnInterrupt(h func()) { e.queue.line.Handle(h) }
 // another goroutine goes on.
 func (e *Endpoint) DisableInterrupt() { e.queue.line.Disable() }
 
+// RaiseInterrupt calls the handler if the interrupt is enabled, and disables it, as
+// an arriving notification does.
+func (e *Endpoint) RaiseInterrupt() { e.queue.line.Raise() }
+
 // EnableInterrupt lets the next notification call the handler, and reports
 // whether notifications are waiting already. The handler may be called for one of
 // those too.

@@ -80,6 +80,10 @@ func (e *Endpoint) OnInterrupt(h func()) { e.box.line.Handle(h) }
 // another goroutine goes on.
 func (e *Endpoint) DisableInterrupt() { e.box.line.Disable() }
 
+// RaiseInterrupt calls the handler if the interrupt is enabled, and disables it, as
+// an arriving message does.
+func (e *Endpoint) RaiseInterrupt() { e.box.line.Raise() }
+
 // EnableInterrupt lets the next message call the handler, and reports whether
 // messages are waiting already. The handler may be called for one of those too.
 func (e *Endpoint) EnableInterrupt() (pending bool) {
