@@ -122,10 +122,10 @@ func TestOptionsErrors(t *testing.T) {
 		words string
 		want  string // that the error must say
 	}{
-		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack, net, `},
+		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, relay, exn, exn-shm, netstack, net, `},
 		{"stream --paths=", `--paths: unknown path ""`},
 		{"stream --paths lo,lo", "--paths: lo is named twice"},
-		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, exn, exn-shm, netstack, net, `},
+		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, relay, exn, exn-shm, netstack, net, `},
 		{"stream --size 0", "--size: 0 is not between 1 and 67108864 bytes"},
 		{"stream --size -5", "--size: -5 is not between 1 and 67108864 bytes"},
 		{"stream --size 1,0", "--size: 0 is not between"},

@@ -60,7 +60,7 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 			}
 		}
 	}
-	add(report.PartStream1, "stream", kinds("lo", "veth", "exn:interrupt", "exn:napi", "exn:busy", "netstack", "ds", "ds-zcopy"),
+	add(report.PartStream1, "stream", kinds("lo", "veth", "relay", "exn:interrupt", "exn:napi", "exn:busy", "netstack", "ds", "ds-zcopy"),
 		sizes([]int{64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}, []int{64, 4 << 10, 64 << 10}))
 	if !ro.quick {
 		add(report.PartStream2, "stream", kinds("lo", "veth", "exn:interrupt", "exn:napi", "ds"), func(o *options) {
@@ -70,7 +70,7 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 			add(t.id, t.measure, t.paths, func(o *options) { o.sizes, o.control = []int{t.size}, t.paths[0].Name })
 		}
 	}
-	add(report.PartLatency, "pingpong", kinds("lo", "veth", "exn:interrupt", "exn:napi", "exn:busy", "exn:adaptive", "netstack", "ds", "velo-shm"),
+	add(report.PartLatency, "pingpong", kinds("lo", "veth", "relay", "exn:interrupt", "exn:napi", "exn:busy", "exn:adaptive", "netstack", "ds", "velo-shm"),
 		sizes([]int{1, 16, 64, 120, 512, 1024, 2048}, []int{1, 64, 1024}))
 	add(report.PartCPU, "cpu", kinds("veth", "exn:interrupt", "exn:napi", "exn:busy", "exn:adaptive"), func(o *options) {
 		o.noDelay, o.control = true, "veth"

@@ -73,7 +73,7 @@ func (p *fakePath) Close() error {
 }
 
 // fakeDistance has all tests of this package measure this distance.
-var fakeDistance = coredist.Distance{Cores: coredist.Near, Line: 0.06, HandOver: 1.9}
+var fakeDistance = coredist.Distance{Cores: coredist.Near, Line: 0.06, HandOver: 1.9, Hot: 115, Cold: 21.5}
 
 func init() { distance = func() coredist.Distance { return fakeDistance } }
 

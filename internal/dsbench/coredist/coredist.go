@@ -22,7 +22,7 @@ const (
 	// across.
 	NearBound = 4 * time.Microsecond
 
-	// Limit is how long Measure takes at most.
+	// Limit is how long the measurement of the distance takes at most.
 	Limit = 200 * time.Millisecond
 )
 
@@ -36,13 +36,19 @@ const (
 
 // Distance is how far two CPUs are from each other.
 type Distance struct {
-	Cores    string  `json:"cores"`                 // Near, Far, One or Unknown
-	Line     float64 `json:"line_us,omitempty"`     // a cache line, one way, in microseconds
-	HandOver float64 `json:"handover_us,omitempty"` // a copy of 64 KB that the other CPU wrote
+	Cores    string  `json:"cores"`                  // Near, Far, One or Unknown
+	Line     float64 `json:"line_us,omitempty"`      // a cache line, one way, in microseconds
+	HandOver float64 `json:"handover_us,omitempty"`  // a copy of 64 KB that the other CPU wrote
+	Hot      float64 `json:"copy_64k_gbs,omitempty"` // a copy of 64 KB in the cache, in GB/s
+	Cold     float64 `json:"copy_64m_gbs,omitempty"` // a copy of 64 MB
 }
 
 // String is for people, as in "near: cache line 0.06 us, 64 KB 1.9 us".
 func (d Distance) String() string {
+	return d.way() + d.copies()
+}
+
+func (d Distance) way() string {
 	switch d.Cores {
 	case One:
 		return "only one CPU"
@@ -50,6 +56,13 @@ func (d Distance) String() string {
 		return "distance not measured: other work is going on"
 	}
 	return fmt.Sprintf("%s: cache line %.2f us one way, 64 KB handed over in %.1f us", d.Cores, d.Line, d.HandOver)
+}
+
+func (d Distance) copies() string {
+	if d.Hot == 0 {
+		return "" // a result from before it was measured
+	}
+	return fmt.Sprintf("; 64 KB copied at %.0f GB/s, 64 MB at %.1f", d.Hot, d.Cold)
 }
 
 // of says which distance it is.
@@ -80,8 +93,15 @@ const (
 	handOvers = 256
 )
 
-// Measure measures the distance of two CPUs; a equal to b is One.
+// Measure measures the distance of two CPUs, a equal to b being One, and how fast
+// memory is copied.
 func Measure(a, b int) Distance {
+	d := way(a, b)
+	d.Hot, d.Cold = memory()
+	return d
+}
+
+func way(a, b int) Distance {
 	if a == b {
 		return Distance{Cores: One}
 	}

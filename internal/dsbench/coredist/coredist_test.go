@@ -25,6 +25,14 @@ func TestOf(t *testing.T) {
 	}
 }
 
+func TestCopies(t *testing.T) {
+	d := of(60, 1900)
+	d.Hot, d.Cold = 115.4, 21.46
+	if got, want := d.String(), "near: cache line 0.06 us one way, 64 KB handed over in 1.9 us; 64 KB copied at 115 GB/s, 64 MB at 21.5"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestMeasure(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var set unix.CPUSet
@@ -37,7 +45,7 @@ func TestMeasure(t *testing.T) {
 			cpus = append(cpus, c)
 		}
 	}
-	if d := Measure(cpus[0], cpus[0]); d.Cores != One || d.String() != "only one CPU" {
+	if d := Measure(cpus[0], cpus[0]); d.Cores != One || !strings.HasPrefix(d.String(), "only one CPU; 64 KB copied at ") || d.Hot <= 0 || d.Cold <= 0 {
 		t.Errorf("one CPU: %+v", d)
 	}
 	if d := Measure(cpus[0], 1023); d.Cores != Unknown || !strings.Contains(d.String(), "not measured") {

@@ -83,6 +83,7 @@ func Kinds() []Kind {
 	return []Kind{
 		{Name: "lo", About: "kernel TCP over the loopback interface", Open: newLo},
 		{Name: "veth", About: "kernel TCP over a veth pair between two namespaces", Open: newVeth, Privileged: true},
+		{Name: "relay", About: "kernel TCP between two TUN devices that a loop joins: exn0 without a fabric, its bound", Open: newRelay, Privileged: true, Extra: true},
 		{Name: "exn", About: "kernel TCP over exn0, between two namespaces", Open: newExn, Privileged: true, Fabric: true, Exn0: true},
 		{Name: "exn-shm", About: "kernel TCP over exn0, a daemon for each node and shared memory between them", Open: newExnShm, Privileged: true, Fabric: true, Exn0: true},
 		{Name: "netstack", About: "netstack's TCP over the fabric, without exn0", Open: newNetstack, Fabric: true},

@@ -16,6 +16,7 @@ import (
 const (
 	nodeCommand     = "node-worker"     // holds the nodes of path exn
 	daemonCommand   = "daemon-worker"   // holds one of the two nodes of path exn-shm
+	relayCommand    = "relay-worker"    // joins the two TUN devices of path relay
 	streamCommand   = "stream-worker"   // holds one of the two nodes of path exn-stream
 	netstackCommand = "netstack-worker" // is path netstack
 	brokerCommand   = "broker-worker"   // serves direct sockets of path ds
@@ -30,6 +31,8 @@ func WorkerOf(command string) func(in io.Reader, out io.Writer) error {
 		return func(in io.Reader, out io.Writer) error { return tcpbench.RunWorker(in, out, exit) }
 	case nodeCommand:
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runNodes) }
+	case relayCommand:
+		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runRelay) }
 	case daemonCommand:
 		return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, runDaemon) }
 	case streamCommand:
