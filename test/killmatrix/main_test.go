@@ -14,7 +14,7 @@ var (
 	full   = flag.Bool("matrix.full", false, "run every cell of the kill matrix")
 	only   = flag.String("matrix.run", "", "run only the cells whose name this regular expression matches, in full")
 	outage = flag.Duration("matrix.outage", 0, "how long a victim is stopped, or not started again, at least")
-	tries  = flag.Int("matrix.tries", 3, "how often a cell that was too slow may be tried")
+	tries  = flag.Int("matrix.tries", 5, "how often a cell that was too slow may be tried")
 )
 
 // asEnv makes the test binary another program: peer, exn-tun or exn-run.
