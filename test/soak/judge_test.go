@@ -34,8 +34,8 @@ type fault struct {
 // How long after the end of a fault what it has done may come to light: neighbours are looked for anew, and a
 // server's kernel answers what came too early.
 const (
-	connectGrace  = 5 * time.Second
-	datagramGrace = 2 * time.Second
+	connectGrace  = 10 * time.Second
+	datagramGrace = 5 * time.Second
 )
 
 // overlaps reports whether f can have done something to what went on from start to end.
@@ -126,7 +126,7 @@ func TestJudge(t *testing.T) {
 		{"another program", data, fault{programKill, 2, "redis", at(15), at(16)}, false},
 		{"the server of the client's node", data, fault{programKill, 1, roleServer, at(15), at(16)}, false},
 		{"afterwards", data, fault{programKill, 2, roleServer, at(21), at(22)}, false},
-		{"long before", data, fault{programKill, 2, roleServer, at(1), at(2)}, false},
+		{"long before", data, fault{programKill, 2, roleServer, at(-2), at(-1)}, false},
 		{"its node is killed", data, fault{nodeKill, 2, "", at(15), at(16)}, false},
 		{"its node is stopped", data, fault{nodeCut, 1, "", at(15), at(16)}, false},
 		{"corrupt", with(func(r *record) { r.Corrupt = true }), fault{programKill, 2, roleServer, at(15), at(16)}, false},
@@ -135,7 +135,7 @@ func TestJudge(t *testing.T) {
 		{"another node", connect, fault{nodeKill, 3, "", at(15), at(16)}, false},
 		{"a short stop", connect, fault{nodeStop, 1, "", at(15), at(16)}, false},
 		{"soon after", connect, fault{ifDown, 1, "", at(2), at(6)}, true},
-		{"long after", connect, fault{ifDown, 1, "", at(1), at(3)}, false},
+		{"long after", connect, fault{ifDown, 1, "", at(-2), at(-1)}, false},
 		{"a datagram", lost, fault{nodeStop, 1, "", at(15), at(16)}, true},
 		{"a datagram of another", lost, fault{nodeStop, 4, "", at(15), at(16)}, false},
 	} {

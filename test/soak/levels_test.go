@@ -129,7 +129,7 @@ func (now levels) above(before levels) (leaks []string) {
 
 // settleTime is how long what has ended may take to be gone. A broker forgets offers that nobody claimed after 10 s.
 const (
-	settleTime = 20 * time.Second
+	settleTime = time.Minute
 	offerTime  = 12 * time.Second
 )
 

@@ -16,7 +16,7 @@ import (
 )
 
 // answerTime is when a datagram counts as lost.
-const answerTime = 2 * time.Second
+const answerTime = 5 * time.Second
 
 // udp has a peer return datagrams, one at a time.
 func (c *client) udp(peer int, rnd *rand.Rand) {
