@@ -24,16 +24,52 @@ step() {
 	"${@:2}" || failed+=("$1")
 }
 
+# level makes the ground the same on every host: what a login shell, a container or a CI machine has
+# set otherwise is no test's subject.
+level() {
+	local free tmp=${TMPDIR:-}
+	umask 022
+	export LC_ALL=C
+	[ ${#tmp} -le 24 ] || export TMPDIR=/tmp # the path of a UNIX socket has at most 107 bytes
+	[ "$(ulimit -n)" -ge 20000 ] || ulimit -n 20000 2>/dev/null ||
+		echo "At most $(ulimit -n) descriptors: tests with many connections may fail."
+	free=$(df --output=avail -BM "$work" | tail -1 | tr -dc 0-9)
+	[ "$free" -ge 4000 ] || echo "Only $free MB are free in $work: what is built may not fit."
+}
+
+# apart COMMAND...: runs it where nothing of this host is in its way: in a network namespace of its
+# own (ports that others use, their brokers, IPv6 switched off), with an empty /run and /dev/shm,
+# and without proxies. Where that is not allowed it runs here.
+apart() {
+	if [ -n "$alone" ]; then
+		unshare -nm bash -c "$ground"' && "$@"' apart "$@"
+	else
+		"$@"
+	fi
+}
+ground='mount -t tmpfs -o mode=755 none /run && mkdir -p /run/netns /run/lock &&
+	mount -t tmpfs -o mode=1777 none /dev/shm && ip link set lo up && {
+		for f in /proc/sys/net/ipv6/conf/{all,default,lo}/disable_ipv6; do
+			[ ! -w "$f" ] || echo 0 >"$f"
+		done
+		unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
+	}'
+alone=$(unshare -nm bash -c "$ground && echo yes" 2>/dev/null)
+
 # tests ARGUMENTS...: runs go test, for the sum at the end.
-tests() { go test -json "$@" | "$work/tally" -file "$work/account"; }
+tests() { apart go test -json "$@" | "$work/tally" -file "$work/account"; }
 
 formatting() {
 	local files
 	files=$(gofmt -l .) || return
 	[ -z "$files" ] || { printf 'run gofmt -w on: %s\n' "$files"; return 1; }
 }
-# It fetches what the tests of our dependencies import: a mirror may be away for a moment.
-modules() { go mod tidy -diff || { sleep 10; go mod tidy -diff; } || { echo 'run go mod tidy'; return 1; }; }
+# It fetches all modules, for what runs apart has no network: a mirror may be away for a moment.
+modules() {
+	download || { sleep 10; download; } || return
+	go mod tidy -diff || { echo 'run go mod tidy'; return 1; }
+}
+download() { go mod download && go mod download -modfile=tools/go.mod; }
 # The tables of README are those of the newest report in docs/results.
 readme() {
 	local reports=(docs/results/20*-*[0-9a-f].json) newest='' f
@@ -50,7 +86,7 @@ checklocks() {
 }
 raced() { tests -race -shuffle=on -timeout 40m $(go list ./... | grep -vE '/test(/|$)'); }
 short() { tests -short -shuffle=on $(go list ./... | grep -vE '/test(/|$)'); }
-benchmarks() { go test -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
+benchmarks() { apart go test -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
 
 # conclude prints what came of it all.
 conclude() {
@@ -66,6 +102,7 @@ if [ -n "$missing" ]; then
 fi
 [ "$(id -u)" = 0 ] || echo 'Not root: tests that make network namespaces are skipped.'
 
+level
 go build -o "$work/tally" ./internal/tally || exit
 step "formatting" formatting
 step "modules" modules
@@ -90,5 +127,5 @@ step "tests under pressure" tests -timeout 40m ./test/pressure
 step "allocation budgets, which the race detector would upset" tests -run 'Alloc' ./...
 step "a connection's wake-ups, further than with the race detector" tests -run 'TestConn(NoLost|Model)' ./directsockets
 step "every benchmark once" benchmarks
-step "every fuzz target for ${FUZZTIME:=3s}" ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
+step "every fuzz target for ${FUZZTIME:=3s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
 conclude

@@ -12,6 +12,7 @@ import (
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/netns/netnstest"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,6 +47,7 @@ func TestNoBroker(t *testing.T) {
 // TestChaos has many goroutines offer, claim, withdraw and listen while brokers come
 // and go: every claim is answered once, every doorbell ends, nothing is left.
 func TestChaos(t *testing.T) {
+	netnstest.NeedFDs(t, 8000)
 	checkFDs(t)
 	path := filepath.Join(t.TempDir(), "ds.sock")
 	s, stop := startServer(t, Config{Path: path})

@@ -10,6 +10,7 @@ import (
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/netns/netnstest"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,6 +56,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 // TestOfferFlood opens as many offers as a client may, and one more; they are gone
 // with the client.
 func TestOfferFlood(t *testing.T) {
+	netnstest.NeedFDs(t, 8000)
 	checkFDs(t)
 	s, _ := startServer(t, Config{})
 	s.mu.Lock()

@@ -14,6 +14,7 @@ import (
 
 // TestOutboxKeepsOrder fills a socket whose reader is late.
 func TestOutboxKeepsOrder(t *testing.T) {
+	netnstest.NeedFDs(t, 8000)
 	netnstest.CheckFDs(t)
 	ends := brokertest.SocketPair(t)
 	defer ends[1].Close()

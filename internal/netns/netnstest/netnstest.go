@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/internal/netns"
 )
 
@@ -46,6 +48,18 @@ func Require(t testing.TB) {
 
 // Here opens the namespace of the calling thread.
 func Here() (*netns.NS, error) { return netns.Open("/proc/thread-self/ns/net") }
+
+// NeedFDs skips the test, and says why, where a process may not have n descriptors.
+func NeedFDs(t testing.TB, n uint64) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Cur < n {
+		t.Skipf("it takes %d descriptors, and %d are allowed (ulimit -n)", n, limit.Cur)
+	}
+}
 
 // CheckFDs fails the test if it ends, its clean-ups included, with descriptors
 // that it did not begin with. Call it first.

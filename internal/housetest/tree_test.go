@@ -1,0 +1,159 @@
+package housetest
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+var update = flag.Bool("update", false, "write docs/tree.md anew")
+
+const treeFile = root + "/docs/tree.md"
+
+// otherFolders are those that are no Go package, and what is in them.
+var otherFolders = map[string]string{
+	".ci":                                 "what CI runs on a clean checkout",
+	"cmd":                                 "the commands: each reads its arguments, and a package of internal does the rest",
+	"directsockets/preload/conn":          "connections: phases, both directions, the shadow, the doorbell, the broker's client",
+	"directsockets/preload/ctest":         "tests of the library's parts, in C, and their fuzz targets",
+	"directsockets/preload/fd":            "the table of descriptors; the sets of epoll and poll",
+	"directsockets/preload/hooks":         "the calls that the library takes over, a file for each family",
+	"directsockets/preload/probes":        "programs that run as they are and under the library, and must see the same",
+	"directsockets/preload/probes/static": "a probe that is linked statically: the library cannot reach it",
+	"directsockets/preload/segment":       "the memory of a connection: queues, ring, doorbells; knows no socket",
+	"docs":                                "what users and newcomers read; architecture.md is the way in",
+	"docs/results":                        "reports of measurements, and of the suites of others",
+	"internal":                            "packages that only this module imports",
+	"internal/exngo/std":                  "what exn-go adds to packages of the standard library",
+	"internal/exngo/std/net":              "the part of package net that asks for direct sockets",
+	"internal/exngo/std/unix":             "what direct sockets use of golang.org/x/sys/unix and package syscall lacks",
+	"fabric/internal":                     "what only the packages of the fabric use",
+	"packaging":                           "what the packages hold beside the commands: unit, profile, scripts",
+	"tools":                               "versions of the tools that check.sh and release.sh run",
+}
+
+// folders returns all folders that have a file or a folder of this project, in order.
+func folders(t *testing.T) []string {
+	t.Helper()
+	seen := make(map[string]bool)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		switch name := d.Name(); {
+		case !d.IsDir():
+			for dir := filepath.Dir(path); dir != root; dir = filepath.Dir(dir) {
+				rel, err := filepath.Rel(root, dir)
+				if err != nil {
+					return err
+				}
+				seen[filepath.ToSlash(rel)] = true
+			}
+		case path == root, name == ".ci":
+		case strings.HasPrefix(name, "."), slices.Contains([]string{"testdata", "corpus", "build", "bin", "dist"}, name):
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// gist is the first sentence of a package comment without its first words; of a long one, what
+// stands before the colon.
+func gist(doc string) string {
+	text, _, _ := strings.Cut(strings.Join(strings.Fields(doc), " ")+" ", ". ")
+	text = strings.TrimPrefix(strings.TrimRight(text, ". "), "Package ")
+	_, text, _ = strings.Cut(text, " ") // its name
+	if len(text) > 140 {
+		text, _, _ = strings.Cut(text, ": ")
+	}
+	text, _, _ = strings.Cut(text, " (thesis")
+	return strings.TrimPrefix(text, "is ")
+}
+
+// wrap breaks text into lines of at most n characters.
+func wrap(text string, n int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(line)+1+len(word) > n {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimLeftFunc(line+" "+word, unicode.IsSpace)
+	}
+	return append(lines, line)
+}
+
+// nameWidth is that of the column of names.
+const nameWidth = 24
+
+// tree is what docs/tree.md has to say.
+func tree(t *testing.T) string {
+	t.Helper()
+	all := packages(t)
+	var b strings.Builder
+	b.WriteString(`# The tree
+
+A line for each folder; how they hang together is in [architecture.md](architecture.md). What is
+said of a Go package begins its documentation, whose rest "go doc ./folder" shows. A test makes this
+page: go test ./internal/housetest -run TestTree -update.
+
+` + "```\n")
+	for _, dir := range folders(t) {
+		what := otherFolders[dir]
+		if p := all[dir]; p != nil && len(p.docs) == 1 {
+			what = gist(p.docs[0])
+		}
+		if what == "" {
+			t.Errorf("nothing says what the folder %s is for: a package comment, or otherFolders", dir)
+		}
+		depth := strings.Count(dir, "/")
+		name := strings.Repeat("  ", depth) + filepath.Base(dir) + "/"
+		for _, line := range wrap(what, width-nameWidth) {
+			fmt.Fprintf(&b, "%-*s%s\n", nameWidth, name, line)
+			name = ""
+		}
+	}
+	b.WriteString("```\n")
+	return b.String()
+}
+
+// Each folder stands in docs/tree.md, and no other.
+func TestTree(t *testing.T) {
+	want := tree(t)
+	for dir := range otherFolders {
+		if _, err := os.Stat(filepath.Join(root, dir)); err != nil {
+			t.Errorf("otherFolders has %s, which does not exist", dir)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(treeFile, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(treeFile)
+	if err != nil || string(got) != want {
+		t.Errorf("%v; docs/tree.md is not what the folders are: go test ./internal/housetest -run TestTree -update", err)
+	}
+}
+
+func TestGist(t *testing.T) {
+	for _, c := range []struct{ doc, want string }{
+		{"Package fabric is the vocabulary\nof the NIC: node IDs. More.", "the vocabulary of the NIC: node IDs"},
+		{"Package arp maps addresses (thesis 5.4.4).\n", "maps addresses"},
+		{"Exn-go builds Go 1.26 programs.", "builds Go 1.26 programs"},
+	} {
+		if got := gist(c.doc); got != c.want {
+			t.Errorf("%q: %q, want %q", c.doc, got, c.want)
+		}
+	}
+}
