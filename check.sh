@@ -85,8 +85,8 @@ checklocks() {
 	go vet -vettool="$tool" -inferred=false -wrappers=false ./...
 }
 raced() { tests -race -shuffle=on -timeout 40m $(go list ./... | grep -vE '/test(/|$)'); }
-short() { tests -short -shuffle=on $(go list ./... | grep -vE '/test(/|$)'); }
-benchmarks() { apart go test -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
+short() { tests -short -shuffle=on -timeout 40m $(go list ./... | grep -vE '/test(/|$)'); }
+benchmarks() { apart go test -timeout 40m -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
 
 # conclude prints what came of it all.
 conclude() {
@@ -124,8 +124,8 @@ step "programs of others, with their data checked" tests -timeout 20m ./test/sui
 step "soak for ${SOAKTIME:=1m}" tests -timeout 40m ./test/soak -soak.time "$SOAKTIME"
 step "kill matrix, reduced" tests -timeout 40m ./test/killmatrix
 step "tests under pressure" tests -timeout 40m ./test/pressure
-step "allocation budgets, which the race detector would upset" tests -run 'Alloc' ./...
-step "a connection's wake-ups, further than with the race detector" tests -run 'TestConn(NoLost|Model)' ./directsockets
+step "allocation budgets, which the race detector would upset" tests -timeout 40m -run 'Alloc' ./...
+step "a connection's wake-ups, further than with the race detector" tests -timeout 40m -run 'TestConn(NoLost|Model)' ./directsockets
 step "every benchmark once" benchmarks
 step "every fuzz target for ${FUZZTIME:=3s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
 conclude

@@ -284,7 +284,7 @@ func TestRootConnNodes(t *testing.T) {
 		t.Fatalf("%d brokers", len(cluster.Brokers))
 	}
 	spaces := [2]*netns.NS{cluster.Namespace(0), cluster.Namespace(1)}
-	client := dialBrokerIn(t, cluster.Brokers[0].Path(), spaces[0])
+	client := dialBrokerAs(t, client.Config{Path: cluster.Brokers[0].Path(), In: spaces[0].Do})
 	for _, tt := range []struct{ name, network, address string }{
 		{"ipv4", "tcp4", netip.AddrPortFrom(node.Addr4(0).Addr(), 0).String()},
 		{"ipv6", "tcp6", netip.AddrPortFrom(node.Addr6(0).Addr(), 0).String()},
@@ -294,21 +294,6 @@ func TestRootConnNodes(t *testing.T) {
 			testRelay(t, kid, client, spaces[0].Do, tt.network, tt.address, true)
 		})
 	}
-}
-
-func dialBrokerIn(t *testing.T, path string, ns *netns.NS) *client.Client {
-	t.Helper()
-	client, err := client.Dial(client.Config{Path: path, In: ns.Do})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := client.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
 
 // TestFile: who has a descriptor has TCP, with all that was under way.

@@ -40,7 +40,13 @@ func brokerPath(t testing.TB, client *client.Client) string {
 
 func dialBroker(t testing.TB, path string) *client.Client {
 	t.Helper()
-	client, err := client.Dial(client.Config{Path: path})
+	return dialBrokerAs(t, client.Config{Path: path})
+}
+
+// dialBrokerAs is a client that has reached its broker, until the test ends.
+func dialBrokerAs(t testing.TB, cfg client.Config) *client.Client {
+	t.Helper()
+	client, err := client.Dial(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,11 @@ import (
 	"math/big"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	_ "exnet/internal/linux"
@@ -164,15 +166,8 @@ func write(path string, mode os.FileMode, text []byte) error {
 // Replace writes a certificate in place of that in a file, at once: whoever reads it
 // finds one or the other.
 func Replace(path string, c *x509.Certificate) error {
-	temp := path + ".new"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := renameio.WriteFile(path, PEM(c), 0o644, renameio.WithTempDir(filepath.Dir(path))); err != nil {
 		return fmt.Errorf("identity: %w", err)
-	}
-	if err := write(temp, 0o644, PEM(c)); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, path); err != nil {
-		return fmt.Errorf("identity: %w", errors.Join(err, os.Remove(temp)))
 	}
 	return nil
 }

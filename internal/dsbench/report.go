@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -194,22 +195,13 @@ func (c reportCommand) write(d *report.Data) error {
 
 // writeWhole writes a file by way of another one, so that it is never half there.
 func writeWhole(name string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".dsbench-*")
-	if err != nil {
-		var at *fs.PathError // of a name that the user does not know
-		if errors.As(err, &at) {
-			err = at.Err
-		}
-		return fmt.Errorf("writing %s: %w", name, err)
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	err := renameio.WriteFile(name, text, 0o644, renameio.WithTempDir(filepath.Dir(name)), renameio.IgnoreUmask())
 	if err == nil {
-		err = os.Rename(f.Name(), name)
+		return nil
 	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error says more
-		return fmt.Errorf("writing %s: %w", name, err)
+	var at *fs.PathError // of a name that the user does not know
+	if errors.As(err, &at) {
+		err = at.Err
 	}
-	return nil
+	return fmt.Errorf("writing %s: %w", name, err)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/google/renameio/v2"
+
 	"exnet/fabric"
 	"exnet/fabric/emp"
 )
@@ -55,11 +57,7 @@ func (r *record) update(path string) error {
 	if err != nil {
 		return err
 	}
-	part := path + ".new"
-	if err := os.WriteFile(part, append(b, '\n'), 0o600); err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	return os.Rename(part, path)
+	return renameio.WriteFile(path, append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Dir(path)))
 }
 
 // readRecord returns the record of a file; nil: there is none.

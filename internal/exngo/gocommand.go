@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/google/renameio/v2"
 )
 
 // ErrGo says that a Go toolchain cannot be used; the text says why.
@@ -91,11 +93,7 @@ func (t toolchain) outside(cache string) (toolchain, error) {
 		if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
 			return t, err
 		}
-		temp := fmt.Sprintf("%s.%d", link, os.Getpid())
-		if err := os.Symlink(t.GOROOT, temp); err != nil {
-			return t, err
-		}
-		if err := os.Rename(temp, link); err != nil {
+		if err := renameio.Symlink(t.GOROOT, link); err != nil {
 			return t, err
 		}
 	}

@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAP = 1 << 16, MOST = 4096, KEPT = 20000, WORDS = 256, HANG = 20 };
+enum { MAP = 1 << 16, MOST = 4096, KEPT = 20000, WORDS = 256, HANG = 60 };
 
 static struct shared {
 	volatile uint64_t execs, found, kept;
