@@ -82,7 +82,11 @@ func (e *End) slot() (*foreign.Slot, error) {
 // commit publishes the next message.
 func (e *End) commit(s *foreign.Slot, tag Tag, n int) {
 	t := &e.tx
-	shm.Release(&t.stamps[t.sent%stamps], shm.Ticks())
+	if now := shm.Ticks(); n <= stamped {
+		s.Payload().PutUint64(stampAt(n), now)
+	} else {
+		shm.Release(&t.stamps[t.sent%stamps], now)
+	}
 	shm.Publish()
 	shm.Release(&s.Status, uint64(wordOf(uint32(t.sent>>t.shift+1), tag, n)))
 	t.sent++

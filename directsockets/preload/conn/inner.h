@@ -204,8 +204,8 @@ void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Has the peer closed its end, or gone? */
 bool ds_left(struct ds_sock *s) DS_HIDDEN;
-/* Is the peer's end of the doorbell closed? Asks the kernel if that was not done lately. */
-void ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;
+/* Is the peer's end of the doorbell closed? Asks the kernel if that was not done lately. Returns ds_ticks as of now. */
+uint64_t ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;
 
 /* Events that concern a direction. */
 enum { RX_EVENTS = POLLIN | POLLRDNORM, TX_EVENTS = POLLOUT | POLLWRNORM };

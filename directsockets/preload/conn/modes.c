@@ -38,19 +38,20 @@ void ds_break(struct ds_sock *s)
 	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
 }
 
-void ds_check_bell(struct ds_sock *s, bool now)
+uint64_t ds_check_bell(struct ds_sock *s, bool now)
 {
 	char c;
 	int saved = errno;
 	uint64_t t = ds_ticks();
 
 	if (!ds_has_segment(s) || ds_mode(&s->sh->gone) || (!now && t - DS_GET(s->checked) < ds_ticks_us() * 10000))
-		return;
+		return t;
 	DS_SET(s->checked, t);
 	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
 	errno = saved;
+	return t;
 }
 
 bool ds_left(struct ds_sock *s)

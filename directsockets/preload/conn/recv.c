@@ -70,12 +70,12 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
-/* A read has got all that there was where the direction stood before: is there more where it has moved to? A short read would say that
- * there is not, and who reads on edges has been told of all of it. With the lock of rx. */
+/* A read has got all that there was where the direction stood before, and has room left: is there more where it has moved
+ * to? A short read would say that there is not, and who reads on edges has been told of all of it. With the lock of rx. */
 static bool moved_on(struct ds_sock *s, int before)
 {
 	if (before == RX_DIRECT)
-		return ds_rx_look(&s->seg, &s->sh->rx) == DS_DEMOTED;
+		return s->sh->rx.next == DS_DEMOTED;
 	return ds_mode(&s->sh->rx_mode) == RX_DIRECT;
 }
 

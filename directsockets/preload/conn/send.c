@@ -238,7 +238,7 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		return -1;
 	if (!c.left)
 		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_ENDED ? broken_pipe(flags) : 0;
-	ds_check_bell(s, false);
+	c.at = ds_check_bell(s, false);
 	for (;;) {
 		bool shadow = false;
 		int quiet = sent ? flags | MSG_NOSIGNAL : flags;
@@ -284,7 +284,9 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 			deadline = ds_deadline(fd, SO_SNDTIMEO);
 		if (until < 0)
 			until = stall(s, deadline);
-		if (ds_wait_or(s, fd, POLLOUT, until, deadline != 0, fill, &f) == 0)
+		int woken = ds_wait_or(s, fd, POLLOUT, until, deadline != 0, fill, &f);
+		c.at = 0;
+		if (woken == 0)
 			continue;
 		if (errno != EAGAIN || until == deadline)
 			return sent ? (ssize_t)sent : -1;

@@ -213,10 +213,8 @@ static inline bool user_range(const void *p, size_t n)
 
 bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n)
 {
-	c->v = iov;
-	c->n = n;
-	c->off = 0;
-	c->left = 0;
+	size_t sum = 0;
+
 	for (int i = 0; i < n; i++) {
 		size_t len = iov[i].iov_len;
 
@@ -224,8 +222,9 @@ bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n)
 			errno = (ssize_t)len < 0 ? EINVAL : EFAULT;
 			return false;
 		}
-		c->left += len < DS_MAX_RW - c->left ? len : DS_MAX_RW - c->left;
+		sum += len < DS_MAX_RW - sum ? len : DS_MAX_RW - sum;
 	}
+	*c = (struct ds_cursor){.v = iov, .n = n, .left = sum};
 	return true;
 }
 

@@ -338,13 +338,12 @@ static const char *answer(const char *op, char *args)
 		return text;
 	}
 	if (!strcmp(op, "stamps")) {
-		const uint64_t *w = (const uint64_t *)(const void *)(mem + strtoul(args, &args, 0));
-		uint64_t last = 1;
-		int n = 0;
-		for (; n < DS_STAMP_RING && w[n] >= last; n++)
-			last = w[n];
-		snprintf(text, sizeof text, "%d", n);
-		return text;
+		uint64_t last = 1, stamp = 1;
+		while (args[strspn(args, " ")] && stamp >= last) {
+			last = stamp;
+			memcpy(&stamp, mem + strtoul(args, &args, 0), sizeof stamp);
+		}
+		return stamp >= last ? "yes" : "no";
 	}
 	return "what is this?";
 }

@@ -52,5 +52,5 @@ void free_pair(struct pair *p)
 struct ds_cursor cursor_of(struct iovec *v, void *p, size_t n)
 {
 	*v = (struct iovec){p, n};
-	return (struct ds_cursor){v, 1, 0, n};
+	return (struct ds_cursor){.v = v, .n = 1, .left = n};
 }

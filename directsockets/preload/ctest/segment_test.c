@@ -41,7 +41,7 @@ static void *sends(void *arg)
 	while (done < s->total) {
 		size_t n = some(s, s->total - done), cut = next(s, n + 1);
 		struct iovec v[3] = {{buf, cut}, {buf, 0}, {buf + cut, n - cut}};
-		struct ds_cursor c = {v, 3, 0, n};
+		struct ds_cursor c = {.v = v, .n = 3, .left = n};
 
 		for (size_t i = 0; i < n; i++)
 			buf[i] = byte_at(done + i);
@@ -78,7 +78,7 @@ static void *receives(void *arg)
 	for (;;) {
 		size_t n = some(s, MAX);
 		struct iovec v[2] = {{buf, n / 3}, {buf + n / 3, n - n / 3}};
-		struct ds_cursor c = {v, 2, 0, n};
+		struct ds_cursor c = {.v = v, .n = 2, .left = n};
 		bool peek = next(s, 5) == 0;
 		ssize_t r = ds_rx_recv(&s->e->seg, &s->e->rx, &s->e->attention, &c, peek, false);
 

@@ -26,6 +26,7 @@ struct round {
 	int found;
 	int foreign;	     /* events of the kernel, at the beginning of ev, that are the program's own */
 	int strays;	     /* with tags that are nobody's (of a process that shares the instance, or just gone), or for others to read */
+	uint64_t begin;	     /* the first look began then, by ds_ticks */
 	uint64_t order;	     /* what the kernel tells next came after that */
 	uint64_t cut;	     /* what came after that, and was not told of by the kernel, is left for the next round */
 	bool heard;	     /* the kernel has told of something, */
@@ -125,23 +126,26 @@ static void doze(struct epi *e)
 	}
 }
 
-/* When what the segment has for m was sent. */
-static uint64_t sent_at(struct member *m)
+/* When what the segment has for m was sent: not in the future. The counter is read only if the peer says that it was
+ * after the round began. */
+static uint64_t sent_at(const struct round *r, struct member *m)
 {
-	uint64_t now = ds_ticks(), t = ds_arrival(m->c->s, m->events & EPOLLET ? m->rx : 0);
+	uint64_t t = ds_arrival(m->c->s, m->events & EPOLLET ? m->rx : 0);
 
-	if (t == 0 || t > now)
-		t = now;
+	if (t == 0 || t > r->begin) {
+		uint64_t now = ds_ticks();
+		t = t == 0 || t > now ? now : t;
+	}
 	return t < m->since ? m->since : t;
 }
 
 /* When what m has ready came, in ticks: its place in the order of a round. With e's lock. */
-static uint64_t came(struct member *m)
+static uint64_t came(const struct round *r, struct member *m)
 {
 	if (m->heard)
 		return m->heard < m->since ? m->since : m->heard;
 	if (m->joined && (m->got & (EPOLLIN | EPOLLRDNORM | EPOLLRDHUP)))
-		return sent_at(m);
+		return sent_at(r, m);
 	return m->since; /* room: it is ready all the time */
 }
 
@@ -165,7 +169,7 @@ static void scan(struct round *r, bool first)
 				m_passive(m);
 			continue;
 		}
-		uint64_t key = came(m);
+		uint64_t key = came(r, m);
 		if (m->listed || (key > r->cut && m->before == NOWHERE))
 			continue;
 		m->key = key;
@@ -236,6 +240,21 @@ static uint64_t latest(const struct round *r)
 	return t;
 }
 
+/* Looks again at those that had nothing, for what came before the latest of what was found. If that is older than the
+ * first look by a margin, the first look has seen all: who wrote on A, and then on B, wrote A's status word before B's
+ * stamp, and a store is seen by other CPUs within a fraction of a microsecond. With e's lock. */
+static void scan_again(struct round *r)
+{
+	enum { MARGIN = 4096 }; /* ticks: a microsecond at least */
+
+	if (!r->heard) {
+		r->cut = latest(r);
+		if (r->cut + MARGIN < r->begin)
+			return;
+	}
+	scan(r, false);
+}
+
 /* ---- telling --------------------------------------------------------------------- */
 
 /* Two lists, the latest first, become one; of equals those of a come first, which were found later. */
@@ -296,9 +315,12 @@ static void unlist(struct round *r, struct member **at)
 static int tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked)
 {
 	int n, at, left = r->foreign, place = r->foreign;
-	uint64_t now = ds_ticks();
+	uint64_t now = r->begin;
 
-	r->list = sort(r->list);
+	if (r->list && r->list->rnext)
+		r->list = sort(r->list);
+	if (r->list && r->list->key > now)
+		now = r->list->key;
 	while (r->found > max - r->foreign)
 		unlist(r, &r->list);
 	n = at = r->foreign + r->found;
@@ -333,7 +355,7 @@ static void drop_empty(struct round *r)
 int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 {
 	struct epi *e = w->e;
-	struct round r = {.e = e, .cut = UINT64_MAX};
+	struct round r = {.e = e, .cut = UINT64_MAX, .begin = ds_ticks()};
 
 	lk_lock(&e->lock);
 	uint64_t asked = e->asked;
@@ -355,12 +377,8 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	harvest(&r, w, a.n >= 0, ask);
 	if (r.woken && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
 		harvest(&r, w, false, true);
-	if (r.heard || r.found > 0) {
-		if (!r.heard)
-			r.cut = latest(&r);
-		if (a.n < 0 || r.foreign == 0 || !e->crooked)
-			scan(&r, false);
-	}
+	if ((r.heard || r.found > 0) && (a.n < 0 || r.foreign == 0 || !e->crooked))
+		scan_again(&r);
 	drop_empty(&r);
 	int n = tell(&r, w->ev, w->max, asked);
 	bool pass = e->reads > 0;

@@ -209,6 +209,8 @@ static int wait_plain(struct waiter *w, bool *done)
 	struct epi *e = w->e;
 
 	*done = false;
+	if (__atomic_load_n(&e->joined, __ATOMIC_RELAXED) > 0)
+		return 0;
 	begin_sleep(w);
 	if (__atomic_load_n(&e->joined, __ATOMIC_SEQ_CST) > 0 || __atomic_load_n(&e->woken, __ATOMIC_RELAXED) || e->holds) {
 		end_sleep(w);

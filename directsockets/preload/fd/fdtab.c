@@ -271,17 +271,8 @@ static void jumped(void *p)
 	conn_put(c);
 }
 
-struct call call_begin(int fd, uintptr_t w)
-{
-	struct conn *c = fd <= STDERR_FILENO ? word_conn(w) : NULL;
-
-	/* The C library may have made it a file meanwhile, as freopen and daemon do. */
-	if (__builtin_expect(c != NULL, 0) && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_UP && ds_is_stream(c->s))
-		return (struct call){NULL, -1};
-	return call_begin_any(fd, w);
-}
-
-struct call call_begin_any(int fd, uintptr_t w)
+/* call_begin_any. */
+static inline struct call begin(int fd, uintptr_t w)
 {
 	struct call k = {NULL, -1};
 	struct conn *c = word_conn(w);
@@ -310,6 +301,18 @@ struct call call_begin_any(int fd, uintptr_t w)
 		__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
 	return k;
 }
+
+struct call call_begin(int fd, uintptr_t w)
+{
+	struct conn *c = fd <= STDERR_FILENO ? word_conn(w) : NULL;
+
+	/* The C library may have made it a file meanwhile, as freopen and daemon do. */
+	if (__builtin_expect(c != NULL, 0) && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_UP && ds_is_stream(c->s))
+		return (struct call){NULL, -1};
+	return begin(fd, w);
+}
+
+struct call call_begin_any(int fd, uintptr_t w) { return begin(fd, w); }
 
 void call_end(struct call *k)
 {

@@ -97,8 +97,7 @@ int ds_lock_slow(struct ds_lock *l) { return take(l, false); }
 
 /* ---- the process's own ----------------------------------------------------------------- */
 
-/* A jump leaves who holds an own lock: struct ds_lock *. */
-static void jumped(void *lock) { give_up(lock); }
+void ds_own_jumped(void *lock) { give_up(lock); }
 
 /* Records a lock that was taken, or was not: how. */
 static int record(struct ds_lock *l, int how)
@@ -106,7 +105,7 @@ static int record(struct ds_lock *l, int how)
 	if (how == DS_NESTED)
 		return how;
 	l->depth = 0;
-	l->slot = (int8_t)ds_cleanup_push(jumped, l);
+	l->slot = (int8_t)ds_cleanup_push(ds_own_jumped, l);
 	return how;
 }
 
@@ -123,22 +122,10 @@ int ds_own_try(struct ds_lock *l)
 	return DS_NESTED;
 }
 
-int ds_own_again(struct ds_lock *l)
+int ds_own_again_slow(struct ds_lock *l)
 {
-	ds_critical_begin();
 	if ((__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) != ds_tid())
 		return record(l, take(l, true));
 	l->depth++;
 	return DS_TAKEN;
-}
-
-void ds_own_unlock(struct ds_lock *l)
-{
-	if (l->depth) {
-		l->depth--;
-		ds_critical_end();
-		return;
-	}
-	ds_cleanup_pop(l->slot);
-	ds_unlock(l, false);
 }

@@ -79,8 +79,37 @@ int ds_own_lock(struct ds_lock *l) DS_HIDDEN;
 int ds_own_try(struct ds_lock *l) DS_HIDDEN;
 /* As ds_own_lock, or takes it once more: the caller may be called by who holds it. A fault's handler is let in rather
  * than refused, and waits for other threads: DS_TAKEN or DS_INHERITED. */
-int ds_own_again(struct ds_lock *l) DS_HIDDEN;
-void ds_own_unlock(struct ds_lock *l) DS_HIDDEN;
+static inline int ds_own_again(struct ds_lock *l);
+static inline void ds_own_unlock(struct ds_lock *l);
+
+/* The rest of ds_own_again and ds_own_unlock. */
+int ds_own_again_slow(struct ds_lock *l) DS_HIDDEN;
+/* What a jump does that leaves who holds an own lock: struct ds_lock *. */
+void ds_own_jumped(void *lock) DS_HIDDEN;
+
+static inline int ds_own_again(struct ds_lock *l)
+{
+	uint32_t none = 0;
+
+	ds_critical_begin();
+	if (__builtin_expect(!__atomic_compare_exchange_n(&l->word, &none, ds_tid(), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 0))
+		return ds_own_again_slow(l);
+	l->level = (uint8_t)ds_self.level;
+	l->depth = 0;
+	l->slot = (int8_t)ds_cleanup_push(ds_own_jumped, l);
+	return DS_TAKEN;
+}
+
+static inline void ds_own_unlock(struct ds_lock *l)
+{
+	if (__builtin_expect(l->depth, 0)) {
+		l->depth--;
+		ds_critical_end();
+		return;
+	}
+	ds_cleanup_pop(l->slot);
+	ds_unlock(l, false);
+}
 
 /* As futex(2), of words that processes share: 0, or -1 and errno. Wakes n; errno stays. */
 long ds_futex_wait(uint32_t *p, uint32_t value, const struct timespec *timeout) DS_HIDDEN;

@@ -151,6 +151,7 @@ ssize_t ds_rx_recv(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, st
 			}
 		}
 	}
+	r->next = why;
 	if (!got) {
 		if (why == DS_AGAIN && !peek)
 			give_back(g, r, a, &p);
@@ -256,7 +257,11 @@ uint64_t ds_rx_stamp(struct ds_seg *g, struct ds_rx *r, uint64_t told)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
 
-	return GET(&g->rxstamps[(told + 1 > count ? told + 1 : count) % DS_STAMP_RING]);
+	uint64_t first = told + 1 > count ? told + 1 : count;
+	const volatile struct ds_slot *s = rx_slot(g, first);
+	unsigned len = GET(&s->status) >> 40 & 0xff;
+
+	return len <= DS_STAMPED ? GET64(s, stamp_at(len)) : GET(&g->rxstamps[first % DS_STAMP_RING]);
 }
 
 bool ds_rx_ends(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)

@@ -143,6 +143,7 @@ struct ds_rx {
 	} pos[2];
 	uint32_t cur;
 	uint64_t consumed, freed; /* as last given back */
+	int next; /* what the last ds_rx_recv found behind what it took, if that did not fill c: as it returns that */
 };
 
 /* The attention word of this end, and the last arming of the peer that was rung for. */
@@ -158,6 +159,7 @@ struct ds_cursor {
 	int n;
 	size_t off;  /* in v[0] */
 	size_t left; /* in all */
+	uint64_t at; /* what is sent from it counts as sent then, by ds_ticks (SPEC 2.4); 0: now */
 };
 
 /* The size of a segment, and where its first ring begins. */

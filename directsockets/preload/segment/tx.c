@@ -32,11 +32,16 @@ static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
 	return t->count - t->consumed + n <= g->slots;
 }
 
-/* Shows the next message, of tag and len, to the peer. The caller sends alone. */
-static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len)
+/* Shows the next message, of tag and len, which was sent at a time of ds_ticks, to the peer. The caller sends alone. */
+static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len, uint64_t sent)
 {
-	SET(&g->txstamps[t->count % DS_STAMP_RING], ds_ticks());
-	RELEASE(&tx_slot(g, t->count)->status, (uint64_t)lap(g, t->count) | (uint64_t)tag << 32 | (uint64_t)len << 40);
+	struct ds_slot *s = tx_slot(g, t->count);
+
+	if (len <= DS_STAMPED)
+		memcpy(s->payload + stamp_at(len), &sent, 8);
+	else
+		SET(&g->txstamps[t->count % DS_STAMP_RING], sent);
+	RELEASE(&s->status, (uint64_t)lap(g, t->count) | (uint64_t)tag << 32 | (uint64_t)len << 40);
 	t->put = t->next_put;
 	t->off = t->next_off;
 	__atomic_signal_fence(__ATOMIC_RELEASE);
@@ -87,7 +92,7 @@ int ds_tx_promote(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uin
 	if (stopped(g))
 		return DS_STOPPED;
 	memcpy(tx_slot(g, t->count)->payload, &carried, 8);
-	publish(g, t, DS_PROMOTE, 8);
+	publish(g, t, DS_PROMOTE, 8, ds_ticks());
 	ds_ring(g, a, DS_ARM_RX);
 	return 0;
 }
@@ -108,6 +113,7 @@ static inline void own_soon(const struct ds_slot *s)
 static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
 	size_t sent = 0, known = 0; /* bytes that were looked at */
+	uint64_t now = c->at ? c->at : ds_ticks();
 	int last = 0;
 	bool fault = false;
 
@@ -129,7 +135,7 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 		}
 		gather(c, tx_slot(g, t->count)->payload, n);
 		last = c->left == 0;
-		publish(g, t, last ? DS_VELO_LAST : DS_VELO, (unsigned)n);
+		publish(g, t, last ? DS_VELO_LAST : DS_VELO, (unsigned)n, now);
 		sent += n;
 		ds_count(g, last ? DS_C_TX_VELO_LAST : DS_C_TX_VELO, 1);
 	}
@@ -203,7 +209,7 @@ static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 		memcpy(p + 16, &advance, 8);
 		t->next_put = t->put + advance;
 		t->next_off = at + n == g->ring ? 0 : at + n;
-		publish(g, t, DS_INFO, DS_RMA_INFO);
+		publish(g, t, DS_INFO, DS_RMA_INFO, c->at ? c->at : ds_ticks());
 		ds_count(g, DS_C_TX_INFO, 1);
 		sent += n;
 		ds_ring(g, a, DS_ARM_RX);
@@ -249,7 +255,7 @@ int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag
 	room = slots_free(g, t, 1);
 	if (room <= 0)
 		return room ? room : DS_AGAIN;
-	publish(g, t, (unsigned)tag, 0);
+	publish(g, t, (unsigned)tag, 0, ds_ticks());
 	ds_count(g, tag == DS_SHUTDOWN ? DS_C_TX_SHUTDOWN : DS_C_TX_DEMOTE, 1);
 	ds_ring(g, a, DS_ARM_RX);
 	if (frozen(g))
