@@ -120,7 +120,7 @@ fi
 # race detector has nothing to find there that the packages' own tests do not.
 step "tests, with the race detector" raced
 step "end-to-end tests" tests -timeout 40m ./test
-step "programs of others, with their data checked" tests -timeout 20m ./test/suites -rounds 2
+step "programs of others, with their data checked" tests -timeout 40m ./test/suites -rounds 2
 step "soak for ${SOAKTIME:=1m}" tests -timeout 40m ./test/soak -soak.time "$SOAKTIME"
 step "kill matrix, reduced" tests -timeout 40m ./test/killmatrix
 step "tests under pressure" tests -timeout 40m ./test/pressure

@@ -19,7 +19,7 @@ import (
 )
 
 // hangTime is when a program that should have ended counts as hung.
-const hangTime = 2 * time.Minute
+const hangTime = 5 * time.Minute
 
 // command makes a command that is killed with its children when it hangs or the
 // test ends.

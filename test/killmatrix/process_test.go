@@ -20,7 +20,7 @@ import (
 // Limits of what has none of its own.
 const (
 	// hangTime is when what should have come counts as hung.
-	hangTime = 2 * time.Minute
+	hangTime = 5 * time.Minute
 	// acceptTime is how long a peer waits in accept.
 	acceptTime = 5 * time.Second
 )

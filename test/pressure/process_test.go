@@ -17,7 +17,7 @@ import (
 )
 
 // hangTime is when something that should have happened counts as hung.
-const hangTime = 2 * time.Minute
+const hangTime = 5 * time.Minute
 
 // process is a daemon or a worker.
 type process struct {

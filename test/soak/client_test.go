@@ -38,7 +38,7 @@ func newClient(r *reporter) (*client, error) {
 }
 
 // connectTime bounds the wait for a connection: SYNs are sent at 0, 1, 3, 7, 15 s.
-const connectTime = 20 * time.Second
+const connectTime = time.Minute
 
 var (
 	plain  = new(net.Dialer).DialContext

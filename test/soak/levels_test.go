@@ -174,7 +174,7 @@ func (l *lab) each(all []*program, f func(*program) error) error {
 }
 
 // calmTime bounds the wait for all kinds of traffic when nothing is broken any more.
-const calmTime = 2 * time.Minute
+const calmTime = 5 * time.Minute
 
 // allWorks waits until, from now on, every kind of traffic of every node to every other one has come about.
 func (l *lab) allWorks() error {

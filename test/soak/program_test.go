@@ -50,7 +50,7 @@ type running struct {
 }
 
 // readyTime bounds the wait for a program, on a machine that is busy.
-const readyTime = 2 * time.Minute
+const readyTime = 5 * time.Minute
 
 // start starts the program and waits until it is ready.
 func (p *program) start() error {

@@ -106,7 +106,7 @@ func receiveFull(r io.Reader, s *stream, n int) error {
 }
 
 // stallTime is how long a connection may stand still. TCP takes up to twice the time of all outages in a row.
-const stallTime = 45 * time.Second
+const stallTime = 2 * time.Minute
 
 // patient is a connection whose calls end after stallTime.
 type patient struct{ net.Conn }

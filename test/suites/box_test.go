@@ -20,7 +20,7 @@ import (
 )
 
 // hangTime is when what should take seconds counts as hung.
-const hangTime = 2 * time.Minute
+const hangTime = 5 * time.Minute
 
 // boxScript sets up a box, says so, and holds it until its input ends. $1: a directory that it shares with
 // the host, $2: that of exn-run, $3: a checkout, or "". Its bash is the init of the box, and reaps.

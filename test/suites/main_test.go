@@ -25,7 +25,7 @@ var (
 	skipFlag     = flag.String("skip", "^$", "leave out the units of a suite whose name this regular expression matches")
 	repeatFlag   = flag.Int("repeat", 5, "how often a test that differs is run again, in each mode")
 	jobsFlag     = flag.Int("jobs", runtime.NumCPU(), "how many units run at a time")
-	unitTimeFlag = flag.Duration("unit.time", 3*time.Minute, "when a unit counts as hung")
+	unitTimeFlag = flag.Duration("unit.time", 5*time.Minute, "when a unit counts as hung")
 	programsFlag = flag.String("programs", "", "run only the scenarios whose name this regular expression matches, also those that only -full runs")
 	fullFlag     = flag.Bool("full", false, "large loads, and all scenarios")
 	roundsFlag   = flag.Int("rounds", 3, "how often each load is timed, plain and direct by turns; 0: never")
