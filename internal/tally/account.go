@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,9 +16,21 @@ import (
 // account is what came of tests.
 type account struct {
 	Passed  int
-	Failed  []string // "package test", or "package" alone
+	Failed  []failure
 	Skipped []skip
+	// Unsteady are tests that failed, and passed when they were run again by themselves.
+	Unsteady []string
 }
+
+// failure is a test that failed, or a package.
+type failure struct {
+	Package string
+	Test    string // "": the package as a whole
+	Race    bool   // with the race detector
+	Grave   bool   // no work beside it can have caused that
+}
+
+func (f failure) String() string { return strings.TrimSuffix(f.Package+" "+f.Test, " ") }
 
 // skip is a test that was skipped.
 type skip struct{ Test, Reason string }
@@ -48,6 +61,44 @@ func (a *account) add(b *account) {
 	a.Skipped = append(a.Skipped, b.Skipped...)
 }
 
+// mostAgain is how many tests may fail for work beside them to be the cause.
+const mostAgain = 4
+
+// listAgain lists the tests that are to be run again.
+func (a *account) listAgain(w io.Writer) {
+	if len(a.Failed) > mostAgain || slices.ContainsFunc(a.Failed, func(f failure) bool { return f.Grave }) {
+		return
+	}
+	for _, f := range a.Failed {
+		race := "-"
+		if f.Race {
+			race = "-race"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", race, f.Package, pattern(f.Test), f)
+	}
+}
+
+// pattern is what go test -run takes for one test.
+func pattern(test string) string {
+	parts := strings.Split(test, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// passed notes that a test which failed has passed since.
+func (a *account) passed(test string) error {
+	i := slices.IndexFunc(a.Failed, func(f failure) bool { return f.String() == test })
+	if i < 0 {
+		return fmt.Errorf("%s has not failed", test)
+	}
+	a.Failed = slices.Delete(a.Failed, i, i+1)
+	a.Passed++
+	a.Unsteady = append(a.Unsteady, test)
+	return nil
+}
+
 // print writes what was skipped, by its reason, what failed, and how many there were.
 // ok: nothing failed.
 func (a *account) print(w io.Writer) (ok bool) {
@@ -59,8 +110,11 @@ func (a *account) print(w io.Writer) (ok bool) {
 		}
 		fmt.Fprintf(w, "\t%s\n", s.Test)
 	}
+	for _, test := range a.Unsteady {
+		fmt.Fprintf(w, "unsteady, failed once and passed by itself: %s\n", test)
+	}
 	for _, f := range a.Failed {
-		fmt.Fprintf(w, "failed: %s\n", f)
+		fmt.Fprintf(w, "failed: %v\n", f)
 	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", a.Passed, len(a.Failed), len(a.Skipped))
 	return len(a.Failed) == 0
@@ -93,7 +147,7 @@ func read(in io.Reader, out io.Writer) (*account, error) {
 		switch err := lines.Decode(&e); {
 		case err == io.EOF:
 			for name := range packages { // go test itself was ended
-				a.Failed = append(a.Failed, name)
+				a.Failed = append(a.Failed, failure{Package: name, Grave: true})
 			}
 			return a, nil
 		case err != nil:
@@ -154,10 +208,10 @@ func (a *account) close(end event, p *results, out io.Writer) {
 		}
 	}
 	for _, e := range failed {
-		a.Failed = append(a.Failed, end.Package+" "+e.Test)
+		a.Failed = append(a.Failed, failure{Package: end.Package, Test: e.Test, Grave: slices.ContainsFunc(p.output[e.Test], grave)})
 	}
 	if end.Action == "fail" && len(failed) == 0 { // it does not build, or panicked, or was ended
-		a.Failed = append(a.Failed, end.Package)
+		a.Failed = append(a.Failed, failure{Package: end.Package, Grave: true})
 		for test, lines := range p.output {
 			if !slices.ContainsFunc(p.ended, func(e event) bool { return e.Test == test }) && test != "" {
 				fmt.Fprint(out, strings.Join(lines, ""))
@@ -174,6 +228,13 @@ func (a *account) close(end event, p *results, out io.Writer) {
 			fmt.Fprint(out, line)
 		}
 	}
+}
+
+// grave reports whether a line of a test's output says what only a fault of the program explains.
+func grave(line string) bool {
+	return slices.ContainsFunc([]string{"DATA RACE", "race detected", "Sanitizer", "runtime error", "panic:", "fatal error:", "SIGSEGV",
+		"egmentation fault", "corrupt"},
+		func(sign string) bool { return strings.Contains(line, sign) })
 }
 
 // reason is why a test was skipped: what it printed last, without where.

@@ -89,3 +89,54 @@ func TestNoAccountYet(t *testing.T) {
 		t.Error(a, err)
 	}
 }
+
+// A test that failed is run again, and is no failure if it passes then.
+func TestAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "account")
+	do := func(c command, in string) string {
+		t.Helper()
+		var out bytes.Buffer
+		c.file = file
+		if _, err := c.run(strings.NewReader(in), &out); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	fail := func(test, output string) string {
+		return `{"Action":"output","Package":"b","Test":"` + test + `","Output":"` + output + `\n"}
+{"Action":"fail","Package":"b","Test":"` + test + `"}
+{"Action":"fail","Package":"b"}
+`
+	}
+	do(command{}, fail("TestSlow/a+b", "it took long"))
+	do(command{race: true}, fail("TestRaced", "it took long"))
+	const list = "-\tb\t^TestSlow$/^a\\+b$\tb TestSlow/a+b\n-race\tb\t^TestRaced$\tb TestRaced\n"
+	if got := do(command{again: true}, ""); got != list {
+		t.Errorf("%q, want %q", got, list)
+	}
+	do(command{steady: "b TestRaced"}, "")
+	const sum = "unsteady, failed once and passed by itself: b TestRaced\nfailed: b TestSlow/a+b\n1 passed, 1 failed, 0 skipped\n"
+	if got := do(command{sum: true}, ""); got != sum {
+		t.Errorf("%q, want %q", got, sum)
+	}
+	do(command{}, fail("TestWrong", "WARNING: DATA RACE"))
+	if got := do(command{again: true}, ""); got != "" {
+		t.Errorf("%q although one failure is grave", got)
+	}
+	var out bytes.Buffer
+	if _, err := (command{file: file, steady: "b TestOther"}).run(nil, &out); err == nil {
+		t.Error("a test that has not failed has passed again")
+	}
+}
+
+// Where many fail it is not for work beside them.
+func TestAgainMany(t *testing.T) {
+	var a account
+	for range mostAgain + 1 {
+		a.Failed = append(a.Failed, failure{Package: "p", Test: "TestX"})
+	}
+	var out bytes.Buffer
+	if a.listAgain(&out); out.Len() > 0 {
+		t.Errorf("%q", &out)
+	}
+}

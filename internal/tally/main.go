@@ -4,23 +4,36 @@
 //
 //	go test -json ./... | tally -file F    print this run, and add it to F
 //	tally -file F -sum                     list what was skipped and what failed, and count
+//	tally -file F -again                   list the tests that are to be run again
+//	tally -file F -steady TEST             TEST passed then: it is unsteady, and has not failed
 //
 // The last line of a sum is "N passed, N failed, N skipped". A test with subtests is not
 // counted, they are; a package that does not build is one that failed. With a run that
 // failed, and a sum that has failures, the exit status is 1.
+//
+// A test is to be run again if it may have failed by the work beside it: few have failed, and none
+// with a data race, a panic or a sanitizer's finding. The list has a line for each: the package, a
+// pattern for go test -run, and the test as -steady wants it, with tabs between. With -race, a run's
+// tests are to be run again with the race detector, and their lines begin with "-race" and not "-".
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 )
 
 func main() {
-	file := flag.String("file", "", "the account")
-	sum := flag.Bool("sum", false, "print what the account comes to")
+	var c command
+	flag.StringVar(&c.file, "file", "", "the account")
+	flag.BoolVar(&c.race, "race", false, "the run has the race detector")
+	flag.BoolVar(&c.sum, "sum", false, "print what the account comes to")
+	flag.BoolVar(&c.again, "again", false, "list the tests that are to be run again")
+	flag.StringVar(&c.steady, "steady", "", "the `test` passed when it was run again")
 	flag.Parse()
-	ok, err := run(*file, *sum)
+	ok, err := c.run(os.Stdin, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tally:", err)
 		os.Exit(2)
@@ -30,19 +43,37 @@ func main() {
 	}
 }
 
-// run does what the command line says. ok: nothing has failed.
-func run(file string, sum bool) (ok bool, err error) {
-	before, err := load(file)
+// command is what the command line says.
+type command struct {
+	file             string
+	race, sum, again bool
+	steady           string
+}
+
+// run does it. ok: nothing has failed.
+func (c command) run(in io.Reader, out io.Writer) (ok bool, err error) {
+	a, err := load(c.file)
 	if err != nil {
 		return false, err
 	}
-	if sum {
-		return before.print(os.Stdout), nil
+	switch {
+	case c.sum:
+		return a.print(out), nil
+	case c.again:
+		a.listAgain(out)
+		return true, nil
+	case c.steady != "":
+		return true, errors.Join(a.passed(c.steady), a.store(c.file))
 	}
-	now, err := read(os.Stdin, os.Stdout)
+	now, err := read(in, out)
 	if err != nil {
 		return false, err
 	}
-	before.add(now)
-	return len(now.Failed) == 0, before.store(file)
+	if c.race {
+		for i := range now.Failed {
+			now.Failed[i].Race = true
+		}
+	}
+	a.add(now)
+	return len(now.Failed) == 0, a.store(c.file)
 }
