@@ -1,0 +1,150 @@
+package broker
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSilentClients connect and say nothing: they count, and so cannot take all
+// descriptors.
+func TestSilentClients(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	var all []*rawClient
+	for range 20 {
+		all = append(all, dialRaw(t, s.Path()))
+	}
+	brokertest.Eventually(t, "they are counted", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		u := s.users[uint32(os.Geteuid())]
+		return u != nil && u.clients == 20 && u.descriptors == 40
+	})
+	if got := s.Connections(); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+	for _, c := range all {
+		c.conn.Close()
+	}
+	brokertest.Eventually(t, "they are gone", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.users) == 0
+	})
+}
+
+// TestShare has a user take more than its share.
+//
+// +checklocksignore: nobody else is there
+func TestShare(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	const uid = 12345
+	var all []*session
+	admit := func() error {
+		c := &session{s: s, uid: uid, stats: -1, listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
+		err := s.admit(c)
+		if err == nil {
+			all = append(all, c)
+		}
+		return err
+	}
+	for admit() == nil {
+	}
+	if n := min(maxClients, s.share()/2); len(all) != n {
+		t.Errorf("%d clients, want %d", len(all), n)
+	}
+	other := &session{s: s, uid: uid + 1, stats: -1}
+	if err := s.admit(other); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	s.dismiss(other)
+	s.dismiss(all[0])
+	if err := admit(); err != nil {
+		t.Errorf("after one has gone: %v", err)
+	}
+	for _, c := range all[1:] {
+		s.dismiss(c)
+	}
+	if len(s.users) != 0 || len(s.sessions) != 0 {
+		t.Errorf("%d users, %d sessions", len(s.users), len(s.sessions))
+	}
+}
+
+// slowBell puts a socket into the queue of side 1's doorbell that takes seconds to
+// close, or until end: one with data that its peer does not take, and SO_LINGER.
+func slowBell(t *testing.T, b bundle, seconds int32) (end func()) {
+	t.Helper()
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	sa := &unix.SockaddrInet4{Port: int(port(ln.Addr())), Addr: [4]byte{127, 0, 0, 1}}
+	if err := unix.Connect(fd, sa); err != nil {
+		t.Fatal(err)
+	}
+	for buf := make([]byte, 1<<20); ; {
+		if _, err := unix.SendmsgN(fd, buf, nil, nil, unix.MSG_DONTWAIT); err != nil {
+			break
+		}
+	}
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: seconds}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Sendmsg(b.bell0, []byte{1}, unix.UnixRights(fd), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	return func() { ln.Close() } // resets what it has not accepted
+}
+
+// TestSlowClose offers doorbells that take a minute to close, ends them in every way,
+// and sees that nobody else waits for it.
+func TestSlowClose(t *testing.T) {
+	p := newPair(t)
+	var ends []func()
+	slow := func() bundle {
+		b := newBundle(t, p.conn.key)
+		ends = append(ends, slowBell(t, b, 60))
+		if err := p.client.Offer(client.Socket{Conn: rawOf(t, p.conn.client)}, b.nonce, b.seg, b.bell, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.handedOver()
+		p.shown(t)
+		return b
+	}
+	user := func() *usage {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		return p.s.users[uint32(os.Geteuid())]
+	}()
+	b := slow()
+	p.client.Withdraw(b.nonce)
+	unix.Close(b.bell0)
+	p.notShown(t)
+	b = slow()
+	unix.Close(b.bell0)
+	began := time.Now()
+	p.client.Close()
+	p.notShown(t)
+	for range 100 {
+		if r := claimFor(t, p.server, p.conn); r.err != client.ErrNone {
+			t.Fatal(r.err)
+		}
+	}
+	if n := user.trash.len(); n == 0 || time.Since(began) > 30*time.Second {
+		t.Errorf("%d descriptors are being closed after %v", n, time.Since(began))
+	}
+	for _, end := range ends {
+		end()
+	}
+	brokertest.Eventually(t, "they are closed in the end", func() bool { return user.trash.len() == 0 })
+}
