@@ -22,6 +22,10 @@ func debianPackages() map[string]string {
 		"ip":               "iproute2",
 		"iperf3":           "iperf3",
 		"make":             "make", // of the tests of directsockets/preload
+		"mpicc.mpich":      "libmpich-dev",
+		"mpicc.openmpi":    "libopenmpi-dev",
+		"mpirun.mpich":     "mpich",
+		"mpirun.openmpi":   "openmpi-bin",
 		"nc":               "netcat-openbsd",
 		"nginx":            "nginx-light",
 		"perl":             "perl",

@@ -14,14 +14,20 @@ const (
 	RouteCheck   = "check" // says whether RouteReserve would do
 	RouteReserve = "reserve"
 	RouteRelease = "release"
+	RouteCut     = "cut"  // a link is down
+	RouteJoin    = "join" // it is up again
 )
 
-// RouteRequest asks for a change of a node's reservations.
+// RouteRequest asks for a change of a node's reservations, or of its links.
 type RouteRequest struct {
 	Want    string      `json:"want"`
 	Reserve Reservation `json:"reserve"`           // of RouteRelease only the ID
 	Changes uint64      `json:"changes,omitempty"` // of the answer that it is made for
+	Link    Ends        `json:"link,omitzero"`     // of RouteCut and RouteJoin
 }
+
+// Ends are the two nodes that a link joins.
+type Ends [2]fabric.NodeID
 
 // Reservation is a set of overrides that come and go together.
 type Reservation struct {
@@ -41,6 +47,16 @@ type Override struct {
 type Reservations struct {
 	Changes uint64        `json:"changes"` // so far
 	List    []Reservation `json:"list"`
+	Cut     []Ends        `json:"cut,omitempty"` // links that are down
+}
+
+// CutLinks are the links of routes that are down.
+func CutLinks(r *topo.Routes) (list []Ends) {
+	for _, l := range r.Cut() {
+		link := r.Topology().Links()[l]
+		list = append(list, Ends{link.A.Node, link.B.Node})
+	}
+	return list
 }
 
 // Routes asks for a change of the node's reservations, and for those that there are then.

@@ -15,6 +15,7 @@ type Topology struct {
 	Dims  string          `json:"dims,omitempty"` // of a torus or mesh: 4x4x4
 	Nodes []fabric.NodeID `json:"nodes"`
 	Links []TopologyLink  `json:"links"`
+	Cut   []Ends          `json:"cut,omitempty"` // links that are down
 }
 
 // TopologyLink is a link: its two ends, and what has crossed it from A to B and

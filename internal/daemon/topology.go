@@ -91,7 +91,9 @@ func (d *Daemon) Topology() *control.Topology {
 	if d.crossbars == nil {
 		return nil
 	}
-	return control.NewTopology(d.cfg.Topology, d.crossbars.Load().Links())
+	t := control.NewTopology(d.cfg.Topology, d.crossbars.Load().Links())
+	t.Cut = control.CutLinks(d.crossbars.Routes())
+	return t
 }
 
 // hops is how far a peer is.

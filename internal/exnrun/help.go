@@ -26,6 +26,8 @@ exn-run --node 2 -- iperf3 -c 10.2.0.1
     namespace of node 2
 exn-run --loopback --explain -- curl http://localhost/
     what was chosen for each connection, and why
+exn-run --profile run -- iperf3 -c 10.2.0.1
+    who sent how much to whom, in run/profile.json
 exn-run --rules my.rules -- python3 app.py
     by program, role, address and port; see docs/exn-run.md
 eval "$(exn-run --loopback --print-env)"
@@ -34,8 +36,8 @@ eval "$(exn-run --loopback --print-env)"
 	helpEnd = `Programs that a library cannot reach (static ones, Go, setuid) run all the same,
 on TCP; exn-run says so. The program takes exn-run's place, with its process ID,
 unless exn-run has to stay to tell of it (--explain, --verbose, --stats,
---report). Exit status: the program's; 125 exn-run itself failed, 126 the program
-cannot be run, 127 it was not found.`
+--report, --profile). Exit status: the program's; 125 exn-run itself failed, 126
+the program cannot be run, 127 it was not found.`
 )
 
 // page describes exn-run for its help and its man page.

@@ -19,6 +19,7 @@ type options struct {
 	verbose    bool   // say it at once, too
 	stats      bool   // with counters
 	report     string // file for JSON lines; "": none
+	profile    string // directory for who sent how much to whom; "": none
 	printEnv   bool
 	library    string // "": built from the source in this program
 	version    bool
@@ -28,7 +29,9 @@ type options struct {
 }
 
 // stays reports whether exn-run has to stay around while the program runs.
-func (o options) stays() bool { return o.explain || o.verbose || o.stats || o.report != "" }
+func (o options) stays() bool {
+	return o.explain || o.verbose || o.stats || o.report != "" || o.profile != ""
+}
 
 // define defines the flags.
 func (o *options) define(fs *pflag.FlagSet) {
@@ -42,6 +45,7 @@ func (o *options) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.verbose, "verbose", false, "say it at once, when a connection is made or changes")
 	fs.BoolVar(&o.stats, "stats", false, "as --explain, with all counters")
 	fs.StringVar(&o.report, "report", "", "`FILE` the same for programs: a JSON object a line")
+	fs.StringVar(&o.profile, "profile", "", "`DIR` who sent how much to whom, by process, there; of all exn-run's that name it")
 	fs.BoolVar(&o.printEnv, "print-env", false, "print the variables for a shell, and run nothing")
 	fs.StringVar(&o.checkRules, "check-rules", "", "`FILE` check rules, and run nothing")
 	fs.StringVar(&o.library, "library", "", "`FILE` use this library instead of exn-run's own")
@@ -69,7 +73,7 @@ func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
 	case len(o.argv) > 0 && alone:
 		return o, fs, cli.Usagef("--print-env, --check-rules, --version, --completion and --man run no program")
 	case o.printEnv && o.stays():
-		return o, fs, cli.Usagef("--print-env runs no program: leave out --explain, --verbose, --stats and --report")
+		return o, fs, cli.Usagef("--print-env runs no program: leave out --explain, --verbose, --stats, --report and --profile")
 	}
 	return o, fs, nil
 }

@@ -38,7 +38,19 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	}
 	w := &watch{}
 	defer w.close()
-	t, err := newTap(upstream, w.add)
+	add := w.add
+	var prof *profiler
+	if o.profile != "" {
+		var err error
+		if prof, err = newProfiler(o.profile); err != nil {
+			return err
+		}
+		add = func(program string, pid int, f *os.File) {
+			prof.note(pid)
+			w.add(program, pid, f)
+		}
+	}
+	t, err := newTap(upstream, add)
 	if err != nil {
 		return err
 	}
@@ -76,6 +88,11 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	}
 	if report != nil {
 		if err := writeReport(report, w.all()); err != nil {
+			return err
+		}
+	}
+	if prof != nil {
+		if err := prof.write(o, w); err != nil {
 			return err
 		}
 	}

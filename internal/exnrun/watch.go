@@ -72,6 +72,15 @@ func (w *watch) processes() int {
 	return len(w.tables) + w.more
 }
 
+// each calls f for every process that has shown its statistics.
+func (w *watch) each(f func(program string, pid int)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.tables {
+		f(t.program, t.pid)
+	}
+}
+
 // look reads all statistics, and calls changed for each connection that is new or
 // goes another way than before; nil: nobody.
 func (w *watch) look(changed func(connstats.Connection)) {

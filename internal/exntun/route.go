@@ -74,10 +74,11 @@ that wait for each other; one that would be is left out, and said.`, &reserve, r
 
 // fabricRoutes are the nodes of a fabric with their reservations.
 type fabricRoutes struct {
-	dir   string
-	nodes []emp.Description
-	has   []*control.Reservations // by node
-	topo  *topo.Topology
+	dir    string
+	nodes  []emp.Description
+	has    []*control.Reservations // by node
+	topo   *topo.Topology
+	routes *topo.Routes // without the links that are cut on the first node
 }
 
 func routesOf(o nodeOptions) (*fabricRoutes, error) {
@@ -97,7 +98,10 @@ func routesOf(o nodeOptions) (*fabricRoutes, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.topo, _, err = t.Build()
+	if f.topo, _, err = t.Build(); err != nil {
+		return nil, err
+	}
+	f.routes, err = routesWithout(f.topo, f.has[0].Cut)
 	return f, err
 }
 
@@ -191,12 +195,8 @@ const virtualChannels = 4
 // plans computes the ways for flows. Packets with an override are in a layer of virtual
 // channels of their own, which they do not leave: so the tables' packets play no part,
 // and each layer must be free of cycles. existing are the overrides that there are.
-func plans(t *topo.Topology, router string, flows []routing.Flow, existing []topo.Override) (*plan, error) {
-	routes, err := topo.NewRoutes(t)
-	if err != nil {
-		return nil, err
-	}
-	g, err := graph.FromTopology(t.String(), routes)
+func plans(routes *topo.Routes, router string, flows []routing.Flow, existing []topo.Override) (*plan, error) {
+	g, err := graph.FromTopology(routes.Topology().String(), routes)
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +208,9 @@ func plans(t *topo.Topology, router string, flows []routing.Flow, existing []top
 	layers := newLayers()
 	for _, o := range existing {
 		layers.place(channelsOf(g, o))
+	}
+	if _, err := layers.placeDetours(g); err != nil {
+		return nil, err
 	}
 	p := &plan{before: slices.Max(append(static.Peak, 0))}
 	after := routing.NewLoad(g)
@@ -296,15 +299,11 @@ func reserveRoutes(p program, o routeOptions) error {
 	if err != nil {
 		return err
 	}
-	var existing []topo.Override
-	for _, s := range f.has[0].List {
-		built, err := s.Build()
-		if err != nil {
-			return err
-		}
-		existing = append(existing, built.Overrides...)
+	existing, err := f.overrides()
+	if err != nil {
+		return err
 	}
-	plan, err := plans(f.topo, o.router, flows, existing)
+	plan, err := plans(f.routes, o.router, flows, existing)
 	if err != nil {
 		return err
 	}
@@ -318,6 +317,18 @@ func reserveRoutes(p program, o routeOptions) error {
 	}
 	fmt.Fprintln(p.stdout)
 	return nil
+}
+
+// overrides are those of the first node.
+func (f *fabricRoutes) overrides() (list []topo.Override, err error) {
+	for _, s := range f.has[0].List {
+		built, err := s.Build()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, built.Overrides...)
+	}
+	return list, nil
 }
 
 // install makes a reservation on all nodes: first all say that they can, then all do.

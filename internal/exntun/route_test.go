@@ -105,7 +105,7 @@ func TestPlans(t *testing.T) {
 		flows = append(flows, routing.Flow{From: i, To: (i + 5) % 16, Bytes: 50})
 	}
 	for _, router := range []string{"minmax", "minsum", "random", "dmodk", "alg3"} {
-		p, err := plans(built, router, flows, nil)
+		p, err := plans(routes, router, flows, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestPlans(t *testing.T) {
 		if _, err := routes.With(p.overrides); err != nil {
 			t.Errorf("%s: %v", router, err)
 		}
-		again, err := plans(built, router, flows, p.overrides)
+		again, err := plans(routes, router, flows, p.overrides)
 		if err != nil || len(again.overrides)+again.refused < len(p.overrides) {
 			t.Errorf("%s beside itself: %d of %d, %v", router, len(again.overrides), len(p.overrides), err)
 		}

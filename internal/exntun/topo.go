@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
@@ -94,12 +95,14 @@ type fabricTopology struct {
 	*control.Topology
 	Missing []fabric.NodeID `json:"missing"` // nodes that are not up
 
-	topo *topo.Topology
-	load []topo.LinkLoad
+	topo   *topo.Topology
+	load   []topo.LinkLoad
+	cut    []control.Ends // of any node
+	routes *topo.Routes   // nil: no link is cut
 }
 
 func (f *fabricTopology) drawing() *topo.Drawing {
-	return &topo.Drawing{Topology: f.topo, Load: f.load, Missing: f.Missing}
+	return &topo.Drawing{Topology: f.topo, Load: f.load, Missing: f.Missing, Routes: f.routes}
 }
 
 // topologyOf asks the nodes that are meant, and adds up what they have put on the
@@ -134,8 +137,11 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 		present[i] = n.Node
 	}
 	f.Missing, _ = f.topo.Compare(present)
+	cut := f.cut
 	f.Topology = control.NewTopology(f.topo, f.load)
-	return &f, nil
+	f.Cut = cut
+	f.routes, err = routesWithout(f.topo, cut)
+	return &f, err
 }
 
 func askTopology(dir string, n emp.Description) (*control.Topology, error) {
@@ -155,6 +161,11 @@ func (f *fabricTopology) add(n fabric.NodeID, t *control.Topology) error {
 	built, load, err := t.Build()
 	if err != nil {
 		return fmt.Errorf("node %d: %w", n, err)
+	}
+	for _, l := range t.Cut {
+		if !slices.Contains(f.cut, l) {
+			f.cut = append(f.cut, l)
+		}
 	}
 	if f.topo == nil {
 		f.topo, f.load = built, load

@@ -221,9 +221,12 @@ func runCheck(p program, file string) error {
 func newSet() *cobra.Command {
 	var o nodeOptions
 	var settings control.Settings
+	var link *linkSetting
 	c := &cobra.Command{
-		Use: "set [flags] SETTING=VALUE...", Short: "change how a running node receives frames",
-		Long: `Changes how a running node receives frames, while traffic goes on.
+		Use: "set [flags] SETTING=VALUE... | link A-B up|down", Short: "change how running nodes receive frames, or set a link down",
+		Long: `Changes how a running node receives frames, while traffic goes on; or sets a
+link of a fabric with a topology down or up, on all nodes: traffic goes round
+it.
 
 Settings:
   mode=napi            interrupt, then polling until nothing is left
@@ -234,10 +237,16 @@ Settings:
   adaptive=on|off      dynamic interrupt throttling instead of these two`,
 		Example: `exn-tun set mode=busy
 exn-tun set --node 2 mode=napi coalesce-usecs=50 coalesce-frames=16
-exn-tun set adaptive=on`,
+exn-tun set adaptive=on
+exn-tun set link 1-2 down`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.Usagef("say what to set, such as mode=busy")
+			}
+			if args[0] == "link" {
+				var err error
+				link, err = parseLink(args[1:])
+				return err
 			}
 			for _, a := range args {
 				if err := settings.Parse(a); err != nil {
@@ -246,16 +255,21 @@ exn-tun set adaptive=on`,
 			}
 			return nil
 		},
-		RunE: func(*cobra.Command, []string) error { return runSet(o, settings) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.resolve(); err != nil {
+				return err
+			}
+			if link != nil {
+				return link.run(programOf(c), o)
+			}
+			return runSet(o, settings)
+		},
 	}
 	o.define(c.Flags())
 	return c
 }
 
 func runSet(o nodeOptions, s control.Settings) error {
-	if err := o.resolve(); err != nil {
-		return err
-	}
 	nodes, err := o.nodes()
 	if err != nil {
 		return err

@@ -141,12 +141,31 @@ static bool waits(long nr, const long a[6], long *rc)
 	return false;
 }
 
-/* Calls of memory and of processes. */
+#define RAW() REAL(syscall)(nr, a[0], a[1], a[2], a[3], a[4], a[5])
+
+/* Calls that take memory away, as in hooks/memory.c. The functions of these names are left out: a program may have put jumps
+ * to its own code there, which ends in these very calls (UCX, of MPI). */
+static bool memory(long nr, const long a[6], long *rc)
+{
+	enum { RW = PROT_READ | PROT_WRITE };
+	bool fixed = a[3] & (nr == SYS_mremap ? MREMAP_FIXED : MAP_FIXED), all = (a[2] & RW) == RW;
+
+	if (nr != SYS_munmap && nr != SYS_mprotect && nr != SYS_mremap && nr != SYS_mmap)
+		return false;
+	*rc = RAW();
+	if (nr == SYS_munmap || nr == SYS_mremap || (nr == SYS_mprotect && !all))
+		ds_memory_gone(P(0), (size_t)a[1]);
+	if (nr == SYS_mremap && fixed)
+		ds_memory_gone(P(4), (size_t)a[2]);
+	if (nr == SYS_mmap && *rc != -1 && (fixed || !all))
+		ds_memory_gone((void *)*rc, (size_t)a[1]);
+	return true;
+}
+
+/* Calls of processes. */
 static bool others(long nr, const long a[6], long *rc)
 {
 	switch (nr) {
-	case SYS_munmap: return IS(munmap(P(0), (size_t)a[1]));
-	case SYS_mprotect: return IS(mprotect(P(0), (size_t)a[1], (int)a[2]));
 	case SYS_execve: return IS(execve(P(0), P(1), P(2)));
 	case SYS_execveat: inherit_demote(NULL); break;
 	case SYS_prctl: return IS(prctl((int)a[0], a[1], a[2], a[3], a[4]));
@@ -174,7 +193,7 @@ EXPORT long syscall(long nr, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
-	if (fork_call(nr, a, &rc) || bytes(nr, a, &rc) || waits(nr, a, &rc) || sockets(nr, a, &rc) || descriptors(nr, a, &rc) || others(nr, a, &rc))
+	if (fork_call(nr, a, &rc) || bytes(nr, a, &rc) || waits(nr, a, &rc) || sockets(nr, a, &rc) || descriptors(nr, a, &rc) || memory(nr, a, &rc) || others(nr, a, &rc))
 		return rc;
-	return REAL(syscall)(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return RAW();
 }

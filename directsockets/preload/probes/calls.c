@@ -1,5 +1,6 @@
 #include "probe.h"
 
+#include <dlfcn.h>
 #include <linux/close_range.h>
 
 /* Probes of the other calls that a program may make on a socket. */
@@ -275,7 +276,74 @@ static void simultaneous_close(void)
 	out("done");
 }
 
+#if defined(__x86_64__)
+// What UCX (of MPI) does: the functions of memory begin with a jump to its own, which make the calls by syscall().
+static int own_munmap(void *p, size_t n) { return (int)syscall(SYS_munmap, p, n); }
+static int own_mprotect(void *p, size_t n, int how) { return (int)syscall(SYS_mprotect, p, n, how); }
+static void *own_mremap(void *p, size_t old, size_t n, int flags, void *to)
+{
+	return (void *)syscall(SYS_mremap, p, old, n, flags, to);
+}
+static void *own_mmap(void *p, size_t n, int how, int flags, int fd, off_t off)
+{
+	return (void *)syscall(SYS_mmap, p, n, how, flags, fd, off);
+}
+
+static void jump(void *from, void *to)
+{
+	unsigned char code[12] = {0x48, 0xb8, [10] = 0xff, 0xe0}; // movabs $to, %rax; jmp *%rax
+	char *page = (char *)((uintptr_t)from & ~4095ul);
+
+	memcpy(code + 2, &to, sizeof to);
+	if (mprotect(page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC))
+		die("mprotect");
+	memcpy(from, code, sizeof code);
+}
+#endif
+
+static void memory_jumps(void)
+{
+	int c, s;
+
+	pair(&c, &s);
+#if defined(__x86_64__)
+	jump(dlsym(RTLD_DEFAULT, "munmap"), (void *)own_munmap);
+	jump(dlsym(RTLD_DEFAULT, "mremap"), (void *)own_mremap);
+	jump(dlsym(RTLD_DEFAULT, "mmap"), (void *)own_mmap);
+	jump(dlsym(RTLD_DEFAULT, "mprotect"), (void *)own_mprotect);
+#endif
+	char *p = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int way = 0; way < 3; way++) { // memory that was good, and is gone
+		memset(p, 'm', 4096);
+		put(c, p, 4096);
+		R(recv(s, p, 4096, MSG_WAITALL));
+		if (way == 0) {
+			R(mprotect(p, 4096, PROT_NONE));
+		} else if (way == 1) {
+			R(mmap(p, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p);
+		} else {
+			R(munmap(p, 4096));
+		}
+		R(send(c, p, 4096, 0));
+		put(c, buf, 1);
+		R(recv(s, p, 1, 0));
+		R(recv(s, buf, 1, 0));
+		if (way < 2)
+			R(mprotect(p, 4096, PROT_READ | PROT_WRITE));
+	}
+	char *q = p + 4096;
+	memset(q, 'q', 4096);
+	put(c, q, 4096);
+	R(recv(s, q, 4096, MSG_WAITALL));
+	char *to = mremap(q, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, p);
+	R(to == p);
+	R(send(c, q, 1, 0));
+	R(munmap(p, 16384));
+	still_direct(c, s);
+}
+
 const struct probe call_probes[] = {
+	{"memory-jumps", memory_jumps, 0},
 	{"connect-nonblock", connect_nonblock, 0},
 	{"connect-refused", connect_refused, 1},
 	{"unconnected", unconnected, 1},
