@@ -1,6 +1,8 @@
 package directsockets
 
 import (
+	"os"
+	"syscall"
 	"time"
 
 	"exnet/directsockets/broker/client"
@@ -344,6 +346,10 @@ func (c *Conn) orphaned() {
 		}
 		return
 	}
-	c.rx.phase = rxBack
+	if c.rx.end.Lost() {
+		c.over(c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET)))
+	} else {
+		c.rx.phase = rxBack
+	}
 	c.setMode(&c.rx.half, ModeDemoted)
 }

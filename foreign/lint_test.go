@@ -14,9 +14,9 @@ import (
 // What gives foreign memory out as something else, and where it may be said. A name
 // is that of a method or function, behind whatever package or value.
 var mayCall = map[string][]string{
-	"Exposed":   {"directsockets/segment/region.go"}, // for the program that asked for it
-	"FillFrom":  {"directsockets/copy.go"},           // for readers of the kinds that are known
-	"Drain":     {"directsockets/copy.go"},           // for writers of the kinds that are known
+	"Exposed":   {"directsockets/segment/region.go", "directsockets/segment/relay.go"}, // for the program that asked for it; for the NIC
+	"FillFrom":  {"directsockets/copy.go"},                                             // for readers of the kinds that are known
+	"Drain":     {"directsockets/copy.go"},                                             // for writers of the kinds that are known
 	"MmapPtr":   {"internal/shm/segment_unsafe.go"},
 	"MunmapPtr": {"internal/shm/segment_unsafe.go"},
 	"Mmap":      {"internal/tun/senders_unsafe.go"}, // a map of the kernel's

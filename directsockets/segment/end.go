@@ -194,10 +194,20 @@ func (e *End) departed(a uint32) error {
 	switch {
 	case a&resetFlag != 0:
 		return ErrReset
-	case a&closedFlag != 0 || e.gone.Load():
+	case a&closedFlag != 0:
 		return ErrClosed
+	case !e.gone.Load():
+		return nil
+	case e.peer.flags.Load()&flagRelayed != 0: // a node that died: what was on its way is lost
+		return ErrReset
 	}
-	return nil
+	return ErrClosed
+}
+
+// Lost reports whether the node that stands for a program on another host was lost: what
+// was on its way is, too, and may not be followed by what comes on the shadow.
+func (e *End) Lost() bool {
+	return e.peer.flags.Load()&flagRelayed != 0 && e.Err() == ErrReset
 }
 
 // breach ends the use of the segment. The peer finds its doorbell at end of file.

@@ -114,6 +114,7 @@ func (s State) String() string {
 const (
 	flagExpedited = 1 << 0
 	flagZCopy     = 1 << 1
+	flagRelayed   = 1 << 2 // a node's, in place of a program on another host
 )
 
 // The status word of a slot.

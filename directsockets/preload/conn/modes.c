@@ -29,13 +29,27 @@ void ds_rx_is(struct ds_sock *s, int mode)
 	say_mode(s);
 }
 
-void ds_break(struct ds_sock *s)
+static void break_for(struct ds_sock *s, int why)
 {
 	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
 	__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
-	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_BREACH);
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, why);
 	/* The peer finds its doorbell at its end; so does whoever of us sleeps there. */
 	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
+}
+
+void ds_break(struct ds_sock *s) { break_for(s, DS_WHY_BREACH); }
+
+/* Is the node lost that stands for a program on another host? What was on its way is lost, too, and may not be
+ * followed by what comes on the shadow. Then the connection is reset. */
+static bool lost(struct ds_sock *s)
+{
+	uint32_t a = ds_seg_peer_attention(&s->seg);
+
+	if (!ds_seg_peer_relayed(&s->seg) || !((a & DS_RESET) || (!(a & DS_CLOSED) && ds_mode(&s->sh->gone))))
+		return false;
+	break_for(s, DS_WHY_UNREACHABLE);
+	return true;
 }
 
 uint64_t ds_check_bell(struct ds_sock *s, bool now)
@@ -81,7 +95,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			} else {
 				ds_tx_is(s, TX_ROLLING);
 			}
-		} else if (ds_left(s)) {
+		} else if (ds_left(s) && !lost(s)) {
 			ds_tx_is(s, TX_BACK); /* the shadow says what follows */
 		}
 	}
@@ -131,7 +145,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			ds_break(s);
 			return;
 		default:
-			if (ds_left(s) && !ds_rx_hint(&s->seg, &h->rx))
+			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !lost(s) && !ds_rx_hint(&s->seg, &h->rx))
 				ds_rx_is(s, RX_BACK);
 		}
 	}
@@ -148,6 +162,8 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		if (how == DS_AGAIN && ds_left(s)) { /* what it sent before it left is there by now */
 			how = ds_rx_look(&s->seg, &h->rx);
 			gone = how == DS_AGAIN;
+			if (gone && lost(s))
+				return;
 			if (gone)
 				how = DS_DEMOTED;
 		}

@@ -270,6 +270,11 @@ void ds_seg_state(struct ds_seg *g, struct ds_attention *a, uint32_t state)
 
 uint32_t ds_seg_peer_state(const struct ds_seg *g) { return ACQUIRE(&g->peer->state); }
 uint32_t ds_seg_peer_attention(const struct ds_seg *g) { return ACQUIRE(&g->peer->attention); }
+bool ds_seg_peer_relayed(const struct ds_seg *g)
+{
+	return (GET(&g->peer->flags) & DS_RELAYED) && (g->side || ACQUIRE(&g->peer->state) == DS_ATTACHED);
+}
+
 uint32_t ds_seg_peer_cpu(const struct ds_seg *g) { return GET(&g->peer->cpu); }
 
 void ds_seg_cpu(struct ds_seg *g, uint32_t cpu)

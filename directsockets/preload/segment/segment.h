@@ -43,7 +43,7 @@ enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FROZEN = 4, DS_CLOSED = 8, DS_RESET = 16
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
-enum { DS_EXPEDITED = 1 };
+enum { DS_EXPEDITED = 1, DS_RELAYED = 4 };
 
 /* What calls return instead of a number of bytes. */
 enum {
@@ -192,6 +192,8 @@ bool ds_expedite(void) DS_HIDDEN;
 void ds_seg_state(struct ds_seg *seg, struct ds_attention *a, uint32_t state) DS_HIDDEN;
 uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
+/* Is the peer's end that of a node, in place of a program on another host? */
+bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */
 uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
 void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;

@@ -1,0 +1,161 @@
+package relay
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric/link"
+)
+
+// bells are the doorbells of the programs, as one descriptor to wait for.
+//
+// Concurrency: all methods may be called from many goroutines; wait by one at a time.
+type bells struct {
+	set, event int // an epoll set, and an eventfd in it that ends a wait
+	got        [64]unix.EpollEvent
+
+	mu   sync.Mutex
+	rung []uint32 // +checklocks:mu
+}
+
+// maxRung bounds what is noted of doorbells that ring faster than they are answered.
+const maxRung = 1 << 16
+
+func (b *bells) start() (err error) {
+	b.set, b.event = -1, -1
+	if b.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		b.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err == nil {
+		err = unix.EpollCtl(b.set, unix.EPOLL_CTL_ADD, b.event, &unix.EpollEvent{Events: unix.EPOLLIN})
+	}
+	if err != nil {
+		b.close()
+	}
+	return err
+}
+
+func (b *bells) close() {
+	for _, fd := range []*int{&b.event, &b.set} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// add waits for the doorbell of a connection from now on. Each ring is told once.
+func (b *bells) add(id uint32, fd int) error {
+	return unix.EpollCtl(b.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(id), Pad: 1})
+}
+
+// wait notes which doorbells ring, within a time (-1: for ever), and returns how many.
+func (b *bells) wait(ms int) (n int, err error) {
+	for {
+		n, err = unix.EpollWait(b.set, b.got[:], ms)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		break
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ev := range b.got[:max(n, 0)] {
+		if ev.Pad == 1 && len(b.rung) < maxRung {
+			b.rung = append(b.rung, uint32(ev.Fd))
+		}
+	}
+	return n, err
+}
+
+// take returns the connections whose doorbells have rung.
+func (b *bells) take() []uint32 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rung
+	b.rung = nil
+	return r
+}
+
+// served is the Engine as a driver sees it.
+type served struct {
+	*Engine
+	over atomic.Bool
+	left chan struct{}
+}
+
+// attend has somebody wait for the doorbells, until the function that it returns is
+// called.
+func (e *Engine) attend() (stop func()) {
+	s := &served{Engine: e, left: make(chan struct{})}
+	if d := e.cfg.Driver; d != nil && d.Take(s) {
+		return func() {
+			s.over.Store(true)
+			d.Wake()
+			<-s.left
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !s.over.Load() {
+			if n, err := e.bells.wait(-1); err != nil || s.over.Load() {
+				return
+			} else if n > 0 {
+				e.pumpIRQ.Interrupt()
+			}
+		}
+	}()
+	return func() {
+		s.over.Store(true)
+		_, _ = unix.Write(e.bells.event, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		<-done
+	}
+}
+
+// Fd implements link.Served.
+func (s *served) Fd() int { return s.bells.set }
+
+// Serve implements link.Served.
+func (s *served) Serve(rung bool) (moved int, ok bool) {
+	if s.over.Load() {
+		return 0, false
+	}
+	if !rung {
+		return 0, true
+	}
+	n, err := s.bells.wait(0)
+	if err != nil {
+		return 0, false
+	}
+	if n > 0 {
+		s.pumpIRQ.Interrupt()
+	}
+	return n, true
+}
+
+// Arm implements link.Served.
+func (s *served) Arm() time.Duration {
+	if s.over.Load() {
+		return 0
+	}
+	return link.Forever
+}
+
+// Doze implements link.Served.
+func (s *served) Doze() {}
+
+// Bind implements link.Served.
+func (s *served) Bind(int) {}
+
+// PeerCPU implements link.Served.
+func (s *served) PeerCPU() int { return -1 }
+
+// Leave implements link.Served.
+func (s *served) Leave() { close(s.left) }
+
+var _ link.Served = (*served)(nil)

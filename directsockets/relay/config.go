@@ -1,0 +1,101 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+	"exnet/fabric/link"
+	"exnet/fabric/nic"
+	"exnet/fabric/velo"
+	"exnet/napi"
+)
+
+// Errors.
+var (
+	// ErrClosed says that the Engine is closed.
+	ErrClosed = errors.New("relay: closed")
+	// ErrTooMany says that there are as many connections to the node as there may be.
+	ErrTooMany = errors.New("relay: too many connections to one node")
+	// errPeer says that another node has broken the protocol.
+	errPeer = errors.New("relay: the peer broke the protocol")
+)
+
+// VPIDs of the fabric that an Engine uses (see the package).
+const (
+	FirstVPID   fabric.VPID = 16 // of virtual device 0
+	Devices                 = 16
+	ControlVPID             = FirstVPID + Devices
+)
+
+// What a peer may ask for: what a program takes (SPEC.md, 5.1).
+const (
+	MaxSlots = 1024
+	MaxRing  = 4 << 20
+)
+
+// Offer is a connection that a program on another host offers to one here.
+type Offer struct {
+	Node fabric.NodeID
+	ID   uint32 // the far broker's number of it
+	Info segment.Info
+	// Segment and Bell are descriptors of whoever gets the Offer: what it hands to the
+	// server's program, or closes.
+	Segment, Bell int
+}
+
+// Config is how an Engine is made. The zero value of a field means its default.
+type Config struct {
+	// NIC is the node's NIC. Required.
+	NIC *nic.NIC
+	// Driver is the thread that waits for the programs' doorbells. Without one the Engine
+	// has a goroutine.
+	Driver link.Driver
+	// NAPI configures mode and limits of polling.
+	NAPI napi.Config
+	// Budget is how many messages one poll moves. Default napi.DefaultBudget.
+	Budget int
+	// Mailbox is that of each virtual device. Default: 4096 slots, 512 credits.
+	Mailbox velo.Config
+	// MaxConns is how many connections to one node there may be. Default 1024.
+	MaxConns int
+	// Offered gets what programs of other hosts offer. It must not block. Required.
+	Offered func(Offer)
+	// Note gets what the broker of another node says. It borrows b until return, and must
+	// not block. Default: nobody listens.
+	Note func(from fabric.NodeID, b []byte)
+	// Log is told of peers that break the rules. Default: nobody.
+	Log *slog.Logger
+}
+
+const (
+	defaultSlots, defaultCredits = 4096, 512
+	defaultConns                 = 1024
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if c.NIC == nil || c.Offered == nil {
+		return c, fmt.Errorf("relay: no NIC, or nobody for offers: %w", fabric.ErrInvalid)
+	}
+	if c.Budget == 0 {
+		c.Budget = napi.DefaultBudget
+	}
+	if c.Mailbox == (velo.Config{}) {
+		c.Mailbox = velo.Config{Slots: defaultSlots, Credits: defaultCredits}
+	}
+	if c.MaxConns == 0 {
+		c.MaxConns = defaultConns
+	}
+	if c.Note == nil {
+		c.Note = func(fabric.NodeID, []byte) {}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Budget < 1 || c.MaxConns < 1 {
+		return c, fmt.Errorf("relay: budget %d, %d connections: use at least 1: %w", c.Budget, c.MaxConns, fabric.ErrInvalid)
+	}
+	return c, nil
+}

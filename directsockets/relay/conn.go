@@ -1,0 +1,217 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+	"exnet/fabric/atu"
+)
+
+// state is how far a connection has come.
+//
+//	calling ── ATTACHED ──┐
+//	                      ├─▶ up ── closed here ──▶ leaving ── BYE ──▶ over
+//	offered ── attached ──┘    └─── closed there ─────────────────────▶ over
+type state uint8
+
+const (
+	stateCalling state = iota + 1 // the client is here; the server's program has not taken it yet
+	stateOffered                  // the server is here, and has not taken it yet
+	stateUp
+	stateLeaving // the program here has closed, and the peer was told
+)
+
+// conn is a connection: a segment with a program, and the node where the other one is. It
+// belongs to the poll list's owner.
+type conn struct {
+	id, far uint32 // as it is numbered here, and there; far 0: it is not, or not any more
+	node    *node
+	device  int
+	state   state
+	offer   uint32
+	seg     *segment.Segment
+	relay   *segment.Relay
+	out, in *atu.Region // the rings, for the NIC to read and to write
+	remote  atu.NLA     // the far program's ring
+	gate    *Gate
+
+	opened  bool // OPEN was sent
+	active  bool // among Engine.active
+	touched bool // among Engine.touched
+	blocked bool // waits for credit
+	over    bool
+
+	queue   []*entry // taken, and not sent
+	told    segment.Mark
+	gave    back   // what the peer was told
+	events  uint64 // messages and marks that were sent, or are to be
+	arrived uint64 // of these, those of which a fence has shown that they have arrived
+	before  uint64 // of these, those before the fence under way
+	asked   int    // packets that the fence under way lets pass; 0: there is none
+	fences  uint32
+}
+
+// entry is a message that was taken and not sent.
+type entry struct {
+	c       *conn
+	msg     segment.Message
+	running bool // its PUT is under way
+	again   bool // its PUT is to be started yet
+}
+
+// window is how many messages of a connection are taken and not sent, at most.
+const window = 64
+
+// waits reports whether the connection waits for something that activates it.
+func (c *conn) waits() bool { return c.blocked || len(c.queue) > 0 }
+
+// arm has the doorbell ring; true: there is something to do already.
+func (c *conn) arm() bool {
+	switch c.state {
+	case stateCalling: // the end of the doorbell tells
+		return false
+	case stateLeaving:
+		return false
+	case stateOffered:
+		return c.relay.Arm(false, c.told) || c.relay.Attached() || c.relay.PeerState() != segment.StateNone
+	}
+	return c.relay.Arm(c.far != 0 && c.relay.Unread(c.gave.consumed, c.gave.freed), c.told)
+}
+
+// Offer carries a connection to the node where the server's program is: seg and bell are
+// what its client has offered, and the Engine takes them. offer is the broker's number of
+// it. ErrTooMany, ErrClosed, segment.ErrSegment: it does not.
+func (e *Engine) Offer(to fabric.NodeID, offer uint32, seg, bell int) error {
+	s, err := segment.Map(seg)
+	_ = unix.Close(seg)
+	if err != nil {
+		_ = unix.Close(bell)
+		return err
+	}
+	if size := s.Config(); size.Slots > MaxSlots || size.Ring > MaxRing {
+		_ = unix.Close(bell)
+		s.Retire()
+		return fmt.Errorf("%w: %d slots, ring of %d bytes", segment.ErrSegment, size.Slots, size.Ring)
+	}
+	c := &conn{state: stateCalling, offer: offer, seg: s}
+	if err := e.equip(c, segment.Server, bell); err != nil {
+		return err
+	}
+	err = e.do(func() {
+		n := e.peer(to)
+		if n.conns >= e.cfg.MaxConns || e.closed.Load() {
+			e.discard(c)
+			return
+		}
+		e.stats.Opened.Add(1)
+		e.add(c, n)
+	})
+	if err != nil {
+		e.discard(c)
+	}
+	return err
+}
+
+// equip gives a connection its end of the segment, and registers the rings. It takes bell,
+// and gives the segment back when it fails.
+func (e *Engine) equip(c *conn, side segment.Side, bell int) error {
+	info := c.seg.Info()
+	c.device = int(info.Device())
+	var err error
+	if c.relay, err = segment.NewRelay(c.seg, side, bell); err != nil {
+		c.seg.Retire()
+		return err
+	}
+	out, in := c.relay.Rings()
+	vpid := e.boxes[c.device].vpid
+	if c.out, err = e.cfg.NIC.ATU().Register(vpid, out, atu.Read); err == nil {
+		c.in, err = e.cfg.NIC.ATU().Register(vpid, in, atu.Write)
+	}
+	if err != nil {
+		e.discard(c)
+		return fmt.Errorf("relay: %w", err)
+	}
+	local, remote := info.Client, info.Server
+	if side == segment.Client {
+		local, remote = remote, local
+	}
+	c.gate = newGate(local, remote, c.relay)
+	return nil
+}
+
+// discard gives back what a connection has.
+func (e *Engine) discard(c *conn) {
+	_ = c.relay.Close(false)
+	e.release(c)
+}
+
+// release gives the memory back when no transfer runs on it any more.
+func (e *Engine) release(c *conn) {
+	e.regions.Go(func() {
+		for _, r := range []*atu.Region{c.out, c.in} {
+			if r != nil {
+				_ = r.Close() // it is closed once
+			}
+		}
+		c.seg.Retire()
+	})
+}
+
+// add takes a connection into the tables.
+func (e *Engine) add(c *conn, n *node) {
+	for e.nextID++; e.nextID == 0 || e.conns[e.nextID] != nil; e.nextID++ {
+	}
+	c.id, c.node = e.nextID, n
+	n.conns++
+	e.conns[c.id] = c
+	e.gates.add(c.gate, func() { _ = e.do(func() { e.activate(c) }) })
+	if err := e.bells.add(c.id, c.relay.Bell()); err != nil {
+		e.cfg.Log.Warn("direct sockets: a connection to another host ends", "reason", err)
+		e.end(c, true)
+		return
+	}
+	e.activate(c)
+}
+
+// end removes a connection. With reset its program gets a reset.
+func (e *Engine) end(c *conn, reset bool) {
+	if c.over {
+		return
+	}
+	c.over = true
+	c.node.conns--
+	delete(e.conns, c.id)
+	_ = c.relay.Close(reset && c.state >= stateUp)
+	for _, en := range c.queue {
+		if !en.running {
+			e.recycle(en)
+		}
+	}
+	c.queue = nil
+	e.gates.remove(c.gate)
+	e.release(c)
+}
+
+// fail resets a connection at both ends, because one of them has broken the protocol.
+func (e *Engine) fail(c *conn, err error) {
+	e.stats.Breaches.Add(1)
+	if errors.Is(err, segment.ErrCorrupt) {
+		e.cfg.Log.Warn("direct sockets: a program broke the protocol: its connection is reset", "connection", c.name())
+	} else {
+		e.cfg.Log.Warn("direct sockets: a node broke the protocol: a connection is reset", "node", c.node.id, "connection", c.name(), "reason", err)
+	}
+	if c.far != 0 {
+		var id [idLen]byte
+		e.postLater(c.node, c.device, kindDrop, tagGone, appendID(id[:0], c.far))
+	}
+	e.end(c, true)
+}
+
+func (c *conn) name() string {
+	i := c.seg.Info()
+	return i.Client.String() + " to " + i.Server.String()
+}

@@ -1,0 +1,82 @@
+// Package relay carries direct sockets between programs of two hosts through the fabric.
+// On each host the node is the other side of a complete segment (package segment), and the
+// two nodes bring what is in one to the other over VELO and RMA, where it is seen, counted
+// and delayed as everything else on the fabric.
+//
+// # Architecture
+//
+//	program ── segment ── Engine ══ VELO, RMA PUT ══ Engine ── segment ── program
+//
+//	queue   ─▶ Take ── message ─────── VELO ───────────────▶ Put ─▶ queue
+//	ring    ───────────────────────── RMA PUT ─────────────────▶ ring
+//	consumed, freed ◀─ GiveBack ◀──── VELO: back ◀── Returned ◀─ consumed, freed
+//	frozen, rolled, closed ◀─ Say ◀── VELO: mark ◀────── Mark ◀─ frozen, rolled, closed
+//
+// Both segments have queues and rings of one size, and the messages of both have the same
+// numbers. So nothing is buffered here, and nothing is given back to a program before the
+// far one has consumed it: what has not come to the far program is in the near one's
+// segment still, and may go back to TCP from any byte.
+//
+// The ring that a node writes for its program is registered with the ATU for the one
+// node at the other end, and nobody else. A message that announces data in the ring is sent
+// when its PUT has ended.
+//
+// The virtual device of a connection (thesis, equation 5.3) is its VPID, FirstVPID + port &
+// 15: what connections to one service do, they do in mailboxes and queues of their own.
+//
+// # Messages
+//
+// VELO messages; the type is the tag of the segment's message that it carries, or one of
+// ours. Numbers are little endian. Sel: it is for the connection that the last SELECT in this
+// mailbox from that node has named.
+//
+//	type             payload
+//	1..3, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
+//	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
+//	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
+//	 9 SELECT        connection, as who gets this has numbered it 4
+//	10 OPEN          connection, as who sends this has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
+//	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2
+//	11 ATTACHED      connection of who gets this 4, of who sends it 4, NLA of the ring to write 8
+//	12 DROP          connection of who gets this 4: it is not, or not any more; user tag 1: the server's program
+//	                 takes no such segment, 2: the client has taken its offer back
+//	13 BYE           connection of who gets this 4: that it was closed is known
+//	14 FENCE    Sel  number 4: answer when all before has been delivered
+//	15 ANSWER        connection of who gets this 4, number 4
+//
+// In ControlVPID all messages have type 15 and are pieces of what the brokers say to each other;
+// with user tag 1 it is the last piece.
+//
+// # The shadow
+//
+// A program may rely on the order in which it sees what the other one did in the segment
+// and on the shadow: an end of file there comes after what was said in the segment
+// (SPEC.md, 5). In shared memory that is so by itself. Here a Gate holds packets of the
+// shadow that carry data or an end, until what was said in the segment before has
+// arrived. Packets with neither pass.
+//
+// # When something fails
+//
+// A program that is killed has closed. When the link to a node is lost, or the node ends,
+// the connections to it are reset at both ends: what was on its way is not known. So a
+// node says of itself in a segment that it is one, and a doorbell that ends without a
+// word is a reset to the program.
+//
+// # Security
+//
+// Whoever is a node of the fabric may offer connections for its addresses, as the brokers
+// say. Everything that comes from it is checked before it is used: connections are those of
+// that node, messages are those that the segment could have, counts are between what was
+// given back and what was sent. What cannot be ends that connection. A node has at most
+// Config.MaxConns connections, with segments no larger than MaxSlots and MaxRing.
+//
+// # Concurrency
+//
+// All methods of an Engine may be called from many goroutines. Its connections belong to
+// the poll list of its napi.Context, which one goroutine runs at a time; whoever else wants
+// something leaves it in the inbox. Handlers of the NIC only mark what is to be polled.
+//
+// # Limits
+//
+// Zero copy stays within a host: a node does not understand REGION, so no program sends it.
+package relay

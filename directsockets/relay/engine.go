@@ -1,0 +1,403 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/nic"
+	"exnet/fabric/rma"
+	"exnet/fabric/velo"
+	"exnet/internal/counter"
+	"exnet/napi"
+)
+
+// Engine carries the connections of one node.
+//
+// Concurrency: all methods may be called from many goroutines; Run once.
+type Engine struct {
+	cfg   Config
+	napi  *napi.Context
+	boxes [Devices + 1]box // the last one: ControlVPID
+
+	veloIRQ, rmaIRQ, pumpIRQ *napi.Source
+	messages                 atomic.Uint32 // boxes that have some, or may have
+	notices                  atomic.Uint32 // boxes with notifications
+	bells                    bells
+	inbox                    inbox
+	gates                    gates
+	stats                    counters
+	regions                  sync.WaitGroup // that are being closed
+	closed                   atomic.Bool
+
+	// Of the poll list's owner.
+	conns   map[uint32]*conn
+	nodes   map[fabric.NodeID]*node
+	active  []*conn // to be pumped, or to be armed
+	touched []*conn // have got messages
+	raised  []raise // interrupts to be raised
+	lost    []*node // nodes that do not answer any more
+	spare   []*entry
+	nextID  uint32
+}
+
+// box is a mailbox and the RMA unit of the same VPID.
+type box struct {
+	vpid fabric.VPID
+	velo *velo.Endpoint
+	rma  *rma.Endpoint
+	// puts are the PUTs under way, by the address of their last fragment here. It belongs
+	// to the poll list's owner, as does named: the connection that each flow has selected.
+	puts  map[atu.NLA]*entry
+	named map[uint16]uint32
+}
+
+// node is a peer. It belongs to the poll list's owner.
+type node struct {
+	id       fabric.NodeID
+	conns    int
+	selected [Devices]uint32 // connection that the last SELECT named; 0: none
+	raised   uint32          // boxes whose interrupt is to be raised
+	later    []parcel        // what could not be sent yet, for no connection
+	notes    []byte          // of a NOTE that is not complete
+	down     bool
+}
+
+type raise struct {
+	n   *node
+	box int
+}
+
+// parcel is a message that waits for credit.
+type parcel struct {
+	box  int
+	kind kind
+	tag  uint8
+	data []byte
+}
+
+// maxLater is how many parcels wait for a peer that takes none, at most.
+const maxLater = 1 << 14
+
+// New makes the Engine of a NIC. Run has it work, Close gives back what it took.
+func New(cfg Config) (*Engine, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg, conns: make(map[uint32]*conn), nodes: make(map[fabric.NodeID]*node), nextID: rand.Uint32()}
+	if e.napi, err = napi.New(cfg.NAPI); err != nil {
+		return nil, err
+	}
+	for _, s := range []struct {
+		to     **napi.Source
+		name   string
+		poller napi.Poller
+	}{{&e.veloIRQ, "ds-velo", veloPoller{e}}, {&e.rmaIRQ, "ds-rma", rmaPoller{e}}, {&e.pumpIRQ, "ds-pump", pumpPoller{e}}} {
+		if *s.to, err = e.napi.Register(napi.SourceConfig{Name: s.name, Poller: s.poller, Budget: cfg.Budget}); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.bells.start(); err != nil {
+		return nil, err
+	}
+	for i := range e.boxes {
+		if err := e.openBox(i, cfg.NIC); err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+	}
+	return e, nil
+}
+
+func (e *Engine) openBox(i int, n *nic.NIC) (err error) {
+	b := &e.boxes[i]
+	b.vpid = FirstVPID + fabric.VPID(i)
+	b.puts, b.named = make(map[atu.NLA]*entry), make(map[uint16]uint32)
+	if b.velo, err = n.OpenVELO(b.vpid, e.cfg.Mailbox); err != nil {
+		return fmt.Errorf("relay: open VELO: %w", err)
+	}
+	if i == Devices {
+		return nil
+	}
+	if b.rma, err = n.OpenRMA(b.vpid, rma.Config{}); err != nil {
+		return fmt.Errorf("relay: open RMA: %w", err)
+	}
+	return nil
+}
+
+// Run has the Engine work until ctx is cancelled, then returns nil. All connections are
+// reset then.
+func (e *Engine) Run(ctx context.Context) error {
+	for i := range e.boxes {
+		b, bit := &e.boxes[i], uint32(1)<<i
+		b.velo.OnInterrupt(func() { e.messages.Or(bit); e.veloIRQ.Interrupt() })
+		b.velo.OnCredit(func(n fabric.NodeID) { e.inbox.credit(n); e.pumpIRQ.Interrupt() })
+		if b.rma != nil {
+			b.rma.OnInterrupt(func() { e.notices.Or(bit); e.rmaIRQ.Interrupt() })
+		}
+	}
+	e.messages.Store(1<<len(e.boxes) - 1)
+	e.notices.Store(1<<Devices - 1)
+	e.veloIRQ.Schedule()
+	e.rmaIRQ.Schedule()
+	e.pumpIRQ.Schedule()
+	stop := e.attend()
+	err := e.napi.Run(ctx)
+	stop()
+	e.abandon()
+	return err
+}
+
+// abandon resets all connections. Nobody polls any more.
+func (e *Engine) abandon() {
+	e.inbox.close()
+	e.work() // those that were to come
+	for _, c := range e.conns {
+		e.end(c, true)
+	}
+}
+
+// Close gives back the endpoints. Run must have returned, or not have been called.
+func (e *Engine) Close() error {
+	e.closed.Store(true)
+	e.abandon()
+	var errs []error
+	for i := range e.boxes {
+		if b := &e.boxes[i]; b.velo != nil {
+			errs = append(errs, b.velo.Close())
+		}
+		if b := &e.boxes[i]; b.rma != nil {
+			errs = append(errs, b.rma.Close())
+		}
+	}
+	e.regions.Wait()
+	e.bells.close()
+	return errors.Join(errs...)
+}
+
+// SetMode changes how the Engine learns that there is something to do.
+func (e *Engine) SetMode(m napi.Mode) error { return e.napi.SetMode(m) }
+
+// Polls are the statistics of polling.
+func (e *Engine) Polls() napi.Stats { return e.napi.Stats() }
+
+// Stats returns the counters.
+func (e *Engine) Stats() (s Stats) {
+	counter.Load(&e.stats, &s)
+	return s
+}
+
+// do has f run by the poll list's owner. ErrClosed: it will not.
+func (e *Engine) do(f func()) error {
+	if !e.inbox.put(f) {
+		return ErrClosed
+	}
+	e.pumpIRQ.Schedule()
+	return nil
+}
+
+// inbox is what the poll list's owner is to do.
+//
+// Concurrency: all methods may be called from many goroutines.
+type inbox struct {
+	mu      sync.Mutex
+	jobs    []func()        // +checklocks:mu
+	credits []fabric.NodeID // +checklocks:mu
+	closed  bool            // +checklocks:mu
+}
+
+func (in *inbox) put(f func()) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.closed {
+		in.jobs = append(in.jobs, f)
+	}
+	return !in.closed
+}
+
+func (in *inbox) credit(n fabric.NodeID) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.credits = append(in.credits, n)
+}
+
+func (in *inbox) take() (jobs []func(), credits []fabric.NodeID) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	jobs, credits = in.jobs, in.credits
+	in.jobs, in.credits = nil, nil
+	return jobs, credits
+}
+
+func (in *inbox) close() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closed = true
+}
+
+// work does what is in the inbox.
+func (e *Engine) work() {
+	jobs, credits := e.inbox.take()
+	for _, f := range jobs {
+		f()
+	}
+	for _, id := range credits {
+		if n := e.nodes[id]; n != nil {
+			e.resume(n)
+		}
+	}
+}
+
+// resume goes on with what waits for credit of a node.
+func (e *Engine) resume(n *node) {
+	for len(n.later) > 0 && !n.down {
+		p := n.later[0]
+		if e.post(n, p.box, p.kind, p.tag, p.data) != nil {
+			return
+		}
+		n.later = n.later[1:]
+	}
+	for _, c := range e.conns {
+		if c.node == n && c.blocked {
+			e.activate(c)
+		}
+	}
+}
+
+// peer is the node with an ID.
+func (e *Engine) peer(id fabric.NodeID) *node {
+	n := e.nodes[id]
+	if n == nil {
+		n = &node{id: id}
+		e.nodes[id] = n
+	}
+	return n
+}
+
+// PeerDown says that the link to a node is down: connections to it are reset.
+func (e *Engine) PeerDown(id fabric.NodeID) {
+	_ = e.do(func() { // or all are reset anyway
+		if n := e.nodes[id]; n != nil {
+			e.lose(n)
+		}
+	})
+}
+
+// lose notes that a node does not answer any more. forget does what follows.
+func (e *Engine) lose(n *node) {
+	if !n.down {
+		n.down = true
+		e.lost = append(e.lost, n)
+	}
+}
+
+func (e *Engine) forget() {
+	for len(e.lost) > 0 {
+		n := e.lost[0]
+		e.lost = e.lost[1:]
+		for _, c := range e.conns {
+			if c.node == n {
+				e.stats.Lost.Add(1)
+				e.end(c, true)
+			}
+		}
+		if e.nodes[n.id] == n {
+			delete(e.nodes, n.id)
+		}
+	}
+}
+
+// empty is the payload of a message that has none: VELO carries at least one byte.
+var empty [1]byte
+
+// post sends a message. ErrAgain: there is no credit, and resume will be called. After any
+// other error the node is lost.
+func (e *Engine) post(n *node, box int, k kind, tag uint8, p []byte) error {
+	if n.down {
+		return fabric.ErrPeerDown
+	}
+	if len(p) == 0 {
+		p = empty[:]
+	}
+	b := &e.boxes[box]
+	err := b.velo.Send(velo.Descriptor{Dst: n.id, VPID: b.vpid, Tag: tag, Type: uint8(k), Quiet: true}, p)
+	switch {
+	case err == nil:
+		if bit := uint32(1) << box; n.raised&bit == 0 {
+			n.raised |= bit
+			e.raised = append(e.raised, raise{n, box})
+		}
+	case errors.Is(err, fabric.ErrAgain):
+		e.stats.NoCredit.Add(1)
+		return fabric.ErrAgain
+	default:
+		e.lose(n)
+	}
+	return err
+}
+
+// postLater is post, now or when there is credit.
+func (e *Engine) postLater(n *node, box int, k kind, tag uint8, p []byte) {
+	if len(n.later) == 0 {
+		if err := e.post(n, box, k, tag, p); err == nil || !errors.Is(err, fabric.ErrAgain) {
+			return
+		}
+	}
+	if len(n.later) >= maxLater {
+		e.lose(n)
+		return
+	}
+	n.later = append(n.later, parcel{box, k, tag, append([]byte(nil), p...)})
+}
+
+// finish ends a poll: the receivers of what was sent are told.
+func (e *Engine) finish() {
+	for {
+		for i := 0; i < len(e.raised); i++ {
+			r := e.raised[i]
+			r.n.raised &^= 1 << r.box
+			b := &e.boxes[r.box]
+			b.velo.Interrupt(r.n.id, b.vpid)
+		}
+		e.raised = e.raised[:0]
+		if len(e.lost) == 0 {
+			return
+		}
+		e.forget()
+	}
+}
+
+// Send gives the broker of another node what the broker here says to it, in order. It
+// copies b. ErrClosed: the Engine is closed.
+func (e *Engine) Send(to fabric.NodeID, b []byte) error {
+	b = append([]byte(nil), b...)
+	return e.do(func() {
+		n := e.peer(to)
+		for len(b) > velo.MaxPayload {
+			e.postLater(n, Devices, kindNote, tagMore, b[:velo.MaxPayload])
+			b = b[velo.MaxPayload:]
+		}
+		e.postLater(n, Devices, kindNote, tagEnd, b)
+	})
+}
+
+// maxNote is how long a NOTE is at most: the longest of a broker's messages, and some.
+const maxNote = 2048
+
+// note takes a piece of a NOTE.
+func (e *Engine) note(n *node, tag uint8, p []byte) error {
+	if len(n.notes)+len(p) > maxNote {
+		return fmt.Errorf("%w: a note of more than %d bytes", errPeer, maxNote)
+	}
+	n.notes = append(n.notes, p...)
+	if tag == tagEnd {
+		e.cfg.Note(n.id, n.notes)
+		n.notes = n.notes[:0]
+	}
+	return nil
+}

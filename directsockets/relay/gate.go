@@ -1,0 +1,196 @@
+package relay
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"exnet/directsockets/segment"
+)
+
+// gates are those of all connections, by the addresses of their packets.
+//
+// Concurrency: all methods may be called from many goroutines.
+type gates struct {
+	n  atomic.Int32
+	mu sync.RWMutex
+	// of: more than one when a pair of addresses is used again.
+	of map[flow]*Gate // +checklocks:mu
+}
+
+// flow is where a packet of a connection comes from, and where it goes.
+type flow struct{ from, to netip.AddrPort }
+
+// Gate holds packets of a shadow that must not overtake what its program has said in the
+// segment.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Gate struct {
+	flow  flow
+	relay *segment.Relay
+	ask   func() // has the Engine see to what is held; set before use
+
+	mu   sync.Mutex
+	held []func() // +checklocks:mu
+	free bool     // +checklocks:mu
+}
+
+// maxHeld is how many packets of a connection are held. TCP sends again what is dropped.
+const maxHeld = 64
+
+func newGate(local, remote netip.AddrPort, r *segment.Relay) *Gate {
+	return &Gate{flow: flow{local, remote}, relay: r}
+}
+
+func (g *gates) add(gate *Gate, ask func()) {
+	gate.ask = ask
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.of == nil {
+		g.of = make(map[flow]*Gate)
+	}
+	if g.of[gate.flow] == nil {
+		g.n.Add(1)
+	}
+	g.of[gate.flow] = gate
+}
+
+// remove removes a gate, and lets pass what it holds.
+func (g *gates) remove(gate *Gate) {
+	g.mu.Lock()
+	if g.of[gate.flow] == gate {
+		delete(g.of, gate.flow)
+		g.n.Add(-1)
+	}
+	g.mu.Unlock()
+	gate.open()
+}
+
+// Gate returns the gate for an IP packet that a program here sends; nil: it may pass. It
+// borrows packet until return.
+func (e *Engine) Gate(packet []byte) *Gate {
+	g := &e.gates
+	if g.n.Load() == 0 {
+		return nil
+	}
+	f, says := parsePacket(packet)
+	if !says {
+		return nil
+	}
+	g.mu.RLock()
+	gate := g.of[f]
+	g.mu.RUnlock()
+	if gate == nil || gate.relay.Silent() {
+		return nil
+	}
+	return gate
+}
+
+// Hold takes a packet, as a function that sends it, which is called when it may pass, at
+// once or from any goroutine. False: it was dropped.
+func (e *Engine) Hold(g *Gate, send func()) bool {
+	g.mu.Lock()
+	switch {
+	case g.free:
+		g.mu.Unlock()
+		send()
+		return true
+	case len(g.held) >= maxHeld:
+		g.mu.Unlock()
+		e.stats.HeldDropped.Add(1)
+		return false
+	}
+	g.held = append(g.held, send)
+	g.mu.Unlock()
+	e.stats.Held.Add(1)
+	g.ask()
+	return true
+}
+
+// waiting is how many packets are held.
+func (g *Gate) waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.held)
+}
+
+// pass lets the first n packets pass.
+func (g *Gate) pass(n int) {
+	g.mu.Lock()
+	n = min(n, len(g.held))
+	held := g.held[:n:n]
+	g.held = g.held[n:]
+	g.mu.Unlock()
+	for _, send := range held {
+		send()
+	}
+}
+
+// open lets all packets pass from now on.
+func (g *Gate) open() {
+	g.mu.Lock()
+	held := g.held
+	g.held, g.free = nil, true
+	g.mu.Unlock()
+	for _, send := range held {
+		send()
+	}
+}
+
+// Offsets in IP and TCP headers (RFC 791, 8200, 9293).
+const (
+	ip4LenOff   = 2
+	ip4ProtoOff = 9
+	ip4SrcOff   = 12
+	ip4DstOff   = 16
+	ip4Len      = 20
+	ip6LenOff   = 4
+	ip6ProtoOff = 6
+	ip6SrcOff   = 8
+	ip6DstOff   = 24
+	ip6Len      = 40
+	protoTCP    = 6
+	tcpDstOff   = 2
+	tcpDataOff  = 12
+	tcpFlagsOff = 13
+	tcpLen      = 20
+	tcpFIN      = 1
+	tcpRST      = 4
+)
+
+// parsePacket returns the addresses of a TCP packet, and whether it tells its receiver's
+// program something: data, or an end. Extension headers of IPv6 make it no TCP packet.
+func parsePacket(p []byte) (f flow, says bool) {
+	if len(p) < ip4Len {
+		return f, false
+	}
+	var from, to netip.Addr
+	var head, total int
+	switch p[0] >> 4 {
+	case 4:
+		head, total = int(p[0]&0xf)*4, int(binary.BigEndian.Uint16(p[ip4LenOff:]))
+		if p[ip4ProtoOff] != protoTCP || head < ip4Len {
+			return f, false
+		}
+		from, to = netip.AddrFrom4([4]byte(p[ip4SrcOff:])), netip.AddrFrom4([4]byte(p[ip4DstOff:]))
+	case 6:
+		if len(p) < ip6Len || p[ip6ProtoOff] != protoTCP {
+			return f, false
+		}
+		head, total = ip6Len, ip6Len+int(binary.BigEndian.Uint16(p[ip6LenOff:]))
+		from, to = netip.AddrFrom16([16]byte(p[ip6SrcOff:])), netip.AddrFrom16([16]byte(p[ip6DstOff:]))
+	default:
+		return f, false
+	}
+	total = min(total, len(p))
+	if total < head+tcpLen {
+		return f, false
+	}
+	t := p[head:]
+	data := total - head - int(t[tcpDataOff]>>4)*4
+	if data <= 0 && t[tcpFlagsOff]&(tcpFIN|tcpRST) == 0 {
+		return f, false
+	}
+	return flow{netip.AddrPortFrom(from, binary.BigEndian.Uint16(t)), netip.AddrPortFrom(to, binary.BigEndian.Uint16(t[tcpDstOff:]))}, true
+}

@@ -1,0 +1,164 @@
+package relay
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"exnet/directsockets/segment"
+)
+
+// packet4 is a TCP packet over IPv4 with n bytes of data.
+func packet4(from, to netip.AddrPort, flags uint8, n int) []byte {
+	p := make([]byte, ip4Len+tcpLen+n)
+	p[0], p[ip4ProtoOff] = 0x45, protoTCP
+	binary.BigEndian.PutUint16(p[ip4LenOff:], uint16(len(p)))
+	copy(p[ip4SrcOff:], from.Addr().AsSlice())
+	copy(p[ip4DstOff:], to.Addr().AsSlice())
+	fillTCP(p[ip4Len:], from, to, flags)
+	return p
+}
+
+// packet6 is one over IPv6.
+func packet6(from, to netip.AddrPort, flags uint8, n int) []byte {
+	p := make([]byte, ip6Len+tcpLen+n)
+	p[0], p[ip6ProtoOff] = 0x60, protoTCP
+	binary.BigEndian.PutUint16(p[ip6LenOff:], uint16(tcpLen+n))
+	copy(p[ip6SrcOff:], from.Addr().AsSlice())
+	copy(p[ip6DstOff:], to.Addr().AsSlice())
+	fillTCP(p[ip6Len:], from, to, flags)
+	return p
+}
+
+func fillTCP(t []byte, from, to netip.AddrPort, flags uint8) {
+	binary.BigEndian.PutUint16(t, from.Port())
+	binary.BigEndian.PutUint16(t[tcpDstOff:], to.Port())
+	t[tcpDataOff], t[tcpFlagsOff] = tcpLen/4<<4, flags
+}
+
+func TestParsePacket(t *testing.T) {
+	a6, b6 := netip.MustParseAddrPort("[fd00::1]:40000"), netip.MustParseAddrPort("[fd00::2]:80")
+	for _, c := range []struct {
+		what string
+		p    []byte
+		want flow
+		says bool
+	}{
+		{"data", packet4(clientAddr, serverAddr, 0x18, 1), flow{clientAddr, serverAddr}, true},
+		{"an end", packet4(clientAddr, serverAddr, 0x11, 0), flow{clientAddr, serverAddr}, true},
+		{"a reset", packet4(serverAddr, clientAddr, 4, 0), flow{serverAddr, clientAddr}, true},
+		{"an acknowledgement", packet4(clientAddr, serverAddr, 0x10, 0), flow{}, false},
+		{"a beginning", packet4(clientAddr, serverAddr, 2, 0), flow{}, false},
+		{"IPv6", packet6(a6, b6, 0x18, 100), flow{a6, b6}, true},
+		{"IPv6, an acknowledgement", packet6(a6, b6, 0x10, 0), flow{}, false},
+		{"padding is no data", append(packet4(clientAddr, serverAddr, 0x10, 0), 0, 0), flow{}, false},
+		{"another version", []byte{0x50, 19: 0}, flow{}, false},
+	} {
+		if f, says := parsePacket(c.p); f != c.want || says != c.says {
+			t.Errorf("%s: %v, %v", c.what, f, says)
+		}
+	}
+	for _, p := range [][]byte{packet4(clientAddr, serverAddr, 1, 5), packet6(a6, b6, 1, 5)} {
+		for n := range p {
+			parsePacket(p[:n]) // whatever it says, it stays within
+		}
+		p[9], p[6] = 17, 17 // UDP
+		if _, says := parsePacket(p); says {
+			t.Error("UDP is held")
+		}
+	}
+}
+
+func FuzzParsePacket(f *testing.F) {
+	f.Add(packet4(clientAddr, serverAddr, 0x18, 3))
+	f.Add(packet6(clientAddr, serverAddr, 0x18, 3))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		before := slices.Clone(p)
+		if f, says := parsePacket(p); says && (f.from.Addr().Is4() != f.to.Addr().Is4() || len(p) < ip4Len+tcpLen) {
+			t.Errorf("%v of %x", f, p)
+		}
+		if !slices.Equal(before, p) {
+			t.Error("written to")
+		}
+	})
+}
+
+// What a program does on its shadow is seen after what it did in its segment before, also if
+// the peer is late.
+func TestGate(t *testing.T) {
+	hosts, client, server := pair(t, segment.Config{}, nil)
+	fin := packet4(clientAddr, serverAddr, 0x11, 0)
+	other := packet4(clientAddr, netip.MustParseAddrPort("10.0.0.2:81"), 0x11, 0)
+	e := hosts[0].engine
+	if e.Gate(other) != nil || e.Gate(packet4(clientAddr, serverAddr, 0x10, 0)) != nil || e.Gate(packet4(serverAddr, clientAddr, 0x11, 0)) != nil {
+		t.Error("a packet is held that need not be")
+	}
+	for i := range 200 {
+		data := pattern(uint64(i), 1+i*300)
+		if err := send(t, client, data, true); err != nil {
+			t.Fatal(err)
+		}
+		g := e.Gate(fin)
+		if g == nil {
+			t.Fatal("not held")
+		}
+		var readable atomic.Int64
+		passed := make(chan struct{})
+		if !e.Hold(g, func() {
+			readable.Store(int64(server.Readable()))
+			close(passed)
+		}) {
+			t.Fatal("dropped")
+		}
+		<-passed
+		if n := readable.Load(); n != int64(len(data)) {
+			t.Fatalf("round %d: the packet passes when %d of %d bytes are there", i, n, len(data))
+		}
+		if _, err := receive(t, server, len(data), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := e.Stats(); s.Held != 200 || s.Fences == 0 || s.HeldDropped != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A gate holds no more than it may, lets all pass in order when its connection ends, and
+// forgets it.
+func TestGateEnds(t *testing.T) {
+	hosts, client, _ := pair(t, segment.Config{}, nil)
+	e := hosts[0].engine
+	g := e.Gate(packet4(clientAddr, serverAddr, 0x11, 0))
+	var got []int
+	done := make(chan struct{})
+	if err := e.do(func() { // nothing else happens meanwhile
+		defer close(done)
+		for i := range maxHeld + 5 {
+			if e.Hold(g, func() { got = append(got, i) }) != (i < maxHeld) {
+				t.Errorf("packet %d", i)
+			}
+		}
+		if len(got) > 0 {
+			t.Errorf("%d passed", len(got))
+		}
+		for _, c := range e.conns {
+			e.end(c, true)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if len(got) != maxHeld || !slices.IsSorted(got) {
+		t.Errorf("passed: %v", got)
+	}
+	if e.Gate(packet4(clientAddr, serverAddr, 0x11, 0)) != nil || e.gates.n.Load() != 0 {
+		t.Error("there is a gate still")
+	}
+	passed := false
+	if e.Hold(g, func() { passed = true }); !passed {
+		t.Error("an open gate holds")
+	}
+	_ = client
+}

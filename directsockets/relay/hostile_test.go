@@ -1,0 +1,306 @@
+package relay
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/link/mem"
+	"exnet/fabric/nic"
+	"exnet/fabric/rma"
+	"exnet/fabric/velo"
+)
+
+// foe is a node that says what it likes.
+type foe struct {
+	t    *testing.T
+	nic  *nic.NIC
+	box  *velo.Endpoint
+	rma  *rma.Endpoint
+	to   fabric.NodeID
+	vpid fabric.VPID
+}
+
+func newFoe(t *testing.T, f *mem.Fabric, id, to fabric.NodeID) *foe {
+	t.Helper()
+	card, err := nic.New(nic.Config{Node: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Attach(card); err != nil {
+		t.Fatal(err)
+	}
+	x := &foe{t: t, nic: card, to: to, vpid: FirstVPID + fabric.VPID(serverAddr.Port()%Devices)}
+	if x.box, err = card.OpenVELO(x.vpid, velo.Config{Slots: 65536, Credits: 65536}); err == nil {
+		x.rma, err = card.OpenRMA(x.vpid, rma.Config{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = card.Close() })
+	return x
+}
+
+func (x *foe) say(k kind, tag uint8, p []byte) {
+	x.t.Helper()
+	until(x.t, "credit", func() bool {
+		return x.box.Send(velo.Descriptor{Dst: x.to, VPID: x.vpid, Tag: tag, Type: uint8(k)}, p) == nil
+	})
+}
+
+// hear returns the next message of a kind.
+func (x *foe) hear(k kind) (p []byte) {
+	x.t.Helper()
+	until(x.t, "answer", func() bool {
+		st, b, ok := x.box.Peek()
+		if ok {
+			p = bytes.Clone(b)
+			x.box.Advance()
+		}
+		return ok && kind(st.Type) == k
+	})
+	return p
+}
+
+// open opens a connection to a program on the victim, which takes it.
+func (x *foe) open(h *host) (id uint32, nla atu.NLA, server *segment.End) {
+	x.t.Helper()
+	o := open{id: 1000, nla: 1, size: segment.Config{Slots: 16, Ring: 65536}, offer: 7,
+		info: segment.Info{Nonce: segment.NewNonce(), Client: clientAddr, Server: serverAddr}}
+	x.say(kindOpen, 0, o.append(nil))
+	server = h.answer(x.t)
+	a, err := parseAttached(x.hear(kindAttached))
+	if err != nil || a.id != o.id {
+		x.t.Fatal(a, err)
+	}
+	return a.far, a.nla, server
+}
+
+// victim is a host with a foe on its fabric, and a friend.
+func victim(t *testing.T) (h, friend *host, x *foe) {
+	t.Helper()
+	f := mem.NewFabric()
+	var hosts []*host
+	for id := range 2 {
+		card, err := nic.New(nic.Config{Node: fabric.NodeID(id + 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Attach(card); err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, newHost(t, card, nil))
+	}
+	return hosts[1], hosts[0], newFoe(t, f, 9, 2)
+}
+
+var promote = make([]byte, 8)
+
+func info(mode uint8, n uint32, off, advance uint64) []byte {
+	p := make([]byte, 28)
+	p[0] = mode
+	for i := range 4 {
+		p[4+i] = byte(n >> (8 * i))
+	}
+	for i := range 8 {
+		p[8+i], p[16+i] = byte(off>>(8*i)), byte(advance>>(8*i))
+	}
+	return p
+}
+
+// A node that says what cannot be loses the connection of which it says so, and its program
+// gets a reset; others go on.
+func TestHostile(t *testing.T) {
+	put := func(tag segment.Tag, p ...byte) func(*foe) {
+		return func(x *foe) { x.say(kind(tag), 0, append(p, make([]byte, max(0, 1-len(p)))...)) }
+	}
+	said := func(k kind, p []byte) func(*foe) { return func(x *foe) { x.say(k, 0, p) } }
+	both := func(f ...func(*foe)) func(*foe) {
+		return func(x *foe) {
+			for _, f := range f {
+				f(x)
+			}
+		}
+	}
+	promoted := put(segment.TagPromote, promote...)
+	for _, c := range []struct {
+		what string
+		do   func(*foe)
+	}{
+		{"data before PROMOTE", put(segment.TagVELOLast, 1)},
+		{"PROMOTE twice", both(promoted, promoted)},
+		{"PROMOTE of 3 bytes", put(segment.TagPromote, 1, 2, 3)},
+		{"RMA_INFO beyond the ring", both(promoted, put(segment.TagRMAInfo, info(1, 100, 65500, 100)...))},
+		{"RMA_INFO of nothing", both(promoted, put(segment.TagRMAInfo, info(1, 0, 0, 0)...))},
+		{"RMA_INFO with too small an advance", both(promoted, put(segment.TagRMAInfo, info(1, 100, 0, 99)...))},
+		{"RMA_INFO of a region", both(promoted, put(segment.TagRMAInfo, info(2, 100, 0, 0)...))},
+		{"RMA_INFO of a sink", both(promoted, put(segment.TagRMAInfo, info(3, 100, 1, 0)...))},
+		{"more than the ring", both(promoted, put(segment.TagRMAInfo, info(1, 60000, 0, 60000)...), put(segment.TagRMAInfo, info(1, 6000, 0, 6000)...))},
+		{"something after SHUTDOWN", both(promoted, put(segment.TagShutdown), put(segment.TagVELO, 1))},
+		{"something after DEMOTE", both(promoted, put(segment.TagDemote), put(segment.TagShutdown))},
+		{"more than the queue", func(x *foe) {
+			promoted(x)
+			for range 16 {
+				put(segment.TagVELO, 1)(x)
+			}
+		}},
+		{"consumed what was not sent", said(kindBack, back{consumed: 1}.append(nil))},
+		{"freed what was not sent", said(kindBack, back{freed: 1}.append(nil))},
+		{"frozen behind the end", said(kindMark, appendMark(nil, segment.Mark{Frozen: true, Slot: 1}))},
+		{"frozen in what was not sent", said(kindMark, appendMark(nil, segment.Mark{Frozen: true, Off: 1}))},
+		{"a short BACK", said(kindBack, []byte{1})},
+		{"a long MARK", said(kindMark, make([]byte, 17))},
+		{"a short FENCE", said(kindFence, []byte{1})},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			h, friend, x := victim(t)
+			client := friend.call(t, h, segment.Config{})
+			server := h.answer(t)
+			until(t, "attached", client.Attached)
+			id, _, bad := x.open(h)
+			x.say(kindSelect, 0, appendID(nil, id))
+			c.do(x)
+			until(t, "reset", func() bool { bad.Awake(); return bad.Err() == segment.ErrReset })
+			x.hear(kindDrop)
+			if err := client.Promote(0); err != nil {
+				t.Fatal(err)
+			}
+			if err := send(t, client, pattern(1, 70_000), true); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
+			if got, err := receive(t, server, 70_000, true); err != nil || !bytes.Equal(got, pattern(1, 70_000)) {
+				t.Error("the other connection:", err)
+			}
+			if h.engine.Stats().Breaches != 1 {
+				t.Errorf("%+v", h.engine.Stats())
+			}
+		})
+	}
+}
+
+// A node reaches no connection of another node, and no memory but the ring of its own.
+func TestNotYours(t *testing.T) {
+	h, friend, x := victim(t)
+	client := friend.call(t, h, segment.Config{})
+	server := h.answer(t)
+	until(t, "attached", client.Attached)
+	var victims []uint32
+	var rings []atu.NLA
+	done := make(chan struct{})
+	if err := h.engine.do(func() {
+		for id, c := range h.engine.conns {
+			victims, rings = append(victims, id), append(rings, c.in.NLA(), c.out.NLA())
+		}
+		close(done)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	x.open(h)
+	for _, id := range victims {
+		x.say(kindSelect, 0, appendID(nil, id))
+		x.say(kind(segment.TagPromote), 0, promote)
+		x.say(kindMark, 0, appendMark(nil, segment.Mark{Closed: true, Reset: true}))
+		x.say(kindBack, 0, back{1, 1}.append(nil))
+		x.say(kindDrop, 0, appendID(nil, id))
+		x.say(kindBye, 0, appendID(nil, id))
+		x.say(kindAnswer, 0, appendID(appendID(nil, id), 1))
+		x.say(kindAttached, 0, attached{id: id, far: 1}.append(nil))
+	}
+	region, err := x.nic.ATU().Register(x.vpid, make([]byte, 4096), atu.Read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	for _, nla := range rings {
+		if err := x.rma.Put(rma.PutReq{Local: region.NLA(), Remote: nla, Len: 64, Node: x.to, VPID: x.vpid, Notify: rma.NotifyRequester}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "refused", func() bool {
+			n, ok := x.rma.Next()
+			if ok && n.Status == fabric.StatusOK {
+				t.Error("written to the ring of another connection")
+			}
+			return ok
+		})
+	}
+	if err := client.Promote(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t, client, pattern(1, 70_000), true); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
+	if got, err := receive(t, server, 70_000, true); err != nil || !bytes.Equal(got, pattern(1, 70_000)) {
+		t.Error(err)
+	}
+}
+
+// Whatever a node says, the victim stands, and others go on.
+func TestNoise(t *testing.T) {
+	h, friend, x := victim(t)
+	client := friend.call(t, h, segment.Config{})
+	server := h.answer(t)
+	until(t, "attached", client.Attached)
+	id, _, bad := x.open(h)
+	r := rand.New(rand.NewPCG(1, 2))
+	rounds := 20_000
+	if testing.Short() {
+		rounds = 2000
+	}
+	for range rounds {
+		if r.IntN(4) == 0 {
+			x.say(kindSelect, 0, appendID(nil, id))
+		}
+		p := make([]byte, 1+r.IntN(velo.MaxPayload))
+		if r.IntN(2) == 0 {
+			p = p[:min(len(p), []int{1, 4, 8, 16, 28, openLen}[r.IntN(6)])]
+		}
+		for i := range p {
+			if r.IntN(3) == 0 {
+				p[i] = byte(r.Uint32())
+			}
+		}
+		k := kind(r.IntN(16))
+		if k == kindOpen && len(p) == openLen { // or the victim is busy with segments
+			continue
+		}
+		x.say(k, uint8(r.IntN(3)), p)
+		for {
+			if _, _, ok := x.box.Peek(); !ok {
+				break
+			}
+			x.box.Advance()
+		}
+	}
+	_ = bad
+	if err := client.Promote(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t, client, pattern(1, 70_000), true); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
+	if got, err := receive(t, server, 70_000, true); err != nil || !bytes.Equal(got, pattern(1, 70_000)) {
+		t.Error(err)
+	}
+}
+
+// A program that breaks the protocol of its segment loses its connection, at both ends.
+func TestHostileProgram(t *testing.T) {
+	hosts, client, server := pair(t, segment.Config{}, nil)
+	control := client.Segment().Exposed()[512:] // SPEC.md, 2.2
+	control[144+7] = 1                          // frozen_slot: what nobody has sent
+	control[128] |= 4                           // FROZEN
+	_, _ = client.Send([]byte{1})               // so that the node looks
+	if err := end(t, server, true); err != segment.ErrReset {
+		t.Errorf("the far program: %v", err)
+	}
+	if s := hosts[0].engine.Stats(); s.Breaches != 1 {
+		t.Errorf("%+v", s)
+	}
+}

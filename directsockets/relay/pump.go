@@ -1,0 +1,323 @@
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/rma"
+)
+
+// quiet is how many bytes of a ring may be consumed without being told of.
+const quiet = 16 << 10
+
+// pump takes what the program has sent, and sends it. It returns how many messages that
+// was, and how many bytes of data.
+func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
+	c.blocked = false
+	switch c.state {
+	case stateCalling:
+		e.call(c)
+		return 0, 0
+	case stateOffered:
+		if !e.accept(c) {
+			return 0, 0
+		}
+	case stateLeaving:
+		return 0, 0
+	}
+	held := c.gate.waiting()
+	mark, err := c.relay.Mark() // before the messages: what the program said comes after those
+	if err != nil {
+		e.fail(c, err)
+		return 0, 0
+	}
+	if c.far == 0 { // an orphan
+		c.told = mark
+		c.gate.open()
+		if mark.Closed {
+			e.end(c, false)
+		}
+		return 0, 0
+	}
+	drained := false
+	for n < budget && !drained && !c.over && !c.blocked {
+		if !e.sendQueue(c) || len(c.queue) >= window {
+			break
+		}
+		en := e.entry(c)
+		ok, err := c.relay.Take(&en.msg)
+		if err != nil {
+			e.recycle(en)
+			e.fail(c, err)
+			return n, bytes
+		}
+		if drained = !ok; drained {
+			e.recycle(en)
+			break
+		}
+		n++
+		c.events++
+		bytes += e.forward(c, en)
+	}
+	if c.over {
+		return n, bytes
+	}
+	if drained && e.sendQueue(c) && len(c.queue) == 0 {
+		e.say(c, mark, held)
+	}
+	if !c.over {
+		e.giveBack(c)
+	}
+	return n, bytes
+}
+
+// forward sends a message, or queues it. It returns how many bytes of data it has.
+func (e *Engine) forward(c *conn, en *entry) (bytes int) {
+	e.stats.MessagesSent.Add(1)
+	switch en.msg.Tag {
+	case segment.TagRMAInfo:
+		_, bytes = en.msg.Place()
+		c.queue = append(c.queue, en)
+		e.startPut(c, en)
+	case segment.TagVELO, segment.TagVELOLast:
+		bytes = en.msg.Len
+		fallthrough
+	default:
+		if len(c.queue) == 0 && e.send(c, kind(en.msg.Tag), 0, en.msg.Payload()) {
+			e.recycle(en)
+		} else {
+			c.queue = append(c.queue, en)
+		}
+	}
+	e.stats.BytesSent.Add(uint64(bytes))
+	return bytes
+}
+
+// startPut brings the data of a message to the far program's ring.
+func (e *Engine) startPut(c *conn, en *entry) {
+	off, n := en.msg.Place()
+	b := &e.boxes[c.device]
+	local := c.out.NLA() + atu.NLA(off)
+	last := rma.LastFragment(local, n)
+	en.running, en.again = true, false
+	b.puts[last] = en
+	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Notify: rma.NotifyRequester})
+	if err == nil {
+		return
+	}
+	delete(b.puts, last)
+	en.running = false
+	if errors.Is(err, fabric.ErrAgain) { // until others have ended
+		en.again = true
+		return
+	}
+	e.lose(c.node)
+}
+
+// put is told that a PUT has ended.
+func (e *Engine) put(en *entry, ok bool) {
+	c := en.c
+	en.running = false
+	if ok {
+		e.stats.Puts.Add(1)
+	} else {
+		e.stats.PutsFailed.Add(1)
+	}
+	switch {
+	case c.over:
+		e.recycle(en)
+	case !ok:
+		e.stats.Lost.Add(1)
+		var id [idLen]byte
+		e.postLater(c.node, c.device, kindDrop, tagGone, appendID(id[:0], c.far))
+		e.end(c, true)
+	default:
+		e.activate(c)
+	}
+}
+
+// sendQueue sends what is queued, as far as its data has arrived. False: it waits for
+// credit.
+func (e *Engine) sendQueue(c *conn) bool {
+	for len(c.queue) > 0 {
+		en := c.queue[0]
+		if en.again {
+			e.startPut(c, en)
+		}
+		if en.running || en.again {
+			for _, next := range c.queue[1:] {
+				if next.again {
+					e.startPut(c, next)
+				}
+			}
+			return true
+		}
+		if !e.send(c, kind(en.msg.Tag), 0, en.msg.Payload()) {
+			return false
+		}
+		c.queue = c.queue[1:]
+		e.recycle(en)
+	}
+	c.queue = nil
+	return true
+}
+
+// send sends a message for a connection. False: not now.
+func (e *Engine) send(c *conn, k kind, tag uint8, p []byte) bool {
+	n := c.node
+	if n.selected[c.device] != c.far {
+		var id [idLen]byte
+		if e.post(n, c.device, kindSelect, 0, appendID(id[:0], c.far)) != nil {
+			c.blocked = true
+			return false
+		}
+		n.selected[c.device] = c.far
+	}
+	if e.post(n, c.device, k, tag, p) != nil {
+		c.blocked = true
+		return false
+	}
+	return true
+}
+
+// say tells the peer what the program says beside its messages, all of which were sent.
+// held is how many packets of the shadow waited before these were looked at.
+func (e *Engine) say(c *conn, mark segment.Mark, held int) {
+	if mark != c.told {
+		var p [markLen]byte
+		if !e.send(c, kindMark, 0, appendMark(p[:0], mark)) {
+			return
+		}
+		c.told = mark
+		c.events++
+		if mark.Closed {
+			c.state = stateLeaving
+		}
+	}
+	switch {
+	case held == 0 || c.asked > 0:
+	case c.events == c.arrived:
+		c.gate.pass(held)
+	default:
+		var id [idLen]byte
+		if e.send(c, kindFence, 0, appendID(id[:0], c.fences+1)) {
+			e.stats.Fences.Add(1)
+			c.fences++
+			c.asked, c.before = held, c.events
+		}
+	}
+	if c.events == c.arrived && (mark.Rolled || mark.Stands) {
+		c.gate.open()
+	}
+}
+
+// answered is told that all has arrived that was sent before a fence.
+func (e *Engine) answered(c *conn, number uint32) {
+	if number != c.fences || c.asked == 0 {
+		return // an older one
+	}
+	c.gate.pass(c.asked)
+	c.asked, c.arrived = 0, c.before
+	if c.state == stateUp {
+		e.activate(c) // more may wait
+	}
+}
+
+// giveBack tells the peer what the program has consumed, if that is worth it.
+func (e *Engine) giveBack(c *conn) {
+	consumed, freed, err := c.relay.Returned()
+	if err != nil {
+		e.fail(c, err)
+		return
+	}
+	if consumed-c.gave.consumed < uint64(c.seg.Config().Slots/4) && freed-c.gave.freed < quiet {
+		return
+	}
+	b := back{consumed, freed}
+	var p [backLen]byte
+	if e.send(c, kindBack, 0, b.append(p[:0])) {
+		c.gave = b
+	}
+}
+
+// call asks the peer for a connection.
+func (e *Engine) call(c *conn) {
+	if m, err := c.relay.Mark(); err != nil || m.Closed || c.relay.PeerState() == segment.StateWithdrawn {
+		e.end(c, false) // the brokers know
+		return
+	}
+	if c.opened {
+		return
+	}
+	nla, err := c.in.Lend(c.node.id)
+	if err != nil {
+		e.end(c, false)
+		return
+	}
+	o := open{id: c.id, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
+	var p [openLen]byte
+	if e.post(c.node, c.device, kindOpen, 0, o.append(p[:0])) != nil {
+		c.blocked = true
+		return
+	}
+	c.opened = true
+}
+
+// accept looks whether the server's program has taken a connection, and tells the peer.
+func (e *Engine) accept(c *conn) bool {
+	m, err := c.relay.Mark()
+	refused := c.relay.PeerState() == segment.StateWithdrawn
+	if err != nil || refused || m.Closed && !c.relay.Attached() {
+		var id [idLen]byte
+		tag := uint8(tagGone)
+		if refused {
+			tag = tagRefuse
+		}
+		e.postLater(c.node, c.device, kindDrop, tag, appendID(id[:0], c.far))
+		e.end(c, false)
+		return false
+	}
+	if !c.relay.Attached() {
+		return false
+	}
+	nla, err := c.in.Lend(c.node.id)
+	if err != nil {
+		e.fail(c, err)
+		return false
+	}
+	a := attached{id: c.far, far: c.id, nla: nla}
+	var p [attachedLen]byte
+	if e.post(c.node, c.device, kindAttached, 0, a.append(p[:0])) != nil {
+		c.blocked = true
+		return false
+	}
+	e.stats.Attached.Add(1)
+	c.state = stateUp
+	return true
+}
+
+// entry returns an entry for a message.
+func (e *Engine) entry(c *conn) *entry {
+	if n := len(e.spare); n > 0 {
+		en := e.spare[n-1]
+		e.spare = e.spare[:n-1]
+		en.c = c
+		return en
+	}
+	return &entry{c: c}
+}
+
+// maxSpare bounds the entries that are kept.
+const maxSpare = 4 * window
+
+func (e *Engine) recycle(en *entry) {
+	en.c, en.running, en.again = nil, false, false
+	if len(e.spare) < maxSpare {
+		e.spare = append(e.spare, en)
+	}
+}
+
+func appendID(p []byte, id uint32) []byte { return binary.LittleEndian.AppendUint32(p, id) }

@@ -1,0 +1,272 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric/velo"
+)
+
+// receive takes a message. It borrows p until return.
+func (e *Engine) receive(box int, st velo.Status, p []byte) {
+	n := e.peer(st.Src)
+	if n.down { // by a link that has gone: another one may be there
+		return
+	}
+	k := kind(st.Type)
+	if box == Devices {
+		if k != kindNote {
+			e.refuse(n, fmt.Errorf("%w: message of kind %d for the broker", errPeer, k))
+		} else if err := e.note(n, st.Tag, p); err != nil {
+			e.refuse(n, err)
+		}
+		return
+	}
+	var err error
+	switch k {
+	case kindSelect:
+		var id uint32
+		if id, err = parseID(p); err == nil {
+			e.boxes[box].named[st.Flow] = id
+		}
+	case kindOpen:
+		var o open
+		if o, err = parseOpen(p); err == nil {
+			e.opened(n, box, o)
+		}
+	case kindAttached:
+		var a attached
+		if a, err = parseAttached(p); err == nil {
+			e.attached(n, box, a)
+		}
+	case kindDrop:
+		var id uint32
+		if id, err = parseID(p); err == nil {
+			e.dropped(n, box, id, st.Tag)
+		}
+	case kindBye:
+		var id uint32
+		if id, err = parseID(p); err == nil {
+			if c := e.conns[id]; c != nil && c.node == n && c.state == stateLeaving {
+				e.end(c, false)
+			}
+		}
+	case kindAnswer:
+		var id, number uint32
+		if id, number, err = parseAnswer(p); err == nil {
+			if c := e.conns[id]; c != nil && c.node == n {
+				e.answered(c, number)
+			}
+		}
+	default:
+		c := e.conns[e.boxes[box].named[st.Flow]]
+		if c == nil || c.node != n || c.device != box || c.far == 0 {
+			return // it has ended here
+		}
+		if err := e.take(c, k, p); err != nil {
+			e.fail(c, err)
+		}
+		return
+	}
+	if err != nil {
+		e.refuse(n, err)
+	}
+}
+
+// refuse notes that a node has said what cannot be, of no connection.
+func (e *Engine) refuse(n *node, err error) {
+	e.stats.Breaches.Add(1)
+	e.cfg.Log.Warn("direct sockets: a node broke the protocol", "node", n.id, "reason", err)
+}
+
+// take takes a message for a connection. An error: it cannot be.
+func (e *Engine) take(c *conn, k kind, p []byte) error {
+	switch k {
+	case kindBack:
+		b, err := parseBack(p)
+		if err == nil {
+			err = c.relay.GiveBack(b.consumed, b.freed)
+		}
+		return err
+	case kindMark:
+		m, err := parseMark(p)
+		if err != nil {
+			return err
+		}
+		return e.heard(c, m)
+	case kindFence: // all that came before is in the segment
+		number, err := parseID(p)
+		if err != nil {
+			return err
+		}
+		var b [answerLen]byte
+		e.postLater(c.node, c.device, kindAnswer, 0, appendID(appendID(b[:0], c.far), number))
+		return nil
+	}
+	return e.deliver(c, k, p)
+}
+
+// deliver puts a message of the far program into the queue of the one here.
+func (e *Engine) deliver(c *conn, k kind, p []byte) error {
+	m := segment.Message{Tag: segment.Tag(k), Len: len(p)}
+	if k == kind(segment.TagShutdown) || k == kind(segment.TagDemote) {
+		m.Len = 0 // see empty
+	}
+	copy(m.Data[:], p)
+	if c.state == stateLeaving {
+		return nil // nobody reads it
+	}
+	if err := c.relay.Put(&m); err != nil {
+		return err
+	}
+	e.stats.MessagesReceived.Add(1)
+	switch m.Tag {
+	case segment.TagVELO, segment.TagVELOLast:
+		e.stats.BytesReceived.Add(uint64(m.Len))
+	case segment.TagRMAInfo:
+		_, n := m.Place()
+		e.stats.BytesReceived.Add(uint64(n))
+	}
+	if !c.touched {
+		c.touched = true
+		e.touched = append(e.touched, c)
+	}
+	return nil
+}
+
+// tell wakes the programs that have got messages.
+func (e *Engine) tell() {
+	for _, c := range e.touched {
+		c.touched = false
+		if c.over {
+			continue
+		}
+		c.relay.Tell()
+		if c.relay.Unread(c.gave.consumed, c.gave.freed) {
+			e.activate(c) // to be told when the program consumes
+		}
+	}
+	clear(e.touched)
+	e.touched = e.touched[:0]
+}
+
+// heard tells the program what the far one says.
+func (e *Engine) heard(c *conn, m segment.Mark) error {
+	if err := c.relay.Say(m); err != nil {
+		return err
+	}
+	if m.Closed {
+		e.tell()
+		var id [idLen]byte
+		e.postLater(c.node, c.device, kindBye, 0, appendID(id[:0], c.far))
+		_ = c.relay.Close(m.Reset)
+		e.end(c, m.Reset)
+	}
+	return nil
+}
+
+// opened is asked for a connection to a program here.
+func (e *Engine) opened(n *node, box int, o open) {
+	c, err := e.provide(n, box, o)
+	if err != nil {
+		e.stats.Refused.Add(1)
+		var id [idLen]byte
+		e.postLater(n, box, kindDrop, tagGone, appendID(id[:0], o.id))
+		return
+	}
+	e.stats.Accepted.Add(1)
+	e.add(c, n)
+}
+
+// provide makes the segment of a connection to a program here, and offers it.
+func (e *Engine) provide(n *node, box int, o open) (*conn, error) {
+	switch {
+	case n.conns >= e.cfg.MaxConns:
+		return nil, ErrTooMany
+	case o.size.Slots > MaxSlots || o.size.Ring > MaxRing || o.size.Slots == 0 || o.size.Ring == 0 || int(o.info.Device()) != box:
+		return nil, fmt.Errorf("%w: %d slots, ring of %d bytes, device %d", errPeer, o.size.Slots, o.size.Ring, o.info.Device())
+	}
+	s, err := segment.Create(o.info, o.size)
+	if err != nil {
+		return nil, err
+	}
+	fds := make([]int, 0, 3)
+	abort := func(err error) (*conn, error) {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return nil, err
+	}
+	own, err := unix.FcntlInt(uintptr(s.Fd()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		s.Retire()
+		return abort(err)
+	}
+	fds = append(fds, own)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		s.Retire()
+		return abort(err)
+	}
+	fds = append(fds, pair[1])
+	s.CloseFd()
+	c := &conn{state: stateOffered, far: o.id, remote: o.nla, seg: s}
+	if err := e.equip(c, segment.Client, pair[0]); err != nil {
+		return abort(err)
+	}
+	e.cfg.Offered(Offer{Node: n.id, ID: o.offer, Info: o.info, Segment: own, Bell: pair[1]})
+	return c, nil
+}
+
+// attached is told that the server's program has a connection that is offered from here.
+func (e *Engine) attached(n *node, box int, a attached) {
+	c := e.conns[a.id]
+	if c == nil || c.node != n || c.device != box || c.state != stateCalling || !c.opened || a.far == 0 {
+		e.unknown(n, box, a)
+		return
+	}
+	c.far, c.remote = a.far, a.nla
+	switch err := c.relay.Attach(); {
+	case errors.Is(err, segment.ErrCorrupt):
+		e.fail(c, err)
+		return
+	case err != nil: // the client has taken its offer back
+		e.end(c, false)
+		e.unknown(n, box, a)
+		return
+	}
+	e.stats.Attached.Add(1)
+	c.state = stateUp
+	e.activate(c)
+}
+
+// unknown tells the peer that the client of a connection does not want it any more.
+func (e *Engine) unknown(n *node, box int, a attached) {
+	if a.far != 0 {
+		var id [idLen]byte
+		e.postLater(n, box, kindDrop, tagOrphan, appendID(id[:0], a.far))
+	}
+}
+
+// dropped is told that the peer does not have a connection.
+func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
+	c := e.conns[id]
+	if c == nil || c.node != n || c.device != box {
+		return
+	}
+	switch {
+	case c.state == stateUp && why == tagOrphan: // the program goes back to the shadow, with all that it has sent
+		if c.relay.Say(segment.Mark{Frozen: true}) == nil {
+			c.far = 0
+			return
+		}
+	case c.state == stateUp:
+		e.stats.Lost.Add(1)
+	case c.state == stateCalling && why == tagRefuse:
+		c.relay.Refuse()
+	}
+	e.end(c, true)
+}

@@ -1,0 +1,296 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"exnet/directsockets/segment"
+)
+
+// pattern is n bytes that tell where they belong.
+func pattern(seed uint64, n int) []byte {
+	p := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(p)
+	return p
+}
+
+// Bytes of all sizes go both ways, and the end of each direction comes after them.
+func TestBothWays(t *testing.T) {
+	for _, size := range []segment.Config{{}, {Slots: 16, Ring: 64 << 10}} {
+		hosts, client, server := pair(t, size, nil)
+		var wg sync.WaitGroup
+		alone := false
+		for i, ends := range [][2]*segment.End{{client, server}, {server, client}} {
+			data := pattern(uint64(i), 3<<20)
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(1, uint64(i)))
+				for rest := data; len(rest) > 0; {
+					n := min(len(rest), 1<<r.IntN(19))
+					if err := send(t, ends[0], rest[:n], alone); err != nil {
+						t.Error(err)
+						return
+					}
+					rest = rest[n:]
+				}
+				for errors.Is(ends[0].Shutdown(), segment.ErrAgain) {
+					wait(t, ends[0], false, alone)
+				}
+			})
+			wg.Go(func() {
+				got, err := receive(t, ends[1], len(data), alone)
+				if err != nil || !bytes.Equal(got, data) {
+					t.Errorf("direction %d: %v, equal %v", i, err, bytes.Equal(got, data))
+				}
+				if err := end(t, ends[1], alone); err != io.EOF {
+					t.Errorf("direction %d ends with %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+		a, b := hosts[0].engine.Stats(), hosts[1].engine.Stats()
+		if a.BytesSent != 3<<20 || b.BytesReceived != 3<<20 || b.BytesSent != 3<<20 || a.Attached != 1 || b.Attached != 1 || a.Breaches+b.Breaches != 0 {
+			t.Errorf("%+v\n%+v", a, b)
+		}
+	}
+}
+
+// Nothing is given back before the far program has consumed it.
+func TestGivenBackWhenConsumed(t *testing.T) {
+	_, client, server := pair(t, segment.Config{Slots: 16, Ring: 64 << 10}, nil)
+	n := 0
+	for { // until nothing fits any more, wherever it is
+		k, err := client.Send(make([]byte, 1000))
+		n += k
+		if errors.Is(err, segment.ErrAgain) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if limit := 16 * 4096; n > limit {
+		t.Errorf("%d bytes fit although nobody reads; the segment has room for %d", n, limit)
+	}
+	if _, err := receive(t, server, n, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t, client, make([]byte, 1000), true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A receiver that freezes at any byte has the rest rolled back to the sender's shadow.
+func TestFreeze(t *testing.T) {
+	for _, at := range []int{0, 1, 119, 120, 121, 480, 481, 700, 5000, 70_000, 99_999} {
+		_, client, server := pair(t, segment.Config{}, nil)
+		data := pattern(uint64(at), 100_000)
+		for _, p := range [][]byte{data[:120], data[120:480], data[480:1000], data[1000:]} {
+			if err := send(t, client, p, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := receive(t, server, at, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Freeze(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "frozen", client.Frozen)
+		if err := client.Rollback(func(p []byte) (int, error) {
+			got = append(got, p...)
+			return len(p), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, data) {
+			t.Errorf("frozen at %d: %d bytes, or others", at, len(got))
+		}
+		until(t, "rolled", server.Rolled)
+	}
+}
+
+// A sender that goes back to its shadow is followed after all that it has sent.
+func TestDemote(t *testing.T) {
+	_, client, server := pair(t, segment.Config{}, nil)
+	if err := send(t, server, pattern(1, 5000), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Demote(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := receive(t, client, 5000, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := end(t, client, true); !errors.Is(err, segment.ErrDemoted) {
+		t.Error(err)
+	}
+}
+
+// A program that closes, or is killed, has closed at the other end, after what it sent;
+// one that resets has reset.
+func TestClose(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		hosts, client, server := pair(t, segment.Config{}, nil)
+		if err := send(t, client, pattern(3, 200_000), true); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Close(reset)
+		got, err := receive(t, server, 200_000, true)
+		if err != nil || !bytes.Equal(got, pattern(3, 200_000)) {
+			t.Errorf("after close: %d bytes, %v", len(got), err)
+		}
+		want := segment.ErrClosed
+		if reset {
+			want = segment.ErrReset
+		}
+		if err := end(t, server, true); !errors.Is(err, want) {
+			t.Errorf("closed with reset %v: %v", reset, err)
+		}
+		for _, h := range hosts {
+			until(t, "forgotten", func() bool { return h.count() == 0 })
+		}
+	}
+}
+
+// count is how many connections an Engine has.
+func (h *host) count() int {
+	n := make(chan int, 1)
+	if h.engine.do(func() { n <- len(h.engine.conns) }) != nil {
+		return 0
+	}
+	return <-n
+}
+
+// regions is how many regions are registered.
+func (h *host) regions() uint64 { return h.nic.ATU().Stats().Regions }
+
+// When a node ends, or its link, both programs get a reset.
+func TestNodeGone(t *testing.T) {
+	hosts, client, server := pair(t, segment.Config{}, nil)
+	if err := send(t, client, pattern(3, 1000), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := receive(t, server, 1000, true); err != nil {
+		t.Fatal(err)
+	}
+	hosts[1].stop()
+	if err := end(t, server, true); !errors.Is(err, segment.ErrReset) {
+		t.Errorf("program of the node that ended: %v", err)
+	}
+	hosts[0].engine.PeerDown(2)
+	if err := end(t, client, true); !errors.Is(err, segment.ErrReset) {
+		t.Errorf("program of the other node: %v", err)
+	}
+	until(t, "regions given back", func() bool { return hosts[0].regions() == 0 && hosts[1].regions() == 0 })
+}
+
+// Who does not take an offer, or takes it back, leaves nothing behind.
+func TestOfferEnds(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	client := hosts[0].call(t, hosts[1], segment.Config{})
+	o := <-hosts[1].offers
+	o.close(t) // the broker has found nobody for it
+	until(t, "refused", func() bool { client.Awake(); return client.Err() != nil })
+	if client.PeerState() != segment.StateNone {
+		t.Error("refused for good")
+	}
+
+	client = hosts[0].call(t, hosts[1], segment.Config{})
+	o = <-hosts[1].offers
+	_ = client.Close(false)
+	o.close(t)
+	for _, h := range hosts {
+		until(t, "forgotten", func() bool { return h.count() == 0 && h.regions() == 0 })
+	}
+}
+
+// A server's program that takes what its client has taken back meanwhile goes back to its
+// shadow, with all that it has sent.
+func TestOrphan(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	client := hosts[0].call(t, hosts[1], segment.Config{})
+	o := <-hosts[1].offers
+	hosts[1].offers <- o
+	_ = client.Close(false)
+	until(t, "forgotten", func() bool { return hosts[0].count() == 0 })
+	server := hosts[1].answer(t)
+	if err := server.Promote(0); err != nil {
+		t.Fatal(err)
+	}
+	data := pattern(9, 3000)
+	n, err := server.Send(data)
+	if err != nil && !errors.Is(err, segment.ErrFrozen) {
+		t.Fatal(err)
+	}
+	until(t, "frozen", server.Frozen)
+	var got []byte
+	if err := server.Rollback(func(p []byte) (int, error) {
+		got = append(got, p...)
+		return len(p), nil
+	}); err != nil || !bytes.Equal(got, data[:n]) {
+		t.Errorf("rolled back %d bytes of %d: %v", len(got), n, err)
+	}
+	_ = server.Close(false)
+	until(t, "forgotten", func() bool { return hosts[1].count() == 0 && hosts[1].regions() == 0 })
+}
+
+// A segment that the server's program does not want is refused for good.
+func TestRefused(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	client := hosts[0].call(t, hosts[1], segment.Config{})
+	server := hosts[1].answerWith(t, (*segment.End).Withdraw)
+	_ = server.Close(false)
+	until(t, "refused", func() bool { client.Awake(); return client.Err() != nil })
+	if client.PeerState() != segment.StateWithdrawn {
+		t.Error("it may be offered again")
+	}
+}
+
+// There are no more connections to a node than there may be, and none that are too large.
+func TestLimits(t *testing.T) {
+	hosts := newHosts(t, 2, func(c *Config) { c.MaxConns = 2 })
+	for range 2 {
+		hosts[0].call(t, hosts[1], segment.Config{})
+		(<-hosts[1].offers).close(t)
+	}
+	until(t, "forgotten", func() bool { return hosts[0].count() == 0 && hosts[1].count() == 0 })
+	var ends []*segment.End
+	for range 3 {
+		ends = append(ends, hosts[0].call(t, hosts[1], segment.Config{}))
+	}
+	for range 2 {
+		o := <-hosts[1].offers
+		defer o.close(t)
+	}
+	until(t, "refused", func() bool { ends[2].Awake(); return ends[2].Err() != nil })
+	if hosts[0].count() != 2 {
+		t.Error("more, or fewer")
+	}
+}
+
+// Brokers hear what others say, whole and in order.
+func TestNotes(t *testing.T) {
+	hosts := newHosts(t, 3, nil)
+	var want []string
+	for i := range 300 {
+		note := string(pattern(uint64(i), 1+i*5))
+		want = append(want, note)
+		if err := hosts[0].engine.Send(2, []byte(note)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "heard", func() bool { return len(hosts[1].heard()) == len(want) })
+	for i, note := range hosts[1].heard() {
+		if note != want[i] {
+			t.Fatalf("note %d of %d bytes is another one", i, len(note))
+		}
+	}
+	if len(hosts[2].heard()) > 0 {
+		t.Error("heard by another node")
+	}
+}

@@ -1,0 +1,35 @@
+package relay
+
+import (
+	"iter"
+	"sync/atomic"
+
+	"exnet/internal/counter"
+)
+
+// Stats are the counters of an Engine.
+type Stats struct {
+	Opened           uint64 // connections that programs here have offered to other hosts
+	Accepted         uint64 // connections that programs of other hosts have offered here
+	Attached         uint64 // of both, those that both programs have taken
+	Refused          uint64 // offers of other hosts refused: too many, too large, or no memory
+	MessagesSent     uint64 // of programs' queues
+	MessagesReceived uint64
+	BytesSent        uint64 // of programs' data, by VELO and RMA
+	BytesReceived    uint64
+	Puts             uint64 // that have ended
+	PutsFailed       uint64
+	Lost             uint64 // connections reset because their node was lost
+	Breaches         uint64 // connections reset because a program or a node broke the protocol
+	NoCredit         uint64 // messages that had to wait for credit
+	Held             uint64 // packets of a shadow that waited for what was said before
+	HeldDropped      uint64 // of these, dropped: there were too many
+	Fences           uint64 // times that a node was asked whether all has arrived
+}
+
+// All yields the counters by name.
+func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
+
+type counters struct {
+	Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Lost, Breaches, NoCredit, Held, HeldDropped, Fences atomic.Uint64
+}

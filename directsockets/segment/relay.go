@@ -1,0 +1,330 @@
+package segment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"exnet/internal/shm"
+)
+
+// ErrRelay says that what is to be relayed into a segment cannot be: the other host has
+// broken the protocol. The segment was not changed.
+var ErrRelay = errors.New("segment: cannot be relayed")
+
+// Relay is a node's end of a segment, in place of a program that is on another host. What
+// the program here sends is taken out of its queue and carried there; what comes from
+// there is put into the other queue as it is. Counts of messages and bytes are the same in
+// both segments, so that what the far program gives back, and where it freezes, can be
+// said here without a change, and a direction can go back to the shadow at any byte.
+//
+// Both segments have queues and rings of one size. What fits into one fits into the
+// other.
+//
+// Concurrency: one user at a time, but for Silent, Bell and Close.
+type Relay struct {
+	e *End
+
+	out, in lane   // from the program here, to it
+	given   uint64 // messages of out that the program may write over
+	freed   uint64 // bytes of its ring
+	rung    uint64 // see wake
+	said    Mark   // what Say has told
+}
+
+// Message is one message of a queue.
+type Message struct {
+	Tag  Tag
+	Len  int
+	Data [MaxVELO]byte // Len bytes
+}
+
+// Payload is the data of the message.
+func (m *Message) Payload() []byte { return m.Data[:m.Len] }
+
+// Place is where in the ring the data of an RMA_INFO is. It is for messages that Take has
+// returned or Put has taken.
+func (m *Message) Place() (off, n int) {
+	return int(binary.LittleEndian.Uint64(m.Data[rmaPlaceOff:])), int(binary.LittleEndian.Uint32(m.Data[rmaLenOff:]))
+}
+
+// lane checks the messages of one direction, one after the other.
+type lane struct {
+	ring     uint64
+	count    uint64 // messages
+	advances uint64 // sum of those of the RMA_INFOs
+	freed    uint64 // of these, given back
+	ended    bool   // SHUTDOWN or DEMOTE was the last one
+}
+
+// next checks a message and counts it; false: it cannot be.
+func (l *lane) next(m *Message) bool {
+	if l.ended || (l.count == 0) != (m.Tag == TagPromote) {
+		return false
+	}
+	switch m.Tag {
+	case TagPromote:
+		if m.Len != promoteLen {
+			return false
+		}
+	case TagVELO, TagVELOLast:
+		if m.Len < 1 || m.Len > MaxVELO {
+			return false
+		}
+	case TagRMAInfo:
+		if m.Len != rmaLen {
+			return false
+		}
+		i := rmaInfo{
+			mode:    m.Data[rmaModeOff],
+			size:    uint64(binary.LittleEndian.Uint32(m.Data[rmaLenOff:])),
+			place:   binary.LittleEndian.Uint64(m.Data[rmaPlaceOff:]),
+			advance: binary.LittleEndian.Uint64(m.Data[rmaAdvanceOff:]),
+		}
+		if i.mode != modePut || !i.fits(l.ring) || i.advance < i.size || i.advance > l.ring-(l.advances-l.freed) {
+			return false
+		}
+		l.advances += i.advance
+	case TagShutdown, TagDemote:
+		if m.Len != 0 {
+			return false
+		}
+		l.ended = true
+	default:
+		return false
+	}
+	l.count++
+	return true
+}
+
+// Mark is what a program says beside its messages.
+type Mark struct {
+	Frozen bool   // it takes nothing more from its queue
+	Slot   uint64 // from this message on
+	Off    uint32 // and this byte of it
+	Rolled bool   // it has found the peer's Frozen
+	Stands bool   // its DEMOTE stands
+	Closed bool   // it has closed, or is gone
+	Reset  bool   // abortively
+}
+
+// NewRelay makes the node's end of a segment, as side. It takes bell, also when it fails.
+func NewRelay(s *Segment, side Side, bell int) (*Relay, error) {
+	e, err := NewEnd(s, side, bell, nil)
+	if err != nil {
+		return nil, err
+	}
+	flags := uint32(flagRelayed)
+	if e.register {
+		flags |= flagExpedited
+	}
+	e.own.flags.Store(flags) // no zero copy: regions stay on their host
+	ring := uint64(s.head.ring)
+	return &Relay{e: e, out: lane{ring: ring}, in: lane{ring: ring}}, nil
+}
+
+// Attach is that of End.
+func (r *Relay) Attach() error { return r.e.Attach() }
+
+// Attached is that of End.
+func (r *Relay) Attached() bool { return r.e.Attached() }
+
+// PeerState is how far the program has come.
+func (r *Relay) PeerState() State { return r.e.PeerState() }
+
+// Refuse tells the client that the server's side takes no such segment.
+func (r *Relay) Refuse() { r.e.Withdraw() }
+
+// Rings are the memory of the two rings, for the NIC to read and to write: that which
+// the program here writes, and that which it reads. It looks at none of both.
+func (r *Relay) Rings() (out, in []byte) {
+	s := r.e.seg
+	mem := s.Exposed()
+	at := func(side Side) []byte {
+		off := s.rings + int(side)*s.head.ring
+		return mem[off : off+s.head.ring : off+s.head.ring]
+	}
+	return at(1 - r.e.side), at(r.e.side)
+}
+
+// Take takes the next message of the program; false: there is none. ErrCorrupt: it cannot
+// be.
+func (r *Relay) Take(m *Message) (ok bool, err error) {
+	e := r.e
+	if e.bad.Load() {
+		return false, ErrCorrupt
+	}
+	w, s, ok := e.status()
+	if !ok {
+		return false, nil
+	}
+	m.Tag, m.Len = w.tag(), w.len()
+	if m.Len > MaxVELO {
+		return false, e.breach()
+	}
+	s.Payload().Part(0, m.Len).CopyTo(m.Data[:])
+	if !r.out.next(m) {
+		return false, e.breach()
+	}
+	e.rx.count++
+	return true, nil
+}
+
+// Silent reports whether the program has sent nothing yet. It may be called from any
+// goroutine.
+func (r *Relay) Silent() bool { return word(r.e.rx.queue[0].Status.Load()).lap() == 0 }
+
+// GiveBack tells the program what the far program has consumed, counted from the
+// beginning: messages, and bytes of the ring. ErrRelay: it cannot have.
+func (r *Relay) GiveBack(consumed, freed uint64) error {
+	e := r.e
+	if consumed-r.given > r.out.count-r.given || freed-r.freed > r.out.advances-r.freed {
+		return fmt.Errorf("%w: %d messages and %d bytes consumed of %d and %d", ErrRelay, consumed, freed, r.out.count, r.out.advances)
+	}
+	if consumed == r.given && freed == r.freed || e.bad.Load() {
+		return nil
+	}
+	shm.Publish()
+	r.given, r.freed, r.out.freed = consumed, freed, freed
+	shm.Release(e.own.freed, freed)
+	shm.Release(e.own.consumed, consumed)
+	e.barrier()
+	if a := e.peer.attention.Load(); a&armTX != 0 {
+		e.wake(a, armTX, &r.rung)
+	}
+	return nil
+}
+
+// Put puts a message of the far program into the queue of the one here. ErrRelay: it cannot
+// be there. ErrCorrupt: the program here has broken the protocol.
+func (r *Relay) Put(m *Message) error {
+	e := r.e
+	if e.bad.Load() {
+		return ErrCorrupt
+	}
+	if m.Tag == TagRMAInfo { // the far side knows of what was given back
+		if !e.credit() {
+			return e.breach()
+		}
+		r.in.freed = e.tx.freed
+	}
+	s, err := e.slot()
+	switch {
+	case err == ErrAgain:
+		return fmt.Errorf("%w: message %d does not fit into the queue", ErrRelay, r.in.count)
+	case err != nil:
+		return err
+	case !r.in.next(m):
+		return fmt.Errorf("%w: message %d, of type %d and %d bytes", ErrRelay, r.in.count, m.Tag, m.Len)
+	}
+	e.tx.put = r.in.advances
+	s.Payload().Fill(m.Payload())
+	e.commit(s, m.Tag, m.Len)
+	return nil
+}
+
+// Tell wakes the program if it waits for what Put has put there.
+func (r *Relay) Tell() { r.e.published() }
+
+// Returned is what the program has consumed of what was put there: messages, and bytes of
+// the ring.
+func (r *Relay) Returned() (consumed, freed uint64, err error) {
+	if r.e.bad.Load() {
+		return 0, 0, ErrCorrupt
+	}
+	if !r.e.credit() {
+		return 0, 0, r.e.breach()
+	}
+	return r.e.tx.consumed, r.e.tx.freed, nil
+}
+
+// Unread reports whether so much waits for the program here, or is not known there to have
+// been consumed, that the far one may wait for room. consumed and freed are what is known
+// there.
+func (r *Relay) Unread(consumed, freed uint64) bool {
+	t := &r.e.tx
+	return t.sent-consumed >= uint64(len(t.queue)/2) || t.put-freed >= r.in.ring/2
+}
+
+// Mark is what the program says now. What it says came after the messages that Take
+// returned before, and may have come before those that Take returns now. ErrCorrupt: it
+// cannot be.
+func (r *Relay) Mark() (m Mark, err error) {
+	e := r.e
+	if e.bad.Load() {
+		return m, ErrCorrupt
+	}
+	a := e.peer.attention.Load()
+	shm.Observe()
+	m = Mark{
+		Frozen: a&frozenFlag != 0, Rolled: a&rolledFlag != 0, Stands: a&standsFlag != 0,
+		Closed: a&closedFlag != 0 || e.gone.Load(), Reset: a&resetFlag != 0,
+	}
+	if m.Frozen {
+		m.Slot, m.Off = e.peer.frozenSlot.Load(), e.peer.frozenOff.Load()
+		if m.Slot > e.tx.sent || m.Off > maxRMA || m.Off > 0 && m.Slot == e.tx.sent {
+			return m, e.breach()
+		}
+	}
+	return m, nil
+}
+
+// Say tells the program here what the far one says, but that it is closed: see Close.
+// ErrRelay: it cannot say that.
+func (r *Relay) Say(m Mark) error {
+	e := r.e
+	if m.Frozen && (m.Slot-r.given > r.out.count-r.given || m.Off > maxRMA || m.Off > 0 && m.Slot == r.out.count) {
+		return fmt.Errorf("%w: frozen at message %d of %d, byte %d", ErrRelay, m.Slot, r.out.count, m.Off)
+	}
+	flags := uint32(0)
+	if m.Frozen && !r.said.Frozen {
+		e.own.frozenSlot.Store(m.Slot)
+		e.own.frozenOff.Store(m.Off)
+		flags |= frozenFlag
+	}
+	if m.Rolled && !r.said.Rolled {
+		flags |= rolledFlag
+	}
+	if m.Stands && !r.said.Stands {
+		flags |= standsFlag
+	}
+	if flags != 0 {
+		r.said = m
+		e.raise(flags)
+	}
+	return nil
+}
+
+// Arm has the doorbell ring when the program sends or says something, or, with space, when
+// it consumes. True: it has already.
+func (r *Relay) Arm(space bool, seen Mark) (ready bool) {
+	e := r.e
+	flags := uint32(armRX)
+	if space {
+		flags |= armTX
+	}
+	e.arm(flags)
+	if _, _, ok := e.status(); ok || e.bad.Load() {
+		return true
+	}
+	if m, err := r.Mark(); err != nil || m != seen {
+		return true
+	}
+	consumed, freed := e.tx.consumed, e.tx.freed
+	return space && (!e.credit() || consumed != e.tx.consumed || freed != e.tx.freed)
+}
+
+// Bell lends the descriptor of the doorbell until Close; -1: it is closed. When it is
+// readable, Awake is due.
+func (r *Relay) Bell() int {
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	return r.e.bell
+}
+
+// Awake takes the armings back and reads the doorbell empty.
+func (r *Relay) Awake() { r.e.Awake() }
+
+// Close closes the node's end: the far program has closed, or with reset, is not to be
+// reached any more.
+func (r *Relay) Close(reset bool) error { return r.e.Close(reset) }

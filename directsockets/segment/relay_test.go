@@ -1,0 +1,120 @@
+package segment
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A node that dies says nothing: its program gets a reset, and not what the shadow would
+// say. Before the server's program has taken the offer it is none that was taken.
+func TestRelayDies(t *testing.T) {
+	for _, attached := range []bool{true, false} {
+		c, s := pair(t, Config{})
+		fd, err := unix.FcntlInt(uintptr(s.bell), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewRelay(s.seg, Server, fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if attached {
+			if err := r.Attach(); err != nil || !c.Attached() {
+				t.Fatal(err)
+			}
+			if err := c.Promote(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.ZCopy() {
+			t.Error("a node has ZCOPY")
+		}
+		for _, f := range []*End{s, r.e} { // without a word
+			f.bell = -1
+			_ = f.file.Close()
+		}
+		c.Awake()
+		if err := c.Err(); !errors.Is(err, ErrReset) || !c.Lost() {
+			t.Errorf("%v", err)
+		}
+		if _, err := c.Send([]byte{1}); attached && !errors.Is(err, ErrReset) {
+			t.Errorf("send: %v", err)
+		}
+	}
+}
+
+// What a Relay takes out of one segment and puts into another is what was sent, and what it
+// gives back is what was consumed.
+func TestRelayMoves(t *testing.T) {
+	c, near := pair(t, Config{Slots: 16})
+	far, s := pair(t, Config{Slots: 16})
+	a, err := NewRelay(near.seg, Server, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewRelay(far.seg, Client, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.Attach(), s.Attach()); err != nil || !b.Attached() {
+		t.Fatal(err)
+	}
+	if !a.Silent() {
+		t.Error("has spoken")
+	}
+	if err := c.Promote(3); err != nil {
+		t.Fatal(err)
+	}
+	if a.Silent() {
+		t.Error("has not spoken")
+	}
+	var total, got int
+	for round := range 100 {
+		if n, err := c.Send(make([]byte, 1+round*37)); err == nil {
+			total += n
+		} else if err != ErrAgain {
+			t.Fatal(err)
+		}
+		var m Message
+		for {
+			ok, err := a.Take(&m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			if err := b.Put(&m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Tell()
+		if n, ok := s.PromotedAt(); n != 3 || !ok {
+			t.Fatal(n, ok)
+		}
+		k, err := s.Recv(make([]byte, 2000))
+		if err != nil && err != ErrAgain {
+			t.Fatal(err)
+		}
+		got += k
+		consumed, freed, err := b.Returned()
+		if err == nil {
+			err = a.GiveBack(consumed, freed)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		k, err := s.Recv(make([]byte, 2000))
+		if err != nil {
+			break
+		}
+		got += k
+	}
+	if got != total || total < 50_000 {
+		t.Errorf("%d bytes sent, %d received", total, got)
+	}
+}
