@@ -149,29 +149,12 @@ func (p *process) says(t *testing.T, text string) {
 	p.until(t, fmt.Sprintf("%q", text), func() bool { return strings.Contains(p.out.String(), text) })
 }
 
-// listens waits until something in the program's namespace listens on a TCP
-// port. It does not try to connect: some servers serve one connection.
+// listens waits until something in the program's namespace listens on a TCP port.
 func (p *process) listens(t *testing.T, port string) {
 	t.Helper()
 	n, err := net.LookupPort("tcp", port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// proc_pid_net(5): local address:port in hexadecimal, remote, state;
-	// 0A is TCP_LISTEN.
-	local := fmt.Sprintf(":%04X ", n)
-	p.until(t, "listener on port "+port, func() bool {
-		for _, table := range []string{"tcp", "tcp6"} {
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.cmd.Process.Pid, table))
-			if err != nil {
-				continue
-			}
-			for line := range strings.Lines(string(text)) {
-				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1]+" ", local) && f[3] == "0A" {
-					return true
-				}
-			}
-		}
-		return false
-	})
+	p.until(t, "listener on port "+port, func() bool { return testlab.Listens(p.cmd.Process.Pid, n) })
 }

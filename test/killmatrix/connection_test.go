@@ -93,7 +93,7 @@ func (c *connection) flows() error {
 		if err != nil {
 			return err
 		}
-		if err := wait("bytes at the "+r.name, func() (bool, error) {
+		if err := wait("bytes at the "+r.Name, func() (bool, error) {
 			s, err := c.stat(r)
 			if err == nil && s.RX.End != "" {
 				err = fmt.Errorf("it has ended: %s", s.RX.End)

@@ -46,7 +46,7 @@ func (r *remote) entry(client, server netip.AddrPort) (*entry, error) {
 	b := make([]byte, head+512*size)
 	n, err := r.stats.ReadAt(b, 0)
 	if n < head+size {
-		return nil, fmt.Errorf("%s: statistics: %w", r.name, err)
+		return nil, fmt.Errorf("%s: statistics: %w", r.Name, err)
 	}
 	le := binary.LittleEndian
 	for e := b[head:n]; len(e) >= size; e = e[size:] {
@@ -66,7 +66,7 @@ func (r *remote) entry(client, server netip.AddrPort) (*entry, error) {
 
 // findStats opens the table of a process, if it has one.
 func (r *remote) findStats() error {
-	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.pid()))
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.PID()))
 	if err != nil {
 		return err
 	}

@@ -1,16 +1,13 @@
 package killmatrix
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"exnet/internal/netns"
@@ -26,75 +23,32 @@ const (
 )
 
 // process is a program that was started for the matrix: a peer or a daemon.
-type process struct {
-	name  string
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan string    // of its output
-	log   testlab.Output // of its standard error
-	done  chan struct{}
-}
+type process struct{ *testlab.Process }
 
 // start starts this binary as another program in a namespace.
 func start(ns *netns.NS, name, as string, args ...string) (*process, error) {
-	p := &process{name: name, lines: make(chan string, 64), done: make(chan struct{})}
-	p.cmd = exec.Command("/proc/self/exe", args...)
-	p.cmd.Args[0] = as
-	p.cmd.Env = append(os.Environ(), asEnv+"="+as)
-	p.cmd.Stderr = &p.log
-	p.cmd.WaitDelay = time.Second // a broker that exn-run has started may hold its output
-	in, err := p.cmd.StdinPipe()
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Args[0] = as
+	cmd.Env = append(os.Environ(), asEnv+"="+as)
+	cmd.WaitDelay = time.Second // a broker that exn-run has started may hold its output
+	p, err := testlab.StartProcess(name, cmd, func() error { return ns.Start(cmd) }, nil)
 	if err != nil {
 		return nil, err
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	p.cmd.Stdout = w
-	err = ns.Start(p.cmd)
-	w.Close()
-	if err != nil {
-		r.Close()
-		return nil, err
-	}
-	p.in = in
-	go func() {
-		defer r.Close()
-		defer close(p.lines)
-		for s := bufio.NewScanner(r); s.Scan(); {
-			p.lines <- s.Text()
-		}
-	}()
-	go func() {
-		_ = p.cmd.Wait() // they are killed
-		close(p.done)
-	}()
-	return p, nil
+	return &process{p}, nil
 }
 
 // line is the next line of its output.
 func (p *process) line() (string, error) {
 	select {
-	case s, ok := <-p.lines:
+	case s, ok := <-p.Lines:
 		if !ok {
-			return "", fmt.Errorf("%s has ended: %s", p.name, strings.TrimSpace(p.log.String()))
+			return "", fmt.Errorf("%s has ended: %s", p.Name, strings.TrimSpace(p.Log.String()))
 		}
 		return s, nil
 	case <-time.After(hangTime):
-		return "", fmt.Errorf("%s does not answer", p.name)
+		return "", fmt.Errorf("%s does not answer", p.Name)
 	}
-}
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
-func (p *process) signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
-
-// kill ends it, if it has not ended, and waits for that.
-func (p *process) kill() {
-	_ = p.signal(syscall.SIGKILL)
-	_ = p.in.Close()
-	<-p.done
 }
 
 // remote is a process that runs runPeer or testdata/peer.py.
@@ -126,7 +80,7 @@ func startPeer(ns *netns.NS, name string, python []string) (*remote, error) {
 		return nil, err
 	}
 	if _, err := p.line(); err != nil {
-		p.kill()
+		p.Kill()
 		return nil, err
 	}
 	return &remote{process: p}, nil
@@ -140,11 +94,12 @@ func pythonPath() string {
 	return "python3"
 }
 
-func (r *remote) kill() {
+// Kill ends it, and closes its table.
+func (r *remote) Kill() {
 	if r.stats != nil {
 		r.stats.Close()
 	}
-	r.process.kill()
+	r.process.Kill()
 }
 
 // ask has a peer do something.
@@ -154,18 +109,18 @@ func (r *remote) ask(q request) (reply, error) {
 	if err != nil {
 		return a, err
 	}
-	if _, err := fmt.Fprintf(r.in, "%s\n", text); err != nil {
-		return a, fmt.Errorf("%s: %w: %s", r.name, err, strings.TrimSpace(r.log.String()))
+	if _, err := fmt.Fprintf(r.In, "%s\n", text); err != nil {
+		return a, fmt.Errorf("%s: %w: %s", r.Name, err, strings.TrimSpace(r.Log.String()))
 	}
 	s, err := r.line()
 	if err != nil {
 		return a, fmt.Errorf("%s: %w", q.Op, err)
 	}
 	if err := json.Unmarshal([]byte(s), &a); err != nil {
-		return a, fmt.Errorf("%s: %q: %w", r.name, s, err)
+		return a, fmt.Errorf("%s: %q: %w", r.Name, s, err)
 	}
 	if a.Err != "" {
-		return a, &answerError{r.name + ": " + q.Op, a.Err}
+		return a, &answerError{r.Name + ": " + q.Op, a.Err}
 	}
 	return a, nil
 }

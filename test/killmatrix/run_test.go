@@ -71,10 +71,10 @@ func runCell(w *world, c cell, patience time.Duration) (result, error) {
 	if r.proof, err = r.reach(); err != nil {
 		return r.result, fmt.Errorf("getting there: %w", err)
 	}
-	if r.held, err = segments(w.client.pid()); err != nil {
+	if r.held, err = segments(w.client.PID()); err != nil {
 		return r.result, err
 	}
-	other, err := segments(w.server.pid())
+	other, err := segments(w.server.PID())
 	if err != nil {
 		return r.result, err
 	}
@@ -137,11 +137,11 @@ func (r *run) hit() error {
 	}
 	switch r.cell.victim {
 	case client:
-		<-r.w.client.done
+		<-r.w.client.Done
 	case server:
-		<-r.w.server.done
+		<-r.w.server.Done
 	case clientDaemon, serverDaemon:
-		<-r.w.daemons[r.victimNode()].done
+		<-r.w.daemons[r.victimNode()].Done
 	default:
 		return wait("the end of the broker", func() (bool, error) { return gone(pid), nil })
 	}
@@ -151,11 +151,11 @@ func (r *run) hit() error {
 func (r *run) victimPID() int {
 	switch r.cell.victim {
 	case client:
-		return r.w.client.pid()
+		return r.w.client.PID()
 	case server:
-		return r.w.server.pid()
+		return r.w.server.PID()
 	case clientDaemon, serverDaemon:
-		return r.w.daemons[r.victimNode()].pid()
+		return r.w.daemons[r.victimNode()].PID()
 	}
 	return r.w.pid
 }
@@ -226,16 +226,16 @@ func (r *run) startAgain() error {
 	w := r.w
 	switch r.cell.victim {
 	case client:
-		w.client.kill()
+		w.client.Kill()
 		w.client = nil
 		return w.startPeers()
 	case server:
-		w.server.kill()
+		w.server.Kill()
 		w.server = nil
 		return w.startPeers()
 	case embeddedBroker:
 		if w.broker != nil {
-			w.broker.kill()
+			w.broker.Kill()
 		}
 		return w.startBroker()
 	}
@@ -243,7 +243,7 @@ func (r *run) startAgain() error {
 	if has, err := hasInterface(w.spaces[i], ifname); err != nil || has {
 		return fmt.Errorf("%s of the killed daemon is still there: %v", ifname, err)
 	}
-	w.daemons[i].kill()
+	w.daemons[i].Kill()
 	if err := w.startDaemon(i); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (r *run) seeEnd() error {
 		}
 	}
 	var s stat
-	if err := wait("the end of both directions at the "+left.name, func() (bool, error) {
+	if err := wait("the end of both directions at the "+left.Name, func() (bool, error) {
 		var err error
 		s, err = r.conn.stat(left)
 		return s.RX.End != "" && s.TX.End != "", err
@@ -57,7 +57,7 @@ func (r *run) seeEnd() error {
 	if err := r.revive(); err != nil {
 		return err
 	}
-	r.within(r.after, soon, "the news to the %s", left.name)
+	r.within(r.after, soon, "the news to the %s", left.Name)
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (r *run) seeWait() error {
 	for _, p := range left {
 		var w way
 		direct := uint64(0)
-		err := wait("a deadline at the "+p.name, func() (bool, error) {
+		err := wait("a deadline at the "+p.Name, func() (bool, error) {
 			var err error
 			if direct, err = r.direct(p); err != nil || direct > 0 {
 				return true, err
@@ -101,11 +101,11 @@ func (r *run) seeWait() error {
 			return fmt.Errorf("%w: %+v", err, w)
 		}
 		if direct > 0 {
-			r.saw = "deadline, but " + p.name + " direct"
+			r.saw = "deadline, but " + p.Name + " direct"
 			continue
 		}
 		r.after = max(r.after, time.Duration(w.Timeout-r.at))
-		r.within(time.Duration(w.Longest), callLimit+soon, "a call at the %s", p.name)
+		r.within(time.Duration(w.Longest), callLimit+soon, "a call at the %s", p.Name)
 	}
 	if r.cell.moment == setUp && !r.cell.victim.program() {
 		if err := r.dialInVain(); err != nil {
@@ -188,12 +188,12 @@ func (r *run) seeNothing() error {
 			return err
 		}
 		if s.RX.End != "" && s.RX.End != "end of file" || s.TX.End != "" && s.TX.End != "finished" {
-			return fmt.Errorf("it has ended at the %s: %+v", p.name, s)
+			return fmt.Errorf("it has ended at the %s: %+v", p.Name, s)
 		}
 		n := s.RX.Bytes - before[i].RX.Bytes
 		reads := r.cell.moment != midRing && r.cell.moment != teardown || (p == c.server) == (r.cell.moment == midRing)
 		if n == 0 && reads {
-			return fmt.Errorf("nothing comes at the %s: %+v", p.name, s)
+			return fmt.Errorf("nothing comes at the %s: %+v", p.Name, s)
 		}
 		if moved += n; reads {
 			gap = max(gap, s.RX.Gap)

@@ -153,10 +153,10 @@ func (w *world) startDaemon(i int) error {
 	}
 	line, err := p.line()
 	if err == nil && !strings.HasPrefix(line, ifname+" is up") {
-		err = fmt.Errorf("%s says %q", p.name, line)
+		err = fmt.Errorf("%s says %q", p.Name, line)
 	}
 	if err != nil {
-		p.kill()
+		p.Kill()
 		return err
 	}
 	w.daemons[i] = p
@@ -218,8 +218,8 @@ func (w *world) startBroker() (err error) {
 		if err != nil {
 			return err
 		}
-		<-p.done
-		p.kill()
+		<-p.Done
+		p.Kill()
 	default:
 		if w.broker, err = startPeer(w.spaces[0], "broker", nil); err != nil {
 			return err
@@ -276,12 +276,12 @@ func (w *world) connectBystander(b *bystander) error {
 
 // processes lists all processes by name, and their IDs.
 func (w *world) processes() map[string]int {
-	all := map[string]int{"client": w.client.pid(), "server": w.server.pid()}
+	all := map[string]int{"client": w.client.PID(), "server": w.server.PID()}
 	for _, o := range w.others {
-		all[o.name] = o.pid()
+		all[o.Name] = o.PID()
 	}
 	for _, d := range w.daemons {
-		all[d.name] = d.pid()
+		all[d.Name] = d.PID()
 	}
 	if w.pid != 0 {
 		all["broker"] = w.pid
@@ -374,13 +374,13 @@ func (w *world) close() error {
 	}
 	for _, r := range append([]*remote{w.client, w.server, w.broker}, w.others...) {
 		if r != nil {
-			_ = r.signal(syscall.SIGCONT)
-			r.kill()
+			_ = r.Signal(syscall.SIGCONT)
+			r.Kill()
 		}
 	}
 	for _, d := range w.daemons {
 		if d != nil {
-			_ = d.signal(syscall.SIGCONT)
+			_ = d.Signal(syscall.SIGCONT)
 		}
 	}
 	for _, ns := range w.spaces {
@@ -398,15 +398,15 @@ func (w *world) close() error {
 		if d == nil {
 			continue
 		}
-		_ = d.signal(syscall.SIGTERM)
+		_ = d.Signal(syscall.SIGTERM)
 		select {
-		case <-d.done:
+		case <-d.Done:
 		case <-time.After(hangTime):
-			_ = d.signal(syscall.SIGQUIT) // it says where it is
+			_ = d.Signal(syscall.SIGQUIT) // it says where it is
 			time.Sleep(time.Second)
-			fail(fmt.Errorf("%s does not end:\n%s", d.name, d.log.String()))
+			fail(fmt.Errorf("%s does not end:\n%s", d.Name, d.Log.String()))
 		}
-		d.kill()
+		d.Kill()
 	}
 	if w.path.python != nil && w.pid != 0 {
 		_ = unix.Kill(w.pid, unix.SIGCONT)

@@ -27,7 +27,7 @@ func (p *process) moves(t *testing.T) {
 	eventually(t, func() error {
 		p.tell(t, "where")
 		if now := p.number(t, "at"); now <= was+1<<20 {
-			return fmt.Errorf("%s: no bytes move: %d\n", p.name, now)
+			return fmt.Errorf("%s: no bytes move: %d\n", p.Name, now)
 		}
 		return nil
 	})
@@ -91,7 +91,7 @@ func (n *node) received(t *testing.T, p *process) (bytes uint64) {
 		t.Fatal(err)
 	}
 	for _, c := range s.Connections {
-		if c.PID == p.pid() {
+		if c.PID == p.PID() {
 			bytes += c.Received.DirectBytes
 		}
 	}
@@ -115,15 +115,15 @@ func TestRootInterfaceDeleted(t *testing.T) {
 
 		a.ip(t, "link", "del", "exn0")
 		select {
-		case <-a.done:
+		case <-a.Done:
 		case <-time.After(hangTime):
 			t.Fatalf("the node does not end\n%s", a.text())
 		}
 		lines := strings.Split(strings.TrimSpace(a.text()), "\n")
 		last := lines[len(lines)-1]
-		t.Logf("%v: %s", a.err, last)
-		if a.err == nil || a.err.Error() != "exit status 1" || !strings.Contains(last, "interface was removed") || strings.Contains(a.text(), "panic") {
-			t.Errorf("%v\n%s", a.err, a.text())
+		t.Logf("%v: %s", a.Err, last)
+		if a.Err == nil || a.Err.Error() != "exit status 1" || !strings.Contains(last, "interface was removed") || strings.Contains(a.text(), "panic") {
+			t.Errorf("%v\n%s", a.Err, a.text())
 		}
 		// Direct connections need neither.
 		client.round(t)

@@ -17,7 +17,7 @@ import (
 // gives it back what it had, once.
 func (p *process) squeeze(t *testing.T, more int) (restore func()) {
 	t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid()))
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func (p *process) squeeze(t *testing.T, more int) (restore func()) {
 		}
 	}
 	var was unix.Rlimit
-	if err := unix.Prlimit(p.pid(), unix.RLIMIT_NOFILE, nil, &was); err != nil {
+	if err := unix.Prlimit(p.PID(), unix.RLIMIT_NOFILE, nil, &was); err != nil {
 		t.Fatal(err)
 	}
 	p.limit(t, unix.RLIMIT_NOFILE, unix.Rlimit{Cur: limit, Max: was.Max})
@@ -134,9 +134,9 @@ func TestRootDescriptors(t *testing.T) {
 				restore()
 				other.end(t)
 				whys := a.whys(t, client)
-				t.Logf("%s has no descriptors: %v", n.name, whys)
+				t.Logf("%s has no descriptors: %v", n.Name, whys)
 				if len(whys) == 0 {
-					t.Errorf("%s: all are direct all the same", n.name)
+					t.Errorf("%s: all are direct all the same", n.Name)
 				}
 			}
 		})
@@ -157,7 +157,7 @@ func TestRootDescriptors(t *testing.T) {
 		client.expect(t, "closed")
 		for _, n := range l.nodes {
 			if lines := strings.Count(n.text(), "level=WARN"); lines == 0 || lines > 10 {
-				t.Errorf("%s has logged %d lines:\n%s", n.name, lines, n.text())
+				t.Errorf("%s has logged %d lines:\n%s", n.Name, lines, n.text())
 			}
 		}
 	})

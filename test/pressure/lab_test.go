@@ -184,7 +184,7 @@ func (n *node) connections(t *testing.T, p *process) (all []connstats.Connection
 		t.Fatal(err)
 	}
 	for _, c := range s.Connections {
-		if c.PID == p.pid() && c.Mode != connstats.ModeClosed.String() {
+		if c.PID == p.PID() && c.Mode != connstats.ModeClosed.String() {
 			all = append(all, c)
 		}
 	}
@@ -215,7 +215,7 @@ func (n *node) wantDirect(t *testing.T, p *process, want int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%s: %d connections are direct, want %d, the others: %v", p.name, got, want, n.whys(t, p))
+			t.Fatalf("%s: %d connections are direct, want %d, the others: %v", p.Name, got, want, n.whys(t, p))
 		}
 		p.tell(t, "round")
 		p.expect(t, "round")
@@ -272,7 +272,7 @@ var (
 // limit sets a limit of a process that runs, and returns what it was.
 func (p *process) limit(t *testing.T, resource int, to unix.Rlimit) (was unix.Rlimit) {
 	t.Helper()
-	if err := unix.Prlimit(p.pid(), resource, &to, &was); err != nil {
+	if err := unix.Prlimit(p.PID(), resource, &to, &was); err != nil {
 		t.Fatal(err)
 	}
 	return was

@@ -13,7 +13,7 @@ func (p *process) settle(t *testing.T, was usage) {
 	t.Helper()
 	eventually(t, func() error {
 		if now := p.usage(t); now.fds > was.fds || now.segments > was.segments {
-			return fmt.Errorf("%s had %v, and has %v", p.name, was, now)
+			return fmt.Errorf("%s had %v, and has %v", p.Name, was, now)
 		}
 		return nil
 	})
@@ -139,9 +139,9 @@ func TestRootChurn(t *testing.T) {
 		for i, p := range []*process{server, a.process, b.process} {
 			p.settle(t, before[i])
 			now := p.usage(t)
-			t.Logf("%s: before %v, after %v", p.name, before[i], now)
+			t.Logf("%s: before %v, after %v", p.Name, before[i], now)
 			if grown := now.rss - before[i].rss; grown > 32<<10 {
-				t.Errorf("%s has grown by %d KiB", p.name, grown)
+				t.Errorf("%s has grown by %d KiB", p.Name, grown)
 			}
 		}
 		t.Logf("%d connections in %v: %.0f in a second; a client had %d KiB", total, took.Round(time.Millisecond), float64(total)/took.Seconds(), most)
@@ -157,7 +157,7 @@ func TestRootChurn(t *testing.T) {
 				}
 			}
 			if open > 0 {
-				t.Errorf("%s shows %d connections", n.name, open)
+				t.Errorf("%s shows %d connections", n.Name, open)
 			}
 		}
 		server.end(t)
@@ -168,7 +168,7 @@ func TestRootChurn(t *testing.T) {
 func (n *node) wantSome(t *testing.T, p *process) {
 	t.Helper()
 	if p.kind != "tcp" && n.direct(t, p) == 0 {
-		t.Errorf("%s: no connection is direct: %v", p.name, n.whys(t, p))
+		t.Errorf("%s: no connection is direct: %v", p.Name, n.whys(t, p))
 	}
 }
 

@@ -72,7 +72,7 @@ func TestRootNoMemory(t *testing.T) {
 // addresses is how much a process has mapped.
 func addresses(t *testing.T, p *process) uint64 {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.pid()))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,20 +151,20 @@ func TestRootCgroup(t *testing.T) {
 		a.wantDirect(t, other, 4)
 		victim := a.run(t, kind, "stream", b.addr, port, 1)
 		victim.expect(t, "streaming")
-		if err := write("cgroup.procs", strconv.Itoa(victim.pid())); err != nil {
+		if err := write("cgroup.procs", strconv.Itoa(victim.PID())); err != nil {
 			t.Fatal(err)
 		}
 		more := a.run(t, kind, "hold", b.addr, port, 1)
 		more.expect(t, "held")
-		if err := write("cgroup.procs", strconv.Itoa(more.pid())); err != nil {
+		if err := write("cgroup.procs", strconv.Itoa(more.PID())); err != nil {
 			t.Fatal(err)
 		}
 		// More segments than the limit has room for.
 		more.tell(t, "add %d", 400)
 		more.tell(t, "round")
 		select {
-		case <-more.done:
-			t.Logf("it was killed: %v", more.err)
+		case <-more.Done:
+			t.Logf("it was killed: %v", more.Err)
 		case <-time.After(20 * time.Second):
 			t.Logf("it lives: %v", more.usage(t))
 		}
@@ -175,8 +175,8 @@ func TestRootCgroup(t *testing.T) {
 			}
 		}
 		select {
-		case <-server.done:
-			t.Errorf("the server has ended: %v\n%s", server.err, server.text())
+		case <-server.Done:
+			t.Errorf("the server has ended: %v\n%s", server.Err, server.text())
 		default:
 		}
 	})

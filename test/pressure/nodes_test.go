@@ -109,24 +109,24 @@ func TestRootManyNodes(t *testing.T) {
 
 	start = time.Now()
 	for _, n := range l.nodes {
-		if err := n.cmd.Process.Signal(os.Interrupt); err != nil {
+		if err := n.Cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, n := range l.nodes {
 		select {
-		case <-n.done:
+		case <-n.Done:
 		case <-time.After(hangTime):
-			t.Fatalf("%s does not end\n%s", n.name, n.text())
+			t.Fatalf("%s does not end\n%s", n.Name, n.text())
 		}
-		if n.err != nil {
-			t.Errorf("%s: %v\n%s", n.name, n.err, n.text())
+		if n.Err != nil {
+			t.Errorf("%s: %v\n%s", n.Name, n.Err, n.text())
 		}
 		if err := n.ns.Do(func() error { return noInterface("exn0") }); err != nil {
-			t.Errorf("%s: %v", n.name, err)
+			t.Errorf("%s: %v", n.Name, err)
 		}
 		if warn := strings.Count(n.text(), "level=WARN"); warn > nodes {
-			t.Errorf("%s has logged %d warnings:\n%s", n.name, warn, n.text())
+			t.Errorf("%s has logged %d warnings:\n%s", n.Name, warn, n.text())
 		}
 	}
 	t.Logf("all gone in %v", time.Since(start).Round(time.Millisecond))

@@ -1,105 +1,59 @@
 package pressure
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/test/testlab"
 )
 
 // hangTime is when something that should have happened counts as hung.
 const hangTime = 5 * time.Minute
 
-// process is a daemon or a worker.
+// process is a daemon or a worker. Its log has what it prints, too.
 type process struct {
-	name, kind string
-	cmd        *exec.Cmd
-	in         io.Writer
-	lines      chan string // of standard output
-	done       chan struct{}
-	err        error // valid when done is closed
-
-	mu  sync.Mutex
-	log strings.Builder // standard error and output
+	*testlab.Process
+	kind string
 }
 
 // newProcess starts a process, which is ended when the test ends: by SIGTERM, so that
 // nodes leave nothing.
 func newProcess(t *testing.T, name string, cmd *exec.Cmd, start func() error) *process {
 	t.Helper()
-	p := &process{name: name, cmd: cmd, lines: make(chan string, 1<<16), done: make(chan struct{})}
-	in, err := cmd.StdinPipe()
+	run, err := testlab.StartProcess(name, cmd, start, func(p *testlab.Process, line string) { fmt.Fprintln(&p.Log, line) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.in = in
-	out, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	cmd.Stdout, cmd.Stderr = w, p
-	if err := start(); err != nil {
-		out.Close()
-		t.Fatal(err)
-	}
-	go func() {
-		defer out.Close()
-		for s := bufio.NewScanner(out); s.Scan(); {
-			fmt.Fprintln(p, s.Text())
-			p.lines <- s.Text()
-		}
-		close(p.lines)
-	}()
-	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
+	p := &process{Process: run}
 	t.Cleanup(func() { p.end(t) })
 	return p
 }
 
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.Write(b)
-}
-
 // text is what it has said so far.
-func (p *process) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
+func (p *process) text() string { return p.Log.String() }
 
 // end ends a process that still runs.
 func (p *process) end(t *testing.T) {
-	_ = unix.Kill(p.pid(), unix.SIGTERM) // it may have ended: its number is kept until Wait
-	select {
-	case <-p.done:
-	case <-time.After(hangTime):
-		t.Errorf("%s does not end\n%s", p.name, p.text())
-		_ = p.cmd.Process.Kill()
-		<-p.done
+	_ = p.Signal(unix.SIGTERM) // it may have ended
+	if !p.Ended(hangTime) {
+		t.Errorf("%s does not end\n%s", p.Name, p.text())
+		p.Kill()
 	}
 }
 
 // tell says a word to a worker.
 func (p *process) tell(t *testing.T, format string, args ...any) {
 	t.Helper()
-	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
-		t.Fatalf("%s: %v\n%s", p.name, err, p.text())
+	if _, err := fmt.Fprintf(p.In, format+"\n", args...); err != nil {
+		t.Fatalf("%s: %v\n%s", p.Name, err, p.text())
 	}
 }
 
@@ -115,14 +69,14 @@ func (p *process) expectIn(t *testing.T, word string, d time.Duration) []string 
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	select {
-	case line, ok := <-p.lines:
+	case line, ok := <-p.Lines:
 		rest, found := strings.CutPrefix(line, word)
 		if !ok || !found {
-			t.Fatalf("%s: %q instead of %q\n%s", p.name, line, word, p.text())
+			t.Fatalf("%s: %q instead of %q\n%s", p.Name, line, word, p.text())
 		}
 		return strings.Fields(rest)
 	case <-ctx.Done():
-		t.Fatalf("%s: no %q in %v\n%s", p.name, word, d, p.text())
+		t.Fatalf("%s: no %q in %v\n%s", p.Name, word, d, p.text())
 	}
 	return nil
 }
@@ -143,12 +97,12 @@ func (p *process) says(t *testing.T, text string) {
 	t.Helper()
 	eventually(t, func() error {
 		select {
-		case <-p.done:
-			t.Fatalf("%s has ended: %v\n%s", p.name, p.err, p.text())
+		case <-p.Done:
+			t.Fatalf("%s has ended: %v\n%s", p.Name, p.Err, p.text())
 		default:
 		}
 		if !strings.Contains(p.text(), text) {
-			return fmt.Errorf("%s: no %q\n%s", p.name, text, p.text())
+			return fmt.Errorf("%s: no %q\n%s", p.Name, text, p.text())
 		}
 		return nil
 	})
@@ -173,7 +127,7 @@ func (u usage) String() string {
 
 func (p *process) usage(t *testing.T) (u usage) {
 	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/", p.pid())
+	dir := fmt.Sprintf("/proc/%d/", p.PID())
 	fds, err := os.ReadDir(dir + "fd")
 	if err != nil {
 		t.Fatal(err)

@@ -13,9 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"exnet/internal/netns"
-
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/netns"
+	"exnet/test/testlab"
 )
 
 // program is one that the soak runs, and starts again when it has killed it.
@@ -117,14 +118,8 @@ func (p *program) ready(r *running) error {
 			return fmt.Errorf("%s has ended\n%s", p.name, r.errs.String())
 		default:
 		}
-		for _, table := range []string{"tcp", "tcp6"} {
-			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", r.cmd.Process.Pid, table))
-			// Local address:port in hexadecimal, remote, state; 0A is TCP_LISTEN.
-			for line := range bytes.Lines(text) {
-				if f := bytes.Fields(line); len(f) > 3 && bytes.HasSuffix(f[1], fmt.Appendf(nil, ":%04X", p.accepts)) && string(f[3]) == "0A" {
-					return nil
-				}
-			}
+		if testlab.Listens(r.cmd.Process.Pid, p.accepts) {
+			return nil
 		}
 	}
 	return fmt.Errorf("%s does not listen on port %d\n%s", p.name, p.accepts, r.errs.String())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"exnet/test/testlab"
 )
 
 // stage is a box in which a scenario runs.
@@ -125,7 +126,7 @@ func (s *stage) end() {
 func (s *stage) listens(p *program, port int) {
 	s.Helper()
 	for end := time.Now().Add(hangTime); ; time.Sleep(2 * time.Millisecond) {
-		if listening(s.pid, port) {
+		if testlab.Listens(s.pid, port) {
 			return
 		}
 		select {
@@ -137,23 +138,6 @@ func (s *stage) listens(p *program, port int) {
 			s.Fatalf("%s does not listen on port %d\n%s", p.name, port, s.words(p))
 		}
 	}
-}
-
-// listening looks for a listener in the network namespace of a process: proc_pid_net(5), local address:port
-// in hexadecimal, remote, state; 0A is TCP_LISTEN.
-func listening(pid, port int) bool {
-	for _, table := range []string{"tcp", "tcp6"} {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(text)) {
-			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) && f[3] == "0A" {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // traffic is the box's; the test fails if it cannot be read.

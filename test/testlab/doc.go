@@ -1,10 +1,10 @@
 // Package testlab is what the end-to-end tests, and other tests with programs and brokers,
-// share: programs that are built for them, brokers that run for them, what they say, and
+// share: programs that are built for them and run beside them, brokers, what they all say, and
 // whether they leave a process behind.
 //
 // # Architecture
 //
-//	test, test/killmatrix, test/pressure, test/suites, internal/exngo, directsockets
+//	test, test/killmatrix, test/pressure, test/soak, test/suites, internal/exngo, directsockets
 //	     └─▶ testlab ─▶ broker, netns, tun
 //
 // # Concurrency
