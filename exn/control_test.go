@@ -43,7 +43,9 @@ func TestInterruptsAreReal(t *testing.T) {
 		{mode: napi.ModeInterrupt},
 	} {
 		t.Run(fmt.Sprintf("%v,adaptive=%v", tt.mode, tt.coal.Adaptive), func(t *testing.T) {
-			net := startNet(t, 2, Config{NAPI: napi.Config{Mode: tt.mode}, Coalesce: tt.coal})
+			net := startNet(t, 2, Config{
+				NAPI: napi.Config{Mode: tt.mode}, Coalesce: tt.coal, StallTime: time.Minute, TransferTimeout: time.Minute,
+			})
 			a, b := net.nodes[0], net.nodes[1]
 			const frames = 200
 			for i := range frames {

@@ -56,7 +56,8 @@ func (v veloPoller) RaiseInterrupt()   { v.port.VELO().RaiseInterrupt() }
 type rmaPoller struct{ port *exteth.Port }
 
 func (r rmaPoller) Poll(budget int) napi.Work {
-	return napi.Work{Frames: r.port.PollRMA(budget)}
+	notifications, bytes := r.port.PollRMA(budget)
+	return napi.Work{Frames: notifications, Bytes: bytes}
 }
 
 // PollFrame handles one notification.

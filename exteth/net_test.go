@@ -118,7 +118,8 @@ func (net *testNet) settle() {
 // poll polls a node as package napi does, once round.
 func (n *testNode) poll() bool {
 	messages, _ := n.PollVELO(64)
-	return n.PollRMA(64) > 0 || messages > 0
+	notifications, _ := n.PollRMA(64)
+	return notifications > 0 || messages > 0
 }
 
 // buf returns a buffer with a frame of random bytes, size of them.

@@ -180,15 +180,16 @@ func (p *Port) done(t *transfer) {
 	p.fetch(t, ad)
 }
 
-// PollRMA handles up to budget notifications (path 5b of figure 5.15) and
-// returns how many it handled.
-func (p *Port) PollRMA(budget int) (notifications int) {
+// PollRMA handles up to budget notifications (path 5b of figure 5.15), and returns
+// how many it handled and how many bytes of frame they stand for.
+func (p *Port) PollRMA(budget int) (notifications, bytes int) {
 	for notifications < budget {
 		n, ok := p.rma.Next()
 		if !ok {
 			break
 		}
 		notifications++
+		bytes += n.Len
 		switch n.Writer {
 		case rma.Responder:
 			p.fetched(n)
@@ -202,7 +203,7 @@ func (p *Port) PollRMA(budget int) (notifications int) {
 		p.starved = false
 		p.cfg.OnWork()
 	}
-	return notifications
+	return notifications, bytes
 }
 
 // fetched matches a responder notification with the buffer that was read, and

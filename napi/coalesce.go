@@ -32,6 +32,7 @@ type moderator struct {
 	timer     Timer         // made at the first use
 	delivered time.Duration // Adaptive: when an interrupt was delivered last
 	since     time.Duration // Adaptive: when the state was computed last
+	interval  time.Duration // Adaptive: least time between two interrupts, on its way to the state's
 	bytes     uint64        // Adaptive: bytes handled until then
 	events    uint64        // Adaptive: and events announced
 	mean      uint64        // Adaptive: bytes for each event, lately
@@ -41,6 +42,7 @@ func newModerator(cfg Coalesce, now time.Duration) *moderator {
 	m := &moderator{cfg: cfg, since: now, delivered: now}
 	if cfg.Adaptive {
 		m.state.Store(uint32(ITRLow))
+		m.interval = ITRLow.Interval()
 	}
 	return m
 }
@@ -64,9 +66,8 @@ func (s *Source) due(m *moderator, irq bool) bool {
 	switch {
 	case m.cfg.Adaptive:
 		now = clock.Now()
-		state := ITRState(m.state.Load())
-		if s.count.bytes.Load() != 0 && m.announced*m.mean < state.burst() {
-			wait = m.delivered + state.Interval() - now
+		if s.count.bytes.Load() != 0 && m.announced*m.mean < itrBurst(m.interval) {
+			wait = m.delivered + m.interval - now
 		}
 	case m.cfg.Frames == 0 || m.announced < uint64(m.cfg.Frames):
 		wait = m.cfg.Delay
@@ -114,7 +115,9 @@ func (s *Source) updateITR(m *moderator) {
 		return
 	}
 	now := s.ctx.cfg.Clock.Now()
-	m.state.Store(uint32(ITRState(m.state.Load()).next(total-m.bytes, now-m.since)))
+	state := ITRState(m.state.Load()).next(total-m.bytes, now-m.since)
+	m.state.Store(uint32(state))
+	m.interval = itrSmooth(m.interval, state.Interval())
 	events := s.count.interrupts.Load() + s.count.rescheduled.Load()
 	if n := events - m.events; n > 0 {
 		m.mean = (total - m.bytes) / n

@@ -2,6 +2,7 @@ package napi
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -294,21 +295,28 @@ func TestAdaptive(t *testing.T) {
 		t.Fatal("held though nothing was delivered for an interval")
 	}
 	state(ITRBulk) // 1500 bytes in an interval of 50 µs
-	u.arrive(1500)
-	clock.advance(124 * us)
+	interval := u.src.mod.Load().interval
+	if want := 53191 * time.Nanosecond; interval != want {
+		t.Fatalf("interval %v, want %v: a tenth of the way from 20000 to 8000 a second", interval, want)
+	}
+	u.arrive(1000)
+	clock.advance(interval - us)
 	if u.left() != 1 {
-		t.Fatal("delivered before 8000 interrupts/s allow it")
+		t.Fatal("delivered before the rate allows it")
 	}
 	clock.advance(1 * us)
 	if u.left() != 0 {
 		t.Fatal("not delivered")
 	}
-	state(ITRLow) // 1500 bytes in 125 µs
-	// Bulk again: 10000 bytes in each interval.
-	for range 5 {
-		clock.advance(ITRState(u.src.mod.Load().state.Load()).Interval())
+	state(ITRLow) // 1000 bytes in 53 µs
+	// Bulk for long: 10000 bytes in each interval.
+	for range 60 {
+		clock.advance(125 * us)
 		u.arrive(10000)
 		state(ITRBulk)
+	}
+	if got := u.src.mod.Load().interval; got < 124*us || got > 125*us {
+		t.Fatalf("interval %v after long, want that of bulk", got)
 	}
 	// A ping now and then.
 	for _, want := range []ITRState{ITRLow, ITRLowest, ITRLowest} {
@@ -320,9 +328,9 @@ func TestAdaptive(t *testing.T) {
 		state(want)
 	}
 	u.arrive(64)
-	clock.advance(10 * us)
+	clock.advance(u.src.mod.Load().interval)
 	if u.left() != 0 {
-		t.Fatal("held for longer than 10 µs in the lowest state")
+		t.Fatal("held for longer than the interval")
 	}
 	// A poll that handles nothing does not count as a slow one.
 	clock.advance(time.Second)
@@ -332,6 +340,24 @@ func TestAdaptive(t *testing.T) {
 	}
 	if st := u.src.Stats(); st.Coalesced != 2 || st.Expired != 2 {
 		t.Errorf("%d held, %d expired, want 2 each", st.Coalesced, st.Expired)
+	}
+}
+
+// The rate moves by a tenth of the way, up and down (ixgbe_set_itr).
+func TestITRSmooth(t *testing.T) {
+	for _, tt := range []struct{ old, state time.Duration }{{50 * us, 125 * us}, {125 * us, 50 * us}, {50 * us, 10 * us}, {10 * us, 50 * us}, {10 * us, 10 * us}} {
+		rate := func(d time.Duration) float64 { return 1 / d.Seconds() }
+		want := 0.9*rate(tt.old) + 0.1*rate(tt.state)
+		if got := rate(itrSmooth(tt.old, tt.state)); math.Abs(got-want) > want/1000 {
+			t.Errorf("from %v to %v: %.0f a second, want %.0f", tt.old, tt.state, got, want)
+		}
+	}
+	half := 50 * us
+	for range 9 {
+		half = itrSmooth(half, 125*us)
+	}
+	if r := 1 / half.Seconds(); r > 13000 || r < 12000 {
+		t.Errorf("%.0f interrupts a second after nine polls, want about half way from 20000 to 8000", r)
 	}
 }
 

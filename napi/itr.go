@@ -24,14 +24,15 @@ import (
 // frame: its copy costs far more than the interrupt, and a fabric of several times
 // that rate would run its senders dry before the interval is over.
 //
-// A source whose work carries no bytes (completions) is not throttled: there is no
-// load to go by, and what they give back is what keeps traffic going.
+// The rate moves to that of the state by a tenth at each poll, as the driver's
+// exponential smoothing has it: from low to half way to bulk in nine polls.
 //
-// There are two more differences from the driver. It divides the bytes
+// A source whose work carries no bytes is not throttled: there is no load to go by.
+//
+// There is one more difference from the driver. It divides the bytes
 // by the state's interval, having no cheap clock, and so takes one large frame
 // a second for bulk traffic; here the time is measured, and the interval is
-// only its lower bound. And it moves the rate towards the new one by a tenth at
-// a time; here it changes at once.
+// only its lower bound.
 type ITRState uint8
 
 // The states. The zero value means that there is no dynamic ITR.
@@ -54,12 +55,21 @@ const lineRate = 10_000_000_000 / 8
 // an interrupt is held: below that the interval is over before they are a burst.
 const itrLarge = 4096
 
-// itrBurst is half of a frame of 64 KB.
-const itrBurst = 32 << 10
+// itrHalfFrame is half of a frame of 64 KB.
+const itrHalfFrame = 32 << 10
 
-// burst is how many waiting bytes end the interval early.
-func (s ITRState) burst() uint64 {
-	return min(uint64(s.Interval())*lineRate/uint64(time.Second), itrBurst)
+// itrBurst is how many waiting bytes end an interval early.
+func itrBurst(interval time.Duration) uint64 {
+	return min(uint64(interval)*lineRate/uint64(time.Second), itrHalfFrame)
+}
+
+// itrSmooth is the interval after one more poll, on the way from old to that of the
+// state: nine tenths of the old rate and one of the new (ixgbe_set_itr).
+func itrSmooth(old, state time.Duration) time.Duration {
+	if d := 9*state + old; d > 0 {
+		return 10 * state * old / d
+	}
+	return state
 }
 
 // Interval returns the least time between two interrupts.
