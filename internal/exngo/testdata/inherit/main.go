@@ -210,6 +210,11 @@ func stop(c net.Conn, server *os.Process) error {
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
+	// It has stopped when its last thread has: until then it may answer.
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(server.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		return fmt.Errorf("waiting until it has stopped: %v, status %#x", err, status)
+	}
 	sent := make(chan error, 1)
 	const messages = 1000
 	go func() {
@@ -224,7 +229,7 @@ func stop(c net.Conn, server *os.Process) error {
 	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	var err error
 	n := 0
-	for ; err == nil; n++ { // what it had answered before it was stopped
+	for ; err == nil; n++ {
 		err = answer(c, n, 's')
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
