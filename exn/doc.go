@@ -28,6 +28,14 @@
 // Group frames have one queue, so a member without credit holds up the frames
 // of all groups, for StallTime at the most; then they go on without it.
 //
+// # Ethernet
+//
+// With Config.Ethernet the interface is a port of a switch: what is behind the node, a
+// bridge with virtual machines or a macvlan, has MAC addresses of its own, which the other
+// nodes learn from the frames that come from it, up to 1024 behind one node, and forget
+// after five minutes. A frame to one that is unknown goes to all nodes. A node can say of a
+// station that it is behind it, as on any Ethernet; it cannot say so of a node.
+//
 // # Capture
 //
 // SetTap shows every frame to somebody, in both directions: what is received,

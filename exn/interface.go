@@ -51,6 +51,10 @@ type Config struct {
 	// Groups has the fabric group of each IP multicast group. Default: all
 	// multicast goes to the broadcast group.
 	Groups Groups
+	// Ethernet carries frames of and to MAC addresses that are no node's, as a switch does:
+	// the node behind which one is is learned, and a frame for an unknown one goes to all.
+	// A frame may have a VLAN tag beyond the MTU. Without, such a frame is dropped.
+	Ethernet bool
 	// StallTime is how long a peer may keep the interface stopped. Default 20 ms.
 	StallTime time.Duration
 	// TransferTimeout is how long a peer may take to fetch a frame. Default that of
@@ -119,6 +123,7 @@ type Interface struct {
 	rmaIRQ   *napi.Source
 	receiver exteth.Receiver
 	tap      atomic.Pointer[Tap] // nil while nobody captures
+	stations *stations           // nil without Config.Ethernet
 
 	// backlog is the number of queues that hold frames; while it is 0, which
 	// is nearly always, Transmit looks at no queue.
@@ -144,6 +149,9 @@ func New(cfg Config) (*Interface, error) {
 		return nil, err
 	}
 	i := &Interface{cfg: cfg, mac: cfg.MACPrefix.MAC(cfg.NIC.ID()), group: queue{key: queueKey{group: true}}}
+	if cfg.Ethernet {
+		i.stations = newStations()
+	}
 	if i.event, err = newEvent(); err != nil {
 		return nil, err
 	}
@@ -203,7 +211,7 @@ func (i *Interface) Run(ctx context.Context) error {
 	return i.napi.Run(ctx)
 }
 
-// expire takes back what peers do not fetch, until stop is closed.
+// expire takes back what peers do not fetch, and forgets what is too old, until stop is closed.
 func (i *Interface) expire(stop <-chan struct{}) {
 	tick := time.NewTicker(expiryInterval)
 	defer tick.Stop()
@@ -211,6 +219,9 @@ func (i *Interface) expire(stop <-chan struct{}) {
 		select {
 		case <-tick.C:
 			i.port.Expire()
+			if i.stations != nil {
+				i.stations.expire()
+			}
 		case <-stop:
 			return
 		}

@@ -27,13 +27,16 @@ type Counters struct {
 	TxStalled    uint64 // dropped: the peer takes no frames and its queue is full
 	TxStalls     uint64 // times that a peer, or members of a group, were found to take no frames
 	TxStops      uint64 // times that a full queue stopped the interface
+	TxFlooded    uint64 // frames sent to all, as it is not known behind which node their destination is
+	RxUnlearned  uint64 // frames from MAC addresses that are more than are remembered behind one node
+	RxForged     uint64 // dropped: the source MAC address is another node's, a group's, or cut off
 }
 
 // All yields the counters by name.
 func (c Counters) All() iter.Seq2[string, uint64] { return counter.All(c) }
 
 type counters struct {
-	TxUnknownMAC, TxNoMembers, TxTooLong, TxTooShort, TxStalled, TxStalls, TxStops atomic.Uint64
+	TxUnknownMAC, TxNoMembers, TxTooLong, TxTooShort, TxStalled, TxStalls, TxStops, TxFlooded, RxUnlearned, RxForged atomic.Uint64
 }
 
 // Stats returns the counters, while traffic goes on.

@@ -47,7 +47,7 @@ func (i *Interface) Flush() { i.port.Flush() }
 // learn of it only by Flush, which the caller calls when it has no more frames
 // at hand.
 func (i *Interface) Post(b *exteth.TxBuffer) error {
-	if n := len(b.Packet()); n > i.MTU() && b.Offload.GSOType == exteth.GSONone {
+	if n := len(b.Packet()); n > i.MTU()+i.tagLen(b.Frame()) && b.Offload.GSOType == exteth.GSONone {
 		i.stats.TxTooLong.Add(1)
 		i.Free(b)
 		return fmt.Errorf("%w: packet of %d bytes, MTU %d", ErrTooLong, n, i.MTU())
@@ -63,6 +63,10 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 		return i.send(queueKey{group: true}, b)
 	}
 	node, err := i.cfg.MACPrefix.Node(dst)
+	if err != nil && i.stations != nil {
+		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
+		return i.postForeign(dst, b)
+	}
 	if err != nil {
 		i.stats.TxUnknownMAC.Add(1)
 		i.Free(b)
@@ -106,6 +110,9 @@ const (
 	etherTypeOff  = 12
 	etherTypeIPv4 = 0x0800
 	etherTypeIPv6 = 0x86dd
+	etherTypeVLAN = 0x8100
+	etherTypeQinQ = 0x88a8
+	vlanTagLen    = 4
 	groupMAC4     = 0x01
 	groupMAC6     = 0x33
 	v4DstOff      = exteth.EthernetHeaderLen + 16
@@ -113,6 +120,18 @@ const (
 	v6DstOff      = exteth.EthernetHeaderLen + 24
 	v6DstEnd      = v6DstOff + 16
 )
+
+// tagLen is the length of a frame's VLAN tag (IEEE 802.1Q), which the MTU does not count.
+func (i *Interface) tagLen(frame []byte) int {
+	if i.stations == nil {
+		return 0
+	}
+	switch binary.BigEndian.Uint16(frame[etherTypeOff:]) {
+	case etherTypeVLAN, etherTypeQinQ:
+		return vlanTagLen
+	}
+	return 0
+}
 
 // groupOf returns the fabric group for a frame with a multicast MAC address;
 // false: no other node is a member. The IP group decides, and not the MAC

@@ -43,6 +43,9 @@ type Config struct {
 	ResponseTime time.Duration
 	// Robustness is how many queries may be lost, plus one; 1 to 7. Default 2.
 	Robustness int
+	// Shared says that several hosts report, as behind a bridge: none speaks for the others,
+	// so a group or source that one leaves is left when it lapses.
+	Shared bool
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -172,7 +175,11 @@ func (m *Members) recordLocked(now time.Time, r Record) {
 		g = &membership{}
 		m.groups[r.Group] = g
 	}
-	g.apply(r, now.Add(m.cfg.lapse()))
+	if m.cfg.Shared {
+		g.add(r, now.Add(m.cfg.lapse()))
+	} else {
+		g.apply(r, now.Add(m.cfg.lapse()))
+	}
 	m.settleLocked(r.Group, g, &m.stats.Leaves)
 }
 
@@ -194,6 +201,18 @@ func (g *membership) apply(r Record, until time.Time) {
 	case BlockSources:
 		for _, s := range r.Sources {
 			delete(g.sources, s)
+		}
+	}
+}
+
+// add is apply for one of several hosts: what it does not want another may.
+func (g *membership) add(r Record, until time.Time) {
+	switch r.Kind {
+	case IsExclude, ChangeToExclude:
+		g.exclude, g.sources = until, nil
+	case IsInclude, ChangeToInclude, AllowSources:
+		if g.exclude.IsZero() {
+			g.allow(r.Sources, until)
 		}
 	}
 }

@@ -280,3 +280,24 @@ func TestMembersConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Of several hosts none speaks for the others: what one leaves is left when nobody reports
+// it any more.
+func TestMembersShared(t *testing.T) {
+	c := newClocked(t, Config{Shared: true})
+	g := netip.MustParseAddr("239.1.2.3")
+	s := netip.MustParseAddr("10.2.0.1")
+	c.report(Record{Kind: ChangeToExclude, Group: g})
+	c.expect("+239.1.2.3")
+	for _, k := range []Kind{ChangeToInclude, IsInclude} {
+		c.report(Record{Kind: k, Group: g})
+		c.report(Record{Kind: k, Group: g, Sources: []netip.Addr{s}})
+	}
+	c.report(Record{Kind: BlockSources, Group: g, Sources: []netip.Addr{s}})
+	c.expect()
+	c.advance(c.cfg.lapse() + time.Second)
+	c.expect("-239.1.2.3")
+	c.report(Record{Kind: AllowSources, Group: g, Sources: []netip.Addr{s}})
+	c.report(Record{Kind: BlockSources, Group: g, Sources: []netip.Addr{s}})
+	c.expect("+239.1.2.3")
+}

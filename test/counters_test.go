@@ -38,6 +38,11 @@ func traffic() map[string]bool {
 		"exteth.rx_bytes":       true,
 		"exteth.rx_no_transfer": true, // back-pressure
 
+		"etherhost.tx":                 true,
+		"etherhost.rx":                 true,
+		"etherhost.membership_reports": true,
+		"exn.tx_flooded":               true,
+
 		"velo.sent":             true,
 		"velo.multicasts":       true,
 		"velo.received":         true,
@@ -69,7 +74,12 @@ func (h *host) counters() counters {
 			c[layer+name] = v
 		}
 	}
-	add("ipstack.", n.Stack.Stats().All())
+	if n.Stack != nil {
+		add("ipstack.", n.Stack.Stats().All())
+	}
+	if n.Ether != nil {
+		add("etherhost.", n.Ether.Stats().All())
+	}
 	add("exn.", s.Counters.All())
 	add("exteth.", s.Port.All())
 	add("", s.NIC.All()) // named after its units

@@ -20,6 +20,9 @@ func debianPackages() map[string]string {
 		"curl":             "curl",
 		"gcc":              "gcc",
 		"ip":               "iproute2",
+		"arping":           "arping",
+		"dhclient":         "isc-dhcp-client",
+		"dnsmasq":          "dnsmasq-base",
 		"iperf3":           "iperf3",
 		"make":             "make", // of the tests of directsockets/preload
 		"mpicc.mpich":      "libmpich-dev",

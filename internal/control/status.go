@@ -24,6 +24,7 @@ type Status struct {
 	Plaintext bool      `json:"plaintext,omitempty"` // nothing that goes to other hosts is encrypted
 	RealTime  bool      `json:"real_time"`
 	FastPath  bool      `json:"fast_path"`
+	Ethernet  *Ethernet `json:"ethernet,omitempty"` // of a TAP device; left out: a TUN device
 	Threshold struct {
 		Eager int `json:"eager"`    // longest frame over VELO, bytes
 		MTU   int `json:"mtu"`      // largest IP packet
@@ -37,6 +38,18 @@ type Status struct {
 	Groups    []Group       `json:"groups"`
 	Receive   ReceiveStatus `json:"receive"`
 	Counters  counter.List  `json:"counters"`
+}
+
+// Ethernet is what a node with a TAP device knows of its fabric.
+type Ethernet struct {
+	Stations []Station `json:"stations"`
+}
+
+// Station is a MAC address that is no node's, behind one.
+type Station struct {
+	MAC  string    `json:"mac"`
+	Node int       `json:"node"`
+	Seen time.Time `json:"seen"`
 }
 
 // Interface is the interface, as ifconfig shows one.

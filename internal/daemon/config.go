@@ -15,6 +15,7 @@ import (
 	"exnet/fabric/link/wire"
 	"exnet/fabric/topo"
 	"exnet/internal/netns"
+	"exnet/internal/tun"
 	"exnet/mtu"
 	"exnet/napi"
 )
@@ -43,7 +44,9 @@ type Config struct {
 	Interface string
 	// Addrs are its IP addresses, with the length of their networks.
 	Addrs []netip.Prefix
-	// MTU is the largest IP packet. Default mtu.Default.
+	// TAP makes the interface an Ethernet device, past netstack.
+	TAP bool
+	// MTU is the largest IP packet. Default mtu.Default; with TAP tun.MaxFrameMTU.
 	MTU mtu.Network
 	// NetNS is the network namespace of the interface: a name of "ip netns", or a
 	// path. Default: the process's own.
@@ -104,6 +107,9 @@ func (c Config) WithDefaults() (Config, error) {
 	}
 	if c.MTU == 0 {
 		c.MTU = mtu.Default
+		if c.TAP {
+			c.MTU = tun.MaxFrameMTU
+		}
 	}
 	if c.MACPrefix == (arp.Prefix{}) {
 		c.MACPrefix = arp.DefaultPrefix()
@@ -157,6 +163,12 @@ func (c Config) check() error {
 	}
 	if _, err := mtu.New(int(c.MTU)); err != nil {
 		return err
+	}
+	if c.TAP && c.MTU > tun.MaxFrameMTU {
+		return wrong("MTU %d: a TAP device has up to %d", c.MTU, tun.MaxFrameMTU)
+	}
+	if c.TAP && c.NoFastPath {
+		return wrong("no fast path: with a TAP device no packet goes through netstack; leave out one of both")
 	}
 	if err := c.MACPrefix.Validate(); err != nil {
 		return err

@@ -123,6 +123,7 @@ func TestFileRefused(t *testing.T) {
 		"mtu = 9000\nmtu = 1500":              "line 2: ",
 		`faults = "drop=2"`:                   "faults: wire: faults: drop=2; use a probability",
 		`faults = ""`:                         "use name=value",
+		`tap = 1`:                             "tap",
 		`color = "red"`:                       "color: unknown setting",
 		"[receive]\nbudget = 3":               "receive.budget: unknown setting",
 		`node = 65536`:                        "node: use 0 to 65535",

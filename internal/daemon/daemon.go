@@ -170,6 +170,7 @@ func (d *Daemon) startNode() (err error) {
 		VELOBudget:        cfg.Receive.VELOBudget,
 		RMABudget:         cfg.Receive.RMABudget,
 		NoFastPath:        cfg.NoFastPath,
+		TAP:               cfg.TAP,
 		Groups:            d.groups,
 		CongestionControl: cfg.Congestion,
 		OnReady: func() {
@@ -279,6 +280,9 @@ func (d *Daemon) String() string {
 		s += ", " + a.String()
 	}
 	s += fmt.Sprintf(", MTU %d", d.cfg.MTU)
+	if d.cfg.TAP {
+		s += ", Ethernet (TAP): netstack is bypassed"
+	}
 	if d.mesh != nil {
 		s += fmt.Sprintf(", listening on %v", d.mesh.Addr())
 		if d.store == nil {

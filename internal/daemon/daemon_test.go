@@ -105,6 +105,67 @@ func ask(t *testing.T, dir string, n fabric.NodeID) *control.Client {
 	return nil
 }
 
+// Nodes with a TAP device and with a TUN device are on one fabric, and reach each other.
+func TestRootTAP(t *testing.T) {
+	netnstest.CheckFDs(t)
+	requireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	a := startWith(t, netnstest.New(t), Config{Dir: dir, TAP: true, Addrs: prefixes("10.2.0.1/24", "fd00:10:2::1/64")})
+	b := start(t, dir, netnstest.New(t), "10.2.0.2/24", "fd00:10:2::2/64")
+	c := ask(t, dir, 1)
+	var s *control.Status
+	eventually(t, "linked", func() bool {
+		var err error
+		if s, err = c.Status(); err != nil {
+			t.Fatal(err)
+		}
+		return len(s.Peers) == 1 && s.Peers[0].State == "up"
+	})
+	for ns, addrs := range map[*netns.NS][]string{a.ns: {"10.2.0.2", "fd00:10:2::2"}, b.ns: {"10.2.0.1", "fd00:10:2::1"}} {
+		for _, addr := range addrs {
+			if out, err := ping(ns, addr); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		}
+	}
+	s, err := c.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Ethernet == nil || len(s.Ethernet.Stations) != 0 || s.Interface.MTU != tun.MaxFrameMTU || s.Interface.MAC != "2e:87:04:07:00:01" {
+		t.Errorf("%+v, %+v", s.Ethernet, s.Interface)
+	}
+	found := false
+	for _, n := range s.Neighbors {
+		found = found || n.Addr == netip.MustParseAddr("10.2.0.2") && n.Node != nil && *n.Node == 2 && n.MAC == "2e:87:04:07:00:02"
+	}
+	if !found {
+		t.Errorf("neighbours %+v", s.Neighbors)
+	}
+	if what := a.String(); !strings.Contains(what, "netstack is bypassed") {
+		t.Error(what)
+	}
+	// The kernel removes the IPv6 addresses of an interface that is taken down.
+	for _, state := range []string{"down", "up"} {
+		if out, err := runIn(a.ns, "ip", "link", "set", "exn0", state); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	eventually(t, "the addresses are there again", func() bool {
+		_, err := ping(a.ns, "fd00:10:2::2")
+		return err == nil
+	})
+}
+
+func TestTAPRefused(t *testing.T) {
+	for _, c := range []Config{{MTU: tun.MaxFrameMTU + 1}, {NoFastPath: true}} {
+		c.Dir, c.TAP = "/somewhere", true
+		if _, err := c.WithDefaults(); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 func TestRootTwoDaemons(t *testing.T) {
 	netnstest.CheckFDs(t)
 	requireTUN(t)
@@ -178,8 +239,12 @@ func TestRootTwoDaemons(t *testing.T) {
 }
 
 func ping(ns *netns.NS, addr string) (string, error) {
+	return runIn(ns, "ping", "-c", "3", "-i", "0.02", "-W", "2", addr)
+}
+
+func runIn(ns *netns.NS, argv ...string) (string, error) {
 	var out strings.Builder
-	cmd := exec.Command("ping", "-c", "3", "-i", "0.02", "-W", "2", addr)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := ns.Run(cmd)
 	return out.String(), err

@@ -26,6 +26,7 @@ type file struct {
 	Topology       string   `toml:"topology"`
 	Interface      string   `toml:"interface"`
 	Addresses      []string `toml:"addresses"`
+	TAP            bool     `toml:"tap"`
 	MTU            *int64   `toml:"mtu"`
 	NetNS          string   `toml:"netns"`
 	MACPrefix      string   `toml:"mac_prefix"`
@@ -88,6 +89,7 @@ func (f *file) config() (Config, error) {
 	c := Config{
 		Fabric: f.Fabric, Dir: f.Dir, Group: f.Group, Interface: f.Interface, NetNS: f.NetNS, Congestion: f.Congestion,
 		Metrics:    f.Metrics,
+		TAP:        f.TAP,
 		NoFastPath: f.FastPath != nil && !*f.FastPath,
 		Fair:       f.RealTime != nil && !*f.RealTime,
 	}

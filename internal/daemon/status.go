@@ -1,10 +1,14 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
+	"exnet/arp"
 	"exnet/fabric/emp"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
@@ -67,6 +71,10 @@ func (d *Daemon) Status() (*control.Status, error) {
 		s.Groups = append(s.Groups, group)
 	}
 	s.Neighbors = []control.Neighbor{}
+	if d.cfg.TAP {
+		s.Ethernet = &control.Ethernet{Stations: d.stations()}
+		return s, errors.Join(d.kernel(s), d.kernelNeighbors(s))
+	}
 	for _, n := range d.node.Stack.Neighbors() {
 		entry := control.Neighbor{Addr: n.Addr, State: n.State}
 		if n.Known {
@@ -75,6 +83,34 @@ func (d *Daemon) Status() (*control.Status, error) {
 		s.Neighbors = append(s.Neighbors, entry)
 	}
 	return s, d.kernel(s)
+}
+
+// stations are the MAC addresses that were learned, in ascending order.
+func (d *Daemon) stations() []control.Station {
+	list := []control.Station{}
+	for s := range d.node.Interface.Stations() {
+		list = append(list, control.Station{MAC: s.MAC.String(), Node: int(s.Node), Seen: s.Seen.Truncate(time.Millisecond)})
+	}
+	slices.SortFunc(list, func(a, b control.Station) int { return strings.Compare(a.MAC, b.MAC) })
+	return list
+}
+
+// kernelNeighbors adds the neighbours that the kernel has found.
+func (d *Daemon) kernelNeighbors(s *control.Status) error {
+	list, err := d.conn.Neighbors(d.node.Device.Index())
+	for _, n := range list {
+		entry := control.Neighbor{Addr: n.Addr, State: n.State}
+		if n.Known {
+			mac := arp.MAC(n.MAC)
+			entry.MAC = mac.String()
+			if id, err := d.cfg.MACPrefix.Node(mac); err == nil {
+				entry.Node = new(int(id))
+			}
+		}
+		s.Neighbors = append(s.Neighbors, entry)
+	}
+	slices.SortFunc(s.Neighbors, func(a, b control.Neighbor) int { return a.Addr.Compare(b.Addr) })
+	return err
 }
 
 // kernel adds what the kernel knows.

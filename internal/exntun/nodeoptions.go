@@ -122,6 +122,7 @@ func (o *upOptions) defineInterface(fs *pflag.FlagSet) {
 	cfg := &o.cfg
 	fs.Func("addr", "`ADDR/BITS` IPv4 address and length of its network; may be repeated", func(s string) error { return o.addrs.add(s, lab.V4) })
 	fs.Func("addr6", "`ADDR/BITS` IPv6 address; a link-local one is there in any case", func(s string) error { return o.addrs.add(s, lab.V6) })
+	fs.BoolVar(&cfg.TAP, "tap", cfg.TAP, "an Ethernet device, that can be bridged: ARP and NDP are the kernel's, netstack is bypassed; see docs/ethernet.md")
 	mtuFlag(fs, &cfg.MTU)
 	fs.StringVar(&cfg.NetNS, "netns", cfg.NetNS, "`NAME|PATH` namespace of ip netns, or such as /proc/PID/ns/net")
 	fs.StringVar(&cfg.Interface, "interface", cfg.Interface, "`NAME` of the interface (exn0)")

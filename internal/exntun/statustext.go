@@ -21,7 +21,7 @@ import (
 func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeInterface(w, &s.Interface)
 	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
-		time.Since(s.Since).Round(time.Second), pick(s.FastPath, "fast path", "no fast path"),
+		time.Since(s.Since).Round(time.Second), pathOf(s),
 		pick(s.RealTime, "real-time", "normal priority"))
 	if s.Topology != "" {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
@@ -39,11 +39,22 @@ func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeNeighbors(&t, s.Neighbors)
 	writeRoutes(&t, s.Routes)
 	writePeers(&t, s.Peers)
+	if s.Ethernet != nil {
+		writeStations(&t, s.Ethernet.Stations)
+	}
 	writeGroups(&t, s.Groups)
 	writeReceive(&t, &s.Receive)
 	fmt.Fprintf(w, "\nthresholds\n  eager up to %d bytes, then rendezvous; VELO payload %d, RMA packet %d, MTU %d\n",
 		s.Threshold.Eager, s.Threshold.VELO, s.Threshold.RMA, s.Threshold.MTU)
 	writeCounters(w, s.Counters, all)
+}
+
+// pathOf says what a packet goes through.
+func pathOf(s *control.Status) string {
+	if s.Ethernet != nil {
+		return "Ethernet (TAP), netstack bypassed"
+	}
+	return pick(s.FastPath, "fast path", "no fast path")
 }
 
 // Flags of an interface (linux/if.h), as ifconfig shows them.
@@ -171,6 +182,14 @@ func writePeers(t *table, peers []control.Peer) {
 			pick(len(addrs) == 0, "-", strings.Join(addrs, " ")), pick(p.Endpoint == "", "this host", p.Endpoint), pick(p.Error == "", "-", p.Error)))
 	}
 	t.rows("peers", lines...)
+}
+
+func writeStations(t *table, stations []control.Station) {
+	lines := []string{"MAC|behind node|seen"}
+	for _, s := range stations {
+		lines = append(lines, fmt.Sprintf("%s|%d|%v ago", s.MAC, s.Node, time.Since(s.Seen).Round(time.Second)))
+	}
+	t.rows("stations", lines...)
 }
 
 // linkOf names the link that carries a peer's traffic.

@@ -35,6 +35,7 @@ type Link struct {
 type LinkConfig struct {
 	MTU        int            // 0: as it is
 	TxQueueLen int            // 0: as it is
+	MAC        *[6]byte       // of an Ethernet interface; nil: as it is
 	Addrs      []netip.Prefix // addresses with the length of their network
 
 	// NoAutoLinkLocal keeps the kernel from making up an IPv6 link-local
@@ -119,6 +120,11 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 		if cfg.TxQueueLen != 0 {
 			if err := h.LinkSetTxQLen(link, cfg.TxQueueLen); err != nil {
 				return linkError(index, fmt.Errorf("queue length %d: %w", cfg.TxQueueLen, err))
+			}
+		}
+		if cfg.MAC != nil {
+			if err := h.LinkSetHardwareAddr(link, cfg.MAC[:]); err != nil {
+				return linkError(index, fmt.Errorf("MAC address %x: %w", *cfg.MAC, err))
 			}
 		}
 		if err := h.LinkSetUp(link); err != nil {

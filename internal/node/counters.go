@@ -36,7 +36,12 @@ func AddWire(c *counter.List, peer fabric.NodeID, s wire.Stats) {
 // name of the layer before each.
 func (n *Node) Counters() (c counter.List) {
 	s := n.Interface.Stats()
-	c.Add("ipstack.", n.Stack.Stats().All())
+	if n.Stack != nil {
+		c.Add("ipstack.", n.Stack.Stats().All())
+	}
+	if n.Ether != nil {
+		c.Add("etherhost.", n.Ether.Stats().All())
+	}
 	c.Add("exn.", s.Counters.All())
 	c.Add("exteth.", s.Port.All())
 	addNAPI(&c, "napi.", s.NAPI)

@@ -348,3 +348,43 @@ func TestRootMulticastClose(t *testing.T) {
 		t.Errorf("the broadcast group has %v", got)
 	}
 }
+
+// With a TAP device a node is a member of what its host reports, and of nothing else.
+func TestRootMulticastTAP(t *testing.T) {
+	const port = 5004
+	c := startCluster(t, ClusterConfig{Nodes: 3, Node: Config{TAP: true}})
+	for _, group := range testGroups {
+		t.Run(group.String(), func(t *testing.T) {
+			var l []*listener
+			for i := range c.Nodes {
+				l = append(l, listen(t, c, i, group, port))
+			}
+			other := tapGroup(t, c.Nodes[2], group)
+			before := c.Nodes[0].Interface.Stats().TxNoMembers
+			l[0].send(t, group, port, []byte("nobody is there"))
+			for deadline := time.Now().Add(3 * time.Minute); c.Nodes[0].Interface.Stats().TxNoMembers == before; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the frame for nobody was not counted")
+				}
+			}
+			if err := l[1].join(l[1].iface, udpAddr(group, 0)); err != nil {
+				t.Fatal(err)
+			}
+			// The report is under way: until it is there, frames go nowhere.
+			for dropped := before + 1; ; dropped++ {
+				l[0].send(t, group, port, []byte("hello"))
+				l[1].conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+				buf := make([]byte, 100)
+				if n, _, err := l[1].conn.ReadFrom(buf); err == nil && string(buf[:n]) == "hello" {
+					break
+				}
+				if dropped > 2000 {
+					t.Fatal("nothing came")
+				}
+			}
+			if n := other.count(); n != 0 {
+				t.Errorf("%d frames came to the node that has not joined", n)
+			}
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"exnet/exteth"
 	"exnet/fabric/nic"
 	"exnet/foreign"
+	"exnet/internal/etherhost"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/tun"
@@ -30,7 +31,7 @@ type Config struct {
 	// Addrs are the addresses of the interface, with the length of their
 	// networks. The link-local address is added.
 	Addrs []netip.Prefix
-	// MTU is the largest IP packet. Default mtu.Default.
+	// MTU is the largest IP packet. Default mtu.Default; with TAP tun.MaxFrameMTU.
 	MTU mtu.Network
 	// MACPrefix is what the MAC addresses of the fabric begin with. Default
 	// arp.DefaultPrefix.
@@ -42,6 +43,9 @@ type Config struct {
 	VELOBudget, RMABudget int
 	// NoFastPath sends every packet through netstack.
 	NoFastPath bool
+	// TAP makes the interface an Ethernet device: the kernel does what else netstack does,
+	// and frames of other MAC addresses, of a bridge or macvlan, are carried.
+	TAP bool
 	// Groups is the fabric's directory of IP multicast groups. The node leaves
 	// its groups when it is closed. Default: all multicast goes to everybody.
 	Groups multicast.Registry
@@ -59,7 +63,8 @@ const linkLocalBits = 64
 // Node is one node with its exn0.
 type Node struct {
 	Interface *exn.Interface
-	Stack     *ipstack.Stack
+	Stack     *ipstack.Stack  // nil with Config.TAP
+	Ether     *etherhost.Host // nil without
 	Device    *tun.Device
 
 	senders *tun.Senders // nil: the kernel does not count them
@@ -80,6 +85,9 @@ func New(cfg Config) (n *Node, err error) {
 			n = nil
 		}
 	}()
+	if cfg.TAP && cfg.MTU == 0 {
+		cfg.MTU = tun.MaxFrameMTU
+	}
 	var groups exn.Groups
 	if cfg.Groups != nil {
 		groups = cfg.Groups
@@ -93,11 +101,12 @@ func New(cfg Config) (n *Node, err error) {
 		RMABudget:      cfg.RMABudget,
 		OnReady:        cfg.OnReady,
 		Groups:         groups,
+		Ethernet:       cfg.TAP,
 	}); err != nil {
 		return n, err
 	}
 	open := func() (err error) {
-		n.Device, err = tun.Open(tun.Config{Name: cfg.Name, MTU: n.Interface.MTU(), OwnPoller: true})
+		n.Device, err = tun.Open(tun.Config{Name: cfg.Name, MTU: n.Interface.MTU(), TAP: cfg.TAP, OwnPoller: true})
 		return err
 	}
 	if cfg.NS != nil {
@@ -110,6 +119,14 @@ func New(cfg Config) (n *Node, err error) {
 	}
 	// Without, packets take a little longer.
 	n.senders, _ = n.Device.WatchSenders()
+	if cfg.TAP {
+		n.Ether, err = etherhost.New(etherhost.Config{Link: n.Interface, Device: n.Device, Groups: cfg.Groups})
+		if err != nil {
+			return n, err
+		}
+		n.Interface.SetReceiver(n.Ether)
+		return n, n.configure(cfg)
+	}
 	if n.Stack, err = ipstack.New(ipstack.Config{
 		Link:       n.Interface,
 		Host:       host{n.Device},
@@ -138,6 +155,9 @@ func (n *Node) configure(cfg Config) error {
 		NoAutoLinkLocal:   true,
 		CongestionControl: cfg.CongestionControl,
 	}
+	if n.Ether != nil {
+		n.link.MAC = new(n.Interface.MAC())
+	}
 	if err := n.conn.Configure(index, n.link); err != nil {
 		return err
 	}
@@ -151,6 +171,17 @@ func (n *Node) configure(cfg Config) error {
 // interface is down. What the stack refuses it would only refuse again: the packets that
 // need it are counted as having no route.
 func (n *Node) follow(e hostnet.Event) {
+	switch {
+	case e.Kind == hostnet.LinkChanged:
+		if e.Link.Up && !n.up {
+			// If it went down again, there is nothing to restore.
+			_ = n.conn.Restore(e.Link.Index, n.link)
+		}
+		n.up = e.Link.Up
+		return
+	case n.Stack == nil:
+		return // the kernel knows them
+	}
 	switch e.Kind {
 	case hostnet.AddrAdded:
 		n.Stack.AddAddress(e.Addr)
@@ -160,18 +191,15 @@ func (n *Node) follow(e hostnet.Event) {
 		n.Stack.AddRoute(e.Route.Dst, e.Route.Gateway)
 	case hostnet.RouteRemoved:
 		n.Stack.RemoveRoute(e.Route.Dst, e.Route.Gateway)
-	case hostnet.LinkChanged:
-		if e.Link.Up && !n.up {
-			// If it went down again, there is nothing to restore.
-			_ = n.conn.Restore(e.Link.Index, n.link)
-		}
-		n.up = e.Link.Up
 	}
 }
 
 // Port is what a txloop.Loop serves.
 func (n *Node) Port() txloop.Port {
 	p := txloop.Port{Device: n.Device, Interface: n.Interface, Stack: n.Stack}
+	if n.Ether != nil {
+		p.Stack, p.Header = n.Ether, tun.EthernetHeaderLen
+	}
 	if n.senders != nil {
 		p.Senders = n.senders
 	}
@@ -196,6 +224,9 @@ func (n *Node) Close() error {
 	}
 	if n.Stack != nil {
 		errs = append(errs, n.Stack.Close())
+	}
+	if n.Ether != nil {
+		errs = append(errs, n.Ether.Close())
 	}
 	if n.Interface != nil {
 		errs = append(errs, n.Interface.Close())

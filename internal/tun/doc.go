@@ -27,6 +27,9 @@
 // (SyscallConn), or with Config.OwnPoller by poll(2), epoll(7) or io_uring(7)
 // on Fd.
 //
+// With Config.TAP the device is a TAP device, an Ethernet interface: an Ethernet header
+// stands between the virtio-net header, whose offsets count from it, and the packet.
+//
 // WatchSenders counts on which CPUs the packets are sent, for a reader that wants to
 // be where the programs are.
 //

@@ -26,12 +26,22 @@ const (
 	// BufferLen is the length of a buffer that holds any packet with its header.
 	BufferLen = VnetHdrLen + MaxPacketLen
 
+	// FrameBufferLen is that for a TAP device: with the Ethernet header and a VLAN tag.
+	FrameBufferLen = BufferLen + EthernetHeaderLen + vlanTagLen
+
+	// EthernetHeaderLen is the length of the header before each packet of a TAP device.
+	EthernetHeaderLen = 6 + 6 + 2
+	vlanTagLen        = 4
+
 	// MinMTU is the smallest MTU of an interface (RFC 791: 68). IPv6 works from
 	// 1280 upwards (RFC 8200, section 5).
 	MinMTU = 68
 
 	// MaxMTU is the largest MTU of a TUN device, and the default.
 	MaxMTU = 65535
+
+	// MaxFrameMTU is that of a TAP device.
+	MaxFrameMTU = MaxMTU - EthernetHeaderLen
 
 	// DefaultName is the name of the interface unless the caller has a better.
 	DefaultName = "exn0"
@@ -40,7 +50,10 @@ const (
 // Config describes the interface to make.
 type Config struct {
 	Name string // default DefaultName
-	MTU  int    // MinMTU..MaxMTU; default MaxMTU
+	MTU  int    // MinMTU..MaxMTU; default the largest
+
+	// TAP makes a TAP device: an Ethernet interface, with a MAC address by the kernel.
+	TAP bool
 
 	// OwnPoller leaves the descriptor out of the Go runtime's poller, for a
 	// caller that waits on Fd itself: in two pollers, every packet would wake
@@ -52,15 +65,19 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		c.Name = DefaultName
 	}
+	largest := MaxMTU
+	if c.TAP {
+		largest = MaxFrameMTU
+	}
 	if c.MTU == 0 {
-		c.MTU = MaxMTU
+		c.MTU = largest
 	}
 	// The kernel's dev_valid_name, and no '%', which makes it a pattern.
 	if len(c.Name) >= unix.IFNAMSIZ || c.Name == "." || c.Name == ".." || strings.ContainsAny(c.Name, "/:%\x00 \t\n\v\f\r") {
 		return c, fmt.Errorf("tun: %w: interface name %q: use up to %d letters and digits", ErrConfig, c.Name, unix.IFNAMSIZ-1)
 	}
-	if c.MTU < MinMTU || c.MTU > MaxMTU {
-		return c, fmt.Errorf("tun: %w: MTU %d: must be %d to %d", ErrConfig, c.MTU, MinMTU, MaxMTU)
+	if c.MTU < MinMTU || c.MTU > largest {
+		return c, fmt.Errorf("tun: %w: MTU %d: must be %d to %d", ErrConfig, c.MTU, MinMTU, largest)
 	}
 	return c, nil
 }
@@ -73,12 +90,13 @@ type Offload struct {
 	USO      bool // the same for UDP with UDP_SEGMENT, both (Linux 6.2)
 }
 
-// Device is an open TUN device.
+// Device is an open TUN device, or TAP device.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Device struct {
 	name    string
 	mtu     int
+	tap     bool
 	index   int
 	offload Offload
 
@@ -101,7 +119,7 @@ func Open(c Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{name: c.Name, mtu: c.MTU, fd: fd}
+	d := &Device{name: c.Name, mtu: c.MTU, tap: c.TAP, fd: fd}
 	if err := d.attach(); err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -126,8 +144,12 @@ func (d *Device) attach() error {
 	if err != nil {
 		return fmt.Errorf("tun: %s: %w", d.name, err)
 	}
+	kind := uint16(unix.IFF_TUN)
+	if d.tap {
+		kind = unix.IFF_TAP
+	}
 	// Without IFF_TUN_EXCL a persistent device of that name would be taken over.
-	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
+	ifr.SetUint16(kind | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
 	if err := unix.IoctlIfreq(d.fd, unix.TUNSETIFF, ifr); err != nil {
 		return attachError(d.name, err)
 	}
@@ -221,11 +243,12 @@ func (d *Device) Fd() int { return d.fd }
 func (d *Device) SyscallConn() (syscall.RawConn, error) { return d.file.SyscallConn() }
 
 // Read reads one packet into b, the virtio-net header first, and returns the
-// length of both. It borrows b until return. b must have BufferLen bytes (else
+// length of both. It borrows b until return. b must have BufferLen bytes, for a TAP
+// device, where a packet begins with its Ethernet header, FrameBufferLen (else
 // io.ErrShortBuffer): the kernel cuts what does not fit and does not say so. The
 // errors are ErrAgain, ErrGone, ErrClosed.
 func (d *Device) Read(b []byte) (int, error) {
-	if len(b) < BufferLen {
+	if len(b) < BufferLen || d.tap && len(b) < FrameBufferLen {
 		return 0, io.ErrShortBuffer
 	}
 	d.mu.RLock()

@@ -429,3 +429,44 @@ func TestRootSupportedNotAllowed(t *testing.T) {
 		t.Errorf("got %v, want %v and what to do", err, tun.ErrUnavailable)
 	}
 }
+
+// A TAP device has an Ethernet header before each packet, and a smaller largest MTU.
+func TestRootTAP(t *testing.T) {
+	n := netnstest.New(t)
+	d := openIn(t, n, tun.Config{TAP: true})
+	if d.MTU() != tun.MaxFrameMTU || d.Offload() == (tun.Offload{}) {
+		t.Errorf("MTU %d, offload %+v", d.MTU(), d.Offload())
+	}
+	configure(t, n, d, "10.2.0.1/24")
+	if _, err := d.Read(make([]byte, tun.BufferLen)); !errors.Is(err, io.ErrShortBuffer) {
+		t.Errorf("a buffer that is too short: %v", err)
+	}
+	var conn net.Conn
+	if err := n.Do(func() (err error) { conn, err = net.Dial("udp", "10.2.0.2:9"); return }); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	const etherTypeARP = 0x0806
+	b := make([]byte, tun.FrameBufferLen)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		got, err := d.Read(b)
+		if err == nil && binary.BigEndian.Uint16(b[tun.VnetHdrLen+12:]) == etherTypeARP {
+			if want := tun.VnetHdrLen + tun.EthernetHeaderLen + 28; got != want {
+				t.Errorf("an ARP request of %d bytes, want %d", got, want)
+			}
+			return
+		}
+		if err != nil && !errors.Is(err, tun.ErrAgain) || time.Now().After(deadline) {
+			t.Fatalf("no ARP request: %v", err)
+		}
+	}
+}
+
+func TestTAPMTU(t *testing.T) {
+	if _, err := tun.Open(tun.Config{TAP: true, MTU: tun.MaxFrameMTU + 1}); !errors.Is(err, tun.ErrConfig) {
+		t.Errorf("got %v, want %v", err, tun.ErrConfig)
+	}
+}

@@ -33,7 +33,7 @@ type Interface interface {
 
 // Stack is what the loop needs of a node's IP layer.
 type Stack interface {
-	// FromHost takes a buffer that holds an IP packet.
+	// FromHost takes a buffer that holds an IP packet, or Port.Header and a packet.
 	FromHost(*exteth.TxBuffer)
 }
 
@@ -51,6 +51,9 @@ type Port struct {
 	Interface Interface
 	Stack     Stack
 	Senders   Senders // nil: unknown
+	// Header is the length of the link layer's header before each packet: 0, or
+	// tun.EthernetHeaderLen. The offsets of the offload metadata count from it.
+	Header int
 }
 
 // Config configures a Loop. The zero value of a field means its default.
@@ -249,7 +252,7 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 			}
 		}
 		b := p.spare
-		mem := b.Mem()[exteth.Headroom-tun.VnetHdrLen:]
+		mem := b.Mem()[exteth.Headroom-p.Header-tun.VnetHdrLen:]
 		n, rerr := p.Device.Read(mem)
 		if errors.Is(rerr, tun.ErrAgain) {
 			break
@@ -260,12 +263,12 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 		}
 		packets++
 		bytes += n
-		if n < tun.VnetHdrLen || b.Offload.ParseHost(mem) != nil {
+		if n < tun.VnetHdrLen+p.Header || b.Offload.ParseHost(mem) != nil {
 			l.stats.Bad.Add(1)
 			continue
 		}
 		p.spare = nil
-		b.SetPacket(n - tun.VnetHdrLen)
+		b.SetPacket(n - tun.VnetHdrLen - p.Header)
 		p.Stack.FromHost(b)
 	}
 	if packets > 0 {

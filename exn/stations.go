@@ -1,0 +1,213 @@
+package exn
+
+import (
+	"errors"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/arp"
+	"exnet/exteth"
+	"exnet/fabric"
+)
+
+const (
+	// maxStations is how many stations are remembered behind one node, so that a hostile
+	// one cannot make this one remember without bound.
+	maxStations = 1024
+	// stationAge is how long one is remembered that sends nothing (IEEE 802.1D, 7.9.2).
+	stationAge = 5 * time.Minute
+)
+
+// Station is a MAC address that is no node's: of a virtual machine, a container or a host
+// behind a bridge of which a node's interface is a part.
+type Station struct {
+	MAC  arp.MAC
+	Node fabric.NodeID // behind which it is
+	Seen time.Time     // when it last sent a frame to this node
+}
+
+// stations is what a switch knows: behind which port, here node, each MAC address is.
+//
+// Concurrency: all methods may be called from many goroutines.
+type stations struct {
+	now func() time.Time // a test's clock
+
+	mu    sync.RWMutex
+	known map[arp.MAC]*station  // +checklocks:mu
+	count map[fabric.NodeID]int // +checklocks:mu
+	// swept is when those of a node that had its share were last looked through.
+	swept map[fabric.NodeID]time.Time // +checklocks:mu
+}
+
+type station struct {
+	node fabric.NodeID
+	seen atomic.Int64 // Unix time in nanoseconds
+}
+
+func newStations() *stations {
+	return &stations{
+		now:   time.Now,
+		known: make(map[arp.MAC]*station), count: make(map[fabric.NodeID]int), swept: make(map[fabric.NodeID]time.Time),
+	}
+}
+
+func (s *station) aged(now time.Time) bool { return now.UnixNano()-s.seen.Load() > int64(stationAge) }
+
+// find returns the node behind which a station is, if that is known.
+func (t *stations) find(mac arp.MAC) (fabric.NodeID, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.known[mac]
+	if s == nil || s.aged(t.now()) {
+		return 0, false
+	}
+	return s.node, true
+}
+
+// learn notes that a station has sent a frame by way of a node. It reports false if the
+// node has as many as it may; then frames to the station go to everybody.
+func (t *stations) learn(mac arp.MAC, node fabric.NodeID) bool {
+	now := t.now()
+	t.mu.RLock()
+	s := t.known[mac]
+	if s != nil && s.node == node {
+		s.seen.Store(now.UnixNano())
+		t.mu.RUnlock()
+		return true
+	}
+	t.mu.RUnlock()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count[node] >= maxStations {
+		t.sweepLocked(node, now)
+	}
+	if t.count[node] >= maxStations {
+		return false
+	}
+	t.dropLocked(mac) // it may have moved
+	s = &station{node: node}
+	s.seen.Store(now.UnixNano())
+	t.known[mac] = s
+	t.count[node]++
+	return true
+}
+
+// sweepLocked forgets the stations behind a node that are too old: once a second, as it
+// looks at all there are.
+//
+// +checklocks:t.mu
+func (t *stations) sweepLocked(node fabric.NodeID, now time.Time) {
+	if now.Sub(t.swept[node]) < time.Second {
+		return
+	}
+	t.swept[node] = now
+	for mac, s := range t.known {
+		if s.node == node && s.aged(now) {
+			t.dropLocked(mac)
+		}
+	}
+}
+
+// +checklocks:t.mu
+func (t *stations) dropLocked(mac arp.MAC) {
+	s := t.known[mac]
+	if s == nil {
+		return
+	}
+	delete(t.known, mac)
+	if t.count[s.node]--; t.count[s.node] == 0 {
+		delete(t.count, s.node)
+		delete(t.swept, s.node)
+	}
+}
+
+// forget drops the stations behind a node, which is gone.
+func (t *stations) forget(node fabric.NodeID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for mac, s := range t.known {
+		if s.node == node {
+			t.dropLocked(mac)
+		}
+	}
+}
+
+// expire forgets the stations that are too old.
+func (t *stations) expire() {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for mac, s := range t.known {
+		if s.aged(now) {
+			t.dropLocked(mac)
+		}
+	}
+}
+
+// all yields the stations, in no order.
+func (t *stations) all(yield func(Station) bool) {
+	var list []Station
+	t.mu.RLock()
+	for mac, s := range t.known {
+		list = append(list, Station{mac, s.node, time.Unix(0, s.seen.Load())})
+	}
+	t.mu.RUnlock()
+	for _, s := range list {
+		if !yield(s) {
+			return
+		}
+	}
+}
+
+// Stations yields the MAC addresses that were learned, in no order; none without
+// Config.Ethernet.
+func (i *Interface) Stations() iter.Seq[Station] {
+	if i.stations == nil {
+		return func(func(Station) bool) {}
+	}
+	return i.stations.all
+}
+
+// postForeign sends a frame to a station: to the node behind which it is, or to everybody
+// if that is not known.
+func (i *Interface) postForeign(dst arp.MAC, b *exteth.TxBuffer) error {
+	node, ok := i.stations.find(dst)
+	if !ok {
+		i.stats.TxFlooded.Add(1)
+		return i.send(queueKey{group: true}, b)
+	}
+	err := i.send(queueKey{node: node}, b)
+	if errors.Is(err, fabric.ErrPeerDown) || errors.Is(err, fabric.ErrNoRoute) {
+		i.stations.forget(node) // the next frame goes to everybody
+	}
+	return err
+}
+
+// admit reports whether a frame that begins with head may have come from node src: its
+// source is the node's own MAC address or a station's, which is learned, and not another
+// node's or a group's.
+func (i *Interface) admit(src fabric.NodeID, head []byte) bool {
+	if len(head) < exteth.EthernetHeaderLen {
+		i.stats.RxForged.Add(1)
+		return false
+	}
+	mac := arp.MAC(head[sourceOff:])
+	node, err := i.cfg.MACPrefix.Node(mac)
+	switch {
+	case err == nil && node == src:
+		return true
+	case err == nil || mac.IsMulticast():
+		i.stats.RxForged.Add(1)
+		return false
+	}
+	if !i.stations.learn(mac, src) {
+		i.stats.RxUnlearned.Add(1)
+	}
+	return true
+}
+
+// sourceOff is where the source MAC address is in a frame.
+const sourceOff = 6
