@@ -288,7 +288,7 @@ type active struct{ *Link }
 // Poll implements link.Active.
 func (a active) Poll() {
 	l := a.Link
-	if !l.raw || l.awake.Load() || !l.started.Load() || l.down.Load() {
+	if !l.started.Load() || !l.raw || l.awake.Load() || l.down.Load() { // New writes raw before it starts
 		return
 	}
 	for _, c := range l.conns {
