@@ -76,7 +76,8 @@ for arch in "${arches[@]}"; do
 		CGO_ENABLED=0 GOARCH=$arch go build -trimpath -ldflags "-s -w -X exnet/internal/version.release=$version" -o "$root/bin/$c" "./cmd/$c"
 	done
 	make -s -C directsockets/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
-	cp "$work/$arch-c/libexnds.so" "$root/lib/"
+	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
+	cp "$work/$arch-c/libexnds.so" "$work/$arch-ports"/lib*.so "$root/lib/"
 	if [ "$arch" = "$host" ] && command -v musl-gcc >/dev/null; then
 		if make -s -C directsockets/preload BUILD="$work/$arch-musl" CC=musl-gcc CFLAGS=-O2 2>"$work/musl.log"; then
 			mkdir -p "$root/lib/musl" && cp "$work/$arch-musl/libexnds.so" "$root/lib/musl/"
@@ -87,9 +88,10 @@ for arch in "${arches[@]}"; do
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
 	mkdir -p "$work/tar/$top"
-	cp "$root"/bin/* "$root/lib/libexnds.so" LICENSE CHANGELOG.md README.md "$work/tar/$top/"
+	cp "$root"/bin/* "$root"/lib/*.so LICENSE CHANGELOG.md README.md "$work/tar/$top/"
 	cp -r "$share" "$work/tar/$top/share"
 	cp -r packaging "$work/tar/$top/packaging"
+	cp -r ports/lib/include "$work/tar/$top/include"
 	tar -C "$work/tar" --owner 0 --group 0 -czf "$out/$top.tar.gz" "$top"
 	for kind in deb rpm; do
 		VERSION=$version ARCH=$arch ROOT=$root SHARE=$share go run "$nfpm" package --config packaging/nfpm.yaml --packager $kind --target "$out/"

@@ -100,7 +100,7 @@ func BenchmarkSocket(b *testing.B) {
 	go func() {
 		defer close(done)
 		defer ends[1].Close()
-		in, _ := packet.NewInbound(ends[1], wire.MaxLen)
+		in, _ := packet.NewInbound(ends[1], wire.MaxLen, wire.MaxDescriptors)
 		out, _ := packet.NewOutbox(ends[1], 1)
 		for {
 			m, fds, err := in.Next()
@@ -111,7 +111,7 @@ func BenchmarkSocket(b *testing.B) {
 			out.Post(m)
 		}
 	}()
-	in, _ := packet.NewInbound(ends[0], wire.MaxLen)
+	in, _ := packet.NewInbound(ends[0], wire.MaxLen, wire.MaxDescriptors)
 	out, _ := packet.NewOutbox(ends[0], 1)
 	m := make([]byte, wire.HeaderLen)
 	b.ReportAllocs()

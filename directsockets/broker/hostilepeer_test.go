@@ -30,7 +30,7 @@ func dialPeer(t *testing.T, s *Server) *rawPeer {
 	go func() { p.done <- s.Peer(ends[1]) }()
 	t.Cleanup(func() { ends[0].Close() })
 	var err error
-	if p.in, err = packet.NewInbound(ends[0], maxPeerLen); err != nil {
+	if p.in, err = packet.NewInbound(ends[0], maxPeerLen, wire.MaxDescriptors); err != nil {
 		t.Fatal(err)
 	}
 	return p

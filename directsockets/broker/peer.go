@@ -100,7 +100,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	}
 	defer s.work.Done()
 	defer ctxend.Do(s.ctx, out.Abort)()
-	in, err := packet.NewInbound(conn, maxPeerLen)
+	in, err := packet.NewInbound(conn, maxPeerLen, wire.MaxDescriptors)
 	if err != nil {
 		return err
 	}

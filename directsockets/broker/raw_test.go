@@ -31,7 +31,7 @@ func dialRaw(t testing.TB, path string) *rawClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	in, err := packet.NewInbound(conn, wire.MaxLen)
+	in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 	if err != nil {
 		t.Fatal(err)
 	}

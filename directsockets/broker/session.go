@@ -49,7 +49,7 @@ func (c *session) run(conn *net.UnixConn) error {
 	if err := c.s.admit(c); err != nil {
 		return err
 	}
-	in, err := packet.NewInbound(conn, wire.MaxLen)
+	in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 	if err != nil {
 		return err
 	}

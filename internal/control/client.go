@@ -95,6 +95,9 @@ func (c *Client) Status() (*Status, error) {
 	return r.Status, err
 }
 
+// errNothing says that an answer has nothing of what was asked for.
+func errNothing(n fabric.NodeID) error { return fmt.Errorf("node %d returned nothing", n) }
+
 // Sockets asks for the direct sockets of the node's namespace.
 func (c *Client) Sockets() (*Sockets, error) {
 	r, err := c.ask(Request{Op: OpSockets})

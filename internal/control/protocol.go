@@ -9,6 +9,11 @@ const (
 	OpTopology = "topology"
 	// OpSockets asks for the direct sockets of the node's namespace.
 	OpSockets = "sockets"
+	// OpPorts asks for the ports that processes have opened.
+	OpPorts = "ports"
+	// OpRegisters asks for the node's register file, after changing a register if Register
+	// says so.
+	OpRegisters = "registers"
 	// OpProfile begins or ends to count who sends how much to whom.
 	OpProfile = "profile"
 	// OpRoute shows or changes the node's reservations of routes.
@@ -24,17 +29,20 @@ type Request struct {
 	Settings *Settings     `json:"settings,omitempty"` // of OpSet
 	SnapLen  int           `json:"snap_len,omitempty"` // of OpCapture: bytes of a frame; 0: all
 	Route    *RouteRequest `json:"route,omitempty"`    // of OpRoute
+	Register *SetRegister  `json:"register,omitempty"` // of OpRegisters; nil: only look
 	Profile  string        `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
 }
 
 // Reply is a line of JSON that answers a Request.
 type Reply struct {
-	Error    string        `json:"error,omitempty"`
-	Status   *Status       `json:"status,omitempty"`   // of OpStatus
-	Topology *Topology     `json:"topology,omitempty"` // of OpTopology; none: there is none
-	Sockets  *Sockets      `json:"sockets,omitempty"`  // of OpSockets
-	Routes   *Reservations `json:"routes,omitempty"`   // of OpRoute
-	Profile  *Profile      `json:"profile,omitempty"`  // of OpProfile, but for ProfileStart
+	Error     string        `json:"error,omitempty"`
+	Status    *Status       `json:"status,omitempty"`    // of OpStatus
+	Topology  *Topology     `json:"topology,omitempty"`  // of OpTopology; none: there is none
+	Sockets   *Sockets      `json:"sockets,omitempty"`   // of OpSockets
+	Ports     *Ports        `json:"ports,omitempty"`     // of OpPorts
+	Registers *Registers    `json:"registers,omitempty"` // of OpRegisters
+	Routes    *Reservations `json:"routes,omitempty"`    // of OpRoute
+	Profile   *Profile      `json:"profile,omitempty"`   // of OpProfile, but for ProfileStart
 }
 
 // Suffix makes the name of a node's control socket from that of its files (emp.File).

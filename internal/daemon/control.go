@@ -50,10 +50,10 @@ func (d *Daemon) serve(ctx context.Context) error {
 }
 
 // refusals count who was turned away at the node's sockets because of who it is.
-type refusals struct{ Control, Brokers atomic.Uint64 }
+type refusals struct{ Control, Brokers, Ports atomic.Uint64 }
 
 // refusalStats are a copy.
-type refusalStats struct{ Control, Brokers uint64 }
+type refusalStats struct{ Control, Brokers, Ports uint64 }
 
 // refuseTime is how long a client that is refused has to take the answer.
 const refuseTime = time.Second
@@ -134,6 +134,10 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 		r.Profile, err = d.Profile(req.Profile)
 	case control.OpSockets:
 		r.Sockets = d.Sockets()
+	case control.OpPorts:
+		r.Ports = d.Ports()
+	case control.OpRegisters:
+		r.Registers, err = d.registers(req.Register)
 	case control.OpStop:
 	default:
 		err = fmt.Errorf("unknown operation %q", req.Op)

@@ -47,6 +47,7 @@ type Daemon struct {
 	conn      *hostnet.Conn
 	control   *net.UnixListener
 	sockets   *sockets
+	ports     *nodePorts
 	wires     wires
 	exporter  *exporter // nil: no metrics
 	refused   refusals
@@ -131,7 +132,10 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if d.control, err = d.listen(); err != nil {
 		return d, err
 	}
-	d.sockets, err = d.openSockets()
+	if d.sockets, err = d.openSockets(); err != nil {
+		return d, err
+	}
+	d.ports, err = d.openPorts()
 	return d, err
 }
 
@@ -211,6 +215,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return d.serve(ctx) })
 	g.Go(func() error { return d.sockets.run(ctx) })
+	g.Go(func() error { return d.ports.run(ctx) })
 	if d.exporter != nil {
 		d.cfg.Log.Info("metrics", "url", d.exporter.url())
 		g.Go(func() error { return d.exporter.run(ctx) })
@@ -236,6 +241,9 @@ func (d *Daemon) Close() error {
 	}
 	if d.sockets != nil {
 		errs = append(errs, d.sockets.close())
+	}
+	if d.ports != nil {
+		errs = append(errs, d.ports.close())
 	}
 	if d.mesh != nil {
 		d.mesh.Close()

@@ -44,6 +44,7 @@ var counterHelp = map[string]string{
 	"etherhost.rx_drop_offload":    "Frames dropped: offload metadata that does not fit the frame.",
 	"etherhost.rx_drop_host":       "Frames dropped: the host did not take the frame.",
 	"refused.control":              "Connections to the control socket refused: not of the fabric's user or group.",
+	"refused.ports":                "Connections to the socket of the nodes' ports refused: not of the fabric's user or group.",
 	"refused.brokers":              "Connections to the socket of the brokers refused: not of the fabric's user or group.",
 	"broker.offers":                "Direct connections that programs here offered.",
 	"broker.offers_refused":        "Offers refused: no direct listener (any more), or too many.",

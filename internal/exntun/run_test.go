@@ -54,7 +54,7 @@ func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"dmeo", `unknown command "dmeo": did you mean demo?`},
 		{"--fabric x", "there is no flag --fabric"},
-		{"xyzzy", `unknown command "xyzzy": choose from demo, up, down, status, fabrics, topo, profile, route, set, capture, check, key, doctor, version, completion`},
+		{"xyzzy", `unknown command "xyzzy": choose from demo, up, down, status, fabrics, topo, profile, route, set, registers, capture, check, key, doctor, version, completion`},
 		{"help dmeo", `unknown command "dmeo": did you mean demo?`},
 		{"demo --no-fast", "did you mean --no-fast-path?"},
 		{"demo -nodes 2", "there is no flag -nodes: did you mean --nodes?"},

@@ -25,9 +25,9 @@ import (
 // statusOptions are the flags of "exn-tun status".
 type statusOptions struct {
 	nodeOptions
-	json, watch, sockets, verbose, all bool
-	pid                                int // 0: all
-	interval                           time.Duration
+	json, watch, sockets, ports, verbose, all bool
+	pid                                       int // 0: all
+	interval                                  time.Duration
 }
 
 func newStatus() *cobra.Command {
@@ -40,11 +40,13 @@ how many of its connections are direct, and what is wrong. With -v it shows all
 of each node instead: the interface, neighbours, routes, peers, multicast
 groups, the receive mode with interrupts, polls and work per poll, thresholds,
 and the counters that are not 0. With --sockets it shows the connections of
-programs that use direct sockets in the node's namespace.`,
+programs that use direct sockets in the node's namespace, with --ports the
+ports of the NIC that programs have opened (see docs/ports.md).`,
 		Example: `exn-tun status
 exn-tun status --watch
 exn-tun status --node 1 -v
 exn-tun status --sockets --pid 4711
+exn-tun status --ports
 exn-tun status --json | jq '.[].counters."exn.tx_stalls"'
 exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 		Args: command.NoArgs,
@@ -55,6 +57,7 @@ exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 	fs.BoolVarP(&o.verbose, "verbose", "v", false, "all there is to know about each node")
 	fs.BoolVarP(&o.all, "all", "a", false, "with -v counters that are 0, too; with --sockets connections that are closed, and messages")
 	fs.BoolVar(&o.sockets, "sockets", false, "direct sockets: how each connection goes, and why")
+	fs.BoolVar(&o.ports, "ports", false, "VELO and RMA ports of programs: who has them, memory, what waits")
 	cli.Number(fs, &o.pid, "pid", 1, math.MaxInt32, "`PID` with --sockets: connections of this process only")
 	fs.BoolVar(&o.json, "json", false, "one JSON array with an object for each node")
 	fs.BoolVar(&o.watch, "watch", false, "again and again, in place on a terminal, until q or SIGINT")
@@ -71,6 +74,8 @@ func (o *statusOptions) resolve() error {
 		return cli.Usagef("--all is for --verbose and --sockets")
 	case o.verbose && o.sockets:
 		return cli.Usagef("use one of --verbose and --sockets")
+	case o.ports && (o.verbose || o.sockets):
+		return cli.Usagef("use --ports without --verbose and --sockets")
 	}
 	return o.nodeOptions.resolve()
 }
@@ -138,6 +143,9 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 			s.Connections = o.chosen(s.Connections)
 		}
 		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Sockets) { writeSockets(w, s, o.all) })
+	case o.ports:
+		all, err := askAll(o.nodeOptions, (*control.Client).Ports)
+		return printAll(w, all, err, o.json, writePorts)
 	case o.json || o.verbose:
 		all, err := askAll(o.nodeOptions, (*control.Client).Status)
 		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Status) { writeStatus(w, s, o.all) })

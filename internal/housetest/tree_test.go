@@ -36,6 +36,12 @@ var otherFolders = map[string]string{
 	"internal/exngo/std/unix":             "what direct sockets use of golang.org/x/sys/unix and package syscall lacks",
 	"fabric/internal":                     "what only the packages of the fabric use",
 	"packaging":                           "what the packages hold beside the commands: unit, profile, scripts",
+	"ports/lib":                           "librma2 and libvelo2, in C: the NIC for programs",
+	"ports/lib/core":                      "what both share: the socket to the node, flows, grants, sleep",
+	"ports/lib/ctest":                     "programs that test and measure the libraries",
+	"ports/lib/include":                   "the headers that programs include",
+	"ports/lib/rma":                       "librma2: memory, operations, notifications",
+	"ports/lib/velo":                      "libvelo2",
 	"tools":                               "versions of the tools that check.sh and release.sh run",
 }
 

@@ -95,7 +95,7 @@ func TestHostileBroker(t *testing.T) {
 			tr := brokertest.NewTracer(t)
 			said := make(chan struct{}, 100)
 			path := fakeBroker(t, func(t *testing.T, conn *net.UnixConn) {
-				in, err := packet.NewInbound(conn, wire.MaxLen)
+				in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 				if err != nil {
 					return
 				}
@@ -133,7 +133,7 @@ func TestClaimsOfADeadBroker(t *testing.T) {
 	}
 	defer page.Close()
 	path := fakeBroker(t, func(t *testing.T, conn *net.UnixConn) {
-		in, err := packet.NewInbound(conn, wire.MaxLen)
+		in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 		if err != nil {
 			return
 		}
@@ -171,7 +171,7 @@ func TestListenCannotBeSent(t *testing.T) {
 	defer page.Close()
 	greeted, announced := make(chan struct{}, 10), make(chan struct{}, 10)
 	path := fakeBroker(t, func(t *testing.T, conn *net.UnixConn) {
-		in, err := packet.NewInbound(conn, wire.MaxLen)
+		in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 		for err == nil {
 			var b []byte
 			var fds packet.Descriptors

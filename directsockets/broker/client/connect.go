@@ -157,7 +157,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 		return w, nil, err
 	}
 	w = socketWay{out}
-	if in, err = packet.NewInbound(conn, wire.MaxLen); err != nil {
+	if in, err = packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors); err != nil {
 		return w, nil, err
 	}
 	page, node, err := c.greet(w, conn, in)

@@ -15,6 +15,6 @@
 //
 // # Limits
 //
-// A packet has at most wire.MaxDescriptors descriptors. Nobody waits for a reader: an Outbox
+// A packet has as many descriptors as its reader allows. Nobody waits for a reader: an Outbox
 // queues up to its limit, and then says ErrSlow.
 package packet

@@ -40,7 +40,7 @@ func TestOutboxKeepsOrder(t *testing.T) {
 	if err := out.Offer([]byte{1}); err != wire.ErrBusy {
 		t.Errorf("past those that wait: %v", err)
 	}
-	in, err := NewInbound(ends[1], 2)
+	in, err := NewInbound(ends[1], 2, wire.MaxDescriptors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestNoRoomForDescriptors(t *testing.T) {
 	ends := brokertest.SocketPair(t)
 	defer ends[0].Close()
 	defer ends[1].Close()
-	in, err := NewInbound(ends[1], 8)
+	in, err := NewInbound(ends[1], 8, wire.MaxDescriptors)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/internal/accept"
+	"exnet/internal/control"
+	"exnet/internal/ctxend"
+	"exnet/ports"
+)
+
+// portsSuffix makes the name of the socket by which the port servers of a fabric meet.
+const portsSuffix = ".ports"
+
+// portsSocket is the name in the abstract namespace where processes of the node's network
+// namespace find it; $EXN_PORTS names another. The first node of a namespace has it, and each
+// has one that says which node it is.
+const portsSocket = "@exn-ports"
+
+// nodePorts serves the ports of the node's NIC to the processes of its network namespace.
+//
+// Concurrency: all methods may be called from many goroutines; run once.
+type nodePorts struct {
+	server    *ports.Server
+	member    *emp.Member
+	refused   *refusals
+	log       *slog.Logger
+	processes []*net.UnixListener
+	peers     *net.UnixListener
+}
+
+// openPorts makes the sockets.
+func (d *Daemon) openPorts() (*nodePorts, error) {
+	p := &nodePorts{member: d.member, refused: &d.refused, log: d.cfg.Log}
+	p.server = ports.New(ports.Config{
+		Node: d.member.ID(),
+		Dial: func(n fabric.NodeID) (*net.UnixConn, error) {
+			return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: emp.File(d.cfg.Dir, n, portsSuffix), Net: "unixpacket"})
+		},
+		CheckPeer: d.member.CheckNode,
+		Registers: registerFile{d},
+	})
+	path := d.member.File(portsSuffix)
+	var err error
+	if p.peers, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"}); err != nil {
+		return p, err
+	}
+	p.peers.SetUnlinkOnClose(false) // it goes with the node's other files
+	if err := d.member.Own(path); err != nil {
+		return p, err
+	}
+	in := func(f func() error) error { return f() }
+	if d.ns != nil {
+		in = d.ns.Do
+	}
+	return p, in(func() error {
+		for _, name := range []string{portsSocket, fmt.Sprintf("%s-%s-%d", portsSocket, d.cfg.Fabric, d.member.ID())} {
+			ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
+			if errors.Is(err, syscall.EADDRINUSE) && name == portsSocket {
+				continue // another node's of this namespace
+			}
+			if err != nil {
+				return fmt.Errorf("socket of the ports: %w", err)
+			}
+			p.processes = append(p.processes, ln)
+		}
+		return nil
+	})
+}
+
+// run serves processes and peers until ctx ends.
+func (p *nodePorts) run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer ctxend.Do(ctx, func() { _ = p.close() })() // they may be closed
+	serve := func(ln *net.UnixListener, check func(*net.UnixConn) error, f func(*net.UnixConn) error) {
+		failed := func(err error) { p.log.Warn("ports: no processes", "reason", err) }
+		for conn := range accept.All(ctx, ln, acceptPause, failed) {
+			if err := check(conn); err != nil {
+				p.refused.Ports.Add(1)
+				conn.Close()
+				continue
+			}
+			all.Go(func() {
+				if err := f(conn); err != nil && ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
+					p.log.Debug("ports", "reason", err)
+				}
+			})
+		}
+	}
+	all.Go(func() { serve(p.peers, p.member.Check, p.server.Peer) })
+	for _, ln := range p.processes {
+		all.Go(func() { serve(ln, func(*net.UnixConn) error { return nil }, p.server.Process) })
+	}
+	all.Wait()
+	return nil
+}
+
+// close closes the sockets and ends all ports.
+func (p *nodePorts) close() error {
+	var errs []error
+	for _, ln := range append(p.processes, p.peers) {
+		if ln != nil {
+			errs = append(errs, ignoreClosed(ln.Close()))
+		}
+	}
+	p.server.Close()
+	return errors.Join(errs...)
+}
+
+// Ports returns the open ports of the node.
+func (d *Daemon) Ports() *control.Ports {
+	return &control.Ports{Node: int(d.member.ID()), Ports: d.ports.server.Ports()}
+}

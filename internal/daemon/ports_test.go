@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"exnet/fabric"
+	"exnet/internal/control"
+	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
+	"exnet/ports"
+)
+
+// openPort opens a port as a process in the namespace of a node.
+func openPort(t *testing.T, ns *netns.NS, name string) (conn *net.UnixConn, at ports.Addr) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
+		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	r := askPort(t, conn, ports.Message{Op: ports.OpOpen, Unit: fabric.UnitVELO, A: ports.Version})
+	if r.Status != ports.StatusOK {
+		t.Fatalf("open: %+v", r)
+	}
+	return conn, r.Addr
+}
+
+// askPort sends a message and returns the answer.
+func askPort(t *testing.T, conn *net.UnixConn, m ports.Message) (r ports.Message) {
+	t.Helper()
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	b, _ := m.AppendBinary(nil) // it does not fail
+	if _, err := conn.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, ports.MessageSize)
+	n, err := conn.Read(buf)
+	if err == nil {
+		err = r.UnmarshalBinary(buf[:n])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Processes find the node of their namespace, their ports reach those of other nodes, and all
+// read each other's registers.
+func TestRootPorts(t *testing.T) {
+	netnstest.CheckFDs(t)
+	requireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	nsA, nsB := netnstest.New(t), netnstest.New(t)
+	a, b := start(t, dir, nsA, "10.2.0.1/24"), start(t, dir, nsB, "10.2.0.2/24")
+	connA, atA := openPort(t, nsA, portsSocket)
+	_, atB := openPort(t, nsB, portsSocket+"-lab-2")
+	if atA != (ports.Addr{Node: 1, VPID: ports.FirstVPID}) || atB != (ports.Addr{Node: 2, VPID: ports.FirstVPID}) {
+		t.Errorf("ports %v and %v", atA, atB)
+	}
+	eventually(t, "a port of the other node", func() bool {
+		r := askPort(t, connA, ports.Message{Op: ports.OpConnect, Addr: atB})
+		return r.Status == ports.StatusOK // they may not be linked yet
+	})
+	if got := b.Ports().Ports; len(got) != 1 || got[0].Peers != 1 || got[0].Unit != "velo" {
+		t.Errorf("%+v", got)
+	}
+	read := func(node fabric.NodeID, addr uint64) ports.Message {
+		return askPort(t, connA, ports.Message{Op: ports.OpRegister, Addr: ports.Addr{Node: node}, A: addr})
+	}
+	for n := fabric.NodeID(1); n <= 2; n++ {
+		if r := read(n, registersNode); r.Status != ports.StatusOK || r.B != uint64(n) {
+			t.Errorf("register 0 of node %d: %+v", n, r)
+		}
+	}
+	const usecs = registersReceive + 8
+	if r := askPort(t, connA, ports.Message{Op: ports.OpRegister, Addr: ports.Addr{Node: 2}, A: usecs, B: 70, C: 1}); r.Status != ports.StatusOK {
+		t.Errorf("write: %+v", r)
+	}
+	if got := read(2, usecs); got.B != 70 || b.node.Interface.Coalesce().Delay != 70*time.Microsecond {
+		t.Errorf("after a write: %+v", got)
+	}
+	for _, addr := range []uint64{registersCounters, 0x18} {
+		if r := askPort(t, connA, ports.Message{Op: ports.OpRegister, Addr: ports.Addr{Node: 2}, A: addr, B: 70, C: 1}); r.Status != ports.StatusInvalid {
+			t.Errorf("write of %#x: %+v", addr, r)
+		}
+	}
+	all, err := ask(t, dir, 2).Registers(&control.SetRegister{Name: "receive.mode", Value: 1})
+	if err != nil || len(all.Registers) < 40 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, err := ask(t, dir, 2).Registers(&control.SetRegister{Name: "receive.mode", Value: 9}); err == nil {
+		t.Error("a mode that there is not")
+	}
+	connA.Close()
+	eventually(t, "the end of a port", func() bool { return len(a.Ports().Ports) == 0 })
+}

@@ -1,0 +1,367 @@
+// port.c: ports, grants, and what arrives.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "node.h"
+#include "port.h"
+
+// How often is looked before a sleep: some 20 us on a core of its own, and on a shared one the
+// other side runs meanwhile.
+enum { SPINS = 400, SPINS_PER_YIELD = 100, WAIT_SPINS = 200 };
+
+static size_t flow_size(int unit, struct exn_flow *f)
+{
+	*f = (struct exn_flow){.slots = unit == EXN_RMA ? 4096 : 128, .size = unit == EXN_RMA ? 32 : 128};
+	return EXN_FLOW_HEADER + (size_t)f->slots * f->size;
+}
+
+static bool flow_map(int unit, int fd, struct exn_flow *f)
+{
+	size_t size = flow_size(unit, f);
+	f->mem = exn_node_map(fd, size, true);
+	return f->mem != NULL;
+}
+
+static void flow_unmap(int unit, struct exn_flow *f)
+{
+	struct exn_flow none;
+	if (f->mem != NULL)
+		munmap(f->mem, flow_size(unit, &none));
+	f->mem = NULL;
+}
+
+static bool add_flow(struct exn_port *p, const struct exn_msg *m, int fd)
+{
+	if (p->in_count == p->in_room) {
+		unsigned room = p->in_room ? 2 * p->in_room : 8;
+		void *in = realloc(p->in, room * sizeof(*p->in));
+		if (in == NULL)
+			return false;
+		p->in = in;
+		p->in_room = room;
+	}
+	struct exn_inflow f = {.node = m->node, .vpid = m->vpid};
+	if (!flow_map(p->unit, fd, &f.flow))
+		return false;
+	p->in[p->in_count++] = f;
+	return true;
+}
+
+static void set_gone(struct exn_port *p, const struct exn_msg *m)
+{
+	for (unsigned i = 0; i < p->in_count; i++)
+		if (p->in[i].node == m->node && p->in[i].vpid == m->vpid)
+			p->in[i].gone = true;
+	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
+		if (g->node == m->node && g->vpid == m->vpid)
+			g->gone = true;
+	if (p->gone != NULL)
+		p->gone(p, m->node, m->vpid);
+}
+
+// handle handles a message that the node sent by itself. fds are the caller's.
+static void handle(struct exn_port *p, const struct exn_msg *m, int fds[EXN_FDS])
+{
+	switch (m->op) {
+	case EXN_FLOW:
+		// Without memory for it the peer is one that is not heard.
+		if (fds[0] >= 0)
+			(void)add_flow(p, m, fds[0]);
+		return;
+	case EXN_GONE:
+		set_gone(p, m);
+		return;
+	}
+}
+
+static void node_is_gone(struct exn_port *p)
+{
+	p->dead = true;
+	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
+		g->gone = true;
+}
+
+// look takes what the node has sent, if anything.
+static void look(struct exn_port *p)
+{
+	struct exn_msg m;
+	int fds[EXN_FDS], r;
+	p->events = __atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE);
+	while (!p->dead && (r = exn_node_receive(p->sock, &m, fds, false)) != 0) {
+		if (r < 0)
+			node_is_gone(p);
+		else
+			handle(p, &m, fds);
+		exn_node_close(fds);
+	}
+}
+
+// node_lives looks at the socket, which says when the node has ended.
+static bool node_lives(struct exn_port *p)
+{
+	look(p);
+	return !p->dead;
+}
+
+enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS])
+{
+	struct exn_msg answer;
+	memset(fds, -1, EXN_FDS * sizeof(int));
+	m->number = ++p->number;
+	m->unit = p->unit;
+	if (p->dead || send(p->sock, m, sizeof(*m), MSG_NOSIGNAL) != (ssize_t)sizeof(*m)) {
+		node_is_gone(p);
+		return EXN_NO_DAEMON;
+	}
+	for (;;) {
+		if (exn_node_receive(p->sock, &answer, fds, true) <= 0) {
+			node_is_gone(p);
+			return EXN_NO_DAEMON;
+		}
+		if (answer.op == m->op && answer.number == m->number) {
+			*m = answer;
+			return answer.status;
+		}
+		handle(p, &answer, fds);
+		exn_node_close(fds);
+	}
+}
+
+enum exn_status exn_port_open(struct exn_port *p, int unit)
+{
+	struct exn_msg m = {.op = EXN_OPEN, .a = EXN_VERSION};
+	int fds[EXN_FDS];
+	*p = (struct exn_port){.unit = (uint16_t)unit, .bell = -1, .memory_fd = -1};
+	p->sock = exn_node_dial();
+	if (p->sock < 0)
+		return EXN_NO_DAEMON;
+	enum exn_status s = exn_port_ask(p, &m, fds);
+	if (s != EXN_OK) {
+		exn_node_close(fds);
+		close(p->sock);
+		return s;
+	}
+	p->node = m.node;
+	p->vpid = m.vpid;
+	p->base = m.a;
+	p->page = exn_node_map(fds[0], EXN_PAGE, true);
+	close(fds[0]);
+	p->bell = fds[1];
+	p->memory_fd = fds[2];
+	if (unit == EXN_RMA && fds[3] >= 0) {
+		p->memory = exn_node_map(fds[2], EXN_MEMORY, true);
+		p->table = exn_node_map(fds[3], EXN_TABLE, true);
+		close(fds[3]);
+	}
+	if (p->page != NULL && (unit == EXN_VELO || (p->memory != NULL && p->table != NULL)))
+		return EXN_OK;
+	exn_port_close(p);
+	return EXN_NO_MEMORY;
+}
+
+static void free_grant(struct exn_port *p, struct exn_grant *g)
+{
+	flow_unmap(p->unit, &g->out);
+	if (g->memory != NULL)
+		munmap(g->memory, EXN_MEMORY);
+	if (g->table != NULL)
+		munmap((void *)g->table, EXN_TABLE);
+	if (g->bell >= 0)
+		close(g->bell);
+	free(g);
+}
+
+void exn_port_close(struct exn_port *p)
+{
+	close(p->sock);
+	while (p->grants != NULL) {
+		struct exn_grant *g = p->grants;
+		p->grants = g->next;
+		free_grant(p, g);
+	}
+	for (unsigned i = 0; i < p->in_count; i++)
+		flow_unmap(p->unit, &p->in[i].flow);
+	free(p->in);
+	if (p->page != NULL)
+		munmap(p->page, EXN_PAGE);
+	if (p->memory != NULL)
+		munmap(p->memory, EXN_MEMORY);
+	if (p->table != NULL)
+		munmap(p->table, EXN_TABLE);
+	if (p->bell >= 0)
+		close(p->bell);
+	if (p->memory_fd >= 0)
+		close(p->memory_fd);
+	*p = (struct exn_port){.sock = -1, .bell = -1, .memory_fd = -1};
+}
+
+// forget drops the grants of peers that have gone and that were asked for again.
+static void forget(struct exn_port *p, uint16_t node, uint16_t vpid)
+{
+	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
+		if (g->node == node && g->vpid == vpid && g->gone)
+			g->node = g->vpid = UINT16_MAX; // handles may point to it: it is freed with the port
+}
+
+enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpid, struct exn_grant **out)
+{
+	struct exn_msg m = {.op = EXN_CONNECT, .node = node, .vpid = vpid};
+	int fds[EXN_FDS];
+	look(p);
+	forget(p, node, vpid);
+	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
+		if (g->node == node && g->vpid == vpid) {
+			*out = g;
+			return EXN_OK;
+		}
+	struct exn_grant *g = calloc(1, sizeof(*g));
+	if (g == NULL)
+		return EXN_NO_MEMORY;
+	enum exn_status s = exn_port_ask(p, &m, fds);
+	g->node = node;
+	g->vpid = vpid;
+	g->base = m.a;
+	g->bell = fds[1];
+	if (s == EXN_OK && (fds[0] < 0 || fds[1] < 0 || !flow_map(p->unit, fds[0], &g->out)))
+		s = EXN_NO_MEMORY;
+	if (s == EXN_OK && p->unit == EXN_RMA) {
+		g->memory = exn_node_map(fds[2], EXN_MEMORY, true);
+		g->table = exn_node_map(fds[3], EXN_TABLE, false);
+		if (g->memory == NULL || g->table == NULL)
+			s = EXN_NO_MEMORY;
+	}
+	fds[1] = -1; // the grant's
+	exn_node_close(fds);
+	if (s != EXN_OK) {
+		free_grant(p, g);
+		return s;
+	}
+	g->next = p->grants;
+	p->grants = g;
+	*out = g;
+	return EXN_OK;
+}
+
+// drop removes the i-th flow, whose writer has gone and whose messages were read.
+static void drop(struct exn_port *p, unsigned i)
+{
+	flow_unmap(p->unit, &p->in[i].flow);
+	p->in[i] = p->in[--p->in_count];
+}
+
+bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *node, uint16_t *vpid)
+{
+	if (__atomic_load_n((uint64_t *)p->page, __ATOMIC_RELAXED) != p->events)
+		look(p);
+	unsigned n = p->in_count;
+	for (unsigned k = 0; k < n; k++) {
+		unsigned i = p->turn < p->in_count ? p->turn : 0;
+		struct exn_inflow *f = &p->in[i];
+		if (exn_flow_take(&f->flow, data, word)) {
+			*node = f->node;
+			*vpid = f->vpid;
+			p->turn = n > 1 ? i + 1 : 0;
+			return true;
+		}
+		if (f->gone) {
+			drop(p, i);
+			continue;
+		}
+		p->turn = i + 1;
+	}
+	return false;
+}
+
+static bool any(struct exn_port *p)
+{
+	if (p->dead || __atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE) != p->events)
+		return true;
+	for (unsigned i = 0; i < p->in_count; i++)
+		if (p->in[i].gone || exn_flow_ready(&p->in[i].flow))
+			return true;
+	return false;
+}
+
+static void arm(struct exn_port *p, uint32_t on)
+{
+	for (unsigned i = 0; i < p->in_count; i++)
+		exn_flow_arm(&p->in[i].flow, on);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void exn_port_sleep(struct exn_port *p)
+{
+	for (int i = 1; i <= SPINS; i++) {
+		if (any(p))
+			return;
+		if (i % SPINS_PER_YIELD == 0)
+			sched_yield();
+#ifdef __x86_64__
+		__builtin_ia32_pause();
+#endif
+	}
+	arm(p, 1);
+	if (!any(p)) {
+		char bytes[64];
+		struct pollfd f[2] = {{.fd = p->bell, .events = POLLIN}, {.fd = p->sock, .events = POLLIN}};
+		(void)poll(f, 2, -1); // a signal is a reason to look, too
+		if (f[1].revents != 0)
+			look(p);
+		if (f[0].revents != 0)
+			while (read(p->bell, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes))
+				;
+	}
+	arm(p, 0);
+}
+
+// ring wakes the owner of a bell, a pipe. Whoever has read it may have ended: that is no
+// reason to end, too.
+static void ring(struct exn_grant *g)
+{
+	sigset_t broken, before;
+	sigemptyset(&broken);
+	sigaddset(&broken, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &broken, &before);
+	// A full pipe: it will wake up anyway.
+	if (write(g->bell, "", 1) < 0 && errno == EPIPE) {
+		g->gone = true;
+		if (sigismember(&before, SIGPIPE) == 0)
+			sigtimedwait(&broken, NULL, &(struct timespec){0});
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void exn_port_commit(struct exn_port *p, struct exn_grant *g, uint64_t word)
+{
+	exn_flow_commit(&g->out, word);
+	exn_count(p, EXN_SENT, 1);
+	if (exn_flow_must_wake(&g->out))
+		ring(g);
+}
+
+bool exn_port_wait(struct exn_port *p, struct exn_grant *g, unsigned *round)
+{
+	if (__atomic_load_n((uint64_t *)p->page, __ATOMIC_RELAXED) != p->events)
+		look(p);
+	if (g->gone || p->dead)
+		return false;
+	unsigned n = (*round)++;
+	if (n == 0)
+		exn_count(p, EXN_WAITS, 1);
+	if (n < WAIT_SPINS)
+		sched_yield();
+	else // it does not run, or does not read
+		nanosleep(&(struct timespec){.tv_nsec = n < 2 * WAIT_SPINS ? 20000 : 500000}, NULL);
+	if (n % 256 == 255 && !node_lives(p))
+		return false;
+	return true;
+}

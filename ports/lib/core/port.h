@@ -1,0 +1,124 @@
+// port.h: a port of the node, as velo2 and rma2 use it: the messages to the node, the grants
+// of peers, and what arrives. ../../SPEC.md has the layouts.
+//
+// A port belongs to one thread at a time.
+#ifndef EXN_PORT_H
+#define EXN_PORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "flow.h"
+
+enum { EXN_VERSION = 1, EXN_VELO = 1, EXN_RMA = 2, EXN_FDS = 4 };
+
+enum exn_op {
+	EXN_OPEN = 1,
+	EXN_CONNECT = 2,
+	EXN_PROTECT = 3,
+	EXN_REGISTER = 4,
+	EXN_FLOW = 16,
+	EXN_GONE = 17,
+};
+
+// What a request can end with; the first ones are the node's (wire.go), the last two ours.
+enum exn_status {
+	EXN_OK = 0,
+	EXN_BAD_VERSION = 1,
+	EXN_NO_PORT = 2,
+	EXN_DENIED = 3,
+	EXN_FULL = 4,
+	EXN_NO_NODE = 5,
+	EXN_INVALID = 6,
+	EXN_NO_DAEMON = 100, // there is no node here, or it is another user's
+	EXN_NO_MEMORY = 101, // mmap or malloc failed
+};
+
+struct exn_msg {
+	uint16_t op, status;
+	uint32_t number;
+	uint16_t node, vpid, unit, reserved;
+	uint64_t a, b, c, d;
+};
+
+// The memory of an RMA port: the locks, and pages; beside it the table, with an entry for each page
+// of addresses, which peers can only read.
+#define EXN_PAGE 4096ul
+#define EXN_PAGES (1ul << 18)
+#define EXN_LOCKS 16384u
+#define EXN_TABLE (EXN_PAGES * 8)
+#define EXN_ARENA_OFF (2ul << 20)
+#define EXN_MEMORY (EXN_ARENA_OFF + EXN_PAGES * EXN_PAGE)
+
+// What a port counts in its page, for "exn-tun status --ports".
+enum exn_counter { EXN_SENT, EXN_RECEIVED, EXN_PUT_BYTES, EXN_GET_BYTES, EXN_WAITS, EXN_ERRORS, EXN_REGISTERED, EXN_COUNTERS };
+
+// A peer whose memory this port may use.
+struct exn_grant {
+	struct exn_grant *next;
+	uint16_t node, vpid;
+	bool gone;       // the peer has ended
+	int bell;        // to wake it
+	uint64_t base;   // its first address
+	uint8_t *memory; // of an RMA port
+	const uint64_t *table;
+	struct exn_flow out;
+};
+
+struct exn_port {
+	int sock, bell, memory_fd;
+	uint8_t *page, *memory;
+	uint64_t *table;
+	uint16_t unit, node, vpid;
+	uint64_t base;
+	uint32_t number;
+	uint64_t events; // seen so far
+	bool dead;       // the node has ended
+	struct exn_inflow {
+		uint16_t node, vpid;
+		bool gone;
+		struct exn_flow flow;
+	} *in;
+	unsigned in_count, in_room, turn;
+	struct exn_grant *grants;
+	// Called when a peer has ended; may be NULL.
+	void (*gone)(struct exn_port *, uint16_t node, uint16_t vpid);
+	void *owner; // whatever gone needs
+};
+
+// exn_port_open opens a port of a unit at the node of this network namespace, or at the one
+// whose socket $EXN_PORTS names.
+enum exn_status exn_port_open(struct exn_port *p, int unit);
+void exn_port_close(struct exn_port *p);
+
+// exn_port_connect returns the grant of a peer; there is one for each, which stays until the
+// port is closed.
+enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpid, struct exn_grant **g);
+
+// exn_port_ask sends m and waits for the answer, which it puts in its place. fds are those that
+// came with it: -1 for none. The caller closes them.
+enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS]);
+
+// exn_port_take takes the next message that has arrived, from whomever. It copies at most the
+// slot's payload to data. False: there is none.
+bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *node, uint16_t *vpid);
+
+// exn_port_sleep waits until something has arrived or the node has something to say; it spins
+// for a while first.
+void exn_port_sleep(struct exn_port *p);
+
+// exn_port_commit sends the slot of a grant's flow that was filled, and wakes the peer.
+void exn_port_commit(struct exn_port *p, struct exn_grant *g, uint64_t word);
+
+// exn_port_wait waits a little for a peer that has no room; round begins at 0. False: the peer
+// or the node has ended.
+bool exn_port_wait(struct exn_port *p, struct exn_grant *g, unsigned *round);
+
+static inline void exn_count(struct exn_port *p, enum exn_counter c, int64_t n)
+{
+	uint64_t *w = (uint64_t *)(p->page + 128) + c;
+	__atomic_store_n(w, __atomic_load_n(w, __ATOMIC_RELAXED) + (uint64_t)n, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* velo2.h: EXTOLL's VELO for programs: messages of at most 120 bytes, in order, to mailboxes.
+ *
+ * Names and values are those that programs for EXTOLL use; this header and the library are
+ * exnet's. A port belongs to one thread at a time. See docs/ports.md.
+ */
+#ifndef VELO2_H
+#define VELO2_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef uint32_t velo2_nodeid_t;
+typedef uint32_t velo2_vpid_t;
+
+/* VELO2_MAX_PAYLOAD is the longest message. */
+#define VELO2_MAX_PAYLOAD 120
+
+/* The source of a message as velo2_recv reports it, and its parts. */
+#define VELO2_ADDR_PACK(node, vpid) (((uint32_t)(node) << 16) | ((uint32_t)(vpid)&0xffff))
+#define VELO2_ADDR_NODE(addr) ((uint32_t)(addr) >> 16)
+#define VELO2_ADDR_VPID(addr) ((uint32_t)(addr)&0xffff)
+
+typedef enum velo2_ret {
+	VELO2_RET_SUCCESS = 0,
+	VELO2_RET_INV_MSG,      /* longer than VELO2_MAX_PAYLOAD, or than the caller's buffer */
+	VELO2_RET_ERROR,        /* the node or the peer has ended */
+	VELO2_RET_NO_MSG,       /* nothing has arrived */
+	VELO2_RET_NO_MATCH,     /* nothing from that source has arrived */
+	VELO2_RET_ERR_FDOPEN,   /* there is no node here, or it has no port left */
+	VELO2_RET_ERR_MMAP,     /* no memory */
+	VELO2_RET_INVALID_MBOX, /* nobody has opened that mailbox, or it is another user's */
+	VELO2_RET_INVALID_NODE, /* there is no such node on this host */
+	VELO2_RET_TRY_AGAIN,    /* velo2_try_send: the mailbox is full */
+	VELO2_RET_INV_MTT,      /* a message type above 15 */
+	VELO2_RET_EOF           /* velo2_recv: the peer has ended, and all it sent was read */
+} velo2_ret_t;
+
+typedef struct {
+	void *map; /* NULL: not open */
+} velo2_port_t;
+
+typedef struct {
+	union {
+		uint32_t raw; /* VELO2_ADDR_PACK */
+	} dest;
+	void *state_map; /* the library's */
+	velo2_port_t *port;
+} velo2_connection_t;
+
+/* Opens a mailbox of this node, and closes it. */
+velo2_ret_t velo2_open(velo2_port_t *port);
+velo2_ret_t velo2_close(velo2_port_t *port);
+
+velo2_nodeid_t velo2_get_nodeid(velo2_port_t *port);
+velo2_vpid_t velo2_get_vpid(velo2_port_t *port);
+
+/* Connects to a mailbox, which must be open. */
+velo2_ret_t velo2_connect(velo2_port_t *port, velo2_connection_t *con, velo2_nodeid_t node, velo2_vpid_t vpid);
+velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con);
+
+/* Sends a message of 1 to 120 bytes. velo2_send waits while the mailbox is full. */
+velo2_ret_t velo2_send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt);
+velo2_ret_t velo2_try_send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt);
+
+/* Takes the next message; size is that of buf. len, source, tag and mtt may be NULL.
+ * velo2_recv waits for one, velo2_probe_recv does not. A message that does not fit buf is
+ * lost: VELO2_RET_INV_MSG, and len says how long it was. */
+velo2_ret_t velo2_recv(velo2_port_t *port, void *buf, unsigned size, uint32_t *len, uint32_t *source, uint8_t *tag,
+		       uint8_t *mtt);
+velo2_ret_t velo2_probe_recv(velo2_port_t *port, void *buf, unsigned size, uint32_t *len, uint32_t *source, uint8_t *tag,
+			     uint8_t *mtt);
+
+/* velo2_probe says whether something has arrived: VELO2_RET_SUCCESS or VELO2_RET_NO_MSG. */
+velo2_ret_t velo2_probe(velo2_port_t *port);
+
+/* The meaning of a result. */
+const char *velo2_strerror(velo2_ret_t ret);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

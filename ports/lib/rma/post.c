@@ -1,0 +1,446 @@
+// post.c: operations. What the hardware refuses later is refused at once, but reported as it
+// would be: by a notification with an error.
+#include <stdlib.h>
+
+#include "rma.h"
+
+// command is an operation, taken apart.
+struct command {
+	RMA2_Command kind;
+	unsigned spec, modifier;
+	uint32_t size;
+	uint64_t read, write; // addresses; an immediate PUT's value is in read
+};
+
+static unsigned mode_of(const RMA2_Connection *c, const struct command *o)
+{
+	unsigned m = c->options & RMA2_CONN_TE ? RMA2_NOTI_TE : 0;
+	m |= c->options & RMA2_CONN_RRA ? RMA2_NOTI_RRA : 0;
+	m |= c->options & RMA2_CONN_IRQ ? RMA2_NOTI_IRQ : 0;
+	m |= o->modifier & RMA2_CMD_NTR ? RMA2_NOTI_NTR : 0;
+	m |= o->modifier & RMA2_CMD_EWA ? RMA2_NOTI_EWA : 0;
+	return m | (o->modifier & RMA2_CMD_ERA ? RMA2_NOTI_ERA : 0);
+}
+
+static bool is_get(RMA2_Command kind)
+{
+	return kind == RMA2_BT_GET || kind == RMA2_QW_GET;
+}
+
+// last_packet makes n report a transfer as the unit does: by the address and the bytes of its
+// last packet (equations 5.1 and 5.2).
+static RMA2_Notification last_packet(RMA2_Notification n, uint64_t start, uint32_t size)
+{
+	uint32_t last = size % RMA_MTU ? size % RMA_MTU : RMA_MTU;
+	n.word0.value = start + size - last;
+	n.word1.value |= last - 1;
+	return n;
+}
+
+// fail reports a refused operation: the completer's notification of a GET, the requester's of
+// anything else.
+static RMA2_ERROR fail(RMA2_Port e, const RMA2_Connection *c, const struct command *o, unsigned error)
+{
+	bool get = is_get(o->kind);
+	RMA2_Notification n =
+		rma_noti(c, get ? RMA2_COMPLETER_NOTIFICATION : RMA2_REQUESTER_NOTIFICATION, o->kind, mode_of(c, o));
+	exn_count(&e->port, EXN_ERRORS, 1);
+	if (o->kind != RMA2_NOTIFICATION_PUT && o->kind != RMA2_LOCK_REQ)
+		n = last_packet(n, get ? o->write : o->read, o->size);
+	return rma_note(e, rma_noti_error(n, error));
+}
+
+// copy_in_order copies to a peer's memory. Whoever polls on the last word sees all the others
+// when it sees that, as the hardware's packets arrive in order.
+static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t n)
+{
+	uint32_t tail = n >= 8 && ((uintptr_t)(to + n) & 7) == 0 ? 8 : 0;
+	memcpy(to, from, n - tail);
+	if (tail == 0) {
+		__atomic_thread_fence(__ATOMIC_RELEASE);
+		return;
+	}
+	uint64_t word;
+	memcpy(&word, from + n - 8, 8);
+	__atomic_store_n((uint64_t *)(to + n - 8), word, __ATOMIC_RELEASE);
+}
+
+// reachable says whether a peer has registered all of a range.
+static bool reachable(const struct exn_grant *g, uint64_t nla, uint32_t size)
+{
+	uint32_t run;
+	for (; size > 0; size -= run, nla += run)
+		if (rma_remote(g, nla, size, &run) == NULL)
+			return false;
+	return true;
+}
+
+// move copies between this port's memory and a peer's. False: the peer has taken it back.
+static bool move(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
+{
+	uint32_t run;
+	for (; size > 0; size -= run, nla += run, mine += run) {
+		uint8_t *theirs = rma_remote(g, nla, size, &run);
+		if (theirs == NULL)
+			return false;
+		if (put)
+			copy_in_order(theirs, mine, run);
+		else
+			memcpy(mine, theirs, run);
+	}
+	return true;
+}
+
+// tell_all writes the notification of a transfer to the peer: one, or one for each packet.
+static void tell_all(RMA2_Port e, RMA2_Connection *c, const struct command *o, RMA2_Notification n, uint64_t start)
+{
+	if ((o->modifier & RMA2_CMD_NTR) == 0) {
+		rma_tell(e, c, last_packet(n, start, o->size));
+		return;
+	}
+	for (uint32_t off = 0; off < o->size; off += RMA_MTU) {
+		uint32_t size = o->size - off < RMA_MTU ? o->size - off : RMA_MTU;
+		if (off > 0 && rma_room(e, c) != RMA2_SUCCESS)
+			return; // it has ended
+		rma_tell(e, c, last_packet(n, start + off, size));
+	}
+}
+
+// note_all is tell_all for this port's own queue.
+static RMA2_ERROR note_all(RMA2_Port e, const struct command *o, RMA2_Notification n, uint64_t start)
+{
+	uint32_t step = o->modifier & RMA2_CMD_NTR ? RMA_MTU : o->size;
+	RMA2_ERROR err = RMA2_SUCCESS;
+	for (uint32_t off = 0; off < o->size && err == RMA2_SUCCESS; off += step) {
+		uint32_t size = o->size - off < step ? o->size - off : step;
+		err = rma_note(e, last_packet(n, start + off, size));
+	}
+	return err;
+}
+
+static RMA2_ERROR registers(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	bool get = is_get(o->kind), immediate = o->kind == RMA2_IMMEDIATE_PUT;
+	uint64_t value = o->read, *words = &value;
+	if (!immediate)
+		words = rma_local(e, get ? o->write : o->read, o->size);
+	uint64_t addr = get ? o->read : o->write;
+	if (words == NULL || (uintptr_t)words % 8 != 0 || o->size % 8 != 0)
+		return fail(e, c, o, RMA2_ERROR_REQ);
+	if (!rma_registers(e, c, addr, words, o->size / 8, !get))
+		return fail(e, c, o, get ? RMA2_ERROR_RESP : RMA2_ERROR_CMPL);
+	RMA2_Notification n = rma_noti(c, RMA2_REQUESTER_NOTIFICATION, o->kind, mode_of(c, o));
+	RMA2_ERROR err = RMA2_SUCCESS;
+	if (o->spec & RMA2_REQUESTER_NOTIFICATION)
+		err = rma_note(e, last_packet(n, immediate ? 0 : o->read, o->size));
+	if (get && o->spec & RMA2_COMPLETER_NOTIFICATION && err == RMA2_SUCCESS)
+		err = rma_note(e, last_packet(rma_noti(c, RMA2_COMPLETER_NOTIFICATION, RMA2_GET_BT_RSP + (o->kind & 1), mode_of(c, o)),
+					      o->write, o->size));
+	return err;
+}
+
+static RMA2_ERROR put(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	bool immediate = o->kind == RMA2_IMMEDIATE_PUT;
+	uint64_t value = o->read;
+	uint8_t *from = immediate ? (uint8_t *)&value : rma_local(e, o->read, o->size);
+	if (from == NULL)
+		return fail(e, c, o, RMA2_ERROR_REQ);
+	if (c->grant->gone || !reachable(c->grant, o->write, o->size))
+		return fail(e, c, o, RMA2_ERROR_CMPL);
+	if (o->spec & RMA2_COMPLETER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
+		return fail(e, c, o, RMA2_ERROR_CMPL);
+	if (!move(c->grant, from, o->write, o->size, true))
+		return fail(e, c, o, RMA2_ERROR_CMPL);
+	exn_count(&e->port, EXN_PUT_BYTES, o->size);
+	unsigned mode = mode_of(c, o);
+	if (o->spec & RMA2_COMPLETER_NOTIFICATION)
+		tell_all(e, c, o, rma_noti(c, RMA2_COMPLETER_NOTIFICATION, o->kind, mode), o->write);
+	if (o->spec & RMA2_REQUESTER_NOTIFICATION)
+		return note_all(e, o, rma_noti(c, RMA2_REQUESTER_NOTIFICATION, o->kind, mode), immediate ? 0 : o->read);
+	return RMA2_SUCCESS;
+}
+
+static RMA2_ERROR get(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	uint8_t *to = rma_local(e, o->write, o->size);
+	if (to == NULL)
+		return fail(e, c, o, RMA2_ERROR_REQ);
+	if (c->grant->gone || !reachable(c->grant, o->read, o->size))
+		return fail(e, c, o, RMA2_ERROR_RESP);
+	if (o->spec & RMA2_RESPONDER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
+		return fail(e, c, o, RMA2_ERROR_RESP);
+	if (!move(c->grant, to, o->read, o->size, false))
+		return fail(e, c, o, RMA2_ERROR_RESP);
+	exn_count(&e->port, EXN_GET_BYTES, o->size);
+	unsigned mode = mode_of(c, o), response = RMA2_GET_BT_RSP + (o->kind & 1);
+	if (o->spec & RMA2_RESPONDER_NOTIFICATION)
+		tell_all(e, c, o, rma_noti(c, RMA2_RESPONDER_NOTIFICATION, o->kind, mode), o->read);
+	RMA2_ERROR err = RMA2_SUCCESS;
+	if (o->spec & RMA2_REQUESTER_NOTIFICATION)
+		err = rma_note(e, last_packet(rma_noti(c, RMA2_REQUESTER_NOTIFICATION, o->kind, mode), o->write, o->size));
+	if (o->spec & RMA2_COMPLETER_NOTIFICATION && err == RMA2_SUCCESS)
+		err = note_all(e, o, rma_noti(c, RMA2_COMPLETER_NOTIFICATION, response, mode), o->write);
+	return err;
+}
+
+static RMA2_ERROR notification(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	RMA2_Notification n = rma_noti(c, 0, o->kind, mode_of(c, o));
+	n.word0.value = o->read;
+	n.word1.value |= o->size; // the class
+	if (o->spec & RMA2_COMPLETER_NOTIFICATION) {
+		if (c->grant->gone || rma_room(e, c) != RMA2_SUCCESS)
+			return fail(e, c, o, RMA2_ERROR_CMPL);
+		RMA2_Notification theirs = n;
+		theirs.word1.value |= (uint64_t)RMA2_COMPLETER_NOTIFICATION << 48;
+		rma_tell(e, c, theirs);
+	}
+	if ((o->spec & RMA2_REQUESTER_NOTIFICATION) == 0)
+		return RMA2_SUCCESS;
+	n.word1.value |= (uint64_t)RMA2_REQUESTER_NOTIFICATION << 48;
+	return rma_note(e, n);
+}
+
+// lock does a fetch-compare-and-add: read is the number, write has compare and add.
+static RMA2_ERROR lock(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	int32_t compare = (int32_t)(o->write >> 32), add = (int32_t)o->write;
+	if (o->read >= EXN_LOCKS || c->grant->gone)
+		return fail(e, c, o, RMA2_ERROR_RESP);
+	if (o->spec & RMA2_RESPONDER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
+		return fail(e, c, o, RMA2_ERROR_RESP);
+	int32_t *at = (int32_t *)c->grant->memory + o->read;
+	int32_t value = __atomic_load_n(at, __ATOMIC_ACQUIRE), now = value;
+	bool done = false;
+	while (!done && value <= compare) {
+		now = (int32_t)((uint32_t)value + (uint32_t)add);
+		done = __atomic_compare_exchange_n(at, &value, now, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	}
+	if (!done)
+		now = value;
+	unsigned mode = mode_of(c, o);
+	uint64_t result = o->read | (uint64_t)done << 24 | (uint64_t)(uint32_t)now << 32;
+	RMA2_ERROR err = RMA2_SUCCESS;
+	if (o->spec & RMA2_REQUESTER_NOTIFICATION) {
+		RMA2_Notification n = rma_noti(c, RMA2_REQUESTER_NOTIFICATION, RMA2_LOCK_REQ, mode);
+		n.word0.value = o->read | (uint64_t)(uint32_t)compare << 32;
+		err = rma_note(e, n);
+	}
+	if (o->spec & RMA2_RESPONDER_NOTIFICATION) {
+		RMA2_Notification n = rma_noti(c, RMA2_RESPONDER_NOTIFICATION, RMA2_LOCK_REQ, mode);
+		n.word0.value = result;
+		rma_tell(e, c, n);
+	}
+	if (o->spec & RMA2_COMPLETER_NOTIFICATION && err == RMA2_SUCCESS) {
+		RMA2_Notification n = rma_noti(c, RMA2_COMPLETER_NOTIFICATION, RMA2_LOCK_RSP, mode);
+		n.word0.value = result;
+		err = rma_note(e, n);
+	}
+	return err;
+}
+
+// own_notifications is how many an operation may write to this port's own queue.
+static size_t own_notifications(const struct command *o)
+{
+	return 2 + (o->modifier & RMA2_CMD_NTR ? o->size / RMA_MTU + 1 : 0);
+}
+
+static RMA2_ERROR execute(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	if (e == NULL)
+		return RMA2_ERR_INV_PORT;
+	if (c == NULL)
+		return RMA2_ERR_INV_HANDLE;
+	if (e->port.dead)
+		return RMA2_ERR_ERROR;
+	if (o->modifier & RMA2_CMD_MC)
+		return RMA2_ERR_NOT_YET;
+	if (e->entries + own_notifications(o) > e->entries_max)
+		return RMA2_ERR_NO_DESC_MEM;
+	bool transfer = o->kind <= RMA2_QW_PUT || o->kind == RMA2_IMMEDIATE_PUT;
+	if (transfer && (o->size < 1 || o->size > (o->kind == RMA2_IMMEDIATE_PUT ? 8 : RMA_MAX_TRANSFER)))
+		return RMA2_ERR_INV_VALUE;
+	if ((o->kind == RMA2_QW_PUT || o->kind == RMA2_QW_GET) && (o->size | o->read | o->write) % 8 != 0)
+		return RMA2_ERR_INV_VALUE;
+	// There is no Excellerate unit, and no physical memory.
+	if (o->modifier & (RMA2_CMD_ERA | RMA2_CMD_EWA))
+		return fail(e, c, o, RMA2_ERROR_REQ);
+	if (transfer && c->options & RMA2_CONN_RRA)
+		return registers(e, c, o);
+	if (c->grant == NULL)
+		return fail(e, c, o, RMA2_ERROR_REQ);
+	switch (o->kind) {
+	case RMA2_BT_PUT:
+	case RMA2_QW_PUT:
+	case RMA2_IMMEDIATE_PUT:
+		return put(e, c, o);
+	case RMA2_BT_GET:
+	case RMA2_QW_GET:
+		return get(e, c, o);
+	case RMA2_NOTIFICATION_PUT:
+		return notification(e, c, o);
+	case RMA2_LOCK_REQ:
+		return lock(e, c, o);
+	default:
+		return fail(e, c, o, RMA2_ERROR_REQ);
+	}
+}
+
+// address is that of a byte of a region. The region's own address is the program's to change.
+static RMA2_NLA address(const RMA2_Region *r, uint32_t offset)
+{
+	return r->nla + r->offset + offset;
+}
+
+#define TRANSFER(name, kind_of, from, to)                                                                        \
+	API RMA2_ERROR rma2_post_##name(RMA2_Port e, RMA2_Handle c, RMA2_Region *r, uint32_t offset, uint32_t size,  \
+					RMA2_NLA nla, RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier)   \
+	{                                                                                                            \
+		if (r == NULL)                                                                                       \
+			return RMA2_ERR_WRONG_ARG;                                                                   \
+		RMA2_NLA local = address(r, offset);                                                                 \
+		return execute(e, c, &(struct command){kind_of, spec, modifier, size, from, to});                    \
+	}                                                                                                            \
+	API RMA2_ERROR rma2_post_##name##_direct(RMA2_Port e, RMA2_Handle c, RMA2_NLA local, uint32_t size,          \
+						 RMA2_NLA nla, RMA2_Notification_Spec spec,                          \
+						 RMA2_Command_Modifier modifier)                                     \
+	{                                                                                                            \
+		return execute(e, c, &(struct command){kind_of, spec, modifier, size, from, to});                    \
+	}
+
+TRANSFER(put_bt, RMA2_BT_PUT, local, nla)
+TRANSFER(put_qw, RMA2_QW_PUT, local, nla)
+TRANSFER(get_bt, RMA2_BT_GET, nla, local)
+TRANSFER(get_qw, RMA2_QW_GET, nla, local)
+
+API RMA2_ERROR rma2_post_immediate_put(RMA2_Port e, RMA2_Handle c, uint32_t count, uint64_t value, RMA2_NLA dest,
+				       RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier)
+{
+	return execute(e, c, &(struct command){RMA2_IMMEDIATE_PUT, spec, modifier, count, value, dest});
+}
+
+API RMA2_ERROR rma2_post_notification(RMA2_Port e, RMA2_Handle c, RMA2_Class class, uint64_t value,
+				      RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier)
+{
+	return execute(e, c, &(struct command){RMA2_NOTIFICATION_PUT, spec, modifier, class, value, 0});
+}
+
+API RMA2_ERROR rma2_post_lock(RMA2_Port e, RMA2_Handle c, uint32_t target, uint32_t number, int32_t compare, int32_t add,
+			      RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier)
+{
+	if (target > 1)
+		return RMA2_ERR_INV_VALUE;
+	uint64_t values = (uint64_t)(uint32_t)compare << 32 | (uint32_t)add;
+	return execute(e, c, &(struct command){RMA2_LOCK_REQ, spec, modifier, 0, number, values});
+}
+
+// rma2_post_illegal is not in the header: librma's tests post a command with it that there is
+// none of.
+API RMA2_ERROR rma2_post_illegal(RMA2_Port e, RMA2_Handle c, RMA2_Region *r, uint32_t offset, uint32_t size, RMA2_NLA nla,
+				 RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier)
+{
+	if (r == NULL)
+		return RMA2_ERR_WRONG_ARG;
+	return execute(e, c, &(struct command){8, spec, modifier, size, address(r, offset), nla});
+}
+
+// A descriptor's words: 0: size or class in bits 40 to 62, modifier in 35, notifications in 32,
+// command in 2. 1 and 2: addresses, or values.
+static RMA2_ERROR set(RMA2_Descriptor *d, RMA2_Handle c, const struct command *o)
+{
+	if (d == NULL)
+		return RMA2_ERR_WRONG_ARG;
+	d->handle = c;
+	uint64_t size = o->kind == RMA2_NOTIFICATION_PUT || o->kind == RMA2_LOCK_REQ ? o->size : o->size - 1;
+	d->value[0] = (size & 0x7fffff) << 40 | (o->modifier & 15ull) << 35 | (o->spec & 7ull) << 32 | (o->kind & 15ull) << 2;
+	d->value[1] = o->read;
+	d->value[2] = o->write;
+	return RMA2_SUCCESS;
+}
+
+API RMA2_ERROR rma2_post_descriptor(RMA2_Port e, RMA2_Handle c, RMA2_Descriptor *d)
+{
+	if (d == NULL)
+		return RMA2_ERR_WRONG_ARG;
+	uint64_t w = d->value[0];
+	struct command o = {(RMA2_Command)(w >> 2 & 15), w >> 32 & 7, w >> 35 & 15, w >> 40 & 0x7fffff, d->value[1], d->value[2]};
+	if (o.kind != RMA2_NOTIFICATION_PUT && o.kind != RMA2_LOCK_REQ)
+		o.size++;
+	return execute(e, c, &o);
+}
+
+API RMA2_ERROR rma2_desc_alloc(RMA2_Port e, RMA2_Descriptor **d)
+{
+	if (e == NULL)
+		return RMA2_ERR_INV_PORT;
+	*d = e->descriptors;
+	if (*d == NULL)
+		*d = malloc(sizeof(**d));
+	else
+		e->descriptors = (*d)->next;
+	if (*d == NULL)
+		return RMA2_ERR_NO_DESC_MEM;
+	**d = (RMA2_Descriptor){0};
+	return RMA2_SUCCESS;
+}
+
+API RMA2_ERROR rma2_desc_free(RMA2_Port e, RMA2_Descriptor *d)
+{
+	if (e == NULL || d == NULL)
+		return e == NULL ? RMA2_ERR_INV_PORT : RMA2_ERR_WRONG_ARG;
+	d->next = e->descriptors;
+	e->descriptors = d;
+	return RMA2_SUCCESS;
+}
+
+API RMA2_ERROR rma2_desc_query_free(RMA2_Port e, int *num)
+{
+	*num = 0;
+	if (e == NULL)
+		return RMA2_ERR_INV_PORT;
+	for (RMA2_Descriptor *d = e->descriptors; d != NULL; d = d->next)
+		++*num;
+	return RMA2_SUCCESS;
+}
+
+API RMA2_ERROR rma2_desc_set_put_get(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Command command, uint32_t count,
+				     RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier, uint64_t read, uint64_t write)
+{
+	if (command > RMA2_QW_PUT)
+		return RMA2_ERR_WRONG_CMD;
+	if (count < 1 || count > RMA_MAX_TRANSFER)
+		return RMA2_ERR_INV_VALUE;
+	return set(d, c, &(struct command){command, spec, modifier, count, read, write});
+}
+
+API RMA2_ERROR rma2_desc_set_immediate_put(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Notification_Spec spec,
+					   RMA2_Command_Modifier modifier, uint32_t count, uint64_t write, uint64_t value)
+{
+	if (count < 1 || count > 8)
+		return RMA2_ERR_INV_VALUE;
+	return set(d, c, &(struct command){RMA2_IMMEDIATE_PUT, spec, modifier, count, value, write});
+}
+
+API RMA2_ERROR rma2_desc_set_noti_put(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Notification_Spec spec,
+				      RMA2_Command_Modifier modifier, RMA2_Class class, uint64_t value)
+{
+	return set(d, c, &(struct command){RMA2_NOTIFICATION_PUT, spec, modifier, class, value, 0});
+}
+
+API RMA2_ERROR rma2_desc_set_lock(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier,
+				  uint8_t type, uint32_t number, uint32_t compare, uint32_t add)
+{
+	if (type > 1)
+		return RMA2_ERR_INV_VALUE;
+	return set(d, c, &(struct command){RMA2_LOCK_REQ, spec, modifier, 0, number, (uint64_t)compare << 32 | add});
+}
+
+API RMA2_ERROR rma2_desc_set_notification_value(RMA2_Descriptor *d, RMA2_Class class, uint64_t value)
+{
+	if (d == NULL)
+		return RMA2_ERR_WRONG_ARG;
+	d->value[0] = (d->value[0] & ~(0x7fffffull << 40)) | (uint64_t)class << 40;
+	d->value[1] = value;
+	return RMA2_SUCCESS;
+}

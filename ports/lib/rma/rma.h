@@ -1,0 +1,95 @@
+// rma.h: what the parts of librma2 share.
+#ifndef EXN_RMA_H
+#define EXN_RMA_H
+
+#include "../core/port.h"
+#include "rma2.h"
+
+#define API __attribute__((visibility("default")))
+
+enum {
+	RMA_MTU = 496,             // payload of a packet (thesis 3.2.1.2)
+	RMA_MAX_TRANSFER = 8 << 20,
+	RMA_QUEUE = 256 * 1024,    // bytes of the notification queue, by default
+	RMA_QUEUE_MAX = 16 << 20,
+};
+
+// An entry of the notification queue. It is in the list of those that wait, of those that the
+// program has, or of free ones.
+struct entry {
+	RMA2_Notification noti; // must be the first
+	struct entry *prev, *next;
+	RMA2_Port port;
+};
+
+// A page of the program that is in memory which peers can reach.
+struct shared_page {
+	uintptr_t page; // number; 0: the slot is free
+	uint32_t file;  // its page in the port's memory
+	uint32_t uses;  // regions
+};
+
+// Runs of free pages, in order: of addresses, and of the port's memory.
+struct runs {
+	struct run {
+		uint32_t first, count;
+	} *list;
+	size_t count, room;
+};
+
+struct rma2_connection {
+	RMA2_Connection *next;
+	struct exn_grant *grant;
+	uint16_t node, vpid;
+	unsigned options;
+};
+
+struct rma2_endpoint {
+	struct exn_port port;
+	RMA2_Connection *connections;
+	struct entry waiting, taken; // heads of lists
+	struct entry *free;
+	struct chunk *chunks; // of entries
+	size_t entries, entries_max;
+	RMA2_Replay_Buffer_Mode replay;
+
+	// What the program has registered; the table in shared memory is for peers.
+	void **where; // for each page of addresses: the program's page; NULL: none
+	struct runs addresses, pages;
+	struct shared_page *shared;
+	size_t shared_count, shared_room; // room is a power of two
+	struct cached *cache;
+	RMA2_Descriptor *descriptors; // free ones
+};
+
+// rma_memory_init makes an endpoint ready for memory. False: no memory.
+bool rma_memory_init(RMA2_Port port);
+void rma_memory_free(RMA2_Port port);
+
+// rma_local returns where size bytes of this port's memory are. NULL: they are not registered.
+void *rma_local(RMA2_Port port, RMA2_NLA nla, uint32_t size);
+
+// rma_remote returns where the first of size bytes of a peer's memory are, and how many of them
+// follow one another. NULL: they are not registered.
+uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, uint32_t *run);
+
+// Notifications: rma_noti makes one, rma_note puts it into this port's queue, and rma_room waits
+// until n fit into a peer's, which rma_tell writes them to.
+void rma_queue_init(RMA2_Port port);
+void rma_queue_free(RMA2_Port port);
+RMA2_Notification rma_noti(const RMA2_Connection *c, unsigned type, unsigned command, unsigned mode);
+RMA2_ERROR rma_note(RMA2_Port port, RMA2_Notification n);
+RMA2_ERROR rma_room(RMA2_Port port, RMA2_Connection *c);
+void rma_tell(RMA2_Port port, RMA2_Connection *c, RMA2_Notification n);
+void rma_peer_gone(struct exn_port *p, uint16_t node, uint16_t vpid);
+
+// rma_registers does a PUT or GET of a node's registers, 8 bytes each.
+bool rma_registers(RMA2_Port port, RMA2_Connection *c, RMA2_NLA addr, uint64_t *words, uint32_t count, bool write);
+
+static inline RMA2_Notification rma_noti_error(RMA2_Notification n, unsigned error)
+{
+	n.word1.value |= (uint64_t)error << 61;
+	return n;
+}
+
+#endif

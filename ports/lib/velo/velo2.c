@@ -1,0 +1,278 @@
+// velo2.c: libvelo2, on a port's flows.
+#include "velo2.h"
+
+#include <stdlib.h>
+
+#include "../core/port.h"
+
+#define API __attribute__((visibility("default")))
+
+// The status word of a message: its length in bits 0 to 6, the tag in 8 to 15, the type in 16
+// to 19.
+struct message {
+	uint64_t word;
+	uint32_t source;
+	uint8_t data[EXN_SLOT_MAX];
+};
+
+// box is an open mailbox. What arrives while a send waits is kept: the peer may wait, too.
+struct box {
+	struct exn_port port;
+	struct message *kept;
+	size_t kept_first, kept_count, kept_room;
+	uint32_t *ended; // peers of which VELO2_RET_EOF has not been told
+	size_t ended_count, ended_room;
+};
+
+// The most messages that are kept while a send waits.
+enum { KEPT_MAX = 65536 };
+
+// grow makes room for one more of count things of a size. False: there is no memory.
+static bool grow(void **list, size_t *room, size_t count, size_t size)
+{
+	if (count < *room)
+		return true;
+	size_t more = *room ? 2 * *room : 16;
+	void *now = realloc(*list, more * size);
+	if (now == NULL)
+		return false;
+	*list = now;
+	*room = more;
+	return true;
+}
+
+static void peer_gone(struct exn_port *p, uint16_t node, uint16_t vpid)
+{
+	struct box *b = p->owner;
+	if (grow((void **)&b->ended, &b->ended_room, b->ended_count, sizeof(*b->ended)))
+		b->ended[b->ended_count++] = VELO2_ADDR_PACK(node, vpid);
+}
+
+static velo2_ret_t result(enum exn_status s)
+{
+	switch (s) {
+	case EXN_OK:
+		return VELO2_RET_SUCCESS;
+	case EXN_NO_PORT:
+	case EXN_DENIED:
+		return VELO2_RET_INVALID_MBOX;
+	case EXN_NO_NODE:
+		return VELO2_RET_INVALID_NODE;
+	case EXN_NO_MEMORY:
+		return VELO2_RET_ERR_MMAP;
+	case EXN_NO_DAEMON:
+	case EXN_FULL:
+	case EXN_BAD_VERSION:
+		return VELO2_RET_ERR_FDOPEN;
+	default:
+		return VELO2_RET_ERROR;
+	}
+}
+
+API velo2_ret_t velo2_open(velo2_port_t *port)
+{
+	port->map = NULL;
+	struct box *b = calloc(1, sizeof(*b));
+	if (b == NULL)
+		return VELO2_RET_ERR_MMAP;
+	enum exn_status s = exn_port_open(&b->port, EXN_VELO);
+	if (s != EXN_OK) {
+		free(b);
+		return result(s);
+	}
+	b->port.owner = b;
+	b->port.gone = peer_gone;
+	port->map = b;
+	return VELO2_RET_SUCCESS;
+}
+
+API velo2_ret_t velo2_close(velo2_port_t *port)
+{
+	struct box *b = port->map;
+	if (b == NULL)
+		return VELO2_RET_ERROR;
+	exn_port_close(&b->port);
+	free(b->kept);
+	free(b->ended);
+	free(b);
+	port->map = NULL;
+	return VELO2_RET_SUCCESS;
+}
+
+API velo2_nodeid_t velo2_get_nodeid(velo2_port_t *port)
+{
+	return ((struct box *)port->map)->port.node;
+}
+
+API velo2_vpid_t velo2_get_vpid(velo2_port_t *port)
+{
+	return ((struct box *)port->map)->port.vpid;
+}
+
+API velo2_ret_t velo2_connect(velo2_port_t *port, velo2_connection_t *con, velo2_nodeid_t node, velo2_vpid_t vpid)
+{
+	struct box *b = port->map;
+	struct exn_grant *g;
+	if (node > UINT16_MAX)
+		return VELO2_RET_INVALID_NODE;
+	if (vpid > UINT16_MAX)
+		return VELO2_RET_INVALID_MBOX;
+	enum exn_status s = exn_port_connect(&b->port, (uint16_t)node, (uint16_t)vpid, &g);
+	if (s != EXN_OK)
+		return result(s);
+	con->dest.raw = VELO2_ADDR_PACK(node, vpid);
+	con->state_map = g;
+	con->port = port;
+	return VELO2_RET_SUCCESS;
+}
+
+API velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con)
+{
+	(void)port; // the grant stays until the port is closed
+	con->dest.raw = 0;
+	con->state_map = NULL;
+	return VELO2_RET_SUCCESS;
+}
+
+// take takes a message from the flows. False: there is none.
+static bool take(struct box *b, struct message *m)
+{
+	uint16_t node, vpid;
+	if (!exn_port_take(&b->port, m->data, &m->word, &node, &vpid))
+		return false;
+	m->source = VELO2_ADDR_PACK(node, vpid);
+	return true;
+}
+
+// keep takes what has arrived, so that the peers have room.
+static void keep(struct box *b)
+{
+	if (b->kept_first > 0) {
+		memmove(b->kept, b->kept + b->kept_first, b->kept_count * sizeof(*b->kept));
+		b->kept_first = 0;
+	}
+	while (b->kept_count < KEPT_MAX) {
+		if (!grow((void **)&b->kept, &b->kept_room, b->kept_count, sizeof(*b->kept)))
+			return;
+		if (!take(b, &b->kept[b->kept_count]))
+			return;
+		b->kept_count++;
+	}
+}
+
+static velo2_ret_t send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt, bool wait)
+{
+	struct exn_grant *g = con->state_map;
+	if (g == NULL || con->port->map == NULL)
+		return VELO2_RET_ERROR;
+	if (len < 1 || len > VELO2_MAX_PAYLOAD)
+		return VELO2_RET_INV_MSG;
+	if (mtt > 15)
+		return VELO2_RET_INV_MTT;
+	struct box *b = con->port->map;
+	unsigned round = 0;
+	while (!exn_flow_room(&g->out)) {
+		if (!wait)
+			return g->gone ? VELO2_RET_ERROR : VELO2_RET_TRY_AGAIN;
+		keep(b);
+		if (!exn_port_wait(&b->port, g, &round))
+			return VELO2_RET_ERROR;
+	}
+	if (g->gone)
+		return VELO2_RET_ERROR;
+	memcpy(exn_flow_slot(&g->out) + 8, msg, len);
+	exn_port_commit(&b->port, g, len | (uint64_t)tag << 8 | (uint64_t)mtt << 16);
+	return VELO2_RET_SUCCESS;
+}
+
+API velo2_ret_t velo2_send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt)
+{
+	return send(con, msg, len, tag, mtt, true);
+}
+
+API velo2_ret_t velo2_try_send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt)
+{
+	return send(con, msg, len, tag, mtt, false);
+}
+
+// next takes the oldest message: what was kept came first.
+static bool next(struct box *b, struct message *m)
+{
+	if (b->kept_count == 0)
+		return take(b, m);
+	*m = b->kept[b->kept_first++];
+	if (--b->kept_count == 0)
+		b->kept_first = 0;
+	return true;
+}
+
+API velo2_ret_t velo2_probe_recv(velo2_port_t *port, void *buf, unsigned size, uint32_t *len, uint32_t *source, uint8_t *tag,
+				 uint8_t *mtt)
+{
+	struct box *b = port->map;
+	struct message m;
+	if (!next(b, &m))
+		return b->port.dead ? VELO2_RET_ERROR : VELO2_RET_NO_MSG;
+	unsigned n = m.word & 0x7f;
+	if (source != NULL)
+		*source = m.source;
+	if (tag != NULL)
+		*tag = (uint8_t)(m.word >> 8);
+	if (mtt != NULL)
+		*mtt = m.word >> 16 & 15;
+	if (len != NULL)
+		*len = n;
+	if (n < 1 || n > VELO2_MAX_PAYLOAD || n > size) {
+		exn_count(&b->port, EXN_ERRORS, 1);
+		return VELO2_RET_INV_MSG;
+	}
+	memcpy(buf, m.data, n);
+	exn_count(&b->port, EXN_RECEIVED, 1);
+	return VELO2_RET_SUCCESS;
+}
+
+API velo2_ret_t velo2_recv(velo2_port_t *port, void *buf, unsigned size, uint32_t *len, uint32_t *source, uint8_t *tag,
+			   uint8_t *mtt)
+{
+	struct box *b = port->map;
+	for (;;) {
+		velo2_ret_t r = velo2_probe_recv(port, buf, size, len, source, tag, mtt);
+		if (r != VELO2_RET_NO_MSG)
+			return r;
+		if (b->ended_count > 0) {
+			uint32_t who = b->ended[--b->ended_count];
+			if (source != NULL)
+				*source = who;
+			return VELO2_RET_EOF;
+		}
+		exn_port_sleep(&b->port);
+	}
+}
+
+API velo2_ret_t velo2_probe(velo2_port_t *port)
+{
+	struct box *b = port->map;
+	if (b->kept_count == 0)
+		keep(b);
+	return b->kept_count > 0 ? VELO2_RET_SUCCESS : VELO2_RET_NO_MSG;
+}
+
+API const char *velo2_strerror(velo2_ret_t ret)
+{
+	static const char *const text[] = {
+		[VELO2_RET_SUCCESS] = "success",
+		[VELO2_RET_INV_MSG] = "a message of no valid length",
+		[VELO2_RET_ERROR] = "the node or the peer has ended",
+		[VELO2_RET_NO_MSG] = "nothing has arrived",
+		[VELO2_RET_NO_MATCH] = "nothing from that source has arrived",
+		[VELO2_RET_ERR_FDOPEN] = "there is no node here, or it has no port left",
+		[VELO2_RET_ERR_MMAP] = "no memory",
+		[VELO2_RET_INVALID_MBOX] = "nobody has opened that mailbox, or it is another user's",
+		[VELO2_RET_INVALID_NODE] = "there is no such node on this host",
+		[VELO2_RET_TRY_AGAIN] = "the mailbox is full",
+		[VELO2_RET_INV_MTT] = "no message type",
+		[VELO2_RET_EOF] = "the peer has ended",
+	};
+	unsigned n = (unsigned)ret;
+	return n < sizeof(text) / sizeof(*text) && text[n] != NULL ? text[n] : "unknown result";
+}

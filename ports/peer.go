@@ -1,0 +1,308 @@
+package ports
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/fabric"
+)
+
+// peer is a connection to the server of another node. Each node makes its own, for what it
+// asks; the fields belong to the server's lock, except for the outbox.
+type peer struct {
+	server  *Server
+	node    fabric.NodeID
+	out     *packet.Outbox
+	number  uint32
+	asked   map[uint32]func(Message, packet.Descriptors) // requests that have no answer yet
+	parties map[pair]*remote
+	dead    bool
+}
+
+// pair names what two ports share.
+type pair struct {
+	unit         Unit
+	theirs, ours fabric.VPID
+}
+
+// remote is a port of a peer, paired with one of ours.
+type remote struct {
+	peer *peer
+	pair pair
+}
+
+func (r *remote) addr() Addr { return Addr{r.peer.node, r.pair.theirs} }
+
+// gone implements party: our port has ended.
+func (r *remote) gone(other Addr) {
+	delete(r.peer.parties, r.pair)
+	r.peer.post(Message{Op: OpPeerGone, Unit: r.pair.unit, Addr: Addr{r.peer.node, r.pair.theirs}, A: uint64(other.VPID)})
+}
+
+// post sends a message to the peer. When that fails the connection ends.
+func (p *peer) post(m Message, fds ...int) {
+	b, _ := m.AppendBinary(nil) // it does not fail
+	if p.out.Post(b, fds...) != nil {
+		p.out.Abort()
+	}
+}
+
+// dial returns the connection to another node, which it makes if need be.
+func (s *Server) dial(n fabric.NodeID) (*peer, error) {
+	s.dialing.Lock()
+	defer s.dialing.Unlock()
+	s.mu.Lock()
+	p, closed := s.peers[n], s.closed
+	s.mu.Unlock()
+	switch {
+	case p != nil:
+		return p, nil
+	case closed || s.cfg.Dial == nil:
+		return nil, fmt.Errorf("ports: node %d: %w", n, fabric.ErrNoRoute)
+	}
+	conn, err := s.cfg.Dial(n)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.CheckPeer(conn, n); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	p, in, err := s.newPeer(conn, n)
+	if err != nil {
+		return nil, err
+	}
+	p.post(Message{Op: OpHello, Addr: Addr{Node: s.cfg.Node}, A: Version})
+	s.mu.Lock()
+	s.peers[n] = p
+	if s.closed {
+		p.out.Abort()
+	}
+	s.mu.Unlock()
+	go func() { _ = p.serve(in) }() // who asked is told
+	return p, nil
+}
+
+func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.Inbound, error) {
+	out, err := packet.NewOutbox(conn, waiting)
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	in, err := packet.NewInbound(conn, MessageSize, descriptors)
+	if err != nil {
+		out.Close()
+		return nil, nil, err
+	}
+	return &peer{server: s, node: n, out: out, asked: make(map[uint32]func(Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
+}
+
+// Peer serves a connection that another node has made, until it ends. It takes conn. An error
+// is about the peer.
+func (s *Server) Peer(conn *net.UnixConn) error {
+	p, in, err := s.newPeer(conn, 0)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.accepted[p] = struct{}{}
+	if s.closed {
+		p.out.Abort()
+	}
+	s.mu.Unlock()
+	m, err := receive(in)
+	switch {
+	case err != nil:
+	case m.Op != OpHello || m.A != Version || s.cfg.CheckPeer == nil:
+		err = fmt.Errorf("%w: %d, version %d, before a hello", ErrMessage, m.Op, m.A)
+	default:
+		err = s.cfg.CheckPeer(conn, m.Addr.Node)
+	}
+	if err != nil {
+		p.end()
+		return err
+	}
+	p.node = m.Addr.Node
+	return p.serve(in)
+}
+
+// serve handles messages until the connection ends; then all ports of the peer have ended.
+func (p *peer) serve(in *packet.Inbound) error {
+	defer p.end()
+	for {
+		b, fds, err := in.Next()
+		var m Message
+		if err == nil {
+			err = m.UnmarshalBinary(b)
+		}
+		if err == nil {
+			err = p.handle(m, fds)
+		}
+		fds.Close()
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// end has all ports that were paired with the peer's know, and all who asked.
+func (p *peer) end() {
+	p.out.Close()
+	s := p.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.dead = true
+	delete(s.accepted, p)
+	if s.peers[p.node] == p {
+		delete(s.peers, p.node)
+	}
+	for _, r := range p.parties {
+		if ours := s.ports[r.pair.unit][r.pair.ours]; ours != nil && ours.pairs[r.addr()] == r {
+			ours.gone(r.addr())
+		}
+	}
+	for _, f := range p.asked {
+		f(Message{Status: StatusNoNode}, nil)
+	}
+	p.asked = nil
+}
+
+// handle handles one message. It closes no descriptor that it does not take.
+func (p *peer) handle(m Message, fds packet.Descriptors) error {
+	s := p.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := p.asked[m.Number]; f != nil && m.Number != 0 {
+		delete(p.asked, m.Number)
+		f(m, fds)
+		return nil
+	}
+	switch m.Op {
+	case OpPeerConnect:
+		p.admitLocked(m)
+	case OpPeerGone:
+		r := p.parties[pair{m.Unit, fabric.VPID(m.A), m.Addr.VPID}]
+		if r == nil {
+			return nil
+		}
+		delete(p.parties, r.pair)
+		if ours := s.ports[r.pair.unit][r.pair.ours]; ours != nil {
+			ours.gone(r.addr())
+		}
+	case OpRegister:
+		m.Number |= answered
+		p.post(s.access(m, m.D == 0))
+	default:
+		return fmt.Errorf("%w: operation %d of node %d", ErrMessage, m.Op, p.node)
+	}
+	return nil
+}
+
+// answered marks the number of an answer: requests of both ends have numbers of their own.
+const answered = 1 << 31
+
+// admitLocked answers OpPeerConnect: A is the port that asks, B its user and protection ID.
+//
+// +checklocks:p.server.mu
+func (p *peer) admitLocked(m Message) {
+	s := p.server
+	reply := Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, Status: StatusNoPort}
+	from := fabric.VPID(m.A)
+	to := s.ports[m.Unit][m.Addr.VPID]
+	if to == nil || !from.Valid() || m.A >= fabric.VPIDs {
+		p.post(reply)
+		return
+	}
+	key := pair{m.Unit, from, m.Addr.VPID}
+	r := p.parties[key]
+	if r == nil {
+		r = &remote{p, key}
+	}
+	var fds []int
+	if fds, reply.Status = to.admit(r, rights{uint32(m.B), uint16(m.B >> 32)}, m.Unit); reply.Status == StatusOK {
+		p.parties[key] = r
+		reply.A = baseOf(to.vpid)
+	}
+	p.post(reply, fds...)
+}
+
+// ask sends a request to another node; f is called with the answer, under the server's lock.
+// It borrows the descriptors.
+func (s *Server) ask(n fabric.NodeID, m Message, begin func(*peer), f func(Message, packet.Descriptors)) {
+	p, err := s.dial(n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || p.dead {
+		f(Message{Status: StatusNoNode}, nil)
+		return
+	}
+	p.number = (p.number + 1) % answered
+	m.Number = p.number
+	p.asked[p.number|answered] = f
+	begin(p)
+	p.post(m)
+}
+
+// connectPeer is connect with a port of another node. The pair is known here before the peer
+// can say that it has ended.
+func (s *Server) connectPeer(p *port, m Message) error {
+	s.mu.Lock()
+	ask := Message{Op: OpPeerConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
+	s.mu.Unlock()
+	var r *remote
+	fresh := false
+	begin := func(to *peer) {
+		key := pair{p.unit, m.Addr.VPID, p.vpid}
+		if r = to.parties[key]; r == nil {
+			r = &remote{to, key}
+			to.parties[key] = r
+		}
+		if p.pairs[m.Addr] == nil {
+			p.pairs[m.Addr], fresh = r, true
+		}
+	}
+	s.ask(m.Addr.Node, ask, begin, func(a Message, fds packet.Descriptors) {
+		if a.Status == StatusOK && len(fds) != len(p.granted()) {
+			a.Status = StatusInvalid
+		}
+		reply := Message{Op: OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit, Status: a.Status, A: a.A}
+		if a.Status != StatusOK {
+			if fresh && p.pairs[m.Addr] == r {
+				delete(r.peer.parties, r.pair)
+				if _, writes := p.flows[m.Addr]; !writes {
+					delete(p.pairs, m.Addr)
+				}
+			}
+			fds = nil
+		}
+		_ = p.post(reply, fds...) // it has ended
+	})
+	return nil
+}
+
+// granted names what a grant of a port of p's unit consists of.
+func (p *port) granted() []string {
+	if p.unit == fabric.UnitRMA {
+		return []string{"flow", "bell", "memory", "table"}
+	}
+	return []string{"flow", "bell"}
+}
+
+// registerPeer is register of another node. D is the user who asks.
+func (s *Server) registerPeer(p *port, m Message) error {
+	s.mu.Lock()
+	ask := m
+	ask.D = uint64(p.rights.uid)
+	s.mu.Unlock()
+	s.ask(m.Addr.Node, ask, func(*peer) {}, func(a Message, _ packet.Descriptors) {
+		a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
+		_ = p.post(a) // it has ended
+	})
+	return nil
+}

@@ -1,0 +1,167 @@
+package ports
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/fabric"
+)
+
+// party is one end of a pair of ports: a port here, or a peer node's.
+type party interface {
+	addr() Addr
+	// gone tells it that its pair's other end has ended.
+	gone(other Addr)
+}
+
+// rights are what decides about who may reach whom.
+type rights struct {
+	uid     uint32
+	protect uint16
+}
+
+// mayReach says whether ports with these rights may reach each other.
+func (r rights) mayReach(to rights) bool {
+	return r.protect == to.protect && (r.uid == to.uid || r.uid == 0)
+}
+
+// port is an open port of a process. Its fields belong to the server's lock, except for the
+// outbox.
+type port struct {
+	server *Server
+	vpid   fabric.VPID
+	unit   Unit
+	rights rights
+	pid    int32
+	out    *packet.Outbox
+
+	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.
+	page, bell, memory, table int
+	events                    uint64
+	flows                     map[Addr]int   // descriptors, of those who write to this port
+	pairs                     map[Addr]party // with whom it shares memory, in either direction
+}
+
+// newPort makes the memory of a port, and returns what only its process has of it: the bell's end
+// to read, and the table of an RMA port to write. The caller closes these, and gives the port a
+// VPID.
+func (s *Server) newPort(u Unit) (p *port, grant []int, err error) {
+	p = &port{server: s, unit: u, page: -1, bell: -1, memory: -1, table: -1, flows: make(map[Addr]int), pairs: make(map[Addr]party)}
+	defer func() {
+		if err != nil {
+			p.close()
+			closeAll(grant...)
+		}
+	}()
+	if p.page, err = memory("exnet-port", pageSize); err != nil {
+		return nil, nil, err
+	}
+	var pipe [2]int
+	if err = unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, nil, fmt.Errorf("ports: bell: %w", err)
+	}
+	p.bell, grant = pipe[1], []int{pipe[0]}
+	if u != fabric.UnitRMA {
+		return p, grant, nil
+	}
+	if p.memory, err = memory("exnet-port-memory", memorySize); err != nil {
+		return nil, nil, err
+	}
+	table, err := memory("exnet-port-table", tableSize)
+	if err != nil {
+		return nil, nil, err
+	}
+	grant = append(grant, table)
+	p.table, err = readOnly(table)
+	return p, grant, err
+}
+
+func (p *port) addr() Addr { return Addr{p.server.cfg.Node, p.vpid} }
+
+// gone implements party. The server's lock is held.
+func (p *port) gone(other Addr) {
+	delete(p.pairs, other)
+	if fd, ok := p.flows[other]; ok {
+		closeAll(fd)
+		delete(p.flows, other)
+	}
+	p.event(Message{Op: OpGone, Addr: other, Unit: p.unit})
+}
+
+// event posts a message that the process did not ask for, and then says so in its page. A
+// process that does not read them loses its port.
+func (p *port) event(m Message, fds ...int) {
+	if p.post(m, fds...) != nil {
+		return
+	}
+	p.events++
+	if setWord(p.page, p.events) != nil {
+		p.out.Abort()
+	}
+}
+
+// post sends a message to the process. When that fails the connection ends.
+func (p *port) post(m Message, fds ...int) error {
+	b, _ := m.AppendBinary(nil) // it does not fail
+	err := p.out.Post(b, fds...)
+	if err != nil {
+		p.out.Abort()
+	}
+	return err
+}
+
+// close frees the descriptors.
+func (p *port) close() {
+	closeAll(p.page, p.bell, p.memory, p.table)
+	for _, fd := range p.flows {
+		closeAll(fd)
+	}
+}
+
+// admit grants the memory of p to a party with the rights r, and returns what to send to it:
+// the flow, the bell, and an RMA port's memory and table. The server's lock is held. The descriptors
+// stay p's.
+func (p *port) admit(from party, r rights, u Unit) ([]int, Status) {
+	switch {
+	case u != p.unit:
+		return nil, StatusNoPort
+	case !r.mayReach(p.rights):
+		return nil, StatusDenied
+	}
+	who := from.addr()
+	fd, ok := p.flows[who]
+	if !ok {
+		n, size := slotsOf(u)
+		var err error
+		if fd, err = memory("exnet-flow", flowHeader+n*size); err != nil {
+			return nil, StatusFull
+		}
+		p.flows[who] = fd
+		p.pairs[who] = from
+		p.event(Message{Op: OpFlow, Addr: who, Unit: u}, fd)
+	}
+	fds := []int{fd, p.bell}
+	if p.memory >= 0 {
+		fds = append(fds, p.memory, p.table)
+	}
+	return fds, StatusOK
+}
+
+// credentials returns who is at the other end of a socket.
+func credentials(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, err
+	}
+	return cred, credErr
+}

@@ -1,0 +1,296 @@
+package ports
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/fabric"
+)
+
+// FirstVPID is the lowest that a process gets; those below are the node's own.
+const FirstVPID fabric.VPID = 16
+
+// DefaultPerUser is how many ports a user has at the most unless Config says otherwise.
+const DefaultPerUser = 64
+
+// waiting is how many messages a process may leave unread before its port is closed.
+const waiting = 1024
+
+// Config is what a Server is made of.
+type Config struct {
+	// Node is the node that the ports are of.
+	Node fabric.NodeID
+	// PerUser is how many ports a user may have, of both units together; root may have
+	// all. 0: DefaultPerUser.
+	PerUser int
+	// Dial connects to the server of another node of this host. nil: there are no others.
+	Dial func(fabric.NodeID) (*net.UnixConn, error)
+	// CheckPeer says whether the process at the other end is a node. nil: none is.
+	CheckPeer func(*net.UnixConn, fabric.NodeID) error
+	// Registers is the node's register file. nil: it has none.
+	Registers Registers
+}
+
+// Registers is a register file (thesis 3.2.6). Its methods may be called from many goroutines.
+type Registers interface {
+	// ReadRegister returns a register's value; false: there is none at the address.
+	ReadRegister(addr uint64) (value uint64, ok bool)
+	// WriteRegister changes one; false: there is none, or it cannot have the value.
+	WriteRegister(addr, value uint64) (ok bool)
+}
+
+// Server serves the ports of a node.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Server struct {
+	cfg Config
+
+	dialing sync.Mutex // one connection to a peer is made at a time
+
+	mu sync.Mutex
+	// ports: by unit and VPID.
+	ports map[Unit]map[fabric.VPID]*port // +checklocks:mu
+	// next: where the search for a free VPID begins, so that none is used again soon.
+	next  fabric.VPID             // +checklocks:mu
+	peers map[fabric.NodeID]*peer // +checklocks:mu
+	// accepted: the connections that other nodes have made.
+	accepted map[*peer]struct{} // +checklocks:mu
+	closed   bool               // +checklocks:mu
+}
+
+// New returns a Server without ports.
+func New(cfg Config) *Server {
+	if cfg.PerUser == 0 {
+		cfg.PerUser = DefaultPerUser
+	}
+	return &Server{
+		cfg: cfg, next: FirstVPID, peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}),
+		ports: map[Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
+	}
+}
+
+// Process serves a process until it ends, breaks the rules, or the server is closed. It takes
+// conn, a SOCK_SEQPACKET socket. An error is about the process; the server goes on.
+func (s *Server) Process(conn *net.UnixConn) error {
+	out, err := packet.NewOutbox(conn, waiting)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	defer out.Close()
+	cred, err := credentials(conn)
+	if err != nil {
+		return err
+	}
+	in, err := packet.NewInbound(conn, MessageSize, descriptors)
+	if err != nil {
+		return err
+	}
+	m, err := receive(in)
+	if err != nil {
+		return err
+	}
+	p, err := s.open(m, out, cred)
+	if p == nil {
+		return err
+	}
+	defer s.end(p)
+	for {
+		m, err := receive(in)
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.request(p, m); err != nil {
+			return err
+		}
+	}
+}
+
+// receive waits for a message. A process sends no descriptors: it loses those that it does.
+func receive(in *packet.Inbound) (m Message, err error) {
+	b, fds, err := in.Next()
+	fds.Close()
+	if err == nil {
+		err = m.UnmarshalBinary(b)
+	}
+	return m, err
+}
+
+// open answers OpOpen. No port and no error: it was refused.
+func (s *Server) open(m Message, out *packet.Outbox, cred *unix.Ucred) (*port, error) {
+	if m.Op != OpOpen || m.Unit == 0 {
+		return nil, fmt.Errorf("%w: %d before a port was opened", ErrMessage, m.Op)
+	}
+	reply := Message{Op: OpOpen, Number: m.Number, Unit: m.Unit, Addr: Addr{Node: s.cfg.Node}}
+	refuse := func(why Status) (*port, error) {
+		reply.Status = why
+		b, _ := reply.AppendBinary(nil) // it does not fail
+		return nil, out.Post(b)
+	}
+	if m.A != Version {
+		reply.A = Version
+		return refuse(StatusVersion)
+	}
+	p, own, err := s.newPort(m.Unit)
+	if err != nil {
+		return refuse(StatusFull)
+	}
+	defer closeAll(own...)
+	p.out, p.pid, p.rights.uid = out, cred.Pid, cred.Uid
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.enterLocked(p) {
+		p.close()
+		return refuse(StatusFull)
+	}
+	reply.Addr.VPID, reply.A = p.vpid, baseOf(p.vpid)
+	fds := []int{p.page, own[0]}
+	if p.memory >= 0 {
+		fds = append(fds, p.memory, own[1])
+	}
+	if err := p.post(reply, fds...); err != nil {
+		delete(s.ports[p.unit], p.vpid)
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// baseOf is the first network logical address of a port: its memory has a GAT of its own, above
+// those that the node's own regions begin with.
+func baseOf(v fabric.VPID) uint64 { return uint64(512+uint64(v)) << 30 }
+
+// enterLocked gives p a VPID; false: there is none for it.
+//
+// +checklocks:s.mu
+func (s *Server) enterLocked(p *port) bool {
+	mine := 0
+	for _, all := range s.ports {
+		for _, o := range all {
+			if o.rights.uid == p.rights.uid {
+				mine++
+			}
+		}
+	}
+	if s.closed || p.rights.uid != 0 && mine >= s.cfg.PerUser {
+		return false
+	}
+	const n = fabric.VPIDs - FirstVPID
+	for i := range n {
+		v := FirstVPID + (s.next-FirstVPID+i)%n
+		if s.ports[p.unit][v] == nil {
+			p.vpid, s.next = v, FirstVPID+(v-FirstVPID+1)%n
+			s.ports[p.unit][v] = p
+			return true
+		}
+	}
+	return false
+}
+
+// end frees a port: its VPID, its memory here, and what was granted of it.
+func (s *Server) end(p *port) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ports[p.unit], p.vpid)
+	for who, other := range p.pairs {
+		if who != p.addr() {
+			other.gone(p.addr())
+		}
+	}
+	p.close()
+}
+
+// request answers a message of a process.
+func (s *Server) request(p *port, m Message) error {
+	switch m.Op {
+	case OpConnect:
+		return s.connect(p, m)
+	case OpProtect:
+		s.mu.Lock()
+		p.rights.protect = uint16(m.A)
+		s.mu.Unlock()
+		return p.post(Message{Op: m.Op, Number: m.Number})
+	case OpRegister:
+		return s.register(p, m)
+	}
+	return fmt.Errorf("%w: operation %d", ErrMessage, m.Op)
+}
+
+// connect grants a port the memory of another.
+func (s *Server) connect(p *port, m Message) error {
+	if m.Addr.Node != s.cfg.Node {
+		return s.connectPeer(p, m)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reply := Message{Op: OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit, Status: StatusNoPort}
+	to := s.ports[p.unit][m.Addr.VPID]
+	if to == nil {
+		return p.post(reply)
+	}
+	var fds []int
+	if fds, reply.Status = to.admit(p, p.rights, p.unit); reply.Status == StatusOK {
+		p.pairs[to.addr()] = to
+		reply.A = baseOf(to.vpid)
+	}
+	return p.post(reply, fds...)
+}
+
+// Bits of C in OpRegister.
+const registerWrite = 1
+
+// register answers OpRegister: A is the address, B the value to write. Only root writes.
+func (s *Server) register(p *port, m Message) error {
+	if m.Addr.Node != s.cfg.Node {
+		return s.registerPeer(p, m)
+	}
+	s.mu.Lock()
+	root := p.rights.uid == 0
+	s.mu.Unlock()
+	return p.post(s.access(m, root))
+}
+
+// access reads or writes a register of this node.
+func (s *Server) access(m Message, root bool) Message {
+	r := Message{Op: m.Op, Number: m.Number, Addr: m.Addr, A: m.A, Status: StatusInvalid}
+	ok := false
+	switch {
+	case s.cfg.Registers == nil:
+	case m.C&registerWrite == 0:
+		r.B, ok = s.cfg.Registers.ReadRegister(m.A)
+	case !root:
+		r.Status = StatusDenied
+	default:
+		ok = s.cfg.Registers.WriteRegister(m.A, m.B)
+	}
+	if ok {
+		r.Status = StatusOK
+	}
+	return r
+}
+
+// Close ends all ports. It does not wait for Process and Peer to return.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, all := range s.ports {
+		for _, p := range all {
+			p.out.Abort()
+		}
+	}
+	for _, p := range s.peers {
+		p.out.Abort()
+	}
+	for p := range s.accepted {
+		p.out.Abort()
+	}
+}

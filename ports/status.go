@@ -1,0 +1,87 @@
+package ports
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Info is what there is to know about an open port. Its JSON form is what
+// "exn-tun status --ports --json" prints.
+type Info struct {
+	VPID    int    `json:"vpid"`
+	Unit    string `json:"unit"`
+	PID     int    `json:"pid"` // 0: in a PID namespace that the node does not see
+	UID     int    `json:"uid"`
+	Program string `json:"program,omitempty"`
+	// Memory is how many bytes of registered memory there are: whole pages that were touched.
+	Memory uint64 `json:"memory"`
+	Peers  int    `json:"peers"`  // ports that write to it
+	Queued uint64 `json:"queued"` // messages or notifications that it has not read
+	Slots  uint64 `json:"slots"`  // how many there could be
+	// What the process itself says.
+	Counters Counters `json:"counters"`
+}
+
+// Counters are what a process counts in its port's page: the node does not check them.
+type Counters struct {
+	Sent       uint64 `json:"sent"`     // VELO messages, RMA operations
+	Received   uint64 `json:"received"` // messages, notifications
+	PutBytes   uint64 `json:"put_bytes"`
+	GetBytes   uint64 `json:"get_bytes"`
+	Waits      uint64 `json:"waits"`      // for a peer that does not read
+	Errors     uint64 `json:"errors"`     // operations that failed
+	Registered uint64 `json:"registered"` // bytes
+}
+
+// countersOff is where the counters are in the page: SPEC.md 3.
+const countersOff = 128
+
+// Ports returns the open ports, in the order of VPID and unit.
+func (s *Server) Ports() []Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []Info{}
+	for _, all := range s.ports {
+		for _, p := range all {
+			list = append(list, p.info())
+		}
+	}
+	slices.SortFunc(list, func(a, b Info) int {
+		return cmp.Or(cmp.Compare(a.VPID, b.VPID), strings.Compare(a.Unit, b.Unit))
+	})
+	return list
+}
+
+// info describes p. The server's lock is held.
+func (p *port) info() Info {
+	i := Info{
+		VPID: int(p.vpid), Unit: p.unit.String(), PID: int(p.pid), UID: int(p.rights.uid),
+		Program: program(p.pid), Memory: used(p.memory), Peers: len(p.flows),
+	}
+	n, _ := slotsOf(p.unit)
+	for _, fd := range p.flows {
+		i.Slots += uint64(n)
+		// Either may be a lie; a flow has no more than its slots.
+		i.Queued += min(word(fd, flowTailOff)-word(fd, flowHeadOff), uint64(n))
+	}
+	c := &i.Counters
+	for k, v := range []*uint64{&c.Sent, &c.Received, &c.PutBytes, &c.GetBytes, &c.Waits, &c.Errors, &c.Registered} {
+		*v = word(p.page, countersOff+8*int64(k))
+	}
+	return i
+}
+
+// program returns the name of a process; "": nobody knows.
+func program(pid int32) string {
+	if pid == 0 {
+		return ""
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(name), "\n")
+}

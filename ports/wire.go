@@ -1,0 +1,126 @@
+package ports
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"exnet/fabric"
+)
+
+// Version is that of the messages and layouts; both ends must have the same.
+const Version = 1
+
+// Op is what a message is about. The zero Op is invalid.
+type Op uint16
+
+// The messages, as in SPEC.md 1.
+const (
+	OpOpen        Op = 1  // process: a port; reply: VPID, page, bell, memory
+	OpConnect     Op = 2  // process: a peer; reply: flow, bell, memory
+	OpProtect     Op = 3  // process: its protection ID
+	OpRegister    Op = 4  // process: read or write a register of a node
+	OpFlow        Op = 16 // node: a peer has connected; its flow
+	OpGone        Op = 17 // node: a peer has ended
+	OpHello       Op = 32 // node to node: who it is
+	OpPeerConnect Op = 33 // node to node: OpConnect of one of its ports
+	OpPeerGone    Op = 34 // node to node: one of its ports has ended
+)
+
+// Status is how a request ended.
+type Status uint16
+
+// The values of Status.
+const (
+	StatusOK      Status = iota
+	StatusVersion        // the other end has another Version
+	StatusNoPort         // nobody has opened the VPID
+	StatusDenied         // the port is another user's, or has another protection ID
+	StatusFull           // no VPID is left, or the user has too many
+	StatusNoNode         // the node is not on this host
+	StatusInvalid        // the request breaks the rules
+)
+
+// Unit is the functional unit of a port; fabric.Unit has the names.
+type Unit = fabric.Unit
+
+// Addr is where a port is.
+type Addr struct {
+	Node fabric.NodeID
+	VPID fabric.VPID
+}
+
+// String is node:VPID.
+func (a Addr) String() string { return fmt.Sprintf("%d:%d", a.Node, a.VPID) }
+
+// descriptors is how many a message has at the most.
+const descriptors = 4
+
+// MessageSize is the size of every message.
+const MessageSize = 48
+
+// Message is a message:
+//
+//	 0       2         4         8       10      12      14          16   24   32   40   48
+//	┌───────┬─────────┬─────────┬───────┬───────┬───────┬───────────┬────┬────┬────┬────┐
+//	│ op    │ status  │ number  │ node  │ VPID  │ unit  │ reserved  │ A  │ B  │ C  │ D  │
+//	└───────┴─────────┴─────────┴───────┴───────┴───────┴───────────┴────┴────┴────┴────┘
+//
+// in little endian. A reply has the number of its request.
+type Message struct {
+	Op     Op
+	Status Status
+	Number uint32
+	Addr   Addr
+	Unit   Unit
+	A      uint64
+	B      uint64
+	C      uint64
+	D      uint64
+}
+
+// ErrMessage says that bytes are no message of this version. End the connection.
+var ErrMessage = errors.New("ports: malformed message")
+
+// AppendBinary appends the encoding of m to b. It does not fail.
+func (m Message) AppendBinary(b []byte) ([]byte, error) {
+	le := binary.LittleEndian
+	b = le.AppendUint16(b, uint16(m.Op))
+	b = le.AppendUint16(b, uint16(m.Status))
+	b = le.AppendUint32(b, m.Number)
+	b = le.AppendUint16(b, uint16(m.Addr.Node))
+	b = le.AppendUint16(b, uint16(m.Addr.VPID))
+	b = le.AppendUint16(b, uint16(m.Unit))
+	b = le.AppendUint16(b, 0)
+	for _, v := range []uint64{m.A, m.B, m.C, m.D} {
+		b = le.AppendUint64(b, v)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary decodes b, which is one message. The reserved field is ignored. It leaves m
+// unchanged on error.
+func (m *Message) UnmarshalBinary(b []byte) error {
+	if len(b) < MessageSize {
+		return fmt.Errorf("%w of %d bytes: %w", ErrMessage, len(b), io.ErrUnexpectedEOF)
+	}
+	le := binary.LittleEndian
+	v := Message{
+		Op: Op(le.Uint16(b)), Status: Status(le.Uint16(b[2:])), Number: le.Uint32(b[4:]),
+		Addr: Addr{fabric.NodeID(le.Uint16(b[8:])), fabric.VPID(le.Uint16(b[10:]))},
+		A:    le.Uint64(b[16:]), B: le.Uint64(b[24:]), C: le.Uint64(b[32:]), D: le.Uint64(b[40:]),
+	}
+	unit := le.Uint16(b[12:])
+	switch {
+	case len(b) > MessageSize:
+		return fmt.Errorf("%w of %d bytes", ErrMessage, len(b))
+	case v.Op == 0:
+		return fmt.Errorf("%w: no operation", ErrMessage)
+	case unit > uint16(fabric.UnitRMA):
+		return fmt.Errorf("%w: unit %d", ErrMessage, unit)
+	}
+	v.Unit = Unit(unit)
+	*m = v
+	return nil
+}
