@@ -12,7 +12,7 @@ const (
 	pcOpen
 	pcMark    // half.bell.sleeping
 	pcEnter   // the poller is reset
-	pcRung    // look: the doorbell has rung
+	pcRung    // look: woken, or the doorbell is due to be read
 	pcDisarm  // End.Awake
 	pcHush    // End.Awake, second half
 	pcTell    // the other direction's sleeper
@@ -245,10 +245,23 @@ func (m *model) sleep(w world, i int, until uint32) []world {
 		w.edge[h] = false
 		t.pc = pcRung
 	case pcRung:
-		if t.pc = pcArm; t.awake || w.rung() {
+		awake := t.awake
+		t.awake, t.pc = true, pcArm
+		switch {
+		case awake && h == mRX && (w.data || w.gone):
+			t.pc = pcRise // the doorbell is left as it is
+			return one()
+		case awake && h == mRX && !w.sleeping[mTX]: // it reads the doorbell, if it is due
+			v := w
+			v.th[i].pc, v.th[i].back = pcDisarm, pcArm
+			return []world{v, w}
+		case awake || w.gone:
 			t.pc, t.back = pcDisarm, pcArm
+		case w.bell: // it is read when it was left unread for long
+			v := w
+			v.th[i].pc, v.th[i].back = pcDisarm, pcArm
+			return []world{v, w}
 		}
-		t.awake = true
 	case pcArm:
 		w.armed[h] = true
 		t.pc = pcReady

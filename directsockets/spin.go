@@ -1,6 +1,10 @@
 package directsockets
 
-import "time"
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
 
 // Limits of spinning.
 const (
@@ -21,7 +25,35 @@ const (
 	yields = 4
 	// yieldMax is when a yield has gone to somebody else than the peer.
 	yieldMax = 100 * time.Microsecond
+	// yieldShare is how much longer than such a yield took nobody yields: the
+	// scheduler has a program that yields wait for all others, on a busy machine for
+	// milliseconds, and one that sleeps not.
+	yieldShare = 20
 )
+
+// yielder decides whether the goroutines of a process yield. Times are shm.Nanotime's.
+type yielder struct{ not atomic.Int64 } // nobody yields before
+
+var yielding yielder
+
+func (y *yielder) may(now int64) bool { return now >= y.not.Load() }
+
+// slow reports whether yields from start to now have gone to somebody else than the peer, and
+// has nobody yield for a while then.
+func (y *yielder) slow(start, now int64) bool {
+	took := now - start
+	if took <= int64(yieldMax) {
+		return false
+	}
+	y.not.Store(now + yieldShare*took)
+	return true
+}
+
+// spinning is how many goroutines spin. Those beyond maxSpinning sleep at once: the
+// process has other things to do than to wait.
+var spinning atomic.Int32
+
+var maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)/2))
 
 // spinner decides how long a direction spins. It is halved when spinning was in
 // vain, and comes back when it found something.

@@ -39,7 +39,7 @@ func (c *Conn) awaitTX(until uint32) {
 
 // spin looks for as long as spinning pays, and reports whether to try again. If the
 // peer is on the same CPU it yields instead.
-func (c *Conn) spin(h *half, rx bool, until uint32) bool {
+func (c *Conn) spin(h *half, rx bool, until uint32) (again bool) {
 	limit := h.spin.next(c.cfg.Spin)
 	if limit == 0 {
 		return false
@@ -47,7 +47,18 @@ func (c *Conn) spin(h *half, rx bool, until uint32) bool {
 	if h.end.SameCPU() {
 		return c.yield(h, rx, until)
 	}
-	start := time.Now()
+	if spinning.Add(1) > maxSpinning {
+		spinning.Add(-1)
+		return false
+	}
+	again = c.spinFor(h, rx, until, limit)
+	spinning.Add(-1)
+	return again
+}
+
+// spinFor looks for limit, unless other goroutines want the thread.
+func (c *Conn) spinFor(h *half, rx bool, until uint32, limit time.Duration) bool {
+	start := shm.Nanotime()
 	for i := 1; ; i++ {
 		if c.glance(h, rx) {
 			h.spin.found(c.cfg.Spin)
@@ -57,11 +68,11 @@ func (c *Conn) spin(h *half, rx bool, until uint32) bool {
 		if s := h.signals(); s.interrupted(until) {
 			return s.wanted(until) // sleep clears it
 		}
-		now := time.Since(start)
+		now := time.Duration(shm.Nanotime() - start)
 		if now < limit && i%yieldEvery == 0 {
 			// Other goroutines get their turn; if they need it, spinning is over.
 			runtime.Gosched()
-			if time.Since(start)-now > spinMin {
+			if time.Duration(shm.Nanotime()-start)-now > spinMin {
 				now = limit
 			}
 		}
@@ -74,11 +85,15 @@ func (c *Conn) spin(h *half, rx bool, until uint32) bool {
 }
 
 // yield is spin for a peer on the same CPU. Where others want the CPU, too, a yield is for
-// them, and takes as long as they like: like spinning it is done less when it is in vain.
+// them, and takes as long as they like: yields that were slow are made up for by sleeping.
 func (c *Conn) yield(h *half, rx bool, until uint32) bool {
-	start := time.Now()
+	start := shm.Nanotime()
+	if !yielding.may(start) {
+		return false
+	}
 	for range yields {
 		schedYield()
+		slow := yielding.slow(start, shm.Nanotime())
 		if c.glance(h, rx) {
 			h.spin.found(c.cfg.Spin)
 			c.count.Add(segment.SpinsFound, 1)
@@ -87,7 +102,7 @@ func (c *Conn) yield(h *half, rx bool, until uint32) bool {
 		if h.signals().wanted(until) {
 			return true
 		}
-		if time.Since(start) > yieldMax {
+		if slow {
 			break
 		}
 	}
@@ -151,10 +166,15 @@ func (c *Conn) sleep(h *half, until uint32) {
 const bellPause = time.Millisecond
 
 // look is called by the runtime's poller before it sleeps, and whenever it wakes.
-// True: do not sleep on.
+// True: do not sleep on. Who finds what it waits for leaves the doorbell as it is.
 func (c *Conn) look(h *half) bool {
 	b := &h.bell
-	if b.awake || h.end.Rung() {
+	switch {
+	case b.awake && h == &c.rx.half && h.end.ReadyRX():
+		return true
+	case b.awake && h == &c.rx.half && !c.tx.bell.sleeping.Load() && !h.end.Due():
+		// What has rung was seen before the last arming. That has rung, perhaps, and is over.
+	case b.awake || h.end.Due():
 		c.awake(h)
 	}
 	b.awake = true

@@ -20,13 +20,30 @@ func (e *End) Awake() {
 	e.hush()
 }
 
-// Rung reports whether the doorbell has something for Awake. Who waits for edges
-// (epoll) looks before it sleeps: that the peer is gone may be known already, and is
-// told only once.
-func (e *End) Rung() bool {
+// maxUnread is how many armings may leave their bytes in the doorbell, at most.
+const maxUnread = 32
+
+// unreadOf is how many may in the doorbell bell: each has the peer ring twice, or a few times if
+// it is several processes, and the kernel charges less than 1 KiB for a byte that stands alone.
+func unreadOf(bell int) uint32 {
+	room, err := unix.GetsockoptInt(bell, unix.SOL_SOCKET, unix.SO_SNDBUF) // the peer's is the same
+	if err != nil {
+		return 0
+	}
+	return uint32(min(room/(4<<10), maxUnread))
+}
+
+// numbers masks the number of an arming.
+const numbers = 1<<(32-numberShift) - 1
+
+// Due reports whether Awake is due before a sleep, though nothing has woken: the peer is gone,
+// which who waits for edges (epoll) is told only once, or the doorbell has been left unread
+// for long. To leave it unread saves a call for each sleep, and the peer an edge
+// of EPOLLOUT for each byte that is read.
+func (e *End) Due() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.bell >= 0 && shm.Rung(e.bell)
+	return e.bell >= 0 && ((e.attention>>numberShift-e.hushed)&numbers > e.unread || shm.HungUp(e.bell))
 }
 
 func (e *End) hush() {
@@ -35,6 +52,7 @@ func (e *End) hush() {
 	if e.bell < 0 {
 		return
 	}
+	e.hushed = e.attention >> numberShift
 	fds, gone := shm.Hush(e.bell, e.fds)
 	for len(fds) > maxPassed { // nobody asked for so many
 		_ = unix.Close(fds[len(fds)-1])
@@ -56,7 +74,8 @@ func (e *End) arm(flag uint32) {
 	e.attention = (e.attention>>numberShift+1)<<numberShift | e.attention&(1<<numberShift-1) | flag
 	e.own.attention.Store(e.attention)
 	e.mu.Unlock()
-	if e.register && e.relation.Load() != relationFence {
+	// The flag is looked at after attention is written, not before (fence.go).
+	if e.register && e.relation.Load() != relationFence && e.peer.flags.Load()&flagFences == 0 {
 		shm.Membarrier()
 	}
 }
@@ -72,18 +91,21 @@ func (e *End) disarm(flags uint32) {
 
 // barrier stands between what is published and a look at the peer's attention.
 func (e *End) barrier() {
-	if e.relation.Load() != relationExpedited {
+	if e.relation.Load() != relationExpedited || e.fences.Load() {
 		e.dummy.Store(0)
 	}
 }
 
-// wake rings if the peer has armed flag, once for each arming. rung is the last
-// attention word that was rung for.
-func (e *End) wake(attention, flag uint32, rung *uint64) {
-	if number := uint64(attention)>>numberShift | 1<<32; attention&flag != 0 && number != *rung {
-		*rung = number
-		e.ring()
+// wake rings if the peer has armed flag, once for each arming, and reports whether it did. rung is
+// the last attention word that was rung for.
+func (e *End) wake(attention, flag uint32, rung *uint64) (rang bool) {
+	number := uint64(attention)>>numberShift | 1<<32
+	if attention&flag == 0 || number == *rung {
+		return false
 	}
+	*rung = number
+	e.ring()
+	return true
 }
 
 func (e *End) ring() {

@@ -41,9 +41,12 @@ type End struct {
 	bad      atomic.Bool   // a breach was found
 	gone     atomic.Bool   // the doorbell is at end of file
 	dummy    atomic.Uint32 // a store that is a fence
+	fences   atomic.Bool   // see fence.go
 
 	mu        sync.Mutex
 	attention uint32 // guarded by mu: own attention word
+	hushed    uint32 // guarded by mu: number of the arming when the doorbell was last read
+	unread    uint32 // armings that may leave their bytes in the doorbell
 	file      *os.File
 	bell      int   // guarded by mu; -1 when closed
 	fds       []int // guarded by mu; regions' that came over the doorbell
@@ -86,6 +89,7 @@ func NewEnd(s *Segment, side Side, bell int, count *Counters) (*End, error) {
 			_ = unix.Close(bell)
 			return nil, fmt.Errorf("segment: doorbell: %w", err)
 		}
+		e.unread = unreadOf(bell)
 		e.file = os.NewFile(uintptr(bell), "doorbell")
 	}
 	e.Tune(Tuning{})

@@ -115,6 +115,7 @@ const (
 	flagExpedited = 1 << 0
 	flagZCopy     = 1 << 1
 	flagRelayed   = 1 << 2 // a node's, in place of a program on another host
+	flagFences    = 1 << 3
 )
 
 // The status word of a slot.

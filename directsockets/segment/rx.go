@@ -341,6 +341,9 @@ func (e *End) SpinRX(n int) bool {
 	return found
 }
 
+// ReadyRX reports whether there is something that ArmRX is for. It belongs to RX.
+func (e *End) ReadyRX() bool { return e.rxReady() }
+
 // DisarmRX takes ArmRX back.
 func (e *End) DisarmRX() { e.disarm(armRX) }
 

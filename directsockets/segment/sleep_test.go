@@ -225,3 +225,52 @@ func mustDup(tb testing.TB, fd int) int {
 	}
 	return fd
 }
+
+// TestDue: bytes may stay in the doorbell for some armings, and the end is seen behind them.
+func TestDue(t *testing.T) {
+	c, s := looseEnds(t, Config{})
+	defer c.seg.Retire()
+	defer s.seg.Retire()
+	defer c.Close(false)
+	if c.Due() || c.unread < 1 || c.unread > maxUnread {
+		t.Fatalf("due, or %d armings left unread", c.unread)
+	}
+	for i := range c.unread {
+		c.arm(armRX)
+		for range 4 { // twice what a peer rings
+			s.ring()
+		}
+		if c.Due() {
+			t.Fatalf("due after %d armings", i+1)
+		}
+	}
+	c.arm(armRX)
+	if !c.Due() {
+		t.Error("not due after one more")
+	}
+	c.Awake()
+	if c.Due() {
+		t.Error("due, and it was read")
+	}
+	s.ring()
+	s.Close(false)
+	if !c.Due() {
+		t.Error("the peer is gone, and nothing is due")
+	}
+}
+
+// Where the doorbell takes few bytes they are read each time.
+func TestUnreadOfSmall(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[0])
+	defer unix.Close(fds[1])
+	if err := unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := unreadOf(fds[0]); n > 1 {
+		t.Errorf("%d armings left unread", n)
+	}
+}

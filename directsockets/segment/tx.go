@@ -39,8 +39,9 @@ type tx struct {
 	freed    uint64 // a sum of the peer's that was true once
 	pos      int    // offset of the next byte in the ring
 	rung     uint64 // see wake
-	want     int    // bytes of the ring that the last Send lacked
-	skip     int    // bytes of the ring that Commit skips
+	rings    rings
+	want     int // bytes of the ring that the last Send lacked
+	skip     int // bytes of the ring that Commit skips
 	back     rollback
 	regions  outRegions
 }
@@ -96,8 +97,10 @@ func (e *End) commit(s *foreign.Slot, tag Tag, n int) {
 // published looks whether the peer wants to know, or has said something.
 func (e *End) published() {
 	e.barrier()
-	if a := e.peer.attention.Load(); a&armRX != 0 {
-		e.wake(a, armRX, &e.tx.rung)
+	if a := e.peer.attention.Load(); a&armRX != 0 && e.wake(a, armRX, &e.tx.rung) {
+		e.rang()
+	} else if e.fences.Load() {
+		e.calm()
 	}
 }
 

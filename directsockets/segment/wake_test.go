@@ -12,9 +12,10 @@ import (
 
 // Words of the memory of the model.
 const (
-	wordM   = iota // messages published
-	wordF          // space published
-	wordAtt        // attention: flags, number << 2
+	wordM    = iota // messages published
+	wordF           // space published
+	wordAtt         // attention: flags, number << 2
+	wordFlag        // FENCES
 	words
 )
 
@@ -35,6 +36,8 @@ type world struct {
 	bell   uint8
 	number uint8 // of the last arming
 	flags  uint8 // armed, as the sleepers' side knows
+	fences bool  // End.fences of the wakers' side
+	turns  uint8 // how often that has changed
 	th     [4]strand
 }
 
@@ -42,6 +45,7 @@ type world struct {
 type strand struct {
 	pc, seen, rung uint8
 	told           bool // told to look again
+	fenced         bool // no membarrier, or a fence
 	buf            [3]struct{ word, value uint8 }
 	n              uint8 // stores in buf
 }
@@ -89,7 +93,27 @@ type protocol struct {
 	noNumber       bool // the waker rings once for a flag, not once for an arming
 	sharedRung     bool // both wakers remember one number, as the C library's do
 	lookFirst      bool // the sleeper looks before it arms, and not again
+	stay           bool // who is woken in vain sleeps on without arming anew
+	turns          turns
 }
+
+// turns is how a waker begins and ends to fence by itself.
+type turns int
+
+const (
+	never      turns = iota
+	asSpec           // as in fence.go
+	plainBegin       // without membarrier
+	flagFirst        // the sleeper looks at the flag before it arms
+	askFirst         // the waker looks whether it fences before it publishes
+)
+
+func (k turns) String() string {
+	return [...]string{"", "-turns", "-turns-begin-plainly", "-flag-before-arming", "-asks-before-publishing"}[k]
+}
+
+// maxTurns is how often a waker begins or ends.
+const maxTurns = 2
 
 // rounds is how many messages are sent, and pieces of space given back.
 func (p *protocol) rounds() uint8 {
@@ -133,17 +157,29 @@ func (p *protocol) sleep(w world, i int) []world {
 			}
 			return []world{w}
 		}
-		t.pc = 1
+		if t.pc = 1; p.turns == flagFirst {
+			t.fenced = w.load(i, wordFlag) != 0
+		}
 	case 1: // arm. Two sleepers do that under a lock, with an XCHG
 		w.number++
 		w.flags |= flag
 		w.store(i, wordAtt, w.number<<2|w.flags)
-		if p.both {
+		if p.both || p.turns != never {
 			w.barrier(i, fence)
+		}
+		if t.pc = 2; p.turns != never {
+			t.pc = 6
+		}
+	case 6: // look at FENCES
+		if p.turns != flagFirst {
+			t.fenced = w.load(i, wordFlag) != 0
 		}
 		t.pc = 2
 	case 2:
-		w.barrier(i, p.sleeper)
+		if !t.fenced {
+			w.barrier(i, p.sleeper)
+		}
+		t.fenced = false
 		t.pc = 3
 	case 3: // look again
 		if !p.lookFirst && look() {
@@ -158,6 +194,12 @@ func (p *protocol) sleep(w world, i int) []world {
 		}
 		if w.bell == 0 {
 			return nil
+		}
+		if p.stay {
+			if w.bell = 0; look() {
+				t.pc = 5
+			}
+			return []world{w}
 		}
 		// Awake: clear both, read the doorbell empty, tell the other.
 		w.flags = 0
@@ -190,12 +232,49 @@ func (p *protocol) wake(w world, i int) []world {
 	flag, word := uint8(1)<<(i/2), uint8(wordM+i/2)
 	switch t.pc {
 	case 0:
+		v := w
+		t.fenced, t.pc = w.fences, 6
+		if i == 1 && p.turns != never && v.turns < maxTurns { // or something else is done before
+			v.turns++
+			v.th[i].pc = 3
+			return []world{w, v}
+		}
+	case 6:
 		t.seen++
 		w.store(i, word, t.seen)
 		t.pc = 1
 	case 1:
-		w.barrier(i, p.waker)
-		t.pc = 2
+		if p.turns != askFirst {
+			t.fenced = w.fences
+		}
+		if t.pc = 2; t.fenced {
+			w.barrier(i, fence)
+		} else {
+			w.barrier(i, p.waker)
+		}
+		t.fenced = false
+	case 3: // begin to fence, or end
+		if w.fences {
+			w.store(i, wordFlag, 0)
+			w.barrier(i, fence)
+		} else {
+			w.fences = true
+			t.fenced = true // it begins
+		}
+		t.pc = 4
+	case 4:
+		if t.fenced && p.turns != plainBegin {
+			w.barrier(i, membarrier)
+		}
+		t.pc = 5
+	case 5:
+		if t.fenced {
+			w.store(i, wordFlag, 1)
+			w.barrier(i, fence)
+		} else {
+			w.fences = false
+		}
+		t.pc, t.fenced = 0, false
 	case 2:
 		a := w.load(i, wordAtt)
 		n := a >> 2
@@ -259,10 +338,12 @@ func (p *protocol) slip() string {
 		return "two-sleepers-forgets-one"
 	case p.sharedRung:
 		return "two-sleepers-one-number"
+	case p.stay:
+		return "stays-armed"
 	case p.both:
-		return "two-sleepers"
+		return "two-sleepers" + p.turns.String()
 	}
-	return "one-sleeper"
+	return "one-sleeper" + p.turns.String()
 }
 
 func TestNoLostWakeUp(t *testing.T) {
@@ -284,6 +365,12 @@ func TestNoLostWakeUp(t *testing.T) {
 		{protocol{sleeper: membarrier, waker: noBarrier, both: true, sharedRung: true}, true},
 		{protocol{sleeper: fence, waker: fence, both: true, forget: true}, false},
 		{protocol{sleeper: fence, waker: noBarrier, both: true}, false},
+		{protocol{sleeper: fence, waker: fence, stay: true}, false},
+		{protocol{sleeper: membarrier, waker: noBarrier, turns: asSpec}, true},
+		{protocol{sleeper: membarrier, waker: noBarrier, turns: asSpec, both: true}, true},
+		{protocol{sleeper: membarrier, waker: noBarrier, turns: plainBegin, both: true}, false},
+		{protocol{sleeper: membarrier, waker: noBarrier, turns: flagFirst}, false},
+		{protocol{sleeper: membarrier, waker: noBarrier, turns: askFirst, both: true}, false},
 	} {
 		t.Run(fmt.Sprintf("sleeper=%v/waker=%v/%s", tt.p.sleeper, tt.p.waker, tt.p.slip()), func(t *testing.T) {
 			lost, states := tt.p.explore()

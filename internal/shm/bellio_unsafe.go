@@ -50,13 +50,19 @@ func rights(oob []byte, fds []int) []int {
 	return fds
 }
 
-// Rung reports whether Hush would find something: bytes, or that the other end is
-// not there any more.
-func Rung(fd int) bool {
-	var b byte
-	_, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1,
-		unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
-	return errno != unix.EAGAIN
+// pollFd is what ppoll(2) takes.
+type pollFd struct {
+	fd              int32
+	events, revents int16
+}
+
+// HungUp reports whether the other end of the connected socket fd is not there any more, or
+// will write nothing. What is to be read is left.
+func HungUp(fd int) bool {
+	p := pollFd{fd: int32(fd), events: unix.EPOLLRDHUP} // the same number as POLLRDHUP
+	var now unix.Timespec
+	n, _, _ := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return n == 1
 }
 
 // RingWith is Ring, and hands a descriptor over with the byte. It borrows both.

@@ -226,7 +226,13 @@ func TestHush(t *testing.T) {
 			break
 		}
 	}
+	if HungUp(fds[0]) {
+		t.Error("bytes count as the other end's absence")
+	}
 	unix.Close(fds[1])
+	if !HungUp(fds[0]) {
+		t.Error("the other end's absence stands behind bytes, and is not seen")
+	}
 	for end := time.Now().Add(3 * time.Minute); ; {
 		got, gone := Hush(fds[0], nil)
 		for _, fd := range got {

@@ -2,6 +2,7 @@ package programs
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -44,7 +45,29 @@ func goPairs() []Pair {
 	}
 	heyPlain := hey
 	heyPlain.Name, heyPlain.about, heyPlain.plainPeer = "hey-plain-peer", "hey against a server without exn-run", true
-	return []Pair{nats, hey, hey1, heyPlain}
+	pairs := []Pair{nats, hey, hey1, heyPlain}
+	for _, streams := range []int{1, 8, 64} {
+		pairs = append(pairs, goEcho("goecho", streams), goEcho("gohttp", streams, "-http"))
+	}
+	return pairs
+}
+
+// goEcho is goecho with some connections: package net's, or with args net/http's.
+func goEcho(name string, streams int, args ...string) Pair {
+	what := map[string]string{"goecho": "package net", "gohttp": "net/http"}[name]
+	return Pair{
+		Name: fmt.Sprintf("%s-%d", name, streams), about: fmt.Sprintf("64 bytes to and fro by %s, connections: %d", what, streams),
+		unit: "1/s", size: 64, streams: streams,
+		needs: []string{"goecho"}, exnGo: true,
+		server: func(e *end) ([]string, error) {
+			return append(append([]string{"goecho"}, args...), "-listen", "127.0.0.1:"+e.port), nil
+		},
+		client: func(e *end) []string {
+			own := append([]string{"goecho"}, args...)
+			return append(own, "-c", strconv.Itoa(streams), "-t", e.seconds(), "127.0.0.1:"+e.port)
+		},
+		parse: parseGoEcho,
+	}
 }
 
 // builtByExnGo says what is wrong with a program that has to be; "": nothing.
@@ -67,6 +90,7 @@ var (
 	natsRate   = regexp.MustCompile(`stats: ([0-9,]+) msgs/sec`)
 	heyRate    = regexp.MustCompile(`Requests/sec:\s*([0-9.]+)`)
 	heyLatency = regexp.MustCompile(`(50|99)%+ in ([0-9.]+) secs`)
+	goEchoLine = regexp.MustCompile(`^([0-9.]+) requests/s, p50 ([0-9.]+) us, p99 ([0-9.]+) us`)
 	heyStatus  = regexp.MustCompile(`\[(\d+)\]\s*\d+ responses`)
 )
 
@@ -77,6 +101,14 @@ func parseNats(stdout string) (s sample, err error) {
 	}
 	s.value = number(strings.ReplaceAll(m[1], ",", ""))
 	return s, nil
+}
+
+func parseGoEcho(stdout string) (s sample, err error) {
+	m := goEchoLine.FindStringSubmatch(stdout)
+	if m == nil {
+		return s, errNoFigure
+	}
+	return sample{value: number(m[1]), p50: number(m[2]), p99: number(m[3])}, nil
 }
 
 func parseHey(stdout string) (s sample, err error) {

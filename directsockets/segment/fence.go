@@ -1,0 +1,59 @@
+package segment
+
+import "exnet/internal/shm"
+
+// Between sides that are both EXPEDITED who sleeps pays for the barrier, by a membarrier(2) that
+// interrupts the other CPUs, and who publishes pays nothing. That is right while messages find
+// their reader awake. When nearly every message rings, the interrupts are more than half
+// of all the work; so a side whose messages do fences by itself, and says so (FENCES),
+// and the peer sleeps without membarrier.
+//
+//	to begin:  fences = true;  membarrier;  flag on
+//	to end:    flag off;  fences = false
+//	publish:   M;  look at fences, and fence if so;  look at the peer's attention
+//	sleep:     attention;  look at the flag;  membarrier unless it is on;  look for M
+//
+// The membarrier has who is in the middle of publishing be before it or behind it. Who sleeps and
+// has found the flag on has shown its attention before the flag goes off. wake_test.go has all
+// orders.
+
+const (
+	// often is when a ring comes soon after another one: this many messages later, at most.
+	often = 8
+	// oftenRings is how many such rings in a row make a side fence.
+	oftenRings = 16
+	// calmAfter is how many messages without a ring end that.
+	calmAfter = 1024
+)
+
+// rings is what a sender knows of its rings.
+type rings struct {
+	last uint64 // tx.sent at the last one
+	row  int    // how many have come soon after each other
+}
+
+// rang is called after a message has rung. It belongs to TX.
+func (e *End) rang() {
+	r := &e.tx.rings
+	if e.tx.sent-r.last > often {
+		r.row = 0
+	}
+	r.last = e.tx.sent
+	if r.row++; r.row == oftenRings && !e.fences.Load() && e.relation.Load() == relationExpedited && !e.bad.Load() {
+		e.fences.Store(true)
+		shm.Membarrier()
+		e.setFlags(flagFences, 0)
+	}
+}
+
+// calm is called after a message that has not rung, while this side fences. It belongs to TX.
+func (e *End) calm() {
+	if r := &e.tx.rings; e.tx.sent-r.last > calmAfter && !e.bad.Load() {
+		r.row = 0
+		e.setFlags(0, flagFences)
+		e.fences.Store(false)
+	}
+}
+
+// setFlags changes the own flags.
+func (e *End) setFlags(on, off uint32) { e.own.flags.Store(e.own.flags.Load()&^off | on) }

@@ -1,0 +1,1 @@
+// Functions without a body, such as Nanotime, want a file of assembly in the package.
