@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -248,6 +249,29 @@ func stop(c net.Conn, server *os.Process) error {
 		}
 	}
 	return <-sent
+}
+
+// stopped waits until all threads of a process have stopped: a signal is on its way for a while.
+func stopped(pid int) error {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			return err
+		}
+		runs := len(stats) == 0
+		for _, name := range stats {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			_, state, _ := strings.Cut(string(text), ") ")
+			runs = runs || !strings.HasPrefix(state, "T")
+		}
+		if !runs {
+			return nil
+		}
+	}
+	return errors.New("the server does not stop")
 }
 
 // leaks checks that nothing of the connections stays behind.
