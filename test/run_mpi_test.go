@@ -21,7 +21,7 @@ import (
 	"exnet/study/pattern"
 )
 
-// mpiLab is nodes of a fabric on which mpirun can start ranks, by testdata/mpi/exn-rsh.
+// mpiLab is nodes of a fabric on which mpirun can start ranks, by dsbench's exn-rsh.
 type mpiLab struct {
 	dir    string
 	spaces []*netns.NS
@@ -98,7 +98,7 @@ const finalizeTime = 5 * time.Second
 // is told to end.
 func (m mpi) start(t *testing.T, l *mpiLab, kernels string, more ...string) (ended bool) {
 	t.Helper()
-	rsh, err := filepath.Abs("testdata/mpi/exn-rsh")
+	rsh, err := filepath.Abs("../internal/dsbench/mpi/source/exn-rsh")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"exnet/internal/command"
+	"exnet/internal/dsbench/mpi"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/programs"
 	"exnet/internal/dsbench/result"
@@ -37,7 +38,7 @@ then is printed), or a path that --paths names was left out, 2 wrong usage.`, li
 	for _, m := range measures() {
 		root.AddCommand(newMeasure(m))
 	}
-	root.AddCommand(newPrograms(), newReport(), newTune(), newCompare(), newReadme(), newServe())
+	root.AddCommand(newPrograms(), newMPI(), newReport(), newTune(), newCompare(), newReadme(), newServe())
 	return root
 }
 
@@ -87,6 +88,36 @@ dsbench programs --only iperf3,sockperf --runs 10 --json
 		},
 	}
 	o = programs.Define(c.Flags())
+	return c
+}
+
+// newMPI returns the command that measures MPI.
+func newMPI() *cobra.Command {
+	var o *mpi.Options
+	c := &cobra.Command{
+		Use: "mpi [flags]", Short: "MPI between two ranks, over all paths",
+		Long: `Measures MPI between two ranks as the OSU Micro-Benchmarks do: latency (half a
+round trip), bandwidth and message rate (windows of 64 messages), in interleaved
+runs. Takes root, and the compiler of each MPI.
+
+Paths: lo, veth, exn (TCP over exn0), ds (exn-run --loopback), ds-exn (exn-run
+between two nodes). A run in which no connection was direct counts for nothing on
+these two, and is repeated.`,
+		Example: `dsbench mpi
+    Open MPI and MPICH, as far as installed, 5 runs on each path
+dsbench mpi --mpi openmpi --paths lo,ds --size 8,64k --json
+    two paths, as JSON`,
+		Args: func(c *cobra.Command, args []string) error {
+			if err := command.NoArgs(c, args); err != nil {
+				return err
+			}
+			return usageError(o.Check())
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return mpi.Run(c.Context(), *o, result.ThisMachine(time.Now()), distance(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	o = mpi.Define(c.Flags())
 	return c
 }
 

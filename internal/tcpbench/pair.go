@@ -30,6 +30,9 @@ func Between(client, server End, carriers ...int) *Pair {
 	return &Pair{client: client, server: server, carriers: carriers}
 }
 
+// Ends are the two ends.
+func (p *Pair) Ends() (client, server End) { return p.client, p.server }
+
 // Measure measures what spec says.
 func (p *Pair) Measure(ctx context.Context, spec Spec) (Result, error) {
 	client := job{Spec: spec, CPU: spec.CPUs.Client}

@@ -1,0 +1,153 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Options is what the command line of "dsbench mpi" asks for.
+type Options struct {
+	pathList, mpiList, sizeList string
+	paths, mpis                 []string
+	sizes                       []int
+	duration                    time.Duration
+	runs                        int
+	exnRun                      string
+	json                        bool
+}
+
+// Paths are those that can be measured, the control first.
+var Paths = []string{"lo", "veth", "exn", "ds", "ds-exn"}
+
+// Bounds of the options.
+const (
+	maxRuns     = 1000
+	maxDuration = time.Hour
+	maxSize     = 64 << 20
+)
+
+// Define defines the flags of "dsbench mpi" and returns what they will say.
+func Define(fs *pflag.FlagSet) *Options {
+	o := new(Options)
+	fs.StringVar(&o.pathList, "paths", strings.Join(Paths, ","), "`LIST` paths (all)")
+	fs.StringVar(&o.mpiList, "mpi", "", "`LIST` openmpi, mpich (all that are installed)")
+	fs.StringVar(&o.sizeList, "size", "8,64,1k,8k,64k,512k", "`LIST` bytes of a message")
+	fs.DurationVar(&o.duration, "duration", 100*time.Millisecond, "`TIME` of a figure (100ms)")
+	fs.IntVar(&o.runs, "runs", 5, "`N` runs of each path (5)")
+	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
+	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
+	return o
+}
+
+// Check takes the flags in, and says what is wrong with them.
+func (o *Options) Check() (err error) {
+	o.paths = strings.Split(o.pathList, ",")
+	for _, p := range o.paths {
+		if !slices.Contains(Paths, p) {
+			return fmt.Errorf("--paths: there is no path %q for MPI: choose from %s", p, strings.Join(Paths, ", "))
+		}
+	}
+	if o.mpiList != "" {
+		o.mpis = strings.Split(o.mpiList, ",")
+	}
+	for _, m := range o.mpis {
+		if !slices.ContainsFunc(libraries, func(l library) bool { return l.name == m }) {
+			return fmt.Errorf("--mpi: there is no %q: choose from openmpi, mpich", m)
+		}
+	}
+	for _, s := range strings.Split(o.sizeList, ",") {
+		n, unit := strings.ToLower(s), 1
+		switch {
+		case strings.HasSuffix(n, "k"):
+			n, unit = strings.TrimSuffix(n, "k"), 1<<10
+		case strings.HasSuffix(n, "m"):
+			n, unit = strings.TrimSuffix(n, "m"), 1<<20
+		}
+		v, err := strconv.Atoi(n)
+		if err != nil || v < 1 || v > maxSize/unit {
+			return fmt.Errorf("--size: %q is not between 1 and %d bytes", s, maxSize)
+		}
+		o.sizes = append(o.sizes, v*unit)
+	}
+	if o.duration < time.Millisecond || o.duration > maxDuration {
+		return fmt.Errorf("--duration: %v is not between %v and %v", o.duration, time.Millisecond, maxDuration)
+	}
+	if o.runs < 1 || o.runs > maxRuns {
+		return fmt.Errorf("--runs: %d is not between 1 and %d", o.runs, maxRuns)
+	}
+	return o.findExnRun()
+}
+
+func (o *Options) findExnRun() (err error) {
+	if !slices.ContainsFunc(o.paths, direct) {
+		return nil
+	}
+	if o.exnRun == "" {
+		o.exnRun = "exn-run"
+		if self, err := os.Executable(); err == nil {
+			beside := filepath.Join(filepath.Dir(self), "exn-run")
+			if _, err := os.Stat(beside); err == nil {
+				o.exnRun = beside
+			}
+		}
+	}
+	if o.exnRun, err = exec.LookPath(o.exnRun); err == nil {
+		o.exnRun, err = filepath.Abs(o.exnRun)
+	}
+	if err != nil {
+		return fmt.Errorf("--exn-run: %w: go build ./cmd/exn-run, and give its path", err)
+	}
+	return nil
+}
+
+// direct reports whether a path is direct sockets.
+func direct(path string) bool { return strings.HasPrefix(path, "ds") }
+
+// library is an implementation of MPI.
+type library struct {
+	name, compiler, mpirun string
+	packages               string // of Debian
+	// argv is how its mpirun starts a rank on each of two hosts, by rsh.
+	argv func(rsh, device string, hosts [2]string) []string
+}
+
+var libraries = []library{
+	{"openmpi", "mpicc.openmpi", "mpirun.openmpi", "openmpi-bin libopenmpi-dev", func(rsh, device string, hosts [2]string) []string {
+		where := hosts[0] + ":1," + hosts[1] + ":1"
+		if hosts[0] == hosts[1] {
+			where = hosts[0] + ":2"
+		}
+		return []string{"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--map-by", "node", "-n", "2", "--host", where,
+			"--mca", "plm_rsh_agent", rsh, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
+			"--mca", "btl_tcp_if_include", device, "--mca", "oob_tcp_if_include", device}
+	}},
+	{"mpich", "mpicc.mpich", "mpirun.mpich", "mpich libmpich-dev", func(rsh, device string, hosts [2]string) []string {
+		where := hosts[0] + "," + hosts[1]
+		if hosts[0] == hosts[1] {
+			where = hosts[0] + ":2"
+		}
+		return []string{"env", "UCX_TLS=tcp,self", "UCX_NET_DEVICES=" + device, "mpirun.mpich", "-launcher", "ssh", "-launcher-exec", rsh,
+			"-iface", device, "-hosts", where, "-n", "2"}
+	}},
+}
+
+// missing says why the library cannot be measured here; "": it can.
+func (l library) missing() string {
+	for _, p := range []string{l.compiler, l.mpirun} {
+		if _, err := exec.LookPath(p); err != nil {
+			return p + " is not there: apt-get install " + l.packages
+		}
+	}
+	return ""
+}
+
+var errRoot = errors.New("MPI is measured between namespaces: run as root")

@@ -1,0 +1,337 @@
+package mpi
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed" // of osu.c and exn-rsh
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/dsbench/coredist"
+	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/result"
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+	"exnet/internal/stats"
+	"exnet/internal/tcpbench"
+	"exnet/study/pattern"
+)
+
+//go:embed source/osu.c
+var osuSource []byte
+
+//go:embed source/exn-rsh
+var rshScript []byte
+
+// units are what osu.c measures, in order.
+var units = []struct{ measure, unit string }{{"latency", "us"}, {"bandwidth", "Gbit/s"}, {"rate", "M/s"}}
+
+// site is a path that is set up.
+type site struct {
+	name   string
+	path   paths.Path
+	device string
+	hosts  [2]string
+	nodes  string // EXN_NODES
+}
+
+// ended is a path with two ends; all that the kernel's TCP goes through have them.
+type ended interface {
+	Ends() (client, server tcpbench.End)
+}
+
+// devices are the interfaces of the paths; direct sockets have their shadow there.
+var devices = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth0", "exn": "exn0", "ds-exn": "exn0"}
+
+// carriers are the paths, as package paths calls them, that make the namespaces.
+var carriers = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth", "exn": "exn", "ds-exn": "ds-exn"}
+
+// open sets a path up.
+func open(ctx context.Context, name string) (*site, error) {
+	kind, err := paths.KindOf(carriers[name])
+	if err != nil {
+		return nil, err
+	}
+	s := &site{name: name, path: kind.Open(paths.NodeConfig{}), device: devices[name]}
+	if err := s.path.Setup(ctx); err != nil {
+		return nil, err
+	}
+	e, ok := s.path.(ended)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("path %s has no ends", name), s.path.Close())
+	}
+	client, server := e.Ends()
+	for i, end := range []tcpbench.End{client, server} {
+		host, err := hostnet.Open(end.NS)
+		if err == nil {
+			err = errors.Join(host.LoopbackUp(), host.Close())
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.path.Close())
+		}
+		s.hosts[i] = end.Addr.String()
+		s.nodes += fmt.Sprintf("%s=%s ", end.Addr, end.NS.Path())
+	}
+	return s, nil
+}
+
+// bench is what all runs share.
+type bench struct {
+	o        Options
+	dir      string
+	programs map[string]string // by the library's name
+}
+
+// build writes the launcher, and compiles osu.c.
+func (b *bench) build(ctx context.Context, list []library) error {
+	if err := errors.Join(os.WriteFile(b.rsh(), rshScript, 0o755), os.WriteFile(filepath.Join(b.dir, "osu.c"), osuSource, 0o644)); err != nil {
+		return err
+	}
+	b.programs = make(map[string]string)
+	for _, l := range list {
+		b.programs[l.name] = filepath.Join(b.dir, "osu-"+l.name)
+		out, err := exec.CommandContext(ctx, l.compiler, "-O2", "-o", b.programs[l.name], filepath.Join(b.dir, "osu.c")).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", l.compiler, err, out)
+		}
+	}
+	return nil
+}
+
+func (b *bench) rsh() string { return filepath.Join(b.dir, "exn-rsh") }
+
+// figure is a place in the table.
+type figure struct {
+	library, path, measure string
+	size                   int
+}
+
+// Times of one mpirun, besides its measurements.
+const (
+	graceTime    = time.Minute // after which it counts as hung
+	finalizeTime = 2 * time.Second
+)
+
+// A run starts with a warm-up, in which its connections become direct where they shall. If
+// they do not, as the machine is busy, the run counts for nothing, and is repeated with a
+// longer one.
+const (
+	firstWarmup = 50 * time.Millisecond
+	warmups     = 8 // each twice as long as the one before
+)
+
+var errNotDirect = errors.New("no connection of the ranks was direct")
+
+// run makes a run, and adds its figures to values.
+func (b *bench) run(ctx context.Context, l library, s *site, values map[figure][]float64) error {
+	for i := range warmups {
+		seen := make(map[figure]float64)
+		err := b.start(ctx, l, s, firstWarmup<<i, func(f figure, v float64) { seen[f] = v })
+		if errors.Is(err, errNotDirect) {
+			continue
+		}
+		for f, v := range seen {
+			values[f] = append(values[f], v)
+		}
+		return err
+	}
+	return fmt.Errorf("%s over %s: %w", l.name, s.name, errNotDirect)
+}
+
+// start starts two ranks, and gives each figure to found.
+func (b *bench) start(ctx context.Context, l library, s *site, warmup time.Duration, found func(figure, float64)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, graceTime+20*(warmup+time.Duration(len(b.o.sizes))*b.o.duration), errors.New("it hangs"))
+	defer cancel()
+	argv := append([]string{s.hosts[0]}, l.argv(b.rsh(), s.device, s.hosts)...)
+	profile := ""
+	if direct(s.name) {
+		var err error
+		if profile, err = os.MkdirTemp(b.dir, "profile-"); err != nil {
+			return err
+		}
+		argv = append(argv, b.o.exnRun, "--profile", profile)
+		if s.device == "lo" {
+			argv = append(argv, "--loopback")
+		}
+	}
+	argv = append(argv, b.programs[l.name], fmt.Sprint(warmup.Seconds()), fmt.Sprint(b.o.duration.Seconds()))
+	for _, n := range b.o.sizes {
+		argv = append(argv, strconv.Itoa(n))
+	}
+	cmd := exec.CommandContext(ctx, b.rsh(), argv...)
+	cmd.Env = append(os.Environ(), "EXN_NODES="+s.nodes, "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	cmd.WaitDelay = finalizeTime
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	whole := read(stdout, l.name, s.name, found)
+	end := func(sig unix.Signal) func() { return func() { _ = unix.Kill(-cmd.Process.Pid, sig) } } // it may have ended
+	late, last := time.AfterFunc(finalizeTime, end(unix.SIGTERM)), time.AfterFunc(2*finalizeTime, end(unix.SIGKILL))
+	err = cmd.Wait()
+	last.Stop()
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if !whole {
+		return fmt.Errorf("%s over %s: %w: %s", l.name, s.name, cmp.Or(err, errors.New("it measured nothing")), strings.TrimSpace(said.String()))
+	}
+	if profile == "" || !late.Stop() {
+		return nil // or it was told to end, and wrote no profile
+	}
+	return wasDirect(profile)
+}
+
+// read reads the lines of osu.c. whole: up to the last.
+func read(r io.Reader, library, path string, found func(figure, float64)) (whole bool) {
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		if lines.Text() == "end" {
+			return true
+		}
+		f := figure{library: library, path: path}
+		var v float64
+		if n, err := fmt.Sscanf(lines.Text(), "%s %d %g", &f.measure, &f.size, &v); n == 3 && err == nil && v > 0 {
+			found(f, v)
+		}
+	}
+	return false
+}
+
+// wasDirect reports that the ranks of a run were not on direct sockets.
+func wasDirect(dir string) error {
+	all, err := pattern.ReadProcesses(filepath.Join(dir, "profile.json"))
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.Events > 0 {
+			return nil
+		}
+	}
+	return errNotDirect
+}
+
+// Run measures what the options ask for, prints it to stdout, and says on stderr what is
+// left out.
+func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout, stderr io.Writer) (err error) {
+	if !netns.Privileged() || os.Geteuid() != 0 {
+		return errRoot
+	}
+	var list []library
+	for _, l := range libraries {
+		if len(o.mpis) > 0 && !slices.Contains(o.mpis, l.name) {
+			continue
+		}
+		if missing := l.missing(); missing != "" {
+			fmt.Fprintf(stderr, "dsbench mpi: %s is left out: %s\n", l.name, missing)
+			continue
+		}
+		list = append(list, l)
+	}
+	if len(list) == 0 {
+		return errors.New("no MPI is installed")
+	}
+	b := &bench{o: o}
+	if b.dir, err = os.MkdirTemp("", "dsbench-mpi-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	if err := b.build(ctx, list); err != nil {
+		return err
+	}
+	var sites []*site
+	for _, name := range o.paths {
+		s, err := open(ctx, name)
+		if err != nil {
+			return fmt.Errorf("path %s: %w", name, err)
+		}
+		defer func() { err = errors.Join(err, s.path.Close()) }()
+		sites = append(sites, s)
+	}
+	values := make(map[figure][]float64)
+	for range o.runs {
+		for _, l := range list {
+			for _, s := range sites {
+				if err := b.run(ctx, l, s, values); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	rows := rowsOf(o, list, sites, values, m, d)
+	if o.json {
+		return result.WriteLines(stdout, rows)
+	}
+	return table(stdout, o, rows, m, d)
+}
+
+// rowsOf makes the rows, in the form of every other measure. The control is the first path.
+func rowsOf(o Options, list []library, sites []*site, values map[figure][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
+	for _, u := range units {
+		for _, l := range list {
+			for _, size := range o.sizes {
+				control := 0.0
+				for i, s := range sites {
+					r := result.Row{
+						Measure: l.name + " " + u.measure, Path: s.name, Size: size, Streams: 1, Unit: u.unit, Control: sites[0].name,
+						Duration: o.duration.Seconds(), Distance: d, MTU: s.path.Info().MTU, Placement: tcpbench.Anywhere().String(), Machine: m,
+					}
+					list := values[figure{l.name, s.name, u.measure, size}]
+					for _, v := range list {
+						r.Values = append(r.Values, result.Round(v))
+					}
+					sum := stats.Summarize(list)
+					r.Runs, r.Median, r.Min, r.Max = len(list), result.Round(sum.Median), result.Round(sum.Min), result.Round(sum.Max)
+					r.Spread, r.Noisy = result.Round(sum.Spread()), sum.Noisy(result.NoiseBound)
+					if i == 0 {
+						control = sum.Median
+					}
+					if control > 0 {
+						r.Ratio = result.Rounded(sum.Median / control)
+					}
+					rows = append(rows, r)
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// table writes the rows for people.
+func table(w io.Writer, o Options, rows []result.Row, m result.Machine, d coredist.Distance) error {
+	var b strings.Builder
+	result.Wrap(&b, fmt.Sprintf("MPI between two ranks, as the OSU Micro-Benchmarks measure it: half a round trip; windows of 64 messages. %s of %v each, interleaved; %v.",
+		result.Count(o.runs, "run"), o.duration, d))
+	result.Wrap(&b, m.String()+".")
+	fmt.Fprintf(&b, "\n%-18s %7s %-7s %9s %-7s %9s %9s %6s %7s\n", "measure", "bytes", "path", "median", "", "min", "max", "spread", "ratio")
+	for _, r := range rows {
+		noisy := " "
+		if r.Noisy {
+			noisy = "!"
+		}
+		fmt.Fprintf(&b, "%-18s %7d %-7s %9s %-7s %9s %9s %5s%s %7s\n", r.Measure, r.Size, r.Path, result.Figure(r.Median), r.Unit,
+			result.Figure(r.Min), result.Figure(r.Max), result.Percent(r.Spread), noisy, result.Optional(r.Ratio))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
