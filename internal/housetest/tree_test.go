@@ -31,6 +31,7 @@ var otherFolders = map[string]string{
 	"docs":                                "what users and newcomers read; architecture.md is the way in",
 	"docs/results":                        "reports of measurements, and of the suites of others",
 	"internal":                            "packages that only this module imports",
+	"internal/dsbench/mpi/source":         "the program that MPI's ranks are, and the launcher that mpirun calls",
 	"internal/exngo/std":                  "what exn-go adds to packages of the standard library",
 	"internal/exngo/std/net":              "the part of package net that asks for direct sockets",
 	"internal/exngo/std/unix":             "what direct sockets use of golang.org/x/sys/unix and package syscall lacks",
