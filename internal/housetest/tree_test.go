@@ -43,6 +43,7 @@ var otherFolders = map[string]string{
 	"ports/lib/include":                   "the headers that programs include",
 	"ports/lib/rma":                       "librma2: memory, operations, notifications",
 	"ports/lib/velo":                      "libvelo2",
+	"test/extoll":                         "runs the tests of EXTOLL's own librma from a checkout that the caller names",
 	"tools":                               "versions of the tools that check.sh and release.sh run",
 }
 
