@@ -24,6 +24,7 @@ func testStations() (*stations, *time.Time) {
 	return t, &now
 }
 
+// +checklocksignore: nobody else has the table
 func TestStations(t *testing.T) {
 	s, now := testStations()
 	if _, ok := s.find(guest(1)); ok {
@@ -59,6 +60,8 @@ func TestStations(t *testing.T) {
 
 // A node that makes up MAC addresses has its share of the table and no more, and takes
 // nothing of that of others.
+//
+// +checklocksignore: nobody else has the table
 func TestStationsHostile(t *testing.T) {
 	s, now := testStations()
 	s.learn(guest(-1), 8)

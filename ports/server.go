@@ -125,6 +125,8 @@ func receive(in *packet.Inbound) (m Message, err error) {
 }
 
 // open answers OpOpen. No port and no error: it was refused.
+//
+// +checklocksignore: it takes the two defers for a leak
 func (s *Server) open(m Message, out *packet.Outbox, cred *unix.Ucred) (*port, error) {
 	if m.Op != OpOpen || m.Unit == 0 {
 		return nil, fmt.Errorf("%w: %d before a port was opened", ErrMessage, m.Op)

@@ -15,8 +15,9 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines; wait by one at a time.
 type bells struct {
-	set, event int // an epoll set, and an eventfd in it that ends a wait
-	got        [64]unix.EpollEvent
+	set   int // an epoll set
+	event int // an eventfd in it that ends a wait
+	got   [64]unix.EpollEvent
 
 	mu   sync.Mutex
 	rung []uint32 // +checklocks:mu

@@ -60,7 +60,9 @@ func TestProfileDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 1 {
+			p.mu.Lock()
 			p.ranks[2] = 0
+			p.mu.Unlock()
 		}
 		if err := p.write(options{dir: t.TempDir()}, &watch{conns: map[seenKey]*connstats.Connection{{}: &c}}); err != nil {
 			t.Fatal(err)
