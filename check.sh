@@ -5,6 +5,9 @@
 #
 #   ./check.sh          everything: 15 to 16 minutes on two cores that do nothing else,
 #                       of which compiling takes some; 26 on a slower or busier machine
+#   ./check.sh --no-install [quick]
+#                       the same, but programs that tests need and that are missing are not
+#                       installed (test/install.sh): it names them, and fails
 #   ./check.sh quick    static analysis, and the packages' own tests in their short form:
 #                       less than four minutes
 #
@@ -126,9 +129,11 @@ conclude() {
 	exit
 }
 
-missing=$(test/missing.sh)
-if [ -n "$missing" ]; then
-	printf 'Missing; tests that need one of them are skipped. To install them:\n  apt-get install %s\n' "${missing//$'\n'/ }"
+if [ "${1:-}" = --no-install ]; then
+	test/install.sh --no-install || exit
+	shift
+elif [ -z "${CI:-}" ]; then # there .ci/run has done it
+	test/install.sh || echo 'Tests that need what is missing are skipped.'
 fi
 [ "$(id -u)" = 0 ] || echo 'Not root: tests that make network namespaces are skipped.'
 
