@@ -42,6 +42,8 @@ const (
 	ReasonNoOffer     = Reason(connstats.WhyNoOffer)          // the client has offered nothing to this server
 	ReasonExpired     = Reason(connstats.WhyExpired)          // the server did not take it up in time
 	ReasonUnreachable = Reason(connstats.WhyUnreachable)      // the peer's node
+	ReasonVersion     = Reason(connstats.WhyVersion)          // the broker's is another
+	ReasonSilent      = Reason(connstats.WhySilent)           // the broker does not answer
 )
 
 func (r Reason) String() string { return connstats.Why(r).String() }

@@ -1,6 +1,8 @@
 package directsockets
 
 import (
+	"errors"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -66,7 +68,7 @@ func (c *Conn) moved(sends int) {
 		if c.broker.Connected() {
 			c.reason(ReasonNoListener)
 		} else {
-			c.reason(ReasonNoBroker)
+			c.reason(Reason(c.broker.Absent()))
 		}
 		return
 	}
@@ -110,8 +112,10 @@ func (c *Conn) never(why Reason) {
 func (c *Conn) failed(why Reason) {
 	c.reason(why)
 	c.mu.Lock()
-	c.tries++
-	tries := c.tries
+	if why != ReasonNoBroker && why != ReasonVersion && why != ReasonSilent { // which say nothing of this connection
+		c.tries++
+	}
+	tries := max(c.tries, 1)
 	c.mu.Unlock()
 	if tries > maxTries {
 		c.up.Store(upNever)
@@ -301,11 +305,16 @@ func (c *Conn) begin(u *upgrade) {
 	_ = unix.Close(u.peerBell)
 	u.peerBell = -1
 	u.end.Segment().CloseFd()
-	if err != nil {
+	switch {
+	case err == nil:
+		c.reason(ReasonOffered)
+	case errors.Is(err, wire.ErrBusy):
+		c.refused(ReasonSilent)
+	case errors.Is(err, client.ErrNoBroker), errors.Is(err, net.ErrClosed):
+		c.refused(ReasonNoBroker)
+	default:
 		c.refused(ReasonRefused)
-		return
 	}
-	c.reason(ReasonOffered)
 }
 
 // refused takes the inbound direction back to the shadow when side 1 has never
@@ -332,6 +341,10 @@ func (c *Conn) whyRefused() Reason {
 		return ReasonUnreachable
 	case wire.TooMany:
 		return ReasonNoMemory
+	case 0:
+		if !c.broker.Connected() { // it has taken the offer with it
+			return Reason(c.broker.Absent())
+		}
 	}
 	return ReasonRefused
 }

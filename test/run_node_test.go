@@ -22,6 +22,13 @@ import (
 // startDaemon runs a node as "exn-tun up" does, until the test ends.
 func startDaemon(t *testing.T, dir string, ns *netns.NS, addr string) *daemon.Daemon {
 	t.Helper()
+	d, _ := startDaemonStop(t, dir, ns, addr)
+	return d
+}
+
+// startDaemonStop is startDaemon with what ends it before.
+func startDaemonStop(t *testing.T, dir string, ns *netns.NS, addr string) (_ *daemon.Daemon, stop func()) {
+	t.Helper()
 	d, err := daemon.Start(daemon.Config{Dir: dir, NetNS: ns.Path(), Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}, Fair: true})
 	if err != nil {
 		t.Fatal(err)
@@ -29,13 +36,14 @@ func startDaemon(t *testing.T, dir string, ns *netns.NS, addr string) *daemon.Da
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
-	t.Cleanup(sync.OnceFunc(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-done, d.Close()); err != nil {
 			t.Error(err)
 		}
-	}))
-	return d
+	})
+	t.Cleanup(stop)
+	return d, stop
 }
 
 // Over a fabric: programs in the namespaces of two nodes, where exn-run takes them,

@@ -75,7 +75,7 @@ func (c *session) run(conn *net.UnixConn) error {
 				err = fmt.Errorf("%w: %v instead of HELLO, which comes once and first", wire.ErrRule, m.Type)
 			case !greeted:
 				if greeted = true; lost {
-					err = packet.ErrNoDescriptors
+					err = errors.Join(packet.ErrNoDescriptors, c.refuse(m.ID, wire.TooMany))
 				} else if err = c.hello(m, fds); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
 				}

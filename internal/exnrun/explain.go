@@ -33,6 +33,8 @@ func why(w connstats.Why) string {
 		connstats.WhyExpired:          "offered, and not taken in time",
 		connstats.WhyUnreachable:      "the peer's node cannot be reached",
 		connstats.WhyStream:           "it is a standard stream of the program",
+		connstats.WhyVersion:          "the broker is of another version",
+		connstats.WhySilent:           "the broker does not answer",
 	}
 	if text, ok := texts[w]; ok {
 		return text

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -200,20 +201,35 @@ func (t *tap) client(c *net.UnixConn) {
 		}
 	}
 	if up == nil {
-		_ = t.pass(c, nil) // its HELLO; then it is told by the end that there is no broker
+		_ = t.pass(c, nil) // its HELLO
+		tellNoBroker(c)
 		return
 	}
 	defer t.end(up)
 	if t.pass(c, up) != nil {
+		tellNoBroker(c)
 		return
 	}
 	firstRead()
 	t.wg.Go(func() {
-		for t.pass(up, c) == nil {
+		var err error
+		for err == nil {
+			err = t.pass(up, c)
+		}
+		if !errors.Is(err, io.EOF) {
+			tellNoBroker(c)
 		}
 		c.Close()
 	})
 	for t.pass(c, up) == nil {
+	}
+}
+
+// tellNoBroker tells a program that there is no broker. A mere end would say that there is one, of
+// another version.
+func tellNoBroker(c *net.UnixConn) {
+	if b, err := (wire.Message{Type: wire.Refused, ID: 1, Reason: wire.Unreachable}).AppendBinary(nil); err == nil {
+		_, _ = c.Write(b) // it may be gone
 	}
 }
 

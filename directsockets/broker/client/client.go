@@ -58,11 +58,12 @@ type Granted struct {
 // Concurrency: all methods may be called from many goroutines. Functions that are
 // given to it are called from its own goroutine, one at a time, and must not block.
 type Client struct {
-	cfg   Config
-	stats *connstats.Table
-	page  atomic.Pointer[wire.Page] // nil: not connected
-	stop  context.CancelFunc
-	done  chan struct{} // closed when its goroutine has ended
+	cfg    Config
+	stats  *connstats.Table
+	page   atomic.Pointer[wire.Page] // nil: not connected
+	stop   context.CancelFunc
+	done   chan struct{} // closed when its goroutine has ended
+	absent atomic.Uint32 // connstats.Why: why not
 	// better is where root's broker would be, while this is connected to the user's own;
 	// else "". It belongs to run.
 	better string
@@ -160,6 +161,14 @@ func (c *Client) Wait(ctx context.Context) error {
 // Connected reports whether there is a broker.
 func (c *Client) Connected() bool { return c.page.Load() != nil }
 
+// Absent is why there is no broker, if there is none.
+func (c *Client) Absent() connstats.Why {
+	if why := connstats.Why(c.absent.Load()); why != connstats.WhyNothing {
+		return why
+	}
+	return connstats.WhyNoBroker
+}
+
 // Node is the ID of the broker's node.
 func (c *Client) Node() uint16 {
 	c.mu.Lock()
@@ -237,6 +246,7 @@ func (c *Client) disconnected(err error) {
 	claims := c.claims
 	c.claims = make(map[uint32]func(Granted, error))
 	c.way, c.err = nil, err
+	c.absent.Store(uint32(whyAbsent(err)))
 	c.offers, c.oldest = make(map[uint32]*offered), nil
 	c.triedLocked()
 	c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -213,6 +214,9 @@ func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (pag
 	}
 	b, fds, err := in.Next()
 	defer func() { fds.Close() }()
+	if errors.Is(err, io.EOF) { // it has read HELLO, and hung up (SPEC 6)
+		return nil, 0, ErrVersion
+	}
 	if err != nil {
 		return nil, 0, err
 	}

@@ -1,12 +1,33 @@
 package client
 
-import "errors"
+import (
+	"errors"
+	"os"
+
+	"exnet/directsockets/broker/connstats"
+)
 
 var (
 	// ErrNoBroker says that no broker serves this network namespace, or that it
 	// cannot be trusted. Use TCP; a Client goes on looking for one.
 	ErrNoBroker = errors.New("broker: no broker serves this network namespace")
 
+	// ErrVersion says that the broker of this network namespace is of another version. It
+	// comes with ErrNoBroker.
+	ErrVersion = errors.New("broker: it is of another version")
+
 	// ErrNone says that there is no offer for a connection. Go on with TCP.
 	ErrNone = errors.New("broker: no offer for this connection")
 )
+
+// whyAbsent is the reason of a connection that an attempt to find a broker, which has
+// ended in err, leaves on TCP.
+func whyAbsent(err error) connstats.Why {
+	switch {
+	case errors.Is(err, ErrVersion):
+		return connstats.WhyVersion
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return connstats.WhySilent
+	}
+	return connstats.WhyNoBroker
+}

@@ -95,13 +95,16 @@ const (
 	WhyExpired              // offered, and not taken in time
 	WhyUnreachable          // the peer's node
 	WhyStream               // it is a standard stream of the program
-	WhyLast             = WhyStream
+	WhyVersion              // the broker is of another version
+	WhySilent               // the broker does not answer
+	WhyLast             = WhySilent
 )
 
 func (w Why) String() string {
 	texts := [...]string{"", "too few bytes yet", "no broker", "no direct listener", "rule", "offered", "refused", "no memory",
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
-		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream"}
+		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
+		"the broker is of another version", "the broker does not answer"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

@@ -21,6 +21,8 @@ enum {
 	PAGE_SIZE = 151552,
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
 	SULK_NS = 2000000000,    /* after one that was there and did not behave, more */
+	ENDED = -2,
+	TOO_MANY = 4, /* a reason of REFUSED */
 };
 
 static int conn = -1;
@@ -28,6 +30,9 @@ static bool users; /* it leads, or the last one did, to the user's own broker, w
 static uint8_t *page; /* once mapped it stays; a new broker's page takes its place */
 static bool page_valid;
 static int64_t next_try;
+static bool silent; /* HELLO was said on it, and not answered yet */
+static bool known;  /* a broker has been there */
+static int absent = DS_WHY_NO_BROKER; /* why there is none */
 static uint32_t connection; /* counts those that have ended */
 
 /* The time in ns, of the coarse clock. No lock. */
@@ -159,6 +164,7 @@ static void hang_up(int64_t wait)
 	if (conn >= 0)
 		ds_fd_close(conn);
 	conn = -1;
+	silent = false;
 	__atomic_store_n(&page_valid, false, __ATOMIC_RELAXED);
 	DS_SET(next_try, now_ns() + wait);
 	__atomic_store_n(&connection, connection + 1, __ATOMIC_RELAXED);
@@ -176,7 +182,7 @@ static bool send_message(const struct ds_message *m, const int *fds, int n)
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
 	ssize_t r;
 
-	if (conn < 0)
+	if (conn < 0 || (silent && m->type != DS_HELLO))
 		return false;
 	if (n) {
 		memset(&u, 0, sizeof u);
@@ -197,7 +203,7 @@ static bool send_message(const struct ds_message *m, const int *fds, int n)
 	return r >= 0;
 }
 
-/* Reads one message and up to 2 descriptors: 1, 0 none there, -1 the connection is over. */
+/* Reads one message and up to 2 descriptors: 1, 0 none there, -1 the connection is over, ENDED by the broker's end of it. */
 static int receive(struct ds_message *m, int fds[2], int *nfds)
 {
 	uint8_t b[DS_MESSAGE + 1];
@@ -216,7 +222,9 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	if (r < 0)
 		return errno == EAGAIN ? 0 : -1;
 	*nfds = 0;
-	bad = r == 0 || (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
+	if (r == 0)
+		return ENDED;
+	bad = (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
@@ -261,29 +269,50 @@ static bool map_page(int fd)
 	return memcmp(p, "EXTDSPG\x01", 8) == 0 && version == 1;
 }
 
-/* Says HELLO and waits for WELCOME. False: there is none in time. */
-static bool greet(void)
+/* What the broker has answered to HELLO. True: WELCOME; false: nothing yet, or the connection is over. */
+static bool welcomed(void)
 {
-	struct ds_message hello = {.type = DS_HELLO, .id = 1}, m;
-	int stats = ds_stats_fd(), fds[2], n = 0, got = 0;
-	struct pollfd p = {.fd = conn, .events = POLLIN};
-	struct timespec patience = {ds_config.welcome / 1000, ds_config.welcome % 1000 * 1000000L};
+	struct ds_message m;
+	int fds[2], n = 0, got = receive(&m, fds, &n);
 	bool ok;
 
-	if (stats < 0)
+	if (!got)
 		return false;
-	memcpy(hello.program, program, sizeof hello.program);
-	if (!send_message(&hello, &stats, 1))
-		return false;
-	if (ds_syscall(SYS_ppoll, &p, 1, &patience, NULL, 0) > 0)
-		got = receive(&m, fds, &n);
-	if (got != 1)
-		return false;
-	ok = m.type == DS_WELCOME && map_page(fds[0]);
+	ok = got == 1 && m.type == DS_WELCOME && map_page(fds[0]);
 	while (n)
 		REAL(close)(fds[--n]);
+	silent = false;
 	__atomic_store_n(&page_valid, ok, __ATOMIC_RELEASE);
-	return ok;
+	if (ok)
+		return true;
+	/* One of another version reads HELLO, and hangs up (SPEC 6). */
+	absent = got == ENDED ? DS_WHY_VERSION : got == 1 && m.type == DS_REFUSED && m.reason == TOO_MANY ? DS_WHY_NO_MEMORY : DS_WHY_NO_BROKER;
+	hang_up((int64_t)RETRY_NS + SULK_NS);
+	return false;
+}
+
+/* Connects and says HELLO; waits a moment for the answer. One that comes later is read then: nobody waits twice. */
+static bool meet(void)
+{
+	struct ds_message hello = {.type = DS_HELLO, .id = 1};
+	struct timespec patience = {ds_config.welcome / 1000, ds_config.welcome % 1000 * 1000000L};
+	int stats = ds_stats_fd();
+
+	absent = DS_WHY_NO_BROKER;
+	conn = stats < 0 ? -1 : find();
+	if (conn < 0)
+		return false;
+	DS_SET(known, true);
+	memcpy(hello.program, program, sizeof hello.program);
+	if (!send_message(&hello, &stats, 1)) {
+		hang_up((int64_t)RETRY_NS + SULK_NS);
+		return false;
+	}
+	absent = DS_WHY_SILENT;
+	silent = true;
+	struct pollfd p = {.fd = conn, .events = POLLIN};
+	ds_syscall(SYS_ppoll, &p, 1, &patience, NULL, 0);
+	return welcomed();
 }
 
 /* The connection leads to the user's broker: ends it if root's is there by now. */
@@ -297,34 +326,38 @@ static void prefer_roots(void)
 	hang_up(0);
 }
 
-bool ds_broker_better(void) { return DS_GET(users) && now_ns() >= DS_GET(next_try); }
+bool ds_broker_better(void)
+{
+	return (DS_GET(users) || !__atomic_load_n(&page_valid, __ATOMIC_RELAXED)) && now_ns() >= DS_GET(next_try);
+}
+
+bool ds_broker_known(void) { return DS_GET(known); }
+
+int ds_broker_absent(void) { return absent; }
 
 bool ds_broker_up(void)
 {
 	int saved = errno;
+	bool met = false;
 
-	if (conn >= 0 && now_ns() >= next_try) { /* is it still there, and the best? */
+	if (conn >= 0 && !silent && now_ns() >= next_try) { /* is it still there, and the best? */
 		DS_SET(next_try, now_ns() + RETRY_NS);
 		ds_broker_read();
 		if (conn < 0)
 			DS_SET(next_try, 0); /* it has just gone, and the next one may be there */
 		else if (users)
 			prefer_roots();
-		errno = saved;
 	}
-	if (conn >= 0)
-		return true;
-	if (now_ns() < next_try)
-		return false;
-	DS_SET(next_try, now_ns() + RETRY_NS);
-	conn = find();
-	if (conn >= 0 && !greet())
-		hang_up((int64_t)RETRY_NS + SULK_NS);
-	if (conn >= 0) {
+	if (silent) {
+		met = welcomed();
+	} else if (conn < 0 && now_ns() >= next_try) {
+		DS_SET(next_try, now_ns() + RETRY_NS);
+		met = meet();
+	}
+	if (met)
 		notices->met();
-	}
 	errno = saved;
-	return conn >= 0;
+	return conn >= 0 && !silent;
 }
 
 uint32_t ds_broker_connection(void) { return __atomic_load_n(&connection, __ATOMIC_RELAXED); }
@@ -399,7 +432,7 @@ void ds_broker_read(void)
 	struct ds_message m;
 	int fds[2], n, got, saved = errno;
 
-	while (conn >= 0) {
+	while (conn >= 0 && !silent) {
 		got = receive(&m, fds, &n);
 		if (got < 0)
 			hang_up(RETRY_NS / 10);

@@ -5,7 +5,7 @@
 #ifndef DS_BROKER_H
 #define DS_BROKER_H
 
-#include "segment/segment.h"
+#include "conn/stats.h"
 
 enum {
 	DS_HELLO = 1, DS_WELCOME, DS_LISTEN, DS_UNLISTEN, DS_OFFER, DS_WITHDRAW, DS_CLAIM, DS_GRANT, DS_NO_OFFER, DS_REFUSED,
@@ -30,8 +30,13 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n) DS_HIDDEN;
 
 /* Is there a broker? Tries to connect, but not more than once a second. */
 bool ds_broker_up(void) DS_HIDDEN;
-/* Is it the user's own, and a second over since root's was looked for? Then ds_broker_up does. Any thread. */
+/* Is there none, or only the user's own, and a second over since one or root's was looked for? Then ds_broker_up does. Any
+ * thread. */
 bool ds_broker_better(void) DS_HIDDEN;
+/* Has there been one, even one that did not answer? Why there is none: a reason of the statistics, of which ds_is_absent. */
+bool ds_broker_known(void) DS_HIDDEN;
+int ds_broker_absent(void) DS_HIDDEN;
+static inline bool ds_is_absent(int why) { return why == DS_WHY_NO_BROKER || why == DS_WHY_VERSION || why == DS_WHY_SILENT; }
 /* What a message of the broker's tells; met: connected, anew. granted takes both descriptors. */
 struct ds_broker_notices {
 	void (*granted)(const struct ds_message *m, int segment, int bell);

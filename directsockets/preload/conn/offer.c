@@ -3,6 +3,7 @@
 #include "conn/fds.h"
 #include "conn/inner.h"
 
+#include <errno.h>
 #include <sys/syscall.h>
 
 enum {
@@ -35,8 +36,12 @@ void ds_tell_rung(struct ds_sock *s)
 }
 
 /* Nothing is tried for a while, longer each time. False: it was tried often enough. */
-static bool later(struct ds_sock *s)
+static bool later(struct ds_sock *s, int why)
 {
+	if (ds_is_absent(why)) { /* which says nothing of this connection */
+		DS_SET(s->retry, ds_ticks() + FIRST_US * ds_ticks_us());
+		return true;
+	}
 	if (s->tries >= TRIES)
 		return false;
 	DS_SET(s->retry, ds_ticks() + ((uint64_t)FIRST_US << s->tries++) * ds_ticks_us());
@@ -47,7 +52,7 @@ static bool later(struct ds_sock *s)
 static void not_taken(struct ds_sock *s, int why)
 {
 	ds_stats_say(s->entry, DS_MODE_TCP, why);
-	if (s->offered[1] >= 0 && !later(s))
+	if (s->offered[1] >= 0 && !later(s, why))
 		ds_offer_once(s);
 }
 
@@ -62,6 +67,23 @@ void ds_refused(uint32_t id, int reason)
 		not_taken(s, reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED);
 }
 
+/* Why a message did not get to the broker. */
+static int not_sent(int error)
+{
+	switch (error) {
+	case EAGAIN:
+	case ENOBUFS:
+		return DS_WHY_SILENT;
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+	case ETOOMANYREFS:
+		return DS_WHY_NO_MEMORY;
+	default:
+		return DS_WHY_NO_BROKER;
+	}
+}
+
 /* Offers what is kept for that, the segment and side 1's doorbell. */
 static void ask(struct ds_sock *s, int fd, int segment, int bell)
 {
@@ -69,7 +91,7 @@ static void ask(struct ds_sock *s, int fd, int segment, int bell)
 	s->asked = ds_broker_connection();
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_OFFERED);
 	if (!ds_broker_offer(s->id, &s->info, fd, segment, bell))
-		not_taken(s, DS_WHY_REFUSED);
+		not_taken(s, not_sent(errno));
 }
 
 void ds_offer_again(struct ds_sock *s, int fd)
@@ -80,7 +102,7 @@ void ds_offer_again(struct ds_sock *s, int fd)
 	if (s->offered[1] < 0 || !DS_GET(s->retry) || (int64_t)(ds_ticks() - DS_GET(s->retry)) < 0)
 		return;
 	if (!ds_broker_up())
-		not_taken(s, DS_WHY_NO_BROKER);
+		not_taken(s, ds_broker_absent());
 	else if (!ds_page_listeners(s->info.port[1]))
 		not_taken(s, DS_WHY_NO_LISTENER);
 	else
@@ -95,7 +117,7 @@ static void no_listener(struct ds_sock *s)
 	if (!DS_GET(s->checked))
 		DS_SET(s->checked, now);
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_LISTENER);
-	if (now - DS_GET(s->checked) > LISTENER_US * ds_ticks_us() && !later(s))
+	if (now - DS_GET(s->checked) > LISTENER_US * ds_ticks_us() && !later(s, DS_WHY_NO_LISTENER))
 		ds_phase(s, PLAIN);
 }
 

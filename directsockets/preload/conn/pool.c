@@ -147,6 +147,8 @@ void ds_met(void)
 			continue;
 		if (s->phase == CLAIMED)
 			ds_phase(s, EARLY);
+		if (s->phase == EARLY && s->entry && ds_is_absent(ds_mode(&s->entry->reason)))
+			ds_stats_say(s->entry, DS_MODE_TCP, s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED); /* its page counts anew */
 		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info)) && s->sh) {
 			s->seg.counters = ds_stats_counters(s->entry);

@@ -26,6 +26,7 @@
 enum {
 	SMALL_BUFFER = 65536,
 	MIN_WINDOW = 8192,
+	ABSENT_US = 1000000, /* until a broker that does not answer is looked for again */
 };
 
 /* With the lock of setup: asks the broker for the offer of which the page's word is told. */
@@ -161,8 +162,11 @@ static void early(struct ds_sock *s, int fd)
 {
 	uint32_t word;
 
-	if (!ds_broker_up())
+	if (!ds_broker_up()) {
+		ds_stats_say(s->entry, DS_MODE_TCP, ds_broker_absent());
+		DS_SET(s->retry, ds_ticks() + ABSENT_US * ds_ticks_us());
 		return;
+	}
 	if (s->side == 1 && ds_broker_orphans())
 		ds_broker_announce_by(&s->info, fd);
 	if (!is_ours(s))
@@ -266,8 +270,8 @@ static struct ds_sock *make(int fd, int side)
 		return NULL;
 	if (ds_start())
 		ds_broker_init(&by_broker);
-	bool broker = ds_broker_up();
-	if ((!broker && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
+	bool broker = ds_broker_up(), known = ds_broker_known();
+	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;
 		return NULL;
@@ -276,7 +280,7 @@ static struct ds_sock *make(int fd, int side)
 	s->info = info;
 	s->entry = ds_stats_get(fd, side, &info);
 	why = rules_decide(side, info.addr[1], info.port[1]);
-	if (!why && !broker)
+	if (!why && !known)
 		why = DS_WHY_NO_BROKER;
 	if (!why && !(s->sh = ds_arena_get()))
 		why = DS_WHY_NO_MEMORY;
@@ -285,7 +289,7 @@ static struct ds_sock *make(int fd, int side)
 	} else {
 		s->bucket = ds_bucket(&info);
 		s->phase = EARLY;
-		ds_stats_say(s->entry, DS_MODE_TCP, side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
+		ds_stats_say(s->entry, DS_MODE_TCP, !broker ? ds_broker_absent() : side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		if (side) {
 			ds_broker_wait(&info);
 			DS_SET(s->waits, true);

@@ -24,7 +24,7 @@ static struct offer {
 } offers[OFFERS];
 static int noffers, clients[CLIENTS], nclients, page;
 static uint8_t *mem;
-int *broker_refuses;
+int *broker_refuses, *broker_hangs_up;
 
 static void count(const struct ds_info *info, int by)
 {
@@ -81,6 +81,10 @@ static bool serve(int fd)
 	answer.id = m.id;
 	switch (m.type) {
 	case DS_HELLO:
+		if (__atomic_load_n(broker_hangs_up, __ATOMIC_ACQUIRE)) {
+			close(fds[0]);
+			return false;
+		}
 		answer.type = DS_WELCOME;
 		say(fd, &answer, &page, 1);
 		break;
@@ -165,8 +169,10 @@ pid_t broker_start(const char *path)
 	unlink(path);
 	if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 64) < 0)
 		abort();
-	if (!broker_refuses)
-		broker_refuses = mmap(NULL, sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!broker_refuses) {
+		broker_refuses = mmap(NULL, 2 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		broker_hangs_up = broker_refuses + 1;
+	}
 	page = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (ftruncate(page, PAGE) < 0)
 		abort();

@@ -10,5 +10,7 @@ void broker_stop(pid_t pid, const char *path);
 
 /* So many of the next offers are refused: not taken in time. Shared with the broker. */
 extern int *broker_refuses;
+/* If not 0, it hangs up at HELLO, as one of another version. Shared with the broker. */
+extern int *broker_hangs_up;
 
 #endif

@@ -1,7 +1,12 @@
-"""serve PORT MODE: one connection, with which MODE does what keeps it on TCP. talk PORT: its client."""
+"""serve PORT MODE [HOST]: one connection, with which MODE does what keeps it on TCP.
+talk, busy PORT, send PORT HOST: its client, which asks and is answered; which has a thread asleep in a call of the kernel's;
+which sends until it is killed."""
 import os
+import platform
 import socket
 import sys
+import threading
+import time
 
 
 def talk(port):
@@ -17,9 +22,45 @@ def echo(fd):
         os.write(fd, data)
 
 
-def serve(port, mode):
-    with socket.create_server(("127.0.0.1", port)) as listener:
+def asleep_in(thread, call):
+    """The thread is in that system call, of which the platform says the number."""
+    with open(f"/proc/self/task/{thread.native_id}/syscall") as f:
+        return f.read().split()[0] == call
+
+
+def busy(port):
+    """One thread waits for a message with control data, of which only the kernel knows; another sends."""
+    recvmsg = {"x86_64": "47", "aarch64": "212"}[platform.machine()]
+    with socket.create_connection(("127.0.0.1", port)) as c:
+        got = []
+        t = threading.Thread(target=lambda: got.append(c.recvmsg(1, 64)[0]))
+        t.start()
+        while not asleep_in(t, recvmsg):
+            time.sleep(0.01)
+        for _ in range(50):
+            c.sendall(b"x")
+        c.shutdown(socket.SHUT_WR)
+        t.join()
+        if got != [b"y"]:
+            sys.exit(f"{got}")
+
+
+def send(port, host):
+    with socket.create_connection((host, port)) as c:
+        while True:
+            c.sendall(b"x")
+            time.sleep(0.02)
+
+
+def serve(port, mode, host="127.0.0.1"):
+    with socket.create_server((host, port)) as listener:
         s, _ = listener.accept()
+        if mode == "asleep":  # and listens
+            time.sleep(1e6)
+    if mode == "sink":
+        while s.recv(1000):
+            pass
+        s.sendall(b"y")
     if mode == "shared":
         asleep, wake = os.pipe()
         pid = os.fork()
@@ -38,6 +79,8 @@ def serve(port, mode):
 
 
 if sys.argv[1] == "serve":
-    serve(int(sys.argv[2]), sys.argv[3])
+    serve(int(sys.argv[2]), *sys.argv[3:])
+elif sys.argv[1] == "send":
+    send(int(sys.argv[2]), sys.argv[3])
 else:
-    talk(int(sys.argv[2]))
+    {"talk": talk, "busy": busy}[sys.argv[1]](int(sys.argv[2]))

@@ -1,0 +1,99 @@
+// A broker that does not answer, that hangs up, that is gone: connections say so, and become direct when it is back,
+// however long that took.
+#include "ends.h"
+
+#include "conn/stats.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+enum { LONG = 120 }; // s
+
+// Has this process look for the broker anew.
+static void forget(void)
+{
+	CHECK(ds_setup_lock(), "lock");
+	ds_broker_child();
+	ds_setup_unlock();
+}
+
+// Exchanges bytes until what may be is direct, both ways.
+static void becomes_direct(struct side *c, struct side *s)
+{
+	int64_t end = ds_now() + LONG * 1000000000ll;
+
+	for (int i = 0; ds_now() < end && (ds_direct(c->s) & ds_direct(s->s)) != 3; i++)
+		exchange(c, s, i);
+	CHECK(ds_direct(c->s) == 3 && ds_direct(s->s) == 3, "%d %d", ds_direct(c->s), ds_direct(s->s));
+	hang_up(c);
+	hang_up(s);
+}
+
+// Both ends of a connection, made now, say why.
+static void stays(struct side *c, struct side *s, int why)
+{
+	connect_to(c);
+	accept_from(s);
+	for (int i = 0; i < 20; i++)
+		exchange(c, s, i);
+	CHECK(c->s->entry->reason == why && s->s->entry->reason == why, "reasons %d, %d instead of %d", c->s->entry->reason, s->s->entry->reason, why);
+}
+
+static void silent(pid_t broker)
+{
+	struct side c, s;
+
+	kill(broker, SIGSTOP);
+	forget();
+	stays(&c, &s, DS_WHY_SILENT);
+	kill(broker, SIGCONT);
+	becomes_direct(&c, &s);
+}
+
+static void of_another_version(void)
+{
+	struct side c, s;
+
+	__atomic_store_n(broker_hangs_up, 1, __ATOMIC_RELEASE);
+	forget();
+	stays(&c, &s, DS_WHY_VERSION);
+	__atomic_store_n(broker_hangs_up, 0, __ATOMIC_RELEASE);
+	forget(); // it is not looked for at once
+	becomes_direct(&c, &s);
+}
+
+// The broker ends with an offer, and stays away for longer than the offer of one that is there would be repeated.
+static void gone(pid_t *broker, const char *path)
+{
+	struct side c, s;
+	uint8_t b[1];
+
+	connect_to(&c);
+	accept_from(&s);
+	for (int i = 0; i < 2; i++)
+		CHECK(put(&c, "x", 1, 0) == 1, "offer");
+	CHECK(c.s->phase == OFFERED && c.s->offered[1] >= 0, "phase %d", c.s->phase);
+	broker_stop(*broker, path);
+	c.s->tries = 200;
+	for (int64_t end = ds_now() + LONG * 1000000000ll; ds_now() < end && c.s->entry->reason != DS_WHY_NO_BROKER; usleep(1000))
+		CHECK(put(&c, "x", 1, 0) == 1 && get(&s, b, 1, 0) == 1, "echo");
+	CHECK(c.s->entry->reason == DS_WHY_NO_BROKER && c.s->offered[1] >= 0, "reason %d, kept %d", c.s->entry->reason, c.s->offered[1]);
+	c.s->tries = 0; // the listener is not there at once
+	*broker = broker_start(path);
+	for (int i = 0; i < 2; i++)
+		CHECK(get(&s, b, 1, 0) == 1, "what was sent first");
+	becomes_direct(&c, &s);
+}
+
+int main(void)
+{
+	char path[64];
+	pid_t broker = ends_start(path, sizeof path);
+
+	silent(broker);
+	of_another_version();
+	gone(&broker, path);
+	ends_stop(broker, path);
+	printf("absent: %d failed\n", failures);
+	return failures != 0;
+}
