@@ -22,9 +22,12 @@ func (l *local) reason(t *testing.T, server bool, choice string) {
 	}
 }
 
+// patient has a program wait for a broker that is late on a busy machine: one that sleeps would not hear of it later.
+const patient = "EXNET_DS_WELCOME=60000"
+
 // other is l for programs with reports, or without exn-run, of their own.
 func (l *local) other(t *testing.T, exnRun string) *local {
-	return &local{ns: l.ns, exnRun: exnRun, dir: sharedDir(t)}
+	return &local{ns: l.ns, exnRun: exnRun, dir: sharedDir(t), env: l.env}
 }
 
 // What exn-run says of a connection that stays on TCP is a fact about it.
@@ -33,10 +36,11 @@ func TestRootRunReasons(t *testing.T) {
 	const port, late = "8000", "8001"
 	checkLeaks(t)
 	l := newLocal(t, true)
+	l.env = []string{patient}
 	reasons := script(t, "reasons.py")
 	// For an offer that nobody takes the broker waits 10 s: meanwhile, the others.
 	asleep := l.serve(t, late, "python3", reasons, "serve", late, "asleep")
-	sender := startIn(t, l.ns, nil, l.exnRun, "--loopback", "--verbose", "python3", reasons, "send", late, "127.0.0.1")
+	sender := startIn(t, l.ns, nil, "env", patient, l.exnRun, "--loopback", "--verbose", "python3", reasons, "send", late, "127.0.0.1")
 	for _, tt := range []struct {
 		name, serve, talk, choice string
 		server                    bool // of whom it is
@@ -128,9 +132,9 @@ func TestRootRunUnreachable(t *testing.T) {
 		}
 		return err
 	})
-	s := startIn(t, spaces[1], nil, exnRun, "python3", script(t, "reasons.py"), "serve", port, "asleep", server)
+	s := startIn(t, spaces[1], nil, "env", patient, exnRun, "python3", script(t, "reasons.py"), "serve", port, "asleep", server)
 	s.listens(t, port)
-	c := startIn(t, spaces[0], nil, exnRun, "--verbose", "python3", script(t, "reasons.py"), "send", port, server)
+	c := startIn(t, spaces[0], nil, "env", patient, exnRun, "--verbose", "python3", script(t, "reasons.py"), "send", port, server)
 	c.says(t, "tcp: offered, and not taken")
 	stop() // what the client sends from now on waits in its socket
 	c.says(t, "tcp: the peer's node cannot be reached")

@@ -52,6 +52,7 @@ struct ds_sock {
 	uint32_t leading;      /* the thread of this process that leads; 0: none */
 	uint32_t sets_name;    /* by which the epoll sets of this process lead, if no thread does */
 	unsigned sets;	       /* their armings */
+	unsigned pollers;      /* threads of this process that sleep on wakefd, as another sleeper has the bell */
 	struct ds_spinner spinner;
 	void *user;
 	struct ds_info info;

@@ -253,7 +253,7 @@ void ds_fork_child(void)
 		}
 		ds_offer_once(s); /* the parent repeats it */
 		s->arming = (struct ds_lock){0}; /* who sleeps does so in the parent */
-		s->leading = s->sets = 0;
+		s->leading = s->sets = s->pollers = 0;
 		s->entry = NULL;
 		if (s->seg.mem)
 			s->seg.counters = ds_stats_counters(NULL);

@@ -70,6 +70,25 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
+/* Peeks at what is on the shadow, where the direction goes on behind what the queue holds, of which n bytes were seen: the
+ * number of bytes more. A program that peeks until it sees enough would wait for ever. With the lock of rx. */
+static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, ssize_t n)
+{
+	struct iovec v[DS_VECTORS];
+	struct msghdr m = {.msg_iov = v};
+	int saved = errno;
+	ssize_t r;
+
+	if (!c->left || !ds_rx_over(&s->seg, &s->sh->rx) || ds_rx_readable(&s->seg, &s->sh->rx) != (uint64_t)n)
+		return 0;
+	m.msg_iovlen = (size_t)ds_vectors(c, c->left, v);
+	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	if (r > 0)
+		ds_skip(c, (size_t)r);
+	errno = saved;
+	return r > 0 ? r : 0;
+}
+
 /* A read has got all that there was where the direction stood before, and has room left: is there more where it has moved
  * to? A short read would say that there is not, and who reads on edges has been told of all of it. With the lock of rx. */
 static bool moved_on(struct ds_sock *s, int before)
@@ -125,6 +144,8 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			}
 			n = -1;
 		}
+		if (peek && n > 0)
+			n += peek_behind(s, fd, c, flags, n);
 		break;
 	case RX_ENDED:
 		n = 0;
@@ -281,7 +302,8 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 		return 0;
 	}
 	ds_rx_update(s, fd);
-	if (ds_mode(&h->rx_mode) < RX_DIRECT || ds_mode(&h->rx_mode) == RX_BACK)
+	if (ds_mode(&h->rx_mode) < RX_DIRECT || ds_mode(&h->rx_mode) == RX_BACK ||
+	    (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_over(&s->seg, &h->rx))) /* it goes on there */
 		REAL(ioctl)(fd, DS_INQ, &there);
 	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)there >= h->left)
 		there = (int)h->left;

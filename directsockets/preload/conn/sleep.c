@@ -133,12 +133,49 @@ void ds_barrier(void)
 	ds_fence(&all);
 }
 
-/* Wakes those who sleep on the generation: the leader does not sleep any more. */
+/* Makes the wakefd readable, until who sleeps on it next begins to. */
+static void tell_pollers(struct ds_sock *s)
+{
+	uint64_t one = 1;
+	int saved = errno;
+
+	ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
+	errno = saved;
+}
+
+bool ds_follow(struct ds_sock *s)
+{
+	uint64_t count;
+	int saved = errno;
+
+	ds_wakefd_make(s);
+	if (ds_wakefd(s) < 0)
+		return false;
+	__atomic_fetch_add(&s->pollers, 1, __ATOMIC_SEQ_CST);
+	ds_syscall(SYS_read, ds_wakefd(s), &count, sizeof count);
+	errno = saved;
+	ds_own_again(&s->arming);
+	bool here = s->leading || s->sets > 0;
+	ds_own_unlock(&s->arming);
+	if (!__atomic_load_n(&s->sh->leader, __ATOMIC_SEQ_CST)) /* it woke before it could know */
+		tell_pollers(s);
+	return here;
+}
+
+void ds_follow_end(struct ds_sock *s)
+{
+	if (ds_wakefd(s) >= 0)
+		__atomic_fetch_sub(&s->pollers, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Wakes those who sleep on the generation, or poll: the leader does not sleep any more. */
 static void wake_followers(struct ds_sock *s)
 {
-	__atomic_fetch_add(&s->sh->generation, 1, __ATOMIC_ACQ_REL);
+	__atomic_fetch_add(&s->sh->generation, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&s->sh->followers, __ATOMIC_ACQUIRE))
 		ds_futex_wake(&s->sh->generation, 1 << 30);
+	if (__atomic_load_n(&s->pollers, __ATOMIC_SEQ_CST))
+		tell_pollers(s);
 }
 
 /* Nobody of this process leads any more. With s->arming. */
@@ -216,7 +253,7 @@ void ds_rung(struct ds_sock *s)
 	uint64_t count;
 	int saved = errno, wakefd = ds_wakefd(s);
 
-	if (wakefd >= 0)
+	if (wakefd >= 0 && !ds_has_segment(s)) /* else it is for all that follow: ds_follow */
 		ds_syscall(SYS_read, wakefd, &count, sizeof count);
 	errno = saved;
 	if (ds_bell(s) < 0)

@@ -133,8 +133,11 @@ int ds_direct(struct ds_sock *s) DS_HIDDEN;
  *
  * ds_arm returns false if another sleeper of s has the bell: then sleep without it,
  * and no longer than DS_FOLLOW_MS before looking again. Only who was told true calls
- * ds_disarm with had = true. */
-enum { DS_FOLLOW_MS = 5 };
+ * ds_disarm with had = true. A poller that was told false calls ds_follow: if that is true, it is a sleeper of this
+ * process, which writes to the wakefd when it wakes, and DS_LEADER_MS will do; ds_follow_end when the sleep is over. */
+enum { DS_FOLLOW_MS = 5, DS_LEADER_MS = 100 };
+bool ds_follow(struct ds_sock *s) DS_HIDDEN;
+void ds_follow_end(struct ds_sock *s) DS_HIDDEN;
 void ds_wait_begin(struct ds_sock *s) DS_HIDDEN;
 void ds_wait_end(struct ds_sock *s) DS_HIDDEN;
 

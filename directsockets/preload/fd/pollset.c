@@ -14,6 +14,7 @@ struct slot {
 	unsigned kernel;  /* what the shadow decides */
 	bool direct;	  /* both directions: the shadow has nothing to say as long as something is ready */
 	bool waiting, armed, had;
+	bool follows, far; /* ds_follow was called; it said that the leader is another process's */
 };
 
 enum { SMALL = 16, SMALL_FDS = 64 };
@@ -40,6 +41,8 @@ static void lie_down(struct slot *t, const struct pollfd *fds)
 	if (ds_bell(t->c->s) >= 0) {
 		t->had = ds_arm(t->c->s, poll_plain((unsigned short)fds[t->at].events));
 		t->armed = true;
+		t->follows = !t->had;
+		t->far = t->follows && !ds_follow(t->c->s);
 	}
 	ds_critical_end();
 }
@@ -50,11 +53,13 @@ static void asleep_end(struct waiting *w)
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct slot *t = &w->slots[i];
 		ds_critical_begin();
+		if (t->follows)
+			ds_follow_end(t->c->s);
 		if (t->armed)
 			ds_disarm(t->c->s, t->had);
 		if (t->waiting)
 			ds_wait_end(t->c->s);
-		t->armed = t->waiting = false;
+		t->armed = t->waiting = t->follows = false;
 		ds_critical_end();
 	}
 }
@@ -182,7 +187,8 @@ static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, 
 		t->extra = len;
 		if (!sleep)
 			continue;
-		int bell = t->armed && t->had ? ds_bell(t->c->s) : -1, wakefd = ds_wakefd(t->c->s);
+		bool leads = t->armed && t->had;
+		int bell = leads ? ds_bell(t->c->s) : -1, wakefd = leads ? -1 : ds_wakefd(t->c->s);
 		if (bell >= 0)
 			k[len++] = (struct pollfd){bell, POLLIN, 0};
 		if (wakefd >= 0)
@@ -293,20 +299,22 @@ static int at_once(struct set *p)
 	return rc > 0 ? complete(p, false) : rc;
 }
 
-/* Arms all that have bells. True if some bell is another sleeper's. */
-static bool arm(const struct set *p)
+/* Arms all that have bells. How long to sleep at most, as some bell is another sleeper's: ms; 0: for ever. */
+static long arm(const struct set *p)
 {
-	bool follow = false, armed = false;
+	bool armed = false;
+	long nap = 0;
 
 	for (nfds_t i = 0; i < p->w->n; i++) {
 		struct slot *s = &p->w->slots[i];
 		lie_down(s, p->fds);
 		armed |= s->armed;
-		follow |= s->armed && !s->had;
+		if (s->follows)
+			nap = s->far || nap == DS_FOLLOW_MS ? DS_FOLLOW_MS : DS_LEADER_MS;
 	}
 	if (armed)
 		ds_barrier();
-	return follow;
+	return nap;
 }
 
 /* Hands the bells that the kernel has told of to their sockets. No lock. */
@@ -335,18 +343,17 @@ static void settle(const struct set *p, bool rung)
 /* One sleep, left at most (NULL: for ever). The entries that are ready, or -1 and errno. */
 static int sleep_once(const struct set *p, const struct timespec *left, struct ds_spin *spin, struct ds_sock *spun)
 {
-	static const struct timespec short_nap = {0, DS_FOLLOW_MS * 1000000L};
 	struct waiting *w = p->w;
 	unsigned handled = ds_handled();
-	bool follow = arm(p);
+	struct timespec nap = {0, arm(p) * 1000000L};
 
 	if (look(w, p->fds) > 0) {
 		asleep_end(w);
 		others_none(p);
 		return complete(p, true);
 	}
-	if (follow && (!left || left->tv_sec > 0 || left->tv_nsec > short_nap.tv_nsec))
-		left = &short_nap;
+	if (nap.tv_nsec && (!left || left->tv_sec > 0 || left->tv_nsec > nap.tv_nsec))
+		left = &nap;
 	nfds_t n = kernel_set(w, p->fds, p->n, p->k, true);
 	int rc = ds_handled() == handled ? raw_poll(p->k, n, left, p->mask) : -1;
 	int err = rc < 0 && ds_handled() != handled ? EINTR : errno;

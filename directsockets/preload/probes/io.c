@@ -68,6 +68,29 @@ static void peek(void)
 	R(recv(s, buf, 10, 0));
 }
 
+/* A peek sees what stands in two places, when the sender has gone back to TCP; nothing of it is read before. */
+static void peek_demoted(void)
+{
+	int c, s, over[2], got;
+	pair(&c, &s);
+	put(c, "abc", 3);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, over))
+		die("socketpair");
+	pass_fd(over[0], c); /* whoever gets it may be without the library */
+	put(c, "def", 3);
+	arrived(s, 6);
+	R(ioctl(s, FIONREAD, &got));
+	out("%d to read", got);
+	R(recv(s, buf, 5, MSG_PEEK));
+	R(recv(s, buf, 10, MSG_PEEK | MSG_DONTWAIT));
+	out("%.6s", buf);
+	R(recv(s, NULL, 10, MSG_PEEK | MSG_TRUNC));
+	R(recv(s, buf, 6, MSG_PEEK | MSG_WAITALL));
+	R(recv(s, buf, 10, 0));
+	out("%.6s", buf);
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+}
+
 static void peek_large(void)
 {
 	int c, s;
@@ -488,6 +511,7 @@ const struct probe io_probes[] = {
 	{"halfclose", halfclose, 0},
 	{"peek", peek, 0},
 	{"peek-large", peek_large, 0},
+	{"peek-demoted", peek_demoted, 0},
 	{"waitall", waitall, 0},
 	{"dontwait", dontwait, 0},
 	{"nonblock-later", nonblock_later, 0},

@@ -84,6 +84,7 @@ enum { LONG = 60000 };
 void arrived(int fd, int n);
 void ended(int fd);
 void cut(int fd);
+void pass_fd(int over, int fd);		    // a copy of fd, as a message
 void *write_later(void *fd);		    // a thread: 50 ms, then "late" to *fd
 
 int ep_new(void);

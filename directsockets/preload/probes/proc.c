@@ -192,7 +192,7 @@ static void prefork(void)
 		finish(pid[i]);
 }
 
-static void pass_fd(int over, int fd)
+void pass_fd(int over, int fd)
 {
 	char ctl[CMSG_SPACE(sizeof fd)];
 	struct iovec v = {"f", 1};
