@@ -17,7 +17,12 @@ import (
 	"exnet/internal/accept"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(buildDir)
+		os.Exit(code)
+	}))
+}
 
 // node is a server with its sockets.
 type node struct {
