@@ -19,6 +19,7 @@ type peer struct {
 	s    *Server
 	node uint16
 	out  toPeer
+	host bool // on another host
 
 	// All of these belong to the Server's lock.
 	addrs  []netip.Addr        // that it says it has
@@ -283,9 +284,17 @@ func (s *Server) handOverLocked(o *offer, p *peer) wire.Reason {
 	if o.key.Zone != 0 && o.key.Zone != s.cfg.Zone {
 		return wire.NoListener
 	}
+	carried := s.cfg.Carried(o.key.Server)
+	if p.host && !carried {
+		return wire.NoListener
+	}
 	p.nextID++
 	o.peer, o.peerID = p, p.nextID
-	if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}, o.seg, o.bell) {
+	if carried {
+		if carry(s.cfg.Carrier, p.node, o.peerID, []int{o.seg, o.bell}) != nil {
+			return wire.TooMany
+		}
+	} else if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}, o.seg, o.bell) {
 		return wire.Unreachable
 	}
 	o.throwAway()

@@ -55,6 +55,13 @@ type Config struct {
 	// CheckPeer says why the process at the other end of a connection given to Peer is
 	// not the broker of the node that it says. Default: it is believed.
 	CheckPeer func(conn *net.UnixConn, node uint16) error
+	// Carrier brings connections to nodes of other hosts, and what brokers say to each
+	// other (Meet, Hear, Receive). Default: nobody does, and they stay on TCP.
+	Carrier Carrier
+	// Carried says whether a connection to this address goes through the fabric: a rule
+	// asks for it. It must not call the Server. Default: none does; then those between hosts
+	// stay on TCP, and those within one share memory.
+	Carried func(server netip.AddrPort) bool
 	// Log is told of clients that break the rules. Default: nobody.
 	Log *slog.Logger
 }
@@ -88,6 +95,9 @@ type Server struct {
 	handed expiry               // +checklocks:mu
 	peers  map[*peer]struct{}   // +checklocks:mu
 	byAddr map[netip.Addr]*peer // +checklocks:mu
+	// hostsMu comes before mu.
+	hostsMu sync.Mutex
+	hosts   map[uint16]*host // +checklocks:hostsMu
 	// idle: since when there is no session.
 	idle  time.Time      // +checklocks:mu
 	setUp SetUpTimes     // +checklocks:mu
@@ -118,8 +128,12 @@ func New(cfg Config) (s *Server, err error) {
 	if cfg.CheckPeer == nil {
 		cfg.CheckPeer = func(*net.UnixConn, uint16) error { return nil }
 	}
+	if cfg.Carried == nil || cfg.Carrier == nil {
+		cfg.Carried = func(netip.AddrPort) bool { return false }
+	}
 	s = &Server{
 		cfg:       cfg,
+		hosts:     make(map[uint16]*host),
 		sessions:  make(map[*session]struct{}),
 		users:     make(map[uint32]*usage),
 		listeners: make(map[uint16]map[*listener]struct{}),

@@ -66,12 +66,18 @@ func (b *bells) wait(ms int) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, ev := range b.got[:max(n, 0)] {
-		if ev.Pad == 1 && len(b.rung) < maxRung {
+		if ev.Pad == 0 {
+			var count [8]byte
+			_, _ = unix.Read(b.event, count[:]) // it is not 0
+		} else if len(b.rung) < maxRung {
 			b.rung = append(b.rung, uint32(ev.Fd))
 		}
 	}
 	return n, err
 }
+
+// nudge ends a wait. Nothing runs in the caller's goroutine, which may hold locks.
+func (b *bells) nudge() { _, _ = unix.Write(b.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
 // take returns the connections whose doorbells have rung.
 func (b *bells) take() []uint32 {
@@ -113,7 +119,7 @@ func (e *Engine) attend() (stop func()) {
 	}()
 	return func() {
 		s.over.Store(true)
-		_, _ = unix.Write(e.bells.event, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		e.bells.nudge()
 		<-done
 	}
 }

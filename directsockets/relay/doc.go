@@ -75,6 +75,8 @@
 // All methods of an Engine may be called from many goroutines. Its connections belong to
 // the poll list of its napi.Context, which one goroutine runs at a time; whoever else wants
 // something leaves it in the inbox. Handlers of the NIC only mark what is to be polled.
+// Config's functions are called by the poll list's owner; they may take locks that callers
+// of the Engine's methods hold.
 //
 // # Limits
 //

@@ -192,12 +192,12 @@ func (e *Engine) Stats() (s Stats) {
 	return s
 }
 
-// do has f run by the poll list's owner. ErrClosed: it will not.
+// do has f run by the poll list's owner, later: the caller may hold locks that f or
+// Config's functions take. ErrClosed: it will not.
 func (e *Engine) do(f func()) error {
-	if !e.inbox.put(f) {
+	if !e.inbox.put(f, e.bells.nudge) {
 		return ErrClosed
 	}
-	e.pumpIRQ.Schedule()
 	return nil
 }
 
@@ -211,11 +211,13 @@ type inbox struct {
 	closed  bool            // +checklocks:mu
 }
 
-func (in *inbox) put(f func()) bool {
+// put takes a job, and calls nudge, but not after close.
+func (in *inbox) put(f, nudge func()) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if !in.closed {
 		in.jobs = append(in.jobs, f)
+		nudge()
 	}
 	return !in.closed
 }

@@ -1,0 +1,184 @@
+package broker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/directsockets/broker/wire"
+	"exnet/fabric"
+)
+
+// Carrier brings to another node, through the fabric, what its broker is to hear, and
+// connections; a relay.Engine is one.
+type Carrier interface {
+	// Send brings b there, in order. It copies b.
+	Send(to fabric.NodeID, b []byte) error
+	// Offer has a connection be offered there. It takes the descriptors.
+	Offer(to fabric.NodeID, id uint32, seg, bell int) error
+}
+
+// host is a broker on another host, as far as it is known. It belongs to hosts.mu.
+type host struct {
+	own  uint32 // number of this broker's session with it
+	far  uint32 // of its session with this one; 0: it has not said
+	peer *peer  // nil: it has not said who it is
+}
+
+// hostWay is the way to a broker on another host. Every message begins with the number of
+// the session, as either broker may begin anew.
+type hostWay struct {
+	c    Carrier
+	node uint16
+	own  uint32
+}
+
+// sessionLen is the length of a session's number before a message.
+const sessionLen = 4
+
+func (w hostWay) send(m peerMessage, _ ...int) error {
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, sessionLen+peerHandLen), w.own)
+	b, err := m.AppendBinary(b)
+	if err != nil {
+		return err
+	}
+	return w.c.Send(fabric.NodeID(w.node), b)
+}
+
+func (hostWay) Abort() {}
+func (hostWay) Close() {}
+
+// carry has a connection be offered to another node. It borrows the descriptors.
+func carry(c Carrier, node uint16, id uint32, fds []int) error {
+	own := make(packet.Descriptors, 0, wire.MaxDescriptors)
+	defer func() { own.Close() }()
+	for _, fd := range fds {
+		d, err := packet.Dup(fd)
+		if err != nil {
+			return err
+		}
+		own = append(own, d)
+	}
+	seg, bell := own.Take(0), own.Take(1)
+	go func() { // it maps memory: nobody waits for that. If it fails the client finds its doorbell at its end
+		_ = c.Offer(fabric.NodeID(node), id, seg, bell)
+	}()
+	return nil
+}
+
+// Meet begins a session with the broker of a node on another host, which hears from here
+// until Part. It is called at both ends of a link.
+func (s *Server) Meet(node fabric.NodeID) error {
+	if s.cfg.Carrier == nil {
+		return nil
+	}
+	s.hostsMu.Lock()
+	defer s.hostsMu.Unlock()
+	h := &host{own: rand.Uint32() | 1}
+	s.hosts[uint16(node)] = h
+	return s.greet(h, uint16(node))
+}
+
+// greet says who this broker is.
+func (s *Server) greet(h *host, node uint16) error {
+	return hostWay{s.cfg.Carrier, node, h.own}.send(s.self())
+}
+
+// Part ends the session with the broker of a node on another host.
+func (s *Server) Part(node fabric.NodeID) {
+	s.hostsMu.Lock()
+	defer s.hostsMu.Unlock()
+	if h := s.hosts[uint16(node)]; h != nil {
+		delete(s.hosts, uint16(node))
+		if h.peer != nil {
+			s.drop(h.peer)
+		}
+	}
+}
+
+// Hear takes what the broker of a node on another host says. It borrows b until return. An
+// error ends that broker's session.
+func (s *Server) Hear(node fabric.NodeID, b []byte) error {
+	if len(b) < sessionLen {
+		return fmt.Errorf("%w: %d bytes: %w", wire.ErrMessage, len(b), io.ErrUnexpectedEOF)
+	}
+	var m peerMessage
+	if err := m.UnmarshalBinary(b[sessionLen:]); err != nil {
+		return err
+	}
+	if m.Type == peerHand {
+		return fmt.Errorf("%w: HAND without descriptors", wire.ErrRule)
+	}
+	s.hostsMu.Lock()
+	defer s.hostsMu.Unlock()
+	h := s.hosts[uint16(node)]
+	if h == nil {
+		return nil // the link is known here soon: Meet, which it answers
+	}
+	if far := binary.LittleEndian.Uint32(b); far != h.far {
+		return s.meetAgain(h, uint16(node), far, m)
+	}
+	if h.peer == nil {
+		return nil
+	}
+	err := s.fromPeer(h.peer, m, nil, false)
+	if err != nil {
+		s.drop(h.peer)
+		h.peer = nil
+	}
+	return err
+}
+
+// meetAgain begins with a session of the other broker's that is new here.
+//
+// +checklocks:s.hostsMu
+func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) error {
+	if m.Type != peerNode || m.Node != node {
+		return fmt.Errorf("%w: node %d begins with %v of node %d", wire.ErrRule, node, m.Type, m.Node)
+	}
+	if h.peer != nil {
+		s.drop(h.peer)
+		h.peer = nil
+	}
+	h.far = far
+	if err := s.greet(h, node); err != nil {
+		return err
+	}
+	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.own})
+	p.host = true
+	if err := s.addPeer(p); err != nil {
+		return err
+	}
+	h.peer = p
+	return nil
+}
+
+// Receive takes a connection that a program behind another node offers through the fabric:
+// the other broker's number of it, what its segment says, that and side 1's doorbell.
+func (s *Server) Receive(node fabric.NodeID, id uint32, nonce wire.Nonce, key wire.Key, seg, bell int) {
+	fds := packet.Descriptors{seg, bell}
+	p := s.peerOf(uint16(node))
+	if p == nil {
+		fds.Close()
+		return
+	}
+	m := peerMessage{Type: peerHand, ID: id, Nonce: nonce, Client: key.Client, Server: key.Server}
+	if err := s.receiveOffer(p, m, fds, false); err != nil {
+		s.drop(p)
+	}
+	p.trash.throw(fds...)
+}
+
+// peerOf is the broker of a node.
+func (s *Server) peerOf(node uint16) *peer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.peers {
+		if p.node == node && !p.gone {
+			return p
+		}
+	}
+	return nil
+}

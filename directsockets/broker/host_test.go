@@ -1,0 +1,238 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/relay"
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+	"exnet/fabric/link/mem"
+	"exnet/fabric/nic"
+)
+
+// newHosts is newFabric with the nodes on two hosts, whose brokers know of each other by
+// the fabric. rule says what goes through it.
+func newHosts(t *testing.T, rule func(netip.AddrPort) bool) (f fabricOf, engines [2]*relay.Engine) {
+	t.Helper()
+	checkFDs(t)
+	net0 := mem.NewFabric()
+	var servers [2]atomic.Pointer[Server]
+	for i := range engines {
+		card, err := nic.New(nic.Config{Node: fabric.NodeID(i + 1)})
+		if err == nil {
+			err = net0.Attach(card)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := relay.New(relay.Config{
+			NIC: card,
+			Offered: func(o relay.Offer) {
+				servers[i].Load().Receive(o.Node, o.ID, o.Info.Nonce, wire.Key{Client: o.Info.Client, Server: o.Info.Server}, o.Segment, o.Bell)
+			},
+			Note: func(from fabric.NodeID, b []byte) {
+				if err := servers[i].Load().Hear(from, b); err != nil {
+					t.Error(err)
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines[i] = e
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		t.Cleanup(func() {
+			cancel()
+			if err := errors.Join(<-done, e.Close(), card.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		s, _ := startServer(t, Config{Node: uint16(i + 1), Addrs: []netip.Addr{[]netip.Addr{addrA, addrB}[i]}, Carrier: e, Carried: rule})
+		servers[i].Store(s)
+		go func() { done <- e.Run(ctx) }()
+	}
+	f.a, f.b = servers[0].Load(), servers[1].Load()
+	f.ca, f.cb = dialClient(t, client.Config{Path: f.a.Path()}), dialClient(t, client.Config{Path: f.b.Path()})
+	if err := errors.Join(f.a.Meet(2), f.b.Meet(1)); err != nil {
+		t.Fatal(err)
+	}
+	ln := listen(t, "tcp4", "127.0.1.2:0")
+	f.port = port(ln.Addr())
+	f.announced = f.cb.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "A knows of the listener", func() bool { return f.ca.Listener(f.port) })
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: addrA.AsSlice()}}
+	c, err := d.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); s.Close() })
+	f.conn = connection{c.(*net.TCPConn), s, plain(wire.Key{
+		Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()})}
+	return f, engines
+}
+
+// offer has A's program offer a connection.
+func (f fabricOf) offer(t *testing.T) (e *segment.End, refused chan wire.Reason) {
+	t.Helper()
+	info := segment.Info{Nonce: segment.NewNonce(), Client: f.conn.key.Client, Server: f.conn.key.Server}
+	seg, err := segment.Create(info, segment.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bells, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err = segment.NewEnd(seg, segment.Client, bells[0], nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close(false); seg.Retire() })
+	refused = make(chan wire.Reason, 1)
+	err = f.ca.Offer(client.Socket{Conn: rawOf(t, f.conn.client)}, info.Nonce, seg.Fd(), bells[1], func(r wire.Reason) { refused <- r })
+	if err = errors.Join(err, unix.Close(bells[1])); err != nil {
+		t.Fatal(err)
+	}
+	return e, refused
+}
+
+func everything(netip.AddrPort) bool { return true }
+
+// A connection between hosts is offered by one broker and claimed from the other, and its
+// bytes go from one segment to the other; so again after the brokers have met anew.
+func TestHosts(t *testing.T) {
+	f, _ := newHosts(t, everything)
+	for round := range 3 {
+		c, refused := f.offer(t)
+		f.shown(t, true)
+		r := claimFor(t, f.cb, f.conn)
+		if r.err != nil || r.Key != f.conn.key || [16]byte(r.Nonce) != c.Segment().Info().Nonce {
+			t.Fatalf("%+v", r)
+		}
+		seg, err := segment.Map(r.Segment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bell, err := unix.FcntlInt(uintptr(r.Bell), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := segment.NewEnd(seg, segment.Server, bell, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(sync.OnceFunc(func() { _ = s.Close(false); seg.Retire() }))
+		if err := s.Attach(); err != nil {
+			t.Fatal(err)
+		}
+		brokertest.Eventually(t, "attached", func() bool { return c.Attached() })
+		if err := c.Promote(0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Send([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 100)
+		brokertest.Eventually(t, "received", func() bool {
+			if _, ok := s.PromotedAt(); !ok {
+				return false
+			}
+			n, err := s.Recv(buf)
+			if err != nil && err != segment.ErrAgain && err != io.EOF {
+				t.Error(err)
+			}
+			return string(buf[:n]) == "hello"
+		})
+		f.nothingLeft(t)
+		select {
+		case r := <-refused:
+			t.Errorf("refused: %v", r)
+		default:
+		}
+		_ = c.Close(false)
+		if round == 1 { // the link was down
+			f.a.Part(2)
+			f.b.Part(1)
+			brokertest.Eventually(t, "A has forgotten the listener", func() bool { return !f.ca.Listener(f.port) })
+			if err := errors.Join(f.a.Meet(2), f.b.Meet(1)); err != nil {
+				t.Fatal(err)
+			}
+			brokertest.Eventually(t, "A knows of the listener again", func() bool { return f.ca.Listener(f.port) })
+		}
+	}
+}
+
+// Without a rule that asks for the fabric nothing is offered to another host.
+func TestHostsWithoutRule(t *testing.T) {
+	f, engines := newHosts(t, func(netip.AddrPort) bool { return false })
+	_, refused := f.offer(t)
+	reason(t, refused, wire.NoListener)
+	f.nothingLeft(t)
+	if s := engines[0].Stats(); s.Opened != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What a program takes back, or nobody claims, ends at both brokers.
+func TestHostsOfferEnds(t *testing.T) {
+	f, _ := newHosts(t, everything)
+	c, _ := f.offer(t)
+	f.shown(t, true)
+	f.ca.Withdraw(wire.Nonce(c.Segment().Info().Nonce))
+	_ = c.Close(false)
+	f.shown(t, false)
+	f.nothingLeft(t)
+
+	c, refused := f.offer(t)
+	f.shown(t, true)
+	f.b.mu.Lock()
+	for _, o := range f.b.offers {
+		f.b.endOfferLocked(o, wire.Expired)
+	}
+	f.b.mu.Unlock()
+	reason(t, refused, wire.Expired)
+	brokertest.Eventually(t, "the doorbell has ended", func() bool { c.Awake(); return c.Err() != nil })
+	f.nothingLeft(t)
+}
+
+// A node says nothing for another one, and begins by saying who it is.
+func TestHostsHostile(t *testing.T) {
+	f, _ := newHosts(t, everything)
+	say := func(session byte, m peerMessage) error {
+		b, err := m.AppendBinary([]byte{session, 0, 0, 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.b.Hear(1, b)
+	}
+	for what, err := range map[string]error{
+		"short":            f.b.Hear(1, []byte{1, 2}),
+		"noise":            f.b.Hear(1, make([]byte, 30)),
+		"HAND":             say(9, peerMessage{Type: peerHand, Client: f.conn.key.Client, Server: f.conn.key.Server}),
+		"another node":     say(9, peerMessage{Type: peerNode, Node: 7}),
+		"does not say who": say(9, peerMessage{Type: peerResult}),
+	} {
+		if !errors.Is(err, wire.ErrRule) && !errors.Is(err, wire.ErrMessage) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := f.b.Hear(77, make([]byte, 12)); err == nil {
+		t.Error("noise of an unknown node")
+	}
+}
