@@ -230,11 +230,15 @@ func (a *account) close(end event, p *results, out io.Writer) {
 	}
 }
 
-// grave reports whether a line of a test's output says what only a fault of the program explains.
+// signs are of what only a fault of the program explains: of its memory, or of the bytes that it moves.
+var signs = []string{
+	"DATA RACE", "race detected", "Sanitizer", "runtime error", "panic:", "fatal error:", "SIGSEGV", "egmentation fault",
+	"corrupt", "differ", "mismatch", "sha256", "checksum", "out of order", "leak",
+}
+
+// grave reports whether a line of a test's output has one of the signs.
 func grave(line string) bool {
-	return slices.ContainsFunc([]string{"DATA RACE", "race detected", "Sanitizer", "runtime error", "panic:", "fatal error:", "SIGSEGV",
-		"egmentation fault", "corrupt"},
-		func(sign string) bool { return strings.Contains(line, sign) })
+	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(line, sign) })
 }
 
 // reason is why a test was skipped: what it printed last, without where.
