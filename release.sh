@@ -92,6 +92,11 @@ for arch in "${arches[@]}"; do
 	cp -r "$share" "$work/tar/$top/share"
 	cp -r packaging "$work/tar/$top/packaging"
 	cp -r ports/lib/include "$work/tar/$top/include"
+	mkdir "$work/tar/$top/pkgconfig"
+	for pc in rma2 velo2; do # of where the tarball is unpacked
+		sed -e 's#^libdir=.*#libdir=${pcfiledir}/..#' -e 's#^includedir=.*#includedir=${pcfiledir}/../include#' \
+			"ports/lib/$pc.pc" >"$work/tar/$top/pkgconfig/$pc.pc"
+	done
 	tar -C "$work/tar" --owner 0 --group 0 -czf "$out/$top.tar.gz" "$top"
 	for kind in deb rpm; do
 		VERSION=$version ARCH=$arch ROOT=$root SHARE=$share go run "$nfpm" package --config packaging/nfpm.yaml --packager $kind --target "$out/"

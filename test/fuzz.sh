@@ -61,9 +61,10 @@ if [ -n "$list" ]; then
 fi
 
 if [ -n "$keep" ]; then
+	module=$(go list -m)
 	while IFS=: read -r dir target; do
 		case $target in Fuzz*) ;; *) continue ;; esac
-		to=$dir/testdata/fuzz/$target from=$(go env GOCACHE)/fuzz/exnet/$dir/$target
+		to=$dir/testdata/fuzz/$target from=$(go env GOCACHE)/fuzz/$module/$dir/$target
 		mkdir -p "$to"
 		have=$(find "$to" -type f | wc -l)
 		[ "$have" -lt "$keep" ] && [ -d "$from" ] || continue

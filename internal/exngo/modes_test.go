@@ -102,7 +102,7 @@ func TestModules(t *testing.T) {
 	})
 	t.Run("named exnet", func(t *testing.T) {
 		dir := copyTree(t, "echo")
-		writeFile(t, filepath.Join(dir, "go.mod"), "module exnet\n\ngo 1.25\n")
+		writeFile(t, filepath.Join(dir, "go.mod"), "module "+module+"\n\ngo 1.25\n")
 		both(t, buildUnchanged(t, dir))
 	})
 }
@@ -301,7 +301,7 @@ func TestPackageToo(t *testing.T) {
 	text := strings.NewReplacer("net.Listen(", "directsockets.Listen(", "net.Dial(", "directsockets.Dial(", "*net.TCPConn", "*directsockets.Conn",
 		"\t\"net\"\n", "\t\"exnet/directsockets\"\n").Replace(string(readFile(t, filepath.Join(dir, "main.go"))))
 	writeFile(t, filepath.Join(dir, "main.go"), text)
-	writeFile(t, filepath.Join(dir, "go.mod"), "module echo.test\n\ngo 1.26.3\n\nrequire exnet v0.0.0\n\nrequire golang.org/x/sys v0.49.0\n\nreplace exnet => "+root+"\n")
+	writeFile(t, filepath.Join(dir, "go.mod"), "module echo.test\n\ngo 1.26.3\n\nrequire "+module+" v0.0.0\n\nrequire golang.org/x/sys v0.49.0\n\nreplace "+module+" => "+root+"\n")
 	writeFile(t, filepath.Join(dir, "go.sum"), string(readFile(t, filepath.Join(root, "go.sum"))))
 	both(t, buildProgram(t, dir, "-mod=mod"))
 }

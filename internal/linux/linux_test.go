@@ -32,7 +32,7 @@ func TestSaidByAll(t *testing.T) {
 			return err
 		}
 		rel, err := filepath.Rel(root, path)
-		imports[filepath.ToSlash(filepath.Join("exnet", rel))] = p.Imports
+		imports["exnet/"+filepath.ToSlash(rel)] = p.Imports
 		return err
 	})
 	if err != nil || len(imports) < 50 {
