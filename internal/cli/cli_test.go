@@ -28,6 +28,19 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
+func TestParseMicroseconds(t *testing.T) {
+	for text, want := range map[string]time.Duration{"0": 0, "50": 50 * time.Microsecond, "50us": 50 * time.Microsecond, "1s": time.Second, "1000000": time.Second} {
+		if d, err := ParseMicroseconds(text, time.Second); err != nil || d != want {
+			t.Errorf("%q: %v, %v", text, d, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "-1us", "1000001", "1.1s", "1.5", "9223372036854775807", "-9223372036854775808", "99999999999999999999", "x"} {
+		if d, err := ParseMicroseconds(text, time.Second); err == nil || !strings.Contains(err.Error(), "use 0 to 1000000 microseconds") {
+			t.Errorf("%q: %v, %v", text, d, err)
+		}
+	}
+}
+
 func FuzzParseSize(f *testing.F) {
 	f.Add("64k")
 	f.Add("-9223372036854775808g")

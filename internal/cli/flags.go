@@ -93,6 +93,19 @@ func ParseDuration(to *time.Duration, s string, low, high time.Duration) error {
 	return nil
 }
 
+// ParseMicroseconds reads a time up to high: a number of microseconds, or a time with its unit.
+func ParseMicroseconds(s string, high time.Duration) (time.Duration, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	d := time.Duration(min(n, int64(high/time.Microsecond)+1)) * time.Microsecond
+	if err != nil {
+		d, err = time.ParseDuration(s)
+	}
+	if err != nil || n < 0 || d < 0 || d > high {
+		return 0, fmt.Errorf("use 0 to %d microseconds, or a time such as 50us", high/time.Microsecond)
+	}
+	return d, nil
+}
+
 // Size defines a flag that takes a number of bytes between low and high.
 func Size(fs *pflag.FlagSet, to *int, name string, low, high int, usage string) {
 	fs.Func(name, usage, func(s string) error {

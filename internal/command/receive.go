@@ -1,8 +1,6 @@
 package command
 
 import (
-	"time"
-
 	"exnet/internal/cli"
 	"exnet/napi"
 
@@ -13,10 +11,8 @@ import (
 // configuration files and "exn-tun set" have, too.
 func ReceiveFlags(fs *pflag.FlagSet, mode *napi.Mode, c *napi.Coalesce) {
 	cli.Var(fs, mode, "mode", "`MODE` how frames are received: napi, interrupt or busy (napi)")
-	fs.Func("coalesce-usecs", "`N` hold back an interrupt for so many microseconds (0)", func(s string) error {
-		var us int
-		err := cli.ParseNumber(&us, s, 0, int(napi.MaxDelay/time.Microsecond))
-		c.Delay = time.Duration(us) * time.Microsecond
+	fs.Func("coalesce-usecs", "`N` hold back an interrupt for so many microseconds (0)", func(s string) (err error) {
+		c.Delay, err = cli.ParseMicroseconds(s, napi.MaxDelay)
 		return err
 	})
 	cli.Number(fs, &c.Frames, "coalesce-frames", 0, 1<<16, "`N` or until so many frames are there (0: not counted)")

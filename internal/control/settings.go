@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/cli"
 	"exnet/napi"
 )
 
@@ -42,11 +43,11 @@ func (s *Settings) Parse(text string) error {
 			return wrong("napi, interrupt or busy")
 		}
 	case "coalesce-usecs":
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < 0 || n > MaxCoalesceUsecs {
-			return wrong(fmt.Sprintf("0 to %d", MaxCoalesceUsecs))
+		d, err := cli.ParseMicroseconds(value, napi.MaxDelay)
+		if err != nil {
+			return fmt.Errorf("%w: %s=%s: %w", ErrSetting, key, value, err)
 		}
-		s.CoalesceUsecs = &n
+		s.CoalesceUsecs = new(d.Microseconds())
 	case "coalesce-frames":
 		n, err := strconv.ParseUint(value, 10, 31)
 		if err != nil {

@@ -117,6 +117,14 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// Sizes and times are written as flags have them, too.
+func TestFileUnits(t *testing.T) {
+	c, err := parse("mtu = \"9k\"\neager_threshold = \"1KiB\"\n[receive]\ncoalesce_usecs = \"1ms\"")
+	if err != nil || c.MTU != 9<<10 || c.EagerThreshold != 1<<10 || c.Receive.Coalesce.Delay != time.Millisecond {
+		t.Errorf("got %v, %+v", err, c)
+	}
+}
+
 func TestFileRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`fabric`:                              "line 1: ",
@@ -136,6 +144,11 @@ func TestFileRefused(t *testing.T) {
 		"[receive]\nmode = \"poll\"":          "use napi, interrupt or busy",
 		"[receive]\nvelo_budget = 0":          "receive.velo_budget: 0 is too small",
 		"[receive]\ncoalesce_usecs = 2000000": "receive.coalesce_usecs: use 0 to 1000000",
+		"[receive]\ncoalesce_usecs = \"2s\"":  "receive.coalesce_usecs: use 0 to 1000000",
+		"[receive]\ncoalesce_usecs = 0.5":     "receive.coalesce_usecs: use 0 to 1000000",
+		`mtu = "9q"`:                          `mtu: "9q" is not a size`,
+		`mtu = 1e3`:                           "mtu: use a number of bytes",
+		`eager_threshold = "9999g"`:           "eager_threshold: 9999g is not between",
 	} {
 		_, err := parse(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

@@ -3,8 +3,10 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/BurntSushi/toml"
@@ -12,8 +14,9 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp/mesh"
 	"exnet/fabric/link/wire"
-	"exnet/internal/control"
+	"exnet/internal/cli"
 	"exnet/mtu"
+	"exnet/napi"
 )
 
 // file is a configuration file. Settings that are left out have their defaults;
@@ -27,10 +30,10 @@ type file struct {
 	Interface      string   `toml:"interface"`
 	Addresses      []string `toml:"addresses"`
 	TAP            bool     `toml:"tap"`
-	MTU            *int64   `toml:"mtu"`
+	MTU            *size    `toml:"mtu"`
 	NetNS          string   `toml:"netns"`
 	MACPrefix      string   `toml:"mac_prefix"`
-	EagerThreshold *int     `toml:"eager_threshold"`
+	EagerThreshold *size    `toml:"eager_threshold"`
 	FastPath       *bool    `toml:"fast_path"`
 	RealTime       *bool    `toml:"real_time"`
 	Congestion     string   `toml:"congestion"`
@@ -44,13 +47,40 @@ type file struct {
 		Plaintext bool     `toml:"plaintext"`
 	} `toml:"hosts"`
 	Receive struct {
-		Mode           string `toml:"mode"`
-		VELOBudget     *int   `toml:"velo_budget"`
-		RMABudget      *int   `toml:"rma_budget"`
-		CoalesceUsecs  *int64 `toml:"coalesce_usecs"`
-		CoalesceFrames int    `toml:"coalesce_frames"`
-		Adaptive       bool   `toml:"adaptive"`
+		Mode           string  `toml:"mode"`
+		VELOBudget     *int    `toml:"velo_budget"`
+		RMABudget      *int    `toml:"rma_budget"`
+		CoalesceUsecs  *micros `toml:"coalesce_usecs"`
+		CoalesceFrames int     `toml:"coalesce_frames"`
+		Adaptive       bool    `toml:"adaptive"`
 	} `toml:"receive"`
+}
+
+// size is a number of bytes, as a flag has it: 9000, "64k".
+type size int
+
+// UnmarshalTOML implements toml.Unmarshaler.
+func (s *size) UnmarshalTOML(v any) error {
+	switch v := v.(type) {
+	case int64:
+		*s = size(v)
+		return nil
+	case string:
+		n, err := cli.ParseSize(v, 0, math.MaxInt32)
+		*s = size(n)
+		return err
+	}
+	return errors.New("use a number of bytes, or text such as \"64k\"")
+}
+
+// micros is a time, as a flag has it: a number of microseconds, or "50us".
+type micros time.Duration
+
+// UnmarshalTOML implements toml.Unmarshaler.
+func (m *micros) UnmarshalTOML(v any) error {
+	d, err := cli.ParseMicroseconds(fmt.Sprint(v), napi.MaxDelay)
+	*m = micros(d)
+	return err
 }
 
 // ReadFile reads a configuration file. The error says where it is wrong, in one
@@ -72,6 +102,9 @@ func parse(text string) (Config, error) {
 	meta, err := toml.Decode(text, &f)
 	var syntax toml.ParseError
 	if errors.As(err, &syntax) {
+		if syntax.LastKey != "" && !strings.Contains(syntax.Message, syntax.LastKey) { // an UnmarshalTOML's, say
+			return Config{}, fmt.Errorf("line %d: %s: %s", syntax.Position.Line, syntax.LastKey, syntax.Message)
+		}
 		return Config{}, fmt.Errorf("line %d: %s", syntax.Position.Line, syntax.Message)
 	}
 	if err != nil {
@@ -162,7 +195,7 @@ func (f *file) config() (Config, error) {
 		val *int
 		to  *int
 	}{
-		{"eager_threshold", 1, f.EagerThreshold, &c.EagerThreshold},
+		{"eager_threshold", 1, (*int)(f.EagerThreshold), &c.EagerThreshold},
 		{"receive.velo_budget", 1, f.Receive.VELOBudget, &r.VELOBudget},
 		{"receive.rma_budget", 1, f.Receive.RMABudget, &r.RMABudget},
 	} {
@@ -174,11 +207,8 @@ func (f *file) config() (Config, error) {
 		}
 		*n.to = *n.val
 	}
-	if us := f.Receive.CoalesceUsecs; us != nil {
-		if *us < 0 || *us > control.MaxCoalesceUsecs {
-			return wrong("receive.coalesce_usecs", "use 0 to %d", control.MaxCoalesceUsecs)
-		}
-		r.Coalesce.Delay = time.Duration(*us) * time.Microsecond
+	if d := f.Receive.CoalesceUsecs; d != nil {
+		r.Coalesce.Delay = time.Duration(*d)
 	}
 	r.Coalesce.Frames, r.Coalesce.Adaptive = f.Receive.CoalesceFrames, f.Receive.Adaptive
 	return c, nil
