@@ -46,5 +46,8 @@ func (c *Conn) SleepTX(finishing bool, before func()) {
 	}
 }
 
+// SleepsTX reports whether Write sleeps.
+func (c *Conn) SleepsTX() bool { return c.tx.bell.sleeping.Load() }
+
 // Reading reports whether somebody reads, or waits to.
 func (c *Conn) Reading() bool { return c.rx.word.Load() == lockHeld }

@@ -29,6 +29,8 @@ const (
 	// scheduler has a program that yields wait for all others, on a busy machine for
 	// milliseconds, and one that sleeps not.
 	yieldShare = 20
+	// yieldPause is how long nobody yields at most: a program that was stopped yields again.
+	yieldPause = time.Second
 )
 
 // yielder decides whether the goroutines of a process yield. Times are shm.Nanotime's.
@@ -45,7 +47,7 @@ func (y *yielder) slow(start, now int64) bool {
 	if took <= int64(yieldMax) {
 		return false
 	}
-	y.not.Store(now + yieldShare*took)
+	y.not.Store(now + min(yieldShare*took, int64(yieldPause)))
 	return true
 }
 

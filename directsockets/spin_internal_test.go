@@ -23,4 +23,8 @@ func TestYielder(t *testing.T) {
 	if y.may(until-1) || !y.may(until) {
 		t.Errorf("yields begin again neither before nor at %v", time.Duration(until-now))
 	}
+	now = until + int64(time.Hour)
+	if !y.slow(until, now) || !y.may(now+int64(yieldPause)) {
+		t.Error("who was stopped for an hour does not yield again soon")
+	}
 }

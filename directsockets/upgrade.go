@@ -168,6 +168,11 @@ func (c *Conn) newEnd(seg *segment.Segment, bell int) (*segment.End, error) {
 		return nil, err
 	}
 	e.Tune(segment.Tuning{Threshold: c.cfg.Threshold, Chunk: c.cfg.Chunk})
+	e.OnHeard(func() {
+		if c.tx.bell.sleeping.Load() {
+			c.wake(&c.tx.half)
+		}
+	})
 	return e, nil
 }
 

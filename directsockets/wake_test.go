@@ -3,11 +3,13 @@ package directsockets_test
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"testing"
 	"time"
 
 	"exnet/directsockets"
+	"exnet/directsockets/segment"
 )
 
 // within fails unless f returns.
@@ -78,6 +80,35 @@ func TestNoWaitAfterSignal(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who takes a region's descriptor reads the doorbell, and has a Write that sleeps look again: what
+// was read may have been for it, and the runtime's poller tells nobody of a byte that is gone.
+func TestRegionTellsWriter(t *testing.T) {
+	c, s := directPair(t)
+	fill(t, c)
+	wrote := make(chan error, 1)
+	go func() { _, err := c.Write([]byte{1}); wrote <- err }()
+	eventually(t, "Write sleeps", c.SleepsTX)
+	before := counter(c, segment.Sleeps)
+	b, err := directsockets.NewBuffer(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := s.PostBuffer(b, 0, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Write looks again", func() bool { return counter(c, segment.Sleeps) > before })
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-wrote; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
 }
 
 // CloseRead ends a Read that spins: what it looks at before it spins is looked at again.

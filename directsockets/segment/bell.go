@@ -20,6 +20,10 @@ func (e *End) Awake() {
 	e.hush()
 }
 
+// OnHeard has f called, by whoever has RX, when RX has read the doorbell to take a region's
+// descriptor: a byte may have been for a sleeper of TX, who shall look again. Call it before use.
+func (e *End) OnHeard(f func()) { e.heard = f }
+
 // maxUnread is how many armings may leave their bytes in the doorbell, at most.
 const maxUnread = 32
 

@@ -195,6 +195,9 @@ func (e *End) region(p foreign.Memory) bool {
 // passed is the first descriptor that came over the doorbell; -1 if none did.
 func (e *End) passed() int {
 	e.hush()
+	if e.heard != nil {
+		e.heard()
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.fds) == 0 {
