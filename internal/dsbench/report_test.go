@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,12 +53,46 @@ func fakeReport() *report.Data {
 		}
 		d.Parts = append(d.Parts, part)
 	}
+	d.AddMPI(fakeMPI())
 	d.Parts = append(d.Parts, report.Part{ID: report.PartPrograms, Note: "wrk is left out: not installed", Rows: []result.Row{
 		{Measure: "iperf3", Path: "tcp", Unit: "Gbit/s", Median: 50}, {Measure: "iperf3", Path: "direct", Unit: "Gbit/s", Median: 200},
 		{Measure: "sockperf", Path: "tcp", Unit: "us", Median: 10}, {Measure: "sockperf", Path: "direct", Unit: "us", Median: 0.5},
 	}})
 	d.Parts[1].Note = `path ds: "cable" cut`
 	return d
+}
+
+// fakeMPI are rows of dsbench mpi.
+func fakeMPI() (rows []result.Row) {
+	for _, measure := range []struct{ name, unit string }{
+		{"openmpi latency", "us"}, {"mpich latency", "us"}, {"openmpi bandwidth", "Gbit/s"}, {"openmpi rate", "M/s"},
+	} {
+		for _, size := range []int{8, 512 << 10} {
+			for i, path := range []string{"lo", "veth", "exn", "ds", "ds-exn"} {
+				v := float64(5+i) * float64(8+size) / 8
+				rows = append(rows, result.Row{Measure: measure.name, Path: path, Size: size, Streams: 1, Unit: measure.unit,
+					Median: v, Min: v, Max: v, Runs: 1, Values: []float64{v}, Control: "lo", Duration: 0.1})
+			}
+		}
+	}
+	return rows
+}
+
+// TestReportWithoutMPI: figures 5.30 to 5.32 say that they are not MPI's.
+func TestReportWithoutMPI(t *testing.T) {
+	d := fakeReport()
+	d.Parts = slices.DeleteFunc(d.Parts, func(p report.Part) bool {
+		return strings.HasPrefix(p.ID, "openmpi") || strings.HasPrefix(p.ID, "mpich")
+	})
+	page, err := report.Render(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"In the thesis this figure is MPI over EXN": 3, "(after figure 5.3": 6, "MPI: ": 0} {
+		if n := strings.Count(string(page), text); n != want {
+			t.Errorf("%q: %d times, want %d", text, n, want)
+		}
+	}
 }
 
 // structure lists what a page consists of.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/dsbench/mpi"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/programs"
 	"exnet/internal/dsbench/report"
@@ -61,9 +62,10 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 		}
 	}
 	if ctx.Err() == nil && !ro.quick && ro.only == nil {
+		addMPI(ctx, d, ro, p)
 		addPrograms(ctx, d, ro, p)
 		if ctx.Err() != nil {
-			d.Partial = "interrupted while real programs were measured"
+			d.Partial = "interrupted while MPI or real programs were measured"
 		}
 	}
 	p.clear()
@@ -74,6 +76,35 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 		}
 	}
 	return nil, fmt.Errorf("nothing was measured: %s", d.Partial)
+}
+
+// addMPI measures the MPIs that are installed.
+func addMPI(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
+	skip := func(why string) {
+		d.Skipped = append(d.Skipped, report.Skipped{Path: "MPI", Why: strings.ReplaceAll(why, "\n", "; ")})
+	}
+	fs := pflag.NewFlagSet("mpi", pflag.ContinueOnError)
+	o := mpi.Define(fs)
+	err := fs.Parse([]string{"--runs", strconv.Itoa(min(ro.runs, 3))})
+	if err == nil {
+		err = o.Check()
+	}
+	if err != nil {
+		skip(err.Error())
+		return
+	}
+	p.say("MPI")
+	rows, missing, err := mpi.Measure(ctx, *o, d.Machine, distance())
+	if ctx.Err() != nil {
+		return
+	}
+	for _, text := range missing {
+		skip(text)
+	}
+	if err != nil {
+		skip(err.Error())
+	}
+	d.AddMPI(rows)
 }
 
 // addPrograms measures the real programs that are installed.

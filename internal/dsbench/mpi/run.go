@@ -233,37 +233,65 @@ func wasDirect(dir string) error {
 
 // Run measures what the options ask for, prints it to stdout, and says on stderr what is
 // left out.
-func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout, stderr io.Writer) (err error) {
-	if !netns.Privileged() || os.Geteuid() != 0 {
-		return errRoot
+func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout, stderr io.Writer) error {
+	rows, missing, err := Measure(ctx, o, m, d)
+	for _, text := range missing {
+		fmt.Fprintf(stderr, "dsbench mpi: %s\n", text)
 	}
-	var list []library
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return result.WriteLines(stdout, rows)
+	}
+	return table(stdout, o, rows, m, d)
+}
+
+// Measure measures what the options ask for. missing says which MPI is left out, and why.
+// The measure of a row is the MPI's name and "latency" (us), "bandwidth" (Gbit/s) or "rate"
+// (M/s).
+func Measure(ctx context.Context, o Options, m result.Machine, d coredist.Distance) (rows []result.Row, missing []string, err error) {
+	if !netns.Privileged() || os.Geteuid() != 0 {
+		return nil, nil, errRoot
+	}
+	list, missing := installed(o)
+	if len(list) == 0 {
+		return nil, missing, errors.New("no MPI is installed")
+	}
+	rows, err = measure(ctx, o, list, m, d)
+	return rows, missing, err
+}
+
+// installed returns those libraries that the options ask for, and what is missing of others.
+func installed(o Options) (list []library, missing []string) {
 	for _, l := range libraries {
 		if len(o.mpis) > 0 && !slices.Contains(o.mpis, l.name) {
 			continue
 		}
-		if missing := l.missing(); missing != "" {
-			fmt.Fprintf(stderr, "dsbench mpi: %s is left out: %s\n", l.name, missing)
+		if text := l.missing(); text != "" {
+			missing = append(missing, l.name+" is left out: "+text)
 			continue
 		}
 		list = append(list, l)
 	}
-	if len(list) == 0 {
-		return errors.New("no MPI is installed")
-	}
+	return list, missing
+}
+
+// measure measures the libraries on all paths.
+func measure(ctx context.Context, o Options, list []library, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
 	b := &bench{o: o}
 	if b.dir, err = os.MkdirTemp("", "dsbench-mpi-"); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	if err := b.build(ctx, list); err != nil {
-		return err
+		return nil, err
 	}
 	var sites []*site
 	for _, name := range o.paths {
 		s, err := open(ctx, name)
 		if err != nil {
-			return fmt.Errorf("path %s: %w", name, err)
+			return nil, fmt.Errorf("path %s: %w", name, err)
 		}
 		defer func() { err = errors.Join(err, s.path.Close()) }()
 		sites = append(sites, s)
@@ -273,16 +301,12 @@ func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, 
 		for _, l := range list {
 			for _, s := range sites {
 				if err := b.run(ctx, l, s, values); err != nil {
-					return err
+					return nil, err
 				}
 			}
 		}
 	}
-	rows := rowsOf(o, list, sites, values, m, d)
-	if o.json {
-		return result.WriteLines(stdout, rows)
-	}
-	return table(stdout, o, rows, m, d)
+	return rowsOf(o, list, sites, values, m, d), nil
 }
 
 // rowsOf makes the rows, in the form of every other measure. The control is the first path.

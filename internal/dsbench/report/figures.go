@@ -127,9 +127,37 @@ func (d *Data) percentiles(part string, size int, title string) chart {
 // thesisMPI says what figures 5.30 to 5.32 are in the thesis.
 const thesisMPI = "In the thesis this figure is MPI over EXN, with two kinds of CPU (Open MPI, OSU Micro-Benchmarks); here programs on TCP, and the NIC itself, are measured at the same sizes."
 
+// withMPI puts what was measured of MPI before a figure of the same without MPI, part: its
+// drawings, its title, and what it shows. Without it the figure says that it is not MPI's.
+// It returns the parts of which the figure then is.
+func (d *Data) withMPI(f reportFigure, title, measure, unit, part string) (_ reportFigure, parts []string) {
+	var charts []chart
+	var says []string
+	for _, m := range mpis {
+		if d.part(m.name+measure) == nil {
+			continue
+		}
+		parts = append(parts, m.name+measure)
+		charts = append(charts, d.lines(m.name+measure, m.text, unit, scaled(1)))
+		says = append(says, d.sayMPI(m.name+measure, m.text))
+	}
+	if charts == nil {
+		f.Says = sentences(f.Says, thesisMPI)
+		return f, []string{part}
+	}
+	if d.part(part) == nil {
+		f.Charts = nil
+	}
+	if f.Says != "" {
+		f.Says = "Without MPI: " + f.Says
+	}
+	f.Title, f.Charts, f.Says = title, append(charts, f.Charts...), sentences(append(says, f.Says)...)
+	return f, append(parts, part)
+}
+
 // figures are those of the page, of what was measured.
 func (d *Data) figures() (list []reportFigure) {
-	add := func(f reportFigure, parts ...string) {
+	addParts := func(f reportFigure, parts []string) {
 		measured := false
 		for _, id := range parts {
 			for _, p := range d.Parts {
@@ -148,6 +176,7 @@ func (d *Data) figures() (list []reportFigure) {
 			list = append(list, f)
 		}
 	}
+	add := func(f reportFigure, parts ...string) { addParts(f, parts) }
 	one := d.lines(PartStream1, "One connection", gbits, scaled(1), svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 63 (7.9 GB/s)"})
 	bandwidth := reportFigure{ID: "fig-5-26", Title: "Bandwidth over message size (figure 5.26)", Charts: []chart{one}, Says: d.sayBandwidth()}
 	if d.part(PartStream2) != nil {
@@ -175,15 +204,15 @@ func (d *Data) figures() (list []reportFigure) {
 	add(reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
 		d.lines(PartCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
 	}, Says: d.sayCPU()}, PartCPU)
-	add(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (after figure 5.30)", Charts: []chart{
+	addParts(d.withMPI(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (after figure 5.30)", Charts: []chart{
 		d.lines(PartOSULat, "8 bytes to 512 KiB", "half round trip ("+micros+")", scaled(1)),
-	}, Says: sentences(d.sayOSULatency(), thesisMPI)}, PartOSULat)
-	add(reportFigure{ID: "fig-5-31", Title: "Bandwidth of all layers (after figure 5.31)", Charts: []chart{
+	}, Says: d.sayOSULatency()}, "MPI: latency (figure 5.30)", mpiLatency, "half round trip ("+micros+")", PartOSULat))
+	addParts(d.withMPI(reportFigure{ID: "fig-5-31", Title: "Bandwidth of all layers (after figure 5.31)", Charts: []chart{
 		d.lines(PartOSUBW, "TCP, direct sockets, and the NIC itself", gbits, scaled(1)),
-	}, Says: sentences(d.sayOSUBandwidth(), thesisMPI)}, PartOSUBW)
-	add(reportFigure{ID: "fig-5-32", Title: "Message rate (after figure 5.32)", Charts: []chart{
+	}, Says: d.sayOSUBandwidth()}, "MPI: bandwidth (figure 5.31)", mpiBandwidth, gbits, PartOSUBW))
+	addParts(d.withMPI(reportFigure{ID: "fig-5-32", Title: "Message rate (after figure 5.32)", Charts: []chart{
 		d.lines(PartRate, "Messages one way", "million messages/s", scaled(1)),
-	}, Says: sentences(d.sayRate(), thesisMPI)}, PartRate)
+	}, Says: d.sayRate()}, "MPI: message rate (figure 5.32)", mpiRate, "million messages/s", PartRate))
 	add(reportFigure{ID: "crr", Title: "Connect, request, response, close", Charts: []chart{
 		d.bars(PartCRR, "64 bytes each way", "connections a second", false, scaled(1)),
 	}, Says: d.sayCRR()}, PartCRR)

@@ -1,5 +1,11 @@
 package report
 
+import (
+	"slices"
+
+	"exnet/internal/dsbench/result"
+)
+
 // Parts of a report.
 const (
 	PartStream1  = "stream, one connection"  // figure 5.26a
@@ -18,3 +24,25 @@ const (
 	PartCRR      = "connections"        // not in the thesis
 	PartPrograms = "programs"           // nor this
 )
+
+// Parts of MPI: an MPI's name, and one of these (figures 5.30 to 5.32).
+const (
+	mpiLatency   = " latency"
+	mpiBandwidth = " bandwidth"
+	mpiRate      = " rate"
+)
+
+// mpis are the MPIs: as dsbench mpi calls them, and in words.
+var mpis = []struct{ name, text string }{{"openmpi", "Open MPI"}, {"mpich", "MPICH"}}
+
+// AddMPI takes in the rows of dsbench mpi, a part for each measure.
+func (d *Data) AddMPI(rows []result.Row) {
+	for _, r := range rows {
+		i := slices.IndexFunc(d.Parts, func(p Part) bool { return p.ID == r.Measure })
+		if i < 0 {
+			i = len(d.Parts)
+			d.Parts = append(d.Parts, Part{ID: r.Measure})
+		}
+		d.Parts[i].Rows = append(d.Parts[i].Rows, r)
+	}
+}

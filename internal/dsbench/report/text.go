@@ -268,6 +268,33 @@ func (d *Data) sayRate() string {
 	return sentences(direct, exn)
 }
 
+// sayMPI compares an MPI's paths, at the smallest size of latency and rate, the largest of
+// bandwidth.
+func (d *Data) sayMPI(part, name string) string {
+	rows := d.part(part)
+	size, unit := rows[0].Size, strings.Replace(rows[0].Unit, "us", micros, 1)
+	for _, r := range rows {
+		if strings.HasSuffix(part, mpiBandwidth) {
+			size = max(size, r.Size)
+		} else {
+			size = min(size, r.Size)
+		}
+	}
+	at := func(path string) *result.Row { return d.row(part, path, size) }
+	var all []string
+	for _, p := range []struct{ path, control, text string }{
+		{"ds", "lo", "direct sockets"}, {"exn", "veth", "TCP on exn0"}, {"ds-exn", "veth", "direct sockets between two nodes"},
+	} {
+		if v := versus(at(p.path), at(p.control), 1, unit); v != "" {
+			all = append(all, p.text+" "+v)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s, messages of %s: %s.", name, result.Count(size, "byte"), strings.Join(all, ", "))
+}
+
 func (d *Data) sayPrograms() string {
 	pairs := d.programPairs()
 	if len(pairs) == 0 {
