@@ -15,8 +15,8 @@
 // once for each pair of ports, to a peer that may have it. Data moves between the two
 // processes; no node wakes up for it. SPEC.md has the messages and the layouts.
 //
-// Nothing that a process can write is mapped here: what the status shows of a port's memory
-// is read by pread(2), and nothing depends on it.
+// Of what a process can write only the page is mapped here, to count events in, which is never
+// read: what the status shows of a port's memory is read by pread(2), and nothing depends on it.
 //
 // # Security
 //

@@ -53,17 +53,17 @@ func memory(name string, size int) (fd int, err error) {
 	return fd, nil
 }
 
-// readOnly returns another descriptor of a memfd, with which nobody can write. Who is not the
-// node's user cannot open the file anew, either.
-func readOnly(fd int) (int, error) {
-	if err := unix.Fchmod(fd, 0o600); err != nil {
-		return -1, fmt.Errorf("ports: table: %w", err)
+// reopen returns another descriptor of a memfd or pipe, with a mode and flags of its own. Who is
+// not the node's user cannot open the file anew.
+func reopen(fd, mode int) (int, error) {
+	err := unix.Fchmod(fd, 0o600)
+	if err == nil {
+		fd, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), mode|unix.O_CLOEXEC, 0)
 	}
-	ro, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("ports: table: %w", err)
+		return -1, fmt.Errorf("ports: another descriptor: %w", err)
 	}
-	return ro, nil
+	return fd, nil
 }
 
 // word reads a word that a process may have written; 0: it cannot be read.
@@ -73,12 +73,6 @@ func word(fd int, off int64) uint64 {
 		return 0
 	}
 	return binary.LittleEndian.Uint64(b[:])
-}
-
-// setWord writes a word of shared memory.
-func setWord(fd int, v uint64) error {
-	_, err := unix.Pwrite(fd, binary.LittleEndian.AppendUint64(nil, v), 0)
-	return err
 }
 
 // used returns how many bytes of a port's memory are there.

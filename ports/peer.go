@@ -17,6 +17,7 @@ import (
 type peer struct {
 	server  *Server
 	node    fabric.NodeID
+	uid     uint32 // of its process
 	out     *packet.Outbox
 	number  uint32
 	asked   map[uint32]func(Message, packet.Descriptors) // requests that have no answer yet
@@ -88,7 +89,11 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 }
 
 func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.Inbound, error) {
-	out, err := packet.NewOutbox(conn, waiting)
+	cred, err := credentials(conn)
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	out, err := packet.NewOutbox(conn, peerWaiting)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
@@ -97,7 +102,7 @@ func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.In
 		out.Close()
 		return nil, nil, err
 	}
-	return &peer{server: s, node: n, out: out, asked: make(map[uint32]func(Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
+	return &peer{server: s, node: n, uid: cred.Uid, out: out, asked: make(map[uint32]func(Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
 }
 
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error
@@ -197,12 +202,16 @@ func (p *peer) handle(m Message, fds packet.Descriptors) error {
 		}
 	case OpRegister:
 		m.Number |= answered
-		p.post(s.access(m, m.D == 0))
+		p.post(s.access(m, m.D == 0 && p.speaksFor(0)))
 	default:
 		return fmt.Errorf("%w: operation %d of node %d", ErrMessage, m.Op, p.node)
 	}
 	return nil
 }
+
+// speaksFor says whether the peer's word on a process of a user counts: root's nodes speak for all,
+// and another user's for that user's processes.
+func (p *peer) speaksFor(uid uint32) bool { return p.uid == 0 || p.uid == uid }
 
 // answered marks the number of an answer: requests of both ends have numbers of their own.
 const answered = 1 << 31
@@ -219,34 +228,52 @@ func (p *peer) admitLocked(m Message) {
 		p.post(reply)
 		return
 	}
+	if !p.speaksFor(uint32(m.B)) {
+		reply.Status = StatusDenied
+		p.post(reply)
+		return
+	}
 	key := pair{m.Unit, from, m.Addr.VPID}
 	r := p.parties[key]
 	if r == nil {
 		r = &remote{p, key}
 	}
-	var fds []int
-	if fds, reply.Status = to.admit(r, rights{uint32(m.B), uint16(m.B >> 32)}, m.Unit); reply.Status == StatusOK {
+	fds, bell, why := to.admit(r, rights{uint32(m.B), uint16(m.B >> 32)}, m.Unit)
+	defer closeAll(bell)
+	if reply.Status = why; why == StatusOK {
 		p.parties[key] = r
 		reply.A = baseOf(to.vpid)
 	}
 	p.post(reply, fds...)
 }
 
-// ask sends a request to another node; f is called with the answer, under the server's lock.
-// It borrows the descriptors.
-func (s *Server) ask(n fabric.NodeID, m Message, begin func(*peer), f func(Message, packet.Descriptors)) {
+// ask sends a request of a port to another node; f is called with the answer, under the server's
+// lock. It borrows the descriptors. A port has one such request at a time, so that no process can
+// fill what is to be sent to a peer.
+func (s *Server) ask(from *port, n fabric.NodeID, m Message, begin func(*peer) Status, f func(Message, packet.Descriptors)) error {
 	p, err := s.dial(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if from.asking {
+		return fmt.Errorf("%w: operation %d before the last one was answered", ErrMessage, m.Op)
+	}
 	if err != nil || p.dead {
 		f(Message{Status: StatusNoNode}, nil)
-		return
+		return nil
+	}
+	if why := begin(p); why != StatusOK {
+		f(Message{Status: why}, nil)
+		return nil
 	}
 	p.number = (p.number + 1) % answered
 	m.Number = p.number
-	p.asked[p.number|answered] = f
-	begin(p)
+	from.asking = true
+	p.asked[p.number|answered] = func(a Message, fds packet.Descriptors) {
+		from.asking = false
+		f(a, fds)
+	}
 	p.post(m)
+	return nil
 }
 
 // connectPeer is connect with a port of another node. The pair is known here before the peer
@@ -257,7 +284,11 @@ func (s *Server) connectPeer(p *port, m Message) error {
 	s.mu.Unlock()
 	var r *remote
 	fresh := false
-	begin := func(to *peer) {
+	begin := func(to *peer) Status {
+		// Else a node of any user could pass its memory off as that user's.
+		if p.rights.uid != 0 && !to.speaksFor(p.rights.uid) {
+			return StatusDenied
+		}
 		key := pair{p.unit, m.Addr.VPID, p.vpid}
 		if r = to.parties[key]; r == nil {
 			r = &remote{to, key}
@@ -266,8 +297,9 @@ func (s *Server) connectPeer(p *port, m Message) error {
 		if p.pairs[m.Addr] == nil {
 			p.pairs[m.Addr], fresh = r, true
 		}
+		return StatusOK
 	}
-	s.ask(m.Addr.Node, ask, begin, func(a Message, fds packet.Descriptors) {
+	return s.ask(p, m.Addr.Node, ask, begin, func(a Message, fds packet.Descriptors) {
 		if a.Status == StatusOK && len(fds) != len(p.granted()) {
 			a.Status = StatusInvalid
 		}
@@ -283,7 +315,6 @@ func (s *Server) connectPeer(p *port, m Message) error {
 		}
 		_ = p.post(reply, fds...) // it has ended
 	})
-	return nil
 }
 
 // granted names what a grant of a port of p's unit consists of.
@@ -300,9 +331,8 @@ func (s *Server) registerPeer(p *port, m Message) error {
 	ask := m
 	ask.D = uint64(p.rights.uid)
 	s.mu.Unlock()
-	s.ask(m.Addr.Node, ask, func(*peer) {}, func(a Message, _ packet.Descriptors) {
+	return s.ask(p, m.Addr.Node, ask, func(*peer) Status { return StatusOK }, func(a Message, _ packet.Descriptors) {
 		a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
 		_ = p.post(a) // it has ended
 	})
-	return nil
 }

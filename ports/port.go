@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"errors"
 	"fmt"
 	"net"
 
@@ -37,10 +38,11 @@ type port struct {
 	rights rights
 	pid    int32
 	out    *packet.Outbox
+	asking bool // a peer node has not answered its request yet
 
 	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.
 	page, bell, memory, table int
-	events                    uint64
+	events                    *counter       // in the page
 	flows                     map[Addr]int   // descriptors, of those who write to this port
 	pairs                     map[Addr]party // with whom it shares memory, in either direction
 }
@@ -48,8 +50,9 @@ type port struct {
 // newPort makes the memory of a port, and returns what only its process has of it: the bell's end
 // to read, and the table of an RMA port to write. The caller closes these, and gives the port a
 // VPID.
-func (s *Server) newPort(u Unit) (p *port, grant []int, err error) {
-	p = &port{server: s, unit: u, page: -1, bell: -1, memory: -1, table: -1, flows: make(map[Addr]int), pairs: make(map[Addr]party)}
+func (s *Server) newPort(u Unit) (_ *port, _ []int, err error) {
+	var grant []int
+	p := &port{server: s, unit: u, page: -1, bell: -1, memory: -1, table: -1, flows: make(map[Addr]int), pairs: make(map[Addr]party)}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -57,6 +60,9 @@ func (s *Server) newPort(u Unit) (p *port, grant []int, err error) {
 		}
 	}()
 	if p.page, err = memory("exnet-port", pageSize); err != nil {
+		return nil, nil, err
+	}
+	if p.events, err = mapCounter(p.page); err != nil {
 		return nil, nil, err
 	}
 	var pipe [2]int
@@ -75,8 +81,10 @@ func (s *Server) newPort(u Unit) (p *port, grant []int, err error) {
 		return nil, nil, err
 	}
 	grant = append(grant, table)
-	p.table, err = readOnly(table)
-	return p, grant, err
+	if p.table, err = reopen(table, unix.O_RDONLY); err != nil {
+		return nil, nil, err
+	}
+	return p, grant, nil
 }
 
 func (p *port) addr() Addr { return Addr{p.server.cfg.Node, p.vpid} }
@@ -94,12 +102,8 @@ func (p *port) gone(other Addr) {
 // event posts a message that the process did not ask for, and then says so in its page. A
 // process that does not read them loses its port.
 func (p *port) event(m Message, fds ...int) {
-	if p.post(m, fds...) != nil {
-		return
-	}
-	p.events++
-	if setWord(p.page, p.events) != nil {
-		p.out.Abort()
+	if p.post(m, fds...) == nil {
+		p.events.add()
 	}
 }
 
@@ -116,38 +120,48 @@ func (p *port) post(m Message, fds ...int) error {
 // close frees the descriptors.
 func (p *port) close() {
 	closeAll(p.page, p.bell, p.memory, p.table)
+	p.page, p.bell, p.memory, p.table = -1, -1, -1, -1
 	for _, fd := range p.flows {
 		closeAll(fd)
 	}
+	clear(p.flows)
+	p.events.unmap()
 }
 
 // admit grants the memory of p to a party with the rights r, and returns what to send to it:
 // the flow, the bell, and an RMA port's memory and table. The server's lock is held. The descriptors
-// stay p's.
-func (p *port) admit(from party, r rights, u Unit) ([]int, Status) {
+// stay p's, but for that of the bell, which the caller closes; -1: there is none.
+func (p *port) admit(from party, r rights, u Unit) (fds []int, bell int, why Status) {
 	switch {
 	case u != p.unit:
-		return nil, StatusNoPort
+		return nil, -1, StatusNoPort
 	case !r.mayReach(p.rights):
-		return nil, StatusDenied
+		return nil, -1, StatusDenied
+	}
+	// Each has one of its own: whoever clears O_NONBLOCK has but itself wait.
+	bell, err := reopen(p.bell, unix.O_WRONLY|unix.O_NONBLOCK)
+	if errors.Is(err, unix.ENXIO) { // the process has ended just now
+		return nil, -1, StatusNoPort
+	}
+	if err != nil {
+		return nil, -1, StatusFull
 	}
 	who := from.addr()
 	fd, ok := p.flows[who]
 	if !ok {
 		n, size := slotsOf(u)
-		var err error
 		if fd, err = memory("exnet-flow", flowHeader+n*size); err != nil {
-			return nil, StatusFull
+			return nil, bell, StatusFull
 		}
 		p.flows[who] = fd
 		p.pairs[who] = from
 		p.event(Message{Op: OpFlow, Addr: who, Unit: u}, fd)
 	}
-	fds := []int{fd, p.bell}
+	fds = []int{fd, bell}
 	if p.memory >= 0 {
 		fds = append(fds, p.memory, p.table)
 	}
-	return fds, StatusOK
+	return fds, bell, StatusOK
 }
 
 // credentials returns who is at the other end of a socket.

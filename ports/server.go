@@ -19,8 +19,23 @@ const FirstVPID fabric.VPID = 16
 // DefaultPerUser is how many ports a user has at the most unless Config says otherwise.
 const DefaultPerUser = 64
 
-// waiting is how many messages a process may leave unread before its port is closed.
-const waiting = 1024
+// waiting is how many messages a process may leave unread, beyond what its socket holds, before
+// its port is closed: the beginnings and ends of a node's ports.
+const waiting = 512
+
+// peerWaiting is that for another node. What processes do does not fill it: each has one request
+// at a time, and a pair of ports one end.
+const peerWaiting = fabric.VPIDs * fabric.VPIDs
+
+// Connections, whether there is a port at the other end or not: of a user one that waits to be
+// refused for each port, and of all of them but root.
+const (
+	connectionsPerPort = 2
+	connectionsMax     = 1024
+)
+
+// ErrConnections says that a user has too many connections.
+var ErrConnections = errors.New("ports: too many connections")
 
 // Config is what a Server is made of.
 type Config struct {
@@ -61,7 +76,10 @@ type Server struct {
 	peers map[fabric.NodeID]*peer // +checklocks:mu
 	// accepted: the connections that other nodes have made.
 	accepted map[*peer]struct{} // +checklocks:mu
-	closed   bool               // +checklocks:mu
+	// connections: of each user but root, and of all of them.
+	connections map[uint32]int // +checklocks:mu
+	connected   int            // +checklocks:mu
+	closed      bool           // +checklocks:mu
 }
 
 // New returns a Server without ports.
@@ -71,7 +89,8 @@ func New(cfg Config) *Server {
 	}
 	return &Server{
 		cfg: cfg, next: FirstVPID, peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}),
-		ports: map[Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
+		connections: make(map[uint32]int),
+		ports:       map[Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
 	}
 }
 
@@ -87,6 +106,10 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+	if err := s.enter(cred.Uid); err != nil {
+		return err
+	}
+	defer s.leave(cred.Uid)
 	in, err := packet.NewInbound(conn, MessageSize, descriptors)
 	if err != nil {
 		return err
@@ -100,7 +123,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return err
 	}
 	defer s.end(p)
-	for {
+	for out.Drained() { // it reads its answers
 		m, err := receive(in)
 		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 			return nil
@@ -111,6 +134,34 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		if err := s.request(p, m); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// enter counts a connection of a user, which leave ends.
+func (s *Server) enter(uid uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if uid == 0 {
+		return nil
+	}
+	if s.connections[uid] >= connectionsPerPort*s.cfg.PerUser || s.connected >= connectionsMax {
+		return fmt.Errorf("%w: user %d has %d, of %d", ErrConnections, uid, s.connections[uid], s.connected)
+	}
+	s.connections[uid]++
+	s.connected++
+	return nil
+}
+
+func (s *Server) leave(uid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if uid == 0 {
+		return
+	}
+	s.connected--
+	if s.connections[uid]--; s.connections[uid] == 0 {
+		delete(s.connections, uid)
 	}
 }
 
@@ -238,8 +289,9 @@ func (s *Server) connect(p *port, m Message) error {
 	if to == nil {
 		return p.post(reply)
 	}
-	var fds []int
-	if fds, reply.Status = to.admit(p, p.rights, p.unit); reply.Status == StatusOK {
+	fds, bell, why := to.admit(p, p.rights, p.unit)
+	defer closeAll(bell)
+	if reply.Status = why; why == StatusOK {
 		p.pairs[to.addr()] = to
 		reply.A = baseOf(to.vpid)
 	}

@@ -64,8 +64,9 @@ func (d *Daemon) openPorts() (*nodePorts, error) {
 	return p, in(func() error {
 		for _, name := range []string{portsSocket, fmt.Sprintf("%s-%s-%d", portsSocket, d.cfg.Fabric, d.member.ID())} {
 			ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
-			if errors.Is(err, syscall.EADDRINUSE) && name == portsSocket {
-				continue // another node's of this namespace
+			if errors.Is(err, syscall.EADDRINUSE) {
+				p.taken(name)
+				continue
 			}
 			if err != nil {
 				return fmt.Errorf("socket of the ports: %w", err)
@@ -74,6 +75,20 @@ func (d *Daemon) openPorts() (*nodePorts, error) {
 		}
 		return nil
 	})
+}
+
+// taken says so when a name is another process's. Any user can take one: that does not keep the
+// node from starting.
+func (p *nodePorts) taken(name string) {
+	holder, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
+	if err == nil {
+		err = p.member.Check(holder)
+		_ = holder.Close()
+	}
+	if err == nil && name == portsSocket {
+		return // another node's of this namespace
+	}
+	p.log.Warn("ports: somebody else has the name of the socket", "name", name, "reason", err)
 }
 
 // run serves processes and peers until ctx ends.

@@ -25,6 +25,8 @@ type Outbox struct {
 	// writing: flush is running.
 	writing bool // +checklocks:mu
 	closed  bool // +checklocks:mu
+	// drained is told when writing or closed changes.
+	drained *sync.Cond
 	flushed sync.WaitGroup
 }
 
@@ -41,7 +43,9 @@ func NewOutbox(conn *net.UnixConn, max int) (*Outbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Outbox{conn: conn, raw: raw, max: max}, nil
+	o := &Outbox{conn: conn, raw: raw, max: max}
+	o.drained = sync.NewCond(&o.mu)
+	return o, nil
 }
 
 // Post sends a packet, now or when there is room. It borrows b and fds. ErrSlow:
@@ -122,6 +126,7 @@ func (o *Outbox) flush() {
 		o.mu.Lock()
 		if len(o.queue) == 0 || o.closed {
 			o.writing = false
+			o.drained.Broadcast()
 			o.mu.Unlock()
 			return
 		}
@@ -152,7 +157,18 @@ func (o *Outbox) flush() {
 // +checklocks:o.mu
 func (o *Outbox) shutLocked() {
 	o.closed = true
+	o.drained.Broadcast()
 	_ = o.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // or it is closed
+}
+
+// Drained waits until no packet waits any more. It reports false if the outbox is closed.
+func (o *Outbox) Drained() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.writing && !o.closed {
+		o.drained.Wait()
+	}
+	return !o.closed
 }
 
 // Abort ends the connection, and waits for nothing. close has still to be called.

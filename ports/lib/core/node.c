@@ -48,8 +48,10 @@ int exn_node_dial(void)
 void exn_node_close(int fds[EXN_FDS])
 {
 	for (int i = 0; i < EXN_FDS; i++)
-		if (fds[i] >= 0)
+		if (fds[i] >= 0) {
 			close(fds[i]);
+			fds[i] = -1;
+		}
 }
 
 int exn_node_receive(int sock, struct exn_msg *m, int fds[EXN_FDS], bool wait)

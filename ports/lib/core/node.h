@@ -11,7 +11,7 @@ int exn_node_dial(void);
 // -1: the node has ended.
 int exn_node_receive(int sock, struct exn_msg *m, int fds[EXN_FDS], bool wait);
 
-// exn_node_close closes the descriptors of a message that nobody has taken.
+// exn_node_close closes the descriptors of a message that nobody has taken, and forgets them.
 void exn_node_close(int fds[EXN_FDS]);
 
 // exn_node_map maps memory that nobody can shorten, of exactly size bytes. NULL: it is not such.

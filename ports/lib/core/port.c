@@ -95,6 +95,8 @@ static void look(struct exn_port *p)
 {
 	struct exn_msg m;
 	int fds[EXN_FDS], r;
+	if (p->asking)
+		return;
 	p->events = __atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE);
 	while (!p->dead && (r = exn_node_receive(p->sock, &m, fds, false)) != 0) {
 		if (r < 0)
@@ -112,7 +114,7 @@ static bool node_lives(struct exn_port *p)
 	return !p->dead;
 }
 
-enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS])
+static enum exn_status ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS])
 {
 	struct exn_msg answer;
 	memset(fds, -1, EXN_FDS * sizeof(int));
@@ -134,6 +136,15 @@ enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_
 		handle(p, &answer, fds);
 		exn_node_close(fds);
 	}
+}
+
+enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS])
+{
+	// Who is told that a peer has ended reads what has arrived, but not the answer.
+	p->asking = true;
+	enum exn_status s = ask(p, m, fds);
+	p->asking = false;
+	return s;
 }
 
 enum exn_status exn_port_open(struct exn_port *p, int unit)

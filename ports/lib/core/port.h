@@ -75,6 +75,7 @@ struct exn_port {
 	uint32_t number;
 	uint64_t events; // seen so far
 	bool dead;       // the node has ended
+	bool asking;     // what the node sends is read by exn_port_ask only
 	struct exn_inflow {
 		uint16_t node, vpid;
 		bool gone;

@@ -4,6 +4,8 @@
 //	                    peers have ended (1)
 //	peers hammer ...    connects to those, says so, and sends until the peer has ended
 //	peers lie SEED ...  connects to those, and writes anything to all that it was granted
+//	peers ask NODE RMA-VPID  connects to that one, and to a node that there is not, while the
+//	                    first one ends
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/socket.h>
@@ -174,6 +176,21 @@ static int lie(char **peer)
 	return 0;
 }
 
+static int ask_two(char **peer)
+{
+	RMA2_Port port;
+	RMA2_Handle to;
+	RMA2_Notification *n;
+	EQUAL(rma2_open(&port), RMA2_SUCCESS);
+	EQUAL(rma2_connect(port, (RMA2_Nodeid)atoi(peer[0]), (RMA2_VPID)atoi(peer[1]), RMA2_CONN_DEFAULT, &to), RMA2_SUCCESS);
+	EQUAL(rma2_connect(port, 9, 20, RMA2_CONN_DEFAULT, &to), RMA2_ERR_NO_ROUTE);
+	EQUAL(rma2_noti_get_block(port, &n), RMA2_SUCCESS);
+	EQUAL(rma2_noti_get_cmd(n), RMA2_ANY);
+	EQUAL(rma2_close(port), RMA2_SUCCESS);
+	say("done");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -185,6 +202,8 @@ int main(int argc, char **argv)
 		state = strtoull(argv[2], NULL, 10) * 2654435761u + 1;
 		return lie(argv + 3);
 	}
-	fprintf(stderr, "usage: peers serve [N] | hammer PEER | lie SEED PEER\n");
+	if (strcmp(what, "ask") == 0 && argc == 4)
+		return ask_two(argv + 2);
+	fprintf(stderr, "usage: peers serve [N] | hammer PEER | lie SEED PEER | ask NODE VPID\n");
 	return 2;
 }
