@@ -84,10 +84,10 @@ func (t *stations) learn(mac arp.MAC, node fabric.NodeID) bool {
 	if t.count[node] >= maxStations {
 		t.sweepLocked(node, now)
 	}
+	t.dropLocked(mac) // it may have moved
 	if t.count[node] >= maxStations {
 		return false
 	}
-	t.dropLocked(mac) // it may have moved
 	s = &station{node: node}
 	s.seen.Store(now.UnixNano())
 	t.known[mac] = s

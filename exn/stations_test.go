@@ -180,3 +180,24 @@ func TestEthernetTag(t *testing.T) {
 		}
 	}
 }
+
+// A station that moves behind a node that has its share is not looked for where it was.
+//
+// +checklocksignore: nobody else has the table
+func TestStationsMoveToFull(t *testing.T) {
+	s, _ := testStations()
+	for n := range maxStations {
+		s.learn(guest(n), 7)
+	}
+	moved := guest(maxStations)
+	s.learn(moved, 8)
+	if s.learn(moved, 7) {
+		t.Error("node 7 has more than its share")
+	}
+	if n, ok := s.find(moved); ok {
+		t.Errorf("frames go to node %d, where it was, and not to all", n)
+	}
+	if !s.learn(guest(0), 7) || len(s.known) != maxStations || len(s.count) != 1 {
+		t.Errorf("%d stations behind %d nodes", len(s.known), len(s.count))
+	}
+}
