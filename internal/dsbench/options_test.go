@@ -157,7 +157,7 @@ func TestOptionsErrors(t *testing.T) {
 		{"rate --no-delay", "there is no flag --no-delay"},
 		{"stream --mode fast", "use napi, interrupt or busy"},
 		{"stream --paths lo --mode busy", "--mode: it is exn0's: add exn or exn-shm to --paths"},
-		{"stream --coalesce-usecs often", "--coalesce-usecs: use a number from 0 to 1000000"},
+		{"stream --coalesce-usecs often", "--coalesce-usecs: use 0 to 1000000 microseconds, or a time such as 50us"},
 		{"stream --coalesce-frames 16", "--coalesce-usecs, --coalesce-frames, --adaptive: napi: invalid configuration"},
 		{"stream --paths lo --coalesce-usecs 50", "--adaptive: it is exn0's"},
 		{"stream --paths lo --adaptive", "--adaptive: it is exn0's"},
