@@ -307,14 +307,15 @@ func TestFloodToPeer(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	flood, _, _ := all[0].openPort(t, fabric.UnitVELO)
-	all[1].mu.Lock() // it is slow
+	slow := all[1].Server
+	slow.mu.Lock()
 	b, _ := Message{Op: OpRegister, Addr: Addr{Node: 2}}.AppendBinary(nil)
 	for range 10000 {
 		if _, err := flood.Write(b); err != nil {
 			break
 		}
 	}
-	all[1].mu.Unlock()
+	slow.mu.Unlock()
 	if r := ask(t, honest, Message{Op: OpRegister, Addr: Addr{Node: 2}}); r.Op != OpRegister || r.Status != StatusOK {
 		t.Errorf("%+v", r)
 	}
