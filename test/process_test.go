@@ -128,6 +128,22 @@ func (p *process) wait(t *testing.T) string {
 	return p.out.String()
 }
 
+// ends waits until the program has ended or f is true, and returns false if neither comes
+// within limit.
+func (p *process) ends(limit time.Duration, f func() bool) bool {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		select {
+		case <-p.done:
+			return true
+		default:
+		}
+		if f() {
+			return true
+		}
+	}
+	return false
+}
+
 // until waits until f is true, or fails the test if the program ends before.
 func (p *process) until(t *testing.T, what string, f func() bool) {
 	t.Helper()

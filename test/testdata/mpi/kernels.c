@@ -1,12 +1,13 @@
 /* Four kernels of parallel programs with known results: the exchanges of NPB's CG, a reduction to all, all to all, and a
- * halo. kernels [cg|allreduce|alltoall|halo]..., all of them if none is named. cg and allreduce take a power of two ranks.
- * Rank 0 prints a line for each; exit status 1 if a result is wrong. */
+ * halo. kernels [--until FILE] [cg|allreduce|alltoall|halo]..., all of them if none is named. cg and allreduce take a
+ * power of two ranks. With --until all ranks talk to all until FILE exists, before the kernels begin. Rank 0 prints a line for each; exit status 1 if a result is wrong. */
 #include <math.h>
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int me, ranks;
 
@@ -255,6 +256,20 @@ static int halo(char *said, size_t n)
 	return everywhere(ok);
 }
 
+/* Talks to all ranks until file exists: they leave in the same turn, because rank 0 alone looks. */
+static void talk(const char *file)
+{
+	int *out = get((size_t)ranks * sizeof *out), *in = get((size_t)ranks * sizeof *in);
+
+	do {
+		for (int i = 0; i < ranks; i++)
+			out[i] = !me && !access(file, F_OK);
+		MPI_Alltoall(out, 1, MPI_INT, in, 1, MPI_INT, MPI_COMM_WORLD);
+	} while (!in[0]);
+	free(out);
+	free(in);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -266,6 +281,11 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &me);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	if (argc > 2 && !strcmp(argv[1], "--until")) {
+		talk(argv[2]);
+		argc -= 2;
+		argv += 2;
+	}
 	for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
 		char said[80];
 		int wanted = argc == 1;
