@@ -19,7 +19,6 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/internal/exnrun"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
@@ -68,16 +67,9 @@ func eachLocal(t *testing.T, f func(t *testing.T, l *local)) {
 // checkLeaks.
 func newLocal(t *testing.T, direct bool) *local {
 	t.Helper()
-	l := &local{ns: netnstest.New(t), dir: sharedDir(t)}
-	conn, err := hostnet.Open(l.ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.LoopbackUp(); err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
+	l := &local{ns: testlab.LoopbackNS(t), dir: sharedDir(t)}
 	if direct {
+		var err error
 		if l.exnRun, err = buildExnRun(); err != nil {
 			t.Fatal(err)
 		}

@@ -16,10 +16,10 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/internal/daemon"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/study/pattern"
+	"exnet/test/testlab"
 )
 
 // mpiLab is nodes of a fabric on which mpirun can start ranks, by dsbench's exn-rsh.
@@ -48,16 +48,7 @@ func newMPILab(t *testing.T, n int) *mpiLab {
 	t.Helper()
 	l := &mpiLab{dir: t.TempDir()}
 	for i := range n {
-		ns := netnstest.New(t)
-		conn, err := hostnet.Open(ns)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = conn.LoopbackUp()
-		conn.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		ns := testlab.LoopbackNS(t)
 		addr := fmt.Sprintf("10.2.0.%d", 1+i)
 		l.spaces, l.nodes = append(l.spaces, ns), append(l.nodes, addr)
 		l.daemons = append(l.daemons, startDaemon(t, l.dir, ns, addr+"/24"))

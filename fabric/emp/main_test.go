@@ -1,7 +1,6 @@
 package emp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"exnet/fabric"
+	"exnet/test/testlab"
 )
 
 // helperEnv makes the test binary a node that joins the directory it names.
@@ -80,24 +80,7 @@ func (l *fakeLink) Close() error          { l.conn.Close(); <-l.done; return nil
 type node struct {
 	*Member
 	stop func()
-	log  *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	log  *testlab.Output
 }
 
 func id(n fabric.NodeID) *fabric.NodeID { return &n }
@@ -119,7 +102,7 @@ func join(t *testing.T, cfg Config) *Member {
 // start joins and runs a node until stop is called, or the test's end.
 func start(t *testing.T, cfg Config, link Linker) node {
 	t.Helper()
-	log := new(syncBuffer)
+	log := new(testlab.Output)
 	cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 	m := join(t, cfg)
 	ctx, cancel := context.WithCancel(context.Background())

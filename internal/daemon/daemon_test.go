@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -28,6 +27,7 @@ import (
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tun"
 	"exnet/napi"
+	"exnet/test/testlab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -250,24 +250,6 @@ func runIn(ns *netns.NS, argv ...string) (string, error) {
 	return out.String(), err
 }
 
-// buffer is a bytes.Buffer for several goroutines.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) Len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Len()
-}
-
 func TestRootCapture(t *testing.T) {
 	netnstest.CheckFDs(t)
 	requireTUN(t)
@@ -276,12 +258,12 @@ func TestRootCapture(t *testing.T) {
 	start(t, dir, netnstest.New(t), "10.2.0.2/24")
 	eventually(t, "ping", func() bool { _, err := ping(a.ns, "10.2.0.2"); return err == nil })
 
-	var got buffer
+	var got testlab.Output
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	c := ask(t, dir, 1)
 	go func() { done <- c.Capture(ctx, &got, 0) }()
-	eventually(t, "header", func() bool { return got.Len() > 0 })
+	eventually(t, "header", func() bool { return got.String() != "" })
 	if err := ask(t, dir, 1).Capture(t.Context(), io.Discard, 0); err == nil || !strings.Contains(err.Error(), "another capture") {
 		t.Errorf("a second capture: %v", err)
 	}
@@ -292,7 +274,7 @@ func TestRootCapture(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	r, err := pcapgo.NewNgReader(&got.b, pcapgo.DefaultNgReaderOptions)
+	r, err := pcapgo.NewNgReader(strings.NewReader(got.String()), pcapgo.DefaultNgReaderOptions)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // local is a pair of ends on the loopback interface of ns.
@@ -26,20 +26,6 @@ func shortSpec() Spec {
 		Kind: Stream, Size: 4096, Streams: 1, Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond,
 		Congestion: congestion, CPUs: Anywhere(),
 	}
-}
-
-// loopbackNS makes a namespace whose loopback interface is up.
-func loopbackNS(t *testing.T) *netns.NS {
-	t.Helper()
-	ns := netnstest.New(t)
-	host, err := hostnet.Open(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(host.LoopbackUp(), host.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return ns
 }
 
 // with returns spec for something else.
@@ -91,7 +77,7 @@ func TestPairGoNet(t *testing.T) {
 }
 
 func TestRootPairInNamespace(t *testing.T) {
-	ns := loopbackNS(t)
+	ns := testlab.LoopbackNS(t)
 	netnstest.CheckFDs(t)
 	spec := shortSpec()
 	spec.CPUs = Apart()
@@ -147,7 +133,7 @@ func TestPairCancelled(t *testing.T) {
 // TestRootPairUnreachable: the error is that of the end that could not connect,
 // not that its peer was killed.
 func TestRootPairUnreachable(t *testing.T) {
-	client, server := loopbackNS(t), loopbackNS(t)
+	client, server := testlab.LoopbackNS(t), testlab.LoopbackNS(t)
 	netnstest.CheckFDs(t)
 	lo := netip.MustParseAddr("127.0.0.1")
 	_, err := Between(End{client, lo}, End{server, lo}).Measure(t.Context(), shortSpec())

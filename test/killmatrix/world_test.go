@@ -16,7 +16,6 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/internal/control"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
@@ -63,17 +62,7 @@ func newWorld(t *testing.T, p path) *world {
 		w.dir = t.TempDir()
 	}
 	for range n {
-		ns := netnstest.New(t)
-		w.spaces = append(w.spaces, ns)
-		conn, err := hostnet.Open(ns)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = conn.LoopbackUp()
-		conn.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.spaces = append(w.spaces, testlab.LoopbackNS(t))
 	}
 	t.Cleanup(func() {
 		if err := w.close(); err != nil {

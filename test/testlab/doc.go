@@ -5,7 +5,7 @@
 // # Architecture
 //
 //	test, test/killmatrix, test/pressure, test/soak, test/suites, internal/exngo, directsockets
-//	     └─▶ testlab ─▶ broker, netns, tun
+//	     └─▶ testlab ─▶ broker, hostnet, netns, tun
 //
 // # Concurrency
 //

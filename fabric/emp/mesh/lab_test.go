@@ -21,6 +21,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/identity"
+	"exnet/test/testlab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -117,31 +118,16 @@ func (l *fakeLink) Close() error {
 	return nil
 }
 
-// text collects what is logged.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-func (x *text) has(s string) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return strings.Contains(x.b.String(), s)
-}
-
 // member is a Mesh that runs.
 type member struct {
 	*Mesh
 	t    *testing.T
-	log  *text
+	log  *testlab.Output
 	stop func()
 }
+
+// logged is whether its log says s.
+func (m *member) logged(s string) bool { return strings.Contains(m.log.String(), s) }
 
 func selfOf(n fabric.NodeID) emp.Description {
 	return emp.Description{
@@ -154,7 +140,7 @@ func selfOf(n fabric.NodeID) emp.Description {
 // open opens a Mesh on a free port of the loopback.
 func open(t *testing.T, store *identity.Store, self emp.Description, edit func(*Config), join ...*member) *member {
 	t.Helper()
-	m := &member{t: t, log: new(text)}
+	m := &member{t: t, log: new(testlab.Output)}
 	cfg := Config{Listen: "127.0.0.1:0", Fabric: "lab", Self: self, Store: store, Log: slog.New(slog.NewTextHandler(m.log, nil))}
 	for _, j := range join {
 		cfg.Join = append(cfg.Join, j.Addr().String())

@@ -67,7 +67,7 @@ func TestMembers(t *testing.T) {
 
 			four.stop()
 			one.awaits(2, 3)
-			if peers := one.Peers(); len(peers) != 2 || !one.log.has("left") {
+			if peers := one.Peers(); len(peers) != 2 || !one.logged("left") {
 				t.Errorf("node 4 has left: %+v", peers)
 			}
 			one.stop()
@@ -144,8 +144,8 @@ func TestAskRefused(t *testing.T) {
 		{"plain to encrypted", nil, "--plaintext"},
 	} {
 		m := open(t, c.store, selfOf(3), nil, one)
-		if err := m.Ask(t.Context()); err != nil || !m.log.has(c.want) {
-			t.Errorf("%s: %v, %s", c.name, err, m.log.b.String())
+		if err := m.Ask(t.Context()); err != nil || !m.logged(c.want) {
+			t.Errorf("%s: %v, %s", c.name, err, m.log.String())
 		}
 	}
 	if s := one.Stats(); s.Refused < 6 {
@@ -193,7 +193,7 @@ func TestDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	one.awaits()
-	eventually(t, "refused", func() bool { return two.log.has("does not trust this node's key") && one.log.has("is denied") })
+	eventually(t, "refused", func() bool { return two.logged("does not trust this node's key") && one.logged("is denied") })
 }
 
 // counted counts what a stranger is sent.
@@ -297,7 +297,7 @@ func TestVersion(t *testing.T) {
 	if err := receive(c, maxHello, &reply); err != nil || !strings.Contains(reply.Refused, "is 2, here it is 1") || reply.Self.Node != 0 {
 		t.Errorf("%+v, %v", reply, err)
 	}
-	eventually(t, "logged", func() bool { return one.log.has("another version of exnet") })
+	eventually(t, "logged", func() bool { return one.logged("another version of exnet") })
 }
 
 // Clocks that differ are told of, once.
@@ -308,7 +308,7 @@ func TestClocks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if text := one.log.b.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "that of node 2 is 1h0m0s behind") {
+	if text := one.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "that of node 2 is 1h0m0s behind") {
 		t.Error(text)
 	}
 }
