@@ -29,13 +29,16 @@
 // peers do not ring. After little traffic it waits at once. Package sched says at
 // which priority.
 //
+// When nothing comes for a while the goroutine rests in the Go runtime's poller (rest),
+// and the first packet wakes one thread.
+//
 // Where CPUs are few, the thread of a process with one device moves to the CPU of
 // the programs that send through it (follower).
 //
 // # Concurrency
 //
-// Run takes an OS thread for itself. Take and Wake may be called from any
-// goroutine. A Loop that waits says so before it looks whether it was woken, and
+// Run takes an OS thread for itself when it naps or follows, until it rests. Take and
+// Wake may be called from any goroutine. A Loop that waits says so before it looks whether it was woken, and
 // arms each link before it looks whether that has something to do.
 //
 // # Limits

@@ -34,14 +34,14 @@ type follower struct {
 	all     unix.CPUSet
 	home    int // CPU that the thread is bound to; -1: none
 	here    func() int
+	lock    func() // takes the thread for the goroutine alone
 
 	bursts, sent, received int // since the last look
 }
 
-// open begins, in the loop's thread. Several devices have their programs in several
-// places.
-func (f *follower) open(ports []port) {
-	f.home, f.here = -1, currentCPU
+// open begins. Several devices have their programs in several places.
+func (f *follower) open(ports []port, lock func()) {
+	f.home, f.here, f.lock = -1, currentCPU, lock
 	if len(ports) != 1 || ports[0].Senders == nil || unix.SchedGetaffinity(0, &f.all) != nil {
 		return
 	}
@@ -68,6 +68,7 @@ func (f *follower) burst(bytes int, links []served) bool {
 	}
 	var one unix.CPUSet
 	one.Set(cpu)
+	f.lock()
 	if unix.SchedSetaffinity(0, &one) != nil {
 		f.senders = nil // not allowed
 		return false

@@ -37,7 +37,7 @@ func TestFollow(t *testing.T) {
 		peer := newLink(t)
 		links := []served{{Served: peer}}
 		var f follower
-		f.open([]port{{Port: Port{Senders: &senders}}})
+		f.open([]port{{Port: Port{Senders: &senders}}}, func() {})
 		bursts := func(bytes, received int) (moves int) {
 			for range followBursts {
 				f.received += received
@@ -84,7 +84,7 @@ func TestFollow(t *testing.T) {
 	for _, ports := range [][]port{nil, {{}}, {{Port: Port{Senders: new(fakeSenders)}}, {}}} {
 		inThread(func() {
 			var f follower
-			if f.open(ports); f.burst(1000, nil) || f.home != -1 || f.senders != nil {
+			if f.open(ports, nil); f.burst(1000, nil) || f.home != -1 || f.senders != nil {
 				t.Errorf("%d ports: followed", len(ports))
 			}
 		})

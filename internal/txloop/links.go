@@ -49,6 +49,7 @@ func (l *Loop) serve() (bytes int) {
 		s.rung = false
 		bytes += n
 		if !ok {
+			l.rest.end()
 			s.Leave()
 			s.Served, down = nil, true
 		}
@@ -68,6 +69,7 @@ func (l *Loop) disown() {
 	l.ended = true
 	l.mu.Unlock()
 	l.adopt()
+	l.rest.end()
 	for _, s := range l.links {
 		s.Leave()
 	}

@@ -28,6 +28,23 @@ func rawNap(d time.Duration) {
 	syscall.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
+// rawEpoll is epoll_wait(2) without waiting.
+func rawEpoll(fd int, events []unix.EpollEvent) (int, syscall.Errno) {
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(events))),
+			uintptr(len(events)), 0, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+// wakeMonitor wakes the Go runtime's monitor, which sleeps while no goroutine runs.
+// Until it is awake, this one is not interrupted for others where there is one CPU, and
+// nobody looks for the network's events while all CPUs are busy. Any system call that
+// the runtime knows of does it.
+func wakeMonitor() { syscall.Syscall(unix.SYS_GETPID, 0, 0, 0) }
+
 // currentCPU returns the CPU that the thread runs on; -1 if the kernel does not say.
 func currentCPU() int {
 	var cpu uint32

@@ -81,6 +81,9 @@ const (
 	// linger is how long the thread waits for a packet before it gives up its
 	// place in the Go scheduler and rests.
 	linger = 2 * time.Millisecond
+	// monitored is the wait after a rest at which the runtime's monitor is woken. A ping
+	// takes four.
+	monitored = 16
 )
 
 // Stats are the counters of a Loop.
@@ -111,10 +114,15 @@ type Loop struct {
 	woken atomic.Bool // Wake was called since the loop looked
 	waits atomic.Bool // it waits, or is about to
 	stats counters
-	ports []port
-	place follower
-	links []served
-	poll  []unix.PollFd
+
+	// What follows belongs to Run.
+	ports  []port
+	place  follower
+	links  []served
+	poll   []unix.PollFd
+	rest   rest
+	round  int  // waits since the last rest
+	locked bool // the goroutine has a thread of its own
 
 	mu    sync.Mutex
 	taken []link.Served // guarded by mu; not among links yet
@@ -144,6 +152,9 @@ func New(cfg Config) (*Loop, error) {
 		return nil, fmt.Errorf("txloop: eventfd: %w", err)
 	}
 	l := &Loop{cfg: cfg, event: fd}
+	if err := l.rest.open(); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
 	for _, p := range cfg.Ports {
 		l.ports = append(l.ports, port{Port: p})
 	}
@@ -168,29 +179,43 @@ func (l *Loop) Stats() (s Stats) {
 	return s
 }
 
-// Close gives back the descriptor. Run must have returned, and nobody may call
+// Close gives back the descriptors. Run must have returned, and nobody may call
 // Wake any more.
-func (l *Loop) Close() error { return unix.Close(l.event) }
+func (l *Loop) Close() error { return errors.Join(unix.Close(l.event), l.rest.close()) }
 
 // Run reads packets until ctx is cancelled, then returns nil. It returns an
 // error when a device is gone.
 func (l *Loop) Run(ctx context.Context) error {
 	defer ctxend.Do(ctx, l.Wake)() // nothing is written to the descriptor after Close
 	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine and takes its
-		// timer slack along.
-		runtime.LockOSThread()
-		unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
-		done <- l.run(ctx)
-	}()
+	go func() { done <- l.run(ctx) }() // if it ends with a thread of its own, that ends, too
 	return <-done
+}
+
+// lock takes a thread for the goroutine alone, for naps to be short and for a CPU to be
+// bound to.
+func (l *Loop) lock() {
+	if !l.locked {
+		l.locked = true
+		runtime.LockOSThread()
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
+	}
+}
+
+// unlock gives the thread back as it was.
+func (l *Loop) unlock() {
+	if l.locked {
+		l.locked = false
+		l.place.rest(l.links)
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: the default
+		runtime.UnlockOSThread()
+	}
 }
 
 func (l *Loop) run(ctx context.Context) error {
 	defer l.release()
 	defer l.disown()
-	l.place.open(l.ports)
+	l.place.open(l.ports, l.lock)
 	var load load
 	naps, busy := 0, 0
 	for {

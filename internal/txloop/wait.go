@@ -1,15 +1,13 @@
 package txloop
 
 import (
-	"errors"
-	"fmt"
-
 	"exnet/fabric/link"
 
 	"golang.org/x/sys/unix"
 )
 
 func (l *Loop) nap() {
+	l.lock()
 	l.stats.Naps.Add(1)
 	for _, s := range l.links {
 		s.Doze()
@@ -21,6 +19,10 @@ func (l *Loop) nap() {
 // called. Held devices are left out, and looked at again after a wake.
 func (l *Loop) wait() error {
 	l.stats.Waits.Add(1)
+	l.rest.end()
+	if l.round++; l.round == monitored {
+		wakeMonitor()
+	}
 	l.waits.Store(true)
 	defer l.waits.Store(false)
 	l.gather()
@@ -41,9 +43,10 @@ func (l *Loop) wait() error {
 		rawPoll(l.poll, limit)
 	case !rawPoll(l.poll, linger):
 		l.stats.Rests.Add(1)
-		l.place.rest(l.links)
-		if _, err := unix.Poll(l.poll, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("txloop: poll: %w", err)
+		l.unlock()
+		l.round = 0
+		if err := l.rest.wait(l.poll); err != nil {
+			return err
 		}
 	}
 	l.scatter()
@@ -52,6 +55,7 @@ func (l *Loop) wait() error {
 
 // look is wait without waiting.
 func (l *Loop) look() {
+	wakeMonitor()
 	if len(l.links) > 0 {
 		l.gather()
 		rawPoll(l.poll, 0)

@@ -1,0 +1,90 @@
+package txloop
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// rest is the long wait: the goroutine waits in the Go runtime's poller, not its
+// thread in poll(2). The thread that the runtime has in epoll_wait(2) is woken and goes
+// on with the goroutine. Back from poll(2) it would wake the runtime's monitor first,
+// which would take it for a thread that has run for long and stop it, and since it is
+// locked to its goroutine, it took two more threads to go on: eight wake-ups for the
+// first packet after a rest, and dozens of looks by the monitor.
+//
+//	descriptors ──▶ epoll instance ──▶ the runtime's poller
+//	               (only at rest)
+//
+// While the loop works, its descriptors are in no poller: each packet would wake a
+// thread of the runtime for nothing.
+type rest struct {
+	fd     int
+	file   *os.File // owns fd
+	raw    syscall.RawConn
+	added  []int32 // descriptors among fd's
+	events []unix.EpollEvent
+}
+
+func (r *rest) open() error {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("txloop: epoll: %w", err)
+	}
+	err = unix.SetNonblock(fd, true) // so that NewFile gives it to the poller
+	r.fd, r.file = fd, os.NewFile(uintptr(fd), "epoll")
+	if err == nil {
+		r.raw, err = r.file.SyscallConn()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("txloop: epoll: %w", err), r.file.Close())
+	}
+	return nil
+}
+
+// wait waits until one of fds is readable, and sets its Revents. A negative descriptor
+// counts for nothing.
+func (r *rest) wait(fds []unix.PollFd) error {
+	for i := range fds {
+		fds[i].Revents = 0
+		if fds[i].Fd < 0 {
+			continue
+		}
+		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(i)}
+		if err := unix.EpollCtl(r.fd, unix.EPOLL_CTL_ADD, int(fds[i].Fd), &e); err != nil {
+			return fmt.Errorf("txloop: epoll_ctl: %w", err)
+		}
+		r.added = append(r.added, fds[i].Fd)
+	}
+	if n := len(fds) - len(r.events); n > 0 {
+		r.events = append(r.events, make([]unix.EpollEvent, n)...)
+	}
+	n, errno := 0, syscall.Errno(0)
+	err := r.raw.Read(func(uintptr) bool {
+		n, errno = rawEpoll(r.fd, r.events)
+		return n > 0 || errno != 0
+	})
+	if err == nil && errno != 0 {
+		err = errno
+	}
+	if err != nil {
+		return fmt.Errorf("txloop: epoll_wait: %w", err)
+	}
+	for _, e := range r.events[:n] {
+		fds[e.Fd].Revents = unix.POLLIN
+	}
+	return nil
+}
+
+// end takes the descriptors out again. It comes before one of them is closed.
+func (r *rest) end() {
+	for _, fd := range r.added {
+		_ = unix.EpollCtl(r.fd, unix.EPOLL_CTL_DEL, int(fd), nil) // it was added
+	}
+	r.added = r.added[:0]
+}
+
+func (r *rest) close() error { return r.file.Close() }
