@@ -7,7 +7,8 @@
 # DIR is where the packages go (default: dist). ARCH is amd64 or arm64; left out: this
 # machine's, and the other one if its C compiler is here (aarch64-linux-gnu-gcc,
 # x86_64-linux-gnu-gcc). VERSION is left out: git describe. A library for programs with musl
-# is built if musl-gcc is here (this machine's architecture only).
+# is built, too: by musl-gcc, and for the other architecture with musl as Debian has it, which apt-get
+# downloads.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -19,7 +20,7 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--version) version=${2:?} && shift ;;
 	--arch) arches+=("${2:?}") && shift ;;
-	-h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit ;;
+	-h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
 	-*) fail "unknown flag $1: use --version, --arch" ;;
 	*) out=$1 ;;
 	esac
@@ -45,6 +46,32 @@ if [ ${#arches[@]} -eq 0 ]; then
 		if command -v "$(compiler $a)" >/dev/null; then arches+=($a); else echo "release.sh: left out $a: there is no $(compiler $a)"; fi
 	done
 fi
+
+# muslFor ARCH DIR puts the headers and libraries of Debian's musl into DIR.
+muslFor() {
+	local lists=$2/apt options
+	mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial" "$2/root"
+	options=(-qq -o "APT::Architecture=$1" -o "APT::Architectures=$1" -o "Dir::State::lists=$lists/lists"
+		-o "Dir::Cache=$lists/cache" -o Dir::State::status=/dev/null -o Acquire::Retries=3 -o APT::Sandbox::User=root)
+	apt-get "${options[@]}" update && (cd "$2" && apt-get "${options[@]}" download musl-dev musl) || return
+	for deb in "$2"/*.deb; do dpkg-deb -x "$deb" "$2/root" || return; done
+	ln -s "$2"/root/usr/include/*-linux-musl "$2/include"
+	ln -s "$2"/root/usr/lib/*-linux-musl "$2/lib"
+}
+# musl ARCH CC DIR builds the library for musl into DIR; without musl it says so.
+musl() {
+	local args=() dir=$work/$1-musl
+	if [ "$1" != "$host" ]; then
+		command -v apt-get >/dev/null && muslFor "$1" "$dir" >"$work/musl.log" 2>&1 ||
+			{ echo "release.sh: left out $1's library for musl: $(tail -1 "$work/musl.log" 2>/dev/null)"; return; }
+		args=("CC=$2" "MUSL=$dir" "KERNELHEADERS=/usr/$("$2" -dumpmachine)/include")
+	elif ! command -v musl-gcc >/dev/null; then
+		echo "release.sh: left out $1's library for musl: there is no musl-gcc"
+		return
+	fi
+	make -s -C directsockets/preload LIBC=musl BUILD="$dir/build" CFLAGS=-O2 "${args[@]}"
+	mkdir -p "$3" && cp "$dir/build/libexnds.so" "$3/"
+}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -78,13 +105,7 @@ for arch in "${arches[@]}"; do
 	make -s -C directsockets/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
 	cp "$work/$arch-c/libexnds.so" "$work/$arch-ports"/lib*.so "$root/lib/"
-	if [ "$arch" = "$host" ] && command -v musl-gcc >/dev/null; then
-		if make -s -C directsockets/preload BUILD="$work/$arch-musl" CC=musl-gcc CFLAGS=-O2 2>"$work/musl.log"; then
-			mkdir -p "$root/lib/musl" && cp "$work/$arch-musl/libexnds.so" "$root/lib/musl/"
-		else
-			echo "release.sh: left out the library for musl: $(grep -m1 error "$work/musl.log")"
-		fi
-	fi
+	musl "$arch" "$cc" "$root/lib/musl"
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
 	mkdir -p "$work/tar/$top"

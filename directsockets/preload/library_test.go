@@ -98,9 +98,47 @@ func TestC(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "make", "-s", "-j2", "check", "BUILD="+t.TempDir())
+	makeC(ctx, t, "check")
+}
+
+// makeC runs make in this folder.
+func makeC(ctx context.Context, t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, "make", append([]string{"-s", "-j2", "BUILD=" + t.TempDir()}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		text := string(out)
-		t.Fatalf("make check: %v\n%s", err, text[max(0, len(text)-4000):])
+		t.Fatalf("%v: %v\n%s", cmd, err, text[max(0, len(text)-4000):])
+	}
+}
+
+// emulated are the C tests that an emulator can run: qemu-user does nothing for madvise's POPULATE,
+// by which memory is found that a call may not touch (memory_test, data_test).
+const emulated = "golden_test wire_test lock_test segment_test sock_test absent_test follow_test"
+
+// The library compiles without a warning for what else it is installed on, and passes its tests
+// there: musl, and arm64 under an emulator.
+func TestOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds everything once more")
+	}
+	for _, kind := range []struct {
+		name  string
+		tools []string
+		args  []string
+	}{
+		{"musl", []string{"musl-gcc"}, []string{"LIBC=musl", "all", "units"}},
+		{"arm64", []string{"aarch64-linux-gnu-gcc", "qemu-aarch64-static"}, []string{"CC=aarch64-linux-gnu-gcc",
+			"RUN=qemu-aarch64-static -L /usr/aarch64-linux-gnu", "TESTS=" + emulated, "all", "units"}},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			for _, tool := range kind.tools {
+				if _, err := exec.LookPath(tool); err != nil {
+					t.Skip("no ", tool)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+			defer cancel()
+			makeC(ctx, t, kind.args...)
+		})
 	}
 }

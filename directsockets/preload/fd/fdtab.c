@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/single_threaded.h>
 #include <sys/syscall.h>
 
 /* Descriptors above this are left alone: the kernel's own limit (nr_open). */
@@ -117,7 +116,7 @@ static void conn_final(struct conn *c, int fd)
  * these additions done or not done. */
 static inline int add(int *p, int n)
 {
-	if (__libc_single_threaded)
+	if (ds_one_thread())
 		return (int)ds_add_here((uint32_t *)p, (uint32_t)n);
 	return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL);
 }

@@ -203,23 +203,23 @@ static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
 	return false;
 }
 
-EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t n)
+EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 {
 	CALL(from, in);
 	CALL(to, out);
 	struct call *k = from.c ? &from : &to;
-	off64_t pos = 0;
+	off_t pos = 0;
 	ssize_t rc;
 
 	/* What the kernel refuses, and only that, is left to it; what is neither file nor device, too. */
 	if (!k->c || (from.c && to.c) || n == 0 || (ssize_t)n < 0 || (off && !ds_readable(off, sizeof *off)) ||
 	    (from.c && (off || !is_pipe(out, O_WRONLY))))
-		return REAL(sendfile64)(out, in, off, n);
-	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = lseek64(in, 0, SEEK_CUR)) < 0))
-		return REAL(sendfile64)(out, in, off, n);
+		return REAL(sendfile)(out, in, off, n);
+	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = lseek(in, 0, SEEK_CUR)) < 0))
+		return REAL(sendfile)(out, in, off, n);
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
-		rc = REAL(sendfile64)(out, in, off, n);
+		rc = REAL(sendfile)(out, in, off, n);
 		if (rc > 0)
 			ds_moved(k->c->s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
 		return rc;
@@ -229,7 +229,7 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t n)
 		return sock_to_pipe(k, in, out, n, 0);
 	rc = file_to_sock(k, out, in, off ? *off : pos, n);
 	if (!off && rc > 0)
-		lseek64(in, pos + (off64_t)rc, SEEK_SET);
+		lseek(in, pos + (off_t)rc, SEEK_SET);
 	if (off && !ds_writable(off, sizeof *off)) {
 		errno = EFAULT;
 		return -1;
@@ -238,7 +238,7 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t n)
 		*off += rc;
 	return rc;
 }
-ALIAS(sendfile, sendfile64);
+ALIAS(sendfile64, sendfile);
 
 EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n, unsigned flags)
 {

@@ -348,7 +348,7 @@ EXPORT int fcntl64(int fd, int cmd, ...)
 ALIAS(fcntl, fcntl64);
 ALIAS(__fcntl, fcntl64);
 
-EXPORT int ioctl(int fd, unsigned long request, ...)
+EXPORT int ioctl(int fd, ds_request request, ...)
 {
 	va_list ap;
 

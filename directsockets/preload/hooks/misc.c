@@ -17,6 +17,7 @@
 
 /* ---- standard I/O ------------------------------------------------------------- */
 
+#ifdef __GLIBC__
 /* A stream on a TCP socket reads and writes by our calls. */
 static ssize_t stream_read(void *cookie, char *p, size_t n)
 {
@@ -57,6 +58,18 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 	}
 	return f;
 }
+#else
+/* The number of a stream cannot be set: one on a direct socket is the kernel's. */
+EXPORT FILE *fdopen(int fd, const char *mode)
+{
+	if (fd_kind(fd) == FD_CONN) {
+		CALL_ANY(k, fd);
+		if (k.c)
+			ds_freeze_demote(k.c->s, fd);
+	}
+	return REAL(fdopen)(fd, mode);
+}
+#endif
 
 /* A stream that was made before its descriptor became a TCP socket (by dup2, say). */
 EXPORT int fclose(FILE *f)

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
-#include <sys/single_threaded.h>
 #include <sys/syscall.h>
 
 /* ---- fork ----------------------------------------------------------------- */
@@ -225,7 +224,7 @@ static void goodbye(struct conn *c, void *arg)
  * has to do. */
 __attribute__((destructor)) static void stop(void)
 {
-	if (__libc_single_threaded && fd_tab_size > 0 && !fd_vforked())
+	if (ds_one_thread() && fd_tab_size > 0 && !fd_vforked())
 		conn_each(goodbye, NULL);
 	fd_leave(true);
 }

@@ -193,7 +193,7 @@ static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int 
 	return (int)n;
 }
 
-EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
+EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, struct timespec *timeout)
 {
 	CALL(k, fd);
 	if (!k.c || (timeout && !time_fine(timeout)))

@@ -126,7 +126,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	return REAL(sendmsg)(fd, m, flags);
 }
 
-EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
+EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 {
 	CALL(k, fd);
 	if (n > UIO_MAXIOV)

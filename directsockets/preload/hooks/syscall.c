@@ -35,7 +35,7 @@ static bool bytes(long nr, const long a[6], long *rc)
 	case SYS_sendmsg: return IS(sendmsg(fd, P(1), (int)a[2]));
 	case SYS_recvmmsg: return IS(recvmmsg(fd, P(1), (unsigned)a[2], (int)a[3], P(4)));
 	case SYS_sendmmsg: return IS(sendmmsg(fd, P(1), (unsigned)a[2], (int)a[3]));
-	case SYS_sendfile: return IS(sendfile64(fd, (int)a[1], P(2), (size_t)a[3]));
+	case SYS_sendfile: return IS(sendfile(fd, (int)a[1], P(2), (size_t)a[3]));
 	case SYS_splice: return IS(splice(fd, P(1), (int)a[2], P(3), (size_t)a[4], (unsigned)a[5]));
 	}
 	return false;
@@ -71,7 +71,7 @@ static bool descriptors(long nr, const long a[6], long *rc)
 	case SYS_dup2: return IS(dup2(fd, (int)a[1]));
 #endif
 	case SYS_dup3: return IS(dup3(fd, (int)a[1], (int)a[2]));
-	case SYS_fcntl: return IS(fcntl64(fd, (int)a[1], P(2)));
+	case SYS_fcntl: return IS(fcntl(fd, (int)a[1], P(2)));
 	case SYS_ioctl: return IS(ioctl(fd, (unsigned long)a[1], P(2)));
 	case SYS_close_range: return IS(close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]));
 	}

@@ -2,9 +2,23 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <sys/syscall.h>
 
 struct ds_real ds_real;
 bool ds_real_ready;
+
+#ifndef __GLIBC__
+/* musl has these since 1.2.5. */
+static ssize_t kernel_preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
+{
+	return ds_syscall(SYS_preadv2, fd, iov, n, off, 0, flags);
+}
+
+static ssize_t kernel_pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
+{
+	return ds_syscall(SYS_pwritev2, fd, iov, n, off, 0, flags);
+}
+#endif
 
 void ds_real_init(void)
 {
@@ -15,6 +29,12 @@ void ds_real_init(void)
 	__atomic_store_n((void **)(void *)&ds_real.name, dlsym(RTLD_NEXT, #name), __ATOMIC_RELAXED);
 	DS_REAL(X) DS_REAL_OPTIONAL(X)
 #undef X
+#ifndef __GLIBC__
+	if (!ds_real.preadv2)
+		ds_real.preadv2 = kernel_preadv2;
+	if (!ds_real.pwritev2)
+		ds_real.pwritev2 = kernel_pwritev2;
+#endif
 	__atomic_store_n(&ds_real_ready, true, __ATOMIC_RELEASE);
 	errno = saved;
 }

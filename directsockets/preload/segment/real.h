@@ -10,6 +10,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "segment/libc.h"
+
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -71,7 +73,7 @@ static inline uint64_t ds_ticks(void)
 	X(ssize_t, recv, (int, void *, size_t, int))                                            \
 	X(ssize_t, recvfrom, (int, void *, size_t, int, struct sockaddr *, socklen_t *))        \
 	X(ssize_t, recvmsg, (int, struct msghdr *, int))                                        \
-	X(int, recvmmsg, (int, struct mmsghdr *, unsigned, int, struct timespec *))             \
+	X(int, recvmmsg, (int, struct mmsghdr *, unsigned, ds_mmflags, struct timespec *))      \
 	X(ssize_t, write, (int, const void *, size_t))                                          \
 	X(ssize_t, writev, (int, const struct iovec *, int))                                    \
 	X(ssize_t, pwritev, (int, const struct iovec *, int, off_t))                            \
@@ -79,9 +81,8 @@ static inline uint64_t ds_ticks(void)
 	X(ssize_t, send, (int, const void *, size_t, int))                                      \
 	X(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t)) \
 	X(ssize_t, sendmsg, (int, const struct msghdr *, int))                                  \
-	X(int, sendmmsg, (int, struct mmsghdr *, unsigned, int))                                \
+	X(int, sendmmsg, (int, struct mmsghdr *, unsigned, ds_mmflags))                         \
 	X(ssize_t, sendfile, (int, int, off_t *, size_t))                                       \
-	X(ssize_t, sendfile64, (int, int, off64_t *, size_t))                                   \
 	X(ssize_t, splice, (int, off64_t *, int, off64_t *, size_t, unsigned))                  \
 	X(ssize_t, tee, (int, int, size_t, unsigned))                                           \
 	X(ssize_t, vmsplice, (int, const struct iovec *, size_t, unsigned))                     \
@@ -90,7 +91,7 @@ static inline uint64_t ds_ticks(void)
 	X(int, dup2, (int, int))                                                                \
 	X(int, dup3, (int, int, int))                                                           \
 	X(int, fcntl, (int, int, ...))                                                          \
-	X(int, ioctl, (int, unsigned long, ...))                                                \
+	X(int, ioctl, (int, ds_request, ...))                                                   \
 	X(int, poll, (struct pollfd *, nfds_t, int))                                            \
 	X(int, ppoll, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *))     \
 	X(int, select, (int, fd_set *, fd_set *, fd_set *, struct timeval *))                   \

@@ -59,10 +59,6 @@ bool ds_tid_dead(uint32_t t)
 	return end && end[1] == ' ' && (end[2] == 'Z' || end[2] == 'X');
 }
 
-extern char __libc_single_threaded __attribute__((weak));
-
-bool ds_one_thread(void) { return &__libc_single_threaded && __libc_single_threaded; }
-
 /* ---- signals ----------------------------------------------------------------------- */
 
 /* The program's handlers: the address, and two bits that no address of a program has. */

@@ -54,8 +54,9 @@ void ds_tid_child(void) DS_HIDDEN;
 /* Does thread tid exist no more? Asks the kernel. */
 bool ds_tid_dead(uint32_t tid) DS_HIDDEN;
 
-/* True if this process has one thread only. */
-bool ds_one_thread(void) DS_HIDDEN;
+/* True if this process has one thread only; false, too, where the C library does not tell (musl). */
+extern char __libc_single_threaded __attribute__((weak));
+static inline bool ds_one_thread(void) { return &__libc_single_threaded && __libc_single_threaded; }
 
 /* Gives the signals that came in a critical section to the kernel again. errno stays. */
 void ds_deferred(void) DS_HIDDEN;
