@@ -1,0 +1,52 @@
+package exntun
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// unmapCode takes the program's code and constants out of the process's memory; what is
+// used again comes back from the page cache, a few pages at a time. To start goes
+// through nearly all of it (init of packages, flags, netstack), to be a node at rest
+// through a third. An error means that all of it stays.
+func unmapCode() error {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("unmapping code: %w", err)
+	}
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return fmt.Errorf("unmapping code: %w", err)
+	}
+	defer maps.Close()
+	for _, r := range constRanges(maps, exe) {
+		if _, _, errno := unix.RawSyscall(unix.SYS_MADVISE, r.from, r.to-r.from, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("unmapping code: madvise: %w", errno)
+		}
+	}
+	return nil
+}
+
+type addressRange struct{ from, to uintptr }
+
+// constRanges returns where maps (proc_pid_maps(5)) has the file mapped so that its pages
+// are the file's and cannot have been written.
+func constRanges(maps io.Reader, file string) (all []addressRange) {
+	for s := bufio.NewScanner(maps); s.Scan(); {
+		// from-to perms offset device inode path
+		f := strings.Fields(s.Text())
+		if len(f) != 6 || f[5] != file || !strings.HasPrefix(f[1], "r-") {
+			continue
+		}
+		var r addressRange
+		if _, err := fmt.Sscanf(f[0], "%x-%x", &r.from, &r.to); err == nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}

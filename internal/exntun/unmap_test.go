@@ -1,0 +1,66 @@
+package exntun
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Only what cannot have been written is given back.
+func TestConstRanges(t *testing.T) {
+	const maps = `00400000-00c6c000 r-xp 00000000 00:1c 5381 /usr/bin/exn-tun
+00c6c000-0165e000 r--p 0086c000 00:1c 5381 /usr/bin/exn-tun
+0165e000-01735000 rw-p 0125e000 00:1c 5381 /usr/bin/exn-tun
+01735000-01779000 rw-p 00000000 00:00 0
+7f10000000-7f10021000 r--p 00000000 00:1c 77 /usr/bin/exn-tun-other
+7ffd1000-7ffd2000 r-xp 00000000 00:1c 5381 /usr/bin/exn-tun (deleted)
+`
+	want := []addressRange{{0x400000, 0xc6c000}, {0xc6c000, 0x165e000}}
+	if got := constRanges(strings.NewReader(maps), "/usr/bin/exn-tun"); !slices.Equal(got, want) {
+		t.Errorf("%x, want %x", got, want)
+	}
+}
+
+// The process has less of files in memory afterwards, and goes on.
+func TestUnmapCode(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer maps.Close()
+	for _, r := range constRanges(maps, exe) { // as if all of it had been used
+		if _, _, errno := unix.RawSyscall(unix.SYS_MADVISE, r.from, r.to-r.from, unix.MADV_POPULATE_READ); errno != 0 {
+			t.Skipf("MADV_POPULATE_READ: %v", errno)
+		}
+	}
+	before := rssFile(t)
+	if err := unmapCode(); err != nil {
+		t.Fatal(err)
+	}
+	if after := rssFile(t); after >= before {
+		t.Errorf("%d KB of files in memory, %d before", after, before)
+	}
+}
+
+// rssFile returns how much of files the process has mapped and in memory, in KB.
+func rssFile(t *testing.T) int {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "RssFile:")
+	n, err := strconv.Atoi(strings.Fields(after)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
