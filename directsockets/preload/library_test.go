@@ -3,7 +3,6 @@ package preload
 import (
 	"context"
 	"debug/elf"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +26,7 @@ func TestBuild(t *testing.T) {
 	var paths [2]string
 	for i := range paths {
 		wg.Go(func() {
-			path, err := build(t.Context(), dir)
+			path, err := source.BuildIn(t.Context(), dir)
 			if err != nil {
 				t.Error(err)
 			}
@@ -46,7 +45,7 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := build(t.Context(), dir)
+	again, err := source.BuildIn(t.Context(), dir)
 	if after, err := os.Stat(again); err != nil || !os.SameFile(before, after) {
 		t.Error("built again what was there")
 	}
@@ -66,27 +65,6 @@ func TestBuild(t *testing.T) {
 		if s.Section != elf.SHN_UNDEF && strings.HasPrefix(s.Name, "ds_") {
 			t.Errorf("%s is visible to programs", s.Name)
 		}
-	}
-}
-
-func TestBuildRefuses(t *testing.T) {
-	open := filepath.Join(t.TempDir(), "open")
-	if err := os.Mkdir(open, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := build(t.Context(), open); err == nil || !strings.Contains(err.Error(), "written by others") {
-		t.Errorf("a directory of everybody: %v", err)
-	}
-	t.Setenv("CC", "exnet-no-such-compiler")
-	if _, err := build(t.Context(), filepath.Join(t.TempDir(), "cache")); !errors.Is(err, ErrCompiler) {
-		t.Errorf("no compiler: %v", err)
-	}
-	t.Setenv("CC", "false")
-	if _, err := build(t.Context(), filepath.Join(t.TempDir(), "cache")); err == nil || errors.Is(err, ErrCompiler) {
-		t.Errorf("a compiler that fails: %v", err)
 	}
 }
 

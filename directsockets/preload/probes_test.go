@@ -128,7 +128,7 @@ func compareProbe(t *testing.T, env []string, command ...string) {
 
 func TestProbes(t *testing.T) {
 	needCompiler(t)
-	library, err := build(t.Context(), filepath.Join(t.TempDir(), "cache"))
+	library, err := source.BuildIn(t.Context(), filepath.Join(t.TempDir(), "cache"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestProbes(t *testing.T) {
 // A probe that is on TCP by mistake says so.
 func TestProbesNotDirect(t *testing.T) {
 	needCompiler(t)
-	library, err := build(t.Context(), filepath.Join(t.TempDir(), "cache"))
+	library, err := source.BuildIn(t.Context(), filepath.Join(t.TempDir(), "cache"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestProbesAddressSanitizer(t *testing.T) {
 	}
 	asan := sanitizerLibrary(t, "libasan.so")
 	library := filepath.Join(t.TempDir(), Name)
-	args := append([]string{"-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"}, flags...)
+	args := append([]string{"-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"}, source.Flags...)
 	compileC(t, append(append(args, librarySources(t)...), "-O1", "-o", library, "-ldl", "-lpthread"))
 	probes := compileProbes(t)
 	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0")

@@ -1,0 +1,192 @@
+// Package cbuild builds a program or library in C from embedded sources, where it is not
+// installed, so that go install needs nothing but itself.
+//
+// # Architecture
+//
+//	Build ─▶ beside the running program ─▶ /usr/lib/exnet ─▶ the cache: compiled once for each
+//	                                                          version and compiler
+//
+// What is found is used only if nobody but root and this user can have written it.
+//
+// # Concurrency
+//
+// All functions may be called at the same time, also by many processes.
+package cbuild
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Source is what a file is built from.
+type Source struct {
+	// Name is the file's name, such as libexnds.so.
+	Name string
+	// Files has the sources: those that end in .c are compiled.
+	Files fs.FS
+	// Flags and Libs stand before and behind the sources in the compiler's command.
+	Flags, Libs []string
+}
+
+// installed is where a package puts such files.
+const installed = "/usr/lib/exnet"
+
+var (
+	// ErrCompiler says that the file is not installed and cannot be built. Install a C
+	// compiler, or put a file there that was built elsewhere.
+	ErrCompiler = errors.New("not installed, and there is no C compiler to build it")
+	// ErrSource says that the compiler refuses the sources: a header or a library is missing.
+	ErrSource = errors.New("cannot be built")
+	// errPlace says that a file cannot be put where it was to be.
+	errPlace = errors.New("no place for it")
+)
+
+// Build returns the path of the file: beside the running program, in /usr/lib/exnet,
+// or compiled by $CC or cc, into the user's
+// cache directory (root's: /var/cache/exnet). That is done once for each version and compiler; it takes some seconds.
+func (s Source) Build(ctx context.Context) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if path := filepath.Join(filepath.Dir(self), s.Name); usable(path) {
+			return path, nil
+		}
+	}
+	if path := filepath.Join(installed, s.Name); usable(path) {
+		return path, nil
+	}
+	// The first place that there is.
+	var errs []error
+	for _, dir := range places() {
+		path, err := s.BuildIn(ctx, dir)
+		if !errors.Is(err, errPlace) {
+			return path, err
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+// places are the directories where it may be built. Root's is one that all can read:
+// a program that root starts may become another user's before it executes the next.
+func places() []string {
+	temp := filepath.Join(os.TempDir(), fmt.Sprintf("exn-%d", os.Getuid()))
+	if os.Geteuid() == 0 {
+		return []string{"/var/cache/exnet", temp}
+	}
+	if base, err := os.UserCacheDir(); err == nil {
+		return []string{filepath.Join(base, "exnet"), temp}
+	}
+	return []string{temp} // no home, as a service
+}
+
+// usable says whether path is a file that only root or this user can have written.
+func usable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && trusted(info)
+}
+
+// trusted says whether nobody but root and this user can change what info is of.
+func trusted(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (st.Uid == 0 || int(st.Uid) == os.Getuid()) && info.Mode().Perm()&0o022 == 0
+}
+
+// BuildIn returns the path of the file in dir, which it makes if need be, compiled if it
+// is not there.
+func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "cc"
+	}
+	files, hash, err := s.read(cc)
+	if err != nil {
+		return "", err
+	}
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o755
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return "", fmt.Errorf("%s: %w: %w", s.Name, errPlace, err)
+	}
+	// Somebody else's directory could have anything in it.
+	if info, err := os.Lstat(dir); err != nil {
+		return "", fmt.Errorf("%s: %w: %w", s.Name, errPlace, err)
+	} else if !info.IsDir() || !trusted(info) {
+		return "", fmt.Errorf("%s: %w: %s can be written by others: remove it, or set XDG_CACHE_HOME", s.Name, errPlace, dir)
+	}
+	ext := filepath.Ext(s.Name)
+	path := filepath.Join(dir, strings.TrimSuffix(s.Name, ext)+"-"+hash+ext)
+	if usable(path) {
+		return path, nil
+	}
+	if _, err := exec.LookPath(cc); err != nil {
+		return "", fmt.Errorf("%s: %w (%s): install one, or put %s into %s", s.Name, ErrCompiler, cc, s.Name, installed)
+	}
+	temp, err := os.MkdirTemp(dir, "build-")
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %w", s.Name, errPlace, err)
+	}
+	defer os.RemoveAll(temp)
+	if err := s.compile(ctx, cc, temp, files); err != nil {
+		return "", err
+	}
+	if err := os.Rename(filepath.Join(temp, s.Name), path); err != nil {
+		return "", fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return path, nil
+}
+
+// read returns the sources by name, and a hash of them and how they are compiled.
+func (s Source) read(cc string) (map[string][]byte, string, error) {
+	files := make(map[string][]byte)
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s %q %q\n", cc, s.Flags, s.Libs)
+	err := fs.WalkDir(s.Files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(s.Files, name)
+		files[name] = text
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
+		return err
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return files, hex.EncodeToString(sum.Sum(nil))[:16], nil
+}
+
+// compile builds the file in dir.
+func (s Source) compile(ctx context.Context, cc, dir string, files map[string][]byte) error {
+	args := append([]string(nil), s.Flags...)
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		if strings.HasSuffix(name, ".c") {
+			args = append(args, name)
+		}
+	}
+	args = append(append(args, "-o", s.Name), s.Libs...)
+	cmd := exec.CommandContext(ctx, cc, args...)
+	cmd.Dir = dir
+	// What the compiler would load or say is not to depend on the caller.
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "LD_PRELOAD=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("%s: %w by %s: %w: %s", s.Name, ErrSource, cc, err, first)
+	}
+	return os.Chmod(filepath.Join(dir, s.Name), 0o755)
+}

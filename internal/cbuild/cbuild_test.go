@@ -1,0 +1,67 @@
+package cbuild
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+)
+
+func program(text string) Source {
+	return Source{Name: "hello", Files: fstest.MapFS{"main.c": {Data: []byte(text)}}, Flags: []string{"-O1"}}
+}
+
+const good = "int main(void) { return 7; }\n"
+
+// Two builders at a time make one file, and who comes later takes it.
+func TestBuildIn(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := filepath.Join(t.TempDir(), "cache")
+	var both sync.WaitGroup
+	var paths [2]string
+	for i := range paths {
+		both.Go(func() {
+			var err error
+			if paths[i], err = program(good).BuildIn(t.Context(), dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	if left, err := os.ReadDir(dir); paths[0] == "" || paths[0] != paths[1] || err != nil || len(left) != 1 {
+		t.Fatalf("%q, %d files (%v)", paths, len(left), err)
+	}
+	var exit *exec.ExitError
+	if err := exec.Command(paths[0]).Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("the program: %v", err)
+	}
+	if other, err := program(good+"\n").BuildIn(t.Context(), dir); err != nil || other == paths[0] {
+		t.Errorf("other sources: %q, %v", other, err)
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := program(good).BuildIn(t.Context(), open); err == nil || !strings.Contains(err.Error(), "written by others") {
+		t.Errorf("a directory of everybody: %v", err)
+	}
+	for cc, want := range map[string]error{"exnet-no-such-compiler": ErrCompiler, "false": ErrSource} {
+		t.Setenv("CC", cc)
+		if _, err := program(good).BuildIn(context.Background(), filepath.Join(t.TempDir(), "cache")); !errors.Is(err, want) {
+			t.Errorf("%s: %v", cc, err)
+		}
+	}
+}
