@@ -27,6 +27,8 @@ type StreamConfig struct {
 	Driven bool                                // with a Driver for each NIC
 	Pipe   func(tb testing.TB) (a, b net.Conn) // makes a connection; default: TCP
 	Link   stream.Config                       // Peer, Conns and Driver are set
+
+	PeerEngine stream.Engine // belongs to Link.Engine
 }
 
 // StreamLinks returns the kinds of stream links.
@@ -80,7 +82,7 @@ func JoinStream(tb testing.TB, x, y *nic.NIC, cfg StreamConfig, driver link.Driv
 		cx.DownAfter = patient
 	}
 	cy := cx
-	cy.Peer, cy.Driver = x.ID(), driver
+	cy.Peer, cy.Driver, cy.Engine = x.ID(), driver, cfg.PeerEngine
 	cx.Conns, cy.Conns = nil, nil
 	for range cfg.Conns {
 		a, b := connections(tb, cfg)

@@ -90,7 +90,7 @@ type Peer struct {
 	Since time.Time      `json:"since"`
 	Links uint64         `json:"links"` // times that it was linked
 	Error string         `json:"error,omitempty"`
-	// Link is what carries the traffic: shm, wire or stream. "": nothing does.
+	// Link is what carries the traffic: shm, wire, stream or ofi:PROVIDER. "": nothing does.
 	Link string `json:"link,omitempty"`
 	// Of a peer on another host: where it was reached, the fingerprint of its key, the last
 	// round trip of a heartbeat, and bytes a second between the last two heartbeats.

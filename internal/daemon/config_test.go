@@ -78,7 +78,7 @@ func TestReferenceFile(t *testing.T) {
 	}
 	got.Topology = nil // compared
 	want.Metrics = ":9464"
-	want.Hosts = Hosts{Listen: ":4791", Join: []string{"host1:4791", "192.0.2.7:4791"}, Key: "/etc/exn/node1.key", Trust: "/etc/exn/trust"}
+	want.Hosts = Hosts{Listen: ":4791", Join: []string{"host1:4791", "192.0.2.7:4791"}, Key: "/etc/exn/node1.key", Trust: "/etc/exn/trust", Link: "ofi:tcp"}
 	want.Faults = &wire.Faults{Drop: 0.01, Corrupt: 0.001, Seed: 1}
 	want.Dir, want.Group, want.NetNS, want.Congestion, want.Node = "/run/exn/lab", "exn", "a", "cubic", new(fabric.NodeID(1))
 	if diff := cmp.Diff(want, got, compare); diff != "" {

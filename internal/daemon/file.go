@@ -45,6 +45,7 @@ type file struct {
 		Key       string   `toml:"key"`
 		Trust     string   `toml:"trust"`
 		Plaintext bool     `toml:"plaintext"`
+		Link      string   `toml:"link"`
 	} `toml:"hosts"`
 	Receive struct {
 		Mode           string  `toml:"mode"`
@@ -149,7 +150,10 @@ func (f *file) config() (Config, error) {
 		}
 		c.Faults = &faults
 	}
-	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext}
+	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext, Link: f.Hosts.Link}
+	if err := CheckLink(f.Hosts.Link); err != nil {
+		return wrong("hosts.link", "%w", err)
+	}
 	if f.Hosts.Listen != "" {
 		at, err := mesh.CheckListen(f.Hosts.Listen)
 		if err != nil {

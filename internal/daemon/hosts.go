@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"exnet/fabric/emp"
 	"exnet/fabric/emp/mesh"
 	"exnet/fabric/identity"
+	"exnet/fabric/link/ofi"
 	"exnet/fabric/link/shm"
 	"exnet/fabric/link/stream"
 	"exnet/fabric/link/wire"
@@ -30,6 +32,36 @@ type Hosts struct {
 	Key, Trust string
 	// Plaintext: nothing is encrypted, and everybody is believed.
 	Plaintext bool
+	// Link is what carries the traffic, as CheckLink has it. Default: stream.
+	Link string
+}
+
+// Values of Hosts.Link; linkOFI may be followed by a colon and a provider.
+const (
+	linkStream = "stream"
+	linkOFI    = "ofi"
+)
+
+// CheckLink reports what is wrong with a link between hosts: it is stream, ofi or
+// ofi:PROVIDER.
+func CheckLink(s string) error {
+	if s == linkStream || s == "" {
+		return nil
+	}
+	_, err := Hosts{Link: s}.provider()
+	return err
+}
+
+// byOFI says that libfabric carries the traffic.
+func (h Hosts) byOFI() bool { return h.Link != "" && h.Link != linkStream }
+
+// provider is libfabric's; "": any.
+func (h Hosts) provider() (string, error) {
+	kind, name, named := strings.Cut(h.Link, ":")
+	if kind != linkOFI || named && name == "" {
+		return "", fmt.Errorf("link %q: use stream, ofi or ofi:PROVIDER, such as ofi:tcp: %w", h.Link, fabric.ErrInvalid)
+	}
+	return name, ofi.CheckProvider(name)
 }
 
 // A peer of another host that is silent is given up after hostDown.
@@ -38,6 +70,8 @@ const (
 	hostDown = 5 * time.Second
 	// askTime bounds asking the members whether the node may join.
 	askTime = 15 * time.Second
+	// buildTime bounds compiling the helper of libfabric.
+	buildTime = time.Minute
 )
 
 // checkHosts reports what does not fit together.
@@ -47,7 +81,12 @@ func (c Config) checkHosts() error {
 	}
 	h := c.Hosts
 	keys := h.Key != "" || h.Trust != ""
+	if err := CheckLink(h.Link); err != nil {
+		return wrong("%w", err)
+	}
 	switch {
+	case h.Listen == "" && h.byOFI():
+		return wrong("link %s is for nodes of other hosts: say where they reach this one with listen, such as :%d", h.Link, mesh.DefaultPort)
 	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext):
 		return wrong("join, key, trust and plaintext are for nodes of other hosts: say where they reach this one with listen, such as :%d", mesh.DefaultPort)
 	case h.Listen == "":
@@ -89,6 +128,9 @@ func (d *Daemon) openMesh() (err error) {
 	if h.Plaintext {
 		d.cfg.Log.Warn("PLAINTEXT: whoever reaches the port can join the fabric, read and change its traffic", "listen", h.Listen)
 	}
+	if err := d.checkOFI(); err != nil {
+		return err
+	}
 	d.mesh, err = mesh.Open(mesh.Config{
 		Listen: h.Listen, Join: h.Join, Fabric: d.cfg.Fabric, Self: d.member.Self(), Store: d.store, Log: d.cfg.Log,
 		Local: func() []emp.Description {
@@ -103,6 +145,27 @@ func (d *Daemon) openMesh() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
 	return d.mesh.Ask(ctx)
+}
+
+// checkOFI reports whether libfabric can be used, if it is to be.
+func (d *Daemon) checkOFI() error {
+	h := d.cfg.Hosts
+	if !h.byOFI() {
+		return nil
+	}
+	provider, err := h.provider()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	defer cancel()
+	if err := ofi.Check(ctx, provider); err != nil {
+		return err
+	}
+	if !h.Plaintext {
+		d.cfg.Log.Warn("NOT ENCRYPTED: libfabric sends the fabric's traffic in plaintext; only who is a member is authenticated", "link", h.Link)
+	}
+	return nil
 }
 
 // homes are where the node meets others.
@@ -134,13 +197,37 @@ func (d *Daemon) known() []emp.Peer {
 
 // linkHost joins the NIC with that of a node of another host.
 func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (emp.Link, error) {
-	l, err := stream.New(d.card(), stream.Config{Peer: peer, Conns: conns, Driver: d.loop, Heartbeat: hostBeat, DownAfter: hostDown})
+	cfg := stream.Config{Peer: peer, Conns: conns, Driver: d.loop, Heartbeat: hostBeat, DownAfter: hostDown}
+	if d.cfg.Hosts.byOFI() {
+		provider, err := d.cfg.Hosts.provider()
+		if err == nil {
+			cfg.Engine, err = d.joinOFI(conns[0], peer, provider)
+		}
+		if err != nil {
+			for _, c := range conns {
+				c.Close()
+			}
+			return nil, err
+		}
+	}
+	l, err := stream.New(d.card(), cfg)
 	if err != nil {
 		return nil, err // not a *stream.Link that is nil
 	}
 	d.streams.add(l)
 	d.groups.changed()
 	return l, nil
+}
+
+// joinOFI makes a connection by libfabric to the node at the other end of conn.
+func (d *Daemon) joinOFI(conn net.Conn, peer fabric.NodeID, provider string) (stream.Engine, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	defer cancel()
+	e, err := ofi.Join(ctx, conn, ofi.Config{Self: d.card().ID(), Peer: peer, Provider: provider})
+	if err != nil {
+		return nil, err // not an *ofi.Engine that is nil
+	}
+	return e, nil
 }
 
 // streams are the links to nodes of other hosts. The last one to each peer outlives its
@@ -193,7 +280,7 @@ func (d *Daemon) addLink(to *control.Peer, p emp.Peer) {
 		to.Link = "wire"
 	case *stream.Link:
 		stats := l.Stats()
-		to.Link, to.RTTMicros, to.TxRate, to.RxRate = "stream", stats.RTTMicros, stats.TxRate, stats.RxRate
+		to.Link, to.RTTMicros, to.TxRate, to.RxRate = l.Name(), stats.RTTMicros, stats.TxRate, stats.RxRate
 	}
 }
 

@@ -125,6 +125,13 @@ func TestHostsConfig(t *testing.T) {
 		{Hosts{Listen: ":1", Key: "k", Trust: "t", Plaintext: true}, nil, "neither key nor trust"},
 		{Hosts{Listen: ":1", Plaintext: true}, nil, "plaintext needs node"},
 		{Hosts{Listen: ":1", Plaintext: true}, &id, ""},
+		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi"}, &id, ""},
+		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:tcp"}, &id, ""},
+		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:net"}, &id, "net is not to be used"},
+		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:"}, &id, "use stream, ofi or"},
+		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:a b"}, &id, "no name of a provider"},
+		{Hosts{Link: "stream"}, nil, ""},
+		{Hosts{Link: "ofi"}, nil, "with listen"},
 	} {
 		_, err := Config{Dir: "/d", Hosts: c.hosts, Node: c.node}.WithDefaults()
 		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.want)) {

@@ -116,6 +116,10 @@ func (o *upOptions) defineHosts(fs *pflag.FlagSet) {
 	fs.StringVar(&h.Key, "key", h.Key, "`FILE` the node's key, as exn-tun key makes it; its certificate lies beside it and says which node this is")
 	fs.StringVar(&h.Trust, "trust", h.Trust, "`FILE` whose keys are believed: authorities, pinned keys; see exn-tun key -h")
 	fs.BoolVar(&h.Plaintext, "plaintext", h.Plaintext, "neither encrypt nor authenticate, on a network that is trusted or encrypted below")
+	fs.Func("link", "`stream|ofi[:PROVIDER]` what carries the traffic between hosts: TCP or TLS, or libfabric, which does not encrypt it (stream)", func(s string) error {
+		h.Link = s
+		return daemon.CheckLink(s)
+	})
 }
 
 func (o *upOptions) defineInterface(fs *pflag.FlagSet) {

@@ -200,7 +200,7 @@ func linkOf(p control.Peer) string {
 	case p.Endpoint == "":
 		return p.Link
 	}
-	return p.Link + pick(p.Key == "", ", plaintext", ", encrypted")
+	return p.Link + pick(p.Key == "" || strings.HasPrefix(p.Link, "ofi"), ", plaintext", ", encrypted")
 }
 
 func writeGroups(t *table, groups []control.Group) {

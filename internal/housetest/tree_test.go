@@ -35,6 +35,7 @@ var otherFolders = map[string]string{
 	"internal/exngo/std":                  "what exn-go adds to packages of the standard library",
 	"internal/exngo/std/net":              "the part of package net that asks for direct sockets",
 	"internal/exngo/std/unix":             "what direct sockets use of golang.org/x/sys/unix and package syscall lacks",
+	"fabric/link/ofi/helper":              "exn-ofi, in C: the process that uses libfabric for a link",
 	"fabric/internal":                     "what only the packages of the fabric use",
 	"packaging":                           "what the packages hold beside the commands: unit, profile, scripts",
 	"ports/lib":                           "librma2 and libvelo2, in C: the NIC for programs",

@@ -217,7 +217,7 @@ func (s *session) run(ctx context.Context) {
 	case link != nil:
 		s.linked = true
 		s.set(emp.Up, link)
-		s.m.cfg.Log.Info("linked", "node", s.desc.Node, "address", s.endpoint, "encrypted", s.cert != nil)
+		s.m.cfg.Log.Info("linked", "node", s.desc.Node, "address", s.endpoint, "authenticated", s.cert != nil)
 		select {
 		case <-link.Done():
 			s.end(link.Err())

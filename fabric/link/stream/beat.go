@@ -4,8 +4,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // patience is how many times Config.DownAfter a ping may stay unanswered by a peer that
@@ -131,7 +129,7 @@ func (l *Link) unread() bool {
 	}
 	defer l.pumping.Unlock()
 	for _, c := range l.conns {
-		if n, err := unix.IoctlGetInt(c.fd, unix.TIOCINQ); err == nil && n > 0 {
+		if c.unread() {
 			return true
 		}
 	}

@@ -43,9 +43,12 @@ type Config struct {
 	// who makes them to choose: one that sends at a pace, as bbr does, costs half as much
 	// CPU time again. Required.
 	Conns []net.Conn
+	// Engine carries the bytes in place of Conns, which are closed when the hellos are
+	// said. Default: Conns do.
+	Engine Engine
 	// Driver is the thread that serves the sockets as long as it can; then, and without
 	// one, the link has a goroutine. It is not used for connections that are not
-	// *net.TCPConn.
+	// *net.TCPConn, unless there is an Engine.
 	Driver link.Driver
 	// HelloTimeout is how long the peer may take to introduce itself. Default 2 s.
 	HelloTimeout time.Duration

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,7 @@ type conn struct {
 	messages, data bool
 	fd             int      // the socket; -1: net
 	net            net.Conn // if it is no socket that the link uses by itself
+	engine         Engine   // in place of a socket
 
 	wmu     sync.Mutex        // of who writes
 	batch   batch             // guarded by wmu
@@ -52,13 +54,48 @@ func (c *conn) adopt(t *net.TCPConn, events int) error {
 	return t.Close() // the duplicate stays, and the runtime's poller forgets it
 }
 
+// send is rawSend, or the engine's.
+func (c *conn) send(parts [][]byte) (int, syscall.Errno) {
+	if c.engine != nil {
+		return c.engine.Send(parts)
+	}
+	return rawSend(c.fd, parts)
+}
+
+// receive is rawReceive into place and more, or the engine's.
+func (c *conn) receive(place, more []byte) (int, syscall.Errno) {
+	if c.engine != nil {
+		return c.engine.Receive(place, more)
+	}
+	return rawReceive(c.fd, [][]byte{place, more})
+}
+
+// gone is why the connection has ended.
+func (c *conn) gone() error {
+	if c.engine != nil {
+		return fmt.Errorf("%w: %w", ErrGone, c.engine.Err())
+	}
+	return ErrGone
+}
+
+// unread reports whether something has come that was not received.
+func (c *conn) unread() bool {
+	if c.engine != nil {
+		return !c.engine.Arm()
+	}
+	n, err := unix.IoctlGetInt(c.fd, unix.TIOCINQ)
+	return err == nil && n > 0
+}
+
 // arm has the driver wait until the socket takes more, or with false not any longer. It
 // belongs to the holder of wmu.
 func (c *conn) arm(events int, on bool) {
-	if c.armed.Load() == on {
+	if c.engine != nil && on {
+		c.engine.Want() // once: it is asked again each time
+	}
+	if c.armed.Swap(on) == on || c.engine != nil {
 		return
 	}
-	c.armed.Store(on)
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.fd)}
 	if on {
 		ev.Events |= unix.EPOLLOUT
@@ -76,5 +113,8 @@ func (c *conn) close() {
 	}
 	if c.net != nil {
 		_ = c.net.Close()
+	}
+	if c.engine != nil {
+		c.engine.Close()
 	}
 }

@@ -25,7 +25,8 @@
 //
 // With *net.TCPConn the sockets are taken from the Go runtime. A driver, or the link's
 // goroutine, waits for them and for the link's eventfd by an epoll set. Connections of any
-// other kind have a goroutine that reads and one that writes.
+// other kind have a goroutine that reads and one that writes. An Engine, such as link/ofi's,
+// may carry the bytes in place of the connections, which then carry the hellos only.
 //
 // # Format
 //

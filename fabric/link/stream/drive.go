@@ -82,13 +82,16 @@ func (s served) Serve(rung bool) (moved int, ok bool) {
 	}
 	if rung {
 		for _, c := range l.conns {
+			if c.engine != nil {
+				c.engine.Hush()
+			}
 			if c.blocked.Load() {
 				c.blocked.Store(false)
 				l.dirty.Store(true)
 			}
 		}
 	}
-	if rung || !l.drained {
+	if rung || !l.drained || l.cfg.Engine != nil {
 		for _, c := range l.conns {
 			moved += l.receive(c)
 		}
@@ -114,6 +117,9 @@ func (s served) Arm() time.Duration {
 		return 0
 	}
 	s.drained = false
+	if e := s.cfg.Engine; e != nil && s.conns[0].unread() {
+		return 0
+	}
 	return link.Forever
 }
 
@@ -138,13 +144,13 @@ func (l *Link) receive(c *conn) (bytes int) {
 	}
 	for bytes < readBudget && !l.down.Load() {
 		place, more := c.rx.want()
-		n, errno := rawReceive(c.fd, [][]byte{place, more})
+		n, errno := c.receive(place, more)
 		shm.Observe()
 		if errno == syscall.EAGAIN {
 			break
 		}
 		if errno != 0 || n == 0 {
-			l.fail(ErrGone)
+			l.fail(c.gone())
 			break
 		}
 		bytes += n
@@ -154,7 +160,7 @@ func (l *Link) receive(c *conn) (bytes int) {
 			l.breach(err)
 			break
 		}
-		if n < len(place)+len(more) {
+		if n < len(place)+len(more) && c.engine == nil { // an engine's messages end anywhere
 			break
 		}
 	}
@@ -230,13 +236,13 @@ func (l *Link) write(c *conn) (ends []sent) {
 	}
 	c.iov = b.parts(c.iov[:0])
 	shm.Publish()
-	n, errno := rawSend(c.fd, c.iov)
+	n, errno := c.send(c.iov)
 	clear(c.iov)
 	switch {
 	case errno == syscall.EAGAIN:
 		n = 0
 	case errno != 0:
-		l.fail(ErrGone)
+		l.fail(c.gone())
 		return nil
 	}
 	l.count.Writes.Add(1)

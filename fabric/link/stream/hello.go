@@ -37,6 +37,8 @@ const (
 	helloBoxLen     = 6 // VPID 2, credits 4
 
 	helloMagic = "exnetstr"
+	// engineMagic is what link/ofi says first.
+	engineMagic = "exnetofi"
 	// Version is the version of the link. Sides of different versions do not talk.
 	Version = 1
 )
@@ -52,6 +54,9 @@ func (h *hello) append(b []byte) []byte {
 
 // parse decodes a hello; what is reserved is ignored.
 func (h *hello) parse(b *[helloLen]byte) error {
+	if string(b[:helloVersionOff]) == engineMagic {
+		return fmt.Errorf("%w: the peer uses --link ofi, this node --link stream", ErrHello)
+	}
 	if string(b[:helloVersionOff]) != helloMagic {
 		return fmt.Errorf("%w: no exnet node on the other end", ErrHello)
 	}

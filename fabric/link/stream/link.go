@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
@@ -72,6 +74,9 @@ func New(n link.NIC, cfg Config) (*Link, error) {
 		for _, c := range cfg.Conns {
 			_ = c.Close() // the first error says more
 		}
+		if cfg.Engine != nil && len(l.conns) == 0 {
+			cfg.Engine.Close()
+		}
 		return nil, err
 	}
 	return l, nil
@@ -113,6 +118,9 @@ func (l *Link) connect(cfg Config) (err error) {
 // adopt makes the connections of the link.
 func (l *Link) adopt(conns []net.Conn) error {
 	l.raw = true
+	if e := l.cfg.Engine; e != nil {
+		return l.adoptEngine(e, conns)
+	}
 	for i, nc := range conns {
 		c := &conn{messages: i == 0, data: i > 0 || len(conns) == 1, fd: -1}
 		c.rx.init()
@@ -135,6 +143,24 @@ func (l *Link) adopt(conns []net.Conn) error {
 		if err := c.adopt(conns[i].(*net.TCPConn), l.events.set); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// adoptEngine has e carry what is said from now on.
+func (l *Link) adoptEngine(e Engine, conns []net.Conn) error {
+	c := &conn{messages: true, data: true, fd: -1, engine: e}
+	c.rx.init()
+	l.conns = []*conn{c}
+	for _, nc := range conns {
+		_ = nc.Close() // all was said
+	}
+	if err := l.events.open(); err != nil {
+		return fmt.Errorf("stream: connect: %w", err)
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(e.Fd())}
+	if err := unix.EpollCtl(l.events.set, unix.EPOLL_CTL_ADD, e.Fd(), &ev); err != nil {
+		return fmt.Errorf("stream: connect: %w", err)
 	}
 	return nil
 }
@@ -183,6 +209,14 @@ func (l *Link) end() {
 
 // Peer returns the node on the other end.
 func (l *Link) Peer() fabric.NodeID { return l.cfg.Peer }
+
+// Name is what carries the link: stream, or the engine's.
+func (l *Link) Name() string {
+	if e := l.cfg.Engine; e != nil {
+		return e.Name()
+	}
+	return "stream"
+}
 
 // Done returns a channel that is closed when the link is down and everything is
 // given back.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 
+	"exnet/fabric/link/ofi"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 )
@@ -14,9 +16,13 @@ import (
 type exnStreamPath struct {
 	nodePath
 	hosts [2]*netns.NS
+	ofi   bool // libfabric carries the link
 }
 
 func newExnStream(cfg NodeConfig) Path { return &exnStreamPath{nodePath: newNodePath(cfg)} }
+
+// newExnOFI is newExnStream over libfabric's tcp.
+func newExnOFI(cfg NodeConfig) Path { return &exnStreamPath{nodePath: newNodePath(cfg), ofi: true} }
 
 // hostAddr is the address of the i-th host on the veth pair.
 func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}) }
@@ -27,10 +33,21 @@ func (p *exnStreamPath) Setup(ctx context.Context) (err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
+	if p.ofi { // here, where there is time to build the helper
+		if err := ofi.Check(ctx, "tcp"); err != nil {
+			return err
+		}
+	}
 	var veth [2]hostnet.VethEnd
 	for i := range veth {
 		if p.hosts[i], err = netns.New(); err != nil {
 			return err
+		}
+		if p.ofi { // a provider's sockets cannot be told
+			const setting = "/proc/sys/net/ipv4/tcp_congestion_control"
+			if err := p.hosts[i].Do(func() error { return os.WriteFile(setting, []byte(linkCongestion), 0) }); err != nil {
+				return err
+			}
 		}
 		veth[i] = hostnet.VethEnd{
 			NS: p.hosts[i], Name: "veth0",
@@ -42,7 +59,7 @@ func (p *exnStreamPath) Setup(ctx context.Context) (err error) {
 	}
 	var up [2]nodeUp
 	for i := range up { // the first listens when it is up, the second is linked
-		job := streamJob{Node: p.cfg, Index: i, Host: p.hosts[i].Path()}
+		job := streamJob{Node: p.cfg, Index: i, Host: p.hosts[i].Path(), OFI: p.ofi}
 		if err := p.start(ctx, streamCommand, job, &up[i]); err != nil {
 			return err
 		}

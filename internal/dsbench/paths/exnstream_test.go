@@ -1,9 +1,11 @@
 package paths
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"exnet/fabric/link/ofi"
 	"exnet/internal/dsbench/benchtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tcpbench"
@@ -12,8 +14,22 @@ import (
 // TestRootExnStream: bytes pass, and both nodes' CPU time counts.
 func TestRootExnStream(t *testing.T) {
 	benchtest.RequireExn(t)
+	passes(t, newExnStream)
+}
+
+// TestRootExnOFI is the same over libfabric.
+func TestRootExnOFI(t *testing.T) {
+	benchtest.RequireExn(t)
+	if err := ofi.Check(t.Context(), "tcp"); errors.Is(err, ofi.ErrMissing) {
+		t.Skip(err)
+	}
+	passes(t, newExnOFI)
+}
+
+func passes(t *testing.T, open func(NodeConfig) Path) {
+	t.Helper()
 	netnstest.CheckFDs(t)
-	p := newExnStream(NodeConfig{}).(*exnStreamPath)
+	p := open(NodeConfig{}).(*exnStreamPath)
 	if err := p.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link/mem"
+	"exnet/fabric/link/ofi"
 	"exnet/fabric/link/stream"
 	"exnet/fabric/nic"
 	"exnet/internal/ctxend"
@@ -29,6 +30,7 @@ type streamJob struct {
 	Node  NodeConfig `json:"node"`
 	Index int        `json:"index"` // 0 or 1
 	Host  string     `json:"host"`  // path of the namespace
+	OFI   bool       `json:"ofi"`   // libfabric's tcp carries the link
 }
 
 const (
@@ -103,9 +105,20 @@ func linkHost(ctx context.Context, j streamJob, host *netns.NS, card *nic.NIC, l
 		}
 		return err
 	}
-	link, err := stream.New(card, stream.Config{
-		Peer: fabric.NodeID(2 - j.Index), Conns: []net.Conn{conn}, Driver: l,
-	})
+	cfg := stream.Config{Peer: fabric.NodeID(2 - j.Index), Conns: []net.Conn{conn}, Driver: l}
+	if j.OFI {
+		err = host.Do(func() error { // the helper is to be there, too
+			e, err := ofi.Join(ctx, conn, ofi.Config{Self: card.ID(), Peer: cfg.Peer, Provider: "tcp"})
+			if err == nil {
+				cfg.Engine = e
+			}
+			return err
+		})
+		if err != nil {
+			return errors.Join(err, conn.Close())
+		}
+	}
+	link, err := stream.New(card, cfg)
 	if err != nil {
 		return err
 	}

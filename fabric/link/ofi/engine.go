@@ -1,0 +1,105 @@
+package ofi
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric/link/stream"
+)
+
+// Engine carries the bytes of a stream link by libfabric.
+//
+// Concurrency: see stream.Engine.
+type Engine struct {
+	ring     *ring
+	process  *process
+	info     info
+	cause    atomic.Pointer[error]
+	watching sync.WaitGroup
+}
+
+var _ stream.Engine = (*Engine)(nil)
+
+// watch begins to wait for the helper's end.
+func (e *Engine) watch() error {
+	if err := e.process.ctl.SetDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("ofi: %w", err)
+	}
+	e.watching.Go(func() {
+		_, err := e.process.hear("") // nothing is to come but the reason
+		if err == nil {
+			err = fmt.Errorf("%w: it says nothing", ErrHelper)
+		}
+		e.fail(err)
+		ringBell(e.ring.bell)
+	})
+	return nil
+}
+
+func (e *Engine) fail(why error) { e.cause.CompareAndSwap(nil, &why) }
+
+// Name implements stream.Engine.
+func (e *Engine) Name() string { return "ofi:" + e.info.provider }
+
+// Fd implements stream.Engine.
+func (e *Engine) Fd() int { return e.ring.bell }
+
+// Hush implements stream.Engine.
+func (e *Engine) Hush() { e.ring.hush() }
+
+// Want implements stream.Engine.
+func (e *Engine) Want() { e.ring.want() }
+
+// Arm implements stream.Engine.
+func (e *Engine) Arm() bool { return e.ring.arm() && e.cause.Load() == nil }
+
+// Send implements stream.Engine.
+func (e *Engine) Send(parts [][]byte) (int, syscall.Errno) {
+	if e.cause.Load() != nil {
+		return 0, unix.EPIPE
+	}
+	n, err := e.ring.send(parts)
+	switch {
+	case err != nil:
+		e.fail(err)
+		return 0, unix.EPROTO
+	case n == 0:
+		return 0, unix.EAGAIN
+	}
+	return n, 0
+}
+
+// Receive implements stream.Engine. What came before the helper's end is there still.
+func (e *Engine) Receive(place, more []byte) (int, syscall.Errno) {
+	ended := e.cause.Load() != nil
+	n, err := e.ring.receive(place, more)
+	switch {
+	case err != nil:
+		e.fail(err)
+		return 0, unix.EPROTO
+	case n == 0 && !ended:
+		return 0, unix.EAGAIN
+	}
+	return n, 0
+}
+
+// Err implements stream.Engine.
+func (e *Engine) Err() error {
+	if err := e.cause.Load(); err != nil {
+		return *err
+	}
+	return errors.New("ofi: it works")
+}
+
+// Close implements stream.Engine.
+func (e *Engine) Close() {
+	e.process.end()
+	e.watching.Wait()
+	e.ring.close()
+}
