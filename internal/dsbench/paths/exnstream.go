@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os"
 
 	"exnet/fabric/link/ofi"
 	"exnet/internal/hostnet"
@@ -42,12 +41,6 @@ func (p *exnStreamPath) Setup(ctx context.Context) (err error) {
 	for i := range veth {
 		if p.hosts[i], err = netns.New(); err != nil {
 			return err
-		}
-		if p.ofi { // a provider's sockets cannot be told
-			const setting = "/proc/sys/net/ipv4/tcp_congestion_control"
-			if err := p.hosts[i].Do(func() error { return os.WriteFile(setting, []byte(linkCongestion), 0) }); err != nil {
-				return err
-			}
 		}
 		veth[i] = hostnet.VethEnd{
 			NS: p.hosts[i], Name: "veth0",
