@@ -181,6 +181,12 @@ func (p *peer) end() {
 // handle handles one message. It closes no descriptor that it does not take.
 func (p *peer) handle(m Message, fds packet.Descriptors) error {
 	s := p.server
+	if m.Op == OpRegister && m.Number&answered == 0 {
+		// Without the lock: the register file has counters of the server's own.
+		m.Number |= answered
+		p.post(s.access(m, m.D == 0 && p.speaksFor(0)))
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := p.asked[m.Number]; f != nil && m.Number != 0 {
@@ -200,9 +206,6 @@ func (p *peer) handle(m Message, fds packet.Descriptors) error {
 		if ours := s.ports[r.pair.unit][r.pair.ours]; ours != nil {
 			ours.gone(r.addr())
 		}
-	case OpRegister:
-		m.Number |= answered
-		p.post(s.access(m, m.D == 0 && p.speaksFor(0)))
 	default:
 		return fmt.Errorf("%w: operation %d of node %d", ErrMessage, m.Op, p.node)
 	}

@@ -80,6 +80,8 @@ type Server struct {
 	connections map[uint32]int // +checklocks:mu
 	connected   int            // +checklocks:mu
 	closed      bool           // +checklocks:mu
+	// ended: the ports opened so far, and what those that have ended had counted.
+	ended Stats // +checklocks:mu
 }
 
 // New returns a Server without ports.
@@ -214,6 +216,7 @@ func (s *Server) open(m Message, out *packet.Outbox, cred *unix.Ucred) (*port, e
 		p.close()
 		return nil, err
 	}
+	s.ended.Opened++
 	return p, nil
 }
 
@@ -253,6 +256,7 @@ func (s *Server) end(p *port) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ports[p.unit], p.vpid)
+	s.ended.add(p.unit, p.counters())
 	for who, other := range p.pairs {
 		if who != p.addr() {
 			other.gone(p.addr())

@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"exnet/fabric"
 )
 
 // Info is what there is to know about an open port. Its JSON form is what
@@ -67,11 +69,58 @@ func (p *port) info() Info {
 		// Either may be a lie; a flow has no more than its slots.
 		i.Queued += min(word(fd, flowTailOff)-word(fd, flowHeadOff), uint64(n))
 	}
-	c := &i.Counters
+	i.Counters = p.counters()
+	return i
+}
+
+// counters reads what the process has counted. The server's lock is held.
+func (p *port) counters() (c Counters) {
 	for k, v := range []*uint64{&c.Sent, &c.Received, &c.PutBytes, &c.GetBytes, &c.Waits, &c.Errors, &c.Registered} {
 		*v = word(p.page, countersOff+8*int64(k))
 	}
-	return i
+	return c
+}
+
+// Stats is what has gone through the ports of a node since it began, those that have ended
+// included. The processes count it, as their data does not pass the node; it is not checked.
+type Stats struct {
+	Opened                   uint64
+	VELOSent, VELOReceived   uint64 // messages
+	RMASent                  uint64 // notifications written to peers
+	RMAReceived              uint64 // notifications
+	RMAPutBytes, RMAGetBytes uint64
+	VELOWaits, RMAWaits      uint64 // for a peer that does not read
+	VELOErrors, RMAErrors    uint64 // operations that failed
+}
+
+// add adds the counters of a port.
+func (t *Stats) add(u Unit, c Counters) {
+	if u == fabric.UnitVELO {
+		t.VELOSent += c.Sent
+		t.VELOReceived += c.Received
+		t.VELOWaits += c.Waits
+		t.VELOErrors += c.Errors
+		return
+	}
+	t.RMASent += c.Sent
+	t.RMAReceived += c.Received
+	t.RMAPutBytes += c.PutBytes
+	t.RMAGetBytes += c.GetBytes
+	t.RMAWaits += c.Waits
+	t.RMAErrors += c.Errors
+}
+
+// Stats returns the counters of all ports.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := s.ended
+	for u, all := range s.ports {
+		for _, p := range all {
+			sum.add(u, p.counters())
+		}
+	}
+	return sum
 }
 
 // program returns the name of a process; "": nobody knows.

@@ -78,6 +78,9 @@ func TestRootPorts(t *testing.T) {
 			t.Errorf("register 0 of node %d: %+v", n, r)
 		}
 	}
+	if r := read(1, registersPorts); r.Status != ports.StatusOK || r.B != 1 {
+		t.Errorf("ports opened at node 1: %+v", r)
+	}
 	const usecs = registersReceive + 8
 	if r := askPort(t, connA, ports.Message{Op: ports.OpRegister, Addr: ports.Addr{Node: 2}, A: usecs, B: 70, C: 1}); r.Status != ports.StatusOK {
 		t.Errorf("write: %+v", r)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"exnet/internal/control"
+	"exnet/internal/counter"
 	"exnet/napi"
 )
 
@@ -15,6 +16,7 @@ const (
 	registersNode     = 0x0000
 	registersReceive  = 0x1000
 	registersCounters = 0x2000
+	registersPorts    = 0x3000 // what has gone through the ports of processes
 )
 
 // registerFile is the node's register file, for its processes and those of other nodes.
@@ -43,6 +45,9 @@ func (f registerFile) list() []control.Register {
 	add(registersReceive, true, "receive.adaptive", map[bool]uint64{true: 1}[c.Adaptive])
 	for name, value := range d.nic.Stats().All() {
 		add(registersCounters, false, name, value)
+	}
+	for name, value := range counter.All(d.ports.server.Stats()) {
+		add(registersPorts, false, "ports."+name, value)
 	}
 	return list
 }

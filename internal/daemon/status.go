@@ -13,6 +13,7 @@ import (
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 	"exnet/internal/control"
+	"exnet/internal/counter"
 	"exnet/internal/netns"
 )
 
@@ -55,6 +56,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 	d.addLinks(&s.Counters)
 	d.addHosts(&s.Counters)
 	d.addSockets(&s.Counters)
+	s.Counters.Add("ports.", counter.All(d.ports.server.Stats()))
 	if d.exporter != nil {
 		s.Metrics = d.exporter.url()
 	}

@@ -226,10 +226,28 @@ static void descriptors(void)
 	RMA2_Notification c = expect(b, RMA2_COMPLETER_NOTIFICATION, RMA2_NOTIFICATION_PUT, 0);
 	EQUAL(rma2_noti_get_notiput_class(&c), 9);
 	EQUAL(rma2_noti_get_notiput_payload(&c), 10);
+	// A command that there is none of: the requester refuses it, and the completer.
+	EQUAL(rma2_desc_set_put_get(d, to_b, 4, 8, RMA2_ALL_NOTIFICATIONS, 0, nla_a, nla_b), RMA2_SUCCESS);
+	EQUAL(rma2_post_descriptor(a, to_b, d), RMA2_SUCCESS);
+	expect(a, RMA2_REQUESTER_NOTIFICATION, 4, RMA2_ERROR_REQ);
+	expect(b, RMA2_COMPLETER_NOTIFICATION, 4, RMA2_ERROR_CMPL);
 	EQUAL(rma2_desc_free(a, d), RMA2_SUCCESS);
 	int n;
 	EQUAL(rma2_desc_query_free(a, &n), RMA2_SUCCESS);
 	EQUAL(n, 1);
+}
+
+// A region in the page of the stack that the library's own calls use.
+static void small_on_stack(void)
+{
+	for (int i = 0; i < 4096; i += 256) {
+		char mem[64 + i];
+		RMA2_Region *r;
+		memset(mem, 7, sizeof(mem));
+		EQUAL(rma2_register(a, mem, 64, &r), RMA2_SUCCESS);
+		EQUAL(rma2_unregister(a, r), RMA2_SUCCESS);
+		EQUAL(mem[0] + mem[63], 14);
+	}
 }
 
 // Regions that share pages, on the heap and the stack; what peers write is seen in all of them.
@@ -393,6 +411,7 @@ int main(void)
 	matching();
 	descriptors();
 	regions();
+	small_on_stack();
 	registers();
 	protection();
 	EQUAL(rma2_unregister(a, region_a), RMA2_SUCCESS);

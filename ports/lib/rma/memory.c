@@ -176,19 +176,8 @@ __attribute__((noinline)) static bool swap_in(int fd, void *at, size_t size, off
 	return mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, off) != MAP_FAILED;
 }
 
-// swap_in_below runs swap_in two pages further down the stack: the memory may be the caller's
-// own stack, and what changes between the copy and the mapping is lost.
-__attribute__((noinline)) static bool swap_in_below(int fd, void *at, size_t size, off_t off)
-{
-	volatile char gap[2 * EXN_PAGE];
-	gap[0] = gap[sizeof(gap) - 1] = 0;
-	bool ok = swap_in(fd, at, size, off);
-	gap[0] = ok;
-	return gap[0];
-}
-
 // swap_out makes pages private again, with what is in them.
-static bool swap_out(int fd, void *at, size_t size, off_t off)
+__attribute__((noinline)) static bool swap_out(int fd, void *at, size_t size, off_t off)
 {
 	char *mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (mem == MAP_FAILED)
@@ -204,13 +193,24 @@ static bool swap_out(int fd, void *at, size_t size, off_t off)
 	return mremap(mem, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED;
 }
 
+// below runs a swap two pages further down the stack: the memory may be the caller's own stack, and
+// what changes there between the copy and the mapping is lost.
+__attribute__((noinline)) static bool below(bool (*swap)(int, void *, size_t, off_t), int fd, void *at, size_t size, off_t off)
+{
+	volatile char gap[2 * EXN_PAGE];
+	gap[0] = gap[sizeof(gap) - 1] = 0;
+	bool ok = swap(fd, at, size, off);
+	gap[0] = ok;
+	return gap[0];
+}
+
 // share moves n pages, none of which is there yet, into the port's memory.
 static bool share(RMA2_Port e, uintptr_t page, uint32_t n)
 {
 	int64_t file = runs_take(&e->pages, n);
 	if (file < 0)
 		return false;
-	if (!swap_in_below(e->port.memory_fd, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of((uint32_t)file))) {
+	if (!below(swap_in, e->port.memory_fd, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of((uint32_t)file))) {
 		runs_give(&e->pages, (uint32_t)file, n);
 		return false;
 	}
@@ -225,7 +225,7 @@ static void unshare(RMA2_Port e, uintptr_t page, uint32_t file, uint32_t n)
 {
 	// When that fails the program keeps the pages that peers could see, and they are not used
 	// again.
-	if (!swap_out(e->port.memory_fd, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of(file)))
+	if (!below(swap_out, e->port.memory_fd, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of(file)))
 		return;
 	// Those far up are not taken soon again.
 	if (file + n > e->shared_count + KEPT_PAGES)

@@ -240,6 +240,15 @@ static RMA2_ERROR lock(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 	return err;
 }
 
+// unknown refuses a command that there is none of: the requester does, and the completer, if it was
+// to tell.
+static RMA2_ERROR unknown(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	if (o->spec & RMA2_COMPLETER_NOTIFICATION && rma_room(e, c) == RMA2_SUCCESS)
+		rma_tell(e, c, rma_noti_error(rma_noti(c, RMA2_COMPLETER_NOTIFICATION, o->kind, mode_of(c, o)), RMA2_ERROR_CMPL));
+	return fail(e, c, o, RMA2_ERROR_REQ);
+}
+
 // own_notifications is how many an operation may write to this port's own queue.
 static size_t own_notifications(const struct command *o)
 {
@@ -283,7 +292,7 @@ static RMA2_ERROR execute(RMA2_Port e, RMA2_Connection *c, const struct command 
 	case RMA2_LOCK_REQ:
 		return lock(e, c, o);
 	default:
-		return fail(e, c, o, RMA2_ERROR_REQ);
+		return unknown(e, c, o);
 	}
 }
 
@@ -333,16 +342,6 @@ API RMA2_ERROR rma2_post_lock(RMA2_Port e, RMA2_Handle c, uint32_t target, uint3
 		return RMA2_ERR_INV_VALUE;
 	uint64_t values = (uint64_t)(uint32_t)compare << 32 | (uint32_t)add;
 	return execute(e, c, &(struct command){RMA2_LOCK_REQ, spec, modifier, 0, number, values});
-}
-
-// rma2_post_illegal is not in the header: librma's tests post a command with it that there is
-// none of.
-API RMA2_ERROR rma2_post_illegal(RMA2_Port e, RMA2_Handle c, RMA2_Region *r, uint32_t offset, uint32_t size, RMA2_NLA nla,
-				 RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier)
-{
-	if (r == NULL)
-		return RMA2_ERR_WRONG_ARG;
-	return execute(e, c, &(struct command){8, spec, modifier, size, address(r, offset), nla});
 }
 
 // A descriptor's words: 0: size or class in bits 40 to 62, modifier in 35, notifications in 32,
@@ -407,7 +406,7 @@ API RMA2_ERROR rma2_desc_query_free(RMA2_Port e, int *num)
 API RMA2_ERROR rma2_desc_set_put_get(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Command command, uint32_t count,
 				     RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier, uint64_t read, uint64_t write)
 {
-	if (command > RMA2_QW_PUT)
+	if (command > 15) // four bits; who gets a descriptor with one that there is not refuses it
 		return RMA2_ERR_WRONG_CMD;
 	if (count < 1 || count > RMA_MAX_TRANSFER)
 		return RMA2_ERR_INV_VALUE;
