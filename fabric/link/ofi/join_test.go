@@ -202,20 +202,20 @@ func TestHostileHelper(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"provider net", "echo info 65553 net 7667712; sleep 60", ofi.ErrRefused, "net is not to be used"},
-		{"provider udp, layered", "echo 'info 65553 UDP;ofi_rxd 7667712'; sleep 60", ofi.ErrRefused, "udp is not to be used"},
-		{"1.18.0", "echo info 65554 tcp 7733248; sleep 60", ofi.ErrRefused, "1.18.0 spins"},
+		{"provider net", "echo info 65553 net 7667712; exec sleep 60", ofi.ErrRefused, "net is not to be used"},
+		{"provider udp, layered", "echo 'info 65553 UDP;ofi_rxd 7667712'; exec sleep 60", ofi.ErrRefused, "udp is not to be used"},
+		{"1.18.0", "echo info 65554 tcp 7733248; exec sleep 60", ofi.ErrRefused, "1.18.0 spins"},
 		{"down", "echo down no way by FI_EP_MSG", ofi.ErrProvider, "no way by FI_EP_MSG"},
 		{"no library", "echo exn-ofi: error while loading shared libraries: libfabric.so.1: cannot open >&2; exit 127", ofi.ErrMissing, "libfabric.so.1"},
 		{"dies", "exit 3", ofi.ErrHelper, "exit status 3"},
 		{"killed", "kill -9 $$", ofi.ErrHelper, "killed"},
 		{"noise", "head -c 100000 /dev/zero", ofi.ErrHelper, "256 bytes"},
-		{"control characters", `printf 'inf\033[2J\n'; sleep 60`, ofi.ErrHelper, "inf?[2J"},
-		{"no numbers", "echo info x y z; sleep 60", ofi.ErrHelper, "x y z"},
-		{"a port too high", good + "; echo port 65536; sleep 60", ofi.ErrHelper, "65536"},
-		{"port 0", good + "; echo port 0; sleep 60", ofi.ErrHelper, "port 0"},
+		{"control characters", `printf 'inf\033[2J\n'; exec sleep 60`, ofi.ErrHelper, "inf?[2J"},
+		{"no numbers", "echo info x y z; exec sleep 60", ofi.ErrHelper, "x y z"},
+		{"a port too high", good + "; echo port 65536; exec sleep 60", ofi.ErrHelper, "65536"},
+		{"port 0", good + "; echo port 0; exec sleep 60", ofi.ErrHelper, "port 0"},
 		{"down with a port", good + "; echo down fi_listen: Permission denied", ofi.ErrProvider, "Permission denied"},
-		{"hangs up", good + "; exec <&- >&- 3>&-; sleep 60", ofi.ErrHelper, ""},
+		{"hangs up", good + "; exec <&- >&- 3>&-; exec sleep 60", ofi.ErrHelper, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := ofi.Config{Self: 1, Peer: 2, Provider: "tcp", Helper: script(t, tt.text), Timeout: time.Minute}
@@ -234,7 +234,7 @@ func TestHostileHelper(t *testing.T) {
 
 // A helper that says nothing is given up, and ended.
 func TestSilentHelper(t *testing.T) {
-	cfg := ofi.Config{Self: 1, Peer: 2, Provider: "tcp", Helper: script(t, "sleep 600"), Timeout: 200 * time.Millisecond}
+	cfg := ofi.Config{Self: 1, Peer: 2, Provider: "tcp", Helper: script(t, "exec sleep 600"), Timeout: 200 * time.Millisecond}
 	other := cfg
 	other.Self, other.Peer = 2, 1
 	for _, err := range joinBoth(t, cfg, other) {
