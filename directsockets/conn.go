@@ -30,6 +30,8 @@ type Conn struct {
 	_  [128]byte
 
 	shadow net.Conn
+	local  net.Addr // of shadow, which may make a new one for each call
+	remote net.Addr
 	tcp    kernelSocket    // the shadow, if it is the kernel's
 	raw    syscall.RawConn // of tcp
 	cfg    *Config
@@ -87,9 +89,10 @@ func NewConn(shadow net.Conn, server bool, config Config) (*Conn, error) {
 // newConn makes a Conn, which takes the shadow.
 func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Client) *Conn {
 	c := &Conn{shadow: shadow, cfg: cfg, side: side, broker: client, modes: [2]Mode{ModeTCP, ModeTCP}}
+	c.local, c.remote = shadow.LocalAddr(), shadow.RemoteAddr()
 	c.rx.init()
 	c.tx.init()
-	local, remote := addrPort(shadow.LocalAddr()), addrPort(shadow.RemoteAddr())
+	local, remote := addrPort(c.local), addrPort(c.remote)
 	c.key = wire.Key{Client: local, Server: remote}
 	if side == segment.Server {
 		c.key = wire.Key{Client: remote, Server: local}
@@ -143,10 +146,10 @@ func addrPort(a net.Addr) netip.AddrPort {
 }
 
 // LocalAddr implements net.Conn.
-func (c *Conn) LocalAddr() net.Addr { return c.shadow.LocalAddr() }
+func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr implements net.Conn.
-func (c *Conn) RemoteAddr() net.Addr { return c.shadow.RemoteAddr() }
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline implements net.Conn.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, &c.rx.half, &c.tx.half) }
@@ -273,7 +276,7 @@ func (c *Conn) SetWriteBuffer(bytes int) error {
 // Shadow lends the TCP connection, to look at. Its bytes are the Conn's.
 func (c *Conn) Shadow() net.Conn { return c.shadow }
 
-func (c *Conn) network() string { return c.shadow.LocalAddr().Network() }
+func (c *Conn) network() string { return c.local.Network() }
 
 // opError is err as net's connections return it.
 func (c *Conn) opError(op string, err error) error {

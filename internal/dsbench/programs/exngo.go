@@ -3,7 +3,9 @@ package programs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,29 +29,76 @@ func goPairs() []Pair {
 		},
 		parse: parseNats,
 	}
+	// Not /healthz, which says 500 when the server waits for a millisecond.
 	hey := Pair{
-		Name: "hey", about: "HTTP of two Go programs, 50 keep-alive connections", unit: "1/s", size: 15, streams: 50,
+		Name: "hey", about: "HTTP of two Go programs, 50 keep-alive connections", unit: "1/s", size: 153, streams: 50,
 		needs: []string{"nats-server", "hey"}, exnGo: true,
 		server: func(e *end) ([]string, error) {
 			return []string{"nats-server", "-a", "127.0.0.1", "-p", "-1", "-m", e.port}, nil
 		},
 		client: func(e *end) []string {
-			return []string{"hey", "-c", "50", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/healthz"}
+			return []string{"hey", "-c", "50", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/leafz"}
 		},
 		parse: parseHey,
 	}
 	hey1 := hey
 	hey1.Name, hey1.about, hey1.streams = "hey-1", "the same, one connection", 1
 	hey1.client = func(e *end) []string {
-		return []string{"hey", "-c", "1", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/healthz"}
+		return []string{"hey", "-c", "1", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/leafz"}
 	}
 	heyPlain := hey
 	heyPlain.Name, heyPlain.about, heyPlain.plainPeer = "hey-plain-peer", "hey against a server without exn-run", true
-	pairs := []Pair{nats, hey, hey1, heyPlain}
+	pairs := []Pair{nats, hey, hey1, heyPlain, caddyHey(), etcdPut()}
 	for _, streams := range []int{1, 8, 64} {
 		pairs = append(pairs, goEcho("goecho", streams), goEcho("gohttp", streams, "-http"))
 	}
 	return pairs
+}
+
+// caddyHey is Caddy, which serves a file.
+func caddyHey() Pair {
+	return Pair{
+		Name: "caddy-hey", about: "Caddy serves 1 KiB over 8 keep-alive connections", unit: "1/s", size: 1024, streams: 8,
+		needs: []string{"caddy", "hey"}, exnGo: true,
+		server: caddyServer,
+		client: func(e *end) []string {
+			return []string{"hey", "-c", "8", "-z", e.seconds() + "s", "http://127.0.0.1:" + e.port + "/file"}
+		},
+		parse: parseHey,
+	}
+}
+
+// caddyServer prepares a directory and a configuration.
+func caddyServer(e *end) ([]string, error) {
+	config := fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n}\nhttp://127.0.0.1:%s {\n\troot * %s\n\tfile_server\n}\n", e.port, e.dir)
+	path := filepath.Join(e.dir, "Caddyfile")
+	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(e.dir, "file"), []byte(strings.Repeat("0123456789abcde\n", 64)), 0o644); err != nil {
+		return nil, err
+	}
+	return []string{"caddy", "run", "--config", path, "--adapter", "caddyfile"}, nil
+}
+
+// etcdPut is etcd under its own benchmark, which is gRPC.
+func etcdPut() Pair {
+	return Pair{
+		Name: "etcd-put", about: "etcd's benchmark, 8 connections that put 256 bytes, no fsync", unit: "1/s", size: 256, streams: 8,
+		needs: []string{"etcd", "etcd-benchmark"}, exnGo: true,
+		server: func(e *end) ([]string, error) {
+			url := "http://127.0.0.1:" + e.port
+			return []string{"etcd", "--data-dir", filepath.Join(e.dir, "etcd"), "--listen-client-urls", url, "--advertise-client-urls", url,
+				"--listen-peer-urls", "http://127.0.0.1:0", "--log-level", "error", "--unsafe-no-fsync"}, nil
+		},
+		client: func(e *end) []string {
+			// It takes a number of requests, not a time: about the time on TCP.
+			n := int(e.o.duration.Seconds() * 10000)
+			return []string{"etcd-benchmark", "--endpoints", "127.0.0.1:" + e.port, "--conns", "8", "--clients", "8",
+				"put", "--val-size", "256", "--total", strconv.Itoa(n)}
+		},
+		parse: parseHey, // its report is the one that hey's was made of
+	}
 }
 
 // goEcho is goecho with some connections: package net's, or with args net/http's.

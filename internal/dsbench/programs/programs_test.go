@@ -40,6 +40,8 @@ func TestParseProgramOutput(t *testing.T) {
 		{"hey", "  Requests/sec:\t18004.0769\n  Latency distribution:\n  50%% in 0.0020 secs\n  99%% in 0.0150 secs\n  [200]\t54013 responses\n", parseHey,
 			sample{18004.0769, 2000, 15000}, false},
 		{"goecho", "21021 requests/s, p50 1164.5 us, p99 38289.3 us, CPU 14.06 us a request\n", parseGoEcho, sample{21021, 1164.5, 38289.3}, false},
+		{"etcd", "Summary:\n  Requests/sec:\t4910.5\n\nLatency distribution:\n  50% in 0.0007 secs.\n  99% in 0.0059 secs.\n  99.9% in 0.0135 secs.\n", parseHey,
+			sample{value: 4910.5, p50: 700, p99: 5900}, false},
 		{"hey with errors", "  Requests/sec:\t1.5\nError distribution:\n  [3]\tEOF\n", parseHey, sample{}, true},
 		{"hey with another status", "  Requests/sec:\t1.5\n  [503]\t54013 responses\n", parseHey, sample{}, true},
 		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", parsePgbench, sample{value: 34123.456789}, false},
