@@ -18,7 +18,8 @@ import (
 // leaves its checksum out with segmentation offload, and the checksum of a UDP
 // packet that netstack fragments has to be there.
 type endpoint struct {
-	s *Stack
+	s   *Stack
+	mac tcpip.LinkAddress
 
 	mu sync.RWMutex
 	// +checklocks:mu
@@ -39,7 +40,7 @@ var (
 const typicalParts = 16
 
 func newEndpoint(s *Stack) *endpoint {
-	return &endpoint{s: s, parts: sync.Pool{New: func() any {
+	return &endpoint{s: s, mac: tcpip.LinkAddress(s.mac[:]), parts: sync.Pool{New: func() any {
 		parts := make([][]byte, 0, typicalParts)
 		return &parts
 	}}}
@@ -151,7 +152,7 @@ func (*endpoint) SetMTU(uint32) {}
 func (*endpoint) MaxHeaderLength() uint16 { return ethHdrLen }
 
 // LinkAddress implements stack.NetworkLinkEndpoint.
-func (e *endpoint) LinkAddress() tcpip.LinkAddress { return tcpip.LinkAddress(e.s.mac[:]) }
+func (e *endpoint) LinkAddress() tcpip.LinkAddress { return e.mac }
 
 // SetLinkAddress implements stack.NetworkLinkEndpoint. The link has the say.
 func (*endpoint) SetLinkAddress(tcpip.LinkAddress) {}

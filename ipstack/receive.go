@@ -177,11 +177,33 @@ func (s *Stack) toHost(pkt *stack.PacketBuffer) {
 	if m, ok := pkt.Owner.(*metadata); ok {
 		off = m.Offload
 	}
-	v := pkt.ToView()
-	defer v.Release()
 	s.count.inc(SlowRx)
+	p, ok := wholeOf(pkt)
+	if !ok {
+		v := pkt.ToView() // copies
+		defer v.Release()
+		p = v.AsSlice()
+	}
 	// The link learns of it by the counter only: netstack is in between.
-	_ = s.writeHost(off, foreign.Private(v.AsSlice()))
+	_ = s.writeHost(off, foreign.Private(p))
+}
+
+// wholeOf returns the bytes of pkt if they lie in one piece, as those of a packet do that
+// came in one frame. They are pkt's.
+func wholeOf(pkt *stack.PacketBuffer) (p []byte, ok bool) {
+	views, skip := pkt.AsViewList()
+	for v := views.Front(); v != nil; v = v.Next() {
+		b := v.AsSlice()
+		if skip >= len(b) {
+			skip -= len(b)
+			continue
+		}
+		if p != nil {
+			return nil, false
+		}
+		p, skip = b[skip:], 0
+	}
+	return p, p != nil
 }
 
 func (s *Stack) writeHost(off exteth.Offload, p foreign.Frame) error {
