@@ -62,6 +62,7 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
 		return i.send(queueKey{group: true}, b)
 	}
+	b.Class = classOf(b.Frame())
 	node, err := i.cfg.MACPrefix.Node(dst)
 	if err != nil && i.stations != nil {
 		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
@@ -129,6 +130,21 @@ func (i *Interface) tagLen(frame []byte) int {
 	switch binary.BigEndian.Uint16(frame[etherTypeOff:]) {
 	case etherTypeVLAN, etherTypeQinQ:
 		return vlanTagLen
+	}
+	return 0
+}
+
+// classOf returns the DSCP of a frame's IP packet (RFC 2474, 3); 0 if it has none.
+func classOf(frame []byte) fabric.Class {
+	if len(frame) < exteth.EthernetHeaderLen+2 {
+		return 0
+	}
+	first, second := frame[exteth.EthernetHeaderLen], frame[exteth.EthernetHeaderLen+1]
+	switch binary.BigEndian.Uint16(frame[etherTypeOff:]) {
+	case etherTypeIPv4:
+		return fabric.Class(second >> 2)
+	case etherTypeIPv6:
+		return fabric.Class(first&0xf<<2 | second>>6)
 	}
 	return 0
 }

@@ -225,3 +225,21 @@ func TestStats(t *testing.T) {
 		t.Errorf("counters %s", names)
 	}
 }
+
+// The class of a frame is the DSCP of its IP packet.
+func TestClassOf(t *testing.T) {
+	frame := func(etherType uint16, packet ...byte) []byte {
+		return append([]byte{12: byte(etherType >> 8), 13: byte(etherType)}, packet...)
+	}
+	for _, tt := range []struct {
+		frame []byte
+		want  fabric.Class
+	}{
+		{frame(0x0800, 0x45, 0xb8|3), 46}, {frame(0x0800, 0x45, 0x03), 0}, {frame(0x86dd, 0x6b, 0x8f), 46}, {frame(0x86dd, 0x60, 0x3f), 0},
+		{frame(0x0806, 0xff, 0xff), 0}, {frame(0x0800, 0x45), 0}, {frame(0x0800), 0},
+	} {
+		if got := classOf(tt.frame); got != tt.want {
+			t.Errorf("% x: class %d, want %d", tt.frame, got, tt.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"exnet/fabric"
 	"exnet/fabric/atu"
 )
 
@@ -37,12 +38,13 @@ const (
 
 // Offsets of the fields of an Advert (big endian).
 const (
-	advertNLAOff     = 0  // uint64
-	advertLengthOff  = 8  // uint32
-	advertOffloadOff = 12 // OffloadLen bytes
+	advertNLAOff     = 0                             // uint64
+	advertLengthOff  = 8                             // uint32
+	advertOffloadOff = 12                            // OffloadLen bytes
+	advertClassOff   = advertOffloadOff + OffloadLen // uint8
 	// AdvertLen is the length of an encoded Advert: NLA 8 + length 4 +
-	// offload 10 + reserved 2 (zero when sent, ignored when received).
-	AdvertLen = 8 + 4 + OffloadLen + 2
+	// offload 10 + class 1 + reserved 1 (zero when sent, ignored when received).
+	AdvertLen = 8 + 4 + OffloadLen + 1 + 1
 )
 
 // MaxFrame is the most that an Advert can announce: one RMA transaction, 8 MB
@@ -58,6 +60,7 @@ type Advert struct {
 	NLA     atu.NLA // where the frame begins in the sender's memory
 	Length  uint32  // bytes of frame, Ethernet header included
 	Offload Offload
+	Class   fabric.Class // of the frame; for the GET
 }
 
 // AppendBinary appends the AdvertLen bytes of a to b.
@@ -68,7 +71,7 @@ func (a Advert) AppendBinary(b []byte) ([]byte, error) {
 	b = binary.BigEndian.AppendUint64(b, uint64(a.NLA))
 	b = binary.BigEndian.AppendUint32(b, a.Length)
 	b = a.Offload.AppendWire(b)
-	return append(b, 0, 0), nil
+	return append(b, uint8(a.Class), 0), nil
 }
 
 // UnmarshalBinary decodes the first AdvertLen bytes of b. It leaves a
@@ -84,6 +87,7 @@ func (a *Advert) UnmarshalBinary(b []byte) error {
 	if err := v.Offload.ParseWire(b[advertOffloadOff:]); err != nil {
 		return err
 	}
+	v.Class = fabric.Class(b[advertClassOff]) & (fabric.Classes - 1)
 	if err := v.check(); err != nil {
 		return err
 	}
@@ -99,6 +103,9 @@ func (a Advert) String() string {
 func (a Advert) check() error {
 	if a.Length < EthernetHeaderLen || a.Length > MaxFrame {
 		return fmt.Errorf("%w: %d bytes, want %d to %d", ErrAdvert, a.Length, EthernetHeaderLen, MaxFrame)
+	}
+	if !a.Class.Valid() {
+		return fmt.Errorf("exteth: advert of class %d: %w", a.Class, fabric.ErrInvalid)
 	}
 	return nil
 }

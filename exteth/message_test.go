@@ -20,6 +20,7 @@ func goldenAdvert() Advert {
 			Flags: OffloadNeedsChecksum, GSOType: GSOTCPv4 | GSOECN,
 			HdrLen: 0x1112, GSOSize: 0x2122, CsumStart: 0x3132, CsumOffset: 0x4142,
 		},
+		Class: 0x2a,
 	}
 }
 
@@ -33,7 +34,8 @@ var goldenAdvertBytes = strings.Join([]string{
 	"2122",             // GSO size
 	"3132",             // checksum start
 	"4142",             // checksum offset
-	"0000",             // reserved
+	"2a",               // class
+	"00",               // reserved
 }, "")
 
 func TestAdvertGolden(t *testing.T) {
@@ -55,7 +57,7 @@ func TestAdvertGolden(t *testing.T) {
 
 func TestAdvertReservedBytes(t *testing.T) {
 	b, _ := hex.DecodeString(goldenAdvertBytes)
-	b[AdvertLen-2], b[AdvertLen-1] = 0xff, 0xff
+	b[AdvertLen-2], b[AdvertLen-1] = 0xea, 0xff
 	var a Advert
 	if err := a.UnmarshalBinary(append(b, 1, 2, 3)); err != nil || a != goldenAdvert() {
 		t.Errorf("reserved bytes are not ignored: %+v, %v", a, err)

@@ -159,6 +159,7 @@ func (p *Port) fetch(t *transfer, ad Advert) {
 		Len:    t.length,
 		Node:   t.peer.node,
 		VPID:   p.cfg.VPID,
+		Class:  ad.Class,
 		Notify: rma.NotifyCompleter | rma.NotifyResponder,
 	})
 	if err != nil { // refused before it began: there will be no notification

@@ -54,7 +54,7 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 		p.unlockTx()
 		return p.refused(dst, b, n)
 	}
-	d := velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Quiet: true}
+	d := velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Class: b.Class, Quiet: true}
 	sent, err := p.sendMessages(&d, frame, 0, hasChecksum)
 	p.bells.add(p.peers.get(dst))
 	p.unlockTx()
@@ -126,7 +126,7 @@ func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasCheck
 
 // sendRendezvous lends the frame to dst and advertises it (figure 5.9).
 func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
-	size := len(b.Frame()) // b may be gone when the advert is sent
+	size, class := len(b.Frame()), b.Class // b may be gone when the advert is sent
 	pr := p.peers.get(dst)
 	b.deadline = p.now() + int64(p.cfg.TransferTimeout)
 	start, err := pr.lend(b, p.peerBuffers())
@@ -139,7 +139,7 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 		return err
 	}
 	p.outstanding.Add(1)
-	if err = p.advertise(dst, Advert{NLA: start, Length: uint32(size), Offload: b.Offload}); err == nil {
+	if err = p.advertise(dst, Advert{NLA: start, Length: uint32(size), Offload: b.Offload, Class: class}); err == nil {
 		p.stats.TxRendezvous.Add(1)
 		p.stats.TxBytes.Add(uint64(size))
 		return nil
@@ -179,7 +179,7 @@ func (p *Port) advertise(dst fabric.NodeID, a Advert) error {
 		return err
 	}
 	p.tx.Lock()
-	err := p.velo.Send(velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Type: TypeAdvert, Quiet: true}, msg[:])
+	err := p.velo.Send(velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Type: TypeAdvert, Class: a.Class, Quiet: true}, msg[:])
 	p.bells.add(p.peers.get(dst))
 	p.unlockTx()
 	return err

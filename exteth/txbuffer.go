@@ -1,6 +1,9 @@
 package exteth
 
-import "exnet/fabric/atu"
+import (
+	"exnet/fabric"
+	"exnet/fabric/atu"
+)
 
 // EthernetHeaderLen is the length of an Ethernet header: destination 6 +
 // source 6 + EtherType 2.
@@ -18,6 +21,8 @@ const Headroom = 64
 type TxBuffer struct {
 	// Offload is the offload metadata of the packet.
 	Offload Offload
+	// Class is the traffic class by which crossbars choose the way of a frame to a node.
+	Class fabric.Class
 
 	mem    []byte
 	region *atu.Region

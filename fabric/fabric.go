@@ -42,6 +42,16 @@ const (
 // Valid reports whether g is below Groups.
 func (g GroupID) Valid() bool { return g < Groups }
 
+// Class is the traffic class of a packet, the tag by which a way of its own may be chosen
+// for it (topo.Override). 0 is no class. On IP packets it is the DSCP (RFC 2474).
+type Class uint8
+
+// Classes is how many traffic classes there are, 0 included.
+const Classes = 64
+
+// Valid reports whether c is below Classes.
+func (c Class) Valid() bool { return c < Classes }
+
 // Unit is a functional unit of the NIC. The zero Unit is invalid.
 type Unit uint8
 

@@ -73,7 +73,7 @@ func (x *Crossbars) SetLinkDown(a, b fabric.NodeID, down bool) error {
 	return nil
 }
 
-// carry counts packets on their way from a to b.
-func (x *Crossbars) carry(a, b fabric.NodeID, packets, bytes int) {
-	x.routes.Load().Carry(x.load, a, b, uint64(packets), uint64(bytes))
+// carry counts packets of a class on their way from a to b.
+func (x *Crossbars) carry(a, b fabric.NodeID, c fabric.Class, packets, bytes int) {
+	x.routes.Load().CarryOf(x.load, a, b, c, uint64(packets), uint64(bytes))
 }

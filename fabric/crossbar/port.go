@@ -40,10 +40,10 @@ func WireMulticast(m profile.Multicast) topo.Counts {
 }
 
 var (
-	_ link.Port   = (*port)(nil)
-	_ link.Flow   = (*flow)(nil)
-	_ link.Remote = (*remote)(nil)
-	_ link.Placer = (*sink)(nil)
+	_ link.Port    = (*port)(nil)
+	_ link.Classed = (*flow)(nil)
+	_ link.Remote  = (*remote)(nil)
+	_ link.Placer  = (*sink)(nil)
 )
 
 // Port returns a port that leads from one node to another as p does, and counts on
@@ -73,19 +73,19 @@ func (p *port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) 
 
 // Get implements link.Port.
 func (p *port) Get(g link.Get, s link.Sink) {
-	p.x.carry(p.from, p.to, 1, descriptor)
+	p.x.carry(p.from, p.to, g.Class, 1, descriptor)
 	k, ok := p.x.sinks.Get().(*sink)
 	if !ok {
 		k = new(sink)
 	}
-	k.port, k.next, k.got = p, s, 0
+	k.port, k.next, k.got, k.class = p, s, 0, g.Class
 	p.next.Get(g, k)
 }
 
 // Put implements link.Port.
 func (p *port) Put(r link.Put, data []byte, d link.Done) {
 	n, bytes := packets(len(data))
-	p.x.carry(p.from, p.to, n, bytes)
+	p.x.carry(p.from, p.to, r.Class, n, bytes)
 	p.next.Put(r, data, d)
 }
 
@@ -97,9 +97,12 @@ type flow struct {
 
 // Commit implements link.Flow. Replicas of a multicast were counted on their tree;
 // a slot that was given up was never sent.
-func (f *flow) Commit(pos, status uint64) {
+func (f *flow) Commit(pos, status uint64) { f.CommitClass(pos, status, 0) }
+
+// CommitClass implements link.Classed.
+func (f *flow) CommitClass(pos, status uint64, c fabric.Class) {
 	if n := velo.WordLen(status); n > 0 && !velo.WordMulticast(status) {
-		f.port.x.carry(f.port.from, f.port.to, 1, n+descriptor)
+		f.port.x.carry(f.port.from, f.port.to, c, 1, n+descriptor)
 	}
 	f.Flow.Commit(pos, status)
 }
@@ -118,9 +121,10 @@ func (r *remote) Watch(total uint64) { r.credit.Watch(total) }
 
 // sink counts the response of a GET: its data, or the refusal.
 type sink struct {
-	port *port
-	next link.Sink
-	got  int
+	port  *port
+	next  link.Sink
+	got   int
+	class fabric.Class // of the request
 }
 
 // Data implements link.Sink.
@@ -150,7 +154,7 @@ func (k *sink) Done(s fabric.Status) {
 	if n == 0 {
 		n, bytes = 1, descriptor
 	}
-	p.x.carry(p.to, p.from, n, bytes)
+	p.x.carry(p.to, p.from, k.class, n, bytes)
 	k.port, k.next = nil, nil
 	p.x.sinks.Put(k)
 	next.Done(s)

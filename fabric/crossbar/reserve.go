@@ -17,6 +17,12 @@ type Reservation struct {
 	Overrides []topo.Override
 }
 
+// tagged is what no two overrides have in common.
+type tagged struct {
+	from, to fabric.NodeID
+	class    fabric.Class
+}
+
 // passable are the overrides whose links are all up: while a link is cut, those that
 // cross it are left out, and their packets go as the tables say.
 func passable(r *topo.Routes, list []Reservation) (up []topo.Override) {
@@ -33,7 +39,7 @@ func passable(r *topo.Routes, list []Reservation) (up []topo.Override) {
 // Reserve makes a reservation, if changes is the number of changes so far: else
 // somebody else was quicker, and it is ErrAgain. A packet goes the old way or the new
 // one. ErrInUse: the ID is taken, or another reservation has an override for the same
-// two nodes. With dry nothing changes. It does not keep s.
+// two nodes and class. With dry nothing changes. It does not keep s.
 func (x *Crossbars) Reserve(s Reservation, changes uint64, dry bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -42,22 +48,22 @@ func (x *Crossbars) Reserve(s Reservation, changes uint64, dry bool) error {
 		return fmt.Errorf("crossbar: the reservations have changed: %w", fabric.ErrAgain)
 	}
 	count := len(s.Overrides)
-	taken := make(map[[2]fabric.NodeID]string)
+	taken := make(map[tagged]string)
 	for _, old := range x.reserved {
 		count += len(old.Overrides)
 		if old.ID == s.ID {
 			return fmt.Errorf("crossbar: reservation %q: %w", s.ID, fabric.ErrInUse)
 		}
 		for _, o := range old.Overrides {
-			taken[[2]fabric.NodeID{o.From, o.To}] = old.ID
+			taken[tagged{o.From, o.To, o.Class}] = old.ID
 		}
 	}
 	if count > MaxOverrides {
 		return fmt.Errorf("crossbar: %d overrides do not fit; the limit is %d: %w", count, MaxOverrides, fabric.ErrInvalid)
 	}
 	for _, o := range s.Overrides {
-		if id, ok := taken[[2]fabric.NodeID{o.From, o.To}]; ok {
-			return fmt.Errorf("crossbar: reservation %q has the way from node %d to node %d: %w", id, o.From, o.To, fabric.ErrInUse)
+		if id, ok := taken[tagged{o.From, o.To, o.Class}]; ok {
+			return fmt.Errorf("crossbar: reservation %q has the way from node %d to node %d, class %d: %w", id, o.From, o.To, o.Class, fabric.ErrInUse)
 		}
 	}
 	if _, err := now.With(s.Overrides); err != nil {
@@ -68,7 +74,7 @@ func (x *Crossbars) Reserve(s Reservation, changes uint64, dry bool) error {
 	}
 	kept := Reservation{ID: s.ID}
 	for _, o := range s.Overrides {
-		kept.Overrides = append(kept.Overrides, topo.Override{From: o.From, To: o.To, Ports: slices.Clone(o.Ports)})
+		kept.Overrides = append(kept.Overrides, topo.Override{From: o.From, To: o.To, Class: o.Class, Ports: slices.Clone(o.Ports)})
 	}
 	return x.setLocked(append(slices.Clone(x.reserved), kept))
 }

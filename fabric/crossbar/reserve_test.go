@@ -44,14 +44,14 @@ func TestReserve(t *testing.T) {
 	if err := x.Reserve(s, 0, true); err != nil || x.Routes().Hops(0, 3) != 2 {
 		t.Fatal(err)
 	}
-	x.carry(0, 3, 1, 1)
+	x.carry(0, 3, 0, 1, 1)
 	if err := x.Reserve(s, 0, false); err != nil {
 		t.Fatal(err)
 	}
 	s.Overrides[0].Ports[0] = topo.PortXPlus // the caller's
 	s = Reservation{"one", []topo.Override{around()}}
-	x.carry(0, 3, 1, 1)
-	x.carry(3, 0, 1, 1) // back as before
+	x.carry(0, 3, 0, 1, 1)
+	x.carry(3, 0, 0, 1, 1) // back as before
 	if path, err := x.Routes().Path(0, 3); err != nil || len(path) != 2 || path[0] != (topo.End{Node: 0, Port: topo.PortYPlus}) || x.Routes().Hops(0, 3) != 2 {
 		t.Errorf("path %v, %v", path, err)
 	}
@@ -63,7 +63,7 @@ func TestReserve(t *testing.T) {
 		if err := x.SetLinkDown(0, 2, down); err != nil {
 			t.Fatal(err)
 		}
-		x.carry(0, 3, 1, 1)
+		x.carry(0, 3, 0, 1, 1)
 	}
 	if a, b := crossed(t, x, 0, 1), crossed(t, x, 0, 2); a != 2 || b != 2 {
 		t.Errorf("with a cut: %d packets by x and %d by y", a, b)
@@ -88,7 +88,7 @@ func TestReserve(t *testing.T) {
 	if err := x.Release("one"); err != nil {
 		t.Fatal(err)
 	}
-	x.carry(0, 3, 1, 1)
+	x.carry(0, 3, 0, 1, 1)
 	if list, changes := x.Reservations(); len(list) != 0 || changes != 2 || crossed(t, x, 0, 1) != 3 {
 		t.Errorf("%v, %d changes", list, changes)
 	}
@@ -104,7 +104,7 @@ func TestReserveUnderTraffic(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		for range packets {
-			x.carry(0, 3, 1, 1)
+			x.carry(0, 3, 0, 1, 1)
 		}
 	})
 	for i := uint64(0); i < 200; i += 2 {
@@ -118,5 +118,45 @@ func TestReserveUnderTraffic(t *testing.T) {
 	all.Wait()
 	if a, b := crossed(t, x, 0, 1), crossed(t, x, 0, 2); a+b != packets || x.Load().Total().Packets != 2*packets {
 		t.Errorf("%d by x and %d by y of %d, %d hops", a, b, packets, x.Load().Total().Packets)
+	}
+}
+
+// An override of a class is for that class alone; one without, for all that have none.
+func TestReserveClass(t *testing.T) {
+	x := square(t)
+	tagged := around()
+	tagged.Class = 10
+	byX := topo.Override{From: 0, To: 3, Class: 20, Ports: []topo.Port{topo.PortXPlus, topo.PortYPlus}}
+	for i, s := range []Reservation{{"ten", []topo.Override{tagged}}, {"twenty", []topo.Override{byX}}, {"all", []topo.Override{around()}}} {
+		if err := x.Reserve(s, uint64(i), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := x.Reserve(Reservation{"again", []topo.Override{tagged}}, 3, false); !errors.Is(err, fabric.ErrInUse) {
+		t.Errorf("the same nodes and class: %v", err)
+	}
+	bad := tagged
+	bad.Class = fabric.Classes
+	if err := x.Reserve(Reservation{"bad", []topo.Override{bad}}, 3, false); !errors.Is(err, fabric.ErrInvalid) {
+		t.Errorf("class %d: %v", bad.Class, err)
+	}
+	if err := x.Release("all"); err != nil {
+		t.Fatal(err)
+	}
+	for i, tt := range []struct {
+		class    fabric.Class
+		all      bool
+		byX, byY uint64
+	}{{0, false, 1, 0}, {10, false, 0, 1}, {20, false, 1, 0}, {30, false, 1, 0}, {0, true, 0, 1}, {10, true, 0, 1}, {20, true, 1, 0}, {30, true, 0, 1}} {
+		if tt.all && tt.class == 0 {
+			if err := x.Reserve(Reservation{"all", []topo.Override{around()}}, 4, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, b := crossed(t, x, 0, 1), crossed(t, x, 0, 2)
+		x.carry(0, 3, tt.class, 1, 1)
+		if a, b = crossed(t, x, 0, 1)-a, crossed(t, x, 0, 2)-b; a != tt.byX || b != tt.byY {
+			t.Errorf("%d: %+v, but %d by x, %d by y", i, tt, a, b)
+		}
 	}
 }

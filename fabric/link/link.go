@@ -90,6 +90,14 @@ type Flow interface {
 	Raise()
 }
 
+// Classed is a Flow on which packets of a class may have a way of their own.
+type Classed interface {
+	Flow
+
+	// CommitClass is Commit of a message of a class.
+	CommitClass(pos, status uint64, c fabric.Class)
+}
+
 // Remote is a Flow over a link on which credit does not come by itself, message
 // by message: the source looks for it when it needs it.
 type Remote interface {
@@ -127,15 +135,20 @@ type Get struct {
 	Remote atu.NLA     // source of the data, on the target
 	Len    int
 	Notify bool // the responder writes a notification
+
+	// Class is that of the request and of the response. The origin's crossbar chooses
+	// both ways by it; the target need not know.
+	Class fabric.Class
 }
 
 // Put is the request packet of an RMA PUT.
 type Put struct {
 	From      fabric.VPID
 	To        fabric.VPID
-	Remote    atu.NLA // sink of the data, on the target
-	Immediate bool    // the data was in the descriptor
-	Notify    bool    // the target's completer writes a notification
+	Remote    atu.NLA      // sink of the data, on the target
+	Immediate bool         // the data was in the descriptor
+	Notify    bool         // the target's completer writes a notification
+	Class     fabric.Class // by which the origin's crossbar chooses the way
 }
 
 // Lender is a Handler for links that read the memory of a GET and write that of a PUT

@@ -46,16 +46,17 @@ const MaxMessage = 120
 // maxSizes is how many sizes of a pair's transfers are kept apart.
 const maxSizes = 1024
 
-// Pair is the two ends of a flow.
+// Pair is the two ends of a flow, and its class.
 type Pair struct {
 	Src     fabric.NodeID `json:"src"`
 	SrcVPID fabric.VPID   `json:"src_vpid"`
 	Dst     fabric.NodeID `json:"dst"`
 	DstVPID fabric.VPID   `json:"dst_vpid"`
+	Class   fabric.Class  `json:"class,omitempty"`
 }
 
 func (p Pair) compare(o Pair) int {
-	return cmp.Or(cmp.Compare(p.Src, o.Src), cmp.Compare(p.Dst, o.Dst), cmp.Compare(p.SrcVPID, o.SrcVPID), cmp.Compare(p.DstVPID, o.DstVPID))
+	return cmp.Or(cmp.Compare(p.Src, o.Src), cmp.Compare(p.Dst, o.Dst), cmp.Compare(p.SrcVPID, o.SrcVPID), cmp.Compare(p.DstVPID, o.DstVPID), cmp.Compare(p.Class, o.Class))
 }
 
 // common is how many messages of a size make it the usual one of a flow.
@@ -92,6 +93,25 @@ func (t *Tally) count(n int) {
 		m.usual = n
 		t.usual.Store(int32(n))
 	}
+}
+
+// AddClass counts a message of n bytes of a class, which is in the total already.
+func (t *Tally) AddClass(c fabric.Class, n int) {
+	m := t.messages.Load()
+	if m == nil {
+		return
+	}
+	m.other.Add(1)
+	pair := m.pair
+	pair.Class = c
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	s := m.of.pairs[pair]
+	if s == nil {
+		s = new(sizes)
+		m.of.pairs[pair] = s
+	}
+	s[n]++
 }
 
 // Skip notes something in the total that is no message between the pair.

@@ -30,8 +30,8 @@ func (s *sender) send(n int) {
 
 func TestFlows(t *testing.T) {
 	p := New()
-	ab, ba := Pair{1, 2, 3, 4}, Pair{3, 4, 1, 2}
-	open(p, Pair{9, 9, 9, 9}) // silent
+	ab, ba := Pair{1, 2, 3, 4, 0}, Pair{3, 4, 1, 2, 0}
+	open(p, Pair{9, 9, 9, 9, 0}) // silent
 	s := open(p, ab)
 	var all sync.WaitGroup
 	for range 4 {

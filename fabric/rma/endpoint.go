@@ -108,7 +108,7 @@ func (e *Endpoint) Close() error {
 // status of the operation. If it returns an error nothing was started and no
 // notification follows. ErrAgain: the queue has no room for the notification.
 func (e *Endpoint) Get(r GetReq) error {
-	if err := check(r.Len, MaxTransfer, r.VPID, r.Notify.validGet()); err != nil {
+	if err := check(r.Len, MaxTransfer, r.VPID, r.Class, r.Notify.validGet()); err != nil {
 		return err
 	}
 	port, err := e.start(r.Node, r.Notify&NotifyCompleter != 0)
@@ -121,13 +121,13 @@ func (e *Endpoint) Get(r GetReq) error {
 		return err
 	}
 	o := e.op(CommandGet, Completer, r.Len, r.Node, r.VPID, r.Notify&NotifyCompleter != 0)
-	o.window, o.local = w, r.Local
+	o.window, o.local, o.class = w, r.Local, r.Class
 	if o.profile != nil {
-		o.profile.Request(e.to(r.Node, r.VPID))
+		o.profile.Request(e.to(r.Node, r.VPID, r.Class))
 	}
 	port.Get(link.Get{
 		From: e.vpid, To: r.VPID, Remote: r.Remote, Len: r.Len,
-		Notify: r.Notify&NotifyResponder != 0,
+		Notify: r.Notify&NotifyResponder != 0, Class: r.Class,
 	}, o)
 	return nil
 }
@@ -136,7 +136,7 @@ func (e *Endpoint) Get(r GetReq) error {
 // notification will follow, with the status of the operation. If it returns an
 // error nothing was started. ErrAgain: as for Get.
 func (e *Endpoint) Put(r PutReq) error {
-	if err := check(r.Len, MaxTransfer, r.VPID, r.Notify.validPut()); err != nil {
+	if err := check(r.Len, MaxTransfer, r.VPID, r.Class, r.Notify.validPut()); err != nil {
 		return err
 	}
 	port, err := e.start(r.Node, r.Notify&NotifyRequester != 0)
@@ -151,11 +151,11 @@ func (e *Endpoint) Put(r PutReq) error {
 	o := e.op(CommandPut, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
 	o.window, o.local = w, r.Local
 	if o.profile != nil {
-		o.profile.Transfer(e.to(r.Node, r.VPID), r.Len)
+		o.profile.Transfer(e.to(r.Node, r.VPID, r.Class), r.Len)
 	}
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote,
-		Notify: r.Notify&NotifyCompleter != 0,
+		Notify: r.Notify&NotifyCompleter != 0, Class: r.Class,
 	}, w.Bytes(), o)
 	return nil
 }
@@ -163,7 +163,7 @@ func (e *Endpoint) Put(r PutReq) error {
 // PutImmediate starts an immediate PUT: like Put, with the data in the request
 // and local address 0.
 func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
-	if err := check(r.Len, MaxImmediate, r.VPID, r.Notify.validPut()); err != nil {
+	if err := check(r.Len, MaxImmediate, r.VPID, r.Class, r.Notify.validPut()); err != nil {
 		return err
 	}
 	port, err := e.start(r.Node, r.Notify&NotifyRequester != 0)
@@ -173,23 +173,23 @@ func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
 	o := e.op(CommandPutImmediate, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
 	o.immediate = r.Data
 	if o.profile != nil {
-		o.profile.Transfer(e.to(r.Node, r.VPID), r.Len)
+		o.profile.Transfer(e.to(r.Node, r.VPID, r.Class), r.Len)
 	}
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote, Immediate: true,
-		Notify: r.Notify&NotifyCompleter != 0,
+		Notify: r.Notify&NotifyCompleter != 0, Class: r.Class,
 	}, o.immediate[:r.Len], o)
 	return nil
 }
 
 // to is the way from this endpoint to a peer's, for the profile.
-func (e *Endpoint) to(n fabric.NodeID, v fabric.VPID) profile.Pair {
-	return profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: n, DstVPID: v}
+func (e *Endpoint) to(n fabric.NodeID, v fabric.VPID, c fabric.Class) profile.Pair {
+	return profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: n, DstVPID: v, Class: c}
 }
 
 // from is the way from a peer's endpoint to this one.
-func (e *Endpoint) from(n fabric.NodeID, v fabric.VPID) profile.Pair {
-	return profile.Pair{Src: n, SrcVPID: v, Dst: e.unit.self, DstVPID: e.vpid}
+func (e *Endpoint) from(n fabric.NodeID, v fabric.VPID, c fabric.Class) profile.Pair {
+	return profile.Pair{Src: n, SrcVPID: v, Dst: e.unit.self, DstVPID: e.vpid, Class: c}
 }
 
 // start checks that an operation with the node n can start, and takes room for

@@ -19,6 +19,7 @@ type op struct {
 	profile   *profile.Profile // of a GET; nil: nobody counts
 	node      fabric.NodeID
 	vpid      fabric.VPID
+	class     fabric.Class // of a GET
 	writer    Writer
 	command   Command
 	notify    bool
@@ -80,7 +81,7 @@ func (o *op) Done(s fabric.Status) {
 		o.window.Release()
 	}
 	if o.command == CommandGet && o.profile != nil {
-		o.profile.Transfer(e.from(o.node, o.vpid), o.came)
+		o.profile.Transfer(e.from(o.node, o.vpid, o.class), o.came)
 	}
 	notify := o.notify
 	o.profile = nil

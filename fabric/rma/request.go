@@ -42,6 +42,7 @@ type GetReq struct {
 	Node   fabric.NodeID
 	VPID   fabric.VPID
 	Notify Notify
+	Class  fabric.Class
 }
 
 // PutReq asks for Len bytes at Local to be written to Remote.
@@ -52,6 +53,7 @@ type PutReq struct {
 	Node   fabric.NodeID
 	VPID   fabric.VPID
 	Notify Notify
+	Class  fabric.Class
 }
 
 // PutImmediateReq asks for the first Len bytes of Data to be written to Remote.
@@ -62,15 +64,18 @@ type PutImmediateReq struct {
 	Node   fabric.NodeID
 	VPID   fabric.VPID
 	Notify Notify
+	Class  fabric.Class
 }
 
 // check checks what all requests have in common.
-func check(n, most int, vpid fabric.VPID, notifyOK bool) error {
+func check(n, most int, vpid fabric.VPID, class fabric.Class, notifyOK bool) error {
 	switch {
 	case n < 1 || n > most:
 		return fmt.Errorf("rma: transfer of %d bytes: use 1 to %d: %w", n, most, fabric.ErrInvalid)
 	case !vpid.Valid():
 		return fmt.Errorf("rma: VPID %d: %w", vpid, fabric.ErrInvalid)
+	case !class.Valid():
+		return fmt.Errorf("rma: class %d: %w", class, fabric.ErrInvalid)
 	case !notifyOK:
 		return fmt.Errorf("rma: this combination of notifications is not in table 3.1: %w", fabric.ErrInvalid)
 	}

@@ -9,14 +9,33 @@ import (
 )
 
 // Override is a way of its own for the packets from one node to another, in place of
-// what the tables say: the ports at which they leave each node.
+// what the tables say: the ports at which they leave each node. With a Class it is for
+// the packets of that class alone; without, for all that have none of their own.
 type Override struct {
 	From, To fabric.NodeID
+	Class    fabric.Class
 	Ports    []Port
 }
 
-// pair is the two ends of an Override.
-type pair struct{ from, to fabric.NodeID }
+// tagged is what an Override is looked up by.
+type tagged struct {
+	from, to fabric.NodeID
+	class    fabric.Class
+}
+
+// override returns the channels in place of what the tables say for packets of a class.
+func (r *Routes) override(a, b fabric.NodeID, c fabric.Class) ([]int32, bool) {
+	if r.over == nil {
+		return nil, false
+	}
+	if c != 0 {
+		if over, ok := r.over[tagged{a, b, c}]; ok {
+			return over, true
+		}
+	}
+	over, ok := r.over[tagged{a, b, 0}]
+	return over, ok
+}
 
 // With returns routes that differ from r in overrides only: those that r has are gone.
 // Multicasts do not use them. The error has a line for each Override that does not lead
@@ -26,18 +45,22 @@ func (r *Routes) With(list []Override) (*Routes, error) {
 	n := &Routes{topo: r.topo, down: r.down, part: r.part, tables: r.tables, shelf: r.shelf}
 	var errs []error
 	for _, o := range list {
+		key := tagged{o.From, o.To, o.Class}
 		channels, err := r.walk(o)
-		if _, ok := n.over[pair{o.From, o.To}]; ok && err == nil {
+		if _, ok := n.over[key]; ok && err == nil {
 			err = errors.New("it is there twice")
+		}
+		if !o.Class.Valid() && err == nil {
+			err = fmt.Errorf("class %d: use 0 to %d", o.Class, fabric.Classes-1)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("topo: override from node %d to node %d: %w: %w", o.From, o.To, err, fabric.ErrInvalid))
 			continue
 		}
 		if n.over == nil {
-			n.over = make(map[pair][]int32, len(list))
+			n.over = make(map[tagged][]int32, len(list))
 		}
-		n.over[pair{o.From, o.To}] = channels
+		n.over[key] = channels
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ type Routes struct {
 	part   []int32 // by position: the connected part that the node is in
 	tables []atomic.Pointer[Table]
 	shelf  *shelf
-	over   map[pair][]int32 // channels in place of what the tables say; not changed
+	over   map[tagged][]int32 // channels in place of what the tables say; not changed
 }
 
 // NewRoutes returns the routes of t without the links whose numbers are in down.
@@ -104,13 +104,16 @@ func (r *Routes) Reachable(a, b fabric.NodeID) bool {
 	return i >= 0 && j >= 0 && r.part[i] == r.part[j]
 }
 
-// Path returns the ends at which a packet from a to b leaves each node on its way:
-// none if a is b. ErrNoRoute: there is no way.
-func (r *Routes) Path(a, b fabric.NodeID) ([]End, error) {
+// Path returns the ends at which a packet of no class from a to b leaves each node on its
+// way: none if a is b. ErrNoRoute: there is no way.
+func (r *Routes) Path(a, b fabric.NodeID) ([]End, error) { return r.PathOf(a, b, 0) }
+
+// PathOf is Path for a packet of a class.
+func (r *Routes) PathOf(a, b fabric.NodeID, c fabric.Class) ([]End, error) {
 	if !r.Reachable(a, b) {
 		return nil, fmt.Errorf("topo: node %d to node %d: %w", a, b, fabric.ErrNoRoute)
 	}
-	if over, ok := r.over[pair{a, b}]; ok {
+	if over, ok := r.override(a, b, c); ok {
 		return r.ends(over), nil
 	}
 	var path []End
@@ -124,12 +127,12 @@ func (r *Routes) Path(a, b fabric.NodeID) ([]End, error) {
 	}
 }
 
-// Hops is how many links a packet from a to b crosses, or -1 if there is no way.
+// Hops is how many links a packet of no class from a to b crosses, or -1 if there is no way.
 func (r *Routes) Hops(a, b fabric.NodeID) int {
 	if !r.Reachable(a, b) {
 		return -1
 	}
-	if over, ok := r.over[pair{a, b}]; ok {
+	if over, ok := r.override(a, b, 0); ok {
 		return len(over)
 	}
 	at, n := r.topo.at(a), 0
@@ -140,17 +143,20 @@ func (r *Routes) Hops(a, b fabric.NodeID) int {
 	return n
 }
 
-// Carry counts packets from a to b, with bytes in all, on every link that they
-// cross, as the tables say. It reports whether there is a way. It does not allocate
-// once the tables of the nodes on the way are made.
+// Carry counts packets of no class from a to b, with bytes in all, on every link that
+// they cross, as overrides and tables say. It reports whether there is a way. It does not
+// allocate once the tables of the nodes on the way are made.
 func (r *Routes) Carry(l *Load, a, b fabric.NodeID, packets, bytes uint64) bool {
-	if r.over != nil {
-		if over, ok := r.over[pair{a, b}]; ok {
-			for _, c := range over {
-				l.channels[c].add(packets, bytes)
-			}
-			return true
+	return r.CarryOf(l, a, b, 0, packets, bytes)
+}
+
+// CarryOf is Carry for packets of a class.
+func (r *Routes) CarryOf(l *Load, a, b fabric.NodeID, class fabric.Class, packets, bytes uint64) bool {
+	if over, ok := r.override(a, b, class); ok {
+		for _, c := range over {
+			l.channels[c].add(packets, bytes)
 		}
+		return true
 	}
 	at := r.topo.at(a)
 	if at < 0 {

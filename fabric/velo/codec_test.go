@@ -18,14 +18,14 @@ func TestDescriptorGolden(t *testing.T) {
 	}{
 		{
 			"unicast",
-			Descriptor{Dst: 0xA1B2, VPID: 0xC3, Tag: 0xD4, Type: 5},
+			Descriptor{Dst: 0xA1B2, VPID: 0xC3, Tag: 0xD4, Type: 5, Class: 0x2E},
 			120,
 			[]byte{
 				0xB2, 0xA1, // destination node
 				0xC3, 0x00, // VPID 10, reserved 5, MC 1
-				0x05,       // MTT 4, reserved 4
+				0x25,       // MTT 4, upper 2 of the class, reserved 2
 				0xD4,       // user tag
-				0x78, 0x00, // length 12, reserved 4
+				0x78, 0xE0, // length 12, lower 4 of the class
 			},
 		},
 		{
@@ -75,6 +75,7 @@ func TestDescriptorIsChecked(t *testing.T) {
 		{"too long", good, 121},
 		{"VPID", Descriptor{VPID: 256}, 1},
 		{"type", Descriptor{Type: 16}, 1},
+		{"class", Descriptor{Class: 64}, 1},
 		{"group", Descriptor{Multicast: true, Group: 64}, 1},
 	} {
 		if b, err := tt.d.AppendBinary(nil, tt.n); !errors.Is(err, fabric.ErrInvalid) || len(b) != 0 {

@@ -33,20 +33,21 @@ var _ [MaxPayload]byte = [link.VELOPayload]byte{}
 //	 31 30 29   26 25          16 15                            0
 //	┌──┬──┬───────┬──────────────┬───────────────────────────────┐
 //	│MC│ Q│ res.  │ VPID      10 │ node or multicast group    16 │ bits 0..31
-//	├──┴──┴────┬──┴──────────────┼───────────────┬──────┬────────┤
-//	│ reserved │ length       12 │ user tag    8 │ res. │ MTT  4 │ bits 32..63
-//	└──────────┴─────────────────┴───────────────┴──────┴────────┘
-//	 31      28 27             16 15            8 7    4 3      0
+//	├──┴──┴────┬──┴──────────────┼───────────────┬──┬───┬────────┤
+//	│ class lo │ length       12 │ user tag    8 │r.│hi │ MTT  4 │ bits 32..63
+//	└──────────┴─────────────────┴───────────────┴──┴───┴────────┘
+//	 31      28 27             16 15            8 7 6 5 4 3      0
 //
 // The width of the user tag did not survive in the thesis's text; 8 bits are ours.
-// Q (quiet) is ours, too.
+// Q (quiet) and the class are ours, too: its upper 2 bits are apart from its lower 4.
 type Descriptor struct {
 	Dst       fabric.NodeID  // ignored if Multicast
 	Group     fabric.GroupID // ignored unless Multicast
 	Multicast bool
-	VPID      fabric.VPID // mailbox on the target
-	Tag       uint8       // user tag
-	Type      uint8       // message type tag (MTT), 0 to MaxType
+	VPID      fabric.VPID  // mailbox on the target
+	Tag       uint8        // user tag
+	Type      uint8        // message type tag (MTT), 0 to MaxType
+	Class     fabric.Class // by which the way is chosen; not for a multicast, which keeps its tree
 
 	// Quiet raises no interrupt. The sender calls Interrupt or InterruptGroup when
 	// it has sent all it wants to, also if the last message was refused: a refused
@@ -62,9 +63,14 @@ const (
 	descTypeShift   = 32
 	descTagShift    = 40
 	descLengthShift = 48
+	descClassShift  = 60 // the lower 4 bits
+	descUpperShift  = 36 // the upper 2 bits
 
 	vpidMask   = 1<<10 - 1
 	lengthMask = 1<<12 - 1
+	lowerBits  = 4 // of a class
+	lowerMask  = 1<<lowerBits - 1
+	upperMask  = 1<<2 - 1
 )
 
 // check reports whether d describes a message of n bytes that can be sent.
@@ -76,6 +82,8 @@ func (d *Descriptor) check(n int) error {
 		return fmt.Errorf("velo: VPID %d: %w", d.VPID, fabric.ErrInvalid)
 	case d.Type > MaxType:
 		return fmt.Errorf("velo: message type %d: %w", d.Type, fabric.ErrInvalid)
+	case !d.Class.Valid():
+		return fmt.Errorf("velo: class %d: %w", d.Class, fabric.ErrInvalid)
 	case d.Multicast && !d.Group.Valid():
 		return fmt.Errorf("velo: group %d: %w", d.Group, fabric.ErrInvalid)
 	}
@@ -89,7 +97,8 @@ func (d Descriptor) AppendBinary(b []byte, n int) ([]byte, error) {
 		return b, err
 	}
 	w := uint64(d.VPID)<<descVPIDShift | uint64(d.Type)<<descTypeShift |
-		uint64(d.Tag)<<descTagShift | uint64(n)<<descLengthShift
+		uint64(d.Tag)<<descTagShift | uint64(n)<<descLengthShift |
+		uint64(d.Class&lowerMask)<<descClassShift | uint64(d.Class>>lowerBits)<<descUpperShift
 	if d.Quiet {
 		w |= descQuietBit
 	}
@@ -114,6 +123,7 @@ func (d *Descriptor) UnmarshalBinary(b []byte) (n int, err error) {
 		Tag:   uint8(w >> descTagShift),
 		Type:  uint8(w >> descTypeShift & MaxType),
 		Quiet: w&descQuietBit != 0,
+		Class: fabric.Class(w>>descClassShift&lowerMask | w>>descUpperShift&upperMask<<lowerBits),
 	}
 	if node := uint16(w); w&descMCBit != 0 {
 		if node >= fabric.Groups {

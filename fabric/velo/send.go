@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"exnet/fabric"
+	"exnet/fabric/link"
 )
 
 // Send sends payload, 1 to MaxPayload bytes, which it copies. ErrAgain: the
@@ -12,7 +13,7 @@ import (
 // be called. ErrPeerDown, ErrNoRoute: nobody is there. Messages of one goroutine
 // to one mailbox arrive in order. With d.Multicast it is SendMulticast.
 func (e *Endpoint) Send(d Descriptor, payload []byte) error {
-	if uint(len(payload)-1) >= MaxPayload || d.Type > MaxType || !d.VPID.Valid() || d.Multicast {
+	if uint(len(payload)-1) >= MaxPayload || d.Type > MaxType || !d.VPID.Valid() || d.Multicast || !d.Class.Valid() {
 		if err := d.check(len(payload)); err != nil {
 			return err
 		}
@@ -28,8 +29,7 @@ func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 		return e.sendSlow(&d, payload)
 	}
 	n := copy(slot[:], payload)
-	f.target.Commit(pos, f.word|d.bits(n))
-	f.tally.Add(n)
+	f.commit(d.Class, pos, f.word|d.bits(n), n)
 	if !d.Quiet {
 		f.target.Raise()
 	}
@@ -57,6 +57,26 @@ func (d *Descriptor) bits(n int) uint64 {
 	return uint64(d.Type)<<statusTypeShift | uint64(d.Tag)<<statusTagShift | uint64(n)<<statusLenShift
 }
 
+// commit sends a slot with n bytes, and counts it.
+func (f *outflow) commit(c fabric.Class, pos, status uint64, n int) {
+	if c != 0 {
+		f.commitClass(c, pos, status, n)
+		return
+	}
+	f.target.Commit(pos, status)
+	f.tally.Add(n)
+}
+
+// commitClass is commit of a message of a class. A link without crossbars has one way.
+func (f *outflow) commitClass(c fabric.Class, pos, status uint64, n int) {
+	if t, ok := f.target.(link.Classed); ok {
+		t.CommitClass(pos, status, c)
+	} else {
+		f.target.Commit(pos, status)
+	}
+	f.tally.AddClass(c, n)
+}
+
 // sendSlow is Send where the flow has to be opened or a refusal is likely.
 func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 	var err error
@@ -73,8 +93,7 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 		slot, pos, rerr := f.reserve()
 		if rerr == nil {
 			n := copy(slot[:], payload)
-			f.target.Commit(pos, f.word|d.bits(n))
-			f.tally.Add(n)
+			f.commit(d.Class, pos, f.word|d.bits(n), n)
 			if !d.Quiet {
 				f.target.Raise()
 			}

@@ -39,6 +39,7 @@ type Reservation struct {
 type Override struct {
 	From  fabric.NodeID `json:"from"`
 	To    fabric.NodeID `json:"to"`
+	Class fabric.Class  `json:"class,omitempty"`
 	Ports []string      `json:"ports"`
 	Cut   bool          `json:"cut,omitempty"` // a link of it is cut: the tables count
 }
@@ -70,7 +71,7 @@ func (c *Client) Routes(req RouteRequest) (*Reservations, error) {
 
 // NewOverride returns the form of o for JSON.
 func NewOverride(o topo.Override) Override {
-	n := Override{From: o.From, To: o.To}
+	n := Override{From: o.From, To: o.To, Class: o.Class}
 	for _, p := range o.Ports {
 		n.Ports = append(n.Ports, p.String())
 	}
@@ -81,7 +82,7 @@ func NewOverride(o topo.Override) Override {
 func (r Reservation) Build() (crossbar.Reservation, error) {
 	built := crossbar.Reservation{ID: r.ID}
 	for _, o := range r.Overrides {
-		b := topo.Override{From: o.From, To: o.To}
+		b := topo.Override{From: o.From, To: o.To, Class: o.Class}
 		for _, s := range o.Ports {
 			p, err := topo.ParsePort(s)
 			if err != nil {

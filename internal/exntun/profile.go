@@ -151,6 +151,11 @@ func (r *traffic) processes() []pattern.Process {
 		all[to].RxMessages[from] += f.Messages()
 		all[from].WireBytes[to] += f.Wire.Bytes
 		all[from].WirePackets[to] += f.Wire.Packets
+		if f.Class != 0 {
+			c := classOf(&all[from], int(f.Class))
+			c.Bytes[to] += f.Bytes()
+			c.Messages[to] += f.Messages()
+		}
 		for _, s := range f.Sizes {
 			tx[from][s.Size] += s.Count
 			rx[to][s.Size] += s.Count
@@ -176,6 +181,15 @@ func (r *traffic) processes() []pattern.Process {
 		}
 	}
 	return all
+}
+
+// classOf returns what a rank has sent in a class.
+func classOf(p *pattern.Process, class int) *pattern.ClassCount {
+	at, ok := slices.BinarySearchFunc(p.Classes, class, func(c pattern.ClassCount, class int) int { return cmp.Compare(c.Class, class) })
+	if !ok {
+		p.Classes = slices.Insert(p.Classes, at, pattern.ClassCount{Class: class, Bytes: make([]uint64, p.Procs), Messages: make([]uint64, p.Procs)})
+	}
+	return &p.Classes[at]
 }
 
 func (r *traffic) write(p program, o profileOptions) error {

@@ -62,6 +62,9 @@ func TestTrafficProcesses(t *testing.T) {
 	}})
 	r.add(2, &control.Profile{Seconds: 3, Flows: []control.ProfileFlow{flow(2, 1, profile.VELO, profile.Size{Size: 10, Count: 1})},
 		Multicasts: []control.ProfileMulticast{{Multicast: profile.Multicast{Src: 2, SrcVPID: 1, Members: []fabric.NodeID{1, 7}, Sizes: []profile.Size{{Size: 8, Count: 2}}}}}})
+	tagged := flow(1, 2, profile.VELO, profile.Size{Size: 4, Count: 2})
+	tagged.Class = 10
+	r.add(1, &control.Profile{Flows: []control.ProfileFlow{tagged, tagged}})
 	r.add(7, &control.Profile{})
 	all := r.processes()
 	if len(all) != 3 || all[2].Name != "node 7 vpid 0" || all[0].Duration != 3 {
@@ -76,7 +79,10 @@ func TestTrafficProcesses(t *testing.T) {
 	if diff := cmp.Diff([]pattern.TreeCount{{Members: []int{1, 7}, Messages: 2, Bytes: 16}}, all[1].Trees); diff != "" {
 		t.Error(diff)
 	}
-	if all[0].WireBytes[1] != 30+48 || all[0].Events != 5 {
+	if diff := cmp.Diff([]pattern.ClassCount{{Class: 10, Bytes: []uint64{0, 16, 0}, Messages: []uint64{0, 4, 0}}}, all[0].Classes); diff != "" {
+		t.Error(diff)
+	}
+	if all[0].WireBytes[1] != 30+48+2*(8+32) || all[0].TxBytes[1] != 30+16 || all[0].Events != 9 {
 		t.Errorf("%+v", all[0])
 	}
 }

@@ -1,10 +1,10 @@
 package exntun
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -15,8 +15,6 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
-	"exnet/study/graph"
-	"exnet/study/pattern"
 	"exnet/study/routing"
 
 	"github.com/spf13/cobra"
@@ -26,7 +24,9 @@ import (
 // routeOptions are the flags of "exn-tun route".
 type routeOptions struct {
 	nodeOptions
-	id, pattern, router string
+	id, pattern, primitive, router string
+	ranks, via                     string // node IDs
+	tag                            uint8
 }
 
 func newRoute() *cobra.Command {
@@ -38,7 +38,8 @@ and has all nodes of a fabric with a topology use them in place of their tables.
 exn-tun profile stop -o run.json
 exn-tun route reserve --pattern run.json
 exn-tun route list
-exn-tun route release --id run.json`,
+exn-tun route release --id run.json
+exn-tun route reserve --primitive bcast --via 1 --tag 10`,
 		RunE: func(*cobra.Command, []string) error { return cli.Usagef("say what to do: reserve, release or list") },
 	}
 	var reserve, release, list routeOptions
@@ -62,8 +63,12 @@ exn-tun route release --id run.json`,
 all nodes that are up, or on none. No new way can be part of a cycle of channels
 that wait for each other; one that would be is left out, and said.`, &reserve, reserveRoutes, func(fs *pflag.FlagSet) {
 		fs.StringVar(&reserve.pattern, "pattern", "", "`FILE` a profile, a recording in PFProf's form, or CSV with from, to (node IDs), bytes")
+		fs.StringVar(&reserve.primitive, "primitive", "", "`NAME` in place of a file: bcast, reduce, allreduce, alltoall, ring, halo2d or halo3d")
+		fs.StringVar(&reserve.ranks, "nodes", "", "`LIST` of a primitive's nodes such as 5,6,7, the root first (all of the topology)")
 		fs.StringVar(&reserve.router, "router", "minmax", "`NAME` how: minmax, minsum, dmodk, smodk, random or alg3")
-		fs.StringVar(&reserve.id, "id", "", "`NAME` of the reservation (the file's)")
+		fs.StringVar(&reserve.via, "via", "", "`NODE` in place of a router: by way of this node, where that is no way back")
+		fs.Uint8Var(&reserve.tag, "tag", 0, "`N` for packets of this class alone, 1 to 63: the DSCP of IP packets (0: for all without ways of their own)")
+		fs.StringVar(&reserve.id, "id", "", "`NAME` of the reservation (the file's, or the primitive's)")
 	})
 	add("release", "end a reservation", "Ends a reservation: the tables count again.", &release, releaseRoutes, func(fs *pflag.FlagSet) {
 		fs.StringVar(&release.id, "id", "", "`NAME` of the reservation")
@@ -113,189 +118,69 @@ func (f *fabricRoutes) ask(n emp.Description, req control.RouteRequest) (*contro
 	return r, nil
 }
 
-// nodeFlows reads a pattern and adds up what nodes send each other. The error has a line
-// for each node that is not there.
-func nodeFlows(path string, t *topo.Topology) ([]routing.Flow, error) {
-	p, nodes, err := readPattern(path, t)
-	if err != nil {
-		return nil, err
+// wish is what --router, --via and --tag ask for.
+func (o routeOptions) wish() (wish, error) {
+	w := wish{router: o.router, class: fabric.Class(o.tag)}
+	switch {
+	case o.pattern+o.primitive == "":
+		return w, cli.Usagef("say with --pattern or --primitive whose traffic")
+	case o.pattern != "" && o.primitive != "":
+		return w, cli.Usagef("--pattern and --primitive exclude each other")
+	case o.ranks != "" && o.primitive == "":
+		return w, cli.Usagef("--nodes goes with --primitive")
+	case !w.class.Valid():
+		return w, cli.Usagef("--tag %d: use 1 to %d", o.tag, fabric.Classes-1)
 	}
-	at := make(map[int]int32)
-	for i, n := range t.Nodes() {
-		at[int(n)] = int32(i)
-	}
-	sum := make(map[[2]int32]uint64)
-	missing := make(map[int]bool)
-	var errs []error
-	for _, f := range p.Flows {
-		var ends [2]int32
-		for i, rank := range []int32{f.From, f.To} {
-			v, ok := at[nodes(rank)]
-			if !ok && !missing[nodes(rank)] {
-				missing[nodes(rank)] = true
-				errs = append(errs, fmt.Errorf("%s: rank %d is on node %d, which is not in the topology (%v)", path, rank, nodes(rank), t))
-			}
-			ends[i] = v
+	if o.via != "" {
+		n, err := parseNodes(o.via)
+		if err != nil || len(n) != 1 {
+			return w, cli.Usagef("--via %s: name a node", o.via)
 		}
-		if ends[0] != ends[1] {
-			sum[ends] += f.Bytes
-		}
+		w.via = &n[0]
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	var flows []routing.Flow
-	for ends, bytes := range sum {
-		flows = append(flows, routing.Flow{From: ends[0], To: ends[1], Bytes: bytes})
-	}
-	slices.SortFunc(flows, func(a, b routing.Flow) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
-	return flows, nil
+	return w, nil
 }
 
-// readPattern reads a pattern, and says on which node each rank is: a recording may say,
-// and has its ranks on the topology's nodes in order if not; those of CSV are node IDs.
-func readPattern(path string, t *topo.Topology) (*pattern.Pattern, func(rank int32) int, error) {
-	if strings.HasSuffix(path, ".csv") {
-		p, _, err := pattern.ReadFile(path)
-		return p, func(rank int32) int { return int(rank) }, err
+// flows are those that ways are asked for.
+func (o routeOptions) flows(t *topo.Topology) ([]routing.Flow, error) {
+	if o.primitive == "" {
+		return nodeFlows(o.pattern, t)
 	}
-	all, err := pattern.ReadProcesses(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	p, _, err := pattern.Join(all)
-	if err != nil {
-		return nil, nil, err
-	}
-	on := make([]int, len(all))
-	for _, r := range all {
-		switch {
-		case r.Node != nil:
-			on[r.Rank] = *r.Node
-		case r.Rank < len(t.Nodes()):
-			on[r.Rank] = int(t.Nodes()[r.Rank])
-		default:
-			on[r.Rank] = -1
+	nodes := t.Nodes()
+	if o.ranks != "" {
+		var err error
+		if nodes, err = parseNodes(o.ranks); err != nil {
+			return nil, err
 		}
 	}
-	return p, func(rank int32) int { return on[rank] }, nil
+	return primitiveFlows(o.primitive, nodes, t)
 }
 
-// plan is what a reservation would change.
-type plan struct {
-	overrides []topo.Override
-	refused   int // ways that would have closed a cycle
-	before    uint64
-	after     uint64 // the largest load of a link, in bytes of the pattern
-}
-
-// virtualChannels is how many layers of virtual channels overrides have to themselves.
-const virtualChannels = 4
-
-// plans computes the ways for flows. Packets with an override are in a layer of virtual
-// channels of their own, which they do not leave: so the tables' packets play no part,
-// and each layer must be free of cycles. existing are the overrides that there are.
-func plans(routes *topo.Routes, router string, flows []routing.Flow, existing []topo.Override) (*plan, error) {
-	g, err := graph.FromTopology(routes.Topology().String(), routes)
-	if err != nil {
-		return nil, err
-	}
-	tables := make(map[[2]int32][]int32)
-	static, err := loadOf(g, "tables", flows, func(f routing.Flow, path []int32) { tables[[2]int32{f.From, f.To}] = slices.Clone(path) })
-	if err != nil {
-		return nil, err
-	}
-	layers := newLayers()
-	for _, o := range existing {
-		layers.place(channelsOf(g, o))
-	}
-	if _, err := layers.placeDetours(g); err != nil {
-		return nil, err
-	}
-	p := &plan{before: slices.Max(append(static.Peak, 0))}
-	after := routing.NewLoad(g)
-	_, err = loadOf(g, router, flows, func(f routing.Flow, path []int32) {
-		way := tables[[2]int32{f.From, f.To}]
-		if !slices.Equal(path, way) {
-			if layers.place(path) {
-				way = path
-				p.overrides = append(p.overrides, overrideOf(g, f, path))
-			} else {
-				p.refused++
-			}
+// parseNodes reads node IDs with commas between them.
+func parseNodes(list string) (nodes []fabric.NodeID, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return nil, cli.Usagef("%q in %q is no node: use 0 to 65535", text, list)
 		}
-		for _, c := range way {
-			after.Add(c, f.Bytes)
-		}
-	})
-	p.after = slices.Max(append(after.Peak, 0))
-	return p, err
-}
-
-func loadOf(g *graph.Graph, router string, flows []routing.Flow, use func(routing.Flow, []int32)) (*routing.Load, error) {
-	r, err := routing.New(router, g, 1)
-	if err != nil {
-		return nil, err
+		nodes = append(nodes, fabric.NodeID(n))
 	}
-	l := routing.NewLoad(g)
-	return l, r.Route(slices.Clone(flows), l, use)
-}
-
-// layers are layers of virtual channels, each free of cycles.
-type layers struct{ of *routing.Dependencies }
-
-func newLayers() layers { return layers{routing.NewDependencies()} }
-
-// place puts a path into the first layer where it closes no cycle; false: there is none.
-func (l layers) place(path []int32) bool {
-	for v := range uint8(virtualChannels) {
-		hops := make([]routing.Hop, len(path))
-		for i, c := range path {
-			hops[i] = routing.Hop{Channel: c, Virtual: v}
-		}
-		if l.of.Try(hops) {
-			return true
-		}
-	}
-	return false
-}
-
-func overrideOf(g *graph.Graph, f routing.Flow, path []int32) topo.Override {
-	nodes := g.Routes().Topology().Nodes()
-	o := topo.Override{From: nodes[f.From], To: nodes[f.To]}
-	for _, c := range path {
-		o.Ports = append(o.Ports, topo.Port(g.Channels()[c].Port))
-	}
-	return o
-}
-
-// channelsOf returns the channels of an override.
-func channelsOf(g *graph.Graph, o topo.Override) (path []int32) {
-	at := int32(slices.Index(g.Routes().Topology().Nodes(), o.From))
-	for _, p := range o.Ports {
-		for _, c := range g.Out(at) {
-			if g.Channels()[c].Port == int(p) {
-				path = append(path, c)
-				at = g.Channels()[c].To
-				break
-			}
-		}
-	}
-	return path
+	return nodes, nil
 }
 
 func reserveRoutes(p program, o routeOptions) error {
-	if o.pattern == "" {
-		return cli.Usagef("say with --pattern whose traffic")
+	w, err := o.wish()
+	if err != nil {
+		return err
 	}
 	if o.id == "" {
-		o.id = o.pattern[strings.LastIndexByte(o.pattern, '/')+1:]
+		o.id = o.pattern[strings.LastIndexByte(o.pattern, '/')+1:] + o.primitive
 	}
 	f, err := routesOf(o.nodeOptions)
 	if err != nil {
 		return err
 	}
-	flows, err := nodeFlows(o.pattern, f.topo)
+	flows, err := o.flows(f.topo)
 	if err != nil {
 		return err
 	}
@@ -303,7 +188,7 @@ func reserveRoutes(p program, o routeOptions) error {
 	if err != nil {
 		return err
 	}
-	plan, err := plans(f.routes, o.router, flows, existing)
+	plan, err := plans(f.routes, w, flows, existing)
 	if err != nil {
 		return err
 	}
@@ -314,6 +199,9 @@ func reserveRoutes(p program, o routeOptions) error {
 		o.id, len(flows), len(plan.overrides), len(f.nodes), plan.before, plan.after)
 	if plan.refused > 0 {
 		fmt.Fprintf(p.stdout, "; %d left out, which would have closed a cycle of channels", plan.refused)
+	}
+	if plan.past > 0 {
+		fmt.Fprintf(p.stdout, "; %d pairs not by way of node %s, which would lead back", plan.past, o.via)
 	}
 	fmt.Fprintln(p.stdout)
 	return nil
@@ -388,7 +276,7 @@ func listRoutes(p program, o routeOptions) error {
 		return err
 	}
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "reservation\toverrides\tcut\tnot on nodes")
+	fmt.Fprintln(w, "reservation\toverrides\tclass\tcut\tnot on nodes")
 	seen := make(map[string]bool)
 	for _, r := range f.has {
 		for _, s := range r.List {
@@ -402,10 +290,25 @@ func listRoutes(p program, o routeOptions) error {
 					cut++
 				}
 			}
-			fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", s.ID, len(s.Overrides), cut, f.without(s.ID))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\n", s.ID, len(s.Overrides), classesOf(s), cut, f.without(s.ID))
 		}
 	}
 	return w.Flush()
+}
+
+// classesOf lists the classes of a reservation's overrides, in order.
+func classesOf(s control.Reservation) string {
+	var list []fabric.Class
+	for _, o := range s.Overrides {
+		if o.Class != 0 {
+			list = append(list, o.Class)
+		}
+	}
+	if list == nil {
+		return "-"
+	}
+	slices.Sort(list)
+	return strings.Trim(fmt.Sprint(slices.Compact(list)), "[]")
 }
 
 // without lists the nodes that do not have a reservation, such as those that came later.

@@ -3,6 +3,7 @@ package exntun
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func TestRootRoute(t *testing.T) {
 		t.Error("without a reservation nothing goes by x")
 	}
 	call("p.csv: 2 pairs of nodes, 1 with ways of their own, on 2 nodes; largest load of a link 3000 bytes by the tables, 2000 now", "reserve", "--pattern", file)
-	call("p.csv        1          0    -", "list")
+	call("p.csv        1          -      0    -", "list")
 	if _, y := grew(); !y {
 		t.Error("with the reservation nothing goes by y")
 	}
@@ -63,6 +64,29 @@ func TestRootRoute(t *testing.T) {
 	if x, _ := grew(); !x {
 		t.Error("after the release nothing goes by x")
 	}
+	// Packets of a class have a way of their own, there and back, and others do not: also
+	// beside ways of all, which must not move them.
+	grewTagged := func() (x, y bool) {
+		t.Helper()
+		before := leaving(t, dir)
+		if a.ns.Run(exec.Command("ping", "-c", "1", "-W", "1", "-Q", "0x28", "10.2.0.4")) != nil {
+			t.Fatal("no ping")
+		}
+		after := leaving(t, dir)
+		return after[2] > before[2], after[3] > before[3]
+	}
+	if x, y := grewTagged(); !x || y {
+		t.Errorf("class 10 without a way of its own: by x %v, by y %v", x, y)
+	}
+	call("alltoall: 2 pairs of nodes, 2 with ways of their own, on 2 nodes", "reserve", "--primitive", "alltoall", "--nodes", "1,4", "--via", "3", "--tag", "10")
+	call("alltoall     2          10     0    -", "list")
+	if x, y := grewTagged(); x || !y {
+		t.Errorf("class 10: by x %v, by y %v", x, y)
+	}
+	if x, y := grew(); !x || y {
+		t.Errorf("no class: by x %v, by y %v", x, y)
+	}
+	call("", "release", "--id", "alltoall")
 	for _, bad := range [][]string{{"release", "--id", "p.csv"}, {"reserve", "--pattern", file, "--router", "best"}, {"reserve", "--pattern", "none.csv"}} {
 		if status, _, stderr := run(t.Context(), append(append([]string{"route"}, bad...), "--dir", dir)...); status != cli.ExitFailure || stderr == "" {
 			t.Errorf("%v: %d, %s", bad, status, stderr)
@@ -105,7 +129,7 @@ func TestPlans(t *testing.T) {
 		flows = append(flows, routing.Flow{From: i, To: (i + 5) % 16, Bytes: 50})
 	}
 	for _, router := range []string{"minmax", "minsum", "random", "dmodk", "alg3"} {
-		p, err := plans(routes, router, flows, nil)
+		p, err := plans(routes, wish{router: router}, flows, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +139,7 @@ func TestPlans(t *testing.T) {
 		if _, err := routes.With(p.overrides); err != nil {
 			t.Errorf("%s: %v", router, err)
 		}
-		again, err := plans(routes, router, flows, p.overrides)
+		again, err := plans(routes, wish{router: router}, flows, p.overrides)
 		if err != nil || len(again.overrides)+again.refused < len(p.overrides) {
 			t.Errorf("%s beside itself: %d of %d, %v", router, len(again.overrides), len(p.overrides), err)
 		}
@@ -178,7 +202,7 @@ func TestRouteBadInput(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"route":                                "say what to do: reserve, release or list",
-		"route reserve":                        "say with --pattern",
+		"route reserve":                        "say with --pattern or --primitive",
 		"route release --dir /nil":             "say with --id",
 		"route list --dir /nil":                "no node is up",
 		"route reserve --pattern x --dir /nil": "no node is up",

@@ -27,6 +27,7 @@ var makers = map[string]func(Params) ([]Flow, error){
 	"halo2d":    func(p Params) ([]Flow, error) { return halo(p, 2) },
 	"halo3d":    func(p Params) ([]Flow, error) { return halo(p, 3) },
 	"random":    random,
+	"reduce":    reduce,
 	"ring":      ring,
 }
 
@@ -35,7 +36,7 @@ func Names() []string { return slices.Sorted(maps.Keys(makers)) }
 
 // Make makes a pattern by name: cg (the exchange of NPB's CG), allreduce (recursive
 // doubling), alltoall, ring, halo2d and halo3d (neighbours of a grid that closes),
-// bcast (a binomial tree from rank 0), random (as many flows between random ranks).
+// bcast (a binomial tree from rank 0), reduce (the same tree to rank 0), random (as many flows between random ranks).
 func Make(name string, p Params) (*Pattern, error) {
 	make, ok := makers[name]
 	if !ok {
@@ -107,6 +108,14 @@ func bcast(p Params) (flows []Flow, err error) {
 		}
 	}
 	return flows, nil
+}
+
+func reduce(p Params) ([]Flow, error) {
+	flows, err := bcast(p)
+	for i, f := range flows {
+		flows[i] = Flow{f.To, f.From, f.Bytes}
+	}
+	return flows, err
 }
 
 // halo exchanges with the neighbours in a grid of as equal sides as possible, whose

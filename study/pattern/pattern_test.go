@@ -85,6 +85,7 @@ func TestMake(t *testing.T) {
 		{"alltoall", Params{Ranks: 5, Bytes: 3}, 20},
 		{"ring", Params{Ranks: 5, Bytes: 3}, 5},
 		{"bcast", Params{Ranks: 6, Bytes: 3}, 5},
+		{"reduce", Params{Ranks: 6, Bytes: 3}, 5},
 		{"halo2d", Params{Ranks: 12, Bytes: 3}, 48},
 		{"halo2d", Params{Ranks: 4, Bytes: 3}, 8}, // both neighbours are the same
 		{"halo3d", Params{Ranks: 27, Bytes: 3}, 162},

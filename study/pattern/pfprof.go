@@ -30,17 +30,25 @@ type Process struct {
 	TxSizes     []SizeCount `json:"tx_message_sizes"`
 	RxSizes     []SizeCount `json:"rx_message_sizes"`
 	// Ours: PFProf's tools skip them.
-	Node        *int        `json:"node,omitempty"` // of the fabric
-	VPID        *int        `json:"vpid,omitempty"`
-	WireBytes   []uint64    `json:"tx_wire_bytes,omitempty"` // as links count them, with headers
-	WirePackets []uint64    `json:"tx_packets,omitempty"`
-	Trees       []TreeCount `json:"tx_multicasts,omitempty"` // not in the matrix
+	Node        *int         `json:"node,omitempty"` // of the fabric
+	VPID        *int         `json:"vpid,omitempty"`
+	WireBytes   []uint64     `json:"tx_wire_bytes,omitempty"` // as links count them, with headers
+	WirePackets []uint64     `json:"tx_packets,omitempty"`
+	Classes     []ClassCount `json:"tx_classes,omitempty"`    // in the matrix, too
+	Trees       []TreeCount  `json:"tx_multicasts,omitempty"` // not in the matrix
 }
 
 // SizeCount is how many messages had a size.
 type SizeCount struct {
 	Size  uint64 `json:"message_size"`
 	Count uint64 `json:"frequency"`
+}
+
+// ClassCount is what had a traffic class, by the other's rank.
+type ClassCount struct {
+	Class    int      `json:"class"`
+	Bytes    []uint64 `json:"bytes"`
+	Messages []uint64 `json:"messages"`
 }
 
 // TreeCount is what a node has sent to a set of nodes at once.

@@ -46,10 +46,14 @@ func newDistances(g *graph.Graph) *distances {
 }
 
 // to returns the hops from each vertex to the anchor of a host, the anchor, and the
-// channel from there to the host, -1 if the anchor is the host itself.
+// channel from there to the host, -1 if the anchor is the host itself. A switch is its own
+// anchor.
 func (d *distances) to(host int32) (r *row, anchor, last int32) {
-	anchor = host
-	if last = d.last[d.graph.HostIndex(host)]; last >= 0 {
+	anchor, last = host, -1
+	if i := d.graph.HostIndex(host); i >= 0 {
+		last = d.last[i]
+	}
+	if last >= 0 {
 		anchor = d.graph.Channels()[last].From
 	}
 	r = d.rows[anchor]

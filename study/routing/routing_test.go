@@ -248,3 +248,41 @@ func TestDependencies(t *testing.T) {
 		t.Error("another virtual channel is another place")
 	}
 }
+
+// By way of a vertex, where that does not lead back; if it does, as the tables say.
+func TestVia(t *testing.T) {
+	g, err := graph.Parse("tree:3x2/2", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spine := int32(-1)
+	for i, v := range g.Vertices() {
+		if v.Name == "spine2" {
+			spine = int32(i)
+		}
+	}
+	r, err := NewVia(g, spine)
+	if err != nil || r.Name() != "via spine2" {
+		t.Fatal(r, err)
+	}
+	var flows []Flow
+	for _, a := range g.Hosts() {
+		for _, b := range g.Hosts() {
+			flows = append(flows, Flow{From: a, To: b, Bytes: 1})
+		}
+	}
+	by, other := 0, 0
+	err = r.Route(flows, NewLoad(g), func(_ Flow, path []int32) {
+		switch n := len(path); {
+		case n == 4 && g.Channels()[path[1]].To == spine:
+			by++
+		case n == 2: // on one leaf
+			other++
+		default:
+			t.Errorf("path %v", path)
+		}
+	})
+	if err != nil || by != 6*4 || other != 6 {
+		t.Errorf("%d by the spine, %d not, %v", by, other, err)
+	}
+}

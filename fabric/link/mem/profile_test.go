@@ -25,6 +25,7 @@ func TestProfileIsExact(t *testing.T) {
 	if err := r.send(0, 1); err != nil { // a flow that is open already, and not counted
 		t.Fatal(err)
 	}
+	r.spread(t)
 	before := r.Load().Links()
 	p := profile.New()
 	for _, n := range r.nics {
@@ -43,7 +44,7 @@ func TestProfileIsExact(t *testing.T) {
 	want := topo.NewLoad(r.topo)
 	for _, f := range p.Flows() {
 		c := crossbar.Wire(f)
-		if !r.Routes().Carry(want, f.Src, f.Dst, c.Packets, c.Bytes) {
+		if !r.Routes().CarryOf(want, f.Src, f.Dst, f.Class, c.Packets, c.Bytes) {
 			t.Fatalf("no way for %+v", f)
 		}
 	}
@@ -65,6 +66,27 @@ func TestProfileIsExact(t *testing.T) {
 	}
 }
 
+// spread gives every pair of nodes in a row or column the other way round for class 3.
+func (r *routed) spread(t *testing.T) {
+	t.Helper()
+	s := crossbar.Reservation{ID: "spread"}
+	for _, a := range r.topo.Nodes() {
+		for _, p := range []topo.Port{topo.PortXMinus, topo.PortYMinus} {
+			o := topo.Override{From: a, Class: 3}
+			at := topo.End{Node: a}
+			for range 3 {
+				at, _ = r.topo.Neighbour(at.Node, p)
+				o.Ports = append(o.Ports, p)
+			}
+			o.To = at.Node
+			s.Overrides = append(s.Overrides, o)
+		}
+	}
+	if err := r.Reserve(s, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // something sends something from somewhere to somewhere else, and reads all that came.
 func (r *routed) something(t *testing.T, rng *rand.Rand) {
 	t.Helper()
@@ -73,19 +95,20 @@ func (r *routed) something(t *testing.T, rng *rand.Rand) {
 		b++
 	}
 	to, payload := r.nics[b].ID(), make([]byte, 1+rng.IntN(velo.MaxPayload))
+	class := fabric.Class(rng.IntN(2) * 3)
 	var err error
 	switch rng.IntN(7) {
 	case 0, 1, 2:
-		err = r.velo[a].Send(velo.Descriptor{Dst: to, VPID: vpid}, payload)
+		err = r.velo[a].Send(velo.Descriptor{Dst: to, VPID: vpid, Class: class}, payload)
 	case 3:
 		group := []fabric.GroupID{5, fabric.GroupBroadcast}[rng.IntN(2)]
 		err = r.velo[a].SendMulticast(velo.Descriptor{Group: group, VPID: vpid}, payload)
 	case 4:
-		err = r.rma[a].Get(rma.GetReq{Local: r.sink[a].NLA(), Remote: r.source[b], Len: 1 + rng.IntN(getSize), Node: to, VPID: vpid, Notify: rma.NotifyCompleter})
+		err = r.rma[a].Get(rma.GetReq{Local: r.sink[a].NLA(), Remote: r.source[b], Len: 1 + rng.IntN(getSize), Class: class, Node: to, VPID: vpid, Notify: rma.NotifyCompleter})
 	case 5: // refused there: that memory may only be written
-		err = r.rma[a].Get(rma.GetReq{Local: r.sink[a].NLA(), Remote: r.sink[b].NLA(), Len: 8, Node: to, VPID: vpid, Notify: rma.NotifyCompleter})
+		err = r.rma[a].Get(rma.GetReq{Local: r.sink[a].NLA(), Remote: r.sink[b].NLA(), Len: 8, Class: class, Node: to, VPID: vpid, Notify: rma.NotifyCompleter})
 	case 6:
-		err = r.rma[a].PutImmediate(rma.PutImmediateReq{Len: 1 + rng.IntN(9), Remote: r.source[b], Node: to, VPID: vpid, Notify: rma.NotifyRequester})
+		err = r.rma[a].PutImmediate(rma.PutImmediateReq{Len: 1 + rng.IntN(9), Class: class, Remote: r.source[b], Node: to, VPID: vpid, Notify: rma.NotifyRequester})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -46,6 +46,15 @@ func (f *Fabric) Load() *topo.Load {
 	return f.x.Load()
 }
 
+// Reserve gives packets between some nodes ways of their own (crossbar.Crossbars). It must
+// be the first change of the reservations, or the one that follows changes others.
+func (f *Fabric) Reserve(s crossbar.Reservation, changes uint64) error {
+	if f.x == nil {
+		return errNoTopology
+	}
+	return f.x.Reserve(s, changes, false)
+}
+
 // SetLinkDown cuts the link between two nodes, or joins it again. Packets go round
 // it from then on; nodes that have no way to each other any more get ErrNoRoute,
 // and who waits for credit of one is woken. ErrNoRoute: there is no such link.
