@@ -18,6 +18,9 @@ type Drawing struct {
 	Routes *Routes
 	// Load is what each link has carried, as Load.Links returns it. nil: nothing.
 	Load []LinkLoad
+	// Peak is the load in bytes that is drawn darkest, so that drawings can be compared.
+	// 0: the largest that there is.
+	Peak uint64
 	// Missing are nodes that are not there, in ascending order. They are marked.
 	Missing []fabric.NodeID
 }
@@ -69,8 +72,8 @@ func (d *Drawing) ends(channel int) (from, to End) {
 	return l.B, l.A
 }
 
-// bytesText writes a number of bytes for people.
-func bytesText(n uint64) string {
+// BytesText writes a number of bytes for people, in units of 1000.
+func BytesText(n uint64) string {
 	if n < 1000 {
 		return strconv.FormatUint(n, 10) + " B"
 	}

@@ -24,7 +24,9 @@ func (d *Drawing) WriteSVG(w io.Writer) error {
 	} else {
 		p.layout = gridLayout(t.dims)
 	}
-	_, p.peak = d.most()
+	if p.peak = d.Peak; p.peak == 0 {
+		_, p.peak = d.most()
+	}
 	p.paint()
 	return p.w.Flush() // the first error of all writes
 }
@@ -116,7 +118,7 @@ func (p *painter) line(channel int, a, b point, style string) {
 	}
 	from, to := p.ends(channel)
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %d packets, %s</title></line>`+"\n",
-		a.x, a.y, b.x, b.y, Colour(level), 1.4+2.6*level, style, from, to, c.Packets, bytesText(c.Bytes))
+		a.x, a.y, b.x, b.y, Colour(level), 1.4+2.6*level, style, from, to, c.Packets, BytesText(c.Bytes))
 }
 
 func (p *painter) cut(i int, a, b point) {
@@ -129,8 +131,8 @@ func (p *painter) legend() {
 	y := p.size.y + 8
 	p.printf("<g font-size=\"12\" fill=\"#222\" transform=\"translate(%.0f %.0f)\">\n", margin, y)
 	p.printf("<text font-size=\"14\" font-weight=\"bold\">%s</text>\n", html.EscapeString(p.Topology.String()))
-	c, peak := p.most()
-	if peak == 0 {
+	c, most := p.most()
+	if most == 0 {
 		p.printf("<text y=\"22\">no traffic</text>\n</g>\n")
 		return
 	}
@@ -139,10 +141,10 @@ func (p *painter) legend() {
 		p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, Colour(float64(s)/(steps-1)))
 	}
 	from, to := p.ends(c)
-	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, bytesText(peak))
+	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, BytesText(p.peak))
 	p.printf("<text x=\"%.0f\" y=\"24\">most: %v to %v</text>\n", steps*width+14, from, to)
 	sum := p.total()
-	p.printf("<text x=\"%.0f\" y=\"40\">all links: %d packets, %s</text>\n</g>\n", steps*width+14, sum.Packets, bytesText(sum.Bytes))
+	p.printf("<text x=\"%.0f\" y=\"40\">all links: %d packets, %s</text>\n</g>\n", steps*width+14, sum.Packets, BytesText(sum.Bytes))
 }
 
 // Colour is how drawings show a load from 0 to 1: light grey for nothing, then from

@@ -161,5 +161,5 @@ func (p *writer) busiest(most int) {
 }
 
 func (p *writer) row(name string, c Counts) {
-	fmt.Fprintf(p.w, "%-24s %12d %12s\n", name, c.Packets, bytesText(c.Bytes))
+	fmt.Fprintf(p.w, "%-24s %12d %12s\n", name, c.Packets, BytesText(c.Bytes))
 }

@@ -42,10 +42,22 @@ func primitiveFlows(name string, nodes []fabric.NodeID, t *topo.Topology) ([]rou
 // nodeFlows reads a pattern and adds up what nodes send each other. The error has a line
 // for each node that is not there.
 func nodeFlows(path string, t *topo.Topology) ([]routing.Flow, error) {
-	p, nodes, err := readPattern(path, t)
+	if !strings.HasSuffix(path, ".csv") {
+		all, err := pattern.ReadProcesses(path)
+		if err != nil {
+			return nil, err
+		}
+		return flowsOf(path, all, t)
+	}
+	p, _, err := pattern.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
+	return flowsBetween(path, p, func(rank int32) int { return int(rank) }, t) // they are node IDs
+}
+
+// flowsBetween adds up what nodes send each other, of a pattern and the ranks' nodes.
+func flowsBetween(path string, p *pattern.Pattern, nodes func(rank int32) int, t *topo.Topology) ([]routing.Flow, error) {
 	at := make(map[int]int32)
 	for i, n := range t.Nodes() {
 		at[int(n)] = int32(i)
@@ -78,20 +90,12 @@ func nodeFlows(path string, t *topo.Topology) ([]routing.Flow, error) {
 	return flows, nil
 }
 
-// readPattern reads a pattern, and says on which node each rank is: a recording may say,
-// and has its ranks on the topology's nodes in order if not; those of CSV are node IDs.
-func readPattern(path string, t *topo.Topology) (*pattern.Pattern, func(rank int32) int, error) {
-	if strings.HasSuffix(path, ".csv") {
-		p, _, err := pattern.ReadFile(path)
-		return p, func(rank int32) int { return int(rank) }, err
-	}
-	all, err := pattern.ReadProcesses(path)
-	if err != nil {
-		return nil, nil, err
-	}
+// flowsOf adds up what nodes send each other, of a recording. It may say on which node each
+// rank is; if not, they are on the topology's nodes in order.
+func flowsOf(path string, all []pattern.Process, t *topo.Topology) ([]routing.Flow, error) {
 	p, _, err := pattern.Join(all)
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	on := make([]int, len(all))
 	for _, r := range all {
@@ -104,7 +108,7 @@ func readPattern(path string, t *topo.Topology) (*pattern.Pattern, func(rank int
 			on[r.Rank] = -1
 		}
 	}
-	return p, func(rank int32) int { return on[rank] }, nil
+	return flowsBetween(path, p, func(rank int32) int { return on[rank] }, t)
 }
 
 // plan is what a reservation would change.

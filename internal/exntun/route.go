@@ -40,7 +40,9 @@ exn-tun route reserve --pattern run.json
 exn-tun route list
 exn-tun route release --id run.json
 exn-tun route reserve --primitive bcast --via 1 --tag 10`,
-		RunE: func(*cobra.Command, []string) error { return cli.Usagef("say what to do: reserve, release or list") },
+		RunE: func(*cobra.Command, []string) error {
+			return cli.Usagef("say what to do: reserve, release, list or page")
+		},
 	}
 	var reserve, release, list routeOptions
 	add := func(use, short, long string, o *routeOptions, run func(program, routeOptions) error, define ...func(*pflag.FlagSet)) {
@@ -65,7 +67,7 @@ that wait for each other; one that would be is left out, and said.`, &reserve, r
 		fs.StringVar(&reserve.pattern, "pattern", "", "`FILE` a profile, a recording in PFProf's form, or CSV with from, to (node IDs), bytes")
 		fs.StringVar(&reserve.primitive, "primitive", "", "`NAME` in place of a file: bcast, reduce, allreduce, alltoall, ring, halo2d or halo3d")
 		fs.StringVar(&reserve.ranks, "nodes", "", "`LIST` of a primitive's nodes such as 5,6,7, the root first (all of the topology)")
-		fs.StringVar(&reserve.router, "router", "minmax", "`NAME` how: minmax, minsum, dmodk, smodk, random or alg3")
+		fs.StringVar(&reserve.router, "router", "refine", "`NAME` how: refine, minmax, minsum, dmodk, smodk, random or alg3")
 		fs.StringVar(&reserve.via, "via", "", "`NODE` in place of a router: by way of this node, where that is no way back")
 		fs.Uint8Var(&reserve.tag, "tag", 0, "`N` for packets of this class alone, 1 to 63: the DSCP of IP packets (0: for all without ways of their own)")
 		fs.StringVar(&reserve.id, "id", "", "`NAME` of the reservation (the file's, or the primitive's)")
@@ -74,6 +76,7 @@ that wait for each other; one that would be is left out, and said.`, &reserve, r
 		fs.StringVar(&release.id, "id", "", "`NAME` of the reservation")
 	})
 	add("list", "show the reservations", "Shows the reservations, and whether each node has them.", &list, listRoutes)
+	c.AddCommand(newRoutePage())
 	return c
 }
 

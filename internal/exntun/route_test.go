@@ -128,12 +128,12 @@ func TestPlans(t *testing.T) {
 		}
 		flows = append(flows, routing.Flow{From: i, To: (i + 5) % 16, Bytes: 50})
 	}
-	for _, router := range []string{"minmax", "minsum", "random", "dmodk", "alg3"} {
+	for _, router := range []string{"refine", "minmax", "minsum", "random", "dmodk", "alg3"} {
 		p, err := plans(routes, wish{router: router}, flows, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(p.overrides) == 0 || p.before == 0 || router == "minmax" && p.after >= p.before {
+		if len(p.overrides) == 0 || p.before == 0 || (router == "minmax" || router == "refine") && p.after >= p.before {
 			t.Errorf("%s: %d overrides, %d to %d", router, len(p.overrides), p.before, p.after)
 		}
 		if _, err := routes.With(p.overrides); err != nil {
@@ -201,7 +201,7 @@ func TestRouteBadInput(t *testing.T) {
 		t.Errorf("nodes that are not there: %v", err)
 	}
 	for args, want := range map[string]string{
-		"route":                                "say what to do: reserve, release or list",
+		"route":                                "say what to do: reserve, release, list or page",
 		"route reserve":                        "say with --pattern or --primitive",
 		"route release --dir /nil":             "say with --id",
 		"route list --dir /nil":                "no node is up",

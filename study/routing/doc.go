@@ -23,6 +23,8 @@
 //
 //	minsum   the shortest path whose channels carry the least in all
 //	minmax   the shortest path whose busiest channel carries the least
+//	refine   that of the tables, from which a flow moves where this makes the busiest
+//	         channel of its way less busy, until none does: never worse than the tables
 //	alg3     Algorithm 3: the path that is cheapest at 1 + flows for a channel, which
 //	         need not be a shortest one; in the order of the flows
 //

@@ -33,21 +33,19 @@ type Router struct {
 	seed   uint64
 	greedy bool // the heaviest flow first
 	path   func(f Flow, l *Load, path []int32) ([]int32, error)
+	direct func(f Flow, l *Load, path []int32) ([]int32, error) // of refine: the tables'
 	search search
 }
 
 // Names are the routers that New knows.
-var Names = []string{"tables", "dor", "dmodk", "smodk", "random", "minsum", "minmax", "alg3"}
+var Names = []string{"tables", "dor", "dmodk", "smodk", "random", "minsum", "minmax", "refine", "alg3"}
 
 // New returns a router by name for a network. The seed is that of random.
 func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 	r := &Router{name: name, graph: g, dist: newDistances(g), seed: seed}
 	switch name {
 	case "tables":
-		r.path = r.tables
-		if g.Routes() == nil {
-			r.path = r.walk(func(Flow, int, int) int { return 0 })
-		}
+		r.path = r.usual()
 	case "dor":
 		t := g.Routes()
 		if t == nil || t.Topology().Kind() == topo.KindFree || len(t.Cut()) > 0 {
@@ -64,6 +62,8 @@ func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 		r.greedy, r.path = true, r.least(func(way, channel float64) float64 { return way + channel })
 	case "minmax":
 		r.greedy, r.path = true, r.least(func(way, channel float64) float64 { return max(way, channel) })
+	case "refine":
+		r.direct, r.path = r.usual(), r.least(func(way, channel float64) float64 { return max(way, channel) })
 	case "alg3":
 		r.path = r.cheapest
 	default:
@@ -79,6 +79,9 @@ func (r *Router) Name() string { return r.name }
 // load, and calls use with each flow and its channels, which are lent until it
 // returns. The order is the router's own. It sorts flows in place.
 func (r *Router) Route(flows []Flow, l *Load, use func(Flow, []int32)) error {
+	if r.direct != nil {
+		return r.refine(flows, l, use)
+	}
 	if r.greedy {
 		slices.SortStableFunc(flows, func(a, b Flow) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	}
@@ -102,6 +105,14 @@ func (r *Router) Route(flows []Flow, l *Load, use func(Flow, []int32)) error {
 func (r *Router) noWay(f Flow) error {
 	v := r.graph.Vertices()
 	return fmt.Errorf("%w from %s to %s", ErrNoWay, v[f.From].Name, v[f.To].Name)
+}
+
+// usual walks as tables, or takes the first shortest path where there are none.
+func (r *Router) usual() func(Flow, *Load, []int32) ([]int32, error) {
+	if r.graph.Routes() == nil {
+		return r.walk(func(Flow, int, int) int { return 0 })
+	}
+	return r.tables
 }
 
 // tables walks as the routing tables of the fabric say.

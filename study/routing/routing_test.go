@@ -2,6 +2,7 @@ package routing
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -284,5 +285,79 @@ func TestVia(t *testing.T) {
 	})
 	if err != nil || by != 6*4 || other != 6 {
 		t.Errorf("%d by the spine, %d not, %v", by, other, err)
+	}
+}
+
+// refine is never worse than the tables, and for dimension order's worst traffic a third.
+func TestRefine(t *testing.T) {
+	for _, name := range []string{"torus:4x4", "mesh:4x4", "tree:4x4/2", "torus:3x3x3"} {
+		g, err := graph.Parse(name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range 5 {
+			var flows []Flow
+			for range 60 {
+				h := g.Hosts()
+				flows = append(flows, Flow{From: h[rng.IntN(len(h))], To: h[rng.IntN(len(h))], Bytes: 1 + rng.Uint64N(1000)})
+			}
+			most := make(map[string]uint64)
+			for _, router := range []string{"tables", "refine"} {
+				r, err := New(router, g, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l, hops := NewLoad(g), uint64(0)
+				if err := r.Route(slices.Clone(flows), l, func(f Flow, path []int32) {
+					at := f.From
+					for _, c := range path {
+						if g.Channels()[c].From != at {
+							t.Fatalf("%v: %v is no path", f, path)
+						}
+						at = g.Channels()[c].To
+					}
+					if at != f.To {
+						t.Fatalf("%v ends at %d", f, at)
+					}
+					hops += f.Bytes * uint64(len(path))
+				}); err != nil {
+					t.Fatal(err)
+				}
+				sum := uint64(0)
+				for c, n := range l.Bytes {
+					sum += n
+					if l.Peak[c] != n || l.Total[c] != n {
+						t.Fatalf("channel %d: %d now, peak %d, total %d", c, n, l.Peak[c], l.Total[c])
+					}
+				}
+				if sum != hops {
+					t.Errorf("%s: channels carry %d, paths %d", router, sum, hops)
+				}
+				most[router] = slices.Max(l.Peak)
+			}
+			if most["refine"] > most["tables"] {
+				t.Errorf("%s: refined %d, tables %d", name, most["refine"], most["tables"])
+			}
+		}
+	}
+	g, err := graph.Parse("mesh:4x4", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var transpose []Flow
+	for i := range int32(16) {
+		transpose = append(transpose, Flow{From: i, To: i%4*4 + i/4, Bytes: 10})
+	}
+	r, err := New("refine", g, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLoad(g)
+	if err := r.Route(transpose, l, func(Flow, []int32) {}); err != nil {
+		t.Fatal(err)
+	}
+	if most := slices.Max(l.Peak); most != 10 { // dimension order: 30
+		t.Errorf("transpose: %d", most)
 	}
 }

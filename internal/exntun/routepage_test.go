@@ -1,0 +1,104 @@
+package exntun
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"exnet/internal/cli"
+	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
+)
+
+// The whole way of docs/route.md, small: four nodes in namespaces, traffic, its profile, ways
+// of its own, the same traffic again, and a page with all of it.
+func TestRootRoutePage(t *testing.T) {
+	leavesNothing(t)
+	testlab.RequireTUN(t)
+	work := t.TempDir()
+	dir := filepath.Join(work, "lab")
+	var nodes []*upNode
+	for i := range 4 {
+		nodes = append(nodes, startUp(t, netnstest.New(t), "--dir", dir, "--topology", "mesh:2x2", "--addr", fmt.Sprintf("10.2.0.%d/24", 1+i), "--node", fmt.Sprint(1+i)))
+	}
+	eventually(t, "ping", func() bool {
+		return pings(nodes[0].ns, "10.2.0.4") && pings(nodes[0].ns, "10.2.0.2") && pings(nodes[2].ns, "10.2.0.4")
+	})
+	call := func(args ...string) string {
+		t.Helper()
+		status, stdout, stderr := run(t.Context(), append(args, "--dir", dir)...)
+		if status != cli.ExitOK {
+			t.Fatalf("%v: %d, %s", args, status, stderr)
+		}
+		return stdout
+	}
+	drawing := func(name string) string {
+		path := filepath.Join(work, name)
+		if err := os.WriteFile(path, []byte(call("topo", "--json")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	traffic := func() {
+		t.Helper()
+		for _, to := range []string{"10.2.0.4", "10.2.0.2"} {
+			if err := nodes[0].ns.Run(exec.Command("ping", "-c", "20", "-i", "0.01", "-s", "1200", "-W", "5", to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	profile, page := filepath.Join(work, "run.json"), filepath.Join(work, "page.html")
+	call("profile", "start")
+	before := drawing("0.json")
+	traffic()
+	call("profile", "stop", "-o", profile)
+	between := drawing("1.json")
+	call("route", "reserve", "--pattern", profile, "--id", "pings")
+	traffic()
+	call("route", "page", "--profile", profile, "--before", before+","+between, "--after", between, "-o", page)
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"run.json on mesh 2x2", "from row to column", "Largest load of a link by router", "the best router is ",
+		"simulated, by the tables", "simulated, with the reserved ways", "counted by the links, before", "counted by the links, after",
+		`<td class="t">pings</td>`, "1 → 3 → 4",
+	} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("%q is not in the page", want)
+		}
+	}
+	if n := bytes.Count(text, []byte("</svg>")); n != 6 {
+		t.Errorf("%d drawings", n)
+	}
+	// Mistakes are a line each, and no page.
+	other := filepath.Join(work, "other.json")
+	_, stdout, _ := run(t.Context(), "topo", "--mesh", "3x3", "--json")
+	if err := os.WriteFile(other, []byte(stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"--before " + before:                 "name two files, FROM,TO",
+		"--after " + other:                   "it is of mesh 3x3",
+		"--after " + profile:                 "no output of exn-tun topo --json",
+		"--after none.json":                  "none.json",
+		"--before " + between + "," + before: "carried less",
+		"--profile " + before + " --after x": "0.json",
+		"--profile none.json --before x":     "none.json",
+	} {
+		full := append([]string{"route", "page", "--profile", profile, "-o", filepath.Join(work, "bad.html"), "--dir", dir}, strings.Fields(args)...)
+		status, _, stderr := run(t.Context(), full...)
+		if status == cli.ExitOK {
+			t.Errorf("%s: no error", args)
+		}
+		oneLineOf(t, stderr, want)
+	}
+	if _, err := os.Stat(filepath.Join(work, "bad.html")); err == nil {
+		t.Error("a page was written")
+	}
+}
