@@ -195,7 +195,8 @@ static bool settled(struct ds_sock *s)
 	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || ds_mode(&s->sh->gone);
 }
 
-ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+/* ds_recv, but that errno may be another after a call that succeeds. */
+static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct ds_cursor c;
 	int64_t deadline = -1;
@@ -275,6 +276,16 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		}
 		ds_tick(s, fd);
 	}
+}
+
+ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	int before = errno;
+	ssize_t r = recv_any(s, fd, iov, n, flags);
+
+	if (r >= 0)
+		errno = before;
+	return r;
 }
 
 void ds_options_changed(struct ds_sock *s, int fd)

@@ -217,7 +217,8 @@ static ssize_t send_shadow(struct ds_sock *s, int fd, const struct iovec *iov, i
 	return r;
 }
 
-ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+/* ds_send, but that errno may be another after a call that succeeds. */
+static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct ds_cursor c;
 	int64_t deadline = -1, until = -1;
@@ -298,4 +299,14 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	ds_check_bell(s, false);
 	errno = EAGAIN;
 	return -1;
+}
+
+ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	int before = errno;
+	ssize_t r = send_any(s, fd, iov, n, flags);
+
+	if (r >= 0)
+		errno = before;
+	return r;
 }
