@@ -7,6 +7,7 @@
  *   heir.c ready.c spin.c                  inherited, ready; looking before sleeping
  *   sleep.c                                the doorbell
  *   send.c recv.c zerocopy.c life.c        bytes, and the end
+ *   sent.c                                 the order of sends on TCP and direct ones
  *
  * The phase says whether there is a segment; where each direction is, in a segment or on
  * the shadow, is in struct ds_shared (segment/arena.h).
@@ -53,6 +54,9 @@ struct ds_sock {
 	uint32_t sets_name;    /* by which the epoll sets of this process lead, if no thread does */
 	unsigned sets;	       /* their armings */
 	unsigned pollers;      /* threads of this process that sleep on wakefd, as another sleeper has the bell */
+	struct ds_peer *peer;  /* a client: its server, if there is room for one (sent.c) */
+	uint32_t noted;	       /* of its notes, what the segment says; with the lock of tx */
+	uint64_t read;	       /* a server: when bytes were read on the shadow last, by ds_ticks */
 	struct ds_spinner spinner;
 	void *user;
 	struct ds_info info;
@@ -133,6 +137,25 @@ static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->pha
 
 /* Has no other process the connection open? */
 static inline bool ds_single(const struct ds_sock *s) { return __atomic_load_n(&s->sh->refs, __ATOMIC_ACQUIRE) == 1; }
+
+/* ---- what is sent on TCP beside (sent.c) ------------------------------------------------ */
+
+/* A server, and the sends to it on TCP: words of the control block, a time and the client's port. */
+struct ds_peer {
+	uint8_t addr[16];
+	uint16_t port;
+	unsigned users;	 /* connections; with the lock of setup */
+	bool told;	 /* something was said to it: else nobody asks what is noted */
+	uint32_t notes;	 /* made, or under way no more */
+	uint64_t sent[DS_SENT], lost;
+};
+
+/* s, a client, begins and ends to have a server. With the lock of setup. */
+void ds_peer_get(struct ds_sock *s) DS_HIDDEN;
+void ds_peer_put(struct ds_sock *s) DS_HIDDEN;
+/* Is there something to be said before a direct send? Says it. With the lock of tx. */
+static inline bool ds_sent_news(const struct ds_sock *s) { return s->peer && DS_GET(s->peer->notes) != s->noted; }
+void ds_sent_tell(struct ds_sock *s) DS_HIDDEN;
 
 /* ---- the shadow (shadow.c) ---------------------------------------------------------- */
 

@@ -127,6 +127,7 @@ static void let_go(void *handle)
 	ds_drop(s);
 	if (s->wakefd >= 0)
 		ds_fd_close(s->wakefd);
+	ds_peer_put(s);
 	ds_stats_put(s->entry);
 	if (s->sh && !s->left)
 		ds_arena_unref(s->sh);

@@ -68,6 +68,8 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			err = EPIPE;
 			break;
 		}
+		if (__builtin_expect(ds_sent_news(s), 0))
+			ds_sent_tell(s);
 		n = ds_tx_send(&s->seg, &h->tx, &h->attention, c);
 		if (n == DS_BREACH) {
 			ds_break(s);
@@ -224,8 +226,10 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 	int64_t deadline = -1, until = -1;
 	size_t sent = 0;
 
-	if (!s->sh)
+	if (!s->sh) {
+		ds_sent_tcp(s);
 		return ds_real_send(fd, iov, n, flags);
+	}
 	ds_tick(s, fd);
 	if (__builtin_expect(ds_config.wait != 0, 0))
 		ds_patience(s, fd);

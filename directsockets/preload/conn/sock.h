@@ -112,6 +112,15 @@ uint64_t ds_edges(struct ds_sock *s) DS_HIDDEN;
  * ds_edges, 0: none) was sent, by ds_ticks; 0: nobody knows. The peer's word: for ordering only. */
 uint64_t ds_arrival(struct ds_sock *s, uint64_t told) DS_HIDDEN;
 
+/* A send on TCP by the kernel alone begins, which ds_send does not see: for ds_sent_before at its server. */
+void ds_sent_tcp(struct ds_sock *s) DS_HIDDEN;
+
+/* Of two accepted connections: when the client sent on tcp what is unread, by ds_ticks, if it did that before its last send
+ * on direct. DS_AFTER: it did not. DS_UNSAID: nobody knows. Its word: for ordering only. Never in the future. */
+enum { DS_UNSAID = 0 };
+#define DS_AFTER UINT64_MAX
+uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp) DS_HIDDEN;
+
 /* True if s goes direct both ways, and nothing has come that ds_ready would tell of but room to send. Takes no lock. */
 bool ds_quiet(struct ds_sock *s) DS_HIDDEN;
 

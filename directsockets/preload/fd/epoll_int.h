@@ -24,6 +24,7 @@ struct member {
 	uint64_t key;	      /* when that came, by ds_ticks */
 	uint64_t since;	      /* when it was told last, or added: what is told now counts as no older */
 	uint64_t heard;	      /* this round's event of the shadow counts as of then; 0: none */
+	uint64_t placed;      /* the key that it got as nobody else knew: place_heard; 0: none */
 	int before;	      /* this round: it came before the foreign event of that index; or NOWHERE */
 	int bell;	      /* the bell that is in the instance, or -1 */
 	unsigned vain;	      /* calls in vain since it became active */
@@ -39,6 +40,7 @@ struct member {
 	bool fresh;	      /* tell once what holds now (EPOLLET) */
 	bool active;	      /* in the list of active ones */
 	bool listed;	      /* in the list of a round */
+	bool unsure;	      /* heard, but what was found in segments may be older: no bell was armed */
 	bool armed, had;      /* ds_arm was called; what it returned */
 	bool rings;	      /* its bell may have been rung since it was read */
 	bool read;	      /* it was read here, of which the conn's other members are to be told: epi_pass_on */
@@ -162,6 +164,7 @@ struct waiter {
 struct answer {
 	int n;
 	uint64_t at;
+	bool slept; /* with all bells armed */
 };
 
 /* One round of looking: writes what is to be told to w->ev, at most w->max events, in the order in which it came, with what the

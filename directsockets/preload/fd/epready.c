@@ -25,14 +25,18 @@ struct round {
 	struct member *list; /* what was found; the last first */
 	int found;
 	int foreign;	     /* events of the kernel, at the beginning of ev, that are the program's own */
+	int sure;	     /* of which the first were told to a sleeper: what is found now came later */
 	int strays;	     /* with tags that are nobody's (of a process that shares the instance, or just gone), or for others to read */
 	uint64_t begin;	     /* the first look began then, by ds_ticks */
+	uint64_t first;	     /* order, at the beginning */
 	uint64_t order;	     /* what the kernel tells next came after that */
+	uint64_t asked;	     /* the kernel was asked last, in this round; 0: it was not */
 	uint64_t cut;	     /* what came after that, and was not told of by the kernel, is left for the next round */
 	bool heard;	     /* the kernel has told of something, */
 	bool others;	     /* and not only by bells */
 	bool loose;	     /* something was found that the kernel did not tell of */
 	bool woken;	     /* it was the wakefd */
+	bool slept;	     /* what it tells now, it told a sleeper: bells stand between the rest in order */
 };
 
 /* ---- what the kernel says ------------------------------------------------------ */
@@ -89,6 +93,7 @@ static void absorb(struct round *r, struct epoll_event *ev, int n)
 			take_bell(r, m);
 		} else {
 			m->kpend |= ev[i].events;
+			m->unsure = !r->slept && (m->unsure || !m->heard);
 			m->heard = ++r->order;
 			r->others = true;
 		}
@@ -214,7 +219,7 @@ static void harvest(struct round *r, const struct waiter *w, bool told, bool ask
 				m_rung(m);
 				m_disarm(m);
 			}
-		uint64_t now = ds_ticks();
+		uint64_t now = r->asked = ds_ticks();
 		long n = ds_syscall(SYS_epoll_pwait, w->epfd, w->ev + r->foreign, room, 0, NULL, (size_t)8);
 		if (n < 0)
 			break;
@@ -252,6 +257,8 @@ static void scan_again(struct round *r)
 		if (r->cut + MARGIN < r->begin)
 			return;
 	}
+	if (r->e->crooked && r->cut > r->asked) /* what the kernel knows by now may have come before */
+		r->cut = r->asked;
 	scan(r, false);
 }
 
@@ -352,6 +359,88 @@ static void drop_empty(struct round *r)
 			unlist(r, at);
 }
 
+/* Were the bytes of m found in its segment, and not told of by the kernel? */
+static bool loose(const struct member *m)
+{
+	return m->joined && !m->heard && m->before == NOWHERE && (m->got & (EPOLLIN | EPOLLRDNORM | EPOLLRDHUP));
+}
+
+/* When m came, of which the kernel has told and does not say: as its client says on the direct connections of the list. At
+ * m->heard, if that says nothing; behind the last of them, if it was sent after all that was sent on those. */
+static uint64_t said_of(const struct round *r, const struct member *m)
+{
+	enum { MANY = 4096 };
+	uint64_t first = DS_AFTER, after = m->heard;
+
+	for (struct member *b = r->list; b; b = b->rnext) {
+		if (!loose(b))
+			continue;
+		uint64_t t = ds_sent_before(b->c->s, m->c->s);
+		if (t == DS_UNSAID)
+			return m->key;
+		if (t < first)
+			first = t;
+		if (b->key >= after)
+			after = b->key + 1;
+	}
+	uint64_t rank = m->heard - r->first; /* of several the kernel knows the order */
+	uint64_t key = first < DS_AFTER ? first : after + (rank < MANY ? rank : MANY);
+	return key < m->since ? m->since : key;
+}
+
+/* The member for which the kernel tells of data as the program gave it; *looks counts down. NULL: there is none, or it would
+ * take too long to find it. With e's lock. */
+static struct member *untagged(const struct round *r, uint64_t data, int *looks)
+{
+	struct member *m = r->e->all;
+
+	while (m && *looks > 0 && (m->tagged || m->deleted || m->data != data)) {
+		m = m->enext;
+		--*looks;
+	}
+	return *looks > 0 ? m : NULL;
+}
+
+/* The same for events that the kernel tells as the program's own, those of connections without a segment among them: what
+ * was found, and sent before, comes before. With e's lock. */
+static void place_foreign(struct round *r, const struct epoll_event *ev)
+{
+	int looks = 256;
+
+	for (int i = r->sure; i < r->foreign; i++) {
+		struct member *m = untagged(r, ev[i].data.u64, &looks);
+		for (struct member *b = m ? r->list : NULL; b && looks > 0; b = b->rnext, looks--) {
+			if (!loose(b))
+				continue;
+			uint64_t t = ds_sent_before(b->c->s, m->c->s);
+			if (t != DS_UNSAID && t > b->key)
+				b->before = i;
+		}
+	}
+}
+
+/* Finds the place of what the kernel has told of between what was found. A place is kept until it is told, or those that
+ * are always ready would always be before it. With e's lock. */
+static void place_heard(struct round *r)
+{
+	int looks = 1024;
+
+	for (struct member *m = r->list; m && looks > 0; m = m->rnext) {
+		if (!m->heard || !m->unsure)
+			continue;
+		looks -= r->found;
+		uint64_t key = said_of(r, m);
+		m->key = m->placed && m->placed < key ? m->placed : key;
+		m->placed = m->key;
+	}
+}
+
+static void place(struct round *r, const struct epoll_event *ev)
+{
+	place_heard(r);
+	place_foreign(r, ev);
+}
+
 int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 {
 	struct epi *e = w->e;
@@ -363,9 +452,13 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 		__atomic_store_n(&e->epfd, w->epfd, __ATOMIC_RELAXED);
 	if (!e->nested)
 		epi_clear_wake(e);
-	r.order = asked;
+	r.first = r.order = asked;
 	if (a.n >= 0) {
+		r.slept = a.slept;
+		r.asked = a.at;
 		absorb(&r, w->ev, a.n);
+		r.sure = a.slept ? r.foreign : 0;
+		r.slept = false;
 		__atomic_store_n(&e->others, r.others, __ATOMIC_RELAXED);
 		if (a.n < w->max)
 			e->asked = a.at;
@@ -380,6 +473,8 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	if ((r.heard || r.found > 0) && (a.n < 0 || r.foreign == 0 || !e->crooked))
 		scan_again(&r);
 	drop_empty(&r);
+	if (r.others && r.loose)
+		place(&r, w->ev);
 	int n = tell(&r, w->ev, w->max, asked);
 	bool pass = e->reads > 0;
 	lk_unlock(&e->lock);

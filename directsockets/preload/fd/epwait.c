@@ -112,7 +112,7 @@ static void waiter_begin(struct waiter *w)
 	ds_critical_end();
 }
 
-static const struct answer not_asked = {-1, 0};
+static const struct answer not_asked = {-1, 0, false};
 
 /* Looks for a while; returns the number of events. */
 static int spin(const struct waiter *w, struct ds_spin *spin)
@@ -167,11 +167,11 @@ static struct answer sleep_once(struct waiter *w, const struct timespec *left, s
 	if (found) {
 		end_sleep(w);
 		woken(e);
-		return (struct answer){0, 0};
+		return (struct answer){0, 0, false};
 	}
 	if (follow && (!left || left->tv_sec > 0 || left->tv_nsec > short_nap.tv_nsec))
 		left = &short_nap;
-	struct answer a = {0, ds_ticks()};
+	struct answer a = {0, ds_ticks(), true};
 	a.n = holds ? raw_wait_settled(w, left) : raw_wait(w, left);
 	end_sleep(w);
 	int saved = errno;
@@ -216,7 +216,7 @@ static int wait_plain(struct waiter *w, bool *done)
 		end_sleep(w);
 		return 0;
 	}
-	struct answer a = {0, ds_ticks()};
+	struct answer a = {0, ds_ticks(), false};
 	a.n = raw_wait(w, w->timeout);
 	end_sleep(w);
 	*done = true;
@@ -234,7 +234,7 @@ static int ask(const struct waiter *w)
 	int n = 0;
 
 	for (int i = 0; i < ROUNDS && n == 0; i++) {
-		struct answer a = {0, ds_ticks()};
+		struct answer a = {0, ds_ticks(), false};
 		a.n = raw_wait(w, &zero);
 		if (a.n <= 0)
 			return a.n;

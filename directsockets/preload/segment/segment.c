@@ -283,6 +283,25 @@ void ds_seg_cpu(struct ds_seg *g, uint32_t cpu)
 		SET(&g->own->cpu, cpu);
 }
 
+void ds_seg_sent(struct ds_seg *g, const uint64_t sent[DS_SENT], uint64_t lost)
+{
+	for (int i = 0; i < DS_SENT; i++)
+		SET(&g->own->sent[i], GET(&sent[i]));
+	SET(&g->own->lost, lost);
+}
+
+bool ds_seg_peer_sent(const struct ds_seg *g, uint16_t port, uint64_t *sent, uint64_t *lost)
+{
+	*sent = 0;
+	for (int i = 0; i < DS_SENT && !*sent; i++) {
+		uint64_t word = GET(&g->peer->sent[i]);
+		*sent = (word & 0xffff) == port ? word : 0;
+	}
+	*lost = GET(&g->peer->lost);
+	return *lost != 0;
+}
+
+
 void ds_fence(const struct ds_seg *g)
 {
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);

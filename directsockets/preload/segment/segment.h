@@ -33,6 +33,7 @@ enum {
 	DS_MAX_RING = 1 << 30,
 	DS_MAX_RMA = 8 << 20, /* bytes that one RMA_INFO announces */
 	DS_RMA_INFO = 28,     /* bytes of its payload */
+	DS_SENT = 14,	      /* clients' ports of which a control block tells (SPEC 2.5) */
 };
 
 /* Tags of messages (SPEC 3). */
@@ -82,7 +83,7 @@ struct ds_ctrl {
 	uint64_t sink_off;
 	uint8_t pad2[96];
 	uint64_t claim_seq;
-	uint8_t pad3[120];
+	uint64_t lost, sent[DS_SENT]; /* SPEC 2.5 */
 };
 
 _Static_assert(sizeof(struct ds_slot) == DS_SLOT, "slot");
@@ -91,6 +92,7 @@ _Static_assert(offsetof(struct ds_ctrl, attention) == 128, "attention");
 _Static_assert(offsetof(struct ds_ctrl, frozen_off) == 152, "frozen_off");
 _Static_assert(offsetof(struct ds_ctrl, sink_seq) == 256, "sink_seq");
 _Static_assert(offsetof(struct ds_ctrl, claim_seq) == 384, "claim_seq");
+_Static_assert(offsetof(struct ds_ctrl, sent) == 400, "sent");
 
 /* Whose segment it is, from the header. IPv4 as ::ffff:a.b.c.d; ports in host order. */
 struct ds_info {
@@ -197,6 +199,11 @@ bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */
 uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
 void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
+/* Says what this side, a client, has sent on TCP (SPEC 2.5), before a message. The caller sends alone. */
+void ds_seg_sent(struct ds_seg *seg, const uint64_t sent[DS_SENT], uint64_t lost) DS_HIDDEN;
+/* What the peer says of a port: that word, 0 if there is none, and that of those that it does not say any more. False: it
+ * says nothing. */
+bool ds_seg_peer_sent(const struct ds_seg *seg, uint16_t port, uint64_t *sent, uint64_t *lost) DS_HIDDEN;
 
 /* Sending. */
 int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;

@@ -1,6 +1,6 @@
 """redis.py PORT ROUNDS: commands on one connection, then on another, without waiting in between: the server acts on them in that order.
 
-Of a connection on TCP beside direct ones exn-run does not promise that (docs/exn-run.md): the rounds begin when all are direct.
+A connection that is not accepted yet may come later (docs/exn-run.md): the rounds begin when all are direct.
 Between the rounds one more connection waits for an answer: epoll looks at what it has told again at the next wait only, and until then
 tells of it in its old place, also without exn-run. After that wait it has."""
 import ctypes
