@@ -48,4 +48,8 @@
 // TCP_INFO are those of the shadow. A connection to a listener that is closed at once after
 // Accept stays TCP. Connections in another network namespace than the process's need
 // Config.Broker. A rule of EXNET_RULES that says tcp (exn-run --rules) holds here, too.
+//
+// # Exports
+//
+// Most of the names are the reasons and modes that the statistics of a connection give.
 package directsockets

@@ -44,6 +44,7 @@ const (
 	ReasonUnreachable = Reason(connstats.WhyUnreachable)      // the peer's node
 	ReasonVersion     = Reason(connstats.WhyVersion)          // the broker's is another
 	ReasonSilent      = Reason(connstats.WhySilent)           // the broker does not answer
+	ReasonNoRule      = Reason(connstats.WhyNoRule)           // sends it to the server's host through the fabric
 )
 
 func (r Reason) String() string { return connstats.Why(r).String() }

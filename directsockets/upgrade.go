@@ -346,6 +346,8 @@ func (c *Conn) whyRefused() Reason {
 		return ReasonUnreachable
 	case wire.TooMany:
 		return ReasonNoMemory
+	case wire.NoRule:
+		return ReasonNoRule
 	case 0:
 		if !c.broker.Connected() { // it has taken the offer with it
 			return Reason(c.broker.Absent())

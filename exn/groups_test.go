@@ -1,6 +1,7 @@
 package exn
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -227,6 +228,47 @@ func TestTap(t *testing.T) {
 	if RX.String() != "rx" || TX.String() != "tx" || Direction(0).String() != "unknown" {
 		t.Error("names of directions")
 	}
+}
+
+// A packet that a gate holds is sent when that says so, or dropped.
+func TestGate(t *testing.T) {
+	net := startNet(t, 2, Config{})
+	a, b := net.nodes[0], net.nodes[1]
+	var later []func()
+	a.SetGate(func(packet []byte) func(func()) bool {
+		switch len(packet) {
+		case 300: // is held
+			return func(send func()) bool { later = append(later, send); return true }
+		case 400:
+			return func(func()) bool { return false }
+		}
+		return nil
+	})
+	for i, size := range []int{300, 400, 200} {
+		err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), uint32(i), size+exteth.EthernetHeaderLen))
+		if dropped := size == 400; errors.Is(err, ErrHeld) != dropped || !dropped && err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	got := func(n int) {
+		eventually(t, "the frames", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.got) == n
+		})
+	}
+	got(1)
+	if len(later) != 1 {
+		t.Fatalf("%d are held", len(later))
+	}
+	later[0]()
+	got(2)
+	a.SetGate(nil)
+	if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 3, 400+exteth.EthernetHeaderLen)); err != nil {
+		t.Error(err)
+	}
+	got(3)
+	b.take()
 }
 
 // What finds the members of a frame costs no allocation.

@@ -73,8 +73,7 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 		i.Free(b)
 		return err
 	}
-	i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
-	return i.send(queueKey{node: node}, b)
+	return i.sendTo(node, b)
 }
 
 // TransmitCopy sends the frame given in parts. It copies them.

@@ -14,7 +14,7 @@ import (
 )
 
 // FirstVPID is the lowest that a process gets; those below are the node's own.
-const FirstVPID fabric.VPID = 16
+const FirstVPID fabric.VPID = 32
 
 // DefaultPerUser is how many ports a user has at the most unless Config says otherwise.
 const DefaultPerUser = 64

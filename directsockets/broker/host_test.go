@@ -182,7 +182,7 @@ func TestHosts(t *testing.T) {
 func TestHostsWithoutRule(t *testing.T) {
 	f, engines := newHosts(t, func(netip.AddrPort) bool { return false })
 	_, refused := f.offer(t)
-	reason(t, refused, wire.NoListener)
+	reason(t, refused, wire.NoRule)
 	f.nothingLeft(t)
 	if s := engines[0].Stats(); s.Opened != 0 {
 		t.Errorf("%+v", s)

@@ -286,7 +286,7 @@ func (s *Server) handOverLocked(o *offer, p *peer) wire.Reason {
 	}
 	carried := s.cfg.Carried(o.key.Server)
 	if p.host && !carried {
-		return wire.NoListener
+		return wire.NoRule
 	}
 	p.nextID++
 	o.peer, o.peerID = p, p.nextID

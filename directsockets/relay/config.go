@@ -23,11 +23,12 @@ var (
 	errPeer = errors.New("relay: the peer broke the protocol")
 )
 
-// VPIDs of the fabric that an Engine uses (see the package).
+// VPIDs of the fabric that an Engine uses (see the package). They are the node's own: those
+// of processes are higher (package ports).
 const (
+	ControlVPID fabric.VPID = 15
 	FirstVPID   fabric.VPID = 16 // of virtual device 0
 	Devices                 = 16
-	ControlVPID             = FirstVPID + Devices
 )
 
 // What a peer may ask for: what a program takes (SPEC.md, 5.1).

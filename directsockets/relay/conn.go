@@ -40,6 +40,8 @@ type conn struct {
 	gate    *Gate
 
 	opened  bool // OPEN was sent
+	heard   bool // the peer has said something for it
+	spurned bool // the peer takes no data for it: it says why, see put
 	active  bool // among Engine.active
 	touched bool // among Engine.touched
 	blocked bool // waits for credit
@@ -168,6 +170,7 @@ func (e *Engine) add(c *conn, n *node) {
 	c.id, c.node = e.nextID, n
 	n.conns++
 	e.conns[c.id] = c
+	e.stats.Connections.Add(1)
 	e.gates.add(c.gate, func() { _ = e.do(func() { e.activate(c) }) })
 	if err := e.bells.add(c.id, c.relay.Bell()); err != nil {
 		e.cfg.Log.Warn("direct sockets: a connection to another host ends", "reason", err)
@@ -185,6 +188,7 @@ func (e *Engine) end(c *conn, reset bool) {
 	c.over = true
 	c.node.conns--
 	delete(e.conns, c.id)
+	e.stats.Connections.Add(^uint64(0))
 	_ = c.relay.Close(reset && c.state >= stateUp)
 	for _, en := range c.queue {
 		if !en.running {

@@ -117,6 +117,9 @@ func New(cfg Config) (*Engine, error) {
 func (e *Engine) openBox(i int, n *nic.NIC) (err error) {
 	b := &e.boxes[i]
 	b.vpid = FirstVPID + fabric.VPID(i)
+	if i == Devices { // the last one: whose is there has all the others
+		b.vpid = ControlVPID
+	}
 	b.puts, b.named = make(map[atu.NLA]*entry), make(map[uint16]uint32)
 	if b.velo, err = n.OpenVELO(b.vpid, e.cfg.Mailbox); err != nil {
 		return fmt.Errorf("relay: open VELO: %w", err)
@@ -372,6 +375,11 @@ func (e *Engine) finish() {
 		}
 		e.forget()
 	}
+}
+
+// Reaches reports whether another node has an Engine and is linked.
+func (e *Engine) Reaches(node fabric.NodeID) bool {
+	return e.boxes[Devices].velo.Credits(node, ControlVPID) > 0
 }
 
 // Send gives the broker of another node what the broker here says to it, in order. It

@@ -13,8 +13,9 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type gates struct {
-	n  atomic.Int32
-	mu sync.RWMutex
+	n    atomic.Int32
+	held atomic.Int32 // packets
+	mu   sync.RWMutex
 	// of: more than one when a pair of addresses is used again.
 	of map[flow]*Gate // +checklocks:mu
 }
@@ -29,22 +30,24 @@ type flow struct{ from, to netip.AddrPort }
 type Gate struct {
 	flow  flow
 	relay *segment.Relay
-	ask   func() // has the Engine see to what is held; set before use
+	ask   func()        // has the Engine see to what is held; set before use
+	all   *atomic.Int32 // packets that all gates hold; set before use
 
 	mu   sync.Mutex
 	held []func() // +checklocks:mu
 	free bool     // +checklocks:mu
 }
 
-// maxHeld is how many packets of a connection are held. TCP sends again what is dropped.
-const maxHeld = 64
+// maxHeld is how many packets of a connection are held, maxAllHeld of all: a part of the
+// buffers that a node has. TCP sends again what is dropped.
+const maxHeld, maxAllHeld = 16, 64
 
 func newGate(local, remote netip.AddrPort, r *segment.Relay) *Gate {
 	return &Gate{flow: flow{local, remote}, relay: r}
 }
 
 func (g *gates) add(gate *Gate, ask func()) {
-	gate.ask = ask
+	gate.ask, gate.all = ask, &g.held
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.of == nil {
@@ -87,6 +90,13 @@ func (e *Engine) Gate(packet []byte) *Gate {
 	return gate
 }
 
+// Carries reports whether the Engine has a connection of a program here.
+func (e *Engine) Carries(local, remote netip.AddrPort) bool {
+	e.gates.mu.RLock()
+	defer e.gates.mu.RUnlock()
+	return e.gates.of[flow{local, remote}] != nil
+}
+
 // Hold takes a packet, as a function that sends it, which is called when it may pass, at
 // once or from any goroutine. False: it was dropped.
 func (e *Engine) Hold(g *Gate, send func()) bool {
@@ -96,7 +106,10 @@ func (e *Engine) Hold(g *Gate, send func()) bool {
 		g.mu.Unlock()
 		send()
 		return true
-	case len(g.held) >= maxHeld:
+	case len(g.held) >= maxHeld || g.all.Add(1) > maxAllHeld:
+		if len(g.held) < maxHeld {
+			g.all.Add(-1)
+		}
 		g.mu.Unlock()
 		e.stats.HeldDropped.Add(1)
 		return false
@@ -121,6 +134,7 @@ func (g *Gate) pass(n int) {
 	n = min(n, len(g.held))
 	held := g.held[:n:n]
 	g.held = g.held[n:]
+	g.all.Add(int32(-n))
 	g.mu.Unlock()
 	for _, send := range held {
 		send()
@@ -132,6 +146,7 @@ func (g *Gate) open() {
 	g.mu.Lock()
 	held := g.held
 	g.held, g.free = nil, true
+	g.all.Add(int32(-len(held)))
 	g.mu.Unlock()
 	for _, send := range held {
 		send()

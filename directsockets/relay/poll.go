@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"exnet/fabric"
 	"exnet/fabric/velo"
 	"exnet/napi"
 )
@@ -75,7 +74,7 @@ func (r rmaPoller) Poll(budget int) (w napi.Work) {
 			}
 			if en := b.puts[n.Local]; en != nil {
 				delete(b.puts, n.Local)
-				e.put(en, n.Status == fabric.StatusOK)
+				e.put(en, n.Status)
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 		e.fail(c, err)
 		return 0, 0
 	}
-	if c.far == 0 { // an orphan
+	if c.far == 0 || c.spurned { // an orphan, or as good as one
 		c.told = mark
 		c.gate.open()
 		if mark.Closed {
@@ -117,9 +117,10 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	e.lose(c.node)
 }
 
-// put is told that a PUT has ended.
-func (e *Engine) put(en *entry, ok bool) {
-	c := en.c
+// put is told that a PUT has ended. One that the peer does not allow before it has said
+// anything meets a client that has taken its offer back: the DROP for that is on its way.
+func (e *Engine) put(en *entry, status fabric.Status) {
+	c, ok := en.c, status == fabric.StatusOK
 	en.running = false
 	if ok {
 		e.stats.Puts.Add(1)
@@ -129,6 +130,8 @@ func (e *Engine) put(en *entry, ok bool) {
 	switch {
 	case c.over:
 		e.recycle(en)
+	case status == fabric.StatusProtection && !c.opened && !c.heard && c.state == stateUp:
+		c.spurned = true
 	case !ok:
 		e.stats.Lost.Add(1)
 		var id [idLen]byte

@@ -66,6 +66,7 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 		if c == nil || c.node != n || c.device != box || c.far == 0 {
 			return // it has ended here
 		}
+		c.heard = true
 		if err := e.take(c, k, p); err != nil {
 			e.fail(c, err)
 		}

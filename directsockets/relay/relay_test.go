@@ -229,6 +229,43 @@ func TestOrphan(t *testing.T) {
 	until(t, "forgotten", func() bool { return hosts[1].count() == 0 && hosts[1].regions() == 0 })
 }
 
+// The data of such a program may find the client's ring gone before the client's node has
+// answered that.
+func TestOrphanPut(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	client := hosts[0].call(t, hosts[1], segment.Config{})
+	o := <-hosts[1].offers
+	hosts[1].offers <- o
+	_ = client.Close(false)
+	until(t, "forgotten", func() bool { return hosts[0].count() == 0 && hosts[0].regions() == 0 })
+	asked, answers := make(chan struct{}), make(chan struct{})
+	if err := hosts[0].engine.do(func() { close(asked); <-answers }); err != nil {
+		t.Fatal(err)
+	}
+	<-asked // the goroutine of that Engine, not one of the other's
+	server := hosts[1].answer(t)
+	if err := server.Promote(0); err != nil {
+		t.Fatal(err)
+	}
+	data := pattern(9, 3000)
+	n, err := server.Send(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "refused", func() bool { return hosts[1].engine.Stats().PutsFailed == 1 })
+	close(answers)
+	until(t, "frozen", server.Frozen)
+	var got []byte
+	if err := server.Rollback(func(p []byte) (int, error) {
+		got = append(got, p...)
+		return len(p), nil
+	}); err != nil || !bytes.Equal(got, data[:n]) {
+		t.Errorf("rolled back %d bytes of %d: %v", len(got), n, err)
+	}
+	_ = server.Close(false)
+	until(t, "forgotten", func() bool { return hosts[1].count() == 0 && hosts[1].regions() == 0 })
+}
+
 // sendAndRollBack sends on an end whose peer freezes, and checks that all comes back.
 func sendAndRollBack(t *testing.T, server *segment.End) {
 	t.Helper()

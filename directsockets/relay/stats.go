@@ -9,6 +9,7 @@ import (
 
 // Stats are the counters of an Engine.
 type Stats struct {
+	Connections      uint64 // that there are now
 	Opened           uint64 // connections that programs here have offered to other hosts
 	Accepted         uint64 // connections that programs of other hosts have offered here
 	Attached         uint64 // of both, those that both programs have taken
@@ -31,5 +32,5 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Lost, Breaches, NoCredit, Held, HeldDropped, Fences atomic.Uint64
+	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Lost, Breaches, NoCredit, Held, HeldDropped, Fences atomic.Uint64
 }

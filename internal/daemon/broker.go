@@ -45,6 +45,7 @@ type sockets struct {
 	refused *refusals
 	log     *slog.Logger
 	ln      *net.UnixListener // where the peers' brokers connect to
+	carrier *carrier          // set before run
 
 	watcher *hostnet.Watcher // of the interface's addresses
 
@@ -118,6 +119,7 @@ func (s *sockets) run(ctx context.Context) error {
 		b, err := broker.New(s.cfg)
 		if err == nil {
 			s.set(b)
+			s.carrier.meetAll()
 			err = b.Run(ctx)
 			s.set(nil)
 			err = errors.Join(err, b.Close())
@@ -271,6 +273,17 @@ func (d *Daemon) Sockets() *control.Sockets {
 	s := &control.Sockets{Node: int(d.member.ID()), Connections: []connstats.Connection{}}
 	if b := d.sockets.broker(); b != nil {
 		s.Broker, s.Connections, s.SetUp = b.Path(), b.Connections(), b.SetUpTimes()
+		for i := range s.Connections {
+			c := &s.Connections[i]
+			switch {
+			case c.Mode != connstats.ModeDirect.String():
+				c.Path = "tcp"
+			case d.carrier.engine.Carries(c.Local, c.Remote):
+				c.Path = "fabric"
+			default:
+				c.Path = "shm"
+			}
+		}
 	}
 	return s
 }

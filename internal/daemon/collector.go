@@ -20,7 +20,7 @@ import (
 const namespace = "exnet_"
 
 // gauges are the counters that also go down.
-var gauges = map[string]bool{"atu.regions": true, "stream.rtt_micros": true, "stream.tx_rate": true, "stream.rx_rate": true}
+var gauges = map[string]bool{"atu.regions": true, "relay.connections": true, "stream.rtt_micros": true, "stream.tx_rate": true, "stream.rx_rate": true}
 
 // collector makes metrics of a node's status, each time that it is asked.
 //

@@ -15,6 +15,7 @@ import (
 	"exnet/fabric/link/wire"
 	"exnet/fabric/topo"
 	"exnet/internal/netns"
+	"exnet/internal/rules"
 	"exnet/internal/tun"
 	"exnet/mtu"
 	"exnet/napi"
@@ -67,6 +68,9 @@ type Config struct {
 	// Faults happen to the packets that leave this node; even if they are none, its links
 	// to all peers are fabric/link/wire's. Default: shared memory, unless a peer asks.
 	Faults *wire.Faults
+	// Direct says which direct sockets of programs here that connect go through the fabric.
+	// Default: none; those to this host share memory, and those to others are TCP.
+	Direct rules.Paths
 	// Metrics is the TCP address, as MetricsAddr returns it, that serves the metrics.
 	// Default: none does.
 	Metrics string

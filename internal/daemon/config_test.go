@@ -79,6 +79,10 @@ func TestReferenceFile(t *testing.T) {
 	got.Topology = nil // compared
 	want.Metrics = ":9464"
 	want.Hosts = Hosts{Listen: ":4791", Join: []string{"host1:4791", "192.0.2.7:4791"}, Key: "/etc/exn/node1.key", Trust: "/etc/exn/trust", Link: "ofi:tcp"}
+	if got.Direct.String() != "fabric:8080 fabric:10.2.0.0/24" {
+		t.Errorf("direct %v", got.Direct)
+	}
+	got.Direct = nil // compared
 	want.Faults = &wire.Faults{Drop: 0.01, Corrupt: 0.001, Seed: 1}
 	want.Dir, want.Group, want.NetNS, want.Congestion, want.Node = "/run/exn/lab", "exn", "a", "cubic", new(fabric.NodeID(1))
 	if diff := cmp.Diff(want, got, compare); diff != "" {
@@ -130,6 +134,7 @@ func TestFileRefused(t *testing.T) {
 		`fabric`:                              "line 1: ",
 		"mtu = 9000\nmtu = 1500":              "line 2: ",
 		`faults = "drop=2"`:                   "faults: wire: faults: drop=2; use a probability",
+		`direct = ["shm"]`:                    "direct: invalid rules: \"shm\": use fabric",
 		`faults = ""`:                         "use name=value",
 		`tap = 1`:                             "tap",
 		`color = "red"`:                       "color: unknown setting",

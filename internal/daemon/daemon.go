@@ -47,6 +47,7 @@ type Daemon struct {
 	conn      *hostnet.Conn
 	control   *net.UnixListener
 	sockets   *sockets
+	carrier   *carrier
 	ports     *nodePorts
 	wires     wires
 	exporter  *exporter // nil: no metrics
@@ -135,6 +136,9 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if d.sockets, err = d.openSockets(); err != nil {
 		return d, err
 	}
+	if err = d.openCarrier(); err != nil {
+		return d, err
+	}
 	d.ports, err = d.openPorts()
 	return d, err
 }
@@ -215,6 +219,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return d.serve(ctx) })
 	g.Go(func() error { return d.sockets.run(ctx) })
+	g.Go(func() error { return d.carrier.run(ctx) })
 	g.Go(func() error { return d.ports.run(ctx) })
 	if d.exporter != nil {
 		d.cfg.Log.Info("metrics", "url", d.exporter.url())
@@ -253,6 +258,9 @@ func (d *Daemon) Close() error {
 	}
 	if d.conn != nil {
 		errs = append(errs, d.conn.Close())
+	}
+	if d.carrier != nil {
+		errs = append(errs, d.carrier.engine.Close())
 	}
 	if d.node != nil {
 		errs = append(errs, d.node.Close())

@@ -37,6 +37,7 @@ type file struct {
 	FastPath       *bool    `toml:"fast_path"`
 	RealTime       *bool    `toml:"real_time"`
 	Congestion     string   `toml:"congestion"`
+	Direct         []string `toml:"direct"`
 	Faults         *string  `toml:"faults"`
 	Metrics        string   `toml:"metrics"`
 	Hosts          struct {
@@ -153,6 +154,11 @@ func (f *file) config() (Config, error) {
 	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext, Link: f.Hosts.Link}
 	if err := CheckLink(f.Hosts.Link); err != nil {
 		return wrong("hosts.link", "%w", err)
+	}
+	for _, s := range f.Direct {
+		if err := c.Direct.Set(s); err != nil {
+			return wrong("direct", "%w", err)
+		}
 	}
 	if f.Hosts.Listen != "" {
 		at, err := mesh.CheckListen(f.Hosts.Listen)

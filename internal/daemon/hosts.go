@@ -215,6 +215,7 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (emp.Link, error
 		return nil, err // not a *stream.Link that is nil
 	}
 	d.streams.add(l)
+	d.carrier.linked(peer, l, true)
 	d.groups.changed()
 	return l, nil
 }

@@ -30,6 +30,7 @@ func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err e
 	}
 	d.groups.linked()
 	d.sockets.linked(peer, l)
+	d.carrier.linked(peer, l, false)
 	return l, nil
 }
 

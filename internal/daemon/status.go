@@ -57,6 +57,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 	d.addHosts(&s.Counters)
 	d.addSockets(&s.Counters)
 	s.Counters.Add("ports.", counter.All(d.ports.server.Stats()))
+	d.addCarrier(&s.Counters)
 	if d.exporter != nil {
 		s.Metrics = d.exporter.url()
 	}

@@ -35,6 +35,7 @@ func why(w connstats.Why) string {
 		connstats.WhyStream:           "it is a standard stream of the program",
 		connstats.WhyVersion:          "the broker is of another version",
 		connstats.WhySilent:           "the broker does not answer",
+		connstats.WhyNoRule:           "the server is on another host (exn-tun up --direct)",
 	}
 	if text, ok := texts[w]; ok {
 		return text

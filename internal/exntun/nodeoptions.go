@@ -139,6 +139,13 @@ func (o *upOptions) defineDataPath(fs *pflag.FlagSet) {
 	command.ReceiveFlags(fs, &r.Mode, &r.Coalesce)
 	budgetFlags(fs, &r.VELOBudget, &r.RMABudget)
 	eagerFlag(fs, &cfg.EagerThreshold, "; longer ones go by rendezvous")
+	begun := false
+	fs.Func("direct", "`RULE` direct sockets of programs here that go through the fabric, to a server on this or another host: fabric, fabric:PORT[-PORT], fabric:ADDR[/BITS], or fabric:ADDR[/BITS],PORT; may be repeated. See docs/hosts.md (none)", func(s string) error {
+		if !begun { // in place of the file's
+			begun, cfg.Direct = true, nil
+		}
+		return cfg.Direct.Set(s)
+	})
 	fs.BoolVar(&cfg.NoFastPath, "no-fast-path", cfg.NoFastPath, "send every packet through netstack")
 	fs.BoolVar(&cfg.Fair, "fair", cfg.Fair, "no real-time priority")
 }

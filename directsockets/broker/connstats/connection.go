@@ -20,9 +20,11 @@ type Connection struct {
 	Server  bool           `json:"server"` // this end accepted
 	Mode    string         `json:"mode"`
 	Reason  string         `json:"reason,omitempty"` // why it is in this mode
-	Device  int            `json:"virtual_device"`
-	FD      int            `json:"fd"`
-	Since   time.Time      `json:"since"`
+	// Path is what carries its bytes: shm, fabric or tcp. Its node knows; "": nobody asked it.
+	Path   string    `json:"path,omitempty"`
+	Device int       `json:"virtual_device"`
+	FD     int       `json:"fd"`
+	Since  time.Time `json:"since"`
 
 	Sent     Traffic `json:"sent"`
 	Received Traffic `json:"received"`

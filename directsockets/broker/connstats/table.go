@@ -97,14 +97,15 @@ const (
 	WhyStream               // it is a standard stream of the program
 	WhyVersion              // the broker is of another version
 	WhySilent               // the broker does not answer
-	WhyLast             = WhySilent
+	WhyNoRule               // sends it to the server's host through the fabric
+	WhyLast             = WhyNoRule
 )
 
 func (w Why) String() string {
 	texts := [...]string{"", "too few bytes yet", "no broker", "no direct listener", "rule", "offered", "refused", "no memory",
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
 		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
-		"the broker is of another version", "the broker does not answer"}
+		"the broker is of another version", "the broker does not answer", "no rule for the fabric"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

@@ -16,4 +16,8 @@
 // # Limits
 //
 // Little endian. A message of another version is refused: both sides are of one build.
+//
+// # Exports
+//
+// Half of the names are the types and the reasons of SPEC.md, section 6.
 package wire

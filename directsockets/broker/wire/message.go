@@ -133,6 +133,7 @@ const (
 	TooMany                       // of this client's
 	NotOwner                      // of such a socket
 	BadSegment                    // or doorbell
+	NoRule                        // sends it to the server's host through the fabric
 )
 
 func (r Reason) String() string {
@@ -149,6 +150,8 @@ func (r Reason) String() string {
 		return "not a TCP socket of this namespace"
 	case BadSegment:
 		return "bad segment or doorbell"
+	case NoRule:
+		return "no rule for the fabric"
 	}
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }

@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/relay"
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/internal/counter"
+)
+
+// Times between two looks whether a peer carries direct sockets: one whose link has just
+// come up does soon, one of another version never.
+const (
+	meetRetry    = 10 * time.Millisecond
+	meetMaxRetry = time.Second
+)
+
+// carrier carries direct sockets to programs behind other nodes through the fabric, and the
+// words of brokers to those of other hosts.
+//
+// Concurrency: all methods may be called from many goroutines; run once.
+type carrier struct {
+	engine  *relay.Engine
+	sockets *sockets
+
+	mu sync.Mutex
+	// met: the nodes of other hosts that carry, and the links to them.
+	met    map[fabric.NodeID]emp.Link // +checklocks:mu
+	closed bool                       // +checklocks:mu
+	ended  chan struct{}              // is closed with it
+	links  sync.WaitGroup
+}
+
+// openCarrier makes it, and has it be the carrier of the broker.
+func (d *Daemon) openCarrier() (err error) {
+	c := &carrier{sockets: d.sockets, met: make(map[fabric.NodeID]emp.Link), ended: make(chan struct{})}
+	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.offered, Note: c.hear, Log: d.cfg.Log})
+	if err != nil {
+		return err
+	}
+	d.carrier, d.sockets.carrier = c, c
+	d.sockets.cfg.Carrier = c.engine
+	if len(d.cfg.Direct) > 0 {
+		d.sockets.cfg.Carried = d.cfg.Direct.Cover
+	}
+	d.node.Interface.SetGate(func(packet []byte) func(func()) bool {
+		g := c.engine.Gate(packet)
+		if g == nil {
+			return nil
+		}
+		return func(send func()) bool { return c.engine.Hold(g, send) }
+	})
+	return nil
+}
+
+// offered has the broker offer a connection to a program here.
+func (c *carrier) offered(o relay.Offer) {
+	if b := c.sockets.broker(); b != nil {
+		b.Receive(o.Node, o.ID, o.Info.Nonce, wire.Key{Client: o.Info.Client, Server: o.Info.Server}, o.Segment, o.Bell)
+		return
+	}
+	_ = unix.Close(o.Segment)
+	_ = unix.Close(o.Bell)
+}
+
+// hear tells the broker what that of another host says.
+func (c *carrier) hear(from fabric.NodeID, b []byte) {
+	if s := c.sockets.broker(); s != nil {
+		if err := s.Hear(from, b); err != nil {
+			c.sockets.tell(err)
+		}
+	}
+}
+
+// run has the connections carried until ctx ends.
+func (c *carrier) run(ctx context.Context) error {
+	defer c.wait()
+	return c.engine.Run(ctx)
+}
+
+func (c *carrier) wait() {
+	c.mu.Lock()
+	c.closed = true
+	close(c.ended)
+	c.mu.Unlock()
+	c.links.Wait()
+}
+
+// linked follows a link to its end, which resets what goes through it. remote: the peer is on
+// another host, whose broker is met by it.
+func (c *carrier) linked(peer fabric.NodeID, l emp.Link, remote bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.links.Go(func() {
+		if remote && c.reaches(peer, l) {
+			c.meet(peer, l)
+		}
+		select {
+		case <-l.Done():
+		case <-c.ended:
+			return
+		}
+		c.part(peer, l)
+		c.engine.PeerDown(peer)
+	})
+}
+
+// reaches waits until the peer carries; false: the link or the node has ended.
+func (c *carrier) reaches(peer fabric.NodeID, l emp.Link) bool {
+	for wait := meetRetry; !c.engine.Reaches(peer); wait = min(2*wait, meetMaxRetry) {
+		select {
+		case <-time.After(wait):
+		case <-l.Done():
+			return false
+		case <-c.ended:
+			return false
+		}
+	}
+	return true
+}
+
+// meet begins a session with the broker of a peer.
+func (c *carrier) meet(peer fabric.NodeID, l emp.Link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.met[peer] = l
+	if b := c.sockets.broker(); b != nil {
+		_ = b.Meet(peer) // the Engine may have ended
+	}
+}
+
+// part ends the session by a link, unless there is one by the next link.
+func (c *carrier) part(peer fabric.NodeID, l emp.Link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.met[peer] != l {
+		return
+	}
+	delete(c.met, peer)
+	if b := c.sockets.broker(); b != nil {
+		b.Part(peer)
+	}
+}
+
+// meetAll has a new broker meet those of the peers.
+func (c *carrier) meetAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b := c.sockets.broker(); b != nil {
+		for peer := range c.met {
+			_ = b.Meet(peer) // the Engine may have ended
+		}
+	}
+}
+
+// addCarrier adds the counters of direct sockets that go through the fabric.
+func (d *Daemon) addCarrier(c *counter.List) {
+	c.Add("relay.", d.carrier.engine.Stats().All())
+}

@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"exnet/internal/control"
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+	"exnet/internal/netns/netnstest"
+)
+
+// carried are two nodes, with a program in the namespace of each, whose direct sockets go
+// through the fabric: a Go server behind node 2, and a client under exn-run behind node 1.
+type carried struct {
+	t      *testing.T
+	bin    string // with exn-tun, exn-run and the server
+	dirs   [2]string
+	spaces [2]*netns.NS
+	nodes  [2]*process
+	server *process
+}
+
+const carriedPort = "7000"
+
+// newCarried starts the nodes, on one host or on two that share a veth only. flags are those
+// of node 1.
+func newCarried(t *testing.T, hosts bool, flags ...string) *carried {
+	t.Helper()
+	c := &carried{t: t, bin: t.TempDir()}
+	for _, what := range []string{"exnet/cmd/exn-tun", "./testdata/fabric/echo.go"} {
+		if out, err := exec.Command("go", "build", "-o", c.bin+"/", what).CombinedOutput(); err != nil {
+			t.Fatalf("building %s: %v\n%s", what, err, out)
+		}
+	}
+	shared := t.TempDir()
+	for i := range c.dirs {
+		c.dirs[i], c.spaces[i] = shared, netnstest.New(t)
+		if out, err := runIn(t, c.spaces[i], nil, "ip", "link", "set", "lo", "up"); err != nil { // Go looks there whether IPv6 works
+			t.Fatalf("%v: %s", err, out)
+		}
+		if hosts {
+			c.dirs[i] = t.TempDir()
+		}
+	}
+	end := func(i int) hostnet.VethEnd {
+		a := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, 0, byte(1 + i)}), 24)
+		return hostnet.VethEnd{NS: c.spaces[i], Name: "eth0", Config: hostnet.LinkConfig{MTU: 1500, Addrs: []netip.Prefix{a}}}
+	}
+	if hosts {
+		if err := hostnet.CreateVeth(end(0), end(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range c.nodes {
+		n := strconv.Itoa(1 + i)
+		args := []string{c.bin + "/exn-tun", "up", "--fair", "--dir", c.dirs[i], "--node", n, "--addr", "10.2.0." + n + "/24", "--addr6", "fd00:10:2::" + n + "/64"}
+		if hosts {
+			args = append(args, "--listen", ":4791", "--plaintext")
+		}
+		if hosts && i == 1 {
+			args = append(args, "--join", "10.9.0.1")
+		}
+		if i == 0 {
+			args = append(args, flags...)
+		}
+		c.nodes[i] = startIn(t, c.spaces[i], nil, args...)
+		c.nodes[i].says(t, "is up")
+	}
+	eventually(t, func() error {
+		for i := range c.nodes {
+			if s := c.status(i); len(s.Peers) != 1 || s.Peers[0].State != "up" {
+				return fmt.Errorf("node %d: %+v", 1+i, s.Peers)
+			}
+		}
+		return nil
+	})
+	return c
+}
+
+// serve starts the server.
+func (c *carried) serve() {
+	c.t.Helper()
+	c.server = startIn(c.t, c.spaces[1], nil, c.bin+"/echo", ":"+carriedPort)
+	c.server.says(c.t, "listening")
+}
+
+// tun runs exn-tun for a node and returns what it prints.
+func (c *carried) tun(i int, v any, args ...string) {
+	c.t.Helper()
+	cmd := exec.Command(c.bin+"/exn-tun", append(args, "--dir", c.dirs[i], "--json")...)
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, v)
+	}
+	if err != nil {
+		c.t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+}
+
+func (c *carried) status(i int) control.Status {
+	c.t.Helper()
+	var all []control.Status
+	c.tun(i, &all, "status")
+	for _, s := range all {
+		if s.Node == 1+i {
+			return s
+		}
+	}
+	c.t.Fatalf("node %d is not there: %d nodes are", 1+i, len(all))
+	return control.Status{}
+}
+
+// count is a counter of a node.
+func (c *carried) count(i int, name string) uint64 {
+	c.t.Helper()
+	for _, n := range c.status(i).Counters {
+		if n.Name == name {
+			return n.Value
+		}
+	}
+	c.t.Fatalf("no counter %s", name)
+	return 0
+}
+
+// path waits until a node says by what the only connection of its programs goes.
+func (c *carried) path(i int, want string) {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		var all []control.Sockets
+		c.tun(i, &all, "status", "--sockets")
+		for _, s := range all {
+			if s.Node == 1+i && (len(s.Connections) != 1 || s.Connections[0].Path != want) {
+				return fmt.Errorf("%+v, want %s", s.Connections, want)
+			}
+		}
+		return nil
+	})
+}
+
+// talker is a client.
+type talker struct {
+	*process
+	in io.Closer
+}
+
+// talk starts a client under exn-run.
+func (c *carried) talk(addr string) *talker {
+	c.t.Helper()
+	exnRun, err := buildExnRun()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { in.Close(); out.Close() })
+	argv := []string{"env", patient, exnRun, "--explain"}
+	if library := os.Getenv("EXN_E2E_LIBRARY"); library != "" {
+		argv = append(argv, "--library", library)
+	}
+	argv = append(argv, "--")
+	client, err := filepath.Abs("testdata/fabric/client.py")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return &talker{startIn(c.t, c.spaces[0], in, append(argv, "python3", client, addr, carriedPort)...), out}
+}
+
+// through waits until n more bytes have gone through the fabric each way.
+func (c *carried) through(k *talker, n uint64) {
+	c.t.Helper()
+	began, sent, received := time.Now(), c.count(0, "relay.bytes_sent")+n, c.count(0, "relay.bytes_received")+n
+	k.until(c.t, "bytes through the fabric", func() bool {
+		return c.count(0, "relay.bytes_sent") >= sent && c.count(0, "relay.bytes_received") >= received
+	})
+	c.t.Logf("%d bytes after %v", n, time.Since(began).Round(time.Millisecond))
+}
+
+// clean waits until no node has anything of a connection.
+func (c *carried) clean(nodes ...int) {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		for _, i := range nodes {
+			if n := c.count(i, "relay.connections"); n != 0 {
+				return fmt.Errorf("node %d has %d connections", 1+i, n)
+			}
+		}
+		return nil
+	})
+}
+
+// Direct sockets go through the fabric where a rule asks for it, on one host and between two:
+// unchanged programs, byte for byte, in the NIC's counters; they end as TCP does when a
+// program, a node or a link ends.
+func TestRootFabricSockets(t *testing.T) {
+	needRun(t, "python3")
+	for _, hosts := range []bool{false, true} {
+		t.Run(map[bool]string{false: "host", true: "hosts"}[hosts], func(t *testing.T) {
+			checkLeaks(t)
+			c := newCarried(t, hosts, "--direct", "fabric:"+carriedPort)
+			c.serve()
+			for _, addr := range []string{"10.2.0.2", "fd00:10:2::2"} {
+				c.whole(addr)
+			}
+			c.killed(true)
+			c.killed(false)
+			c.serve()
+			gone := 1
+			if hosts {
+				gone = 0
+			}
+			c.nodeGone(gone)
+		})
+	}
+}
+
+// whole is a connection from its beginning to its end.
+func (c *carried) whole(addr string) {
+	velo, rma := c.count(0, "velo.sent"), c.count(0, "rma.put_bytes")
+	k := c.talk(addr)
+	c.through(k, 4<<20)
+	c.path(0, "fabric")
+	c.path(1, "fabric")
+	if v, r := c.count(0, "velo.sent")-velo, c.count(0, "rma.put_bytes")-rma; v < 100 || r < 2<<20 {
+		c.t.Errorf("%d VELO messages and %d bytes of PUTs for 4 MB", v, r)
+	}
+	if err := k.in.Close(); err != nil {
+		c.t.Error(err)
+	}
+	if out := k.wait(c.t); !strings.Contains(out, "\nok ") {
+		c.t.Errorf("the client says %s", out)
+	}
+	c.server.says(c.t, "<nil>")
+	c.clean(0, 1)
+}
+
+// killed is a connection of which a program is killed: that ends it for the other, which is
+// told as TCP tells.
+func (c *carried) killed(client bool) {
+	k := c.talk("10.2.0.2")
+	c.through(k, 1<<20)
+	if client {
+		before := strings.Count(c.server.out.String(), "ended")
+		k.stop()
+		c.server.until(c.t, "end", func() bool { return strings.Count(c.server.out.String(), "ended") > before })
+	} else {
+		c.server.stop()
+		k.says(c.t, "broken: ")
+	}
+	c.clean(0, 1)
+}
+
+// nodeGone is a connection of which a node is killed: both programs get an error, that behind
+// it by its doorbell, which ends without a word, and the other one by its node.
+func (c *carried) nodeGone(gone int) {
+	k := c.talk("10.2.0.2")
+	c.through(k, 1<<20)
+	c.nodes[gone].stop()
+	c.server.says(c.t, "ended")
+	k.says(c.t, "broken: ")
+	if out := c.server.out.String(); !strings.Contains(out, "connection reset") {
+		c.t.Errorf("the server is told %s", out)
+	}
+	if out := k.out.String(); !strings.Contains(out, "reset") {
+		c.t.Errorf("the client is told %s", out)
+	}
+	c.clean(1 - gone)
+	if err := c.nodes[1-gone].cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		c.t.Error(err)
+	}
+	c.nodes[1-gone].wait(c.t)
+}

@@ -1,0 +1,40 @@
+"""client.py HOST PORT: sends data of many sizes to a server that sends it back, and checks that, until its standard
+input ends; then ends its direction and checks that nothing more comes. Says "went N" for N bytes, then "ok N"; or,
+when the connection breaks, "broken: WHY"."""
+import random
+import select
+import socket
+import sys
+
+SIZES = [1, 64, 120, 121, 480, 1000, 4096, 65536, 200000]
+
+
+def main():
+    data = random.Random(1).randbytes(max(SIZES))
+    total = rounds = 0
+    with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as c:
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            size = SIZES[rounds % len(SIZES)]
+            c.sendall(data[:size])
+            got = bytearray()
+            while len(got) < size:
+                part = c.recv(size - len(got))
+                if not part:
+                    raise ConnectionError("end of file")
+                got += part
+            if got != data[:size]:
+                sys.exit(f"other bytes came back after {total}")
+            total += size
+            rounds += 1
+            if rounds % 100 == 1:
+                print("went", total, flush=True)
+        c.shutdown(socket.SHUT_WR)
+        if c.recv(1):
+            sys.exit("more came back than was sent")
+    print("ok", total, flush=True)
+
+
+try:
+    main()
+except ConnectionError as e:
+    print("broken:", e, flush=True)
