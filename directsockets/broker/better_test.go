@@ -64,6 +64,7 @@ func TestRootsComesLater(t *testing.T) {
 	if !own.Connected() {
 		t.Error("a client that was told which broker to use has left it")
 	}
+	brokertest.Eventually(t, "the client knows that it is connected", server.Connected) // it announces first
 	stopUsers()
 	if !server.Connected() || !other.Listener(port(ln.Addr())) {
 		t.Error("the client needs the user's broker still")
