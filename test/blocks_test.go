@@ -175,10 +175,10 @@ func TestRootBlocksFindTypos(t *testing.T) {
 	const good = "ip netns add a\nexn-tun up --netns a --addr 10.2.0.1/24 --detach\nexn-tun status\nsleep 1000 &\n"
 	for text, works := range map[string]bool{
 		good: true,
-		strings.Replace(good, "status", "stauts", 1):     false,
+		strings.Replace(good, "status", "stauts", 1): false,
 		strings.Replace(good, "add a\n", "add\n", 1): false,
-		"exn-tun stauts | cat\n" + good:                  false,
-		"touch README.md.new && ls README.md.new\n":        true,
+		"exn-tun stauts | cat\n" + good:              false,
+		"touch README.md.new && ls README.md.new\n":  true,
 	} {
 		blocks := blocksOf("x.md", "# X\n\n```sh\n"+text+"```\n")
 		if len(blocks) != 1 || blocks[0].where != "x.md:3" {
