@@ -1,7 +1,7 @@
 // Package mtu gives MTUs their units and their limits.
 //
 // Two sizes are called "MTU" in a network driver, and they differ by the
-// Ethernet header (thesis 5.4.3). Here each has its type:
+// Ethernet header (thesis 5.4.3). Here each has its own type:
 //
 //	Link     bytes of a whole Ethernet frame, header included, without the
 //	         frame check sequence: EXT-Eth frames have none, the EXTOLL
@@ -16,9 +16,9 @@
 //
 // # Architecture
 //
-// Constants and checks, nothing else. The packages that need a bound take it
-// from here instead of writing the number again. Flags parse with
-// [Network.Set]; a program that has an int uses [New].
+// The package has constants and checks, nothing else; other packages take their
+// bounds from it. Flags parse with [Network.Set]; a program that has an int
+// uses [New].
 //
 // # Concurrency
 //

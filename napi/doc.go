@@ -3,9 +3,9 @@
 //
 // A unit that has received something raises an interrupt; its handler masks
 // further interrupts and puts the unit on a poll list; whoever runs the list
-// polls the unit with a budget, and when the unit is found empty, unmasks its
-// interrupt and looks once more. Under load the interrupts stay masked and the
-// list goes round.
+// polls the unit with a budget, and when the unit is empty, unmasks its
+// interrupt and looks once more. Under load the interrupts stay masked and
+// polling continues round-robin.
 //
 // # Architecture
 //
@@ -43,16 +43,15 @@
 //	InlineTime        net.core.netdev_budget_usecs, 2000
 //	Coalesce          ethtool -C: rx-frames, rx-usecs, adaptive-rx
 //
-// The whole scheduling state is one atomic word (word.go): which sources are
-// on the list, whether somebody owns it, and who. Each transition is a pure
-// function of that word. A test walks through every interleaving of producers,
+// The whole scheduling state is one atomic word (word.go): which sources are on
+// the list, whether it has an owner, and which. Each transition is a pure
+// function of that word. A test explores every interleaving of producers,
 // runners and mode changes over these functions and shows that no message is
-// left behind with its interrupt masked and nobody to poll it.
+// left behind with its interrupt masked and no one to poll it.
 //
-// The list is that word's lowest 32 bits, taken round-robin by registration
+// The list is that word's lowest 32 bits, served round-robin by registration
 // number instead of in order of arrival: between two polls of one source every
-// other source on the list is polled once, which is what the FIFO guarantees
-// too.
+// other source on the list is polled once, as a FIFO also guarantees.
 //
 // # Concurrency
 //
@@ -64,16 +63,17 @@
 //
 // In ModeInterrupt nothing is polled in the goroutine that raised the interrupt.
 // The handler signals Config.Event; Run's goroutine waits for it, handles one frame,
-// unmasks the interrupt, and waits for the next event, even if it is there already.
+// unmasks the interrupt, and waits for the next event, even if that has already
+// come.
 //
-// The package starts no goroutine. Without Run, the poll list is always run to
-// its end in the goroutine that raised the interrupt, or that of the Clock's
-// timer; with it, such a run is bounded and Run takes the rest.
+// The package starts no goroutine. Without Run, the goroutine that raised the
+// interrupt, or the Clock's timer, always runs the poll list to its end; with
+// Run, such a run is bounded and Run takes the rest.
 //
 // Nothing locks on the data path; the one mutex is Register's.
 //
 // # Limits
 //
-// A Context has at most MaxSources sources; they are never removed singly,
+// A Context has at most MaxSources sources; they are never removed one by one;
 // Close ends them all. ModeBusyPoll needs Run and a core.
 package napi
