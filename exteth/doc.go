@@ -11,20 +11,19 @@
 //	      buffer free ◄── PollRMA ◄── responder notification        sink window ──► Receiver
 //	                                  completer notification ──► PollRMA (matched, slot free)
 //
-// An eager frame needs no buffer of the sender once Send has returned. A
-// rendezvous frame stays in its TxBuffer, which is lent to the one node that
-// may GET it, until the responder notification says that it was read. The
-// receiver's GET has no memory of its own as sink but a window of a device
-// (atu.Device): the data goes from the sender's buffer straight to where the
-// Receiver puts it, with no copy in between. The sender can change it meanwhile, so
-// the Receiver gets a foreign.Frame: the first HeadLen bytes are private, and nothing
-// decides by the rest.
+// An eager frame needs no buffer once Send has returned. A rendezvous frame stays in
+// its TxBuffer, which is lent to the one node that may GET it, until the responder
+// notification says that it was read. The sink of the receiver's GET is a window of a
+// device (atu.Device) instead of memory: the data goes straight from the sender's
+// buffer to where the Receiver puts it, with no copy in between. The sender can
+// change it at any time, so the Receiver gets a foreign.Frame: the first HeadLen
+// bytes are a private copy, and no decision depends on the rest.
 //
-// Notifications carry the address of the last RMA packet of a transfer, and
-// are matched to it by equations 5.1 and 5.2 (section 5.4.2.2).
+// A notification carries the address of the last RMA packet of a transfer;
+// equations 5.1 and 5.2 match the two (section 5.4.2.2).
 //
 // Broadcast and multicast frames of any size go as VELO multicast messages,
-// for RMA has no multicast (section 5.4.5.2).
+// since RMA has no multicast (section 5.4.5.2).
 //
 // The formats are in docs/frame-format.md.
 //
@@ -36,9 +35,9 @@
 //
 // # Limits
 //
-// A frame is at most 8 MB by the format (one RMA transaction, section 5.4.3),
-// and at most Config.MaxFrame by configuration. A node has MaxTransfers GETs
-// under way at the most, and a quarter of them with any one peer. A peer may
-// read the whole memory of a buffer that is lent to it, with what earlier frames
-// left there: the nodes of a fabric trust each other with what they send.
+// The format limits a frame to 8 MB (one RMA transaction, section 5.4.3), the
+// configuration to Config.MaxFrame. A node has at most MaxTransfers GETs under
+// way, and at most a quarter of them with any one peer. A peer may read the
+// whole memory of a buffer that is lent to it, including remains of earlier
+// frames: the nodes of a fabric trust each other with their traffic.
 package exteth

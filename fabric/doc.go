@@ -19,7 +19,7 @@
 //	  link/mem, link/shm          all nodes in one process, on one host
 //
 // docs/fabric.md has the contract: bit layouts, credits, interrupts, errors,
-// and what comes from the thesis and what is ours.
+// and which parts come from the thesis.
 //
 // # Concurrency
 //

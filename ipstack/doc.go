@@ -24,39 +24,40 @@
 // Transmission with a Host. A unicast packet that fits the MTU, has no options,
 // and whose destination is in the table of resolved destinations gets its
 // Ethernet header in the buffer's headroom and leaves at once: no lock, no
-// allocation, no copy. A fragment counts as such a packet: nothing here looks
-// at ports. Multicast takes the same way, as its MAC address follows from its
-// IP address. All else is copied into netstack, which finds the route, resolves
-// the neighbour, queues meanwhile and fragments. A packet without a route waits
-// for a moment, since the kernel's routes get here after its packets. ICMP
-// errors for the host (neighbour unreachable, no route, packet too big) are made
-// here, with the destination of the packet as their source: the kernel refuses a
-// packet that arrives from one of its own addresses (martian source).
+// allocation, no copy. A fragment is such a packet, too: nothing here looks at
+// ports. Multicast takes the same path, as its MAC address follows from its IP
+// address. Everything else is copied into netstack, which finds the route,
+// resolves the neighbour while it queues the packet, and fragments. A packet
+// without a route waits for a moment, since the kernel's routes can arrive after
+// its packets. This package makes ICMP errors for the host (neighbour
+// unreachable, no route, packet too big), with the destination of the packet as
+// their source: the kernel refuses a packet that arrives from one of its own
+// addresses (martian source).
 //
 // Reception with a Host. ARP and NDP end in netstack. IGMP, MLD and packets
-// with IPv6 extension headers are shown to netstack and handed on by the hook
-// below; every other IP packet goes straight to the host. Fragments too: the
-// kernel reassembles them.
+// with IPv6 extension headers pass through netstack, and the hook below hands
+// them on; every other IP packet goes straight to the host. So do fragments:
+// the kernel reassembles them.
 //
-// Membership. With Config.Groups, the reports of IGMP and MLD that leave are
-// taken out and say which multicast groups the host is a member of (package
-// multicast). Every 125 s the host is asked by a general query, from 0.0.0.0 and
-// from a link-local address that no node has, so that what it no longer reports
-// lapses. In netstack mode all this is done with netstack instead of the host.
-// The fast path never sees a report: one has a router alert option.
+// Membership. With Config.Groups, outgoing IGMP and MLD reports are intercepted:
+// they say which multicast groups the host is a member of (package multicast).
+// Every 125 s the host gets a general query, from 0.0.0.0 and from a link-local
+// address that no node has, so that memberships it no longer reports expire. In
+// netstack mode netstack takes the place of the host. The fast path never sees a
+// report: one has a router alert option.
 //
 // netstack hands packets to the host at its nftables hook "prerouting"
 // (hook.go), the first point after its header checks. That hook costs nothing
 // when unused and, unlike its iptables hook, starts no connection tracking.
 //
-// The table of resolved destinations is fed by netstack's neighbour events
+// netstack's neighbour events feed the table of resolved destinations
 // (hops.go): an entry exists only while the next hop is REACHABLE, DELAY, PROBE
-// or static (RFC 4861 7.3.2). In STALE it goes away, so that the next packet
-// passes through netstack, which thereby starts to probe.
+// or static (RFC 4861 7.3.2). In STALE it is removed, so that the next packet
+// passes through netstack and makes it probe.
 //
 // Offload metadata (checksum not computed yet, segment size) stays with a
-// packet on every way through: exteth.Offload is a virtio-net header whose
-// offsets count from the start of the IP packet.
+// packet on every path: exteth.Offload is a virtio-net header whose offsets
+// count from the start of the IP packet.
 //
 // # Concurrency
 //
@@ -64,10 +65,10 @@
 // ReceiveFrame may call Link.TransmitCopy before it returns (an ARP reply).
 // AddAddress, RemoveAddress, AddRoute and RemoveRoute may be called at any time.
 // The owner stops calling FromHost and ReceiveFrame before Close; a late call
-// is counted and dropped. The package starts no goroutine that lasts;
-// netstack runs timers, and in netstack mode its TCP workers, until Close. No lock is held
-// while a frame is sent or a packet is given to the host, so a link may deliver
-// frames in the goroutine that sends them.
+// is counted and dropped. The package starts no long-lived goroutine; netstack runs
+// timers, and in netstack mode its TCP workers, until Close. No lock is held while a frame
+// is sent or a packet is passed to the host, so a link may deliver frames in the goroutine
+// that sends them.
 //
 // Locks: Stack.mu (configuration) → netstack's locks → hops.mu, and netstack's
 // locks → those of multicast.Members and its Registry. hops.mu is
@@ -77,12 +78,12 @@
 // # Limits
 //
 // netstack keeps 512 dynamic neighbours per family; with more active peers the
-// least recently used are resolved anew. Duplicate address detection is off: an
-// address works the moment it is added. Router advertisements are not handed to
+// least recently used are resolved again. Duplicate address detection is off:
+// an address works the moment it is added. Router advertisements do not reach
 // the host, so addresses on a fabric are static. Large segments are TCP only
 // (no UFO, no USO).
 //
 // # Exports
 //
-// Most of the names are the counters, one for each reason for which a packet is dropped.
+// Most of the names are counters, one for each reason to drop a packet.
 package ipstack

@@ -13,25 +13,25 @@
 //	                                             ▼ busy+1
 //	                                           Window ── Release: busy-1
 //
-// A region is closed to other nodes when it is registered. Lend opens it for one
-// node under a new generation, which is part of the NLA: an NLA of an earlier
-// generation is refused from then on. Because generation, admitted node and the
-// number of running transfers share one word, a late GET on a buffer that was
-// taken back is refused, and a buffer cannot be taken back while a transfer runs
-// on it. The region's own node may always use the current NLA.
+// A newly registered region is closed to other nodes. Lend opens it for one node
+// under a new generation, which is part of the NLA: from then on an NLA of an
+// earlier generation is refused. Because generation, admitted node and the
+// number of running transfers share one word, a late GET on a revoked buffer is
+// refused, and a buffer cannot be revoked while a transfer runs on it. The
+// region's own node may always use the current NLA.
 //
 // # Concurrency
 //
-// Everything may be called from many goroutines. Translate and Release are
-// lock-free and do not allocate; Lend and Revoke neither. Register and Close
-// take the ATU's lock. Close waits for running transfers: it must not be called
-// from a Device's WriteAt on the same region.
+// Everything may be called from many goroutines. Translate, Release, Lend and
+// Revoke are lock-free and do not allocate. Register and Close take the ATU's
+// lock. Close waits for running transfers: it must not be called from a
+// Device's WriteAt on the same region.
 //
 // # Limits
 //
 // 1024 GATs of 2^18 pages of 4 KB: 1 TB of addresses per NIC. A region lies in one
-// GAT, so it has at most 1 GB. Page tables exist only where something is
-// registered: a table entry covers 4 KB, or 2 MB in the inside of a large region.
-// Generations have 24 bits: an NLA becomes valid again by accident after 2^24
-// further Lends of the same region.
+// GAT, so it has at most 1 GB. Page tables exist only for registered memory: a
+// table entry covers 4 KB, or 2 MB inside a large region. Generations have 24
+// bits: an NLA becomes valid again by accident after 2^24 further Lends of the
+// same region.
 package atu

@@ -1,6 +1,6 @@
-// Package crossbar emulates the crossbars of a routed fabric: what is sent from
-// node to node crosses the links that the routing tables say, and is counted on
-// each of them.
+// Package crossbar emulates the crossbars of a routed fabric: a packet from
+// node to node crosses the links that the routing tables give, and each link
+// counts it.
 //
 // # Architecture
 //
@@ -10,23 +10,23 @@
 //
 //	route.Table.Multicast ─▶ Crossbars.Multicast ─▶ Tree.Carry
 //
-// The data goes where it always went, in one copy; the hops are a walk through
-// the tables. A fabric without a topology has none of this on its way.
+// The data still moves in one copy; the hops are a walk through the tables. A
+// fabric without a topology skips all of this.
 //
-// What counts: a VELO message is one packet of its payload and the 16 bytes of the
-// network descriptor. RMA data goes in packets of 496 bytes and 16 of descriptor
-// (thesis 3.2.1.2), from the node that has the data to the one that gets it; the
-// request of a GET is a packet without payload the other way, and so is a refusal.
-// A multicast is one packet that crosses each link of its tree once. Credits and
-// the acknowledgements of the link layer do not count.
+// A VELO message counts as one packet of its payload and the 16 bytes of the
+// network descriptor. RMA data counts as packets of 496 bytes and 16 of descriptor
+// (thesis 3.2.1.2), from the source of the data to its sink; the request of a GET
+// is a packet without payload in the other direction, and a refusal is one, too. A
+// multicast is one packet that crosses each link of its tree once. Credits and the
+// acknowledgements of the link layer do not count.
 //
 // # Concurrency
 //
-// All methods may be called from many goroutines. A packet takes the routes as
-// they are when it is sent.
+// All methods may be called from many goroutines. A packet takes the routes in
+// force when it is sent.
 //
 // # Limits
 //
-// All nodes of the topology forward, whether a NIC is attached to them or not.
-// Links have no bandwidth and no delay: the load is counted, not limited.
+// All nodes of the topology forward, even those without a NIC. Links have no
+// bandwidth and no delay: the load is counted, not limited.
 package crossbar

@@ -1,6 +1,6 @@
 // Package emp is the EXTOLL Management Program of a fabric (thesis section 3.3.3): it
-// gives node IDs, and has the nodes find each other as they come and go. Here they meet on
-// one host; package mesh is where those of several hosts do (Home).
+// assigns node IDs, and lets the nodes find each other as they come and go. Here they meet
+// on one host; on several hosts they meet through package mesh (Home).
 //
 // # Architecture
 //
@@ -19,24 +19,24 @@
 //	                                      ▼
 //	                                  Linker(conn, peer) ─► Link ─► Done ─► again
 //
-// That a node lives is what its lock says: the kernel releases it with the
+// A node is alive as long as its lock is held: the kernel releases it with the
 // node's last descriptor, however the node ends. Process IDs mean nothing in
 // another container and are reused.
 //
-// A node that ends closes its description, which inotify reports to the others,
-// and its sockets, which ends its links. Whoever notices first removes its files.
-// One that comes back, with the same ID or another, has another token, and so is
-// a new peer.
+// When a node ends, its description file closes, which inotify reports to the
+// others, and so do its sockets, which ends its links. The first node to notice
+// removes its files. A node that comes back, with the same ID or another, has a
+// new token, and so is a new peer.
 //
 // # Security
 //
-// The directory belongs to one user, or to a group. Who may write it may join
-// the fabric; both ends of a connection check the other's credentials (unix(7),
-// SO_PEERCRED) beyond that.
+// The directory belongs to one user, or to a group. Anyone who may write it may
+// join the fabric; in addition, both ends of a connection check the other's
+// credentials (unix(7), SO_PEERCRED).
 //
 // # Concurrency
 //
-// All methods may be called from many goroutines; Run once.
+// All methods may be called from many goroutines; call Run once.
 //
 // # Limits
 //

@@ -4,7 +4,7 @@
 //
 // New joins NICs by the mem link, NewSHM by shm links; OpenVELO, OpenRMA and
 // Register open what a test needs on them. Everything is closed when the test ends,
-// and every failure ends the test. Suite is the test of what every link promises.
+// and every failure ends the test. Suite tests what every link promises.
 //
 // # Concurrency
 //
@@ -12,7 +12,8 @@
 //
 // # Limits
 //
-// No faults are injected here: a test that needs them writes its own link.Port.
+// The package injects no faults: a test that needs them writes its own
+// link.Port.
 package fabrictest
 
 import (

@@ -1,5 +1,5 @@
-// Package identity says who a node is to the nodes of other hosts, and whom it trusts:
-// ed25519 keys, certificates that a fabric's authority has signed, and pinned keys.
+// Package identity authenticates nodes across hosts: ed25519 keys, certificates signed
+// by a fabric's authority, and pinned keys.
 //
 // # Architecture
 //
@@ -12,11 +12,10 @@
 //	                          ▼
 //	             TLS: mutual, version 1.3 ──► PeerOf: fabric, node, fingerprint
 //
-// A certificate names the fabric and the node that it is for, as a URI; an
-// authority's names the fabric alone. Trust.Verify believes a certificate if an
-// authority of the trust file has signed it for the same fabric, or if the file has
-// its key's fingerprint for the same node. What a host is called on the network plays
-// no part.
+// A certificate names its fabric and node, as a URI; an authority's names only the
+// fabric. Trust.Verify believes a certificate if an authority of the trust file has
+// signed it for the same fabric, or if the file has its key's fingerprint for the
+// same node. Host names play no part.
 //
 // The fingerprint is the SHA-256 of the public key (its SubjectPublicKeyInfo) in the
 // form of ssh-keygen.
@@ -24,10 +23,9 @@
 // # Rotation
 //
 // A Store reads its files again when they have changed (Refresh). A new certificate
-// serves the next handshake. A trust file may have several authorities, the old one
-// and the new one, until all nodes have certificates of the new one. Who holds
-// connections asks Check from time to time: it says when a certificate has expired, or is
-// not trusted any more.
+// serves the next handshake. A trust file may list both an old and a new authority until
+// all nodes have certificates of the new one. A holder of connections calls Check from
+// time to time: it says when a certificate has expired, or is no longer trusted.
 //
 // # Concurrency
 //
@@ -35,6 +33,6 @@
 //
 // # Limits
 //
-// No revocation lists and no OCSP: "deny" lines, in the trust file of each node. Keys
-// are ed25519, which the standard library makes, signs and verifies with.
+// There are no revocation lists and no OCSP, only "deny" lines in the trust file of
+// each node. All keys are ed25519, as implemented by the standard library.
 package identity

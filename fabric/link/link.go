@@ -17,9 +17,9 @@
 // Done that is called once, in any goroutine, possibly long after the call and
 // possibly with an error; its data may come in pieces.
 //
-// A link on which nothing arrives by itself (Active) has somebody who waits for it:
-// a goroutine of its own, or the Driver that it was given, a thread that serves it
-// (Served) beside what else the process waits for.
+// A link that has to be polled (Active) is served by its own goroutine, or by a
+// Driver: a thread that serves it (Served) along with everything else that the
+// process waits for.
 //
 // # Concurrency
 //
@@ -30,8 +30,8 @@
 //
 // # Limits
 //
-// A VELO message that Commit took is delivered or the peer is down: a link that
-// can lose packets repeats them itself, as the EXTOLL link layer does.
+// A VELO message that Commit accepted is delivered, or the peer is down: a link
+// that can lose packets repeats them itself, as the EXTOLL link layer does.
 package link
 
 import (

@@ -1,5 +1,5 @@
-// Package mesh has the nodes of several hosts find each other over the network: it is the
-// second home of package emp, beside the directory of a host.
+// Package mesh lets the nodes of several hosts find each other over the network: it is
+// the second home of package emp, beside the directory of a host.
 //
 // # Architecture
 //
@@ -12,38 +12,38 @@
 //	                 data connections ─────┴──► Linker(conns, peer) ─► emp.Link
 //
 // Every pair of nodes has a control connection and, with it, the data connections of a
-// link. They live and end together: whichever finds the peer gone takes the others down,
-// and the pair begins anew. What a node is for another one is what this connection says,
-// and never a third one's opinion.
+// link. They live and end together: the first to find the peer gone takes the others
+// down, and the pair starts again. A node judges a peer by this connection alone, never
+// by a third node's opinion.
 //
-// A node dials the members that it was told of, gets the names and addresses of the others
-// (rumors), and dials these: at once if its ID is the higher one, after a second if it is
-// the lower one, as the way may be open in one direction only. Whoever was connected once
-// is looked for again for a day, at least every ten seconds, so a partition heals by
-// itself. From time to time a node compares a digest of its members with one of the
-// others, and if they differ both tell all that they know. So two who joined through
-// different members at the same time find each other.
+// A node dials the members that it is given, learns the names and addresses of the others
+// (rumors), and dials these: at once if it has the higher ID, after a second if it has the
+// lower one, as the network may be open in one direction only. It keeps looking for a lost
+// peer for a day, at least every ten seconds, so a partition heals without help. From time
+// to time a node compares a digest of its members with one of the others; if they differ,
+// both send everything they know. So two nodes that joined through different members at
+// the same time find each other.
 //
 // # Why not a gossip protocol
 //
 // HashiCorp's memberlist (SWIM) gives N nodes membership and failure detection with a few
-// messages a second each, whatever N is, by asking third parties. Here every pair has a
-// link with a heartbeat of its own in any case: whether that works is the question, and it is
-// answered by looking at it. Suspicion, indirect probes and refutation would only bring a second
-// answer, which may be another one. Its packets would need a framing over TCP (as in
-// Alertmanager) that takes as many connections as the sessions here; its clock is the
-// system's, so that hundreds of nodes cannot be simulated; and it has no place for "this ID
-// is taken". The exchange here is 300 lines without a clock (book), simulated with 512
-// nodes. Beyond some thousand nodes it is the full mesh of links that has to go first.
+// messages a second each, whatever N is, by asking third parties. Here every pair has a link
+// with its own heartbeat anyway: whether that link works is the question, and the link itself
+// answers it. Suspicion, indirect probes and refutation would only add a second answer, which
+// may disagree. Its packets would need a framing over TCP (as in Alertmanager) that takes as
+// many connections as the sessions here; its clock is the system's, so that hundreds of nodes
+// cannot be simulated; and it has no place for "this ID is taken". The exchange here is 300
+// lines without a clock (book), simulated with 512 nodes. Beyond some thousand nodes the full
+// mesh of links becomes the limit first.
 //
 // # Security
 //
-// With a Store, whoever connects shows a certificate that its trust file vouches for, for
-// this fabric, and is the node that the certificate names, or gets nothing: no name, no
-// member list, nothing but the alert and this node's certificate, which TLS shows to whom
-// it speaks with. Before that it may have one of a bounded number of places for a bounded
-// time (gate). A member is believed as to who else is there and where; whoever is dialed
-// because of that has to show who it is.
+// With a Store, a caller has to show a certificate that the trust file vouches for, for
+// this fabric, and is the node that the certificate names. Otherwise it gets no name and
+// no member list: only the alert and this node's certificate, which TLS shows to any
+// caller. Until then it occupies one of a bounded number of places for a bounded time
+// (gate). A node believes a member about which other members exist, and where; a node
+// that it dials because of that has to authenticate itself.
 //
 // # Concurrency
 //
@@ -53,6 +53,6 @@
 // # Limits
 //
 // Connections and rumors grow with the square of the number of nodes: docs/hosts.md has
-// figures. No node forwards for others: each pair has to reach each other, in one
-// direction at least.
+// figures. No node forwards for others: in each pair, at least one node has to reach
+// the other.
 package mesh

@@ -6,12 +6,12 @@
 // Attach connects a NIC with every NIC of the fabric, both ways, and with itself,
 // and adds it to the broadcast group of the others. It does here what EMP does on
 // a real fabric. A VELO flow leads from the sending endpoint straight into the
-// target's mailbox; the link is not on the way of a message any more. An RMA
-// operation runs from beginning to end in the goroutine that posts it.
+// target's mailbox, past the link. An RMA operation runs from beginning to end in
+// the goroutine that posts it.
 //
 // A fabric made with NewRouted has a topology: crossbars stand between the ports
 // and the NICs, and count what crosses each link (see fabric/crossbar). Nodes that
-// a cut link has separated are disconnected, like nodes that were detached.
+// a cut link separates are disconnected, like detached nodes.
 //
 // # Concurrency
 //
@@ -21,8 +21,8 @@
 // # Limits
 //
 // One process. Without a topology, every node is one hop from every other. A node
-// that was separated and comes back is in the broadcast group again, and in no
-// other: groups are given by whoever manages the fabric.
+// that was separated and comes back rejoins only the broadcast group: the manager
+// of the fabric assigns the others.
 package mem
 
 import (

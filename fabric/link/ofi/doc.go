@@ -11,10 +11,10 @@
 //	exn-ofi ═════════╧═══ libfabric: FI_EP_MSG ═══════════ exn-ofi
 //
 // VELO messages and the chunks of RMA transfers travel as messages of a connected endpoint,
-// in the format of link/stream, whose heartbeat goes the same way. Nothing is registered for
-// a peer's RDMA: it could be written past the ATU, a provider's keys protect nothing, and
+// in the format of link/stream, whose heartbeat goes the same way. No memory is registered
+// for RDMA by the peer: it could write past the ATU, a provider's keys protect nothing, and
 // the node's arena is sealed, so that no other process can map it for writing. A message
-// costs a copy on each side, as many as the kernel's TCP does.
+// costs a copy on each side, as with the kernel's TCP.
 //
 // libfabric is used by exn-ofi, a process in C for each link, built and found as the preload
 // library is (package cbuild): the node stays a static program, and a provider that crashes,
@@ -23,13 +23,13 @@
 //
 // # Joining
 //
-// Join talks over a connection that somebody else has authenticated. Each side says offer;
-// that with the lower ID listens, and says place: a port, and two random tokens of 128 bits.
-// The other connects to this port of the connection's own address with the first token; a
-// listener that is shown anything else refuses, and goes on waiting. It answers with the
-// second. Then the connecting side says place without a port, or why there is no
-// connection, and both go on with link/stream's hello over the same connection. Numbers are
-// little endian, both messages have 256 bytes:
+// Join uses a connection that its caller has authenticated. Each side sends offer; the side
+// with the lower ID listens, and sends place: a port, and two random tokens of 128 bits. The
+// other connects to this port at the connection's own address with the first token; a
+// listener that gets anything else refuses, and keeps waiting. It answers with the second.
+// Then the connecting side sends place without a port, or the reason for a failure, and both
+// continue with link/stream's hello over the same connection. Numbers are little endian,
+// both messages have 256 bytes:
 //
 //	0          8         12     14     16     18         24       56         96
 //	┌──────────┬─────────┬──────┬──────┬──────┬──────────┬────────┬──────────┬─────────┐
@@ -38,10 +38,10 @@
 //
 // # Security
 //
-// libfabric encrypts nothing and protects nothing: who is on the way reads and changes what
-// goes by it. What the helper writes into the ring is read once and checked, by a copy: a
-// helper that lies ends its link (ErrHelper). It is the node's own process, and sees the
-// traffic of its link and no other memory of the node.
+// libfabric encrypts nothing and protects nothing: anyone on the path can read and change
+// its traffic. What the helper writes into the ring is copied once, and the copy is
+// checked: a helper that lies ends its link (ErrHelper). It is the node's own process, and
+// sees the traffic of its link and no other memory of the node.
 //
 // # Concurrency
 //
@@ -49,7 +49,7 @@
 //
 // # Limits
 //
-// Providers without FI_EP_MSG, such as efa, are not used. Versions 1.18.0 and the providers
-// net, sockets and udp are refused: they were measured, and spin or lose data. Only tcp of
+// Providers without FI_EP_MSG, such as efa, are not used. Version 1.18.0 and the providers
+// net, sockets and udp are refused: in measurements they spun or lost data. Only tcp of
 // 1.17 is tested.
 package ofi
