@@ -11,20 +11,21 @@
 //	     └─ writes ─▶ flow of A to B, in memory that only A and B share ─▶ reads
 //	     └─ PUT, GET ─▶ memory of B: what B has registered
 //
-// A Server is control only: it gives out VPIDs, makes the memory of a port, and grants it,
+// A Server is control only: it assigns VPIDs, makes the memory of a port, and grants it,
 // once for each pair of ports, to a peer that may have it. Data moves between the two
 // processes; no node wakes up for it. SPEC.md has the messages and the layouts.
 //
-// Of what a process can write only the page is mapped here, to count events in, which is never
-// read: what the status shows of a port's memory is read by pread(2), and nothing depends on it.
+// Of all the memory that a process can write, the Server maps only the port's page, and only to
+// count events in it: it never reads the page. The status reads a port's memory by pread(2), and
+// nothing depends on the result.
 //
 // # Security
 //
 // A port may reach the ports of its own user that have the same protection ID; those of root
-// reach all, and may be reached by all whose user root's programs connect to. A peer gets the
-// registered memory of a port whole, as on hardware where whoever knows a VPID and an address
-// may use it. What ends with the owner: the registration. A peer that keeps the mapping keeps
-// pages that the owner does not use any more.
+// reach all, and may be reached by all whose user root's programs connect to. A peer gets all
+// of a port's registered memory, as on hardware, where anyone who knows a VPID and an address
+// may use it. The registration ends with its owner. A peer that keeps the mapping keeps pages
+// that the owner no longer uses.
 //
 // # Concurrency
 //
@@ -34,5 +35,5 @@
 // # Limits
 //
 // Nodes of one host: a port on another host is refused with StatusNoNode. VPIDs below FirstVPID
-// are the node's own. A VELO multicast is not sent.
+// are the node's own. VELO multicast is not supported.
 package ports

@@ -7,13 +7,13 @@
 //	                                               │                 │
 //	                     one of each list's values ┘      study/graph, pattern, routing
 //
-// The simulator is of flows, not of packets (K. Takahashi, 2019, chapter 2): a job's
-// traffic lies on the links from its start to its end, in bytes of the whole run. So
-// it finds hot spots and compares placements and routers, in seconds for a million
-// flows; it does not say how long a job takes. Three events drive it: a job arrives,
-// starts, ends. Arrivals queue; the scheduler starts what fits; the selector gives
-// nodes, whole ones; the placement puts ranks on their cores; the router finds a path
-// for each pair of nodes that has traffic.
+// It simulates flows, not packets (K. Takahashi, 2019, chapter 2): a job's traffic
+// loads the links from its start to its end, with the bytes of the whole run. So it
+// finds hot spots and compares placements and routers, in seconds for a million
+// flows; it cannot say how long a job takes. Three events drive it: a job arrives,
+// starts, ends. Arrivals queue; the scheduler starts jobs that fit; the selector
+// assigns whole nodes; the placement puts ranks on their cores; the router finds a
+// path for each pair of nodes that has traffic.
 //
 // # Concurrency
 //

@@ -11,7 +11,7 @@
 //	      ▲                    ▼
 //	      └───────── link ─────┘
 //
-// A NIC is made alone and joined to others by a link (see link/mem).
+// A new NIC stands alone; a link joins it to others (see link/mem).
 //
 // # Concurrency
 //
@@ -19,7 +19,8 @@
 //
 // # Limits
 //
-// Whatever joins the NIC to others fills the tables; every node is one hop away.
+// The link that joins the NIC to others fills the tables; every node is one hop
+// away.
 package nic
 
 import (

@@ -1,5 +1,6 @@
 // Package profile counts who sends how much to whom, before a NIC cuts it into
-// packets: by pair of nodes and VPIDs, with the sizes, and multicasts apart.
+// packets: by pair of nodes and VPIDs, with the sizes, and multicasts
+// separately.
 //
 // # Architecture
 //
@@ -9,24 +10,25 @@
 //	                            │
 //	                  Profile.Flows, Multicasts ─▶ crossbar.Wire, control, JSON
 //
-// A NIC without a profile looks at one number for each message. A node counts what
-// it sends, and both directions of the GETs that it starts, so that no two nodes of
-// a fabric count the same.
+// A NIC without a profile reads one number per message. A node counts what it
+// sends, and both directions of the GETs that it starts, so that no two nodes of a
+// fabric count the same message.
 //
-// A sender counts the messages of each flow anyway, for its credit. So the size that a
-// flow has most often is not counted message by message: its count is that total
-// without the messages of all other sizes.
+// A sender counts the messages of each flow anyway, for its credit. So a flow's most
+// frequent size needs no counter: its count is that total minus the messages of all
+// other sizes.
 //
 // # Concurrency
 //
-// All methods may be called from many goroutines. Reading goes on while others count.
+// All methods may be called from many goroutines. A reader does not stop those who
+// count.
 //
 // # Limits
 //
 // Sizes of RMA transfers are kept one by one up to 1024 of a pair; the rest are
-// counted as the next larger power of two, which counts for Wire, too. Messages that are
-// on their way into a flow while it is read, or while a profile begins or ends, may be
-// missing or have the size that is usual there.
+// counted as the next larger power of two, which counts for Wire, too. A message that
+// enters a flow while it is read, or while a profile begins or ends, may be missing or
+// be counted with the flow's usual size.
 package profile
 
 import (

@@ -24,7 +24,7 @@
 //
 // An error on the way reaches the origin in the notification that reports the
 // operation there: the completer's for a GET, the requester's for a PUT. It has
-// the address that a good one would have had. The target is not disturbed.
+// the address that a good one would have had. The target does not notice.
 //
 // # Concurrency
 //
@@ -36,7 +36,6 @@
 // # Limits
 //
 // Half of a notification queue is for the endpoint's own operations, which are
-// refused with ErrAgain when it is used up; the other half is for peers, whose
-// operations fail with StatusOverrun when that is used up, before any data
-// moves.
+// refused with ErrAgain when it is full; the other half is for peers, whose
+// operations then fail with StatusOverrun before any data moves.
 package rma

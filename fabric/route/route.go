@@ -6,8 +6,8 @@
 // A node ID is looked up in two steps, a global table of 64 segments and a local
 // table of 1024 nodes per segment, so that nobody needs a table of 65,536
 // entries. On a link where every peer is one hop away, the port leads straight to
-// the peer. The multicast table has 64 groups. What a fabric with a topology does
-// in between is in the packages topo and crossbar.
+// the peer. The multicast table has 64 groups. Packages topo and crossbar
+// implement the hops of a fabric with a topology.
 //
 // # Concurrency
 //

@@ -1,6 +1,6 @@
 // Package topo knows how a fabric is wired: its nodes and links, the routing
 // tables that follow from them, multicast trees, the load of each link, and
-// drawings of all that. It moves no data.
+// drawings. It moves no data.
 //
 // # Architecture
 //
@@ -13,22 +13,22 @@
 //
 // A node has six ports for a torus and a seventh (thesis 3.1). A routing table
 // has the hardware's form (thesis 5.4.5.2): a global table of 64 segments whose
-// entries lead to local tables of 1024 nodes whose entries are output ports. Local
-// tables that are equal are kept once, for all nodes: a torus of 65,536 nodes
-// needs a few thousand of them, and not four million.
+// entries lead to local tables of 1024 nodes whose entries are output ports. Equal
+// local tables are stored once for all nodes: a torus of 65,536 nodes needs a few
+// thousand of them, and not four million.
 //
 // Routing is deterministic and minimal. A torus or mesh routes in dimension
 // order, x before y before z; on a ring of even size, the node just opposite is
 // reached in + direction from even coordinates and in - direction from odd ones,
-// so that both directions carry the same. A free topology, and what a cut link
-// has made of a grid, takes shortest paths, the lowest port first; pairs whose
-// path did not use the cut link keep theirs.
+// so that both directions carry the same. A free topology, or a grid with a cut
+// link, takes shortest paths, the lowest port first; pairs whose path did not
+// use the cut link keep theirs.
 //
 // # Concurrency
 //
-// Topology and Tree are not changed after they are made. Routes makes a node's
-// table when it is first asked for; all its methods, and those of Load, may be
-// called from many goroutines. Carry takes no lock once the tables are there.
+// Topology and Tree are immutable. Routes makes a node's table on first use;
+// all its methods, and those of Load, may be called from many goroutines. Carry
+// takes no lock once the tables are there.
 //
 // # Limits
 //

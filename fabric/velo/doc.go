@@ -16,13 +16,13 @@
 //
 // Each flow has its own credits, so that one source that floods or a consumer
 // that lags cannot take the slots of the others: with Slots >= sources x Credits
-// the ring never fills. With fewer slots a full ring refuses, too, with the same
-// ErrAgain and the same wake-up.
+// the ring never fills. With fewer slots a full ring can refuse, too, with the
+// same ErrAgain and the same wake-up.
 //
 // A refusal starts an episode, which ends with one call of OnCredit. The flow has
-// a word that says "somebody waits for this many credits". The sender sets it and
-// looks for credit again; the target returns credit and looks at the word. One of
-// them sees the other.
+// a word that says how many credits a sender waits for. The sender sets it and
+// looks for credit again; the target returns credit and looks at the word. At
+// least one of them sees the other.
 //
 // # Concurrency
 //
@@ -36,6 +36,6 @@
 //
 // # Limits
 //
-// A mailbox gives out 65,536 flow numbers in its life and does not reuse them:
-// a late message of a closed source cannot be taken for one of its successor.
+// A mailbox assigns 65,536 flow numbers in its life and does not reuse them: a
+// late message of a closed source cannot be mistaken for its successor's.
 package velo

@@ -1,5 +1,5 @@
-// Package graph has the networks that a study runs on: hosts, switches and the
-// channels between them, with capacities.
+// Package graph describes the networks that a study runs on: hosts, switches
+// and the channels between them, with capacities.
 //
 // # Architecture
 //
@@ -7,8 +7,8 @@
 //	Parse("lab.toml") ── fabric/topo ── FromTopology ────────────┼─▶ Graph ──▶ GraphML, SVG
 //	Parse("net.graphml") ── ReadGraphML ─────────────────────────┘
 //
-// A channel is one direction of a link. Vertices and channels have numbers from 0
-// on, in the order in which they were entered, and all results are slices by that
+// A channel is one direction of a link. Vertices and channels are numbered from 0
+// in the order of their creation, and all results are slices indexed by that
 // number. In a torus, a mesh and a topology file every vertex is a host that also
 // forwards; in a tree the hosts are leaves.
 //
@@ -17,7 +17,7 @@
 //
 // # Concurrency
 //
-// A Graph is not changed after it is made.
+// A Graph is immutable.
 //
 // # Limits
 //

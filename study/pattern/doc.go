@@ -1,5 +1,5 @@
-// Package pattern has who sends how much to whom in a parallel program: made by
-// formula, or read from what a profiler has recorded.
+// Package pattern describes who sends how much to whom in a parallel program:
+// made by formula, or read from a profiler's recording.
 //
 // # Architecture
 //
@@ -15,12 +15,12 @@
 //
 // The formula of NPB's CG gives what its source sends in 76 calls of conj_grad: 26
 // pieces of q to every partner of the row's sum, and to the transpose. The 54
-// scalars of a call are entered at the transpose, where the published recording of
-// CG-C-128 has them.
+// scalars of a call count for the transpose, as in the published recording of
+// CG-C-128.
 //
 // # Concurrency
 //
-// A Pattern is not changed after it is made.
+// A Pattern is immutable.
 //
 // # Limits
 //

@@ -1,5 +1,5 @@
-// Package routing chooses the ways of flows through a network, and counts what they
-// put on each channel.
+// Package routing chooses the paths of flows through a network, and counts the load
+// on each channel.
 //
 // # Architecture
 //
@@ -9,7 +9,7 @@
 //	                                                            │
 //	                                     paths ──▶ Cycle: a cyclic channel dependency?
 //
-// Static routers look at the ends of a flow only:
+// Static routers look only at the ends of a flow:
 //
 //	tables   the fabric's own routing tables (torus, mesh, topology file); else the
 //	         first of all shortest paths
@@ -38,5 +38,5 @@
 //
 // Distances to all hosts take two bytes for each pair of a vertex and a host (or its
 // switch): 200 MB for a torus of 10,000 nodes. alg3 runs Dijkstra's algorithm for each
-// flow: the others are made for millions of flows, it is not.
+// flow: unlike the others, it is not meant for millions of flows.
 package routing

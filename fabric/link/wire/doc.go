@@ -1,6 +1,6 @@
 // Package wire is the link between NICs over a medium that carries packets and
-// may lose, damage, repeat, reorder or delay them, or be cut. Above it everything
-// arrives once, in order and intact, or the link is declared down.
+// may lose, damage, repeat, reorder or delay them, or be cut. Everything arrives
+// above it once, in order and intact, or the link is declared down.
 //
 // # Architecture
 //
@@ -14,13 +14,12 @@
 //
 // A packet has a CRC, a sequence number, the acknowledgement of the other
 // direction and the number of packets that its receiver still has room for. The
-// sender keeps what is not acknowledged in a replay buffer and goes back to the
-// oldest of it when the receiver asks for that (a packet is missing or damaged) or
-// when nothing is heard (go-back-N, thesis section 3.2: EXTOLL's link does the same
-// in hardware). If packets are outstanding and none is acknowledged within
-// Config.DownAfter, the link is down: every operation on it ends with an error.
-// While something is awaited from the peer an idle link is probed, so that a cut
-// is found as soon.
+// sender keeps unacknowledged packets in a replay buffer and goes back to the
+// oldest when the receiver asks for it (a packet is missing or damaged) or is
+// silent (go-back-N, thesis section 3.2: EXTOLL's link does the same in hardware).
+// If packets are outstanding and none is acknowledged within Config.DownAfter, the
+// link is down: every operation on it ends with an error. An idle link is probed
+// while an answer is outstanding, so that a cut is found just as soon.
 //
 // One goroutine, the pump, owns the packets; a second makes the calls that may run
 // handlers of the NIC.
@@ -37,7 +36,7 @@
 //
 // # Limits
 //
-// The machinery costs two copies and about a microsecond a packet. It is for study and
-// tests, and for media that need it; where memory is the medium, mem and shm do
-// without. At most 64 PUTs and GETs of a direction move at a time, others wait.
+// The protocol costs two copies and about a microsecond a packet. It is for study and
+// tests, and for media that need it; in memory, mem and shm do without. At most 64
+// PUTs and GETs of a direction move at a time, others wait.
 package wire
