@@ -14,14 +14,14 @@
 //	                              │
 //	                 Peers: the brokers of the fabric's other nodes
 //
-// A descriptor proves a right: whoever shows that it has a connected socket may offer
-// or claim for its addresses, whoever has a listening one may announce it. What is
-// shown is an O_PATH descriptor, which does not keep the socket open; the kernel says
-// (sock_diag) which socket it stands for. A socket of another namespace is
-// worth nothing. Two parties are trusted with addresses instead: the broker's own
-// process (Server.Client, for connections of a TCP stack in user space, which have
-// no descriptor to show), and the brokers of the fabric's other nodes, each for its
-// own addresses only.
+// A descriptor proves a right: a client that shows a connected socket may offer or
+// claim for its addresses, one that shows a listening socket may announce it. It
+// shows an O_PATH descriptor, which does not keep the socket open; the kernel says
+// (sock_diag) which socket that refers to. A socket of another namespace proves
+// nothing. Two parties are trusted with addresses instead: the broker's own process
+// (Server.Client, for connections of a TCP stack in user space, which have no
+// descriptor to show), and the brokers of the fabric's other nodes, each for its own
+// addresses only.
 //
 // An offer for a connection to an address of another node goes to that node's
 // broker, descriptors and all, and its outcome comes back:
@@ -29,22 +29,20 @@
 //	client ─ OFFER ─▶ broker of node 1 ─ offer ─▶ broker of node 2 ─ GRANT ─▶ client
 //	       ◀ REFUSED ─        ▲────────── result ─┘
 //
-// What they say to each other is in package wire, how it is sent in package packet. A
-// program's side is package client, and connstats the table of its connections that the
-// broker reads.
+// Package wire has their messages, package packet sends them. Package client is a
+// program's side, and connstats the table of its connections, which the broker reads.
 //
-// Established connections do not need the broker. When it dies nothing is offered
-// any more; clients find the next one by themselves and announce their listeners
-// anew.
+// Established connections do not need the broker. When it dies, offers stop until
+// clients have found the next one and announced their listeners again.
 //
 // # Concurrency
 //
-// A goroutine for each client reads its messages. All tables are under one lock,
-// which is held for no system call that could sleep. Nobody waits for a client: what
-// it does not read is queued, up to a limit, and a client beyond that is
-// disconnected; what it asks too fast is read later (pace); descriptors of its that
-// take long to close are closed by a goroutine of its user (trash). All methods of
-// Server may be called from many goroutines.
+// A goroutine for each client reads its messages. One lock guards all tables, and is
+// never held over a system call that could sleep. The broker waits for no client:
+// messages that a client does not read are queued up to a limit, beyond which it is
+// disconnected; requests that come too fast are read later (pace); descriptors that
+// take long to close are closed by a goroutine of the client's user (trash). All
+// methods of Server may be called from many goroutines.
 //
 // Locks: client.Client.mu → Server.mu (in one process) → packet.Outbox.mu, inbox.mu,
 // localWay.mu, trash.mu.

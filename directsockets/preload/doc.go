@@ -1,4 +1,4 @@
-// Package preload is the library that takes unmodified programs to direct sockets, in C:
+// Package preload is the C library that gives unmodified programs direct sockets:
 // libexnds.so, for LD_PRELOAD. The Go part finds or builds it.
 //
 // # Architecture
@@ -15,17 +15,17 @@
 //	   ▼
 //	segment/    queues and rings in shared memory, locks
 //
-// The program's descriptor stays its TCP socket, the shadow. ../SPEC.md is normative; the
-// vectors of ../segment/testdata and ../broker/wire/testdata are run against this C as against
-// the Go packages.
+// The program's descriptor stays its TCP socket, the shadow. ../SPEC.md is normative; this C
+// runs the same vectors of ../segment/testdata and ../broker/wire/testdata as the Go packages.
 //
 // # Concurrency
 //
 // The library has no thread. The state of a connection lies in memory that forked
 // processes share (segment/arena.h), with a lock for each direction that survives its
-// holder (segment/lock.h); the order of the locks is in conn/inner.h. Signals that come in
-// a critical section are handled at its end, so a handler may make any call, on any
-// connection, and may leave the one that it interrupts by siglongjmp (segment/thread.h).
+// holder (segment/lock.h); the order of the locks is in conn/inner.h. A signal that
+// arrives in a critical section is handled at its end, so a handler may make any call, on
+// any connection, and may leave the call that it interrupts by siglongjmp
+// (segment/thread.h).
 //
 // # Limits
 //

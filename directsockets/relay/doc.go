@@ -1,7 +1,7 @@
 // Package relay carries direct sockets between programs of two hosts through the fabric.
 // On each host the node is the other side of a complete segment (package segment), and the
-// two nodes bring what is in one to the other over VELO and RMA, where it is seen, counted
-// and delayed as everything else on the fabric.
+// two nodes copy the content of one to the other over VELO and RMA, where it is seen,
+// counted and delayed like all other traffic of the fabric.
 //
 // # Architecture
 //
@@ -13,16 +13,16 @@
 //	frozen, rolled, closed ◀─ Say ◀── VELO: mark ◀────── Mark ◀─ frozen, rolled, closed
 //
 // Both segments have queues and rings of one size, and the messages of both have the same
-// numbers. So nothing is buffered here, and nothing is given back to a program before the
-// far one has consumed it: what has not come to the far program is in the near one's
-// segment still, and may go back to TCP from any byte.
+// numbers. So nothing is buffered here, and a program gets no space back before the far
+// one has consumed it: bytes that the far program has not received are still in the near
+// one's segment, and may go back to TCP from any byte.
 //
 // The ring that a node writes for its program is registered with the ATU for the one
 // node at the other end, and nobody else. A message that announces data in the ring is sent
 // when its PUT has ended.
 //
 // The virtual device of a connection (thesis, equation 5.3) is its VPID, FirstVPID + port &
-// 15: what connections to one service do, they do in mailboxes and queues of their own.
+// 15: connections to one service have their own mailboxes and queues.
 //
 // # Messages
 //

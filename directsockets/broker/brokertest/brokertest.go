@@ -1,4 +1,5 @@
-// Package brokertest has what the tests of the broker and of its parts share.
+// Package brokertest provides helpers for the tests of the broker and its
+// parts.
 package brokertest
 
 import (

@@ -7,16 +7,17 @@
 //	Listener, MayHaveOffer ─▶ wire.Page ◀┄┄┄ (memory that it shares)
 //	refused, done ◀── handle ◀── GRANT, NONE, REFUSED
 //
-// Dial makes a Client that looks for the broker of its network namespace, and again whenever
-// that dies. A broker in the same process makes an Attached one, which has no socket.
+// Dial makes a Client that finds the broker of its network namespace, and looks for the next
+// one whenever that dies. A broker in the same process makes an Attached client, which has
+// no socket.
 //
 // # Concurrency
 //
-// All methods of Client may be called from many goroutines. Functions that it is given run on
-// its own goroutine. Locks: Client.mu → packet.Outbox.mu.
+// All methods of Client may be called from many goroutines. It calls back on its own
+// goroutine. Locks: Client.mu → packet.Outbox.mu.
 //
 // # Limits
 //
-// Nothing waits for the broker: what cannot be sent at once fails, and the connection stays on
-// TCP.
+// Nothing waits for the broker: a request that cannot be sent at once fails, and the
+// connection stays on TCP.
 package client

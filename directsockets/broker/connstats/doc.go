@@ -1,5 +1,5 @@
 // Package connstats is the table of a process's connections that its broker reads: how each
-// carries its bytes, why, and what it has counted (SPEC.md, 6.3).
+// carries its bytes, why, and its counters (SPEC.md, 6.3).
 //
 // # Architecture
 //
@@ -12,6 +12,6 @@
 //
 // # Limits
 //
-// At most MaxEntries connections. One that finds no room counts for itself, unseen. What a
-// process writes about itself is not checked.
+// The table has room for MaxEntries connections. Any more keep their counters to
+// themselves. A process's statements about itself are not checked.
 package connstats

@@ -6,8 +6,8 @@
 //	Outbox.Post ─▶ sendmsg ─▶ socket ─▶ recvmsg ─▶ Inbound.Next ─▶ bytes, Descriptors
 //	       └─▶ queue, when the reader is slow
 //
-// Identify and OpenProof are what a client shows of a TCP socket: its addresses, and an
-// O_PATH descriptor that stands for it and does not keep it open.
+// Identify and OpenProof make what a client shows of a TCP socket: its addresses, and
+// an O_PATH descriptor that refers to it without keeping it open.
 //
 // # Concurrency
 //
@@ -15,6 +15,6 @@
 //
 // # Limits
 //
-// A packet has as many descriptors as its reader allows. Nobody waits for a reader: an Outbox
-// queues up to its limit, and then says ErrSlow.
+// A packet has as many descriptors as its reader allows. No sender waits for a reader: an
+// Outbox queues up to its limit, and then returns ErrSlow.
 package packet

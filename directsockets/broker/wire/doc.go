@@ -1,5 +1,5 @@
-// Package wire has what a broker of direct sockets and its clients agree on: the messages
-// between them, the page that all clients read, and the key of a connection. SPEC.md,
+// Package wire defines the protocol of the broker of direct sockets: the messages between
+// it and its clients, the page that all clients read, and the key of a connection. SPEC.md,
 // section 6, is its normative text; testdata/messages.golden has a vector for each message,
 // which the C library runs, too.
 //
@@ -11,11 +11,12 @@
 //
 // # Concurrency
 //
-// Values may be copied; Page says what holds for it.
+// Values may be copied; Page documents its own rules.
 //
 // # Limits
 //
-// Little endian. A message of another version is refused: both sides are of one build.
+// Little endian only. A message of another version is refused: both sides must be of
+// one build.
 //
 // # Exports
 //
