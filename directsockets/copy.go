@@ -179,10 +179,6 @@ func (c *Conn) sendFile(file file, limit *io.LimitedReader) (n int64, sent bool,
 		c.clearWake(&t.half)
 		return 0, true, nil
 	}
-	if s, ok := c.shadow.(fileSender); ok {
-		n, err, sent = s.SendFile(&io.LimitedReader{R: file, N: size})
-		return c.sentFile(limit, n, sent && (n > 0 || err != nil), err)
-	}
 	src, err := file.SyscallConn()
 	if err != nil || size <= 0 {
 		return 0, false, nil
@@ -210,29 +206,13 @@ func (c *Conn) sendFile(file file, limit *io.LimitedReader) (n int64, sent bool,
 	case serr != nil:
 		return 0, true, c.opError("write", os.NewSyscallError("sendfile", serr))
 	}
-	return c.sentFile(limit, int64(k), true, nil)
-}
-
-// fileSender is a shadow that has the kernel send a file. handled is false if it cannot,
-// and nothing was sent then.
-type fileSender interface {
-	SendFile(r io.Reader) (n int64, err error, handled bool)
-}
-
-// sentFile counts what sendFile has sent.
-func (c *Conn) sentFile(limit *io.LimitedReader, n int64, sent bool, err error) (int64, bool, error) {
 	if limit != nil {
-		limit.N -= n
+		limit.N -= int64(k)
 	}
-	if n > 0 {
-		c.tx.shadow += uint64(n)
-		c.count.Add(segment.SentShadow, uint64(n))
-		c.sends.Add(1)
-	}
-	if err = c.shadowError(&c.tx.half, "write", err); err == errWoken {
-		err = nil
-	}
-	return n, sent, err
+	t.shadow += uint64(k)
+	c.count.Add(segment.SentShadow, uint64(k))
+	c.sends.Add(1)
+	return int64(k), true, nil
 }
 
 // readsOnce reports whether a Write of w reads each byte once and decides nothing by

@@ -10,6 +10,9 @@ import (
 // a copy that costs less than a message of its own. A larger one is written as it is.
 const gatherMax = 16 << 10
 
+// piecesMax is how many pieces are one write, as of the kernel's writev.
+const piecesMax = 1024
+
 // WriteBuffers writes what bufs has, in order, and takes from it what was written, as
 // net.Buffers.WriteTo does for a net.TCPConn. Small pieces that follow each other are
 // one write.
@@ -20,8 +23,9 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (sum int64, err error) {
 		if consume(bufs, 0); len(*bufs) == 0 {
 			break
 		}
-		var n int64
-		if v, ok := c.shadow.(buffersWriter); ok {
+		v, ok := c.shadow.(buffersWriter)
+		if ok {
+			var n int64
 			var handled bool
 			if n, handled, err = c.writevShadow(v, bufs); handled {
 				sum += n
@@ -32,6 +36,9 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (sum int64, err error) {
 		k, err = c.Write(gather(room[:], *bufs))
 		sum += int64(k)
 		consume(bufs, k)
+		if ok {
+			v.WroteBuffers(k)
+		}
 	}
 	return sum, err
 }
@@ -40,6 +47,8 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (sum int64, err error) {
 // was written.
 type buffersWriter interface {
 	WriteBuffers(*net.Buffers) (int64, error)
+	// WroteBuffers is told of a write of a list's bytes that went another way.
+	WroteBuffers(n int)
 }
 
 // writevShadow writes the list, or a part of it, to the shadow. It is not handled when the
@@ -96,7 +105,7 @@ func firstPieces(bufs net.Buffers, limit int) int {
 func gather(room []byte, bufs net.Buffers) []byte {
 	n := 0
 	for i, b := range bufs {
-		if len(b) > gatherMax || n+len(b) > len(room) {
+		if len(b) > gatherMax || n+len(b) > len(room) || i == piecesMax {
 			if n == 0 {
 				return bufs[i]
 			}

@@ -27,7 +27,7 @@ var guards = []guard{
 	{"tcpsock.go", "func (c *TCPConn) CloseRead() error", "if c.exnOn() { return c.exnCloseRead() };"},
 	{"tcpsock.go", "func (c *TCPConn) CloseWrite() error", "if c.exnOn() { return c.exnCloseWrite() };"},
 	{"tcpsock.go", "func (c *TCPConn) SetLinger(sec int) error", "if c.exnOn() { return c.exnSetLinger(sec) };"},
-	{"splice_linux.go", "func spliceFrom(c *netFD, r io.Reader) (written int64, err error, handled bool)", "if exnFrom(r) { return 0, nil, false };"},
+	{"splice_linux.go", "func spliceFrom(c *netFD, r io.Reader) (written int64, err error, handled bool)", "if exnFrom(r) { return exnSpliceFrom(c, r) };"},
 }
 
 // renamed functions are called by those of std/net/exn.go that take their names.
@@ -49,6 +49,11 @@ var structs = []struct{ file, name, fields, added string }{
 // literals are replaced: they name no fields.
 var literals = []struct{ file, text, replacement string }{
 	{"tcpsock.go", "TCPConn{conn{fd}}", "TCPConn{conn: conn{fd}}"},
+}
+
+// variables are set to something else in the beginning.
+var variables = []struct{ file, name, value, replacement string }{
+	{"splice_linux.go", "pollSplice", "poll.Splice", "exnPollSplice(poll.Splice)"},
 }
 
 // methods are all that a type has, by its releases. A method that is not known here may
@@ -93,6 +98,7 @@ func patchNet(files map[string][]byte) (map[string][]byte, error) {
 	}
 	p.structs()
 	p.literals()
+	p.variables()
 	p.methods()
 	p.knows()
 	if len(p.errors) > 0 {
@@ -245,6 +251,32 @@ func (p *patcher) literals() {
 		}
 		if count != 1 {
 			p.fail(l.file, "%s stands there %d times, want 1", l.text, count)
+		}
+	}
+}
+
+func (p *patcher) variables() {
+	for _, v := range variables {
+		f := p.files[v.file]
+		if f == nil {
+			p.fail(v.file, "there is no such file")
+			continue
+		}
+		found := false
+		for _, d := range f.tree.Decls {
+			d, ok := d.(*ast.GenDecl)
+			if !ok || d.Tok != token.VAR {
+				continue
+			}
+			for _, spec := range d.Specs {
+				if spec := spec.(*ast.ValueSpec); text(f.set, spec) == v.name+" = "+v.value {
+					found = true
+					p.edit(v.file, f.replace(spec.Values[0], v.replacement))
+				}
+			}
+		}
+		if !found {
+			p.fail(v.file, "no var %s = %s", v.name, v.value)
 		}
 	}
 }

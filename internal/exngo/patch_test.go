@@ -87,6 +87,7 @@ func TestRefusals(t *testing.T) {
 		{"tcpsock_posix.go", "func (ln *TCPListener) accept()", "func (ln *TCPListener) acceptOne()", "tcpsock_posix.go: no func (ln *TCPListener) accept() (*TCPConn, error)"},
 		{"udpsock.go", "// UDPAddr represents", "func peek(c Conn) bool { _, ok := c.(*TCPConn); return ok }\n\n// UDPAddr represents", "udpsock.go: peek looks into a TCPConn"},
 		{"udpsock.go", "// UDPAddr represents", "var spare = &TCPConn{}\n\n// UDPAddr represents", "udpsock.go: TCPConn{}"},
+		{"splice_linux.go", "var pollSplice = poll.Splice", "var pollSplice = splice", "splice_linux.go: no var pollSplice = poll.Splice"},
 		{"splice_linux.go", "func spliceFrom(", "func spliceOf(", "splice_linux.go: no func spliceFrom("},
 		{"file_posix.go", "package net\n", "package net\nfunc (", "file_posix.go:"},
 	} {

@@ -8,8 +8,10 @@ package net
 import (
 	"context"
 	exnet "internal/exnet/net"
+	"internal/poll"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -63,19 +65,13 @@ func (s *exnShadow) SetLinger(sec int) error {
 	return nil
 }
 
-// SendFile has the kernel send a file.
-func (s *exnShadow) SendFile(r io.Reader) (n int64, err error, handled bool) {
-	n, err, handled = sendFile(s.fd, r)
-	if err != nil {
-		err = s.opError("write", err)
-	}
-	return n, err, handled
-}
-
 // WriteBuffers writes a list at once.
 func (s *exnShadow) WriteBuffers(v *exnet.Buffers) (int64, error) {
 	return s.writeBuffers((*Buffers)(v))
 }
+
+// WroteBuffers is told of a write of a list that went another way.
+func (s *exnShadow) WroteBuffers(n int) { poll.TestHookDidWritev(n) }
 
 func (s *exnShadow) opError(op string, err error) error {
 	return &OpError{Op: op, Net: s.fd.net, Source: s.fd.laddr, Addr: s.fd.raddr, Err: err}
@@ -267,20 +263,115 @@ func (c *TCPConn) writeBuffers(v *Buffers) (int64, error) {
 	return n, err
 }
 
-func (c *TCPConn) exnReadFrom(r io.Reader) (int64, error) {
-	n, err := c.exn.direct.ReadFrom(r)
+func (c *TCPConn) exnReadFrom(r io.Reader) (n int64, err error) {
+	if src := exnSource(r); src != nil {
+		n, err = exnSplice(c.fd, src, func() (int64, error) { return c.exn.direct.ReadFrom(r) })
+	} else {
+		n, err = c.exn.direct.ReadFrom(r)
+		if exnIsFile(r) {
+			poll.TestHookDidSendFile(&c.fd.pfd, 0, n, err, true)
+		}
+	}
 	if err != nil && err != io.EOF {
 		err = &OpError{Op: "readfrom", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: c.exnError(err)}
 	}
 	return n, err
 }
 
-func (c *TCPConn) exnWriteTo(w io.Writer) (int64, error) {
-	n, err := c.exn.direct.WriteTo(w)
+func (c *TCPConn) exnWriteTo(w io.Writer) (n int64, err error) {
+	if dst := exnStream(w); dst != nil {
+		n, err = exnSplice(dst, c.fd, func() (int64, error) { return c.exn.direct.WriteTo(w) })
+	} else {
+		n, err = c.exn.direct.WriteTo(w)
+	}
 	if err != nil && err != io.EOF {
 		err = &OpError{Op: "writeto", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: c.exnError(err)}
 	}
 	return n, err
+}
+
+// exnStream is the stream socket that x is; nil: it is none.
+func exnStream(x any) *netFD {
+	switch v := x.(type) {
+	case *TCPConn:
+		if v.ok() {
+			return v.fd
+		}
+	case tcpConnWithoutWriteTo:
+		if v.ok() {
+			return v.fd
+		}
+	case *UnixConn:
+		if v.ok() && v.fd.net == "unix" {
+			return v.fd
+		}
+	}
+	return nil
+}
+
+// exnSource is the stream socket that r reads from; nil: none.
+func exnSource(r io.Reader) *netFD {
+	if l, ok := r.(*io.LimitedReader); ok {
+		if l.N <= 0 {
+			return nil
+		}
+		r = l.R
+	}
+	return exnStream(r)
+}
+
+// exnIsFile reports whether r reads a file, which goes to the peer without a buffer between.
+func exnIsFile(r io.Reader) bool {
+	if l, ok := r.(*io.LimitedReader); ok {
+		r = l.R
+	}
+	_, ok := r.(interface {
+		syscall.Conn
+		Stat() (os.FileInfo, error)
+	})
+	return ok
+}
+
+// exnSplices has the copies that stand for a splice, by the descriptor that they write to,
+// which is one of that call's only.
+var exnSplices sync.Map // *poll.FD to func() (int64, error)
+
+// exnSplice is the splice from src to dst, one of which is a direct connection or could be: copy
+// does it. pollSplice is called, as package net does and its tests expect.
+func exnSplice(dst, src *netFD, copy func() (int64, error)) (int64, error) {
+	to, from := exnNumber(dst), exnNumber(src)
+	exnSplices.Store(to, copy)
+	defer exnSplices.Delete(to)
+	n, _, err := pollSplice(to, from, 1<<63-1)
+	return n, err
+}
+
+// exnNumber is an FD that has the number of a descriptor, and nothing else.
+func exnNumber(fd *netFD) *poll.FD {
+	number := &poll.FD{Sysfd: -1}
+	_ = fd.pfd.RawControl(func(d uintptr) { number.Sysfd = int(d) }) // or it is closed
+	return number
+}
+
+// exnPollSplice is what pollSplice is in the beginning, in place of the kernel's.
+func exnPollSplice(kernel func(dst, src *poll.FD, remain int64) (int64, bool, error)) func(dst, src *poll.FD, remain int64) (int64, bool, error) {
+	return func(dst, src *poll.FD, remain int64) (int64, bool, error) {
+		if f, ok := exnSplices.Load(dst); ok {
+			n, err := f.(func() (int64, error))()
+			return n, true, err
+		}
+		return kernel(dst, src, remain)
+	}
+}
+
+// exnSpliceFrom is spliceFrom for bytes that may not be in the socket of r.
+func exnSpliceFrom(c *netFD, r io.Reader) (int64, error, bool) {
+	src := exnSource(r)
+	if src == nil {
+		return 0, nil, false
+	}
+	n, err := exnSplice(c, src, func() (int64, error) { return io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{r}) })
+	return n, err, true
 }
 
 func (c *TCPConn) exnSyscallConn() (syscall.RawConn, error) {
