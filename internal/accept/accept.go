@@ -1,4 +1,5 @@
-// Package accept takes the connections of a Unix socket, whatever runs short.
+// Package accept accepts the connections of a Unix socket, and survives any
+// shortage.
 package accept
 
 import (

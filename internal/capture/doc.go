@@ -7,19 +7,18 @@
 //	 data path, never waits     bounded │        a goroutine of its own
 //	                                    └► full: the frame is lost to the capture
 //
-// A frame on its way has offload metadata instead of a transport checksum; the
-// capture has the checksum, computed on the copy. Segmentation that was left
-// undone stays so: the capture shows the large segments, as a capture on any
-// interface with such offload does. Interfaces have their names, packets their
-// direction and time in nanoseconds, and the statistics at the end say how many
-// frames there were and how many were lost because the writer was too slow.
+// A frame in flight has offload metadata instead of a transport checksum; the
+// capture computes the checksum on its copy. It does not segment: it shows
+// large segments, as a capture on any interface with segmentation offload does.
+// Interfaces have their names, packets their direction and time in nanoseconds,
+// and the statistics at the end say how many frames there were and how many
+// were lost because the writer was too slow.
 //
 // # Concurrency
 //
 // The taps may be called from many goroutines, the other methods as well. The
 // frames of different interfaces, and of the two directions of one, are written
-// in the order in which they came into the queue; their times may differ from it
-// by a little.
+// in the order of the queue, which may differ slightly from that of their times.
 //
 // # Limits
 //

@@ -1,16 +1,17 @@
-// Package cbuild builds a program or library in C from embedded sources, where it is not
-// installed, so that go install needs nothing but itself.
+// Package cbuild builds a C program or library from embedded sources if it is not
+// installed, so that go install needs nothing else.
 //
 // # Architecture
 //
 //	Build ─▶ beside the running program ─▶ /usr/lib/exnet ─▶ the cache: compiled once for each
 //	                                                          version and compiler
 //
-// What is found is used only if nobody but root and this user can have written it.
+// Build uses a file that it finds only if nobody but root and this user can have
+// written it.
 //
 // # Concurrency
 //
-// All functions may be called at the same time, also by many processes.
+// All functions may be called at the same time, even by many processes.
 package cbuild
 
 import (

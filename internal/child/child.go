@@ -1,5 +1,5 @@
-// Package child is what commands that run other programs have in common: why a
-// program did not start, how it ended, and who gets the terminal's keys.
+// Package child helps commands that run other programs: it says why a program
+// did not start and how it ended, and assigns the terminal's keys.
 //
 // # Architecture
 //

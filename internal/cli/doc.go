@@ -1,17 +1,17 @@
-// Package cli is what the commands have in common on their command lines: how flags are
-// defined and explained, how values are read, how errors are told, and exit statuses.
+// Package cli is the common part of all command lines: it defines and explains flags,
+// parses values, reports errors, and has the exit statuses.
 //
 // # Architecture
 //
 //	command's flags (pflag) ► Group, Number, Size ► Help ► -h, man page
 //	error of any package    ► Text                ► one line on standard error
 //
-// The value's name of a flag stands in back quotes at the beginning of its usage, and its
-// default in parentheses at the end:
+// A flag's usage begins with the name of its value in back quotes, and ends with its
+// default in parentheses:
 //
 //	fs.IntVar(&o.runs, "runs", 5, "`N` runs of each path (5)")
 //
-// It does without cobra (see package command), which exn-run does not have.
+// It does not use cobra (see package command), since exn-run does without it.
 //
 // # Concurrency
 //

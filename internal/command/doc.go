@@ -1,5 +1,5 @@
-// Package command is the form of the commands that have commands of their own: exn-tun, dsbench,
-// exn-go, exn-sim. They are trees of cobra commands; this package gives all of them the same help,
+// Package command is the frame of the commands that have subcommands: exn-tun, dsbench, exn-go,
+// exn-sim. They are trees of cobra commands; this package gives all of them the same help,
 // version, completion, man pages, messages and exit statuses.
 //
 // # Architecture
@@ -8,10 +8,10 @@
 //	root.AddCommand(&cobra.Command{...})          one function for each command
 //	command.Run(ctx, root, args, stdout, stderr)  the exit status
 //
-// A command is a function that returns a cobra.Command. It defines its flags, says with Args
-// what may stand behind them, and does its work in RunE; an error of package cli says which exit
-// status it has (cli.Usagef: 2, cli.ExitStatus). Use ends in "[flags]", Short is its line in the
-// list of commands, Long says more and ends with a full stop, Example has lines of commands and,
+// A command is a function that returns a cobra.Command. It defines its flags, says in Args which
+// arguments may follow, and does its work in RunE; an error of package cli sets the exit status
+// (cli.Usagef: 2, cli.ExitStatus). Use ends in "[flags]", Short is its line in the list of
+// commands, Long says more and ends with a full stop, Example has lines of commands and,
 // indented, what they do:
 //
 //	func newDown(p program) *cobra.Command {

@@ -1,5 +1,5 @@
-// Package control is how other processes talk to a node's daemon: the requests and
-// replies of its control socket, what a status tells, and a client.
+// Package control is the protocol of a node's daemon: the requests and replies of
+// its control socket, the content of a status, and a client.
 //
 // # Architecture
 //
@@ -15,10 +15,10 @@
 // # Limits
 //
 // The socket answers the fabric's user and group. A Request is at most MaxRequest bytes
-// long. After Capture and Stop a Client is of no more use.
+// long. Capture and Stop use up a Client.
 //
 // # Exports
 //
-// Each operation of the protocol has a name, and so have the forms of its request and
-// answer and their parts.
+// The names are the operations of the protocol, their requests and replies, and the
+// parts of these.
 package control

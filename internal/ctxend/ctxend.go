@@ -1,5 +1,5 @@
-// Package ctxend ends, with a context, what knows no context: a call that waits in a
-// socket, say.
+// Package ctxend cancels, with a context, calls that take none, such as one that
+// waits in a socket.
 package ctxend
 
 import (

@@ -15,13 +15,13 @@
 //	                 │   exn-tun status, topo, set, down ── control.Dial
 //	                 └─ metrics, if an address is given ◄── Prometheus
 //
-// A Config comes from a TOML file (ReadFile) and the command line. Everything
-// is removed when Run has returned and Close was called; what a killed daemon
-// leaves in the directory, the next one removes.
+// A Config comes from a TOML file (ReadFile) and the command line. Close, after
+// Run has returned, removes everything; the next daemon removes what a killed
+// one leaves in the directory.
 //
 // With a topology, the crossbars of fabric/crossbar stand between the NIC and its
 // links. Each daemon has those of the whole fabric and counts what it sends and
-// fetches itself; who wants the load of the fabric adds up the counts of all.
+// fetches itself; the sum over all daemons is the load of the fabric.
 //
 // # Concurrency
 //

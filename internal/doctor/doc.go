@@ -1,12 +1,12 @@
-// Package doctor looks at a host and says what exnet needs that is not there, and
-// what would make it faster.
+// Package doctor examines a host and reports what exnet lacks there, and what
+// would make it faster.
 //
 // # Architecture
 //
 //	Host: files of /proc, /sys, /dev; trials of the kernel ──▶ Examine ──▶ findings ──▶ table, JSON
 //
-// Each check is a function of a Host, and returns one Finding. A Host is the
-// machine, or what a test makes of it.
+// Each check is a function of a Host that returns one Finding. A Host is the
+// machine, or a test's imitation.
 //
 // # Concurrency
 //
@@ -15,6 +15,6 @@
 //
 // # Limits
 //
-// It changes nothing. What it cannot see (the frequency of virtual CPUs, what the
-// host of a virtual machine does with them) it says it cannot see.
+// It changes nothing. It says so where it cannot see (the frequency of virtual
+// CPUs, what the host of a virtual machine does with them).
 package doctor

@@ -13,17 +13,17 @@
 //
 // The node of a container runs beside it, in the host's mount and PID namespaces, and
 // only its interface is in the container's network namespace: the container needs no
-// privilege, no device and no mount for it. The node outlives the plugin's process, and
-// ends with DEL or GC.
+// privilege, device or mount for it. The node outlives the plugin's process, and ends
+// with DEL or GC.
 //
 // # Concurrency
 //
 // The runtime may run many plugin processes at once, one for each container at a time.
-// What they share are the records' directory, where each writes files of its own, and
-// the fabric's directory, which locks itself.
+// They share the records' directory, where each writes its own files, and the fabric's
+// directory, which locks itself.
 //
 // # Limits
 //
-// The interface is a TUN device: it has no gateway, and routes lead to the fabric
-// alone. A container that needs the world outside has another network for it.
+// The interface is a TUN device: it has no gateway, and routes lead only to the
+// fabric. A container that needs the outside world needs a second network.
 package exncni

@@ -9,20 +9,21 @@
 //	                                                                  ▼
 //	            broker: a node's daemon, or a detached exn-run ◀── HELLO, OFFER, CLAIM
 //
-// With --explain exn-run stays and has the program as a child. Then it stands
-// between program and broker:
+// With --explain exn-run stays as the program's parent, and relays between
+// program and broker:
 //
 //	program ── HELLO + statistics ──► tap ──► broker
 //	                                   └─ watch: the table of each process, read while
 //	                                      it writes, and once more when it has ended
 //
-// "exn-run broker" starts a detached process, a child of init's, that serves this network namespace when no
-// daemon does. All exn-run's of the namespace share it; it ends some seconds after
-// its last client, and after the last program that exn-run became.
+// "exn-run broker" starts a detached process, a child of init, that serves this network namespace
+// when no daemon does. Every exn-run in the namespace shares it; it ends some seconds after its
+// last client, and after the last program that exn-run became.
 //
 // # Concurrency
 //
-// Run runs on the main goroutine. The types say what may be called from many.
+// Run runs on the main goroutine. Each type says which methods may be called
+// from many.
 //
 // # Limits
 //

@@ -1,5 +1,5 @@
 // Package exnsim is the program exn-sim: it reads a scenario, runs all its
-// combinations, and writes what they put on the links.
+// combinations, and writes the load that they put on the links.
 //
 // # Architecture
 //

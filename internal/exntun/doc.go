@@ -1,5 +1,5 @@
 // Package exntun is the program exn-tun: it brings up the interface exn0 and
-// shows what goes on there.
+// shows its traffic and state.
 //
 // # Architecture
 //
@@ -13,23 +13,22 @@
 //	                     └──► a command, a shell, servers beside it
 //
 // A lab (package lab) is a node.Cluster (nodes with an exn0 each, in network namespaces, on
-// one fabric in this process) and, when something is to be compared, a veth
-// pair between two more namespaces. What is measured on exn0 is measured on the
-// veth pair in the same run, in turn and by the same code: package tcpbench, in
-// processes of its own, which are this program again (the hidden command
-// "worker").
+// one fabric in this process) and, for comparisons, a veth pair between two more
+// namespaces. Every measurement of exn0 is repeated on the veth pair in the same run, in
+// turn and by the same code: package tcpbench, in copies of this program (the hidden
+// command "worker").
 //
-// A check says whether something works, and every check is made whatever became
-// of the others. An error ends the demonstration.
+// A check says whether something works, and runs whether or not others failed.
+// An error ends the demonstration.
 //
 // # Processes
 //
-// The user's command and shell stay in this program's process group, so that
-// the keys of the terminal reach them as if exn-tun was not there; while they
-// run, Ctrl-C is theirs. Servers and measuring processes have groups of their
-// own. This process adopts what they leave behind (PR_SET_CHILD_SUBREAPER),
-// collects what of it has ended, and in the end ends the rest. The namespaces
-// have no name, so the kernel removes them with this process, however that ends.
+// The user's command and shell stay in this program's process group, so that the
+// keys of the terminal, Ctrl-C included, reach them directly. Servers and
+// measuring processes have their own groups. This process adopts their orphans
+// (PR_SET_CHILD_SUBREAPER), reaps them, and finally ends the rest. The
+// namespaces have no name, so the kernel removes them with this process, however
+// it ends.
 //
 // # Concurrency
 //

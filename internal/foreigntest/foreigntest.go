@@ -1,6 +1,5 @@
-// Package foreigntest is the hostile owner of foreign memory in tests: what was read
-// once is another the next time, always, so that code that reads twice is found
-// without luck.
+// Package foreigntest plays the hostile owner of foreign memory in tests: every byte
+// changes after its first read, so that code that reads twice always fails.
 //
 // # Architecture
 //
@@ -12,7 +11,7 @@
 //
 // # Limits
 //
-// For tests only. What is read as an atomic word is not seen.
+// For tests only. It does not see reads of atomic words.
 package foreigntest
 
 import (

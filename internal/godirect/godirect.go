@@ -1,8 +1,8 @@
 // Package godirect decides which connections of a Go program that exn-go built are
 // direct sockets. Package net of such a program calls it; nothing else does.
 //
-// The environment decides, as it does for exn-run's library: a program that has none of
-// EXNET_LOOPBACK, EXNET_RULES and EXNET_BROKER has plain TCP, and no goroutine more.
+// The environment decides, as it does for exn-run's library: a program with none of
+// EXNET_LOOPBACK, EXNET_RULES and EXNET_BROKER has plain TCP, and no extra goroutine.
 //
 // Concurrency: all functions may be called from many goroutines.
 package godirect

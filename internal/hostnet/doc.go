@@ -9,10 +9,11 @@
 //	CreateVeth  a pair of interfaces in two namespaces   (the benchmark control)
 //	Watch       kernel: "something changed" -> list again -> compare -> events
 //
-// A watcher does not believe the single messages of the kernel, which may be
-// lost (ENOBUFS) and do not tell all (IPv4 routes that go with their interface
-// are not reported). It takes them as a hint, lists anew, and reports the
-// difference, so that what it reported always adds up to what is there.
+// A watcher does not rely on single messages of the kernel, which may be lost
+// (ENOBUFS) and are incomplete (IPv4 routes that vanish with their interface
+// are not reported). It takes them as a hint, lists everything again, and
+// reports the difference, so that its reports always add up to the current
+// state.
 //
 // # Concurrency
 //

@@ -1,5 +1,5 @@
-// Package housetest has no code, but tests of the repository as a whole: that imports lead
-// down, that each package is documented, that the documents name files that exist.
+// Package housetest tests the repository as a whole: imports lead down, each package is
+// documented, documents name files that exist.
 //
 // # Architecture
 //

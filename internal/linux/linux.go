@@ -1,3 +1,3 @@
-// Package linux does nothing, and builds on Linux only. Who uses what only Linux has
-// imports it, so that a build for another system ends with one error that says so.
+// Package linux does nothing, and builds only on Linux. Packages that need Linux
+// import it, so that a build for another system ends with one error that says so.
 package linux

@@ -13,17 +13,17 @@
 //	Start    one thread per namespace: setns, own mount  -> lives until Close,
 //	         namespace with the right /sys, fork + exec     then dies
 //
-// A thread that is in the wrong place is never unlocked: the Go runtime ends a
-// thread whose locked goroutine returns, so no other goroutine can meet it.
-// The main thread cannot be ended and is what /proc/PID shows of the process,
-// so it is never used.
+// A thread in the wrong namespace is never unlocked: the Go runtime ends a
+// thread whose locked goroutine returns, so no other goroutine can run on it.
+// The main thread cannot be ended, and /proc/PID shows its namespace, so it is
+// never used.
 //
 // A namespace (New) has no name: it is a descriptor, and the kernel removes it with
-// the last descriptor, socket and process in it. Nothing stays behind, however this
+// the last descriptor, socket and process in it. Nothing remains, however this
 // process ends.
 //
 // Without root, ReexecInUserNS runs the program again in a user namespace in
-// which it may do all this.
+// which all of this is allowed.
 //
 // # Concurrency
 //

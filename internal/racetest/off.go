@@ -1,6 +1,6 @@
 //go:build !race
 
-// Package racetest tells tests whether the race detector is on.
+// Package racetest says whether the race detector is on.
 //
 // # Architecture
 //

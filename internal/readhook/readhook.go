@@ -1,6 +1,6 @@
 // Package readhook lets a test see which foreign memory is read, to change it behind
 // the reader's back: code that reads a byte a second time then finds another value.
-// In a program nothing is set, and a read costs one load more.
+// In a program no hook is set, and a read costs one extra load.
 //
 // # Architecture
 //

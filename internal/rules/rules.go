@@ -1,9 +1,9 @@
-// Package rules is the policy that exn-run's options and the environment make: which
-// connections of which programs may be direct (SPEC.md, section 8).
+// Package rules decides which connections of which programs may be direct, by
+// exn-run's options and the environment (SPEC.md, section 8).
 //
 //	rules file ── Parse ──▶ Rules ── Compile ──▶ EXNET_RULES ── FromEnvironment ──▶ Policy
 //
-// Concurrency: Rules and Policies are not changed; all may be used from many goroutines.
+// Concurrency: Rules and Policies are immutable, and may be used from many goroutines.
 package rules
 
 import (

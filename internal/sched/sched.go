@@ -2,18 +2,19 @@
 //
 // # Architecture
 //
-// The data path is to the host what a softirq is to a kernel: when it is put
-// behind the programs that wait for it, all of them wait. Under the fair
+// The data path is to the host what a softirq is to a kernel: if the scheduler
+// runs it after the programs that wait for it, all of them wait. Under the fair
 // scheduler it was runnable but not running for a fifth of the time, and moved
-// 0.52 of what a veth pair does; with SCHED_RR it moved 0.64 in the same run.
+// 0.52 times as much as a veth pair; with SCHED_RR it moved 0.64 times as much
+// in the same run.
 //
-// The whole process runs at real-time priority, not the one thread that reads
-// the packets: what the Go runtime does for that thread (garbage collection,
-// handing over a place in the scheduler) is done by others, and the thread
-// would wait for them for ever on a CPU that it does not leave to them.
+// The whole process runs at real-time priority, not just the thread that reads
+// the packets: other threads of the Go runtime work for that thread (garbage
+// collection, scheduling), and it could wait for them for ever on a CPU that it
+// does not yield.
 //
-// Threads that are made later inherit the policy, and so would programs: a
-// thread that starts one calls Fair first (package netns does).
+// New threads inherit the policy, and so would programs: a thread that starts
+// one calls Fair first (package netns does).
 //
 // The lowest priority is enough, and the kernel leaves 5 % of a CPU to the fair
 // scheduler however busy real-time threads are (sched_rt_runtime_us, and the

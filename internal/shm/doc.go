@@ -1,7 +1,7 @@
 // Package shm is the memory that processes of one host share: sealed memfds with
 // one writer each or with two, words and slots in them, an arena of buffers, the
-// bell that wakes a process on the other end of a socket, and the few instructions
-// that the Go language has no words for.
+// bell that wakes a process at the other end of a socket, and a few instructions
+// that Go cannot express.
 //
 // # Architecture
 //
@@ -13,21 +13,20 @@
 //	          ├── Words, Slots: views with atomics
 //	          └── Arena: pages that are handed out and taken back
 //
-// The seals are what makes a mapping safe: without F_SEAL_SHRINK a peer could
-// cut the file and every access would raise SIGBUS, and F_SEAL_FUTURE_WRITE is
-// the kernel's word that nobody but the owner writes (fcntl(2), Linux 5.1).
+// The seals make a mapping safe: without F_SEAL_SHRINK a peer could cut the
+// file and every access would raise SIGBUS; with F_SEAL_FUTURE_WRITE the kernel
+// guarantees that only the owner writes (fcntl(2), Linux 5.1).
 //
-// CreateShared and MapShared are for segments that both sides write, which nobody
-// resizes. What another process can write is no slice but a Foreign, whose Memory is
-// read once (package foreign). Release is a store that costs no more than a plain one; Membarrier is the
-// fence that one side has both pass; PrefetchSlot, PrefetchW and SpinSlot are for
-// cache lines that travel between two cores; CPU says where the caller runs. All
-// have a plain form where they are not on amd64.
+// CreateShared and MapShared are for segments that both sides write and nobody resizes. Memory that
+// another process can write is not a slice but a Foreign, whose Memory is read once (package
+// foreign). Release is a store-release at the cost of a plain store; Membarrier is a fence for both
+// sides, paid by one; PrefetchSlot, PrefetchW and SpinSlot handle cache lines that travel between
+// two cores; CPU says where the caller runs. All have a plain form on other machines than amd64.
 //
 // # Concurrency
 //
-// A Segment's memory is shared: what lies in it is atomics, or ordered by them.
-// Arena has a lock of its own.
+// A Segment's memory is shared: everything in it is atomic, or ordered by
+// atomics. Arena has its own lock.
 //
 // # Limits
 //
@@ -36,6 +35,6 @@
 //
 // # Exports
 //
-// It is the one place for what needs unsafe or assembly in shared memory, so it is wide and flat: each
+// All unsafe code and assembly for shared memory is here, so the package is wide and flat: each
 // function is one instruction or one system call.
 package shm

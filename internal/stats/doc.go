@@ -7,9 +7,9 @@
 //	every operation    -> Histogram -> Quantile, Mean (merged over runs)
 //	two groups of runs -> Differ -> ratio, and whether it is beyond the noise
 //
-// The median over runs stands for a figure, because one disturbed run moves a
-// mean and not a median. The spread, the distance of the extremes over the
-// median, says whether the figure may be believed.
+// A figure is the median over runs, because one disturbed run moves a mean but
+// not a median. The spread, the distance of the extremes over the median, says
+// whether to trust the figure.
 //
 // # Concurrency
 //

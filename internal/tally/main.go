@@ -1,20 +1,21 @@
 // Tally prints what a "go test -json" says on its standard input as go test itself does,
-// without what passed tests print, and keeps account of it in a file, to which several
-// runs add:
+// without what passed tests print, and keeps a tally in a file, to which several runs
+// add:
 //
 //	go test -json ./... | tally -file F    print this run, and add it to F
 //	tally -file F -sum                     list what was skipped and what failed, and count
 //	tally -file F -again                   list the tests that are to be run again
 //	tally -file F -steady TEST             TEST passed then: it is unsteady, and has not failed
 //
-// The last line of a sum is "N passed, N failed, N skipped". A test with subtests is not
-// counted, they are; a package that does not build is one that failed. With a run that
-// failed, and a sum that has failures, the exit status is 1.
+// The last line of a sum is "N passed, N failed, N skipped". Subtests count, a test that
+// has them does not; a package that does not build counts as one failure. The exit
+// status is 1 if the run, or the sum, has failures.
 //
-// A test is to be run again if it may have failed by the work beside it: few have failed, and none
-// with a data race, a panic or a sanitizer's finding. The list has a line for each: the package, a
-// pattern for go test -run, and the test as -steady wants it, with tabs between. With -race, a run's
-// tests are to be run again with the race detector, and their lines begin with "-race" and not "-".
+// Tests are to be run again if other work on the machine may have made them fail: few have failed,
+// and none with a data race, a panic or a sanitizer's finding. The list has a line for each: the
+// package, a pattern for go test -run, and the test as -steady wants it, with tabs between. With
+// -race, a run's tests are to be run again with the race detector, and their lines begin with
+// "-race" and not "-".
 package main
 
 import (

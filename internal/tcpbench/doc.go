@@ -8,8 +8,8 @@
 //	                             |
 //	                             +--> a worker process at either end
 //
-// On the kernel's sockets the two ends are processes of their own: the program
-// starts itself as a worker (package worker) in either end's network namespace.
+// On the kernel's sockets each end is a separate process: the program starts
+// itself as a worker (package worker) in that end's network namespace.
 //
 //	Pair                                        worker (listens)
 //	   | {"kind":"stream","listens":true,...}      |
@@ -21,14 +21,14 @@
 //	   |                          {"result":{"bytes":...}}   |
 //	   | <-------------------------------------------------- |
 //
-// Two ends in one Go process would share a scheduler, and would be woken by it
-// and not by the kernel. A worker does plain blocking system calls on locked
-// threads, as a C program does; the poller of the Go runtime has no part in it.
-// Other transports than the kernel's sockets have their own connections (conn);
-// all else is the same.
+// Two ends in one Go process would share a scheduler, which would wake them
+// instead of the kernel. A worker makes plain blocking system calls on locked
+// threads, as a C program does, without the poller of the Go runtime.
+// Transports other than the kernel's sockets have their own connections (conn);
+// everything else is the same.
 //
-// Where programs have no socket of the kernel, InProcess measures in the same way
-// over connections whose two ends are both in one process.
+// Where programs have no kernel socket, InProcess measures in the same way over
+// connections with both ends in one process.
 //
 // # Method
 //

@@ -11,21 +11,20 @@
 // not computed yet and into which size a segment of up to 64 KB is to be cut.
 // It is passed through, so that neither happens between two nodes.
 //
-// golang.zx2c4.com/wireguard/tun takes the device into service: it makes the
-// descriptor non-blocking and negotiates the offloads. Its own Read and Write
-// are not used, because they cut the segments and compute the checksums in user
-// space, nor is what it runs beside them (two goroutines that watch the
-// interface; package hostnet does that for addresses and routes as well).
+// golang.zx2c4.com/wireguard/tun sets the device up: it makes the descriptor
+// non-blocking and negotiates the offloads. Its Read and Write are not used,
+// because they segment and compute checksums in user space; nor are its two
+// goroutines that watch the interface (package hostnet does that, for addresses
+// and routes as well).
 //
 // Read and Write are raw system calls that the Go scheduler does not see. A TUN
 // descriptor that is non-blocking copies the packet at once or says ErrAgain,
-// so they never sleep, and the hand-over of the processor that surrounds an
-// ordinary system call would cost more than it could save. A write runs the
+// so they never sleep, and releasing the Go processor around them, as an
+// ordinary system call does, would cost more than it saves. A write runs the
 // kernel's receive path, up to the socket, before it returns.
 //
-// Whoever wants to wait for packets does so in the Go runtime's poller
-// (SyscallConn), or with Config.OwnPoller by poll(2), epoll(7) or io_uring(7)
-// on Fd.
+// To wait for packets, use the Go runtime's poller (SyscallConn), or with
+// Config.OwnPoller poll(2), epoll(7) or io_uring(7) on Fd.
 //
 // With Config.TAP the device is a TAP device, an Ethernet interface: an Ethernet header
 // stands between the virtio-net header, whose offsets count from it, and the packet.
@@ -36,8 +35,8 @@
 // # Concurrency
 //
 // All methods may be called from many goroutines; packets of one goroutine stay
-// in order. Close waits for calls that are in the kernel, which is short, and
-// wakes whoever waits in SyscallConn.
+// in order. Close briefly waits for calls in the kernel, and wakes waiters in
+// SyscallConn.
 //
 // # Limits
 //

@@ -1,4 +1,4 @@
-// Package version tells what this program was built from.
+// Package version says what this program was built from.
 //
 // Concurrency: all functions may be called from many goroutines.
 package version

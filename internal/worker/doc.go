@@ -1,11 +1,11 @@
-// Package worker does jobs in processes of their own, which are this program
-// again.
+// Package worker runs jobs in separate processes, which are copies of this
+// program.
 //
 // # Architecture
 //
 // The program starts itself with a hidden command as its only argument, and the
-// two talk in lines of JSON: the job, what there is to be noted on the way, and
-// the result or why there is none.
+// two exchange lines of JSON: the job, notes on the way, and the result or the
+// error.
 //
 //	Start                                  Run
 //	   | stdin:  {...}                       |  the job
@@ -15,8 +15,8 @@
 //	   | stdout: {"result":...}              |  or {"error":"..."}
 //	   | <---------------------------------- |
 //
-// A worker's standard input stays open as long as somebody wants its result. It
-// ends with this program, however that ends, and then the worker does, too.
+// A worker's standard input stays open as long as its result is wanted. It
+// closes with this program, however that ends, and then the worker ends, too.
 //
 // # Concurrency
 //
@@ -25,5 +25,5 @@
 //
 // # Limits
 //
-// An error comes as its text: errors.Is does not see through it.
+// An error arrives as text: errors.Is does not match it.
 package worker

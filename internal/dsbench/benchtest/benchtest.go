@@ -1,5 +1,5 @@
-// Package benchtest is what the tests of dsbench and of its paths share: who is left
-// behind, what can be had here, waiting without a race.
+// Package benchtest has helpers for the tests of dsbench and its paths: they find
+// leftover processes, check what this host offers, and wait without races.
 //
 // # Concurrency
 //

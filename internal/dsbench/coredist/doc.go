@@ -1,5 +1,5 @@
-// Package coredist measures how far two CPUs are from each other: what a cache
-// line and 64 KB of data cost on their way from one to the other.
+// Package coredist measures how far two CPUs are from each other: the time that
+// a cache line and 64 KB of data take from one to the other.
 //
 // # Architecture
 //
@@ -9,13 +9,13 @@
 //
 //	  writes 64 KB, then the word ─────▶   copies 64 KB  HandOver: this copy
 //
-// On a virtual machine the distance changes while it runs: the host moves virtual
-// CPUs about. Paths through shared memory then differ by a factor of three to
-// five, and TCP hardly. So a figure without the distance says little.
+// On a virtual machine the distance changes as the host moves virtual CPUs. Paths
+// through shared memory then differ by a factor of three to five, and TCP hardly.
+// So a figure without the distance says little.
 //
-// Beside it stands how fast memory is copied, in the cache (64 KB) and beyond (64 MB):
-// a host whose memory and caches others use has been seen at a third of what it does
-// when it is quiet, and what copies more then loses more.
+// The result also has the speed of copying, in the cache (64 KB) and beyond (64 MB):
+// on a host shared with others it has dropped to a third of its quiet value, which
+// costs most where most is copied.
 //
 // # Concurrency
 //
@@ -23,7 +23,7 @@
 //
 // # Limits
 //
-// Other work on the two CPUs disturbs it: the least of many rounds is taken for
-// the cache line, and the lower quartile for the hand-over. It gives up after
-// Limit.
+// Other work on the two CPUs disturbs it, so it takes the minimum of many
+// rounds for the cache line, and the lower quartile for the hand-over. It gives
+// up after Limit.
 package coredist

@@ -6,7 +6,8 @@
 //	Options ─▶ Run ─▶ osu.c, compiled by each MPI's own compiler
 //	              └─▶ a path ─▶ exn-rsh ─▶ mpirun in its namespaces ─▶ lines ─▶ rows
 //
-// The runs of all paths alternate, so that whatever else the machine does falls on each.
+// The runs of all paths alternate, so that other work on the machine affects all of them
+// alike.
 //
 // # Concurrency
 //
@@ -15,5 +16,5 @@
 // # Limits
 //
 // Root only: the ranks are in namespaces. An MPI that does not end after its last line is
-// told to (MPICH over UCX; docs/mpi.md).
+// ended (MPICH over UCX; docs/mpi.md).
 package mpi

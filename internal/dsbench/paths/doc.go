@@ -1,4 +1,4 @@
-// Package paths has the ways from one program to another that dsbench measures: the
+// Package paths has the paths between two programs that dsbench measures: the
 // kernel's TCP over several devices, netstack, direct sockets, and the NIC itself.
 //
 // # Architecture
@@ -6,8 +6,8 @@
 //	Kinds, KindOf ► Kind.Open ► Path: Setup, Measure (package tcpbench, rawbench), Close
 //
 // On the kernel's paths package tcpbench measures, with a process at either end;
-// the same code runs on lo, veth, exn and exn-shm. These processes, and six
-// more kinds, are dsbench again, started by itself with a hidden command
+// the same code runs on lo, veth, exn and exn-shm. These processes, and six more
+// kinds, are copies of dsbench, which starts itself with a hidden command
 // (WorkerOf, package worker):
 //
 //	worker            one end of a measurement over the kernel's TCP
@@ -18,11 +18,11 @@
 //	broker-worker     the broker of path ds
 //	raw-worker        one measurement of VELO or RMA themselves, or one end of it
 //
-// The nodes have processes of their own so that their CPU time can be told and
-// added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet
-// in a temporary directory, and the shm link joins them. So exn and exn-shm tell
-// what a border between processes costs. Those of exn-stream share nothing but a veth
-// pair, and a plain stream link over it, whose TCP has cubic as congestion control.
+// The nodes have their own processes so that their CPU time can be measured and
+// added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet in a
+// temporary directory, and the shm link joins them. So exn and exn-shm together show
+// the cost of a process boundary. Those of exn-stream share only a veth pair, with a
+// plain stream link over it, whose TCP uses cubic as congestion control.
 //
 // Netstack is a library: its two nodes and both ends of the measurement are in
 // one worker by necessity, and share a scheduler. That favours it in latency,
@@ -30,9 +30,9 @@
 // where all share the same CPUs.
 //
 // Direct sockets (ds) are measured by the same workers, which make their
-// connections with package directsockets. A row of theirs says that the bytes went
-// the direct way: a measurement of which more than a hundredth went over TCP fails.
-// Only crr is different: a connection for one request stays on TCP, by design.
+// connections with package directsockets. Their rows guarantee that the bytes went
+// direct: a measurement with more than a hundredth over TCP fails. Only crr is
+// different: a connection for one request stays on TCP, by design.
 //
 // # Concurrency
 //

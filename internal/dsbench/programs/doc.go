@@ -5,9 +5,9 @@
 //
 //	Parse -> Options; Pairs -> Pair.Measure -> a server and its clients on each path -> rows
 //
-// A Pair is a server, a client and what the client prints. The runs of both paths alternate, so
-// that whatever else the machine does falls on both. A run in which no connection of the client
-// was direct is an error, by exn-run's report.
+// A Pair is a server, a client and a parser for the client's output. The runs of both paths
+// alternate, so that other work on the machine affects both alike. A run in which no connection
+// of the client was direct is an error, by exn-run's report.
 //
 // # Concurrency
 //
@@ -15,6 +15,6 @@
 //
 // # Limits
 //
-// Programs that are not installed are left out. The server's port is one that was free a moment
-// before.
+// Programs that are not installed are left out. The server's port was free a moment before, and
+// may be taken since.
 package programs

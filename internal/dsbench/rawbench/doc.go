@@ -9,11 +9,11 @@
 //	              ◀── RMA GET ───────                   stream
 //	              ── RMA PUT ─▶ ◀─ RMA PUT ──           ping-pong
 //
-// What passes between the two ends besides the figures (addresses of registered
-// memory, the end of a measurement) goes over VELO, with tags of its own.
+// The two ends exchange control data (addresses of registered memory, the end
+// of a measurement) over VELO, with its own tags.
 //
 // Both ends poll, as programs over EXTOLL's user-space libraries do (thesis 3.2):
-// the figures are what the layers above cannot beat.
+// the figures bound those of the layers above.
 //
 // # Concurrency
 //

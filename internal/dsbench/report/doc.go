@@ -1,5 +1,5 @@
-// Package report draws what dsbench measured: an HTML page that stands alone, with figures,
-// a sentence under each that is made from its data, and the data themselves.
+// Package report draws dsbench's measurements: a self-contained HTML page with figures, a
+// sentence under each, generated from its data, and the data themselves.
 //
 // # Architecture
 //

@@ -1,5 +1,5 @@
-// Package result has the form of what dsbench measures: a Row for each path and size, and the
-// Machine that it was measured on; and how numbers are written for people.
+// Package result defines the form of dsbench's results: a Row for each path and size, and the
+// Machine that it was measured on; and formats numbers for people.
 //
 // # Architecture
 //

@@ -1,5 +1,5 @@
-// Package lab is what "exn-tun demo" happens in: nodes with an exn0 each, a veth pair to
-// compare them with, and the traffic that is sent over both.
+// Package lab is the setting of "exn-tun demo": nodes with an exn0 each, a veth pair for
+// comparison, and the traffic over both.
 //
 // # Architecture
 //
@@ -10,7 +10,7 @@
 //
 // # Concurrency
 //
-// A Lab is made and closed by one goroutine. Traffic may be sent by many at once.
+// One goroutine makes and closes a Lab. Many may send traffic at once.
 //
 // # Limits
 //

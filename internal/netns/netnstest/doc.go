@@ -1,5 +1,6 @@
-// Package netnstest has what tests that build network namespaces share: they
-// skip with the reason where that is not possible, and they leave nothing.
+// Package netnstest has helpers for tests that build network namespaces: such
+// tests skip, with the reason, where that is not possible, and leave nothing
+// behind.
 //
 // # Limits
 //
