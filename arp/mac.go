@@ -70,7 +70,7 @@ func (m MAC) LinkLocal() netip.Addr {
 func Multicast(group netip.Addr) (MAC, error) {
 	switch {
 	case !group.IsMulticast():
-		return MAC{}, fmt.Errorf("arp: %w: %v is no multicast group", ErrAddress, group)
+		return MAC{}, fmt.Errorf("arp: %w: %v is not a multicast group", ErrAddress, group)
 	case group.Is4():
 		a := group.As4() // 01:00:5e and the lower 23 bits, RFC 1112 section 6.4
 		return MAC{0x01, 0x00, 0x5e, a[1] & 0x7f, a[2], a[3]}, nil

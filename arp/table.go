@@ -95,10 +95,10 @@ func (t *Table) Generation() uint64 { return t.generation.Load() }
 // addresses can be entered (ErrAddress). A zone is ignored.
 func (t *Table) Put(generation uint64, dst netip.Addr, e Entry) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.IsMulticast() || dst == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-		return fmt.Errorf("arp: %w: %v is no unicast address", ErrAddress, dst)
+		return fmt.Errorf("arp: %w: %v is not a unicast address", ErrAddress, dst)
 	}
 	if e.MAC.IsMulticast() || e.MAC == (MAC{}) {
-		return fmt.Errorf("arp: %w: %v has the MAC address %v, which is no unicast address", ErrAddress, dst, e.MAC)
+		return fmt.Errorf("arp: %w: %v has the MAC address %v, which is not a unicast address", ErrAddress, dst, e.MAC)
 	}
 	x, k := t.find(dst)
 	t.mu.Lock()

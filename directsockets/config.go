@@ -82,7 +82,7 @@ func (c Config) withDefaults() (*Config, error) {
 		c.MaxSlots = max(defaultMaxSlots, c.Slots)
 	}
 	if c.MaxRing < 0 || c.MaxSlots < 0 || c.UpgradeSends < 0 || c.UpgradeBytes < 0 || c.Threshold < 0 || c.Chunk < 0 {
-		return nil, fmt.Errorf("%w: no number may be negative but Spin", ErrConfig)
+		return nil, fmt.Errorf("%w: only Spin may be negative", ErrConfig)
 	}
 	if err := (segment.Config{Slots: c.Slots, Ring: c.Ring}).Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)

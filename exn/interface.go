@@ -86,7 +86,7 @@ const (
 
 func (c Config) withDefaults() (Config, error) {
 	if c.NIC == nil {
-		return c, errors.New("exn: Config.NIC is nil; open one with nic.New")
+		return c, errors.New("exn: Config.NIC is nil: open one with nic.New")
 	}
 	if c.MTU == 0 {
 		c.MTU = mtu.Default

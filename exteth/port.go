@@ -123,7 +123,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	switch {
 	case c.Receiver == nil:
-		return c, errors.New("exteth: Config.Receiver is nil; frames need somewhere to go")
+		return c, errors.New("exteth: Config.Receiver is nil")
 	case c.MaxFrame < EthernetHeaderLen || c.MaxFrame > MaxFrame:
 		return c, fmt.Errorf("exteth: MaxFrame of %d bytes; use %d to %d", c.MaxFrame, EthernetHeaderLen, MaxFrame)
 	case c.EagerThreshold < MinEagerThreshold || c.EagerThreshold > c.MaxFrame:

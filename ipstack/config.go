@@ -82,7 +82,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("ipstack: %w: no link", ErrConfig)
 	}
 	if n := c.Link.MTU(); n < int(mtu.MinIPv4) {
-		return c, fmt.Errorf("ipstack: %w: MTU %d, the least is %d", ErrConfig, n, mtu.MinIPv4)
+		return c, fmt.Errorf("ipstack: %w: MTU %d, the minimum is %d", ErrConfig, n, mtu.MinIPv4)
 	}
 	if c.Clock == nil {
 		c.Clock = tcpip.NewStdClock()
@@ -91,7 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.TCPBuffer = DefaultTCPBuffer
 	}
 	if c.TCPBuffer < minTCPBuffer {
-		return c, fmt.Errorf("ipstack: %w: TCP buffer of %d bytes, the least is %d", ErrConfig, c.TCPBuffer, minTCPBuffer)
+		return c, fmt.Errorf("ipstack: %w: TCP buffer of %d bytes, the minimum is %d", ErrConfig, c.TCPBuffer, minTCPBuffer)
 	}
 	switch c.CongestionControl {
 	case "":

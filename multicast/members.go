@@ -60,7 +60,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	switch {
 	case c.Registry == nil:
-		return c, errors.New("multicast: Config.Registry is nil; memberships need somewhere to go")
+		return c, errors.New("multicast: Config.Registry is nil")
 	case c.QueryInterval < 0 || c.ResponseTime < 0 || c.ResponseTime > c.QueryInterval:
 		return c, fmt.Errorf("multicast: query interval %v, response time %v; use positive times, the second not over the first", c.QueryInterval, c.ResponseTime)
 	case c.Robustness < 1 || c.Robustness > 7:

@@ -29,7 +29,7 @@ var (
 	ErrClosed = errors.New("napi: context is closed")
 
 	// ErrRunning says that Run was called twice.
-	ErrRunning = errors.New("napi: context is running already")
+	ErrRunning = errors.New("napi: context is already running")
 )
 
 // Mode says how a Context learns that there is something to poll.

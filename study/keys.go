@@ -53,7 +53,7 @@ func keyNames(keys []keyInfo) string {
 func text(v any) (any, error) {
 	s, ok := v.(string)
 	if !ok || s == "" {
-		return nil, fmt.Errorf("%v is no text in quotes", v)
+		return nil, fmt.Errorf("%v is not a quoted string", v)
 	}
 	return s, nil
 }
@@ -72,7 +72,7 @@ func whole(low, high int64) func(any) (any, error) {
 	return func(v any) (any, error) {
 		n, ok := v.(int64)
 		if !ok || n < low || n > high {
-			return nil, fmt.Errorf("%v is no whole number from %d to %d", v, low, high)
+			return nil, fmt.Errorf("%v is not a whole number from %d to %d", v, low, high)
 		}
 		return n, nil
 	}
@@ -90,7 +90,7 @@ func size(v any) (any, error) {
 	}
 	n, err := strconv.ParseUint(digits, 10, 32)
 	if err != nil || n == 0 {
-		return nil, fmt.Errorf("%v is no number of bytes, such as 64 or \"64k\"", v)
+		return nil, fmt.Errorf("%v is not a number of bytes, such as 64 or \"64k\"", v)
 	}
 	return n * uint64(unit), nil
 }
@@ -99,7 +99,7 @@ func duration(v any) (any, error) {
 	s, _ := v.(string)
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 || d > 1e6*time.Hour {
-		return nil, fmt.Errorf("%v is no time above 0, such as \"10s\"", v)
+		return nil, fmt.Errorf("%v is not a time above 0, such as \"10s\"", v)
 	}
 	return d, nil
 }
@@ -122,7 +122,7 @@ func parseSubmit(s string) (kind string, d time.Duration, err error) {
 	}
 	d, err = time.ParseDuration(rest)
 	if err != nil || d < 0 || !slices.Contains([]string{"at", "every", "exp"}, kind) || d > 1e6*time.Hour {
-		return "", 0, fmt.Errorf("%q is no time of arrival: use \"5s\", \"every:10s\" or \"exp:10s\"", s)
+		return "", 0, fmt.Errorf("%q is not a time of arrival: use \"5s\", \"every:10s\" or \"exp:10s\"", s)
 	}
 	return kind, d, nil
 }

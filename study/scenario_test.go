@@ -75,19 +75,19 @@ submit = "soon"
 duration = "-1s"
 count = 1.5
 ranks = "many"
-`, `s.toml:1: topology: 5 is no text in quotes
-s.toml:2: cores: 0 is no whole number from 1 to 65536
-s.toml:3: seed: -1 is no whole number from 0 to 9223372036854775807
+`, `s.toml:1: topology: 5 is not a quoted string
+s.toml:2: cores: 0 is not a whole number from 1 to 65536
+s.toml:3: seed: -1 is not a whole number from 0 to 9223372036854775807
 s.toml:6: selector: the list is empty
 s.toml:5: placement: "block " is none of block, cyclic
-s.toml:4: router: "fastest" is none of tables, dor, dmodk, smodk, random, minsum, minmax, alg3
+s.toml:4: router: "fastest" is none of tables, dor, dmodk, smodk, random, minsum, minmax, refine, alg3
 s.toml:7: pattern is missing
-s.toml:13: ranks: many is no whole number from 1 to 1048576
-s.toml:8: bytes: 64q is no number of bytes, such as 64 or "64k"
-s.toml:9: class: 3 is no text in quotes
-s.toml:10: submit: "soon" is no time of arrival: use "5s", "every:10s" or "exp:10s"
-s.toml:11: duration: -1s is no time above 0, such as "10s"
-s.toml:12: count: 1.5 is no whole number from 1 to 100000`},
+s.toml:13: ranks: many is not a whole number from 1 to 1048576
+s.toml:8: bytes: 64q is not a number of bytes, such as 64 or "64k"
+s.toml:9: class: 3 is not a quoted string
+s.toml:10: submit: "soon" is not a time of arrival: use "5s", "every:10s" or "exp:10s"
+s.toml:11: duration: -1s is not a time above 0, such as "10s"
+s.toml:12: count: 1.5 is not a whole number from 1 to 100000`},
 		{"keys", "topology = \"mesh:2\"\nrooter = 1\n[[job]]\npattern = \"ring\"\nranks = 2\ncolour = 2\n[algorithms]\n", `s.toml:7: unknown key "algorithms": use name, topology`},
 		{"job", "topology = \"mesh:2\"\njob = 1\n", "s.toml:2: job: write a table of its own for each, [[job]]"},
 		{"too many", "topology = \"mesh:2\"\nseed = [" + strings.Repeat("1,", 5000) + "]\n[[job]]\npattern = \"ring\"\nranks = 2\n", "s.toml:2: seed: more than 4096 combinations"},
@@ -112,7 +112,7 @@ func TestPrepareMistakes(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ head, job, want string }{
-		{`"bad.graphml"`, "pattern = \"ring\"\nranks = 2", `s.toml:1: topology: bad.graphml:2: edge: source "a" is no node above it`},
+		{`"bad.graphml"`, "pattern = \"ring\"\nranks = 2", `s.toml:1: topology: bad.graphml:2: edge: source "a" is not a node above it`},
 		{`"bad.toml"`, "pattern = \"ring\"\nranks = 2", `s.toml:1: topology: bad.toml:3: link 2`},
 		{`"tree:2x2/1"` + "\nrouter = \"dor\"", "pattern = \"ring\"\nranks = 2", "s.toml:2: router: invalid router: dor is for a torus or mesh"},
 		{`"mesh:2"`, "pattern = \"rings\"\nranks = 2", `s.toml:3: pattern: invalid pattern: "rings" is none of allreduce`},

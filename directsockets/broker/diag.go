@@ -110,7 +110,7 @@ const (
 // (0: none), and returns the zone of its link-local addresses.
 func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) (zone uint32, err error) {
 	if !local.IsValid() || !remote.IsValid() || local.Addr().Is4() != remote.Addr().Is4() {
-		return 0, fmt.Errorf("%w: not of one family", errSocket)
+		return 0, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	found := false
 	err = d.ask(request(local, remote, ifindex, tcpStates), 0, func(m []byte) {
@@ -121,7 +121,7 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 		zone = binary.NativeEndian.Uint32(m[msgIDOff+idIfOff:])
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("%w: not that connection", errSocket)
+		err = fmt.Errorf("%w: the socket is another connection", errSocket)
 	}
 	if !local.Addr().IsLinkLocalUnicast() && !remote.Addr().IsLinkLocalUnicast() {
 		zone = 0
@@ -132,7 +132,7 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 // listening checks that p is a listener at a port, and returns where it listens.
 func (d *diag) listening(p proof, port uint16) (b bound, err error) {
 	if port == 0 {
-		return bound{}, fmt.Errorf("%w: it has no address", errSocket)
+		return bound{}, fmt.Errorf("%w: the socket has no address", errSocket)
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
@@ -152,7 +152,7 @@ func (d *diag) listening(p proof, port uint16) (b bound, err error) {
 			return b, nil
 		}
 	}
-	return bound{}, fmt.Errorf("%w: it does not listen at port %d", errSocket, port)
+	return bound{}, fmt.Errorf("%w: the socket does not listen at port %d", errSocket, port)
 }
 
 // is reports whether a struct inet_diag_msg is of the socket.

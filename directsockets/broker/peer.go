@@ -137,7 +137,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 			case !lost && len(fds) != m.Type.descriptors():
 				err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 			case p == nil && m.Type != peerNode:
-				err = fmt.Errorf("%w: %v instead of NODE, which comes first", wire.ErrRule, m.Type)
+				err = fmt.Errorf("%w: first message is %v, not NODE", wire.ErrRule, m.Type)
 			case p == nil:
 				if err = s.cfg.CheckPeer(conn, m.Node); err != nil {
 					s.count.RefusedPeers.Add(1)
@@ -226,7 +226,7 @@ func (s *Server) claimLocked(p *peer) {
 		if !p.denied[a] {
 			p.denied[a] = true
 			s.count.AddrConflicts.Add(1)
-			s.cfg.Log.Warn("direct sockets: a peer's broker says it has an address that is another's: refused", "node", p.node, "addr", a)
+			s.cfg.Log.Warn("direct sockets: refused a peer's broker that claims another node's address", "node", p.node, "addr", a)
 		}
 	}
 }

@@ -274,7 +274,7 @@ func (s *Server) wait() {
 	select {
 	case <-done:
 	case <-time.After(endTime):
-		s.cfg.Log.Warn("direct sockets: a client's socket takes its time to close")
+		s.cfg.Log.Warn("direct sockets: a client's socket is slow to close")
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *session) run(conn *net.UnixConn) error {
 			case !lost && len(fds) != m.Type.Descriptors():
 				err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 			case (m.Type == wire.Hello) == greeted:
-				err = fmt.Errorf("%w: %v instead of HELLO, which comes once and first", wire.ErrRule, m.Type)
+				err = fmt.Errorf("%w: got %v, want HELLO once, as the first message", wire.ErrRule, m.Type)
 			case !greeted:
 				if greeted = true; lost {
 					err = errors.Join(packet.ErrNoDescriptors, c.refuse(m.ID, wire.TooMany))
@@ -121,7 +121,7 @@ func (c *session) check(conn *net.UnixConn) error {
 	}
 	c.pid, c.uid = int(cred.Pid), cred.Uid
 	if cookie != c.s.cookie {
-		return fmt.Errorf("%w: it is in another network namespace", wire.ErrRule)
+		return fmt.Errorf("%w: socket of another network namespace", wire.ErrRule)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ var errSocket = errors.New("broker: not a TCP socket of this namespace")
 func netnsCookie(fd int) (uint64, error) {
 	c, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
-		return 0, fmt.Errorf("broker: SO_NETNS_COOKIE, which takes Linux 5.14: %w", err)
+		return 0, fmt.Errorf("broker: SO_NETNS_COOKIE (needs Linux 5.14): %w", err)
 	}
 	return c, nil
 }

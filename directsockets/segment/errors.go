@@ -24,5 +24,5 @@ var (
 	// the connection with ECONNRESET. The End touches the segment no more.
 	ErrCorrupt = errors.New("segment: corrupt; reset the connection")
 	// ErrNotPromoted says that this direction is on the shadow still.
-	ErrNotPromoted = errors.New("segment: direction was not promoted")
+	ErrNotPromoted = errors.New("segment: direction is not promoted")
 )

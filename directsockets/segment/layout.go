@@ -239,7 +239,7 @@ func (h *header) put(b *[headLen]byte) {
 // error.
 func (h *header) get(b *[headLen]byte, size int) error {
 	if string(b[headMagicOff:headVersionOff]) != magic {
-		return fmt.Errorf("%w: no direct socket's", ErrSegment)
+		return fmt.Errorf("%w: not the segment of a direct socket", ErrSegment)
 	}
 	if v := binary.LittleEndian.Uint32(b[headVersionOff:]); v != Version {
 		return fmt.Errorf("%w: version %d, not %d", ErrSegment, v, Version)

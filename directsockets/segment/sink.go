@@ -11,7 +11,7 @@ import (
 
 // ErrNoSink says that no sink stands: the peer has sent something else instead.
 // Call Recv.
-var ErrNoSink = errors.New("segment: no sink stands")
+var ErrNoSink = errors.New("segment: no sink is offered")
 
 // sink is where the receiver wants the next message to go.
 type sink struct {

@@ -63,7 +63,7 @@ func (x *Crossbars) Reserve(s Reservation, changes uint64, dry bool) error {
 	}
 	for _, o := range s.Overrides {
 		if id, ok := taken[tagged{o.From, o.To, o.Class}]; ok {
-			return fmt.Errorf("crossbar: reservation %q has the way from node %d to node %d, class %d: %w", id, o.From, o.To, o.Class, fabric.ErrInUse)
+			return fmt.Errorf("crossbar: reservation %q already has the route from node %d to node %d, class %d: %w", id, o.From, o.To, o.Class, fabric.ErrInUse)
 		}
 	}
 	if _, err := now.With(s.Overrides); err != nil {

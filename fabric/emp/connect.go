@@ -57,7 +57,7 @@ func (m *Member) greet(conn *net.UnixConn, p *peer) error {
 	case h.Refused != "":
 		return fmt.Errorf("%w: %s", ErrRefused, h.Refused)
 	case h.Node != to.Node || h.Token != to.Token:
-		return fmt.Errorf("%w: it claims to be node %d, but with another token", ErrRefused, h.Node)
+		return fmt.Errorf("%w: the peer claims to be node %d, but shows another token", ErrRefused, h.Node)
 	}
 	m.greeted(p, pid)
 	return conn.SetDeadline(time.Time{})

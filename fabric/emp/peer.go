@@ -197,7 +197,7 @@ func (p *peer) hold(ctx context.Context, conn *net.UnixConn, connect Linker) (*n
 		err = link.Err()
 	case next = <-p.incoming:
 		// Only its own link's end can have brought the peer to it.
-		err = errors.New("the peer has connected anew")
+		err = errors.New("the peer has reconnected")
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

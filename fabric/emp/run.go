@@ -100,7 +100,7 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 				m.log.Warn("files of a dead node stay", "reason", err)
 			}
 			for _, n := range reaped {
-				m.log.Info("removed what a dead node left", "node", n)
+				m.log.Info("removed the files of a dead node", "node", n)
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 		if old == nil || old.desc.Token != desc.Token || old.gone {
 			m.log.Info("found", "node", desc.Node, "addrs", desc.Addrs)
 			if desc.MTU != m.self.MTU {
-				m.log.Warn("MTUs differ: what is larger than the receiver's may be lost", "node", desc.Node, "mtu", desc.MTU, "here", m.self.MTU)
+				m.log.Warn("MTUs differ: packets larger than the receiver's may be lost", "node", desc.Node, "mtu", desc.MTU, "here", m.self.MTU)
 			}
 			m.peers[desc.Node] = m.start(ctx, desc, old, connect)
 		}

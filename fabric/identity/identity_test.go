@@ -67,7 +67,7 @@ func TestPairFiles(t *testing.T) {
 	if back.Name != node(7) || back.Fingerprint() != p.Fingerprint() || len(p.Fingerprint()) != FingerprintLen {
 		t.Errorf("%v %s, want %v %s", back.Name, back.Fingerprint(), p.Name, p.Fingerprint())
 	}
-	if err := p.Save(base); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if err := p.Save(base); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("written over: %v", err)
 	}
 	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o640: false, 0o604: false, 0o620: false} {
@@ -170,7 +170,7 @@ func TestParseTrustRefuses(t *testing.T) {
 		"\nnode 1 SHA256:x":             "line 2",
 		"node 65536 " + p.Fingerprint(): "not a node ID",
 		"nodes":                         "line 1",
-		"node 1 " + p.Fingerprint() + "\nnode 2 " + p.Fingerprint(): "line 2: the key is node 1's already",
+		"node 1 " + p.Fingerprint() + "\nnode 2 " + p.Fingerprint(): "line 2: the key already belongs to node 1",
 		string(PEM(p.Cert)):      "pin its key with node 1 " + p.Fingerprint(),
 		string(PEM(p.Cert))[:80]: "not a whole certificate",
 		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "not a whole certificate",

@@ -70,7 +70,7 @@ func (n Name) String() string {
 // nameOf returns the name in a certificate. ErrFile: it has none, or more than one.
 func nameOf(c *x509.Certificate) (Name, error) {
 	if len(c.URIs) != 1 {
-		return Name{}, fmt.Errorf("%w: a certificate with %d names, not one of exn-tun key", ErrFile, len(c.URIs))
+		return Name{}, fmt.Errorf("%w: certificate with %d names was not made by exn-tun key", ErrFile, len(c.URIs))
 	}
 	return parseName(c.URIs[0])
 }

@@ -134,7 +134,7 @@ func (p *Pair) Save(base string) error {
 		return fmt.Errorf("identity: %w", err)
 	}
 	if _, err := os.Lstat(certPath); err == nil {
-		return fmt.Errorf("identity: %s is there already: choose another name, or remove it", certPath)
+		return fmt.Errorf("identity: %s already exists: choose another name, or remove it", certPath)
 	}
 	if err := write(keyPath, 0o600, pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der})); err != nil {
 		return err
@@ -151,7 +151,7 @@ func PEM(c *x509.Certificate) []byte {
 func write(path string, mode os.FileMode, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("identity: %s is there already: choose another name, or remove it", path)
+		return fmt.Errorf("identity: %s already exists: choose another name, or remove it", path)
 	}
 	if err != nil {
 		return fmt.Errorf("identity: %w", err)

@@ -67,7 +67,7 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if pair.Name.Authority {
-		return nil, fmt.Errorf("identity: %w: %s is the key of %v, which stays away from nodes: make one with exn-tun key node", ErrFile, cfg.Key, pair.Name)
+		return nil, fmt.Errorf("identity: %w: %s is the key of %v, which must not be on nodes: make one with exn-tun key node", ErrFile, cfg.Key, pair.Name)
 	}
 	if pair.Name.Fabric != cfg.Fabric {
 		return nil, fmt.Errorf("identity: %w: the certificate of %s is for %v, not for fabric %s", ErrFabric, cfg.Key, pair.Name, cfg.Fabric)
@@ -115,7 +115,7 @@ func (s *Store) Refresh() bool {
 	}
 	pair, trust, err := s.load()
 	if err == nil && pair.Name != s.pair.Name {
-		err = fmt.Errorf("identity: %w: the certificate is now that of %v, this is %v: start the node anew for that", ErrNode, pair.Name, s.pair.Name)
+		err = fmt.Errorf("identity: %w: the certificate is now that of %v, this is %v: restart the node to change that", ErrNode, pair.Name, s.pair.Name)
 	}
 	if err != nil {
 		if err.Error() != s.told { // it may be written just now

@@ -81,7 +81,7 @@ func (t *Trust) line(line string) error {
 			return fmt.Errorf("%q is not a node ID", f[1])
 		}
 		if old, ok := t.pinned[f[2]]; ok && old != fabric.NodeID(n) {
-			return fmt.Errorf("the key is node %d's already", old)
+			return fmt.Errorf("the key already belongs to node %d", old)
 		}
 		t.pinned[f[2]] = fabric.NodeID(n)
 		return nil
@@ -131,7 +131,7 @@ func (t Trust) Verify(c *x509.Certificate, fabricName string, now time.Time) (Pe
 		return p, err
 	}
 	if p.Authority {
-		return p, fmt.Errorf("%w: it shows the certificate of an authority, which is no node", ErrStranger)
+		return p, fmt.Errorf("%w: the peer shows the certificate of an authority, not of a node", ErrStranger)
 	}
 	if p.Fabric != fabricName {
 		return p, fmt.Errorf("%w: the peer is %v, this is fabric %s", ErrFabric, p.Name, fabricName)
@@ -142,7 +142,7 @@ func (t Trust) Verify(c *x509.Certificate, fabricName string, now time.Time) (Pe
 // vouch says whether there is a reason to believe a certificate.
 func (t Trust) vouch(p Peer, now time.Time) error {
 	if t.denied[p.Fingerprint] {
-		return fmt.Errorf("%w: %s, which says to be %v, is denied", ErrStranger, p.Fingerprint, p.Name)
+		return fmt.Errorf("%w: %s, which claims to be %v, is denied", ErrStranger, p.Fingerprint, p.Name)
 	}
 	if n, ok := t.pinned[p.Fingerprint]; ok {
 		if n != p.Node {
@@ -165,7 +165,7 @@ func (t Trust) vouch(p Peer, now time.Time) error {
 		}
 		return t.chain(p.Cert, a, now)
 	}
-	return fmt.Errorf("%w: %s says to be %v, but no authority here has signed that, and it is not pinned", ErrStranger, p.Fingerprint, p.Name)
+	return fmt.Errorf("%w: %s claims to be %v, but no authority here has signed that, and it is not pinned", ErrStranger, p.Fingerprint, p.Name)
 }
 
 // chain has the standard library look at what else a certificate can say.

@@ -56,14 +56,14 @@ lab.toml:4: unknown key "size.x"`},
 		{"mesh = \"2\"\nnodes = [1, 1]", "lab.toml:2: node 1 appears twice\nlab.toml:2: link 1 (1.x+ 1.x-): it joins a node to itself"},
 		{"nodes = [1, 65536, -1]", "lab.toml:1: node 65536: IDs go from 0 to 65535\nlab.toml:1: node -1: IDs go from 0 to 65535"},
 		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.a 1\"]", `lab.toml:5: link "2.a 1": port "a": use x+, x-, y+, y-, z+, z- or 7`},
-		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.x+ 2\"]", "lab.toml:4: link 2 (1.x- 3.x+): there is no node 3\nlab.toml:5: link 3 (2.x+ 2.y+): it joins a node to itself"},
+		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.x+ 2\"]", "lab.toml:4: link 2 (1.x- 3.x+): no node 3\nlab.toml:5: link 3 (2.x+ 2.y+): it joins a node to itself"},
 		{"nodes = [1, 2]\nlinks = [\"1\",\n\"1-2\",\n\"1 65536\", \"x 1\"]", `lab.toml:2: link "1": use a form such as "1.x+ 2.x-" or "1 2"
 lab.toml:3: link "1-2": use a form such as "1.x+ 2.x-" or "1 2"
 lab.toml:4: link "1 65536": node "65536": use a number from 0 to 65535
 lab.toml:4: link "x 1": node "x": use a number from 0 to 65535`},
-		{"nodes = [1, 2]\nlinks = ['1 9']", "lab.toml: link 1 (1.x+ 9.x+): there is no node 9"},
+		{"nodes = [1, 2]\nlinks = ['1 9']", "lab.toml: link 1 (1.x+ 9.x+): no node 9"},
 		{"nodes = [0,1,2,3,4,5,6,7,8]\nlinks = [\"0 1\",\"0 2\",\"0 3\",\"0 4\",\n\"0 5\",\"0 6\",\"0 7\",\n\"0 8\"]", "lab.toml:4: link 8 (0.none 8.none): node 0 has more than 7 links"},
-		{"nodes = [1, 2]", "lab.toml: no way from node 1 to [2]"},
+		{"nodes = [1, 2]", "lab.toml: no path from node 1 to [2]"},
 		{"nodes = 3\n", "lab.toml: line 1 (last key \"nodes\"): incompatible types: TOML value has type int64; destination has type slice"},
 		{"nodes = [1\nlinks", "lab.toml:2: expected a comma (',') or array terminator (']'), but got 'l'"},
 		{"nodes = [1]\nnodes = [1]", "lab.toml:2: Key 'nodes' has already been defined."},

@@ -48,7 +48,7 @@ func (r *Routes) With(list []Override) (*Routes, error) {
 		key := tagged{o.From, o.To, o.Class}
 		channels, err := r.walk(o)
 		if _, ok := n.over[key]; ok && err == nil {
-			err = errors.New("it is there twice")
+			err = errors.New("it appears twice")
 		}
 		if !o.Class.Valid() && err == nil {
 			err = fmt.Errorf("class %d: use 0 to %d", o.Class, fabric.Classes-1)
@@ -77,7 +77,7 @@ func (r *Routes) walk(o Override) (channels []int32, err error) {
 	seen := []int32{at}
 	for _, p := range o.Ports {
 		if !p.Valid() {
-			return nil, fmt.Errorf("there is no port %v", p)
+			return nil, fmt.Errorf("no port %v", p)
 		}
 		h := r.topo.hop(at, p)
 		switch {
@@ -86,7 +86,7 @@ func (r *Routes) walk(o Override) (channels []int32, err error) {
 		case r.Down(int(h.channel / 2)):
 			return nil, fmt.Errorf("link %v is cut", r.topo.links[h.channel/2])
 		case slices.Contains(seen, h.node):
-			return nil, fmt.Errorf("it comes to node %d twice", r.topo.nodes[h.node])
+			return nil, fmt.Errorf("it visits node %d twice", r.topo.nodes[h.node])
 		}
 		channels, at = append(channels, h.channel), h.node
 		seen = append(seen, at)

@@ -137,9 +137,9 @@ func (t *Topology) enter(i int, l Link) error {
 	a, b := t.at(l.A.Node), t.at(l.B.Node)
 	switch {
 	case a < 0:
-		return fmt.Errorf("there is no node %d", l.A.Node)
+		return fmt.Errorf("no node %d", l.A.Node)
 	case b < 0:
-		return fmt.Errorf("there is no node %d", l.B.Node)
+		return fmt.Errorf("no node %d", l.B.Node)
 	case a == b:
 		return errors.New("it joins a node to itself")
 	case !l.A.Port.Valid() || !l.B.Port.Valid():
@@ -176,7 +176,7 @@ func (t *Topology) unconnected() []error {
 		more = fmt.Sprintf(" and %d more", len(lost)-8)
 		lost = lost[:8]
 	}
-	return []error{fmt.Errorf("no way from node %d to %v%s: %w", t.nodes[0], lost, more, fabric.ErrInvalid)}
+	return []error{fmt.Errorf("no path from node %d to %v%s: %w", t.nodes[0], lost, more, fabric.ErrInvalid)}
 }
 
 // at returns the position of n, or -1.

@@ -23,8 +23,8 @@ func TestMistakes(t *testing.T) {
 		{"no nodes", nil, nil, []string{"no nodes"}},
 		{"node twice", []fabric.NodeID{1, 1}, nil, []string{"node 1 appears twice"}},
 		{"unknown nodes", []fabric.NodeID{1}, []topo.Link{link(1, 0, 2, 1), link(3, 0, 1, 1)}, []string{
-			"link 1 (1.x+ 2.x-): there is no node 2",
-			"link 2 (3.x+ 1.x-): there is no node 3",
+			"link 1 (1.x+ 2.x-): no node 2",
+			"link 2 (3.x+ 1.x-): no node 3",
 		}},
 		{"to itself", []fabric.NodeID{1}, []topo.Link{link(1, 0, 1, 1)}, []string{
 			"link 1 (1.x+ 1.x-): it joins a node to itself",
@@ -39,7 +39,7 @@ func TestMistakes(t *testing.T) {
 			"link 2 (2.x+ 1.x-): link 1 (1.x+ 2.x-) joins the same nodes already",
 		}},
 		{"unconnected", []fabric.NodeID{1, 2, 4, 3}, []topo.Link{link(1, 0, 2, 1), link(3, 0, 4, 1)}, []string{
-			"no way from node 1 to [3 4]",
+			"no path from node 1 to [3 4]",
 		}},
 		{"many unconnected", []fabric.NodeID{0, 9, 8, 7, 6, 5, 4, 3, 2, 1}, nil, []string{
 			"no way from node 0 to [1 2 3 4 5 6 7 8] and 1 more",

@@ -60,7 +60,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	switch {
 	case c.Writer == nil:
-		return c, errors.New("capture: Config.Writer is nil; the frames need somewhere to go")
+		return c, errors.New("capture: Config.Writer is nil")
 	case len(c.Interfaces) == 0:
 		return c, errors.New("capture: Config.Interfaces is empty; name at least one")
 	case c.SnapLen < 0 || c.SnapLen > math.MaxInt32 || c.Queue < 0 || c.Grace < 0:

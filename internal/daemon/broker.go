@@ -174,7 +174,7 @@ func (s *sockets) wait() {
 
 // accept takes the connections of peers with higher IDs.
 func (s *sockets) accept(ctx context.Context) {
-	failed := func(err error) { s.log.Warn("direct sockets: no brokers of peers", "reason", err) }
+	failed := func(err error) { s.log.Warn("direct sockets: brokers of peers cannot connect", "reason", err) }
 	for conn := range accept.All(ctx, s.ln, peerRetry, failed) {
 		if err := s.member.Check(conn); err != nil {
 			s.refused.Brokers.Add(1)

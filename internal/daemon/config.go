@@ -212,7 +212,7 @@ func CheckAddr(a netip.Prefix) error {
 	why := ""
 	switch {
 	case !a.IsValid():
-		why = "give it with the length of its network, as in 10.2.0.8/24"
+		why = "give it with its prefix length, as in 10.2.0.8/24"
 	case addr.Is4In6() || addr.Zone() != "":
 		why = "use a plain IPv4 or IPv6 address"
 	case addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback():

@@ -142,7 +142,7 @@ func TestFileRefused(t *testing.T) {
 		`node = 65536`:                        "node: use 0 to 65535",
 		`node = -1`:                           "node: use 0 to 65535",
 		`node = "one"`:                        "node",
-		`addresses = ["10.2.0.8"]`:            `"10.2.0.8" is no address with the length`,
+		`addresses = ["10.2.0.8"]`:            `"10.2.0.8" is not an address with a prefix length`,
 		`mtu = 100`:                           "use 1280..65535",
 		`mac_prefix = "01:00:5e:00"`:          "multicast",
 		`eager_threshold = 0`:                 "eager_threshold: 0 is too small",
@@ -183,7 +183,7 @@ func TestConfigRefused(t *testing.T) {
 		"loopback":   {Config{Addrs: prefixes("127.0.0.1/8")}, "cannot have"},
 		"multicast":  {Config{Addrs: prefixes("ff02::1/64")}, "cannot have"},
 		"mapped":     {Config{Addrs: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.2.0.1"), 120)}}, "plain"},
-		"none":       {Config{Addrs: []netip.Prefix{{}}}, "length of its network"},
+		"none":       {Config{Addrs: []netip.Prefix{{}}}, "prefix length"},
 		"twice":      {Config{Addrs: prefixes("10.2.0.1/24", "10.2.0.1/16")}, "twice"},
 	} {
 		_, err := c.cfg.WithDefaults()

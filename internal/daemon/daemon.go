@@ -157,7 +157,7 @@ func (d *Daemon) setPriority(m napi.Mode) {
 		err = sched.Normal()
 	}
 	if err != nil {
-		d.cfg.Log.Warn("the priority of the data path stays as it is", "reason", err)
+		d.cfg.Log.Warn("the data path keeps its priority", "reason", err)
 		return
 	}
 	d.realtime.Store(want)

@@ -177,7 +177,7 @@ func (f *file) config() (Config, error) {
 	for _, s := range f.Addresses {
 		a, err := netip.ParsePrefix(s)
 		if err != nil {
-			return wrong("addresses", "%q is no address with the length of its network, such as 10.2.0.8/24", s)
+			return wrong("addresses", "%q is not an address with a prefix length, such as 10.2.0.8/24", s)
 		}
 		c.Addrs = append(c.Addrs, a)
 	}

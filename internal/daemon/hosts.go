@@ -96,7 +96,7 @@ func (c Config) checkHosts() error {
 	case !h.Plaintext && (h.Key == "" || h.Trust == ""):
 		return wrong("listen needs key and trust (see exn-tun key), or plaintext on a network that is trusted or encrypted below")
 	case h.Plaintext && c.Node == nil:
-		return wrong("plaintext needs node: there is no certificate that says which one this is")
+		return wrong("plaintext needs node: without a certificate nothing else names this node")
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (d *Daemon) checkOFI() error {
 		return err
 	}
 	if !h.Plaintext {
-		d.cfg.Log.Warn("NOT ENCRYPTED: libfabric sends the fabric's traffic in plaintext; only who is a member is authenticated", "link", h.Link)
+		d.cfg.Log.Warn("NOT ENCRYPTED: libfabric sends the fabric's traffic in plaintext; only the members are authenticated", "link", h.Link)
 	}
 	return nil
 }

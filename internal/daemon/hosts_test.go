@@ -127,9 +127,9 @@ func TestHostsConfig(t *testing.T) {
 		{Hosts{Listen: ":1", Plaintext: true}, &id, ""},
 		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi"}, &id, ""},
 		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:tcp"}, &id, ""},
-		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:net"}, &id, "net is not to be used"},
+		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:net"}, &id, "net is not supported"},
 		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:"}, &id, "use stream, ofi or"},
-		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:a b"}, &id, "no name of a provider"},
+		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:a b"}, &id, "not the name of a provider"},
 		{Hosts{Link: "stream"}, nil, ""},
 		{Hosts{Link: "ofi"}, nil, "with listen"},
 	} {

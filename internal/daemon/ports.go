@@ -88,7 +88,7 @@ func (p *nodePorts) taken(name string) {
 	if err == nil && name == portsSocket {
 		return // another node's of this namespace
 	}
-	p.log.Warn("ports: somebody else has the name of the socket", "name", name, "reason", err)
+	p.log.Warn("ports: the socket's name is taken", "name", name, "reason", err)
 }
 
 // run serves processes and peers until ctx ends.
@@ -96,7 +96,7 @@ func (p *nodePorts) run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer ctxend.Do(ctx, func() { _ = p.close() })() // they may be closed
 	serve := func(ln *net.UnixListener, check func(*net.UnixConn) error, f func(*net.UnixConn) error) {
-		failed := func(err error) { p.log.Warn("ports: no processes", "reason", err) }
+		failed := func(err error) { p.log.Warn("ports: programs cannot use the NIC", "reason", err) }
 		for conn := range accept.All(ctx, ln, acceptPause, failed) {
 			if err := check(conn); err != nil {
 				p.refused.Ports.Add(1)

@@ -89,7 +89,7 @@ func (f registerFile) write(name string, value uint64) error {
 		}
 		s.Adaptive = new(value == 1)
 	default:
-		return fmt.Errorf("%w: there is no register %q that can be written", control.ErrSetting, name)
+		return fmt.Errorf("%w: no writable register %q", control.ErrSetting, name)
 	}
 	return f.d.Set(s)
 }

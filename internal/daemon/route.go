@@ -48,7 +48,7 @@ func cut(x *crossbar.Crossbars, l control.Ends, down bool) error {
 			return err
 		}
 		if n := len(r.Parts()); n > 1 {
-			return fmt.Errorf("the link from node %d to node %d stays up: without it the fabric is in %d parts", l[0], l[1], n)
+			return fmt.Errorf("the link from node %d to node %d stays up: without it the fabric falls into %d parts", l[0], l[1], n)
 		}
 	}
 	return x.SetLinkDown(l[0], l[1], down)

@@ -158,7 +158,7 @@ dsbench stream --paths veth,exn --json > a; dsbench stream --paths veth,exn --mt
 dsbench compare a b`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return cli.Usagef("%d files are named; compare needs two", len(args))
+				return cli.Usagef("compare needs two files, not %d", len(args))
 			}
 			return nil
 		},
@@ -190,7 +190,7 @@ func runCompare(files []string, o compareOptions, stdout io.Writer) (err error) 
 	}
 	list, onlyA, onlyB := compareRows(rows[0], rows[1])
 	if len(list) == 0 {
-		return errors.New("the two have no figure in common: measure, path, size, connections and control must be the same")
+		return errors.New("the two files have no figure in common: measure, path, size, connections and control must be equal")
 	}
 	if o.json {
 		err = result.WriteLines(stdout, list)

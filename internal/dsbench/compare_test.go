@@ -80,10 +80,10 @@ func TestCompareFiles(t *testing.T) {
 		{"compare --fail " + a + " " + b, 0, "better\n", ""},
 		{"compare --fail " + b + " " + a, 1, "worse\n", "dsbench compare: 1 figure worse beyond the noise\n"},
 		{"compare --html " + filepath.Join(dir, "no/such.html") + " " + a + " " + b, 1, "better\n", "no/such.html"},
-		{"compare " + a, 2, "", "dsbench compare: 1 files are named; compare needs two (see dsbench compare -h)\n"},
+		{"compare " + a, 2, "", "dsbench compare: compare needs two files, not 1 (see dsbench compare -h)\n"},
 		{"compare " + a + " " + bad, 1, "", "dsbench compare: " + bad + " is neither a report's JSON nor lines of --json\n"},
 		{"compare " + a + " " + filepath.Join(dir, "nobody"), 1, "", "no such file"},
-		{"compare " + a + " " + other, 1, "", "dsbench compare: the two have no figure in common"},
+		{"compare " + a + " " + other, 1, "", "dsbench compare: the two files have no figure in common"},
 	} {
 		status, stdout, stderr := runProgram(t.Context(), tt.words)
 		if status != tt.status || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || (stderr == "") != (tt.stderr == "") {

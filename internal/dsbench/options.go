@@ -262,7 +262,7 @@ func (o *options) setSizes(list string) error {
 // checkDirect refuses settings of direct sockets without one.
 func (o *options) checkDirect() error {
 	if o.direct != (tcpbench.DirectSpec{}) && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return strings.HasPrefix(k.Name, "ds") }) {
-		return errors.New("they are those of direct sockets: add ds to --paths")
+		return errors.New("only direct sockets have them: add ds to --paths")
 	}
 	return nil
 }
@@ -298,7 +298,7 @@ func (o *options) setCPUs(text string) error {
 
 func (o *options) checkMTU() error {
 	if o.node.MTU != 0 && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Fabric }) {
-		return errors.New("it is exn0's: add exn, exn-shm or netstack to --paths")
+		return errors.New("only exn0 has it: add exn, exn-shm or netstack to --paths")
 	}
 	return nil
 }
@@ -306,7 +306,7 @@ func (o *options) checkMTU() error {
 // checkExn0 refuses a setting of exn0 without one.
 func (o *options) checkExn0(set bool) error {
 	if set && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Exn0 }) {
-		return errors.New("it is exn0's: add exn or exn-shm to --paths")
+		return errors.New("only exn0 has it: add exn or exn-shm to --paths")
 	}
 	return nil
 }

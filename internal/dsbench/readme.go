@@ -28,7 +28,7 @@ wrong usage.`,
 dsbench readme --check docs/results/2026-11-20.json README.md`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return cli.Usagef("%d files are named; readme needs a report's JSON and a text", len(args))
+				return cli.Usagef("readme needs a report's JSON and a text, not %d files", len(args))
 			}
 			return nil
 		},

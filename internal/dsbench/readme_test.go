@@ -37,7 +37,7 @@ func TestReadme(t *testing.T) {
 		{"readme " + other + " " + to, 1, "", "other.json: not a report's JSON"},
 		{"readme " + from + " " + unmarked, 1, "", "unmarked.md: the file lacks the lines"},
 		{"readme " + from + " " + dir + "/none.md", 1, "", "none.md: no such file"},
-		{"readme " + from, 2, "", "1 files are named"},
+		{"readme " + from, 2, "", "not 1 files"},
 	} {
 		status, stdout, stderr := runProgram(t.Context(), tt.words)
 		if status != tt.status || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || (stderr == "") != (tt.stderr == "") {

@@ -49,7 +49,7 @@ func TestRunUsage(t *testing.T) {
 		{"report a.txt", 2, "", `dsbench report: "a.txt": give the report a name that ends in .html (see dsbench report -h)` + "\n"},
 		{"tune a.html", 2, "", `dsbench tune: "a.html": give the configuration a name that ends in .toml (see dsbench tune -h)` + "\n"},
 		{"tune --duration 1", 2, "", `dsbench tune: --duration: "1" is not a time: write one such as 250ms or 2s (see dsbench tune -h)` + "\n"},
-		{"compare a", 2, "", "dsbench compare: 1 files are named; compare needs two (see dsbench compare -h)\n"},
+		{"compare a", 2, "", "dsbench compare: compare needs two files, not 1 (see dsbench compare -h)\n"},
 		{"serve now", 2, "", `dsbench serve: unexpected argument "now" (see dsbench serve -h)` + "\n"},
 		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from ` + strings.Join(pathNames(options{paths: paths.Kinds()}), ", ") + ` (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},

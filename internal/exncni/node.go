@@ -78,7 +78,7 @@ func waitUp(out *os.File) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("exn-tun was not up within %v", upTime)
 	case err != nil:
-		return errors.New("exn-tun has ended without a word")
+		return errors.New("exn-tun ended without output")
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (r *record) find() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("process %d is up, but is no node in %s", r.PID, r.Dir)
+	return fmt.Errorf("process %d is up, but is not a node in %s", r.PID, r.Dir)
 }
 
 // describe returns r's node as it is in the fabric's directory; false: it is not up.
@@ -164,7 +164,7 @@ func stopNode(r *record) error {
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), downTime, fmt.Errorf("it has not ended within %v", downTime))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), downTime, fmt.Errorf("it did not end within %v", downTime))
 	defer cancel()
 	return c.Stop(ctx)
 }

@@ -40,7 +40,7 @@ func add(a *skel.CmdArgs) (err error) {
 		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
 	}
 	if c.IPAM.Type == "" {
-		return invalid("there is no ipam: name a plugin that gives addresses, such as host-local")
+		return invalid("there is no ipam: name a plugin that assigns addresses, such as host-local")
 	}
 	dir, err := c.dirOf()
 	if err != nil {
@@ -204,7 +204,7 @@ func check(a *skel.CmdArgs) error {
 			return err
 		}
 		if !slices.Contains(s.Interface.Addrs, want) {
-			return fmt.Errorf("interface %s of node %d does not have %s any more", a.IfName, s.Node, want)
+			return fmt.Errorf("interface %s of node %d no longer has %s", a.IfName, s.Node, want)
 		}
 	}
 	if c.IPAM.Type == "" {
@@ -232,7 +232,7 @@ func status(a *skel.CmdArgs) error {
 		return err
 	}
 	if c.IPAM.Type == "" {
-		return invalid("there is no ipam: name a plugin that gives addresses, such as host-local")
+		return invalid("there is no ipam: name a plugin that assigns addresses, such as host-local")
 	}
 	return invoke.DelegateStatus(context.Background(), c.IPAM.Type, a.StdinData, nil)
 }

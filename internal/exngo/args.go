@@ -110,7 +110,7 @@ func quote(flag string) (string, error) {
 	case !strings.Contains(flag, `"`):
 		return `"` + flag + `"`, nil
 	}
-	return "", fmt.Errorf("%s has both kinds of quotes, with which GOFLAGS cannot have it", flag)
+	return "", fmt.Errorf("%s has both kinds of quotes, which GOFLAGS cannot hold", flag)
 }
 
 // readOverlay reads the user's overlay, whose names are relative to dir.

@@ -118,7 +118,7 @@ func (t toolchain) variables() []string {
 func cacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no directory for what exn-go makes: %w", err)
+		return "", fmt.Errorf("no directory for exn-go's output: %w", err)
 	}
 	return filepath.Join(dir, "exnet", "exn-go"), nil
 }

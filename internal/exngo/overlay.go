@@ -131,7 +131,7 @@ func (t *tree) place() error {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".go") {
-			return fmt.Errorf("%w: %s has a package of its own", ErrPatch, dir)
+			return fmt.Errorf("%w: %s already has that package", ErrPatch, dir)
 		}
 	}
 	return nil

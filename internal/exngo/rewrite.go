@@ -130,7 +130,7 @@ func moveHome(name string, src []byte, shim map[string]bool) (out []byte, import
 			}
 			edits = append(edits, f.replace(spec, strings.Join(specs, "; ")))
 		case strings.Contains(path, "."):
-			return nil, nil, fmt.Errorf("%s imports %s, which exn-go does not bring along", name, path)
+			return nil, nil, fmt.Errorf("%s imports %s, which exn-go does not provide", name, path)
 		}
 	}
 	return apply(src, edits), imports, nil

@@ -34,14 +34,14 @@ func (s settings) variables(list string) ([]string, error) {
 	var vars []string
 	if s.library != "" {
 		if strings.ContainsAny(s.library, " :") {
-			return nil, fmt.Errorf("the library's path %q has a blank or a colon, with which LD_PRELOAD cannot have it: use --library with another path", s.library)
+			return nil, fmt.Errorf("the library's path %q has a blank or a colon, which LD_PRELOAD cannot hold: use --library with another path", s.library)
 		}
 		vars = append(vars, envPreload+"="+preload.Prepend(s.library, list))
 	}
 	if s.hasRules {
 		text := s.rules.Compile()
 		if len(text) > rules.MaxCompiled {
-			return nil, fmt.Errorf("%w: %d are too many for the environment: leave out those that never decide", rules.ErrRules, len(s.rules))
+			return nil, fmt.Errorf("%w: %d rules do not fit the environment: remove some", rules.ErrRules, len(s.rules))
 		}
 		vars = append(vars, envRules+"="+text)
 	}

@@ -45,7 +45,7 @@ func enterNode(o options) error {
 	err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("node %s: to enter another network namespace takes root (CAP_SYS_ADMIN): run as root, or in that namespace, without --node", o.node)
+		return fmt.Errorf("node %s: entering another network namespace needs root (CAP_SYS_ADMIN): run as root, or in that namespace, without --node", o.node)
 	case err != nil:
 		return fmt.Errorf("node %s: entering %s: %w", o.node, path, err)
 	}

@@ -209,7 +209,7 @@ func libraryPath(asked string, say func(string, ...any)) (string, error) {
 		return "", err
 	}
 	if k := kindOf(path); k != Dynamic && k != Static { // a library has no PT_INTERP
-		return "", fmt.Errorf("library %s: it is no shared library for this machine", asked)
+		return "", fmt.Errorf("library %s: it is not a shared library for this machine", asked)
 	}
 	return path, nil
 }

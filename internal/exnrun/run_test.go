@@ -38,7 +38,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"--rules", "/no/such/file", "true"}, 125, "", "/no/such/file"},
 		{[]string{"no-such-program"}, 127, "", "install it"},
 		{[]string{"/etc/passwd"}, 126, "", "permission denied"},
-		{[]string{"--library", "/etc/passwd", "true"}, 125, "", "no shared library"},
+		{[]string{"--library", "/etc/passwd", "true"}, 125, "", "not a shared library"},
 	} {
 		var stdout, stderr bytes.Buffer
 		status := Run(tt.args, &stdout, &stderr)

@@ -140,7 +140,7 @@ func TestMistakes(t *testing.T) {
 	for _, args := range [][]string{{"check", bad}, {"run", bad, "-o", dir}} {
 		status, stdout, stderr := call(t, args...)
 		want := `exn-sim COMMAND: s.toml:2: router: "best" is none of tables, dor, dmodk, smodk, random, minsum, minmax, refine, alg3
-exn-sim COMMAND: s.toml:5: ranks: 0 is no whole number from 1 to 1048576
+exn-sim COMMAND: s.toml:5: ranks: 0 is not a whole number from 1 to 1048576
 `
 		want = strings.ReplaceAll(want, "COMMAND", args[0])
 		if status != cli.ExitFailure || stdout != "" || stderr != want {

@@ -51,7 +51,7 @@ type captureOptions struct {
 func runCapture(ctx context.Context, p program, o captureOptions) error {
 	file, snapLen := o.file, o.snapLen
 	if file == "-" && isTerminal(p.stdout) {
-		return cli.Usagef("a capture is nothing for a terminal: use -w FILE, or a pipe as in exn-tun capture | tcpdump -r -")
+		return cli.Usagef("a capture cannot go to a terminal: use -w FILE, or a pipe as in exn-tun capture | tcpdump -r -")
 	}
 	if err := o.resolve(); err != nil {
 		return err

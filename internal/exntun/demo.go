@@ -256,7 +256,7 @@ func (d *demo) transfer(ctx context.Context, f lab.Family) (string, error) {
 	}
 	carried := d.carried() - before
 	if carried < lab.TransferLen {
-		return "", fmt.Errorf("the sum is right, but of %d bytes only %d went over the fabric", lab.TransferLen, carried)
+		return "", fmt.Errorf("the sum is right, but only %[2]d of %[1]d bytes went over the fabric", lab.TransferLen, carried)
 	}
 	return fmt.Sprintf("%d MiB, SHA-256 equal; the fabric carried %.1f MiB", lab.TransferLen>>20, float64(carried)/(1<<20)), nil
 }

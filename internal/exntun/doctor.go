@@ -11,7 +11,7 @@ import (
 )
 
 // errSick says that the report has a failure in it, which says what.
-var errSick = errors.New("something that is needed is missing")
+var errSick = errors.New("a requirement is missing")
 
 func newDoctor() *cobra.Command {
 	var asJSON bool

@@ -62,7 +62,7 @@ func TestKey(t *testing.T) {
 		{"ca --out x --days 0", cli.ExitUsage, "use a number from 1"},
 		{"sign x", cli.ExitUsage, "--ca is missing"},
 		{"show", cli.ExitUsage, "name one or more"},
-		{"ca --out " + at("two"), cli.ExitFailure, "is there already"},
+		{"ca --out " + at("two"), cli.ExitFailure, "already exists"},
 		{"sign --ca " + at("ca") + " " + at("one.crt"), cli.ExitFailure, "others may read " + at("ca.key") + " (mode 0644): chmod 600"},
 		{"node --node 3 --ca " + at("one") + " --out " + at("three"), cli.ExitFailure, "cannot sign for"},
 		{"show " + at("none"), cli.ExitFailure, "no such file"},

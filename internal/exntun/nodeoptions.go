@@ -205,7 +205,7 @@ type addrFlags struct {
 func (a *addrFlags) add(s string, f lab.Family) error {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p.Addr().Is4() != (f == lab.V4) {
-		return fmt.Errorf("use an %v address with the length of its network, such as %s", f, pick(f == lab.V4, "10.2.0.8/24", "fd00:10:2::8/64"))
+		return fmt.Errorf("use an %v address with its prefix length, such as %s", f, pick(f == lab.V4, "10.2.0.8/24", "fd00:10:2::8/64"))
 	}
 	if err := daemon.CheckAddr(p); err != nil {
 		return err

@@ -162,13 +162,13 @@ func (o *demoOptions) check(command []string, dashes bool) error {
 	case o.shell && len(o.command) > 0:
 		return errors.New("--shell and a command exclude each other: leave one out")
 	case o.interactive() && o.json:
-		return errors.New("--json is for the demonstration, the output of a command is its own: leave one out")
+		return errors.New("--json is for the demonstration without a command: leave one out")
 	case !o.interactive() && len(o.serve) > 0:
 		return errors.New("--serve needs something to run beside it: add -- COMMAND or --shell")
 	case !o.interactive() && o.in != 1:
 		return errors.New("--in says where a command runs: add -- COMMAND or --shell")
 	case o.faults != nil && o.nodes > node.MaxFaultyNodes:
-		return fmt.Errorf("--faults with %d nodes: every pair has a link of its own; use up to %d", o.nodes, node.MaxFaultyNodes)
+		return fmt.Errorf("--faults with %d nodes: every pair needs its own link; use up to %d", o.nodes, node.MaxFaultyNodes)
 	case o.in > o.nodes:
 		return fmt.Errorf("--in %d: there are %d nodes; use 1 to %d or more --nodes", o.in, o.nodes, o.nodes)
 	case o.eager > int(o.mtu.Link()):

@@ -29,7 +29,7 @@ func primitiveFlows(name string, nodes []fabric.NodeID, t *topo.Topology) ([]rou
 			errs = append(errs, fmt.Errorf("--nodes: node %d is not in the topology (%v)", n, t))
 		}
 		if slices.Contains(nodes[:i], n) {
-			errs = append(errs, fmt.Errorf("--nodes: node %d is there twice", n))
+			errs = append(errs, fmt.Errorf("--nodes: node %d appears twice", n))
 		}
 	}
 	var flows []routing.Flow

@@ -112,7 +112,7 @@ func TestPrimitiveBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = primitiveFlows("bcast", []fabric.NodeID{1, 99, 2, 1}, tp)
-	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), "--nodes: node 99 is not in the topology") || !strings.Contains(err.Error(), "node 1 is there twice") {
+	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), "--nodes: node 99 is not in the topology") || !strings.Contains(err.Error(), "node 1 appears twice") {
 		t.Errorf("%v", err)
 	}
 	if _, err = primitiveFlows("gather", []fabric.NodeID{1, 2}, tp); err == nil || !strings.Contains(err.Error(), `--primitive: invalid pattern: "gather" is none of`) {

@@ -61,7 +61,7 @@ func runRegisters(p program, o registersOptions, args []string) error {
 	if len(args) == 1 {
 		n, err := strconv.ParseUint(args[0], 10, 16)
 		if err != nil {
-			return cli.Usagef("%q is no node ID", args[0])
+			return cli.Usagef("%q is not a node ID", args[0])
 		}
 		o.node = new(fabric.NodeID(n))
 	}
@@ -73,7 +73,7 @@ func runRegisters(p program, o registersOptions, args []string) error {
 		return err
 	}
 	if set != nil && o.node == nil {
-		return cli.Usagef("name the node whose register is to be written")
+		return cli.Usagef("name the node whose register to write")
 	}
 	all, err := askAll(o.nodeOptions, func(c *control.Client) (*control.Registers, error) { return c.Registers(set) })
 	return printAll(p.stdout, all, err, o.json, writeRegisters)

@@ -68,7 +68,7 @@ that wait for each other; one that would be is left out, and said.`, &reserve, r
 		fs.StringVar(&reserve.primitive, "primitive", "", "`NAME` in place of a file: bcast, reduce, allreduce, alltoall, ring, halo2d or halo3d")
 		fs.StringVar(&reserve.ranks, "nodes", "", "`LIST` of a primitive's nodes such as 5,6,7, the root first (all of the topology)")
 		fs.StringVar(&reserve.router, "router", "refine", "`NAME` how: refine, minmax, minsum, dmodk, smodk, random or alg3")
-		fs.StringVar(&reserve.via, "via", "", "`NODE` in place of a router: by way of this node, where that is no way back")
+		fs.StringVar(&reserve.via, "via", "", "`NODE` in place of a router: through this node, unless that leads back")
 		fs.Uint8Var(&reserve.tag, "tag", 0, "`N` for packets of this class alone, 1 to 63: the DSCP of IP packets (0: for all without ways of their own)")
 		fs.StringVar(&reserve.id, "id", "", "`NAME` of the reservation (the file's, or the primitive's)")
 	})
@@ -164,7 +164,7 @@ func parseNodes(list string) (nodes []fabric.NodeID, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		n, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
-			return nil, cli.Usagef("%q in %q is no node: use 0 to 65535", text, list)
+			return nil, cli.Usagef("%q in %q is not a node: use 0 to 65535", text, list)
 		}
 		nodes = append(nodes, fabric.NodeID(n))
 	}
@@ -251,7 +251,7 @@ func (f *fabricRoutes) install(id string, overrides []topo.Override) error {
 
 func releaseRoutes(_ program, o routeOptions) error {
 	if o.id == "" {
-		return cli.Usagef("say with --id which one")
+		return cli.Usagef("choose one with --id")
 	}
 	f, err := routesOf(o.nodeOptions)
 	if err != nil {

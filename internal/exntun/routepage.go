@@ -39,14 +39,14 @@ func newRoutePage() *cobra.Command {
 	var o pageOptions
 	c := &cobra.Command{
 		Use: "page [flags]", Short: "show a profile, its simulation, the reservations and the loads",
-		Long: `Writes a page: who sent how much to whom, what the routers would make of it, the
-ways that are reserved now, and what the links have carried before and after.
-Loads are what came between two drawings of exn-tun topo --json, or since one.`,
-		Example: "exn-tun route page --profile run.json --before 0.json,1.json --after 1.json -o page.html",
+		Long: `Writes a page: who sent how much to whom, how each router would route it, the
+reserved routes, and the loads of the links before and after. A load is the
+difference of two outputs of exn-tun topo --json, or the growth since one.`,
+		Example: "exn-tun route page --profile run.json --before 0.json,1.json -o page.html",
 		Args:    command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.profile == "" || o.out == "" {
-				return cli.Usagef("say with --profile what was sent, and with -o where the page goes")
+				return cli.Usagef("name the profile with --profile, and the page with -o")
 			}
 			if err := o.resolve(); err != nil {
 				return err
@@ -300,7 +300,7 @@ func (p *routePage) measured(title, files string, t *topo.Topology, o nodeOption
 	for i := range m.load {
 		from, to := loads[0][i], loads[1][i]
 		if to.AB.Bytes < from.AB.Bytes || to.BA.Bytes < from.BA.Bytes {
-			return fmt.Errorf("%s: a link has carried less in the second than in the first: were nodes started anew?", files)
+			return fmt.Errorf("%s: a link carried less in the second than in the first: were nodes restarted?", files)
 		}
 		m.load[i] = to.Since(from)
 	}
@@ -316,7 +316,7 @@ func readLoad(name string, want *topo.Topology) ([]topo.LinkLoad, error) {
 	}
 	var f control.Topology
 	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("%s: no output of exn-tun topo --json: %w", name, err)
+		return nil, fmt.Errorf("%s: not the output of exn-tun topo --json: %w", name, err)
 	}
 	t, load, err := f.Build()
 	if err != nil {

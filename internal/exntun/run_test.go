@@ -81,7 +81,7 @@ func TestUsageErrors(t *testing.T) {
 		{"demo --faults drop=2", "use a probability from 0 to 1"},
 		{"demo --faults drop=1%", `drop cannot be "1%"`},
 		{"demo --faults=", `""; use name=value`},
-		{"demo --faults seed=1 --nodes 33", "--faults with 33 nodes: every pair has a link of its own; use up to 32"},
+		{"demo --faults seed=1 --nodes 33", "--faults with 33 nodes: every pair needs its own link; use up to 32"},
 		{"demo --duration 1", "--duration: use a time from 10ms to 1m0s, such as 250ms or 2s"},
 		{"demo --duration 1h", "--duration: use a time from 10ms to 1m0s"},
 		{"demo --runs 0", "--runs: use a number from 1 to 100"},

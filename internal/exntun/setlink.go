@@ -90,7 +90,7 @@ func (l layers) placeDetours(g *graph.Graph) (n int, err error) {
 		}
 	}
 	if refused > 0 {
-		return n, fmt.Errorf("%d of %d ways round the links that are down would close a cycle of channels that wait for each other", refused, n)
+		return n, fmt.Errorf("%d of %d detours around the links that are down would close a cycle of waiting channels", refused, n)
 	}
 	return n, nil
 }
@@ -116,7 +116,7 @@ func (s *linkSetting) run(p program, o nodeOptions) error {
 		return err
 	}
 	if n := len(routes.Parts()); n > 1 {
-		return fmt.Errorf("the link from node %d to node %d stays up: without it the fabric is in %d parts", s.ends[0], s.ends[1], n)
+		return fmt.Errorf("the link from node %d to node %d stays up: without it the fabric falls into %d parts", s.ends[0], s.ends[1], n)
 	}
 	round, left, err := f.check(routes)
 	if err != nil {

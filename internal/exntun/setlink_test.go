@@ -57,7 +57,7 @@ func TestRootSetLink(t *testing.T) {
 		t.Errorf("the cut is not drawn:\n%s", got)
 	}
 	for _, bad := range []struct{ want, args string }{
-		{"stays up: without it the fabric is in 2 parts", "link 1-3 down"},
+		{"stays up: without it the fabric falls into 2 parts", "link 1-3 down"},
 		{"no link joins node 1 and node 4", "link 1-4 down"},
 		{"no link joins node 7 and node 1", "link 7-1 up"},
 		{"leave out --node", "link 1-2 up --node 1"},

@@ -156,7 +156,7 @@ func askTopology(dir string, n emp.Description) (*control.Topology, error) {
 // add adds the answer of a node.
 func (f *fabricTopology) add(n fabric.NodeID, t *control.Topology) error {
 	if t == nil {
-		return fmt.Errorf("node %d has no topology: start the nodes with exn-tun up --topology, or say here which one to draw", n)
+		return fmt.Errorf("node %d has no topology: start the nodes with exn-tun up --topology, or name the one to draw", n)
 	}
 	built, load, err := t.Build()
 	if err != nil {

@@ -69,7 +69,7 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 		return errors.New("to make an interface takes root (CAP_NET_ADMIN): run as root, or in a user namespace as with unshare --user --map-root-user --net")
 	}
 	if cfg.NetNS != "" && !netns.Privileged() {
-		return errors.New("to enter another network namespace takes root (CAP_SYS_ADMIN): run as root, or start it in that namespace, without --netns")
+		return errors.New("entering another network namespace needs root (CAP_SYS_ADMIN): run as root, or start it in that namespace, without --netns")
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -173,7 +173,7 @@ func runDown(ctx context.Context, p program, o nodeOptions) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, downTime, fmt.Errorf("it has not ended within %v", downTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, downTime, fmt.Errorf("it did not end within %v", downTime))
 	defer cancel()
 	for _, n := range nodes {
 		c, err := control.Dial(o.dir, n)

@@ -116,7 +116,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --listen :0x", cli.ExitUsage, "use HOST or HOST:PORT"},
 		{"up --listen :1 --join a,:2 --plaintext --node 1", cli.ExitUsage, "use HOST or HOST:PORT"},
 		{"up --link ofi:tcp", cli.ExitUsage, "say where they reach this one with listen"},
-		{"up --link ofi:udp", cli.ExitUsage, "udp is not to be used"},
+		{"up --link ofi:udp", cli.ExitUsage, "udp is not supported"},
 		{"up --link rdma", cli.ExitUsage, "use stream, ofi or ofi:PROVIDER"},
 		{"up --join a", cli.ExitUsage, "say where they reach this one with listen"},
 		{"up --listen :1", cli.ExitUsage, "listen needs key and trust"},

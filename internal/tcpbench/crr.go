@@ -123,7 +123,7 @@ func (j job) request(dial func() (conn, error), buf []byte) error {
 // cmpErr is what to say of a connection that should have ended.
 func cmpErr(err error) error {
 	if err == nil {
-		return errors.New("there is more than was asked for")
+		return errors.New("received more than was requested")
 	}
 	return err
 }

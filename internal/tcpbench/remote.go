@@ -214,7 +214,7 @@ func (j job) fromAfar(local net.Addr) (job, error) {
 	}
 	if j.Size > maxRemoteSize || j.Streams > maxRemoteStreams || j.Duration+j.Warmup > maxRemoteTime ||
 		j.Duration > maxRemoteTime || j.Warmup > maxRemoteTime || j.Buffers < 0 || j.Buffers > maxRemoteSize || j.Ring > maxRemoteSize {
-		return j, errors.New("that is more than a server does for others")
+		return j, errors.New("a server allows no more for others")
 	}
 	addr, err := netip.ParseAddrPort(local.String())
 	if err != nil {

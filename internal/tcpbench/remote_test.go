@@ -61,7 +61,7 @@ func TestRemoteErrors(t *testing.T) {
 	}
 	huge := shortSpec()
 	huge.Duration = 2 * time.Hour
-	if _, err := r.Measure(t.Context(), huge); err == nil || !strings.Contains(err.Error(), "more than a server does for others") {
+	if _, err := r.Measure(t.Context(), huge); err == nil || !strings.Contains(err.Error(), "a server allows no more for others") {
 		t.Errorf("two hours: %v", err)
 	}
 	unknown := shortSpec()

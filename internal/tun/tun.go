@@ -74,7 +74,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	// The kernel's dev_valid_name, and no '%', which makes it a pattern.
 	if len(c.Name) >= unix.IFNAMSIZ || c.Name == "." || c.Name == ".." || strings.ContainsAny(c.Name, "/:%\x00 \t\n\v\f\r") {
-		return c, fmt.Errorf("tun: %w: interface name %q: use up to %d letters and digits", ErrConfig, c.Name, unix.IFNAMSIZ-1)
+		return c, fmt.Errorf("tun: %w: interface name %q: use at most %d letters and digits", ErrConfig, c.Name, unix.IFNAMSIZ-1)
 	}
 	if c.MTU < MinMTU || c.MTU > largest {
 		return c, fmt.Errorf("tun: %w: MTU %d: must be %d to %d", ErrConfig, c.MTU, MinMTU, largest)

@@ -184,7 +184,7 @@ func (f *graphML) node(e xml.StartElement) {
 		if s := values[n.key]; s != "" {
 			i, err := strconv.Atoi(s)
 			if err != nil || i < 0 || i > maxVertices {
-				f.wrongAt(line, "node %q: %s %q is no whole number from 0 on", id, strings.TrimPrefix(n.key, "node."), s)
+				f.wrongAt(line, "node %q: %s %q is not a whole number from 0 up", id, strings.TrimPrefix(n.key, "node."), s)
 			}
 			*n.to = i
 		}
@@ -211,7 +211,7 @@ func (f *graphML) edge(e xml.StartElement) {
 	}{{"source", &c.From}, {"target", &c.To}} {
 		v, ok := f.at[attr(e, end.key)]
 		if !ok {
-			f.wrongAt(line, "edge: %s %q is no node above it", end.key, attr(e, end.key))
+			f.wrongAt(line, "edge: %s %q is not a node above it", end.key, attr(e, end.key))
 			ends = false
 		}
 		*end.to = v
@@ -222,14 +222,14 @@ func (f *graphML) edge(e xml.StartElement) {
 	if s := values["edge.capacity"]; s != "" {
 		n, err := strconv.ParseFloat(s, 64)
 		if err != nil || !(n > 0) || n > 1e18 {
-			f.wrongAt(line, "edge: capacity %q is no number above 0", s)
+			f.wrongAt(line, "edge: capacity %q is not a number above 0", s)
 		}
 		c.Capacity = n
 	}
 	if s := values["edge.port"]; s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil {
-			f.wrongAt(line, "edge: port %q is no whole number", s)
+			f.wrongAt(line, "edge: port %q is not a whole number", s)
 		}
 		c.Port = n
 	}

@@ -52,7 +52,7 @@ func parseFlow(text string) (Flow, error) {
 		var err error
 		if n[i], err = strconv.ParseUint(strings.TrimSpace(s), 10, 63); err != nil || i < 2 && n[i] >= MaxRanks {
 			what := [...]string{"rank", "rank", "number of bytes"}[i]
-			return Flow{}, fmt.Errorf("%w: %q is no %s", ErrInvalid, strings.TrimSpace(s), what)
+			return Flow{}, fmt.Errorf("%w: %q is not a %s", ErrInvalid, strings.TrimSpace(s), what)
 		}
 	}
 	return Flow{int32(n[0]), int32(n[1]), n[2]}, nil

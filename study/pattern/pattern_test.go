@@ -166,8 +166,8 @@ func TestReadFile(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for name, want := range map[string]string{
 		"0,1\n0,1,2\nx,1,2\n0,1,-1\n": `p.csv:1: invalid pattern: "0,1": use from,to,bytes
-p.csv:3: invalid pattern: "x" is no rank
-p.csv:4: invalid pattern: "-1" is no number of bytes`,
+p.csv:3: invalid pattern: "x" is not a rank
+p.csv:4: invalid pattern: "-1" is not a number of bytes`,
 		"# nothing\n": "p.csv: invalid pattern: it has no flows",
 	} {
 		_, _, err := ReadFile(write(t, "p.csv", name))

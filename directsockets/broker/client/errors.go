@@ -14,7 +14,7 @@ var (
 
 	// ErrVersion says that the broker of this network namespace is of another version. It
 	// comes with ErrNoBroker.
-	ErrVersion = errors.New("broker: it is of another version")
+	ErrVersion = errors.New("broker: the broker has another version")
 
 	// ErrNone says that there is no offer for a connection. Go on with TCP.
 	ErrNone = errors.New("broker: no offer for this connection")

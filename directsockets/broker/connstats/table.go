@@ -134,7 +134,7 @@ func New(entries int, keepClosed bool) (*Table, error) {
 		entries = defaultEntries
 	}
 	if entries < 0 || entries > MaxEntries {
-		return nil, fmt.Errorf("broker: statistics of %d connections; use up to %d", entries, MaxEntries)
+		return nil, fmt.Errorf("broker: table of %d connections: use at most %d", entries, MaxEntries)
 	}
 	size := (statsHeaderLen + entries*entryLen + shm.PageSize - 1) / shm.PageSize * shm.PageSize
 	seg, err := shm.Create("exn-ds-stats", size)
@@ -280,7 +280,7 @@ func readHeader(fd int) (entries, pid int, err error) {
 		return 0, 0, fmt.Errorf("%w: statistics of %d bytes", wire.ErrRule, size)
 	}
 	if string(head[:len(statsMagic)]) != statsMagic || binary.LittleEndian.Uint32(head[statsVersionOff:]) != wire.Version {
-		return 0, 0, fmt.Errorf("%w: no statistics of version %d", wire.ErrRule, wire.Version)
+		return 0, 0, fmt.Errorf("%w: statistics are not of version %d", wire.ErrRule, wire.Version)
 	}
 	n := binary.LittleEndian.Uint32(head[statsEntriesOff:])
 	if n > MaxEntries || size < statsHeaderLen+int64(n)*entryLen {

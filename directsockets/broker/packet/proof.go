@@ -39,7 +39,7 @@ func socketEnds(fd int) (local, remote netip.AddrPort, ifindex uint32, err error
 		remote, _ = addrOf(there)
 	}
 	if !ok {
-		return local, remote, 0, fmt.Errorf("%w: it is of another family", errNoTCP)
+		return local, remote, 0, fmt.Errorf("%w: the socket has another address family", errNoTCP)
 	}
 	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX)
 	if err != nil {

@@ -28,9 +28,9 @@ const slowClock = time.Minute
 
 var (
 	// errSelf says that an address led back to this node.
-	errSelf = errors.New("it is this node itself")
+	errSelf = errors.New("the address leads to this node itself")
 	// errTwice says that there is another connection, which stays.
-	errTwice = errors.New("there is another connection")
+	errTwice = errors.New("the peer has another connection")
 )
 
 // refusal is why one of two nodes does not want a connection to the other.
@@ -67,9 +67,9 @@ func explain(err error) error {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &record), errors.Is(err, emp.ErrHello):
-		return fmt.Errorf("%w: one of both has --plaintext, or it is another service", err)
+		return fmt.Errorf("%w: only one side has --plaintext, or it is another service", err)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return errors.New("it hung up without a word: one of both has --plaintext, or it is another service, or has too many callers")
+		return errors.New("it hung up during the handshake: only one side has --plaintext, or it is another service, or has too many callers")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("no answer within %v: %w", greetTime, os.ErrDeadlineExceeded)
 	}
@@ -209,7 +209,7 @@ func (m *Mesh) admit(conn net.Conn, h hello, p *identity.Peer, reply *hello) (se
 		return nil, fmt.Errorf("%w: a connection of the kind %q", emp.ErrHello, clean(h.Kind))
 	}
 	if !m.running() {
-		return nil, errors.New("it is starting")
+		return nil, errors.New("the peer is still starting")
 	}
 	if err := m.contest(h.Self); err != nil {
 		return nil, err
@@ -307,7 +307,7 @@ func (m *Mesh) contest(d emp.Description) error {
 	if old.lives(contestTime) {
 		return taken(old.endpoint.String())
 	}
-	old.end(errors.New("it has begun anew"))
+	old.end(errors.New("the peer has restarted"))
 	return nil
 }
 

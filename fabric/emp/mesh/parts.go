@@ -73,7 +73,7 @@ func (m *Mesh) part(conn net.Conn, h hello) (func(context.Context), error) {
 	s := m.cookies[h.Cookie]
 	m.mu.Unlock()
 	if s == nil || s.dialed || s.desc.Node != h.Self.Node || s.desc.Token != h.Self.Token {
-		return nil, fmt.Errorf("%w: a data connection of no session", emp.ErrHello)
+		return nil, fmt.Errorf("%w: data connection without a session", emp.ErrHello)
 	}
 	if h.Of < 1 || h.Of > maxParts || h.Index < 0 || h.Index >= h.Of {
 		return nil, fmt.Errorf("%w: data connection %d of %d", emp.ErrHello, h.Index, h.Of)

@@ -32,7 +32,7 @@ const (
 
 var (
 	errSilent = fmt.Errorf("nothing heard of it for %v", Silent)
-	errLeft   = errors.New("it has left")
+	errLeft   = errors.New("the peer has left")
 )
 
 // session is a control connection to a peer, with the link that belongs to it.
@@ -83,7 +83,7 @@ func (m *Mesh) register(s *session) error {
 	}
 	if old != nil {
 		s.before = old
-		old.end(errors.New("the peer has connected anew"))
+		old.end(errors.New("the peer has reconnected"))
 	}
 	now := time.Now()
 	m.sessions[s.desc.Node] = s
@@ -101,7 +101,7 @@ func (m *Mesh) register(s *session) error {
 	}
 	p.Description, p.State, p.Since, p.Endpoint = s.desc, emp.Linking, now, s.endpoint
 	if s.desc.MTU != m.cfg.Self.MTU && old == nil {
-		m.cfg.Log.Warn("MTUs differ: what is larger than the receiver's may be lost", "node", s.desc.Node, "mtu", s.desc.MTU, "here", m.cfg.Self.MTU)
+		m.cfg.Log.Warn("MTUs differ: packets larger than the receiver's may be lost", "node", s.desc.Node, "mtu", s.desc.MTU, "here", m.cfg.Self.MTU)
 	}
 	if s.cert != nil {
 		p.Key = identity.Fingerprint(s.cert)
@@ -133,7 +133,7 @@ func (s *session) tell(n news) {
 	full := len(s.queue) > maxQueue
 	s.mu.Unlock()
 	if full {
-		s.end(errors.New("it does not read what it is sent"))
+		s.end(errors.New("the peer does not read"))
 	}
 	select {
 	case s.more <- struct{}{}:
@@ -390,7 +390,7 @@ func (s *session) read() {
 		var n news
 		if err := receive(s.conn, maxMessage, &n); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
-				err = errors.New("it has closed the connection")
+				err = errors.New("the peer has closed the connection")
 			}
 			s.end(err)
 			return

@@ -51,7 +51,7 @@ func (c Config) withDefaults(ctx context.Context) (Config, error) {
 // CheckProvider reports what is wrong with the name of a provider. "" is good.
 func CheckProvider(name string) error {
 	if len(name) >= failureOff-providerOff || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_;") != "" {
-		return fmt.Errorf("ofi: %q is no name of a provider: %s: %w", name, use, fabric.ErrInvalid)
+		return fmt.Errorf("ofi: %q is not the name of a provider: %s: %w", name, use, fabric.ErrInvalid)
 	}
 	return refuse(name)
 }
@@ -94,7 +94,7 @@ func Join(ctx context.Context, ctl net.Conn, cfg Config) (*Engine, error) {
 	}
 	theirs.unmarshal(&b)
 	if theirs.node != cfg.Peer || theirs.peer != cfg.Self {
-		return nil, fmt.Errorf("%w: it is node %d and wants %d", ErrMismatch, theirs.node, theirs.peer)
+		return nil, fmt.Errorf("%w: the peer is node %d and wants %d", ErrMismatch, theirs.node, theirs.peer)
 	}
 	if cfg.Provider == "" {
 		if err := CheckProvider(theirs.provider); err != nil {
@@ -233,7 +233,7 @@ func (e *Engine) orClose(err error) (*Engine, error) {
 func opened(addr net.Addr, cfg Config, listens bool, deadline time.Time) (*Engine, error) {
 	at, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
-		return nil, fmt.Errorf("ofi: %v is no address of a host: %w", addr, fabric.ErrInvalid)
+		return nil, fmt.Errorf("ofi: %v is not the address of a host: %w", addr, fabric.ErrInvalid)
 	}
 	e, err := open(cfg, listens, at.Addr().Unmap())
 	if err != nil {

@@ -96,7 +96,7 @@ func hearMessage(r io.Reader) (b [messageLen]byte, err error) {
 	case streams:
 		return b, fmt.Errorf("%w: the peer uses --link stream, this node --link ofi", ErrMismatch)
 	default:
-		return b, fmt.Errorf("%w: no exnet node on the other end", ErrMismatch)
+		return b, fmt.Errorf("%w: the other end is not an exnet node", ErrMismatch)
 	}
 	if _, err := io.ReadFull(r, b[len(magic):]); err != nil {
 		return b, fmt.Errorf("%w: half a message: %w", ErrMismatch, err)

@@ -114,7 +114,7 @@ func (p *process) hear(word string) (string, error) {
 	case first == "down":
 		return "", fmt.Errorf("%w: %s", ErrProvider, plain(rest))
 	}
-	return "", fmt.Errorf("%w: it says %s, not %s", ErrHelper, plain(first), word)
+	return "", fmt.Errorf("%w: the helper said %s, not %s", ErrHelper, plain(first), word)
 }
 
 // plain is what a helper says, fit to be shown.

@@ -24,7 +24,7 @@ const use = "use tcp, or that of RDMA hardware, such as verbs"
 func refuse(provider string) error {
 	name, _, _ := strings.Cut(strings.ToLower(provider), ";")
 	if why := unusable[name]; why != "" {
-		return fmt.Errorf("%w: libfabric's provider %s is not to be used: %s: %s", ErrRefused, name, why, use)
+		return fmt.Errorf("%w: libfabric's provider %s is not supported: %s: %s", ErrRefused, name, why, use)
 	}
 	return nil
 }

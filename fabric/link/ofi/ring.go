@@ -155,7 +155,7 @@ func (r *ring) receive(place, more []byte) (int, error) {
 		}
 		size := r.lens[ringSlots+slot].Load()
 		if waiting > ringSlots || size == 0 || size > slotSize {
-			return 0, fmt.Errorf("%w: %d messages have come, one of %d bytes", ErrHelper, waiting, size)
+			return 0, fmt.Errorf("%w: received %d messages, one of %d bytes", ErrHelper, waiting, size)
 		}
 		r.size, r.taken = int(size), 0
 	}

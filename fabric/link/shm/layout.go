@@ -212,7 +212,7 @@ func (h *hello) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("%w: hello of %d bytes: %w", ErrHello, len(b), io.ErrUnexpectedEOF)
 	}
 	if string(b[:helloVersionOff]) != helloMagic {
-		return fmt.Errorf("%w: no exnet node on the other end", ErrHello)
+		return fmt.Errorf("%w: the other end is not an exnet node", ErrHello)
 	}
 	*h = hello{
 		version:  binary.LittleEndian.Uint32(b[helloVersionOff:]),

@@ -82,7 +82,7 @@ func (b *book) Reclaim(mem []byte) {
 	for i := range uint64(Loans) {
 		e := l.near.loan[i*loanWords:][:loanWords]
 		if overlaps(int(e[loanPlace].Load()), int(e[loanSize].Load())) && l.far.read[i].Load() != 0 {
-			l.breach("memory is not given back")
+			l.breach("the peer does not release memory")
 			return
 		}
 	}
@@ -94,7 +94,7 @@ func (b *book) Reclaim(mem []byte) {
 			continue
 		}
 		if at, ok := l.arena.Offset(s.lease.Bytes()); ok && overlaps(at, len(s.lease.Bytes())) {
-			l.breach("memory is not given back")
+			l.breach("the peer does not release memory")
 			return
 		}
 	}

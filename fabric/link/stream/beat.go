@@ -109,7 +109,7 @@ func (b *beat) answered(l *Link, word uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.asked == 0 || word != b.asked {
-		return errors.New("an answer to no ping")
+		return errors.New("pong without a ping")
 	}
 	b.asked = 0
 	l.count.RTTMicros.Store(uint64(max(time.Since(b.at), time.Microsecond) / time.Microsecond))

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	errFull  = fmt.Errorf("stream: too much waits to be sent: %w", fabric.ErrAgain)
+	errFull  = fmt.Errorf("stream: send queue is full: %w", fabric.ErrAgain)
 	errDown  = fmt.Errorf("stream: %w", fabric.ErrPeerDown)
 	errNoBox = fmt.Errorf("stream: mailbox not open: %w", fabric.ErrPeerDown)
 	errFlows = fmt.Errorf("stream: link has no flow numbers left: %w", fabric.ErrPeerDown)

@@ -58,7 +58,7 @@ func (h *hello) parse(b *[helloLen]byte) error {
 		return fmt.Errorf("%w: the peer uses --link ofi, this node --link stream", ErrHello)
 	}
 	if string(b[:helloVersionOff]) != helloMagic {
-		return fmt.Errorf("%w: no exnet node on the other end", ErrHello)
+		return fmt.Errorf("%w: the other end is not an exnet node", ErrHello)
 	}
 	le := binary.LittleEndian
 	*h = hello{
@@ -155,7 +155,7 @@ func (l *Link) hearHello(c net.Conn) (h hello, err error) {
 	}
 	switch {
 	case h.node != l.cfg.Peer:
-		return h, fmt.Errorf("%w: it is node %d, not %d", ErrHello, h.node, l.cfg.Peer)
+		return h, fmt.Errorf("%w: the peer is node %d, not %d", ErrHello, h.node, l.cfg.Peer)
 	case h.peer != l.nic.ID():
 		return h, fmt.Errorf("%w: it takes this node for %d", ErrHello, h.peer)
 	case h.boxes > fabric.VPIDs || h.boxes > 0 && h.index != 0:

@@ -175,7 +175,7 @@ func breaches(nla uint64) map[string][]byte {
 		"chunk that came before":   append(data(put, 10), data(put, 10)...),
 		"chunk of another PUT":     append(data(put, 10), data(other, 10)...),
 		"PUT of too much":          say(message{kind: kindPutData, n: rma.MaxTransfer + 1}),
-		"an answer to no ping":     say(message{kind: kindPong, word: 12345}),
+		"pong without a ping":      say(message{kind: kindPong, word: 12345}),
 		"too many PUTs at a time":  tooMany(put),
 		"mailbox that cannot be":   say(message{kind: kindMailbox, flow: 1000}),
 		"VELO message of 127 byte": say(message{kind: kindVELO, word: 127 << 40}),

@@ -288,7 +288,7 @@ func (l *Link) reclaim(mem []byte, more int) {
 	switch {
 	case !l.lends(mem):
 	case more == 0:
-		l.breach(errors.New("memory is not given back"))
+		l.breach(errors.New("the peer does not release memory"))
 	default:
 		time.AfterFunc(time.Second, func() { l.reclaim(mem, more-1) })
 	}

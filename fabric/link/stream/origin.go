@@ -102,7 +102,7 @@ func (t *opTable) find(num uint32, state opState) (*op, error) {
 	defer t.mu.Unlock()
 	o := &t.ops[num%maxOps]
 	if o.num != num || o.state != state {
-		return nil, fmt.Errorf("operation %d, which is not on its way", num)
+		return nil, fmt.Errorf("operation %d, which is not under way", num)
 	}
 	return o, nil
 }
@@ -250,7 +250,7 @@ func (l *Link) refused(m *message) error {
 		return err
 	}
 	if !o.none() {
-		return errors.New("a GET is refused after data of it has come")
+		return errors.New("GET refused after some of its data arrived")
 	}
 	l.ops.mu.Lock()
 	was := l.endLocked(o)

@@ -102,7 +102,7 @@ func (l *Link) putData(m *message) (incoming, error) {
 		t.puts[m.op] = p
 	}
 	if m.put() != p.m.put() || m.n != p.m.n || !p.begin(m.off) {
-		return incoming{}, fmt.Errorf("chunk at %d of PUT %d, which it does not belong to", m.off, m.op)
+		return incoming{}, fmt.Errorf("chunk at %d is not part of PUT %d", m.off, m.op)
 	}
 	in := incoming{put: p, n: chunkLen(m.n, m.off)}
 	if p.place != nil {

@@ -240,7 +240,7 @@ func (l *Link) owe(m *message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.owed >= maxOps {
-		return fmt.Errorf("operation %d while %d are on their way", m.number, l.owed)
+		return fmt.Errorf("operation %d while %d are under way", m.number, l.owed)
 	}
 	l.owed++
 	return nil

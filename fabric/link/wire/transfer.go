@@ -102,7 +102,7 @@ func (l *Link) ended(number uint32, s fabric.Status, get bool) error {
 	o := l.ops[number]
 	if o == nil || (o.sink != nil) != get {
 		l.mu.Unlock()
-		return fmt.Errorf("end of operation %d, which is not on its way", number)
+		return fmt.Errorf("end of operation %d, which is not under way", number)
 	}
 	if s == fabric.StatusOK && o.got != o.want {
 		l.mu.Unlock()
@@ -134,7 +134,7 @@ func (l *Link) data(m *message) error {
 	o := l.ops[m.number]
 	l.mu.Unlock()
 	if o == nil || o.sink == nil {
-		return fmt.Errorf("data of operation %d, which is not on its way", m.number)
+		return fmt.Errorf("data of operation %d, which is not under way", m.number)
 	}
 	if int(m.n) != o.got || len(m.data) == 0 || o.got+len(m.data) > o.want {
 		return fmt.Errorf("%d bytes at %d of a GET of %d after %d", len(m.data), m.n, o.want, o.got)

@@ -28,8 +28,8 @@ func parse(args ...string) (*Options, error) {
 
 func TestOptions(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
-		{"--paths lo,netstack", `no path "netstack" for MPI`},
-		{"--mpi openmpi,intel", `no "intel"`},
+		{"--paths lo,netstack", `unknown path "netstack" for MPI`},
+		{"--mpi openmpi,intel", `unknown "intel"`},
 		{"--size 8,0", `--size: "0"`},
 		{"--size 65m", "--size"},
 		{"--size 99999999999999999999", "--size"},

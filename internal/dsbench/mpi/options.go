@@ -53,7 +53,7 @@ func (o *Options) Check() (err error) {
 	o.paths = strings.Split(o.pathList, ",")
 	for _, p := range o.paths {
 		if !slices.Contains(Paths, p) {
-			return fmt.Errorf("--paths: there is no path %q for MPI: choose from %s", p, strings.Join(Paths, ", "))
+			return fmt.Errorf("--paths: unknown path %q for MPI: choose from %s", p, strings.Join(Paths, ", "))
 		}
 	}
 	if o.mpiList != "" {
@@ -61,7 +61,7 @@ func (o *Options) Check() (err error) {
 	}
 	for _, m := range o.mpis {
 		if !slices.ContainsFunc(libraries, func(l library) bool { return l.name == m }) {
-			return fmt.Errorf("--mpi: there is no %q: choose from openmpi, mpich", m)
+			return fmt.Errorf("--mpi: unknown %q: choose from openmpi, mpich", m)
 		}
 	}
 	for _, s := range strings.Split(o.sizeList, ",") {

@@ -57,7 +57,7 @@ func RemoteKindOf(addr, name string) (Kind, error) {
 	kinds := remoteKinds(addr)
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
 	if i < 0 {
-		return Kind{}, fmt.Errorf("unknown path %q: to another host there are tcp, ds and ds-zcopy", name)
+		return Kind{}, fmt.Errorf("unknown path %q: to another host use tcp, ds or ds-zcopy", name)
 	}
 	return kinds[i], nil
 }

@@ -71,7 +71,7 @@ func (o *Options) Check() (err error) {
 	}
 	for _, name := range o.only {
 		if !slices.ContainsFunc(Pairs(), func(p Pair) bool { return p.Name == name }) {
-			return fmt.Errorf("--only: there is no measure %q: choose from %s", name, strings.Join(names(), ", "))
+			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(names(), ", "))
 		}
 	}
 	if o.duration < time.Second || o.duration > maxDuration {

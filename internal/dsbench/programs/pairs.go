@@ -180,7 +180,7 @@ func number(text string) float64 {
 	return v
 }
 
-var errNoFigure = errors.New("the client tells no figure")
+var errNoFigure = errors.New("the client printed no figure")
 
 func parseSockperf(stdout string) (s sample, err error) {
 	for _, m := range sockperfLine.FindAllStringSubmatch(stdout, -1) {

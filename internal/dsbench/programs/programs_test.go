@@ -105,7 +105,7 @@ func TestProgramsOptions(t *testing.T) {
 		{"--duration 1500ms", "whole seconds"},
 		{"--duration 0s", "--duration"},
 		{"--runs 0", "--runs"},
-		{"--only iperf,x", `no measure "iperf"`},
+		{"--only iperf,x", `unknown measure "iperf"`},
 		{"--exn-run /no/such", "go build"},
 		{"--jobs 4", "there is no flag --jobs"},
 	} {

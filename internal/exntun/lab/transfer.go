@@ -106,7 +106,7 @@ func sendForSum(conn halfCloser, n int64) error {
 		return err
 	}
 	if want := h.Sum(nil); string(answer) != string(want) {
-		return fmt.Errorf("what arrived has the SHA-256 sum %x, what was sent %x", answer, want)
+		return fmt.Errorf("received data with SHA-256 sum %x, sent %x", answer, want)
 	}
 	return nil
 }
