@@ -55,7 +55,8 @@ struct ds_sock {
 	unsigned sets;	       /* their armings */
 	unsigned pollers;      /* threads of this process that sleep on wakefd, as another sleeper has the bell */
 	struct ds_peer *peer;  /* a client: its server, if there is room for one (sent.c) */
-	uint32_t noted;	       /* of its notes, what the segment says; with the lock of tx */
+	uint32_t noted, rang;  /* of its notes, and of ds_rings, what the segment says; with the lock of tx */
+	uint64_t rings;	       /* what the peer's said when ds_has_rung looked last */
 	uint64_t read;	       /* a server: when bytes were read on the shadow last, by ds_ticks */
 	struct ds_spinner spinner;
 	void *user;
@@ -147,14 +148,19 @@ struct ds_peer {
 	unsigned users;	 /* connections; with the lock of setup */
 	bool told;	 /* something was said to it: else nobody asks what is noted */
 	uint32_t notes;	 /* made, or under way no more */
-	uint64_t sent[DS_SENT], lost;
+	uint64_t sent[DS_SENT];
 };
 
-/* s, a client, begins and ends to have a server. With the lock of setup. */
-void ds_peer_get(struct ds_sock *s) DS_HIDDEN;
+/* s, a client by fd, begins and ends to have a server. With the lock of setup. */
+void ds_peer_get(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_peer_put(struct ds_sock *s) DS_HIDDEN;
+/* In the child of a fork: what the parent sends on what both have is not known. */
+void ds_peer_fork_child(void) DS_HIDDEN;
 /* Is there something to be said before a direct send? Says it. With the lock of tx. */
-static inline bool ds_sent_news(const struct ds_sock *s) { return s->peer && DS_GET(s->peer->notes) != s->noted; }
+static inline bool ds_sent_news(const struct ds_sock *s)
+{
+	return DS_GET(ds_rings) != s->rang || (s->peer && DS_GET(s->peer->notes) != s->noted);
+}
 void ds_sent_tell(struct ds_sock *s) DS_HIDDEN;
 
 /* ---- the shadow (shadow.c) ---------------------------------------------------------- */

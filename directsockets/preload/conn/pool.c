@@ -258,6 +258,7 @@ void ds_fork_child(void)
 		if (s->seg.mem)
 			s->seg.counters = ds_stats_counters(NULL);
 	}
+	ds_peer_fork_child();
 	ds_broker_child();
 	ds_stats_child();
 	if (fork_locked)

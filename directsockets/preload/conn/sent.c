@@ -1,26 +1,56 @@
-/* The order of what a client sends on several connections to one server, of which some are on TCP (SPEC 2.5).
+/* The order of what a process sends on several connections to another (SPEC 2.5).
  *
  * The kernel does not say when bytes came. So a process notes its sends on TCP, for each server; and before a direct send
- * to the same server it says in that segment's control block what has changed since. Where nothing is sent on TCP a direct
- * send compares two words. What does not fit is a time before which anything may have been sent.
+ * to the same server it says in that segment's control block what has changed since. It says there, too, whether it has rung
+ * bells since: who finds the message asks the kernel for them. Where nothing is sent on TCP, and no bell rung, a direct send
+ * compares four words. What was sent on TCP before the first direct send to a server is not noted: it has no word.
  */
 #include "conn/inner.h"
 
 #include <string.h>
 
+/* A word: the client's port; whether nothing was sent from there since it was connected; when something was, in steps of ticks. */
 enum {
 	PEERS = 16,
-	PORT = 0xffff, /* the port's bits, or NONE: in `lost` */
-	NONE = 1,
-	COARSE = 4, /* log2 of the ticks of a step, */
-	STEPS = 48, /* and bits of their number */
+	PORT = 0xffff,
+	MADE = 1 << 16,
+	TIME = 17,
+	COARSE = 5, /* log2 of the ticks of a step, */
+	STEPS = 47, /* and bits of their number */
 };
 
 static struct ds_peer peers[PEERS];
 
-void ds_peer_get(struct ds_sock *s)
+/* A word of s as of now. */
+static uint64_t word_of(const struct ds_sock *s)
+{
+	return ds_ticks() >> COARSE << TIME | s->info.port[0];
+}
+
+static bool is_of(uint64_t word, const struct ds_sock *s)
+{
+	return (word & PORT) == s->info.port[0];
+}
+
+/* Notes that s has sent nothing yet, if there is room for that. With the lock of setup. */
+static void note_made(struct ds_sock *s)
+{
+	struct ds_peer *p = s->peer;
+
+	for (int i = 0; i < DS_SENT; i++) {
+		uint64_t old = DS_GET(p->sent[i]);
+		if (old && !is_of(old, s))
+			continue;
+		if (__atomic_compare_exchange_n(&p->sent[i], &old, word_of(s) | MADE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			break;
+	}
+	__atomic_fetch_add(&p->notes, 1, __ATOMIC_RELEASE);
+}
+
+void ds_peer_get(struct ds_sock *s, int fd)
 {
 	struct ds_peer *p, *spare = NULL;
+	uint64_t sent;
 
 	for (p = peers; p < peers + PEERS; p++) {
 		if (p->users && p->port == s->info.port[1] && !memcmp(p->addr, s->info.addr[1], sizeof p->addr))
@@ -35,75 +65,101 @@ void ds_peer_get(struct ds_sock *s)
 		memcpy(p->addr, s->info.addr[1], sizeof p->addr);
 		p->port = s->info.port[1];
 		memset(p->sent, 0, sizeof p->sent);
-		p->lost = NONE;
 		DS_SET(p->told, false);
 	}
 	p->users++;
 	s->noted = DS_GET(p->notes) - 1;
 	s->peer = p;
+	if (DS_GET(p->told) && ds_kernel_sent(fd, 0, &sent) && sent == 0) /* a program may send before it asks whether it is connected */
+		note_made(s);
 }
 
 void ds_peer_put(struct ds_sock *s)
 {
-	if (s->peer)
-		s->peer->users--;
+	struct ds_peer *p = s->peer;
+
+	for (int i = 0; p && i < DS_SENT; i++) {
+		uint64_t old = DS_GET(p->sent[i]);
+		if (old && is_of(old, s))
+			__atomic_compare_exchange_n(&p->sent[i], &old, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	}
+	if (p)
+		p->users--;
 	s->peer = NULL;
+}
+
+void ds_peer_fork_child(void)
+{
+	for (struct ds_peer *p = peers; p < peers + PEERS; p++)
+		if (p->users) {
+			memset(p->sent, 0, sizeof p->sent); /* the parent may send on these, too */
+			p->notes++;
+		}
 }
 
 void ds_sent_tcp(struct ds_sock *s)
 {
 	struct ds_peer *p = s->peer;
-
-	if (!p || !DS_GET(p->told))
-		return;
-	uint16_t port = s->info.port[0];
 	uint64_t old = 0;
 	int at = 0;
 
+	if (!p || !DS_GET(p->told))
+		return;
 	for (int i = 0; i < DS_SENT; i++) {
 		uint64_t word = DS_GET(p->sent[i]);
-		if (i == 0 || (word & PORT) == port || word < old) {
+		if (i == 0 || is_of(word, s) || word < old) {
 			old = word;
 			at = i;
 		}
-		if ((word & PORT) == port)
+		if (is_of(word, s))
 			break;
 	}
-	old = __atomic_exchange_n(&p->sent[at], ds_ticks() >> COARSE << 16 | port, __ATOMIC_ACQ_REL);
-	if (old && (old & PORT) != port)
-		__atomic_store_n(&p->lost, (old | PORT) ^ PORT ^ NONE, __ATOMIC_RELEASE);
+	__atomic_store_n(&p->sent[at], word_of(s), __ATOMIC_RELEASE);
 	__atomic_fetch_add(&p->notes, 1, __ATOMIC_RELEASE);
 }
 
 void ds_sent_tell(struct ds_sock *s)
 {
+	static const uint64_t nothing[DS_SENT];
 	struct ds_peer *p = s->peer;
 
-	s->noted = __atomic_load_n(&p->notes, __ATOMIC_ACQUIRE);
-	DS_SET(p->told, true);
-	ds_seg_sent(&s->seg, p->sent, DS_GET(p->lost));
+	s->rang = __atomic_load_n(&ds_rings, __ATOMIC_ACQUIRE);
+	if (p) {
+		DS_SET(p->told, true);
+		s->noted = __atomic_load_n(&p->notes, __ATOMIC_ACQUIRE);
+	}
+	ds_seg_sent(&s->seg, p ? p->sent : nothing, s->rang);
 }
 
-/* The time of a word, as ds_ticks told it: now at the latest; 0: it has none. */
+/* The time of a word of the peer's, as ds_ticks told it; 0 if it is none, or in the future. */
 static uint64_t time_of(uint64_t word)
 {
-	if (!(word >> 16))
-		return 0;
-	uint64_t now = ds_ticks(), age = ((now >> COARSE) - (word >> 16)) & ((1ull << STEPS) - 1);
+	uint64_t now = ds_ticks(), age = (((now >> COARSE) - (word >> TIME)) & ((1ull << STEPS) - 1)) << COARSE;
 
-	return now - (age << COARSE);
+	return age < now ? now - age : 0;
 }
 
 uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp)
 {
 	const struct ds_info *a = &direct->info, *b = &tcp->info;
-	uint64_t sent, lost, read = DS_GET(tcp->read);
 
 	if (direct->side != 1 || tcp->side != 1 || !direct->sh || !ds_has_segment(direct) || a->port[1] != b->port[1] ||
-	    memcmp(a->addr, b->addr, sizeof a->addr) || !ds_seg_peer_sent(&direct->seg, b->port[0], &sent, &lost))
+	    memcmp(a->addr, b->addr, sizeof a->addr))
 		return DS_UNSAID;
-	uint64_t t = time_of(sent);
-	if (t > read)
-		return t;
-	return sent || time_of(lost) <= read ? DS_AFTER : DS_UNSAID;
+	uint64_t word = ds_seg_peer_sent(&direct->seg, b->port[0]);
+	if (!word)
+		return DS_UNSAID;
+	uint64_t t = word & MADE ? 0 : time_of(word);
+	return t > DS_GET(tcp->read) ? t : DS_AFTER;
+}
+
+bool ds_has_rung(struct ds_sock *s)
+{
+	if (!s->sh || !ds_has_segment(s))
+		return false;
+	uint64_t rings = ds_seg_peer_rings(&s->seg);
+	if (rings == DS_GET(s->rings))
+		return false;
+	DS_SET(s->rings, rings);
+	return true;
 }

@@ -279,7 +279,7 @@ static struct ds_sock *make(int fd, int side)
 	s->side = (uint8_t)side;
 	s->info = info;
 	if (side == 0)
-		ds_peer_get(s);
+		ds_peer_get(s, fd);
 	s->entry = ds_stats_get(fd, side, &info);
 	why = rules_decide(side, info.addr[1], info.port[1]);
 	if (!why && !known)

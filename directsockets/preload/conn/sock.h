@@ -121,6 +121,9 @@ enum { DS_UNSAID = 0 };
 #define DS_AFTER UINT64_MAX
 uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp) DS_HIDDEN;
 
+/* Has the peer rung a bell, of whatever connection, since this was asked last, and before it sent on s? Then the kernel knows. */
+bool ds_has_rung(struct ds_sock *s) DS_HIDDEN;
+
 /* True if s goes direct both ways, and nothing has come that ds_ready would tell of but room to send. Takes no lock. */
 bool ds_quiet(struct ds_sock *s) DS_HIDDEN;
 

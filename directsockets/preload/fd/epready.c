@@ -31,10 +31,14 @@ struct round {
 	uint64_t first;	     /* order, at the beginning */
 	uint64_t order;	     /* what the kernel tells next came after that */
 	uint64_t asked;	     /* the kernel was asked last, in this round; 0: it was not */
-	uint64_t cut;	     /* what came after that, and was not told of by the kernel, is left for the next round */
+	uint64_t answered;   /* and had answered by then */
+	uint64_t cut;	     /* what came after that is left for the next round, */
+	uint64_t cut_bells;  /* and, of that of whose bells the kernel has told, what came after this */
 	bool heard;	     /* the kernel has told of something, */
-	bool others;	     /* and not only by bells */
+	bool others;	     /* and not only by bells; */
+	bool news;	     /* so it did when it was asked last */
 	bool loose;	     /* something was found that the kernel did not tell of */
+	bool rung;	     /* of which a peer says that it has rung a bell before: it may be of one that is not looked at */
 	bool woken;	     /* it was the wakefd */
 	bool slept;	     /* what it tells now, it told a sleeper: bells stand between the rest in order */
 };
@@ -70,6 +74,7 @@ static void absorb(struct round *r, struct epoll_event *ev, int n)
 	struct epi *e = r->e;
 	int out = 0;
 
+	r->news = false;
 	for (int i = 0; i < n; i++) {
 		uint64_t d = ev[i].data.u64;
 		if (!tag_is_ours(d)) {
@@ -95,7 +100,7 @@ static void absorb(struct round *r, struct epoll_event *ev, int n)
 			m->kpend |= ev[i].events;
 			m->unsure = !r->slept && (m->unsure || !m->heard);
 			m->heard = ++r->order;
-			r->others = true;
+			r->others = r->news = true;
 		}
 		m->before = r->foreign + out;
 		r->heard = true;
@@ -105,6 +110,7 @@ static void absorb(struct round *r, struct epoll_event *ev, int n)
 	r->foreign += out;
 	r->heard |= out > 0;
 	r->others |= out > 0;
+	r->news |= out > 0;
 }
 
 /* ---- looking -------------------------------------------------------------------- */
@@ -175,7 +181,7 @@ static void scan(struct round *r, bool first)
 			continue;
 		}
 		uint64_t key = came(r, m);
-		if (m->listed || (key > r->cut && m->before == NOWHERE))
+		if (m->listed || key > (m->before == NOWHERE ? r->cut : r->cut_bells))
 			continue;
 		m->key = key;
 		m->listed = true;
@@ -183,6 +189,7 @@ static void scan(struct round *r, bool first)
 		r->list = m;
 		r->found++;
 		r->loose |= m->before == NOWHERE;
+		r->rung |= m->joined && ds_has_rung(m->c->s) && m->before == NOWHERE;
 	}
 	if (idle)
 		doze(r->e);
@@ -197,42 +204,51 @@ static bool worth_asking(struct round *r, bool told, bool ask)
 		return r->foreign == 0 && e->crooked && r->loose;
 	if (r->found == 0)
 		return ask;
-	return ++e->skipped >= ASK_KERNEL || e->crooked;
+	return ++e->skipped >= ASK_KERNEL || e->crooked || r->rung;
+}
+
+/* Asks the kernel for what it knows now: false if there is no room for that. With e's lock. */
+static bool ask_now(struct round *r, const struct waiter *w, bool press)
+{
+	int saved = errno, room = w->max - r->foreign - r->found;
+
+	if (room <= 0 && press)
+		room = (w->max - r->foreign) / 4 + 1; /* not to be starved by those that are always ready */
+	if (room <= 0 || r->foreign == w->max)
+		return false;
+	for (struct member *m = r->list; m; m = m->rnext) /* those are known, and would take the place of others */
+		if (m->rings && m->joined) {
+			m_rung(m);
+			m_disarm(m);
+		}
+	uint64_t now = ds_ticks();
+	long n = ds_syscall(SYS_epoll_pwait, w->epfd, w->ev + r->foreign, room, 0, NULL, (size_t)8);
+	errno = saved;
+	if (n < 0)
+		return false;
+	r->asked = now;
+	r->answered = ds_ticks();
+	r->e->skipped = 0;
+	if (n < room)
+		r->e->asked = now;
+	absorb(r, w->ev + r->foreign, (int)n);
+	__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
+	return n == room && r->foreign == 0;
 }
 
 /* Asks the kernel, if that is worth it. */
 static void harvest(struct round *r, const struct waiter *w, bool told, bool ask)
 {
 	enum { AGAIN = 4 };
-	int saved = errno;
 
 	if (!worth_asking(r, told, ask))
 		return;
 	for (int i = 0; i < AGAIN; i++) {
-		int room = w->max - r->foreign - r->found;
-		if (room <= 0 && i == 0 && r->e->skipped >= ASK_KERNEL)
-			room = (w->max - r->foreign) / 4 + 1; /* not to be starved by those that are always ready */
-		if (room <= 0 || r->foreign == w->max)
-			break;
-		for (struct member *m = r->list; m; m = m->rnext) /* those are known, and would take the place of others */
-			if (m->rings && m->joined) {
-				m_rung(m);
-				m_disarm(m);
-			}
-		uint64_t now = r->asked = ds_ticks();
-		long n = ds_syscall(SYS_epoll_pwait, w->epfd, w->ev + r->foreign, room, 0, NULL, (size_t)8);
-		if (n < 0)
-			break;
-		r->e->skipped = 0;
-		if (n < room)
-			r->e->asked = now;
-		absorb(r, w->ev + r->foreign, (int)n);
-		__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
-		if (n < room || r->foreign > 0)
+		bool press = i == 0 && (r->e->skipped >= ASK_KERNEL || r->rung);
+		if (!ask_now(r, w, press))
 			break;
 		scan(r, false); /* there may be more behind bells that say nothing */
 	}
-	errno = saved;
 }
 
 /* The latest of the listed members, in ticks; 0: there is none. With e's lock. */
@@ -251,15 +267,36 @@ static uint64_t latest(const struct round *r)
 static void scan_again(struct round *r)
 {
 	enum { MARGIN = 4096 }; /* ticks: a microsecond at least */
+	uint64_t last = latest(r);
 
-	if (!r->heard) {
-		r->cut = latest(r);
-		if (r->cut + MARGIN < r->begin)
+	if (!r->heard && last + MARGIN < r->begin)
+		return;
+	r->cut = r->cut_bells = r->others && r->answered > last ? r->answered : last;
+	scan(r, false);
+}
+
+/* The same in a set of which some are on TCP. What came after the kernel was asked may have come after something on TCP:
+ * it is left for the next round. But if the kernel told of TCP, what came before it answered may have come before that: so it
+ * is asked until nothing lies between. With e's lock. */
+static void scan_between(struct round *r, const struct waiter *w)
+{
+	enum { AGAIN = 4 };
+
+	for (int i = 0; i < AGAIN; i++) {
+		uint64_t before = r->asked;
+		if (before < latest(r) && r->foreign == 0) {
+			ask_now(r, w, false);
+			if (r->asked == before) { /* there is no room for what it says */
+				scan_again(r);
+				return;
+			}
+		}
+		r->cut = r->news && r->foreign == 0 ? r->answered : r->asked;
+		r->cut_bells = r->news ? r->answered : r->asked;
+		scan(r, false);
+		if (!r->news || r->foreign > 0 || latest(r) <= r->asked)
 			return;
 	}
-	if (r->e->crooked && r->cut > r->asked) /* what the kernel knows by now may have come before */
-		r->cut = r->asked;
-	scan(r, false);
 }
 
 /* ---- telling --------------------------------------------------------------------- */
@@ -359,11 +396,13 @@ static void drop_empty(struct round *r)
 			unlist(r, at);
 }
 
-/* Were the bytes of m found in its segment, and not told of by the kernel? */
-static bool loose(const struct member *m)
+/* Were bytes of m found in its segment? And does the kernel not tell of its bell? */
+static bool in_segment(const struct member *m)
 {
-	return m->joined && !m->heard && m->before == NOWHERE && (m->got & (EPOLLIN | EPOLLRDNORM | EPOLLRDHUP));
+	return m->joined && !m->heard && (m->got & (EPOLLIN | EPOLLRDNORM | EPOLLRDHUP));
 }
+
+static bool loose(const struct member *m) { return m->before == NOWHERE && in_segment(m); }
 
 /* When m came, of which the kernel has told and does not say: as its client says on the direct connections of the list. At
  * m->heard, if that says nothing; behind the last of them, if it was sent after all that was sent on those. */
@@ -373,7 +412,7 @@ static uint64_t said_of(const struct round *r, const struct member *m)
 	uint64_t first = DS_AFTER, after = m->heard;
 
 	for (struct member *b = r->list; b; b = b->rnext) {
-		if (!loose(b))
+		if (!in_segment(b))
 			continue;
 		uint64_t t = ds_sent_before(b->c->s, m->c->s);
 		if (t == DS_UNSAID)
@@ -441,10 +480,28 @@ static void place(struct round *r, const struct epoll_event *ev)
 	place_foreign(r, ev);
 }
 
+/* Takes what the kernel has told before the round. With e's lock. */
+static void take_answer(struct round *r, const struct waiter *w, struct answer a)
+{
+	r->slept = a.slept;
+	r->asked = a.at;
+	r->answered = r->begin;
+	absorb(r, w->ev, a.n);
+	r->sure = a.slept ? r->foreign : 0;
+	r->slept = false;
+	__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
+	if (a.n < w->max)
+		r->e->asked = a.at;
+	if (r->foreign > 0 && r->e->crooked) { /* it is not asked again: what came meanwhile may have come after what it knows now */
+		r->cut = a.at;
+		r->cut_bells = a.slept ? r->begin : a.at;
+	}
+}
+
 int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 {
 	struct epi *e = w->e;
-	struct round r = {.e = e, .cut = UINT64_MAX, .begin = ds_ticks()};
+	struct round r = {.e = e, .cut = UINT64_MAX, .cut_bells = UINT64_MAX, .begin = ds_ticks()};
 
 	lk_lock(&e->lock);
 	uint64_t asked = e->asked;
@@ -453,27 +510,21 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	if (!e->nested)
 		epi_clear_wake(e);
 	r.first = r.order = asked;
-	if (a.n >= 0) {
-		r.slept = a.slept;
-		r.asked = a.at;
-		absorb(&r, w->ev, a.n);
-		r.sure = a.slept ? r.foreign : 0;
-		r.slept = false;
-		__atomic_store_n(&e->others, r.others, __ATOMIC_RELAXED);
-		if (a.n < w->max)
-			e->asked = a.at;
-		if (r.foreign > 0 && e->crooked) /* it is not asked again: what came meanwhile may have come after what it knows now */
-			r.cut = a.at;
-	}
+	if (a.n >= 0)
+		take_answer(&r, w, a);
 	scan(&r, first);
-	r.cut = UINT64_MAX;
+	r.cut = r.cut_bells = UINT64_MAX;
 	harvest(&r, w, a.n >= 0, ask);
 	if (r.woken && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
 		harvest(&r, w, false, true);
-	if ((r.heard || r.found > 0) && (a.n < 0 || r.foreign == 0 || !e->crooked))
-		scan_again(&r);
+	if (r.heard || r.found > 0) {
+		if (!e->crooked)
+			scan_again(&r);
+		else if (a.n < 0 || r.foreign == 0)
+			scan_between(&r, w);
+	}
 	drop_empty(&r);
-	if (r.others && r.loose)
+	if (r.others && r.found > 0)
 		place(&r, w->ev);
 	int n = tell(&r, w->ev, w->max, asked);
 	bool pass = e->reads > 0;

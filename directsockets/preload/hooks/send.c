@@ -15,6 +15,7 @@ static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
 		ds_freeze_demote(k->c->s, fd);
+	ds_sent_tcp(k->c->s);
 }
 
 /* A send that could not take all: room will be news. */

@@ -247,6 +247,82 @@ static void order_tcp_last(void)
 	}
 }
 
+/* One that was idle for long is written, and then the other, which is busy: who is told of that knows of the first. */
+static void order_idle(void)
+{
+	int c[2], s[2], ep = ep_new(), bad = 0;
+	struct epoll_event ev[4];
+
+	for (int i = 0; i < 2; i++) {
+		pair(&c[i], &s[i]);
+		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN, (unsigned long)i);
+	}
+	for (int r = 0; r < 20; r++) {
+		for (int i = 0; i < 600; i++) {
+			put(c[1], "x", 1);
+			if (epoll_wait(ep, ev, 4, LONG) != 1 || ev[0].data.u64 != 1)
+				die("another one");
+			get(s[1], buf, 1);
+		}
+		if (epoll_wait(ep, ev, 4, 0) != 0)
+			die("something left");
+		put(c[0], "a", 1);
+		put(c[1], "b", 1);
+		int n = epoll_wait(ep, ev, 4, LONG);
+		bad += n < 1 || ev[0].data.u64 != 0;
+		get(s[0], buf, 1);
+		get(s[1], buf, 1);
+		while (n < 2 && epoll_wait(ep, ev, 4, 0) > 0)
+			;
+	}
+	out("%d of 20 in another order", bad);
+}
+
+/* Another process writes on TCP, and then this one on a direct connection, of the same server. */
+static void order_processes(void)
+{
+	struct sockaddr_in addr;
+	int l = listener(&addr), c, s, s2, go[2], done[2], ep = ep_new(), none = 0, bad = 0;
+	struct epoll_event ev[4];
+	char b = 'g';
+
+	if (pipe(go) || pipe(done))
+		die("pipe");
+	from(l, &addr, &c, &s, 1, 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int c2 = dial(&addr);
+		for (int i = 0; i < 100; i++) {
+			get(go[0], &b, 1);
+			put(c2, "a", 1);
+			put(done[1], &b, 1);
+		}
+		_exit(0);
+	}
+	s2 = accept(l, NULL, NULL);
+	if (s2 < 0 || setsockopt(s2, SOL_SOCKET, SO_TIMESTAMPING, &none, sizeof none))
+		die("accept");
+	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1);
+	ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN, 2);
+	for (int i = 0; i < 100; i++) {
+		if (epoll_wait(ep, ev, 4, 0) != 0)
+			die("something left");
+		put(go[1], &b, 1);
+		get(done[0], &b, 1);
+		put(c, "b", 1);
+		while (readable(s2, LONG) != 1)
+			;
+		int n = epoll_wait(ep, ev, 4, LONG);
+		bad += n < 1 || ev[0].data.u64 != 2;
+		get(s, buf, 1);
+		get(s2, buf, 1);
+		while (n < 2 && epoll_wait(ep, ev, 4, 0) > 0)
+			;
+	}
+	out("%d of 100 in another order", bad);
+	finish(pid);
+}
+
 /* poll looks at the second first: so who is told of it is told of the first. */
 static void order_poll(void)
 {
@@ -309,6 +385,8 @@ const struct probe order_probes[] = {
 	{"order-mixed", order_mixed, 0},
 	{"order-tcp-first", order_tcp_first, 0},
 	{"order-tcp-last", order_tcp_last, 0},
+	{"order-idle", order_idle, 0},
+	{"order-processes", order_processes, 0},
 	{"order-poll", order_poll, 0},
 	{"order-turns", order_turns, 0},
 	{NULL, NULL, 0},

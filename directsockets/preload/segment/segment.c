@@ -219,6 +219,8 @@ static inline void waker_barrier(const struct ds_seg *g)
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+uint32_t ds_rings;
+
 /* Writes to the bell, unless this arming, word, was rung for. */
 static void ring(struct ds_seg *g, struct ds_attention *a, uint32_t word)
 {
@@ -232,6 +234,7 @@ static void ring(struct ds_seg *g, struct ds_attention *a, uint32_t word)
 	/* A raw call: nothing of this may be a cancellation point. */
 	ds_syscall(SYS_sendto, g->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	errno = saved;
+	__atomic_fetch_add(&ds_rings, 1, __ATOMIC_RELEASE);
 }
 
 void ds_ring(struct ds_seg *g, struct ds_attention *a, uint32_t want)
@@ -283,24 +286,24 @@ void ds_seg_cpu(struct ds_seg *g, uint32_t cpu)
 		SET(&g->own->cpu, cpu);
 }
 
-void ds_seg_sent(struct ds_seg *g, const uint64_t sent[DS_SENT], uint64_t lost)
+void ds_seg_sent(struct ds_seg *g, const uint64_t sent[DS_SENT], uint64_t rings)
 {
 	for (int i = 0; i < DS_SENT; i++)
 		SET(&g->own->sent[i], GET(&sent[i]));
-	SET(&g->own->lost, lost);
+	SET(&g->own->rings, rings);
 }
 
-bool ds_seg_peer_sent(const struct ds_seg *g, uint16_t port, uint64_t *sent, uint64_t *lost)
+uint64_t ds_seg_peer_sent(const struct ds_seg *g, uint16_t port)
 {
-	*sent = 0;
-	for (int i = 0; i < DS_SENT && !*sent; i++) {
+	for (int i = 0; i < DS_SENT; i++) {
 		uint64_t word = GET(&g->peer->sent[i]);
-		*sent = (word & 0xffff) == port ? word : 0;
+		if ((word & 0xffff) == port)
+			return word;
 	}
-	*lost = GET(&g->peer->lost);
-	return *lost != 0;
+	return 0;
 }
 
+uint64_t ds_seg_peer_rings(const struct ds_seg *g) { return GET(&g->peer->rings); }
 
 void ds_fence(const struct ds_seg *g)
 {

@@ -83,7 +83,7 @@ struct ds_ctrl {
 	uint64_t sink_off;
 	uint8_t pad2[96];
 	uint64_t claim_seq;
-	uint64_t lost, sent[DS_SENT]; /* SPEC 2.5 */
+	uint64_t rings, sent[DS_SENT]; /* SPEC 2.5 */
 };
 
 _Static_assert(sizeof(struct ds_slot) == DS_SLOT, "slot");
@@ -199,11 +199,14 @@ bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */
 uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
 void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
-/* Says what this side, a client, has sent on TCP (SPEC 2.5), before a message. The caller sends alone. */
-void ds_seg_sent(struct ds_seg *seg, const uint64_t sent[DS_SENT], uint64_t lost) DS_HIDDEN;
-/* What the peer says of a port: that word, 0 if there is none, and that of those that it does not say any more. False: it
- * says nothing. */
-bool ds_seg_peer_sent(const struct ds_seg *seg, uint16_t port, uint64_t *sent, uint64_t *lost) DS_HIDDEN;
+/* Says what this side, a client, has sent on TCP, and how often it has rung bells (SPEC 2.5), before a message. The caller
+ * sends alone. */
+void ds_seg_sent(struct ds_seg *seg, const uint64_t sent[DS_SENT], uint64_t rings) DS_HIDDEN;
+/* What the peer says: the word of a port, 0 if there is none; a number that changes when it rings bells. */
+uint64_t ds_seg_peer_sent(const struct ds_seg *seg, uint16_t port) DS_HIDDEN;
+uint64_t ds_seg_peer_rings(const struct ds_seg *seg) DS_HIDDEN;
+/* Bells that this process has rung. */
+extern uint32_t ds_rings DS_HIDDEN;
 
 /* Sending. */
 int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;
