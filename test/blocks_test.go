@@ -22,8 +22,12 @@ type block struct {
 	where string // file:line
 	text  string
 	why   string // it is not run, "": it is
+	after bool   // it goes on in the namespaces of the block before it
 	bare  bool   // not said to be one, though it looks like one
 }
+
+// goesOn is the line before a block that goes on where the one before it has ended.
+const goesOn = "<!-- goes on -->"
 
 var (
 	notRun     = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
@@ -34,7 +38,8 @@ var (
 // a command of ours. The line before a block may say that it is not run, and why.
 func blocksOf(file, text string) (found []block) {
 	var now *block
-	fence, lang, why := false, "", ""
+	fence, lang := false, ""
+	var next block // with what a comment says of it
 	end := func() {
 		if now != nil && (lang == "sh" || slices.ContainsFunc(strings.Split(now.text, "\n"), func(s string) bool {
 			return lang == "" && ourCommand.MatchString(s+" ")
@@ -43,7 +48,7 @@ func blocksOf(file, text string) (found []block) {
 			found = append(found, *now)
 		}
 		if now != nil {
-			now, why = nil, ""
+			now, next = nil, block{}
 		}
 	}
 	for i, line := range strings.Split(text, "\n") {
@@ -51,7 +56,7 @@ func blocksOf(file, text string) (found []block) {
 		if l, ok := strings.CutPrefix(line, "```"); ok {
 			end()
 			if fence = !fence; fence {
-				lang, now = l, &block{where: fmt.Sprintf("%s:%d", file, i+1), why: why}
+				lang, now = l, &block{where: fmt.Sprintf("%s:%d", file, i+1), why: next.why, after: next.after}
 			}
 			continue
 		}
@@ -63,13 +68,13 @@ func blocksOf(file, text string) (found []block) {
 			now.text += line + "\n"
 		case indented:
 			if now == nil {
-				lang, now = "", &block{where: fmt.Sprintf("%s:%d", file, i+1), why: why}
+				lang, now = "", &block{where: fmt.Sprintf("%s:%d", file, i+1), why: next.why, after: next.after}
 			}
 			now.text += code + "\n"
 		case line != "":
-			why = ""
+			next = block{after: line == goesOn}
 			if m := notRun.FindStringSubmatch(line); m != nil {
-				why = m[1]
+				next.why = m[1]
 			}
 		}
 	}
@@ -77,11 +82,12 @@ func blocksOf(file, text string) (found []block) {
 	return found
 }
 
-// ground makes a place for a block: an empty /run and /dev/shm, a loopback device, and the checkout
-// as it is, in which what is written goes to memory.
+// ground makes a place for a block: an empty /run, /opt and /dev/shm, a loopback device, and the
+// checkout as it is, in which what is written goes to memory.
 const ground = `set -e
 mount -t tmpfs none /run && mkdir -p /run/netns /run/lock
 mount -t tmpfs -o mode=1777 none /dev/shm
+mount -t tmpfs none /opt
 mkdir /run/checkout && mount -t tmpfs none /run/checkout && mkdir /run/checkout/up /run/checkout/work
 mount -t overlay overlay -o lowerdir="$1",upperdir=/run/checkout/up,workdir=/run/checkout/work "$1"
 ip link set lo up && cd "$1"
@@ -109,8 +115,29 @@ func requireGround(t *testing.T, root string) {
 	}
 }
 
-// Each block of commands of README and the documents works as it is written. One that is not run says
-// why, and README's all are.
+// whole joins the blocks that go on where another ends with it, the last one before them that runs.
+func whole(t *testing.T, blocks []block) (joined []block) {
+	t.Helper()
+	last := -1
+	for _, b := range blocks {
+		switch {
+		case b.after && (last < 0 || b.why != ""):
+			t.Errorf("%s: there is nothing that it can go on with", b.where)
+		case b.after:
+			joined[last].text += "echo '-- " + b.where + "'\n" + b.text
+			joined[last].bare = joined[last].bare || b.bare
+		default:
+			joined = append(joined, b)
+			if b.why == "" {
+				last = len(joined) - 1
+			}
+		}
+	}
+	return joined
+}
+
+// Each block of commands of README and the documents works as it is written. One that is not run
+// says why.
 func TestRootBlocks(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -126,24 +153,33 @@ func TestRootBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, left := 0, 0
+	var blocks []block
+	left := 0
 	for _, doc := range append([]string{filepath.Join(root, "README.md")}, docs...) {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range blocksOf(filepath.Base(doc), string(text)) {
-			if b.why != "" {
+		for _, b := range whole(t, blocksOf(filepath.Base(doc), string(text))) {
+			switch {
+			case b.why != "":
 				left++
 				t.Logf("%s is not run: %s", b.where, b.why)
-				continue
-			}
-			if b.bare {
+			case b.bare:
 				t.Errorf("%s: a block with commands is neither said to be sh nor not to be run", b.where)
-				continue
+			default:
+				blocks = append(blocks, b)
 			}
-			run++
+		}
+	}
+	t.Logf("%d blocks run, %d not", len(blocks), left)
+	if len(blocks) < 12 {
+		t.Errorf("only %d blocks are run", len(blocks))
+	}
+	t.Run("of", func(t *testing.T) { // ends with the last of them
+		for _, b := range blocks {
 			t.Run(b.where, func(t *testing.T) {
+				t.Parallel() // most of them wait more than they compute
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
 				begin := time.Now()
@@ -153,11 +189,7 @@ func TestRootBlocks(t *testing.T) {
 				t.Logf("%.1f s", time.Since(begin).Seconds())
 			})
 		}
-	}
-	t.Logf("%d blocks run, %d not", run, left)
-	if run < 12 {
-		t.Errorf("only %d blocks are run", run)
-	}
+	})
 }
 
 // What is no command is found, wherever it stands, and what a block leaves behind ends with it.
@@ -196,14 +228,15 @@ func TestRootBlocksFindTypos(t *testing.T) {
 
 // Blocks are found in every form, with the reason why one is not run.
 func TestBlocksOf(t *testing.T) {
-	const text = "a\n\n    exn-tun status\n    more\n\nb\n```\noutput\n```\n<!-- not run: it is long -->\n```sh\nls\n```\n```sh\nid\n```\n" +
+	const text = "a\n\n    exn-tun status\n    more\n\nb\n```\noutput\n```\n<!-- not run: it is long -->\n```sh\nls\n```\n" +
+		"```sh\nid\n```\n\nc\n\n<!-- goes on -->\n```sh\npwd\n```\n" +
 		"```\nexn-run x\n```\n<!-- not run: hardware -->\n\n    dsbench stream\n\n```go\nexn-run x\n```\n"
 	var got []string
-	for _, b := range blocksOf("d", text) {
+	for _, b := range whole(t, blocksOf("d", text)) {
 		got = append(got, fmt.Sprintf("%s %q %q %v", b.where, b.text, b.why, b.bare))
 	}
-	want := []string{`d:3 "exn-tun status\nmore\n" "" true`, `d:11 "ls\n" "it is long" false`, `d:14 "id\n" "" false`,
-		`d:17 "exn-run x\n" "" true`, `d:22 "dsbench stream\n" "hardware" true`}
+	want := []string{`d:3 "exn-tun status\nmore\n" "" true`, `d:11 "ls\n" "it is long" false`, `d:14 "id\necho '-- d:21'\npwd\n" "" false`,
+		`d:24 "exn-run x\n" "" true`, `d:29 "dsbench stream\n" "hardware" true`}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Size of the terminal, in characters.
+const (
+	columns = 96
+	rows    = 50
+)
+
+// step is a line that was typed, and what came of it.
+type step struct {
+	typed string
+	out   []output
+}
+
+// output is a line that the terminal shows at the end of a step.
+type output struct {
+	at   time.Duration // after the line was typed
+	text string
+}
+
+// reader runs the lines that it reads from descriptor 4, and writes the status of each to 3.
+const reader = `set -e
+mount -t tmpfs none /run && mkdir -p /run/netns /run/lock
+mount -t tmpfs -o mode=1777 none /dev/shm
+ip link set lo up
+set +e
+while IFS= read -r line <&4; do
+	eval "$line" </dev/null 3>&- 4<&-
+	echo $? >&3
+done`
+
+// record runs lines in a shell, one after the other. A line that fails ends it.
+func record(ctx context.Context, bin string, lines []string) ([]step, error) {
+	master, slave, err := openTerminal()
+	if err != nil {
+		return nil, err
+	}
+	defer master.Close()
+	done, doneIn, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer done.Close()
+	linesOut, input, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "unshare", "-n", "-m", "-p", "-i", "--fork", "--kill-child", "--mount-proc", "bash", "-c", reader)
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TERM=xterm", "LC_ALL=C.UTF-8")
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = slave, slave, []*os.File{doneIn, linesOut}
+	err = cmd.Start()
+	slave.Close()
+	doneIn.Close()
+	linesOut.Close()
+	if err != nil {
+		input.Close()
+		return nil, err
+	}
+	var s screen
+	var reading sync.WaitGroup
+	reading.Go(func() { s.read(master) })
+	steps, err := typeAll(&s, input, bufio.NewReader(done), lines)
+	input.Close()
+	// The namespace's first process has ended by itself, or is ended: all others with it.
+	_ = cmd.Wait()
+	reading.Wait()
+	return steps, err
+}
+
+// typeAll gives the lines to the shell. A status comes for each.
+func typeAll(s *screen, input io.Writer, done *bufio.Reader, lines []string) (steps []step, err error) {
+	for _, line := range lines {
+		command, hidden := strings.CutPrefix(line, "#!")
+		s.begin()
+		if _, err := fmt.Fprintln(input, strings.TrimSpace(command)); err != nil {
+			return nil, err
+		}
+		status, err := done.ReadString('\n')
+		if err != nil {
+			return nil, fmt.Errorf("%s: the shell has ended: %w\n%s", line, err, plain(s.end()))
+		}
+		// What the command has written is in the terminal; whoever reads it has it soon.
+		time.Sleep(50 * time.Millisecond)
+		out := s.end()
+		if status != "0\n" {
+			return nil, fmt.Errorf("%s: status %s%s", line, status, plain(out))
+		}
+		if !hidden {
+			steps = append(steps, step{line, out})
+		}
+	}
+	return steps, nil
+}
+
+// plain is the text of lines.
+func plain(out []output) string {
+	var b strings.Builder
+	for _, o := range out {
+		fmt.Fprintln(&b, o.text)
+	}
+	return b.String()
+}
+
+// openTerminal returns both ends of a terminal.
+func openTerminal() (master, slave *os.File, err error) {
+	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		return nil, nil, err
+	}
+	fd := int(master.Fd())
+	if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	}
+	n, numberErr := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = numberErr
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		master.Close()
+		return nil, nil, err
+	}
+	return master, slave, nil
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// screen is what a terminal shows since begin: lines, of which the last one is written on.
+type screen struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	begun time.Time
+	// +checklocks:mu
+	lines []output
+	// +checklocks:mu
+	line []rune
+	// +checklocks:mu
+	column int
+	// +checklocks:mu
+	rest []byte // of a character or an escape sequence that has not come whole
+}
+
+// begin empties the screen.
+func (s *screen) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun, s.lines, s.line, s.column, s.rest = time.Now(), nil, nil, 0, nil
+}
+
+// end returns what is on the screen.
+func (s *screen) end() []output {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.line) > 0 {
+		s.feed()
+	}
+	return slices.Clone(s.lines)
+}
+
+// read shows what comes from a terminal until it ends.
+func (s *screen) read(r io.Reader) {
+	b := make([]byte, 4096)
+	for {
+		n, err := r.Read(b)
+		s.write(b[:n])
+		if err != nil {
+			return // EIO: nobody has the other end any more
+		}
+	}
+}
+
+// feed ends a line.
+//
+// +checklocks:s.mu
+func (s *screen) feed() {
+	s.lines = append(s.lines, output{time.Since(s.begun), strings.TrimRight(string(s.line), " ")})
+	s.line, s.column = nil, 0
+}
+
+// write shows text. Of a terminal's control sequences it obeys those by which programs write on one
+// line again and again, and leaves out all others, such as colours.
+func (s *screen) write(text []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := append(s.rest, text...)
+	for len(b) > 0 {
+		n := 1
+		switch b[0] {
+		case '\n':
+			s.feed()
+		case '\r':
+			s.column = 0
+		case '\b':
+			s.column = max(0, s.column-1)
+		case '\t':
+			s.put(' ')
+			for s.column%8 != 0 {
+				s.put(' ')
+			}
+		case 0x1b:
+			if n = sequence(b); n == 0 {
+				s.rest = slices.Clone(b)
+				return
+			}
+			if b[n-1] == 'K' {
+				s.line = s.line[:min(s.column, len(s.line))]
+			}
+		default:
+			if !utf8.FullRune(b) {
+				s.rest = slices.Clone(b)
+				return
+			}
+			var r rune
+			if r, n = utf8.DecodeRune(b); r >= ' ' {
+				s.put(r)
+			}
+		}
+		b = b[n:]
+	}
+	s.rest = nil
+}
+
+// put writes a character at the cursor.
+//
+// +checklocks:s.mu
+func (s *screen) put(r rune) {
+	for len(s.line) <= s.column {
+		s.line = append(s.line, ' ')
+	}
+	s.line[s.column] = r
+	s.column++
+}
+
+// sequence returns how long the escape sequence is that b begins with; 0: it is not whole.
+func sequence(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	if b[1] != '[' {
+		return 2
+	}
+	for i, c := range b[2:] {
+		if c >= '@' && c <= '~' {
+			return i + 3
+		}
+	}
+	return 0
+}
