@@ -164,6 +164,8 @@ var counterHelp = map[string]string{
 	"txloop.waits":                 "Times that the data path's thread waited for a packet.",
 	"txloop.rests":                 "Waits in which nothing came for long.",
 	"txloop.naps":                  "Times that the thread slept for a moment instead of waiting.",
+	"txloop.spins":                 "Times that the thread looked again for a moment instead of waiting.",
+	"txloop.caught":                "Of these, those that found a packet.",
 	"txloop.moves":                 "Times that the thread moved to the CPU of the programs that send.",
 	"txloop.stops":                 "Times that the device was left unread because its interface was stopped.",
 	"ports.opened":                 "Ports that processes have opened.",

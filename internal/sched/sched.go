@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 
 	_ "exnet/internal/linux"
 
@@ -39,10 +40,19 @@ import (
 // priority is the lowest real-time priority (sched(7)).
 const priority = 1
 
+// before is the policy that the process had when it called Realtime first, and process the
+// one that it was given last.
+var before, process atomic.Pointer[unix.SchedAttr]
+
 // Realtime gives all threads of the process the policy SCHED_RR. That takes
 // root (CAP_SYS_NICE) or a limit on real-time priority (RLIMIT_RTPRIO, ulimit
 // -r) of at least 1; the error says so, and leaves the process as it was.
 func Realtime() error {
+	old, err := unix.SchedGetAttr(os.Getpid(), 0)
+	if err != nil {
+		return fmt.Errorf("sched: %w", err)
+	}
+	before.CompareAndSwap(nil, old)
 	return setAll(unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: priority})
 }
 
@@ -79,6 +89,7 @@ func setAll(attr unix.SchedAttr) error {
 			changed = true
 		}
 	}
+	process.Store(&attr)
 	return nil
 }
 
@@ -99,4 +110,34 @@ func Fair() error {
 		return fmt.Errorf("sched: default policy: %w", err)
 	}
 	return nil
+}
+
+// Lower gives the calling thread the default policy if the process had it before Realtime,
+// so that by sched_yield(2) it leaves the CPU to the programs. It reports whether it does
+// so now; changed says that it did not before, and Raise is to follow.
+func Lower() (yields, changed bool) {
+	now, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return false, false
+	}
+	if !realtime(now) {
+		return true, false
+	}
+	old := before.Load()
+	if old == nil || realtime(old) || unix.SchedSetAttr(0, old, 0) != nil {
+		return false, false
+	}
+	return true, true
+}
+
+// realtime reports whether a thread of that policy goes before all that have the default one.
+func realtime(a *unix.SchedAttr) bool {
+	return a.Policy == unix.SCHED_RR || a.Policy == unix.SCHED_FIFO || a.Policy == unix.SCHED_DEADLINE
+}
+
+// Raise undoes Lower: the calling thread has the policy of the process again.
+func Raise() {
+	if now := process.Load(); now != nil {
+		_ = unix.SchedSetAttr(0, now, 0) // the process has it
+	}
 }

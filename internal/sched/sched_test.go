@@ -160,3 +160,44 @@ func TestFairKeepsNice(t *testing.T) {
 		t.Errorf("nice %d after Fair, %v; want 7", 20-raw, err)
 	}
 }
+
+// A thread yields to programs with the policy that the process had before Realtime, and
+// gets its own back.
+func TestLowerAndRaise(t *testing.T) {
+	if !inChild(t) {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		policy := func(want uint32) {
+			t.Helper()
+			if attr, err := unix.SchedGetAttr(0, 0); err != nil || attr.Policy != want {
+				t.Errorf("%+v, %v; want policy %d", attr, err, want)
+			}
+		}
+		start, err := unix.SchedGetAttr(0, 0)
+		if err != nil || realtime(start) {
+			return // the tests run at real-time priority, or must not ask
+		}
+		if yields, changed := Lower(); !yields || changed {
+			t.Errorf("before Realtime: %v, %v", yields, changed)
+		}
+		if Realtime() != nil {
+			return
+		}
+		if yields, changed := Lower(); !yields || !changed {
+			t.Errorf("Lower: %v, %v", yields, changed)
+		}
+		policy(start.Policy)
+		Raise()
+		policy(unix.SCHED_RR)
+		before.Store(&unix.SchedAttr{Policy: unix.SCHED_FIFO})
+		if yields, changed := Lower(); yields || changed {
+			t.Errorf("real-time from the start: %v, %v", yields, changed)
+		}
+		policy(unix.SCHED_RR)
+	}()
+	<-done
+}

@@ -26,8 +26,10 @@
 // on a virtual machine costs them more than the work itself (interrupt
 // coalescing, thesis section 5.1.4), and the programs have the CPU for long enough
 // to find their data in its cache. The links are not armed meanwhile, so that the
-// peers do not ring. After little traffic it waits at once. Package sched says at
-// which priority.
+// peers do not ring. After little traffic it waits at once, unless waits have been
+// short: then it looks again and again for a moment, at the programs' priority, and
+// leaves the CPU to them between two looks (spin). Package sched says at which priority
+// it does all else.
 //
 // When nothing comes for a while the goroutine rests in the Go runtime's poller (rest),
 // and the first packet wakes one thread.

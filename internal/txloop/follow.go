@@ -31,6 +31,8 @@ const (
 // another CPU, and draws the programs there that it wakes.
 type follower struct {
 	senders Senders // nil: not to be followed
+	few     bool    // so few CPUs that the thread shares one with programs
+	stays   bool    // bound by stay
 	all     unix.CPUSet
 	home    int // CPU that the thread is bound to; -1: none
 	here    func() int
@@ -42,11 +44,36 @@ type follower struct {
 // open begins. Several devices have their programs in several places.
 func (f *follower) open(ports []port, lock func()) {
 	f.home, f.here, f.lock = -1, currentCPU, lock
-	if len(ports) != 1 || ports[0].Senders == nil || unix.SchedGetaffinity(0, &f.all) != nil {
+	if unix.SchedGetaffinity(0, &f.all) != nil {
 		return
 	}
-	if n := f.all.Count(); n >= 2 && n <= followCPUs {
+	n := f.all.Count()
+	f.few = n >= 2 && n <= followCPUs
+	if f.few && len(ports) == 1 {
 		f.senders = ports[0].Senders
+	}
+}
+
+// stay binds the thread to the CPU where it is, while it looks again and again: there it
+// has its turn when the program there sleeps. The scheduler would have another CPU that
+// falls idle take it over.
+func (f *follower) stay(links []served) {
+	if !f.few || f.home >= 0 {
+		return
+	}
+	cpu := f.here()
+	var one unix.CPUSet
+	one.Set(cpu)
+	if f.all.IsSet(cpu) && unix.SchedSetaffinity(0, &one) == nil {
+		f.bind(cpu, links)
+		f.stays = true
+	}
+}
+
+// roam undoes stay.
+func (f *follower) roam(links []served) {
+	if f.stays {
+		f.rest(links)
 	}
 }
 
@@ -87,7 +114,7 @@ func (f *follower) rest(links []served) {
 
 // bind tells the peers.
 func (f *follower) bind(cpu int, links []served) {
-	f.home = cpu
+	f.home, f.stays = cpu, false
 	for _, s := range links {
 		s.Bind(cpu)
 	}

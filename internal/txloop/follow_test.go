@@ -90,3 +90,44 @@ func TestFollow(t *testing.T) {
 		})
 	}
 }
+
+// A thread that looks again and again stays where it is, until it roams.
+func TestStay(t *testing.T) {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	if n := all.Count(); n < 2 || n > followCPUs {
+		t.Skipf("%d CPUs", n)
+	}
+	inThread(func() {
+		peer := newLink(t)
+		links := []served{{Served: peer}}
+		var f follower
+		f.open([]port{{}, {}}, func() {})
+		cpus := func() int {
+			var now unix.CPUSet
+			if err := unix.SchedGetaffinity(0, &now); err != nil {
+				t.Error(err)
+			}
+			return now.Count()
+		}
+		for range 2 {
+			f.stay(links)
+			f.stay(links)
+			if cpu := currentCPU(); cpus() != 1 || f.home != cpu || int(peer.bound.Load()) != cpu {
+				t.Errorf("on CPU %d of %d, bound to %d, told %d", cpu, cpus(), f.home, peer.bound.Load())
+			}
+			f.roam(links)
+			f.roam(links)
+			if cpus() != all.Count() || f.home >= 0 || peer.bound.Load() >= 0 {
+				t.Errorf("bound to %d of %d CPUs afterwards, told %d", f.home, cpus(), peer.bound.Load())
+			}
+		}
+		f.bind(1, links) // by the senders
+		f.roam(links)
+		if f.home != 1 {
+			t.Error("it left the CPU of the programs that send")
+		}
+	})
+}

@@ -95,6 +95,8 @@ type Stats struct {
 	Waits    uint64 // times that the thread waited for a packet
 	Rests    uint64 // waits in which nothing came for long
 	Naps     uint64 // times that it slept for a moment instead
+	Spins    uint64 // times that it looked again for a moment instead
+	Caught   uint64 // of these, those that found something
 	Moves    uint64 // times that it moved to the CPU of the programs that send
 	Stops    uint64 // times that it left a device unread because its interface was stopped
 }
@@ -102,7 +104,9 @@ type Stats struct {
 // All yields the counters by name.
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
-type counters struct{ Packets, Bytes, Received, Bad, Waits, Rests, Naps, Moves, Stops atomic.Uint64 }
+type counters struct {
+	Packets, Bytes, Received, Bad, Waits, Rests, Naps, Spins, Caught, Moves, Stops atomic.Uint64
+}
 
 // Loop reads TUN devices.
 //
@@ -114,15 +118,19 @@ type Loop struct {
 	woken atomic.Bool // Wake was called since the loop looked
 	waits atomic.Bool // it waits, or is about to
 	stats counters
+	begun time.Time
 
 	// What follows belongs to Run.
-	ports  []port
-	place  follower
-	links  []served
-	poll   []unix.PollFd
-	rest   rest
-	round  int  // waits since the last rest
-	locked bool // the goroutine has a thread of its own
+	ports   []port
+	place   follower
+	links   []served
+	poll    []unix.PollFd
+	rest    rest
+	round   int  // waits since the last rest
+	locked  bool // the goroutine has a thread of its own
+	load    load
+	spin    spin
+	lowered bool // the thread has the programs' priority
 
 	mu    sync.Mutex
 	taken []link.Served // guarded by mu; not among links yet
@@ -151,7 +159,7 @@ func New(cfg Config) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("txloop: eventfd: %w", err)
 	}
-	l := &Loop{cfg: cfg, event: fd}
+	l := &Loop{cfg: cfg, event: fd, begun: time.Now()}
 	if err := l.rest.open(); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
@@ -206,6 +214,7 @@ func (l *Loop) lock() {
 func (l *Loop) unlock() {
 	if l.locked {
 		l.locked = false
+		l.raise()
 		l.place.rest(l.links)
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: the default
 		runtime.UnlockOSThread()
@@ -216,7 +225,6 @@ func (l *Loop) run(ctx context.Context) error {
 	defer l.release()
 	defer l.disown()
 	l.place.open(l.ports, l.lock)
-	var load load
 	naps, busy := 0, 0
 	for {
 		if l.woken.Load() {
@@ -241,16 +249,22 @@ func (l *Loop) run(ctx context.Context) error {
 			l.look()
 		}
 		if n+received > 0 {
-			load.add(n, received)
+			if l.spin.found() {
+				l.stats.Caught.Add(1)
+			}
+			l.load.add(n, received)
 			naps = 0
 			continue
 		}
-		if naps < maxNaps && l.cfg.Nap > 0 && load.heavy() {
+		if naps < maxNaps && l.cfg.Nap > 0 && l.load.heavy() {
 			naps++
 			l.nap()
 			continue
 		}
-		load.wait()
+		if naps == 0 && l.again() {
+			continue
+		}
+		l.load.wait()
 		naps, busy = 0, 0
 		if err := l.wait(); err != nil {
 			return err

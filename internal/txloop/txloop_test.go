@@ -315,7 +315,7 @@ func TestConfig(t *testing.T) {
 	for name := range l.Stats().All() {
 		names += name + " "
 	}
-	if names != "packets bytes received bad waits rests naps moves stops " {
+	if names != "packets bytes received bad waits rests naps spins caught moves stops " {
 		t.Errorf("counters %s", names)
 	}
 }

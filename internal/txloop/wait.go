@@ -1,6 +1,8 @@
 package txloop
 
 import (
+	"time"
+
 	"exnet/fabric/link"
 
 	"golang.org/x/sys/unix"
@@ -8,6 +10,8 @@ import (
 
 func (l *Loop) nap() {
 	l.lock()
+	l.raise()
+	l.place.roam(l.links)
 	l.stats.Naps.Add(1)
 	for _, s := range l.links {
 		s.Doze()
@@ -19,6 +23,7 @@ func (l *Loop) nap() {
 // called. Held devices are left out, and looked at again after a wake.
 func (l *Loop) wait() error {
 	l.stats.Waits.Add(1)
+	l.raise()
 	l.rest.end()
 	if l.round++; l.round == monitored {
 		wakeMonitor()
@@ -38,10 +43,15 @@ func (l *Loop) wait() error {
 	if l.woken.Load() {
 		return nil
 	}
+	begun := time.Now()
+	forever := limit < 0
+	if forever {
+		limit = linger
+	}
 	switch {
-	case limit > 0:
-		rawPoll(l.poll, limit)
-	case !rawPoll(l.poll, linger):
+	case rawPoll(l.poll, limit):
+		l.spin.waited(time.Since(begun))
+	case forever:
 		l.stats.Rests.Add(1)
 		l.unlock()
 		l.round = 0

@@ -1,0 +1,139 @@
+package txloop
+
+import (
+	"math"
+	"time"
+
+	"exnet/internal/sched"
+
+	"golang.org/x/sys/unix"
+)
+
+// spin says whether a thread that finds nothing looks again for a moment before it
+// waits. Where a request is answered at once, a thread that looks need not be woken, which
+// costs more than all the rest of the way. Between two looks it leaves the CPU to the
+// programs (sched_yield), so that one that shares it with them hands a packet over by a
+// switch of tasks and no more.
+//
+//	nothing there ─► look ─► yield ─► look ─► yield ─► ...
+//	                   │ found: score up        │ spinTime is over: score down, wait
+//	                   └► handle                └ a program kept the CPU: barred, wait
+//
+// It begins when a wait was so short that looking would have ended it (as the halt
+// polling of KVM does), and ends when looking has failed more often than not. Traffic at
+// which naps pay is left to them.
+type spin struct {
+	score int           // positive: looking pays
+	begun time.Duration // when this spin began; 0: there is none
+	until time.Duration // no spin before that time
+	bar   time.Duration // for how long the next program that keeps the CPU ends it
+	row   int           // spins in a row that paid
+}
+
+const (
+	// spinTime is how long it looks. A request over two daemons that are awake is
+	// answered within half of that.
+	spinTime = 100 * time.Microsecond
+	// crowded is how long a program may keep the CPU. One that computes keeps it for
+	// its time slice, milliseconds, and a thread that waits is put before it.
+	crowded = time.Millisecond
+	minBar  = 5 * time.Millisecond
+	maxBar  = 1280 * time.Millisecond
+	// forgiven is how many spins in a row bring the bar back to its minimum.
+	forgiven = 256
+	maxScore = 16
+	// paid is what a spin adds that has found something; one that has not takes 1.
+	paid = 2
+)
+
+// never says that programs do not get the CPU by a yield.
+func (s *spin) never() { *s = spin{until: math.MaxInt64} }
+
+// again reports whether to look again, at a time when there is nothing to do.
+func (s *spin) again(now time.Duration) bool {
+	switch {
+	case s.score <= 0 || now < s.until:
+		s.begun = 0
+		return false
+	case s.begun == 0:
+		s.begun = now
+	case now-s.begun >= spinTime:
+		s.begun = 0
+		s.score--
+		s.row = 0
+		return false
+	}
+	return true
+}
+
+// found says that there was something to do, and reports whether a spin has found it.
+func (s *spin) found() bool {
+	if s.begun == 0 {
+		return false
+	}
+	s.begun = 0
+	s.score = min(s.score+paid, maxScore)
+	if s.row++; s.row >= forgiven {
+		s.bar = minBar
+	}
+	return true
+}
+
+// yielded says for how long others had the CPU.
+func (s *spin) yielded(now, took time.Duration) {
+	if took < crowded {
+		return
+	}
+	s.bar = max(s.bar, minBar)
+	s.until = now + s.bar
+	s.bar = min(2*s.bar, maxBar)
+	s.row = 0
+}
+
+// waited says how long a wait took that something ended.
+func (s *spin) waited(took time.Duration) {
+	if took < spinTime {
+		s.score = min(s.score+paid, maxScore)
+	}
+}
+
+// again looks again soon, or reports false: then the loop waits. Only a thread of the
+// programs' own priority leaves the CPU to them.
+func (l *Loop) again() bool {
+	now := time.Since(l.begun)
+	first := l.spin.begun == 0
+	if l.load.oneWay() || !l.spin.again(now) {
+		return false
+	}
+	if first {
+		if !l.lower() {
+			l.spin.never()
+			return false
+		}
+		l.place.stay(l.links)
+		l.stats.Spins.Add(1)
+		l.load.wait()
+	}
+	unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	end := time.Since(l.begun)
+	l.spin.yielded(end, end-now)
+	return true
+}
+
+// lower gives the thread the programs' priority, and reports whether it has it.
+func (l *Loop) lower() (ok bool) {
+	if l.lowered {
+		return true
+	}
+	l.lock()
+	ok, l.lowered = sched.Lower()
+	return ok
+}
+
+// raise gives it back that of the process.
+func (l *Loop) raise() {
+	if l.lowered {
+		l.lowered = false
+		sched.Raise()
+	}
+}
