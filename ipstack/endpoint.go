@@ -105,6 +105,9 @@ func (e *endpoint) writeLater(pkt *stack.PacketBuffer) {
 }
 
 func (e *endpoint) write(pkt *stack.PacketBuffer) tcpip.Error {
+	if m, ok := pkt.Owner.(*metadata); ok && m.loan != nil {
+		return e.writeLent(m.loan, pkt)
+	}
 	parts := e.parts.Get().(*[][]byte)
 	views, skip := pkt.AsViewList()
 	for v := views.Front(); v != nil; v = v.Next() {
@@ -124,8 +127,11 @@ func (e *endpoint) write(pkt *stack.PacketBuffer) tcpip.Error {
 	if err == nil {
 		return nil
 	}
-	return e.s.linkError(err, arp.MAC(pkt.LinkHeader().Slice()[ethDstOff:]))
+	return e.s.linkError(err, macOf(pkt.LinkHeader().Slice()))
 }
+
+// macOf returns the destination of a frame that begins with eth.
+func macOf(eth []byte) arp.MAC { return arp.MAC(eth[ethDstOff:]) }
 
 // AddHeader implements stack.NetworkLinkEndpoint.
 func (e *endpoint) AddHeader(pkt *stack.PacketBuffer) {

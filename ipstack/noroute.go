@@ -30,10 +30,13 @@ func (s *Stack) awaitRoute(p []byte, off exteth.Offload, fit bool) {
 // again until the last wait. It takes p.
 func (s *Stack) retryRoute(p []byte, off exteth.Offload, fit bool, wait time.Duration) {
 	s.net.Clock().AfterFunc(wait, func() {
-		switch {
-		case s.closed.Load():
+		if s.closed.Load() {
 			s.count.inc(TxDropClosed)
-		case s.sendRouted(p, off, fit):
+			s.pending.Add(-1)
+			return
+		}
+		switch sent, _ := s.sendRouted(p, off, fit, nil); {
+		case sent:
 		case wait < lastRouteWait:
 			s.retryRoute(p, off, fit, 2*wait)
 			return // still pending

@@ -44,35 +44,16 @@ func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 			return
 		}
 	}
-	s.sendSlow(p, buf.Offload)
-	s.link.Free(buf)
+	if !s.sendSlow(buf) {
+		s.link.Free(buf)
+	}
 }
 
 // resolve is the fast path's look-up: the MAC address of the packet's next hop
 // if the packet is a usual one.
 func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType uint16, ok bool) {
-	if len(p) < v4HdrLen {
-		return mac, 0, false
-	}
-	var dst []byte
-	if p[0] == v4PlainHeader {
-		if int(binary.BigEndian.Uint16(p[v4LengthOff:])) != len(p) {
-			return mac, 0, false
-		}
-		etherType, dst = etherTypeIPv4, p[v4DstOff:v4DstOff+header.IPv4AddressSize]
-	} else {
-		if p[0]>>4 != header.IPv6Version || len(p) < v6HdrLen ||
-			v6HdrLen+int(binary.BigEndian.Uint16(p[v6LengthOff:])) != len(p) {
-			return mac, 0, false
-		}
-		switch p[v6NextOff] {
-		case protoTCP, protoUDP, protoICMPv6, extFragment:
-		default:
-			return mac, 0, false
-		}
-		etherType, dst = etherTypeIPv6, p[v6DstOff:v6DstOff+header.IPv6AddressSize]
-	}
-	if !checkOffload(off, p, len(p)) || !fits(off, p, s.mtu) {
+	etherType, dst, ok := usual(p)
+	if !ok || !checkOffload(off, p, len(p)) || !fits(off, p, s.mtu) {
 		return mac, 0, false
 	}
 	if e, ok := s.table.Lookup(dst); ok {
@@ -80,6 +61,27 @@ func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType ui
 	}
 	mac, ok = multicastMAC(dst)
 	return mac, etherType, ok
+}
+
+// usual returns the type and the destination of a packet that is what its first header
+// says: no options, and no extension header but that of a fragment.
+func usual(p []byte) (etherType uint16, dst []byte, ok bool) {
+	if len(p) < v4HdrLen {
+		return 0, nil, false
+	}
+	if p[0] == v4PlainHeader {
+		ok = int(binary.BigEndian.Uint16(p[v4LengthOff:])) == len(p)
+		return etherTypeIPv4, p[v4DstOff : v4DstOff+header.IPv4AddressSize], ok
+	}
+	if p[0]>>4 != header.IPv6Version || len(p) < v6HdrLen ||
+		v6HdrLen+int(binary.BigEndian.Uint16(p[v6LengthOff:])) != len(p) {
+		return 0, nil, false
+	}
+	switch p[v6NextOff] {
+	case protoTCP, protoUDP, protoICMPv6, extFragment:
+		ok = true
+	}
+	return etherTypeIPv6, p[v6DstOff : v6DstOff+header.IPv6AddressSize], ok
 }
 
 // fits reports whether p, or each segment that it is to be cut into, fits mtu.
@@ -116,35 +118,42 @@ func (s *Stack) linkError(err error, mac arp.MAC) tcpip.Error {
 	return nil
 }
 
-// sendSlow sends a packet of the host by way of netstack. It borrows p.
-func (s *Stack) sendSlow(p []byte, off exteth.Offload) {
+// sendSlow sends a packet of the host by way of netstack. It takes buf if it reports
+// true.
+func (s *Stack) sendSlow(buf *exteth.TxBuffer) (taken bool) {
+	p, off := buf.Packet(), buf.Offload
 	_, total, ok := ipLen(p, len(p))
 	if !ok || total != len(p) {
 		s.count.inc(TxDropMalformed)
-		return
+		return false
 	}
 	if !checkOffload(off, p, len(p)) {
 		s.count.inc(TxDropOffload)
-		return
+		return false
 	}
 	if s.members.takes(p) {
-		return
+		return false
 	}
 	mac, group := multicastMAC(dstAddr(p))
 	fit := fits(off, p, s.mtu)
 	if !fit && !s.mayFragment(p, off) {
 		s.count.inc(TxDropTooBig)
 		s.sendICMPError(p, reasonTooBig)
-		return
+		return false
 	}
 	s.count.inc(SlowTx)
 	if group && fit {
 		s.sendGroup(p, off, mac)
-		return
+		return false
 	}
-	if !s.sendRouted(p, off, fit) {
+	if _, _, ok := usual(p); !ok || !fit {
+		buf = nil
+	}
+	sent, taken := s.sendRouted(p, off, fit, buf)
+	if !sent {
 		s.awaitRoute(p, off, fit)
 	}
+	return taken
 }
 
 // mayFragment reports whether netstack may cut p into fragments: an IPv4 packet
@@ -170,13 +179,14 @@ func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac arp.MAC) {
 	}
 }
 
-// sendRouted sends a packet along netstack's routes. It reports false, and has
-// done nothing, if there is none. It borrows p.
-func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool) bool {
+// sendRouted sends a packet along netstack's routes. With sent false there is none, and
+// it has done nothing. It borrows p, and takes whole, the buffer that p is in, if taken
+// is true; nil: p is to be copied.
+func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool, whole *exteth.TxBuffer) (sent, taken bool) {
 	generation := s.hops.begin()
 	route, terr := s.route(p)
 	if terr != nil {
-		return false
+		return false, false
 	}
 	defer route.Release()
 
@@ -186,27 +196,38 @@ func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool) bool {
 		p = append([]byte(nil), p...)
 		if off, err = off.Complete(p); err != nil {
 			s.count.inc(TxDropOffload)
-			return true
+			return true, false
 		}
 	}
-	pkt := s.packet(p, off)
-	defer pkt.DecRef()
 	if next, ok := nextHop(route); ok {
 		if s.fast {
 			s.hops.learn(generation, dstOf(route), next)
+		}
+		if whole != nil && s.hops.resolved(next) {
+			if taken, terr := s.lend(route, whole); taken || terr != nil {
+				s.countError(terr)
+				return true, taken
+			}
 		}
 		if !s.hops.resolved(next) {
 			s.watch(route, p)
 		}
 	}
-	switch terr := route.WriteHeaderIncludedPacket(pkt); terr.(type) {
+	pkt := s.packet(p, off)
+	defer pkt.DecRef()
+	s.countError(route.WriteHeaderIncludedPacket(pkt))
+	return true, false
+}
+
+// countError counts a packet that netstack did not send.
+func (s *Stack) countError(terr tcpip.Error) {
+	switch terr.(type) {
 	case nil:
 	case *tcpip.ErrHostUnreachable, *tcpip.ErrClosedForSend:
 		// The link's refusal, counted there.
 	default:
 		s.count.inc(TxDropNetstack)
 	}
-	return true
 }
 
 // route finds the route of a packet of the host.
