@@ -108,6 +108,7 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Cli
 			_ = raw.Write(func(uintptr) bool { return true })
 		}
 	}
+	c.classify()
 	info := connstats.EntryInfo{Key: c.key, Server: side == segment.Server, FD: fd, Since: time.Now()}
 	if client != nil {
 		c.entry = client.Stats().Alloc(info)

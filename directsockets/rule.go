@@ -12,6 +12,26 @@ import (
 // policy is that of the process. What it does to its environment later says nothing.
 var policy = sync.OnceValue(func() *rules.Policy { return rules.FromEnvironment(os.Stderr) })
 
+// classify gives a connection its class, if the program has not.
+func (c *Conn) classify() {
+	if c.raw == nil {
+		return
+	}
+	role := rules.Client
+	if c.side == segment.Server {
+		role = rules.Server
+	}
+	policy().Classify(c.raw, role, c.key.Server)
+}
+
+// class is that of the connection's packets, and of what a node carries of it.
+func (c *Conn) class() rules.Class {
+	if c.raw == nil {
+		return 0
+	}
+	return rules.DSCP(c.raw, c.key.Server.Addr())
+}
+
 // decide says why a connection, whose server's end has this address, or a listener, has to
 // stay TCP; ReasonNone: it does not.
 func (c *Config) decide(side segment.Side, server netip.AddrPort, listener bool) Reason {

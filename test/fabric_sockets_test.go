@@ -30,6 +30,8 @@ type carried struct {
 	spaces [2]*netns.NS
 	nodes  [2]*process
 	server *process
+	env    []string // of a client, NAME=VALUE
+	run    []string // options of its exn-run
 }
 
 const carriedPort = "7000"
@@ -37,6 +39,12 @@ const carriedPort = "7000"
 // newCarried starts the nodes, on one host or on two that share a veth only. flags are those
 // of node 1.
 func newCarried(t *testing.T, hosts bool, flags ...string) *carried {
+	t.Helper()
+	return newCarriedOn(t, hosts, nil, flags...)
+}
+
+// newCarriedOn is newCarried, with flags of both nodes.
+func newCarriedOn(t *testing.T, hosts bool, both []string, flags ...string) *carried {
 	t.Helper()
 	c := &carried{t: t, bin: t.TempDir()}
 	for _, what := range []string{"exnet/cmd/exn-tun", "./testdata/fabric/echo.go"} {
@@ -66,6 +74,7 @@ func newCarried(t *testing.T, hosts bool, flags ...string) *carried {
 	for i := range c.nodes {
 		n := strconv.Itoa(1 + i)
 		args := []string{c.bin + "/exn-tun", "up", "--fair", "--dir", c.dirs[i], "--node", n, "--addr", "10.2.0." + n + "/24", "--addr6", "fd00:10:2::" + n + "/64"}
+		args = append(args, both...)
 		if hosts {
 			args = append(args, "--listen", ":4791", "--plaintext")
 		}
@@ -89,10 +98,11 @@ func newCarried(t *testing.T, hosts bool, flags ...string) *carried {
 	return c
 }
 
-// serve starts the server.
-func (c *carried) serve() {
+// serve starts the server, with variables NAME=VALUE.
+func (c *carried) serve(env ...string) {
 	c.t.Helper()
-	c.server = startIn(c.t, c.spaces[1], nil, c.bin+"/echo", ":"+carriedPort)
+	argv := append(append([]string{"env"}, env...), c.bin+"/echo", ":"+carriedPort)
+	c.server = startIn(c.t, c.spaces[1], nil, argv...)
 	c.server.says(c.t, "listening")
 }
 
@@ -155,8 +165,17 @@ type talker struct {
 	in io.Closer
 }
 
-// talk starts a client under exn-run.
-func (c *carried) talk(addr string) *talker {
+// went is how many bytes the client says that it has sent and got back.
+func (k *talker) went() (n int) {
+	out := k.out.String()
+	if i := strings.LastIndex(out, "went "); i >= 0 {
+		_, _ = fmt.Sscanf(out[i:], "went %d", &n) // or it has not said all of it
+	}
+	return n
+}
+
+// talk starts a client under exn-run, with arguments.
+func (c *carried) talk(addr string, args ...string) *talker {
 	c.t.Helper()
 	exnRun, err := buildExnRun()
 	if err != nil {
@@ -167,7 +186,8 @@ func (c *carried) talk(addr string) *talker {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { in.Close(); out.Close() })
-	argv := []string{"env", patient, exnRun, "--explain"}
+	argv := append(append([]string{"env", patient}, c.env...), exnRun, "--explain")
+	argv = append(argv, c.run...)
 	if library := os.Getenv("EXN_E2E_LIBRARY"); library != "" {
 		argv = append(argv, "--library", library)
 	}
@@ -176,7 +196,7 @@ func (c *carried) talk(addr string) *talker {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return &talker{startIn(c.t, c.spaces[0], in, append(argv, "python3", client, addr, carriedPort)...), out}
+	return &talker{startIn(c.t, c.spaces[0], in, append(append(argv, "python3", client, addr, carriedPort), args...)...), out}
 }
 
 // through waits until n more bytes have gone through the fabric each way.

@@ -31,6 +31,7 @@ type conn struct {
 	id, far uint32 // as it is numbered here, and there; far 0: it is not, or not any more
 	node    *node
 	device  int
+	class   fabric.Class // of what the program here sends
 	state   state
 	offer   uint32
 	seg     *segment.Segment

@@ -323,6 +323,11 @@ var empty [1]byte
 // post sends a message. ErrAgain: there is no credit, and resume will be called. After any
 // other error the node is lost.
 func (e *Engine) post(n *node, box int, k kind, tag uint8, p []byte) error {
+	return e.postClass(n, box, 0, k, tag, p)
+}
+
+// postClass is post of a message of a class.
+func (e *Engine) postClass(n *node, box int, class fabric.Class, k kind, tag uint8, p []byte) error {
 	if n.down {
 		return fabric.ErrPeerDown
 	}
@@ -330,7 +335,7 @@ func (e *Engine) post(n *node, box int, k kind, tag uint8, p []byte) error {
 		p = empty[:]
 	}
 	b := &e.boxes[box]
-	err := b.velo.Send(velo.Descriptor{Dst: n.id, VPID: b.vpid, Tag: tag, Type: uint8(k), Quiet: true}, p)
+	err := b.velo.Send(velo.Descriptor{Dst: n.id, VPID: b.vpid, Tag: tag, Class: class, Type: uint8(k), Quiet: true}, p)
 	switch {
 	case err == nil:
 		if bit := uint32(1) << box; n.raised&bit == 0 {

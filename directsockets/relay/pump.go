@@ -16,7 +16,7 @@ const quiet = 16 << 10
 // pump takes what the program has sent, and sends it. It returns how many messages that
 // was, and how many bytes of data.
 func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
-	c.blocked = false
+	c.blocked, c.class = false, fabric.Class(c.relay.Class())
 	switch c.state {
 	case stateCalling:
 		e.call(c)
@@ -104,7 +104,7 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	last := rma.LastFragment(local, n)
 	en.running, en.again = true, false
 	b.puts[last] = en
-	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Notify: rma.NotifyRequester})
+	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: rma.NotifyRequester})
 	if err == nil {
 		return
 	}
@@ -173,13 +173,13 @@ func (e *Engine) send(c *conn, k kind, tag uint8, p []byte) bool {
 	n := c.node
 	if n.selected[c.device] != c.far {
 		var id [idLen]byte
-		if e.post(n, c.device, kindSelect, 0, appendID(id[:0], c.far)) != nil {
+		if e.postClass(n, c.device, c.class, kindSelect, 0, appendID(id[:0], c.far)) != nil {
 			c.blocked = true
 			return false
 		}
 		n.selected[c.device] = c.far
 	}
-	if e.post(n, c.device, k, tag, p) != nil {
+	if e.postClass(n, c.device, c.class, k, tag, p) != nil {
 		c.blocked = true
 		return false
 	}
@@ -262,7 +262,7 @@ func (e *Engine) call(c *conn) {
 	}
 	o := open{id: c.id, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
 	var p [openLen]byte
-	if e.post(c.node, c.device, kindOpen, 0, o.append(p[:0])) != nil {
+	if e.postClass(c.node, c.device, c.class, kindOpen, 0, o.append(p[:0])) != nil {
 		c.blocked = true
 		return
 	}
@@ -293,7 +293,7 @@ func (e *Engine) accept(c *conn) bool {
 	}
 	a := attached{id: c.far, far: c.id, nla: nla}
 	var p [attachedLen]byte
-	if e.post(c.node, c.device, kindAttached, 0, a.append(p[:0])) != nil {
+	if e.postClass(c.node, c.device, c.class, kindAttached, 0, a.append(p[:0])) != nil {
 		c.blocked = true
 		return false
 	}

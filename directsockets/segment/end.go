@@ -118,6 +118,10 @@ func (e *End) Tune(t Tuning) {
 	e.tuning = t
 }
 
+// SetClass says of what class, 0 to 63, what this side sends is: a node that carries it to
+// another host gives it to its packets. It may be called from any goroutine.
+func (e *End) SetClass(class uint8) { e.own.class.Store(uint32(class)) }
+
 // Attach tells the client that the server looks at the segment. ErrClosed: the
 // offer does not stand any more.
 func (e *End) Attach() error {

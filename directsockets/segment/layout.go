@@ -57,6 +57,7 @@ const (
 	flagsOff      = 140 // uint32
 	frozenSlotOff = 144 // uint64
 	frozenOffOff  = 152 // uint32
+	classOff      = 156 // uint32
 
 	sinkSeqOff    = 256 // uint64
 	sinkSlotOff   = 264 // uint64
@@ -109,6 +110,9 @@ func (s State) String() string {
 	}
 	return fmt.Sprintf("state %d", uint32(s))
 }
+
+// classBits are those of the word class that count.
+const classBits = 1<<6 - 1
 
 // Bits of the word flags.
 const (
@@ -188,7 +192,7 @@ type control struct {
 	consumed, freed              *atomic.Uint64
 	attention, cpu, state, flags *atomic.Uint32
 	frozenSlot                   *atomic.Uint64
-	frozenOff                    *atomic.Uint32
+	frozenOff, class             *atomic.Uint32
 	sinkSeq, sinkSlot            *atomic.Uint64
 	sinkRegion, sinkLen          *atomic.Uint32
 	sinkOff, claimSeq            *atomic.Uint64
@@ -201,7 +205,7 @@ func controlOf(mem foreign.Memory, side Side) control {
 	return control{
 		consumed: word(consumedOff), freed: word(freedOff),
 		attention: half(attentionOff), cpu: half(cpuOff), state: half(stateOff), flags: half(flagsOff),
-		frozenSlot: word(frozenSlotOff), frozenOff: half(frozenOffOff),
+		frozenSlot: word(frozenSlotOff), frozenOff: half(frozenOffOff), class: half(classOff),
 		sinkSeq: word(sinkSeqOff), sinkSlot: word(sinkSlotOff),
 		sinkRegion: half(sinkRegionOff), sinkLen: half(sinkLenOff), sinkOff: word(sinkOffOff),
 		claimSeq: word(claimSeqOff),

@@ -135,6 +135,9 @@ func (r *Relay) PeerState() State { return r.e.PeerState() }
 // Refuse tells the client that the server's side takes no such segment.
 func (r *Relay) Refuse() { r.e.Withdraw() }
 
+// Class is that of what the program sends, 0 to 63.
+func (r *Relay) Class() uint8 { return uint8(r.e.peer.class.Load() & classBits) }
+
 // Rings are the memory of the two rings, for the NIC to read and to write: that which
 // the program here writes, and that which it reads. It looks at none of both.
 func (r *Relay) Rings() (out, in []byte) {

@@ -64,6 +64,12 @@ func TestRelayMoves(t *testing.T) {
 	if !a.Silent() {
 		t.Error("has spoken")
 	}
+	if c.SetClass(10); a.Class() != 10 || b.Class() != 0 {
+		t.Errorf("classes %d and %d, want 10 and 0", a.Class(), b.Class())
+	}
+	if c.own.class.Store(1<<16 | 63); a.Class() != 63 {
+		t.Errorf("class %d", a.Class())
+	}
 	if err := c.Promote(3); err != nil {
 		t.Fatal(err)
 	}

@@ -90,6 +90,16 @@ func plain(role rules.Role, server netip.AddrPort, listener bool) bool {
 	return action != rules.Direct
 }
 
+// classify gives a connection that stays plain its class; package directsockets does so for
+// the others.
+func classify(shadow net.Conn, role rules.Role, server netip.AddrPort) {
+	if s, ok := shadow.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil { // or it is closed already
+			policy().Classify(raw, role, server)
+		}
+	}
+}
+
 // number is that of a variable; 0 if there is none.
 func number(name string) int {
 	n, err := strconv.ParseUint(os.Getenv(name), 10, 31)
@@ -108,7 +118,12 @@ func Begin(shadow net.Conn, server bool) *directsockets.Conn {
 		role, end = rules.Server, shadow.LocalAddr()
 	}
 	a, ok := end.(*net.TCPAddr)
-	if !ok || !explains() && plain(role, unmapped(a.AddrPort()), false) || process() == nil {
+	if !ok {
+		return nil
+	}
+	at := unmapped(a.AddrPort())
+	if !explains() && plain(role, at, false) || process() == nil {
+		classify(shadow, role, at)
 		return nil
 	}
 	conn, err := directsockets.NewConn(shadow, server, config())

@@ -26,8 +26,8 @@ func Compiled(text string) (Rules, error) {
 
 func compiledRule(text string) (r Rule, err error) {
 	f := strings.Split(text, " ")
-	if len(f) != 7 {
-		return r, fmt.Errorf("%d fields, want 7", len(f))
+	if len(f) != 7 && len(f) != 8 {
+		return r, fmt.Errorf("%d fields, want 7 or 8", len(f))
 	}
 	switch f[0] {
 	case "d":
@@ -69,6 +69,11 @@ func compiledRule(text string) (r Rule, err error) {
 		return r, fmt.Errorf("ports %q to %q", f[5], f[6])
 	}
 	r.Low, r.High = uint16(low), uint16(high)
+	if len(f) == 8 {
+		if r.Class, r.Classed = parseClass(f[7]); !r.Classed {
+			return r, fmt.Errorf("class %q", f[7])
+		}
+	}
 	return r, nil
 }
 

@@ -18,27 +18,36 @@ type Question struct {
 // Decide returns what becomes of a connection and, if that is TCP, whether the
 // reason is only that loopback addresses are not included.
 func (rules Rules) Decide(q Question) (a Action, notIncluded bool) {
+	if r := rules.match(q); r != nil {
+		return r.Action, false
+	}
+	if q.Addr.Unmap().IsLoopback() && !q.Loopback {
+		return TCP, true
+	}
+	return Direct, false
+}
+
+// match returns the rule that decides; nil: there is none.
+func (rules Rules) match(q Question) *Rule {
 	wildcard := q.Listener && q.Addr.IsUnspecified()
-	for _, r := range rules {
+	for i := range rules {
+		r := &rules[i]
 		if r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !match(r.Program, q.Program) && (q.Invoked == "" || !match(r.Program, q.Invoked)) {
 			continue
 		}
 		if wildcard {
 			if _, bits := r.prefix(); bits > 0 {
 				if r.Action == Direct {
-					return Direct, false
+					return r
 				}
 				continue
 			}
 		}
 		if r.covers(q.Addr) {
-			return r.Action, false
+			return r
 		}
 	}
-	if q.Addr.Unmap().IsLoopback() && !q.Loopback {
-		return TCP, true
-	}
-	return Direct, false
+	return nil
 }
 
 // covers reports whether the address is among those of the rule.

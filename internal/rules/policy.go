@@ -14,6 +14,7 @@ import (
 const (
 	Env         = "EXNET_RULES"
 	EnvLoopback = "EXNET_LOOPBACK"
+	EnvClass    = "EXNET_CLASS"
 )
 
 // Policy is what decides about the connections of one program.
@@ -24,6 +25,7 @@ type Policy struct {
 	Loopback bool   // loopback addresses are included
 	Set      bool   // there are rules
 	Off      bool   // they are malformed: everything is TCP
+	Class    Class  // of the connections of which no rule says one
 }
 
 // FromEnvironment returns the policy of this process. It tells log if EXNET_RULES is
@@ -40,6 +42,12 @@ func FromEnvironment(log io.Writer) *Policy {
 		p.Off = true
 		fmt.Fprintln(log, "exnds: EXNET_RULES is malformed, everything stays on TCP: start the program with exn-run --rules")
 	}
+	if text := os.Getenv(EnvClass); text != "" {
+		var ok bool
+		if p.Class, ok = parseClass(text); !ok {
+			fmt.Fprintln(log, "exnds: EXNET_CLASS is malformed, no connection has a class by it: use a number from 0 to 63")
+		}
+	}
 	return p
 }
 
@@ -54,6 +62,21 @@ func (p *Policy) Decide(role Role, server netip.AddrPort, listener bool) (a Acti
 		Program: p.Program, Invoked: p.Invoked, Role: role, Listener: listener,
 		Addr: server.Addr().WithZone(""), Port: server.Port(), Loopback: p.Loopback,
 	})
+}
+
+// ClassOf returns the class of a connection, whose server's end has this address; 0: it has
+// none, or what the program gives it.
+func (p *Policy) ClassOf(role Role, server netip.AddrPort) Class {
+	if p.Off || !server.Addr().IsValid() {
+		return 0
+	}
+	r := p.Rules.match(Question{
+		Program: p.Program, Invoked: p.Invoked, Role: role, Addr: server.Addr().WithZone(""), Port: server.Port(),
+	})
+	if r != nil && r.Classed {
+		return r.Class
+	}
+	return p.Class
 }
 
 // atExecFn is the entry of the auxiliary vector with the address of the name by which

@@ -1,5 +1,5 @@
-// Package rules decides which connections of which programs may be direct, by
-// exn-run's options and the environment (SPEC.md, section 8).
+// Package rules decides which connections of which programs may be direct, and of which class
+// they are, by exn-run's options and the environment (SPEC.md, section 8).
 //
 //	rules file ── Parse ──▶ Rules ── Compile ──▶ EXNET_RULES ── FromEnvironment ──▶ Policy
 //
@@ -57,7 +57,17 @@ type Rule struct {
 	Addr netip.Prefix
 	// Low and High are the first and the last port of the server's end.
 	Low, High uint16
+	// Class is that of the connection, if Classed. 0: none.
+	Class   Class
+	Classed bool
 }
+
+// Class is what a connection's packets are, to the fabric (fabric.Class): their DSCP, 0 to
+// MaxClass.
+type Class uint8
+
+// MaxClass is the highest Class.
+const MaxClass Class = 63
 
 // Rules are looked at in their order; the first that matches decides.
 type Rules []Rule
@@ -74,8 +84,9 @@ func Read(path string) (Rules, error) {
 
 // Parse reads rules, one a line:
 //
-//	ACTION PROGRAM ROLE ADDRESS PORT
+//	ACTION PROGRAM ROLE ADDRESS PORT [class=CLASS]
 //	tcp    ssh*    client *     22
+//	direct *       *   10.2.0.0/24 5201 class=10
 //
 // Empty lines and what follows a # are skipped. name is for errors.
 func Parse(r io.Reader, name string) (Rules, error) {
@@ -100,8 +111,8 @@ func Parse(r io.Reader, name string) (Rules, error) {
 }
 
 func parseRule(fields []string) (r Rule, err error) {
-	if len(fields) != 5 {
-		return r, fmt.Errorf("%d fields, want 5: ACTION PROGRAM ROLE ADDRESS PORT, as in: tcp ssh* client * 22", len(fields))
+	if len(fields) != 5 && len(fields) != 6 {
+		return r, fmt.Errorf("%d fields, want 5 or 6: ACTION PROGRAM ROLE ADDRESS PORT [class=CLASS], as in: tcp ssh* client * 22", len(fields))
 	}
 	switch fields[0] {
 	case "direct":
@@ -126,8 +137,20 @@ func parseRule(fields []string) (r Rule, err error) {
 	if r.Addr, err = parseAddr(fields[3]); err != nil {
 		return r, err
 	}
-	r.Low, r.High, err = parsePorts(fields[4])
-	return r, err
+	if r.Low, r.High, err = parsePorts(fields[4]); err != nil || len(fields) == 5 {
+		return r, err
+	}
+	text, ok := strings.CutPrefix(fields[5], "class=")
+	if r.Class, r.Classed = parseClass(text); !ok || !r.Classed {
+		return r, fmt.Errorf("%q: use class= and a number from 0 to %d", fields[5], MaxClass)
+	}
+	return r, nil
+}
+
+// parseClass reads a class; false: it is none.
+func parseClass(text string) (Class, bool) {
+	n, err := number(text, int(MaxClass))
+	return Class(n), err == nil
 }
 
 // maxPattern is the longest pattern for a program: NAME_MAX.
@@ -201,6 +224,9 @@ func (rules Rules) Compile() string {
 		}
 		addr, bits := r.prefix()
 		fmt.Fprintf(&b, "%s %s %s %x %d %d %d", action, r.Program, role, addr, bits, r.Low, r.High)
+		if r.Classed {
+			fmt.Fprintf(&b, " %d", r.Class)
+		}
 	}
 	return b.String()
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,13 +21,15 @@ func TestParseRules(t *testing.T) {
 tcp    ssh*   client  *               22     # not the shell
 direct redis* *       127.0.0.0/8     6379-6380
 tcp    *      server  fd00:10:2::1    any
-direct *      any     ::ffff:10.2.0.1 *
+direct *      any     ::ffff:10.2.0.1 *      class=10
+tcp    *      *       *               *      class=0
 `
 	want := []Rule{
-		{TCP, "ssh*", Client, netip.Prefix{}, 22, 22},
-		{Direct, "redis*", AnyRole, netip.MustParsePrefix("127.0.0.0/8"), 6379, 6380},
-		{TCP, "*", Server, netip.MustParsePrefix("fd00:10:2::1/128"), 0, 65535},
-		{Direct, "*", AnyRole, netip.MustParsePrefix("10.2.0.1/32"), 0, 65535},
+		{TCP, "ssh*", Client, netip.Prefix{}, 22, 22, 0, false},
+		{Direct, "redis*", AnyRole, netip.MustParsePrefix("127.0.0.0/8"), 6379, 6380, 0, false},
+		{TCP, "*", Server, netip.MustParsePrefix("fd00:10:2::1/128"), 0, 65535, 0, false},
+		{Direct, "*", AnyRole, netip.MustParsePrefix("10.2.0.1/32"), 0, 65535, 10, true},
+		{TCP, "*", AnyRole, netip.Prefix{}, 0, 65535, 0, true},
 	}
 	got, err := Parse(strings.NewReader(text), "r")
 	if err != nil {
@@ -38,7 +41,8 @@ direct *      any     ::ffff:10.2.0.1 *
 	const compiled = "t ssh* c 00000000000000000000000000000000 0 22 22;" +
 		"d redis* * 00000000000000000000ffff7f000000 104 6379 6380;" +
 		"t * s fd000010000200000000000000000001 128 0 65535;" +
-		"d * * 00000000000000000000ffff0a020001 128 0 65535"
+		"d * * 00000000000000000000ffff0a020001 128 0 65535 10;" +
+		"t * * 00000000000000000000000000000000 0 0 65535 0"
 	if c := got.Compile(); c != compiled {
 		t.Errorf("compiled:\n%s\nwant\n%s", c, compiled)
 	}
@@ -47,7 +51,12 @@ direct *      any     ::ffff:10.2.0.1 *
 func TestParseRulesErrors(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"tcp * * *", "4 fields, want 5"},
-		{"tcp * * * * *", "6 fields, want 5"},
+		{"tcp * * * * class=1 2", "7 fields, want 5 or 6"},
+		{"tcp * * * * *", `"*": use class= and a number from 0 to 63`},
+		{"tcp * * * * 10", `"10": use class=`},
+		{"tcp * * * * class=64", `"class=64": use class=`},
+		{"tcp * * * * class=", `"class=": use class=`},
+		{"tcp * * * * class=-1", `"class=-1": use class=`},
 		{"udp * * * *", `action "udp": use direct or tcp`},
 		{"tcp /usr/bin/ssh * * *", "without directories"},
 		{"tcp a;b * * *", "printable ASCII"},
@@ -106,6 +115,10 @@ func TestGolden(t *testing.T) {
 		}
 		asked++
 		question, want, _ := strings.Cut(rest, " -> ")
+		want, class, classed := strings.Cut(want, " ")
+		if !classed {
+			class = "0"
+		}
 		q := parseQuestion(t, word, strings.Fields(question))
 		got := "d"
 		if action, notIncluded := rules.Decide(q); notIncluded {
@@ -115,6 +128,10 @@ func TestGolden(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("line %d: %s: %s", i+1, line, got)
+		}
+		p := Policy{Rules: rules, Program: q.Program, Loopback: q.Loopback}
+		if c := p.ClassOf(q.Role, netip.AddrPortFrom(q.Addr, q.Port)); !q.Listener && fmt.Sprint(c) != class {
+			t.Errorf("line %d: %s: class %d", i+1, line, c)
 		}
 	}
 	if asked < 50 {

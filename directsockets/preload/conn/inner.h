@@ -167,6 +167,11 @@ void ds_sent_tell(struct ds_sock *s) DS_HIDDEN;
 
 bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port) DS_HIDDEN;
 bool ds_is_tcp(int fd) DS_HIDDEN;
+/* The class of fd, one of whose ends has this address: the DSCP of its packets; 0: none. Sets it. */
+unsigned ds_class(int fd, const uint8_t end[16]) DS_HIDDEN;
+void ds_class_set(int fd, const uint8_t end[16], unsigned class) DS_HIDDEN;
+/* The segment says the class of s. With the lock of setup. */
+static inline void ds_class_say(struct ds_sock *s, int fd) { ds_seg_class(&s->seg, ds_class(fd, s->info.addr[1])); }
 bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;

@@ -8,12 +8,15 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+enum { FIELDS = 7, MAX_FIELDS = 8, MAX_CLASS = 63 };
+
 struct rule {
 	const char *program;
 	int programlen;
 	char action, role;
 	uint8_t addr[16];
 	int bits, low, high;
+	int class; // -1: it says none
 };
 
 static struct {
@@ -21,6 +24,8 @@ static struct {
 	char program[256];
 	char invoked[256]; // the name by which it was executed: of a symbolic link, or a script
 	int loopback;
+	int class; // of what no rule gives one; 0: none
+	bool classes; // a rule has one
 	int off; // malformed: everything is TCP
 } rules;
 
@@ -58,26 +63,34 @@ static int hexdigit(char c)
 	return -1;
 }
 
+// split finds the fields of the rule at *s and moves *s to its end, a ';' or the
+// end of the text. Returns how many there are; 0: too many, or an empty one.
+static int split(const char **s, const char *f[MAX_FIELDS], int n[MAX_FIELDS])
+{
+	int fields = 0;
+
+	for (;; ++*s) {
+		if (fields == MAX_FIELDS || (n[fields] = field(*s)) == 0)
+			return 0;
+		f[fields] = *s;
+		*s += n[fields++];
+		if (**s != ' ')
+			return fields;
+	}
+}
+
 // next parses the rule at *p and moves *p behind it and its ';'. Returns 1 for
 // a rule, 0 at the end of the text, -1 if it is malformed.
 static int next(const char **p, struct rule *r)
 {
-	const char *f[7];
-	int n[7];
+	const char *f[MAX_FIELDS];
+	int n[MAX_FIELDS], fields;
 	const char *s = *p;
 
 	if (*s == 0)
 		return 0;
-	for (int i = 0; i < 7; i++) {
-		f[i] = s;
-		n[i] = field(s);
-		s += n[i];
-		if (n[i] == 0 || (i < 6 ? *s != ' ' : *s == ' '))
-			return -1;
-		if (i < 6)
-			s++;
-	}
-	if (*s == ';' && *++s == 0)
+	fields = split(&s, f, n);
+	if (fields < FIELDS || (*s == ';' && *++s == 0))
 		return -1;
 	for (const char *c = *p; c < s; c++)
 		if (*c < ' ' || *c > '~')
@@ -103,6 +116,9 @@ static int next(const char **p, struct rule *r)
 	r->bits = number(f[4], n[4], 128);
 	r->low = number(f[5], n[5], 65535);
 	r->high = number(f[6], n[6], 65535);
+	r->class = fields > FIELDS ? number(f[FIELDS], n[FIELDS], MAX_CLASS) : -1;
+	if (fields > FIELDS && r->class < 0)
+		return -1;
 	if (r->bits < 0 || r->low < 0 || r->high < 0 || r->low > r->high)
 		return -1;
 	return 1;
@@ -164,30 +180,39 @@ static int is_wildcard(const uint8_t *a)
 	return memcmp(a, zero, 16) == 0 || (memcmp(a, v4, 12) == 0 && memcmp(a + 12, zero, 4) == 0);
 }
 
-/* The RULES_* for a role (c or s) at an address and port; wildcard: addr stands for all, so only a rule for all may
- * say TCP. No lock: the rules do not change once they are set. */
+/* Finds the rule that decides for a role (c or s) at an address and port; wildcard: addr stands for all, so only a rule
+ * for all may say TCP. 0: there is none. No lock: the rules do not change once they are set. */
+static int find(char role, const uint8_t *addr, int port, int wildcard, struct rule *r)
+{
+	const char *p = rules.text;
+
+	while (p && next(&p, r) == 1) {
+		if (r->role != '*' && r->role != role)
+			continue;
+		if (port < r->low || port > r->high)
+			continue;
+		if (!match(r->program, r->programlen, rules.program) && !match(r->program, r->programlen, rules.invoked))
+			continue;
+		if (wildcard && r->bits > 0) {
+			if (r->action == 't')
+				continue;
+		} else if (!prefix(addr, r->addr, r->bits)) {
+			continue;
+		}
+		return 1;
+	}
+	return 0;
+}
+
+/* The RULES_*. */
 static int decide(char role, const uint8_t *addr, int port, int wildcard)
 {
 	struct rule r;
-	const char *p = rules.text;
 
 	if (rules.off)
 		return RULES_TCP;
-	while (p && next(&p, &r) == 1) {
-		if (r.role != '*' && r.role != role)
-			continue;
-		if (port < r.low || port > r.high)
-			continue;
-		if (!match(r.program, r.programlen, rules.program) && !match(r.program, r.programlen, rules.invoked))
-			continue;
-		if (wildcard && r.bits > 0) {
-			if (r.action == 't')
-				continue;
-		} else if (!prefix(addr, r.addr, r.bits)) {
-			continue;
-		}
+	if (find(role, addr, port, wildcard, &r))
 		return r.action == 'd' ? RULES_DIRECT : RULES_TCP;
-	}
 	return !rules.loopback && is_loopback(addr) ? RULES_NOT_INCLUDED : RULES_DIRECT;
 }
 
@@ -196,12 +221,23 @@ int rules_decide(int side, const uint8_t addr[16], int port)
 	return decide(side == 0 ? 'c' : 's', addr, port, 0);
 }
 
+int rules_class(int side, const uint8_t addr[16], int port)
+{
+	struct rule r;
+
+	if (rules.off)
+		return 0;
+	return find(side == 0 ? 'c' : 's', addr, port, 0, &r) && r.class >= 0 ? r.class : rules.class;
+}
+
+bool rules_classes(void) { return rules.classes; }
+
 int rules_listen(const uint8_t addr[16], int port)
 {
 	return decide('s', addr, port, is_wildcard(addr));
 }
 
-int rules_set(const char *text, const char *program, int loopback)
+int rules_set(const char *text, const char *program, int loopback, int class)
 {
 	struct rule r;
 	size_t n = strlen(program);
@@ -213,8 +249,12 @@ int rules_set(const char *text, const char *program, int loopback)
 	rules.program[n] = 0;
 	rules.text = text;
 	rules.loopback = loopback;
-	for (const char *p = text; p && rc == 1;)
+	rules.class = class;
+	rules.classes = class > 0;
+	for (const char *p = text; p && rc == 1;) {
 		rc = next(&p, &r);
+		rules.classes |= rc == 1 && r.class > 0;
+	}
 	rules.off = rc < 0;
 	return rc < 0 ? -1 : 0;
 }
@@ -230,6 +270,24 @@ static const char *base(const char *path)
 		if (*c == '/')
 			b = c + 1;
 	return b;
+}
+
+/* Says so on standard error. */
+static void complain(const char *text)
+{
+	if (REAL(write)(2, text, strlen(text)) < 0)
+		return;
+}
+
+/* The class that the environment has for all connections; 0: none. */
+static int class_of_all(void)
+{
+	const char *text = getenv("EXNET_CLASS");
+	int class = text && *text ? number(text, (int)strnlen(text, 7), MAX_CLASS) : 0;
+
+	if (class < 0)
+		complain("exnds: EXNET_CLASS is malformed, no connection has a class by it: use a number from 0 to 63\n");
+	return class < 0 ? 0 : class;
 }
 
 void rules_init(void)
@@ -248,10 +306,8 @@ void rules_init(void)
 	int bad = len >= sizeof text;
 	if (env && !bad)
 		memcpy(text, env, len + 1);
-	if (rules_set(text, base(exe), loop && strcmp(loop, "1") == 0) != 0 || bad) {
-		static const char msg[] = "exnds: EXNET_RULES is malformed, everything stays on TCP: start the program with exn-run --rules\n";
+	if (rules_set(text, base(exe), loop && strcmp(loop, "1") == 0, class_of_all()) != 0 || bad) {
+		complain("exnds: EXNET_RULES is malformed, everything stays on TCP: start the program with exn-run --rules\n");
 		rules.off = 1;
-		if (REAL(write)(2, msg, sizeof msg - 1) < 0)
-			return;
 	}
 }

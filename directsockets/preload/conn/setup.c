@@ -116,6 +116,7 @@ static void attach(struct ds_sock *s, int fd)
 		return;
 	}
 	s->sh->rx_read = read;
+	ds_class_say(s, fd);
 	ds_offered(s);
 	ds_seg_state(&s->seg, &s->sh->attention, DS_ATTACHED);
 	up(s, fd);
@@ -370,6 +371,45 @@ bool ds_listen(int fd)
 	ds_setup_unlock();
 	errno = saved;
 	return ours;
+}
+
+void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len)
+{
+	struct sockaddr_storage a = {0};
+	uint8_t addr[16];
+	uint16_t port;
+	socklen_t n = sizeof a;
+	int saved = errno;
+
+	if (!ds_setup_lock())
+		return;
+	if (ds_start())
+		ds_broker_init(&by_broker);
+	if (rules_classes()) {
+		bool known = true;
+
+		if (server)
+			memcpy(&a, server, len < n ? len : n);
+		else
+			known = getsockname(fd, (struct sockaddr *)&a, &n) == 0;
+		unsigned class = known && ds_address(&a, addr, &port) ? (unsigned)rules_class(side, addr, port) : 0;
+		if (class && ds_is_tcp(fd) && !ds_class(fd, addr))
+			ds_class_set(fd, addr, class);
+	}
+	ds_setup_unlock();
+	errno = saved;
+}
+
+void ds_class_changed(struct ds_sock *s, int fd)
+{
+	int saved = errno;
+
+	if (!ds_setup_lock())
+		return;
+	if (ds_has_segment(s))
+		ds_class_say(s, fd);
+	ds_setup_unlock();
+	errno = saved;
 }
 
 /* With the lock of setup: fd, a number, will not listen any more. */

@@ -37,6 +37,35 @@ bool ds_is_tcp(int fd)
 	return REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP;
 }
 
+enum { ECN_BITS = 2, CLASS_MASK = 63 };
+
+/* Is end an IPv4 address, so that the packets of its connections are IPv4's, whatever the socket is? */
+static bool is_ip4(const uint8_t end[16])
+{
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+
+	return memcmp(end, v4, sizeof v4) == 0;
+}
+
+unsigned ds_class(int fd, const uint8_t end[16])
+{
+	int tos = 0;
+	socklen_t len = sizeof tos;
+	bool ip4 = is_ip4(end);
+
+	if (REAL(getsockopt)(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, &tos, &len) != 0)
+		return 0;
+	return (unsigned)tos >> ECN_BITS & CLASS_MASK;
+}
+
+void ds_class_set(int fd, const uint8_t end[16], unsigned class)
+{
+	int tos = (int)(class << ECN_BITS);
+	bool ip4 = is_ip4(end);
+
+	REAL(setsockopt)(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, &tos, sizeof tos);
+}
+
 bool ds_addresses(int fd, int side, struct ds_info *info)
 {
 	struct sockaddr_storage own, peer;

@@ -81,6 +81,14 @@ int ds_shutdown(struct ds_sock *s, int fd, int how) DS_HIDDEN;
 /* O_NONBLOCK was set or cleared (fcntl, FIONBIO). */
 void ds_flags_changed(struct ds_sock *s) DS_HIDDEN;
 
+/* Gives fd, a TCP connection that was made or is being made, the class that the rules say (SPEC 8), if the program has
+ * given it none: the DSCP of its packets. side is 0 for the end that called connect; server, of len bytes, is the
+ * address of the server's end, NULL: that of fd. Keeps errno. */
+void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len) DS_HIDDEN;
+
+/* The DSCP of fd was set. Keeps errno. */
+void ds_class_changed(struct ds_sock *s, int fd) DS_HIDDEN;
+
 /* SO_RCVLOWAT was set. */
 void ds_options_changed(struct ds_sock *s, int fd) DS_HIDDEN;
 

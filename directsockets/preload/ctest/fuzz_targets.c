@@ -34,14 +34,16 @@ static void fuzz_rules(const uint8_t *in, size_t n)
 		p = stop < end ? stop + 1 : end;
 	}
 	memcpy(addr, p, (size_t)(end - p) < sizeof addr ? (size_t)(end - p) : sizeof addr);
-	int bad = rules_set(part[0], part[1], in[0] & 1), port = addr[16] | addr[17] << 8;
+	int bad = rules_set(part[0], part[1], in[0] & 1, in[0] >> 2), port = addr[16] | addr[17] << 8;
 	for (int side = 0; side < 3; side++) {
 		int got = side < 2 ? rules_decide(side, addr, port) : rules_listen(addr, port);
 		must(got == RULES_DIRECT || got == RULES_TCP || got == RULES_NOT_INCLUDED, "an answer that is none");
 		must(!bad || got == RULES_TCP, "malformed rules say direct");
+		int class = rules_class(side, addr, port);
+		must(class >= 0 && class <= 63 && (!bad || class == 0), "a class that is none");
 	}
 	must(strlen(rules_program()) < 256, "a program's name of 256 bytes");
-	rules_set("", "", 0);
+	rules_set("", "", 0, 0);
 	free(part[0]);
 	free(part[1]);
 }

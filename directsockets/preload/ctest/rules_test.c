@@ -11,12 +11,12 @@ static int failures, asked;
 static void ask(char *line, int lineno)
 {
 	char program[256], role[4] = "s", hex[64], answer[4];
-	int port, loopback, listen = strncmp(line, "listen ", 7) == 0;
+	int port, loopback, class = 0, listen = strncmp(line, "listen ", 7) == 0;
 	uint8_t addr[16];
 	int n = listen ? sscanf(line, "listen %255s %63s %d %d -> %3s", program, hex, &port, &loopback, answer)
-		       : sscanf(line, "ask %255s %3s %63s %d %d -> %3s", program, role, hex, &port, &loopback, answer);
+		       : sscanf(line, "ask %255s %3s %63s %d %d -> %3s %d", program, role, hex, &port, &loopback, answer, &class);
 
-	if (n != (listen ? 5 : 6) || strlen(hex) != 32) {
+	if (n < (listen ? 5 : 6) || strlen(hex) != 32) {
 		printf("line %d: cannot read it\n", lineno);
 		failures++;
 		return;
@@ -25,12 +25,17 @@ static void ask(char *line, int lineno)
 		char b[3] = {hex[2 * i], hex[2 * i + 1], 0};
 		addr[i] = (uint8_t)strtol(b, NULL, 16);
 	}
-	rules_set(text, strcmp(program, "-") == 0 ? "" : program, loopback);
+	rules_set(text, strcmp(program, "-") == 0 ? "" : program, loopback, 0);
 	int got = listen ? rules_listen(addr, port) : rules_decide(role[0] == 's', addr, port);
 	char c = got == RULES_DIRECT ? 'd' : got == RULES_TCP ? 't' : 'n';
 	asked++;
 	if (c != answer[0]) {
 		printf("line %d: got %c, want %s: %s", lineno, c, answer, line);
+		failures++;
+	}
+	int is = listen ? 0 : rules_class(role[0] == 's', addr, port);
+	if (is != class || (is && !rules_classes())) {
+		printf("line %d: class %d, want %d\n", lineno, is, class);
 		failures++;
 	}
 }
@@ -50,7 +55,7 @@ int main(int argc, char **argv)
 			text[strcspn(text, "\n")] = 0;
 		} else if (strncmp(line, "bad", 3) == 0) {
 			asked++;
-			if (rules_set(text, "x", 0) != -1) {
+			if (rules_set(text, "x", 0, 0) != -1) {
 				printf("line %d: accepted: %s\n", lineno, text);
 				failures++;
 			}

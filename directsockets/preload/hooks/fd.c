@@ -50,7 +50,8 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
 		int fresh = CONN_NEW;
-		__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+		if (__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			ds_classify(fd, 0, addr, len);
 		if (c->state == CONN_PENDING && (rc == 0 || err == EISCONN))
 			conn_completed(c, fd);
 	}
@@ -84,6 +85,7 @@ static int accepted(int fd)
 	if (fd_word(fd) != 0)
 		fd_closing(fd);
 	if (fd > STDERR_FILENO && !fd_vforked()) {
+		ds_classify(fd, 1, NULL, 0);
 		struct ds_sock *s = ds_server(fd);
 		if (s) {
 			c = conn_new(fd, CONN_NEW);
@@ -146,6 +148,11 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		CALL_ANY(k, fd);
 		if (k.c)
 			ds_options_changed(k.c->s, fd);
+	}
+	if (rc == 0 && fd_kind(fd) == FD_CONN && ((level == IPPROTO_IP && name == IP_TOS) || (level == IPPROTO_IPV6 && name == IPV6_TCLASS))) {
+		CALL_ANY(k, fd);
+		if (k.c)
+			ds_class_changed(k.c->s, fd);
 	}
 	return rc;
 }

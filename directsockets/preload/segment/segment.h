@@ -76,8 +76,8 @@ struct ds_ctrl {
 	uint8_t pad0[112];
 	uint32_t attention, cpu, state, flags;
 	uint64_t frozen_slot;
-	uint32_t frozen_off;
-	uint8_t pad1[100];
+	uint32_t frozen_off, class;
+	uint8_t pad1[96];
 	uint64_t sink_seq, sink_slot;
 	uint32_t sink_region, sink_len;
 	uint64_t sink_off;
@@ -90,6 +90,7 @@ _Static_assert(sizeof(struct ds_slot) == DS_SLOT, "slot");
 _Static_assert(sizeof(struct ds_ctrl) == DS_CTRL, "control block");
 _Static_assert(offsetof(struct ds_ctrl, attention) == 128, "attention");
 _Static_assert(offsetof(struct ds_ctrl, frozen_off) == 152, "frozen_off");
+_Static_assert(offsetof(struct ds_ctrl, class) == 156, "class");
 _Static_assert(offsetof(struct ds_ctrl, sink_seq) == 256, "sink_seq");
 _Static_assert(offsetof(struct ds_ctrl, claim_seq) == 384, "claim_seq");
 _Static_assert(offsetof(struct ds_ctrl, sent) == 400, "sent");
@@ -196,6 +197,8 @@ uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
+/* Says of what class, 0 to 63, what this side sends is. */
+void ds_seg_class(struct ds_seg *seg, unsigned class) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */
 uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
 void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;

@@ -1,12 +1,19 @@
-"""client.py HOST PORT: sends data of many sizes to a server that sends it back, and checks that, until its standard
+"""client.py HOST PORT [TOS]: sends data of many sizes to a server that sends it back, and checks that, until its standard
 input ends; then ends its direction and checks that nothing more comes. Says "went N" for N bytes, then "ok N"; or,
-when the connection breaks, "broken: WHY"."""
+when the connection breaks, "broken: WHY". After 500,000 bytes it sets the TOS or traffic class byte."""
 import random
 import select
 import socket
 import sys
 
 SIZES = [1, 64, 120, 121, 480, 1000, 4096, 65536, 200000]
+
+
+def set_tos(c, tos):
+    if c.family == socket.AF_INET6:
+        c.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, tos)
+    else:
+        c.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
 
 
 def main():
@@ -24,6 +31,8 @@ def main():
                 got += part
             if got != data[:size]:
                 sys.exit(f"other bytes came back after {total}")
+            if len(sys.argv) > 3 and total < 500000 <= total + size:
+                set_tos(c, int(sys.argv[3]))
             total += size
             rounds += 1
             if rounds % 100 == 1:
