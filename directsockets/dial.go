@@ -3,7 +3,6 @@ package directsockets
 import (
 	"context"
 	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,22 +79,6 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		dial = d.Dialer.DialContext
 	}
 	return d.dialed(cfg)(dial(ctx, network, address))
-}
-
-// DialTCP connects to an address that needs no name server.
-func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (net.Conn, error) {
-	cfg, err := d.Config.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if d.Shadow != nil {
-		return d.dialed(cfg)(d.Shadow(ctx, network, raddr.String()))
-	}
-	shadow, err := d.Dialer.DialTCP(ctx, network, laddr, raddr)
-	if err != nil {
-		return nil, err
-	}
-	return d.dialed(cfg)(shadow, nil)
 }
 
 // dialed makes a Conn of what was dialled.

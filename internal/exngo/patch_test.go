@@ -44,12 +44,22 @@ func TestReleases(t *testing.T) {
 		switch {
 		case err == nil:
 			t.Logf("%s in %s: all patches apply", version, root)
+			if version != runtime.Version() && !testing.Short() { // it builds all of the standard library
+				t.Run(version, func(t *testing.T) { buildsWith(t, root) })
+			}
 		case supported(version):
 			t.Errorf("%s in %s:\n%v", version, root, err)
 		default:
 			t.Logf("%s in %s is not supported: %v", version, root, err)
 		}
 	}
+}
+
+// buildsWith has another Go build a program, whose connection is direct.
+func buildsWith(t *testing.T, root string) {
+	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
+	t.Setenv("GOTOOLCHAIN", "local")
+	both(t, buildProgram(t, copyTree(t, "echo")))
 }
 
 // netFiles are the files of package net of the running Go.
