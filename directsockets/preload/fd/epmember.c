@@ -160,6 +160,7 @@ void m_activate(struct member *m)
 	if (m->active)
 		return;
 	m->active = true;
+	m->e->nactive++;
 	m->anext = NULL;
 	m->aprev = m->e->active_tail;
 	if (m->aprev)
@@ -174,6 +175,7 @@ void m_passive(struct member *m)
 	if (!m->active)
 		return;
 	m->active = false;
+	m->e->nactive--;
 	if (m->aprev)
 		m->aprev->anext = m->anext;
 	else

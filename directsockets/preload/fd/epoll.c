@@ -43,6 +43,7 @@ static struct epi *epi_make(int epfd)
 	e->nested = e->holds = e->nobell = e->woken = e->others = false;
 	e->wakefd = -1;
 	e->all = e->active_head = e->active_tail = NULL;
+	e->nactive = 0;
 	fd_set_epoll(epfd, e);
 	return e;
 }
@@ -458,6 +459,7 @@ void ep_fork_child(void)
 		epis[i].lock = (struct ds_lock){0};
 		epis[i].sleepers = epis[i].naps = epis[i].followers = 0;
 		epis[i].active_head = epis[i].active_tail = NULL;
+		epis[i].nactive = 0;
 	}
 	m_fork_child();
 }

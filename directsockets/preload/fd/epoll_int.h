@@ -59,6 +59,7 @@ struct epi {
 	int sleepers;	  /* threads in the kernel's epoll_wait, */
 	int naps;	  /* of which these sleep for DS_FOLLOW_MS at most */
 	int joined;	  /* members that have joined, */
+	int nactive;	  /* in the active list */
 	int crooked;	  /* that are not known to be direct both ways */
 	int followers;	  /* armed members whose bell a sleeper of another process has */
 	int reads;	  /* members with `read` */

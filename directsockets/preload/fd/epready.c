@@ -189,7 +189,8 @@ static void scan(struct round *r, bool first)
 		r->list = m;
 		r->found++;
 		r->loose |= m->before == NOWHERE;
-		r->rung |= m->joined && ds_has_rung(m->c->s) && m->before == NOWHERE;
+		if (m->before == NOWHERE && r->e->nactive < r->e->joined) /* some are armed, and not looked at */
+			r->rung |= m->joined && ds_has_rung(m->c->s);
 	}
 	if (idle)
 		doze(r->e);
