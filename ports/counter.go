@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/shm"
+	"exnet/ports/wire"
 )
 
 // counter is the first word of a port's page, which the node counts events in. It is mapped:
@@ -17,7 +18,7 @@ type counter struct {
 
 // mapCounter maps the page of a port, which nobody can shorten.
 func mapCounter(fd int) (*counter, error) {
-	page, err := shm.MapShared(fd, pageSize, pageSize, unix.F_SEAL_SHRINK, true)
+	page, err := shm.MapShared(fd, wire.PageSize, wire.PageSize, unix.F_SEAL_SHRINK, true)
 	if err != nil {
 		return nil, fmt.Errorf("ports: page: %w", err)
 	}

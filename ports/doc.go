@@ -1,6 +1,7 @@
 // Package ports lets the processes of a host use the NIC of their node: each opens VELO and
 // RMA ports, as EXTOLL's libvelo and librma do on hardware (thesis 3.2.3, 3.3.2). The C
-// libraries librma2 and libvelo2 (folder lib) are its clients.
+// libraries librma2 and libvelo2 (folder lib) are its clients, and programs in Go by nic.Attach
+// (package fabric/link/attach).
 //
 // # Architecture
 //

@@ -14,27 +14,28 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/ports/wire"
 )
 
 // openPort opens a port and returns what comes with it.
-func (n *node) openPort(t *testing.T, u Unit) (*net.UnixConn, Addr, packet.Descriptors) {
+func (n *node) openPort(t *testing.T, u wire.Unit) (*net.UnixConn, wire.Addr, packet.Descriptors) {
 	t.Helper()
 	conn := n.dial(t)
-	r, fds := askAll(t, conn, Message{Op: OpOpen, Unit: u, A: Version})
-	if r.Status != StatusOK {
+	r, fds := askAll(t, conn, wire.Message{Op: wire.OpOpen, Unit: u, A: wire.Version})
+	if r.Status != wire.StatusOK {
 		t.Fatalf("open: %+v", r)
 	}
 	return conn, r.Addr, fds
 }
 
 // askAll is ask with the answer's descriptors, which are closed when the test ends.
-func askAll(t *testing.T, conn *net.UnixConn, m Message) (r Message, fds packet.Descriptors) {
+func askAll(t *testing.T, conn *net.UnixConn, m wire.Message) (r wire.Message, fds packet.Descriptors) {
 	t.Helper()
 	b, _ := m.AppendBinary(nil)
 	if _, err := conn.Write(b); err != nil {
 		t.Fatal(err)
 	}
-	in, err := packet.NewInbound(conn, MessageSize, descriptors)
+	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestNoDescriptors(t *testing.T) {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(first + room), Max: old.Max}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.newPort(fabric.UnitRMA); !errors.Is(err, unix.EMFILE) {
+		if _, _, err := s.newPort(fabric.UnitRMA, -1); !errors.Is(err, unix.EMFILE) {
 			t.Errorf("room for %d: %v", room, err)
 		}
 	}
@@ -84,7 +85,7 @@ func TestNoDescriptors(t *testing.T) {
 func TestUnreadAnswers(t *testing.T) {
 	n := nodes(t, 1)[0]
 	conn, at, _ := n.openPort(t, fabric.UnitRMA)
-	b, _ := Message{Op: OpConnect, Addr: at, Number: 7}.AppendBinary(nil)
+	b, _ := wire.Message{Op: wire.OpConnect, Addr: at, Number: 7}.AppendBinary(nil)
 	conn.SetWriteDeadline(time.Now().Add(time.Second))
 	sent := 0
 	for ; sent < 5000; sent++ {
@@ -101,18 +102,18 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 	// It is answered when it reads.
 	conn.SetDeadline(time.Now().Add(time.Minute))
-	in, _ := packet.NewInbound(conn, MessageSize, descriptors)
+	in, _ := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	for got := 0; got < sent; {
 		b, fds, err := in.Next()
 		fds.Close()
-		var m Message
+		var m wire.Message
 		if err == nil {
 			err = m.UnmarshalBinary(b)
 		}
 		if err != nil {
 			t.Fatalf("after %d answers of %d: %v", got, sent, err)
 		}
-		if m.Op == OpConnect {
+		if m.Op == wire.OpConnect {
 			got++
 		}
 	}
@@ -152,14 +153,14 @@ func TestConnections(t *testing.T) {
 		conn.SetDeadline(time.Now().Add(time.Minute))
 		return conn
 	}
-	b, _ := Message{Op: OpOpen, Unit: fabric.UnitVELO, A: Version}.AppendBinary(nil)
-	results := map[Status]int{}
+	b, _ := wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version}.AppendBinary(nil)
+	results := map[wire.Status]int{}
 	const closed = 99
 	count := func(conns ...*net.UnixConn) {
 		for _, conn := range conns {
-			var r Message
+			var r wire.Message
 			_, err := conn.Write(b)
-			buf := make([]byte, MessageSize)
+			buf := make([]byte, wire.MessageSize)
 			if err == nil {
 				_, err = conn.Read(buf)
 			}
@@ -183,7 +184,7 @@ func TestConnections(t *testing.T) {
 	}
 	count(all...)
 	count(dial(1001))
-	if len(results) != 3 || results[closed] != 1 || results[StatusFull] != 4 || results[StatusOK] != 5 {
+	if len(results) != 3 || results[closed] != 1 || results[wire.StatusFull] != 4 || results[wire.StatusOK] != 5 {
 		t.Errorf("%v", results)
 	}
 }
@@ -204,12 +205,12 @@ func TestHeldPage(t *testing.T) {
 	if e != 0 {
 		t.Skipf("userfaultfd: %v", e)
 	}
-	mem, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	mem, err := unix.Mmap(-1, 0, wire.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
 	}
 	api := [3]uint64{0xaa, 0, 0}
-	register := [4]uint64{uint64(uintptr(unsafe.Pointer(&mem[0]))), pageSize, 1, 0}
+	register := [4]uint64{uint64(uintptr(unsafe.Pointer(&mem[0]))), wire.PageSize, 1, 0}
 	const ioctlAPI, ioctlRegister = 0xc018aa3f, 0xc020aa00
 	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uffd, ioctlAPI, uintptr(unsafe.Pointer(&api))); e != 0 {
 		t.Skipf("userfaultfd: %v", e)
@@ -236,9 +237,9 @@ func TestHeldPage(t *testing.T) {
 			unix.Close(int(uffd))
 		}
 	})
-	r := ask(t, conn, Message{Op: OpConnect, Addr: at})
+	r := ask(t, conn, wire.Message{Op: wire.OpConnect, Addr: at})
 	close(answered)
-	if r.Status != StatusOK || len(n.Ports()) != 2 {
+	if r.Status != wire.StatusOK || len(n.Ports()) != 2 {
 		t.Errorf("%+v", r)
 	}
 	unix.Close(int(uffd)) // ends the fault
@@ -255,8 +256,8 @@ func TestBellDoesNotBlock(t *testing.T) {
 	var bells []int
 	for range 2 {
 		conn, _, _ := n.openPort(t, fabric.UnitVELO)
-		r, fds := askAll(t, conn, Message{Op: OpConnect, Addr: at})
-		if r.Status != StatusOK {
+		r, fds := askAll(t, conn, wire.Message{Op: wire.OpConnect, Addr: at})
+		if r.Status != wire.StatusOK {
 			t.Fatalf("%+v", r)
 		}
 		bells = append(bells, fds[1])
@@ -282,17 +283,17 @@ func TestPeersWord(t *testing.T) {
 	})
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(time.Minute))
-	b, _ := Message{Op: OpHello, Addr: Addr{Node: 2}, A: Version}.AppendBinary(nil)
+	b, _ := wire.Message{Op: wire.OpHello, Addr: wire.Addr{Node: 2}, A: wire.Version}.AppendBinary(nil)
 	if _, err := conn.Write(b); err != nil {
 		t.Fatal(err)
 	}
-	if r, fds := askAll(t, conn, Message{Op: OpPeerConnect, Number: 1, Addr: at, Unit: fabric.UnitVELO, A: 20}); r.Status != StatusDenied || len(fds) > 0 {
+	if r, fds := askAll(t, conn, wire.Message{Op: wire.OpPeerConnect, Number: 1, Addr: at, Unit: fabric.UnitVELO, A: 20}); r.Status != wire.StatusDenied || len(fds) > 0 {
 		t.Errorf("as root: %+v, %d descriptors", r, len(fds))
 	}
-	if r := ask(t, conn, Message{Op: OpRegister, Number: 2, Addr: Addr{Node: 1}, A: 8, B: 70, C: registerWrite}); r.Status != StatusDenied {
+	if r := ask(t, conn, wire.Message{Op: wire.OpRegister, Number: 2, Addr: wire.Addr{Node: 1}, A: 8, B: 70, C: registerWrite}); r.Status != wire.StatusDenied {
 		t.Errorf("as root: %+v", r)
 	}
-	if r := ask(t, conn, Message{Op: OpRegister, Number: 3, Addr: Addr{Node: 1}}); r.Status != StatusOK || r.B != 4711 {
+	if r := ask(t, conn, wire.Message{Op: wire.OpRegister, Number: 3, Addr: wire.Addr{Node: 1}}); r.Status != wire.StatusOK || r.B != 4711 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -303,20 +304,20 @@ func TestFloodToPeer(t *testing.T) {
 	all := nodes(t, 2)
 	honest, _, _ := all[0].openPort(t, fabric.UnitVELO)
 	_, at, _ := all[1].openPort(t, fabric.UnitVELO)
-	if r := ask(t, honest, Message{Op: OpConnect, Addr: at}); r.Status != StatusOK {
+	if r := ask(t, honest, wire.Message{Op: wire.OpConnect, Addr: at}); r.Status != wire.StatusOK {
 		t.Fatalf("%+v", r)
 	}
 	flood, _, _ := all[0].openPort(t, fabric.UnitVELO)
 	slow := all[1].Server
 	slow.mu.Lock()
-	b, _ := Message{Op: OpRegister, Addr: Addr{Node: 2}}.AppendBinary(nil)
+	b, _ := wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}}.AppendBinary(nil)
 	for range 10000 {
 		if _, err := flood.Write(b); err != nil {
 			break
 		}
 	}
 	slow.mu.Unlock()
-	if r := ask(t, honest, Message{Op: OpRegister, Addr: Addr{Node: 2}}); r.Op != OpRegister || r.Status != StatusOK {
+	if r := ask(t, honest, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}}); r.Op != wire.OpRegister || r.Status != wire.StatusOK {
 		t.Errorf("%+v", r)
 	}
 }
@@ -343,7 +344,7 @@ func TestEndBeforeAnswer(t *testing.T) {
 		return nil, errors.New("there is no such node")
 	}
 	n = nodes(t, 1, func(c *Config) { c.Dial = dial })[0]
-	var at Addr
+	var at wire.Addr
 	peer, at, _ = n.openPort(t, fabric.UnitRMA)
 	close(ready)
 	p := n.start(t, "asan", "peers", "ask", fmt.Sprint(at.Node), fmt.Sprint(at.VPID))

@@ -58,7 +58,7 @@ func (r *registers) WriteRegister(addr, value uint64) bool {
 }
 
 // nodes starts servers of nodes 1 to n, which reach each other.
-func nodes(t *testing.T, n int, change ...func(*Config)) []*node {
+func nodes(t testing.TB, n int, change ...func(*Config)) []*node {
 	t.Helper()
 	dir := t.TempDir()
 	path := func(n fabric.NodeID, kind string) string {
@@ -77,7 +77,7 @@ func nodes(t *testing.T, n int, change ...func(*Config)) []*node {
 		for _, f := range change {
 			f(&cfg)
 		}
-		all[i] = &node{New(cfg), path(id, ".ports"), path(id, ".peers")}
+		all[i] = &node{New(cfg), path(cfg.Node, ".ports"), path(cfg.Node, ".peers")}
 		all[i].listen(t, all[i].processes, all[i].Process)
 		all[i].listen(t, all[i].peers, all[i].Peer)
 	}
@@ -85,7 +85,7 @@ func nodes(t *testing.T, n int, change ...func(*Config)) []*node {
 }
 
 // listen serves a socket until the test ends.
-func (n *node) listen(t *testing.T, path string, serve func(*net.UnixConn) error) {
+func (n *node) listen(t testing.TB, path string, serve func(*net.UnixConn) error) {
 	t.Helper()
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {

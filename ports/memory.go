@@ -7,36 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/fabric"
-	"exnet/fabric/atu"
+	"exnet/directsockets/broker/packet"
+	"exnet/ports/wire"
 )
-
-// The memory of an RMA port: SPEC.md 4. It is sparse: what nobody touches costs nothing.
-const (
-	tableSize   = atu.PagesPerGAT * 8 // an entry of 8 bytes for each page
-	arenaOff    = 2 << 20             // behind the locks
-	memorySize  = arenaOff + atu.MaxRegion
-	pageSize    = 4096
-	flowHeader  = 4096
-	flowHeadOff = 256 // of what the reader has consumed
-	flowTailOff = 128 // of what the writer has written
-)
-
-// Slots of a flow, and the size of one.
-const (
-	veloSlots    = 128
-	veloSlotSize = 128
-	rmaSlots     = 4096
-	rmaSlotSize  = 32
-)
-
-// slotsOf returns the number of slots of a unit's flows, and the size of one.
-func slotsOf(u Unit) (n, size int) {
-	if u == fabric.UnitRMA {
-		return rmaSlots, rmaSlotSize
-	}
-	return veloSlots, veloSlotSize
-}
 
 // memory makes a memfd that nobody can resize.
 func memory(name string, size int) (fd int, err error) {
@@ -51,6 +24,17 @@ func memory(name string, size int) (fd int, err error) {
 		return -1, errors.Join(fmt.Errorf("ports: memory of %d bytes: %w", size, err), unix.Close(fd))
 	}
 	return fd, nil
+}
+
+// isMemory says whether a descriptor that a process has sent is memory as memory makes it, which peers
+// may map.
+func isMemory(fd int) bool {
+	var fs unix.Statfs_t
+	if unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.TMPFS_MAGIC {
+		return false
+	}
+	size, err := packet.SealedSize(fd)
+	return err == nil && size == wire.MemorySize
 }
 
 // reopen returns another descriptor of a memfd or pipe, with a mode and flags of its own. Who is

@@ -10,6 +10,7 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/ports/wire"
 )
 
 // peer is a connection to the server of another node. Each node makes its own, for what it
@@ -20,14 +21,14 @@ type peer struct {
 	uid     uint32 // of its process
 	out     *packet.Outbox
 	number  uint32
-	asked   map[uint32]func(Message, packet.Descriptors) // requests that have no answer yet
+	asked   map[uint32]func(wire.Message, packet.Descriptors) // requests that have no answer yet
 	parties map[pair]*remote
 	dead    bool
 }
 
 // pair names what two ports share.
 type pair struct {
-	unit         Unit
+	unit         wire.Unit
 	theirs, ours fabric.VPID
 }
 
@@ -37,16 +38,16 @@ type remote struct {
 	pair pair
 }
 
-func (r *remote) addr() Addr { return Addr{r.peer.node, r.pair.theirs} }
+func (r *remote) addr() wire.Addr { return wire.Addr{Node: r.peer.node, VPID: r.pair.theirs} }
 
 // gone implements party: our port has ended.
-func (r *remote) gone(other Addr) {
+func (r *remote) gone(other wire.Addr) {
 	delete(r.peer.parties, r.pair)
-	r.peer.post(Message{Op: OpPeerGone, Unit: r.pair.unit, Addr: Addr{r.peer.node, r.pair.theirs}, A: uint64(other.VPID)})
+	r.peer.post(wire.Message{Op: wire.OpPeerGone, Unit: r.pair.unit, Addr: wire.Addr{Node: r.peer.node, VPID: r.pair.theirs}, A: uint64(other.VPID)})
 }
 
 // post sends a message to the peer. When that fails the connection ends.
-func (p *peer) post(m Message, fds ...int) {
+func (p *peer) post(m wire.Message, fds ...int) {
 	b, _ := m.AppendBinary(nil) // it does not fail
 	if p.out.Post(b, fds...) != nil {
 		p.out.Abort()
@@ -77,7 +78,7 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.post(Message{Op: OpHello, Addr: Addr{Node: s.cfg.Node}, A: Version})
+	p.post(wire.Message{Op: wire.OpHello, Addr: wire.Addr{Node: s.cfg.Node}, A: wire.Version})
 	s.mu.Lock()
 	s.peers[n] = p
 	if s.closed {
@@ -97,12 +98,12 @@ func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.In
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	in, err := packet.NewInbound(conn, MessageSize, descriptors)
+	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		out.Close()
 		return nil, nil, err
 	}
-	return &peer{server: s, node: n, uid: cred.Uid, out: out, asked: make(map[uint32]func(Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
+	return &peer{server: s, node: n, uid: cred.Uid, out: out, asked: make(map[uint32]func(wire.Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
 }
 
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error
@@ -121,8 +122,8 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	m, err := receive(in)
 	switch {
 	case err != nil:
-	case m.Op != OpHello || m.A != Version || s.cfg.CheckPeer == nil:
-		err = fmt.Errorf("%w: %d, version %d, before a hello", ErrMessage, m.Op, m.A)
+	case m.Op != wire.OpHello || m.A != wire.Version || s.cfg.CheckPeer == nil:
+		err = fmt.Errorf("%w: %d, version %d, before a hello", wire.ErrMessage, m.Op, m.A)
 	default:
 		err = s.cfg.CheckPeer(conn, m.Addr.Node)
 	}
@@ -139,7 +140,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 	defer p.end()
 	for {
 		b, fds, err := in.Next()
-		var m Message
+		var m wire.Message
 		if err == nil {
 			err = m.UnmarshalBinary(b)
 		}
@@ -173,15 +174,15 @@ func (p *peer) end() {
 		}
 	}
 	for _, f := range p.asked {
-		f(Message{Status: StatusNoNode}, nil)
+		f(wire.Message{Status: wire.StatusNoNode}, nil)
 	}
 	p.asked = nil
 }
 
 // handle handles one message. It closes no descriptor that it does not take.
-func (p *peer) handle(m Message, fds packet.Descriptors) error {
+func (p *peer) handle(m wire.Message, fds packet.Descriptors) error {
 	s := p.server
-	if m.Op == OpRegister && m.Number&answered == 0 {
+	if m.Op == wire.OpRegister && m.Number&answered == 0 {
 		// Without the lock: the register file has counters of the server's own.
 		m.Number |= answered
 		p.post(s.access(m, m.D == 0 && p.speaksFor(0)))
@@ -195,9 +196,9 @@ func (p *peer) handle(m Message, fds packet.Descriptors) error {
 		return nil
 	}
 	switch m.Op {
-	case OpPeerConnect:
+	case wire.OpPeerConnect:
 		p.admitLocked(m)
-	case OpPeerGone:
+	case wire.OpPeerGone:
 		r := p.parties[pair{m.Unit, fabric.VPID(m.A), m.Addr.VPID}]
 		if r == nil {
 			return nil
@@ -207,7 +208,7 @@ func (p *peer) handle(m Message, fds packet.Descriptors) error {
 			ours.gone(r.addr())
 		}
 	default:
-		return fmt.Errorf("%w: operation %d of node %d", ErrMessage, m.Op, p.node)
+		return fmt.Errorf("%w: operation %d of node %d", wire.ErrMessage, m.Op, p.node)
 	}
 	return nil
 }
@@ -222,9 +223,9 @@ const answered = 1 << 31
 // admitLocked answers OpPeerConnect: A is the port that asks, B its user and protection ID.
 //
 // +checklocks:p.server.mu
-func (p *peer) admitLocked(m Message) {
+func (p *peer) admitLocked(m wire.Message) {
 	s := p.server
-	reply := Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, Status: StatusNoPort}
+	reply := wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, Status: wire.StatusNoPort}
 	from := fabric.VPID(m.A)
 	to := s.ports[m.Unit][m.Addr.VPID]
 	if to == nil || !from.Valid() || m.A >= fabric.VPIDs {
@@ -232,7 +233,7 @@ func (p *peer) admitLocked(m Message) {
 		return
 	}
 	if !p.speaksFor(uint32(m.B)) {
-		reply.Status = StatusDenied
+		reply.Status = wire.StatusDenied
 		p.post(reply)
 		return
 	}
@@ -243,9 +244,9 @@ func (p *peer) admitLocked(m Message) {
 	}
 	fds, bell, why := to.admit(r, rights{uint32(m.B), uint16(m.B >> 32)}, m.Unit)
 	defer closeAll(bell)
-	if reply.Status = why; why == StatusOK {
+	if reply.Status = why; why == wire.StatusOK {
 		p.parties[key] = r
-		reply.A = baseOf(to.vpid)
+		reply.A = wire.Base(to.vpid)
 	}
 	p.post(reply, fds...)
 }
@@ -253,25 +254,25 @@ func (p *peer) admitLocked(m Message) {
 // ask sends a request of a port to another node; f is called with the answer, under the server's
 // lock. It borrows the descriptors. A port has one such request at a time, so that no process can
 // fill what is to be sent to a peer.
-func (s *Server) ask(from *port, n fabric.NodeID, m Message, begin func(*peer) Status, f func(Message, packet.Descriptors)) error {
+func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*peer) wire.Status, f func(wire.Message, packet.Descriptors)) error {
 	p, err := s.dial(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if from.asking {
-		return fmt.Errorf("%w: operation %d before the last one was answered", ErrMessage, m.Op)
+		return fmt.Errorf("%w: operation %d before the last one was answered", wire.ErrMessage, m.Op)
 	}
 	if err != nil || p.dead {
-		f(Message{Status: StatusNoNode}, nil)
+		f(wire.Message{Status: wire.StatusNoNode}, nil)
 		return nil
 	}
-	if why := begin(p); why != StatusOK {
-		f(Message{Status: why}, nil)
+	if why := begin(p); why != wire.StatusOK {
+		f(wire.Message{Status: why}, nil)
 		return nil
 	}
 	p.number = (p.number + 1) % answered
 	m.Number = p.number
 	from.asking = true
-	p.asked[p.number|answered] = func(a Message, fds packet.Descriptors) {
+	p.asked[p.number|answered] = func(a wire.Message, fds packet.Descriptors) {
 		from.asking = false
 		f(a, fds)
 	}
@@ -281,16 +282,16 @@ func (s *Server) ask(from *port, n fabric.NodeID, m Message, begin func(*peer) S
 
 // connectPeer is connect with a port of another node. The pair is known here before the peer
 // can say that it has ended.
-func (s *Server) connectPeer(p *port, m Message) error {
+func (s *Server) connectPeer(p *port, m wire.Message) error {
 	s.mu.Lock()
-	ask := Message{Op: OpPeerConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
+	ask := wire.Message{Op: wire.OpPeerConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
 	s.mu.Unlock()
 	var r *remote
 	fresh := false
-	begin := func(to *peer) Status {
+	begin := func(to *peer) wire.Status {
 		// Else a node of any user could pass its memory off as that user's.
 		if p.rights.uid != 0 && !to.speaksFor(p.rights.uid) {
-			return StatusDenied
+			return wire.StatusDenied
 		}
 		key := pair{p.unit, m.Addr.VPID, p.vpid}
 		if r = to.parties[key]; r == nil {
@@ -300,14 +301,14 @@ func (s *Server) connectPeer(p *port, m Message) error {
 		if p.pairs[m.Addr] == nil {
 			p.pairs[m.Addr], fresh = r, true
 		}
-		return StatusOK
+		return wire.StatusOK
 	}
-	return s.ask(p, m.Addr.Node, ask, begin, func(a Message, fds packet.Descriptors) {
-		if a.Status == StatusOK && len(fds) != len(p.granted()) {
-			a.Status = StatusInvalid
+	return s.ask(p, m.Addr.Node, ask, begin, func(a wire.Message, fds packet.Descriptors) {
+		if a.Status == wire.StatusOK && len(fds) != len(p.granted()) {
+			a.Status = wire.StatusInvalid
 		}
-		reply := Message{Op: OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit, Status: a.Status, A: a.A}
-		if a.Status != StatusOK {
+		reply := wire.Message{Op: wire.OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit, Status: a.Status, A: a.A}
+		if a.Status != wire.StatusOK {
 			if fresh && p.pairs[m.Addr] == r {
 				delete(r.peer.parties, r.pair)
 				if _, writes := p.flows[m.Addr]; !writes {
@@ -329,12 +330,12 @@ func (p *port) granted() []string {
 }
 
 // registerPeer is register of another node. D is the user who asks.
-func (s *Server) registerPeer(p *port, m Message) error {
+func (s *Server) registerPeer(p *port, m wire.Message) error {
 	s.mu.Lock()
 	ask := m
 	ask.D = uint64(p.rights.uid)
 	s.mu.Unlock()
-	return s.ask(p, m.Addr.Node, ask, func(*peer) Status { return StatusOK }, func(a Message, _ packet.Descriptors) {
+	return s.ask(p, m.Addr.Node, ask, func(*peer) wire.Status { return wire.StatusOK }, func(a wire.Message, _ packet.Descriptors) {
 		a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
 		_ = p.post(a) // it has ended
 	})

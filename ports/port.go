@@ -9,13 +9,14 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/ports/wire"
 )
 
 // party is one end of a pair of ports: a port here, or a peer node's.
 type party interface {
-	addr() Addr
+	addr() wire.Addr
 	// gone tells it that its pair's other end has ended.
-	gone(other Addr)
+	gone(other wire.Addr)
 }
 
 // rights are what decides about who may reach whom.
@@ -34,7 +35,7 @@ func (r rights) mayReach(to rights) bool {
 type port struct {
 	server *Server
 	vpid   fabric.VPID
-	unit   Unit
+	unit   wire.Unit
 	rights rights
 	pid    int32
 	out    *packet.Outbox
@@ -42,24 +43,24 @@ type port struct {
 
 	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.
 	page, bell, memory, table int
-	events                    *counter       // in the page
-	flows                     map[Addr]int   // descriptors, of those who write to this port
-	pairs                     map[Addr]party // with whom it shares memory, in either direction
+	events                    *counter            // in the page
+	flows                     map[wire.Addr]int   // descriptors, of those who write to this port
+	pairs                     map[wire.Addr]party // with whom it shares memory, in either direction
 }
 
 // newPort makes the memory of a port, and returns what only its process has of it: the bell's end
 // to read, and the table of an RMA port to write. The caller closes these, and gives the port a
-// VPID.
-func (s *Server) newPort(u Unit) (_ *port, _ []int, err error) {
+// VPID. An RMA port's memory is theirs, which it takes, or with -1 new.
+func (s *Server) newPort(u wire.Unit, theirs int) (_ *port, _ []int, err error) {
 	var grant []int
-	p := &port{server: s, unit: u, page: -1, bell: -1, memory: -1, table: -1, flows: make(map[Addr]int), pairs: make(map[Addr]party)}
+	p := &port{server: s, unit: u, page: -1, bell: -1, memory: theirs, table: -1, flows: make(map[wire.Addr]int), pairs: make(map[wire.Addr]party)}
 	defer func() {
 		if err != nil {
 			p.close()
 			closeAll(grant...)
 		}
 	}()
-	if p.page, err = memory("exnet-port", pageSize); err != nil {
+	if p.page, err = memory("exnet-port", wire.PageSize); err != nil {
 		return nil, nil, err
 	}
 	if p.events, err = mapCounter(p.page); err != nil {
@@ -73,10 +74,12 @@ func (s *Server) newPort(u Unit) (_ *port, _ []int, err error) {
 	if u != fabric.UnitRMA {
 		return p, grant, nil
 	}
-	if p.memory, err = memory("exnet-port-memory", memorySize); err != nil {
-		return nil, nil, err
+	if theirs < 0 {
+		if p.memory, err = memory("exnet-port-memory", wire.MemorySize); err != nil {
+			return nil, nil, err
+		}
 	}
-	table, err := memory("exnet-port-table", tableSize)
+	table, err := memory("exnet-port-table", wire.TableSize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,28 +90,28 @@ func (s *Server) newPort(u Unit) (_ *port, _ []int, err error) {
 	return p, grant, nil
 }
 
-func (p *port) addr() Addr { return Addr{p.server.cfg.Node, p.vpid} }
+func (p *port) addr() wire.Addr { return wire.Addr{Node: p.server.cfg.Node, VPID: p.vpid} }
 
 // gone implements party. The server's lock is held.
-func (p *port) gone(other Addr) {
+func (p *port) gone(other wire.Addr) {
 	delete(p.pairs, other)
 	if fd, ok := p.flows[other]; ok {
 		closeAll(fd)
 		delete(p.flows, other)
 	}
-	p.event(Message{Op: OpGone, Addr: other, Unit: p.unit})
+	p.event(wire.Message{Op: wire.OpGone, Addr: other, Unit: p.unit})
 }
 
 // event posts a message that the process did not ask for, and then says so in its page. A
 // process that does not read them loses its port.
-func (p *port) event(m Message, fds ...int) {
+func (p *port) event(m wire.Message, fds ...int) {
 	if p.post(m, fds...) == nil {
 		p.events.add()
 	}
 }
 
 // post sends a message to the process. When that fails the connection ends.
-func (p *port) post(m Message, fds ...int) error {
+func (p *port) post(m wire.Message, fds ...int) error {
 	b, _ := m.AppendBinary(nil) // it does not fail
 	err := p.out.Post(b, fds...)
 	if err != nil {
@@ -131,37 +134,37 @@ func (p *port) close() {
 // admit grants the memory of p to a party with the rights r, and returns what to send to it:
 // the flow, the bell, and an RMA port's memory and table. The server's lock is held. The descriptors
 // stay p's, but for that of the bell, which the caller closes; -1: there is none.
-func (p *port) admit(from party, r rights, u Unit) (fds []int, bell int, why Status) {
+func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, why wire.Status) {
 	switch {
 	case u != p.unit:
-		return nil, -1, StatusNoPort
+		return nil, -1, wire.StatusNoPort
 	case !r.mayReach(p.rights):
-		return nil, -1, StatusDenied
+		return nil, -1, wire.StatusDenied
 	}
 	// Each has one of its own: whoever clears O_NONBLOCK has but itself wait.
 	bell, err := reopen(p.bell, unix.O_WRONLY|unix.O_NONBLOCK)
 	if errors.Is(err, unix.ENXIO) { // the process has ended just now
-		return nil, -1, StatusNoPort
+		return nil, -1, wire.StatusNoPort
 	}
 	if err != nil {
-		return nil, -1, StatusFull
+		return nil, -1, wire.StatusFull
 	}
 	who := from.addr()
 	fd, ok := p.flows[who]
 	if !ok {
-		n, size := slotsOf(u)
-		if fd, err = memory("exnet-flow", flowHeader+n*size); err != nil {
-			return nil, bell, StatusFull
+		n, size := wire.Slots(u)
+		if fd, err = memory("exnet-flow", wire.FlowHeader+n*size); err != nil {
+			return nil, bell, wire.StatusFull
 		}
 		p.flows[who] = fd
 		p.pairs[who] = from
-		p.event(Message{Op: OpFlow, Addr: who, Unit: u}, fd)
+		p.event(wire.Message{Op: wire.OpFlow, Addr: who, Unit: u}, fd)
 	}
 	fds = []int{fd, bell}
 	if p.memory >= 0 {
 		fds = append(fds, p.memory, p.table)
 	}
-	return fds, bell, StatusOK
+	return fds, bell, wire.StatusOK
 }
 
 // credentials returns who is at the other end of a socket.

@@ -11,10 +11,8 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/ports/wire"
 )
-
-// FirstVPID is the lowest that a process gets; those below are the node's own.
-const FirstVPID fabric.VPID = 32
 
 // DefaultPerUser is how many ports a user has at the most unless Config says otherwise.
 const DefaultPerUser = 64
@@ -70,7 +68,7 @@ type Server struct {
 
 	mu sync.Mutex
 	// ports: by unit and VPID.
-	ports map[Unit]map[fabric.VPID]*port // +checklocks:mu
+	ports map[wire.Unit]map[fabric.VPID]*port // +checklocks:mu
 	// next: where the search for a free VPID begins, so that none is used again soon.
 	next  fabric.VPID             // +checklocks:mu
 	peers map[fabric.NodeID]*peer // +checklocks:mu
@@ -90,9 +88,9 @@ func New(cfg Config) *Server {
 		cfg.PerUser = DefaultPerUser
 	}
 	return &Server{
-		cfg: cfg, next: FirstVPID, peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}),
+		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}),
 		connections: make(map[uint32]int),
-		ports:       map[Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
+		ports:       map[wire.Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
 	}
 }
 
@@ -112,15 +110,20 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return err
 	}
 	defer s.leave(cred.Uid)
-	in, err := packet.NewInbound(conn, MessageSize, descriptors)
+	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return err
 	}
-	m, err := receive(in)
+	b, fds, err := in.Next()
+	defer fds.Close()
+	var m wire.Message
+	if err == nil {
+		err = m.UnmarshalBinary(b)
+	}
 	if err != nil {
 		return err
 	}
-	p, err := s.open(m, out, cred)
+	p, err := s.open(m, fds, out, cred)
 	if p == nil {
 		return err
 	}
@@ -167,8 +170,9 @@ func (s *Server) leave(uid uint32) {
 	}
 }
 
-// receive waits for a message. A process sends no descriptors: it loses those that it does.
-func receive(in *packet.Inbound) (m Message, err error) {
+// receive waits for a message. Behind the first a process sends no descriptors: it loses those that
+// it does.
+func receive(in *packet.Inbound) (m wire.Message, err error) {
 	b, fds, err := in.Next()
 	fds.Close()
 	if err == nil {
@@ -177,41 +181,52 @@ func receive(in *packet.Inbound) (m Message, err error) {
 	return m, err
 }
 
-// open answers OpOpen. No port and no error: it was refused.
+// open answers OpOpen. No port and no error: it was refused. The first of fds is the memory of an RMA
+// port whose process has it already.
 //
 // +checklocksignore: it takes the two defers for a leak
-func (s *Server) open(m Message, out *packet.Outbox, cred *unix.Ucred) (*port, error) {
-	if m.Op != OpOpen || m.Unit == 0 {
-		return nil, fmt.Errorf("%w: %d before a port was opened", ErrMessage, m.Op)
+func (s *Server) open(m wire.Message, fds packet.Descriptors, out *packet.Outbox, cred *unix.Ucred) (*port, error) {
+	if m.Op != wire.OpOpen || m.Unit == 0 {
+		return nil, fmt.Errorf("%w: %d before a port was opened", wire.ErrMessage, m.Op)
 	}
-	reply := Message{Op: OpOpen, Number: m.Number, Unit: m.Unit, Addr: Addr{Node: s.cfg.Node}}
-	refuse := func(why Status) (*port, error) {
+	reply := wire.Message{Op: wire.OpOpen, Number: m.Number, Unit: m.Unit, Addr: wire.Addr{Node: s.cfg.Node}}
+	refuse := func(why wire.Status) (*port, error) {
 		reply.Status = why
 		b, _ := reply.AppendBinary(nil) // it does not fail
 		return nil, out.Post(b)
 	}
-	if m.A != Version {
-		reply.A = Version
-		return refuse(StatusVersion)
+	if m.A != wire.Version {
+		reply.A = wire.Version
+		return refuse(wire.StatusVersion)
 	}
-	p, own, err := s.newPort(m.Unit)
+	if m.B != 0 && (m.B < uint64(wire.FirstVPID) || m.B >= fabric.VPIDs) {
+		return refuse(wire.StatusInvalid)
+	}
+	theirs := -1
+	if len(fds) > 0 && m.Unit == fabric.UnitRMA {
+		if !isMemory(fds[0]) {
+			return refuse(wire.StatusInvalid)
+		}
+		theirs = fds.Take(0)
+	}
+	p, own, err := s.newPort(m.Unit, theirs)
 	if err != nil {
-		return refuse(StatusFull)
+		return refuse(wire.StatusFull)
 	}
 	defer closeAll(own...)
 	p.out, p.pid, p.rights.uid = out, cred.Pid, cred.Uid
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.enterLocked(p) {
+	if why := s.enterLocked(p, fabric.VPID(m.B)); why != wire.StatusOK {
 		p.close()
-		return refuse(StatusFull)
+		return refuse(why)
 	}
-	reply.Addr.VPID, reply.A = p.vpid, baseOf(p.vpid)
-	fds := []int{p.page, own[0]}
+	reply.Addr.VPID, reply.A = p.vpid, wire.Base(p.vpid)
+	grant := []int{p.page, own[0]}
 	if p.memory >= 0 {
-		fds = append(fds, p.memory, own[1])
+		grant = append(grant, p.memory, own[1])
 	}
-	if err := p.post(reply, fds...); err != nil {
+	if err := p.post(reply, grant...); err != nil {
 		delete(s.ports[p.unit], p.vpid)
 		p.close()
 		return nil, err
@@ -220,14 +235,10 @@ func (s *Server) open(m Message, out *packet.Outbox, cred *unix.Ucred) (*port, e
 	return p, nil
 }
 
-// baseOf is the first network logical address of a port: its memory has a GAT of its own, above
-// those that the node's own regions begin with.
-func baseOf(v fabric.VPID) uint64 { return uint64(512+uint64(v)) << 30 }
-
-// enterLocked gives p a VPID; false: there is none for it.
+// enterLocked gives p a VPID: the one that it wants, or any.
 //
 // +checklocks:s.mu
-func (s *Server) enterLocked(p *port) bool {
+func (s *Server) enterLocked(p *port, wants fabric.VPID) wire.Status {
 	mine := 0
 	for _, all := range s.ports {
 		for _, o := range all {
@@ -237,18 +248,26 @@ func (s *Server) enterLocked(p *port) bool {
 		}
 	}
 	if s.closed || p.rights.uid != 0 && mine >= s.cfg.PerUser {
-		return false
+		return wire.StatusFull
 	}
-	const n = fabric.VPIDs - FirstVPID
+	if wants != 0 {
+		if s.ports[p.unit][wants] != nil {
+			return wire.StatusInUse
+		}
+		p.vpid = wants
+		s.ports[p.unit][wants] = p
+		return wire.StatusOK
+	}
+	const n = fabric.VPIDs - wire.FirstVPID
 	for i := range n {
-		v := FirstVPID + (s.next-FirstVPID+i)%n
+		v := wire.FirstVPID + (s.next-wire.FirstVPID+i)%n
 		if s.ports[p.unit][v] == nil {
-			p.vpid, s.next = v, FirstVPID+(v-FirstVPID+1)%n
+			p.vpid, s.next = v, wire.FirstVPID+(v-wire.FirstVPID+1)%n
 			s.ports[p.unit][v] = p
-			return true
+			return wire.StatusOK
 		}
 	}
-	return false
+	return wire.StatusFull
 }
 
 // end frees a port: its VPID, its memory here, and what was granted of it.
@@ -266,38 +285,38 @@ func (s *Server) end(p *port) {
 }
 
 // request answers a message of a process.
-func (s *Server) request(p *port, m Message) error {
+func (s *Server) request(p *port, m wire.Message) error {
 	switch m.Op {
-	case OpConnect:
+	case wire.OpConnect:
 		return s.connect(p, m)
-	case OpProtect:
+	case wire.OpProtect:
 		s.mu.Lock()
 		p.rights.protect = uint16(m.A)
 		s.mu.Unlock()
-		return p.post(Message{Op: m.Op, Number: m.Number})
-	case OpRegister:
+		return p.post(wire.Message{Op: m.Op, Number: m.Number})
+	case wire.OpRegister:
 		return s.register(p, m)
 	}
-	return fmt.Errorf("%w: operation %d", ErrMessage, m.Op)
+	return fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)
 }
 
 // connect grants a port the memory of another.
-func (s *Server) connect(p *port, m Message) error {
+func (s *Server) connect(p *port, m wire.Message) error {
 	if m.Addr.Node != s.cfg.Node {
 		return s.connectPeer(p, m)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reply := Message{Op: OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit, Status: StatusNoPort}
+	reply := wire.Message{Op: wire.OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit, Status: wire.StatusNoPort}
 	to := s.ports[p.unit][m.Addr.VPID]
 	if to == nil {
 		return p.post(reply)
 	}
 	fds, bell, why := to.admit(p, p.rights, p.unit)
 	defer closeAll(bell)
-	if reply.Status = why; why == StatusOK {
+	if reply.Status = why; why == wire.StatusOK {
 		p.pairs[to.addr()] = to
-		reply.A = baseOf(to.vpid)
+		reply.A = wire.Base(to.vpid)
 	}
 	return p.post(reply, fds...)
 }
@@ -306,7 +325,7 @@ func (s *Server) connect(p *port, m Message) error {
 const registerWrite = 1
 
 // register answers OpRegister: A is the address, B the value to write. Only root writes.
-func (s *Server) register(p *port, m Message) error {
+func (s *Server) register(p *port, m wire.Message) error {
 	if m.Addr.Node != s.cfg.Node {
 		return s.registerPeer(p, m)
 	}
@@ -317,20 +336,20 @@ func (s *Server) register(p *port, m Message) error {
 }
 
 // access reads or writes a register of this node.
-func (s *Server) access(m Message, root bool) Message {
-	r := Message{Op: m.Op, Number: m.Number, Addr: m.Addr, A: m.A, Status: StatusInvalid}
+func (s *Server) access(m wire.Message, root bool) wire.Message {
+	r := wire.Message{Op: m.Op, Number: m.Number, Addr: m.Addr, A: m.A, Status: wire.StatusInvalid}
 	ok := false
 	switch {
 	case s.cfg.Registers == nil:
 	case m.C&registerWrite == 0:
 		r.B, ok = s.cfg.Registers.ReadRegister(m.A)
 	case !root:
-		r.Status = StatusDenied
+		r.Status = wire.StatusDenied
 	default:
 		ok = s.cfg.Registers.WriteRegister(m.A, m.B)
 	}
 	if ok {
-		r.Status = StatusOK
+		r.Status = wire.StatusOK
 	}
 	return r
 }

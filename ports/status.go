@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"exnet/fabric"
+	"exnet/ports/wire"
 )
 
 // Info is what there is to know about an open port. Its JSON form is what
@@ -38,9 +39,6 @@ type Counters struct {
 	Registered uint64 `json:"registered"` // bytes
 }
 
-// countersOff is where the counters are in the page: SPEC.md 3.
-const countersOff = 128
-
 // Ports returns the open ports, in the order of VPID and unit.
 func (s *Server) Ports() []Info {
 	s.mu.Lock()
@@ -63,11 +61,11 @@ func (p *port) info() Info {
 		VPID: int(p.vpid), Unit: p.unit.String(), PID: int(p.pid), UID: int(p.rights.uid),
 		Program: program(p.pid), Memory: used(p.memory), Peers: len(p.flows),
 	}
-	n, _ := slotsOf(p.unit)
+	n, _ := wire.Slots(p.unit)
 	for _, fd := range p.flows {
 		i.Slots += uint64(n)
 		// Either may be a lie; a flow has no more than its slots.
-		i.Queued += min(word(fd, flowTailOff)-word(fd, flowHeadOff), uint64(n))
+		i.Queued += min(word(fd, wire.FlowTail)-word(fd, wire.FlowHead), uint64(n))
 	}
 	i.Counters = p.counters()
 	return i
@@ -76,7 +74,7 @@ func (p *port) info() Info {
 // counters reads what the process has counted. The server's lock is held.
 func (p *port) counters() (c Counters) {
 	for k, v := range []*uint64{&c.Sent, &c.Received, &c.PutBytes, &c.GetBytes, &c.Waits, &c.Errors, &c.Registered} {
-		*v = word(p.page, countersOff+8*int64(k))
+		*v = word(p.page, wire.Counters+8*int64(k))
 	}
 	return c
 }
@@ -94,7 +92,7 @@ type Stats struct {
 }
 
 // add adds the counters of a port.
-func (t *Stats) add(u Unit, c Counters) {
+func (t *Stats) add(u wire.Unit, c Counters) {
 	if u == fabric.UnitVELO {
 		t.VELOSent += c.Sent
 		t.VELOReceived += c.Received

@@ -42,6 +42,7 @@ type ATU struct {
 	nextGen uint32 // first generation of the next region
 
 	memory memory
+	table  Table                                  // of a NIC whose peers translate by themselves, or nil; see Share
 	books  atomic.Pointer[map[fabric.NodeID]Book] // a map is not changed
 }
 
@@ -73,14 +74,23 @@ func (t *ATU) register(r *Region) (*Region, error) {
 	case r.size < 1 || r.size > MaxRegion:
 		return nil, fmt.Errorf("atu: register %d bytes: use 1 to %d: %w", r.size, MaxRegion, fabric.ErrInvalid)
 	}
-	r.pages = (r.size + PageSize - 1) / PageSize
+	first := t.firstOffset(r)
+	r.pages = (first + r.size + PageSize - 1) / PageSize
+	if r.pages > PagesPerGAT {
+		return nil, fmt.Errorf("atu: register %d bytes from %d on in a page: %w", r.size, first, fabric.ErrInvalid)
+	}
+	from, to := 0, GATs
+	if t.table != nil {
+		from = t.table.GAT(r.vpid)
+		to = from + 1
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	gat, page, ok := t.allocLocked(r.pages)
+	gat, page, ok := t.allocLocked(from, to, r.pages)
 	if !ok {
 		return nil, fmt.Errorf("atu: register: no address space for %d pages left: %w", r.pages, fabric.ErrAgain)
 	}
-	r.base = makeNLA(gat, page)
+	r.base = makeNLA(gat, page) + NLA(first)
 	t.nextGen = nextGeneration(t.nextGen)
 	r.state.Store(uint64(t.nextGen) << stateGenShift)
 	t.mapLocked(r)
@@ -128,7 +138,7 @@ func (t *ATU) Translate(nla NLA, n int, vpid fabric.VPID, from fabric.NodeID, ac
 	}
 	off := int(nla&addrMask - r.base)
 	switch {
-	case n < 1 || n > r.size-off:
+	case off < 0 || n < 1 || n > r.size-off:
 		t.count.bounds.Add(1)
 		return Window{}, ErrBounds
 	case vpid != r.vpid:

@@ -88,17 +88,17 @@ func (t *ATU) unmapLocked(r *Region) {
 // extent is a run of free pages of a GAT; a free list is sorted and merged.
 type extent struct{ page, n int }
 
-// allocLocked finds n pages in a row, first fit. Regions of 2 MB and more start
+// allocLocked finds n pages in a row in the GATs [from, to), first fit. Regions of 2 MB and more start
 // at a 2 MB boundary.
 //
 // +checklocks:t.mu
-func (t *ATU) allocLocked(n int) (gat, page int, ok bool) {
+func (t *ATU) allocLocked(from, to, n int) (gat, page int, ok bool) {
 	align := 1
 	if n >= leafPages {
 		align = leafPages
 	}
-	for gat = range GATs {
-		if gat == len(t.free) {
+	for gat = from; gat < to; gat++ {
+		for gat >= len(t.free) {
 			t.free = append(t.free, []extent{{0, PagesPerGAT}})
 		}
 		for i, e := range t.free[gat] {

@@ -75,6 +75,12 @@ func (r *Region) withdrawLocked() bool {
 		}
 		r.book = nil
 	}
+	if r.tabled {
+		if !r.atu.table.Withdraw(r.shown, r.size, r.vpid) {
+			return false
+		}
+		r.tabled = false
+	}
 	return true
 }
 

@@ -39,6 +39,14 @@ func (t *ATU) Arena() (*shm.Arena, error) {
 	return m.arena, nil
 }
 
+// Share has the NIC's memory be in a, which peers write and read by themselves, as table says. It
+// comes before anything else; nobody opens books then. Only memory of Alloc can be lent.
+func (t *ATU) Share(a *shm.Arena, table Table) {
+	t.memory.mu.Lock()
+	defer t.memory.mu.Unlock()
+	t.memory.arena, t.table = a, table
+}
+
 // Alloc lends n bytes of memory until Free, at a page boundary. Memory of a
 // region that peers read is best taken from here: a link between processes reads
 // it in place, and has to copy any other. ErrAgain: there is not enough left.

@@ -26,6 +26,7 @@ type Region struct {
 	loanMu sync.Mutex // serialises Lend, Revoke and Close
 	book   Book       // guarded by loanMu; where a peer sees the region, or nil
 	shown  NLA        // guarded by loanMu; as what
+	tabled bool       // guarded by loanMu; it is in the ATU's table, as shown
 
 	state   atomic.Uint64
 	drained chan struct{} // made by Close before it sets stateClosing
@@ -85,6 +86,7 @@ func (r *Region) Lend(to fabric.NodeID) (NLA, error) {
 	nla, err := r.lendLocked(uint64(to)<<stateNodeShift | stateOneNode)
 	if err == nil {
 		r.showLocked(to, nla)
+		r.enterLocked(nla, Loan{Node: to})
 	}
 	return nla, err
 }
@@ -93,13 +95,20 @@ func (r *Region) Lend(to fabric.NodeID) (NLA, error) {
 func (r *Region) LendAll() (NLA, error) {
 	r.loanMu.Lock()
 	defer r.loanMu.Unlock()
-	return r.lendLocked(stateAllNodes)
+	nla, err := r.lendLocked(stateAllNodes)
+	if err == nil {
+		r.enterLocked(nla, Loan{All: true})
+	}
+	return nla, err
 }
 
 var errBusy = fmt.Errorf("atu: lend: transfer running: %w", fabric.ErrAgain)
 
 // +checklocks:r.loanMu
 func (r *Region) lendLocked(mode uint64) (NLA, error) {
+	if !r.reachable() {
+		return 0, fmt.Errorf("atu: lend: peers reach only memory of Alloc: %w", fabric.ErrInvalid)
+	}
 	if !r.withdrawLocked() {
 		return 0, errBusy
 	}
@@ -174,7 +183,7 @@ func (r *Region) unshow() {
 	defer r.loanMu.Unlock()
 	for begun := time.Now(); !r.withdrawLocked(); time.Sleep(10 * time.Microsecond) {
 		if time.Since(begun) > patience {
-			r.book.Reclaim(r.mem)
+			r.reclaimLocked()
 		}
 	}
 }

@@ -99,3 +99,20 @@ func ExampleNIC_OpenRMA() {
 	// completer: ok, the memory of node 1
 	// responder: node 2 has read 20 bytes
 }
+
+// A program that is no node sends by the NIC of the node that is up ("exn-tun up"), to another program's
+// mailbox at node 2: one in Go by Attach, or one in C by libvelo2.
+func ExampleAttach() {
+	n, err := nic.Attach(nic.AttachConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	mailbox, err := n.OpenVELO(40, velo.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := mailbox.Send(velo.Descriptor{Dst: 2, VPID: 40, Tag: 42}, []byte("hello")); err != nil {
+		log.Fatal(err)
+	}
+}

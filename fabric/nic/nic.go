@@ -11,7 +11,8 @@
 //	      ▲                    ▼
 //	      └───────── link ─────┘
 //
-// A new NIC stands alone; a link joins it to others (see link/mem).
+// A new NIC stands alone; a link joins it to others (see link/mem). One of Attach is a program's share of
+// that of its node.
 //
 // # Concurrency
 //
@@ -30,6 +31,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/fabric/link/attach"
 	"exnet/fabric/profile"
 	"exnet/fabric/rma"
 	"exnet/fabric/route"
@@ -51,6 +53,7 @@ type NIC struct {
 	velo   *velo.Unit
 	rma    *rma.Unit
 	closed atomic.Bool
+	node   *attach.Link // to the node whose NIC this is a share of, or nil
 }
 
 // New returns a NIC that is not connected to anything.
@@ -73,12 +76,32 @@ func (n *NIC) Routes() *route.Table { return &n.routes }
 
 // OpenVELO opens the VELO mailbox of v.
 func (n *NIC) OpenVELO(v fabric.VPID, cfg velo.Config) (*velo.Endpoint, error) {
-	return n.velo.Open(v, cfg)
+	if n.node == nil {
+		return n.velo.Open(v, cfg)
+	}
+	if err := n.node.Open(fabric.UnitVELO, v); err != nil {
+		return nil, err
+	}
+	e, err := n.velo.Open(v, cfg)
+	if err != nil {
+		n.node.Shut(fabric.UnitVELO, v)
+	}
+	return e, err
 }
 
 // OpenRMA opens the RMA unit for v.
 func (n *NIC) OpenRMA(v fabric.VPID, cfg rma.Config) (*rma.Endpoint, error) {
-	return n.rma.Open(v, cfg)
+	if n.node == nil {
+		return n.rma.Open(v, cfg)
+	}
+	if err := n.node.Open(fabric.UnitRMA, v); err != nil {
+		return nil, err
+	}
+	e, err := n.rma.Open(v, cfg)
+	if err != nil {
+		n.node.Shut(fabric.UnitRMA, v)
+	}
+	return e, err
 }
 
 // SetProfile has both units count what they send from now on in p; nil: nowhere.
@@ -95,6 +118,9 @@ func (n *NIC) Close() error {
 	}
 	n.velo.Close()
 	n.rma.Close()
+	if n.node != nil {
+		n.node.Close()
+	}
 	n.atu.CloseArena()
 	return nil
 }

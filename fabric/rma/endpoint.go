@@ -100,6 +100,9 @@ func (e *Endpoint) Close() error {
 	e.unit.eps[e.vpid].CompareAndSwap(e, nil)
 	e.queue.line.Handle(nil)
 	e.unit.count.interruptsPast.Add(e.queue.line.Fired())
+	if f := e.unit.onClose; f != nil {
+		f(e.vpid)
+	}
 	return nil
 }
 

@@ -70,9 +70,17 @@ func (q *queue) reserveOwn() bool {
 // reserveForeign takes room for the notification of a peer's operation. False is
 // an overrun.
 func (q *queue) reserveForeign() bool {
+	if !q.roomForeign() {
+		q.overrun.Store(true)
+		return false
+	}
+	return true
+}
+
+// roomForeign is reserveForeign for a notification that waits until there is room.
+func (q *queue) roomForeign() bool {
 	if q.foreign.Add(1) > q.share {
 		q.foreign.Add(-1)
-		q.overrun.Store(true)
 		return false
 	}
 	return true

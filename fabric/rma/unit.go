@@ -26,6 +26,7 @@ type Unit struct {
 	closed  atomic.Bool
 	count   counters
 	profile atomic.Pointer[profile.Profile] // nil: nobody counts
+	onClose func(fabric.VPID)               // may be nil
 }
 
 // NewUnit returns the unit of the NIC self, which translates addresses with a and
@@ -53,6 +54,25 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("rma: open: %w", fabric.ErrClosed)
 	}
 	return e, nil
+}
+
+// OnClose sets what is called when an endpoint has been closed. It comes before any Open.
+func (u *Unit) OnClose(f func(fabric.VPID)) { u.onClose = f }
+
+// Tell writes the notification of an operation that a peer has done by itself on the memory of to.
+// False: the queue has no room, or nobody has opened to; ask again.
+func (u *Unit) Tell(to fabric.VPID, n Notification) bool {
+	if !to.Valid() || !n.valid() {
+		u.count.badRequests.Add(1)
+		return true
+	}
+	e := u.eps[to].Load()
+	if e == nil || !e.queue.roomForeign() {
+		return false
+	}
+	u.count.served.Add(1)
+	e.queue.write(n)
+	return true
 }
 
 // SetProfile has what is started from now on counted in p; nil: nowhere.

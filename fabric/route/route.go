@@ -38,6 +38,7 @@ type Table struct {
 	mu     sync.Mutex // serialises changes of groups
 	groups [fabric.Groups]atomic.Pointer[[]fabric.NodeID]
 
+	otherwise   atomic.Pointer[func(fabric.NodeID) link.Port]
 	onMulticast atomic.Pointer[func(fabric.GroupID, []fabric.NodeID, int)]
 }
 
@@ -47,10 +48,17 @@ type entry struct{ port link.Port }
 func (t *Table) Port(n fabric.NodeID) link.Port {
 	e := t.nodes.Load(n)
 	if e == nil {
+		if f := t.otherwise.Load(); f != nil {
+			return (*f)(n)
+		}
 		return nil
 	}
 	return e.port
 }
+
+// Otherwise sets what gives the port to a node that the table has no way to: whoever is asked at each
+// use whether there is such a node need not know them all. It returns a port or nil.
+func (t *Table) Otherwise(f func(fabric.NodeID) link.Port) { t.otherwise.Store(&f) }
 
 // Set enters p as the way to n.
 func (t *Table) Set(n fabric.NodeID, p link.Port) { t.nodes.Store(n, &entry{p}) }

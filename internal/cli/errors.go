@@ -66,7 +66,7 @@ func Report(stderr io.Writer, name, log string, err error, failure int) int {
 // internalNames are packages whose names stand before the messages of their errors. They mean
 // nothing to users.
 var internalNames = []string{
-	"arp", "atu", "broker", "capture", "child", "control", "coredist", "counter", "crossbar", "daemon", "directsockets",
+	"arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "crossbar", "daemon", "directsockets",
 	"doctor", "emp", "mesh", "exn", "exngo", "exteth", "fabric", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
 	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "ports", "preload", "rawbench", "relay", "rma", "route", "rules", "sched",
 	"segment", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",

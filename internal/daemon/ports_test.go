@@ -10,11 +10,11 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
-	"exnet/ports"
+	"exnet/ports/wire"
 )
 
 // openPort opens a port as a process in the namespace of a node.
-func openPort(t *testing.T, ns *netns.NS, name string) (conn *net.UnixConn, at ports.Addr) {
+func openPort(t *testing.T, ns *netns.NS, name string) (conn *net.UnixConn, at wire.Addr) {
 	t.Helper()
 	err := ns.Do(func() (err error) {
 		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
@@ -24,22 +24,22 @@ func openPort(t *testing.T, ns *netns.NS, name string) (conn *net.UnixConn, at p
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	r := askPort(t, conn, ports.Message{Op: ports.OpOpen, Unit: fabric.UnitVELO, A: ports.Version})
-	if r.Status != ports.StatusOK {
+	r := askPort(t, conn, wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version})
+	if r.Status != wire.StatusOK {
 		t.Fatalf("open: %+v", r)
 	}
 	return conn, r.Addr
 }
 
 // askPort sends a message and returns the answer.
-func askPort(t *testing.T, conn *net.UnixConn, m ports.Message) (r ports.Message) {
+func askPort(t *testing.T, conn *net.UnixConn, m wire.Message) (r wire.Message) {
 	t.Helper()
 	conn.SetDeadline(time.Now().Add(time.Minute))
 	b, _ := m.AppendBinary(nil) // it does not fail
 	if _, err := conn.Write(b); err != nil {
 		t.Fatal(err)
 	}
-	buf := make([]byte, ports.MessageSize)
+	buf := make([]byte, wire.MessageSize)
 	n, err := conn.Read(buf)
 	if err == nil {
 		err = r.UnmarshalBinary(buf[:n])
@@ -60,36 +60,36 @@ func TestRootPorts(t *testing.T) {
 	a, b := start(t, dir, nsA, "10.2.0.1/24"), start(t, dir, nsB, "10.2.0.2/24")
 	connA, atA := openPort(t, nsA, portsSocket)
 	_, atB := openPort(t, nsB, portsSocket+"-lab-2")
-	if atA != (ports.Addr{Node: 1, VPID: ports.FirstVPID}) || atB != (ports.Addr{Node: 2, VPID: ports.FirstVPID}) {
+	if atA != (wire.Addr{Node: 1, VPID: wire.FirstVPID}) || atB != (wire.Addr{Node: 2, VPID: wire.FirstVPID}) {
 		t.Errorf("ports %v and %v", atA, atB)
 	}
 	eventually(t, "a port of the other node", func() bool {
-		r := askPort(t, connA, ports.Message{Op: ports.OpConnect, Addr: atB})
-		return r.Status == ports.StatusOK // they may not be linked yet
+		r := askPort(t, connA, wire.Message{Op: wire.OpConnect, Addr: atB})
+		return r.Status == wire.StatusOK // they may not be linked yet
 	})
 	if got := b.Ports().Ports; len(got) != 1 || got[0].Peers != 1 || got[0].Unit != "velo" {
 		t.Errorf("%+v", got)
 	}
-	read := func(node fabric.NodeID, addr uint64) ports.Message {
-		return askPort(t, connA, ports.Message{Op: ports.OpRegister, Addr: ports.Addr{Node: node}, A: addr})
+	read := func(node fabric.NodeID, addr uint64) wire.Message {
+		return askPort(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: node}, A: addr})
 	}
 	for n := fabric.NodeID(1); n <= 2; n++ {
-		if r := read(n, registersNode); r.Status != ports.StatusOK || r.B != uint64(n) {
+		if r := read(n, registersNode); r.Status != wire.StatusOK || r.B != uint64(n) {
 			t.Errorf("register 0 of node %d: %+v", n, r)
 		}
 	}
-	if r := read(1, registersPorts); r.Status != ports.StatusOK || r.B != 1 {
+	if r := read(1, registersPorts); r.Status != wire.StatusOK || r.B != 1 {
 		t.Errorf("ports opened at node 1: %+v", r)
 	}
 	const usecs = registersReceive + 8
-	if r := askPort(t, connA, ports.Message{Op: ports.OpRegister, Addr: ports.Addr{Node: 2}, A: usecs, B: 70, C: 1}); r.Status != ports.StatusOK {
+	if r := askPort(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}, A: usecs, B: 70, C: 1}); r.Status != wire.StatusOK {
 		t.Errorf("write: %+v", r)
 	}
 	if got := read(2, usecs); got.B != 70 || b.node.Interface.Coalesce().Delay != 70*time.Microsecond {
 		t.Errorf("after a write: %+v", got)
 	}
 	for _, addr := range []uint64{registersCounters, 0x18} {
-		if r := askPort(t, connA, ports.Message{Op: ports.OpRegister, Addr: ports.Addr{Node: 2}, A: addr, B: 70, C: 1}); r.Status != ports.StatusInvalid {
+		if r := askPort(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}, A: addr, B: 70, C: 1}); r.Status != wire.StatusInvalid {
 			t.Errorf("write of %#x: %+v", addr, r)
 		}
 	}

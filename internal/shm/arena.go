@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // PageSize is the unit in which an Arena hands out memory.
@@ -34,6 +36,20 @@ func NewArena(name string, size int) (*Arena, error) {
 		return nil, err
 	}
 	return &Arena{Segment: s, free: []extent{{0, size}}}, nil
+}
+
+// NewSharedArena is NewArena of memory that whoever gets the descriptor may write, too. The first bytes,
+// a multiple of PageSize, are not handed out.
+func NewSharedArena(name string, size, first int) (*Arena, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("shm: memfd_create: %w", err)
+	}
+	s, err := create(fd, size, SharedSeals)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return &Arena{Segment: s, free: []extent{{first, size - first}}}, nil
 }
 
 func pages(n int) int { return (n + PageSize - 1) &^ (PageSize - 1) }

@@ -5,6 +5,7 @@
 //	  128  tail: slots written so far (the writer's; for the status only)
 //	  256  head: slots consumed so far (the reader's)
 //	  384  armed: the reader sleeps, wake it (32 bits; both write it)
+//	  512  RMA operations of the writer that run on memory that has a generation
 //	 4096  the slots; each begins with a status word, whose bit 63 flips with every lap
 #ifndef EXN_FLOW_H
 #define EXN_FLOW_H

@@ -240,6 +240,7 @@ enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpi
 	enum exn_status s = exn_port_ask(p, &m, fds);
 	g->node = node;
 	g->vpid = vpid;
+	g->self = p->node;
 	g->base = m.a;
 	g->bell = fds[1];
 	if (s == EXN_OK && (fds[0] < 0 || fds[1] < 0 || !flow_map(p->unit, fds[0], &g->out)))

@@ -22,7 +22,7 @@ enum exn_op {
 	EXN_GONE = 17,
 };
 
-// What a request can end with; the first ones are the node's (wire.go), the last two ours.
+// What a request can end with; the first ones are the node's (package wire), the last two ours.
 enum exn_status {
 	EXN_OK = 0,
 	EXN_BAD_VERSION = 1,
@@ -51,13 +51,22 @@ struct exn_msg {
 #define EXN_ARENA_OFF (2ul << 20)
 #define EXN_MEMORY (EXN_ARENA_OFF + EXN_PAGES * EXN_PAGE)
 
+// Entries of the table: 0 is nothing, n in the lowest bits is page n-1 of the memory.
+#define EXN_ENTRY_PAGE ((1ull << 19) - 1)
+#define EXN_ONE_NODE (1ull << 19) // only for the node in 16 bits from EXN_NODE
+#define EXN_NODE 20
+#define EXN_NO_READ (1ull << 36)
+#define EXN_NO_WRITE (1ull << 37)
+#define EXN_GENERATION 40 // the bits from here on are those of the address
+#define EXN_FLOW_BUSY 512u // in a flow: operations that run on memory that has a generation
+
 // What a port counts in its page, for "exn-tun status --ports".
 enum exn_counter { EXN_SENT, EXN_RECEIVED, EXN_PUT_BYTES, EXN_GET_BYTES, EXN_WAITS, EXN_ERRORS, EXN_REGISTERED, EXN_COUNTERS };
 
 // A peer whose memory this port may use.
 struct exn_grant {
 	struct exn_grant *next;
-	uint16_t node, vpid;
+	uint16_t node, vpid, self; // self: this port's node
 	bool gone;       // the peer has ended
 	int bell;        // to wake it
 	uint64_t base;   // its first address

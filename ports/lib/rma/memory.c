@@ -417,20 +417,29 @@ void *rma_local(RMA2_Port e, RMA2_NLA nla, uint32_t size)
 	return start + off % EXN_PAGE;
 }
 
-uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, uint32_t *run)
+// refused says whether the owner of a page has not lent it for this, to this node, under the
+// generation of the address.
+static bool refused(const struct exn_grant *g, uint64_t entry, RMA2_NLA nla, bool put)
 {
-	uint64_t off = nla - g->base;
+	if (entry >> EXN_GENERATION != nla >> EXN_GENERATION || (entry & (put ? EXN_NO_WRITE : EXN_NO_READ)) != 0)
+		return true;
+	return (entry & EXN_ONE_NODE) != 0 && (uint16_t)(entry >> EXN_NODE) != g->self;
+}
+
+uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, bool put, uint32_t *run)
+{
+	uint64_t off = (nla & ((1ull << EXN_GENERATION) - 1)) - g->base;
 	if (off >= EXN_PAGES * EXN_PAGE || size > EXN_PAGES * EXN_PAGE - off)
 		return NULL;
 	const uint64_t *t = g->table;
 	uint64_t page = off / EXN_PAGE;
 	// The peer writes the table: each entry is read once, and checked.
-	uint64_t file = __atomic_load_n(&t[page], __ATOMIC_ACQUIRE) - 1;
-	if (file >= EXN_PAGES)
+	uint64_t entry = __atomic_load_n(&t[page], __ATOMIC_ACQUIRE), file = (entry & EXN_ENTRY_PAGE) - 1;
+	if (file >= EXN_PAGES || refused(g, entry, nla, put))
 		return NULL;
 	uint64_t n = EXN_PAGE - off % EXN_PAGE;
 	while (n < size && file + (++page - off / EXN_PAGE) < EXN_PAGES &&
-	       __atomic_load_n(&t[page], __ATOMIC_ACQUIRE) == file + (page - off / EXN_PAGE) + 1)
+	       __atomic_load_n(&t[page], __ATOMIC_ACQUIRE) == entry + (page - off / EXN_PAGE))
 		n += EXN_PAGE;
 	*run = n < size ? (uint32_t)n : size;
 	return g->memory + EXN_ARENA_OFF + file * EXN_PAGE + off % EXN_PAGE;

@@ -50,10 +50,26 @@ static RMA2_ERROR fail(RMA2_Port e, const RMA2_Connection *c, const struct comma
 	return rma_note(e, rma_noti_error(n, error));
 }
 
+// store_part stores n bytes, all within an aligned word of 8, at once: whoever polls sees all of them
+// or none, and what else changes in the word meanwhile stays.
+static void store_part(uint8_t *to, const uint8_t *from, uint32_t n)
+{
+	unsigned off = (uintptr_t)to & 7;
+	uint64_t *at = (uint64_t *)(to - off), now = __atomic_load_n(at, __ATOMIC_RELAXED), word;
+	do {
+		word = now;
+		memcpy((uint8_t *)&word + off, from, n);
+	} while (!__atomic_compare_exchange_n(at, &now, word, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
 // copy_in_order copies to a peer's memory. Whoever polls on the last word sees all the others
 // when it sees that, as the hardware's packets arrive in order.
 static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t n)
 {
+	if (n < 8 && ((uintptr_t)to & 7) + n <= 8) {
+		store_part(to, from, n);
+		return;
+	}
 	uint32_t tail = n >= 8 && ((uintptr_t)(to + n) & 7) == 0 ? 8 : 0;
 	memcpy(to, from, n - tail);
 	if (tail == 0) {
@@ -66,21 +82,28 @@ static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t n)
 }
 
 // reachable says whether a peer has registered all of a range.
-static bool reachable(const struct exn_grant *g, uint64_t nla, uint32_t size)
+static bool reachable(const struct exn_grant *g, uint64_t nla, uint32_t size, bool put)
 {
 	uint32_t run;
 	for (; size > 0; size -= run, nla += run)
-		if (rma_remote(g, nla, size, &run) == NULL)
+		if (rma_remote(g, nla, size, put, &run) == NULL)
 			return false;
 	return true;
 }
 
-// move copies between this port's memory and a peer's. False: the peer has taken it back.
-static bool move(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
+// in_use tells the owner of memory that may be taken back that an operation has begun on it, or ended.
+static void in_use(const struct exn_grant *g, uint64_t nla, uint64_t count)
+{
+	if (nla >> EXN_GENERATION != 0)
+		__atomic_fetch_add(exn_flow_word(&g->out, EXN_FLOW_BUSY), count, __ATOMIC_SEQ_CST);
+}
+
+// copy copies between this port's memory and a peer's. False: the peer has taken it back.
+static bool copy(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
 {
 	uint32_t run;
 	for (; size > 0; size -= run, nla += run, mine += run) {
-		uint8_t *theirs = rma_remote(g, nla, size, &run);
+		uint8_t *theirs = rma_remote(g, nla, size, put, &run);
 		if (theirs == NULL)
 			return false;
 		if (put)
@@ -91,18 +114,26 @@ static bool move(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_
 	return true;
 }
 
+static bool move(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
+{
+	in_use(g, nla, 1);
+	bool ok = copy(g, mine, nla, size, put);
+	in_use(g, nla, (uint64_t)-1);
+	return ok;
+}
+
 // tell_all writes the notification of a transfer to the peer: one, or one for each packet.
 static void tell_all(RMA2_Port e, RMA2_Connection *c, const struct command *o, RMA2_Notification n, uint64_t start)
 {
 	if ((o->modifier & RMA2_CMD_NTR) == 0) {
-		rma_tell(e, c, last_packet(n, start, o->size));
+		rma_tell(e, c, last_packet(n, start, o->size), o->size);
 		return;
 	}
 	for (uint32_t off = 0; off < o->size; off += RMA_MTU) {
 		uint32_t size = o->size - off < RMA_MTU ? o->size - off : RMA_MTU;
 		if (off > 0 && rma_room(e, c) != RMA2_SUCCESS)
 			return; // it has ended
-		rma_tell(e, c, last_packet(n, start + off, size));
+		rma_tell(e, c, last_packet(n, start + off, size), o->size);
 	}
 }
 
@@ -146,7 +177,7 @@ static RMA2_ERROR put(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 	uint8_t *from = immediate ? (uint8_t *)&value : rma_local(e, o->read, o->size);
 	if (from == NULL)
 		return fail(e, c, o, RMA2_ERROR_REQ);
-	if (c->grant->gone || !reachable(c->grant, o->write, o->size))
+	if (c->grant->gone || !reachable(c->grant, o->write, o->size, true))
 		return fail(e, c, o, RMA2_ERROR_CMPL);
 	if (o->spec & RMA2_COMPLETER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_CMPL);
@@ -166,7 +197,7 @@ static RMA2_ERROR get(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 	uint8_t *to = rma_local(e, o->write, o->size);
 	if (to == NULL)
 		return fail(e, c, o, RMA2_ERROR_REQ);
-	if (c->grant->gone || !reachable(c->grant, o->read, o->size))
+	if (c->grant->gone || !reachable(c->grant, o->read, o->size, false))
 		return fail(e, c, o, RMA2_ERROR_RESP);
 	if (o->spec & RMA2_RESPONDER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_RESP);
@@ -194,7 +225,7 @@ static RMA2_ERROR notification(RMA2_Port e, RMA2_Connection *c, const struct com
 			return fail(e, c, o, RMA2_ERROR_CMPL);
 		RMA2_Notification theirs = n;
 		theirs.word1.value |= (uint64_t)RMA2_COMPLETER_NOTIFICATION << 48;
-		rma_tell(e, c, theirs);
+		rma_tell(e, c, theirs, 0);
 	}
 	if ((o->spec & RMA2_REQUESTER_NOTIFICATION) == 0)
 		return RMA2_SUCCESS;
@@ -230,7 +261,7 @@ static RMA2_ERROR lock(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 	if (o->spec & RMA2_RESPONDER_NOTIFICATION) {
 		RMA2_Notification n = rma_noti(c, RMA2_RESPONDER_NOTIFICATION, RMA2_LOCK_REQ, mode);
 		n.word0.value = result;
-		rma_tell(e, c, n);
+		rma_tell(e, c, n, 0);
 	}
 	if (o->spec & RMA2_COMPLETER_NOTIFICATION && err == RMA2_SUCCESS) {
 		RMA2_Notification n = rma_noti(c, RMA2_COMPLETER_NOTIFICATION, RMA2_LOCK_RSP, mode);
@@ -245,7 +276,7 @@ static RMA2_ERROR lock(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 static RMA2_ERROR unknown(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	if (o->spec & RMA2_COMPLETER_NOTIFICATION && rma_room(e, c) == RMA2_SUCCESS)
-		rma_tell(e, c, rma_noti_error(rma_noti(c, RMA2_COMPLETER_NOTIFICATION, o->kind, mode_of(c, o)), RMA2_ERROR_CMPL));
+		rma_tell(e, c, rma_noti_error(rma_noti(c, RMA2_COMPLETER_NOTIFICATION, o->kind, mode_of(c, o)), RMA2_ERROR_CMPL), 0);
 	return fail(e, c, o, RMA2_ERROR_REQ);
 }
 

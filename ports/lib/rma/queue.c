@@ -134,12 +134,12 @@ RMA2_ERROR rma_room(RMA2_Port e, RMA2_Connection *c)
 	return RMA2_SUCCESS;
 }
 
-void rma_tell(RMA2_Port e, RMA2_Connection *c, RMA2_Notification n)
+void rma_tell(RMA2_Port e, RMA2_Connection *c, RMA2_Notification n, uint32_t size)
 {
 	uint64_t *slot = (uint64_t *)exn_flow_slot(&c->grant->out);
 	slot[1] = n.word0.value;
 	slot[2] = n.word1.value;
-	exn_port_commit(&e->port, c->grant, 16);
+	exn_port_commit(&e->port, c->grant, 16 | (uint64_t)(size & 0xffffff) << 8);
 }
 
 // wanted is what a notification has to be to match.

@@ -69,18 +69,18 @@ void rma_memory_free(RMA2_Port port);
 // rma_local returns where size bytes of this port's memory are. NULL: they are not registered.
 void *rma_local(RMA2_Port port, RMA2_NLA nla, uint32_t size);
 
-// rma_remote returns where the first of size bytes of a peer's memory are, and how many of them
-// follow one another. NULL: they are not registered.
-uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, uint32_t *run);
+// rma_remote returns where the first of size bytes of a peer's memory are, for a PUT or a GET, and how
+// many of them follow one another. NULL: they are not registered, or not for that.
+uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, bool put, uint32_t *run);
 
 // Notifications: rma_noti makes one, rma_note puts it into this port's queue, and rma_room waits
-// until n fit into a peer's, which rma_tell writes them to.
+// until n fit into a peer's, which rma_tell writes them to; size is that of the whole operation.
 void rma_queue_init(RMA2_Port port);
 void rma_queue_free(RMA2_Port port);
 RMA2_Notification rma_noti(const RMA2_Connection *c, unsigned type, unsigned command, unsigned mode);
 RMA2_ERROR rma_note(RMA2_Port port, RMA2_Notification n);
 RMA2_ERROR rma_room(RMA2_Port port, RMA2_Connection *c);
-void rma_tell(RMA2_Port port, RMA2_Connection *c, RMA2_Notification n);
+void rma_tell(RMA2_Port port, RMA2_Connection *c, RMA2_Notification n, uint32_t size);
 void rma_peer_gone(struct exn_port *p, uint16_t node, uint16_t vpid);
 
 // rma_registers does a PUT or GET of a node's registers, 8 bytes each.

@@ -138,8 +138,10 @@ API velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con)
 static bool take(struct box *b, struct message *m)
 {
 	uint16_t node, vpid;
-	if (!exn_port_take(&b->port, m->data, &m->word, &node, &vpid))
-		return false;
+	do
+		if (!exn_port_take(&b->port, m->data, &m->word, &node, &vpid))
+			return false;
+	while ((m->word & 0x7f) == 0); // a slot that the sender has given up
 	m->source = VELO2_ADDR_PACK(node, vpid);
 	return true;
 }

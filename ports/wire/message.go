@@ -1,4 +1,4 @@
-package ports
+package wire
 
 import (
 	"encoding/binary"
@@ -40,6 +40,7 @@ const (
 	StatusFull           // no VPID is left, or the user has too many
 	StatusNoNode         // the node is not on this host
 	StatusInvalid        // the request breaks the rules
+	StatusInUse          // another port has the VPID that was wanted
 )
 
 // Unit is the functional unit of a port; fabric.Unit has the names.
@@ -54,8 +55,8 @@ type Addr struct {
 // String is node:VPID.
 func (a Addr) String() string { return fmt.Sprintf("%d:%d", a.Node, a.VPID) }
 
-// descriptors is how many a message has at the most.
-const descriptors = 4
+// Descriptors is how many a message has at the most.
+const Descriptors = 4
 
 // MessageSize is the size of every message.
 const MessageSize = 48

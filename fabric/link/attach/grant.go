@@ -1,0 +1,348 @@
+package attach
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/link"
+	"exnet/fabric/rma"
+	"exnet/foreign"
+	"exnet/internal/shm"
+	"exnet/ports/wire"
+)
+
+var (
+	le = binary.LittleEndian
+
+	errDown = fmt.Errorf("attach: %w", fabric.ErrPeerDown)
+	errFull = fmt.Errorf("attach: flow full: %w", fabric.ErrAgain)
+)
+
+// grant is what a port of this program may use of a peer: the flow to it, and of an RMA port the memory.
+// A VELO port's is a link.Remote.
+type grant struct {
+	port        *port
+	peer        wire.Addr
+	flow        *shm.Foreign
+	slots, size int
+	bell        *os.File
+	memory      *shm.Foreign // nil of a VELO port
+	table       *shm.Foreign
+	gone        atomic.Bool
+
+	next   atomic.Uint64 // slots reserved
+	seen   atomic.Uint64 // how far the peer was
+	stage  [][link.VELOPayload]byte
+	credit atomic.Pointer[link.Credit]
+	begin  atomic.Uint64 // slots reserved before OpenFlow
+	want   atomic.Uint64 // what Watch waits for; 0: nothing
+	watch  atomic.Bool   // a goroutine does
+
+	mu      sync.Mutex
+	pending uint64 // guarded by mu: notifications that operations which run will write
+}
+
+// newGrant takes what came with the answer to a connect.
+func (p *port) newGrant(m wire.Message, fds []int) (_ *grant, err error) {
+	n, size := wire.Slots(p.unit)
+	g := &grant{port: p, peer: m.Addr, slots: n, size: size}
+	if len(fds) < 2 || p.unit == fabric.UnitRMA && len(fds) < 4 {
+		return nil, fmt.Errorf("attach: connect: %w", wire.ErrMessage)
+	}
+	whole := wire.FlowHeader + n*size
+	if g.flow, err = shm.MapShared(fds[0], whole, whole, unix.F_SEAL_SHRINK, true); err != nil {
+		return nil, err
+	}
+	if p.unit == fabric.UnitRMA {
+		if g.memory, err = shm.MapShared(fds[2], wire.MemorySize, wire.MemorySize, unix.F_SEAL_SHRINK, true); err != nil {
+			return nil, err
+		}
+		if g.table, err = shm.MapShared(fds[3], wire.TableSize, wire.TableSize, unix.F_SEAL_SHRINK, false); err != nil {
+			return nil, err
+		}
+	} else {
+		g.stage = make([][link.VELOPayload]byte, n)
+	}
+	// The flow of a pair is there as long as both are: what was written before the last connect counts.
+	at := words(g.flow.Memory(), wire.FlowTail).Load()
+	g.next.Store(at)
+	g.seen.Store(at)
+	g.bell = os.NewFile(uintptr(fds[1]), "bell of a peer")
+	fds[1] = -1
+	return g, nil
+}
+
+// end ends the grant: the peer has, or the port.
+func (g *grant) end() {
+	if g.gone.Swap(true) {
+		return
+	}
+	_ = g.bell.Close()
+	if c := g.credit.Load(); c != nil {
+		go (*c).Down() // it may run a handler, which may ask the node something
+	}
+}
+
+// consumed is how many slots the peer has read; a peer that claims what cannot be is not believed.
+func (g *grant) consumed() uint64 {
+	head, seen := words(g.flow.Memory(), wire.FlowHead).Load(), g.seen.Load()
+	shm.Observe()
+	if head-seen > g.next.Load()-seen {
+		return seen
+	}
+	g.seen.CompareAndSwap(seen, head)
+	return head
+}
+
+// commit writes the status word of the slot at pos, and how far the flow is.
+func (g *grant) commit(pos, word uint64) {
+	m := g.flow.Memory()
+	shm.Publish()
+	words(slotOf(g.flow, pos, g.slots, g.size), 0).Store(word | phaseOf(pos, g.slots))
+	tail := words(m, wire.FlowTail)
+	for {
+		now := tail.Load()
+		if int64(pos+1-now) <= 0 || tail.CompareAndSwap(now, pos+1) {
+			return
+		}
+	}
+}
+
+// ring wakes the peer if it sleeps.
+func (g *grant) ring() {
+	armed := &g.flow.Memory().Words32(wire.FlowArmed, 1)[0]
+	if armed.Load() == 0 || armed.Swap(0) == 0 {
+		return
+	}
+	raw, err := g.bell.SyscallConn()
+	if err != nil {
+		return // it has ended
+	}
+	// A full pipe, or one that nobody reads: it wakes up anyway, or has ended.
+	_ = raw.Control(func(fd uintptr) { _, _ = unix.Write(int(fd), []byte{0}) })
+}
+
+// ID implements link.Flow: the target gives none.
+func (g *grant) ID() uint16 { return 0 }
+
+// Limit implements link.Flow.
+func (g *grant) Limit() int { return g.slots }
+
+// Reserve implements link.Flow. The payload is copied when it is committed.
+func (g *grant) Reserve() (*[link.VELOPayload]byte, uint64, error) {
+	for {
+		if g.gone.Load() {
+			return nil, 0, errDown
+		}
+		pos := g.next.Load()
+		if pos-g.seen.Load() >= uint64(g.slots) && pos-g.consumed() >= uint64(g.slots) {
+			return nil, 0, errFull
+		}
+		if g.next.CompareAndSwap(pos, pos+1) {
+			return &g.stage[pos&uint64(g.slots-1)], pos, nil
+		}
+	}
+}
+
+// Commit implements link.Flow.
+func (g *grant) Commit(pos, status uint64) {
+	n := status >> boxLen & lenMask
+	slotOf(g.flow, pos, g.slots, g.size).Part(8, int(n)).Fill(g.stage[pos&uint64(g.slots-1)][:n])
+	g.commit(pos, n<<flowLen|status>>boxTag&tagMask<<flowTag|status>>boxType&typeMask<<flowType)
+	g.port.count(wire.CounterSent, 1)
+}
+
+// Raise implements link.Flow.
+func (g *grant) Raise() { g.ring() }
+
+// Consumed implements link.Remote.
+func (g *grant) Consumed() uint64 {
+	if n := g.consumed() - g.begin.Load(); int64(n) > 0 {
+		return n
+	}
+	return 0 // the peer is still at what was sent before the flow was opened
+}
+
+// The pauses between two looks at what a peer has consumed.
+const (
+	watchFirst = 20 * time.Microsecond
+	watchLast  = 500 * time.Microsecond
+)
+
+// Watch implements link.Remote. A peer does not tell what it has read: a goroutine looks.
+func (g *grant) Watch(total uint64) {
+	g.want.Store(total)
+	if g.watch.CompareAndSwap(false, true) {
+		go g.wait()
+	}
+}
+
+// wait is Watch's goroutine.
+func (g *grant) wait() {
+	for pause := watchFirst; !g.gone.Load(); pause = min(2*pause, watchLast) {
+		now := g.Consumed()
+		if w := g.want.Load(); w != 0 && int64(now-w) >= 0 && g.want.CompareAndSwap(w, 0) {
+			pause = watchFirst
+			if c := g.credit.Load(); c != nil {
+				(*c).Return(now)
+			}
+		}
+		if g.want.Load() == 0 {
+			g.watch.Store(false)
+			if g.want.Load() == 0 || !g.watch.CompareAndSwap(false, true) {
+				return
+			}
+		}
+		time.Sleep(pause)
+	}
+}
+
+// room takes room for a notification of the peer's. False: there is none.
+func (g *grant) room() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.next.Load()+g.pending-g.consumed() >= uint64(g.slots) {
+		return false
+	}
+	g.pending++
+	return true
+}
+
+// tell writes a notification that room was taken for, or gives that back.
+func (g *grant) tell(write bool, writer, command uint64, at atu.NLA, n int) {
+	g.mu.Lock()
+	g.pending--
+	if write {
+		pos := g.next.Add(1) - 1
+		s := slotOf(g.flow, pos, g.slots, g.size)
+		last := (n-1)%rma.MTU + 1
+		words(s, 8).Store(uint64(rma.LastFragment(at, n)))
+		words(s, 16).Store(uint64(last-1) | uint64(g.port.vpid&0xff)<<23 | uint64(g.port.node)<<32 | writer<<noteWriter | command<<noteCommand)
+		g.commit(pos, 16|uint64(n)<<8)
+		g.port.count(wire.CounterSent, 1)
+	}
+	g.mu.Unlock()
+	if write {
+		g.ring()
+	}
+}
+
+// each calls f for the pieces of n bytes at a, while their owner cannot take them back.
+func (g *grant) each(a atu.NLA, n int, access atu.Access, f func(off int, m foreign.Memory) error) fabric.Status {
+	busy := words(g.flow.Memory(), wire.FlowBusy)
+	busy.Add(1)
+	defer busy.Add(^uint64(0))
+	const mask = 1<<40 - 1
+	start := uint64(a)&mask - wire.Base(g.peer.VPID)
+	if start >= atu.MaxRegion || uint64(n) > atu.MaxRegion-start {
+		return fabric.StatusProtection
+	}
+	table := g.table.Memory().Words(0, atu.PagesPerGAT)
+	find := func(off int) (m foreign.Memory, ok bool) {
+		at := int(start) + off
+		page, ok := wire.Entry(table[at/atu.PageSize].Load()).Page(a, access, g.port.node)
+		if !ok {
+			return m, false
+		}
+		in := at % atu.PageSize
+		run := min(n-off, atu.PageSize-in)
+		// Pages that follow one another are one piece.
+		for k := 1; run < n-off && page+k < atu.PagesPerGAT; k++ {
+			p, ok := wire.Entry(table[at/atu.PageSize+k].Load()).Page(a, access, g.port.node)
+			if !ok || p != page+k {
+				break
+			}
+			run = min(n-off, run+atu.PageSize)
+		}
+		return g.memory.Memory().Part(wire.ArenaOff+page*atu.PageSize+in, run), true
+	}
+	for off := 0; off < n; { // all of it first: a refused operation moves nothing
+		m, ok := find(off)
+		if !ok {
+			return fabric.StatusProtection
+		}
+		off += m.Len()
+	}
+	for off := 0; off < n; {
+		m, ok := find(off)
+		if !ok {
+			return fabric.StatusProtection
+		}
+		if err := f(off, m); err != nil {
+			return fabric.StatusDevice
+		}
+		off += m.Len()
+	}
+	return fabric.StatusOK
+}
+
+// put is a PUT from beginning to end.
+func (g *grant) put(p link.Put, data []byte) fabric.Status {
+	if g.gone.Load() {
+		return fabric.StatusPeerDown
+	}
+	if p.Notify && !g.room() {
+		g.port.count(wire.CounterWaits, 1)
+		return fabric.StatusOverrun
+	}
+	s := g.each(p.Remote, len(data), atu.Write, func(off int, m foreign.Memory) error {
+		fillInOrder(m, data[off:])
+		return nil
+	})
+	if p.Notify {
+		command := uint64(commandPut)
+		if p.Immediate {
+			command = commandImmediate
+		}
+		g.tell(s == fabric.StatusOK, writerCompleter, command, p.Remote, len(data))
+	}
+	g.counted(s, wire.CounterPut, len(data))
+	return s
+}
+
+// get is a GET from beginning to end.
+func (g *grant) get(r link.Get, to link.Sink) fabric.Status {
+	if g.gone.Load() {
+		return fabric.StatusPeerDown
+	}
+	if r.Notify && !g.room() {
+		g.port.count(wire.CounterWaits, 1)
+		return fabric.StatusOverrun
+	}
+	s := g.each(r.Remote, r.Len, atu.Read, to.Data)
+	if r.Notify {
+		g.tell(s == fabric.StatusOK, writerResponder, commandGet, r.Remote, r.Len)
+	}
+	g.counted(s, wire.CounterGot, r.Len)
+	return s
+}
+
+func (g *grant) counted(s fabric.Status, counter, n int) {
+	if s == fabric.StatusOK {
+		g.port.count(counter, uint64(n))
+	} else {
+		g.port.count(wire.CounterErrors, 1)
+	}
+}
+
+// fillInOrder writes to m what fits: an aligned word at the end last, so that whoever polls on that sees
+// all the others.
+func fillInOrder(m foreign.Memory, p []byte) {
+	p = p[:min(len(p), m.Len())]
+	if n := len(p); n >= 8 && (m.Addr()+uintptr(n))%8 == 0 {
+		m.Fill(p[:n-8])
+		words(m, n-8).Store(le.Uint64(p[n-8:]))
+		return
+	}
+	m.Fill(p)
+}
+
+var _ link.Remote = (*grant)(nil)

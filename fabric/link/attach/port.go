@@ -1,0 +1,368 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/foreign"
+	"exnet/internal/shm"
+	"exnet/ports/wire"
+)
+
+// port is a port of this program at its node.
+type port struct {
+	link *Link
+	unit wire.Unit
+	vpid fabric.VPID
+	node fabric.NodeID
+	conn *net.UnixConn
+	bell *os.File
+	page *shm.Foreign
+	// table: of an RMA port, or nil.
+	table *shm.Foreign
+	in    atomic.Pointer[[]*inflow] // a slice is not changed
+
+	polling atomic.Bool // somebody reads the flows
+	again   atomic.Bool // somebody else wanted to
+
+	asking sync.Mutex // one request at a time
+	number uint32     // guarded by asking
+
+	mu sync.Mutex
+	// answers has whoever waits for an answer.
+	answers map[uint32]chan answer // +checklocks:mu
+	grants  map[wire.Addr]*grant   // +checklocks:mu
+	dead    bool                   // +checklocks:mu
+}
+
+// answer is what a node says to a request.
+type answer struct {
+	wire.Message
+	grant *grant // of a connect that was granted
+	err   error
+}
+
+// trusted says whether the process at the other end is root's or this user's.
+func trusted(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if credErr == nil && cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		return fmt.Errorf("attach: the node is user %d's: %w", cred.Uid, fabric.ErrNoRoute)
+	}
+	return credErr
+}
+
+// dial opens a port. The VPID 0 is any.
+func (l *Link) dial(k key) (_ *port, err error) {
+	conn, err := dialNode(l.socket)
+	if err != nil {
+		return nil, err
+	}
+	p := &port{
+		link: l, unit: k.unit, vpid: k.vpid, conn: conn,
+		answers: make(map[uint32]chan answer), grants: make(map[wire.Addr]*grant),
+	}
+	p.in.Store(new([]*inflow))
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	var send []int
+	if k.unit == fabric.UnitRMA {
+		fd := l.arena.Fd()
+		if fd < 0 {
+			return nil, fmt.Errorf("attach: open: %w", fabric.ErrClosed)
+		}
+		send = []int{fd}
+	}
+	if err := p.send(wire.Message{Op: wire.OpOpen, Unit: k.unit, A: wire.Version, B: uint64(k.vpid)}, send...); err != nil {
+		return nil, err
+	}
+	m, fds, err := p.receive()
+	defer closeAll(fds)
+	if err == nil {
+		err = errorOf(m.Status)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.Op != wire.OpOpen || len(fds) < 2 || k.unit == fabric.UnitRMA && len(fds) < 4 {
+		return nil, fmt.Errorf("attach: open: %w", wire.ErrMessage)
+	}
+	p.vpid, p.node = m.Addr.VPID, m.Addr.Node
+	if p.page, err = shm.MapShared(fds[0], wire.PageSize, wire.PageSize, unix.F_SEAL_SHRINK, true); err != nil {
+		return nil, err
+	}
+	if k.unit == fabric.UnitRMA {
+		if p.table, err = shm.MapShared(fds[3], wire.TableSize, wire.TableSize, unix.F_SEAL_SHRINK, true); err != nil {
+			return nil, err
+		}
+	}
+	p.bell = os.NewFile(uintptr(fds[1]), "bell")
+	fds[1] = -1
+	return p, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+func (p *port) send(m wire.Message, fds ...int) error {
+	b, _ := m.AppendBinary(nil) // it does not fail
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := p.conn.WriteMsgUnix(b, oob, nil); err != nil {
+		return fmt.Errorf("attach: the node has ended: %w: %w", fabric.ErrPeerDown, err)
+	}
+	return nil
+}
+
+// receive waits for a message. The descriptors are the caller's, whatever the error is.
+func (p *port) receive() (m wire.Message, fds []int, err error) {
+	b := make([]byte, wire.MessageSize+1)
+	oob := make([]byte, unix.CmsgSpace(4*wire.Descriptors))
+	n, oobn, flags, _, err := p.conn.ReadMsgUnix(b, oob)
+	if err != nil {
+		return m, nil, fmt.Errorf("attach: the node has ended: %w: %w", fabric.ErrPeerDown, err)
+	}
+	if oobn > 0 {
+		var all []unix.SocketControlMessage
+		if all, err = unix.ParseSocketControlMessage(oob[:oobn]); err != nil {
+			return m, nil, err
+		}
+		for i := range all {
+			more, err := unix.ParseUnixRights(&all[i])
+			if err == nil {
+				fds = append(fds, more...)
+			}
+		}
+	}
+	if flags&unix.MSG_CTRUNC != 0 {
+		return m, fds, fmt.Errorf("attach: no room for descriptors: raise the limit of open files: %w", fabric.ErrAgain)
+	}
+	return m, fds, m.UnmarshalBinary(b[:n])
+}
+
+// count adds to a counter of the port, which the node shows.
+func (p *port) count(c int, n uint64) {
+	p.page.Memory().Words(wire.Counters+8*c, 1)[0].Add(n)
+}
+
+// ask sends a request and waits for the answer.
+func (p *port) ask(m wire.Message) (answer, error) {
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	p.number++
+	m.Number = p.number
+	c := make(chan answer, 1)
+	p.mu.Lock()
+	if p.dead {
+		p.mu.Unlock()
+		return answer{}, errDown
+	}
+	p.answers[m.Number] = c
+	p.mu.Unlock()
+	if err := p.send(m); err != nil {
+		return answer{}, err
+	}
+	a, ok := <-c
+	if !ok {
+		return answer{}, errDown
+	}
+	return a, a.err
+}
+
+// connect returns the grant of a peer.
+func (p *port) connect(to wire.Addr) (*grant, error) {
+	p.mu.Lock()
+	g := p.grants[to]
+	p.mu.Unlock()
+	if g != nil {
+		return g, nil
+	}
+	a, err := p.ask(wire.Message{Op: wire.OpConnect, Addr: to, Unit: p.unit})
+	return a.grant, err
+}
+
+// read handles what the node sends until the port ends.
+func (p *port) read() {
+	defer p.end()
+	for {
+		m, fds, err := p.receive()
+		if err == nil {
+			p.handle(m, fds)
+		}
+		closeAll(fds)
+		if err != nil && !errors.Is(err, fabric.ErrAgain) {
+			return
+		}
+	}
+}
+
+// handle handles a message. Descriptors that it keeps become -1.
+func (p *port) handle(m wire.Message, fds []int) {
+	switch m.Op {
+	case wire.OpFlow:
+		if len(fds) > 0 {
+			p.enter(m.Addr, fds[0]) // without memory for it the peer is one that is not heard
+		}
+	case wire.OpGone:
+		p.peerGone(m.Addr)
+	default:
+		a := answer{Message: m, err: errorOf(m.Status)}
+		if m.Op == wire.OpConnect && a.err == nil {
+			a.grant, a.err = p.newGrant(m, fds)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if a.grant != nil { // here, since the next message may be that the peer has ended
+			p.grants[m.Addr] = a.grant
+		}
+		if c := p.answers[m.Number]; c != nil {
+			delete(p.answers, m.Number)
+			c <- a
+		}
+	}
+}
+
+// enter adds the flow of a peer.
+func (p *port) enter(from wire.Addr, fd int) {
+	n, size := wire.Slots(p.unit)
+	mem, err := shm.MapShared(fd, wire.FlowHeader+n*size, wire.FlowHeader+n*size, unix.F_SEAL_SHRINK, true)
+	if err != nil {
+		return
+	}
+	f := newInflow(p, from, mem, n, size)
+	f.arm()
+	p.change(func(list []*inflow) []*inflow { return append(list, f) })
+	p.poll()
+}
+
+// change makes a new list of the flows.
+func (p *port) change(f func([]*inflow) []*inflow) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := f(slices.Clone(*p.in.Load()))
+	p.in.Store(&list)
+}
+
+// peerGone ends what there was with a peer, after what it has sent.
+func (p *port) peerGone(a wire.Addr) {
+	p.mu.Lock()
+	g := p.grants[a]
+	delete(p.grants, a)
+	p.mu.Unlock()
+	for _, f := range *p.in.Load() {
+		if f.from == a {
+			f.gone.Store(true)
+		}
+	}
+	if g != nil {
+		g.end()
+	}
+	p.poll()
+}
+
+// end has whoever waits know that the port has ended.
+func (p *port) end() {
+	p.mu.Lock()
+	p.dead = true
+	for _, c := range p.answers {
+		close(c)
+	}
+	clear(p.answers)
+	all := p.grants
+	p.grants = make(map[wire.Addr]*grant)
+	p.mu.Unlock()
+	for _, g := range all {
+		g.end()
+	}
+}
+
+// close ends the port at the node. Its goroutines end by that.
+func (p *port) close() {
+	_ = p.conn.Close()
+	if p.bell != nil {
+		_ = p.bell.Close()
+	}
+	p.end()
+}
+
+// listen polls when the bell rings.
+func (p *port) listen() {
+	b := make([]byte, 64)
+	for {
+		if _, err := p.bell.Read(b); err != nil {
+			return
+		}
+		p.poll()
+	}
+}
+
+// arm has the bell ring for what arrives, and for what has.
+func (p *port) arm() {
+	ready := false
+	for _, f := range *p.in.Load() {
+		f.arm()
+		ready = f.ready() || ready
+	}
+	if ready {
+		go p.poll() // no handler may run in this goroutine
+	}
+}
+
+// poll moves what has arrived to its place. One goroutine does it at a time.
+func (p *port) poll() {
+	for {
+		if !p.polling.CompareAndSwap(false, true) {
+			p.again.Store(true)
+			if !p.polling.CompareAndSwap(false, true) {
+				return // who is at it looks again
+			}
+		}
+		p.again.Store(false)
+		p.drain()
+		p.polling.Store(false)
+		if !p.again.Load() {
+			return
+		}
+	}
+}
+
+// drain is poll's.
+func (p *port) drain() {
+	for _, f := range *p.in.Load() {
+		if f.drain() {
+			p.change(func(list []*inflow) []*inflow {
+				return slices.DeleteFunc(list, func(o *inflow) bool { return o == f })
+			})
+		}
+	}
+}
+
+// words are the counters of a flow that stand alone.
+func words(m foreign.Memory, off int) *atomic.Uint64 { return &m.Words(off, 1)[0] }
