@@ -60,7 +60,7 @@ func add(a *skel.CmdArgs) (err error) {
 	}()
 	given, err := invoke.DelegateAdd(context.Background(), c.IPAM.Type, a.StdinData, nil)
 	if err != nil {
-		return err
+		return c.ofIPAM(err)
 	}
 	defer func() {
 		if err != nil {
@@ -157,7 +157,19 @@ func del(a *skel.CmdArgs) error {
 	if c.IPAM.Type == "" {
 		return nil
 	}
-	return invoke.DelegateDel(context.Background(), c.IPAM.Type, a.StdinData, nil)
+	return c.ofIPAM(invoke.DelegateDel(context.Background(), c.IPAM.Type, a.StdinData, nil))
+}
+
+// ofIPAM says of an error that it is the IPAM plugin's; nil stays nil.
+func (c *config) ofIPAM(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *types.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("ipam plugin %s: %w", c.IPAM.Type, err)
+	}
+	return types.NewError(e.Code, fmt.Sprintf("ipam plugin %s: %s", c.IPAM.Type, e.Msg), e.Details)
 }
 
 // detach ends the node of a record, and removes the record.
@@ -210,7 +222,7 @@ func check(a *skel.CmdArgs) error {
 	if c.IPAM.Type == "" {
 		return nil
 	}
-	return invoke.DelegateCheck(context.Background(), c.IPAM.Type, a.StdinData, nil)
+	return c.ofIPAM(invoke.DelegateCheck(context.Background(), c.IPAM.Type, a.StdinData, nil))
 }
 
 // status says whether ADD can work.
@@ -234,7 +246,7 @@ func status(a *skel.CmdArgs) error {
 	if c.IPAM.Type == "" {
 		return invalid("there is no ipam: name a plugin that assigns addresses, such as host-local")
 	}
-	return invoke.DelegateStatus(context.Background(), c.IPAM.Type, a.StdinData, nil)
+	return c.ofIPAM(invoke.DelegateStatus(context.Background(), c.IPAM.Type, a.StdinData, nil))
 }
 
 // collect detaches what the runtime does not know any more.
@@ -259,7 +271,7 @@ func collect(a *skel.CmdArgs) error {
 	if c.IPAM.Type == "" || !speaks(c.CNIVersion) {
 		return err
 	}
-	return errors.Join(err, invoke.DelegateGC(context.Background(), c.IPAM.Type, a.StdinData, nil))
+	return errors.Join(err, c.ofIPAM(invoke.DelegateGC(context.Background(), c.IPAM.Type, a.StdinData, nil)))
 }
 
 // speaks reports whether a version of the specification has STATUS and GC.

@@ -263,7 +263,7 @@ func TestRefused(t *testing.T) {
 		"no namespace":      {nil, "/no/such/ns", types.ErrInvalidNetNS, "cannot look at"},
 		"not a namespace":   {nil, "/etc/hostname", types.ErrInvalidNetNS, "is not a network namespace"},
 		"the host's own":    {nil, "/proc/self/ns/net", types.ErrInvalidNetNS, "host's own"},
-		"an address of two": {func(n map[string]any) { ipamOf(n)["ranges"] = [][]any{{map[string]string{"subnet": "10.44.0.0/33"}}} }, "", 0, ""},
+		"an address of two": {func(n map[string]any) { ipamOf(n)["ranges"] = [][]any{{map[string]string{"subnet": "10.44.0.0/33"}}} }, "", 0, "ipam plugin host-local"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, test.change)

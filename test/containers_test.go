@@ -1,0 +1,47 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"exnet/test/testlab"
+)
+
+var containers = flag.Bool("containers", false, "redis and nginx in containers of podman, attached by exn-cni; wants podman with its CNI backend, crun, redis, nginx and curl")
+
+// Programs in containers of podman reach each other over exn0, and with EXNET=1 or the annotation by
+// direct sockets, as docs/containers.md says. When the containers go, nothing is left.
+func TestRootContainers(t *testing.T) {
+	if !*containers {
+		t.Skip("it wants podman: run it with -containers")
+	}
+	testlab.RequireTUN(t)
+	for _, program := range []string{"podman", "crun", "redis-server", "nginx", "curl", "jq"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s", program)
+		}
+	}
+	bin, err := testlab.Build("exn-tun", "exn-cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(bin)
+	outputOf(t, ".", "go", "build", "-o", bin, "-modfile", "../tools/go.mod", "github.com/containernetworking/plugins/plugins/ipam/host-local")
+	scripts, err := filepath.Abs("testdata/containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := filepath.Join(t.TempDir(), "root")
+	outputOf(t, ".", filepath.Join(scripts, "rootfs.sh"), root)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
+	defer cancel()
+	out, err := runBlock(ctx, filepath.Dir(scripts), bin, filepath.Join(scripts, "podman.sh")+" "+bin+" "+root)
+	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
+		t.Errorf("podman.sh: %v\n%s", err, out)
+	}
+}
