@@ -105,8 +105,8 @@ func (e *endpoint) writeLater(pkt *stack.PacketBuffer) {
 }
 
 func (e *endpoint) write(pkt *stack.PacketBuffer) tcpip.Error {
-	if m, ok := pkt.Owner.(*metadata); ok && m.loan != nil {
-		return e.writeLent(m.loan, pkt)
+	if l, ok := pkt.Owner.(*loan); ok {
+		return e.writeLent(l, pkt)
 	}
 	parts := e.parts.Get().(*[][]byte)
 	views, skip := pkt.AsViewList()

@@ -18,6 +18,7 @@ import (
 //	              └─ still there afterwards: the header waits for the neighbour.
 //	                 Take it back; the header leaves for nothing.
 type loan struct {
+	metadata
 	buf atomic.Pointer[exteth.TxBuffer]
 }
 
@@ -39,7 +40,7 @@ func (s *Stack) lend(route *stack.Route, buf *exteth.TxBuffer) (taken bool, err 
 		Mark:               fromHostMark,
 	})
 	defer pkt.DecRef()
-	pkt.Owner = &metadata{loan: l}
+	pkt.Owner = l
 	err = route.WriteHeaderIncludedPacket(pkt)
 	return l.take() == nil, err
 }

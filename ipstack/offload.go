@@ -19,7 +19,6 @@ const gsoMaxSize = 1 << 16
 // out of it (a fragment) has none, as is right.
 type metadata struct {
 	exteth.Offload
-	loan *loan // nil: the packet is all here
 }
 
 // KUID implements tcpip.PacketOwner.
@@ -34,7 +33,7 @@ func attachOffload(pkt *stack.PacketBuffer, off exteth.Offload) {
 	if off == (exteth.Offload{}) {
 		return
 	}
-	pkt.Owner = &metadata{Offload: off}
+	pkt.Owner = &metadata{off}
 	switch off.GSOType &^ exteth.GSOECN {
 	case exteth.GSONone:
 	case exteth.GSOTCPv6:
