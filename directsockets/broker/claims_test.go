@@ -132,13 +132,9 @@ func TestTooMuchOfPeer(t *testing.T) {
 		defer unix.Close(b.bell0)
 	}
 	hand := func(id uint32, k wire.Key, b bundle) {
-		fds := packet.Descriptors{}
-		for _, fd := range []int{b.seg, b.bell} {
-			own, err := packet.Dup(fd)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fds = append(fds, own)
+		fds, err := packet.DupAll(b.seg, b.bell)
+		if err != nil {
+			t.Fatal(err)
 		}
 		defer func() { fds.Close() }()
 		if err := s.receiveOffer(p, peerMessage{Type: peerHand, ID: id, Nonce: b.nonce, Client: k.Client, Server: k.Server}, fds, false); err != nil {

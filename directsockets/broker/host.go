@@ -52,15 +52,11 @@ func (hostWay) Close() {}
 
 // carry has a connection be offered to another node. It borrows the descriptors.
 func carry(c Carrier, node uint16, id uint32, fds []int) error {
-	own := make(packet.Descriptors, 0, wire.MaxDescriptors)
-	defer func() { own.Close() }()
-	for _, fd := range fds {
-		d, err := packet.Dup(fd)
-		if err != nil {
-			return err
-		}
-		own = append(own, d)
+	own, err := packet.DupAll(fds...)
+	if err != nil {
+		return err
 	}
+	defer own.Close()
 	seg, bell := own.Take(0), own.Take(1)
 	go func() { // it maps memory: nobody waits for that. If it fails the client finds its doorbell at its end
 		_ = c.Offer(fabric.NodeID(node), id, seg, bell)

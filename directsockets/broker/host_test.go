@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -69,22 +68,7 @@ func newHosts(t *testing.T, rule func(netip.AddrPort) bool) (f fabricOf, engines
 	if err := errors.Join(f.a.Meet(2), f.b.Meet(1)); err != nil {
 		t.Fatal(err)
 	}
-	ln := listen(t, "tcp4", "127.0.1.2:0")
-	f.port = port(ln.Addr())
-	f.announced = f.cb.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
-	brokertest.Eventually(t, "A knows of the listener", func() bool { return f.ca.Listener(f.port) })
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: addrA.AsSlice()}}
-	c, err := d.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := ln.AcceptTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close(); s.Close() })
-	f.conn = connection{c.(*net.TCPConn), s, plain(wire.Key{
-		Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()})}
+	f.connect(t)
 	return f, engines
 }
 

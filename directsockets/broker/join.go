@@ -81,13 +81,9 @@ type localPeer struct {
 
 func (l *localPeer) send(m peerMessage, fds ...int) error {
 	d := delivery{p: l.back, m: m}
-	for _, fd := range fds {
-		own, err := packet.Dup(fd)
-		if err != nil {
-			d.fds.Close()
-			return err
-		}
-		d.fds = append(d.fds, own)
+	var err error
+	if d.fds, err = packet.DupAll(fds...); err != nil {
+		return err
 	}
 	return l.to.put(d)
 }

@@ -61,15 +61,11 @@ type answer struct {
 
 // Ask implements client.Way: the Server does at once what is asked.
 func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) error {
-	own := make(packet.Descriptors, 0, wire.MaxDescriptors)
-	defer func() { own.Close() }()
-	for _, fd := range fds {
-		d, err := packet.Dup(fd)
-		if err != nil {
-			return err
-		}
-		own = append(own, d)
+	own, err := packet.DupAll(fds...)
+	if err != nil {
+		return err
 	}
+	defer own.Close()
 	local, remote := plainAddr(s.Local), plainAddr(s.Remote)
 	switch c := w.session; m.Type {
 	case wire.Listen:
@@ -96,13 +92,9 @@ func (w *localWay) Post(b []byte, fds ...int) error {
 	if err := a.m.UnmarshalBinary(b); err != nil {
 		return err
 	}
-	for _, fd := range fds {
-		own, err := packet.Dup(fd)
-		if err != nil {
-			a.fds.Close()
-			return err
-		}
-		a.fds = append(a.fds, own)
+	var err error
+	if a.fds, err = packet.DupAll(fds...); err != nil {
+		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -65,6 +65,13 @@ func newFabric(t *testing.T, socket bool) fabricOf {
 	f.b, _ = startServer(t, Config{Node: 2, Addrs: []netip.Addr{addrB}})
 	f.ca, f.cb = dialClient(t, client.Config{Path: f.a.Path()}), dialClient(t, client.Config{Path: f.b.Path()})
 	f.disconnect = join(t, f.a, f.b, socket)
+	f.connect(t)
+	return f
+}
+
+// connect has B's program listen, and A's connect to it.
+func (f *fabricOf) connect(t *testing.T) {
+	t.Helper()
 	ln := listen(t, "tcp4", "127.0.1.2:0")
 	f.port = port(ln.Addr())
 	f.announced = f.cb.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
@@ -81,7 +88,6 @@ func newFabric(t *testing.T, socket bool) fabricOf {
 	t.Cleanup(func() { c.Close(); s.Close() })
 	f.conn = connection{c.(*net.TCPConn), s, plain(wire.Key{
 		Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()})}
-	return f
 }
 
 func (f fabricOf) shown(t *testing.T, want bool) {

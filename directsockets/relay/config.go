@@ -78,7 +78,7 @@ const (
 
 func (c Config) withDefaults() (Config, error) {
 	if c.NIC == nil || c.Offered == nil {
-		return c, fmt.Errorf("relay: Config.NIC or Config.Offer is nil: %w", fabric.ErrInvalid)
+		return c, fmt.Errorf("relay: Config.NIC or Config.Offered is nil: %w", fabric.ErrInvalid)
 	}
 	if c.Budget == 0 {
 		c.Budget = napi.DefaultBudget

@@ -165,16 +165,7 @@ func TestHostile(t *testing.T) {
 			c.do(x)
 			until(t, "reset", func() bool { bad.Awake(); return bad.Err() == segment.ErrReset })
 			x.hear(kindDrop)
-			if err := client.Promote(0); err != nil {
-				t.Fatal(err)
-			}
-			if err := send(t, client, pattern(1, 70_000), true); err != nil {
-				t.Fatal(err)
-			}
-			until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
-			if got, err := receive(t, server, 70_000, true); err != nil || !bytes.Equal(got, pattern(1, 70_000)) {
-				t.Error("the other connection:", err)
-			}
+			carries(t, client, server) // the other connection
 			if h.engine.Stats().Breaches != 1 {
 				t.Errorf("%+v", h.engine.Stats())
 			}
@@ -228,6 +219,12 @@ func TestNotYours(t *testing.T) {
 			return ok
 		})
 	}
+	carries(t, client, server)
+}
+
+// carries moves 70,000 bytes from client to server, checked.
+func carries(t *testing.T, client, server *segment.End) {
+	t.Helper()
 	if err := client.Promote(0); err != nil {
 		t.Fatal(err)
 	}
@@ -278,16 +275,7 @@ func TestNoise(t *testing.T) {
 		}
 	}
 	_ = bad
-	if err := client.Promote(0); err != nil {
-		t.Fatal(err)
-	}
-	if err := send(t, client, pattern(1, 70_000), true); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
-	if got, err := receive(t, server, 70_000, true); err != nil || !bytes.Equal(got, pattern(1, 70_000)) {
-		t.Error(err)
-	}
+	carries(t, client, server)
 }
 
 // A program that breaks the protocol of its segment loses its connection, at both ends.

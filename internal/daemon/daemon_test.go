@@ -105,6 +105,18 @@ func ask(t *testing.T, dir string, n fabric.NodeID) *control.Client {
 	return nil
 }
 
+// linked waits until a node has a link to its only peer.
+func linked(t *testing.T, c *control.Client) {
+	t.Helper()
+	eventually(t, "linked", func() bool {
+		s, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(s.Peers) == 1 && s.Peers[0].State == "up"
+	})
+}
+
 // Nodes with a TAP device and with a TUN device are on one fabric, and reach each other.
 func TestRootTAP(t *testing.T) {
 	netnstest.CheckFDs(t)
@@ -113,14 +125,7 @@ func TestRootTAP(t *testing.T) {
 	a := startWith(t, netnstest.New(t), Config{Dir: dir, TAP: true, Addrs: prefixes("10.2.0.1/24", "fd00:10:2::1/64")})
 	b := start(t, dir, netnstest.New(t), "10.2.0.2/24", "fd00:10:2::2/64")
 	c := ask(t, dir, 1)
-	var s *control.Status
-	eventually(t, "linked", func() bool {
-		var err error
-		if s, err = c.Status(); err != nil {
-			t.Fatal(err)
-		}
-		return len(s.Peers) == 1 && s.Peers[0].State == "up"
-	})
+	linked(t, c)
 	for ns, addrs := range map[*netns.NS][]string{a.ns: {"10.2.0.2", "fd00:10:2::2"}, b.ns: {"10.2.0.1", "fd00:10:2::1"}} {
 		for _, addr := range addrs {
 			if out, err := ping(ns, addr); err != nil {
@@ -173,14 +178,7 @@ func TestRootTwoDaemons(t *testing.T) {
 	a := start(t, dir, netnstest.New(t), "10.2.0.1/24", "fd00:10:2::1/64")
 	b := start(t, dir, netnstest.New(t), "10.2.0.2/24", "fd00:10:2::2/64")
 	c := ask(t, dir, 1)
-	var s *control.Status
-	eventually(t, "linked", func() bool {
-		var err error
-		if s, err = c.Status(); err != nil {
-			t.Fatal(err)
-		}
-		return len(s.Peers) == 1 && s.Peers[0].State == "up"
-	})
+	linked(t, c)
 	for _, addr := range []string{"10.2.0.2", "fd00:10:2::2"} {
 		if out, err := ping(a.ns, addr); err != nil {
 			t.Errorf("%v\n%s", err, out)

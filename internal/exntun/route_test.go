@@ -18,16 +18,24 @@ import (
 	"exnet/test/testlab"
 )
 
+// corners starts two opposite corners of a square, nodes 1 and 4, and returns the fabric's
+// directory and the first of them.
+func corners(t *testing.T) (dir string, a *upNode) {
+	t.Helper()
+	leavesNothing(t)
+	testlab.RequireTUN(t)
+	dir = filepath.Join(t.TempDir(), "lab")
+	args := []string{"--dir", dir, "--topology", "mesh:2x2"}
+	a = startUp(t, netnstest.New(t), append(args, "--addr", "10.2.0.1/24")...)
+	startUp(t, netnstest.New(t), append(args, "--addr", "10.2.0.4/24", "--node", "4")...)
+	eventually(t, "ping", func() bool { return pings(a.ns, "10.2.0.4") })
+	return dir, a
+}
+
 // Two corners of a square: what one sends the other goes by x, and by y once the traffic
 // of a pattern has the link in x, until that is released.
 func TestRootRoute(t *testing.T) {
-	leavesNothing(t)
-	testlab.RequireTUN(t)
-	dir := filepath.Join(t.TempDir(), "lab")
-	args := []string{"--dir", dir, "--topology", "mesh:2x2"}
-	a := startUp(t, netnstest.New(t), append(args, "--addr", "10.2.0.1/24")...)
-	startUp(t, netnstest.New(t), append(args, "--addr", "10.2.0.4/24", "--node", "4")...)
-	eventually(t, "ping", func() bool { return pings(a.ns, "10.2.0.4") })
+	dir, a := corners(t)
 	file := filepath.Join(t.TempDir(), "p.csv")
 	if err := os.WriteFile(file, []byte("1,2,2000\n1,4,1000\n"), 0o600); err != nil {
 		t.Fatal(err)

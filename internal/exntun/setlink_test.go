@@ -1,28 +1,19 @@
 package exntun
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"exnet/internal/cli"
 	"exnet/internal/control"
 	"exnet/internal/daemon"
-	"exnet/internal/netns/netnstest"
 	"exnet/study/graph"
-	"exnet/test/testlab"
 )
 
 // Two corners of a square: while a link on the way is down, packets go by the other
 // corner, and the drawing says so; a link that holds the fabric together stays up.
 func TestRootSetLink(t *testing.T) {
-	leavesNothing(t)
-	testlab.RequireTUN(t)
-	dir := filepath.Join(t.TempDir(), "lab")
-	args := []string{"--dir", dir, "--topology", "mesh:2x2"}
-	a := startUp(t, netnstest.New(t), append(args, "--addr", "10.2.0.1/24")...)
-	startUp(t, netnstest.New(t), append(args, "--addr", "10.2.0.4/24", "--node", "4")...)
-	eventually(t, "ping", func() bool { return pings(a.ns, "10.2.0.4") })
+	dir, a := corners(t)
 	set := func(want string, args ...string) {
 		t.Helper()
 		status, stdout, stderr := run(t.Context(), append(append([]string{"set", "link"}, args...), "--dir", dir)...)

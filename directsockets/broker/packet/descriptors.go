@@ -34,6 +34,21 @@ func (d Descriptors) Close() {
 // Dup makes another descriptor of the same file, which no child inherits.
 func Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
 
+// DupAll makes Descriptors of the same files as fds, which it borrows. The caller closes them.
+// An error leaves none open.
+func DupAll(fds ...int) (Descriptors, error) {
+	own := make(Descriptors, 0, len(fds))
+	for _, fd := range fds {
+		d, err := Dup(fd)
+		if err != nil {
+			own.Close()
+			return nil, err
+		}
+		own = append(own, d)
+	}
+	return own, nil
+}
+
 // Seals that memory of a client has to have, so that nobody resizes it.
 const Seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 

@@ -219,6 +219,18 @@ static ssize_t send_shadow(struct ds_sock *s, int fd, const struct iovec *iov, i
 	return r;
 }
 
+/* Sends all of it in one call on the shadow, if it goes there whole. Returns what the call does, or
+ * DS_CHANGED: nothing is sent, and the direction goes another way. */
+static inline ssize_t send_whole(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	ds_tick(s, fd);
+	if (__builtin_expect(ds_config.wait != 0, 0))
+		ds_patience(s, fd);
+	if ((!ds_has_segment(s) || ds_mode(&s->sh->tx_mode) == TX_BACK) && !in_pieces(s, fd, iov, n, flags))
+		return ds_shadow_send(s, fd, iov, n, flags);
+	return DS_CHANGED;
+}
+
 /* ds_send, but that errno may be another after a call that succeeds. */
 static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
@@ -230,15 +242,9 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 		ds_sent_tcp(s);
 		return ds_real_send(fd, iov, n, flags);
 	}
-	ds_tick(s, fd);
-	if (__builtin_expect(ds_config.wait != 0, 0))
-		ds_patience(s, fd);
-	if ((!ds_has_segment(s) || ds_mode(&s->sh->tx_mode) == TX_BACK) && !in_pieces(s, fd, iov, n, flags)) {
-		ssize_t r = ds_shadow_send(s, fd, iov, n, flags);
-
-		if (r != DS_CHANGED)
-			return r;
-	}
+	ssize_t whole = send_whole(s, fd, iov, n, flags);
+	if (whole != DS_CHANGED)
+		return whole;
 	if (!ds_cursor(&c, iov, n))
 		return -1;
 	if (!c.left)

@@ -185,6 +185,22 @@ static void freezes(void)
 
 // ---- a peer that writes anything anywhere on its side: no fault, no reading or writing elsewhere
 
+/* Writes anything into a slot of the 16 that e receives in, with a lap that is right. */
+static void any_slot(const struct end *e, uint8_t *queue)
+{
+	uint64_t n = below(16), count = e->rx.pos[e->rx.cur & 1].count, lap = (count >> 4) + 1;
+	uint64_t x = lap | below(10) << 32 | (below(3) ? (uint64_t)28 : below(130)) << 40;
+
+	n = below(3) ? count % 16 : n;
+	uint32_t len = (uint32_t)(below(2) ? below(70000) : rnd());
+	uint64_t at = below(2) ? below(70000) : rnd(), adv = below(2) ? below(70000) : rnd();
+	memcpy(queue + n * DS_SLOT + 12, &len, 4);
+	queue[n * DS_SLOT + 8] = (uint8_t)(below(3) ? 1 : below(4));
+	memcpy(queue + n * DS_SLOT + 16, &at, 8);
+	memcpy(queue + n * DS_SLOT + 24, &adv, 8);
+	memcpy(queue + n * DS_SLOT, &x, 8);
+}
+
 static void hostile(void)
 {
 	static uint8_t buf[1 << 16];
@@ -214,19 +230,9 @@ static void hostile(void)
 			memcpy(block + 8 * below(2), &x, 8);
 			break;
 		case 2: // anything in a slot, with a lap that is right
-		case 3: {
-			uint64_t n = below(16), count = e->rx.pos[e->rx.cur & 1].count, lap = (count >> 4) + 1;
-			x = lap | below(10) << 32 | (below(3) ? (uint64_t)28 : below(130)) << 40;
-			n = below(3) ? count % 16 : n;
-			uint32_t len = (uint32_t)(below(2) ? below(70000) : rnd());
-			uint64_t at = below(2) ? below(70000) : rnd(), adv = below(2) ? below(70000) : rnd();
-			memcpy(queue + n * DS_SLOT + 12, &len, 4);
-			queue[n * DS_SLOT + 8] = (uint8_t)(below(3) ? 1 : below(4));
-			memcpy(queue + n * DS_SLOT + 16, &at, 8);
-			memcpy(queue + n * DS_SLOT + 24, &adv, 8);
-			memcpy(queue + n * DS_SLOT, &x, 8);
+		case 3:
+			any_slot(e, queue);
 			break;
-		}
 		case 4: // our own queue, which it can reach too
 			memcpy(p.mem + DS_QUEUES + 8 * below(256), &x, 8);
 			break;

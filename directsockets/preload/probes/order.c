@@ -323,6 +323,22 @@ static void order_processes(void)
 	finish(pid);
 }
 
+/* Sends back the byte of each of the N sockets that poll has told of, which leaves the set. How many. */
+static int answer(struct pollfd *p)
+{
+	int told = 0;
+	char b;
+
+	for (int i = 0; i < N; i++)
+		if (p[i].revents) {
+			get(p[i].fd, &b, 1);
+			put(p[i].fd, &b, 1);
+			p[i] = (struct pollfd){-1, 0, 0};
+			told++;
+		}
+	return told;
+}
+
 /* poll looks at the second first: so who is told of it is told of the first. */
 static void order_poll(void)
 {
@@ -346,13 +362,7 @@ static void order_poll(void)
 				for (int i = 0; i < N; i++)
 					for (int j = i + 1; p[i].revents && j < N; j++)
 						missing += p[j].fd >= 0 && !p[j].revents;
-				for (int i = 0; i < N; i++)
-					if (p[i].revents) {
-						get(p[i].fd, &b, 1);
-						put(p[i].fd, &b, 1);
-						p[i] = (struct pollfd){-1, 0, 0};
-						left--;
-					}
+				left -= answer(p);
 			}
 			get(s.done, &b, 1);
 		}
