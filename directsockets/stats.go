@@ -120,6 +120,11 @@ func (c *Conn) setMode(h *half, m Mode) {
 	c.modes[i] = m
 	if m == ModeDirect {
 		c.why = ReasonNone
+		path := connstats.PathMemory
+		if h.end.Relayed() {
+			path = connstats.PathFabric
+		}
+		c.entry.SetPath(path)
 	}
 	c.showLocked()
 }

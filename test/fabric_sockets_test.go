@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
@@ -245,6 +246,47 @@ func TestRootFabricSockets(t *testing.T) {
 			c.nodeGone(gone)
 		})
 	}
+}
+
+// What direct sockets move through shared memory is accounted to the pair of nodes, also
+// when the programs have ended: each end tells of what it sent and got.
+func TestRootSharedSockets(t *testing.T) {
+	needRun(t, "python3")
+	checkLeaks(t)
+	c := newCarried(t, false)
+	c.serve()
+	k := c.talk("10.2.0.2")
+	const most = 1 << 20
+	k.until(t, "bytes in shared memory", func() bool { return c.shared(0).Sent.Bytes >= most && c.shared(1).Sent.Bytes >= most })
+	c.path(0, "shm")
+	if err := k.in.Close(); err != nil {
+		t.Error(err)
+	}
+	if out := k.wait(t); !strings.Contains(out, "direct: both ends share memory") {
+		t.Errorf("exn-run explains %s", out)
+	}
+	c.server.says(t, "<nil>")
+	eventually(t, func() error { // the brokers learn that the programs have ended
+		client, server := c.shared(0), c.shared(1)
+		if client.Sent != server.Received || client.Received != server.Sent || client.Sent.Messages == 0 || client.Sent.Bytes < most {
+			return fmt.Errorf("the client's node says %+v, the server's %+v", client, server)
+		}
+		return nil
+	})
+	if n := c.count(0, "relay.bytes_sent"); n != 0 {
+		t.Errorf("%d bytes went through the fabric", n)
+	}
+}
+
+// shared is what a node says that went to and from the other one through shared memory.
+func (c *carried) shared(i int) (total connstats.Total) {
+	c.t.Helper()
+	for _, s := range c.status(i).Shared {
+		if s.Node == 2-i {
+			total = s.Total
+		}
+	}
+	return total
 }
 
 // whole is a connection from its beginning to its end.

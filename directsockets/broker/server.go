@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/accept"
@@ -99,9 +100,10 @@ type Server struct {
 	hostsMu sync.Mutex
 	hosts   map[uint16]*host // +checklocks:hostsMu
 	// idle: since when there is no session.
-	idle  time.Time      // +checklocks:mu
-	setUp SetUpTimes     // +checklocks:mu
-	work  sync.WaitGroup // goroutines of sessions and peers
+	idle   time.Time      // +checklocks:mu
+	setUp  SetUpTimes     // +checklocks:mu
+	shared shared         // +checklocks:mu
+	work   sync.WaitGroup // goroutines of sessions and peers
 	// told: when the log had a line.
 	told time.Time // +checklocks:mu
 	// short: when it had one about descriptors.
@@ -134,6 +136,7 @@ func New(cfg Config) (s *Server, err error) {
 	s = &Server{
 		cfg:       cfg,
 		hosts:     make(map[uint16]*host),
+		shared:    shared{past: make(map[netip.Addr]connstats.Total)},
 		sessions:  make(map[*session]struct{}),
 		users:     make(map[uint32]*usage),
 		listeners: make(map[uint16]map[*listener]struct{}),

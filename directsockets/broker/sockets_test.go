@@ -36,7 +36,7 @@ func TestStats(t *testing.T) {
 	got := all[0]
 	got.Since = got.Since.UTC()
 	want := connstats.Connection{
-		Program: "prog", PID: os.Getpid(), Local: key.Server, Remote: key.Client, Server: true, Mode: "demoted", Reason: "peer",
+		Program: "prog", PID: os.Getpid(), Local: key.Server, Remote: key.Client, Server: true, Mode: "demoted", Reason: "peer", Path: "tcp",
 		Device: 5201 & 15, FD: 9, Since: since.UTC(), Why: connstats.WhyPeer, Entry: 70, Seq: 2,
 		Sent: connstats.Traffic{DirectBytes: 100, ShadowBytes: 102, VELO: 104, VELOLast: 105, RMAInfo: 106, RMAAvail: 107, Shutdown: 108, Demote: 109,
 			ZeroCopyBytes: 122},
@@ -63,4 +63,33 @@ func TestStats(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	e.Free()
+}
+
+// TestShared adds up what clients have moved through memory, those that have ended included.
+func TestShared(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	move := func(n uint64) *client.Client {
+		c := dialClient(t, client.Config{Path: s.Path(), Program: "prog"})
+		e := c.Stats().Alloc(connstats.EntryInfo{Key: wire.Key{Client: ap("10.2.0.1:40000"), Server: ap("10.2.0.2:80")}})
+		e.SetPath(connstats.PathMemory)
+		e.Set(connstats.ModeDirect, connstats.WhyNothing)
+		e.Counters()[0].Store(n)
+		return c
+	}
+	sent := func() uint64 { return s.Shared()[ap("10.2.0.2:0").Addr()].Sent.Bytes }
+	first := move(100)
+	move(11)
+	if n := sent(); n != 111 {
+		t.Errorf("%d bytes, want 111", n)
+	}
+	first.Close()
+	for end := time.Now().Add(3 * time.Minute); len(s.Connections()) != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the client stays")
+		}
+	}
+	if n := sent(); n != 111 {
+		t.Errorf("%d bytes when a client has ended, want 111", n)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
 )
 
@@ -46,11 +47,13 @@ func (s *Server) share() int { return descriptorLimit() / 2 }
 
 // dismiss removes a session and all that it has.
 func (s *Server) dismiss(c *session) {
+	moved := connstats.Sum(c.tableFd())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.user == nil { // not admitted
 		return
 	}
+	sumInto(s.shared.past, moved)
 	for _, l := range c.listeners {
 		s.removeListenerLocked(l)
 	}

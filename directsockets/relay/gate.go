@@ -90,13 +90,6 @@ func (e *Engine) Gate(packet []byte) *Gate {
 	return gate
 }
 
-// Carries reports whether the Engine has a connection of a program here.
-func (e *Engine) Carries(local, remote netip.AddrPort) bool {
-	e.gates.mu.RLock()
-	defer e.gates.mu.RUnlock()
-	return e.gates.of[flow{local, remote}] != nil
-}
-
 // Hold takes a packet, as a function that sends it, which is called when it may pass, at
 // once or from any goroutine. False: it was dropped.
 func (e *Engine) Hold(g *Gate, send func()) bool {

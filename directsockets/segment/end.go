@@ -207,7 +207,7 @@ func (e *End) departed(a uint32) error {
 		return ErrClosed
 	case !e.gone.Load():
 		return nil
-	case e.peer.flags.Load()&flagRelayed != 0: // a node that died: what was on its way is lost
+	case e.Relayed(): // a node that died: what was on its way is lost
 		return ErrReset
 	}
 	return ErrClosed
@@ -215,9 +215,11 @@ func (e *End) departed(a uint32) error {
 
 // Lost reports whether the node that stands for a program on another host was lost: what
 // was on its way is, too, and may not be followed by what comes on the shadow.
-func (e *End) Lost() bool {
-	return e.peer.flags.Load()&flagRelayed != 0 && e.Err() == ErrReset
-}
+func (e *End) Lost() bool { return e.Relayed() && e.Err() == ErrReset }
+
+// Relayed reports whether the other side is a node, in place of a program that the fabric
+// leads to. Of a client it is known when it is Attached.
+func (e *End) Relayed() bool { return e.peer.flags.Load()&flagRelayed != 0 }
 
 // breach ends the use of the segment. The peer finds its doorbell at end of file.
 func (e *End) breach() error {

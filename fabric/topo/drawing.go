@@ -21,9 +21,22 @@ type Drawing struct {
 	// Peak is the load in bytes that is drawn darkest, so that drawings can be compared.
 	// 0: the largest that there is.
 	Peak uint64
+	// Shared is what has gone past the links, through shared memory.
+	Shared []Shared
 	// Missing are nodes that are not there, in ascending order. They are marked.
 	Missing []fabric.NodeID
 }
+
+// Shared is what programs behind a node have sent to those behind another one of the host, or
+// the same, through memory that both map: it is on no link.
+type Shared struct {
+	From     fabric.NodeID `json:"from"`
+	To       fabric.NodeID `json:"to"`
+	Bytes    uint64        `json:"bytes"`
+	Messages uint64        `json:"messages"`
+}
+
+func (s Shared) String() string { return fmt.Sprintf("%d to %d", s.From, s.To) }
 
 // missing reports whether a node is not there.
 func (d *Drawing) missing(n fabric.NodeID) bool {

@@ -63,6 +63,16 @@ busiest                       packets        bytes
 3.7 to 20.x-                       10       1.4 kB
 all links (4 in use)              620     309.9 kB
 `},
+		{topo.Drawing{Topology: mesh(t, "2"), Shared: []topo.Shared{{From: 1, To: 0, Bytes: 3 << 20, Messages: 17}, {From: 1, To: 1, Bytes: 4, Messages: 1}}}, `mesh 2: 2 nodes, 1 links
+
+ 0 -.- 1
+
+no traffic
+
+shared memory, no link       messages        bytes
+1 to 0                             17       3.1 MB
+1 to 1                              1          4 B
+`},
 	} {
 		var b strings.Builder
 		if err := tt.d.WriteText(&b); err != nil {

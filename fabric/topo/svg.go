@@ -11,7 +11,7 @@ import (
 
 // WriteSVG writes the drawing as SVG. Each direction of a link is a line of its
 // own, to the right of the other as seen by the packets; the more it has carried,
-// the darker and wider. Links that go round a torus are drawn as a dashed stub at
+// the darker and wider; what has gone through shared memory is dotted. Links that go round a torus are drawn as a dashed stub at
 // both ends. Nodes that are missing are dashed. Pointing at a line shows its numbers.
 func (d *Drawing) WriteSVG(w io.Writer) error {
 	t := d.Topology
@@ -52,6 +52,7 @@ func (p *painter) paint() {
 	for i := range p.Topology.links {
 		p.link(i)
 	}
+	p.shared()
 	p.printf("</g>\n<g font-size=\"10\" text-anchor=\"middle\" fill=\"#222\">\n")
 	for i, n := range p.Topology.nodes {
 		p.node(p.at[i], n)
@@ -119,6 +120,23 @@ func (p *painter) line(channel int, a, b point, style string) {
 	from, to := p.ends(channel)
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %d packets, %s</title></line>`+"\n",
 		a.x, a.y, b.x, b.y, Colour(level), 1.4+2.6*level, style, from, to, c.Packets, BytesText(c.Bytes))
+}
+
+// shared draws what has gone past the links, dotted; within a node round it.
+func (p *painter) shared() {
+	const look = `stroke="#2b7a78" stroke-width="1.6" stroke-dasharray="0.1 3.5" fill="none"`
+	for _, s := range p.Shared {
+		if !p.Topology.Has(s.From) || !p.Topology.Has(s.To) {
+			continue
+		}
+		a, b := p.at[p.Topology.at(s.From)], p.at[p.Topology.at(s.To)]
+		shape := fmt.Sprintf(`M%.1f %.1fa%.0f %.0f 0 1 0 0.1 0`, a.x, a.y-nodeRadius-4, nodeRadius+4, nodeRadius+4)
+		if s.From != s.To {
+			bow := a.between(b).plus(a.toward(b).right().times(14))
+			shape = fmt.Sprintf(`M%.1f %.1fQ%.1f %.1f %.1f %.1f`, a.x, a.y, bow.x, bow.y, b.x, b.y)
+		}
+		p.printf(`<path d="%s" %s><title>%v in shared memory, on no link: %d messages, %s</title></path>`+"\n", shape, look, s, s.Messages, BytesText(s.Bytes))
+	}
 }
 
 func (p *painter) cut(i int, a, b point) {

@@ -16,7 +16,7 @@ import (
 // equal z after the other; a free topology as a list of nodes with their links. The
 // marks on a link say how much its busier direction has carried: 1 to 9 in
 // proportion to the busiest of all, "." nothing, "x" cut. "!" stands at nodes that
-// are missing. Then come the busiest directions in numbers.
+// are missing. Then come the busiest directions in numbers, and what has gone through shared memory.
 func (d *Drawing) WriteText(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {
@@ -35,6 +35,7 @@ func (d *Drawing) WriteText(w io.Writer) error {
 		fmt.Fprintf(b, "%d of %d nodes are not there (!)\n\n", n, len(t.nodes))
 	}
 	p.busiest(10)
+	p.shared()
 	return b.Flush() // the first error of all writes
 }
 
@@ -158,6 +159,17 @@ func (p *writer) busiest(most int) {
 		p.row(fmt.Sprintf("%v to %v", from, to), p.counts(c))
 	}
 	p.row(fmt.Sprintf("all links (%d in use)", len(channels)), p.total())
+}
+
+// shared lists what has gone past the links.
+func (p *writer) shared() {
+	if len(p.Shared) == 0 {
+		return
+	}
+	fmt.Fprintf(p.w, "\n%-24s %12s %12s\n", "shared memory, no link", "messages", "bytes")
+	for _, s := range p.Shared {
+		p.row(s.String(), Counts{Packets: s.Messages, Bytes: s.Bytes})
+	}
 }
 
 func (p *writer) row(name string, c Counts) {

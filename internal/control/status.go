@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/counter"
 	"exnet/napi"
 )
@@ -35,6 +36,7 @@ type Status struct {
 	Neighbors []Neighbor    `json:"neighbors"`
 	Routes    []Route       `json:"routes"`
 	Peers     []Peer        `json:"peers"`
+	Shared    []Shared      `json:"shared"`
 	Groups    []Group       `json:"groups"`
 	Receive   ReceiveStatus `json:"receive"`
 	Counters  counter.List  `json:"counters"`
@@ -99,6 +101,13 @@ type Peer struct {
 	RTTMicros uint64 `json:"rtt_micros,omitempty"`
 	TxRate    uint64 `json:"tx_rate,omitempty"`
 	RxRate    uint64 `json:"rx_rate,omitempty"`
+}
+
+// Shared is what programs behind this node have exchanged with those behind a node, this one or
+// another of the host, by direct sockets in shared memory: no link carries it.
+type Shared struct {
+	Node int `json:"node"`
+	connstats.Total
 }
 
 // Group is an IP multicast group that has members.

@@ -15,7 +15,10 @@ type Topology struct {
 	Dims  string          `json:"dims,omitempty"` // of a torus or mesh: 4x4x4
 	Nodes []fabric.NodeID `json:"nodes"`
 	Links []TopologyLink  `json:"links"`
-	Cut   []Ends          `json:"cut,omitempty"` // links that are down
+	Cut   []Ends          `json:"cut,omitempty"`   // links that are down
+	Peers []fabric.NodeID `json:"peers,omitempty"` // nodes that the one that was asked is linked with
+	// Shared is what direct sockets have moved through shared memory, on no link.
+	Shared []topo.Shared `json:"shared,omitempty"`
 }
 
 // TopologyLink is a link: its two ends, and what has crossed it from A to B and

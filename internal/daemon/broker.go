@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 	"exnet/fabric/emp"
 	"exnet/internal/accept"
 	"exnet/internal/control"
+	"exnet/internal/counter"
 	"exnet/internal/ctxend"
 	"exnet/internal/hostnet"
 
@@ -273,17 +275,49 @@ func (d *Daemon) Sockets() *control.Sockets {
 	s := &control.Sockets{Node: int(d.member.ID()), Connections: []connstats.Connection{}}
 	if b := d.sockets.broker(); b != nil {
 		s.Broker, s.Connections, s.SetUp = b.Path(), b.Connections(), b.SetUpTimes()
-		for i := range s.Connections {
-			c := &s.Connections[i]
-			switch {
-			case c.Mode != connstats.ModeDirect.String():
-				c.Path = "tcp"
-			case d.carrier.engine.Carries(c.Local, c.Remote):
-				c.Path = "fabric"
-			default:
-				c.Path = "shm"
-			}
-		}
 	}
 	return s
+}
+
+// shared returns what programs here have moved through shared memory, by the node of the other
+// end, in ascending order. Connections from and to other addresses, such as those of the
+// loopback interface, do not concern the fabric.
+func (d *Daemon) shared() []control.Shared {
+	list := []control.Shared{}
+	b := d.sockets.broker()
+	if b == nil {
+		return list
+	}
+	totals := make(map[int]connstats.Total)
+	for a, t := range b.Shared() {
+		node, known := d.owner(a)
+		if !known && d.sockets.has(a) {
+			node, known = uint16(d.member.ID()), true
+		}
+		if known {
+			totals[int(node)] = totals[int(node)].Plus(t)
+		}
+	}
+	for node, t := range totals {
+		list = append(list, control.Shared{Node: node, Total: t})
+	}
+	slices.SortFunc(list, func(a, b control.Shared) int { return a.Node - b.Node })
+	return list
+}
+
+// has reports whether the interface has an address.
+func (s *sockets) has(a netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.addrs, a)
+}
+
+// addShared adds it to the counters.
+func addShared(c *counter.List, shared []control.Shared) {
+	for _, s := range shared {
+		c.Add(fmt.Sprintf("shared.node%d.", s.Node), func(yield func(string, uint64) bool) {
+			_ = yield("bytes_received", s.Received.Bytes) && yield("bytes_sent", s.Sent.Bytes) &&
+				yield("messages_received", s.Received.Messages) && yield("messages_sent", s.Sent.Messages)
+		})
+	}
 }

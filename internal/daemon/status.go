@@ -42,6 +42,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 		RealTime: d.realtime.Load(),
 		FastPath: !d.cfg.NoFastPath,
 		Peers:    d.peers(),
+		Shared:   d.shared(),
 		Groups:   []control.Group{},
 		Receive:  d.receive(),
 		Counters: d.node.Counters(),
@@ -58,6 +59,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 	d.addSockets(&s.Counters)
 	s.Counters.Add("ports.", counter.All(d.ports.server.Stats()))
 	d.addCarrier(&s.Counters)
+	addShared(&s.Counters, s.Shared)
 	if d.exporter != nil {
 		s.Metrics = d.exporter.url()
 	}

@@ -7,6 +7,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/crossbar"
+	"exnet/fabric/emp"
 	"exnet/fabric/link"
 	"exnet/fabric/nic"
 	"exnet/fabric/topo"
@@ -93,6 +94,16 @@ func (d *Daemon) Topology() *control.Topology {
 	}
 	t := control.NewTopology(d.cfg.Topology, d.crossbars.Load().Links())
 	t.Cut = control.CutLinks(d.crossbars.Routes())
+	for _, p := range d.known() {
+		if p.State == emp.Up {
+			t.Peers = append(t.Peers, p.Node)
+		}
+	}
+	for _, s := range d.shared() {
+		if s.Sent.Messages > 0 { // what is received is the other one's to tell
+			t.Shared = append(t.Shared, topo.Shared{From: d.nic.ID(), To: fabric.NodeID(s.Node), Bytes: s.Sent.Bytes, Messages: s.Sent.Messages})
+		}
+	}
 	return t
 }
 

@@ -51,7 +51,12 @@ func choice(c *connstats.Connection) string {
 	switch {
 	case direct && left:
 		text = "direct, then tcp"
-	case direct, c.Mode == connstats.ModeDirect.String():
+	case !direct && c.Mode != connstats.ModeDirect.String():
+	case c.Via == connstats.PathMemory:
+		return "direct: both ends share memory"
+	case c.Via == connstats.PathFabric:
+		return "direct: through the fabric, as the client's node asks (exn-tun up --direct)"
+	default:
 		return "direct"
 	}
 	if c.Why != connstats.WhyNothing {

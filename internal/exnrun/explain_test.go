@@ -104,6 +104,7 @@ func TestTap(t *testing.T) {
 	w.look(live)
 	direct.Counters()[0].Store(12345678)
 	direct.Counters()[4].Store(7)
+	direct.SetPath(connstats.PathFabric)
 	direct.Set(connstats.ModeDirect, connstats.WhyNothing)
 	w.look(live)
 	w.look(live)
@@ -114,7 +115,7 @@ func TestTap(t *testing.T) {
 	want := []string{
 		"10.2.0.1:1000 -> 10.2.0.2:80: tcp",
 		"10.2.0.2:80 <- [::1]:1001: tcp: a rule says tcp",
-		"10.2.0.1:1000 -> 10.2.0.2:80: direct",
+		"10.2.0.1:1000 -> 10.2.0.2:80: direct: through the fabric, as the client's node asks (exn-tun up --direct)",
 		"10.2.0.1:1000 -> 10.2.0.2:80: direct, then tcp: the peer has ended or gone back to TCP",
 	}
 	for i := range max(len(want), len(lines)) {

@@ -27,7 +27,7 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	messages := []string{"local|remote||VELO|VELO_LAST|RMA_INFO|RMA_AVAIL|SHUTDOWN|DEMOTE|zero copy"}
 	for _, c := range s.Connections {
 		lines = append(lines, fmt.Sprintf("%v|%v|%s|%s|%d|%s|%s|%s|%s|%s|%s", c.Local, c.Remote, pick(c.Server, "server", "client"),
-			c.Mode+pick(c.Path == "fabric", ", fabric", "")+pick(c.Reason == "", "", " ("+c.Reason+")"), c.Device, processOf(c),
+			c.Mode+throughOf(c)+pick(c.Reason == "", "", " ("+c.Reason+")"), c.Device, processOf(c),
 			bytesOf(c.Sent.DirectBytes), bytesOf(c.Sent.ShadowBytes),
 			bytesOf(c.Received.DirectBytes), bytesOf(c.Received.ShadowBytes), fillOf(c)))
 		messages = append(messages,
@@ -38,6 +38,17 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	if all {
 		t.rows("messages", messages...)
 	}
+}
+
+// throughOf says what a direct connection goes through, and why that is not memory.
+func throughOf(c connstats.Connection) string {
+	switch c.Path {
+	case connstats.PathMemory.String():
+		return ", shm"
+	case connstats.PathFabric.String():
+		return ", fabric (--direct)"
+	}
+	return ""
 }
 
 // processOf names the owner of a connection.

@@ -39,6 +39,7 @@ func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeNeighbors(&t, s.Neighbors)
 	writeRoutes(&t, s.Routes)
 	writePeers(&t, s.Peers)
+	writeShared(&t, s.Shared)
 	if s.Ethernet != nil {
 		writeStations(&t, s.Ethernet.Stations)
 	}
@@ -182,6 +183,17 @@ func writePeers(t *table, peers []control.Peer) {
 			pick(len(addrs) == 0, "-", strings.Join(addrs, " ")), pick(p.Endpoint == "", "this host", p.Endpoint), pick(p.Error == "", "-", p.Error)))
 	}
 	t.rows("peers", lines...)
+}
+
+// writeShared writes what goes past the links, if there is any.
+func writeShared(t *table, shared []control.Shared) {
+	lines := []string{"node|sent|messages|received|messages"}
+	for _, s := range shared {
+		lines = append(lines, fmt.Sprintf("%d|%s|%d|%s|%d", s.Node, bytesOf(s.Sent.Bytes), s.Sent.Messages, bytesOf(s.Received.Bytes), s.Received.Messages))
+	}
+	if len(shared) > 0 {
+		t.rows("direct sockets in shared memory, on no link", lines...)
+	}
 }
 
 func writeStations(t *table, stations []control.Station) {

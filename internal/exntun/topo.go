@@ -36,7 +36,8 @@ func newTopo() *cobra.Command {
 		Long: `Draws how a fabric is wired. Without a topology in the flags it asks the nodes
 that are up on this host, which were started with exn-tun up --topology: each
 link is drawn with what it has carried, and nodes that are not up are marked.
-With --node it shows what this node has sent and fetched.`,
+What direct sockets have moved through shared memory is on no link, and said
+apart. With --node it shows what this node has sent and fetched.`,
 		Example: `exn-tun topo --torus 4x4x4
 exn-tun topo --file lab.toml --svg lab.svg
 exn-tun topo --fabric lab
@@ -98,11 +99,13 @@ type fabricTopology struct {
 	topo   *topo.Topology
 	load   []topo.LinkLoad
 	cut    []control.Ends // of any node
-	routes *topo.Routes   // nil: no link is cut
+	shared []topo.Shared  // of all
+	peers  []fabric.NodeID
+	routes *topo.Routes // nil: no link is cut
 }
 
 func (f *fabricTopology) drawing() *topo.Drawing {
-	return &topo.Drawing{Topology: f.topo, Load: f.load, Missing: f.Missing, Routes: f.routes}
+	return &topo.Drawing{Topology: f.topo, Load: f.load, Shared: f.shared, Missing: f.Missing, Routes: f.routes}
 }
 
 // topologyOf asks the nodes that are meant, and adds up what they have put on the
@@ -132,14 +135,16 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 	if err != nil {
 		return nil, err
 	}
-	present := make([]fabric.NodeID, len(all))
-	for i, n := range all {
-		present[i] = n.Node
+	present := f.peers // nodes of other hosts, too
+	for _, n := range all {
+		present = append(present, n.Node)
 	}
+	slices.Sort(present)
+	present = slices.Compact(present)
 	f.Missing, _ = f.topo.Compare(present)
 	cut := f.cut
 	f.Topology = control.NewTopology(f.topo, f.load)
-	f.Cut = cut
+	f.Cut, f.Topology.Shared = cut, f.shared
 	f.routes, err = routesWithout(f.topo, cut)
 	return &f, err
 }
@@ -167,6 +172,7 @@ func (f *fabricTopology) add(n fabric.NodeID, t *control.Topology) error {
 			f.cut = append(f.cut, l)
 		}
 	}
+	f.shared, f.peers = append(f.shared, t.Shared...), append(f.peers, t.Peers...)
 	if f.topo == nil {
 		f.topo, f.load = built, load
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"exnet/arp"
+	"exnet/directsockets/broker/connstats"
 	"exnet/fabric"
 	"exnet/fabric/link/wire"
 	"exnet/internal/cli"
@@ -188,6 +189,7 @@ func TestStatusText(t *testing.T) {
 			{Node: 3, State: "up", Hops: 1, Since: now, Links: 2, MTU: 65535, Link: "stream", Endpoint: "192.0.2.3:4791", Key: "SHA256:x", RTTMicros: 87, TxRate: 3 << 20},
 			{Node: 7, State: "connecting", Since: now, MTU: 1500, Error: "no memory"},
 		},
+		Shared: []control.Shared{{Node: 2, Total: connstats.Total{Sent: connstats.Amount{Bytes: 3 << 20, Messages: 17}, Received: connstats.Amount{Bytes: 5, Messages: 1}}}},
 		Groups: []control.Group{{Addr: netip.MustParseAddr("239.1.1.1"), Group: 5, Members: []int{1, 2}}},
 		Receive: control.ReceiveStatus{Mode: napi.ModeNAPI, CoalesceUsecs: 50, CoalesceFrames: 8, Units: []control.Unit{
 			{Name: "velo", Budget: 64, Interrupts: 10, Coalesced: 3, Polls: 12, Frames: 30, ITR: "off", WorkPerPoll: [napi.WorkBuckets]uint64{2, 4, 6}},

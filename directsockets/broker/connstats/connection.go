@@ -20,11 +20,10 @@ type Connection struct {
 	Server  bool           `json:"server"` // this end accepted
 	Mode    string         `json:"mode"`
 	Reason  string         `json:"reason,omitempty"` // why it is in this mode
-	// Path is what carries its bytes: shm, fabric or tcp. Its node knows; "": nobody asked it.
-	Path   string    `json:"path,omitempty"`
-	Device int       `json:"virtual_device"`
-	FD     int       `json:"fd"`
-	Since  time.Time `json:"since"`
+	Path    string         `json:"path"`             // what carries its bytes: shm, fabric or tcp
+	Device  int            `json:"virtual_device"`
+	FD      int            `json:"fd"`
+	Since   time.Time      `json:"since"`
 
 	Sent     Traffic `json:"sent"`
 	Received Traffic `json:"received"`
@@ -40,6 +39,7 @@ type Connection struct {
 	Entry int    `json:"-"`
 	Seq   uint32 `json:"-"`
 	Why   Why    `json:"-"` // Reason as a number
+	Via   Path   `json:"-"` // what carries or has carried what was direct
 }
 
 // Traffic is what went one way.
@@ -59,37 +59,53 @@ type Traffic struct {
 // What is no table, or changes hands, is left out, and so is what is beyond limit. It reads
 // the file, and does not map it: so no page comes into being by being looked at.
 func Read(fd, limit int) []Connection {
+	var all []Connection
+	scan(fd, func(index int, seq uint32, b []byte) bool {
+		if len(all) >= limit {
+			return false
+		}
+		if Mode(b[entryModeOff]) != modeSum {
+			c := parseEntry(b)
+			c.Entry, c.Seq = index, seq
+			all = append(all, c)
+		}
+		return true
+	})
+	return all
+}
+
+// scan calls f with each entry that is in use and does not change hands, until it returns
+// false. It lends b.
+func scan(fd int, f func(index int, seq uint32, b []byte) bool) {
 	entries, _, err := readHeader(fd)
 	if err != nil {
-		return nil
+		return
 	}
 	const batch = 64
-	var all []Connection
 	buf, again := make([]byte, batch*entryLen), make([]byte, batch*entryLen)
 	end := int64(statsHeaderLen + entries*entryLen)
-	for off := int64(statsHeaderLen); off < end && len(all) < limit; {
+	for off := int64(statsHeaderLen); off < end; {
 		// Beyond what was never touched.
 		data, err := unix.Seek(fd, off, unix.SEEK_DATA)
 		if err != nil {
-			break // nothing follows
+			return // nothing follows
 		}
 		off += (data - off) / entryLen * entryLen
 		n := int(min(end-off, int64(len(buf))))
 		if n <= 0 || !readAll(fd, buf[:n], off) || !readAll(fd, again[:n], off) {
-			break
+			return
 		}
 		for at := 0; at < n; at += entryLen {
 			seq := binary.LittleEndian.Uint32(buf[at+entrySeqOff:])
 			if seq == 0 || seq&1 != 0 || binary.LittleEndian.Uint32(again[at+entrySeqOff:]) != seq {
 				continue
 			}
-			c := parseEntry(buf[at : at+entryLen])
-			c.Entry, c.Seq = int(off-statsHeaderLen+int64(at))/entryLen, seq
-			all = append(all, c)
+			if !f(int(off-statsHeaderLen+int64(at))/entryLen, seq, buf[at:at+entryLen]) {
+				return
+			}
 		}
 		off += int64(n)
 	}
-	return all[:min(len(all), limit)]
 }
 
 func readAll(fd int, b []byte, off int64) bool {
@@ -100,7 +116,7 @@ func readAll(fd int, b []byte, off int64) bool {
 func parseEntry(b []byte) Connection {
 	client, server := wire.ParseEnds(b[entryEndsOff:])
 	c := Connection{
-		Local: client, Remote: server, Server: b[entrySideOff] == 1,
+		Path: "tcp", Local: client, Remote: server, Server: b[entrySideOff] == 1,
 		Mode: Mode(b[entryModeOff]).String(), Reason: Why(b[entryReasonOff]).String(),
 		Device: int(b[entryDeviceOff]), FD: int(int32(binary.LittleEndian.Uint32(b[entryFDOff:]))),
 		Since: time.Unix(0, int64(binary.LittleEndian.Uint64(b[entryTimeOff:]))),
@@ -119,6 +135,9 @@ func parseEntry(b []byte) Connection {
 		}
 	}
 	c.Sent, c.Received = way(0), way(1)
+	if c.Via = Path(b[entryPathOff]); Mode(b[entryModeOff]) == ModeDirect && c.Via <= PathFabric {
+		c.Path = c.Via.String()
+	}
 	c.RingUsed, c.RingSize = n(16), n(17)
 	c.Sleeps, c.WakeUps, c.SpinHits, c.SpinFails = n(18), n(19), n(20), n(21)
 	return c

@@ -13,5 +13,10 @@
 // # Limits
 //
 // The table has room for MaxEntries connections. Any more keep their counters to
-// themselves. A process's statements about itself are not checked.
+// themselves. A process's statements about itself are not checked. What closed connections have
+// moved is kept by the other end's address, for 256 of them at most.
+//
+// # Exports
+//
+// Half of the names are the reasons, modes and paths of SPEC.md.
 package connstats

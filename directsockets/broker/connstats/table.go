@@ -3,6 +3,7 @@ package connstats
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -24,12 +25,14 @@ const (
 	statsHeaderLen  = 256
 
 	entryLen       = 256
-	entrySeqOff    = 0 // uint32
-	entryModeOff   = 4 // uint8
-	entrySideOff   = 5 // uint8
-	entryReasonOff = 6 // uint8
-	entryDeviceOff = 7 // uint8
-	entryFDOff     = 8 // uint32
+	entrySeqOff    = 0  // uint32
+	entryModeOff   = 4  // uint8
+	entrySideOff   = 5  // uint8
+	entryReasonOff = 6  // uint8
+	entryDeviceOff = 7  // uint8
+	entryFDOff     = 8  // uint32
+	entryPathOff   = 12 // uint8
+	entrySummedOff = 13 // uint8
 	entryEndsOff   = 16
 	entryTimeOff   = 56 // uint64, Unix ns
 	entryCountOff  = 64
@@ -55,6 +58,7 @@ const (
 	ModeDirect                  // in the segment
 	ModeDemoted                 // on the shadow again
 	ModeClosed
+	modeSum // no connection: what those that were closed have moved, see Sum
 )
 
 func (m Mode) String() string {
@@ -69,6 +73,26 @@ func (m Mode) String() string {
 		return "closed"
 	}
 	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// Path is what carries the bytes of a direct connection, or did before it was demoted.
+type Path uint8
+
+// The paths.
+const (
+	PathNone   Path = iota // it was not direct yet
+	PathMemory             // memory that both programs map
+	PathFabric             // the fabric: the other side of the segment is a node
+)
+
+func (p Path) String() string {
+	switch p {
+	case PathMemory:
+		return "shm"
+	case PathFabric:
+		return "fabric"
+	}
+	return ""
 }
 
 // Why says why a connection has its mode.
@@ -125,6 +149,8 @@ type Table struct {
 	free []int32 // +checklocks:mu
 	// next: those from here on were never used.
 	next int // +checklocks:mu
+	// sums: of closed connections, by the other end's address.
+	sums map[netip.Addr]*Entry // +checklocks:mu
 }
 
 // New makes a table; 0 entries: the default. keepClosed: closed connections can be
@@ -146,7 +172,7 @@ func New(entries int, keepClosed bool) (*Table, error) {
 	binary.LittleEndian.PutUint32(head[statsEntriesOff:], uint32(entries))
 	binary.LittleEndian.PutUint32(head[statsPIDOff:], uint32(os.Getpid()))
 	copy(head, statsMagic)
-	return &Table{seg: seg, n: entries, keep: keepClosed}, nil
+	return &Table{seg: seg, n: entries, keep: keepClosed, sums: make(map[netip.Addr]*Entry)}, nil
 }
 
 // Fd is the descriptor of the table's file, which it keeps; -1: it is closed.
@@ -205,8 +231,19 @@ func (s *Table) Alloc(info EntryInfo) *Entry {
 		e.words = make([]atomic.Uint64, entryLen/8)
 	} else {
 		e.stats = s
-		e.words = shm.Words(s.seg.Bytes(), statsHeaderLen+int(e.index)*entryLen, entryLen/8)
+		e.words = s.words(e.index)
 	}
+	e.begin(info, ModeTCP)
+	return e
+}
+
+// words are those of an entry.
+func (s *Table) words(index int32) []atomic.Uint64 {
+	return shm.Words(s.seg.Bytes(), statsHeaderLen+int(index)*entryLen, entryLen/8)
+}
+
+// begin makes an entry that of another connection.
+func (e *Entry) begin(info EntryInfo, m Mode) {
 	seq := uint32(e.words[0].Load()) | 1
 	e.words[0].Store(uint64(seq)) // it changes hands
 	for i := range e.words[1:] {
@@ -227,15 +264,20 @@ func (s *Table) Alloc(info EntryInfo) *Entry {
 	if seq == 0 { // which is unused
 		seq = 2
 	}
-	e.words[0].Store(uint64(seq) | uint64(ModeTCP)<<(8*entryModeOff) | side<<(8*entrySideOff) |
+	e.words[0].Store(uint64(seq) | uint64(m)<<(8*entryModeOff) | side<<(8*entrySideOff) |
 		uint64(info.Key.Server.Port()&0xf)<<(8*entryDeviceOff))
-	return e
 }
 
 // Set changes the mode and says why.
 func (e *Entry) Set(m Mode, w Why) {
 	const mask = 0xff<<(8*entryModeOff) | 0xff<<(8*entryReasonOff)
 	e.words[0].Store(e.words[0].Load()&^mask | uint64(m)<<(8*entryModeOff) | uint64(w)<<(8*entryReasonOff))
+}
+
+// SetPath says what carries the bytes, from the time on when it is direct.
+func (e *Entry) SetPath(p Path) {
+	w := &e.words[entryFDOff/8]
+	w.Store(w.Load()&(1<<32-1) | uint64(p)<<(8*(entryPathOff-entryFDOff)))
 }
 
 // Counters lends the counters until Free.
@@ -252,13 +294,14 @@ func (e *Entry) Free() {
 		return
 	}
 	e.stats = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sumLocked(e)
 	if s.keep {
 		e.words[0].Store(e.words[0].Load()&^(0xff<<(8*entryModeOff)) | uint64(ModeClosed)<<(8*entryModeOff))
 	} else { // the sequence goes on with the next one that has the entry
 		e.words[0].Store(uint64(uint32(e.words[0].Load()) | 1))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.free = append(s.free, e.index)
 }
 

@@ -230,6 +230,7 @@ bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
 /* With the direction's lock held: */
 void ds_break(struct ds_sock *s) DS_HIDDEN;        /* a breach */
 void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN; /* and rx_is: change of mode, statistics */
+void ds_say_direct(struct ds_sock *s) DS_HIDDEN;          /* to the statistics, with what it goes through */
 void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
 /* Looks for PROMOTE, FROZEN, CLOSED; brings tx_mode and rx_mode up to date. May write to the
  * shadow what is to be rolled back, as far as it takes it. */

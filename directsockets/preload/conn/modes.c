@@ -4,13 +4,18 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
+void ds_say_direct(struct ds_sock *s)
+{
+	ds_stats_direct(s->entry, ds_seg_peer_relayed(&s->seg) ? DS_PATH_FABRIC : DS_PATH_MEMORY);
+}
+
 /* With a direction's lock: the statistics follow the modes. */
 static void say_mode(struct ds_sock *s)
 {
 	const struct ds_shared *h = s->sh;
 
 	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
-		ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NOTHING);
+		ds_say_direct(s);
 	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry && ds_mode(&s->entry->mode) == DS_MODE_DIRECT)
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
 }

@@ -153,7 +153,7 @@ void ds_met(void)
 		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info)) && s->sh) {
 			s->seg.counters = ds_stats_counters(s->entry);
 			if (ds_has_segment(s))
-				ds_stats_say(s->entry, DS_MODE_DIRECT, DS_WHY_NOTHING);
+				ds_say_direct(s);
 		}
 	}
 }

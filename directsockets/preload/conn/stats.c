@@ -7,12 +7,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { ENTRIES = 16384, HEAD = 256 };
+enum { ENTRIES = 16384, HEAD = 256, SUMS = 256 };
 
 static int stats_fd = -1;
 static uint8_t *table;
 static uint32_t next_entry;
 static uint64_t nowhere[DS_COUNTERS];
+static struct ds_entry *sums[SUMS]; /* of closed connections, by the other end's address */
 
 /* The i-th entry of the table. */
 static struct ds_entry *entry(uint32_t i) { return (struct ds_entry *)(void *)(table + HEAD + (size_t)i * sizeof(struct ds_entry)); }
@@ -57,19 +58,26 @@ static void close_entry(struct ds_entry *e)
 	__atomic_store_n(&e->sequence, s ? s : 2, __ATOMIC_RELEASE);
 }
 
+/* An entry that nobody needs; NULL: there is none. */
+static struct ds_entry *unused(void)
+{
+	for (uint32_t tries = 0; tries < ENTRIES; tries++) {
+		struct ds_entry *e = entry(next_entry++ % ENTRIES);
+
+		if (e->sequence == 0 || e->mode == DS_MODE_CLOSED)
+			return e;
+	}
+	return NULL;
+}
+
 struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 {
-	struct ds_entry *e = NULL;
+	struct ds_entry *e;
 	struct timespec now;
 
 	if (ds_stats_fd() < 0)
 		return NULL;
-	for (uint32_t tries = 0; tries < ENTRIES; tries++) {
-		e = entry(next_entry++ % ENTRIES);
-		if (e->sequence == 0 || e->mode == DS_MODE_CLOSED)
-			break;
-		e = NULL;
-	}
+	e = unused();
 	if (!e)
 		return NULL;
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -79,6 +87,7 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	e->reason = DS_WHY_NOT_YET;
 	e->device = info->port[1] & 0xf;
 	e->fd = (uint32_t)fd;
+	e->path = e->summed = 0;
 	memcpy(e->addr, info->addr, sizeof e->addr);
 	memcpy(e->port, info->port, sizeof e->port);
 	e->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -87,10 +96,51 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	return e;
 }
 
+/* The sum of what connections to remote have moved through shared memory; NULL: there is no room for one. */
+static struct ds_entry *sum_of(const uint8_t *local, const uint8_t *remote)
+{
+	struct ds_entry *e;
+	int i;
+
+	for (i = 0; i < SUMS && sums[i]; i++)
+		if (memcmp(sums[i]->addr[1], remote, sizeof sums[i]->addr[1]) == 0)
+			return sums[i];
+	e = i < SUMS ? unused() : NULL;
+	if (!e)
+		return NULL;
+	open_entry(e);
+	memset(&e->mode, 0, sizeof *e - offsetof(struct ds_entry, mode));
+	e->mode = DS_MODE_SUM;
+	e->path = DS_PATH_MEMORY;
+	memcpy(e->addr[0], local, sizeof e->addr[0]);
+	memcpy(e->addr[1], remote, sizeof e->addr[1]);
+	close_entry(e);
+	sums[i] = e;
+	return e;
+}
+
+/* Adds what a connection has moved to the sum of its other end's address. */
+static void add_up(struct ds_entry *e)
+{
+	struct ds_entry *sum;
+
+	if (e->path != DS_PATH_MEMORY || e->counters[DS_C_SENT] + e->counters[DS_C_RECEIVED] == 0)
+		return;
+	sum = sum_of(e->addr[e->side & 1], e->addr[!(e->side & 1)]);
+	if (!sum)
+		return;
+	__atomic_store_n(&e->summed, 1, __ATOMIC_RELEASE); /* before: nobody counts it twice */
+	for (int i = 0; i < DS_COUNTERS; i++)
+		if (i != DS_C_RING_USED && i != DS_C_RING)
+			__atomic_fetch_add(&sum->counters[i], e->counters[i], __ATOMIC_RELEASE);
+}
+
 void ds_stats_put(struct ds_entry *e)
 {
-	if (e)
-		__atomic_store_n(&e->mode, DS_MODE_CLOSED, __ATOMIC_RELEASE);
+	if (!e)
+		return;
+	add_up(e);
+	__atomic_store_n(&e->mode, DS_MODE_CLOSED, __ATOMIC_RELEASE);
 }
 
 void ds_stats_child(void)
@@ -101,6 +151,7 @@ void ds_stats_child(void)
 	}
 	stats_fd = -1;
 	table = NULL;
+	memset(sums, 0, sizeof sums);
 }
 
 void ds_stats_say(struct ds_entry *e, int mode, int reason)
@@ -109,6 +160,13 @@ void ds_stats_say(struct ds_entry *e, int mode, int reason)
 		return;
 	__atomic_store_n(&e->reason, (uint8_t)reason, __ATOMIC_RELAXED);
 	__atomic_store_n(&e->mode, (uint8_t)mode, __ATOMIC_RELEASE);
+}
+
+void ds_stats_direct(struct ds_entry *e, int path)
+{
+	if (e)
+		__atomic_store_n(&e->path, (uint8_t)path, __ATOMIC_RELAXED);
+	ds_stats_say(e, DS_MODE_DIRECT, DS_WHY_NOTHING);
 }
 
 uint64_t *ds_stats_counters(struct ds_entry *e) { return e ? e->counters : nowhere; }

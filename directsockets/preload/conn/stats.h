@@ -4,20 +4,21 @@
 
 #include "segment/segment.h"
 
-enum { DS_MODE_TCP = 1, DS_MODE_DIRECT, DS_MODE_DEMOTED, DS_MODE_CLOSED };
+enum { DS_MODE_TCP = 1, DS_MODE_DIRECT, DS_MODE_DEMOTED, DS_MODE_CLOSED, DS_MODE_SUM };
+enum { DS_PATH_MEMORY = 1, DS_PATH_FABRIC };
 
 enum {
 	DS_WHY_NOTHING, DS_WHY_NOT_YET, DS_WHY_NO_BROKER, DS_WHY_NO_LISTENER, DS_WHY_RULE, DS_WHY_OFFERED, DS_WHY_REFUSED,
 	DS_WHY_NO_MEMORY, DS_WHY_PROGRAM, DS_WHY_PEER, DS_WHY_BREACH, DS_WHY_UNSUPPORTED_CALL, DS_WHY_ADDRESS_NOT_WANTED,
 	DS_WHY_NO_OFFER, DS_WHY_SHARED, DS_WHY_BUSY, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_STREAM, DS_WHY_VERSION,
-	DS_WHY_SILENT,
-	DS_WHY_NO_RULE,
+	DS_WHY_SILENT, DS_WHY_NO_RULE,
 };
 
 struct ds_entry {
 	uint32_t sequence;
 	uint8_t mode, side, reason, device;
-	uint32_t fd, zero;
+	uint32_t fd;
+	uint8_t path, summed, zero[2];
 	uint8_t addr[2][16];
 	uint16_t port[2];
 	uint32_t zero2;
@@ -39,6 +40,8 @@ void ds_stats_child(void) DS_HIDDEN;
 
 /* What has become of the connection. e may be NULL. */
 void ds_stats_say(struct ds_entry *e, int mode, int reason) DS_HIDDEN;
+/* It is direct, and through what: a DS_PATH_. */
+void ds_stats_direct(struct ds_entry *e, int path) DS_HIDDEN;
 /* Words for DS_COUNTERS; of e, or such that nobody reads. */
 uint64_t *ds_stats_counters(struct ds_entry *e) DS_HIDDEN;
 

@@ -20,7 +20,7 @@ func (p *exnPath) Setup(ctx context.Context) (err error) {
 		}
 	}()
 	var up [2]nodeUp
-	if err := p.start(ctx, nodeCommand, p.cfg, &up); err != nil {
+	if err := p.start(ctx, nil, nodeCommand, p.cfg, &up); err != nil {
 		return err
 	}
 	return p.join(up)

@@ -34,22 +34,22 @@ func (p *exnShmPath) Setup(ctx context.Context) (err error) {
 	var up [2]nodeUp
 	for i := range up {
 		job.Index = i
-		if err := p.start(ctx, daemonCommand, job, &up[i]); err != nil {
+		if err := p.start(ctx, nil, daemonCommand, job, &up[i]); err != nil {
 			return err
 		}
 	}
-	if err := p.link(ctx); err != nil {
+	if err := p.link(ctx, fabricDir(p.tmp)); err != nil {
 		return err
 	}
 	return p.join(up)
 }
 
-// link waits until each node has a link to the other.
-func (p *exnShmPath) link(ctx context.Context) error {
+// link waits until each node has a link to the other. They are to be asked in dirs.
+func (p *nodePath) link(ctx context.Context, dirs ...string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, linkTime, errors.New("the nodes did not find each other"))
 	defer cancel()
 	for {
-		if ok, err := linked(fabricDir(p.tmp)); ok || err != nil {
+		if ok, err := linked(dirs...); ok || err != nil {
 			return err
 		}
 		select {

@@ -14,7 +14,7 @@ import (
 // namespaces that share nothing but a veth pair, and over that a plain stream link.
 type exnStreamPath struct {
 	nodePath
-	hosts [2]*netns.NS
+	hosts hosts
 	ofi   bool // libfabric carries the link
 }
 
@@ -37,23 +37,13 @@ func (p *exnStreamPath) Setup(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	var veth [2]hostnet.VethEnd
-	for i := range veth {
-		if p.hosts[i], err = netns.New(); err != nil {
-			return err
-		}
-		veth[i] = hostnet.VethEnd{
-			NS: p.hosts[i], Name: "veth0",
-			Config: hostnet.LinkConfig{Addrs: []netip.Prefix{netip.PrefixFrom(hostAddr(i), 24)}},
-		}
-	}
-	if err := hostnet.CreateVeth(veth[0], veth[1]); err != nil {
+	if err := p.hosts.open(); err != nil {
 		return err
 	}
 	var up [2]nodeUp
 	for i := range up { // the first listens when it is up, the second is linked
 		job := streamJob{Node: p.cfg, Index: i, Host: p.hosts[i].Path(), OFI: p.ofi}
-		if err := p.start(ctx, streamCommand, job, &up[i]); err != nil {
+		if err := p.start(ctx, nil, streamCommand, job, &up[i]); err != nil {
 			return err
 		}
 	}
@@ -62,12 +52,34 @@ func (p *exnStreamPath) Setup(ctx context.Context) (err error) {
 
 // Close ends the nodes and removes the namespaces.
 func (p *exnStreamPath) Close() error {
-	errs := []error{p.nodePath.Close()}
-	for _, ns := range p.hosts {
+	return errors.Join(p.nodePath.Close(), p.hosts.close())
+}
+
+// hosts are two namespaces that share nothing but a veth pair.
+type hosts [2]*netns.NS
+
+// open makes them. After a failure only close may be called.
+func (h *hosts) open() (err error) {
+	var veth [2]hostnet.VethEnd
+	for i := range veth {
+		if h[i], err = netns.New(); err != nil {
+			return err
+		}
+		veth[i] = hostnet.VethEnd{
+			NS: h[i], Name: "veth0",
+			Config: hostnet.LinkConfig{Addrs: []netip.Prefix{netip.PrefixFrom(hostAddr(i), 24)}},
+		}
+	}
+	return hostnet.CreateVeth(veth[0], veth[1])
+}
+
+func (h *hosts) close() error {
+	var errs []error
+	for _, ns := range h {
 		if ns != nil {
 			errs = append(errs, ns.Close())
 		}
 	}
-	p.hosts = [2]*netns.NS{}
+	*h = hosts{}
 	return errors.Join(errs...)
 }

@@ -54,11 +54,11 @@ func newNodePath(cfg NodeConfig) nodePath {
 // Info implements Path.
 func (p *nodePath) Info() Info { return p.cfg.info(p.mtu) }
 
-// start starts a worker for nodes, and stores what it notes of them in what up
-// points to.
-func (p *nodePath) start(ctx context.Context, command string, job, up any) error {
+// start starts a worker for nodes in a namespace (nil: this one), and stores what it notes
+// of them in what up points to.
+func (p *nodePath) start(ctx context.Context, ns *netns.NS, command string, job, up any) error {
 	// It outlives ctx, so that Close can end it in order.
-	w, err := worker.Start(context.WithoutCancel(ctx), nil, command, job)
+	w, err := worker.Start(context.WithoutCancel(ctx), ns, command, job)
 	if err != nil {
 		return err
 	}

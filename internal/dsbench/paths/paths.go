@@ -93,6 +93,7 @@ func Kinds() []Kind {
 		{Name: "ds-zcopy", About: "direct sockets between registered buffers, without a copy into a ring", Open: newDS(tcpbench.ZeroCopy), Lacks: []tcpbench.Kind{tcpbench.CRR}},
 		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: newDSExn(tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newExnStream, Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: newDSFabric, Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		{Name: "exn-ofi", About: "the same, but libfabric's provider tcp carries the link", Open: newExnOFI, Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		rawKind("velo", "VELO messages of the emulated NIC, both nodes in one process", rawbench.VELO, false),
 		rawKind("velo-shm", "VELO messages, with a process for each node", rawbench.VELO, true),

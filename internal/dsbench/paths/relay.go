@@ -26,7 +26,7 @@ func (p *relayPath) Setup(ctx context.Context) (err error) {
 		}
 	}()
 	var up [2]nodeUp
-	if err := p.start(ctx, relayCommand, p.cfg, &up); err != nil {
+	if err := p.start(ctx, nil, relayCommand, p.cfg, &up); err != nil {
 		return err
 	}
 	return p.join(up)

@@ -1,0 +1,112 @@
+package connstats
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"exnet/directsockets/broker/wire"
+)
+
+// Total is what connections to one address have moved through memory that both programs map,
+// where no link of the fabric sees it.
+type Total struct {
+	Sent     Amount `json:"sent"`
+	Received Amount `json:"received"`
+}
+
+// Amount is what went one way.
+type Amount struct {
+	Bytes    uint64 `json:"bytes"`
+	Messages uint64 `json:"messages"` // VELO, VELO_LAST and RMA_INFO
+}
+
+// Plus is the sum of two.
+func (t Total) Plus(u Total) Total {
+	return Total{t.Sent.plus(u.Sent), t.Received.plus(u.Received)}
+}
+
+// Max is the larger one of each number.
+func (t Total) Max(u Total) Total {
+	return Total{t.Sent.max(u.Sent), t.Received.max(u.Received)}
+}
+
+func (a Amount) max(b Amount) Amount {
+	return Amount{max(a.Bytes, b.Bytes), max(a.Messages, b.Messages)}
+}
+func (a Amount) plus(b Amount) Amount { return Amount{a.Bytes + b.Bytes, a.Messages + b.Messages} }
+
+// maxSums is how many other ends' addresses a table keeps sums of, at most a quarter of its
+// entries.
+const maxSums = 256
+
+// gauge is the first of the two counters that have no sum: use and size of the ring.
+const gauge = 16
+
+// sumLocked adds what a connection that is closed has moved to that of its other end's
+// address. Nobody else has the entry.
+//
+// +checklocks:s.mu
+func (s *Table) sumLocked(e *Entry) {
+	count := e.Counters()
+	if Path(e.words[entryFDOff/8].Load()>>(8*(entryPathOff-entryFDOff))&0xff) != PathMemory || count[0].Load()+count[1].Load() == 0 {
+		return
+	}
+	local, remote := e.addrs()
+	sum := s.sums[remote]
+	if sum == nil {
+		if len(s.sums) >= min(maxSums, s.n/4) {
+			return
+		}
+		index := s.takeLocked()
+		if index < 0 {
+			return
+		}
+		sum = &Entry{index: index, words: s.words(index)}
+		sum.begin(EntryInfo{Key: wire.Key{Client: netip.AddrPortFrom(local, 0), Server: netip.AddrPortFrom(remote, 0)}}, modeSum)
+		sum.SetPath(PathMemory)
+		s.sums[remote] = sum
+	}
+	to := sum.Counters()
+	e.words[entryFDOff/8].Or(1 << (8 * (entrySummedOff - entryFDOff))) // before: nobody counts it twice
+	for i := range to {
+		if i != gauge && i != gauge+1 {
+			to[i].Add(count[i].Load())
+		}
+	}
+}
+
+// addrs are those of both ends.
+func (e *Entry) addrs() (local, remote netip.Addr) {
+	var ends [40]byte
+	for i := range len(ends) / 8 {
+		binary.LittleEndian.PutUint64(ends[8*i:], e.words[entryEndsOff/8+i].Load())
+	}
+	client, server := wire.ParseEnds(ends[:])
+	if e.words[0].Load()>>(8*entrySideOff)&0xff == 1 {
+		client, server = server, client
+	}
+	return client.Addr(), server.Addr()
+}
+
+// Sum adds up what the connections in a client's statistics have moved through shared memory,
+// closed ones included, by the address of the other end. It borrows fd. It is never too much:
+// a connection that is closed while it is added up may be missing.
+func Sum(fd int) map[netip.Addr]Total {
+	sums := make(map[netip.Addr]Total)
+	add := func(b []byte) {
+		if c := parseEntry(b); c.Via == PathMemory {
+			sums[c.Remote.Addr()] = sums[c.Remote.Addr()].Plus(Total{c.Sent.amount(), c.Received.amount()})
+		}
+	}
+	for _, of := range []bool{true, false} { // a connection's entry says first that it is among a sum
+		scan(fd, func(_ int, _ uint32, b []byte) bool {
+			if (Mode(b[entryModeOff]) == modeSum) == of && b[entrySummedOff] == 0 {
+				add(b)
+			}
+			return true
+		})
+	}
+	return sums
+}
+
+func (t Traffic) amount() Amount { return Amount{t.DirectBytes, t.VELO + t.VELOLast + t.RMAInfo} }
