@@ -151,8 +151,10 @@ struct ds_peer {
 	uint64_t sent[DS_SENT];
 };
 
-/* s, a client by fd, begins and ends to have a server. With the lock of setup. */
-void ds_peer_get(struct ds_sock *s, int fd) DS_HIDDEN;
+/* s, a client, begins and ends to have a server: with the lock of setup. True if that is told of sends; then it is
+ * noted that s has sent nothing yet, if it has not, and there is room for that. */
+bool ds_peer_get(struct ds_sock *s) DS_HIDDEN;
+void ds_peer_made(struct ds_sock *s) DS_HIDDEN;
 void ds_peer_put(struct ds_sock *s) DS_HIDDEN;
 /* In the child of a fork: what the parent sends on what both have is not known. */
 void ds_peer_fork_child(void) DS_HIDDEN;

@@ -32,8 +32,7 @@ static bool is_of(uint64_t word, const struct ds_sock *s)
 	return (word & PORT) == s->info.port[0];
 }
 
-/* Notes that s has sent nothing yet, if there is room for that. With the lock of setup. */
-static void note_made(struct ds_sock *s)
+void ds_peer_made(struct ds_sock *s)
 {
 	struct ds_peer *p = s->peer;
 
@@ -47,10 +46,9 @@ static void note_made(struct ds_sock *s)
 	__atomic_fetch_add(&p->notes, 1, __ATOMIC_RELEASE);
 }
 
-void ds_peer_get(struct ds_sock *s, int fd)
+bool ds_peer_get(struct ds_sock *s)
 {
 	struct ds_peer *p, *spare = NULL;
-	uint64_t sent;
 
 	for (p = peers; p < peers + PEERS; p++) {
 		if (p->users && p->port == s->info.port[1] && !memcmp(p->addr, s->info.addr[1], sizeof p->addr))
@@ -60,7 +58,7 @@ void ds_peer_get(struct ds_sock *s, int fd)
 	}
 	if (p == peers + PEERS) {
 		if (!spare)
-			return;
+			return false;
 		p = spare;
 		memcpy(p->addr, s->info.addr[1], sizeof p->addr);
 		p->port = s->info.port[1];
@@ -70,8 +68,7 @@ void ds_peer_get(struct ds_sock *s, int fd)
 	p->users++;
 	s->noted = DS_GET(p->notes) - 1;
 	s->peer = p;
-	if (DS_GET(p->told) && ds_kernel_sent(fd, 0, &sent) && sent == 0) /* a program may send before it asks whether it is connected */
-		note_made(s);
+	return DS_GET(p->told);
 }
 
 void ds_peer_put(struct ds_sock *s)

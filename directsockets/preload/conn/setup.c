@@ -279,8 +279,9 @@ static struct ds_sock *make(int fd, int side)
 	}
 	s->side = (uint8_t)side;
 	s->info = info;
-	if (side == 0)
-		ds_peer_get(s, fd);
+	uint64_t sent; /* a program may send before it asks whether it is connected */
+	if (side == 0 && ds_peer_get(s) && ds_kernel_sent(fd, side, &sent) && sent == 0)
+		ds_peer_made(s);
 	s->entry = ds_stats_get(fd, side, &info);
 	why = rules_decide(side, info.addr[1], info.port[1]);
 	if (!why && !known)
