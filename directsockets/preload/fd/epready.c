@@ -428,9 +428,9 @@ static uint64_t said_of(const struct round *r, const struct member *m)
 	return key < m->since ? m->since : key;
 }
 
-/* The member for which the kernel tells of data as the program gave it; *looks counts down. NULL: there is none, or it would
- * take too long to find it. With e's lock. */
-static struct member *untagged(const struct round *r, uint64_t data, int *looks)
+/* The connection for which the kernel tells of data as the program gave it; *looks counts down. NULL: there is none (it may be a
+ * listener), or it would take too long to find it. With e's lock. */
+static const struct ds_sock *untagged(const struct round *r, uint64_t data, int *looks)
 {
 	struct member *m = r->e->all;
 
@@ -438,7 +438,7 @@ static struct member *untagged(const struct round *r, uint64_t data, int *looks)
 		m = m->enext;
 		--*looks;
 	}
-	return *looks > 0 ? m : NULL;
+	return m && *looks > 0 && __atomic_load_n(&m->c->state, __ATOMIC_ACQUIRE) == CONN_UP ? m->c->s : NULL;
 }
 
 /* The same for events that the kernel tells as the program's own, those of connections without a segment among them: what
@@ -448,11 +448,11 @@ static void place_foreign(struct round *r, const struct epoll_event *ev)
 	int looks = 256;
 
 	for (int i = r->sure; i < r->foreign; i++) {
-		struct member *m = untagged(r, ev[i].data.u64, &looks);
-		for (struct member *b = m ? r->list : NULL; b && looks > 0; b = b->rnext, looks--) {
+		const struct ds_sock *tcp = untagged(r, ev[i].data.u64, &looks);
+		for (struct member *b = tcp ? r->list : NULL; b && looks > 0; b = b->rnext, looks--) {
 			if (!loose(b))
 				continue;
-			uint64_t t = ds_sent_before(b->c->s, m->c->s);
+			uint64_t t = ds_sent_before(b->c->s, tcp);
 			if (t != DS_UNSAID && t > b->key)
 				b->before = i;
 		}

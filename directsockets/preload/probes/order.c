@@ -339,6 +339,45 @@ static int answer(struct pollfd *p)
 	return told;
 }
 
+/* A connection is made by the process to which bytes come, on TCP and direct, in one set. */
+static void order_connecting(void)
+{
+	struct sockaddr_in addr;
+	int l = listener(&addr), c[2], s[2], ep = ep_new(), rounds = 0;
+	struct epoll_event ev[4];
+
+	for (int i = 0; i < 2; i++) {
+		from(l, &addr, &c[i], &s[i], 1, i);
+		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN, (unsigned long)i);
+	}
+	for (; rounds < 100; rounds++) {
+		int c2 = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+		if (connect(c2, (struct sockaddr *)&addr, sizeof addr) && errno != EINPROGRESS)
+			die("connect");
+		ep_set(ep, EPOLL_CTL_ADD, c2, EPOLLOUT, 2);
+		put(c[1], "a", 1);
+		while (readable(s[1], LONG) != 1)
+			;
+		put(c[0], "b", 1);
+		for (int seen = 0; seen != 7;) {
+			int n = epoll_wait(ep, ev, 4, LONG);
+			if (n < 1)
+				die("nothing");
+			for (int k = 0; k < n; k++)
+				seen |= 1 << ev[k].data.u64;
+		}
+		for (int i = 0; i < 2; i++)
+			get(s[i], buf, 1);
+		int s2 = accept(l, NULL, NULL);
+		if (s2 < 0)
+			die("accept");
+		close(c2);
+		close(s2);
+	}
+	out("%d rounds", rounds);
+}
+
 /* poll looks at the second first: so who is told of it is told of the first. */
 static void order_poll(void)
 {
@@ -397,6 +436,7 @@ const struct probe order_probes[] = {
 	{"order-tcp-last", order_tcp_last, 0},
 	{"order-idle", order_idle, 0},
 	{"order-processes", order_processes, 0},
+	{"order-connecting", order_connecting, 0},
 	{"order-poll", order_poll, 0},
 	{"order-turns", order_turns, 0},
 	{NULL, NULL, 0},
