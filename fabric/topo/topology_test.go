@@ -42,7 +42,7 @@ func TestMistakes(t *testing.T) {
 			"no path from node 1 to [3 4]",
 		}},
 		{"many unconnected", []fabric.NodeID{0, 9, 8, 7, 6, 5, 4, 3, 2, 1}, nil, []string{
-			"no way from node 0 to [1 2 3 4 5 6 7 8] and 1 more",
+			"no path from node 0 to [1 2 3 4 5 6 7 8] and 1 more",
 		}},
 	} {
 		_, err := topo.New("", tt.nodes, tt.links)
