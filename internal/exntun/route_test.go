@@ -211,7 +211,7 @@ func TestRouteBadInput(t *testing.T) {
 	for args, want := range map[string]string{
 		"route":                                "say what to do: reserve, release, list or page",
 		"route reserve":                        "say with --pattern or --primitive",
-		"route release --dir /nil":             "say with --id",
+		"route release --dir /nil":             "choose one with --id",
 		"route list --dir /nil":                "no node is up",
 		"route reserve --pattern x --dir /nil": "no node is up",
 	} {
