@@ -72,6 +72,12 @@ func (f *inflow) drain() (over bool) {
 	return gone && over
 }
 
+// moved counts messages that were moved.
+func (f *inflow) moved(n uint64) {
+	f.port.moved.Add(n)
+	f.port.count(wire.CounterReceived, n)
+}
+
 // next frees the slot.
 func (f *inflow) next() {
 	f.pos++
@@ -93,7 +99,7 @@ func (f *inflow) drainVELO() bool {
 		w, ok := f.take()
 		if !ok || !f.deliver(w) {
 			if moved > 0 {
-				f.port.count(wire.CounterReceived, moved)
+				f.moved(moved)
 				f.target.Raise()
 			}
 			return !ok
@@ -136,7 +142,7 @@ func (ignored) Down()         {}
 // drainRMA returns whether all has been told.
 func (f *inflow) drainRMA() bool {
 	told := uint64(0)
-	defer func() { f.port.count(wire.CounterReceived, told) }()
+	defer func() { f.moved(told) }()
 	for {
 		w, ok := f.take()
 		if !ok {

@@ -30,8 +30,9 @@ type port struct {
 	table *shm.Foreign
 	in    atomic.Pointer[[]*inflow] // a slice is not changed
 
-	polling atomic.Bool // somebody reads the flows
-	again   atomic.Bool // somebody else wanted to
+	polling atomic.Bool   // somebody reads the flows
+	again   atomic.Bool   // somebody else wanted to
+	moved   atomic.Uint64 // messages, out of all flows
 
 	asking sync.Mutex // one request at a time
 	number uint32     // guarded by asking
@@ -312,14 +313,19 @@ func (p *port) close() {
 	p.end()
 }
 
-// listen polls when the bell rings.
+// listen polls when the bell rings. Where it rings late, for what somebody has moved before the port
+// was armed, nobody is told, and the port is armed again: else nobody would ring for the next message.
 func (p *port) listen() {
 	b := make([]byte, 64)
 	for {
 		if _, err := p.bell.Read(b); err != nil {
 			return
 		}
+		before := p.moved.Load()
 		p.poll()
+		if p.moved.Load() == before {
+			p.arm()
+		}
 	}
 }
 
