@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"syscall"
 
+	_ "exnet/internal/linux"
+
 	"golang.org/x/sys/unix"
 )
 

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	_ "exnet/internal/linux"
+
 	"golang.org/x/sys/unix"
 )
 
