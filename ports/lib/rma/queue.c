@@ -45,10 +45,10 @@ void rma_queue_free(RMA2_Port e)
 	}
 }
 
-// entry_new returns an entry that is in no list. NULL: the queue is full, or there is no memory.
-static struct entry *entry_new(RMA2_Port e)
+// entry_new returns an entry that is in no list. NULL: max are in use, or there is no memory.
+static struct entry *entry_new(RMA2_Port e, size_t max)
 {
-	if (e->entries >= e->entries_max)
+	if (e->entries >= max)
 		return NULL;
 	if (e->free == NULL) {
 		struct chunk *c = malloc(sizeof(*c));
@@ -77,9 +77,9 @@ static void entry_free(struct entry *x)
 	e->entries--;
 }
 
-RMA2_ERROR rma_note(RMA2_Port e, RMA2_Notification n)
+static RMA2_ERROR note(RMA2_Port e, RMA2_Notification n, size_t max)
 {
-	struct entry *x = entry_new(e);
+	struct entry *x = entry_new(e, max);
 	if (x == NULL)
 		return RMA2_ERR_NO_DESC_MEM;
 	x->noti = n;
@@ -87,12 +87,17 @@ RMA2_ERROR rma_note(RMA2_Port e, RMA2_Notification n)
 	return RMA2_SUCCESS;
 }
 
+RMA2_ERROR rma_note(RMA2_Port e, RMA2_Notification n)
+{
+	return note(e, n, e->entries_max);
+}
+
 // arrive takes a notification that a peer has written. Who wrote it is not what it says there.
 static struct entry *arrive(RMA2_Port e)
 {
 	uint64_t words[EXN_SLOT_MAX / 8], status;
 	uint16_t node, vpid;
-	struct entry *x = entry_new(e);
+	struct entry *x = entry_new(e, e->entries_max);
 	if (x == NULL)
 		return NULL;
 	if (!exn_port_take(&e->port, words, &status, &node, &vpid)) {
@@ -119,8 +124,10 @@ void rma_peer_gone(struct exn_port *p, uint16_t node, uint16_t vpid)
 	RMA2_Port e = p->owner;
 	RMA2_Connection c = {.node = node, .vpid = vpid};
 	gather(e);
-	// Without room for it the next operation says so.
-	(void)rma_note(e, rma_noti_error(rma_noti(&c, RMA2_REQUESTER_NOTIFICATION, RMA2_ANY, 0), RMA2_ERROR_RESP | RMA2_ERROR_CMPL));
+	// It has room in a queue that peers have filled: who waits for it is told by nothing else. Beyond
+	// that, and without memory, the next operation says so.
+	(void)note(e, rma_noti_error(rma_noti(&c, RMA2_REQUESTER_NOTIFICATION, RMA2_ANY, 0), RMA2_ERROR_RESP | RMA2_ERROR_CMPL),
+		   2 * e->entries_max);
 }
 
 RMA2_ERROR rma_room(RMA2_Port e, RMA2_Connection *c)
