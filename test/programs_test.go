@@ -37,6 +37,10 @@ func debianPackages() map[string]string {
 		"redis-benchmark":  "redis-tools",
 		"redis-cli":        "redis-tools",
 		"redis-server":     "redis-server",
+		"jq":               "jq",
+		"musl-gcc":         "musl-tools",       // the preload library's tests
+		"networkx":         "python3-networkx", // those of exn-sim, no program
+		"rdma/fabric.h":    "libfabric-dev",    // those of fabric/link/ofi, no program
 		"rsync":            "rsync",
 		"setpriv":          "util-linux",
 		"ssh":              "openssh-client",
