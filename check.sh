@@ -17,7 +17,7 @@
 # a data race, a panic, a sanitizer's finding or damaged data. The status is 1 if anything failed.
 #
 # Tests that make namespaces need root; without it they run in a user namespace, or skip with a reason.
-# FUZZTIME (default 3s) is the time for each fuzz target, SOAKTIME (default 1m)
+# FUZZTIME (default 2s) is the time for each fuzz target, SOAKTIME (default 30s)
 # that in which the soak breaks things; the nightly form is SOAKTIME=5m.
 set -uo pipefail
 cd "$(dirname "$0")" || exit
@@ -156,11 +156,11 @@ fi
 step "tests, with the race detector" raced
 step "end-to-end tests" tests -timeout 60m ./test
 step "programs of others, with their data checked" tests -timeout 60m ./test/suites -rounds 2
-step "soak for ${SOAKTIME:=1m}" tests -timeout 60m ./test/soak -soak.time "$SOAKTIME"
+step "soak for ${SOAKTIME:=30s}" tests -timeout 60m ./test/soak -soak.time "$SOAKTIME"
 step "kill matrix, reduced" tests -timeout 60m ./test/killmatrix
 step "tests under pressure" tests -timeout 60m ./test/pressure
 step "allocation budgets, which the race detector would upset" tests -timeout 60m -run 'Alloc' ./...
 step "a connection's wake-ups, further than with the race detector" tests -timeout 60m -run 'TestConn(NoLost|Model)' ./directsockets
 step "every benchmark once" benchmarks
-step "every fuzz target for ${FUZZTIME:=3s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
+step "every fuzz target for ${FUZZTIME:=2s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
 conclude

@@ -124,7 +124,8 @@ uint64_t ds_arrival(struct ds_sock *s, uint64_t told) DS_HIDDEN;
 void ds_sent_tcp(struct ds_sock *s) DS_HIDDEN;
 
 /* Of two accepted connections: when the client sent on tcp what is unread, by ds_ticks, if it did that before its last send
- * on direct. DS_AFTER: it did not. DS_UNSAID: nobody knows. Its word: for ordering only. Never in the future. */
+ * on direct. DS_AFTER: it did not. DS_UNSAID: nobody knows, or one is NULL, as it is being made. Its word: for ordering only.
+ * Never in the future. */
 enum { DS_UNSAID = 0 };
 #define DS_AFTER UINT64_MAX
 uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp) DS_HIDDEN;
