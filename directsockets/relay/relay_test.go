@@ -254,14 +254,7 @@ func TestOrphanPut(t *testing.T) {
 	}
 	until(t, "refused", func() bool { return hosts[1].engine.Stats().PutsFailed == 1 })
 	close(answers)
-	until(t, "frozen", server.Frozen)
-	var got []byte
-	if err := server.Rollback(func(p []byte) (int, error) {
-		got = append(got, p...)
-		return len(p), nil
-	}); err != nil || !bytes.Equal(got, data[:n]) {
-		t.Errorf("rolled back %d bytes of %d: %v", len(got), n, err)
-	}
+	rollsBack(t, server, data[:n])
 	_ = server.Close(false)
 	until(t, "forgotten", func() bool { return hosts[1].count() == 0 && hosts[1].regions() == 0 })
 }
@@ -274,13 +267,19 @@ func sendAndRollBack(t *testing.T, server *segment.End) {
 	if err != nil && !errors.Is(err, segment.ErrFrozen) {
 		t.Fatal(err)
 	}
+	rollsBack(t, server, data[:n])
+}
+
+// rollsBack checks that an end freezes, and that data, all that it has sent, comes back.
+func rollsBack(t *testing.T, server *segment.End, data []byte) {
+	t.Helper()
 	until(t, "frozen", server.Frozen)
 	var got []byte
 	if err := server.Rollback(func(p []byte) (int, error) {
 		got = append(got, p...)
 		return len(p), nil
-	}); err != nil || !bytes.Equal(got, data[:n]) {
-		t.Errorf("rolled back %d bytes of %d: %v", len(got), n, err)
+	}); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("rolled back %d bytes of %d: %v", len(got), len(data), err)
 	}
 }
 
