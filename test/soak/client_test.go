@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"exnet/directsockets"
@@ -115,8 +116,8 @@ func (c *client) dial(kind string, peer int, program string, dial dialFunc, port
 		c.fail(r, err, 0)
 		return patient{}, r, false
 	}
-	r.Phase = phaseData
-	return patient{conn}, r, true
+	r.Phase, r.heard = phaseData, new(atomic.Bool)
+	return patient{conn, r.heard}, r, true
 }
 
 func (c *client) fail(r record, err error, missing int64) {

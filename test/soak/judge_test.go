@@ -64,12 +64,17 @@ func clientProgram(kind string) string {
 //	bytes that were not sent    nothing does
 //	an established connection   the death of the program at one of its ends; nothing that happens to nodes
 //	one that did not come up    that, a node that was away, or an interface that was down
+//	one that may be half open   the same: see halfOpen
 //	a datagram                  any fault at one of its ends
 func (f fault) excuses(r record) bool {
 	if r.Corrupt || !f.hits(r) {
 		return false
 	}
-	switch r.Phase {
+	phase := r.Phase
+	if f.halfOpen(r) {
+		phase = phaseConnect
+	}
+	switch phase {
 	case phaseData:
 		return f.Kind == programKill && f.overlaps(r.Start, r.End, connectGrace)
 	case phaseConnect:
@@ -82,6 +87,16 @@ func (f fault) excuses(r record) bool {
 		return f.overlaps(r.Start, r.End, datagramGrace)
 	}
 	return false
+}
+
+// handshakeTime is how long the three segments that make a connection may take on a busy machine.
+const handshakeTime = time.Second
+
+// halfOpen reports whether r may have come up at its client alone: f took the last segment of the handshake with it.
+// The server's kernel then drops what it began as soon as it learns that the client cannot be reached (an ICMP error,
+// or no route for the SYN-ACK that it repeats), and answers the client's data with a reset. Every network does so.
+func (f fault) halfOpen(r record) bool {
+	return r.Phase == phaseData && r.Silent && f.Start.Before(r.Start.Add(handshakeTime)) && strings.Contains(r.Err, "onnection reset")
 }
 
 // unreachable reports whether r did not come up because the neighbour was not found. exnet gives that up after a
@@ -113,6 +128,7 @@ func TestJudge(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
 	data := record{Kind: "ds", Phase: phaseData, Client: 1, Server: 2, Program: roleServer, Start: at(10), End: at(20), Err: "reset"}
 	with := func(change func(*record)) record { r := data; change(&r); return r }
+	half := with(func(r *record) { r.Silent, r.Err = true, "read: connection reset by peer" })
 	connect := with(func(r *record) { r.Phase = phaseConnect })
 	lost := with(func(r *record) { r.Phase = phaseDatagram })
 	for _, tt := range []struct {
@@ -129,6 +145,10 @@ func TestJudge(t *testing.T) {
 		{"long before", data, fault{programKill, 2, roleServer, at(-2), at(-1)}, false},
 		{"its node is killed", data, fault{nodeKill, 2, "", at(15), at(16)}, false},
 		{"its node is stopped", data, fault{nodeCut, 1, "", at(15), at(16)}, false},
+		{"the handshake is cut", half, fault{nodeKill, 1, "", at(10), at(12)}, true},
+		{"the handshake is cut, another error", with(func(r *record) { r.Silent = true; r.Err = "timeout" }), fault{nodeKill, 1, "", at(10), at(12)}, false},
+		{"the handshake is over", half, fault{nodeKill, 1, "", at(13), at(14)}, false},
+		{"data has come", data, fault{nodeKill, 1, "", at(10), at(12)}, false},
 		{"corrupt", with(func(r *record) { r.Corrupt = true }), fault{programKill, 2, roleServer, at(15), at(16)}, false},
 		{"connecting to a node that was killed", connect, fault{nodeKill, 2, "", at(15), at(16)}, true},
 		{"connecting from it", connect, fault{nodeKill, 1, "", at(15), at(16)}, true},

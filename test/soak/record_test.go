@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"exnet/directsockets"
@@ -30,14 +31,18 @@ type record struct {
 	End     time.Time
 	Direct  time.Time // both directions are direct from then on at the latest; zero: never
 	Err     string    `json:",omitempty"`
+	Silent  bool      `json:",omitempty"` // the client had not received a byte
 	Corrupt bool      `json:",omitempty"` // something came that was not sent
 	Lost    uint64    `json:",omitempty"` // bytes that an end of file left out
+
+	heard *atomic.Bool // see patient
 }
 
 // wrong notes an error in r.
 func (r *record) wrong(err error, missing int64) {
 	r.End = time.Now()
 	r.Err = err.Error()
+	r.Silent = r.heard != nil && !r.heard.Load()
 	r.Corrupt = errors.Is(err, errMismatch) || errors.Is(err, errLong)
 	if errors.Is(err, errShort) {
 		r.Lost = uint64(missing)

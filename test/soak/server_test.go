@@ -77,7 +77,7 @@ func (s *server) conn(c net.Conn) {
 		kind = "ds"
 	}
 	r := record{Kind: kind, Phase: phaseData, Client: nodeOf(c.RemoteAddr()), Server: s.job.Node, Program: roleServer, By: roleServer, Start: time.Now()}
-	p := patient{c}
+	p := patient{Conn: c}
 	var b [headerLen]byte
 	if n, err := io.ReadFull(p, b[:]); err != nil && n == 0 {
 		return // the client has given up connecting
@@ -154,7 +154,7 @@ func (s *server) requests(p patient, h header) (got int64, err error) {
 // echo returns what comes. The client tells whether it was right.
 func echo(c net.Conn) {
 	defer c.Close()
-	p, buf := patient{c}, make([]byte, pieceLen)
+	p, buf := patient{Conn: c}, make([]byte, pieceLen)
 	for {
 		n, err := p.Read(buf)
 		if n > 0 {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -109,13 +110,20 @@ func receiveFull(r io.Reader, s *stream, n int) error {
 const stallTime = 2 * time.Minute
 
 // patient is a connection whose calls end after stallTime.
-type patient struct{ net.Conn }
+type patient struct {
+	net.Conn
+	heard *atomic.Bool // a byte has come; nil: nobody asks
+}
 
 func (p patient) Read(b []byte) (int, error) {
 	if err := p.SetReadDeadline(time.Now().Add(stallTime)); err != nil {
 		return 0, err
 	}
-	return p.Conn.Read(b)
+	n, err := p.Conn.Read(b)
+	if n > 0 && p.heard != nil {
+		p.heard.Store(true)
+	}
+	return n, err
 }
 
 func (p patient) Write(b []byte) (int, error) {

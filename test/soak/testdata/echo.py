@@ -48,8 +48,9 @@ class Short(Exception):
     pass
 
 
-def exchange(conn, data):
-    """Sends data and its end, and compares what comes back. Returns how much was right."""
+def exchange(conn, data, record):
+    """Sends data and its end, and compares what comes back. Returns how much was right, and notes in record that
+    something came."""
     conn.setblocking(False)
     out, got, rnd = 0, 0, random.Random(len(data))
     sending = True
@@ -73,6 +74,7 @@ def exchange(conn, data):
             if piece != data[got : got + len(piece)]:
                 raise Mismatch("%d bytes at %d of %d" % (len(piece), got, len(data)))
             got += len(piece)
+            record["Silent"] = False
             if not piece:
                 if got < len(data):
                     raise Short("%d of %d bytes" % (got, len(data)))
@@ -99,7 +101,8 @@ def ask(seed, node, peers):
             try:
                 with socket.create_connection((addr, port), timeout=20) as conn:
                     record["Phase"] = "established"
-                    got = exchange(conn, data)
+                    record["Silent"] = True
+                    got = exchange(conn, data, record)
                 say({"Tallies": {"python/%d" % peer: {"Conns": 1, "Bytes": got}}})
             except (OSError, Mismatch, Short) as e:
                 record["Err"] = repr(e)
