@@ -17,8 +17,8 @@ var mayCall = map[string][]string{
 	"Exposed":   {"directsockets/segment/region.go", "directsockets/segment/relay.go"}, // for the program that asked for it; for the NIC
 	"FillFrom":  {"directsockets/copy.go"},                                             // for readers of the kinds that are known
 	"Drain":     {"directsockets/copy.go"},                                             // for writers of the kinds that are known
-	"MmapPtr":   {"internal/shm/segment_unsafe.go"},
-	"MunmapPtr": {"internal/shm/segment_unsafe.go"},
+	"MmapPtr":   {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go"},
+	"MunmapPtr": {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go"},
 	// A map of the kernel's, and one that no other process has.
 	"Mmap": {"internal/tun/senders_unsafe.go", "internal/dsbench/coredist/memory.go"},
 }

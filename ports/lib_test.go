@@ -1,6 +1,10 @@
 package ports
 
-import "testing"
+import (
+	"testing"
+
+	"exnet/fabric"
+)
 
 // What the API does, as golden values, in plain form and under the sanitizers.
 func TestGolden(t *testing.T) {
@@ -9,6 +13,26 @@ func TestGolden(t *testing.T) {
 			n := nodes(t, 1)[0]
 			n.run(t, kind, "golden")
 			n.idle(t)
+		})
+	}
+}
+
+// Multicast: the node says who the members of a group are, and each of them that has opened the VPID
+// gets what is sent to it.
+func TestGroups(t *testing.T) {
+	members := func(g fabric.GroupID) []fabric.NodeID {
+		if g == 5 {
+			return []fabric.NodeID{2, 3, 4}
+		}
+		return nil
+	}
+	for _, kind := range []string{"plain", "asan"} {
+		t.Run(kind, func(t *testing.T) {
+			all := nodes(t, 3, func(c *Config) { c.Members = members })
+			all[0].run(t, kind, "groups", all[0].processes, all[1].processes, all[2].processes)
+			for _, n := range all {
+				n.idle(t)
+			}
 		})
 	}
 }

@@ -48,6 +48,9 @@ type Config struct {
 	CheckPeer func(*net.UnixConn, fabric.NodeID) error
 	// Registers is the node's register file. nil: it has none.
 	Registers Registers
+	// Members returns the nodes that a message to a multicast group goes to. nil: there are no
+	// groups.
+	Members func(fabric.GroupID) []fabric.NodeID
 }
 
 // Registers is a register file (thesis 3.2.6). Its methods may be called from many goroutines.
@@ -296,6 +299,8 @@ func (s *Server) request(p *port, m wire.Message) error {
 		return p.post(wire.Message{Op: m.Op, Number: m.Number})
 	case wire.OpRegister:
 		return s.register(p, m)
+	case wire.OpMember:
+		return p.post(s.member(m))
 	}
 	return fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)
 }
@@ -319,6 +324,20 @@ func (s *Server) connect(p *port, m wire.Message) error {
 		reply.A = wire.Base(to.vpid)
 	}
 	return p.post(reply, fds...)
+}
+
+// member answers OpMember: A is the group, B which of its members.
+func (s *Server) member(m wire.Message) wire.Message {
+	r := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusInvalid}
+	if m.A >= fabric.Groups || s.cfg.Members == nil {
+		return r
+	}
+	members := s.cfg.Members(fabric.GroupID(m.A))
+	r.Status, r.A = wire.StatusOK, uint64(len(members))
+	if m.B < r.A {
+		r.Addr.Node = members[m.B]
+	}
+	return r
 }
 
 // Bits of C in OpRegister.

@@ -20,6 +20,9 @@
 // refused, and a buffer cannot be revoked while a transfer runs on it. The
 // region's own node may always use the current NLA.
 //
+// A page list is a region, too: its pages, which may lie anywhere in the memory of Alloc, are
+// mapped once more in a row, so that a transfer sees one range of bytes.
+//
 // # Concurrency
 //
 // Everything may be called from many goroutines. Translate, Release, Lend and

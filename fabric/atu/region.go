@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/internal/shm"
 )
 
 // Region is registered memory.
@@ -22,6 +23,8 @@ type Region struct {
 	access Access
 	mem    []byte
 	dev    Device
+	view   []byte // of a page list, its pages in a row; or nil
+	first  int    // where the data begins in it
 
 	loanMu sync.Mutex // serialises Lend, Revoke and Close
 	book   Book       // guarded by loanMu; where a peer sees the region, or nil
@@ -74,7 +77,7 @@ func (r *Region) NLA() NLA {
 // Len is the size in bytes.
 func (r *Region) Len() int { return r.size }
 
-// Bytes is the memory given to Register; nil for a device.
+// Bytes is the memory given to Register, or a view of a page list; nil for a device.
 func (r *Region) Bytes() []byte { return r.mem }
 
 // Lend opens the region for the node to and returns the address to give to it.
@@ -167,6 +170,9 @@ func (r *Region) Close() error {
 			r.unshow()
 			if s&stateBusyMask != 0 {
 				r.wait()
+			}
+			if r.view != nil {
+				return shm.Scatter(r.view)
 			}
 			return nil
 		}

@@ -27,10 +27,11 @@ type Loan struct {
 	Access Access
 }
 
-// firstOffset is where in its first page a region begins: with a table, where its memory does.
+// firstOffset is where in its first page a region begins: that of a page list where its data does, and
+// with a table another where its memory does.
 func (t *ATU) firstOffset(r *Region) int {
-	if t.table == nil {
-		return 0
+	if t.table == nil || r.view != nil {
+		return r.first
 	}
 	off, _ := r.arenaOffset() // the rest is not lent
 	return off % PageSize

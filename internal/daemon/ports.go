@@ -47,6 +47,7 @@ func (d *Daemon) openPorts() (*nodePorts, error) {
 		},
 		CheckPeer: d.member.CheckNode,
 		Registers: registerFile{d},
+		Members:   func(g fabric.GroupID) []fabric.NodeID { return d.nic.Routes().Members(g) },
 	})
 	path := d.member.File(portsSuffix)
 	var err error

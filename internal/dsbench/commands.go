@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"exnet/internal/command"
+	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/mpi"
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/dsbench/portbench"
 	"exnet/internal/dsbench/programs"
 	"exnet/internal/dsbench/result"
 
@@ -38,7 +40,7 @@ then is printed), or a path that --paths names was left out, 2 wrong usage.`, li
 	for _, m := range measures() {
 		root.AddCommand(newMeasure(m))
 	}
-	root.AddCommand(newPrograms(), newMPI(), newReport(), newTune(), newCompare(), newReadme(), newServe())
+	root.AddCommand(newPrograms(), newMPI(), newPorts(), newReport(), newTune(), newCompare(), newReadme(), newServe())
 	return root
 }
 
@@ -118,6 +120,33 @@ dsbench mpi --mpi openmpi --paths lo,ds --size 8,64k --json
 		},
 	}
 	o = mpi.Define(c.Flags())
+	return c
+}
+
+// newPorts returns the command that measures the NIC of programs in C.
+func newPorts() *cobra.Command {
+	var o *portbench.Options
+	c := &cobra.Command{
+		Use: "ports [flags]", Short: "the NIC of programs: libvelo2 and librma2",
+		Long: `Measures the NIC that a node serves to programs in C, between two processes at a
+node of its own: VELO's half round trip, PUT and GET against memcpy, registration,
+and the CPU time of a process that waits for a notification. Takes a C compiler;
+takes no root.`,
+		Example: `dsbench ports
+    5 runs, the two ends on the first two CPUs
+dsbench ports --cpus 0,2 --runs 10 --json
+    other CPUs, as JSON`,
+		Args: func(c *cobra.Command, args []string) error {
+			if err := command.NoArgs(c, args); err != nil {
+				return err
+			}
+			return usageError(o.Check())
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return portbench.Run(c.Context(), *o, result.ThisMachine(time.Now()), coredist.Measure(o.CPUs()), c.OutOrStdout())
+		},
+	}
+	o = portbench.Define(c.Flags())
 	return c
 }
 

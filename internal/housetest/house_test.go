@@ -148,7 +148,7 @@ var layers = [][]string{
 	{"internal/sched", "internal/netns", "internal/hostnet", "internal/tun", "internal/capture", "internal/worker"},
 	{"internal/txloop"},
 	{"directsockets/segment"},
-	{"directsockets/...", "ports"},
+	{"directsockets/...", "ports", "ports/lib"},
 	{"directsockets"},
 	{"internal/..."},
 	{"internal/node"},

@@ -38,7 +38,6 @@ var otherFolders = map[string]string{
 	"fabric/link/ofi/helper":              "exn-ofi, in C: the process that uses libfabric for a link",
 	"fabric/internal":                     "what only the packages of the fabric use",
 	"packaging":                           "what the packages hold beside the commands: unit, profile, scripts",
-	"ports/lib":                           "librma2 and libvelo2, in C: the NIC for programs",
 	"ports/lib/core":                      "what both share: the socket to the node, flows, grants, sleep",
 	"ports/lib/ctest":                     "programs that test and measure the libraries",
 	"ports/lib/include":                   "the headers that programs include",

@@ -21,6 +21,7 @@ const (
 	OpConnect     Op = 2  // process: a peer; reply: flow, bell, memory
 	OpProtect     Op = 3  // process: its protection ID
 	OpRegister    Op = 4  // process: read or write a register of a node
+	OpMember      Op = 5  // process: a member of a multicast group
 	OpFlow        Op = 16 // node: a peer has connected; its flow
 	OpGone        Op = 17 // node: a peer has ended
 	OpHello       Op = 32 // node to node: who it is

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "group.h"
 #include "node.h"
 #include "port.h"
 
@@ -147,9 +148,9 @@ enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_
 	return s;
 }
 
-enum exn_status exn_port_open(struct exn_port *p, int unit)
+enum exn_status exn_port_open(struct exn_port *p, int unit, uint16_t vpid)
 {
-	struct exn_msg m = {.op = EXN_OPEN, .a = EXN_VERSION};
+	struct exn_msg m = {.op = EXN_OPEN, .a = EXN_VERSION, .b = vpid};
 	int fds[EXN_FDS];
 	*p = (struct exn_port){.unit = (uint16_t)unit, .bell = -1, .memory_fd = -1};
 	p->sock = exn_node_dial();
@@ -199,6 +200,7 @@ void exn_port_close(struct exn_port *p)
 		p->grants = g->next;
 		free_grant(p, g);
 	}
+	exn_group_free(p);
 	for (unsigned i = 0; i < p->in_count; i++)
 		flow_unmap(p->unit, &p->in[i].flow);
 	free(p->in);

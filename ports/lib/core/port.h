@@ -18,6 +18,7 @@ enum exn_op {
 	EXN_CONNECT = 2,
 	EXN_PROTECT = 3,
 	EXN_REGISTER = 4,
+	EXN_MEMBER = 5,
 	EXN_FLOW = 16,
 	EXN_GONE = 17,
 };
@@ -31,6 +32,7 @@ enum exn_status {
 	EXN_FULL = 4,
 	EXN_NO_NODE = 5,
 	EXN_INVALID = 6,
+	EXN_IN_USE = 7,
 	EXN_NO_DAEMON = 100, // there is no node here, or it is another user's
 	EXN_NO_MEMORY = 101, // mmap or malloc failed
 };
@@ -75,6 +77,17 @@ struct exn_grant {
 	struct exn_flow out;
 };
 
+// The members of a multicast group that have opened a VPID. There is one for each pair, which
+// stays until the port is closed.
+struct exn_group {
+	struct exn_group *next;
+	uint16_t number, vpid;
+	uint64_t asked; // when the node was asked for the members, in ns; 0: never
+	uint64_t nodes; // of the group
+	struct exn_grant **members;
+	unsigned count, room;
+};
+
 struct exn_port {
 	int sock, bell, memory_fd;
 	uint8_t *page, *memory;
@@ -92,6 +105,7 @@ struct exn_port {
 	} *in;
 	unsigned in_count, in_room, turn;
 	struct exn_grant *grants;
+	struct exn_group *groups;
 	// Called when a peer has ended; may be NULL.
 	void (*gone)(struct exn_port *, uint16_t node, uint16_t vpid);
 	void *owner; // whatever gone needs
@@ -99,12 +113,17 @@ struct exn_port {
 
 // exn_port_open opens a port of a unit at the node of this network namespace, or at the one
 // whose socket $EXN_PORTS names.
-enum exn_status exn_port_open(struct exn_port *p, int unit);
+// vpid is the one wanted; 0: any.
+enum exn_status exn_port_open(struct exn_port *p, int unit, uint16_t vpid);
 void exn_port_close(struct exn_port *p);
 
 // exn_port_connect returns the grant of a peer; there is one for each, which stays until the
 // port is closed.
 enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpid, struct exn_grant **g);
+
+// exn_port_group returns a group of nodes at each of which a port with the VPID gets what is sent. The
+// node is asked for its members when that was not so lately, or with now. EXN_INVALID: no such group.
+enum exn_status exn_port_group(struct exn_port *p, uint16_t number, uint16_t vpid, bool now, struct exn_group **out);
 
 // exn_port_ask sends m and waits for the answer, which it puts in its place. fds are those that
 // came with it: -1 for none. The caller closes them.

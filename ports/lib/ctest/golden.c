@@ -171,7 +171,8 @@ static void refusals(void)
 	EQUAL(rma2_post_put_bt(a, to_b, region_a, 0, 0, nla_b, 0, 0), RMA2_ERR_INV_VALUE);
 	EQUAL(rma2_post_put_bt(a, to_b, region_a, 0, (8 << 20) + 1, nla_b, 0, 0), RMA2_ERR_INV_VALUE);
 	EQUAL(rma2_post_put_qw(a, to_b, region_a, 4, 8, nla_b, 0, 0), RMA2_ERR_INV_VALUE);
-	EQUAL(rma2_post_put_bt(a, to_b, region_a, 0, 8, nla_b, 0, RMA2_CMD_MC), RMA2_ERR_NOT_YET);
+	EQUAL(rma2_post_get_bt(a, to_b, region_a, 0, 8, nla_b, 0, RMA2_CMD_MC), RMA2_SUCCESS); // only VELO and PUTs
+	expect(a, RMA2_COMPLETER_NOTIFICATION, RMA2_BT_GET, RMA2_ERROR_REQ);
 	RMA2_Handle none;
 	EQUAL(rma2_connect(a, rma2_get_nodeid(a), 9, RMA2_CONN_DEFAULT, &none), RMA2_ERR_NO_CONNECT);
 	EQUAL(rma2_connect(a, 999, 20, RMA2_CONN_DEFAULT, &none), RMA2_ERR_NO_ROUTE);
@@ -302,6 +303,64 @@ static void regions(void)
 	EQUAL(rma2_register(b, mem_b, (1ul << 30) + 1, &c[0]), RMA2_ERR_INV_VALUE);
 }
 
+// A page list: pages anywhere are one range of addresses, also for the program's own operations.
+static void page_lists(void)
+{
+	enum { PAGES = 5 };
+	struct {
+		void *page;
+		int more;
+	} list[PAGES];
+	static const int order[PAGES] = {4, 0, 1, 7, 2};
+	char *heap = aligned_alloc(4096, 8 * 4096);
+	RMA2_Region *r, *other;
+	RMA2_NLA at;
+	size_t size;
+	void *va;
+	memset(heap, 'H', 8 * 4096);
+	for (int i = 0; i < PAGES; i++)
+		list[i].page = heap + order[i] * 4096;
+	unsigned length = 3 * 4096 + 1000 + 77; // from byte 3096 of the first page to byte 77 of the last
+	EQUAL(rma2_register(b, heap + 4096, 100, &other), RMA2_SUCCESS); // a page of it is registered already
+	EQUAL(rma2_register_pagelist(b, &list[0].page, PAGES, sizeof(list[0]), 3096, length, &r), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(r, 0, &at), RMA2_SUCCESS);
+	EQUAL(at % 4096, 3096);
+	EQUAL(rma2_get_size(r, &size), RMA2_SUCCESS);
+	EQUAL(size, length);
+	EQUAL(rma2_get_va(r, 999, &va), RMA2_SUCCESS);
+	CHECK(va == heap + 4 * 4096 + 4095);
+	EQUAL(rma2_get_va(r, 1000, &va), RMA2_ERR_INV_VALUE);
+	EQUAL(rma2_post_put_bt(a, to_b, region_a, 0, length, at, RMA2_COMPLETER_NOTIFICATION, 0), RMA2_SUCCESS);
+	RMA2_Notification c = expect(b, RMA2_COMPLETER_NOTIFICATION, RMA2_BT_PUT, 0);
+	EQUAL(rma2_noti_get_total_size(at, &c), length);
+	CHECK(memcmp(heap + 4 * 4096 + 3096, mem_a, 1000) == 0 && heap[4 * 4096 + 3095] == 'H');
+	CHECK(memcmp(heap, mem_a + 1000, 2 * 4096) == 0 && memcmp(heap + 7 * 4096, mem_a + 1000 + 2 * 4096, 4096) == 0);
+	CHECK(memcmp(heap + 2 * 4096, mem_a + 1000 + 3 * 4096, 77) == 0 && heap[2 * 4096 + 77] == 'H');
+	// Back, gathered by the owner.
+	RMA2_Handle to_a;
+	EQUAL(rma2_connect(b, rma2_get_nodeid(a), rma2_get_vpid(a), RMA2_CONN_DEFAULT, &to_a), RMA2_SUCCESS);
+	EQUAL(rma2_post_put_bt(b, to_a, r, 1, length - 1, nla_a + SIZE / 2, 0, 0), RMA2_SUCCESS);
+	CHECK(memcmp(mem_a + SIZE / 2, mem_a + 1, length - 1) == 0);
+	EQUAL(rma2_unregister(b, r), RMA2_SUCCESS);
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '-', at, 0, 0), RMA2_SUCCESS);
+	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_IMMEDIATE_PUT, RMA2_ERROR_CMPL);
+	EQUAL(rma2_unregister(b, other), RMA2_SUCCESS);
+	CHECK(memcmp(heap, mem_a + 1000, 2 * 4096) == 0 && heap[3 * 4096] == 'H');
+	// The lengths that end in another page than the last, and what is no page.
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 2, sizeof(list[0]), 96, 4000, &r), RMA2_ERR_INV_VALUE);
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 2, sizeof(list[0]), 96, 8097, &r), RMA2_ERR_INV_VALUE);
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 1, sizeof(list[0]), 4096, 1, &r), RMA2_ERR_INV_VALUE);
+	list[1].page = heap + 8;
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 2, sizeof(list[0]), 96, 4001, &r), RMA2_ERR_INV_VALUE);
+	list[1].page = (void *)0x1000;
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 2, sizeof(list[0]), 96, 4001, &r), RMA2_ERR_NO_MEM);
+	for (int i = 0; i < SIZE; i++)
+		mem_a[i] = (char)(i * 7);
+	free(heap);
+	nothing(a);
+	nothing(b);
+}
+
 // A register of the node: 0 is read, 8 is read and written by root.
 static void registers(void)
 {
@@ -411,6 +470,7 @@ int main(void)
 	matching();
 	descriptors();
 	regions();
+	page_lists();
 	small_on_stack();
 	registers();
 	protection();

@@ -136,8 +136,8 @@ static int lie(char **peer)
 {
 	struct exn_port port[2];
 	struct exn_grant *g[2];
-	EQUAL(exn_port_open(&port[0], EXN_RMA), EXN_OK);
-	EQUAL(exn_port_open(&port[1], EXN_VELO), EXN_OK);
+	EQUAL(exn_port_open(&port[0], EXN_RMA, 0), EXN_OK);
+	EQUAL(exn_port_open(&port[1], EXN_VELO, 0), EXN_OK);
 	refused(exn_port_connect(&port[0], (uint16_t)atoi(peer[0]), (uint16_t)atoi(peer[1]), &g[0]) != EXN_OK);
 	refused(exn_port_connect(&port[1], (uint16_t)atoi(peer[0]), (uint16_t)atoi(peer[3]), &g[1]) != EXN_OK);
 	say("connected");

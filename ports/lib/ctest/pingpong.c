@@ -1,9 +1,10 @@
 // pingpong.c measures between two processes: VELO's half round trip, PUT and GET against memcpy,
-// and registration. It needs a node (EXN_PORTS).
+// registration, and what a process costs that waits for a notification. It needs a node (EXN_PORTS).
+// "dsbench ports" runs it.
 //
-//	pingpong velo|rma|register [ROUNDS]
+//	pingpong velo|rma|register|idle [ROUNDS]
 //
-// It prints lines of "name value unit". With CPUS=A,B it pins its two ends.
+// ROUNDS of idle are milliseconds. It prints lines of "name value unit". With CPUS=A,B it pins its two ends.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -181,6 +182,48 @@ static void rma(int end, int rounds)
 	free(control);
 }
 
+// cpu_time is the CPU time that a process has used.
+static double cpu_time(pid_t pid)
+{
+	clockid_t clock;
+	struct timespec t;
+	must(clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0, "clock_getcpuclockid");
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void sleep_ms(int n)
+{
+	nanosleep(&(struct timespec){n / 1000, n % 1000 * 1000000l}, NULL);
+}
+
+// The parent waits for a notification; the child looks at what it uses meanwhile, once it sleeps, and sends
+// the notification.
+static void idle(int end, int milliseconds)
+{
+	struct rma_end e;
+	rma_begin(end, &e);
+	if (end == 1) {
+		double before, used;
+		do {
+			before = cpu_time(getppid());
+			sleep_ms(20);
+			used = cpu_time(getppid());
+		} while (used != before);
+		double begun = now();
+		sleep_ms(milliseconds);
+		printf("idle %.1f us/s\n", (cpu_time(getppid()) - used) * 1e6 / (now() - begun));
+		must(rma2_post_notification(e.port, e.peer, 1, 2, RMA2_COMPLETER_NOTIFICATION, RMA2_CMD_DEFAULT) == RMA2_SUCCESS, "post");
+	} else {
+		RMA2_Notification *n;
+		must(rma2_noti_get_block(e.port, &n) == RMA2_SUCCESS, "rma2_noti_get_block");
+		rma2_noti_free(e.port, n);
+	}
+	char byte = 0;
+	tell(end, &byte, 1);
+	hear(end, &byte, 1);
+	rma2_close(e.port);
+}
+
 static void registration(int rounds)
 {
 	static const size_t sizes[] = {64, 4096, 65536, 1 << 20};
@@ -214,8 +257,8 @@ int main(int argc, char **argv)
 		registration(rounds);
 		return 0;
 	}
-	void (*run)(int, int) = strcmp(what, "velo") == 0 ? velo : strcmp(what, "rma") == 0 ? rma : NULL;
-	must(run != NULL && rounds > 0, "usage: pingpong velo|rma|register [ROUNDS]");
+	void (*run)(int, int) = strcmp(what, "velo") == 0 ? velo : strcmp(what, "rma") == 0 ? rma : strcmp(what, "idle") == 0 ? idle : NULL;
+	must(run != NULL && rounds > 0, "usage: pingpong velo|rma|register|idle [ROUNDS]");
 	must(pipe(pipes[0]) == 0 && pipe(pipes[1]) == 0, "pipe");
 	fflush(stdout);
 	pid_t child = fork();

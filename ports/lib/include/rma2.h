@@ -97,7 +97,7 @@ typedef enum {
 /* Bits. */
 typedef enum {
 	RMA2_CMD_DEFAULT = 0,
-	RMA2_CMD_MC = 1,  /* to a multicast group: RMA2_ERR_NOT_YET */
+	RMA2_CMD_MC = 1,  /* of PUTs: to all nodes of the multicast group that the connection names as its node */
 	RMA2_CMD_NTR = 2, /* a notification for each packet of 496 bytes */
 	RMA2_CMD_ERA = 4, /* the Excellerate unit, which there is none of */
 	RMA2_CMD_EWA = 8
@@ -137,7 +137,7 @@ typedef struct {
 /* Registered memory: whole pages. */
 typedef struct {
 	void *start;     /* of the first page */
-	void *end;       /* behind the last page */
+	void *end;       /* behind the last page; NULL: of a page list */
 	size_t size;     /* of the pages */
 	size_t count;    /* of pages */
 	size_t length;   /* what was asked for */
@@ -167,8 +167,11 @@ extern const uint32_t RMA2_DEFAULT_FLAG;
 extern const uint32_t RMA2_BLOCK_FLAG;
 extern const uint32_t RMA2_MATCH_LAST_NLA_FLAG;
 
-/* Ports and connections. A peer's port must be open. */
+/* Ports and connections. A peer's port must be open, unless the node is the number of a multicast
+ * group, for RMA2_CMD_MC. rma2_open_vpid opens the port with a VPID of 32 to 255; 0: any. Ports with the
+ * same VPID have the same addresses. */
 RMA2_ERROR rma2_open(RMA2_Port *port);
+RMA2_ERROR rma2_open_vpid(RMA2_Port *port, RMA2_VPID vpid);
 RMA2_ERROR rma2_close(RMA2_Port port);
 RMA2_ERROR rma2_connect(RMA2_Port port, RMA2_Nodeid node, RMA2_VPID vpid, RMA2_Connection_Options options, RMA2_Handle *handle);
 RMA2_ERROR rma2_disconnect(RMA2_Port port, RMA2_Handle handle);
@@ -265,6 +268,11 @@ RMA2_ERROR rma2_register(RMA2_Port port, void *address, size_t size, RMA2_Region
 RMA2_ERROR rma2_register_nomalloc(RMA2_Port port, void *address, size_t size, RMA2_Region *region);
 RMA2_ERROR rma2_register_cached(RMA2_Port port, void *address, size_t size, RMA2_Region **region);
 RMA2_ERROR rma2_register_adhoc(RMA2_Port port, void *address, RMA2_Region **region);
+/* A page list: count pages of 4096 bytes anywhere in memory, as one range of addresses. pages is the
+ * first pointer to one, and stride the bytes to the next. The data begins offset bytes into the first page
+ * and has length bytes, which end in the last one. */
+RMA2_ERROR rma2_register_pagelist(RMA2_Port port, void *const *pages, size_t count, unsigned stride, uint32_t offset, size_t length,
+				  RMA2_Region **region);
 RMA2_ERROR rma2_unregister(RMA2_Port port, RMA2_Region *region);
 RMA2_ERROR rma2_unregister_nofree(RMA2_Port port, RMA2_Region *region);
 RMA2_ERROR rma2_unregister_cached(RMA2_Port port, RMA2_Region *region);

@@ -19,9 +19,14 @@ typedef uint32_t velo2_vpid_t;
 #define VELO2_MAX_PAYLOAD 120
 
 /* The source of a message as velo2_recv reports it, and its parts. */
-#define VELO2_ADDR_PACK(node, vpid) (((uint32_t)(node) << 16) | ((uint32_t)(vpid)&0xffff))
-#define VELO2_ADDR_NODE(addr) ((uint32_t)(addr) >> 16)
-#define VELO2_ADDR_VPID(addr) ((uint32_t)(addr)&0xffff)
+#define VELO2_ADDR_PACK(node, vpid) ((((uint32_t)(vpid)&0xff) << 16) | ((uint32_t)(node)&0xffff))
+#define VELO2_ADDR_NODE(addr) ((uint32_t)(addr)&0xffff)
+#define VELO2_ADDR_VPID(addr) ((uint32_t)(addr) >> 16 & 0xff)
+#define VELO2_ADDR_UNPACK(addr, node, vpid) ((node) = VELO2_ADDR_NODE(addr), (vpid) = VELO2_ADDR_VPID(addr))
+
+/* A multicast group (0 to 63) in place of a node, for velo2_connect. 63 is all nodes but one's own. */
+#define VELO2_MULTICAST 0x10000000u
+#define VELO2_MCADDR_PACK(group) ((uint32_t)(group) | VELO2_MULTICAST)
 
 typedef enum velo2_ret {
 	VELO2_RET_SUCCESS = 0,
@@ -29,7 +34,7 @@ typedef enum velo2_ret {
 	VELO2_RET_ERROR,        /* the node or the peer has ended */
 	VELO2_RET_NO_MSG,       /* nothing has arrived */
 	VELO2_RET_NO_MATCH,     /* nothing from that source has arrived */
-	VELO2_RET_ERR_FDOPEN,   /* there is no node here, or it has no port left */
+	VELO2_RET_ERR_FDOPEN,   /* there is no node here, it has no port left, or the VPID is in use */
 	VELO2_RET_ERR_MMAP,     /* no memory */
 	VELO2_RET_INVALID_MBOX, /* nobody has opened that mailbox, or it is another user's */
 	VELO2_RET_INVALID_NODE, /* there is no such node on this host */
@@ -44,20 +49,24 @@ typedef struct {
 
 typedef struct {
 	union {
-		uint32_t raw; /* VELO2_ADDR_PACK */
+		uint32_t raw; /* VELO2_ADDR_PACK, and VELO2_MULTICAST */
 	} dest;
 	void *state_map; /* the library's */
 	velo2_port_t *port;
 } velo2_connection_t;
 
-/* Opens a mailbox of this node, and closes it. */
+/* Opens a mailbox of this node, and closes it. velo2_open_vpid opens the one with a VPID of 32 to 255,
+ * as the members of a multicast group all have the same; 0: any, as velo2_open does. */
 velo2_ret_t velo2_open(velo2_port_t *port);
+velo2_ret_t velo2_open_vpid(velo2_port_t *port, velo2_vpid_t vpid);
 velo2_ret_t velo2_close(velo2_port_t *port);
 
 velo2_nodeid_t velo2_get_nodeid(velo2_port_t *port);
 velo2_vpid_t velo2_get_vpid(velo2_port_t *port);
 
-/* Connects to a mailbox, which must be open. */
+/* Connects to a mailbox, which must be open. With VELO2_MCADDR_PACK(group) as the node: to the mailboxes
+ * with that VPID of all nodes of the group; those that are not open are left out. A message is sent
+ * to all of them or, when velo2_try_send finds one of them full, to none. */
 velo2_ret_t velo2_connect(velo2_port_t *port, velo2_connection_t *con, velo2_nodeid_t node, velo2_vpid_t vpid);
 velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con);
 

@@ -23,6 +23,7 @@ static RMA2_ERROR result(enum exn_status s)
 	case EXN_DENIED:
 		return RMA2_ERR_NO_CONNECT;
 	case EXN_FULL:
+	case EXN_IN_USE:
 		return RMA2_ERR_PORTS_USED;
 	case EXN_NO_NODE:
 		return RMA2_ERR_NO_ROUTE;
@@ -37,10 +38,15 @@ static RMA2_ERROR result(enum exn_status s)
 
 API RMA2_ERROR rma2_open(RMA2_Port *port)
 {
+	return rma2_open_vpid(port, 0);
+}
+
+API RMA2_ERROR rma2_open_vpid(RMA2_Port *port, RMA2_VPID vpid)
+{
 	struct rma2_endpoint *e = calloc(1, sizeof(*e));
 	if (e == NULL)
 		return RMA2_ERR_MAP;
-	enum exn_status s = exn_port_open(&e->port, EXN_RMA);
+	enum exn_status s = exn_port_open(&e->port, EXN_RMA, vpid);
 	if (s != EXN_OK) {
 		free(e);
 		return result(s);
@@ -78,6 +84,14 @@ API RMA2_ERROR rma2_close(RMA2_Port e)
 	return RMA2_SUCCESS;
 }
 
+// is_group says whether there is a multicast group of that number that has members, for operations with
+// RMA2_CMD_MC. Others are refused then.
+static bool is_group(RMA2_Port e, RMA2_Nodeid number, RMA2_VPID vpid)
+{
+	struct exn_group *g;
+	return exn_port_group(&e->port, number, vpid, true, &g) == EXN_OK && g->nodes > 0;
+}
+
 API RMA2_ERROR rma2_connect(RMA2_Port e, RMA2_Nodeid node, RMA2_VPID vpid, RMA2_Connection_Options options, RMA2_Handle *handle)
 {
 	if (e == NULL)
@@ -89,7 +103,7 @@ API RMA2_ERROR rma2_connect(RMA2_Port e, RMA2_Nodeid node, RMA2_VPID vpid, RMA2_
 	// Registers and physical memory are the node's: there is no port to connect to.
 	if ((options & RMA2_CONN_RRA) == 0 && (options & RMA2_CONN_TE) != 0) {
 		enum exn_status s = exn_port_connect(&e->port, node, vpid, &c->grant);
-		if (s != EXN_OK) {
+		if (s != EXN_OK && !is_group(e, node, vpid)) {
 			free(c);
 			return result(s);
 		}

@@ -2,6 +2,7 @@
 // peers can reach, and is mapped where it was. The table says which page of that memory is
 // behind a page of addresses; a page that several regions have in common is there once.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -13,6 +14,10 @@
 // How many pages that nobody needs stay in the port's memory, for the next registration; more are
 // given back to the system.
 enum { KEPT_PAGES = 4096 };
+
+// How many pages of the port's memory are there from the start. What is registered in them, which are the
+// first that are taken, costs a system call less.
+enum { WARM_PAGES = 16 };
 
 struct cached {
 	struct cached *next;
@@ -142,6 +147,9 @@ static void drop_page(struct rma2_endpoint *e, struct shared_page *p)
 bool rma_memory_init(RMA2_Port e)
 {
 	e->where = calloc(EXN_PAGES, sizeof(*e->where));
+	// Not before Linux 5.14.
+	if (madvise(e->port.memory + EXN_ARENA_OFF, WARM_PAGES * EXN_PAGE, MADV_POPULATE_WRITE) == 0)
+		e->warm = WARM_PAGES * EXN_PAGE;
 	return e->where != NULL && runs_init(&e->addresses) && runs_init(&e->pages);
 }
 
@@ -163,11 +171,33 @@ static off_t offset_of(uint32_t file)
 	return (off_t)(EXN_ARENA_OFF + (uint64_t)file * EXN_PAGE);
 }
 
-// swap_in copies pages to the port's memory and maps that over them. Whole pages have more in
-// them than the caller's object, which the address sanitizer's pwrite would refuse.
-__attribute__((noinline)) static bool swap_in(int fd, void *at, size_t size, off_t off)
+// fetch copies from pages of the program. Whole pages have more in them than the caller's object, which
+// the address sanitizer's memcpy and pwrite would refuse.
+__attribute__((no_sanitize("address"))) static void fetch(uint64_t *to, const volatile uint64_t *from, size_t size)
 {
-	for (size_t done = 0; done < size;) {
+	for (size_t i = 0; i < size / sizeof(*to); i++)
+		to[i] = from[i];
+}
+
+// readable asks the system: a set of signals is read from there before it is refused.
+static bool readable(const char *at, size_t size)
+{
+	for (size_t i = 0; i < size; i += EXN_PAGE)
+		if (syscall(SYS_rt_sigprocmask, -1, at + i, NULL, 8) == 0 || errno != EINVAL)
+			return false;
+	return true;
+}
+
+// swap_in copies pages to the port's memory and maps that over them.
+__attribute__((noinline)) static bool swap_in(RMA2_Port e, void *at, size_t size, off_t off)
+{
+	int fd = e->port.memory_fd;
+	bool warm = (size_t)off + size <= EXN_ARENA_OFF + e->warm;
+	if (warm && !readable(at, size))
+		return false;
+	if (warm)
+		fetch((uint64_t *)(e->port.memory + off), at, size);
+	for (size_t done = 0; !warm && done < size;) {
 		long n = syscall(SYS_pwrite64, fd, (char *)at + done, size - done, off + (off_t)done);
 		if (n <= 0)
 			return false;
@@ -177,8 +207,9 @@ __attribute__((noinline)) static bool swap_in(int fd, void *at, size_t size, off
 }
 
 // swap_out makes pages private again, with what is in them.
-__attribute__((noinline)) static bool swap_out(int fd, void *at, size_t size, off_t off)
+__attribute__((noinline)) static bool swap_out(RMA2_Port e, void *at, size_t size, off_t off)
 {
+	int fd = e->port.memory_fd;
 	char *mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (mem == MAP_FAILED)
 		return false;
@@ -195,11 +226,11 @@ __attribute__((noinline)) static bool swap_out(int fd, void *at, size_t size, of
 
 // below runs a swap two pages further down the stack: the memory may be the caller's own stack, and
 // what changes there between the copy and the mapping is lost.
-__attribute__((noinline)) static bool below(bool (*swap)(int, void *, size_t, off_t), int fd, void *at, size_t size, off_t off)
+__attribute__((noinline)) static bool below(bool (*swap)(RMA2_Port, void *, size_t, off_t), RMA2_Port e, void *at, size_t size, off_t off)
 {
 	volatile char gap[2 * EXN_PAGE];
 	gap[0] = gap[sizeof(gap) - 1] = 0;
-	bool ok = swap(fd, at, size, off);
+	bool ok = swap(e, at, size, off);
 	gap[0] = ok;
 	return gap[0];
 }
@@ -210,7 +241,7 @@ static bool share(RMA2_Port e, uintptr_t page, uint32_t n)
 	int64_t file = runs_take(&e->pages, n);
 	if (file < 0)
 		return false;
-	if (!below(swap_in, e->port.memory_fd, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of((uint32_t)file))) {
+	if (!below(swap_in, e, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of((uint32_t)file))) {
 		runs_give(&e->pages, (uint32_t)file, n);
 		return false;
 	}
@@ -225,7 +256,7 @@ static void unshare(RMA2_Port e, uintptr_t page, uint32_t file, uint32_t n)
 {
 	// When that fails the program keeps the pages that peers could see, and they are not used
 	// again.
-	if (!below(swap_out, e->port.memory_fd, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of(file)))
+	if (!below(swap_out, e, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of(file)))
 		return;
 	// Those far up are not taken soon again.
 	if (file + n > e->shared_count + KEPT_PAGES)
@@ -274,6 +305,13 @@ static bool acquire(RMA2_Port e, uintptr_t page, uint32_t n)
 	return false;
 }
 
+// enter has an address lead to a page that is in the port's memory.
+static void enter(RMA2_Port e, uint32_t at, uintptr_t page)
+{
+	e->where[at] = (void *)(page * EXN_PAGE);
+	__atomic_store_n(&e->port.table[at], (uint64_t)find(e, page)->file + 1, __ATOMIC_RELEASE);
+}
+
 API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, RMA2_Region *r)
 {
 	if (e == NULL)
@@ -289,11 +327,8 @@ API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, R
 		runs_give(&e->addresses, (uint32_t)at, n);
 		return RMA2_ERR_NO_MEM;
 	}
-	uint64_t *t = e->port.table + at;
-	for (uint32_t i = 0; i < n; i++) {
-		e->where[at + i] = (void *)((first + i) * EXN_PAGE);
-		__atomic_store_n(&t[i], (uint64_t)find(e, first + i)->file + 1, __ATOMIC_RELEASE);
-	}
+	for (uint32_t i = 0; i < n; i++)
+		enter(e, (uint32_t)at + i, first + i);
 	*r = (RMA2_Region){
 		.start = (void *)(first * EXN_PAGE), .end = (void *)((last + 1) * EXN_PAGE), .size = n * EXN_PAGE, .count = n,
 		.length = size, .nla = e->port.base + (uint64_t)at * EXN_PAGE, .offset = (uint32_t)((uintptr_t)address % EXN_PAGE),
@@ -302,22 +337,92 @@ API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, R
 	return RMA2_SUCCESS;
 }
 
+// listed returns the address of an entry of a list, which has stride bytes from one to the next.
+static uintptr_t listed(void *const *pages, unsigned stride, uint32_t i)
+{
+	uintptr_t at;
+	memcpy(&at, (const char *)pages + (size_t)i * stride, sizeof(at));
+	return at;
+}
+
+// acquire_list has the pages of a list in the port's memory, by runs of those that follow one another.
+static bool acquire_list(RMA2_Port e, void *const *pages, unsigned stride, uint32_t n)
+{
+	uint32_t done = 0, run = 0;
+	for (; done < n; done += run) {
+		uintptr_t first = listed(pages, stride, done);
+		for (run = 1; done + run < n && listed(pages, stride, done + run) == first + run * EXN_PAGE; run++)
+			;
+		if (!acquire(e, first / EXN_PAGE, run))
+			break;
+	}
+	for (uint32_t i = 0; done < n && i < done; i++)
+		release(e, listed(pages, stride, i) / EXN_PAGE, 1);
+	return done == n;
+}
+
+API RMA2_ERROR rma2_register_pagelist(RMA2_Port e, void *const *pages, size_t count, unsigned stride, uint32_t offset, size_t length,
+				      RMA2_Region **out)
+{
+	if (e == NULL)
+		return RMA2_ERR_INV_PORT;
+	// All pages are full, except that the data begins in the first one and ends in the last one.
+	if (count < 1 || count > EXN_PAGES || offset >= EXN_PAGE || length < 1 ||
+	    length > count * EXN_PAGE - offset || length <= (count - 1) * EXN_PAGE - (count > 1 ? offset : 0))
+		return RMA2_ERR_INV_VALUE;
+	uint32_t n = (uint32_t)count;
+	for (uint32_t i = 0; i < n; i++)
+		if (listed(pages, stride, i) % EXN_PAGE != 0 || listed(pages, stride, i) == 0)
+			return RMA2_ERR_INV_VALUE;
+	RMA2_Region *r = malloc(sizeof(*r));
+	int64_t at = r == NULL ? -1 : runs_take(&e->addresses, n);
+	if (at < 0) {
+		free(r);
+		return r == NULL ? RMA2_ERR_MAP : RMA2_ERR_ATU;
+	}
+	if (!acquire_list(e, pages, stride, n)) {
+		runs_give(&e->addresses, (uint32_t)at, n);
+		free(r);
+		return RMA2_ERR_NO_MEM;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		enter(e, (uint32_t)at + i, listed(pages, stride, i) / EXN_PAGE);
+	*r = (RMA2_Region){
+		.start = e->where[at], .size = n * EXN_PAGE, .count = n, .length = length,
+		.nla = e->port.base + (uint64_t)at * EXN_PAGE, .offset = offset,
+	};
+	exn_count(&e->port, EXN_REGISTERED, (int64_t)r->size);
+	*out = r;
+	return RMA2_SUCCESS;
+}
+
+// is_there says whether the pages of a region are at its address: in a row, or of a list, which has no end.
+static bool is_there(RMA2_Port e, uint32_t at, const RMA2_Region *r)
+{
+	for (uint32_t i = 0; i < r->count; i++) {
+		char *want = r->end != NULL || i == 0 ? (char *)r->start + i * EXN_PAGE : e->where[at + i];
+		if (want == NULL || e->where[at + i] != want)
+			return false;
+	}
+	return true;
+}
+
 API RMA2_ERROR rma2_unregister_nofree(RMA2_Port e, RMA2_Region *r)
 {
 	if (e == NULL)
 		return RMA2_ERR_INV_PORT;
-	// The program may have changed what it has: the pages are in order by their start.
-	uint64_t first = (uintptr_t)r->start / EXN_PAGE, at = (r->nla - e->port.base) / EXN_PAGE;
-	if (r->count < 1 || at >= EXN_PAGES || r->count > EXN_PAGES - at || e->where[at] != r->start)
+	// The program may have changed what it has.
+	uint64_t at = (r->nla - e->port.base) / EXN_PAGE;
+	if (r->count < 1 || at >= EXN_PAGES || r->count > EXN_PAGES - at || !is_there(e, (uint32_t)at, r))
 		return RMA2_ERR_NO_TABLE;
 	for (uint64_t i = 0; i < r->count; i++)
-		if (e->where[at + i] != (char *)r->start + i * EXN_PAGE)
-			return RMA2_ERR_NO_TABLE;
-	for (uint64_t i = 0; i < r->count; i++) {
-		e->where[at + i] = NULL;
 		__atomic_store_n(&e->port.table[at + i], 0, __ATOMIC_RELEASE);
+	for (uint64_t i = 0, n; i < r->count; i += n) {
+		char *start = e->where[at + i];
+		for (n = 0; i + n < r->count && e->where[at + i + n] == start + n * EXN_PAGE; n++)
+			e->where[at + i + n] = NULL;
+		release(e, (uintptr_t)start / EXN_PAGE, (uint32_t)n);
 	}
-	release(e, first, (uint32_t)r->count);
 	runs_give(&e->addresses, (uint32_t)at, (uint32_t)r->count);
 	exn_count(&e->port, EXN_REGISTERED, -(int64_t)(r->count * EXN_PAGE));
 	*r = (RMA2_Region){0};
@@ -402,18 +507,19 @@ API RMA2_ERROR rma2_unregister_adhoc(RMA2_Port e, RMA2_Region *r)
 	return rma2_unregister(e, r);
 }
 
-void *rma_local(RMA2_Port e, RMA2_NLA nla, uint32_t size)
+void *rma_local(RMA2_Port e, RMA2_NLA nla, uint32_t size, uint32_t *run)
 {
 	uint64_t off = nla - e->port.base;
 	if (off >= EXN_PAGES * EXN_PAGE || size > EXN_PAGES * EXN_PAGE - off)
 		return NULL;
-	uint64_t page = off / EXN_PAGE, last = (off + size - 1) / EXN_PAGE;
+	uint64_t page = off / EXN_PAGE;
 	char *start = e->where[page];
 	if (start == NULL)
 		return NULL;
-	for (uint64_t i = page + 1; i <= last; i++)
-		if (e->where[i] != start + (i - page) * EXN_PAGE)
-			return NULL;
+	uint64_t n = EXN_PAGE - off % EXN_PAGE;
+	for (uint64_t i = 1; n < size && e->where[page + i] == start + i * EXN_PAGE; i++)
+		n += EXN_PAGE;
+	*run = n < size ? (uint32_t)n : size;
 	return start + off % EXN_PAGE;
 }
 

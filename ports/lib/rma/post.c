@@ -114,12 +114,29 @@ static bool copy(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_
 	return true;
 }
 
-static bool move(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
+// move is a transfer between local memory, which is there, and a peer's. False: the peer has taken that
+// back.
+static bool move(RMA2_Port e, const struct exn_grant *g, uint64_t local, uint64_t nla, uint32_t size, bool put)
 {
+	uint32_t run;
+	bool ok = true;
 	in_use(g, nla, 1);
-	bool ok = copy(g, mine, nla, size, put);
+	for (uint64_t at = nla; ok && size > 0; size -= run, local += run, at += run) {
+		uint8_t *mine = rma_local(e, local, size, &run);
+		ok = copy(g, mine, at, run, put);
+	}
 	in_use(g, nla, (uint64_t)-1);
 	return ok;
+}
+
+// present says whether all of a range of this port's memory is registered.
+static bool present(RMA2_Port e, uint64_t local, uint32_t size)
+{
+	uint32_t run;
+	for (; size > 0; size -= run, local += run)
+		if (rma_local(e, local, size, &run) == NULL)
+			return false;
+	return true;
 }
 
 // tell_all writes the notification of a transfer to the peer: one, or one for each packet.
@@ -153,10 +170,11 @@ static RMA2_ERROR registers(RMA2_Port e, RMA2_Connection *c, const struct comman
 {
 	bool get = is_get(o->kind), immediate = o->kind == RMA2_IMMEDIATE_PUT;
 	uint64_t value = o->read, *words = &value;
+	uint32_t run = o->size;
 	if (!immediate)
-		words = rma_local(e, get ? o->write : o->read, o->size);
+		words = rma_local(e, get ? o->write : o->read, o->size, &run);
 	uint64_t addr = get ? o->read : o->write;
-	if (words == NULL || (uintptr_t)words % 8 != 0 || o->size % 8 != 0)
+	if (words == NULL || run < o->size || (uintptr_t)words % 8 != 0 || o->size % 8 != 0)
 		return fail(e, c, o, RMA2_ERROR_REQ);
 	if (!rma_registers(e, c, addr, words, o->size / 8, !get))
 		return fail(e, c, o, get ? RMA2_ERROR_RESP : RMA2_ERROR_CMPL);
@@ -170,18 +188,26 @@ static RMA2_ERROR registers(RMA2_Port e, RMA2_Connection *c, const struct comman
 	return err;
 }
 
+// store writes the value of an immediate PUT.
+static bool store(const struct exn_grant *g, const struct command *o)
+{
+	uint64_t value = o->read;
+	in_use(g, o->write, 1);
+	bool ok = copy(g, (uint8_t *)&value, o->write, o->size, true);
+	in_use(g, o->write, (uint64_t)-1);
+	return ok;
+}
+
 static RMA2_ERROR put(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	bool immediate = o->kind == RMA2_IMMEDIATE_PUT;
-	uint64_t value = o->read;
-	uint8_t *from = immediate ? (uint8_t *)&value : rma_local(e, o->read, o->size);
-	if (from == NULL)
+	if (!immediate && !present(e, o->read, o->size))
 		return fail(e, c, o, RMA2_ERROR_REQ);
 	if (c->grant->gone || !reachable(c->grant, o->write, o->size, true))
 		return fail(e, c, o, RMA2_ERROR_CMPL);
 	if (o->spec & RMA2_COMPLETER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_CMPL);
-	if (!move(c->grant, from, o->write, o->size, true))
+	if (!(immediate ? store(c->grant, o) : move(e, c->grant, o->read, o->write, o->size, true)))
 		return fail(e, c, o, RMA2_ERROR_CMPL);
 	exn_count(&e->port, EXN_PUT_BYTES, o->size);
 	unsigned mode = mode_of(c, o);
@@ -194,14 +220,13 @@ static RMA2_ERROR put(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 
 static RMA2_ERROR get(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
-	uint8_t *to = rma_local(e, o->write, o->size);
-	if (to == NULL)
+	if (!present(e, o->write, o->size))
 		return fail(e, c, o, RMA2_ERROR_REQ);
 	if (c->grant->gone || !reachable(c->grant, o->read, o->size, false))
 		return fail(e, c, o, RMA2_ERROR_RESP);
 	if (o->spec & RMA2_RESPONDER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_RESP);
-	if (!move(c->grant, to, o->read, o->size, false))
+	if (!move(e, c->grant, o->write, o->read, o->size, false))
 		return fail(e, c, o, RMA2_ERROR_RESP);
 	exn_count(&e->port, EXN_GET_BYTES, o->size);
 	unsigned mode = mode_of(c, o), response = RMA2_GET_BT_RSP + (o->kind & 1);
@@ -215,7 +240,7 @@ static RMA2_ERROR get(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 	return err;
 }
 
-static RMA2_ERROR notification(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+static RMA2_ERROR notify(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	RMA2_Notification n = rma_noti(c, 0, o->kind, mode_of(c, o));
 	n.word0.value = o->read;
@@ -286,6 +311,36 @@ static size_t own_notifications(const struct command *o)
 	return 2 + (o->modifier & RMA2_CMD_NTR ? o->size / RMA_MTU + 1 : 0);
 }
 
+// multicast does a PUT to each member of the group that c names as its node. Members that have not opened
+// the VPID are left out. The requester's notification is one for all.
+static RMA2_ERROR multicast(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	struct exn_group *g;
+	struct command each = *o;
+	RMA2_ERROR err = RMA2_SUCCESS;
+	bool notification = o->kind == RMA2_NOTIFICATION_PUT;
+	bool is_put = o->kind == RMA2_BT_PUT || o->kind == RMA2_QW_PUT || o->kind == RMA2_IMMEDIATE_PUT || notification;
+	if (!is_put || c->options & RMA2_CONN_RRA)
+		return fail(e, c, o, RMA2_ERROR_REQ);
+	if (exn_port_group(&e->port, c->node, c->vpid, false, &g) != EXN_OK)
+		return fail(e, c, o, RMA2_ERROR_REQ);
+	each.spec &= ~(unsigned)RMA2_REQUESTER_NOTIFICATION;
+	for (unsigned i = 0; i < g->count && err == RMA2_SUCCESS; i++) {
+		struct exn_grant *m = g->members[i];
+		RMA2_Connection to = {.grant = m, .node = m->node, .vpid = m->vpid, .options = c->options};
+		if (!m->gone)
+			err = notification ? notify(e, &to, &each) : put(e, &to, &each);
+	}
+	if (err != RMA2_SUCCESS || (o->spec & RMA2_REQUESTER_NOTIFICATION) == 0)
+		return err;
+	RMA2_Notification n = rma_noti(c, RMA2_REQUESTER_NOTIFICATION, o->kind, mode_of(c, o));
+	if (!notification)
+		return note_all(e, o, n, o->kind == RMA2_IMMEDIATE_PUT ? 0 : o->read);
+	n.word0.value = o->read;
+	n.word1.value |= o->size;
+	return rma_note(e, n);
+}
+
 static RMA2_ERROR execute(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	if (e == NULL)
@@ -294,8 +349,6 @@ static RMA2_ERROR execute(RMA2_Port e, RMA2_Connection *c, const struct command 
 		return RMA2_ERR_INV_HANDLE;
 	if (e->port.dead)
 		return RMA2_ERR_ERROR;
-	if (o->modifier & RMA2_CMD_MC)
-		return RMA2_ERR_NOT_YET;
 	if (e->entries + own_notifications(o) > e->entries_max)
 		return RMA2_ERR_NO_DESC_MEM;
 	bool transfer = o->kind <= RMA2_QW_PUT || o->kind == RMA2_IMMEDIATE_PUT;
@@ -306,6 +359,8 @@ static RMA2_ERROR execute(RMA2_Port e, RMA2_Connection *c, const struct command 
 	// There is no Excellerate unit, and no physical memory.
 	if (o->modifier & (RMA2_CMD_ERA | RMA2_CMD_EWA))
 		return fail(e, c, o, RMA2_ERROR_REQ);
+	if (o->modifier & RMA2_CMD_MC)
+		return multicast(e, c, o);
 	if (transfer && c->options & RMA2_CONN_RRA)
 		return registers(e, c, o);
 	if (c->grant == NULL)
@@ -319,7 +374,7 @@ static RMA2_ERROR execute(RMA2_Port e, RMA2_Connection *c, const struct command 
 	case RMA2_QW_GET:
 		return get(e, c, o);
 	case RMA2_NOTIFICATION_PUT:
-		return notification(e, c, o);
+		return notify(e, c, o);
 	case RMA2_LOCK_REQ:
 		return lock(e, c, o);
 	default:

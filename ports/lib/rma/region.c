@@ -11,7 +11,8 @@ API RMA2_ERROR rma2_get_nla(RMA2_Region *r, size_t offset, RMA2_NLA *nla)
 
 API RMA2_ERROR rma2_get_va(RMA2_Region *r, size_t offset, void **va)
 {
-	if (offset + r->offset >= r->size)
+	// Of a page list only the first page is known here.
+	if (offset + r->offset >= (r->end != NULL ? r->size : EXN_PAGE))
 		return RMA2_ERR_INV_VALUE;
 	*va = (char *)r->start + r->offset + offset;
 	return RMA2_SUCCESS;

@@ -56,6 +56,7 @@ struct rma2_endpoint {
 	// What the program has registered; the table in shared memory is for peers.
 	void **where; // for each page of addresses: the program's page; NULL: none
 	struct runs addresses, pages;
+	size_t warm; // bytes of the pages that are there, and mapped
 	struct shared_page *shared;
 	size_t shared_count, shared_room; // room is a power of two
 	struct cached *cache;
@@ -66,8 +67,9 @@ struct rma2_endpoint {
 bool rma_memory_init(RMA2_Port port);
 void rma_memory_free(RMA2_Port port);
 
-// rma_local returns where size bytes of this port's memory are. NULL: they are not registered.
-void *rma_local(RMA2_Port port, RMA2_NLA nla, uint32_t size);
+// rma_local returns where the first of size bytes of this port's memory are, and how many of them follow
+// one another. NULL: they are not registered.
+void *rma_local(RMA2_Port port, RMA2_NLA nla, uint32_t size, uint32_t *run);
 
 // rma_remote returns where the first of size bytes of a peer's memory are, for a PUT or a GET, and how
 // many of them follow one another. NULL: they are not registered, or not for that.

@@ -62,6 +62,7 @@ static velo2_ret_t result(enum exn_status s)
 		return VELO2_RET_ERR_MMAP;
 	case EXN_NO_DAEMON:
 	case EXN_FULL:
+	case EXN_IN_USE:
 	case EXN_BAD_VERSION:
 		return VELO2_RET_ERR_FDOPEN;
 	default:
@@ -71,11 +72,18 @@ static velo2_ret_t result(enum exn_status s)
 
 API velo2_ret_t velo2_open(velo2_port_t *port)
 {
+	return velo2_open_vpid(port, 0);
+}
+
+API velo2_ret_t velo2_open_vpid(velo2_port_t *port, velo2_vpid_t vpid)
+{
 	port->map = NULL;
+	if (vpid > UINT16_MAX)
+		return VELO2_RET_INVALID_MBOX;
 	struct box *b = calloc(1, sizeof(*b));
 	if (b == NULL)
 		return VELO2_RET_ERR_MMAP;
-	enum exn_status s = exn_port_open(&b->port, EXN_VELO);
+	enum exn_status s = exn_port_open(&b->port, EXN_VELO, (uint16_t)vpid);
 	if (s != EXN_OK) {
 		free(b);
 		return result(s);
@@ -113,15 +121,21 @@ API velo2_ret_t velo2_connect(velo2_port_t *port, velo2_connection_t *con, velo2
 {
 	struct box *b = port->map;
 	struct exn_grant *g;
+	struct exn_group *group;
+	bool multicast = (node & VELO2_MULTICAST) != 0;
+	node &= ~(velo2_nodeid_t)VELO2_MULTICAST;
 	if (node > UINT16_MAX)
 		return VELO2_RET_INVALID_NODE;
-	if (vpid > UINT16_MAX)
+	if (vpid > UINT8_MAX)
 		return VELO2_RET_INVALID_MBOX;
-	enum exn_status s = exn_port_connect(&b->port, (uint16_t)node, (uint16_t)vpid, &g);
+	enum exn_status s = multicast ? exn_port_group(&b->port, (uint16_t)node, (uint16_t)vpid, true, &group)
+				      : exn_port_connect(&b->port, (uint16_t)node, (uint16_t)vpid, &g);
+	if (s == EXN_INVALID && multicast)
+		return VELO2_RET_INVALID_NODE;
 	if (s != EXN_OK)
 		return result(s);
-	con->dest.raw = VELO2_ADDR_PACK(node, vpid);
-	con->state_map = g;
+	con->dest.raw = VELO2_ADDR_PACK(node, vpid) | (multicast ? VELO2_MULTICAST : 0);
+	con->state_map = multicast ? NULL : g;
 	con->port = port;
 	return VELO2_RET_SUCCESS;
 }
@@ -162,16 +176,9 @@ static void keep(struct box *b)
 	}
 }
 
-static velo2_ret_t send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt, bool wait)
+// room has a peer have a slot free, or waits until it does.
+static velo2_ret_t room(struct box *b, struct exn_grant *g, bool wait)
 {
-	struct exn_grant *g = con->state_map;
-	if (g == NULL || con->port->map == NULL)
-		return VELO2_RET_ERROR;
-	if (len < 1 || len > VELO2_MAX_PAYLOAD)
-		return VELO2_RET_INV_MSG;
-	if (mtt > 15)
-		return VELO2_RET_INV_MTT;
-	struct box *b = con->port->map;
 	unsigned round = 0;
 	while (!exn_flow_room(&g->out)) {
 		if (!wait)
@@ -180,11 +187,49 @@ static velo2_ret_t send(velo2_connection_t *con, const void *msg, unsigned len, 
 		if (!exn_port_wait(&b->port, g, &round))
 			return VELO2_RET_ERROR;
 	}
-	if (g->gone)
-		return VELO2_RET_ERROR;
+	return g->gone ? VELO2_RET_ERROR : VELO2_RET_SUCCESS;
+}
+
+static void post(struct box *b, struct exn_grant *g, const void *msg, unsigned len, uint64_t word)
+{
 	memcpy(exn_flow_slot(&g->out) + 8, msg, len);
-	exn_port_commit(&b->port, g, len | (uint64_t)tag << 8 | (uint64_t)mtt << 16);
-	return VELO2_RET_SUCCESS;
+	exn_port_commit(&b->port, g, len | word);
+}
+
+// post_group sends to all members of a group, or to none. Those that have ended are left out.
+static velo2_ret_t post_group(struct box *b, uint32_t to, const void *msg, unsigned len, uint64_t word, bool wait)
+{
+	struct exn_group *g;
+	enum exn_status s = exn_port_group(&b->port, (uint16_t)VELO2_ADDR_NODE(to), (uint16_t)VELO2_ADDR_VPID(to), false, &g);
+	if (s != EXN_OK)
+		return result(s);
+	for (unsigned i = 0; i < g->count; i++)
+		if (room(b, g->members[i], wait) == VELO2_RET_TRY_AGAIN)
+			return VELO2_RET_TRY_AGAIN;
+	for (unsigned i = 0; i < g->count; i++)
+		if (!g->members[i]->gone && exn_flow_room(&g->members[i]->out))
+			post(b, g->members[i], msg, len, word);
+	return b->port.dead ? VELO2_RET_ERROR : VELO2_RET_SUCCESS;
+}
+
+static velo2_ret_t send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt, bool wait)
+{
+	struct exn_grant *g = con->state_map;
+	bool multicast = (con->dest.raw & VELO2_MULTICAST) != 0;
+	if ((g == NULL && !multicast) || con->port->map == NULL)
+		return VELO2_RET_ERROR;
+	if (len < 1 || len > VELO2_MAX_PAYLOAD)
+		return VELO2_RET_INV_MSG;
+	if (mtt > 15)
+		return VELO2_RET_INV_MTT;
+	struct box *b = con->port->map;
+	uint64_t word = (uint64_t)tag << 8 | (uint64_t)mtt << 16;
+	if (multicast)
+		return post_group(b, con->dest.raw, msg, len, word, wait);
+	velo2_ret_t r = room(b, g, wait);
+	if (r == VELO2_RET_SUCCESS)
+		post(b, g, msg, len, word);
+	return r;
 }
 
 API velo2_ret_t velo2_send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt)
