@@ -17,29 +17,31 @@ type keyInfo struct {
 	name    string
 	initial any // nil: it must be given
 	check   func(any) (any, error)
+	// decides: what depends on it is not checked while it is wrong itself.
+	decides bool
 }
 
 var machineKeys = []keyInfo{
-	{"name", "", text},
-	{"topology", nil, text},
-	{"cores", int64(0), whole(1, 1<<16)},
-	{"seed", int64(1), whole(0, math.MaxInt64)},
-	{"scheduler", "fcfs", oneOfTexts(Schedulers)},
-	{"selector", "linear", oneOfTexts(Selectors)},
-	{"placement", "block", oneOfTexts(Placements)},
-	{"router", "tables", oneOfTexts(routing.Names)},
+	{"name", "", text, false},
+	{"topology", nil, text, true},
+	{"cores", int64(0), whole(1, 1<<16), true},
+	{"seed", int64(1), whole(0, math.MaxInt64), false},
+	{"scheduler", "fcfs", oneOfTexts(Schedulers), false},
+	{"selector", "linear", oneOfTexts(Selectors), false},
+	{"placement", "block", oneOfTexts(Placements), false},
+	{"router", "tables", oneOfTexts(routing.Names), false},
 }
 
 var jobKeys = []keyInfo{
-	{"name", "", text},
-	{"pattern", nil, text},
-	{"ranks", int64(0), whole(1, pattern.MaxRanks)},
-	{"bytes", uint64(1 << 20), size},
-	{"class", "C", text},
-	{"flows", int64(0), whole(1, 1<<26)},
-	{"submit", "0s", submit},
-	{"duration", time.Duration(0), duration},
-	{"count", int64(1), whole(1, 100_000)},
+	{"name", "", text, false},
+	{"pattern", nil, patternName, true},
+	{"ranks", int64(0), whole(1, pattern.MaxRanks), true},
+	{"bytes", uint64(1 << 20), size, false},
+	{"class", "C", class, false},
+	{"flows", int64(0), whole(1, 1<<26), true},
+	{"submit", "0s", submit, false},
+	{"duration", time.Duration(0), duration, false},
+	{"count", int64(1), whole(1, 100_000), false},
 }
 
 func keyNames(keys []keyInfo) string {
@@ -57,6 +59,24 @@ func text(v any) (any, error) {
 	}
 	return s, nil
 }
+
+// patternName takes the name of a pattern, or of a file.
+func patternName(v any) (any, error) {
+	if s, ok := v.(string); ok && isFile(s) {
+		return s, nil
+	}
+	v, err := oneOfTexts(pattern.Names())(v)
+	if err != nil {
+		err = fmt.Errorf("%w; a file's name has a dot or a slash", err)
+	}
+	return v, err
+}
+
+// isFile reports whether a pattern is a file's: its name looks like one.
+func isFile(name string) bool { return strings.ContainsAny(name, "./") }
+
+// class takes a class of the NAS Parallel Benchmarks.
+func class(v any) (any, error) { return oneOfTexts(strings.Split(pattern.Classes, ""))(v) }
 
 func oneOfTexts(of []string) func(any) (any, error) {
 	return func(v any) (any, error) {

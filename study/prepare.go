@@ -3,6 +3,7 @@ package study
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	"exnet/study/pattern"
 	"exnet/study/routing"
 )
+
+// unknown is how many cores a host has in a scenario in which that is a mistake.
+const unknown = -1
 
 // cache keeps what several runs use.
 type cache struct {
@@ -36,26 +40,40 @@ func (r Setting) Prepare() (Config, error) {
 	s := r.scenario
 	get := func(key string) any { v, _ := r.value(0, key); return v }
 	c := Config{
-		Seed: uint64(get("seed").(int64)), Cores: int(get("cores").(int64)),
+		Seed:      uint64(get("seed").(int64)),
 		Scheduler: get("scheduler").(string), Selector: get("selector").(string),
 		Placement: get("placement").(string), Router: get("router").(string),
 	}
-	name, line := r.value(0, "topology")
-	g, err := s.graph(name.(string))
-	if err != nil {
-		errs = append(errs, s.place(line, "topology", err))
+	if cores, known := get("cores").(int64); known {
+		c.Cores = int(cores)
 	} else {
-		c.Graph = g
-		if c.Cores == 0 {
-			c.Cores = coresOf(g)
+		c.Cores = unknown
+	}
+	if name, line := r.value(0, "topology"); name != nil {
+		var err error
+		if c.Graph, err = s.graph(name.(string)); err != nil {
+			errs = append(errs, s.place(line, "topology", err))
 		}
-		if _, err := routing.New(c.Router, g, 0); err != nil {
+	}
+	if c.Graph != nil {
+		if c.Cores == 0 {
+			c.Cores = coresOf(c.Graph)
+		}
+		if _, err := routing.New(c.Router, c.Graph, 0); err != nil {
 			_, line := r.value(0, "router")
 			errs = append(errs, s.place(line, "router", err))
 		}
 	}
+	sum := uint64(0)
 	for job := 1; job <= s.jobs; job++ {
 		jobs, err := r.job(job, c)
+		if len(jobs) > 0 {
+			high, low := bits.Mul64(jobs[0].Pattern.Bytes(), uint64(len(jobs)))
+			if sum += min(low, maxBytes+1); high > 0 || sum > maxBytes {
+				_, line := r.value(job, "pattern")
+				err, sum = s.wrong(line, "%s: more than 2^62 bytes in all jobs", jobs[0].Name), maxBytes
+			}
+		}
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -63,6 +81,9 @@ func (r Setting) Prepare() (Config, error) {
 	}
 	return c, errors.Join(errs...)
 }
+
+// maxBytes bounds the sum of all jobs, which may be the load of one channel.
+const maxBytes = 4 * pattern.MaxBytes
 
 // place says where in the scenario something is wrong. Mistakes of other files have
 // places of their own, one a line.
@@ -103,8 +124,13 @@ func (r Setting) job(job int, c Config) (jobs []Job, err error) {
 	s := r.scenario
 	get := func(key string) any { v, _ := r.value(job, key); return v }
 	name, line := r.value(job, "pattern")
+	ranks, ranksKnown := get("ranks").(int64)
+	flows, flowsKnown := get("flows").(int64)
+	if name == nil || !isFile(name.(string)) && !(ranksKnown && flowsKnown) {
+		return nil, nil // a mistake, of which parse tells
+	}
 	rec, err := s.pattern(name.(string), pattern.Params{
-		Ranks: int(get("ranks").(int64)), Bytes: get("bytes").(uint64), Flows: int(get("flows").(int64)),
+		Ranks: int(ranks), Bytes: get("bytes").(uint64), Flows: int(flows),
 		Class: get("class").(string)[0], Seed: c.Seed,
 	})
 	if err != nil {
@@ -117,7 +143,7 @@ func (r Setting) job(job int, c Config) (jobs []Job, err error) {
 	if j.Duration == 0 {
 		j.Duration = max(rec.duration, time.Second)
 	}
-	if c.Graph != nil && (rec.pattern.Ranks+c.Cores-1)/c.Cores > len(c.Graph.Hosts()) {
+	if c.Graph != nil && c.Cores != unknown && (rec.pattern.Ranks+c.Cores-1)/c.Cores > len(c.Graph.Hosts()) {
 		return nil, s.wrong(line, "%s has %d ranks, more than %d hosts of %d cores hold", j.Name, rec.pattern.Ranks, len(c.Graph.Hosts()), c.Cores)
 	}
 	kind, d, err := parseSubmit(get("submit").(string))
@@ -144,7 +170,7 @@ func (r Setting) job(job int, c Config) (jobs []Job, err error) {
 
 // pattern makes or reads a pattern: what looks like a file is one.
 func (s *Scenario) pattern(name string, p pattern.Params) (recorded, error) {
-	file := strings.ContainsAny(name, "./")
+	file := isFile(name)
 	if file {
 		p = pattern.Params{}
 	}

@@ -34,8 +34,8 @@ type Scenario struct {
 type entry struct {
 	job    int // 0: the machine; else the number of the job
 	key    string
-	line   int // 0: it is not in the file
-	values []any
+	line   int   // 0: it is not in the file
+	values []any // at least one; nil: unknown, by a mistake
 	list   bool
 }
 
@@ -45,18 +45,36 @@ const MaxRuns = 4096
 // maxFile bounds the size of a scenario, in bytes.
 const maxFile = 1 << 20
 
-// ReadScenario reads a scenario file. The error has a line for each mistake, with the
-// file's name and the line.
+// ReadScenario reads a scenario file and all files that it names. The error has a line for
+// each mistake of any run, with the file's name and the line.
 func ReadScenario(path string) (*Scenario, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return ParseScenario(path, data)
+	s, err := parse(path, data)
+	if s == nil {
+		return nil, err
+	}
+	if err := errors.Join(err, s.check()); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
-// ParseScenario reads the content of a scenario file at path.
+// ParseScenario reads the content of a scenario file at path. It reads no other file:
+// Setting.Prepare does.
 func ParseScenario(path string, data []byte) (*Scenario, error) {
+	s, err := parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// parse is ParseScenario, which returns what is right of a scenario with mistakes, too; nil:
+// it is not TOML.
+func parse(path string, data []byte) (*Scenario, error) {
 	s := &Scenario{file: filepath.Base(path), dir: filepath.Dir(path)}
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", s.file, ErrInvalid, maxFile)
@@ -68,15 +86,27 @@ func ParseScenario(path string, data []byte) (*Scenario, error) {
 		}
 		return nil, s.wrong(0, "%v", err)
 	}
-	lines := linesOf(string(data))
-	errs := s.enter(content, lines)
-	if len(errs) == 0 {
-		errs = append(errs, s.countRuns())
+	errs := s.enter(content, linesOf(string(data)))
+	return s, errors.Join(append(errs, s.countRuns())...)
+}
+
+// check prepares all runs, and returns each mistake once.
+func (s *Scenario) check() error {
+	var errs []error
+	seen := make(map[string]bool)
+	for _, r := range s.Runs() {
+		_, err := r.Prepare()
+		if err == nil {
+			continue
+		}
+		for text := range strings.SplitSeq(err.Error(), "\n") {
+			if !seen[text] {
+				seen[text] = true
+				errs = append(errs, mistake(text))
+			}
+		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return errors.Join(errs...)
 }
 
 func (s *Scenario) wrong(line int, format string, args ...any) error {
@@ -104,22 +134,26 @@ type where struct {
 // linesOf finds the line of each key.
 func linesOf(text string) map[where]int {
 	lines := make(map[where]int)
-	job, n := 0, 0
+	section, jobs, n := 0, 0, 0
+	note := func(w where) {
+		if lines[w] == 0 {
+			lines[w] = n
+		}
+	}
 	for line := range strings.Lines(text) {
 		n++
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[[") {
-			job++
-			lines[where{job, ""}] = n
-			continue
-		}
-		if key, _, ok := strings.Cut(line, "="); ok {
-			key = strings.Trim(strings.TrimSpace(key), `"'`)
-			if w := (where{job, key}); lines[w] == 0 {
-				lines[w] = n
-			}
-		} else if strings.HasPrefix(line, "[") {
-			lines[where{0, strings.Trim(line, "[] ")}] = n
+		line, _, _ = strings.Cut(strings.TrimSpace(line), "#")
+		key, _, isKey := strings.Cut(line, "=")
+		switch header := strings.Trim(line, "[] "); {
+		case isKey:
+			note(where{section, strings.Trim(strings.TrimSpace(key), `"'`)})
+		case strings.HasPrefix(line, "[[") && header == "job":
+			jobs++
+			section = jobs
+			note(where{section, ""})
+		case strings.HasPrefix(line, "[") && strings.HasSuffix(strings.TrimSpace(line), "]") && !strings.ContainsAny(header, `"',`):
+			note(where{0, header})
+			section = -1
 		}
 	}
 	return lines
@@ -152,43 +186,54 @@ func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, line
 	for _, k := range keys {
 		e := entry{job: job, key: k.name, line: lines[where{job, k.name}]}
 		value, set := content[k.name]
-		switch list, isList := value.([]any); {
+		list, isList := value.([]any)
+		switch {
 		case !set && k.initial == nil:
 			errs = append(errs, s.wrong(lines[where{job, ""}], "%s is missing", k.name))
-			continue
 		case !set:
 			e.values = []any{k.initial}
 		case isList && len(list) == 0:
 			errs = append(errs, s.wrong(e.line, "%s: the list is empty", k.name))
-			continue
-		case isList:
-			e.values, e.list = list, true
-		default:
-			e.values = []any{value}
+		case !isList:
+			list = []any{value}
 		}
-		for i, v := range e.values {
-			if !set {
-				break
-			}
+		e.list = isList
+		for _, v := range list {
 			checked, err := k.check(v)
 			if err != nil {
 				errs = append(errs, s.wrong(e.line, "%s: %v", k.name, err))
+				continue
 			}
-			e.values[i] = checked
+			e.values = append(e.values, checked)
+		}
+		switch {
+		case len(e.values) > 0:
+		case k.decides:
+			e.values = []any{nil}
+		default:
+			e.values = []any{k.initial}
 		}
 		s.entries = append(s.entries, e)
 	}
 	return errs
 }
 
-func (s *Scenario) countRuns() error {
+// countRuns checks how many runs there are. From a list with which they are too many on,
+// only the first value counts.
+func (s *Scenario) countRuns() (err error) {
 	n := 1
-	for _, e := range s.entries {
-		if n *= len(e.values); n > MaxRuns {
-			return s.wrong(e.line, "%s: more than %d combinations", e.key, MaxRuns)
+	for i := range s.entries {
+		e := &s.entries[i]
+		if n*len(e.values) <= MaxRuns {
+			n *= len(e.values)
+			continue
 		}
+		if err == nil {
+			err = s.wrong(e.line, "%s: more than %d combinations", e.key, MaxRuns)
+		}
+		e.values = e.values[:1]
 	}
-	return nil
+	return err
 }
 
 // Setting is one of each list's values.

@@ -84,11 +84,15 @@ s.toml:4: router: "fastest" is none of tables, dor, dmodk, smodk, random, minsum
 s.toml:7: pattern is missing
 s.toml:13: ranks: many is not a whole number from 1 to 1048576
 s.toml:8: bytes: 64q is not a number of bytes, such as 64 or "64k"
-s.toml:9: class: 3 is not a quoted string
+s.toml:9: class: "3" is none of S, W, A, B, C, D, E
 s.toml:10: submit: "soon" is not a time of arrival: use "5s", "every:10s" or "exp:10s"
 s.toml:11: duration: -1s is not a time above 0, such as "10s"
 s.toml:12: count: 1.5 is not a whole number from 1 to 100000`},
 		{"keys", "topology = \"mesh:2\"\nrooter = 1\n[[job]]\npattern = \"ring\"\nranks = 2\ncolour = 2\n[algorithms]\n", `s.toml:7: unknown key "algorithms": use name, topology`},
+		{"pattern", "topology = \"mesh:2\"\n[[job]]\npattern = \"rings\"\nranks = 2\n", `s.toml:3: pattern: "rings" is none of allreduce`},
+		{"other table", "topology = \"mesh:2\"\n[[jobs]]\nranks = 0\n[[job]]\nranks = 0\n", `s.toml:2: unknown key "jobs": use name, topology, cores, seed, scheduler, selector, placement, router
+s.toml:4: pattern is missing
+s.toml:5: ranks: 0 is not`},
 		{"job", "topology = \"mesh:2\"\njob = 1\n", "s.toml:2: job: write a table of its own for each, [[job]]"},
 		{"too many", "topology = \"mesh:2\"\nseed = [" + strings.Repeat("1,", 5000) + "]\n[[job]]\npattern = \"ring\"\nranks = 2\n", "s.toml:2: seed: more than 4096 combinations"},
 	} {
@@ -115,7 +119,6 @@ func TestPrepareMistakes(t *testing.T) {
 		{`"bad.graphml"`, "pattern = \"ring\"\nranks = 2", `s.toml:1: topology: bad.graphml:2: edge: source "a" is not a node above it`},
 		{`"bad.toml"`, "pattern = \"ring\"\nranks = 2", `s.toml:1: topology: bad.toml:3: link 2`},
 		{`"tree:2x2/1"` + "\nrouter = \"dor\"", "pattern = \"ring\"\nranks = 2", "s.toml:2: router: invalid router: dor is for a torus or mesh"},
-		{`"mesh:2"`, "pattern = \"rings\"\nranks = 2", `s.toml:3: pattern: invalid pattern: "rings" is none of allreduce`},
 		{`"mesh:2"`, "pattern = \"ring\"", "s.toml:3: pattern: ranks is missing"},
 		{`"mesh:2"`, "pattern = \"ring\"\nranks = 3", "s.toml:3: ring-3 has 3 ranks, more than 2 hosts of 1 cores hold"},
 		{`"mesh:2"`, "pattern = \"cg\"\nranks = 3", "s.toml:3: pattern: invalid pattern: cg of 3 ranks: use a power of two"},
@@ -130,6 +133,77 @@ func TestPrepareMistakes(t *testing.T) {
 		if _, err := s.Runs()[0].Prepare(); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s, %s:\n%v\nwant\n%s", tt.head, tt.job, err, tt.want)
 		}
+	}
+}
+
+// A scenario's own mistakes do not hide those in what it names, nor do they cause others.
+func TestAllMistakes(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"net.toml": "nodes = [1, 2]\ncolour = 1\nlinks = [\"1 2\", \"1 3\",\n\"x\"]\n",
+		"p.csv":    "0,1\nx,1,2\n",
+		"p.json":   "[{\"rank\":0,\"n_procs\":3,\"tx_bytes\":[1,2]},\n{\"rank\":0,\"n_procs\":2,\"tx_bytes\":[1]}]",
+		"s.toml": `topology = ["net.toml", "tree:2x2/1", "ring:3", 5]
+cores = "many"
+router = ["dor", "best"]
+seed = [1, 2, 3]
+[[job]]
+pattern = ["./p.csv", "./p.json", "song"]
+ranks = 0
+[[job]]
+pattern = ["cg", "ring"]
+ranks = [3, 999999]
+bytes = "1x"
+[[job]]
+pattern = "none.csv"
+submit = "never"
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := ReadScenario(filepath.Join(dir, "s.toml"))
+	if err == nil {
+		t.Fatal("no mistake")
+	}
+	got := strings.Split(strings.ReplaceAll(err.Error(), dir, "."), "\n")
+	want := []string{
+		`s.toml:1: topology: 5 is not a quoted string`,
+		`s.toml:2: cores: many is not a whole number from 1 to 65536`,
+		`s.toml:3: router: "best" is none of tables`,
+		`s.toml:6: pattern: "song" is none of allreduce`,
+		`s.toml:7: ranks: 0 is not a whole number`,
+		`s.toml:11: bytes: 1x is not a number of bytes`,
+		`s.toml:14: submit: "never" is not a time of arrival`,
+		`s.toml:1: topology: net.toml:2: unknown key "colour"`,
+		`s.toml:1: topology: net.toml:4: link "x": use a form`,
+		`s.toml:1: topology: net.toml:3: link 2 (1.x- 3.x+): no node 3`,
+		`s.toml:6: pattern: p.csv:1: invalid pattern: "0,1"`,
+		`s.toml:6: pattern: p.csv:2: invalid pattern: "x" is not a rank`,
+		`s.toml:9: pattern: invalid pattern: cg of 3 ranks: use a power of two`,
+		`s.toml:13: pattern: open ./none.csv: no such file`,
+		`s.toml:9: pattern: invalid pattern: cg of 999999 ranks`,
+		`s.toml:6: pattern: p.json:1: invalid pattern: rank 0 says n_procs is 3, but 2 ranks are there`,
+		`s.toml:6: pattern: p.json:2: invalid pattern: rank 0 appears twice`,
+		`s.toml:3: router: invalid router: dor is for a torus or mesh`,
+		`s.toml:1: topology: invalid network: "ring:3": use torus`,
+	}
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
+			t.Fatalf("line %d:\n%s\nwant\n%s", i+1, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// What jobs send in all has to fit a counter.
+func TestTooMuch(t *testing.T) {
+	s, err := ParseScenario("s.toml", []byte("topology = \"mesh:2\"\n[[job]]\npattern = \"ring\"\nranks = 2\nbytes = \"400000000G\"\ncount = 100\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Runs()[0].Prepare(); err == nil || !strings.HasPrefix(err.Error(), "s.toml:3: ring-2: more than 2^62 bytes in all jobs") {
+		t.Error(err)
 	}
 }
 

@@ -40,23 +40,12 @@ func TestRootClass(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 
-	const through = 4 << 20 // bytes, of which what belongs to no connection is no hundredth
 	try := func(name, path, addr string, want int, client ...string) {
 		t.Run(name, func(t *testing.T) {
 			k := c.talk(addr, client...)
 			k.until(t, "the first megabyte", func() bool { return k.went() > 1<<20 })
 			c.path(0, path)
-			before := c.spines()
-			var after [2]uint64
-			k.until(t, "bytes over the spines", func() bool {
-				after = c.spines()
-				after[0], after[1] = after[0]-before[0], after[1]-before[1]
-				return after[0]+after[1] > through
-			})
-			t.Logf("%d bytes by spine 3, %d by 4", after[0], after[1])
-			if all := after[0] + after[1]; float64(after[want-3]) < 0.99*float64(all) {
-				t.Errorf("%d of %d bytes by spine %d, want 99 %%", after[want-3], all, want)
-			}
+			c.goesBy(t, k, want)
 			if err := k.in.Close(); err != nil {
 				t.Error(err)
 			}

@@ -31,12 +31,31 @@ import (
 //
 // A torus or mesh may have nodes instead of first: their IDs, x counting fastest.
 type file struct {
-	Name  string   `toml:"name"`
-	Torus *string  `toml:"torus"`
-	Mesh  *string  `toml:"mesh"`
-	First *int64   `toml:"first"`
-	Nodes []int64  `toml:"nodes"`
-	Links []string `toml:"links"`
+	name, torus, mesh string
+	first             int64
+	nodes             []int64
+	links             []string
+	set               map[string]bool // keys that are there
+	wrong             map[string]bool // of these, those whose value is no such value at all
+}
+
+// field returns where a key's value goes, and what it has to be; nil: there is no such key.
+func (f *file) field(key string) (to any, what string) {
+	switch key {
+	case "name":
+		return &f.name, "a quoted string"
+	case "torus":
+		return &f.torus, "a quoted string such as \"4x4x4\""
+	case "mesh":
+		return &f.mesh, "a quoted string such as \"4x4x4\""
+	case "first":
+		return &f.first, "a whole number"
+	case "nodes":
+		return &f.nodes, "a list of whole numbers such as [1, 2, 3]"
+	case "links":
+		return &f.links, "a list of quoted strings such as [\"1 2\"]"
+	}
+	return nil, ""
 }
 
 // ReadFile reads a topology file.
@@ -51,100 +70,143 @@ func ReadFile(name string) (*Topology, error) {
 // Parse reads the content of a topology file called name. The error has a line for
 // each mistake, each with the file's name and where possible the line number.
 func Parse(name string, data []byte) (*Topology, error) {
-	src := source{name, strings.Split(string(data), "\n")}
-	var f file
-	md, err := toml.Decode(string(data), &f)
-	if err != nil {
-		return nil, src.syntax(err)
-	}
-	var errs []error
-	for _, k := range md.Undecoded() {
-		errs = append(errs, src.err(src.key(k[0]), "unknown key %q", k.String()))
-	}
-	if errs != nil {
-		return nil, errors.Join(errs...)
-	}
-	nodes, err := src.nodes(f.Nodes)
+	src := source{name: name, lines: strings.Split(string(data), "\n")}
+	f, err := src.decode(string(data))
 	if err != nil {
 		return nil, err
 	}
-	if f.Torus != nil || f.Mesh != nil {
-		return src.grid(&f, nodes)
+	nodes := src.nodes(f.nodes)
+	var t *Topology
+	switch {
+	case f.set["torus"] || f.set["mesh"]:
+		t = src.grid(f, nodes)
+	case f.set["nodes"] || f.set["links"]:
+		t = src.free(f, nodes)
+	case f.set["first"]:
+		src.wrong("first", "first goes with torus or mesh")
+	default:
+		src.errs = append(src.errs, src.err(0, "one of torus, mesh or nodes expected"))
 	}
-	if f.First != nil {
-		return nil, src.err(src.key("first"), "first goes with torus or mesh")
+	if err := errors.Join(src.errs...); err != nil {
+		return nil, err
 	}
-	if f.Nodes == nil {
-		return nil, src.err(0, "one of torus, mesh or nodes expected")
-	}
-	return src.free(&f, nodes)
+	return t, nil
 }
 
-func (s *source) nodes(ids []int64) (nodes []fabric.NodeID, err error) {
-	var errs []error
+// decode reads the values. The error is that of a file that is not TOML; other mistakes are
+// noted.
+func (s *source) decode(text string) (*file, error) {
+	f := &file{set: make(map[string]bool), wrong: make(map[string]bool)}
+	var content map[string]toml.Primitive
+	md, err := toml.Decode(text, &content)
+	if err != nil {
+		return nil, s.syntax(err)
+	}
+	for _, path := range md.Keys() {
+		key := path[0]
+		to, what := f.field(key)
+		switch {
+		case f.set[key]:
+		case to == nil:
+			s.wrong(key, "unknown key %q: use name, torus, mesh, first, nodes, links", key)
+		case md.PrimitiveDecode(content[key], to) != nil: // its words are of Go's types
+			s.wrong(key, "%s is not %s", key, what)
+			f.wrong[key] = true
+		}
+		f.set[key] = true
+	}
+	return f, nil
+}
+
+// nodes returns those of the IDs that can be one.
+func (s *source) nodes(ids []int64) (nodes []fabric.NodeID) {
 	for _, n := range ids {
 		if n < 0 || n >= MaxNodes {
-			errs = append(errs, s.err(s.key("nodes"), "node %d: IDs go from 0 to %d", n, MaxNodes-1))
+			s.wrong("nodes", "node %d: IDs go from 0 to %d", n, MaxNodes-1)
+			continue
 		}
 		nodes = append(nodes, fabric.NodeID(n))
 	}
-	return nodes, errors.Join(errs...)
+	return nodes
 }
 
-func (s *source) grid(f *file, nodes []fabric.NodeID) (*Topology, error) {
-	k, key, dims := KindTorus, "torus", f.Torus
-	if dims == nil {
-		k, key, dims = KindMesh, "mesh", f.Mesh
+// grid makes a torus or mesh, if there was no mistake.
+func (s *source) grid(f *file, nodes []fabric.NodeID) *Topology {
+	k, key, dims := KindTorus, "torus", f.torus
+	if !f.set[key] {
+		k, key, dims = KindMesh, "mesh", f.mesh
 	}
+	own := f.set["nodes"]
 	line := s.key(key)
-	switch {
-	case f.Torus != nil && f.Mesh != nil:
-		return nil, s.err(s.key("mesh"), "torus and mesh exclude each other")
-	case f.Links != nil:
-		return nil, s.err(s.key("links"), "%s and links exclude each other", key)
-	case f.First != nil && f.Nodes != nil:
-		return nil, s.err(s.key("first"), "first and nodes exclude each other")
-	case f.First != nil && (*f.First < 0 || *f.First >= MaxNodes):
-		return nil, s.err(s.key("first"), "first = %d: IDs go from 0 to %d", *f.First, MaxNodes-1)
+	if f.set["torus"] && f.set["mesh"] {
+		s.wrong("mesh", "torus and mesh exclude each other")
 	}
-	d, err := ParseDims(*dims)
-	if err != nil {
-		return nil, s.wrap(line, err)
+	if f.set["links"] {
+		s.wrong("links", "%s and links exclude each other", key)
+	}
+	if f.set["first"] && own {
+		s.wrong("first", "first and nodes exclude each other")
+	}
+	if f.first < 0 || f.first >= MaxNodes {
+		s.wrong("first", "first = %d: IDs go from 0 to %d", f.first, MaxNodes-1)
+	}
+	if f.wrong[key] {
+		return nil
+	}
+	d, err := ParseDims(dims)
+	switch {
+	case err != nil:
+		s.errs = append(s.errs, s.wrap(line, err))
+	case own && !f.wrong["nodes"] && len(f.nodes) != d.Nodes():
+		s.wrong("nodes", "%d nodes, %s %v has %d", len(f.nodes), key, d, d.Nodes())
+	}
+	if len(s.errs) > 0 {
+		return nil
 	}
 	var t *Topology
-	switch {
-	case f.Nodes == nil && f.First == nil:
-		t, err = newGrid(f.Name, k, d, 0)
-	case f.Nodes == nil:
-		t, err = newGrid(f.Name, k, d, fabric.NodeID(*f.First))
-	case len(nodes) != d.Nodes():
-		return nil, s.err(s.key("nodes"), "%d nodes, %s %v has %d", len(nodes), key, d, d.Nodes())
-	default:
+	if !own {
+		t, err = newGrid(f.name, k, d, fabric.NodeID(f.first))
+	} else {
 		line = s.key("nodes")
-		t, err = grid(f.Name, k, d, nodes)
+		t, err = grid(f.name, k, d, nodes)
 	}
-	return t, s.wrapAll(err, func(error) int { return line })
+	s.errs = append(s.errs, s.wrapAll(err, func(error) int { return line }))
+	return t
 }
 
-func (s *source) free(f *file, nodes []fabric.NodeID) (*Topology, error) {
-	lines := s.strings(f.Links)
-	links := make([]Link, len(f.Links))
-	var errs []error
-	for i, text := range f.Links {
+// free makes a topology of nodes and links. Where there are mistakes, it looks for more, but
+// not whether all nodes can be reached.
+func (s *source) free(f *file, nodes []fabric.NodeID) *Topology {
+	if f.set["first"] {
+		s.wrong("first", "first goes with torus or mesh")
+	}
+	if !f.set["nodes"] {
+		s.wrong("links", "links goes with nodes")
+	}
+	lines := s.strings(f.links)
+	links, skip := make([]Link, len(f.links)), make([]bool, len(f.links))
+	for i, text := range f.links {
 		l, err := parseLink(text)
 		if err != nil {
-			errs = append(errs, s.wrap(lines[i], err))
+			s.errs = append(s.errs, s.wrap(lines[i], err))
+			skip[i] = true
 		}
 		links[i] = l
 	}
-	if errs != nil {
-		return nil, errors.Join(errs...)
+	for _, e := range givePorts(links, skip) {
+		s.errs = append(s.errs, s.wrap(lines[e.Index], e))
+		skip[e.Index] = true
 	}
-	if err := givePorts(links); err != nil {
-		return nil, s.wrapAll(err, lineOfLink(lines))
+	if len(s.errs) == 0 {
+		t, err := New(f.name, nodes, links)
+		s.errs = append(s.errs, s.wrapAll(err, lineOfLink(lines)))
+		return t
 	}
-	t, err := New(f.Name, nodes, links)
-	return t, s.wrapAll(err, lineOfLink(lines))
+	if f.set["nodes"] && !f.wrong["nodes"] {
+		_, errs := assemble(f.name, KindFree, Dims{}, nodes, links, skip)
+		s.errs = append(s.errs, s.wrapAll(errors.Join(errs...), lineOfLink(lines)))
+	}
+	return nil
 }
 
 func lineOfLink(lines []int) func(error) int {
@@ -186,14 +248,19 @@ func parseEnd(s string) (End, error) {
 	return e, err
 }
 
-// givePorts gives the lowest free port to every end that has none.
-func givePorts(links []Link) error {
+// givePorts gives the lowest free port to every end that has none, except for the links of
+// which skip says so.
+func givePorts(links []Link, skip []bool) (errs []*LinkError) {
 	used := make(map[End]bool)
-	for _, l := range links {
-		used[l.A], used[l.B] = true, true
+	for i, l := range links {
+		if !skip[i] {
+			used[l.A], used[l.B] = true, true
+		}
 	}
-	var errs []error
 	for i := range links {
+		if skip[i] {
+			continue
+		}
 		for _, e := range []*End{&links[i].A, &links[i].B} {
 			for p := Port(0); e.Port == PortNone && p < Ports; p++ {
 				if !used[End{e.Node, p}] {
@@ -207,13 +274,19 @@ func givePorts(links []Link) error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
-// source is a file that is being read, for messages about it.
+// source is a file that is being read, with the mistakes so far.
 type source struct {
 	name  string
 	lines []string
+	errs  []error
+}
+
+// wrong notes a mistake in the value of a key.
+func (s *source) wrong(key, format string, args ...any) {
+	s.errs = append(s.errs, s.err(s.key(key), format, args...))
 }
 
 func (s *source) err(line int, format string, args ...any) error {

@@ -42,9 +42,8 @@ func TestParse(t *testing.T) {
 func TestParseMistakes(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "lab.toml: one of torus, mesh or nodes expected"},
-		{"torus = \"4x4\"\nspeed = 3\n\n[size]\nx = 1", `lab.toml:2: unknown key "speed"
-lab.toml:4: unknown key "size"
-lab.toml:4: unknown key "size.x"`},
+		{"torus = \"4x4\"\nspeed = 3\n\n[size]\nx = 1", `lab.toml:2: unknown key "speed": use name, torus, mesh, first, nodes, links
+lab.toml:4: unknown key "size": use name, torus, mesh, first, nodes, links`},
 		{"torus = \"4x4\"\nmesh = \"4\"", "lab.toml:2: torus and mesh exclude each other"},
 		{"torus = \"4x4\"\n\nlinks = []", "lab.toml:3: torus and links exclude each other"},
 		{"torus = \"4\"\nfirst = 1\nnodes = [1, 2, 3, 4]", "lab.toml:2: first and nodes exclude each other"},
@@ -53,9 +52,26 @@ lab.toml:4: unknown key "size.x"`},
 		{"first = 65535\ntorus = \"4\"", "lab.toml:2: torus 4 from node 65535 on: node IDs end at 65535"},
 		{"\ntorus = \"4x\"", `lab.toml:2: dimensions "4x": use numbers such as 4x4x4`},
 		{"mesh = \"2x2\"\nnodes = [1, 2, 3]", "lab.toml:2: 3 nodes, mesh 2x2 has 4"},
+		{"speed = 3\ntorus = \"4x\"\nmesh = 4\nfirst = 65536\nnodes = [70000]\nlinks = [\"1 2\"]", `lab.toml:1: unknown key "speed": use name, torus, mesh, first, nodes, links
+lab.toml:3: mesh is not a quoted string such as "4x4x4"
+lab.toml:5: node 70000: IDs go from 0 to 65535
+lab.toml:3: torus and mesh exclude each other
+lab.toml:6: torus and links exclude each other
+lab.toml:4: first and nodes exclude each other
+lab.toml:4: first = 65536: IDs go from 0 to 65535
+lab.toml:2: dimensions "4x": use numbers such as 4x4x4`},
+		{"name = 1\ntorus.x = 2\nfirst = 1.5\nnodes = [1, \"2\"]\nlinks = \"1 2\"", `lab.toml:1: name is not a quoted string
+lab.toml:2: torus is not a quoted string such as "4x4x4"
+lab.toml:3: first is not a whole number
+lab.toml:4: nodes is not a list of whole numbers such as [1, 2, 3]
+lab.toml:5: links is not a list of quoted strings such as ["1 2"]
+lab.toml:5: torus and links exclude each other
+lab.toml:3: first and nodes exclude each other`},
+		{"first = 1\nlinks = [\"1 2\"]", "lab.toml:1: first goes with torus or mesh\nlab.toml:2: links goes with nodes"},
 		{"mesh = \"2\"\nnodes = [1, 1]", "lab.toml:2: node 1 appears twice\nlab.toml:2: link 1 (1.x+ 1.x-): it joins a node to itself"},
 		{"nodes = [1, 65536, -1]", "lab.toml:1: node 65536: IDs go from 0 to 65535\nlab.toml:1: node -1: IDs go from 0 to 65535"},
-		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.a 1\"]", `lab.toml:5: link "2.a 1": port "a": use x+, x-, y+, y-, z+, z- or 7`},
+		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.a 1\"]", `lab.toml:5: link "2.a 1": port "a": use x+, x-, y+, y-, z+, z- or 7
+lab.toml:4: link 2 (1.x- 3.x+): no node 3`},
 		{"nodes = [1, 2]\nlinks = [\n# \"1 3\"\n\"1 2\", \"1 3\",\n \"2.x+ 2\"]", "lab.toml:4: link 2 (1.x- 3.x+): no node 3\nlab.toml:5: link 3 (2.x+ 2.y+): it joins a node to itself"},
 		{"nodes = [1, 2]\nlinks = [\"1\",\n\"1-2\",\n\"1 65536\", \"x 1\"]", `lab.toml:2: link "1": use a form such as "1.x+ 2.x-" or "1 2"
 lab.toml:3: link "1-2": use a form such as "1.x+ 2.x-" or "1 2"
@@ -64,7 +80,7 @@ lab.toml:4: link "x 1": node "x": use a number from 0 to 65535`},
 		{"nodes = [1, 2]\nlinks = ['1 9']", "lab.toml: link 1 (1.x+ 9.x+): no node 9"},
 		{"nodes = [0,1,2,3,4,5,6,7,8]\nlinks = [\"0 1\",\"0 2\",\"0 3\",\"0 4\",\n\"0 5\",\"0 6\",\"0 7\",\n\"0 8\"]", "lab.toml:4: link 8 (0.none 8.none): node 0 has more than 7 links"},
 		{"nodes = [1, 2]", "lab.toml: no path from node 1 to [2]"},
-		{"nodes = 3\n", "lab.toml: line 1 (last key \"nodes\"): incompatible types: TOML value has type int64; destination has type slice"},
+		{"nodes = 3\n", "lab.toml:1: nodes is not a list of whole numbers such as [1, 2, 3]"},
 		{"nodes = [1\nlinks", "lab.toml:2: expected a comma (',') or array terminator (']'), but got 'l'"},
 		{"nodes = [1]\nnodes = [1]", "lab.toml:2: Key 'nodes' has already been defined."},
 	} {

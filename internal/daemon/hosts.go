@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -137,7 +139,8 @@ func (d *Daemon) openMesh() (err error) {
 			all, _ := emp.List(d.cfg.Dir) // those that can be read
 			return all
 		},
-		OnGroups: func() { d.groups.changed() },
+		OnGroups:  func() { d.groups.changed() },
+		OnRequest: d.fromHost,
 	})
 	if err != nil {
 		return err
@@ -166,6 +169,59 @@ func (d *Daemon) checkOFI() error {
 		d.cfg.Log.Warn("NOT ENCRYPTED: libfabric sends the fabric's traffic in plaintext; only the members are authenticated", "link", h.Link)
 	}
 	return nil
+}
+
+// hostTime is how long a node of another host may take to answer: less than a client waits.
+const hostTime = 4 * time.Second
+
+// routesOf has a node of another host do what Routes does.
+func (d *Daemon) routesOf(n fabric.NodeID, req control.RouteRequest) (*control.Reservations, error) {
+	if d.mesh == nil {
+		return nil, fmt.Errorf("node %d: %w", n, fabric.ErrPeerDown)
+	}
+	req.Node = nil
+	text, err := json.Marshal(control.Request{Op: control.OpRoute, Route: &req})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), hostTime)
+	defer cancel()
+	if text, err = d.mesh.Request(ctx, n, text); err != nil {
+		return nil, err
+	}
+	var r control.Reply
+	switch err := json.Unmarshal(text, &r); {
+	case err != nil:
+		return nil, fmt.Errorf("node %d: %w", n, err)
+	case r.Error != "":
+		return nil, errors.New(r.Error)
+	case r.Routes == nil:
+		return nil, fmt.Errorf("node %d returned no reservations", n)
+	}
+	return r.Routes, nil
+}
+
+// fromHost answers a node of another host. It may change routes, for all nodes have to agree
+// on these, and nothing else.
+func (d *Daemon) fromHost(from fabric.NodeID, text []byte) []byte {
+	var req control.Request
+	var r control.Reply
+	switch err := json.Unmarshal(text, &req); {
+	case err != nil:
+		r.Error = "malformed request: " + err.Error()
+	case req.Op != control.OpRoute || req.Route == nil || req.Route.Node != nil:
+		r.Error = fmt.Sprintf("operation %q is not for other hosts", req.Op)
+	default:
+		r = d.answer(req)
+		if w := req.Route.Want; w != control.RouteList && w != control.RouteCheck && r.Error == "" {
+			d.cfg.Log.Info("routes changed from another host", "node", from, "what", w)
+		}
+	}
+	answer, err := json.Marshal(r)
+	if err != nil {
+		return []byte("null") // a Reply without what cannot be written
+	}
+	return answer
 }
 
 // homes are where the node meets others.

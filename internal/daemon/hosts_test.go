@@ -97,6 +97,24 @@ func TestRootHosts(t *testing.T) {
 		}
 	}
 
+	// A node asks another host's for routes, and for nothing else.
+	for _, c := range []struct{ text, want string }{
+		{`{"op":"stop"}`, `operation \"stop\" is not for other hosts`},
+		{`{"op":"route"}`, "is not for other hosts"},
+		{`{"op":"route","route":{"want":"list","node":2}}`, "is not for other hosts"},
+		{`{"op":"route","route":{"want":"list"}}`, "the fabric has no topology"},
+		{`{`, "malformed request"},
+	} {
+		if got := string(one.fromHost(3, []byte(c.text))); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.text, got, c.want)
+		}
+	}
+	for n, want := range map[fabric.NodeID]string{3: "the fabric has no topology", 9: "node 9: fabric: peer is down"} {
+		if _, err := two.Routes(control.RouteRequest{Want: control.RouteList, Node: &n}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("node %d: %v, want %s", n, err, want)
+		}
+	}
+
 	group := netip.MustParseAddr("239.1.1.1")
 	if _, err := three.groups.Join(group); err != nil {
 		t.Fatal(err)

@@ -38,10 +38,11 @@ type outcome struct {
 }
 
 func runScenario(path, dir string, paths bool, stdout, stderr io.Writer) error {
-	_, runs, err := prepare(path)
+	s, err := study.ReadScenario(path)
 	if err != nil {
 		return err
 	}
+	runs := s.Runs()
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}

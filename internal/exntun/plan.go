@@ -95,7 +95,7 @@ func flowsBetween(path string, p *pattern.Pattern, nodes func(rank int32) int, t
 func flowsOf(path string, all []pattern.Process, t *topo.Topology) ([]routing.Flow, error) {
 	p, _, err := pattern.Join(all)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	on := make([]int, len(all))
 	for _, r := range all {

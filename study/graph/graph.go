@@ -101,6 +101,7 @@ func (g *Graph) connected() error {
 		{&g.out, func(c Channel) int32 { return c.To }, "no way from %q to %q"},
 		{&g.in, func(c Channel) int32 { return c.From }, "no way back to %q from %q"},
 	} {
+		var lost []int32
 		seen := make([]bool, len(g.vertices))
 		stack := []int32{g.hosts[0]}
 		seen[g.hosts[0]] = true
@@ -116,12 +117,29 @@ func (g *Graph) connected() error {
 		}
 		for _, h := range g.hosts {
 			if !seen[h] {
-				return fmt.Errorf("%w: "+way.text, ErrInvalid, g.vertices[g.hosts[0]].Name, g.vertices[h].Name)
+				lost = append(lost, h)
 			}
+		}
+		if lost != nil {
+			text := fmt.Sprintf(way.text, g.vertices[g.hosts[0]].Name, g.vertices[lost[0]].Name)
+			if n := len(lost) - 1; n > 0 {
+				text += fmt.Sprintf(", and %d other hosts", n)
+			}
+			return &unreachable{lost[0], text}
 		}
 	}
 	return nil
 }
+
+// unreachable says that there is no way to or from a vertex.
+type unreachable struct {
+	vertex int32
+	text   string
+}
+
+func (e *unreachable) Error() string { return ErrInvalid.Error() + ": " + e.text }
+
+func (e *unreachable) Unwrap() error { return ErrInvalid }
 
 // FromTopology returns the network of a fabric: each node is a host that forwards,
 // and its name is its node ID. Links that the routes have cut have no channels that

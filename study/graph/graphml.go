@@ -71,6 +71,7 @@ type graphML struct {
 	defaults map[string]string // by ID
 	at       map[string]int32  // vertices by ID
 	vertices []Vertex
+	lines    []int // by vertex
 	channels []Channel
 	directed bool
 	errs     []error
@@ -101,10 +102,13 @@ func ReadGraphML(name string, r io.Reader) (*Graph, error) {
 		return nil, err
 	}
 	g, err := New(name, f.vertices, f.channels)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err == nil {
+		return g, nil
 	}
-	return g, nil
+	if e, ok := errors.AsType[*unreachable](err); ok {
+		return nil, fmt.Errorf("%s:%d: %w", name, f.lines[e.vertex], err)
+	}
+	return nil, fmt.Errorf("%s: %w", name, err)
 }
 
 func (f *graphML) wrong(format string, args ...any) {
@@ -198,6 +202,7 @@ func (f *graphML) node(e xml.StartElement) {
 	}
 	f.at[id] = int32(len(f.vertices))
 	f.vertices = append(f.vertices, v)
+	f.lines = append(f.lines, line)
 }
 
 func (f *graphML) edge(e xml.StartElement) {

@@ -8,6 +8,9 @@ import (
 // cgClass is the size of NPB's CG: the order of the matrix and the iterations.
 type cgClass struct{ order, iterations int }
 
+// Classes are the letters that Params.Class may be.
+const Classes = "SWABCDE"
+
 var cgClasses = map[byte]cgClass{
 	'S': {1400, 15}, 'W': {7000, 15}, 'A': {14000, 15},
 	'B': {75000, 75}, 'C': {150000, 75}, 'D': {1500000, 100}, 'E': {9000000, 100},

@@ -39,7 +39,11 @@ func ReadCSV(name string, r io.Reader) (*Pattern, error) {
 	if errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	return newPattern(ranks, flows), nil
+	p, err := newPattern(ranks, flows)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return p, nil
 }
 
 func parseFlow(text string) (Flow, error) {

@@ -49,7 +49,11 @@ func Make(name string, p Params) (*Pattern, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newPattern(p.Ranks, flows), nil
+	made, err := newPattern(p.Ranks, flows)
+	if err != nil {
+		return nil, fmt.Errorf("%s of %d ranks, %d bytes each: %w", name, p.Ranks, p.Bytes, err)
+	}
+	return made, nil
 }
 
 // allreduce pairs ranks by recursive doubling: in step k each rank exchanges with the

@@ -3,6 +3,7 @@ package pattern
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -14,6 +15,9 @@ const MaxRanks = 1 << 20
 
 // maxFlows bounds the flows of a pattern.
 const maxFlows = 1 << 26
+
+// MaxBytes bounds the sum of a pattern's flows.
+const MaxBytes = 1 << 60
 
 // Flow is what a rank sends to another one, or to itself, in a whole run.
 type Flow struct {
@@ -29,7 +33,14 @@ type Pattern struct {
 }
 
 // newPattern sorts flows, adds up those of a pair, and leaves out empty ones.
-func newPattern(ranks int, flows []Flow) *Pattern {
+func newPattern(ranks int, flows []Flow) (*Pattern, error) {
+	sum := uint64(0)
+	for _, f := range flows {
+		if f.Bytes > MaxBytes || sum+f.Bytes > MaxBytes {
+			return nil, fmt.Errorf("%w: more than 2^60 bytes in all", ErrInvalid)
+		}
+		sum += f.Bytes
+	}
 	slices.SortFunc(flows, func(a, b Flow) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
@@ -43,7 +54,7 @@ func newPattern(ranks int, flows []Flow) *Pattern {
 			kept = append(kept, f)
 		}
 	}
-	return &Pattern{ranks, kept}
+	return &Pattern{ranks, kept}, nil
 }
 
 // Bytes is the sum of all flows.

@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,8 @@ type Process struct {
 	WirePackets []uint64     `json:"tx_packets,omitempty"`
 	Classes     []ClassCount `json:"tx_classes,omitempty"`    // in the matrix, too
 	Trees       []TreeCount  `json:"tx_multicasts,omitempty"` // not in the matrix
+	// Place is the file and line that it was read from; "": none.
+	Place string `json:"-"`
 }
 
 // SizeCount is how many messages had a size.
@@ -100,7 +103,10 @@ func ReadProcesses(path string) ([]Process, error) {
 	if strings.HasSuffix(path, ".gz") || strings.HasSuffix(path, ".tgz") {
 		return readArchive(path, f)
 	}
-	data, err := io.ReadAll(f)
+	data, err := io.ReadAll(io.LimitReader(f, maxRecording+1)) // a pipe has no size
+	if err == nil && len(data) > maxRecording {
+		err = fmt.Errorf("%s: %w: more than %d bytes", path, ErrInvalid, maxRecording)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +114,7 @@ func ReadProcesses(path string) ([]Process, error) {
 }
 
 func readDir(path string) (all []Process, err error) {
+	var errs []error
 	names, err := filepath.Glob(filepath.Join(path, "*.json"))
 	if err == nil && len(names) == 0 {
 		err = fmt.Errorf("%s: %w: no *.json in it", path, ErrInvalid)
@@ -121,12 +128,10 @@ func readDir(path string) (all []Process, err error) {
 			return nil, err
 		}
 		some, err := parse(filepath.Base(name), data)
-		if err != nil {
-			return nil, err
-		}
+		errs = append(errs, err)
 		all = append(all, some...)
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 func readArchive(path string, f io.Reader) (all []Process, err error) {
@@ -134,6 +139,7 @@ func readArchive(path string, f io.Reader) (all []Process, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	var errs []error
 	t := tar.NewReader(io.LimitReader(z, maxRecording))
 	for {
 		h, err := t.Next()
@@ -150,59 +156,92 @@ func readArchive(path string, f io.Reader) (all []Process, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, h.Name, err)
 		}
-		some, err := parse(h.Name, data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
+		some, err := parse(filepath.Base(path)+": "+h.Name, data)
+		errs = append(errs, err)
 		all = append(all, some...)
 	}
-	return all, nil
+	if len(all) == 0 && errors.Join(errs...) == nil {
+		return nil, fmt.Errorf("%s: %w: no *.json in it", path, ErrInvalid)
+	}
+	return all, errors.Join(errs...)
 }
 
-// parse reads an object, or an array of objects.
-func parse(name string, data []byte) ([]Process, error) {
-	var all []Process
-	var err error
-	if text := strings.TrimSpace(string(data)); strings.HasPrefix(text, "[") {
-		err = json.Unmarshal(data, &all)
+// parse reads an object, or an array of objects. The error has a line for each rank with a
+// mistake, with name and line.
+func parse(name string, data []byte) (all []Process, err error) {
+	text := bytes.TrimLeft(data, space)
+	at := &position{name: name, data: data, line: 1}
+	var list []json.RawMessage
+	if len(text) > 0 && text[0] == '[' {
+		if err := json.Unmarshal(data, &list); err != nil {
+			return nil, at.wrong(err)
+		}
+		at.to(len(data) - len(text) + 1)
 	} else {
-		all = make([]Process, 1)
-		err = json.Unmarshal(data, &all[0])
+		list = append(list, text)
 	}
-	if err == nil {
-		return all, nil
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%v: %w: a recording of 0 ranks", at, ErrInvalid)
 	}
-	offset := int64(-1)
-	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		offset = e.Offset
-	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		offset = e.Offset
+	var errs []error
+	for _, object := range list {
+		at.to(len(data) - len(bytes.TrimLeft(data[at.offset:], ","+space)))
+		p := Process{Place: at.String()}
+		if err := json.Unmarshal(object, &p); err != nil {
+			errs = append(errs, at.wrong(err))
+		}
+		all = append(all, p)
+		at.to(at.offset + len(object))
 	}
-	if offset < 0 || offset > int64(len(data)) {
-		return nil, fmt.Errorf("%s: %w: %w", name, ErrInvalid, err)
-	}
-	line := 1 + strings.Count(string(data[:offset]), "\n")
-	return nil, fmt.Errorf("%s:%d: %w: %w", name, line, ErrInvalid, err)
+	return all, errors.Join(errs...)
 }
 
-// Join makes one pattern of what all ranks have sent. Every rank is there once.
+// space is what JSON allows between values.
+const space = " \t\r\n"
+
+// position is where parse is in a file.
+type position struct {
+	name   string
+	data   []byte
+	offset int
+	line   int
+}
+
+func (p *position) to(offset int) {
+	offset = min(offset, len(p.data))
+	p.line += bytes.Count(p.data[p.offset:offset], []byte("\n"))
+	p.offset = offset
+}
+
+// String returns such as "run.json:7".
+func (p *position) String() string { return fmt.Sprintf("%s:%d", p.name, p.line) }
+
+// wrong adds its place to an error of package json in what begins here.
+func (p *position) wrong(err error) error {
+	at := *p
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		at.to(p.offset + int(e.Offset))
+	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		at.to(p.offset + int(e.Offset))
+	}
+	return fmt.Errorf("%v: %w: %w", &at, ErrInvalid, err)
+}
+
+// Join makes one pattern of what all ranks have sent. Every rank is there once. The error has
+// a line for each rank with a mistake.
 func Join(all []Process) (*Pattern, time.Duration, error) {
 	if len(all) == 0 || len(all) > MaxRanks {
 		return nil, 0, fmt.Errorf("%w: a recording of %d ranks", ErrInvalid, len(all))
 	}
+	var errs []error
 	var flows []Flow
 	var seconds float64
 	seen := make([]bool, len(all))
 	for _, p := range all {
-		switch {
-		case p.Procs != len(all):
-			return nil, 0, fmt.Errorf("%w: rank %d says n_procs is %d, but %d ranks are there", ErrInvalid, p.Rank, p.Procs, len(all))
-		case p.Rank < 0 || p.Rank >= len(all) || seen[p.Rank]:
-			return nil, 0, fmt.Errorf("%w: rank %d of %d is there twice or is none", ErrInvalid, p.Rank, len(all))
-		case len(p.TxBytes) != len(all):
-			return nil, 0, fmt.Errorf("%w: rank %d: tx_bytes has %d entries for %d ranks", ErrInvalid, p.Rank, len(p.TxBytes), len(all))
+		if err := p.check(seen); err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		seen[p.Rank] = true
 		seconds = max(seconds, p.Duration)
 		for to, n := range p.TxBytes {
 			if n > 0 {
@@ -210,7 +249,44 @@ func Join(all []Process) (*Pattern, time.Duration, error) {
 			}
 		}
 	}
-	return newPattern(len(all), flows), time.Duration(seconds * float64(time.Second)), nil
+	if errs != nil {
+		return nil, 0, errors.Join(errs...)
+	}
+	joined, err := newPattern(len(all), flows)
+	if err != nil && all[0].Place != "" {
+		err = fmt.Errorf("%s: %w", all[0].Place, err)
+	}
+	return joined, time.Duration(seconds * float64(time.Second)), err
+}
+
+// maxSeconds bounds a recording's duration: a century.
+const maxSeconds = 100 * 366 * 24 * 3600
+
+// check says what is wrong with a rank, of which seen says which were there before it.
+func (p *Process) check(seen []bool) error {
+	what := ""
+	switch n := len(seen); {
+	case p.Procs != n:
+		what = fmt.Sprintf("rank %d says n_procs is %d, but %d ranks are there", p.Rank, p.Procs, n)
+	case p.Rank < 0 || p.Rank >= n:
+		what = fmt.Sprintf("there is no rank %d of %d", p.Rank, n)
+	case seen[p.Rank]:
+		what = fmt.Sprintf("rank %d appears twice", p.Rank)
+	case len(p.TxBytes) != n:
+		what = fmt.Sprintf("rank %d: tx_bytes has %d entries for %d ranks", p.Rank, len(p.TxBytes), n)
+	case !(p.Duration >= 0 && p.Duration <= maxSeconds):
+		what = fmt.Sprintf("rank %d: duration %v is not a number of seconds from 0 to a century", p.Rank, p.Duration)
+	}
+	if p.Rank >= 0 && p.Rank < len(seen) {
+		seen[p.Rank] = true
+	}
+	if what == "" {
+		return nil
+	}
+	if p.Place != "" {
+		return fmt.Errorf("%s: %w: %s", p.Place, ErrInvalid, what)
+	}
+	return fmt.Errorf("%w: %s", ErrInvalid, what)
 }
 
 // WriteJSON writes a recording as one array, a rank on each line.

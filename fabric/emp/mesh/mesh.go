@@ -52,6 +52,9 @@ type Config struct {
 	// OnGroups is called when the members of IP multicast groups have changed. It must
 	// not call the Mesh. Default: nobody is.
 	OnGroups func()
+	// OnRequest answers a Request of another node, JSON both. It is called one at a time for
+	// each node, and must not wait for other nodes. Default: null is the answer.
+	OnRequest func(from fabric.NodeID, text []byte) []byte
 	// Log is told of peers. Default: nobody is.
 	Log *slog.Logger
 }
@@ -107,6 +110,8 @@ type Mesh struct {
 	live  context.Context
 	stop  context.CancelFunc
 	work  sync.WaitGroup
+	// requests so far
+	requests atomic.Uint64
 
 	mu       sync.Mutex
 	book     *book                       // +checklocks:mu
@@ -133,6 +138,9 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 	if cfg.OnGroups == nil {
 		cfg.OnGroups = func() {}
+	}
+	if cfg.OnRequest == nil {
+		cfg.OnRequest = nothing
 	}
 	if cfg.Conns == 0 {
 		cfg.Conns = 1

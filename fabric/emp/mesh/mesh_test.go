@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,6 +82,70 @@ func TestMembers(t *testing.T) {
 func sorted(n []fabric.NodeID) []fabric.NodeID {
 	slices.Sort(n)
 	return n
+}
+
+// A node has another one answer, which is asked one thing at a time; who is lost before it
+// answers, or is not there, is down.
+func TestRequest(t *testing.T) {
+	ca := newAuthority(t, "lab")
+	begin := func(n fabric.NodeID, answer func(fabric.NodeID, []byte) []byte, join ...*member) *member {
+		store, _ := ca.store(n)
+		return open(t, store, selfOf(n), func(c *Config) { c.OnRequest = answer }, join...).run()
+	}
+	var two *member
+	var at atomic.Int32
+	wait := make(chan struct{})
+	one := begin(1, func(from fabric.NodeID, text []byte) []byte {
+		if at.Add(1) != 1 {
+			t.Error("two requests at a time")
+		}
+		defer at.Add(-1)
+		switch string(text) {
+		case `"end"`:
+			two.mu.Lock()
+			defer two.mu.Unlock()
+			two.sessions[1].end(errors.New("cut"))
+		case `"long"`:
+			return []byte(`"` + strings.Repeat("x", maxMessage) + `"`)
+		case `"wait"`:
+			<-wait
+		}
+		return fmt.Appendf(nil, `{"from":%d,"got":%s}`, from, text)
+	})
+	two = begin(2, nil, one)
+	two.awaits(1)
+	one.awaits(2)
+	var work sync.WaitGroup
+	for i := range 50 {
+		work.Go(func() {
+			got, err := two.Request(t.Context(), 1, fmt.Append(nil, i))
+			if want := fmt.Sprintf(`{"from":2,"got":%d}`, i); err != nil || string(got) != want {
+				t.Errorf("%s, %v, want %s", got, err, want)
+			}
+		})
+	}
+	work.Wait()
+	if got, err := one.Request(t.Context(), 2, []byte("{}")); err != nil || string(got) != "null" {
+		t.Errorf("who has no answer says %s, %v", got, err)
+	}
+	if _, err := two.Request(t.Context(), 1, []byte(`"`+strings.Repeat("x", maxMessage)+`"`)); !errors.Is(err, fabric.ErrInvalid) {
+		t.Errorf("a request that is too long: %v", err)
+	}
+	if _, err := two.Request(t.Context(), 3, []byte("1")); !errors.Is(err, fabric.ErrPeerDown) {
+		t.Errorf("a node that is not there: %v", err)
+	}
+	for _, text := range []string{`"end"`, `"long"`} {
+		if got, err := two.Request(t.Context(), 1, []byte(text)); !errors.Is(err, fabric.ErrPeerDown) {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+		eventually(t, "linked again", func() bool { _, err := two.Request(t.Context(), 1, []byte("1")); return err == nil })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := two.Request(ctx, 1, []byte(`"wait"`)); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	close(wait)
 }
 
 // Two nodes of one host's directory are members of each other, without a link.

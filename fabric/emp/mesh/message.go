@@ -93,6 +93,15 @@ type news struct {
 	Leave bool `json:"leave,omitempty"`
 	// Probe asks for a sign of life.
 	Probe bool `json:"probe,omitempty"`
+	// Request is for who uses the Mesh; Answer has the ID of the one that it answers.
+	Request *parcel `json:"request,omitempty"`
+	Answer  *parcel `json:"answer,omitempty"`
+}
+
+// parcel is something that the Mesh does not look into.
+type parcel struct {
+	ID   uint64          `json:"id"`
+	Text json.RawMessage `json:"text"`
 }
 
 // appendMessage appends the encoding of a message to b.

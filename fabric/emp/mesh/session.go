@@ -58,6 +58,8 @@ type session struct {
 	queue []news // +checklocks:mu
 	ended bool   // +checklocks:mu
 	cause error  // +checklocks:mu
+	// asked is who waits for an answer, by the ID of the request.
+	asked map[uint64]chan []byte // +checklocks:mu
 	more  chan struct{}
 
 	groups []netip.Addr // guarded by m.mu
@@ -67,6 +69,7 @@ func (m *Mesh) newSession(conn net.Conn, h hello, p *identity.Peer, endpoint net
 	s := &session{
 		m: m, conn: conn, desc: h.Self, endpoint: endpoint, cert: certOf(p), all: h.All,
 		over: make(chan struct{}), gone: make(chan struct{}), parts: make(chan part), more: make(chan struct{}, 1),
+		asked: make(map[uint64]chan []byte),
 	}
 	s.heard.Store(time.Now().UnixNano())
 	return s
@@ -401,6 +404,10 @@ func (s *session) read() {
 			return
 		}
 		s.handle(n)
+		if err := s.parcels(n); err != nil {
+			s.end(err)
+			return
+		}
 	}
 }
 
