@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,10 +39,10 @@ func TestRootRouteChange(t *testing.T) {
 	tree := file("tree.toml", "nodes = [1, 2, 3, 4]\nlinks = [\"1 3\", \"1 4\", \"2 3\", \"2 4\"]\n")
 	tcp := file("tcp", "tcp python* client * "+carriedPort+"\n")
 	for _, tt := range []struct {
-		hosts bool
-		path  string
-	}{{false, "fabric"}, {false, "tcp"}, {true, "fabric"}} {
-		t.Run(fmt.Sprintf("hosts=%v,path=%s", tt.hosts, tt.path), func(t *testing.T) {
+		name, path string
+		hosts      bool
+	}{{"direct", "fabric", false}, {"tcp", "tcp", false}, {"hosts", "fabric", true}} {
+		t.Run(tt.name, func(t *testing.T) {
 			checkLeaks(t)
 			c := newCarriedOn(t, tt.hosts, []string{"--topology", tree}, "--direct", "fabric:"+carriedPort)
 			if tt.path == "tcp" {
