@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"exnet/fabric"
 	"exnet/study/graph"
 	"exnet/study/pattern"
 	"exnet/study/routing"
@@ -90,6 +91,9 @@ const maxBytes = 4 * pattern.MaxBytes
 func (s *Scenario) place(line int, key string, err error) error {
 	var errs []error
 	for text := range strings.SplitSeq(err.Error(), "\n") {
+		for _, kind := range []error{graph.ErrInvalid, fabric.ErrInvalid} { // which goes without saying here
+			text = strings.TrimSuffix(text, ": "+kind.Error())
+		}
 		errs = append(errs, s.wrong(line, "%s: %s", key, text))
 	}
 	return errors.Join(errs...)

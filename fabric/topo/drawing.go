@@ -18,6 +18,8 @@ type Drawing struct {
 	Routes *Routes
 	// Load is what each link has carried, as Load.Links returns it. nil: nothing.
 	Load []LinkLoad
+	// Flows says that what Load calls packets are flows.
+	Flows bool
 	// Peak is the load in bytes that is drawn darkest, so that drawings can be compared.
 	// 0: the largest that there is.
 	Peak uint64
@@ -42,6 +44,14 @@ func (s Shared) String() string { return fmt.Sprintf("%d to %d", s.From, s.To) }
 func (d *Drawing) missing(n fabric.NodeID) bool {
 	_, found := slices.BinarySearch(d.Missing, n)
 	return found
+}
+
+// units is what a Load counts beside bytes.
+func (d *Drawing) units() string {
+	if d.Flows {
+		return "flows"
+	}
+	return "packets"
 }
 
 // down reports whether a link is cut.

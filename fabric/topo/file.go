@@ -199,22 +199,23 @@ func (s *source) free(f *file, nodes []fabric.NodeID) *Topology {
 	}
 	if len(s.errs) == 0 {
 		t, err := New(f.name, nodes, links)
-		s.errs = append(s.errs, s.wrapAll(err, lineOfLink(lines)))
+		s.errs = append(s.errs, s.wrapAll(err, s.lineOfLink(lines)))
 		return t
 	}
 	if f.set["nodes"] && !f.wrong["nodes"] {
 		_, errs := assemble(f.name, KindFree, Dims{}, nodes, links, skip)
-		s.errs = append(s.errs, s.wrapAll(errors.Join(errs...), lineOfLink(lines)))
+		s.errs = append(s.errs, s.wrapAll(errors.Join(errs...), s.lineOfLink(lines)))
 	}
 	return nil
 }
 
-func lineOfLink(lines []int) func(error) int {
+// lineOfLink finds the line of a mistake in a link, or in the nodes.
+func (s *source) lineOfLink(lines []int) func(error) int {
 	return func(err error) int {
 		if e, ok := errors.AsType[*LinkError](err); ok {
 			return lines[e.Index]
 		}
-		return 0
+		return s.key("nodes")
 	}
 }
 

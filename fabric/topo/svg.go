@@ -47,13 +47,13 @@ func (p *painter) paint() {
 	width, height := max(p.size.x, 520), p.size.y+legendHeight
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif">
 <rect width="100%%" height="100%%" fill="#fff"/>
-<g stroke-linecap="round">
-`, width, height, width, height)
+<g stroke-linecap="round" transform="translate(%.0f 0)">
+`, width, height, width, height, (width-p.size.x)/2)
 	for i := range p.Topology.links {
 		p.link(i)
 	}
 	p.shared()
-	p.printf("</g>\n<g font-size=\"10\" text-anchor=\"middle\" fill=\"#222\">\n")
+	p.printf("</g>\n<g font-size=\"10\" text-anchor=\"middle\" fill=\"#222\" transform=\"translate(%.0f 0)\">\n", (width-p.size.x)/2)
 	for i, n := range p.Topology.nodes {
 		p.node(p.at[i], n)
 	}
@@ -118,8 +118,8 @@ func (p *painter) line(channel int, a, b point, style string) {
 		level = float64(c.Bytes) / float64(p.peak)
 	}
 	from, to := p.ends(channel)
-	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %d packets, %s</title></line>`+"\n",
-		a.x, a.y, b.x, b.y, Colour(level), 1.4+2.6*level, style, from, to, c.Packets, BytesText(c.Bytes))
+	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %d %s, %s</title></line>`+"\n",
+		a.x, a.y, b.x, b.y, Colour(level), 1.4+2.6*level, style, from, to, c.Packets, p.units(), BytesText(c.Bytes))
 }
 
 // shared draws what has gone past the links, dotted; within a node round it.
@@ -161,8 +161,11 @@ func (p *painter) legend() {
 	from, to := p.ends(c)
 	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, BytesText(p.peak))
 	p.printf("<text x=\"%.0f\" y=\"24\">most: %v to %v</text>\n", steps*width+14, from, to)
-	sum := p.total()
-	p.printf("<text x=\"%.0f\" y=\"40\">all links: %d packets, %s</text>\n</g>\n", steps*width+14, sum.Packets, BytesText(sum.Bytes))
+	sum, packets := p.total(), ""
+	if !p.Flows { // each of which is on several links
+		packets = fmt.Sprintf("%d packets, ", sum.Packets)
+	}
+	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s%s</text>\n</g>\n", steps*width+14, packets, BytesText(sum.Bytes))
 }
 
 // Colour is how drawings show a load from 0 to 1: light grey for nothing, then from

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -53,11 +54,13 @@ func nodeFlows(path string, t *topo.Topology) ([]routing.Flow, error) {
 	if err != nil {
 		return nil, err
 	}
-	return flowsBetween(path, p, func(rank int32) int { return int(rank) }, t) // they are node IDs
+	says := func(rank int32) string { return fmt.Sprintf("%s names node %d", filepath.Base(path), rank) }
+	return flowsBetween(p, func(rank int32) int { return int(rank) }, says, t) // they are node IDs
 }
 
-// flowsBetween adds up what nodes send each other, of a pattern and the ranks' nodes.
-func flowsBetween(path string, p *pattern.Pattern, nodes func(rank int32) int, t *topo.Topology) ([]routing.Flow, error) {
+// flowsBetween adds up what nodes send each other, of a pattern and the ranks' nodes; says tells
+// who says that this is a rank's node.
+func flowsBetween(p *pattern.Pattern, nodes func(rank int32) int, says func(rank int32) string, t *topo.Topology) ([]routing.Flow, error) {
 	at := make(map[int]int32)
 	for i, n := range t.Nodes() {
 		at[int(n)] = int32(i)
@@ -71,7 +74,7 @@ func flowsBetween(path string, p *pattern.Pattern, nodes func(rank int32) int, t
 			v, ok := at[nodes(rank)]
 			if !ok && !missing[nodes(rank)] {
 				missing[nodes(rank)] = true
-				errs = append(errs, fmt.Errorf("%s: rank %d is on node %d, which is not in the topology (%v)", path, rank, nodes(rank), t))
+				errs = append(errs, fmt.Errorf("%s, which is not in the topology (%v)", says(rank), t))
 			}
 			ends[i] = v
 		}
@@ -97,8 +100,9 @@ func flowsOf(path string, all []pattern.Process, t *topo.Topology) ([]routing.Fl
 	if err != nil {
 		return nil, err
 	}
-	on := make([]int, len(all))
+	on, place := make([]int, len(all)), make([]string, len(all))
 	for _, r := range all {
+		place[r.Rank] = cmp.Or(r.Place, path)
 		switch {
 		case r.Node != nil:
 			on[r.Rank] = *r.Node
@@ -108,7 +112,13 @@ func flowsOf(path string, all []pattern.Process, t *topo.Topology) ([]routing.Fl
 			on[r.Rank] = -1
 		}
 	}
-	return flowsBetween(path, p, func(rank int32) int { return on[rank] }, t)
+	says := func(rank int32) string {
+		if on[rank] < 0 {
+			return fmt.Sprintf("%s: rank %d is on a node of its own", place[rank], rank)
+		}
+		return fmt.Sprintf("%s: rank %d is on node %d", place[rank], rank, on[rank])
+	}
+	return flowsBetween(p, func(rank int32) int { return on[rank] }, says, t)
 }
 
 // plan is what a reservation would change.

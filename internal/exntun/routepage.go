@@ -109,6 +109,7 @@ type pageLoad struct {
 	Title, About, Most, All string
 	Drawing                 template.HTML
 	load                    []topo.LinkLoad
+	flows                   bool // are what load calls packets
 }
 
 // pageChannel is the busiest channels' load each time.
@@ -170,7 +171,7 @@ func (o pageOptions) gather() (*routePage, error) {
 			return nil, err
 		}
 	}
-	return p, p.draw(f.topo)
+	return p, p.draw(f.routes)
 }
 
 // heatOf draws a recording whose ranks say their nodes.
@@ -270,7 +271,7 @@ func (p *routePage) predict(title string, r *topo.Routes, flows []routing.Flow) 
 	for _, f := range flows {
 		r.Carry(l, nodes[f.From], nodes[f.To], 1, f.Bytes)
 	}
-	p.Loads = append(p.Loads, &pageLoad{Title: title, load: l.Links()})
+	p.Loads = append(p.Loads, &pageLoad{Title: title, load: l.Links(), flows: true})
 }
 
 // measured adds what links have counted between two files, or since one.
@@ -329,8 +330,8 @@ func readLoad(name string, want *topo.Topology) ([]topo.LinkLoad, error) {
 }
 
 // draw draws all loads on one scale, and fills the table of the busiest channels.
-func (p *routePage) draw(t *topo.Topology) error {
-	peak := uint64(0)
+func (p *routePage) draw(routes *topo.Routes) error {
+	t, peak := routes.Topology(), uint64(0)
 	for _, l := range p.Loads {
 		for _, c := range l.load {
 			peak = max(peak, c.AB.Bytes, c.BA.Bytes)
@@ -352,7 +353,7 @@ func (p *routePage) draw(t *topo.Topology) error {
 		l.About = fmt.Sprintf("most %s (%s), all links %s", l.Most, where, l.All)
 		if len(t.Nodes()) <= topo.MaxDrawn {
 			var b bytes.Buffer
-			if err := (&topo.Drawing{Topology: t, Load: l.load, Peak: peak}).WriteSVG(&b); err != nil {
+			if err := (&topo.Drawing{Topology: t, Routes: routes, Load: l.load, Flows: l.flows, Peak: peak}).WriteSVG(&b); err != nil {
 				return err
 			}
 			l.Drawing = template.HTML(b.String()) // topo escapes names
@@ -398,7 +399,7 @@ body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:2em auto;paddin
 h1{margin-bottom:.1em}h2{margin-top:1.6em}p.note{color:#555;margin-top:.2em}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1.2em;align-items:start}
 figure{margin:0;border:1px solid #ddd;border-radius:6px;padding:10px;overflow-x:auto}
-figure svg{max-width:100%;height:auto}figcaption{font-weight:600}figcaption span{font-weight:400;color:#555;display:block}
+figure svg{display:block;margin:auto;max-width:100%;height:auto}figcaption{font-weight:600}figcaption span{font-weight:400;color:#555;display:block}
 table{border-collapse:collapse;font-size:13px}td,th{padding:3px 10px;border-bottom:1px solid #ddd;text-align:right}
 td.t,th.t{text-align:left}.scroll{max-height:24em;overflow-y:auto;display:inline-block;border:1px solid #ddd;border-radius:6px}
 </style></head><body>

@@ -16,7 +16,7 @@ func (g *Graph) WriteSVG(w io.Writer, bytes, flows []uint64) error {
 		return fmt.Errorf("%w: %d vertices are too many to draw; the limit is %d", ErrInvalid, n, topo.MaxDrawn)
 	}
 	if g.routes != nil {
-		d := topo.Drawing{Topology: g.routes.Topology(), Routes: g.routes, Load: make([]topo.LinkLoad, len(g.channels)/2)}
+		d := topo.Drawing{Topology: g.routes.Topology(), Routes: g.routes, Flows: true, Load: make([]topo.LinkLoad, len(g.channels)/2)}
 		for l := range d.Load {
 			d.Load[l] = topo.LinkLoad{
 				AB: topo.Counts{Packets: flows[2*l], Bytes: bytes[2*l]},

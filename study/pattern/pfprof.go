@@ -3,6 +3,7 @@ package pattern
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -127,7 +129,7 @@ func readDir(path string) (all []Process, err error) {
 		if err != nil {
 			return nil, err
 		}
-		some, err := parse(filepath.Base(name), data)
+		some, err := parse(filepath.Join(filepath.Base(path), filepath.Base(name)), data)
 		errs = append(errs, err)
 		all = append(all, some...)
 	}
@@ -137,7 +139,7 @@ func readDir(path string) (all []Process, err error) {
 func readArchive(path string, f io.Reader) (all []Process, err error) {
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w: it is not compressed by gzip: %w", path, ErrInvalid, err)
 	}
 	var errs []error
 	t := tar.NewReader(io.LimitReader(z, maxRecording))
@@ -223,6 +225,11 @@ func (p *position) wrong(err error) error {
 		at.to(p.offset + int(e.Offset))
 	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		at.to(p.offset + int(e.Offset))
+		what := map[reflect.Kind]string{
+			reflect.Int: "a whole number", reflect.Uint64: "a whole number", reflect.Float64: "a number", reflect.String: "a string",
+			reflect.Slice: "a list", reflect.Struct: "an object",
+		}[e.Type.Kind()]
+		err = fmt.Errorf("%s: %s is not %s", cmp.Or(e.Field, "a rank"), e.Value, what)
 	}
 	return fmt.Errorf("%v: %w: %w", &at, ErrInvalid, err)
 }
