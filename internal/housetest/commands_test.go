@@ -114,6 +114,9 @@ func wrong(words []string) string {
 	}
 	var out bytes.Buffer
 	if documented[words[0]](asked(words), &out) != 0 || !strings.Contains(out.String(), "Usage: ") {
+		if strings.Contains(out.String(), "no such file or directory") {
+			return "" // a file of the reader's, which an option names
+		}
 		return out.String()
 	}
 	if words[0] != "exn-run" && len(words) > 1 && !strings.HasPrefix(words[1], "-") && !strings.Contains(out.String(), "Usage: "+words[0]+" "+words[1]) {
