@@ -129,8 +129,8 @@ func scribbleAll(mem []byte, rnd *rand.Rand, bell int) {
 	}
 }
 
-// cServer is an unmodified program (ctest/server.c) under the library: where it listens, and a client of its
-// broker. It ends when stdin is closed.
+// cServer is an unmodified program (ctest/server.c) under the library: where it listens, and a
+// client of its broker. It ends when stdin is closed.
 type cServer struct {
 	cmd   *exec.Cmd
 	stdin io.Closer

@@ -137,8 +137,8 @@ func circles(graph map[string]map[string][]string) []string {
 
 var quoted = regexp.MustCompile(`(?m)^#include "([^"]+)"`)
 
-// includes returns the #include lines of a file that name a header which it may not: one of a higher
-// layer, one of a lower layer that is not its interface, one that does not exist.
+// includes returns the #include lines of a file that name a header which it may not: one of a
+// higher layer, one of a lower layer that is not its interface, one that does not exist.
 func includes(file, text string) []string {
 	var found []string
 	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
@@ -151,8 +151,8 @@ func includes(file, text string) []string {
 	return found
 }
 
-// The layers of the library: calls and includes lead down only, a layer is seen by its one header, and
-// the files of a layer call each other in no circle.
+// The layers of the library: calls and includes lead down only, a layer is seen by its one header,
+// and the files of a layer call each other in no circle.
 func TestLayers(t *testing.T) {
 	needCompiler(t)
 	var objects []object

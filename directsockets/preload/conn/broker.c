@@ -65,7 +65,8 @@ static int finish(char *path, size_t size, const char *dir, unsigned long inode)
 	return 0;
 }
 
-/* Connects to the socket at path, if root or this user listens there: a kept descriptor, or -1 and errno. */
+/* Connects to the socket at path, if root or this user listens there: a kept descriptor, or -1 and
+ * errno. */
 static int try(const char *path)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -111,7 +112,8 @@ void ds_broker_init(const struct ds_broker_notices *to)
 	snprintf(program, sizeof program, "%s", rules_program());
 }
 
-/* Connects to root's broker of this network namespace, which all its users share: a kept descriptor, or -1. */
+/* Connects to root's broker of this network namespace, which all its users share: a kept
+ * descriptor, or -1. */
 static int find_roots(void)
 {
 	char buf[64];
@@ -203,7 +205,8 @@ static bool send_message(const struct ds_message *m, const int *fds, int n)
 	return r >= 0;
 }
 
-/* Reads one message and up to 2 descriptors: 1, 0 none there, -1 the connection is over, ENDED by the broker's end of it. */
+/* Reads one message and up to 2 descriptors: 1, 0 none there, -1 the connection is over, ENDED by
+ * the broker's end of it. */
 static int receive(struct ds_message *m, int fds[2], int *nfds)
 {
 	uint8_t b[DS_MESSAGE + 1];
@@ -269,7 +272,8 @@ static bool map_page(int fd)
 	return memcmp(p, "EXTDSPG\x01", 8) == 0 && version == 1;
 }
 
-/* What the broker has answered to HELLO. True: WELCOME; false: nothing yet, or the connection is over. */
+/* What the broker has answered to HELLO. True: WELCOME; false: nothing yet, or the connection is
+ * over. */
 static bool welcomed(void)
 {
 	struct ds_message m;
@@ -291,7 +295,8 @@ static bool welcomed(void)
 	return false;
 }
 
-/* Connects and says HELLO; waits a moment for the answer. One that comes later is read then: nobody waits twice. */
+/* Connects and says HELLO; waits a moment for the answer. One that comes later is read then: nobody
+ * waits twice. */
 static bool meet(void)
 {
 	struct ds_message hello = {.type = DS_HELLO, .id = 1};
@@ -362,8 +367,8 @@ bool ds_broker_up(void)
 
 uint32_t ds_broker_connection(void) { return __atomic_load_n(&connection, __ATOMIC_RELAXED); }
 
-/* A descriptor that proves that this process has the socket fd, and does not keep it open: what is on its way to the
- * broker, or there, keeps no connection and no listener alive. -1 and errno. */
+/* A descriptor that proves that this process has the socket fd, and does not keep it open: what is
+ * on its way to the broker, or there, keeps no connection and no listener alive. -1 and errno. */
 static int prove(int fd)
 {
 	char path[40] = "/proc/thread-self/fd/", digits[12];

@@ -1,7 +1,7 @@
 /* The client of the broker (SPEC 6): one connection per process, made when it is first
- * needed and again after it was lost, never waited for but for WELCOME.
+ * needed and again after it was lost. It waits for nothing but WELCOME.
  *
- * The caller serialises all calls (the lock of setup.c) but the page's. */
+ * The caller serialises all calls except those of the page (the lock of setup). */
 #ifndef DS_BROKER_H
 #define DS_BROKER_H
 
@@ -28,49 +28,52 @@ size_t ds_message_put(uint8_t *b, const struct ds_message *m) DS_HIDDEN;
 /* Reads a message of n bytes. False: it is none. */
 bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n) DS_HIDDEN;
 
-/* Is there a broker? Tries to connect, but not more than once a second. */
+/* True if there is a broker. Tries to connect, at most once a second. */
 bool ds_broker_up(void) DS_HIDDEN;
-/* Is there none, or only the user's own, and a second over since one or root's was looked for? Then ds_broker_up does. Any
- * thread. */
+/* True if there is no broker, or only the user's own, and the last look for root's was a second
+ * ago: then call ds_broker_up. Any thread. */
 bool ds_broker_better(void) DS_HIDDEN;
-/* Has there been one, even one that did not answer? Why there is none: a reason of the statistics, of which ds_is_absent. */
+/* ds_broker_known: there has been a broker, even if it did not answer. ds_broker_absent: why there
+ * is none, a reason of the statistics for which ds_is_absent is true. */
 bool ds_broker_known(void) DS_HIDDEN;
 int ds_broker_absent(void) DS_HIDDEN;
 static inline bool ds_is_absent(int why) { return why == DS_WHY_NO_BROKER || why == DS_WHY_VERSION || why == DS_WHY_SILENT; }
-/* What a message of the broker's tells; met: connected, anew. granted takes both descriptors. */
+/* What the broker's messages report; met: connected, or connected again. granted takes both
+ * descriptors. */
 struct ds_broker_notices {
 	void (*granted)(const struct ds_message *m, int segment, int bell);
 	void (*none)(uint32_t id);
 	void (*refused)(uint32_t id, int reason);
 	void (*met)(void);
 };
-/* Reads the environment; to is told from now on. */
+/* Reads the environment; reports to `to` from now on. */
 void ds_broker_init(const struct ds_broker_notices *to) DS_HIDDEN;
-/* Which connection to the broker this is: what was asked on another is forgotten. */
+/* The number of the connection to the broker: a broker forgets what was asked on an earlier one. */
 uint32_t ds_broker_connection(void) DS_HIDDEN;
-/* Sends a message about the socket fd, with the proof of it before n more descriptors, at most 2. False and errno: it
- * was not sent. */
+/* Sends a message about the socket fd, with the proof of it before n more descriptors, at most 2.
+ * False and errno: it was not sent. */
 bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n) DS_HIDDEN;
 /* Sends one without descriptors, or not. */
 void ds_broker_send(const struct ds_message *m) DS_HIDDEN;
 
-/* Listeners (listeners.c). Is there one to announce that has no descriptor any more? Loads, for any thread. */
+/* Listeners (listeners.c). True if one without a descriptor has to be announced. Loads only, for
+ * any thread. */
 bool ds_broker_orphans(void) DS_HIDDEN;
-/* Announces what was not yet; that of a connection fd, whose listener is closed. */
+/* Announces what has not been announced; the closed listener of the connection fd. */
 void ds_broker_announce(void) DS_HIDDEN;
 void ds_broker_announce_by(const struct ds_info *info, int fd) DS_HIDDEN;
 /* fd listens there; fd will not. False: no memory. */
 bool ds_broker_listen(int fd, const uint8_t *addr, uint16_t port) DS_HIDDEN;
 void ds_broker_unlisten(int fd) DS_HIDDEN;
-/* A connection that was accepted there may become direct; or has, or will not. A listener that is closed stays
- * announced for those that may. */
+/* An accepted connection may become direct (wait); it has become direct, or never will (decided). A
+ * closed listener stays announced for those that may. */
 void ds_broker_wait(const struct ds_info *info) DS_HIDDEN;
 void ds_broker_decided(const struct ds_info *info) DS_HIDDEN;
-/* What they return is whether it was sent. */
+/* These return whether the message was sent. */
 bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell) DS_HIDDEN;
 bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce) DS_HIDDEN;
 bool ds_broker_claim(uint32_t id, const struct ds_info *info, int shadow) DS_HIDDEN;
-/* Reads what there is, and tells of it. */
+/* Reads the messages that have arrived, and reports them. */
 void ds_broker_read(void) DS_HIDDEN;
 /* In the child of a fork: the connection is the parent's. */
 void ds_broker_child(void) DS_HIDDEN;

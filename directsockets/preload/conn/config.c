@@ -28,7 +28,8 @@ static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t 
 	return *end || n < low || n > high ? other : n;
 }
 
-/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT, _WELCOME. A server's: _MAX_SLOTS, _MAX_RING. */
+/* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT, _WELCOME.
+ * A server's: _MAX_SLOTS, _MAX_RING. */
 bool ds_start(void)
 {
 	static bool started;

@@ -86,7 +86,8 @@ void ds_fd_abandon(int fd)
 		errno = saved;
 		return;
 	}
-	/* A grandchild has the last copy, and ends: what a process closes by its end does not linger. */
+	/* A grandchild has the last copy, and ends: what a process closes by its end does not
+	 * linger. */
 	pid_t pid = (pid_t)ds_syscall(SYS_clone, 0, 0, 0, 0, 0);
 	if (pid == 0) {
 		if (ds_syscall(SYS_clone, 0, 0, 0, 0, 0) == 0) {

@@ -1,20 +1,21 @@
-/* Inside of this layer: a connection as this process sees it. Its files; each calls those above, or beside it:
+/* The inside of this layer: a connection as this process sees it. Each file calls those above or
+ * beside it:
  *
- *   wire.c rules.c fds.c stats.c clock.c   the broker's messages, rules, own descriptors, statistics, time
+ *   wire.c rules.c fds.c stats.c clock.c   broker messages, rules, own descriptors, statistics, time
  *   broker.c config.c pool.c shadow.c      the broker, settings, handles and fork, the TCP socket
  *   modes.c                                where each direction is
  *   setup.c                                phases: from the shadow to a segment
- *   heir.c ready.c spin.c                  inherited, ready; looking before sleeping
+ *   heir.c ready.c spin.c                  inherited connections, readiness, spinning before sleeping
  *   sleep.c                                the doorbell
- *   send.c recv.c zerocopy.c life.c        bytes, and the end
- *   sent.c                                 the order of sends on TCP and direct ones
+ *   send.c recv.c zerocopy.c life.c        bytes, and the end of the connection
+ *   sent.c                                 the order of sends on TCP and direct sends
  *
  * The phase says whether there is a segment; where each direction is, in a segment or on
  * the shadow, is in struct ds_shared (segment/arena.h).
  *
- * Locks (segment/lock.h): setup (process) before tx_lock before rx_lock (connection); arming (of the
- * process's handle of a connection) is taken alone. None is held while a thread sleeps or is in a call
- * that can be cancelled.
+ * Locks (segment/lock.h): setup (process) before tx_lock before rx_lock (connection); arming (of
+ * the process's handle of a connection) is taken alone. None is held while a thread sleeps or is in
+ * a call that can be cancelled.
  */
 #ifndef DS_INNER_H
 #define DS_INNER_H
@@ -32,18 +33,18 @@ struct ds_sock {
 	bool heir;      /* the program before this one in the process has made the connection (ds_heir) */
 	bool stream;    /* it is a standard stream, which the C library reads and writes by itself: no segment */
 	bool left;      /* this process uses it no more, and has told those that share it (ds_leave) */
-	uint8_t tries;  /* offers that were not taken, looks that found no listener, sleepers that did not wake */
+	uint8_t tries;  /* offers not taken, looks that found no listener, sleepers that did not wake */
 	uint8_t nonblock; /* 0 not known, 1 no, 2 yes */
 	struct ds_shared *sh; /* NULL when PLAIN from the start */
 	struct ds_seg seg;
 	struct ds_entry *entry;
 	int wakefd;
-	uint32_t bucket, refused; /* the page's word for which there was no offer */
+	uint32_t bucket, refused; /* refused: the page's word when there was no offer for it */
 	uint32_t id;
 	uint32_t sends;
-	unsigned waited; /* turns of ds_patience */
+	unsigned waited; /* rounds of ds_patience */
 	uint64_t moved; /* bytes, both directions, before the offer */
-	uint64_t checked; /* time stamp when the bell was last looked at */
+	uint64_t checked; /* when the bell was last looked at, by ds_ticks */
 	uint64_t retry;   /* EARLY: nothing is tried before; OFFERED: the offer is repeated then, if not 0 */
 	uint32_t asked;   /* the connection to the broker that has the offer */
 	int offered[2];   /* OFFERED: the segment and side 1's doorbell, to be offered again; or -1 */
@@ -76,7 +77,8 @@ uint64_t ds_ticks_us(void) DS_HIDDEN;
 
 /* ---- the process (pool.c) --------------------------------------------------------- */
 
-/* Settings; tunable by EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _EXPEDITED, _WAIT (ms), _WELCOME (ms), for tests and those who measure. */
+/* Settings, which EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _EXPEDITED, _WAIT (ms) and _WELCOME (ms)
+ * change, for tests and measurements. */
 struct ds_config {
 	unsigned sends, slots, wait, welcome;
 	uint64_t bytes, ring;
@@ -91,12 +93,14 @@ extern struct ds_config ds_config DS_HIDDEN;
 bool ds_start(void) DS_HIDDEN;
 
 void ds_patience(struct ds_sock *s, int fd) DS_HIDDEN;
-/* The lock of setup: guards the handles, the broker and the statistics. False: it was not taken, as this thread has it
- * (DS_NESTED), or, of try, as any thread has: what it was wanted for is not done, and the connection stays on TCP. */
+/* The lock of setup: guards the handles, the broker and the statistics. False: not taken, because
+ * this thread holds it (DS_NESTED) or, for try, any thread does; the caller skips its work, and the
+ * connection stays on TCP. */
 bool ds_setup_try(void) DS_HIDDEN;
 bool ds_setup_lock(void) DS_HIDDEN;
 void ds_setup_unlock(void) DS_HIDDEN;
-/* Calls run(arg) with the lock of setup held: now, or when this thread, which has it, gives it back. */
+/* Calls run(arg) with the lock of setup held: now or, if this thread holds it already, when it
+ * releases it. */
 void ds_setup_do(void (*run)(void *arg), void *arg) DS_HIDDEN;
 
 struct ds_sock *ds_handle(void) DS_HIDDEN;
@@ -104,25 +108,27 @@ void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
 struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
 /* Connected to a broker, for the first time or again. */
 void ds_met(void) DS_HIDDEN;
-/* May the process have one segment more? It has. Both ends of s, its segment and its bell, are given up. */
+/* ds_segment_room: the process may have one more segment. ds_segment_made counts it. ds_drop
+ * releases the segment and the bell of s. */
 bool ds_segment_room(void) DS_HIDDEN;
 void ds_segment_made(void) DS_HIDDEN;
 void ds_drop(struct ds_sock *s) DS_HIDDEN;
-/* The offer of s, if there is one, is not repeated: what was kept for that goes. */
+/* Repeats the offer of s no more, and releases what was kept for that. */
 void ds_offer_once(struct ds_sock *s) DS_HIDDEN;
-/* Keeps the segment and side 1's doorbell, which it takes, to offer them again. False: there are too many. */
+/* Takes the segment and side 1's doorbell, and keeps them to offer them again. False: there are too
+ * many. */
 bool ds_offer_keep(struct ds_sock *s, int segment, int bell) DS_HIDDEN;
 /* What the broker says of an offer. */
 void ds_refused(uint32_t id, int reason) DS_HIDDEN;
-/* s, a server, is direct or never will be. */
+/* The server s is direct, or never will be. */
 void ds_decided(struct ds_sock *s) DS_HIDDEN;
-/* Offers a segment for s, a client in phase EARLY, if that can be now. Offers it again, in phase OFFERED, if it is
- * time to. With the lock of setup. */
+/* ds_offer offers a segment for the client s in phase EARLY, if it can now; ds_offer_again repeats
+ * the offer in phase OFFERED when it is due. With the lock of setup. */
 void ds_offer(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_offer_again(struct ds_sock *s, int fd) DS_HIDDEN;
-/* Both ends of the segment of s are known: what is left is to say so. */
+/* The segment of s and both of its bells exist: enters phase OFFERED, and reports the bell. */
 void ds_offered(struct ds_sock *s) DS_HIDDEN;
-/* Shuts the gate, or says that a thread is busy and has it tried later. */
+/* Shuts the gate; false if a thread is in a call on the shadow: try again later. */
 bool ds_gate_get(struct ds_sock *s) DS_HIDDEN;
 /* Calls notices->rung. */
 void ds_tell_rung(struct ds_sock *s) DS_HIDDEN;
@@ -131,34 +137,36 @@ void ds_tell_rung(struct ds_sock *s) DS_HIDDEN;
 #define DS_GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 #define DS_SET(field, v) __atomic_store_n(&(field), v, __ATOMIC_RELAXED)
 
-/* The phase, by who has not the lock of setup. */
+/* The phase, for callers without the lock of setup. */
 static inline int ds_phase_of(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE); }
 
 static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->phase, p, __ATOMIC_RELEASE); }
 
-/* Has no other process the connection open? */
+/* True if no other process has the connection open. */
 static inline bool ds_single(const struct ds_sock *s) { return __atomic_load_n(&s->sh->refs, __ATOMIC_ACQUIRE) == 1; }
 
-/* ---- what is sent on TCP beside (sent.c) ------------------------------------------------ */
+/* ---- sends on TCP beside direct ones (sent.c) -------------------------------------------- */
 
-/* A server, and the sends to it on TCP: words of the control block, a time and the client's port. */
+/* A server, and the sends to it on TCP: words of the control block, a time and the client's
+ * port. */
 struct ds_peer {
 	uint8_t addr[16];
 	uint16_t port;
 	unsigned users;	 /* connections; with the lock of setup */
-	bool told;	 /* something was said to it: else nobody asks what is noted */
-	uint32_t notes;	 /* made, or under way no more */
+	bool told;	 /* it was told something: otherwise nobody asks for the notes */
+	uint32_t notes;	 /* counts the notes made or taken back */
 	uint64_t sent[DS_SENT];
 };
 
-/* s, a client, begins and ends to have a server: with the lock of setup. True if that is told of sends; then it is
- * noted that s has sent nothing yet, if it has not, and there is room for that. */
+/* The client s gets a server, and loses it: with the lock of setup. ds_peer_get returns true if
+ * that server is told of sends; ds_peer_made then notes that s has sent nothing yet, if so and if
+ * there is room. */
 bool ds_peer_get(struct ds_sock *s) DS_HIDDEN;
 void ds_peer_made(struct ds_sock *s) DS_HIDDEN;
 void ds_peer_put(struct ds_sock *s) DS_HIDDEN;
-/* In the child of a fork: what the parent sends on what both have is not known. */
+/* In the child of a fork: what the parent sends on shared connections is unknown from here on. */
 void ds_peer_fork_child(void) DS_HIDDEN;
-/* Is there something to be said before a direct send? Says it. With the lock of tx. */
+/* ds_sent_news: something must be said before a direct send; ds_sent_tell says it. With tx_lock. */
 static inline bool ds_sent_news(const struct ds_sock *s)
 {
 	return DS_GET(ds_rings) != s->rang || (s->peer && DS_GET(s->peer->notes) != s->noted);
@@ -169,52 +177,55 @@ void ds_sent_tell(struct ds_sock *s) DS_HIDDEN;
 
 bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port) DS_HIDDEN;
 bool ds_is_tcp(int fd) DS_HIDDEN;
-/* The class of fd, one of whose ends has this address: the DSCP of its packets; 0: none. Sets it. */
+/* The class of fd, one of whose ends has this address: the DSCP of its packets; 0: none. Sets
+ * it. */
 unsigned ds_class(int fd, const uint8_t end[16]) DS_HIDDEN;
 void ds_class_set(int fd, const uint8_t end[16], unsigned class) DS_HIDDEN;
-/* The segment says the class of s. With the lock of setup. */
+/* Writes the class of s to its segment. With the lock of setup. */
 static inline void ds_class_say(struct ds_sock *s, int fd) { ds_seg_class(&s->seg, ds_class(fd, s->info.addr[1])); }
 bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
-/* The same, as users of the shadow. DS_CHANGED, and nothing done: meanwhile the direction has been promoted; early: or
- * the connection, which had no segment, has got one. */
+/* The same, as users of the shadow. DS_CHANGED: nothing was done, since the direction has been
+ * promoted meanwhile or, with early, the connection has got a segment. */
 enum { DS_CHANGED = -2 };
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
 
-/* A cursor at the beginning of iov, of DS_MAX_RW bytes at most, as in the kernel; false and errno: a length or an address
- * that cannot be. The vector that it stands at, and at most max of it. On by n bytes. */
+/* ds_cursor: a cursor at the beginning of iov, of at most DS_MAX_RW bytes as in the kernel; false
+ * and errno: an impossible length or address. ds_here: the vector at the cursor, at most max bytes.
+ * ds_skip: moves it by n bytes. */
 bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n) DS_HIDDEN;
 struct iovec ds_here(const struct ds_cursor *c, size_t max) DS_HIDDEN;
 void ds_skip(struct ds_cursor *c, size_t n) DS_HIDDEN;
-/* The first limit bytes that the cursor stands before, as vectors for the kernel; their number. What they do not hold is
- * left for the next call. */
+/* The next limit bytes after the cursor as vectors for the kernel, and their number. What does not
+ * fit is left for the next call. */
 enum { DS_VECTORS = 32 };
 int ds_vectors(const struct ds_cursor *c, size_t limit, struct iovec v[DS_VECTORS]) DS_HIDDEN;
 
 enum { DS_INQ = 0x541B, DS_OUTQ = 0x5411 }; /* SIOCINQ, SIOCOUTQ */
 
-/* A call on the shadow alone, into the kernel: begin; the call; end. While one is under way no
- * segment is attached and no direction promoted. Who may be left by a jump uses ds_use_begin (sock.h). */
+/* Around a system call on the shadow alone. While one is under way no segment is attached and no
+ * direction promoted. A caller that a jump may leave uses ds_use_begin (sock.h). */
 void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
 void ds_users_end(struct ds_sock *s) DS_HIDDEN;
-/* True if nobody is in such a call, nor will be until ds_gate_open. */
+/* True if no thread is in such a call, and none will enter one before ds_gate_open. */
 bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
-/* The same, and wakes those who sleep in such a call and can be woken; waits for them a moment. */
+/* The same, but wakes threads that sleep in such a call, where possible, and waits for them a
+ * moment. */
 bool ds_gate_clear(struct ds_sock *s) DS_HIDDEN;
 void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
 
 /* Where a direction is, and other small things of struct ds_shared, also without its lock. */
 static inline int ds_mode(const uint8_t *m) { return __atomic_load_n(m, __ATOMIC_RELAXED); }
 
-/* Has s a segment? */
+/* True if s has a segment. */
 static inline bool ds_has_segment(const struct ds_sock *s)
 {
 	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) >= OFFERED;
 }
 
-/* May this side promote its direction? */
+/* True if this side may promote its direction. */
 static inline bool ds_may_promote(const struct ds_sock *s)
 {
 	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) == UP;
@@ -230,29 +241,31 @@ bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
 
 
 /* With the direction's lock held: */
-void ds_break(struct ds_sock *s) DS_HIDDEN;        /* a breach */
-void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN; /* and rx_is: change of mode, statistics */
-void ds_say_direct(struct ds_sock *s) DS_HIDDEN;          /* to the statistics, with what it goes through */
+void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach */
+void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN; /* sets the mode, also in the statistics */
 void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
-/* Looks for PROMOTE, FROZEN, CLOSED; brings tx_mode and rx_mode up to date. May write to the
- * shadow what is to be rolled back, as far as it takes it. */
+void ds_say_direct(struct ds_sock *s) DS_HIDDEN;      /* tells the statistics that s is direct, and by what path */
+/* Looks for PROMOTE, FROZEN and CLOSED, and updates tx_mode and rx_mode. Rolls back to the shadow
+ * as much as it takes without waiting. */
 void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
-/* Without the lock: rolls back if the peer has frozen. For whoever waits for anything else. */
+/* Without the lock: rolls back if the peer has frozen. For callers that wait for something else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
-/* Has the peer closed its end, or gone? */
+/* True if the peer has closed its end, or is gone. */
 bool ds_left(struct ds_sock *s) DS_HIDDEN;
-/* Is the peer's end of the doorbell closed? Asks the kernel if that was not done lately. Returns ds_ticks as of now. */
+/* Checks whether the peer has closed its end of the doorbell: always with now, else only if that
+ * was not done lately. Returns ds_ticks. */
 uint64_t ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;
 
 /* Events that concern a direction. */
 enum { RX_EVENTS = POLLIN | POLLRDNORM, TX_EVENTS = POLLOUT | POLLWRNORM };
 
 /* Sleeps until s may be ready for events: 0, or -1 and EINTR or EAGAIN (deadline, in ns of
- * CLOCK_MONOTONIC; 0: none). timed: the program has set a timeout, after which signals are told always. */
+ * CLOCK_MONOTONIC; 0: none). timed: the program has set a timeout, so a signal always ends the
+ * sleep. */
 int ds_wait(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed) DS_HIDDEN;
-/* The same; before, which is called when looking was in vain, may find something to do instead of sleeping: true, and
- * it is as if something had come. */
+/* The same, but calls before(arg) when it has found nothing: if that returns true, it has done
+ * something, and ds_wait_or returns as if something had come. */
 int ds_wait_or(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed, bool (*before)(void *), void *arg) DS_HIDDEN;
 int64_t ds_now(void) DS_HIDDEN;
 /* The deadline of SO_RCVTIMEO or SO_SNDTIMEO, from now; 0: none. */

@@ -1,4 +1,4 @@
-/* Letting connections go: close, shutdown, and giving up the segment. */
+/* The end of a connection: close, shutdown, and release of the segment. */
 #include "conn/broker.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -90,8 +90,9 @@ void ds_exit_one(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-/* SO_LINGER with a time: TCP's close waits until the peer's kernel has all bytes. Here the peer has them all, in a ring
- * that stands for the buffers of both: close waits as long as it is so full that nothing more could be sent. */
+/* SO_LINGER with a time: TCP's close waits until the peer's kernel has all bytes. Here the peer has
+ * them all, in a ring that stands for the buffers of both: close waits as long as it is so full
+ * that nothing more could be sent. */
 static void linger(struct ds_sock *s, int fd)
 {
 	struct linger l = {0};
@@ -178,7 +179,8 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 	return how == SHUT_RDWR ? REAL(shutdown)(fd, SHUT_RD) : 0;
 }
 
-/* With the lock of setup: handle, a struct ds_sock *, stays without a segment, or its offer is withdrawn. */
+/* With the lock of setup: handle, a struct ds_sock *, stays without a segment, or its offer is
+ * withdrawn. */
 static void offer_no_more(void *handle)
 {
 	struct ds_sock *s = handle;
@@ -223,7 +225,8 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	if (ds_rx_take(s, alone)) {
 		ds_rx_update(s, fd);
 		if (ds_mode(&h->rx_mode) == RX_SHADOW || ds_mode(&h->rx_mode) == RX_CATCH_UP || ds_mode(&h->rx_mode) == RX_DIRECT) {
-			/* What is unread has to be rolled back. If the peer dies before it does, it is to be read here. */
+			/* What is unread has to be rolled back. If the peer dies before it does, it
+			 * is to be read here. */
 			bool unread = ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1;
 			int how = ds_rx_freeze(&s->seg, &h->rx, &h->attention);
 

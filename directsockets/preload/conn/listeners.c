@@ -1,5 +1,5 @@
-/* Listeners, as the broker is told of them: those of the program, and those that it has closed while connections that
- * they accepted may still become direct. All with the lock of setup. */
+/* Listeners, as they are announced to the broker: those of the program, and closed ones whose
+ * accepted connections may still become direct. All functions want the lock of setup. */
 #include "conn/broker.h"
 #include "conn/inner.h"
 

@@ -1,4 +1,4 @@
-/* Where each direction is, and how it goes from one place to another. */
+/* Where each direction is, the shadow or the segment, and how it moves from one to the other. */
 #include "conn/inner.h"
 
 #include <errno.h>
@@ -45,8 +45,8 @@ static void break_for(struct ds_sock *s, int why)
 
 void ds_break(struct ds_sock *s) { break_for(s, DS_WHY_BREACH); }
 
-/* Is the node lost that stands for a program on another host? What was on its way is lost, too, and may not be
- * followed by what comes on the shadow. Then the connection is reset. */
+/* Is the node lost that stands for a program on another host? What was on its way is lost, too, and
+ * may not be followed by what comes on the shadow. Then the connection is reset. */
 static bool lost(struct ds_sock *s)
 {
 	uint32_t a = ds_seg_peer_attention(&s->seg);
@@ -78,7 +78,8 @@ bool ds_left(struct ds_sock *s)
 	return __atomic_load_n(&s->sh->gone, __ATOMIC_ACQUIRE) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET));
 }
 
-/* Writes n bytes to the shadow, *(int *)arg, as far as it takes them: the number, or -1 and errno. */
+/* Writes n bytes to the shadow, *(int *)arg, as far as it takes them: the number, or -1 and
+ * errno. */
 static ssize_t to_shadow(void *arg, const void *p, size_t n)
 {
 	return ds_syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);

@@ -1,4 +1,5 @@
-/* Offering a segment for a connection, and offering it again when nobody took it (SPEC 5.1). All with the lock of setup. */
+/* Offers of a segment for a connection, repeated if nobody takes them (SPEC 5.1). All functions
+ * want the lock of setup. */
 #include "conn/broker.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -48,7 +49,8 @@ static bool later(struct ds_sock *s, int why)
 	return true;
 }
 
-/* The offer was not taken. It will be made again or, if that was done often enough, the doorbell ends. */
+/* The offer was not taken. It will be made again or, if that was done often enough, the doorbell
+ * ends. */
 static void not_taken(struct ds_sock *s, int why)
 {
 	ds_stats_say(s->entry, DS_MODE_TCP, why);
@@ -129,7 +131,8 @@ static void no_memory(struct ds_sock *s)
 	ds_phase(s, PLAIN);
 }
 
-/* Makes a segment and both ends of the doorbell, for s. False: there is no memory, or no descriptors. */
+/* Makes a segment and both ends of the doorbell, for s. False: there is no memory, or no
+ * descriptors. */
 static bool create(struct ds_sock *s, int *segment, int bells[2])
 {
 	struct ds_info info = s->info;

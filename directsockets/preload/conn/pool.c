@@ -31,7 +31,8 @@ static struct later {
 } later[LATER];
 static uint32_t nlater;
 
-/* With the lock of setup. Its holder has left it as it was: makes the list of handles anew, and hangs up. */
+/* With the lock of setup. Its holder has left it as it was: makes the list of handles anew, and
+ * hangs up. */
 static void recover(void)
 {
 	unused = NULL;

@@ -1,4 +1,4 @@
-/* Readiness, as poll(2) would tell it. */
+/* Readiness, as poll(2) would report it. */
 #include "conn/inner.h"
 
 /* What holds of receiving, into r. Takes the lock of rx. */

@@ -18,7 +18,8 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-/* Reads the shadow, as far as what there is belongs before the segment's data. With the lock of rx. */
+/* Reads the shadow, as far as what there is belongs before the segment's data. With the lock of
+ * rx. */
 static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, size_t peeked)
 {
 	struct ds_shared *h = s->sh;
@@ -29,8 +30,8 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && limit > h->left)
 		limit = h->left;
 	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
-		/* PROMOTE may arrive between our look and the call, and the sender be back on the shadow: take
-		 * only what was there before the look. */
+		/* PROMOTE may arrive between our look and the call, and the sender be back on the
+		 * shadow: take only what was there before the look. */
 		if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
 			return -1;
 		ds_rx_update(s, fd);
@@ -70,8 +71,9 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
-/* Peeks at what is on the shadow, where the direction goes on behind what the queue holds, of which n bytes were seen: the
- * number of bytes more. A program that peeks until it sees enough would wait for ever. With the lock of rx. */
+/* Peeks at what is on the shadow, where the direction goes on behind what the queue holds, of which
+ * n bytes were seen: the number of bytes more. A program that peeks until it sees enough would wait
+ * for ever. With the lock of rx. */
 static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, ssize_t n)
 {
 	struct iovec v[DS_VECTORS];
@@ -89,8 +91,9 @@ static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r > 0 ? r : 0;
 }
 
-/* A read has got all that there was where the direction stood before, and has room left: is there more where it has moved
- * to? A short read would say that there is not, and who reads on edges has been told of all of it. With the lock of rx. */
+/* A read has got all that there was where the direction stood before, and has room left: is there
+ * more where it has moved to? A short read would say that there is not, and who reads on edges has
+ * been told of all of it. With the lock of rx. */
 static bool moved_on(struct ds_sock *s, int before)
 {
 	if (before == RX_DIRECT)
@@ -99,8 +102,8 @@ static bool moved_on(struct ds_sock *s, int before)
 }
 
 /* Receives what there is: the number of bytes; 0: end of file; -1 and errno, of which ESTALE means
- * look again, and EDEADLK that the thread itself is at it, below a handler. *shadow: the rest is the kernel's to say.
- * *more: it is to be called again, or the read would be short. */
+ * look again, and EDEADLK that the thread itself is at it, below a handler. *shadow: the rest is
+ * the kernel's to say. *more: it is to be called again, or the read would be short. */
 static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow, bool *more)
 {
 	struct ds_shared *h = s->sh;
@@ -188,8 +191,9 @@ static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int fla
 	return low < c->left ? low : c->left;
 }
 
-/* Has the peer nothing more to say about what we have sent? If not, a reader of the shadow has to hear the
- * bell: the peer may have frozen, and wait for what we are to roll back before it answers. */
+/* Has the peer nothing more to say about what we have sent? If not, a reader of the shadow has to
+ * hear the bell: the peer may have frozen, and wait for what we are to roll back before it
+ * answers. */
 static bool settled(struct ds_sock *s)
 {
 	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || ds_mode(&s->sh->gone);

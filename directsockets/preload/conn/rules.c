@@ -180,8 +180,9 @@ static int is_wildcard(const uint8_t *a)
 	return memcmp(a, zero, 16) == 0 || (memcmp(a, v4, 12) == 0 && memcmp(a + 12, zero, 4) == 0);
 }
 
-/* Finds the rule that decides for a role (c or s) at an address and port; wildcard: addr stands for all, so only a rule
- * for all may say TCP. 0: there is none. No lock: the rules do not change once they are set. */
+/* Finds the rule that decides for a role (c or s) at an address and port; wildcard: addr stands for
+ * all, so only a rule for all may say TCP. 0: there is none. No lock: the rules do not change once
+ * they are set. */
 static int find(char role, const uint8_t *addr, int port, int wildcard, struct rule *r)
 {
 	const char *p = rules.text;

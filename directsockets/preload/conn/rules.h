@@ -25,7 +25,8 @@ const char *rules_program(void);
 // connect; addr (IPv4 as ::ffff:a.b.c.d) and port are those of the server.
 int rules_decide(int side, const uint8_t addr[16], int port);
 
-// rules_class is the class of a connection, 1 to 63, with the same arguments; 0: it has none, or what the program gives it.
+// rules_class is the class of a connection, 1 to 63, with the same arguments; 0: it has none, or
+// what the program gives it.
 int rules_class(int side, const uint8_t addr[16], int port);
 
 // rules_classes says whether there is a connection that has a class by the rules.

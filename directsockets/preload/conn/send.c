@@ -45,8 +45,9 @@ static ssize_t broken_pipe(int flags)
 	return -1;
 }
 
-/* Moves what it can over the segment: the number of bytes, or -1 and errno, of which EDEADLK means that the thread
- * itself is at it, below a handler; *shadow is set if the rest belongs on the shadow. */
+/* Moves what it can over the segment: the number of bytes, or -1 and errno, of which EDEADLK means
+ * that the thread itself is at it, below a handler; *shadow is set if the rest belongs on the
+ * shadow. */
 static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
 {
 	struct ds_shared *h = s->sh;
@@ -105,9 +106,9 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return err ? -1 : 0;
 }
 
-/* A queue that is full of small messages holds much less than TCP's buffers. Programs have been written that send
- * and send before they read, and so do both ends: so a sender that has slept in vain for STALL ns goes back to the
- * shadow, which has room. Returns until when to sleep. */
+/* A queue that is full of small messages holds much less than TCP's buffers. Programs have been
+ * written that send and send before they read, and so do both ends: so a sender that has slept in
+ * vain for STALL ns goes back to the shadow, which has room. Returns until when to sleep. */
 enum { STALL = 250000000, FEW = 65536 };
 
 /* Until when to sleep for room, deadline at the latest. Takes the lock of tx. */
@@ -144,14 +145,16 @@ static void give_up(struct ds_sock *s, int fd)
 	ds_unlock(&s->sh->tx_lock, alone);
 }
 
-/* What a sender does before it sleeps for want of room in the ring: it fills the queue (thesis 5.5.3.2). */
+/* What a sender does before it sleeps for want of room in the ring: it fills the queue (thesis
+ * 5.5.3.2). */
 struct filler {
 	struct ds_sock *s;
 	struct ds_cursor *c;
 	size_t *sent;
 };
 
-/* Sends what fits while the sender waits: struct filler *. True: that moved bytes. Takes tx_lock if it is free. */
+/* Sends what fits while the sender waits: struct filler *. True: that moved bytes. Takes tx_lock if
+ * it is free. */
 static bool fill(void *arg)
 {
 	struct filler *f = arg;
@@ -169,11 +172,12 @@ static bool fill(void *arg)
 	return n > 0;
 }
 
-/* A connection that can still become direct sends no more than this at a time, so that it does while a large send goes on. */
+/* A connection that can still become direct sends no more than this at a time, so that it does
+ * while a large send goes on. */
 enum { PIECE = 1 << 18 };
 
-/* Shall a send on the shadow be made in pieces? One that is large, or would sleep in the kernel where another thread,
- * which has an offer to make or to take, cannot wake it. */
+/* Shall a send on the shadow be made in pieces? One that is large, or would sleep in the kernel
+ * where another thread, which has an offer to make or to take, cannot wake it. */
 static bool in_pieces(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	size_t sum = 0;
@@ -185,8 +189,8 @@ static bool in_pieces(struct ds_sock *s, int fd, const struct iovec *iov, int n,
 	return (sum > PIECE || !ds_alone(s)) && !ds_nonblock(s, fd);
 }
 
-/* Sends a piece on the shadow of a connection without a segment, and does not sleep: the number of bytes, or -1 and errno,
- * of which ESTALE means look again. */
+/* Sends a piece on the shadow of a connection without a segment, and does not sleep: the number of
+ * bytes, or -1 and errno, of which ESTALE means look again. */
 static ssize_t send_early(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
 {
 	struct iovec v[DS_VECTORS];
@@ -203,8 +207,8 @@ static ssize_t send_early(struct ds_sock *s, int fd, struct ds_cursor *c, int fl
 	return r;
 }
 
-/* Sends on the shadow what the cursor stands before; all of iov, if nothing was sent before. As ds_shadow_send. It waits in
- * the kernel, if it waits at all, as it would have without us. */
+/* Sends on the shadow what the cursor stands before; all of iov, if nothing was sent before. As
+ * ds_shadow_send. It waits in the kernel, if it waits at all, as it would have without us. */
 static ssize_t send_shadow(struct ds_sock *s, int fd, const struct iovec *iov, int n, const struct ds_cursor *c, size_t sent, int flags)
 {
 	bool piece = c->left > PIECE && ds_mode(&s->sh->tx_mode) == TX_SHADOW && !ds_plain(s);

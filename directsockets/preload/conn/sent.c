@@ -1,15 +1,17 @@
 /* The order of what a process sends on several connections to another (SPEC 2.5).
  *
- * The kernel does not say when bytes came. So a process notes its sends on TCP, for each server; and before a direct send
- * to the same server it says in that segment's control block what has changed since. It says there, too, whether it has rung
- * bells since: who finds the message asks the kernel for them. Where nothing is sent on TCP, and no bell rung, a direct send
- * compares four words. What was sent on TCP before the first direct send to a server is not noted: it has no word.
+ * The kernel does not say when bytes arrived. So a process notes its sends on TCP for each server,
+ * and before a direct send to the same server it writes to that segment's control block what has
+ * changed. It also writes there that it has rung bells: a receiver that finds the message then asks
+ * the kernel about them. While nothing is sent on TCP and no bell is rung, a direct send compares
+ * four words. Sends on TCP before the first direct send to a server are not noted.
  */
 #include "conn/inner.h"
 
 #include <string.h>
 
-/* A word: the client's port; whether nothing was sent from there since it was connected; when something was, in steps of ticks. */
+/* A word: the client's port; whether nothing was sent from there since it was connected; when
+ * something was, in steps of ticks. */
 enum {
 	PEERS = 16,
 	PORT = 0xffff,

@@ -1,4 +1,4 @@
-/* Making connections, and taking them from the shadow to a segment (SPEC 5.1).
+/* New connections, and their way from the shadow to a segment (SPEC 5.1).
  *
  *   client                                broker                         server
  *
@@ -10,7 +10,7 @@
  *   UP
  *   PROMOTE, each direction by itself, at the next send (modes.c): from there on its bytes are in the segment
  *
- * and from any phase ─▶ PLAIN: the shadow only, for good.
+ * and from any phase ─▶ PLAIN: on the shadow for good.
  */
 #include "conn/broker.h"
 #include "conn/fds.h"
@@ -43,7 +43,8 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 /* A client shall not have this process use more memory than it wants to (SPEC 5.1). */
 static bool too_large(const struct ds_seg *g) { return g->ring > ds_config.max_ring || g->slots > ds_config.max_slots; }
 
-/* With the lock of setup: the broker has sent the segment and the bell that were offered to a connection. */
+/* With the lock of setup: the broker has sent the segment and the bell that were offered to a
+ * connection. */
 static void granted(const struct ds_message *m, int segment, int bell)
 {
 	struct ds_sock *s = ds_by_id(m->id);
@@ -88,8 +89,8 @@ static void none(uint32_t id)
 		ds_phase(s, EARLY);
 }
 
-/* A program that has set SO_SNDBUF wants to be stopped before so much is under way. The kernel's own choice is
- * larger than SMALL_BUFFER. */
+/* A program that has set SO_SNDBUF wants to be stopped before so much is under way. The kernel's
+ * own choice is larger than SMALL_BUFFER. */
 static void up(struct ds_sock *s, int fd)
 {
 	int n;
@@ -101,7 +102,8 @@ static void up(struct ds_sock *s, int fd)
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NOTHING);
 }
 
-/* With the lock of setup: a server uses the segment that it was granted, unless somebody is on the shadow. */
+/* With the lock of setup: a server uses the segment that it was granted, unless somebody is on the
+ * shadow. */
 static void attach(struct ds_sock *s, int fd)
 {
 	uint64_t read;
@@ -127,8 +129,8 @@ static void attach(struct ds_sock *s, int fd)
 /* Has s shown that it lives? */
 static bool lives(const struct ds_sock *s) { return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes; }
 
-/* May this process make s direct? Until only one has it, as after accept, fork, close; and while the C library has it
- * for a standard stream, it may not. */
+/* May this process make s direct? Until only one has it, as after accept, fork, close; and while
+ * the C library has it for a standard stream, it may not. */
 static bool is_ours(struct ds_sock *s)
 {
 	if (ds_single(s) && !DS_GET(s->stream))
@@ -137,8 +139,8 @@ static bool is_ours(struct ds_sock *s)
 	return false;
 }
 
-/* Is an offer open that s, a server, was not told NONE of? An heir lets others settle first, who are about to have the
- * connection: a program that was executed for it often forks once more. */
+/* Is an offer open that s, a server, was not told NONE of? An heir lets others settle first, who
+ * are about to have the connection: a program that was executed for it often forks once more. */
 static bool may_claim(struct ds_sock *s, uint32_t *word)
 {
 	*word = ds_page_offers(s->bucket);
@@ -259,8 +261,8 @@ static const struct ds_broker_notices by_broker = {granted, none, ds_refused, me
 
 /* ---- life -------------------------------------------------------------------------- */
 
-/* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short. Takes the lock of setup;
- * errno stays. */
+/* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
+ * Takes the lock of setup; errno stays. */
 static struct ds_sock *make(int fd, int side)
 {
 	struct ds_info info = {0};
@@ -304,8 +306,8 @@ static struct ds_sock *make(int fd, int side)
 	return s;
 }
 
-/* For tests (EXNET_DS_WAIT): waits until the connection has a segment, in all of its calls together so long, so
- * that nearly every byte of a suite of short connections is direct. */
+/* For tests (EXNET_DS_WAIT): waits until the connection has a segment, in all of its calls together
+ * so long, so that nearly every byte of a suite of short connections is direct. */
 void ds_patience(struct ds_sock *s, int fd)
 {
 	struct timespec pause = {0, 50000};
@@ -367,7 +369,8 @@ bool ds_listen(int fd)
 	if (ds_start())
 		ds_broker_init(&by_broker);
 	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
-		/* If somebody wants to know, what it accepts gets a line of the statistics all the same. */
+		/* If somebody wants to know, what it accepts gets a line of the statistics all the
+		 * same. */
 		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd, addr, port) : ds_config.explain;
 	ds_setup_unlock();
 	errno = saved;

@@ -1,4 +1,5 @@
-/* The shadow: the program's TCP socket. Calls on it, what the kernel has counted, and places in iovecs. */
+/* The shadow: the program's TCP socket. Calls on it, what the kernel has counted, and places in
+ * iovecs. */
 #include "conn/inner.h"
 
 #include <errno.h>
@@ -39,7 +40,8 @@ bool ds_is_tcp(int fd)
 
 enum { ECN_BITS = 2, CLASS_MASK = 63 };
 
-/* Is end an IPv4 address, so that the packets of its connections are IPv4's, whatever the socket is? */
+/* Is end an IPv4 address, so that the packets of its connections are IPv4's, whatever the socket
+ * is? */
 static bool is_ip4(const uint8_t end[16])
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
@@ -220,8 +222,8 @@ void ds_gate_open(struct ds_sock *s) { __atomic_store_n(&s->sh->gate, 0, __ATOMI
 
 bool ds_nonblock(struct ds_sock *s, int fd)
 {
-	/* Another process that has the socket may change its flags without our seeing it. What is asked after it has
-	 * gone stays true. */
+	/* Another process that has the socket may change its flags without our seeing it. What is
+	 * asked after it has gone stays true. */
 	bool shared = s->sh && !ds_single(s);
 	uint8_t known = DS_GET(s->nonblock);
 

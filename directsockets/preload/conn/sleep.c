@@ -1,21 +1,25 @@
-/* Sleeping until a connection is ready: the doorbell, its arming. Looking before that is in spin.c.
+/* Sleeping until a connection is ready: the doorbell and how it is armed. Spinning before that is
+ * in spin.c.
  *
- *   the sleeper, ds_wait                       the peer, that sends or gives room back
+ *   the sleeper, ds_wait                       the peer, which sends or returns room
  *
- *   looks a while in vain (spin.c)
+ *   spins in vain (spin.c)
  *   ds_arm: own attention |= ARM_x, ++number
  *   fence                                      writes the message; fence
- *   looks once more ── found ──▶ return        has its peer's attention ARM_x, with a number
- *   ppoll: shadow, bell, wakefd ◀── one byte ──  that was not rung for yet? then it rings
+ *   looks once more ── found ──▶ return        is ARM_x set in the sleeper's attention word, with a
+ *   ppoll: shadow, bell, wakefd ◀── one byte ──  number that was not rung for yet? then it rings
  *   ds_rung: empties the bell
  *   ds_disarm; looks again
  *
- * Either the message is there when the sleeper looks, or the arming when the peer does (SPEC 4.4, 4.5). Of several
- * sleepers of one connection, in threads and processes, one leads, and only it reads the bell: what one has read
- * the others do not hear. The others sleep on a futex, sh->generation, which it counts up when it wakes.
+ * Either the sleeper sees the message, or the peer sees the arming (SPEC 4.4, 4.5). Of several
+ * sleepers of one connection, in threads and processes, one leads. Only the leader reads the bell,
+ * since what one sleeper has read the others would miss; they sleep on a futex, sh->generation,
+ * which the leader increments when it wakes.
  *
- * The epoll sets of a process lead together, and tell each other what one of them has read (fd/). A thread takes the lead
- * from them, tells them, and gives it back: they never follow a thread of their process. They may have to follow another process.
+ * The epoll sets of a process lead together, and tell each other what one of them has read (fd/). A
+ * thread that sleeps takes the lead from them, tells them what it reads, and returns the lead:
+ * epoll sets never follow a thread of their own process, but they may have to follow another
+ * process.
  */
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -104,7 +108,8 @@ bool ds_arm(struct ds_sock *s, unsigned events)
 	if (ds_bell(s) < 0)
 		return true;
 	ds_own_again(&s->arming);
-	/* What the sets of this process lead the thread takes: it tells them (notices->rung), they could not tell it. */
+	/* What the sets of this process lead the thread takes: it tells them (notices->rung), they
+	 * could not tell it. */
 	bool had = s->leading ? s->leading == me : s->sets > 0 || lead(s, me);
 	if (had) {
 		s->leading = me;
@@ -269,7 +274,8 @@ void ds_rung(struct ds_sock *s)
 bool ds_rung_sets(struct ds_sock *s, uint32_t name)
 {
 	ds_own_again(&s->arming);
-	/* Whoever leads sleeps on it, and would not hear of it. If nobody does, nobody shall begin to meanwhile. */
+	/* Whoever leads sleeps on it, and would not hear of it. If nobody does, nobody shall begin
+	 * to meanwhile. */
 	bool mine = !s->leading && (s->sets > 0 || lead(s, name));
 	read_bell(s, !mine);
 	if (mine && s->sets == 0)
@@ -290,8 +296,8 @@ bool ds_leader_check(struct ds_sock *s)
 
 /* ---- sleeping ----------------------------------------------------------------------- */
 
-/* Would the kernel go on with recv or send after a signal? It says so of no signal that interrupted poll, so:
- * yes, if every handler of this process was installed with SA_RESTART. */
+/* Would the kernel go on with recv or send after a signal? It says so of no signal that interrupted
+ * poll, so: yes, if every handler of this process was installed with SA_RESTART. */
 static bool restarts(void)
 {
 	struct sigaction a;
@@ -305,8 +311,9 @@ static bool restarts(void)
 	return true;
 }
 
-/* May a look find something? Only of a direction that waits for the segment: in any other state what is
- * in the queue stays there, and the caller would look again and again, and miss its deadline. */
+/* May a look find something? Only of a direction that waits for the segment: in any other state
+ * what is in the queue stays there, and the caller would look again and again, and miss its
+ * deadline. */
 static bool hint(struct ds_sock *s, unsigned events)
 {
 	struct ds_shared *h = s->sh;
@@ -399,8 +406,8 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	if (ds_has_segment(s))
 		ds_count(&s->seg, DS_C_SLEEPS, 1);
 	if (w.armed && !w.had) {
-		/* Another sleeper has the bell: it wakes us when it wakes. It may have been killed, or wait for
-		 * nothing that concerns the shadow. */
+		/* Another sleeper has the bell: it wakes us when it wakes. It may have been killed,
+		 * or wait for nothing that concerns the shadow. */
 		struct timespec patience = {0, r.kernel & (RX_EVENTS | TX_EVENTS) ? DS_FOLLOW_MS * 1000000 : 100000000};
 
 		pthread_testcancel();
@@ -411,7 +418,8 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		ds_leader_check(s);
 		return 0;
 	}
-	/* The shadow always: what it says of an end or an error is true also when the bytes go elsewhere. */
+	/* The shadow always: what it says of an end or an error is true also when the bytes go
+	 * elsewhere. */
 	p[n++] = (struct pollfd){.fd = fd, .events = (short)(r.kernel | (bell >= 0 && events & POLLIN ? POLLRDHUP : 0))};
 	if (bell >= 0)
 		p[n++] = (struct pollfd){.fd = bell, .events = POLLIN};
@@ -430,7 +438,8 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		if (got > 0 && p[i].revents)
 			ds_rung(s);
 	if (got > 0 && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
-		/* The shadow has ended: by then the peer has said on the segment what it had to say; or it is gone. */
+		/* The shadow has ended: by then the peer has said on the segment what it had to
+		 * say; or it is gone. */
 		if (!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT)
 			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
 		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && (p[0].revents & (POLLHUP | POLLERR)))

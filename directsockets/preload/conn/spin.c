@@ -1,9 +1,10 @@
-/* Looking for a while before sleeping.
+/* Spinning before sleeping.
  *
- * Who has a CPU for itself spins: what it waits for comes from another one, sooner than it could fall asleep. Who
- * shares it gives it away instead: what it waits for is likely to be made by those who wait for it, and comes without
- * that anybody sleeps, rings, and is woken. That is about three times cheaper than to sleep, as long as those who get
- * the CPU do not keep it: a yield that takes too long is not repeated soon.
+ * A thread that has a CPU to itself spins: the answer comes from another CPU, sooner than a sleep
+ * would take. A thread that shares its CPU yields it instead: the threads that wait for the CPU are
+ * likely the ones that make the answer, which then comes without anyone sleeping, ringing or being
+ * woken. Yielding is about three times cheaper than sleeping, as long as the others do not keep the
+ * CPU: after a yield that took too long it is not tried for a while.
  */
 #include "conn/inner.h"
 
@@ -29,7 +30,8 @@ enum {
 	NAP_US = 5000,    /* sleeps of up to this count as waiting for a peer at work */
 };
 
-/* What a thread knows: about waiting for many, and whether others wanted its CPU when it last asked. */
+/* What a thread knows: about waiting for many, and whether others wanted its CPU when it last
+ * asked. */
 static __thread struct ds_spinner many __attribute__((tls_model("initial-exec")));
 static __thread bool was_crowded __attribute__((tls_model("initial-exec")));
 
@@ -94,7 +96,8 @@ static void yield(struct ds_spin *p, uint64_t t)
 		return;
 	}
 	p->yields++;
-	/* Do others keep the CPU, and whom we wait for does not need it? Then we would have been woken before. */
+	/* Do others keep the CPU, and whom we wait for does not need it? Then we would have been
+	 * woken before. */
 	uint64_t us = took / ds_ticks_us(), nap = GET(p->of->nap) * 2;
 	nap = nap < SLOW_US ? nap : SLOW_US;
 	if (us > LATE_US && us > nap)
@@ -142,8 +145,8 @@ static void learn(struct ds_spinner *of, const struct ds_spin *p, bool found)
 	__atomic_store_n(&of->sum, sum, __ATOMIC_RELAXED);
 }
 
-/* As the kernel's halt polling: spin for longer if that would have caught what came, less if it was in
- * vain. found: while spinning; otherwise it is called after the sleep. */
+/* As the kernel's halt polling: spin for longer if that would have caught what came, less if it was
+ * in vain. found: while spinning; otherwise it is called after the sleep. */
 void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found)
 {
 	struct ds_spinner *of = p->of;

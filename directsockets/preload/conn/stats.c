@@ -96,7 +96,8 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	return e;
 }
 
-/* The sum of what connections to remote have moved through shared memory; NULL: there is no room for one. */
+/* The sum of what connections to remote have moved through shared memory; NULL: there is no room
+ * for one. */
 static struct ds_entry *sum_of(const uint8_t *local, const uint8_t *remote)
 {
 	struct ds_entry *e;

@@ -28,21 +28,21 @@ struct ds_entry {
 _Static_assert(sizeof(struct ds_entry) == 256, "entry");
 _Static_assert(offsetof(struct ds_entry, counters) == 64, "counters");
 
-/* The descriptor of the memfd, made at the first call; -1: cannot be. The caller serialises these
- * four. */
+/* The descriptor of the memfd, made at the first call; -1: it cannot be made. The caller serialises
+ * these four. */
 int ds_stats_fd(void) DS_HIDDEN;
-/* An entry for a connection; NULL when there is none to be had. */
+/* An entry for a connection; NULL: none is free. */
 struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info) DS_HIDDEN;
 /* The connection is closed; its figures stay until the entry is needed. */
 void ds_stats_put(struct ds_entry *e) DS_HIDDEN;
-/* In the child of a fork: what there is belongs to the parent. */
+/* In the child of a fork: the existing memfd is the parent's. */
 void ds_stats_child(void) DS_HIDDEN;
 
-/* What has become of the connection. e may be NULL. */
+/* Sets the mode of the connection, and the reason. e may be NULL. */
 void ds_stats_say(struct ds_entry *e, int mode, int reason) DS_HIDDEN;
-/* It is direct, and through what: a DS_PATH_. */
+/* The connection is direct, by a path DS_PATH_... */
 void ds_stats_direct(struct ds_entry *e, int path) DS_HIDDEN;
-/* Words for DS_COUNTERS; of e, or such that nobody reads. */
+/* The DS_COUNTERS words of e or, if it is NULL, words that nobody reads. */
 uint64_t *ds_stats_counters(struct ds_entry *e) DS_HIDDEN;
 
 #endif

@@ -11,7 +11,8 @@ static const uint8_t body[] = {
 
 enum { VERSION = 2, ENDS = 36 };
 
-/* The ends of the connection, as GRANT, OFFER and, without the nonce, LISTEN and CLAIM have them. */
+/* The ends of the connection, as GRANT, OFFER and, without the nonce, LISTEN and CLAIM have
+ * them. */
 static void put_ends(uint8_t *p, const struct ds_info *i)
 {
 	memcpy(p, i->addr, 32);

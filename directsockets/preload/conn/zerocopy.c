@@ -1,10 +1,12 @@
-/* MSG_ZEROCOPY: sends that the kernel completes by a message on the error queue. A direct send has copied when it returns,
- * so it is complete at once, and is told as the kernel tells of one that it had to copy: SO_EE_CODE_ZEROCOPY_COPIED.
+/* MSG_ZEROCOPY: sends whose completion the kernel reports on the error queue. A direct send has
+ * copied its data when it returns, so it is complete at once and is reported as the kernel reports
+ * a send that it copied: SO_EE_CODE_ZEROCOPY_COPIED.
  *
- *   no segment      the kernel's, which numbers them 0..k-1
- *   from then on    ours, k.., whatever way the bytes go: so numbers follow each other, on TCP again, too
+ *   without a segment   the kernel numbers them 0..k-1
+ *   from then on        this file does, k.. whichever way the bytes go, also back on TCP: no number is left out
  *
- * What was not told yet is always one range, zc_told..zc_next-1: the kernel, too, merges ranges that meet.
+ * Unreported completions are always one range, zc_told..zc_next-1: the kernel merges adjacent
+ * ranges, too.
  */
 #include "conn/inner.h"
 #include "conn/fds.h"
@@ -26,7 +28,8 @@ static bool wanted(int fd)
 	return on;
 }
 
-/* Other threads that sleep for an error are to look again: the bell is the peer's to ring, so there is an eventfd. */
+/* Other threads that sleep for an error are to look again: the bell is the peer's to ring, so there
+ * is an eventfd. */
 static void nudge(struct ds_sock *s)
 {
 	uint64_t one = 1;

@@ -1,5 +1,5 @@
-// A broker that does not answer, that hangs up, that is gone: connections say so, and become direct when it is back,
-// however long that took.
+// A broker that does not answer, that hangs up, that is gone: connections say so, and become direct
+// when it is back, however long that took.
 #include "ends.h"
 
 #include "conn/stats.h"
@@ -62,7 +62,8 @@ static void of_another_version(void)
 	becomes_direct(&c, &s);
 }
 
-// The broker ends with an offer, and stays away for longer than the offer of one that is there would be repeated.
+// The broker ends with an offer, and stays away for longer than the offer of one that is there
+// would be repeated.
 static void gone(pid_t *broker, const char *path)
 {
 	struct side c, s;

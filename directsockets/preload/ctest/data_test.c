@@ -1,4 +1,5 @@
-// What becomes of bytes where something is odd: a segment that is too large, memory that is not there, a full ring.
+// What becomes of bytes where something is odd: a segment that is too large, memory that is not
+// there, a full ring.
 #include "ends.h"
 
 #include <fcntl.h>
@@ -56,7 +57,8 @@ static void faults(void)
 	munmap(p, 3 * 65536);
 }
 
-// A ring without room: before the sender sleeps it goes on in VELO messages, of which a reader that is slow sees all.
+// A ring without room: before the sender sleeps it goes on in VELO messages, of which a reader that
+// is slow sees all.
 static void full_ring(void)
 {
 	struct side c, s;

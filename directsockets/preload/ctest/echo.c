@@ -1,9 +1,9 @@
 // One end of a segment, for a peer in another language: sends back what it receives.
 //
-//	echo SIDE SEGMENT BELL		the descriptors' numbers
+// 	echo SIDE SEGMENT BELL		the descriptors' numbers
 //
-// It sleeps on its doorbell whenever there is nothing to do. Ends with 0 when the other direction was shut down and all
-// was sent back.
+// It sleeps on its doorbell whenever there is nothing to do. Ends with 0 when the other direction
+// was shut down and all was sent back.
 #include "harness.h"
 
 #include <errno.h>

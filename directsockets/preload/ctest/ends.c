@@ -115,3 +115,12 @@ void ends_stop(pid_t broker, char *path)
 	broker_stop(broker, path);
 	rmdir(dirname(path));
 }
+
+int open_fds(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < 8192; i++)
+		n += fcntl(i, F_GETFD) >= 0;
+	return n;
+}

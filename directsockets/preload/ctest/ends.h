@@ -41,4 +41,6 @@ void hang_up(struct side *a);
 void pair_up(struct side *c, struct side *s);
 void exchange(struct side *c, struct side *s, int i);
 
+int open_fds(void); // how many descriptors are open
+
 #endif

@@ -1,4 +1,5 @@
-// Several threads poll one connection: one leads, and has the bell; those that follow hear of it when it wakes.
+// Several threads poll one connection: one leads, and has the bell; those that follow hear of it
+// when it wakes.
 #include "ends.h"
 
 #include <poll.h>

@@ -1,5 +1,6 @@
-// What the peer can write is read once: every byte is another as soon as it was read, and those that are read
-// again within a call are counted. Words that are meant to be looked at again (status, control block) are left out.
+// What the peer can write is read once: every byte is another as soon as it was read, and those
+// that are read again within a call are counted. Words that are meant to be looked at again
+// (status, control block) are left out.
 #include "harness.h"
 
 #include "segment/segment_inner.h"

@@ -1,4 +1,5 @@
-// What a client says of its sends on TCP (SPEC 2.5), and what its server makes of that, true or not.
+// What a client says of its sends on TCP (SPEC 2.5), and what its server makes of that, true or
+// not.
 #include "ends.h"
 
 #include "conn/inner.h"
@@ -43,7 +44,8 @@ static void true_words(void)
 	hang_up(&s);
 }
 
-/* More connections on TCP than there are words: of one without a word nothing is known, of the others what is true. */
+/* More connections on TCP than there are words: of one without a word nothing is known, of the
+ * others what is true. */
 static void many(void)
 {
 	enum { MANY = DS_SENT + 6 };

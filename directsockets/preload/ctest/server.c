@@ -1,5 +1,5 @@
-// A plain TCP server with epoll that sends back what it receives: knows nothing of direct sockets. It prints its port,
-// and ends with its standard input.
+// A plain TCP server with epoll that sends back what it receives: knows nothing of direct sockets.
+// It prints its port, and ends with its standard input.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>

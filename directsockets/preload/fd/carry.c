@@ -1,4 +1,4 @@
-/* Connections that another program inherits: back to TCP, with the bytes that it would have read. */
+/* Connections that another program inherits go back to TCP, with their unread bytes. */
 #include "fd/carry.h"
 #include "fd/pollset.h"
 
@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* How long a program may be kept from beginning, in ms: until a silent peer is not asked any more; until a parent
- * has closed its copy; and until the peer has rolled back. */
+/* How long a program may be kept from beginning, in ms: until a silent peer is not asked any more;
+ * until a parent has closed its copy; and until the peer has rolled back. */
 enum { ANSWER = 20, PARENT = 200, ROLLED = 1000 };
 
 /* Sleeps for a ms. */
@@ -20,9 +20,9 @@ static void nap(void)
 	ds_syscall(SYS_nanosleep, &ms, NULL);
 }
 
-/* Would bytes be lost, or stay where they are for as long as the peer likes, if the connection went back to TCP?
- * Where a parent has the connection too, they may be its own: it is given time to close it. Standard streams
- * are the new program's in any case. */
+/* Would bytes be lost, or stay where they are for as long as the peer likes, if the connection went
+ * back to TCP? Where a parent has the connection too, they may be its own: it is given time to
+ * close it. Standard streams are the new program's in any case. */
 static bool must_carry(struct ds_sock *s, int fd, enum heir heir)
 {
 	bool rung = false, meant = heir == HEIR_EXEC ? fd <= STDERR_FILENO : heir == HEIR_DUP;
@@ -52,7 +52,8 @@ static bool must_carry(struct ds_sock *s, int fd, enum heir heir)
 
 /* ---- handing on ------------------------------------------------------------------- */
 
-/* One direction between the connection and the new program, which has the other end of a pair of sockets. */
+/* One direction between the connection and the new program, which has the other end of a pair of
+ * sockets. */
 struct way {
 	struct conn *from_conn, *to_conn; /* one of them is it, the other NULL */
 	int from, to;
@@ -136,7 +137,8 @@ static void pump(struct conn *c, int sock, int pair)
 			p[1].fd = -1;
 		if (wait_poll(p, 2, NULL, NULL) < 0)
 			continue;
-		/* Not a half-close: nobody has the other end any more. What it has sent is still to go. */
+		/* Not a half-close: nobody has the other end any more. What it has sent is still to
+		 * go. */
 		gone |= p[1].fd >= 0 && p[1].revents & (POLLHUP | POLLERR);
 		if (!move(&out) && gone)
 			break;
@@ -182,9 +184,10 @@ static void replace(int by, int fd, int flags)
 	REAL(dup3)(by, fd, flags);
 }
 
-/* A process with this library stays behind, and hands on what is in the segment and what comes after it: fd, and all
- * descriptors of c that this process has, become an end of a pair of sockets. A child of vfork has
- * descriptors of its own, and its other ones are the caller's to replace, by *end. False: it cannot be. */
+/* A process with this library stays behind, and hands on what is in the segment and what comes
+ * after it: fd, and all descriptors of c that this process has, become an end of a pair of sockets.
+ * A child of vfork has descriptors of its own, and its other ones are the caller's to replace, by
+ * *end. False: it cannot be. */
 static bool carry(struct conn *c, int fd, int *end)
 {
 	int pair[2], own[2], flags = REAL(fcntl)(fd, F_GETFL), st = -1;

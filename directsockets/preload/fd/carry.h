@@ -4,32 +4,34 @@
 
 #include "fd/fdtab.h"
 
-/* Who gets descriptors of connections: the program that this process, or a child of vfork, is about to become; one that
- * posix_spawn makes, to which a descriptor is given by dup2, or which only inherits it; a shell of system's. */
+/* Who gets the descriptors of connections: the program that this process or a child of vfork is
+ * about to execute; one started by posix_spawn, which gets a descriptor by dup2 or merely inherits
+ * it; the shell of system(3). */
 enum heir { HEIR_EXEC, HEIR_DUP, HEIR_LEAK, HEIR_SYSTEM };
 
-/* Gives fd of c back to TCP, since heir is to have it. If bytes that it would have to read cannot follow there, keeps
- * a process that hands them on: then this process's descriptors of c are an end of a pair of sockets, and true is
- * returned. In a child of vfork only fd is, and *end is another descriptor of that end, closed by exec; else it is
- * -1. May wait for the peer, for a second at most. */
+/* Moves fd of c back to TCP, because heir gets it. If unread bytes cannot be moved there, starts a
+ * process that passes them on; then this process's descriptors of c become one end of a socket
+ * pair, and it returns true. In a child of vfork only fd does, and *end is another descriptor of
+ * that end, which exec closes; else *end is -1. May wait for the peer, for a second at most. */
 bool hand_over(struct conn *c, int fd, enum heir heir, int *end) DS_HIDDEN;
 
-/* s is frozen, maybe with bytes that only the peer can write to the shadow: waits until it has begun to, for a second at
- * most. False: it does not. */
+/* s is frozen, perhaps with bytes that only the peer can write to the shadow: waits until the peer
+ * has begun to, for a second at most. False: it has not. */
 bool rolled(struct ds_sock *s, int fd) DS_HIDDEN;
 
-/* This process is about to end, by exit, which flushes streams, or _exit: the others that have its connections, of which
- * nothing is direct, need not wait for it. */
+/* This process is about to end, by _exit or, with flush, by exit, which flushes streams: other
+ * processes that share its connections need not wait for it, where nothing is direct. */
 void fd_leave(bool flush) DS_HIDDEN;
 
-/* This process is about to be allowed few system calls (seccomp): its connections go back to TCP, and the program's calls
- * on them become the kernel's, without any of the library's. May wait, for a second at most. */
+/* This process is about to restrict its system calls (seccomp): moves its connections back to TCP,
+ * and from then on passes the program's calls on them straight to the kernel. May wait, for a
+ * second at most. */
 void fd_seal(void) DS_HIDDEN;
 
 /* newfd has become a duplicate of oldfd. */
 void fd_dup(int oldfd, int newfd) DS_HIDDEN;
 
-/* Around a fork without the C library's. */
+/* Around a fork that bypasses the C library. */
 void fork_prepare(void) DS_HIDDEN;
 void fork_parent(pid_t pid) DS_HIDDEN;
 void fork_child(void) DS_HIDDEN;

@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 
-/* newfd, a standard stream, has become a duplicate of oldfd: the connection stays on TCP as long as it is one, or goes
- * back to it. False: neither is the connection any more. */
+/* newfd, a standard stream, has become a duplicate of oldfd: the connection stays on TCP as long as
+ * it is one, or goes back to it. False: neither is the connection any more. */
 static bool stream(int oldfd, int newfd)
 {
 	struct conn *c = conn_get(oldfd);
@@ -48,7 +48,8 @@ void fd_dup(int oldfd, int newfd)
 		fd_closing(oldfd); /* behind our back */
 		return;
 	}
-	/* Standard streams are read and written by the C library inside, and mostly another program's soon. */
+	/* Standard streams are read and written by the C library inside, and mostly another
+	 * program's soon. */
 	if (c && newfd <= STDERR_FILENO && !stream(oldfd, newfd))
 		return;
 	fd_copy(newfd, w);

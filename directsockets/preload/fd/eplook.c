@@ -1,4 +1,5 @@
-/* What is to be told of one member: what the segment says, what the kernel has said of the shadow, levels and edges. */
+/* What to report for one member: what the segment has, what the kernel has said of the shadow;
+ * levels and edges. */
 #include "fd/epoll_int.h"
 
 #include <errno.h>
@@ -9,13 +10,13 @@ enum { FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) };
 enum { FOR_BYTES = EPOLLIN | EPOLLPRI | EPOLLRDNORM | EPOLLRDBAND };
 enum { READABLE = EPOLLIN | EPOLLRDNORM, WRITABLE = EPOLLOUT | EPOLLWRNORM };
 
-/* Synonyms and the things that only the kernel knows are asked of it. */
+/* The events to ask the kernel for: these, their synonyms, and those that only the kernel knows. */
 static inline uint32_t kernel_mask(unsigned kernel)
 {
 	return poll_synonyms(kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
 }
 
-/* What the program asks for, with what epoll always tells. */
+/* What the program asks for, with what epoll always reports. */
 static inline uint32_t asked(const struct member *m)
 {
 	return (m->events & ~(uint32_t)FLAGS) | EPOLLERR | EPOLLHUP;
@@ -39,8 +40,9 @@ int m_modify(struct member *m)
 	return change(m, m->events & ~(uint32_t)EPOLLEXCLUSIVE);
 }
 
-/* Has the kernel ask for what the shadow decides, want. An entry that tells of one edge after the other stays as it is:
- * changing it is an edge by itself, and what the shadow does not decide makes few. Nor is one changed that has fired. */
+/* Sets the kernel's entry to want, what the shadow decides. An edge-triggered entry stays as it is:
+ * a change would itself be an edge, and events that the shadow does not decide are rare. Nor is an
+ * entry changed that has fired. */
 static void ask_kernel(struct member *m, uint32_t want)
 {
 	uint32_t flags = m->events & (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP), k = (m->events & want & ~(uint32_t)FLAGS) | flags;
@@ -63,8 +65,8 @@ void m_entry(struct member *m)
 	m->since = ds_ticks();
 	if (!(m->events & EPOLLET) || !m->joined)
 		return;
-	/* The edges before what holds: a message that comes in between is found ready now or told by the next
-	 * look, but never counted as told and not seen. */
+	/* The edges before what holds: a message that comes in between is found ready now or told
+	 * by the next look, but never counted as told and not seen. */
 	m->rx = ds_edges(m->c->s);
 	m->fresh = true;
 }
@@ -87,7 +89,8 @@ bool m_quiet(const struct member *m)
 	return m->straight && !m->kpend && !m->kseen && !m->fresh && !(m->events & WRITABLE) && ds_quiet(m->c->s);
 }
 
-/* The kernel's entry has fired (EPOLLONESHOT), and that was not worth telling: it is to be set again. */
+/* The kernel's entry has fired (EPOLLONESHOT), and that was not worth telling: it is to be set
+ * again. */
 static inline void fired(struct member *m)
 {
 	if (m->kpend && (m->events & EPOLLONESHOT))
@@ -135,10 +138,12 @@ static bool shadow_unread(struct ds_sock *s, int fd)
 	return n > 0;
 }
 
-/* Edges come from two places, and the program shall see each once, whatever is direct meanwhile. The kernel's entry of the
- * shadow is as the program made it: what it says counts if the shadow decides it. What it says of reading while the segment
- * decides (the end, before what was said of it on the segment was seen) is kept for when the shadow does. Of the segment a
- * message is an edge, also while bytes are unread on the shadow that come before it, and room for a sender that had none. */
+/* Edges come from two places, and the program shall see each once, whatever is direct meanwhile.
+ * The kernel's entry of the shadow is as the program made it: what it says counts if the shadow
+ * decides it. What it says of reading while the segment decides (the end, before what was said of
+ * it on the segment was seen) is kept for when the shadow does. Of the segment a message is an
+ * edge, also while bytes are unread on the shadow that come before it, and room for a sender that
+ * had none. */
 static uint32_t look_edge(struct member *m)
 {
 	struct ds_sock *s = m->c->s;

@@ -1,4 +1,4 @@
-/* Members of epoll instances: their tags, their bells, and who has them. */
+/* Members of epoll instances: their tags, their bells, and who has the bells. */
 #include "fd/epoll_int.h"
 
 #include <errno.h>
@@ -8,15 +8,16 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-/* A member that slept through so many sleeps of its instance stays armed: it is idle. The others are
- * disarmed when a sleep ends, so that what else comes at that time needs no bell. */
+/* A member that slept through so many sleeps of its instance stays armed: it is idle. The others
+ * are disarmed when a sleep ends, so that what else comes at that time needs no bell. */
 enum { SLEEPS = 16 };
 
-/* A tag, from the top: family (24 bits), process (11), generation of the member (8), its index (20), bell (1). What the
- * kernel had told of a member is so not taken for a later one's. */
+/* A tag, from the top: family (24 bits), process (11), generation of the member (8), its index
+ * (20), bell (1). What the kernel had told of a member is so not taken for a later one's. */
 enum { INDEX_BITS = 20, INDEX_SHIFT = 1, GEN_SHIFT = 21, GEN_BITS = 8, PROCESS_SHIFT = 29, FAMILY_SHIFT = 40 };
 
-/* What is beyond stays on TCP. Programs may limit their address space (vsftpd: to 200 MB), of which this is a part. */
+/* What is beyond stays on TCP. Programs may limit their address space (vsftpd: to 200 MB), of which
+ * this is a part. */
 enum { MEMBERS = 1 << 18 };
 _Static_assert(MEMBERS <= 1 << INDEX_BITS && MEMBERS * sizeof(struct member) <= 64 << 20, "members have places in tags, and leave room");
 

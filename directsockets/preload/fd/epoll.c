@@ -194,8 +194,9 @@ void epi_settle_nested(bool rung)
 
 /* ---- epoll_ctl ------------------------------------------------------------ */
 
-/* Was e made by another process, that still has it? The kernel's list is one for all of them, but each knows only its
- * own members: they would be told of what this process adds by a tag that says nothing to them. */
+/* Was e made by another process, that still has it? The kernel's list is one for all of them, but
+ * each knows only its own members: they would be told of what this process adds by a tag that says
+ * nothing to them. */
 static bool of_others(struct epi *e)
 {
 	pid_t me = getpid();
@@ -208,11 +209,12 @@ static bool of_others(struct epi *e)
 	return false;
 }
 
-/* These: ep_lock and e's lock are held. As epoll_ctl, but DEMOTE: nobody could tell where its bell belongs, so it is to stay
- * on TCP, with the program's own data. */
+/* These: ep_lock and e's lock are held. As epoll_ctl, but DEMOTE: nobody could tell where its bell
+ * belongs, so it is to stay on TCP, with the program's own data. */
 enum { DEMOTE = -2 };
 
-/* Does it tell of edges, or once? Such an entry has its tag before anything becomes direct: that nothing is told twice. */
+/* Does it tell of edges, or once? Such an entry has its tag before anything becomes direct: that
+ * nothing is told twice. */
 static bool fires(const struct epoll_event *ev)
 {
 	return (ev->events & (EPOLLET | EPOLLONESHOT)) && !(ev->events & EPOLLEXCLUSIVE);
@@ -278,9 +280,9 @@ static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 	return 0;
 }
 
-/* Programs that take a socket out whenever they have nothing to ask (redis-benchmark twice for each request)
- * should not pay for it: if the kernel has nothing to tell of a socket but its end, its entries stay. They go
- * when they report. */
+/* Programs that take a socket out whenever they have nothing to ask (redis-benchmark twice for each
+ * request) should not pay for it: if the kernel has nothing to tell of a socket but its end, its
+ * entries stay. They go when they report. */
 static int ctl_del(struct member *m, int epfd)
 {
 	struct epi *e = m->e;
@@ -302,7 +304,8 @@ static int ctl_del(struct member *m, int epfd)
 	return rc;
 }
 
-/* The other half of ctl_del: m, which was deleted, comes back. False: its entries went, and so did it. */
+/* The other half of ctl_del: m, which was deleted, comes back. False: its entries went, and so did
+ * it. */
 static bool ctl_revive(struct member *m, const struct epoll_event *ev)
 {
 	struct epi *e = m->e;
@@ -323,7 +326,8 @@ static bool ctl_revive(struct member *m, const struct epoll_event *ev)
 	return true;
 }
 
-/* A member of c that was deleted is its only one: true if it is the one of e and fd, and is back. */
+/* A member of c that was deleted is its only one: true if it is the one of e and fd, and is
+ * back. */
 static bool ctl_back(struct conn *c, struct epi *e, int fd, const struct epoll_event *ev)
 {
 	struct member *left = c->members;
@@ -343,7 +347,8 @@ static bool ctl_back(struct conn *c, struct epi *e, int fd, const struct epoll_e
 	return back;
 }
 
-/* The instance of epfd, by which fd is to be changed: also of one made behind our back (only such say ENOENT). ep_lock is held. */
+/* The instance of epfd, by which fd is to be changed: also of one made behind our back (only such
+ * say ENOENT). ep_lock is held. */
 static struct epi *instance(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	struct epi *e = word_epi(fd_word(epfd));

@@ -1,37 +1,36 @@
 /* epoll over sockets of which some are direct.
  *
- * The kernel's instance stays in use. For a socket without a bell the program's
- * entry is as the program made it. When the socket gets a bell, the bell joins the instance,
- * and both entries carry a tag of ours (a random prefix, the member's index), from
- * which the program's own data is found again. The entry of the shadow asks
- * only for what the shadow still decides; where it matters whether an entry has fired (EPOLLET,
- * EPOLLONESHOT) it carries the tag from the beginning, and is changed by the program only.
+ * The kernel's instance stays in use. The entry of a socket without a bell is as the program made
+ * it. When the socket gets a bell, the bell joins the instance, and both entries carry a tag of
+ * ours (a random prefix and the member's index), which leads back to the program's own data. The
+ * shadow's entry then asks only for what the shadow still decides. Where it matters whether an
+ * entry has fired (EPOLLET, EPOLLONESHOT), it carries the tag from the beginning, and only the
+ * program changes it.
  *
- * A member is *active*, and looked at by every epoll_wait, or *armed*: then its
- * peer rings the bell. Sleeping arms all active ones at the cost of one barrier;
- * a ring, or a call on the socket, makes it active again. So idle sockets cost
- * nothing. While another thread sleeps in the instance, or it is itself part of a
- * set (nested), nothing may stay active: everything is armed again at once, and
- * what is ready already is told by the instance's wakefd, an eventfd in it.
+ * A member is either *active*: every epoll_wait looks at it; or *armed*: its peer rings the bell. A
+ * sleeper arms all active members at the cost of one barrier; a ring, or a call on the socket,
+ * makes a member active again. So idle sockets cost nothing. While another thread sleeps in the
+ * instance, or it is nested in another set, no member may stay active: all are armed again at once,
+ * and the instance's wakefd, an eventfd in it, reports what is ready already.
  *
- * A conn can be in several instances, and its bell is one for all of them: whoever reads that tells the others
- * (epi_pass_on, and ep_news when a thread in recv or poll has read it). If another process has the bell, a sleeper
- * looks every DS_FOLLOW_MS.
+ * A conn can be in several instances, which share its bell: whichever reads the bell tells the
+ * others (epi_pass_on, and ep_news when a thread in recv or poll has read it). If another process
+ * has the bell, a sleeper looks again every DS_FOLLOW_MS.
  *
- * Events are told in the order in which they came (epready.c).
+ * Events are reported in the order in which they came (eporder.c).
  *
  * Locks, in this order; none is held asleep:
  *
- *	setup (pool.c)       the core holds it when it tells of a bell
- *	ep_lock              which instances there are, and the members of each conn: conn.members, cnext,
- *	                     the free lists of instances and members
- *	lock of an instance  its lists (all, active, a round's), and all else of its members
- *	                     but e, c, fd and cnext, which change only with both
- *	  one of an instance inside of it (nested): the outer's before the inner's
- *	tx_lock, rx_lock     of a connection: looking at it takes them; arming, in ds_arm and its like
+ * 	setup (pool.c)       held by conn/ when it reports a bell
+ * 	ep_lock              the instances, and the members of each conn: conn.members, cnext,
+ * 	                     the free lists of instances and members
+ * 	lock of an instance  its lists (all, active, a round's), and all else of its members
+ * 	                     except e, c, fd and cnext, which change only with both locks;
+ * 	                     of nested instances, the outer's lock before the inner's
+ * 	tx_lock, rx_lock     of a connection: taken to look at it; arming, in ds_arm and its like
  *
- * So with ep_lock or an instance's nothing is called that takes setup: ds_ready of a member that has its bell
- * does not, of any other it may (an offer, a claim); ds_freeze_demote does.
+ * So nothing that takes setup is called with ep_lock or an instance's lock held: ds_ready takes it
+ * only for a member without a bell (an offer, a claim); ds_freeze_demote always does.
  */
 #ifndef DS_EPOLL_H
 #define DS_EPOLL_H
@@ -42,13 +41,15 @@ struct epi;
 
 void ep_init(void) DS_HIDDEN;
 
-/* Something of c holds that its peer has not rung for: whoever sleeps in an instance that has it is told. */
+/* Wakes the threads that sleep in instances with c: something is ready for which the peer has not
+ * rung. */
 void ep_news(struct conn *c) DS_HIDDEN;
 
 void epi_new(int epfd) DS_HIDDEN;
 
-/* e is in a poll or epoll set: makes its descriptor readable if it ought to be, and not readable otherwise (what
- * only the kernel knows of is left alone). rung: one of its bells may have been rung for nothing. */
+/* e is in a poll or epoll set: makes its descriptor readable or unreadable, as its direct members
+ * require (what only the kernel knows is left alone). rung: one of its bells may have been rung for
+ * nothing. */
 void epi_settle(struct epi *e, bool rung) DS_HIDDEN;
 
 void ep_fork_prepare(void) DS_HIDDEN;

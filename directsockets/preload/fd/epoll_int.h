@@ -1,10 +1,11 @@
-/* Inside of epoll.c, epmember.c, epready.c and epwait.c. */
+/* What the files of epoll share: epoll.c, epmember.c, eplook.c, epready.c, eporder.c and
+ * epwait.c. */
 #ifndef DS_EPOLL_INT_H
 #define DS_EPOLL_INT_H
 
 #include "fd/epoll.h"
 
-/* member.before of one that has no place among the foreign events of a round. */
+/* member.before if it has no place among the foreign events of a round. */
 enum { NOWHERE = -1 };
 
 struct member {
@@ -14,17 +15,17 @@ struct member {
 	uint32_t events;      /* as the program asked, flags included */
 	uint64_t data;	      /* the program's */
 	uint64_t tag;	      /* the shadow's entry; the bell's is tag | 1 */
-	uint32_t kevents;     /* what the kernel was told last for the shadow */
-	uint32_t kseen;	      /* EPOLLHUP and EPOLLERR that the kernel has told */
-	uint32_t kpend;	      /* what the kernel has said of the shadow since the program was told */
-	uint32_t kleft;	      /* what of it stays when `got` is told: see look_edge */
-	uint64_t rx, tx;      /* edges told: ds_edges, conn.blocked */
-	uint64_t next_rx, next_tx; /* what they are when `got` is told */
+	uint32_t kevents;     /* what the kernel was last asked for, of the shadow */
+	uint32_t kseen;	      /* EPOLLHUP and EPOLLERR that the kernel has reported */
+	uint32_t kpend;	      /* what it has reported of the shadow, and the program does not know yet */
+	uint32_t kleft;	      /* what of that stays when `got` is reported: see look_edge */
+	uint64_t rx, tx;      /* edges reported: ds_edges, conn.blocked */
+	uint64_t next_rx, next_tx; /* their values when `got` is reported */
 	uint32_t got;	      /* what m_look has found */
 	uint64_t key;	      /* when that came, by ds_ticks */
-	uint64_t since;	      /* when it was told last, or added: what is told now counts as no older */
+	uint64_t since;	      /* when it was last reported, or added: nothing counts as older */
 	uint64_t heard;	      /* this round's event of the shadow counts as of then; 0: none */
-	uint64_t placed;      /* the key that it got as nobody else knew: place_heard; 0: none */
+	uint64_t placed;      /* the key that place_heard gave it; 0: none */
 	int before;	      /* this round: it came before the foreign event of that index; or NOWHERE */
 	int bell;	      /* the bell that is in the instance, or -1 */
 	unsigned vain;	      /* calls in vain since it became active */
@@ -37,13 +38,13 @@ struct member {
 	bool disabled;	      /* EPOLLONESHOT has fired */
 	bool deleted;	      /* by the program; the kernel's entries stay for when it comes back: ctl_del */
 	bool unlinked;	      /* deleted, and the kernel's entries too */
-	bool fresh;	      /* tell once what holds now (EPOLLET) */
+	bool fresh;	      /* report once what holds now (EPOLLET) */
 	bool active;	      /* in the list of active ones */
 	bool listed;	      /* in the list of a round */
 	bool unsure;	      /* heard, but what was found in segments may be older: no bell was armed */
 	bool armed, had;      /* ds_arm was called; what it returned */
 	bool rings;	      /* its bell may have been rung since it was read */
-	bool read;	      /* it was read here, of which the conn's other members are to be told: epi_pass_on */
+	bool read;	      /* it was read here, which epi_pass_on tells the conn's other members */
 	struct member *anext, *aprev; /* active list */
 	struct member *rnext;	      /* list of a round */
 	struct member *cnext;	      /* of the conn, under ep_lock */
@@ -57,47 +58,51 @@ struct epi {
 	int users;	  /* calls under way, and one for the descriptors */
 	pid_t pid;	  /* that made it */
 	int sleepers;	  /* threads in the kernel's epoll_wait, */
-	int naps;	  /* of which these sleep for DS_FOLLOW_MS at most */
+	int naps;	  /* of which these sleep at most DS_FOLLOW_MS */
 	int joined;	  /* members that have joined, */
 	int nactive;	  /* in the active list */
-	int crooked;	  /* that are not known to be direct both ways */
+	int crooked;	  /* members not known to be direct both ways */
 	int followers;	  /* armed members whose bell a sleeper of another process has */
 	int reads;	  /* members with `read` */
 	bool nested;	  /* in another set, */
 	bool holds;	  /* with another instance in it */
 	bool nobell;	  /* a bell could not be added: look now and then */
 	bool woken;
-	bool others;	  /* the kernel had something to tell when it was asked last, beside bells */
+	bool others;	  /* the kernel reported more than bells when it was asked last */
 	int wakefd;	  /* eventfd, -1 until needed */
-	unsigned skipped; /* calls that found something since the kernel was asked last, */
-	uint64_t asked;	  /* which was then, by ds_ticks */
+	unsigned skipped; /* calls that found something since the kernel was asked last */
+	uint64_t asked;	  /* when that was, by ds_ticks */
 	struct member *all, *active_head, *active_tail;
 	uint32_t next;
 };
 
 extern struct ds_lock ep_lock DS_HIDDEN;
 
-/* By which the instances of this process have bells: ds_arm_sets. */
+/* The name of this process's instances for ds_arm_sets. */
 extern uint32_t ep_name DS_HIDDEN;
 
-/* Both locks may be taken again by who holds them (ds_own_again): the core may tell of a bell at any time. */
+/* A thread that holds one of these locks may take it again (ds_own_again): conn/ may report a bell
+ * at any time. */
 static inline void lk_lock(struct ds_lock *l) { ds_own_again(l); }
 static inline void lk_unlock(struct ds_lock *l) { ds_own_unlock(l); }
 
-/* The instance of epfd, with a reference for epi_put; NULL: none of ours. Takes ep_lock at most. */
+/* The instance of epfd, with a reference that epi_put drops; NULL: none of ours. Takes ep_lock at
+ * most. */
 struct epi *epi_get(int epfd) DS_HIDDEN;
 void epi_put(struct epi *e) DS_HIDDEN;
 
-/* Settles all instances that are in other sets. No lock is held. */
+/* Calls epi_settle for all instances that are in other sets. No lock is held. */
 void epi_settle_nested(bool rung) DS_HIDDEN;
 
-/* Bells that m_rung has read in e: the other instances that hold their conns look again. e's lock is not held. */
+/* m_rung has read bells in e: has the other instances with their conns look again. e's lock is not
+ * held. */
 void epi_pass_on(struct epi *e) DS_HIDDEN;
 
 bool m_init(void) DS_HIDDEN;
 void m_fork_child(void) DS_HIDDEN;
 
-/* Of a conn: it has got a bell; a call on it begins, and a member is armed; it is going. Take both locks. */
+/* c has got a bell; a call begins on it while a member is armed; it is about to go. Take both
+ * locks. */
 void m_bell(struct conn *c) DS_HIDDEN;
 void m_active(struct conn *c) DS_HIDDEN;
 void m_forget(struct conn *c) DS_HIDDEN;
@@ -105,8 +110,8 @@ void m_forget(struct conn *c) DS_HIDDEN;
 /* The member of c in e by fd, or NULL. With ep_lock. */
 struct member *m_find(struct conn *c, struct epi *e, int fd) DS_HIDDEN;
 
-/* These with ep_lock and e's lock. A new member, that the kernel does not know (NULL: no memory); one that goes, the
- * kernel's entries being gone; the conn has got a bell. */
+/* With ep_lock and e's lock. m_new: a member that the kernel does not know yet (NULL: no memory).
+ * m_free: the kernel's entries are gone. m_attach: the conn has got a bell. */
 struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_event *ev) DS_HIDDEN;
 void m_free(struct member *m) DS_HIDDEN;
 void m_attach(struct member *m) DS_HIDDEN;
@@ -116,17 +121,17 @@ void m_activate(struct member *m) DS_HIDDEN;
 void m_passive(struct member *m) DS_HIDDEN;  /* off the active list */
 void m_arm(struct member *m) DS_HIDDEN;	     /* barrier and second look are the caller's */
 void m_disarm(struct member *m) DS_HIDDEN;
-/* The bell is readable. True: it is read, and epi_pass_on is to be called; false: a sleeper will read it that is no instance
- * of this process. */
+/* The bell is readable. True: it has been read, and the caller must call epi_pass_on; false:
+ * another sleeper will read it. */
 bool m_rung(struct member *m) DS_HIDDEN;
-void m_entry(struct member *m) DS_HIDDEN;    /* as an ADD or MOD of the program leaves it */
-int m_modify(struct member *m) DS_HIDDEN;    /* has the kernel's entry look anew, for all that was asked; as epoll_ctl */
-void m_unlink(struct member *m) DS_HIDDEN;   /* takes the kernel's entries out */
-void m_bell_out(struct member *m) DS_HIDDEN; /* the bell's only */
-void m_dead_bell(struct member *m) DS_HIDDEN; /* if it is at its end */
-/* Nothing to tell, at a glance: no look is needed. */
+void m_entry(struct member *m) DS_HIDDEN;    /* the kernel's entry, as an ADD or MOD of the program leaves it */
+int m_modify(struct member *m) DS_HIDDEN;    /* sets that entry to all that the program asked for; as epoll_ctl */
+void m_unlink(struct member *m) DS_HIDDEN;   /* removes the kernel's entries */
+void m_bell_out(struct member *m) DS_HIDDEN; /* removes the bell's */
+void m_dead_bell(struct member *m) DS_HIDDEN; /* the same, if the peer has closed it */
+/* True if a glance shows that there is nothing to report, so that m_look is not needed. */
 bool m_quiet(const struct member *m) DS_HIDDEN;
-/* What is to be told now: m->got, which is returned. Changes nothing that counts until m_told. */
+/* Sets m->got to what to report now, and returns it. Nothing is taken until m_told. */
 uint32_t m_look(struct member *m) DS_HIDDEN;
 void m_told(struct member *m, uint64_t now) DS_HIDDEN;
 struct member *m_by_tag(uint64_t data) DS_HIDDEN; /* NULL: not a tag; else the caller checks e and tag */
@@ -136,15 +141,15 @@ bool tag_is_ours(uint64_t data) DS_HIDDEN;
 
 void epi_wake(struct epi *e) DS_HIDDEN;
 void epi_clear_wake(struct epi *e) DS_HIDDEN;
-/* Not every ring is heard in e, so one of its sleepers has to look now and then. */
+/* True if e does not get every ring, so that one of its sleepers has to look now and then. */
 static inline bool epi_deaf(const struct epi *e) { return e->followers > 0 || e->nobell; }
-/* Something may be ready: tells those who sleep in e or on it. */
+/* Something may be ready: wakes the threads that sleep in e or in a set with e. */
 void epi_news(struct epi *e) DS_HIDDEN;
 /* Wakes a sleeper, if one has to look now and then and none does. */
 void epi_nap(struct epi *e) DS_HIDDEN;
 /* Arms every active member; true if one of them has something to tell meanwhile. */
 bool epi_arm_all(struct epi *e) DS_HIDDEN;
-/* A sleep is over: those that are not idle need no bell for now. */
+/* A sleep is over: members that are not idle need no bell for now. */
 void epi_disarm_all(struct epi *e) DS_HIDDEN;
 
 /* ---- epready.c ------------------------------------------------------------ */
@@ -161,16 +166,17 @@ struct waiter {
 	int cleanup; /* of ds_cleanup_push */
 };
 
-/* The kernel has written n events to ev, when it was asked at a time of ds_ticks; n -1: it was not asked. */
+/* The kernel's answer: n events in ev. n -1: it was not asked. */
 struct answer {
 	int n;
-	uint64_t at;
-	bool slept; /* with all bells armed */
+	uint64_t at; /* when it was asked, by ds_ticks */
+	bool slept;  /* it woke a sleeper that had armed all bells */
 };
 
-/* One round of looking: writes what is to be told to w->ev, at most w->max events, in the order in which it came, with what the
- * kernel has told already; returns their number. The kernel is asked too if it may say of something earlier, or, if nothing
- * was found, if ask. Takes e's lock. first: the first look of a call (the others do not count as in vain). */
+/* One round of looking: writes what is ready to w->ev, at most w->max events in the order in which
+ * they came, together with the kernel's answer a, and returns their number. It asks the kernel too
+ * if that may know of something earlier or, with ask, if nothing was found. first: the first look
+ * of a call (further ones do not count as in vain). Takes e's lock. */
 int epi_round(const struct waiter *w, struct answer a, bool ask, bool first) DS_HIDDEN;
 
 #endif

@@ -1,62 +1,38 @@
-/* One round of looking at an instance: what is to be told, in the order in which it came.
+/* One round of looking at an instance: what the kernel reports, what the segments hold, and a
+ * second look.
  *
- * A message says when it was sent (SPEC 2.4); the kernel's own list is in order. What is told of a set of members shall be all
- * that came before the last of it: a program that is told of B, and not of A, takes it that nothing on A came before. One look at
- * each is not enough for that, as A may be written just after it was looked at, and then B, which is not looked at yet. So
- * once something was found all others are looked at again: what came before is seen by then. Of what is found only
- * then that counts which came before what was found first, or this would have no end. The kernel, if it may know of bytes of
- * other connections, is asked between the two looks.
- *
- * Of two that were ready for long the one that was told longer ago comes first: as in the kernel, a member that was told goes behind all
- * others. So a member counts as ready since it was told at the earliest.
+ * One call reports everything that came before the last event that it reports: a program that is
+ * told of B and not of A concludes that nothing came on A before. One look at each member is not
+ * enough for that: A may be written just after it was looked at, and then B, which is looked at
+ * next. So once something was found, all other members are looked at again; what came before is
+ * visible by then. This second look takes only what came before the first find, or there would be
+ * no end of it. If the kernel may know of bytes on other connections, it is asked between the two
+ * looks. eporder.c puts the result in order.
  */
-#include "fd/epoll_int.h"
+#include "fd/epround.h"
 
 #include <errno.h>
 #include <sys/syscall.h>
 
 enum {
-	ASK_KERNEL = 8, /* of so many rounds that found something in the segments, one asks the kernel too */
-	LOOKS = 512,    /* a member that was looked at in vain so often is armed, though nobody sleeps */
+	ASK_KERNEL = 8, /* one of so many rounds that found something in segments asks the kernel too */
+	LOOKS = 512,    /* after so many looks in vain a member is armed, though nobody sleeps */
 };
 
-struct round {
-	struct epi *e;
-	struct member *list; /* what was found; the last first */
-	int found;
-	int foreign;	     /* events of the kernel, at the beginning of ev, that are the program's own */
-	int sure;	     /* of which the first were told to a sleeper: what is found now came later */
-	int strays;	     /* with tags that are nobody's (of a process that shares the instance, or just gone), or for others to read */
-	uint64_t begin;	     /* the first look began then, by ds_ticks */
-	uint64_t first;	     /* order, at the beginning */
-	uint64_t order;	     /* what the kernel tells next came after that */
-	uint64_t asked;	     /* the kernel was asked last, in this round; 0: it was not */
-	uint64_t answered;   /* and had answered by then */
-	uint64_t cut;	     /* what came after that is left for the next round, */
-	uint64_t cut_bells;  /* and, of that of whose bells the kernel has told, what came after this */
-	bool heard;	     /* the kernel has told of something, */
-	bool others;	     /* and not only by bells; */
-	bool news;	     /* so it did when it was asked last */
-	bool loose;	     /* something was found that the kernel did not tell of */
-	bool rung;	     /* of which a peer says that it has rung a bell before: it may be of one that is not looked at */
-	bool woken;	     /* it was the wakefd */
-	bool slept;	     /* what it tells now, it told a sleeper: bells stand between the rest in order */
-};
+/* ---- what the kernel reports --------------------------------------------------- */
 
-/* ---- what the kernel says ------------------------------------------------------ */
-
-/* The kernel tells of the wakefd. With e's lock. */
+/* The kernel reports the wakefd. With e's lock. */
 static void take_wake(struct round *r)
 {
 	r->woken = true;
-	if (!r->e->nested) /* else it stands for what holds: epi_news */
+	if (!r->e->nested) /* else it says that something is ready: epi_news */
 		epi_clear_wake(r->e);
 }
 
-/* The kernel tells of m's doorbell: all members of its conn are looked at. With e's lock. */
+/* The kernel reports m's doorbell: all members of its conn become active. With e's lock. */
 static void take_bell(struct round *r, struct member *m)
 {
-	if (!m_rung(m)) /* it will be, by a thread that is awake by now, or has to be scheduled first */
+	if (!m_rung(m)) /* a thread that has just woken will read it */
 		r->strays++;
 	for (struct member *t = m->c->twins ? r->e->all : NULL; t; t = t->enext)
 		if (t->c == m->c && t->joined && !t->deleted) {
@@ -64,11 +40,12 @@ static void take_bell(struct round *r, struct member *m)
 			m_activate(t);
 		}
 	uint64_t t = ds_arrival(m->c->s, m->events & EPOLLET ? m->rx : 0);
-	if (t > r->order && t <= ds_ticks()) /* an old one if nothing is unread */
+	if (t > r->order && t <= ds_ticks()) /* if nothing is unread, t is old */
 		r->order = t;
 }
 
-/* Takes the n events that the kernel has told: the program's own stay at ev, from index r->foreign on of the round's. */
+/* Takes the n events that the kernel has reported at ev. Those that are the program's own stay
+ * there, as events r->foreign and following of the round. With e's lock. */
 static void absorb(struct round *r, struct epoll_event *ev, int n)
 {
 	struct epi *e = r->e;
@@ -115,7 +92,8 @@ static void absorb(struct round *r, struct epoll_event *ev, int n)
 
 /* ---- looking -------------------------------------------------------------------- */
 
-/* Arms those that had nothing to tell for long: then they need not be looked at. */
+/* Arms members that have had nothing to report for long, so that they need not be looked at. With
+ * e's lock. */
 static void doze(struct epi *e)
 {
 	struct member *m, *next;
@@ -137,30 +115,8 @@ static void doze(struct epi *e)
 	}
 }
 
-/* When what the segment has for m was sent: not in the future. The counter is read only if the peer says that it was
- * after the round began. */
-static uint64_t sent_at(const struct round *r, struct member *m)
-{
-	uint64_t t = ds_arrival(m->c->s, m->events & EPOLLET ? m->rx : 0);
-
-	if (t == 0 || t > r->begin) {
-		uint64_t now = ds_ticks();
-		t = t == 0 || t > now ? now : t;
-	}
-	return t < m->since ? m->since : t;
-}
-
-/* When what m has ready came, in ticks: its place in the order of a round. With e's lock. */
-static uint64_t came(const struct round *r, struct member *m)
-{
-	if (m->heard)
-		return m->heard < m->since ? m->since : m->heard;
-	if (m->joined && (m->got & (EPOLLIN | EPOLLRDNORM | EPOLLRDHUP)))
-		return sent_at(r, m);
-	return m->since; /* room: it is ready all the time */
-}
-
-/* Looks at the active members that are not listed yet, or of which the kernel has said more. */
+/* Looks at the active members that are not listed yet, or of which the kernel has reported more.
+ * With e's lock. */
 static void scan(struct round *r, bool first)
 {
 	struct member *m = r->e->active_head, *next;
@@ -180,7 +136,7 @@ static void scan(struct round *r, bool first)
 				m_passive(m);
 			continue;
 		}
-		uint64_t key = came(r, m);
+		uint64_t key = round_came(r, m);
 		if (m->listed || key > (m->before == NOWHERE ? r->cut : r->cut_bells))
 			continue;
 		m->key = key;
@@ -189,35 +145,37 @@ static void scan(struct round *r, bool first)
 		r->list = m;
 		r->found++;
 		r->loose |= m->before == NOWHERE;
-		if (m->before == NOWHERE && r->e->nactive < r->e->joined) /* some are armed, and not looked at */
+		if (m->before == NOWHERE && r->e->nactive < r->e->joined) /* some are armed, and were not looked at */
 			r->rung |= m->joined && ds_has_rung(m->c->s);
 	}
 	if (idle)
 		doze(r->e);
 }
 
-/* Is the kernel to be asked? told: it was, for this round. ask: if nothing was found. */
+/* Whether to ask the kernel. told: it has answered just before this round. ask: do if nothing was
+ * found. */
 static bool worth_asking(struct round *r, bool told, bool ask)
 {
 	struct epi *e = r->e;
 
-	if (told) /* a moment ago; of descriptors that are no members it would say again what it said */
+	if (told) /* of descriptors that are not members it would report the same again */
 		return r->foreign == 0 && e->crooked && r->loose;
 	if (r->found == 0)
 		return ask;
 	return ++e->skipped >= ASK_KERNEL || e->crooked || r->rung;
 }
 
-/* Asks the kernel for what it knows now: false if there is no room for that. With e's lock. */
+/* Asks the kernel for its events, without waiting. press: even if w->ev has little room left. True
+ * if it filled the room, so that asking again may find more. With e's lock. */
 static bool ask_now(struct round *r, const struct waiter *w, bool press)
 {
 	int saved = errno, room = w->max - r->foreign - r->found;
 
 	if (room <= 0 && press)
-		room = (w->max - r->foreign) / 4 + 1; /* not to be starved by those that are always ready */
+		room = (w->max - r->foreign) / 4 + 1; /* members that are always ready must not starve the others */
 	if (room <= 0 || r->foreign == w->max)
 		return false;
-	for (struct member *m = r->list; m; m = m->rnext) /* those are known, and would take the place of others */
+	for (struct member *m = r->list; m; m = m->rnext) /* found already: they would only take room */
 		if (m->rings && m->joined) {
 			m_rung(m);
 			m_disarm(m);
@@ -237,7 +195,7 @@ static bool ask_now(struct round *r, const struct waiter *w, bool press)
 	return n == room && r->foreign == 0;
 }
 
-/* Asks the kernel, if that is worth it. */
+/* Asks the kernel, if it is worth it, and looks at what it reports. With e's lock. */
 static void harvest(struct round *r, const struct waiter *w, bool told, bool ask)
 {
 	enum { AGAIN = 4 };
@@ -248,27 +206,18 @@ static void harvest(struct round *r, const struct waiter *w, bool told, bool ask
 		bool press = i == 0 && (r->e->skipped >= ASK_KERNEL || r->rung);
 		if (!ask_now(r, w, press))
 			break;
-		scan(r, false); /* there may be more behind bells that say nothing */
+		scan(r, false); /* stale bells may have taken the room of others */
 	}
 }
 
-/* The latest of the listed members, in ticks; 0: there is none. With e's lock. */
-static uint64_t latest(const struct round *r)
-{
-	uint64_t t = 0;
-
-	for (struct member *m = r->list; m; m = m->rnext)
-		t = m->key > t ? m->key : t;
-	return t;
-}
-
-/* Looks again at those that had nothing, for what came before the latest of what was found. If that is older than the
- * first look by a margin, the first look has seen all: who wrote on A, and then on B, wrote A's status word before B's
- * stamp, and a store is seen by other CPUs within a fraction of a microsecond. With e's lock. */
+/* Looks again at the members that had nothing, for what came before the latest find. If that is
+ * older than the first look by a margin, the first look has seen everything: a thread that writes
+ * on A and then on B stores A's status word before B's stamp, and other CPUs see a store within a
+ * fraction of a microsecond. With e's lock. */
 static void scan_again(struct round *r)
 {
 	enum { MARGIN = 4096 }; /* ticks: a microsecond at least */
-	uint64_t last = latest(r);
+	uint64_t last = round_latest(r);
 
 	if (!r->heard && last + MARGIN < r->begin)
 		return;
@@ -276,18 +225,19 @@ static void scan_again(struct round *r)
 	scan(r, false);
 }
 
-/* The same in a set of which some are on TCP. What came after the kernel was asked may have come after something on TCP:
- * it is left for the next round. But if the kernel told of TCP, what came before it answered may have come before that: so it
- * is asked until nothing lies between. With e's lock. */
+/* The same in a set with members on TCP. What came after the kernel was asked may have come after
+ * something on TCP, and is left to the next round. But what came before the kernel's answer may
+ * have come before an event on TCP in that answer: so the kernel is asked until nothing lies
+ * between. With e's lock. */
 static void scan_between(struct round *r, const struct waiter *w)
 {
 	enum { AGAIN = 4 };
 
 	for (int i = 0; i < AGAIN; i++) {
 		uint64_t before = r->asked;
-		if (before < latest(r) && r->foreign == 0) {
+		if (before < round_latest(r) && r->foreign == 0) {
 			ask_now(r, w, false);
-			if (r->asked == before) { /* there is no room for what it says */
+			if (r->asked == before) { /* no room for its answer */
 				scan_again(r);
 				return;
 			}
@@ -295,193 +245,12 @@ static void scan_between(struct round *r, const struct waiter *w)
 		r->cut = r->news && r->foreign == 0 ? r->answered : r->asked;
 		r->cut_bells = r->news ? r->answered : r->asked;
 		scan(r, false);
-		if (!r->news || r->foreign > 0 || latest(r) <= r->asked)
+		if (!r->news || r->foreign > 0 || round_latest(r) <= r->asked)
 			return;
 	}
 }
 
-/* ---- telling --------------------------------------------------------------------- */
-
-/* Two lists, the latest first, become one; of equals those of a come first, which were found later. */
-static struct member *merge(struct member *a, struct member *b)
-{
-	struct member *head = NULL, **end = &head;
-
-	while (a && b) {
-		struct member **from = a->key >= b->key ? &a : &b;
-		*end = *from;
-		end = &(*from)->rnext;
-		*from = *end;
-	}
-	*end = a ? a : b;
-	return head;
-}
-
-/* The list, the latest first. */
-static struct member *sort(struct member *list)
-{
-	struct member *bins[32] = {0};
-	int top = 0;
-
-	while (list) {
-		struct member *one = list;
-		list = list->rnext;
-		one->rnext = NULL;
-		int i = 0;
-		for (; i < top && bins[i]; i++) {
-			one = merge(bins[i], one);
-			bins[i] = NULL;
-		}
-		bins[i] = one;
-		top = i == top ? top + 1 : top;
-	}
-	for (int i = 0; i < top; i++)
-		list = bins[i] ? merge(bins[i], list) : list;
-	return list;
-}
-
-/* Takes the member at *at off the list, so that the next round looks again. With e's lock. */
-static void unlist(struct round *r, struct member **at)
-{
-	struct member *m = *at;
-
-	*at = m->rnext;
-	r->found--;
-	m->listed = false;
-	m->before = NOWHERE;
-	m->heard = 0;
-	if (!(m->events & (EPOLLET | EPOLLONESHOT)))
-		m->kpend = 0; /* the kernel says it again */
-}
-
-/* Puts the members of the list, the latest first, between the r->foreign events at ev: those that the kernel told before
- * one of these come before it, with all that came earlier; so does what came before the kernel was asked the last time
- * but this, `asked`. */
-static int tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked)
-{
-	int n, at, left = r->foreign, place = r->foreign;
-	uint64_t now = r->begin;
-
-	if (r->list && r->list->rnext)
-		r->list = sort(r->list);
-	if (r->list && r->list->key > now)
-		now = r->list->key;
-	while (r->found > max - r->foreign)
-		unlist(r, &r->list);
-	n = at = r->foreign + r->found;
-	while (r->list) {
-		struct member *m = r->list;
-		if (m->before != NOWHERE && m->before < place)
-			place = m->before;
-		if (m->key < asked)
-			place = 0;
-		while (left > place)
-			ev[--at] = ev[--left];
-		ev[--at] = (struct epoll_event){.events = m->got, .data.u64 = m->data};
-		m_told(m, now + (uint64_t)at);
-		unlist(r, &r->list);
-		m_passive(m);
-		if (m->joined)
-			m_activate(m); /* behind all others */
-	}
-	return n;
-}
-
-/* Of those that were found and looked at again, as the kernel had said more, another thread may have taken what there was. */
-static void drop_empty(struct round *r)
-{
-	for (struct member **at = &r->list; *at;)
-		if ((*at)->got)
-			at = &(*at)->rnext;
-		else
-			unlist(r, at);
-}
-
-/* Were bytes of m found in its segment? And does the kernel not tell of its bell? */
-static bool in_segment(const struct member *m)
-{
-	return m->joined && !m->heard && (m->got & (EPOLLIN | EPOLLRDNORM | EPOLLRDHUP));
-}
-
-static bool loose(const struct member *m) { return m->before == NOWHERE && in_segment(m); }
-
-/* When m came, of which the kernel has told and does not say: as its client says on the direct connections of the list. At
- * m->heard, if that says nothing; behind the last of them, if it was sent after all that was sent on those. */
-static uint64_t said_of(const struct round *r, const struct member *m)
-{
-	enum { MANY = 4096 };
-	uint64_t first = DS_AFTER, after = m->heard;
-
-	for (struct member *b = r->list; b; b = b->rnext) {
-		if (!in_segment(b))
-			continue;
-		uint64_t t = ds_sent_before(b->c->s, m->c->s);
-		if (t == DS_UNSAID)
-			return m->key;
-		if (t < first)
-			first = t;
-		if (b->key >= after)
-			after = b->key + 1;
-	}
-	uint64_t rank = m->heard - r->first; /* of several the kernel knows the order */
-	uint64_t key = first < DS_AFTER ? first : after + (rank < MANY ? rank : MANY);
-	return key < m->since ? m->since : key;
-}
-
-/* The connection for which the kernel tells of data as the program gave it; *looks counts down. NULL: there is none (it may be a
- * listener), or it would take too long to find it. With e's lock. */
-static const struct ds_sock *untagged(const struct round *r, uint64_t data, int *looks)
-{
-	struct member *m = r->e->all;
-
-	while (m && *looks > 0 && (m->tagged || m->deleted || m->data != data)) {
-		m = m->enext;
-		--*looks;
-	}
-	return m && *looks > 0 && __atomic_load_n(&m->c->state, __ATOMIC_ACQUIRE) == CONN_UP ? m->c->s : NULL;
-}
-
-/* The same for events that the kernel tells as the program's own, those of connections without a segment among them: what
- * was found, and sent before, comes before. With e's lock. */
-static void place_foreign(struct round *r, const struct epoll_event *ev)
-{
-	int looks = 256;
-
-	for (int i = r->sure; i < r->foreign; i++) {
-		const struct ds_sock *tcp = untagged(r, ev[i].data.u64, &looks);
-		for (struct member *b = tcp ? r->list : NULL; b && looks > 0; b = b->rnext, looks--) {
-			if (!loose(b))
-				continue;
-			uint64_t t = ds_sent_before(b->c->s, tcp);
-			if (t != DS_UNSAID && t > b->key)
-				b->before = i;
-		}
-	}
-}
-
-/* Finds the place of what the kernel has told of between what was found. A place is kept until it is told, or those that
- * are always ready would always be before it. With e's lock. */
-static void place_heard(struct round *r)
-{
-	int looks = 1024;
-
-	for (struct member *m = r->list; m && looks > 0; m = m->rnext) {
-		if (!m->heard || !m->unsure)
-			continue;
-		looks -= r->found;
-		uint64_t key = said_of(r, m);
-		m->key = m->placed && m->placed < key ? m->placed : key;
-		m->placed = m->key;
-	}
-}
-
-static void place(struct round *r, const struct epoll_event *ev)
-{
-	place_heard(r);
-	place_foreign(r, ev);
-}
-
-/* Takes what the kernel has told before the round. With e's lock. */
+/* Takes what the kernel has reported before the round. With e's lock. */
 static void take_answer(struct round *r, const struct waiter *w, struct answer a)
 {
 	r->slept = a.slept;
@@ -493,7 +262,7 @@ static void take_answer(struct round *r, const struct waiter *w, struct answer a
 	__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
 	if (a.n < w->max)
 		r->e->asked = a.at;
-	if (r->foreign > 0 && r->e->crooked) { /* it is not asked again: what came meanwhile may have come after what it knows now */
+	if (r->foreign > 0 && r->e->crooked) { /* it is not asked again, and may know by now of something that came before */
 		r->cut = a.at;
 		r->cut_bells = a.slept ? r->begin : a.at;
 	}
@@ -516,7 +285,7 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	scan(&r, first);
 	r.cut = r.cut_bells = UINT64_MAX;
 	harvest(&r, w, a.n >= 0, ask);
-	if (r.woken && e->nested && r.found + r.foreign == 0) /* it may have taken the place of something else */
+	if (r.woken && e->nested && r.found + r.foreign == 0) /* it may have taken the room of another event */
 		harvest(&r, w, false, true);
 	if (r.heard || r.found > 0) {
 		if (!e->crooked)
@@ -524,10 +293,10 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 		else if (a.n < 0 || r.foreign == 0)
 			scan_between(&r, w);
 	}
-	drop_empty(&r);
+	round_drop_empty(&r);
 	if (r.others && r.found > 0)
-		place(&r, w->ev);
-	int n = tell(&r, w->ev, w->max, asked);
+		round_place(&r, w->ev);
+	int n = round_tell(&r, w->ev, w->max, asked);
 	bool pass = e->reads > 0;
 	lk_unlock(&e->lock);
 	if (pass)

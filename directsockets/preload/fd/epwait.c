@@ -1,4 +1,4 @@
-/* Waiting in an epoll instance: epoll.h says how. */
+/* epoll_wait: epoll.h explains how. */
 #include "fd/epoll_int.h"
 
 #include <errno.h>
@@ -49,8 +49,8 @@ static int raw_wait(const struct waiter *w, const struct timespec *left)
 	return w->mask ? REAL(epoll_pwait)(w->epfd, w->ev, w->max, ms, w->mask) : REAL(epoll_wait)(w->epfd, w->ev, w->max, ms);
 }
 
-/* The same of an instance that has others in it, of which a bell may be rung for nothing: they are settled before the
- * kernel is asked what holds. */
+/* The same of an instance that has others in it, of which a bell may be rung for nothing: they are
+ * settled before the kernel is asked what holds. */
 static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 {
 	struct pollfd p = {.fd = w->epfd, .events = POLLIN};
@@ -103,7 +103,8 @@ static void waiter_end(struct waiter *w)
 	ds_critical_end();
 }
 
-/* Takes a reference of the instance of w->epfd; w->e NULL: none of ours. Takes ep_lock; a jump gives it back. */
+/* Takes a reference of the instance of w->epfd; w->e NULL: none of ours. Takes ep_lock; a jump
+ * gives it back. */
 static void waiter_begin(struct waiter *w)
 {
 	ds_critical_begin();
@@ -150,7 +151,8 @@ static void woken(struct epi *e)
 	lk_unlock(&e->lock);
 }
 
-/* Sleeps, left at most (NULL: for ever). What the kernel said; n 0: look again; -1: errno. *looked: a spin that was in vain. */
+/* Sleeps, left at most (NULL: for ever). What the kernel said; n 0: look again; -1: errno. *looked:
+ * a spin that was in vain. */
 static struct answer sleep_once(struct waiter *w, const struct timespec *left, struct ds_spin *looked)
 {
 	static const struct timespec short_nap = {0, DS_FOLLOW_MS * 1000000L};
@@ -194,8 +196,8 @@ static void settle(struct epi *e)
 	lk_unlock(&e->lock);
 }
 
-/* Is one of the n events at ev told by a tag? A member can get or lose its tag while its event is on the way to this thread,
- * so only the event itself says. */
+/* Is one of the n events at ev told by a tag? A member can get or lose its tag while its event is
+ * on the way to this thread, so only the event itself says. */
 static bool any_tag(const struct epoll_event *ev, int n)
 {
 	while (n > 0 && !tag_is_ours(ev[n - 1].data.u64))
@@ -203,7 +205,8 @@ static bool any_tag(const struct epoll_event *ev, int n)
 	return n > 0;
 }
 
-/* A wait where nothing is direct: the kernel's. What becomes direct meanwhile is armed at once. *done: that was all. */
+/* A wait where nothing is direct: the kernel's. What becomes direct meanwhile is armed at once.
+ * *done: that was all. */
 static int wait_plain(struct waiter *w, bool *done)
 {
 	struct epi *e = w->e;
@@ -227,7 +230,8 @@ static int wait_plain(struct waiter *w, bool *done)
 	return n;
 }
 
-/* What the kernel says now. It tells w->max at a time: bells, which are not for the program, may stand before the rest. */
+/* What the kernel says now. It tells w->max at a time: bells, which are not for the program, may
+ * stand before the rest. */
 static int ask(const struct waiter *w)
 {
 	enum { ROUNDS = 16 };

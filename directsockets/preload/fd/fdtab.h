@@ -2,9 +2,9 @@
  *
  * A table of words, read without a lock by every call: a pointer to a struct conn
  * (a TCP socket), the mark of a listener, a pointer to a struct epi (an epoll
- * instance, epoll.h), or 0 for all that is none of ours. A conn is one kernel
- * socket however many descriptors name it; calls under way hold a reference, and
- * the last of descriptors and calls closes it.
+ * instance, epoll.h), or 0 for everything else. A conn is one kernel socket,
+ * however many descriptors name it; calls under way hold a reference, and the last
+ * descriptor or call closes it.
  *
  * Lock-free, so that close may be called in a signal handler. The process's
  * own: after fork each process has a copy, and sock.h's counts tell how many
@@ -52,8 +52,8 @@ static inline int conn_fd(const struct conn *c)
 
 struct epi;
 
-/* What this file tells epoll.c: c has got a bell, a call on c begins whose members are armed, c is going; another
- * descriptor of an instance; one that goes. */
+/* What this file reports to epoll.c: c has got a bell; a call begins on c, which has armed members;
+ * c is about to go; an instance gets another descriptor, or loses one. */
 struct fd_notices {
 	void (*bell)(struct conn *c);
 	void (*active)(struct conn *c);
@@ -76,7 +76,8 @@ extern unsigned fork_gen DS_HIDDEN;
 
 void fd_init(void) DS_HIDDEN;
 
-/* The kernel's truth after fork; true in a vfork child, which shares our memory. */
+/* fd_after_fork notes the process's new ID. fd_vforked: true in a vfork child, which shares our
+ * memory. */
 void fd_after_fork(void) DS_HIDDEN;
 bool fd_vforked(void) DS_HIDDEN;
 
@@ -100,15 +101,16 @@ static inline struct conn *word_conn(uintptr_t w)
 	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
 }
 
-/* A call on a conn, on the stack of the hook. A jump out of a signal handler that leaves it gives its reference back. */
+/* A call on a conn, on the stack of the hook. A jump that leaves it drops its reference. */
 struct call {
 	struct conn *c; /* NULL: not ours, make the real call */
 	int slot;	/* of ds_cleanup_push */
 };
 
-/* call_begin: the conn of fd, if it is one that the core knows, and fd is not a standard stream, whose bytes the kernel
- * moves; takes a reference. call_begin_any: also of such a stream, for calls that change what the core knows.
- * call_end gives it back; use with CALL or CALL_ANY so that cancellation does too. */
+/* call_begin takes a reference to the conn of fd, if conn/ knows it and fd is not a standard
+ * stream, whose bytes the kernel moves. call_begin_any accepts such a stream too, for calls that
+ * change what conn/ knows. call_end drops the reference; use CALL or CALL_ANY, so that cancellation
+ * does so too. */
 struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
 struct call call_begin_any(int fd, uintptr_t word) DS_HIDDEN;
 void call_end(struct call *k) DS_HIDDEN;
@@ -131,30 +133,33 @@ void conn_put(struct conn *c) DS_HIDDEN;
 /* fd is a new TCP socket. NULL: no memory, it stays plain. No reference is held. */
 struct conn *conn_new(int fd, enum conn_state state) DS_HIDDEN;
 
-/* fd is a connection that this program has got by exec (ds_heir). NULL: it stays plain. No reference is held. */
+/* fd is a connection inherited by exec (ds_heir). NULL: it stays plain. No reference is held. */
 struct conn *conn_heir(int fd, int side) DS_HIDDEN;
 
 /* c is connected: s is what the core made of it, or NULL. */
 void conn_up(struct conn *c, int fd, struct ds_sock *s) DS_HIDDEN;
 
-/* Is the connect that was under way complete? If so, hands c to the core. */
+/* If the connect under way has completed, hands c to conn/. */
 void conn_completed(struct conn *c, int fd) DS_HIDDEN;
 
 /* Gives up direct sockets for c for good. */
 void conn_demote(struct conn *c, int fd) DS_HIDDEN;
 
-/* Walks over all conns in use that are up with a reference held during fn; over those too that fd_forget has left. */
+/* Calls fn for each conn that is up, with a reference held; conn_each_held also for those that
+ * fd_forget has left. */
 void conn_each(void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
 void conn_each_held(void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
 
-/* From now on the program's calls on fd are the kernel's. The connection, which is on TCP, stays open. */
+/* From now on the program's calls on fd are the kernel's. The connection, which is on TCP, stays
+ * open. */
 void fd_forget(int fd) DS_HIDDEN;
 
 /* fd is about to be closed, or replaced by dup2. If another call is using its last
  * conn, a copy of the descriptor stays open until that ends. */
 void fd_closing(int fd) DS_HIDDEN;
 
-/* newfd has become a duplicate of oldfd, which fd_word says is w; no standard stream is to be carried (dup.c). */
+/* newfd has become a duplicate of oldfd, which fd_word says is w; no standard stream is to be
+ * carried (dup.c). */
 void fd_copy(int newfd, uintptr_t w) DS_HIDDEN;
 
 /* fd is another descriptor of c, made behind the table's back. */

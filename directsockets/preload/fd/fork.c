@@ -1,4 +1,4 @@
-/* Fork, of all that a process knows. */
+/* Fork, for all state of the process. */
 #include "fd/carry.h"
 #include "fd/epoll.h"
 

@@ -1,5 +1,5 @@
-/* Leaving connections to the other processes that have them: when this one ends, and when it is about to be allowed few
- * system calls. */
+/* Leaving connections to the other processes that share them: when this process ends, and when it
+ * is about to restrict its system calls. */
 #include "fd/carry.h"
 
 

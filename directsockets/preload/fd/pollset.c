@@ -90,7 +90,8 @@ static void guard_end(struct waiting *w)
 	ds_critical_end();
 }
 
-/* Makes room for ours sockets of a set of n: *k for the kernel's set, few if it is large enough. False: no memory. */
+/* Makes room for ours sockets of a set of n: *k for the kernel's set, few if it is large enough.
+ * False: no memory. */
 static bool make_room(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *few, struct pollfd **k)
 {
 	ds_critical_begin();
@@ -262,8 +263,9 @@ static int count(const struct set *p)
 	return ready;
 }
 
-/* Something was found. What came before it shall be told too, though it was looked at too early: so all is looked at again, until
- * that brings nothing. fresh: the kernel was asked before the sockets were looked at. Returns the entries that are ready. */
+/* Something was found. What came before it shall be told too, though it was looked at too early: so
+ * all is looked at again, until that brings nothing. fresh: the kernel was asked before the sockets
+ * were looked at. Returns the entries that are ready. */
 static int complete(const struct set *p, bool fresh)
 {
 	for (nfds_t i = 0; i <= p->w->n; i++) {
@@ -299,7 +301,8 @@ static int at_once(struct set *p)
 	return rc > 0 ? complete(p, false) : rc;
 }
 
-/* Arms all that have bells. How long to sleep at most, as some bell is another sleeper's: ms; 0: for ever. */
+/* Arms all that have bells. How long to sleep at most, as some bell is another sleeper's: ms; 0:
+ * for ever. */
 static long arm(const struct set *p)
 {
 	bool armed = false;

@@ -1,4 +1,4 @@
-/* select, by way of poll. */
+/* select, by poll. */
 #include "fd/epoll.h"
 #include "fd/pollset.h"
 
@@ -24,7 +24,8 @@ static inline bool has(const fd_set *s, int fd)
 	return s && (((const word *)s)[fd / BITS] >> (fd % BITS) & 1);
 }
 
-/* select by poll: p has room for the count descriptors of the sets, which are rewritten. As select. No lock. */
+/* select by poll: p has room for the count descriptors of the sets, which are rewritten. As select.
+ * No lock. */
 static int select_poll(int n, int count, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct pollfd *p)
 {
 	int k = 0, rc, total = 0;

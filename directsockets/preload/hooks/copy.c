@@ -1,10 +1,11 @@
-/* Calls that copy between descriptors: sendfile, splice. The direct path has no pages to give away or to take: bytes go
- * through a buffer, and nothing is taken from where it lies before it has a place where it goes.
+/* Calls that copy between descriptors: sendfile, splice. The direct path has no pages to move, so
+ * bytes go through a buffer, and none is consumed at the source before the destination has it.
  *
  *   socket ─peek─▶ buffer ─▶ pipe, what it takes ─▶ so much is taken from the socket
  *   pipe ─tee─▶ own pipe ─▶ buffer ─▶ socket, what it takes ─▶ so much is taken from the pipe
  *
- * Whether a pipe waits says its O_NONBLOCK or SPLICE_F_NONBLOCK, whether a socket does its O_NONBLOCK alone.
+ * O_NONBLOCK or SPLICE_F_NONBLOCK decides whether a pipe waits, O_NONBLOCK alone whether a socket
+ * does.
  */
 #include "hooks/hooks.h"
 
@@ -33,7 +34,8 @@ static bool is_pipe(int fd, int mode)
 /* May a splice wait for the pipe fd? No lock. */
 static bool pipe_waits(int fd, unsigned flags) { return !(flags & SPLICE_F_NONBLOCK) && !(REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK); }
 
-/* Is there room in a pipe (POLLOUT), or something to read or its end (POLLIN)? False and errno: EAGAIN, EINTR. */
+/* Is there room in a pipe (POLLOUT), or something to read or its end (POLLIN)? False and errno:
+ * EAGAIN, EINTR. */
 static bool pipe_ready(int fd, short event, bool wait)
 {
 	struct pollfd p = {fd, event, 0};
@@ -68,7 +70,8 @@ static void own_close(int ends[2])
 	errno = saved;
 }
 
-/* Puts what there is room for into a pipe, without waiting: the number of bytes, or -1 and errno. */
+/* Puts what there is room for into a pipe, without waiting: the number of bytes, or -1 and
+ * errno. */
 static ssize_t pipe_put(int fd, char *p, size_t n)
 {
 	int ends[2];
@@ -76,7 +79,8 @@ static ssize_t pipe_put(int fd, char *p, size_t n)
 
 	if (put >= 0 || errno != EOPNOTSUPP)
 		return put;
-	/* Once the kernel's splice has used a pipe, it knows RWF_NOWAIT no more: have it splice again. */
+	/* Once the kernel's splice has used a pipe, it knows RWF_NOWAIT no more: have it splice
+	 * again. */
 	if (!own_pipe(ends))
 		return -1;
 	put = REAL(write)(ends[1], p, n);
@@ -114,8 +118,8 @@ static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned 
 
 /* ---- pipe to socket -------------------------------------------------------------- */
 
-/* Sends once what a pipe has, n bytes at most: what was sent is taken from it. 0: the pipe is at its end. *all: the
- * socket took all that was there. */
+/* Sends once what a pipe has, n bytes at most: what was sent is taken from it. 0: the pipe is at
+ * its end. *all: the socket took all that was there. */
 static ssize_t pipe_send(struct call *k, int in, int out, size_t n, bool *all)
 {
 	struct buffer b;
@@ -191,8 +195,8 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 	return (ssize_t)done;
 }
 
-/* What of a call on c may go to the kernel: all, as long as everything is on the shadow. After true that stays so until
- * ds_use_end of use. */
+/* What of a call on c may go to the kernel: all, as long as everything is on the shadow. After true
+ * that stays so until ds_use_end of use. */
 static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
 {
 	ds_tick(k->c->s, fd);
@@ -211,7 +215,8 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	off_t pos = 0;
 	ssize_t rc;
 
-	/* What the kernel refuses, and only that, is left to it; what is neither file nor device, too. */
+	/* What the kernel refuses, and only that, is left to it; what is neither file nor device,
+	 * too. */
 	if (!k->c || (from.c && to.c) || n == 0 || (ssize_t)n < 0 || (off && !ds_readable(off, sizeof *off)) ||
 	    (from.c && (off || !is_pipe(out, O_WRONLY))))
 		return REAL(sendfile)(out, in, off, n);

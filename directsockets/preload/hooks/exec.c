@@ -16,14 +16,16 @@ struct by_cookie {
 	uint64_t cookie;
 	int fd;
 	struct heirs *heirs; /* of the program that is about to run; NULL: it cannot go on with any connection */
-	/* In a child of vfork: sockets that were carried, and the ends that replace all their descriptors. */
+	/* In a child of vfork: sockets that were carried, and the ends that replace all their
+	 * descriptors. */
 	struct carried {
 		uint64_t cookie;
 		int end;
 	} *carried;
 };
 
-/* For conn_each: hands c over if it has the cookie of struct by_cookie *, or has it go back to TCP. */
+/* For conn_each: hands c over if it has the cookie of struct by_cookie *, or has it go back to
+ * TCP. */
 static void demote_cookie(struct conn *c, void *arg)
 {
 	struct by_cookie *b = arg;
@@ -93,8 +95,9 @@ void inherit_demote(struct heirs *heirs)
 
 typedef int exec_fn(const char *, char *const[], char *const[]);
 
-/* Executes file by real, after what the new program inherits was given back to TCP, or left to it by way of its
- * environment. A search along PATH that real would make in vain demotes nothing: only what can be run does. */
+/* Executes file by real, after what the new program inherits was given back to TCP, or left to it
+ * by way of its environment. A search along PATH that real would make in vain demotes nothing: only
+ * what can be run does. */
 static int run(exec_fn *real, const char *file, bool search, char *const argv[], char *const envp[])
 {
 	struct heirs heirs;
@@ -132,8 +135,8 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 
 enum { MAX_ARGS = 4096 };
 
-/* The body of execl and its kin: collects the arguments from first up to NULL, and then calls. envp stands behind
- * them, if there is one. */
+/* The body of execl and its kin: collects the arguments from first up to NULL, and then calls. envp
+ * stands behind them, if there is one. */
 #define LISTED(first, env, call) \
 	const char *argv[MAX_ARGS + 1] = {first}; \
 	char *const *envp = environ; \

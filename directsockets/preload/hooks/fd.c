@@ -183,7 +183,8 @@ static void leave_critical(int *in)
 		ds_critical_end();
 }
 
-/* What the table says of descriptors changes together with them: no handler is to see, or to leave by a jump, one half. */
+/* What the table says of descriptors changes together with them: no handler is to see, or to leave
+ * by a jump, one half. */
 #define CRITICAL(ours) \
 	__attribute__((cleanup(leave_critical))) int critical_ = (ours); \
 	if (critical_) \

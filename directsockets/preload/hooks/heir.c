@@ -1,9 +1,11 @@
-/* A program that has a connection executes another one, as inetd and sshd do: the word for it in the environment
+/* A program with a connection executes another, as inetd and sshd do. The word for the new program
+ * in its environment
  *
  *   EXNET_DS_HEIR=<process>:<side>-<cookie>,...
  *
- * names what it may go on with. It stands for a fact that a program could not find out by itself: that no other process
- * has the connection. So it is written only for a program that will have this library, and read by nobody else. */
+ * names the connections that it may continue with. It states a fact that a program cannot find out
+ * by itself: that no other process has the connection. It is written only for a program that will
+ * have this library. */
 #include "hooks/heir.h"
 
 #include <dirent.h>
@@ -59,7 +61,8 @@ static bool preloaded(char *const envp[])
 	return false;
 }
 
-/* Is fd an executable file of this machine with glibc's dynamic linker, whose name follows its headers? */
+/* Is fd an executable file of this machine with glibc's dynamic linker, whose name follows its
+ * headers? */
 static bool dynamic(int fd, const ElfW(Ehdr) *e)
 {
 	ElfW(Phdr) p;
@@ -78,7 +81,8 @@ static bool dynamic(int fd, const ElfW(Ehdr) *e)
 	return false;
 }
 
-/* Will the dynamic linker load what LD_PRELOAD says for the program at path? Of a script its interpreter counts. */
+/* Will the dynamic linker load what LD_PRELOAD says for the program at path? Of a script its
+ * interpreter counts. */
 static bool loads(const char *path)
 {
 	union {

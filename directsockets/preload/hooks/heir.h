@@ -1,4 +1,4 @@
-/* Connections that a program goes on with which another one has executed in its process. */
+/* Connections that a program continues with after exec. */
 #ifndef DS_HEIR_H
 #define DS_HEIR_H
 
@@ -20,14 +20,17 @@ struct heirs {
 
 /* Before exec of file with envp. */
 void heirs_begin(struct heirs *h, const char *file, bool search, char *const envp[]) DS_HIDDEN;
-/* Will the program go on with c, whose cookie that is, by fd? Not if it has not this library, another process has c, or
- * c is direct or about to be. For a standard stream it waits, not for long, until the parent has closed its copy. */
+/* True if the program will continue with c, whose cookie is given, by fd: not if it will not have
+ * this library, if another process has c, or if c is direct or about to be. For a standard stream
+ * it waits a moment for the parent to close its copy. */
 bool bequeath(struct conn *c, int fd, uint64_t cookie, struct heirs *h) DS_HIDDEN;
-/* How many pointers an environment like envp has with the word for the program, and NULL; writes it to with. */
+/* heirs_room: how many pointers the environment envp has with the word for the program, and NULL.
+ * heirs_tell writes it to with. */
 size_t heirs_room(char *const envp[]) DS_HIDDEN;
 void heirs_tell(struct heirs *h, char *const envp[], char *with[]) DS_HIDDEN;
 
-/* In the new program, before it runs: goes on with what it was left, and takes the word out of its environment. */
+/* In the new program, before it runs: takes over what it was left, and removes the word from its
+ * environment. */
 void heirs_begin_life(void) DS_HIDDEN;
 
 #endif

@@ -1,5 +1,5 @@
-/* Calls by which the program takes memory away: what was known of it is forgotten (segment/memory.h). May be called
- * before anything of this library has begun, by an allocator. */
+/* Calls that unmap memory: what is known of its pages is forgotten (segment/memory.h). An allocator
+ * may call them before this library is initialised. */
 #include "hooks/hooks.h"
 
 #include <errno.h>
@@ -58,7 +58,8 @@ EXPORT int mprotect(void *p, size_t n, int how)
 	return rc;
 }
 
-/* The last argument is there with MREMAP_FIXED and MREMAP_DONTUNMAP only; reading it is harmless. */
+/* The last argument is there with MREMAP_FIXED and MREMAP_DONTUNMAP only; reading it is
+ * harmless. */
 EXPORT void *mremap(void *p, size_t old, size_t new, int flags, ...)
 {
 	va_list ap;
@@ -74,7 +75,8 @@ EXPORT void *mremap(void *p, size_t old, size_t new, int flags, ...)
 	return rc;
 }
 
-/* A mapping with less than all rights may lie where memory was that free has unmapped; or over it. */
+/* A mapping with less than all rights may lie where memory was that free has unmapped; or over
+ * it. */
 EXPORT void *mmap(void *p, size_t n, int how, int flags, int fd, off_t off)
 {
 	void *rc = begun() ? REAL(mmap)(p, n, how, flags, fd, off) : (void *)raw(SYS_mmap, (long)p, (long)n, how, flags, fd, off);

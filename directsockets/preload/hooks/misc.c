@@ -1,5 +1,5 @@
-/* Ways around the interposed calls: standard I/O, which the C library does by calls of
- * its own, io_uring; and jumps out of them. Raw system calls are in syscall.c. */
+/* Ways around the interposed calls: standard I/O, for which the C library uses internal calls;
+ * io_uring; and jumps out of signal handlers. Raw system calls are in syscall.c. */
 #include "hooks/hooks.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* Calls that make processes, and the beginning and the end of this one. */
+/* Calls that make processes, and the start and exit of this one. */
 #include "hooks/heir.h"
 #include "hooks/hooks.h"
 
@@ -68,8 +68,9 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 }
 ALIAS(__clone, clone);
 
-/* Whether a system call that makes a process gives it memory and a stack of its own, as fork does. Others go
- * their own way: what shares our memory is vfork's child or a thread, and a stack is the matter of clone(). */
+/* Whether a system call that makes a process gives it memory and a stack of its own, as fork does.
+ * Others go their own way: what shares our memory is vfork's child or a thread, and a stack is the
+ * matter of clone(). */
 static bool is_fork(long nr, const long *a)
 {
 	const struct clone_args *how = (const struct clone_args *)a[0];

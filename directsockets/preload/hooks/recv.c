@@ -8,14 +8,16 @@ static inline bool odd_recv(int flags)
 	return (flags & (MSG_ERRQUEUE | MSG_OOB)) != 0;
 }
 
-/* Has the connection of a call with MSG_OOB go back to TCP: urgent data is the kernel's. No lock. */
+/* Has the connection of a call with MSG_OOB go back to TCP: urgent data is the kernel's. No
+ * lock. */
 static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
 		ds_freeze_demote(k->c->s, fd);
 }
 
-/* The kernel's error queue was asked: rc. If it is empty, a completion of ours (MSG_ZEROCOPY) may be there for m. */
+/* The kernel's error queue was asked: rc. If it is empty, a completion of ours (MSG_ZEROCOPY) may
+ * be there for m. */
 static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int flags)
 {
 	if (rc >= 0 || errno != EAGAIN || !(flags & MSG_ERRQUEUE) || !ds_zerocopy_done(k->c->s))
@@ -67,8 +69,8 @@ EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 	return recv_one(&k, fd, p, n, flags);
 }
 
-/* What the kernel tells of an address that a TCP socket does not name: its length, 0. After the bytes, which an error
- * here loses. */
+/* What the kernel tells of an address that a TCP socket does not name: its length, 0. After the
+ * bytes, which an error here loses. */
 static ssize_t no_name(ssize_t rc, socklen_t *len)
 {
 	int err = !ds_readable(len, sizeof *len) ? EFAULT : (int)*len < 0 ? EINVAL : !ds_writable(len, sizeof *len) ? EFAULT : 0;
@@ -116,7 +118,8 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int fl
 }
 ALIAS(preadv64v2, preadv2);
 
-/* Control data (time stamps) comes from the kernel as long as the bytes do: true if it has made the call. */
+/* Control data (time stamps) comes from the kernel as long as the bytes do: true if it has made the
+ * call. */
 static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ssize_t *rc)
 {
 	bool kernel;

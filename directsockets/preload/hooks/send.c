@@ -10,7 +10,8 @@ static inline bool odd_send(int flags)
 	return (flags & (MSG_OOB | MSG_FASTOPEN)) != 0;
 }
 
-/* Has the connection of a call with MSG_OOB go back to TCP: urgent data is the kernel's. No lock. */
+/* Has the connection of a call with MSG_OOB go back to TCP: urgent data is the kernel's. No
+ * lock. */
 static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)

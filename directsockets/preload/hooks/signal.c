@@ -1,4 +1,4 @@
-/* Handlers of signals, and jumps out of them: segment/thread.h says what for. */
+/* Signal handlers, and jumps out of them: segment/thread.h explains why. */
 #include "hooks/hooks.h"
 
 #include <dlfcn.h>

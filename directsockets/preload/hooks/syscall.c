@@ -1,5 +1,5 @@
-/* syscall(): raw system calls are handed to the hooks of their names. What a hook would give on to the C library, which
- * reads some arguments before the kernel does, stays raw. */
+/* syscall(): passes raw system calls to the hooks of the same name. A call that the hook would pass
+ * to the C library stays raw, since the C library reads some arguments before the kernel does. */
 #include "hooks/hooks.h"
 
 #include <errno.h>
@@ -143,8 +143,9 @@ static bool waits(long nr, const long a[6], long *rc)
 
 #define RAW() REAL(syscall)(nr, a[0], a[1], a[2], a[3], a[4], a[5])
 
-/* Calls that take memory away, as in hooks/memory.c. The functions of these names are left out: a program may have put jumps
- * to its own code there, which ends in these very calls (UCX, of MPI). */
+/* Calls that take memory away, as in hooks/memory.c. The functions of these names are left out: a
+ * program may have put jumps to its own code there, which ends in these very calls (UCX, of
+ * MPI). */
 static bool memory(long nr, const long a[6], long *rc)
 {
 	enum { RW = PROT_READ | PROT_WRITE };

@@ -13,7 +13,8 @@ static struct timespec *from_ms(struct timespec *t, int ms)
 	return t;
 }
 
-/* Is there a set, which can be read and written, with sockets of ours in it? Any other is the kernel's. */
+/* Is there a set, which can be read and written, with sockets of ours in it? Any other is the
+ * kernel's. */
 bool poll_ours(struct pollfd *fds, nfds_t n)
 {
 	if (n > 2 * (nfds_t)fd_tab_size || !ds_writable(fds, n * sizeof *fds))
@@ -134,7 +135,8 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	return ep_ctl(epfd, op, fd, ev);
 }
 
-/* ep_wait into memory that cannot take all of max events: what is told is put there one by one, as the kernel does. */
+/* ep_wait into memory that cannot take all of max events: what is told is put there one by one, as
+ * the kernel does. */
 static int wait_bounced(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct epoll_event own[16];

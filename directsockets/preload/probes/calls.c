@@ -277,7 +277,8 @@ static void simultaneous_close(void)
 }
 
 #if defined(__x86_64__)
-// What UCX (of MPI) does: the functions of memory begin with a jump to its own, which make the calls by syscall().
+// What UCX (of MPI) does: the functions of memory begin with a jump to its own, which make the
+// calls by syscall().
 static int own_munmap(void *p, size_t n) { return (int)syscall(SYS_munmap, p, n); }
 static int own_mprotect(void *p, size_t n, int how) { return (int)syscall(SYS_mprotect, p, n, how); }
 static void *own_mremap(void *p, size_t old, size_t n, int flags, void *to)

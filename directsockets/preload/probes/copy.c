@@ -225,7 +225,8 @@ static void vmsplice_send(void)
 
 enum { RELAYED = 6 << 20 };
 
-/* In a process of its own: what comes from one end goes to the other by a pipe, as a proxy does, without waiting. */
+/* In a process of its own: what comes from one end goes to the other by a pipe, as a proxy does,
+ * without waiting. */
 static void relay(int from, int to, int flags)
 {
 	int p[2], in_pipe = 0;

@@ -221,8 +221,9 @@ static void acked(int fd)
 		nap(1);
 }
 
-/* A read that wants all gets all, though the first bytes came before the direction moved over, and the last after: a short one
- * says that there is no more, and who reads on edges believes it. early: reads before that one have noticed the move; else it does. */
+/* A read that wants all gets all, though the first bytes came before the direction moved over, and
+ * the last after: a short one says that there is no more, and who reads on edges believes it.
+ * early: reads before that one have noticed the move; else it does. */
 static void read_across(int early)
 {
 	enum { BYTES = 3, TRIES = 400 };

@@ -1,8 +1,11 @@
 #include "probe.h"
 
-/* Probes of one epoll instance that many threads wait in and change. */
+#include <sched.h>
 
-/* As Apache's event MPM: one thread waits, takes a connection out and gives it to a worker, which answers and puts it back. */
+/* Probes of epoll instances that several threads wait in, or change. */
+
+/* As Apache's event MPM: one thread waits, takes a connection out and gives it to a worker, which
+ * answers and puts it back. */
 enum { CONNS = 3, WORKERS = 12, REQUESTS = 700 };
 
 static struct {
@@ -91,11 +94,170 @@ static void threads_delete(void)
 		finish(pid[i]);
 }
 
+struct waiter {
+	int ep, n, ms;
+	pthread_t t;
+	struct epoll_event ev;
+};
+
+static void *wait_in(void *p)
+{
+	struct waiter *w = p;
+	w->n = epoll_wait(w->ep, &w->ev, 1, w->ms ? w->ms : LONG);
+	return NULL;
+}
+
+static void epoll_exclusive(void)
+{
+	int c, s;
+	struct waiter w[2] = {{.ep = ep_new(), .ms = 3000}, {.ep = ep_new(), .ms = 3000}};
+	pair_cold(&c, &s);
+	R(ep_set(w[0].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 1));
+	R(ep_set(w[1].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
+	warm(c, s);
+	R(ep_set(w[1].ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
+	for (int i = 0; i < 2; i++)
+		pthread_create(&w[i].t, NULL, wait_in, &w[i]);
+	nap(50);
+	put(c, "x", 1);
+	nap(50);
+	put(c, "y", 1);
+	nap(50);
+	put(c, "z", 1);
+	int some = 0;
+	for (int i = 0; i < 2; i++) {
+		pthread_join(w[i].t, NULL);
+		some += w[i].n == 1;
+	}
+	out("some were woken %d", some > 0);
+}
+
+static void epoll_threads(void)
+{
+	int c[4], s[4], ep = ep_new();
+	struct waiter w[4];
+	unsigned seen = 0;
+	for (int i = 0; i < 4; i++) {
+		pair(&c[i], &s[i]);
+		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN | EPOLLONESHOT, (unsigned long)i);
+	}
+	for (int i = 0; i < 4; i++) {
+		w[i] = (struct waiter){.ep = ep};
+		pthread_create(&w[i].t, NULL, wait_in, &w[i]);
+	}
+	nap(50);
+	for (int i = 0; i < 4; i++)
+		put(c[i], "x", 1);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(w[i].t, NULL);
+		out("%d", w[i].n);
+		seen |= 1u << w[i].ev.data.u64;
+	}
+	out("seen %#x", seen);
+	/* one sleeps while another changes the set */
+	w[0] = (struct waiter){.ep = ep};
+	pthread_create(&w[0].t, NULL, wait_in, &w[0]);
+	nap(50);
+	R(ep_set(ep, EPOLL_CTL_MOD, s[2], EPOLLIN | EPOLLONESHOT, 77));
+	pthread_join(w[0].t, NULL);
+	out("%d %lu", w[0].n, (unsigned long)w[0].ev.data.u64);
+	int c2, s2;
+	pair(&c2, &s2);
+	w[0] = (struct waiter){.ep = ep};
+	pthread_create(&w[0].t, NULL, wait_in, &w[0]);
+	nap(50);
+	R(ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN, 78));
+	nap(50);
+	put(c2, "x", 1);
+	pthread_join(w[0].t, NULL);
+	out("%d %lu", w[0].n, (unsigned long)w[0].ev.data.u64);
+}
+
+struct tags {
+	int ep, end;
+	unsigned long told, wrong;
+};
+
+static void *count_wrong(void *p)
+{
+	struct tags *w = p;
+	struct epoll_event ev[4];
+	while (!__atomic_load_n(&w->end, __ATOMIC_ACQUIRE)) {
+		int n = epoll_wait(w->ep, ev, 4, 100);
+		for (int i = 0; i < n; i++) {
+			w->wrong += ev[i].data.u64 != 4711 && ev[i].data.u64 != 5;
+			__atomic_add_fetch(&w->told, 1, __ATOMIC_RELEASE);
+		}
+	}
+	return NULL;
+}
+
+// What is ready when it joins a set is told to a thread that sleeps there at once, with the data
+// that it was added with, and only that: Apache's listener and its workers.
+static void epoll_join_ready(void)
+{
+	int c, s, last = eventfd(0, EFD_NONBLOCK);
+	struct tags w = {.ep = ep_new()};
+	pthread_t t;
+	pair_cold(&c, &s);
+	pthread_create(&t, NULL, count_wrong, &w);
+	for (int i = 0; i < 2000; i++) {
+		unsigned long before = __atomic_load_n(&w.told, __ATOMIC_ACQUIRE);
+		ep_set(w.ep, EPOLL_CTL_ADD, s, EPOLLOUT | EPOLLONESHOT, 4711);
+		for (int j = 0; j < LONG && __atomic_load_n(&w.told, __ATOMIC_ACQUIRE) == before; j++)
+			j < 1000 ? sched_yield() : nap(1);
+		ep_set(w.ep, EPOLL_CTL_DEL, s, 0, 0);
+	}
+	__atomic_store_n(&w.end, 1, __ATOMIC_RELEASE);
+	ep_set(w.ep, EPOLL_CTL_ADD, last, EPOLLOUT, 5);
+	pthread_join(t, NULL);
+	out("all told %d, with other data %lu", w.told >= 2000, w.wrong);
+}
+
+enum { TURNS = 20000 };
+
+struct strays {
+	int ep, stop, wrong;
+};
+
+// Waits until it is stopped, and counts the events whose data is not the program's.
+static void *count_strays(void *arg)
+{
+	struct strays *w = arg;
+	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+		struct epoll_event ev[4];
+		int n = epoll_wait(w->ep, ev, 4, 10);
+		for (int i = 0; i < n; i++)
+			w->wrong += ev[i].data.u64 != 7;
+	}
+	return NULL;
+}
+
+// One thread waits while another adds and deletes what is ready, as Apache's event MPM does: what
+// is told is what the program has asked for.
+static void epoll_turns(void)
+{
+	struct strays w = {ep_new(), 0, 0};
+	int c, s;
+	pthread_t t;
+	pair(&c, &s);
+	pthread_create(&t, NULL, count_strays, &w);
+	for (int i = 0; i < TURNS; i++) {
+		struct epoll_event ev = {.events = EPOLLOUT, .data.u64 = 7};
+		if (epoll_ctl(w.ep, EPOLL_CTL_ADD, s, &ev) != 0 || epoll_ctl(w.ep, EPOLL_CTL_DEL, s, NULL) != 0)
+			die("epoll_ctl");
+	}
+	__atomic_store_n(&w.stop, 1, __ATOMIC_RELEASE);
+	pthread_join(t, NULL);
+	out("%d wrong", w.wrong);
+}
+
 /* ---- at random ----------------------------------------------------------------- */
 
-/* Threads that wait, add, change, delete, write, read and close, each step under the mutex of its socket, beside the model of
- * what the kernel does: a registration has a generation, which its data carries. An event is false if its registration had been
- * deleted, or had fired (EPOLLONESHOT) and not been set again, when the wait began that tells it. */
+/* Threads that wait, add, change, delete, write, read and close, each step under the mutex of its
+ * socket, beside the model of what the kernel does: a registration has a generation, which its data
+ * carries. An event is false if its registration had been deleted, or had fired (EPOLLONESHOT) and
+ * not been set again, when the wait began that tells it. */
 enum { PLACES = 6, CHANGERS = 3, WAITERS = 3, STEPS = 1500, AGES = 3 * STEPS };
 
 static struct place {
@@ -142,7 +304,8 @@ static void open_place(struct place *p)
 /* The data of the next registration. */
 static unsigned long next(struct place *p) { return (unsigned long)(p - places) << 32 | (p->gen + 1); }
 
-/* The registration is the next one now, or none: what is told of the old one is true for waits that have begun. */
+/* The registration is the next one now, or none: what is told of the old one is true for waits that
+ * have begun. */
 static void renew(struct place *p)
 {
 	p->gone[p->gen % AGES] = tick();
@@ -290,5 +453,9 @@ static void threads_random(void)
 const struct probe thread_probes[] = {
 	{"threads-delete", threads_delete, 0},
 	{"threads-random", threads_random, 0},
+	{"epoll-exclusive", epoll_exclusive, 0},
+	{"epoll-threads", epoll_threads, 0},
+	{"epoll-join-ready", epoll_join_ready, 1},
+	{"epoll-turns", epoll_turns, 0},
 	{NULL, NULL, 0},
 };

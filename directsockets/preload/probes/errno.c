@@ -1,5 +1,5 @@
-// A call that succeeds leaves errno as it was, as the C library's own do: programs set it to 0, read to
-// the end of a connection, and take what it is then for an error.
+// A call that succeeds leaves errno as it was, as the C library's own do: programs set it to 0,
+// read to the end of a connection, and take what it is then for an error.
 #include "probe.h"
 
 enum { MARK = 4242, MUCH = 6 << 20 };

@@ -2,8 +2,9 @@
 
 #include <sys/stat.h>
 
-/* Probes of programs that inherit a connection with bytes on their way: which program, what the peer does
- * meanwhile, and who else has the socket. Nothing may be lost, and nothing wait for a peer that says no more. */
+/* Probes of programs that inherit a connection with bytes on their way: which program, what the
+ * peer does meanwhile, and who else has the socket. Nothing may be lost, and nothing wait for a
+ * peer that says no more. */
 
 extern char **environ;
 static char data[400000], buf[400000];
@@ -174,7 +175,8 @@ static void exec_shared(void)
 	R(read(c, buf, 10));
 }
 
-/* A child that has the socket and does nothing with it is no reason for anything, whatever lies unread. */
+/* A child that has the socket and does nothing with it is no reason for anything, whatever lies
+ * unread. */
 static void exec_leak_ended(void)
 {
 	int c, s;
@@ -310,7 +312,8 @@ static void exec_big(void)
 	finish(peer);
 }
 
-/* What the process that hands bytes on to a new program has of the others must not keep them open. */
+/* What the process that hands bytes on to a new program has of the others must not keep them
+ * open. */
 static void exec_others(void)
 {
 	int c, s, c2, s2;

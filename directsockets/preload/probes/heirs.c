@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <sys/prctl.h>
 
-/* Probes of programs that are executed with a connection before it is direct, as inetd and sshd do: they go on with it.
- * The program is this one, in another role: heir ROLE DESCRIPTOR. */
+/* Probes of programs that are executed with a connection before it is direct, as inetd and sshd do:
+ * they go on with it. The program is this one, in another role: heir ROLE DESCRIPTOR. */
 
 extern char **environ;
 static char data[100000], buf[100000];
@@ -126,8 +126,8 @@ static void fail(void)
 	free(huge);
 }
 
-/* A process that has fd alone, the caller's copy being closed, becomes the program; by number 0 and 1, if std. Without a
- * role that fails, and it goes on. */
+/* A process that has fd alone, the caller's copy being closed, becomes the program; by number 0 and
+ * 1, if std. Without a role that fails, and it goes on. */
 static pid_t started(const char *role, int fd, int other, int std)
 {
 	int closed[2];

@@ -45,103 +45,6 @@ static void halfclose(void)
 	R(read(c, buf, sizeof buf));
 }
 
-static void peek(void)
-{
-	int c, s;
-	pair(&c, &s);
-	put(c, "abcdef", 6);
-	R(recv(s, buf, 3, MSG_PEEK));
-	out("%.3s", buf);
-	R(recv(s, buf, 10, MSG_PEEK));
-	out("%.6s", buf);
-	R(recv(s, buf, 2, 0));
-	R(recv(s, buf, 10, MSG_PEEK));
-	out("%.4s", buf);
-	R(recv(s, buf, 10, 0));
-	R(recv(s, buf, 10, MSG_PEEK | MSG_DONTWAIT));
-	/* across messages */
-	put(c, "12", 2);
-	put(c, "34", 2);
-	arrived(s, 4);
-	R(readable(s, LONG));
-	R(recv(s, buf, 10, MSG_PEEK));
-	R(recv(s, buf, 10, 0));
-}
-
-/* A peek sees what stands in two places, when the sender has gone back to TCP; nothing of it is read before. */
-static void peek_demoted(void)
-{
-	int c, s, over[2], got;
-	pair(&c, &s);
-	put(c, "abc", 3);
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, over))
-		die("socketpair");
-	pass_fd(over[0], c); /* whoever gets it may be without the library */
-	put(c, "def", 3);
-	arrived(s, 6);
-	R(ioctl(s, FIONREAD, &got));
-	out("%d to read", got);
-	R(recv(s, buf, 5, MSG_PEEK));
-	R(recv(s, buf, 10, MSG_PEEK | MSG_DONTWAIT));
-	out("%.6s", buf);
-	R(recv(s, NULL, 10, MSG_PEEK | MSG_TRUNC));
-	R(recv(s, buf, 6, MSG_PEEK | MSG_WAITALL));
-	R(recv(s, buf, 10, 0));
-	out("%.6s", buf);
-	R(recv(s, buf, 10, MSG_DONTWAIT));
-}
-
-static void peek_large(void)
-{
-	int c, s;
-	pair(&c, &s);
-	fill(buf, 200000, 7);
-	put(c, buf, 100000);
-	nap(50);
-	size_t n = 0;
-	while (n < 50000)
-		n = (size_t)recv(s, buf2, 50000, MSG_PEEK | MSG_WAITALL);
-	out("%zu same %d", n, memcmp(buf, buf2, 50000) == 0);
-	out("%zu same %d", get(s, buf2, 100000), memcmp(buf, buf2, 100000) == 0);
-	R(recv(s, buf2, 1, MSG_DONTWAIT));
-}
-
-static void *late_writer(void *p)
-{
-	nap(30);
-	put(*(int *)p, "second", 6);
-	return NULL;
-}
-
-static void waitall(void)
-{
-	int c, s;
-	pthread_t t;
-	pair(&c, &s);
-	put(c, "first", 5);
-	pthread_create(&t, NULL, late_writer, &c);
-	R(recv(s, buf, 11, MSG_WAITALL));
-	out("%.11s", buf);
-	pthread_join(t, NULL);
-	put(c, "end", 3);
-	shutdown(c, SHUT_WR);
-	R(recv(s, buf, 11, MSG_WAITALL));
-	R(recv(s, buf, 11, MSG_WAITALL));
-	put(s, "x", 1);
-	R(recv(c, buf, 11, MSG_WAITALL | MSG_DONTWAIT));
-}
-
-static void dontwait(void)
-{
-	int c, s;
-	pair(&c, &s);
-	R(recv(s, buf, 10, MSG_DONTWAIT));
-	put(c, "a", 1);
-	readable(s, LONG);
-	R(recv(s, buf, 10, MSG_DONTWAIT));
-	R(recv(s, buf, 10, MSG_DONTWAIT));
-}
-
 static void nonblock_later(void)
 {
 	int c, s, one = 1, zero = 0;
@@ -150,14 +53,14 @@ static void nonblock_later(void)
 	nonblock(s, 1);
 	R(read(s, buf, 10));
 	nonblock(s, 0);
-	pthread_create(&t, NULL, late_writer, &c);
+	pthread_create(&t, NULL, write_later, &c);
 	R(read(s, buf, 10));
 	pthread_join(t, NULL);
 	R(ioctl(s, FIONBIO, &one));
 	R(read(s, buf, 10));
 	R(fcntl(s, F_GETFL) & O_NONBLOCK);
 	R(ioctl(s, FIONBIO, &zero));
-	pthread_create(&t, NULL, late_writer, &c);
+	pthread_create(&t, NULL, write_later, &c);
 	R(read(s, buf, 10));
 	pthread_join(t, NULL);
 	/* the flag belongs to the socket, not to the descriptor */
@@ -331,37 +234,6 @@ static void zero_lengths(void)
 	R(read(s, buf, 10));
 }
 
-static void truncate_flag(void)
-{
-	int c, s;
-	pair(&c, &s);
-	put(c, "0123456789", 10);
-	readable(s, LONG);
-	memset(buf, '-', 10);
-	R(recv(s, buf, 4, MSG_TRUNC));
-	out("%.4s", buf);
-	R(recv(s, buf, 10, 0));
-	out("%.6s", buf);
-}
-
-static void more_flag(void)
-{
-	int c, s, one = 1, zero = 0;
-	pair(&c, &s);
-	R(send(c, "head ", 5, MSG_MORE));
-	R(send(c, "body", 4, 0));
-	out("%zu %.9s", get(s, buf, 9), buf);
-	R(setsockopt(c, IPPROTO_TCP, TCP_CORK, &one, sizeof one));
-	R(write(c, "corked ", 7));
-	R(write(c, "bytes", 5));
-	R(setsockopt(c, IPPROTO_TCP, TCP_CORK, &zero, sizeof zero));
-	out("%zu %.12s", get(s, buf, 12), buf);
-	R(setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one));
-	socklen_t len = sizeof zero;
-	R(getsockopt(c, IPPROTO_TCP, TCP_NODELAY, &zero, &len));
-	out("%d", zero);
-}
-
 static void large(void)
 {
 	int c, s;
@@ -440,33 +312,6 @@ static void sizes(void)
 	}
 }
 
-static void oob(void)
-{
-	int c, s, at = -1;
-	pair(&c, &s);
-	put(c, "abc", 3);
-	R(send(c, "!", 1, MSG_OOB));
-	put(c, "def", 3);
-	struct pollfd p = {s, POLLPRI, 0};
-	R(poll(&p, 1, LONG));
-	out("%s", revents((unsigned)p.revents));
-	nap(20);
-	R(recv(s, buf + 50, 10, MSG_OOB));
-	out("%c", buf[50]);
-	size_t n = 0;
-	while (n < 6) {
-		ssize_t rc = read(s, buf + n, 10);
-		if (rc <= 0)
-			break;
-		n += (size_t)rc;
-	}
-	out("%.6s", buf);
-	R(ioctl(s, SIOCATMARK, &at));
-	R(recv(s, buf, 10, MSG_OOB));
-	put(s, "reply", 5);
-	R(read(c, buf, 10));
-}
-
 static void chk_forms(void)
 {
 	int c, s;
@@ -509,11 +354,6 @@ const struct probe io_probes[] = {
 	{"echo", echo, 0},
 	{"banner", banner, 0},
 	{"halfclose", halfclose, 0},
-	{"peek", peek, 0},
-	{"peek-large", peek_large, 0},
-	{"peek-demoted", peek_demoted, 0},
-	{"waitall", waitall, 0},
-	{"dontwait", dontwait, 0},
 	{"nonblock-later", nonblock_later, 0},
 	{"backpressure", backpressure, 0},
 	{"blocking-send", blocking_send, 0},
@@ -523,12 +363,9 @@ const struct probe io_probes[] = {
 	{"sendto-address", sendto_address, 0},
 	{"fionread", fionread, 0},
 	{"zero-lengths", zero_lengths, 0},
-	{"msg-trunc", truncate_flag, 0},
-	{"msg-more-cork", more_flag, 0},
 	{"large", large, 0},
 	{"both-ways-64k", both_ways, 0},
 	{"sizes", sizes, 0},
-	{"oob", oob, 0},
 	{"chk-forms", chk_forms, 0},
 	{"bad-pointers", bad_pointers, 0},
 	{NULL, NULL, 0},

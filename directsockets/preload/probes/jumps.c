@@ -51,7 +51,8 @@ static void signal_jump(void)
 	}
 }
 
-/* Jumps out of calls that wait, each time at another place: the next call, and other threads' calls, go on. */
+/* Jumps out of calls that wait, each time at another place: the next call, and other threads'
+ * calls, go on. */
 static void signal_jump_waiting(void)
 {
 	static const char *const names[] = {"recv", "poll", "select", "recvmsg", "read", "peek"};
@@ -148,7 +149,8 @@ static void call_sockets(unsigned which)
 	}
 }
 
-/* One call of those that POSIX lists as async-signal-safe, or that programs make in handlers all the same. */
+/* One call of those that POSIX lists as async-signal-safe, or that programs make in handlers all
+ * the same. */
 static void call(unsigned which)
 {
 	struct pollfd p[2] = {{c, POLLIN | POLLOUT, 0}, {s, POLLIN | POLLOUT, 0}};

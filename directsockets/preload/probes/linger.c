@@ -1,6 +1,7 @@
 #include "probe.h"
 
-/* Probes of SO_LINGER with a time: how long close waits. Only bounds are told that a busy machine keeps. */
+/* Probes of SO_LINGER with a time: how long close waits. Only bounds are told that a busy machine
+ * keeps. */
 
 static char buf[65536];
 

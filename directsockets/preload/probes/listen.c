@@ -1,6 +1,7 @@
 #include "probe.h"
 
-/* A listener that is gone is gone: for bind and for connect. How it goes: close, _exit, exit, SIGKILL. */
+/* A listener that is gone is gone: for bind and for connect. How it goes: close, _exit, exit,
+ * SIGKILL. */
 enum how { CLOSE, UNDERSCORE_EXIT, EXIT, KILL };
 static const char *const names[] = {"close", "_exit", "exit", "SIGKILL"};
 

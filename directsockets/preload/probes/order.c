@@ -1,8 +1,9 @@
 #include "probe.h"
 
-/* Probes of the order in which epoll and poll tell of several connections. One thread writes on one of them, then on
- * another: who is told of the second shall know of the first. What is asked of the kernel here is what its ready list
- * promises: that is empty at the beginning of each round, as every one was looked at after it was read. */
+/* Probes of the order in which epoll and poll tell of several connections. One thread writes on one
+ * of them, then on another: who is told of the second shall know of the first. What is asked of the
+ * kernel here is what its ready list promises: that is empty at the beginning of each round, as
+ * every one was looked at after it was read. */
 
 enum { N = 3, ROUNDS = 300 };
 
@@ -73,7 +74,8 @@ static pid_t begin(struct side *s, int tcp)
 	return pid;
 }
 
-/* Takes what is told in one call; early counts those that came before one that was not told of yet. */
+/* Takes what is told in one call; early counts those that came before one that was not told of
+ * yet. */
 static int take(struct side *s, const struct epoll_event *ev, int n, unsigned *told, int *early)
 {
 	for (int i = 0; i < n; i++) {
@@ -176,7 +178,8 @@ static void order_tcp_first(void)
 	out("%d of 200 in another order", bad);
 }
 
-/* A connection of the listener l, that has been direct or not, and stays on TCP from now on or not. */
+/* A connection of the listener l, that has been direct or not, and stays on TCP from now on or
+ * not. */
 static void from(int l, const struct sockaddr_in *addr, int *c, int *s, int direct, int tcp)
 {
 	int none = 0, one = 1;
@@ -192,8 +195,9 @@ static void from(int l, const struct sockaddr_in *addr, int *c, int *s, int dire
 		die("SO_TIMESTAMPING");
 }
 
-/* Direct first, then the one on TCP, in ways that are told together: 0: before any wait; 1: and a second time direct; 2: and the
- * one on TCP was written once before; 3: another one on TCP between. */
+/* Direct first, then the one on TCP, in ways that are told together: 0: before any wait; 1: and a
+ * second time direct; 2: and the one on TCP was written once before; 3: another one on TCP
+ * between. */
 static void tcp_last(int way, int *bad)
 {
 	int c, s, c2, s2, c3, s3, ep = ep_new();
@@ -247,7 +251,8 @@ static void order_tcp_last(void)
 	}
 }
 
-/* One that was idle for long is written, and then the other, which is busy: who is told of that knows of the first. */
+/* One that was idle for long is written, and then the other, which is busy: who is told of that
+ * knows of the first. */
 static void order_idle(void)
 {
 	int c[2], s[2], ep = ep_new(), bad = 0;
@@ -323,7 +328,8 @@ static void order_processes(void)
 	finish(pid);
 }
 
-/* Sends back the byte of each of the N sockets that poll has told of, which leaves the set. How many. */
+/* Sends back the byte of each of the N sockets that poll has told of, which leaves the set. How
+ * many. */
 static int answer(struct pollfd *p)
 {
 	int told = 0;

@@ -2,8 +2,9 @@
 
 #include <linux/sockios.h>
 
-/* Every call of the library's, with every kind of pointer that is none, on every kind of descriptor: what the kernel
- * says, and that no byte is lost or sent which it would not lose or send. */
+/* Every call of the library's, with every kind of pointer that is none, on every kind of
+ * descriptor: what the kernel says, and that no byte is lost or sent which it would not lose or
+ * send. */
 
 enum { PAGE = 4096 };
 

@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], heir_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[];
+extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], heir_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[];
 
 // out writes a line of the transcript.
 void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -57,7 +57,8 @@ void warm(int client, int server);
 
 // still_direct fails the run with the library if a connection that pair made has gone back to TCP.
 void still_direct(int client, int server);
-// direct is what the library says of fd: 1 sends direct, 2 receives direct, 3 both, 0 neither, or there is no library.
+// direct is what the library says of fd: 1 sends direct, 2 receives direct, 3 both, 0 neither, or
+// there is no library.
 int direct(int fd);
 int has_library(void);
 int listener(struct sockaddr_in *addr);
@@ -75,12 +76,12 @@ pid_t start(void (*body)(void *), void *arg);	    // fork
 void finish(pid_t pid);				    // wait and write how it ended
 void nap(int ms);
 
-// LONG is how many milliseconds a call waits for what comes: it only keeps a probe from hanging. What says that nothing
-// comes waits for a few.
+// LONG is how many milliseconds a call waits for what comes: it only keeps a probe from hanging.
+// What says that nothing comes waits for a few.
 enum { LONG = 60000 };
 
-// arrived waits until n bytes can be read at fd, ended until the peer's end is known there, cut until it is known that
-// nothing can be sent either.
+// arrived waits until n bytes can be read at fd, ended until the peer's end is known there, cut
+// until it is known that nothing can be sent either.
 void arrived(int fd, int n);
 void ended(int fd);
 void cut(int fd);

@@ -1,7 +1,5 @@
 #include "probe.h"
 
-#include <sched.h>
-
 /* Probes of epoll instances with several sockets, waiters, or each other in them. */
 
 static char buf[1 << 16];
@@ -63,126 +61,6 @@ static void epoll_two(void)
 	put(c, "y", 1);
 	ep_show(b, 8, LONG);
 	ep_show(a, 8, LONG);
-}
-
-struct waiter {
-	int ep, n, ms;
-	pthread_t t;
-	struct epoll_event ev;
-};
-
-static void *wait_in(void *p)
-{
-	struct waiter *w = p;
-	w->n = epoll_wait(w->ep, &w->ev, 1, w->ms ? w->ms : LONG);
-	return NULL;
-}
-
-static void epoll_exclusive(void)
-{
-	int c, s;
-	struct waiter w[2] = {{.ep = ep_new(), .ms = 3000}, {.ep = ep_new(), .ms = 3000}};
-	pair_cold(&c, &s);
-	R(ep_set(w[0].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 1));
-	R(ep_set(w[1].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
-	warm(c, s);
-	R(ep_set(w[1].ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
-	for (int i = 0; i < 2; i++)
-		pthread_create(&w[i].t, NULL, wait_in, &w[i]);
-	nap(50);
-	put(c, "x", 1);
-	nap(50);
-	put(c, "y", 1);
-	nap(50);
-	put(c, "z", 1);
-	int some = 0;
-	for (int i = 0; i < 2; i++) {
-		pthread_join(w[i].t, NULL);
-		some += w[i].n == 1;
-	}
-	out("some were woken %d", some > 0);
-}
-
-static void epoll_threads(void)
-{
-	int c[4], s[4], ep = ep_new();
-	struct waiter w[4];
-	unsigned seen = 0;
-	for (int i = 0; i < 4; i++) {
-		pair(&c[i], &s[i]);
-		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN | EPOLLONESHOT, (unsigned long)i);
-	}
-	for (int i = 0; i < 4; i++) {
-		w[i] = (struct waiter){.ep = ep};
-		pthread_create(&w[i].t, NULL, wait_in, &w[i]);
-	}
-	nap(50);
-	for (int i = 0; i < 4; i++)
-		put(c[i], "x", 1);
-	for (int i = 0; i < 4; i++) {
-		pthread_join(w[i].t, NULL);
-		out("%d", w[i].n);
-		seen |= 1u << w[i].ev.data.u64;
-	}
-	out("seen %#x", seen);
-	/* one sleeps while another changes the set */
-	w[0] = (struct waiter){.ep = ep};
-	pthread_create(&w[0].t, NULL, wait_in, &w[0]);
-	nap(50);
-	R(ep_set(ep, EPOLL_CTL_MOD, s[2], EPOLLIN | EPOLLONESHOT, 77));
-	pthread_join(w[0].t, NULL);
-	out("%d %lu", w[0].n, (unsigned long)w[0].ev.data.u64);
-	int c2, s2;
-	pair(&c2, &s2);
-	w[0] = (struct waiter){.ep = ep};
-	pthread_create(&w[0].t, NULL, wait_in, &w[0]);
-	nap(50);
-	R(ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN, 78));
-	nap(50);
-	put(c2, "x", 1);
-	pthread_join(w[0].t, NULL);
-	out("%d %lu", w[0].n, (unsigned long)w[0].ev.data.u64);
-}
-
-struct tags {
-	int ep, end;
-	unsigned long told, wrong;
-};
-
-static void *count_wrong(void *p)
-{
-	struct tags *w = p;
-	struct epoll_event ev[4];
-	while (!__atomic_load_n(&w->end, __ATOMIC_ACQUIRE)) {
-		int n = epoll_wait(w->ep, ev, 4, 100);
-		for (int i = 0; i < n; i++) {
-			w->wrong += ev[i].data.u64 != 4711 && ev[i].data.u64 != 5;
-			__atomic_add_fetch(&w->told, 1, __ATOMIC_RELEASE);
-		}
-	}
-	return NULL;
-}
-
-// What is ready when it joins a set is told to a thread that sleeps there at once, with the data
-// that it was added with, and only that: Apache's listener and its workers.
-static void epoll_join_ready(void)
-{
-	int c, s, kick = eventfd(0, EFD_NONBLOCK);
-	struct tags w = {.ep = ep_new()};
-	pthread_t t;
-	pair_cold(&c, &s);
-	pthread_create(&t, NULL, count_wrong, &w);
-	for (int i = 0; i < 2000; i++) {
-		unsigned long before = __atomic_load_n(&w.told, __ATOMIC_ACQUIRE);
-		ep_set(w.ep, EPOLL_CTL_ADD, s, EPOLLOUT | EPOLLONESHOT, 4711);
-		for (int j = 0; j < LONG && __atomic_load_n(&w.told, __ATOMIC_ACQUIRE) == before; j++)
-			j < 1000 ? sched_yield() : nap(1);
-		ep_set(w.ep, EPOLL_CTL_DEL, s, 0, 0);
-	}
-	__atomic_store_n(&w.end, 1, __ATOMIC_RELEASE);
-	ep_set(w.ep, EPOLL_CTL_ADD, kick, EPOLLOUT, 5);
-	pthread_join(t, NULL);
-	out("all told %d, with other data %lu", w.told >= 2000, w.wrong);
 }
 
 static void epoll_fair(void)
@@ -445,52 +323,10 @@ static void epoll_daemon(void)
 	R(read(p[0], buf, 1));
 }
 
-enum { TURNS = 20000 };
-
-struct strays {
-	int ep, stop, wrong;
-};
-
-// Waits until it is stopped, and counts the events whose data is not the program's.
-static void *count_strays(void *arg)
-{
-	struct strays *w = arg;
-	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
-		struct epoll_event ev[4];
-		int n = epoll_wait(w->ep, ev, 4, 10);
-		for (int i = 0; i < n; i++)
-			w->wrong += ev[i].data.u64 != 7;
-	}
-	return NULL;
-}
-
-// One thread waits while another adds and deletes what is ready, as Apache's event MPM does: what is told is
-// what the program has asked for.
-static void epoll_turns(void)
-{
-	struct strays w = {ep_new(), 0, 0};
-	int c, s;
-	pthread_t t;
-	pair(&c, &s);
-	pthread_create(&t, NULL, count_strays, &w);
-	for (int i = 0; i < TURNS; i++) {
-		struct epoll_event ev = {.events = EPOLLOUT, .data.u64 = 7};
-		if (epoll_ctl(w.ep, EPOLL_CTL_ADD, s, &ev) != 0 || epoll_ctl(w.ep, EPOLL_CTL_DEL, s, NULL) != 0)
-			die("epoll_ctl");
-	}
-	__atomic_store_n(&w.stop, 1, __ATOMIC_RELEASE);
-	pthread_join(t, NULL);
-	out("%d wrong", w.wrong);
-}
-
 const struct probe set_probes[] = {
 	{"epoll-nested", epoll_nested, 0},
 	{"epoll-polled", epoll_polled, 0},
 	{"epoll-two", epoll_two, 0},
-	{"epoll-exclusive", epoll_exclusive, 0},
-	{"epoll-threads", epoll_threads, 0},
-	{"epoll-join-ready", epoll_join_ready, 1},
-	{"epoll-turns", epoll_turns, 0},
 	{"epoll-fair", epoll_fair, 0},
 	{"epoll-mixed", epoll_mixed, 0},
 	{"epoll-close", epoll_close, 0},

@@ -2,8 +2,9 @@
 
 #include <sys/prctl.h>
 
-/* Probes of several sleepers on one socket: threads and processes, each in a call or a set of its own. What comes is told to
- * every one of them, whoever hears of it first. The sleepers look and do not read, so in the kernel none can miss it. */
+/* Probes of several sleepers on one socket: threads and processes, each in a call or a set of its
+ * own. What comes is told to every one of them, whoever hears of it first. The sleepers look and do
+ * not read, so in the kernel none can miss it. */
 
 enum { SLEEPERS = 4, ROUNDS = 24, SLEEPS = 20 };
 
@@ -94,8 +95,8 @@ static void await(struct sleeper *w, const char *who, int round)
 		out("%s: %c was told %c in round %d", who, w->kind, b, round);
 }
 
-/* All that kinds says sleep on one socket, for a byte in each round; the first of them not any more from round first_stops on,
- * unless that is 0. */
+/* All that kinds says sleep on one socket, for a byte in each round; the first of them not any more
+ * from round first_stops on, unless that is 0. */
 static void share(const char *kinds, int first_stops)
 {
 	struct sleeper w[SLEEPERS];
@@ -161,7 +162,8 @@ static void moved(void)
 	still_direct(c, s);
 }
 
-/* As a proxy's threads take over idle connections: it is in the new set before it is out of the old one. */
+/* As a proxy's threads take over idle connections: it is in the new set before it is out of the old
+ * one. */
 static void taken_over(void)
 {
 	struct sleeper w[2];

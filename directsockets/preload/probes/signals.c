@@ -1,7 +1,7 @@
 #include "storm.h"
 
-/* Probes of calls in signal handlers that interrupt calls on the same connection, and of what the program is told of its
- * handlers. */
+/* Probes of calls in signal handlers that interrupt calls on the same connection, and of what the
+ * program is told of its handlers. */
 
 /* ---- bytes ---------------------------------------------------------------- */
 

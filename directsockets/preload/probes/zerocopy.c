@@ -2,8 +2,8 @@
 
 #include <linux/errqueue.h>
 
-/* Probes of MSG_ZEROCOPY. When completions are told, and in how many pieces, is the kernel's to choose: what counts is
- * which numbers are told, once each, and how. */
+/* Probes of MSG_ZEROCOPY. When completions are told, and in how many pieces, is the kernel's to
+ * choose: what counts is which numbers are told, once each, and how. */
 
 static char buf[65536], got[65536];
 

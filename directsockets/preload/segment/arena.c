@@ -18,8 +18,8 @@ enum { FREE, USED, LOST };
 static struct arena *arenas;
 static struct ds_lock arenas_lock;
 
-/* With arenas_lock. Looks for places that the others have let go of, and for arenas of which nothing
- * but what was lost is left. */
+/* With arenas_lock. Looks for places that the others have let go of, and for arenas of which
+ * nothing but what was lost is left. */
 static void sweep(void)
 {
 	for (struct arena **at = &arenas, *a; (a = *at);) {

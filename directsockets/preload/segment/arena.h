@@ -1,10 +1,10 @@
-/* What the processes that share a connection after fork keep of it together.
+/* The state of a connection that the processes have in common which share it after fork.
  *
- * It lies in MAP_SHARED | MAP_ANONYMOUS memory: fork shares it, the peer cannot
- * reach it. A process takes new places only from arenas that it made itself; a
- * place is free when nobody refers to it any more. A process that is killed
- * leaves its references behind: what it shared is then not used again, and an
- * arena that has nothing else is unmapped.
+ * It is in MAP_SHARED | MAP_ANONYMOUS memory: fork shares it, and the peer cannot
+ * reach it. A process allocates places only in arenas that it made itself; a place
+ * is free when no process refers to it. A process that is killed leaves its
+ * references behind: what it shared is not reused, and an arena with nothing else
+ * is unmapped.
  */
 #ifndef DS_ARENA_H
 #define DS_ARENA_H
@@ -15,8 +15,8 @@
 enum {
 	TX_SHADOW,  /* may be promoted */
 	TX_DIRECT,
-	TX_ENDED,   /* SHUTDOWN was sent, and stands */
-	TX_ROLLING, /* the receiver is frozen: what it left is being written to the shadow */
+	TX_ENDED,   /* SHUTDOWN was sent, and is final */
+	TX_ROLLING, /* the receiver is frozen: its unread bytes are being written to the shadow */
 	TX_BACK,    /* on the shadow, for good */
 	TX_BROKEN,
 
@@ -31,14 +31,14 @@ enum {
 
 struct ds_shared {
 	uint32_t refs;  /* processes that have it open; 0: free */
-	uint32_t users; /* calls that are, or sleep, in the kernel on the shadow alone */
-	uint32_t gate;  /* someone waits for users to go: new ones stay out */
-	uint32_t leader;    /* thread that has the bell, while it sleeps */
-	uint32_t generation; /* counts up when a leader wakes: what followers sleep on */
+	uint32_t users; /* system calls under way on the shadow alone */
+	uint32_t gate;  /* a thread waits for users to become 0: new ones stay out */
+	uint32_t leader;     /* the sleeping thread that has the bell */
+	uint32_t generation; /* incremented when a leader wakes; followers sleep on it */
 	uint32_t followers;
 	uint32_t cpu;
-	/* MSG_ZEROCOPY (conn/zerocopy.c): number of the next send; below zc_told all were told. zc_own: from there on they
-	 * are completed here, before by the kernel. */
+	/* MSG_ZEROCOPY (conn/zerocopy.c): the number of the next send; those below zc_told are
+	 * reported. From zc_own on the library completes them, before that the kernel does. */
 	uint32_t zc_next, zc_told, zc_own;
 	struct ds_attention attention;
 
@@ -56,10 +56,10 @@ struct ds_shared {
 
 /* A zeroed place with one reference; NULL: no memory. */
 struct ds_shared *ds_arena_get(void) DS_HIDDEN;
-/* One reference more; one less: true if it was the last. */
+/* Adds a reference; drops one: true if it was the last. */
 void ds_arena_ref(struct ds_shared *s) DS_HIDDEN;
 bool ds_arena_unref(struct ds_shared *s) DS_HIDDEN;
-/* In the child of a fork: the arenas of the parent are the parent's. */
+/* In the child of a fork: it allocates nothing in its parent's arenas. */
 void ds_arena_child(void) DS_HIDDEN;
 
 #endif

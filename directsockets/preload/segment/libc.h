@@ -1,5 +1,5 @@
-/* What C libraries differ in: musl has no macros for glibc's calls of late years, other types of
- * arguments, and macros of the names with 64, which off_t makes the plain ones here. */
+/* Differences between C libraries: musl lacks macros for glibc's recent calls, has other argument
+ * types, and defines the names with 64 as macros for the plain ones. */
 #ifndef DS_LIBC_H
 #define DS_LIBC_H
 
@@ -29,7 +29,8 @@ typedef unsigned ds_mmflags;
 #undef pwritev64
 #undef sendfile64
 
-/* Not in its headers, or not in those of all versions; the first two may not be in it either (real.c). */
+/* Not in its headers, or not in those of all versions; the first two may not be in it either
+ * (real.c). */
 struct epoll_event;
 ssize_t preadv2(int, const struct iovec *, int, off_t, int);
 ssize_t pwritev2(int, const struct iovec *, int, off_t, int);

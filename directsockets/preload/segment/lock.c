@@ -45,7 +45,8 @@ static bool claim(struct ds_lock *l, uint32_t seen, bool waited)
 	return true;
 }
 
-/* Sleeps until l may be free, out of the critical section. True: it is not, and its holder lives no more. */
+/* Sleeps until l may be free, out of the critical section. True: it is not, and its holder lives no
+ * more. */
 static bool sleep_for(struct ds_lock *l, uint32_t w)
 {
 	static const struct timespec patience = {0, PATIENCE};

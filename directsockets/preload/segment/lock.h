@@ -1,19 +1,20 @@
 /* The library's one kind of lock.
  *
- * It is a word that names the thread that holds it, also across processes that share it after fork. To hold it is a critical
- * section (thread.h): signals wait, so no handler of the program runs in between, and no jump leaves it. For all that
- * cannot wait there is an answer:
+ * A word that names the thread that holds it, also across processes that share it after fork.
+ * Holding it is a critical section (thread.h): signals are deferred, so no handler of the program
+ * runs meanwhile and no jump leaves it. What cannot be deferred:
  *
- *   the holder died                  the next one finds out after 100 ms, takes it, and is told: DS_INHERITED
- *   a jump left the holder           (out of the handler of a fault) the jump gives it up; the next one is told, too
- *   this thread itself holds it      (a handler of a fault, or one that the library does not know of): DS_NESTED, not
- *                                    taken, at once
- *   another one has it, and this     as it may wait for what this thread holds: DS_NESTED
- *   thread is in a handler that
+ *   the holder died                 the next thread finds out after 100 ms and gets DS_INHERITED
+ *   a jump left the holder          (out of a fault's handler) the jump releases it; the next thread
+ *                                   gets DS_INHERITED
+ *   this thread holds it already    (in a fault's handler, or one unknown to the library) DS_NESTED,
+ *                                   at once: not taken
+ *   another thread holds it, and    DS_NESTED: the other may wait for what this thread holds
+ *   this one is in a handler that
  *   interrupted a critical section
  *
- * Nobody sleeps with a lock held but for a moment, in calls that do not block. To hold several: the order is in
- * conn/inner.h and fd/epoll.h.
+ * A thread that holds a lock makes no call that blocks. Locks nest in the order that conn/inner.h
+ * and fd/epoll.h give.
  */
 #ifndef DS_LOCK_H
 #define DS_LOCK_H
@@ -32,15 +33,15 @@ enum { DS_GIVEN_UP = 1 << 30 };
 
 enum { DS_TAKEN, DS_INHERITED, DS_NESTED };
 
-/* ---- of what processes share ----------------------------------------------------------- */
+/* ---- locks in memory that processes share ------------------------------------------------ */
 
-/* The rest of ds_lock: begins as there, in the critical section. */
+/* The slow half of ds_lock, inside its critical section. */
 int ds_lock_slow(struct ds_lock *l) DS_HIDDEN;
-/* Wakes one who waits for l. */
+/* Wakes one thread that waits for l. */
 void ds_lock_wake(struct ds_lock *l) DS_HIDDEN;
 
-/* Takes l. alone: nobody else can want it (one thread, one process). DS_TAKEN; DS_INHERITED: taken, but who held it
- * may have left something half done; DS_NESTED: not taken. */
+/* Takes l. alone: nobody else can want it (one thread, one process). DS_TAKEN; DS_INHERITED: taken,
+ * but its last holder may have left something half done; DS_NESTED: not taken. */
 static inline int ds_lock(struct ds_lock *l, bool alone)
 {
 	uint32_t me = ds_tid(), none = 0;
@@ -58,7 +59,7 @@ static inline int ds_lock(struct ds_lock *l, bool alone)
 	return DS_TAKEN;
 }
 
-/* Gives l back, which this thread has taken, alone as it said then. */
+/* Releases l; alone as when it was taken. */
 static inline void ds_unlock(struct ds_lock *l, bool alone)
 {
 	if (alone)
@@ -68,23 +69,23 @@ static inline void ds_unlock(struct ds_lock *l, bool alone)
 	ds_critical_end();
 }
 
-/* A jump has left a call of this thread that may have held l: if it did, the next one takes it. */
+/* A jump has left a call of this thread that may have held l: releases it if so. */
 void ds_lock_jumped(struct ds_lock *l) DS_HIDDEN;
 
-/* ---- of what is the process's own ------------------------------------------------------ */
+/* ---- locks of one process ---------------------------------------------------------------- */
 
-/* As ds_lock; a jump gives it up by itself. */
+/* As ds_lock; a jump releases it by itself. */
 int ds_own_lock(struct ds_lock *l) DS_HIDDEN;
 /* As ds_own_lock, but DS_NESTED also if another thread has it. */
 int ds_own_try(struct ds_lock *l) DS_HIDDEN;
-/* As ds_own_lock, or takes it once more: the caller may be called by who holds it. A fault's handler is let in rather
- * than refused, and waits for other threads: DS_TAKEN or DS_INHERITED. */
+/* As ds_own_lock, but may be taken again by the thread that holds it. A fault's handler is let in,
+ * and waits for other threads: DS_TAKEN or DS_INHERITED. */
 static inline int ds_own_again(struct ds_lock *l);
 static inline void ds_own_unlock(struct ds_lock *l);
 
-/* The rest of ds_own_again and ds_own_unlock. */
+/* The slow half of ds_own_again. */
 int ds_own_again_slow(struct ds_lock *l) DS_HIDDEN;
-/* What a jump does that leaves who holds an own lock: struct ds_lock *. */
+/* What a jump calls when it leaves the holder of such a lock, a struct ds_lock *. */
 void ds_own_jumped(void *lock) DS_HIDDEN;
 
 static inline int ds_own_again(struct ds_lock *l)
@@ -111,7 +112,8 @@ static inline void ds_own_unlock(struct ds_lock *l)
 	ds_unlock(l, false);
 }
 
-/* As futex(2), of words that processes share: 0, or -1 and errno. Wakes n; errno stays. */
+/* As futex(2), on words that processes share: 0, or -1 and errno. ds_futex_wake wakes n and keeps
+ * errno. */
 long ds_futex_wait(uint32_t *p, uint32_t value, const struct timespec *timeout) DS_HIDDEN;
 void ds_futex_wake(uint32_t *p, int n) DS_HIDDEN;
 

@@ -29,8 +29,9 @@ static void remember(uintptr_t page, bool write)
 	SET(&set[0], word);
 }
 
-/* Has the kernel touch a word of the page that begins at a (not the first one: NULL is no set), by calls that do nothing else: it copies a set of signals
- * before it finds that it shall do nothing with it, and adds 0 to a word for a futex that nobody waits for. */
+/* Has the kernel touch a word of the page that begins at a (not the first one: NULL is no set), by
+ * calls that do nothing else: it copies a set of signals before it finds that it shall do nothing
+ * with it, and adds 0 to a word for a futex that nobody waits for. */
 static bool touch(uintptr_t a, bool write)
 {
 	static uint32_t nobody;

@@ -1,12 +1,14 @@
-/* Is memory of the program there? The kernel answers a bad pointer by EFAULT, so this library has to, without a system
- * call for each message: pages that were found good are remembered, by number, for the whole process.
+/* Whether memory of the program is mapped. The kernel answers a bad pointer with EFAULT, so this
+ * library must too, without a system call for each message: pages found good are remembered, by
+ * number, for the whole process.
  *
  *   ds_touchable ── known page ─▶ true
  *        └─ else ds_touch_slow: madvise(MADV_POPULATE_x) for all at once ─▶ remembered, true
- *                └─ it says no: one word of each page is touched by the kernel for us ─▶ true, or false: EFAULT
+ *                └─ it fails: the kernel touches a word of each page for us ─▶ true, or false: EFAULT
  *
- * hooks/memory.c calls ds_memory_gone when the program takes pages away. What the C library unmaps inside (free of a
- * large block) is not seen: a use after free that the kernel would call EFAULT may still be a SIGSEGV.
+ * hooks/memory.c calls ds_memory_gone when the program unmaps pages. It does not see what the C
+ * library unmaps by itself (free of a large block): a use after free for which the kernel returns
+ * EFAULT may be a SIGSEGV here.
  */
 #ifndef DS_MEMORY_H
 #define DS_MEMORY_H
@@ -16,7 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The kernel's MAX_RW_COUNT: bytes that one call moves at most. Addresses of programs end at DS_USER_END. */
+/* The kernel's MAX_RW_COUNT: bytes that one call moves at most. Addresses of programs end at
+ * DS_USER_END. */
 #define DS_MAX_RW ((size_t)0x7ffff000)
 #if defined(__x86_64__)
 #define DS_USER_END ((size_t)0x7ffffffff000)
@@ -28,10 +31,10 @@ enum { DS_SIGSET = 8 }; /* bytes of a set of signals, to the kernel */
 
 enum { DS_PAGE_SHIFT = 12, DS_PAGE_SETS = 512 }; /* sets of two pages each */
 
-/* page << 2 | may be written << 1 | 1; 0: none. Relaxed atomics: each word stands for itself. */
+/* page << 2 | writable << 1 | 1; 0: none. Relaxed atomics: the words are independent. */
 extern uint64_t ds_pages[DS_PAGE_SETS][2] DS_HIDDEN;
 
-/* As ds_touchable, which calls it. Asks the kernel; keeps errno. */
+/* The slow half of ds_touchable: asks the kernel; keeps errno. */
 bool ds_touch_slow(uintptr_t a, uintptr_t last, bool write) DS_HIDDEN;
 
 /* The n bytes at p have been unmapped, or lost a right. */
@@ -45,7 +48,8 @@ static inline bool ds_page_known(uintptr_t page, bool write)
 	return (__atomic_load_n(&set[0], __ATOMIC_RELAXED) | most) == want || (__atomic_load_n(&set[1], __ATOMIC_RELAXED) | most) == want;
 }
 
-/* May the n bytes at p be read, or (write) read and written? Any thread, no lock; keeps errno. */
+/* True if the n bytes at p can be read or, with write, read and written. Any thread, no lock; keeps
+ * errno. */
 static inline bool ds_touchable(const void *p, size_t n, bool write)
 {
 	uintptr_t a = (uintptr_t)p, page = a >> DS_PAGE_SHIFT, last = a + n - 1;

@@ -152,10 +152,12 @@ void ds_real_init(void) DS_HIDDEN;
 #define REAL(name) \
 	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, ds_real.name)
 
-/* syscall() is interposed too (hooks/syscall.c): what is said so in this library is the kernel's. */
+/* syscall() is interposed too (hooks/syscall.c): what is said so in this library is the
+ * kernel's. */
 #define syscall(...) REAL(syscall)(__VA_ARGS__)
 
-/* System calls that have no business with the program: neither interposed nor cancellation points. */
+/* System calls that have no business with the program: neither interposed nor cancellation
+ * points. */
 #define ds_syscall REAL(syscall)
 
 #endif

@@ -93,8 +93,8 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 	return 0;
 }
 
-/* Whether the kernel gives out no more memory than there is (vm.overcommit_memory = 2): then a page of a memfd that
- * is not there when it is first touched is a SIGBUS. */
+/* Whether the kernel gives out no more memory than there is (vm.overcommit_memory = 2): then a page
+ * of a memfd that is not there when it is first touched is a SIGBUS. */
 static bool strict(void)
 {
 	static int known; /* 1 no, 2 yes */
@@ -137,7 +137,8 @@ int ds_truncate(int fd, size_t size)
 {
 	struct rlimit r;
 
-	/* Beyond the limit for files, of which this is one to the kernel, it would kill the program: SIGXFSZ. */
+	/* Beyond the limit for files, of which this is one to the kernel, it would kill the
+	 * program: SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur < size) {
 		errno = EFBIG;
 		return -1;
@@ -210,7 +211,8 @@ bool ds_expedite(void)
 	return ds_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
-/* Orders what was sent before the look at who sleeps: a fence of the compiler if the sleeper pays (SPEC 4.5). */
+/* Orders what was sent before the look at who sleeps: a fence of the compiler if the sleeper pays
+ * (SPEC 4.5). */
 static inline void waker_barrier(const struct ds_seg *g)
 {
 	if (g->expedited && (GET(&g->peer->flags) & DS_EXPEDITED))

@@ -6,10 +6,10 @@
  * share and the peer cannot write. One caller at a time per direction.
  *
  * Whatever the peer can write is read once into private memory and checked;
- * DS_BREACH is the end of the connection. What is only read is const volatile, so
- * that a load in the source is one load: the compiler neither repeats nor splits it,
- * and refuses code that loses the qualifier (-Werror). Words go through GET and
- * ACQUIRE, bytes through ds_copy_in.
+ * DS_BREACH ends the connection. What is only read is const volatile, so that a
+ * load in the source is one load: the compiler neither repeats nor splits it, and
+ * rejects code that drops the qualifier (-Werror). Words are read by GET and
+ * ACQUIRE, bytes by ds_copy_in.
  */
 #ifndef DS_SEGMENT_H
 #define DS_SEGMENT_H
@@ -33,7 +33,7 @@ enum {
 	DS_MAX_RING = 1 << 30,
 	DS_MAX_RMA = 8 << 20, /* bytes that one RMA_INFO announces */
 	DS_RMA_INFO = 28,     /* bytes of its payload */
-	DS_SENT = 14,	      /* clients' ports of which a control block tells (SPEC 2.5) */
+	DS_SENT = 14,	      /* ports of the client that a control block describes (SPEC 2.5) */
 };
 
 /* Tags of messages (SPEC 3). */
@@ -53,7 +53,7 @@ enum {
 	DS_DEMOTED = -3, /* this direction continues on the shadow */
 	DS_STOPPED = -4, /* the receiver is frozen (roll back) or has closed (SPEC 5.7) */
 	DS_BREACH = -5,  /* the peer broke the rules */
-	DS_FAULT = -6,   /* the program's memory is not there: EFAULT */
+	DS_FAULT = -6,   /* the program's memory is not mapped: EFAULT */
 };
 
 /* Counters of a connection in the order of SPEC 6.3. */
@@ -107,7 +107,7 @@ struct ds_seg {
 	uint8_t *mem;
 	size_t size;
 	uint64_t ring;
-	uint64_t window; /* of its bytes, how many this side has under way at most */
+	uint64_t window; /* how many of its bytes this side has under way at most */
 	uint32_t slots;
 	unsigned shift; /* log2 of slots */
 	int side;       /* 0 client, 1 server */
@@ -146,7 +146,7 @@ struct ds_rx {
 	} pos[2];
 	uint32_t cur;
 	uint64_t consumed, freed; /* as last given back */
-	int next; /* what the last ds_rx_recv found behind what it took, if that did not fill c: as it returns that */
+	int next; /* what the last ds_rx_recv found after the bytes it took, if they did not fill c: a result of it */
 };
 
 /* The attention word of this end, and the last arming of the peer that was rung for. */
@@ -197,64 +197,70 @@ uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
-/* Says of what class, 0 to 63, what this side sends is. */
+/* Says the class, 0 to 63, of what this side sends. */
 void ds_seg_class(struct ds_seg *seg, unsigned class) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */
 uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
 void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
-/* Says what this side, a client, has sent on TCP, and how often it has rung bells (SPEC 2.5), before a message. The caller
- * sends alone. */
+/* Says, before a message, what this side, a client, has sent on TCP, and how often it has rung
+ * bells (SPEC 2.5). Only the sender calls it. */
 void ds_seg_sent(struct ds_seg *seg, const uint64_t sent[DS_SENT], uint64_t rings) DS_HIDDEN;
-/* What the peer says: the word of a port, 0 if there is none; a number that changes when it rings bells. */
+/* What the peer says: the word of a port (0: none), and a number that changes when it rings
+ * bells. */
 uint64_t ds_seg_peer_sent(const struct ds_seg *seg, uint16_t port) DS_HIDDEN;
 uint64_t ds_seg_peer_rings(const struct ds_seg *seg) DS_HIDDEN;
-/* Bells that this process has rung. */
+/* How often this process has rung bells. */
 extern uint32_t ds_rings DS_HIDDEN;
 
 /* Sending. */
 int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;
-/* As much of c as has room and can be read; the number of bytes, or DS_AGAIN, DS_STOPPED, DS_BREACH, DS_FAULT. */
+/* Sends as much of c as fits and can be read; the number of bytes, or DS_AGAIN, DS_STOPPED,
+ * DS_BREACH, DS_FAULT. */
 ssize_t ds_tx_send(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
-/* The same in VELO messages, for a sender that is about to sleep as the ring has no room (thesis 5.5.3.2, SPEC 4.1);
- * DS_AGAIN too if it is not the ring that lacks. */
+/* The same in VELO messages, for a sender about to sleep because the ring is full (thesis 5.5.3.2,
+ * SPEC 4.1); DS_AGAIN also if the ring is not what is full. */
 ssize_t ds_tx_fill(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
-/* SHUTDOWN or DEMOTE: 0: it stands; DS_STOPPED: roll back first; DS_AGAIN: no room (none was reserved); DS_BREACH. */
+/* Sends SHUTDOWN or DEMOTE. 0: it is final; DS_STOPPED: roll back first; DS_AGAIN: no room (none
+ * was reserved); DS_BREACH. */
 int ds_tx_end(struct ds_seg *, struct ds_tx *, struct ds_attention *, int tag) DS_HIDDEN;
-/* Is there room worth waking a sender for? 1, 0, DS_STOPPED, DS_BREACH. */
+/* 1: there is enough room to wake a sender; 0: there is not; DS_STOPPED, DS_BREACH. */
 int ds_tx_room(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
-/* Bytes sent that the peer has not consumed; about right. */
+/* About how many bytes were sent that the peer has not consumed. */
 uint64_t ds_tx_queued(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
-/* Rolling back (SPEC 5.5). Begin says ROLLED, and where in the queue what the peer did not consume begins: 0 or
- * DS_BREACH. Then every byte from there on is lent to out, in order; out returns how many it took, or -1. 0: all; DS_AGAIN:
- * not all, go on later from *slot and *off; DS_BREACH. *ended is set if the direction had been shut down. */
+/* Rolling back (SPEC 5.5). ds_tx_roll_begin says ROLLED and finds where in the queue the unconsumed
+ * bytes begin: 0 or DS_BREACH. ds_tx_roll then passes every byte from there on to out, in order;
+ * out returns how many it took, or -1. 0: all; DS_AGAIN: not all, continue later at *slot and *off;
+ * DS_BREACH. Sets *ended if the direction was shut down. */
 int ds_tx_roll_begin(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t *slot, uint64_t *off) DS_HIDDEN;
 int ds_tx_roll(struct ds_seg *, struct ds_tx *, uint64_t *slot, uint64_t *off,
 	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended) DS_HIDDEN;
-/* After a holder of this direction's lock has died: completes or forgets what it was at. */
+/* After a holder of this direction's lock has died: completes or discards what it was doing. */
 void ds_tx_recover(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 
 /* Receiving. */
 /* PROMOTE has arrived: 1 and how many bytes the shadow carries before; 0: not yet; or DS_BREACH. */
 int ds_rx_promoted(struct ds_seg *, struct ds_rx *, uint64_t *carried) DS_HIDDEN;
-/* As much as there is and c takes: the number of bytes, or DS_AGAIN, DS_END, DS_DEMOTED (both: again and
- * again), DS_BREACH, DS_FAULT. peek leaves all in place, discard copies nothing. */
+/* Receives as much as there is and c takes: the number of bytes, or DS_AGAIN, DS_END, DS_DEMOTED
+ * (these two each time from then on), DS_BREACH, DS_FAULT. peek consumes nothing, discard copies
+ * nothing. */
 ssize_t ds_rx_recv(struct ds_seg *, struct ds_rx *, struct ds_attention *, struct ds_cursor *c, bool peek,
 		   bool discard) DS_HIDDEN;
-/* How many messages with data have arrived since the beginning, 56 bits; *seen: messages of any kind at the
- * last look. Any caller. */
+/* How many messages with data have arrived since the beginning, 56 bits; *seen: messages of any
+ * kind at the last look. Any caller. */
 uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
-/* When the first message was sent that is neither read nor among the first told ones of ds_rx_arrived's count, by ds_ticks:
- * the peer's word, not more; 0: it does not say. Any caller. */
+/* When the first message was sent that is unread and newer than told, a count of ds_rx_arrived, in
+ * ds_ticks. It is the peer's claim; 0: it makes none. Any caller. */
 uint64_t ds_rx_stamp(struct ds_seg *, struct ds_rx *, uint64_t told) DS_HIDDEN;
-/* Is SHUTDOWN the last message that has arrived? The peer's word, not more: for POLLRDHUP beside unread data. */
+/* True if the last message that has arrived is SHUTDOWN. It is the peer's claim: for POLLRDHUP
+ * beside unread data. */
 bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
-/* Does the queue hold SHUTDOWN or DEMOTE? */
+/* True if the queue holds SHUTDOWN or DEMOTE. */
 bool ds_rx_over(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
-/* Is there a message? For looking without being the direction's caller, as is the next one. */
+/* True if there is a message. Any caller may ask, as for the next one. */
 bool ds_rx_there(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
-/* May ds_rx_recv find something now? */
+/* True if ds_rx_recv may find something now. */
 bool ds_rx_hint(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
-/* Has the peer given anything back since it was last looked? */
+/* True if the peer has freed anything since the last look. */
 bool ds_tx_hint(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 /* Consumes the SHUTDOWN or DEMOTE that was found. */
 void ds_rx_finish(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
@@ -262,8 +268,9 @@ void ds_rx_finish(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HID
 int ds_rx_look(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* Bytes that can be read. */
 uint64_t ds_rx_readable(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
-/* Takes nothing more (SPEC 5.5). 1: frozen; 0: frozen, but the end of the direction is in the queue: who reads first is
- * to be decided; DS_AGAIN: not frozen, the queue ends the direction and is to be read. */
+/* Freezes the direction (SPEC 5.5). 1: frozen; 0: frozen, but the end of the direction is in the
+ * queue, and it must be decided who reads first; DS_AGAIN: not frozen, since the queue ends the
+ * direction: read it. */
 int ds_rx_freeze(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
 
 /* Sets and clears bits of this side's attention word. Setting ARM_x begins a new arming;

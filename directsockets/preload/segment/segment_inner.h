@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* A test builds this layer with DS_READ_HOOK, and is told of every read of memory that others write. */
+/* A test builds this layer with DS_READ_HOOK, and is told of every read of memory that others
+ * write. */
 #ifdef DS_READ_HOOK
 void ds_read_hook(const volatile void *p, size_t n);
 #define DS_LOAD(p, order) ({ __typeof__(*(p)) loaded_ = __atomic_load_n(p, order); ds_read_hook(p, sizeof *(p)); loaded_; })
@@ -25,8 +26,8 @@ void ds_read_hook(const volatile void *p, size_t n);
 #define GET32(s, off) GET((const volatile uint32_t *)(const volatile void *)((s)->payload + (off)))
 #define GET64(s, off) GET((const volatile uint64_t *)(const volatile void *)((s)->payload + (off)))
 
-/* Copies n bytes that the peer can write to private memory. Each is read once: the compiler cannot see that to is the
- * same as from, and so does not read from again. Any caller. */
+/* Copies n bytes that the peer can write to private memory. Each is read once: the compiler cannot
+ * see that to is the same as from, and so does not read from again. Any caller. */
 static inline void ds_copy_in(void *to, const volatile uint8_t *from, size_t n)
 {
 	memcpy(to, (const uint8_t *)from, n);
@@ -42,7 +43,8 @@ static inline const volatile struct ds_slot *sent_slot(struct ds_seg *g, uint64_
 static inline const volatile struct ds_slot *rx_slot(struct ds_seg *g, uint64_t count) { return &g->rxq[count & (g->slots - 1)]; }
 static inline uint32_t lap(const struct ds_seg *g, uint64_t count) { return (uint32_t)((count >> g->shift) + 1); }
 
-/* Where in a payload of len bytes, or behind it, its stamp lies (SPEC 2.4); beyond DS_STAMPED it lies in the ring of stamps. */
+/* Where in a payload of len bytes, or behind it, its stamp lies (SPEC 2.4); beyond DS_STAMPED it
+ * lies in the ring of stamps. */
 enum { DS_STAMPED = DS_VELO_MAX - 8 };
 static inline unsigned stamp_at(unsigned len) { return (len + 7) & ~7u; }
 

@@ -72,10 +72,12 @@ static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE
 /* A fault of the code that it interrupts, which cannot go on before it is handled. */
 static bool is_fault(int sig, const siginfo_t *info) { return sig < 64 && (faults >> sig & 1) && info->si_code > 0; }
 
-/* In the mask of a context bit sig-1 stands for sig. What cannot wait stays out of it: faults, and the C library's own two. */
+/* In the mask of a context bit sig-1 stands for sig. What cannot wait stays out of it: faults, and
+ * the C library's own two. */
 static const uint64_t all = ~(faults >> 1 | 3ull << 31);
 
-/* Keeps a signal that came in a critical section, and blocks all others. False: there is no place. */
+/* Keeps a signal that came in a critical section, and blocks all others. False: there is no
+ * place. */
 static bool defer(const siginfo_t *info, ucontext_t *u)
 {
 	uint64_t mask;
@@ -131,7 +133,8 @@ bool ds_interrupted(void)
 static bool ours(const struct sigaction *a);
 static void unveil(struct sigaction *a, uint64_t h);
 
-/* The program's handler of sig, and SIG_DFL in its place if it was to be used once. 0: another thread was faster. */
+/* The program's handler of sig, and SIG_DFL in its place if it was to be used once. 0: another
+ * thread was faster. */
 static uint64_t take_handler(int sig)
 {
 	uint64_t h = __atomic_load_n(&program[sig], __ATOMIC_ACQUIRE);
@@ -225,7 +228,8 @@ int ds_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 		rc = REAL(sigaction)(sig, act, old);
 	} else {
 		a = by_way(act, &h);
-		/* First the table: until the kernel knows, a signal goes to the new handler by the old rules. */
+		/* First the table: until the kernel knows, a signal goes to the new handler by the
+		 * old rules. */
 		__atomic_store_n(&program[sig], h, __ATOMIC_RELEASE);
 		rc = REAL(sigaction)(sig, &a, old);
 	}
@@ -289,7 +293,8 @@ void ds_jump(const char *to)
 		clean_up(i);
 		left = true;
 	}
-	/* The library itself never jumps: if there is a call, a handler that it does not know of leaves it. */
+	/* The library itself never jumps: if there is a call, a handler that it does not know of
+	 * leaves it. */
 	if (!left)
 		clean_up(t->level);
 	if (t->deferred && !t->critical)

@@ -1,23 +1,23 @@
-/* What a thread is in the middle of, and the signals that come in between.
+/* Critical sections of a thread, and the signals that arrive in them.
  *
- * A signal handler may call whatever POSIX lists as async-signal-safe, on the very connection that the call which it
- * interrupts is at, and it may leave that call for good by siglongjmp. To the kernel this is nothing special: a handler runs
- * when a system call is over. So here:
+ * A signal handler may call whatever POSIX lists as async-signal-safe, on the very connection whose
+ * call it has interrupted, and it may leave that call for good by siglongjmp. The kernel has no
+ * trouble with this: it runs handlers when a system call is over. So here:
  *
- *   critical section   what must be done as a whole: locks are held, a list is being changed. A signal that comes in it
- *                      is kept, and comes at its end:
+ *   critical section   what must be done as a whole: locks are held, a list is being changed. A
+ *                      signal that arrives in it is deferred to its end:
  *
  *      send ── begin ── lock ── copy ── unlock ── end ──▶
  *                                ▲                 ▲ the signal is queued to the thread again, the mask is as before:
  *                                │                   now the kernel runs the program's handler
  *                          signal: is noted, and all others are blocked
  *
- *   cleanup            what a call has taken and is to give back, though a jump leaves it: done by the jump.
- *   level              how many handlers of signals the thread is in.
+ *   cleanup            what a call has taken and must release even if a jump leaves it: the jump does.
+ *   level              how many signal handlers the thread is in.
  *
- * Sections are short, and never entered by who sleeps. What a section cannot defer are faults (SIGSEGV and its like,
- * from the kernel), and handlers that the library does not know of (raw rt_sigaction): these find locks taken by
- * their own thread, and are refused (lock.h).
+ * Sections are short, and no thread sleeps in one. A section cannot defer faults (SIGSEGV and its
+ * like, from the kernel), nor handlers unknown to the library (raw rt_sigaction): these may find a
+ * lock held by their own thread, and do not get it (lock.h).
  */
 #ifndef DS_THREAD_H
 #define DS_THREAD_H
@@ -26,13 +26,13 @@
 
 #include <stdint.h>
 
-enum { DS_CLEANUPS = 24 }; /* of a thread; what comes in addition is not cleaned up after a jump */
+enum { DS_CLEANUPS = 24 }; /* of a thread; further ones are not run after a jump */
 
 struct ds_thread {
 	uint32_t tid;
-	int critical; /* sections that it is in */
+	int critical; /* depth of critical sections */
 	int deferred; /* signals that wait for the end of the outermost */
-	int level;    /* handlers that it is in */
+	int level;    /* depth of signal handlers */
 	unsigned handled; /* handlers that have returned; wraps */
 	int cleanups;
 	struct ds_cleanup {
@@ -44,21 +44,21 @@ struct ds_thread {
 
 extern __thread struct ds_thread ds_self __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
 
-/* This thread's number, from the kernel at the first call. No lock. */
+/* This thread's ID, from the kernel at the first call. No lock. */
 uint32_t ds_tid_ask(void) DS_HIDDEN;
 static inline uint32_t ds_tid(void) { return __builtin_expect(ds_self.tid != 0, 1) ? ds_self.tid : ds_tid_ask(); }
 
-/* In the child of a fork: it is another thread, and signals that wait are the parent's. */
+/* In the child of a fork: the thread ID is new, and deferred signals are the parent's. */
 void ds_tid_child(void) DS_HIDDEN;
 
-/* Does thread tid exist no more? Asks the kernel. */
+/* Asks the kernel whether thread tid has ended. */
 bool ds_tid_dead(uint32_t tid) DS_HIDDEN;
 
-/* True if this process has one thread only; false, too, where the C library does not tell (musl). */
+/* True if this process has only one thread; false also where the C library does not say (musl). */
 extern char __libc_single_threaded __attribute__((weak));
 static inline bool ds_one_thread(void) { return &__libc_single_threaded && __libc_single_threaded; }
 
-/* Gives the signals that came in a critical section to the kernel again. errno stays. */
+/* Sends this thread again the signals that were deferred. Keeps errno. */
 void ds_deferred(void) DS_HIDDEN;
 
 /* Begins and ends a critical section; they nest. */
@@ -77,7 +77,7 @@ static inline void ds_critical_end(void)
 		ds_deferred();
 }
 
-/* The same within one function, which is faster: leave takes what enter returned. */
+/* The same within one function, faster: leave takes what enter returned. */
 static inline int ds_critical_enter(void)
 {
 	int before = ds_self.critical;
@@ -96,15 +96,16 @@ static inline void ds_critical_leave(int before)
 		ds_deferred();
 }
 
-/* How many handlers have run in this thread: who has changed since it armed looks again instead of falling asleep,
- * since a handler may have heard the bell that it would wait for. Between that look and the kernel some instructions stay. */
+/* How many handlers have run in this thread. A sleeper that sees it change after arming looks again
+ * instead of sleeping, since the handler may have read the bell. A window of a few instructions
+ * before the system call remains. */
 static inline unsigned ds_handled(void) { return *(volatile unsigned *)&ds_self.handled; }
 
-/* Is the code that a handler of this thread has interrupted in a critical section? No lock. */
+/* True if this thread is in a handler that interrupted a critical section. No lock. */
 bool ds_interrupted(void) DS_HIDDEN;
 
-/* In a critical section: run(arg) is to be called if a jump leaves this call. Returns what ds_cleanup_pop takes;
- * -1: there was no place. */
+/* In a critical section: has run(arg) called if a jump leaves this call. Returns the argument for
+ * ds_cleanup_pop; -1: no room. */
 static inline int ds_cleanup_push(void (*run)(void *), void *arg)
 {
 	struct ds_thread *t = &ds_self;
@@ -118,15 +119,15 @@ static inline int ds_cleanup_push(void (*run)(void *), void *arg)
 	return n;
 }
 
-/* In a critical section: the caller has given it back; what was pushed after it is over, too. */
+/* In a critical section: removes the cleanup at slot, and all pushed after it. */
 static inline void ds_cleanup_pop(int slot)
 {
 	if (slot >= 0 && slot < ds_self.cleanups)
 		ds_self.cleanups = slot;
 }
 
-/* Adds n to a word that no other thread changes now, by one instruction: a signal handler finds it done or not done.
- * Returns the sum. */
+/* Adds n to a word that no other thread changes now, in one instruction, so that a signal handler
+ * sees it before or after. Returns the sum. */
 static inline uint32_t ds_add_here(uint32_t *p, uint32_t n)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
@@ -139,15 +140,17 @@ static inline uint32_t ds_add_here(uint32_t *p, uint32_t n)
 #endif
 }
 
-/* This thread is about to jump to a frame whose stack pointer is to; NULL: not known, but it leaves the innermost
- * handler. Calls that it leaves are cleaned up after. Outside of critical sections but for those that it leaves. */
+/* This thread is about to jump to a frame whose stack pointer is to (NULL: unknown, but out of the
+ * innermost handler): runs the cleanups of the calls that it leaves. Not in a critical section,
+ * except one that the jump leaves. */
 void ds_jump(const char *to) DS_HIDDEN;
 
-/* As sigaction(2), for the program: its handler comes by way of this library, which sigaction does not show. */
+/* As sigaction(2), for the program. The library's own handler calls the program's, which this
+ * hides. */
 int ds_sigaction(int sig, const struct sigaction *act, struct sigaction *old) DS_HIDDEN;
 
-/* The C library has set the handler of sig by a call of its own (signal and its like), which returned old: as
- * ds_sigaction afterwards. Returns what that call is to return. */
+/* After the C library has set the handler of sig itself (signal and its like), which returned old:
+ * has the effect of ds_sigaction. Returns what that call must return. */
 void (*ds_signal_was_set(int sig, void (*old)(int)))(int) DS_HIDDEN;
 
 #endif

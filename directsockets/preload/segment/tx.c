@@ -32,7 +32,8 @@ static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
 	return t->count - t->consumed + n <= g->slots;
 }
 
-/* Shows the next message, of tag and len, which was sent at a time of ds_ticks, to the peer. The caller sends alone. */
+/* Shows the next message, of tag and len, which was sent at a time of ds_ticks, to the peer. The
+ * caller sends alone. */
 static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len, uint64_t sent)
 {
 	struct ds_slot *s = tx_slot(g, t->count);
@@ -97,7 +98,8 @@ int ds_tx_promote(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uin
 	return 0;
 }
 
-/* Fetches the slot that will be written next: the peer has read it a lap ago and has it in its cache. */
+/* Fetches the slot that will be written next: the peer has read it a lap ago and has it in its
+ * cache. */
 static inline void own_soon(const struct ds_slot *s)
 {
 #if defined(__x86_64__)
@@ -109,7 +111,8 @@ static inline void own_soon(const struct ds_slot *s)
 #endif
 }
 
-/* Sends what the slots take. What travels in VELO messages only is there as a whole, or DS_FAULT. */
+/* Sends what the slots take. What travels in VELO messages only is there as a whole, or
+ * DS_FAULT. */
 static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
 	size_t sent = 0, known = 0; /* bytes that were looked at */
