@@ -55,7 +55,7 @@ func TestInterruptsAreReal(t *testing.T) {
 				}
 			}
 			got := 0
-			eventually(t, "all frames", func() bool { got += len(b.take()); return got == frames })
+			eventually(t, "all frames", func() bool { got += len(b.frames.Take()); return got == frames })
 			a.checkBuffers(t) // the last responder's notification was read
 			for _, n := range net.nodes {
 				s := n.Stats()

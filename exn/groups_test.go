@@ -72,8 +72,8 @@ func TestGroups(t *testing.T) {
 			expect := func(want ...int) {
 				t.Helper()
 				for i, n := range net.nodes {
-					eventually(t, "the frames", func() bool { return len(n.got) >= want[i] })
-					if got := len(n.take()); got != want[i] {
+					eventually(t, "the frames", func() bool { return n.frames.Len() >= want[i] })
+					if got := len(n.frames.Take()); got != want[i] {
 						t.Errorf("node %d got %d frames, want %d", n.id, got, want[i])
 					}
 				}
@@ -170,8 +170,8 @@ func TestGroupsChange(t *testing.T) {
 	wg.Wait()
 	a.checkBuffers(t)
 	for _, n := range net.nodes[1:] {
-		for _, f := range n.take() {
-			if string(f.frame) != string(frames[len(f.frame)-1000]) {
+		for _, f := range n.frames.Take() {
+			if string(f.Bytes) != string(frames[len(f.Bytes)-1000]) {
 				t.Fatalf("node %d got a frame that is mixed up", n.id)
 			}
 		}
@@ -209,9 +209,9 @@ func TestTap(t *testing.T) {
 		eventually(t, "the frames", func() bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return len(b.got) == len(sizes)
+			return b.frames.Len() == len(sizes)
 		})
-		b.take()
+		b.frames.Take()
 	}
 	send()
 	a.SetTap(nil)
@@ -254,7 +254,7 @@ func TestGate(t *testing.T) {
 		eventually(t, "the frames", func() bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return len(b.got) == n
+			return b.frames.Len() == n
 		})
 	}
 	got(1)
@@ -268,7 +268,7 @@ func TestGate(t *testing.T) {
 		t.Error(err)
 	}
 	got(3)
-	b.take()
+	b.frames.Take()
 }
 
 // What finds the members of a frame costs no allocation.

@@ -13,7 +13,6 @@ import (
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/link"
 	"exnet/fabric/link/mem"
-	"exnet/fabric/nic"
 	"exnet/foreign"
 )
 
@@ -32,33 +31,18 @@ type testNode struct {
 	ready chan struct{} // a token after OnReady
 	stop  func()        // ends Run
 
-	mu      sync.Mutex
-	got     []gotFrame                                               // guarded by mu
+	frames  fabrictest.Frames[exteth.Offload]
 	onFrame func(fabric.NodeID, exteth.Offload, foreign.Frame) error // instead of keeping frames; set before start
 }
 
-type gotFrame struct {
-	src   fabric.NodeID
-	off   exteth.Offload
-	frame []byte
-}
+type gotFrame = fabrictest.Frame[exteth.Offload]
 
 func (n *testNode) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
 	if n.onFrame != nil {
 		return n.onFrame(src, off, frame)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.got = append(n.got, gotFrame{src, off, frame.AppendTo(nil)})
+	n.frames.Keep(src, off, frame)
 	return nil
-}
-
-func (n *testNode) take() []gotFrame {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	got := n.got
-	n.got = nil
-	return got
 }
 
 // newNet makes a fabric of interfaces that do not run yet.
@@ -85,24 +69,14 @@ func startNet(tb testing.TB, nodes int, cfg Config) *testNet {
 func (net *testNet) add(cfg Config, wrap func(link.Port) link.Port) *testNode {
 	net.tb.Helper()
 	n := &testNode{id: fabric.NodeID(len(net.nodes) + 1), ready: make(chan struct{}, 1)}
-	card, err := nic.New(nic.Config{Node: n.id})
-	if err != nil {
-		net.tb.Fatal(err)
-	}
-	n.nic = card
-	if wrap != nil {
-		n.nic = &fabrictest.Wrapped{NIC: card, Wrap: wrap}
-	}
-	if err := net.fabric.Attach(n.nic); err != nil {
-		net.tb.Fatal(err)
-	}
-	cfg.NIC = card
+	cfg.NIC, n.nic = fabrictest.Join(net.tb, net.fabric, n.id, wrap)
 	cfg.OnReady = func() {
 		select {
 		case n.ready <- struct{}{}:
 		default:
 		}
 	}
+	var err error
 	if n.Interface, err = New(cfg); err != nil {
 		net.tb.Fatal(err)
 	}
@@ -110,7 +84,6 @@ func (net *testNet) add(cfg Config, wrap func(link.Port) link.Port) *testNode {
 	net.tb.Cleanup(func() {
 		n.down()
 		n.Close() // a test may have closed it
-		card.Close()
 	})
 	net.nodes = append(net.nodes, n)
 	return n

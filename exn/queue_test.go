@@ -41,8 +41,8 @@ func checkNumbers(tb testing.TB, got []gotFrame, src fabric.NodeID, n uint32) {
 		return
 	}
 	for i, g := range got {
-		if num, ok := number(g.frame); num != uint32(i) || !ok || g.src != src {
-			tb.Errorf("frame %d: number %d of node %d, contents right: %v", i, num, g.src, ok)
+		if num, ok := number(g.Bytes); num != uint32(i) || !ok || g.Src != src {
+			tb.Errorf("frame %d: number %d of node %d, contents right: %v", i, num, g.Src, ok)
 			return
 		}
 	}
@@ -77,7 +77,7 @@ func TestSlowPeer(t *testing.T) {
 				t.Error("stopped after OnReady")
 			}
 			a.checkBuffers(t)
-			checkNumbers(t, b.take(), a.id, sent)
+			checkNumbers(t, b.frames.Take(), a.id, sent)
 			if s := a.Stats(); s.TxStops != 1 || s.TxStalled+s.TxStalls != 0 {
 				t.Errorf("%d stops, %d stalls, %d dropped", s.TxStops, s.TxStalls, s.TxStalled)
 			}
@@ -107,7 +107,7 @@ func TestQueueFull(t *testing.T) {
 	}
 	b.start(t)
 	a.checkBuffers(t)
-	checkNumbers(t, b.take(), a.id, sent)
+	checkNumbers(t, b.frames.Take(), a.id, sent)
 }
 
 // A peer that takes nothing costs only its own traffic: it stops the interface
@@ -148,18 +148,18 @@ func testStalledPeer(t *testing.T) {
 			}
 		}
 		eventually(t, "the other peer's frames", func() bool { return c.Stats().Port.RxBytes == uint64(n*size) })
-		checkNumbers(t, c.take(), a.id, n)
+		checkNumbers(t, c.frames.Take(), a.id, n)
 		if got := a.Stats().TxStalled - s.TxStalled; got != n {
 			t.Errorf("%d dropped, want %d", got, n)
 		}
 		// It wakes up, gets what was sent before, and what is sent from now on.
 		b.start(t)
 		a.checkBuffers(t)
-		checkNumbers(t, b.take(), a.id, sent-uint32(cfg.Buffers/4-1))
+		checkNumbers(t, b.frames.Take(), a.id, sent-uint32(cfg.Buffers/4-1))
 		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 0, size)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "a frame after the stall", func() bool { return len(b.take()) == 1 })
+		eventually(t, "a frame after the stall", func() bool { return len(b.frames.Take()) == 1 })
 		a.checkBuffers(t)
 	}
 }
@@ -221,7 +221,7 @@ func testLossOfPeer(t *testing.T) {
 			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(3), 0, size)); err != nil {
 				t.Errorf("%s: to another peer: %v", how, err)
 			}
-			eventually(t, "the frame", func() bool { return len(c.take()) == 1 })
+			eventually(t, "the frame", func() bool { return len(c.frames.Take()) == 1 })
 			if size == 100 { // those of a rendezvous come back by a timeout
 				a.checkBuffers(t)
 			}
@@ -256,9 +256,9 @@ func TestGroupOrder(t *testing.T) {
 	var order []uint32
 	for _, n := range net.nodes[1:] {
 		eventually(t, "all group frames", func() bool { return n.Stats().Port.RxGroup == senders*each })
-		for i, g := range n.take() {
-			num, ok := number(g.frame)
-			if !ok || len(g.frame) != 5000 {
+		for i, g := range n.frames.Take() {
+			num, ok := number(g.Bytes)
+			if !ok || len(g.Bytes) != 5000 {
 				t.Fatalf("node %d: frame %d is mixed up", n.id, i)
 			}
 			if n == net.nodes[1] {
@@ -294,7 +294,7 @@ func testGroupStalledMember(t *testing.T) {
 	a.checkBuffers(t)
 	for _, n := range net.nodes[1:3] {
 		eventually(t, "the group frames", func() bool { return n.Stats().Port.RxGroup == frames })
-		checkNumbers(t, n.take(), a.id, frames)
+		checkNumbers(t, n.frames.Take(), a.id, frames)
 	}
 	s := a.Stats()
 	if s.TxStalls == 0 || s.TxStalls > 3 || s.NIC.VELO.MulticastSkipped == 0 {
@@ -302,11 +302,11 @@ func testGroupStalledMember(t *testing.T) {
 	}
 	deaf.start(t)
 	eventually(t, "its mailbox is empty", func() bool { return deaf.Stats().NIC.VELO.Received == 16 })
-	deaf.take()
+	deaf.frames.Take()
 	if err := a.TransmitCopy(exteth.Offload{}, a.frame(arp.Broadcast(), 0, 3000)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it takes part again", func() bool { return len(deaf.take()) == 1 })
+	eventually(t, "it takes part again", func() bool { return len(deaf.frames.Take()) == 1 })
 	a.checkBuffers(t)
 }
 

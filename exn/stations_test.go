@@ -100,9 +100,9 @@ func TestEthernet(t *testing.T) {
 	expect := func(who *testNode, src fabric.NodeID, num uint32) {
 		t.Helper()
 		var got []gotFrame
-		eventually(t, "a frame comes", func() bool { got = append(got, who.take()...); return len(got) > 0 })
-		if n, ok := number(got[0].frame); len(got) != 1 || got[0].src != src || n != num || !ok {
-			t.Errorf("node %d: %d frames, the first from %d: %d, want %d from %d", who.id, len(got), got[0].src, n, num, src)
+		eventually(t, "a frame comes", func() bool { got = append(got, who.frames.Take()...); return len(got) > 0 })
+		if n, ok := number(got[0].Bytes); len(got) != 1 || got[0].Src != src || n != num || !ok {
+			t.Errorf("node %d: %d frames, the first from %d: %d, want %d from %d", who.id, len(got), got[0].Src, n, num, src)
 		}
 	}
 	a.sendAs(t, guest(1), guest(2), 1) // nobody knows guest 2
@@ -138,7 +138,7 @@ func TestEthernetForged(t *testing.T) {
 		a.sendAs(t, src, b.MAC(), uint32(i))
 	}
 	eventually(t, "the frames are counted", func() bool { return b.Stats().RxForged == 5 })
-	if got := b.take(); len(got) != 0 {
+	if got := b.frames.Take(); len(got) != 0 {
 		t.Errorf("%d forged frames came through", len(got))
 	}
 	for s := range b.Stations() {
@@ -151,7 +151,7 @@ func TestEthernetGone(t *testing.T) {
 	net := startNet(t, 3, Config{Ethernet: true})
 	a, b, c := net.nodes[0], net.nodes[1], net.nodes[2]
 	b.sendAs(t, guest(2), a.MAC(), 1)
-	eventually(t, "the frame comes", func() bool { return len(a.take()) == 1 })
+	eventually(t, "the frame comes", func() bool { return len(a.frames.Take()) == 1 })
 	b.down()
 	if err := net.fabric.Detach(b.nic); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestEthernetGone(t *testing.T) {
 		t.Error("sent to a node that is gone")
 	}
 	a.sendAs(t, a.MAC(), guest(2), 3)
-	eventually(t, "the frame goes to all", func() bool { return len(c.take()) == 1 })
+	eventually(t, "the frame goes to all", func() bool { return len(c.frames.Take()) == 1 })
 }
 
 // A VLAN tag is no part of the packet that the MTU bounds.

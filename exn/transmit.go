@@ -29,11 +29,11 @@ func (i *Interface) Alloc() *exteth.TxBuffer { return i.port.Alloc() }
 // Free gives back a buffer unsent.
 func (i *Interface) Free(b *exteth.TxBuffer) { i.port.Free(b) }
 
-// Transmit sends the frame in b to the node of its destination MAC address, or
-// to a fabric group when that is a multicast address. It takes b. An error says
-// that the frame was dropped. A multicast frame that no other node is a member
-// for is dropped without an error: an Ethernet would not know. A frame that its peer has no credit for is queued,
-// as all group frames are; if it is dropped later, that is only counted.
+// Transmit sends the frame in b to the node of its destination MAC address, or to a fabric group
+// when that is a multicast address. It takes b. An error says that the frame was dropped. A
+// multicast frame that no other node is a member for is dropped without an error: an Ethernet would
+// not know. A frame that its peer has no credit for is queued, as all group frames are; if it is
+// dropped later, that is only counted.
 func (i *Interface) Transmit(b *exteth.TxBuffer) error {
 	err := i.Post(b)
 	i.port.Flush()

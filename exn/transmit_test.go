@@ -40,14 +40,14 @@ func TestTransmit(t *testing.T) {
 				clear(parts[3])
 				for _, n := range tt.to {
 					var got []gotFrame
-					eventually(t, "a frame", func() bool { got = n.take(); return len(got) > 0 })
-					if len(got) != 1 || got[0].src != a.id || !bytes.Equal(got[0].frame, want) {
+					eventually(t, "a frame", func() bool { got = n.frames.Take(); return len(got) > 0 })
+					if len(got) != 1 || got[0].Src != a.id || !bytes.Equal(got[0].Bytes, want) {
 						t.Errorf("%d bytes: node %d got %d frames, not the one sent", size, n.id, len(got))
 					}
 				}
 			}
 			for _, n := range net.nodes {
-				if got := n.take(); len(got) != 0 {
+				if got := n.frames.Take(); len(got) != 0 {
 					t.Errorf("node %d got %d frames too many", n.id, len(got))
 				}
 			}
@@ -96,7 +96,7 @@ func TestTransmitRefused(t *testing.T) {
 	if err := a.TransmitCopy(long, want); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.take(); len(got) != 1 || got[0].off != long || !bytes.Equal(got[0].frame, want) {
+	if got := b.frames.Take(); len(got) != 1 || got[0].Off != long || !bytes.Equal(got[0].Bytes, want) {
 		t.Errorf("%d frames, not the segments", len(got))
 	}
 	a.checkBuffers(t)

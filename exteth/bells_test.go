@@ -44,14 +44,14 @@ func TestPost(t *testing.T) {
 	if *toB != 1 || *toC != 1 {
 		t.Errorf("%d and %d interrupts after Flush, want one each", *toB, *toC)
 	}
-	if nb, nc := len(b.take()), len(c.take()); nb != 6 || nc != 3 {
+	if nb, nc := len(b.frames.Take()), len(c.frames.Take()); nb != 6 || nc != 3 {
 		t.Errorf("%d and %d frames, want 6 and 3", nb, nc)
 	}
 	a.Flush()
 	if err := a.Send(b.id, a.buf(t, 100)); err != nil {
 		t.Fatal(err)
 	}
-	if *toB != 2 || *toC != 1 || len(b.take()) != 1 {
+	if *toB != 2 || *toC != 1 || len(b.frames.Take()) != 1 {
 		t.Errorf("%d and %d interrupts after Send", *toB, *toC)
 	}
 	net.settle()
@@ -76,7 +76,7 @@ func TestPostWithoutCredit(t *testing.T) {
 		}
 	}
 	a.Flush()
-	if got := len(b.take()); got != 100 {
+	if got := len(b.frames.Take()); got != 100 {
 		t.Errorf("%d frames, want 100", got)
 	}
 	net.checkIdle()

@@ -59,7 +59,7 @@ func TestCredits(t *testing.T) {
 				t.Fatal(err)
 			}
 			net.settle()
-			checkFrames(t, b.take(), a.id, want...)
+			checkFrames(t, b.frames.Take(), a.id, want...)
 			if s := b.Stats(); s.RxIncomplete+s.RxOrphan != 0 {
 				t.Errorf("%d incomplete, %d orphans", s.RxIncomplete, s.RxOrphan)
 			}
@@ -80,7 +80,7 @@ func TestMoreMessagesThanCredits(t *testing.T) {
 			t.Fatalf("%d bytes: %v", size, err)
 		}
 		net.settle()
-		checkFrames(t, b.take(), a.id, want)
+		checkFrames(t, b.frames.Take(), a.id, want)
 	}
 	if s := a.Stats(); s.TxEager != 1 || s.TxRendezvous != 2 {
 		t.Errorf("%d eager, %d by rendezvous; want 1 and 2", s.TxEager, s.TxRendezvous)
@@ -119,8 +119,8 @@ func TestMailboxFull(t *testing.T) {
 	}
 	net.settle()
 	got := make(map[fabric.NodeID][]gotFrame)
-	for _, g := range rx.take() {
-		got[g.src] = append(got[g.src], g)
+	for _, g := range rx.frames.Take() {
+		got[g.Src] = append(got[g.Src], g)
 	}
 	var cut uint64
 	for _, n := range net.nodes[1:] {
@@ -180,7 +180,7 @@ func TestOnCreditSends(t *testing.T) {
 		t.Errorf("OnCredit was called %d times, want 3", called)
 	}
 	net.settle()
-	if got := len(b.take()); got != 3 {
+	if got := len(b.frames.Take()); got != 3 {
 		t.Errorf("%d frames, want 3", got)
 	}
 }
@@ -232,14 +232,14 @@ func TestLossOfNode(t *testing.T) {
 				}
 				for a.poll() || c.poll() {
 				}
-				checkFrames(t, c.take(), a.id, frame)
+				checkFrames(t, c.frames.Take(), a.id, frame)
 			}
 			if err := a.SendGroup(63, a.buf(t, 300), false); err != nil {
 				t.Errorf("to the group: %v", err)
 			}
 			for a.poll() || c.poll() {
 			}
-			if got := len(c.take()); got != 1 {
+			if got := len(c.frames.Take()); got != 1 {
 				t.Errorf("%d group frames, want 1", got)
 			}
 			if free := a.free(); free != a.cfg.Buffers {
@@ -277,14 +277,14 @@ func TestLossOfSender(t *testing.T) {
 	if err := net.fabric.Attach(a.nic); err != nil {
 		t.Fatal(err)
 	}
-	b.take()
+	b.frames.Take()
 	buf := a.buf(t, 3000)
 	want := bytes.Clone(buf.Frame())
 	if err := a.Send(b.id, buf); err != nil {
 		t.Fatal(err)
 	}
 	net.settle()
-	checkFrames(t, b.take(), a.id, want)
+	checkFrames(t, b.frames.Take(), a.id, want)
 	// The frame of the failed GET is still lent.
 	if free := a.free(); free != a.cfg.Buffers-1 {
 		t.Errorf("%d of %d buffers are free", free, a.cfg.Buffers)

@@ -37,7 +37,7 @@ func TestSizes(t *testing.T) {
 			t.Fatalf("%d bytes: %v", size, err)
 		}
 		net.settle()
-		checkFrames(t, b.take(), a.id, want)
+		checkFrames(t, b.frames.Take(), a.id, want)
 		if size <= DefaultEagerThreshold {
 			eager++
 		} else {
@@ -64,8 +64,8 @@ func TestSizes(t *testing.T) {
 				t.Fatalf("%d bytes: %v", size, err)
 			}
 		}
-		checkFrames(t, b.take(), a.id, want)
-		checkFrames(t, c.take(), a.id, want)
+		checkFrames(t, b.frames.Take(), a.id, want)
+		checkFrames(t, c.frames.Take(), a.id, want)
 	}
 	net.checkIdle()
 }
@@ -98,7 +98,7 @@ func TestEagerThreshold(t *testing.T) {
 					t.Fatal(err)
 				}
 				net.settle()
-				checkFrames(t, b.take(), a.id, want)
+				checkFrames(t, b.frames.Take(), a.id, want)
 				if got := a.Stats(); got.TxEager != 1 || got.TxRendezvous != uint64(i) {
 					t.Errorf("after %d bytes: %d eager, %d by rendezvous", size, got.TxEager, got.TxRendezvous)
 				}
@@ -128,8 +128,8 @@ func TestInterleavedSenders(t *testing.T) {
 		net.settle()
 	}
 	got := make(map[fabric.NodeID][][]byte)
-	for _, g := range rx.take() {
-		got[g.src] = append(got[g.src], g.frame)
+	for _, g := range rx.frames.Take() {
+		got[g.Src] = append(got[g.Src], g.Bytes)
 	}
 	for id := range want {
 		if len(got[id]) != len(want[id]) {

@@ -57,7 +57,7 @@ func TestGroupWithStalledMember(t *testing.T) {
 	}
 	for b.poll() {
 	}
-	if got := len(b.take()); got != 1 {
+	if got := len(b.frames.Take()); got != 1 {
 		t.Errorf("%d unicast frames, want 1", got)
 	}
 
@@ -67,8 +67,8 @@ func TestGroupWithStalledMember(t *testing.T) {
 	}
 	for b.poll() || c.poll() {
 	}
-	checkFrames(t, b.take(), a.id, want)
-	checkFrames(t, c.take(), a.id, want)
+	checkFrames(t, b.frames.Take(), a.id, want)
+	checkFrames(t, c.frames.Take(), a.id, want)
 	if s := a.Stats(); s.TxDeaf != 1 || s.TxGroup != 1 {
 		t.Errorf("%d members left out, %d frames sent; want 1 and 1", s.TxDeaf, s.TxGroup)
 	}
@@ -79,8 +79,8 @@ func TestGroupWithStalledMember(t *testing.T) {
 	}
 	for b.poll() || c.poll() {
 	}
-	checkFrames(t, b.take(), a.id, want)
-	checkFrames(t, c.take(), a.id, want)
+	checkFrames(t, b.frames.Take(), a.id, want)
+	checkFrames(t, c.frames.Take(), a.id, want)
 	skipped := a.Port.nic.Stats().VELO.MulticastSkipped
 	if messages := uint64(76 + 76 - 16); skipped != messages {
 		t.Errorf("the fabric left out %d messages, want %d", skipped, messages)
@@ -90,7 +90,7 @@ func TestGroupWithStalledMember(t *testing.T) {
 	// shows to be incomplete.
 	for deaf.poll() {
 	}
-	if got := deaf.take(); len(got) != 0 {
+	if got := deaf.frames.Take(); len(got) != 0 {
 		t.Errorf("it got %d frames", len(got))
 	}
 	buf, want = frame()
@@ -99,7 +99,7 @@ func TestGroupWithStalledMember(t *testing.T) {
 	}
 	net.settle()
 	for _, n := range []*testNode{b, c, deaf} {
-		checkFrames(t, n.take(), a.id, want)
+		checkFrames(t, n.frames.Take(), a.id, want)
 	}
 	if s := deaf.Stats(); s.RxIncomplete != 1 || s.RxOrphan != 0 {
 		t.Errorf("%d incomplete, %d orphans; want 1 and 0", s.RxIncomplete, s.RxOrphan)
@@ -127,8 +127,8 @@ func TestGroupMemberWakesInFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	net.settle()
-	checkFrames(t, b.take(), a.id, want)
-	checkFrames(t, deaf.take(), a.id)
+	checkFrames(t, b.frames.Take(), a.id, want)
+	checkFrames(t, deaf.frames.Take(), a.id)
 	if s := deaf.Stats(); s.RxOrphan != 0 || s.RxIncomplete != 0 {
 		t.Errorf("%d orphans, %d incomplete: it got something of the rest", s.RxOrphan, s.RxIncomplete)
 	}
@@ -138,8 +138,8 @@ func TestGroupMemberWakesInFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	net.settle()
-	checkFrames(t, b.take(), a.id, want)
-	checkFrames(t, deaf.take(), a.id, want)
+	checkFrames(t, b.frames.Take(), a.id, want)
+	checkFrames(t, deaf.frames.Take(), a.id, want)
 	if s := deaf.Stats(); s.RxIncomplete != 1 {
 		t.Errorf("%d incomplete, want 1", s.RxIncomplete)
 	}
@@ -175,16 +175,16 @@ func TestGroupMemberComesBackInFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	net.settle()
-	checkFrames(t, b.take(), a.id, want)
-	checkFrames(t, c.take(), a.id)
+	checkFrames(t, b.frames.Take(), a.id, want)
+	checkFrames(t, c.frames.Take(), a.id)
 	third := a.buf(t, 200)
 	want = bytes.Clone(third.Frame())
 	if err := sendGroup(t, a, third, false, b, c); err != nil {
 		t.Fatal(err)
 	}
 	net.settle()
-	checkFrames(t, b.take(), a.id, want)
-	checkFrames(t, c.take(), a.id, want)
+	checkFrames(t, b.frames.Take(), a.id, want)
+	checkFrames(t, c.frames.Take(), a.id, want)
 	net.checkIdle()
 }
 
@@ -203,13 +203,13 @@ func TestGroupFrameGivenUpUnsent(t *testing.T) {
 	}
 	a.Free(first)
 	net.settle()
-	b.take()
+	b.frames.Take()
 	want := bytes.Clone(next.Frame())
 	if err := a.SendGroup(63, next, false); err != nil {
 		t.Fatal(err)
 	}
 	net.settle()
-	checkFrames(t, b.take(), a.id, want)
+	checkFrames(t, b.frames.Take(), a.id, want)
 	net.checkIdle()
 }
 
@@ -229,7 +229,7 @@ func TestGroupFrameGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	net.settle()
-	checkFrames(t, b.take(), a.id, want)
+	checkFrames(t, b.frames.Take(), a.id, want)
 	if s := b.Stats(); s.RxIncomplete != 1 {
 		t.Errorf("%d incomplete, want 1", s.RxIncomplete)
 	}
@@ -295,7 +295,7 @@ func TestGroupsWithStalledMember(t *testing.T) {
 	if s := a.Stats(); s.TxDeaf != 1 {
 		t.Errorf("%d times left out, want 1", s.TxDeaf)
 	}
-	if got := len(b.take()); got != 16+1+40 {
+	if got := len(b.frames.Take()); got != 16+1+40 {
 		t.Errorf("the other member got %d frames, want %d", got, 16+1+40)
 	}
 	for deaf.poll() {
@@ -304,7 +304,7 @@ func TestGroupsWithStalledMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	net.settle()
-	if got := len(deaf.take()); got != 16+1 {
+	if got := len(deaf.frames.Take()); got != 16+1 {
 		t.Errorf("it got %d frames, want %d", got, 16+1)
 	}
 	net.checkIdle()

@@ -12,7 +12,6 @@ import (
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/link"
 	"exnet/fabric/link/mem"
-	"exnet/fabric/nic"
 	"exnet/foreign"
 )
 
@@ -31,34 +30,21 @@ type testNode struct {
 	id  fabric.NodeID
 	nic mem.NIC
 
-	mu     sync.Mutex // a slow link delivers in goroutines of its own
-	got    []gotFrame // guarded by mu
-	refuse error      // guarded by mu; ReceiveFrame's answer
+	frames fabrictest.Frames[Offload] // a slow link delivers in goroutines of its own
+	mu     sync.Mutex
+	refuse error // guarded by mu; ReceiveFrame's answer
 
 	credit, buffer, work int // calls of OnCredit, OnBuffer, OnWork
 }
 
-type gotFrame struct {
-	src   fabric.NodeID
-	off   Offload
-	frame []byte
-}
+type gotFrame = fabrictest.Frame[Offload]
 
 // ReceiveFrame implements Receiver.
 func (n *testNode) ReceiveFrame(src fabric.NodeID, off Offload, frame foreign.Frame) error {
+	n.frames.Keep(src, off, frame)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.got = append(n.got, gotFrame{src, off, frame.AppendTo(nil)})
 	return n.refuse
-}
-
-// take returns what was received since the last call.
-func (n *testNode) take() []gotFrame {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	got := n.got
-	n.got = nil
-	return got
 }
 
 func newNet(tb testing.TB, nodes int, cfg Config) *testNet {
@@ -74,14 +60,8 @@ func newNet(tb testing.TB, nodes int, cfg Config) *testNet {
 func (net *testNet) add(cfg Config, wrap func(link.Port) link.Port) *testNode {
 	net.tb.Helper()
 	n := &testNode{id: fabric.NodeID(len(net.nodes) + 1)}
-	card := newNIC(net.tb, n.id)
-	n.nic = card
-	if wrap != nil {
-		n.nic = &fabrictest.Wrapped{NIC: card, Wrap: wrap}
-	}
-	if err := net.fabric.Attach(n.nic); err != nil {
-		net.tb.Fatal(err)
-	}
+	card, at := fabrictest.Join(net.tb, net.fabric, n.id, wrap)
+	n.nic = at
 	cfg.Receiver = n
 	cfg.OnCredit = func(fabric.NodeID) { n.credit++ }
 	cfg.OnBuffer = func() { n.buffer++ }
@@ -93,16 +73,6 @@ func (net *testNet) add(cfg Config, wrap func(link.Port) link.Port) *testNode {
 	net.tb.Cleanup(func() { n.Close() }) // a test may have closed it
 	net.nodes = append(net.nodes, n)
 	return n
-}
-
-func newNIC(tb testing.TB, id fabric.NodeID) *nic.NIC {
-	tb.Helper()
-	card, err := nic.New(nic.Config{Node: id})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { card.Close() }) // a test may have closed it
-	return card
 }
 
 // settle polls all nodes until none has anything to do.
@@ -180,8 +150,8 @@ func checkFrames(tb testing.TB, got []gotFrame, src fabric.NodeID, want ...[]byt
 		return
 	}
 	for i, g := range got {
-		if g.src != src || !bytes.Equal(g.frame, want[i]) {
-			tb.Errorf("frame %d is of node %d, %v; want node %d, %v", i, g.src, digest(g.frame), src, digest(want[i]))
+		if g.Src != src || !bytes.Equal(g.Bytes, want[i]) {
+			tb.Errorf("frame %d is of node %d, %v; want node %d, %v", i, g.Src, digest(g.Bytes), src, digest(want[i]))
 		}
 	}
 }

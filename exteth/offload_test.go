@@ -324,7 +324,7 @@ func TestOffloadArrives(t *testing.T) {
 			t.Fatal(err)
 		}
 		net.settle()
-		got := b.take()
+		got := b.frames.Take()
 		if len(got) != 1 {
 			t.Fatalf("%d frames", len(got))
 		}
@@ -333,27 +333,27 @@ func TestOffloadArrives(t *testing.T) {
 	for i := range 100 {
 		p, off, _ := transport(rng, i%2 == 0, i%4 < 2)
 		got := send(p, off, false)
-		if got.off != off || !bytes.Equal(got.frame[EthernetHeaderLen:], p) {
-			t.Fatalf("packet of %d bytes: %+v, want %+v", len(p), got.off, off)
+		if got.Off != off || !bytes.Equal(got.Bytes[EthernetHeaderLen:], p) {
+			t.Fatalf("packet of %d bytes: %+v, want %+v", len(p), got.Off, off)
 		}
-		if got := send(p, off, true); got.off != off {
-			t.Fatalf("to a group: %+v, want %+v", got.off, off)
+		if got := send(p, off, true); got.Off != off {
+			t.Fatalf("to a group: %+v, want %+v", got.Off, off)
 		}
 		// The same with metadata that the eager form does not have: complete
 		// for a group, as it is for one node.
 		if odd := off; len(p) > 62 {
 			odd.CsumStart, odd.CsumOffset = off.CsumStart+1, 0
-			if got := send(p, odd, false); got.off != odd {
-				t.Fatalf("odd metadata: %+v, want %+v", got.off, odd)
+			if got := send(p, odd, false); got.Off != odd {
+				t.Fatalf("odd metadata: %+v, want %+v", got.Off, odd)
 			}
-			if got := send(p, odd, true); got.off != (Offload{}) {
-				t.Fatalf("odd metadata to a group: %+v, want none", got.off)
+			if got := send(p, odd, true); got.Off != (Offload{}) {
+				t.Fatalf("odd metadata to a group: %+v, want none", got.Off)
 			}
 		}
 	}
 	off := Offload{Flags: OffloadNeedsChecksum, GSOType: GSOTCPv4, HdrLen: 40, GSOSize: 100, CsumStart: 20, CsumOffset: 16}
-	if got := send(packet4(300, protoTCP, 5, 0), off, false); got.off != off {
-		t.Errorf("segments: %+v, want %+v", got.off, off)
+	if got := send(packet4(300, protoTCP, 5, 0), off, false); got.Off != off {
+		t.Errorf("segments: %+v, want %+v", got.Off, off)
 	}
 	if s := a.Stats(); s.TxEager == 0 || s.TxRendezvous == 0 {
 		t.Errorf("%d eager, %d by rendezvous: both are wanted", s.TxEager, s.TxRendezvous)

@@ -56,13 +56,12 @@ var (
 
 // Receiver takes the frames that arrive at a Port.
 type Receiver interface {
-	// ReceiveFrame handles a frame from node src, Ethernet header first. It
-	// borrows frame until it returns. The first HeadLen bytes of it, or all if
-	// there are no more, are its Head; src may change the Rest meanwhile. The
-	// offload metadata was checked against the frame's length, nothing else was.
-	// An error means that the frame was dropped, and is counted. It runs in the poller's goroutine; over a link
-	// that completes GETs in goroutines of its own also in those, and then for
-	// several frames at a time.
+	// ReceiveFrame handles a frame from node src, Ethernet header first. It borrows frame until it
+	// returns. The first HeadLen bytes of it, or all if there are no more, are its Head; src may
+	// change the Rest meanwhile. The offload metadata was checked against the frame's length,
+	// nothing else was. An error means that the frame was dropped, and is counted. It runs in the
+	// poller's goroutine; over a link that completes GETs in goroutines of its own also in those,
+	// and then for several frames at a time.
 	ReceiveFrame(src fabric.NodeID, off Offload, frame foreign.Frame) error
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/fabrictest"
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
@@ -37,7 +38,7 @@ func (net *testNet) addRaw() *rawNode {
 	net.tb.Helper()
 	net.raws++
 	r := &rawNode{tb: net.tb, id: fabric.NodeID(100 + net.raws)}
-	r.nic = newNIC(net.tb, r.id)
+	r.nic = fabrictest.NewNIC(net.tb, r.id)
 	if err := net.fabric.Attach(r.nic); err != nil {
 		net.tb.Fatal(err)
 	}

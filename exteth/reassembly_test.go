@@ -79,7 +79,7 @@ func (r *reassembly) receive(src fabric.NodeID, m message) {
 		r.count["rx_eager"]++
 	}
 	r.count["rx_bytes"] += uint64(len(frame))
-	r.frames = append(r.frames, gotFrame{src, off, frame})
+	r.frames = append(r.frames, gotFrame{Src: src, Off: off, Bytes: frame})
 }
 
 // any adds a message of any type, and returns how many GETs it begins.
@@ -109,9 +109,9 @@ func (r *reassembly) check(tb testing.TB, got []gotFrame) {
 		tb.Fatalf("%d frames, want %d", len(got), len(r.frames))
 	}
 	for i, w := range r.frames {
-		if g := got[i]; g.src != w.src || g.off != w.off || !bytes.Equal(g.frame, w.frame) {
+		if g := got[i]; g.Src != w.Src || g.Off != w.Off || !bytes.Equal(g.Bytes, w.Bytes) {
 			tb.Fatalf("frame %d: of node %d, %+v, %v; want node %d, %+v, %v",
-				i, g.src, g.off, digest(g.frame), w.src, w.off, digest(w.frame))
+				i, g.Src, g.Off, digest(g.Bytes), w.Src, w.Off, digest(w.Bytes))
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestReassembly(t *testing.T) {
 				}
 			}
 			net.settle()
-			want.check(t, node.take())
+			want.check(t, node.frames.Take())
 			checkStats(t, node.Stats(), tt.want)
 		})
 	}
@@ -194,8 +194,8 @@ func TestReassemblyMixed(t *testing.T) {
 	}
 	net.settle()
 	got := make(map[fabric.NodeID][]gotFrame)
-	for _, g := range node.take() {
-		got[g.src] = append(got[g.src], g)
+	for _, g := range node.frames.Take() {
+		got[g.Src] = append(got[g.Src], g)
 	}
 	for _, s := range sources {
 		checkFrames(t, got[s.id], s.id, want[s.id]...)
@@ -228,7 +228,7 @@ func TestOtherVPID(t *testing.T) {
 	}
 	raw.send(node.id, msgs[1])
 	net.settle()
-	checkFrames(t, node.take(), raw.id, frame)
+	checkFrames(t, node.frames.Take(), raw.id, frame)
 	checkStats(t, node.Stats(), map[string]uint64{"rx_eager": 1, "rx_bytes": 200, "rx_bad_message": 3})
 }
 
@@ -288,11 +288,11 @@ func FuzzMessages(f *testing.F) {
 			t.Errorf("%d frames by GET, %d failed; %d were advertised", s.RxRendezvous, s.RxGetFailed, gets)
 		}
 		eager := 0
-		for _, g := range node.take() {
-			if eager < len(want.frames) && g.src == want.frames[eager].src && bytes.Equal(g.frame, want.frames[eager].frame) {
+		for _, g := range node.frames.Take() {
+			if eager < len(want.frames) && g.Src == want.frames[eager].Src && bytes.Equal(g.Bytes, want.frames[eager].Bytes) {
 				eager++
-			} else if !bytes.Equal(g.frame, make([]byte, len(g.frame))) {
-				t.Errorf("frame %v of node %d is of nobody", digest(g.frame), g.src)
+			} else if !bytes.Equal(g.Bytes, make([]byte, len(g.Bytes))) {
+				t.Errorf("frame %v of node %d is of nobody", digest(g.Bytes), g.Src)
 			}
 		}
 		if eager != len(want.frames) {

@@ -114,7 +114,7 @@ func TestUnmatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	net.settle()
-	checkFrames(t, b.take(), node.id, want)
+	checkFrames(t, b.frames.Take(), node.id, want)
 	net.checkIdle()
 }
 
@@ -192,7 +192,7 @@ func TestTransferTimeout(t *testing.T) {
 		t.Errorf("late GET: %v, want %v", st, fabric.StatusProtection)
 	}
 	net.settle()
-	checkFrames(t, b.take(), node.id, want)
+	checkFrames(t, b.frames.Take(), node.id, want)
 	checkStats(t, node.Stats(), map[string]uint64{
 		"tx_rendezvous": 2, "tx_bytes": 10000, "tx_timeout": 1, "tx_no_buffer": 1,
 	})
@@ -322,14 +322,14 @@ func TestHostileAdverts(t *testing.T) {
 			}
 		}
 		raw.receive()
-		b.take()
+		b.frames.Take()
 	}
-	node.take()
+	node.frames.Take()
 	// Good adverts are taken, as often as they come: the loan is raw's affair.
 	for _, n := range []int{14, 9014} {
 		raw.send(node.id, rawAdvert(loan, uint32(n), Offload{}))
 		net.settle()
-		checkFrames(t, node.take(), raw.id, mem[:n])
+		checkFrames(t, node.frames.Take(), raw.id, mem[:n])
 	}
 	net.settle()
 	net.checkIdle()
@@ -379,7 +379,7 @@ func TestHostileGets(t *testing.T) {
 		t.Errorf("the frame was harmed: %v", st)
 	}
 	net.settle()
-	checkFrames(t, b.take(), node.id)
+	checkFrames(t, b.frames.Take(), node.id)
 	checkStats(t, node.Stats(), map[string]uint64{"tx_rendezvous": 1, "tx_bytes": 3000})
 	net.checkIdle()
 }

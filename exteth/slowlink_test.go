@@ -113,10 +113,10 @@ func TestOvertaking(t *testing.T) {
 	if l.waiting() != 1 {
 		t.Fatalf("%d GETs are under way", l.waiting())
 	}
-	checkFrames(t, b.take(), a.id, small)
+	checkFrames(t, b.frames.Take(), a.id, small)
 	l.complete(1)
 	net.settle()
-	checkFrames(t, b.take(), a.id, large)
+	checkFrames(t, b.frames.Take(), a.id, large)
 	net.checkIdle()
 }
 
@@ -158,12 +158,12 @@ func TestPieces(t *testing.T) {
 			}
 			l.complete(l.waiting())
 			net.settle()
-			got := b.take()
+			got := b.frames.Take()
 			for _, g := range got {
-				if !want[digest(g.frame)] {
-					t.Errorf("%v was not sent", digest(g.frame))
+				if !want[digest(g.Bytes)] {
+					t.Errorf("%v was not sent", digest(g.Bytes))
 				}
-				delete(want, digest(g.frame))
+				delete(want, digest(g.Bytes))
 			}
 			if len(want) != 0 {
 				t.Errorf("%d frames are missing", len(want))
@@ -195,7 +195,7 @@ func TestLinkFailure(t *testing.T) {
 	l.mu.Unlock()
 	l.complete(4)
 	net.settle()
-	if got := len(b.take()); got != 1 {
+	if got := len(b.frames.Take()); got != 1 {
 		t.Errorf("%d frames, want 1", got)
 	}
 	checkStats(t, b.Stats(), map[string]uint64{"rx_rendezvous": 1, "rx_bytes": 2000, "rx_get_failed": 3})
@@ -234,8 +234,8 @@ func TestStarved(t *testing.T) {
 		net.settle()
 	}
 	got := make(map[fabric.NodeID][]gotFrame)
-	for _, g := range b.take() {
-		got[g.src] = append(got[g.src], g)
+	for _, g := range b.frames.Take() {
+		got[g.Src] = append(got[g.Src], g)
 	}
 	for _, n := range net.nodes[:5] {
 		if len(got[n.id]) != len(want[n.id]) {
@@ -271,7 +271,7 @@ func TestStandingGets(t *testing.T) {
 		net.settle()
 		l.completeOf(want)
 		net.settle()
-		checkFrames(t, b.take(), a.id, want)
+		checkFrames(t, b.frames.Take(), a.id, want)
 	}
 	for range 200 - 40 {
 		raw.send(b.id, rawAdvert(loan, 1000, Offload{}))
@@ -284,7 +284,7 @@ func TestStandingGets(t *testing.T) {
 		l.complete(l.waiting())
 		net.settle()
 	}
-	if got := len(b.take()); got != maxPeerTransfers+maxPeerLoans {
+	if got := len(b.frames.Take()); got != maxPeerTransfers+maxPeerLoans {
 		t.Errorf("%d frames of the slow peer, want %d", got, maxPeerTransfers+maxPeerLoans)
 	}
 	net.checkIdle()

@@ -69,8 +69,8 @@ func (n *node) goPort(t *testing.T) (g goPort, peer []string) {
 	return g, strings.Fields(fmt.Sprintln(n.cfg.Node, goVPID, uint64(nla), goVPID))
 }
 
-// A program in C PUTs to the memory of one in Go and sends to it; what it lends is taken back while the
-// one in C uses it, and is not written to afterwards.
+// A program in C PUTs to the memory of one in Go and sends to it; what it lends is taken back while
+// the one in C uses it, and is not written to afterwards.
 func TestAttachServesC(t *testing.T) {
 	all := nodes(t, 2)
 	for i, from := range all {
@@ -177,7 +177,8 @@ func TestAttachUsesC(t *testing.T) {
 	}
 }
 
-// A process in C that writes anything to all that a program in Go has granted it does not harm that.
+// A process in C that writes anything to all that a program in Go has granted it does not harm
+// that.
 func TestAttachHostile(t *testing.T) {
 	all := nodes(t, 1)
 	for seed := range 3 {

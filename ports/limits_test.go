@@ -14,6 +14,7 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/ports/portstest"
 	"exnet/ports/wire"
 )
 
@@ -237,7 +238,7 @@ func TestHeldPage(t *testing.T) {
 			unix.Close(int(uffd))
 		}
 	})
-	r := ask(t, conn, wire.Message{Op: wire.OpConnect, Addr: at})
+	r := portstest.Ask(t, conn, wire.Message{Op: wire.OpConnect, Addr: at})
 	close(answered)
 	if r.Status != wire.StatusOK || len(n.Ports()) != 2 {
 		t.Errorf("%+v", r)
@@ -290,10 +291,10 @@ func TestPeersWord(t *testing.T) {
 	if r, fds := askAll(t, conn, wire.Message{Op: wire.OpPeerConnect, Number: 1, Addr: at, Unit: fabric.UnitVELO, A: 20}); r.Status != wire.StatusDenied || len(fds) > 0 {
 		t.Errorf("as root: %+v, %d descriptors", r, len(fds))
 	}
-	if r := ask(t, conn, wire.Message{Op: wire.OpRegister, Number: 2, Addr: wire.Addr{Node: 1}, A: 8, B: 70, C: registerWrite}); r.Status != wire.StatusDenied {
+	if r := portstest.Ask(t, conn, wire.Message{Op: wire.OpRegister, Number: 2, Addr: wire.Addr{Node: 1}, A: 8, B: 70, C: registerWrite}); r.Status != wire.StatusDenied {
 		t.Errorf("as root: %+v", r)
 	}
-	if r := ask(t, conn, wire.Message{Op: wire.OpRegister, Number: 3, Addr: wire.Addr{Node: 1}}); r.Status != wire.StatusOK || r.B != 4711 {
+	if r := portstest.Ask(t, conn, wire.Message{Op: wire.OpRegister, Number: 3, Addr: wire.Addr{Node: 1}}); r.Status != wire.StatusOK || r.B != 4711 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -304,7 +305,7 @@ func TestFloodToPeer(t *testing.T) {
 	all := nodes(t, 2)
 	honest, _, _ := all[0].openPort(t, fabric.UnitVELO)
 	_, at, _ := all[1].openPort(t, fabric.UnitVELO)
-	if r := ask(t, honest, wire.Message{Op: wire.OpConnect, Addr: at}); r.Status != wire.StatusOK {
+	if r := portstest.Ask(t, honest, wire.Message{Op: wire.OpConnect, Addr: at}); r.Status != wire.StatusOK {
 		t.Fatalf("%+v", r)
 	}
 	flood, _, _ := all[0].openPort(t, fabric.UnitVELO)
@@ -317,7 +318,7 @@ func TestFloodToPeer(t *testing.T) {
 		}
 	}
 	slow.mu.Unlock()
-	if r := ask(t, honest, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}}); r.Op != wire.OpRegister || r.Status != wire.StatusOK {
+	if r := portstest.Ask(t, honest, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}}); r.Op != wire.OpRegister || r.Status != wire.StatusOK {
 		t.Errorf("%+v", r)
 	}
 }

@@ -26,8 +26,8 @@ func memory(name string, size int) (fd int, err error) {
 	return fd, nil
 }
 
-// isMemory says whether a descriptor that a process has sent is memory as memory makes it, which peers
-// may map.
+// isMemory says whether a descriptor that a process has sent is memory as memory makes it, which
+// peers may map.
 func isMemory(fd int) bool {
 	var fs unix.Statfs_t
 	if unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.TMPFS_MAGIC {

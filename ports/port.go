@@ -131,8 +131,8 @@ func (p *port) close() {
 	p.events.unmap()
 }
 
-// admit grants the memory of p to a party with the rights r, and returns what to send to it:
-// the flow, the bell, and an RMA port's memory and table. The server's lock is held. The descriptors
+// admit grants the memory of p to a party with the rights r, and returns what to send to it: the
+// flow, the bell, and an RMA port's memory and table. The server's lock is held. The descriptors
 // stay p's, but for that of the bell, which the caller closes; -1: there is none.
 func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, why wire.Status) {
 	switch {

@@ -184,8 +184,8 @@ func receive(in *packet.Inbound) (m wire.Message, err error) {
 	return m, err
 }
 
-// open answers OpOpen. No port and no error: it was refused. The first of fds is the memory of an RMA
-// port whose process has it already.
+// open answers OpOpen. No port and no error: it was refused. The first of fds is the memory of an
+// RMA port whose process has it already.
 //
 // +checklocksignore: it takes the two defers for a leak
 func (s *Server) open(m wire.Message, fds packet.Descriptors, out *packet.Outbox, cred *unix.Ucred) (*port, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/ports/portstest"
 	"exnet/ports/wire"
 )
 
@@ -22,42 +23,24 @@ func (n *node) dial(t *testing.T) *net.UnixConn {
 	return conn
 }
 
-// ask sends a message and returns the answer, without its descriptors.
-func ask(t *testing.T, conn *net.UnixConn, m wire.Message) (r wire.Message) {
-	t.Helper()
-	b, _ := m.AppendBinary(nil)
-	if _, err := conn.Write(b); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, wire.MessageSize)
-	n, err := conn.Read(buf)
-	if err == nil {
-		err = r.UnmarshalBinary(buf[:n])
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 // A user has no more than so many ports; VPIDs are used again late, and there is an end of them.
 func TestLimits(t *testing.T) {
 	n := nodes(t, 1)[0]
 	open := wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version}
-	if r := ask(t, n.dial(t), wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version + 1}); r.Status != wire.StatusVersion || r.A != wire.Version {
+	if r := portstest.Ask(t, n.dial(t), wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version + 1}); r.Status != wire.StatusVersion || r.A != wire.Version {
 		t.Errorf("another version: %+v", r)
 	}
 	first := n.dial(t)
-	if r := ask(t, first, open); r.Status != wire.StatusOK || r.Addr != (wire.Addr{Node: 1, VPID: wire.FirstVPID}) {
+	if r := portstest.Ask(t, first, open); r.Status != wire.StatusOK || r.Addr != (wire.Addr{Node: 1, VPID: wire.FirstVPID}) {
 		t.Fatalf("%+v", r)
 	}
 	first.Close()
 	n.idle(t)
-	if r := ask(t, n.dial(t), open); r.Addr.VPID != wire.FirstVPID+1 {
+	if r := portstest.Ask(t, n.dial(t), open); r.Addr.VPID != wire.FirstVPID+1 {
 		t.Errorf("the second port: %+v", r)
 	}
 	for i := 1; ; i++ {
-		r := ask(t, n.dial(t), open)
+		r := portstest.Ask(t, n.dial(t), open)
 		if r.Status == wire.StatusOK {
 			continue
 		}
@@ -123,7 +106,7 @@ func TestGarbage(t *testing.T) {
 		conn.Close()
 	}
 	all[0].idle(t)
-	if a := ask(t, all[0].dial(t), wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version}); a.Status != wire.StatusOK {
+	if a := portstest.Ask(t, all[0].dial(t), wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version}); a.Status != wire.StatusOK {
 		t.Errorf("%+v", a)
 	}
 }

@@ -88,8 +88,8 @@ func (t *ATU) unmapLocked(r *Region) {
 // extent is a run of free pages of a GAT; a free list is sorted and merged.
 type extent struct{ page, n int }
 
-// allocLocked finds n pages in a row in the GATs [from, to), first fit. Regions of 2 MB and more start
-// at a 2 MB boundary.
+// allocLocked finds n pages in a row in the GATs [from, to), first fit. Regions of 2 MB and more
+// start at a 2 MB boundary.
 //
 // +checklocks:t.mu
 func (t *ATU) allocLocked(from, to, n int) (gat, page int, ok bool) {

@@ -2,9 +2,9 @@ package atu
 
 import "exnet/fabric"
 
-// Table is a table of pages in which peers look up addresses by themselves, as the NIC does in a GAT
-// (thesis 3.2.5): an entry for each page of 4 KB, the first of which may be used from an offset on, and
-// the last in part.
+// Table is a table of pages in which peers look up addresses by themselves, as the NIC does in a
+// GAT (thesis 3.2.5): an entry for each page of 4 KB, the first of which may be used from an offset
+// on, and the last in part.
 type Table interface {
 	// GAT is the table of a VPID's regions.
 	GAT(vpid fabric.VPID) int

@@ -22,8 +22,8 @@ type Link struct {
 	New func(tb testing.TB, n int) []*nic.NIC
 	// Lazy: that a mailbox is open is known to the peers only after a while.
 	Lazy bool
-	// Ports: the NICs are programs' shares of those of nodes (nic.Attach). A source has the credits of a
-	// port's flow, only memory of Alloc is lent, and there are no groups.
+	// Ports: the NICs are programs' shares of those of nodes (nic.Attach). A source has the credits
+	// of a port's flow, only memory of Alloc is lent, and there are no groups.
 	Ports bool
 }
 

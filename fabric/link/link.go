@@ -206,8 +206,8 @@ type Done interface {
 
 // Sink is the origin's completer as it waits for the response to a GET.
 type Sink interface {
-	// Data writes a piece of the response to its place. It borrows p, which the
-	// peer may change meanwhile, until it returns. Pieces may come in any order, but not at the same time. After an
+	// Data writes a piece of the response to its place. It borrows p, which the peer may change
+	// meanwhile, until it returns. Pieces may come in any order, but not at the same time. After an
 	// error the rest of the data may be left out.
 	Data(off int, p foreign.Memory) error
 	Done

@@ -8,18 +8,19 @@ import (
 	"exnet/fabric/velo"
 )
 
-// AttachConfig says to which node a program attaches. The zero AttachConfig is the node of this network
-// namespace, or that whose socket EXN_PORTS names.
+// AttachConfig says to which node a program attaches. The zero AttachConfig is the node of this
+// network namespace, or that whose socket EXN_PORTS names.
 type AttachConfig struct {
 	// Socket is the node's, as that of its status; @ begins one in the abstract namespace.
 	Socket string
 }
 
-// Attach returns this program's share of the NIC of a node that is up ("exn-tun up"): its endpoints are
-// ports of the node, as those of C programs by libvelo2 and librma2, and they reach each other. It has
-// the API of a NIC of its own, with these differences: VPIDs are 32 to 255, and one belongs to one
-// program of the node at a time; peers are ports of nodes of this host; memory that is lent to peers is
-// from ATU().Alloc, and by whole pages. fabric.ErrNoRoute: there is no node, or it is another user's.
+// Attach returns this program's share of the NIC of a node that is up ("exn-tun up"): its endpoints
+// are ports of the node, as those of C programs by libvelo2 and librma2, and they reach each other.
+// It has the API of a NIC of its own, with these differences: VPIDs are 32 to 255, and one belongs
+// to one program of the node at a time; peers are ports of nodes of this host; memory that is lent
+// to peers is from ATU().Alloc, and by whole pages. fabric.ErrNoRoute: there is no node, or it is
+// another user's.
 //
 // When the node ends, peers are down: ErrPeerDown.
 func Attach(cfg AttachConfig) (*NIC, error) {

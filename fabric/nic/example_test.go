@@ -100,8 +100,8 @@ func ExampleNIC_OpenRMA() {
 	// responder: node 2 has read 20 bytes
 }
 
-// A program that is no node sends by the NIC of the node that is up ("exn-tun up"), to another program's
-// mailbox at node 2: one in Go by Attach, or one in C by libvelo2.
+// A program that is no node sends by the NIC of the node that is up ("exn-tun up"), to another
+// program's mailbox at node 2: one in Go by Attach, or one in C by libvelo2.
 func ExampleAttach() {
 	n, err := nic.Attach(nic.AttachConfig{})
 	if err != nil {

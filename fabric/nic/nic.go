@@ -11,8 +11,8 @@
 //	      ▲                    ▼
 //	      └───────── link ─────┘
 //
-// A new NIC stands alone; a link joins it to others (see link/mem). One of Attach is a program's share of
-// that of its node.
+// A new NIC stands alone; a link joins it to others (see link/mem). One of Attach is a program's
+// share of that of its node.
 //
 // # Concurrency
 //

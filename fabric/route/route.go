@@ -56,8 +56,8 @@ func (t *Table) Port(n fabric.NodeID) link.Port {
 	return e.port
 }
 
-// Otherwise sets what gives the port to a node that the table has no way to: whoever is asked at each
-// use whether there is such a node need not know them all. It returns a port or nil.
+// Otherwise sets what gives the port to a node that the table has no way to: whoever is asked at
+// each use whether there is such a node need not know them all. It returns a port or nil.
 func (t *Table) Otherwise(f func(fabric.NodeID) link.Port) { t.otherwise.Store(&f) }
 
 // Set enters p as the way to n.

@@ -9,10 +9,10 @@ import (
 	"exnet/fabric"
 )
 
-// WriteSVG writes the drawing as SVG. Each direction of a link is a line of its
-// own, to the right of the other as seen by the packets; the more it has carried,
-// the darker and wider; what has gone through shared memory is dotted. Links that go round a torus are drawn as a dashed stub at
-// both ends. Nodes that are missing are dashed. Pointing at a line shows its numbers.
+// WriteSVG writes the drawing as SVG. Each direction of a link is a line of its own, to the right
+// of the other as seen by the packets; the more it has carried, the darker and wider; what has gone
+// through shared memory is dotted. Links that go round a torus are drawn as a dashed stub at both
+// ends. Nodes that are missing are dashed. Pointing at a line shows its numbers.
 func (d *Drawing) WriteSVG(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {

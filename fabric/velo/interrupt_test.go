@@ -152,19 +152,19 @@ func TestNoLostInterrupt(t *testing.T) {
 		nics := fabrictest.New(t, nodes+1)
 		dst := fabrictest.OpenVELO(t, nics[nodes], vpid, velo.Config{Slots: 64, Credits: 16})
 		p := &poller{e: dst}
-		kick := make(chan struct{}, 1)
+		wake := make(chan struct{}, 1)
 		var consumer, senders sync.WaitGroup
 		if inline {
 			dst.OnInterrupt(p.interrupt)
 		} else {
 			dst.OnInterrupt(func() {
 				select {
-				case kick <- struct{}{}:
+				case wake <- struct{}{}:
 				default:
 				}
 			})
 			consumer.Go(func() {
-				for range kick {
+				for range wake {
 					p.interrupt()
 				}
 			})
@@ -191,7 +191,7 @@ func TestNoLostInterrupt(t *testing.T) {
 		for end := time.Now().Add(3 * time.Minute); p.read.Load() < nodes*each && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
-		close(kick)
+		close(wake)
 		consumer.Wait()
 		if n := p.read.Load(); n != nodes*each {
 			t.Errorf("inline %v: %d messages read, want %d", inline, n, nodes*each)

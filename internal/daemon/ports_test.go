@@ -10,6 +10,7 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/ports/portstest"
 	"exnet/ports/wire"
 )
 
@@ -24,30 +25,11 @@ func openPort(t *testing.T, ns *netns.NS, name string) (conn *net.UnixConn, at w
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	r := askPort(t, conn, wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version})
+	r := portstest.Ask(t, conn, wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version})
 	if r.Status != wire.StatusOK {
 		t.Fatalf("open: %+v", r)
 	}
 	return conn, r.Addr
-}
-
-// askPort sends a message and returns the answer.
-func askPort(t *testing.T, conn *net.UnixConn, m wire.Message) (r wire.Message) {
-	t.Helper()
-	conn.SetDeadline(time.Now().Add(time.Minute))
-	b, _ := m.AppendBinary(nil) // it does not fail
-	if _, err := conn.Write(b); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, wire.MessageSize)
-	n, err := conn.Read(buf)
-	if err == nil {
-		err = r.UnmarshalBinary(buf[:n])
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 // Processes find the node of their namespace, their ports reach those of other nodes, and all
@@ -64,14 +46,14 @@ func TestRootPorts(t *testing.T) {
 		t.Errorf("ports %v and %v", atA, atB)
 	}
 	eventually(t, "a port of the other node", func() bool {
-		r := askPort(t, connA, wire.Message{Op: wire.OpConnect, Addr: atB})
+		r := portstest.Ask(t, connA, wire.Message{Op: wire.OpConnect, Addr: atB})
 		return r.Status == wire.StatusOK // they may not be linked yet
 	})
 	if got := b.Ports().Ports; len(got) != 1 || got[0].Peers != 1 || got[0].Unit != "velo" {
 		t.Errorf("%+v", got)
 	}
 	read := func(node fabric.NodeID, addr uint64) wire.Message {
-		return askPort(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: node}, A: addr})
+		return portstest.Ask(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: node}, A: addr})
 	}
 	for n := fabric.NodeID(1); n <= 2; n++ {
 		if r := read(n, registersNode); r.Status != wire.StatusOK || r.B != uint64(n) {
@@ -82,14 +64,14 @@ func TestRootPorts(t *testing.T) {
 		t.Errorf("ports opened at node 1: %+v", r)
 	}
 	const usecs = registersReceive + 8
-	if r := askPort(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}, A: usecs, B: 70, C: 1}); r.Status != wire.StatusOK {
+	if r := portstest.Ask(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}, A: usecs, B: 70, C: 1}); r.Status != wire.StatusOK {
 		t.Errorf("write: %+v", r)
 	}
 	if got := read(2, usecs); got.B != 70 || b.node.Interface.Coalesce().Delay != 70*time.Microsecond {
 		t.Errorf("after a write: %+v", got)
 	}
 	for _, addr := range []uint64{registersCounters, 0x18} {
-		if r := askPort(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}, A: addr, B: 70, C: 1}); r.Status != wire.StatusInvalid {
+		if r := portstest.Ask(t, connA, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 2}, A: addr, B: 70, C: 1}); r.Status != wire.StatusInvalid {
 			t.Errorf("write of %#x: %+v", addr, r)
 		}
 	}

@@ -148,7 +148,7 @@ var layers = [][]string{
 	{"internal/sched", "internal/netns", "internal/hostnet", "internal/tun", "internal/capture", "internal/worker"},
 	{"internal/txloop"},
 	{"directsockets/segment"},
-	{"directsockets/...", "ports", "ports/lib"},
+	{"directsockets/...", "ports/..."},
 	{"directsockets"},
 	{"internal/..."},
 	{"internal/node"},
@@ -252,31 +252,6 @@ func TestArchitecture(t *testing.T) {
 	for _, m := range paths {
 		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
 			t.Errorf("docs/architecture.md names %s, which does not exist", m[1])
-		}
-	}
-}
-
-// width is how long a line of prose may be.
-const width = 100
-
-// Prose fits a terminal: tables, code and what cannot be broken may be longer.
-func TestWidth(t *testing.T) {
-	for _, doc := range documents(t) {
-		text, err := os.ReadFile(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		code := false
-		for i, line := range strings.Split(string(text), "\n") {
-			if strings.HasPrefix(strings.TrimSpace(line), "```") {
-				code = !code
-			}
-			if code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "    ") {
-				continue
-			}
-			if n := len([]rune(line)); n > width && strings.Contains(strings.TrimSpace(line), " ") {
-				t.Errorf("%s:%d has %d characters, more than %d", doc, i+1, n, width)
-			}
 		}
 	}
 }

@@ -75,8 +75,9 @@ const (
 	entryGenShift = 40
 )
 
-// MakeEntry is the entry of a page of the port's memory in a region that was lent as nla, with access
-// a, to one node or (one false) to all. The pages of a region follow one another: so do their entries.
+// MakeEntry is the entry of a page of the port's memory in a region that was lent as nla, with
+// access a, to one node or (one false) to all. The pages of a region follow one another: so do
+// their entries.
 func MakeEntry(nla atu.NLA, page int, a atu.Access, one bool, node fabric.NodeID) Entry {
 	e := Entry(page+1) | Entry(nla.Generation())<<entryGenShift
 	if one {

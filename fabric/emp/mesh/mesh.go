@@ -106,7 +106,7 @@ type Mesh struct {
 	cfg   Config
 	ln    net.Listener
 	count counters
-	kick  chan struct{} // holds a token: somebody is to be dialed, or told of
+	woken chan struct{} // holds a token: somebody is to be dialed, or told of
 	live  context.Context
 	stop  context.CancelFunc
 	work  sync.WaitGroup
@@ -150,7 +150,7 @@ func Open(cfg Config) (*Mesh, error) {
 		return nil, fmt.Errorf("%w: choose another address or port with --listen", plain(err))
 	}
 	m := &Mesh{
-		cfg: cfg, ln: ln, kick: make(chan struct{}, 1),
+		cfg: cfg, ln: ln, woken: make(chan struct{}, 1),
 		sessions: make(map[fabric.NodeID]*session), cookies: make(map[string]*session),
 		peers: make(map[fabric.NodeID]*emp.Peer), groups: make(map[netip.Addr]bool), told: make(map[string]time.Time),
 	}
@@ -231,7 +231,7 @@ func (m *Mesh) Run(ctx context.Context, connect Linker) {
 		next := time.NewTimer(m.look())
 		select {
 		case <-next.C:
-		case <-m.kick:
+		case <-m.woken:
 		case <-ctx.Done():
 		}
 		next.Stop()
@@ -284,7 +284,7 @@ func (m *Mesh) look() time.Duration {
 // wake has Run look.
 func (m *Mesh) wake() {
 	select {
-	case m.kick <- struct{}{}:
+	case m.woken <- struct{}{}:
 	default:
 	}
 }

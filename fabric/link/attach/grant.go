@@ -26,8 +26,8 @@ var (
 	errFull = fmt.Errorf("attach: flow full: %w", fabric.ErrAgain)
 )
 
-// grant is what a port of this program may use of a peer: the flow to it, and of an RMA port the memory.
-// A VELO port's is a link.Remote.
+// grant is what a port of this program may use of a peer: the flow to it, and of an RMA port the
+// memory. A VELO port's is a link.Remote.
 type grant struct {
 	port        *port
 	peer        wire.Addr
@@ -71,7 +71,8 @@ func (p *port) newGrant(m wire.Message, fds []int) (_ *grant, err error) {
 	} else {
 		g.stage = make([][link.VELOPayload]byte, n)
 	}
-	// The flow of a pair is there as long as both are: what was written before the last connect counts.
+	// The flow of a pair is there as long as both are: what was written before the last connect
+	// counts.
 	at := words(g.flow.Memory(), wire.FlowTail).Load()
 	g.next.Store(at)
 	g.seen.Store(at)
@@ -333,8 +334,8 @@ func (g *grant) counted(s fabric.Status, counter, n int) {
 	}
 }
 
-// fillInOrder writes to m what fits: an aligned word at the end last, so that whoever polls on that sees
-// all the others.
+// fillInOrder writes to m what fits: an aligned word at the end last, so that whoever polls on that
+// sees all the others.
 func fillInOrder(m foreign.Memory, p []byte) {
 	p = p[:min(len(p), m.Len())]
 	if n := len(p); n >= 8 && (m.Addr()+uintptr(n))%8 == 0 {

@@ -13,8 +13,8 @@ import (
 	"exnet/ports/wire"
 )
 
-// inflow is the flow of a peer to a port of this program: SPEC.md 2. It belongs to whoever polls, but
-// for gone.
+// inflow is the flow of a peer to a port of this program: SPEC.md 2. It belongs to whoever polls,
+// but for gone.
 type inflow struct {
 	port        *port
 	from        wire.Addr
@@ -85,7 +85,8 @@ func (f *inflow) next() {
 	words(f.memory.Memory(), wire.FlowHead).Store(f.pos)
 }
 
-// Positions in the status word of a message in a flow (SPEC.md 2), and in that of a mailbox (velo.Status).
+// Positions in the status word of a message in a flow (SPEC.md 2), and in that of a mailbox
+// (velo.Status).
 const (
 	flowLen, flowTag, flowType           = 0, 8, 16
 	boxVPID, boxType, boxTag, boxLen, id = 16, 26, 32, 40, 47

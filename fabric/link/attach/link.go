@@ -49,8 +49,8 @@ type key struct {
 	vpid fabric.VPID
 }
 
-// New asks the node of this network namespace, or that whose socket is given or named by EXN_PORTS, who
-// it is. fabric.ErrNoRoute: there is none, or it is another user's.
+// New asks the node of this network namespace, or that whose socket is given or named by EXN_PORTS,
+// who it is. fabric.ErrNoRoute: there is none, or it is another user's.
 func New(socket string) (*Link, error) {
 	if socket == "" {
 		socket = os.Getenv(socketEnv)

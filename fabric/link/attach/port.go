@@ -313,8 +313,9 @@ func (p *port) close() {
 	p.end()
 }
 
-// listen polls when the bell rings. Where it rings late, for what somebody has moved before the port
-// was armed, nobody is told, and the port is armed again: else nobody would ring for the next message.
+// listen polls when the bell rings. Where it rings late, for what somebody has moved before the
+// port was armed, nobody is told, and the port is armed again: else nobody would ring for the next
+// message.
 func (p *port) listen() {
 	b := make([]byte, 64)
 	for {

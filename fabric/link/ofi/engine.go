@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"exnet/fabric/link"
 	"exnet/fabric/link/stream"
 )
 
@@ -20,7 +20,7 @@ type Engine struct {
 	ring     *ring
 	process  *process
 	info     info
-	cause    atomic.Pointer[error]
+	cause    link.Cause
 	watching sync.WaitGroup
 }
 
@@ -42,7 +42,7 @@ func (e *Engine) watch() error {
 	return nil
 }
 
-func (e *Engine) fail(why error) { e.cause.CompareAndSwap(nil, &why) }
+func (e *Engine) fail(why error) { e.cause.Set(why) }
 
 // Name implements stream.Engine.
 func (e *Engine) Name() string { return "ofi:" + e.info.provider }
@@ -57,11 +57,11 @@ func (e *Engine) Hush() { e.ring.hush() }
 func (e *Engine) Want() { e.ring.want() }
 
 // Arm implements stream.Engine.
-func (e *Engine) Arm() bool { return e.ring.arm() && e.cause.Load() == nil }
+func (e *Engine) Arm() bool { return e.ring.arm() && e.cause.Err() == nil }
 
 // Send implements stream.Engine.
 func (e *Engine) Send(parts [][]byte) (int, syscall.Errno) {
-	if e.cause.Load() != nil {
+	if e.cause.Err() != nil {
 		return 0, unix.EPIPE
 	}
 	n, err := e.ring.send(parts)
@@ -77,7 +77,7 @@ func (e *Engine) Send(parts [][]byte) (int, syscall.Errno) {
 
 // Receive implements stream.Engine. What came before the helper's end is there still.
 func (e *Engine) Receive(place, more []byte) (int, syscall.Errno) {
-	ended := e.cause.Load() != nil
+	ended := e.cause.Err() != nil
 	n, err := e.ring.receive(place, more)
 	switch {
 	case err != nil:
@@ -91,8 +91,8 @@ func (e *Engine) Receive(place, more []byte) (int, syscall.Errno) {
 
 // Err implements stream.Engine.
 func (e *Engine) Err() error {
-	if err := e.cause.Load(); err != nil {
-		return *err
+	if err := e.cause.Err(); err != nil {
+		return err
 	}
 	return errors.New("ofi: it works")
 }

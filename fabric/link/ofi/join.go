@@ -74,10 +74,10 @@ func Check(ctx context.Context, provider string) error {
 	return nil
 }
 
-// Join agrees with the peer, over a connection of which both know who is at the other end,
-// on a connection by libfabric, and makes it. The peer calls Join, too. It borrows ctl, whose addresses
-// say where the connection goes: to the port that the peer names, and nowhere else. Both
-// have the same tokens then, which strangers that find the port do not.
+// Join agrees with the peer, over a connection of which both know who is at the other end, on a
+// connection by libfabric, and makes it. The peer calls Join, too. It borrows ctl, whose addresses
+// say where the connection goes: to the port that the peer names, and nowhere else. Both have the
+// same tokens then, which strangers that find the port do not.
 func Join(ctx context.Context, ctl net.Conn, cfg Config) (*Engine, error) {
 	cfg, err := cfg.withDefaults(ctx)
 	deadline := time.Now().Add(cfg.Timeout)

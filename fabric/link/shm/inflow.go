@@ -2,7 +2,6 @@ package shm
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"exnet/fabric"
@@ -23,19 +22,9 @@ type inflow struct {
 	limit  uint64
 	got    uint64 // messages that came; belongs to the pump
 
-	dead       atomic.Bool
-	reported   atomic.Uint64 // the peer's want that was answered last
-	backlogged atomic.Bool
-
-	mu sync.Mutex
-	// backlog has the messages for which the mailbox had no slot: as many as there
-	// are credits, at the most. Other mailboxes' messages do not wait behind them.
-	backlog []parked // guarded by mu
-}
-
-type parked struct {
-	status  uint64
-	payload [link.VELOPayload]byte
+	dead     atomic.Bool
+	reported atomic.Uint64 // the peer's want that was answered last
+	backlog  link.Backlog
 }
 
 // sourceMask are the bits of a status word that the link answers for.
@@ -84,8 +73,8 @@ func (l *Link) deliver(f *inflow, status uint64, p foreign.Memory) bool {
 		return false
 	}
 	status = status&^sourceMask | f.word
-	if f.backlogged.Load() || !f.place(status, p) {
-		l.park(f, status, p)
+	if (f.backlog.Some() || !f.place(status, p)) && f.backlog.Add(status, p, f.place) {
+		l.count.parked.Add(1)
 	}
 	return true
 }
@@ -101,36 +90,9 @@ func (f *inflow) place(status uint64, p foreign.Memory) bool {
 	return true
 }
 
-// park keeps a message until the mailbox has room. Resume may come at any time.
-func (l *Link) park(f *inflow, status uint64, p foreign.Memory) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.backlog) == 0 && f.place(status, p) {
-		return
-	}
-	if f.backlog == nil {
-		f.backlog = make([]parked, 0, f.limit)
-	}
-	f.backlogged.Store(true)
-	m := parked{status: status}
-	p.CopyTo(m.payload[:])
-	f.backlog = append(f.backlog, m)
-	l.count.parked.Add(1)
-}
-
 // Resume implements link.Credit.
 func (f *inflow) Resume() {
-	f.mu.Lock()
-	n := 0
-	for n < len(f.backlog) && f.place(f.backlog[n].status, foreign.Of(f.backlog[n].payload[:])) {
-		n++
-	}
-	f.backlog = append(f.backlog[:0], f.backlog[n:]...)
-	if len(f.backlog) == 0 {
-		f.backlogged.Store(false)
-	}
-	f.mu.Unlock()
-	if n > 0 {
+	if f.backlog.Resume(f.place) {
 		go f.target.Raise() // not here: the caller is the mailbox's reader
 	}
 }

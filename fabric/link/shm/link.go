@@ -70,10 +70,10 @@ type Link struct {
 	arena     *shm.Arena
 	farArena  farArena
 
+	cause  link.Cause  // why it is down
 	down   atomic.Bool // nothing is started any more
 	ready  atomic.Bool // the peer is mapped
 	failed atomic.Bool
-	cause  atomic.Pointer[error]
 	done   chan struct{}
 
 	out outRing
@@ -197,12 +197,7 @@ func (l *Link) Done() <-chan struct{} { return l.done }
 
 // Err is why the link is down: ErrGone, ErrBreach or fabric.ErrClosed. Nil while it
 // is up.
-func (l *Link) Err() error {
-	if e := l.cause.Load(); e != nil {
-		return *e
-	}
-	return nil
-}
+func (l *Link) Err() error { return l.cause.Err() }
 
 // Close takes the link down. It does not wait; Done does.
 func (l *Link) Close() error {
@@ -217,7 +212,7 @@ func (l *Link) breach(what string) { l.fail(fmt.Errorf("%w: %s", ErrBreach, what
 // fail takes the link down, for the first reason that there is. It runs no handler:
 // the link's goroutine does.
 func (l *Link) fail(why error) bool {
-	if !l.cause.CompareAndSwap(nil, &why) {
+	if !l.cause.Set(why) {
 		return false
 	}
 	l.down.Store(true)

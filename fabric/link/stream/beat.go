@@ -60,7 +60,7 @@ func (b *beat) tick(l *Link) {
 	}
 	if ask != 0 {
 		l.post(&message{kind: kindPing, word: ask})
-		l.kick()
+		l.schedule()
 	}
 }
 

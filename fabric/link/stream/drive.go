@@ -110,7 +110,7 @@ func (s served) Serve(rung bool) (moved int, ok bool) {
 }
 
 // Arm implements link.Served. Who has something to send looks at awake after that, in
-// kick: one of both sends it.
+// schedule: one of both sends it.
 func (s served) Arm() time.Duration {
 	s.awake.Store(false)
 	if s.dirty.Load() || s.woken.Load() || s.resumeDue.Load() || s.down.Load() {
@@ -170,9 +170,9 @@ func (l *Link) receive(c *conn) (bytes int) {
 	return bytes
 }
 
-// kick has what was queued sent: by the driver if it is awake, and looks before it waits,
+// schedule has what was queued sent: by the driver if it is awake, and looks before it waits,
 // or else at once.
-func (l *Link) kick() {
+func (l *Link) schedule() {
 	l.dirty.Store(true)
 	if !l.started.Load() || l.raw && l.awake.Load() {
 		return
@@ -301,7 +301,7 @@ func (a active) Poll() {
 		l.receive(c)
 	}
 	if l.dirty.Load() {
-		l.kick()
+		l.schedule()
 	}
 }
 
@@ -319,7 +319,7 @@ func (a active) Mailbox(v fabric.VPID, limit int) {
 	l.out.mailbox(v, limit)
 	l.dirty.Store(true)
 	if l.started.Load() {
-		l.wake() // not kick: the caller holds the set's lock
+		l.wake() // not schedule: the caller holds the set's lock
 	}
 }
 

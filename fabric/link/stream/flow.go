@@ -3,12 +3,12 @@ package stream
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"exnet/fabric"
 	"exnet/fabric/link"
 	"exnet/fabric/velo"
+	"exnet/foreign"
 )
 
 var (
@@ -129,7 +129,7 @@ func (f *outflow) Commit(pos, status uint64) {
 }
 
 // Raise implements link.Flow. The peer raises the interrupt when the message comes.
-func (f *outflow) Raise() { f.l.kick() }
+func (f *outflow) Raise() { f.l.schedule() }
 
 // Consumed implements link.Remote.
 func (f *outflow) Consumed() uint64 { return f.consumed.Load() }
@@ -177,16 +177,7 @@ type inflow struct {
 	raised bool // the pump's: Raise is due
 	listed bool // guarded by outbox.mu: among its returns
 
-	backlogged atomic.Bool
-	mu         sync.Mutex
-	// backlog has the messages for which the mailbox had no slot: as many as there
-	// are credits, at the most. Other mailboxes' messages do not wait behind them.
-	backlog []parked // guarded by mu
-}
-
-type parked struct {
-	status  uint64
-	payload [link.VELOPayload]byte
+	backlog link.Backlog
 }
 
 var _ link.Credit = (*inflow)(nil)
@@ -226,8 +217,9 @@ func (l *Link) deliver(m *message) error {
 		return errors.New("message without credit")
 	}
 	status := velo.WordFrom(m.word, l.cfg.Peer, f.target.ID())
-	if f.backlogged.Load() || !f.place(status, m.payload) {
-		l.park(f, status, m.payload)
+	p := foreign.Of(m.payload)
+	if (f.backlog.Some() || !f.place(status, p)) && f.backlog.Add(status, p, f.place) {
+		l.count.Parked.Add(1)
 	}
 	if !f.raised {
 		f.raised = true
@@ -237,43 +229,19 @@ func (l *Link) deliver(m *message) error {
 }
 
 // place puts a message into the mailbox; false if it is full.
-func (f *inflow) place(status uint64, p []byte) bool {
+func (f *inflow) place(status uint64, p foreign.Memory) bool {
 	slot, pos, err := f.target.Reserve()
 	if err != nil {
 		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
 	}
-	copy(slot[:], p)
+	p.CopyTo(slot[:])
 	f.target.Commit(pos, status)
 	return true
 }
 
-// park keeps a message until the mailbox has room. Resume may come at any time.
-func (l *Link) park(f *inflow, status uint64, p []byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.backlog) == 0 && f.place(status, p) {
-		return
-	}
-	f.backlogged.Store(true)
-	m := parked{status: status}
-	copy(m.payload[:], p)
-	f.backlog = append(f.backlog, m)
-	l.count.Parked.Add(1)
-}
-
 // Resume implements link.Credit.
 func (f *inflow) Resume() {
-	f.mu.Lock()
-	n := 0
-	for n < len(f.backlog) && f.place(f.backlog[n].status, f.backlog[n].payload[:]) {
-		n++
-	}
-	f.backlog = append(f.backlog[:0], f.backlog[n:]...)
-	if len(f.backlog) == 0 {
-		f.backlogged.Store(false)
-	}
-	f.mu.Unlock()
-	if n > 0 {
+	if f.backlog.Resume(f.place) {
 		go f.target.Raise() // not here: the caller is the mailbox's reader
 	}
 }
@@ -283,7 +251,7 @@ func (f *inflow) Return(total uint64) {
 	f.acked.Store(total)
 	if l := f.l.Load(); l != nil {
 		l.out.giveBack(f)
-		l.kick()
+		l.schedule()
 	}
 }
 
@@ -292,6 +260,6 @@ func (f *inflow) Down() {
 	f.dead.Store(true)
 	if l := f.l.Load(); l != nil {
 		l.post(&message{kind: kindDown, flow: f.id})
-		l.kick()
+		l.schedule()
 	}
 }

@@ -27,7 +27,7 @@ type Link struct {
 	count counters
 
 	down    atomic.Bool // nothing is started any more
-	cause   atomic.Pointer[error]
+	cause   link.Cause
 	failing chan struct{} // closed by fail
 	done    chan struct{}
 
@@ -224,12 +224,7 @@ func (l *Link) Done() <-chan struct{} { return l.done }
 
 // Err is why the link is down: ErrGone, ErrSilent, ErrBreach or fabric.ErrClosed. Nil
 // while it is up.
-func (l *Link) Err() error {
-	if e := l.cause.Load(); e != nil {
-		return *e
-	}
-	return nil
-}
+func (l *Link) Err() error { return l.cause.Err() }
 
 // Close takes the link down. It does not wait; Done does.
 func (l *Link) Close() error {
@@ -242,7 +237,7 @@ func (l *Link) Close() error {
 // fail takes the link down, for the first reason that there is. It runs no handler: the
 // link's goroutine does.
 func (l *Link) fail(why error) bool {
-	if !l.cause.CompareAndSwap(nil, &why) {
+	if !l.cause.Set(why) {
 		return false
 	}
 	l.down.Store(true)

@@ -136,7 +136,7 @@ func (l *Link) start(r request) {
 	}
 	l.beginLocked(&r)
 	t.mu.Unlock()
-	l.kick()
+	l.schedule()
 }
 
 // beginLocked starts an operation. It belongs to the holder of the table's mu; there is
@@ -296,7 +296,7 @@ func (l *Link) putSent(num uint32) {
 	was := l.endLocked(o)
 	t.mu.Unlock()
 	was.finish()
-	l.kick()
+	l.schedule()
 }
 
 // finish tells who has started the operation how it ended.

@@ -186,7 +186,7 @@ func (l *Link) putEnd(op uint32, s fabric.Status) {
 	if err := l.refuse(kindPutEnd, op, s); err != nil {
 		l.breach(err)
 	}
-	l.kick()
+	l.schedule()
 }
 
 // endAll takes back what the peer was reading and writing. Nothing of it is being sent or

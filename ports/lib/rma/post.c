@@ -50,8 +50,8 @@ static RMA2_ERROR fail(RMA2_Port e, const RMA2_Connection *c, const struct comma
 	return rma_note(e, rma_noti_error(n, error));
 }
 
-// store_part stores n bytes, all within an aligned word of 8, at once: whoever polls sees all of them
-// or none, and what else changes in the word meanwhile stays.
+// store_part stores n bytes, all within an aligned word of 8, at once: whoever polls sees all of
+// them or none, and what else changes in the word meanwhile stays.
 static void store_part(uint8_t *to, const uint8_t *from, uint32_t n)
 {
 	unsigned off = (uintptr_t)to & 7;
@@ -91,7 +91,8 @@ static bool reachable(const struct exn_grant *g, uint64_t nla, uint32_t size, bo
 	return true;
 }
 
-// in_use tells the owner of memory that may be taken back that an operation has begun on it, or ended.
+// in_use tells the owner of memory that may be taken back that an operation has begun on it, or
+// ended.
 static void in_use(const struct exn_grant *g, uint64_t nla, uint64_t count)
 {
 	if (nla >> EXN_GENERATION != 0)

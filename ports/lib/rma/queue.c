@@ -124,8 +124,8 @@ void rma_peer_gone(struct exn_port *p, uint16_t node, uint16_t vpid)
 	RMA2_Port e = p->owner;
 	RMA2_Connection c = {.node = node, .vpid = vpid};
 	gather(e);
-	// It has room in a queue that peers have filled: who waits for it is told by nothing else. Beyond
-	// that, and without memory, the next operation says so.
+	// It has room in a queue that peers have filled: who waits for it is told by nothing else.
+	// Beyond that, and without memory, the next operation says so.
 	(void)note(e, rma_noti_error(rma_noti(&c, RMA2_REQUESTER_NOTIFICATION, RMA2_ANY, 0), RMA2_ERROR_RESP | RMA2_ERROR_CMPL),
 		   2 * e->entries_max);
 }

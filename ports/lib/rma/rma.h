@@ -71,8 +71,8 @@ void rma_memory_free(RMA2_Port port);
 // one another. NULL: they are not registered.
 void *rma_local(RMA2_Port port, RMA2_NLA nla, uint32_t size, uint32_t *run);
 
-// rma_remote returns where the first of size bytes of a peer's memory are, for a PUT or a GET, and how
-// many of them follow one another. NULL: they are not registered, or not for that.
+// rma_remote returns where the first of size bytes of a peer's memory are, for a PUT or a GET, and
+// how many of them follow one another. NULL: they are not registered, or not for that.
 uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, bool put, uint32_t *run);
 
 // Notifications: rma_noti makes one, rma_note puts it into this port's queue, and rma_room waits
