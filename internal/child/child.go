@@ -37,11 +37,13 @@ const (
 // StartStatus is the exit status that a shell would have for an error of starting a
 // program.
 func StartStatus(err error) int {
+	var errno syscall.Errno
+	var lookUp *exec.Error
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return statusNotFound
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
-		return statusNotExecutable
+	case errors.Is(err, fs.ErrPermission), errors.As(err, &errno), errors.As(err, &lookUp):
+		return statusNotExecutable // it is there: a directory, a file of another kind
 	}
 	return statusFailure
 }

@@ -13,6 +13,7 @@ import (
 
 func TestStartStatus(t *testing.T) {
 	_, notFound := exec.LookPath("no-such-program")
+	_, directory := exec.LookPath("/")
 	for _, c := range []struct {
 		err  error
 		want int
@@ -21,6 +22,8 @@ func TestStartStatus(t *testing.T) {
 		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOENT}, 127},
 		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.EACCES}, 126},
 		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOEXEC}, 126},
+		{directory, 126},
+		{&fs.PathError{Op: "fork/exec", Path: "/x/y", Err: unix.ENOTDIR}, 126},
 		{errors.New("other"), 1},
 	} {
 		if got := StartStatus(c.err); got != c.want {

@@ -77,6 +77,11 @@ func TestText(t *testing.T) {
 		{errors.New("napi: invalid configuration"), "invalid configuration"},
 		{errors.New("path exn: napi: emp: it is napi"), "path exn: it is napi"},
 		{errors.New("napi"), "napi"},
+		{errors.New("daemon: invalid configuration: no node"), "no node"},
+		{errors.New("dimensions \"9x\": use numbers such as 4x4x4: fabric: invalid argument"), "dimensions \"9x\": use numbers such as 4x4x4"},
+		{errors.New("open x: invalid argument"), "open x: invalid argument"},
+		{errors.New("fork/exec /bin/x: permission denied"), "/bin/x: permission denied"},
+		{errors.New("exec: \"x\": executable file not found in $PATH"), "\"x\": executable file not found in $PATH"},
 		{fmt.Errorf("a: %w", errors.Join(errors.New("wire: b"), errors.New("tun: c"))), "a: b; c"},
 		{errors.New("open /run/napi: tun: no such file"), "open /run/napi: no such file"},
 	} {

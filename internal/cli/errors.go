@@ -67,15 +67,19 @@ func Report(stderr io.Writer, name, log string, err error, failure int) int {
 // nothing to users.
 var internalNames = []string{
 	"arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "crossbar", "daemon", "directsockets",
-	"doctor", "emp", "mesh", "exn", "exngo", "exteth", "fabric", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
+	"doctor", "emp", "exec", "mesh", "exn", "exngo", "exteth", "fabric", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
 	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "ports", "preload", "rawbench", "relay", "rma", "route", "rules", "sched",
 	"segment", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
 }
 
+// sentinels takes out what errors say for programs (errors.Is), and system calls that users do not
+// make.
+var sentinels = strings.NewReplacer("\n", "; ", ": fabric: invalid argument", "", "invalid configuration: ", "", "fork/exec ", "")
+
 // Text returns the text of err for people: one line, although joined errors have several,
 // and no names of packages.
 func Text(err error) string {
-	parts := strings.Split(strings.ReplaceAll(err.Error(), "\n", "; "), ": ")
+	parts := strings.Split(sentinels.Replace(err.Error()), ": ")
 	kept := slices.DeleteFunc(slices.Clone(parts[:len(parts)-1]), func(p string) bool { return slices.Contains(internalNames, p) })
 	for i, p := range kept { // of errors that were joined
 		if j := strings.LastIndex(p, "; "); j >= 0 && slices.Contains(internalNames, p[j+2:]) {

@@ -103,7 +103,7 @@ func shown(c *cobra.Command) (list []*cobra.Command) {
 // Flags of every command.
 func defineLog(fs *pflag.FlagSet) {
 	fs.Var(&choice{value: "text", of: []string{"text", "json"}}, "log-format", "`FORMAT` messages as text, or as JSON, an object a line (text)")
-	fs.Var(&choice{value: "info", of: []string{"debug", "info", "warn", "error"}}, "log-level", "`LEVEL` what a daemon tells: debug, info, warn or error (info)")
+	fs.Var(&choice{value: "info", of: []string{"debug", "info", "warn", "error"}}, "log-level", "`LEVEL` what a daemon logs: debug, info, warn or error (info)")
 }
 
 // choice is one of several words.

@@ -16,7 +16,7 @@ func newCompletion(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|fish|zsh", Short: "print completions for a shell",
 		Long: "Prints a script that lets a shell complete commands and flags.",
-		Example: "source <(" + name + " completion bash)\n    in this bash; it needs the package bash-completion\n" +
+		Example: "source <(" + name + " completion bash)\n    for this bash; needs the package bash-completion\n" +
 			name + " completion fish > ~/.config/fish/completions/" + name + ".fish\n" +
 			name + " completion zsh > \"${fpath[1]}/_" + name + "\"",
 		ValidArgs: shells,

@@ -33,10 +33,10 @@ func newRoot() *cobra.Command {
 
 It sets up the paths itself and removes them. Without root it uses a user
 namespace where that is allowed. Results go to standard output, all else to
-standard error. How far the two CPUs are from each other is measured first, and
-shown with every result. A path that cannot be had here is left out, and said
-to be. Exit status: 0 measured, 1 failed or interrupted (what was measured until
-then is printed), or a path that --paths names was left out, 2 wrong usage.`, list.String(), strings.Join(modes, ", "))}
+standard error. It measures the distance of the two CPUs first, and shows it
+with every result. It skips paths that cannot be set up here, and says so.
+Exit status: 0 measured, 1 failed or interrupted (what was measured until then
+is printed), or skipped a path that --paths names, 2 wrong usage.`, list.String(), strings.Join(modes, ", "))}
 	for _, m := range measures() {
 		root.AddCommand(newMeasure(m))
 	}
@@ -68,7 +68,7 @@ func newMeasure(m measure) *cobra.Command {
 func newPrograms() *cobra.Command {
 	var o *programs.Options
 	c := &cobra.Command{
-		Use: "programs [flags]", Short: "real programs, with exn-run and without",
+		Use: "programs [flags]", Short: "measure real programs, with exn-run and without",
 		Long: `Measures real programs over loopback, as they are (path tcp) and under exn-run
 --loopback (path direct), in interleaved runs against two servers. A run in which
 no connection of the client was direct fails.
@@ -97,16 +97,16 @@ dsbench programs --only iperf3,sockperf --runs 10 --json
 func newMPI() *cobra.Command {
 	var o *mpi.Options
 	c := &cobra.Command{
-		Use: "mpi [flags]", Short: "MPI between two ranks, over all paths",
+		Use: "mpi [flags]", Short: "measure MPI between two ranks, over all paths",
 		Long: `Measures MPI between two ranks as the OSU Micro-Benchmarks do: latency (half a
 round trip), bandwidth and message rate (windows of 64 messages), in interleaved
-runs. Takes root, and the compiler of each MPI.
+runs. Needs root, and the compiler of each MPI.
 
 Paths: lo, veth, exn (TCP over exn0), ds (exn-run --loopback), ds-exn (exn-run
-between two nodes). A run in which no connection was direct counts for nothing on
-these two, and is repeated.`,
+between two nodes). On these two a run without a direct connection does not count
+and is repeated.`,
 		Example: `dsbench mpi
-    Open MPI and MPICH, as far as installed, 5 runs on each path
+    Open MPI and MPICH, if installed, 5 runs on each path
 dsbench mpi --mpi openmpi --paths lo,ds --size 8,64k --json
     two paths, as JSON`,
 		Args: func(c *cobra.Command, args []string) error {

@@ -144,12 +144,12 @@ func beyondControl(x, y, controlX, controlY result.Row) bool {
 func newCompare() *cobra.Command {
 	var o compareOptions
 	c := &cobra.Command{
-		Use: "compare [flags] A B", Short: "what changed between two runs, beyond the noise",
+		Use: "compare [flags] A B", Short: "say what changed between two runs, beyond the noise",
 		Long: `Says what changed from A to B beyond the noise. A and B are the JSON files of two
-reports, or the output of two runs with --json. A figure has changed if no run of
-one lies among those of the other, the medians are further apart than either's
-runs, by at least 10 %, and the same shows in the ratio to the control of the
-same run: else it is the machine that has changed.
+reports, or the output of two runs with --json. A figure has changed if the runs
+of A and B do not overlap, the medians are further apart than the runs of either
+and by at least 10 %, and the ratio to the control of the same run shows the same:
+otherwise it is the machine that has changed.
 
 Exit status: 0 compared, 1 failed, or with --fail something is worse, 2 wrong usage.`,
 		Example: `dsbench compare monday.json tuesday.json
@@ -165,9 +165,9 @@ dsbench compare a b`,
 		RunE: func(c *cobra.Command, args []string) error { return runCompare(args, o, c.OutOrStdout()) },
 	}
 	c.Flags().BoolVar(&o.all, "all", false, "show every figure, not only those that changed")
-	c.Flags().BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
+	c.Flags().BoolVar(&o.json, "json", false, "one JSON object per line instead of a table")
 	c.Flags().BoolVar(&o.fail, "fail", false, "exit status 1 if a figure is worse beyond the noise")
-	c.Flags().StringVar(&o.html, "html", "", "`FILE.html` write a page with all figures, too; an older one is replaced")
+	c.Flags().StringVar(&o.html, "html", "", "`FILE.html` also write a page with all figures, replacing an older one")
 	return c
 }
 

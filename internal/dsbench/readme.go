@@ -15,15 +15,15 @@ import (
 func newReadme() *cobra.Command {
 	var check bool
 	c := &cobra.Command{
-		Use: "readme [flags] REPORT.json FILE.md", Short: "a report's tables, into a text of Markdown",
-		Long: `Writes the tables of a report between two marks in a text, so that what the text
-says is what was measured. The marks are lines of their own:
+		Use: "readme [flags] REPORT.json FILE.md", Short: "write a report's tables into a Markdown file",
+		Long: `Writes the tables of a report between two marks in a Markdown file, so that the
+file says what was measured. Each mark is a line of its own:
 
   <!-- begin: dsbench readme -->
   <!-- end: dsbench readme -->
 
-Exit status: 0 done, 1 failed, or with --check the text says something else, 2
-wrong usage.`,
+Exit status: 0 done, 1 failed or, with --check, the file is out of date, 2 wrong
+usage.`,
 		Example: `dsbench readme docs/results/2026-11-20.json README.md
 dsbench readme --check docs/results/2026-11-20.json README.md`,
 		Args: func(_ *cobra.Command, args []string) error {

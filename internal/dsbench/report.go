@@ -38,17 +38,17 @@ type reportCommand struct {
 func newReport() *cobra.Command {
 	var c *reportCommand
 	cmd := &cobra.Command{
-		Use: "report [flags] [FILE.html]", Short: "everything, as one HTML page and JSON",
+		Use: "report [flags] [FILE.html]", Short: "measure everything, as one HTML page and JSON",
 		Long: `Measures every path and writes one HTML page that needs nothing else (the
 figures of thesis section 5.6, drawn from this machine, with the thesis's values
 as lines), and the raw data beside it as FILE.json. Takes about ten minutes.
-Ctrl-C writes what was measured until then.`,
+Ctrl-C writes what has been measured so far.`,
 		Example: `dsbench report
     writes dsbench-report.html and dsbench-report.json
 dsbench report --quick quick.html
     fewer sizes and shorter runs: about a minute
 dsbench report --from old.json --force old.html
-    draws the page anew from the raw data`,
+    draws the page again from the raw data`,
 		Args: func(_ *cobra.Command, args []string) error { return usageError(c.check(args)) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runReport(cmd.Context(), *c, cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -16,10 +16,10 @@ import (
 func newServe() *cobra.Command {
 	address := ":" + paths.ServePort
 	c := &cobra.Command{
-		Use: "serve [flags]", Short: "the other end of MEASURE --connect HOST",
-		Long: `Is the other end of dsbench MEASURE --connect HOST, on another machine, in another
-namespace or container. It does one measurement at a time, for whoever connects:
-let it listen only where you know who that can be. Ctrl-C ends it.`,
+		Use: "serve [flags]", Short: "serve as the other end of MEASURE --connect HOST",
+		Long: `Serves as the other end of dsbench MEASURE --connect HOST, on another machine, in
+another namespace or in a container. It serves anyone who connects, one measurement
+at a time: let it listen only where you know who can connect. Ctrl-C ends it.`,
 		Example: `dsbench serve
     listens on all addresses, port ` + paths.ServePort + `
 dsbench serve --listen 10.2.0.9:9000

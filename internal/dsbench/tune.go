@@ -60,7 +60,8 @@ const (
 // of Ethernet, 20 of IPv4, 32 of TCP with time stamps.
 const frameOverhead = 14 + 20 + 32
 
-// minEager is the least threshold: what fits one VELO message. eagerMax is a threshold above all sizes that are tried.
+// minEager is the least threshold: what fits one VELO message. eagerMax is a threshold above all
+// sizes that are tried.
 const (
 	minEager = 120
 	eagerMax = 4096
@@ -119,7 +120,7 @@ type tuneCommand struct {
 func newTune() *cobra.Command {
 	t := new(tuneCommand)
 	c := &cobra.Command{
-		Use: "tune [flags] [FILE.toml]", Short: "finds settings that suit the machine; writes a configuration",
+		Use: "tune [flags] [FILE.toml]", Short: "find settings that suit this machine, and write a configuration",
 		Long: `Finds the eager threshold and the coalescing of exn0, and the chunk and spin time
 of direct sockets, that suit this machine. Writes them as a configuration that
 exn-tun up --config takes, and a page with the curves behind the choice beside it.

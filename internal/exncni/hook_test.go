@@ -87,4 +87,8 @@ func TestUnknownCommand(t *testing.T) {
 	if status := exncni.Run([]string{"add"}, nil, &stdout, &stderr); status != 2 || !strings.Contains(stderr.String(), `unknown command "add"`) {
 		t.Errorf("status %d, %s", status, &stderr)
 	}
+	stderr.Reset()
+	if status := exncni.Run([]string{"library", "extra"}, nil, &stdout, &stderr); status != 2 || !strings.Contains(stderr.String(), "library takes no arguments") {
+		t.Errorf("status %d, %s", status, &stderr)
+	}
 }

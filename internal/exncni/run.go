@@ -8,6 +8,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"exnet/directsockets/preload"
+	"exnet/internal/cli"
 	"exnet/internal/version"
 )
 
@@ -33,17 +34,16 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		return runPlugin(stdout, stderr)
 	}
+	if len(args) > 1 {
+		return report(stderr, cli.Usagef("%s takes no arguments", args[0]))
+	}
 	switch args[0] {
 	case hookCommand:
-		if err := runHook(stdin, stdout); err != nil {
-			fmt.Fprintln(stderr, "exn-cni:", err)
-			return 1
-		}
+		return report(stderr, runHook(stdin, stdout))
 	case "library":
 		path, err := preload.Build(context.Background())
 		if err != nil {
-			fmt.Fprintln(stderr, "exn-cni:", err)
-			return 1
+			return report(stderr, err)
 		}
 		fmt.Fprintln(stdout, path)
 	case "version", "--version":
@@ -51,10 +51,13 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case "help", "-h", "--help":
 		fmt.Fprint(stdout, usage)
 	default:
-		fmt.Fprintf(stderr, "exn-cni: unknown command %q: use oci-hook, library, version, or none at all\n", args[0])
-		return 2
+		return report(stderr, cli.Usagef("unknown command %q: use oci-hook, library, version, or none at all", args[0]))
 	}
-	return 0
+	return cli.ExitOK
+}
+
+func report(stderr io.Writer, err error) int {
+	return cli.Report(stderr, "exn-cni", "", err, cli.ExitFailure)
 }
 
 // runPlugin does what the environment says, and writes an error as the specification
@@ -65,7 +68,7 @@ func runPlugin(stdout, stderr io.Writer) int {
 		return 0
 	}
 	if err := e.Print(); err != nil {
-		fmt.Fprintln(stderr, "exn-cni:", err)
+		return report(stderr, err)
 	}
-	return 1
+	return cli.ExitFailure
 }

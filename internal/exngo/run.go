@@ -46,25 +46,26 @@ them, too, skip TCP. It is the go command with an overlay of package net; source
 and go.mod stay as they are.`)
 	root.Example = `exn-go build -o server ./cmd/server
 exn-run --loopback --explain -- ./server`
-	root.Annotations = map[string]string{command.EndKey: `What does not build is the go command's. A program obeys EXNET_LOOPBACK,
-EXNET_RULES and EXNET_BROKER as under exn-run; without any of these it is plain.
+	root.Annotations = map[string]string{command.EndKey: `Everything but building is left to the go command. The program obeys
+EXNET_LOOPBACK, EXNET_RULES and EXNET_BROKER as under exn-run; without any of
+these it uses plain TCP.
 Exit status: that of the go command; 1 something failed, 2 wrong usage.`}
 	for _, verb := range verbs {
 		root.AddCommand(&cobra.Command{
 			Use: verb + " [flags of the go command]", Short: "go " + verb + ", with direct sockets", DisableFlagParsing: true,
-			Long: "Is go " + verb + " with direct sockets. Its flags are those of the go command, which\nexplains them: go help " + verb + ".",
+			Long: "Runs go " + verb + " with direct sockets. The flags are those of the go command: see\ngo help " + verb + ".",
 			RunE: func(_ *cobra.Command, args []string) error { return runGo(verb, args) },
 		})
 	}
 	root.AddCommand(&cobra.Command{
-		Use: "env", Short: "print the flags for another build system",
-		Long:    "Prints variables for a shell, with which the go command itself builds with direct\nsockets.",
+		Use: "env", Short: "print variables for another build system",
+		Long:    "Prints variables for a shell, under which the go command itself builds with direct\nsockets.",
 		Example: `eval "$(exn-go env)"; go build ./...`,
 		Args:    command.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return printEnv(c.OutOrStdout()) },
 	}, &cobra.Command{
-		Use: "explain BINARY...", Short: "say whether a binary was built so",
-		Long: "Says for each binary whether it has direct sockets, and from which exn-go.",
+		Use: "explain BINARY...", Short: "say whether exn-go built a binary",
+		Long: "Says for each binary whether it has direct sockets, and which exn-go built it.",
 		RunE: func(c *cobra.Command, args []string) error { return explainAll(args, c.OutOrStdout()) },
 	})
 	return root

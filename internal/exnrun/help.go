@@ -14,8 +14,8 @@ exn-run --check-rules FILE
 exn-run --version`
 
 	helpText = `Runs a program on direct sockets: its TCP connections to programs that use them
-too go through shared memory instead of the kernel. The program is not changed
-and not told; everything else stays on TCP.`
+too go through shared memory instead of the kernel. The program is unchanged and
+does not notice. Everything else stays on TCP.`
 
 	helpExamples = `exn-run --loopback redis-server
 exn-run --loopback redis-benchmark
@@ -31,13 +31,13 @@ exn-run --profile run -- iperf3 -c 10.2.0.1
 exn-run --rules my.rules -- python3 app.py
     by program, role, address and port; see docs/exn-run.md
 eval "$(exn-run --loopback --print-env)"
-    for all that this shell starts from now on`
+    for everything that this shell starts from now on`
 
-	helpEnd = `Programs that a library cannot reach (static ones, Go, setuid) run all the same,
-on TCP; exn-run says so. The program takes exn-run's place, with its process ID,
-unless exn-run has to stay to tell of it (--explain, --verbose, --stats,
---report, --profile). Exit status: the program's; 125 exn-run itself failed, 126
-the program cannot be run, 127 it was not found.`
+	helpEnd = `Programs that a library cannot reach (static ones, Go, setuid) run on TCP, and
+exn-run says so. The program replaces exn-run and has its process ID, unless
+exn-run stays to report on it (--explain, --verbose, --stats, --report,
+--profile). Exit status: the program's; 125 exn-run itself failed, 126 the
+program cannot be run, 127 it was not found.`
 )
 
 // page describes exn-run for its help and its man page.

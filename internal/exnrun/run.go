@@ -27,9 +27,9 @@ import (
 // it can it becomes the program that it is to run and does not return; else it
 // returns the exit status. Results go to stdout, all else to stderr.
 //
-// Run starts the program itself again (/proc/self/exe) with the single argument
-// "broker" or "serve-broker", and to enter the namespace of a node with its own arguments (os.Args).
-// It shall be called on the main goroutine.
+// Run starts the program itself again (/proc/self/exe) with the single argument "broker" or
+// "serve-broker", and to enter the namespace of a node with its own arguments (os.Args). It shall
+// be called on the main goroutine.
 func Run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 {
 		switch args[0] {

@@ -56,7 +56,7 @@ compares them, DIR/index.html.`,
 				return err
 			}
 			if dir == "" {
-				return cli.Usagef("say with -o where the results go")
+				return cli.Usagef("name the directory for the results with -o")
 			}
 			return nil
 		},
@@ -64,7 +64,7 @@ compares them, DIR/index.html.`,
 			return mistakes(c, runScenario(args[0], dir, paths, c.OutOrStdout(), c.ErrOrStderr()))
 		},
 	}
-	c.Flags().StringVarP(&dir, "output", "o", "", "`DIR` where the results go; it is made if need be")
+	c.Flags().StringVarP(&dir, "output", "o", "", "`DIR` where the results go; created if it is missing")
 	c.Flags().BoolVar(&paths, "paths", false, "write the path of every flow, too")
 	return c
 }

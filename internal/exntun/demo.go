@@ -48,7 +48,7 @@ func newDemo() *cobra.Command {
 		Long: `Brings up nodes with an exn0 each, in network namespaces of their own, on one
 fabric in this process. Then it tries ping, TCP and broadcast over exn0,
 measures them beside the kernel's own veth, shows how the frames went, and
-cleans up. With a command behind --, or --shell, it runs that in a namespace
+cleans up. With a command after --, or --shell, it runs that in a namespace
 instead; the command's exit status is exn-tun's.`,
 		Example: demoExamples,
 		Annotations: map[string]string{

@@ -16,7 +16,7 @@ var errSick = errors.New("a requirement is missing")
 func newDoctor() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "doctor [flags]", Short: "look at this host: what is missing, what would be faster",
+		Use: "doctor [flags]", Short: "examine this host: what is missing, what would speed it up",
 		Long: `Looks at this host and says what exnet needs that is not there, and what would
 make it faster: what was found, what to change, and why. It changes nothing.
 

@@ -34,7 +34,7 @@ type keyOptions struct {
 	files  []string
 }
 
-const keyText = `Makes the keys by which nodes on different hosts know each other: BASE.key,
+const keyText = `Makes the keys by which nodes on different hosts recognise each other: BASE.key,
 which stays secret (mode 0600), and BASE.crt, the certificate, which may be
 given away. Keys are ed25519.`
 
@@ -56,7 +56,7 @@ exn-tun key show node1.crt node2.crt | grep ^node > trust
 
 func newKey() *cobra.Command {
 	c := &cobra.Command{
-		Use: "key COMMAND [flags]", Short: "make the keys by which nodes of other hosts know each other",
+		Use: "key COMMAND [flags]", Short: "make keys for nodes of different hosts",
 		Long: keyText, Example: keyExamples, Annotations: map[string]string{command.EndKey: keyEnd},
 		RunE: func(c *cobra.Command, args []string) error {
 			return cli.Usagef("say what to do: ca, node, sign or show")

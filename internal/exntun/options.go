@@ -87,7 +87,7 @@ func newDemoOptions(fs *pflag.FlagSet) *demoOptions {
 func (o *demoOptions) defineRun(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.shell, "shell", false, "run $SHELL on node 1")
 	cli.Number(fs, &o.in, "in", 1, node.MaxNodes, "`N` run it, or the command, on node N instead (1)")
-	fs.Func("serve", "`COMMAND` run this beside it, on the next node, as sh -c COMMAND; begins before and ends after it; may be repeated", func(s string) error {
+	fs.Func("serve", "`COMMAND` run this beside it, on the next node, as sh -c COMMAND; starts before it and ends after it; may be repeated", func(s string) error {
 		if strings.TrimSpace(s) == "" {
 			return errors.New("give a command, as in --serve 'iperf3 -s'")
 		}
@@ -105,7 +105,7 @@ func (o *demoOptions) defineFabric(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.noFastPath, "no-fast-path", false, "send every packet through netstack")
 	fs.BoolVar(&o.fair, "fair", false, "no real-time priority for the data path")
 	congestionFlag(fs, &o.congestion, "`NAME` TCP congestion control over exn0 and veth (cubic)")
-	faultsFlag(fs, &o.faults, "`LIST` bad links: what happens to their packets, in both directions, as in drop=0.01,corrupt=0.001,seed=1; also duplicate, reorder (probabilities), delay and jitter (times); all of it is made up for, and counted (--stats). Up to 32 nodes. Without, memory joins the nodes")
+	faultsFlag(fs, &o.faults, "`LIST` bad links: what happens to their packets, in both directions, as in drop=0.01,corrupt=0.001,seed=1; also duplicate, reorder (probabilities), delay and jitter (times); all of it is recovered and counted (--stats). Up to 32 nodes. Without, memory joins the nodes")
 }
 
 func (o *demoOptions) defineDemonstration(fs *pflag.FlagSet) {
@@ -113,7 +113,7 @@ func (o *demoOptions) defineDemonstration(fs *pflag.FlagSet) {
 	cli.Number(fs, &o.runs, "runs", 1, 100, "`N` runs of each measurement (3)")
 	fs.BoolVar(&o.json, "json", false, "one JSON object instead of the table")
 	fs.BoolVar(&o.stats, "stats", false, "print all counters at the end, also after a command")
-	fs.Func("capture", "`FILE` write the frames of all nodes to this file or named pipe as pcapng, for tcpdump -r and Wireshark; also with a command. It does not slow the fabric: what FILE is too slow for is lost to it, and counted", func(s string) error {
+	fs.Func("capture", "`FILE` write the frames of all nodes to this file or named pipe as pcapng, for tcpdump -r and Wireshark; also with a command. The fabric does not wait: frames for which FILE is too slow are left out, and counted", func(s string) error {
 		if s == "" || s == "-" {
 			return errors.New("name a file or a named pipe (mkfifo)")
 		}
@@ -156,9 +156,9 @@ func (o *demoOptions) check(command []string, dashes bool) error {
 	o.command = command
 	switch {
 	case len(o.command) > 0 && !dashes:
-		return fmt.Errorf("unexpected argument %q: a command to run goes behind --, as in exn-tun demo -- ping %v", o.command[0], node.Addr4(1).Addr())
+		return fmt.Errorf("unexpected argument %q: a command to run goes after --, as in exn-tun demo -- ping %v", o.command[0], node.Addr4(1).Addr())
 	case len(o.command) == 0 && dashes:
-		return fmt.Errorf("no command behind --: give one, as in exn-tun demo -- ping %v", node.Addr4(1).Addr())
+		return fmt.Errorf("no command after --: give one, as in exn-tun demo -- ping %v", node.Addr4(1).Addr())
 	case o.shell && len(o.command) > 0:
 		return errors.New("--shell and a command exclude each other: leave one out")
 	case o.interactive() && o.json:

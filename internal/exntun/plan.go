@@ -158,10 +158,10 @@ func (w wish) route(g *graph.Graph, flows []routing.Flow, use func(routing.Flow,
 	return l, r.Route(slices.Clone(flows), l, use)
 }
 
-// plans computes the ways for flows. A class has overrides for all of them: ways without
-// a class, reserved before or after, must not move its packets. Packets with an override are in a layer of virtual
-// channels of their own, which they do not leave: so the tables' packets play no part,
-// and each layer must be free of cycles. existing are the overrides that there are.
+// plans computes the ways for flows. A class has overrides for all of them: ways without a class,
+// reserved before or after, must not move its packets. Packets with an override are in a layer of
+// virtual channels of their own, which they do not leave: so the tables' packets play no part, and
+// each layer must be free of cycles. existing are the overrides that there are.
 func plans(routes *topo.Routes, w wish, flows []routing.Flow, existing []topo.Override) (*plan, error) {
 	g, err := graph.FromTopology(routes.Topology().String(), routes)
 	if err != nil {

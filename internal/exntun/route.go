@@ -32,7 +32,7 @@ type routeOptions struct {
 
 func newRoute() *cobra.Command {
 	c := &cobra.Command{
-		Use: "route COMMAND [flags]", Short: "give the traffic of a pattern ways of its own",
+		Use: "route COMMAND [flags]", Short: "give the traffic of a pattern paths of its own",
 		Long: `Computes ways for a pattern of traffic, such as exn-tun profile has recorded,
 and has all nodes of a fabric with a topology use them in place of their tables.`,
 		Example: `exn-tun profile start

@@ -24,7 +24,7 @@ import (
 func newUp() *cobra.Command {
 	var o *upOptions
 	c := &cobra.Command{
-		Use: "up [flags]", Short: "run a node of a fabric, until it is told to end",
+		Use: "up [flags]", Short: "run a node of a fabric until it is stopped",
 		Long: `Runs one node of a fabric in the foreground: brings up exn0 in this network
 namespace or another, finds the fabric's other nodes on this host, and with
 --listen those of other hosts, and carries packets to and from them, on this

@@ -1,7 +1,8 @@
-/* osu WARM-UP SECONDS SIZE...: latency, bandwidth and message rate between two ranks, as the OSU Micro-Benchmarks define them: half
- * a round trip; windows of 64 messages, each window acknowledged. About so many seconds for each, after so many for
- * the connections. Rank 0 prints
- * "latency SIZE MICROSECONDS", "bandwidth SIZE GBIT/S", "rate SIZE MILLION/S", and in the end "end". */
+/* osu WARM-UP SECONDS SIZE...: latency, bandwidth and message rate between two ranks, as the OSU
+ * Micro-Benchmarks define them: half a round trip; windows of 64 messages, each window
+ * acknowledged. About so many seconds for each, after so many for the connections. Rank 0 prints
+ * "latency SIZE MICROSECONDS", "bandwidth SIZE GBIT/S", "rate SIZE MILLION/S", and in the end
+ * "end". */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
