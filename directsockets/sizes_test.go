@@ -7,7 +7,8 @@ import (
 	"exnet/directsockets"
 )
 
-// A server takes segments up to what it allows; of larger ones it refuses all, and the connection stays whole.
+// A server takes segments up to what it allows; of larger ones it refuses all, and the connection
+// stays whole.
 func TestServerCapsRing(t *testing.T) {
 	for _, test := range []struct {
 		name           string

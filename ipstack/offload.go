@@ -97,9 +97,9 @@ func checkOffload(off exteth.Offload, p []byte, n int) bool {
 	return ok
 }
 
-// segmentLen returns the length of the IP packets that a packet that begins with p is
-// to be cut into; false: its headers are not within p. off passed Offload.Check and has a segmentation type; the checksum of such a
-// packet starts at its transport header.
+// segmentLen returns the length of the IP packets that a packet that begins with p is to be cut
+// into; false: its headers are not within p. off passed Offload.Check and has a segmentation type;
+// the checksum of such a packet starts at its transport header.
 func segmentLen(off exteth.Offload, p []byte) (int, bool) {
 	start := int(off.CsumStart)
 	hdr := header.UDPMinimumSize

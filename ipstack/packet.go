@@ -123,8 +123,8 @@ func isMLD(t header.ICMPv6Type) bool {
 	return false
 }
 
-// multicastMAC returns the MAC address that the IP destination maps to if it is
-// a multicast group or the limited broadcast address. A subnet's broadcast address needs the route to be known.
+// multicastMAC returns the MAC address that the IP destination maps to if it is a multicast group
+// or the limited broadcast address. A subnet's broadcast address needs the route to be known.
 func multicastMAC(dst []byte) (mac arp.MAC, ok bool) {
 	addr, _ := netip.AddrFromSlice(dst)
 	if addr == netip.AddrFrom4([4]byte{0xff, 0xff, 0xff, 0xff}) {

@@ -69,11 +69,11 @@ const (
 	stepClosed               // the ownership is given up for good: say so
 )
 
-// next is the owner's look at the word before each poll. thread says that the
-// owner is Run's goroutine; over that a run has exceeded its limits: in
-// ModeInterrupt these are one poll, in Run's goroutine too; last is the source polled before. With stepPoll it also returns the source
-// to poll, which is off the list from then on: an interrupt during its Poll
-// puts it there again, so nothing announced after the Poll began is missed.
+// next is the owner's look at the word before each poll. thread says that the owner is Run's
+// goroutine; over that a run has exceeded its limits: in ModeInterrupt these are one poll, in Run's
+// goroutine too; last is the source polled before. With stepPoll it also returns the source to
+// poll, which is off the list from then on: an interrupt during its Poll puts it there again, so
+// nothing announced after the Poll began is missed.
 func (w word) next(thread, over bool, last int) (word, step, int) {
 	list := w & listMask
 	switch {

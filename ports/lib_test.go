@@ -17,8 +17,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Multicast: the node says who the members of a group are, and each of them that has opened the VPID
-// gets what is sent to it.
+// Multicast: the node says who the members of a group are, and each of them that has opened the
+// VPID gets what is sent to it.
 func TestGroups(t *testing.T) {
 	members := func(g fabric.GroupID) []fabric.NodeID {
 		if g == 5 {

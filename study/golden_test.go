@@ -120,8 +120,9 @@ func TestGoldenFlows(t *testing.T) {
 	}
 }
 
-// A million flows on 10,000 nodes: under a minute and 2 GB (the issue), each router for
-// itself; testdata/million.toml is the same for exn-sim. Without EXN_STUDY_LONG it is a part of that, on a tenth of the nodes.
+// A million flows on 10,000 nodes: under a minute and 2 GB (the issue), each router for itself;
+// testdata/million.toml is the same for exn-sim. Without EXN_STUDY_LONG it is a part of that, on a
+// tenth of the nodes.
 func TestMillion(t *testing.T) {
 	flows, ranks, networks := 4_000, 1000, []string{"torus:10x10x10", "fattree:16"}
 	if os.Getenv("EXN_STUDY_LONG") != "" {

@@ -14,8 +14,8 @@ import (
 
 var containers = flag.Bool("containers", false, "redis and nginx in containers of podman, attached by exn-cni; wants podman with its CNI backend, crun, redis, nginx and curl")
 
-// Programs in containers of podman reach each other over exn0, and with EXNET=1 or the annotation by
-// direct sockets, as docs/containers.md says. When the containers go, nothing is left.
+// Programs in containers of podman reach each other over exn0, and with EXNET=1 or the annotation
+// by direct sockets, as docs/containers.md says. When the containers go, nothing is left.
 func TestRootContainers(t *testing.T) {
 	if !*containers {
 		t.Skip("it wants podman: run it with -containers")

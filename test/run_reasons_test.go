@@ -13,7 +13,8 @@ import (
 	"exnet/internal/netns/netnstest"
 )
 
-// reason checks that all connections that l's programs say of, on one side, stayed on TCP as choice says.
+// reason checks that all connections that l's programs say of, on one side, stayed on TCP as choice
+// says.
 func (l *local) reason(t *testing.T, server bool, choice string) {
 	t.Helper()
 	all := slices.DeleteFunc(l.connections(t), func(c exnrun.Record) bool { return c.Server != server })
@@ -22,7 +23,8 @@ func (l *local) reason(t *testing.T, server bool, choice string) {
 	}
 }
 
-// patient has a program wait for a broker that is late on a busy machine: one that sleeps would not hear of it later.
+// patient has a program wait for a broker that is late on a busy machine: one that sleeps would not
+// hear of it later.
 const patient = "EXNET_DS_WELCOME=60000"
 
 // other is l for programs with reports, or without exn-run, of their own.

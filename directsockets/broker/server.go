@@ -37,8 +37,8 @@ const (
 type Config struct {
 	// Node is the ID that clients are told.
 	Node uint16
-	// Addrs are the node's addresses on the fabric, by which the brokers of other
-	// nodes know it, 64 at the most; SetAddrs changes them. Default: none; connections within the namespace only.
+	// Addrs are the node's addresses on the fabric, by which the brokers of other nodes know it, 64
+	// at the most; SetAddrs changes them. Default: none; connections within the namespace only.
 	Addrs []netip.Addr
 	// Zone is the index of the interface by which peers are reached: that of their
 	// link-local addresses.

@@ -22,8 +22,8 @@ const (
 	often = 8
 	// oftenRings is how many such rings in a row make a side fence.
 	oftenRings = 16
-	// calmAfter is how many messages without a ring end that.
-	calmAfter = 1024
+	// quietAfter is how many messages without a ring end that.
+	quietAfter = 1024
 )
 
 // rings is what a sender knows of its rings.
@@ -46,9 +46,9 @@ func (e *End) rang() {
 	}
 }
 
-// calm is called after a message that has not rung, while this side fences. It belongs to TX.
-func (e *End) calm() {
-	if r := &e.tx.rings; e.tx.sent-r.last > calmAfter && !e.bad.Load() {
+// notRung is called after a message that has not rung, while this side fences. It belongs to TX.
+func (e *End) notRung() {
+	if r := &e.tx.rings; e.tx.sent-r.last > quietAfter && !e.bad.Load() {
 		r.row = 0
 		e.setFlags(0, flagFences)
 		e.fences.Store(false)

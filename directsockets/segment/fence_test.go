@@ -49,7 +49,7 @@ func TestFences(t *testing.T) {
 		if message(true); !fences() {
 			t.Fatal("not begun")
 		}
-		for range calmAfter {
+		for range quietAfter {
 			if message(false); !fences() {
 				t.Fatal("ended too early")
 			}

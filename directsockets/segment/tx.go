@@ -100,7 +100,7 @@ func (e *End) published() {
 	if a := e.peer.attention.Load(); a&armRX != 0 && e.wake(a, armRX, &e.tx.rung) {
 		e.rang()
 	} else if e.fences.Load() {
-		e.calm()
+		e.notRung()
 	}
 }
 

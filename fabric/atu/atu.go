@@ -58,10 +58,11 @@ func (t *ATU) Register(vpid fabric.VPID, mem []byte, a Access) (*Region, error) 
 	return t.register(&Region{atu: t, vpid: vpid, mem: mem, size: len(mem), access: a})
 }
 
-// RegisterPages makes a page list accessible as one range of addresses (thesis 3.2.5, 6.4.3): pages of
-// PageSize bytes, each at a page boundary of memory of Alloc. The data begins first bytes into the first
-// page and has n bytes, which end in the last one. The region has a view of its own of the pages, which
-// Bytes lends until Close. Peers that look up addresses in a table by themselves cannot use it.
+// RegisterPages makes a page list accessible as one range of addresses (thesis 3.2.5, 6.4.3): pages
+// of PageSize bytes, each at a page boundary of memory of Alloc. The data begins first bytes into
+// the first page and has n bytes, which end in the last one. The region has a view of its own of
+// the pages, which Bytes lends until Close. Peers that look up addresses in a table by themselves
+// cannot use it.
 func (t *ATU) RegisterPages(vpid fabric.VPID, pages [][]byte, first, n int, a Access) (*Region, error) {
 	if first < 0 || first >= PageSize || n < 1 || (first+n+PageSize-1)/PageSize != len(pages) {
 		return nil, fmt.Errorf("atu: register %d bytes from %d on in %d pages: %w", n, first, len(pages), fabric.ErrInvalid)

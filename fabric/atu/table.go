@@ -27,8 +27,8 @@ type Loan struct {
 	Access Access
 }
 
-// firstOffset is where in its first page a region begins: that of a page list where its data does, and
-// with a table another where its memory does.
+// firstOffset is where in its first page a region begins: that of a page list where its data does,
+// and with a table another where its memory does.
 func (t *ATU) firstOffset(r *Region) int {
 	if t.table == nil || r.view != nil {
 		return r.first

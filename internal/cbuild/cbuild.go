@@ -51,9 +51,9 @@ var (
 	errPlace = errors.New("no place for it")
 )
 
-// Build returns the path of the file: beside the running program, in /usr/lib/exnet,
-// or compiled by $CC or cc, into the user's
-// cache directory (root's: /var/cache/exnet). That is done once for each version and compiler; it takes some seconds.
+// Build returns the path of the file: beside the running program, in /usr/lib/exnet, or compiled by
+// $CC or cc, into the user's cache directory (root's: /var/cache/exnet). That is done once for each
+// version and compiler; it takes some seconds.
 func (s Source) Build(ctx context.Context) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if path := filepath.Join(filepath.Dir(self), s.Name); usable(path) {

@@ -25,7 +25,8 @@ type cFunction struct {
 	lines, levels int
 }
 
-// cFunctions returns the functions of a source, which begin and end with a brace in the first column.
+// cFunctions returns the functions of a source, which begin and end with a brace in the first
+// column.
 func cFunctions(source string) (all []cFunction) {
 	source = cText.ReplaceAllStringFunc(source, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
 	var f *cFunction

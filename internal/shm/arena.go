@@ -38,8 +38,8 @@ func NewArena(name string, size int) (*Arena, error) {
 	return &Arena{Segment: s, free: []extent{{0, size}}}, nil
 }
 
-// NewSharedArena is NewArena of memory that whoever gets the descriptor may write, too. The first bytes,
-// a multiple of PageSize, are not handed out.
+// NewSharedArena is NewArena of memory that whoever gets the descriptor may write, too. The first
+// bytes, a multiple of PageSize, are not handed out.
 func NewSharedArena(name string, size, first int) (*Arena, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

@@ -39,9 +39,9 @@ func CPU() int {
 // looks at a word again and again should between two looks.
 func Pause(n uint32) { pause(max(n, 1)) }
 
-// PrefetchSlot asks for the two cache lines of the slot that begins with status, which
-// the caller is going to write soon. The line is with whoever read it last; without this each store would
-// wait in turn for it to come back.
+// PrefetchSlot asks for the two cache lines of the slot that begins with status, which the caller
+// is going to write soon. The line is with whoever read it last; without this each store would wait
+// in turn for it to come back.
 func PrefetchSlot(status *atomic.Uint64) { prefetchSlot(status) }
 
 func prefetchW(addr uintptr, n int)
@@ -56,5 +56,6 @@ func PrefetchW(m foreign.Memory) {
 //go:noescape
 func spinSlot(status *atomic.Uint64, lap, n uint32) bool
 
-// SpinSlot looks up to n times whether the lower half of a slot's status word is lap. It has the second cache line of the slot come with the first.
+// SpinSlot looks up to n times whether the lower half of a slot's status word is lap. It has the
+// second cache line of the slot come with the first.
 func SpinSlot(status *atomic.Uint64, lap, n uint32) bool { return spinSlot(status, lap, max(n, 1)) }

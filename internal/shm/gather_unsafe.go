@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Gather maps pages of the arena, anywhere in it, one behind the other a second time. Each of them is
-// PageSize bytes at a page boundary of what Alloc has lent. The memory is there until Scatter.
+// Gather maps pages of the arena, anywhere in it, one behind the other a second time. Each of them
+// is PageSize bytes at a page boundary of what Alloc has lent. The memory is there until Scatter.
 func (a *Arena) Gather(pages [][]byte) ([]byte, error) {
 	var offsets []int
 	for _, p := range pages {
@@ -30,8 +30,8 @@ func (a *Arena) Gather(pages [][]byte) ([]byte, error) {
 		for i+n < len(offsets) && offsets[i+n] == offsets[i]+n*PageSize {
 			n++
 		}
-		// Of shared memory an old size of 0 makes a second mapping. By its descriptor there is none that can
-		// be written: it is sealed.
+		// Of shared memory an old size of 0 makes a second mapping. By its descriptor there is none
+		// that can be written: it is sealed.
 		_, err := unix.MremapPtr(unsafe.Pointer(&a.mem[offsets[i]]), 0, unsafe.Add(at, i*PageSize), uintptr(n*PageSize),
 			unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED)
 		if err != nil {

@@ -14,7 +14,7 @@ type Change struct {
 //   - no value of one lies among those of the other: with five runs each that
 //     happens by chance once in 126 times,
 //   - the medians differ by more than both groups' spread, so that a drift between
-//     two calm groups counts and two tails of noisy ones do not,
+//     two steady groups of counts and two tails of noisy ones do not,
 //   - and by at least the share bound of the smaller one: what is less may be true
 //     and matters to nobody.
 func Differ(a, b []float64, bound float64) Change {

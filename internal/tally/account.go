@@ -230,7 +230,8 @@ func (a *account) close(end event, p *results, out io.Writer) {
 	}
 }
 
-// signs are of what only a fault of the program explains: of its memory, or of the bytes that it moves.
+// signs are of what only a fault of the program explains: of its memory, or of the bytes that it
+// moves.
 var signs = []string{
 	"DATA RACE", "race detected", "Sanitizer", "runtime error", "panic:", "fatal error:", "SIGSEGV", "egmentation fault",
 	"corrupt", "differ", "mismatch", "sha256", "checksum", "out of order", "leak",

@@ -19,7 +19,8 @@ const Direct Transport = "ds"
 
 func init() { transports[Direct] = transport{listen: listenDirect, dial: dialDirect} }
 
-// brokerTime is how long a broker and what it announces may take; only one that hangs takes as long.
+// brokerTime is how long a broker and what it announces may take; only one that hangs takes as
+// long.
 const brokerTime = 30 * time.Second
 
 // direct is what the direct sockets of a worker have in common.

@@ -60,7 +60,8 @@ func (o sockOptions) set(fd int) error {
 
 func (j job) options() sockOptions { return sockOptions{j.Congestion, j.Buffers} }
 
-// newSocket makes a socket for addr's family with the options, which accepted connections take from their listener.
+// newSocket makes a socket for addr's family with the options, which accepted connections take from
+// their listener.
 func newSocket(addr netip.AddrPort, o sockOptions) (socket, error) {
 	if !addr.IsValid() {
 		return -1, errors.New("no address")

@@ -39,8 +39,8 @@
 //
 // # Concurrency
 //
-// Run takes an OS thread for itself when it naps or follows, until it rests. Take and
-// Wake may be called from any goroutine. A Loop that waits says so before it looks whether it was woken, and
+// Run takes an OS thread for itself when it naps or follows, until it rests. Take and Wake may be
+// called from any goroutine. A Loop that waits says so before it looks whether it was woken, and
 // arms each link before it looks whether that has something to do.
 //
 // # Limits

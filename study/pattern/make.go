@@ -34,9 +34,9 @@ var makers = map[string]func(Params) ([]Flow, error){
 // Names lists the patterns that Make knows.
 func Names() []string { return slices.Sorted(maps.Keys(makers)) }
 
-// Make makes a pattern by name: cg (the exchange of NPB's CG), allreduce (recursive
-// doubling), alltoall, ring, halo2d and halo3d (neighbours of a grid that closes),
-// bcast (a binomial tree from rank 0), reduce (the same tree to rank 0), random (as many flows between random ranks).
+// Make makes a pattern by name: cg (the exchange of NPB's CG), allreduce (recursive doubling),
+// alltoall, ring, halo2d and halo3d (neighbours of a grid that closes), bcast (a binomial tree from
+// rank 0), reduce (the same tree to rank 0), random (as many flows between random ranks).
 func Make(name string, p Params) (*Pattern, error) {
 	make, ok := makers[name]
 	if !ok {

@@ -298,8 +298,8 @@ func processState(pid int) byte {
 	return rest[0]
 }
 
-// gone reports whether a process has ended. It may stay as a zombie: its parent is the first process
-// of the PID namespace, which in a container may be a program that waits for nobody.
+// gone reports whether a process has ended. It may stay as a zombie: its parent is the first
+// process of the PID namespace, which in a container may be a program that waits for nobody.
 func gone(pid int) bool {
 	s := processState(pid)
 	return s == 0 || s == 'Z'

@@ -1,5 +1,5 @@
-// Package soak runs all kinds of traffic over the nodes of a fabric at once, breaks things at random
-// meanwhile, and counts what was lost: nothing may be. docs/testing.md says how to run it.
+// Package soak runs all kinds of traffic over the nodes of a fabric at once, breaks things at
+// random meanwhile, and counts what was lost: nothing may be. docs/testing.md says how to run it.
 //
 // # Architecture
 //
@@ -12,15 +12,15 @@
 //	│                             └ curl          (exn-run)│
 //	└──────────────────────────────────────────────────────┘
 //
-// All programs of ours are this test binary again, with a job in the environment: exn-tun, exn-run, the
-// servers and the clients of a node. Every connection carries bytes that follow from a seed in its first
-// message, so whoever receives can tell at each byte whether it is the right one, and at the end
-// whether all have come.
+// All programs of ours are this test binary again, with a job in the environment: exn-tun, exn-run,
+// the servers and the clients of a node. Every connection carries bytes that follow from a seed in
+// its first message, so whoever receives can tell at each byte whether it is the right one, and at
+// the end whether all have come.
 //
-// The programs judge nothing. They report each connection that did not go as it should, with the times
-// of its begin and end, and the test process excuses it if a fault that can have done that hit one of
-// its ends meanwhile (judge). What has arrived must be right in any case, and a direct socket has to
-// live through the restart of a daemon.
+// The programs judge nothing. They report each connection that did not go as it should, with the
+// times of its begin and end, and the test process excuses it if a fault that can have done that
+// hit one of its ends meanwhile (judge). What has arrived must be right in any case, and a direct
+// socket has to live through the restart of a daemon.
 //
 // # Concurrency
 //
@@ -28,6 +28,6 @@
 //
 // # Limits
 //
-// Root. The seed fixes what faults happen in which order, and the sizes that each client asks for, not how they
-// interleave. A datagram may be lost; it may not be changed.
+// Root. The seed fixes what faults happen in which order, and the sizes that each client asks for,
+// not how they interleave. A datagram may be lost; it may not be changed.
 package soak

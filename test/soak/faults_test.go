@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// breakThings does what is planned, several things at a time, but one at a time to each daemon and program.
-// A machine that is slow does not get to the end of the plan in d. It returns when all is as before.
+// breakThings does what is planned, several things at a time, but one at a time to each daemon and
+// program. A machine that is slow does not get to the end of the plan in d. It returns when all is
+// as before.
 func (l *lab) breakThings(ctx context.Context, d time.Duration, faults []planned) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

@@ -31,8 +31,8 @@ type fault struct {
 	End     time.Time // all is as before; zero: not yet
 }
 
-// How long after the end of a fault what it has done may come to light: neighbours are looked for anew, and a
-// server's kernel answers what came too early.
+// How long after the end of a fault what it has done may come to light: neighbours are looked for
+// anew, and a server's kernel answers what came too early.
 const (
 	connectGrace  = 10 * time.Second
 	datagramGrace = 5 * time.Second
@@ -61,11 +61,11 @@ func clientProgram(kind string) string {
 
 // excuses reports whether f explains what went wrong with r:
 //
-//	bytes that were not sent    nothing does
-//	an established connection   the death of the program at one of its ends; nothing that happens to nodes
-//	one that did not come up    that, a node that was away, or an interface that was down
-//	one that may be half open   the same: see halfOpen
-//	a datagram                  any fault at one of its ends
+// 	bytes that were not sent    nothing does
+// 	an established connection   the death of the program at one of its ends; nothing that happens to nodes
+// 	one that did not come up    that, a node that was away, or an interface that was down
+// 	one that may be half open   the same: see halfOpen
+// 	a datagram                  any fault at one of its ends
 func (f fault) excuses(r record) bool {
 	if r.Corrupt || !f.hits(r) {
 		return false
@@ -92,15 +92,17 @@ func (f fault) excuses(r record) bool {
 // handshakeTime is how long the three segments that make a connection may take on a busy machine.
 const handshakeTime = time.Second
 
-// halfOpen reports whether r may have come up at its client alone: f took the last segment of the handshake with it.
-// The server's kernel then drops what it began as soon as it learns that the client cannot be reached (an ICMP error,
-// or no route for the SYN-ACK that it repeats), and answers the client's data with a reset. Every network does so.
+// halfOpen reports whether r may have come up at its client alone: f took the last segment of the
+// handshake with it. The server's kernel then drops what it began as soon as it learns that the
+// client cannot be reached (an ICMP error, or no route for the SYN-ACK that it repeats), and
+// answers the client's data with a reset. Every network does so.
 func (f fault) halfOpen(r record) bool {
 	return r.Phase == phaseData && r.Silent && f.Start.Before(r.Start.Add(handshakeTime)) && strings.Contains(r.Err, "onnection reset")
 }
 
-// unreachable reports whether r did not come up because the neighbour was not found. exnet gives that up after a
-// second, in which a machine may be too busy to answer; so it is as with datagrams: it should be rare.
+// unreachable reports whether r did not come up because the neighbour was not found. exnet gives
+// that up after a second, in which a machine may be too busy to answer; so it is as with datagrams:
+// it should be rare.
 func (r record) unreachable() bool {
 	return r.Phase == phaseConnect && (strings.Contains(strings.ToLower(r.Err), "no route to host") || r.Kind == "curl" && strings.Contains(r.Err, "exit status 7"))
 }

@@ -110,8 +110,8 @@ func newLab(t *testing.T, seed uint64, spoil string) *lab {
 	return l
 }
 
-// find returns the path of a program, "" if it is not there. What stands for another program there (as
-// pyenv's python3) is passed over if the system has the program itself.
+// find returns the path of a program, "" if it is not there. What stands for another program there
+// (as pyenv's python3) is passed over if the system has the program itself.
 func find(name string) string {
 	for _, path := range []string{filepath.Join("/usr/bin", name), name} {
 		if path, err := exec.LookPath(path); err == nil {

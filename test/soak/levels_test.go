@@ -104,8 +104,8 @@ func goroutines(url string) (int, error) {
 	return 0, fmt.Errorf("%s has no go_goroutines", url)
 }
 
-// Growth of private memory that is taken for granted: buffers grow to what the traffic takes, and Go gives memory
-// back when it likes.
+// Growth of private memory that is taken for granted: buffers grow to what the traffic takes, and
+// Go gives memory back when it likes.
 const memoryGrowth = 64 << 10 // KB
 
 // above says in which respects levels are above those of before.
@@ -127,14 +127,15 @@ func (now levels) above(before levels) (leaks []string) {
 	return leaks
 }
 
-// settleTime is how long what has ended may take to be gone. A broker forgets offers that nobody claimed after 10 s.
+// settleTime is how long what has ended may take to be gone. A broker forgets offers that nobody
+// claimed after 10 s.
 const (
 	settleTime = time.Minute
 	offerTime  = 12 * time.Second
 )
 
-// pause ends all traffic and returns what the programs hold then, after a while in which it falls: to the levels
-// before, or if there are none until it does not change.
+// pause ends all traffic and returns what the programs hold then, after a while in which it falls:
+// to the levels before, or if there are none until it does not change.
 func (l *lab) pause(before levels) (levels, error) {
 	if err := l.each(l.clients(), func(p *program) error { _, err := p.tell("pause", "paused"); return err }); err != nil {
 		return nil, err
@@ -176,7 +177,8 @@ func (l *lab) each(all []*program, f func(*program) error) error {
 // calmTime bounds the wait for all kinds of traffic when nothing is broken any more.
 const calmTime = 5 * time.Minute
 
-// allWorks waits until, from now on, every kind of traffic of every node to every other one has come about.
+// allWorks waits until, from now on, every kind of traffic of every node to every other one has
+// come about.
 func (l *lab) allWorks() error {
 	l.mu.Lock()
 	clear(l.progress)

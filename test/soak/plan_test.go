@@ -17,7 +17,8 @@ type planned struct {
 	MTU     int
 }
 
-// steady is the node whose daemon is never ended, so that its memory can be compared with what it was.
+// steady is the node whose daemon is never ended, so that its memory can be compared with what it
+// was.
 const steady = 1
 
 // plan makes the faults of d from a seed. programs are those of each node.

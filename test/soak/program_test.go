@@ -26,8 +26,8 @@ type program struct {
 	ns   *netns.NS
 	argv []string
 	env  []string
-	// says, if not "", is the line with which a program that writes no events is ready; accepts, if not 0, is
-	// the port on which one listens then.
+	// says, if not "", is the line with which a program that writes no events is ready; accepts, if
+	// not 0, is the port on which one listens then.
 	says    string
 	accepts int
 	onEvent func(*program, event)

@@ -19,7 +19,8 @@ const (
 	phaseDone     = "done"        // a direct socket that went as it should
 )
 
-// record is a connection that did not go as it should, or a direct socket that lived long enough for a fault.
+// record is a connection that did not go as it should, or a direct socket that lived long enough
+// for a fault.
 type record struct {
 	Kind    string
 	Phase   string

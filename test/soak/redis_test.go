@@ -14,8 +14,8 @@ import (
 	"exnet/directsockets"
 )
 
-// redisUser stores values in a Redis server under exn-run, by direct sockets, and looks whether they are
-// still there.
+// redisUser stores values in a Redis server under exn-run, by direct sockets, and looks whether
+// they are still there.
 type redisUser struct {
 	*client
 	run  string // the server's run_id

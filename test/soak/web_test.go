@@ -48,8 +48,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// httpSession returns a function that makes some requests of a peer's web server, on connections that
-// are kept for some time.
+// httpSession returns a function that makes some requests of a peer's web server, on connections
+// that are kept for some time.
 func (c *client) httpSession(tr *http.Transport, peer int) func(*rand.Rand) {
 	web := &http.Client{Transport: tr, Timeout: stallTime}
 	return func(rnd *rand.Rand) {

@@ -22,8 +22,9 @@ import (
 // hangTime is when what should take seconds counts as hung.
 const hangTime = 5 * time.Minute
 
-// boxScript sets up a box, says so, and holds it until its input ends. $1: a directory that it shares with
-// the host, $2: that of exn-run, $3: a checkout, or "". Its bash is the init of the box, and reaps.
+// boxScript sets up a box, says so, and holds it until its input ends. $1: a directory that it
+// shares with the host, $2: that of exn-run, $3: a checkout, or "". Its bash is the init of the
+// box, and reaps.
 const boxScript = `set -e
 mount -t tmpfs tmpfs /run
 mkdir -p /run/netns /run/lock /run/held/work /run/held/bin /run/held/checkout /run/overlay
@@ -46,7 +47,8 @@ echo ready
 cat >/dev/null <&0 &
 wait $!`
 
-// box is a set of namespaces, in which programs run, and a directory, which it shares with the host.
+// box is a set of namespaces, in which programs run, and a directory, which it shares with the
+// host.
 type box struct {
 	cmd   *exec.Cmd
 	input io.Closer
@@ -59,7 +61,8 @@ type box struct {
 	reports []string
 }
 
-// newBox makes a box. checkout is a directory that its programs may change without changing it, or "".
+// newBox makes a box. checkout is a directory that its programs may change without changing it, or
+// "".
 func newBox(m mode, checkout string) (*box, error) {
 	bin := ""
 	if m != plain {
@@ -117,7 +120,8 @@ func (b *box) close() {
 	os.RemoveAll(b.dir)
 }
 
-// onlyChild returns the process that pid has started. Its process IDs are those of the caller's namespace.
+// onlyChild returns the process that pid has started. Its process IDs are those of the caller's
+// namespace.
 func onlyChild(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
@@ -192,8 +196,8 @@ func (p *program) signal(sig syscall.Signal) {
 	}
 }
 
-// wait waits for the end of the program; hung says that it did not come in time, and that the program was
-// ended.
+// wait waits for the end of the program; hung says that it did not come in time, and that the
+// program was ended.
 func (p *program) wait(ctx context.Context) (hung bool) {
 	select {
 	case <-p.done:

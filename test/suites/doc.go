@@ -1,6 +1,6 @@
-// Package suites has the tests of programs that others wrote: their own test suites, and small scenarios
-// whose data is checked, each as it is (plain) and under exn-run (default, eager). What differs is the
-// finding.
+// Package suites has the tests of programs that others wrote: their own test suites, and small
+// scenarios whose data is checked, each as it is (plain) and under exn-run (default, eager). What
+// differs is the finding.
 //
 // # Architecture
 //
@@ -9,14 +9,14 @@
 //	  │                           └── exn-run --loopback --report FILE -- client, or a unit of a suite
 //	  └── verdicts, reports ──► table, JSON
 //
-// A box has namespaces for the network, processes and mounts: what runs in it, its broker included, meets
-// nobody else's and ends with it. A checkout is seen through an overlay, so that units that run at the
-// same time, or twice, write nowhere.
+// A box has namespaces for the network, processes and mounts: what runs in it, its broker included,
+// meets nobody else's and ends with it. A checkout is seen through an overlay, so that units that
+// run at the same time, or twice, write nowhere.
 //
-// TestRootPrograms runs the scenarios (-programs says which; -full: large loads, and MariaDB). TestRootSuite runs the
-// suite of -suite from -checkout; it is skipped without. A unit of a suite is what its own runner can run
-// alone: a file, a test, a program. A test that passes plain and not under exn-run is run again (-repeat),
-// in both ways, which tells what differs from what is flaky.
+// TestRootPrograms runs the scenarios (-programs says which; -full: large loads, and MariaDB).
+// TestRootSuite runs the suite of -suite from -checkout; it is skipped without. A unit of a suite
+// is what its own runner can run alone: a file, a test, a program. A test that passes plain and not
+// under exn-run is run again (-repeat), in both ways, which tells what differs from what is flaky.
 //
 // # Concurrency
 //
@@ -24,7 +24,7 @@
 //
 // # Limits
 //
-// It needs root, gcc and the go tool. Programs that are not installed are skipped, with the name of the
-// Debian package. Nothing of the suites is in this repository; -checkout has to be built already. Ratios
-// of time are printed and not judged. docs/testing.md has the results.
+// It needs root, gcc and the go tool. Programs that are not installed are skipped, with the name of
+// the Debian package. Nothing of the suites is in this repository; -checkout has to be built
+// already. Ratios of time are printed and not judged. docs/testing.md has the results.
 package suites

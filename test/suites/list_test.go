@@ -63,7 +63,8 @@ func nginxUnits(dir string) ([]unit, error) {
 	return units, nil
 }
 
-// listed runs a program of the checkout that lists its tests, one a line, and returns the first word of each.
+// listed runs a program of the checkout that lists its tests, one a line, and returns the first
+// word of each.
 func listed(argv ...string) ([]string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "UV_RUN_AS_ROOT=1")
@@ -109,7 +110,8 @@ func libeventUnits(dir string) ([]unit, error) {
 	return units, nil
 }
 
-// ltpLong races for minutes after faults of old kernels, or takes all memory, and has nothing that exn-run could change.
+// ltpLong races for minutes after faults of old kernels, or takes all memory, and has nothing that
+// exn-run could change.
 var ltpLong = regexp.MustCompile(`^(bind06|sendmsg03|setsockopt0[5-8]|setsockopt1[01]|writev03|fork1[34])$`)
 
 // ltpUnits are the programs in those folders of system calls that have been built.
@@ -158,8 +160,8 @@ func redisUnits(dir string) ([]unit, error) {
 	return units, nil
 }
 
-// cpythonUnits are the modules of CPython's tests that use the network; Debian has them in the package
-// libpython3.11-testsuite.
+// cpythonUnits are the modules of CPython's tests that use the network; Debian has them in the
+// package libpython3.11-testsuite.
 func cpythonUnits(string) ([]unit, error) {
 	if err := exec.Command("/usr/bin/python3", "-c", "import test.test_socket").Run(); err != nil {
 		return nil, fmt.Errorf("package libpython3.11-testsuite: %w", err)

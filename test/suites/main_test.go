@@ -82,15 +82,15 @@ func modes() ([]mode, error) {
 	return all, nil
 }
 
-// eagerEnv makes as much direct as can be, of programs whose connections are short. Many tests have both ends
-// in one thread and a deadline of 10 ms: a longer wait, in which the other end cannot answer, fails
-// them.
+// eagerEnv makes as much direct as can be, of programs whose connections are short. Many tests have
+// both ends in one thread and a deadline of 10 ms: a longer wait, in which the other end cannot
+// answer, fails them.
 func eagerEnv() []string {
 	return []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=2"}
 }
 
-// argv returns what runs a program so. report is where exn-run is to write what was direct; "": it becomes the
-// program, as users run it.
+// argv returns what runs a program so. report is where exn-run is to write what was direct; "": it
+// becomes the program, as users run it.
 func (m mode) argv(report string, argv []string) ([]string, error) {
 	if m == plain {
 		return argv, nil
@@ -123,8 +123,8 @@ func matcher(t *testing.T, flagName, text string) *regexp.Regexp {
 	return re
 }
 
-// commit says what is tested: the commit of a directory's checkout, with a + if it was changed; "" if it
-// is none.
+// commit says what is tested: the commit of a directory's checkout, with a + if it was changed; ""
+// if it is none.
 func commit(dir string) string {
 	out, err := exec.CommandContext(context.Background(), "git", "-c", "safe.directory=*", "-C", dir, "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*").Output()
 	if err != nil {

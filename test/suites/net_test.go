@@ -167,8 +167,8 @@ func transfer(s *stage, server []string, client func(file string) []string) {
 	s.same(s.path("got"), file)
 }
 
-// fio lets its net engine move a file's worth of bytes between two of its own. Its reader does not count all of
-// what it reads in parts, and stops too early if it is told the same size.
+// fio lets its net engine move a file's worth of bytes between two of its own. Its reader does not
+// count all of what it reads in parts, and stops too early if it is told the same size.
 func fio(s *stage) {
 	s.Helper()
 	bytes := size(64, 512) << 20

@@ -52,7 +52,8 @@ var ltpFail = regexp.MustCompile(`(?m)^(\w+\.[ch]:\d+): (?:TFAIL|TBROK): `)
 // ltpSkipped is TCONF of LTP's exit status: the test does not apply here.
 const ltpSkipped = 32
 
-// parseLTP takes the exit status for the verdict, and the places that say that they failed for tests.
+// parseLTP takes the exit status for the verdict, and the places that say that they failed for
+// tests.
 func parseLTP(u unit, out string, status int) map[string]verdict {
 	all := map[string]verdict{u.name: passed}
 	switch {
@@ -92,7 +93,8 @@ var (
 	pythonFail = regexp.MustCompile(`(?m)^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)`)
 )
 
-// parseCPython reads what "python3 -m test -v" wrote. What tests write stands between, so only what failed is sure.
+// parseCPython reads what "python3 -m test -v" wrote. What tests write stands between, so only what
+// failed is sure.
 func parseCPython(_ unit, out string, _ int) map[string]verdict {
 	all := make(map[string]verdict)
 	for _, m := range pythonLine.FindAllStringSubmatch(out, -1) {

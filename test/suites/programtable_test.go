@@ -15,7 +15,8 @@ type programRow struct {
 	Mode    mode    `json:"mode,omitempty"`
 	Data    string  `json:"data,omitempty"` // ok, wrong
 	Traffic traffic `json:"traffic"`
-	// Ratios are of the time of the load under exn-run to that plain, of each round; nil: not timed.
+	// Ratios are of the time of the load under exn-run to that plain, of each round; nil: not
+	// timed.
 	Ratios []float64 `json:"ratios,omitempty"`
 	Plain  float64   `json:"plain_seconds,omitempty"` // median of the load
 }

@@ -48,8 +48,8 @@ func (s *scenario) missing() string {
 	return strings.Join(slices.Compact(packages), " ")
 }
 
-// installed looks for a program in PATH, in /usr/sbin, or by a pattern of paths; "python3:M" is a module
-// of Python.
+// installed looks for a program in PATH, in /usr/sbin, or by a pattern of paths; "python3:M" is a
+// module of Python.
 func installed(program string) bool {
 	if module, ok := strings.CutPrefix(program, "python3:"); ok {
 		return exec.Command("/usr/bin/python3", "-c", "import "+module).Run() == nil
@@ -70,8 +70,8 @@ func sbin(program string) string {
 	return path
 }
 
-// run runs a scenario in every mode and adds a row of each to the table. The plain server stays until the
-// end, to compare the times.
+// run runs a scenario in every mode and adds a row of each to the table. The plain server stays
+// until the end, to compare the times.
 func (sc *scenario) run(t *testing.T, all []mode, table *programTable) {
 	var beside *stage
 	for _, m := range all {
@@ -108,8 +108,8 @@ func (sc *scenario) run(t *testing.T, all []mode, table *programTable) {
 	}
 }
 
-// race times the load, plain and under exn-run without reports by turns, and returns the ratios and the median
-// of the plain times, in seconds.
+// race times the load, plain and under exn-run without reports by turns, and returns the ratios and
+// the median of the plain times, in seconds.
 func (sc *scenario) race(t *testing.T, beside *stage) (ratios []float64, base float64) {
 	s := newStage(t, normal)
 	s.timed = true

@@ -122,7 +122,8 @@ func (s *stage) end() {
 	s.running = nil
 }
 
-// listens waits until somebody listens on a TCP port of the box. It does not connect: some serve once.
+// listens waits until somebody listens on a TCP port of the box. It does not connect: some serve
+// once.
 func (s *stage) listens(p *program, port int) {
 	s.Helper()
 	for end := time.Now().Add(hangTime); ; time.Sleep(2 * time.Millisecond) {

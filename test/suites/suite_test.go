@@ -31,7 +31,8 @@ type suite struct {
 	needs string // what -checkout has to be, for people
 	// units lists what its own runner can run alone. dir is the checkout.
 	units func(dir string) ([]unit, error)
-	// parse returns the verdict of each test of a unit from what the runner wrote and its exit status.
+	// parse returns the verdict of each test of a unit from what the runner wrote and its exit
+	// status.
 	parse func(u unit, out string, status int) map[string]verdict
 }
 

@@ -1,10 +1,10 @@
-// Package portbench measures the ports of a node's NIC between two C programs by librma2 and libvelo2: the
-// command "dsbench ports".
+// Package portbench measures the ports of a node's NIC between two C programs by librma2 and
+// libvelo2: the command "dsbench ports".
 //
 // # Architecture
 //
-//	Options ─▶ Run ─▶ a node of its own (package ports), without a network
-//	              └─▶ pingpong.c of ports/lib, compiled with the libraries ─▶ lines ─▶ rows
+// 	Options ─▶ Run ─▶ a node of its own (package ports), without a network
+// 	              └─▶ pingpong.c of ports/lib, compiled with the libraries ─▶ lines ─▶ rows
 //
 // # Concurrency
 //
@@ -12,5 +12,6 @@
 //
 // # Limits
 //
-// It needs a C compiler. What it measures are the libraries of this build, not those that are installed.
+// It needs a C compiler. What it measures are the libraries of this build, not those that are
+// installed.
 package portbench

@@ -95,8 +95,8 @@ func build(ctx context.Context, dir string) (string, error) {
 	}.BuildIn(ctx, dir)
 }
 
-// run runs a part of the program, and adds its figures to values. Of a figure that it prints several
-// times the last counts: it is warm.
+// run runs a part of the program, and adds its figures to values. Of a figure that it prints
+// several times the last counts: it is warm.
 func (s *site) run(ctx context.Context, o Options, program, part string, rounds int, values map[string][]float64) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -121,8 +121,9 @@ void exn_port_close(struct exn_port *p);
 // port is closed.
 enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpid, struct exn_grant **g);
 
-// exn_port_group returns a group of nodes at each of which a port with the VPID gets what is sent. The
-// node is asked for its members when that was not so lately, or with now. EXN_INVALID: no such group.
+// exn_port_group returns a group of nodes at each of which a port with the VPID gets what is sent.
+// The node is asked for its members when that was not so lately, or with now. EXN_INVALID: no such
+// group.
 enum exn_status exn_port_group(struct exn_port *p, uint16_t number, uint16_t vpid, bool now, struct exn_group **out);
 
 // exn_port_ask sends m and waits for the answer, which it puts in its place. fds are those that

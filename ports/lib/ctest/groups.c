@@ -1,5 +1,5 @@
-// groups.c: multicast, of a port at the first of the nodes whose sockets are given to those at the two
-// others. They are the group 5, with a node that has no such port.
+// groups.c: multicast, of a port at the first of the nodes whose sockets are given to those at the
+// two others. They are the group 5, with a node that has no such port.
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -121,8 +121,8 @@ static void rma(void)
 	takes(from, RMA2_REQUESTER_NOTIFICATION, RMA2_NOTIFICATION_PUT, 0);
 	takes(to[0], RMA2_COMPLETER_NOTIFICATION, RMA2_NOTIFICATION_PUT, 0);
 	takes(to[1], RMA2_COMPLETER_NOTIFICATION, RMA2_NOTIFICATION_PUT, 0);
-	// One has taken its memory back: the other gets it all the same. Without the modifier the number is
-	// that of a node, which there is none of.
+	// One has taken its memory back: the other gets it all the same. Without the modifier the
+	// number is that of a node, which there is none of.
 	EQUAL(rma2_unregister(to[0], region[0]), RMA2_SUCCESS);
 	EQUAL(rma2_post_immediate_put(from, group, 1, 'y', nla[0], RMA2_NO_NOTIFICATION, RMA2_CMD_MC), RMA2_SUCCESS);
 	takes(from, RMA2_REQUESTER_NOTIFICATION, RMA2_IMMEDIATE_PUT, RMA2_ERROR_CMPL);

@@ -1,10 +1,11 @@
 // pingpong.c measures between two processes: VELO's half round trip, PUT and GET against memcpy,
-// registration, and what a process costs that waits for a notification. It needs a node (EXN_PORTS).
-// "dsbench ports" runs it.
+// registration, and what a process costs that waits for a notification. It needs a node
+// (EXN_PORTS). "dsbench ports" runs it.
 //
-//	pingpong velo|rma|register|idle [ROUNDS]
+// 	pingpong velo|rma|register|idle [ROUNDS]
 //
-// ROUNDS of idle are milliseconds. It prints lines of "name value unit". With CPUS=A,B it pins its two ends.
+// ROUNDS of idle are milliseconds. It prints lines of "name value unit". With CPUS=A,B it pins its
+// two ends.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -196,8 +197,8 @@ static void sleep_ms(int n)
 	nanosleep(&(struct timespec){n / 1000, n % 1000 * 1000000l}, NULL);
 }
 
-// The parent waits for a notification; the child looks at what it uses meanwhile, once it sleeps, and sends
-// the notification.
+// The parent waits for a notification; the child looks at what it uses meanwhile, once it sleeps,
+// and sends the notification.
 static void idle(int end, int milliseconds)
 {
 	struct rma_end e;

@@ -168,8 +168,8 @@ extern const uint32_t RMA2_BLOCK_FLAG;
 extern const uint32_t RMA2_MATCH_LAST_NLA_FLAG;
 
 /* Ports and connections. A peer's port must be open, unless the node is the number of a multicast
- * group, for RMA2_CMD_MC. rma2_open_vpid opens the port with a VPID of 32 to 255; 0: any. Ports with the
- * same VPID have the same addresses. */
+ * group, for RMA2_CMD_MC. rma2_open_vpid opens the port with a VPID of 32 to 255; 0: any. Ports
+ * with the same VPID have the same addresses. */
 RMA2_ERROR rma2_open(RMA2_Port *port);
 RMA2_ERROR rma2_open_vpid(RMA2_Port *port, RMA2_VPID vpid);
 RMA2_ERROR rma2_close(RMA2_Port port);
@@ -268,9 +268,9 @@ RMA2_ERROR rma2_register(RMA2_Port port, void *address, size_t size, RMA2_Region
 RMA2_ERROR rma2_register_nomalloc(RMA2_Port port, void *address, size_t size, RMA2_Region *region);
 RMA2_ERROR rma2_register_cached(RMA2_Port port, void *address, size_t size, RMA2_Region **region);
 RMA2_ERROR rma2_register_adhoc(RMA2_Port port, void *address, RMA2_Region **region);
-/* A page list: count pages of 4096 bytes anywhere in memory, as one range of addresses. pages is the
- * first pointer to one, and stride the bytes to the next. The data begins offset bytes into the first page
- * and has length bytes, which end in the last one. */
+/* A page list: count pages of 4096 bytes anywhere in memory, as one range of addresses. pages is
+ * the first pointer to one, and stride the bytes to the next. The data begins offset bytes into the
+ * first page and has length bytes, which end in the last one. */
 RMA2_ERROR rma2_register_pagelist(RMA2_Port port, void *const *pages, size_t count, unsigned stride, uint32_t offset, size_t length,
 				  RMA2_Region **region);
 RMA2_ERROR rma2_unregister(RMA2_Port port, RMA2_Region *region);

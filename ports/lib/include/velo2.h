@@ -24,7 +24,8 @@ typedef uint32_t velo2_vpid_t;
 #define VELO2_ADDR_VPID(addr) ((uint32_t)(addr) >> 16 & 0xff)
 #define VELO2_ADDR_UNPACK(addr, node, vpid) ((node) = VELO2_ADDR_NODE(addr), (vpid) = VELO2_ADDR_VPID(addr))
 
-/* A multicast group (0 to 63) in place of a node, for velo2_connect. 63 is all nodes but one's own. */
+/* A multicast group (0 to 63) in place of a node, for velo2_connect. 63 is all nodes but one's
+ * own. */
 #define VELO2_MULTICAST 0x10000000u
 #define VELO2_MCADDR_PACK(group) ((uint32_t)(group) | VELO2_MULTICAST)
 
@@ -55,8 +56,8 @@ typedef struct {
 	velo2_port_t *port;
 } velo2_connection_t;
 
-/* Opens a mailbox of this node, and closes it. velo2_open_vpid opens the one with a VPID of 32 to 255,
- * as the members of a multicast group all have the same; 0: any, as velo2_open does. */
+/* Opens a mailbox of this node, and closes it. velo2_open_vpid opens the one with a VPID of 32 to
+ * 255, as the members of a multicast group all have the same; 0: any, as velo2_open does. */
 velo2_ret_t velo2_open(velo2_port_t *port);
 velo2_ret_t velo2_open_vpid(velo2_port_t *port, velo2_vpid_t vpid);
 velo2_ret_t velo2_close(velo2_port_t *port);
@@ -64,9 +65,9 @@ velo2_ret_t velo2_close(velo2_port_t *port);
 velo2_nodeid_t velo2_get_nodeid(velo2_port_t *port);
 velo2_vpid_t velo2_get_vpid(velo2_port_t *port);
 
-/* Connects to a mailbox, which must be open. With VELO2_MCADDR_PACK(group) as the node: to the mailboxes
- * with that VPID of all nodes of the group; those that are not open are left out. A message is sent
- * to all of them or, when velo2_try_send finds one of them full, to none. */
+/* Connects to a mailbox, which must be open. With VELO2_MCADDR_PACK(group) as the node: to the
+ * mailboxes with that VPID of all nodes of the group; those that are not open are left out. A
+ * message is sent to all of them or, when velo2_try_send finds one of them full, to none. */
 velo2_ret_t velo2_connect(velo2_port_t *port, velo2_connection_t *con, velo2_nodeid_t node, velo2_vpid_t vpid);
 velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con);
 

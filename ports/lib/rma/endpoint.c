@@ -84,8 +84,8 @@ API RMA2_ERROR rma2_close(RMA2_Port e)
 	return RMA2_SUCCESS;
 }
 
-// is_group says whether there is a multicast group of that number that has members, for operations with
-// RMA2_CMD_MC. Others are refused then.
+// is_group says whether there is a multicast group of that number that has members, for operations
+// with RMA2_CMD_MC. Others are refused then.
 static bool is_group(RMA2_Port e, RMA2_Nodeid number, RMA2_VPID vpid)
 {
 	struct exn_group *g;

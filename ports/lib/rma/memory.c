@@ -15,8 +15,8 @@
 // given back to the system.
 enum { KEPT_PAGES = 4096 };
 
-// How many pages of the port's memory are there from the start. What is registered in them, which are the
-// first that are taken, costs a system call less.
+// How many pages of the port's memory are there from the start. What is registered in them, which
+// are the first that are taken, costs a system call less.
 enum { WARM_PAGES = 16 };
 
 struct cached {
@@ -171,8 +171,8 @@ static off_t offset_of(uint32_t file)
 	return (off_t)(EXN_ARENA_OFF + (uint64_t)file * EXN_PAGE);
 }
 
-// fetch copies from pages of the program. Whole pages have more in them than the caller's object, which
-// the address sanitizer's memcpy and pwrite would refuse.
+// fetch copies from pages of the program. Whole pages have more in them than the caller's object,
+// which the address sanitizer's memcpy and pwrite would refuse.
 __attribute__((no_sanitize("address"))) static void fetch(uint64_t *to, const volatile uint64_t *from, size_t size)
 {
 	for (size_t i = 0; i < size / sizeof(*to); i++)
@@ -345,7 +345,8 @@ static uintptr_t listed(void *const *pages, unsigned stride, uint32_t i)
 	return at;
 }
 
-// acquire_list has the pages of a list in the port's memory, by runs of those that follow one another.
+// acquire_list has the pages of a list in the port's memory, by runs of those that follow one
+// another.
 static bool acquire_list(RMA2_Port e, void *const *pages, unsigned stride, uint32_t n)
 {
 	uint32_t done = 0, run = 0;
@@ -366,7 +367,8 @@ API RMA2_ERROR rma2_register_pagelist(RMA2_Port e, void *const *pages, size_t co
 {
 	if (e == NULL)
 		return RMA2_ERR_INV_PORT;
-	// All pages are full, except that the data begins in the first one and ends in the last one.
+	// All pages are full, except that the data begins in the first one and ends in the last
+	// one.
 	if (count < 1 || count > EXN_PAGES || offset >= EXN_PAGE || length < 1 ||
 	    length > count * EXN_PAGE - offset || length <= (count - 1) * EXN_PAGE - (count > 1 ? offset : 0))
 		return RMA2_ERR_INV_VALUE;
@@ -396,7 +398,8 @@ API RMA2_ERROR rma2_register_pagelist(RMA2_Port e, void *const *pages, size_t co
 	return RMA2_SUCCESS;
 }
 
-// is_there says whether the pages of a region are at its address: in a row, or of a list, which has no end.
+// is_there says whether the pages of a region are at its address: in a row, or of a list, which has
+// no end.
 static bool is_there(RMA2_Port e, uint32_t at, const RMA2_Region *r)
 {
 	for (uint32_t i = 0; i < r->count; i++) {

@@ -115,8 +115,8 @@ static bool copy(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_
 	return true;
 }
 
-// move is a transfer between local memory, which is there, and a peer's. False: the peer has taken that
-// back.
+// move is a transfer between local memory, which is there, and a peer's. False: the peer has taken
+// that back.
 static bool move(RMA2_Port e, const struct exn_grant *g, uint64_t local, uint64_t nla, uint32_t size, bool put)
 {
 	uint32_t run;
@@ -312,8 +312,8 @@ static size_t own_notifications(const struct command *o)
 	return 2 + (o->modifier & RMA2_CMD_NTR ? o->size / RMA_MTU + 1 : 0);
 }
 
-// multicast does a PUT to each member of the group that c names as its node. Members that have not opened
-// the VPID are left out. The requester's notification is one for all.
+// multicast does a PUT to each member of the group that c names as its node. Members that have not
+// opened the VPID are left out. The requester's notification is one for all.
 static RMA2_ERROR multicast(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	struct exn_group *g;

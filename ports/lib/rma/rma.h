@@ -67,8 +67,8 @@ struct rma2_endpoint {
 bool rma_memory_init(RMA2_Port port);
 void rma_memory_free(RMA2_Port port);
 
-// rma_local returns where the first of size bytes of this port's memory are, and how many of them follow
-// one another. NULL: they are not registered.
+// rma_local returns where the first of size bytes of this port's memory are, and how many of them
+// follow one another. NULL: they are not registered.
 void *rma_local(RMA2_Port port, RMA2_NLA nla, uint32_t size, uint32_t *run);
 
 // rma_remote returns where the first of size bytes of a peer's memory are, for a PUT or a GET, and

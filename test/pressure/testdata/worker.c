@@ -1,5 +1,6 @@
-/* A program as others write them, for the tests of package pressure: sockets, poll, epoll, nothing of exnet.
- * What it is told comes on standard input, a word a line; what it says is in lines on standard output.
+/* A program as others write them, for the tests of package pressure: sockets, poll, epoll, nothing
+ * of exnet. What it is told comes on standard input, a word a line; what it says is in lines on
+ * standard output.
  *
  *   worker echo ADDR PORT          sends back what comes; goes on when accept fails
  *   worker hold ADDR PORT N        keeps N connections; round, add N, end

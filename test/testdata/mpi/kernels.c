@@ -1,6 +1,8 @@
-/* Four kernels of parallel programs with known results: the exchanges of NPB's CG, a reduction to all, all to all, and a
- * halo. kernels [--until FILE] [cg|allreduce|alltoall|halo]..., all of them if none is named. cg and allreduce take a
- * power of two ranks. With --until all ranks talk to all until FILE exists, before the kernels begin. Rank 0 prints a line for each; exit status 1 if a result is wrong. */
+/* Four kernels of parallel programs with known results: the exchanges of NPB's CG, a reduction to
+ * all, all to all, and a halo. kernels [--until FILE] [cg|allreduce|alltoall|halo]..., all of them
+ * if none is named. cg and allreduce take a power of two ranks. With --until all ranks talk to all
+ * until FILE exists, before the kernels begin. Rank 0 prints a line for each; exit status 1 if a
+ * result is wrong. */
 #include <math.h>
 #include <mpi.h>
 #include <stdint.h>
@@ -37,7 +39,8 @@ static int everywhere(int ok)
 	return all;
 }
 
-/* --- cg: conjugate gradients for a dense matrix, cut into rows * cols blocks as NPB cuts its own. */
+/* --- cg: conjugate gradients for a dense matrix, cut into rows * cols blocks as NPB cuts its
+ * own. */
 
 enum { ORDER = 1024 };
 
@@ -192,7 +195,8 @@ static int alltoall(char *said, size_t n)
 	return everywhere(ok);
 }
 
-/* --- halo: a field that spreads over a grid of cells, cut into strips; the whole of it is computed on each rank, too. */
+/* --- halo: a field that spreads over a grid of cells, cut into strips; the whole of it is computed
+ * on each rank, too. */
 
 enum { CELLS = 240, TURNS = 50 };
 
