@@ -61,11 +61,11 @@ func clientProgram(kind string) string {
 
 // excuses reports whether f explains what went wrong with r:
 //
-// 	bytes that were not sent    nothing does
-// 	an established connection   the death of the program at one of its ends; nothing that happens to nodes
-// 	one that did not come up    that, a node that was away, or an interface that was down
-// 	one that may be half open   the same: see halfOpen
-// 	a datagram                  any fault at one of its ends
+//	bytes that were not sent    nothing does
+//	an established connection   the death of the program at one of its ends; nothing that happens to nodes
+//	one that did not come up    that, a node that was away, or an interface that was down
+//	one that may be half open   the same: see halfOpen
+//	a datagram                  any fault at one of its ends
 func (f fault) excuses(r record) bool {
 	if r.Corrupt || !f.hits(r) {
 		return false

@@ -3,8 +3,8 @@
 //
 // # Architecture
 //
-// 	Options ─▶ Run ─▶ a node of its own (package ports), without a network
-// 	              └─▶ pingpong.c of ports/lib, compiled with the libraries ─▶ lines ─▶ rows
+//	Options ─▶ Run ─▶ a node of its own (package ports), without a network
+//	              └─▶ pingpong.c of ports/lib, compiled with the libraries ─▶ lines ─▶ rows
 //
 // # Concurrency
 //
