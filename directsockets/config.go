@@ -31,7 +31,7 @@ type Config struct {
 	// MaxRing and MaxSlots are the largest ring and VELO queue that the server's side takes: a
 	// segment that a client offers with more is refused, and the connection stays on TCP. So a
 	// client has a server use 2 * (MaxRing + 128 * MaxSlots) bytes for a connection at most.
-	// Defaults 4 MiB and 1024, or this side's own Ring and Slots if they are larger.
+	// Defaults 4 MiB and 4096, or this side's own Ring and Slots if they are larger.
 	MaxRing, MaxSlots int
 	// Threshold is the number of bytes up to which a send goes in VELO messages.
 	// Default 480.
@@ -58,7 +58,7 @@ type Config struct {
 
 const (
 	defaultMaxRing  = 4 << 20
-	defaultMaxSlots = 1024 // 128 KiB
+	defaultMaxSlots = 4096 // 512 KiB
 )
 
 // ErrConfig says that a Config has a value out of range.

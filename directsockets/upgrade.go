@@ -143,8 +143,11 @@ func (c *Conn) prepare() {
 
 func (c *Conn) create() (*upgrade, error) {
 	u := &upgrade{nonce: segment.NewNonce()}
-	seg, err := segment.Create(segment.Info{Nonce: u.nonce, Client: c.key.Client, Server: c.key.Server},
-		segment.Config{Slots: c.cfg.Slots, Ring: c.cfg.Ring})
+	size := segment.Config{Slots: c.cfg.Slots, Ring: c.cfg.Ring}
+	if c.broker.Deep(c.key.Server.Port()) {
+		size.Slots = max(size.Slots, wire.DeepSlots)
+	}
+	seg, err := segment.Create(segment.Info{Nonce: u.nonce, Client: c.key.Client, Server: c.key.Server}, size)
 	if err != nil {
 		return nil, err
 	}

@@ -55,11 +55,14 @@ func (s *Server) removeListenerLocked(l *listener) {
 //
 // +checklocks:s.mu
 func (s *Server) showPortLocked(port uint16) {
-	n := len(s.listeners[port])
+	n, deep := len(s.listeners[port]), false
 	for p := range s.peers {
 		n += p.ports[port]
+		deep = deep || p.ports[port] > 0 && slices.ContainsFunc(p.addrs, func(a netip.Addr) bool {
+			return s.cfg.Carried(netip.AddrPortFrom(a, port))
+		})
 	}
-	s.page.SetListeners(port, n)
+	s.page.SetListeners(port, n, deep)
 }
 
 // announceLocked tells the peers of a change, if the listener can be reached from

@@ -88,6 +88,11 @@ func (b *bells) take() []uint32 {
 	return r
 }
 
+// doze is how long the driver waits, with no doorbell armed, before it looks for more of a
+// stream of messages that nothing answers: each message that wakes a node costs its program
+// more than to send a hundred.
+const doze = 100 * time.Microsecond
+
 // served is the Engine as a driver sees it.
 type served struct {
 	*Engine
@@ -132,22 +137,34 @@ func (s *served) Serve(rung bool) (moved int, ok bool) {
 	if s.over.Load() {
 		return 0, false
 	}
-	if !rung {
-		return 0, true
+	s.waiting.Store(false)
+	n := 0
+	if rung {
+		var err error
+		if n, err = s.bells.wait(0); err != nil {
+			return 0, false
+		}
 	}
-	n, err := s.bells.wait(0)
-	if err != nil {
-		return 0, false
-	}
-	if n > 0 {
+	if n > 0 || s.watched.Load() {
 		s.pumpIRQ.Interrupt()
 	}
-	return n, true
+	return n + int(s.moved.Swap(0)), true
 }
 
-// Arm implements link.Served.
+// Arm implements link.Served. Whoever polls arms the doorbells then: this goroutine, unless
+// another one is at it.
 func (s *served) Arm() time.Duration {
 	if s.over.Load() {
+		return 0
+	}
+	if s.flows.Load() && s.flows.Swap(false) { // more will come: let it gather
+		return doze
+	}
+	s.waiting.Store(true)
+	if s.watched.Load() {
+		s.pumpIRQ.Interrupt()
+	}
+	if s.moved.Load() > 0 {
 		return 0
 	}
 	return link.Forever

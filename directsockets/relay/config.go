@@ -33,7 +33,7 @@ const (
 
 // What a peer may ask for: what a program takes (SPEC.md, 5.1).
 const (
-	MaxSlots = 1024
+	MaxSlots = 4096
 	MaxRing  = 4 << 20
 )
 
@@ -56,7 +56,7 @@ type Config struct {
 	Driver link.Driver
 	// NAPI configures mode and limits of polling.
 	NAPI napi.Config
-	// Budget is how many messages one poll moves. Default napi.DefaultBudget.
+	// Budget is how many messages one poll moves. Default 2048: what gathers goes in one batch.
 	Budget int
 	// Mailbox is that of each virtual device. Default: 4096 slots, 512 credits.
 	Mailbox velo.Config
@@ -73,6 +73,8 @@ type Config struct {
 
 const (
 	defaultSlots, defaultCredits = 4096, 512
+	defaultBudget                = 2048
+	defaultInline                = 1 << 16 // messages that the driver's thread moves before it looks at its other links
 	defaultConns                 = 1024
 )
 
@@ -81,7 +83,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("relay: Config.NIC or Config.Offered is nil: %w", fabric.ErrInvalid)
 	}
 	if c.Budget == 0 {
-		c.Budget = napi.DefaultBudget
+		c.Budget = defaultBudget
+	}
+	if c.NAPI.InlineBudget == 0 {
+		c.NAPI.InlineBudget = defaultInline
 	}
 	if c.Mailbox == (velo.Config{}) {
 		c.Mailbox = velo.Config{Slots: defaultSlots, Credits: defaultCredits}

@@ -45,9 +45,17 @@ type conn struct {
 	spurned bool // the peer takes no data for it: it says why, see put
 	active  bool // among Engine.active
 	touched bool // among Engine.touched
-	blocked bool // waits for credit
+	blocked bool // waits for room in its channel
+	due     bool // which there is now
+	idle    int  // looks in vain since the last message
+	oneWay  int  // messages sent since the last one came
 	over    bool
 
+	gotMessages, gotBytes uint64 // that the counters do not have yet
+	wentOut, wentIn       uint64 // bytes of the program here and of the far one, from the beginning
+
+	held    []parcel // that have come, the first one before its data
+	awaits  atu.NLA  // the last fragment of that
 	queue   []*entry // taken, and not sent
 	told    segment.Mark
 	gave    back   // what the peer was told
@@ -64,6 +72,9 @@ type entry struct {
 	msg     segment.Message
 	running bool // its PUT is under way
 	again   bool // its PUT is to be started yet
+	inline  bool // its data goes with it
+	early   bool // the peer waits for its PUT
+	said    bool // it was sent
 }
 
 // window is how many messages of a connection are taken and not sent, at most.
@@ -197,6 +208,9 @@ func (e *Engine) end(c *conn, reset bool) {
 		}
 	}
 	c.queue = nil
+	if b := &e.boxes[c.device]; b.awaited[c.awaits] == c {
+		delete(b.awaited, c.awaits)
+	}
 	e.gates.remove(c.gate)
 	e.release(c)
 }

@@ -8,6 +8,7 @@
 //	program ── segment ── Engine ══ VELO, RMA PUT ══ Engine ── segment ── program
 //
 //	queue   ─▶ Take ── message ─────── VELO ───────────────▶ Put ─▶ queue
+//	queue   ─▶ Pack ── batch ───────── RMA PUT ── stage ─────▶ Put ─▶ queue
 //	ring    ───────────────────────── RMA PUT ─────────────────▶ ring
 //	consumed, freed ◀─ GiveBack ◀──── VELO: back ◀── Returned ◀─ consumed, freed
 //	frozen, rolled, closed ◀─ Say ◀── VELO: mark ◀────── Mark ◀─ frozen, rolled, closed
@@ -18,8 +19,13 @@
 // one's segment, and may go back to TCP from any byte.
 //
 // The ring that a node writes for its program is registered with the ATU for the one
-// node at the other end, and nobody else. A message that announces data in the ring is sent
-// when its PUT has ended.
+// node at the other end, and nobody else. A message that announces data in the ring does not
+// wait for its PUT, unless the peer has no places for batches: who gets it does.
+//
+// Equation 5.3 decides for what a poll has gathered, not for each send: up to 8 messages for
+// a virtual device of a node go by VELO one by one, more by one PUT to a place that the node
+// has lent for that, which a message announces (BATCH). Data of up to 8 KiB in a ring goes
+// with its RMA_INFO then. Messages keep their order, however they go.
 //
 // The virtual device of a connection (thesis, equation 5.3) is its VPID, FirstVPID + port &
 // 15: connections to one service have their own mailboxes and queues.
@@ -32,6 +38,7 @@
 //
 //	type             payload
 //	1..3, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
+//	 3               with user tag 1: its data comes by a PUT whose end the completer tells of; it waits for that
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
 //	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
 //	 9 SELECT        connection, as who gets this has numbered it 4
@@ -43,6 +50,13 @@
 //	13 BYE           connection of who gets this 4: that it was closed is known
 //	14 FENCE    Sel  number 4: answer when all before has been delivered
 //	15 ANSWER        connection of who gets this 4, number 4
+//	15 BATCH         user tag 1: place 4, offset in it 4, bytes 4: messages that a PUT has brought there
+//	15 TAKEN         user tag 2: place 4: the batch was taken, and another one may come
+//	15 LEND          user tag 3: NLA of 4 places of 65,536 bytes for batches 8. Before it, and from who does not
+//	                 say it, there are none
+//
+// A batch has messages one behind the other: type 1, user tag 1, length of the payload 2,
+// payload. An RMA_INFO in it may be followed by its data, as part of the payload.
 //
 // In ControlVPID all messages have type 15 and are pieces of what the brokers say to each other;
 // with user tag 1 it is the last piece.
@@ -75,6 +89,8 @@
 // All methods of an Engine may be called from many goroutines. Its connections belong to
 // the poll list of its napi.Context, which one goroutine runs at a time; whoever else wants
 // something leaves it in the inbox. Handlers of the NIC only mark what is to be polled.
+// Doorbells are armed when the driver's thread is about to wait: while it is awake, or naps,
+// it looks on, so that the programs need not wake it and much gathers.
 // Config's functions are called by the poll list's owner; they may take locks that callers
 // of the Engine's methods hold.
 //

@@ -32,7 +32,12 @@ type Engine struct {
 	inbox                    inbox
 	gates                    gates
 	stats                    counters
-	regions                  sync.WaitGroup // that are being closed
+	tap                      atomic.Pointer[Tap] // nil while nobody captures
+	regions                  sync.WaitGroup      // that are being closed
+	waiting                  atomic.Bool         // nobody looks on: doorbells are armed
+	watched                  atomic.Bool         // connections are active, and not armed
+	moved                    atomic.Int64        // bytes since the driver was told
+	flows                    atomic.Bool         // a connection has sent, and nothing has come for it lately
 	closed                   atomic.Bool
 
 	// Of the poll list's owner.
@@ -42,6 +47,8 @@ type Engine struct {
 	touched []*conn // have got messages
 	raised  []raise // interrupts to be raised
 	lost    []*node // nodes that do not answer any more
+	dirty   []*channel
+	scratch []byte // of unpack
 	spare   []*entry
 	nextID  uint32
 }
@@ -53,16 +60,37 @@ type box struct {
 	rma  *rma.Endpoint
 	// puts are the PUTs under way, by the address of their last fragment here. It belongs
 	// to the poll list's owner, as does named: the connection that each flow has selected.
-	puts  map[atu.NLA]*entry
-	named map[uint16]uint32
+	puts    map[atu.NLA]*entry
+	batches map[atu.NLA]putting // the same of batches
+	named   map[uint16]uint32
+	arrived map[atu.NLA]int   // PUTs to rings that have ended, by the address of their last fragment
+	awaited map[atu.NLA]*conn // who waits for one
+	flow    uint16            // that cur is of
+	cur     *conn             // what the last SELECT has named; it may be over
+}
+
+// name notes what a flow has selected.
+func (b *box) name(flow uint16, id uint32, c *conn) {
+	b.named[flow] = id
+	b.flow, b.cur = flow, c
+}
+
+// who is the connection that a flow has selected, of those that there are; nil: none.
+func (b *box) who(flow uint16, conns map[uint32]*conn) *conn {
+	if b.cur == nil || b.cur.over || b.flow != flow {
+		b.flow, b.cur = flow, conns[b.named[flow]]
+	}
+	return b.cur
 }
 
 // node is a peer. It belongs to the poll list's owner.
 type node struct {
 	id       fabric.NodeID
 	conns    int
+	channels [Devices + 1]*channel
 	selected [Devices]uint32 // connection that the last SELECT named; 0: none
 	raised   uint32          // boxes whose interrupt is to be raised
+	waiting  []*conn         // that wait for room in a channel; some may have gone on
 	later    []parcel        // what could not be sent yet, for no connection
 	notes    []byte          // of a NOTE that is not complete
 	down     bool
@@ -73,9 +101,10 @@ type raise struct {
 	box int
 }
 
-// parcel is a message that waits for credit.
+// parcel is a message that waits.
 type parcel struct {
 	box  int
+	flow uint16 // of one that was received
 	kind kind
 	tag  uint8
 	data []byte
@@ -91,6 +120,7 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg, conns: make(map[uint32]*conn), nodes: make(map[fabric.NodeID]*node), nextID: rand.Uint32()}
+	e.waiting.Store(true)
 	if e.napi, err = napi.New(cfg.NAPI); err != nil {
 		return nil, err
 	}
@@ -120,7 +150,8 @@ func (e *Engine) openBox(i int, n *nic.NIC) (err error) {
 	if i == Devices { // the last one: whose is there has all the others
 		b.vpid = ControlVPID
 	}
-	b.puts, b.named = make(map[atu.NLA]*entry), make(map[uint16]uint32)
+	b.arrived, b.awaited = make(map[atu.NLA]int), make(map[atu.NLA]*conn)
+	b.puts, b.batches, b.named = make(map[atu.NLA]*entry), make(map[atu.NLA]putting), make(map[uint16]uint32)
 	if b.velo, err = n.OpenVELO(b.vpid, e.cfg.Mailbox); err != nil {
 		return fmt.Errorf("relay: open VELO: %w", err)
 	}
@@ -162,6 +193,9 @@ func (e *Engine) abandon() {
 	e.work() // those that were to come
 	for _, c := range e.conns {
 		e.end(c, true)
+	}
+	for _, n := range e.nodes {
+		e.leaveNode(n)
 	}
 }
 
@@ -253,12 +287,12 @@ func (e *Engine) work() {
 	}
 	for _, id := range credits {
 		if n := e.nodes[id]; n != nil {
-			e.resume(n)
+			e.credited(n)
 		}
 	}
 }
 
-// resume goes on with what waits for credit of a node.
+// resume goes on with what waits for room to a node.
 func (e *Engine) resume(n *node) {
 	for len(n.later) > 0 && !n.down {
 		p := n.later[0]
@@ -267,11 +301,29 @@ func (e *Engine) resume(n *node) {
 		}
 		n.later = n.later[1:]
 	}
-	for _, c := range e.conns {
-		if c.node == n && c.blocked {
+	waiting := n.waiting
+	n.waiting = nil
+	for _, c := range waiting {
+		if c.blocked {
+			c.due = true
 			e.activate(c)
 		}
 	}
+}
+
+// credited goes on with what waits for credit of a node.
+func (e *Engine) credited(n *node) {
+	for _, ch := range n.channels {
+		if ch != nil && len(ch.order) > 0 {
+			e.touch(ch)
+		}
+	}
+}
+
+// block has a connection wait for room in its channel.
+func (e *Engine) block(c *conn) {
+	c.blocked = true
+	c.node.waiting = append(c.node.waiting, c)
 }
 
 // peer is the node with an ID.
@@ -311,8 +363,18 @@ func (e *Engine) forget() {
 				e.end(c, true)
 			}
 		}
+		e.leaveNode(n)
 		if e.nodes[n.id] == n {
 			delete(e.nodes, n.id)
+		}
+	}
+}
+
+// leaveNode gives back what batches to and from a node need.
+func (e *Engine) leaveNode(n *node) {
+	for _, ch := range n.channels {
+		if ch != nil {
+			ch.close(e.regions.Go)
 		}
 	}
 }
@@ -320,8 +382,8 @@ func (e *Engine) forget() {
 // empty is the payload of a message that has none: VELO carries at least one byte.
 var empty [1]byte
 
-// post sends a message. ErrAgain: there is no credit, and resume will be called. After any
-// other error the node is lost.
+// post sends a message, at the end of the poll. ErrAgain: there is no room, and resume will
+// be called. After any other error the node is lost.
 func (e *Engine) post(n *node, box int, k kind, tag uint8, p []byte) error {
 	return e.postClass(n, box, 0, k, tag, p)
 }
@@ -331,24 +393,14 @@ func (e *Engine) postClass(n *node, box int, class fabric.Class, k kind, tag uin
 	if n.down {
 		return fabric.ErrPeerDown
 	}
-	if len(p) == 0 {
-		p = empty[:]
-	}
-	b := &e.boxes[box]
-	err := b.velo.Send(velo.Descriptor{Dst: n.id, VPID: b.vpid, Tag: tag, Class: class, Type: uint8(k), Quiet: true}, p)
-	switch {
-	case err == nil:
-		if bit := uint32(1) << box; n.raised&bit == 0 {
-			n.raised |= bit
-			e.raised = append(e.raised, raise{n, box})
-		}
-	case errors.Is(err, fabric.ErrAgain):
-		e.stats.NoCredit.Add(1)
+	ch := e.channel(n, box)
+	to := ch.room(class, headLen+len(p))
+	if to == nil {
 		return fabric.ErrAgain
-	default:
-		e.lose(n)
 	}
-	return err
+	to.add(k, tag, p)
+	e.touch(ch)
+	return nil
 }
 
 // postLater is post, now or when there is credit.
@@ -362,12 +414,16 @@ func (e *Engine) postLater(n *node, box int, k kind, tag uint8, p []byte) {
 		e.lose(n)
 		return
 	}
-	n.later = append(n.later, parcel{box, k, tag, append([]byte(nil), p...)})
+	n.later = append(n.later, parcel{box: box, kind: k, tag: tag, data: append([]byte(nil), p...)})
 }
 
 // finish ends a poll: the receivers of what was sent are told.
 func (e *Engine) finish() {
 	for {
+		for i := 0; i < len(e.dirty); i++ { // there may be more meanwhile
+			e.flush(e.dirty[i])
+		}
+		e.dirty = e.dirty[:0]
 		for i := 0; i < len(e.raised); i++ {
 			r := e.raised[i]
 			r.n.raised &^= 1 << r.box
@@ -375,7 +431,7 @@ func (e *Engine) finish() {
 			b.velo.Interrupt(r.n.id, b.vpid)
 		}
 		e.raised = e.raised[:0]
-		if len(e.lost) == 0 {
+		if len(e.lost) == 0 && len(e.dirty) == 0 {
 			return
 		}
 		e.forget()

@@ -22,6 +22,7 @@ type foe struct {
 	rma  *rma.Endpoint
 	to   fabric.NodeID
 	vpid fabric.VPID
+	lent atu.NLA // where its batches go, once it has heard of it
 }
 
 func newFoe(t *testing.T, f *mem.Fabric, id, to fabric.NodeID) *foe {
@@ -59,6 +60,9 @@ func (x *foe) hear(k kind) (p []byte) {
 		if ok {
 			p = bytes.Clone(b)
 			x.box.Advance()
+			if kind(st.Type) == kindStage && st.Tag == tagLend {
+				x.lent, _ = parseNLA(p)
+			}
 		}
 		return ok && kind(st.Type) == k
 	})
@@ -199,7 +203,7 @@ func TestNotYours(t *testing.T) {
 		x.say(kindBack, 0, back{1, 1}.append(nil))
 		x.say(kindDrop, 0, appendID(nil, id))
 		x.say(kindBye, 0, appendID(nil, id))
-		x.say(kindAnswer, 0, appendID(appendID(nil, id), 1))
+		x.say(kindStage, tagAnswer, appendID(appendID(nil, id), 1))
 		x.say(kindAttached, 0, attached{id: id, far: 1}.append(nil))
 	}
 	region, err := x.nic.ATU().Register(x.vpid, make([]byte, 4096), atu.Read)

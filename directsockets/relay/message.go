@@ -24,7 +24,7 @@ const (
 	kindDrop     = kindLast + 5
 	kindBye      = kindLast + 6
 	kindFence    = kindLast + 7
-	kindAnswer   = kindLast + 8
+	kindStage    = kindLast + 8
 	kindNote     = kindLast + 8
 )
 
@@ -35,6 +35,11 @@ const (
 	tagGone   = 0 // of a DROP: nobody has the connection any more
 	tagRefuse = 1 // the server's program takes no such segment
 	tagOrphan = 2 // the client has taken its offer back
+	tagComes  = 1 // of an RMA_INFO: its data comes by a PUT of which the completer tells
+	tagAnswer = 0 // of a STAGE: an ANSWER
+	tagBatch  = 1
+	tagTaken  = 2
+	tagLend   = 3
 )
 
 // Offsets.
@@ -60,6 +65,13 @@ const (
 	openServerOff = 56 // 16 bytes
 	openPortsOff  = 72 // uint16, client's, then server's
 	openLen       = 76
+
+	batchPlaceOff = 0 // uint32
+	batchOffOff   = 4 // uint32
+	batchLenOff   = 8 // uint32
+	batchLen      = 12
+
+	lendLen = 8 // uint64
 
 	answerIDOff     = 0 // uint32
 	answerNumberOff = 4 // uint32
@@ -131,6 +143,30 @@ func parseAnswer(p []byte) (id, number uint32, err error) {
 		return 0, 0, err
 	}
 	return binary.LittleEndian.Uint32(p[answerIDOff:]), binary.LittleEndian.Uint32(p[answerNumberOff:]), nil
+}
+
+// batch says that messages were put into a place.
+type batch struct{ place, off, n uint32 }
+
+func (b batch) append(p []byte) []byte {
+	return appendID(appendID(appendID(p, b.place), b.off), b.n)
+}
+
+func parseBatch(p []byte) (b batch, err error) {
+	if err := want(p, batchLen); err != nil {
+		return b, err
+	}
+	return batch{binary.LittleEndian.Uint32(p[batchPlaceOff:]), binary.LittleEndian.Uint32(p[batchOffOff:]), binary.LittleEndian.Uint32(p[batchLenOff:])}, nil
+}
+
+func appendNLA(p []byte, a atu.NLA) []byte { return binary.LittleEndian.AppendUint64(p, uint64(a)) }
+
+// parseNLA parses where a node takes batches.
+func parseNLA(p []byte) (atu.NLA, error) {
+	if err := want(p, lendLen); err != nil {
+		return 0, err
+	}
+	return atu.NLA(binary.LittleEndian.Uint64(p)), nil
 }
 
 // open asks a node to be the other end of a connection.

@@ -28,6 +28,8 @@ func TestMessages(t *testing.T) {
 		{"attached", a.append(nil), func(p []byte) (bool, error) { got, err := parseAttached(p); return got == a, err }},
 		{"back", b.append(nil), func(p []byte) (bool, error) { got, err := parseBack(p); return got == b, err }},
 		{"mark", appendMark(nil, m), func(p []byte) (bool, error) { got, err := parseMark(p); return got == m, err }},
+		{"batch", batch{1, 2, 3}.append(nil), func(p []byte) (bool, error) { got, err := parseBatch(p); return got == batch{1, 2, 3}, err }},
+		{"lend", appendNLA(nil, 1<<41), func(p []byte) (bool, error) { got, err := parseNLA(p); return got == 1<<41, err }},
 		{"id", appendID(nil, 7), func(p []byte) (bool, error) { got, err := parseID(p); return got == 7, err }},
 		{"answer", appendID(appendID(nil, 7), 8), func(p []byte) (bool, error) {
 			id, n, err := parseAnswer(p)

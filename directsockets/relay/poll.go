@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 	"exnet/napi"
 )
@@ -72,14 +73,28 @@ func (r rmaPoller) Poll(budget int) (w napi.Work) {
 			if !ok {
 				break
 			}
-			if en := b.puts[n.Local]; en != nil {
-				delete(b.puts, n.Local)
-				e.put(en, n.Status)
-			}
+			r.notice(i, n)
 		}
 	}
+	e.tell()
 	e.finish()
 	return w
+}
+
+// notice takes a notification.
+func (e *Engine) notice(box int, n rma.Notification) {
+	b := &e.boxes[box]
+	if n.Writer == rma.Completer {
+		e.landed(box, n)
+		return
+	}
+	if en := b.puts[n.Local]; en != nil {
+		delete(b.puts, n.Local)
+		e.put(en, n.Status)
+	} else if ba := b.batches[n.Local]; ba.place != nil {
+		delete(b.batches, n.Local)
+		e.batched(ba.ch, ba.place, n.Status)
+	}
 }
 
 // EnableInterrupt implements napi.Poller.
@@ -104,26 +119,44 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 		}
 	}
 	for i := 0; i < len(e.active) && w.Frames < budget; i++ {
-		if c := e.active[i]; !c.over {
-			n, bytes := e.pump(c, budget-w.Frames)
-			w.Frames += n
-			w.Bytes += bytes
+		c := e.active[i]
+		if c.over {
+			continue
+		}
+		n, bytes := e.pump(c, budget-w.Frames)
+		w.Frames += n
+		w.Bytes += bytes
+		if c.idle++; n > 0 {
+			c.idle = 0
+			if c.oneWay += n; c.oneWay > few && bytes <= n*small {
+				e.flows.Store(true)
+			}
 		}
 	}
 	if w.Frames >= budget && len(e.active) > 1 { // another one begins the next time
 		e.active = append(e.active[1:], e.active[0])
 	}
+	e.moved.Add(int64(w.Bytes))
 	e.finish()
 	return w
 }
 
-// EnableInterrupt arms the doorbells of the connections that were looked at. One that waits
-// for credit or for a PUT is looked at when that has come.
+// small is how large messages are, on average, that are left to gather.
+const small = 4 << 10
+
+// idleLooks is how often a driver looks at a connection in vain before its doorbell is
+// armed although the driver looks on.
+const idleLooks = 256
+
+// EnableInterrupt arms the doorbells of the connections that were looked at, unless the
+// driver looks on. One that waits for credit or for a PUT is looked at when that has come.
 func (p pumpPoller) EnableInterrupt() (pending bool) {
 	e := p.Engine
+	waiting := e.waiting.Load()
 	kept := e.active[:0]
 	for _, c := range e.active {
-		if !c.over && !c.waits() && c.arm() {
+		pending = pending || c.due && !c.over
+		if !c.over && (c.due || !c.waits() && (!waiting && c.idle < idleLooks || c.arm())) {
 			kept = append(kept, c)
 			continue
 		}
@@ -131,7 +164,8 @@ func (p pumpPoller) EnableInterrupt() (pending bool) {
 	}
 	clear(e.active[len(kept):])
 	e.active = kept
-	return len(kept) > 0
+	e.watched.Store(len(kept) > 0)
+	return pending || len(kept) > 0 && e.waiting.Load() // also if the driver has begun to wait meanwhile
 }
 
 // DisableInterrupt implements napi.Poller: what comes is only marked.

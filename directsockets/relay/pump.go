@@ -10,13 +10,18 @@ import (
 	"exnet/fabric/rma"
 )
 
-// quiet is how many bytes of a ring may be consumed without being told of.
-const quiet = 16 << 10
+const (
+	// quiet is which part of a ring may be consumed without being told of.
+	quiet = 8
+	// inline is how much data of a ring goes with the message that announces it, instead of by
+	// a PUT of its own.
+	inline = 8 << 10
+)
 
 // pump takes what the program has sent, and sends it. It returns how many messages that
 // was, and how many bytes of data.
 func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
-	c.blocked, c.class = false, fabric.Class(c.relay.Class())
+	c.blocked, c.due, c.class = false, false, fabric.Class(c.relay.Class())
 	switch c.state {
 	case stateCalling:
 		e.call(c)
@@ -47,20 +52,16 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 		if !e.sendQueue(c) || len(c.queue) >= window {
 			break
 		}
-		en := e.entry(c)
-		ok, err := c.relay.Take(&en.msg)
+		k, size, err := e.pack(c, budget-n)
+		n, bytes = n+k, bytes+size
+		if err == nil && n < budget && !c.blocked {
+			k, size, err = e.takeOne(c)
+			n, bytes, drained = n+k, bytes+size, k == 0
+		}
 		if err != nil {
-			e.recycle(en)
 			e.fail(c, err)
 			return n, bytes
 		}
-		if drained = !ok; drained {
-			e.recycle(en)
-			break
-		}
-		n++
-		c.events++
-		bytes += e.forward(c, en)
 	}
 	if c.over {
 		return n, bytes
@@ -74,26 +75,86 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 	return n, bytes
 }
 
-// forward sends a message, or queues it. It returns how many bytes of data it has.
-func (e *Engine) forward(c *conn, en *entry) (bytes int) {
+// pack takes small messages straight to the channel, as many as come next.
+func (e *Engine) pack(c *conn, most int) (n, bytes int, err error) {
+	if len(c.queue) > 0 {
+		return 0, 0, nil
+	}
+	for n < most && !c.blocked && !c.node.down {
+		to := e.selected(c, segment.PackHead+segment.MaxVELO)
+		if to == nil {
+			break
+		}
+		var k, size int
+		at := len(to.buf)
+		to.buf, k, size, err = c.relay.Pack(to.buf, most-n)
+		to.messages += k
+		if e.tap.Load() == nil {
+			c.wentOut += uint64(size)
+		} else {
+			e.showPacked(c, to.buf[at:])
+		}
+		n, bytes = n+k, bytes+size
+		if k == 0 || err != nil {
+			break
+		}
+	}
+	c.events += uint64(n)
+	e.stats.MessagesSent.Add(uint64(n))
+	e.stats.BytesSent.Add(uint64(bytes))
+	return n, bytes, err
+}
+
+// takeOne takes the next message, if there is one, and sends or queues it.
+func (e *Engine) takeOne(c *conn) (n, bytes int, err error) {
+	en := e.entry(c)
+	ok, err := c.relay.Take(&en.msg)
+	if err != nil || !ok {
+		e.recycle(en)
+		return 0, 0, err
+	}
+	c.events++
 	e.stats.MessagesSent.Add(1)
 	switch en.msg.Tag {
 	case segment.TagRMAInfo:
 		_, bytes = en.msg.Place()
-		c.queue = append(c.queue, en)
-		e.startPut(c, en)
 	case segment.TagVELO, segment.TagVELOLast:
 		bytes = en.msg.Len
-		fallthrough
-	default:
-		if len(c.queue) == 0 && e.send(c, kind(en.msg.Tag), 0, en.msg.Payload()) {
-			e.recycle(en)
-		} else {
-			c.queue = append(c.queue, en)
-		}
 	}
+	e.showSent(c, &en.msg, bytes)
 	e.stats.BytesSent.Add(uint64(bytes))
-	return bytes
+	en.inline = en.msg.Tag == segment.TagRMAInfo && bytes <= inline && e.channel(c.node, c.device).remote != 0
+	switch {
+	case en.msg.Tag == segment.TagRMAInfo && !en.inline:
+		en.early = e.channel(c.node, c.device).remote != 0
+		c.queue = append(c.queue, en)
+		e.startPut(c, en)
+	case len(c.queue) == 0 && e.sendEntry(c, en):
+		e.recycle(en)
+	default:
+		c.queue = append(c.queue, en)
+	}
+	return 1, bytes, nil
+}
+
+// sendEntry sends a message that was taken. False: not now.
+func (e *Engine) sendEntry(c *conn, en *entry) bool {
+	if en.early {
+		return e.send(c, kind(en.msg.Tag), tagComes, en.msg.Payload())
+	}
+	if !en.inline {
+		return e.send(c, kind(en.msg.Tag), 0, en.msg.Payload())
+	}
+	_, n := en.msg.Place()
+	size := en.msg.Len + n
+	to := e.selected(c, headLen+size)
+	if to == nil {
+		return false
+	}
+	p := to.extend(kind(en.msg.Tag), 0, size)
+	c.relay.Fetch(&en.msg, p[copy(p, en.msg.Payload()):])
+	to.large = true
+	return true
 }
 
 // startPut brings the data of a message to the far program's ring.
@@ -104,7 +165,11 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	last := rma.LastFragment(local, n)
 	en.running, en.again = true, false
 	b.puts[last] = en
-	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: rma.NotifyRequester})
+	notify := rma.NotifyRequester
+	if en.early {
+		notify |= rma.NotifyCompleter
+	}
+	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: notify})
 	if err == nil {
 		return
 	}
@@ -130,6 +195,8 @@ func (e *Engine) put(en *entry, status fabric.Status) {
 	switch {
 	case c.over:
 		e.recycle(en)
+	case ok && en.said:
+		e.recycle(en)
 	case status == fabric.StatusProtection && !c.opened && !c.heard && c.state == stateUp:
 		c.spurned = true
 	case !ok:
@@ -150,7 +217,7 @@ func (e *Engine) sendQueue(c *conn) bool {
 		if en.again {
 			e.startPut(c, en)
 		}
-		if en.running || en.again {
+		if en.running && !en.early || en.again {
 			for _, next := range c.queue[1:] {
 				if next.again {
 					e.startPut(c, next)
@@ -158,11 +225,13 @@ func (e *Engine) sendQueue(c *conn) bool {
 			}
 			return true
 		}
-		if !e.send(c, kind(en.msg.Tag), 0, en.msg.Payload()) {
+		if !e.sendEntry(c, en) {
 			return false
 		}
 		c.queue = c.queue[1:]
-		e.recycle(en)
+		if en.said = true; !en.running {
+			e.recycle(en)
+		}
 	}
 	c.queue = nil
 	return true
@@ -170,20 +239,38 @@ func (e *Engine) sendQueue(c *conn) bool {
 
 // send sends a message for a connection. False: not now.
 func (e *Engine) send(c *conn, k kind, tag uint8, p []byte) bool {
-	n := c.node
-	if n.selected[c.device] != c.far {
-		var id [idLen]byte
-		if e.postClass(n, c.device, c.class, kindSelect, 0, appendID(id[:0], c.far)) != nil {
-			c.blocked = true
-			return false
-		}
-		n.selected[c.device] = c.far
-	}
-	if e.postClass(n, c.device, c.class, k, tag, p) != nil {
-		c.blocked = true
+	to := e.selected(c, headLen+len(p))
+	if to == nil {
 		return false
 	}
+	to.add(k, tag, p)
 	return true
+}
+
+// selected is where messages for a connection go, with room for n bytes, behind the SELECT
+// that names it; nil: not now.
+func (e *Engine) selected(c *conn, n int) *place {
+	node, ch := c.node, e.channel(c.node, c.device)
+	if node.down {
+		c.blocked = true
+		return nil
+	}
+	named := node.selected[c.device] == c.far
+	if !named {
+		n += headLen + idLen
+	}
+	to := ch.room(c.class, n)
+	if to == nil {
+		e.block(c)
+		return nil
+	}
+	if !named {
+		var id [idLen]byte
+		to.add(kindSelect, 0, appendID(id[:0], c.far))
+		node.selected[c.device] = c.far
+	}
+	e.touch(ch)
+	return to
 }
 
 // say tells the peer what the program says beside its messages, all of which were sent.
@@ -236,7 +323,7 @@ func (e *Engine) giveBack(c *conn) {
 		e.fail(c, err)
 		return
 	}
-	if consumed-c.gave.consumed < uint64(c.seg.Config().Slots/4) && freed-c.gave.freed < quiet {
+	if consumed-c.gave.consumed < uint64(c.seg.Config().Slots/4) && freed-c.gave.freed < uint64(c.seg.Config().Ring/quiet) {
 		return
 	}
 	b := back{consumed, freed}
@@ -263,7 +350,7 @@ func (e *Engine) call(c *conn) {
 	o := open{id: c.id, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
 	var p [openLen]byte
 	if e.postClass(c.node, c.device, c.class, kindOpen, 0, o.append(p[:0])) != nil {
-		c.blocked = true
+		e.block(c)
 		return
 	}
 	c.opened = true
@@ -294,7 +381,7 @@ func (e *Engine) accept(c *conn) bool {
 	a := attached{id: c.far, far: c.id, nla: nla}
 	var p [attachedLen]byte
 	if e.postClass(c.node, c.device, c.class, kindAttached, 0, a.append(p[:0])) != nil {
-		c.blocked = true
+		e.block(c)
 		return false
 	}
 	e.stats.Attached.Add(1)
@@ -317,7 +404,7 @@ func (e *Engine) entry(c *conn) *entry {
 const maxSpare = 4 * window
 
 func (e *Engine) recycle(en *entry) {
-	en.c, en.running, en.again = nil, false, false
+	en.c, en.running, en.again, en.inline, en.early, en.said = nil, false, false, false, false, false
 	if len(e.spare) < maxSpare {
 		e.spare = append(e.spare, en)
 	}

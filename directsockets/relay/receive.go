@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/segment"
+	"exnet/fabric/atu"
+	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 )
 
@@ -25,12 +27,40 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 		}
 		return
 	}
+	if s := e.channel(n, box); len(s.stage.held) > 0 || k == kindStage && st.Tag == tagBatch {
+		e.batch(s, st, p)
+		return
+	}
+	e.hear(n, box, st.Flow, k, st.Tag, p)
+}
+
+// batch takes a message that says that a batch comes, or is behind one that has not come.
+func (e *Engine) batch(ch *channel, st velo.Status, p []byte) {
+	s := &ch.stage
+	if len(s.held) == 0 {
+		ok, err := e.unpack(ch.node, ch.box, st.Flow, p)
+		if err != nil {
+			e.refuse(ch.node, err)
+		}
+		if ok || err != nil {
+			return
+		}
+	}
+	if len(s.held) >= maxLater {
+		e.lose(ch.node)
+		return
+	}
+	s.held = append(s.held, parcel{ch.box, st.Flow, kind(st.Type), st.Tag, append([]byte(nil), p...)})
+}
+
+// hear does what a message says, of a flow of a node. It borrows p until return.
+func (e *Engine) hear(n *node, box int, flow uint16, k kind, tag uint8, p []byte) {
 	var err error
 	switch k {
 	case kindSelect:
 		var id uint32
 		if id, err = parseID(p); err == nil {
-			e.boxes[box].named[st.Flow] = id
+			e.boxes[box].name(flow, id, e.conns[id])
 		}
 	case kindOpen:
 		var o open
@@ -45,7 +75,7 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 	case kindDrop:
 		var id uint32
 		if id, err = parseID(p); err == nil {
-			e.dropped(n, box, id, st.Tag)
+			e.dropped(n, box, id, tag)
 		}
 	case kindBye:
 		var id uint32
@@ -54,20 +84,15 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 				e.end(c, false)
 			}
 		}
-	case kindAnswer:
-		var id, number uint32
-		if id, number, err = parseAnswer(p); err == nil {
-			if c := e.conns[id]; c != nil && c.node == n {
-				e.answered(c, number)
-			}
-		}
+	case kindStage:
+		err = e.staged(n, box, tag, p)
 	default:
-		c := e.conns[e.boxes[box].named[st.Flow]]
+		c := e.boxes[box].who(flow, e.conns)
 		if c == nil || c.node != n || c.device != box || c.far == 0 {
 			return // it has ended here
 		}
 		c.heard = true
-		if err := e.take(c, k, p); err != nil {
+		if err := e.take(c, k, tag, p); err != nil {
 			e.fail(c, err)
 		}
 		return
@@ -77,6 +102,33 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 	}
 }
 
+// staged does what an ANSWER says, or a message about batches.
+func (e *Engine) staged(n *node, box int, tag uint8, p []byte) error {
+	switch tag {
+	case tagAnswer:
+		id, number, err := parseAnswer(p)
+		if err == nil {
+			if c := e.conns[id]; c != nil && c.node == n {
+				e.answered(c, number)
+			}
+		}
+		return err
+	case tagLend:
+		nla, err := parseNLA(p)
+		if err == nil {
+			err = e.lent(n, box, nla)
+		}
+		return err
+	case tagTaken:
+		i, err := parseID(p)
+		if err == nil {
+			err = e.taken(n, box, i)
+		}
+		return err
+	}
+	return fmt.Errorf("%w: tag %d", errStage, tag)
+}
+
 // refuse notes that a node has said what cannot be, of no connection.
 func (e *Engine) refuse(n *node, err error) {
 	e.stats.Breaches.Add(1)
@@ -84,7 +136,51 @@ func (e *Engine) refuse(n *node, err error) {
 }
 
 // take takes a message for a connection. An error: it cannot be.
-func (e *Engine) take(c *conn, k kind, p []byte) error {
+func (e *Engine) take(c *conn, k kind, tag uint8, p []byte) error {
+	if len(c.held) > 0 || k == kind(segment.TagRMAInfo) && tag == tagComes && !e.come(c, p) {
+		if len(c.held) >= maxLater {
+			return fmt.Errorf("%w: data that does not come", errPeer)
+		}
+		c.held = append(c.held, parcel{kind: k, tag: tag, data: append([]byte(nil), p...)})
+		return nil
+	}
+	return e.act(c, k, p)
+}
+
+// come reports whether the data of an RMA_INFO has come. If not, the connection goes on when it
+// has.
+func (e *Engine) come(c *conn, info []byte) bool {
+	off, n, ok := segment.ParsePlace(info, c.in.Len())
+	if !ok {
+		return true // Put says why not
+	}
+	b := &e.boxes[c.device]
+	last := rma.LastFragment(c.in.NLA()+atu.NLA(off), n)
+	if b.arrived[last] == n {
+		delete(b.arrived, last)
+		return true
+	}
+	b.awaited[last], c.awaits = c, last
+	return false
+}
+
+// goOn does what was held behind data that has come.
+func (e *Engine) goOn(c *conn) {
+	for len(c.held) > 0 && !c.over {
+		p := c.held[0]
+		if p.kind == kind(segment.TagRMAInfo) && p.tag == tagComes && !e.come(c, p.data) {
+			return
+		}
+		c.held = c.held[1:]
+		if err := e.act(c, p.kind, p.data); err != nil {
+			e.fail(c, err)
+			return
+		}
+	}
+}
+
+// act does what a message for a connection says, the data of which is there.
+func (e *Engine) act(c *conn, k kind, p []byte) error {
 	switch k {
 	case kindBack:
 		b, err := parseBack(p)
@@ -104,7 +200,7 @@ func (e *Engine) take(c *conn, k kind, p []byte) error {
 			return err
 		}
 		var b [answerLen]byte
-		e.postLater(c.node, c.device, kindAnswer, 0, appendID(appendID(b[:0], c.far), number))
+		e.postLater(c.node, c.device, kindStage, tagAnswer, appendID(appendID(b[:0], c.far), number))
 		return nil
 	}
 	return e.deliver(c, k, p)
@@ -112,25 +208,20 @@ func (e *Engine) take(c *conn, k kind, p []byte) error {
 
 // deliver puts a message of the far program into the queue of the one here.
 func (e *Engine) deliver(c *conn, k kind, p []byte) error {
-	m := segment.Message{Tag: segment.Tag(k), Len: len(p)}
 	if k == kind(segment.TagShutdown) || k == kind(segment.TagDemote) {
-		m.Len = 0 // see empty
+		p = nil // see empty
 	}
-	copy(m.Data[:], p)
 	if c.state == stateLeaving {
 		return nil // nobody reads it
 	}
-	if err := c.relay.Put(&m); err != nil {
+	n, err := c.relay.Put(segment.Tag(k), p)
+	if err != nil {
 		return err
 	}
-	e.stats.MessagesReceived.Add(1)
-	switch m.Tag {
-	case segment.TagVELO, segment.TagVELOLast:
-		e.stats.BytesReceived.Add(uint64(m.Len))
-	case segment.TagRMAInfo:
-		_, n := m.Place()
-		e.stats.BytesReceived.Add(uint64(n))
-	}
+	c.oneWay = 0
+	e.showReceived(c, k, p, n)
+	c.gotMessages++
+	c.gotBytes += uint64(n)
 	if !c.touched {
 		c.touched = true
 		e.touched = append(e.touched, c)
@@ -142,6 +233,9 @@ func (e *Engine) deliver(c *conn, k kind, p []byte) error {
 func (e *Engine) tell() {
 	for _, c := range e.touched {
 		c.touched = false
+		e.stats.MessagesReceived.Add(c.gotMessages)
+		e.stats.BytesReceived.Add(c.gotBytes)
+		c.gotMessages, c.gotBytes = 0, 0
 		if c.over {
 			continue
 		}
@@ -179,6 +273,7 @@ func (e *Engine) opened(n *node, box int, o open) {
 		return
 	}
 	e.stats.Accepted.Add(1)
+	e.lend(n, box)
 	e.add(c, n)
 }
 
@@ -241,6 +336,7 @@ func (e *Engine) attached(n *node, box int, a attached) {
 	}
 	e.stats.Attached.Add(1)
 	c.state = stateUp
+	e.lend(n, box)
 	e.activate(c)
 }
 

@@ -20,6 +20,8 @@ type Stats struct {
 	BytesReceived    uint64
 	Puts             uint64 // that have ended
 	PutsFailed       uint64
+	Batches          uint64 // PUTs of messages that had gathered
+	BatchesReceived  uint64
 	Lost             uint64 // connections reset because their node was lost
 	Breaches         uint64 // connections reset because a program or a node broke the protocol
 	NoCredit         uint64 // messages that had to wait for credit
@@ -32,5 +34,5 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Lost, Breaches, NoCredit, Held, HeldDropped, Fences atomic.Uint64
+	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Batches, BatchesReceived, Lost, Breaches, NoCredit, Held, HeldDropped, Fences atomic.Uint64
 }

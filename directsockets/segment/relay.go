@@ -44,8 +44,24 @@ func (m *Message) Payload() []byte { return m.Data[:m.Len] }
 
 // Place is where in the ring the data of an RMA_INFO is. It is for messages that Take has
 // returned or Put has taken.
-func (m *Message) Place() (off, n int) {
-	return int(binary.LittleEndian.Uint64(m.Data[rmaPlaceOff:])), int(binary.LittleEndian.Uint32(m.Data[rmaLenOff:]))
+func (m *Message) Place() (off, n int) { return place(m.Data[:rmaLen]) }
+
+// ParsePlace returns where in a ring of some bytes the data of an RMA_INFO is. False: it cannot be
+// there.
+func ParsePlace(p []byte, ring int) (off, n int, ok bool) {
+	if len(p) != rmaLen {
+		return 0, 0, false
+	}
+	at := binary.LittleEndian.Uint64(p[rmaPlaceOff:])
+	n = int(binary.LittleEndian.Uint32(p[rmaLenOff:]))
+	if n < 1 || n > ring || at > uint64(ring-n) {
+		return 0, 0, false
+	}
+	return int(at), n, true
+}
+
+func place(p []byte) (off, n int) {
+	return int(binary.LittleEndian.Uint64(p[rmaPlaceOff:])), int(binary.LittleEndian.Uint32(p[rmaLenOff:]))
 }
 
 // lane checks the messages of one direction, one after the other.
@@ -58,35 +74,35 @@ type lane struct {
 }
 
 // next checks a message and counts it; false: it cannot be.
-func (l *lane) next(m *Message) bool {
-	if l.ended || (l.count == 0) != (m.Tag == TagPromote) {
+func (l *lane) next(tag Tag, p []byte) bool {
+	if l.ended || (l.count == 0) != (tag == TagPromote) {
 		return false
 	}
-	switch m.Tag {
+	switch tag {
 	case TagPromote:
-		if m.Len != promoteLen {
+		if len(p) != promoteLen {
 			return false
 		}
 	case TagVELO, TagVELOLast:
-		if m.Len < 1 || m.Len > MaxVELO {
+		if len(p) < 1 || len(p) > MaxVELO {
 			return false
 		}
 	case TagRMAInfo:
-		if m.Len != rmaLen {
+		if len(p) != rmaLen {
 			return false
 		}
 		i := rmaInfo{
-			mode:    m.Data[rmaModeOff],
-			size:    uint64(binary.LittleEndian.Uint32(m.Data[rmaLenOff:])),
-			place:   binary.LittleEndian.Uint64(m.Data[rmaPlaceOff:]),
-			advance: binary.LittleEndian.Uint64(m.Data[rmaAdvanceOff:]),
+			mode:    p[rmaModeOff],
+			size:    uint64(binary.LittleEndian.Uint32(p[rmaLenOff:])),
+			place:   binary.LittleEndian.Uint64(p[rmaPlaceOff:]),
+			advance: binary.LittleEndian.Uint64(p[rmaAdvanceOff:]),
 		}
 		if i.mode != modePut || !i.fits(l.ring) || i.advance < i.size || i.advance > l.ring-(l.advances-l.freed) {
 			return false
 		}
 		l.advances += i.advance
 	case TagShutdown, TagDemote:
-		if m.Len != 0 {
+		if len(p) != 0 {
 			return false
 		}
 		l.ended = true
@@ -166,11 +182,51 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 		return false, e.breach()
 	}
 	s.Payload().Part(0, m.Len).CopyTo(m.Data[:])
-	if !r.out.next(m) {
+	if !r.out.next(m.Tag, m.Payload()) {
 		return false, e.breach()
 	}
 	e.rx.count++
 	return true, nil
+}
+
+// PackHead is what stands before each message that Pack appends: tag 1, zero 1, length 2,
+// little endian.
+const PackHead = 4
+
+// Pack takes the VELO messages of the program that come next, most at most, and appends
+// them to p as far as they surely fit into its capacity, each behind a PackHead. It returns
+// how many messages and bytes of data that were. ErrCorrupt: the one after those cannot be.
+func (r *Relay) Pack(p []byte, most int) (_ []byte, messages, bytes int, err error) {
+	e := r.e
+	if e.bad.Load() {
+		return p, 0, 0, ErrCorrupt
+	}
+	for messages < most && cap(p)-len(p) >= PackHead+MaxVELO {
+		w, s, ok := e.status()
+		tag, n := w.tag(), w.len()
+		if !ok || tag != TagVELO && tag != TagVELOLast {
+			break
+		}
+		at := len(p)
+		if n < 1 || n > MaxVELO || r.out.ended || r.out.count == 0 {
+			return p, messages, bytes, e.breach()
+		}
+		p = p[:at+PackHead+n]
+		binary.LittleEndian.PutUint32(p[at:], uint32(tag)|uint32(n)<<16)
+		s.Payload().Part(0, n).CopyTo(p[at+PackHead:])
+		r.out.count++
+		e.rx.count++
+		messages++
+		bytes += n
+	}
+	return p, messages, bytes, nil
+}
+
+// Fetch copies the data of an RMA_INFO that Take has returned to p, which has as much
+// room.
+func (r *Relay) Fetch(m *Message, p []byte) {
+	off, n := m.Place()
+	r.e.rx.mem.Part(off, n).CopyTo(p)
 }
 
 // Silent reports whether the program has sent nothing yet. It may be called from any
@@ -198,33 +254,60 @@ func (r *Relay) GiveBack(consumed, freed uint64) error {
 	return nil
 }
 
-// Put puts a message of the far program into the queue of the one here. ErrRelay: it cannot
-// be there. ErrCorrupt: the program here has broken the protocol.
-func (r *Relay) Put(m *Message) error {
+// Put puts a message of the far program into the queue of the one here, and returns how
+// many bytes of data it has. The data of an RMA_INFO may follow in p; else it is in the ring.
+// ErrRelay: it cannot be there. ErrCorrupt: the program here has broken the protocol.
+func (r *Relay) Put(tag Tag, p []byte) (n int, err error) {
 	e := r.e
 	if e.bad.Load() {
-		return ErrCorrupt
+		return 0, ErrCorrupt
 	}
-	if m.Tag == TagRMAInfo { // the far side knows of what was given back
+	var data []byte
+	if tag == TagRMAInfo { // the far side knows of what was given back
 		if !e.credit() {
-			return e.breach()
+			return 0, e.breach()
 		}
 		r.in.freed = e.tx.freed
+		if len(p) > rmaLen {
+			p, data = p[:rmaLen], p[rmaLen:]
+		}
 	}
 	s, err := e.slot()
 	switch {
 	case err == ErrAgain:
-		return fmt.Errorf("%w: message %d does not fit into the queue", ErrRelay, r.in.count)
+		return 0, fmt.Errorf("%w: message %d does not fit into the queue", ErrRelay, r.in.count)
 	case err != nil:
-		return err
-	case !r.in.next(m):
-		return fmt.Errorf("%w: message %d, of type %d and %d bytes", ErrRelay, r.in.count, m.Tag, m.Len)
+		return 0, err
+	case !r.in.next(tag, p):
+		return 0, fmt.Errorf("%w: message %d, of type %d and %d bytes", ErrRelay, r.in.count, tag, len(p))
 	}
-	e.tx.put = r.in.advances
-	s.Payload().Fill(m.Payload())
-	e.commit(s, m.Tag, m.Len)
-	return nil
+	switch tag {
+	case TagVELO, TagVELOLast:
+		n = len(p)
+	case TagRMAInfo:
+		off := 0
+		if off, n = place(p); len(data) > 0 {
+			if len(data) != n {
+				return 0, fmt.Errorf("%w: %d bytes for an RMA_INFO of %d", ErrRelay, len(data), n)
+			}
+			e.tx.mem.Part(off, n).Fill(data)
+		}
+		e.tx.put = r.in.advances
+	}
+	s.Payload().Fill(p)
+	e.commit(s, tag, len(p))
+	return n, nil
 }
+
+// Delivered copies the data of an RMA_INFO that Put has taken to data, which has as much
+// room.
+func (r *Relay) Delivered(info, data []byte) {
+	off, n := place(info)
+	r.e.tx.mem.Part(off, n).CopyTo(data)
+}
+
+// Side is that of the node.
+func (r *Relay) Side() Side { return r.e.side }
 
 // Tell wakes the program if it waits for what Put has put there.
 func (r *Relay) Tell() { r.e.published() }

@@ -92,7 +92,7 @@ func TestRelayMoves(t *testing.T) {
 			if !ok {
 				break
 			}
-			if err := b.Put(&m); err != nil {
+			if _, err := b.Put(m.Tag, m.Payload()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -187,10 +187,14 @@ func (e *End) Send(p []byte) (n int, err error) {
 
 // SendVELO is Send in VELO messages only, for when the ring has no room (thesis
 // section 5.5.3.2). What it sends fits into the slots that are free. ErrAgain: none
-// is. It belongs to TX.
+// is, or the other side is a node, which brings a ring's bytes to another host for much less
+// than so many messages. It belongs to TX.
 func (e *End) SendVELO(p []byte) (n int, err error) {
 	if err := e.standing(); err != nil {
 		return 0, err
+	}
+	if e.Relayed() {
+		return 0, ErrAgain
 	}
 	if n, err = e.sendVELO(p); n > 0 {
 		e.count.Add(SentDirect, uint64(n))

@@ -11,7 +11,8 @@ import (
 	"exnet/internal/control"
 )
 
-// capture sends a client the frames of the interface, until it has had enough.
+// capture sends a client the frames of the interface, and what direct sockets send to other
+// hosts through the fabric, until it has had enough.
 func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
 	out := json.NewEncoder(conn)
 	if !d.capturing.CompareAndSwap(false, true) {
@@ -32,6 +33,9 @@ func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
 		Interfaces: []capture.Interface{{
 			Name:        d.node.Device.Name(),
 			Description: fmt.Sprintf("node %d of fabric %s", d.member.ID(), d.cfg.Fabric),
+		}, {
+			Name:        d.node.Device.Name() + "-direct",
+			Description: fmt.Sprintf("node %d of fabric %s: direct sockets through the fabric, as TCP segments", d.member.ID(), d.cfg.Fabric),
 		}},
 		SnapLen: snapLen,
 	})
@@ -45,12 +49,18 @@ func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
 		_, _ = io.Copy(io.Discard, conn) // ends with the client's side, or ctx
 	}()
 	i.SetTap(c.Tap(0))
+	if d.carrier != nil {
+		d.carrier.engine.SetTap(directTap(d.cfg.MACPrefix, d.member.ID(), c.Tap(1)))
+	}
 	select {
 	case <-gone:
 	case <-c.Done():
 	case <-ctx.Done():
 	}
 	i.SetTap(nil)
+	if d.carrier != nil {
+		d.carrier.engine.SetTap(nil)
+	}
 	if err := c.Close(); err != nil {
 		d.cfg.Log.Info("capture has ended", "reason", err)
 	}

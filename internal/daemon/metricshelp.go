@@ -151,6 +151,8 @@ var counterHelp = map[string]string{
 	"relay.bytes_received":         "Bytes of direct sockets that came through the fabric.",
 	"relay.puts":                   "RMA PUTs to the rings of programs behind other nodes that have ended.",
 	"relay.puts_failed":            "Of these PUTs, those that failed.",
+	"relay.batches":                "RMA PUTs of messages that had gathered.",
+	"relay.batches_received":       "Such batches that came from other nodes.",
 	"relay.lost":                   "Direct connections reset because their node was lost.",
 	"relay.breaches":               "Direct connections reset because a program or a node broke the protocol.",
 	"relay.no_credit":              "Messages that had to wait for credit of the other node.",

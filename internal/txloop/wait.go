@@ -43,6 +43,9 @@ func (l *Loop) wait() error {
 	if l.woken.Load() {
 		return nil
 	}
+	if limit >= 0 && limit < linger {
+		l.lock() // for a short wait to be short
+	}
 	begun := time.Now()
 	forever := limit < 0
 	if forever {

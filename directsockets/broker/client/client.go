@@ -182,6 +182,12 @@ func (c *Client) Listener(port uint16) bool {
 	return p != nil && p.Listener(port)
 }
 
+// Deep reports whether one of them is on another host, see Page.Deep.
+func (c *Client) Deep(port uint16) bool {
+	p := c.page.Load()
+	return p != nil && p.Deep(port)
+}
+
 // Word is the word of a bucket of offers (Key.Bucket), see Page.Word; 0: no broker.
 func (c *Client) Word(bucket uint32) uint32 {
 	p := c.page.Load()

@@ -18,8 +18,13 @@ const (
 	offerWords        = 4096
 	pageUsed          = pageOffersOff + offerWords*4
 	PageSize          = (pageUsed + shm.PageSize - 1) / shm.PageSize * shm.PageSize // of the file
-	maxListenersShown = 1<<16 - 1
+	maxListenersShown = 1<<15 - 1
+	deepBit           = 1 << 15
 )
+
+// DeepSlots is how many slots the queues of a connection have whose port is Deep: as many small
+// messages are on their way between two hosts, at most.
+const DeepSlots = 4096
 
 // memory is a segment of a page: the broker's own, or a client's mapping of it.
 type memory interface {
@@ -102,8 +107,13 @@ func (p *Page) Listener(port uint16) bool {
 	return p.Listeners(port) != 0
 }
 
-// Listeners is how many there are at this port, up to 65535.
-func (p *Page) Listeners(port uint16) uint16 {
+// Listeners is how many there are at this port, up to 32767.
+func (p *Page) Listeners(port uint16) uint16 { return p.listenersWord(port) &^ deepBit }
+
+// Deep reports whether one of them is on another host, where the fabric leads to.
+func (p *Page) Deep(port uint16) bool { return p.listenersWord(port)&deepBit != 0 }
+
+func (p *Page) listenersWord(port uint16) uint16 {
 	return uint16(p.listeners[port/4].Load() >> (port % 4 * 16))
 }
 
@@ -117,10 +127,14 @@ func (p *Page) Word(bucket uint32) uint32 {
 // Generation counts the changes of the table of listeners.
 func (p *Page) Generation() uint32 { return uint32(p.head.Load() >> 32) }
 
-// SetListeners shows how many listeners a port has.
-func (p *Page) SetListeners(port uint16, n int) {
+// SetListeners shows how many listeners a port has; deep: see Deep.
+func (p *Page) SetListeners(port uint16, n int, deep bool) {
 	w, shift := &p.listeners[port/4], port%4*16
-	w.Store(w.Load()&^(0xffff<<shift) | uint64(min(n, maxListenersShown))<<shift)
+	shown := uint64(min(n, maxListenersShown))
+	if deep {
+		shown |= deepBit
+	}
+	w.Store(w.Load()&^(0xffff<<shift) | shown<<shift)
 	p.head.Store(p.head.Load() + 1<<32)
 }
 

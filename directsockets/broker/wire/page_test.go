@@ -29,7 +29,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("%d bytes, generation %d", len(exposed(q)), q.Generation())
 	}
 	for _, port := range []uint16{0, 1, 2, 3, 4, 80, 32767, 32768, 65534, 65535} {
-		p.SetListeners(port, 3)
+		p.SetListeners(port, 3, false)
 		for other := range 65536 {
 			if q.Listener(uint16(other)) != (uint16(other) == port) {
 				t.Fatalf("port %d is set, port %d is %v", port, other, q.Listener(uint16(other)))
@@ -39,13 +39,17 @@ func TestPage(t *testing.T) {
 		if b := exposed(q)[at : at+2]; b[0] != 3 || b[1] != 0 {
 			t.Errorf("port %d: %v", port, b)
 		}
-		p.SetListeners(port, 0)
+		p.SetListeners(port, 3, true)
+		if !q.Deep(port) || q.Listeners(port) != 3 || q.Deep(port^1) {
+			t.Errorf("port %d is not deep, or its neighbour is, or there are %d listeners", port, q.Listeners(port))
+		}
+		p.SetListeners(port, 0, false)
 	}
-	if g := q.Generation(); g != 20 {
+	if g := q.Generation(); g != 30 {
 		t.Errorf("generation %d", g)
 	}
-	p.SetListeners(9, 1<<20)
-	if b := exposed(q)[pageListenersOff+18:]; b[0] != 0xff || b[1] != 0xff || b[2] != 0 {
+	p.SetListeners(9, 1<<20, false)
+	if b := exposed(q)[pageListenersOff+18:]; b[0] != 0xff || b[1] != 0x7f || b[2] != 0 {
 		t.Errorf("many listeners: %v", b[:4])
 	}
 	for _, bucket := range []uint32{0, 1, 4094, 4095} {

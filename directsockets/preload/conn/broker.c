@@ -17,6 +17,7 @@
 
 enum {
 	PAGE_LISTENERS = 64,
+	PAGE_DEEP = 1 << 15,
 	PAGE_OFFERS = 131136,
 	PAGE_SIZE = 151552,
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
@@ -469,12 +470,16 @@ void ds_broker_child(void)
 
 /* ---- the page ---------------------------------------------------------------- */
 
-uint32_t ds_page_listeners(uint16_t port)
+static uint32_t listeners_word(uint16_t port)
 {
 	if (!__atomic_load_n(&page_valid, __ATOMIC_ACQUIRE))
 		return 0;
 	return __atomic_load_n((const uint16_t *)(const void *)(page + PAGE_LISTENERS) + port, __ATOMIC_RELAXED);
 }
+
+uint32_t ds_page_listeners(uint16_t port) { return listeners_word(port) & ~PAGE_DEEP; }
+
+bool ds_page_deep(uint16_t port) { return listeners_word(port) & PAGE_DEEP; }
 
 uint32_t ds_page_offers(uint32_t bucket)
 {

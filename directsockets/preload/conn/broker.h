@@ -80,6 +80,8 @@ void ds_broker_child(void) DS_HIDDEN;
 
 /* The page (SPEC 6.2). Any thread. */
 uint32_t ds_page_listeners(uint16_t port) DS_HIDDEN;
+/* Is a listener at this port on another host, where the fabric leads to? */
+bool ds_page_deep(uint16_t port) DS_HIDDEN;
 uint32_t ds_page_offers(uint32_t bucket) DS_HIDDEN;
 uint32_t ds_bucket(const struct ds_info *info) DS_HIDDEN;
 

@@ -10,7 +10,7 @@ enum {
 	SLOTS = 128,
 	RING = 1 << 20,
 	WELCOME_MS = 250,   /* how long the broker may take to greet; a test waits longer */
-	MAX_SLOTS = 1024,   /* 128 KiB */
+	MAX_SLOTS = 4096,   /* 512 KiB */
 	MAX_RING = 4 << 20,
 };
 

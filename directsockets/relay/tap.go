@@ -1,0 +1,107 @@
+package relay
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+)
+
+// Shown is what a Tap is told of data, in TCP's words. The first byte of a direction has
+// number 1.
+type Shown struct {
+	Sent     bool          // by the program here; else it has come for it
+	Node     fabric.NodeID // where the other program is
+	From, To netip.AddrPort
+	Seq      uint32 // number of the first byte
+	Ack      uint32 // number of the byte that is the next in the other direction
+	Fin      bool   // the direction ends
+}
+
+// Tap is shown what programs send through the fabric, message by message. It runs in the data path:
+// it must not block, and borrows data until return.
+type Tap func(s Shown, data []byte)
+
+// SetTap has t shown everything from now on; nil: nobody. It may be called from any goroutine.
+func (e *Engine) SetTap(t Tap) {
+	if t == nil {
+		e.tap.Store(nil)
+		return
+	}
+	e.tap.Store(&t)
+}
+
+// maxShown is how much is shown at a time: as much as an IP packet may have.
+const maxShown = 60000
+
+// show shows data of a direction to the tap.
+func (e *Engine) show(t Tap, c *conn, sent, fin bool, data []byte) {
+	i := c.seg.Info()
+	s := Shown{Sent: sent, Node: c.node.id, From: i.Client, To: i.Server, Seq: uint32(c.wentOut) + 1, Ack: uint32(c.wentIn) + 1, Fin: fin}
+	if (c.relay.Side() == segment.Server) != sent {
+		s.From, s.To = s.To, s.From
+	}
+	if !sent {
+		s.Seq, s.Ack = s.Ack, s.Seq
+	}
+	for {
+		n := min(len(data), maxShown)
+		t(s, data[:n])
+		s.Seq += uint32(n)
+		if data = data[n:]; len(data) == 0 {
+			return
+		}
+	}
+}
+
+// showPacked shows messages as they stand in a batch.
+func (e *Engine) showPacked(c *conn, p []byte) {
+	t := e.tap.Load()
+	for len(p) > 0 {
+		_, _, data, rest, _ := parseHead(p)
+		if t != nil {
+			e.show(*t, c, true, false, data)
+		}
+		c.wentOut += uint64(len(data))
+		p = rest
+	}
+}
+
+// showSent shows a message that was taken from the program here.
+func (e *Engine) showSent(c *conn, m *segment.Message, n int) {
+	t := e.tap.Load()
+	switch {
+	case m.Tag == segment.TagPromote:
+		c.wentOut = binary.LittleEndian.Uint64(m.Payload())
+	case t == nil:
+	case m.Tag == segment.TagRMAInfo:
+		data := make([]byte, n)
+		c.relay.Fetch(m, data)
+		e.show(*t, c, true, false, data)
+	case m.Tag == segment.TagShutdown:
+		e.show(*t, c, true, true, nil)
+	case n > 0:
+		e.show(*t, c, true, false, m.Payload())
+	}
+	c.wentOut += uint64(n)
+}
+
+// showReceived shows a message that was put into the queue of the program here.
+func (e *Engine) showReceived(c *conn, k kind, p []byte, n int) {
+	t := e.tap.Load()
+	switch tag := segment.Tag(k); {
+	case tag == segment.TagPromote:
+		c.wentIn = binary.LittleEndian.Uint64(p)
+	case t == nil:
+	case tag == segment.TagRMAInfo:
+		data := make([]byte, n)
+		c.relay.Delivered(p, data)
+		e.show(*t, c, false, false, data)
+	case tag == segment.TagShutdown:
+		e.show(*t, c, false, true, nil)
+	case n > 0:
+		e.show(*t, c, false, false, p)
+	}
+	c.wentIn += uint64(n)
+}
