@@ -15,10 +15,10 @@ func TestServerCapsRing(t *testing.T) {
 		client, server directsockets.Config
 		direct         bool
 	}{
-		{"as much as allowed", directsockets.Config{Ring: 4 << 20, Slots: 1024}, directsockets.Config{}, true},
+		{"as much as allowed", directsockets.Config{Ring: 4 << 20, Slots: 4096}, directsockets.Config{}, true},
 		{"ring", directsockets.Config{Ring: 4<<20 + 4096}, directsockets.Config{}, false},
 		{"huge ring", directsockets.Config{Ring: 1 << 30}, directsockets.Config{}, false},
-		{"slots", directsockets.Config{Slots: 2048}, directsockets.Config{}, false},
+		{"slots", directsockets.Config{Slots: 2048}, directsockets.Config{MaxSlots: 1024}, false},
 		{"less allowed", directsockets.Config{}, directsockets.Config{MaxRing: 64 << 10}, false},
 		{"fewer slots allowed", directsockets.Config{}, directsockets.Config{MaxSlots: 64}, false},
 		{"more allowed", directsockets.Config{Ring: 8 << 20, Slots: 4096}, directsockets.Config{MaxRing: 8 << 20, MaxSlots: 4096}, true},

@@ -204,8 +204,8 @@ func TestCServerCapsRing(t *testing.T) {
 		direct bool
 	}{
 		{"ring", directsockets.Config{Ring: 1 << 30}, nil, false},
-		{"slots", directsockets.Config{Slots: 4096}, nil, false},
-		{"as much as allowed", directsockets.Config{Ring: 4 << 20, Slots: 1024}, nil, true},
+		{"slots", directsockets.Config{Slots: 4096}, []string{"EXNET_DS_MAX_SLOTS=2048"}, false},
+		{"as much as allowed", directsockets.Config{Ring: 4 << 20, Slots: 4096}, nil, true},
 		{"less allowed", directsockets.Config{}, []string{"EXNET_DS_MAX_RING=65536"}, false},
 		{"more allowed", directsockets.Config{Ring: 8 << 20, Slots: 2048}, []string{"EXNET_DS_MAX_RING=8388608", "EXNET_DS_MAX_SLOTS=2048"}, true},
 		{"its own are as large", directsockets.Config{Ring: 8 << 20, Slots: 2048}, []string{"EXNET_DS_RING=8388608", "EXNET_DS_SLOTS=2048"}, true},
