@@ -241,7 +241,7 @@ ssize_t ds_tx_fill(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, st
 
 	if (stopped(g))
 		return DS_STOPPED;
-	if (c->left <= THRESHOLD || g->window < g->ring || ds_seg_relayed(g) || !refresh(g, t) || place(g, t, SMALL_CHUNK, &at, &advance))
+	if (c->left <= THRESHOLD || g->window < g->ring || ds_seg_peer_relayed(g) || !refresh(g, t) || place(g, t, SMALL_CHUNK, &at, &advance))
 		return DS_AGAIN; /* it did not lack the ring, or shall not have more under way, or a node has to carry it */
 	ssize_t n = send_velo(g, t, a, c);
 	if (n > 0)
