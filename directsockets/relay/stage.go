@@ -62,8 +62,8 @@ func (e *Engine) landed(box int, note rma.Notification) {
 	e.unhold(n, box)
 }
 
-// maxArrived is how many PUTs may have ended of which no message has told yet, for each device: more
-// than there can be under way (package stream has 512 of a peer's).
+// maxArrived is how many PUTs may have ended of which no message has told yet, for each device:
+// more than there can be under way (package stream has 512 of a peer's).
 const maxArrived = 1 << 14
 
 // sweep forgets PUTs to rings of connections that there are no more.
