@@ -36,6 +36,14 @@ func Suite(t *testing.T, l Link) {
 	}
 }
 
+// scaled is how often a test repeats something: n times, or a tenth of it in the short form.
+func scaled(n int) int {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 func to(n fabric.NodeID) velo.Descriptor { return velo.Descriptor{Dst: n, VPID: vpid} }
 
 // reach waits, on a Lazy link, until a mailbox that was opened is known to e.
@@ -197,7 +205,8 @@ func (r *reader) read(t *testing.T, st velo.Status, p []byte) {
 
 // Goroutines on several nodes send to a consumer that polls.
 func testOrder(t *testing.T, l Link) {
-	const nodes, perNode, each = 3, 2, 4000
+	const nodes, perNode = 3, 2
+	each := scaled(4000)
 	nics := l.New(t, nodes+1)
 	dst := OpenVELO(t, nics[nodes], vpid, velo.Config{Slots: 256, Credits: 32})
 	var wg sync.WaitGroup
@@ -224,7 +233,7 @@ func testOrder(t *testing.T, l Link) {
 // The same with a consumer that sleeps until it is interrupted: no wake-up is
 // lost, on either side.
 func testInterrupts(t *testing.T, l Link) {
-	const each = 20000
+	each := scaled(20000)
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 64, Credits: 8})
 	reach(t, l, x, 1)
@@ -257,7 +266,8 @@ func testInterrupts(t *testing.T, l Link) {
 
 // More sources than the mailbox has room for: everything arrives nevertheless.
 func testFullMailbox(t *testing.T, l Link) {
-	const nodes, each = 4, 2000
+	const nodes = 4
+	each := scaled(2000)
 	nics := l.New(t, nodes+1)
 	dst := OpenVELO(t, nics[nodes], vpid, velo.Config{Slots: 8, Credits: 8})
 	var wg sync.WaitGroup

@@ -232,7 +232,7 @@ func testOverrun(t *testing.T, l Link) {
 
 // More operations than a link runs at a time: each ends, once.
 func testManyTransfers(t *testing.T, l Link) {
-	const ops = 1500
+	ops := max(scaled(1500), 300) // more than the 256 of link/shm
 	r := newTransferRig(t, l, 8192, true)
 	fill(r.remote.Bytes(), 1)
 	for i := range ops {
