@@ -13,6 +13,7 @@ import (
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/internal/foreigntest"
 )
 
 // attach returns the share that this process has of a node's NIC.
@@ -38,6 +39,12 @@ func TestAttachSuite(t *testing.T) {
 		}
 		return nics
 	}})
+}
+
+// A peer that changes its memory while a program reads it changes nothing of what comes.
+func TestAttachReadsOnce(t *testing.T) {
+	all := nodes(t, 2)
+	fabrictest.ReadOnce(t, all[0].attach(t), all[1].attach(t), foreigntest.Flip)
 }
 
 // goPort is a program in Go with a region that others may use, a mailbox and an RMA endpoint.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"exnet/directsockets/segment"
+	"exnet/internal/foreigntest"
 )
 
 // pattern is n bytes that tell where they belong.
@@ -54,6 +55,27 @@ func TestBothWays(t *testing.T) {
 		a, b := hosts[0].engine.Stats(), hosts[1].engine.Stats()
 		if a.BytesSent != 3<<20 || b.BytesReceived != 3<<20 || b.BytesSent != 3<<20 || a.Attached != 1 || b.Attached != 1 || a.Breaches+b.Breaches != 0 {
 			t.Errorf("%+v\n%+v", a, b)
+		}
+	}
+}
+
+// A program that changes each byte as soon as it was read changes nothing of what the far one gets: messages, and the data in
+// its ring, which the NIC reads.
+func TestReadOnce(t *testing.T) {
+	for _, n := range []int{100, 480, 5000, 200_000} {
+		_, client, server := pair(t, segment.Config{}, nil)
+		reads := foreigntest.Watch(t, foreigntest.Flip)
+		data := pattern(uint64(n), n)
+		if err := send(t, client, data, true); err != nil {
+			t.Fatal(err)
+		}
+		got, err := receive(t, server, n, true)
+		reads.Stop()
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%d bytes: %v, others came", n, err)
+		}
+		if read, again := reads.Bytes(); read < n || again != 0 {
+			t.Errorf("%d bytes: %d read, %d of them again", n, read, again)
 		}
 	}
 }

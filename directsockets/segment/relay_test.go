@@ -1,10 +1,13 @@
 package segment
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/foreigntest"
 )
 
 // A node that dies says nothing: its program gets a reset, and not what the shadow would
@@ -41,6 +44,54 @@ func TestRelayDies(t *testing.T) {
 		}
 		if _, err := c.Send([]byte{1}); attached && !errors.Is(err, ErrReset) {
 			t.Errorf("send: %v", err)
+		}
+	}
+}
+
+// A program that changes its messages as soon as they were read changes nothing of what is relayed. A relay that reads one again
+// is found.
+func TestRelayReadsOnce(t *testing.T) {
+	for _, planted := range []bool{false, true} {
+		c, near := pair(t, Config{})
+		r, err := NewRelay(near.seg, Server, -1)
+		if err == nil {
+			err = r.Attach()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Promote(3); err != nil {
+			t.Fatal(err)
+		}
+		want := pattern(400, 3)
+		if err := send(c, want); err != nil {
+			t.Fatal(err)
+		}
+		reads := foreigntest.Watch(t, foreigntest.Flip)
+		var got []byte
+		var m Message
+		for {
+			ok, err := r.Take(&m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			if planted && m.Tag == TagVELO {
+				r.e.rx.count-- // it looks at the message, and takes it then
+				r.out.count--
+				if _, err := r.Take(&m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if m.Tag != TagPromote {
+				got = append(got, m.Payload()...)
+			}
+		}
+		reads.Stop()
+		if read, again := reads.Bytes(); read < len(want) || again > 0 != planted || bytes.Equal(got, want) == planted {
+			t.Errorf("planted %v: %d bytes read, %d of them again, relayed as sent: %v", planted, read, again, bytes.Equal(got, want))
 		}
 	}
 }

@@ -142,7 +142,7 @@ uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp)
 {
 	const struct ds_info *a = &direct->info, *b = &tcp->info;
 
-	if (!direct || !tcp || direct->side != 1 || tcp->side != 1 || !direct->sh || !ds_has_segment(direct) || a->port[1] != b->port[1] ||
+	if (direct->side != 1 || tcp->side != 1 || !direct->sh || !ds_has_segment(direct) || a->port[1] != b->port[1] ||
 	    memcmp(a->addr, b->addr, sizeof a->addr))
 		return DS_UNSAID;
 	uint64_t word = ds_seg_peer_sent(&direct->seg, b->port[0]);

@@ -127,8 +127,7 @@ void ds_sent_tcp(struct ds_sock *s) DS_HIDDEN;
 
 /* For two accepted connections: when the client sent the unread data of tcp, in ds_ticks and never
  * in the future, if that was before its last send on direct. DS_AFTER: it was later. DS_UNSAID:
- * unknown, or one of them is NULL because it is not established. The client says so: use it for
- * ordering only. */
+ * unknown. The client says so: use it for ordering only. */
 enum { DS_UNSAID = 0 };
 #define DS_AFTER UINT64_MAX
 uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp) DS_HIDDEN;

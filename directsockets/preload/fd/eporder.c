@@ -54,18 +54,25 @@ static bool in_segment(const struct member *m)
 
 static bool loose(const struct member *m) { return m->before == NOWHERE && in_segment(m); }
 
+/* The connection of m; NULL while it is being made. */
+static const struct ds_sock *connection(const struct member *m)
+{
+	return __atomic_load_n(&m->c->state, __ATOMIC_ACQUIRE) == CONN_UP ? m->c->s : NULL;
+}
+
 /* When m came, which the kernel reported without a time, by what m's client says on the direct
  * connections of the list: behind the last of them if it was sent after everything that was sent on
  * those. If the client says nothing, m keeps its key. */
 static uint64_t said_of(const struct round *r, const struct member *m)
 {
 	enum { MANY = 4096 };
+	const struct ds_sock *tcp = connection(m);
 	uint64_t first = DS_AFTER, after = m->heard;
 
 	for (struct member *b = r->list; b; b = b->rnext) {
 		if (!in_segment(b))
 			continue;
-		uint64_t t = ds_sent_before(b->c->s, m->c->s);
+		uint64_t t = tcp ? ds_sent_before(b->c->s, tcp) : DS_UNSAID;
 		if (t == DS_UNSAID)
 			return m->key;
 		if (t < first)
@@ -88,7 +95,7 @@ static const struct ds_sock *untagged(const struct round *r, uint64_t data, int 
 		m = m->enext;
 		--*looks;
 	}
-	return m && *looks > 0 && __atomic_load_n(&m->c->state, __ATOMIC_ACQUIRE) == CONN_UP ? m->c->s : NULL;
+	return m && *looks > 0 ? connection(m) : NULL;
 }
 
 /* Places what was found in segments before foreign events that were sent later. */

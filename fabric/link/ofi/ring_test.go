@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/foreigntest"
 )
 
 func testRing(tb testing.TB) *ring {
@@ -85,6 +87,40 @@ func TestRing(t *testing.T) {
 	}
 	if !bytes.Equal(got, data) {
 		t.Error("something else comes back")
+	}
+}
+
+// A helper that changes each byte as soon as it was read changes nothing of what is received, in whatever pieces. A receiver that
+// begins a message anew is found.
+func TestReadOnce(t *testing.T) {
+	r := testRing(t)
+	data := make([]byte, 3*slotSize)
+	_, _ = rand.Read(data)
+	for again := range 2 {
+		if n, err := r.send([][]byte{data}); n != len(data) || err != nil {
+			t.Fatal(n, err)
+		}
+		r.echo()
+		reads := foreigntest.Watch(t, foreigntest.Flip)
+		var got []byte
+		place, more := make([]byte, 100), make([]byte, 10000)
+		for planted := again == 1; len(got) < len(data); planted = false {
+			n, err := r.receive(place, more)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if planted {
+				r.taken -= n
+				continue
+			}
+			got = append(got, place[:min(n, len(place))]...)
+			got = append(got, more[:max(0, n-len(place))]...)
+		}
+		reads.Stop()
+		read, twice := reads.Bytes()
+		if read != len(data) || twice > 0 != (again == 1) || bytes.Equal(got, data) != (again == 0) {
+			t.Errorf("planted fault %d: %d bytes read, %d of them again, received as sent: %v", again, read, twice, bytes.Equal(got, data))
+		}
 	}
 }
 
