@@ -180,7 +180,8 @@ void ds_offer(struct ds_sock *s, int fd)
 	if (!ds_gate_get(s))
 		return;
 	if (!ds_kernel_read(fd, &read)) {
-		ds_phase(s, PLAIN); /* it has ended */
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_PEER); /* it has ended */
+		ds_phase(s, PLAIN);
 	} else if (!create(s, &segment, bells)) {
 		no_memory(s);
 	} else {

@@ -355,6 +355,18 @@ struct ds_sock *ds_heir(int fd, int side)
 bool ds_plain(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_RELAXED) == PLAIN; }
 void **ds_user(struct ds_sock *s) { return &s->user; }
 
+void ds_meet(void)
+{
+	int saved = errno;
+
+	if (!ds_setup_lock())
+		return;
+	if (ds_broker_known())
+		ds_broker_up();
+	ds_setup_unlock();
+	errno = saved;
+}
+
 bool ds_listen(int fd)
 {
 	struct sockaddr_storage a;

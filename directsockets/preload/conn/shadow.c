@@ -80,7 +80,7 @@ bool ds_addresses(int fd, int side, struct ds_info *info)
 	       ds_is_tcp(fd);
 }
 
-enum { ESTABLISHED = 1, CLOSE_WAIT = 8 }; /* of the kernel's TCP states */
+enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, FIN_WAIT_2 = 5, CLOSE_WAIT = 8 }; /* of the kernel's TCP states */
 
 /* TCP_INFO of fd, with its counts of bytes. False: the kernel has none. */
 static bool tcp_info(int fd, struct tcp_info *t)
@@ -119,11 +119,11 @@ bool ds_kernel_read(int fd, uint64_t *n)
 	for (int i = 0; i < 10; i++) {
 		if (REAL(ioctl)(fd, DS_INQ, &before) < 0 || !tcp_info(fd, &t) || REAL(ioctl)(fd, DS_INQ, &after) < 0)
 			return false;
-		if (t.tcpi_state != ESTABLISHED)
+		if (t.tcpi_state != ESTABLISHED && t.tcpi_state != CLOSE_WAIT && t.tcpi_state != FIN_WAIT_1 && t.tcpi_state != FIN_WAIT_2)
 			return false;
 		if (before != after)
 			continue;
-		*n = t.tcpi_bytes_received - (uint64_t)after;
+		*n = t.tcpi_bytes_received - (uint64_t)after - (t.tcpi_state == CLOSE_WAIT ? 1 : 0); /* the FIN counts */
 		return true;
 	}
 	return false;

@@ -238,6 +238,13 @@ EXPORT void _exit(int status)
 }
 ALIAS(_Exit, _exit);
 
+EXPORT int chroot(const char *path)
+{
+	if (!fd_vforked())
+		ds_meet();
+	return REAL(chroot)(path);
+}
+
 /* ---- fewer system calls ---------------------------------------------------------- */
 
 EXPORT int prctl(int option, ...)

@@ -360,6 +360,55 @@ static void duplex(void)
 	out("%zu %zu", (size_t)a, (size_t)b);
 }
 
+/* One direction ends before the connection can have become direct; the other one becomes it, and ends. early: the end of the
+ * first is read at once. */
+static void half_closed(int from, int to, int early)
+{
+	struct pollfd p = {from, POLLIN | POLLOUT | POLLRDHUP, 0};
+	long limit = LONG / 10, total = 0;
+	uint8_t sum = 0, want = 0;
+	ssize_t n;
+
+	R(shutdown(to, SHUT_WR));
+	ended(from);
+	if (early)
+		R(read(from, buf, 10));
+	for (int i = 0; i < 100 || (has_library() && !(direct(from) & 1) && i < limit); i++) {
+		for (int k = 0; k < 3000; k++)
+			want += (uint8_t)(buf[k] = (char)(i * 31 + k));
+		total += write(from, buf, 3000);
+		for (int left = 3000; left > 0 && (n = read(to, buf, (size_t)left)) > 0; left -= (int)n, total -= n)
+			for (ssize_t k = 0; k < n; k++)
+				sum += (uint8_t)buf[k];
+		if (i >= 100)
+			nap(1);
+	}
+	out("%ld bytes are missing, the sums differ by %d", total, sum - want);
+	R(poll(&p, 1, LONG));
+	out("%s", revents((unsigned)p.revents));
+	R(read(from, buf, 10));
+	p.fd = to;
+	R(poll(&p, 1, 0));
+	out("%s", revents((unsigned)p.revents));
+	R(send(to, "x", 1, MSG_NOSIGNAL));
+	R(write(from, "last", 4));
+	R(shutdown(from, SHUT_WR));
+	R(read(to, buf, 10));
+	R(read(to, buf, 10));
+}
+
+static void half_closed_all(void)
+{
+	int c, s;
+
+	for (int i = 0; i < 4; i++) {
+		pair_cold(&c, &s);
+		half_closed(i & 1 ? c : s, i & 1 ? s : c, i & 2);
+		close(c);
+		close(s);
+	}
+}
+
 const struct probe end_probes[] = {
 	{"linger-0", linger, 0},
 	{"close-unread", close_unread, 0},
@@ -374,5 +423,6 @@ const struct probe end_probes[] = {
 	{"cancel", cancel, 0},
 	{"threads-share", threads_share, 0},
 	{"duplex", duplex, 0},
+	{"half-closed", half_closed_all, 0},
 	{NULL, NULL, 0},
 };

@@ -121,6 +121,7 @@ static inline uint64_t ds_ticks(void)
 	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))                  \
 	X(void, _exit, (int))                                                                   \
 	X(int, prctl, (int, ...))                                                               \
+	X(int, chroot, (const char *))                                                         \
 	X(long, syscall, (long, ...))
 
 /* Not in every C library, or not in older ones: look whether they are NULL. */
