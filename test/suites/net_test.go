@@ -11,6 +11,8 @@ import (
 // scenarios are all that are known.
 func scenarios() []scenario {
 	all := webScenarios()
+	all = append(all, serverScenarios()...)
+	all = append(all, toolScenarios()...)
 	all = append(all, dataScenarios()...)
 	return append(all, fileScenarios()...)
 }
@@ -113,7 +115,7 @@ func fileScenarios() []scenario {
 		{
 			name:  "vsftpd",
 			needs: map[string]string{"vsftpd": "vsftpd", "curl": "curl"},
-			tcp:   "a process of vsftpd has a network namespace of its own",
+			tcp:   "its processes share the control connection, and pass those of data on",
 			serve: serveFTP, check: checkFTP,
 		},
 		{

@@ -148,11 +148,12 @@ http {
 func serveHAProxy(s *stage, splice bool) {
 	site(s)
 	serveNginx(s, backPort, "sendfile on;")
-	option, lines := "nosplice", ""
+	// One with a worker in a chroot, as Debian's service has it.
+	how, option, lines := "-Wdb", "nosplice\n\tuser www-data\n\tgroup www-data\n\tchroot "+s.path("www"), ""
 	if splice {
-		option, lines = "", "option splice-request\n\toption splice-response"
+		how, option, lines = "-db", "", "option splice-request\n\toption splice-response"
 	}
-	s.server(otherPort, "haproxy", "-db", "-f", s.file("haproxy.cfg", fmt.Sprintf(`global
+	s.server(otherPort, "haproxy", how, "-f", s.file("haproxy.cfg", fmt.Sprintf(`global
 	maxconn 200
 	%s
 defaults
