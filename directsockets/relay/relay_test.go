@@ -59,8 +59,8 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-// A program that changes each byte as soon as it was read changes nothing of what the far one gets: messages, and the data in
-// its ring, which the NIC reads.
+// A program that changes each byte as soon as it was read changes nothing of what the far one
+// gets: messages, and the data in its ring, which the NIC reads.
 func TestReadOnce(t *testing.T) {
 	for _, n := range []int{100, 480, 5000, 200_000} {
 		_, client, server := pair(t, segment.Config{}, nil)

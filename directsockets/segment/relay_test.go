@@ -48,8 +48,8 @@ func TestRelayDies(t *testing.T) {
 	}
 }
 
-// A program that changes its messages as soon as they were read changes nothing of what is relayed. A relay that reads one again
-// is found.
+// A program that changes its messages as soon as they were read changes nothing of what is
+// relayed. A relay that reads one again is found.
 func TestRelayReadsOnce(t *testing.T) {
 	for _, planted := range []bool{false, true} {
 		c, near := pair(t, Config{})

@@ -21,7 +21,8 @@ const onceSize = 10000
 // ReadOnce moves messages and transfers of many sizes between two NICs, near and far, while change
 // changes each byte of foreign memory right after it was read, and reports whether that read
 // counts: foreigntest.Flip, or what a link needs to reach the memory. All has to come as it was
-// sent, and no byte may be read twice. At last it reads a region by two GETs, which has to be found.
+// sent, and no byte may be read twice. At last it reads a region by two GETs, which has to be
+// found.
 func ReadOnce(t *testing.T, near, far *nic.NIC, change func(mem []byte) bool) {
 	reads := foreigntest.Watch(t, change)
 	defer reads.Stop()
@@ -55,8 +56,8 @@ func once(t *testing.T, r *foreigntest.Reads, what string) {
 	r.Reset()
 }
 
-// messagesOnce sends messages of every length from two endpoints, which together have more credits than the
-// receiver has slots, a few at a time: a link may use its memory anew after those.
+// messagesOnce sends messages of every length from two endpoints, which together have more credits
+// than the receiver has slots, a few at a time: a link may use its memory anew after those.
 func messagesOnce(t *testing.T, near, far *nic.NIC, reads *foreigntest.Reads) {
 	const batch = 5
 	rx := OpenVELO(t, near, onceVPID, velo.Config{Slots: 16, Credits: 16})
@@ -159,7 +160,8 @@ func transfersOnce(t *testing.T, near, far *nic.NIC, mine, other *rma.Endpoint, 
 	}
 }
 
-// plantedOnce is a receiver that asks for the same bytes twice, as one that looks at them and then takes them.
+// plantedOnce is a receiver that asks for the same bytes twice, as one that looks at them and then
+// takes them.
 func plantedOnce(t *testing.T, far *nic.NIC, mine *rma.Endpoint, sink *atu.Region, reads *foreigntest.Reads) {
 	const size = 1000
 	r := lent(t, far, size, atu.Read)

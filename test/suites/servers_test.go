@@ -11,8 +11,8 @@ import (
 // python is Debian's, which has Debian's modules.
 const python = "/usr/bin/python3"
 
-// serverScenarios are those of web servers and proxies of other makes: event loops, processes and threads of all kinds. They
-// are all for -full or by name.
+// serverScenarios are those of web servers and proxies of other makes: event loops, processes and
+// threads of all kinds. They are all for -full or by name.
 func serverScenarios() []scenario {
 	return []scenario{
 		{
@@ -226,7 +226,8 @@ func loopScenario(name string, needs map[string]string) scenario {
 	}
 }
 
-// clusterScenario is Node with two workers. With "rr" the first process accepts, and passes the connections on.
+// clusterScenario is Node with two workers. With "rr" the first process accepts, and passes the
+// connections on.
 func clusterScenario(how string) scenario {
 	sc := scenario{
 		name: "node-cluster-" + how, long: true,
@@ -244,8 +245,8 @@ func clusterScenario(how string) scenario {
 	return sc
 }
 
-// checkReload has nginx start new workers again and again while programs get files. ab may find a connection that it keeps
-// closed, as with any server; what it gets it compares.
+// checkReload has nginx start new workers again and again while programs get files. ab may find a
+// connection that it keeps closed, as with any server; what it gets it compares.
 func checkReload(s *stage) {
 	s.Helper()
 	nginx := s.running[0]

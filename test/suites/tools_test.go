@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// toolScenarios are programs that measure, resolve names, pass messages, keep sources and transfer files. They are all for
-// -full or by name.
+// toolScenarios are programs that measure, resolve names, pass messages, keep sources and transfer
+// files. They are all for -full or by name.
 func toolScenarios() []scenario {
 	port := strconv.Itoa(frontPort)
 	return append(netcatScenarios(), []scenario{
@@ -206,7 +206,8 @@ func dnsperf(s *stage, n int) {
 	}
 }
 
-// checkMosquitto stores messages with the server, and reads them: large ones, and many small ones in order.
+// checkMosquitto stores messages with the server, and reads them: large ones, and many small ones
+// in order.
 func checkMosquitto(s *stage) {
 	s.Helper()
 	port := strconv.Itoa(frontPort)

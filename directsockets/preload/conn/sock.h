@@ -38,8 +38,8 @@ struct ds_sock *ds_heir(int fd, int side) DS_HIDDEN;
  * do, but ds_close is still needed for the statistics. May become true, never false again. */
 bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
 
-/* The process is about to lose sight of the broker's socket (chroot): connects to the broker now, if
- * this process, or its parent before fork, has used it. */
+/* The process is about to lose sight of the broker's socket (chroot): connects to the broker now,
+ * if this process, or its parent before fork, has used it. */
 void ds_meet(void) DS_HIDDEN;
 
 /* fd has begun to listen (false: it is not ours), or is about to stop. */

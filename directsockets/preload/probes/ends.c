@@ -360,8 +360,8 @@ static void duplex(void)
 	out("%zu %zu", (size_t)a, (size_t)b);
 }
 
-/* One direction ends before the connection can have become direct; the other one becomes it, and ends. early: the end of the
- * first is read at once. */
+/* One direction ends before the connection can have become direct; the other one becomes it, and
+ * ends. early: the end of the first is read at once. */
 static void half_closed(int from, int to, int early)
 {
 	struct pollfd p = {from, POLLIN | POLLOUT | POLLRDHUP, 0};

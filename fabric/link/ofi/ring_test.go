@@ -90,8 +90,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// A helper that changes each byte as soon as it was read changes nothing of what is received, in whatever pieces. A receiver that
-// begins a message anew is found.
+// A helper that changes each byte as soon as it was read changes nothing of what is received, in
+// whatever pieces. A receiver that begins a message anew is found.
 func TestReadOnce(t *testing.T) {
 	r := testRing(t)
 	data := make([]byte, 3*slotSize)

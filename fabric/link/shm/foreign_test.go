@@ -7,8 +7,8 @@ import (
 	"exnet/internal/foreigntest"
 )
 
-// The peer of a link changes each byte of its ring and its arena as soon as it was read on this side:
-// messages and transfers, over every way that the link has for them, come as they were sent.
+// The peer of a link changes each byte of its ring and its arena as soon as it was read on this
+// side: messages and transfers, over every way that the link has for them, come as they were sent.
 func TestReadOnce(t *testing.T) {
 	near, far := fabrictest.NewNIC(t, 0), fabrictest.NewNIC(t, 1)
 	l, foe := fabrictest.JoinSHM(t, near, far)
