@@ -70,16 +70,18 @@ type sizes [MaxMessage + 1]uint64
 // Tally is where a sender counts the VELO messages of a flow; at first nowhere. It
 // counts all of them in total itself, those of other kinds too.
 type Tally struct {
-	usual    atomic.Int32 // the size that Add does not count; 0: nothing is counted; anySize
+	// state is 0; or countAll; or countAll and the usual size, which Add does not count. So Add
+	// does the same with and without a profile.
+	state    atomic.Uint64
 	messages atomic.Pointer[messages]
 }
 
-// anySize is the usual size while there is none.
-const anySize = -1
+// countAll has all sizes counted, but that in the lower half.
+const countAll = 0xffffffff << 32
 
 // Add counts a message of n bytes, 1 to MaxMessage, which is in the total already.
 func (t *Tally) Add(n int) {
-	if u := t.usual.Load(); u != 0 && u != int32(n) {
+	if s := t.state.Load(); (uint32(s)^uint32(n))&uint32(s>>32) != 0 {
 		t.count(n)
 	}
 }
@@ -93,7 +95,7 @@ func (t *Tally) count(n int) {
 	defer m.of.mu.Unlock()
 	if m.usual == 0 && t.messages.Load() == m { // not ended meanwhile
 		m.usual = n
-		t.usual.Store(int32(n))
+		t.state.Store(countAll | uint64(n))
 	}
 }
 
@@ -135,7 +137,7 @@ func (t *Tally) Begin(p *Profile, pair Pair, total *atomic.Uint64) {
 		p.pairs[pair] = new(sizes)
 	}
 	t.messages.Store(m)
-	t.usual.Store(anySize)
+	t.state.Store(countAll)
 }
 
 // End ends the counting. What was counted stays in the profile.
@@ -147,7 +149,7 @@ func (t *Tally) End() {
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
 	t.messages.Store(nil)
-	t.usual.Store(0)
+	t.state.Store(0)
 	delete(m.of.open, m)
 	m.addTo(m.of.pairs[m.pair])
 }
