@@ -3,6 +3,8 @@ package mpi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +65,28 @@ func TestRead(t *testing.T) {
 	}
 	if read(strings.NewReader("latency 8 1.5\n"), "m", "p", found) {
 		t.Error("whole without an end")
+	}
+}
+
+// A run that hangs counts for nothing and is repeated; one that always hangs fails.
+func TestHungRun(t *testing.T) {
+	b := &bench{dir: t.TempDir(), grace: time.Second / 2}
+	l, s := library{name: "m", argv: func(string, string, [2]string) []string { return nil }}, &site{name: "lo"}
+	for _, c := range []struct {
+		script string
+		want   []float64
+	}{
+		{"#!/bin/sh\ncd $(dirname $0)\necho latency 8 9\n[ -e hung ] || { touch hung; exec sleep 1000; }\necho end\n", []float64{9}},
+		{"#!/bin/sh\nexec sleep 1000\n", nil},
+	} {
+		if err := os.WriteFile(b.rsh(), []byte(c.script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		values := make(map[figure][]float64)
+		err := b.run(t.Context(), l, s, values)
+		if got := values[figure{"m", "lo", "latency", 8}]; !slices.Equal(got, c.want) || errors.Is(err, errHung) != (c.want == nil) {
+			t.Errorf("%q: %v, %v", c.script, got, err)
+		}
 	}
 }
 

@@ -93,6 +93,7 @@ type bench struct {
 	o        Options
 	dir      string
 	programs map[string]string // by the library's name
+	grace    time.Duration     // what a run may take, besides its measurements
 }
 
 // build writes the launcher, and compiles osu.c.
@@ -133,27 +134,40 @@ const (
 	warmups     = 8 // each twice as long as the one before
 )
 
-var errNotDirect = errors.New("no connection of the ranks was direct")
+// Why a run counts for nothing.
+var (
+	errNotDirect = errors.New("no connection of the ranks was direct")
+	errHung      = errors.New("it hung") // MPICH does at times (docs/mpi.md)
+)
+
+// mostHung is how many runs may hang, one after the other.
+const mostHung = 3
 
 // run makes a run, and adds its figures to values.
-func (b *bench) run(ctx context.Context, l library, s *site, values map[figure][]float64) error {
-	for i := range warmups {
+func (b *bench) run(ctx context.Context, l library, s *site, values map[figure][]float64) (err error) {
+	for warmup, hung := 0, 0; warmup < warmups && hung < mostHung; {
 		seen := make(map[figure]float64)
-		err := b.start(ctx, l, s, firstWarmup<<i, func(f figure, v float64) { seen[f] = v })
-		if errors.Is(err, errNotDirect) {
-			continue
+		err = b.start(ctx, l, s, firstWarmup<<warmup, func(f figure, v float64) { seen[f] = v })
+		switch {
+		case errors.Is(err, errNotDirect):
+			warmup++
+		case errors.Is(err, errHung):
+			hung++
+		case err != nil:
+			return err
+		default:
+			for f, v := range seen {
+				values[f] = append(values[f], v)
+			}
+			return nil
 		}
-		for f, v := range seen {
-			values[f] = append(values[f], v)
-		}
-		return err
 	}
-	return fmt.Errorf("%s over %s: %w", l.name, s.name, errNotDirect)
+	return fmt.Errorf("%s over %s: %w", l.name, s.name, err)
 }
 
 // start starts two ranks, and gives each figure to found.
 func (b *bench) start(ctx context.Context, l library, s *site, warmup time.Duration, found func(figure, float64)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, graceTime+20*(warmup+time.Duration(len(b.o.sizes))*b.o.duration), errors.New("it hangs"))
+	ctx, cancel := context.WithTimeoutCause(ctx, b.grace+20*(warmup+time.Duration(len(b.o.sizes))*b.o.duration), errHung)
 	defer cancel()
 	argv := append([]string{s.hosts[0]}, l.argv(b.rsh(), s.device, s.hosts)...)
 	profile := ""
@@ -238,18 +252,18 @@ func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, 
 	for _, text := range missing {
 		fmt.Fprintf(stderr, "dsbench mpi: %s\n", text)
 	}
-	if err != nil {
+	if len(rows) == 0 {
 		return err
 	}
 	if o.json {
-		return result.WriteLines(stdout, rows)
+		return errors.Join(result.WriteLines(stdout, rows), err)
 	}
-	return table(stdout, o, rows, m, d)
+	return errors.Join(table(stdout, o, rows, m, d), err)
 }
 
 // Measure measures what the options ask for. missing says which MPI is left out, and why.
 // The measure of a row is the MPI's name and "latency" (us), "bandwidth" (Gbit/s) or "rate"
-// (M/s).
+// (M/s). Beside an error there are the rows of what has not failed.
 func Measure(ctx context.Context, o Options, m result.Machine, d coredist.Distance) (rows []result.Row, missing []string, err error) {
 	if !netns.Privileged() || os.Geteuid() != 0 {
 		return nil, nil, errRoot
@@ -279,7 +293,7 @@ func installed(o Options) (list []library, missing []string) {
 
 // measure measures the libraries on all paths.
 func measure(ctx context.Context, o Options, list []library, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
-	b := &bench{o: o}
+	b := &bench{o: o, grace: graceTime}
 	if b.dir, err = os.MkdirTemp("", "dsbench-mpi-"); err != nil {
 		return nil, err
 	}
@@ -297,16 +311,25 @@ func measure(ctx context.Context, o Options, list []library, m result.Machine, d
 		sites = append(sites, s)
 	}
 	values := make(map[figure][]float64)
+	var failed []error
+	given := make(map[string]bool) // up: a library over a path
 	for range o.runs {
 		for _, l := range list {
 			for _, s := range sites {
-				if err := b.run(ctx, l, s, values); err != nil {
-					return nil, err
+				if given[l.name+s.name] {
+					continue
+				}
+				err := b.run(ctx, l, s, values)
+				if ctx.Err() != nil {
+					return nil, context.Cause(ctx)
+				}
+				if err != nil {
+					failed, given[l.name+s.name] = append(failed, err), true
 				}
 			}
 		}
 	}
-	return rowsOf(o, list, sites, values, m, d), nil
+	return rowsOf(o, list, sites, values, m, d), errors.Join(failed...)
 }
 
 // rowsOf makes the rows, in the form of every other measure. The control is the first path.
@@ -321,6 +344,9 @@ func rowsOf(o Options, list []library, sites []*site, values map[figure][]float6
 						Duration: o.duration.Seconds(), Distance: d, MTU: s.path.Info().MTU, Placement: tcpbench.Anywhere().String(), Machine: m,
 					}
 					list := values[figure{l.name, s.name, u.measure, size}]
+					if len(list) == 0 {
+						continue // it failed
+					}
 					for _, v := range list {
 						r.Values = append(r.Values, result.Round(v))
 					}
