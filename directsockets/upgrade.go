@@ -146,6 +146,7 @@ func (c *Conn) create() (*upgrade, error) {
 	size := segment.Config{Slots: c.cfg.Slots, Ring: c.cfg.Ring}
 	if c.broker.Deep(c.key.Server.Port()) {
 		size.Slots = max(size.Slots, wire.DeepSlots)
+		size.Ring = max(size.Ring, wire.DeepRing)
 	}
 	seg, err := segment.Create(segment.Info{Nonce: u.nonce, Client: c.key.Client, Server: c.key.Server}, size)
 	if err != nil {

@@ -22,9 +22,12 @@ const (
 	deepBit           = 1 << 15
 )
 
-// DeepSlots is how many slots the queues of a connection have whose port is Deep: as many small
-// messages are on their way between two hosts, at most.
-const DeepSlots = 4096
+// DeepSlots and DeepRing are the least sizes of the segment of a connection whose port is Deep: no
+// more messages and bytes are on their way between two hosts.
+const (
+	DeepSlots = 4096
+	DeepRing  = 4 << 20
+)
 
 // memory is a segment of a page: the broker's own, or a client's mapping of it.
 type memory interface {

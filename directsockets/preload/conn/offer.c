@@ -11,7 +11,8 @@ enum {
 	TRIES = 5,            /* after the first */
 	FIRST_US = 1000000,   /* until the second; doubled each time */
 	LISTENER_US = 1000000, /* in which a new listener gets into the page, however busy the broker */
-	DEEP_SLOTS = 4096,    /* of a queue, at least, where the fabric leads to another host (SPEC 6.2) */
+	DEEP_SLOTS = 4096,    /* of a queue, and bytes of a ring, at least, where the fabric leads to another host (SPEC 6.2) */
+	DEEP_RING = 4 << 20,
 	BUSY_US = 10000,      /* until sleepers that did not wake are woken again */
 };
 
@@ -137,13 +138,13 @@ static void no_memory(struct ds_sock *s)
 static bool create(struct ds_sock *s, int *segment, int bells[2])
 {
 	struct ds_info info = s->info;
-	unsigned slots = ds_config.slots;
+	bool deep = ds_page_deep(info.port[1]);
+	unsigned slots = deep && ds_config.slots < DEEP_SLOTS ? DEEP_SLOTS : ds_config.slots;
+	uint64_t ring = deep && ds_config.ring < DEEP_RING ? DEEP_RING : ds_config.ring;
 
-	if (slots < DEEP_SLOTS && ds_page_deep(info.port[1]))
-		slots = DEEP_SLOTS;
 	*segment = -1;
 	if (ds_syscall(SYS_getrandom, info.nonce, sizeof info.nonce, 0) != sizeof info.nonce ||
-	    ds_seg_create(&s->seg, &info, slots, ds_config.ring, segment) < 0 ||
+	    ds_seg_create(&s->seg, &info, slots, ring, segment) < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bells) < 0) {
 		if (*segment >= 0) {
 			ds_seg_unmap(&s->seg);
