@@ -91,7 +91,7 @@ func (b *bells) take() []uint32 {
 // doze is how long the driver waits, with no doorbell armed, before it looks for more of a
 // stream of messages that nothing answers: each message that wakes a node costs its program
 // more than to send a hundred.
-const doze = 100 * time.Microsecond
+const doze = 200 * time.Microsecond
 
 // served is the Engine as a driver sees it.
 type served struct {

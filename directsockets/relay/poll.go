@@ -128,7 +128,7 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 		w.Bytes += bytes
 		if c.idle++; n > 0 {
 			c.idle = 0
-			if c.oneWay += n; c.oneWay > few && bytes <= n*small {
+			if c.oneWay += n; c.oneWay > stream && bytes <= n*small {
 				e.flows.Store(true)
 			}
 		}
@@ -141,8 +141,9 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 	return w
 }
 
-// small is how large messages are, on average, that are left to gather.
-const small = 4 << 10
+// A connection has a stream if it has sent so many messages since the last one came, which were no
+// larger than small on average, in bytes: they are left to gather.
+const stream, small = 64, 4 << 10
 
 // idleLooks is how often a driver looks at a connection in vain before its doorbell is
 // armed although the driver looks on.
