@@ -387,8 +387,8 @@ func TestRootFabricCapture(t *testing.T) {
 	}
 }
 
-// captured is how many bytes a capture has of what direct sockets have sent through the fabric; each
-// is where the one before ends.
+// captured is how many bytes a capture has of what direct sockets have sent through the fabric;
+// each is where the one before ends.
 func captured(t *testing.T, file string) (n uint64) {
 	t.Helper()
 	f, err := os.Open(file)
