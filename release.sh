@@ -109,7 +109,7 @@ for arch in "${arches[@]}"; do
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
 	mkdir -p "$work/tar/$top"
-	cp "$root"/bin/* "$root"/lib/*.so LICENSE CHANGELOG.md README.md "$work/tar/$top/"
+	cp -r "$root"/bin/* "$root"/lib/* LICENSE CHANGELOG.md README.md "$work/tar/$top/"
 	cp -r "$share" "$work/tar/$top/share"
 	cp -r packaging "$work/tar/$top/packaging"
 	cp -r ports/lib/include "$work/tar/$top/include"

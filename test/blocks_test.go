@@ -30,8 +30,10 @@ type block struct {
 const goesOn = "<!-- goes on -->"
 
 var (
-	notRun     = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
-	ourCommand = regexp.MustCompile(`^(exn-(tun|run|go|sim|cni)|dsbench|go (run|install|test|build)|\./\w+\.sh|ip netns) `)
+	notRun = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
+	// Commands of ours wherever they stand, others where a line begins, maybe with a prompt or variables.
+	ourCommand = regexp.MustCompile(`(^|[ ($"#])(exn-(tun|run|go|sim|cni)|dsbench)( \S| $)` +
+		`|^(\S*[$#] )?(\w+=\S* )*(go (run|install|test|build)|[\w./-]+\.sh|\./[\w-]+|ip netns|apt(-get)? install|podman|docker) `)
 )
 
 // blocksOf returns the blocks of a document: fences with sh, and what is fenced or indented and has
@@ -230,13 +232,15 @@ func TestRootBlocksFindTypos(t *testing.T) {
 func TestBlocksOf(t *testing.T) {
 	const text = "a\n\n    exn-tun status\n    more\n\nb\n```\noutput\n```\n<!-- not run: it is long -->\n```sh\nls\n```\n" +
 		"```sh\nid\n```\n\nc\n\n<!-- goes on -->\n```sh\npwd\n```\n" +
-		"```\nexn-run x\n```\n<!-- not run: hardware -->\n\n    dsbench stream\n\n```go\nexn-run x\n```\n"
+		"```\nexn-run x\n```\n<!-- not run: hardware -->\n\n    dsbench stream\n\n```go\nexn-run x\n```\n" +
+		"```\nunder exn-run    and not\n```\n```\nhost1# exn-tun up\n```\n```\nA=b ./exn-rsh x\n```\n"
 	var got []string
 	for _, b := range whole(t, blocksOf("d", text)) {
 		got = append(got, fmt.Sprintf("%s %q %q %v", b.where, b.text, b.why, b.bare))
 	}
 	want := []string{`d:3 "exn-tun status\nmore\n" "" true`, `d:11 "ls\n" "it is long" false`, `d:14 "id\necho '-- d:21'\npwd\n" "" false`,
-		`d:24 "exn-run x\n" "" true`, `d:29 "dsbench stream\n" "hardware" true`}
+		`d:24 "exn-run x\n" "" true`, `d:29 "dsbench stream\n" "hardware" true`,
+		`d:37 "host1# exn-tun up\n" "" true`, `d:40 "A=b ./exn-rsh x\n" "" true`}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

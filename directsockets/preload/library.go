@@ -2,7 +2,9 @@ package preload
 
 import (
 	"context"
+	"debug/elf"
 	"embed"
+	"errors"
 	"slices"
 	"strings"
 
@@ -42,3 +44,37 @@ var source = cbuild.Source{
 //
 // Concurrency: may be called at the same time by many processes.
 func Build(ctx context.Context) (string, error) { return source.Build(ctx) }
+
+// ErrMusl says that there is no library for programs that are linked with musl.
+var ErrMusl = errors.New("there is no libexnds.so for musl: install exnet's package, which has it")
+
+// BuildMusl returns the path of the library for programs that are linked with musl: the one that
+// is installed in a folder musl, or that of Build, on a system that has only musl.
+//
+// Concurrency: may be called at the same time by many processes.
+func BuildMusl(ctx context.Context) (string, error) {
+	if path := cbuild.Installed("musl/" + Name); path != "" {
+		return path, nil
+	}
+	path, err := Build(ctx)
+	if err != nil {
+		return "", errors.Join(ErrMusl, err)
+	}
+	if !ForMusl(path) {
+		return "", ErrMusl
+	}
+	return path, nil
+}
+
+// ForMusl reports whether a library is linked with musl.
+func ForMusl(path string) bool {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	needed, err := f.ImportedLibraries()
+	return err == nil && slices.ContainsFunc(needed, func(name string) bool {
+		return name == "libc.so" || strings.HasPrefix(name, "libc.musl-") // Debian's, Alpine's
+	})
+}

@@ -55,12 +55,7 @@ var (
 // $CC or cc, into the user's cache directory (root's: /var/cache/exnet). That is done once for each
 // version and compiler; it takes some seconds.
 func (s Source) Build(ctx context.Context) (string, error) {
-	if self, err := os.Executable(); err == nil {
-		if path := filepath.Join(filepath.Dir(self), s.Name); usable(path) {
-			return path, nil
-		}
-	}
-	if path := filepath.Join(installed, s.Name); usable(path) {
+	if path := Installed(s.Name); path != "" {
 		return path, nil
 	}
 	// The first place that there is.
@@ -73,6 +68,21 @@ func (s Source) Build(ctx context.Context) (string, error) {
 		errs = append(errs, err)
 	}
 	return "", errors.Join(errs...)
+}
+
+// Installed returns the path of a file of that name, which may have folders in it, beside the running program or
+// in /usr/lib/exnet, "" if there is none.
+func Installed(name string) string {
+	dirs := []string{installed}
+	if self, err := os.Executable(); err == nil {
+		dirs = []string{filepath.Dir(self), installed}
+	}
+	for _, dir := range dirs {
+		if path := filepath.Join(dir, name); usable(path) {
+			return path
+		}
+	}
+	return ""
 }
 
 // places are the directories where it may be built. Root's is one that all can read:

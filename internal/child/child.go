@@ -20,6 +20,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 
 	_ "exnet/internal/linux"
@@ -35,7 +36,7 @@ const (
 )
 
 // StartStatus is the exit status that a shell would have for an error of starting a
-// program.
+// program: 127 not found, 126 what the system refuses, 1 anything else.
 func StartStatus(err error) int {
 	var errno syscall.Errno
 	var lookUp *exec.Error
@@ -46,6 +47,21 @@ func StartStatus(err error) int {
 		return statusNotExecutable // it is there: a directory, a file of another kind
 	}
 	return statusFailure
+}
+
+// LookPath looks a program up as exec.LookPath does. The error for a name of which PATH has only
+// what may not be executed is fs.ErrPermission, as of execvp(3), and not exec.ErrNotFound.
+func LookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if !errors.Is(err, exec.ErrNotFound) || name == "" {
+		return path, err
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if _, statErr := os.Stat(filepath.Join(dir, name)); statErr == nil {
+			return "", &exec.Error{Name: name, Err: fs.ErrPermission}
+		}
+	}
+	return path, err
 }
 
 // StartError says what to do about a program that was not found.

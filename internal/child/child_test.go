@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,10 +25,28 @@ func TestStartStatus(t *testing.T) {
 		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.ENOEXEC}, 126},
 		{directory, 126},
 		{&fs.PathError{Op: "fork/exec", Path: "/x/y", Err: unix.ENOTDIR}, 126},
+		{&fs.PathError{Op: "fork/exec", Path: "/x", Err: unix.E2BIG}, 126},
 		{errors.New("other"), 1},
 	} {
 		if got := StartStatus(c.err); got != c.want {
 			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+// What PATH has and nobody may execute is refused, and not missing.
+func TestLookPath(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	if err := os.WriteFile(filepath.Join(dir, "plain"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"plain": fs.ErrPermission, "folder": fs.ErrPermission, "no-such-program": exec.ErrNotFound, "": exec.ErrNotFound, "sh": nil} {
+		if path, err := LookPath(name); !errors.Is(err, want) || (err == nil) != filepath.IsAbs(path) {
+			t.Errorf("%q: %q, %v", name, path, err)
 		}
 	}
 }

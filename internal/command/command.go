@@ -137,11 +137,19 @@ func flagText(c *cobra.Command, name string) string {
 	return ""
 }
 
+// forPeople writes errors in a log as cli.Report does, without names of packages.
+func forPeople(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.StringValue(cli.Text(err))
+	}
+	return a
+}
+
 // Logger returns the log that the flags of every command ask for.
 func Logger(c *cobra.Command) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(flagText(c, "log-level"))) // one of the choices; else info
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: forPeople}
 	if flagText(c, "log-format") == "json" {
 		return slog.New(slog.NewJSONHandler(c.ErrOrStderr(), o))
 	}

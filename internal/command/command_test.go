@@ -29,7 +29,7 @@ func tree() *cobra.Command {
 		Use: "up [flags]", Short: "go up", Long: "Goes up.", Example: "prog up --loud",
 		Annotations: map[string]string{command.EndKey: "The end.", command.UsageKey: "up [flags]\nup -- COMMAND"},
 		RunE: func(c *cobra.Command, args []string) error {
-			command.Logger(c).Debug("going up")
+			command.Logger(c).Debug("going up", "reason", errors.New("sched: no wings"))
 			if loud {
 				return errors.New("tun: too\nloud")
 			}
@@ -69,8 +69,8 @@ func TestRun(t *testing.T) {
 		{"up x -- --y", 0, "up [x --y]\n", ""},
 		{"up --loud", 1, "", "prog up: too; loud\n"},
 		{"up --log-format json --loud", 1, "", `"level":"ERROR","msg":"too; loud","command":"prog up"}` + "\n"},
-		{"up --log-level debug", 0, "", `msg="going up"`},
-		{"--log-level debug --log-format json up", 0, "", `"msg":"going up"`},
+		{"up --log-level debug", 0, "", `msg="going up" reason="no wings"`},
+		{"--log-level debug --log-format json up", 0, "", `"msg":"going up","reason":"no wings"`},
 		{"up --log-level loud", 2, "", `prog up: --log-level: "loud": use debug, info, warn, error (see prog up -h)` + "\n"},
 		{"up --laud", 2, "", "prog up: there is no flag --laud: did you mean --loud? (see prog up -h)\n"},
 		{"down", 9, "", ""},

@@ -7,6 +7,7 @@ import (
 
 // Sockets are the connections of the programs that use the node's broker.
 type Sockets struct {
+	// Node is 0 for a broker that belongs to none, which exn-run has started.
 	Node int `json:"node"`
 	// Broker is its socket. "": another broker serves the namespace.
 	Broker      string                 `json:"broker"`

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -47,7 +49,11 @@ func runHook(in io.Reader, out io.Writer) error {
 		return err
 	}
 	if wanted {
-		library, err := preload.Build(context.Background())
+		build := preload.Build
+		if hasMusl(spec) {
+			build = preload.BuildMusl
+		}
+		library, err := build(context.Background())
 		if err != nil {
 			return err
 		}
@@ -80,6 +86,22 @@ func wants(spec map[string]json.RawMessage) (bool, error) {
 		return false, fmt.Errorf("the annotation %s is %q: use 1 or 0", annotation, v)
 	}
 	return slices.Contains(env, variable+"=1"), nil
+}
+
+// hasMusl reports whether a container's C library is musl, and only that. Where its root cannot be
+// seen from here it is glibc.
+func hasMusl(spec map[string]json.RawMessage) bool {
+	var root struct {
+		Path string `json:"path"`
+	}
+	if err := field(spec, "root", &root); err != nil || root.Path == "" {
+		return false
+	}
+	has := func(pattern string) bool {
+		found, err := fs.Glob(os.DirFS(root.Path), pattern)
+		return err == nil && len(found) > 0
+	}
+	return has("lib/ld-musl-*.so.1") && !has("lib*/ld-linux*.so.*")
 }
 
 // environment returns a container's environment, and its process.

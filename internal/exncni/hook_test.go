@@ -2,6 +2,9 @@ package exncni_test
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +71,35 @@ func TestHookGivesDirectSockets(t *testing.T) {
 	}
 }
 
+// A container that has only musl gets the library for musl, which has to be installed.
+func TestHookMusl(t *testing.T) {
+	if _, err := preload.Build(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	_, err := preload.BuildMusl(t.Context())
+	for _, test := range []struct {
+		files []string
+		musl  bool
+	}{
+		{[]string{"lib/ld-musl-x86_64.so.1"}, true},
+		{[]string{"lib/ld-musl-x86_64.so.1", "lib64/ld-linux-x86-64.so.2"}, false},
+		{[]string{"lib/ld-linux-aarch64.so.1"}, false},
+		{nil, false},
+	} {
+		root := t.TempDir()
+		for _, name := range test.files {
+			path := filepath.Join(root, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		status, _, said := hook(t, `{"root":{"path":"`+root+`"},"process":{"env":["EXNET=1"]}}`)
+		if want := test.musl && err != nil; (status != 0) != want || strings.Contains(said, "for musl") != want {
+			t.Errorf("%q: status %d, %s", test.files, status, said)
+		}
+	}
+}
+
 func TestHookRefuses(t *testing.T) {
 	for in, want := range map[string]string{
 		``:                                   "is not a container's config.json",
@@ -84,11 +116,15 @@ func TestHookRefuses(t *testing.T) {
 
 func TestUnknownCommand(t *testing.T) {
 	var stdout, stderr strings.Builder
-	if status := exncni.Run([]string{"add"}, nil, &stdout, &stderr); status != 2 || !strings.Contains(stderr.String(), `unknown command "add"`) {
+	if status := exncni.Run([]string{"add", "more"}, nil, &stdout, &stderr); status != 2 || !strings.Contains(stderr.String(), `unknown command "add"`) {
 		t.Errorf("status %d, %s", status, &stderr)
 	}
-	stderr.Reset()
-	if status := exncni.Run([]string{"library", "extra"}, nil, &stdout, &stderr); status != 2 || !strings.Contains(stderr.String(), "library takes no arguments") {
-		t.Errorf("status %d, %s", status, &stderr)
+	for _, command := range []string{"oci-hook", "library", "version", "help"} {
+		stdout.Reset()
+		stderr.Reset()
+		status := exncni.Run([]string{command, "more"}, strings.NewReader("{}"), &stdout, &stderr)
+		if status != 2 || stdout.Len() > 0 || !strings.Contains(stderr.String(), command+" takes no arguments") {
+			t.Errorf("%s more: status %d, %s%s", command, status, &stdout, &stderr)
+		}
 	}
 }

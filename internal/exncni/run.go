@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 
@@ -34,7 +35,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		return runPlugin(stdout, stderr)
 	}
-	if len(args) > 1 {
+	if len(args) > 1 && slices.Contains([]string{hookCommand, "library", "version", "--version", "help", "-h", "--help"}, args[0]) {
 		return report(stderr, cli.Usagef("%s takes no arguments", args[0]))
 	}
 	switch args[0] {

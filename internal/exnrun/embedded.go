@@ -19,6 +19,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
 	"exnet/internal/cli"
+	"exnet/internal/control"
 )
 
 // brokerCommand makes exn-run start the broker of its network namespace, and
@@ -150,9 +151,13 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	k, err := newKeeper(keepPath(s.Path()))
+	k, err := newKeeper(beside(s.Path(), keepSuffix))
 	if err != nil {
 		return errors.Join(err, s.Close())
+	}
+	t, err := newTeller(beside(s.Path(), control.BrokerSuffix), s)
+	if err != nil {
+		return errors.Join(err, k.close(), s.Close())
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -160,11 +165,11 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	for tick := time.NewTicker(max(idle/10, time.Millisecond)); ; {
 		select {
 		case err := <-ended:
-			return errors.Join(err, k.close(), s.Close())
+			return errors.Join(err, t.close(), k.close(), s.Close())
 		case <-tick.C:
 			if s.Idle() > idle && k.idle() > idle {
 				tick.Stop()
-				err := k.close() // from now on nobody relies on it
+				err := errors.Join(t.close(), k.close()) // from now on nobody relies on it
 				stop()
 				return errors.Join(err, <-ended, s.Close())
 			}
@@ -172,12 +177,13 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	}
 }
 
-func keepPath(path string) string { return strings.TrimSuffix(path, filepath.Ext(path)) + keepSuffix }
+// beside names another socket of the broker with this one.
+func beside(path, suffix string) string { return strings.TrimSuffix(path, filepath.Ext(path)) + suffix }
 
 // keep tells the broker to stay as long as this process, whatever program it
 // becomes. A daemon's broker need not be told. false: it is about to end.
 func keep(path string) bool {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: keepPath(path), Net: "unix"})
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: beside(path, keepSuffix), Net: "unix"})
 	if errors.Is(err, os.ErrNotExist) {
 		return true
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/control"
 )
 
 // maxKept is how many processes of one user other than root a broker stays for: each
@@ -65,13 +67,15 @@ func newKeeper(path string) (*keeper, error) {
 // sweepKeepers removes the sockets of killed brokers of other namespaces, as package
 // broker removes theirs.
 func sweepKeepers(dir string) {
-	all, err := filepath.Glob(filepath.Join(dir, "*"+keepSuffix))
-	if err != nil {
-		return
-	}
-	for _, path := range all {
-		if _, err := os.Stat(strings.TrimSuffix(path, keepSuffix) + ".lock"); errors.Is(err, os.ErrNotExist) {
-			_ = os.Remove(path) // it may be gone
+	for _, suffix := range []string{keepSuffix, control.BrokerSuffix} {
+		all, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+		if err != nil {
+			return
+		}
+		for _, path := range all {
+			if _, err := os.Stat(strings.TrimSuffix(path, suffix) + ".lock"); errors.Is(err, os.ErrNotExist) {
+				_ = os.Remove(path) // it may be gone
+			}
 		}
 	}
 }

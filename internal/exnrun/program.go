@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"exnet/internal/child"
 	"exnet/internal/exngo/mark"
 
 	"golang.org/x/sys/unix"
@@ -42,20 +43,17 @@ const (
 	Static                // no dynamic linker
 	Setuid                // runs with other rights than its caller's, and so without LD_PRELOAD
 	Foreign               // another architecture
-	Musl                  // another C library
+	Musl                  // the library for another C library reaches it
 )
 
 // Preloads reports whether LD_PRELOAD may be set: the dynamic linkers of the
 // others would complain, or fail.
-func (k Kind) Preloads() bool { return k != Foreign && k != Musl }
+func (k Kind) Preloads() bool { return k != Foreign }
 
 // Reason says in a line why the library does not reach the program and what to
 // do, "" if it does.
 func (p Program) Reason() string {
-	name := filepath.Base(p.Path)
-	if p.Script != "" {
-		name += " (run by " + filepath.Base(p.Script) + ")"
-	}
+	name := p.name()
 	switch p.Kind {
 	case Go:
 		return name + " is a Go program and stays on TCP: build it with exn-go"
@@ -65,15 +63,22 @@ func (p Program) Reason() string {
 		return name + " runs with the rights of another user (setuid, setgid or capabilities), for which the system drops LD_PRELOAD, and stays on TCP: run it as that user"
 	case Foreign:
 		return name + " is for another architecture than " + runtime.GOARCH + " and stays on TCP: use one for this machine"
-	case Musl:
-		return name + " is linked with musl instead of glibc and stays on TCP: use one linked with glibc"
 	}
 	return ""
 }
 
+// name is how messages call the program.
+func (p Program) name() string {
+	name := filepath.Base(p.Path)
+	if p.Script != "" {
+		name += " (run by " + filepath.Base(p.Script) + ")"
+	}
+	return name
+}
+
 // FindProgram looks a program up as a shell would and examines its file.
 func FindProgram(name string) (Program, error) {
-	path, err := exec.LookPath(name)
+	path, err := child.LookPath(name)
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return Program{}, err
 	}

@@ -62,7 +62,7 @@ func TestFindProgram(t *testing.T) {
 		{"Go", goTool, Go, "go is a Go program and stays on TCP: build it with exn-go"},
 		{"Go with this module", test, GoPackage, ""},
 		{"static", script("static", elfFile(self.machine, self.class, "")), Static, "static is statically linked and stays on TCP"},
-		{"musl", script("musl", elfFile(self.machine, self.class, "/lib/ld-musl-x86_64.so.1")), Musl, "musl instead of glibc"},
+		{"musl", script("musl", elfFile(self.machine, self.class, "/lib/ld-musl-x86_64.so.1")), Musl, ""},
 		{"foreign", script("foreign", elfFile(other, self.class, "/lib/ld.so")), Foreign, "another architecture than " + runtime.GOARCH},
 		{"glibc", script("glibc", elfFile(self.machine, self.class, "/lib64/ld-linux-x86-64.so.2")), Dynamic, ""},
 		{"text", script("text", "echo\n"), Unknown, ""},

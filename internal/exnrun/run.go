@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/client"
+	"exnet/directsockets/preload"
 	"exnet/internal/child"
 	"exnet/internal/cli"
 	"exnet/internal/control"
@@ -83,9 +84,7 @@ func status(stderr io.Writer, err error) int {
 	failure := exitFailure
 	var program programError
 	if errors.As(err, &program) {
-		if s := child.StartStatus(err); s != exitOther {
-			failure = s
-		}
+		failure = child.StartStatus(err)
 	}
 	code := cli.Report(stderr, "exn-run", "", err, failure)
 	if usage := (cli.UsageError{}); errors.As(err, &usage) {
@@ -93,9 +92,6 @@ func status(stderr io.Writer, err error) int {
 	}
 	return code
 }
-
-// exitOther is what child.StartStatus says if it does not know.
-const exitOther = 1
 
 func checkRules(stdout io.Writer, path string) error {
 	list, err := rules.Read(path)
@@ -123,25 +119,24 @@ func run(o options, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	var p Program
+	name := "/bin/sh" // what reads the variables
 	if !o.printEnv {
-		var err error
-		if p, err = FindProgram(o.argv[0]); err != nil {
+		name = o.argv[0]
+	}
+	p, err := FindProgram(name)
+	if !o.printEnv {
+		if err != nil {
 			return programError{child.StartError(err)}
 		}
 		if reason := p.Reason(); reason != "" {
 			say("%s", reason)
 		}
 	}
-	if p.Kind.Preloads() {
-		library, err := libraryPath(o.library, say)
-		if err != nil {
-			return err
-		}
-		s.library = library
+	if s.library, err = libraryPath(o.library, p, say); err != nil {
+		return err
 	}
 	var path string
-	err := o.patiently(func() (err error) {
+	err = o.patiently(func() (err error) {
 		path, err = prepareBroker(o.loopback)
 		return err
 	})
@@ -198,11 +193,20 @@ func shellScript(path string, argv []string) (string, []string) {
 	return "/bin/sh", append([]string{"/bin/sh", path}, argv[1:]...)
 }
 
-// libraryPath returns the absolute path of the library: the one that was asked
-// for, or the one of this exn-run, which is built if it has not been yet.
-func libraryPath(asked string, say func(string, ...any)) (string, error) {
+// libraryPath returns the absolute path of the library for a program: the one that was asked
+// for, or the one of this exn-run, which is built if it has not been yet; "": it cannot bear one.
+func libraryPath(asked string, p Program, say func(string, ...any)) (string, error) {
+	musl := p.Kind == Musl
+	if !p.Kind.Preloads() {
+		return "", nil
+	}
 	if asked == "" {
-		return buildLibrary(say)
+		path, err := buildLibrary(musl, say)
+		if errors.Is(err, preload.ErrMusl) {
+			say("%s is linked with musl and stays on TCP: %s", p.name(), cli.Text(err))
+			return "", nil
+		}
+		return path, err
 	}
 	path, err := filepath.Abs(asked)
 	if err != nil {
@@ -210,6 +214,9 @@ func libraryPath(asked string, say func(string, ...any)) (string, error) {
 	}
 	if k := kindOf(path); k != Dynamic && k != Static { // a library has no PT_INTERP
 		return "", fmt.Errorf("library %s: it is not a shared library for this machine", asked)
+	}
+	if p.Kind != Unknown && preload.ForMusl(path) != musl {
+		return "", fmt.Errorf("library %s: %s has another C library than it", asked, p.name())
 	}
 	return path, nil
 }

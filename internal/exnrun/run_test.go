@@ -38,6 +38,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"--rules", "/no/such/file", "true"}, 125, "", "/no/such/file"},
 		{[]string{"no-such-program"}, 127, "", "install it"},
 		{[]string{"/etc/passwd"}, 126, "", "permission denied"},
+		{[]string{"/tmp"}, 126, "", "is a directory"},
+		{[]string{"/etc/passwd/x"}, 126, "", "not a directory"},
+		{[]string{""}, 127, "", "install it"},
 		{[]string{"--library", "/etc/passwd", "true"}, 125, "", "not a shared library"},
 	} {
 		var stdout, stderr bytes.Buffer

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -189,13 +190,14 @@ func (d *demo) run(ctx context.Context) (err error) {
 // checkAll makes the checks. It returns an error only when it could not go on.
 func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 	for _, f := range lab.Families() {
-		d.say("ping, transfer and broadcast over %v", f)
+		d.say("ping, transfer, programs and broadcast over %v", f)
 		for _, c := range []struct {
 			name string
 			run  func(context.Context, lab.Family) (string, error)
 		}{
 			{"reach", d.reach},
 			{"transfer", d.transfer},
+			{"programs", d.programs},
 			{"broadcast", d.broadcast},
 		} {
 			detail, err := c.run(ctx, f)
@@ -259,6 +261,15 @@ func (d *demo) transfer(ctx context.Context, f lab.Family) (string, error) {
 		return "", fmt.Errorf("the sum is right, but only %[2]d of %[1]d bytes went over the fabric", lab.TransferLen, carried)
 	}
 	return fmt.Sprintf("%d MiB, SHA-256 equal; the fabric carried %.1f MiB", lab.TransferLen>>20, float64(carried)/(1<<20)), nil
+}
+
+// programs has programs of this host talk over exn0.
+func (d *demo) programs(ctx context.Context, f lab.Family) (string, error) {
+	names, err := lab.Programs(ctx, d.lab.Exn(1), f)
+	if len(names) == 0 {
+		return "none that it knows is here: perl and bash, python3 and curl", err
+	}
+	return strings.Join(names, ", ") + ": 1 MiB each, SHA-256 equal", err
 }
 
 // carried returns the bytes of all frames that came to node 2.

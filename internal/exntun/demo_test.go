@@ -95,7 +95,7 @@ func checkDemo(t *testing.T, d demoJSON) {
 			t.Errorf("check %+v", c)
 		}
 	}
-	for _, what := range []string{"reach", "transfer", "broadcast", "ping", "stream", "pingpong"} {
+	for _, what := range []string{"reach", "transfer", "programs", "broadcast", "ping", "stream", "pingpong"} {
 		for _, f := range lab.Families() {
 			if name := what + ", " + f.String(); !slices.Contains(names, name) {
 				t.Errorf("no check %q in %q", name, names)
@@ -157,7 +157,7 @@ func TestRootDemoProgram(t *testing.T) {
 // TestRootDemoCancelled: it ends in the middle, in order.
 func TestRootDemoCancelled(t *testing.T) {
 	testlab.RequireTUN(t)
-	for _, at := range []string{"bringing up", "transfer and broadcast over IPv4", "measuring ping", "measuring stream", "measuring pingpong", "cleaning up"} {
+	for _, at := range []string{"bringing up", "transfer, programs and broadcast over IPv4", "measuring ping", "measuring stream", "measuring pingpong", "cleaning up"} {
 		t.Run(at, func(t *testing.T) {
 			leavesNothing(t)
 			ctx, cancel := context.WithCancel(t.Context())

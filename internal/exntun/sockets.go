@@ -21,7 +21,8 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 			direct++
 		}
 	}
-	fmt.Fprintf(w, "node %d, broker %s: %d of %d connections are direct\n", s.Node, s.Broker, direct, len(s.Connections))
+	whose := pick(s.Node == 0, "no node", fmt.Sprintf("node %d", s.Node))
+	fmt.Fprintf(w, "%s, broker %s: %d of %d connections are direct\n", whose, printable(s.Broker), direct, len(s.Connections))
 	t := table{w: w}
 	lines := []string{"local|remote|side|mode|device|process|sent direct|shadow|received direct|shadow|ring"}
 	messages := []string{"local|remote||VELO|VELO_LAST|RMA_INFO|RMA_AVAIL|SHUTDOWN|DEMOTE|zero copy"}

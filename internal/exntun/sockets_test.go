@@ -29,5 +29,7 @@ func TestSocketsText(t *testing.T) {
 	writeSockets(&b, &control.Sockets{Node: 2, Broker: "/run/exn/ds/4026532178.sock"}, false)
 	b.WriteString("\n")
 	writeSockets(&b, &control.Sockets{Node: 3}, false)
+	b.WriteString("\n")
+	writeSockets(&b, &control.Sockets{Broker: "/run/exn/ds/4026532179.sock"}, false)
 	golden(t, "sockets.txt", b.String())
 }

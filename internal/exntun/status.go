@@ -40,8 +40,9 @@ how many of its connections are direct, and what is wrong. With -v it shows all
 of each node instead: the interface, neighbours, routes, peers, multicast
 groups, the receive mode with interrupts, polls and work per poll, thresholds,
 and the counters that are not 0. With --sockets it shows the connections of
-programs that use direct sockets in the node's namespace, with --ports the
-ports of the NIC that programs have opened (see docs/ports.md).`,
+programs that use direct sockets in the node's namespace, and those of brokers
+that exn-run --loopback has started, with --ports the ports of the NIC that
+programs have opened (see docs/ports.md).`,
 		Example: `exn-tun status
 exn-tun status --watch
 exn-tun status --node 1 -v
@@ -138,7 +139,7 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 	o := l.o
 	switch {
 	case o.sockets:
-		all, err := askAll(o.nodeOptions, (*control.Client).Sockets)
+		all, err := o.askSockets()
 		for _, s := range all {
 			s.Connections = o.chosen(s.Connections)
 		}
@@ -165,6 +166,20 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 	}
 	writeSummary(w, nodes)
 	return nil
+}
+
+// askSockets asks the nodes that are meant, and if those are all that there are also the brokers that
+// belong to no node.
+func (o statusOptions) askSockets() ([]*control.Sockets, error) {
+	all, err := askAll(o.nodeOptions, (*control.Client).Sockets)
+	if o.node != nil || err != nil && !errors.Is(err, control.ErrNoNode) {
+		return all, err
+	}
+	others, brokerErr := control.Brokers()
+	if brokerErr == nil && len(others) == 0 {
+		brokerErr = err
+	}
+	return append(all, others...), brokerErr
 }
 
 // chosen returns those connections that the flags ask for: of the process, and with --all

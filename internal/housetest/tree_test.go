@@ -115,7 +115,7 @@ A line for each folder; how they hang together is in [architecture.md](architect
 said of a Go package begins its documentation, whose rest "go doc ./folder" shows. A test makes this
 page: go test ./internal/housetest -run TestTree -update.
 
-` + "```\n")
+` + "```text\n")
 	for _, dir := range folders(t) {
 		what := otherFolders[dir]
 		if p := all[dir]; p != nil && len(p.docs) == 1 {

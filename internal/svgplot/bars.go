@@ -69,6 +69,7 @@ func (b Bars) SVG() string {
 		c.add(`<rect x="%s" y="%s" width="%s" height="%s" rx="2" style="fill:%s"><title>%s: %s</title></rect>`,
 			num(start), num(y), num(max(end-start, 1)), num(barHeight), colour(bar.Colour), escape(bar.Name), escape(b.X.format(bar.Value)))
 		if bar.High > bar.Low {
+			c.line(x.clip(bar.Low), y+barHeight/2, min(x.clip(bar.High), end), y+barHeight/2, "under") // to be seen on a dark bar
 			c.line(x.clip(bar.Low), y+barHeight/2, x.clip(bar.High), y+barHeight/2, "axis whisk")
 		}
 		c.text(start-6, y+12, "end", "label", bar.Name)

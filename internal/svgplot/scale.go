@@ -52,7 +52,7 @@ func Bytes(v float64) string {
 	for _, u := range []struct {
 		size float64
 		name string
-	}{{1 << 20, "M"}, {1 << 10, "k"}} {
+	}{{1 << 20, " MiB"}, {1 << 10, " KiB"}} {
 		if v >= u.size {
 			return Number(v/u.size) + u.name
 		}

@@ -40,11 +40,11 @@ func (c *canvas) line(x1, y1, x2, y2 float64, class string) {
 // style is what every drawing has, so that it can stand alone.
 const style = `<style>
 .plot text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--plot-fg,#333)}
-.plot .label{font-size:12px}.plot .tick{font-size:11px}.plot .reft{font-size:10.5px;fill:var(--plot-ref,#777)}
+.plot .label{font-size:12px}.plot .tick{font-size:11px}.plot .reft{font-size:10.5px;fill:var(--plot-ref,#777);paint-order:stroke;stroke:var(--bg,#fff);stroke-width:3px;stroke-linejoin:round}
 .plot .val{font-size:10.5px}
 .plot .grid{stroke:var(--plot-grid,#e4e4e4);stroke-width:1}.plot .axis{stroke:var(--plot-fg,#333);stroke-width:1}
 .plot .ref{stroke:var(--plot-ref,#777);stroke-width:1;stroke-dasharray:5 4}
-.plot .curve{fill:none;stroke-width:2;stroke-linejoin:round}.plot .whisk{stroke-width:1.2;opacity:.65}
+.plot .curve{fill:none;stroke-width:2;stroke-linejoin:round}.plot .whisk{stroke-width:1.2;opacity:.65}.plot .under{stroke:var(--bg,#fff);stroke-width:3.4;opacity:.55}
 </style>`
 
 // begin writes what comes before the elements.

@@ -114,7 +114,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("Number(%v) = %s, want %s", v, got, want)
 		}
 	}
-	for v, want := range map[float64]string{1: "1", 64: "64", 1500: "1.46k", 4096: "4k", 65536: "64k", 1 << 20: "1M", 8 << 20: "8M"} {
+	for v, want := range map[float64]string{1: "1", 64: "64", 1500: "1.46 KiB", 4096: "4 KiB", 65536: "64 KiB", 1 << 20: "1 MiB", 8 << 20: "8 MiB"} {
 		if got := Bytes(v); got != want {
 			t.Errorf("Bytes(%v) = %s, want %s", v, got, want)
 		}

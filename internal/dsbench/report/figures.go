@@ -93,7 +93,7 @@ func (d *Data) bars(part, title, unit string, log bool, v value) chart {
 		if !known {
 			c = settingColour
 		}
-		b.Bars = append(b.Bars, svgplot.Bar{Name: r.Path, Colour: c, Value: y, Low: low, High: high})
+		b.Bars = append(b.Bars, svgplot.Bar{Name: microText(r.Path), Colour: c, Value: y, Low: low, High: high})
 	}
 	return chart{title, template.HTML(b.SVG())}
 }
@@ -275,7 +275,7 @@ var summaries = []struct {
 }{
 	{"stream, 64 KiB, " + gbits, PartStream1, 64 << 10, func(r result.Row) *float64 { return &r.Median }},
 	{"half round trip, 64 B, " + micros, PartLatency, 64, func(r result.Row) *float64 { return &r.Median }},
-	{"p99", PartLatency, 64, func(r result.Row) *float64 { return r.P99 }},
+	{"p99 of it, " + micros, PartLatency, 64, func(r result.Row) *float64 { return r.P99 }},
 	{"messages of 64 B, million/s", PartRate, 64, func(r result.Row) *float64 { return &r.Median }},
 	{"connections/s", PartCRR, 64, func(r result.Row) *float64 { return &r.Median }},
 	{"CPU s/GB, 64 KiB", PartStream1, 64 << 10, func(r result.Row) *float64 { return r.CPUPerGB }},

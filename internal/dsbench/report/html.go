@@ -18,7 +18,7 @@ import (
 var reportTemplate string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
-	"figure": result.Figure, "unit": func(u string) string { return strings.Replace(u, "us", micros, 1) }, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return svgplot.Bytes(float64(n)) },
+	"figure": result.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return svgplot.Bytes(float64(n)) },
 }).Parse(reportTemplate))
 
 // card is a number that a reader takes away.
@@ -77,7 +77,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // cpus says how far they are from each other.
 func (d *Data) cpus() string {
-	text := "CPUs " + d.Distance.String()
+	text := "CPUs " + microText(d.Distance.String())
 	if c := d.cores(); c != d.Distance.Cores {
 		text += "; " + c
 	}

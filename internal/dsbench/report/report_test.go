@@ -11,7 +11,7 @@ import (
 func TestCores(t *testing.T) {
 	near := coredist.Distance{Cores: coredist.Near, Line: 0.06, HandOver: 1.9}
 	d := &Data{Distance: near, Parts: []Part{{Rows: []result.Row{{Distance: near}, {Distance: near}}}}}
-	if got := d.cpus(); got != "CPUs "+near.String() {
+	if got := d.cpus(); got != "CPUs "+microText(near.String()) {
 		t.Errorf("%q", got)
 	}
 	d.Parts[0].Rows[0].Distance = coredist.Distance{Cores: coredist.Far}

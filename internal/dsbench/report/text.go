@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 
 	"exnet/internal/dsbench/result"
@@ -15,6 +16,27 @@ import (
 
 // num writes a number for a sentence.
 func num(v float64) string { return svgplot.Number(v) }
+
+// sizeText writes a size for a sentence: "120 bytes", "64 KiB".
+func sizeText(n int) string {
+	if n < 1<<10 {
+		return result.Count(n, "byte")
+	}
+	return svgplot.Bytes(float64(n))
+}
+
+// behindNumber is a unit as it stands behind a number: " Gbit/s", "/s".
+func behindNumber(unit string) string {
+	if text := unitText(unit); strings.HasPrefix(text, "/") {
+		return text
+	}
+	return " " + unitText(unit)
+}
+
+// microText writes microseconds with their letter wherever a text has them as us.
+func microText(s string) string { return microseconds.ReplaceAllString(s, micros) }
+
+var microseconds = regexp.MustCompile(`\bus\b`)
 
 // versus says how a row's median stands to another's: "4.1 GB/s (0.6 times veth)".
 func versus(r, base *result.Row, factor float64, unit string) string {
@@ -185,9 +207,9 @@ func (d *Data) sayCPU() string {
 	if small == nil || large == nil {
 		return ""
 	}
-	order := fmt.Sprintf("NAPI never takes more CPU time than an interrupt for each frame (at most %s of it, at %s)", ratioText(worst), result.Count(worstSize, "byte"))
+	order := fmt.Sprintf("NAPI never takes more CPU time than an interrupt for each frame (at most %s of it, at %s)", ratioText(worst), sizeText(worstSize))
 	if worst > 1 {
-		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s)", ratioText(worst), result.Count(worstSize, "byte"))
+		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s)", ratioText(worst), sizeText(worstSize))
 	}
 	itr := ""
 	if r := d.row(PartCPU, "exn:adaptive", large.Size); r != nil {
@@ -195,14 +217,14 @@ func (d *Data) sayCPU() string {
 		if irq := d.row(PartCPU, "exn:interrupt", large.Size); irq != nil {
 			best = min(best, irq.Median)
 		}
-		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s times the cheaper of both", result.Count(large.Size, "byte"), ratioText(r.Median/best))
+		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s times the cheaper of both", sizeText(large.Size), ratioText(r.Median/best))
 		dynamic, irq, napi := d.row(PartLatency, "exn:adaptive", 64), d.row(PartLatency, "exn:interrupt", 64), d.row(PartLatency, "exn:napi", 64)
 		if dynamic != nil && irq != nil && napi != nil {
 			itr += fmt.Sprintf(", and half a round trip of 64 bytes %s times the shorter of both", ratioText(dynamic.Median/min(irq.Median, napi.Median)))
 		}
 		itr += "."
 	}
-	size := fmt.Sprintf("A gigabyte in messages of %d bytes takes %s s, in messages of %d bytes %s s", small.Size, num(small.Median), large.Size, num(large.Median))
+	size := fmt.Sprintf("A gigabyte in messages of %s takes %s s, in messages of %s %s s", sizeText(small.Size), num(small.Median), sizeText(large.Size), num(large.Median))
 	if large.Median < small.Median {
 		size += ": with larger frames each byte costs less, as in the thesis"
 	}
@@ -234,7 +256,7 @@ func (d *Data) sayOSUBandwidth() string {
 	if raw == nil {
 		return ""
 	}
-	text := fmt.Sprintf("One RMA GET after the other between two processes moves up to %s Gbit/s (at %s), one copy; ", num(raw.Median), svgplot.Bytes(float64(raw.Size)))
+	text := fmt.Sprintf("One RMA GET after the other between two processes moves up to %s Gbit/s (at %s), one copy; ", num(raw.Median), sizeText(raw.Size))
 	if ds := d.largest(PartOSUBW, "ds"); ds != nil {
 		text += fmt.Sprintf("direct sockets, with two, up to %s; ", num(ds.Median))
 	}
@@ -248,7 +270,7 @@ func (d *Data) sayOSUBandwidth() string {
 		}
 	}
 	if last.Median < 0.8*raw.Median {
-		return text + fmt.Sprintf("with %s it moves %s of the most.", svgplot.Bytes(float64(last.Size)), ratioText(last.Median/raw.Median))
+		return text + fmt.Sprintf("with %s it moves %s of the most.", sizeText(last.Size), ratioText(last.Median/raw.Median))
 	}
 	return strings.TrimSuffix(text, "; ") + "."
 }
@@ -272,7 +294,7 @@ func (d *Data) sayRate() string {
 // bandwidth.
 func (d *Data) sayMPI(part, name string) string {
 	rows := d.part(part)
-	size, unit := rows[0].Size, strings.Replace(rows[0].Unit, "us", micros, 1)
+	size, unit := rows[0].Size, unitText(rows[0].Unit)
 	for _, r := range rows {
 		if strings.HasSuffix(part, mpiBandwidth) {
 			size = max(size, r.Size)
@@ -292,7 +314,7 @@ func (d *Data) sayMPI(part, name string) string {
 	if len(all) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s, messages of %s: %s.", name, result.Count(size, "byte"), strings.Join(all, ", "))
+	return fmt.Sprintf("%s, messages of %s: %s.", name, sizeText(size), strings.Join(all, ", "))
 }
 
 func (d *Data) sayPrograms() string {
@@ -305,7 +327,7 @@ func (d *Data) sayPrograms() string {
 		if i > 0 {
 			text += "; "
 		}
-		text += fmt.Sprintf("%s %s and %s %s", s.name, num(s.tcp.Median), num(s.direct.Median), s.tcp.Unit)
+		text += fmt.Sprintf("%s %s and %s%s", s.name, num(s.tcp.Median), num(s.direct.Median), behindNumber(s.tcp.Unit))
 	}
 	return text + "."
 }

@@ -38,7 +38,7 @@ func SpinName(d time.Duration) string {
 	if d < 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%d us", d.Microseconds())
+	return fmt.Sprintf("%d µs", d.Microseconds())
 }
 
 // Config is the configuration for exn-tun.

@@ -1,0 +1,77 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/client"
+)
+
+// BrokerSuffix makes the name of the socket at which a broker that exn-run has started tells of its
+// connections from that of its own socket: who connects gets a Reply with Sockets.
+const BrokerSuffix = ".ctl"
+
+// maxTold bounds what a broker may say, in bytes.
+const maxTold = 64 << 20
+
+// Brokers asks the brokers of root and of this user that belong to no node, those that exn-run has
+// started. Those that are just ending, and those of which this user may not know, are left out.
+func Brokers() ([]*Sockets, error) {
+	all := []*Sockets{}
+	for _, dir := range slices.Compact([]string{client.SystemDir, client.UserDir()}) {
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !trusted(info) {
+			continue
+		}
+		paths, err := filepath.Glob(filepath.Join(dir, "*"+BrokerSuffix))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			s, err := askBroker(path)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ECONNREFUSED) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("broker %s: %w", path, err)
+			}
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// trusted reports whether root or this user has made a directory.
+func trusted(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (st.Uid == 0 || int(st.Uid) == os.Getuid())
+}
+
+func askBroker(path string) (*Sockets, error) {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(replyTime)); err != nil {
+		return nil, err
+	}
+	var r Reply
+	if err := json.NewDecoder(io.LimitReader(conn, maxTold)).Decode(&r); err != nil {
+		return nil, err
+	}
+	if r.Sockets == nil {
+		return nil, errors.New("it returned no sockets")
+	}
+	return r.Sockets, nil
+}

@@ -1,0 +1,49 @@
+package lab
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"exnet/test/testlab"
+)
+
+// Programs of the host send each other a file, and what goes wrong with one is said.
+func TestRootPrograms(t *testing.T) {
+	end := End{NS: testlab.LoopbackNS(t), Addrs: map[Family]netip.Addr{V4: netip.MustParseAddr("127.0.0.1"), V6: netip.IPv6Loopback()}}
+	path := Path{Name: "lo", A: end, B: end}
+	for _, f := range Families() {
+		names, err := Programs(t.Context(), path, f)
+		if err != nil {
+			t.Errorf("%v: %v", f, err)
+		}
+		for _, q := range pairs {
+			if has := strings.Contains(strings.Join(names, ";"), q.name); has != q.here() {
+				t.Errorf("%v: %q, %s is here: %v", f, names, q.name, q.here())
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(file, []byte("data\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin := []string{"sh", "-c", "echo port 7"}
+	for _, test := range []struct {
+		server, client []string
+		want           string
+	}{
+		{[]string{"sh", "-c", "echo no >&2; exit 1"}, nil, "has not begun"},
+		{begin, []string{"sh", "-c", "echo why >&2; exit 3"}, "exit status 3: why"},
+		{begin, []string{"echo"}, "the sum of what came is"},
+		{[]string{"sh", "-c", "echo port 7; echo late >&2; exit 4"}, []string{"sh", "-c", "cat " + file}, "exit status 4: late"},
+		{begin, []string{"sh", "-c", "cat " + file}, ""},
+	} {
+		err := pair{server: test.server, client: test.client}.run(t.Context(), path, V4, file, sha256.Sum256([]byte("data\n")))
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q, %q: %v", test.server, test.client, err)
+		}
+	}
+}

@@ -1,0 +1,18 @@
+#!/bin/sh
+# When the package goes (dpkg says remove, rpm how many versions are left), the unit's nodes end, AppArmor
+# forgets the profile, and what the commands made themselves is removed: the library that exn-run
+# built for root, and empty folders. There is no script for after it, for whose sake dpkg would
+# remember the package until a purge.
+case ${1:-} in
+remove | 0) ;;
+*) exit 0 ;;
+esac
+if [ -d /run/systemd/system ]; then
+	systemctl stop 'exn-tun@*.service' || true
+fi
+if [ -d /sys/kernel/security/apparmor ] && command -v apparmor_parser >/dev/null; then
+	apparmor_parser -R /etc/apparmor.d/exn-tun || true
+fi
+rm -rf /var/cache/exnet
+rmdir /run/exn/ds /run/exn /run/exn-cni 2>/dev/null
+exit 0

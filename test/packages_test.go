@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+var minimal = flag.String("minimal", "", "`DIR` a minimal Debian, which debootstrap makes there if it is not there yet: the package is installed and removed in it, and README's commands run with Go alone; minutes")
+
+// inMinimal runs a command in the minimal Debian.
+func inMinimal(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "testdata/packages/minimal.sh", append([]string{*minimal}, argv...)...).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %v", argv, err)
+	}
+	t.Logf("%s", out)
+	return string(out)
+}
+
+// The package of ./release.sh needs no compiler, and nothing is left of it when it is removed.
+func TestRootPackage(t *testing.T) {
+	if *minimal == "" {
+		t.Skip("it makes a minimal Debian: name a folder by -minimal")
+	}
+	dir := filepath.Join(*minimal, "deb")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	inMinimal(t, "true")
+	outputOf(t, "..", "./release.sh", "--version", "0.0.1", "--arch", runtime.GOARCH, dir)
+	outputOf(t, ".", "cp", "testdata/packages/deb.sh", dir)
+	if out := inMinimal(t, "/deb/deb.sh"); !strings.HasSuffix(out, "ok\n") {
+		t.Error("it has not come to its end")
+	}
+}
+
+// On a Debian with Go and nothing else README's first command brings up exn0 and runs programs, and
+// what the second one begins with installs what tests need.
+func TestRootFresh(t *testing.T) {
+	if *minimal == "" {
+		t.Skip("it makes a minimal Debian: name a folder by -minimal")
+	}
+	t.Setenv("MINIMAL_NET", "host")
+	inMinimal(t, "true")
+	outputOf(t, ".", "mkdir", "-p", filepath.Join(*minimal, "usr/local"))
+	for from, to := range map[string]string{outputOf(t, ".", "go", "env", "GOROOT"): "usr/local/go", "..": "src"} {
+		to = filepath.Join(*minimal, to)
+		outputOf(t, ".", "rm", "-rf", to)
+		outputOf(t, ".", "cp", "-a", strings.TrimSpace(from), to)
+	}
+	if out := inMinimal(t, "sh", "-c", "cd /src && go run ./cmd/exn-tun demo"); !strings.Contains(out, "perl and bash: 1 MiB each") {
+		t.Error("no programs have run")
+	}
+	inMinimal(t, "sh", "-c", "cd /src && ! ./check.sh --no-install quick")
+	inMinimal(t, "sh", "-c", "cd /src && ./check.sh quick")
+}
