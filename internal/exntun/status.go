@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -143,6 +144,12 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 		for _, s := range all {
 			s.Connections = o.chosen(s.Connections)
 		}
+		if o.pid != 0 && !o.json && err == nil { // where it has none is of no interest
+			all = slices.DeleteFunc(all, func(s *control.Sockets) bool { return len(s.Connections) == 0 })
+			if len(all) == 0 {
+				return l.none(w, fmt.Sprintf("process %d has no connection that a broker here knows", o.pid))
+			}
+		}
 		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Sockets) { writeSockets(w, s, o.all) })
 	case o.ports:
 		all, err := askAll(o.nodeOptions, (*control.Client).Ports)
@@ -165,6 +172,15 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	writeSummary(w, nodes)
+	return nil
+}
+
+// none says that there is nothing to show: an error, but with --watch something may come.
+func (l *looker) none(w io.Writer, text string) error {
+	if !l.o.watch {
+		return errors.New(text)
+	}
+	fmt.Fprintln(w, text)
 	return nil
 }
 

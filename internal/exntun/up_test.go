@@ -335,6 +335,10 @@ func TestRootThreeDaemons(t *testing.T) {
 	if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode=interrupt", "adaptive=on"); status != cli.ExitOK || stdout+stderr != "" {
 		t.Errorf("set: %d, %s%s", status, stdout, stderr)
 	}
+	status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--sockets", "--pid", "2147483647")
+	if status != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, "process 2147483647 has no connection") {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
 	if status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--node", "2", "--verbose"); status != cli.ExitOK || !strings.Contains(stdout, "receive: mode interrupt, dynamic ITR") {
 		t.Errorf("status: %d, %s%s", status, stdout, stderr)
 	}
