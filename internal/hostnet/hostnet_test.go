@@ -224,6 +224,25 @@ func TestRootConfigureErrors(t *testing.T) {
 	}
 }
 
+// Where IPv6 is off, as in containers of Docker, an interface has no link-local address, and one that is
+// asked for is refused in words that say so.
+func TestRootConfigureWithoutIPv6(t *testing.T) {
+	n := netnstest.New(t)
+	c := open(t, n)
+	link := tunIn(t, n, c)
+	run(t, n, "sysctl -qw net.ipv6.conf.exn0.disable_ipv6=1")
+	if err := c.Configure(link.Index, hostnet.LinkConfig{Addrs: prefixes("fe80::1/64", "10.2.0.1/24"), NoAutoLinkLocal: true}); err != nil {
+		t.Fatal(err)
+	}
+	if out := run(t, n, "ip addr show exn0"); strings.Contains(out, "inet6") || !strings.Contains(out, "inet 10.2.0.1/24") {
+		t.Errorf("addresses:\n%s", out)
+	}
+	err := c.Configure(link.Index, hostnet.LinkConfig{Addrs: prefixes("fd00::1/64")})
+	if err == nil || !strings.Contains(err.Error(), "IPv6 is off") {
+		t.Errorf("an address of IPv6: %v", err)
+	}
+}
+
 // A closed Conn must not fall back to the namespace of the caller.
 func TestRootConnClose(t *testing.T) {
 	netnstest.CheckFDs(t)

@@ -130,10 +130,11 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 		if err := h.LinkSetUp(link); err != nil {
 			return linkError(index, fmt.Errorf("bringing it up: %w", err))
 		}
-		if err := giveAddrs(h, index, cfg.Addrs, cfg.CongestionControl); err != nil {
+		given, err := giveAddrs(h, index, cfg.Addrs, cfg.CongestionControl)
+		if err != nil {
 			return err
 		}
-		for _, a := range cfg.Addrs {
+		for _, a := range given {
 			if err := awaitLocal(h, a.Addr()); err != nil {
 				return linkError(index, fmt.Errorf("address %v: %w", a, err))
 			}
@@ -148,21 +149,33 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 func (c *Conn) Restore(index int, cfg LinkConfig) error {
 	addrs := slices.DeleteFunc(slices.Clone(cfg.Addrs), func(a netip.Prefix) bool { return a.Addr().Is4() })
 	return c.do(func(h *netlink.Handle) error {
-		return giveAddrs(h, index, addrs, cfg.CongestionControl)
+		_, err := giveAddrs(h, index, addrs, cfg.CongestionControl)
+		return err
 	})
 }
 
-func giveAddrs(h *netlink.Handle, index int, addrs []netip.Prefix, congestion string) error {
+// giveAddrs gives an interface addresses, and returns those that it has now: where IPv6 is
+// off it has no link-local one.
+func giveAddrs(h *netlink.Handle, index int, addrs []netip.Prefix, congestion string) (given []netip.Prefix, err error) {
 	link := byIndex(index)
 	for _, a := range addrs {
-		if err := h.AddrReplace(link, addrFor(a)); err != nil {
-			return linkError(index, fmt.Errorf("address %v: %w", a, err))
+		err := h.AddrReplace(link, addrFor(a))
+		// EACCES: the namespace's sysctl disable_ipv6 is set, as in containers of Docker; else the kernel has none.
+		off := a.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP))
+		switch {
+		case off && a.Addr().IsLinkLocalUnicast():
+			continue
+		case off:
+			return nil, linkError(index, fmt.Errorf("address %v: IPv6 is off in its network namespace: leave the address out, or set the sysctl net.ipv6.conf.all.disable_ipv6 to 0 there", a))
+		case err != nil:
+			return nil, linkError(index, fmt.Errorf("address %v: %w", a, err))
 		}
+		given = append(given, a)
 	}
 	if congestion != "" {
-		return setRouteCongestion(h, index, congestion)
+		return given, setRouteCongestion(h, index, congestion)
 	}
-	return nil
+	return given, nil
 }
 
 // localWait is how long the kernel may take to make an address its own.
