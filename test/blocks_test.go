@@ -31,7 +31,8 @@ const goesOn = "<!-- goes on -->"
 
 var (
 	notRun = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
-	// Commands of ours wherever they stand, others where a line begins, maybe with a prompt or variables.
+	// Commands of ours wherever they stand, others where a line begins, maybe with a prompt or
+	// variables.
 	ourCommand = regexp.MustCompile(`(^|[ ($"#])(exn-(tun|run|go|sim|cni)|dsbench)( \S| $)` +
 		`|^(\S*[$#] )?(\w+=\S* )*(go (run|install|test|build)|[\w./-]+\.sh|\./[\w-]+|ip netns|apt(-get)? install|podman|docker) `)
 )

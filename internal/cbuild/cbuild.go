@@ -70,8 +70,8 @@ func (s Source) Build(ctx context.Context) (string, error) {
 	return "", errors.Join(errs...)
 }
 
-// Installed returns the path of a file of that name, which may have folders in it, beside the running program or
-// in /usr/lib/exnet, "" if there is none.
+// Installed returns the path of a file of that name, which may have folders in it, beside the
+// running program or in /usr/lib/exnet, "" if there is none.
 func Installed(name string) string {
 	dirs := []string{installed}
 	if self, err := os.Executable(); err == nil {

@@ -184,8 +184,8 @@ func (l *looker) none(w io.Writer, text string) error {
 	return nil
 }
 
-// askSockets asks the nodes that are meant, and if those are all that there are also the brokers that
-// belong to no node.
+// askSockets asks the nodes that are meant, and if those are all that there are also the brokers
+// that belong to no node.
 func (o statusOptions) askSockets() ([]*control.Sockets, error) {
 	all, err := askAll(o.nodeOptions, (*control.Client).Sockets)
 	if o.node != nil || err != nil && !errors.Is(err, control.ErrNoNode) {

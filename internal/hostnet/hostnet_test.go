@@ -224,8 +224,8 @@ func TestRootConfigureErrors(t *testing.T) {
 	}
 }
 
-// Where IPv6 is off, as in containers of Docker, an interface has no link-local address, and one that is
-// asked for is refused in words that say so.
+// Where IPv6 is off, as in containers of Docker, an interface has no link-local address, and one
+// that is asked for is refused in words that say so.
 func TestRootConfigureWithoutIPv6(t *testing.T) {
 	n := netnstest.New(t)
 	c := open(t, n)

@@ -160,7 +160,8 @@ func giveAddrs(h *netlink.Handle, index int, addrs []netip.Prefix, congestion st
 	link := byIndex(index)
 	for _, a := range addrs {
 		err := h.AddrReplace(link, addrFor(a))
-		// EACCES: the namespace's sysctl disable_ipv6 is set, as in containers of Docker; else the kernel has none.
+		// EACCES: the namespace's sysctl disable_ipv6 is set, as in containers of Docker; else the
+		// kernel has none.
 		off := a.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP))
 		switch {
 		case off && a.Addr().IsLinkLocalUnicast():

@@ -29,15 +29,16 @@ type pair struct {
 	name string
 	// needs are the programs that a host may not have.
 	needs []string
-	// server sends the file to whom connects, and first prints a line with its port. Its arguments go on with its
-	// address and the file.
+	// server sends the file to whom connects, and first prints a line with its port. Its arguments
+	// go on with its address and the file.
 	server []string
-	// client prints what it gets. Its arguments go on with the server's address, in brackets if that
-	// is IPv6's, and the port.
+	// client prints what it gets. Its arguments go on with the server's address, in brackets if
+	// that is IPv6's, and the port.
 	client []string
 }
 
-// pairs are in the order in which they are tried. Every Debian has the first one, however small it is.
+// pairs are in the order in which they are tried. Every Debian has the first one, however small it
+// is.
 var pairs = []pair{
 	{"perl and bash", []string{"perl", "bash"}, []string{"perl", "-MIO::Socket::IP", "-e", perlServer}, []string{"bash", "-c", `exec 3<>"/dev/tcp/$(tr -d '[]' <<<"$0")/$1" && cat <&3`}},
 	{"python3 and curl", []string{"python3", "curl"}, []string{"python3", "-u", "-c", pythonServer}, []string{"sh", "-c", `exec curl -sSf --noproxy '*' "http://$0:$1/data"`}},
@@ -58,8 +59,8 @@ s = Server((sys.argv[1], 0), functools.partial(Handler, directory=os.path.dirnam
 print("port", s.server_address[1])
 s.handle_request()`
 
-// Programs has programs of the host send b's file to a, whose sum must be right. It returns the names of
-// those that did, nil if the host has none.
+// Programs has programs of the host send b's file to a, whose sum must be right. It returns the
+// names of those that did, nil if the host has none.
 func Programs(ctx context.Context, p Path, f Family) (names []string, err error) {
 	dir, err := os.MkdirTemp("", "exn-demo-")
 	if err != nil {
