@@ -67,11 +67,3 @@ func (s *session) shell() (*exec.Cmd, error) {
 	cmd.ExtraFiles = []*os.File{r}
 	return cmd, nil
 }
-
-// commandName is what messages call the command.
-func (o demoOptions) commandName() string {
-	if o.shell {
-		return "the shell"
-	}
-	return o.command[0]
-}

@@ -132,7 +132,7 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 		f.Close()
 	}
 	if err != nil {
-		s.say("%s: %s", s.o.commandName(), cli.Text(child.StartError(err)))
+		s.say("%s", cli.Text(child.StartError(err))) // which names it
 		return cli.ExitStatus(child.StartStatus(err))
 	}
 	done := make(chan error, 1)

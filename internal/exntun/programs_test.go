@@ -25,8 +25,8 @@ func TestRootCommandStatus(t *testing.T) {
 		{"true", 0, "sent 0 frames eagerly"},
 		{"sh -c exit$IFS\"7\"", 7, ""},
 		{"sh -c kill$IFS-9$IFS$$", 137, ""},
-		{"no-such-program -x", 127, "no-such-program: exec: "},
-		{"/etc/passwd", 126, "permission denied"},
+		{"no-such-program -x", 127, "demo: \"no-such-program\": executable file not found in $PATH: install it"},
+		{"/etc/passwd", 126, "demo: /etc/passwd: permission denied"},
 	} {
 		t.Run(c.command, func(t *testing.T) {
 			leavesNothing(t)

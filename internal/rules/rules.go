@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"strconv"
@@ -104,7 +105,9 @@ func Parse(r io.Reader, name string) (Rules, error) {
 		}
 		rules = append(rules, rule)
 	}
-	if err := lines.Err(); err != nil {
+	if path := new(fs.PathError); errors.As(lines.Err(), &path) {
+		return nil, path // it names the file
+	} else if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return rules, nil
