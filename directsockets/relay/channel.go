@@ -12,7 +12,7 @@ import (
 
 const (
 	// places is how many batches to one device of a node are on their way, at most.
-	places = 4
+	places = 8
 	// placeLen is how many bytes a batch has, at most.
 	placeLen = 64 << 10
 	// few is how many messages go one by one: a batch is a PUT and a message.

@@ -24,7 +24,7 @@
 //
 // Equation 5.3 decides for what a poll has gathered, not for each send: up to 8 messages for
 // a virtual device of a node go by VELO one by one, more by one PUT to a place that the node
-// has lent for that, which a message announces (BATCH). Data of up to 8 KiB in a ring goes
+// has lent for that, which a message announces (BATCH). Data of up to 16 KiB in a ring goes
 // with its RMA_INFO then. Messages keep their order, however they go.
 //
 // The virtual device of a connection (thesis, equation 5.3) is its VPID, FirstVPID + port &
@@ -52,7 +52,7 @@
 //	15 ANSWER        connection of who gets this 4, number 4
 //	15 BATCH         user tag 1: place 4, offset in it 4, bytes 4: messages that a PUT has brought there
 //	15 TAKEN         user tag 2: place 4: the batch was taken, and another one may come
-//	15 LEND          user tag 3: NLA of 4 places of 65,536 bytes for batches 8. Before it, and from who does not
+//	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8. Before it, and from who does not
 //	                 say it, there are none
 //
 // A batch has messages one behind the other: type 1, user tag 1, length of the payload 2,

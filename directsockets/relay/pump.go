@@ -15,7 +15,7 @@ const (
 	quiet = 8
 	// inline is how much data of a ring goes with the message that announces it, instead of by
 	// a PUT of its own.
-	inline = 8 << 10
+	inline = 16 << 10
 )
 
 // pump takes what the program has sent, and sends it. It returns how many messages that
