@@ -16,9 +16,13 @@
 // once for each pair of ports, to a peer that may have it. Data moves between the two
 // processes; no node wakes up for it. SPEC.md has the messages and the layouts.
 //
-// Of all the memory that a process can write, the Server maps only the port's page, and only to
-// count events in it: it never reads the page. The status reads a port's memory by pread(2), and
-// nothing depends on the result.
+// A port of another host is reached by its node: a Server reads the flow of such a pair, does what
+// the port asks for, and writes the flow to it (farnode.go, farwork.go, flow.go).
+//
+// Of all the memory that a process can write, the Server maps the port's page, only to count events
+// in it: it never reads the page; and of ports that those of other hosts use flows and registered
+// memory, of which it believes nothing. The status reads a port's memory by pread(2), and nothing
+// depends on the result.
 //
 // # Security
 //
@@ -35,6 +39,6 @@
 //
 // # Limits
 //
-// Nodes of one host: a port on another host is refused with StatusNoNode. VPIDs below FirstVPID
-// are the node's own. VELO multicast is not supported.
+// VPIDs below FirstVPID are the node's own. Ports of other hosts (Far) are reached through the
+// nodes, which do an operation of a pair at a time.
 package ports

@@ -44,6 +44,7 @@ type port struct {
 	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.
 	page, bell, memory, table int
 	events                    *counter            // in the page
+	mapped                    *views              // of an RMA port that those of other hosts use, or nil
 	flows                     map[wire.Addr]int   // descriptors, of those who write to this port
 	pairs                     map[wire.Addr]party // with whom it shares memory, in either direction
 }
@@ -129,6 +130,10 @@ func (p *port) close() {
 	}
 	clear(p.flows)
 	p.events.unmap()
+	if p.mapped != nil {
+		p.mapped.memory.Retire()
+		p.mapped.table.Retire()
+	}
 }
 
 // admit grants the memory of p to a party with the rights r, and returns what to send to it: the

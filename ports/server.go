@@ -48,6 +48,8 @@ type Config struct {
 	CheckPeer func(*net.UnixConn, fabric.NodeID) error
 	// Registers is the node's register file. nil: it has none.
 	Registers Registers
+	// Far reaches nodes of other hosts. nil: there are none.
+	Far Far
 	// Members returns the nodes that a message to a multicast group goes to. nil: there are no
 	// groups.
 	Members func(fabric.GroupID) []fabric.NodeID
@@ -73,8 +75,9 @@ type Server struct {
 	// ports: by unit and VPID.
 	ports map[wire.Unit]map[fabric.VPID]*port // +checklocks:mu
 	// next: where the search for a free VPID begins, so that none is used again soon.
-	next  fabric.VPID             // +checklocks:mu
-	peers map[fabric.NodeID]*peer // +checklocks:mu
+	next  fabric.VPID                // +checklocks:mu
+	peers map[fabric.NodeID]*peer    // +checklocks:mu
+	fars  map[fabric.NodeID]*farNode // +checklocks:mu
 	// accepted: the connections that other nodes have made.
 	accepted map[*peer]struct{} // +checklocks:mu
 	// connections: of each user but root, and of all of them.
@@ -91,7 +94,7 @@ func New(cfg Config) *Server {
 		cfg.PerUser = DefaultPerUser
 	}
 	return &Server{
-		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}),
+		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*farNode), accepted: make(map[*peer]struct{}),
 		connections: make(map[uint32]int),
 		ports:       map[wire.Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
 	}
@@ -307,6 +310,9 @@ func (s *Server) request(p *port, m wire.Message) error {
 
 // connect grants a port the memory of another.
 func (s *Server) connect(p *port, m wire.Message) error {
+	if f := s.far(m.Addr.Node); f != nil {
+		return s.connectFar(p, f, m)
+	}
 	if m.Addr.Node != s.cfg.Node {
 		return s.connectPeer(p, m)
 	}
@@ -345,6 +351,9 @@ const registerWrite = 1
 
 // register answers OpRegister: A is the address, B the value to write. Only root writes.
 func (s *Server) register(p *port, m wire.Message) error {
+	if f := s.far(m.Addr.Node); f != nil {
+		return s.registerFar(p, f, m)
+	}
 	if m.Addr.Node != s.cfg.Node {
 		return s.registerPeer(p, m)
 	}
@@ -388,5 +397,8 @@ func (s *Server) Close() {
 	}
 	for p := range s.accepted {
 		p.out.Abort()
+	}
+	for _, f := range s.fars {
+		s.farDownLocked(f)
 	}
 }

@@ -67,7 +67,7 @@ func Report(stderr io.Writer, name, log string, err error, failure int) int {
 // nothing to users.
 var internalNames = []string{
 	"arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "crossbar", "daemon", "directsockets",
-	"doctor", "emp", "exec", "mesh", "exn", "exngo", "exteth", "fabric", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
+	"doctor", "emp", "exec", "mesh", "exn", "exngo", "exteth", "fabric", "far", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
 	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "ports", "preload", "rawbench", "relay", "rma", "route", "rules", "sched",
 	"segment", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
 }

@@ -248,7 +248,7 @@ func (d *Daemon) Close() error {
 		errs = append(errs, d.sockets.close())
 	}
 	if d.ports != nil {
-		errs = append(errs, d.ports.close())
+		errs = append(errs, d.ports.close(), d.ports.closeFar())
 	}
 	if d.mesh != nil {
 		d.mesh.Close()

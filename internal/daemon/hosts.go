@@ -272,6 +272,7 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (emp.Link, error
 	}
 	d.streams.add(l)
 	d.carrier.linked(peer, l, true)
+	d.ports.linked(peer, l)
 	d.groups.changed()
 	return l, nil
 }

@@ -15,6 +15,8 @@ import (
 	"exnet/fabric/identity"
 	"exnet/internal/control"
 	"exnet/internal/netns/netnstest"
+	"exnet/ports/portstest"
+	"exnet/ports/wire"
 )
 
 // keyOf makes a node's key, and the trust file of its authority.
@@ -113,6 +115,17 @@ func TestRootHosts(t *testing.T) {
 		if _, err := two.Routes(control.RouteRequest{Want: control.RouteList, Node: &n}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("node %d: %v, want %s", n, err, want)
 		}
+	}
+
+	// Ports of different hosts reach each other.
+	port, _ := openPort(t, one.ns, portsSocket)
+	_, far := openPort(t, three.ns, portsSocket)
+	eventually(t, "a port of another host", func() bool {
+		r := portstest.Ask(t, port, wire.Message{Op: wire.OpConnect, Addr: far})
+		return r.Status == wire.StatusOK && r.B == 1
+	})
+	if r := portstest.Ask(t, port, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 3}}); r.Status != wire.StatusOK || r.B != 3 {
+		t.Errorf("register 0 of node 3: %+v", r)
 	}
 
 	group := netip.MustParseAddr("239.1.1.1")

@@ -15,6 +15,7 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/ctxend"
 	"exnet/ports"
+	"exnet/ports/far"
 )
 
 // portsSuffix makes the name of the socket by which the port servers of a fabric meet.
@@ -35,12 +36,15 @@ type nodePorts struct {
 	log       *slog.Logger
 	processes []*net.UnixListener
 	peers     *net.UnixListener
+	far       *far.Engine // nil: there are no other hosts
+	ended     chan struct{}
+	end       sync.Once
 }
 
 // openPorts makes the sockets.
 func (d *Daemon) openPorts() (*nodePorts, error) {
-	p := &nodePorts{member: d.member, refused: &d.refused, log: d.cfg.Log}
-	p.server = ports.New(ports.Config{
+	p := &nodePorts{member: d.member, refused: &d.refused, log: d.cfg.Log, ended: make(chan struct{})}
+	cfg := ports.Config{
 		Node: d.member.ID(),
 		Dial: func(n fabric.NodeID) (*net.UnixConn, error) {
 			return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: emp.File(d.cfg.Dir, n, portsSuffix), Net: "unixpacket"})
@@ -48,9 +52,16 @@ func (d *Daemon) openPorts() (*nodePorts, error) {
 		CheckPeer: d.member.CheckNode,
 		Registers: registerFile{d},
 		Members:   func(g fabric.GroupID) []fabric.NodeID { return d.nic.Routes().Members(g) },
-	})
-	path := d.member.File(portsSuffix)
+	}
 	var err error
+	if d.mesh != nil {
+		if p.far, err = far.New(d.nic, func(from fabric.NodeID, b []byte) { p.server.Hear(from, b) }); err != nil {
+			return p, err
+		}
+		cfg.Far = p.far
+	}
+	p.server = ports.New(cfg)
+	path := d.member.File(portsSuffix)
 	if p.peers, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"}); err != nil {
 		return p, err
 	}
@@ -111,6 +122,9 @@ func (p *nodePorts) run(ctx context.Context) error {
 			})
 		}
 	}
+	if p.far != nil {
+		all.Go(func() { _ = p.far.Run(ctx) }) // it returns nil
+	}
 	all.Go(func() { serve(p.peers, p.member.Check, p.server.Peer) })
 	for _, ln := range p.processes {
 		all.Go(func() { serve(ln, func(*net.UnixConn) error { return nil }, p.server.Process) })
@@ -127,8 +141,30 @@ func (p *nodePorts) close() error {
 			errs = append(errs, ignoreClosed(ln.Close()))
 		}
 	}
-	p.server.Close()
+	if p.server != nil {
+		p.server.Close()
+	}
 	return errors.Join(errs...)
+}
+
+// closeFar gives the mailbox back. run has returned.
+func (p *nodePorts) closeFar() error {
+	p.end.Do(func() { close(p.ended) })
+	if p.far == nil {
+		return nil
+	}
+	return p.far.Close()
+}
+
+// linked follows a link to a node of another host to its end.
+func (p *nodePorts) linked(peer fabric.NodeID, l emp.Link) {
+	go func() {
+		select {
+		case <-l.Done():
+			p.server.FarDown(peer)
+		case <-p.ended:
+		}
+	}()
 }
 
 // Ports returns the open ports of the node.

@@ -24,7 +24,7 @@ func writePorts(w io.Writer, s *control.Ports) {
 			process += "/" + strconv.Itoa(p.PID)
 		}
 		c := p.Counters
-		lines = append(lines, fmt.Sprintf("%d|%s|%s|%d|%s|%d|%d of %d|%d|%d|%s|%s|%d|%d", p.VPID, p.Unit, process, p.UID, bytesOf(p.Memory),
+		lines = append(lines, fmt.Sprintf("%d|%s|%s|%d|%s|%d|%d of %d|%d|%d|%s|%s|%d|%d", p.VPID, p.Unit, process, p.UID, bytesOf(c.Registered),
 			p.Peers, p.Queued, p.Slots, c.Sent, c.Received, bytesOf(c.PutBytes), bytesOf(c.GetBytes), c.Waits, c.Errors))
 	}
 	t.rows("ports", lines...)

@@ -27,6 +27,12 @@ const (
 	OpHello       Op = 32 // node to node: who it is
 	OpPeerConnect Op = 33 // node to node: OpConnect of one of its ports
 	OpPeerGone    Op = 34 // node to node: one of its ports has ended
+	OpFarConnect  Op = 48 // to a node of another host: OpPeerConnect
+	OpFarGone     Op = 49 // the same: OpPeerGone
+	OpFarPut      Op = 50 // PUT
+	OpFarGet      Op = 51 // GET
+	OpFarTell     Op = 52 // a slot of a flow: a VELO message, a notification
+	OpFarLock     Op = 53 // a lock
 )
 
 // Status is how a request ended.

@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"sync"
@@ -20,8 +19,6 @@ import (
 )
 
 var (
-	le = binary.LittleEndian
-
 	errDown = fmt.Errorf("attach: %w", fabric.ErrPeerDown)
 	errFull = fmt.Errorf("attach: flow full: %w", fabric.ErrAgain)
 )
@@ -241,46 +238,12 @@ func (g *grant) each(a atu.NLA, n int, access atu.Access, f func(off int, m fore
 	busy := words(g.flow.Memory(), wire.FlowBusy)
 	busy.Add(1)
 	defer busy.Add(^uint64(0))
-	const mask = 1<<40 - 1
-	start := uint64(a)&mask - wire.Base(g.peer.VPID)
-	if start >= atu.MaxRegion || uint64(n) > atu.MaxRegion-start {
+	all := wire.Memory{VPID: g.peer.VPID, Table: g.table.Memory(), Memory: g.memory.Memory()}
+	switch ok, err := all.Each(a, n, access, g.port.node, f); {
+	case err != nil:
+		return fabric.StatusDevice
+	case !ok:
 		return fabric.StatusProtection
-	}
-	table := g.table.Memory().Words(0, atu.PagesPerGAT)
-	find := func(off int) (m foreign.Memory, ok bool) {
-		at := int(start) + off
-		page, ok := wire.Entry(table[at/atu.PageSize].Load()).Page(a, access, g.port.node)
-		if !ok {
-			return m, false
-		}
-		in := at % atu.PageSize
-		run := min(n-off, atu.PageSize-in)
-		// Pages that follow one another are one piece.
-		for k := 1; run < n-off && page+k < atu.PagesPerGAT; k++ {
-			p, ok := wire.Entry(table[at/atu.PageSize+k].Load()).Page(a, access, g.port.node)
-			if !ok || p != page+k {
-				break
-			}
-			run = min(n-off, run+atu.PageSize)
-		}
-		return g.memory.Memory().Part(wire.ArenaOff+page*atu.PageSize+in, run), true
-	}
-	for off := 0; off < n; { // all of it first: a refused operation moves nothing
-		m, ok := find(off)
-		if !ok {
-			return fabric.StatusProtection
-		}
-		off += m.Len()
-	}
-	for off := 0; off < n; {
-		m, ok := find(off)
-		if !ok {
-			return fabric.StatusProtection
-		}
-		if err := f(off, m); err != nil {
-			return fabric.StatusDevice
-		}
-		off += m.Len()
 	}
 	return fabric.StatusOK
 }
@@ -295,7 +258,7 @@ func (g *grant) put(p link.Put, data []byte) fabric.Status {
 		return fabric.StatusOverrun
 	}
 	s := g.each(p.Remote, len(data), atu.Write, func(off int, m foreign.Memory) error {
-		fillInOrder(m, data[off:])
+		wire.FillInOrder(m, data[off:])
 		return nil
 	})
 	if p.Notify {
@@ -332,18 +295,6 @@ func (g *grant) counted(s fabric.Status, counter, n int) {
 	} else {
 		g.port.count(wire.CounterErrors, 1)
 	}
-}
-
-// fillInOrder writes to m what fits: an aligned word at the end last, so that whoever polls on that
-// sees all the others.
-func fillInOrder(m foreign.Memory, p []byte) {
-	p = p[:min(len(p), m.Len())]
-	if n := len(p); n >= 8 && (m.Addr()+uintptr(n))%8 == 0 {
-		m.Fill(p[:n-8])
-		words(m, n-8).Store(le.Uint64(p[n-8:]))
-		return
-	}
-	m.Fill(p)
 }
 
 var _ link.Remote = (*grant)(nil)

@@ -244,10 +244,11 @@ enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpi
 	g->vpid = vpid;
 	g->self = p->node;
 	g->base = m.a;
+	g->far = (m.b & 1) != 0;
 	g->bell = fds[1];
 	if (s == EXN_OK && (fds[0] < 0 || fds[1] < 0 || !flow_map(p->unit, fds[0], &g->out)))
 		s = EXN_NO_MEMORY;
-	if (s == EXN_OK && p->unit == EXN_RMA) {
+	if (s == EXN_OK && p->unit == EXN_RMA && !g->far) {
 		g->memory = exn_node_map(fds[2], EXN_MEMORY, true);
 		g->table = exn_node_map(fds[3], EXN_TABLE, false);
 		if (g->memory == NULL || g->table == NULL)

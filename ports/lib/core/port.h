@@ -70,6 +70,7 @@ struct exn_grant {
 	struct exn_grant *next;
 	uint16_t node, vpid, self; // self: this port's node
 	bool gone;       // the peer has ended
+	bool far;        // it is on another host: the node does what is asked for, by the flow
 	int bell;        // to wake it
 	uint64_t base;   // its first address
 	uint8_t *memory; // of an RMA port

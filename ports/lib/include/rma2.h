@@ -24,7 +24,7 @@ typedef enum {
 	RMA2_ERR_INV_HANDLE = -2,  /* no such connection */
 	RMA2_ERR_INV_PORT = -3,    /* no such port */
 	RMA2_ERR_INV_VALUE = -4,   /* a value out of range */
-	RMA2_ERR_NO_ROUTE = -5,    /* no such node on this host */
+	RMA2_ERR_NO_ROUTE = -5,    /* no such node */
 	RMA2_ERR_PORTS_USED = -6,  /* no port is left, for this user */
 	RMA2_ERR_NO_MEM = -7,      /* this memory cannot be registered */
 	RMA2_NO_NOTI = -9,         /* there is no notification */

@@ -38,7 +38,7 @@ typedef enum velo2_ret {
 	VELO2_RET_ERR_FDOPEN,   /* there is no node here, it has no port left, or the VPID is in use */
 	VELO2_RET_ERR_MMAP,     /* no memory */
 	VELO2_RET_INVALID_MBOX, /* nobody has opened that mailbox, or it is another user's */
-	VELO2_RET_INVALID_NODE, /* there is no such node on this host */
+	VELO2_RET_INVALID_NODE, /* there is no such node */
 	VELO2_RET_TRY_AGAIN,    /* velo2_try_send: the mailbox is full */
 	VELO2_RET_INV_MTT,      /* a message type above 15 */
 	VELO2_RET_EOF           /* velo2_recv: the peer has ended, and all it sent was read */

@@ -15,7 +15,7 @@ static const char *text(RMA2_ERROR e)
 	case RMA2_ERR_INV_VALUE:
 		return "a value is out of range";
 	case RMA2_ERR_NO_ROUTE:
-		return "there is no such node on this host";
+		return "there is no such node";
 	case RMA2_ERR_PORTS_USED:
 		return "no port is left";
 	case RMA2_ERR_NO_MEM:

@@ -312,6 +312,44 @@ static size_t own_notifications(const struct command *o)
 	return 2 + (o->modifier & RMA2_CMD_NTR ? o->size / RMA_MTU + 1 : 0);
 }
 
+// far has the node do an operation on a port of another host: SPEC.md 6. It writes the
+// notifications.
+static RMA2_ERROR far(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	if (c->grant->gone || rma_room(e, c) != RMA2_SUCCESS)
+		return fail(e, c, o, is_get(o->kind) ? RMA2_ERROR_RESP : RMA2_ERROR_CMPL);
+	uint64_t *slot = (uint64_t *)exn_flow_slot(&c->grant->out), bytes = o->kind == RMA2_NOTIFICATION_PUT ? 0 : o->size;
+	slot[1] = o->read;
+	slot[2] = o->write;
+	exn_count(&e->port, is_get(o->kind) ? EXN_GET_BYTES : EXN_PUT_BYTES, (int64_t)bytes);
+	exn_port_commit(&e->port, c->grant,
+			16 | (uint64_t)o->size << 8 | (uint64_t)o->kind << 32 | (o->spec & 7ull) << 36 | (o->modifier & 15ull) << 39 |
+				(uint64_t)mode_of(c, o) << 43);
+	return RMA2_SUCCESS;
+}
+
+// perform does an operation between two ports.
+static RMA2_ERROR perform(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+{
+	if (c->grant->far)
+		return far(e, c, o);
+	switch (o->kind) {
+	case RMA2_BT_PUT:
+	case RMA2_QW_PUT:
+	case RMA2_IMMEDIATE_PUT:
+		return put(e, c, o);
+	case RMA2_BT_GET:
+	case RMA2_QW_GET:
+		return get(e, c, o);
+	case RMA2_NOTIFICATION_PUT:
+		return notify(e, c, o);
+	case RMA2_LOCK_REQ:
+		return lock(e, c, o);
+	default:
+		return unknown(e, c, o);
+	}
+}
+
 // multicast does a PUT to each member of the group that c names as its node. Members that have not
 // opened the VPID are left out. The requester's notification is one for all.
 static RMA2_ERROR multicast(RMA2_Port e, RMA2_Connection *c, const struct command *o)
@@ -330,7 +368,7 @@ static RMA2_ERROR multicast(RMA2_Port e, RMA2_Connection *c, const struct comman
 		struct exn_grant *m = g->members[i];
 		RMA2_Connection to = {.grant = m, .node = m->node, .vpid = m->vpid, .options = c->options};
 		if (!m->gone)
-			err = notification ? notify(e, &to, &each) : put(e, &to, &each);
+			err = perform(e, &to, &each);
 	}
 	if (err != RMA2_SUCCESS || (o->spec & RMA2_REQUESTER_NOTIFICATION) == 0)
 		return err;
@@ -366,21 +404,7 @@ static RMA2_ERROR execute(RMA2_Port e, RMA2_Connection *c, const struct command 
 		return registers(e, c, o);
 	if (c->grant == NULL)
 		return fail(e, c, o, RMA2_ERROR_REQ);
-	switch (o->kind) {
-	case RMA2_BT_PUT:
-	case RMA2_QW_PUT:
-	case RMA2_IMMEDIATE_PUT:
-		return put(e, c, o);
-	case RMA2_BT_GET:
-	case RMA2_QW_GET:
-		return get(e, c, o);
-	case RMA2_NOTIFICATION_PUT:
-		return notify(e, c, o);
-	case RMA2_LOCK_REQ:
-		return lock(e, c, o);
-	default:
-		return unknown(e, c, o);
-	}
+	return perform(e, c, o);
 }
 
 // address is that of a byte of a region. The region's own address is the program's to change.

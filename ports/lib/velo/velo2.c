@@ -315,7 +315,7 @@ API const char *velo2_strerror(velo2_ret_t ret)
 		[VELO2_RET_ERR_FDOPEN] = "there is no node here, or it has no port left",
 		[VELO2_RET_ERR_MMAP] = "no memory",
 		[VELO2_RET_INVALID_MBOX] = "nobody has opened that mailbox, or it is another user's",
-		[VELO2_RET_INVALID_NODE] = "there is no such node on this host",
+		[VELO2_RET_INVALID_NODE] = "there is no such node",
 		[VELO2_RET_TRY_AGAIN] = "the mailbox is full",
 		[VELO2_RET_INV_MTT] = "no message type",
 		[VELO2_RET_EOF] = "the peer has ended",

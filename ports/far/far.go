@@ -1,0 +1,185 @@
+package far
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"exnet/fabric"
+	"exnet/fabric/nic"
+	"exnet/fabric/velo"
+	"exnet/internal/ctxend"
+)
+
+// VPID is the mailbox of an Engine.
+const VPID fabric.VPID = 14
+
+// MaxMessage is how long a message is at the most.
+const MaxMessage = 64 << 10
+
+// User tags of a piece: bits.
+const (
+	tagFirst = 1
+	tagLast  = 2
+)
+
+// The mailbox: what is on its way to a node, and from one.
+const slots, credits = 4096, 1024
+
+// ErrTooLong says that a message has more than MaxMessage bytes.
+var ErrTooLong = errors.New("far: message too long")
+
+// Engine carries messages.
+type Engine struct {
+	box  *velo.Endpoint
+	hear func(from fabric.NodeID, b []byte)
+	wake chan struct{}
+
+	sending [64]sync.Mutex // by destination: pieces of one message follow one another
+
+	mu      sync.Mutex
+	credit  sync.Cond // of mu
+	returns uint64    // +checklocks:mu
+	closed  bool      // +checklocks:mu
+}
+
+// New opens the mailbox. hear gets the messages; it borrows b until return, and must not block.
+func New(n *nic.NIC, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
+	box, err := n.OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits})
+	if err != nil {
+		return nil, fmt.Errorf("far: open VELO: %w", err)
+	}
+	e := &Engine{box: box, hear: hear, wake: make(chan struct{}, 1)}
+	e.credit.L = &e.mu
+	box.OnCredit(func(fabric.NodeID) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.returns++
+		e.credit.Broadcast()
+	})
+	return e, nil
+}
+
+// Reaches says whether a node has an Engine and is linked.
+func (e *Engine) Reaches(n fabric.NodeID) bool { return e.box.Credits(n, VPID) > 0 }
+
+// Send sends b, which it copies, and waits while there is no room on the way. An error: the node is
+// not reached, or the Engine is closed.
+func (e *Engine) Send(to fabric.NodeID, b []byte) error {
+	if len(b) > MaxMessage {
+		return fmt.Errorf("%w: %d bytes", ErrTooLong, len(b))
+	}
+	m := &e.sending[int(to)%len(e.sending)]
+	m.Lock()
+	defer m.Unlock()
+	for first := uint8(tagFirst); ; first = 0 {
+		piece, tag := b, first|tagLast
+		if len(b) > velo.MaxPayload {
+			piece, tag = b[:velo.MaxPayload], first
+		}
+		if err := e.piece(to, tag, piece); err != nil {
+			return err
+		}
+		if b = b[len(piece):]; len(b) == 0 {
+			return nil
+		}
+	}
+}
+
+// piece sends a piece when there is credit.
+func (e *Engine) piece(to fabric.NodeID, tag uint8, p []byte) error {
+	for {
+		e.mu.Lock()
+		before, closed := e.returns, e.closed
+		e.mu.Unlock()
+		if closed {
+			return fmt.Errorf("far: send: %w", fabric.ErrClosed)
+		}
+		err := e.box.Send(velo.Descriptor{Dst: to, VPID: VPID, Tag: tag, Quiet: tag&tagLast == 0}, p)
+		if !errors.Is(err, fabric.ErrAgain) {
+			return err
+		}
+		e.box.Interrupt(to, VPID) // for the pieces that were quiet
+		e.mu.Lock()
+		for e.returns == before && !e.closed {
+			e.credit.Wait()
+		}
+		e.mu.Unlock()
+	}
+}
+
+// Run hears what nodes say until ctx is cancelled, then returns nil.
+func (e *Engine) Run(ctx context.Context) error {
+	defer ctxend.Do(ctx, e.close)()
+	e.box.OnInterrupt(e.interrupt)
+	parts := make(map[fabric.NodeID]*message)
+	for {
+		for e.take(parts) {
+		}
+		if e.box.EnableInterrupt() {
+			continue
+		}
+		select {
+		case <-e.wake:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (e *Engine) interrupt() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// message is one whose pieces arrive.
+type message struct {
+	b    []byte
+	lost bool // it is too long, or has not begun
+}
+
+// take takes a piece; false: there is none.
+func (e *Engine) take(parts map[fabric.NodeID]*message) bool {
+	st, p, ok := e.box.Peek()
+	if !ok {
+		return false
+	}
+	m := parts[st.Src]
+	if m == nil {
+		m = &message{lost: true}
+		parts[st.Src] = m
+	}
+	if st.Tag&tagFirst != 0 { // the last one may not have come to its end, with its link
+		m.b, m.lost = m.b[:0], false
+	}
+	m.lost = m.lost || len(m.b)+len(p) > MaxMessage
+	if !m.lost {
+		m.b = append(m.b, p...)
+	}
+	last := st.Tag&tagLast != 0
+	e.box.Advance()
+	if last {
+		if !m.lost {
+			e.hear(st.Src, m.b)
+		}
+		m.b, m.lost = m.b[:0], true // until the first piece of the next
+	}
+	return true
+}
+
+// close ends whoever sends.
+func (e *Engine) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	e.credit.Broadcast()
+}
+
+// Close gives the mailbox back. Run must have returned, or not have been called.
+func (e *Engine) Close() error {
+	e.close()
+	return e.box.Close()
+}

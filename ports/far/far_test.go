@@ -1,0 +1,123 @@
+package far
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"exnet/fabric"
+	"exnet/fabric/fabrictest"
+	"exnet/fabric/velo"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// said is a message that was heard.
+type said struct {
+	from fabric.NodeID
+	b    []byte
+}
+
+// engines starts an Engine at each of n nodes, and returns what they hear.
+func engines(t *testing.T, n int) ([]*Engine, []chan said) {
+	t.Helper()
+	var all []*Engine
+	var heard []chan said
+	for _, card := range fabrictest.New(t, n) {
+		c := make(chan said, 1<<12)
+		e, err := New(card, func(from fabric.NodeID, b []byte) { c <- said{from, bytes.Clone(b)} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := errors.Join(<-done, e.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		all, heard = append(all, e), append(heard, c)
+	}
+	return all, heard
+}
+
+// Messages of all lengths arrive in order, whole, from several nodes at once.
+func TestMessages(t *testing.T) {
+	all, heard := engines(t, 3)
+	sizes := []int{1, 119, 120, 121, 240, 4000, MaxMessage}
+	send := func(e *Engine, mark byte) {
+		for i := range 200 {
+			b := bytes.Repeat([]byte{mark}, sizes[i%len(sizes)])
+			if err := e.Send(0, b); err != nil {
+				t.Errorf("send: %v", err)
+				return
+			}
+		}
+	}
+	if !all[1].Reaches(0) || all[1].Reaches(9) {
+		t.Error("node 1 does not reach node 0, or reaches node 9")
+	}
+	go send(all[1], 1)
+	go send(all[2], 2)
+	count := make(map[fabric.NodeID]int)
+	for range 400 {
+		m := <-heard[0]
+		want := bytes.Repeat([]byte{byte(m.from)}, sizes[count[m.from]%len(sizes)])
+		if !bytes.Equal(m.b, want) {
+			t.Fatalf("message %d of node %d has %d bytes, want %d", count[m.from], m.from, len(m.b), len(want))
+		}
+		count[m.from]++
+	}
+}
+
+func TestSendRefuses(t *testing.T) {
+	all, _ := engines(t, 2)
+	if err := all[0].Send(1, make([]byte, MaxMessage+1)); !errors.Is(err, ErrTooLong) {
+		t.Errorf("too long: %v", err)
+	}
+	if err := all[0].Send(9, []byte("x")); !errors.Is(err, fabric.ErrNoRoute) {
+		t.Errorf("no such node: %v", err)
+	}
+	all[0].close()
+	if err := all[0].Send(1, []byte("x")); !errors.Is(err, fabric.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// Pieces that make up no message are not heard.
+func TestHostile(t *testing.T) {
+	all, heard := engines(t, 2)
+	piece := func(tag uint8, text string) {
+		for {
+			err := all[0].box.Send(velo.Descriptor{Dst: 1, VPID: VPID, Tag: tag}, []byte(text))
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, fabric.ErrAgain) {
+				t.Fatal(err)
+			}
+		}
+	}
+	piece(tagLast, "the end of nothing")
+	piece(tagFirst, "a link that ends")
+	piece(tagFirst, "long")
+	for range MaxMessage/velo.MaxPayload + 1 {
+		piece(0, string(make([]byte, velo.MaxPayload)))
+	}
+	piece(tagLast, "x")
+	piece(tagFirst, "a ")
+	piece(tagLast, "message")
+	if got := <-heard[1]; string(got.b) != "a message" || got.from != 0 {
+		t.Errorf("heard %d bytes of node %d", len(got.b), got.from)
+	}
+	select {
+	case m := <-heard[1]:
+		t.Errorf("heard %d bytes more", len(m.b))
+	default:
+	}
+}

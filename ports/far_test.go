@@ -1,0 +1,141 @@
+package ports
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"exnet/fabric"
+	"exnet/ports/wire"
+)
+
+// hosts are servers that reach each other as on different hosts.
+type hosts struct {
+	mu   sync.Mutex
+	all  map[fabric.NodeID]*host
+	down bool
+}
+
+// host is a server, with what others have sent to it.
+type host struct {
+	*node
+	from *hosts
+	in   chan func()
+}
+
+// way is the Far of a host.
+type way struct {
+	*hosts
+	self fabric.NodeID
+}
+
+func (w way) Reaches(n fabric.NodeID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all[n] != nil && !w.down
+}
+
+func (w way) Send(to fabric.NodeID, b []byte) error {
+	if !w.Reaches(to) {
+		return fabric.ErrPeerDown
+	}
+	b = append([]byte(nil), b...)
+	w.mu.Lock()
+	h := w.all[to]
+	w.mu.Unlock()
+	h.in <- func() { h.Hear(w.self, b) }
+	return nil
+}
+
+// newHosts starts n servers on hosts of their own.
+func newHosts(t *testing.T, n int) (*hosts, []*host) {
+	hs := &hosts{all: make(map[fabric.NodeID]*host)}
+	list := make([]*host, n)
+	for i, one := range nodes(t, n, func(c *Config) { c.Dial, c.Far = nil, way{hs, c.Node} }) {
+		h := &host{one, hs, make(chan func(), 1<<12)}
+		go func() {
+			for f := range h.in {
+				f()
+			}
+		}()
+		t.Cleanup(func() { close(h.in) })
+		list[i] = h
+		hs.mu.Lock()
+		hs.all[one.cfg.Node] = h
+		hs.mu.Unlock()
+	}
+	t.Cleanup(hs.part)
+	return hs, list
+}
+
+// part takes the ways between the hosts away.
+func (hs *hosts) part() {
+	hs.mu.Lock()
+	hs.down = true
+	hs.mu.Unlock()
+	for _, h := range hs.all {
+		for n := range hs.all {
+			h.FarDown(n)
+		}
+	}
+}
+
+// Ports of nodes on different hosts reach each other through their nodes.
+func TestHosts(t *testing.T) {
+	for _, kind := range []string{"plain", "asan"} {
+		t.Run(kind, func(t *testing.T) {
+			_, all := newHosts(t, 2)
+			all[0].run(t, kind, "hosts", all[0].processes, all[1].processes)
+			for _, h := range all {
+				h.idle(t)
+				h.mu.Lock()
+				for _, f := range h.fars {
+					if len(f.pairs) > 0 || len(f.asked) > 0 {
+						t.Errorf("%d pairs, %d requests are left", len(f.pairs), len(f.asked))
+					}
+				}
+				h.mu.Unlock()
+			}
+		})
+	}
+}
+
+// When the way between two hosts goes, each port is told that its peer has.
+func TestHostsPart(t *testing.T) {
+	hs, all := newHosts(t, 2)
+	server := all[0].start(t, "plain", "peers", "serve")
+	client := all[1].start(t, "plain", append([]string{"peers", "hammer"}, strings.Fields(server.line())...)...)
+	client.line()
+	hs.part()
+	if got := client.last(t); got != "gone" {
+		t.Errorf("the client said %q", got)
+	}
+	if got := server.last(t); got != "gone" {
+		t.Errorf("the server said %q", got)
+	}
+	for _, h := range all {
+		h.idle(t)
+	}
+}
+
+// Whatever a node of another host says hurts nobody.
+func FuzzHear(f *testing.F) {
+	m := wire.Message{Op: wire.OpFarPut, Number: 1, Addr: wire.Addr{Node: 1, VPID: 40}, Unit: fabric.UnitRMA, A: 40, B: wire.Base(40)}
+	for _, op := range []wire.Op{wire.OpFarConnect, wire.OpFarGone, wire.OpFarPut, wire.OpFarGet, wire.OpFarTell, wire.OpFarLock, wire.OpRegister} {
+		m.Op = op
+		b, _ := m.AppendBinary(nil)
+		f.Add(append(b, "data"...))
+	}
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		s := New(Config{Node: 1, Far: nowhere{}, Registers: &registers{}})
+		s.Hear(2, b)
+		s.FarDown(2)
+		s.Close()
+	})
+}
+
+// nowhere is a Far that loses everything.
+type nowhere struct{}
+
+func (nowhere) Reaches(fabric.NodeID) bool       { return true }
+func (nowhere) Send(fabric.NodeID, []byte) error { return fabric.ErrPeerDown }

@@ -1,0 +1,392 @@
+package ports
+
+import (
+	"fmt"
+
+	"exnet/fabric"
+	"exnet/internal/shm"
+	"exnet/ports/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// Far reaches the servers of nodes of other hosts. Its methods may be called from many goroutines.
+type Far interface {
+	// Reaches says whether there is such a server.
+	Reaches(fabric.NodeID) bool
+	// Send sends b, in order. It copies b, and may wait for the way. After an error the server
+	// is told by FarDown.
+	Send(to fabric.NodeID, b []byte) error
+}
+
+// farNode is a node of another host. Its fields belong to the server's lock.
+type farNode struct {
+	server *Server
+	id     fabric.NodeID
+	number uint32
+	asked  map[uint32]chan farMessage // requests without an answer
+	pairs  map[pair]*farPair
+	down   bool
+}
+
+// farMessage is a message with what comes behind it.
+type farMessage struct {
+	wire.Message
+	data []byte
+}
+
+// farPair is a port of another host, paired with one of ours. Two goroutines work for it: one does
+// what the far port asks of ours, and one what ours asks of it.
+type farPair struct {
+	node *farNode
+	pair pair
+	ours *port
+	// requests of the far port. There are never more: each end waits for answers.
+	requests chan farMessage
+	ended    chan struct{} // is closed when either port has ended
+	over     bool          // it is; belongs to the server's lock
+
+	// Both belong to the server's lock; what they lead to, to those who work.
+	out *farOut // to our port; nil: not yet
+	in  *reader // from our port; nil: it has not connected
+}
+
+// farWindow is how many requests a pair has under way in each direction.
+const farWindow = 64
+
+func (f *farPair) addr() wire.Addr { return wire.Addr{Node: f.node.id, VPID: f.pair.theirs} }
+
+// gone implements party: our port has ended. What it has sent before is sent on, and then the far
+// one is told.
+func (f *farPair) gone(wire.Addr) {
+	f.endLocked()
+	if f.in == nil {
+		go f.sayGone()
+	}
+}
+
+// endLocked ends the pair. The server's lock is held.
+func (f *farPair) endLocked() {
+	if f.over {
+		return
+	}
+	f.over = true
+	close(f.ended)
+	delete(f.node.pairs, f.pair)
+	if f.in != nil {
+		f.in.close()
+	}
+}
+
+func (f *farPair) sayGone() {
+	_ = f.node.send(wire.Message{Op: wire.OpFarGone, Unit: f.pair.unit, Addr: f.addr(), A: uint64(f.pair.ours)}, nil) // it has ended, too
+}
+
+// farLocked returns the node, or nil: it is not reached.
+//
+// +checklocks:s.mu
+func (s *Server) farLocked(n fabric.NodeID) *farNode {
+	if f := s.fars[n]; f != nil {
+		return f
+	}
+	if s.closed || s.cfg.Far == nil || n == s.cfg.Node {
+		return nil
+	}
+	f := &farNode{server: s, id: n, asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair)}
+	s.fars[n] = f
+	return f
+}
+
+// far returns the node; nil: it is not on another host, or cannot be reached.
+func (s *Server) far(n fabric.NodeID) *farNode {
+	if s.cfg.Far == nil || n == s.cfg.Node || !s.cfg.Far.Reaches(n) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.farLocked(n)
+}
+
+// send sends a message. The server's lock is not held.
+func (f *farNode) send(m wire.Message, data []byte) error {
+	b, _ := m.AppendBinary(nil) // it does not fail
+	return f.server.cfg.Far.Send(f.id, append(b, data...))
+}
+
+// ask sends a request. The answer comes by the channel, which is closed without one if the node is
+// down.
+func (f *farNode) ask(m wire.Message, data []byte) <-chan farMessage {
+	c := make(chan farMessage, 1)
+	f.server.mu.Lock()
+	if f.down {
+		f.server.mu.Unlock()
+		close(c)
+		return c
+	}
+	f.number = (f.number + 1) % answered
+	m.Number = f.number
+	f.asked[m.Number|answered] = c
+	f.server.mu.Unlock()
+	if f.send(m, data) != nil {
+		f.server.mu.Lock()
+		if f.asked[m.Number|answered] == c {
+			delete(f.asked, m.Number|answered)
+			close(c)
+		}
+		f.server.mu.Unlock()
+	}
+	return c
+}
+
+// call sends a request and waits for its answer.
+func (f *farNode) call(m wire.Message, data []byte) farMessage {
+	a, ok := <-f.ask(m, data)
+	if !ok {
+		return farMessage{Message: wire.Message{Status: wire.StatusNoNode}}
+	}
+	return a
+}
+
+// Hear takes what the server of a node of another host has sent. It borrows b until return, and
+// does not block.
+func (s *Server) Hear(from fabric.NodeID, b []byte) {
+	m := farMessage{}
+	if len(b) < wire.MessageSize || m.UnmarshalBinary(b[:wire.MessageSize]) != nil {
+		return
+	}
+	m.data = append([]byte(nil), b[wire.MessageSize:]...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.farLocked(from)
+	if f == nil {
+		return
+	}
+	if m.Number&answered != 0 {
+		if c := f.asked[m.Number]; c != nil {
+			delete(f.asked, m.Number)
+			c <- m
+		}
+		return
+	}
+	switch m.Op {
+	case wire.OpFarConnect:
+		r := s.admitFarLocked(f, m.Message)
+		go func() { _ = f.send(r, nil) }() // whoever asked has ended
+	case wire.OpRegister:
+		go func() { _ = f.send(s.farRegister(m.Message), nil) }()
+	default:
+		p := f.pairs[pair{m.Unit, fabric.VPID(m.A), m.Addr.VPID}]
+		if p == nil {
+			if m.Number != 0 {
+				r := wire.Message{Op: m.Op, Number: m.Number | answered, Status: wire.StatusNoPort}
+				go func() { _ = f.send(r, nil) }()
+			}
+			return
+		}
+		if p.out == nil { // it has asked for nothing
+			s.dropLocked(p)
+			return
+		}
+		select {
+		case p.requests <- m:
+		default: // that is no node of ours
+			s.dropLocked(p)
+		}
+	}
+}
+
+// farRegister answers a request for a register. Whoever is root on another host does not write
+// here.
+func (s *Server) farRegister(m wire.Message) wire.Message {
+	r := s.access(m, false)
+	r.Number = m.Number | answered
+	return r
+}
+
+// registerFar is register of a node of another host.
+func (s *Server) registerFar(p *port, f *farNode, m wire.Message) error {
+	a := f.call(m, nil).Message
+	a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
+	return p.post(a)
+}
+
+// FarDown says that there is no way to a node of another host any more.
+func (s *Server) FarDown(n fabric.NodeID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.fars[n]; f != nil {
+		s.farDownLocked(f)
+	}
+}
+
+// +checklocks:s.mu
+func (s *Server) farDownLocked(f *farNode) {
+	delete(s.fars, f.id)
+	f.down = true
+	for _, p := range f.pairs {
+		s.dropLocked(p)
+	}
+	for _, c := range f.asked {
+		close(c)
+	}
+	f.asked = nil
+}
+
+// dropLocked ends a pair, and tells our port so.
+//
+// +checklocks:s.mu
+func (s *Server) dropLocked(p *farPair) {
+	if p.over {
+		return
+	}
+	p.endLocked()
+	if p.out != nil && p.ours.pairs[p.addr()] == party(p) {
+		p.ours.gone(p.addr())
+	}
+}
+
+// pairLocked returns the pair of a port of ours with one of the node, which it makes if need be.
+//
+// +checklocks:s.mu
+func (s *Server) pairLocked(f *farNode, ours *port, theirs fabric.VPID) *farPair {
+	key := pair{ours.unit, theirs, ours.vpid}
+	p := f.pairs[key]
+	if p == nil {
+		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, 2*farWindow), ended: make(chan struct{})}
+		f.pairs[key] = p
+	}
+	return p
+}
+
+// openLocked gives our port the flow of the far one, if it has none yet.
+//
+// +checklocks:s.mu
+func (s *Server) openLocked(p *farPair) error {
+	ours := p.ours
+	if p.out != nil {
+		return nil
+	}
+	if err := ours.view(); err != nil {
+		return err
+	}
+	bell, err := reopen(ours.bell, unix.O_WRONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	fd, err := memory("exnet-flow", wire.FlowHeader+flowBytes(ours.unit))
+	if err != nil {
+		closeAll(bell)
+		return err
+	}
+	w, err := newWriter(ours.unit, fd, bell)
+	if err != nil {
+		closeAll(fd)
+		return err
+	}
+	p.out = &farOut{writer: w, ended: p.ended}
+	ours.pairs[p.addr()], ours.flows[p.addr()] = p, fd
+	ours.event(wire.Message{Op: wire.OpFlow, Addr: p.addr(), Unit: ours.unit}, fd)
+	go p.serve(p.out)
+	return nil
+}
+
+func flowBytes(u wire.Unit) int {
+	n, size := wire.Slots(u)
+	return n * size
+}
+
+// view maps the memory of an RMA port, for those of other hosts. The server's lock is held.
+func (p *port) view() (err error) {
+	if p.unit != fabric.UnitRMA || p.mapped != nil {
+		return nil
+	}
+	v := new(views)
+	if v.memory, err = shm.MapShared(p.memory, wire.MemorySize, wire.MemorySize, unix.F_SEAL_SHRINK, true); err != nil {
+		return fmt.Errorf("ports: memory of a port: %w", err)
+	}
+	if v.table, err = shm.MapShared(p.table, wire.TableSize, wire.TableSize, unix.F_SEAL_SHRINK, false); err != nil {
+		return fmt.Errorf("ports: table of a port: %w", err)
+	}
+	p.mapped = v
+	return nil
+}
+
+// views are the memory and the table of an RMA port.
+type views struct{ memory, table *shm.Foreign }
+
+// of returns what is behind the addresses of a port.
+func (v *views) of(vpid fabric.VPID) wire.Memory {
+	return wire.Memory{VPID: vpid, Table: v.table.Memory(), Memory: v.memory.Memory()}
+}
+
+// admitFarLocked answers OpFarConnect: A is the port that asks, B its user and protection ID.
+//
+// +checklocks:s.mu
+func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
+	r := wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, Status: wire.StatusNoPort}
+	from := fabric.VPID(m.A)
+	ours := s.ports[m.Unit][m.Addr.VPID]
+	switch {
+	case ours == nil || !from.Valid() || m.A >= fabric.VPIDs:
+		return r
+	case (rights{uint32(m.B), uint16(m.B >> 32)}) != ours.rights: // root of another host is not root here
+		r.Status = wire.StatusDenied
+		return r
+	}
+	if s.openLocked(s.pairLocked(f, ours, from)) != nil {
+		r.Status = wire.StatusFull
+		return r
+	}
+	r.Status, r.A = wire.StatusOK, wire.Base(ours.vpid)
+	return r
+}
+
+// connectFar grants a port the way to one of another host: a flow that the node reads.
+func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
+	reply := wire.Message{Op: wire.OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit}
+	s.mu.Lock()
+	// The pair is known here before the node can say that the port has ended.
+	pair := s.pairLocked(f, p, m.Addr.VPID)
+	ask := wire.Message{Op: wire.OpFarConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
+	s.mu.Unlock()
+	a := f.call(ask, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.Status != wire.StatusOK {
+		reply.Status = a.Status
+		if pair.out == nil {
+			pair.endLocked()
+		}
+		return p.post(reply)
+	}
+	fds, bell, why := s.grantFarLocked(pair)
+	defer closeAll(bell)
+	reply.Status, reply.A, reply.B = why, a.A, 1
+	return p.post(reply, fds...)
+}
+
+// grantFarLocked returns the flow of a pair and its bell, which the caller closes; -1: there is
+// none.
+//
+// +checklocks:s.mu
+func (s *Server) grantFarLocked(p *farPair) (fds []int, bell int, why wire.Status) {
+	if p.over {
+		return nil, -1, wire.StatusNoPort
+	}
+	if s.openLocked(p) != nil {
+		return nil, -1, wire.StatusFull
+	}
+	if p.in == nil {
+		in, err := newReader(p.pair.unit)
+		if err != nil {
+			return nil, -1, wire.StatusFull
+		}
+		p.in = in
+		go p.pump(in, p.out)
+	}
+	bell, err := reopen(p.in.ring, unix.O_WRONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, -1, wire.StatusFull
+	}
+	return []int{p.in.fd, bell}, bell, wire.StatusOK
+}

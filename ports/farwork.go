@@ -1,0 +1,372 @@
+package ports
+
+import (
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/rma"
+	"exnet/foreign"
+	"exnet/ports/wire"
+)
+
+// farOut is the flow from a port of another host to ours. What the far one asks for and the
+// notifications of what ours asks for come by it.
+type farOut struct {
+	*writer
+	mu    sync.Mutex
+	ended chan struct{}
+}
+
+// put writes a slot when there is room. False: a port has ended meanwhile.
+func (o *farOut) put(word uint64, payload []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for pause := roomFirst; !o.room(); pause = min(2*pause, roomLast) {
+		select {
+		case <-o.ended:
+			return false
+		case <-time.After(pause):
+		}
+	}
+	o.write(word, payload)
+	return true
+}
+
+// tell writes a notification: two words, and how many bytes the whole operation has.
+func (o *farOut) tell(n [2]uint64, size int) bool {
+	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, n[0]), n[1])
+	return o.put(16|uint64(size)<<8, b)
+}
+
+// farChunk is how many bytes a message has of a PUT or a GET.
+const farChunk = 32 << 10
+
+// serve does what the far port asks of ours, in order, until either has ended.
+func (f *farPair) serve(out *farOut) {
+	for {
+		select {
+		case m := <-f.requests:
+			if m.Op == wire.OpFarGone {
+				s := f.node.server
+				s.mu.Lock()
+				s.dropLocked(f)
+				s.mu.Unlock()
+				return
+			}
+			r, data := f.answer(out, m)
+			r.Op, r.Number, r.Unit = m.Op, m.Number|answered, m.Unit
+			if f.node.send(r, data) != nil {
+				return // FarDown ends the rest
+			}
+		case <-f.ended:
+			return
+		}
+	}
+}
+
+// answer does what is asked, and returns the answer with what comes behind it.
+func (f *farPair) answer(out *farOut, m farMessage) (r wire.Message, data []byte) {
+	if m.Op == wire.OpFarTell {
+		return wire.Message{Status: f.deliver(out, m)}, nil
+	}
+	r.Status = wire.StatusInvalid
+	if f.pair.unit != fabric.UnitRMA {
+		return r, nil
+	}
+	out.busy(1)
+	defer out.busy(^uint64(0))
+	all := f.ours.mapped.of(f.ours.vpid)
+	ok := false
+	var err error
+	switch m.Op {
+	case wire.OpFarPut:
+		ok, err = all.Each(atu.NLA(m.B), len(m.data), atu.Write, f.node.id, func(off int, piece foreign.Memory) error {
+			wire.FillInOrder(piece, m.data[off:])
+			return nil
+		})
+	case wire.OpFarGet:
+		if m.C > farChunk {
+			return r, nil
+		}
+		data = make([]byte, m.C)
+		ok, err = all.Each(atu.NLA(m.B), len(data), atu.Read, f.node.id, func(off int, piece foreign.Memory) error {
+			piece.CopyTo(data[off:])
+			return nil
+		})
+	case wire.OpFarLock:
+		r.A, r.B, ok = f.lock(m.B, m.C)
+	}
+	switch {
+	case ok && err == nil:
+		r.Status = wire.StatusOK
+	default:
+		r.Status, data = wire.StatusDenied, nil
+	}
+	return r, data
+}
+
+// deliver writes a slot that the far port has sent: B is its status word.
+func (f *farPair) deliver(out *farOut, m farMessage) wire.Status {
+	_, size := wire.Slots(f.pair.unit)
+	if n := m.B & (1<<7 - 1); len(m.data) > size-8 || int(n) > len(m.data) {
+		return wire.StatusInvalid
+	}
+	if !out.put(m.B, m.data) {
+		return wire.StatusNoPort
+	}
+	return wire.StatusOK
+}
+
+// Locks: SPEC.md 4.
+const locks = 16384
+
+// lock does a fetch-compare-and-add on a lock of our port; values has compare and add.
+func (f *farPair) lock(number, values uint64) (done, value uint64, ok bool) {
+	if number >= locks {
+		return 0, 0, false
+	}
+	compare, add := int32(values>>32), int32(values)
+	at := &f.ours.mapped.memory.Memory().Words32(int(number)*4, 1)[0]
+	for {
+		now := int32(at.Load())
+		if now > compare {
+			return 0, uint64(uint32(now)), true
+		}
+		if at.CompareAndSwap(uint32(now), uint32(now+add)) {
+			return 1, uint64(uint32(now + add)), true
+		}
+	}
+}
+
+// pump does what our port asks of the far one, in order, until either has ended; what our port has
+// sent before its end is sent on.
+func (f *farPair) pump(in *reader, out *farOut) {
+	window := make(chan (<-chan farMessage), farWindow)
+	var answers sync.WaitGroup
+	answers.Go(func() { // VELO: messages are under way together
+		for a := range window {
+			<-a
+		}
+	})
+	b := make([]byte, in.size-8)
+	for {
+		word, ok := in.next(b)
+		if !ok {
+			if in.wait() {
+				continue
+			}
+			if word, ok = in.next(b); !ok {
+				break
+			}
+		}
+		if f.pair.unit == fabric.UnitVELO {
+			m := wire.Message{Op: wire.OpFarTell, Unit: f.pair.unit, Addr: f.addr(), A: uint64(f.pair.ours), B: word}
+			window <- f.node.ask(m, b[:min(int(word&(1<<7-1)), len(b))])
+		} else {
+			f.operate(out, farOperation(word, b))
+		}
+		in.free()
+	}
+	close(window)
+	answers.Wait()
+	f.sayGone()
+}
+
+// operation is what our port asks for: SPEC.md 6.
+type operation struct {
+	kind, spec, modifier, mode uint64
+	size                       int
+	read, write                uint64
+}
+
+// Positions in the status word of an operation.
+const (
+	opSize, opKind, opSpec, opModifier, opMode = 8, 32, 36, 39, 43
+)
+
+func farOperation(word uint64, b []byte) operation {
+	return operation{
+		kind: word >> opKind & 15, spec: word >> opSpec & 7, modifier: word >> opModifier & 15, mode: word >> opMode & 63,
+		size: int(word >> opSize & (1<<24 - 1)),
+		read: binary.LittleEndian.Uint64(b), write: binary.LittleEndian.Uint64(b[8:]),
+	}
+}
+
+// Values of the API (rma2.h).
+const (
+	kindGet, kindGetQW, kindPut, kindPutQW, kindNotify, kindImmediate, kindLock = 0, 1, 2, 3, 5, 6, 12
+
+	kindGetResponse, kindLockResponse           = 10, 13
+	noteRequester, noteResponder, noteCompleter = 1, 2, 4
+	replicate                                   = 2 // the modifier NTR
+)
+
+// note makes a notification of the operation: SPEC.md 5.
+func (o operation) note(writer, command, address, rest, bad uint64) [2]uint64 {
+	return [2]uint64{address, rest | writer<<48 | command<<51 | o.mode<<55 | bad<<61}
+}
+
+// transfers calls f with the notifications of a transfer that begins at start: one with the last
+// packet, or one for each.
+func (o operation) transfers(writer, command, start uint64, f func([2]uint64) bool) bool {
+	step := o.size
+	if o.modifier&replicate != 0 {
+		step = rma.MTU
+	}
+	for off := 0; off < o.size; off += step {
+		n := min(step, o.size-off)
+		last := (n-1)%rma.MTU + 1
+		if !f(o.note(writer, command, start+uint64(off+n-last), uint64(last-1), 0)) {
+			return false
+		}
+	}
+	return true
+}
+
+// operate does an operation, and writes the notifications. What is refused is reported as within a
+// host.
+func (f *farPair) operate(out *farOut, o operation) {
+	own := func(n [2]uint64) bool { return out.tell(n, o.size) }
+	theirs := func(n [2]uint64) bool {
+		m := wire.Message{Op: wire.OpFarTell, B: 16 | uint64(o.size)<<8}
+		if o.kind == kindNotify || o.kind == kindLock {
+			m.B = 16
+		}
+		return f.ask(m, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, n[0]), n[1])).Status == wire.StatusOK
+	}
+	var bad uint64
+	switch o.kind {
+	case kindPut, kindPutQW, kindImmediate:
+		bad = f.put(o, own, theirs)
+	case kindGet, kindGetQW:
+		bad = f.get(o, own, theirs)
+	case kindNotify:
+		bad = f.notify(o, own, theirs)
+	case kindLock:
+		bad = f.lockFar(o, own, theirs)
+	default:
+		bad = noteRequester
+	}
+	if bad == 0 {
+		return
+	}
+	writer, at := uint64(noteRequester), o.read
+	if o.kind == kindGet || o.kind == kindGetQW {
+		writer, at = noteCompleter, o.write
+	}
+	rest := uint64(0)
+	if o.kind != kindNotify && o.kind != kindLock && o.size > 0 {
+		last := (o.size-1)%rma.MTU + 1
+		at, rest = at+uint64(o.size-last), uint64(last-1)
+	} else {
+		at = 0
+	}
+	own(o.note(writer, o.kind, at, rest, bad))
+}
+
+// ask asks the far port for something, and waits for the answer.
+func (f *farPair) ask(m wire.Message, data []byte) farMessage {
+	m.Unit, m.Addr, m.A = f.pair.unit, f.addr(), uint64(f.pair.ours)
+	return f.node.call(m, data)
+}
+
+// local calls g for the pieces of our port's memory; false: it is not registered.
+func (f *farPair) local(at uint64, n int, g func(off int, piece foreign.Memory)) bool {
+	self := f.node.server.cfg.Node
+	ok, _ := f.ours.mapped.of(f.ours.vpid).Each(atu.NLA(at), n, 0, self, func(off int, piece foreign.Memory) error {
+		g(off, piece)
+		return nil
+	})
+	return ok
+}
+
+// The bits of a notification's error are those of its writers.
+func (f *farPair) put(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
+	b := binary.LittleEndian.AppendUint64(nil, o.read)
+	if o.kind != kindImmediate {
+		b = make([]byte, o.size)
+		if o.size > rma.MaxTransfer || !f.local(o.read, o.size, func(off int, piece foreign.Memory) { piece.CopyTo(b[off:]) }) {
+			return noteRequester
+		}
+	} else if o.size > len(b) {
+		return noteRequester
+	}
+	for off := 0; off < o.size; off += farChunk {
+		part := b[off:min(off+farChunk, o.size)]
+		if f.ask(wire.Message{Op: wire.OpFarPut, B: o.write + uint64(off)}, part).Status != wire.StatusOK {
+			return noteCompleter
+		}
+	}
+	if o.spec&noteCompleter != 0 && !o.transfers(noteCompleter, o.kind, o.write, theirs) {
+		return noteCompleter
+	}
+	if o.spec&noteRequester != 0 {
+		start := o.read
+		if o.kind == kindImmediate {
+			start = 0
+		}
+		o.transfers(noteRequester, o.kind, start, own)
+	}
+	return 0
+}
+
+func (f *farPair) get(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
+	if o.size > rma.MaxTransfer || !f.local(o.write, o.size, func(int, foreign.Memory) {}) {
+		return noteRequester
+	}
+	for off := 0; off < o.size; off += farChunk {
+		n := min(farChunk, o.size-off)
+		a := f.ask(wire.Message{Op: wire.OpFarGet, B: o.read + uint64(off), C: uint64(n)}, nil)
+		if a.Status != wire.StatusOK || len(a.data) != n {
+			return noteResponder
+		}
+		if !f.local(o.write+uint64(off), n, func(at int, piece foreign.Memory) { wire.FillInOrder(piece, a.data[at:]) }) {
+			return noteRequester
+		}
+	}
+	if o.spec&noteResponder != 0 && !o.transfers(noteResponder, o.kind, o.read, theirs) {
+		return noteResponder
+	}
+	if o.spec&noteRequester != 0 {
+		one := o
+		one.modifier = 0
+		one.transfers(noteRequester, o.kind, o.write, own)
+	}
+	if o.spec&noteCompleter != 0 {
+		o.transfers(noteCompleter, kindGetResponse+o.kind&1, o.write, own)
+	}
+	return 0
+}
+
+func (f *farPair) notify(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
+	class := uint64(o.size & 0xff)
+	if o.spec&noteCompleter != 0 && !theirs(o.note(noteCompleter, o.kind, o.read, class, 0)) {
+		return noteCompleter
+	}
+	if o.spec&noteRequester != 0 {
+		own(o.note(noteRequester, o.kind, o.read, class, 0))
+	}
+	return 0
+}
+
+// lockFar does a lock operation: read is the number, write has compare and add.
+func (f *farPair) lockFar(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
+	a := f.ask(wire.Message{Op: wire.OpFarLock, B: o.read, C: o.write}, nil)
+	if a.Status != wire.StatusOK {
+		return noteResponder
+	}
+	result := o.read | a.A&1<<24 | a.B<<32
+	if o.spec&noteRequester != 0 {
+		own(o.note(noteRequester, o.kind, o.read|o.write>>32<<32, 0, 0))
+	}
+	if o.spec&noteResponder != 0 && !theirs(o.note(noteResponder, o.kind, result, 0, 0)) {
+		return noteResponder
+	}
+	if o.spec&noteCompleter != 0 {
+		own(o.note(noteCompleter, kindLockResponse, result, 0, 0))
+	}
+	return 0
+}

@@ -1,0 +1,165 @@
+package ports
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/foreign"
+	"exnet/internal/shm"
+	"exnet/ports/wire"
+)
+
+// flow is a flow that the node has one end of, for a port of another host: SPEC.md 2.
+//
+// Concurrency: it belongs to one goroutine, but for close.
+type flow struct {
+	memory      *shm.Foreign
+	slots, size int
+	pos         uint64 // slots written or read here
+}
+
+// mapFlow maps a flow of a unit. It borrows fd.
+func mapFlow(u wire.Unit, fd int) (flow, error) {
+	n, size := wire.Slots(u)
+	whole := wire.FlowHeader + n*size
+	m, err := shm.MapShared(fd, whole, whole, unix.F_SEAL_SHRINK, true)
+	return flow{memory: m, slots: n, size: size}, err
+}
+
+func (f *flow) slot() foreign.Memory {
+	return f.memory.Memory().Part(wire.FlowHeader+int(f.pos&uint64(f.slots-1))*f.size, f.size)
+}
+
+// phase is the phase bit of the slot at pos: 1 in the first lap.
+func (f *flow) phase() uint64 {
+	if f.pos&uint64(f.slots) == 0 {
+		return wire.Phase
+	}
+	return 0
+}
+
+// writer is the end of a flow to a port here.
+type writer struct {
+	flow
+	bell *os.File
+}
+
+// newWriter takes bell. The flow goes on where its last writer was.
+func newWriter(u wire.Unit, fd, bell int) (*writer, error) {
+	f, err := mapFlow(u, fd)
+	if err != nil {
+		closeAll(bell)
+		return nil, err
+	}
+	f.pos = f.memory.Memory().Words(wire.FlowTail, 1)[0].Load()
+	return &writer{f, os.NewFile(uintptr(bell), "bell")}, nil
+}
+
+// room says whether there is a slot. A reader that claims what cannot be has none.
+func (w *writer) room() bool {
+	return w.pos-w.memory.Memory().Words(wire.FlowHead, 1)[0].Load() < uint64(w.slots)
+}
+
+// write writes a slot, which there is room for, and wakes the reader if it sleeps.
+func (w *writer) write(word uint64, payload []byte) {
+	s := w.slot()
+	s.Part(8, w.size-8).Fill(payload)
+	shm.Publish()
+	s.Words(0, 1)[0].Store(word&^wire.Phase | w.phase())
+	w.pos++
+	m := w.memory.Memory()
+	m.Words(wire.FlowTail, 1)[0].Store(w.pos)
+	if armed := &m.Words32(wire.FlowArmed, 1)[0]; armed.Load() != 0 && armed.Swap(0) != 0 {
+		_, _ = w.bell.Write([]byte{0}) // a full pipe, or one that nobody reads: it wakes up anyway, or has ended
+	}
+}
+
+// busy is the word that counts operations on memory that its owner may take back.
+func (w *writer) busy(n uint64) { w.memory.Memory().Words(wire.FlowBusy, 1)[0].Add(n) }
+
+// reader is the end of a flow from a port here.
+type reader struct {
+	flow
+	fd   int // of the flow, which the port gets
+	bell *os.File
+	ring int // the bell's other end, which the port gets
+}
+
+// newReader makes a flow.
+func newReader(u wire.Unit) (_ *reader, err error) {
+	r := &reader{fd: -1, ring: -1}
+	n, size := wire.Slots(u)
+	if r.fd, err = memory("exnet-flow", wire.FlowHeader+n*size); err != nil {
+		return nil, err
+	}
+	if r.flow, err = mapFlow(u, r.fd); err != nil {
+		closeAll(r.fd)
+		return nil, err
+	}
+	var pipe [2]int
+	if err = unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		closeAll(r.fd)
+		return nil, err
+	}
+	r.bell, r.ring = os.NewFile(uintptr(pipe[0]), "bell"), pipe[1]
+	return r, nil
+}
+
+// next copies the oldest slot to b, but for its status word; false: there is none.
+func (r *reader) next(b []byte) (word uint64, ok bool) {
+	s := r.slot()
+	word = s.Words(0, 1)[0].Load()
+	shm.Observe()
+	if word&wire.Phase != r.phase() {
+		return 0, false
+	}
+	s.Part(8, r.size-8).CopyTo(b)
+	return word &^ wire.Phase, true
+}
+
+// free gives the oldest slot back.
+func (r *reader) free() {
+	r.pos++
+	shm.Publish()
+	r.memory.Memory().Words(wire.FlowHead, 1)[0].Store(r.pos)
+}
+
+// wait waits until there is a slot. False: close was called.
+func (r *reader) wait() bool {
+	b := make([]byte, r.size)
+	armed := &r.memory.Memory().Words32(wire.FlowArmed, 1)[0]
+	for {
+		armed.Store(1)
+		if _, ok := r.next(b); ok {
+			armed.Store(0)
+			return true
+		}
+		if _, err := r.bell.Read(b); errors.Is(err, os.ErrClosed) {
+			return false
+		} else if err != nil {
+			return r.drain(b) // its writers have gone, or there is no such pipe
+		}
+	}
+}
+
+// drain says whether there is a slot when nobody rings any more.
+func (r *reader) drain(b []byte) bool {
+	_, ok := r.next(b)
+	return ok
+}
+
+// close ends wait. What is in the flow can be read.
+func (r *reader) close() {
+	_ = r.bell.Close()
+	closeAll(r.fd, r.ring)
+	r.fd, r.ring = -1, -1
+}
+
+// The pauses of whoever waits for room in a flow: nobody tells.
+const (
+	roomFirst = 20 * time.Microsecond
+	roomLast  = 2 * time.Millisecond
+)
