@@ -44,6 +44,9 @@ const priority = 1
 // one that it was given last.
 var before, process atomic.Pointer[unix.SchedAttr]
 
+// cpus are those that the process may run on, as it was when it called Realtime first.
+var cpus atomic.Pointer[unix.CPUSet]
+
 // Realtime gives all threads of the process the policy SCHED_RR. That takes
 // root (CAP_SYS_NICE) or a limit on real-time priority (RLIMIT_RTPRIO, ulimit
 // -r) of at least 1; the error says so, and leaves the process as it was.
@@ -52,7 +55,13 @@ func Realtime() error {
 	if err != nil {
 		return fmt.Errorf("sched: %w", err)
 	}
-	before.CompareAndSwap(nil, old)
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(os.Getpid(), &all); err != nil {
+		return fmt.Errorf("sched: %w", err)
+	}
+	if before.CompareAndSwap(nil, old) {
+		cpus.Store(&all)
+	}
 	return setAll(unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: priority})
 }
 
@@ -103,13 +112,41 @@ func fair() unix.SchedAttr {
 	return attr
 }
 
-// Fair gives the calling thread the default policy, SCHED_OTHER. It keeps the nice value.
+// First reports whether the process goes before all programs, by Realtime.
+func First() bool {
+	now := process.Load()
+	return now != nil && realtime(now)
+}
+
+// Fair gives the calling thread the default policy, SCHED_OTHER, and the CPUs that the
+// process had before Realtime. It keeps the nice value.
 func Fair() error {
 	attr := fair()
 	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
 		return fmt.Errorf("sched: default policy: %w", err)
 	}
+	if all := cpus.Load(); all != nil {
+		if err := unix.SchedSetaffinity(0, all); err != nil {
+			return fmt.Errorf("sched: CPUs: %w", err)
+		}
+	}
 	return nil
+}
+
+// Unbind lets the threads of the process that are bound to cpu run on all of all.
+func Unbind(cpu int, all *unix.CPUSet) {
+	var one, now unix.CPUSet
+	one.Set(cpu)
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err == nil && unix.SchedGetaffinity(tid, &now) == nil && now == one {
+			_ = unix.SchedSetaffinity(tid, all) // or it has ended
+		}
+	}
 }
 
 // Lower gives the calling thread the default policy if the process had it before Realtime,

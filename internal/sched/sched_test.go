@@ -201,3 +201,53 @@ func TestLowerAndRaise(t *testing.T) {
 	}()
 	<-done
 }
+
+// What a thread starts that was bound to a CPU may run on all that the process had, and Unbind
+// frees the threads that are bound to one CPU, no others.
+func TestCPUs(t *testing.T) {
+	if !inChild(t) {
+		return
+	}
+	runtime.LockOSThread() // the thread ends with the test
+	var all, one, now unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	if !all.IsSet(0) || !all.IsSet(1) {
+		t.Skip("there are no CPUs 0 and 1")
+	}
+	if First() {
+		t.Error("the process is before all programs from the beginning")
+	}
+	if err := Realtime(); err != nil {
+		t.Skip(err)
+	}
+	if !First() {
+		t.Error("a real-time process is not before all programs")
+	}
+	one.Set(1)
+	bound := func() int {
+		if err := unix.SchedGetaffinity(0, &now); err != nil {
+			t.Error(err)
+		}
+		return now.Count()
+	}
+	for _, free := range []func(){func() { Unbind(1, &all) }, func() {
+		if err := Fair(); err != nil {
+			t.Error(err)
+		}
+	}} {
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			t.Fatal(err)
+		}
+		if Unbind(0, &all); bound() != 1 {
+			t.Error("a thread on another CPU was unbound")
+		}
+		if free(); bound() != all.Count() {
+			t.Errorf("the thread may run on %d of %d CPUs", bound(), all.Count())
+		}
+	}
+	if err := Normal(); err != nil || First() {
+		t.Errorf("Normal: %v, before all programs: %v", err, First())
+	}
+}

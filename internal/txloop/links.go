@@ -47,7 +47,9 @@ func (l *Loop) serve() (bytes int) {
 		s := &l.links[i]
 		n, ok := s.Serve(s.rung)
 		s.rung = false
-		bytes += n
+		if bytes += n; n > 0 {
+			l.home.received(*s)
+		}
 		if !ok {
 			l.rest.end()
 			s.Leave()

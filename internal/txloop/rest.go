@@ -45,9 +45,10 @@ func (r *rest) open() error {
 	return nil
 }
 
-// wait waits until one of fds is readable, and sets its Revents. A negative descriptor
-// counts for nothing.
-func (r *rest) wait(fds []unix.PollFd) error {
+// wait waits until one of fds is readable. If that was so before, it sets its Revents and
+// reports true; after a wait it does not ask which one it is. A negative descriptor counts for
+// nothing.
+func (r *rest) wait(fds []unix.PollFd) (known bool, err error) {
 	for i := range fds {
 		fds[i].Revents = 0
 		if fds[i].Fd < 0 {
@@ -55,15 +56,19 @@ func (r *rest) wait(fds []unix.PollFd) error {
 		}
 		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(i)}
 		if err := unix.EpollCtl(r.fd, unix.EPOLL_CTL_ADD, int(fds[i].Fd), &e); err != nil {
-			return fmt.Errorf("txloop: epoll_ctl: %w", err)
+			return false, fmt.Errorf("txloop: epoll_ctl: %w", err)
 		}
 		r.added = append(r.added, fds[i].Fd)
 	}
 	if n := len(fds) - len(r.events); n > 0 {
 		r.events = append(r.events, make([]unix.EpollEvent, n)...)
 	}
-	n, errno := 0, syscall.Errno(0)
-	err := r.raw.Read(func(uintptr) bool {
+	n, errno, asked := 0, syscall.Errno(0), false
+	err = r.raw.Read(func(uintptr) bool {
+		if asked {
+			return true
+		}
+		asked = true
 		n, errno = rawEpoll(r.fd, r.events)
 		return n > 0 || errno != 0
 	})
@@ -71,12 +76,12 @@ func (r *rest) wait(fds []unix.PollFd) error {
 		err = errno
 	}
 	if err != nil {
-		return fmt.Errorf("txloop: epoll_wait: %w", err)
+		return false, fmt.Errorf("txloop: epoll_wait: %w", err)
 	}
 	for _, e := range r.events[:n] {
 		fds[e.Fd].Revents = unix.POLLIN
 	}
-	return nil
+	return n > 0, nil
 }
 
 // end takes the descriptors out again. It comes before one of them is closed.

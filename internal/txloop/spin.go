@@ -102,7 +102,7 @@ func (s *spin) waited(took time.Duration) {
 func (l *Loop) again() bool {
 	now := time.Since(l.begun)
 	first := l.spin.begun == 0
-	if l.load.oneWay() || !l.spin.again(now) {
+	if l.home.thread != 0 && l.round < settled || l.load.oneWay() || !l.spin.again(now) {
 		return false
 	}
 	if first {

@@ -123,6 +123,7 @@ type Loop struct {
 	// What follows belongs to Run.
 	ports   []port
 	place   follower
+	home    home
 	links   []served
 	poll    []unix.PollFd
 	rest    rest
@@ -204,6 +205,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // bound to.
 func (l *Loop) lock() {
 	if !l.locked {
+		l.leave()
 		l.locked = true
 		runtime.LockOSThread()
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
@@ -225,6 +227,8 @@ func (l *Loop) run(ctx context.Context) error {
 	defer l.release()
 	defer l.disown()
 	l.place.open(l.ports, l.lock)
+	l.home.open()
+	defer l.leave()
 	naps, busy := 0, 0
 	for {
 		if l.woken.Load() {
@@ -253,7 +257,11 @@ func (l *Loop) run(ctx context.Context) error {
 				l.stats.Caught.Add(1)
 			}
 			l.load.add(n, received)
+			l.home.looks = 0
 			naps = 0
+			if l.answers(n) {
+				l.handOver()
+			}
 			continue
 		}
 		if naps < maxNaps && l.cfg.Nap > 0 && l.load.heavy() {
@@ -261,7 +269,7 @@ func (l *Loop) run(ctx context.Context) error {
 			l.nap()
 			continue
 		}
-		if naps == 0 && l.again() {
+		if naps == 0 && (l.handOver() || l.again()) {
 			continue
 		}
 		l.load.wait()
@@ -278,8 +286,11 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 		p.empty = false
 		return 0, nil
 	}
-	packets := 0
-	for packets < l.cfg.Burst && bytes < burstBytes {
+	packets, burst := 0, l.cfg.Burst
+	if l.home.fresh {
+		burst = 1 // the peer is woken at once
+	}
+	for packets < burst && bytes < burstBytes {
 		if p.Interface.Stopped() {
 			l.hold(p)
 			break
@@ -311,8 +322,9 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 		p.Stack.FromHost(b)
 	}
 	if packets > 0 {
+		l.home.sent(p.Senders)
 		p.Interface.Flush()
-		if l.place.burst(bytes, l.links) {
+		if l.home.thread == 0 && l.place.burst(bytes, l.links) {
 			l.stats.Moves.Add(1)
 		}
 		l.stats.Packets.Add(uint64(packets))

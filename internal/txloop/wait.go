@@ -27,6 +27,7 @@ func (l *Loop) wait() error {
 	l.rest.end()
 	if l.round++; l.round == monitored {
 		wakeMonitor()
+		l.leave()
 	}
 	l.waits.Store(true)
 	defer l.waits.Store(false)
@@ -58,7 +59,11 @@ func (l *Loop) wait() error {
 		l.stats.Rests.Add(1)
 		l.unlock()
 		l.round = 0
-		if err := l.rest.wait(l.poll); err != nil {
+		l.settle()
+		known, err := l.rest.wait(l.poll)
+		l.home.rested()
+		if !known {
+			l.suspect()
 			return err
 		}
 	}
@@ -66,9 +71,21 @@ func (l *Loop) wait() error {
 	return nil
 }
 
+// suspect has all devices and links looked at, when something has ended a rest. To ask which it
+// was would take as long. What has rung the bell of a link finds the next poll(2).
+func (l *Loop) suspect() {
+	for i := range l.ports {
+		l.ports[i].empty = false
+	}
+	for i := range l.links {
+		l.links[i].rung = false
+	}
+}
+
 // look is wait without waiting.
 func (l *Loop) look() {
 	wakeMonitor()
+	l.leave()
 	if len(l.links) > 0 {
 		l.gather()
 		rawPoll(l.poll, 0)

@@ -180,9 +180,12 @@ static int is_wildcard(const uint8_t *a)
 	return memcmp(a, zero, 16) == 0 || (memcmp(a, v4, 12) == 0 && memcmp(a + 12, zero, 4) == 0);
 }
 
-/* Finds the rule that decides for a role (c or s) at an address and port; wildcard: addr stands for
- * all, so only a rule for all may say TCP. 0: there is none. No lock: the rules do not change once
- * they are set. */
+/* Whether addr is one address, or stands for all: then only a rule for all may say TCP (WILDCARD),
+ * or the first rule for any address is found (EVERY). */
+enum { ONE, WILDCARD, EVERY };
+
+/* Finds the rule that decides for a role (c or s) at an address and port. 0: there is none. No
+ * lock: the rules do not change once they are set. */
 static int find(char role, const uint8_t *addr, int port, int wildcard, struct rule *r)
 {
 	const char *p = rules.text;
@@ -195,7 +198,7 @@ static int find(char role, const uint8_t *addr, int port, int wildcard, struct r
 		if (!match(r->program, r->programlen, rules.program) && !match(r->program, r->programlen, rules.invoked))
 			continue;
 		if (wildcard && r->bits > 0) {
-			if (r->action == 't')
+			if (wildcard == WILDCARD && r->action == 't')
 				continue;
 		} else if (!prefix(addr, r->addr, r->bits)) {
 			continue;
@@ -219,7 +222,21 @@ static int decide(char role, const uint8_t *addr, int port, int wildcard)
 
 int rules_decide(int side, const uint8_t addr[16], int port)
 {
-	return decide(side == 0 ? 'c' : 's', addr, port, 0);
+	return decide(side == 0 ? 'c' : 's', addr, port, ONE);
+}
+
+int rules_anywhere(int port)
+{
+	static const uint8_t any[16];
+	struct rule r;
+
+	if (rules.off)
+		return RULES_TCP;
+	if (!find('s', any, port, EVERY, &r))
+		return rules.loopback ? RULES_DIRECT : -1;
+	if (r.bits > 0)
+		return -1;
+	return r.action == 'd' ? RULES_DIRECT : RULES_TCP;
 }
 
 int rules_class(int side, const uint8_t addr[16], int port)
@@ -228,14 +245,14 @@ int rules_class(int side, const uint8_t addr[16], int port)
 
 	if (rules.off)
 		return 0;
-	return find(side == 0 ? 'c' : 's', addr, port, 0, &r) && r.class >= 0 ? r.class : rules.class;
+	return find(side == 0 ? 'c' : 's', addr, port, ONE, &r) && r.class >= 0 ? r.class : rules.class;
 }
 
 bool rules_classes(void) { return rules.classes; }
 
 int rules_listen(const uint8_t addr[16], int port)
 {
-	return decide('s', addr, port, is_wildcard(addr));
+	return decide('s', addr, port, is_wildcard(addr) ? WILDCARD : ONE);
 }
 
 int rules_set(const char *text, const char *program, int loopback, int class)

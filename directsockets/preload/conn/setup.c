@@ -129,6 +129,40 @@ static void attach(struct ds_sock *s, int fd)
 /* Has s shown that it lives? */
 static bool lives(const struct ds_sock *s) { return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes; }
 
+/* Does s, a vague server, live for more than one request: has it received something after an
+ * answer, or much, or been looked at often? */
+static bool lasts(struct ds_sock *s)
+{
+	enum { LOOKS = 16 };
+
+	if (DS_GET(s->looks) < LOOKS)
+		DS_SET(s->looks, DS_GET(s->looks) + 1);
+	return (DS_GET(s->answered) && DS_GET(s->moved) > DS_GET(s->answered)) || DS_GET(s->moved) >= ds_config.bytes ||
+	       DS_GET(s->looks) >= LOOKS;
+}
+
+bool ds_ends(struct ds_sock *s, int fd)
+{
+	struct ds_info info = s->info;
+	bool waits = DS_GET(s->waits);
+
+	if (!s->vague)
+		return true;
+	if (!ds_addresses(fd, s->side, &info))
+		return false;
+	ds_decided(s);
+	s->info = info;
+	DS_SET(s->port, info.port[s->side]);
+	s->bucket = ds_bucket(&info);
+	ds_stats_ends(s->entry, &info);
+	__atomic_store_n(&s->vague, false, __ATOMIC_RELEASE);
+	if (waits) {
+		ds_broker_wait(&info);
+		DS_SET(s->waits, true);
+	}
+	return true;
+}
+
 /* May this process make s direct? Until only one has it, as after accept, fork, close; and while
  * the C library has it for a standard stream, it may not. */
 static bool is_ours(struct ds_sock *s)
@@ -153,7 +187,9 @@ static bool early_due(struct ds_sock *s)
 	uint64_t retry = DS_GET(s->retry);
 	uint32_t word;
 
-	if (s->side == 0 ? !lives(s) : !may_claim(s, &word) && !(DS_GET(s->waits) && ds_broker_orphans()) && !ds_broker_better())
+	bool vague = __atomic_load_n(&s->vague, __ATOMIC_ACQUIRE);
+
+	if (s->side == 0 ? !lives(s) : !(vague ? lasts(s) : may_claim(s, &word)) && !(DS_GET(s->waits) && ds_broker_orphans()) && !ds_broker_better())
 		return false;
 	if (retry && (int64_t)(ds_ticks() - retry) < 0)
 		return false;
@@ -168,6 +204,11 @@ static void early(struct ds_sock *s, int fd)
 	if (!ds_broker_up()) {
 		ds_stats_say(s->entry, DS_MODE_TCP, ds_broker_absent());
 		DS_SET(s->retry, ds_ticks() + ABSENT_US * ds_ticks_us());
+		return;
+	}
+	if (!ds_ends(s, fd)) {
+		ds_phase(s, PLAIN);
+		ds_decided(s);
 		return;
 	}
 	if (s->side == 1 && ds_broker_orphans())
@@ -261,9 +302,25 @@ static const struct ds_broker_notices by_broker = {granted, none, ds_refused, me
 
 /* ---- life -------------------------------------------------------------------------- */
 
+/* With the lock of setup: puts into info what is known of a connection's ends without asking the
+ * kernel, see ds_client and ds_server. False: too little, or all of it is wanted at once. */
+static bool guess(int side, int listener, const struct ds_end *peer, struct ds_info *info)
+{
+	static const uint8_t any[16], any4[16] = {[10] = 0xff, [11] = 0xff};
+
+	if (!peer || ds_config.explain || ds_config.wait || !ds_config.sends)
+		return false;
+	if (!memcmp(peer->addr, any, 16) || !memcmp(peer->addr, any4, 16))
+		return false; /* to connect it stands for this host */
+	memcpy(info->addr[!side], peer->addr, 16);
+	info->port[!side] = peer->port;
+	return side == 0 || (ds_listener_end(listener, info->addr[1], &info->port[1]) && rules_anywhere(info->port[1]) >= 0);
+}
+
 /* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
- * Takes the lock of setup; errno stays. */
-static struct ds_sock *make(int fd, int side)
+ * peer, if it is not NULL, and the listener of side 1 are what is known of its ends. Takes the lock
+ * of setup; errno stays. */
+static struct ds_sock *make(int fd, int side, int listener, const struct ds_end *peer)
 {
 	struct ds_info info = {0};
 	struct ds_sock *s = NULL;
@@ -273,19 +330,21 @@ static struct ds_sock *make(int fd, int side)
 		return NULL;
 	if (ds_start())
 		ds_broker_init(&by_broker);
-	bool broker = ds_broker_up(), known = ds_broker_known();
-	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
+	bool broker = ds_broker_up(), known = ds_broker_known(), vague = guess(side, listener, peer, &info);
+	if ((!known && !ds_config.explain) || (!vague && !ds_addresses(fd, side, &info)) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;
 		return NULL;
 	}
 	s->side = (uint8_t)side;
 	s->info = info;
+	s->vague = vague;
+	DS_SET(s->port, info.port[side]); /* 0: it is not known */
 	uint64_t sent; /* a program may send before it asks whether it is connected */
-	if (side == 0 && ds_peer_get(s) && ds_kernel_sent(fd, side, &sent) && sent == 0)
+	if (side == 0 && ds_peer_get(s) && ds_ends(s, fd) && ds_kernel_sent(fd, side, &sent) && sent == 0)
 		ds_peer_made(s);
-	s->entry = ds_stats_get(fd, side, &info);
-	why = rules_decide(side, info.addr[1], info.port[1]);
+	s->entry = ds_stats_get(fd, side, &s->info);
+	why = vague && side ? rules_anywhere(info.port[1]) : rules_decide(side, info.addr[1], info.port[1]);
 	if (!why && !known)
 		why = DS_WHY_NO_BROKER;
 	if (!why && !(s->sh = ds_arena_get()))
@@ -293,7 +352,7 @@ static struct ds_sock *make(int fd, int side)
 	if (why) {
 		ds_stats_say(s->entry, DS_MODE_TCP, why);
 	} else {
-		s->bucket = ds_bucket(&info);
+		s->bucket = ds_bucket(&s->info);
 		s->phase = EARLY;
 		ds_stats_say(s->entry, DS_MODE_TCP, !broker ? ds_broker_absent() : side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		if (side) {
@@ -325,18 +384,18 @@ void ds_patience(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-struct ds_sock *ds_client(int fd)
+struct ds_sock *ds_client(int fd, const struct ds_end *server)
 {
-	struct ds_sock *s = make(fd, 0);
+	struct ds_sock *s = make(fd, 0, -1, server);
 
 	if (s && ds_config.wait)
 		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
 	return s;
 }
 
-struct ds_sock *ds_server(int fd)
+struct ds_sock *ds_server(int fd, int listener, const struct ds_end *client)
 {
-	struct ds_sock *s = make(fd, 1);
+	struct ds_sock *s = make(fd, 1, listener, client);
 
 	if (s && ds_config.wait)
 		ds_patience(s, fd);
@@ -345,7 +404,7 @@ struct ds_sock *ds_server(int fd)
 
 struct ds_sock *ds_heir(int fd, int side)
 {
-	struct ds_sock *s = make(fd, side);
+	struct ds_sock *s = make(fd, side, -1, NULL);
 
 	if (s)
 		s->heir = true;

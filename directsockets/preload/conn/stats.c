@@ -21,7 +21,7 @@ static struct ds_entry *entry(uint32_t i) { return (struct ds_entry *)(void *)(t
 int ds_stats_fd(void)
 {
 	const size_t size = HEAD + (size_t)ENTRIES * sizeof(struct ds_entry);
-	uint32_t version = 1, entries = ENTRIES, pid = (uint32_t)getpid();
+	uint32_t version = 1, entries = ENTRIES, pid;
 	uint8_t *m;
 	int fd;
 
@@ -37,6 +37,7 @@ int ds_stats_fd(void)
 		REAL(close)(fd);
 		return -1;
 	}
+	pid = (uint32_t)getpid();
 	memcpy(m + 8, &version, 4);
 	memcpy(m + 12, &entries, 4);
 	memcpy(m + 16, &pid, 4);
@@ -94,6 +95,16 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	memset(e->counters, 0, sizeof e->counters);
 	close_entry(e);
 	return e;
+}
+
+void ds_stats_ends(struct ds_entry *e, const struct ds_info *info)
+{
+	if (!e)
+		return;
+	open_entry(e);
+	memcpy(e->addr, info->addr, sizeof e->addr);
+	memcpy(e->port, info->port, sizeof e->port);
+	close_entry(e);
 }
 
 /* The sum of what connections to remote have moved through shared memory; NULL: there is no room

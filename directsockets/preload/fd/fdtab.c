@@ -18,16 +18,38 @@ uintptr_t *fd_tab;
 unsigned fd_tab_size;
 unsigned fd_tab_end;
 unsigned fork_gen;
+__thread int fd_vforks __attribute__((tls_model("initial-exec")));
+bool *fd_sure = &(bool){false};
 
 static struct conn *pool;
 static unsigned pool_used;	 /* conns ever taken from the pool */
 static uint64_t free_head;	 /* tag in the high half, index + 1 in the low */
 static pid_t own_pid;
+static bool doubt = true; /* what *fd_sure is to say after a fork */
 static const struct fd_notices *notices;
 
 void fd_tell(const struct fd_notices *to) { notices = to; }
 
 void conn_active(struct conn *c) { notices->active(c); }
+
+/* From now on the kernel need not be asked who we are. */
+static void be_sure(void)
+{
+	const size_t page = (size_t)getpagesize();
+	void *p = REAL(mmap)(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED || madvise(p, page, MADV_WIPEONFORK) != 0)
+		return;
+	*(bool *)p = true;
+	doubt = false;
+	fd_sure = p;
+}
+
+void fd_doubt(void)
+{
+	doubt = true;
+	__atomic_store_n(fd_sure, false, __ATOMIC_RELAXED);
+}
 
 void fd_init(void)
 {
@@ -39,6 +61,7 @@ void fd_init(void)
 	void *t = REAL(mmap)(NULL, n * sizeof *fd_tab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	void *p = REAL(mmap)(NULL, n * sizeof *pool, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	own_pid = getpid();
+	be_sure();
 	if (t == MAP_FAILED || p == MAP_FAILED)
 		return; /* the size stays 0: everything is plain */
 	fd_tab = t;
@@ -49,9 +72,11 @@ void fd_init(void)
 void fd_after_fork(void)
 {
 	own_pid = getpid();
+	fd_vforks = 0;
+	__atomic_store_n(fd_sure, !doubt, __ATOMIC_RELAXED);
 }
 
-bool fd_vforked(void)
+bool fd_is_another(void)
 {
 	return getpid() != own_pid;
 }
@@ -168,7 +193,7 @@ static struct conn *make(int fd, enum conn_state state)
 	c->cookie = 0;
 	c->armed = 0;
 	c->lastfd = fd;
-	c->twins = false;
+	c->twins = c->named = false;
 	c->blocked = 0;
 	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
 	fd_closing(fd); /* what was closed behind our back */
@@ -209,18 +234,23 @@ void conn_up(struct conn *c, int fd, struct ds_sock *s)
 
 void conn_completed(struct conn *c, int fd)
 {
-	int pending = CONN_PENDING;
 	unsigned char state = 0;
 	socklen_t len = sizeof state;
 
 	/* The first byte of TCP_INFO is the state; unlike SO_ERROR it is not used up. */
-	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &state, &len) != 0 || (state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT))
-		return;
+	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &state, &len) == 0 && (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT))
+		conn_connected(c, fd);
+}
+
+void conn_connected(struct conn *c, int fd)
+{
+	int pending = CONN_PENDING;
+
 	if (!__atomic_compare_exchange_n(&c->state, &pending, CONN_PLAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return;
 	if (c->gen != fork_gen)
 		return; /* another process has the socket without knowing the connection */
-	conn_up(c, fd, ds_client(fd));
+	conn_up(c, fd, ds_client(fd, c->named ? &c->peer : NULL));
 }
 
 void conn_demote(struct conn *c, int fd)

@@ -42,6 +42,8 @@ struct conn {
 	int lastfd;		 /* the descriptor that a call used last: one that is open */
 	uint64_t blocked;	 /* sends that ran out of room: the next room is an edge */
 	bool twins;		 /* one epoll instance holds several of its descriptors */
+	bool named;		 /* peer is there */
+	struct ds_end peer;	 /* what was connected to, as the program gave it */
 };
 
 /* An open descriptor of c. */
@@ -77,9 +79,18 @@ extern unsigned fork_gen DS_HIDDEN;
 void fd_init(void) DS_HIDDEN;
 
 /* fd_after_fork notes the process's new ID. fd_vforked: true in a vfork child, which shares our
- * memory. */
+ * memory. fd_vforks counts those of this thread, which shares the count with them, that still run.
+ * Other ways to make a process leave a doubt, *fd_sure false: by fd_doubt, or by the kernel, which
+ * empties that page in the child of a fork. Then fd_is_another asks the kernel. */
 void fd_after_fork(void) DS_HIDDEN;
-bool fd_vforked(void) DS_HIDDEN;
+void fd_doubt(void) DS_HIDDEN;
+bool fd_is_another(void) DS_HIDDEN;
+extern __thread int fd_vforks __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
+extern bool *fd_sure DS_HIDDEN;
+static inline bool fd_vforked(void)
+{
+	return __builtin_expect(fd_vforks > 0, 0) || (__builtin_expect(!__atomic_load_n(fd_sure, __ATOMIC_RELAXED), 0) && fd_is_another());
+}
 
 static inline uintptr_t fd_word(int fd)
 {
@@ -139,8 +150,9 @@ struct conn *conn_heir(int fd, int side) DS_HIDDEN;
 /* c is connected: s is what the core made of it, or NULL. */
 void conn_up(struct conn *c, int fd, struct ds_sock *s) DS_HIDDEN;
 
-/* If the connect under way has completed, hands c to conn/. */
+/* If the connect under way has completed, hands c to conn/. conn_connected: it has. */
 void conn_completed(struct conn *c, int fd) DS_HIDDEN;
+void conn_connected(struct conn *c, int fd) DS_HIDDEN;
 
 /* Gives up direct sockets for c for good. */
 void conn_demote(struct conn *c, int fd) DS_HIDDEN;

@@ -50,9 +50,13 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
 		int fresh = CONN_NEW;
+		if ((rc == 0 || err == EINPROGRESS) && c->state != CONN_UP)
+			c->named = ds_end_of(addr, len, &c->peer);
 		if (__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			ds_classify(fd, 0, addr, len);
-		if (c->state == CONN_PENDING && (rc == 0 || err == EISCONN))
+		if (c->state == CONN_PENDING && rc == 0)
+			conn_connected(c, fd);
+		else if (c->state == CONN_PENDING && err == EISCONN)
 			conn_completed(c, fd);
 	}
 	conn_put(c);
@@ -74,10 +78,12 @@ EXPORT int listen(int fd, int backlog)
 	return rc;
 }
 
-/* fd, or -1, is what accept returned: makes a connection of it. Keeps errno. */
-static int accepted(int fd)
+/* fd, or -1, is what accept of listener returned, with the first room bytes of the other end's
+ * address at client: makes a connection of it. Keeps errno. */
+static int accepted(int fd, int listener, const struct sockaddr *client, socklen_t room)
 {
 	int saved = errno;
+	struct ds_end end;
 	struct conn *c;
 
 	if (fd < 0)
@@ -86,7 +92,7 @@ static int accepted(int fd)
 		fd_closing(fd);
 	if (fd > STDERR_FILENO && !fd_vforked()) {
 		ds_classify(fd, 1, NULL, 0);
-		struct ds_sock *s = ds_server(fd);
+		struct ds_sock *s = ds_server(fd, listener, ds_end_of(client, room, &end) ? &end : NULL);
 		if (s) {
 			c = conn_new(fd, CONN_NEW);
 			if (c)
@@ -101,14 +107,35 @@ static int accepted(int fd)
 	return fd;
 }
 
+/* How many bytes there are for the address of a connection that a listener of ours accepts; 0: it
+ * is none of ours. */
+static socklen_t room_of(int listener, const struct sockaddr *addr, const socklen_t *len)
+{
+	if (fd_kind(listener) != FD_LISTENER)
+		return 0;
+	if (!addr)
+		return sizeof(struct sockaddr_storage); /* ours */
+	return ds_readable(len, sizeof *len) ? *len : 0;
+}
+
 EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
-	return accepted(REAL(accept)(fd, addr, len));
+	struct sockaddr_storage own;
+	socklen_t room = room_of(fd, addr, len), n = sizeof own;
+
+	if (!addr && room)
+		return accepted(REAL(accept)(fd, (struct sockaddr *)&own, &n), fd, (struct sockaddr *)&own, room);
+	return accepted(REAL(accept)(fd, addr, len), fd, addr, room);
 }
 
 EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	return accepted(REAL(accept4)(fd, addr, len, flags));
+	struct sockaddr_storage own;
+	socklen_t room = room_of(fd, addr, len), n = sizeof own;
+
+	if (!addr && room)
+		return accepted(REAL(accept4)(fd, (struct sockaddr *)&own, &n, flags), fd, (struct sockaddr *)&own, room);
+	return accepted(REAL(accept4)(fd, addr, len, flags), fd, addr, room);
 }
 
 EXPORT int shutdown(int fd, int how)

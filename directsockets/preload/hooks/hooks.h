@@ -19,6 +19,9 @@ void spawn_demote(enum heir heir) DS_HIDDEN;
 /* If system call nr with six arguments is a fork, does it and sets *pid to its result. */
 bool fork_call(long nr, const long *a, long *pid) DS_HIDDEN;
 
+/* Before the program runs: finds out whether its vfork is this library's. */
+void vfork_init(void) DS_HIDDEN;
+
 /* Before the program runs: looks up the functions that signal.c calls. */
 void signals_init(void) DS_HIDDEN;
 

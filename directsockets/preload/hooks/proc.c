@@ -32,6 +32,9 @@ EXPORT pid_t _Fork(void)
 	return pid;
 }
 
+/* Does clone with these flags make a process that shares our memory, and no thread? */
+static bool is_stranger(unsigned long flags) { return (flags & (CLONE_VM | CLONE_THREAD)) == CLONE_VM; }
+
 struct clone_start {
 	int (*fn)(void *);
 	void *arg;
@@ -59,8 +62,16 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	va_end(ap);
 	if (!real)
 		real = (__typeof__(clone) *)dlsym(RTLD_NEXT, "clone");
-	if ((flags & CLONE_VM) || !fn || !stack)
-		return real(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
+	if ((flags & CLONE_VM) || !fn || !stack) {
+		bool vforks = (flags & (CLONE_VM | CLONE_VFORK | CLONE_THREAD | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK);
+
+		if (!vforks && is_stranger((unsigned long)flags))
+			fd_doubt();
+		fd_vforks += vforks;
+		int pid = real(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
+		fd_vforks -= vforks;
+		return pid;
+	}
 	fork_prepare();
 	pid_t pid = real(clone_child, stack, flags, &start, rest[0], rest[1], rest[2]);
 	fork_parent(pid);
@@ -85,8 +96,23 @@ static bool is_fork(long nr, const long *a)
 	return false;
 }
 
+/* If a system call makes a process with our memory, the kernel is asked from now on who we are. */
+static void note_stranger(long nr, const long *a)
+{
+	const struct clone_args *how = (const struct clone_args *)a[0];
+
+#ifdef SYS_vfork
+	if (nr == SYS_vfork)
+		fd_doubt();
+#endif
+	if ((nr == SYS_clone && is_stranger((unsigned long)a[0])) ||
+	    (nr == SYS_clone3 && (uintptr_t)how >= 4096 && (size_t)a[1] >= CLONE_ARGS_SIZE_VER0 && is_stranger(how->flags)))
+		fd_doubt();
+}
+
 bool fork_call(long nr, const long *a, long *pid)
 {
+	note_stranger(nr, a);
 	if (!is_fork(nr, a))
 		return false;
 	fork_prepare();
@@ -208,6 +234,7 @@ __attribute__((constructor)) static void start(void)
 		return; /* with another's rights: plain TCP */
 	ep_init();
 	fd_init();
+	vfork_init();
 	pthread_atfork(fork_prepare, forked, fork_child);
 	adopt_listeners();
 	heirs_begin_life();

@@ -16,7 +16,7 @@ static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
 		ds_freeze_demote(k->c->s, fd);
-	ds_sent_tcp(k->c->s);
+	ds_sent_tcp(k->c->s, fd);
 }
 
 /* A send that could not take all: room will be news. */
@@ -110,7 +110,7 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	if (m->msg_controllen > 0) {
 		ds_freeze_demote(k->c->s, fd);
 		if (ds_on_shadow_tx(k->c->s)) {
-			ds_sent_tcp(k->c->s);
+			ds_sent_tcp(k->c->s, fd);
 			ssize_t rc = REAL(sendmsg)(fd, m, flags);
 			if (rc > 0)
 				ds_moved(k->c->s, (size_t)rc, 0);

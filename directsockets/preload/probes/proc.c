@@ -382,6 +382,51 @@ static void vfork_close(void)
 	R(read(c, buf, 10));
 }
 
+/* Closes the two descriptors at p, in a child that shares the parent's memory. */
+static int close_both(void *p)
+{
+	int *fd = p;
+
+	close(fd[0]);
+	close(fd[1]);
+	_exit(0);
+}
+
+/* A child of clone has a stack of its own. */
+static void vfork_clone(void)
+{
+	static char stack[65536] __attribute__((aligned(16)));
+	int fd[2];
+
+	pair(&fd[0], &fd[1]);
+	finish(clone(close_both, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, fd));
+	put(fd[0], "x", 1);
+	R(read(fd[1], buf, 10));
+	close(fd[1]);
+	R(read(fd[0], buf, 10));
+}
+
+/* A child of vfork makes another one. */
+static void vfork_nested(void)
+{
+	int fd[2];
+
+	pair(&fd[0], &fd[1]);
+	pid_t pid = vfork();
+	if (pid == 0) {
+		pid_t child = vfork();
+		if (child == 0)
+			close_both(fd);
+		waitpid(child, NULL, 0);
+		close_both(fd);
+	}
+	finish(pid);
+	put(fd[0], "yz", 2);
+	R(read(fd[1], buf, 10));
+	close(fd[1]);
+	R(read(fd[0], buf, 10));
+}
+
 static void serve_and_die(void *p)
 {
 	int *fd = p;
@@ -455,6 +500,8 @@ const struct probe proc_probes[] = {
 	{"exec-leak", exec_leak, 0},
 	{"exec-last-words", exec_last_words, 0},
 	{"vfork-close", vfork_close, 0},
+	{"vfork-clone", vfork_clone, 0},
+	{"vfork-nested", vfork_nested, 0},
 	{"peer-killed", peer_killed, 0},
 	{"killed-while-reading", killed_while_reading, 0},
 	{"peer-exits", peer_exits, 0},

@@ -1,0 +1,74 @@
+package preload
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A connection with one request, which stays on TCP, makes the same system calls as without
+// the library, at both ends, wherever its listener listens.
+func TestRequestCalls(t *testing.T) {
+	needCompiler(t)
+	library, err := source.BuildIn(t.Context(), filepath.Join(t.TempDir(), "cache"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := filepath.Join(t.TempDir(), "requests")
+	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
+	env := append(startBroker(t), "LD_PRELOAD="+library)
+	for _, at := range []string{"all", "loopback"} {
+		want, got := systemCalls(t, nil, requests, at), systemCalls(t, env, requests, at)
+		if len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("listening at %s: system calls %d, without the library %d", at, got, want)
+		}
+	}
+}
+
+// systemCalls runs a command and returns the numbers of the system calls that it makes between
+// its first two calls of getppid.
+func systemCalls(t *testing.T, env []string, command ...string) (calls []uint64) {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stderr = &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the kernel knows a tracer by its thread
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		t.Skip(err) // no right to trace
+	}
+	pid, marks := cmd.Process.Pid, 0
+	for entry := false; ; entry = !entry {
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		if status.Exited() || status.Signaled() {
+			if _ = cmd.Wait(); status.ExitStatus() != 0 || marks != 2 {
+				t.Fatalf("exit status %d after %d marks\n%s", status.ExitStatus(), marks, stderr.Bytes())
+			}
+			return calls
+		}
+		var regs unix.PtraceRegs
+		if err := unix.PtraceGetRegs(pid, &regs); err != nil {
+			t.Fatal(err)
+		}
+		if entry && regs.Orig_rax == unix.SYS_GETPPID {
+			marks++
+		} else if entry && marks == 1 {
+			calls = append(calls, regs.Orig_rax)
+		}
+		if err := unix.PtraceSyscall(pid, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
