@@ -32,10 +32,10 @@ struct ds_end {
 /* The address at a, of which n bytes are there. False: it is too short, or of another family. */
 bool ds_end_of(const struct sockaddr *a, size_t n, struct ds_end *to) DS_HIDDEN;
 
-/* The handle of connection fd, whose connect to server has completed (it returned 0, or POLLOUT and
- * SO_ERROR 0), or which accept returned for a listener and a client. An end that is not known (NULL,
- * -1) is asked for now, all else when the connection has lived for more than one request. NULL: it
- * stays plain TCP for good (not TCP, no broker). Neither waits. */
+/* The handle of connection fd, whose connect to server has completed (it returned 0, or POLLOUT
+ * and SO_ERROR 0), or which accept returned for a listener and a client. An end that is not known
+ * (NULL, -1) is asked for now, all else when the connection has lived for more than one request.
+ * NULL: it stays plain TCP for good (not TCP, no broker). Neither waits. */
 struct ds_sock *ds_client(int fd, const struct ds_end *server) DS_HIDDEN;
 struct ds_sock *ds_server(int fd, int listener, const struct ds_end *client) DS_HIDDEN;
 

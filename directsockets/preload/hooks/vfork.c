@@ -1,6 +1,7 @@
-/* vfork: its child has our memory, but descriptors of its own, so the table is not to follow what it
- * closes or opens (fd_vforked). Parent and child are one thread to the C library: the child finds the
- * count that the parent has raised, and the parent, which does not run meanwhile, lowers it.
+/* vfork: its child has our memory, but descriptors of its own, so the table is not to follow what
+ * it closes or opens (fd_vforked). Parent and child are one thread to the C library: the child
+ * finds the count that the parent has raised, and the parent, which does not run meanwhile, lowers
+ * it.
  *
  *   parent   vfork: fd_vforks++ ─ system call ·································· fd_vforks-- ─▶
  *   child                              └─▶ return ─ close, dup2: fd_vforked() ─ exec, _exit ─┘
