@@ -48,7 +48,7 @@ func mustBeDirect(t *testing.T, conns ...net.Conn) {
 			// take what its buffer holds.
 			sent := after.Counters[segment.SentShadow] - before.Counters[segment.SentShadow]
 			received := after.Counters[segment.ReceivedShadow] - before.Counters[segment.ReceivedShadow]
-			if received > 0 || sent > 1<<20 {
+			if received > 0 || sent > 16<<20 { // the kernel lets a buffer grow
 				t.Errorf("%d bytes were sent on the shadow, and %d came", sent, received)
 			}
 		})

@@ -13,6 +13,9 @@ const (
 	spinMax = 50 * time.Microsecond
 	// spinMin is the shortest spin that is tried.
 	spinMin = 2 * time.Microsecond
+	// spinScheduled is the longest where the scheduler looks for messages, for longer and for
+	// all connections at once, when no goroutine has anything to do.
+	spinScheduled = 3 * time.Microsecond
 	// spinProbe is every how many waits a direction that has stopped spinning tries
 	// again.
 	spinProbe = 32

@@ -44,7 +44,9 @@ func (c *Conn) spin(h *half, rx bool, until uint32) (again bool) {
 	if limit == 0 {
 		return false
 	}
-	if h.end.SameCPU() {
+	if rx && shm.Scheduled() {
+		limit = min(limit, spinScheduled)
+	} else if h.end.SameCPU() {
 		return c.yield(h, rx, until)
 	}
 	if spinning.Add(1) > maxSpinning {
@@ -169,6 +171,9 @@ const bellPause = time.Millisecond
 // True: do not sleep on. Who finds what it waits for leaves the doorbell as it is.
 func (c *Conn) look(h *half) bool {
 	b := &h.bell
+	if h == &c.rx.half && shm.Scheduled() {
+		return c.lookScheduled()
+	}
 	switch {
 	case b.awake && h == &c.rx.half && h.end.ReadyRX():
 		return true
@@ -188,6 +193,27 @@ func (c *Conn) look(h *half) bool {
 		ready = h.end.ArmTX()
 	}
 	return ready || h.signals().interrupted(b.until) || !c.frozenSeen.Load() && h.end.PeerFrozen()
+}
+
+// lookScheduled is look for a reader in a program whose scheduler looks for messages, and asks
+// whether peers have gone.
+func (c *Conn) lookScheduled() bool {
+	b, e := &c.rx.bell, c.rx.end
+	switch {
+	case b.awake && e.ReadyRX():
+		return true
+	case b.awake && (c.tx.bell.sleeping.Load() || e.Due()), e.Full():
+		c.awake(&c.rx.half)
+	}
+	b.awake = true
+	ready, armed := e.WatchRX()
+	if !armed {
+		if e.Due() {
+			c.awake(&c.rx.half)
+		}
+		ready = e.ArmRX()
+	}
+	return ready || c.rx.signals().interrupted(b.until) || !c.frozenSeen.Load() && e.PeerFrozen()
 }
 
 // awake reads the doorbell empty and has the other direction's sleeper look, too:

@@ -47,8 +47,17 @@ const numbers = 1<<(32-numberShift) - 1
 func (e *End) Due() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.bell >= 0 && ((e.attention>>numberShift-e.hushed)&numbers > e.unread || shm.HungUp(e.bell))
+	return e.bell >= 0 && (e.full() || shm.HungUp(e.bell))
 }
+
+// Full reports whether the doorbell has been left unread for long.
+func (e *End) Full() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.bell >= 0 && e.full()
+}
+
+func (e *End) full() bool { return (e.attention.Word()>>numberShift-e.hushed)&numbers > e.unread }
 
 func (e *End) hush() {
 	e.mu.Lock()
@@ -56,7 +65,7 @@ func (e *End) hush() {
 	if e.bell < 0 {
 		return
 	}
-	e.hushed = e.attention >> numberShift
+	e.hushed = e.attention.Word() >> numberShift
 	fds, gone := shm.Hush(e.bell, e.fds)
 	for len(fds) > maxPassed { // nobody asked for so many
 		_ = unix.Close(fds[len(fds)-1])
@@ -75,21 +84,22 @@ func (e *End) arm(flag uint32) {
 		return
 	}
 	e.mu.Lock()
-	e.attention = (e.attention>>numberShift+1)<<numberShift | e.attention&(1<<numberShift-1) | flag
-	e.own.attention.Store(e.attention)
+	e.attention.Change(1<<numberShift, 0, flag)
 	e.mu.Unlock()
 	// The flag is looked at after attention is written, not before (fence.go).
-	if e.register && e.relation.Load() != relationFence && e.peer.flags.Load()&flagFences == 0 {
+	if e.expedites() && e.peer.flags.Load()&flagFences == 0 {
 		shm.Membarrier()
 	}
 }
 
+// expedites reports whether who sleeps has others pass a barrier.
+func (e *End) expedites() bool { return e.register && e.relation.Load() != relationFence }
+
 func (e *End) disarm(flags uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.attention&flags != 0 && !e.bad.Load() {
-		e.attention &^= flags
-		e.own.attention.Store(e.attention)
+	if !e.bad.Load() {
+		e.attention.Change(0, flags, 0)
 	}
 }
 
@@ -129,9 +139,8 @@ func (e *End) raise(flags uint32) {
 		return
 	}
 	e.mu.Lock()
-	e.attention |= flags
 	shm.Publish()
-	e.own.attention.Store(e.attention)
+	e.attention.Change(0, 0, flags)
 	e.mu.Unlock()
 	e.ringIfArmed()
 }

@@ -44,9 +44,10 @@ type End struct {
 	fences   atomic.Bool   // see fence.go
 
 	mu        sync.Mutex
-	attention uint32 // guarded by mu: own attention word
-	hushed    uint32 // guarded by mu: number of the arming when the doorbell was last read
-	unread    uint32 // armings that may leave their bytes in the doorbell
+	attention shm.Attention // own attention word; changed with mu, or by the scheduler (WatchRX)
+	waiter    shm.Waiter    // of RX
+	hushed    uint32        // guarded by mu: number of the arming when the doorbell was last read
+	unread    uint32        // armings that may leave their bytes in the doorbell
 	file      *os.File
 	bell      int    // guarded by mu; -1 when closed
 	fds       []int  // guarded by mu; regions' that came over the doorbell
@@ -85,6 +86,8 @@ func NewEnd(s *Segment, side Side, bell int, count *Counters) (*End, error) {
 		seg: s, side: side, own: controlOf(s.Memory(), side), peer: controlOf(s.Memory(), 1-side),
 		count: count, bell: bell, register: shm.Expedited(),
 	}
+	e.attention.Init(e.own.attention)
+	e.waiter.Init(&e.attention, e.peer.attention, e.peer.flags, bell)
 	if bell >= 0 {
 		if err := unix.SetNonblock(bell, true); err != nil {
 			_ = unix.Close(bell)
@@ -248,12 +251,12 @@ func (e *End) hangUp(reset bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.bad.Load() {
-		e.attention |= closedFlag
+		flags := uint32(closedFlag)
 		if reset {
-			e.attention |= resetFlag
+			flags |= resetFlag
 		}
 		shm.Publish()
-		e.own.attention.Store(e.attention)
+		e.attention.Change(0, 0, flags)
 	}
 	for _, fd := range e.fds {
 		_ = unix.Close(fd)

@@ -83,6 +83,7 @@ const (
 	rolledFlag  = 1 << 5
 	standsFlag  = 1 << 6
 	numberShift = 8
+	flagsMask   = 1<<numberShift - 1 - armRX - armTX
 
 	endFlags = frozenFlag | closedFlag | resetFlag
 )

@@ -268,8 +268,8 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
 
 // crossing ends the direction as a sender does that has not seen FROZEN yet.
 func crossing(c, s *End, tx *writer, demote bool) error {
-	s.own.attention.Store(s.attention &^ frozenFlag)
-	defer s.own.attention.Store(s.attention)
+	s.own.attention.Store(s.attention.Word() &^ frozenFlag)
+	defer s.own.attention.Store(s.attention.Word())
 	if demote {
 		if err := c.Demote(); err != nil && err != ErrAgain {
 			return err

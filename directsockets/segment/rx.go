@@ -331,6 +331,26 @@ func (e *End) ArmRX() (ready bool) {
 	return true
 }
 
+// WatchRX is ArmRX for who sleeps on Bell, in a program whose scheduler looks for messages
+// (shm.Scheduled): it arms before it sleeps itself. armed: the caller has to, as well. It belongs
+// to RX.
+func (e *End) WatchRX() (ready, armed bool) {
+	r := &e.rx
+	known := e.peer.attention.Load() & flagsMask
+	if e.rxReady() {
+		return true, true
+	}
+	if r.frozen {
+		return false, false
+	}
+	s := &r.queue[r.count&uint64(len(r.queue)-1)]
+	e.waiter.Expect(&s.Status, uint32(r.count>>r.shift+1), known, e.expedites(), e.SameCPU())
+	if e.waiter.Watch() != shm.Watched {
+		return false, false
+	}
+	return false, true
+}
+
 // SpinRX looks up to n times whether a message has come, some 20 to 60 ns apart. It
 // belongs to RX. It does not see flags of the peer's: look at them with Recv now and
 // then.
@@ -345,7 +365,10 @@ func (e *End) SpinRX(n int) bool {
 func (e *End) ReadyRX() bool { return e.rxReady() }
 
 // DisarmRX takes ArmRX back.
-func (e *End) DisarmRX() { e.disarm(armRX) }
+func (e *End) DisarmRX() {
+	e.waiter.Unwatch()
+	e.disarm(armRX)
+}
 
 func (e *End) rxReady() bool {
 	r := &e.rx

@@ -58,6 +58,9 @@ func makeTree(goroot string, under overlay) (*tree, error) {
 	if err := t.patched(files); err != nil {
 		return nil, err
 	}
+	if err := t.scheduler(); err != nil {
+		return nil, err
+	}
 	if err := t.direct(); err != nil {
 		return nil, err
 	}
@@ -163,6 +166,36 @@ func (t *tree) patched(files map[string][]byte) error {
 	return nil
 }
 
+// schedulerFiles are those of package runtime that exn-go looks at.
+var schedulerFiles = []string{"netpoll.go", "netpoll_epoll.go"}
+
+// scheduler makes what is different in package runtime.
+func (t *tree) scheduler() error {
+	files := make(map[string][]byte)
+	for _, name := range schedulerFiles {
+		at, _ := t.under.actual(filepath.Join(t.root, "runtime", name))
+		src, err := os.ReadFile(at)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrPatch, err)
+		}
+		files[name] = src
+	}
+	made, calls, err := patchRuntime(files)
+	if err != nil {
+		return err
+	}
+	for name, src := range made {
+		t.made[path.Join("runtime", name)] = src
+	}
+	hook, err := std.ReadFile("std/runtime/" + hookFile)
+	if err != nil {
+		return err
+	}
+	text := strings.Replace(string(hook), "//go:build exngo", "//go:build linux", 1)
+	t.made[path.Join("runtime", hookFile)] = []byte(strings.Replace(text, "internal/runtime/syscall/linux", calls, 1))
+	return nil
+}
+
 // direct makes the packages of direct sockets.
 func (t *tree) direct() error {
 	shim := make(map[string][]byte)
@@ -211,6 +244,9 @@ func (t *tree) importAll(pkg string, shim, done map[string]bool) error {
 					return err
 				}
 			}
+		}
+		if own, err := std.ReadFile(path.Join("std", path.Base(pkg), e.Name())); err == nil {
+			src = []byte(strings.Replace(string(own), "//go:build exngo", "//go:build linux", 1))
 		}
 		t.made[path.Join(homePath(pkg), e.Name())] = src
 	}

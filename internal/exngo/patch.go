@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// ErrPatch says that package net of a Go release is not what exn-go expects. The text
-// names the file and what is different.
-var ErrPatch = errors.New("package net is not what exn-go expects")
+// ErrPatch says that a package of a Go release, net or runtime, is not what exn-go expects. The
+// text names the file and what is different.
+var ErrPatch = errors.New("the standard library is not what exn-go expects")
 
 // guard is put at the beginning of a function; the rest of it is for plain connections.
 type guard struct{ file, signature, text string }
@@ -30,8 +30,10 @@ var guards = []guard{
 	{"splice_linux.go", "func spliceFrom(c *netFD, r io.Reader) (written int64, err error, handled bool)", "if exnFrom(r) { return exnSpliceFrom(c, r) };"},
 }
 
+type renaming struct{ file, signature, name string }
+
 // renamed functions are called by those of std/net/exn.go that take their names.
-var renamed = []struct{ file, signature, name string }{
+var renamed = []renaming{
 	{"tcpsock_posix.go", "func (sd *sysDialer) doDialTCPProto(ctx context.Context, laddr, raddr *TCPAddr, proto int) (*TCPConn, error)", "exnPlainDoDialTCPProto"},
 	{"tcpsock_posix.go", "func (ln *TCPListener) accept() (*TCPConn, error)", "exnPlainAccept"},
 	{"tcpsock_posix.go", "func (ln *TCPListener) close() error", "exnPlainClose"},
@@ -67,7 +69,46 @@ var methods = map[string]string{
 // knows are the functions, but for methods of it, that look into a TCPConn.
 var knows = []string{"spliceFrom"}
 
-// patcher makes package net's files.
+// runtimeRenamed are called by those of std/runtime/exn.go that take their names.
+var runtimeRenamed = []renaming{
+	{"netpoll_epoll.go", "func netpoll(delay int64) (gList, int32)", "exnPlainNetpoll"},
+	{"netpoll_epoll.go", "func netpollopen(fd uintptr, pd *pollDesc) uintptr", "exnPlainNetpollopen"},
+}
+
+// runtimeUsed are functions that std/runtime/exn.go calls.
+var runtimeUsed = []struct{ file, signature string }{
+	{"netpoll.go", "func netpollready(toRun *gList, pd *pollDesc, mode int32) int32"},
+}
+
+// runtimeCalls is what the path of the package begins with by which package runtime calls Linux.
+const runtimeCalls = "internal/runtime/syscall"
+
+// patchRuntime is patchNet for files of package runtime, and returns the package by which they
+// call Linux.
+func patchRuntime(files map[string][]byte) (out map[string][]byte, calls string, err error) {
+	p, err := newPatcher(files)
+	if err != nil {
+		return nil, "", err
+	}
+	p.rename(runtimeRenamed)
+	for _, u := range runtimeUsed {
+		p.function(u.file, u.signature)
+	}
+	if f := p.files["netpoll_epoll.go"]; f != nil {
+		for _, spec := range f.tree.Imports {
+			if path := importPath(spec); strings.HasPrefix(path, runtimeCalls) {
+				calls = path
+			}
+		}
+	}
+	if calls == "" {
+		p.fail("netpoll_epoll.go", "it imports no %s", runtimeCalls)
+	}
+	out, err = p.result()
+	return out, calls, err
+}
+
+// patcher makes a package's files.
 type patcher struct {
 	files  map[string]*goFile // by base name
 	edits  map[string][]edit
@@ -77,6 +118,26 @@ type patcher struct {
 // patchNet returns the files of package net that are different with direct sockets. files
 // are those of the release that Linux uses. All that does not fit is reported.
 func patchNet(files map[string][]byte) (map[string][]byte, error) {
+	p, err := newPatcher(files)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range guards {
+		if d := p.function(g.file, g.signature); d != nil {
+			at := p.files[g.file].at(d.Body.Lbrace) + 1
+			p.edit(g.file, edit{at, at, " " + g.text})
+		}
+	}
+	p.rename(renamed)
+	p.structs()
+	p.literals()
+	p.variables()
+	p.methods()
+	p.knows()
+	return p.result()
+}
+
+func newPatcher(files map[string][]byte) (*patcher, error) {
 	p := &patcher{files: make(map[string]*goFile), edits: make(map[string][]edit)}
 	for name, src := range files {
 		f, err := parse(name, src)
@@ -85,22 +146,19 @@ func patchNet(files map[string][]byte) (map[string][]byte, error) {
 		}
 		p.files[name] = f
 	}
-	for _, g := range guards {
-		if d := p.function(g.file, g.signature); d != nil {
-			at := p.files[g.file].at(d.Body.Lbrace) + 1
-			p.edit(g.file, edit{at, at, " " + g.text})
-		}
-	}
-	for _, r := range renamed {
+	return p, nil
+}
+
+func (p *patcher) rename(list []renaming) {
+	for _, r := range list {
 		if d := p.function(r.file, r.signature); d != nil {
 			p.edit(r.file, p.files[r.file].replace(d.Name, r.name))
 		}
 	}
-	p.structs()
-	p.literals()
-	p.variables()
-	p.methods()
-	p.knows()
+}
+
+// result is the files that are different.
+func (p *patcher) result() (map[string][]byte, error) {
 	if len(p.errors) > 0 {
 		slices.SortFunc(p.errors, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 		return nil, errors.Join(p.errors...)

@@ -1,6 +1,7 @@
 package exngo
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -119,5 +120,35 @@ func TestRefusals(t *testing.T) {
 	delete(files, "splice_linux.go")
 	if _, err := patchNet(files); !errors.Is(err, ErrPatch) || !strings.Contains(err.Error(), "splice_linux.go: there is no such file") {
 		t.Errorf("without splice_linux.go: %v", err)
+	}
+}
+
+// TestRuntimeRefusals is TestRefusals for package runtime.
+func TestRuntimeRefusals(t *testing.T) {
+	tc, err := findToolchain("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string][]byte)
+	for _, name := range schedulerFiles {
+		files[name] = readFile(t, filepath.Join(tc.GOROOT, "src", "runtime", name))
+	}
+	if _, calls, err := patchRuntime(files); err != nil || !strings.HasPrefix(calls, runtimeCalls) {
+		t.Fatal(calls, err)
+	}
+	for _, tt := range []struct{ file, old, new, want string }{
+		{"netpoll_epoll.go", "func netpoll(delay int64) (gList, int32)", "func netpoll(delay int64) gList", "netpoll_epoll.go: func netpoll(delay int64) gList, want func netpoll(delay int64) (gList, int32)"},
+		{"netpoll_epoll.go", "func netpollopen(", "func netpollbegin(", "netpoll_epoll.go: no func netpollopen("},
+		{"netpoll_epoll.go", runtimeCalls, "internal/calls", "netpoll_epoll.go: it imports no " + runtimeCalls},
+		{"netpoll.go", "func netpollready(toRun *gList,", "func netpollready(toRun *gQueue,", "netpoll.go: func netpollready(toRun *gQueue,"},
+	} {
+		changed := make(map[string][]byte)
+		for name, src := range files {
+			changed[name] = src
+		}
+		changed[tt.file] = bytes.ReplaceAll(files[tt.file], []byte(tt.old), []byte(tt.new))
+		if _, _, err := patchRuntime(changed); !errors.Is(err, ErrPatch) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q for %q in %s: %v, want %q", tt.new, tt.old, tt.file, err, tt.want)
+		}
 	}
 }

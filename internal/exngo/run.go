@@ -5,6 +5,7 @@
 //	GOROOT/src/net ── patchNet ──▶ net          ├─▶ go build -overlay ─▶ the program
 //	           └───── second ────▶ internal/exnet/net
 //	exnet.Sources ─── moveHome ──▶ internal/exnet/…
+//	GOROOT/src/runtime ── patchRuntime ──▶ runtime
 //
 // Package net of the program asks internal/exnet/godirect for each connection whether it
 // may be direct. Direct sockets stand below package net, then, so they cannot use it: they

@@ -34,6 +34,8 @@ var otherFolders = map[string]string{
 	"internal/dsbench/mpi/source":         "the program that MPI's ranks are, and the launcher that mpirun calls",
 	"internal/exngo/std":                  "what exn-go adds to packages of the standard library",
 	"internal/exngo/std/net":              "the part of package net that asks for direct sockets",
+	"internal/exngo/std/runtime":          "the part of the scheduler that looks for messages of direct connections",
+	"internal/exngo/std/shm":              "the part of package shm that the scheduler serves",
 	"internal/exngo/std/unix":             "what direct sockets use of golang.org/x/sys/unix and package syscall lacks",
 	"fabric/link/ofi/helper":              "exn-ofi, in C: the process that uses libfabric for a link",
 	"fabric/internal":                     "what only the packages of the fabric use",

@@ -115,6 +115,7 @@ func mapSegment(fd, size, prot int) (*Segment, error) {
 
 // unmap gives back the addresses when nobody can have a pointer to them.
 func unmap(mem []byte) {
+	quiet()
 	_ = unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)))
 }
 

@@ -1,0 +1,465 @@
+//go:build exngo
+
+// This file is a part of package runtime in programs that exn-go builds. The functions that it
+// calls exnPlain… are those of the same name without that in the Go release.
+//
+// A goroutine that waits for a message of a direct connection sleeps in its doorbell's pollDesc.
+// The scheduler looks at the connection's memory whenever it looks at the network, and has the
+// doorbell armed only before a thread blocks there: so a program that is busy is never rung for,
+// and one that has just become idle looks at all its connections for a while at once.
+//
+//	Watch:    the place says exnWaits;  is exnAsleep set? then the caller arms by itself
+//	blocking: exnAsleep = 1;  all places that say exnWaits are armed;  barrier;  look at all;  block
+//
+// Whoever comes later in the order of these atomic operations sees what the other has done.
+
+package runtime
+
+import (
+	"internal/goarch"
+	"internal/runtime/atomic"
+	exnsys "internal/runtime/syscall/linux"
+	"unsafe"
+)
+
+// States of a place, in the low bits of its word; the bits above count its users.
+const (
+	exnFree  = iota
+	exnTaken // its user writes it
+	exnWaits // for a message, and nothing is armed
+	exnArmed // and the doorbell is armed
+	exnFired // its goroutine was told
+	exnBusy  // it is being armed
+	exnUser  = 1 << 3
+)
+
+// exnPlaces is how many goroutines the scheduler looks for; others arm by themselves.
+const exnPlaces = 128
+
+// What is known of attention words and flags (directsockets/SPEC.md, 2.2).
+const (
+	exnArmRX     = 1
+	exnNumber    = 1 << 8
+	exnPeerFlags = 0xfc
+	exnFences    = 8
+)
+
+// exnAttention is package shm's Attention.
+type exnAttention struct {
+	busy, word uint32
+	shared     *uint32
+}
+
+// exnWaiter is package shm's Waiter.
+type exnWaiter struct {
+	word      *uint64 // status of the slot of the next message
+	peer      *uint32 // the peer's attention
+	peerFlags *uint32
+	own       *exnAttention
+	lap       uint32 // of the message
+	known     uint32 // flags of the peer's attention
+	bell      int32
+	expedited bool
+	near      bool // the peer is on the same CPU
+	place     uint32
+	user      uint32
+}
+
+type exnPlace struct {
+	state  atomic.Uint32
+	lap    uint32
+	known  uint32
+	bell   int32
+	word   uintptr
+	peer   uintptr
+	pd     *pollDesc
+	waiter *exnWaiter
+	_      [8]byte
+}
+
+var (
+	exnTable    [exnPlaces]exnPlace
+	exnHigh     atomic.Uint32 // places below have been used
+	exnHand     atomic.Uint32 // where the next one to be put out is looked for
+	exnScanning atomic.Uint32 // a lock
+	exnScans    uint32        // of its holder: how many there were
+	exnAsleep   atomic.Uint32 // a thread blocks for the network, or is about to
+	exnNear     atomic.Uint32 // the peer of who waited last is on the same CPU
+	exnPolls    atomic.Uint32 // since the kernel was asked
+	exnSpin     int64         // of who blocks: ns
+	exnSkipped  int32         // of who blocks: waits without a look
+	exnRest     int64         // of who blocks: until then nobody lingers
+)
+
+// exnDescs has who sleeps for a descriptor.
+var exnDescs [1 << 16]*pollDesc
+
+func netpollopen(fd uintptr, pd *pollDesc) uintptr {
+	if fd < uintptr(len(exnDescs)) {
+		exnDescs[fd] = pd
+	}
+	return exnPlainNetpollopen(fd, pd)
+}
+
+// exnWatch has the scheduler look for w's message until exnUnwatch. 0: there is no place;
+// 1: it does; 2: it does, but a thread blocks, which w has to arm for.
+//
+//go:linkname exnWatch internal/syscall.exnWatch
+func exnWatch(w *exnWaiter) int32 {
+	exnUnwatch(w)
+	if w.bell < 0 || int(w.bell) >= len(exnDescs) || exnDescs[w.bell] == nil || !exnTake(w) {
+		return 0
+	}
+	p := &exnTable[w.place]
+	p.waiter = w
+	p.pd, p.bell = exnDescs[w.bell], w.bell
+	p.word, p.peer = uintptr(unsafe.Pointer(w.word)), uintptr(unsafe.Pointer(w.peer))
+	p.lap, p.known = w.lap, w.known
+	near := uint32(0)
+	if w.near {
+		near = 1
+	}
+	if exnNear.Load() != near {
+		exnNear.Store(near)
+	}
+	p.state.Store(w.user*exnUser | exnWaits)
+	if exnAsleep.Load() != 0 {
+		return 2
+	}
+	return 1
+}
+
+// exnTake finds a place for w: its last, a free one, or that of who has waited for long.
+func exnTake(w *exnWaiter) bool {
+	if exnTry(w, w.place, exnFree) {
+		return true
+	}
+	high := exnHigh.Load()
+	for i := uint32(0); i < high; i++ {
+		if exnTry(w, i, exnFree) {
+			return true
+		}
+	}
+	for high < exnPlaces {
+		if exnHigh.CompareAndSwap(high, high+1) && exnTry(w, high, exnFree) {
+			return true
+		}
+		high = exnHigh.Load()
+	}
+	for range 8 {
+		if exnTry(w, exnHand.Add(1)%exnPlaces, exnArmed) {
+			return true
+		}
+	}
+	return false
+}
+
+func exnTry(w *exnWaiter, i, state uint32) bool {
+	p := &exnTable[i]
+	old := p.state.Load()
+	next := (old/exnUser + 1) * exnUser
+	if next == 0 { // user 0 is nobody
+		next = exnUser
+	}
+	if i >= exnHigh.Load() || old&(exnUser-1) != state || !p.state.CompareAndSwap(old, next|exnTaken) {
+		return false
+	}
+	w.place, w.user = i, next/exnUser
+	return true
+}
+
+// exnUnwatch ends exnWatch.
+//
+//go:linkname exnUnwatch internal/syscall.exnUnwatch
+func exnUnwatch(w *exnWaiter) {
+	p := &exnTable[w.place]
+	for w.user != 0 {
+		old := p.state.Load()
+		if old/exnUser != w.user || old&(exnUser-1) < exnWaits {
+			return // it is another's
+		}
+		if old&(exnUser-1) == exnBusy {
+			procyield(4)
+			continue
+		}
+		if p.state.CompareAndSwap(old, old&^(exnUser-1)|exnTaken) {
+			p.waiter = nil
+			p.state.Store(w.user*exnUser | exnFree)
+			return
+		}
+	}
+}
+
+// exnQuiet returns when nobody looks at memory of which exnUnwatch was called before.
+//
+//go:linkname exnQuiet internal/syscall.exnQuiet
+func exnQuiet() {
+	for exnScanning.Load() != 0 {
+		osyield()
+	}
+}
+
+// netpoll is the release's, and looks at the memory of connections, too.
+func netpoll(delay int64) (gList, int32) {
+	var list gList
+	if delay != 0 {
+		delta := exnIdle(&list, delay)
+		return list, delta
+	}
+	if exnHigh.Load() == 0 {
+		return exnPlainNetpoll(0)
+	}
+	delta, _ := exnLook(&list, false, false)
+	if !list.empty() && exnPolls.Add(1)%8 != 0 {
+		return list, delta
+	}
+	return list, delta + exnAlso(&list, 0)
+}
+
+// exnAlso asks the kernel, and adds what it says to list.
+func exnAlso(list *gList, delay int64) (delta int32) {
+	more, delta := exnPlainNetpoll(delay)
+	if list.empty() {
+		*list = more
+		return delta
+	}
+	for !more.empty() {
+		list.push(more.pop())
+	}
+	return delta
+}
+
+// exnIdle is netpoll that blocks. One thread at a time calls it.
+func exnIdle(list *gList, delay int64) (delta int32) {
+	if exnHigh.Load() != 0 {
+		if delta = exnLinger(list, delay); !list.empty() {
+			return delta
+		}
+		if netpollWakeSig.Load() != 0 {
+			return exnAlso(list, delay)
+		}
+	}
+	exnAsleep.Store(1) // whoever is the first to wait finds it, or is found
+	exnArmAll(list, &delta)
+	more, _ := exnLook(list, true, true)
+	if delta += more; !list.empty() {
+		exnAsleep.Store(0)
+		return delta
+	}
+	delta += exnAlso(list, delay)
+	exnAsleep.Store(0)
+	more, _ = exnLook(list, false, false)
+	return delta + more
+}
+
+const (
+	exnSpinMax = 50e3 // ns
+	exnSpinMin = 2e3
+	exnSpinTry = 20e3 // now and then, where it did not pay
+	exnKernel  = 10e3 // how often the kernel is asked meanwhile
+	exnProbe   = 32
+	exnCrowd   = 4 // readers, one of whose messages comes soon
+	exnYields  = 4
+	exnSlow    = 100e3 // between two looks: the CPU was another's
+	exnResting = 20    // times as long nobody lingers: who spins is put off, and who sleeps is not
+	exnRestMax = 1e9
+)
+
+// exnLinger looks at all connections for a while, as long as that pays.
+func exnLinger(list *gList, delay int64) (delta int32) {
+	limit := exnSpin
+	if limit < exnSpinMin {
+		if exnSkipped++; exnSkipped < exnProbe {
+			return 0
+		}
+		exnSkipped = 0
+		limit = exnSpinTry
+	}
+	if delay > 0 {
+		limit = min(limit, delay)
+	}
+	start := nanotime()
+	if start < exnRest {
+		return 0
+	}
+	if exnNear.Load() != 0 {
+		return exnYield(list, start)
+	}
+	asked, last := start, start
+	crowd := 1
+	if busy := gomaxprocs - sched.npidle.Load(); busy*2 >= numCPUStartup {
+		crowd = exnCrowd // other threads of the program have work, and so have its peers' perhaps
+	}
+	for {
+		delta, waits := exnLook(list, false, false)
+		if !list.empty() {
+			exnSpin = min(exnSpinMax, exnSpin*2+exnSpinTry)
+			return delta
+		}
+		now := nanotime()
+		slow := exnOthers(last, now)
+		last = now
+		switch {
+		case slow, waits < crowd, netpollWakeSig.Load() != 0:
+			return delta
+		case now-start >= limit:
+			exnSpin /= 2
+			return delta
+		case now-asked >= exnKernel:
+			asked = now
+			if delta += exnAlso(list, 0); !list.empty() {
+				return delta
+			}
+		}
+		procyield(10)
+	}
+}
+
+// exnOthers reports whether others had the CPU between two looks, and has nobody linger for a
+// while then.
+func exnOthers(last, now int64) bool {
+	took := now - last
+	if took <= exnSlow {
+		return false
+	}
+	exnRest = now + min(exnResting*took, exnRestMax)
+	return true
+}
+
+// exnYield is exnLinger when the peer is on the same CPU.
+func exnYield(list *gList, now int64) (delta int32) {
+	for range exnYields {
+		osyield()
+		delta, _ := exnLook(list, false, false)
+		if !list.empty() {
+			exnSpin = min(exnSpinMax, exnSpin*2+exnSpinTry)
+			return delta
+		}
+		last := now
+		if now = nanotime(); exnOthers(last, now) {
+			break
+		}
+	}
+	exnSpin /= 2
+	return 0
+}
+
+// exnLook tells those whose message has come, and counts who waits still. all: it is not left
+// out because another thread looks, and flags of peers are looked at, too, as they are now
+// and then by itself.
+func exnLook(list *gList, all, hung bool) (delta int32, waits int) {
+	for !exnScanning.CompareAndSwap(0, 1) {
+		if !all {
+			return 0, 1
+		}
+		osyield()
+	}
+	exnScans++
+	often := exnScans%64 == 0
+	high := exnHigh.Load()
+	for i := uint32(0); i < high; i++ {
+		p := &exnTable[i]
+		old := p.state.Load()
+		if s := old & (exnUser - 1); s != exnWaits && s != exnArmed {
+			continue
+		}
+		ready := uint32(atomic.Load64((*uint64)(unsafe.Pointer(p.word)))) == p.lap
+		if !ready && (all || often) {
+			ready = atomic.Load((*uint32)(unsafe.Pointer(p.peer)))&exnPeerFlags != p.known
+		}
+		if !ready {
+			waits++
+			continue
+		}
+		pd := p.pd
+		if p.state.CompareAndSwap(old, old&^(exnUser-1)|exnFired) {
+			delta += netpollready(list, pd, 'r')
+		}
+	}
+	if hung || often {
+		delta += exnHung(list, high)
+	}
+	exnScanning.Store(0)
+	return delta, waits
+}
+
+// exnArmAll arms for all that wait. Of who is busy with its attention nothing is known: it looks
+// by itself.
+func exnArmAll(list *gList, delta *int32) {
+	barrier := false
+	high := exnHigh.Load()
+	for i := uint32(0); i < high; i++ {
+		p := &exnTable[i]
+		old := p.state.Load()
+		if old&(exnUser-1) != exnWaits || !p.state.CompareAndSwap(old, old&^(exnUser-1)|exnBusy) {
+			continue
+		}
+		w := p.waiter
+		a := w.own
+		if !atomic.Cas(&a.busy, 0, 1) {
+			pd := p.pd
+			p.state.Store(old&^(exnUser-1) | exnFired)
+			*delta += netpollready(list, pd, 'r')
+			continue
+		}
+		word := a.word + exnNumber | exnArmRX
+		atomic.Store(&a.word, word)
+		atomic.Store(a.shared, word)
+		atomic.Store(&a.busy, 0)
+		// The flag is looked at after attention is written, not before.
+		barrier = barrier || w.expedited && atomic.Load(w.peerFlags)&exnFences == 0
+		p.state.Store(old&^(exnUser-1) | exnArmed)
+	}
+	if barrier {
+		const globalExpedited = 1 << 1
+		number := uintptr(283)
+		if goarch.IsAmd64 != 0 {
+			number = 324
+		}
+		exnsys.Syscall6(number, globalExpedited, 0, 0, 0, 0, 0)
+	}
+}
+
+type exnPollFd struct {
+	fd              int32
+	events, revents int16
+}
+
+// exnHung tells those whose peer has gone: the kernel says so only once, perhaps before the wait.
+func exnHung(list *gList, high uint32) (delta int32) {
+	var fds [exnPlaces]exnPollFd
+	var at [exnPlaces]uint8
+	n := 0
+	for i := uint32(0); i < high; i++ {
+		p := &exnTable[i]
+		if s := p.state.Load() & (exnUser - 1); s == exnWaits || s == exnArmed {
+			const hungUp = 0x2000 // POLLRDHUP
+			fds[n] = exnPollFd{fd: p.bell, events: hungUp}
+			at[n] = uint8(i)
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	number := uintptr(73)
+	if goarch.IsAmd64 != 0 {
+		number = 271
+	}
+	var now [2]int64
+	got, _, errno := exnsys.Syscall6(number, uintptr(noescape(unsafe.Pointer(&fds))), uintptr(n), uintptr(noescape(unsafe.Pointer(&now))), 0, 0, 0)
+	if errno != 0 || got == 0 {
+		return 0
+	}
+	for i := range n {
+		if fds[i].revents == 0 {
+			continue
+		}
+		p := &exnTable[at[i]]
+		old := p.state.Load()
+		if s := old & (exnUser - 1); (s == exnWaits || s == exnArmed) && p.bell == fds[i].fd && p.state.CompareAndSwap(old, old&^(exnUser-1)|exnFired) {
+			delta += netpollready(list, p.pd, 'r')
+		}
+	}
+	return delta
+}

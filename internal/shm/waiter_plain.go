@@ -1,0 +1,15 @@
+package shm
+
+// Scheduled reports whether the scheduler of this program looks for messages, as that of one
+// that exn-go built does.
+func Scheduled() bool { return false }
+
+// Watch has the scheduler look for w's message, until Unwatch, and wake who sleeps on the
+// doorbell with the runtime's poller.
+func (w *Waiter) Watch() int { return NotWatched }
+
+// Unwatch ends Watch.
+func (w *Waiter) Unwatch() {}
+
+// quiet waits until the scheduler has seen each Unwatch.
+func quiet() {}
