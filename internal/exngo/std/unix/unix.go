@@ -26,12 +26,15 @@ const (
 	MFD_ALLOW_SEALING = 2
 
 	MADV_POPULATE_WRITE = 23
-	SEEK_DATA           = 3
-	W_OK                = 2
-	TMPFS_MAGIC         = 0x01021994
-	IPPROTO_MPTCP       = 262
-	SO_NETNS_COOKIE     = 71
-	SO_BINDTOIFINDEX    = 62
+
+	MREMAP_MAYMOVE   = 1
+	MREMAP_FIXED     = 2
+	SEEK_DATA        = 3
+	W_OK             = 2
+	TMPFS_MAGIC      = 0x01021994
+	IPPROTO_MPTCP    = 262
+	SO_NETNS_COOKIE  = 71
+	SO_BINDTOIFINDEX = 62
 
 	O_PATH            = 0x200000
 	AT_EMPTY_PATH     = 0x1000
@@ -84,6 +87,15 @@ func MmapPtr(fd int, offset int64, addr unsafe.Pointer, length uintptr, prot, fl
 		return nil, errno
 	}
 	// Not unsafe.Pointer(r): vet cannot know that it is no memory of Go's.
+	return *(*unsafe.Pointer)(unsafe.Pointer(&r)), nil
+}
+
+// MremapPtr is mremap(2).
+func MremapPtr(old unsafe.Pointer, oldSize uintptr, to unsafe.Pointer, size uintptr, flags int) (unsafe.Pointer, error) {
+	r, _, errno := syscall.Syscall6(syscall.SYS_MREMAP, uintptr(old), oldSize, size, uintptr(flags), uintptr(to), 0)
+	if errno != 0 {
+		return nil, errno
+	}
 	return *(*unsafe.Pointer)(unsafe.Pointer(&r)), nil
 }
 
