@@ -361,6 +361,40 @@ static void page_lists(void)
 	nothing(b);
 }
 
+// child_writes has a child write to a byte, as it has it.
+static void child_writes(char *at, char value)
+{
+	int status;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		*at = value;
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// After fork registered pages are shared with the child, whose end ends nothing; others are not.
+static void forked(void)
+{
+	char *mem = aligned_alloc(4096, 2 * 4096);
+	RMA2_Region *r;
+	RMA2_NLA at;
+	memset(mem, 'p', 2 * 4096);
+	EQUAL(rma2_register(b, mem, 4096, &r), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(r, 0, &at), RMA2_SUCCESS);
+	child_writes(mem, 'c');
+	child_writes(mem + 4096, 'c');
+	CHECK(mem[0] == 'c' && mem[4096] == 'p');
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '!', at, RMA2_COMPLETER_NOTIFICATION, 0), RMA2_SUCCESS);
+	expect(b, RMA2_COMPLETER_NOTIFICATION, RMA2_IMMEDIATE_PUT, 0);
+	CHECK(mem[0] == '!');
+	EQUAL(rma2_unregister(b, r), RMA2_SUCCESS);
+	child_writes(mem, 'c');
+	CHECK(mem[0] == '!');
+	free(mem);
+}
+
 // A register of the node: 0 is read, 8 is read and written by root.
 static void registers(void)
 {
@@ -471,6 +505,7 @@ int main(void)
 	descriptors();
 	regions();
 	page_lists();
+	forked();
 	small_on_stack();
 	registers();
 	protection();
