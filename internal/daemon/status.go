@@ -27,7 +27,20 @@ func (d *Daemon) netnsPath() string {
 	if named := netns.NamedPath(path); named != "" {
 		return named
 	}
+	if given := d.cfg.NetNS; strings.HasPrefix(given, "/proc/") && sameFile(given, path) {
+		return given
+	}
 	return path
+}
+
+// sameFile reports whether two paths lead to the same file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // Status returns the status.

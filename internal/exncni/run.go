@@ -2,6 +2,7 @@ package exncni
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -68,6 +69,7 @@ func runPlugin(stdout, stderr io.Writer) int {
 	if e == nil {
 		return 0
 	}
+	e.Msg, e.Details = cli.Text(errors.New(e.Msg)), cli.Text(errors.New(e.Details))
 	if err := e.Print(); err != nil {
 		return report(stderr, err)
 	}

@@ -52,11 +52,12 @@ func (n nodeLine) addresses() string {
 // namespaceOf names the namespace of a node: as "ip netns" does, or by its process if it is
 // that of one.
 func namespaceOf(s *control.Status) string {
-	switch own := fmt.Sprintf("/proc/%d/ns/net", s.PID); {
+	pid := 0
+	switch n, _ := fmt.Sscanf(s.NetNS, "/proc/%d/ns/net", &pid); {
 	case strings.HasPrefix(s.NetNS, "/run/netns/"), strings.HasPrefix(s.NetNS, "/var/run/netns/"):
 		return printable(filepath.Base(s.NetNS))
-	case s.NetNS == own:
-		return fmt.Sprintf("pid %d", s.PID)
+	case n == 1 && s.NetNS == fmt.Sprintf("/proc/%d/ns/net", pid):
+		return fmt.Sprintf("pid %d", pid)
 	}
 	return "unnamed"
 }

@@ -58,7 +58,7 @@ func TestSummary(t *testing.T) {
 
 func TestNamespaceOf(t *testing.T) {
 	for path, want := range map[string]string{
-		"/run/netns/blue": "blue", "/var/run/netns/x": "x", "/proc/9/ns/net": "pid 9", "/proc/9/fd/5": "unnamed", "": "unnamed",
+		"/run/netns/blue": "blue", "/var/run/netns/x": "x", "/proc/9/ns/net": "pid 9", "/proc/12/ns/net": "pid 12", "/proc/12/ns/net/x": "unnamed", "/proc/9/fd/5": "unnamed", "": "unnamed",
 		"/run/netns/\x1b[2J": "?[2J",
 	} {
 		if got := namespaceOf(&control.Status{PID: 9, NetNS: path}); got != want {
