@@ -151,7 +151,10 @@ bool ds_ends(struct ds_sock *s, int fd)
 	if (!ds_addresses(fd, s->side, &info))
 		return false;
 	ds_decided(s);
-	s->info = info;
+	if (s->side == 0)
+		s->info = info;
+	else /* the rest is known, and ds_sent_before reads it without the lock */
+		memcpy(s->info.addr[1], info.addr[1], sizeof info.addr[1]);
 	DS_SET(s->port, info.port[s->side]);
 	s->bucket = ds_bucket(&info);
 	ds_stats_ends(s->entry, &info);
