@@ -373,15 +373,7 @@ func table(w io.Writer, o Options, rows []result.Row, m result.Machine, d coredi
 	result.Wrap(&b, fmt.Sprintf("MPI between two ranks, as the OSU Micro-Benchmarks measure it: half a round trip; windows of 64 messages. %s of %v each, interleaved; %v.",
 		result.Count(o.runs, "run"), o.duration, d))
 	result.Wrap(&b, m.String()+".")
-	fmt.Fprintf(&b, "\n%-18s %7s %-7s %9s %-7s %9s %9s %6s %7s\n", "measure", "bytes", "path", "median", "", "min", "max", "spread", "ratio")
-	for _, r := range rows {
-		noisy := " "
-		if r.Noisy {
-			noisy = "!"
-		}
-		fmt.Fprintf(&b, "%-18s %7d %-7s %9s %-7s %9s %9s %5s%s %7s\n", r.Measure, r.Size, r.Path, result.Figure(r.Median), r.Unit,
-			result.Figure(r.Min), result.Figure(r.Max), result.Percent(r.Spread), noisy, result.Optional(r.Ratio))
-	}
+	result.Table(&b, "%-18s %7s %-7s %9s %-7s %9s %9s %6s %7s\n", rows)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -179,15 +179,7 @@ func table(w io.Writer, o Options, rows []result.Row, m result.Machine, d coredi
 	result.Wrap(&b, fmt.Sprintf("Ports of one node between two C programs, by librma2 and libvelo2; both poll. CPUs %d and %d; %s; %v.",
 		o.cpus[0], o.cpus[1], result.Count(o.runs, "run"), d))
 	result.Wrap(&b, m.String()+".")
-	fmt.Fprintf(&b, "\n%-21s %8s %-6s %8s %-5s %8s %8s %6s %7s\n", "measure", "bytes", "path", "median", "", "min", "max", "spread", "ratio")
-	for _, r := range rows {
-		noisy := " "
-		if r.Noisy {
-			noisy = "!"
-		}
-		fmt.Fprintf(&b, "%-21s %8d %-6s %8s %-5s %8s %8s %5s%s %7s\n", r.Measure, r.Size, r.Path, result.Figure(r.Median), r.Unit,
-			result.Figure(r.Min), result.Figure(r.Max), result.Percent(r.Spread), noisy, result.Optional(r.Ratio))
-	}
+	result.Table(&b, "%-21s %8s %-6s %8s %-5s %8s %8s %6s %7s\n", rows)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -2,8 +2,11 @@ package result
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
+	"strconv"
+	"strings"
 
 	"exnet/internal/dsbench/coredist"
 )
@@ -60,6 +63,20 @@ type Row struct {
 	Eager      int     `json:"eager_threshold,omitempty"` // if not the default
 	Placement  string  `json:"placement"`                 // CPUs of client and server, or "any"
 	Machine
+}
+
+// Table writes rows for people, below an empty line and a head. line is the format of both: nine
+// strings and a line feed.
+func Table(b *strings.Builder, line string, rows []Row) {
+	fmt.Fprintf(b, "\n"+line, "measure", "bytes", "path", "median", "", "min", "max", "spread", "ratio")
+	for _, r := range rows {
+		noisy := " "
+		if r.Noisy {
+			noisy = "!"
+		}
+		fmt.Fprintf(b, line, r.Measure, strconv.Itoa(r.Size), r.Path, Figure(r.Median), r.Unit,
+			Figure(r.Min), Figure(r.Max), Percent(r.Spread)+noisy, Optional(r.Ratio))
+	}
 }
 
 // Round keeps four decimals: more are noise, and hard to read.
