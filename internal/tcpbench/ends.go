@@ -18,9 +18,10 @@ func (j job) do(note func(any) error) (jobResult, error) {
 	if err != nil {
 		return jobResult{}, err
 	}
+	start := time.Now() // before the other end can know of this one
 	if !j.Listens {
 		j.shared = new(shared)
-		return j.work(func() (conn, error) { return t.dial(j) })
+		return j.work(start, func() (conn, error) { return t.dial(j) })
 	}
 	l, addr, err := t.listen(j)
 	if err != nil {
@@ -30,18 +31,17 @@ func (j job) do(note func(any) error) (jobResult, error) {
 	if err := note(addr); err != nil {
 		return jobResult{}, err
 	}
-	return j.work(l.accept)
+	return j.work(start, l.accept)
 }
 
-// work measures over connections that open makes.
-func (j job) work(open func() (conn, error)) (jobResult, error) {
+// work measures over connections that open makes, from start or later on.
+func (j job) work(start time.Time, open func() (conn, error)) (jobResult, error) {
 	if j.Kind == CRR {
 		if j.Listens {
 			return j.serve(open)
 		}
 		return j.transact(open)
 	}
-	start := time.Now()
 	conns := make([]conn, 0, j.Streams)
 	defer func() { closeAll(conns) }()
 	for range j.Streams {

@@ -2,6 +2,7 @@ package tcpbench
 
 import (
 	"io"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -25,14 +26,15 @@ func InProcess(spec Spec, dial, accept func() (io.ReadWriteCloser, error), stop 
 			return plain{c}, err
 		}
 	}
+	start := time.Now()
 	var c, s jobResult
 	var g errgroup.Group
 	g.Go(func() (err error) {
-		s, err = server.work(open(accept))
+		s, err = server.work(start, open(accept))
 		return err
 	})
 	g.Go(func() (err error) {
-		if c, err = client.work(open(dial)); err != nil {
+		if c, err = client.work(start, open(dial)); err != nil {
 			_ = stop() // the error is why
 		}
 		return err
