@@ -159,14 +159,16 @@ func BenchmarkCalls(b *testing.B) {
 	}
 }
 
-// BenchmarkCRR is connect, request, response, close, both ends in this process.
+// BenchmarkCRR is connect, request, response, close, both ends in this process. The path none
+// is TCP without request and response: what is left of a connection for whoever carries these
+// two for nothing.
 func BenchmarkCRR(b *testing.B) {
-	for _, path := range []string{"tcp", "ds"} {
+	for _, path := range []string{"tcp", "none", "ds"} {
 		b.Run("path="+path, func(b *testing.B) {
 			var l net.Listener
 			var err error
 			dial := net.Dial
-			if path == "tcp" {
+			if path != "ds" {
 				l, err = net.Listen("tcp", "127.0.0.1:0")
 			} else {
 				cfg := directsockets.Config{Broker: startBroker(b)}
@@ -186,8 +188,10 @@ func BenchmarkCRR(b *testing.B) {
 					if err != nil {
 						return
 					}
-					if n, err := c.Read(buf[:]); err == nil {
-						c.Write(buf[:n])
+					if path != "none" {
+						if n, err := c.Read(buf[:]); err == nil {
+							c.Write(buf[:n])
+						}
 					}
 					c.Close()
 				}
@@ -200,10 +204,13 @@ func BenchmarkCRR(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := c.Write(buf[:]); err != nil {
+				if path == "none" {
+					if _, err := c.Read(buf[:]); err != io.EOF {
+						b.Fatalf("a read of a connection that the server has closed: %v", err)
+					}
+				} else if _, err := c.Write(buf[:]); err != nil {
 					b.Fatal(err)
-				}
-				if _, err := io.ReadFull(c, buf[:]); err != nil {
+				} else if _, err := io.ReadFull(c, buf[:]); err != nil {
 					b.Fatal(err)
 				}
 				c.Close()
