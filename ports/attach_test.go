@@ -41,6 +41,108 @@ func TestAttachSuite(t *testing.T) {
 	}})
 }
 
+// Groups are the node's, and a message to one goes to those of its members that have opened the
+// VPID, whether in Go or in C, or to none.
+func TestAttachGroups(t *testing.T) {
+	const group, flow = 5, 128 // slots of a port's flow
+	all := nodes(t, 4, func(c *Config) {
+		c.Members = func(g fabric.GroupID) []fabric.NodeID {
+			if g == group {
+				return []fabric.NodeID{2, 3, 4}
+			}
+			return nil
+		}
+	})
+	x := fabrictest.OpenVELO(t, all[0].attach(t), goVPID, velo.Config{})
+	y := fabrictest.OpenVELO(t, all[1].attach(t), goVPID, velo.Config{Slots: 2})
+	d := velo.Descriptor{Group: group, VPID: goVPID, Tag: 7, Type: 3}
+	takes := func(e *velo.Endpoint, want byte) {
+		t.Helper()
+		fabrictest.Eventually(t, "message", func() bool { _, _, ok := e.Peek(); return ok })
+		st, p, _ := e.Peek()
+		if !st.Multicast || st.Src != 1 || st.SrcVPID != goVPID || st.Tag != 7 || st.Type != 3 || len(p) != 1 || p[0] != want {
+			t.Errorf("%+v: %x, want %d", st, p, want)
+		}
+		e.Advance()
+	}
+	if err := x.SendMulticast(velo.Descriptor{Group: 6, VPID: goVPID}, []byte{1}); err != nil {
+		t.Errorf("to nobody: %v", err)
+	}
+	if err := x.SendMulticast(d, []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	takes(y, 1)
+	if s := x.Stats(); s.MulticastAbsent != 2 {
+		t.Errorf("%d members are absent, of 2", s.MulticastAbsent)
+	}
+	// A member that opens later gets what is sent then.
+	z := fabrictest.OpenVELO(t, all[2].attach(t), goVPID, velo.Config{})
+	sent := byte(1)
+	fabrictest.Eventually(t, "the member that has opened later", func() bool {
+		sent++
+		if err := x.SendMulticast(d, []byte{sent}); err != nil {
+			t.Fatal(err)
+		}
+		takes(y, sent)
+		_, _, ok := z.Peek()
+		return ok
+	})
+	takes(z, sent)
+	// y does not read: none gets more than it has room for.
+	fabrictest.Eventually(t, "ErrAgain", func() bool {
+		err := x.SendMulticast(d, []byte{9})
+		if err == nil {
+			takes(z, 9)
+		}
+		return errors.Is(err, fabric.ErrAgain) && x.GroupCredits(group, goVPID) == 0
+	})
+	if n, err := x.SendMulticastSkip(d, []byte{10}); n != 1 || err != nil {
+		t.Errorf("skipped %d, %v", n, err)
+	}
+	takes(z, 10)
+	for _, _, ok := y.Peek(); ok; _, _, ok = y.Peek() {
+		takes(y, 9)
+	}
+	// One that ends is left out.
+	if err := y.Close(); err != nil {
+		t.Error(err)
+	}
+	fabrictest.Eventually(t, "the end of a member", func() bool {
+		before := x.Stats().MulticastAbsent
+		if err := x.SendMulticast(d, []byte{11}); err != nil {
+			t.Fatal(err)
+		}
+		takes(z, 11)
+		return x.Stats().MulticastAbsent == before+2
+	})
+}
+
+// An interrupt handler may send to whoever it has not sent to before, which asks the node.
+func TestAttachReplies(t *testing.T) {
+	n := nodes(t, 1)[0]
+	for range 20 {
+		a, b := n.attach(t), n.attach(t)
+		x, y := fabrictest.OpenVELO(t, a, goVPID, velo.Config{}), fabrictest.OpenVELO(t, b, goVPID+1, velo.Config{})
+		y.OnInterrupt(func() {
+			if st, p, ok := y.Peek(); ok {
+				if err := y.Send(velo.Descriptor{Dst: st.Src, VPID: st.SrcVPID}, p); err != nil {
+					t.Error(err)
+				}
+				y.Advance()
+			}
+		})
+		y.EnableInterrupt()
+		if err := x.Send(velo.Descriptor{Dst: 1, VPID: goVPID + 1}, []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		fabrictest.Eventually(t, "a reply", func() bool { _, _, ok := x.Peek(); return ok })
+		if err := errors.Join(a.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+		n.idle(t)
+	}
+}
+
 // A peer that changes its memory while a program reads it changes nothing of what comes.
 func TestAttachReadsOnce(t *testing.T) {
 	all := nodes(t, 2)

@@ -1,19 +1,34 @@
 package ports
 
 import (
+	"strings"
 	"testing"
 
 	"exnet/fabric"
 )
 
-// What the API does, as golden values, in plain form and under the sanitizers.
-func TestGolden(t *testing.T) {
-	for _, kind := range []string{"plain", "asan"} {
-		t.Run(kind, func(t *testing.T) {
-			n := nodes(t, 1)[0]
-			n.run(t, kind, "golden")
-			n.idle(t)
-		})
+// What the API does, as golden values, and small programs on it: in plain form and under the
+// sanitizers.
+func TestLibraries(t *testing.T) {
+	threaded := []string{"plain", "asan", "tsan"}
+	for _, tt := range []struct {
+		args  []string
+		kinds []string
+	}{
+		{[]string{"golden"}, threaded[:2]},
+		{[]string{"regions"}, threaded[:2]},
+		{[]string{"messages"}, threaded[:2]},
+		{[]string{"frames"}, threaded},
+		{[]string{"store", "threads"}, threaded},
+		{[]string{"store", "processes"}, threaded[:1]},
+	} {
+		for _, kind := range tt.kinds {
+			t.Run(strings.Join(append(tt.args, kind), "-"), func(t *testing.T) {
+				n := nodes(t, 1)[0]
+				n.run(t, kind, tt.args...)
+				n.idle(t)
+			})
+		}
 	}
 }
 

@@ -18,6 +18,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(attachedEnv); how != "" {
+		attached(how)
+		return
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(buildDir)
 		os.Exit(code)

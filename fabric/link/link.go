@@ -90,6 +90,15 @@ type Flow interface {
 	Raise()
 }
 
+// Sparse is a Port that has to ask somebody whether there is a mailbox.
+type Sparse interface {
+	Port
+
+	// Absent says whether OpenFlow has found nobody there a moment ago: a message to a group does
+	// not ask again at once.
+	Absent(from, to fabric.VPID) bool
+}
+
 // Classed is a Flow on which packets of a class may have a way of their own.
 type Classed interface {
 	Flow

@@ -19,8 +19,9 @@ type AttachConfig struct {
 // are ports of the node, as those of C programs by libvelo2 and librma2, and they reach each other.
 // It has the API of a NIC of its own, with these differences: VPIDs are 32 to 255, and one belongs
 // to one program of the node at a time; peers are ports of nodes of this host; memory that is lent
-// to peers is from ATU().Alloc, and by whole pages. fabric.ErrNoRoute: there is no node, or it is
-// another user's.
+// to peers is from ATU().Alloc, and by whole pages. The multicast groups are those of the node, but
+// for groups that the program joins nodes to (Routes().Join), which are its own. fabric.ErrNoRoute:
+// there is no node, or it is another user's.
 //
 // When the node ends, peers are down: ErrPeerDown.
 func Attach(cfg AttachConfig) (*NIC, error) {
@@ -35,6 +36,7 @@ func Attach(cfg AttachConfig) (*NIC, error) {
 	n.rma.OnClose(func(v fabric.VPID) { l.Shut(fabric.UnitRMA, v) })
 	l.Serve(attached{n})
 	n.routes.Otherwise(l.To)
+	n.routes.Elsewhere(l.Members)
 	n.AddLink(l)
 	return n, nil
 }

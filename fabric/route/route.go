@@ -39,6 +39,7 @@ type Table struct {
 	groups [fabric.Groups]atomic.Pointer[[]fabric.NodeID]
 
 	otherwise   atomic.Pointer[func(fabric.NodeID) link.Port]
+	elsewhere   atomic.Pointer[func(fabric.GroupID) []fabric.NodeID]
 	onMulticast atomic.Pointer[func(fabric.GroupID, []fabric.NodeID, int)]
 }
 
@@ -95,12 +96,18 @@ func (t *Table) Members(g fabric.GroupID) []fabric.NodeID {
 	if !g.Valid() {
 		return nil
 	}
-	m := t.groups[g].Load()
-	if m == nil {
-		return nil
+	if m := t.groups[g].Load(); m != nil && len(*m) > 0 {
+		return *m
 	}
-	return *m
+	if f := t.elsewhere.Load(); f != nil {
+		return (*f)(g)
+	}
+	return nil
 }
+
+// Elsewhere sets what gives the members of groups that nobody has joined here: they are kept
+// elsewhere. f is called at each use, with a valid group, and keeps the promises of Members.
+func (t *Table) Elsewhere(f func(fabric.GroupID) []fabric.NodeID) { t.elsewhere.Store(&f) }
 
 // Join adds n to g. The owner of the table is never a member of its own groups:
 // a multicast is not sent back.
@@ -141,7 +148,11 @@ func (t *Table) leave(g fabric.GroupID, n fabric.NodeID) {
 func (t *Table) change(g fabric.GroupID, f func([]fabric.NodeID) []fabric.NodeID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m := f(t.Members(g)); m != nil {
+	var have []fabric.NodeID
+	if m := t.groups[g].Load(); m != nil {
+		have = *m
+	}
+	if m := f(have); m != nil {
 		t.groups[g].Store(&m)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"exnet/fabric"
+	"exnet/fabric/link"
 )
 
 // branch is a member's share of a multicast on its way.
@@ -57,7 +58,7 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 	t := e.unit.tree()
 	defer e.unit.fell(t)
 	for _, n := range e.unit.routes.Members(d.Group) {
-		f, err := e.open(n, d.VPID)
+		f, err := e.member(n, d.VPID)
 		if err != nil {
 			e.count.multicastAbsent.Add(1)
 			continue
@@ -86,7 +87,7 @@ func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) 
 	t := e.unit.tree()
 	defer e.unit.fell(t)
 	for _, n := range to {
-		f, err := e.open(n, d.VPID)
+		f, err := e.member(n, d.VPID)
 		if err == nil {
 			err = f.credit()
 		}
@@ -116,6 +117,17 @@ func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) 
 	}
 	e.commit(t, d, payload)
 	return nil
+}
+
+// member is open for a member of a group: nobody asks again at once for one that was not there.
+func (e *Endpoint) member(n fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
+	if f := e.flow(n, vpid); f != nil && !f.dead.Load() {
+		return f, nil
+	}
+	if p, ok := e.unit.routes.Port(n).(link.Sparse); ok && p.Absent(e.vpid, vpid) {
+		return nil, errMailboxClosed
+	}
+	return e.open(n, vpid)
 }
 
 // commit fills the slots, and then raises the interrupts: a handler may take its

@@ -180,7 +180,7 @@ func (e *Endpoint) WantCredits(dst fabric.NodeID, vpid fabric.VPID, n int) (bool
 func (e *Endpoint) GroupCredits(g fabric.GroupID, vpid fabric.VPID) int {
 	least := math.MaxInt
 	for _, n := range e.unit.routes.Members(g) {
-		if f, err := e.open(n, vpid); err == nil {
+		if f, err := e.member(n, vpid); err == nil {
 			least = min(least, f.free())
 		}
 	}
@@ -192,6 +192,9 @@ func (e *Endpoint) GroupCredits(g fabric.GroupID, vpid fabric.VPID) int {
 // that have too few; ask again then.
 func (e *Endpoint) WantGroupCredits(g fabric.GroupID, vpid fabric.VPID, n int) bool {
 	for _, m := range e.unit.routes.Members(g) {
+		if _, err := e.member(m, vpid); err != nil {
+			continue
+		}
 		if ok, err := e.WantCredits(m, vpid, n); !ok && err == nil {
 			return false
 		}

@@ -154,7 +154,7 @@ func (g *grant) Reserve() (*[link.VELOPayload]byte, uint64, error) {
 func (g *grant) Commit(pos, status uint64) {
 	n := status >> boxLen & lenMask
 	slotOf(g.flow, pos, g.slots, g.size).Part(8, int(n)).Fill(g.stage[pos&uint64(g.slots-1)][:n])
-	g.commit(pos, n<<flowLen|status>>boxTag&tagMask<<flowTag|status>>boxType&typeMask<<flowType)
+	g.commit(pos, n<<flowLen|status>>boxTag&tagMask<<flowTag|status>>boxType&typeMask<<flowType|status>>boxMC&1<<flowMC)
 	g.port.count(wire.CounterSent, 1)
 }
 

@@ -88,9 +88,9 @@ func (f *inflow) next() {
 // Positions in the status word of a message in a flow (SPEC.md 2), and in that of a mailbox
 // (velo.Status).
 const (
-	flowLen, flowTag, flowType           = 0, 8, 16
-	boxVPID, boxType, boxTag, boxLen, id = 16, 26, 32, 40, 47
-	lenMask, tagMask, typeMask           = 1<<7 - 1, 1<<8 - 1, 1<<4 - 1
+	flowLen, flowTag, flowType, flowMC          = 0, 8, 16, 20
+	boxVPID, boxType, boxMC, boxTag, boxLen, id = 16, 26, 31, 32, 40, 47
+	lenMask, tagMask, typeMask                  = 1<<7 - 1, 1<<8 - 1, 1<<4 - 1
 )
 
 // drainVELO returns whether all has been moved.
@@ -128,7 +128,7 @@ func (f *inflow) deliver(w uint64) bool {
 		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
 	}
 	f.slot().Part(8, n).CopyTo(slot[:])
-	f.target.Commit(pos, uint64(f.from.Node)|uint64(f.from.VPID)<<boxVPID|w>>flowType&typeMask<<boxType|
+	f.target.Commit(pos, uint64(f.from.Node)|uint64(f.from.VPID)<<boxVPID|w>>flowType&typeMask<<boxType|w>>flowMC&1<<boxMC|
 		w>>flowTag&tagMask<<boxTag|uint64(n)<<boxLen|uint64(f.target.ID())<<id)
 	return true
 }

@@ -36,6 +36,7 @@ type Link struct {
 	nic    NIC
 	arena  *shm.Arena
 	list   atomic.Pointer[[]*port] // the open ports; a slice is not changed
+	groups groups
 
 	mu     sync.Mutex
 	ports  map[key]*port    // +checklocks:mu
@@ -196,6 +197,12 @@ func (w way) connect(u wire.Unit, from, to fabric.VPID) (*grant, error) {
 	return p.connect(wire.Addr{Node: w.to, VPID: to})
 }
 
+// Absent implements link.Sparse.
+func (w way) Absent(from, to fabric.VPID) bool {
+	p := w.l.port(fabric.UnitVELO, from)
+	return p != nil && p.missing(wire.Addr{Node: w.to, VPID: to})
+}
+
 // OpenFlow implements link.Port.
 func (w way) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
 	g, err := w.connect(fabric.UnitVELO, from, to)
@@ -276,5 +283,6 @@ func dialNode(socket string) (*net.UnixConn, error) {
 var (
 	_ link.Active = (*Link)(nil)
 	_ link.Port   = way{}
+	_ link.Sparse = way{}
 	_ atu.Table   = (*Link)(nil)
 )

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,9 +40,10 @@ type port struct {
 
 	mu sync.Mutex
 	// answers has whoever waits for an answer.
-	answers map[uint32]chan answer // +checklocks:mu
-	grants  map[wire.Addr]*grant   // +checklocks:mu
-	dead    bool                   // +checklocks:mu
+	answers map[uint32]chan answer  // +checklocks:mu
+	grants  map[wire.Addr]*grant    // +checklocks:mu
+	absent  map[wire.Addr]time.Time // +checklocks:mu; when a peer was found that is none
+	dead    bool                    // +checklocks:mu
 }
 
 // answer is what a node says to a request.
@@ -78,7 +80,7 @@ func (l *Link) dial(k key) (_ *port, err error) {
 	}
 	p := &port{
 		link: l, unit: k.unit, vpid: k.vpid, conn: conn,
-		answers: make(map[uint32]chan answer), grants: make(map[wire.Addr]*grant),
+		answers: make(map[uint32]chan answer), grants: make(map[wire.Addr]*grant), absent: make(map[wire.Addr]time.Time),
 	}
 	p.in.Store(new([]*inflow))
 	defer func() {
@@ -206,7 +208,22 @@ func (p *port) connect(to wire.Addr) (*grant, error) {
 		return g, nil
 	}
 	a, err := p.ask(wire.Message{Op: wire.OpConnect, Addr: to, Unit: p.unit})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if errors.Is(err, errNoPort) {
+		p.absent[to] = time.Now()
+	} else {
+		delete(p.absent, to)
+	}
 	return a.grant, err
+}
+
+// missing says whether nobody had opened the VPID of a peer a moment ago.
+func (p *port) missing(to wire.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.absent[to]
+	return ok && time.Since(at) < believed
 }
 
 // read handles what the node sends until the port ends.
@@ -260,7 +277,7 @@ func (p *port) enter(from wire.Addr, fd int) {
 	f := newInflow(p, from, mem, n, size)
 	f.arm()
 	p.change(func(list []*inflow) []*inflow { return append(list, f) })
-	p.poll()
+	go p.poll() // a handler may ask the node something
 }
 
 // change makes a new list of the flows.
@@ -285,7 +302,7 @@ func (p *port) peerGone(a wire.Addr) {
 	if g != nil {
 		g.end()
 	}
-	p.poll()
+	go p.poll() // a handler may ask the node something
 }
 
 // end has whoever waits know that the port has ended.

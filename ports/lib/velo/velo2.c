@@ -8,7 +8,9 @@
 #define API __attribute__((visibility("default")))
 
 // The status word of a message: its length in bits 0 to 6, the tag in 8 to 15, the type in 16
-// to 19.
+// to 19, and in 20 whether it was sent to a group.
+#define TO_GROUP (1ull << 20)
+
 struct message {
 	uint64_t word;
 	uint32_t source;
@@ -208,7 +210,7 @@ static velo2_ret_t post_group(struct box *b, uint32_t to, const void *msg, unsig
 			return VELO2_RET_TRY_AGAIN;
 	for (unsigned i = 0; i < g->count; i++)
 		if (!g->members[i]->gone && exn_flow_room(&g->members[i]->out))
-			post(b, g->members[i], msg, len, word);
+			post(b, g->members[i], msg, len, word | TO_GROUP);
 	return b->port.dead ? VELO2_RET_ERROR : VELO2_RET_SUCCESS;
 }
 

@@ -1,0 +1,174 @@
+// regions.c: what librma2 registers, between two ports of one process. It needs a node (EXN_PORTS).
+#define _GNU_SOURCE
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "pair.h"
+
+// A region in the page of the stack that the library's own calls use.
+static void small_on_stack(void)
+{
+	for (int i = 0; i < 4096; i += 256) {
+		char mem[64 + i];
+		RMA2_Region *r;
+		memset(mem, 7, sizeof(mem));
+		EQUAL(rma2_register(a, mem, 64, &r), RMA2_SUCCESS);
+		EQUAL(rma2_unregister(a, r), RMA2_SUCCESS);
+		EQUAL(mem[0] + mem[63], 14);
+	}
+}
+
+// Regions that share pages, on the heap and the stack; what peers write is seen in all of them.
+static void regions(void)
+{
+	char stack[6000], *heap = aligned_alloc(4096, 5 * 4096);
+	RMA2_Region *r[4];
+	RMA2_NLA at;
+	memset(stack, 'S', sizeof(stack));
+	memset(heap, 'H', 5 * 4096);
+	EQUAL(rma2_register(b, heap + 100, 64, &r[0]), RMA2_SUCCESS);
+	EQUAL(rma2_register(b, heap + 50, 3 * 4096, &r[1]), RMA2_SUCCESS);
+	EQUAL(rma2_register(b, heap + 2 * 4096, 3 * 4096, &r[2]), RMA2_SUCCESS);
+	EQUAL(rma2_register(b, stack, sizeof(stack), &r[3]), RMA2_SUCCESS);
+	size_t pages, size;
+	EQUAL(rma2_get_page_count(r[1], &pages), RMA2_SUCCESS);
+	EQUAL(rma2_get_size(r[1], &size), RMA2_SUCCESS);
+	EQUAL(pages, 4);
+	EQUAL(size, 3 * 4096);
+	CHECK(rma2_get_region_contained(r[1], heap, 4 * 4096) && !rma2_get_region_contained(r[1], heap, 4 * 4096 + 1));
+	CHECK(rma2_get_region_overlap(r[1], heap + 4 * 4096 - 1, 9) && !rma2_get_region_overlap(r[1], heap + 4 * 4096, 9));
+	// Across the pages that r[2] has first and that are behind others in the port's memory.
+	EQUAL(rma2_get_nla(r[1], 0, &at), RMA2_SUCCESS);
+	EQUAL(rma2_post_put_bt(a, to_b, region_a, 0, 3 * 4096, at, 0, 0), RMA2_SUCCESS);
+	CHECK(memcmp(heap + 50, mem_a, 3 * 4096) == 0 && heap[49] == 'H' && heap[50 + 3 * 4096] == 'H');
+	EQUAL(rma2_get_nla(r[2], 4096, &at), RMA2_SUCCESS);
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '!', at, 0, 0), RMA2_SUCCESS);
+	CHECK(heap[3 * 4096] == '!');
+	EQUAL(rma2_get_nla(r[3], 5999, &at), RMA2_SUCCESS);
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '?', at, 0, 0), RMA2_SUCCESS);
+	CHECK(stack[0] == 'S' && stack[5998] == 'S' && stack[5999] == '?');
+	EQUAL(rma2_unregister(b, r[1]), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(r[0], 0, &at), RMA2_SUCCESS);
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '+', at, 0, 0), RMA2_SUCCESS);
+	CHECK(heap[100] == '+' && memcmp(heap + 101, mem_a + 51, 4096) == 0);
+	EQUAL(rma2_unregister(b, r[0]), RMA2_SUCCESS);
+	EQUAL(rma2_unregister(b, r[2]), RMA2_SUCCESS);
+	EQUAL(rma2_unregister(b, r[3]), RMA2_SUCCESS);
+	CHECK(heap[100] == '+' && heap[3 * 4096] == '!' && stack[5999] == '?');
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '-', at, 0, 0), RMA2_SUCCESS);
+	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_IMMEDIATE_PUT, RMA2_ERROR_CMPL);
+	nothing(a);
+	free(heap);
+	RMA2_Region *c[2];
+	EQUAL(rma2_register_cached(b, mem_b + 100, 50, &c[0]), RMA2_SUCCESS);
+	EQUAL(rma2_register_cached(b, mem_b + 100, 50, &c[1]), RMA2_SUCCESS);
+	CHECK(c[0] == c[1]);
+	EQUAL(rma2_unregister_cached(b, c[0]), RMA2_SUCCESS);
+	EQUAL(rma2_unregister_cached(b, c[0]), RMA2_SUCCESS);
+	EQUAL(rma2_unregister_cached(b, c[0]), RMA2_ERR_NO_TABLE);
+	CHECK(rma2_register(b, (void *)0x1000, 4096, &c[0]) == RMA2_ERR_NO_MEM);
+	EQUAL(rma2_register(b, mem_b, (1ul << 30) + 1, &c[0]), RMA2_ERR_INV_VALUE);
+}
+
+// A page list: pages anywhere are one range of addresses, also for the program's own operations.
+static void page_lists(void)
+{
+	enum { PAGES = 5 };
+	struct {
+		void *page;
+		int more;
+	} list[PAGES];
+	static const int order[PAGES] = {4, 0, 1, 7, 2};
+	char *heap = aligned_alloc(4096, 8 * 4096);
+	RMA2_Region *r, *other;
+	RMA2_NLA at;
+	size_t size;
+	void *va;
+	memset(heap, 'H', 8 * 4096);
+	for (int i = 0; i < PAGES; i++)
+		list[i].page = heap + order[i] * 4096;
+	unsigned length = 3 * 4096 + 1000 + 77; // from byte 3096 of the first page to byte 77 of the last
+	EQUAL(rma2_register(b, heap + 4096, 100, &other), RMA2_SUCCESS); // a page of it is registered already
+	EQUAL(rma2_register_pagelist(b, &list[0].page, PAGES, sizeof(list[0]), 3096, length, &r), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(r, 0, &at), RMA2_SUCCESS);
+	EQUAL(at % 4096, 3096);
+	EQUAL(rma2_get_size(r, &size), RMA2_SUCCESS);
+	EQUAL(size, length);
+	EQUAL(rma2_get_va(r, 999, &va), RMA2_SUCCESS);
+	CHECK(va == heap + 4 * 4096 + 4095);
+	EQUAL(rma2_get_va(r, 1000, &va), RMA2_ERR_INV_VALUE);
+	EQUAL(rma2_post_put_bt(a, to_b, region_a, 0, length, at, RMA2_COMPLETER_NOTIFICATION, 0), RMA2_SUCCESS);
+	RMA2_Notification c = expect(b, RMA2_COMPLETER_NOTIFICATION, RMA2_BT_PUT, 0);
+	EQUAL(rma2_noti_get_total_size(at, &c), length);
+	CHECK(memcmp(heap + 4 * 4096 + 3096, mem_a, 1000) == 0 && heap[4 * 4096 + 3095] == 'H');
+	CHECK(memcmp(heap, mem_a + 1000, 2 * 4096) == 0 && memcmp(heap + 7 * 4096, mem_a + 1000 + 2 * 4096, 4096) == 0);
+	CHECK(memcmp(heap + 2 * 4096, mem_a + 1000 + 3 * 4096, 77) == 0 && heap[2 * 4096 + 77] == 'H');
+	// Back, gathered by the owner.
+	RMA2_Handle to_a;
+	EQUAL(rma2_connect(b, rma2_get_nodeid(a), rma2_get_vpid(a), RMA2_CONN_DEFAULT, &to_a), RMA2_SUCCESS);
+	EQUAL(rma2_post_put_bt(b, to_a, r, 1, length - 1, nla_a + SIZE / 2, 0, 0), RMA2_SUCCESS);
+	CHECK(memcmp(mem_a + SIZE / 2, mem_a + 1, length - 1) == 0);
+	EQUAL(rma2_unregister(b, r), RMA2_SUCCESS);
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '-', at, 0, 0), RMA2_SUCCESS);
+	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_IMMEDIATE_PUT, RMA2_ERROR_CMPL);
+	EQUAL(rma2_unregister(b, other), RMA2_SUCCESS);
+	CHECK(memcmp(heap, mem_a + 1000, 2 * 4096) == 0 && heap[3 * 4096] == 'H');
+	// The lengths that end in another page than the last, and what is no page.
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 2, sizeof(list[0]), 96, 4000, &r), RMA2_ERR_INV_VALUE);
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 2, sizeof(list[0]), 96, 8097, &r), RMA2_ERR_INV_VALUE);
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 1, sizeof(list[0]), 4096, 1, &r), RMA2_ERR_INV_VALUE);
+	list[1].page = heap + 8;
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 2, sizeof(list[0]), 96, 4001, &r), RMA2_ERR_INV_VALUE);
+	list[1].page = (void *)0x1000;
+	EQUAL(rma2_register_pagelist(b, &list[0].page, 2, sizeof(list[0]), 96, 4001, &r), RMA2_ERR_NO_MEM);
+	for (int i = 0; i < SIZE; i++)
+		mem_a[i] = (char)(i * 7);
+	free(heap);
+	nothing(a);
+	nothing(b);
+}
+
+// child_writes has a child write to a byte, as it has it.
+static void child_writes(char *at, char value)
+{
+	int status;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		*at = value;
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// After fork registered pages are shared with the child, whose end ends nothing; others are not.
+static void forked(void)
+{
+	char *mem = aligned_alloc(4096, 2 * 4096);
+	RMA2_Region *r;
+	RMA2_NLA at;
+	memset(mem, 'p', 2 * 4096);
+	EQUAL(rma2_register(b, mem, 4096, &r), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(r, 0, &at), RMA2_SUCCESS);
+	child_writes(mem, 'c');
+	child_writes(mem + 4096, 'c');
+	CHECK(mem[0] == 'c' && mem[4096] == 'p');
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '!', at, RMA2_COMPLETER_NOTIFICATION, 0), RMA2_SUCCESS);
+	expect(b, RMA2_COMPLETER_NOTIFICATION, RMA2_IMMEDIATE_PUT, 0);
+	CHECK(mem[0] == '!');
+	EQUAL(rma2_unregister(b, r), RMA2_SUCCESS);
+	child_writes(mem, 'c');
+	CHECK(mem[0] == '!');
+	free(mem);
+}
+
+int main(void)
+{
+	begin();
+	regions();
+	page_lists();
+	forked();
+	small_on_stack();
+	end();
+	return 0;
+}
