@@ -42,7 +42,7 @@ type port struct {
 	// answers has whoever waits for an answer.
 	answers map[uint32]chan answer  // +checklocks:mu
 	grants  map[wire.Addr]*grant    // +checklocks:mu
-	absent  map[wire.Addr]time.Time // +checklocks:mu; when a peer was found that is none
+	absent  map[wire.Addr]time.Time // +checklocks:mu
 	dead    bool                    // +checklocks:mu
 }
 
