@@ -23,6 +23,6 @@
 // pages. Peers of the same user keep to the table of their own accord, as C programs do. A message
 // of a mailbox is in the flow of its source until there is a slot, so that a source may have 128
 // more on the way than it has credits. What the node says of a group, and of a member that has not
-// opened the VPID, is believed for 20 ms. Notification PUTs and locks of C programs are not told to a
-// Go program.
+// opened the VPID, is believed for 20 ms. Notification PUTs and locks of C programs are not told to
+// a Go program.
 package attach

@@ -1,5 +1,6 @@
-// frames.c: frames by PUT, as pscom's plugin extoll has them: 16 buffers of 4 KiB, a tail of 8 bytes
-// at the end of each, and tokens for buffers that are free again. It needs a node (EXN_PORTS).
+// frames.c: frames by PUT, as pscom's plugin extoll has them: 16 buffers of 4 KiB, a tail of
+// 8 bytes at the end of each, and tokens for buffers that are free again. It needs a node
+// (EXN_PORTS).
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -59,7 +60,8 @@ static unsigned whole(unsigned payload)
 	return (payload + TAIL + 63) & ~63u;
 }
 
-// give sends a frame, of any byte. False: it is busy. The last token is for a frame that has tokens.
+// give sends a frame, of any byte. False: it is busy. The last token is for a frame that has
+// tokens.
 static bool give(struct end *e, unsigned payload, char byte)
 {
 	if (e->credits < 1 || (e->credits < 2 && e->owed == 0))

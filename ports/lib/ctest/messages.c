@@ -1,4 +1,5 @@
-// messages.c: what libvelo2 does, between two mailboxes of one process. It needs a node (EXN_PORTS).
+// messages.c: what libvelo2 does, between two mailboxes of one process. It needs a node
+// (EXN_PORTS).
 #include <string.h>
 
 #include "../include/velo2.h"
@@ -51,8 +52,8 @@ static void velo(void)
 	EQUAL(velo2_close(&q), VELO2_RET_SUCCESS);
 }
 
-// A plugin of pscom's sends a frame of 12 bytes and the payload, in messages as long as they may be:
-// in one with 64 bytes for each, and in another one with 120.
+// A plugin of pscom's sends a frame of 12 bytes and the payload, in messages as long as they may
+// be: in one with 64 bytes for each, and in another one with 120.
 static void frames(unsigned mtu, const unsigned want[5])
 {
 	static const unsigned payload[5] = {32, 64, 128, 256, 512};
