@@ -303,6 +303,23 @@ func TestRotation(t *testing.T) {
 	if c, s := shake(t, two, one); c != nil || s != nil {
 		t.Errorf("the next authority: %v, %v", c, s)
 	}
+	// A peer that is connected takes it in place of the old one: the same key, the same node.
+	if c, err := two.Renewed(mine.Cert, one.Pair().Cert.Raw); err != nil || !c.Equal(one.Pair().Cert) {
+		t.Errorf("renewed: %v, %v", c, err)
+	}
+	for name, c := range map[string]struct {
+		der  []byte
+		want error
+	}{
+		"another key":  {must(Create(node(1), next, year))(t).Cert.Raw, ErrNode},
+		"another node": {must(Create(node(3), next, year))(t).Cert.Raw, ErrNode},
+		"a stranger's": {must(Create(node(1), authority(t, "lab"), year))(t).Cert.Raw, ErrStranger},
+		"nonsense":     {[]byte("nonsense"), ErrFile},
+	} {
+		if got, err := two.Renewed(mine.Cert, c.der); got != nil || !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
 	// What cannot be used changes nothing.
 	change(trust, "nonsense")
 	if one.Refresh() || one.Check(one.Pair().Cert) != nil {

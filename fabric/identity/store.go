@@ -167,6 +167,27 @@ func (s *Store) Check(c *x509.Certificate) error {
 	return err
 }
 
+// Renewed returns a node's certificate of now, in DER, in place of one that was believed: it is for
+// the same key, and the same node. ErrFile, ErrNode, or the error of Check: it is none.
+func (s *Store) Renewed(old *x509.Certificate, der []byte) (*x509.Certificate, error) {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("identity: %w: %w", ErrFile, err)
+	}
+	was, err := nameOf(old)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Trust().Verify(c, s.cfg.Fabric, s.cfg.Now())
+	if err != nil {
+		return nil, err
+	}
+	if p.Name != was || p.Fingerprint != Fingerprint(old) {
+		return nil, fmt.Errorf("identity: %w: %v with the key %s shows a certificate of %v with the key %s", ErrNode, was, Fingerprint(old), p.Name, p.Fingerprint)
+	}
+	return c, nil
+}
+
 // protocol is what both sides have to agree on (ALPN): a certificate serves nothing else.
 const protocol = "exnet"
 

@@ -27,6 +27,9 @@ var ErrNoNode = errors.New("no node is up")
 // Concurrency: none.
 type Client struct {
 	Node emp.Description
+	// Far is a node of another host, which Node asks in place of answering itself. Default:
+	// none.
+	Far *fabric.NodeID
 
 	conn net.Conn
 	in   *json.Decoder
@@ -67,6 +70,7 @@ func (c *Client) Close() error { return c.conn.Close() }
 const replyTime = 5 * time.Second
 
 func (c *Client) ask(req Request) (r Reply, err error) {
+	req.Node = c.Far
 	line, err := json.Marshal(req)
 	if err != nil {
 		return r, err

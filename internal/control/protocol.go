@@ -1,5 +1,7 @@
 package control
 
+import "exnet/fabric"
+
 // Operations of a Request.
 const (
 	OpStatus = "status"
@@ -31,6 +33,9 @@ type Request struct {
 	Route    *RouteRequest `json:"route,omitempty"`    // of OpRoute
 	Register *SetRegister  `json:"register,omitempty"` // of OpRegisters; nil: only look
 	Profile  string        `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
+	// Node is one of another host, to which the one that is asked passes it on; nil: none. It
+	// takes OpTopology, OpRoute and OpProfile.
+	Node *fabric.NodeID `json:"node,omitempty"`
 }
 
 // Reply is a line of JSON that answers a Request.

@@ -24,8 +24,6 @@ type RouteRequest struct {
 	Reserve Reservation `json:"reserve"`           // of RouteRelease only the ID
 	Changes uint64      `json:"changes,omitempty"` // of the answer that it is made for
 	Link    Ends        `json:"link,omitzero"`     // of RouteCut and RouteJoin
-	// Node is one of another host, to which the one that is asked passes it on; nil: none.
-	Node *fabric.NodeID `json:"node,omitempty"`
 }
 
 // Ends are the two nodes that a link joins.

@@ -121,6 +121,9 @@ func (c Config) WithDefaults() (Config, error) {
 	if c.EagerThreshold == 0 {
 		c.EagerThreshold = min(exteth.DefaultEagerThreshold, int(c.MTU.Link()))
 	}
+	if c.Hosts.Conns == 0 {
+		c.Hosts.Conns = 1
+	}
 	if c.Receive.VELOBudget == 0 {
 		c.Receive.VELOBudget = napi.DefaultBudget
 	}

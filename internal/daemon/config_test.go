@@ -42,6 +42,7 @@ func defaults() Config {
 		MTU:            mtu.Default,
 		MACPrefix:      arp.DefaultPrefix(),
 		EagerThreshold: exteth.DefaultEagerThreshold,
+		Hosts:          Hosts{Conns: 1},
 		Receive:        Receive{VELOBudget: napi.DefaultBudget, RMABudget: napi.DefaultBudget},
 	}
 }
@@ -78,7 +79,7 @@ func TestReferenceFile(t *testing.T) {
 	}
 	got.Topology = nil // compared
 	want.Metrics = ":9464"
-	want.Hosts = Hosts{Listen: ":4791", Join: []string{"host1:4791", "192.0.2.7:4791"}, Key: "/etc/exn/node1.key", Trust: "/etc/exn/trust", Link: "ofi:tcp"}
+	want.Hosts = Hosts{Listen: ":4791", Join: []string{"host1:4791", "192.0.2.7:4791"}, Key: "/etc/exn/node1.key", Trust: "/etc/exn/trust", Link: "ofi:tcp", Conns: 1}
 	if got.Direct.String() != "fabric:8080 fabric:10.2.0.0/24" {
 		t.Errorf("direct %v", got.Direct)
 	}

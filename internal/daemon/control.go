@@ -117,6 +117,12 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 
 func (d *Daemon) answer(req control.Request) (r control.Reply) {
 	var err error
+	if n := req.Node; n != nil && *n != d.member.ID() {
+		if r, err = d.pass(*n, req); err != nil {
+			r.Error = err.Error()
+		}
+		return r
+	}
 	switch req.Op {
 	case control.OpStatus:
 		r.Status, err = d.Status()

@@ -181,7 +181,7 @@ func TestFaultsOtherKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.overWire(c.(*net.UnixConn), fabric.NodeID(1), fabric.NodeID(2)); !errors.Is(err, wire.ErrHello) || strings.Contains(err.Error(), "\n") {
+	if _, err := d.overSocket(c.(*net.UnixConn), fabric.NodeID(2)); !errors.Is(err, wire.ErrHello) || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
 	if err := <-done; !errors.Is(err, shm.ErrHello) {

@@ -47,6 +47,7 @@ type file struct {
 		Trust     string   `toml:"trust"`
 		Plaintext bool     `toml:"plaintext"`
 		Link      string   `toml:"link"`
+		Conns     *int     `toml:"conns"`
 	} `toml:"hosts"`
 	Receive struct {
 		Mode           string  `toml:"mode"`
@@ -206,6 +207,7 @@ func (f *file) config() (Config, error) {
 		to  *int
 	}{
 		{"eager_threshold", 1, (*int)(f.EagerThreshold), &c.EagerThreshold},
+		{"hosts.conns", 1, f.Hosts.Conns, &c.Hosts.Conns},
 		{"receive.velo_budget", 1, f.Receive.VELOBudget, &r.VELOBudget},
 		{"receive.rma_budget", 1, f.Receive.RMABudget, &r.RMABudget},
 	} {

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -36,6 +35,9 @@ type Hosts struct {
 	Plaintext bool
 	// Link is what carries the traffic, as CheckLink has it. Default: stream.
 	Link string
+	// Conns is how many TCP connections carry the traffic with a peer that this node has
+	// reached, 1 to stream.MaxConns. Default 1.
+	Conns int
 }
 
 // Values of Hosts.Link; linkOFI may be followed by a colon and a provider.
@@ -89,14 +91,20 @@ func (c Config) checkHosts() error {
 	switch {
 	case h.Listen == "" && h.byOFI():
 		return wrong("link %s is for nodes of other hosts: say where they reach this one with listen, such as :%d", h.Link, mesh.DefaultPort)
-	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext):
-		return wrong("join, key, trust and plaintext are for nodes of other hosts: say where they reach this one with listen, such as :%d", mesh.DefaultPort)
+	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext || h.Conns > 1):
+		return wrong("join, key, trust, plaintext and conns are for nodes of other hosts: say where they reach this one with listen, such as :%d", mesh.DefaultPort)
 	case h.Listen == "":
 		return nil
 	case keys && h.Plaintext:
 		return wrong("plaintext needs neither key nor trust: leave out one or the other")
 	case !h.Plaintext && (h.Key == "" || h.Trust == ""):
 		return wrong("listen needs key and trust (see exn-tun key), or plaintext on a network that is trusted or encrypted below")
+	case h.Conns < 0 || h.Conns > stream.MaxConns:
+		return wrong("%d connections for each peer: use 1 to %d", h.Conns, stream.MaxConns)
+	case h.Conns > 1 && h.byOFI():
+		return wrong("%d connections for each peer are for link stream: libfabric has one", h.Conns)
+	case c.Faults != nil && h.byOFI():
+		return wrong("link %s has no faults: leave out one of both", h.Link)
 	case h.Plaintext && c.Node == nil:
 		return wrong("plaintext needs node: without a certificate nothing else names this node")
 	}
@@ -134,7 +142,7 @@ func (d *Daemon) openMesh() (err error) {
 		return err
 	}
 	d.mesh, err = mesh.Open(mesh.Config{
-		Listen: h.Listen, Join: h.Join, Fabric: d.cfg.Fabric, Self: d.member.Self(), Store: d.store, Log: d.cfg.Log,
+		Listen: h.Listen, Join: h.Join, Fabric: d.cfg.Fabric, Self: d.member.Self(), Store: d.store, Conns: h.Conns, Log: d.cfg.Log,
 		Local: func() []emp.Description {
 			all, _ := emp.List(d.cfg.Dir) // those that can be read
 			return all
@@ -174,54 +182,70 @@ func (d *Daemon) checkOFI() error {
 // hostTime is how long a node of another host may take to answer: less than a client waits.
 const hostTime = 4 * time.Second
 
-// routesOf has a node of another host do what Routes does.
-func (d *Daemon) routesOf(n fabric.NodeID, req control.RouteRequest) (*control.Reservations, error) {
+// pass has a node of another host answer a request.
+func (d *Daemon) pass(n fabric.NodeID, req control.Request) (r control.Reply, err error) {
 	if d.mesh == nil {
-		return nil, fmt.Errorf("node %d: %w", n, fabric.ErrPeerDown)
+		return r, fmt.Errorf("no node of another host is linked: %w", fabric.ErrPeerDown)
 	}
 	req.Node = nil
-	text, err := json.Marshal(control.Request{Op: control.OpRoute, Route: &req})
+	text, err := json.Marshal(req)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hostTime)
 	defer cancel()
-	if text, err = d.mesh.Request(ctx, n, text); err != nil {
-		return nil, err
+	if text, err = d.mesh.Request(ctx, n, text); err == nil {
+		err = json.Unmarshal(text, &r)
 	}
-	var r control.Reply
-	switch err := json.Unmarshal(text, &r); {
-	case err != nil:
-		return nil, fmt.Errorf("node %d: %w", n, err)
-	case r.Error != "":
-		return nil, errors.New(r.Error)
-	case r.Routes == nil:
-		return nil, fmt.Errorf("node %d returned no reservations", n)
-	}
-	return r.Routes, nil
+	return r, err
 }
 
-// fromHost answers a node of another host. It may change routes, for all nodes have to agree
-// on these, and nothing else.
+// isForHosts says what nodes of other hosts may ask for. All have to agree on routes; of what
+// the links carry each knows its own.
+func isForHosts(req control.Request) bool {
+	switch req.Op {
+	case control.OpRoute:
+		return req.Route != nil && req.Node == nil
+	case control.OpTopology, control.OpProfile:
+		return req.Node == nil
+	}
+	return false
+}
+
+// fromHost answers a node of another host.
 func (d *Daemon) fromHost(from fabric.NodeID, text []byte) []byte {
 	var req control.Request
 	var r control.Reply
 	switch err := json.Unmarshal(text, &req); {
 	case err != nil:
 		r.Error = "malformed request: " + err.Error()
-	case req.Op != control.OpRoute || req.Route == nil || req.Route.Node != nil:
+	case !isForHosts(req):
 		r.Error = fmt.Sprintf("operation %q is not for other hosts", req.Op)
 	default:
 		r = d.answer(req)
-		if w := req.Route.Want; w != control.RouteList && w != control.RouteCheck && r.Error == "" {
-			d.cfg.Log.Info("routes changed from another host", "node", from, "what", w)
+		if changes(req) && r.Error == "" {
+			d.cfg.Log.Info("changed from another host", "node", from, "what", req.Op)
 		}
 	}
 	answer, err := json.Marshal(r)
+	if len(answer) > mesh.MaxText {
+		answer, err = json.Marshal(control.Reply{Error: fmt.Sprintf("an answer of %d bytes is too long for another host: ask the node on its own", len(answer))})
+	}
 	if err != nil {
 		return []byte("null") // a Reply without what cannot be written
 	}
 	return answer
+}
+
+// changes says whether a request of another host does more than read.
+func changes(req control.Request) bool {
+	switch req.Op {
+	case control.OpRoute:
+		return req.Route.Want != control.RouteList && req.Route.Want != control.RouteCheck
+	case control.OpProfile:
+		return req.Profile != control.ProfileRead
+	}
+	return false
 }
 
 // homes are where the node meets others.
@@ -251,8 +275,27 @@ func (d *Daemon) known() []emp.Peer {
 	return all
 }
 
-// linkHost joins the NIC with that of a node of another host.
-func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (emp.Link, error) {
+// linkHost joins the NIC with that of a node of another host: by connections, or if one of
+// both asks for that, over one that may lose packets.
+func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err error) {
+	if d.cfg.Faults != nil || asks(d.mesh, peer) {
+		for _, c := range conns[1:] {
+			c.Close()
+		}
+		l, err = d.overConn(conns[0], peer)
+	} else {
+		l, err = d.overStream(conns, peer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.carrier.linked(peer, l, true)
+	d.ports.linked(peer, l)
+	d.groups.changed()
+	return l, nil
+}
+
+func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, error) {
 	cfg := stream.Config{Peer: peer, Conns: conns, Driver: d.loop, Heartbeat: hostBeat, DownAfter: hostDown}
 	if d.cfg.Hosts.byOFI() {
 		provider, err := d.cfg.Hosts.provider()
@@ -271,9 +314,6 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (emp.Link, error
 		return nil, err // not a *stream.Link that is nil
 	}
 	d.streams.add(l)
-	d.carrier.linked(peer, l, true)
-	d.ports.linked(peer, l)
-	d.groups.changed()
 	return l, nil
 }
 

@@ -13,10 +13,11 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/identity"
+	"exnet/fabric/link/wire"
 	"exnet/internal/control"
 	"exnet/internal/netns/netnstest"
 	"exnet/ports/portstest"
-	"exnet/ports/wire"
+	portswire "exnet/ports/wire"
 )
 
 // keyOf makes a node's key, and the trust file of its authority.
@@ -43,6 +44,7 @@ func TestRootHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	here, there := filepath.Join(t.TempDir(), "lab"), filepath.Join(t.TempDir(), "lab")
+	var faults *wire.Faults
 	begin := func(n fabric.NodeID, dir string, join ...*running) *running {
 		key, trust := keyOf(t, ca, n)
 		h := Hosts{Listen: "127.0.0.1:0", Key: key, Trust: trust}
@@ -50,7 +52,7 @@ func TestRootHosts(t *testing.T) {
 			h.Join = append(h.Join, j.mesh.Addr().String())
 		}
 		a4, a6 := fmt.Sprintf("10.2.0.%d/24", n), fmt.Sprintf("fd00:10:2::%d/64", n)
-		return startWith(t, netnstest.New(t), Config{Dir: dir, Addrs: prefixes(a4, a6), Hosts: h})
+		return startWith(t, netnstest.New(t), Config{Dir: dir, Addrs: prefixes(a4, a6), Hosts: h, Faults: faults})
 	}
 	one := begin(1, here)
 	two := begin(2, here, one)
@@ -103,7 +105,11 @@ func TestRootHosts(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"op":"stop"}`, `operation \"stop\" is not for other hosts`},
 		{`{"op":"route"}`, "is not for other hosts"},
-		{`{"op":"route","route":{"want":"list","node":2}}`, "is not for other hosts"},
+		{`{"op":"route","node":2,"route":{"want":"list"}}`, "is not for other hosts"},
+		{`{"op":"topology","node":2}`, "is not for other hosts"},
+		{`{"op":"topology"}`, "{}"},
+		{`{"op":"profile","profile":"read"}`, "no profile is under way"},
+		{`{"op":"status"}`, "is not for other hosts"},
 		{`{"op":"route","route":{"want":"list"}}`, "the fabric has no topology"},
 		{`{`, "malformed request"},
 	} {
@@ -112,8 +118,9 @@ func TestRootHosts(t *testing.T) {
 		}
 	}
 	for n, want := range map[fabric.NodeID]string{3: "the fabric has no topology", 9: "node 9: fabric: peer is down"} {
-		if _, err := two.Routes(control.RouteRequest{Want: control.RouteList, Node: &n}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("node %d: %v, want %s", n, err, want)
+		r := two.answer(control.Request{Op: control.OpRoute, Route: &control.RouteRequest{Want: control.RouteList}, Node: &n})
+		if !strings.Contains(r.Error, want) {
+			t.Errorf("node %d: %+v, want %s", n, r, want)
 		}
 	}
 
@@ -121,10 +128,10 @@ func TestRootHosts(t *testing.T) {
 	port, _ := openPort(t, one.ns, portsSocket)
 	_, far := openPort(t, three.ns, portsSocket)
 	eventually(t, "a port of another host", func() bool {
-		r := portstest.Ask(t, port, wire.Message{Op: wire.OpConnect, Addr: far})
-		return r.Status == wire.StatusOK && r.B == 1
+		r := portstest.Ask(t, port, portswire.Message{Op: portswire.OpConnect, Addr: far})
+		return r.Status == portswire.StatusOK && r.B == 1
 	})
-	if r := portstest.Ask(t, port, wire.Message{Op: wire.OpRegister, Addr: wire.Addr{Node: 3}}); r.Status != wire.StatusOK || r.B != 3 {
+	if r := portstest.Ask(t, port, portswire.Message{Op: portswire.OpRegister, Addr: portswire.Addr{Node: 3}}); r.Status != portswire.StatusOK || r.B != 3 {
 		t.Errorf("register 0 of node 3: %+v", r)
 	}
 
@@ -138,6 +145,21 @@ func TestRootHosts(t *testing.T) {
 	})
 	three.stop()
 	eventually(t, "left", func() bool { return len(peers(one)) == 1 && len(two.groups.all()) == 0 })
+
+	// A host whose packets meet faults has links that make up for them.
+	faults = &wire.Faults{Seed: 1, Drop: 0.05, Corrupt: 0.05}
+	four := begin(4, filepath.Join(t.TempDir(), "lab"), one)
+	eventually(t, "ping with faults", func() bool { _, err := ping(four.ns, "10.2.0.2"); return err == nil })
+	if p, q := peers(four)[2], peers(two)[4]; p.Link != "wire" || q.Link != "wire" || p.Key == "" || q.Key == "" {
+		t.Errorf("links with faults: %+v, %+v", p, q)
+	}
+	transfer(t, four.ns, two.ns, "10.2.0.2", 1<<20)
+	if w := counters(t, four.Daemon, "wire."); w["retransmitted"] == 0 || w["crc_errors"] != 0 {
+		t.Errorf("node 4: %v", w)
+	}
+	if w := counters(t, two.Daemon, "wire."); w["crc_errors"] == 0 {
+		t.Errorf("node 2: %v", w)
+	}
 }
 
 func TestHostsConfig(t *testing.T) {
@@ -162,6 +184,10 @@ func TestHostsConfig(t *testing.T) {
 		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:"}, &id, "use stream, ofi or"},
 		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi:a b"}, &id, "not the name of a provider"},
 		{Hosts{Link: "stream"}, nil, ""},
+		{Hosts{Listen: ":1", Plaintext: true, Conns: 4}, &id, ""},
+		{Hosts{Listen: ":1", Plaintext: true, Conns: 5}, &id, "5 connections for each peer: use 1 to 4"},
+		{Hosts{Listen: ":1", Plaintext: true, Conns: 2, Link: "ofi"}, &id, "are for link stream"},
+		{Hosts{Conns: 2}, nil, "with listen"},
 		{Hosts{Link: "ofi"}, nil, "with listen"},
 	} {
 		_, err := Config{Dir: "/d", Hosts: c.hosts, Node: c.node}.WithDefaults()

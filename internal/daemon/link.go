@@ -20,8 +20,8 @@ const linkWire = "wire"
 // link joins the NIC with that of a peer: by shared memory, or if one of both asks for
 // that, over a medium that may lose packets.
 func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err error) {
-	if d.cfg.Faults != nil || d.asks(peer) {
-		l, err = d.overWire(conn, d.member.ID(), peer)
+	if d.cfg.Faults != nil || asks(d.member, peer) {
+		l, err = d.overSocket(conn, peer)
 	} else {
 		l, err = d.overShm(conn)
 	}
@@ -34,9 +34,9 @@ func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err e
 	return l, nil
 }
 
-// asks reports whether a peer asks for a link that may lose packets.
-func (d *Daemon) asks(peer fabric.NodeID) bool {
-	for _, p := range d.member.Peers() {
+// asks reports whether a peer of a home asks for a link that may lose packets.
+func asks(home emp.Home, peer fabric.NodeID) bool {
+	for _, p := range home.Peers() {
 		if p.Node == peer {
 			return p.Description.Link == linkWire
 		}
@@ -60,16 +60,34 @@ func (d *Daemon) overShm(conn *net.UnixConn) (emp.Link, error) {
 	return l, nil
 }
 
-func (d *Daemon) overWire(conn *net.UnixConn, self, peer fabric.NodeID) (emp.Link, error) {
-	var f wire.Faults
+// faultsTo are those that packets to a peer meet.
+func (d *Daemon) faultsTo(peer fabric.NodeID) (f wire.Faults) {
 	if d.cfg.Faults != nil {
-		f = d.cfg.Faults.Between(self, peer)
+		f = d.cfg.Faults.Between(d.nic.ID(), peer)
 	}
-	m, err := wire.Over(conn, f)
+	return f
+}
+
+// overSocket makes the link to a peer of this host that may lose packets.
+func (d *Daemon) overSocket(conn *net.UnixConn, peer fabric.NodeID) (emp.Link, error) {
+	m, err := wire.Over(conn, d.faultsTo(peer))
 	if err != nil {
 		return nil, err
 	}
-	l, err := wire.Connect(d.card(), peer, m, wire.Config{})
+	return d.overWire(m, peer, wire.Config{})
+}
+
+// overConn makes that to a peer of another host.
+func (d *Daemon) overConn(conn net.Conn, peer fabric.NodeID) (emp.Link, error) {
+	m, err := wire.OverStream(conn, d.faultsTo(peer))
+	if err != nil {
+		return nil, err
+	}
+	return d.overWire(m, peer, wire.Config{DownAfter: hostDown})
+}
+
+func (d *Daemon) overWire(m wire.Medium, peer fabric.NodeID, cfg wire.Config) (emp.Link, error) {
+	l, err := wire.Connect(d.card(), peer, m, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +143,7 @@ func (d *Daemon) addSockets(c *counter.List) {
 
 // addLinks adds the counters of the links to the peers.
 func (d *Daemon) addLinks(c *counter.List) {
-	for _, p := range d.member.Peers() {
+	for _, p := range d.known() {
 		if l, ok := p.Link.(*shm.Link); ok {
 			c.Add(fmt.Sprintf("shm.node%d.", p.Node), counter.All(l.Stats()))
 		}

@@ -12,9 +12,6 @@ import (
 // Routes changes the reservations of the node's crossbars or their links, and returns what
 // there is then.
 func (d *Daemon) Routes(req control.RouteRequest) (*control.Reservations, error) {
-	if req.Node != nil && *req.Node != d.member.ID() {
-		return d.routesOf(*req.Node, req)
-	}
 	x := d.crossbars
 	if x == nil {
 		return nil, errors.New("the fabric has no topology: start the nodes with exn-tun up --topology")

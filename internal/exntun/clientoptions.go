@@ -29,6 +29,12 @@ func (o *nodeOptions) define(fs *pflag.FlagSet) {
 	nodeFlag(fs, &o.node, "`ID` this node only (all of the fabric on this host)")
 }
 
+// defineFar is define for commands that ask nodes of other hosts, too.
+func (o *nodeOptions) defineFar(fs *pflag.FlagSet) {
+	where(fs, &o.fabric, &o.dir)
+	nodeFlag(fs, &o.node, "`ID` this node only (all of the fabric, on this host and on others)")
+}
+
 // resolve finds the directory, once the flags are read.
 func (o *nodeOptions) resolve() (err error) {
 	if o.dir, err = dirOf(o.fabric, o.dir); err != nil {

@@ -30,7 +30,8 @@ func newProfile() *cobra.Command {
 	c := &cobra.Command{
 		Use: "profile COMMAND [flags]", Short: "count who sends how much to whom",
 		Long: `Counts who sends how much to whom: bytes and messages for each pair of nodes and
-mailboxes, before they are cut into packets, with the sizes; multicasts apart.`,
+mailboxes, before they are cut into packets, with the sizes; multicasts apart.
+All nodes count that are up, on this host and on those that it is linked with.`,
 		Example: `exn-tun profile start
 exn-tun profile stop -o run.json --svg heat.svg --chord chord.svg`,
 		RunE: func(*cobra.Command, []string) error { return cli.Usagef("say what to do: start, read or stop") },
@@ -56,7 +57,7 @@ func newProfileCommand(want, about string) *cobra.Command {
 			fs.StringVar(&o.ring, "chord", "", "`FILE` a circle with a ribbon for each pair of nodes")
 		})
 	}
-	cli.Group(c.Flags(), "Nodes", o.define)
+	cli.Group(c.Flags(), "Nodes", o.defineFar)
 	return c
 }
 
@@ -67,17 +68,17 @@ func runProfile(p program, want string, o profileOptions) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
-	nodes, err := o.nodes()
+	all, err := o.everywhere()
 	if err != nil {
 		return err
 	}
 	rec := newTraffic()
-	for _, n := range nodes {
-		counted, err := askNode(o.dir, n, func(c *control.Client) (*control.Profile, error) { return c.Profile(want) })
+	for _, n := range all.nodes {
+		counted, err := askOf(all, n, func(c *control.Client) (*control.Profile, error) { return c.Profile(want) })
 		if err != nil {
-			return fmt.Errorf("node %d: %w", n.Node, err)
+			return err
 		}
-		rec.add(n.Node, counted)
+		rec.add(n, counted)
 	}
 	if want == control.ProfileStart {
 		return nil

@@ -3,7 +3,6 @@ package exntun
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/crossbar"
-	"exnet/fabric/emp"
 	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/internal/command"
@@ -83,23 +81,24 @@ that wait for each other; one that would be is left out, and said.`, &reserve, r
 
 // fabricRoutes are the nodes of a fabric with their reservations.
 type fabricRoutes struct {
-	dir     string
-	nodes   []emp.Description                 // those of this host first; of others only the ID is known
-	through map[fabric.NodeID]emp.Description // who asks the nodes of other hosts
-	has     []*control.Reservations           // by node
-	topo    *topo.Topology
-	routes  *topo.Routes // without the links that are cut on the first node
+	*everyNode
+	has    []*control.Reservations // by node
+	topo   *topo.Topology
+	routes *topo.Routes // without the links that are cut on the first node
 }
 
 func routesOf(o nodeOptions) (*fabricRoutes, error) {
-	f := &fabricRoutes{dir: o.dir, through: make(map[fabric.NodeID]emp.Description)}
-	var err error
-	if f.nodes, err = o.nodes(); err != nil {
-		return nil, err
-	}
-	t, err := f.others()
+	all, err := o.everywhere()
 	if err != nil {
 		return nil, err
+	}
+	f := &fabricRoutes{everyNode: all}
+	t, err := askOf(all, f.nodes[0], (*control.Client).Topology)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, fmt.Errorf("node %d: the fabric has no topology: start the nodes with exn-tun up --topology", f.nodes[0])
 	}
 	for _, n := range f.nodes {
 		r, err := f.ask(n, control.RouteRequest{Want: control.RouteList})
@@ -115,46 +114,8 @@ func routesOf(o nodeOptions) (*fabricRoutes, error) {
 	return f, err
 }
 
-// others adds the nodes of other hosts with which those of this one are linked, and returns
-// how the fabric is wired.
-func (f *fabricRoutes) others() (first *control.Topology, err error) {
-	here := make(map[fabric.NodeID]bool)
-	for _, n := range f.nodes {
-		here[n.Node] = true
-	}
-	for _, n := range f.nodes {
-		t, err := askNode(f.dir, n, (*control.Client).Topology)
-		if err != nil {
-			return nil, err
-		}
-		if t == nil {
-			return nil, fmt.Errorf("node %d: the fabric has no topology: start the nodes with exn-tun up --topology", n.Node)
-		}
-		if first == nil {
-			first = t
-		}
-		for _, p := range t.Peers {
-			if _, ok := f.through[p]; !ok && !here[p] {
-				f.through[p] = n
-			}
-		}
-	}
-	for _, n := range slices.Sorted(maps.Keys(f.through)) {
-		f.nodes = append(f.nodes, emp.Description{Node: n})
-	}
-	return first, nil
-}
-
-func (f *fabricRoutes) ask(n emp.Description, req control.RouteRequest) (*control.Reservations, error) {
-	asked := n
-	if through, ok := f.through[n.Node]; ok {
-		asked, req.Node = through, &n.Node
-	}
-	r, err := askNode(f.dir, asked, func(c *control.Client) (*control.Reservations, error) { return c.Routes(req) })
-	if err != nil {
-		return nil, fmt.Errorf("node %d: %w", n.Node, err)
-	}
-	return r, nil
+func (f *fabricRoutes) ask(n fabric.NodeID, req control.RouteRequest) (*control.Reservations, error) {
+	return askOf(f.everyNode, n, func(c *control.Client) (*control.Reservations, error) { return c.Routes(req) })
 }
 
 // wish is what --router, --via and --tag ask for.
@@ -355,7 +316,7 @@ func (f *fabricRoutes) without(id string) string {
 	var list []fabric.NodeID
 	for i, n := range f.nodes {
 		if !slices.ContainsFunc(f.has[i].List, func(s control.Reservation) bool { return s.ID == id }) {
-			list = append(list, n.Node)
+			list = append(list, n)
 		}
 	}
 	if list == nil {

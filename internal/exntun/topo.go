@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"exnet/fabric"
-	"exnet/fabric/emp"
 	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/internal/command"
@@ -34,10 +33,11 @@ func newTopo() *cobra.Command {
 	c := &cobra.Command{
 		Use: "topo [flags]", Short: "draw how a fabric is wired, and the load of each link",
 		Long: `Draws how a fabric is wired. Without a topology in the flags it asks the nodes
-that are up on this host, which were started with exn-tun up --topology: each
-link is drawn with what it has carried, and nodes that are not up are marked.
-What direct sockets have moved through shared memory is on no link, and said
-apart. With --node it shows what this node has sent and fetched.`,
+that are up, on this host and on those that it is linked with, which were
+started with exn-tun up --topology: each link is drawn with what it has carried,
+and nodes that are not up are marked. What direct sockets have moved through
+shared memory is on no link, and said apart. With --node it shows what this node
+has sent and fetched.`,
 		Example: `exn-tun topo --torus 4x4x4
 exn-tun topo --file lab.toml --svg lab.svg
 exn-tun topo --fabric lab
@@ -56,7 +56,7 @@ exn-tun topo --json | jq '.links[] | select(.ab.bytes > 0)'`,
 		})
 		fs.BoolVar(&o.json, "json", false, "one JSON object: nodes, links, packets and bytes")
 	})
-	cli.Group(c.Flags(), "For nodes that are up", o.define)
+	cli.Group(c.Flags(), "For nodes that are up", o.defineFar)
 	return c
 }
 
@@ -108,35 +108,35 @@ func (f *fabricTopology) drawing() *topo.Drawing {
 	return &topo.Drawing{Topology: f.topo, Load: f.load, Shared: f.shared, Missing: f.Missing, Routes: f.routes}
 }
 
-// topologyOf asks the nodes that are meant, and adds up what they have put on the
-// links.
+// topologyOf asks the nodes that are meant, on all hosts, and adds up what they have put on
+// the links.
 func topologyOf(o nodeOptions) (*fabricTopology, error) {
-	nodes, err := o.nodes()
+	all, err := o.everywhere()
 	if err != nil {
 		return nil, err
 	}
 	var f fabricTopology
-	for _, n := range nodes {
-		t, err := askTopology(o.dir, n)
-		if errors.Is(err, control.ErrNoNode) && len(nodes) > 1 {
+	for _, n := range all.nodes {
+		t, err := askOf(all, n, (*control.Client).Topology)
+		if errors.Is(err, control.ErrNoNode) && len(all.nodes) > 1 {
 			continue // it is just starting or ending
 		}
 		if err != nil {
 			return nil, err
 		}
-		if err := f.add(n.Node, t); err != nil {
+		if err := f.add(n, t); err != nil {
 			return nil, err
 		}
 	}
 	if f.topo == nil {
 		return nil, fmt.Errorf("%w in %s that answers", control.ErrNoNode, o.dir)
 	}
-	all, err := control.Nodes(o.dir)
+	here, err := control.Nodes(o.dir)
 	if err != nil {
 		return nil, err
 	}
 	present := f.peers // nodes of other hosts, too
-	for _, n := range all {
+	for _, n := range here {
 		present = append(present, n.Node)
 	}
 	slices.Sort(present)
@@ -147,15 +147,6 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 	f.Cut, f.Topology.Shared = cut, f.shared
 	f.routes, err = routesWithout(f.topo, cut)
 	return &f, err
-}
-
-func askTopology(dir string, n emp.Description) (*control.Topology, error) {
-	c, err := control.Dial(dir, n)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.Topology()
 }
 
 // add adds the answer of a node.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -309,12 +308,4 @@ func (m *Mesh) contest(d emp.Description) error {
 	}
 	old.end(errors.New("the peer has restarted"))
 	return nil
-}
-
-// certOf returns the certificate of somebody who has shown one.
-func certOf(p *identity.Peer) *x509.Certificate {
-	if p == nil {
-		return nil
-	}
-	return p.Cert
 }

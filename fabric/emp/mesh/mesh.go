@@ -254,8 +254,8 @@ const (
 // look dials who is due, and compares what it knows with one of the others. It returns when
 // to look again.
 func (m *Mesh) look() time.Duration {
-	if m.cfg.Store != nil {
-		m.cfg.Store.Refresh()
+	if m.cfg.Store != nil && m.cfg.Store.Refresh() {
+		m.showCert()
 	}
 	now := time.Now()
 	m.mu.Lock()
@@ -279,6 +279,16 @@ func (m *Mesh) look() time.Duration {
 		m.work.Go(func() { m.reach(m.live, t) })
 	}
 	return min(max(quiet.Sub(now), leastTick), mostTick)
+}
+
+// showCert shows all peers this node's certificate of now.
+func (m *Mesh) showCert() {
+	n := news{Cert: m.cfg.Store.Pair().Cert.Raw}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.sessions {
+		s.tell(n)
+	}
 }
 
 // wake has Run look.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -261,6 +262,42 @@ func TestDenied(t *testing.T) {
 	}
 	one.awaits()
 	eventually(t, "refused", func() bool { return two.logged("does not trust this node's key") && one.logged("is denied") })
+}
+
+// A certificate that is renewed in time ends no link: the peers are shown it.
+func TestRenewed(t *testing.T) {
+	ca := newAuthority(t, "lab")
+	store, _ := ca.store(1)
+	other, trust := ca.store(2)
+	one := open(t, store, selfOf(1), nil).run()
+	two := open(t, other, selfOf(2), nil, one).run()
+	one.awaits(2)
+	two.awaits(1)
+	one.mu.Lock()
+	s := one.sessions[2]
+	one.mu.Unlock()
+	old := s.cert.Load()
+	later, err := identity.Sign(ca.pair, old, 2*year)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := identity.Replace(filepath.Join(filepath.Dir(trust), "node.crt"), later); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "shown", func() bool { return s.cert.Load().Equal(later) && one.logged("certificate renewed") })
+	var generation uint64
+	if err := s.believed(&generation, old.NotAfter.Add(time.Hour)); err != nil {
+		t.Errorf("when the old one has ended: %v", err)
+	}
+	// A stranger's is not taken, which ends nothing either.
+	two.mu.Lock()
+	back := two.sessions[1]
+	two.mu.Unlock()
+	back.tell(news{Cert: []byte("nonsense")})
+	eventually(t, "told", func() bool { return one.logged("is not believed") })
+	if n, m := one.Stats().Sessions, two.Stats().Sessions; n != 1 || m != 1 || !s.cert.Load().Equal(later) {
+		t.Errorf("%d and %d sessions", n, m)
+	}
 }
 
 // counted counts what a stranger is sent.

@@ -36,6 +36,8 @@ const (
 	maxHello = 16 << 10
 	// maxMessage bounds those that follow, of a member.
 	maxMessage = 1 << 20
+	// MaxText is how long a Request and its answer are at most, in bytes.
+	MaxText = maxMessage - 1024
 	// maxRumors is how many rumors a message has: at most 200 bytes each.
 	maxRumors = maxMessage / 256
 	// maxGroups bounds how many IP groups a member is in.
@@ -93,6 +95,8 @@ type news struct {
 	Leave bool `json:"leave,omitempty"`
 	// Probe asks for a sign of life.
 	Probe bool `json:"probe,omitempty"`
+	// Cert is the sender's certificate of now, for the key that it has shown.
+	Cert []byte `json:"cert,omitempty"`
 	// Request is for who uses the Mesh; Answer has the ID of the one that it answers.
 	Request *parcel `json:"request,omitempty"`
 	Answer  *parcel `json:"answer,omitempty"`

@@ -8,7 +8,8 @@ import (
 	"exnet/fabric"
 )
 
-// Request has OnRequest of a node of another host answer text, which is JSON.
+// Request has OnRequest of a node of another host answer text, which is JSON of at most MaxText
+// bytes.
 // fabric.ErrPeerDown: that node is not linked, or is lost before it answers.
 func (m *Mesh) Request(ctx context.Context, to fabric.NodeID, text []byte) ([]byte, error) {
 	m.mu.Lock()

@@ -41,14 +41,15 @@ type session struct {
 	conn     net.Conn
 	desc     emp.Description
 	endpoint netip.AddrPort
-	cert     *x509.Certificate // nil: it has shown none
-	all      bool              // the peer wants all rumors
-	dialed   bool              // by this side
-	shared   bool              // linked by the host's directory
+	all      bool // the peer wants all rumors
+	dialed   bool // by this side
+	shared   bool // linked by the host's directory
 	cookie   string
 	before   *session // of the same node, whose link has to end first; nil: none
 	linked   bool     // it was; belongs to run
 
+	// cert: nil: the peer has shown none.
+	cert  atomic.Pointer[x509.Certificate]
 	heard atomic.Int64  // when something came last, in nanoseconds
 	over  chan struct{} // closed by end
 	gone  chan struct{} // closed when the link has ended, too
@@ -67,9 +68,12 @@ type session struct {
 
 func (m *Mesh) newSession(conn net.Conn, h hello, p *identity.Peer, endpoint netip.AddrPort) *session {
 	s := &session{
-		m: m, conn: conn, desc: h.Self, endpoint: endpoint, cert: certOf(p), all: h.All,
+		m: m, conn: conn, desc: h.Self, endpoint: endpoint, all: h.All,
 		over: make(chan struct{}), gone: make(chan struct{}), parts: make(chan part), more: make(chan struct{}, 1),
 		asked: make(map[uint64]chan []byte),
+	}
+	if p != nil {
+		s.cert.Store(p.Cert)
 	}
 	s.heard.Store(time.Now().UnixNano())
 	return s
@@ -106,8 +110,11 @@ func (m *Mesh) register(s *session) error {
 	if s.desc.MTU != m.cfg.Self.MTU && old == nil {
 		m.cfg.Log.Warn("MTUs differ: packets larger than the receiver's may be lost", "node", s.desc.Node, "mtu", s.desc.MTU, "here", m.cfg.Self.MTU)
 	}
-	if s.cert != nil {
-		p.Key = identity.Fingerprint(s.cert)
+	if c := s.cert.Load(); c != nil {
+		p.Key = identity.Fingerprint(c)
+	}
+	if s.generation() > 0 { // which may have changed since the handshake
+		s.tell(news{Cert: m.cfg.Store.Pair().Cert.Raw})
 	}
 	s.tell(m.groupsLocked())
 	if s.all {
@@ -220,7 +227,7 @@ func (s *session) run(ctx context.Context) {
 	case link != nil:
 		s.linked = true
 		s.set(emp.Up, link)
-		s.m.cfg.Log.Info("linked", "node", s.desc.Node, "address", s.endpoint, "authenticated", s.cert != nil)
+		s.m.cfg.Log.Info("linked", "node", s.desc.Node, "address", s.endpoint, "authenticated", s.cert.Load() != nil)
 		select {
 		case <-link.Done():
 			s.end(link.Err())
@@ -376,15 +383,32 @@ func (s *session) generation() uint64 {
 // believed says why the peer's certificate is not believed any more: its time has
 // come, or the trust file has changed.
 func (s *session) believed(generation *uint64, now time.Time) error {
-	if s.cert == nil {
+	c := s.cert.Load()
+	if c == nil {
 		return nil
 	}
 	g := s.generation()
-	if g == *generation && now.Before(s.cert.NotAfter) {
+	if g == *generation && now.Before(c.NotAfter) {
 		return nil
 	}
 	*generation = g
-	return s.m.cfg.Store.Check(s.cert)
+	return s.m.cfg.Store.Check(c)
+}
+
+// renewed takes the peer's certificate of now. One that is not believed changes nothing: that
+// which was shown before counts until it ends.
+func (s *session) renewed(der []byte) {
+	old := s.cert.Load()
+	if old == nil {
+		return
+	}
+	c, err := s.m.cfg.Store.Renewed(old, der)
+	if err != nil {
+		s.m.tell("a renewed certificate is not believed", s.endpoint.String(), err)
+		return
+	}
+	s.cert.Store(c)
+	s.m.cfg.Log.Info("certificate renewed", "node", s.desc.Node, "until", c.NotAfter)
 }
 
 // read handles what the peer says.
@@ -424,6 +448,9 @@ func (s *session) handle(n news) {
 	m.mu.Unlock()
 	if n.Probe {
 		s.tell(news{})
+	}
+	if n.Cert != nil {
+		s.renewed(n.Cert)
 	}
 	if n.Groups != nil {
 		m.cfg.OnGroups()

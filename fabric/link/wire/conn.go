@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Errors of Over.
+// Errors of Over and OverStream.
 var (
 	// ErrHello says that the other end is no such medium. Have both nodes run the
 	// same version, which tells them what kind of link they have.
@@ -55,7 +55,7 @@ func Over(c *net.UnixConn, f Faults) (*Conn, error) {
 	var err error
 	if m.way, err = newWay(f, m.out, true); err == nil {
 		if m.raw, err = c.SyscallConn(); err == nil {
-			err = greet(c)
+			err = greet(c, c.Read)
 		}
 	}
 	if err != nil {
@@ -68,8 +68,8 @@ func Over(c *net.UnixConn, f Faults) (*Conn, error) {
 	return m, nil
 }
 
-// greet exchanges hellos.
-func greet(c *net.UnixConn) error {
+// greet exchanges hellos. read reads that of the other end, and what is longer as such.
+func greet(c net.Conn, read func([]byte) (int, error)) error {
 	if err := c.SetDeadline(time.Now().Add(helloTime)); err != nil {
 		return fmt.Errorf("wire: hello: %w", err)
 	}
@@ -78,7 +78,7 @@ func greet(c *net.UnixConn) error {
 		return fmt.Errorf("wire: hello: %w", err)
 	}
 	b := make([]byte, helloLen+1)
-	n, err := c.Read(b)
+	n, err := read(b)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("wire: no hello of the peer within %v: %w", helloTime, err)

@@ -56,7 +56,12 @@ func over(tb testing.TB, f wire.Faults) (a, b *wire.Conn) {
 	return a, b
 }
 
-func connKind(name string, f wire.Faults) fabrictest.Link {
+// media returns the two ends of a medium, with faults in both directions.
+type media func(tb testing.TB, f wire.Faults) (a, b wire.Medium)
+
+func overSocket(tb testing.TB, f wire.Faults) (a, b wire.Medium) { return over(tb, f) }
+
+func connKind(name string, over media, f wire.Faults) fabrictest.Link {
 	return fabrictest.Link{Name: name, New: func(tb testing.TB, n int) []*nic.NIC {
 		nics := make([]*nic.NIC, n)
 		cfg := wire.Config{DownAfter: 10 * time.Second}
@@ -87,7 +92,7 @@ func connKind(name string, f wire.Faults) fabrictest.Link {
 // A socket is a medium as good as another: what does not fit into its buffer is
 // lost, and made up for.
 func TestConnSuite(t *testing.T) {
-	for _, l := range []fabrictest.Link{connKind("good", wire.Faults{}), connKind("bad", bad)} {
+	for _, l := range []fabrictest.Link{connKind("good", overSocket, wire.Faults{}), connKind("bad", overSocket, bad)} {
 		t.Run(l.Name, func(t *testing.T) { fabrictest.Suite(t, l) })
 	}
 }

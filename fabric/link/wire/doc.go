@@ -26,7 +26,7 @@
 //
 // Pipe is the medium of one process, with Faults on each direction. Fabric joins
 // NICs by such links, all to all. Over makes a medium of a connected Unix socket, for
-// links between processes.
+// links between processes, OverStream one of a TCP connection, for links between hosts.
 //
 // # Concurrency
 //
