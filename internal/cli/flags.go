@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"strconv"
@@ -28,16 +29,31 @@ func Group(fs *pflag.FlagSet, heading string, define func(*pflag.FlagSet)) {
 }
 
 // Tidy moves the names of values out of the usage texts, which completions show as they are,
-// and keeps the order in which the flags were defined.
+// keeps the order in which the flags were defined, and has flags that take a text refuse an empty
+// one, as a variable that is not set makes it.
 func Tidy(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.VisitAll(func(f *pflag.Flag) {
+		if _, done := f.Value.(filled); !done && f.Value.Type() == "string" {
+			f.Value = filled{f.Value}
+		}
 		if rest, ok := strings.CutPrefix(f.Usage, "`"); ok {
 			name, usage, _ := strings.Cut(rest, "`")
 			annotate(f, valueKey, name)
 			f.Usage = strings.TrimSpace(usage)
 		}
 	})
+}
+
+// filled is a text that is not empty.
+type filled struct{ pflag.Value }
+
+// Set implements pflag.Value.
+func (v filled) Set(s string) error {
+	if s == "" {
+		return errors.New("it is empty: give a value, or leave it out")
+	}
+	return v.Value.Set(s)
 }
 
 func annotate(f *pflag.Flag, key, value string) {
@@ -87,10 +103,21 @@ func Duration(fs *pflag.FlagSet, to *time.Duration, name string, low, high time.
 func ParseDuration(to *time.Duration, s string, low, high time.Duration) error {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < low || d > high {
-		return fmt.Errorf("use a time from %v to %v, such as 250ms or 2s", low, high)
+		return fmt.Errorf("use a time from %s to %s, such as 250ms or 2s", short(low), short(high))
 	}
 	*to = d
 	return nil
+}
+
+// short writes a time without the units that it has none of.
+func short(d time.Duration) string {
+	s := d.String()
+	for _, rest := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, rest) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
 }
 
 // ParseMicroseconds reads a time up to high: a number of microseconds, or a time with its unit.

@@ -83,6 +83,14 @@ func NoArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// Choose is what a command does that has only commands of its own.
+func Choose(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return cli.UnknownCommand(args[0], names(c))
+	}
+	return cli.Usagef("say what to do: %s", strings.Join(names(c), ", "))
+}
+
 // names lists the commands of c that its help shows.
 func names(c *cobra.Command) (names []string) {
 	for _, sub := range shown(c) {

@@ -87,17 +87,17 @@ type measureFlags struct {
 
 // newMeasureFlags defines the flags of a measure.
 func newMeasureFlags(m measure, fs *pflag.FlagSet) *measureFlags {
-	f := &measureFlags{o: options{measure: m, streams: 1}, fs: fs, size: m.size, cpus: m.cpus, direction: "out"}
+	f := &measureFlags{o: options{measure: m, duration: time.Second, warmup: 300 * time.Millisecond, runs: 5, streams: 1}, fs: fs, size: m.size, cpus: m.cpus, direction: "out"}
 	o := &f.o
 	fs.StringVar(&f.names, "paths", "", "`LIST` paths to measure ("+defaultPaths(m)+")")
 	fs.StringVar(&f.connect, "connect", "", "`HOST` to another host, on which dsbench serve runs; the paths are tcp, ds and ds-zcopy then (tcp)")
 	fs.StringVar(&o.control, "control", "", "`PATH` path that the others are compared with; added to the paths if it is not among them (veth; lo without veth and exn)")
 	fs.StringVar(&f.size, "size", f.size, "`LIST` bytes of a message; k and m for 2^10 and 2^20 ("+m.size+")")
-	fs.DurationVar(&o.duration, "duration", time.Second, "`TIME` measured time of a run (1s)")
-	fs.DurationVar(&o.warmup, "warmup", 300*time.Millisecond, "`TIME` time before that, not measured (300ms)")
-	fs.IntVar(&o.runs, "runs", 5, "`N` runs of each path and size; 3 or more show noise (5)")
+	cli.Duration(fs, &o.duration, "duration", time.Millisecond, maxDuration, "`TIME` measured time of a run (1s)")
+	cli.Duration(fs, &o.warmup, "warmup", 0, maxDuration, "`TIME` time before that, not measured (300ms)")
+	cli.Number(fs, &o.runs, "runs", 1, maxRuns, "`N` runs of each path and size; 3 or more show noise (5)")
 	if m.streams {
-		fs.IntVar(&o.streams, "streams", 1, "`N` connections, or clients, at once (1)")
+		cli.Number(fs, &o.streams, "streams", 1, maxStreams, "`N` connections, or clients, at once (1)")
 	}
 	if m.oneWay() {
 		fs.StringVar(&f.direction, "direction", "out", "`WHERE` out: the end that connects sends; in: the other one (out)")
@@ -113,7 +113,7 @@ func newMeasureFlags(m measure, fs *pflag.FlagSet) *measureFlags {
 	cli.Group(fs, "Direct sockets", func(fs *pflag.FlagSet) {
 		sizeFlag(fs, &o.direct.Chunk, "chunk", "`SIZE` bytes that are copied to the ring at a time (64k)")
 		sizeFlag(fs, &o.direct.Ring, "ring", "`SIZE` bytes of a ring (1m)")
-		fs.DurationVar(&o.direct.Spin, "spin", 0, "`TIME` how long it looks before it sleeps; -1ns: not at all (50us)")
+		cli.Duration(fs, &o.direct.Spin, "spin", -1, time.Second, "`TIME` how long it looks before it sleeps; -1ns: not at all (50us)")
 	})
 	return f
 }
@@ -155,10 +155,6 @@ func (f *measureFlags) options() (options, error) {
 		{"--paths", o.setPaths(names)},
 		{"--control", o.setControl()},
 		{"--size", o.setSizes(f.size)},
-		{"--duration", between(o.duration, time.Millisecond, maxDuration)},
-		{"--warmup", between(o.warmup, 0, maxDuration)},
-		{"--runs", between(o.runs, 1, maxRuns)},
-		{"--streams", between(o.streams, 1, maxStreams)},
 		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(f.cpus)},
 		{"--chunk, --ring, --spin", o.checkDirect()},
@@ -352,9 +348,9 @@ func (o *options) checkCongestion() error {
 	return nil
 }
 
-func between[T int | time.Duration](v, low, high T) error {
+func between(v, low, high int) error {
 	if v < low || v > high {
-		return fmt.Errorf("%v is not between %v and %v", v, low, high)
+		return fmt.Errorf("%d is not between %d and %d", v, low, high)
 	}
 	return nil
 }

@@ -62,8 +62,8 @@ dsbench report --from old.json --force old.html
 func newReportCommand(fs *pflag.FlagSet) *reportCommand {
 	c := &reportCommand{fs: fs}
 	fs.BoolVar(&c.ro.quick, "quick", false, "fewer sizes, shorter runs")
-	fs.IntVar(&c.ro.runs, "runs", 0, "`N` runs of each path and size (5; 3 with --quick)")
-	fs.DurationVar(&c.ro.duration, "duration", 0, "`TIME` measured time of a run (200ms; 100ms with --quick)")
+	cli.Number(fs, &c.ro.runs, "runs", 1, maxRuns, "`N` runs of each path and size (5; 3 with --quick)")
+	cli.Duration(fs, &c.ro.duration, "duration", time.Millisecond, maxDuration, "`TIME` measured time of a run (200ms; 100ms with --quick)")
 	fs.StringVar(&c.names, "paths", "", "`LIST` only these paths, and lo")
 	fs.StringVar(&c.ro.congestion, "congestion", "cubic", "`NAME` TCP congestion control (cubic)")
 	fs.StringVar(&c.from, "from", "", "`FILE.json` do not measure: take these data")
@@ -105,17 +105,8 @@ func (c *reportCommand) check(args []string) error {
 		}
 	}
 	o := options{congestion: c.ro.congestion}
-	for _, check := range []struct {
-		flag string
-		err  error
-	}{
-		{"--runs", between(c.ro.runs, 1, maxRuns)},
-		{"--duration", between(c.ro.duration, time.Millisecond, maxDuration)},
-		{"--congestion", o.checkCongestion()},
-	} {
-		if check.err != nil {
-			return fmt.Errorf("%s: %w", check.flag, check.err)
-		}
+	if err := o.checkCongestion(); err != nil {
+		return fmt.Errorf("--congestion: %w", err)
 	}
 	return nil
 }

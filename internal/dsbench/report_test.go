@@ -184,8 +184,8 @@ func TestReportUsage(t *testing.T) {
 		status int
 		stderr string
 	}{
-		{"report --runs 0", 2, "dsbench report: --runs: 0 is not between 1 and 1000 (see dsbench report -h)\n"},
-		{"report --duration 0s", 2, "dsbench report: --duration: 0s is not between 1ms and 1h0m0s (see dsbench report -h)\n"},
+		{"report --runs 0", 2, "dsbench report: --runs: use a number from 1 to 1000 (see dsbench report -h)\n"},
+		{"report --duration 0s", 2, "dsbench report: --duration: use a time from 1ms to 1h, such as 250ms or 2s (see dsbench report -h)\n"},
 		{"report --paths foo", 2, `dsbench report: --paths: unknown path "foo"`},
 		{"report a.txt", 2, `dsbench report: "a.txt": give the report a name that ends in .html (see dsbench report -h)` + "\n"},
 		{"report a.html b.html", 2, `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},

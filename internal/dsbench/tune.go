@@ -135,8 +135,8 @@ dsbench tune --quick --force lab.toml
 	fs := c.Flags()
 	t.fs = fs
 	fs.BoolVar(&t.quick, "quick", false, "shorter runs")
-	fs.IntVar(&t.runs, "runs", 0, "`N` runs of each value (5; 3 with --quick)")
-	fs.DurationVar(&t.duration, "duration", 0, "`TIME` measured time of a run (200ms; 80ms with --quick)")
+	cli.Number(fs, &t.runs, "runs", 1, maxRuns, "`N` runs of each value (5; 3 with --quick)")
+	cli.Duration(fs, &t.duration, "duration", time.Millisecond, maxDuration, "`TIME` measured time of a run (200ms; 80ms with --quick)")
 	fs.StringVar(&t.congestion, "congestion", "cubic", "`NAME` TCP congestion control (cubic)")
 	fs.BoolVar(&t.files.force, "force", false, "replace files that exist")
 	return c
@@ -162,17 +162,8 @@ func (t *tuneCommand) check(args []string) error {
 		t.duration = map[bool]time.Duration{false: 200 * time.Millisecond, true: 80 * time.Millisecond}[t.quick]
 	}
 	o := options{congestion: t.congestion}
-	for _, check := range []struct {
-		flag string
-		err  error
-	}{
-		{"--congestion", o.checkCongestion()},
-		{"--runs", between(t.runs, 1, maxRuns)},
-		{"--duration", between(t.duration, time.Millisecond, maxDuration)},
-	} {
-		if check.err != nil {
-			return fmt.Errorf("%s: %w", check.flag, check.err)
-		}
+	if err := o.checkCongestion(); err != nil {
+		return fmt.Errorf("--congestion: %w", err)
 	}
 	return nil
 }

@@ -154,7 +154,7 @@ func TestTuneUsage(t *testing.T) {
 		stderr string
 	}{
 		{"tune a.json", 2, `dsbench tune: "a.json": give the configuration a name that ends in .toml (see dsbench tune -h)` + "\n"},
-		{"tune --runs 0", 2, "dsbench tune: --runs: 0 is not between 1 and 1000 (see dsbench tune -h)\n"},
+		{"tune --runs 0", 2, "dsbench tune: --runs: use a number from 1 to 1000 (see dsbench tune -h)\n"},
 		{"tune a.toml b.toml", 2, `unexpected argument "b.toml"`},
 		{"tune --nonsense", 2, "-nonsense"},
 		{"tune " + there, 1, "dsbench tune: " + there + " exists: choose another name, or --force\n"},

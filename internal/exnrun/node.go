@@ -55,7 +55,7 @@ func enterNode(o options) error {
 // namespacePath returns the path of the namespace that --node means: a node's ID,
 // or what exn-tun up --netns takes.
 func namespacePath(o options) (string, error) {
-	id, err := strconv.Atoi(o.node)
+	id, err := strconv.ParseUint(o.node, 10, 16)
 	if err != nil {
 		if strings.Contains(o.node, "/") {
 			return o.node, nil

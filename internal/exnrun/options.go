@@ -61,6 +61,7 @@ func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
 	fs.SetInterspersed(false) // what follows the program is the program's
 	fs.Usage = func() {}
 	o.define(fs)
+	cli.Tidy(fs)
 	if err := fs.Parse(args); err != nil {
 		return o, fs, cli.FlagError(fs, err)
 	}

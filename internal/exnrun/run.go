@@ -212,6 +212,9 @@ func libraryPath(asked string, p Program, say func(string, ...any)) (string, err
 	if err != nil {
 		return "", err
 	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("--library: %w", err)
+	}
 	if k := kindOf(path); k != Dynamic && k != Static { // a library has no PT_INTERP
 		return "", fmt.Errorf("library %s: it is not a shared library for this machine", asked)
 	}

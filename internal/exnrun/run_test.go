@@ -42,6 +42,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"/etc/passwd/x"}, 126, "", "not a directory"},
 		{[]string{""}, 127, "", "install it"},
 		{[]string{"--library", "/etc/passwd", "true"}, 125, "", "not a shared library"},
+		{[]string{"--library", "/nowhere/x.so", "true"}, 125, "", "--library: stat /nowhere/x.so: no such file"},
+		{[]string{"--node", "", "true"}, 125, "", "--node: it is empty"},
+		{[]string{"--node", "65537", "true"}, 125, "", "open /run/netns/65537: no such file"},
 	} {
 		var stdout, stderr bytes.Buffer
 		status := Run(tt.args, &stdout, &stderr)

@@ -58,9 +58,7 @@ func newKey() *cobra.Command {
 	c := &cobra.Command{
 		Use: "key COMMAND [flags]", Short: "make keys for nodes of different hosts",
 		Long: keyText, Example: keyExamples, Annotations: map[string]string{command.EndKey: keyEnd},
-		RunE: func(c *cobra.Command, args []string) error {
-			return cli.Usagef("say what to do: ca, node, sign or show")
-		},
+		RunE: command.Choose,
 	}
 	c.AddCommand(
 		newKeyCommand("ca", "[flags]", "the authority of a fabric",

@@ -52,8 +52,9 @@ func TestKey(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"", cli.ExitUsage, "ca, node, sign or show"},
-		{"make", cli.ExitUsage, "ca, node, sign or show"},
+		{"", cli.ExitUsage, "say what to do: ca, node, sign, show"},
+		{"make", cli.ExitUsage, `unknown command "make": choose from ca, node, sign, show`},
+		{"singn", cli.ExitUsage, "did you mean sign?"},
 		{"ca", cli.ExitUsage, "--out is missing"},
 		{"node --out x", cli.ExitUsage, "--node is missing"},
 		{"node --node 65536 --out x", cli.ExitUsage, "use a number from 0 to 65535"},

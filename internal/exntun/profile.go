@@ -34,7 +34,7 @@ mailboxes, before they are cut into packets, with the sizes; multicasts apart.
 All nodes count that are up, on this host and on those that it is linked with.`,
 		Example: `exn-tun profile start
 exn-tun profile stop -o run.json --svg heat.svg --chord chord.svg`,
-		RunE: func(*cobra.Command, []string) error { return cli.Usagef("say what to do: start, read or stop") },
+		RunE: command.Choose,
 	}
 	c.AddCommand(
 		newProfileCommand(control.ProfileStart, "begin to count, anew if it counts already"),

@@ -89,7 +89,7 @@ func TestTrafficProcesses(t *testing.T) {
 
 func TestProfileBadInput(t *testing.T) {
 	for args, want := range map[string]string{
-		"profile":                  "say what to do: start, read or stop",
+		"profile":                  "say what to do: start, read, stop",
 		"profile start -o x.json":  "-o",
 		"profile stop":             "say with -o, --svg or --chord where",
 		"profile stop -o x y":      `unexpected argument "y"`,

@@ -39,9 +39,7 @@ exn-tun route reserve --pattern run.json
 exn-tun route list
 exn-tun route release --id run.json
 exn-tun route reserve --primitive bcast --via 1 --tag 10`,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.Usagef("say what to do: reserve, release, list or page")
-		},
+		RunE: command.Choose,
 	}
 	var reserve, release, list routeOptions
 	add := func(use, short, long string, o *routeOptions, run func(program, routeOptions) error, define ...func(*pflag.FlagSet)) {

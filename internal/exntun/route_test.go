@@ -192,7 +192,7 @@ func TestRouteBadInput(t *testing.T) {
 		t.Errorf("nodes that are not there: %v", err)
 	}
 	for args, want := range map[string]string{
-		"route":                                "say what to do: reserve, release, list or page",
+		"route":                                "say what to do: reserve, release, list, page",
 		"route reserve":                        "say with --pattern or --primitive",
 		"route release --dir /nil":             "choose one with --id",
 		"route list --dir /nil":                "no node is up",

@@ -22,7 +22,7 @@ type linkSetting struct {
 
 // parseLink reads what follows "link".
 func parseLink(args []string) (*linkSetting, error) {
-	wrong := cli.Usagef("link %s: use link A-B down, or link A-B up, with the IDs of two nodes", strings.Join(args, " "))
+	wrong := cli.Usagef("%s: use link A-B down, or link A-B up, with the IDs of two nodes", strings.Join(append([]string{"link"}, args...), " "))
 	if len(args) != 2 || args[1] != "up" && args[1] != "down" {
 		return nil, wrong
 	}

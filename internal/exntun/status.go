@@ -36,8 +36,9 @@ func newStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use: "status [flags]", Short: "show nodes: addresses, peers, rates, direct sockets",
 		Long: `Shows the nodes of a fabric on this host, a line each: addresses, namespace,
-whether exn0 is up, how many of its peers are linked, what goes in and out,
-how many of its connections are direct, and what is wrong. With -v it shows all
+whether exn0 is up, how many of its peers are linked, what goes in and out over
+exn0 and by direct sockets, how many of its connections are direct, and what is
+wrong. With -v it shows all
 of each node instead: the interface, neighbours, routes, peers, multicast
 groups, the receive mode with interrupts, polls and work per poll, thresholds,
 and the counters that are not 0. With --sockets it shows the connections of
@@ -129,10 +130,21 @@ type looker struct {
 	last map[int]carried
 }
 
-// carried is what an interface had carried at a time, in bytes.
+// carried is what a node had carried at a time, in bytes: its interface, and its programs' direct
+// sockets.
 type carried struct {
 	at      time.Time
 	in, out uint64
+}
+
+// carriedBy is what a node has carried until now.
+func carriedBy(s *control.Status) carried {
+	t := carried{time.Now(), s.Interface.Stats.RxBytes, s.Interface.Stats.TxBytes}
+	for _, d := range s.Shared {
+		t.in += d.Received.Bytes
+		t.out += d.Sent.Bytes
+	}
+	return t
 }
 
 // print looks at the nodes that are meant, and writes what there is to say.
@@ -222,8 +234,7 @@ func (l *looker) look() ([]nodeLine, error) {
 	now := make(map[int]carried)
 	for i := range nodes {
 		n := &nodes[i]
-		s := n.Interface.Stats
-		t := carried{time.Now(), s.RxBytes, s.TxBytes}
+		t := carriedBy(n.Status)
 		now[n.Node] = t
 		before, known := l.last[n.Node]
 		if seconds := t.at.Sub(before.at).Seconds(); known && seconds > 0 && t.in >= before.in && t.out >= before.out {

@@ -56,6 +56,17 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// What goes by direct sockets counts as what goes over exn0 does.
+func TestCarriedBy(t *testing.T) {
+	s := &control.Status{Interface: control.Interface{Stats: counter.Interface{RxBytes: 1, TxBytes: 20}}}
+	for node := range 2 {
+		s.Shared = append(s.Shared, control.Shared{Node: node, Total: connstats.Total{Received: connstats.Amount{Bytes: 300}, Sent: connstats.Amount{Bytes: 4000}}})
+	}
+	if got := carriedBy(s); got.in != 601 || got.out != 8020 {
+		t.Errorf("in %d, out %d", got.in, got.out)
+	}
+}
+
 func TestNamespaceOf(t *testing.T) {
 	for path, want := range map[string]string{
 		"/run/netns/blue": "blue", "/var/run/netns/x": "x", "/proc/9/ns/net": "pid 9", "/proc/12/ns/net": "pid 12", "/proc/12/ns/net/x": "unnamed", "/proc/9/fd/5": "unnamed", "": "unnamed",

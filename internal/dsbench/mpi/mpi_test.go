@@ -32,7 +32,7 @@ func TestOptions(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"--paths lo,netstack", `unknown path "netstack" for MPI`},
 		{"--mpi openmpi,intel", `unknown "intel"`},
-		{"--size 8,0", `--size: "0"`},
+		{"--size 8,0", "--size: 0 is not between"},
 		{"--size 65m", "--size"},
 		{"--size 99999999999999999999", "--size"},
 		{"--duration 0s", "--duration"},

@@ -7,11 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"exnet/internal/cli"
 )
 
 // Options is what the command line of "dsbench mpi" asks for.
@@ -37,12 +38,12 @@ const (
 
 // Define defines the flags of "dsbench mpi" and returns what they will say.
 func Define(fs *pflag.FlagSet) *Options {
-	o := new(Options)
+	o := &Options{duration: 100 * time.Millisecond, runs: 5}
 	fs.StringVar(&o.pathList, "paths", strings.Join(Paths, ","), "`LIST` paths (all)")
 	fs.StringVar(&o.mpiList, "mpi", "", "`LIST` openmpi, mpich (all that are installed)")
 	fs.StringVar(&o.sizeList, "size", "8,64,1k,8k,64k,512k", "`LIST` bytes of a message")
-	fs.DurationVar(&o.duration, "duration", 100*time.Millisecond, "`TIME` of a figure (100ms)")
-	fs.IntVar(&o.runs, "runs", 5, "`N` runs of each path (5)")
+	cli.Duration(fs, &o.duration, "duration", time.Millisecond, maxDuration, "`TIME` of a figure (100ms)")
+	cli.Number(fs, &o.runs, "runs", 1, maxRuns, "`N` runs of each path (5)")
 	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
 	return o
@@ -65,24 +66,11 @@ func (o *Options) Check() (err error) {
 		}
 	}
 	for _, s := range strings.Split(o.sizeList, ",") {
-		n, unit := strings.ToLower(s), 1
-		switch {
-		case strings.HasSuffix(n, "k"):
-			n, unit = strings.TrimSuffix(n, "k"), 1<<10
-		case strings.HasSuffix(n, "m"):
-			n, unit = strings.TrimSuffix(n, "m"), 1<<20
+		n, err := cli.ParseSize(s, 1, maxSize)
+		if err != nil {
+			return fmt.Errorf("--size: %w", err)
 		}
-		v, err := strconv.Atoi(n)
-		if err != nil || v < 1 || v > maxSize/unit {
-			return fmt.Errorf("--size: %q is not between 1 and %d bytes", s, maxSize)
-		}
-		o.sizes = append(o.sizes, v*unit)
-	}
-	if o.duration < time.Millisecond || o.duration > maxDuration {
-		return fmt.Errorf("--duration: %v is not between %v and %v", o.duration, time.Millisecond, maxDuration)
-	}
-	if o.runs < 1 || o.runs > maxRuns {
-		return fmt.Errorf("--runs: %d is not between 1 and %d", o.runs, maxRuns)
+		o.sizes = append(o.sizes, n)
 	}
 	return o.findExnRun()
 }

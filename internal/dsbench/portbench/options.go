@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"exnet/internal/cli"
 	"exnet/internal/tcpbench"
 )
 
@@ -23,15 +24,16 @@ type Options struct {
 // Bounds of the options.
 const (
 	maxRuns   = 1000
+	minRounds = 100
 	maxRounds = 10_000_000
 )
 
 // Define defines the flags of "dsbench ports" and returns what they will say.
 func Define(fs *pflag.FlagSet) *Options {
-	o := new(Options)
+	o := &Options{runs: 5, rounds: 100_000}
 	fs.StringVar(&o.cpuList, "cpus", "", "`A,B` CPUs of the two ends (the first two allowed)")
-	fs.IntVar(&o.runs, "runs", 5, "`N` runs (5)")
-	fs.IntVar(&o.rounds, "rounds", 100_000, "`N` round trips of a run (100000)")
+	cli.Number(fs, &o.runs, "runs", 1, maxRuns, "`N` runs (5)")
+	cli.Number(fs, &o.rounds, "rounds", minRounds, maxRounds, "`N` round trips of a run (100000)")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
 	return o
 }
@@ -40,10 +42,6 @@ func Define(fs *pflag.FlagSet) *Options {
 func (o *Options) Check() error {
 	allowed := tcpbench.AllowedCPUs()
 	switch {
-	case o.runs < 1 || o.runs > maxRuns:
-		return fmt.Errorf("--runs: %d is not between 1 and %d", o.runs, maxRuns)
-	case o.rounds < 100 || o.rounds > maxRounds:
-		return fmt.Errorf("--rounds: %d is not between 100 and %d", o.rounds, maxRounds)
 	case o.cpuList != "":
 		parts := strings.Split(o.cpuList, ",")
 		if len(parts) != 2 {

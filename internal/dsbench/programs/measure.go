@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/cli"
 	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/stats"
@@ -54,10 +55,10 @@ func About() string {
 
 // Define defines the flags of "dsbench programs" and returns what they will say.
 func Define(fs *pflag.FlagSet) *Options {
-	o := new(Options)
+	o := &Options{duration: 2 * time.Second, runs: 5}
 	fs.StringVar(&o.list, "only", "", "`LIST` measures to take (all whose programs are installed)")
-	fs.DurationVar(&o.duration, "duration", 2*time.Second, "`TIME` of a run, whole seconds (2s)")
-	fs.IntVar(&o.runs, "runs", 5, "`N` runs of each path, after one that is not counted (5)")
+	cli.Duration(fs, &o.duration, "duration", time.Second, maxDuration, "`TIME` of a run, whole seconds (2s)")
+	cli.Number(fs, &o.runs, "runs", 1, maxRuns, "`N` runs of each path, after one that is not counted (5)")
 	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
 	return o
@@ -74,14 +75,8 @@ func (o *Options) Check() (err error) {
 			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(names(), ", "))
 		}
 	}
-	if o.duration < time.Second || o.duration > maxDuration {
-		return fmt.Errorf("--duration: %v is not between %v and %v", o.duration, time.Second, maxDuration)
-	}
 	if o.duration%time.Second != 0 {
 		return errors.New("--duration: use whole seconds, as the programs do")
-	}
-	if o.runs < 1 || o.runs > maxRuns {
-		return fmt.Errorf("--runs: %d is not between 1 and %d", o.runs, maxRuns)
 	}
 	if o.exnRun == "" {
 		o.exnRun = "exn-run"
