@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -151,7 +152,7 @@ func del(a *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := detach(c.recordPath(a.ContainerID, a.IfName)); err != nil {
+	if err := detach(c.recordPath(a.ContainerID, a.IfName), nil); err != nil {
 		return err
 	}
 	if c.IPAM.Type == "" {
@@ -172,8 +173,9 @@ func (c *config) ofIPAM(err error) error {
 	return types.NewError(e.Code, fmt.Sprintf("ipam plugin %s: %s", c.IPAM.Type, e.Msg), e.Details)
 }
 
-// detach ends the node of a record, and removes the record.
-func detach(path string) error {
+// detach ends the node of a record, has free give back its addresses, unless that is nil, and
+// removes the record.
+func detach(path string, free func(*record) error) error {
 	r, err := readRecord(path)
 	if err != nil || r == nil {
 		return err
@@ -181,7 +183,26 @@ func detach(path string) error {
 	if err := stopNode(r); err != nil {
 		return err
 	}
+	if free != nil {
+		if err := free(r); err != nil {
+			return err
+		}
+	}
 	return removeRecord(path)
+}
+
+// free gives back the addresses of a record: host-local does nothing at GC.
+func (c *config) free(r *record, netconf []byte) error {
+	if c.IPAM.Type == "" {
+		return nil
+	}
+	dirs := os.Getenv("CNI_PATH")
+	program, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(dirs))
+	if err != nil {
+		return c.ofIPAM(err)
+	}
+	args := &invoke.Args{Command: "DEL", ContainerID: r.ContainerID, NetNS: r.NetNS, IfName: r.Interface, Path: dirs}
+	return c.ofIPAM(invoke.ExecPluginWithoutResult(context.Background(), program, netconf, args, nil))
 }
 
 // check finds out whether an interface is still as add has made it.
@@ -265,7 +286,7 @@ func collect(a *skel.CmdArgs) error {
 	}
 	for _, path := range paths {
 		if !valid[path] {
-			err = errors.Join(err, detach(path))
+			err = errors.Join(err, detach(path, func(r *record) error { return c.free(r, a.StdinData) }))
 		}
 	}
 	if c.IPAM.Type == "" || !speaks(c.CNIVersion) {

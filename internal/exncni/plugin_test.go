@@ -231,12 +231,17 @@ func TestLost(t *testing.T) {
 	if err := h.cni.DelNetworkList(t.Context(), h.list, a); err != nil {
 		t.Errorf("DEL: %v", err)
 	}
-	err = h.cni.GCNetworkList(t.Context(), h.list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "b", IfName: "exn0"}}})
+	// A runtime that has lost its cache, from which it would call DEL itself.
+	forgetful := libcni.NewCNIConfigWithCacheDir([]string{bin()}, filepath.Join(h.root, "another"), nil)
+	err = forgetful.GCNetworkList(t.Context(), h.list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "b", IfName: "exn0"}}})
 	if err != nil {
 		t.Errorf("GC: %v", err)
 	}
 	if n := h.nodes(t); n != 1 {
 		t.Errorf("%d nodes are up after GC, not 1", n)
+	}
+	if leases, err := filepath.Glob(filepath.Join(h.root, "ipam/lab/*.*.*.*")); err != nil || len(leases) != 1 {
+		t.Errorf("addresses %q are taken after GC, want one (%v)", leases, err)
 	}
 	if err := h.cni.CheckNetworkList(t.Context(), h.list, b); err != nil {
 		t.Errorf("CHECK of the one that GC was to keep: %v", err)
