@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -100,7 +99,7 @@ func sharedDir(t *testing.T) string {
 func (l *local) endBroker(t *testing.T) {
 	t.Helper()
 	err := l.ns.Do(func() error {
-		path, err := client.Find(context.Background())
+		path, err := client.Find()
 		if err != nil {
 			return nil // it has ended, or there was none
 		}

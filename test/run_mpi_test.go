@@ -19,6 +19,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/study/pattern"
+	"exnet/study/pattern/pfprof"
 	"exnet/test/testlab"
 )
 
@@ -68,7 +69,7 @@ func newMPILab(t *testing.T, n int) *mpiLab {
 			if up != n-1 {
 				return fmt.Errorf("node %d has %d peers", s.Node, up)
 			}
-			if err := l.spaces[i].Do(func() error { _, err := client.Find(t.Context()); return err }); err != nil {
+			if err := l.spaces[i].Do(func() error { _, err := client.Find(); return err }); err != nil {
 				return err
 			}
 		}
@@ -210,7 +211,7 @@ func TestRootMPI(t *testing.T) {
 // kernels between them.
 func (m mpi) checkProfile(t *testing.T, dir string) {
 	t.Helper()
-	var all []pattern.Process
+	var all []pfprof.Process
 	eventually(t, func() (err error) { // the last exn-run may end after mpirun
 		if all, err = pattern.ReadProcesses(filepath.Join(dir, "profile.json")); err == nil && len(all) != m.ranks {
 			err = errors.New(strconv.Itoa(len(all)) + " ranks in the profile")

@@ -68,7 +68,7 @@ func TestRootRunNodes(t *testing.T) {
 			if len(s.Peers) != 1 || s.Peers[0].State != "up" {
 				return errors.New("node " + strconv.Itoa(s.Node) + " has no peer")
 			}
-			if err := spaces[i].Do(func() error { _, err := client.Find(t.Context()); return err }); err != nil {
+			if err := spaces[i].Do(func() error { _, err := client.Find(); return err }); err != nil {
 				return err
 			}
 		}

@@ -106,7 +106,7 @@ func TestRootDefaultPlace(t *testing.T) {
 		}
 	}
 	c := dialClient(t, client.Config{In: ns.Do})
-	if err := ns.Do(func() error { _, err := client.Find(context.Background()); return err }); err != nil {
+	if err := ns.Do(func() error { _, err := client.Find(); return err }); err != nil {
 		t.Error(err)
 	}
 	if _, err := New(Config{In: ns.Do}); !errors.Is(err, ErrInUse) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/accept"
@@ -64,7 +64,7 @@ type Config struct {
 	// stay on TCP, and those within one share memory.
 	Carried func(server netip.AddrPort) bool
 	// Log is told of clients that break the rules. Default: nobody.
-	Log *slog.Logger
+	Log client.Logger
 }
 
 // Server is a broker.
@@ -119,7 +119,7 @@ type Server struct {
 // +checklocksignore: nobody else knows it yet
 func New(cfg Config) (s *Server, err error) {
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = client.Discard{}
 	}
 	if cfg.In == nil {
 		cfg.In = func(f func() error) error { return f() }

@@ -2,13 +2,13 @@ package preload
 
 import (
 	"context"
-	"debug/elf"
 	"embed"
 	"errors"
 	"slices"
 	"strings"
 
 	"exnet/internal/cbuild"
+	"exnet/internal/elffile"
 )
 
 // sources are what the library is built from, a folder for each layer.
@@ -68,12 +68,12 @@ func BuildMusl(ctx context.Context) (string, error) {
 
 // ForMusl reports whether a library is linked with musl.
 func ForMusl(path string) bool {
-	f, err := elf.Open(path)
+	f, err := elffile.Open(path)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	needed, err := f.ImportedLibraries()
+	needed, err := f.Needed()
 	return err == nil && slices.ContainsFunc(needed, func(name string) bool {
 		return name == "libc.so" || strings.HasPrefix(name, "libc.musl-") // Debian's, Alpine's
 	})

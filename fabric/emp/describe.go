@@ -150,13 +150,14 @@ func parseDescription(n fabric.NodeID, text []byte) (desc Description, ok bool) 
 // and left their descriptions. What cannot be read of a living node is left out,
 // and the error says so.
 func (d *dir) list() (alive []Description, dead []fabric.NodeID, err error) {
-	entries, err := os.ReadDir(d.path)
+	names, err := d.names()
 	if err != nil {
 		return nil, nil, dirError(err)
 	}
 	var errs []error
-	for _, e := range entries {
-		n, suffix, ok := nodeOf(e.Name())
+	var found []*Description // pointers: sorting the values themselves would take 20 KB of code
+	for _, name := range names {
+		n, suffix, ok := nodeOf(name)
 		if !ok || suffix != describeSuffix {
 			continue
 		}
@@ -166,26 +167,29 @@ func (d *dir) list() (alive []Description, dead []fabric.NodeID, err error) {
 		case err != nil:
 			errs = append(errs, err)
 		case lives:
-			alive = append(alive, desc)
+			found = append(found, &desc)
 		default:
 			dead = append(dead, n)
 		}
 	}
-	slices.SortFunc(alive, func(a, b Description) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(found, func(a, b *Description) int { return cmp.Compare(a.Node, b.Node) })
+	for _, desc := range found {
+		alive = append(alive, *desc)
+	}
 	return alive, dead, errors.Join(errs...)
 }
 
 // reap removes the files of nodes that do not live, and returns their IDs. The
 // caller holds the lock, so nobody is joining.
 func (d *dir) reap() ([]fabric.NodeID, error) {
-	entries, err := os.ReadDir(d.path)
+	names, err := d.names()
 	if err != nil {
 		return nil, dirError(err)
 	}
 	var dead []fabric.NodeID
 	var errs []error
-	for _, e := range entries {
-		n, _, ok := nodeOf(e.Name())
+	for _, name := range names {
+		n, _, ok := nodeOf(name)
 		if !ok || slices.Contains(dead, n) {
 			continue
 		}
@@ -204,16 +208,14 @@ func (d *dir) reap() ([]fabric.NodeID, error) {
 // remove removes all files of a node, the description last: until then it is to
 // be seen that there is something to remove.
 func (d *dir) remove(n fabric.NodeID) error {
-	entries, err := os.ReadDir(d.path)
+	names, err := d.names()
 	if err != nil {
 		return dirError(err)
 	}
-	names := []string{}
-	for _, e := range entries {
-		if of, suffix, ok := nodeOf(e.Name()); ok && of == n && suffix != describeSuffix {
-			names = append(names, e.Name())
-		}
-	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		of, suffix, ok := nodeOf(name)
+		return !ok || of != n || suffix == describeSuffix
+	})
 	var errs []error
 	for _, name := range append(names, fileName(n, describeSuffix)) {
 		if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

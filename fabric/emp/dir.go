@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -186,6 +187,18 @@ func groupID(name string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
+// names returns the names of the files in the directory, sorted.
+func (d *dir) names() ([]string, error) {
+	f, err := os.Open(d.path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	slices.Sort(names)
+	return names, err
+}
+
 // file returns the path of a file in the directory.
 func (d *dir) file(name string) string { return filepath.Join(d.path, name) }
 
@@ -271,8 +284,8 @@ func (d *dir) removeIfEmpty(lock *os.File) {
 	if err != nil || string(text) != madeMark {
 		return
 	}
-	entries, err := os.ReadDir(d.path)
-	if err != nil || len(entries) != 1 { // the lock
+	names, err := d.names()
+	if err != nil || len(names) != 1 { // the lock
 		return
 	}
 	if unix.Faccessat(unix.AT_FDCWD, filepath.Dir(d.path), unix.W_OK, unix.AT_EACCESS) != nil {

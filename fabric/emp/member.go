@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -45,7 +44,7 @@ type Config struct {
 	// change while Run runs. It must not call Run or Leave. Default: nobody.
 	OnGroups func([]Group)
 	// Log is told of peers that cannot be linked. Default: nobody.
-	Log *slog.Logger
+	Log Logger
 }
 
 // Member is a node of a fabric.
@@ -53,7 +52,7 @@ type Config struct {
 // Concurrency: all methods may be called from many goroutines; Run once.
 type Member struct {
 	self Description
-	log  *slog.Logger
+	log  Logger
 
 	onGroups func([]Group)
 	told     []Group       // what onGroups was told; belongs to Run
@@ -79,7 +78,7 @@ type Member struct {
 // the directory.
 func Join(cfg Config) (m *Member, err error) {
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = discard{}
 	}
 	if cfg.OnGroups == nil {
 		cfg.OnGroups = func([]Group) {}

@@ -16,14 +16,16 @@ package cbuild
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -159,12 +161,9 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 // read returns the sources by name, and a hash of them and how they are compiled.
 func (s Source) read(cc string) (map[string][]byte, string, error) {
 	files := make(map[string][]byte)
-	sum := sha256.New()
+	sum := fnv.New128a() // nobody chooses what is hashed: crypto would make exn-run larger
 	fmt.Fprintf(sum, "%s %q %q\n", cc, s.Flags, s.Libs)
-	err := fs.WalkDir(s.Files, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
+	err := each(s.Files, ".", func(name string) error {
 		text, err := fs.ReadFile(s.Files, name)
 		files[name] = text
 		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
@@ -173,7 +172,36 @@ func (s Source) read(cc string) (map[string][]byte, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return files, hex.EncodeToString(sum.Sum(nil))[:16], nil
+	return files, hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// each calls f for every file below name, or for name if that is a file, in the order of their
+// names.
+func each(files fs.FS, name string, f func(name string) error) error {
+	d, err := files.Open(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	dir, ok := d.(fs.ReadDirFile)
+	if info, err := d.Stat(); err != nil || !info.IsDir() || !ok {
+		return errors.Join(err, f(name))
+	}
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, path.Join(name, e.Name()))
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		if err := each(files, n, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compile builds the file in dir.

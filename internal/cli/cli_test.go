@@ -132,19 +132,17 @@ func TestFlagErrors(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	for _, c := range []struct {
-		log    string
 		err    error
 		status int
 		want   string
 	}{
-		{"", nil, 0, ""},
-		{"", ExitStatus(7), 7, ""},
-		{"", errors.New("tun: a\nb"), 125, "x: a; b\n"},
-		{"", Usagef("napi: no"), 2, "x: no (see x -h)\n"},
-		{"json", Usagef("no"), 2, `"level":"ERROR","msg":"no (see x -h)","command":"x"}` + "\n"},
+		{nil, 0, ""},
+		{ExitStatus(7), 7, ""},
+		{errors.New("tun: a\nb"), 125, "x: a; b\n"},
+		{Usagef("napi: no"), 2, "x: no (see x -h)\n"},
 	} {
 		var b bytes.Buffer
-		if status := Report(&b, "x", c.log, c.err, 125); status != c.status || !strings.HasSuffix(b.String(), c.want) || (c.want == "") != (b.Len() == 0) {
+		if status := Report(&b, "x", c.err, 125); status != c.status || !strings.HasSuffix(b.String(), c.want) || (c.want == "") != (b.Len() == 0) {
 			t.Errorf("%v: %d, %q; want %d, %q", c.err, status, &b, c.status, c.want)
 		}
 	}

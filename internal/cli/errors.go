@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 
@@ -37,37 +35,37 @@ type ExitStatus int
 // Error implements error.
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Report prints what is to be said about err, in one line that begins with the command's name,
-// and returns the exit status: failure, unless err knows better. log is "json" for an object
-// instead of a line.
-func Report(stderr io.Writer, name, log string, err error, failure int) int {
+// Report prints what Outcome returns, in one line that begins with the command's name, and returns
+// the exit status.
+func Report(stderr io.Writer, name string, err error, failure int) int {
+	text, status := Outcome(name, err, failure)
+	if text != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", name, text)
+	}
+	return status
+}
+
+// Outcome returns what a command of that name says about err, "" if nothing, and its exit status:
+// failure, unless err has another.
+func Outcome(name string, err error, failure int) (text string, status int) {
 	var exit ExitStatus
 	var usage UsageError
 	switch {
 	case err == nil:
-		return ExitOK
+		return "", ExitOK
 	case errors.As(err, &exit):
-		return int(exit)
+		return "", int(exit)
+	case errors.As(err, &usage):
+		return Text(err) + " (see " + name + " -h)", ExitUsage
 	}
-	text := Text(err)
-	status := failure
-	if errors.As(err, &usage) {
-		text += " (see " + name + " -h)"
-		status = ExitUsage
-	}
-	if log == "json" {
-		slog.New(slog.NewJSONHandler(stderr, nil)).Log(context.Background(), slog.LevelError, text, "command", name)
-	} else {
-		fmt.Fprintf(stderr, "%s: %s\n", name, text)
-	}
-	return status
+	return Text(err), failure
 }
 
 // internalNames are packages whose names stand before the messages of their errors. They mean
 // nothing to users.
 var internalNames = []string{
 	"arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "crossbar", "daemon", "directsockets",
-	"doctor", "emp", "exec", "mesh", "exn", "exngo", "exteth", "fabric", "far", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
+	"doctor", "elffile", "emp", "exec", "mesh", "exn", "exngo", "exteth", "fabric", "far", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
 	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "ports", "preload", "rawbench", "relay", "rma", "route", "rules", "sched",
 	"segment", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
 }

@@ -64,7 +64,19 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if errors.Is(err, pflag.ErrHelp) {
 		return cli.ExitOK
 	}
-	return cli.Report(stderr, c.CommandPath(), flagText(c, "log-format"), err, cli.ExitFailure)
+	return report(stderr, c.CommandPath(), flagText(c, "log-format"), err)
+}
+
+// report is cli.Report; with the format "json" it prints an object.
+func report(stderr io.Writer, name, format string, err error) int {
+	if format != "json" {
+		return cli.Report(stderr, name, err, cli.ExitFailure)
+	}
+	text, status := cli.Outcome(name, err, cli.ExitFailure)
+	if text != "" {
+		slog.New(slog.NewJSONHandler(stderr, nil)).Log(context.Background(), slog.LevelError, text, "command", name)
+	}
+	return status
 }
 
 // each calls f for all commands of a tree.

@@ -58,7 +58,7 @@ func trusted(info fs.FileInfo) bool {
 }
 
 func askBroker(path string) (*Sockets, error) {
-	conn, err := net.Dial("unix", path)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func Clean(dir string) ([]fabric.NodeID, error) {
 
 // Dial connects to the daemon of a node that Nodes returned.
 func Dial(dir string, d emp.Description) (*Client, error) {
-	conn, err := net.Dial("unix", emp.File(dir, d.Node, Suffix))
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: emp.File(dir, d.Node, Suffix), Net: "unix"})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w: node %d is starting or ending", ErrNoNode, d.Node)
 	}

@@ -26,7 +26,7 @@ import (
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 {
 		if work := paths.WorkerOf(args[0]); work != nil {
-			return cli.Report(stderr, "dsbench "+args[0], "", work(os.Stdin, stdout), cli.ExitFailure)
+			return cli.Report(stderr, "dsbench "+args[0], work(os.Stdin, stdout), cli.ExitFailure)
 		}
 	}
 	return command.Run(ctx, newRoot(), args, stdout, stderr)

@@ -59,7 +59,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 func report(stderr io.Writer, err error) int {
-	return cli.Report(stderr, "exn-cni", "", err, cli.ExitFailure)
+	return cli.Report(stderr, "exn-cni", err, cli.ExitFailure)
 }
 
 // runPlugin does what the environment says, and writes an error as the specification

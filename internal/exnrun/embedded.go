@@ -46,7 +46,7 @@ func prepareBroker(start bool) (path string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	for {
-		path, err = client.Find(ctx)
+		path, err = client.Find()
 		if err == nil && keep(path) {
 			return path, nil
 		}

@@ -126,13 +126,13 @@ func size(n uint64) string {
 }
 
 // summary is the last line of what --explain prints.
-func summary(all []connstats.Connection, lost, processes int) string {
+func summary(all []*connstats.Connection, lost, processes int) string {
 	if processes == 0 {
 		return "no process told of its connections: it made none, or the library did not reach it"
 	}
 	direct, reasons := 0, make(map[connstats.Why]int)
 	for _, c := range all {
-		if wasDirect(&c) {
+		if wasDirect(c) {
 			direct++
 		} else {
 			reasons[c.Why]++
@@ -171,11 +171,11 @@ type Record struct {
 }
 
 // writeReport writes a Record a line.
-func writeReport(w io.Writer, all []connstats.Connection) error {
+func writeReport(w io.Writer, all []*connstats.Connection) error {
 	lines := json.NewEncoder(w)
 	for _, c := range all {
-		r := Record{Path: "tcp", Choice: choice(&c), Why: int(c.Why), Connection: c}
-		if wasDirect(&c) {
+		r := Record{Path: "tcp", Choice: choice(c), Why: int(c.Why), Connection: *c}
+		if wasDirect(c) {
 			r.Path = "direct"
 		}
 		if err := lines.Encode(r); err != nil {

@@ -124,7 +124,7 @@ func TestTap(t *testing.T) {
 		}
 	}
 	all := w.all()
-	if len(all) != 2 || amounts(&all[1]) != "" || amounts(&all[0]) != "; sent 12.3 MB direct, 0 B tcp; received 0 B direct, 0 B tcp" || details(&all[0]) != "tx VELO 7" {
+	if len(all) != 2 || amounts(all[1]) != "" || amounts(all[0]) != "; sent 12.3 MB direct, 0 B tcp; received 0 B direct, 0 B tcp" || details(all[0]) != "tx VELO 7" {
 		t.Errorf("at the end: %+v", all)
 	}
 	if got, want := summary(all, w.lost, w.processes()), "2 connections in 1 process: 1 direct, 1 tcp (1: a rule says tcp)"; got != want {
@@ -246,7 +246,7 @@ func TestTapWithoutBroker(t *testing.T) {
 	c.Close()
 	tap.settle()
 	w.look(nil)
-	if all := w.all(); len(all) != 1 || choice(&all[0]) != "tcp: no broker" {
+	if all := w.all(); len(all) != 1 || choice(all[0]) != "tcp: no broker" {
 		t.Errorf("seen: %+v", all)
 	}
 	if err := tap.close(); err != nil {

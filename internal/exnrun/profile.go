@@ -21,7 +21,7 @@ import (
 	"exnet/directsockets/broker/connstats"
 	"exnet/fabric/emp"
 	"exnet/internal/control"
-	"exnet/study/pattern"
+	"exnet/study/pattern/pfprof"
 )
 
 // Files in the directory of --profile: what each exn-run has seen, and the matrix of all.
@@ -131,7 +131,7 @@ func (p *profiler) write(o options, w *watch) error {
 		return fmt.Errorf("--profile: %w", err)
 	}
 	var matrix bytes.Buffer
-	if err := pattern.WriteJSON(&matrix, matrixOf(all)); err != nil {
+	if err := pfprof.WriteJSON(&matrix, matrixOf(all)); err != nil {
 		return err
 	}
 	path := filepath.Join(p.dir, profileMatrix)
@@ -250,7 +250,7 @@ func (s *profiled) order() int {
 	if s.Rank != nil {
 		return *s.Rank
 	}
-	return pattern.MaxRanks
+	return pfprof.MaxRanks
 }
 
 // flowKey tells connections apart. Loopback addresses mean something else in each
@@ -270,23 +270,23 @@ func (s *profiled) key(local, remote netip.AddrPort) flowKey {
 
 // matrixOf joins the two ends of connections: PFProf's form, a rank for each process. What
 // has its other end in no process that was seen is left out.
-func matrixOf(all []*profiled) []pattern.Process {
+func matrixOf(all []*profiled) []pfprof.Process {
 	type end struct {
 		rank  int
 		since time.Time
 	}
 	ends := make(map[flowKey][]end)
-	list := make([]pattern.Process, len(all))
+	list := make([]pfprof.Process, len(all))
 	for i, s := range all {
 		for _, c := range s.Ends {
 			k := s.key(c.Local, c.Remote)
 			ends[k] = append(ends[k], end{i, c.Since})
 		}
 		zeros := func() []uint64 { return make([]uint64, len(all)) }
-		list[i] = pattern.Process{
+		list[i] = pfprof.Process{
 			Description: "exn-run --profile", Rank: i, Procs: len(all), Name: fmt.Sprintf("%s %s[%d]", s.Host, s.Program, s.PID),
 			Duration: s.Seconds, Node: s.Node, TxBytes: zeros(), RxBytes: zeros(), TxMessages: zeros(), RxMessages: zeros(),
-			TxSizes: []pattern.SizeCount{}, RxSizes: []pattern.SizeCount{},
+			TxSizes: []pfprof.SizeCount{}, RxSizes: []pfprof.SizeCount{},
 		}
 	}
 	for i, s := range all {

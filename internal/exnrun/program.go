@@ -2,19 +2,17 @@ package exnrun
 
 import (
 	"bufio"
-	"debug/buildinfo"
-	"debug/elf"
 	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 
 	"exnet/internal/child"
+	"exnet/internal/elffile"
 	"exnet/internal/exngo/mark"
 
 	"golang.org/x/sys/unix"
@@ -138,22 +136,21 @@ func kindOf(path string) Kind {
 	if gainsRights(path, info) {
 		return Setuid
 	}
-	f, err := elf.Open(path)
+	f, err := elffile.Open(path)
 	if err != nil {
 		return Unknown
 	}
 	defer f.Close()
-	self := machines()[runtime.GOARCH]
-	if f.Machine != self.machine || f.Class != self.class {
+	if f.Machine != elffile.Machines[runtime.GOARCH] {
 		return Foreign
 	}
-	if info, err := buildinfo.ReadFile(path); err == nil {
-		if usesPackage(info) || builtByExnGo(path) {
+	if modules, err := f.Modules(); err == nil {
+		if slices.Contains(modules, module) || builtByExnGo(path) {
 			return GoPackage
 		}
 		return Go
 	}
-	linker := dynamicLinker(f)
+	linker := f.Interpreter()
 	switch {
 	case linker == "":
 		return Static
@@ -161,11 +158,6 @@ func kindOf(path string) Kind {
 		return Musl
 	}
 	return Dynamic
-}
-
-// usesPackage reports whether a Go program was built with this module, or is of it.
-func usesPackage(info *debug.BuildInfo) bool {
-	return info.Main.Path == module || slices.ContainsFunc(info.Deps, func(m *debug.Module) bool { return m.Path == module })
 }
 
 // builtByExnGo reports whether a Go program has direct sockets in its package net.
@@ -176,42 +168,6 @@ func builtByExnGo(path string) bool {
 
 // module has the Go package of direct sockets.
 const module = "exnet"
-
-type target struct {
-	machine elf.Machine
-	class   elf.Class
-}
-
-// machines names what an ELF file for each architecture says.
-func machines() map[string]target {
-	return map[string]target{
-		"amd64":   {elf.EM_X86_64, elf.ELFCLASS64},
-		"arm64":   {elf.EM_AARCH64, elf.ELFCLASS64},
-		"riscv64": {elf.EM_RISCV, elf.ELFCLASS64},
-		"ppc64le": {elf.EM_PPC64, elf.ELFCLASS64},
-		"s390x":   {elf.EM_S390, elf.ELFCLASS64},
-		"386":     {elf.EM_386, elf.ELFCLASS32},
-		"arm":     {elf.EM_ARM, elf.ELFCLASS32},
-	}
-}
-
-// maxLinker bounds the name of a dynamic linker.
-const maxLinker = 4096
-
-// dynamicLinker returns what PT_INTERP names, "" without it.
-func dynamicLinker(f *elf.File) string {
-	for _, p := range f.Progs {
-		if p.Type != elf.PT_INTERP || p.Filesz > maxLinker {
-			continue
-		}
-		b := make([]byte, p.Filesz)
-		if _, err := p.ReadAt(b, 0); err != nil {
-			return ""
-		}
-		return strings.TrimRight(string(b), "\x00")
-	}
-	return ""
-}
 
 // gainsRights reports whether the kernel would run the file in secure mode
 // (AT_SECURE, ld.so(8)).

@@ -10,15 +10,17 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"exnet/internal/elffile"
 )
 
-// elfFile is an executable as far as its headers go.
-func elfFile(machine elf.Machine, class elf.Class, linker string) string {
+// elfFile is an executable of 64 bits, as far as its headers go.
+func elfFile(machine elffile.Machine, linker string) string {
 	const head, prog = 64, 56
 	var b bytes.Buffer
-	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: 1, Phoff: head, Ehsize: head, Phentsize: prog, Phnum: 1}
+	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: machine.ID, Version: 1, Phoff: head, Ehsize: head, Phentsize: prog, Phnum: 1}
 	copy(h.Ident[:], elf.ELFMAG)
-	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA], h.Ident[elf.EI_VERSION] = byte(class), byte(elf.ELFDATA2LSB), 1
+	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA], h.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1
 	p := elf.Prog64{Type: uint32(elf.PT_LOAD)}
 	if linker != "" {
 		p = elf.Prog64{Type: uint32(elf.PT_INTERP), Off: head + prog, Filesz: uint64(len(linker) + 1)}
@@ -29,13 +31,13 @@ func elfFile(machine elf.Machine, class elf.Class, linker string) string {
 }
 
 func TestFindProgram(t *testing.T) {
-	self := machines()[runtime.GOARCH]
-	if self.class != elf.ELFCLASS64 {
+	self := elffile.Machines[runtime.GOARCH]
+	if self.Bits != 64 {
 		t.Skip("the files made here are for 64 bits")
 	}
-	other := elf.EM_AARCH64
-	if self.machine == other {
-		other = elf.EM_X86_64
+	other := elffile.Machines["arm64"]
+	if self == other {
+		other = elffile.Machines["amd64"]
 	}
 	test, err := os.Executable()
 	if err != nil {
@@ -61,10 +63,10 @@ func TestFindProgram(t *testing.T) {
 		{"dynamic", "sh", Dynamic, ""},
 		{"Go", goTool, Go, "go is a Go program and stays on TCP: build it with exn-go"},
 		{"Go with this module", test, GoPackage, ""},
-		{"static", script("static", elfFile(self.machine, self.class, "")), Static, "static is statically linked and stays on TCP"},
-		{"musl", script("musl", elfFile(self.machine, self.class, "/lib/ld-musl-x86_64.so.1")), Musl, ""},
-		{"foreign", script("foreign", elfFile(other, self.class, "/lib/ld.so")), Foreign, "another architecture than " + runtime.GOARCH},
-		{"glibc", script("glibc", elfFile(self.machine, self.class, "/lib64/ld-linux-x86-64.so.2")), Dynamic, ""},
+		{"static", script("static", elfFile(self, "")), Static, "static is statically linked and stays on TCP"},
+		{"musl", script("musl", elfFile(self, "/lib/ld-musl-x86_64.so.1")), Musl, ""},
+		{"foreign", script("foreign", elfFile(other, "/lib/ld.so")), Foreign, "another architecture than " + runtime.GOARCH},
+		{"glibc", script("glibc", elfFile(self, "/lib64/ld-linux-x86-64.so.2")), Dynamic, ""},
 		{"text", script("text", "echo\n"), Unknown, ""},
 		{"script", script("script", "#!/bin/sh\n"), Dynamic, ""},
 		{"script without end", script("script2", "#! /bin/sh"), Dynamic, ""},
@@ -116,8 +118,7 @@ func TestSetuid(t *testing.T) {
 }
 
 func FuzzKindOf(f *testing.F) {
-	self := machines()[runtime.GOARCH]
-	f.Add([]byte(elfFile(self.machine, self.class, "/lib/ld.so")))
+	f.Add([]byte(elfFile(elffile.Machines[runtime.GOARCH], "/lib/ld.so")))
 	f.Add([]byte("#!/bin/sh\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(t.TempDir(), "program")

@@ -86,7 +86,7 @@ func status(stderr io.Writer, err error) int {
 	if errors.As(err, &program) {
 		failure = child.StartStatus(err)
 	}
-	code := cli.Report(stderr, "exn-run", "", err, failure)
+	code := cli.Report(stderr, "exn-run", err, failure)
 	if usage := (cli.UsageError{}); errors.As(err, &usage) {
 		return exitFailure
 	}

@@ -77,8 +77,8 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	w.look(live)
 	if o.explain || o.stats {
 		for _, c := range w.all() {
-			fmt.Fprintf(stderr, "exn-run: %s%s\n", line(&c), amounts(&c))
-			if d := details(&c); o.stats && d != "" {
+			fmt.Fprintf(stderr, "exn-run: %s%s\n", line(c), amounts(c))
+			if d := details(c); o.stats && d != "" {
 				fmt.Fprintf(stderr, "exn-run:     %s\n", d)
 			}
 		}

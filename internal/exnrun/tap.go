@@ -1,8 +1,7 @@
 package exnrun
 
 import (
-	"context"
-	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +60,11 @@ func newTap(upstream string, seen func(string, int, *os.File)) (*tap, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{dir: dir, name: rand.Text(), upstream: upstream, seen: seen, conns: make(map[*net.UnixConn]bool)}
+	var secret [16]byte
+	if _, err := unix.Getrandom(secret[:], 0); err != nil {
+		return nil, errors.Join(err, os.Remove(dir))
+	}
+	t := &tap{dir: dir, name: hex.EncodeToString(secret[:]), upstream: upstream, seen: seen, conns: make(map[*net.UnixConn]bool)}
 	bound := filepath.Join(dir, "tap")
 	t.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: bound, Net: "unixpacket"})
 	if err == nil {
@@ -113,9 +116,7 @@ func (t *tap) prefer() {
 	if path == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
-	defer cancel()
-	if path = client.Better(ctx, path); path == "" {
+	if path = client.Better(path); path == "" {
 		return
 	}
 	t.mu.Lock()

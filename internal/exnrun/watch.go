@@ -1,6 +1,7 @@
 package exnrun
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -112,12 +113,9 @@ func (w *watch) look(changed func(connstats.Connection)) {
 }
 
 // all returns the connections in the order of their set-up.
-func (w *watch) all() []connstats.Connection {
-	var all []connstats.Connection
-	for _, c := range w.conns {
-		all = append(all, *c)
-	}
-	slices.SortFunc(all, func(a, b connstats.Connection) int {
+func (w *watch) all() []*connstats.Connection {
+	all := slices.Collect(maps.Values(w.conns))
+	slices.SortFunc(all, func(a, b *connstats.Connection) int {
 		if c := a.Since.Compare(b.Since); c != 0 {
 			return c
 		}

@@ -12,6 +12,7 @@ import (
 	"exnet/fabric/topo"
 	"exnet/study/graph"
 	"exnet/study/pattern"
+	"exnet/study/pattern/pfprof"
 	"exnet/study/routing"
 )
 
@@ -95,7 +96,7 @@ func flowsBetween(p *pattern.Pattern, nodes func(rank int32) int, says func(rank
 
 // flowsOf adds up what nodes send each other, of a recording. It may say on which node each
 // rank is; if not, they are on the topology's nodes in order.
-func flowsOf(path string, all []pattern.Process, t *topo.Topology) ([]routing.Flow, error) {
+func flowsOf(path string, all []pfprof.Process, t *topo.Topology) ([]routing.Flow, error) {
 	p, _, err := pattern.Join(all)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/svgplot"
 	"exnet/study/pattern"
+	"exnet/study/pattern/pfprof"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -125,20 +126,20 @@ func (r *traffic) add(n fabric.NodeID, p *control.Profile) {
 
 // processes returns the traffic in PFProf's form: a rank for each mailbox, in the
 // order of nodes and VPIDs.
-func (r *traffic) processes() []pattern.Process {
+func (r *traffic) processes() []pfprof.Process {
 	var ends []endpoint
 	for e := range r.ends {
 		ends = append(ends, e)
 	}
 	slices.SortFunc(ends, func(a, b endpoint) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.vpid, b.vpid)) })
 	rank := make(map[endpoint]int)
-	all := make([]pattern.Process, len(ends))
+	all := make([]pfprof.Process, len(ends))
 	tx, rx := make([]map[uint64]uint64, len(ends)), make([]map[uint64]uint64, len(ends))
 	for i, e := range ends {
 		rank[e] = i
 		tx[i], rx[i] = make(map[uint64]uint64), make(map[uint64]uint64)
 		list := func() []uint64 { return make([]uint64, len(ends)) }
-		all[i] = pattern.Process{
+		all[i] = pfprof.Process{
 			Description: "exn-tun profile", Rank: i, Procs: len(ends), Name: fmt.Sprintf("node %d vpid %d", e.node, e.vpid), Duration: r.seconds,
 			TxBytes: list(), RxBytes: list(), TxMessages: list(), RxMessages: list(), WireBytes: list(), WirePackets: list(),
 			Node: new(int(e.node)), VPID: new(int(e.vpid)),
@@ -164,7 +165,7 @@ func (r *traffic) processes() []pattern.Process {
 	}
 	for _, m := range r.multicasts {
 		from := rank[endpoint{m.Src, m.SrcVPID}]
-		c := pattern.TreeCount{}
+		c := pfprof.TreeCount{}
 		for _, n := range m.Members {
 			c.Members = append(c.Members, int(n))
 		}
@@ -173,7 +174,7 @@ func (r *traffic) processes() []pattern.Process {
 		all[from].Trees = append(all[from].Trees, c)
 	}
 	for i := range all {
-		all[i].TxSizes, all[i].RxSizes = pattern.Sizes(tx[i]), pattern.Sizes(rx[i])
+		all[i].TxSizes, all[i].RxSizes = pfprof.Sizes(tx[i]), pfprof.Sizes(rx[i])
 		for _, s := range all[i].TxSizes {
 			all[i].Events += s.Count
 		}
@@ -185,10 +186,10 @@ func (r *traffic) processes() []pattern.Process {
 }
 
 // classOf returns what a rank has sent in a class.
-func classOf(p *pattern.Process, class int) *pattern.ClassCount {
-	at, ok := slices.BinarySearchFunc(p.Classes, class, func(c pattern.ClassCount, class int) int { return cmp.Compare(c.Class, class) })
+func classOf(p *pfprof.Process, class int) *pfprof.ClassCount {
+	at, ok := slices.BinarySearchFunc(p.Classes, class, func(c pfprof.ClassCount, class int) int { return cmp.Compare(c.Class, class) })
 	if !ok {
-		p.Classes = slices.Insert(p.Classes, at, pattern.ClassCount{Class: class, Bytes: make([]uint64, p.Procs), Messages: make([]uint64, p.Procs)})
+		p.Classes = slices.Insert(p.Classes, at, pfprof.ClassCount{Class: class, Bytes: make([]uint64, p.Procs), Messages: make([]uint64, p.Procs)})
 	}
 	return &p.Classes[at]
 }
@@ -196,7 +197,7 @@ func classOf(p *pattern.Process, class int) *pattern.ClassCount {
 func (r *traffic) write(p program, o profileOptions) error {
 	all := r.processes()
 	var errs []error
-	switch form := pattern.WriteJSON; {
+	switch form := pfprof.WriteJSON; {
 	case o.out == "-":
 		errs = append(errs, form(p.stdout, all))
 	case o.out != "":
@@ -226,7 +227,7 @@ func (r *traffic) write(p program, o profileOptions) error {
 }
 
 // matrixOf is the bytes between nodes.
-func matrixOf(all []pattern.Process) svgplot.Matrix {
+func matrixOf(all []pfprof.Process) svgplot.Matrix {
 	at := make(map[int]int)
 	m := svgplot.Matrix{Title: "Bytes from node to node", Format: func(v float64) string { return bytesOf(uint64(v)) }}
 	for _, p := range all {

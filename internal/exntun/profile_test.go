@@ -14,6 +14,7 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/control"
 	"exnet/study/pattern"
+	"exnet/study/pattern/pfprof"
 )
 
 // checkProfile ends the profile of the nodes in dir: nodes 1 and 3 have sent each other
@@ -73,13 +74,13 @@ func TestTrafficProcesses(t *testing.T) {
 	if diff := cmp.Diff([]uint64{410, 0, 0}, all[1].TxBytes); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]pattern.SizeCount{{Size: 10, Count: 1}, {Size: 400, Count: 1}}, all[0].RxSizes); diff != "" {
+	if diff := cmp.Diff([]pfprof.SizeCount{{Size: 10, Count: 1}, {Size: 400, Count: 1}}, all[0].RxSizes); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]pattern.TreeCount{{Members: []int{1, 7}, Messages: 2, Bytes: 16}}, all[1].Trees); diff != "" {
+	if diff := cmp.Diff([]pfprof.TreeCount{{Members: []int{1, 7}, Messages: 2, Bytes: 16}}, all[1].Trees); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]pattern.ClassCount{{Class: 10, Bytes: []uint64{0, 16, 0}, Messages: []uint64{0, 4, 0}}}, all[0].Classes); diff != "" {
+	if diff := cmp.Diff([]pfprof.ClassCount{{Class: 10, Bytes: []uint64{0, 16, 0}, Messages: []uint64{0, 4, 0}}}, all[0].Classes); diff != "" {
 		t.Error(diff)
 	}
 	if all[0].WireBytes[1] != 30+48+2*(8+32) || all[0].TxBytes[1] != 30+16 || all[0].Events != 9 {

@@ -22,6 +22,7 @@ import (
 	"exnet/internal/svgplot"
 	"exnet/study/graph"
 	"exnet/study/pattern"
+	"exnet/study/pattern/pfprof"
 	"exnet/study/routing"
 
 	"github.com/spf13/cobra"
@@ -175,7 +176,7 @@ func (o pageOptions) gather() (*routePage, error) {
 }
 
 // heatOf draws a recording whose ranks say their nodes.
-func heatOf(all []pattern.Process) string {
+func heatOf(all []pfprof.Process) string {
 	for i := range all {
 		if all[i].Node == nil {
 			all[i].Node = new(all[i].Rank + 1)
@@ -191,7 +192,7 @@ func heatOf(all []pattern.Process) string {
 
 // onWire returns a recording with what the links count in place of what programs sent,
 // if it says that.
-func onWire(all []pattern.Process) []pattern.Process {
+func onWire(all []pfprof.Process) []pfprof.Process {
 	wire := slices.Clone(all)
 	for i, p := range all {
 		if len(p.WireBytes) != len(all) {

@@ -49,7 +49,7 @@ Results go to standard output, all else to standard error. Exit status: 0 done,
 // namespace; in both cases main must call Run again.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == tcpbench.WorkerCommand {
-		return cli.Report(stderr, "exn-tun worker", "", runWorker(stdout), cli.ExitFailure)
+		return cli.Report(stderr, "exn-tun worker", runWorker(stdout), cli.ExitFailure)
 	}
 	return command.Run(ctx, newRoot(), args, stdout, stderr)
 }

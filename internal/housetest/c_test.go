@@ -1,8 +1,6 @@
 package housetest
 
 import (
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -61,22 +59,17 @@ func cFunctions(source string) (all []cFunction) {
 // Functions in C are short and flat.
 func TestCFunctions(t *testing.T) {
 	found := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".c" {
-			return err
+	sources(t, func(path, text string) {
+		if filepath.Ext(path) != ".c" {
+			return
 		}
-		text, err := os.ReadFile(path)
-		for _, f := range cFunctions(string(text)) {
+		for _, f := range cFunctions(text) {
 			found++
 			if f.lines > cLines || f.levels > cLevels {
 				t.Errorf("%s: %s has %d lines and %d levels; the limits are %d and %d", path, f.name, f.lines, f.levels, cLines, cLevels)
 			}
 		}
-		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if found < 500 {
 		t.Errorf("only %d functions were found", found)
 	}

@@ -23,6 +23,7 @@ type pkg struct {
 	docs    []string
 	files   []string
 	imports map[string]string // of this module: path to the file that imports it
+	others  []string          // imports that are not of this module
 	exports []string          // package-level names
 }
 
@@ -79,6 +80,8 @@ func (p *pkg) add(rel string) error {
 		}
 		if in, ok := strings.CutPrefix(path, "exnet/"); ok {
 			p.imports[in] = rel
+		} else {
+			p.others = append(p.others, path)
 		}
 	}
 	for _, d := range f.Decls {
@@ -113,6 +116,27 @@ func exported(d ast.Decl) (names []string) {
 	return names
 }
 
+// sources calls f with each source file in Go and C.
+func sources(t *testing.T, f func(path, text string)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root:
+			return filepath.SkipDir
+		case d.IsDir() || !slices.Contains([]string{".go", ".c", ".h"}, filepath.Ext(path)):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		f(path, string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Each package has one package comment, which says how it is built and what it does not do.
 func TestPackageDocs(t *testing.T) {
 	for path, p := range packages(t) {
@@ -138,7 +162,7 @@ func TestExports(t *testing.T) {
 // own layer and of lower ones. A name ending in /... stands for all below it, and the longest
 // match counts.
 var layers = [][]string{
-	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/accept", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/cbuild", "internal/rules", "internal/racetest"},
+	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/accept", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/cbuild", "internal/rules", "internal/racetest", "internal/elffile"},
 	{"fabric/...", "ports/wire"},
 	{"study", "study/..."},
 	{"mtu", "arp", "napi", "multicast"},
@@ -192,6 +216,33 @@ func TestImportsLeadDown(t *testing.T) {
 	}
 }
 
+// exn-run has to be small: below 6 MB with its symbols. Each of these packages would make it
+// larger, by 50 KB to several MB.
+func TestSmall(t *testing.T) {
+	all := packages(t)
+	var visit func(path string, seen map[string]bool)
+	visit = func(path string, seen map[string]bool) {
+		if seen[path] {
+			return
+		}
+		seen[path] = true
+		for _, in := range all[path].others {
+			first, _, _ := strings.Cut(in, "/")
+			if slices.Contains([]string{"archive", "compress", "crypto", "debug", "gvisor.dev", "log", "text"}, first) ||
+				slices.Contains([]string{"html/template", "net/http", "os/user", "regexp"}, in) && path != "fabric/emp" {
+				t.Errorf("%s imports %s, and exn-run uses it", path, in)
+			}
+		}
+		for in := range all[path].imports {
+			visit(in, seen)
+		}
+	}
+	seen := make(map[string]bool)
+	if visit("cmd/exn-run", seen); len(seen) < 10 {
+		t.Errorf("exn-run uses %d packages", len(seen))
+	}
+}
+
 func TestLayerOf(t *testing.T) {
 	for path, like := range map[string]string{
 		"fabric": "foreign", "fabric/velo": "fabric/link/shm", "directsockets/broker": "directsockets/preload",
@@ -239,7 +290,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The walks of the architecture name files in their order: all of them exist.
+// Every file that the architecture names exists; TestWalks checks the order of its walks.
 func TestArchitecture(t *testing.T) {
 	text, err := os.ReadFile(root + "/docs/architecture.md")
 	if err != nil {

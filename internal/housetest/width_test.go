@@ -1,7 +1,6 @@
 package housetest
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -59,29 +58,14 @@ func wide(line string, tab int) bool {
 func TestCommentWidth(t *testing.T) {
 	tabs := map[string]int{".go": 4, ".c": 8, ".h": 8}
 	found := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != root) {
-			if err == nil {
-				err = filepath.SkipDir
-			}
-			return err
-		}
-		tab := tabs[filepath.Ext(path)]
-		if tab == 0 {
-			return nil
-		}
+	sources(t, func(path, text string) {
 		found++
-		text, err := os.ReadFile(path)
-		for i, line := range strings.Split(string(text), "\n") {
-			if wide(line, tab) {
+		for i, line := range strings.Split(text, "\n") {
+			if wide(line, tabs[filepath.Ext(path)]) {
 				t.Errorf("%s:%d: more than %d characters", path, i+1, width)
 			}
 		}
-		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if found < 1000 {
 		t.Errorf("only %d sources were found", found)
 	}

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"exnet/study/pattern/pfprof"
 )
 
 // ErrInvalid says that a pattern cannot be made or read.
 var ErrInvalid = errors.New("invalid pattern")
 
 // MaxRanks bounds the ranks of a pattern.
-const MaxRanks = 1 << 20
+const MaxRanks = pfprof.MaxRanks
 
 // maxFlows bounds the flows of a pattern.
 const maxFlows = 1 << 26

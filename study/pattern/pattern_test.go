@@ -11,10 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"exnet/study/pattern/pfprof"
 )
 
 // elsewhere does not look at where a recording was read from.
-var elsewhere = cmpopts.IgnoreFields(Process{}, "Place")
+var elsewhere = cmpopts.IgnoreFields(pfprof.Process{}, "Place")
 
 func made(t *testing.T, name string, p Params) *Pattern {
 	t.Helper()
@@ -142,7 +144,7 @@ func TestReadFile(t *testing.T) {
 	}
 	for name, writeTo := range map[string]func(*bytes.Buffer) error{
 		"a.tar.gz": func(b *bytes.Buffer) error { return WriteArchive(b, all) },
-		"b.json":   func(b *bytes.Buffer) error { return WriteJSON(b, all) },
+		"b.json":   func(b *bytes.Buffer) error { return pfprof.WriteJSON(b, all) },
 	} {
 		var b bytes.Buffer
 		if err := writeTo(&b); err != nil {

@@ -1,7 +1,6 @@
 package killmatrix
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,8 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	brokerclient "exnet/directsockets/broker/client"
-	"exnet/fabric"
-	"exnet/fabric/emp"
 	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
@@ -160,13 +157,7 @@ func (w *world) linked() error {
 			if err != nil {
 				return false, err
 			}
-			up := 0
-			for _, p := range s.Peers {
-				if p.State == "up" {
-					up++
-				}
-			}
-			return up == len(w.daemons)-1, nil
+			return testlab.Linked(s) == len(w.daemons)-1, nil
 		}); err != nil {
 			return err
 		}
@@ -176,12 +167,7 @@ func (w *world) linked() error {
 
 // status is what a daemon says.
 func (w *world) status(i int) (*control.Status, error) {
-	c, err := control.Dial(w.dir, emp.Description{Node: fabric.NodeID(i + 1)})
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.Status()
+	return testlab.Status(w.dir, i+1)
 }
 
 // startPeers starts the client and the server that are not there.
@@ -224,7 +210,7 @@ func (w *world) startBroker() (err error) {
 // brokerPID is the process of the broker of a namespace.
 func brokerPID(ns *netns.NS) (pid int, err error) {
 	err = ns.Do(func() error {
-		path, err := brokerclient.Find(context.Background())
+		path, err := brokerclient.Find()
 		if err != nil {
 			return err
 		}

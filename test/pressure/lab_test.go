@@ -126,13 +126,7 @@ func (n *node) wait(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		up := 0
-		for _, p := range s.Peers {
-			if p.State == "up" {
-				up++
-			}
-		}
-		if up != len(n.lab.nodes)-1 {
+		if up := testlab.Linked(s); up != len(n.lab.nodes)-1 {
 			return fmt.Errorf("node %d has %d peers", s.Node, up)
 		}
 		sockets, err := n.sockets()

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"exnet/internal/control"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,11 +64,10 @@ func newLab(t *testing.T, seed uint64, spoil string) *lab {
 		j.Echo = 3
 	}
 	for id := 1; id <= nodeCount; id++ {
-		n, err := l.newNode(id, seed)
+		n, err := l.newNode(t, id, seed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { n.ns.Close() })
 		l.nodes = append(l.nodes, n)
 		if err := n.daemon.start(); err != nil {
 			t.Fatal(err)
@@ -121,20 +120,9 @@ func find(name string) string {
 	return ""
 }
 
-func (l *lab) newNode(id int, seed uint64) (*node, error) {
-	ns, err := netns.New()
-	if err != nil {
-		return nil, err
-	}
+func (l *lab) newNode(t *testing.T, id int, seed uint64) (*node, error) {
+	ns := testlab.LoopbackNS(t)
 	n := &node{id: id, ns: ns}
-	conn, err := hostnet.Open(ns)
-	if err != nil {
-		return n, err
-	}
-	defer conn.Close()
-	if err := conn.LoopbackUp(); err != nil {
-		return n, err
-	}
 	// IPv6 addresses stay when the interface is down, and are there at once.
 	for path, value := range map[string]string{"ipv6/conf/all/keep_addr_on_down": "1", "ipv6/conf/default/accept_dad": "0"} {
 		if err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) }); err != nil {
@@ -188,24 +176,7 @@ func (l *lab) clients() (all []*program) {
 }
 
 // status asks a node.
-func (l *lab) status(n *node) (*control.Status, error) {
-	nodes, err := control.Nodes(l.dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range nodes {
-		if int(d.Node) != n.id {
-			continue
-		}
-		c, err := control.Dial(l.dir, d)
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close()
-		return c.Status()
-	}
-	return nil, fmt.Errorf("node %d is not listed", n.id)
-}
+func (l *lab) status(n *node) (*control.Status, error) { return testlab.Status(l.dir, n.id) }
 
 // linkTime bounds the wait for the links of a node that has been started.
 const linkTime = 30 * time.Second
@@ -222,12 +193,7 @@ func (l *lab) linked(n *node) error {
 		if last = err; err != nil {
 			continue
 		}
-		up := 0
-		for _, p := range s.Peers {
-			if p.State == "up" {
-				up++
-			}
-		}
+		up := testlab.Linked(s)
 		if up == len(s.Peers) && up == len(nodes)-1 {
 			return nil
 		}

@@ -1,14 +1,12 @@
 package soak
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -42,12 +40,10 @@ type program struct {
 
 // running is one process of a program.
 type running struct {
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	errs    tail
-	states  chan event    // those with a State
-	done    chan struct{} // closed when it has ended
-	awaited bool          // guarded by program.mu; it is to end
+	*testlab.Process
+	states   chan event    // those with a State
+	followed chan struct{} // closed when it has ended and all its events are taken
+	awaited  bool          // guarded by program.mu; it is to end
 }
 
 // readyTime bounds the wait for a program, on a machine that is busy.
@@ -55,41 +51,32 @@ const readyTime = 5 * time.Minute
 
 // start starts the program and waits until it is ready.
 func (p *program) start() error {
-	r := &running{cmd: exec.Command(p.argv[0], p.argv[1:]...), states: make(chan event, 16), done: make(chan struct{})}
-	r.cmd.Env = append(os.Environ(), append(p.env, "LC_ALL=C")...)
-	r.cmd.Stderr = &r.errs
+	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	cmd.Env = append(os.Environ(), append(p.env, "LC_ALL=C")...)
 	// Not the test's process group: a signal for that is for the test.
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var err error
-	if r.in, err = r.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	out, err := r.cmd.StdoutPipe()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	proc, err := testlab.StartProcess(p.name, cmd, func() error { return p.ns.Start(cmd) }, nil)
 	if err != nil {
 		return err
 	}
-	if err := p.ns.Start(r.cmd); err != nil {
-		return err
-	}
+	r := &running{Process: proc, states: make(chan event, 16), followed: make(chan struct{})}
 	p.mu.Lock()
 	p.run = r
 	p.times++
 	p.mu.Unlock()
-	go p.follow(r, out)
+	go p.follow(r)
 	return p.ready(r)
 }
 
 // follow reads what a process writes until it ends.
-func (p *program) follow(r *running, out io.Reader) {
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+func (p *program) follow(r *running) {
+	for line := range r.Lines {
 		var e event
 		if p.says != "" {
-			if bytes.HasPrefix(lines.Bytes(), []byte(p.says)) {
+			if strings.HasPrefix(line, p.says) {
 				e.State = "ready"
 			}
-		} else if json.Unmarshal(lines.Bytes(), &e) != nil {
+		} else if json.Unmarshal([]byte(line), &e) != nil {
 			continue // another program's words, or it was killed in the middle of a line
 		}
 		if e.State != "" {
@@ -97,14 +84,14 @@ func (p *program) follow(r *running, out io.Reader) {
 		}
 		p.onEvent(p, e)
 	}
-	err := r.cmd.Wait()
+	<-r.Done
 	p.mu.Lock()
 	awaited := r.awaited
 	p.mu.Unlock()
 	if !awaited {
-		p.onEnd(p, fmt.Sprintf("%v\n%s", err, r.errs.String()))
+		p.onEnd(p, fmt.Sprintf("%v\n%s", r.Err, &r.Log))
 	}
-	close(r.done)
+	close(r.followed)
 }
 
 func (p *program) ready(r *running) error {
@@ -114,15 +101,15 @@ func (p *program) ready(r *running) error {
 	}
 	for end := time.Now().Add(readyTime); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		select {
-		case <-r.done:
-			return fmt.Errorf("%s has ended\n%s", p.name, r.errs.String())
+		case <-r.followed:
+			return fmt.Errorf("%s has ended\n%s", p.name, &r.Log)
 		default:
 		}
-		if testlab.Listens(r.cmd.Process.Pid, p.accepts) {
+		if testlab.Listens(r.PID(), p.accepts) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s does not listen on port %d\n%s", p.name, p.accepts, r.errs.String())
+	return fmt.Errorf("%s does not listen on port %d\n%s", p.name, p.accepts, &r.Log)
 }
 
 // state waits for an event with a state.
@@ -135,13 +122,13 @@ func (p *program) state(r *running, state string) (event, error) {
 			if e.State == state {
 				return e, nil
 			}
-		case <-r.done:
-			return event{}, fmt.Errorf("%s has ended before it was %s\n%s", p.name, state, r.errs.String())
+		case <-r.followed:
+			return event{}, fmt.Errorf("%s has ended before it was %s\n%s", p.name, state, &r.Log)
 		case <-timer.C:
 			// What it does is in its goroutines' stacks.
-			_ = r.cmd.Process.Signal(unix.SIGQUIT)
+			_ = r.Signal(unix.SIGQUIT)
 			time.Sleep(time.Second)
-			return event{}, fmt.Errorf("%s is not %s after %v\n%s", p.name, state, readyTime, r.errs.String())
+			return event{}, fmt.Errorf("%s is not %s after %v\n%s", p.name, state, readyTime, &r.Log)
 		}
 	}
 }
@@ -149,7 +136,7 @@ func (p *program) state(r *running, state string) (event, error) {
 // tell has the program do something and waits for the state that it has then; "": it does not.
 func (p *program) tell(command, state string) (event, error) {
 	r := p.now()
-	if _, err := fmt.Fprintln(r.in, command); err != nil {
+	if _, err := fmt.Fprintln(r.In, command); err != nil {
 		return event{}, fmt.Errorf("%s: %w", p.name, err)
 	}
 	if state == "" {
@@ -164,10 +151,10 @@ func (p *program) now() *running {
 	return p.run
 }
 
-func (p *program) pid() int { return p.now().cmd.Process.Pid }
+func (p *program) pid() int { return p.now().PID() }
 
 func (p *program) signal(s unix.Signal) error {
-	if err := p.now().cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.now().Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	return nil
@@ -187,36 +174,12 @@ func (p *program) end(s unix.Signal) error {
 		return err
 	}
 	select {
-	case <-r.done:
+	case <-r.followed:
 		return nil
 	case <-time.After(readyTime):
-		err := fmt.Errorf("%s does not end by %v\n%s", p.name, s, r.errs.String())
-		_ = r.cmd.Process.Kill()
-		<-r.done
+		err := fmt.Errorf("%s does not end by %v\n%s", p.name, s, &r.Log)
+		_ = r.Signal(unix.SIGKILL)
+		<-r.followed
 		return err
 	}
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-const tailLen = 32 << 10
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, b...)
-	if len(t.buf) > 2*tailLen {
-		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailLen:]...)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.buf)
 }

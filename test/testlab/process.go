@@ -22,8 +22,11 @@ type Process struct {
 	Err   error          // how it has ended; valid when Done is closed
 }
 
-// linesKept is how many lines of a process may wait to be read.
-const linesKept = 1 << 16
+// linesKept is how many lines of a process may wait to be read, maxLine how long one may be.
+const (
+	linesKept = 1 << 16
+	maxLine   = 1 << 20
+)
 
 // StartProcess starts cmd by calling start, which is cmd.Start or starts it in a namespace. Lines
 // that it prints go to each first, if that is not nil, and to Lines then.
@@ -48,7 +51,8 @@ func StartProcess(name string, cmd *exec.Cmd, start func() error, each func(p *P
 	go func() {
 		defer out.Close()
 		defer close(p.Lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
+		s := bufio.NewScanner(out)
+		for s.Buffer(nil, maxLine); s.Scan(); {
 			if each != nil {
 				each(p, s.Text())
 			}

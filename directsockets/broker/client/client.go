@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -31,7 +30,7 @@ type Config struct {
 	// the process is.
 	In func(func() error) error
 	// Log is told of brokers that cannot be used. Default: nobody.
-	Log *slog.Logger
+	Log Logger
 }
 
 // Socket is the proof that a connection or a listener is the client's own.
@@ -132,7 +131,7 @@ func newClient(cfg Config) (*Client, error) {
 		cfg.In = func(f func() error) error { return f() }
 	}
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = Discard{}
 	}
 	stats, err := connstats.New(cfg.Connections, cfg.KeepClosed)
 	if err != nil {

@@ -103,7 +103,7 @@ func (c *Client) awaitBetter(ctx context.Context, path string, w socketWay) {
 		case <-ctx.Done():
 			return
 		}
-		if c.cfg.In(func() error { return reach(ctx, path) }) == nil {
+		if c.cfg.In(func() error { return reach(path) }) == nil {
 			w.Abort()
 			return
 		}
@@ -111,8 +111,8 @@ func (c *Client) awaitBetter(ctx context.Context, path string, w socketWay) {
 }
 
 // reach reports whether a broker that can be trusted is at path.
-func reach(ctx context.Context, path string) error {
-	conn, err := dialBroker(ctx, path)
+func reach(path string) error {
+	conn, err := dialBroker(path)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 		var errs []error
 		for _, path := range all {
 			var err error
-			if conn, err = dialBroker(ctx, path); err == nil {
+			if conn, err = dialBroker(path); err == nil {
 				c.better = ""
 				if path != all[0] {
 					c.better = all[0]
@@ -170,13 +170,11 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 }
 
 // dialBroker connects to a socket whose owner can be trusted.
-func dialBroker(ctx context.Context, path string) (*net.UnixConn, error) {
-	var d net.Dialer
-	got, err := d.DialContext(ctx, Network, path)
+func dialBroker(path string) (*net.UnixConn, error) {
+	conn, err := net.DialUnix(Network, nil, &net.UnixAddr{Name: path, Net: Network}) // it does not wait
 	if err != nil {
 		return nil, err
 	}
-	conn := got.(*net.UnixConn)
 	raw, err := conn.SyscallConn()
 	if err == nil {
 		var cred *unix.Ucred

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
 )
@@ -9,14 +8,14 @@ import (
 // Find returns the path of the broker that serves the calling thread's network
 // namespace, or that EXNET_BROKER names, as a Client would find it. ErrNoBroker:
 // there is none, or none that can be trusted.
-func Find(ctx context.Context) (path string, err error) {
+func Find() (path string, err error) {
 	all, err := paths()
 	if err != nil {
 		return "", err
 	}
 	var errs []error
 	for _, path := range all {
-		err := reach(ctx, path)
+		err := reach(path)
 		if err == nil {
 			return path, nil
 		}
@@ -25,11 +24,11 @@ func Find(ctx context.Context) (path string, err error) {
 	return "", fmt.Errorf("%w: %w", ErrNoBroker, errors.Join(errs...))
 }
 
-// Better returns the path of the broker that whoever uses the one at path should change
-// to: root's, of the calling thread's namespace, which is there by now. "": there is none.
-func Better(ctx context.Context, path string) string {
+// Better returns the path of a broker that is better than the one at path: root's, of the
+// calling thread's namespace, once it is there. "": there is none.
+func Better(path string) string {
 	all, err := paths()
-	if err != nil || len(all) < 2 || path == all[0] || reach(ctx, all[0]) != nil {
+	if err != nil || len(all) < 2 || path == all[0] || reach(all[0]) != nil {
 		return ""
 	}
 	return all[0]

@@ -291,7 +291,8 @@ func exnLinger(list *gList, delay int64) (delta int32) {
 		crowd = exnCrowd // other threads of the program have work, and so have its peers' perhaps
 	}
 	for {
-		delta, waits := exnLook(list, false, false)
+		more, waits := exnLook(list, false, false)
+		delta += more
 		if !list.empty() {
 			exnSpin = min(exnSpinMax, exnSpin*2+exnSpinTry)
 			return delta

@@ -12,56 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
+
+	"exnet/study/pattern/pfprof"
 )
-
-// Process is what one rank has sent and received, in PFProf's form. Slices are by the
-// other's rank.
-type Process struct {
-	Description string      `json:"description"`
-	Rank        int         `json:"rank"`
-	Procs       int         `json:"n_procs"`
-	Name        string      `json:"processor_name"`
-	Duration    float64     `json:"duration"` // seconds
-	Events      uint64      `json:"n_events"`
-	TxBytes     []uint64    `json:"tx_bytes"`
-	RxBytes     []uint64    `json:"rx_bytes"`
-	TxMessages  []uint64    `json:"tx_messages"`
-	RxMessages  []uint64    `json:"rx_messages"`
-	TxSizes     []SizeCount `json:"tx_message_sizes"`
-	RxSizes     []SizeCount `json:"rx_message_sizes"`
-	// Ours: PFProf's tools skip them.
-	Node        *int         `json:"node,omitempty"` // of the fabric
-	VPID        *int         `json:"vpid,omitempty"`
-	WireBytes   []uint64     `json:"tx_wire_bytes,omitempty"` // as links count them, with headers
-	WirePackets []uint64     `json:"tx_packets,omitempty"`
-	Classes     []ClassCount `json:"tx_classes,omitempty"`    // in the matrix, too
-	Trees       []TreeCount  `json:"tx_multicasts,omitempty"` // not in the matrix
-	// Place is the file and line that it was read from; "": none.
-	Place string `json:"-"`
-}
-
-// SizeCount is how many messages had a size.
-type SizeCount struct {
-	Size  uint64 `json:"message_size"`
-	Count uint64 `json:"frequency"`
-}
-
-// ClassCount is what had a traffic class, by the other's rank.
-type ClassCount struct {
-	Class    int      `json:"class"`
-	Bytes    []uint64 `json:"bytes"`
-	Messages []uint64 `json:"messages"`
-}
-
-// TreeCount is what a node has sent to a set of nodes at once.
-type TreeCount struct {
-	Members  []int  `json:"members"` // node IDs
-	Messages uint64 `json:"messages"`
-	Bytes    uint64 `json:"bytes"`
-}
 
 // maxRecording bounds the size of a file that ReadFile reads.
 const maxRecording = 1 << 30
@@ -87,7 +42,7 @@ func ReadFile(path string) (*Pattern, time.Duration, error) {
 }
 
 // ReadProcesses reads a recording in PFProf's form.
-func ReadProcesses(path string) ([]Process, error) {
+func ReadProcesses(path string) ([]pfprof.Process, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -115,7 +70,7 @@ func ReadProcesses(path string) ([]Process, error) {
 	return parse(filepath.Base(path), data)
 }
 
-func readDir(path string) (all []Process, err error) {
+func readDir(path string) (all []pfprof.Process, err error) {
 	var errs []error
 	names, err := filepath.Glob(filepath.Join(path, "*.json"))
 	if err == nil && len(names) == 0 {
@@ -136,7 +91,7 @@ func readDir(path string) (all []Process, err error) {
 	return all, errors.Join(errs...)
 }
 
-func readArchive(path string, f io.Reader) (all []Process, err error) {
+func readArchive(path string, f io.Reader) (all []pfprof.Process, err error) {
 	z, err := gzip.NewReader(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: it is not compressed by gzip: %w", path, ErrInvalid, err)
@@ -170,7 +125,7 @@ func readArchive(path string, f io.Reader) (all []Process, err error) {
 
 // parse reads an object, or an array of objects. The error has a line for each rank with a
 // mistake, with name and line.
-func parse(name string, data []byte) (all []Process, err error) {
+func parse(name string, data []byte) (all []pfprof.Process, err error) {
 	text := bytes.TrimLeft(data, space)
 	at := &position{name: name, data: data, line: 1}
 	var list []json.RawMessage
@@ -188,7 +143,7 @@ func parse(name string, data []byte) (all []Process, err error) {
 	var errs []error
 	for _, object := range list {
 		at.to(len(data) - len(bytes.TrimLeft(data[at.offset:], ","+space)))
-		p := Process{Place: at.String()}
+		p := pfprof.Process{Place: at.String()}
 		if err := json.Unmarshal(object, &p); err != nil {
 			errs = append(errs, at.wrong(err))
 		}
@@ -236,7 +191,7 @@ func (p *position) wrong(err error) error {
 
 // Join makes one pattern of what all ranks have sent. Every rank is there once. The error has
 // a line for each rank with a mistake.
-func Join(all []Process) (*Pattern, time.Duration, error) {
+func Join(all []pfprof.Process) (*Pattern, time.Duration, error) {
 	if len(all) == 0 || len(all) > MaxRanks {
 		return nil, 0, fmt.Errorf("%w: a recording of %d ranks", ErrInvalid, len(all))
 	}
@@ -245,7 +200,7 @@ func Join(all []Process) (*Pattern, time.Duration, error) {
 	var seconds float64
 	seen := make([]bool, len(all))
 	for _, p := range all {
-		if err := p.check(seen); err != nil {
+		if err := check(&p, seen); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -270,7 +225,7 @@ func Join(all []Process) (*Pattern, time.Duration, error) {
 const maxSeconds = 100 * 366 * 24 * 3600
 
 // check says what is wrong with a rank, of which seen says which were there before it.
-func (p *Process) check(seen []bool) error {
+func check(p *pfprof.Process, seen []bool) error {
 	what := ""
 	switch n := len(seen); {
 	case p.Procs != n:
@@ -296,31 +251,8 @@ func (p *Process) check(seen []bool) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, what)
 }
 
-// WriteJSON writes a recording as one array, a rank on each line.
-func WriteJSON(w io.Writer, all []Process) error {
-	for i, p := range all {
-		line, err := json.Marshal(p)
-		if err != nil {
-			return err
-		}
-		open := ",\n"
-		if i == 0 {
-			open = "[\n"
-		}
-		if _, err := fmt.Fprintf(w, "%s%s", open, line); err != nil {
-			return err
-		}
-	}
-	end := "\n]\n"
-	if len(all) == 0 {
-		end = "[]\n"
-	}
-	_, err := io.WriteString(w, end)
-	return err
-}
-
 // WriteArchive writes a recording as PFProf does: a .tar.gz with a file for each rank.
-func WriteArchive(w io.Writer, all []Process) error {
+func WriteArchive(w io.Writer, all []pfprof.Process) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
 	for _, p := range all {
@@ -337,19 +269,4 @@ func WriteArchive(w io.Writer, all []Process) error {
 		}
 	}
 	return errors.Join(t.Close(), z.Close())
-}
-
-// Sizes makes a histogram's list of a map, ascending.
-func Sizes(count map[uint64]uint64) []SizeCount {
-	list := make([]SizeCount, 0, len(count))
-	for s, n := range count {
-		list = append(list, SizeCount{s, n})
-	}
-	slices.SortFunc(list, func(a, b SizeCount) int {
-		if a.Size < b.Size {
-			return -1
-		}
-		return 1
-	})
-	return list
 }

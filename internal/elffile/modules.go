@@ -1,0 +1,158 @@
+package elffile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrNotGo says that the go command has not built a file.
+var ErrNotGo = errors.New("elffile: not a Go program")
+
+// The build information of Go (debug/buildinfo): a header of 32 bytes at a multiple of 16, and
+// behind it two strings, the version of Go and the modules. Before Go 1.18 the header had two
+// pointers to strings instead.
+const (
+	buildSection = ".go.buildinfo"
+	buildMagic   = "\xff Go buildinf:"
+	buildAlign   = 16
+	buildHead    = 32
+
+	pointerOff = 14 // size of a pointer
+	flagsOff   = 15
+	bigEndian  = 1 // flags
+	inline     = 2
+
+	frameLen = 16 // what stands before and behind the modules
+	maxBuild = 1 << 20
+)
+
+// Modules returns the paths of the modules that a Go program was built from, its own
+// first, if it says. The error wraps ErrNotGo if it is no Go program.
+func (e *File) Modules() ([]string, error) {
+	b, err := e.buildInfo()
+	if err != nil {
+		return nil, err
+	}
+	var text string
+	if b[flagsOff]&inline != 0 {
+		var ok bool
+		rest := b[buildHead:]
+		if _, rest, ok = counted(rest); ok {
+			text, _, ok = counted(rest)
+		}
+		if !ok {
+			return nil, fmt.Errorf("%w: its build information is cut short", ErrNotGo)
+		}
+	} else if text, err = e.pointed(b); err != nil {
+		return nil, err
+	}
+	if n := len(text); n < 2*frameLen+1 || text[n-frameLen-1] != '\n' {
+		return nil, nil // none are said
+	}
+	var paths []string
+	for line := range strings.Lines(text[frameLen : len(text)-frameLen]) {
+		if f := strings.Split(line, "\t"); len(f) > 1 && (f[0] == "mod" || f[0] == "dep") {
+			paths = append(paths, f[1])
+		}
+	}
+	return paths, nil
+}
+
+// buildInfo returns the build information from its header on.
+func (e *File) buildInfo() ([]byte, error) {
+	off, size := e.buildPlace()
+	b, err := e.read(off, min(size, maxBuild))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotGo, err)
+	}
+	for i := 0; i+buildHead <= len(b); i += buildAlign {
+		if bytes.HasPrefix(b[i:], []byte(buildMagic)) {
+			return b[i:], nil
+		}
+	}
+	return nil, ErrNotGo
+}
+
+// buildPlace returns where the build information is: its section or, without sections, the first
+// segment of data.
+func (e *File) buildPlace() (off, size uint64) {
+	if off, size, ok := e.section(buildSection); ok {
+		return off, size
+	}
+	for _, s := range e.segments {
+		if s.kind == ptLoad && s.flags&(pfExec|pfWrite) == pfWrite {
+			return s.off, s.size
+		}
+	}
+	return 0, 0
+}
+
+// section returns where a section is in the file.
+func (e *File) section(name string) (off, size uint64, ok bool) {
+	h := e.head
+	least := map[int]int{32: 40, 64: 64}[e.Bits]
+	if h.shentsize < least || h.shstrndx >= h.shnum {
+		return 0, 0, false
+	}
+	b, err := e.read(h.shoff, uint64(h.shnum*h.shentsize))
+	if err != nil {
+		return 0, 0, false
+	}
+	place := func(i int) (off, size uint64) {
+		b, word := b[i*h.shentsize:], e.Bits/8
+		return e.word(b[8+2*word:]), e.word(b[8+3*word:])
+	}
+	names, err := e.read(place(h.shstrndx))
+	if err != nil {
+		return 0, 0, false
+	}
+	for i := range h.shnum {
+		if at := e.order.Uint32(b[i*h.shentsize:]); uint64(at) < uint64(len(names)) {
+			if got, _, _ := bytes.Cut(names[at:], []byte{0}); string(got) == name {
+				off, size := place(i)
+				return off, size, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// counted cuts a string behind its length off b.
+func counted(b []byte) (s string, rest []byte, ok bool) {
+	n, used := binary.Uvarint(b)
+	if used <= 0 || n > uint64(len(b)-used) {
+		return "", nil, false
+	}
+	return string(b[used:][:n]), b[used:][n:], true
+}
+
+// pointed returns the modules of a program that was built before Go 1.18.
+func (e *File) pointed(b []byte) (string, error) {
+	size := uint64(b[pointerOff])
+	var order binary.ByteOrder = binary.LittleEndian
+	if b[flagsOff]&bigEndian != 0 {
+		order = binary.BigEndian
+	}
+	if size != 4 && size != 8 {
+		return "", fmt.Errorf("%w: pointers of %d bytes", ErrNotGo, size)
+	}
+	pointer := func(b []byte) uint64 {
+		if size == 4 {
+			return uint64(order.Uint32(b))
+		}
+		return order.Uint64(b)
+	}
+	head, err := e.at(pointer(b[16+size:]), 2*size)
+	if err != nil || uint64(len(head)) < 2*size {
+		return "", fmt.Errorf("%w: no modules in it", ErrNotGo)
+	}
+	n := pointer(head[size:])
+	text, err := e.at(pointer(head), n)
+	if n == 0 || err != nil {
+		return "", nil
+	}
+	return string(text), nil
+}
