@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/accept"

@@ -8,7 +8,7 @@ import (
 	"exnet/foreign"
 )
 
-var errStage = fmt.Errorf("%w: a batch that cannot be", errPeer)
+var errStage = fmt.Errorf("%w: an impossible batch", errPeer)
 
 // stage is where a node's batches for a virtual device arrive. It belongs to the poll
 // list's owner.
