@@ -16,6 +16,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
+	"exnet/test/testlab/testnode"
 )
 
 const ifname = "exn0"
@@ -157,7 +158,7 @@ func (w *world) linked() error {
 			if err != nil {
 				return false, err
 			}
-			return testlab.Linked(s) == len(w.daemons)-1, nil
+			return testnode.Linked(s) == len(w.daemons)-1, nil
 		}); err != nil {
 			return err
 		}
@@ -167,7 +168,7 @@ func (w *world) linked() error {
 
 // status is what a daemon says.
 func (w *world) status(i int) (*control.Status, error) {
-	return testlab.Status(w.dir, i+1)
+	return testnode.Status(w.dir, i+1)
 }
 
 // startPeers starts the client and the server that are not there.

@@ -19,6 +19,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
+	"exnet/test/testlab/testnode"
 )
 
 // built is what the tests run besides themselves.
@@ -126,7 +127,7 @@ func (n *node) wait(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if up := testlab.Linked(s); up != len(n.lab.nodes)-1 {
+		if up := testnode.Linked(s); up != len(n.lab.nodes)-1 {
 			return fmt.Errorf("node %d has %d peers", s.Node, up)
 		}
 		sockets, err := n.sockets()

@@ -18,6 +18,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
+	"exnet/test/testlab/testnode"
 
 	"golang.org/x/sys/unix"
 )
@@ -176,7 +177,7 @@ func (l *lab) clients() (all []*program) {
 }
 
 // status asks a node.
-func (l *lab) status(n *node) (*control.Status, error) { return testlab.Status(l.dir, n.id) }
+func (l *lab) status(n *node) (*control.Status, error) { return testnode.Status(l.dir, n.id) }
 
 // linkTime bounds the wait for the links of a node that has been started.
 const linkTime = 30 * time.Second
@@ -193,7 +194,7 @@ func (l *lab) linked(n *node) error {
 		if last = err; err != nil {
 			continue
 		}
-		up := testlab.Linked(s)
+		up := testnode.Linked(s)
 		if up == len(s.Peers) && up == len(nodes)-1 {
 			return nil
 		}

@@ -1,4 +1,18 @@
-package testlab
+// Package testnode asks the nodes of a test for their status. Package testlab cannot: the tests of
+// package emp use it.
+//
+// # Architecture
+//
+//	test ─▶ Status ─▶ control socket of a node
+//
+// # Concurrency
+//
+// All functions may be called from many goroutines.
+//
+// # Limits
+//
+// For tests only.
+package testnode
 
 import (
 	"exnet/fabric"
