@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +77,9 @@ func withPort(s string, anyHost bool) (string, error) {
 		}
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 || host == "" && !anyHost {
+	_, notIP := netip.ParseAddr(host)
+	colons := strings.Contains(host, ":") && notIP != nil // a:b:c
+	if err != nil || n == 0 || colons || host == "" && !anyHost {
 		return "", fmt.Errorf("mesh: %w: address %q: use HOST or HOST:PORT, such as 192.0.2.7:%d", emp.ErrConfig, s, DefaultPort)
 	}
 	return net.JoinHostPort(host, port), nil
@@ -194,28 +197,26 @@ func (m *Mesh) Ask(ctx context.Context) error {
 			return fmt.Errorf("mesh: join %s: %w", addr, err)
 		}
 	}
-	answers := make(chan error, len(m.cfg.Join))
+	type answer struct {
+		addr string
+		err  error
+	}
+	answers := make(chan answer, len(m.cfg.Join))
 	for _, addr := range m.cfg.Join {
 		go func() {
 			_, _, err := m.dial(ctx, addr, hello{Kind: kindAsk})
-			answers <- err
+			answers <- answer{addr, err}
 		}()
 	}
-	var reached bool
-	var last error
 	for range m.cfg.Join {
-		err := <-answers
+		a := <-answers
 		var no *refusal
-		if errors.As(err, &no) && no.final {
-			return err
+		if errors.As(a.err, &no) && no.final {
+			return a.err
 		}
-		if err != nil && !errors.Is(err, errSelf) {
-			last = err
+		if a.err != nil && !errors.Is(a.err, errSelf) {
+			m.tell(unreached, a.addr, a.err)
 		}
-		reached = reached || err == nil
-	}
-	if !reached && last != nil {
-		m.cfg.Log.Warn("no member can be reached yet", "reason", last)
 	}
 	return nil
 }
@@ -340,14 +341,20 @@ func (m *Mesh) failed(addr string, t target, err error) {
 		p.Err = err
 	}
 	m.mu.Unlock()
-	m.tell("cannot be reached", addr, err)
+	m.tell(unreached, addr, err)
 }
+
+// unreached is told of an address, once for all attempts.
+const unreached = "cannot be reached"
 
 // tell logs something about an address, unless it has done so lately, or has had too much
 // to tell.
 func (m *Mesh) tell(what, addr string, err error) {
 	const quiet, most = time.Hour, 256
 	now, key := time.Now(), what+addr+err.Error()
+	if errors.Is(err, identity.ErrTime) {
+		key = what + addr + identity.ErrTime.Error() // the text has the time of day
+	}
 	m.mu.Lock()
 	last, again := m.told[key]
 	again = again && now.Sub(last) < quiet

@@ -421,6 +421,7 @@ func TestCheckAddresses(t *testing.T) {
 	for in, want := range map[string]string{
 		"host": "host:4791", "host:1": "host:1", "192.0.2.1": "192.0.2.1:4791", "fd00::1": "[fd00::1]:4791",
 		"[fd00::1]": "[fd00::1]:4791", "[fd00::1]:7": "[fd00::1]:7", "": "", ":1": "", "host:0": "", "host:65536": "", "host:x": "",
+		"a:b:c": "", "[a:b]:7": "", "fe80::1%eth0": "[fe80::1%eth0]:4791",
 	} {
 		if got, err := CheckJoin(in); got != want || (err == nil) != (want != "") {
 			t.Errorf("join %q: %q, %v, want %q", in, got, err, want)

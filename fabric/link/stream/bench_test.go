@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"runtime"
@@ -204,8 +205,8 @@ func gets(tb testing.TB, x, y *nic.NIC, count *atomic.Int64) (on *atomic.Bool, s
 	return on, post
 }
 
-// BenchmarkGet compares a stream of GETs with kernel TCP over the same veth, round by
-// round: with -benchtime 7x the figures are medians of seven.
+// BenchmarkGet compares a stream of GETs with kernel TCP over the same veth, an encrypted one with
+// package tls over it, round by round: with -benchtime 7x the figures are medians of seven.
 func BenchmarkGet(b *testing.B) {
 	for _, kind := range []struct {
 		name  string
@@ -217,10 +218,14 @@ func BenchmarkGet(b *testing.B) {
 			x, y, lx := joined(b, fabrictest.StreamConfig{Conns: kind.conns, TLS: kind.tls, Pipe: connect})
 			var ours, theirs atomic.Int64
 			on, start := gets(b, x, y, &ours)
-			tcp := newControl(b, connect, &theirs)
+			begin, control := newControl, "TCP"
+			if kind.tls {
+				begin, control = newTLSControl, "TLS"
+			}
+			alone := begin(b, connect, &theirs)
 			var ratio, rate, tcpRate, share []float64
 			for range b.N {
-				tcp.run(func() {
+				alone.run(func() {
 					u := measure(&theirs)
 					tcpRate = append(tcpRate, u.busyCore*getSize*8/1e9)
 				})
@@ -235,9 +240,9 @@ func BenchmarkGet(b *testing.B) {
 				ratio = append(ratio, rate[len(rate)-1]/tcpRate[len(tcpRate)-1])
 			}
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(median(ratio), "of-TCP")
+			b.ReportMetric(median(ratio), "of-"+control)
 			b.ReportMetric(median(rate), "Gbit/s/core")
-			b.ReportMetric(median(tcpRate), "TCP-Gbit/s/core")
+			b.ReportMetric(median(tcpRate), control+"-Gbit/s/core")
 			b.ReportMetric(median(share), "Gbit/s")
 			b.Logf("%+v", lx.Stats())
 		})
@@ -255,20 +260,37 @@ func newControl(tb testing.TB, connect func(testing.TB) (a, b net.Conn), count *
 	tb.Helper()
 	a, b := connect(tb)
 	fa, fb := blocking(tb, a), blocking(tb, b)
+	write := func(p []byte) (int, error) { return unix.Write(fa, p) }
+	read := func(p []byte) (int, error) { return unix.Read(fb, p) }
+	return flow(tb, count, write, read, func() { unix.Shutdown(fa, unix.SHUT_WR) })
+}
+
+// newTLSControl is package tls over kernel TCP, as a Go program uses it.
+func newTLSControl(tb testing.TB, connect func(testing.TB) (a, b net.Conn), count *atomic.Int64) *control {
+	tb.Helper()
+	a, b := connect(tb)
+	client, server := tls.Client(a, fabrictest.TLSConfig(tb)), tls.Server(b, fabrictest.TLSConfig(tb))
+	tb.Cleanup(func() { a.Close(); b.Close() })
+	return flow(tb, count, client.Write, server.Read, func() { client.Close() })
+}
+
+// flow has one thread write and another one read, until end.
+func flow(tb testing.TB, count *atomic.Int64, write, read func([]byte) (int, error), end func()) *control {
+	tb.Helper()
 	c := &control{begin: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
 		runtime.LockOSThread()
 		buf := make([]byte, getSize)
 		for range c.begin {
 			for c.on.Load() {
-				if _, err := unix.Write(fa, buf); err != nil {
+				if _, err := write(buf); err != nil {
 					tb.Error(err)
 					break
 				}
 			}
 			c.ended <- struct{}{}
 		}
-		unix.Shutdown(fa, unix.SHUT_WR)
+		end()
 	}()
 	gone := make(chan struct{})
 	go func() {
@@ -276,7 +298,7 @@ func newControl(tb testing.TB, connect func(testing.TB) (a, b net.Conn), count *
 		runtime.LockOSThread()
 		buf := make([]byte, getSize)
 		for got := int64(0); ; {
-			n, err := unix.Read(fb, buf)
+			n, err := read(buf)
 			if n <= 0 || err != nil {
 				return
 			}

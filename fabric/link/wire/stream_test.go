@@ -127,3 +127,30 @@ func TestStreamRefuses(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
+
+// FuzzStream has the other end of a connection send anything behind its hello: nothing that comes
+// of it is longer than a packet, and it ends.
+func FuzzStream(f *testing.F) {
+	f.Add([]byte("\x03\x00abc\x00\x00\xff\xff"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		conns := tcp(t)
+		_, err := conns[1].Write(append([]byte("EXNW\x01\x00\x00\x00"), b...))
+		if err := errors.Join(err, conns[1].(*net.TCPConn).CloseWrite()); err != nil {
+			t.Fatal(err)
+		}
+		m, err := wire.OverStream(conns[0], wire.Faults{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		for came, p := 0, make([]byte, wire.MaxPacket+1); ; {
+			n, err := m.Receive(p)
+			if err != nil {
+				return
+			}
+			if came += n; n > wire.MaxPacket || came > len(b) {
+				t.Fatalf("%d bytes of %d", came, len(b))
+			}
+		}
+	})
+}
