@@ -45,6 +45,7 @@ const (
 	ReasonVersion     = Reason(connstats.WhyVersion)          // the broker's is another
 	ReasonSilent      = Reason(connstats.WhySilent)           // the broker does not answer
 	ReasonNoRule      = Reason(connstats.WhyNoRule)           // sends it to the server's host through the fabric
+	ReasonIdle        = Reason(connstats.WhyIdle)             // it is direct from the next byte on
 )
 
 func (r Reason) String() string { return connstats.Why(r).String() }
@@ -123,6 +124,9 @@ func (c *Conn) setMode(h *half, m Mode) {
 		path := connstats.PathMemory
 		if h.end.Relayed() {
 			path = connstats.PathFabric
+			if h.end.Hardware() {
+				path = connstats.PathRDMA
+			}
 		}
 		c.entry.SetPath(path)
 	}

@@ -303,6 +303,7 @@ func (c *Conn) begin(u *upgrade) {
 		r.end, r.phase = u.end, rxShadow
 		c.end.Store(u.end)
 		c.decided()
+		c.reason(ReasonIdle)
 		c.askTX(wantInstall, false) // who writes to the shadow finds it soon
 		_ = c.watchRX()
 		return

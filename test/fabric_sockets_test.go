@@ -34,6 +34,7 @@ type carried struct {
 	dirs   [2]string
 	spaces [2]*netns.NS
 	nodes  [2]*process
+	args   [2][]string // what starts them
 	server *process
 	env    []string // of a client, NAME=VALUE
 	run    []string // options of its exn-run
@@ -89,10 +90,24 @@ func newCarriedOn(t *testing.T, hosts bool, both []string, flags ...string) *car
 		if i == 0 {
 			args = append(args, flags...)
 		}
-		c.nodes[i] = startIn(t, c.spaces[i], nil, args...)
-		c.nodes[i].says(t, "is up")
+		c.args[i] = args
+		c.up(i)
 	}
-	eventually(t, func() error {
+	c.linked()
+	return c
+}
+
+// up starts a node.
+func (c *carried) up(i int) {
+	c.t.Helper()
+	c.nodes[i] = startIn(c.t, c.spaces[i], nil, c.args[i]...)
+	c.nodes[i].says(c.t, "is up")
+}
+
+// linked waits until both nodes are.
+func (c *carried) linked() {
+	c.t.Helper()
+	eventually(c.t, func() error {
 		for i := range c.nodes {
 			if s := c.status(i); len(s.Peers) != 1 || s.Peers[0].State != "up" {
 				return fmt.Errorf("node %d: %+v", 1+i, s.Peers)
@@ -100,7 +115,6 @@ func newCarriedOn(t *testing.T, hosts bool, both []string, flags ...string) *car
 		}
 		return nil
 	})
-	return c
 }
 
 // serve starts the server, with variables NAME=VALUE.

@@ -16,14 +16,16 @@ import (
 type Carrier interface {
 	// Send brings b there, in order. It copies b.
 	Send(to fabric.NodeID, b []byte) error
-	// Offer has a connection be offered there. It takes the descriptors.
-	Offer(to fabric.NodeID, id uint32, seg, bell int) error
+	// Offer has a connection be offered there. It takes the descriptors. hardware: because of
+	// the link, and of no rule.
+	Offer(to fabric.NodeID, id uint32, hardware bool, seg, bell int) error
 }
 
 // host is a broker on another host, as far as it is known. It belongs to hosts.mu.
 type host struct {
 	own  uint32 // number of this broker's session with it
 	far  uint32 // of its session with this one; 0: it has not said
+	rdma bool   // hardware joins the hosts
 	peer *peer  // nil: it has not said who it is
 }
 
@@ -51,7 +53,7 @@ func (hostWay) Abort() {}
 func (hostWay) Close() {}
 
 // carry has a connection be offered to another node. It borrows the descriptors.
-func carry(c Carrier, node uint16, id uint32, fds []int) error {
+func carry(c Carrier, node uint16, id uint32, hardware bool, fds []int) error {
 	own, err := packet.DupAll(fds...)
 	if err != nil {
 		return err
@@ -59,20 +61,21 @@ func carry(c Carrier, node uint16, id uint32, fds []int) error {
 	defer own.Close()
 	seg, bell := own.Take(0), own.Take(1)
 	go func() { // it maps memory: nobody waits for that. If it fails the client finds its doorbell at its end
-		_ = c.Offer(fabric.NodeID(node), id, seg, bell)
+		_ = c.Offer(fabric.NodeID(node), id, hardware, seg, bell)
 	}()
 	return nil
 }
 
 // Meet begins a session with the broker of a node on another host, which hears from here
-// until Part. It is called at both ends of a link.
-func (s *Server) Meet(node fabric.NodeID) error {
+// until Part. It is called at both ends of a link. hardware: RDMA hardware is the link, so that
+// connections to there go through the fabric without a rule.
+func (s *Server) Meet(node fabric.NodeID, hardware bool) error {
 	if s.cfg.Carrier == nil {
 		return nil
 	}
 	s.hostsMu.Lock()
 	defer s.hostsMu.Unlock()
-	h := &host{own: rand.Uint32() | 1}
+	h := &host{own: rand.Uint32() | 1, rdma: hardware}
 	s.hosts[uint16(node)] = h
 	return s.greet(h, uint16(node))
 }
@@ -143,7 +146,7 @@ func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) erro
 		return err
 	}
 	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.own})
-	p.host = true
+	p.host, p.rdma = true, h.rdma
 	if err := s.addPeer(p); err != nil {
 		return err
 	}

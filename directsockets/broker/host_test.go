@@ -22,8 +22,8 @@ import (
 )
 
 // newHosts is newFabric with the nodes on two hosts, whose brokers know of each other by
-// the fabric. rule says what goes through it.
-func newHosts(t *testing.T, rule func(netip.AddrPort) bool) (f fabricOf, engines [2]*relay.Engine) {
+// the fabric. rule says what goes through it; hardware: RDMA hardware joins them.
+func newHosts(t *testing.T, rule func(netip.AddrPort) bool, hardware bool) (f fabricOf, engines [2]*relay.Engine) {
 	t.Helper()
 	checkFDs(t)
 	net0 := mem.NewFabric()
@@ -65,7 +65,7 @@ func newHosts(t *testing.T, rule func(netip.AddrPort) bool) (f fabricOf, engines
 	}
 	f.a, f.b = servers[0].Load(), servers[1].Load()
 	f.ca, f.cb = dialClient(t, client.Config{Path: f.a.Path()}), dialClient(t, client.Config{Path: f.b.Path()})
-	if err := errors.Join(f.a.Meet(2), f.b.Meet(1)); err != nil {
+	if err := errors.Join(f.a.Meet(2, hardware), f.b.Meet(1, hardware)); err != nil {
 		t.Fatal(err)
 	}
 	f.connect(t)
@@ -97,11 +97,12 @@ func (f fabricOf) offer(t *testing.T) (e *segment.End, refused chan wire.Reason)
 }
 
 func everything(netip.AddrPort) bool { return true }
+func nothing(netip.AddrPort) bool    { return false }
 
 // A connection between hosts is offered by one broker and claimed from the other, and its
 // bytes go from one segment to the other; so again after the brokers have met anew.
 func TestHosts(t *testing.T) {
-	f, _ := newHosts(t, everything)
+	f, _ := newHosts(t, everything, false)
 	for round := range 3 {
 		c, refused := f.offer(t)
 		f.shown(t, true)
@@ -109,22 +110,7 @@ func TestHosts(t *testing.T) {
 		if r.err != nil || r.Key != f.conn.key || [16]byte(r.Nonce) != c.Segment().Info().Nonce {
 			t.Fatalf("%+v", r)
 		}
-		seg, err := segment.Map(r.Segment)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bell, err := unix.FcntlInt(uintptr(r.Bell), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := segment.NewEnd(seg, segment.Server, bell, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(sync.OnceFunc(func() { _ = s.Close(false); seg.Retire() }))
-		if err := s.Attach(); err != nil {
-			t.Fatal(err)
-		}
+		s := attach(t, r)
 		brokertest.Eventually(t, "attached", func() bool { return c.Attached() })
 		if err := c.Promote(0); err != nil {
 			t.Fatal(err)
@@ -154,7 +140,7 @@ func TestHosts(t *testing.T) {
 			f.a.Part(2)
 			f.b.Part(1)
 			brokertest.Eventually(t, "A has forgotten the listener", func() bool { return !f.ca.Listener(f.port) })
-			if err := errors.Join(f.a.Meet(2), f.b.Meet(1)); err != nil {
+			if err := errors.Join(f.a.Meet(2, false), f.b.Meet(1, false)); err != nil {
 				t.Fatal(err)
 			}
 			brokertest.Eventually(t, "A knows of the listener again", func() bool { return f.ca.Listener(f.port) })
@@ -162,9 +148,62 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// attach has a program use the segment that it was granted.
+func attach(t *testing.T, r result) *segment.End {
+	t.Helper()
+	seg, err := segment.Map(r.Segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell, err := unix.FcntlInt(uintptr(r.Bell), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := segment.NewEnd(seg, segment.Server, bell, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sync.OnceFunc(func() { _ = s.Close(false); seg.Retire() }))
+	if err := s.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Where RDMA hardware joins two hosts no rule is wanted, and both programs can tell why; with a
+// rule, that is the reason.
+func TestHostsByHardware(t *testing.T) {
+	for _, ruled := range []bool{false, true} {
+		rule := nothing
+		if ruled {
+			rule = everything
+		}
+		f, _ := newHosts(t, rule, true)
+		c, refused := f.offer(t)
+		f.shown(t, true)
+		r := claimFor(t, f.cb, f.conn)
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		s := attach(t, r)
+		brokertest.Eventually(t, "attached", func() bool { return c.Attached() })
+		for _, e := range []*segment.End{c, s} {
+			if !e.Relayed() || e.Hardware() == ruled {
+				t.Errorf("rule %v: through a node %v, by hardware %v", ruled, e.Relayed(), e.Hardware())
+			}
+		}
+		f.nothingLeft(t)
+		select {
+		case r := <-refused:
+			t.Errorf("refused: %v", r)
+		default:
+		}
+	}
+}
+
 // Without a rule that asks for the fabric nothing is offered to another host.
 func TestHostsWithoutRule(t *testing.T) {
-	f, engines := newHosts(t, func(netip.AddrPort) bool { return false })
+	f, engines := newHosts(t, nothing, false)
 	_, refused := f.offer(t)
 	reason(t, refused, wire.NoRule)
 	f.nothingLeft(t)
@@ -175,7 +214,7 @@ func TestHostsWithoutRule(t *testing.T) {
 
 // What a program takes back, or nobody claims, ends at both brokers.
 func TestHostsOfferEnds(t *testing.T) {
-	f, _ := newHosts(t, everything)
+	f, _ := newHosts(t, everything, false)
 	c, _ := f.offer(t)
 	f.shown(t, true)
 	f.ca.Withdraw(wire.Nonce(c.Segment().Info().Nonce))
@@ -197,7 +236,7 @@ func TestHostsOfferEnds(t *testing.T) {
 
 // A node says nothing for another one, and begins by saying who it is.
 func TestHostsHostile(t *testing.T) {
-	f, _ := newHosts(t, everything)
+	f, _ := newHosts(t, everything, false)
 	say := func(session byte, m peerMessage) error {
 		b, err := m.AppendBinary([]byte{session, 0, 0, 0})
 		if err != nil {

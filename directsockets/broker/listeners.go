@@ -58,9 +58,9 @@ func (s *Server) showPortLocked(port uint16) {
 	n, deep := len(s.listeners[port]), false
 	for p := range s.peers {
 		n += p.ports[port]
-		deep = deep || p.ports[port] > 0 && slices.ContainsFunc(p.addrs, func(a netip.Addr) bool {
+		deep = deep || p.ports[port] > 0 && (p.rdma || slices.ContainsFunc(p.addrs, func(a netip.Addr) bool {
 			return s.cfg.Carried(netip.AddrPortFrom(a, port))
-		})
+		}))
 	}
 	s.page.SetListeners(port, n, deep)
 }

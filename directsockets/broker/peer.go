@@ -20,6 +20,7 @@ type peer struct {
 	node uint16
 	out  toPeer
 	host bool // on another host
+	rdma bool // which hardware joins with this one
 
 	// All of these belong to the Server's lock.
 	addrs  []netip.Addr        // that it says it has
@@ -284,14 +285,15 @@ func (s *Server) handOverLocked(o *offer, p *peer) wire.Reason {
 	if o.key.Zone != 0 && o.key.Zone != s.cfg.Zone {
 		return wire.NoListener
 	}
-	carried := s.cfg.Carried(o.key.Server)
+	ruled := s.cfg.Carried(o.key.Server)
+	carried := ruled || p.rdma
 	if p.host && !carried {
 		return wire.NoRule
 	}
 	p.nextID++
 	o.peer, o.peerID = p, p.nextID
 	if carried {
-		if carry(s.cfg.Carrier, p.node, o.peerID, []int{o.seg, o.bell}) != nil {
+		if carry(s.cfg.Carrier, p.node, o.peerID, !ruled, []int{o.seg, o.bell}) != nil {
 			return wire.TooMany
 		}
 	} else if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}, o.seg, o.bell) {

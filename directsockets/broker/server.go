@@ -61,7 +61,7 @@ type Config struct {
 	Carrier Carrier
 	// Carried says whether a connection to this address goes through the fabric: a rule
 	// asks for it. It must not call the Server. Default: none does; then those between hosts
-	// stay on TCP, and those within one share memory.
+	// stay on TCP, but where RDMA hardware joins them (Meet), and those within one share memory.
 	Carried func(server netip.AddrPort) bool
 	// Log is told of clients that break the rules. Default: nobody.
 	Log client.Logger

@@ -40,15 +40,16 @@ type conn struct {
 	remote  atu.NLA     // the far program's ring
 	gate    *Gate
 
-	opened  bool // OPEN was sent
-	heard   bool // the peer has said something for it
-	spurned bool // the peer takes no data for it: it says why, see put
-	active  bool // among Engine.active
-	touched bool // among Engine.touched
-	blocked bool // waits for room in its channel
-	due     bool // which there is now
-	idle    int  // looks in vain since the last message
-	oneWay  int  // messages sent since the last one came
+	why     uint8 // tag of its OPEN
+	opened  bool  // OPEN was sent
+	heard   bool  // the peer has said something for it
+	spurned bool  // the peer takes no data for it: it says why, see put
+	active  bool  // among Engine.active
+	touched bool  // among Engine.touched
+	blocked bool  // waits for room in its channel
+	due     bool  // which there is now
+	idle    int   // looks in vain since the last message
+	oneWay  int   // messages sent since the last one came
 	over    bool
 
 	gotMessages, gotBytes uint64 // that the counters do not have yet
@@ -98,8 +99,9 @@ func (c *conn) arm() bool {
 
 // Offer carries a connection to the node where the server's program is: seg and bell are
 // what its client has offered, and the Engine takes them. offer is the broker's number of
-// it. ErrTooMany, ErrClosed, segment.ErrSegment: it does not.
-func (e *Engine) Offer(to fabric.NodeID, offer uint32, seg, bell int) error {
+// it; hardware: the link is the reason, and no rule. ErrTooMany, ErrClosed, segment.ErrSegment:
+// it does not.
+func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell int) error {
 	s, err := segment.Map(seg)
 	_ = unix.Close(seg)
 	if err != nil {
@@ -112,6 +114,9 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, seg, bell int) error {
 		return fmt.Errorf("%w: %d slots, ring of %d bytes", segment.ErrSegment, size.Slots, size.Ring)
 	}
 	c := &conn{state: stateCalling, offer: offer, seg: s}
+	if hardware {
+		c.why = tagRDMA
+	}
 	if err := e.equip(c, segment.Server, bell); err != nil {
 		return err
 	}
@@ -136,7 +141,7 @@ func (e *Engine) equip(c *conn, side segment.Side, bell int) error {
 	info := c.seg.Info()
 	c.device = int(info.Device())
 	var err error
-	if c.relay, err = segment.NewRelay(c.seg, side, bell); err != nil {
+	if c.relay, err = segment.NewRelay(c.seg, side, bell, c.why == tagRDMA); err != nil {
 		c.seg.Retire()
 		return err
 	}

@@ -43,7 +43,8 @@
 //	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
 //	 9 SELECT        connection, as who gets this has numbered it 4
 //	10 OPEN          connection, as who sends this has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
-//	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2
+//	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2;
+//	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it
 //	11 ATTACHED      connection of who gets this 4, of who sends it 4, NLA of the ring to write 8
 //	12 DROP          connection of who gets this 4: it is not, or not any more; user tag 1: the server's program
 //	                 takes no such segment, 2: the client has taken its offer back

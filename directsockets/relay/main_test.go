@@ -118,7 +118,7 @@ func (h *host) call(t *testing.T, to *host, size segment.Config) *segment.End {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.engine.Offer(to.nic.ID(), 7, fd, bells[1]); err != nil {
+	if err := h.engine.Offer(to.nic.ID(), 7, false, fd, bells[1]); err != nil {
 		t.Fatal(err)
 	}
 	return e

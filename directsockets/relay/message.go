@@ -40,6 +40,8 @@ const (
 	tagBatch  = 1
 	tagTaken  = 2
 	tagLend   = 3
+	tagRule   = 0 // of an OPEN: a rule sends the connection through the fabric
+	tagRDMA   = 1 // its link does
 )
 
 // Offsets.

@@ -349,7 +349,7 @@ func (e *Engine) call(c *conn) {
 	}
 	o := open{id: c.id, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
 	var p [openLen]byte
-	if e.postClass(c.node, c.device, c.class, kindOpen, 0, o.append(p[:0])) != nil {
+	if e.postClass(c.node, c.device, c.class, kindOpen, c.why, o.append(p[:0])) != nil {
 		e.block(c)
 		return
 	}

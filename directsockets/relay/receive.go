@@ -65,7 +65,7 @@ func (e *Engine) hear(n *node, box int, flow uint16, k kind, tag uint8, p []byte
 	case kindOpen:
 		var o open
 		if o, err = parseOpen(p); err == nil {
-			e.opened(n, box, o)
+			e.opened(n, box, o, tag)
 		}
 	case kindAttached:
 		var a attached
@@ -264,8 +264,8 @@ func (e *Engine) heard(c *conn, m segment.Mark) error {
 }
 
 // opened is asked for a connection to a program here.
-func (e *Engine) opened(n *node, box int, o open) {
-	c, err := e.provide(n, box, o)
+func (e *Engine) opened(n *node, box int, o open, why uint8) {
+	c, err := e.provide(n, box, o, why)
 	if err != nil {
 		e.stats.Refused.Add(1)
 		var id [idLen]byte
@@ -278,7 +278,7 @@ func (e *Engine) opened(n *node, box int, o open) {
 }
 
 // provide makes the segment of a connection to a program here, and offers it.
-func (e *Engine) provide(n *node, box int, o open) (*conn, error) {
+func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 	switch {
 	case n.conns >= e.cfg.MaxConns:
 		return nil, ErrTooMany
@@ -309,7 +309,7 @@ func (e *Engine) provide(n *node, box int, o open) (*conn, error) {
 	}
 	fds = append(fds, pair[1])
 	s.CloseFd()
-	c := &conn{state: stateOffered, far: o.id, remote: o.nla, seg: s}
+	c := &conn{state: stateOffered, why: why, far: o.id, remote: o.nla, seg: s}
 	if err := e.equip(c, segment.Client, pair[0]); err != nil {
 		return abort(err)
 	}

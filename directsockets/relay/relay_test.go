@@ -137,6 +137,74 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
+// Whatever was sent, in messages of any size, and wherever the receiver freezes, the shadow gets
+// what it has not taken, and nothing else. A node that says of messages that they were consumed
+// before they were is found out.
+func TestFreezeAnywhere(t *testing.T) {
+	for seed := range uint64(24) {
+		if got, data, err := frozenAt(t, seed, false); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("seed %d: %d bytes of %d, or others: %v", seed, len(got), len(data), err)
+		}
+	}
+	for seed := range uint64(4) {
+		if got, data, err := frozenAt(t, seed, true); err == nil && bytes.Equal(got, data) {
+			t.Errorf("seed %d: consumed too early, and nobody has noticed", seed)
+		}
+	}
+}
+
+// frozenAt has a receiver freeze at a byte that follows from the seed, and returns what came to
+// it, the shadow's bytes included, and what was sent. early: its node says before that all messages
+// were consumed.
+func frozenAt(t *testing.T, seed uint64, early bool) (got, data []byte, err error) {
+	hosts, client, server := pair(t, segment.Config{}, nil)
+	r := rand.New(rand.NewPCG(seed, 7))
+	for range 24 { // they fit into queue and ring
+		p := pattern(r.Uint64(), 1+r.IntN(1<<r.IntN(16)))
+		if err := send(t, client, p, true); err != nil {
+			t.Fatal(err)
+		}
+		data = append(data, p...)
+	}
+	if got, err = receive(t, server, r.IntN(len(data)), true); err != nil {
+		t.Fatal(err)
+	}
+	if early {
+		until(t, "all messages", func() bool { return hosts[1].engine.Stats().BytesReceived == uint64(len(data)) })
+		hosts[1].giveBackEarly(t)
+	}
+	if err := server.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "frozen, or an end", func() bool { return client.Frozen() || client.Err() != nil })
+	if err := client.Err(); err != nil {
+		return got, data, err
+	}
+	err = client.Rollback(func(p []byte) (int, error) {
+		got = append(got, p...)
+		return len(p), nil
+	})
+	return got, data, err
+}
+
+// giveBackEarly has the node tell the far one that its programs have consumed all messages.
+func (h *host) giveBackEarly(t *testing.T) {
+	t.Helper()
+	e, done := h.engine, make(chan struct{})
+	if err := e.do(func() {
+		defer close(done)
+		for _, c := range e.conns {
+			c.gave.consumed = e.Stats().MessagesReceived
+			if !e.send(c, kindBack, 0, c.gave.append(nil)) {
+				t.Error("no room")
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
 // A sender that goes back to its shadow is followed after all that it has sent.
 func TestDemote(t *testing.T) {
 	_, client, server := pair(t, segment.Config{}, nil)

@@ -224,6 +224,10 @@ func (e *End) Lost() bool { return e.Relayed() && e.Err() == ErrReset }
 // leads to. Of a client it is known when it is Attached.
 func (e *End) Relayed() bool { return e.peer.flags.Load()&flagRelayed != 0 }
 
+// Hardware reports whether it is Relayed because RDMA hardware joins the two hosts, and no rule
+// asks for it.
+func (e *End) Hardware() bool { return e.peer.flags.Load()&flagHardware != 0 }
+
 // breach ends the use of the segment. The peer finds its doorbell at end of file.
 func (e *End) breach() error {
 	if !e.bad.Swap(true) {

@@ -121,6 +121,7 @@ const (
 	flagZCopy     = 1 << 1
 	flagRelayed   = 1 << 2 // a node's, in place of a program on another host
 	flagFences    = 1 << 3
+	flagHardware  = 1 << 4 // RDMA hardware joins the two hosts: that is why it is RELAYED
 )
 
 // The status word of a slot.

@@ -125,7 +125,8 @@ type Mark struct {
 }
 
 // NewRelay makes the node's end of a segment, as side. It takes bell, also when it fails.
-func NewRelay(s *Segment, side Side, bell int) (*Relay, error) {
+// hardware: the reason is the link (End.Hardware).
+func NewRelay(s *Segment, side Side, bell int, hardware bool) (*Relay, error) {
 	e, err := NewEnd(s, side, bell, nil)
 	if err != nil {
 		return nil, err
@@ -133,6 +134,9 @@ func NewRelay(s *Segment, side Side, bell int) (*Relay, error) {
 	flags := uint32(flagRelayed)
 	if e.register {
 		flags |= flagExpedited
+	}
+	if hardware {
+		flags |= flagHardware
 	}
 	e.own.flags.Store(flags) // no zero copy: regions stay on their host
 	ring := uint64(s.head.ring)

@@ -19,7 +19,7 @@ func TestRelayDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := NewRelay(s.seg, Server, fd)
+		r, err := NewRelay(s.seg, Server, fd, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestRelayDies(t *testing.T) {
 func TestRelayReadsOnce(t *testing.T) {
 	for _, planted := range []bool{false, true} {
 		c, near := pair(t, Config{})
-		r, err := NewRelay(near.seg, Server, -1)
+		r, err := NewRelay(near.seg, Server, -1, false)
 		if err == nil {
 			err = r.Attach()
 		}
@@ -101,11 +101,11 @@ func TestRelayReadsOnce(t *testing.T) {
 func TestRelayMoves(t *testing.T) {
 	c, near := pair(t, Config{Slots: 16})
 	far, s := pair(t, Config{Slots: 16})
-	a, err := NewRelay(near.seg, Server, -1)
+	a, err := NewRelay(near.seg, Server, -1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewRelay(far.seg, Client, -1)
+	b, err := NewRelay(far.seg, Client, -1, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"exnet/directsockets/relay"
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/fabric/link/ofi"
+	"exnet/fabric/link/stream"
 	"exnet/internal/counter"
 )
 
@@ -134,8 +136,14 @@ func (c *carrier) meet(peer fabric.NodeID, l emp.Link) {
 	defer c.mu.Unlock()
 	c.met[peer] = l
 	if b := c.sockets.broker(); b != nil {
-		_ = b.Meet(peer) // the Engine may have ended
+		_ = b.Meet(peer, byHardware(l)) // the Engine may have ended
 	}
+}
+
+// byHardware reports whether RDMA hardware is a link between hosts: direct sockets go by it then.
+func byHardware(l emp.Link) bool {
+	s, ok := l.(*stream.Link)
+	return ok && ofi.Hardware(s.Name())
 }
 
 // part ends the session by a link, unless there is one by the next link.
@@ -156,8 +164,8 @@ func (c *carrier) meetAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b := c.sockets.broker(); b != nil {
-		for peer := range c.met {
-			_ = b.Meet(peer) // the Engine may have ended
+		for peer, l := range c.met {
+			_ = b.Meet(peer, byHardware(l)) // the Engine may have ended
 		}
 	}
 }

@@ -36,6 +36,7 @@ func why(w connstats.Why) string {
 		connstats.WhyVersion:          "the broker is of another version",
 		connstats.WhySilent:           "the broker does not answer",
 		connstats.WhyNoRule:           "the server is on another host (exn-tun up --direct)",
+		connstats.WhyIdle:             "both ends are ready for direct, and nothing was sent since",
 	}
 	if text, ok := texts[w]; ok {
 		return text
@@ -56,6 +57,8 @@ func choice(c *connstats.Connection) string {
 		return "direct: both ends share memory"
 	case c.Via == connstats.PathFabric:
 		return "direct: through the fabric, as the client's node asks (exn-tun up --direct)"
+	case c.Via == connstats.PathRDMA:
+		return "direct: through the fabric, as RDMA hardware joins the hosts"
 	default:
 		return "direct"
 	}

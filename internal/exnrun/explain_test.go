@@ -332,3 +332,21 @@ func TestServeBroker(t *testing.T) {
 		t.Error("its socket is left")
 	}
 }
+
+// What carries a direct connection is said with the reason.
+func TestPathsSaid(t *testing.T) {
+	for via, want := range map[connstats.Path]string{
+		connstats.PathMemory: "direct: both ends share memory",
+		connstats.PathFabric: "direct: through the fabric, as the client's node asks (exn-tun up --direct)",
+		connstats.PathRDMA:   "direct: through the fabric, as RDMA hardware joins the hosts",
+	} {
+		c := connstats.Connection{Mode: connstats.ModeDirect.String(), Via: via, Sent: connstats.Traffic{DirectBytes: 1}}
+		if got := choice(&c); got != want {
+			t.Errorf("%d: %s", via, got)
+		}
+	}
+	c := connstats.Connection{Mode: connstats.ModeTCP.String(), Why: connstats.WhyIdle}
+	if got := choice(&c); got != "tcp: both ends are ready for direct, and nothing was sent since" {
+		t.Error(got)
+	}
+}

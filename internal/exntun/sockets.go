@@ -43,13 +43,15 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 
 // throughOf says what a direct connection goes through, and why that is not memory.
 func throughOf(c connstats.Connection) string {
-	switch c.Path {
-	case connstats.PathMemory.String():
+	switch {
+	case c.Path == connstats.PathMemory.String():
 		return ", shm"
-	case connstats.PathFabric.String():
-		return ", fabric (--direct)"
+	case c.Path != connstats.PathFabric.String():
+		return ""
+	case c.RDMA:
+		return ", fabric (RDMA hardware)"
 	}
-	return ""
+	return ", fabric (--direct)"
 }
 
 // processOf names the owner of a connection.

@@ -23,6 +23,8 @@ func TestSocketsText(t *testing.T) {
 			Program: "bad\x1b[2J|name", Local: ap("[fd00:10:2::1]:80"), Remote: ap("[fd00:10:2::2]:41000"), Server: true,
 			Mode: "demoted", Reason: "program", RingUsed: 1 << 63, RingSize: 2,
 		},
+		{PID: 8, Local: ap("10.2.0.1:40001"), Remote: ap("10.2.0.3:80"), Mode: "direct", Path: "fabric"},
+		{PID: 9, Local: ap("10.2.0.1:40002"), Remote: ap("10.2.0.4:80"), Mode: "direct", Path: "fabric", RDMA: true},
 		{PID: 7, Local: ap("127.0.0.1:5"), Remote: ap("127.0.0.1:6"), Mode: "shadow", Reason: "too few bytes yet", Device: 6},
 	}}, true)
 	b.WriteString("\n")

@@ -35,7 +35,9 @@ func (l *Loop) adopt() {
 	defer l.mu.Unlock()
 	for _, s := range l.taken {
 		s.Bind(l.place.home)
-		l.links = append(l.links, served{Served: s})
+		// The last one first: what sends over links (package relay) is there before them, and
+		// finds them awake when it is served, so that what it sends gathers until their next turn.
+		l.links = slices.Insert(l.links, 0, served{Served: s})
 	}
 	l.taken = nil
 }

@@ -21,6 +21,7 @@ type Connection struct {
 	Mode    string         `json:"mode"`
 	Reason  string         `json:"reason,omitempty"` // why it is in this mode
 	Path    string         `json:"path"`             // what carries its bytes: shm, fabric or tcp
+	RDMA    bool           `json:"rdma,omitempty"`   // the fabric does because RDMA hardware joins the hosts
 	Device  int            `json:"virtual_device"`
 	FD      int            `json:"fd"`
 	Since   time.Time      `json:"since"`
@@ -135,8 +136,8 @@ func parseEntry(b []byte) Connection {
 		}
 	}
 	c.Sent, c.Received = way(0), way(1)
-	if c.Via = Path(b[entryPathOff]); Mode(b[entryModeOff]) == ModeDirect && c.Via <= PathFabric {
-		c.Path = c.Via.String()
+	if c.Via = Path(b[entryPathOff]); Mode(b[entryModeOff]) == ModeDirect && c.Via <= PathRDMA {
+		c.Path, c.RDMA = c.Via.String(), c.Via == PathRDMA
 	}
 	c.RingUsed, c.RingSize = n(16), n(17)
 	c.Sleeps, c.WakeUps, c.SpinHits, c.SpinFails = n(18), n(19), n(20), n(21)

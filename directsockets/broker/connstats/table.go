@@ -82,14 +82,15 @@ type Path uint8
 const (
 	PathNone   Path = iota // it was not direct yet
 	PathMemory             // memory that both programs map
-	PathFabric             // the fabric: the other side of the segment is a node
+	PathFabric             // the fabric, by a rule: the other side of the segment is a node
+	PathRDMA               // the fabric, since RDMA hardware joins the two hosts
 )
 
 func (p Path) String() string {
 	switch p {
 	case PathMemory:
 		return "shm"
-	case PathFabric:
+	case PathFabric, PathRDMA:
 		return "fabric"
 	}
 	return ""
@@ -122,14 +123,16 @@ const (
 	WhyVersion              // the broker is of another version
 	WhySilent               // the broker does not answer
 	WhyNoRule               // sends it to the server's host through the fabric
-	WhyLast             = WhyNoRule
+	WhyIdle                 // both ends have the segment, and nothing was sent since
+	WhyLast             = WhyIdle
 )
 
 func (w Why) String() string {
 	texts := [...]string{"", "too few bytes yet", "no broker", "no direct listener", "rule", "offered", "refused", "no memory",
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
 		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
-		"the broker is of another version", "the broker does not answer", "no rule for the fabric"}
+		"the broker is of another version", "the broker does not answer", "no rule for the fabric",
+		"ready, nothing sent since"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

@@ -6,7 +6,11 @@
 
 void ds_say_direct(struct ds_sock *s)
 {
-	ds_stats_direct(s->entry, ds_seg_peer_relayed(&s->seg) ? DS_PATH_FABRIC : DS_PATH_MEMORY);
+	int path = DS_PATH_MEMORY;
+
+	if (ds_seg_peer_relayed(&s->seg))
+		path = ds_seg_peer_hardware(&s->seg) ? DS_PATH_RDMA : DS_PATH_FABRIC;
+	ds_stats_direct(s->entry, path);
 }
 
 /* With a direction's lock: the statistics follow the modes. */

@@ -280,6 +280,8 @@ bool ds_seg_peer_relayed(const struct ds_seg *g)
 	return (GET(&g->peer->flags) & DS_RELAYED) && (g->side || ACQUIRE(&g->peer->state) == DS_ATTACHED);
 }
 
+bool ds_seg_peer_hardware(const struct ds_seg *g) { return GET(&g->peer->flags) & DS_HARDWARE; }
+
 void ds_seg_class(struct ds_seg *g, unsigned class) { SET(&g->own->class, class); }
 
 uint32_t ds_seg_peer_cpu(const struct ds_seg *g) { return GET(&g->peer->cpu); }

@@ -44,7 +44,7 @@ enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FROZEN = 4, DS_CLOSED = 8, DS_RESET = 16
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
-enum { DS_EXPEDITED = 1, DS_RELAYED = 4 };
+enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16 };
 
 /* What calls return instead of a number of bytes. */
 enum {
@@ -197,6 +197,8 @@ uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
+/* That is so because RDMA hardware joins the two hosts, and not by a rule. */
+bool ds_seg_peer_hardware(const struct ds_seg *seg) DS_HIDDEN;
 /* Says the class, 0 to 63, of what this side sends. */
 void ds_seg_class(struct ds_seg *seg, unsigned class) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */

@@ -45,7 +45,7 @@ func (e *Engine) watch() error {
 func (e *Engine) fail(why error) { e.cause.Set(why) }
 
 // Name implements stream.Engine.
-func (e *Engine) Name() string { return "ofi:" + e.info.provider }
+func (e *Engine) Name() string { return namePrefix + e.info.provider }
 
 // Fd implements stream.Engine.
 func (e *Engine) Fd() int { return e.ring.bell }

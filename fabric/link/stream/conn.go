@@ -54,12 +54,12 @@ func (c *conn) adopt(t *net.TCPConn, events int) error {
 	return t.Close() // the duplicate stays, and the runtime's poller forgets it
 }
 
-// send is rawSend, or the engine's.
-func (c *conn) send(parts [][]byte) (int, syscall.Errno) {
+// send is rawSend, or the engine's. more: a packet that is not full may wait for what follows.
+func (c *conn) send(parts [][]byte, more bool) (int, syscall.Errno) {
 	if c.engine != nil {
 		return c.engine.Send(parts)
 	}
-	return rawSend(c.fd, parts)
+	return rawSend(c.fd, parts, more)
 }
 
 // receive is rawReceive into place and more, or the engine's.

@@ -236,7 +236,7 @@ func (l *Link) write(c *conn) (ends []sent) {
 	}
 	c.iov = b.parts(c.iov[:0])
 	shm.Publish()
-	n, errno := c.send(c.iov)
+	n, errno := c.send(c.iov, b.more)
 	clear(c.iov)
 	switch {
 	case errno == syscall.EAGAIN:

@@ -18,7 +18,7 @@ const (
 	// kernel gather it costs more.
 	inlineMax = 1024
 	// batchChunks is how many chunks are sent by one call.
-	batchChunks = 4
+	batchChunks = 8
 	// maxSpare is the largest buffer that is kept.
 	maxSpare = 2 * ctlLimit
 )
@@ -233,6 +233,7 @@ func (o *outbox) takeLocked(c *conn) (resume bool) {
 		}
 		b.add(k)
 	}
+	b.more = c.data && b.n > 0 && (len(o.again) > 0 || o.first < len(o.xfers))
 	return resume
 }
 
@@ -275,6 +276,7 @@ type batch struct {
 	ctl    []byte // what is left of the messages
 	chunks [batchChunks]pending
 	n, cur int
+	more   bool // another batch follows at once
 }
 
 // pending is a chunk that is being sent.

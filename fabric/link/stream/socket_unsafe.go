@@ -15,9 +15,14 @@ const maxParts = 1 + 2*batchChunks
 // and exitsyscall. They do not wait: with MSG_DONTWAIT the kernel copies what fits, and
 // that is all.
 
-// rawSend sends parts, at most maxParts, and returns how many bytes it has sent.
-func rawSend(fd int, parts [][]byte) (int, syscall.Errno) {
-	return rawMsg(unix.SYS_SENDMSG, fd, parts, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+// rawSend sends parts, at most maxParts, and returns how many bytes it has sent. more: the last
+// packet may wait for the next call (MSG_MORE).
+func rawSend(fd int, parts [][]byte, more bool) (int, syscall.Errno) {
+	flags := uintptr(unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL)
+	if more {
+		flags |= unix.MSG_MORE
+	}
+	return rawMsg(unix.SYS_SENDMSG, fd, parts, flags)
 }
 
 // rawReceive fills parts, at most maxParts, and returns how many bytes it has received; 0

@@ -67,7 +67,7 @@ func (h *hosts) open() (err error) {
 		}
 		veth[i] = hostnet.VethEnd{
 			NS: h[i], Name: "veth0",
-			Config: hostnet.LinkConfig{Addrs: []netip.Prefix{netip.PrefixFrom(hostAddr(i), 24)}},
+			Config: hostnet.LinkConfig{Addrs: []netip.Prefix{netip.PrefixFrom(hostAddr(i), 24)}, CongestionControl: linkCongestion},
 		}
 	}
 	return hostnet.CreateVeth(veth[0], veth[1])
