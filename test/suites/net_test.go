@@ -13,6 +13,7 @@ func scenarios() []scenario {
 	all := webScenarios()
 	all = append(all, serverScenarios()...)
 	all = append(all, toolScenarios()...)
+	all = append(all, otherScenarios()...)
 	all = append(all, dataScenarios()...)
 	return append(all, fileScenarios()...)
 }
