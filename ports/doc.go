@@ -24,6 +24,9 @@
 // memory, of which it believes nothing. The status reads a port's memory by pread(2), and nothing
 // depends on the result.
 //
+// Pages that cannot move into a port's memory stay in their process, which gives the node a
+// descriptor of that memory; the node copies for peers (reach.go).
+//
 // # Security
 //
 // A port may reach the ports of its own user that have the same protection ID; those of root

@@ -32,6 +32,15 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
+// The same at two nodes.
+func TestRegionsOfNodes(t *testing.T) {
+	all := nodes(t, 2)
+	all[0].run(t, "asan", "regions", all[1].processes)
+	for _, n := range all {
+		n.idle(t)
+	}
+}
+
 // Multicast: the node says who the members of a group are, and each of them that has opened the
 // VPID gets what is sent to it.
 func TestGroups(t *testing.T) {
@@ -56,13 +65,13 @@ func TestGroups(t *testing.T) {
 // a matter of this test.
 func TestPingPong(t *testing.T) {
 	n := nodes(t, 1)[0]
-	for _, args := range [][]string{{"velo", "2000"}, {"rma", "200"}, {"register", "3"}} {
+	for _, args := range [][]string{{"velo", "2000"}, {"rma", "200"}, {"register", "3"}, {"place", "50"}} {
 		t.Log(n.run(t, "plain", append([]string{"pingpong"}, args...)...))
 		n.idle(t)
 	}
 	got := n.Stats()
 	const messages = 2 * (2000 + 200) // from each end, with those that warm up
-	if got.Opened != 5 || got.VELOSent != messages || got.VELOReceived != messages {
+	if got.Opened != 7 || got.VELOSent != messages || got.VELOReceived != messages {
 		t.Errorf("%+v, want 5 ports and %d messages", got, messages)
 	}
 	const bytes = 3 * 200 * 64 << 10 // in three passes

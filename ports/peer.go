@@ -188,6 +188,10 @@ func (p *peer) handle(m wire.Message, fds packet.Descriptors) error {
 		p.post(s.access(m, m.D == 0 && p.speaksFor(0)))
 		return nil
 	}
+	if m.Op == wire.OpPeerTransfer && m.Number&answered == 0 {
+		s.transferFor(p, m, fds)
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := p.asked[m.Number]; f != nil && m.Number != 0 {
@@ -254,7 +258,7 @@ func (p *peer) admitLocked(m wire.Message) {
 // ask sends a request of a port to another node; f is called with the answer, under the server's
 // lock. It borrows the descriptors. A port has one such request at a time, so that no process can
 // fill what is to be sent to a peer.
-func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*peer) wire.Status, f func(wire.Message, packet.Descriptors)) error {
+func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*peer) wire.Status, f func(wire.Message, packet.Descriptors), send ...int) error {
 	p, err := s.dial(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +280,7 @@ func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*pe
 		from.asking = false
 		f(a, fds)
 	}
-	p.post(m)
+	p.post(m, send...)
 	return nil
 }
 

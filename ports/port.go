@@ -43,6 +43,7 @@ type port struct {
 
 	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.
 	page, bell, memory, table int
+	own                       int                 // of its process's memory (OpReach), or -1
 	events                    *counter            // in the page
 	mapped                    *views              // of an RMA port that those of other hosts use, or nil
 	flows                     map[wire.Addr]int   // descriptors, of those who write to this port
@@ -54,7 +55,7 @@ type port struct {
 // VPID. An RMA port's memory is theirs, which it takes, or with -1 new.
 func (s *Server) newPort(u wire.Unit, theirs int) (_ *port, _ []int, err error) {
 	var grant []int
-	p := &port{server: s, unit: u, page: -1, bell: -1, memory: theirs, table: -1, flows: make(map[wire.Addr]int), pairs: make(map[wire.Addr]party)}
+	p := &port{server: s, unit: u, page: -1, bell: -1, memory: theirs, table: -1, own: -1, flows: make(map[wire.Addr]int), pairs: make(map[wire.Addr]party)}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -123,8 +124,8 @@ func (p *port) post(m wire.Message, fds ...int) error {
 
 // close frees the descriptors.
 func (p *port) close() {
-	closeAll(p.page, p.bell, p.memory, p.table)
-	p.page, p.bell, p.memory, p.table = -1, -1, -1, -1
+	closeAll(p.page, p.bell, p.memory, p.table, p.own)
+	p.page, p.bell, p.memory, p.table, p.own = -1, -1, -1, -1, -1
 	for _, fd := range p.flows {
 		closeAll(fd)
 	}

@@ -135,14 +135,19 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	}
 	defer s.end(p)
 	for out.Drained() { // it reads its answers
-		m, err := receive(in)
+		b, fds, err := in.Next()
+		var m wire.Message
+		if err == nil {
+			err = m.UnmarshalBinary(b)
+		}
+		if err == nil {
+			err = s.request(p, m, fds)
+		}
+		fds.Close()
 		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		if err != nil {
-			return err
-		}
-		if err := s.request(p, m); err != nil {
 			return err
 		}
 	}
@@ -176,8 +181,7 @@ func (s *Server) leave(uid uint32) {
 	}
 }
 
-// receive waits for a message. Behind the first a process sends no descriptors: it loses those that
-// it does.
+// receive waits for a message without descriptors: whoever sends some loses them.
 func receive(in *packet.Inbound) (m wire.Message, err error) {
 	b, fds, err := in.Next()
 	fds.Close()
@@ -290,9 +294,13 @@ func (s *Server) end(p *port) {
 	p.close()
 }
 
-// request answers a message of a process.
-func (s *Server) request(p *port, m wire.Message) error {
+// request answers a message of a process. It closes no descriptor that it does not take.
+func (s *Server) request(p *port, m wire.Message, fds packet.Descriptors) error {
 	switch m.Op {
+	case wire.OpReach:
+		return s.reach(p, m, fds)
+	case wire.OpTransfer:
+		return s.transfer(p, m)
 	case wire.OpConnect:
 		return s.connect(p, m)
 	case wire.OpProtect:

@@ -11,6 +11,8 @@ const (
 	ArenaOff   = 2 << 20             // of the pages, behind the locks
 	MemorySize = ArenaOff + atu.MaxRegion
 	PageSize   = 4096
+	WindowOff  = 1 << 20 // of what a node writes to pages in their place, or has read there
+	WindowSize = 1 << 20
 )
 
 // Where things are in a flow: SPEC.md 2.
@@ -74,6 +76,20 @@ const (
 	entryNoWrite  = 1 << 37
 	entryGenShift = 40
 )
+
+// An entry of a page that is not in the port's memory, but the program's own, for the node to read
+// and write. Its other fields are the number of the page.
+const (
+	entryInPlace   = 1 << 39
+	entryPlaceLow  = 19
+	entryPlaceHigh = 40
+)
+
+// Place returns the address of a page that is in its place, in its program; false: it is not.
+func (e Entry) Place() (address uint64, ok bool) {
+	page := uint64(e)>>entryPlaceLow&(1<<20-1) | uint64(e)>>entryPlaceHigh&(1<<16-1)<<20
+	return page * PageSize, e&(entryInPlace|entryPages) == entryInPlace
+}
 
 // MakeEntry is the entry of a page of the port's memory in a region that was lent as nla, with
 // access a, to one node or (one false) to all. The pages of a region follow one another: so do

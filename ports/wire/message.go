@@ -17,22 +17,25 @@ type Op uint16
 
 // The messages, as in SPEC.md 1.
 const (
-	OpOpen        Op = 1  // process: a port; reply: VPID, page, bell, memory
-	OpConnect     Op = 2  // process: a peer; reply: flow, bell, memory
-	OpProtect     Op = 3  // process: its protection ID
-	OpRegister    Op = 4  // process: read or write a register of a node
-	OpMember      Op = 5  // process: a member of a multicast group
-	OpFlow        Op = 16 // node: a peer has connected; its flow
-	OpGone        Op = 17 // node: a peer has ended
-	OpHello       Op = 32 // node to node: who it is
-	OpPeerConnect Op = 33 // node to node: OpConnect of one of its ports
-	OpPeerGone    Op = 34 // node to node: one of its ports has ended
-	OpFarConnect  Op = 48 // to a node of another host: OpPeerConnect
-	OpFarGone     Op = 49 // the same: OpPeerGone
-	OpFarPut      Op = 50 // PUT
-	OpFarGet      Op = 51 // GET
-	OpFarTell     Op = 52 // a slot of a flow: a VELO message, a notification
-	OpFarLock     Op = 53 // a lock
+	OpOpen         Op = 1  // process: a port; reply: VPID, page, bell, memory
+	OpConnect      Op = 2  // process: a peer; reply: flow, bell, memory
+	OpProtect      Op = 3  // process: its protection ID
+	OpRegister     Op = 4  // process: read or write a register of a node
+	OpMember       Op = 5  // process: a member of a multicast group
+	OpReach        Op = 6  // process: the node may read and write its memory
+	OpTransfer     Op = 7  // process: to or from pages of a peer that are in their place
+	OpFlow         Op = 16 // node: a peer has connected; its flow
+	OpGone         Op = 17 // node: a peer has ended
+	OpHello        Op = 32 // node to node: who it is
+	OpPeerConnect  Op = 33 // node to node: OpConnect of one of its ports
+	OpPeerGone     Op = 34 // node to node: one of its ports has ended
+	OpPeerTransfer Op = 35 // node to node: OpTransfer of one of its ports
+	OpFarConnect   Op = 48 // to a node of another host: OpPeerConnect
+	OpFarGone      Op = 49 // the same: OpPeerGone
+	OpFarPut       Op = 50 // PUT
+	OpFarGet       Op = 51 // GET
+	OpFarTell      Op = 52 // a slot of a flow: a VELO message, a notification
+	OpFarLock      Op = 53 // a lock
 )
 
 // Status is how a request ended.

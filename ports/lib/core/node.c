@@ -77,6 +77,22 @@ int exn_node_receive(int sock, struct exn_msg *m, int fds[EXN_FDS], bool wait)
 	return -1;
 }
 
+bool exn_node_send(int sock, const struct exn_msg *m, int fd)
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+	struct iovec part = {(void *)m, sizeof(*m)};
+	struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1};
+	if (fd >= 0) {
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+		h.msg_control = &control;
+		h.msg_controllen = sizeof(control.room);
+	}
+	return sendmsg(sock, &h, MSG_NOSIGNAL) == (ssize_t)sizeof(*m);
+}
+
 void *exn_node_map(int fd, size_t size, bool write)
 {
 	struct stat st;

@@ -11,6 +11,9 @@ int exn_node_dial(void);
 // -1: the node has ended.
 int exn_node_receive(int sock, struct exn_msg *m, int fds[EXN_FDS], bool wait);
 
+// exn_node_send sends a message, with a descriptor unless it is -1. False: the node has ended.
+bool exn_node_send(int sock, const struct exn_msg *m, int fd);
+
 // exn_node_close closes the descriptors of a message that nobody has taken, and forgets them.
 void exn_node_close(int fds[EXN_FDS]);
 

@@ -1,6 +1,7 @@
 // port.c: ports, grants, and what arrives.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -115,13 +116,13 @@ static bool node_lives(struct exn_port *p)
 	return !p->dead;
 }
 
-static enum exn_status ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS])
+static enum exn_status ask(struct exn_port *p, struct exn_msg *m, int give, int fds[EXN_FDS])
 {
 	struct exn_msg answer;
 	memset(fds, -1, EXN_FDS * sizeof(int));
 	m->number = ++p->number;
 	m->unit = p->unit;
-	if (p->dead || send(p->sock, m, sizeof(*m), MSG_NOSIGNAL) != (ssize_t)sizeof(*m)) {
+	if (p->dead || !exn_node_send(p->sock, m, give)) {
 		node_is_gone(p);
 		return EXN_NO_DAEMON;
 	}
@@ -139,13 +140,39 @@ static enum exn_status ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FD
 	}
 }
 
-enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS])
+// ask_with is exn_port_ask that sends a descriptor; -1: none.
+static enum exn_status ask_with(struct exn_port *p, struct exn_msg *m, int give, int fds[EXN_FDS])
 {
 	// Who is told that a peer has ended reads what has arrived, but not the answer.
 	p->asking = true;
-	enum exn_status s = ask(p, m, fds);
+	enum exn_status s = ask(p, m, give, fds);
 	p->asking = false;
 	return s;
+}
+
+enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS])
+{
+	return ask_with(p, m, -1, fds);
+}
+
+bool exn_port_reach(struct exn_port *p)
+{
+	struct exn_msg m = {.op = EXN_REACH};
+	int fds[EXN_FDS];
+	if (p->reach == 0) {
+		int self = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+		p->reach = self >= 0 && ask_with(p, &m, self, fds) == EXN_OK ? 1 : -1;
+		if (self >= 0)
+			close(self);
+	}
+	return p->reach > 0;
+}
+
+bool exn_port_transfer(struct exn_port *p, const struct exn_grant *g, uint64_t nla, uint32_t size, bool put)
+{
+	struct exn_msg m = {.op = EXN_TRANSFER, .node = g->node, .vpid = g->vpid, .a = nla, .b = size, .c = put};
+	int fds[EXN_FDS];
+	return exn_port_ask(p, &m, fds) == EXN_OK;
 }
 
 enum exn_status exn_port_open(struct exn_port *p, int unit, uint16_t vpid)

@@ -19,6 +19,8 @@ enum exn_op {
 	EXN_PROTECT = 3,
 	EXN_REGISTER = 4,
 	EXN_MEMBER = 5,
+	EXN_REACH = 6,
+	EXN_TRANSFER = 7,
 	EXN_FLOW = 16,
 	EXN_GONE = 17,
 };
@@ -62,6 +64,18 @@ struct exn_msg {
 #define EXN_GENERATION 40 // the bits from here on are those of the address
 #define EXN_FLOW_BUSY 512u // in a flow: operations that run on memory that has a generation
 
+// An entry of a page that is not in that memory, but the program's own, which its node reads and
+// writes: bits 0 to 19 of its number from EXN_PLACE_LOW, and the 16 above them from
+// EXN_PLACE_HIGH.
+#define EXN_IN_PLACE (1ull << 39)
+#define EXN_PLACE_LOW 19
+#define EXN_PLACE_HIGH 40
+
+// The window of an RMA port's memory, in which a node finds what it is to write to such pages, and
+// leaves what it has read from them.
+#define EXN_WINDOW (1ul << 20)
+#define EXN_WINDOW_SIZE (1u << 20)
+
 // What a port counts in its page, for "exn-tun status --ports".
 enum exn_counter { EXN_SENT, EXN_RECEIVED, EXN_PUT_BYTES, EXN_GET_BYTES, EXN_WAITS, EXN_ERRORS, EXN_REGISTERED, EXN_COUNTERS };
 
@@ -99,6 +113,7 @@ struct exn_port {
 	uint64_t events; // seen so far
 	bool dead;       // the node has ended
 	bool asking;     // what the node sends is read by exn_port_ask only
+	int reach;       // 1: the node has this program's memory; -1: it cannot
 	struct exn_inflow {
 		uint16_t node, vpid;
 		bool gone;
@@ -130,6 +145,15 @@ enum exn_status exn_port_group(struct exn_port *p, uint16_t number, uint16_t vpi
 // exn_port_ask sends m and waits for the answer, which it puts in its place. fds are those that
 // came with it: -1 for none. The caller closes them.
 enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS]);
+
+// exn_port_reach lets the node read and write this program's memory, for peers, as far as the
+// table says so. False: it cannot.
+bool exn_port_reach(struct exn_port *p);
+
+// exn_port_transfer has the node of a peer copy at most EXN_WINDOW_SIZE bytes between the window
+// of this port's memory and pages that are in their place. False: they are not registered any
+// more.
+bool exn_port_transfer(struct exn_port *p, const struct exn_grant *g, uint64_t nla, uint32_t size, bool put);
 
 // exn_port_take takes the next message that has arrived, from whomever. It copies at most the
 // slot's payload to data. False: there is none.

@@ -234,7 +234,7 @@ static void protection(void)
 
 int main(void)
 {
-	begin();
+	begin(NULL);
 	last_packets();
 	table31();
 	small_operations();

@@ -15,12 +15,15 @@ static RMA2_NLA nla_a, nla_b;
 
 enum { SIZE = 2 << 20 };
 
-static void begin(void)
+// begin opens both at the node of EXN_PORTS, or b at another one.
+static void begin(const char *other)
 {
 	EQUAL(rma2_open(&a), RMA2_SUCCESS);
+	if (other != NULL)
+		CHECK(setenv("EXN_PORTS", other, 1) == 0);
 	EQUAL(rma2_open(&b), RMA2_SUCCESS);
-	CHECK(rma2_get_vpid(a) != rma2_get_vpid(b));
-	EQUAL(rma2_get_nodeid(a), rma2_get_nodeid(b));
+	CHECK((rma2_get_nodeid(a) == rma2_get_nodeid(b)) == (other == NULL));
+	CHECK(other != NULL || rma2_get_vpid(a) != rma2_get_vpid(b));
 	EQUAL(rma2_connect(a, rma2_get_nodeid(b), rma2_get_vpid(b), RMA2_CONN_DEFAULT, &to_b), RMA2_SUCCESS);
 	EQUAL(rma2_handle_get_vpid(to_b), rma2_get_vpid(b));
 	mem_a = aligned_alloc(4096, SIZE);
@@ -44,7 +47,7 @@ static RMA2_Notification expect(RMA2_Port port, unsigned type, unsigned command,
 	EQUAL(rma2_noti_get_notification_type(n), type);
 	EQUAL(rma2_noti_get_cmd(n), command);
 	EQUAL(rma2_noti_get_error(n), error);
-	EQUAL(rma2_noti_get_remote_nodeid(n), rma2_get_nodeid(a));
+	EQUAL(rma2_noti_get_remote_nodeid(n), rma2_get_nodeid(port == a ? b : a));
 	EQUAL(rma2_noti_get_remote_vpid(n), rma2_get_vpid(port == a ? b : a));
 	EQUAL(rma2_noti_dup(n, &copy), RMA2_SUCCESS);
 	return copy;

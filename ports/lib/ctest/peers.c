@@ -166,7 +166,7 @@ static int lie(char **peer)
 	}
 	// Messages, and at last one that breaks the rules.
 	for (int i = 0; i < 50; i++) {
-		struct exn_msg m = {.op = EXN_CONNECT + any() % 3, .node = (uint16_t)(any() % 4), .vpid = (uint16_t)any(), .a = any(), .c = any() % 4};
+		struct exn_msg m = {.op = EXN_CONNECT + any() % 6, .node = (uint16_t)(any() % 4), .vpid = (uint16_t)any(), .a = any(), .b = any() % 3, .c = any() % 4};
 		(void)send(port[0].sock, &m, sizeof(m), MSG_NOSIGNAL);
 	}
 	uint64_t junk[12] = {any(), any()};

@@ -2,8 +2,9 @@
 // registration, and what a process costs that waits for a notification. It needs a node
 // (EXN_PORTS). "dsbench ports" runs it.
 //
-// 	pingpong velo|rma|register|idle [ROUNDS]
+// 	pingpong velo|rma|place|register|idle [ROUNDS]
 //
+// place is rma with memory that stays in its place, since others could share it: the node copies.
 // ROUNDS of idle are milliseconds. It prints lines of "name value unit". With CPUS=A,B it pins its
 // two ends.
 #define _GNU_SOURCE
@@ -99,6 +100,9 @@ struct rma_end {
 	char *mem;
 };
 
+// in_place has the registered memory be such as cannot move.
+static int in_place;
+
 static void rma_begin(int end, struct rma_end *e)
 {
 	struct {
@@ -106,7 +110,8 @@ static void rma_begin(int end, struct rma_end *e)
 		RMA2_NLA nla;
 	} mine, theirs;
 	must(rma2_open(&e->port) == RMA2_SUCCESS, "rma2_open");
-	e->mem = aligned_alloc(4096, SIZE);
+	e->mem = in_place ? mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) : aligned_alloc(4096, SIZE);
+	must(e->mem != NULL && e->mem != MAP_FAILED, "memory");
 	memset(e->mem, end + 1, SIZE);
 	must(rma2_register(e->port, e->mem, SIZE, &e->region) == RMA2_SUCCESS, "rma2_register");
 	mine.node = rma2_get_nodeid(e->port);
@@ -179,7 +184,8 @@ static void rma(int end, int rounds)
 	hear(end, &byte, 1);
 	rma2_unregister(e.port, e.region);
 	rma2_close(e.port);
-	free(e.mem);
+	if (!in_place)
+		free(e.mem);
 	free(control);
 }
 
@@ -258,8 +264,9 @@ int main(int argc, char **argv)
 		registration(rounds);
 		return 0;
 	}
-	void (*run)(int, int) = strcmp(what, "velo") == 0 ? velo : strcmp(what, "rma") == 0 ? rma : strcmp(what, "idle") == 0 ? idle : NULL;
-	must(run != NULL && rounds > 0, "usage: pingpong velo|rma|register|idle [ROUNDS]");
+	in_place = strcmp(what, "place") == 0;
+	void (*run)(int, int) = strcmp(what, "velo") == 0 ? velo : in_place || strcmp(what, "rma") == 0 ? rma : strcmp(what, "idle") == 0 ? idle : NULL;
+	must(run != NULL && rounds > 0, "usage: pingpong velo|rma|place|register|idle [ROUNDS]");
 	must(pipe(pipes[0]) == 0 && pipe(pipes[1]) == 0, "pipe");
 	fflush(stdout);
 	pid_t child = fork();

@@ -1,7 +1,9 @@
-// regions.c: what librma2 registers, between two ports of one process. It needs a node (EXN_PORTS).
+// regions.c: what librma2 registers, between two ports of one process. It needs a node (EXN_PORTS);
+// with the socket of another one, the second port is at that.
 #define _GNU_SOURCE
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "pair.h"
 
@@ -162,13 +164,73 @@ static void forked(void)
 	free(mem);
 }
 
-int main(void)
+// Memory that others share stays where it is, and the node reads and writes it.
+static void in_place(void)
 {
-	begin();
+	enum { BYTES = 5 * 4096 };
+	int fd = memfd_create("shared", MFD_CLOEXEC);
+	CHECK(fd >= 0 && ftruncate(fd, BYTES) == 0);
+	char *mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	char *twin = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(mem != MAP_FAILED && twin != MAP_FAILED);
+	memset(mem, 's', BYTES);
+	RMA2_Region *r;
+	RMA2_NLA at;
+	EQUAL(rma2_register(b, mem + 100, BYTES - 200, &r), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(r, 0, &at), RMA2_SUCCESS);
+	unsigned n = BYTES - 300;
+	EQUAL(rma2_post_put_bt(a, to_b, region_a, 3, n, at + 7, RMA2_REQCOMPL_NOTIFICATION, 0), RMA2_SUCCESS);
+	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_BT_PUT, 0);
+	RMA2_Notification c = expect(b, RMA2_COMPLETER_NOTIFICATION, RMA2_BT_PUT, 0);
+	EQUAL(rma2_noti_get_total_size(at + 7, &c), n);
+	CHECK(memcmp(twin + 107, mem_a + 3, n) == 0 && twin[106] == 's' && twin[107 + n] == 's');
+	twin[4096] = '#';
+	EQUAL(rma2_post_get_bt(a, to_b, region_a, SIZE / 2, n, at + 7, RMA2_COMPLETER_NOTIFICATION, 0), RMA2_SUCCESS);
+	expect(a, RMA2_COMPLETER_NOTIFICATION, RMA2_GET_BT_RSP, 0);
+	CHECK(memcmp(mem_a + SIZE / 2, mem + 107, n) == 0);
+	EQUAL(rma2_post_immediate_put(a, to_b, 8, 0x3132333435363738, at + 4, RMA2_NO_NOTIFICATION, 0), RMA2_SUCCESS);
+	CHECK(memcmp(twin + 104, "87654321", 8) == 0);
+	// More than goes at once, to memory that two ports have registered: the second one in place.
+	RMA2_Region *again;
+	EQUAL(rma2_register(b, mem_a, SIZE, &again), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(again, 0, &at), RMA2_SUCCESS);
+	enum { MUCH = SIZE / 2 + 8192 };
+	static char want[MUCH], got[MUCH];
+	RMA2_Region *wanted, *gotten;
+	for (int i = 0; i < MUCH; i++)
+		want[i] = (char)(i * 3);
+	EQUAL(rma2_register(a, want, MUCH, &wanted), RMA2_SUCCESS);
+	EQUAL(rma2_register(a, got, MUCH, &gotten), RMA2_SUCCESS);
+	EQUAL(rma2_post_put_bt(a, to_b, wanted, 0, MUCH, at, RMA2_NO_NOTIFICATION, 0), RMA2_SUCCESS);
+	EQUAL(rma2_post_get_bt(a, to_b, gotten, 0, MUCH, at, RMA2_NO_NOTIFICATION, 0), RMA2_SUCCESS);
+	CHECK(memcmp(mem_a, want, MUCH) == 0 && memcmp(got, want, MUCH) == 0);
+	for (int i = 0; i < SIZE; i++)
+		mem_a[i] = (char)(i * 7);
+	EQUAL(rma2_unregister(a, wanted), RMA2_SUCCESS);
+	EQUAL(rma2_unregister(a, gotten), RMA2_SUCCESS);
+	EQUAL(rma2_unregister(b, again), RMA2_SUCCESS);
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '-', at, 0, 0), RMA2_SUCCESS);
+	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_IMMEDIATE_PUT, RMA2_ERROR_CMPL);
+	// It is gone, though it is registered: the node finds nothing.
+	EQUAL(rma2_get_nla(r, 0, &at), RMA2_SUCCESS);
+	EQUAL(munmap(mem, BYTES), 0);
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '-', at, 0, 0), RMA2_SUCCESS);
+	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_IMMEDIATE_PUT, RMA2_ERROR_CMPL);
+	EQUAL(rma2_unregister(b, r), RMA2_SUCCESS);
+	nothing(a);
+	nothing(b);
+	munmap(twin, BYTES);
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	begin(argc > 1 ? argv[1] : NULL);
 	regions();
 	page_lists();
 	forked();
 	small_on_stack();
+	in_place();
 	end();
 	return 0;
 }

@@ -262,8 +262,9 @@ uint64_t rma2_noti_get_notiput_payload(RMA2_Notification *noti);
 uint8_t rma2_noti_get_notiput_class(RMA2_Notification *noti);
 
 /* Memory. Registering moves the pages of [address, address+size) into memory that peers can
- * reach; their content and addresses stay. Unregistering takes them back. docs/ports.md says
- * what that means for other threads and for fork. */
+ * reach; their content and addresses stay. Unregistering takes them back. Memory that others
+ * share (mmap with MAP_SHARED, shmat) stays where it is: the node copies, which is slower.
+ * docs/ports.md says what that means for other threads and for fork. */
 RMA2_ERROR rma2_register(RMA2_Port port, void *address, size_t size, RMA2_Region **region);
 RMA2_ERROR rma2_register_nomalloc(RMA2_Port port, void *address, size_t size, RMA2_Region *region);
 RMA2_ERROR rma2_register_cached(RMA2_Port port, void *address, size_t size, RMA2_Region **region);

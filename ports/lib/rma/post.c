@@ -1,16 +1,6 @@
 // post.c: operations. What the hardware refuses later is refused at once, but reported as it
 // would be: by a notification with an error.
-#include <stdlib.h>
-
-#include "rma.h"
-
-// command is an operation, taken apart.
-struct command {
-	RMA2_Command kind;
-	unsigned spec, modifier;
-	uint32_t size;
-	uint64_t read, write; // addresses; an immediate PUT's value is in read
-};
+#include "command.h"
 
 static unsigned mode_of(const RMA2_Connection *c, const struct command *o)
 {
@@ -48,96 +38,6 @@ static RMA2_ERROR fail(RMA2_Port e, const RMA2_Connection *c, const struct comma
 	if (o->kind != RMA2_NOTIFICATION_PUT && o->kind != RMA2_LOCK_REQ)
 		n = last_packet(n, get ? o->write : o->read, o->size);
 	return rma_note(e, rma_noti_error(n, error));
-}
-
-// store_part stores n bytes, all within an aligned word of 8, at once: whoever polls sees all of
-// them or none, and what else changes in the word meanwhile stays.
-static void store_part(uint8_t *to, const uint8_t *from, uint32_t n)
-{
-	unsigned off = (uintptr_t)to & 7;
-	uint64_t *at = (uint64_t *)(to - off), now = __atomic_load_n(at, __ATOMIC_RELAXED), word;
-	do {
-		word = now;
-		memcpy((uint8_t *)&word + off, from, n);
-	} while (!__atomic_compare_exchange_n(at, &now, word, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
-}
-
-// copy_in_order copies to a peer's memory. Whoever polls on the last word sees all the others
-// when it sees that, as the hardware's packets arrive in order.
-static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t n)
-{
-	if (n < 8 && ((uintptr_t)to & 7) + n <= 8) {
-		store_part(to, from, n);
-		return;
-	}
-	uint32_t tail = n >= 8 && ((uintptr_t)(to + n) & 7) == 0 ? 8 : 0;
-	memcpy(to, from, n - tail);
-	if (tail == 0) {
-		__atomic_thread_fence(__ATOMIC_RELEASE);
-		return;
-	}
-	uint64_t word;
-	memcpy(&word, from + n - 8, 8);
-	__atomic_store_n((uint64_t *)(to + n - 8), word, __ATOMIC_RELEASE);
-}
-
-// reachable says whether a peer has registered all of a range.
-static bool reachable(const struct exn_grant *g, uint64_t nla, uint32_t size, bool put)
-{
-	uint32_t run;
-	for (; size > 0; size -= run, nla += run)
-		if (rma_remote(g, nla, size, put, &run) == NULL)
-			return false;
-	return true;
-}
-
-// in_use tells the owner of memory that may be taken back that an operation has begun on it, or
-// ended.
-static void in_use(const struct exn_grant *g, uint64_t nla, uint64_t count)
-{
-	if (nla >> EXN_GENERATION != 0)
-		__atomic_fetch_add(exn_flow_word(&g->out, EXN_FLOW_BUSY), count, __ATOMIC_SEQ_CST);
-}
-
-// copy copies between this port's memory and a peer's. False: the peer has taken it back.
-static bool copy(const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
-{
-	uint32_t run;
-	for (; size > 0; size -= run, nla += run, mine += run) {
-		uint8_t *theirs = rma_remote(g, nla, size, put, &run);
-		if (theirs == NULL)
-			return false;
-		if (put)
-			copy_in_order(theirs, mine, run);
-		else
-			memcpy(mine, theirs, run);
-	}
-	return true;
-}
-
-// move is a transfer between local memory, which is there, and a peer's. False: the peer has taken
-// that back.
-static bool move(RMA2_Port e, const struct exn_grant *g, uint64_t local, uint64_t nla, uint32_t size, bool put)
-{
-	uint32_t run;
-	bool ok = true;
-	in_use(g, nla, 1);
-	for (uint64_t at = nla; ok && size > 0; size -= run, local += run, at += run) {
-		uint8_t *mine = rma_local(e, local, size, &run);
-		ok = copy(g, mine, at, run, put);
-	}
-	in_use(g, nla, (uint64_t)-1);
-	return ok;
-}
-
-// present says whether all of a range of this port's memory is registered.
-static bool present(RMA2_Port e, uint64_t local, uint32_t size)
-{
-	uint32_t run;
-	for (; size > 0; size -= run, local += run)
-		if (rma_local(e, local, size, &run) == NULL)
-			return false;
-	return true;
 }
 
 // tell_all writes the notification of a transfer to the peer: one, or one for each packet.
@@ -189,26 +89,16 @@ static RMA2_ERROR registers(RMA2_Port e, RMA2_Connection *c, const struct comman
 	return err;
 }
 
-// store writes the value of an immediate PUT.
-static bool store(const struct exn_grant *g, const struct command *o)
-{
-	uint64_t value = o->read;
-	in_use(g, o->write, 1);
-	bool ok = copy(g, (uint8_t *)&value, o->write, o->size, true);
-	in_use(g, o->write, (uint64_t)-1);
-	return ok;
-}
-
 static RMA2_ERROR put(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	bool immediate = o->kind == RMA2_IMMEDIATE_PUT;
-	if (!immediate && !present(e, o->read, o->size))
+	if (!immediate && !rma_present(e, o->read, o->size))
 		return fail(e, c, o, RMA2_ERROR_REQ);
-	if (c->grant->gone || !reachable(c->grant, o->write, o->size, true))
+	if (c->grant->gone || !rma_reachable(c->grant, o->write, o->size, true))
 		return fail(e, c, o, RMA2_ERROR_CMPL);
 	if (o->spec & RMA2_COMPLETER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_CMPL);
-	if (!(immediate ? store(c->grant, o) : move(e, c->grant, o->read, o->write, o->size, true)))
+	if (!(immediate ? rma_store(e, c->grant, o) : rma_move(e, c->grant, o->read, o->write, o->size, true)))
 		return fail(e, c, o, RMA2_ERROR_CMPL);
 	exn_count(&e->port, EXN_PUT_BYTES, o->size);
 	unsigned mode = mode_of(c, o);
@@ -221,13 +111,13 @@ static RMA2_ERROR put(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 
 static RMA2_ERROR get(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
-	if (!present(e, o->write, o->size))
+	if (!rma_present(e, o->write, o->size))
 		return fail(e, c, o, RMA2_ERROR_REQ);
-	if (c->grant->gone || !reachable(c->grant, o->read, o->size, false))
+	if (c->grant->gone || !rma_reachable(c->grant, o->read, o->size, false))
 		return fail(e, c, o, RMA2_ERROR_RESP);
 	if (o->spec & RMA2_RESPONDER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_RESP);
-	if (!move(e, c->grant, o->write, o->read, o->size, false))
+	if (!rma_move(e, c->grant, o->write, o->read, o->size, false))
 		return fail(e, c, o, RMA2_ERROR_RESP);
 	exn_count(&e->port, EXN_GET_BYTES, o->size);
 	unsigned mode = mode_of(c, o), response = RMA2_GET_BT_RSP + (o->kind & 1);
@@ -380,7 +270,7 @@ static RMA2_ERROR multicast(RMA2_Port e, RMA2_Connection *c, const struct comman
 	return rma_note(e, n);
 }
 
-static RMA2_ERROR execute(RMA2_Port e, RMA2_Connection *c, const struct command *o)
+RMA2_ERROR rma_execute(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	if (e == NULL)
 		return RMA2_ERR_INV_PORT;
@@ -420,13 +310,13 @@ static RMA2_NLA address(const RMA2_Region *r, uint32_t offset)
 		if (r == NULL)                                                                                       \
 			return RMA2_ERR_WRONG_ARG;                                                                   \
 		RMA2_NLA local = address(r, offset);                                                                 \
-		return execute(e, c, &(struct command){kind_of, spec, modifier, size, from, to});                    \
+		return rma_execute(e, c, &(struct command){kind_of, spec, modifier, size, from, to});                    \
 	}                                                                                                            \
 	API RMA2_ERROR rma2_post_##name##_direct(RMA2_Port e, RMA2_Handle c, RMA2_NLA local, uint32_t size,          \
 						 RMA2_NLA nla, RMA2_Notification_Spec spec,                          \
 						 RMA2_Command_Modifier modifier)                                     \
 	{                                                                                                            \
-		return execute(e, c, &(struct command){kind_of, spec, modifier, size, from, to});                    \
+		return rma_execute(e, c, &(struct command){kind_of, spec, modifier, size, from, to});                    \
 	}
 
 TRANSFER(put_bt, RMA2_BT_PUT, local, nla)
@@ -437,13 +327,13 @@ TRANSFER(get_qw, RMA2_QW_GET, nla, local)
 API RMA2_ERROR rma2_post_immediate_put(RMA2_Port e, RMA2_Handle c, uint32_t count, uint64_t value, RMA2_NLA dest,
 				       RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier)
 {
-	return execute(e, c, &(struct command){RMA2_IMMEDIATE_PUT, spec, modifier, count, value, dest});
+	return rma_execute(e, c, &(struct command){RMA2_IMMEDIATE_PUT, spec, modifier, count, value, dest});
 }
 
 API RMA2_ERROR rma2_post_notification(RMA2_Port e, RMA2_Handle c, RMA2_Class class, uint64_t value,
 				      RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier)
 {
-	return execute(e, c, &(struct command){RMA2_NOTIFICATION_PUT, spec, modifier, class, value, 0});
+	return rma_execute(e, c, &(struct command){RMA2_NOTIFICATION_PUT, spec, modifier, class, value, 0});
 }
 
 API RMA2_ERROR rma2_post_lock(RMA2_Port e, RMA2_Handle c, uint32_t target, uint32_t number, int32_t compare, int32_t add,
@@ -452,105 +342,5 @@ API RMA2_ERROR rma2_post_lock(RMA2_Port e, RMA2_Handle c, uint32_t target, uint3
 	if (target > 1)
 		return RMA2_ERR_INV_VALUE;
 	uint64_t values = (uint64_t)(uint32_t)compare << 32 | (uint32_t)add;
-	return execute(e, c, &(struct command){RMA2_LOCK_REQ, spec, modifier, 0, number, values});
-}
-
-// A descriptor's words: 0: size or class in bits 40 to 62, modifier in 35, notifications in 32,
-// command in 2. 1 and 2: addresses, or values.
-static RMA2_ERROR set(RMA2_Descriptor *d, RMA2_Handle c, const struct command *o)
-{
-	if (d == NULL)
-		return RMA2_ERR_WRONG_ARG;
-	d->handle = c;
-	uint64_t size = o->kind == RMA2_NOTIFICATION_PUT || o->kind == RMA2_LOCK_REQ ? o->size : o->size - 1;
-	d->value[0] = (size & 0x7fffff) << 40 | (o->modifier & 15ull) << 35 | (o->spec & 7ull) << 32 | (o->kind & 15ull) << 2;
-	d->value[1] = o->read;
-	d->value[2] = o->write;
-	return RMA2_SUCCESS;
-}
-
-API RMA2_ERROR rma2_post_descriptor(RMA2_Port e, RMA2_Handle c, RMA2_Descriptor *d)
-{
-	if (d == NULL)
-		return RMA2_ERR_WRONG_ARG;
-	uint64_t w = d->value[0];
-	struct command o = {(RMA2_Command)(w >> 2 & 15), w >> 32 & 7, w >> 35 & 15, w >> 40 & 0x7fffff, d->value[1], d->value[2]};
-	if (o.kind != RMA2_NOTIFICATION_PUT && o.kind != RMA2_LOCK_REQ)
-		o.size++;
-	return execute(e, c, &o);
-}
-
-API RMA2_ERROR rma2_desc_alloc(RMA2_Port e, RMA2_Descriptor **d)
-{
-	if (e == NULL)
-		return RMA2_ERR_INV_PORT;
-	*d = e->descriptors;
-	if (*d == NULL)
-		*d = malloc(sizeof(**d));
-	else
-		e->descriptors = (*d)->next;
-	if (*d == NULL)
-		return RMA2_ERR_NO_DESC_MEM;
-	**d = (RMA2_Descriptor){0};
-	return RMA2_SUCCESS;
-}
-
-API RMA2_ERROR rma2_desc_free(RMA2_Port e, RMA2_Descriptor *d)
-{
-	if (e == NULL || d == NULL)
-		return e == NULL ? RMA2_ERR_INV_PORT : RMA2_ERR_WRONG_ARG;
-	d->next = e->descriptors;
-	e->descriptors = d;
-	return RMA2_SUCCESS;
-}
-
-API RMA2_ERROR rma2_desc_query_free(RMA2_Port e, int *num)
-{
-	*num = 0;
-	if (e == NULL)
-		return RMA2_ERR_INV_PORT;
-	for (RMA2_Descriptor *d = e->descriptors; d != NULL; d = d->next)
-		++*num;
-	return RMA2_SUCCESS;
-}
-
-API RMA2_ERROR rma2_desc_set_put_get(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Command command, uint32_t count,
-				     RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier, uint64_t read, uint64_t write)
-{
-	if (command > 15) // four bits; who gets a descriptor with one that there is not refuses it
-		return RMA2_ERR_WRONG_CMD;
-	if (count < 1 || count > RMA_MAX_TRANSFER)
-		return RMA2_ERR_INV_VALUE;
-	return set(d, c, &(struct command){command, spec, modifier, count, read, write});
-}
-
-API RMA2_ERROR rma2_desc_set_immediate_put(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Notification_Spec spec,
-					   RMA2_Command_Modifier modifier, uint32_t count, uint64_t write, uint64_t value)
-{
-	if (count < 1 || count > 8)
-		return RMA2_ERR_INV_VALUE;
-	return set(d, c, &(struct command){RMA2_IMMEDIATE_PUT, spec, modifier, count, value, write});
-}
-
-API RMA2_ERROR rma2_desc_set_noti_put(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Notification_Spec spec,
-				      RMA2_Command_Modifier modifier, RMA2_Class class, uint64_t value)
-{
-	return set(d, c, &(struct command){RMA2_NOTIFICATION_PUT, spec, modifier, class, value, 0});
-}
-
-API RMA2_ERROR rma2_desc_set_lock(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier,
-				  uint8_t type, uint32_t number, uint32_t compare, uint32_t add)
-{
-	if (type > 1)
-		return RMA2_ERR_INV_VALUE;
-	return set(d, c, &(struct command){RMA2_LOCK_REQ, spec, modifier, 0, number, (uint64_t)compare << 32 | add});
-}
-
-API RMA2_ERROR rma2_desc_set_notification_value(RMA2_Descriptor *d, RMA2_Class class, uint64_t value)
-{
-	if (d == NULL)
-		return RMA2_ERR_WRONG_ARG;
-	d->value[0] = (d->value[0] & ~(0x7fffffull << 40)) | (uint64_t)class << 40;
-	d->value[1] = value;
-	return RMA2_SUCCESS;
+	return rma_execute(e, c, &(struct command){RMA2_LOCK_REQ, spec, modifier, 0, number, values});
 }

@@ -22,10 +22,10 @@ struct entry {
 	RMA2_Port port;
 };
 
-// A page of the program that is in memory which peers can reach.
+// A page of the program that peers can reach.
 struct shared_page {
 	uintptr_t page; // number; 0: the slot is free
-	uint32_t file;  // its page in the port's memory
+	uint32_t file;  // its page in the port's memory, or IN_PLACE
 	uint32_t uses;  // regions
 };
 
@@ -74,6 +74,10 @@ void *rma_local(RMA2_Port port, RMA2_NLA nla, uint32_t size, uint32_t *run);
 // rma_remote returns where the first of size bytes of a peer's memory are, for a PUT or a GET, and
 // how many of them follow one another. NULL: they are not registered, or not for that.
 uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, bool put, uint32_t *run);
+
+// rma_in_place says whether the first of size bytes of a peer's memory are in pages that its node
+// reads and writes, and how many of them follow one another.
+bool rma_in_place(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, uint32_t *run);
 
 // Notifications: rma_noti makes one, rma_note puts it into this port's queue, and rma_room waits
 // until n fit into a peer's, which rma_tell writes them to; size is that of the whole operation.

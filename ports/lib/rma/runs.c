@@ -1,0 +1,58 @@
+// runs.c: runs of free pages, of addresses and of a port's memory.
+#include <stdlib.h>
+
+#include "pages.h"
+
+bool rma_runs_init(struct runs *r)
+{
+	r->list = malloc(16 * sizeof(*r->list));
+	r->room = 16;
+	r->count = 1;
+	if (r->list != NULL)
+		r->list[0] = (struct run){0, EXN_PAGES};
+	return r->list != NULL;
+}
+
+int64_t rma_runs_take(struct runs *r, uint32_t n)
+{
+	for (size_t i = 0; i < r->count; i++) {
+		struct run *x = &r->list[i];
+		if (x->count < n)
+			continue;
+		int64_t first = x->first;
+		x->first += n;
+		x->count -= n;
+		if (x->count == 0)
+			memmove(x, x + 1, (--r->count - i) * sizeof(*x));
+		return first;
+	}
+	return -1;
+}
+
+void rma_runs_give(struct runs *r, uint32_t first, uint32_t n)
+{
+	size_t i = 0;
+	while (i < r->count && r->list[i].first < first)
+		i++;
+	bool before = i > 0 && r->list[i - 1].first + r->list[i - 1].count == first;
+	bool after = i < r->count && first + n == r->list[i].first;
+	if (before && after) {
+		r->list[i - 1].count += n + r->list[i].count;
+		memmove(&r->list[i], &r->list[i + 1], (--r->count - i) * sizeof(*r->list));
+	} else if (before) {
+		r->list[i - 1].count += n;
+	} else if (after) {
+		r->list[i].first = first;
+		r->list[i].count += n;
+	} else {
+		if (r->count == r->room) {
+			struct run *list = realloc(r->list, 2 * r->room * sizeof(*list));
+			if (list == NULL)
+				return;
+			r->list = list;
+			r->room *= 2;
+		}
+		memmove(&r->list[i + 1], &r->list[i], (r->count++ - i) * sizeof(*r->list));
+		r->list[i] = (struct run){first, n};
+	}
+}

@@ -1,0 +1,119 @@
+// transfer.c: bytes between this port's memory and a peer's.
+#include "command.h"
+
+// store_part stores n bytes, all within an aligned word of 8, at once: whoever polls sees all of
+// them or none, and what else changes in the word meanwhile stays.
+static void store_part(uint8_t *to, const uint8_t *from, uint32_t n)
+{
+	unsigned off = (uintptr_t)to & 7;
+	uint64_t *at = (uint64_t *)(to - off), now = __atomic_load_n(at, __ATOMIC_RELAXED), word;
+	do {
+		word = now;
+		memcpy((uint8_t *)&word + off, from, n);
+	} while (!__atomic_compare_exchange_n(at, &now, word, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
+// copy_in_order copies to a peer's memory. Whoever polls on the last word sees all the others
+// when it sees that, as the hardware's packets arrive in order.
+static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t n)
+{
+	if (n < 8 && ((uintptr_t)to & 7) + n <= 8) {
+		store_part(to, from, n);
+		return;
+	}
+	uint32_t tail = n >= 8 && ((uintptr_t)(to + n) & 7) == 0 ? 8 : 0;
+	memcpy(to, from, n - tail);
+	if (tail == 0) {
+		__atomic_thread_fence(__ATOMIC_RELEASE);
+		return;
+	}
+	uint64_t word;
+	memcpy(&word, from + n - 8, 8);
+	__atomic_store_n((uint64_t *)(to + n - 8), word, __ATOMIC_RELEASE);
+}
+
+bool rma_reachable(const struct exn_grant *g, uint64_t nla, uint32_t size, bool put)
+{
+	uint32_t run;
+	for (; size > 0; size -= run, nla += run)
+		if (rma_remote(g, nla, size, put, &run) == NULL && !rma_in_place(g, nla, size, &run))
+			return false;
+	return true;
+}
+
+// in_use tells the owner of memory that may be taken back that an operation has begun on it, or
+// ended.
+static void in_use(const struct exn_grant *g, uint64_t nla, uint64_t count)
+{
+	if (nla >> EXN_GENERATION != 0)
+		__atomic_fetch_add(exn_flow_word(&g->out, EXN_FLOW_BUSY), count, __ATOMIC_SEQ_CST);
+}
+
+// by_node is copy with pages of the peer's that its node reads and writes, by way of the window of
+// this port's memory.
+static bool by_node(RMA2_Port e, const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
+{
+	uint8_t *window = e->port.memory + EXN_WINDOW;
+	for (uint32_t n; size > 0; size -= n, nla += n, mine += n) {
+		n = size < EXN_WINDOW_SIZE ? size : EXN_WINDOW_SIZE;
+		if (put)
+			memcpy(window, mine, n);
+		if (!exn_port_transfer(&e->port, g, nla, n, put))
+			return false;
+		if (!put)
+			memcpy(mine, window, n);
+	}
+	return true;
+}
+
+// copy copies between this port's memory and a peer's. False: the peer has taken it back.
+static bool copy(RMA2_Port e, const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
+{
+	uint32_t run;
+	for (; size > 0; size -= run, nla += run, mine += run) {
+		uint8_t *theirs = rma_remote(g, nla, size, put, &run);
+		if (theirs == NULL && rma_in_place(g, nla, size, &run)) {
+			if (!by_node(e, g, mine, nla, run, put))
+				return false;
+			continue;
+		}
+		if (theirs == NULL)
+			return false;
+		if (put)
+			copy_in_order(theirs, mine, run);
+		else
+			memcpy(mine, theirs, run);
+	}
+	return true;
+}
+
+bool rma_move(RMA2_Port e, const struct exn_grant *g, uint64_t local, uint64_t nla, uint32_t size, bool put)
+{
+	uint32_t run;
+	bool ok = true;
+	in_use(g, nla, 1);
+	for (uint64_t at = nla; ok && size > 0; size -= run, local += run, at += run) {
+		uint8_t *mine = rma_local(e, local, size, &run);
+		ok = copy(e, g, mine, at, run, put);
+	}
+	in_use(g, nla, (uint64_t)-1);
+	return ok;
+}
+
+bool rma_present(RMA2_Port e, uint64_t local, uint32_t size)
+{
+	uint32_t run;
+	for (; size > 0; size -= run, local += run)
+		if (rma_local(e, local, size, &run) == NULL)
+			return false;
+	return true;
+}
+
+bool rma_store(RMA2_Port e, const struct exn_grant *g, const struct command *o)
+{
+	uint64_t value = o->read;
+	in_use(g, o->write, 1);
+	bool ok = copy(e, g, (uint8_t *)&value, o->write, o->size, true);
+	in_use(g, o->write, (uint64_t)-1);
+	return ok;
+}
