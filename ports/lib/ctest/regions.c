@@ -223,6 +223,42 @@ static void in_place(void)
 	close(fd);
 }
 
+// mapped is the line of /proc/self/maps for an address.
+static void mapped(const void *at, char *line, int size)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	unsigned long from, to;
+	CHECK(f != NULL);
+	do
+		CHECK(fgets(line, size, f) != NULL && sscanf(line, "%lx-%lx", &from, &to) == 2);
+	while ((unsigned long)at - from >= to - from);
+	fclose(f);
+}
+
+// Pages that a port had when it was closed move to the next one that they are registered at.
+static void left(void)
+{
+	char *mem = aligned_alloc(4096, 4096), before[512], after[512];
+	RMA2_Region *r;
+	RMA2_Port c;
+	RMA2_NLA at;
+	memset(mem, 'l', 4096);
+	EQUAL(rma2_open(&c), RMA2_SUCCESS);
+	EQUAL(rma2_register(c, mem, 4096, &r), RMA2_SUCCESS);
+	EQUAL(rma2_close(c), RMA2_SUCCESS);
+	free(r);
+	mapped(mem, before, sizeof(before));
+	CHECK(strstr(before, "exnet-port-memory") != NULL);
+	EQUAL(rma2_register(b, mem, 4096, &r), RMA2_SUCCESS);
+	mapped(mem, after, sizeof(after));
+	CHECK(strstr(after, "exnet-port-memory") != NULL && strcmp(before, after) != 0);
+	EQUAL(rma2_get_nla(r, 0, &at), RMA2_SUCCESS);
+	EQUAL(rma2_post_immediate_put(a, to_b, 1, '!', at, RMA2_NO_NOTIFICATION, 0), RMA2_SUCCESS);
+	CHECK(mem[0] == '!' && mem[1] == 'l');
+	EQUAL(rma2_unregister(b, r), RMA2_SUCCESS);
+	free(mem);
+}
+
 int main(int argc, char **argv)
 {
 	begin(argc > 1 ? argv[1] : NULL);
@@ -231,6 +267,7 @@ int main(int argc, char **argv)
 	forked();
 	small_on_stack();
 	in_place();
+	left();
 	end();
 	return 0;
 }

@@ -19,6 +19,7 @@ struct cached {
 bool rma_memory_init(RMA2_Port e)
 {
 	e->where = calloc(EXN_PAGES, sizeof(*e->where));
+	rma_pages_open(e);
 	// Not before Linux 5.14.
 	if (madvise(e->port.memory + EXN_ARENA_OFF, WARM_PAGES * EXN_PAGE, MADV_POPULATE_WRITE) == 0)
 		e->warm = WARM_PAGES * EXN_PAGE;
@@ -27,6 +28,7 @@ bool rma_memory_init(RMA2_Port e)
 
 void rma_memory_free(RMA2_Port e)
 {
+	rma_pages_close(e);
 	free(e->where);
 	free(e->addresses.list);
 	free(e->pages.list);

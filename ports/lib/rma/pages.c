@@ -3,8 +3,10 @@
 // stays, and is read and written by the node.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <fcntl.h>
@@ -160,6 +162,56 @@ static bool is_shared(void *at)
 	return true;
 }
 
+// The open ports, by the files that are their memory.
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rma2_endpoint *open_ports;
+
+void rma_pages_open(RMA2_Port e)
+{
+	struct stat st;
+	e->file = fstat(e->port.memory_fd, &st) == 0 ? st.st_ino : 0;
+	pthread_mutex_lock(&open_lock);
+	e->next_open = open_ports;
+	open_ports = e;
+	pthread_mutex_unlock(&open_lock);
+}
+
+void rma_pages_close(RMA2_Port e)
+{
+	pthread_mutex_lock(&open_lock);
+	struct rma2_endpoint **at = &open_ports;
+	while (*at != NULL && *at != e)
+		at = &(*at)->next_open;
+	if (*at != NULL)
+		*at = e->next_open;
+	pthread_mutex_unlock(&open_lock);
+}
+
+static bool is_open(ino_t file)
+{
+	pthread_mutex_lock(&open_lock);
+	struct rma2_endpoint *e = open_ports;
+	while (e != NULL && e->file != file)
+		e = e->next_open;
+	pthread_mutex_unlock(&open_lock);
+	return e != NULL;
+}
+
+// is_left says whether a page is in the memory of a port that was closed: nobody shares that.
+static bool is_left(const void *at)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[512], name[64];
+	unsigned long from, to, file;
+	bool left = false;
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "%lx-%lx %*s %*s %*s %lu %63s", &from, &to, &file, name) == 4 && (uintptr_t)at - from < to - from)
+			left = strcmp(name, "/memfd:exnet-port-memory") == 0 && !is_open(file);
+	if (f != NULL)
+		fclose(f);
+	return left;
+}
+
 // keep leaves n pages where they are: the node reaches them.
 static bool keep(RMA2_Port e, uintptr_t page, uint32_t n)
 {
@@ -174,12 +226,13 @@ static bool keep(RMA2_Port e, uintptr_t page, uint32_t n)
 // share moves n pages, none of which is there yet, into the port's memory, or keeps them.
 static bool share(RMA2_Port e, uintptr_t page, uint32_t n)
 {
-	if (is_shared((void *)(page * EXN_PAGE)))
+	void *at = (void *)(page * EXN_PAGE);
+	if (is_shared(at) && !is_left(at))
 		return keep(e, page, n);
 	int64_t file = rma_runs_take(&e->pages, n);
 	if (file < 0)
 		return keep(e, page, n);
-	if (!below(swap_in, e, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of((uint32_t)file))) {
+	if (!below(swap_in, e, at, n * EXN_PAGE, offset_of((uint32_t)file))) {
 		rma_runs_give(&e->pages, (uint32_t)file, n);
 		return keep(e, page, n);
 	}
@@ -189,8 +242,8 @@ static bool share(RMA2_Port e, uintptr_t page, uint32_t n)
 	return true;
 }
 
-// unshare takes n pages back that nobody has registered any more and that follow one another.
-static void unshare(RMA2_Port e, uintptr_t page, uint32_t file, uint32_t n)
+// take_back takes n pages back that nobody has registered any more and that follow one another.
+static void take_back(RMA2_Port e, uintptr_t page, uint32_t file, uint32_t n)
 {
 	// When that fails the program keeps the pages that peers could see, and they are not used
 	// again.
@@ -209,7 +262,7 @@ void rma_pages_release(RMA2_Port e, uintptr_t page, uint32_t n)
 		struct shared_page *p = i < n ? find(e, page + i) : NULL;
 		bool last = p != NULL && --p->uses == 0;
 		if (run > 0 && (!last || p->file != file + run)) {
-			unshare(e, page + i - run, file, run);
+			take_back(e, page + i - run, file, run);
 			run = 0;
 		}
 		if (!last)

@@ -16,6 +16,10 @@ void rma_runs_give(struct runs *r, uint32_t first, uint32_t n);
 bool rma_pages_acquire(RMA2_Port e, uintptr_t page, uint32_t n);
 void rma_pages_release(RMA2_Port e, uintptr_t page, uint32_t n);
 
+// rma_pages_open and rma_pages_close begin and end a port.
+void rma_pages_open(RMA2_Port e);
+void rma_pages_close(RMA2_Port e);
+
 // rma_pages_entry is the entry of the table for a page that was acquired.
 uint64_t rma_pages_entry(RMA2_Port e, uintptr_t page);
 

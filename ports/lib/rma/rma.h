@@ -56,6 +56,8 @@ struct rma2_endpoint {
 	// What the program has registered; the table in shared memory is for peers.
 	void **where; // for each page of addresses: the program's page; NULL: none
 	struct runs addresses, pages;
+	uint64_t file;                     // the number of the file that is the port's memory
+	struct rma2_endpoint *next_open;
 	size_t warm; // bytes of the pages that are there, and mapped
 	struct shared_page *shared;
 	size_t shared_count, shared_room; // room is a power of two
