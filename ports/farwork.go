@@ -254,8 +254,11 @@ func (f *farPair) operate(out *farOut, o operation) {
 		return
 	}
 	writer, at := uint64(noteRequester), o.read
-	if o.kind == kindGet || o.kind == kindGetQW {
+	switch o.kind {
+	case kindGet, kindGetQW:
 		writer, at = noteCompleter, o.write
+	case kindImmediate: // it has no address
+		at = 0
 	}
 	rest := uint64(0)
 	if o.kind != kindNotify && o.kind != kindLock && o.size > 0 {

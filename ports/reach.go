@@ -26,8 +26,8 @@ func (s *Server) reach(p *port, m wire.Message, fds packet.Descriptors) error {
 	return p.post(reply)
 }
 
-// isProcess says whether a descriptor is of the memory of a process, as this node sees it. Any other
-// file could make who writes to it wait, or do what its opener may not.
+// isProcess says whether a descriptor is of the memory of a process, as this node sees it. Any
+// other file could make who writes to it wait, or do what its opener may not.
 func isProcess(fd int, pid int32) bool {
 	var fs unix.Statfs_t
 	var is, want unix.Stat_t
@@ -41,8 +41,8 @@ func isProcess(fd int, pid int32) bool {
 	return is.Dev == want.Dev && is.Ino == want.Ino
 }
 
-// transfer answers OpTransfer: A is an address of the peer, B how many bytes, C 1 to write them. They
-// are in the window of the port's memory.
+// transfer answers OpTransfer: A is an address of the peer, B how many bytes, C 1 to write them.
+// They are in the window of the port's memory.
 func (s *Server) transfer(p *port, m wire.Message) error {
 	s.mu.Lock()
 	who := p.rights
@@ -118,7 +118,8 @@ type transfer struct {
 	own    int
 }
 
-// borrowLocked returns what is needed of the port that m names, and of who asks, if that may have it.
+// borrowLocked returns what is needed of the port that m names, and of who asks, if that may have
+// it.
 //
 // +checklocks:s.mu
 func (s *Server) borrowLocked(m wire.Message, who rights, memory int) (*transfer, wire.Status) {
@@ -172,8 +173,8 @@ type place struct {
 	address  int64
 }
 
-// places are those of n bytes from an address of the port on; false: some of them are not in pages
-// that are in their place.
+// places are those of n bytes from an address of the port on; false: some of them are not in
+// pages that are in their place.
 func (t *transfer) places(a uint64, n int) (list []place, ok bool) {
 	off := a - t.base
 	if off >= atu.MaxRegion || uint64(n) > atu.MaxRegion-off {

@@ -107,8 +107,9 @@ static void refusals(void)
 	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_BT_PUT, RMA2_ERROR_REQ);
 	EQUAL(rma2_post_put_bt(a, to_b, region_a, SIZE - 8, 9, nla_b, RMA2_NO_NOTIFICATION, RMA2_CMD_DEFAULT), RMA2_SUCCESS);
 	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_BT_PUT, RMA2_ERROR_REQ);
-	EQUAL(rma2_post_immediate_put(a, to_b, 8, 0, nla_b, RMA2_NO_NOTIFICATION, RMA2_CMD_EWA), RMA2_SUCCESS);
-	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_IMMEDIATE_PUT, RMA2_ERROR_REQ);
+	EQUAL(rma2_post_immediate_put(a, to_b, 8, 4711, nla_b, RMA2_NO_NOTIFICATION, RMA2_CMD_EWA), RMA2_SUCCESS);
+	RMA2_Notification refused = expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_IMMEDIATE_PUT, RMA2_ERROR_REQ);
+	EQUAL(rma2_noti_get_local_address(&refused), 0); // it has none, and the value is no address
 	for (int i = 0; i < SIZE; i++)
 		CHECK(mem_b[i] == 1);
 	EQUAL(rma2_post_put_bt(a, to_b, region_a, 0, 0, nla_b, 0, 0), RMA2_ERR_INV_VALUE);

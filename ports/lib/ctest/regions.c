@@ -190,7 +190,7 @@ static void in_place(void)
 	CHECK(memcmp(mem_a + SIZE / 2, mem + 107, n) == 0);
 	EQUAL(rma2_post_immediate_put(a, to_b, 8, 0x3132333435363738, at + 4, RMA2_NO_NOTIFICATION, 0), RMA2_SUCCESS);
 	CHECK(memcmp(twin + 104, "87654321", 8) == 0);
-	// More than goes at once, to memory that two ports have registered: the second one in place.
+	// More than goes at once, to memory that two ports have: the second one in its place.
 	RMA2_Region *again;
 	EQUAL(rma2_register(b, mem_a, SIZE, &again), RMA2_SUCCESS);
 	EQUAL(rma2_get_nla(again, 0, &at), RMA2_SUCCESS);

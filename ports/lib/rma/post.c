@@ -36,7 +36,7 @@ static RMA2_ERROR fail(RMA2_Port e, const RMA2_Connection *c, const struct comma
 		rma_noti(c, get ? RMA2_COMPLETER_NOTIFICATION : RMA2_REQUESTER_NOTIFICATION, o->kind, mode_of(c, o));
 	exn_count(&e->port, EXN_ERRORS, 1);
 	if (o->kind != RMA2_NOTIFICATION_PUT && o->kind != RMA2_LOCK_REQ)
-		n = last_packet(n, get ? o->write : o->read, o->size);
+		n = last_packet(n, get ? o->write : o->kind == RMA2_IMMEDIATE_PUT ? 0 : o->read, o->size);
 	return rma_note(e, rma_noti_error(n, error));
 }
 
