@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -18,7 +19,7 @@ import (
 func (l *local) reason(t *testing.T, server bool, choice string) {
 	t.Helper()
 	all := slices.DeleteFunc(l.connections(t), func(c exnrun.Record) bool { return c.Server != server })
-	if len(all) != 1 || all[0].Choice != choice {
+	if len(all) == 0 || slices.ContainsFunc(all, func(c exnrun.Record) bool { return c.Choice != choice }) {
 		t.Errorf("%+v, want %q", all, choice)
 	}
 }
@@ -88,6 +89,33 @@ func TestRootRunReasons(t *testing.T) {
 		sender.end(t)
 		asleep.end(t)
 	})
+}
+
+// Every connection that is not direct has a reason, also those that the probes of the library give
+// up in odd ways, offered at once.
+func TestRootRunReasonsOfProbes(t *testing.T) {
+	needRun(t, "cc")
+	checkLeaks(t)
+	l := newLocal(t, true)
+	probes := filepath.Join(t.TempDir(), "probes")
+	files, err := filepath.Glob("../directsockets/preload/probes/*.c")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no probes (%v)", err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "cc", append(files, "-Wno-unused-result", "-o", probes, "-ldl", "-lpthread")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	l.env = []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0"}
+	for _, name := range []string{"half-closed", "scm-rights", "oob", "sigio", "fork-both-use", "prefork-server", "exec-stdin", "exec-passive", "exec-fails",
+		"heir-stdio", "heir-shared", "peer-killed", "linger-0", "reuse-4-tuple", "accept-later", "one-shot", "one-shot-fork", "close-both", "kin-both",
+		"kin-killed", "dup2-over", "names-options"} {
+		l.run(t, probes, name, "cold")
+	}
+	for _, c := range l.connections(t) {
+		if c.Choice == "tcp" || c.Choice == "direct, then tcp" {
+			t.Errorf("no reason: %+v", c)
+		}
+	}
 }
 
 // odd is a broker whose connections answer has, which ends with the test.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -41,9 +42,10 @@ func newSSHLab(t *testing.T, l *local) *sshLab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, file("authorized"), string(public))
+	writeForAll(t, file("authorized"), public)
 	write(t, file("sshd_config"), fmt.Sprintf("Port %s\nHostKey %s\nPidFile none\nAuthorizedKeysFile %s\nStrictModes no\nUsePAM no\n"+
-		"PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\nMaxStartups 100\nSubsystem sftp internal-sftp\n",
+		"PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\nMaxStartups 100\nSubsystem sftp internal-sftp\n"+
+		"Match User nobody\nForceCommand internal-sftp\n",
 		sshPort, file("host"), file("authorized")))
 	// sshd insists on /run/sshd, which only its service makes: a /run of its own, in
 	// which only the brokers' directory is the machine's.
@@ -113,6 +115,7 @@ func TestRootRunSSH(t *testing.T) {
 			{"nc", "nc", func(t *testing.T, l *sshLab, got string) {
 				l.run(t, into(got, append(l.ssh(), "-o", "ProxyCommand=nc 127.0.0.1 "+sshPort, "nowhere", "cat", l.data))...)
 			}},
+			{"user", "ssh", userCopied},
 			{"forwarded", "curl", forwarded},
 			{"master", "ssh", mastered},
 		} {
@@ -124,7 +127,7 @@ func TestRootRunSSH(t *testing.T) {
 			})
 		}
 		lab.server.end(t)
-		l.check(t, expect{"sshd", true, 6, 4 << 20})
+		l.check(t, expect{"sshd", true, 7, 4 << 20})
 	})
 }
 
@@ -141,6 +144,26 @@ func withoutUser(ssh []string) (options []string) {
 		}
 	}
 	return options
+}
+
+// writeForAll writes a file that other users may read, too.
+func writeForAll(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chmod(path, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// userCopied gets the file as a user other than root, of whose session sshd keeps a second process
+// that has the connection.
+func userCopied(t *testing.T, l *sshLab, got string) {
+	data, err := os.ReadFile(l.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(l.dir, "data")
+	writeForAll(t, file, data)
+	l.run(t, slices.Concat([]string{"scp", "-P", sshPort}, withoutUser(l.ssh()), []string{"nobody@127.0.0.1:" + file, got})...)
 }
 
 // cloned gets the file by git.

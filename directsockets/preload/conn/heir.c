@@ -82,5 +82,6 @@ void ds_leave(struct ds_sock *s)
 	if (!ds_leaves(s))
 		return;
 	s->left = true;
+	ds_kin_leave(s);
 	__atomic_fetch_sub(&s->sh->refs, 1, __ATOMIC_ACQ_REL);
 }

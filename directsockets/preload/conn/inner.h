@@ -5,6 +5,7 @@
  *   broker.c config.c pool.c shadow.c      the broker, settings, handles and fork, the TCP socket
  *   modes.c                                where each direction is
  *   setup.c                                phases: from the shadow to a segment
+ *   kin.c                                  processes that share a connection before it has one
  *   heir.c ready.c spin.c                  inherited connections, readiness, spinning before sleeping
  *   sleep.c                                the doorbell
  *   send.c recv.c zerocopy.c life.c        bytes, and the end of the connection
@@ -33,6 +34,9 @@ struct ds_sock {
 	bool heir;      /* the program before this one in the process has made the connection (ds_heir) */
 	bool stream;    /* it is a standard stream, which the C library reads and writes by itself: no segment */
 	bool left;      /* this process uses it no more, and has told those that share it (ds_leave) */
+	uint8_t kin;    /* what this process is to those that share it, and their sockets (kin.c) */
+	int pair[2];
+	int granted;    /* GRANTED: the segment, for those that share it; -1: none */
 	uint8_t tries;  /* offers not taken, looks that found no listener, sleepers that did not wake */
 	uint8_t nonblock; /* 0 not known, 1 no, 2 yes */
 	struct ds_shared *sh; /* NULL when PLAIN from the start */
@@ -117,6 +121,8 @@ void ds_met(void) DS_HIDDEN;
 bool ds_segment_room(void) DS_HIDDEN;
 void ds_segment_made(void) DS_HIDDEN;
 void ds_drop(struct ds_sock *s) DS_HIDDEN;
+/* Closes the segment that was kept for those that share s. */
+void ds_granted_close(struct ds_sock *s) DS_HIDDEN;
 /* Repeats the offer of s no more, and releases what was kept for that. */
 void ds_offer_once(struct ds_sock *s) DS_HIDDEN;
 /* Takes the segment and side 1's doorbell, and keeps them to offer them again. False: there are too
@@ -148,6 +154,23 @@ static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->pha
 
 /* True if no other process has the connection open. */
 static inline bool ds_single(const struct ds_sock *s) { return __atomic_load_n(&s->sh->refs, __ATOMIC_ACQUIRE) == 1; }
+
+/* ---- processes that share a connection without a segment (kin.c) ------------------------- */
+
+/* With the lock of setup: may this process give s a segment, as no other one has it, or uses it?
+ * ds_kin_take does so, when it is about to: false, it may not any more. ds_kin_end: this process
+ * leaves it. */
+bool ds_kin_free(const struct ds_sock *s) DS_HIDDEN;
+bool ds_kin_take(struct ds_sock *s, int segment, int bell) DS_HIDDEN;
+/* The same process drops the segment that it meant to take. */
+void ds_kin_drop(struct ds_sock *s) DS_HIDDEN;
+void ds_kin_end(struct ds_sock *s) DS_HIDDEN;
+/* This process will not use s again: as ds_kin_end, but writes memory only. */
+void ds_kin_leave(struct ds_sock *s) DS_HIDDEN;
+/* At a fork, with by = 1: the child is counted as its parent is; -1: there is none. */
+void ds_kin_fork(struct ds_sock *s, int by) DS_HIDDEN;
+/* The segment of s is that of both sides (setup.c): enters phase UP. */
+void ds_up(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* ---- sends on TCP beside direct ones (sent.c) -------------------------------------------- */
 

@@ -126,6 +126,7 @@ static void let_go(void *handle)
 	ds_offer_once(s);
 	ds_decided(s);
 	ds_drop(s);
+	ds_kin_end(s);
 	if (s->wakefd >= 0)
 		ds_fd_close(s->wakefd);
 	ds_peer_put(s);
@@ -152,6 +153,7 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 
 	if (!h)
 		return REAL(shutdown)(fd, how);
+	ds_kin_use(s, fd);
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		__atomic_store_n(&h->rx_shut, 1, __ATOMIC_RELEASE);
 	if (how == SHUT_WR || how == SHUT_RDWR) {
@@ -203,6 +205,7 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 
 	if (!h || ds_phase_of(s) == PLAIN)
 		return;
+	ds_kin_use(s, fd);
 	ds_setup_do(offer_no_more, s);
 	if (ds_phase_of(s) < OFFERED) {
 		errno = saved;

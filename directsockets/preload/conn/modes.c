@@ -20,7 +20,8 @@ static void say_mode(struct ds_sock *s)
 
 	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
 		ds_say_direct(s);
-	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry && ds_mode(&s->entry->mode) == DS_MODE_DIRECT)
+	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry &&
+		 (ds_mode(&s->entry->mode) == DS_MODE_DIRECT || ds_mode(&s->entry->reason) == DS_WHY_IDLE))
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
 }
 

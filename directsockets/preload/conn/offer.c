@@ -187,10 +187,18 @@ void ds_offer(struct ds_sock *s, int fd)
 		no_memory(s);
 	} else {
 		ds_segment_made();
+		s->sh->rx_read = read;
+		if (!ds_kin_take(s, segment, bells[0])) { /* it is used elsewhere by now */
+			ds_drop(s);
+			REAL(close)(segment);
+			REAL(close)(bells[0]);
+			REAL(close)(bells[1]);
+			ds_gate_open(s);
+			return;
+		}
 		s->tries = 0;
 		s->seg.bell = ds_fd_keep(bells[0]);
 		s->no_rights = ds_fd_no_rights(s->seg.bell);
-		s->sh->rx_read = read;
 		__atomic_store_n(&s->seg.own->flags, ds_config.expedited ? DS_EXPEDITED : 0, __ATOMIC_RELEASE);
 		ds_class_say(s, fd);
 		ds_offered(s);

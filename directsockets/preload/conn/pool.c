@@ -2,6 +2,7 @@
 #include "conn/broker.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
+#include "conn/rules.h"
 
 #include <errno.h>
 #include <string.h>
@@ -109,7 +110,7 @@ struct ds_sock *ds_handle(void)
 	s->index = index;
 	s->id = ((id >> 20) + 1) % 2048 << 20 | index; /* below those of listeners */
 	s->open = true;
-	s->wakefd = -1;
+	s->wakefd = s->granted = -1;
 	s->seg.bell = -1;
 	DS_SET(s->offered[0], -1);
 	DS_SET(s->offered[1], -1);
@@ -137,6 +138,20 @@ void ds_handle_put(struct ds_sock *s)
 	unused = s;
 }
 
+/* Why s, which has no segment, is on TCP, to a process that has it from its parent. */
+static int why_tcp(const struct ds_sock *s)
+{
+	int why = s->sh ? 0 : rules_decide(s->side, s->info.addr[1], s->info.port[1]);
+
+	if (!s->sh)
+		return why ? why : DS_WHY_NO_MEMORY;
+	if (ds_phase_of(s) == PLAIN)
+		return DS_WHY_PROGRAM;
+	if (!ds_single(s))
+		return DS_WHY_SHARED;
+	return s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET;
+}
+
 /* Connected to a broker, for the first time or again: connections that waited for the one
  * before it wait no more. */
 void ds_met(void)
@@ -151,10 +166,12 @@ void ds_met(void)
 		if (s->phase == EARLY && s->entry && ds_is_absent(ds_mode(&s->entry->reason)))
 			ds_stats_say(s->entry, DS_MODE_TCP, s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED); /* its page counts anew */
-		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info)) && s->sh) {
+		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info))) {
 			s->seg.counters = ds_stats_counters(s->entry);
 			if (ds_has_segment(s))
 				ds_say_direct(s);
+			else
+				ds_stats_say(s->entry, DS_MODE_TCP, why_tcp(s));
 		}
 	}
 }
@@ -165,12 +182,21 @@ bool ds_segment_room(void) { return segments < MAX_SEGMENTS; }
 
 void ds_segment_made(void) { segments++; }
 
+void ds_granted_close(struct ds_sock *s)
+{
+	if (s->granted >= 0)
+		ds_fd_close(s->granted);
+	s->granted = -1;
+}
+
 /* Takes the segment away again: before anything was promoted, with the gate shut or before
  * the bell was known. */
 void ds_drop(struct ds_sock *s)
 {
 	int bell = s->seg.bell;
 
+	ds_granted_close(s);
+	ds_kin_drop(s);
 	if (s->seg.mem) {
 		ds_seg_unmap(&s->seg);
 		segments--;
@@ -206,24 +232,23 @@ void ds_offer_once(struct ds_sock *s)
 
 /* ---- fork -------------------------------------------------------------------------- */
 
-/* With the lock of setup: calls f for what every open connection shares. */
-static void each(void (*f)(struct ds_shared *))
+/* With the lock of setup: every open connection has one process more or, with by = -1, less. */
+static void each_shared(int by)
 {
 	for (unsigned i = 0; i < npools * POOL; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
-		if (s->open && s->sh)
-			f(s->sh);
+		if (!s->open || !s->sh)
+			continue;
+		__atomic_fetch_add(&s->sh->refs, (uint32_t)by, __ATOMIC_ACQ_REL);
+		ds_kin_fork(s, by);
 	}
 }
-
-/* Takes back what ds_fork_prepare has added. */
-static void unref(struct ds_shared *h) { __atomic_fetch_sub(&h->refs, 1, __ATOMIC_ACQ_REL); }
 
 void ds_fork_prepare(void)
 {
 	fork_locked = ds_setup_lock();
-	each(ds_arena_ref);
+	each_shared(1);
 	for (unsigned i = 0; i < npools * POOL; i++)
 		pools[i / POOL][i % POOL].nonblock = 0; /* the other may change it, and end */
 }
@@ -231,7 +256,7 @@ void ds_fork_prepare(void)
 void ds_fork_parent(pid_t pid)
 {
 	if (pid < 0)
-		each(unref);
+		each_shared(-1);
 	if (fork_locked)
 		ds_setup_unlock();
 }

@@ -309,6 +309,7 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 	uint64_t sum = 0;
 	int there = 0;
 
+	ds_kin_use(s, fd);
 	if (!h || !ds_has_segment(s))
 		return REAL(ioctl)(fd, DS_INQ, n);
 	bool alone = ds_alone(s);
@@ -333,6 +334,7 @@ int ds_outq(struct ds_sock *s, int fd, int *n)
 {
 	uint64_t sum = 0;
 
+	ds_kin_use(s, fd);
 	if (REAL(ioctl)(fd, DS_OUTQ, n) < 0)
 		return -1;
 	if (!s->sh || !ds_has_segment(s))

@@ -63,7 +63,10 @@ static void granted(const struct ds_message *m, int segment, int bell)
 			if (!too_large(&s->seg)) {
 				s->seg.bell = ds_fd_keep(bell);
 				s->no_rights = no_rights; /* and the queue is empty */
-				REAL(close)(segment);
+				if (ds_single(s))
+					REAL(close)(segment);
+				else
+					s->granted = ds_fd_keep(segment);
 				ds_phase(s, GRANTED);
 				return;
 			}
@@ -91,7 +94,7 @@ static void none(uint32_t id)
 
 /* A program that has set SO_SNDBUF wants to be stopped before so much is under way. The kernel's
  * own choice is larger than SMALL_BUFFER. */
-static void up(struct ds_sock *s, int fd)
+void ds_up(struct ds_sock *s, int fd)
 {
 	int n;
 	socklen_t len = sizeof n;
@@ -114,14 +117,22 @@ static void attach(struct ds_sock *s, int fd)
 		ds_gate_open(s);
 		ds_drop(s);
 		ds_phase(s, PLAIN);
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_PEER); /* it has ended, or taken the offer back */
 		ds_decided(s);
 		return;
 	}
 	s->sh->rx_read = read;
+	if (!ds_kin_take(s, s->granted, s->seg.bell)) {
+		ds_gate_open(s);
+		ds_drop(s);
+		ds_phase(s, EARLY);
+		return;
+	}
+	ds_granted_close(s);
 	ds_class_say(s, fd);
 	ds_offered(s);
 	ds_seg_state(&s->seg, &s->sh->attention, DS_ATTACHED);
-	up(s, fd);
+	ds_up(s, fd);
 	ds_decided(s);
 	ds_gate_open(s);
 }
@@ -166,11 +177,11 @@ bool ds_ends(struct ds_sock *s, int fd)
 	return true;
 }
 
-/* May this process make s direct? Until only one has it, as after accept, fork, close; and while
- * the C library has it for a standard stream, it may not. */
+/* May this process make s direct? While several have and use it, or the C library has it for a
+ * standard stream, it may not. */
 static bool is_ours(struct ds_sock *s)
 {
-	if (ds_single(s) && !DS_GET(s->stream))
+	if (ds_kin_free(s) && !DS_GET(s->stream))
 		return true;
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_GET(s->stream) ? DS_WHY_STREAM : DS_WHY_SHARED);
 	return false;
@@ -245,7 +256,7 @@ static void tick_offered(struct ds_sock *s, int fd)
 	if (refused)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
 	if (attached)
-		up(s, fd);
+		ds_up(s, fd);
 	else
 		ds_check_bell(s, false);
 }
@@ -253,6 +264,7 @@ static void tick_offered(struct ds_sock *s, int fd)
 /* ds_tick of a connection that is being set up: a call, so that the others save no registers. */
 __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 {
+	ds_kin_use(s, fd);
 	switch (__atomic_load_n(&s->phase, __ATOMIC_ACQUIRE)) {
 	case EARLY:
 		if (!early_due(s))

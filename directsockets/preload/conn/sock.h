@@ -288,6 +288,13 @@ bool ds_leaves(const struct ds_sock *s) DS_HIDDEN;
 /* The library's own descriptors for s; -1 where there is none. */
 void ds_own_fds(const struct ds_sock *s, int fds[2]) DS_HIDDEN;
 
+/* This process is about to use s: another one that has it, too, does not get a segment for it any
+ * more, or has got one, which s then has, too. ds_recv, ds_send and ds_ready call it. */
+void ds_kin_use(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Before a fork, for a connection in no epoll set: until they use it, parent and child do not
+ * count. */
+void ds_kin_forking(struct ds_sock *s) DS_HIDDEN;
+
 /* Around fork, but not vfork: ds_fork_prepare before it, then ds_fork_parent(pid) in the parent and
  * ds_fork_child in the child. All sockets of the process are shared afterwards; the child closes
  * those it does not want by ds_close. */

@@ -257,6 +257,7 @@ bool hand_over(struct conn *c, int fd, enum heir heir, int *end)
 	int saved = errno;
 
 	*end = -1;
+	ds_kin_use(c->s, fd);
 	carried = must_carry(c->s, fd, heir) && carry(c, fd, end);
 	if (!carried) {
 		ds_freeze_demote(c->s, fd);

@@ -252,6 +252,10 @@ static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 	struct epi *e = m->e;
 	uint32_t before = m->events;
 
+	if (before & EPOLLEXCLUSIVE) { /* as in the kernel */
+		errno = EINVAL;
+		return -1;
+	}
 	if (!m->tagged && fires(ev)) /* an entry that is not to be changed any more */
 		m->tagged = true;
 	if (!m->tagged || (ev->events & EPOLLEXCLUSIVE)) {
@@ -422,6 +426,8 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 
 	if (inner && op == EPOLL_CTL_ADD)
 		nest(epfd, inner);
+	if (c && c->state == CONN_UP)
+		ds_kin_use(c->s, fd);
 	if (!c && op == EPOLL_CTL_ADD && ev && !fd_vforked())
 		c = adopt(fd);
 	if (!c)

@@ -4,8 +4,17 @@
 
 #include <errno.h>
 
+/* For conn_each: parent and child may come to use c, or not. */
+static void forking(struct conn *c, void *arg)
+{
+	(void)arg;
+	if (!__atomic_load_n(&c->nmembers, __ATOMIC_RELAXED))
+		ds_kin_forking(c->s);
+}
+
 void fork_prepare(void)
 {
+	conn_each(forking, NULL);
 	fork_gen++;
 	ds_fork_prepare();
 	ep_fork_prepare(); /* the order of locks: epoll.h */

@@ -88,11 +88,6 @@ struct ds_shared *ds_arena_get(void)
 	return s;
 }
 
-void ds_arena_ref(struct ds_shared *s)
-{
-	__atomic_fetch_add(&s->refs, 1, __ATOMIC_ACQ_REL);
-}
-
 /* With arenas_lock. s is closed here; last: nobody else refers to it. */
 static void let_go(const struct ds_shared *s, bool last)
 {

@@ -37,6 +37,7 @@ struct ds_shared {
 	uint32_t generation; /* incremented when a leader wakes; followers sleep on it */
 	uint32_t followers;
 	uint32_t cpu;
+	uint32_t using; /* processes that use it, of those that do not have a segment yet (conn/kin.c) */
 	/* MSG_ZEROCOPY (conn/zerocopy.c): the number of the next send; those below zc_told are
 	 * reported. From zc_own on the library completes them, before that the kernel does. */
 	uint32_t zc_next, zc_told, zc_own;
@@ -56,8 +57,7 @@ struct ds_shared {
 
 /* A zeroed place with one reference; NULL: no memory. */
 struct ds_shared *ds_arena_get(void) DS_HIDDEN;
-/* Adds a reference; drops one: true if it was the last. */
-void ds_arena_ref(struct ds_shared *s) DS_HIDDEN;
+/* Drops a reference: true if it was the last. */
 bool ds_arena_unref(struct ds_shared *s) DS_HIDDEN;
 /* In the child of a fork: it allocates nothing in its parent's arenas. */
 void ds_arena_child(void) DS_HIDDEN;

@@ -3,6 +3,7 @@ talk, busy PORT, send PORT HOST: its client, which asks and is answered; which h
 which sends until it is killed."""
 import os
 import platform
+import select
 import socket
 import sys
 import threading
@@ -63,12 +64,16 @@ def serve(port, mode, host="127.0.0.1"):
         s.sendall(b"y")
     if mode == "shared":
         asleep, wake = os.pipe()
+        used, use = os.pipe()
         pid = os.fork()
-        if pid == 0:  # has the connection until its parent ends
+        if pid == 0:  # has used the connection, and has it until its parent ends
             os.close(wake)
+            select.select([s], [], [], 0)
+            os.write(use, b"x")
             os.read(asleep, 1)
             os._exit(0)
         os.close(asleep)
+        os.read(used, 1)
     elif mode == "stream":
         os.dup2(s.fileno(), 0)
     echo(s.fileno())

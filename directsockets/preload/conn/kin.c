@@ -1,0 +1,227 @@
+/* A connection that processes share after fork, before it is direct. One of them alone uses it, as
+ * a server's child does while its parent waits for it: then it is made direct for that one, and the
+ * others get the segment when they first use the connection, if ever.
+ *
+ *   fork     each process has a pair of sockets for the connection, and is SHY: it has not used it
+ *   use      SHY ─▶ USED, and counted in h->using; or, if one has TAKEN it, SHY ─▶ NONE, with the
+ *            segment and the bell, which wait in the pair: reading them leaves them there
+ *   take     the one that is USED, if no other is, puts them there and sets TAKEN
+ *
+ * So a process either is counted before, and nothing becomes direct, or learns of it. */
+#include "conn/broker.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+enum { NONE, SHY, USED }; /* struct ds_sock's kin */
+
+enum { TAKEN = 1u << 31 }; /* struct ds_shared's using, beside the count */
+
+enum { PAIRS = 16 }; /* of a process: a server with more connections does not fork for one of them */
+
+static unsigned pairs;
+
+/* A message with room for two descriptors, and one byte. */
+struct note {
+	struct msghdr m;
+	struct iovec v;
+	char byte;
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+};
+
+static void note_begin(struct note *n)
+{
+	memset(n, 0, sizeof *n);
+	n->v = (struct iovec){&n->byte, 1};
+	n->m = (struct msghdr){.msg_iov = &n->v, .msg_iovlen = 1, .msg_control = &n->control, .msg_controllen = sizeof n->control};
+}
+
+/* Reads a note: as recvmsg with these flags. False: there is none. fds are -1 where it has none. */
+static bool note_read(int from, int flags, int fds[2])
+{
+	struct note n;
+
+	fds[0] = fds[1] = -1;
+	note_begin(&n);
+	if (ds_syscall(SYS_recvmsg, from, &n.m, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
+		return false;
+	struct cmsghdr *c = CMSG_FIRSTHDR(&n.m);
+	if (c && c->cmsg_type == SCM_RIGHTS)
+		memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0) < 2 * sizeof(int) ? c->cmsg_len - CMSG_LEN(0) : 2 * sizeof(int));
+	return true;
+}
+
+static bool note_send(int to, const int fds[2])
+{
+	struct note n;
+
+	note_begin(&n);
+	struct cmsghdr *c = CMSG_FIRSTHDR(&n.m);
+	*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(2 * sizeof(int))};
+	memcpy(CMSG_DATA(c), fds, 2 * sizeof(int));
+	return ds_syscall(SYS_sendmsg, to, &n.m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+static void close_both(const int fds[2])
+{
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			REAL(close)(fds[i]);
+}
+
+/* Takes back what was put into the pair in vain: others that have it would keep the bell open. */
+static void empty(struct ds_sock *s)
+{
+	int fds[2];
+
+	while (note_read(s->pair[0], 0, fds))
+		close_both(fds);
+}
+
+void ds_kin_drop(struct ds_sock *s)
+{
+	if (s->kin == USED)
+		empty(s);
+}
+
+/* s has no pair any more. */
+static void end(struct ds_sock *s)
+{
+	if (s->kin == NONE)
+		return;
+	DS_SET(s->kin, NONE);
+	ds_fd_close(s->pair[0]);
+	ds_fd_close(s->pair[1]);
+	pairs--;
+}
+
+void ds_kin_forking(struct ds_sock *s)
+{
+	if (!ds_one_thread() || ds_phase_of(s) != EARLY || !ds_setup_lock())
+		return;
+	if (s->kin == USED) {
+		__atomic_fetch_sub(&s->sh->using, 1, __ATOMIC_ACQ_REL);
+		DS_SET(s->kin, SHY);
+	} else if (s->kin == NONE && pairs < PAIRS && ds_single(s)) {
+		int fds[2], saved = errno;
+
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0) {
+			s->pair[0] = ds_fd_keep(fds[0]);
+			s->pair[1] = ds_fd_keep(fds[1]);
+			__atomic_store_n(&s->sh->using, 0, __ATOMIC_RELEASE);
+			DS_SET(s->kin, SHY);
+			pairs++;
+		}
+		errno = saved;
+	}
+	ds_setup_unlock();
+}
+
+void ds_kin_fork(struct ds_sock *s, int by)
+{
+	if (s->kin == USED)
+		__atomic_fetch_add(&s->sh->using, (uint32_t)by, __ATOMIC_ACQ_REL);
+}
+
+/* Another process has made s direct: gets its segment. */
+static void join(struct ds_sock *s, int fd)
+{
+	int fds[2];
+	bool there = note_read(s->pair[0], MSG_PEEK, fds) && fds[1] >= 0 && ds_seg_map(&s->seg, fds[0], s->side) == 0;
+
+	end(s);
+	if (!there) { /* for want of memory or descriptors: the stream cannot go on without its bytes */
+		close_both(fds);
+		REAL(shutdown)(fd, SHUT_RDWR);
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
+		return;
+	}
+	REAL(close)(fds[0]);
+	ds_segment_made();
+	s->no_rights = ds_fd_no_rights(fds[1]);
+	s->seg.bell = ds_fd_keep(fds[1]);
+	s->info = s->seg.info;
+	s->bucket = ds_bucket(&s->info);
+	DS_SET(s->port, s->info.port[s->side]);
+	__atomic_store_n(&s->vague, false, __ATOMIC_RELEASE);
+	ds_stats_ends(s->entry, &s->info);
+	ds_offered(s);
+	if (s->side == 1)
+		ds_up(s, fd);
+	ds_decided(s);
+}
+
+/* With the lock of setup. */
+static void use(struct ds_sock *s, int fd)
+{
+	uint32_t n = __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE);
+
+	do
+		if (n & TAKEN) {
+			join(s, fd);
+			return;
+		}
+	while (!__atomic_compare_exchange_n(&s->sh->using, &n, n + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+	DS_SET(s->kin, USED);
+}
+
+void ds_kin_use(struct ds_sock *s, int fd)
+{
+	if (__builtin_expect(DS_GET(s->kin) != SHY, 1))
+		return;
+	int saved = errno;
+	bool locked = ds_setup_lock(); /* if not, this thread has it, and changes another connection */
+	if (s->kin == SHY)
+		use(s, fd);
+	if (locked)
+		ds_setup_unlock();
+	errno = saved;
+}
+
+bool ds_kin_free(const struct ds_sock *s)
+{
+	return ds_single(s) || (DS_GET(s->kin) == USED && __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE) == 1);
+}
+
+bool ds_kin_take(struct ds_sock *s, int segment, int bell)
+{
+	const int fds[2] = {segment, bell};
+	uint32_t alone = 1;
+
+	if (ds_single(s)) {
+		ds_kin_end(s);
+		return true;
+	}
+	if (s->kin != USED || segment < 0)
+		return false;
+	empty(s);
+	if (!note_send(s->pair[1], fds))
+		return false;
+	if (!__atomic_compare_exchange_n(&s->sh->using, &alone, TAKEN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+		empty(s);
+		return false;
+	}
+	end(s);
+	return true;
+}
+
+void ds_kin_leave(struct ds_sock *s)
+{
+	if (s->kin != USED)
+		return;
+	__atomic_fetch_sub(&s->sh->using, 1, __ATOMIC_ACQ_REL);
+	DS_SET(s->kin, SHY);
+}
+
+void ds_kin_end(struct ds_sock *s)
+{
+	ds_kin_leave(s);
+	end(s);
+}
