@@ -10,6 +10,8 @@ import (
 	"testing"
 )
 
+var alpine = flag.String("alpine", "", "`FILE` the .tar.gz of an Alpine minirootfs: the library's tests in C, and the tarball of release.sh, run in it; minutes")
+
 var minimal = flag.String("minimal", "", "`DIR` a minimal Debian, which debootstrap makes there if it is not there yet: the package is installed and removed in it, and README's commands run with Go alone; minutes")
 
 // inMinimal runs a command in the minimal Debian.
@@ -59,4 +61,28 @@ func TestRootFresh(t *testing.T) {
 	}
 	inMinimal(t, "sh", "-c", "cd /src && ! ./check.sh --no-install quick")
 	inMinimal(t, "sh", "-c", "cd /src && ./check.sh quick")
+}
+
+// In an Alpine, whose C library is musl, the library's tests in C pass, and so do the commands of
+// the tarball: nothing is built there.
+func TestRootAlpine(t *testing.T) {
+	if *alpine == "" {
+		t.Skip("it wants an Alpine: name its minirootfs by -alpine")
+	}
+	dir := t.TempDir()
+	root, build, dist := filepath.Join(dir, "root"), filepath.Join(dir, "build"), filepath.Join(dir, "dist")
+	outputOf(t, ".", "mkdir", root)
+	outputOf(t, ".", "tar", "xzf", *alpine, "-C", root)
+	in, err := filepath.Abs("testdata/packages/alpine.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", outputOf(t, "../directsockets/preload", "make", "-s", "-j2", "LIBC=musl", "BUILD="+build, "RUN="+in+" "+root, "all", "units"))
+	outputOf(t, "..", "./release.sh", "--version", "0.0.1", "--arch", runtime.GOARCH, dist)
+	tarball := "exnet-0.0.1-linux-" + runtime.GOARCH
+	outputOf(t, dist, "tar", "xzf", tarball+".tar.gz")
+	out := outputOf(t, "testdata/packages", in, root, "sh", "tarball.sh", filepath.Join(dist, tarball))
+	if t.Logf("%s", out); !strings.HasSuffix(out, "ok\n") {
+		t.Error("it has not come to its end")
+	}
 }

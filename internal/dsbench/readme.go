@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +41,18 @@ dsbench readme --check docs/results/2026-11-20.json README.md`,
 	return c
 }
 
+// relative is how a file names another one; both may be named by whole paths or not.
+func relative(from, to string) (string, error) {
+	from, err := filepath.Abs(from)
+	if err != nil {
+		return "", err
+	}
+	if to, err = filepath.Abs(to); err != nil {
+		return "", err
+	}
+	return filepath.Rel(filepath.Dir(from), to)
+}
+
 // runReadme does dsbench readme.
 func runReadme(from, to string, check bool, stdout io.Writer) error {
 	data, err := os.ReadFile(from)
@@ -54,7 +67,7 @@ func runReadme(from, to string, check bool, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	page, err := filepath.Rel(filepath.Dir(to), from[:len(from)-len(filepath.Ext(from))]+".html")
+	page, err := relative(to, strings.TrimSuffix(from, filepath.Ext(from))+".html")
 	if err != nil {
 		return err
 	}

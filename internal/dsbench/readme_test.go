@@ -26,6 +26,7 @@ func TestReadme(t *testing.T) {
 	const begin, end = "<!-- begin: dsbench readme -->", "<!-- end: dsbench readme -->"
 	to := file("README.md", "# A\n\n"+begin+"\nold\n"+end+"\n\nZ\n")
 	unmarked := file("unmarked.md", "# A\n"+end+begin)
+	t.Chdir(dir)
 	for _, tt := range []struct {
 		words          string
 		status         int
@@ -34,6 +35,7 @@ func TestReadme(t *testing.T) {
 		{"readme --check " + from + " " + to, 1, "", "README.md does not say what"},
 		{"readme " + from + " " + to, 0, "README.md is up to date\n", ""},
 		{"readme --check " + from + " " + to, 0, "README.md says what", ""},
+		{"readme --check " + from + " README.md", 0, "README.md says what", ""},
 		{"readme " + other + " " + to, 1, "", "other.json: not a report's JSON"},
 		{"readme " + from + " " + unmarked, 1, "", "unmarked.md: the file lacks the lines"},
 		{"readme " + from + " " + dir + "/none.md", 1, "", "none.md: no such file"},
