@@ -14,7 +14,13 @@ import (
 func TestRename(t *testing.T) {
 	const root = ".."
 	dir := t.TempDir()
-	files := strings.Split(strings.TrimRight(outputOf(t, root, "git", "ls-files", "-z"), "\x00"), "\x00")
+	list := exec.Command("git", "-c", "safe.directory=*", "ls-files", "-z")
+	list.Dir = root
+	listed, err := list.Output()
+	if err != nil {
+		t.Skipf("this is no checkout of git: %v", err)
+	}
+	files := strings.Split(strings.TrimRight(string(listed), "\x00"), "\x00")
 	before := make(map[string][]byte)
 	for _, name := range files {
 		text, err := os.ReadFile(filepath.Join(root, name))
