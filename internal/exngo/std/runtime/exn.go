@@ -12,6 +12,7 @@
 //	blocking: exnAsleep = 1;  all places that say exnWaits are armed;  barrier;  look at all;  block
 //
 // Whoever comes later in the order of these atomic operations sees what the other has done.
+// Exn-go's schedule_test.go has all orders.
 
 package runtime
 
@@ -28,6 +29,7 @@ const (
 	exnTaken // its user writes it
 	exnWaits // for a message, and nothing is armed
 	exnArmed // and the doorbell is armed
+	exnShown // the same, and nobody has looked since
 	exnFired // its goroutine was told
 	exnBusy  // it is being armed
 	exnUser  = 1 << 3
@@ -35,6 +37,9 @@ const (
 
 // exnPlaces is how many goroutines the scheduler looks for; others arm by themselves.
 const exnPlaces = 128
+
+// exnTimes is how often a wait is disarmed again when another one ends.
+const exnTimes = 2
 
 // What is known of attention words and flags (directsockets/SPEC.md, 2.2).
 const (
@@ -74,7 +79,8 @@ type exnPlace struct {
 	peer   uintptr
 	pd     *pollDesc
 	waiter *exnWaiter
-	_      [8]byte
+	times  uint32 // how often it was armed for this wait
+	_      [4]byte
 }
 
 var (
@@ -114,7 +120,7 @@ func exnWatch(w *exnWaiter) int32 {
 	p.waiter = w
 	p.pd, p.bell = exnDescs[w.bell], w.bell
 	p.word, p.peer = uintptr(unsafe.Pointer(w.word)), uintptr(unsafe.Pointer(w.peer))
-	p.lap, p.known = w.lap, w.known
+	p.lap, p.known, p.times = w.lap, w.known, 0
 	near := uint32(0)
 	if w.near {
 		near = 1
@@ -248,6 +254,7 @@ func exnIdle(list *gList, delay int64) (delta int32) {
 	}
 	delta += exnAlso(list, delay)
 	exnAsleep.Store(0)
+	exnDisarmAll()
 	more, _ = exnLook(list, false, false)
 	return delta + more
 }
@@ -261,8 +268,8 @@ const (
 	exnCrowd   = 4 // readers, one of whose messages comes soon
 	exnYields  = 4
 	exnSlow    = 100e3 // between two looks: the CPU was another's
-	exnResting = 20    // times as long nobody lingers: who spins is put off, and who sleeps is not
-	exnRestMax = 1e9
+	exnResting = 100   // times as long nobody lingers: who spins is put off, and who sleeps is not
+	exnRestMax = 2e9
 )
 
 // exnLinger looks at all connections for a while, as long as that pays.
@@ -293,14 +300,13 @@ func exnLinger(list *gList, delay int64) (delta int32) {
 	for {
 		more, waits := exnLook(list, false, false)
 		delta += more
-		if !list.empty() {
-			exnSpin = min(exnSpinMax, exnSpin*2+exnSpinTry)
-			return delta
-		}
 		now := nanotime()
-		slow := exnOthers(last, now)
+		slow := exnOthers(last, now) // also if a message has come meanwhile
 		last = now
 		switch {
+		case !list.empty():
+			exnSpin = min(exnSpinMax, exnSpin*2+exnSpinTry)
+			return delta
 		case slow, waits < crowd, netpollWakeSig.Load() != 0:
 			return delta
 		case now-start >= limit:
@@ -331,13 +337,15 @@ func exnOthers(last, now int64) bool {
 func exnYield(list *gList, now int64) (delta int32) {
 	for range exnYields {
 		osyield()
+		last := now
+		now = nanotime()
+		slow := exnOthers(last, now) // also if a message has come meanwhile
 		delta, _ := exnLook(list, false, false)
 		if !list.empty() {
 			exnSpin = min(exnSpinMax, exnSpin*2+exnSpinTry)
 			return delta
 		}
-		last := now
-		if now = nanotime(); exnOthers(last, now) {
+		if slow {
 			break
 		}
 	}
@@ -345,9 +353,15 @@ func exnYield(list *gList, now int64) (delta int32) {
 	return 0
 }
 
+// exnWaiting reports whether a place with this state has somebody who waits.
+func exnWaiting(state uint32) bool {
+	s := state & (exnUser - 1)
+	return s == exnWaits || s == exnArmed || s == exnShown
+}
+
 // exnLook tells those whose message has come, and counts who waits still. all: it is not left
 // out because another thread looks, and flags of peers are looked at, too, as they are now
-// and then by itself.
+// and then by itself. hung: who blocks has armed before, and is told of peers that have gone, too.
 func exnLook(list *gList, all, hung bool) (delta int32, waits int) {
 	for !exnScanning.CompareAndSwap(0, 1) {
 		if !all {
@@ -361,7 +375,7 @@ func exnLook(list *gList, all, hung bool) (delta int32, waits int) {
 	for i := uint32(0); i < high; i++ {
 		p := &exnTable[i]
 		old := p.state.Load()
-		if s := old & (exnUser - 1); s != exnWaits && s != exnArmed {
+		if !exnWaiting(old) {
 			continue
 		}
 		ready := uint32(atomic.Load64((*uint64)(unsafe.Pointer(p.word)))) == p.lap
@@ -370,6 +384,9 @@ func exnLook(list *gList, all, hung bool) (delta int32, waits int) {
 		}
 		if !ready {
 			waits++
+			if hung && old&(exnUser-1) == exnShown {
+				p.state.CompareAndSwap(old, old&^(exnUser-1)|exnArmed)
+			}
 			continue
 		}
 		pd := p.pd
@@ -396,20 +413,16 @@ func exnArmAll(list *gList, delta *int32) {
 			continue
 		}
 		w := p.waiter
-		a := w.own
-		if !atomic.Cas(&a.busy, 0, 1) {
+		if !exnChange(w.own, exnNumber, 0, exnArmRX) {
 			pd := p.pd
 			p.state.Store(old&^(exnUser-1) | exnFired)
 			*delta += netpollready(list, pd, 'r')
 			continue
 		}
-		word := a.word + exnNumber | exnArmRX
-		atomic.Store(&a.word, word)
-		atomic.Store(a.shared, word)
-		atomic.Store(&a.busy, 0)
+		p.times++
 		// The flag is looked at after attention is written, not before.
 		barrier = barrier || w.expedited && atomic.Load(w.peerFlags)&exnFences == 0
-		p.state.Store(old&^(exnUser-1) | exnArmed)
+		p.state.Store(old&^(exnUser-1) | exnShown)
 	}
 	if barrier {
 		const globalExpedited = 1 << 1
@@ -418,6 +431,36 @@ func exnArmAll(list *gList, delta *int32) {
 			number = 324
 		}
 		exnsys.Syscall6(number, globalExpedited, 0, 0, 0, 0, 0)
+	}
+}
+
+// exnChange is Attention.Change, unless somebody else changes it.
+func exnChange(a *exnAttention, add, clear, set uint32) bool {
+	if !atomic.Cas(&a.busy, 0, 1) {
+		return false
+	}
+	word := (a.word+add)&^clear | set
+	atomic.Store(&a.word, word)
+	atomic.Store(a.shared, word)
+	atomic.Store(&a.busy, 0)
+	return true
+}
+
+// exnDisarmAll has those be looked for again, and not be rung for, that were armed since they
+// began to wait: many of them get messages now. Who has waited for longer stays armed.
+func exnDisarmAll() {
+	high := exnHigh.Load()
+	for i := uint32(0); i < high; i++ {
+		p := &exnTable[i]
+		old := p.state.Load()
+		if old&(exnUser-1) != exnArmed || p.times > exnTimes || !p.state.CompareAndSwap(old, old&^(exnUser-1)|exnBusy) {
+			continue
+		}
+		next := uint32(exnArmed)
+		if exnChange(p.waiter.own, 0, exnArmRX, 0) {
+			next = exnWaits
+		}
+		p.state.Store(old&^(exnUser-1) | next)
 	}
 }
 
@@ -433,7 +476,7 @@ func exnHung(list *gList, high uint32) (delta int32) {
 	n := 0
 	for i := uint32(0); i < high; i++ {
 		p := &exnTable[i]
-		if s := p.state.Load() & (exnUser - 1); s == exnWaits || s == exnArmed {
+		if exnWaiting(p.state.Load()) {
 			const hungUp = 0x2000 // POLLRDHUP
 			fds[n] = exnPollFd{fd: p.bell, events: hungUp}
 			at[n] = uint8(i)
@@ -458,7 +501,7 @@ func exnHung(list *gList, high uint32) (delta int32) {
 		}
 		p := &exnTable[at[i]]
 		old := p.state.Load()
-		if s := old & (exnUser - 1); (s == exnWaits || s == exnArmed) && p.bell == fds[i].fd && p.state.CompareAndSwap(old, old&^(exnUser-1)|exnFired) {
+		if exnWaiting(old) && p.bell == fds[i].fd && p.state.CompareAndSwap(old, old&^(exnUser-1)|exnFired) {
 			delta += netpollready(list, p.pd, 'r')
 		}
 	}
