@@ -228,6 +228,7 @@ static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct
 	if (!m)
 		return DEMOTE;
 	bool bell = c->state == CONN_UP && ds_bell(c->s) >= 0;
+	m->exclusive = ev->events & EPOLLEXCLUSIVE;
 	m->tagged = fires(ev) || (bell && !(ev->events & EPOLLEXCLUSIVE));
 	struct epoll_event k = {.events = ev->events, .data.u64 = m->tagged ? m->tag : ev->data.u64};
 	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, &k);
@@ -252,7 +253,7 @@ static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 	struct epi *e = m->e;
 	uint32_t before = m->events;
 
-	if (before & EPOLLEXCLUSIVE) { /* as in the kernel */
+	if (m->exclusive) { /* as in the kernel */
 		errno = EINVAL;
 		return -1;
 	}
@@ -320,6 +321,7 @@ static bool ctl_revive(struct member *m, const struct epoll_event *ev)
 		return false;
 	}
 	m->events = ev->events;
+	m->exclusive = false;
 	m->data = ev->data.u64;
 	m->kseen = 0;
 	m_entry(m);

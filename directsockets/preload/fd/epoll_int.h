@@ -30,6 +30,7 @@ struct member {
 	int bell;	      /* the bell that is in the instance, or -1 */
 	unsigned vain;	      /* calls in vain since it became active */
 	unsigned sleeps;      /* sleeps since then */
+	bool exclusive;	      /* EPOLLEXCLUSIVE: the program cannot modify it */
 	bool tagged;	      /* the shadow's entry carries the tag */
 	bool joined;	      /* the conn has, or had, a bell: the core is asked */
 	bool straight;	      /* it was direct both ways when last looked at */

@@ -116,6 +116,7 @@ static void epoll_exclusive(void)
 	R(ep_set(w[1].ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
 	warm(c, s);
 	R(ep_set(w[1].ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLEXCLUSIVE, 2));
+	R(ep_set(w[1].ep, EPOLL_CTL_MOD, s, EPOLLIN, 2));
 	for (int i = 0; i < 2; i++)
 		pthread_create(&w[i].t, NULL, wait_in, &w[i]);
 	nap(50);
