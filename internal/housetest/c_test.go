@@ -3,6 +3,7 @@ package housetest
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -72,6 +73,52 @@ func TestCFunctions(t *testing.T) {
 	})
 	if found < 500 {
 		t.Errorf("only %d functions were found", found)
+	}
+}
+
+// undocumented returns the lines at which a static function of C begins with no comment above it.
+// Other functions have theirs in a header.
+func undocumented(source string) (lines []int) {
+	all := strings.Split(source, "\n")
+	for i, line := range all {
+		if line != "{" {
+			continue
+		}
+		head := i - 1
+		for head > 0 && strings.HasPrefix(all[head], "\t") {
+			head--
+		}
+		if head < 1 || !strings.HasPrefix(all[head], "static ") {
+			continue
+		}
+		if above := strings.TrimSpace(all[head-1]); !strings.HasSuffix(above, "*/") && !strings.HasPrefix(above, "//") {
+			lines = append(lines, head+1)
+		}
+	}
+	return lines
+}
+
+// Each function of the preload library says what it takes, returns and which lock it wants.
+func TestCComments(t *testing.T) {
+	found := 0
+	sources(t, func(path, text string) {
+		rel, ok := strings.CutPrefix(filepath.ToSlash(path), root+"/directsockets/preload/")
+		if folder, _, _ := strings.Cut(rel, "/"); !ok || filepath.Ext(path) != ".c" || !slices.Contains([]string{"segment", "conn", "fd", "hooks"}, folder) {
+			return
+		}
+		found++
+		for _, line := range undocumented(text) {
+			t.Errorf("%s:%d: a function without a comment", path, line)
+		}
+	})
+	if found < 30 {
+		t.Errorf("only %d sources were found", found)
+	}
+}
+
+func TestCCommentsFinds(t *testing.T) {
+	if got := undocumented("/* a */\nstatic int f(int a,\n\t     int b)\n{\n}\n\nstatic int g(void)\n{\n}\n"); len(got) != 1 || got[0] != 7 {
+		t.Error(got)
 	}
 }
 

@@ -470,6 +470,7 @@ void ds_broker_child(void)
 
 /* ---- the page ---------------------------------------------------------------- */
 
+/* The page's word of a TCP port (SPEC 6.2); 0: there is no page. No lock. */
 static uint32_t listeners_word(uint16_t port)
 {
 	if (!__atomic_load_n(&page_valid, __ATOMIC_ACQUIRE))

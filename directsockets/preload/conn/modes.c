@@ -39,6 +39,8 @@ void ds_rx_is(struct ds_sock *s, int mode)
 	say_mode(s);
 }
 
+/* Ends both directions of s with an error and closes its doorbell; why: DS_WHY_x. The caller holds a direction's
+ * lock. */
 static void break_for(struct ds_sock *s, int why)
 {
 	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
@@ -50,8 +52,9 @@ static void break_for(struct ds_sock *s, int why)
 
 void ds_break(struct ds_sock *s) { break_for(s, DS_WHY_BREACH); }
 
-/* Is the node lost that stands for a program on another host? What was on its way is lost, too, and
- * may not be followed by what comes on the shadow. Then the connection is reset. */
+/* True if the node is lost that stands for a program on another host; then the connection is reset,
+ * because the shadow must not continue after lost data. The caller
+ * holds a direction's lock. */
 static bool lost(struct ds_sock *s)
 {
 	uint32_t a = ds_seg_peer_attention(&s->seg);

@@ -30,6 +30,7 @@ static uint64_t word_of(const struct ds_sock *s)
 	return ds_ticks() >> COARSE << TIME | DS_GET(s->port);
 }
 
+/* True if a word of sent (SPEC 2.5) is about the port of s. No lock. */
 static bool is_of(uint64_t word, const struct ds_sock *s)
 {
 	return (word & PORT) == DS_GET(s->port);

@@ -8,12 +8,13 @@ struct ds_real ds_real;
 bool ds_real_ready;
 
 #ifndef __GLIBC__
-/* musl has these since 1.2.5. */
+/* The calls preadv2 and pwritev2, which musl has since 1.2.5. No lock. */
 static ssize_t kernel_preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
 	return ds_syscall(SYS_preadv2, fd, iov, n, off, 0, flags);
 }
 
+/* See kernel_preadv2. */
 static ssize_t kernel_pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
 	return ds_syscall(SYS_pwritev2, fd, iov, n, off, 0, flags);
