@@ -16,24 +16,23 @@
 // once for each pair of ports, to a peer that may have it. Data moves between the two
 // processes; no node wakes up for it. SPEC.md has the messages and the layouts.
 //
-// A port of another host is reached by its node: a Server reads the flow of such a pair, does what
-// the port asks for, and writes the flow to it (farnode.go, farwork.go, flow.go).
+// The nodes connect ports of different hosts: a Server reads the flow of such a pair, carries out
+// the port's operations, and writes the flow to it (farnode.go, farwork.go, flow.go).
 //
-// Of all the memory that a process can write, the Server maps the port's page, only to count events
-// in it: it never reads the page; and of ports that those of other hosts use flows and registered
-// memory, of which it believes nothing. The status reads a port's memory by pread(2), and nothing
-// depends on the result.
+// Of the memory that a process can write, the Server maps a port's page, in which it only counts
+// events and which it never reads. For ports that ports of other hosts use, it also maps flows and
+// registered memory, and believes nothing that is there. The status reads a port's memory by
+// pread(2), and nothing depends on the result.
 //
 // Pages that cannot move into a port's memory stay in their process, which gives the node a
 // descriptor of that memory; the node copies for peers (reach.go).
 //
 // # Security
 //
-// A port may reach the ports of its own user that have the same protection ID; those of root
-// reach all, and may be reached by all whose user root's programs connect to. A peer gets all
-// of a port's registered memory, as on hardware, where anyone who knows a VPID and an address
-// may use it. The registration ends with its owner. A peer that keeps the mapping keeps pages
-// that the owner no longer uses.
+// A port may reach the ports of its own user that have the same protection ID. Root's ports reach
+// all, and every port that they connect to may reach them. A peer gets all of a port's registered
+// memory, as on hardware, where anyone who knows a VPID and an address may use it. The registration
+// ends with its owner. A peer that keeps the mapping keeps pages that the owner no longer uses.
 //
 // # Concurrency
 //

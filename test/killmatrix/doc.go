@@ -35,8 +35,7 @@
 //
 // # Limits
 //
-// It takes root. A cell in which something took longer than it may is tried again,
-// three times in all, and what a thread on each CPU was late meanwhile is not
-// counted (pulse): the machine may have other work. Of a raw VELO or RMA connection
-// there is no cell: the frames of the path tcp go by them.
+// It needs root. A cell that takes too long is repeated, five times in all, because the machine may
+// have other work; the delay that a thread on each CPU saw in the meantime does not count (pulse).
+// Raw VELO and RMA have no cells of their own: the frames of the path tcp use them.
 package killmatrix

@@ -39,22 +39,22 @@ void ds_rx_is(struct ds_sock *s, int mode)
 	say_mode(s);
 }
 
-/* Ends both directions of s with an error and closes its doorbell; why: DS_WHY_x. The caller holds a direction's
- * lock. */
+/* Ends both directions of s with an error and closes its doorbell; why: DS_WHY_x. The caller
+ * holds a direction's lock. */
 static void break_for(struct ds_sock *s, int why)
 {
 	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
 	__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
 	ds_stats_say(s->entry, DS_MODE_DEMOTED, why);
-	/* The peer finds its doorbell at its end; so does whoever of us sleeps there. */
+	/* The peer finds end of file on its doorbell, as do our own sleepers. */
 	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
 }
 
 void ds_break(struct ds_sock *s) { break_for(s, DS_WHY_BREACH); }
 
-/* True if the node is lost that stands for a program on another host; then the connection is reset,
- * because the shadow must not continue after lost data. The caller
- * holds a direction's lock. */
+/* True if the node is lost that stands for a program on another host; then the connection is
+ * reset, because the shadow must not continue after lost data. The caller holds a direction's
+ * lock. */
 static bool lost(struct ds_sock *s)
 {
 	uint32_t a = ds_seg_peer_attention(&s->seg);
