@@ -311,7 +311,7 @@ func (c *Conn) foreignError(op string, err error) error {
 	return err
 }
 
-// breach ends the connection, whose peer has written what cannot be.
+// breach ends the connection, whose peer has written an impossible value.
 func (c *Conn) breach() {
 	c.reason(ReasonBreach)
 	c.mu.Lock()

@@ -36,7 +36,7 @@ const (
 	ReasonNoMemory    = Reason(connstats.WhyNoMemory)         // or descriptors
 	ReasonProgram     = Reason(connstats.WhyProgram)          // Demote, File
 	ReasonPeerDemoted = Reason(connstats.WhyPeer)             // the peer did
-	ReasonBreach      = Reason(connstats.WhyBreach)           // the peer has written what cannot be
+	ReasonBreach      = Reason(connstats.WhyBreach)           // the peer has written an impossible value
 	ReasonNotIncluded = Reason(connstats.WhyAddressNotWanted) // Config.ByRule
 	ReasonUnsupported = Reason(connstats.WhyUnsupportedCall)  // SyscallConn's Read or Write
 	ReasonNoOffer     = Reason(connstats.WhyNoOffer)          // the client has offered nothing to this server

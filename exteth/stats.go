@@ -33,7 +33,7 @@ type Stats struct {
 	RxIncomplete uint64 // dropped: a message of an eager frame was missed
 	RxOrphan     uint64 // messages that continue no frame
 	RxBadMessage uint64 // messages of unknown type
-	RxBadAdvert  uint64 // adverts that cannot be
+	RxBadAdvert  uint64 // impossible adverts
 	RxBadSize    uint64 // dropped: wrong length
 	RxBadOffload uint64 // dropped: offload metadata does not fit the frame
 	RxNoTransfer uint64 // times that an advert waited for a free transfer

@@ -58,7 +58,7 @@ func newWriter(u wire.Unit, fd, bell int) (*writer, error) {
 	return &writer{f, os.NewFile(uintptr(bell), "bell")}, nil
 }
 
-// room says whether there is a slot. A reader that claims what cannot be has none.
+// room says whether there is a slot. There is none for a reader with an impossible claim.
 func (w *writer) room() bool {
 	return w.pos-w.memory.Memory().Words(wire.FlowHead, 1)[0].Load() < uint64(w.slots)
 }

@@ -129,7 +129,7 @@ func (e *Engine) staged(n *node, box int, tag uint8, p []byte) error {
 	return fmt.Errorf("%w: tag %d", errStage, tag)
 }
 
-// refuse notes that a node has said what cannot be, of no connection.
+// refuse notes an impossible message of a node that is about no connection.
 func (e *Engine) refuse(n *node, err error) {
 	e.stats.Breaches.Add(1)
 	e.cfg.Log.Warn("direct sockets: a node broke the protocol", "node", n.id, "reason", err)

@@ -20,7 +20,7 @@ var (
 	// ErrEnding says that the queue holds the end of the direction, or that the peer
 	// has gone: nothing can be rolled back any more. Receive to the end.
 	ErrEnding = errors.New("segment: end of stream is in the queue")
-	// ErrCorrupt says that the peer has written what cannot be (a breach): close
+	// ErrCorrupt says that the peer has written an impossible value (a breach): close
 	// the connection with ECONNRESET. The End touches the segment no more.
 	ErrCorrupt = errors.New("segment: corrupt; reset the connection")
 	// ErrNotPromoted says that this direction is on the shadow still.

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrSegment says that a descriptor is no segment that can be used: not sealed, of
-// a wrong size, or with a header that cannot be. Stay on the shadow.
+// a wrong size, or with an impossible header. Stay on the shadow.
 var ErrSegment = fmt.Errorf("segment: refused: %w", shm.ErrSegment)
 
 // Side is one of the two ends of a connection.

@@ -54,7 +54,7 @@ type mailbox struct {
 }
 
 type mailboxCounters struct {
-	badSlot atomic.Uint64 // length or source of a message cannot be
+	badSlot atomic.Uint64 // impossible length or source of a message
 	badFlow atomic.Uint64 // flow number that was never given out
 	void    atomic.Uint64 // slots that were reserved and then not used
 }

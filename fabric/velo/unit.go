@@ -139,7 +139,7 @@ type Stats struct {
 	MulticastAbsent  uint64 // members left out because nobody was there
 	Received         uint64 // slots read and freed
 	Void             uint64 // slots skipped: taken back by a multicast
-	BadSlot          uint64 // slots skipped: length or source cannot be
+	BadSlot          uint64 // slots skipped: impossible length or source
 	BadFlow          uint64 // slots skipped: unknown flow number
 	NoCredit         uint64 // sends refused for want of credit
 	MailboxFull      uint64 // sends refused because the mailbox was full

@@ -15,6 +15,6 @@
 //
 // # Limits
 //
-// It believes nothing of a file: a length or place that cannot be is an error, and no
+// It believes nothing of a file: an impossible length or place is an error, and no
 // read is longer than 4 MiB.
 package elffile

@@ -89,7 +89,7 @@ func (g *grant) end() {
 	}
 }
 
-// consumed is how many slots the peer has read; a peer that claims what cannot be is not believed.
+// consumed is how many slots the peer has read; an impossible claim is ignored.
 func (g *grant) consumed() uint64 {
 	head, seen := words(g.flow.Memory(), wire.FlowHead).Load(), g.seen.Load()
 	shm.Observe()

@@ -21,7 +21,7 @@ var (
 	ErrHello = errors.New("shm: bad hello")
 	// ErrVersion: the other end has another version of this link. Update one.
 	ErrVersion = errors.New("shm: peer has another version of the shm link")
-	// ErrBreach: the peer wrote something that cannot be. The link was closed.
+	// ErrBreach: the peer wrote an impossible value. The link was closed.
 	ErrBreach = errors.New("shm: peer breaks the contract")
 	// ErrGone: the peer has closed its end, or has died.
 	ErrGone = fmt.Errorf("shm: peer is gone: %w", fabric.ErrPeerDown)

@@ -23,7 +23,7 @@ var (
 	ErrHello = errors.New("stream: bad hello")
 	// ErrVersion: the other end has another version of this link. Update one.
 	ErrVersion = errors.New("stream: the peer has another version of the link: update one of them")
-	// ErrBreach: the peer sent something that cannot be. The link was closed.
+	// ErrBreach: the peer sent an impossible value. The link was closed.
 	ErrBreach = errors.New("stream: the peer broke the protocol")
 	// ErrGone: the peer has closed its end, or has died.
 	ErrGone = fmt.Errorf("stream: peer is gone: %w", fabric.ErrPeerDown)
