@@ -36,6 +36,7 @@ struct note {
 	} control;
 };
 
+/* Makes n an empty note. No lock. */
 static void note_begin(struct note *n)
 {
 	memset(n, 0, sizeof *n);
@@ -58,6 +59,8 @@ static bool note_read(int from, int flags, int fds[2])
 	return true;
 }
 
+/* Sends a note with two descriptors, which stay the caller's, without waiting. False: it was not
+ * sent. */
 static bool note_send(int to, const int fds[2])
 {
 	struct note n;
@@ -69,6 +72,7 @@ static bool note_send(int to, const int fds[2])
 	return ds_syscall(SYS_sendmsg, to, &n.m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
+/* Closes those that are not -1. */
 static void close_both(const int fds[2])
 {
 	for (int i = 0; i < 2; i++)
