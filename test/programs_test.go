@@ -19,6 +19,7 @@ func debianPackages() map[string]string {
 	return map[string]string{
 		"curl":             "curl",
 		"gcc":              "gcc",
+		"git":              "git", // of TestRename and the ssh tests, which skip without it
 		"ip":               "iproute2",
 		"arping":           "arping",
 		"dhclient":         "isc-dhcp-client",

@@ -2,10 +2,11 @@
  * beside it:
  *
  *   wire.c rules.c fds.c stats.c clock.c   broker messages, rules, own descriptors, statistics, time
+ *   kin.c                                  processes that share a connection without a segment
  *   broker.c config.c pool.c shadow.c      the broker, settings, handles and fork, the TCP socket
  *   modes.c                                where each direction is
+ *   begin.c                                sockets that connect, accept, listen
  *   setup.c                                phases: from the shadow to a segment
- *   kin.c                                  processes that share a connection before it has one
  *   heir.c ready.c spin.c                  inherited connections, readiness, spinning before sleeping
  *   sleep.c                                the doorbell
  *   send.c recv.c zerocopy.c life.c        bytes, and the end of the connection
@@ -25,6 +26,7 @@
 #include "conn/stats.h"
 
 enum { PLAIN, EARLY, CLAIMED, GRANTED, OFFERED, UP };
+enum { KIN_NONE, KIN_SHY, KIN_USED }; /* see kin.c */
 
 struct ds_sock {
 	uint8_t phase, side;
@@ -167,10 +169,18 @@ void ds_kin_drop(struct ds_sock *s) DS_HIDDEN;
 void ds_kin_end(struct ds_sock *s) DS_HIDDEN;
 /* This process will not use s again: as ds_kin_end, but writes memory only. */
 void ds_kin_leave(struct ds_sock *s) DS_HIDDEN;
+/* Before a fork: those that will have s are not counted until they use it. */
+void ds_kin_pair(struct ds_sock *s) DS_HIDDEN;
 /* At a fork, with by = 1: the child is counted as its parent is; -1: there is none. */
 void ds_kin_fork(struct ds_sock *s, int by) DS_HIDDEN;
-/* The segment of s is that of both sides (setup.c): enters phase UP. */
-void ds_up(struct ds_sock *s, int fd) DS_HIDDEN;
+/* This process has not used s since a fork. ds_kin_count: from now on it does; false: another one has
+ * made s direct, and ds_kin_map maps the segment and returns its doorbell, or false. No lock;
+ * the other two with that of setup. */
+static inline bool ds_kin_shy(const struct ds_sock *s) { return __builtin_expect(DS_GET(s->kin) == KIN_SHY, 0); }
+bool ds_kin_count(struct ds_sock *s) DS_HIDDEN;
+bool ds_kin_map(struct ds_sock *s, int *bell) DS_HIDDEN;
+/* What the broker says goes to setup.c. With the lock of setup. */
+void ds_setup_broker(void) DS_HIDDEN;
 
 /* ---- sends on TCP beside direct ones (sent.c) -------------------------------------------- */
 

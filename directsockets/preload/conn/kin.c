@@ -17,8 +17,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-enum { NONE, SHY, USED }; /* struct ds_sock's kin */
-
 enum { TAKEN = 1u << 31 }; /* struct ds_shared's using, beside the count */
 
 enum { PAIRS = 16 }; /* of a process: a server with more connections does not fork for one of them */
@@ -91,107 +89,76 @@ static void empty(struct ds_sock *s)
 
 void ds_kin_drop(struct ds_sock *s)
 {
-	if (s->kin == USED)
+	if (s->kin == KIN_USED)
 		empty(s);
 }
 
 /* s has no pair any more. */
 static void end(struct ds_sock *s)
 {
-	if (s->kin == NONE)
+	if (s->kin == KIN_NONE)
 		return;
-	DS_SET(s->kin, NONE);
+	DS_SET(s->kin, KIN_NONE);
 	ds_fd_close(s->pair[0]);
 	ds_fd_close(s->pair[1]);
 	pairs--;
 }
 
-void ds_kin_forking(struct ds_sock *s)
+void ds_kin_pair(struct ds_sock *s)
 {
-	if (!ds_one_thread() || ds_phase_of(s) != EARLY || !ds_setup_lock())
-		return;
-	if (s->kin == USED) {
+	if (s->kin == KIN_USED) {
 		__atomic_fetch_sub(&s->sh->using, 1, __ATOMIC_ACQ_REL);
-		DS_SET(s->kin, SHY);
-	} else if (s->kin == NONE && pairs < PAIRS && ds_single(s)) {
+		DS_SET(s->kin, KIN_SHY);
+	} else if (s->kin == KIN_NONE && pairs < PAIRS && ds_single(s)) {
 		int fds[2], saved = errno;
 
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0) {
 			s->pair[0] = ds_fd_keep(fds[0]);
 			s->pair[1] = ds_fd_keep(fds[1]);
 			__atomic_store_n(&s->sh->using, 0, __ATOMIC_RELEASE);
-			DS_SET(s->kin, SHY);
+			DS_SET(s->kin, KIN_SHY);
 			pairs++;
 		}
 		errno = saved;
 	}
-	ds_setup_unlock();
 }
 
 void ds_kin_fork(struct ds_sock *s, int by)
 {
-	if (s->kin == USED)
+	if (s->kin == KIN_USED)
 		__atomic_fetch_add(&s->sh->using, (uint32_t)by, __ATOMIC_ACQ_REL);
 }
 
-/* Another process has made s direct: gets its segment. */
-static void join(struct ds_sock *s, int fd)
+bool ds_kin_count(struct ds_sock *s)
+{
+	uint32_t n = __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE);
+
+	do
+		if (n & TAKEN)
+			return false;
+	while (!__atomic_compare_exchange_n(&s->sh->using, &n, n + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+	DS_SET(s->kin, KIN_USED);
+	return true;
+}
+
+bool ds_kin_map(struct ds_sock *s, int *bell)
 {
 	int fds[2];
 	bool there = note_read(s->pair[0], MSG_PEEK, fds) && fds[1] >= 0 && ds_seg_map(&s->seg, fds[0], s->side) == 0;
 
 	end(s);
-	if (!there) { /* for want of memory or descriptors: the stream cannot go on without its bytes */
+	if (!there) {
 		close_both(fds);
-		REAL(shutdown)(fd, SHUT_RDWR);
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
-		return;
+		return false;
 	}
 	REAL(close)(fds[0]);
-	ds_segment_made();
-	s->no_rights = ds_fd_no_rights(fds[1]);
-	s->seg.bell = ds_fd_keep(fds[1]);
-	s->info = s->seg.info;
-	s->bucket = ds_bucket(&s->info);
-	DS_SET(s->port, s->info.port[s->side]);
-	__atomic_store_n(&s->vague, false, __ATOMIC_RELEASE);
-	ds_stats_ends(s->entry, &s->info);
-	ds_offered(s);
-	if (s->side == 1)
-		ds_up(s, fd);
-	ds_decided(s);
-}
-
-/* With the lock of setup. */
-static void use(struct ds_sock *s, int fd)
-{
-	uint32_t n = __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE);
-
-	do
-		if (n & TAKEN) {
-			join(s, fd);
-			return;
-		}
-	while (!__atomic_compare_exchange_n(&s->sh->using, &n, n + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-	DS_SET(s->kin, USED);
-}
-
-void ds_kin_use(struct ds_sock *s, int fd)
-{
-	if (__builtin_expect(DS_GET(s->kin) != SHY, 1))
-		return;
-	int saved = errno;
-	bool locked = ds_setup_lock(); /* if not, this thread has it, and changes another connection */
-	if (s->kin == SHY)
-		use(s, fd);
-	if (locked)
-		ds_setup_unlock();
-	errno = saved;
+	*bell = fds[1];
+	return true;
 }
 
 bool ds_kin_free(const struct ds_sock *s)
 {
-	return ds_single(s) || (DS_GET(s->kin) == USED && __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE) == 1);
+	return ds_single(s) || (DS_GET(s->kin) == KIN_USED && __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE) == 1);
 }
 
 bool ds_kin_take(struct ds_sock *s, int segment, int bell)
@@ -203,7 +170,7 @@ bool ds_kin_take(struct ds_sock *s, int segment, int bell)
 		ds_kin_end(s);
 		return true;
 	}
-	if (s->kin != USED || segment < 0)
+	if (s->kin != KIN_USED || segment < 0)
 		return false;
 	empty(s);
 	if (!note_send(s->pair[1], fds))
@@ -218,10 +185,10 @@ bool ds_kin_take(struct ds_sock *s, int segment, int bell)
 
 void ds_kin_leave(struct ds_sock *s)
 {
-	if (s->kin != USED)
+	if (s->kin != KIN_USED)
 		return;
 	__atomic_fetch_sub(&s->sh->using, 1, __ATOMIC_ACQ_REL);
-	DS_SET(s->kin, SHY);
+	DS_SET(s->kin, KIN_SHY);
 }
 
 void ds_kin_end(struct ds_sock *s)

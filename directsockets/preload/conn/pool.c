@@ -245,6 +245,14 @@ static void each_shared(int by)
 	}
 }
 
+void ds_kin_forking(struct ds_sock *s)
+{
+	if (!ds_one_thread() || ds_phase_of(s) != EARLY || !ds_setup_lock())
+		return;
+	ds_kin_pair(s);
+	ds_setup_unlock();
+}
+
 void ds_fork_prepare(void)
 {
 	fork_locked = ds_setup_lock();

@@ -94,7 +94,7 @@ static void none(uint32_t id)
 
 /* A program that has set SO_SNDBUF wants to be stopped before so much is under way. The kernel's
  * own choice is larger than SMALL_BUFFER. */
-void ds_up(struct ds_sock *s, int fd)
+static void up(struct ds_sock *s, int fd)
 {
 	int n;
 	socklen_t len = sizeof n;
@@ -132,7 +132,7 @@ static void attach(struct ds_sock *s, int fd)
 	ds_class_say(s, fd);
 	ds_offered(s);
 	ds_seg_state(&s->seg, &s->sh->attention, DS_ATTACHED);
-	ds_up(s, fd);
+	up(s, fd);
 	ds_decided(s);
 	ds_gate_open(s);
 }
@@ -256,9 +256,46 @@ static void tick_offered(struct ds_sock *s, int fd)
 	if (refused)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
 	if (attached)
-		ds_up(s, fd);
+		up(s, fd);
 	else
 		ds_check_bell(s, false);
+}
+
+/* Another process has made s direct: gets its segment. */
+static void join(struct ds_sock *s, int fd)
+{
+	int bell;
+
+	if (!ds_kin_map(s, &bell)) { /* for want of memory or descriptors: the stream cannot go on without its bytes */
+		REAL(shutdown)(fd, SHUT_RDWR);
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
+		return;
+	}
+	ds_segment_made();
+	s->no_rights = ds_fd_no_rights(bell);
+	s->seg.bell = ds_fd_keep(bell);
+	s->info = s->seg.info;
+	s->bucket = ds_bucket(&s->info);
+	DS_SET(s->port, s->info.port[s->side]);
+	__atomic_store_n(&s->vague, false, __ATOMIC_RELEASE);
+	ds_stats_ends(s->entry, &s->info);
+	ds_offered(s);
+	if (s->side == 1)
+		up(s, fd);
+	ds_decided(s);
+}
+
+void ds_kin_use(struct ds_sock *s, int fd)
+{
+	if (!ds_kin_shy(s))
+		return;
+	int saved = errno;
+	bool locked = ds_setup_lock(); /* if not, this thread has it, and changes another connection */
+	if (ds_kin_shy(s) && !ds_kin_count(s))
+		join(s, fd);
+	if (locked)
+		ds_setup_unlock();
+	errno = saved;
 }
 
 /* ds_tick of a connection that is being set up: a call, so that the others save no registers. */
@@ -315,200 +352,4 @@ static void met(void)
 
 static const struct ds_broker_notices by_broker = {granted, none, ds_refused, met};
 
-/* ---- life -------------------------------------------------------------------------- */
-
-/* With the lock of setup: puts into info what is known of a connection's ends without asking the
- * kernel, see ds_client and ds_server. False: too little, or all of it is wanted at once. */
-static bool guess(int side, int listener, const struct ds_end *peer, struct ds_info *info)
-{
-	static const uint8_t any[16], any4[16] = {[10] = 0xff, [11] = 0xff};
-
-	if (!peer || ds_config.explain || ds_config.wait || !ds_config.sends)
-		return false;
-	if (!memcmp(peer->addr, any, 16) || !memcmp(peer->addr, any4, 16))
-		return false; /* to connect it stands for this host */
-	memcpy(info->addr[!side], peer->addr, 16);
-	info->port[!side] = peer->port;
-	return side == 0 || (ds_listener_end(listener, info->addr[1], &info->port[1]) && rules_anywhere(info->port[1]) >= 0);
-}
-
-/* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
- * peer, if it is not NULL, and the listener of side 1 are what is known of its ends. Takes the lock
- * of setup; errno stays. */
-static struct ds_sock *make(int fd, int side, int listener, const struct ds_end *peer)
-{
-	struct ds_info info = {0};
-	struct ds_sock *s = NULL;
-	int saved = errno, why;
-
-	if (!ds_setup_lock())
-		return NULL;
-	if (ds_start())
-		ds_broker_init(&by_broker);
-	bool broker = ds_broker_up(), known = ds_broker_known(), vague = guess(side, listener, peer, &info);
-	if ((!known && !ds_config.explain) || (!vague && !ds_addresses(fd, side, &info)) || !(s = ds_handle())) {
-		ds_setup_unlock();
-		errno = saved;
-		return NULL;
-	}
-	s->side = (uint8_t)side;
-	s->info = info;
-	s->vague = vague;
-	DS_SET(s->port, info.port[side]); /* 0: it is not known */
-	uint64_t sent; /* a program may send before it asks whether it is connected */
-	if (side == 0 && ds_peer_get(s) && ds_ends(s, fd) && ds_kernel_sent(fd, side, &sent) && sent == 0)
-		ds_peer_made(s);
-	s->entry = ds_stats_get(fd, side, &s->info);
-	why = vague && side ? rules_anywhere(info.port[1]) : rules_decide(side, info.addr[1], info.port[1]);
-	if (!why && !known)
-		why = DS_WHY_NO_BROKER;
-	if (!why && !(s->sh = ds_arena_get()))
-		why = DS_WHY_NO_MEMORY;
-	if (why) {
-		ds_stats_say(s->entry, DS_MODE_TCP, why);
-	} else {
-		s->bucket = ds_bucket(&s->info);
-		s->phase = EARLY;
-		ds_stats_say(s->entry, DS_MODE_TCP, !broker ? ds_broker_absent() : side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
-		if (side) {
-			ds_broker_wait(&info);
-			DS_SET(s->waits, true);
-		}
-	}
-	ds_setup_unlock();
-	errno = saved;
-	return s;
-}
-
-/* For tests (EXNET_DS_WAIT): waits until the connection has a segment, in all of its calls together
- * so long, so that nearly every byte of a suite of short connections is direct. */
-void ds_patience(struct ds_sock *s, int fd)
-{
-	struct timespec pause = {0, 50000};
-	int saved = errno;
-
-	while (__atomic_load_n(&s->waited, __ATOMIC_RELAXED) < ds_config.wait * 20) {
-		int phase = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
-
-		if (phase == UP || phase == PLAIN)
-			break;
-		ds_tick(s, fd);
-		syscall(SYS_nanosleep, &pause, NULL);
-		__atomic_fetch_add(&s->waited, 1, __ATOMIC_RELAXED);
-	}
-	errno = saved;
-}
-
-struct ds_sock *ds_client(int fd, const struct ds_end *server)
-{
-	struct ds_sock *s = make(fd, 0, -1, server);
-
-	if (s && ds_config.wait)
-		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
-	return s;
-}
-
-struct ds_sock *ds_server(int fd, int listener, const struct ds_end *client)
-{
-	struct ds_sock *s = make(fd, 1, listener, client);
-
-	if (s && ds_config.wait)
-		ds_patience(s, fd);
-	return s;
-}
-
-struct ds_sock *ds_heir(int fd, int side)
-{
-	struct ds_sock *s = make(fd, side, -1, NULL);
-
-	if (s)
-		s->heir = true;
-	return s;
-}
-
-bool ds_plain(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_RELAXED) == PLAIN; }
-void **ds_user(struct ds_sock *s) { return &s->user; }
-
-void ds_meet(void)
-{
-	int saved = errno;
-
-	if (!ds_setup_lock())
-		return;
-	if (ds_broker_known())
-		ds_broker_up();
-	ds_setup_unlock();
-	errno = saved;
-}
-
-bool ds_listen(int fd)
-{
-	struct sockaddr_storage a;
-	uint8_t addr[16];
-	uint16_t port;
-	socklen_t n = sizeof a;
-	int saved = errno;
-	bool ours = false;
-
-	if (!ds_setup_lock())
-		return false;
-	if (ds_start())
-		ds_broker_init(&by_broker);
-	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
-		/* If somebody wants to know, what it accepts gets a line of the statistics all the
-		 * same. */
-		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd, addr, port) : ds_config.explain;
-	ds_setup_unlock();
-	errno = saved;
-	return ours;
-}
-
-void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len)
-{
-	struct sockaddr_storage a = {0};
-	uint8_t addr[16];
-	uint16_t port;
-	socklen_t n = sizeof a;
-	int saved = errno;
-
-	if (!ds_setup_lock())
-		return;
-	if (ds_start())
-		ds_broker_init(&by_broker);
-	if (rules_classes()) {
-		bool known = true;
-
-		if (server)
-			memcpy(&a, server, len < n ? len : n);
-		else
-			known = getsockname(fd, (struct sockaddr *)&a, &n) == 0;
-		unsigned class = known && ds_address(&a, addr, &port) ? (unsigned)rules_class(side, addr, port) : 0;
-		if (class && ds_is_tcp(fd) && !ds_class(fd, addr))
-			ds_class_set(fd, addr, class);
-	}
-	ds_setup_unlock();
-	errno = saved;
-}
-
-void ds_class_changed(struct ds_sock *s, int fd)
-{
-	int saved = errno;
-
-	if (!ds_setup_lock())
-		return;
-	if (ds_has_segment(s))
-		ds_class_say(s, fd);
-	ds_setup_unlock();
-	errno = saved;
-}
-
-/* With the lock of setup: fd, a number, will not listen any more. */
-static void unlisten(void *fd) { ds_broker_unlisten((int)(intptr_t)fd); }
-
-void ds_unlisten(int fd)
-{
-	int saved = errno;
-
-	ds_setup_do(unlisten, (void *)(intptr_t)fd);
-	errno = saved;
-}
+void ds_setup_broker(void) { ds_broker_init(&by_broker); }
