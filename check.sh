@@ -114,9 +114,9 @@ checklocks() {
 	tool=$(go tool -modfile=tools/go.mod -n checklocks) || return
 	go vet -vettool="$tool" -inferred=false -wrappers=false ./...
 }
-raced() { tests -race -shuffle=on -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
 # Most of these tests wait more than they compute.
-short() { tests -short -shuffle=on -p $((2 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
+raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((2 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
+short() { tests -short -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
 benchmarks() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
 
 # conclude prints what came of it all.

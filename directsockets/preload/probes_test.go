@@ -137,6 +137,7 @@ func TestProbes(t *testing.T) {
 	env := append(startBroker(t), "LD_PRELOAD="+library)
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of them wait
 			compareProbe(t, env, probes, name)
 		})
 		if testing.Short() {
@@ -144,6 +145,7 @@ func TestProbes(t *testing.T) {
 		}
 		// From the first byte on, so that what the probe does meets the set-up.
 		t.Run(name+"/cold", func(t *testing.T) {
+			t.Parallel()
 			compareProbe(t, env, probes, name, "cold")
 		})
 	}
@@ -195,6 +197,7 @@ func TestProbesAddressSanitizer(t *testing.T) {
 	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0")
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			switch {
 			case strings.HasPrefix(name, "pointers"):
 				t.Skip("the sanitizer's own functions, which come first, read what the probe gives them")

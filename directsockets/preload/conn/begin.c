@@ -1,5 +1,5 @@
-/* The beginning of connections: sockets that connect, accept and listen, which the layer above names
- * here. What becomes of them is setup.c's. */
+/* The beginning of connections: sockets that connect, accept and listen, which the layer above
+ * names here. What becomes of them is setup.c's. */
 #include "conn/broker.h"
 #include "conn/fds.h"
 #include "conn/inner.h"

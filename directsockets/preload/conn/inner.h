@@ -173,8 +173,8 @@ void ds_kin_leave(struct ds_sock *s) DS_HIDDEN;
 void ds_kin_pair(struct ds_sock *s) DS_HIDDEN;
 /* At a fork, with by = 1: the child is counted as its parent is; -1: there is none. */
 void ds_kin_fork(struct ds_sock *s, int by) DS_HIDDEN;
-/* This process has not used s since a fork. ds_kin_count: from now on it does; false: another one has
- * made s direct, and ds_kin_map maps the segment and returns its doorbell, or false. No lock;
+/* This process has not used s since a fork. ds_kin_count: from now on it does; false: another one
+ * has made s direct, and ds_kin_map maps the segment and returns its doorbell, or false. No lock;
  * the other two with that of setup. */
 static inline bool ds_kin_shy(const struct ds_sock *s) { return __builtin_expect(DS_GET(s->kin) == KIN_SHY, 0); }
 bool ds_kin_count(struct ds_sock *s) DS_HIDDEN;

@@ -19,7 +19,7 @@
 
 enum { TAKEN = 1u << 31 }; /* struct ds_shared's using, beside the count */
 
-enum { PAIRS = 16 }; /* of a process: a server with more connections does not fork for one of them */
+enum { PAIRS = 16 }; /* of a process, which may have gone through several forks */
 
 static unsigned pairs;
 

@@ -245,11 +245,25 @@ static void each_shared(int by)
 	}
 }
 
+/* With the lock of setup: the process has more than one connection, of which it may have both
+ * ends. */
+static bool several(void)
+{
+	int n = 0;
+
+	for (unsigned i = 0; i < npools * POOL && n <= 2; i++)
+		n += pools[i / POOL][i % POOL].open;
+	return n > 2;
+}
+
 void ds_kin_forking(struct ds_sock *s)
 {
 	if (!ds_one_thread() || ds_phase_of(s) != EARLY || !ds_setup_lock())
 		return;
-	ds_kin_pair(s);
+	/* While those of several become direct, one after the other, the order of what is sent on
+	 * them would not be kept. */
+	if (!several())
+		ds_kin_pair(s);
 	ds_setup_unlock();
 }
 
