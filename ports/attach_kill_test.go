@@ -1,13 +1,10 @@
 package ports
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -95,24 +92,8 @@ func hammer(box *velo.Endpoint, ep *rma.Endpoint, region *atu.Region, peer []str
 // startAttached starts this program as one that is attached to a node.
 func (n *node) startAttached(t *testing.T, how ...string) *process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	p := &process{Cmd: exec.CommandContext(ctx, os.Args[0]), name: strings.Join(how, " ")}
-	p.Env = append(os.Environ(), "EXN_PORTS="+n.processes, attachedEnv+"="+p.name)
-	p.Stderr = os.Stderr
-	out, err := p.StdoutPipe()
-	if err == nil {
-		err = p.Start()
-	}
-	if err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	p.lines = bufio.NewScanner(out)
-	t.Cleanup(func() {
-		cancel()
-		_ = p.Wait() // it may have been waited for
-	})
-	return p
+	name := strings.Join(how, " ")
+	return n.startProgram(t, name, attachedEnv+"="+name, os.Args[0])
 }
 
 // A program in Go that is killed, at whatever moment, leaves nothing: its VPIDs are free, and

@@ -23,9 +23,18 @@ type process struct {
 // minutes.
 func (n *node) start(t *testing.T, kind string, args ...string) *process {
 	t.Helper()
+	return n.startProgram(t, strings.Join(args, " "), "", testProgram(t, kind, args[0]), args[1:]...)
+}
+
+// startProgram is start of any program, with one more variable in its environment.
+func (n *node) startProgram(t *testing.T, name, env, path string, args ...string) *process {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	p := &process{Cmd: exec.CommandContext(ctx, testProgram(t, kind, args[0]), args[1:]...), name: strings.Join(args, " ")}
+	p := &process{Cmd: exec.CommandContext(ctx, path, args...), name: name}
 	p.Env = append(os.Environ(), "EXN_PORTS="+n.processes)
+	if env != "" {
+		p.Env = append(p.Env, env)
+	}
 	p.Stderr = os.Stderr
 	out, err := p.StdoutPipe()
 	if err == nil {

@@ -190,12 +190,7 @@ static bool send_message(const struct ds_message *m, const int *fds, int n)
 	if (n) {
 		memset(&u, 0, sizeof u);
 		h.msg_control = u.buf;
-		h.msg_controllen = CMSG_SPACE((size_t)n * sizeof(int));
-		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN((size_t)n * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, (size_t)n * sizeof(int));
+		ds_fds_put(&h, fds, n);
 	}
 	/* Raw: a program's thread shall not be cancelled here. */
 	do

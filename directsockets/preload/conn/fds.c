@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -56,6 +57,18 @@ void ds_fd_close(int fd)
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
+
+void ds_fds_put(struct msghdr *m, const int *fds, int n)
+{
+	size_t size = (size_t)n * sizeof *fds;
+
+	m->msg_controllen = CMSG_SPACE(size);
+	struct cmsghdr *c = CMSG_FIRSTHDR(m);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(size);
+	memcpy(CMSG_DATA(c), fds, size);
+}
 
 bool ds_fd_no_rights(int fd)
 {

@@ -4,10 +4,16 @@
 
 #include "segment/segment.h"
 
+#include <sys/socket.h>
+
 /* Takes fd: moves it up if it can, and remembers it. Returns its number. */
 int ds_fd_keep(int fd) DS_HIDDEN;
 /* Closes a kept descriptor. */
 void ds_fd_close(int fd) DS_HIDDEN;
+
+/* Has m carry n descriptors, at least one, which stay the caller's. Its control buffer is zeroed
+ * and has room for them. No lock. */
+void ds_fds_put(struct msghdr *m, const int *fds, int n) DS_HIDDEN;
 
 /* fd is one end of a Unix socket pair whose other end a peer has: forbids the peer to send
  * descriptors. False if the kernel cannot (before Linux 6.16). */

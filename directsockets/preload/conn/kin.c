@@ -19,10 +19,6 @@
 
 enum { TAKEN = 1u << 31 }; /* struct ds_shared's using, beside the count */
 
-enum { PAIRS = 16 }; /* of a process, which may have gone through several forks */
-
-static unsigned pairs;
-
 /* A message with room for two descriptors, and one byte. */
 struct note {
 	struct msghdr m;
@@ -64,9 +60,7 @@ static bool note_send(int to, const int fds[2])
 	struct note n;
 
 	note_begin(&n);
-	struct cmsghdr *c = CMSG_FIRSTHDR(&n.m);
-	*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(2 * sizeof(int))};
-	memcpy(CMSG_DATA(c), fds, 2 * sizeof(int));
+	ds_fds_put(&n.m, fds, 2);
 	return ds_syscall(SYS_sendmsg, to, &n.m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
@@ -101,7 +95,6 @@ static void end(struct ds_sock *s)
 	DS_SET(s->kin, KIN_NONE);
 	ds_fd_close(s->pair[0]);
 	ds_fd_close(s->pair[1]);
-	pairs--;
 }
 
 void ds_kin_pair(struct ds_sock *s)
@@ -109,7 +102,7 @@ void ds_kin_pair(struct ds_sock *s)
 	if (s->kin == KIN_USED) {
 		__atomic_fetch_sub(&s->sh->using, 1, __ATOMIC_ACQ_REL);
 		DS_SET(s->kin, KIN_SHY);
-	} else if (s->kin == KIN_NONE && pairs < PAIRS && ds_single(s)) {
+	} else if (s->kin == KIN_NONE && ds_single(s)) {
 		int fds[2], saved = errno;
 
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0) {
@@ -117,7 +110,6 @@ void ds_kin_pair(struct ds_sock *s)
 			s->pair[1] = ds_fd_keep(fds[1]);
 			__atomic_store_n(&s->sh->using, 0, __ATOMIC_RELEASE);
 			DS_SET(s->kin, KIN_SHY);
-			pairs++;
 		}
 		errno = saved;
 	}
