@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/accept"
 	"exnet/internal/ctxend"
+	"exnet/internal/logger"
 )
 
 // Limits of a client, and times (SPEC.md, 6).
@@ -64,7 +64,7 @@ type Config struct {
 	// stay on TCP, but where RDMA hardware joins them (Meet), and those within one share memory.
 	Carried func(server netip.AddrPort) bool
 	// Log is told of clients that break the rules. Default: nobody.
-	Log client.Logger
+	Log logger.Logger
 }
 
 // Server is a broker.
@@ -119,7 +119,7 @@ type Server struct {
 // +checklocksignore: nobody else knows it yet
 func New(cfg Config) (s *Server, err error) {
 	if cfg.Log == nil {
-		cfg.Log = client.Discard{}
+		cfg.Log = logger.Discard{}
 	}
 	if cfg.In == nil {
 		cfg.In = func(f func() error) error { return f() }

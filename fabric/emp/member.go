@@ -14,6 +14,7 @@ import (
 
 	"exnet/fabric"
 	_ "exnet/internal/linux"
+	"exnet/internal/logger"
 )
 
 // Config is what a node joins with. The zero value of a field means its default.
@@ -44,7 +45,7 @@ type Config struct {
 	// change while Run runs. It must not call Run or Leave. Default: nobody.
 	OnGroups func([]Group)
 	// Log is told of peers that cannot be linked. Default: nobody.
-	Log Logger
+	Log logger.Logger
 }
 
 // Member is a node of a fabric.
@@ -52,7 +53,7 @@ type Config struct {
 // Concurrency: all methods may be called from many goroutines; Run once.
 type Member struct {
 	self Description
-	log  Logger
+	log  logger.Logger
 
 	onGroups func([]Group)
 	told     []Group       // what onGroups was told; belongs to Run
@@ -78,7 +79,7 @@ type Member struct {
 // the directory.
 func Join(cfg Config) (m *Member, err error) {
 	if cfg.Log == nil {
-		cfg.Log = discard{}
+		cfg.Log = logger.Discard{}
 	}
 	if cfg.OnGroups == nil {
 		cfg.OnGroups = func([]Group) {}

@@ -13,6 +13,7 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/logger"
 )
 
 // Config configures a Client. The zero value of a field means its default.
@@ -30,7 +31,7 @@ type Config struct {
 	// the process is.
 	In func(func() error) error
 	// Log is told of brokers that cannot be used. Default: nobody.
-	Log Logger
+	Log logger.Logger
 }
 
 // Socket is the proof that a connection or a listener is the client's own.
@@ -131,7 +132,7 @@ func newClient(cfg Config) (*Client, error) {
 		cfg.In = func(f func() error) error { return f() }
 	}
 	if cfg.Log == nil {
-		cfg.Log = Discard{}
+		cfg.Log = logger.Discard{}
 	}
 	stats, err := connstats.New(cfg.Connections, cfg.KeepClosed)
 	if err != nil {
