@@ -92,7 +92,7 @@ func shade(level float64) string {
 	i := min(int(at), len(stops)-2)
 	var c [3]int
 	for k := range c {
-		c[k] = int(stops[i][k] + (at-float64(i))*(stops[i+1][k]-stops[i][k]))
+		c[k] = int(snap(stops[i][k] + (at-float64(i))*(stops[i+1][k]-stops[i][k])))
 	}
 	return fmt.Sprintf("#%02x%02x%02x", c[0], c[1], c[2])
 }

@@ -3,6 +3,7 @@ package svgplot
 import (
 	"fmt"
 	"html"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -25,7 +26,11 @@ const (
 type canvas struct{ b strings.Builder }
 
 // num writes a coordinate; a tenth of a unit is enough.
-func num(v float64) string { return trim(strconv.FormatFloat(v, 'f', 1, 64)) }
+func num(v float64) string { return trim(strconv.FormatFloat(snap(v), 'f', 1, 64)) }
+
+// snap takes away what the last bits of a number differ by between machines: some compute x*y+z in
+// one step.
+func snap(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 
 func (c *canvas) add(format string, args ...any) { fmt.Fprintf(&c.b, format+"\n", args...) }
 
