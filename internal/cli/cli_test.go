@@ -84,6 +84,8 @@ func TestText(t *testing.T) {
 		{errors.New("exec: \"x\": executable file not found in $PATH"), "\"x\": executable file not found in $PATH"},
 		{fmt.Errorf("a: %w", errors.Join(errors.New("wire: b"), errors.New("tun: c"))), "a: b; c"},
 		{errors.New("open /run/napi: tun: no such file"), "open /run/napi: no such file"},
+		{errors.New("open a\x1b[31m\tb\r\xff/ü: no such file"), `open a\x1b[31m\tb\r\xff/ü: no such file`},
+		{errors.New("open " + strings.Repeat("a", 5000) + "/b: no such file"), "open " + strings.Repeat("a", 260) + "…" + strings.Repeat("a", 37) + "/b: no such file"},
 	} {
 		if got := Text(c.err); got != c.want {
 			t.Errorf("%q became %q, want %q", c.err, got, c.want)

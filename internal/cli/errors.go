@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 )
@@ -75,7 +77,7 @@ var internalNames = []string{
 var sentinels = strings.NewReplacer("\n", "; ", ": fabric: invalid argument", "", "invalid configuration: ", "", "fork/exec ", "")
 
 // Text returns the text of err for people: one line, although joined errors have several,
-// and no names of packages.
+// no names of packages, and nothing that a terminal would obey (printable).
 func Text(err error) string {
 	parts := strings.Split(sentinels.Replace(err.Error()), ": ")
 	kept := slices.DeleteFunc(slices.Clone(parts[:len(parts)-1]), func(p string) bool { return slices.Contains(internalNames, p) })
@@ -85,7 +87,40 @@ func Text(err error) string {
 		}
 	}
 	text := strings.Join(append(kept, parts[len(parts)-1]), ": ")
-	return strings.ReplaceAll(text, "; : ", "; ")
+	return printable(strings.ReplaceAll(text, "; : ", "; "))
+}
+
+// maxShown is how many bytes of a word Printable shows, of which lastShown are its last.
+const maxShown, lastShown = 300, 40
+
+// printable returns a text that others may have written as one that is safe to show: what does not
+// print is escaped as in Go, and words longer than maxShown bytes lose their middles.
+func printable(text string) string {
+	var b strings.Builder
+	for i, n := 0, 0; i < len(text); i += n {
+		var r rune
+		r, n = utf8.DecodeRuneInString(text[i:])
+		if r == utf8.RuneError || !strconv.IsPrint(r) {
+			b.WriteString(strings.Trim(strconv.Quote(text[i:i+n]), `"`))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	words := strings.Split(b.String(), " ")
+	for i, w := range words {
+		if len(w) > maxShown {
+			words[i] = w[:runeStart(w, maxShown-lastShown)] + "…" + w[runeStart(w, len(w)-lastShown):]
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// runeStart returns where the character begins that has s[i].
+func runeStart(s string, i int) int {
+	for !utf8.RuneStart(s[i]) {
+		i--
+	}
+	return i
 }
 
 // FlagError says what is wrong with a flag in the words of all commands, with the flag that

@@ -58,13 +58,14 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		args = []string{} // else cobra takes those of the process
 	}
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := cli.NewOutput(stdout)
+	root.SetOut(out)
 	root.SetErr(stderr)
 	c, err := root.ExecuteContextC(ctx)
 	if errors.Is(err, pflag.ErrHelp) {
-		return cli.ExitOK
+		err = nil
 	}
-	return report(stderr, c.CommandPath(), flagText(c, "log-format"), err)
+	return report(stderr, c.CommandPath(), flagText(c, "log-format"), out.Check(err))
 }
 
 // report is cli.Report; with the format "json" it prints an object.

@@ -20,6 +20,9 @@ func newMan(root *cobra.Command) *cobra.Command {
 			if len(args) > 1 {
 				return cli.Usagef("unexpected argument %q", args[1])
 			}
+			if len(args) == 1 && args[0] == "" {
+				return cli.Usagef("the directory's name is empty: give one, or leave it out")
+			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {

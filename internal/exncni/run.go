@@ -36,16 +36,21 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		return runPlugin(stdout, stderr)
 	}
+	out := cli.NewOutput(stdout)
+	return report(stderr, out.Check(run(args, stdin, out)))
+}
+
+func run(args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) > 1 && slices.Contains([]string{hookCommand, "library", "version", "--version", "help", "-h", "--help"}, args[0]) {
-		return report(stderr, cli.Usagef("%s takes no arguments", args[0]))
+		return cli.Usagef("%s takes no arguments", args[0])
 	}
 	switch args[0] {
 	case hookCommand:
-		return report(stderr, runHook(stdin, stdout))
+		return runHook(stdin, stdout)
 	case "library":
 		path, err := preload.Build(context.Background())
 		if err != nil {
-			return report(stderr, err)
+			return err
 		}
 		fmt.Fprintln(stdout, path)
 	case "version", "--version":
@@ -53,9 +58,9 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case "help", "-h", "--help":
 		fmt.Fprint(stdout, usage)
 	default:
-		return report(stderr, cli.Usagef("unknown command %q: use oci-hook, library, version, or none at all", args[0]))
+		return cli.Usagef("unknown command %q: use oci-hook, library, version, or none at all", args[0])
 	}
-	return cli.ExitOK
+	return nil
 }
 
 func report(stderr io.Writer, err error) int {

@@ -43,29 +43,30 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	o, fs, err := parseOptions(args)
-	switch {
-	case len(args) == 0:
+	if len(args) == 0 {
 		fmt.Fprint(stderr, page(fs).Help())
 		return exitFailure
-	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprint(stdout, page(fs).Help())
-		return 0
-	case err != nil:
-		return status(stderr, err)
-	case o.version:
-		fmt.Fprintln(stdout, "exn-run", version.String(), runtime.Version())
-		return 0
-	case o.man:
-		fmt.Fprint(stdout, page(fs).Man())
-		return 0
-	case o.completion != "":
-		text, err := page(fs).Completion(o.completion)
-		fmt.Fprint(stdout, text)
-		return status(stderr, err)
-	case o.checkRules != "":
-		return status(stderr, checkRules(stdout, o.checkRules))
 	}
-	return status(stderr, run(o, stdout, stderr))
+	out := cli.NewOutput(stdout)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Fprint(out, page(fs).Help())
+		err = nil
+	case err != nil:
+	case o.version:
+		fmt.Fprintln(out, "exn-run", version.String(), runtime.Version())
+	case o.man:
+		fmt.Fprint(out, page(fs).Man())
+	case o.completion != "":
+		var text string
+		text, err = page(fs).Completion(o.completion)
+		fmt.Fprint(out, text)
+	case o.checkRules != "":
+		err = checkRules(out, o.checkRules)
+	default:
+		err = run(o, out, stderr)
+	}
+	return status(stderr, out.Check(err))
 }
 
 // exitFailure is the status when exn-run itself fails, as of env(1) and timeout(1). 126 and 127

@@ -89,7 +89,7 @@ const readerPoll = 200 * time.Millisecond
 // whenUnread calls f when w is a pipe that nobody reads any more, which a write
 // would tell only when there is something to write. The caller calls stop.
 func whenUnread(w io.Writer, f func()) (stop func()) {
-	file, ok := w.(*os.File)
+	file, ok := cli.Unwrap(w).(*os.File)
 	if !ok {
 		return func() {}
 	}

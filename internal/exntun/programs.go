@@ -124,7 +124,7 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 		cmd = exec.Command(s.o.command[0], s.o.command[1:]...)
 	}
 	cmd.Env = append(os.Environ(), append(cmd.Env, s.environ(s.here())...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, s.stdout, s.stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, cli.Unwrap(s.stdout), s.stderr
 	// Where the output is not a file, its copying ends with the command.
 	cmd.WaitDelay = commandGrace
 	err := s.lab.Cluster.Namespace(s.here()).Start(cmd)

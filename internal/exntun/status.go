@@ -116,7 +116,7 @@ func runStatus(ctx context.Context, p program, o statusOptions) error {
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := cli.Unwrap(w).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 

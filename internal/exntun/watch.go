@@ -23,7 +23,7 @@ import (
 func watchScreen(ctx context.Context, stdout io.Writer, l *looker) error {
 	l.wait = 0 // the second picture has the rates
 	m := &watchModel{ctx: ctx, l: l}
-	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(stdout), tea.WithoutSignalHandler()}
+	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(cli.Unwrap(stdout)), tea.WithoutSignalHandler()}
 	if !isTerminal(os.Stdin) {
 		options = append(options, tea.WithInput(nil))
 	}
@@ -39,7 +39,7 @@ func watchScreen(ctx context.Context, stdout io.Writer, l *looker) error {
 
 // hasSize reports whether w is a terminal that knows its size, as one that is drawn on must.
 func hasSize(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := cli.Unwrap(w).(*os.File)
 	if !ok {
 		return false
 	}
