@@ -8,7 +8,8 @@ import (
 )
 
 // Output is a command's standard output. It keeps the first error, for most of what prints does not
-// look, and results that are lost on a full disk are a failure. That a reader has had enough is none.
+// look, and results that are lost on a full disk are a failure. A reader that has had enough is
+// none.
 type Output struct {
 	w   io.Writer
 	mu  sync.Mutex
