@@ -35,6 +35,9 @@ const (
 	// settled is the wait after a rest until which the thread, at home, does not look for
 	// long for what is to come. A ping takes four.
 	settled = 8
+	// lazy is the wait after a rest at which the descriptors leave the runtime's poller: by
+	// then a ping has been answered.
+	lazy = 2
 )
 
 func (h *home) open() {
@@ -113,6 +116,12 @@ func (h *home) from(cpu int) {
 // the peer to go on.
 func (l *Loop) answers(sent int) bool { return sent > 0 && l.round == 0 }
 
+// brief reports whether to wait at once after so few bytes: poll(2) says whether more has come, and
+// the program that waits for these, on the same CPU, goes on when the loop sleeps.
+func (l *Loop) brief(bytes int) bool {
+	return l.home.thread != 0 && l.round < settled && bytes <= smallBytes && len(l.links) == 0
+}
+
 // handOver leaves the CPU to the thread of a peer at home on the same one, and reports
 // whether to look again. The peer, which has just got a packet, then answers without waking
 // anybody.
@@ -126,3 +135,7 @@ func (l *Loop) handOver() bool {
 	unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	return true
 }
+
+// patient reports whether the loop looks for an answer before it looks for the next packet: little
+// is sent, and it finds what comes by looking again.
+func (l *Loop) patient() bool { return l.spin.row > 0 && l.load.sent+l.load.received <= smallBytes }

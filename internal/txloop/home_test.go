@@ -167,3 +167,23 @@ func TestHandOver(t *testing.T) {
 		}
 	})
 }
+
+// A thread at home waits at once after a short packet that has ended its rest.
+func TestBrief(t *testing.T) {
+	for _, c := range []struct {
+		name                        string
+		thread, round, links, bytes int
+		want                        bool
+	}{
+		{"a ping", 1, 0, 0, 94, true},
+		{"away from home", 0, 0, 0, 94, false},
+		{"traffic that goes on", 1, settled, 0, 94, false},
+		{"much", 1, 0, 0, smallBytes + 1, false},
+		{"a peer may answer", 1, 0, 1, 94, false},
+	} {
+		l := &Loop{home: home{thread: c.thread}, round: c.round, links: make([]served, c.links)}
+		if got := l.brief(c.bytes); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

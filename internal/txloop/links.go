@@ -62,6 +62,7 @@ func (l *Loop) serve() (bytes int) {
 		l.links = slices.DeleteFunc(l.links, func(s served) bool { return s.Served == nil })
 	}
 	if bytes > 0 {
+		l.turn = nil
 		l.stats.Received.Add(uint64(bytes))
 	}
 	return bytes

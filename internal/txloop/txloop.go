@@ -84,6 +84,8 @@ const (
 	// monitored is the wait after a rest at which the runtime's monitor is woken. A ping
 	// takes four.
 	monitored = 16
+	// smallBytes is how much a request and its answer have.
+	smallBytes = 4096
 )
 
 // Stats are the counters of a Loop.
@@ -127,8 +129,9 @@ type Loop struct {
 	links   []served
 	poll    []unix.PollFd
 	rest    rest
-	round   int  // waits since the last rest
-	locked  bool // the goroutine has a thread of its own
+	turn    *port // whose packet came last; nil: a link's
+	round   int   // waits since the last rest
+	locked  bool  // the goroutine has a thread of its own
 	load    load
 	spin    spin
 	lowered bool // the thread has the programs' priority
@@ -262,6 +265,11 @@ func (l *Loop) run(ctx context.Context) error {
 			if l.answers(n) {
 				l.handOver()
 			}
+			if l.brief(n + received) {
+				if err := l.wait(); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		if naps < maxNaps && l.cfg.Nap > 0 && l.load.heavy() {
@@ -320,8 +328,12 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 		p.spare = nil
 		b.SetPacket(n - tun.VnetHdrLen - p.Header)
 		p.Stack.FromHost(b)
+		if l.turn != p && l.patient() {
+			break // a request is followed by its answer, from another device
+		}
 	}
 	if packets > 0 {
+		l.turn = p
 		l.home.sent(p.Senders)
 		p.Interface.Flush()
 		if l.home.thread == 0 && l.place.burst(bytes, l.links) {

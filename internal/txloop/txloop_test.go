@@ -371,3 +371,40 @@ func (d *countDevice) Read(b []byte) (int, error) {
 type freeStack struct{ port *exteth.Port }
 
 func (s freeStack) FromHost(b *exteth.TxBuffer) { s.port.Free(b) }
+
+// A loop that finds what comes by looking takes one packet of a device that has not had its
+// turn just before, and then looks for the answer; otherwise, and of much, it takes a burst.
+func TestTurns(t *testing.T) {
+	ports, tr := newPorts(t, 1, 8)
+	p := ports[0]
+	l, err := New(Config{Ports: []Port{{Device: p.dev, Interface: p, Stack: p}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, c := range []struct {
+		name  string
+		spins int
+		load  int
+		want  [2]int // packets after each of two reads
+	}{
+		{"it waits", 0, 0, [2]int{3, 3}},
+		{"it looks", 1, 0, [2]int{1, 3}},
+		{"it looks, much is sent", 1, smallBytes + 1, [2]int{3, 3}},
+	} {
+		before := tr.count(p)
+		l.turn, l.spin.row = nil, c.spins
+		l.load.wait()
+		l.load.add(c.load, 0)
+		p.dev.put(nil, packet(1, 50), packet(1, 50), packet(1, 50))
+		for i, want := range c.want {
+			if _, err := l.read(&l.ports[0]); err != nil {
+				t.Fatal(err)
+			}
+			if got := tr.count(p) - before; got != want {
+				t.Errorf("%s: %d packets after %d reads, want %d", c.name, got, i+1, want)
+			}
+		}
+	}
+	l.release()
+}

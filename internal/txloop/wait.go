@@ -24,7 +24,9 @@ func (l *Loop) nap() {
 func (l *Loop) wait() error {
 	l.stats.Waits.Add(1)
 	l.raise()
-	l.rest.end()
+	if l.round >= lazy {
+		l.rest.end()
+	}
 	if l.round++; l.round == monitored {
 		wakeMonitor()
 		l.leave()
@@ -60,6 +62,7 @@ func (l *Loop) wait() error {
 		l.unlock()
 		l.round = 0
 		l.settle()
+		l.rest.end()
 		known, err := l.rest.wait(l.poll)
 		l.home.rested()
 		if !known {
