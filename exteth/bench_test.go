@@ -27,11 +27,12 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// The same with a receiver that copies the frame, as a socket or file would.
+// The same with a receiver that copies the frame, as a socket or file would, up to the longest
+// frame that there is.
 func BenchmarkFrameCopied(b *testing.B) {
-	for _, size := range []int{64, 480, 1500, 9000, 65535} {
+	for _, size := range []int{64, 480, 1500, 9000, 65535, 256 << 10, 1 << 20, MaxFrame} {
 		b.Run(fmt.Sprintf("path=exteth/size=%d", size), func(b *testing.B) {
-			tx, rx, _ := pair(b, Config{})
+			tx, rx, _ := pair(b, Config{MaxFrame: max(size, defaultMaxFrame), Buffers: 4})
 			rx.cfg.Receiver = &copyReceiver{dst: make([]byte, size)}
 			b.SetBytes(int64(size))
 			b.ReportAllocs()

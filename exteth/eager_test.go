@@ -85,6 +85,20 @@ func TestFrameSize(t *testing.T) {
 	net.checkIdle()
 }
 
+// The longest frame, 8 MB, arrives whole.
+func TestLongestFrame(t *testing.T) {
+	net := newNet(t, 2, Config{MaxFrame: MaxFrame, Buffers: 2})
+	a, b := net.nodes[0], net.nodes[1]
+	buf := a.buf(t, MaxFrame)
+	want := bytes.Clone(buf.Frame())
+	if err := a.Send(b.id, buf); err != nil {
+		t.Fatal(err)
+	}
+	net.settle()
+	checkFrames(t, b.frames.Take(), a.id, want)
+	net.checkIdle()
+}
+
 // The threshold decides by the frame, header included.
 func TestEagerThreshold(t *testing.T) {
 	for _, threshold := range []int{MinEagerThreshold, 240, 481, 2000} {
