@@ -3,6 +3,7 @@ package directsockets
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"exnet/directsockets/broker/client"
@@ -64,7 +65,27 @@ const (
 // ErrConfig says that a Config has a value out of range.
 var ErrConfig = errors.New("directsockets: configuration out of range")
 
+// checkedConfig is a Config as it was given, and with its defaults.
+type checkedConfig struct{ given, full Config }
+
+// lastConfig is the last one that was checked: most connections of a program have the same.
+var lastConfig atomic.Pointer[checkedConfig]
+
+// withDefaults returns a checked copy, which nobody changes.
 func (c Config) withDefaults() (*Config, error) {
+	if last := lastConfig.Load(); last != nil && last.given == c {
+		return &last.full, nil
+	}
+	checked := &checkedConfig{given: c}
+	var err error
+	if checked.full, err = c.checked(); err != nil {
+		return nil, err
+	}
+	lastConfig.Store(checked)
+	return &checked.full, nil
+}
+
+func (c Config) checked() (Config, error) {
 	if c.UpgradeSends == 0 {
 		c.UpgradeSends = 2
 	}
@@ -82,12 +103,12 @@ func (c Config) withDefaults() (*Config, error) {
 		c.MaxSlots = max(defaultMaxSlots, c.Slots)
 	}
 	if c.MaxRing < 0 || c.MaxSlots < 0 || c.UpgradeSends < 0 || c.UpgradeBytes < 0 || c.Threshold < 0 || c.Chunk < 0 {
-		return nil, fmt.Errorf("%w: only Spin may be negative", ErrConfig)
+		return c, fmt.Errorf("%w: only Spin may be negative", ErrConfig)
 	}
 	if err := (segment.Config{Slots: c.Slots, Ring: c.Ring}).Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return &c, nil
+	return c, nil
 }
 
 // takes says whether the server's side takes a segment of these sizes.

@@ -39,7 +39,7 @@ type Conn struct {
 	broker *client.Client // nil: none
 	key    wire.Key
 	bucket uint32
-	entry  *connstats.Entry
+	entry  connstats.Entry
 	count  *segment.Counters
 
 	end        atomic.Pointer[segment.End] // nil: no segment that tx could be promoted to

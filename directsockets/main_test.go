@@ -1,6 +1,7 @@
 package directsockets_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -13,6 +14,13 @@ import (
 func TestMain(m *testing.M) {
 	if job := os.Getenv(childEnv); job != "" {
 		os.Exit(runChild(job))
+	}
+	if how := os.Getenv(requestsEnv); how != "" {
+		if err := runRequests(how); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	// The process's own client, that of Dial and Listen, finds no broker: tests have
 	// theirs.

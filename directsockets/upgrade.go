@@ -96,6 +96,9 @@ func (c *Conn) settle(limit time.Duration) {
 
 // decided lets the listener go that the connection came from, if it is closed.
 func (c *Conn) decided() {
+	if c.from.Load() == nil { // a client's, most often
+		return
+	}
 	if l := c.from.Swap(nil); l != nil {
 		l.release()
 	}

@@ -43,6 +43,7 @@ func debianPackages() map[string]string {
 		"networkx":         "python3-networkx", // those of exn-sim, no program
 		"rdma/fabric.h":    "libfabric-dev",    // those of fabric/link/ofi, no program
 		"rsync":            "rsync",
+		"strace":           "strace",
 		"setpriv":          "util-linux",
 		"ssh":              "openssh-client",
 		"stdio.h":          "libc6-dev", // for gcc, no program

@@ -20,7 +20,7 @@ func TestStats(t *testing.T) {
 	}
 	since := time.Unix(1700000000, 123)
 	key := wire.Key{Client: ap("10.2.0.1:40000"), Server: ap("[fd00::2]:5201")}
-	var entries []*connstats.Entry
+	var entries []connstats.Entry
 	for range 70 { // more than are read at a time
 		entries = append(entries, c.Stats().Alloc(connstats.EntryInfo{Key: wire.Key{Client: ap("1.1.1.1:1"), Server: ap("1.1.1.2:2")}, Since: since.Add(time.Hour)}))
 	}

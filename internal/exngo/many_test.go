@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,40 @@ func (p *pipe) end(t *testing.T) {
 	p.in.Close()
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("%v: %v: %s", p.cmd.Args, err, &p.err)
+	}
+}
+
+// requestCalls returns how many system calls a server makes and its clients, which make one request
+// for each of conns connections.
+func requestCalls(t *testing.T, program string, conns int, env ...string) (ends [2]map[string]int) {
+	t.Helper()
+	serverArgs, ofServer := testlab.Traced(t, program)
+	server := startPipe(t, env, serverArgs...)
+	clientArgs, ofClients := testlab.Traced(t, program, server.line(t), fmt.Sprint(conns), "1")
+	clients := startPipe(t, env, clientArgs...)
+	if line := clients.line(t); line != "done" {
+		t.Errorf("the clients say %q", line)
+	}
+	clients.end(t)
+	server.end(t)
+	return [2]map[string]int{ofServer(), ofClients()}
+}
+
+// TestRequestCalls: a connection that carries one request stays on TCP, and costs no system call
+// that the program does not make, built by the go command.
+func TestRequestCalls(t *testing.T) {
+	s := testlab.StartBroker(t)
+	dir := copyTree(t, "many")
+	build := exec.Command("go", "build", "-o", "plain", ".")
+	build.Dir, build.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	const conns = 200
+	plain := requestCalls(t, filepath.Join(dir, "plain"), conns)
+	got := requestCalls(t, buildProgram(t, dir), conns, "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
+	for i := range got {
+		testlab.CompareCalls(t, plain[i], got[i], conns)
 	}
 }
 

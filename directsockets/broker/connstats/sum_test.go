@@ -26,7 +26,7 @@ func conn(s *Table, last byte, server bool, p Path, sent, received uint64) *Entr
 	c[6].Store(2)  // RMA_INFO
 	c[11].Store(4) // VELO_LAST
 	c[16].Store(9) // of the ring
-	return e
+	return &e
 }
 
 func remote(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, last}) }

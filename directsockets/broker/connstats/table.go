@@ -223,8 +223,8 @@ func (s *Table) takeLocked() (index int32) {
 
 // Alloc takes an entry for a connection, in ModeTCP. It always returns one: when
 // the table is full, one that nobody sees.
-func (s *Table) Alloc(info EntryInfo) *Entry {
-	e := &Entry{index: -1}
+func (s *Table) Alloc(info EntryInfo) Entry {
+	e := Entry{index: -1}
 	if s != nil {
 		s.mu.Lock()
 		e.index = s.takeLocked()
@@ -249,16 +249,16 @@ func (s *Table) words(index int32) []atomic.Uint64 {
 func (e *Entry) begin(info EntryInfo, m Mode) {
 	seq := uint32(e.words[0].Load()) | 1
 	e.words[0].Store(uint64(seq)) // it changes hands
-	for i := range e.words[1:] {
-		e.words[1+i].Store(0)
-	}
-	e.words[entryFDOff/8].Store(uint64(uint32(info.FD)))
+	shm.Release(&e.words[entryFDOff/8], uint64(uint32(info.FD)))
 	var ends [40]byte
 	wire.AppendEnds(ends[:0], info.Key.Client, info.Key.Server)
 	for i := range len(ends) / 8 {
-		e.words[entryEndsOff/8+i].Store(binary.LittleEndian.Uint64(ends[8*i:]))
+		shm.Release(&e.words[entryEndsOff/8+i], binary.LittleEndian.Uint64(ends[8*i:]))
 	}
-	e.words[entryTimeOff/8].Store(uint64(info.Since.UnixNano()))
+	shm.Release(&e.words[entryTimeOff/8], uint64(info.Since.UnixNano()))
+	for i := entryCountOff / 8; i < entryLen/8; i++ {
+		shm.Release(&e.words[i], 0)
+	}
 	side := uint64(0)
 	if info.Server {
 		side = 1

@@ -30,7 +30,7 @@ func TestStatsFull(t *testing.T) {
 	}
 	defer s.seg.Retire()
 	seen := make(map[*Counters]bool)
-	var all []*Entry
+	var all []Entry
 	for range 4 {
 		e := s.Alloc(EntryInfo{})
 		e.Counters()[3].Add(1)
@@ -51,7 +51,8 @@ func TestStatsFull(t *testing.T) {
 		t.Errorf("%d entries are free", len(s.free))
 	}
 	var none *Table
-	none.Alloc(EntryInfo{}).Counters()[0].Add(1)
+	unseen := none.Alloc(EntryInfo{})
+	unseen.Counters()[0].Add(1)
 	if _, err := New(MaxEntries+1, false); err == nil {
 		t.Error("too many entries")
 	}
@@ -66,7 +67,7 @@ func TestStatsKeepClosed(t *testing.T) {
 	}
 	defer s.seg.Retire()
 	port := uint16(0)
-	open := func() *Entry {
+	open := func() Entry {
 		port++
 		a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), port)
 		e := s.Alloc(EntryInfo{Key: wire.Key{Client: a, Server: a}, Since: time.Unix(0, int64(port))})
@@ -92,7 +93,8 @@ func TestStatsKeepClosed(t *testing.T) {
 	check("1closed 2closed 3direct")
 	open()
 	check("1closed 3direct 4direct")
-	open().Free()
+	fifth := open()
+	fifth.Free()
 	check("3direct 4direct 5closed")
 }
 
