@@ -195,7 +195,8 @@ func TestTapDistrusts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Stats().Alloc(connstats.EntryInfo{Since: time.Unix(1, 0)}).Set(connstats.ModeTCP, connstats.WhyNoBroker)
+	e := c.Stats().Alloc(connstats.EntryInfo{Since: time.Unix(1, 0)})
+	e.Set(connstats.ModeTCP, connstats.WhyNoBroker)
 	_ = wait(t, c)
 	c.Close()
 	tap.settle()
