@@ -240,7 +240,8 @@ func TestTapWithoutBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := dial(t, tap.path())
-	c.Stats().Alloc(connstats.EntryInfo{Since: time.Unix(1, 0)}).Set(connstats.ModeTCP, connstats.WhyNoBroker)
+	e := c.Stats().Alloc(connstats.EntryInfo{Since: time.Unix(1, 0)})
+	e.Set(connstats.ModeTCP, connstats.WhyNoBroker)
 	if err := wait(t, c); !errors.Is(err, client.ErrNoBroker) {
 		t.Errorf("the client is told %v", err)
 	}
