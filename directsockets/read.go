@@ -56,7 +56,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if r.try() {
 		if r.direct && r.flags.Load() == 0 {
 			n, err := r.end.Recv(p)
-			if err == segment.ErrAgain && r.spin.hot() && r.end.SpinRX(hotLooks) {
+			if err == segment.ErrAgain && r.spin.hot() && !shm.Crowded() && r.end.SpinRX(hotLooks) {
 				n, err = r.end.Recv(p)
 			}
 			if err == nil {

@@ -45,6 +45,9 @@ func (c *Conn) spin(h *half, rx bool, until uint32) (again bool) {
 		return false
 	}
 	if rx && shm.Scheduled() {
+		if shm.Crowded() { // they run first, and the scheduler looks when they wait, too
+			return false
+		}
 		limit = min(limit, spinScheduled)
 	} else if h.end.SameCPU() {
 		return c.yield(h, rx, until)

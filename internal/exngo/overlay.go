@@ -187,13 +187,11 @@ func (t *tree) scheduler() error {
 	for name, src := range made {
 		t.made[path.Join("runtime", name)] = src
 	}
-	hook, err := std.ReadFile("std/runtime/" + hookFile)
-	if err != nil {
-		return err
-	}
-	text := strings.Replace(string(hook), "//go:build exngo", "//go:build linux", 1)
-	t.made[path.Join("runtime", hookFile)] = []byte(strings.Replace(text, "internal/runtime/syscall/linux", calls, 1))
-	return nil
+	return each(std, "std/runtime", func(name string, src []byte) error {
+		text := strings.Replace(string(src), "//go:build exngo", "//go:build linux", 1)
+		t.made[path.Join("runtime", path.Base(name))] = []byte(strings.Replace(text, "internal/runtime/syscall/linux", calls, 1))
+		return nil
+	})
 }
 
 // direct makes the packages of direct sockets.

@@ -69,13 +69,13 @@ var methods = map[string]string{
 // knows are the functions, but for methods of it, that look into a TCPConn.
 var knows = []string{"spliceFrom"}
 
-// runtimeRenamed are called by those of std/runtime/exn.go that take their names.
+// runtimeRenamed are called by those of std/runtime that take their names.
 var runtimeRenamed = []renaming{
 	{"netpoll_epoll.go", "func netpoll(delay int64) (gList, int32)", "exnPlainNetpoll"},
 	{"netpoll_epoll.go", "func netpollopen(fd uintptr, pd *pollDesc) uintptr", "exnPlainNetpollopen"},
 }
 
-// runtimeUsed are functions that std/runtime/exn.go calls.
+// runtimeUsed are functions that those of std/runtime call.
 var runtimeUsed = []struct{ file, signature string }{
 	{"netpoll.go", "func netpollready(toRun *gList, pd *pollDesc, mode int32) int32"},
 }

@@ -11,5 +11,8 @@ func (w *Waiter) Watch() int { return NotWatched }
 // Unwatch ends Watch.
 func (w *Waiter) Unwatch() {}
 
+// Crowded reports whether other goroutines are known to wait for the caller's thread.
+func Crowded() bool { return false }
+
 // quiet waits until the scheduler has seen each Unwatch.
 func quiet() {}

@@ -49,6 +49,12 @@ const (
 	exnFences    = 8
 )
 
+// Numbers of system calls.
+const (
+	exnPpoll      = goarch.IsAmd64*271 + (1-goarch.IsAmd64)*73
+	exnMembarrier = goarch.IsAmd64*324 + (1-goarch.IsAmd64)*283
+)
+
 // exnAttention is package shm's Attention.
 type exnAttention struct {
 	busy, word uint32
@@ -80,7 +86,7 @@ type exnPlace struct {
 	pd     *pollDesc
 	waiter *exnWaiter
 	times  uint32 // how often it was armed for this wait
-	_      [4]byte
+	asked  uint32 // the user of whom the kernel was asked whether the peer has gone
 }
 
 var (
@@ -134,6 +140,11 @@ func exnWatch(w *exnWaiter) int32 {
 	}
 	return 1
 }
+
+// exnCrowded reports whether other goroutines wait for the caller's thread.
+//
+//go:linkname exnCrowded internal/syscall.exnCrowded
+func exnCrowded() bool { return !runqempty(getg().m.p.ptr()) }
 
 // exnTake finds a place for w: its last, a free one, or that of who has waited for long.
 func exnTake(w *exnWaiter) bool {
@@ -203,154 +214,6 @@ func exnQuiet() {
 	for exnScanning.Load() != 0 {
 		osyield()
 	}
-}
-
-// netpoll is the release's, and looks at the memory of connections, too.
-func netpoll(delay int64) (gList, int32) {
-	var list gList
-	if delay != 0 {
-		delta := exnIdle(&list, delay)
-		return list, delta
-	}
-	if exnHigh.Load() == 0 {
-		return exnPlainNetpoll(0)
-	}
-	delta, _ := exnLook(&list, false, false)
-	if !list.empty() && exnPolls.Add(1)%8 != 0 {
-		return list, delta
-	}
-	return list, delta + exnAlso(&list, 0)
-}
-
-// exnAlso asks the kernel, and adds what it says to list.
-func exnAlso(list *gList, delay int64) (delta int32) {
-	more, delta := exnPlainNetpoll(delay)
-	if list.empty() {
-		*list = more
-		return delta
-	}
-	for !more.empty() {
-		list.push(more.pop())
-	}
-	return delta
-}
-
-// exnIdle is netpoll that blocks. One thread at a time calls it.
-func exnIdle(list *gList, delay int64) (delta int32) {
-	if exnHigh.Load() != 0 {
-		if delta = exnLinger(list, delay); !list.empty() {
-			return delta
-		}
-		if netpollWakeSig.Load() != 0 {
-			return exnAlso(list, delay)
-		}
-	}
-	exnAsleep.Store(1) // whoever is the first to wait finds it, or is found
-	exnArmAll(list, &delta)
-	more, _ := exnLook(list, true, true)
-	if delta += more; !list.empty() {
-		exnAsleep.Store(0)
-		return delta
-	}
-	delta += exnAlso(list, delay)
-	exnAsleep.Store(0)
-	exnDisarmAll()
-	more, _ = exnLook(list, false, false)
-	return delta + more
-}
-
-const (
-	exnSpinMax = 50e3 // ns
-	exnSpinMin = 2e3
-	exnSpinTry = 20e3 // now and then, where it did not pay
-	exnKernel  = 10e3 // how often the kernel is asked meanwhile
-	exnProbe   = 32
-	exnCrowd   = 4 // readers, one of whose messages comes soon
-	exnYields  = 4
-	exnSlow    = 100e3 // between two looks: the CPU was another's
-	exnResting = 100   // times as long nobody lingers: who spins is put off, and who sleeps is not
-	exnRestMax = 2e9
-)
-
-// exnLinger looks at all connections for a while, as long as that pays.
-func exnLinger(list *gList, delay int64) (delta int32) {
-	limit := exnSpin
-	if limit < exnSpinMin {
-		if exnSkipped++; exnSkipped < exnProbe {
-			return 0
-		}
-		exnSkipped = 0
-		limit = exnSpinTry
-	}
-	if delay > 0 {
-		limit = min(limit, delay)
-	}
-	start := nanotime()
-	if start < exnRest {
-		return 0
-	}
-	if exnNear.Load() != 0 {
-		return exnYield(list, start)
-	}
-	asked, last := start, start
-	crowd := 1
-	if busy := gomaxprocs - sched.npidle.Load(); busy*2 >= numCPUStartup {
-		crowd = exnCrowd // other threads of the program have work, and so have its peers' perhaps
-	}
-	for {
-		more, waits := exnLook(list, false, false)
-		delta += more
-		now := nanotime()
-		slow := exnOthers(last, now) // also if a message has come meanwhile
-		last = now
-		switch {
-		case !list.empty():
-			exnSpin = min(exnSpinMax, exnSpin*2+exnSpinTry)
-			return delta
-		case slow, waits < crowd, netpollWakeSig.Load() != 0:
-			return delta
-		case now-start >= limit:
-			exnSpin /= 2
-			return delta
-		case now-asked >= exnKernel:
-			asked = now
-			if delta += exnAlso(list, 0); !list.empty() {
-				return delta
-			}
-		}
-		procyield(10)
-	}
-}
-
-// exnOthers reports whether others had the CPU between two looks, and has nobody linger for a
-// while then.
-func exnOthers(last, now int64) bool {
-	took := now - last
-	if took <= exnSlow {
-		return false
-	}
-	exnRest = now + min(exnResting*took, exnRestMax)
-	return true
-}
-
-// exnYield is exnLinger when the peer is on the same CPU.
-func exnYield(list *gList, now int64) (delta int32) {
-	for range exnYields {
-		osyield()
-		last := now
-		now = nanotime()
-		slow := exnOthers(last, now) // also if a message has come meanwhile
-		delta, _ := exnLook(list, false, false)
-		if !list.empty() {
-			exnSpin = min(exnSpinMax, exnSpin*2+exnSpinTry)
-			return delta
-		}
-		if slow {
-			break
-		}
-	}
-	exnSpin /= 2
-	return 0
 }
 
 // exnWaiting reports whether a place with this state has somebody who waits.
@@ -426,11 +289,7 @@ func exnArmAll(list *gList, delta *int32) {
 	}
 	if barrier {
 		const globalExpedited = 1 << 1
-		number := uintptr(283)
-		if goarch.IsAmd64 != 0 {
-			number = 324
-		}
-		exnsys.Syscall6(number, globalExpedited, 0, 0, 0, 0, 0)
+		exnsys.Syscall6(exnMembarrier, globalExpedited, 0, 0, 0, 0, 0)
 	}
 }
 
@@ -469,15 +328,17 @@ type exnPollFd struct {
 	events, revents int16
 }
 
-// exnHung tells those whose peer has gone: the kernel says so only once, perhaps before the wait.
+// exnHung tells those whose peer has gone: the kernel says so only once, perhaps before the wait,
+// so it is asked once for each wait.
 func exnHung(list *gList, high uint32) (delta int32) {
 	var fds [exnPlaces]exnPollFd
 	var at [exnPlaces]uint8
 	n := 0
 	for i := uint32(0); i < high; i++ {
 		p := &exnTable[i]
-		if exnWaiting(p.state.Load()) {
-			const hungUp = 0x2000 // POLLRDHUP
+		if state := p.state.Load(); exnWaiting(state) && p.asked != state/exnUser {
+			const hungUp = 0x2000     // POLLRDHUP
+			p.asked = state / exnUser // its user is another one if somebody else takes the place now
 			fds[n] = exnPollFd{fd: p.bell, events: hungUp}
 			at[n] = uint8(i)
 			n++
@@ -486,20 +347,19 @@ func exnHung(list *gList, high uint32) (delta int32) {
 	if n == 0 {
 		return 0
 	}
-	number := uintptr(73)
-	if goarch.IsAmd64 != 0 {
-		number = 271
-	}
 	var now [2]int64
-	got, _, errno := exnsys.Syscall6(number, uintptr(noescape(unsafe.Pointer(&fds))), uintptr(n), uintptr(noescape(unsafe.Pointer(&now))), 0, 0, 0)
-	if errno != 0 || got == 0 {
+	got, _, errno := exnsys.Syscall6(exnPpoll, uintptr(noescape(unsafe.Pointer(&fds))), uintptr(n), uintptr(noescape(unsafe.Pointer(&now))), 0, 0, 0)
+	if errno == 0 && got == 0 {
 		return 0
 	}
 	for i := range n {
+		p := &exnTable[at[i]]
+		if errno != 0 {
+			p.asked = 0
+		}
 		if fds[i].revents == 0 {
 			continue
 		}
-		p := &exnTable[at[i]]
 		old := p.state.Load()
 		if exnWaiting(old) && p.bell == fds[i].fd && p.state.CompareAndSwap(old, old&^(exnUser-1)|exnFired) {
 			delta += netpollready(list, p.pd, 'r')

@@ -17,6 +17,9 @@ func (w *Waiter) Watch() int { return int(exnWatch(w)) }
 // Unwatch ends Watch.
 func (w *Waiter) Unwatch() { exnUnwatch(w) }
 
+// Crowded reports whether other goroutines wait for the caller's thread.
+func Crowded() bool { return exnCrowded() }
+
 func quiet() { exnQuiet() }
 
 //go:linkname exnWatch
@@ -27,3 +30,6 @@ func exnUnwatch(w *Waiter)
 
 //go:linkname exnQuiet
 func exnQuiet()
+
+//go:linkname exnCrowded
+func exnCrowded() bool
