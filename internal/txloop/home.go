@@ -35,8 +35,8 @@ const (
 	// settled is the wait after a rest until which the thread, at home, does not look for
 	// long for what is to come. A ping takes four.
 	settled = 8
-	// lazy is the wait after a rest at which the descriptors leave the runtime's poller: by
-	// then a ping has been answered.
+	// lazy is the wait after a rest at which the descriptors of a process without links leave the
+	// runtime's poller: by then a ping has been answered.
 	lazy = 2
 )
 

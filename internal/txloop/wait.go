@@ -24,7 +24,7 @@ func (l *Loop) nap() {
 func (l *Loop) wait() error {
 	l.stats.Waits.Add(1)
 	l.raise()
-	if l.round >= lazy {
+	if l.round >= lazy || len(l.links) > 0 {
 		l.rest.end()
 	}
 	if l.round++; l.round == monitored {
