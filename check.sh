@@ -8,8 +8,8 @@
 #   ./check.sh --no-install [quick]
 #                       the same, but programs that tests need and that are missing are not
 #                       installed (test/install.sh): it names them, and fails
-#   ./check.sh quick    static analysis, and the packages' own tests in their short form:
-#                       less than four minutes
+#   ./check.sh quick    static analysis, and beside it the packages' own tests in their short form
+#                       (go test -short), without the end-to-end tests
 #
 # It goes on when something fails, and says at the end what failed and which tests were
 # skipped, and why; the last line counts the tests. Up to four tests that failed are run again,
@@ -116,7 +116,15 @@ checklocks() {
 }
 # Most of these tests wait more than they compute.
 raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((2 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
-short() { tests -short -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
+short() { tests -short -vet=off -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
+# Beside tests, which wait more than they compute; analysed waits for it, and prints what it found.
+analyse() { staticcheck && checklocks; }
+analysed() {
+	wait "$analysis"
+	local status=$?
+	cat "$work/analysis"
+	return $status
+}
 benchmarks() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
 
 # conclude prints what came of it all.
@@ -143,13 +151,16 @@ step "formatting" formatting
 step "modules" modules
 step "README's figures" readme
 step "vet" go vet ./...
-step "staticcheck" staticcheck
-step "checklocks: what a mutex guards" checklocks
 
 if [ "${1:-}" = quick ]; then
+	analyse &>"$work/analysis" &
+	analysis=$!
 	step "tests, short" short
+	step "staticcheck, and checklocks: what a mutex guards" analysed
 	conclude
 fi
+step "staticcheck" staticcheck
+step "checklocks: what a mutex guards" checklocks
 
 # The end-to-end tests run real programs against timeouts of theirs, and the
 # race detector has nothing to find there that the packages' own tests do not.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/racetest"
 )
 
@@ -369,7 +370,7 @@ func TestConnNoLostWakeUp(t *testing.T) {
 	switch {
 	case *deep:
 		level = 3
-	case racetest.Enabled: // which has nothing to find in one goroutine, and takes ten times as long
+	case testing.Short(), racetest.Enabled: // the detector has nothing to find in one goroutine, and takes ten times as long
 		level = 1
 	}
 	count, states := 0, 0
@@ -390,6 +391,9 @@ func TestConnModelFindsFaults(t *testing.T) {
 		t.Run(f.String(), func(t *testing.T) {
 			if racetest.Enabled && f != shutUnheeded && f != askPlain {
 				t.Skip("takes a minute with the race detector, which has nothing to find in it")
+			}
+			if f != shutUnheeded && f != askPlain {
+				longtest.Skip(t)
 			}
 			found := ""
 			models(2, func(m model) bool {

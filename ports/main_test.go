@@ -15,6 +15,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/internal/accept"
+	"exnet/internal/longtest"
 )
 
 func TestMain(m *testing.M) {
@@ -125,11 +126,17 @@ func testProgram(t testing.TB, kind, name string) string {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("there is no C compiler")
 	}
+	programs := "programs"
+	if kind != "plain" {
+		longtest.Skip(t)
+	} else if testing.Short() {
+		programs = "plain"
+	}
 	buildOnce.Do(func() {
 		if buildDir, buildErr = os.MkdirTemp("", "exn-ports-test"); buildErr != nil {
 			return
 		}
-		out, err := exec.Command("make", "-s", "-j2", "-C", "lib", "BUILD="+buildDir, "programs").CombinedOutput()
+		out, err := exec.Command("make", "-s", "-j2", "-C", "lib", "BUILD="+buildDir, programs).CombinedOutput()
 		if err != nil {
 			buildErr = errors.New(err.Error() + "\n" + string(out))
 		}

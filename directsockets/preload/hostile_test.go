@@ -144,11 +144,7 @@ func buildCServer(t *testing.T) (program, library string) {
 	needCompiler(t)
 	program = filepath.Join(t.TempDir(), "server")
 	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "ctest/server.c", "-o", program})
-	library, err := source.BuildIn(t.Context(), filepath.Join(t.TempDir(), "cache"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return program, library
+	return program, testLibrary(t)
 }
 
 func startCServer(t *testing.T, program, library string, more ...string) *cServer {

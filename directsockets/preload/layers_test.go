@@ -41,7 +41,7 @@ type object struct {
 func compileObject(t *testing.T, file, source string) object {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "o.o")
-	compileC(t, []string{"-std=gnu11", "-I.", "-O1", "-fexceptions", "-fPIC", "-ftls-model=initial-exec", "-c", source, "-o", path})
+	compileC(t, []string{"-std=gnu11", "-I.", "-O0", "-fexceptions", "-fPIC", "-ftls-model=initial-exec", "-c", source, "-o", path})
 	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)

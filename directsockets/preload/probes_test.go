@@ -127,11 +127,7 @@ func compareProbe(t *testing.T, env []string, command ...string) {
 }
 
 func TestProbes(t *testing.T) {
-	needCompiler(t)
-	library, err := source.BuildIn(t.Context(), filepath.Join(t.TempDir(), "cache"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := testLibrary(t)
 	probes := compileProbes(t)
 	staticCat(t)
 	env := append(startBroker(t), "LD_PRELOAD="+library)
@@ -153,11 +149,7 @@ func TestProbes(t *testing.T) {
 
 // A probe that is on TCP by mistake says so.
 func TestProbesNotDirect(t *testing.T) {
-	needCompiler(t)
-	library, err := source.BuildIn(t.Context(), filepath.Join(t.TempDir(), "cache"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := testLibrary(t)
 	probes := compileProbes(t)
 	env := append(startBroker(t), "LD_PRELOAD="+library, "PROBE_WARM=300")
 	for _, more := range []string{"EXNET_BROKER=/nowhere", "EXNET_LOOPBACK=0", "EXNET_RULES=t * * 00000000000000000000000000000000 0 0 65535"} {

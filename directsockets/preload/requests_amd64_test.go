@@ -16,11 +16,7 @@ import (
 // A connection with one request, which stays on TCP, makes the same system calls as without
 // the library, at both ends, wherever its listener listens.
 func TestRequestCalls(t *testing.T) {
-	needCompiler(t)
-	library, err := source.BuildIn(t.Context(), filepath.Join(t.TempDir(), "cache"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := testLibrary(t)
 	requests := filepath.Join(t.TempDir(), "requests")
 	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
 	env := append(startBroker(t), "LD_PRELOAD="+library)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/racetest"
 )
 
@@ -118,6 +119,9 @@ func TestModelOfRefusals(t *testing.T) {
 	} {
 		m.numbered = true
 		t.Run(fmt.Sprintf("limit=%d/slots=%d/messages=%v/asks=%v", m.limit, m.slots, m.messages, m.asks), func(t *testing.T) {
+			if m.messages[2] > 0 && m.limit > 1 {
+				longtest.Skip(t)
+			}
 			states, stuck := m.walk()
 			t.Logf("%d states", states)
 			if stuck != nil {

@@ -12,6 +12,7 @@ import (
 	"exnet/internal/dsbench/benchtest"
 	"exnet/internal/dsbench/report"
 	"exnet/internal/dsbench/result"
+	"exnet/internal/longtest"
 	"exnet/napi"
 )
 
@@ -173,6 +174,7 @@ func TestTuneUsage(t *testing.T) {
 
 // TestRootTune measures as little as can be.
 func TestRootTune(t *testing.T) {
+	longtest.Skip(t)
 	benchtest.RequireExn(t)
 	name := filepath.Join(t.TempDir(), "t.toml")
 	cmd, stdout, stderr := program(t, "tune --runs 1 --duration 10ms "+name)

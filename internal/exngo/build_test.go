@@ -12,6 +12,7 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -109,6 +110,7 @@ func startWeb(t *testing.T, program string, env ...string) {
 // TestRules has rules and loopback's inclusion keep a program on TCP, and a rule include
 // loopback, as under exn-run.
 func TestRules(t *testing.T) {
+	longtest.Skip(t)
 	s := testlab.StartBroker(t)
 	program := buildProgram(t, copyTree(t, "web"))
 	const all = " * 00000000000000000000000000000000 0 0 65535"

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"exnet/directsockets/broker/client"
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
 // TestCurl has curl under exn-run read from a Go server, by HTTP/1 and HTTP/2: what C and
 // Go have of direct sockets fits, and exn-run's report tells of it.
 func TestCurl(t *testing.T) {
+	longtest.Skip(t)
 	for _, name := range []string{"curl", "cc"} {
 		if _, err := exec.LookPath(name); err != nil {
 			t.Skip(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/client"
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -18,6 +19,7 @@ import (
 // its connections are direct. A connection that it hands on is TCP from there; a server
 // that is stopped delays, and one that is killed ends its connection.
 func TestInherit(t *testing.T) {
+	longtest.Skip(t)
 	s := testlab.StartBroker(t)
 	cmd := exec.Command(buildProgram(t, copyTree(t, "inherit")))
 	cmd.Env = append(os.Environ(), "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())

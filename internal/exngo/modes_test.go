@@ -13,6 +13,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -67,6 +68,7 @@ func withDependency(t *testing.T) (dir, dep string) {
 // TestModules builds programs whose dependencies come from a replacement, a vendor
 // folder and a workspace: no file of theirs changes.
 func TestModules(t *testing.T) {
+	longtest.Skip(t)
 	const mod = "module echo.test\n\ngo 1.25\n\nrequire dep.test v0.0.0\n"
 	t.Run("replace", func(t *testing.T) {
 		dir, dep := withDependency(t)
@@ -142,6 +144,7 @@ func listing(t *testing.T, dir string) string {
 
 // TestFlags builds with flags that change how.
 func TestFlags(t *testing.T) {
+	longtest.Skip(t)
 	t.Run("static", func(t *testing.T) {
 		t.Setenv("CGO_ENABLED", "0")
 		program := buildProgram(t, copyTree(t, "echo"), "-trimpath")
@@ -195,6 +198,7 @@ func readFile(t *testing.T, name string) []byte {
 
 // TestTest has a generated main, in a test of package main.
 func TestTest(t *testing.T) {
+	longtest.Skip(t)
 	s := testlab.StartBroker(t)
 	dir := copyTree(t, "echo")
 	writeFile(t, filepath.Join(dir, "echo_test.go"), `package main
@@ -225,6 +229,7 @@ func TestRun(t *testing.T) {
 // TestUserOverlay has the user replace files of the program and of package net: both
 // overlays hold.
 func TestUserOverlay(t *testing.T) {
+	longtest.Skip(t)
 	tc, err := findToolchain("")
 	if err != nil {
 		t.Fatal(err)
@@ -293,6 +298,7 @@ func TestRefused(t *testing.T) {
 // TestPackageToo builds a program that uses package directsockets itself: its connection
 // is the package's, and package net below leaves it alone.
 func TestPackageToo(t *testing.T) {
+	longtest.Skip(t)
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

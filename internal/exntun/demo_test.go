@@ -13,6 +13,7 @@ import (
 
 	"exnet/internal/cli"
 	"exnet/internal/exntun/lab"
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -48,6 +49,7 @@ func lastLineJSON(t *testing.T, stdout string) (d demoJSON) {
 
 // TestRootDemo runs the demonstration as a user does, but for its length.
 func TestRootDemo(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	for _, c := range []struct {
 		name  string
@@ -140,6 +142,7 @@ func checkDemo(t *testing.T, d demoJSON) {
 // TestRootDemoProgram runs it as a process of its own, for people, at the
 // priority that it has then.
 func TestRootDemoProgram(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	cmd, stdout, stderr := programCommand("demo", "--duration", "20ms", "--runs", "1", "--stats")
@@ -156,6 +159,7 @@ func TestRootDemoProgram(t *testing.T) {
 
 // TestRootDemoCancelled: it ends in the middle, in order.
 func TestRootDemoCancelled(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	for _, at := range []string{"bringing up", "transfer, programs and broadcast over IPv4", "measuring ping", "measuring stream", "measuring pingpong", "cleaning up"} {
 		t.Run(at, func(t *testing.T) {
@@ -183,6 +187,7 @@ func TestRootDemoCancelled(t *testing.T) {
 
 // TestRootDemoSignal: Ctrl-C, SIGTERM and a closed terminal.
 func TestRootDemoSignal(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
 		leavesNothing(t)
@@ -202,6 +207,7 @@ func TestRootDemoSignal(t *testing.T) {
 
 // TestRootDemoBreaks: when exn0 is taken away, that is what is reported.
 func TestRootDemoBreaks(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	o, err := parseDemo([]string{"--fair", "--duration", "1m"})

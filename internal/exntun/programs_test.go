@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/cli"
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -95,6 +96,7 @@ func TestRootCommandReaches(t *testing.T) {
 
 // TestRootCommandLeavesNothing: what the command leaves behind is ended.
 func TestRootCommandLeavesNothing(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()
@@ -110,6 +112,7 @@ func TestRootCommandLeavesNothing(t *testing.T) {
 // TestRootCommandOrphans: what ends long before the command is no zombie until
 // then.
 func TestRootCommandOrphans(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	stdout, _ := inNode(t, `
@@ -177,6 +180,7 @@ func TestRootServeBackground(t *testing.T) {
 
 // TestRootServeSilent: a server that does not listen, and does not want to end.
 func TestRootServeSilent(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()
@@ -192,6 +196,7 @@ func TestRootServeSilent(t *testing.T) {
 
 // TestRootCommandCancelled: the command is asked to end, then made to.
 func TestRootCommandCancelled(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	for _, c := range []struct {
 		name, script string
@@ -238,6 +243,7 @@ func TestRootCommandCancelledEarly(t *testing.T) {
 
 // TestRootCommandSignals: a signal to exn-tun alone reaches the command.
 func TestRootCommandSignals(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
 		leavesNothing(t)
@@ -275,6 +281,7 @@ func need(t *testing.T, programs ...string) {
 
 // TestRootKilled: exn-tun is killed, and what it started goes too.
 func TestRootKilled(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/cli"
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -47,6 +48,7 @@ func countPackets(t *testing.T, r io.Reader) map[string]int {
 
 // The demonstration says what it captured, and it is in the file.
 func TestRootDemoCapture(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	path := filepath.Join(t.TempDir(), "x.pcapng")

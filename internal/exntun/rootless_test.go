@@ -11,6 +11,7 @@ import (
 
 	"exnet/internal/cli"
 	"exnet/internal/clitest"
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
 )
@@ -84,6 +85,7 @@ func runRootless(t *testing.T, args ...string) (status int, stdout, stderr strin
 
 // TestRootlessDemo: the whole demonstration in a user namespace.
 func TestRootlessDemo(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	status, stdout, stderr := runRootless(t, "demo", "--duration", "20ms", "--runs", "1", "--json")

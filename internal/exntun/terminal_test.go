@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/cli"
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -121,6 +122,7 @@ func onTerminal(t *testing.T, env string, args ...string) *terminal {
 // TestRootTerminalShell: a shell has the terminal as if it had been started
 // from it, and its prompt says where it is.
 func TestRootTerminalShell(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	for _, shell := range []string{"/bin/bash", "/bin/sh"} {
@@ -191,6 +193,7 @@ func TestRootTerminalStop(t *testing.T) {
 
 // TestRootTerminalDemo: Ctrl-C ends the demonstration.
 func TestRootTerminalDemo(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	term := onTerminal(t, "", "demo", "--duration", "1m", "--runs", "1")

@@ -15,6 +15,7 @@ import (
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/link/ofi"
 	"exnet/fabric/rma"
+	"exnet/internal/longtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,8 +35,13 @@ func needHelper(t *testing.T) string {
 
 func TestSuite(t *testing.T) {
 	helper := needHelper(t)
-	for _, l := range fabrictest.OFILinks(helper) {
-		t.Run(l.Name, func(t *testing.T) { fabrictest.Suite(t, l) })
+	for i, l := range fabrictest.OFILinks(helper) {
+		t.Run(l.Name, func(t *testing.T) {
+			if i > 0 {
+				longtest.Skip(t)
+			}
+			fabrictest.Suite(t, l)
+		})
 	}
 }
 
