@@ -127,3 +127,36 @@ func TestMany(t *testing.T) {
 		}
 	}
 }
+
+// TestKilled kills clients whose servers wait for messages, more than the scheduler looks for: the
+// kernel says once that a peer has gone, and each server hears of it.
+func TestKilled(t *testing.T) {
+	s := testlab.StartBroker(t)
+	program := buildProgram(t, copyTree(t, "many"))
+	env := []string{
+		"EXNET_LOOPBACK=1", client.PathEnv + "=" + s.Path(), "EXNET_DS_SENDS=0", fmt.Sprintf("EXNET_DS_WAIT=%d", patience.Milliseconds()),
+	}
+	server := startPipe(t, env, program)
+	defer server.end(t)
+	address := server.line(t)
+	for _, conns := range []int{1, 60, 200} {
+		clients := startPipe(t, env, program, address, fmt.Sprint(conns), "50")
+		if line := clients.line(t); line != "done" {
+			t.Errorf("the clients say %q", line)
+		}
+		if c, s := directEnds(s); c != conns || s != conns {
+			t.Errorf("direct ends: clients %d, servers %d; want %d of each", c, s, conns)
+		}
+		if err := clients.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = clients.cmd.Wait() // it was killed
+		left := conns
+		for end := time.Now().Add(patience); left > 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			_, left = directEnds(s)
+		}
+		if left > 0 {
+			t.Errorf("of %d connections whose clients were killed the server has %d", conns, left)
+		}
+	}
+}

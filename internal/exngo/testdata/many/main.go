@@ -51,7 +51,10 @@ func serve() error {
 			if err != nil {
 				panic(err)
 			}
-			go io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
+			go func() {
+				defer c.Close()
+				io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
+			}()
 		}
 	}()
 	return nil
