@@ -37,7 +37,7 @@ func New(name, short, long string) *cobra.Command {
 		},
 	}
 	root.Flags().BoolVar(&showVersion, "version", false, "print the version")
-	defineLog(root.PersistentFlags())
+	cli.LogFlags(root.PersistentFlags(), "what a daemon logs")
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), Help(c)) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return cli.FlagError(c.Flags(), err) })
 	root.SetHelpCommand(newHelp(root))
@@ -119,35 +119,6 @@ func shown(c *cobra.Command) (list []*cobra.Command) {
 		}
 	}
 	return list
-}
-
-// Flags of every command.
-func defineLog(fs *pflag.FlagSet) {
-	fs.Var(&choice{value: "text", of: []string{"text", "json"}}, "log-format", "`FORMAT` messages as text, or as JSON, an object a line (text)")
-	fs.Var(&choice{value: "info", of: []string{"debug", "info", "warn", "error"}}, "log-level", "`LEVEL` what a daemon logs: debug, info, warn or error (info)")
-}
-
-// choice is one of several words.
-type choice struct {
-	value string
-	of    []string
-}
-
-// String implements pflag.Value.
-func (c *choice) String() string { return c.value }
-
-// Type implements pflag.Value.
-func (c *choice) Type() string { return "choice" }
-
-// Set implements pflag.Value.
-func (c *choice) Set(s string) error {
-	for _, o := range c.of {
-		if s == o {
-			c.value = s
-			return nil
-		}
-	}
-	return fmt.Errorf("%q: use %s", s, strings.Join(c.of, ", "))
 }
 
 // flagText returns the value of a flag; "" without it.

@@ -49,6 +49,7 @@ func (o *options) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.printEnv, "print-env", false, "print the variables for a shell, and run nothing")
 	fs.StringVar(&o.checkRules, "check-rules", "", "`FILE` check rules, and run nothing")
 	fs.StringVar(&o.library, "library", "", "`FILE` use this library instead of exn-run's own")
+	cli.LogFlags(fs, "error leaves out warnings, such as that connections stay on TCP")
 	fs.BoolVar(&o.version, "version", false, "print the version")
 	fs.StringVar(&o.completion, "completion", "", "`SHELL` print completions for bash, fish or zsh")
 	fs.BoolVar(&o.man, "man", false, "print the man page")

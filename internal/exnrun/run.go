@@ -35,9 +35,9 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 {
 		switch args[0] {
 		case brokerCommand:
-			return status(stderr, detachBroker())
+			return messages{stderr: stderr}.status(detachBroker())
 		case serveCommand:
-			return status(stderr, runBroker())
+			return messages{stderr: stderr}.status(runBroker())
 		case "version":
 			args = []string{"--version"}
 		}
@@ -47,7 +47,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, page(fs).Help())
 		return exitFailure
 	}
-	out := cli.NewOutput(stdout)
+	out, m := cli.NewOutput(stdout), toSay(fs, stderr)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
 		fmt.Fprint(out, page(fs).Help())
@@ -64,34 +64,9 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	case o.checkRules != "":
 		err = checkRules(out, o.checkRules)
 	default:
-		err = run(o, out, stderr)
+		err = run(o, out, m)
 	}
-	return status(stderr, out.Check(err))
-}
-
-// exitFailure is the status when exn-run itself fails, as of env(1) and timeout(1). 126 and 127
-// are for the program only.
-const exitFailure = 125
-
-// programError says that the program cannot be run.
-type programError struct{ err error }
-
-func (e programError) Error() string { return e.err.Error() }
-func (e programError) Unwrap() error { return e.err }
-
-// status prints what is to be said about err, in one line, and returns the exit
-// status.
-func status(stderr io.Writer, err error) int {
-	failure := exitFailure
-	var program programError
-	if errors.As(err, &program) {
-		failure = child.StartStatus(err)
-	}
-	code := cli.Report(stderr, "exn-run", err, failure)
-	if usage := (cli.UsageError{}); errors.As(err, &usage) {
-		return exitFailure
-	}
-	return code
+	return m.status(out.Check(err))
 }
 
 func checkRules(stdout io.Writer, path string) error {
@@ -104,8 +79,7 @@ func checkRules(stdout io.Writer, path string) error {
 }
 
 // run prepares what the options say and starts the program.
-func run(o options, stdout, stderr io.Writer) error {
-	say := func(format string, args ...any) { fmt.Fprintf(stderr, "exn-run: "+format+"\n", args...) }
+func run(o options, stdout io.Writer, m messages) error {
 	_, inherits := os.LookupEnv(envLoopback)
 	s := settings{loopback: o.loopback, inherits: inherits, explain: o.stays()}
 	if o.rules != "" {
@@ -130,10 +104,10 @@ func run(o options, stdout, stderr io.Writer) error {
 			return programError{child.StartError(err)}
 		}
 		if reason := p.Reason(); reason != "" {
-			say("%s", reason)
+			m.warn("%s", reason)
 		}
 	}
-	if s.library, err = libraryPath(o.library, p, say); err != nil {
+	if s.library, err = libraryPath(o.library, p, m.warn); err != nil {
 		return err
 	}
 	var path string
@@ -145,10 +119,10 @@ func run(o options, stdout, stderr io.Writer) error {
 	case err != nil && o.wait:
 		return err
 	case err != nil:
-		say("%s: connections stay on TCP", cli.Text(err))
+		m.warn("%s: connections stay on TCP", cli.Text(err))
 	}
 	if o.stays() {
-		return stay(o, s, p, path, stderr)
+		return stay(o, s, p, path, m.stderr)
 	}
 	vars, err := s.variables(os.Getenv(envPreload))
 	if err != nil {

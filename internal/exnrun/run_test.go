@@ -2,6 +2,7 @@ package exnrun
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/cli"
 	"exnet/internal/clitest"
 )
 
@@ -45,6 +48,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"--library", "/nowhere/x.so", "true"}, 125, "", "--library: stat /nowhere/x.so: no such file"},
 		{[]string{"--node", "", "true"}, 125, "", "--node: it is empty"},
 		{[]string{"--node", "65537", "true"}, 125, "", "open /run/netns/65537: no such file"},
+		{[]string{"--log-format", "json", "no-such-program"}, 127, "", `"level":"ERROR","msg":"\"no-such-program\"`},
+		{[]string{"--log-format", "json", "--log-level", "loud"}, 125, "", `"command":"exn-run"`},
+		{[]string{"--log-format", "xml", "true"}, 125, "", "use text, json"},
 	} {
 		var stdout, stderr bytes.Buffer
 		status := Run(tt.args, &stdout, &stderr)
@@ -59,6 +65,26 @@ func TestUsage(t *testing.T) {
 	var help bytes.Buffer
 	Run([]string{"-h"}, &help, &help)
 	clitest.Fits(t, 82, help.String())
+}
+
+// A level of error leaves out warnings only.
+func TestMessages(t *testing.T) {
+	for level, want := range map[string]string{"debug": "a warning", "error": ""} {
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		cli.LogFlags(fs, "")
+		if err := fs.Parse([]string{"--log-format=json", "--log-level", level}); err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		m := toSay(fs, &said)
+		m.warn("a %s", "warning")
+		if !strings.Contains(said.String(), want) || want == "" && said.Len() > 0 {
+			t.Errorf("%s: %q", level, &said)
+		}
+		if said.Reset(); m.status(errors.New("failed")) != exitFailure || !strings.Contains(said.String(), `"level":"ERROR","msg":"failed"`) {
+			t.Errorf("%s: %q", level, &said)
+		}
+	}
 }
 
 func TestCheckRules(t *testing.T) {

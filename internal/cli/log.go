@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// LogFlags defines the flags of every command for what it says beside its results: log-format and
+// log-level.
+func LogFlags(fs *pflag.FlagSet, level string) {
+	fs.Var(&choice{value: "text", of: []string{"text", "json"}}, "log-format", "`FORMAT` messages as text, or as JSON, an object a line (text)")
+	fs.Var(&choice{value: "info", of: []string{"debug", "info", "warn", "error"}}, "log-level", "`LEVEL` "+level+": debug, info, warn or error (info)")
+}
+
+// choice is one of several words.
+type choice struct {
+	value string
+	of    []string
+}
+
+// String implements pflag.Value.
+func (c *choice) String() string { return c.value }
+
+// Type implements pflag.Value.
+func (c *choice) Type() string { return "choice" }
+
+// Set implements pflag.Value.
+func (c *choice) Set(s string) error {
+	if slices.Contains(c.of, s) {
+		c.value = s
+		return nil
+	}
+	return fmt.Errorf("%q: use %s", s, strings.Join(c.of, ", "))
+}

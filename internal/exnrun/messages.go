@@ -1,0 +1,77 @@
+package exnrun
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"exnet/internal/child"
+	"exnet/internal/cli"
+
+	"github.com/spf13/pflag"
+)
+
+// messages is what exn-run says of itself: a line each, or a JSON object, and warnings or none.
+type messages struct {
+	stderr      io.Writer
+	json, quiet bool
+}
+
+// toSay returns what the flags ask for.
+func toSay(fs *pflag.FlagSet, stderr io.Writer) messages {
+	is := func(name, value string) bool { return fs.Lookup(name).Value.String() == value }
+	return messages{stderr, is("log-format", "json"), is("log-level", "error")}
+}
+
+// warn says what the user should know, though the program runs.
+func (m messages) warn(format string, args ...any) {
+	if !m.quiet {
+		m.put("WARN", fmt.Sprintf(format, args...))
+	}
+}
+
+// put writes a message in the form of the other commands' logs.
+func (m messages) put(level, text string) {
+	if !m.json {
+		fmt.Fprintf(m.stderr, "exn-run: %s\n", text)
+		return
+	}
+	b, err := json.Marshal(struct {
+		Time    time.Time `json:"time"`
+		Level   string    `json:"level"`
+		Msg     string    `json:"msg"`
+		Command string    `json:"command"`
+	}{time.Now(), level, text, "exn-run"})
+	if err == nil {
+		fmt.Fprintf(m.stderr, "%s\n", b)
+	}
+}
+
+// exitFailure is the status when exn-run itself fails, as of env(1) and timeout(1). 126 and 127
+// are for the program only.
+const exitFailure = 125
+
+// programError says that the program cannot be run.
+type programError struct{ err error }
+
+func (e programError) Error() string { return e.err.Error() }
+func (e programError) Unwrap() error { return e.err }
+
+// status says what is to be said about err, in one message, and returns the exit status.
+func (m messages) status(err error) int {
+	failure := exitFailure
+	var program programError
+	if errors.As(err, &program) {
+		failure = child.StartStatus(err)
+	}
+	text, code := cli.Outcome("exn-run", err, failure)
+	if text != "" {
+		m.put("ERROR", text)
+	}
+	if usage := (cli.UsageError{}); errors.As(err, &usage) {
+		return exitFailure
+	}
+	return code
+}
