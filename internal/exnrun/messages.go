@@ -38,12 +38,8 @@ func (m messages) put(level, text string) {
 		fmt.Fprintf(m.stderr, "exn-run: %s\n", text)
 		return
 	}
-	b, err := json.Marshal(struct {
-		Time    time.Time `json:"time"`
-		Level   string    `json:"level"`
-		Msg     string    `json:"msg"`
-		Command string    `json:"command"`
-	}{time.Now(), level, text, "exn-run"})
+	now := time.Now().Format(time.RFC3339Nano)
+	b, err := json.Marshal(map[string]string{"time": now, "level": level, "msg": text, "command": "exn-run"})
 	if err == nil {
 		fmt.Fprintf(m.stderr, "%s\n", b)
 	}
