@@ -254,8 +254,8 @@ func choose(t *report.Tuned, s *report.TunedStep) {
 	}
 }
 
-// chooseEager finds the largest frame up to which VELO is never slower beyond the
-// noise. Where the noise hides every difference it keeps the default.
+// chooseEager finds the largest frame up to which VELO is faster. It leaves the default only for
+// what is beyond the noise: upwards where VELO is faster, downwards where it is slower.
 func chooseEager(rows []result.Row) (int, string) {
 	at := func(path string, size int) (r result.Row) {
 		i := slices.IndexFunc(rows, func(r result.Row) bool { return r.Path == path && r.Size == size })
@@ -264,25 +264,29 @@ func chooseEager(rows []result.Row) (int, string) {
 		}
 		return r
 	}
-	best, slower, told := 0, 0, false
+	best, faster, slower := 0, 0, 0
 	for _, size := range tuneEagers {
 		velo, rma := at("VELO messages", size), at("RMA transfer", size)
 		d := stats.Differ(rma.Values, velo.Values, tuneSlack)
-		told = told || d.Beyond
 		if d.Beyond && d.Ratio > 1 {
 			slower = size
 			break
 		}
-		best = size
+		if best = size; d.Beyond {
+			faster = size
+		}
 	}
 	switch {
-	case !told:
-		return exteth.DefaultEagerThreshold, "At no size is one of the two faster beyond the noise: the default."
-	case best == 0:
+	case slower > 0 && best == 0:
 		return minEager, fmt.Sprintf("An RMA transfer is faster already at %d bytes, the smallest size that was tried: only what fits one VELO message goes there.", slower)
+	case slower > 0 && best+frameOverhead < exteth.DefaultEagerThreshold:
+		return best + frameOverhead, fmt.Sprintf("An RMA transfer is faster (by %s, beyond the noise) from %d bytes on, with %d of headers.",
+			result.Percent(tuneSlack), slower, frameOverhead)
+	case faster+frameOverhead > exteth.DefaultEagerThreshold:
+		return faster + frameOverhead, fmt.Sprintf("VELO messages are faster than an RMA transfer (by %s, beyond the noise) up to %d bytes, with %d of headers.",
+			result.Percent(tuneSlack), faster, frameOverhead)
 	}
-	return best + frameOverhead, fmt.Sprintf("VELO messages are not slower than an RMA transfer (by %s, beyond the noise) up to %d bytes, with %d of headers.",
-		result.Percent(tuneSlack), best, frameOverhead)
+	return exteth.DefaultEagerThreshold, "Beyond the default VELO messages are not faster, and below it they are not slower, beyond the noise: the default."
 }
 
 // chooseCoalesce finds the way that takes the least CPU time for a gigabyte, of

@@ -3,6 +3,7 @@ package dsbench
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +42,10 @@ func TestChooseEager(t *testing.T) {
 		rows []result.Row
 		want int
 	}{
-		{rows(8, 9, 10, 10.4), tuneEagers[3] + frameOverhead},
-		{rows(8, 9, 12, 8), tuneEagers[1] + frameOverhead}, // the first that is slower ends it
+		{rows(8, 9, 10, 10.4), exteth.DefaultEagerThreshold}, // which lies within what makes no difference
+		{rows(8, 8, 8, 8, 8, 10), tuneEagers[4] + frameOverhead},
+		{slices.Concat(rows(8)[:2], noisy[2:]), exteth.DefaultEagerThreshold}, // the noise hides the others
+		{rows(8, 9, 12, 8), tuneEagers[1] + frameOverhead},                    // the first that is slower ends it
 		{rows(), minEager},
 		{nil, exteth.DefaultEagerThreshold},
 		{noisy, exteth.DefaultEagerThreshold},
