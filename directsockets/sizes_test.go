@@ -46,6 +46,9 @@ func TestServerCapsRing(t *testing.T) {
 			}
 			eventually(t, "both ends say that the segment is refused", func() bool {
 				exchange()
+				if c.Stats().Direct() || s.Stats().Direct() {
+					t.Fatal("it is direct")
+				}
 				return c.Stats().Reason == directsockets.ReasonRefused && s.Stats().Reason == directsockets.ReasonRefused
 			})
 			// No byte is lost, and none goes direct later.

@@ -74,13 +74,14 @@ static struct ds_sock *make(int fd, int side, int listener, const struct ds_end 
 }
 
 /* For tests (EXNET_DS_WAIT): waits until the connection has a segment, in all of its calls together
- * so long, so that nearly every byte of a suite of short connections is direct. */
+ * so long, so that nearly every byte of a suite of short connections is direct. Not in a signal
+ * handler: what it interrupts waits as often, and would wait for all handlers, too. */
 void ds_patience(struct ds_sock *s, int fd)
 {
 	struct timespec pause = {0, 50000};
 	int saved = errno;
 
-	while (__atomic_load_n(&s->waited, __ATOMIC_RELAXED) < ds_config.wait * 20) {
+	while (!ds_self.level && __atomic_load_n(&s->waited, __ATOMIC_RELAXED) < ds_config.wait * 20) {
 		int phase = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
 
 		if (phase == UP || phase == PLAIN)

@@ -244,6 +244,7 @@ bool ds_nonblock(struct ds_sock *s, int fd)
 	return on;
 }
 
+void ds_flags_known(struct ds_sock *s, bool nonblock) { DS_SET(s->nonblock, nonblock ? 2 : 1); }
 void ds_flags_changed(struct ds_sock *s) { DS_SET(s->nonblock, 0); }
 
 /* Where the kernel lets a program have memory at all. */

@@ -92,6 +92,7 @@ int ds_outq(struct ds_sock *s, int fd, int *n) DS_HIDDEN;
 int ds_shutdown(struct ds_sock *s, int fd, int how) DS_HIDDEN;
 
 /* O_NONBLOCK was set or cleared (fcntl, FIONBIO). */
+void ds_flags_known(struct ds_sock *s, bool nonblock) DS_HIDDEN; /* before other threads know s */
 void ds_flags_changed(struct ds_sock *s) DS_HIDDEN;
 
 /* Sets the DSCP of fd, a TCP connection or one that is being made, to its class by the rules (SPEC

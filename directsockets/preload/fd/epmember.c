@@ -406,7 +406,7 @@ void m_forget(struct conn *c)
 		lk_lock(&e->lock);
 		/* The kernel drops entries with the last descriptor of all processes; those
 		 * that another process keeps alive would go on to report to a dead tag. */
-		if (e->pid == getpid()) {
+		if (e->pid == fd_pid()) {
 			m_bell_out(m);
 			if (m->tagged && !m->unlinked)
 				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);

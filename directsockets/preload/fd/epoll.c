@@ -38,7 +38,7 @@ static struct epi *epi_make(int epfd)
 	e->epfd = epfd;
 	__atomic_store_n(&e->nfds, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a thread that comes late may just have it */
-	e->pid = getpid();
+	e->pid = fd_pid();
 	e->sleepers = e->naps = e->joined = e->crooked = e->followers = e->reads = 0;
 	e->nested = e->holds = e->nobell = e->woken = e->others = false;
 	e->wakefd = -1;
@@ -199,7 +199,7 @@ void epi_settle_nested(bool rung)
  * nothing to them. */
 static bool of_others(struct epi *e)
 {
-	pid_t me = getpid();
+	pid_t me = fd_pid();
 
 	if (e->pid == me)
 		return false;

@@ -81,6 +81,8 @@ bool fd_is_another(void)
 	return getpid() != own_pid;
 }
 
+pid_t fd_pid(void) { return fd_vforked() ? getpid() : own_pid; }
+
 /* Writes w into the table for fd. */
 static void set(int fd, uintptr_t w)
 {
@@ -194,6 +196,7 @@ static struct conn *make(int fd, enum conn_state state)
 	c->armed = 0;
 	c->lastfd = fd;
 	c->twins = c->named = false;
+	c->blocking = 0;
 	c->blocked = 0;
 	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
 	fd_closing(fd); /* what was closed behind our back */
@@ -250,7 +253,14 @@ void conn_connected(struct conn *c, int fd)
 		return;
 	if (c->gen != fork_gen)
 		return; /* another process has the socket without knowing the connection */
-	conn_up(c, fd, ds_client(fd, c->named ? &c->peer : NULL));
+	struct ds_sock *s = ds_client(fd, c->named ? &c->peer : NULL);
+	uint8_t known = __atomic_load_n(&c->blocking, __ATOMIC_RELAXED);
+	if (s && known)
+		ds_flags_known(s, known == 2);
+	conn_up(c, fd, s);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* another thread changes it, and then looks for s */
+	if (s && known && !__atomic_load_n(&c->blocking, __ATOMIC_RELAXED))
+		ds_flags_changed(s);
 }
 
 void conn_demote(struct conn *c, int fd)

@@ -43,6 +43,7 @@ struct conn {
 	uint64_t blocked;	 /* sends that ran out of room: the next room is an edge */
 	bool twins;		 /* one epoll instance holds several of its descriptors */
 	bool named;		 /* peer is there */
+	uint8_t blocking;	 /* of fd, until there is s: 0 not known, 1 blocking, 2 not */
 	struct ds_end peer;	 /* what was connected to, as the program gave it */
 };
 
@@ -85,6 +86,7 @@ void fd_init(void) DS_HIDDEN;
 void fd_after_fork(void) DS_HIDDEN;
 void fd_doubt(void) DS_HIDDEN;
 bool fd_is_another(void) DS_HIDDEN;
+pid_t fd_pid(void) DS_HIDDEN; /* this process; asks the kernel in a vfork child, and in doubt */
 extern __thread int fd_vforks __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
 extern bool *fd_sure DS_HIDDEN;
 static inline bool fd_vforked(void)

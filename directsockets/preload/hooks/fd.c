@@ -20,9 +20,11 @@ EXPORT int socket(int domain, int type, int protocol)
 	int fd = REAL(socket)(domain, type, protocol);
 
 	if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
-	    (protocol == 0 || protocol == IPPROTO_TCP))
-		conn_new(fd, CONN_NEW);
-	else if (fd >= 0 && fd_word(fd) != 0)
+	    (protocol == 0 || protocol == IPPROTO_TCP)) {
+		struct conn *c = conn_new(fd, CONN_NEW);
+		if (c)
+			c->blocking = type & SOCK_NONBLOCK ? 2 : 1;
+	} else if (fd >= 0 && fd_word(fd) != 0)
 		fd_closing(fd); /* closed behind our back */
 	return fd;
 }
@@ -78,9 +80,9 @@ EXPORT int listen(int fd, int backlog)
 	return rc;
 }
 
-/* fd, or -1, is what accept of listener returned, with the first room bytes of the other end's
- * address at client: makes a connection of it. Keeps errno. */
-static int accepted(int fd, int listener, const struct sockaddr *client, socklen_t room)
+/* fd, or -1, is what accept4 of listener with these flags returned, with the first room bytes of
+ * the other end's address at client: makes a connection of it. Keeps errno. */
+static int accepted(int fd, int listener, const struct sockaddr *client, socklen_t room, int flags)
 {
 	int saved = errno;
 	struct ds_end end;
@@ -94,6 +96,7 @@ static int accepted(int fd, int listener, const struct sockaddr *client, socklen
 		ds_classify(fd, 1, NULL, 0);
 		struct ds_sock *s = ds_server(fd, listener, ds_end_of(client, room, &end) ? &end : NULL);
 		if (s) {
+			ds_flags_known(s, flags & SOCK_NONBLOCK);
 			c = conn_new(fd, CONN_NEW);
 			if (c)
 				conn_up(c, fd, s);
@@ -124,8 +127,8 @@ EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
 	socklen_t room = room_of(fd, addr, len), n = sizeof own;
 
 	if (!addr && room)
-		return accepted(REAL(accept)(fd, (struct sockaddr *)&own, &n), fd, (struct sockaddr *)&own, room);
-	return accepted(REAL(accept)(fd, addr, len), fd, addr, room);
+		return accepted(REAL(accept)(fd, (struct sockaddr *)&own, &n), fd, (struct sockaddr *)&own, room, 0);
+	return accepted(REAL(accept)(fd, addr, len), fd, addr, room, 0);
 }
 
 EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
@@ -134,8 +137,8 @@ EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 	socklen_t room = room_of(fd, addr, len), n = sizeof own;
 
 	if (!addr && room)
-		return accepted(REAL(accept4)(fd, (struct sockaddr *)&own, &n, flags), fd, (struct sockaddr *)&own, room);
-	return accepted(REAL(accept4)(fd, addr, len, flags), fd, addr, room);
+		return accepted(REAL(accept4)(fd, (struct sockaddr *)&own, &n, flags), fd, (struct sockaddr *)&own, room, flags);
+	return accepted(REAL(accept4)(fd, addr, len, flags), fd, addr, room, flags);
 }
 
 EXPORT int shutdown(int fd, int how)
@@ -351,6 +354,12 @@ EXPORT void closefrom(int first)
 /* The flags of fd were set; async: O_ASYNC is one of them. No lock. */
 static void flags_changed(int fd, bool async)
 {
+	struct conn *c = conn_get(fd);
+
+	if (c) {
+		__atomic_store_n(&c->blocking, 0, __ATOMIC_SEQ_CST);
+		conn_put(c);
+	}
 	CALL_ANY(k, fd);
 	if (!k.c)
 		return;

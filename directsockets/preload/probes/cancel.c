@@ -7,7 +7,10 @@ struct victim {
 	char *full;
 };
 
+enum { FULL = 13, ALL = 18 }; /* from FULL on it sends */
+
 static int waiting; /* a listener */
+static struct sockaddr_in busy; /* of one that takes no connection more */
 
 /* Waits in the call that the victim says. */
 static void *wait_in(void *p)
@@ -16,6 +19,8 @@ static void *wait_in(void *p)
 	struct pollfd f = {v->fd, POLLIN, 0};
 	struct iovec iov = {buf, 10};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct iovec much = {v->full, 1 << 20};
+	struct msghdr out = {.msg_iov = &much, .msg_iovlen = 1};
 	struct epoll_event ev;
 	fd_set in;
 	int ep;
@@ -36,9 +41,22 @@ static void *wait_in(void *p)
 		epoll_wait(ep, &ev, 1, -1);
 		break;
 	case 8: accept(waiting, NULL, NULL); break;
-	case 9:
-		for (;;)
-			send(v->fd, v->full, 1 << 20, MSG_NOSIGNAL);
+	case 9: pselect(v->fd + 1, &in, NULL, NULL, NULL, NULL); break;
+	case 10: accept4(waiting, NULL, NULL, SOCK_CLOEXEC); break;
+	case 11: readv(v->fd, &iov, 1); break;
+	case 12: connect(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&busy, sizeof busy); break;
+	default:
+		for (int how = v->how - FULL;;)
+			if (how == 0)
+				send(v->fd, v->full, 1 << 20, MSG_NOSIGNAL);
+			else if (how == 1)
+				write(v->fd, v->full, 1 << 20);
+			else if (how == 2)
+				sendmsg(v->fd, &out, MSG_NOSIGNAL);
+			else if (how == 3)
+				sendto(v->fd, v->full, 1 << 20, MSG_NOSIGNAL, NULL, 0);
+			else
+				writev(v->fd, &much, 1);
 	}
 	return NULL;
 }
@@ -52,9 +70,14 @@ static void cancel_calls(void)
 	int l = listener(&at);
 
 	waiting = l;
+	listen(listener(&busy), 0);
+	for (int i = 0; i < 4; i++) {
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		connect(fd, (struct sockaddr *)&busy, sizeof busy);
+	}
 	pair(&c, &s);
-	for (int how = 0; how < 10; how++) {
-		struct victim v = {how, how == 9 ? c : s, full};
+	for (int how = 0; how < ALL; how++) {
+		struct victim v = {how, how >= FULL ? c : s, full};
 		pthread_t t;
 		void *ret = NULL;
 
@@ -63,8 +86,8 @@ static void cancel_calls(void)
 		pthread_cancel(t);
 		pthread_join(t, &ret);
 		out("%d: cancelled %d", how, ret == PTHREAD_CANCELED);
-		if (how == 9)
-			break;
+		if (how >= FULL)
+			continue;
 		pthread_create(&t, NULL, write_later, &c);
 		R(recv(s, buf, 10, 0));
 		pthread_join(t, NULL);

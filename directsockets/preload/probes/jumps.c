@@ -11,6 +11,8 @@ static void jump(void)
 {
 	if (may_jump) {
 		may_jump = 0;
+		if (fired % 2)
+			longjmp(back, 1); /* of sigsetjmp: the same */
 		siglongjmp(back, 1);
 	}
 }
@@ -140,8 +142,13 @@ static void call_sockets(unsigned which)
 		}
 		close(fd);
 		return;
+	case 3: /* over another descriptor of the other end */
+		fd = dup(s);
+		if (fd < 0 || dup2(c, fd) != fd || dup3(s, fd, O_CLOEXEC) != fd || close(fd))
+			add(&wrong, 1);
+		return;
 	default:
-		fd = accept(l, NULL, NULL);
+		fd = which & 1 ? accept(l, NULL, NULL) : accept4(l, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0)
 			close(fd);
 		else if (errno != EAGAIN && errno != ECONNABORTED)
@@ -149,12 +156,31 @@ static void call_sockets(unsigned which)
 	}
 }
 
+/* Waits that end at once. */
+static int looks(unsigned which)
+{
+	struct pollfd p[2] = {{c, POLLIN | POLLOUT, 0}, {s, POLLIN | POLLOUT, 0}};
+	struct timespec none = {0, 0};
+	struct timeval now = {0, 0};
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(s, &set);
+	switch (which) {
+	case 0: return poll(p, 2, 0) >= 0 || errno == EINTR;
+	case 1: return ppoll(p, 2, &none, NULL) >= 0 || errno == EINTR;
+	case 2: return select(s + 1, &set, NULL, NULL, &now) >= 0 || errno == EINTR;
+	default: return pselect(s + 1, &set, NULL, NULL, &none, NULL) >= 0 || errno == EINTR;
+	}
+}
+
+/* Calls that change no descriptor, and all of them. */
+enum { STAYING = 20, CALLS = STAYING + 6 };
+
 /* One call of those that POSIX lists as async-signal-safe, or that programs make in handlers all
  * the same. */
 static void call(unsigned which)
 {
-	struct pollfd p[2] = {{c, POLLIN | POLLOUT, 0}, {s, POLLIN | POLLOUT, 0}};
-	struct timeval now = {0, 0};
 	char b[200] = "abc";
 	struct iovec v = {b, sizeof b};
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
@@ -162,10 +188,7 @@ static void call(unsigned which)
 	struct sockaddr_in a;
 	socklen_t len = sizeof a, four = 4;
 	int value = 1;
-	fd_set set;
 
-	FD_ZERO(&set);
-	FD_SET(s, &set);
 	switch (which) {
 	case 0: note(send(c, b, 1 + below(150), MSG_DONTWAIT), &sent_c); break;
 	case 1: note(recv(s, b, 1 + below(200), MSG_DONTWAIT), &got_s); break;
@@ -173,19 +196,23 @@ static void call(unsigned which)
 	case 3: note(recvmsg(s, &m, MSG_DONTWAIT), &got_s); break;
 	case 4: note(sendto(c, b, 1, MSG_DONTWAIT, NULL, 0), &sent_c); break;
 	case 5: note(recvfrom(s, b, 10, MSG_DONTWAIT, NULL, NULL), &got_s); break;
-	case 6: add(&wrong, poll(p, 2, 0) < 0 && errno != EINTR); break;
-	case 7: add(&wrong, select(s + 1, &set, NULL, NULL, &now) < 0 && errno != EINTR); break;
+	case 6:
+	case 7: add(&wrong, !looks(below(4))); break;
 	case 8: add(&wrong, getsockopt(c, SOL_SOCKET, SO_ERROR, &value, &four) || value); break;
 	case 9: add(&wrong, setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value)); break;
 	case 10: add(&wrong, fcntl(c, F_GETFL) < 0); break;
 	case 11: add(&wrong, getsockname(c, (struct sockaddr *)&a, &len) || getpeername(s, (struct sockaddr *)&a, &len)); break;
 	case 12: add(&wrong, sigaction(SIGRTMIN, NULL, &sa) || sa.sa_handler != on_tick); break;
 	case 13: recv(s, b, 10, MSG_DONTWAIT | MSG_PEEK); break;
-	default: call_sockets(which - 14);
+	case 14: note(write(c, b, 1 + below(150)), &sent_c); break;
+	case 15: note(read(s, b, 1 + below(200)), &got_s); break;
+	case 16: note(writev(c, &v, 1), &sent_c); break;
+	case 17: note(readv(s, &v, 1), &got_s); break;
+	case 18: add(&wrong, listen(l, 100) != 0); break;
+	case 19: add(&wrong, signal(SIGUSR2, SIG_IGN) == SIG_ERR); break;
+	default: call_sockets(which - STAYING);
 	}
 }
-
-enum { CALLS = 18 };
 
 static void call_any(void) { call(below(CALLS)); }
 
@@ -194,12 +221,15 @@ static void begin_any(void)
 	l = listener(&at);
 	nonblock(l, 1);
 	pair(&c, &s);
+	nonblock(c, 1);
+	nonblock(s, 1);
 	sent_c = got_s = 0;
 }
 
 static void end_any(void)
 {
-	stop_timer();
+	nonblock(c, 0);
+	nonblock(s, 0);
 	R(shutdown(c, SHUT_WR));
 	for (ssize_t r; (r = recv(s, buf, sizeof buf, 0)) > 0;)
 		got_s += r;
@@ -216,6 +246,7 @@ static void signal_any(void)
 		storm(call_any, flags);
 		for (unsigned k = 0; fired < 2 * TICKS && k < ROUNDS; k++)
 			call(k % CALLS);
+		stop_timer();
 		end_any();
 		out("all %d wrong %ld", got_s == sent_c, wrong);
 	}
@@ -237,7 +268,7 @@ static void signal_any_jump(void)
 			if (sigsetjmp(back, 1))
 				continue;
 			may_jump = k % 17 == 0;
-			call(k % 14);
+			call(k % STAYING);
 			may_jump = 0;
 		}
 		stop_timer();
@@ -247,6 +278,8 @@ static void signal_any_jump(void)
 		nap(20);
 		while (recv(s, buf, sizeof buf, MSG_DONTWAIT) > 0)
 			;
+		nonblock(c, 0);
+		nonblock(s, 0);
 		put(c, "there", 5);
 		out("%zu", get(s, buf, 5));
 		put(s, "back", 4);

@@ -100,14 +100,36 @@ static void signal_recv(void)
 
 enum { FORKS = 60 };
 
+/* Executes a program, in one of the ways that a handler may, that ends with status, 0 to 9. */
+static void execute(unsigned way, int status)
+{
+	char text[] = "exit 0";
+	char *argv[] = {"sh", "-c", text, NULL};
+
+	text[5] = (char)('0' + status);
+	switch (way % 5) {
+	case 0: execl("/bin/sh", "sh", "-c", text, NULL); break;
+	case 1: execle("/bin/sh", "sh", "-c", text, NULL, environ); break;
+	case 2: execv("/bin/sh", argv); break;
+	case 3: execve("/bin/sh", argv, environ); break;
+	default: fexecve(open("/bin/sh", O_RDONLY), argv, environ);
+	}
+}
+
 static void fork_one(void)
 {
 	if (fired > FORKS)
 		return; /* the next signal is there before the handler has returned */
-	pid_t pid = fork();
+	pid_t pid = fired % 4 ? fork() : _Fork();
 
-	if (pid == 0)
-		_exit(send(c, "H", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 1 : errno == EAGAIN ? 0 : 2);
+	if (pid == 0) {
+		int status = send(c, "H", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 1 : errno == EAGAIN ? 0 : 2;
+		if (fired % 6 == 0)
+			execute((unsigned)fired / 6, status);
+		if (fired % 2)
+			_Exit(status);
+		_exit(status);
+	}
 	int st = -1;
 	while (waitpid(pid, &st, 0) < 0 && errno == EINTR)
 		;
@@ -117,7 +139,7 @@ static void fork_one(void)
 		add(&by_handler, WEXITSTATUS(st));
 }
 
-/* A handler that forks, and whose child sends. */
+/* A handler that forks, and whose child sends, and at times executes a program. */
 static void signal_fork(void)
 {
 	pid_t pid = count_begin();
