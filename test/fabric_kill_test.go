@@ -42,13 +42,16 @@ var moments = []struct {
 	{"closing", "4096,200000", 1 << 20, true},
 }
 
+// killsMetrics is where the nodes serve metrics, each in its namespace.
+const killsMetrics = "127.0.0.1:9464"
+
 // Whatever is killed or cut on the way between two hosts that share a wire only, the programs see
 // an end as of TCP, or go on, no byte is wrong, nothing is left of the connection, and the next one
 // goes through the fabric.
 func TestRootFabricKills(t *testing.T) {
-	needRun(t, "python3")
+	needRun(t, "python3", "curl")
 	checkLeaks(t)
-	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c := newCarriedOn(t, true, []string{"--metrics", killsMetrics}, "--direct", "fabric:"+carriedPort)
 	c.serve()
 	c.whole("10.2.0.2")
 	hit := func(i int, v victim) bool {
@@ -177,25 +180,68 @@ func (c *carried) cable(to string) {
 	}
 }
 
-// held is how many descriptors and mappings of segments each process has that stays: nodes, server.
-func (c *carried) held() map[int][2]int {
-	all := make(map[int][2]int)
-	for _, p := range []*process{c.nodes[0], c.nodes[1], c.server} {
-		pid := p.cmd.Process.Pid
-		fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-		all[pid] = [2]int{len(fds), strings.Count(string(maps), "/memfd:")}
+// level is what a process holds while nothing goes on: that must not grow.
+type level struct {
+	pid        int
+	fds        map[string]int // descriptors by what they are of
+	segments   int            // mappings of segments
+	goroutines int            // of a node
+}
+
+// grown reports whether there is more than there was in the same process.
+func (l level) grown(was level) bool {
+	const scrape = 2 // goroutines of a connection to the metrics, which may be there still
+	sum := func(all map[string]int) (n int) {
+		for _, k := range all {
+			n += k
+		}
+		return n
+	}
+	return l.pid == was.pid && (sum(l.fds) > sum(was.fds) || l.segments > was.segments || l.goroutines > was.goroutines+scrape)
+}
+
+// held is what the nodes and the server hold.
+func (c *carried) held() (all [3]level) {
+	c.t.Helper()
+	for i, p := range []*process{c.nodes[0], c.nodes[1], c.server} {
+		dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
+		all[i] = level{pid: p.cmd.Process.Pid, fds: make(map[string]int)}
+		fds, _ := os.ReadDir(dir + "fd")
+		for _, fd := range fds {
+			to, _ := os.Readlink(dir + "fd/" + fd.Name())
+			kind, _, _ := strings.Cut(to, ":[") // without the inode
+			all[i].fds[kind]++
+		}
+		maps, _ := os.ReadFile(dir + "maps")
+		all[i].segments = strings.Count(string(maps), "/memfd:")
+		if i < len(c.nodes) {
+			all[i].goroutines = c.goroutines(i)
+		}
 	}
 	return all
 }
 
-// nothingLeft waits until no process has more than it had before.
-func (c *carried) nothingLeft(before map[int][2]int) {
+// goroutines is how many a node has.
+func (c *carried) goroutines(i int) (n int) {
+	c.t.Helper()
+	out, err := runIn(c.t, c.spaces[i], nil, "curl", "-s", "http://"+killsMetrics+"/metrics")
+	at := strings.Index(out, "\ngo_goroutines ")
+	if err == nil && at >= 0 {
+		_, err = fmt.Sscanf(out[at:], "\ngo_goroutines %d", &n)
+	}
+	if err != nil || n == 0 {
+		c.t.Errorf("goroutines of node %d: %v, %.200s", 1+i, err, out)
+	}
+	return n
+}
+
+// nothingLeft waits until no process holds more than it did before.
+func (c *carried) nothingLeft(before [3]level) {
 	c.t.Helper()
 	eventually(c.t, func() error {
-		for pid, now := range c.held() {
-			if was, same := before[pid]; same && (now[0] > was[0] || now[1] > was[1]) {
-				return fmt.Errorf("process %d has %d descriptors and %d mappings of segments, had %d and %d", pid, now[0], now[1], was[0], was[1])
+		for i, now := range c.held() {
+			if now.grown(before[i]) {
+				return fmt.Errorf("%s holds %+v, held %+v", [...]string{"node 1", "node 2", "the server"}[i], now, before[i])
 			}
 		}
 		return nil

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -358,47 +357,7 @@ func (c *carried) nodeGone(gone int) {
 		c.t.Errorf("the client is told %s", out)
 	}
 	c.clean(1 - gone)
-	if err := c.nodes[1-gone].cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		c.t.Error(err)
-	}
-	c.nodes[1-gone].wait(c.t)
-}
-
-// A capture shows what direct sockets send through the fabric, as TCP segments that tcpdump can
-// read: every byte once, with the connection's numbers.
-func TestRootFabricCapture(t *testing.T) {
-	needRun(t, "python3", "tcpdump")
-	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
-	c.serve()
-	for _, addr := range []string{"10.2.0.2", "fd00:10:2::2"} {
-		file := filepath.Join(t.TempDir(), "capture")
-		capture := startIn(t, c.spaces[0], nil, c.bin+"/exn-tun", "capture", "--dir", c.dirs[0], "--node", "1", "-w", file)
-		eventually(t, func() error {
-			if s, err := os.Stat(file); err != nil || s.Size() == 0 {
-				return fmt.Errorf("no capture: %v", err)
-			}
-			return nil
-		})
-		k := c.talk(addr)
-		sent := c.count(0, "relay.bytes_sent")
-		c.through(k, 1<<20)
-		if err := k.in.Close(); err != nil {
-			t.Error(err)
-		}
-		k.wait(t)
-		c.clean(0, 1)
-		sent = c.count(0, "relay.bytes_sent") - sent
-		if err := capture.cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Error(err)
-		}
-		capture.wait(t)
-		if got := captured(t, file); got != sent {
-			t.Errorf("the capture has %d bytes to %s, %d went through the fabric", got, addr, sent)
-		}
-		if out, err := exec.Command("tcpdump", "-nn", "-r", file, "tcp dst port "+carriedPort).CombinedOutput(); err != nil || !strings.Contains(string(out), addr) {
-			t.Errorf("tcpdump: %v\n%.500s", err, out)
-		}
-	}
+	c.nodes[1-gone].terminate(c.t)
 }
 
 // captured is how many bytes a capture has of what direct sockets have sent through the fabric;

@@ -128,6 +128,15 @@ func (p *process) wait(t *testing.T) string {
 	return p.out.String()
 }
 
+// terminate asks the program to end, and waits.
+func (p *process) terminate(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
+	}
+	p.wait(t)
+}
+
 // ends waits until the program has ended or f is true, and returns false if neither comes
 // within limit.
 func (p *process) ends(limit time.Duration, f func() bool) bool {

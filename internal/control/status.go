@@ -101,6 +101,8 @@ type Peer struct {
 	RTTMicros uint64 `json:"rtt_micros,omitempty"`
 	TxRate    uint64 `json:"tx_rate,omitempty"`
 	RxRate    uint64 `json:"rx_rate,omitempty"`
+	// Congestion is the TCP congestion control of what this node sends to it.
+	Congestion string `json:"congestion,omitempty"`
 }
 
 // Shared is what programs behind this node have exchanged with those behind a node, this one or

@@ -79,7 +79,7 @@ func TestReferenceFile(t *testing.T) {
 	}
 	got.Topology = nil // compared
 	want.Metrics = ":9464"
-	want.Hosts = Hosts{Listen: ":4791", Join: []string{"host1:4791", "192.0.2.7:4791"}, Key: "/etc/exn/node1.key", Trust: "/etc/exn/trust", Link: "ofi:tcp", Conns: 1}
+	want.Hosts = Hosts{Listen: ":4791", Join: []string{"host1:4791", "192.0.2.7:4791"}, Key: "/etc/exn/node1.key", Trust: "/etc/exn/trust", Link: "ofi:tcp", Conns: 1, Congestion: "cubic"}
 	if got.Direct.String() != "fabric:8080 fabric:10.2.0.0/24" {
 		t.Errorf("direct %v", got.Direct)
 	}

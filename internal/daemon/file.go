@@ -41,13 +41,14 @@ type file struct {
 	Faults         *string  `toml:"faults"`
 	Metrics        string   `toml:"metrics"`
 	Hosts          struct {
-		Listen    string   `toml:"listen"`
-		Join      []string `toml:"join"`
-		Key       string   `toml:"key"`
-		Trust     string   `toml:"trust"`
-		Plaintext bool     `toml:"plaintext"`
-		Link      string   `toml:"link"`
-		Conns     *int     `toml:"conns"`
+		Listen     string   `toml:"listen"`
+		Join       []string `toml:"join"`
+		Key        string   `toml:"key"`
+		Trust      string   `toml:"trust"`
+		Plaintext  bool     `toml:"plaintext"`
+		Link       string   `toml:"link"`
+		Conns      *int     `toml:"conns"`
+		Congestion string   `toml:"congestion"`
 	} `toml:"hosts"`
 	Receive struct {
 		Mode           string  `toml:"mode"`
@@ -152,7 +153,7 @@ func (f *file) config() (Config, error) {
 		}
 		c.Faults = &faults
 	}
-	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext, Link: f.Hosts.Link}
+	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext, Link: f.Hosts.Link, Congestion: f.Hosts.Congestion}
 	if err := CheckLink(f.Hosts.Link); err != nil {
 		return wrong("hosts.link", "%w", err)
 	}

@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"exnet/fabric"
@@ -20,6 +22,7 @@ import (
 	"exnet/fabric/link/wire"
 	"exnet/internal/control"
 	"exnet/internal/counter"
+	"exnet/internal/hostnet"
 )
 
 // Hosts says how a node meets those of other hosts. The zero Hosts: it meets none.
@@ -38,6 +41,9 @@ type Hosts struct {
 	// Conns is how many TCP connections carry the traffic with a peer that this node has
 	// reached, 1 to stream.MaxConns. Default 1.
 	Conns int
+	// Congestion is the TCP congestion control of these connections, for what this node
+	// sends. Default: the system's.
+	Congestion string
 }
 
 // Values of Hosts.Link; linkOFI may be followed by a colon and a provider.
@@ -91,8 +97,8 @@ func (c Config) checkHosts() error {
 	switch {
 	case h.Listen == "" && h.byOFI():
 		return wrong("link %s is for nodes of other hosts: say where they reach this one with listen, such as :%d", h.Link, mesh.DefaultPort)
-	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext || h.Conns > 1):
-		return wrong("join, key, trust, plaintext and conns are for nodes of other hosts: say where they reach this one with listen, such as :%d", mesh.DefaultPort)
+	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext || h.Conns > 1 || h.Congestion != ""):
+		return wrong("join, key, trust, plaintext, conns and their congestion control are for nodes of other hosts: say where they reach this one with listen, such as :%d", mesh.DefaultPort)
 	case h.Listen == "":
 		return nil
 	case keys && h.Plaintext:
@@ -103,6 +109,8 @@ func (c Config) checkHosts() error {
 		return wrong("%d connections for each peer: use 1 to %d", h.Conns, stream.MaxConns)
 	case h.Conns > 1 && h.byOFI():
 		return wrong("%d connections for each peer are for link stream: libfabric has one", h.Conns)
+	case h.Congestion != "" && h.byOFI():
+		return wrong("congestion control %s is for link stream: libfabric chooses its own", h.Congestion)
 	case c.Faults != nil && h.byOFI():
 		return wrong("link %s has no faults: leave out one of both", h.Link)
 	case h.Plaintext && c.Node == nil:
@@ -141,8 +149,12 @@ func (d *Daemon) openMesh() (err error) {
 	if err := d.checkOFI(); err != nil {
 		return err
 	}
+	var control func(network, address string, c syscall.RawConn) error
+	if h.Congestion != "" {
+		control = hostnet.ControlCongestion(h.Congestion)
+	}
 	d.mesh, err = mesh.Open(mesh.Config{
-		Listen: h.Listen, Join: h.Join, Fabric: d.cfg.Fabric, Self: d.member.Self(), Store: d.store, Conns: h.Conns, Log: d.cfg.Log,
+		Listen: h.Listen, Join: h.Join, Fabric: d.cfg.Fabric, Self: d.member.Self(), Store: d.store, Conns: h.Conns, Control: control, Log: d.cfg.Log,
 		Local: func() []emp.Description {
 			all, _ := emp.List(d.cfg.Dir) // those that can be read
 			return all
@@ -309,12 +321,29 @@ func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, err
 			return nil, err
 		}
 	}
+	congestion := ""
+	if cfg.Engine == nil {
+		congestion = congestionOf(conns[0])
+	}
 	l, err := stream.New(d.card(), cfg)
 	if err != nil {
 		return nil, err // not a *stream.Link that is nil
 	}
-	d.streams.add(l)
+	d.streams.add(l, congestion)
 	return l, nil
+}
+
+// congestionOf is the TCP congestion control of a connection to a peer; "": unknown.
+func congestionOf(conn net.Conn) string {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	raw, ok := conn.(syscall.Conn)
+	if !ok {
+		return ""
+	}
+	name, _ := hostnet.CongestionOf(raw) // the peer may be gone
+	return name
 }
 
 // joinOFI makes a connection by libfabric to the node at the other end of conn.
@@ -334,20 +363,26 @@ func (d *Daemon) joinOFI(conn net.Conn, peer fabric.NodeID, provider string) (st
 // Concurrency: all methods may be called from many goroutines.
 type streams struct {
 	mu    sync.Mutex
-	links map[fabric.NodeID]*stream.Link // +checklocks:mu
+	links map[fabric.NodeID]streamOf // +checklocks:mu
 }
 
-func (s *streams) add(l *stream.Link) {
+// streamOf is a link and the congestion control of its connections, "": not known.
+type streamOf struct {
+	*stream.Link
+	congestion string
+}
+
+func (s *streams) add(l *stream.Link, congestion string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.links == nil {
-		s.links = make(map[fabric.NodeID]*stream.Link)
+		s.links = make(map[fabric.NodeID]streamOf)
 	}
-	s.links[l.Peer()] = l
+	s.links[l.Peer()] = streamOf{l, congestion}
 }
 
-// of returns the link to a peer; nil: there was none.
-func (s *streams) of(peer fabric.NodeID) *stream.Link {
+// of returns the link to a peer; its Link is nil if there was none.
+func (s *streams) of(peer fabric.NodeID) streamOf {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.links[peer]
@@ -360,7 +395,7 @@ func (d *Daemon) addHosts(c *counter.List) {
 	}
 	c.Add("hosts.", d.mesh.Stats().All())
 	for _, p := range d.mesh.Peers() {
-		if l := d.streams.of(p.Node); l != nil {
+		if l := d.streams.of(p.Node); l.Link != nil {
 			c.Add(fmt.Sprintf("stream.node%d.", p.Node), l.Stats().All())
 		}
 	}
@@ -379,6 +414,7 @@ func (d *Daemon) addLink(to *control.Peer, p emp.Peer) {
 	case *stream.Link:
 		stats := l.Stats()
 		to.Link, to.RTTMicros, to.TxRate, to.RxRate = l.Name(), stats.RTTMicros, stats.TxRate, stats.RxRate
+		to.Congestion = d.streams.of(p.Node).congestion
 	}
 }
 

@@ -188,6 +188,8 @@ func TestHostsConfig(t *testing.T) {
 		{Hosts{Listen: ":1", Plaintext: true, Conns: 5}, &id, "5 connections for each peer: use 1 to 4"},
 		{Hosts{Listen: ":1", Plaintext: true, Conns: 2, Link: "ofi"}, &id, "are for link stream"},
 		{Hosts{Conns: 2}, nil, "with listen"},
+		{Hosts{Congestion: "reno"}, nil, "with listen"},
+		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi", Congestion: "reno"}, &id, "libfabric chooses its own"},
 		{Hosts{Link: "ofi"}, nil, "with listen"},
 	} {
 		_, err := Config{Dir: "/d", Hosts: c.hosts, Node: c.node}.WithDefaults()

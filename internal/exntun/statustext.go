@@ -212,7 +212,11 @@ func linkOf(p control.Peer) string {
 	case p.Endpoint == "":
 		return p.Link
 	}
-	return p.Link + pick(p.Key == "" || strings.HasPrefix(p.Link, "ofi"), ", plaintext", ", encrypted")
+	text := p.Link + pick(p.Key == "" || strings.HasPrefix(p.Link, "ofi"), ", plaintext", ", encrypted")
+	if p.Congestion != "" {
+		text += ", " + p.Congestion
+	}
+	return text
 }
 
 func writeGroups(t *table, groups []control.Group) {

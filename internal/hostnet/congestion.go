@@ -32,6 +32,23 @@ func ControlCongestion(name string) func(network, address string, c syscall.RawC
 	}
 }
 
+// CongestionOf returns the congestion control of a TCP connection.
+func CongestionOf(conn syscall.Conn) (name string, err error) {
+	c, err := conn.SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	if controlErr := c.Control(func(fd uintptr) {
+		name, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	}); controlErr != nil {
+		return "", controlErr
+	}
+	if err != nil {
+		return "", fmt.Errorf("hostnet: congestion control of a connection: %w", err)
+	}
+	return name, nil
+}
+
 // congestionError explains why a congestion control was refused.
 func congestionError(name string, err error) error {
 	switch {

@@ -88,10 +88,10 @@ func (m *Mesh) greetings(h hello) hello {
 
 // connect dials and exchanges hellos. The connection has a deadline still.
 func (m *Mesh) connect(ctx context.Context, addr string, h hello) (conn net.Conn, reply hello, p *identity.Peer, err error) {
-	d := net.Dialer{Timeout: dialTime}
+	d := net.Dialer{Timeout: dialTime, Control: m.cfg.Control}
 	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, reply, nil, plain(err)
+		return nil, reply, nil, &silence{plain(err)}
 	}
 	defer func() {
 		if err != nil {
@@ -118,6 +118,11 @@ func (m *Mesh) connect(ctx context.Context, addr string, h hello) (conn net.Conn
 	}
 	return conn, reply, p, nil
 }
+
+// silence is an error by which nobody answered: it is errUnanswered.
+type silence struct{ error }
+
+func (s *silence) Unwrap() []error { return []error{s.error, errUnanswered} }
 
 // clean makes another's words fit to be shown.
 func clean(s string) string {

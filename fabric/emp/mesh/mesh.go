@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"exnet/fabric"
@@ -47,6 +48,8 @@ type Config struct {
 	Store *identity.Store
 	// Conns is how many connections a link has. Default 1.
 	Conns int
+	// Control is that of net.Dialer and net.ListenConfig, for all connections. Default: none.
+	Control func(network, address string, c syscall.RawConn) error
 	// Local returns the living nodes of the host's directory, this one among them: no
 	// links are made to these. Default: there are none.
 	Local func() []emp.Description
@@ -148,9 +151,9 @@ func Open(cfg Config) (*Mesh, error) {
 	if cfg.Conns == 0 {
 		cfg.Conns = 1
 	}
-	ln, err := net.Listen("tcp", cfg.Listen)
+	ln, err := listen(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("%w: choose another address or port with --listen", plain(err))
+		return nil, err
 	}
 	m := &Mesh{
 		cfg: cfg, ln: ln, woken: make(chan struct{}, 1),
@@ -161,6 +164,25 @@ func Open(cfg Config) (*Mesh, error) {
 	m.work.Go(m.accept)
 	m.book = newBook(Rumor{Node: cfg.Self.Node, Token: cfg.Self.Token, Since: cfg.Self.Since.UnixNano()}, len(cfg.Join))
 	return m, nil
+}
+
+func listen(cfg Config) (net.Listener, error) {
+	var refused error // by Control
+	lc := net.ListenConfig{}
+	if cfg.Control != nil {
+		lc.Control = func(network, address string, c syscall.RawConn) error {
+			refused = cfg.Control(network, address, c)
+			return refused
+		}
+	}
+	ln, err := lc.Listen(context.Background(), "tcp", cfg.Listen)
+	switch {
+	case refused != nil:
+		return nil, refused
+	case err != nil:
+		return nil, fmt.Errorf("%w: choose another address or port with --listen", plain(err))
+	}
+	return ln, nil
 }
 
 // Addr returns where the node listens.
@@ -337,11 +359,30 @@ func (m *Mesh) failed(addr string, t target, err error) {
 		p = &emp.Peer{Description: emp.Description{Node: t.node}, State: emp.Connecting, Since: time.Now(), Endpoint: t.endpoint}
 		m.peers[t.node] = p
 	}
-	if t.seed < 0 && p.State == emp.Connecting {
-		p.Err = err
+	if t.seed < 0 && p.State == emp.Connecting && saysMore(p.Err, err, t.endpoint) {
+		p.Err = &failure{err, t.endpoint}
 	}
 	m.mu.Unlock()
 	m.tell(unreached, addr, err)
+}
+
+// failure is why a node could not be reached at an address.
+type failure struct {
+	error
+	at netip.AddrPort
+}
+
+func (f *failure) Unwrap() error { return f.error }
+
+// errUnanswered marks that nobody answered at an address.
+var errUnanswered = errors.New("no answer")
+
+// saysMore reports whether a failure at an address is to replace the last one of that node. A
+// node may have addresses that lead nowhere from here: where nobody answers says nothing beside
+// what the node itself has answered elsewhere.
+func saysMore(last, err error, at netip.AddrPort) bool {
+	var f *failure
+	return !errors.Is(err, errUnanswered) || !errors.As(last, &f) || f.at == at || errors.Is(f, errUnanswered)
 }
 
 // unreached is told of an address, once for all attempts.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -429,5 +430,47 @@ func TestCheckAddresses(t *testing.T) {
 	}
 	if got, err := CheckListen(":1"); got != ":1" || err != nil {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What a node has answered is not replaced by silence at another address of it.
+func TestFailures(t *testing.T) {
+	here, there := netip.MustParseAddrPort("192.0.2.1:4791"), netip.MustParseAddrPort("198.51.100.1:4791")
+	answer, silent := errors.New("certificate has ended"), error(&silence{errors.New("no route")})
+	for _, tt := range []struct {
+		last, err error
+		at        netip.AddrPort
+		want      bool
+	}{
+		{nil, silent, here, true},
+		{nil, answer, here, true},
+		{errors.New("link is down"), silent, here, true},
+		{&failure{answer, here}, silent, there, false},
+		{&failure{answer, here}, silent, here, true},
+		{&failure{answer, here}, answer, there, true},
+		{&failure{silent, here}, silent, there, true},
+		{&failure{silent, here}, answer, there, true},
+	} {
+		if got := saysMore(tt.last, tt.err, tt.at); got != tt.want {
+			t.Errorf("%v after %v: %v", tt.err, tt.last, got)
+		}
+	}
+}
+
+// Control is asked for the listener and for each connection that is dialed, and its error is
+// the one that is told.
+func TestControl(t *testing.T) {
+	var asked atomic.Int32
+	control := func(_, _ string, _ syscall.RawConn) error { asked.Add(1); return nil }
+	one := open(t, nil, selfOf(1), nil).run()
+	two := open(t, nil, selfOf(2), func(c *Config) { c.Control = control }, one).run()
+	two.awaits(1)
+	if n := asked.Load(); n < 3 { // the listener, the control and the data connection
+		t.Errorf("asked %d times", n)
+	}
+	no := errors.New("no such algorithm")
+	_, err := Open(Config{Listen: "127.0.0.1:0", Fabric: "lab", Self: selfOf(3), Control: func(_, _ string, _ syscall.RawConn) error { return no }})
+	if !errors.Is(err, no) || err.Error() != no.Error() {
+		t.Errorf("got %v, want %v", err, no)
 	}
 }
