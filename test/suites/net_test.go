@@ -14,6 +14,7 @@ func scenarios() []scenario {
 	all = append(all, serverScenarios()...)
 	all = append(all, toolScenarios()...)
 	all = append(all, otherScenarios()...)
+	all = append(all, runtimeScenarios()...)
 	all = append(all, dataScenarios()...)
 	return append(all, fileScenarios()...)
 }

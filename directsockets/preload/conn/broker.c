@@ -1,5 +1,6 @@
 #include "conn/broker.h"
 
+#include "conn/env.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
 #include "conn/rules.h"
@@ -103,7 +104,7 @@ static const struct ds_broker_notices *notices;
 void ds_broker_init(const struct ds_broker_notices *to)
 {
 	notices = to;
-	const char *path = getenv("EXNET_BROKER"), *run = getenv("XDG_RUNTIME_DIR");
+	const char *path = ds_env("EXNET_BROKER"), *run = ds_env("XDG_RUNTIME_DIR");
 
 	/* One that is too long cannot be connected to, and shall not be passed over. */
 	if (path)

@@ -1,4 +1,5 @@
 /* The settings of a process. */
+#include "conn/env.h"
 #include "conn/inner.h"
 #include "conn/rules.h"
 
@@ -19,7 +20,7 @@ struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .r
 /* The number that the environment has for name, from low to high; other if there is none. */
 static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t high)
 {
-	const char *s = getenv(name);
+	const char *s = ds_env(name);
 	char *end;
 
 	if (!s || !*s)

@@ -251,6 +251,16 @@ void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
 void ds_users_end(struct ds_sock *s) DS_HIDDEN;
 /* True if no thread is in such a call, and none will enter one before ds_gate_open. */
 bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
+
+/* True if the program has shut receiving down. If it has shut both directions down and has read
+ * all, what the peer sends from now on goes to the shadow, where the kernel answers with a reset.
+ * Takes the lock of rx. */
+bool ds_deaf(struct ds_sock *s, int fd) DS_HIDDEN;
+
+/* When the end of fd, whose peer is gone, came on the shadow, in ds_ticks: surely not before. 0: it
+ * has not. */
+uint64_t ds_kernel_ended(int fd) DS_HIDDEN;
+
 /* The same, but wakes threads that sleep in such a call, where possible, and waits for them a
  * moment. */
 bool ds_gate_clear(struct ds_sock *s) DS_HIDDEN;

@@ -176,9 +176,11 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
 	}
-	if (!roll)
-		return REAL(shutdown)(fd, how);
-	return how == SHUT_RDWR ? REAL(shutdown)(fd, SHUT_RD) : 0;
+	int r = roll && how == SHUT_WR ? 0 : REAL(shutdown)(fd, roll ? SHUT_RD : how), saved = errno;
+
+	ds_deaf(s, fd);
+	errno = saved;
+	return r;
 }
 
 /* With the lock of setup: handle, a struct ds_sock *, stays without a segment, or its offer is

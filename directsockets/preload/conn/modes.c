@@ -65,6 +65,44 @@ static bool lost(struct ds_sock *s)
 	return true;
 }
 
+/* Was the peer killed with data unread that had been sent before? The kernel knows only of what is
+ * on the shadow. */
+static bool killed(struct ds_sock *s, int fd)
+{
+	const struct ds_shared *h = s->sh;
+	int tx = ds_mode(&h->tx_mode), rx = ds_mode(&h->rx_mode), there = 0;
+
+	if (!ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) || ds_seg_peer_relayed(&s->seg) ||
+	    (tx != TX_DIRECT && tx != TX_ENDED))
+		return false;
+	if (rx != RX_DIRECT && (rx != RX_SHADOW || REAL(ioctl)(fd, DS_INQ, &there) < 0 || there))
+		return false; /* what is unread on the shadow would be lost */
+	uint64_t sent = ds_tx_unread(&s->seg, &h->tx);
+	return sent && sent < ds_kernel_ended(fd);
+}
+
+/* The peer is gone. If it was killed with data unread, the shadow is reset, as TCP would be; it was
+ * shut down already: both directions are. True: they are, or the peer's node is lost. The caller
+ * holds a direction's lock. */
+static bool bereft(struct ds_sock *s, int fd)
+{
+	static const struct sockaddr none = {.sa_family = AF_UNSPEC};
+
+	if (lost(s))
+		return true;
+	if (!killed(s, fd))
+		return false;
+	int saved = errno;
+	if (ds_mode(&s->sh->tx_mode) == TX_ENDED) {
+		break_for(s, DS_WHY_PEER);
+		return true;
+	}
+	ds_syscall(SYS_connect, fd, &none, sizeof none); /* its error is ECONNRESET from now on */
+	ds_syscall(SYS_shutdown, fd, SHUT_RDWR);
+	errno = saved;
+	return false;
+}
+
 uint64_t ds_check_bell(struct ds_sock *s, bool now)
 {
 	char c;
@@ -109,7 +147,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			} else {
 				ds_tx_is(s, TX_ROLLING);
 			}
-		} else if (ds_left(s) && !lost(s)) {
+		} else if (ds_left(s) && !bereft(s, fd)) {
 			ds_tx_is(s, TX_BACK); /* the shadow says what follows */
 		}
 	}
@@ -159,7 +197,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			ds_break(s);
 			return;
 		default:
-			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !lost(s) && !ds_rx_hint(&s->seg, &h->rx))
+			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !bereft(s, fd) && !ds_rx_hint(&s->seg, &h->rx))
 				ds_rx_is(s, RX_BACK);
 		}
 	}
@@ -176,7 +214,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		if (how == DS_AGAIN && ds_left(s)) { /* what it sent before it left is there by now */
 			how = ds_rx_look(&s->seg, &h->rx);
 			gone = how == DS_AGAIN;
-			if (gone && lost(s))
+			if (gone && bereft(s, fd))
 				return;
 			if (gone)
 				how = DS_DEMOTED;
@@ -192,6 +230,23 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			ds_break(s);
 		}
 	}
+}
+
+bool ds_deaf(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+
+	if (__builtin_expect(!__atomic_load_n(&h->rx_shut, __ATOMIC_ACQUIRE), 1))
+		return false;
+	bool alone = ds_alone(s);
+	if (!ds_mode(&h->tx_shut) || !ds_has_segment(s) || !ds_rx_take(s, alone))
+		return true;
+	ds_rx_update(s, fd);
+	if ((ds_mode(&h->rx_mode) == RX_SHADOW || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == DS_AGAIN)) &&
+	    ds_rx_freeze(&s->seg, &h->rx, &h->attention) >= 0)
+		ds_rx_is(s, RX_FROZEN);
+	ds_unlock(&h->rx_lock, alone);
+	return true;
 }
 
 bool ds_on_shadow_rx(struct ds_sock *s)

@@ -78,7 +78,7 @@ void ds_tx_attend(struct ds_sock *s, int fd)
 	int mode = __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED);
 	bool alone = ds_alone(s);
 
-	if (mode >= TX_BACK || !(ds_seg_peer_attention(&s->seg) & DS_FROZEN) || !ds_tx_take(s, alone))
+	if (mode >= TX_BACK || !((ds_seg_peer_attention(&s->seg) & DS_FROZEN) || ds_mode(&s->sh->gone)) || !ds_tx_take(s, alone))
 		return;
 	ds_tx_update(s, fd);
 	ds_unlock(&s->sh->tx_lock, alone);

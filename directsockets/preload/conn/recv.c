@@ -260,6 +260,8 @@ static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *io
 			continue;
 		if (r < 0 && errno != EAGAIN && errno != EDEADLK)
 			return got ? (ssize_t)got : -1;
+		if (r < 0 && errno == EAGAIN && ds_deaf(s, fd))
+			return (ssize_t)got;
 		if ((flags & MSG_DONTWAIT) || (r < 0 && errno == EDEADLK) || ds_nonblock(s, fd)) {
 			if (got)
 				return (ssize_t)got;
@@ -268,8 +270,6 @@ static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *io
 			errno = EAGAIN;
 			return -1;
 		}
-		if (__atomic_load_n(&s->sh->rx_shut, __ATOMIC_ACQUIRE))
-			return (ssize_t)got;
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
 		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)

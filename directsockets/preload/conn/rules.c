@@ -1,6 +1,6 @@
 // Evaluation of EXNET_RULES. No memory is allocated: the text is read again
 // for every connection that comes as far as a decision, which is once each.
-#include "segment/segment.h"
+#include "conn/env.h"
 #include "conn/rules.h"
 
 #include <stdlib.h>
@@ -300,7 +300,7 @@ static void complain(const char *text)
 /* The class that the environment has for all connections; 0: none. */
 static int class_of_all(void)
 {
-	const char *text = getenv("EXNET_CLASS");
+	const char *text = ds_env("EXNET_CLASS");
 	int class = text && *text ? number(text, (int)strnlen(text, 7), MAX_CLASS) : 0;
 
 	if (class < 0)
@@ -312,7 +312,7 @@ void rules_init(void)
 {
 	static char text[16384]; // a copy: the program may change its environment
 	char exe[4096];
-	const char *env = getenv("EXNET_RULES"), *loop = getenv("EXNET_LOOPBACK");
+	const char *env = ds_env("EXNET_RULES"), *loop = ds_env("EXNET_LOOPBACK");
 	// Not argv[0], which programs overwrite.
 	const char *invoked = (const char *)getauxval(AT_EXECFN);
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);

@@ -194,6 +194,19 @@ void ds_use_end(struct ds_use *u)
 	ds_critical_end();
 }
 
+uint64_t ds_kernel_ended(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+	struct timespec soon = {0, 2000000}, jiffy;
+	struct tcp_info t;
+
+	/* A process that ends closes one descriptor after the other. */
+	if (ds_syscall(SYS_ppoll, &p, 1, &soon, NULL, 0) <= 0 || !tcp_info(fd, &t) || clock_getres(CLOCK_MONOTONIC_COARSE, &jiffy) < 0)
+		return 0;
+	uint64_t us = (uint64_t)t.tcpi_last_ack_recv * 1000, doubt = (uint64_t)jiffy.tv_nsec / 1000 + us / 500;
+	return ds_ticks() - (us + doubt) * ds_ticks_us();
+}
+
 bool ds_gate_shut(struct ds_sock *s)
 {
 	uint32_t none = 0;

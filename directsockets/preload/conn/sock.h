@@ -51,6 +51,9 @@ bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
  * if this process, or its parent before fork, has used it. */
 void ds_meet(void) DS_HIDDEN;
 
+/* Keeps the variables that the library reads, before the program can change them. */
+void ds_env_keep(void) DS_HIDDEN;
+
 /* fd has begun to listen (false: it is not ours), or is about to stop. */
 bool ds_listen(int fd) DS_HIDDEN;
 void ds_unlisten(int fd) DS_HIDDEN;

@@ -232,6 +232,7 @@ __attribute__((constructor)) static void start(void)
 	signals_init();
 	if (getauxval(AT_SECURE))
 		return; /* with another's rights: plain TCP */
+	ds_env_keep();
 	ep_init();
 	fd_init();
 	vfork_init();

@@ -92,6 +92,48 @@ static void shutdown_read(void)
 	R(shutdown(s, 7));
 }
 
+/* What c sends after s has shut both directions down is answered with a reset. */
+static void reset_now(int c, int s)
+{
+	R(write(c, "x", 1));
+	cut(c);
+	struct pollfd p = {c, POLLIN | POLLOUT | POLLRDHUP, 0};
+	R(poll(&p, 1, LONG));
+	out("%s", revents((unsigned)p.revents));
+	R(write(c, "x", 1));
+	R(read(c, buf, 10));
+	R(read(s, buf, 10));
+	R(close(s));
+	R(close(c));
+}
+
+static void shutdown_both(void)
+{
+	int c, s;
+	signal(SIGPIPE, SIG_IGN);
+	pair(&c, &s);
+	R(shutdown(s, SHUT_RDWR));
+	R(read(c, buf, 10));
+	reset_now(c, s);
+	pair(&c, &s);
+	R(shutdown(s, SHUT_RD));
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+	put(c, "queued", 6);
+	arrived(s, 6);
+	R(shutdown(s, SHUT_WR));
+	R(recv(s, buf, 4, MSG_DONTWAIT));
+	R(read(s, buf, 10));
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+	reset_now(c, s);
+	pair(&c, &s);
+	R(shutdown(c, SHUT_WR));
+	R(read(s, buf, 10));
+	R(shutdown(s, SHUT_RDWR));
+	R(read(c, buf, 10));
+	R(close(c));
+	R(read(s, buf, 10));
+}
+
 static void *shut_later(void *p)
 {
 	nap(50);
@@ -415,6 +457,7 @@ const struct probe end_probes[] = {
 	{"so-error", so_error, 0},
 	{"sigpipe", sigpipe, 0},
 	{"shutdown-read", shutdown_read, 0},
+	{"shutdown-both", shutdown_both, 0},
 	{"shutdown-wakes", shutdown_wakes, 0},
 	{"reuse-4-tuple", reuse, 0},
 	{"timeouts", timeouts, 0},

@@ -112,7 +112,21 @@ static void one_send(void)
 	finish(pid);
 }
 
+/* A program that clears its environment, and writes over it, before its first socket. */
+static void environment(void)
+{
+	int c, s;
+
+	for (char **e = environ; *e; e++)
+		memset(*e, 0, strlen(*e));
+	clearenv();
+	pair(&c, &s);
+	put(c, "x", 1);
+	R(readable(s, LONG));
+}
+
 const struct probe setup_probes[] = {
+	{"environment", environment, 0},
 	{"one-shot", oneshot, 0},
 	{"one-shot-fork", oneshot_fork, 0},
 	{"duplex-sender", duplex_sender, 0},

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Makes p the position, at once for who looks from outside. The caller receives alone. */
-static inline void commit(struct ds_rx *r, const struct ds_pos *p)
+static inline void commit(struct ds_seg *g, struct ds_rx *r, const struct ds_pos *p)
 {
 	uint32_t next = !(r->cur & 1);
 
@@ -12,6 +12,7 @@ static inline void commit(struct ds_rx *r, const struct ds_pos *p)
 	r->pos[next].freed = p->freed;
 	r->pos[next].off = p->off;
 	RELEASE(&r->cur, next);
+	SET(&g->own->taken, p->count);
 }
 
 /* Tells the sender that all up to p is free, if it does not know yet. */
@@ -110,7 +111,7 @@ int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, uint64_t *carried)
 		return DS_BREACH;
 	*carried = GET64(rx_slot(g, 0), 0);
 	p.count = 1;
-	commit(r, &p);
+	commit(g, r, &p);
 	return 1;
 }
 
@@ -146,7 +147,7 @@ ssize_t ds_rx_recv(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, st
 		if (!peek) {
 			ds_count(g, m.tag - DS_VELO + DS_C_RX_VELO, 1);
 			if (m.advance) { /* the sender fills it while the next one is copied */
-				commit(r, &p);
+				commit(g, r, &p);
 				give_back(g, r, a, &p);
 			}
 		}
@@ -158,7 +159,7 @@ ssize_t ds_rx_recv(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, st
 		return why;
 	}
 	if (!peek) {
-		commit(r, &p);
+		commit(g, r, &p);
 		ds_count(g, DS_C_RECEIVED, got);
 		if (p.count - r->consumed >= g->slots / 4 || (GET(&g->peer->attention) & DS_ARM_TX))
 			give_back(g, r, a, &p);
@@ -278,6 +279,6 @@ void ds_rx_finish(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 
 	p.count++;
 	p.off = 0;
-	commit(r, &p);
+	commit(g, r, &p);
 	give_back(g, r, a, &p);
 }

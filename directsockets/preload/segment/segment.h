@@ -44,7 +44,7 @@ enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FROZEN = 4, DS_CLOSED = 8, DS_RESET = 16
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
-enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16 };
+enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32 };
 
 /* What calls return instead of a number of bytes. */
 enum {
@@ -72,8 +72,8 @@ struct ds_slot {
 };
 
 struct ds_ctrl {
-	uint64_t consumed, freed;
-	uint8_t pad0[112];
+	uint64_t consumed, freed, taken;
+	uint8_t pad0[104];
 	uint32_t attention, cpu, state, flags;
 	uint64_t frozen_slot;
 	uint32_t frozen_off, class;
@@ -229,6 +229,9 @@ int ds_tx_end(struct ds_seg *, struct ds_tx *, struct ds_attention *, int tag) D
 int ds_tx_room(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 /* About how many bytes were sent that the peer has not consumed. */
 uint64_t ds_tx_queued(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
+/* When the first data was sent that the peer, which is gone, has left unread, in ds_ticks; 0: there
+ * is none, or it is not known. Any caller. */
+uint64_t ds_tx_unread(struct ds_seg *, const struct ds_tx *) DS_HIDDEN;
 /* Rolling back (SPEC 5.5). ds_tx_roll_begin says ROLLED and finds where in the queue the unconsumed
  * bytes begin: 0 or DS_BREACH. ds_tx_roll then passes every byte from there on to out, in order;
  * out returns how many it took, or -1. 0: all; DS_AGAIN: not all, continue later at *slot and *off;

@@ -306,6 +306,23 @@ uint64_t ds_tx_queued(struct ds_seg *g, struct ds_tx *t)
 	return sum;
 }
 
+uint64_t ds_tx_unread(struct ds_seg *g, const struct ds_tx *t)
+{
+	uint64_t taken = ACQUIRE(&g->peer->taken), count = GET(&t->count);
+
+	if (!(GET(&g->peer->flags) & DS_TAKES) || count - taken > g->slots)
+		return 0;
+	for (; taken != count; taken++) {
+		const volatile struct ds_slot *s = sent_slot(g, taken);
+		uint64_t status = GET(&s->status);
+		unsigned len = status >> 40 & 0xff;
+
+		if (data_of(s, status))
+			return len <= DS_STAMPED ? GET64(s, stamp_at(len)) : GET((const volatile uint64_t *)&g->txstamps[taken % DS_STAMP_RING]);
+	}
+	return 0;
+}
+
 int ds_tx_roll_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t *slot, uint64_t *off)
 {
 	uint64_t s = GET(&g->peer->frozen_slot);

@@ -1,0 +1,165 @@
+#include "probe.h"
+
+/* Probes of what a program sees whose peer was killed: a reset if it had left bytes unread that
+ * were sent before, and an end otherwise. */
+
+static char buf[100];
+
+/* The peer of all probes: a process with one end, s. */
+struct peer {
+	int c, s, reads;
+};
+
+static void live(void *arg)
+{
+	const struct peer *p = arg;
+
+	close(p->c);
+	for (int left = p->reads; left > 0;)
+		left -= (int)read(p->s, buf, (size_t)left);
+	put(p->s, "here", 4);
+	for (;;)
+		pause();
+}
+
+/* A connection whose other end is another process's. It has read so many of the bytes that are sent
+ * to it, and has sent 4. */
+static int with_peer(pid_t *pid, const char *bytes, int reads, int cold)
+{
+	struct peer p = {.reads = reads};
+
+	(cold ? pair_cold : pair)(&p.c, &p.s);
+	*pid = start(live, &p);
+	close(p.s);
+	put(p.c, bytes, strlen(bytes));
+	arrived(p.c, 4);
+	nap(30); /* what was sent is older than the end, by more than the kernel's clock can hide */
+	return p.c;
+}
+
+static void kill_now(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+/* What is left of c. */
+static void rest(int c)
+{
+	struct pollfd p = {c, POLLIN | POLLOUT | POLLRDHUP, 0};
+
+	R(poll(&p, 1, LONG));
+	out("%s", revents((unsigned)p.revents));
+	R(read(c, buf, sizeof buf));
+	R(read(c, buf, sizeof buf));
+	R(write(c, "x", 1));
+	R(close(c));
+}
+
+static void killed_unread(void)
+{
+	struct sockaddr_in a;
+	socklen_t n = sizeof a;
+	int err = 0;
+	pid_t pid;
+
+	signal(SIGPIPE, SIG_IGN);
+	int c = with_peer(&pid, "unread", 0, 0);
+	kill_now(pid);
+	cut(c);
+	R(read(c, buf, 4)); /* what had arrived comes first */
+	R(getpeername(c, (struct sockaddr *)&a, &n));
+	rest(c);
+	c = with_peer(&pid, "read, not all", 6, 0);
+	R(read(c, buf, sizeof buf));
+	int ep = ep_new();
+	ep_set(ep, EPOLL_CTL_ADD, c, EPOLLIN | EPOLLRDHUP, 1);
+	kill_now(pid);
+	cut(c);
+	ep_show(ep, 1, LONG);
+	n = sizeof err;
+	R(getsockopt(c, SOL_SOCKET, SO_ERROR, &err, &n));
+	out("%s", errname(err));
+	rest(c);
+}
+
+/* The first call after the end is a send. */
+static void killed_send(void)
+{
+	pid_t pid;
+
+	signal(SIGPIPE, SIG_IGN);
+	int c = with_peer(&pid, "unread", 0, 0);
+	kill_now(pid);
+	cut(c);
+	R(write(c, "x", 1));
+	R(write(c, "x", 1));
+	R(close(c));
+}
+
+/* Both directions have ended. */
+static void killed_shut(void)
+{
+	pid_t pid;
+
+	int c = with_peer(&pid, "unread", 0, 0);
+	R(shutdown(c, SHUT_WR));
+	R(read(c, buf, sizeof buf));
+	kill_now(pid);
+	R(read(c, buf, sizeof buf));
+	R(close(c));
+}
+
+/* Nothing was unread when the peer ended. */
+static void killed_read(void)
+{
+	pid_t pid;
+
+	signal(SIGPIPE, SIG_IGN);
+	int c = with_peer(&pid, "all", 3, 0);
+	R(read(c, buf, sizeof buf));
+	kill_now(pid);
+	ended(c);
+	nap(30);
+	R(read(c, buf, sizeof buf));
+	R(write(c, "late", 4));
+	cut(c);
+	rest(c);
+}
+
+/* What was sent after the end was not unread then, even if nobody has told c of the end. */
+static void killed_late(void)
+{
+	pid_t pid;
+
+	signal(SIGPIPE, SIG_IGN);
+	int c = with_peer(&pid, "all", 3, 0);
+	R(read(c, buf, sizeof buf));
+	kill_now(pid);
+	nap(30);
+	R(write(c, "late", 4));
+	R(read(c, buf, sizeof buf));
+	R(close(c));
+}
+
+/* The peer has not sent anything since the connection became direct. */
+static void killed_silent(void)
+{
+	pid_t pid;
+
+	int c = with_peer(&pid, "w", 0, 1);
+	kill_now(pid);
+	R(read(c, buf, 4));
+	R(read(c, buf, 4));
+	R(close(c));
+}
+
+const struct probe killed_probes[] = {
+	{"killed-unread", killed_unread, 0},
+	{"killed-send", killed_send, 0},
+	{"killed-shut", killed_shut, 0},
+	{"killed-read", killed_read, 0},
+	{"killed-late", killed_late, 0},
+	{"killed-silent", killed_silent, 1},
+	{NULL, NULL, 0},
+};
