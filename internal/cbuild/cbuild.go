@@ -25,7 +25,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -175,8 +174,8 @@ func (s Source) read(cc string) (map[string][]byte, string, error) {
 	return files, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// each calls f for every file below name, or for name if that is a file, in the order of their
-// names.
+// each calls f for every file below name, or for name if that is a file, in the order in which
+// files lists them: an embed.FS does so by name.
 func each(files fs.FS, name string, f func(name string) error) error {
 	d, err := files.Open(name)
 	if err != nil {
@@ -184,24 +183,14 @@ func each(files fs.FS, name string, f func(name string) error) error {
 	}
 	defer d.Close()
 	dir, ok := d.(fs.ReadDirFile)
-	if info, err := d.Stat(); err != nil || !info.IsDir() || !ok {
-		return errors.Join(err, f(name))
+	if !ok {
+		return f(name)
 	}
 	entries, err := dir.ReadDir(-1)
-	if err != nil {
-		return err
+	for i := 0; i < len(entries) && err == nil; i++ {
+		err = each(files, path.Join(name, entries[i].Name()), f)
 	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, path.Join(name, e.Name()))
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		if err := each(files, n, f); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // compile builds the file in dir.
