@@ -71,6 +71,41 @@ func TestOneBatch(t *testing.T) {
 	}
 }
 
+// Large messages that gather in the ring come by few PUTs, in order, small ones between them.
+func TestJoined(t *testing.T) {
+	const n, size, gathered = 14, 64 << 10, 10
+	hosts, client, server := pair(t, segment.Config{Slots: 1024, Ring: n * size}, nil)
+	var want []byte
+	for i := range 2 { // the first message goes alone: the peer says meanwhile that it takes batches
+		goOn := func() {}
+		if i > 0 {
+			goOn = hosts[0].pause(t)
+			defer goOn()
+		}
+		sent := 0
+		for j := range 1 + i*gathered {
+			p := pattern(uint64(i*100+j), size)
+			if j == gathered/2 {
+				p = p[:100]
+			}
+			if k, err := client.Send(p); k != len(p) || err != nil {
+				t.Fatal(k, err)
+			}
+			want, sent = append(want, p...), sent+len(p)
+		}
+		goOn()
+		got, err := receive(t, server, sent, true)
+		if err != nil || !bytes.Equal(got, want[len(want)-sent:]) {
+			t.Fatalf("%v, equal %v", err, bytes.Equal(got, want[len(want)-sent:]))
+		}
+	}
+	puts := func() uint64 { return hosts[0].engine.Stats().Puts }
+	until(t, "PUTs end", func() bool { return puts() >= 2 })
+	if n := puts(); n > 1+gathered/2 {
+		t.Errorf("%d PUTs", n)
+	}
+}
+
 // A tap is shown what goes through, at both ends, with TCP's numbers.
 func TestTap(t *testing.T) {
 	hosts, client, server := pair(t, segment.Config{}, nil)

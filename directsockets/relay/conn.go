@@ -58,6 +58,7 @@ type conn struct {
 	held    []parcel // that have come, the first one before its data
 	awaits  atu.NLA  // the last fragment of that
 	queue   []*entry // taken, and not sent
+	joining *entry   // of these, the one whose PUT may yet get the data of those behind it
 	told    segment.Mark
 	gave    back   // what the peer was told
 	events  uint64 // messages and marks that were sent, or are to be
@@ -71,6 +72,7 @@ type conn struct {
 type entry struct {
 	c       *conn
 	msg     segment.Message
+	put     int  // bytes of its PUT: its data, and that of some behind it
 	running bool // its PUT is under way
 	again   bool // its PUT is to be started yet
 	inline  bool // its data goes with it
@@ -212,7 +214,7 @@ func (e *Engine) end(c *conn, reset bool) {
 			e.recycle(en)
 		}
 	}
-	c.queue = nil
+	c.queue, c.joining = nil, nil
 	if b := &e.boxes[c.device]; b.awaited[c.awaits] == c {
 		delete(b.awaited, c.awaits)
 	}

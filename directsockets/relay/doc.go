@@ -39,6 +39,7 @@
 //	type             payload
 //	1..3, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
 //	 3               with user tag 1: its data comes by a PUT whose end the completer tells of; it waits for that
+//	 3               with user tag 2: so does that of those behind it; before it, bytes of the PUT 4
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
 //	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
 //	 9 SELECT        connection, as who gets this has numbered it 4

@@ -142,6 +142,10 @@ func TestHostile(t *testing.T) {
 		{"RMA_INFO with too small an advance", both(promoted, put(segment.TagRMAInfo, info(1, 100, 0, 99)...))},
 		{"RMA_INFO of a region", both(promoted, put(segment.TagRMAInfo, info(2, 100, 0, 0)...))},
 		{"RMA_INFO of a sink", both(promoted, put(segment.TagRMAInfo, info(3, 100, 1, 0)...))},
+		{"a short joined RMA_INFO", both(promoted, func(x *foe) { x.say(kind(segment.TagRMAInfo), tagJoined, []byte{1, 2}) })},
+		{"a joined RMA_INFO beyond the ring", both(promoted, func(x *foe) {
+			x.say(kind(segment.TagRMAInfo), tagJoined, append([]byte{0, 0, 0, 0xff}, info(1, 100, 65500, 100)...))
+		})},
 		{"more than the ring", both(promoted, put(segment.TagRMAInfo, info(1, 60000, 0, 60000)...), put(segment.TagRMAInfo, info(1, 6000, 0, 6000)...))},
 		{"something after SHUTDOWN", both(promoted, put(segment.TagShutdown), put(segment.TagVELO, 1))},
 		{"something after DEMOTE", both(promoted, put(segment.TagDemote), put(segment.TagShutdown))},

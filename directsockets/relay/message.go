@@ -36,6 +36,7 @@ const (
 	tagRefuse = 1 // the server's program takes no such segment
 	tagOrphan = 2 // the client has taken its offer back
 	tagComes  = 1 // of an RMA_INFO: its data comes by a PUT of which the completer tells
+	tagJoined = 2 // and that of some that follow; the length of the PUT stands before it
 	tagAnswer = 0 // of a STAGE: an ANSWER
 	tagBatch  = 1
 	tagTaken  = 2
@@ -241,4 +242,16 @@ func want(p []byte, n int) error {
 		return fmt.Errorf("%w: %d bytes instead of %d", errPeer, len(p), n)
 	}
 	return nil
+}
+
+// joinedLen is how long an RMA_INFO with tagJoined is, at most.
+const joinedLen = idLen + segment.MaxVELO
+
+// unjoin returns an RMA_INFO as the segment has it, and of how many bytes the PUT is that it
+// waits for, if that is said.
+func unjoin(tag uint8, p []byte) (info []byte, n int) {
+	if tag != tagJoined || len(p) < idLen {
+		return p, 0
+	}
+	return p[idLen:], int(binary.LittleEndian.Uint32(p))
 }

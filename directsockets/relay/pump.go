@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	// maxJoined is how many bytes of a ring one PUT brings, at most.
+	maxJoined = 256 << 10
 	// quiet is which part of a ring may be consumed without being told of.
 	quiet = 8
 	// inline is how much data of a ring goes with the message that announces it, instead of by
@@ -63,10 +65,11 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 			return n, bytes
 		}
 	}
+	e.startJoined(c)
 	if c.over {
 		return n, bytes
 	}
-	if drained && e.sendQueue(c) && len(c.queue) == 0 {
+	if e.sendQueue(c) && drained && len(c.queue) == 0 {
 		e.say(c, mark, held)
 	}
 	if !c.over {
@@ -126,9 +129,9 @@ func (e *Engine) takeOne(c *conn) (n, bytes int, err error) {
 	en.inline = en.msg.Tag == segment.TagRMAInfo && bytes <= inline && e.channel(c.node, c.device).remote != 0
 	switch {
 	case en.msg.Tag == segment.TagRMAInfo && !en.inline:
-		en.early = e.channel(c.node, c.device).remote != 0
+		en.early, en.put = e.channel(c.node, c.device).remote != 0, bytes
 		c.queue = append(c.queue, en)
-		e.startPut(c, en)
+		e.join(c, en)
 	case len(c.queue) == 0 && e.sendEntry(c, en):
 		e.recycle(en)
 	default:
@@ -137,8 +140,39 @@ func (e *Engine) takeOne(c *conn) (n, bytes int, err error) {
 	return 1, bytes, nil
 }
 
+// join has the data of a message come by the same PUT as that before it, if it is behind that in
+// the ring. Or its PUT is the next to be started.
+func (e *Engine) join(c *conn, en *entry) {
+	if first := c.joining; first != nil {
+		start, _ := first.msg.Place()
+		off, _ := en.msg.Place()
+		if start+first.put == off && first.put+en.put <= maxJoined {
+			first.put += en.put
+			en.early = false
+			return
+		}
+		e.startJoined(c)
+	}
+	c.joining = en
+	if !en.early {
+		e.startJoined(c)
+	}
+}
+
+// startJoined starts the PUT that gets no more data.
+func (e *Engine) startJoined(c *conn) {
+	if en := c.joining; en != nil {
+		c.joining = nil
+		e.startPut(c, en)
+	}
+}
+
 // sendEntry sends a message that was taken. False: not now.
 func (e *Engine) sendEntry(c *conn, en *entry) bool {
+	if _, n := en.msg.Place(); en.early && n < en.put {
+		var p [joinedLen]byte
+		return e.send(c, kind(en.msg.Tag), tagJoined, append(appendID(p[:0], uint32(en.put)), en.msg.Payload()...))
+	}
 	if en.early {
 		return e.send(c, kind(en.msg.Tag), tagComes, en.msg.Payload())
 	}
@@ -159,8 +193,8 @@ func (e *Engine) sendEntry(c *conn, en *entry) bool {
 
 // startPut brings the data of a message to the far program's ring.
 func (e *Engine) startPut(c *conn, en *entry) {
-	off, n := en.msg.Place()
-	b := &e.boxes[c.device]
+	off, _ := en.msg.Place()
+	n, b := en.put, &e.boxes[c.device]
 	local := c.out.NLA() + atu.NLA(off)
 	last := rma.LastFragment(local, n)
 	en.running, en.again = true, false
@@ -169,7 +203,7 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	if en.early {
 		notify |= rma.NotifyCompleter
 	}
-	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: notify})
+	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: notify, Steady: true})
 	if err == nil {
 		return
 	}
@@ -214,6 +248,9 @@ func (e *Engine) put(en *entry, status fabric.Status) {
 func (e *Engine) sendQueue(c *conn) bool {
 	for len(c.queue) > 0 {
 		en := c.queue[0]
+		if en == c.joining {
+			return true
+		}
 		if en.again {
 			e.startPut(c, en)
 		}
@@ -404,7 +441,7 @@ func (e *Engine) entry(c *conn) *entry {
 const maxSpare = 4 * window
 
 func (e *Engine) recycle(en *entry) {
-	en.c, en.running, en.again, en.inline, en.early, en.said = nil, false, false, false, false, false
+	en.c, en.put, en.running, en.again, en.inline, en.early, en.said = nil, 0, false, false, false, false, false
 	if len(e.spare) < maxSpare {
 		e.spare = append(e.spare, en)
 	}

@@ -137,23 +137,28 @@ func (e *Engine) refuse(n *node, err error) {
 
 // take takes a message for a connection. An error: it cannot be.
 func (e *Engine) take(c *conn, k kind, tag uint8, p []byte) error {
-	if len(c.held) > 0 || k == kind(segment.TagRMAInfo) && tag == tagComes && !e.come(c, p) {
+	if len(c.held) > 0 || !e.come(c, k, tag, p) {
 		if len(c.held) >= maxLater {
 			return fmt.Errorf("%w: data that does not come", errPeer)
 		}
 		c.held = append(c.held, parcel{kind: k, tag: tag, data: append([]byte(nil), p...)})
 		return nil
 	}
-	return e.act(c, k, p)
+	return e.act(c, k, tag, p)
 }
 
-// come reports whether the data of an RMA_INFO has come. If not, the connection goes on when it
+// come reports whether the data of a message has come. If not, the connection goes on when it
 // has.
-func (e *Engine) come(c *conn, info []byte) bool {
+func (e *Engine) come(c *conn, k kind, tag uint8, p []byte) bool {
+	if k != kind(segment.TagRMAInfo) || tag != tagComes && tag != tagJoined {
+		return true
+	}
+	info, joined := unjoin(tag, p)
 	off, n, ok := segment.ParsePlace(info, c.in.Len())
 	if !ok {
 		return true // Put says why not
 	}
+	n = max(n, joined)
 	b := &e.boxes[c.device]
 	last := rma.LastFragment(c.in.NLA()+atu.NLA(off), n)
 	if b.arrived[last] == n {
@@ -168,11 +173,11 @@ func (e *Engine) come(c *conn, info []byte) bool {
 func (e *Engine) goOn(c *conn) {
 	for len(c.held) > 0 && !c.over {
 		p := c.held[0]
-		if p.kind == kind(segment.TagRMAInfo) && p.tag == tagComes && !e.come(c, p.data) {
+		if !e.come(c, p.kind, p.tag, p.data) {
 			return
 		}
 		c.held = c.held[1:]
-		if err := e.act(c, p.kind, p.data); err != nil {
+		if err := e.act(c, p.kind, p.tag, p.data); err != nil {
 			e.fail(c, err)
 			return
 		}
@@ -180,8 +185,10 @@ func (e *Engine) goOn(c *conn) {
 }
 
 // act does what a message for a connection says, the data of which is there.
-func (e *Engine) act(c *conn, k kind, p []byte) error {
+func (e *Engine) act(c *conn, k kind, tag uint8, p []byte) error {
 	switch k {
+	case kind(segment.TagRMAInfo):
+		p, _ = unjoin(tag, p)
 	case kindBack:
 		b, err := parseBack(p)
 		if err == nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/internal/sealed"
 	"exnet/fabric/link"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/link/stream"
@@ -118,7 +119,7 @@ func connections(tb testing.TB, cfg StreamConfig) (a, b net.Conn) {
 	if !cfg.TLS {
 		return a, b
 	}
-	client, server := tls.Client(a, TLSConfig(tb)), tls.Server(b, TLSConfig(tb))
+	client, server := tls.Client(sealed.Under(a), TLSConfig(tb)), tls.Server(sealed.Under(b), TLSConfig(tb))
 	done := make(chan error, 1)
 	go func() { done <- server.Handshake() }()
 	if err := client.Handshake(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/identity"
+	"exnet/fabric/internal/sealed"
 	"exnet/internal/ctxend"
 )
 
@@ -53,7 +54,7 @@ func (m *Mesh) secure(conn net.Conn, server bool) (net.Conn, *identity.Peer, err
 	if server {
 		side = tls.Server
 	}
-	c := side(conn, m.cfg.Store.TLS())
+	c := side(sealed.Under(conn), m.cfg.Store.TLS())
 	if err := c.Handshake(); err != nil {
 		return nil, nil, explain(err)
 	}

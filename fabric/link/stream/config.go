@@ -38,8 +38,8 @@ type Config struct {
 	Peer fabric.NodeID
 	// Conns are the connections, 1 to MaxConns, over which nothing was sent that is not
 	// read. They carry what the peer's Conns carry, in any order. If all are
-	// *net.TCPConn the link uses their sockets itself; any other kind, such as
-	// *tls.Conn, has two goroutines for each connection. Their congestion control is for
+	// *net.TCPConn, or *tls.Conn over package sealed, the link uses their sockets itself; any
+	// other kind has two goroutines for each connection. Their congestion control is for
 	// who makes them to choose: one that sends at a pace, as bbr does, costs half as much
 	// CPU time again. Required.
 	Conns []net.Conn
@@ -47,8 +47,8 @@ type Config struct {
 	// said. Default: Conns do.
 	Engine Engine
 	// Driver is the thread that serves the sockets as long as it can; then, and without
-	// one, the link has a goroutine. It is not used for connections that are not
-	// *net.TCPConn, unless there is an Engine.
+	// one, the link has a goroutine. It is not used for connections of another kind, unless there
+	// is an Engine.
 	Driver link.Driver
 	// HelloTimeout is how long the peer may take to introduce itself. Default 2 s.
 	HelloTimeout time.Duration
@@ -91,6 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 // Stats are the counters of a Link.
 type Stats struct {
 	TxBytes    uint64 // sent, all that the connections carry
+	TxLent     uint64 // of these, by references to their pages, not copied
 	TxMessages uint64 // VELO messages of these
 	RxBytes    uint64 // received
 	RxMessages uint64 // VELO messages of these
@@ -108,5 +109,5 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	TxBytes, TxMessages, RxBytes, RxMessages, Writes, Reads, Blocked, Parked, Bounced, RTTMicros, TxRate, RxRate atomic.Uint64
+	TxBytes, TxLent, TxMessages, RxBytes, RxMessages, Writes, Reads, Blocked, Parked, Bounced, RTTMicros, TxRate, RxRate atomic.Uint64
 }

@@ -18,12 +18,14 @@ type conn struct {
 	fd             int      // the socket; -1: net
 	net            net.Conn // if it is no socket that the link uses by itself
 	engine         Engine   // in place of a socket
+	crypt          *crypt   // over the socket; or nil
 
 	wmu     sync.Mutex        // of who writes
 	batch   batch             // guarded by wmu
 	iov     [][]byte          // guarded by wmu
 	ends    [batchChunks]sent // guarded by wmu
 	partial atomic.Bool       // batch is not empty
+	pipe    splicer           // guarded by wmu
 	blocked atomic.Bool       // the socket took no more: its driver looks when it does again
 	armed   atomic.Bool       // and waits for that; written by the holder of wmu
 
@@ -59,7 +61,29 @@ func (c *conn) send(parts [][]byte, more bool) (int, syscall.Errno) {
 	if c.engine != nil {
 		return c.engine.Send(parts)
 	}
+	if c.crypt != nil {
+		return c.crypt.send(parts)
+	}
 	return rawSend(c.fd, parts, more)
+}
+
+// push sends what comes next of the batch, and returns how many bytes that was and how many of them
+// went. lent: their pages were, and nothing was copied. It belongs to the holder of wmu.
+func (c *conn) push() (want, n int, lent bool, errno syscall.Errno) {
+	b := &c.batch
+	if c.pipe.held > 0 || len(b.ctl) == 0 && b.cur < b.n && c.pipe.takes(&b.chunks[b.cur]) {
+		if want, n, errno = c.pipe.send(c, b); errno != syscall.ENOSYS {
+			return want, n, true, errno
+		}
+	}
+	to := b.run(&c.pipe, false)
+	c.iov = b.parts(c.iov[:0], to)
+	for _, p := range c.iov {
+		want += len(p)
+	}
+	n, errno = c.send(c.iov, b.more || to < b.n)
+	clear(c.iov)
+	return want, n, false, errno
 }
 
 // receive is rawReceive into place and more, or the engine's.
@@ -67,8 +91,17 @@ func (c *conn) receive(place, more []byte) (int, syscall.Errno) {
 	if c.engine != nil {
 		return c.engine.Receive(place, more)
 	}
+	if c.crypt != nil {
+		return c.crypt.receive(place, more)
+	}
 	return rawReceive(c.fd, [][]byte{place, more})
 }
+
+// buffers reports whether what has come may wait elsewhere than in the socket.
+func (c *conn) buffers() bool { return c.engine != nil || c.crypt != nil }
+
+// owes reports whether the socket has not taken all that was handed over.
+func (c *conn) owes() bool { return c.crypt != nil && c.crypt.under.Pending() > 0 }
 
 // gone is why the connection has ended.
 func (c *conn) gone() error {
@@ -82,6 +115,9 @@ func (c *conn) gone() error {
 func (c *conn) unread() bool {
 	if c.engine != nil {
 		return !c.engine.Arm()
+	}
+	if c.crypt != nil && c.crypt.more.Load() {
+		return true
 	}
 	n, err := unix.IoctlGetInt(c.fd, unix.TIOCINQ)
 	return err == nil && n > 0
@@ -106,6 +142,7 @@ func (c *conn) arm(events int, on bool) {
 
 // close closes the connection. What was not sent is thrown away.
 func (c *conn) close() {
+	c.pipe.close()
 	if c.fd >= 0 {
 		_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		_ = unix.Close(c.fd)

@@ -17,14 +17,19 @@
 // other end. Three things are copied once more: up to 4 KB behind a chunk's head,
 // transfers of up to 1 KB, and data for a device, which takes it in one piece.
 //
+// Chunks of a PUT whose data is steady (link.Put) are not copied by the kernel either: a pipe
+// takes references to their pages, and those of their heads (vmsplice, splice). TCP may send what
+// was acknowledged again, changed by then; the peer's kernel throws that away.
+//
 // The first connection carries the messages; the others carry the data, each taking the
 // next chunk when it has room. A single connection carries both: messages go between
 // chunks, and the kernel holds at most 256 KB unsent (TCP_NOTSENT_LOWAT), so that a
 // message waits for that and the rest of one chunk, not for a transfer of 8 MB.
 //
-// The sockets of a *net.TCPConn are taken from the Go runtime. A driver, or the link's
-// goroutine, waits for them and for the link's eventfd with an epoll set. Connections of any
-// other kind have a goroutine that reads and one that writes. An Engine, such as link/ofi's,
+// The sockets of a *net.TCPConn are taken from the Go runtime, and those of a *tls.Conn on top of
+// package sealed. A driver, or the link's goroutine, waits for them and for the link's eventfd with
+// an epoll set, and encrypts and decrypts what they carry. Connections of any other kind have a
+// goroutine that reads and one that writes. An Engine, such as link/ofi's,
 // may carry the bytes in place of the connections, which then carry only the hellos.
 //
 // # Format

@@ -91,7 +91,7 @@ func (s served) Serve(rung bool) (moved int, ok bool) {
 			}
 		}
 	}
-	if rung || !l.drained || l.cfg.Engine != nil {
+	if rung || !l.drained || l.conns[0].buffers() {
 		for _, c := range l.conns {
 			moved += l.receive(c)
 		}
@@ -117,8 +117,10 @@ func (s served) Arm() time.Duration {
 		return 0
 	}
 	s.drained = false
-	if e := s.cfg.Engine; e != nil && s.conns[0].unread() {
-		return 0
+	for _, c := range s.conns {
+		if c.buffers() && c.unread() {
+			return 0
+		}
 	}
 	return link.Forever
 }
@@ -160,7 +162,7 @@ func (l *Link) receive(c *conn) (bytes int) {
 			l.breach(err)
 			break
 		}
-		if n < len(place)+len(more) && c.engine == nil { // an engine's messages end anywhere
+		if n < len(place)+len(more) && !c.buffers() { // an engine's messages end anywhere
 			break
 		}
 	}
@@ -222,6 +224,15 @@ func (l *Link) write(c *conn) (ends []sent) {
 	if l.down.Load() {
 		return nil
 	}
+	if c.owes() {
+		if errno := c.crypt.under.Flush(); errno == syscall.EAGAIN {
+			l.stuck(c)
+			return nil
+		} else if errno != 0 {
+			l.fail(c.gone())
+			return nil
+		}
+	}
 	if b.empty() {
 		l.out.mu.Lock()
 		resume := l.out.takeLocked(c)
@@ -234,31 +245,44 @@ func (l *Link) write(c *conn) (ends []sent) {
 			return nil
 		}
 	}
-	c.iov = b.parts(c.iov[:0])
 	shm.Publish()
-	n, errno := c.send(c.iov, b.more)
-	clear(c.iov)
-	switch {
-	case errno == syscall.EAGAIN:
-		n = 0
-	case errno != 0:
-		l.fail(c.gone())
-		return nil
-	}
-	l.count.Writes.Add(1)
-	l.count.TxBytes.Add(uint64(n))
-	ends = b.wrote(n, c.ends[:0])
-	full := !b.empty()
-	if full {
-		l.count.Blocked.Add(1)
-		if list := b.unstarted(); len(list) > 0 {
-			l.out.untake(list)
+	ends = c.ends[:0]
+	for all := true; all && !b.empty(); {
+		want, n, lent, errno := c.push()
+		switch {
+		case errno == syscall.EAGAIN:
+			n = 0
+		case errno != 0:
+			l.fail(c.gone())
+			return nil
 		}
+		all = n == want
+		l.count.Writes.Add(1)
+		l.count.TxBytes.Add(uint64(n))
+		if lent {
+			l.count.TxLent.Add(uint64(n))
+		}
+		ends = b.wrote(n, ends)
 	}
-	c.partial.Store(!b.empty())
-	c.blocked.Store(full)
-	c.arm(l.events.set, full)
+	if b.empty() && !c.owes() {
+		c.partial.Store(false)
+		c.blocked.Store(false)
+		c.arm(l.events.set, false)
+		return ends
+	}
+	if c.pipe.held == 0 {
+		l.out.untake(b.unstarted())
+	}
+	l.stuck(c)
 	return ends
+}
+
+// stuck notes that a connection takes no more. It belongs to the holder of c.wmu.
+func (l *Link) stuck(c *conn) {
+	l.count.Blocked.Add(1)
+	c.partial.Store(true)
+	c.blocked.Store(true)
+	c.arm(l.events.set, true)
 }
 
 // sent ends a transfer of which all was sent.

@@ -12,6 +12,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/internal/sealed"
 	"exnet/fabric/link"
 	"exnet/internal/counter"
 )
@@ -37,6 +38,7 @@ type Link struct {
 	outs    atomic.Pointer[[]*outflow]
 
 	out     outbox
+	heads   heads // of raw connections
 	ops     opTable
 	serving serveTable
 	beat    beat
@@ -100,6 +102,7 @@ func (l *Link) connect(cfg Config) (err error) {
 		for _, c := range l.conns {
 			c.close()
 		}
+		l.heads.close()
 		l.events.close()
 		return err
 	}
@@ -122,10 +125,10 @@ func (l *Link) adopt(conns []net.Conn) error {
 		return l.adoptEngine(e, conns)
 	}
 	for i, nc := range conns {
-		c := &conn{messages: i == 0, data: i > 0 || len(conns) == 1, fd: -1}
+		c := &conn{messages: i == 0, data: i > 0 || len(conns) == 1, fd: -1, pipe: newSplicer(nil)}
 		c.rx.init()
 		l.conns = append(l.conns, c)
-		if _, ok := nc.(*net.TCPConn); !ok {
+		if tcpOf(nc) == nil {
 			l.raw = false
 		}
 	}
@@ -139,17 +142,33 @@ func (l *Link) adopt(conns []net.Conn) error {
 	if err := l.events.open(); err != nil {
 		return fmt.Errorf("stream: connect: %w", err)
 	}
+	l.heads = newHeads()
 	for i, c := range l.conns {
-		if err := c.adopt(conns[i].(*net.TCPConn), l.events.set); err != nil {
+		c.pipe = newSplicer(l.heads)
+		if err := c.adopt(tcpOf(conns[i]), l.events.set); err != nil {
 			return err
+		}
+		if t, u := sealed.Of(conns[i]); u != nil {
+			u.Take(socket{c})
+			c.crypt, c.pipe = &crypt{tls: t, under: u}, newSplicer(nil)
+			c.crypt.more.Store(true) // the peer may have sent something behind its hello
 		}
 	}
 	return nil
 }
 
+// tcpOf is the TCP connection whose socket the link uses by itself, or nil.
+func tcpOf(c net.Conn) *net.TCPConn {
+	if _, u := sealed.Of(c); u != nil {
+		return u.TCPConn
+	}
+	t, _ := c.(*net.TCPConn)
+	return t
+}
+
 // adoptEngine has e carry what is said from now on.
 func (l *Link) adoptEngine(e Engine, conns []net.Conn) error {
-	c := &conn{messages: true, data: true, fd: -1, engine: e}
+	c := &conn{messages: true, data: true, fd: -1, engine: e, pipe: newSplicer(nil)}
 	c.rx.init()
 	l.conns = []*conn{c}
 	for _, nc := range conns {
@@ -198,6 +217,7 @@ func (l *Link) end() {
 	for _, f := range l.ins {
 		f.l.Store(nil)
 	}
+	l.heads.close()
 	l.endAll()
 	l.failAll()
 	for _, f := range *l.outs.Load() {

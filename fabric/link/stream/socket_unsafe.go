@@ -31,9 +31,37 @@ func rawReceive(fd int, parts [][]byte) (int, syscall.Errno) {
 	return rawMsg(unix.SYS_RECVMSG, fd, parts, unix.MSG_DONTWAIT)
 }
 
-func rawMsg(trap uintptr, fd int, parts [][]byte, flags uintptr) (int, syscall.Errno) {
+// rawGather gives references to the pages of parts, at most maxParts, to a pipe, as many as fit,
+// and returns how many bytes that is.
+func rawGather(pipe int, parts [][]byte) (int, syscall.Errno) {
 	var iov [maxParts]unix.Iovec
-	k := 0
+	k := vector(&iov, parts)
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_VMSPLICE, uintptr(pipe), uintptr(unsafe.Pointer(&iov)), uintptr(k), unix.SPLICE_F_NONBLOCK, 0, 0)
+		if errno == syscall.EINTR {
+			continue
+		}
+		return int(n), errno
+	}
+}
+
+// rawSplice sends up to n bytes that a pipe holds, and returns how many it has sent.
+func rawSplice(pipe, fd, n int, more bool) (int, syscall.Errno) {
+	flags := uintptr(unix.SPLICE_F_NONBLOCK)
+	if more {
+		flags |= unix.SPLICE_F_MORE
+	}
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(pipe), 0, uintptr(fd), 0, uintptr(n), flags)
+		if errno == syscall.EINTR {
+			continue
+		}
+		return int(n), errno
+	}
+}
+
+// vector has parts as the kernel takes them, and returns how many those are.
+func vector(iov *[maxParts]unix.Iovec, parts [][]byte) (k int) {
 	for _, b := range parts {
 		if len(b) > 0 {
 			iov[k].Base = unsafe.SliceData(b)
@@ -41,6 +69,12 @@ func rawMsg(trap uintptr, fd int, parts [][]byte, flags uintptr) (int, syscall.E
 			k++
 		}
 	}
+	return k
+}
+
+func rawMsg(trap uintptr, fd int, parts [][]byte, flags uintptr) (int, syscall.Errno) {
+	var iov [maxParts]unix.Iovec
+	k := vector(&iov, parts)
 	msg := unix.Msghdr{Iov: &iov[0]}
 	msg.SetIovlen(k)
 	for {
