@@ -1,10 +1,8 @@
 package broker
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -29,9 +27,7 @@ func (s *Server) Connections() []connstats.Connection {
 		}
 		_ = unix.Close(c.fd)
 	}
-	slices.SortFunc(all, func(a, b *connstats.Connection) int {
-		return cmp.Or(a.Since.Compare(b.Since), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote), cmp.Compare(a.PID, b.PID))
-	})
+	connstats.Sort(all)
 	values := make([]connstats.Connection, len(all))
 	for i, c := range all {
 		values[i] = *c

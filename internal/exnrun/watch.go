@@ -115,12 +115,7 @@ func (w *watch) look(changed func(connstats.Connection)) {
 // all returns the connections in the order of their set-up.
 func (w *watch) all() []*connstats.Connection {
 	all := slices.Collect(maps.Values(w.conns))
-	slices.SortFunc(all, func(a, b *connstats.Connection) int {
-		if c := a.Since.Compare(b.Since); c != 0 {
-			return c
-		}
-		return a.Local.Compare(b.Local)
-	})
+	connstats.Sort(all)
 	return all
 }
 

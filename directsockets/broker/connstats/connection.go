@@ -1,8 +1,10 @@
 package connstats
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +43,13 @@ type Connection struct {
 	Seq   uint32 `json:"-"`
 	Why   Why    `json:"-"` // Reason as a number
 	Via   Path   `json:"-"` // what carries or has carried what was direct
+}
+
+// Sort puts connections in the order of their set-up.
+func Sort(all []*Connection) {
+	slices.SortFunc(all, func(a, b *Connection) int {
+		return cmp.Or(a.Since.Compare(b.Since), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote), cmp.Compare(a.PID, b.PID))
+	})
 }
 
 // Traffic is what went one way.

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/shm"
 )
 
 // maxParts is how many pieces of memory one call sends or receives: the messages, and for
@@ -22,13 +24,16 @@ func rawSend(fd int, parts [][]byte, more bool) (int, syscall.Errno) {
 	if more {
 		flags |= unix.MSG_MORE
 	}
+	shm.Publish() // before what is read here is written on the other side
 	return rawMsg(unix.SYS_SENDMSG, fd, parts, flags)
 }
 
 // rawReceive fills parts, at most maxParts, and returns how many bytes it has received; 0
 // without an error: the peer has hung up.
 func rawReceive(fd int, parts [][]byte) (int, syscall.Errno) {
-	return rawMsg(unix.SYS_RECVMSG, fd, parts, unix.MSG_DONTWAIT)
+	n, errno := rawMsg(unix.SYS_RECVMSG, fd, parts, unix.MSG_DONTWAIT)
+	shm.Observe()
+	return n, errno
 }
 
 // rawGather gives references to the pages of parts, at most maxParts, to a pipe, as many as fit,
