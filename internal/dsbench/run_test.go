@@ -216,9 +216,9 @@ func TestRunCancelled(t *testing.T) {
 	defer cancel()
 	var began atomic.Int64
 	wg.Go(func() {
-		workers := benchtest.CountChildren(t, "self") // two for each measurement
+		measurements := benchtest.CountMeasurements(t, "self")
 		for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-			if workers() > 2 {
+			if measurements() > 1 {
 				began.Store(time.Now().UnixNano())
 				cancel()
 			}
@@ -232,7 +232,7 @@ func TestRunCancelled(t *testing.T) {
 	if rows := decodeRows(t, stdout); len(rows) != 1 || rows[0].Runs != n {
 		t.Errorf("rows %+v", rows)
 	}
-	if d := time.Since(time.Unix(0, began.Load())); d > 20*time.Second {
+	if d := time.Since(time.Unix(0, began.Load())); d > time.Minute {
 		t.Errorf("it took %v to end", d)
 	}
 	benchtest.NoChildren(t)
