@@ -62,18 +62,8 @@ func ReadScenario(path string) (*Scenario, error) {
 	return s, nil
 }
 
-// ParseScenario reads the content of a scenario file at path. It reads no other file:
-// Setting.Prepare does.
-func ParseScenario(path string, data []byte) (*Scenario, error) {
-	s, err := parse(path, data)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// parse is ParseScenario, which returns what is right of a scenario with mistakes, too; nil:
-// it is not TOML.
+// parse reads the content of a scenario file at path, and no other file: Setting.Prepare does.
+// With an error it returns what is right of the scenario, or nil if it is not TOML.
 func parse(path string, data []byte) (*Scenario, error) {
 	s := &Scenario{file: filepath.Base(path), dir: filepath.Dir(path)}
 	if len(data) > maxFile {

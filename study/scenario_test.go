@@ -27,7 +27,7 @@ duration = "5s"
 `
 
 func TestScenario(t *testing.T) {
-	s, err := ParseScenario("x/cg.toml", []byte(example))
+	s, err := parse("x/cg.toml", []byte(example))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ s.toml:5: ranks: 0 is not`},
 		{"job", "topology = \"mesh:2\"\njob = 1\n", "s.toml:2: job: write a table of its own for each, [[job]]"},
 		{"too many", "topology = \"mesh:2\"\nseed = [" + strings.Repeat("1,", 5000) + "]\n[[job]]\npattern = \"ring\"\nranks = 2\n", "s.toml:2: seed: more than 4096 combinations"},
 	} {
-		_, err := ParseScenario("s.toml", []byte(tt.text))
+		_, err := parse("s.toml", []byte(tt.text))
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s:\n%v\nwant\n%s", tt.name, err, tt.want)
 		}
@@ -125,7 +125,7 @@ func TestPrepareMistakes(t *testing.T) {
 		{`"mesh:2"`, "pattern = \"./bad.csv\"", "s.toml:3: pattern: bad.csv:2: invalid pattern: \"0,1\": use from,to,bytes\ns.toml:3: pattern: bad.csv:3: "},
 		{`"mesh:2"`, "pattern = \"no.json\"", "s.toml:3: pattern: stat "},
 	} {
-		s, err := ParseScenario(filepath.Join(dir, "s.toml"), []byte("topology = "+tt.head+"\n[[job]]\n"+tt.job+"\n"))
+		s, err := parse(filepath.Join(dir, "s.toml"), []byte("topology = "+tt.head+"\n[[job]]\n"+tt.job+"\n"))
 		if err != nil {
 			t.Errorf("%s, %s: %v", tt.head, tt.job, err)
 			continue
@@ -198,7 +198,7 @@ submit = "never"
 
 // What jobs send in all has to fit a counter.
 func TestTooMuch(t *testing.T) {
-	s, err := ParseScenario("s.toml", []byte("topology = \"mesh:2\"\n[[job]]\npattern = \"ring\"\nranks = 2\nbytes = \"400000000G\"\ncount = 100\n"))
+	s, err := parse("s.toml", []byte("topology = \"mesh:2\"\n[[job]]\npattern = \"ring\"\nranks = 2\nbytes = \"400000000G\"\ncount = 100\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func FuzzScenario(f *testing.F) {
 	f.Add([]byte(example))
 	f.Add([]byte("topology = [[1]]\n[[job]]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := ParseScenario("s.toml", data)
+		s, err := parse("s.toml", data)
 		if err == nil && len(s.Runs()) == 0 {
 			t.Error("no runs and no error")
 		}

@@ -27,7 +27,6 @@ type Flow struct {
 
 // Router chooses paths.
 type Router struct {
-	name   string
 	graph  *graph.Graph
 	dist   *distances
 	seed   uint64
@@ -42,7 +41,7 @@ var Names = []string{"tables", "dor", "dmodk", "smodk", "random", "minsum", "min
 
 // New returns a router by name for a network. The seed is that of random.
 func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
-	r := &Router{name: name, graph: g, dist: newDistances(g), seed: seed}
+	r := &Router{graph: g, dist: newDistances(g), seed: seed}
 	switch name {
 	case "tables":
 		r.path = r.usual()
@@ -71,9 +70,6 @@ func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 	}
 	return r, nil
 }
-
-// Name is what the router was asked for by.
-func (r *Router) Name() string { return r.name }
 
 // Route chooses a path for each flow between two different hosts, adds them to the
 // load, and calls use with each flow and its channels, which are lent until it

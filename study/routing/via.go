@@ -15,7 +15,6 @@ func NewVia(g *graph.Graph, vertex int32) (*Router, error) {
 		return nil, err
 	}
 	direct := r.path
-	r.name = "via " + g.Vertices()[vertex].Name
 	r.path = func(f Flow, l *Load, path []int32) ([]int32, error) {
 		if f.From == vertex || f.To == vertex {
 			return direct(f, l, path)

@@ -214,7 +214,6 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	struct iovec iov = {b, sizeof b};
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.buf, .msg_controllen = sizeof u.buf};
 	ssize_t r;
-	bool bad;
 
 	do
 		r = ds_syscall(SYS_recvmsg, conn, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -224,30 +223,18 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	*nfds = 0;
 	if (r == 0)
 		return ENDED;
-	bad = (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			if (*nfds < 2) {
-				fds[(*nfds)++] = fd;
-			} else {
-				REAL(close)(fd);
-				bad = true;
-			}
-		}
-	}
-	if (!bad && ds_message_get(m, b, (size_t)r)) {
+	int n = ds_fds_take(&h, fds, 2);
+	if (n < 0)
+		return -1;
+	if (!(h.msg_flags & MSG_TRUNC) && ds_message_get(m, b, (size_t)r)) {
 		int want = m->type == DS_GRANT ? 2 : m->type == DS_WELCOME ? 1 : 0;
 
-		if (*nfds == want && (want || m->type == DS_NO_OFFER || m->type == DS_REFUSED))
+		if (n == want && (want || m->type == DS_NO_OFFER || m->type == DS_REFUSED)) {
+			*nfds = n;
 			return 1;
+		}
 	}
-	while (*nfds)
-		REAL(close)(fds[--*nfds]);
+	ds_fds_close(fds, n);
 	return -1;
 }
 

@@ -15,6 +15,13 @@ void ds_fd_close(int fd) DS_HIDDEN;
  * and has room for them. No lock. */
 void ds_fds_put(struct msghdr *m, const int *fds, int n) DS_HIDDEN;
 
+/* Takes up to max descriptors that m, as recvmsg left it, carries; those beyond are closed. Returns
+ * their number, or -1 if there were more, in m or in what it had no room for: then all are closed.
+ * No lock. */
+int ds_fds_take(struct msghdr *m, int *fds, int max) DS_HIDDEN;
+/* Closes n descriptors. No lock. */
+void ds_fds_close(const int *fds, int n) DS_HIDDEN;
+
 /* fd is one end of a Unix socket pair whose other end a peer has: forbids the peer to send
  * descriptors. False if the kernel cannot (before Linux 6.16). */
 bool ds_fd_no_rights(int fd) DS_HIDDEN;

@@ -38,19 +38,17 @@ static void note_begin(struct note *n)
 	n->m = (struct msghdr){.msg_iov = &n->v, .msg_iovlen = 1, .msg_control = &n->control, .msg_controllen = sizeof n->control};
 }
 
-/* Reads a note: as recvmsg with these flags. False: there is none. fds are -1 where it has none. */
-static bool note_read(int from, int flags, int fds[2])
+/* Reads a note: as recvmsg with these flags. Returns the number of its descriptors, or -1: there is
+ * no note. */
+static int note_read(int from, int flags, int fds[2])
 {
 	struct note n;
 
-	fds[0] = fds[1] = -1;
 	note_begin(&n);
 	if (ds_syscall(SYS_recvmsg, from, &n.m, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
-		return false;
-	struct cmsghdr *c = CMSG_FIRSTHDR(&n.m);
-	if (c && c->cmsg_type == SCM_RIGHTS)
-		memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0) < 2 * sizeof(int) ? c->cmsg_len - CMSG_LEN(0) : 2 * sizeof(int));
-	return true;
+		return -1;
+	int got = ds_fds_take(&n.m, fds, 2);
+	return got < 0 ? 0 : got;
 }
 
 /* Sends a note with two descriptors, which stay the caller's, without waiting. False: it was not
@@ -64,21 +62,13 @@ static bool note_send(int to, const int fds[2])
 	return ds_syscall(SYS_sendmsg, to, &n.m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-/* Closes those that are not -1. */
-static void close_both(const int fds[2])
-{
-	for (int i = 0; i < 2; i++)
-		if (fds[i] >= 0)
-			REAL(close)(fds[i]);
-}
-
 /* Takes back what was put into the pair in vain: others that have it would keep the bell open. */
 static void empty(struct ds_sock *s)
 {
-	int fds[2];
+	int fds[2], n;
 
-	while (note_read(s->pair[0], 0, fds))
-		close_both(fds);
+	while ((n = note_read(s->pair[0], 0, fds)) >= 0)
+		ds_fds_close(fds, n);
 }
 
 void ds_kin_drop(struct ds_sock *s)
@@ -135,12 +125,12 @@ bool ds_kin_count(struct ds_sock *s)
 
 bool ds_kin_map(struct ds_sock *s, int *bell)
 {
-	int fds[2];
-	bool there = note_read(s->pair[0], MSG_PEEK, fds) && fds[1] >= 0 && ds_seg_map(&s->seg, fds[0], s->side) == 0;
+	int fds[2], n = note_read(s->pair[0], MSG_PEEK, fds);
+	bool there = n == 2 && ds_seg_map(&s->seg, fds[0], s->side) == 0;
 
 	end(s);
 	if (!there) {
-		close_both(fds);
+		ds_fds_close(fds, n);
 		return false;
 	}
 	REAL(close)(fds[0]);

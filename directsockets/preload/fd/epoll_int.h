@@ -1,4 +1,4 @@
-/* What the files of epoll share: epoll.c, epmember.c, eplook.c, epready.c, eporder.c and
+/* What the files of epoll share: epoll.c, epctl.c, epmember.c, eplook.c, epready.c, eporder.c and
  * epwait.c. */
 #ifndef DS_EPOLL_INT_H
 #define DS_EPOLL_INT_H
@@ -91,6 +91,9 @@ static inline void lk_unlock(struct ds_lock *l) { ds_own_unlock(l); }
  * most. */
 struct epi *epi_get(int epfd) DS_HIDDEN;
 void epi_put(struct epi *e) DS_HIDDEN;
+
+/* An instance for epfd; NULL: no memory, or too many. With ep_lock. */
+struct epi *epi_make(int epfd) DS_HIDDEN;
 
 /* Calls epi_settle for all instances that are in other sets. No lock is held. */
 void epi_settle_nested(bool rung) DS_HIDDEN;

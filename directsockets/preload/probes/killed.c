@@ -1,7 +1,7 @@
 #include "probe.h"
 
-/* Probes of what a program sees whose peer was killed: a reset if it had left bytes unread that
- * were sent before, and an end otherwise. */
+/* Probes of what a program sees whose peer was killed, or has ended: a reset if the peer had left
+ * bytes unread that were sent before, and an end otherwise. */
 
 static char buf[100];
 
@@ -154,6 +154,64 @@ static void killed_silent(void)
 	R(close(c));
 }
 
+static void serve_and_die(void *p)
+{
+	int *fd = p;
+	close(fd[0]);
+	put(fd[1], "dying", 5);
+	kill(getpid(), SIGKILL);
+}
+
+static void peer_killed(void)
+{
+	int fd[2];
+	pair(&fd[0], &fd[1]);
+	pid_t pid = start(serve_and_die, fd);
+	close(fd[1]);
+	finish(pid);
+	R(read(fd[0], buf, 100));
+	R(read(fd[0], buf, 100));
+	signal(SIGPIPE, SIG_IGN);
+	R(write(fd[0], "x", 1));
+	cut(fd[0]);
+	R(write(fd[0], "x", 1));
+}
+
+static void sleep_and_die(void *p)
+{
+	int *fd = p;
+	close(fd[0]);
+	nap(100);
+	kill(getpid(), SIGKILL);
+}
+
+static void killed_while_reading(void)
+{
+	int fd[2];
+	pair(&fd[0], &fd[1]);
+	pid_t pid = start(sleep_and_die, fd);
+	close(fd[1]);
+	R(read(fd[0], buf, 100));
+	finish(pid);
+}
+
+static void peer_exits(void)
+{
+	int c, s;
+	pair(&c, &s);
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(c);
+		put(s, "farewell", 8);
+		exit(0);
+	}
+	close(s);
+	R(read(c, buf, 100));
+	R(read(c, buf, 100));
+	finish(pid);
+}
+
 const struct probe killed_probes[] = {
 	{"killed-unread", killed_unread, 0},
 	{"killed-send", killed_send, 0},
@@ -161,5 +219,8 @@ const struct probe killed_probes[] = {
 	{"killed-read", killed_read, 0},
 	{"killed-late", killed_late, 0},
 	{"killed-silent", killed_silent, 1},
+	{"peer-killed", peer_killed, 0},
+	{"killed-while-reading", killed_while_reading, 0},
+	{"peer-exits", peer_exits, 0},
 	{NULL, NULL, 0},
 };

@@ -427,64 +427,6 @@ static void vfork_nested(void)
 	R(read(fd[0], buf, 10));
 }
 
-static void serve_and_die(void *p)
-{
-	int *fd = p;
-	close(fd[0]);
-	put(fd[1], "dying", 5);
-	kill(getpid(), SIGKILL);
-}
-
-static void peer_killed(void)
-{
-	int fd[2];
-	pair(&fd[0], &fd[1]);
-	pid_t pid = start(serve_and_die, fd);
-	close(fd[1]);
-	finish(pid);
-	R(read(fd[0], buf, 100));
-	R(read(fd[0], buf, 100));
-	signal(SIGPIPE, SIG_IGN);
-	R(write(fd[0], "x", 1));
-	cut(fd[0]);
-	R(write(fd[0], "x", 1));
-}
-
-static void sleep_and_die(void *p)
-{
-	int *fd = p;
-	close(fd[0]);
-	nap(100);
-	kill(getpid(), SIGKILL);
-}
-
-static void killed_while_reading(void)
-{
-	int fd[2];
-	pair(&fd[0], &fd[1]);
-	pid_t pid = start(sleep_and_die, fd);
-	close(fd[1]);
-	R(read(fd[0], buf, 100));
-	finish(pid);
-}
-
-static void peer_exits(void)
-{
-	int c, s;
-	pair(&c, &s);
-	fflush(NULL);
-	pid_t pid = fork();
-	if (pid == 0) {
-		close(c);
-		put(s, "farewell", 8);
-		exit(0);
-	}
-	close(s);
-	R(read(c, buf, 100));
-	R(read(c, buf, 100));
-	finish(pid);
-}
-
 const struct probe proc_probes[] = {
 	{"dup", dups, 0},
 	{"dup2-over", dup2_over, 0},
@@ -502,8 +444,5 @@ const struct probe proc_probes[] = {
 	{"vfork-close", vfork_close, 0},
 	{"vfork-clone", vfork_clone, 0},
 	{"vfork-nested", vfork_nested, 0},
-	{"peer-killed", peer_killed, 0},
-	{"killed-while-reading", killed_while_reading, 0},
-	{"peer-exits", peer_exits, 0},
 	{NULL, NULL, 0},
 };

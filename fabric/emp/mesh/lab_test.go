@@ -182,6 +182,16 @@ func (m *member) ups() (all []fabric.NodeID) {
 	return all
 }
 
+// linked runs nodes 1 and 2, each with its store, and returns them once they have a link.
+func linked(t *testing.T, store, other *identity.Store) (one, two *member) {
+	t.Helper()
+	one = open(t, store, selfOf(1), nil).run()
+	two = open(t, other, selfOf(2), nil, one).run()
+	one.awaits(2)
+	two.awaits(1)
+	return one, two
+}
+
 func (m *member) awaits(nodes ...fabric.NodeID) {
 	m.t.Helper()
 	eventually(m.t, fmt.Sprintf("node %d linked with %v", m.cfg.Self.Node, nodes), func() bool { return slices.Equal(m.ups(), nodes) })

@@ -254,9 +254,7 @@ func TestDenied(t *testing.T) {
 	ca := newAuthority(t, "lab")
 	store, trust := ca.store(1)
 	other, _ := ca.store(2)
-	one := open(t, store, selfOf(1), nil).run()
-	two := open(t, other, selfOf(2), nil, one).run()
-	one.awaits(2)
+	one, two := linked(t, store, other)
 	line := string(identity.PEM(ca.pair.Cert)) + "deny " + other.Pair().Fingerprint() + "\n"
 	if err := os.WriteFile(trust, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
@@ -270,10 +268,7 @@ func TestRenewed(t *testing.T) {
 	ca := newAuthority(t, "lab")
 	store, _ := ca.store(1)
 	other, trust := ca.store(2)
-	one := open(t, store, selfOf(1), nil).run()
-	two := open(t, other, selfOf(2), nil, one).run()
-	one.awaits(2)
-	two.awaits(1)
+	one, two := linked(t, store, other)
 	one.mu.Lock()
 	s := one.sessions[2]
 	one.mu.Unlock()
