@@ -71,14 +71,23 @@ func TestOneBatch(t *testing.T) {
 	}
 }
 
-// Large messages that gather in the ring come by few PUTs, in order, small ones between them.
+// Large messages that gather in the ring come by few PUTs, in order, small ones between them; each
+// by its own to a peer that does not say that it takes others, such as a node of an older release.
 func TestJoined(t *testing.T) {
+	t.Run("taken", func(t *testing.T) { testJoined(t, true) })
+	t.Run("not taken", func(t *testing.T) { testJoined(t, false) })
+}
+
+func testJoined(t *testing.T, taken bool) {
 	const n, size, gathered = 14, 64 << 10, 10
 	hosts, client, server := pair(t, segment.Config{Slots: 1024, Ring: n * size}, nil)
 	var want []byte
 	for i := range 2 { // the first message goes alone: the peer says meanwhile that it takes batches
 		goOn := func() {}
 		if i > 0 {
+			if !setJoins(t, hosts[0], taken) {
+				t.Error("the peer has not said that it takes joined PUTs")
+			}
 			goOn = hosts[0].pause(t)
 			defer goOn()
 		}
@@ -100,10 +109,34 @@ func TestJoined(t *testing.T) {
 		}
 	}
 	puts := func() uint64 { return hosts[0].engine.Stats().Puts }
+	if !taken {
+		until(t, "PUTs end", func() bool { return puts() >= gathered }) // the first message goes as it may
+		return
+	}
 	until(t, "PUTs end", func() bool { return puts() >= 2 })
 	if n := puts(); n > 1+gathered/2 {
 		t.Errorf("%d PUTs", n)
 	}
+}
+
+// setJoins sets whether the peers of a host take joined PUTs, and returns whether one has said so.
+func setJoins(t *testing.T, h *host, to bool) (said bool) {
+	t.Helper()
+	done := make(chan struct{})
+	if err := h.engine.do(func() {
+		for _, node := range h.engine.nodes {
+			for _, ch := range node.channels {
+				if ch != nil {
+					said, ch.joins = said || ch.joins, to
+				}
+			}
+		}
+		close(done)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	return said
 }
 
 // A tap is shown what goes through, at both ends, with TCP's numbers.

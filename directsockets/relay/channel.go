@@ -34,6 +34,7 @@ type channel struct {
 	mem     []byte // of the places; nil: nothing was sent yet
 	region  *atu.Region
 	remote  atu.NLA // of the peer's places; 0: it has not said yet
+	joins   bool    // the peer takes PUTs for several messages (tagJoined)
 	stage   stage
 }
 

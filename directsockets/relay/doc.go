@@ -39,10 +39,12 @@
 //	type             payload
 //	1..3, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
 //	 3               with user tag 1: its data comes by a PUT whose end the completer tells of; it waits for that
-//	 3               with user tag 2: so does that of those behind it; before it, bytes of the PUT 4
+//	 3               with user tag 2: so does that of those behind it; before it, bytes of the PUT 4.
+//	                 It is said to who takes it only (SELECT)
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
 //	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
-//	 9 SELECT        connection, as who gets this has numbered it 4
+//	 9 SELECT        connection, as who gets this has numbered it 4; user tag 1: who says it takes an RMA_INFO
+//	                 with user tag 2. Older nodes do neither
 //	10 OPEN          connection, as who sends this has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
 //	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2;
 //	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it

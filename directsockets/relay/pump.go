@@ -141,7 +141,7 @@ func (e *Engine) takeOne(c *conn) (n, bytes int, err error) {
 }
 
 // join has the data of a message come by the same PUT as that before it, if it is behind that in
-// the ring. Or its PUT is the next to be started.
+// the ring, and the peer takes that. Or its PUT is the next to be started.
 func (e *Engine) join(c *conn, en *entry) {
 	if first := c.joining; first != nil {
 		start, _ := first.msg.Place()
@@ -154,7 +154,7 @@ func (e *Engine) join(c *conn, en *entry) {
 		e.startJoined(c)
 	}
 	c.joining = en
-	if !en.early {
+	if !en.early || !e.channel(c.node, c.device).joins {
 		e.startJoined(c)
 	}
 }
@@ -203,7 +203,7 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	if en.early {
 		notify |= rma.NotifyCompleter
 	}
-	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: notify, Steady: true})
+	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: notify})
 	if err == nil {
 		return
 	}
@@ -303,7 +303,7 @@ func (e *Engine) selected(c *conn, n int) *place {
 	}
 	if !named {
 		var id [idLen]byte
-		to.add(kindSelect, 0, appendID(id[:0], c.far))
+		to.add(kindSelect, tagJoins, appendID(id[:0], c.far))
 		node.selected[c.device] = c.far
 	}
 	e.touch(ch)

@@ -61,6 +61,7 @@ func (e *Engine) hear(n *node, box int, flow uint16, k kind, tag uint8, p []byte
 		var id uint32
 		if id, err = parseID(p); err == nil {
 			e.boxes[box].name(flow, id, e.conns[id])
+			e.channel(n, box).joins = tag == tagJoins
 		}
 	case kindOpen:
 		var o open

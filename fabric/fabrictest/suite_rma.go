@@ -78,7 +78,7 @@ func testTransfers(t *testing.T, l Link) {
 
 			fill(r.local.Bytes()[:size], seed+100)
 			if err := r.origin.Put(rma.PutReq{Local: r.local.NLA(), Remote: r.nla, Len: size, Node: 1, VPID: vpid,
-				Notify: rma.NotifyRequester | rma.NotifyCompleter, Steady: true}); err != nil {
+				Notify: rma.NotifyRequester | rma.NotifyCompleter}); err != nil {
 				t.Fatal(err)
 			}
 			want = rma.Notification{Writer: rma.Requester, Command: rma.CommandPut, Node: 1, VPID: vpid, Len: size,

@@ -158,11 +158,6 @@ type Put struct {
 	Immediate bool         // the data was in the descriptor
 	Notify    bool         // the target's completer writes a notification
 	Class     fabric.Class // by which the origin's crossbar chooses the way
-
-	// Steady says that the data does not change until Done, and not after it either if the
-	// operation fails: a link may lend its pages to the kernel, and a peer may read them when
-	// the link is down here.
-	Steady bool
 }
 
 // Lender is a Handler for links that read the memory of a GET and write that of a PUT

@@ -158,7 +158,7 @@ func (e *Endpoint) Put(r PutReq) error {
 	}
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote,
-		Notify: r.Notify&NotifyCompleter != 0, Class: r.Class, Steady: r.Steady,
+		Notify: r.Notify&NotifyCompleter != 0, Class: r.Class,
 	}, w.Bytes(), o)
 	return nil
 }

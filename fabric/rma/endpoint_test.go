@@ -209,9 +209,8 @@ func TestRequestsAreChecked(t *testing.T) {
 		if err := r.origin.Get(g); !errors.Is(err, tt.want) {
 			t.Errorf("GET, %s: %v", tt.name, err)
 		}
-		g = r.get(10, 0)
-		tt.change(&g)
-		p := rma.PutReq{Local: g.Local, Remote: g.Remote, Len: g.Len, Node: g.Node, VPID: g.VPID, Notify: g.Notify, Class: g.Class}
+		p := rma.PutReq(r.get(10, 0))
+		tt.change((*rma.GetReq)(&p))
 		if err := r.origin.Put(p); !errors.Is(err, tt.want) {
 			t.Errorf("PUT, %s: %v", tt.name, err)
 		}

@@ -54,7 +54,6 @@ type PutReq struct {
 	VPID   fabric.VPID
 	Notify Notify
 	Class  fabric.Class
-	Steady bool // see link.Put
 }
 
 // PutImmediateReq asks for the first Len bytes of Data to be written to Remote.

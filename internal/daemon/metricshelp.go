@@ -194,7 +194,6 @@ var counterHelp = map[string]string{
 	"stream.rx_messages":           "VELO messages received from a node of another host.",
 	"stream.writes":                "Calls that sent something to a node of another host.",
 	"stream.reads":                 "Calls that received something from a node of another host.",
-	"stream.tx_lent":               "Bytes that were sent to nodes of other hosts without a copy, by references to their pages.",
 	"stream.blocked":               "Times that a connection to a node of another host took no more.",
 	"stream.parked":                "Messages that waited for room in their mailbox.",
 	"stream.bounced":               "Transfers to a device, which are gathered first.",

@@ -91,7 +91,6 @@ func (c Config) withDefaults() (Config, error) {
 // Stats are the counters of a Link.
 type Stats struct {
 	TxBytes    uint64 // sent, all that the connections carry
-	TxLent     uint64 // of these, by references to their pages, not copied
 	TxMessages uint64 // VELO messages of these
 	RxBytes    uint64 // received
 	RxMessages uint64 // VELO messages of these
@@ -109,5 +108,5 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	TxBytes, TxLent, TxMessages, RxBytes, RxMessages, Writes, Reads, Blocked, Parked, Bounced, RTTMicros, TxRate, RxRate atomic.Uint64
+	TxBytes, TxMessages, RxBytes, RxMessages, Writes, Reads, Blocked, Parked, Bounced, RTTMicros, TxRate, RxRate atomic.Uint64
 }

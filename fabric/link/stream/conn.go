@@ -25,7 +25,6 @@ type conn struct {
 	iov     [][]byte          // guarded by wmu
 	ends    [batchChunks]sent // guarded by wmu
 	partial atomic.Bool       // batch is not empty
-	pipe    splicer           // guarded by wmu
 	blocked atomic.Bool       // the socket took no more: its driver looks when it does again
 	armed   atomic.Bool       // and waits for that; written by the holder of wmu
 
@@ -65,25 +64,6 @@ func (c *conn) send(parts [][]byte, more bool) (int, syscall.Errno) {
 		return c.crypt.send(parts)
 	}
 	return rawSend(c.fd, parts, more)
-}
-
-// push sends what comes next of the batch, and returns how many bytes that was and how many of them
-// went. lent: their pages were, and nothing was copied. It belongs to the holder of wmu.
-func (c *conn) push() (want, n int, lent bool, errno syscall.Errno) {
-	b := &c.batch
-	if c.pipe.held > 0 || len(b.ctl) == 0 && b.cur < b.n && c.pipe.takes(&b.chunks[b.cur]) {
-		if want, n, errno = c.pipe.send(c, b); errno != syscall.ENOSYS {
-			return want, n, true, errno
-		}
-	}
-	to := b.run(&c.pipe, false)
-	c.iov = b.parts(c.iov[:0], to)
-	for _, p := range c.iov {
-		want += len(p)
-	}
-	n, errno = c.send(c.iov, b.more || to < b.n)
-	clear(c.iov)
-	return want, n, false, errno
 }
 
 // receive is rawReceive into place and more, or the engine's.
@@ -142,7 +122,6 @@ func (c *conn) arm(events int, on bool) {
 
 // close closes the connection. What was not sent is thrown away.
 func (c *conn) close() {
-	c.pipe.close()
 	if c.fd >= 0 {
 		_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		_ = unix.Close(c.fd)

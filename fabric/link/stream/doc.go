@@ -17,10 +17,6 @@
 // other end. Three things are copied once more: up to 4 KB behind a chunk's head,
 // transfers of up to 1 KB, and data for a device, which takes it in one piece.
 //
-// Chunks of a PUT whose data is steady (link.Put) are not copied by the kernel either: a pipe
-// takes references to their pages, and those of their heads (vmsplice, splice). TCP may send what
-// was acknowledged again, changed by then; the peer's kernel throws that away.
-//
 // The first connection carries the messages; the others carry the data, each taking the
 // next chunk when it has room. A single connection carries both: messages go between
 // chunks, and the kernel holds at most 256 KB unsent (TCP_NOTSENT_LOWAT), so that a

@@ -245,33 +245,28 @@ func (l *Link) write(c *conn) (ends []sent) {
 			return nil
 		}
 	}
+	c.iov = b.parts(c.iov[:0])
 	shm.Publish()
-	ends = c.ends[:0]
-	for all := true; all && !b.empty(); {
-		want, n, lent, errno := c.push()
-		switch {
-		case errno == syscall.EAGAIN:
-			n = 0
-		case errno != 0:
-			l.fail(c.gone())
-			return nil
-		}
-		all = n == want
-		l.count.Writes.Add(1)
-		l.count.TxBytes.Add(uint64(n))
-		if lent {
-			l.count.TxLent.Add(uint64(n))
-		}
-		ends = b.wrote(n, ends)
+	n, errno := c.send(c.iov, b.more)
+	clear(c.iov)
+	switch {
+	case errno == syscall.EAGAIN:
+		n = 0
+	case errno != 0:
+		l.fail(c.gone())
+		return nil
 	}
+	l.count.Writes.Add(1)
+	l.count.TxBytes.Add(uint64(n))
+	ends = b.wrote(n, c.ends[:0])
 	if b.empty() && !c.owes() {
 		c.partial.Store(false)
 		c.blocked.Store(false)
 		c.arm(l.events.set, false)
 		return ends
 	}
-	if c.pipe.held == 0 {
-		l.out.untake(b.unstarted())
+	if list := b.unstarted(); len(list) > 0 {
+		l.out.untake(list)
 	}
 	l.stuck(c)
 	return ends

@@ -112,7 +112,7 @@ func kinds(t *testing.T, l *Link) (list []kind) {
 	l.out.mu.Unlock()
 	b := &l.conns[0].batch
 	var bytes []byte
-	for _, p := range b.parts(nil, b.n) {
+	for _, p := range b.parts(nil) {
 		bytes = append(bytes, p...)
 	}
 	for len(bytes) > 0 {
@@ -158,7 +158,7 @@ func TestMessageBetweenChunks(t *testing.T) {
 	}
 	f.Commit(pos, 8<<40)
 	rest := 0
-	for _, p := range b.parts(nil, b.n) {
+	for _, p := range b.parts(nil) {
 		rest += len(p)
 	}
 	if rest != putDataLen+chunkSize-chunkSize/2 {
@@ -179,7 +179,7 @@ func TestMessageBetweenChunks(t *testing.T) {
 			sent[p.chunk] = true
 		}
 		all := 0
-		for _, p := range b.parts(nil, b.n) {
+		for _, p := range b.parts(nil) {
 			all += len(p)
 		}
 		b.wrote(all, nil)
@@ -270,7 +270,7 @@ func TestNoAllocations(t *testing.T) {
 		l.out.mu.Lock()
 		l.out.takeLocked(c)
 		l.out.mu.Unlock()
-		c.iov = c.batch.parts(c.iov[:0], c.batch.n)
+		c.iov = c.batch.parts(c.iov[:0])
 		all := 0
 		for _, p := range c.iov {
 			all += len(p)

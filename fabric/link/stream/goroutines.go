@@ -72,7 +72,7 @@ func (l *Link) writer(c *conn) {
 		resume := o.takeLocked(c)
 		o.mu.Unlock()
 		buf = buf[:0]
-		c.iov = b.parts(c.iov[:0], b.n)
+		c.iov = b.parts(c.iov[:0])
 		for _, part := range c.iov {
 			buf = append(buf, part...) // one large write makes few records
 		}

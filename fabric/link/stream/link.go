@@ -38,7 +38,6 @@ type Link struct {
 	outs    atomic.Pointer[[]*outflow]
 
 	out     outbox
-	heads   heads // of raw connections
 	ops     opTable
 	serving serveTable
 	beat    beat
@@ -102,7 +101,6 @@ func (l *Link) connect(cfg Config) (err error) {
 		for _, c := range l.conns {
 			c.close()
 		}
-		l.heads.close()
 		l.events.close()
 		return err
 	}
@@ -125,7 +123,7 @@ func (l *Link) adopt(conns []net.Conn) error {
 		return l.adoptEngine(e, conns)
 	}
 	for i, nc := range conns {
-		c := &conn{messages: i == 0, data: i > 0 || len(conns) == 1, fd: -1, pipe: newSplicer(nil)}
+		c := &conn{messages: i == 0, data: i > 0 || len(conns) == 1, fd: -1}
 		c.rx.init()
 		l.conns = append(l.conns, c)
 		if tcpOf(nc) == nil {
@@ -142,15 +140,13 @@ func (l *Link) adopt(conns []net.Conn) error {
 	if err := l.events.open(); err != nil {
 		return fmt.Errorf("stream: connect: %w", err)
 	}
-	l.heads = newHeads()
 	for i, c := range l.conns {
-		c.pipe = newSplicer(l.heads)
 		if err := c.adopt(tcpOf(conns[i]), l.events.set); err != nil {
 			return err
 		}
 		if t, u := sealed.Of(conns[i]); u != nil {
 			u.Take(socket{c})
-			c.crypt, c.pipe = &crypt{tls: t, under: u}, newSplicer(nil)
+			c.crypt = &crypt{tls: t, under: u}
 			c.crypt.more.Store(true) // the peer may have sent something behind its hello
 		}
 	}
@@ -168,7 +164,7 @@ func tcpOf(c net.Conn) *net.TCPConn {
 
 // adoptEngine has e carry what is said from now on.
 func (l *Link) adoptEngine(e Engine, conns []net.Conn) error {
-	c := &conn{messages: true, data: true, fd: -1, engine: e, pipe: newSplicer(nil)}
+	c := &conn{messages: true, data: true, fd: -1, engine: e}
 	c.rx.init()
 	l.conns = []*conn{c}
 	for _, nc := range conns {
@@ -217,7 +213,6 @@ func (l *Link) end() {
 	for _, f := range l.ins {
 		f.l.Store(nil)
 	}
-	l.heads.close()
 	l.endAll()
 	l.failAll()
 	for _, f := range *l.outs.Load() {

@@ -165,7 +165,7 @@ func (l *Link) beginLocked(r *request) {
 		l.dirty.Store(true)
 		return
 	}
-	o.xfer.head, o.xfer.data, o.xfer.off, o.xfer.lent = m, r.data, 0, r.put.Steady
+	o.xfer.head, o.xfer.data, o.xfer.off = m, r.data, 0
 	l.out.send(&o.xfer) // if the link is down, failAll ends the operation
 	l.dirty.Store(true)
 }

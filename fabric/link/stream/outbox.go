@@ -54,7 +54,6 @@ type xfer struct {
 	off   int          // guarded by outbox.mu: of the next chunk
 	left  atomic.Int64 // bytes that are not sent
 	lease link.Lease   // of a GET
-	lent  bool         // see link.Put.Steady
 }
 
 // chunk is the chunk of a transfer at off.
@@ -301,35 +300,21 @@ func (b *batch) add(c chunk) {
 
 func (b *batch) empty() bool { return len(b.ctl) == 0 && b.cur == b.n }
 
-// parts appends what is left to be sent before the chunk to.
-func (b *batch) parts(iov [][]byte, to int) [][]byte {
+// parts appends what is left to be sent.
+func (b *batch) parts(iov [][]byte) [][]byte {
 	if len(b.ctl) > 0 {
 		iov = append(iov, b.ctl)
 	}
-	for i := b.cur; i < to; i++ {
+	for i := b.cur; i < b.n; i++ {
 		p := &b.chunks[i]
-		iov = p.parts(iov, p.head[:p.headLen])
+		data, sent := p.data(), p.sent
+		if sent < p.headLen {
+			iov = append(iov, p.head[sent:p.headLen])
+			sent = p.headLen
+		}
+		iov = append(iov, data[sent-p.headLen:])
 	}
 	return iov
-}
-
-// run is where the chunks end that s takes, or does not, as on says.
-func (b *batch) run(s *splicer, on bool) int {
-	to := b.cur
-	for to < b.n && s.takes(&b.chunks[to]) == on {
-		to++
-	}
-	return to
-}
-
-// parts appends what is left of a chunk.
-func (p *pending) parts(iov [][]byte, head []byte) [][]byte {
-	sent := p.sent
-	if sent < p.headLen {
-		iov = append(iov, head[sent:])
-		sent = p.headLen
-	}
-	return append(iov, p.data()[sent-p.headLen:])
 }
 
 // sent is a transfer of which all was sent.

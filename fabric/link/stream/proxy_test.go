@@ -183,7 +183,7 @@ func transfers(t *testing.T, n, peer *nic.NIC, v fabric.VPID, cut bool) {
 			for i := range l.source.Bytes()[:l.n] {
 				l.source.Bytes()[i] = byte(rng.Uint32())
 			}
-			err = own.Put(rma.PutReq{Local: l.source.NLA(), Remote: l.nla, Len: l.n, Node: peer.ID(), VPID: v, Notify: rma.NotifyRequester, Steady: true})
+			err = own.Put(rma.PutReq{Local: l.source.NLA(), Remote: l.nla, Len: l.n, Node: peer.ID(), VPID: v, Notify: rma.NotifyRequester})
 		} else {
 			err = own.Get(rma.GetReq{Local: l.sink.NLA(), Remote: l.nla, Len: l.n, Node: peer.ID(), VPID: v, Notify: rma.NotifyCompleter})
 		}

@@ -36,37 +36,9 @@ func rawReceive(fd int, parts [][]byte) (int, syscall.Errno) {
 	return n, errno
 }
 
-// rawGather gives references to the pages of parts, at most maxParts, to a pipe, as many as fit,
-// and returns how many bytes that is.
-func rawGather(pipe int, parts [][]byte) (int, syscall.Errno) {
+func rawMsg(trap uintptr, fd int, parts [][]byte, flags uintptr) (int, syscall.Errno) {
 	var iov [maxParts]unix.Iovec
-	k := vector(&iov, parts)
-	for {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_VMSPLICE, uintptr(pipe), uintptr(unsafe.Pointer(&iov)), uintptr(k), unix.SPLICE_F_NONBLOCK, 0, 0)
-		if errno == syscall.EINTR {
-			continue
-		}
-		return int(n), errno
-	}
-}
-
-// rawSplice sends up to n bytes that a pipe holds, and returns how many it has sent.
-func rawSplice(pipe, fd, n int, more bool) (int, syscall.Errno) {
-	flags := uintptr(unix.SPLICE_F_NONBLOCK)
-	if more {
-		flags |= unix.SPLICE_F_MORE
-	}
-	for {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(pipe), 0, uintptr(fd), 0, uintptr(n), flags)
-		if errno == syscall.EINTR {
-			continue
-		}
-		return int(n), errno
-	}
-}
-
-// vector has parts as the kernel takes them, and returns how many those are.
-func vector(iov *[maxParts]unix.Iovec, parts [][]byte) (k int) {
+	k := 0
 	for _, b := range parts {
 		if len(b) > 0 {
 			iov[k].Base = unsafe.SliceData(b)
@@ -74,12 +46,6 @@ func vector(iov *[maxParts]unix.Iovec, parts [][]byte) (k int) {
 			k++
 		}
 	}
-	return k
-}
-
-func rawMsg(trap uintptr, fd int, parts [][]byte, flags uintptr) (int, syscall.Errno) {
-	var iov [maxParts]unix.Iovec
-	k := vector(&iov, parts)
 	msg := unix.Msghdr{Iov: &iov[0]}
 	msg.SetIovlen(k)
 	for {
