@@ -17,7 +17,7 @@
 # a data race, a panic, a sanitizer's finding or damaged data. The status is 1 if anything failed.
 #
 # Tests that make namespaces need root; without it they run in a user namespace, or skip with a reason.
-# FUZZTIME (default 2s) is the time for each fuzz target, SOAKTIME (default 30s)
+# FUZZTIME (default 1s) is the time for each fuzz target, SOAKTIME (default 30s)
 # that in which the soak breaks things; the nightly form is SOAKTIME=5m.
 set -uo pipefail
 cd "$(dirname "$0")" || exit
@@ -173,5 +173,5 @@ step "tests under pressure" tests -timeout 60m ./test/pressure
 step "allocation budgets, which the race detector would upset" tests -timeout 60m -run 'Alloc' ./...
 step "a connection's wake-ups, further than with the race detector" tests -timeout 60m -run 'TestConn(NoLost|Model)' ./directsockets
 step "every benchmark once" benchmarks
-step "every fuzz target for ${FUZZTIME:=2s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
+step "every fuzz target for ${FUZZTIME:=1s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
 conclude
