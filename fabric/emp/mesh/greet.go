@@ -120,11 +120,6 @@ func (m *Mesh) connect(ctx context.Context, addr string, h hello) (conn net.Conn
 	return conn, reply, p, nil
 }
 
-// silence is an error by which nobody answered: it is errUnanswered.
-type silence struct{ error }
-
-func (s *silence) Unwrap() []error { return []error{s.error, errUnanswered} }
-
 // clean makes another's words fit to be shown.
 func clean(s string) string {
 	b := []rune(s[:min(len(s), 300)])

@@ -366,28 +366,6 @@ func (m *Mesh) failed(addr string, t target, err error) {
 	m.tell(unreached, addr, err)
 }
 
-// failure is why a node could not be reached at an address.
-type failure struct {
-	error
-	at netip.AddrPort
-}
-
-func (f *failure) Unwrap() error { return f.error }
-
-// errUnanswered marks that nobody answered at an address.
-var errUnanswered = errors.New("no answer")
-
-// saysMore reports whether a failure at an address is to replace the last one of that node. A
-// node may have addresses that lead nowhere from here: where nobody answers says nothing beside
-// what the node itself has answered elsewhere.
-func saysMore(last, err error, at netip.AddrPort) bool {
-	var f *failure
-	return !errors.Is(err, errUnanswered) || !errors.As(last, &f) || f.at == at || errors.Is(f, errUnanswered)
-}
-
-// unreached is told of an address, once for all attempts.
-const unreached = "cannot be reached"
-
 // tell logs something about an address, unless it has done so lately, or has had too much
 // to tell.
 func (m *Mesh) tell(what, addr string, err error) {

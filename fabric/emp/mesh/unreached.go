@@ -1,0 +1,36 @@
+package mesh
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// unreached is told of an address, once for all attempts.
+const unreached = "cannot be reached"
+
+// silence is an error by which nobody answered.
+type silence struct{ error }
+
+func (s *silence) Unwrap() error { return s.error }
+
+// silent reports whether err is such an error.
+func silent(err error) bool {
+	_, ok := errors.AsType[*silence](err)
+	return ok
+}
+
+// failure is why a node could not be reached at an address.
+type failure struct {
+	error
+	at netip.AddrPort
+}
+
+func (f *failure) Unwrap() error { return f.error }
+
+// saysMore reports whether a failure at an address is to replace the last one of that node. A
+// node may have addresses that lead nowhere from here: where nobody answers says nothing beside
+// what the node itself has answered elsewhere.
+func saysMore(last, err error, at netip.AddrPort) bool {
+	f, ok := errors.AsType[*failure](last)
+	return !silent(err) || !ok || f.at == at || silent(f)
+}
