@@ -90,7 +90,7 @@ func Text(err error) string {
 	return printable(strings.ReplaceAll(text, "; : ", "; "))
 }
 
-// maxShown is how many bytes of a word Printable shows, of which lastShown are its last.
+// maxShown is how many bytes of a word printable shows, of which lastShown are its last.
 const maxShown, lastShown = 300, 40
 
 // printable returns a text that others may have written as one that is safe to show: what does not

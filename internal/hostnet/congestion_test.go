@@ -6,13 +6,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"exnet/internal/hostnet"
 	"exnet/internal/netns/netnstest"
-
-	"golang.org/x/sys/unix"
 )
 
 // available returns a congestion control other than the default.
@@ -62,7 +59,7 @@ func connect(t testing.TB, addr string, d net.Dialer, lc net.ListenConfig) (dial
 		}
 		return name
 	}
-	return get(congestion(a.(*net.TCPConn))), get(congestion(b.(*net.TCPConn))), get(congestion(ln.(*net.TCPListener)))
+	return get(hostnet.CongestionOf(a.(*net.TCPConn))), get(hostnet.CongestionOf(b.(*net.TCPConn))), get(hostnet.CongestionOf(ln.(*net.TCPListener)))
 }
 
 func TestRootControlCongestion(t *testing.T) {
@@ -126,8 +123,8 @@ func TestRootRouteCongestion(t *testing.T) {
 				return err
 			}
 			defer s.Close()
-			dialed, err1 := congestion(c.(*net.TCPConn))
-			accepted, err2 := congestion(s.(*net.TCPConn))
+			dialed, err1 := hostnet.CongestionOf(c.(*net.TCPConn))
+			accepted, err2 := hostnet.CongestionOf(s.(*net.TCPConn))
 			if dialed != want || accepted != want {
 				t.Errorf("%s: dialed %s, accepted %s; want %s", addr, dialed, accepted, want)
 			}
@@ -151,16 +148,4 @@ func TestRootRouteCongestion(t *testing.T) {
 			t.Errorf("route %v: %q, want %s", r.Dst, r.CongestionControl, want)
 		}
 	}
-}
-
-// congestion returns the congestion control of a TCP connection or listener.
-func congestion(conn syscall.Conn) (name string, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return "", err
-	}
-	ctlErr := raw.Control(func(fd uintptr) {
-		name, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
-	})
-	return unix.ByteSliceToString([]byte(name)), errors.Join(ctlErr, err)
 }
