@@ -17,6 +17,7 @@ package sealed
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -24,8 +25,9 @@ import (
 )
 
 const (
-	inSize = 128 << 10 // read at a time, beside what package tls has room for
-	maxOut = 256 << 10 // the largest buffer of records that is kept
+	inSize  = 128 << 10 // read at a time, beside what package tls has room for
+	maxOut  = 256 << 10 // the largest buffer of records that is kept
+	mostOut = 1 << 20   // records that wait for Flush
 )
 
 // ErrAgain: nothing has come. It is temporary, as package tls understands it.
@@ -36,6 +38,9 @@ type again struct{}
 func (again) Error() string   { return "sealed: nothing has come yet" }
 func (again) Timeout() bool   { return true }
 func (again) Temporary() bool { return true }
+
+// errUnread: the peer has package tls answer (KeyUpdate) and does not read the answers.
+var errUnread = errors.New("the peer does not read what it asks for")
 
 // Socket sends and receives without waiting: EAGAIN says that it would have to. Receive fills p,
 // then more; 0 without an error: the peer has hung up.
@@ -101,13 +106,17 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return min(n, len(p)), nil
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. Once taken it fails if a MiB waits for Flush: a link flushes before it
+// writes more, so only answers that package tls gives by itself can come to that.
 func (c *Conn) Write(p []byte) (int, error) {
 	if c.socket == nil {
 		return c.TCPConn.Write(p)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.out)-c.sent+len(p) > mostOut {
+		return 0, errUnread
+	}
 	c.out = append(c.out, p...)
 	return len(p), nil
 }

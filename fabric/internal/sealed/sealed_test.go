@@ -152,3 +152,17 @@ func TestUnder(t *testing.T) {
 		t.Error("TLS over a pipe")
 	}
 }
+
+// What nobody flushes is bounded.
+func TestWriteUnread(t *testing.T) {
+	_, _, x, _, _ := pair(t, 1)
+	record := make([]byte, 1<<10)
+	for range 1 << 10 {
+		if n, err := x.Write(record); n != len(record) || err != nil {
+			t.Fatal(n, err, x.Pending())
+		}
+	}
+	if n, err := x.Write(record); n != 0 || err == nil {
+		t.Fatalf("%d bytes wait, and more are taken: %d, %v", x.Pending(), n, err)
+	}
+}
