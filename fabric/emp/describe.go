@@ -227,7 +227,7 @@ func (d *dir) remove(n fabric.NodeID) error {
 
 // List returns the living nodes of the fabric in a directory.
 func List(path string) ([]Description, error) {
-	d, err := openDir(path, "", false)
+	d, err := openDir(path)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func List(path string) ([]Description, error) {
 // Clean removes what dead nodes left in a directory and returns their IDs. It is
 // no error if there is no such directory.
 func Clean(path string) ([]fabric.NodeID, error) {
-	d, err := openDir(path, "", false)
+	d, err := openDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -95,19 +95,35 @@ type dir struct {
 	foreign bool
 }
 
-// openDir returns the directory, which is made if create is set.
-func openDir(path, group string, create bool) (*dir, error) {
+// joinDir returns the directory, which is made unless it is there, and opened for a group.
+func joinDir(path, group string) (*dir, error) {
+	path, err := dirPath(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeDir(path, group); err != nil {
+		return nil, err
+	}
+	return openDir(path)
+}
+
+// dirPath returns the whole path of a directory, which has to leave room for names of sockets.
+func dirPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("emp: %w", err)
+		return "", fmt.Errorf("emp: %w", err)
 	}
 	if longest := filepath.Join(path, "node-65535.sock"); len(longest) > maxSocketPath {
-		return nil, fmt.Errorf("emp: %w: the path of directory %s is %d bytes too long for a socket: choose a shorter one", ErrConfig, path, len(longest)-maxSocketPath)
+		return "", fmt.Errorf("emp: %w: the path of directory %s is %d bytes too long for a socket: choose a shorter one", ErrConfig, path, len(longest)-maxSocketPath)
 	}
-	if create {
-		if err := makeDir(path, group); err != nil {
-			return nil, err
-		}
+	return path, nil
+}
+
+// openDir returns a directory that is there.
+func openDir(path string) (*dir, error) {
+	path, err := dirPath(path)
+	if err != nil {
+		return nil, err
 	}
 	st, err := os.Stat(path)
 	if err != nil {

@@ -19,7 +19,7 @@ func TestHostileFiles(t *testing.T) {
 	if err := os.WriteFile(victim, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, err := openDir(path, "", false)
+	d, err := openDir(path)
 	if err != nil {
 		t.Fatal(err)
 	}

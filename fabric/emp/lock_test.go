@@ -15,7 +15,7 @@ func TestLockQueue(t *testing.T) {
 	start := time.Now()
 	var all sync.WaitGroup
 	for range int(lockWait/hold) + 2 {
-		d, err := openDir(path, "", false)
+		d, err := openDir(path)
 		if err != nil {
 			t.Fatal(err)
 		}

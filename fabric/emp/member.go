@@ -109,7 +109,7 @@ func Join(cfg Config) (m *Member, err error) {
 // enterDir returns the directory, locked.
 func enterDir(cfg Config) (*dir, *os.File, error) {
 	for tries := 1; ; tries++ {
-		d, err := openDir(cfg.Dir, cfg.Group, true)
+		d, err := joinDir(cfg.Dir, cfg.Group)
 		if err == nil {
 			var lock *os.File
 			if lock, err = d.lock(); err == nil {

@@ -5,8 +5,8 @@
 // # Architecture
 //
 //	NewTorus, NewMesh ─┐
-//	ReadFile, Parse ───┼─▶ Topology ──▶ Routes ──▶ Table    node → port, per node
-//	New ───────────────┘       │          ├──────▶ Tree     source, members → links
+//	NewGrid, New ──────┼─▶ Topology ──▶ Routes ──▶ Table    node → port, per node
+//	topofile.Read ─────┘       │          ├──────▶ Tree     source, members → links
 //	                           │          └─ Carry ─┐
 //	                           ├────────▶ Load ◀────┘       packets, bytes per link
 //	                           └────────▶ Drawing           text, SVG

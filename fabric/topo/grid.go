@@ -62,33 +62,48 @@ func (d Dims) coords(i int) [3]int {
 
 func (d Dims) at(c [3]int) int { return c[0] + d[0]*(c[1]+d[1]*c[2]) }
 
-// NewTorus returns a torus: a grid whose rows are rings. Nodes have the IDs from
-// first on, x counting fastest. A ring of two nodes has one link.
-func NewTorus(d Dims, first fabric.NodeID) (*Topology, error) {
-	return newGrid("", KindTorus, d, first)
-}
-
-// NewMesh returns a mesh: a grid whose rows have two ends.
-func NewMesh(d Dims, first fabric.NodeID) (*Topology, error) {
-	return newGrid("", KindMesh, d, first)
-}
-
-func newGrid(name string, k Kind, d Dims, first fabric.NodeID) (*Topology, error) {
+// IDs returns as many node IDs as the grid has nodes, from first on.
+func (d Dims) IDs(first fabric.NodeID) ([]fabric.NodeID, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
 	if int(first)+d.Nodes() > MaxNodes {
-		return nil, fmt.Errorf("%v %v from node %d on: node IDs end at %d: %w", k, d, first, MaxNodes-1, fabric.ErrInvalid)
+		return nil, fmt.Errorf("dimensions %v from node %d on: node IDs end at %d: %w", d, first, MaxNodes-1, fabric.ErrInvalid)
 	}
 	nodes := make([]fabric.NodeID, d.Nodes())
 	for i := range nodes {
 		nodes[i] = first + fabric.NodeID(i)
 	}
-	return grid(name, k, d, nodes)
+	return nodes, nil
 }
 
-// grid joins nodes, as many as d has places.
-func grid(name string, k Kind, d Dims, nodes []fabric.NodeID) (*Topology, error) {
+// NewTorus returns a torus: a grid whose rows are rings. Nodes have the IDs from
+// first on, x counting fastest. A ring of two nodes has one link.
+func NewTorus(d Dims, first fabric.NodeID) (*Topology, error) {
+	return gridFrom(KindTorus, d, first)
+}
+
+// NewMesh returns a mesh: a grid whose rows have two ends.
+func NewMesh(d Dims, first fabric.NodeID) (*Topology, error) {
+	return gridFrom(KindMesh, d, first)
+}
+
+func gridFrom(k Kind, d Dims, first fabric.NodeID) (*Topology, error) {
+	nodes, err := d.IDs(first)
+	if err != nil {
+		return nil, err
+	}
+	return NewGrid("", k, d, nodes)
+}
+
+// NewGrid returns a torus or mesh of the nodes, x counting fastest: as many as the grid has.
+func NewGrid(name string, k Kind, d Dims, nodes []fabric.NodeID) (*Topology, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if len(nodes) != d.Nodes() {
+		return nil, fmt.Errorf("%d nodes, %v %v has %d: %w", len(nodes), k, d, d.Nodes(), fabric.ErrInvalid)
+	}
 	var links []Link
 	for i, n := range nodes {
 		c := d.coords(i)

@@ -1,10 +1,12 @@
 package topo_test
 
 import (
+	_ "embed"
 	"testing"
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
+	"exnet/fabric/topo/topofile"
 )
 
 func torus(tb testing.TB, dims string) *topo.Topology {
@@ -32,7 +34,7 @@ func grid(tb testing.TB, make func(topo.Dims, fabric.NodeID) (*topo.Topology, er
 
 func parse(tb testing.TB, text string) *topo.Topology {
 	tb.Helper()
-	t, err := topo.Parse("lab.toml", []byte(text))
+	t, err := topofile.Parse("lab.toml", []byte(text))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -48,18 +50,10 @@ func routes(tb testing.TB, t *topo.Topology, down ...int) *topo.Routes {
 	return r
 }
 
-// irregular has rings of different sizes, a tail, a seventh port and node IDs of
-// several segments.
-const irregular = `
-name  = "irregular"
-nodes = [1, 2, 3, 1024, 5000, 65535, 7, 8, 9, 10]
-links = [
-  "1 2", "2 3", "3 1024", "1024 1", # a ring of four
-  "2.7 5000.7",
-  "5000 65535", "65535 7", "7 5000", # a ring of three
-  "1024 8", "8 9", "9 10", "10 65535",
-]
-`
+// irregular has rings of different sizes, a tail, a seventh port and node IDs of several segments.
+//
+//go:embed topofile/testdata/irregular.toml
+var irregular string
 
 // distances are the hops from one node to all others over the links that are not
 // down: the plainest breadth-first search, as an oracle.

@@ -79,7 +79,13 @@ func New(name string, nodes []fabric.NodeID, links []Link) (*Topology, error) {
 }
 
 func build(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link) (*Topology, error) {
-	t, errs := assemble(name, k, d, nodes, links, nil)
+	t := &Topology{name: name, kind: k, dims: d, nodes: slices.Clone(nodes), links: slices.Clone(links)}
+	errs := t.enterNodes()
+	for i, l := range t.links {
+		if err := t.enter(i, l); err != nil {
+			errs = append(errs, &LinkError{Index: i, Link: l, Reason: err.Error()})
+		}
+	}
 	if len(errs) == 0 {
 		errs = append(errs, t.unconnected()...)
 	}
@@ -87,22 +93,6 @@ func build(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link) (*T
 		return nil, err
 	}
 	return t, nil
-}
-
-// assemble joins nodes by links, and returns what is wrong with them. It leaves out the links
-// for which skip, if there is one, says so.
-func assemble(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link, skip []bool) (*Topology, []error) {
-	t := &Topology{name: name, kind: k, dims: d, nodes: slices.Clone(nodes), links: slices.Clone(links)}
-	errs := t.enterNodes()
-	for i, l := range t.links {
-		if skip != nil && skip[i] {
-			continue
-		}
-		if err := t.enter(i, l); err != nil {
-			errs = append(errs, &LinkError{Index: i, Link: l, Reason: err.Error()})
-		}
-	}
-	return t, errs
 }
 
 // LinkError is a mistake in a link.

@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"strings"
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
@@ -46,20 +45,9 @@ func NewTopology(t *topo.Topology, load []topo.LinkLoad) *Topology {
 	return s
 }
 
-// Build returns the topology again, and the load of its links.
+// Build returns the topology again, verified, and the load of its links.
 func (s *Topology) Build() (*topo.Topology, []topo.LinkLoad, error) {
-	var text strings.Builder // of a topology file: it is verified as one
-	fmt.Fprintf(&text, "name = %q\n", s.Name)
-	if s.Dims != "" && len(s.Nodes) > 0 {
-		fmt.Fprintf(&text, "%s = %q\nfirst = %d\n", s.Kind, s.Dims, s.Nodes[0])
-	} else {
-		fmt.Fprintf(&text, "nodes = [%s]\nlinks = [", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(s.Nodes)), ", "), "[]"))
-		for _, l := range s.Links {
-			fmt.Fprintf(&text, "\"%d.%s %d.%s\", ", l.A, l.APort, l.B, l.BPort)
-		}
-		text.WriteString("]\n")
-	}
-	t, err := topo.Parse("topology", []byte(text.String()))
+	t, err := s.wired()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,4 +63,30 @@ func (s *Topology) Build() (*topo.Topology, []topo.LinkLoad, error) {
 		load[i] = l.LinkLoad
 	}
 	return t, load, nil
+}
+
+// wired returns the topology without its load.
+func (s *Topology) wired() (*topo.Topology, error) {
+	for _, k := range []topo.Kind{topo.KindTorus, topo.KindMesh} {
+		if s.Kind == k.String() {
+			d, err := topo.ParseDims(s.Dims)
+			if err != nil {
+				return nil, err
+			}
+			return topo.NewGrid(s.Name, k, d, s.Nodes)
+		}
+	}
+	links := make([]topo.Link, len(s.Links))
+	for i, l := range s.Links {
+		a, err := topo.ParsePort(l.APort)
+		if err != nil {
+			return nil, err
+		}
+		b, err := topo.ParsePort(l.BPort)
+		if err != nil {
+			return nil, err
+		}
+		links[i] = topo.Link{A: topo.End{Node: l.A, Port: a}, B: topo.End{Node: l.B, Port: b}}
+	}
+	return topo.New(s.Name, s.Nodes, links)
 }

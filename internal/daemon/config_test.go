@@ -204,8 +204,12 @@ func TestTopologyForm(t *testing.T) {
 	if err := os.WriteFile(file, []byte("name = \"a \\\"b\\\"\"\nnodes = [3, 1, 2]\nlinks = [\"3.7 1.x+\", \"2 1\"]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	own := filepath.Join(t.TempDir(), "own.toml") // a grid of nodes that are not counted
+	if err := os.WriteFile(own, []byte("mesh = \"2x2\"\nnodes = [9, 3, 7, 1]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	seen := map[string]bool{"": true}
-	for _, s := range []string{"torus:4x4x4", "mesh:4x4x4", "torus:2", file} {
+	for _, s := range []string{"torus:4x4x4", "mesh:4x4x4", "torus:2", file, own} {
 		want, err := ParseTopology(s)
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"exnet/fabric/link"
 	"exnet/fabric/nic"
 	"exnet/fabric/topo"
+	"exnet/fabric/topo/topofile"
 	"exnet/internal/control"
 )
 
@@ -30,7 +31,7 @@ func ParseTopology(s string) (*topo.Topology, error) {
 	case s == "":
 		return nil, fmt.Errorf("%w: topology: use torus:4x4x4, mesh:3x2, or the name of a file", ErrConfig)
 	default:
-		return topo.ReadFile(s)
+		return topofile.Read(s)
 	}
 	d, err := topo.ParseDims(dims)
 	if err != nil {

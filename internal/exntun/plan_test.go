@@ -10,6 +10,7 @@ import (
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/topo"
+	"exnet/fabric/topo/topofile"
 	"exnet/fabric/velo"
 )
 
@@ -48,7 +49,7 @@ func planned(t *testing.T, f *mem.Fabric, primitive string, via fabric.NodeID, c
 // pins it to a spine: at least 99 % of what a phase sends over spines is on its own.
 // Without tags it is not so. Messages of a pair come in order, also while tags change.
 func TestTwoPhases(t *testing.T) {
-	tp, err := topo.Parse("twospines.toml", []byte(twoSpines))
+	tp, err := topofile.Parse("twospines.toml", []byte(twoSpines))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func TestTwoPhases(t *testing.T) {
 }
 
 func TestPrimitiveBadInput(t *testing.T) {
-	tp, err := topo.Parse("twospines.toml", []byte(twoSpines))
+	tp, err := topofile.Parse("twospines.toml", []byte(twoSpines))
 	if err != nil {
 		t.Fatal(err)
 	}

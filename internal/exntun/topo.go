@@ -10,6 +10,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
+	"exnet/fabric/topo/topofile"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
@@ -86,7 +87,7 @@ func (o *topoOptions) resolve() (err error) {
 		return err
 	}
 	if o.file != "" {
-		o.given, err = topo.ReadFile(o.file) // what is wrong is the file's fault
+		o.given, err = topofile.Read(o.file) // what is wrong is the file's fault
 	}
 	return err
 }

@@ -216,33 +216,6 @@ func TestImportsLeadDown(t *testing.T) {
 	}
 }
 
-// exn-run has to be small: below 6 MB with its symbols. Each of these packages would make it
-// larger, by 50 KB to several MB.
-func TestSmall(t *testing.T) {
-	all := packages(t)
-	var visit func(path string, seen map[string]bool)
-	visit = func(path string, seen map[string]bool) {
-		if seen[path] {
-			return
-		}
-		seen[path] = true
-		for _, in := range all[path].others {
-			first, _, _ := strings.Cut(in, "/")
-			if slices.Contains([]string{"archive", "compress", "crypto", "debug", "gvisor.dev", "log", "text"}, first) ||
-				slices.Contains([]string{"html/template", "net/http", "os/user", "regexp"}, in) && path != "fabric/emp" {
-				t.Errorf("%s imports %s, and exn-run uses it", path, in)
-			}
-		}
-		for in := range all[path].imports {
-			visit(in, seen)
-		}
-	}
-	seen := make(map[string]bool)
-	if visit("cmd/exn-run", seen); len(seen) < 10 {
-		t.Errorf("exn-run uses %d packages", len(seen))
-	}
-}
-
 func TestLayerOf(t *testing.T) {
 	for path, like := range map[string]string{
 		"fabric": "foreign", "fabric/velo": "fabric/link/shm", "directsockets/broker": "directsockets/preload",

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"exnet/fabric/topo"
+	"exnet/fabric/topo/topofile"
 )
 
 // Kinds are the forms that Parse takes, for messages.
@@ -40,7 +41,7 @@ func Parse(text, dir string) (*Graph, error) {
 	}
 	switch filepath.Ext(text) {
 	case ".toml":
-		t, err := topo.ReadFile(path)
+		t, err := topofile.Read(path)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
-package topo_test
+package topofile_test
 
 import (
+	_ "embed"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,7 +12,22 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
+	"exnet/fabric/topo/topofile"
 )
+
+func parse(t *testing.T, text string) *topo.Topology {
+	t.Helper()
+	tp, err := topofile.Parse("lab.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tp
+}
+
+// irregular is a topology file with links of every form.
+//
+//go:embed testdata/irregular.toml
+var irregular string
 
 func TestParse(t *testing.T) {
 	tp := parse(t, irregular)
@@ -49,7 +65,7 @@ lab.toml:4: unknown key "size": use name, torus, mesh, first, nodes, links`},
 		{"torus = \"4\"\nfirst = 1\nnodes = [1, 2, 3, 4]", "lab.toml:2: first and nodes exclude each other"},
 		{"first = 3\nnodes = [1]", "lab.toml:1: first goes with torus or mesh"},
 		{"first = 65536\ntorus = \"4\"", "lab.toml:1: first = 65536: IDs go from 0 to 65535"},
-		{"first = 65535\ntorus = \"4\"", "lab.toml:2: torus 4 from node 65535 on: node IDs end at 65535"},
+		{"first = 65535\ntorus = \"4\"", "lab.toml:2: dimensions 4 from node 65535 on: node IDs end at 65535"},
 		{"\ntorus = \"4x\"", `lab.toml:2: dimensions "4x": use numbers such as 4x4x4`},
 		{"mesh = \"2x2\"\nnodes = [1, 2, 3]", "lab.toml:2: 3 nodes, mesh 2x2 has 4"},
 		{"speed = 3\ntorus = \"4x\"\nmesh = 4\nfirst = 65536\nnodes = [70000]\nlinks = [\"1 2\"]", `lab.toml:1: unknown key "speed": use name, torus, mesh, first, nodes, links
@@ -84,7 +100,7 @@ lab.toml:4: link "x 1": node "x": use a number from 0 to 65535`},
 		{"nodes = [1\nlinks", "lab.toml:2: expected a comma (',') or array terminator (']'), but got 'l'"},
 		{"nodes = [1]\nnodes = [1]", "lab.toml:2: Key 'nodes' has already been defined."},
 	} {
-		tp, err := topo.Parse("lab.toml", []byte(tt.text))
+		tp, err := topofile.Parse("lab.toml", []byte(tt.text))
 		if !errors.Is(err, fabric.ErrInvalid) {
 			t.Errorf("%q: %v, %v", tt.text, tp, err)
 			continue
@@ -95,15 +111,15 @@ lab.toml:4: link "x 1": node "x": use a number from 0 to 65535`},
 	}
 }
 
-func TestReadFile(t *testing.T) {
+func TestRead(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lab.toml")
-	if _, err := topo.ReadFile(name); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := topofile.Read(name); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	if err := os.WriteFile(name, []byte(irregular), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if tp, err := topo.ReadFile(name); err != nil || tp.Name() != "irregular" {
+	if tp, err := topofile.Read(name); err != nil || tp.Name() != "irregular" {
 		t.Errorf("%v, %v", tp, err)
 	}
 }
@@ -116,7 +132,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("mesh = \"2x2x2\"")
 	f.Add("nodes = [1, 2]\nlinks = [\"1.7 2\"]")
 	f.Fuzz(func(t *testing.T, text string) {
-		tp, err := topo.Parse("fuzz.toml", []byte(text))
+		tp, err := topofile.Parse("fuzz.toml", []byte(text))
 		if err != nil {
 			if tp != nil {
 				t.Fatalf("a topology with the error %v", err)
@@ -131,8 +147,25 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("link %d is link %d", i, n)
 			}
 		}
-		if dist := distances(tp, tp.Nodes()[0]); len(dist) != len(tp.Nodes()) {
-			t.Fatalf("%d of %d nodes are connected", len(dist), len(tp.Nodes()))
+		if reached := flood(tp); len(reached) != len(tp.Nodes()) {
+			t.Fatalf("%d of %d nodes are connected", len(reached), len(tp.Nodes()))
 		}
 	})
+}
+
+// flood returns the nodes that a topology's first node reaches.
+func flood(tp *topo.Topology) map[fabric.NodeID]bool {
+	first := tp.Nodes()[0]
+	reached, next := map[fabric.NodeID]bool{first: true}, []fabric.NodeID{first}
+	for len(next) > 0 {
+		n := next[0]
+		next = next[1:]
+		for p := range topo.Port(topo.Ports) {
+			if e, ok := tp.Neighbour(n, p); ok && !reached[e.Node] {
+				reached[e.Node] = true
+				next = append(next, e.Node)
+			}
+		}
+	}
+	return reached
 }

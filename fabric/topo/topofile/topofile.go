@@ -1,17 +1,34 @@
-package topo
+// Package topofile reads topology files: TOML that describes nodes and links.
+//
+// # Architecture
+//
+//	file ──▶ Read ──▶ Parse ──▶ topo.Grid, topo.New ──▶ topo.Topology
+//
+// It is apart from package topo so that a program which knows topologies without reading files
+// of them does not link a reader of TOML.
+//
+// # Concurrency
+//
+// The functions may be called from many goroutines.
+//
+// # Limits
+//
+// A mistake in a string that is not written plainly ('1 2', or with escapes) is reported without
+// its line.
+package topofile
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
 
 	"exnet/fabric"
+	"exnet/fabric/topo"
 )
 
 // file is the content of a topology file:
@@ -58,8 +75,8 @@ func (f *file) field(key string) (to any, what string) {
 	return nil, ""
 }
 
-// ReadFile reads a topology file.
-func ReadFile(name string) (*Topology, error) {
+// Read reads a topology file.
+func Read(name string) (*topo.Topology, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
@@ -69,14 +86,14 @@ func ReadFile(name string) (*Topology, error) {
 
 // Parse reads the content of a topology file called name. The error has a line for
 // each mistake, each with the file's name and where possible the line number.
-func Parse(name string, data []byte) (*Topology, error) {
+func Parse(name string, data []byte) (*topo.Topology, error) {
 	src := source{name: name, lines: strings.Split(string(data), "\n")}
 	f, err := src.decode(string(data))
 	if err != nil {
 		return nil, err
 	}
 	nodes := src.nodes(f.nodes)
-	var t *Topology
+	var t *topo.Topology
 	switch {
 	case f.set["torus"] || f.set["mesh"]:
 		t = src.grid(f, nodes)
@@ -121,8 +138,8 @@ func (s *source) decode(text string) (*file, error) {
 // nodes returns those of the IDs that can be one.
 func (s *source) nodes(ids []int64) (nodes []fabric.NodeID) {
 	for _, n := range ids {
-		if n < 0 || n >= MaxNodes {
-			s.wrong("nodes", "node %d: IDs go from 0 to %d", n, MaxNodes-1)
+		if n < 0 || n >= topo.MaxNodes {
+			s.wrong("nodes", "node %d: IDs go from 0 to %d", n, topo.MaxNodes-1)
 			continue
 		}
 		nodes = append(nodes, fabric.NodeID(n))
@@ -131,10 +148,10 @@ func (s *source) nodes(ids []int64) (nodes []fabric.NodeID) {
 }
 
 // grid makes a torus or mesh, if there was no mistake.
-func (s *source) grid(f *file, nodes []fabric.NodeID) *Topology {
-	k, key, dims := KindTorus, "torus", f.torus
+func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
+	k, key, dims := topo.KindTorus, "torus", f.torus
 	if !f.set[key] {
-		k, key, dims = KindMesh, "mesh", f.mesh
+		k, key, dims = topo.KindMesh, "mesh", f.mesh
 	}
 	own := f.set["nodes"]
 	line := s.key(key)
@@ -147,13 +164,13 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *Topology {
 	if f.set["first"] && own {
 		s.wrong("first", "first and nodes exclude each other")
 	}
-	if f.first < 0 || f.first >= MaxNodes {
-		s.wrong("first", "first = %d: IDs go from 0 to %d", f.first, MaxNodes-1)
+	if f.first < 0 || f.first >= topo.MaxNodes {
+		s.wrong("first", "first = %d: IDs go from 0 to %d", f.first, topo.MaxNodes-1)
 	}
 	if f.wrong[key] {
 		return nil
 	}
-	d, err := ParseDims(dims)
+	d, err := topo.ParseDims(dims)
 	switch {
 	case err != nil:
 		s.errs = append(s.errs, s.wrap(line, err))
@@ -163,20 +180,24 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *Topology {
 	if len(s.errs) > 0 {
 		return nil
 	}
-	var t *Topology
-	if !own {
-		t, err = newGrid(f.name, k, d, fabric.NodeID(f.first))
-	} else {
+	if own {
 		line = s.key("nodes")
-		t, err = grid(f.name, k, d, nodes)
+	} else {
+		nodes, err = d.IDs(fabric.NodeID(f.first))
 	}
-	s.errs = append(s.errs, s.wrapAll(err, func(error) int { return line }))
+	var t *topo.Topology
+	if err == nil {
+		t, err = topo.NewGrid(f.name, k, d, nodes)
+	}
+	for _, e := range joined(err) {
+		s.errs = append(s.errs, s.wrap(line, e))
+	}
 	return t
 }
 
-// free makes a topology of nodes and links. Where there are mistakes, it looks for more, but
-// not whether all nodes can be reached.
-func (s *source) free(f *file, nodes []fabric.NodeID) *Topology {
+// free makes a topology of nodes and links. Where there are mistakes, it looks for more: New finds
+// no port for a link that was not read, and what it says of that link is not said twice.
+func (s *source) free(f *file, nodes []fabric.NodeID) *topo.Topology {
 	if f.set["first"] {
 		s.wrong("first", "first goes with torus or mesh")
 	}
@@ -184,7 +205,7 @@ func (s *source) free(f *file, nodes []fabric.NodeID) *Topology {
 		s.wrong("links", "links goes with nodes")
 	}
 	lines := s.strings(f.links)
-	links, skip := make([]Link, len(f.links)), make([]bool, len(f.links))
+	links, skip := make([]topo.Link, len(f.links)), make([]bool, len(f.links))
 	for i, text := range f.links {
 		l, err := parseLink(text)
 		if err != nil {
@@ -197,62 +218,60 @@ func (s *source) free(f *file, nodes []fabric.NodeID) *Topology {
 		s.errs = append(s.errs, s.wrap(lines[e.Index], e))
 		skip[e.Index] = true
 	}
-	if len(s.errs) == 0 {
-		t, err := New(f.name, nodes, links)
-		s.errs = append(s.errs, s.wrapAll(err, s.lineOfLink(lines)))
-		return t
+	if !f.set["nodes"] || f.wrong["nodes"] {
+		return nil
 	}
-	if f.set["nodes"] && !f.wrong["nodes"] {
-		_, errs := assemble(f.name, KindFree, Dims{}, nodes, links, skip)
-		s.errs = append(s.errs, s.wrapAll(errors.Join(errs...), s.lineOfLink(lines)))
+	t, err := topo.New(f.name, nodes, links)
+	for _, e := range joined(err) {
+		if bad, ok := errors.AsType[*topo.LinkError](e); !ok || !skip[bad.Index] {
+			s.errs = append(s.errs, s.wrap(s.lineOfLink(lines, e), e))
+		}
 	}
-	return nil
+	return t
 }
 
 // lineOfLink finds the line of a mistake in a link, or in the nodes.
-func (s *source) lineOfLink(lines []int) func(error) int {
-	return func(err error) int {
-		if e, ok := errors.AsType[*LinkError](err); ok {
-			return lines[e.Index]
-		}
-		return s.key("nodes")
+func (s *source) lineOfLink(lines []int, err error) int {
+	if e, ok := errors.AsType[*topo.LinkError](err); ok {
+		return lines[e.Index]
 	}
+	return s.key("nodes")
 }
 
-// parseLink reads "1.x+ 2.x-". Ports that are not named are PortNone.
-func parseLink(s string) (Link, error) {
+// parseLink reads "1.x+ 2.x-". Ports that are not named are topo.PortNone.
+func parseLink(s string) (topo.Link, error) {
 	ends := strings.Fields(s)
 	if len(ends) != 2 {
-		return Link{}, fmt.Errorf("link %q: use a form such as \"1.x+ 2.x-\" or \"1 2\": %w", s, fabric.ErrInvalid)
+		return topo.Link{}, fmt.Errorf("link %q: use a form such as \"1.x+ 2.x-\" or \"1 2\": %w", s, fabric.ErrInvalid)
 	}
 	a, err := parseEnd(ends[0])
 	if err != nil {
-		return Link{}, fmt.Errorf("link %q: %w", s, err)
+		return topo.Link{}, fmt.Errorf("link %q: %w", s, err)
 	}
 	b, err := parseEnd(ends[1])
 	if err != nil {
-		return Link{}, fmt.Errorf("link %q: %w", s, err)
+		return topo.Link{}, fmt.Errorf("link %q: %w", s, err)
 	}
-	return Link{a, b}, nil
+	return topo.Link{A: a, B: b}, nil
 }
 
-func parseEnd(s string) (End, error) {
+func parseEnd(s string) (topo.End, error) {
 	node, port, named := strings.Cut(s, ".")
 	n, err := strconv.ParseUint(node, 10, 16)
 	if err != nil {
-		return End{}, fmt.Errorf("node %q: use a number from 0 to %d: %w", node, MaxNodes-1, fabric.ErrInvalid)
+		return topo.End{}, fmt.Errorf("node %q: use a number from 0 to %d: %w", node, topo.MaxNodes-1, fabric.ErrInvalid)
 	}
-	e := End{fabric.NodeID(n), PortNone}
+	e := topo.End{Node: fabric.NodeID(n), Port: topo.PortNone}
 	if named {
-		e.Port, err = ParsePort(port)
+		e.Port, err = topo.ParsePort(port)
 	}
 	return e, err
 }
 
 // givePorts gives the lowest free port to every end that has none, except for the links of
 // which skip says so.
-func givePorts(links []Link, skip []bool) (errs []*LinkError) {
-	used := make(map[End]bool)
+func givePorts(links []topo.Link, skip []bool) (errs []*topo.LinkError) {
+	used := make(map[topo.End]bool)
 	for i, l := range links {
 		if !skip[i] {
 			used[l.A], used[l.B] = true, true
@@ -262,16 +281,16 @@ func givePorts(links []Link, skip []bool) (errs []*LinkError) {
 		if skip[i] {
 			continue
 		}
-		for _, e := range []*End{&links[i].A, &links[i].B} {
-			for p := Port(0); e.Port == PortNone && p < Ports; p++ {
-				if !used[End{e.Node, p}] {
+		for _, e := range []*topo.End{&links[i].A, &links[i].B} {
+			for p := topo.Port(0); e.Port == topo.PortNone && p < topo.Ports; p++ {
+				if !used[topo.End{Node: e.Node, Port: p}] {
 					e.Port = p
 					used[*e] = true
 				}
 			}
-			if e.Port == PortNone {
-				reason := fmt.Sprintf("node %d has more than %d links", e.Node, Ports)
-				errs = append(errs, &LinkError{Index: i, Link: links[i], Reason: reason})
+			if e.Port == topo.PortNone {
+				reason := fmt.Sprintf("node %d has more than %d links", e.Node, topo.Ports)
+				errs = append(errs, &topo.LinkError{Index: i, Link: links[i], Reason: reason})
 			}
 		}
 	}
@@ -301,19 +320,15 @@ func (s *source) wrap(line int, err error) error {
 	return fmt.Errorf("%s:%d: %w", s.name, line, err)
 }
 
-// wrapAll wraps each of the errors that were joined to err.
-func (s *source) wrapAll(err error, line func(error) int) error {
+// joined returns the errors that were joined to err.
+func joined(err error) []error {
 	if err == nil {
 		return nil
 	}
-	list := []error{err}
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		list = slices.Clone(j.Unwrap())
+		return j.Unwrap()
 	}
-	for i, e := range list {
-		list[i] = s.wrap(line(e), e)
-	}
-	return errors.Join(list...)
+	return []error{err}
 }
 
 func (s *source) syntax(err error) error {

@@ -1,0 +1,80 @@
+package housetest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// exnRunLimit is how large exn-run may be, in bytes, with its symbols.
+const exnRunLimit = 6_000_000
+
+// exnRunPackages lists the packages that exn-run was linked from when -update was last given.
+const exnRunPackages = "testdata/exn-run.packages"
+
+// exn-run stays small. If it does not, the test names the packages that are new in it.
+func TestSmall(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the limit is that of amd64")
+	}
+	list, err := exec.Command("go", "list", "-deps", root+"/cmd/exn-run").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(exnRunPackages, list, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(t.TempDir(), "exn-run")
+	if out, err := exec.Command("go", "build", "-trimpath", "-o", program, root+"/cmd/exn-run").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	st, err := os.Stat(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Size() < exnRunLimit {
+		return
+	}
+	t.Errorf("exn-run has %d bytes, more than %d", st.Size(), exnRunLimit)
+	before, err := os.ReadFile(exnRunPackages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range strings.FieldsSeq(string(list)) {
+		if !slices.Contains(strings.Fields(string(before)), p) {
+			t.Errorf("it has a new package: %s", p)
+		}
+	}
+}
+
+// Each of these packages would make exn-run larger, by 10 KB to several MB.
+func TestSmallImports(t *testing.T) {
+	all := packages(t)
+	var visit func(path string, seen map[string]bool)
+	visit = func(path string, seen map[string]bool) {
+		if seen[path] {
+			return
+		}
+		seen[path] = true
+		for _, in := range all[path].others {
+			first, _, _ := strings.Cut(in, "/")
+			if slices.Contains([]string{"archive", "compress", "crypto", "debug", "gvisor.dev", "log", "text"}, first) ||
+				slices.Contains([]string{"html", "github.com/BurntSushi/toml", "net/http", "regexp"}, in) {
+				t.Errorf("%s imports %s, and exn-run uses it", path, in)
+			}
+		}
+		for in := range all[path].imports {
+			visit(in, seen)
+		}
+	}
+	seen := make(map[string]bool)
+	if visit("cmd/exn-run", seen); len(seen) < 10 {
+		t.Errorf("exn-run uses %d packages", len(seen))
+	}
+}
