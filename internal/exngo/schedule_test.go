@@ -2,11 +2,12 @@ package exngo
 
 import "testing"
 
-// What the scheduler does before a thread sleeps (std/runtime/exn.go), explored exhaustively:
-// every order of the steps of that thread, of a goroutine that waits for messages, of its peer,
-// whose stores reach memory some time later, as on x86, and of another goroutine that wants a
-// place. All else are atomic operations. A wake-up is lost when nobody can take a step any more
-// and the goroutine has not had its messages.
+// What the scheduler does before a thread sleeps (std/runtime/exn.go), explored exhaustively: every
+// order of the steps of that thread, of a goroutine that waits for messages, of its peer, whose
+// stores reach memory some time later, as on x86, of another goroutine that wants a place, of
+// another thread that looks meanwhile, and of who waits for room in the same connection, who reads
+// the doorbell empty when it wakes. All else are atomic operations. A wake-up is lost when nobody
+// can take a step any more and the goroutine has not had its messages.
 
 // place is an exnPlace.
 type place struct {
@@ -35,7 +36,13 @@ type plan struct {
 	writer uint8 // of the reader's connection: it changes the attention word, too
 	other  uint8 // another reader, whose messages do not come
 	breaks uint8 // how often the thread was woken by something else
+	rouse  uint8 // of who waits for room in the reader's connection, and wakes
+	lock   uint8 // exnScanning: 1 the thread's, 2 the looker's
+	look   looker
 }
+
+// looker is another thread that looks at the memory, without sleeping.
+type looker struct{ times, at uint8 }
 
 // wire is what a reader and its peer share.
 type wire struct {
@@ -49,6 +56,8 @@ type wire struct {
 type reader struct {
 	pc, seen uint8
 	ready    bool  // its pollDesc
+	told     bool  // to look up: the doorbell's deadline has passed
+	sleeps   bool  // whoever reads the doorbell empty has to tell it
 	place    uint8 // plus 1; 0: none
 	asleep   bool  // what a planted fault has read too early
 }
@@ -67,6 +76,8 @@ type order struct {
 	writer   bool // there is one
 	other    bool // there is one
 	breaks   bool // the thread may be woken by something else
+	rouse    bool // who waits for room wakes
+	looks    uint8
 
 	lateAsleep  bool // the thread says that it sleeps after it has armed
 	earlyAsk    bool // a reader asks whether a thread sleeps before it is in its place
@@ -77,13 +88,15 @@ type order struct {
 	takeShown   bool // a reader takes the place of one that was not looked at since it was armed
 	sameNumber  bool // the thread arms without a new number
 	keepState   bool // the thread disarms, and the place says that it is armed
+	skipLook    bool // the thread does not look after it has armed while another one does
+	noTell      bool // who reads the doorbell empty tells nobody
 }
 
 const over = 99
 
 // next returns the states that can be reached in one step.
 func (o *order) next(p plan, all []plan) []plan {
-	for _, step := range []func(*plan) bool{o.read, o.send, o.idle, o.write, o.want} {
+	for _, step := range []func(*plan) bool{o.read, o.send, o.idle, o.write, o.want, o.wakeWriter, o.lookOn} {
 		if q := p; step(&q) {
 			all = append(all, q)
 		}
@@ -127,6 +140,50 @@ func (o *order) write(p *plan) bool {
 		return true
 	}
 	return false
+}
+
+// wakeWriter is Conn.awake of who waits for room: it disarms both, and reads the doorbell empty.
+func (o *order) wakeWriter(p *plan) bool {
+	w := &p.conns[0]
+	switch {
+	case p.rouse == 0 && o.rouse && !w.held:
+		w.armed = false
+	case p.rouse == 1:
+		w.edge = false
+	case p.rouse == 2:
+		p.reader.told = p.reader.told || p.reader.sleeps && !o.noTell
+	default:
+		return false
+	}
+	p.rouse++
+	return true
+}
+
+// lookOn is exnLook of a thread that has something else to do.
+func (o *order) lookOn(p *plan) bool {
+	switch l := &p.look; {
+	case p.lock == 2 && int(l.at) == o.places:
+		p.lock, l.at = 0, 0
+	case p.lock == 2:
+		p.lookAt(l.at)
+		l.at++
+	case p.lock == 0 && l.times < o.looks:
+		p.lock = 2
+		l.times++
+	default:
+		return false
+	}
+	return true
+}
+
+// lookAt tells the reader of a place if its message is there.
+func (p *plan) lookAt(i uint8) bool {
+	at := &p.places[i]
+	if at.state != waits && at.state != armed && at.state != shown || at.owner != 0 || p.conns[0].there <= at.lap {
+		return false
+	}
+	p.fire(at)
+	return true
 }
 
 // want is another goroutine that takes a place, and leaves it.
@@ -201,6 +258,10 @@ func (o *order) read(p *plan) bool {
 			}
 			return true
 		}
+		r.told = false // clearWake
+		r.pc = 1
+	case 1:
+		r.sleeps = true
 		r.ready = false // runtime_pollReset
 		r.asleep = o.earlyAsk && p.asleep
 		r.pc = 2
@@ -231,6 +292,10 @@ func (o *order) read(p *plan) bool {
 			r.pc = 10
 		}
 	case 8: // sleep
+		if r.told {
+			r.pc = 10
+			return true
+		}
 		if !r.ready {
 			return false
 		}
@@ -240,6 +305,7 @@ func (o *order) read(p *plan) bool {
 			r.pc = 10
 		}
 	case 10:
+		r.sleeps = false
 		if !p.leave() {
 			return false
 		}
@@ -311,17 +377,21 @@ func (o *order) idle(p *plan) bool {
 			t.at = uint8(o.places)
 		}
 	case 7, 10: // exnLook
-		if int(t.at) < o.places {
-			switch c := at.owner; {
-			case at.state != waits && at.state != armed && at.state != shown:
-			case c == 0 && p.conns[0].there > at.lap:
-				p.fire(at)
+		if p.lock == 2 && t.pc == 7 && !o.skipLook {
+			return false
+		}
+		if int(t.at) < o.places && p.lock != 2 {
+			p.lock = 1
+			if p.lookAt(t.at) {
 				t.found = true
-			case t.pc == 7 && at.state == shown:
+			} else if t.pc == 7 && at.state == shown {
 				at.state = armed
 			}
 			t.at++
 			return true
+		}
+		if p.lock == 1 {
+			p.lock = 0
 		}
 		switch t.at = 0; {
 		case t.pc == 10:
@@ -403,6 +473,9 @@ func TestSchedule(t *testing.T) {
 		{"no place", order{messages: 2}, true},
 		{"a place each", order{messages: 1, places: 2, other: true, breaks: true}, true},
 		{"one place for two", order{messages: 1, places: 1, other: true, breaks: true}, true},
+		{"and another thread looks", order{messages: 2, places: 1, breaks: true, looks: 2}, true},
+		{"and one that waits for room", order{messages: 2, places: 1, breaks: true, rouse: true}, true},
+		{"no place, and one that waits for room", order{messages: 2, rouse: true}, true},
 		{"says late that it sleeps", order{messages: 3, places: 1, lateAsleep: true}, false},
 		{"asks early who sleeps", order{messages: 3, places: 1, earlyAsk: true}, false},
 		{"no barrier", order{messages: 3, places: 1, noBarrier: true}, false},
@@ -412,6 +485,8 @@ func TestSchedule(t *testing.T) {
 		{"disarms, and leaves it in its place", order{messages: 1, places: 1, breaks: true, keepState: true}, false},
 		{"takes the place of one that waits", order{messages: 1, places: 1, other: true, takeWaiting: true}, false},
 		{"takes the place of one just armed", order{messages: 1, places: 1, other: true, takeShown: true}, false},
+		{"leaves the look to another thread", order{messages: 2, places: 1, looks: 1, skipLook: true}, false},
+		{"reads the doorbell empty, and tells nobody", order{messages: 2, places: 1, rouse: true, noTell: true}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			lost, states := tt.o.explore()

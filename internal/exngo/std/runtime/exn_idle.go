@@ -46,6 +46,11 @@ func exnIdle(list *gList, delay int64) (delta int32) {
 		}
 	}
 	exnAsleep.Store(1) // whoever is the first to wait finds it, or is found
+	if exnHigh.Load() == 0 {
+		delta += exnAlso(list, delay)
+		exnAsleep.Store(0)
+		return delta
+	}
 	exnArmAll(list, &delta)
 	more, _ := exnLook(list, true, true)
 	if delta += more; !list.empty() {
