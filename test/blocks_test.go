@@ -3,13 +3,16 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,9 +24,10 @@ import (
 type block struct {
 	where string // file:line
 	text  string
-	why   string // it is not run, "": it is
-	after bool   // it goes on in the namespaces of the block before it
-	bare  bool   // not said to be one, though it looks like one
+	lines []string // where each line of text stands, file:line
+	why   string   // it is not run, "": it is
+	after bool     // it goes on in the namespaces of the block before it
+	bare  bool     // not said to be one, though it looks like one
 }
 
 // goesOn is the line before a block that goes on where the one before it has ended.
@@ -36,6 +40,12 @@ var (
 	ourCommand = regexp.MustCompile(`(^|[ ($"#])(exn-(tun|run|go|sim|cni)|dsbench)( \S| $)` +
 		`|^(\S*[$#] )?(\w+=\S* )*(go (run|install|test|build)|[\w./-]+\.sh|\./[\w-]+|ip netns|apt(-get)? install|podman|docker) `)
 )
+
+// add appends a line of text, that stands there.
+func (b *block) add(where, line string) {
+	b.text += line + "\n"
+	b.lines = append(b.lines, where)
+}
 
 // blocksOf returns the blocks of a document: fences with sh, and what is fenced or indented and has
 // a command of ours. The line before a block may say that it is not run, and why.
@@ -55,11 +65,12 @@ func blocksOf(file, text string) (found []block) {
 		}
 	}
 	for i, line := range strings.Split(text, "\n") {
+		where := fmt.Sprintf("%s:%d", file, i+1)
 		code, indented := strings.CutPrefix(line, "    ")
 		if l, ok := strings.CutPrefix(line, "```"); ok {
 			end()
 			if fence = !fence; fence {
-				lang, now = l, &block{where: fmt.Sprintf("%s:%d", file, i+1), why: next.why, after: next.after}
+				lang, now = l, &block{where: where, why: next.why, after: next.after}
 			}
 			continue
 		}
@@ -68,12 +79,12 @@ func blocksOf(file, text string) (found []block) {
 		}
 		switch {
 		case fence:
-			now.text += line + "\n"
+			now.add(where, line)
 		case indented:
 			if now == nil {
-				lang, now = "", &block{where: fmt.Sprintf("%s:%d", file, i+1), why: next.why, after: next.after}
+				lang, now = "", &block{where: where, why: next.why, after: next.after}
 			}
-			now.text += code + "\n"
+			now.add(where, code)
 		case line != "":
 			next = block{after: line == goesOn}
 			if m := notRun.FindStringSubmatch(line); m != nil {
@@ -94,19 +105,41 @@ mount -t tmpfs none /opt
 mkdir /run/checkout && mount -t tmpfs none /run/checkout && mkdir /run/checkout/up /run/checkout/work
 mount -t overlay overlay -o lowerdir="$1",upperdir=/run/checkout/up,workdir=/run/checkout/work "$1"
 ip link set lo up && cd "$1"
-exec bash -euo pipefail -c "$2"`
+exec bash -euo pipefail -c "$3$2"`
 
-// runBlock runs a block as it is written, in namespaces of its own; with its last process ends what
-// it has begun.
+// verdict goes before a block, on its first line: the shell says at which line of the block it
+// ends, and ends at what is no command even where a loop would try it for ever.
+const verdict = `trap 'echo "-- line $LINENO"' ERR; trap 'exit 127' USR1; ` +
+	`command_not_found_handle() { echo "$1: command not found"; echo "-- line ${BASH_LINENO[0]}"; kill -USR1 $$; return 127; }; `
+
+var endedAt = regexp.MustCompile(`(?m)^-- line (\d+)$`)
+
+// runBlock runs a block's text as it is written, in namespaces of its own; with its last process
+// ends what it has begun.
 func runBlock(ctx context.Context, root, bin, text string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "unshare", "-n", "-m", "-p", "-i", "--fork", "--kill-child", "--mount-proc",
-		"bash", "-c", ground, "ground", root, text)
+		"bash", "-c", ground, "ground", root, text, verdict)
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "GOBIN="+filepath.Join(bin, "installed"), "TERM=dumb")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, 5*time.Second
 	err := cmd.Run()
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("it does not end: %w", ctx.Err())
+	}
 	return out.Bytes(), err
+}
+
+// blame names the line of the block that failed, and what was said, the last of it.
+func (b block) blame(out []byte, err error) error {
+	where, line := b.where, "the block"
+	if at := endedAt.FindAllSubmatch(out, -1); at != nil {
+		if n, _ := strconv.Atoi(string(at[len(at)-1][1])); 1 <= n && n <= len(b.lines) {
+			where, line = b.lines[n-1], strings.TrimSpace(strings.Split(b.text, "\n")[n-1])
+		}
+	}
+	said := bytes.TrimSpace(endedAt.ReplaceAll(out, nil))
+	return fmt.Errorf("%s: %s: %w\n%s", where, line, err, said[max(0, len(said)-2000):])
 }
 
 // requireGround skips where a block cannot be given its place.
@@ -127,7 +160,9 @@ func whole(t *testing.T, blocks []block) (joined []block) {
 		case b.after && (last < 0 || b.why != ""):
 			t.Errorf("%s: there is nothing that it can go on with", b.where)
 		case b.after:
-			joined[last].text += "echo '-- " + b.where + "'\n" + b.text
+			joined[last].add(b.where, "echo '-- "+b.where+"'")
+			joined[last].text += b.text
+			joined[last].lines = append(joined[last].lines, b.lines...)
 			joined[last].bare = joined[last].bare || b.bare
 		default:
 			joined = append(joined, b)
@@ -140,7 +175,9 @@ func whole(t *testing.T, blocks []block) (joined []block) {
 }
 
 // Each block of commands of README and the documents works as it is written. One that is not run
-// says why.
+// says why. For one document, and with word of a failure at once:
+//
+//	go test -v -failfast -run 'TestRootBlocks/of/README.md' ./test
 func TestRootBlocks(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -179,15 +216,21 @@ func TestRootBlocks(t *testing.T) {
 	if len(blocks) < 12 {
 		t.Errorf("only %d blocks are run", len(blocks))
 	}
+	failfast := flag.Lookup("test.failfast").Value.String() == "true"
+	var failed atomic.Bool
 	t.Run("of", func(t *testing.T) { // ends with the last of them
 		for _, b := range blocks {
 			t.Run(b.where, func(t *testing.T) {
 				t.Parallel() // most of them wait more than they compute
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
+				if failfast && failed.Load() {
+					t.Skip("another has failed")
+				}
 				begin := time.Now()
 				if out, err := runBlock(ctx, root, bin, b.text); err != nil {
-					t.Errorf("%s: %v\n%s\n%s", b.where, err, b.text, out[max(0, len(out)-2000):])
+					failed.Store(true)
+					t.Error(b.blame(out, err))
 				}
 				t.Logf("%.1f s", time.Since(begin).Seconds())
 			})
@@ -208,20 +251,24 @@ func TestRootBlocksFindTypos(t *testing.T) {
 	}
 	defer os.RemoveAll(bin)
 	const good = "ip netns add a\nexn-tun up --netns a --addr 10.2.0.1/24 --detach\nexn-tun status\nsleep 1000 &\n"
-	for text, works := range map[string]bool{
-		good: true,
-		strings.Replace(good, "status", "stauts", 1): false,
-		strings.Replace(good, "add a\n", "add\n", 1): false,
-		"exn-tun stauts | cat\n" + good:              false,
-		"touch README.md.new && ls README.md.new\n":  true,
+	for text, want := range map[string]string{
+		good: "",
+		strings.Replace(good, "status", "stauts", 1): "x.md:6: exn-tun stauts: exit status 2\n",
+		strings.Replace(good, "add a\n", "add\n", 1): "x.md:4: ip netns add: exit status 1\n",
+		"exn-tun stauts | cat\n" + good:              "x.md:4: exn-tun stauts | cat: exit status 2\n",
+		"id\nuntil exn-tnu demo\ndo sleep 1; done\n": "exn-tnu demo: exit status 127\n",
+		"touch README.md.new && ls README.md.new\n":  "",
 	} {
 		blocks := blocksOf("x.md", "# X\n\n```sh\n"+text+"```\n")
 		if len(blocks) != 1 || blocks[0].where != "x.md:3" {
 			t.Fatalf("%q: blocks %v", text, blocks)
 		}
 		out, err := runBlock(t.Context(), root, bin, blocks[0].text)
-		if (err == nil) != works {
-			t.Errorf("%q: %v\n%s", text, err, out)
+		if err != nil {
+			err = blocks[0].blame(out, err)
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(root, "README.md.new")); err == nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"exnet/internal/dsbench"
 	"exnet/internal/exnrun"
+	"exnet/internal/exnsim"
 	"exnet/internal/exntun"
 )
 
@@ -22,6 +24,7 @@ var documented = map[string]func(args []string, out *bytes.Buffer) int{
 		return dsbench.Run(context.Background(), args, out, out)
 	},
 	"exn-run": func(args []string, out *bytes.Buffer) int { return exnrun.Run(args, out, out) },
+	"exn-sim": func(args []string, out *bytes.Buffer) int { return exnsim.Run(context.Background(), args, out, out) },
 }
 
 // separator is what may stand between commands of a line.
@@ -30,13 +33,34 @@ var separator = regexp.MustCompile(` (?:\||\|\||&&|&|;|>|>>|2>|<) |[;&]$| &$|; |
 // What stands for one word.
 var (
 	substitution = regexp.MustCompile(`\$\([^()]*\)`)
+	variable     = regexp.MustCompile(`\$\w+`)
 	quoted       = regexp.MustCompile(`'[^']*'|"[^"]*"`)
 )
 
+// before is what may stand before a command in a line of shell.
+var before = regexp.MustCompile(`^(\$|#|!|if|then|else|while|until|do|sudo|exec|time|\w+=\S*)$`)
+
+// ours returns a command's words without what stands before it; "go run ./cmd/X" is X.
+func ours(words []string) []string {
+	for len(words) > 0 && before.MatchString(words[0]) {
+		words = words[1:]
+	}
+	if len(words) > 2 && words[0] == "go" && words[1] == "run" {
+		words = append([]string{path.Base(words[2])}, words[3:]...)
+	}
+	return words
+}
+
+// documentedLine is a command of ours, by words, with the number of its line.
+type documentedLine struct {
+	at    int
+	words []string
+}
+
 // commandLines returns the commands of ours in the code blocks of a document.
-func commandLines(text string) (lines [][]string) {
+func commandLines(text string) (lines []documentedLine) {
 	fence, shell := false, false
-	for line := range strings.Lines(text) {
+	for i, line := range strings.Split(text, "\n") {
 		trimmed := strings.TrimSpace(line)
 		if lang, ok := strings.CutPrefix(trimmed, "```"); ok {
 			fence = !fence
@@ -49,6 +73,7 @@ func commandLines(text string) (lines [][]string) {
 		}
 		code, _, _ := strings.Cut(trimmed, " #")
 		code = substitution.ReplaceAllString(code, "substituted")
+		code = variable.ReplaceAllString(code, "1")
 		code = quoted.ReplaceAllStringFunc(code, func(q string) string {
 			return strings.Map(func(r rune) rune {
 				if strings.ContainsRune(" ;&|<>", r) {
@@ -59,9 +84,9 @@ func commandLines(text string) (lines [][]string) {
 		})
 		for _, part := range separator.Split(code+" ", -1) {
 			part, _, _ = strings.Cut(strings.TrimSpace(part), "  ") // what is behind explains it
-			words := strings.Fields(strings.TrimPrefix(part, "$ "))
-			if len(words) > 0 && documented[words[0]] != nil {
-				lines = append(lines, words)
+			words := strings.Fields(part)
+			if words = ours(words); len(words) > 0 && documented[words[0]] != nil {
+				lines = append(lines, documentedLine{i + 1, words})
 			}
 		}
 	}
@@ -95,10 +120,10 @@ func TestDocumentedCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, words := range commandLines(string(text)) {
+		for _, line := range commandLines(string(text)) {
 			found++
-			if out := wrong(words); out != "" {
-				t.Errorf("%s: %s: %s", filepath.Base(doc), strings.Join(words, " "), out)
+			if out := wrong(line.words); out != "" {
+				t.Errorf("%s:%d: %s: %s", filepath.Base(doc), line.at, strings.Join(line.words, " "), out)
 			}
 		}
 	}
@@ -134,19 +159,22 @@ func TestDocumentedCommandsFindsTypos(t *testing.T) {
 		"```sh\nexn-tun up --mtu 9 && dsbench stream\n```":          "not between",
 		"```sh\nls | dsbench stream --path lo\n```":                 "no flag --path",
 		"```sh\nexn-tun demo --serv 'x' -- iperf3 -c 10.2.0.2\n```": "no flag --serv",
+		"```sh\ngo run ./cmd/exn-tun dmeo\n```":                     "unknown command",
+		"```sh\nuntil A=b exn-tun stauts; do sleep 1; done\n```":    "unknown command",
+		"```sh\nid\nsudo exn-tun up --nets a\n```":                  "no flag --nets",
 	} {
 		lines := commandLines(text)
 		if len(lines) == 0 {
 			t.Errorf("%q: no command found", text)
 			continue
 		}
-		if got := wrong(lines[0]); !strings.Contains(got, want) {
+		if got := wrong(lines[0].words); !strings.Contains(got, want) {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 	for _, good := range []string{"    exn-run --loopback redis-server --save '' &", "```sh\nexn-tun demo -- ping --nosuch\n```", "```go\nexn-tun stauts\n```"} {
-		for _, words := range commandLines(good) {
-			if got := wrong(words); got != "" {
+		for _, line := range commandLines(good) {
+			if got := wrong(line.words); got != "" {
 				t.Errorf("%q: %s", good, got)
 			}
 		}
