@@ -222,21 +222,25 @@ func (d *Data) figures() (list []reportFigure) {
 
 // speedup is how many times better a program is under exn-run.
 type speedup struct {
-	name        string
-	times       float64
-	tcp, direct result.Row
+	name             string
+	times, low, high float64 // low and high: by the extremes of the runs
+	tcp, direct      result.Row
 }
 
 func (d *Data) programPairs() (list []speedup) {
 	rows := d.part(PartPrograms)
 	for i := 0; i+1 < len(rows); i += 2 {
-		s := speedup{rows[i].Measure, 0, rows[i], rows[i+1]}
+		s := speedup{name: rows[i].Measure, tcp: rows[i], direct: rows[i+1]}
 		if s.tcp.Median <= 0 || s.direct.Median <= 0 {
 			continue
 		}
-		s.times = s.direct.Median / s.tcp.Median
+		better, worse := s.direct, s.tcp
 		if s.tcp.Unit == "us" { // less is better
-			s.times = 1 / s.times
+			better, worse = worse, better
+		}
+		s.times = better.Median / worse.Median
+		if worse.Min > 0 {
+			s.low, s.high = better.Min/worse.Max, better.Max/worse.Min
 		}
 		list = append(list, s)
 	}
@@ -250,7 +254,7 @@ func (d *Data) speedups() chart {
 		Refs: []svgplot.Ref{{Y: 1, Label: "as TCP"}},
 	}
 	for _, s := range d.programPairs() {
-		b.Bars = append(b.Bars, svgplot.Bar{Name: s.name, Colour: pathColours["ds"], Value: s.times})
+		b.Bars = append(b.Bars, svgplot.Bar{Name: s.name, Colour: pathColours["ds"], Value: s.times, Low: s.low, High: s.high})
 	}
 	return chart{b.Title, template.HTML(b.SVG())}
 }

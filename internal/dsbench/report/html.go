@@ -19,6 +19,7 @@ var reportTemplate string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
 	"figure": result.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return svgplot.Bytes(float64(n)) },
+	"name": rowName,
 }).Parse(reportTemplate))
 
 // card is a number that a reader takes away.

@@ -38,12 +38,56 @@ func microText(s string) string { return microseconds.ReplaceAllString(s, micros
 
 var microseconds = regexp.MustCompile(`\bus\b`)
 
-// versus says how a row's median stands to another's: "4.1 GB/s (0.6 times veth)".
+// measured writes a row's median, with the extremes of its runs if they lie far apart: "124 Gbit/s",
+// "124 Gbit/s (57.1 to 142)".
+func measured(r *result.Row, factor float64, unit string) string {
+	text := num(r.Median*factor) + " " + unit
+	if r.Noisy {
+		text += " (" + extremes(r, factor) + ")"
+	}
+	return text
+}
+
+func extremes(r *result.Row, factor float64) string {
+	return num(r.Min*factor) + " to " + num(r.Max*factor)
+}
+
+// versus says how a row's median stands to another's, and how far apart its runs lie if that is far:
+// "4.1 GB/s (3 to 6; 0.6 times veth)". Where runs of both overlap it says so.
 func versus(r, base *result.Row, factor float64, unit string) string {
 	if r == nil || base == nil || base.Median == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s %s (%s times %s)", num(r.Median*factor), unit, ratioText(r.Median/base.Median), base.Path)
+	noisy := ""
+	if r.Noisy {
+		noisy = extremes(r, factor) + "; "
+	}
+	return fmt.Sprintf("%s %s (%s%s)", num(r.Median*factor), unit, noisy, times(r, base))
+}
+
+// times says how many times another's median a row's is: "0.6 times veth".
+func times(r, base *result.Row) string {
+	text := ratioText(r.Median/base.Median) + " times " + base.Path
+	if unclear(r, base) {
+		text += overlap
+	}
+	return text
+}
+
+// unclear tells whether some run of one row came out between those of the other.
+func unclear(a, b *result.Row) bool {
+	return min(len(a.Values), len(b.Values)) > 1 && a.Min <= b.Max && b.Min <= a.Max
+}
+
+// overlap is what is said of a difference that is unclear.
+const overlap = ", the runs overlap"
+
+// rowName is a row's name in a table: a program's rows have it with its path.
+func rowName(r result.Row) string {
+	if r.Path == "tcp" || r.Path == "direct" {
+		return r.Measure + ", " + r.Path
+	}
+	return r.Path
 }
 
 // first returns the first row that there is.
@@ -66,6 +110,16 @@ func (d *Data) largest(part, path string) (best *result.Row) {
 	return best
 }
 
+// least returns the row of a path with the smallest median.
+func (d *Data) least(part, path string) (least *result.Row) {
+	for _, r := range d.part(part) {
+		if r.Path == path && (least == nil || r.Median < least.Median) {
+			least = &r
+		}
+	}
+	return least
+}
+
 func (d *Data) sayBandwidth() string {
 	const size = 64 << 10
 	at := func(path string) *result.Row { return d.row(PartStream1, path, size) }
@@ -74,9 +128,12 @@ func (d *Data) sayBandwidth() string {
 		exn = "With 64 KiB messages one connection over exn0 moves " + v + "; the thesis's EXN reached 63 (7.9 GB/s) on a 100G network."
 	}
 	if irq, napi := at("exn:interrupt"), at("exn:napi"); irq != nil && napi != nil {
-		if math.Abs(irq.Median/napi.Median-1) < 0.1 {
+		switch {
+		case math.Abs(irq.Median/napi.Median-1) < 0.1:
 			modes = "Interrupts and NAPI are within a tenth of each other, as in the thesis."
-		} else {
+		case unclear(irq, napi):
+			modes = fmt.Sprintf("With an interrupt for each frame it is %s of that of NAPI%s.", ratioText(irq.Median/napi.Median), overlap)
+		default:
 			modes = fmt.Sprintf("With an interrupt for each frame it is %s of that of NAPI.", ratioText(irq.Median/napi.Median))
 		}
 	}
@@ -87,8 +144,20 @@ func (d *Data) sayBandwidth() string {
 		}
 		direct += "."
 	}
-	if a, b := d.row(PartStream1, "exn:napi", size), d.row(PartStream2, "exn:napi", size); a != nil && b != nil {
-		two = fmt.Sprintf("Two connections over exn0 move %s times as much as one.", ratioText(b.Median/a.Median))
+	// The two are measured one after the other: the control says what changed meanwhile.
+	grows := func(path string) string {
+		a, b := d.row(PartStream1, path, size), d.row(PartStream2, path, size)
+		if a == nil || b == nil || a.Median == 0 {
+			return ""
+		}
+		return ratioText(b.Median / a.Median)
+	}
+	if v := grows("exn:napi"); v != "" {
+		two = "Two connections, measured after one, move " + v + " times as much over exn0"
+		if lo := grows("lo"); lo != "" {
+			two += ", and " + lo + " times over lo"
+		}
+		two += "."
 	}
 	return sentences(exn, modes, direct, two)
 }
@@ -116,8 +185,12 @@ func (d *Data) sayTuning() string {
 		text += s
 	}
 	if one, two := d.row(PartDSCPUs, "ds, one CPU", 64<<10), d.row(PartDSCPUs, "ds, two CPUs", 64<<10); one != nil && two != nil {
-		text += fmt.Sprintf(". Direct sockets move %s Gbit/s between two CPUs and %s with both ends on one (the CPUs are %s)",
-			num(two.Median), num(one.Median), two.Cores)
+		noise := ""
+		if unclear(one, two) {
+			noise = overlap
+		}
+		text += fmt.Sprintf(". Direct sockets move %s Gbit/s between two CPUs and %s with both ends on one (the CPUs are %s)%s",
+			num(two.Median), num(one.Median), two.Cores, noise)
 	}
 	return text + ". The thesis saw 42 to 63 Gbit/s (5.3 to 7.9 GB/s) by the choice of the CPU socket, and 66 with sysctl set."
 }
@@ -156,7 +229,7 @@ func (d *Data) sayLatency() string {
 		exn = "Half a round trip of 64 bytes over exn0 takes " + v + "; the thesis's EXN took 5.7 to 8.6 µs, between two machines."
 	}
 	if r := at("ds"); r != nil {
-		direct = "Over direct sockets it takes " + num(r.Median) + " " + micros
+		direct = "Over direct sockets it takes " + measured(r, 1, micros)
 		if lo := at("lo"); lo != nil {
 			direct = "Over direct sockets it takes " + versus(r, lo, 1, micros)
 		}
@@ -170,7 +243,7 @@ func (d *Data) sayLatency() string {
 
 // sayRaw compares a bare VELO message with what carries bytes above it.
 func (d *Data) sayRaw(raw *result.Row) string {
-	text := "A bare VELO message takes " + num(raw.Median) + " " + micros
+	text := "A bare VELO message takes " + measured(raw, 1, micros)
 	best := raw
 	for _, r := range d.part(PartLatency) {
 		if r.Size == raw.Size && r.Path != raw.Path && r.Median < best.Median {
@@ -211,24 +284,52 @@ func (d *Data) sayCPU() string {
 	if worst > 1 {
 		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s)", ratioText(worst), sizeText(worstSize))
 	}
-	itr := ""
-	if r := d.row(PartCPU, "exn:adaptive", large.Size); r != nil {
-		best := large.Median
-		if irq := d.row(PartCPU, "exn:interrupt", large.Size); irq != nil {
-			best = min(best, irq.Median)
-		}
-		itr = fmt.Sprintf("With the dynamic ITR frames of %s take %s times the cheaper of both", sizeText(large.Size), ratioText(r.Median/best))
-		dynamic, irq, napi := d.row(PartLatency, "exn:adaptive", 64), d.row(PartLatency, "exn:interrupt", 64), d.row(PartLatency, "exn:napi", 64)
-		if dynamic != nil && irq != nil && napi != nil {
-			itr += fmt.Sprintf(", and half a round trip of 64 bytes %s times the shorter of both", ratioText(dynamic.Median/min(irq.Median, napi.Median)))
-		}
-		itr += "."
-	}
 	size := fmt.Sprintf("A gigabyte in messages of %s takes %s s, in messages of %s %s s", sizeText(small.Size), num(small.Median), sizeText(large.Size), num(large.Median))
 	if large.Median < small.Median {
 		size += ": with larger frames each byte costs less, as in the thesis"
 	}
-	return sentences(order+".", size+".", itr)
+	return sentences(order+".", size+".", d.sayITR())
+}
+
+// sayITR compares the dynamic ITR with the better of an interrupt for each frame and NAPI, at every
+// size.
+func (d *Data) sayITR() string {
+	better := func(part string, size int) *result.Row {
+		irq, napi := d.row(part, "exn:interrupt", size), d.row(part, "exn:napi", size)
+		if irq == nil || napi == nil || irq.Median < napi.Median {
+			return first(irq, napi)
+		}
+		return napi
+	}
+	var low, high float64
+	var lowSize, highSize, clear int
+	for _, r := range d.part(PartCPU) {
+		base := better(PartCPU, r.Size)
+		if r.Path != "exn:adaptive" || base == nil || base.Median == 0 {
+			continue
+		}
+		share := r.Median / base.Median
+		if low == 0 || share < low {
+			low, lowSize = share, r.Size
+		}
+		if share > high {
+			high, highSize = share, r.Size
+		}
+		if !unclear(&r, base) {
+			clear++
+		}
+	}
+	if low == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("The dynamic ITR takes %s (%s) to %s (%s) times the CPU time of the cheaper of both", ratioText(low), sizeText(lowSize), ratioText(high), sizeText(highSize))
+	if clear == 0 {
+		text += overlap
+	}
+	if r, base := d.row(PartLatency, "exn:adaptive", 64), better(PartLatency, 64); r != nil && base != nil {
+		text += fmt.Sprintf("; half a round trip of 64 bytes takes %s", times(r, base))
+	}
+	return text + "."
 }
 
 func (d *Data) sayOSULatency() string {
@@ -260,6 +361,9 @@ func (d *Data) sayOSUBandwidth() string {
 	if ds := d.largest(PartOSUBW, "ds"); ds != nil {
 		text += fmt.Sprintf("direct sockets, with two, up to %s; ", num(ds.Median))
 	}
+	if zero := d.largest(PartOSUBW, "ds-zcopy"); zero != nil {
+		text += fmt.Sprintf("between registered buffers up to %s; ", num(zero.Median))
+	}
 	if exn := d.largest(PartOSUBW, "exn-shm"); exn != nil {
 		text += fmt.Sprintf("TCP over exn0, with two more and the kernel's TCP at both ends, up to %s; ", num(exn.Median))
 	}
@@ -283,8 +387,8 @@ func (d *Data) sayRate() string {
 	}
 	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "million"); v != "" {
 		exn = "Over exn0 it is " + v + "."
-		if large := d.row(PartRate, "exn:napi", 4<<10); large != nil {
-			exn += fmt.Sprintf(" Messages of 4 KiB come at %s of that rate; the thesis's rate is level from 32 bytes to 8 KiB.", ratioText(large.Median/at("exn:napi").Median))
+		if least := d.least(PartRate, "exn:napi"); least.Median < 0.9*at("exn:napi").Median {
+			exn += fmt.Sprintf(" At the slowest size, %s, it is %s; the thesis's rate is level from 32 bytes to 8 KiB.", sizeText(least.Size), measured(least, 1, "million"))
 		}
 	}
 	return sentences(direct, exn)
@@ -327,9 +431,18 @@ func (d *Data) sayPrograms() string {
 		if i > 0 {
 			text += "; "
 		}
-		text += fmt.Sprintf("%s %s and %s%s", s.name, num(s.tcp.Median), num(s.direct.Median), behindNumber(s.tcp.Unit))
+		text += s.name + " " + program(&s.tcp) + " and " + program(&s.direct)
 	}
 	return text + "."
+}
+
+// program writes a program's figure, with its extremes if they lie far apart.
+func program(r *result.Row) string {
+	text := num(r.Median) + behindNumber(r.Unit)
+	if r.Noisy {
+		text += " (" + extremes(r, 1) + ")"
+	}
+	return text
 }
 
 func (d *Data) sayCRR() string {
