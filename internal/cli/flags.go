@@ -29,12 +29,12 @@ func Group(fs *pflag.FlagSet, heading string, define func(*pflag.FlagSet)) {
 }
 
 // Tidy moves the names of values out of the usage texts, which completions show as they are,
-// keeps the order in which the flags were defined, and has flags that take a text refuse an empty
-// one, as a variable that is not set makes it.
+// keeps the order in which the flags were defined, and has flags that take a text, or parse it
+// themselves, refuse an empty one, as a variable that is not set makes it.
 func Tidy(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.VisitAll(func(f *pflag.Flag) {
-		if _, done := f.Value.(filled); !done && f.Value.Type() == "string" {
+		if _, done := f.Value.(filled); !done && (f.Value.Type() == "string" || f.Value.Type() == "func") {
 			f.Value = filled{f.Value}
 		}
 		if rest, ok := strings.CutPrefix(f.Usage, "`"); ok {

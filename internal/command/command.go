@@ -57,6 +57,10 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if args == nil {
 		args = []string{} // else cobra takes those of the process
 	}
+	if c, rest, _ := root.Find(args); c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		// There is no such command, and hence none of its flags.
+		root.SetFlagErrorFunc(func(*cobra.Command, error) error { return cli.UnknownCommand(rest[0], names(c)) })
+	}
 	root.SetArgs(args)
 	out := cli.NewOutput(stdout)
 	root.SetOut(out)

@@ -1,7 +1,6 @@
 package exntun
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -173,13 +172,7 @@ func where(fs *pflag.FlagSet, name, dir *string) {
 		*name = s
 		return emp.CheckName(s)
 	})
-	fs.Func("dir", "`DIR` where its nodes meet (/run/exn/NAME; without root $XDG_RUNTIME_DIR/exn/NAME)", func(s string) error {
-		if s == "" {
-			return errors.New("name a directory")
-		}
-		*dir = s
-		return nil
-	})
+	fs.StringVar(dir, "dir", *dir, "`DIR` where its nodes meet (/run/exn/NAME; without root $XDG_RUNTIME_DIR/exn/NAME)")
 }
 
 // dirOf returns the directory that these flags name.

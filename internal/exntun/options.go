@@ -114,7 +114,7 @@ func (o *demoOptions) defineDemonstration(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.json, "json", false, "one JSON object instead of the table")
 	fs.BoolVar(&o.stats, "stats", false, "print all counters at the end, also after a command")
 	fs.Func("capture", "`FILE` write the frames of all nodes to this file or named pipe as pcapng, for tcpdump -r and Wireshark; also with a command. The fabric does not wait: frames for which FILE is too slow are left out, and counted", func(s string) error {
-		if s == "" || s == "-" {
+		if s == "-" {
 			return errors.New("name a file or a named pipe (mkfifo)")
 		}
 		o.capture = s

@@ -52,6 +52,8 @@ func TestVersion(t *testing.T) {
 // TestUsageErrors has what users get wrong: one line that says what to do.
 func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
+		{"dmeo --serve x", `unknown command "dmeo": did you mean demo?`},
+		{"key sgin --zzz", `unknown command "sgin": did you mean sign?`},
 		{"dmeo", `unknown command "dmeo": did you mean demo?`},
 		{"--fabric x", "there is no flag --fabric"},
 		{"xyzzy", `unknown command "xyzzy": choose from demo, up, down, status, fabrics, topo, profile, route, set, registers, capture, check, key, doctor, version, completion`},
@@ -80,11 +82,14 @@ func TestUsageErrors(t *testing.T) {
 		{"demo --faults loss=1", `--faults: faults: "loss"; use seed, drop, corrupt, duplicate, reorder, delay or jitter`},
 		{"demo --faults drop=2", "use a probability from 0 to 1"},
 		{"demo --faults drop=1%", `drop cannot be "1%"`},
-		{"demo --faults=", `""; use name=value`},
+		{"demo --faults=", "--faults: it is empty"},
 		{"demo --faults seed=1 --nodes 33", "--faults with 33 nodes: every pair needs its own link; use up to 32"},
 		{"demo --duration 1", "--duration: use a time from 10ms to 1m, such as 250ms or 2s"},
 		{"demo --duration 1h", "--duration: use a time from 10ms to 1m"},
 		{"up --netns=", "--netns: it is empty: give a value, or leave it out"},
+		{"up --link=", "--link: it is empty: give a value, or leave it out"},
+		{"up --conns-congestion=", "--conns-congestion: it is empty"},
+		{"up --join=", "--join: it is empty"},
 		{"demo --runs 0", "--runs: use a number from 1 to 100"},
 		{"demo --json=maybe", `--json: "maybe" is neither true nor false`},
 		{"demo iperf3 -c 10.2.0.2", `unexpected argument "iperf3": a command to run goes after --`},
@@ -94,7 +99,7 @@ func TestUsageErrors(t *testing.T) {
 		{"demo --json -- true", "--json is for the demonstration"},
 		{"demo --json --shell", "--json is for the demonstration"},
 		{"demo --serve server", "--serve needs something to run beside it"},
-		{"demo --serve= -- true", "give a command, as in --serve 'iperf3 -s'"},
+		{"demo --serve= -- true", "--serve: it is empty"},
 		{"demo --in 2", "--in says where a command runs"},
 		{"demo --in 3 -- true", "--in 3: there are 2 nodes; use 1 to 2 or more --nodes"},
 		{"demo --in 0 -- true", "--in: use a number from 1 to 254"},

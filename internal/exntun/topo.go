@@ -48,13 +48,7 @@ exn-tun topo --json | jq '.links[] | select(.ab.bytes > 0)'`,
 	}
 	cli.Group(c.Flags(), "What to draw", o.defineGiven)
 	cli.Group(c.Flags(), "How", func(fs *pflag.FlagSet) {
-		fs.Func("svg", "`FILE` as SVG to a file, or - for standard output (as text)", func(s string) error {
-			if s == "" {
-				return errors.New("name a file, or - for standard output")
-			}
-			o.svg = s
-			return nil
-		})
+		fs.StringVar(&o.svg, "svg", "", "`FILE` as SVG to a file, or - for standard output (as text)")
 		fs.BoolVar(&o.json, "json", false, "one JSON object: nodes, links, packets and bytes")
 	})
 	cli.Group(c.Flags(), "For nodes that are up", o.defineFar)

@@ -103,7 +103,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --addr6 10.2.0.8/24", cli.ExitUsage, "such as fd00:10:2::8/64"},
 		{"up --addr 10.2.0.255/24", cli.ExitUsage, "broadcast address"},
 		{"up --fabric a/b", cli.ExitUsage, "letters"},
-		{"up --dir=", cli.ExitUsage, "name a directory"},
+		{"up --dir=", cli.ExitUsage, "--dir: it is empty"},
 		{"up --mtu 9", cli.ExitUsage, "between 1280 and 65535"},
 		{"up --metrics 9464", cli.ExitUsage, `metrics address "9464": use :PORT`},
 		{"up --metrics host:1", cli.ExitUsage, `metrics address "host:1": use :PORT`},

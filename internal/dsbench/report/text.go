@@ -38,8 +38,8 @@ func microText(s string) string { return microseconds.ReplaceAllString(s, micros
 
 var microseconds = regexp.MustCompile(`\bus\b`)
 
-// measured writes a row's median, with the extremes of its runs if they lie far apart: "124 Gbit/s",
-// "124 Gbit/s (57.1 to 142)".
+// measured writes a row's median, with the extremes of its runs if they lie far apart:
+// "124 Gbit/s", "124 Gbit/s (57.1 to 142)".
 func measured(r *result.Row, factor float64, unit string) string {
 	text := num(r.Median*factor) + " " + unit
 	if r.Noisy {
@@ -52,8 +52,8 @@ func extremes(r *result.Row, factor float64) string {
 	return num(r.Min*factor) + " to " + num(r.Max*factor)
 }
 
-// versus says how a row's median stands to another's, and how far apart its runs lie if that is far:
-// "4.1 GB/s (3 to 6; 0.6 times veth)". Where runs of both overlap it says so.
+// versus says how a row's median stands to another's, and how far apart its runs lie if that is
+// far: "4.1 GB/s (3 to 6; 0.6 times veth)". Where runs of both overlap it says so.
 func versus(r, base *result.Row, factor float64, unit string) string {
 	if r == nil || base == nil || base.Median == 0 {
 		return ""
@@ -87,7 +87,7 @@ func rowName(r result.Row) string {
 	if r.Path == "tcp" || r.Path == "direct" {
 		return r.Measure + ", " + r.Path
 	}
-	return r.Path
+	return microText(r.Path)
 }
 
 // first returns the first row that there is.
@@ -322,7 +322,11 @@ func (d *Data) sayITR() string {
 	if low == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("The dynamic ITR takes %s (%s) to %s (%s) times the CPU time of the cheaper of both", ratioText(low), sizeText(lowSize), ratioText(high), sizeText(highSize))
+	shares := fmt.Sprintf("%s (%s)", ratioText(low), sizeText(lowSize))
+	if highSize != lowSize {
+		shares += fmt.Sprintf(" to %s (%s)", ratioText(high), sizeText(highSize))
+	}
+	text := "The dynamic ITR takes " + shares + " times the CPU time of the cheaper of both"
 	if clear == 0 {
 		text += overlap
 	}
