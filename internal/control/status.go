@@ -94,10 +94,13 @@ type Peer struct {
 	Error string         `json:"error,omitempty"`
 	// Link is what carries the traffic: shm, wire, stream or ofi:PROVIDER. "": nothing does.
 	Link string `json:"link,omitempty"`
-	// Of a peer on another host: where it was reached, the fingerprint of its key, the last
-	// round trip of a heartbeat, and bytes a second between the last two heartbeats.
-	Endpoint  string `json:"endpoint,omitempty"`
-	Key       string `json:"key,omitempty"`
+	// Endpoint and Key are of a peer on another host: where it was reached, the fingerprint of its
+	// key.
+	Endpoint string `json:"endpoint,omitempty"`
+	Key      string `json:"key,omitempty"`
+	// RTTMicros is the round trip: of shm, of a probe for this status; of wire, the mean until an
+	// acknowledgement; of others, of the last heartbeat. 0: there is none yet. The rates are bytes a
+	// second over the link, between the last two heartbeats, or in the last full second.
 	RTTMicros uint64 `json:"rtt_micros,omitempty"`
 	TxRate    uint64 `json:"tx_rate,omitempty"`
 	RxRate    uint64 `json:"rx_rate,omitempty"`

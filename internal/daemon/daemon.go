@@ -48,6 +48,7 @@ type Daemon struct {
 	control   *net.UnixListener
 	sockets   *sockets
 	carrier   *carrier
+	rates     rates
 	ports     *nodePorts
 	wires     wires
 	exporter  *exporter // nil: no metrics
@@ -220,6 +221,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.serve(ctx) })
 	g.Go(func() error { return d.sockets.run(ctx) })
 	g.Go(func() error { return d.carrier.run(ctx) })
+	g.Go(func() error { return d.rates.run(ctx, d.known) })
 	g.Go(func() error { return d.ports.run(ctx) })
 	if d.exporter != nil {
 		d.cfg.Log.Info("metrics", "url", d.exporter.url())

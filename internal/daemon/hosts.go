@@ -409,8 +409,10 @@ func (d *Daemon) addLink(to *control.Peer, p emp.Peer) {
 	switch l := p.Link.(type) {
 	case *shm.Link:
 		to.Link = "shm"
+		to.TxRate, to.RxRate = d.rates.of(l)
 	case *wire.Link:
-		to.Link = "wire"
+		to.Link, to.RTTMicros = "wire", roundTrip(l.RTT())
+		to.TxRate, to.RxRate = d.rates.of(l)
 	case *stream.Link:
 		stats := l.Stats()
 		to.Link, to.RTTMicros, to.TxRate, to.RxRate = l.Name(), stats.RTTMicros, stats.TxRate, stats.RxRate

@@ -89,7 +89,7 @@ func TestRootHosts(t *testing.T) {
 			t.Errorf("node %d: %+v, want %s", c.of.member.ID(), p, c.link)
 		}
 	}
-	eventually(t, "a round trip", func() bool { return peers(one)[3].RTTMicros > 0 })
+	eventually(t, "round trips", func() bool { return peers(one)[2].RTTMicros > 0 && peers(one)[3].RTTMicros > 0 })
 	s, err := one.Status()
 	if err != nil {
 		t.Fatal(err)

@@ -165,7 +165,9 @@ func (d *Daemon) kernel(s *control.Status) error {
 
 func (d *Daemon) peers() []control.Peer {
 	peers := []control.Peer{}
-	for _, p := range d.known() {
+	known := d.known()
+	trips := probe(known)
+	for i, p := range known {
 		peer := control.Peer{
 			Node: int(p.Node), Addrs: p.Addrs, MTU: p.MTU, PID: p.PID,
 			State: p.State.String(), Since: p.Since.Truncate(time.Millisecond), Links: p.Links,
@@ -177,6 +179,7 @@ func (d *Daemon) peers() []control.Peer {
 			peer.Error = p.Err.Error()
 		}
 		d.addLink(&peer, p)
+		peer.RTTMicros = max(peer.RTTMicros, trips[i])
 		peers = append(peers, peer)
 	}
 	return peers

@@ -15,6 +15,7 @@
 //	       │ head: slots read   events   space wanted                   │ line 0
 //	   128 │ armed: number of the ring of the bell that is wanted       │ line 2
 //	       │ bound: CPU of the driver's thread                          │
+//	   256 │ probe asked, probe answered, bytes read of the peer's      │ line 4
 //	  4096 ├────────────────────────────────────────────────────────────┤
 //	       │ mailboxes: credits of each open VPID, 256 words            │
 //	  8192 ├────────────────────────────────────────────────────────────┤

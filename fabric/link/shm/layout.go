@@ -18,6 +18,9 @@ const (
 	spaceOff  = 16   // counts the requests for space in the own ring
 	armedOff  = 128  // not 0: number of a ring of the bell that is wanted
 	boundOff  = 136  // not 0: 1 + the CPU that the driver's thread is bound to
+	askedOff  = 256  // number of the last probe
+	echoOff   = 264  // of the peer's that was answered
+	takenOff  = 272  // bytes of transfers that were read from the peer's arena
 	boxOff    = 4096 // per VPID: credits of the open mailbox, or 0
 	ackOff    = 8192 // per flow of the peer: messages consumed
 	wantOff   = ackOff + 8*MaxFlows
@@ -51,6 +54,7 @@ const (
 // view is a segment as its words.
 type view struct {
 	head, events, space, armed, bound *atomic.Uint64
+	asked, echo, taken                *atomic.Uint64
 
 	box, ack, want, loan, read []atomic.Uint64
 }
@@ -60,6 +64,7 @@ func viewOf(words func(off, n int) []atomic.Uint64) view {
 	word := func(off int) *atomic.Uint64 { return &words(off, 1)[0] }
 	return view{
 		head: word(headOff), events: word(eventsOff), space: word(spaceOff), armed: word(armedOff), bound: word(boundOff),
+		asked: word(askedOff), echo: word(echoOff), taken: word(takenOff),
 		box:  words(boxOff, fabric.VPIDs),
 		ack:  words(ackOff, MaxFlows),
 		want: words(wantOff, MaxFlows),

@@ -103,6 +103,7 @@ type Link struct {
 	serving serveTable
 	book    book
 	reading reading
+	probe   probe
 	count   counters
 }
 
@@ -121,12 +122,22 @@ type Stats struct {
 	Parked  uint64 // messages that waited for room in their mailbox
 	Bounced uint64 // transfers whose memory had to be copied to where the peer can read it
 	Direct  uint64 // GETs of memory that the peer had shown, without asking
+	TxBytes uint64 // slots that were filled, and what the peer has read of transfers
+	RxBytes uint64 // slots that were read, and what was read of transfers
 }
 
-// Stats returns the counters.
+// Stats returns the counters. The bytes are 0 when the link is down.
 func (l *Link) Stats() Stats {
 	c := &l.count
-	return Stats{c.bells.Load(), c.wakeups.Load(), c.parked.Load(), c.bounced.Load(), c.direct.Load()}
+	s := Stats{
+		Bells: c.bells.Load(), Wakeups: c.wakeups.Load(), Parked: c.parked.Load(),
+		Bounced: c.bounced.Load(), Direct: c.direct.Load(),
+	}
+	if !l.down.Load() {
+		s.TxBytes = shm.SlotSize*l.out.tail.Load() + l.far.taken.Load()
+		s.RxBytes = shm.SlotSize*l.pos.Load() + l.near.taken.Load()
+	}
+	return s
 }
 
 // Connect joins n with the NIC whose process has the other end of conn, a

@@ -68,6 +68,9 @@ func TestGet(t *testing.T) {
 	if n := lx.Stats().Direct; n != 1 {
 		t.Errorf("%d transfers did without a request, want 1", n)
 	}
+	if got, sent := lx.Stats().RxBytes, ly.Stats().TxBytes; got < 2*size || got > 3*size || sent < 2*size || sent > 3*size {
+		t.Errorf("%d bytes came, %d were sent, of two transfers of %d", got, sent, size)
+	}
 }
 
 func TestClose(t *testing.T) {

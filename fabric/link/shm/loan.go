@@ -127,6 +127,7 @@ func (l *Link) readLoan(g *link.Get, s link.Sink) bool {
 	shm.Observe()
 	l.count.direct.Add(1)
 	l.moved.Add(uint64(g.Len))
+	l.near.taken.Add(uint64(g.Len))
 	_ = s.Data(0, data) // an error is the sink's, which remembers it for Done
 	l.farArena.giveBack()
 	shm.Publish()

@@ -194,6 +194,7 @@ func (l *Link) answer(m *message) {
 	if o.state == opGet && st == fabric.StatusOK {
 		st = l.read(m, o.sink)
 		l.moved.Add(uint64(m.n))
+		l.near.taken.Add(uint64(m.n))
 		l.out.post(&message{kind: kindRelease, id: m.id})
 		l.ringLater()
 	}

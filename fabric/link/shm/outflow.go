@@ -133,6 +133,7 @@ var (
 // lookAgain is what a side does when the peer has counted up its events: it hands
 // credits to those who wait, and space to those whose messages were refused.
 func (l *Link) lookAgain() {
+	l.lookProbe()
 	space := l.out.resume()
 	for _, f := range *l.outs.Load() {
 		if f.watched.Load() {

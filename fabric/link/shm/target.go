@@ -136,6 +136,7 @@ func (l *Link) servePut(m *message) {
 			return
 		}
 		d.borrowed = true
+		l.near.taken.Add(uint64(m.n))
 	}
 	l.nic.ServePut(l.peer, link.Put{
 		From: m.from, To: m.to, Remote: atu.NLA(m.remote),

@@ -76,6 +76,8 @@ type Stats struct {
 	Repeated      uint64 // packets that came again, and were dropped
 	Probes        uint64 // packets sent to find out whether the peer is there
 	Downs         uint64 // times that the link went down
+	TxBytes       uint64 // of packets sent
+	RxBytes       uint64 // of intact packets
 }
 
 // Plus returns the sums of both.
@@ -90,6 +92,8 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Repeated += t.Repeated
 	s.Probes += t.Probes
 	s.Downs += t.Downs
+	s.TxBytes += t.TxBytes
+	s.RxBytes += t.RxBytes
 	return s
 }
 
@@ -97,7 +101,7 @@ func (s Stats) Plus(t Stats) Stats {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	Packets, Retransmitted, Replays, Timeouts, Received, CRCErrors, OutOfOrder, Repeated, Probes, Downs atomic.Uint64
+	Packets, Retransmitted, Replays, Timeouts, Received, CRCErrors, OutOfOrder, Repeated, Probes, Downs, TxBytes, RxBytes atomic.Uint64
 }
 
 // Link joins a NIC with a peer over a Medium.
@@ -166,6 +170,14 @@ func (l *Link) Peer() fabric.NodeID { return l.peer }
 func (l *Link) Stats() (s Stats) {
 	counter.Load(&l.count, &s)
 	return s
+}
+
+// RTT is the mean time until the peer has acknowledged a packet, which it may put off for half a
+// millisecond; 0: nothing was acknowledged yet.
+func (l *Link) RTT() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.arq.trip.mean
 }
 
 // Close takes the link down. It does not wait: see Done.
@@ -269,6 +281,7 @@ func (l *Link) transmit(now time.Time) {
 		}
 		l.ackAt = time.Time{}
 		l.packet = appendPacket(l.packet[:0], p)
+		l.count.TxBytes.Add(uint64(len(l.packet)))
 		if err := l.medium.Send(l.packet); err != nil {
 			return // the reader finds out, too
 		}
@@ -400,6 +413,7 @@ func (l *Link) accept(p packet, bad error) (m []byte, ok bool) {
 		return nil, false
 	}
 	l.count.Received.Add(1)
+	l.count.RxBytes.Add(uint64(HeaderLen + len(p.message)))
 	l.lastIn = now
 	early := p.flags&flagData != 0 && int32(p.seq-l.arq.expect) > 0
 	m, back, ok := l.arq.receive(p, now)
