@@ -3,6 +3,7 @@ package identity
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -128,6 +129,9 @@ func (t Trust) Verify(c *x509.Certificate, fabricName string, now time.Time) (Pe
 		return p, err
 	}
 	if err := t.vouch(p, now); err != nil {
+		if p.Fabric != fabricName && errors.Is(err, ErrStranger) {
+			err = fmt.Errorf("%w: this is fabric %s: %w", ErrFabric, fabricName, err)
+		}
 		return p, err
 	}
 	if p.Authority {

@@ -201,7 +201,7 @@ func codeOf(err error) string {
 func (m *Mesh) admit(conn net.Conn, h hello, p *identity.Peer, reply *hello) (serve func(context.Context), err error) {
 	switch h.Kind {
 	case kindAsk:
-		return func(context.Context) { conn.Close() }, m.contest(h.Self)
+		return func(context.Context) { conn.Close() }, m.contest(h.Self, endpointOf(conn, h))
 	case kindData:
 		return m.part(conn, h)
 	case kindControl:
@@ -211,17 +211,22 @@ func (m *Mesh) admit(conn net.Conn, h hello, p *identity.Peer, reply *hello) (se
 	if !m.running() {
 		return nil, errors.New("the peer is still starting")
 	}
-	if err := m.contest(h.Self); err != nil {
+	at := endpointOf(conn, h)
+	if err := m.contest(h.Self, at); err != nil {
 		return nil, err
-	}
-	at := netip.AddrPortFrom(addrPort(conn.RemoteAddr()).Addr(), h.Port)
-	if h.Host.IsValid() {
-		at = netip.AddrPortFrom(h.Host, h.Port)
 	}
 	s := m.newSession(conn, h, p, at)
 	s.shared, s.cookie = m.isLocal(h.Self), rand.Text()
 	reply.Shared, reply.Cookie = s.shared, s.cookie
 	return s.run, m.register(s)
+}
+
+// endpointOf returns where a node that has connected listens, by its hello.
+func endpointOf(conn net.Conn, h hello) netip.AddrPort {
+	if h.Host.IsValid() {
+		return netip.AddrPortFrom(h.Host, h.Port)
+	}
+	return netip.AddrPortFrom(addrPort(conn.RemoteAddr()).Addr(), h.Port)
 }
 
 // judge says why this node and the other one cannot be of one fabric.
@@ -240,7 +245,7 @@ func (m *Mesh) judge(h hello, p *identity.Peer) error {
 	case it.Node == self.Node && it.Token == self.Token:
 		return errSelf
 	case it.Node == self.Node:
-		return final("node ID %d: %w: choose another with --node, or another key", it.Node, fabric.ErrInUse)
+		return &refusal{taken(it.Node, ""), true}
 	case it.Topology != self.Topology:
 		return final("%w: node %d has the topology %q, node %d %q: use the same", emp.ErrConfig, it.Node, clean(it.Topology), self.Node, self.Topology)
 	case it.MAC != "" && self.MAC != "" && prefix(it.MAC) != prefix(self.MAC):
@@ -267,6 +272,14 @@ func (m *Mesh) judge(h hello, p *identity.Peer) error {
 	return nil
 }
 
+// taken says that a node cannot have its ID, and where the node is that has it, if that is known.
+func taken(id fabric.NodeID, where string) error {
+	if where != "" {
+		where = " by a node at " + where
+	}
+	return fmt.Errorf("node ID %d: %w%s: choose another with --node, or another key", id, fabric.ErrInUse, where)
+}
+
 // prefix is what the MAC addresses of a fabric have in common: all but the node ID.
 func prefix(mac string) string {
 	const nodePart = len(":00:01")
@@ -287,15 +300,12 @@ func (m *Mesh) isLocal(d emp.Description) bool {
 // has its ID.
 const contestTime = 3 * time.Second
 
-// contest says why a node cannot have its ID: another one has it, which lives. One that
-// does not is given up.
-func (m *Mesh) contest(d emp.Description) error {
-	taken := func(where string) error {
-		return &refusal{fmt.Errorf("node ID %d: %w by a node at %s: choose another with --node, or another key", d.Node, fabric.ErrInUse, where), true}
-	}
+// contest says why a node cannot have its ID: another one has it, which lives, and is told where
+// the other is. One that does not live is given up.
+func (m *Mesh) contest(d emp.Description, at netip.AddrPort) error {
 	for _, l := range m.cfg.Local() {
 		if l.Node == d.Node && l.Token != d.Token {
-			return taken(fmt.Sprintf("the same host as node %d", m.cfg.Self.Node))
+			return &refusal{taken(d.Node, fmt.Sprintf("the same host as node %d", m.cfg.Self.Node)), true}
 		}
 	}
 	m.mu.Lock()
@@ -305,7 +315,8 @@ func (m *Mesh) contest(d emp.Description) error {
 		return nil
 	}
 	if old.lives(contestTime) {
-		return taken(old.endpoint.String())
+		old.tell(news{Rival: &at})
+		return &refusal{taken(d.Node, old.endpoint.String()), true}
 	}
 	old.end(errors.New("the peer has restarted"))
 	return nil

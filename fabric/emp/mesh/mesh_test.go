@@ -167,7 +167,7 @@ func TestShared(t *testing.T) {
 
 // Whoever cannot be a member is told why, in one line, before it begins.
 func TestAskRefused(t *testing.T) {
-	ca, other := newAuthority(t, "lab"), newAuthority(t, "lab")
+	ca, other, den := newAuthority(t, "lab"), newAuthority(t, "lab"), newAuthority(t, "den")
 	storeOf := func(a *authority, n fabric.NodeID) *identity.Store {
 		s, _ := a.store(n)
 		return s
@@ -203,6 +203,8 @@ func TestAskRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
 	}
+	// The node whose ID another one wants is told, too.
+	eventually(t, "two is told", func() bool { return two.logged("another node has this node's ID") })
 	// Nothing that is final: it may be a matter of starting order, or of a trust file.
 	for _, c := range []struct {
 		name  string
@@ -211,8 +213,13 @@ func TestAskRefused(t *testing.T) {
 	}{
 		{"a stranger", storeOf(other, 3), "not trusted"},
 		{"plain to encrypted", nil, "--plaintext"},
+		{"a stranger of another fabric", storeOf(den, 3), "another fabric: this is fabric den"},
 	} {
-		m := open(t, c.store, selfOf(3), nil, one)
+		m := open(t, c.store, selfOf(3), func(cfg *Config) {
+			if c.store != nil {
+				cfg.Fabric = c.store.Pair().Name.Fabric
+			}
+		}, one)
 		if err := m.Ask(t.Context()); err != nil || !m.logged(c.want) {
 			t.Errorf("%s: %v, %s", c.name, err, m.log.String())
 		}

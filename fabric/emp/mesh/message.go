@@ -93,6 +93,8 @@ type news struct {
 	Groups *[]netip.Addr `json:"groups,omitempty"`
 	// Leave says that the sender leaves the fabric.
 	Leave bool `json:"leave,omitempty"`
+	// Rival is another living node that says that it has the receiver's ID.
+	Rival *netip.AddrPort `json:"rival,omitempty"`
 	// Probe asks for a sign of life.
 	Probe bool `json:"probe,omitempty"`
 	// Cert is the sender's certificate of now, for the key that it has shown.

@@ -452,6 +452,9 @@ func (s *session) handle(n news) {
 	if n.Cert != nil {
 		s.renewed(n.Cert)
 	}
+	if n.Rival != nil {
+		m.tell("another node has this node's ID", n.Rival.String(), taken(m.cfg.Self.Node, n.Rival.String()))
+	}
 	if n.Groups != nil {
 		m.cfg.OnGroups()
 	}
