@@ -98,9 +98,9 @@ type Peer struct {
 	// key.
 	Endpoint string `json:"endpoint,omitempty"`
 	Key      string `json:"key,omitempty"`
-	// RTTMicros is the round trip: of shm, of a probe for this status; of wire, the mean until an
-	// acknowledgement; of others, of the last heartbeat. 0: there is none yet. The rates are bytes a
-	// second over the link, between the last two heartbeats, or in the last full second.
+	// RTTMicros is the round trip: of shm, of a probe for this status; of wire, the mean until
+	// an acknowledgement; of others, of the last heartbeat. 0: there is none yet. The rates are
+	// bytes a second over the link, between the last two heartbeats, or in the last second.
 	RTTMicros uint64 `json:"rtt_micros,omitempty"`
 	TxRate    uint64 `json:"tx_rate,omitempty"`
 	RxRate    uint64 `json:"rx_rate,omitempty"`
