@@ -60,7 +60,7 @@ static struct ds_sock *make(int fd, int side, int listener, const struct ds_end 
 	if (why) {
 		ds_stats_say(s->entry, DS_MODE_TCP, why);
 	} else {
-		s->bucket = ds_bucket(&s->info);
+		s->bucket = vague ? 0 : ds_bucket(&s->info); /* ds_ends says more */
 		s->phase = EARLY;
 		ds_stats_say(s->entry, DS_MODE_TCP, !broker ? ds_broker_absent() : side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		if (side) {
@@ -157,7 +157,10 @@ bool ds_listen(int fd)
 	return ours;
 }
 
-void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len)
+static bool no_classes; /* the rules are known, and have none */
+
+/* ds_classify, if there may be classes. */
+__attribute__((noinline)) static void classify(int fd, int side, const struct sockaddr *server, socklen_t len)
 {
 	struct sockaddr_storage a = {0};
 	uint8_t addr[16];
@@ -169,7 +172,8 @@ void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len)
 		return;
 	if (ds_start())
 		ds_setup_broker();
-	if (rules_classes()) {
+	DS_SET(no_classes, !rules_classes());
+	if (!no_classes) {
 		bool known = true;
 
 		if (server)
@@ -182,6 +186,12 @@ void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len)
 	}
 	ds_setup_unlock();
 	errno = saved;
+}
+
+void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len)
+{
+	if (!DS_GET(no_classes))
+		classify(fd, side, server, len);
 }
 
 void ds_class_changed(struct ds_sock *s, int fd)

@@ -130,7 +130,7 @@ static void let_go(void *handle)
 	if (s->wakefd >= 0)
 		ds_fd_close(s->wakefd);
 	ds_peer_put(s);
-	ds_stats_put(s->entry);
+	ds_stats_put(s->entry, ds_config.explain);
 	if (s->sh && !s->left)
 		ds_arena_unref(s->sh);
 	ds_handle_put(s);

@@ -50,22 +50,41 @@ void ds_peer_made(struct ds_sock *s)
 	__atomic_fetch_add(&p->notes, 1, __ATOMIC_RELEASE);
 }
 
-bool ds_peer_get(struct ds_sock *s)
+/* Is p the server of s? */
+static bool is_server(const struct ds_peer *p, const struct ds_sock *s)
 {
+	return p->port == s->info.port[1] && !memcmp(p->addr, s->info.addr[1], sizeof p->addr);
+}
+
+/* The server of s, or a place that nobody uses for it; NULL: there is none. */
+static struct ds_peer *find(const struct ds_sock *s)
+{
+	static struct ds_peer *last = peers;
 	struct ds_peer *p, *spare = NULL;
 
-	for (p = peers; p < peers + PEERS; p++) {
-		if (p->users && p->port == s->info.port[1] && !memcmp(p->addr, s->info.addr[1], sizeof p->addr))
-			break;
+	if (is_server(last, s))
+		return last;
+	for (p = peers; p < peers + PEERS && !is_server(p, s); p++)
 		if (!p->users)
 			spare = p;
-	}
 	if (p == peers + PEERS) {
 		if (!spare)
-			return false;
+			return NULL;
 		p = spare;
 		memcpy(p->addr, s->info.addr[1], sizeof p->addr);
 		p->port = s->info.port[1];
+	}
+	last = p;
+	return p;
+}
+
+bool ds_peer_get(struct ds_sock *s)
+{
+	struct ds_peer *p = find(s);
+
+	if (!p)
+		return false;
+	if (!p->users && p->told) { /* of connections that have all gone */
 		memset(p->sent, 0, sizeof p->sent);
 		DS_SET(p->told, false);
 	}
@@ -79,13 +98,14 @@ void ds_peer_put(struct ds_sock *s)
 {
 	struct ds_peer *p = s->peer;
 
-	for (int i = 0; p && i < DS_SENT; i++) {
+	if (!p)
+		return;
+	for (int i = 0; DS_GET(p->told) && i < DS_SENT; i++) {
 		uint64_t old = DS_GET(p->sent[i]);
 		if (old && is_of(old, s))
 			__atomic_compare_exchange_n(&p->sent[i], &old, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 	}
-	if (p)
-		p->users--;
+	p->users--;
 	s->peer = NULL;
 }
 

@@ -12,6 +12,7 @@ enum { ENTRIES = 16384, HEAD = 256, SUMS = 256 };
 static int stats_fd = -1;
 static uint8_t *table;
 static uint32_t next_entry;
+static struct ds_entry *spare; /* closed last, of a connection that was never direct: at hand, and in the cache */
 static uint64_t nowhere[DS_COUNTERS];
 static struct ds_entry *sums[SUMS]; /* of closed connections, by the other end's address */
 
@@ -44,12 +45,17 @@ int ds_stats_fd(void)
 	memcpy(m, "EXTDSST\x01", 8);
 	table = m;
 	next_entry = 0;
+	spare = NULL;
 	stats_fd = ds_fd_keep(fd);
 	return stats_fd;
 }
 
 /* Opens an entry for a change: its sequence is odd until close_entry. */
-static void open_entry(struct ds_entry *e) { __atomic_fetch_add(&e->sequence, 1, __ATOMIC_ACQ_REL); }
+static void open_entry(struct ds_entry *e)
+{
+	__atomic_store_n(&e->sequence, e->sequence + 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
 
 /* The change is done: the sequence is even again, and not 0. */
 static void close_entry(struct ds_entry *e)
@@ -62,6 +68,11 @@ static void close_entry(struct ds_entry *e)
 /* An entry that nobody needs; NULL: there is none. */
 static struct ds_entry *unused(void)
 {
+	struct ds_entry *again = spare;
+
+	spare = NULL;
+	if (again)
+		return again;
 	for (uint32_t tries = 0; tries < ENTRIES; tries++) {
 		struct ds_entry *e = entry(next_entry++ % ENTRIES);
 
@@ -81,7 +92,7 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	e = unused();
 	if (!e)
 		return NULL;
-	clock_gettime(CLOCK_REALTIME, &now);
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
 	open_entry(e);
 	e->mode = DS_MODE_TCP;
 	e->side = (uint8_t)side;
@@ -147,12 +158,14 @@ static void add_up(struct ds_entry *e)
 			__atomic_fetch_add(&sum->counters[i], e->counters[i], __ATOMIC_RELEASE);
 }
 
-void ds_stats_put(struct ds_entry *e)
+void ds_stats_put(struct ds_entry *e, bool keep)
 {
 	if (!e)
 		return;
 	add_up(e);
 	__atomic_store_n(&e->mode, DS_MODE_CLOSED, __ATOMIC_RELEASE);
+	if (!e->path && !keep)
+		spare = e;
 }
 
 void ds_stats_child(void)

@@ -118,7 +118,7 @@ struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_e
 	m->tag = prefix | (gen & ((1u << GEN_BITS) - 1)) << GEN_SHIFT | (uint64_t)(m - members) << INDEX_SHIFT;
 	m->cnext = c->members;
 	c->members = m;
-	__atomic_add_fetch(&c->nmembers, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->nmembers, c->nmembers + 1, __ATOMIC_RELAXED);
 	m->enext = e->all;
 	if (e->all)
 		e->all->eprev = m;
@@ -136,13 +136,14 @@ void m_free(struct member *m)
 
 	m_disarm(m);
 	m_passive(m);
-	__atomic_sub_fetch(&e->joined, m->joined, __ATOMIC_RELAXED);
+	if (m->joined)
+		__atomic_sub_fetch(&e->joined, 1, __ATOMIC_RELAXED);
 	e->crooked -= !m->straight;
 	while (*p && *p != m)
 		p = &(*p)->cnext;
 	if (*p)
 		*p = m->cnext;
-	__atomic_sub_fetch(&m->c->nmembers, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&m->c->nmembers, m->c->nmembers - 1, __ATOMIC_RELAXED);
 	e->reads -= m->read;
 	if (m->eprev)
 		m->eprev->enext = m->enext;
@@ -393,6 +394,9 @@ void m_active(struct conn *c)
 	lk_unlock(&ep_lock);
 }
 
+/* May another process have c's socket? */
+static bool may_be_shared(const struct conn *c) { return c->gen != fork_gen || c->state != CONN_UP || ds_plain(c->s); }
+
 void m_forget(struct conn *c)
 {
 	int saved = errno;
@@ -405,10 +409,12 @@ void m_forget(struct conn *c)
 		struct epi *e = m->e;
 		lk_lock(&e->lock);
 		/* The kernel drops entries with the last descriptor of all processes; those
-		 * that another process keeps alive would go on to report to a dead tag. */
+		 * that another process keeps alive would go on to report to a dead tag. A child of
+		 * vfork may keep it, but only until it has executed its program, or for one edge
+		 * that nobody is told. */
 		if (e->pid == fd_pid()) {
 			m_bell_out(m);
-			if (m->tagged && !m->unlinked)
+			if (m->tagged && !m->unlinked && (m->joined || may_be_shared(c)))
 				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
 		}
 		m_free(m);

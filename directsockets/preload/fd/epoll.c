@@ -57,7 +57,7 @@ struct epi *epi_get(int epfd)
 
 	if (!e)
 		return NULL;
-	__atomic_fetch_add(&e->users, 1, __ATOMIC_ACQ_REL);
+	fd_add(&e->users, 1);
 	if (word_epi(fd_word(epfd)) == e)
 		return e;
 	epi_put(e);
@@ -72,7 +72,7 @@ static void epi_dup(struct epi *e)
 
 void epi_put(struct epi *e)
 {
-	if (__atomic_sub_fetch(&e->users, 1, __ATOMIC_ACQ_REL) != 0)
+	if (fd_add(&e->users, -1) != 0)
 		return;
 	lk_lock(&ep_lock);
 	if (__atomic_load_n(&e->users, __ATOMIC_ACQUIRE) == 0 && __atomic_load_n(&e->nfds, __ATOMIC_RELAXED) == 0) {

@@ -183,4 +183,8 @@ struct answer {
  * of a call (further ones do not count as in vain). Takes e's lock. */
 int epi_round(const struct waiter *w, struct answer a, bool ask, bool first) DS_HIDDEN;
 
+/* The same where nothing is direct and the kernel was asked: its answer, in its order, with the
+ * program's data for tags. -1: it takes a round. Takes e's lock. */
+int epi_plain(const struct waiter *w, struct answer a) DS_HIDDEN;
+
 #endif

@@ -305,3 +305,48 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 		ds_syscall(SYS_nanosleep, &(struct timespec){0, 1000000}, NULL);
 	return n;
 }
+
+/* Is every event of a at ev the program's own, or one of a member that has nothing direct, nor
+ * anything left to tell? With e's lock. */
+static bool all_plain(struct epi *e, const struct epoll_event *ev, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const struct member *m = m_by_tag(ev[i].data.u64);
+
+		if (m && (__atomic_load_n(&m->e, __ATOMIC_RELAXED) != e || m->tag != ev[i].data.u64 || m->deleted || m->kpend || m->joined))
+			return false;
+	}
+	return true;
+}
+
+int epi_plain(const struct waiter *w, struct answer a)
+{
+	struct epi *e = w->e;
+	struct epoll_event *ev = w->ev;
+	uint64_t now = ds_ticks();
+	int out = 0;
+
+	lk_lock(&e->lock);
+	bool plain = !e->joined && !e->nested && !e->active_head && all_plain(e, ev, a.n);
+	for (int i = 0; plain && i < a.n; i++) {
+		struct member *m = m_by_tag(ev[i].data.u64);
+
+		ev[out] = ev[i];
+		if (m) {
+			m->kpend = ev[i].events;
+			if (!m_look(m))
+				continue;
+			ev[out].events = m->got;
+			ev[out].data.u64 = m->data;
+			m_told(m, now + (uint64_t)out);
+		}
+		out++;
+	}
+	if (plain) {
+		__atomic_store_n(&e->others, true, __ATOMIC_RELAXED);
+		if (a.n < w->max)
+			e->asked = a.at;
+	}
+	lk_unlock(&e->lock);
+	return plain ? out : -1;
+}

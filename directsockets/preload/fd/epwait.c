@@ -66,7 +66,7 @@ static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 static void begin_sleep(struct waiter *w)
 {
 	ds_critical_begin();
-	__atomic_add_fetch(&w->e->sleepers, 1, __ATOMIC_SEQ_CST);
+	fd_add(&w->e->sleepers, 1);
 	w->asleep = true;
 	ds_critical_end();
 }
@@ -78,7 +78,7 @@ static void end_sleep(struct waiter *w)
 	if (w->e && w->napping)
 		__atomic_sub_fetch(&w->e->naps, 1, __ATOMIC_SEQ_CST);
 	if (w->e && w->asleep)
-		__atomic_sub_fetch(&w->e->sleepers, 1, __ATOMIC_SEQ_CST);
+		fd_add(&w->e->sleepers, -1);
 	w->asleep = w->napping = false;
 	ds_critical_end();
 }
@@ -225,7 +225,9 @@ static int wait_plain(struct waiter *w, bool *done)
 	*done = true;
 	if (a.n <= 0 || !any_tag(w->ev, a.n))
 		return a.n;
-	int n = epi_round(w, a, false, true);
+	int n = epi_plain(w, a);
+	if (n < 0)
+		n = epi_round(w, a, false, true);
 	*done = n > 0;
 	return n;
 }

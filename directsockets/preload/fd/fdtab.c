@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -139,18 +137,9 @@ static void conn_final(struct conn *c, int fd)
 	pool_give(c);
 }
 
-/* A process of one thread needs no locked instructions: a signal handler finds
- * these additions done or not done. */
-static inline int add(int *p, int n)
-{
-	if (ds_one_thread())
-		return (int)ds_add_here((uint32_t *)p, (uint32_t)n);
-	return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL);
-}
-
 void conn_hold(struct conn *c)
 {
-	add(&c->users, 1);
+	fd_add(&c->users, 1);
 }
 
 /* The call or close that brings users to 0 makes it FREE and owns the conn; a
@@ -160,7 +149,7 @@ void conn_put(struct conn *c)
 {
 	int zero = 0;
 
-	if (add(&c->users, -1) == 0 && __atomic_compare_exchange_n(&c->users, &zero, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+	if (fd_add(&c->users, -1) == 0 && __atomic_compare_exchange_n(&c->users, &zero, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		conn_final(c, c->closefd);
 }
 
@@ -237,11 +226,12 @@ void conn_up(struct conn *c, int fd, struct ds_sock *s)
 
 void conn_completed(struct conn *c, int fd)
 {
-	unsigned char state = 0;
-	socklen_t len = sizeof state;
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof peer;
 
-	/* The first byte of TCP_INFO is the state; unlike SO_ERROR it is not used up. */
-	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &state, &len) == 0 && (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT))
+	/* While it is being made, and when that has failed, it has no peer. Unlike SO_ERROR that is
+	 * not used up, and the kernel takes no lock for it as it does for TCP_INFO. */
+	if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
 		conn_connected(c, fd);
 }
 

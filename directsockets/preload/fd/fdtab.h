@@ -79,6 +79,15 @@ extern unsigned fork_gen DS_HIDDEN;
 
 void fd_init(void) DS_HIDDEN;
 
+/* Adds n to a count that threads share, and returns the sum. A process of one thread needs no
+ * locked instructions: a signal handler finds the addition done or not done. */
+static inline int fd_add(int *p, int n)
+{
+	if (ds_one_thread())
+		return (int)ds_add_here((uint32_t *)p, (uint32_t)n);
+	return __atomic_add_fetch(p, n, __ATOMIC_SEQ_CST);
+}
+
 /* fd_after_fork notes the process's new ID. fd_vforked: true in a vfork child, which shares our
  * memory. fd_vforks counts those of this thread, which shares the count with them, that still run.
  * Other ways to make a process leave a doubt, *fd_sure false: by fd_doubt, or by the kernel, which

@@ -11,15 +11,15 @@ struct arena {
 	struct ds_shared *places;
 	unsigned lost; /* places closed here that others still refer to */
 	unsigned free;
+	unsigned last; /* the place that was let go of last */
 	uint8_t state[PLACES];
 };
 enum { FREE, USED, LOST };
 
 static struct arena *arenas;
-static struct ds_lock arenas_lock;
 
-/* With arenas_lock. Looks for places that the others have let go of, and for arenas of which
- * nothing but what was lost is left. */
+/* Looks for places that the others have let go of, and for arenas of which nothing but what was
+ * lost is left. */
 static void sweep(void)
 {
 	for (struct arena **at = &arenas, *a; (a = *at);) {
@@ -39,7 +39,7 @@ static void sweep(void)
 	}
 }
 
-/* With arenas_lock. One arena more; NULL: no memory. */
+/* One arena more; NULL: no memory. */
 static struct arena *add(void)
 {
 	struct arena *a = REAL(mmap)(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -59,13 +59,19 @@ static struct arena *add(void)
 	return a;
 }
 
+/* A free place of a; PLACES: there is none. */
+static unsigned place(const struct arena *a)
+{
+	for (unsigned n = 0, i = a->last; n < PLACES; n++, i = (i + 1) % PLACES)
+		if (a->state[i] == FREE)
+			return i;
+	return PLACES;
+}
+
 struct ds_shared *ds_arena_get(void)
 {
-	struct ds_shared *s = NULL;
 	struct arena *a;
 
-	if (ds_own_lock(&arenas_lock) == DS_NESTED)
-		return NULL;
 	for (a = arenas; a && !a->free; a = a->next)
 		;
 	if (!a) {
@@ -73,52 +79,50 @@ struct ds_shared *ds_arena_get(void)
 		for (a = arenas; a && !a->free; a = a->next)
 			;
 	}
-	if (!a)
-		a = add();
-	for (int i = 0; a && i < PLACES; i++)
-		if (a->state[i] == FREE) {
-			a->state[i] = USED;
-			a->free--;
-			s = &a->places[i];
-			memset(s, 0, sizeof *s);
-			__atomic_store_n(&s->refs, 1, __ATOMIC_RELEASE);
-			break;
-		}
-	ds_own_unlock(&arenas_lock);
+	if (!a && !(a = add()))
+		return NULL;
+	unsigned i = place(a);
+	if (i == PLACES)
+		return NULL;
+	struct ds_shared *s = &a->places[i];
+	a->state[i] = USED;
+	a->free--;
+	memset(s, 0, sizeof *s);
+	__atomic_store_n(&s->refs, 1, __ATOMIC_RELEASE);
 	return s;
 }
 
-/* With arenas_lock. s is closed here; last: nobody else refers to it. */
+/* s is closed here; last: nobody else refers to it. */
 static void let_go(const struct ds_shared *s, bool last)
 {
 	for (struct arena *a = arenas; a; a = a->next) {
 		if (s < a->places || s >= a->places + PLACES)
 			continue;
 		a->state[s - a->places] = last ? FREE : LOST;
-		if (last)
+		if (last) {
+			a->last = (unsigned)(s - a->places);
 			a->free++;
-		else
+		} else {
 			a->lost++;
+		}
 		return;
 	}
 }
 
 bool ds_arena_unref(struct ds_shared *s)
 {
-	bool taken = ds_own_lock(&arenas_lock) != DS_NESTED, last;
+	/* Who has the only reference can be the only one. */
+	bool last = __atomic_load_n(&s->refs, __ATOMIC_ACQUIRE) == 1 || __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) == 0;
 
-	last = __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) == 0;
-	if (taken) { /* if not, the place stays as it is */
-		let_go(s, last);
-		ds_own_unlock(&arenas_lock);
-	}
+	if (last)
+		__atomic_store_n(&s->refs, 0, __ATOMIC_RELAXED);
+	let_go(s, last);
 	return last;
 }
 
 void ds_arena_child(void)
 {
 	/* What the parent knows of its arenas is in private memory: forget the list; the
-	 * places stay mapped. Another thread may have held the lock. */
+	 * places stay mapped. */
 	arenas = NULL;
-	arenas_lock = (struct ds_lock){0};
 }

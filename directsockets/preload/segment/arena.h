@@ -55,7 +55,7 @@ struct ds_shared {
 	struct ds_rx rx;
 } __attribute__((aligned(128)));
 
-/* A zeroed place with one reference; NULL: no memory. */
+/* A zeroed place with one reference; NULL: no memory. The caller serialises these three. */
 struct ds_shared *ds_arena_get(void) DS_HIDDEN;
 /* Drops a reference: true if it was the last. */
 bool ds_arena_unref(struct ds_shared *s) DS_HIDDEN;

@@ -110,7 +110,7 @@ static int record(struct ds_lock *l, int how)
 	return how;
 }
 
-int ds_own_lock(struct ds_lock *l) { return record(l, ds_lock(l, false)); }
+int ds_own_lock(struct ds_lock *l) { return record(l, ds_lock(l, ds_one_thread())); }
 
 int ds_own_try(struct ds_lock *l)
 {

@@ -74,7 +74,7 @@ void ds_lock_jumped(struct ds_lock *l) DS_HIDDEN;
 
 /* ---- locks of one process ---------------------------------------------------------------- */
 
-/* As ds_lock; a jump releases it by itself. */
+/* As ds_lock; a jump releases it by itself. In a process of one thread nobody else can want it. */
 int ds_own_lock(struct ds_lock *l) DS_HIDDEN;
 /* As ds_own_lock, but DS_NESTED also if another thread has it. */
 int ds_own_try(struct ds_lock *l) DS_HIDDEN;
@@ -90,11 +90,17 @@ void ds_own_jumped(void *lock) DS_HIDDEN;
 
 static inline int ds_own_again(struct ds_lock *l)
 {
-	uint32_t none = 0;
+	uint32_t none = 0, me = ds_tid();
 
 	ds_critical_begin();
-	if (__builtin_expect(!__atomic_compare_exchange_n(&l->word, &none, ds_tid(), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 0))
+	if (ds_one_thread()) {
+		if (__builtin_expect(__atomic_load_n(&l->word, __ATOMIC_RELAXED) != 0, 0))
+			return ds_own_again_slow(l);
+		__atomic_store_n(&l->word, me, __ATOMIC_RELAXED);
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	} else if (__builtin_expect(!__atomic_compare_exchange_n(&l->word, &none, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 0)) {
 		return ds_own_again_slow(l);
+	}
 	l->level = (uint8_t)ds_self.level;
 	l->depth = 0;
 	l->slot = (int8_t)ds_cleanup_push(ds_own_jumped, l);
@@ -109,7 +115,7 @@ static inline void ds_own_unlock(struct ds_lock *l)
 		return;
 	}
 	ds_cleanup_pop(l->slot);
-	ds_unlock(l, false);
+	ds_unlock(l, ds_one_thread());
 }
 
 /* As futex(2), on words that processes share: 0, or -1 and errno. ds_futex_wake wakes n and keeps
