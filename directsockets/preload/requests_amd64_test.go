@@ -14,16 +14,16 @@ import (
 )
 
 // A connection with one request, which stays on TCP, makes the same system calls as without
-// the library, at both ends, wherever its listener listens.
+// the library, at both ends, wherever its listener listens, and if the server waits for edges.
 func TestRequestCalls(t *testing.T) {
 	library := testLibrary(t)
 	requests := filepath.Join(t.TempDir(), "requests")
 	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
 	env := append(startBroker(t), "LD_PRELOAD="+library)
-	for _, at := range []string{"all", "loopback"} {
+	for _, at := range []string{"all", "loopback", "edges"} {
 		want, got := systemCalls(t, nil, requests, at), systemCalls(t, env, requests, at)
 		if len(want) == 0 || !slices.Equal(got, want) {
-			t.Errorf("listening at %s: system calls %d, without the library %d", at, got, want)
+			t.Errorf("%s: system calls %d, without the library %d", at, got, want)
 		}
 	}
 }

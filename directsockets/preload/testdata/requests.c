@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,9 +17,19 @@ static void need(int ok, const char *what)
 	exit(1);
 }
 
+/* Waits for the request of s in set, told by an edge, as nginx does. */
+static void await(int set, int s)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = s};
+
+	need(epoll_ctl(set, EPOLL_CTL_ADD, s, &e) == 0, "epoll_ctl");
+	e.data.fd = -1;
+	need(epoll_wait(set, &e, 1, -1) == 1 && e.data.fd == s && e.events == EPOLLIN, "epoll_wait");
+}
+
 /* One connection, both ends: a request, an answer, the server closes first. name: accept tells the
- * client's address. */
-static void once(int listener, const struct sockaddr_in *at, int name)
+ * client's address. The server waits in set, if there is one. */
+static void once(int listener, const struct sockaddr_in *at, int name, int set)
 {
 	struct sockaddr_in from;
 	socklen_t n = sizeof from;
@@ -28,7 +39,10 @@ static void once(int listener, const struct sockaddr_in *at, int name)
 	need(connect(c, (const struct sockaddr *)at, sizeof *at) == 0, "connect");
 	s = name ? accept(listener, (struct sockaddr *)&from, &n) : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	need(s >= 0, "accept");
-	need(send(c, b, sizeof b, 0) == sizeof b && recv(s, b, sizeof b, 0) == sizeof b, "request");
+	need(send(c, b, sizeof b, 0) == sizeof b, "request");
+	if (set >= 0)
+		await(set, s);
+	need(recv(s, b, sizeof b, 0) == sizeof b, "request");
 	need(send(s, b, sizeof b, 0) == sizeof b && recv(c, b, sizeof b, 0) == sizeof b, "answer");
 	close(s);
 	need(recv(c, b, 1, 0) == 0, "end");
@@ -39,18 +53,20 @@ int main(int argc, char **argv)
 {
 	struct sockaddr_in any = {.sin_family = AF_INET}, at;
 	socklen_t n = sizeof at;
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), set = -1;
 
-	if (argc > 1 && !strcmp(argv[1], "loopback"))
+	if (argc > 1 && !strcmp(argv[1], "edges"))
+		need((set = epoll_create1(0)) >= 0, "epoll_create1");
+	else if (argc > 1 && !strcmp(argv[1], "loopback"))
 		any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	need(bind(listener, (struct sockaddr *)&any, sizeof any) == 0 && listen(listener, 8) == 0, "listen");
 	need(getsockname(listener, (struct sockaddr *)&at, &n) == 0, "getsockname");
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	for (int i = 0; i < 4; i++)
-		once(listener, &at, i % 2); /* the library finds its broker, and maps its memory */
+		once(listener, &at, i % 2, set); /* the library finds its broker, and maps its memory */
 	getppid();
 	for (int i = 0; i < 4; i++)
-		once(listener, &at, i % 2);
+		once(listener, &at, i % 2, set);
 	getppid();
 	return 0;
 }
