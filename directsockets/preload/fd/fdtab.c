@@ -228,11 +228,13 @@ void conn_completed(struct conn *c, int fd)
 {
 	struct sockaddr_storage peer;
 	socklen_t len = sizeof peer;
+	int saved = errno;
 
 	/* While it is being made, and when that has failed, it has no peer. Unlike SO_ERROR that is
 	 * not used up, and the kernel takes no lock for it as it does for TCP_INFO. */
 	if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
 		conn_connected(c, fd);
+	errno = saved;
 }
 
 void conn_connected(struct conn *c, int fd)
