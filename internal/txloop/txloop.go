@@ -295,8 +295,8 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 		return 0, nil
 	}
 	packets, burst := 0, l.cfg.Burst
-	if l.home.fresh {
-		burst = 1 // the peer is woken at once
+	if l.home.fresh || l.brief(0) {
+		burst = 1 // the peer is woken at once, and a second read would be in vain
 	}
 	for packets < burst && bytes < burstBytes {
 		if p.Interface.Stopped() {

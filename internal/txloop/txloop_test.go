@@ -386,14 +386,16 @@ func TestTurns(t *testing.T) {
 		name  string
 		spins int
 		load  int
+		home  int
 		want  [2]int // packets after each of two reads
 	}{
-		{"it waits", 0, 0, [2]int{3, 3}},
-		{"it looks", 1, 0, [2]int{1, 3}},
-		{"it looks, much is sent", 1, smallBytes + 1, [2]int{3, 3}},
+		{"it waits", 0, 0, 0, [2]int{3, 3}},
+		{"it looks", 1, 0, 0, [2]int{1, 3}},
+		{"it looks, much is sent", 1, smallBytes + 1, 0, [2]int{3, 3}},
+		{"it has rested", 0, 0, 1, [2]int{1, 2}},
 	} {
 		before := tr.count(p)
-		l.turn, l.spin.row = nil, c.spins
+		l.turn, l.spin.row, l.home.thread = nil, c.spins, c.home
 		l.load.wait()
 		l.load.add(c.load, 0)
 		p.dev.put(nil, packet(1, 50), packet(1, 50), packet(1, 50))
