@@ -32,16 +32,24 @@ func (k key) addr(is4 bool) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
+// staleBit is that of a group's MAC address, which no neighbour has.
+const staleBit = 1 << 40
+
 // word packs an entry into what is read and written at once: 16 bits of node
-// ID and 48 bits of MAC address.
+// ID and 48 bits of MAC address, one of which stands for Stale.
 func (e Entry) word() uint64 {
-	return uint64(e.Node)<<48 |
+	w := uint64(e.Node)<<48 |
 		uint64(binary.BigEndian.Uint16(e.MAC[:]))<<32 |
 		uint64(binary.BigEndian.Uint32(e.MAC[2:]))
+	if e.Stale {
+		w |= staleBit
+	}
+	return w
 }
 
 func unpack(w uint64) Entry {
-	e := Entry{Node: fabric.NodeID(w >> 48)}
+	e := Entry{Node: fabric.NodeID(w >> 48), Stale: w&staleBit != 0}
+	w &^= staleBit
 	binary.BigEndian.PutUint16(e.MAC[:], uint16(w>>32))
 	binary.BigEndian.PutUint32(e.MAC[2:], uint32(w))
 	return e

@@ -31,6 +31,9 @@ var (
 type Entry struct {
 	Node fabric.NodeID
 	MAC  MAC
+	// Stale says that the neighbour has not been heard of for a while: who sends there sees to it
+	// that it is asked (RFC 4861 7.3.3).
+	Stale bool
 }
 
 // Table is the fast path's neighbour table: from a destination address, be it

@@ -281,6 +281,10 @@ func TestEntryWord(t *testing.T) {
 	if w := e.word(); w != 0x0102_2e87_0407_abcd || unpack(w) != e {
 		t.Errorf("%#x, %+v", w, unpack(w))
 	}
+	e.Stale = true
+	if w := e.word(); w != 0x0102_2f87_0407_abcd || unpack(w) != e {
+		t.Errorf("stale: %#x, %+v", w, unpack(w))
+	}
 }
 
 // Readers beside a writer find each entry as it was put, and never lose one

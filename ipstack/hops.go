@@ -3,6 +3,7 @@ package ipstack
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"exnet/arp"
 
@@ -35,6 +36,11 @@ type hops struct {
 	// via is the next hop of each destination.
 	// +checklocks:mu
 	via map[netip.Addr]*hop
+	// due are the next hops that Probe has netstack ask.
+	// +checklocks:mu
+	due map[netip.Addr]struct{}
+	// some says that there are some due.
+	some atomic.Bool
 	// generation counts flushes, so that a route found before one is not
 	// learned after it.
 	// +checklocks:mu
@@ -44,10 +50,16 @@ type hops struct {
 // hop is one next hop and what is reached through it. A neighbour is a hop with
 // itself as destination.
 type hop struct {
+	addr     netip.Addr
 	entry    arp.Entry
-	resolved bool
+	resolved bool // its entry is in the table
+	sent     int  // packets since it is stale
 	dsts     map[netip.Addr]struct{}
 }
+
+// maxStale is how many packets go to a stale next hop before one passes through netstack, which
+// then asks it, if Probe was not called meanwhile.
+const maxStale = 16
 
 func newHops(table *arp.Table, prefix arp.Prefix) *hops {
 	return &hops{
@@ -55,6 +67,7 @@ func newHops(table *arp.Table, prefix arp.Prefix) *hops {
 		prefix: prefix,
 		next:   make(map[netip.Addr]*hop),
 		via:    make(map[netip.Addr]*hop),
+		due:    make(map[netip.Addr]struct{}),
 	}
 }
 
@@ -84,7 +97,7 @@ func (h *hops) learn(generation uint64, dst, next netip.Addr) {
 		n = h.next[next]
 	}
 	if n == nil {
-		n = &hop{dsts: make(map[netip.Addr]struct{})}
+		n = &hop{addr: next, dsts: make(map[netip.Addr]struct{})}
 		h.next[next] = n
 	}
 	n.dsts[dst] = struct{}{}
@@ -121,7 +134,46 @@ func (h *hops) resolved(next netip.Addr) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.next[next]
-	return n != nil && n.resolved
+	return n != nil && n.resolved && !n.entry.Stale
+}
+
+// sent notes that a packet has gone to dst, whose next hop is stale. The first has Probe ask it,
+// the last that may go so has the next pass through netstack.
+func (h *hops) sent(dst []byte) {
+	addr, _ := netip.AddrFromSlice(dst)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.via[addr]
+	if n == nil || !n.entry.Stale {
+		return
+	}
+	switch n.sent++; n.sent {
+	case 1:
+		h.due[n.addr] = struct{}{}
+		h.some.Store(true)
+	case maxStale:
+		n.resolved = false
+		for dst := range n.dsts {
+			h.publishLocked(n, dst)
+		}
+	}
+}
+
+// probe returns the next hops to ask.
+func (h *hops) probe() (due []netip.Addr) {
+	if !h.some.Load() {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for addr := range h.due {
+		if n := h.next[addr]; n != nil && n.entry.Stale {
+			due = append(due, addr)
+		}
+	}
+	clear(h.due)
+	h.some.Store(false)
+	return due
 }
 
 // publishLocked makes the table say what is known of dst.
@@ -151,17 +203,17 @@ func (h *hops) change(e stack.NeighborEntry) {
 		if !resolved {
 			return
 		}
-		n = &hop{dsts: make(map[netip.Addr]struct{})}
+		n = &hop{addr: addr, dsts: make(map[netip.Addr]struct{})}
 		h.next[addr] = n
 	}
-	n.entry, n.resolved = entry, resolved
+	n.entry, n.resolved, n.sent = entry, resolved, 0
 	for dst := range n.dsts {
 		h.publishLocked(n, dst)
 	}
 }
 
 // entry returns where packets to a neighbour go if they may go there without
-// asking netstack. A MAC address without a node behind it is left to the slow
+// asking netstack first. A MAC address without a node behind it is left to the slow
 // path, and there to the link, which says so.
 func (h *hops) entry(e stack.NeighborEntry) (arp.Entry, bool) {
 	if !usable(e.State) || len(e.LinkAddr) != len(arp.MAC{}) {
@@ -169,14 +221,14 @@ func (h *hops) entry(e stack.NeighborEntry) (arp.Entry, bool) {
 	}
 	mac := arp.MAC([]byte(e.LinkAddr))
 	node, err := h.prefix.Node(mac)
-	return arp.Entry{Node: node, MAC: mac}, err == nil
+	return arp.Entry{Node: node, MAC: mac, Stale: e.State == stack.Stale}, err == nil
 }
 
 // usable reports whether packets may go to a neighbour in state s without
-// asking netstack. STALE is not: the next packet has to start the probing.
+// asking netstack first. In STALE, the neighbour is asked when they are on their way (sent).
 func usable(s stack.NeighborState) bool {
 	switch s {
-	case stack.Reachable, stack.Delay, stack.Probe, stack.Static:
+	case stack.Reachable, stack.Stale, stack.Delay, stack.Probe, stack.Static:
 		return true
 	}
 	return false
@@ -201,6 +253,7 @@ func (h *hops) OnNeighborRemoved(_ tcpip.NICID, e stack.NeighborEntry) {
 		return
 	}
 	delete(h.next, addr)
+	delete(h.due, addr)
 	for dst := range n.dsts {
 		delete(h.via, dst)
 		h.table.Delete(dst)

@@ -79,6 +79,7 @@ func TestPeerMovesSilently(t *testing.T) {
 							t.Fatalf("not found after %v", found)
 						}
 						a.send(p)
+						a.Probe()
 						w.advance(step)
 						found += step
 					}
@@ -123,9 +124,15 @@ func TestGateway(t *testing.T) {
 				a.send(p)
 				a.send(p)
 				if w.fast {
-					a.grown(before, SlowTx, 1)
+					a.grown(before, FastTx, 2)
 				}
 				b.expect(p, p, p, p)
+				a.Probe()
+				w.hub.startLog()
+				w.advance(nudDelayFirstProbe + nudRetransmit)
+				if n := len(w.hub.logged()); n < 2 {
+					t.Errorf("%d frames while probing, want probe and answer", n)
+				}
 
 				// Another gateway: the table forgets.
 				if err := a.RemoveRoute(net, mustPrefix(f.b+f.mask).Addr()); err != nil {

@@ -2,6 +2,7 @@ package ipstack
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -81,6 +82,16 @@ func TestFrameOnTheWire(t *testing.T) {
 	})
 }
 
+// stateIs fails unless a neighbour is in a state.
+func (n *node) stateIs(addr, want string) {
+	n.w.t.Helper()
+	for _, got := range n.Neighbors() {
+		if got.Addr == netip.MustParseAddr(addr) && got.State != want {
+			n.w.t.Errorf("node %d: %s is %s, want %s", n.link.node, addr, got.State, want)
+		}
+	}
+}
+
 func TestNeighborStates(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -92,28 +103,45 @@ func TestNeighborStates(t *testing.T) {
 			a.send(p)
 			a.grown(before, FastTx, 1)
 
-			// Stale after at most 1.5 s: the next packet passes through netstack,
-			// the one after it does not.
+			// Stale after at most 1.5 s: packets still go the fast way, and netstack
+			// probes, and is answered, once there is time for it.
 			w.advance(3 * nudReachableTime / 2)
 			before = a.Stats()
-			a.send(p)
-			a.grown(before, SlowTx, 1)
-			a.send(p)
-			a.send(p)
-			a.grown(before, FastTx, 2)
-
-			// netstack probes, and is answered.
+			for range 3 {
+				a.send(p)
+			}
+			a.grown(before, FastTx, 3)
+			w.advance(nudDelayFirstProbe + nudRetransmit)
+			a.stateIs(f.b, "stale")
+			a.Probe()
+			a.stateIs(f.b, "delay")
 			w.hub.startLog()
 			w.advance(nudDelayFirstProbe + nudRetransmit)
 			if n := len(w.hub.logged()); n < 2 {
 				t.Errorf("%d frames while probing, want probe and answer", n)
 			}
+			a.stateIs(f.b, "reachable")
 			before = a.Stats()
 			a.send(p)
 			a.grown(before, FastTx, 1)
 			b.expect(p, p, p, p, p, p)
 
-			// In steady use, the slow path sees about one packet a second.
+			// If there never is, a packet passes through netstack.
+			w.advance(3 * nudReachableTime / 2)
+			before = a.Stats()
+			for range maxStale + 2 {
+				a.send(p)
+			}
+			a.grown(before, FastTx, maxStale+1)
+			a.grown(before, SlowTx, 1)
+			a.stateIs(f.b, "delay")
+			b.host.take()
+			before = a.Stats()
+			a.send(p)
+			a.grown(before, FastTx, 1)
+			b.expect(p)
+
+			// In steady use, the slow path sees at most two packets a second.
 			before = a.Stats()
 			const seconds = 20
 			for range seconds * 50 {

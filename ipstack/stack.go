@@ -27,8 +27,8 @@ const NIC tcpip.NICID = 1
 // Neighbour unreachability detection (RFC 4861 6.3.2, 10), tuned to a fabric
 // with a round trip of microseconds: a peer that comes back as another node is
 // found within two to three seconds even if nothing reports the old one gone
-// (1.5 s reachable + 0.1 s delay + 3 probes), at the price of one packet a
-// second and peer through netstack. The answer to a probe may take long on a
+// (1.5 s reachable + 0.1 s delay + 3 probes), at the price of one probe a
+// second and peer. The answer to a probe may take long on a
 // machine whose cores are busy, so the probes are patient.
 const (
 	nudReachableTime   = time.Second // times a random factor of 0.5 to 1.5

@@ -57,10 +57,22 @@ func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType ui
 		return mac, 0, false
 	}
 	if e, ok := s.table.Lookup(dst); ok {
+		if e.Stale {
+			s.hops.sent(dst)
+		}
 		return e.MAC, etherType, true
 	}
 	mac, ok = multicastMAC(dst)
 	return mac, etherType, ok
+}
+
+// Probe has netstack ask the neighbours to which packets went that were not heard of for a while.
+// Who calls FromHost calls it when there is nothing else to do: no packet waits for it.
+func (s *Stack) Probe() {
+	for _, addr := range s.hops.probe() {
+		_ = s.net.GetLinkAddress(NIC, tcpipAddr(addr), tcpip.Address{}, protocolOf(addr),
+			func(stack.LinkResolutionResult) {}) // netstack tells hops
+	}
 }
 
 // usual returns the type and the destination of a packet that is what its first header

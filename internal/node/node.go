@@ -199,6 +199,8 @@ func (n *Node) Port() txloop.Port {
 	p := txloop.Port{Device: n.Device, Interface: n.Interface, Stack: n.Stack}
 	if n.Ether != nil {
 		p.Stack, p.Header = n.Ether, tun.EthernetHeaderLen
+	} else {
+		p.Idle = n.Stack.Probe
 	}
 	if n.senders != nil {
 		p.Senders = n.senders

@@ -125,9 +125,9 @@ func (l *Loop) brief(bytes int) bool {
 	return l.home.thread != 0 && l.round < settled && bytes <= smallBytes && len(l.links) == 0
 }
 
-// lingers is how long to wait before a rest. Soon after one it is longer than the kernel's tick: its
-// timer is then not the next to expire, and the clock is not set for it. That takes a virtual machine
-// 10 µs, for which the program that has its answer would wait.
+// lingers is how long to wait before a rest. Soon after one it is longer than the kernel's tick:
+// its timer is then not the next to expire, and the clock is not set for it. That takes a virtual
+// machine 10 µs, for which the program that has its answer would wait.
 func (l *Loop) lingers() time.Duration {
 	if l.home.thread != 0 && l.round < settled {
 		return tickLinger

@@ -51,6 +51,7 @@ type Port struct {
 	Interface Interface
 	Stack     Stack
 	Senders   Senders // nil: unknown
+	Idle      func()  // called before a rest, for what can wait; nil: nothing
 	// Header is the length of the link layer's header before each packet: 0, or
 	// tun.EthernetHeaderLen. The offsets of the offload metadata count from it.
 	Header int

@@ -60,6 +60,7 @@ func (l *Loop) wait() error {
 	case forever:
 		l.stats.Rests.Add(1)
 		l.unlock()
+		l.idle()
 		l.round = 0
 		l.settle()
 		l.rest.end()
@@ -72,6 +73,15 @@ func (l *Loop) wait() error {
 	}
 	l.scatter()
 	return nil
+}
+
+// idle has the nodes do what could wait.
+func (l *Loop) idle() {
+	for i := range l.ports {
+		if f := l.ports[i].Idle; f != nil {
+			f()
+		}
+	}
 }
 
 // suspect has all devices and links looked at, when something has ended a rest. To ask which it
