@@ -22,14 +22,29 @@
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=() upset=()
+lane=
+trap '[ -z "$lane" ] || kill -- "-$lane"; rm -rf "$work"' EXIT
+touch "$work/failed" "$work/upset" # a line for each step that failed, or in which a test did
 
 # step NAME COMMAND...: runs a part of the check.
 step() {
 	name=$1
 	printf '\n== %s (%ss)\n' "$name" "$SECONDS"
-	"${@:2}" || failed+=("$name")
+	"${@:2}" || echo "failed step: $name" >>"$work/failed"
+}
+
+# beside COMMAND...: runs steps beside those that follow, until joined, which prints what they said.
+# Most tests wait more than they compute.
+beside() {
+	set -m # a process group, for the end of this script to end it
+	"$@" &>"$work/beside" &
+	lane=$!
+	set +m
+}
+joined() {
+	wait "$lane"
+	lane=
+	cat "$work/beside"
 }
 
 # level makes the ground the same on every host: what a login shell, a container or a CI machine has
@@ -71,7 +86,7 @@ tests() {
 	apart go test -json "$@" | "$work/tally" -file "$work/account" "${race[@]}"
 	case ${PIPESTATUS[*]} in
 	'0 0') ;;
-	*' 1') upset+=("$name") ;;
+	*' 1') echo "step with tests that failed: $name" >>"$work/upset" ;;
 	*) return 1 ;;
 	esac
 }
@@ -114,26 +129,16 @@ checklocks() {
 	tool=$(go tool -modfile=tools/go.mod -n checklocks) || return
 	go vet -vettool="$tool" -inferred=false -wrappers=false ./...
 }
-# Most of these tests wait more than they compute.
-raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((2 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
+raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
 short() { tests -short -vet=off -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
-# Beside tests, which wait more than they compute; analysed waits for it, and prints what it found.
-analyse() { staticcheck && checklocks; }
-analysed() {
-	wait "$analysis"
-	local status=$?
-	cat "$work/analysis"
-	return $status
-}
 benchmarks() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
 
 # conclude prints what came of it all.
 conclude() {
 	again
 	printf '\n== end (%ss)\n' "$SECONDS"
-	[ ${#upset[@]} -eq 0 ] || printf 'step with tests that failed: %s\n' "${upset[@]}"
-	[ ${#failed[@]} -eq 0 ] || printf 'failed step: %s\n' "${failed[@]}"
-	"$work/tally" -file "$work/account" -sum && [ ${#failed[@]} -eq 0 ]
+	sort -u "$work/upset" "$work/failed"
+	"$work/tally" -file "$work/account" -sum && [ ! -s "$work/failed" ]
 	exit
 }
 
@@ -152,24 +157,30 @@ step "modules" modules
 step "README's figures" readme
 step "vet" go vet ./...
 
-if [ "${1:-}" = quick ]; then
-	analyse &>"$work/analysis" &
-	analysis=$!
-	step "tests, short" short
-	step "staticcheck, and checklocks: what a mutex guards" analysed
-	conclude
-fi
-step "staticcheck" staticcheck
-step "checklocks: what a mutex guards" checklocks
-
+analysis() {
+	step "staticcheck" staticcheck
+	step "checklocks: what a mutex guards" checklocks
+}
 # The end-to-end tests run real programs against timeouts of theirs, and the
 # race detector has nothing to find there that the packages' own tests do not.
+lasting() {
+	step "programs of others, with their data checked" tests -timeout 60m ./test/suites -rounds 2
+	step "soak for ${SOAKTIME:=30s}" tests -timeout 60m ./test/soak -soak.time "$SOAKTIME"
+	step "kill matrix, reduced" tests -timeout 60m ./test/killmatrix
+	step "tests under pressure" tests -timeout 60m ./test/pressure
+}
+
+beside analysis
+if [ "${1:-}" = quick ]; then
+	step "tests, short" short
+	joined
+	conclude
+fi
 step "tests, with the race detector" raced
+joined
+beside lasting
 step "end-to-end tests" tests -timeout 60m ./test
-step "programs of others, with their data checked" tests -timeout 60m ./test/suites -rounds 2
-step "soak for ${SOAKTIME:=30s}" tests -timeout 60m ./test/soak -soak.time "$SOAKTIME"
-step "kill matrix, reduced" tests -timeout 60m ./test/killmatrix
-step "tests under pressure" tests -timeout 60m ./test/pressure
+joined
 step "allocation budgets, which the race detector would upset" tests -timeout 60m -run 'Alloc' ./...
 step "a connection's wake-ups, further than with the race detector" tests -timeout 60m -run 'TestConn(NoLost|Model)' ./directsockets
 step "every benchmark once" benchmarks

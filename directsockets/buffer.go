@@ -209,7 +209,7 @@ func (c *Conn) offerSink(b *Buffer, off, n int) bool {
 }
 
 // awaitSink waits until the sink is filled, and says with how much. 0: it was not,
-// and none stands.
+// and there is none.
 func (c *Conn) awaitSink() int {
 	r := &c.rx
 	for !r.signals().interrupted(flagsCall) {

@@ -345,7 +345,7 @@ func (c *Conn) readFrozen(p []byte) (int, error) {
 		c.watchRX() // there is something: the shadow decides what it means
 	}
 	n, err := c.readShadow(p)
-	// Bytes behind a DEMOTE come with STANDS, behind a SHUTDOWN there are none.
+	// Bytes after a DEMOTE come with STANDS; after a SHUTDOWN there are none.
 	if !r.end.Thaw(n == 0 && err != nil && err != errWoken) {
 		return n, err
 	}

@@ -17,7 +17,7 @@ func guest(n int) arp.MAC {
 	return m
 }
 
-// testStations has a clock that stands still.
+// testStations has a clock that does not run.
 func testStations() (*stations, *time.Time) {
 	t, now := newStations(), time.Unix(1, 0)
 	t.now = func() time.Time { return now }

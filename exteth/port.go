@@ -28,7 +28,7 @@ const MaxTransfers = 128
 
 // maxPeerTransfers is how many of them are with one peer at the most, so that
 // a peer that stalls cannot take them all. Further adverts of the peer wait for
-// its own transfers to end; the messages behind them do not.
+// its own transfers to end; the messages after them do not.
 const maxPeerTransfers = MaxTransfers / 4
 
 // maxPeerLoans is how many frames may be advertised to one peer at a time. It

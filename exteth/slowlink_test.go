@@ -248,7 +248,7 @@ func TestStarved(t *testing.T) {
 	net.checkIdle()
 }
 
-// A peer whose GETs stand still costs only its own traffic: it does not keep
+// A peer whose GETs do not end costs only its own traffic: it does not keep
 // the messages of others waiting behind its own.
 func TestStandingGets(t *testing.T) {
 	l := new(slowLink)

@@ -10,7 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// loan is a buffer whose packet is with netstack by its IP header alone: what is behind
+// loan is a buffer whose packet is with netstack by its IP header alone: what follows
 // is not copied, and leaves with the header. Whoever takes the buffer out has it; it
 // can be taken once.
 //

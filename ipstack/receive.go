@@ -62,7 +62,7 @@ func (s *Stack) receivePacket(etherType uint16, dst arp.MAC, off exteth.Offload,
 	head = p.Head()
 	if off != (exteth.Offload{}) {
 		if off.GSOType != exteth.GSONone && int(off.CsumStart)+header.TCPHeaderMaximumSize > len(head) {
-			p = p.Private() // the transport's header is behind options or extension headers
+			p = p.Private() // the transport's header follows options or extension headers
 			head = p.Head()
 		}
 		if !checkOffload(off, head, total) {
@@ -104,7 +104,7 @@ func (s *Stack) isForAll(p []byte) bool {
 
 // direct reports whether a packet that begins with p is for the host alone, as far as
 // its first header tells: no group membership message, no NDP, and no IPv6 extension
-// header that either may hide behind. (NDP in a fragment is invalid: RFC 6980.)
+// header that either may follow. (NDP in a fragment is invalid: RFC 6980.)
 func direct(p []byte) bool {
 	if isIPv4(p) {
 		return p[v4ProtoOff] != protoIGMP

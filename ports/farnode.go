@@ -29,7 +29,7 @@ type farNode struct {
 	down   bool
 }
 
-// farMessage is a message with what comes behind it.
+// farMessage is a message with what follows it.
 type farMessage struct {
 	wire.Message
 	data []byte

@@ -67,7 +67,7 @@ func (f *farPair) serve(out *farOut) {
 	}
 }
 
-// answer does what is asked, and returns the answer with what comes behind it.
+// answer does what is asked, and returns the answer with what follows it.
 func (f *farPair) answer(out *farOut, m farMessage) (r wire.Message, data []byte) {
 	if m.Op == wire.OpFarTell {
 		return wire.Message{Status: f.deliver(out, m)}, nil

@@ -35,7 +35,7 @@ const goesOn = "<!-- goes on -->"
 
 var (
 	notRun = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
-	// Commands of ours wherever they stand, others where a line begins, maybe with a prompt or
+	// Commands of ours wherever they are, others where a line begins, maybe with a prompt or
 	// variables.
 	ourCommand = regexp.MustCompile(`(^|[ ($"#])(exn-(tun|run|go|sim|cni)|dsbench)( \S| $)` +
 		`|^(\S*[$#] )?(\w+=\S* )*(go (run|install|test|build)|[\w./-]+\.sh|\./[\w-]+|ip netns|apt(-get)? install|podman|docker) `)
@@ -238,7 +238,7 @@ func TestRootBlocks(t *testing.T) {
 	})
 }
 
-// What is no command is found, wherever it stands, and what a block leaves behind ends with it.
+// What is no command is found, wherever it is, and what a block leaves behind ends with it.
 func TestRootBlocksFindTypos(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {

@@ -155,6 +155,7 @@ func includes(file, text string) []string {
 // and the files of a layer call each other in no circle.
 func TestLayers(t *testing.T) {
 	needCompiler(t)
+	t.Parallel()
 	var objects []object
 	for _, l := range layers {
 		files, err := filepath.Glob(l.name + "/*.[ch]")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -17,8 +18,12 @@ func needCompiler(t *testing.T) {
 	}
 }
 
-// buildDir is where the library is built for all tests of this package.
-var buildDir string
+// buildDir is where the library and the probes are built for all tests of this package, by one
+// test at a time, which has buildMu.
+var (
+	buildDir string
+	buildMu  sync.Mutex
+)
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "preload-")
@@ -35,6 +40,8 @@ func TestMain(m *testing.M) {
 func testLibrary(t *testing.T) string {
 	t.Helper()
 	needCompiler(t)
+	buildMu.Lock()
+	defer buildMu.Unlock()
 	path, err := source.BuildIn(t.Context(), buildDir)
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +81,7 @@ func TestC(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds everything three times")
 	}
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	defer cancel()
 	makeC(ctx, t, "check")
@@ -101,6 +109,7 @@ func TestOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds everything once more")
 	}
+	t.Parallel()
 	for _, kind := range []struct {
 		name  string
 		tools []string
@@ -111,6 +120,7 @@ func TestOthers(t *testing.T) {
 			"RUN=qemu-aarch64-static -L /usr/aarch64-linux-gnu", "TESTS=" + emulated, "all", "units"}},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			for _, tool := range kind.tools {
 				if _, err := exec.LookPath(tool); err != nil {
 					t.Skip("no ", tool)

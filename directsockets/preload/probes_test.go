@@ -22,10 +22,24 @@ import (
 // notDirect is the exit status of a probe whose connections did not become direct.
 const notDirect = 3
 
-// compileProbes returns the path of the probes, built with more arguments for the compiler.
-func compileProbes(t *testing.T, more ...string) string {
+// plainProbes is the path of the probes, once they are built; buildMu guards it.
+var plainProbes string
+
+// testProbes returns the path of the probes, built by the first test that needs them.
+func testProbes(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "probes")
+	buildMu.Lock()
+	defer buildMu.Unlock()
+	if plainProbes == "" {
+		plainProbes = compileProbes(t, buildDir)
+	}
+	return plainProbes
+}
+
+// compileProbes returns the path of the probes, built in dir with more arguments for the compiler.
+func compileProbes(t *testing.T, dir string, more ...string) string {
+	t.Helper()
+	path := filepath.Join(dir, "probes")
 	files, err := filepath.Glob("probes/*.c")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no probes (%v)", err)
@@ -36,16 +50,17 @@ func compileProbes(t *testing.T, more ...string) string {
 	return path
 }
 
-// staticCat builds a statically linked cat, for the probes of exec, if that can be done here.
-func staticCat(t *testing.T) {
+// staticCat builds a statically linked cat if that can be done here, and returns the environment by
+// which the probes of exec find it.
+func staticCat(t *testing.T) []string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cat")
 	out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-static", "probes/static/cat.c", "-o", path).CombinedOutput()
 	if err != nil {
 		t.Logf("no static libraries, so the dynamic cat is used: %v\n%s", err, out)
-		return
+		return nil
 	}
-	t.Setenv("PROBE_CAT", path)
+	return []string{"PROBE_CAT=" + path}
 }
 
 func compileC(t *testing.T, args []string) {
@@ -108,14 +123,14 @@ func probe(t *testing.T, env []string, command ...string) (string, int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// compareProbe fails t unless the probe sees the same with env as without.
-func compareProbe(t *testing.T, env []string, command ...string) {
+// compareProbe fails t unless the probe sees the same with env as without, with both in either.
+func compareProbe(t *testing.T, both, env []string, command ...string) {
 	t.Helper()
-	want, status := probe(t, nil, command...)
+	want, status := probe(t, both, command...)
 	if status != 0 {
 		t.Fatalf("without the library: exit status %d\n%s", status, want)
 	}
-	got, status := probe(t, env, command...)
+	got, status := probe(t, slices.Concat(both, env), command...)
 	if status == notDirect {
 		t.Error("the connections did not become direct")
 	} else if status != 0 {
@@ -127,14 +142,13 @@ func compareProbe(t *testing.T, env []string, command ...string) {
 }
 
 func TestProbes(t *testing.T) {
-	library := testLibrary(t)
-	probes := compileProbes(t)
-	staticCat(t)
+	t.Parallel()
+	library, probes, cat := testLibrary(t), testProbes(t), staticCat(t)
 	env := append(startBroker(t), "LD_PRELOAD="+library)
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of them wait
-			compareProbe(t, env, probes, name)
+			compareProbe(t, cat, env, probes, name)
 		})
 		if testing.Short() {
 			continue
@@ -142,15 +156,15 @@ func TestProbes(t *testing.T) {
 		// From the first byte on, so that what the probe does meets the set-up.
 		t.Run(name+"/cold", func(t *testing.T) {
 			t.Parallel()
-			compareProbe(t, env, probes, name, "cold")
+			compareProbe(t, cat, env, probes, name, "cold")
 		})
 	}
 }
 
 // A probe that is on TCP by mistake says so.
 func TestProbesNotDirect(t *testing.T) {
-	library := testLibrary(t)
-	probes := compileProbes(t)
+	t.Parallel()
+	library, probes := testLibrary(t), testProbes(t)
 	env := append(startBroker(t), "LD_PRELOAD="+library, "PROBE_WARM=300")
 	for _, more := range []string{"EXNET_BROKER=/nowhere", "EXNET_LOOPBACK=0", "EXNET_RULES=t * * 00000000000000000000000000000000 0 0 65535"} {
 		got, status := probe(t, append(env, more), probes, "echo")
@@ -181,11 +195,12 @@ func TestProbesAddressSanitizer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
+	t.Parallel()
 	asan := sanitizerLibrary(t, "libasan.so")
 	library := filepath.Join(t.TempDir(), Name)
 	args := append([]string{"-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"}, source.Flags...)
 	compileC(t, append(append(args, librarySources(t)...), "-O1", "-o", library, "-ldl", "-lpthread"))
-	probes := compileProbes(t)
+	probes := testProbes(t)
 	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0")
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +215,7 @@ func TestProbesAddressSanitizer(t *testing.T) {
 			case name == "cancel-async":
 				t.Skip("the sanitizer's functions cannot be cancelled at any instruction: what they poison on the stack stays poisoned")
 			}
-			compareProbe(t, env, probes, name)
+			compareProbe(t, nil, env, probes, name)
 		})
 	}
 }
@@ -221,18 +236,20 @@ func TestProbesThreadSanitizer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
+	t.Parallel()
 	sanitizerLibrary(t, "libtsan.so")
 	args := []string{"-std=gnu11", "-fsanitize=thread", "-Wno-tsan", "-fexceptions", "-fno-strict-aliasing", "-rdynamic"}
-	// The sanitizer maps memory before it can stand a function that it watches.
+	// The sanitizer maps memory before it can bear a function that it watches.
 	sources := slices.DeleteFunc(librarySources(t), func(name string) bool { return name == "hooks/memory.c" })
-	linked := compileProbes(t, append(args, sources...)...)
-	probes := compileProbes(t)
+	linked := compileProbes(t, t.TempDir(), append(args, sources...)...)
+	probes := testProbes(t)
 	env := append(startBroker(t), "TSAN_OPTIONS=die_after_fork=0 exitcode=66")
 	for _, name := range []string{"threads-share", "duplex", "cancel", "shutdown-wakes", "timeouts", "eintr", "waitall", "poll-sleeps",
 		"epoll-threads", "epoll-join-ready", "epoll-exclusive", "epoll-nested", "epoll-polled", "epoll-two", "epoll-mixed",
 		"threads-delete", "threads-random", "share-sets-three", "share-set-poll", "share-recv-set", "share-set-nested", "share-no-set", "share-taken-over",
 		"order-racing", "order-mixed", "order-tcp-last", "order-idle", "order-processes", "order-poll", "edge-both", "oneshot-modes", "nested-modes", "epoll-random-1"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			want, _ := probe(t, nil, probes, name)
 			got, status := probe(t, env, linked, name)
 			if status != 0 || got != want {

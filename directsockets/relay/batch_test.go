@@ -254,7 +254,7 @@ func TestHostileBatches(t *testing.T) {
 	}
 }
 
-// What stands behind a batch waits until that has come, and no message of it is lost.
+// What follows a batch waits until that has come, and no message of it is lost.
 func TestBatchComesLate(t *testing.T) {
 	h, _, x := victim(t)
 	id, _, server := x.open(h)

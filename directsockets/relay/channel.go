@@ -38,7 +38,7 @@ type channel struct {
 	stage   stage
 }
 
-// place has messages as they stand in a batch, one behind the other.
+// place has messages as a batch has them, one after the other.
 type place struct {
 	buf      []byte // nil: it is free
 	class    fabric.Class
@@ -69,7 +69,7 @@ func putHead(p []byte, k kind, tag uint8, n int) {
 	binary.LittleEndian.PutUint16(p[headSizeOff:], uint16(n))
 }
 
-// parseHead returns the first message of a batch, and what is behind it.
+// parseHead returns the first message of a batch, and what follows it.
 func parseHead(p []byte) (k kind, tag uint8, payload, rest []byte, ok bool) {
 	if len(p) < headLen {
 		return 0, 0, nil, nil, false

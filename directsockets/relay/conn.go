@@ -58,7 +58,7 @@ type conn struct {
 	held    []parcel // that have come, the first one before its data
 	awaits  atu.NLA  // the last fragment of that
 	queue   []*entry // taken, and not sent
-	joining *entry   // of these, the one whose PUT may yet get the data of those behind it
+	joining *entry   // of these, the one whose PUT may yet get the data of those after it
 	told    segment.Mark
 	gave    back   // what the peer was told
 	events  uint64 // messages and marks that were sent, or are to be
@@ -72,7 +72,7 @@ type conn struct {
 type entry struct {
 	c       *conn
 	msg     segment.Message
-	put     int  // bytes of its PUT: its data, and that of some behind it
+	put     int  // bytes of its PUT: its data, and that of some after it
 	running bool // its PUT is under way
 	again   bool // its PUT is to be started yet
 	inline  bool // its data goes with it

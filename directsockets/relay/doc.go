@@ -39,7 +39,7 @@
 //	type             payload
 //	1..3, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
 //	 3               with user tag 1: its data comes by a PUT whose end the completer tells of; it waits for that
-//	 3               with user tag 2: so does that of those behind it; before it, bytes of the PUT 4.
+//	 3               with user tag 2: so does that of those after it; before it, bytes of the PUT 4.
 //	                 It is said to who takes it only (SELECT)
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
 //	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
@@ -59,7 +59,7 @@
 //	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8. Before it, and from who does not
 //	                 say it, there are none
 //
-// A batch has messages one behind the other: type 1, user tag 1, length of the payload 2,
+// A batch has messages one after the other: type 1, user tag 1, length of the payload 2,
 // payload. An RMA_INFO in it may be followed by its data, as part of the payload.
 //
 // In ControlVPID all messages have type 15 and are pieces of what the brokers say to each other;

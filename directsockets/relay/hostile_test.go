@@ -245,7 +245,7 @@ func carries(t *testing.T, client, server *segment.End) {
 	}
 }
 
-// Whatever a node says, the victim stands, and others go on.
+// Whatever a node says, the victim survives, and others go on.
 func TestNoise(t *testing.T) {
 	h, friend, x := victim(t)
 	client := friend.call(t, h, segment.Config{})

@@ -36,7 +36,7 @@ const (
 	tagRefuse = 1 // the server's program takes no such segment
 	tagOrphan = 2 // the client has taken its offer back
 	tagComes  = 1 // of an RMA_INFO: its data comes by a PUT of which the completer tells
-	tagJoined = 2 // and that of some that follow; the length of the PUT stands before it
+	tagJoined = 2 // and that of some that follow; the length of the PUT precedes it
 	tagJoins  = 1 // of a SELECT: who says it takes those
 	tagAnswer = 0 // of a STAGE: an ANSWER
 	tagBatch  = 1

@@ -140,7 +140,7 @@ func (e *Engine) takeOne(c *conn) (n, bytes int, err error) {
 	return 1, bytes, nil
 }
 
-// join has the data of a message come by the same PUT as that before it, if it is behind that in
+// join has the data of a message come by the same PUT as that before it, if it follows that in
 // the ring, and the peer takes that. Or its PUT is the next to be started.
 func (e *Engine) join(c *conn, en *entry) {
 	if first := c.joining; first != nil {
@@ -284,7 +284,7 @@ func (e *Engine) send(c *conn, k kind, tag uint8, p []byte) bool {
 	return true
 }
 
-// selected is where messages for a connection go, with room for n bytes, behind the SELECT
+// selected is where messages for a connection go, with room for n bytes, after the SELECT
 // that names it; nil: not now.
 func (e *Engine) selected(c *conn, n int) *place {
 	node, ch := c.node, e.channel(c.node, c.device)

@@ -34,7 +34,7 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 	e.hear(n, box, st.Flow, k, st.Tag, p)
 }
 
-// batch takes a message that says that a batch comes, or is behind one that has not come.
+// batch takes a message that says that a batch comes, or follows one that has not come.
 func (e *Engine) batch(ch *channel, st velo.Status, p []byte) {
 	s := &ch.stage
 	if len(s.held) == 0 {
@@ -170,7 +170,7 @@ func (e *Engine) come(c *conn, k kind, tag uint8, p []byte) bool {
 	return false
 }
 
-// goOn does what was held behind data that has come.
+// goOn does what waited for data that has come.
 func (e *Engine) goOn(c *conn) {
 	for len(c.held) > 0 && !c.over {
 		p := c.held[0]

@@ -17,7 +17,7 @@ type stage struct {
 	region  *atu.Region // nil: the node was not told of it
 	base    atu.NLA
 	arrived [places]span // PUTs that have ended
-	// held are messages behind a batch that has not arrived; the first one says which.
+	// held are messages after a batch that has not arrived; the first one says which.
 	held []parcel
 }
 

@@ -55,7 +55,7 @@ func (e *Engine) show(t Tap, c *conn, sent, fin bool, data []byte) {
 	}
 }
 
-// showPacked shows messages as they stand in a batch.
+// showPacked shows messages as a batch has them.
 func (e *Engine) showPacked(c *conn, p []byte) {
 	t := e.tap.Load()
 	for len(p) > 0 {

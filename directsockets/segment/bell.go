@@ -28,7 +28,7 @@ func (e *End) OnHeard(f func()) { e.heard = f }
 const maxUnread = 32
 
 // unreadOf is how many may in the doorbell bell: each has the peer ring twice, or a few times if
-// it is several processes, and the kernel charges less than 1 KiB for a byte that stands alone.
+// it is several processes, and the kernel charges less than 1 KiB for a byte by itself.
 func unreadOf(bell int) uint32 {
 	room, err := unix.GetsockoptInt(bell, unix.SOL_SOCKET, unix.SO_SNDBUF) // the peer's is the same
 	if err != nil {
@@ -103,7 +103,7 @@ func (e *End) disarm(flags uint32) {
 	}
 }
 
-// barrier stands between what is published and a look at the peer's attention.
+// barrier separates what is published from a look at the peer's attention.
 func (e *End) barrier() {
 	if e.relation.Load() != relationExpedited || e.fences.Load() {
 		e.dummy.Store(0)

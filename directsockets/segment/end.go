@@ -126,7 +126,7 @@ func (e *End) Tune(t Tuning) {
 func (e *End) SetClass(class uint8) { e.own.class.Store(uint32(class)) }
 
 // Attach tells the client that the server looks at the segment. ErrClosed: the
-// offer does not stand any more.
+// offer is no longer valid.
 func (e *End) Attach() error {
 	if e.bad.Load() {
 		return ErrCorrupt

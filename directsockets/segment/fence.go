@@ -13,7 +13,7 @@ import "exnet/internal/shm"
 //	publish:   M;  look at fences, and fence if so;  look at the peer's attention
 //	sleep:     attention;  look at the flag;  membarrier unless it is on;  look for M
 //
-// The membarrier has who is in the middle of publishing be before it or behind it. Who sleeps and
+// The membarrier has who is in the middle of publishing be before it or after it. Who sleeps and
 // has found the flag on has shown its attention before the flag goes off. wake_test.go has all
 // orders.
 

@@ -38,7 +38,7 @@ func TestFences(t *testing.T) {
 		for range oftenRings - 1 {
 			message(true)
 		}
-		for range often + 1 { // rings that stand alone begin a new row
+		for range often + 1 { // rings by themselves begin a new row
 			message(false)
 		}
 		for range oftenRings - 1 {

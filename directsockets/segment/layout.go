@@ -40,10 +40,10 @@ const (
 	queuesOff = 4096
 )
 
-// stamped is the longest payload that has its stamp behind it in the slot (SPEC 2.4).
+// stamped is the longest payload that has its stamp after it in the slot (SPEC 2.4).
 const stamped = MaxVELO - 8
 
-// stampAt is where in the payload's part of the slot the stamp lies behind n bytes.
+// stampAt is where in the payload's part of the slot the stamp lies after n bytes.
 func stampAt(n int) int { return (n + 7) &^ 7 }
 
 // Offsets in a control block (SPEC 2.2). Each group has a pair of cache lines.

@@ -193,12 +193,12 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 	return true, nil
 }
 
-// PackHead is what stands before each message that Pack appends: tag 1, zero 1, length 2,
+// PackHead is what precedes each message that Pack appends: tag 1, zero 1, length 2,
 // little endian.
 const PackHead = 4
 
 // Pack takes the VELO messages of the program that come next, most at most, and appends
-// them to p as far as they surely fit into its capacity, each behind a PackHead. It returns
+// them to p as far as they surely fit into its capacity, each after a PackHead. It returns
 // how many messages and bytes of data that were. ErrCorrupt: the one after those cannot be.
 func (r *Relay) Pack(p []byte, most int) (_ []byte, messages, bytes int, err error) {
 	e := r.e

@@ -9,7 +9,7 @@ import (
 	"exnet/internal/shm"
 )
 
-// ErrNoSink says that no sink stands: the peer has sent something else instead.
+// ErrNoSink says that there is no sink: the peer has sent something else instead.
 // Call Recv.
 var ErrNoSink = errors.New("segment: no sink is offered")
 
@@ -18,7 +18,7 @@ type sink struct {
 	last   uint64 // number of the last sink
 	region *Region
 	slot   uint64 // message that it is for
-	off, n int    // n is 0 when none stands
+	off, n int    // n is 0 when there is none
 	asked  time.Time
 }
 

@@ -19,7 +19,7 @@ const (
 	words
 )
 
-// barrierKind is what stands between a store and a look.
+// barrierKind is what separates a store from a look.
 type barrierKind int
 
 const (

@@ -180,7 +180,7 @@ func TestSink(t *testing.T) {
 		t.Error("counted", got)
 	}
 
-	// A small send does not use it; then it is over, and another can stand.
+	// A small send does not use it; then it is over, and there can be another.
 	if err := s.OfferSink(r, number, 0, 1000); err != nil {
 		t.Fatal(err)
 	}

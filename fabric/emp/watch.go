@@ -58,7 +58,7 @@ func (w *watcher) run() {
 	}
 }
 
-// inotifyLen is where struct inotify_event has the length of the name behind it.
+// inotifyLen is where struct inotify_event has the length of the name after it.
 const inotifyLen = 12
 
 // concernsNodes reports whether one of the events is about something else than

@@ -50,7 +50,7 @@ const scheme = "exnet"
 // nodePath is what the path of a node's URI begins with.
 const nodePath = "/node/"
 
-// URI returns the name as it stands in a certificate.
+// URI returns the name in the form of certificates.
 func (n Name) URI() *url.URL {
 	u := &url.URL{Scheme: scheme, Host: n.Fabric}
 	if !n.Authority {

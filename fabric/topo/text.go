@@ -15,7 +15,7 @@ import (
 // WriteText writes the drawing as ASCII text. A torus or mesh is drawn one plane of equal z after
 // the other; a free topology as a list of nodes with their links. The marks on a link say how much
 // its busier direction has carried: 1 to 9 in proportion to the busiest of all, "." nothing, "x"
-// cut. "!" stands at nodes that are missing. Then come the busiest directions in numbers, and what
+// cut. "!" marks nodes that are missing. Then come the busiest directions in numbers, and what
 // has gone through shared memory.
 func (d *Drawing) WriteText(w io.Writer) error {
 	t := d.Topology

@@ -151,7 +151,7 @@ func (f *outflow) half() uint64 { return (f.limit + 1) / 2 }
 //
 // The word is set before ok looks, and the target changes what ok looks at before
 // it reads the word. So ok sees the change or the target sees the word. The last
-// step makes sure that the word still stands after ok has looked.
+// step makes sure that the word is still the same after ok has looked.
 func (f *outflow) await(need uint64, ok func() bool) bool {
 	for {
 		w := f.want.Load()

@@ -35,7 +35,7 @@ type Source struct {
 	Name string
 	// Files has the sources: those that end in .c are compiled.
 	Files fs.FS
-	// Flags and Libs stand before and behind the sources in the compiler's command.
+	// Flags and Libs go before and after the sources in the compiler's command.
 	Flags, Libs []string
 }
 

@@ -14,7 +14,7 @@ type Description struct {
 	Usage       string // lines
 	Long        string
 	Examples    string
-	End         string // what stands at the end
+	End         string // what comes at the end
 	Flags       *pflag.FlagSet
 	Version     string
 }
@@ -38,7 +38,7 @@ func (d Description) Man() string {
 	return p.String(d.Version)
 }
 
-// Completion returns a script that completes flags, and behind them a command with its own
+// Completion returns a script that completes flags, and after them a command with its own
 // arguments, in a shell.
 func (d Description) Completion(shell string) (string, error) {
 	Tidy(d.Flags)

@@ -63,7 +63,7 @@ func Outcome(name string, err error, failure int) (text string, status int) {
 	return Text(err), failure
 }
 
-// internalNames are packages whose names stand before the messages of their errors. They mean
+// internalNames are packages whose names precede the messages of their errors. They mean
 // nothing to users.
 var internalNames = []string{
 	"arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "crossbar", "daemon", "directsockets",
@@ -147,7 +147,7 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 	return UsageError{err}
 }
 
-// dashed writes a flag as it was given; short: behind one dash.
+// dashed writes a flag as it was given; short: after one dash.
 func dashed(name, short string) string {
 	if short != "" {
 		return "-" + name

@@ -17,7 +17,7 @@ const (
 	valueKey = "exnet_value"
 )
 
-// Group defines flags that stand under a heading of their own in the help.
+// Group defines flags that have a heading of their own in the help.
 func Group(fs *pflag.FlagSet, heading string, define func(*pflag.FlagSet)) {
 	group := pflag.NewFlagSet(heading, pflag.ContinueOnError)
 	group.SortFlags = false
@@ -144,7 +144,7 @@ func Size(fs *pflag.FlagSet, to *int, name string, low, high int, usage string) 
 	})
 }
 
-// sizeUnits are the powers of two that may stand behind a number of bytes.
+// sizeUnits are the powers of two that may follow a number of bytes.
 var sizeUnits = []struct {
 	names []string
 	shift int

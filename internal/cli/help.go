@@ -14,7 +14,7 @@ const (
 	usageColumn = 23
 )
 
-// Flags explains the flags under their headings; those without one stand under heading.
+// Flags explains the flags under their headings; those without one go under heading.
 func Flags(fs *pflag.FlagSet, heading string) string {
 	var order []string
 	texts := make(map[string]*strings.Builder)

@@ -43,7 +43,7 @@ func Help(c *cobra.Command) string {
 
 // Keys of a command's annotations.
 const (
-	// EndKey has what stands at the end of the help.
+	// EndKey has what comes at the end of the help.
 	EndKey = "end"
 	// UsageKey has usage lines, without the name of the program, instead of that made from Use.
 	UsageKey = "usage"

@@ -19,7 +19,7 @@
 // Run has returned, removes everything; the next daemon removes what a killed
 // one leaves in the directory.
 //
-// With a topology, the crossbars of fabric/crossbar stand between the NIC and its
+// With a topology, the crossbars of fabric/crossbar are between the NIC and its
 // links. Each daemon has those of the whole fabric and counts what it sends and
 // fetches itself; the sum over all daemons is the load of the fabric.
 //

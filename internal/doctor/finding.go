@@ -72,7 +72,7 @@ func Print(w io.Writer, fs []Finding) error {
 
 const width = 80
 
-// wrap folds text to lines of at most width columns, behind a label.
+// wrap folds text to lines of at most width columns, after a label.
 func wrap(label, text string) string {
 	if text == "" {
 		return ""

@@ -50,7 +50,7 @@ var (
 	tuneEagers = []int{128, 256, 400, 512, 768, 1024, 1536, 2048, 3072}
 )
 
-// Where the defaults of directsockets.Config stand among those.
+// Where the defaults of directsockets.Config are among those.
 const (
 	usualChunk = 3
 	usualSpin  = 3

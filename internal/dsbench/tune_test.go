@@ -115,7 +115,7 @@ func TestChooseFirst(t *testing.T) {
 	}
 }
 
-// The defaults stand where choose looks for them.
+// The defaults are where choose looks for them.
 func TestUsual(t *testing.T) {
 	if tuneChunks[usualChunk] != 64<<10 || tuneSpins[usualSpin] != 50*time.Microsecond {
 		t.Errorf("%d, %v: see directsockets.Config", tuneChunks[usualChunk], tuneSpins[usualSpin])

@@ -127,7 +127,7 @@ func (e *File) readHeaders() error {
 	return nil
 }
 
-// readHead reads the header behind e_ident.
+// readHead reads the header after e_ident.
 func (e *File) readHead() error {
 	size := map[int]uint64{32: 52, 64: 64}[e.Bits]
 	b, err := e.read(0, size)
@@ -135,7 +135,7 @@ func (e *File) readHead() error {
 		return err
 	}
 	e.ID = e.order.Uint16(b[18:])
-	rest := b[40:] // behind e_flags
+	rest := b[40:] // after e_flags
 	if e.Bits == 64 {
 		e.head.phoff, e.head.shoff = e.order.Uint64(b[32:]), e.order.Uint64(b[40:])
 		rest = b[52:]

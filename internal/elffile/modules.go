@@ -12,7 +12,7 @@ import (
 var ErrNotGo = errors.New("elffile: not a Go program")
 
 // The build information of Go (debug/buildinfo): a header of 32 bytes at a multiple of 16, and
-// behind it two strings, the version of Go and the modules. Before Go 1.18 the header had two
+// after it two strings, the version of Go and the modules. Before Go 1.18 the header had two
 // pointers to strings instead.
 const (
 	buildSection = ".go.buildinfo"
@@ -25,7 +25,7 @@ const (
 	bigEndian  = 1 // flags
 	inline     = 2
 
-	frameLen = 16 // what stands before and behind the modules
+	frameLen = 16 // what precedes and follows the modules
 	maxBuild = 1 << 20
 )
 
@@ -120,7 +120,7 @@ func (e *File) section(name string) (off, size uint64, ok bool) {
 	return 0, 0, false
 }
 
-// counted cuts a string behind its length off b.
+// counted cuts a string that follows its length off b.
 func counted(b []byte) (s string, rest []byte, ok bool) {
 	n, used := binary.Uvarint(b)
 	if used <= 0 || n > uint64(len(b)-used) {

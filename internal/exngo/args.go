@@ -27,7 +27,7 @@ func parseCommand(verb string, args []string) (goCommand, error) {
 	for i := 0; i < len(args); i++ {
 		name, value, has := flagOf(args[i])
 		if name == "" {
-			if verb != "test" && verb != "vet" || args[i] == "--" { // test takes flags behind packages
+			if verb != "test" && verb != "vet" || args[i] == "--" { // test takes flags after packages
 				c.args = append(c.args, args[i:]...)
 				break
 			}
@@ -80,7 +80,7 @@ func flagInGOFLAGS(goflags, name string) string {
 	return value
 }
 
-// splitQuoted splits at blanks; an entry may stand in single or double quotes.
+// splitQuoted splits at blanks; an entry may be in single or double quotes.
 func splitQuoted(text string) (fields []string) {
 	for {
 		text = strings.TrimLeft(text, " \t\n\r")

@@ -39,7 +39,7 @@ type tree struct {
 	root  string            // GOROOT/src
 	under overlay           // the user's own
 	made  map[string][]byte // by path below root
-	same  map[string]string // files of the release that stand in a second place, by path below root
+	same  map[string]string // files of the release that are in a second place, by path below root
 }
 
 // makeTree makes the files for a GOROOT. under is an overlay that this one comes on top of.
@@ -304,7 +304,7 @@ func (t *tree) sources() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sum names the tree: what is in it, and where it stands.
+// sum names the tree: what is in it, and where it is.
 func (t *tree) sum() string {
 	h := sha256.New()
 	fmt.Fprintln(h, t.sources())

@@ -8,7 +8,7 @@
 //	GOROOT/src/runtime ── patchRuntime ──▶ runtime
 //
 // Package net of the program asks internal/exnet/godirect for each connection whether it
-// may be direct. Direct sockets stand below package net, then, so they cannot use it: they
+// may be direct. Direct sockets are below package net, then, so they cannot use it: they
 // use a second copy of the release's, which is not patched. All of it is in the standard
 // library as the compiler sees it; the user's module, its go.mod, its vendor folder and its
 // workspace are not touched, and the build cache knows by itself what has changed.

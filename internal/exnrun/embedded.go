@@ -103,7 +103,7 @@ func startBroker() error {
 }
 
 // detachBroker is "exn-run broker": it leaves the broker to init. That belongs to no
-// terminal, and stands in nobody's way.
+// terminal, and is in nobody's way.
 func detachBroker() error {
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"exn-run", serveCommand}, Stdout: os.Stdout,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}

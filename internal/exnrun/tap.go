@@ -18,7 +18,7 @@ import (
 	"exnet/directsockets/broker/wire"
 )
 
-// tap stands between programs and their broker: it passes on what either says, with
+// tap is between programs and their broker: it passes on what either says, with
 // the descriptors, and keeps the statistics that each program shows in its HELLO.
 //
 // What exn-run's program starts may be another user's by then (a web server's workers),

@@ -112,7 +112,7 @@ func (o *keyOptions) caFlag(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ca, "ca", "", "`BASE` the files of the authority")
 }
 
-// check takes in what is behind the flags, and says what is wrong.
+// check takes in what follows the flags, and says what is wrong.
 func (o *keyOptions) check(verb string, args []string) error {
 	o.files = args
 	o.life = signed

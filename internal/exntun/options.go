@@ -150,7 +150,7 @@ func faultsFlag(fs *pflag.FlagSet, to **wire.Faults, usage string) {
 	fs.Func("faults", usage, func(s string) error { return setFaults(to, s) })
 }
 
-// check takes what is behind the flags, and whether that stands behind --, and refuses what
+// check takes what follows the flags, and whether that follows --, and refuses what
 // does not fit together.
 func (o *demoOptions) check(command []string, dashes bool) error {
 	o.command = command

@@ -189,7 +189,7 @@ func addSockets(found map[string]bool, proto, table string) {
 	}
 }
 
-// prefixWriter writes whole lines, each behind a prefix.
+// prefixWriter writes whole lines, each after a prefix.
 //
 // Concurrency: all methods may be called from many goroutines.
 type prefixWriter struct {

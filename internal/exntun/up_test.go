@@ -76,7 +76,7 @@ func TestParseUp(t *testing.T) {
 	if diff := cmp.Diff(want, parse(all), compare); diff != "" {
 		t.Errorf("all flags (-want +got):\n%s", diff)
 	}
-	// Flags win, wherever they stand; what they do not say is the file's.
+	// Flags win, wherever they are; what they do not say is the file's.
 	got := parse("--mtu 1500 --addr 10.2.0.8/24 --config " + file + " --adaptive=false")
 	want = daemon.Config{Fabric: "f", Node: new(fabric.NodeID(3)), MTU: 1500, Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.0.8/24")}}
 	if diff := cmp.Diff(want, got, compare); diff != "" {

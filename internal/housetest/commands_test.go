@@ -27,7 +27,7 @@ var documented = map[string]func(args []string, out *bytes.Buffer) int{
 	"exn-sim": func(args []string, out *bytes.Buffer) int { return exnsim.Run(context.Background(), args, out, out) },
 }
 
-// separator is what may stand between commands of a line.
+// separator is what may separate commands of a line.
 var separator = regexp.MustCompile(` (?:\||\|\||&&|&|;|>|>>|2>|<) |[;&]$| &$|; |\)"?$`)
 
 // What stands for one word.

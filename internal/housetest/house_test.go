@@ -210,7 +210,7 @@ func TestImportsLeadDown(t *testing.T) {
 		}
 		for in, file := range p.imports {
 			if its := layerOf(in); its > mine {
-				t.Errorf("%s imports exnet/%s, which stands above it", file, in)
+				t.Errorf("%s imports exnet/%s, which is above it", file, in)
 			}
 		}
 	}

@@ -79,7 +79,7 @@ func folders(t *testing.T) []string {
 }
 
 // gist is the first sentence of a package comment without its first words; of a long one, what
-// stands before the colon.
+// is before the colon.
 func gist(doc string) string {
 	text, _, _ := strings.Cut(strings.Join(strings.Fields(doc), " ")+" ", ". ")
 	text = strings.TrimPrefix(strings.TrimRight(text, ". "), "Package ")
@@ -137,7 +137,7 @@ page: go test ./internal/housetest -run TestTree -update.
 	return b.String()
 }
 
-// Each folder stands in docs/tree.md, and no other.
+// docs/tree.md lists each folder, and no other.
 func TestTree(t *testing.T) {
 	want := tree(t)
 	for dir := range otherFolders {

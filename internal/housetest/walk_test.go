@@ -19,7 +19,7 @@ var (
 )
 
 // walks returns the functions of each walk of the architecture, by its heading. A function belongs
-// to the file that stands before it.
+// to the file before it.
 func walks(text string) map[string][]hop {
 	all := make(map[string][]hop)
 	for _, at := range walkHeading.FindAllStringSubmatchIndex(text, -1) {

@@ -73,7 +73,7 @@ func (r Rule) covers(a netip.Addr) bool {
 // match reports whether name matches a pattern: * stands for any characters, ?
 // for one byte.
 func match(pattern, name string) bool {
-	star, from := -1, 0 // position behind the last *, and where in name it was tried last
+	star, from := -1, 0 // position after the last *, and where in name it was tried last
 	p, n := 0, 0
 	for n < len(name) {
 		switch {

@@ -187,7 +187,7 @@ func parseAddr(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("address %q: use an IPv4 or IPv6 address, a network such as 10.2.0.0/24, or *", text)
 	}
 	if p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("address %q: it has bits behind the length of the network; write %v", text, p.Masked())
+		return netip.Prefix{}, fmt.Errorf("address %q: it has bits beyond the length of the network; write %v", text, p.Masked())
 	}
 	return p, nil
 }

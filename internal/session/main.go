@@ -6,7 +6,7 @@
 // Each line of the first file is typed into one bash; a line that begins with # is typed, too, and
 // does nothing; one that begins with #! is not shown and only run. They run as root, in namespaces
 // of their own, with an empty /run and /dev/shm, and what they have begun ends with them. The
-// commands of this checkout stand in front in PATH.
+// commands of this checkout come first in PATH.
 //
 // Pauses are cut to a second. A program that does not animate SVG shows all of it.
 package main

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The clock goes on while package time's stands still.
+// The clock goes on while package time's does not.
 func TestNanotime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, start := time.Now(), Nanotime()

@@ -3,7 +3,7 @@ package shm
 import _ "unsafe" // for linkname
 
 // Nanotime is the monotonic clock, in nanoseconds, also in a bubble of testing/synctest, whose
-// package time has a clock that stands still while somebody runs.
+// package time has a clock that stops while somebody runs.
 //
 //go:linkname Nanotime runtime.nanotime
 func Nanotime() int64

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Gather maps pages of the arena, anywhere in it, one behind the other a second time. Each of them
+// Gather maps pages of the arena, anywhere in it, one after the other a second time. Each of them
 // is PageSize bytes at a page boundary of what Alloc has lent. The memory is there until Scatter.
 func (a *Arena) Gather(pages [][]byte) ([]byte, error) {
 	var offsets []int

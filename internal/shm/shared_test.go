@@ -231,7 +231,7 @@ func TestHush(t *testing.T) {
 	}
 	unix.Close(fds[1])
 	if !HungUp(fds[0]) {
-		t.Error("the other end's absence stands behind bytes, and is not seen")
+		t.Error("the other end's absence follows bytes, and is not seen")
 	}
 	for end := time.Now().Add(3 * time.Minute); ; {
 		got, gone := Hush(fds[0], nil)

@@ -1,6 +1,6 @@
 package stats
 
-// Change says how values b stand to earlier values a.
+// Change says how values b differ from earlier values a.
 type Change struct {
 	A, B  Summary
 	Ratio float64 // B's median over A's; 0 if A's is 0

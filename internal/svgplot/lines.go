@@ -43,7 +43,7 @@ func (l Lines) SVG() string {
 	const bottom = top + plotHeight
 	height := bottom + axisSpace + float64(len(rows))*lineHeight + 8
 	x := newScale(l.X, minX, maxX, left, width-right)
-	if (l.X.Log && minX > 0) || l.X.Tight { // the outermost marks stand at the edges
+	if (l.X.Log && minX > 0) || l.X.Tight { // the outermost marks are at the edges
 		x.from, x.to = minX, max(maxX, minX*1.0001)
 		x.a, x.b = left+8, width-right-8
 	}

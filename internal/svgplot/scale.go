@@ -17,7 +17,7 @@ type Axis struct {
 	Ticks []float64
 }
 
-// label is what stands beside the axis: a reader must see that it is logarithmic.
+// label is what is beside the axis: a reader must see that it is logarithmic.
 func (a Axis) label() string {
 	if a.Log {
 		return a.Label + ", logarithmic"

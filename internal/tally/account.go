@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // account is what came of tests.
@@ -45,6 +47,19 @@ func load(file string) (*account, error) {
 		err = json.Unmarshal(b, a)
 	}
 	return a, err
+}
+
+// lock waits until nobody else adds to the account.
+func lock(file string) (unlock func(), err error) {
+	f, err := os.OpenFile(file+".lock", os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
 }
 
 func (a *account) store(file string) error {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -138,5 +140,22 @@ func TestAgainMany(t *testing.T) {
 	var out bytes.Buffer
 	if a.listAgain(&out); out.Len() > 0 {
 		t.Errorf("%q", &out)
+	}
+}
+
+// Runs that end at the same time are all added.
+func TestAddsAtOnce(t *testing.T) {
+	c := command{file: filepath.Join(t.TempDir(), "account")}
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			if _, err := c.run(strings.NewReader(events), io.Discard); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if a, err := load(c.file); err != nil || a.Passed != 16*2 {
+		t.Errorf("%v, %v passed, want 32", err, a.Passed)
 	}
 }

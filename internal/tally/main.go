@@ -2,7 +2,7 @@
 // without what passed tests print, and keeps a tally in a file, to which several runs
 // add:
 //
-//	go test -json ./... | tally -file F    print this run, and add it to F
+//	go test -json ./... | tally -file F    print this run, and add it to F (several may at once)
 //	tally -file F -sum                     list what was skipped and what failed, and count
 //	tally -file F -again                   list the tests that are to be run again
 //	tally -file F -steady TEST             TEST passed then: it is unsteady, and has not failed
@@ -53,6 +53,9 @@ type command struct {
 
 // run does it. ok: nothing has failed.
 func (c command) run(in io.Reader, out io.Writer) (ok bool, err error) {
+	if !c.sum && !c.again && c.steady == "" {
+		return c.add(in, out)
+	}
 	a, err := load(c.file)
 	if err != nil {
 		return false, err
@@ -63,9 +66,13 @@ func (c command) run(in io.Reader, out io.Writer) (ok bool, err error) {
 	case c.again:
 		a.listAgain(out)
 		return true, nil
-	case c.steady != "":
+	default:
 		return true, errors.Join(a.passed(c.steady), a.store(c.file))
 	}
+}
+
+// add prints a run, and adds it to the account, to which others may be added at the same time.
+func (c command) add(in io.Reader, out io.Writer) (ok bool, err error) {
 	now, err := read(in, out)
 	if err != nil {
 		return false, err
@@ -74,6 +81,15 @@ func (c command) run(in io.Reader, out io.Writer) (ok bool, err error) {
 		for i := range now.Failed {
 			now.Failed[i].Race = true
 		}
+	}
+	unlock, err := lock(c.file)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	a, err := load(c.file)
+	if err != nil {
+		return false, err
 	}
 	a.add(now)
 	return len(now.Failed) == 0, a.store(c.file)

@@ -27,7 +27,7 @@
 // Config.OwnPoller poll(2), epoll(7) or io_uring(7) on Fd.
 //
 // With Config.TAP the device is a TAP device, an Ethernet interface: an Ethernet header
-// stands between the virtio-net header, whose offsets count from it, and the packet.
+// is between the virtio-net header, whose offsets count from it, and the packet.
 //
 // WatchSenders counts on which CPUs the packets are sent, for a reader that wants to
 // be where the programs are.

@@ -8,7 +8,7 @@ import (
 // The memory of an RMA port: SPEC.md 4. It is sparse: what nobody touches costs nothing.
 const (
 	TableSize  = atu.PagesPerGAT * 8 // an entry of 8 bytes for each page
-	ArenaOff   = 2 << 20             // of the pages, behind the locks
+	ArenaOff   = 2 << 20             // of the pages, after the locks
 	MemorySize = ArenaOff + atu.MaxRegion
 	PageSize   = 4096
 	WindowOff  = 1 << 20 // of what a node writes to pages in their place, or has read there

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pulse notices when the machine stands still: a thread for each CPU sleeps, and looks how
+// pulse notices when the machine stalls: a thread for each CPU sleeps, and looks how
 // much longer than it wanted. It is the control of what is measured meanwhile.
 type pulse struct {
 	mu   sync.Mutex
@@ -63,7 +63,7 @@ func (p *pulse) reset() {
 	p.late = 0
 }
 
-// worst is the longest time that a CPU stood still since reset.
+// worst is the longest time that a CPU stalled since reset.
 func (p *pulse) worst() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 const (
 	// soon is within which a kill has to be seen, and a deadline met, and for which
-	// nothing unrelated may stand still.
+	// nothing unrelated may stall.
 	soon = time.Second
 	// callLimit is the deadline of each call.
 	callLimit = 250 * time.Millisecond
@@ -51,11 +51,11 @@ type run struct {
 	result
 }
 
-// within notes that something took longer than it may. Time that the machine stood still
+// within notes that something took longer than it may. Time that the machine stalled
 // is not counted.
 func (r *run) within(took, limit time.Duration, format string, args ...any) {
 	if still := r.w.pulse.worst(); took > r.patience*limit+2*still {
-		r.slow = slowError{fmt.Errorf("%s took %v (the machine stood still for %v)", fmt.Sprintf(format, args...), took, still)}
+		r.slow = slowError{fmt.Errorf("%s took %v (the machine stalled for %v)", fmt.Sprintf(format, args...), took, still)}
 	}
 }
 

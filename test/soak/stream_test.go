@@ -106,7 +106,7 @@ func receiveFull(r io.Reader, s *stream, n int) error {
 	return err
 }
 
-// stallTime is how long a connection may stand still. TCP takes up to twice the time of all outages
+// stallTime is how long a connection may stall. TCP takes up to twice the time of all outages
 // in a row.
 const stallTime = 2 * time.Minute
 

@@ -93,7 +93,7 @@ var (
 	pythonFail = regexp.MustCompile(`(?m)^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)`)
 )
 
-// parseCPython reads what "python3 -m test -v" wrote. What tests write stands between, so only what
+// parseCPython reads what "python3 -m test -v" wrote. What tests write is in between, so only what
 // failed is sure.
 func parseCPython(_ unit, out string, _ int) map[string]verdict {
 	all := make(map[string]verdict)

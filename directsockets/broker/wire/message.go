@@ -41,7 +41,7 @@ const (
 	nonceOff = HeaderLen      // OFFER, WITHDRAW, GRANT: 16 bytes
 	endsOff  = HeaderLen + 16 // OFFER, GRANT: the ends of the connection
 	shownOff = HeaderLen      // LISTEN, CLAIM: the ends
-	ifLen    = 4              // LISTEN, CLAIM, OFFER: behind the ends, uint32, the interface
+	ifLen    = 4              // LISTEN, CLAIM, OFFER: after the ends, uint32, the interface
 
 	reasonOff = HeaderLen // REFUSED: uint8
 )

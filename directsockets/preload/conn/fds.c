@@ -111,7 +111,7 @@ bool ds_fd_no_rights(int fd)
 	return done;
 }
 
-/* Are there descriptors in the queue of fd, or so much else that they may stand behind it? */
+/* Are there descriptors in the queue of fd, or so much else that they may follow it? */
 static bool loaded(int fd)
 {
 	char buf[256];

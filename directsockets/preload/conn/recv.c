@@ -71,7 +71,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
-/* Peeks at what is on the shadow, where the direction goes on behind what the queue holds, of which
+/* Peeks at what is on the shadow, where the direction goes on after what the queue holds, of which
  * n bytes were seen: the number of bytes more. A program that peeks until it sees enough would wait
  * for ever. With the lock of rx. */
 static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, ssize_t n)
@@ -91,7 +91,7 @@ static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r > 0 ? r : 0;
 }
 
-/* A read has got all that there was where the direction stood before, and has room left: is there
+/* A read has got all that there was where the direction was before, and has room left: is there
  * more where it has moved to? A short read would say that there is not, and who reads on edges has
  * been told of all of it. With the lock of rx. */
 static bool moved_on(struct ds_sock *s, int before)

@@ -79,7 +79,7 @@ static int split(const char **s, const char *f[MAX_FIELDS], int n[MAX_FIELDS])
 	}
 }
 
-// next parses the rule at *p and moves *p behind it and its ';'. Returns 1 for
+// next parses the rule at *p and moves *p past it and its ';'. Returns 1 for
 // a rule, 0 at the end of the text, -1 if it is malformed.
 static int next(const char **p, struct rule *r)
 {

@@ -207,7 +207,7 @@ static ssize_t send_early(struct ds_sock *s, int fd, struct ds_cursor *c, int fl
 	return r;
 }
 
-/* Sends on the shadow what the cursor stands before; all of iov, if nothing was sent before. As
+/* Sends on the shadow what follows the cursor; all of iov, if nothing was sent before. As
  * ds_shadow_send. It waits in the kernel, if it waits at all, as it would have without us. */
 static ssize_t send_shadow(struct ds_sock *s, int fd, const struct iovec *iov, int n, const struct ds_cursor *c, size_t sent, int flags)
 {

@@ -5,7 +5,7 @@
  *                                      └▶ broker.c  offers, claims, the page
  *
  * A struct ds_sock is this process's handle of a connection, whatever number of
- * descriptors it has; what processes share after fork lies behind it (segment/arena.h).
+ * descriptors it has; what processes share after fork follows it (segment/arena.h).
  * Every call that may touch the shadow takes the descriptor by which the program
  * named it: any descriptor of the connection will do.
  *

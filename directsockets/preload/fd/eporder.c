@@ -6,8 +6,8 @@
  * which gives it a place.
  *
  * Of two members that have long been ready, the one reported longer ago comes first, as in the
- * kernel, which moves a member that it reports behind all others. So no member counts as ready from
- * before it was reported last (member.since).
+ * kernel, which moves a member that it reports to the end of its list. So no member counts as ready
+ * from before it was reported last (member.since).
  */
 #include "fd/epround.h"
 
@@ -61,7 +61,7 @@ static const struct ds_sock *connection(const struct member *m)
 }
 
 /* When m came, which the kernel reported without a time, by what m's client says on the direct
- * connections of the list: behind the last of them if it was sent after everything that was sent on
+ * connections of the list: after the last of them if it was sent after everything that was sent on
  * those. If the client says nothing, m keeps its key. */
 static uint64_t said_of(const struct round *r, const struct member *m)
 {
@@ -228,7 +228,7 @@ int round_tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked)
 		unlist(r, &r->list);
 		m_passive(m);
 		if (m->joined)
-			m_activate(m); /* behind all others */
+			m_activate(m); /* after all others */
 	}
 	return n;
 }

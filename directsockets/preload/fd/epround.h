@@ -26,7 +26,7 @@ struct round {
 	bool loose;	     /* something was found that the kernel did not report */
 	bool rung;	     /* a peer says that it rang another doorbell first, perhaps of a member that is armed */
 	bool woken;	     /* the kernel reported the wakefd */
-	bool slept;	     /* the kernel's answer woke a sleeper: doorbells stand in it in their order */
+	bool slept;	     /* the kernel's answer woke a sleeper: it has the doorbells in their order */
 };
 
 /* All of these with e's lock.

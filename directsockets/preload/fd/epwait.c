@@ -233,7 +233,7 @@ static int wait_plain(struct waiter *w, bool *done)
 }
 
 /* What the kernel says now. It tells w->max at a time: bells, which are not for the program, may
- * stand before the rest. */
+ * come before the rest. */
 static int ask(const struct waiter *w)
 {
 	enum { ROUNDS = 16 };

@@ -136,7 +136,7 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 enum { MAX_ARGS = 4096 };
 
 /* The body of execl and its kin: collects the arguments from first up to NULL, and then calls. envp
- * stands behind them, if there is one. */
+ * follows them, if there is one. */
 #define LISTED(first, env, call) \
 	const char *argv[MAX_ARGS + 1] = {first}; \
 	char *const *envp = environ; \

@@ -17,7 +17,7 @@ uint64_t ds_pages[DS_PAGE_SETS][2];
 #define GET(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define SET(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
 
-/* The page is good: the newest stands first in its set. */
+/* The page is good: the newest is first in its set. */
 static void remember(uintptr_t page, bool write)
 {
 	uint64_t *set = ds_pages[page % DS_PAGE_SETS], word = (uint64_t)page << 2 | (write ? 3 : 1), old = GET(&set[0]);

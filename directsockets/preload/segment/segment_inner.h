@@ -43,7 +43,7 @@ static inline const volatile struct ds_slot *sent_slot(struct ds_seg *g, uint64_
 static inline const volatile struct ds_slot *rx_slot(struct ds_seg *g, uint64_t count) { return &g->rxq[count & (g->slots - 1)]; }
 static inline uint32_t lap(const struct ds_seg *g, uint64_t count) { return (uint32_t)((count >> g->shift) + 1); }
 
-/* Where in a payload of len bytes, or behind it, its stamp lies (SPEC 2.4); beyond DS_STAMPED it
+/* Where in a payload of len bytes, or after it, its stamp lies (SPEC 2.4); beyond DS_STAMPED it
  * lies in the ring of stamps. */
 enum { DS_STAMPED = DS_VELO_MAX - 8 };
 static inline unsigned stamp_at(unsigned len) { return (len + 7) & ~7u; }

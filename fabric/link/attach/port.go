@@ -388,5 +388,5 @@ func (p *port) drain() {
 	}
 }
 
-// words are the counters of a flow that stand alone.
+// words are the counters of a flow that are words by themselves.
 func words(m foreign.Memory, off int) *atomic.Uint64 { return &m.Words(off, 1)[0] }

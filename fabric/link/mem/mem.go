@@ -9,7 +9,7 @@
 // target's mailbox, past the link. An RMA operation runs from beginning to end in
 // the goroutine that posts it.
 //
-// A fabric made with NewRouted has a topology: crossbars stand between the ports
+// A fabric made with NewRouted has a topology: crossbars join the ports
 // and the NICs, and count what crosses each link (see fabric/crossbar). Nodes that
 // a cut link separates are disconnected, like detached nodes.
 //

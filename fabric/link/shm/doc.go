@@ -32,7 +32,7 @@
 // The receiving side's pump moves it into the mailbox. Whoever comes first runs the pump: a
 // consumer whose mailbox or notification queue is empty (Peek, Next), or, when the bell
 // rings, the link's goroutine or driver. A message whose mailbox is full is parked, so that
-// those behind it proceed; the credits bound their number. The peer's segment says which
+// those after it proceed; the credits bound their number. The peer's segment says which
 // mailboxes are open, with how many credits, so that a flow opens without a round trip.
 //
 //	Send ─▶ slot in the own ring ─▶ armed? ring ┄┄┄▶ socket ┄┄┄▶ goroutine, driver

@@ -121,9 +121,6 @@ func (b *beat) answered(l *Link, word uint64) error {
 //
 // +checklocksignore: it does not know TryLock
 func (l *Link) unread() bool {
-	if !l.raw {
-		return false
-	}
 	if !l.pumping.TryLock() {
 		return true // somebody reads
 	}

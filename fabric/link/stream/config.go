@@ -37,18 +37,16 @@ type Config struct {
 	// default: 0 is node 0.
 	Peer fabric.NodeID
 	// Conns are the connections, 1 to MaxConns, over which nothing was sent that is not
-	// read. They carry what the peer's Conns carry, in any order. If all are
-	// *net.TCPConn, or *tls.Conn over package sealed, the link uses their sockets itself; any
-	// other kind has two goroutines for each connection. Their congestion control is for
-	// who makes them to choose: one that sends at a pace, as bbr does, costs half as much
-	// CPU time again. Required.
+	// read. They carry what the peer's Conns carry, in any order. Each is a *net.TCPConn, or a
+	// *tls.Conn over package sealed, for the link uses their sockets itself; with an Engine
+	// they may be of any kind. Their congestion control is for who makes them to choose: one
+	// that sends at a pace, as bbr does, costs half as much CPU time again. Required.
 	Conns []net.Conn
 	// Engine carries the bytes in place of Conns, which are closed when the hellos are
 	// said. Default: Conns do.
 	Engine Engine
 	// Driver is the thread that serves the sockets as long as it can; then, and without
-	// one, the link has a goroutine. It is not used for connections of another kind, unless there
-	// is an Engine.
+	// one, the link has a goroutine.
 	Driver link.Driver
 	// HelloTimeout is how long the peer may take to introduce itself. Default 2 s.
 	HelloTimeout time.Duration
@@ -85,6 +83,11 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("stream: heartbeat %v, down after %v: use at least %v, and twice the heartbeat: %w",
 			c.Heartbeat, c.DownAfter, minHeartbeat, fabric.ErrInvalid)
 	}
+	for i, nc := range c.Conns {
+		if c.Engine == nil && tcpOf(nc) == nil {
+			return c, fmt.Errorf("stream: connection %d is a %T: use *net.TCPConn: %w", i, nc, fabric.ErrInvalid)
+		}
+	}
 	return c, nil
 }
 
@@ -94,7 +97,7 @@ type Stats struct {
 	TxMessages uint64 // VELO messages of these
 	RxBytes    uint64 // received
 	RxMessages uint64 // VELO messages of these
-	Writes     uint64 // system calls, or calls of net.Conn, that sent
+	Writes     uint64 // system calls that sent
 	Reads      uint64 // and that received something
 	Blocked    uint64 // times that a connection took no more
 	Parked     uint64 // messages that waited for room in their mailbox

@@ -15,10 +15,9 @@ import (
 // transfers; a connection that is alone carries both.
 type conn struct {
 	messages, data bool
-	fd             int      // the socket; -1: net
-	net            net.Conn // if it is no socket that the link uses by itself
-	engine         Engine   // in place of a socket
-	crypt          *crypt   // over the socket; or nil
+	fd             int    // the socket; -1: there is none
+	engine         Engine // in place of a socket
+	crypt          *crypt // over the socket; or nil
 
 	wmu     sync.Mutex        // of who writes
 	batch   batch             // guarded by wmu
@@ -126,9 +125,6 @@ func (c *conn) close() {
 		_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		_ = unix.Close(c.fd)
 		c.fd = -1
-	}
-	if c.net != nil {
-		_ = c.net.Close()
 	}
 	if c.engine != nil {
 		c.engine.Close()

@@ -14,7 +14,7 @@
 // is awake and will poll before it waits, from there, so that messages queued in the
 // meantime go in the same call. The data of a transfer is not copied: the kernel gathers
 // it from the region, which is lent until then, and scatters it to its place at the
-// other end. Three things are copied once more: up to 4 KB behind a chunk's head,
+// other end. Three things are copied once more: up to 4 KB after a chunk's head,
 // transfers of up to 1 KB, and data for a device, which takes it in one piece.
 //
 // The first connection carries the messages; the others carry the data, each taking the
@@ -24,9 +24,8 @@
 //
 // The sockets of a *net.TCPConn are taken from the Go runtime, and those of a *tls.Conn on top of
 // package sealed. A driver, or the link's goroutine, waits for them and for the link's eventfd with
-// an epoll set, and encrypts and decrypts what they carry. Connections of any other kind have a
-// goroutine that reads and one that writes. An Engine, such as link/ofi's,
-// may carry the bytes in place of the connections, which then carry only the hellos.
+// an epoll set, and encrypts and decrypts what they carry. An Engine, such as link/ofi's, may carry
+// the bytes in place of the connections, which then carry only the hellos and are of any kind.
 //
 // # Format
 //

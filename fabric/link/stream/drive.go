@@ -48,10 +48,6 @@ func (e *events) close() {
 
 // wake has whoever serves the link look at it.
 func (l *Link) wake() {
-	if !l.raw {
-		l.out.more.Broadcast()
-		return
-	}
 	if l.woken.Swap(true) {
 		return
 	}
@@ -176,11 +172,11 @@ func (l *Link) receive(c *conn) (bytes int) {
 // or else at once.
 func (l *Link) schedule() {
 	l.dirty.Store(true)
-	if !l.started.Load() || l.raw && l.awake.Load() {
+	if !l.started.Load() || l.awake.Load() {
 		return
 	}
 	l.flush()
-	if l.raw && (l.resumeDue.Load() || l.dirty.Load()) {
+	if l.resumeDue.Load() || l.dirty.Load() {
 		l.wake() // not here: the caller may hold a lock that OnCredit takes
 	}
 }
@@ -188,10 +184,6 @@ func (l *Link) schedule() {
 // flush sends what is queued, as far as it goes.
 func (l *Link) flush() {
 	l.dirty.Store(false)
-	if !l.raw {
-		l.out.more.Broadcast()
-		return
-	}
 	for _, c := range l.conns {
 		l.flushConn(c)
 	}
@@ -313,7 +305,7 @@ type active struct{ *Link }
 // Poll implements link.Active.
 func (a active) Poll() {
 	l := a.Link
-	if !l.started.Load() || !l.raw || l.awake.Load() || l.down.Load() { // New writes raw before it starts
+	if !l.started.Load() || l.awake.Load() || l.down.Load() {
 		return
 	}
 	for _, c := range l.conns {

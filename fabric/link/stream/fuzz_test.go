@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,7 +92,7 @@ func (nobody) Down()         {}
 // bare is a link without connections: the test plays all of them.
 func bare(n link.NIC) *Link {
 	l := &Link{
-		nic: n, cfg: Config{Peer: peerID}, failing: make(chan struct{}), done: make(chan struct{}), calls: new(callList),
+		nic: n, cfg: Config{Peer: peerID}, done: make(chan struct{}), calls: new(callList),
 	}
 	l.events.set, l.events.event = -1, -1
 	l.outs.Store(new([]*outflow))
@@ -292,10 +293,12 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	conns := func(n int) []net.Conn { return make([]net.Conn, n) }
+	conns := func(n int) []net.Conn { return slices.Repeat([]net.Conn{new(net.TCPConn)}, n) }
+	pipe, _ := net.Pipe()
 	for name, cfg := range map[string]Config{
 		"no connections":       {},
 		"too many connections": {Conns: conns(MaxConns + 1)},
+		"no socket":            {Conns: []net.Conn{pipe}},
 		"hello":                {Conns: conns(1), HelloTimeout: -1},
 		"heartbeat":            {Conns: conns(1), Heartbeat: time.Microsecond},
 		"down before a beat":   {Conns: conns(1), Heartbeat: time.Second, DownAfter: time.Second},

@@ -57,10 +57,7 @@ func tcp(tb testing.TB) (a, b net.Conn) {
 	return a, b
 }
 
-// plain hides that a connection is a socket, so that goroutines serve it.
-type plain struct{ net.Conn }
-
-func newVictim(tb testing.TB, conns int, sockets bool, cfg Config) *victim {
+func newVictim(tb testing.TB, conns int, cfg Config) *victim {
 	tb.Helper()
 	v := &victim{nic: newNIC(tb, victimID)}
 	if _, err := v.nic.OpenVELO(1, velo.Config{Slots: 8, Credits: 4}); err != nil {
@@ -82,9 +79,6 @@ func newVictim(tb testing.TB, conns int, sockets bool, cfg Config) *victim {
 	}
 	for range conns {
 		a, b := tcp(tb)
-		if !sockets {
-			a = plain{a}
-		}
 		cfg.Conns, v.peer = append(cfg.Conns, a), append(v.peer, b)
 	}
 	var greeted sync.WaitGroup
@@ -194,18 +188,15 @@ func tooMany(put message) (b []byte) {
 // A peer that breaks the protocol loses its link, at once and with a reason, and nothing
 // stays lent to it.
 func TestBreaches(t *testing.T) {
-	for _, sockets := range []bool{true, false} {
-		names := breaches(0)
-		for name := range names {
-			t.Run(name, func(t *testing.T) {
-				v := newVictim(t, 1, sockets, Config{})
-				_, _ = v.peer[0].Write(breaches(uint64(v.nla))[name]) // it may have gone already
-				v.down(t, ErrBreach)
-			})
-		}
+	for name := range breaches(0) {
+		t.Run(name, func(t *testing.T) {
+			v := newVictim(t, 1, Config{})
+			_, _ = v.peer[0].Write(breaches(uint64(v.nla))[name]) // it may have gone already
+			v.down(t, ErrBreach)
+		})
 	}
 	t.Run("message on a connection for data", func(t *testing.T) {
-		v := newVictim(t, 2, true, Config{})
+		v := newVictim(t, 2, Config{})
 		_, _ = v.peer[1].Write((&message{kind: kindPing}).append(nil))
 		v.down(t, ErrBreach)
 	})
@@ -214,7 +205,7 @@ func TestBreaches(t *testing.T) {
 // What breaks no rule is answered, whatever it asks for, and in whatever pieces it comes.
 func TestRefusals(t *testing.T) {
 	for _, step := range []int{1, 7, 1 << 20} {
-		v := newVictim(t, 1, true, Config{})
+		v := newVictim(t, 1, Config{})
 		var b []byte
 		for i, m := range []message{
 			{kind: kindGet, from: 1, to: 1, n: 100},                           // no such memory
@@ -330,7 +321,7 @@ func TestStrangers(t *testing.T) {
 // A peer that asks and does not read costs a bounded amount of memory, and in the end its
 // link. Another peer's link stays as it is.
 func TestPeerThatDoesNotRead(t *testing.T) {
-	v := newVictim(t, 1, true, Config{})
+	v := newVictim(t, 1, Config{})
 	get := (&message{kind: kindGet, from: 1, to: 1, n: 100}).append(nil) // refused, at once
 	asked := 0
 	for v.link.Err() == nil {
@@ -354,7 +345,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 
 // GETs that are not read do not pile up either: they are counted.
 func TestPeerThatDoesNotReadData(t *testing.T) {
-	v := newVictim(t, 1, true, Config{})
+	v := newVictim(t, 1, Config{})
 	var b []byte
 	for i := range uint32(4 * maxOps) {
 		b = (&message{kind: kindGet, op: i, from: 1, to: 1, word: uint64(v.nla), n: 2 * chunkSize}).append(b)
@@ -366,7 +357,7 @@ func TestPeerThatDoesNotReadData(t *testing.T) {
 // A peer that says nothing is down after DownAfter, one that talks but never answers after
 // ten times as long. The beats are played: no time passes.
 func TestSilence(t *testing.T) {
-	v := newVictim(t, 1, true, Config{Heartbeat: time.Hour, DownAfter: 3 * time.Hour})
+	v := newVictim(t, 1, Config{Heartbeat: time.Hour, DownAfter: 3 * time.Hour})
 	l, b := v.link, &v.link.beat
 	for first := false; !first; time.Sleep(time.Millisecond) { // the one that the timer plays
 		b.mu.Lock()
@@ -414,6 +405,6 @@ func TestSilence(t *testing.T) {
 
 // A peer that is silent is down, as the timer has it; one that lives stays.
 func TestSilentPeer(t *testing.T) {
-	v := newVictim(t, 1, true, Config{Heartbeat: 2 * time.Millisecond, DownAfter: 10 * time.Millisecond})
+	v := newVictim(t, 1, Config{Heartbeat: 2 * time.Millisecond, DownAfter: 10 * time.Millisecond})
 	v.down(t, ErrSilent)
 }

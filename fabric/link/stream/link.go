@@ -23,14 +23,12 @@ import (
 type Link struct {
 	nic   link.NIC
 	cfg   Config
-	raw   bool // the link uses the sockets by itself
 	conns []*conn
 	count counters
 
-	down    atomic.Bool // nothing is started any more
-	cause   link.Cause
-	failing chan struct{} // closed by fail
-	done    chan struct{}
+	down  atomic.Bool // nothing is started any more
+	cause link.Cause
+	done  chan struct{}
 
 	boxes   [fabric.VPIDs]atomic.Uint32 // credits of the peer's mailboxes; 0: not open
 	offered [fabric.VPIDs]atomic.Uint64 // the most credits that an own mailbox has had
@@ -58,7 +56,6 @@ type Link struct {
 	left      chan struct{}
 	eventMu   sync.RWMutex
 	events    events // event: guarded by eventMu
-	work      sync.WaitGroup
 }
 
 // New joins n with the node at the other end of cfg.Conns, which calls New, too. It
@@ -67,8 +64,8 @@ type Link struct {
 // that n has no other link to the peer. It must not be called by the driver's thread.
 func New(n link.NIC, cfg Config) (*Link, error) {
 	l := &Link{
-		nic: n, failing: make(chan struct{}), done: make(chan struct{}), left: make(chan struct{}),
-		calls: new(callList),
+		nic: n, done: make(chan struct{}), left: make(chan struct{}),
+		calls: new(callList), events: events{set: -1, event: -1},
 	}
 	err := l.connect(cfg)
 	if err != nil {
@@ -107,7 +104,7 @@ func (l *Link) connect(cfg Config) (err error) {
 	l.started.Store(true)
 	l.nic.ATU().OpenBook(l.cfg.Peer, book{l})
 	l.nic.Connect(l.cfg.Peer, port{l})
-	driven := l.raw && l.cfg.Driver != nil
+	driven := l.cfg.Driver != nil
 	if driven && !l.cfg.Driver.Take(served{l}) {
 		driven = false
 	}
@@ -118,24 +115,13 @@ func (l *Link) connect(cfg Config) (err error) {
 
 // adopt makes the connections of the link.
 func (l *Link) adopt(conns []net.Conn) error {
-	l.raw = true
 	if e := l.cfg.Engine; e != nil {
 		return l.adoptEngine(e, conns)
 	}
-	for i, nc := range conns {
+	for i := range conns {
 		c := &conn{messages: i == 0, data: i > 0 || len(conns) == 1, fd: -1}
 		c.rx.init()
 		l.conns = append(l.conns, c)
-		if tcpOf(nc) == nil {
-			l.raw = false
-		}
-	}
-	l.events.set, l.events.event = -1, -1
-	if !l.raw {
-		for i, c := range l.conns {
-			c.net = conns[i]
-		}
-		return nil
 	}
 	if err := l.events.open(); err != nil {
 		return fmt.Errorf("stream: connect: %w", err)
@@ -147,7 +133,7 @@ func (l *Link) adopt(conns []net.Conn) error {
 		if t, u := sealed.Of(conns[i]); u != nil {
 			u.Take(socket{c})
 			c.crypt = &crypt{tls: t, under: u}
-			c.crypt.more.Store(true) // the peer may have sent something behind its hello
+			c.crypt.more.Store(true) // the peer may have sent something after its hello
 		}
 	}
 	return nil
@@ -183,15 +169,10 @@ func (l *Link) adoptEngine(e Engine, conns []net.Conn) error {
 // run is the link's goroutine.
 func (l *Link) run(driven bool) {
 	defer close(l.done)
-	switch {
-	case !l.raw:
-		l.goroutines()
-	case driven:
+	if driven {
 		<-l.left
-		l.alone() // if the driver has ended before the link
-	default:
-		l.alone()
 	}
+	l.alone() // or for what the driver has left, if it has ended before the link
 	l.end()
 }
 
@@ -256,7 +237,6 @@ func (l *Link) fail(why error) bool {
 		return false
 	}
 	l.down.Store(true)
-	close(l.failing)
 	l.wake()
 	return true
 }

@@ -28,8 +28,7 @@ const (
 // Concurrency: all methods may be called from many goroutines. mu is taken last, but
 // for inflow.mu, which may not be taken under it.
 type outbox struct {
-	mu   sync.Mutex
-	more sync.Cond // of mu: there is something for the goroutines that write
+	mu sync.Mutex
 
 	started bool                 // guarded by mu: mailboxes are told by messages
 	boxes   [fabric.VPIDs]uint32 // guarded by mu: until then
@@ -63,7 +62,6 @@ type chunk struct {
 }
 
 func (o *outbox) init() {
-	o.more.L = &o.mu
 	o.live = make(map[*xfer]struct{})
 }
 
@@ -161,7 +159,7 @@ func (o *outbox) send(x *xfer) bool {
 	return true
 }
 
-// pushLocked puts x behind the other transfers. It belongs to the holder of mu.
+// pushLocked puts x after the other transfers. It belongs to the holder of mu.
 func (o *outbox) pushLocked(x *xfer) {
 	if o.first > len(o.xfers)/2 && len(o.xfers) == cap(o.xfers) {
 		n := copy(o.xfers, o.xfers[o.first:])
@@ -199,10 +197,6 @@ func (o *outbox) popLocked() (c chunk, ok bool) {
 func (o *outbox) has(c *conn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.hasLocked(c)
-}
-
-func (o *outbox) hasLocked(c *conn) bool {
 	return c.messages && (len(o.ctl) > 0 || len(o.returns) > 0 || o.pongDue) ||
 		c.data && (len(o.again) > 0 || o.first < len(o.xfers))
 }
@@ -266,7 +260,6 @@ func (o *outbox) close() (lent []*xfer) {
 	}
 	o.ctl, o.returns, o.xfers, o.again, o.live = nil, nil, nil, nil, nil
 	o.first, o.pongDue = 0, false
-	o.more.Broadcast()
 	return lent
 }
 

@@ -119,7 +119,7 @@ func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
 	if n := p.ack - a.base; n <= a.next-a.base { // not older than base, not beyond next
 		if n > 0 {
 			a.base, a.heard = p.ack, now
-			if a.trip.acked(p.ack, now) { // else what tick has made of it stands
+			if a.trip.acked(p.ack, now) { // else what tick has made of it remains
 				a.rto = min(max(a.trip.timeout(), minRTO), maxRTO)
 			}
 			if int32(a.resend-a.base) < 0 {

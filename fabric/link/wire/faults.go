@@ -26,7 +26,7 @@ type Faults struct {
 	Drop      float64
 	Corrupt   float64 // one to three bits are flipped, or it is cut short
 	Duplicate float64
-	Reorder   float64 // it comes after the one behind it
+	Reorder   float64 // it comes after the next one
 
 	// Delay of every packet, and what is added to it at random at most, which
 	// reorders packets, too.

@@ -23,7 +23,7 @@ type Stream struct {
 	once  sync.Once
 }
 
-// lengthLen is what stands before a packet.
+// lengthLen is the length of what precedes a packet.
 const lengthLen = 2
 
 // OverStream returns the medium that c is, after an exchange of hellos with the other end's

@@ -139,7 +139,7 @@ func CurrentName(name string) string {
 	return name
 }
 
-// KindOf finds a path by its name, which may have a receive mode behind it.
+// KindOf finds a path by its name, which a receive mode may follow.
 func KindOf(name string) (Kind, error) {
 	base, variant, isVariant := strings.Cut(name, ":")
 	kinds := Kinds()

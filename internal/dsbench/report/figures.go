@@ -35,7 +35,7 @@ type reportFigure struct {
 	Notes  []string
 }
 
-// chart is a drawing with what stands above it.
+// chart is a drawing with what goes above it.
 type chart struct {
 	Title string
 	SVG   template.HTML

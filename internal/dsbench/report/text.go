@@ -25,7 +25,7 @@ func sizeText(n int) string {
 	return svgplot.Bytes(float64(n))
 }
 
-// behindNumber is a unit as it stands behind a number: " Gbit/s", "/s".
+// behindNumber is a unit as it follows a number: " Gbit/s", "/s".
 func behindNumber(unit string) string {
 	if text := unitText(unit); strings.HasPrefix(text, "/") {
 		return text
@@ -52,7 +52,7 @@ func extremes(r *result.Row, factor float64) string {
 	return num(r.Min*factor) + " to " + num(r.Max*factor)
 }
 
-// versus says how a row's median stands to another's, and how far apart its runs lie if that is
+// versus compares a row's median with another's, and says how far apart its runs lie if that is
 // far: "4.1 GB/s (3 to 6; 0.6 times veth)". Where runs of both overlap it says so.
 func versus(r, base *result.Row, factor float64, unit string) string {
 	if r == nil || base == nil || base.Median == 0 {

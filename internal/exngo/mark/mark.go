@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// begin and end stand around the text.
+// begin and end enclose the text.
 const (
 	begin = "exn-go built this: "
 	end   = " :exn-go"

@@ -96,7 +96,7 @@ func parsePing(out string) ([]time.Duration, error) {
 	return trips, nil
 }
 
-// lastLine returns the last line of text behind a colon, "" if there is none.
+// lastLine returns the last line of text after a colon, "" if there is none.
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -52,7 +52,7 @@ static inline bool exn_flow_room(struct exn_flow *f)
 	return f->pos - head < f->slots;
 }
 
-// exn_flow_commit sends the slot, which the writer has filled behind the status word.
+// exn_flow_commit sends the slot, which the writer has filled after the status word.
 static inline void exn_flow_commit(struct exn_flow *f, uint64_t word)
 {
 	uint64_t *status = (uint64_t *)exn_flow_slot(f);

@@ -137,7 +137,7 @@ typedef struct {
 /* Registered memory: whole pages. */
 typedef struct {
 	void *start;     /* of the first page */
-	void *end;       /* behind the last page; NULL: of a page list */
+	void *end;       /* after the last page; NULL: of a page list */
 	size_t size;     /* of the pages */
 	size_t count;    /* of pages */
 	size_t length;   /* what was asked for */
