@@ -99,7 +99,7 @@ func TestRequestCalls(t *testing.T) {
 }
 
 // TestMany has readers of one connection, of some, and of more than the scheduler looks for wait
-// for messages, while their programs idle now and then: whoever sleeps is waked. A wake-up that
+// for messages, while their programs idle now and then: whoever sleeps is woken. A wake-up that
 // is lost is a request without an answer.
 func TestMany(t *testing.T) {
 	longtest.Skip(t)

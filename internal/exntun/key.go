@@ -192,7 +192,7 @@ func keySign(w io.Writer, o keyOptions) error {
 	return nil
 }
 
-// keyShow writes lines that a trust file takes: what is no pin is a comment.
+// keyShow writes lines that a trust file takes: all else is a comment.
 func keyShow(w io.Writer, o keyOptions) error {
 	for _, f := range o.files {
 		_, path := identity.Paths(f)

@@ -22,7 +22,7 @@ var (
 	hook atomic.Pointer[func(mem []byte)]
 )
 
-// On reports whether reads are to be told.
+// On reports whether somebody wants to know of reads.
 func On() bool { return on.Load() }
 
 // Read tells that the first n bytes of mem were read, each once.

@@ -1,4 +1,4 @@
-// Session runs commands on a terminal and draws what was to be seen there, as an SVG that
+// Session runs commands on a terminal and draws what it showed, as an SVG that
 // shows it in the order and at the speed in which it came:
 //
 //	go run ./internal/session docs/session.sh docs/session.svg

@@ -79,7 +79,7 @@ func (a *account) add(b *account) {
 // mostAgain is how many tests may fail for work beside them to be the cause.
 const mostAgain = 4
 
-// listAgain lists the tests that are to be run again.
+// listAgain lists the tests to run again.
 func (a *account) listAgain(w io.Writer) {
 	if len(a.Failed) > mostAgain || slices.ContainsFunc(a.Failed, func(f failure) bool { return f.Grave }) {
 		return

@@ -4,17 +4,17 @@
 //
 //	go test -json ./... | tally -file F    print this run, and add it to F (several may at once)
 //	tally -file F -sum                     list what was skipped and what failed, and count
-//	tally -file F -again                   list the tests that are to be run again
+//	tally -file F -again                   list the tests to run again
 //	tally -file F -steady TEST             TEST passed then: it is unsteady, and has not failed
 //
 // The last line of a sum is "N passed, N failed, N skipped". Subtests count, a test that
 // has them does not; a package that does not build counts as one failure. The exit
 // status is 1 if the run, or the sum, has failures.
 //
-// Tests are to be run again if other work on the machine may have made them fail: few have failed,
+// Tests run again if other work on the machine may have made them fail: few have failed,
 // and none with a data race, a panic or a sanitizer's finding. The list has a line for each: the
 // package, a pattern for go test -run, and the test as -steady wants it, with tabs between. With
-// -race, a run's tests are to be run again with the race detector, and their lines begin with
+// -race, a run's tests run again with the race detector, and their lines begin with
 // "-race" and not "-".
 package main
 
@@ -31,7 +31,7 @@ func main() {
 	flag.StringVar(&c.file, "file", "", "the account")
 	flag.BoolVar(&c.race, "race", false, "the run has the race detector")
 	flag.BoolVar(&c.sum, "sum", false, "print what the account comes to")
-	flag.BoolVar(&c.again, "again", false, "list the tests that are to be run again")
+	flag.BoolVar(&c.again, "again", false, "list the tests to run again")
 	flag.StringVar(&c.steady, "steady", "", "the `test` passed when it was run again")
 	flag.Parse()
 	ok, err := c.run(os.Stdin, os.Stdout)

@@ -51,7 +51,7 @@ type Link struct {
 	awake     atomic.Bool // whoever serves the link looks at it before it waits
 	dirty     atomic.Bool // something is queued that nobody is sending
 	woken     atomic.Bool // the eventfd was written
-	resumeDue atomic.Bool // flows that were refused a slot are to be told
+	resumeDue atomic.Bool // tell the flows that were refused a slot
 	drained   bool        // the driver's: the last look has taken everything
 	left      chan struct{}
 	eventMu   sync.RWMutex
