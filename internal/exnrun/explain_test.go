@@ -352,3 +352,20 @@ func TestPathsSaid(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A connection that is ready for direct when it ends, and has moved nothing so, has a reason.
+func TestReadyAndIdle(t *testing.T) {
+	c := &connstats.Connection{Mode: connstats.ModeDirect.String(), Via: connstats.PathMemory}
+	w := &watch{conns: map[seenKey]*connstats.Connection{{}: c}}
+	var report bytes.Buffer
+	if err := writeReport(&report, w.all()); err != nil {
+		t.Fatal(err)
+	}
+	var r Record
+	if err := json.NewDecoder(&report).Decode(&r); err != nil || r.Path != "tcp" || r.Reason != connstats.WhyIdle.String() {
+		t.Errorf("%v, %+v", err, r)
+	}
+	if got, want := summary(w.all(), 0, 1), "1 connection in 1 process: 0 direct, 1 tcp (1: both ends are ready for direct, and nothing was sent since)"; got != want {
+		t.Errorf("summary %q, want %q", got, want)
+	}
+}

@@ -112,9 +112,15 @@ func (w *watch) look(changed func(connstats.Connection)) {
 	}
 }
 
-// all returns the connections in the order of their set-up.
+// all returns the connections in the order of their set-up. One that was switched to the segment and
+// moved nothing over it counts as TCP, with the reason that nothing was sent since.
 func (w *watch) all() []*connstats.Connection {
 	all := slices.Collect(maps.Values(w.conns))
+	for _, c := range all {
+		if c.Mode == connstats.ModeDirect.String() && !wasDirect(c) {
+			c.Mode, c.Why, c.Reason = connstats.ModeTCP.String(), connstats.WhyIdle, connstats.WhyIdle.String()
+		}
+	}
 	connstats.Sort(all)
 	return all
 }

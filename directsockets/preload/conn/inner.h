@@ -294,7 +294,7 @@ bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
 void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach */
 void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN; /* sets the mode, also in the statistics */
 void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
-void ds_say_direct(struct ds_sock *s) DS_HIDDEN;      /* tells the statistics that s is direct, and by what path */
+void ds_say_again(struct ds_sock *s) DS_HIDDEN;       /* tells statistics that are new to s, which has a segment, where it is */
 /* Looks for PROMOTE, FROZEN and CLOSED, and updates tx_mode and rx_mode. Rolls back to the shadow
  * as much as it takes without waiting. */
 void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;

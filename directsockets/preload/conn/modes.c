@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-void ds_say_direct(struct ds_sock *s)
+/* Tells the statistics that s is direct, and by what path. */
+static void say_direct(struct ds_sock *s)
 {
 	int path = DS_PATH_MEMORY;
 
@@ -13,16 +14,34 @@ void ds_say_direct(struct ds_sock *s)
 	ds_stats_direct(s->entry, path);
 }
 
-/* With a direction's lock: the statistics follow the modes. */
+/* With a direction's lock: the statistics follow the modes. A peer that has frozen what it receives
+ * has gone back to TCP, also before anything was direct. */
 static void say_mode(struct ds_sock *s)
 {
 	const struct ds_shared *h = s->sh;
+	bool back = ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK;
 
 	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
-		ds_say_direct(s);
-	else if (ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK && s->entry &&
-		 (ds_mode(&s->entry->mode) == DS_MODE_DIRECT || ds_mode(&s->entry->reason) == DS_WHY_IDLE))
+		say_direct(s);
+	else if (s->entry && ((back && ds_mode(&s->entry->mode) == DS_MODE_DIRECT) ||
+			      (ds_mode(&s->entry->reason) == DS_WHY_IDLE && (back || (ds_seg_peer_attention(&s->seg) & DS_FROZEN)))))
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
+}
+
+void ds_say_again(struct ds_sock *s)
+{
+	const struct ds_shared *h = s->sh;
+	int tx = ds_mode(&h->tx_mode), rx = ds_mode(&h->rx_mode);
+	bool ours = __atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FROZEN;
+
+	if (tx == TX_DIRECT || rx == RX_DIRECT)
+		say_direct(s);
+	else if (tx >= TX_BACK || rx >= RX_FROZEN || (ds_seg_peer_attention(&s->seg) & DS_FROZEN))
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, ours ? DS_WHY_PROGRAM : DS_WHY_PEER);
+	else if (tx == TX_SHADOW && rx == RX_SHADOW)
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
+	else
+		say_direct(s);
 }
 
 void ds_tx_is(struct ds_sock *s, int mode)
@@ -199,6 +218,8 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		default:
 			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !bereft(s, fd) && !ds_rx_hint(&s->seg, &h->rx))
 				ds_rx_is(s, RX_BACK);
+			else
+				say_mode(s);
 		}
 	}
 	if (ds_mode(&h->rx_mode) == RX_FROZEN) {

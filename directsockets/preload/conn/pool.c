@@ -169,7 +169,7 @@ void ds_met(void)
 		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info))) {
 			s->seg.counters = ds_stats_counters(s->entry);
 			if (ds_has_segment(s))
-				ds_say_direct(s);
+				ds_say_again(s);
 			else
 				ds_stats_say(s->entry, DS_MODE_TCP, why_tcp(s));
 		}

@@ -27,6 +27,44 @@ static void refused(uint64_t ring, unsigned slots)
 	ds_config = before;
 }
 
+// statistics that are new to a connection, as those of a child are after fork
+static int reason_anew(struct side *a)
+{
+	ds_stats_put(a->s->entry);
+	a->s->entry = NULL;
+	ds_met();
+	return a->s->entry->reason;
+}
+
+// Both ends have the segment, and before anything was direct the program of one gives it up. That is
+// why the bytes that follow are not direct, whoever sends them.
+static void given_up(bool sends)
+{
+	struct side c, s;
+	uint8_t b[8];
+
+	connect_to(&c);
+	accept_from(&s);
+	exchange(&c, &s, 0);
+	for (int64_t end = ds_now() + 60000000000; ds_now() < end && (ds_phase_of(c.s) != UP || ds_phase_of(s.s) != UP); usleep(100)) {
+		ds_tick(c.s, c.fd);
+		ds_tick(s.s, s.fd);
+	}
+	CHECK(c.s->entry->reason == DS_WHY_IDLE && s.s->entry->reason == DS_WHY_IDLE, "ready: %d, %d", c.s->entry->reason, s.s->entry->reason);
+	CHECK(reason_anew(&s) == DS_WHY_IDLE && s.s->entry->mode == DS_MODE_TCP, "a child says %d", s.s->entry->reason);
+	ds_freeze_demote(s.s, s.fd);
+	CHECK(s.s->entry->reason == DS_WHY_PROGRAM, "given up: %d", s.s->entry->reason);
+	CHECK(reason_anew(&s) == DS_WHY_PROGRAM && s.s->entry->mode == DS_MODE_DEMOTED, "its child says %d", s.s->entry->reason);
+	if (sends)
+		CHECK(put(&c, "abc", 3, 0) == 3 && recv(s.fd, b, 3, 0) == 3, "%s", strerror(errno));
+	else
+		CHECK(send(s.fd, "abc", 3, 0) == 3 && get(&c, b, 3, 0) == 3, "%s", strerror(errno));
+	CHECK(c.s->entry->reason == DS_WHY_PEER, "its peer: %d", c.s->entry->reason);
+	CHECK(reason_anew(&c) == DS_WHY_PEER, "its peer's child says %d", c.s->entry->reason);
+	hang_up(&c);
+	hang_up(&s);
+}
+
 static void faults(void)
 {
 	struct side c, s;
@@ -100,6 +138,8 @@ int main(void)
 
 	refused(65536, DS_MAX_SLOTS);
 	refused(DS_MAX_RING, 64);
+	given_up(false);
+	given_up(true);
 	faults();
 	full_ring();
 	ends_stop(broker, path);
