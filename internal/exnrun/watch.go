@@ -112,8 +112,8 @@ func (w *watch) look(changed func(connstats.Connection)) {
 	}
 }
 
-// all returns the connections in the order of their set-up. One that was switched to the segment and
-// moved nothing over it counts as TCP, with the reason that nothing was sent since.
+// all returns the connections in the order of their set-up. One that was switched to the segment
+// and moved nothing over it counts as TCP, with the reason that nothing was sent since.
 func (w *watch) all() []*connstats.Connection {
 	all := slices.Collect(maps.Values(w.conns))
 	for _, c := range all {

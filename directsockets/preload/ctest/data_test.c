@@ -36,8 +36,8 @@ static int reason_anew(struct side *a)
 	return a->s->entry->reason;
 }
 
-// Both ends have the segment, and before anything was direct the program of one gives it up. That is
-// why the bytes that follow are not direct, whoever sends them.
+// Both ends have the segment, and before anything was direct the program of one gives it up. That
+// is why the bytes that follow are not direct, whoever sends them.
 static void given_up(bool sends)
 {
 	struct side c, s;
