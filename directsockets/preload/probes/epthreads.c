@@ -446,8 +446,10 @@ static void threads_random(void)
 		put(p->c, "end", 3);
 		readable(p->s, LONG);
 	}
-	for (int n = epoll_wait(model.ep, ev, PLACES, LONG), i = 0; i < n; i++)
-		told |= 1 << ev[i].data.u64;
+	/* A bell may take the room of an event in one wait: the next one tells it. */
+	for (int waits = 0; waits < 100 && told != (1 << PLACES) - 1; waits++)
+		for (int n = epoll_wait(model.ep, ev, PLACES, LONG), i = 0; i < n; i++)
+			told |= 1 << ev[i].data.u64;
 	out("%#x", told);
 }
 
