@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
 )
 
 // account is what came of tests.
