@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -153,6 +154,21 @@ func TestTree(t *testing.T) {
 	got, err := os.ReadFile(treeFile)
 	if err != nil || string(got) != want {
 		t.Errorf("%v; docs/tree.md is not what the folders are: go test ./internal/housetest -run TestTree -update", err)
+	}
+}
+
+// What a checkout has beside its folders is what a newcomer looks for, and nothing else.
+func TestRootFiles(t *testing.T) {
+	want := []string{".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "check.sh", "go.mod", "go.sum",
+		"release.sh", "sources.go"}
+	cmd := exec.Command("git", "ls-files", ":(glob)*")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skip("needs git and a clone:", err)
+	}
+	if got := strings.Fields(string(out)); !slices.Equal(got, want) {
+		t.Errorf("the root folder has %q, not %q", got, want)
 	}
 }
 
