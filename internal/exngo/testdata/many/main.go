@@ -29,7 +29,12 @@ func main() {
 		os.Exit(1)
 	}
 	io.Copy(io.Discard, os.Stdin)
+	served.Wait()
 }
+
+// served are connections of a server. It closes all before it ends, so that its system calls can be
+// counted.
+var served sync.WaitGroup
 
 func number(s string) int {
 	n, err := strconv.Atoi(s)
@@ -51,10 +56,10 @@ func serve() error {
 			if err != nil {
 				panic(err)
 			}
-			go func() {
+			served.Go(func() {
 				defer c.Close()
 				io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
-			}()
+			})
 		}
 	}()
 	return nil
