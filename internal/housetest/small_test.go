@@ -63,9 +63,12 @@ func TestSmallImports(t *testing.T) {
 		}
 		seen[path] = true
 		for _, in := range all[path].others {
+			if in == "os/user" && path == "fabric/emp" {
+				continue // it makes directories for a group, which exn-run does not
+			}
 			first, _, _ := strings.Cut(in, "/")
-			if slices.Contains([]string{"archive", "compress", "crypto", "debug", "gvisor.dev", "log", "text"}, first) ||
-				slices.Contains([]string{"html", "github.com/BurntSushi/toml", "net/http", "regexp"}, in) {
+			if slices.Contains([]string{"archive", "compress", "crypto", "debug", "gvisor.dev", "html", "log", "text"}, first) ||
+				slices.Contains([]string{"github.com/BurntSushi/toml", "net/http", "os/user", "regexp"}, in) {
 				t.Errorf("%s imports %s, and exn-run uses it", path, in)
 			}
 		}
