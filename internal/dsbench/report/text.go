@@ -38,12 +38,12 @@ func microText(s string) string { return microseconds.ReplaceAllString(s, micros
 
 var microseconds = regexp.MustCompile(`\bus\b`)
 
-// measured writes a row's median, with the extremes of its runs if they lie far apart:
-// "124 Gbit/s", "124 Gbit/s (57.1 to 142)".
-func measured(r *result.Row, factor float64, unit string) string {
-	text := num(r.Median*factor) + " " + unit
+// measured writes a row's median and what follows the number, with the extremes of its runs if they
+// lie far apart: "124 Gbit/s", "124 Gbit/s (57.1 to 142)".
+func measured(r *result.Row, unit string) string {
+	text := num(r.Median) + unit
 	if r.Noisy {
-		text += " (" + extremes(r, factor) + ")"
+		text += " (" + extremes(r, 1) + ")"
 	}
 	return text
 }
@@ -229,7 +229,7 @@ func (d *Data) sayLatency() string {
 		exn = "Half a round trip of 64 bytes over exn0 takes " + v + "; the thesis's EXN took 5.7 to 8.6 µs, between two machines."
 	}
 	if r := at("ds"); r != nil {
-		direct = "Over direct sockets it takes " + measured(r, 1, micros)
+		direct = "Over direct sockets it takes " + measured(r, " "+micros)
 		if lo := at("lo"); lo != nil {
 			direct = "Over direct sockets it takes " + versus(r, lo, 1, micros)
 		}
@@ -243,7 +243,7 @@ func (d *Data) sayLatency() string {
 
 // sayRaw compares a bare VELO message with what carries bytes above it.
 func (d *Data) sayRaw(raw *result.Row) string {
-	text := "A bare VELO message takes " + measured(raw, 1, micros)
+	text := "A bare VELO message takes " + measured(raw, " "+micros)
 	best := raw
 	for _, r := range d.part(PartLatency) {
 		if r.Size == raw.Size && r.Path != raw.Path && r.Median < best.Median {
@@ -392,7 +392,7 @@ func (d *Data) sayRate() string {
 	if v := versus(at("exn:napi"), first(at("veth"), at("lo")), 1, "million"); v != "" {
 		exn = "Over exn0 it is " + v + "."
 		if least := d.least(PartRate, "exn:napi"); least.Median < 0.9*at("exn:napi").Median {
-			exn += fmt.Sprintf(" At the slowest size, %s, it is %s; the thesis's rate is level from 32 bytes to 8 KiB.", sizeText(least.Size), measured(least, 1, "million"))
+			exn += fmt.Sprintf(" At the slowest size, %s, it is %s; the thesis's rate is level from 32 bytes to 8 KiB.", sizeText(least.Size), measured(least, " million"))
 		}
 	}
 	return sentences(direct, exn)
@@ -435,18 +435,9 @@ func (d *Data) sayPrograms() string {
 		if i > 0 {
 			text += "; "
 		}
-		text += s.name + " " + program(&s.tcp) + " and " + program(&s.direct)
+		text += s.name + " " + measured(&s.tcp, behindNumber(s.tcp.Unit)) + " and " + measured(&s.direct, behindNumber(s.direct.Unit))
 	}
 	return text + "."
-}
-
-// program writes a program's figure, with its extremes if they lie far apart.
-func program(r *result.Row) string {
-	text := num(r.Median) + behindNumber(r.Unit)
-	if r.Noisy {
-		text += " (" + extremes(r, 1) + ")"
-	}
-	return text
 }
 
 func (d *Data) sayCRR() string {
