@@ -30,7 +30,7 @@ var otherFolders = map[string]string{
 	"directsockets/preload/probes/static": "a probe that is linked statically: the library cannot reach it",
 	"directsockets/preload/segment":       "the memory of a connection: queues, ring, doorbells; knows no socket",
 	"docs":                                "what users and newcomers read; architecture.md is the way in",
-	"docs/results":                        "reports of measurements, and of the suites of others",
+	"docs/results":                        "reports of measurements, of the suites of others and of long tests",
 	"internal":                            "packages that only this module imports",
 	"internal/dsbench/mpi/source":         "the program that MPI's ranks are, and the launcher that mpirun calls",
 	"internal/exngo/std":                  "what exn-go adds to packages of the standard library",
