@@ -71,6 +71,39 @@ func TestSumNeedsTheWholeAnswer(t *testing.T) {
 	}
 }
 
+// TestStall: a reader that gets bytes is given the whole limit again, and one
+// that gets none fails.
+func TestStall(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	long := stallReader{&deadlines{Conn: a}, time.Hour}
+	for range 3 {
+		go b.Write([]byte("x"))
+		if n, err := long.Read(make([]byte, 2)); n != 1 || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+	if n := long.Conn.(*deadlines).set; n != 3 {
+		t.Errorf("3 reads set the deadline %d times", n)
+	}
+	short := stallReader{a, 10 * time.Millisecond}
+	if _, err := short.Read(make([]byte, 2)); err == nil || err.Error() != "nothing arrived for 10ms" {
+		t.Errorf("a peer that is silent: %v", err)
+	}
+}
+
+// deadlines counts how often a read deadline is set.
+type deadlines struct {
+	net.Conn
+	set int
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.set++
+	return d.Conn.SetReadDeadline(t)
+}
+
 func TestRootTransfer(t *testing.T) {
 	leavesNothing(t)
 	ns := loopbackNS(t)
