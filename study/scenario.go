@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"exnet/internal/infile"
 )
 
 // Scenario is a file that says what to simulate. Every value may be a list: there is a
@@ -48,7 +49,7 @@ const maxFile = 1 << 20
 // ReadScenario reads a scenario file and all files that it names. The error has a line for
 // each mistake of any run, with the file's name and the line.
 func ReadScenario(path string) (*Scenario, error) {
-	data, err := os.ReadFile(path)
+	data, err := infile.Read(path)
 	if err != nil {
 		return nil, err
 	}

@@ -113,16 +113,17 @@ func TestFlagErrors(t *testing.T) {
 	fs.Int("runs", 1, "`N` runs")
 	fs.Duration("time", 0, "`TIME` of a run")
 	for args, want := range map[string]string{
-		"--size 65":   "--size: 65 is not between 1 and 64 bytes",
-		"--size":      "--size needs a value",
-		"--sise 4":    "there is no flag --sise: did you mean --size?",
-		"-size=4":     "there is no flag -size: did you mean --size?",
-		"--zzzzzzz=1": "there is no flag --zzzzzzz",
-		"-z":          "there is no flag -z",
-		"--runs 1.5":  `--runs: "1.5" is not a whole number`,
-		"--time 5":    `--time: "5" is not a time: write one such as 250ms or 2s`,
-		"-v=maybe":    `--verbose: "maybe" is neither true nor false`,
-		"--=x":        "bad flag syntax: --=x",
+		"--size 65":                          "--size: 65 is not between 1 and 64 bytes",
+		"--size":                             "--size needs a value",
+		"--sise 4":                           "there is no flag --sise: did you mean --size?",
+		"-size=4":                            "there is no flag -size: did you mean --size?",
+		"--zzzzzzz=1":                        "there is no flag --zzzzzzz",
+		"-z":                                 "there is no flag -z",
+		"--runs 1.5":                         `--runs: "1.5" is not a whole number`,
+		"--runs 1" + strings.Repeat("0", 20): "--runs: 1" + strings.Repeat("0", 20) + " is too far from 0",
+		"--time 5":                           `--time: "5" is not a time: write one such as 250ms or 2s`,
+		"-v=maybe":                           `--verbose: "maybe" is neither true nor false`,
+		"--=x":                               "bad flag syntax: --=x",
 	} {
 		err := FlagError(fs, fs.Parse(strings.Fields(args)))
 		var usage UsageError

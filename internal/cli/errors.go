@@ -161,6 +161,9 @@ func valueError(e *pflag.InvalidValueError) error {
 	case "bool":
 		return fmt.Errorf("%q is neither true nor false", e.GetValue())
 	case "int":
+		if errors.Is(e.Unwrap(), strconv.ErrRange) {
+			return fmt.Errorf("%s is too far from 0", e.GetValue())
+		}
 		return fmt.Errorf("%q is not a whole number", e.GetValue())
 	case "duration":
 		return fmt.Errorf("%q is not a time: write one such as 250ms or 2s", e.GetValue())

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"exnet/arp"
 	"exnet/exteth"
@@ -165,8 +167,11 @@ func (c Config) check() error {
 	if err := c.checkNode(); err != nil {
 		return err
 	}
-	if len(c.Interface) > maxInterface || c.Interface == "." || c.Interface == ".." || strings.ContainsAny(c.Interface, "/: \t\n%") {
-		return wrong("interface %q: use up to %d characters, without '/', ':', '%%' and blanks", c.Interface, maxInterface)
+	foreign := func(r rune) bool {
+		return r == utf8.RuneError || !unicode.IsPrint(r) || strings.ContainsRune("/: %", r)
+	}
+	if len(c.Interface) > maxInterface || c.Interface == "." || c.Interface == ".." || strings.ContainsFunc(c.Interface, foreign) {
+		return wrong("interface %q: use up to %d printable characters, without '/', ':', '%%' and blanks", c.Interface, maxInterface)
 	}
 	if _, err := mtu.New(int(c.MTU)); err != nil {
 		return err

@@ -173,7 +173,9 @@ func TestConfigRefused(t *testing.T) {
 	}{
 		"fabric":     {Config{Fabric: "a/b"}, `fabric name "a/b"`},
 		"interface":  {Config{Interface: "a/b"}, "interface"},
-		"long":       {Config{Interface: "exn0123456789012"}, "up to 15 characters"},
+		"long":       {Config{Interface: "exn0123456789012"}, "up to 15 printable characters"},
+		"escape":     {Config{Interface: "\x1b[31mred"}, `interface "\x1b[31mred"`},
+		"not UTF-8":  {Config{Interface: "exn\xff"}, `interface "exn\xff"`},
 		"mtu":        {Config{MTU: 100}, "use 1280..65535"},
 		"MAC prefix": {Config{MACPrefix: arp.Prefix{1}}, "multicast"},
 		"eager":      {Config{MTU: 1500, EagerThreshold: 1515}, "use 120 to 1514"},

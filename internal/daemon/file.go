@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"exnet/fabric/emp/mesh"
 	"exnet/fabric/link/wire"
 	"exnet/internal/cli"
+	"exnet/internal/infile"
 	"exnet/mtu"
 	"exnet/napi"
 )
@@ -90,7 +90,7 @@ func (m *micros) UnmarshalTOML(v any) error {
 // ReadFile reads a configuration file. The error says where it is wrong, in one
 // line.
 func ReadFile(path string) (Config, error) {
-	text, err := os.ReadFile(path)
+	text, err := infile.Read(path)
 	if err != nil {
 		return Config{}, err
 	}

@@ -3,7 +3,6 @@ package dsbench
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	"exnet/internal/cli"
 	"exnet/internal/dsbench/report"
+	"exnet/internal/infile"
 )
 
 func newReadme() *cobra.Command {
@@ -55,7 +55,7 @@ func relative(from, to string) (string, error) {
 
 // runReadme does dsbench readme.
 func runReadme(from, to string, check bool, stdout io.Writer) error {
-	data, err := os.ReadFile(from)
+	data, err := infile.Read(from)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func runReadme(from, to string, check bool, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	old, err := os.ReadFile(to)
+	old, err := infile.Read(to)
 	if err != nil {
 		return err
 	}

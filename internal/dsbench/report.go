@@ -21,6 +21,7 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/report"
+	"exnet/internal/infile"
 	"exnet/internal/netns"
 )
 
@@ -124,7 +125,7 @@ func runReport(ctx context.Context, c reportCommand, stdout, stderr io.Writer) e
 	var d *report.Data
 	var err error
 	if c.from != "" {
-		text, err := os.ReadFile(c.from)
+		text, err := infile.Read(c.from)
 		if err == nil {
 			d, err = report.Decode(text)
 		}

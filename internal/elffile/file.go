@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Machine is what a file is for: e_machine and the bits of an address.
@@ -74,7 +76,7 @@ const (
 
 // Open opens an ELF file and reads its headers. The error wraps ErrFormat if it is none.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // not to wait where it is a FIFO
 	if err != nil {
 		return nil, err
 	}

@@ -161,16 +161,21 @@ func del(a *skel.CmdArgs) error {
 	return c.ofIPAM(invoke.DelegateDel(context.Background(), c.IPAM.Type, a.StdinData, nil))
 }
 
-// ofIPAM says of an error that it is the IPAM plugin's; nil stays nil.
+// ofIPAM says of an error that it is the IPAM plugin's; nil stays nil. A plugin that is not there,
+// or does not answer as the specification has it, is not available (code 50).
 func (c *config) ofIPAM(err error) error {
 	if err == nil {
 		return nil
 	}
 	var e *types.Error
 	if !errors.As(err, &e) {
-		return fmt.Errorf("ipam plugin %s: %w", c.IPAM.Type, err)
+		return types.NewError(types.ErrPluginNotAvailable, fmt.Sprintf("ipam plugin %s: %v", c.IPAM.Type, err), "")
 	}
-	return types.NewError(e.Code, fmt.Sprintf("ipam plugin %s: %s", c.IPAM.Type, e.Msg), e.Details)
+	code := e.Code
+	if code == types.ErrUnknown { // what it says is no error of the specification
+		code = types.ErrPluginNotAvailable
+	}
+	return types.NewError(code, fmt.Sprintf("ipam plugin %s: %s", c.IPAM.Type, e.Msg), e.Details)
 }
 
 // detach ends the node of a record, has free give back its addresses, unless that is nil, and

@@ -288,6 +288,31 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// What ADD cannot do without, STATUS misses: with the code that the specification has for it.
+func TestUnavailable(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(map[string]any)
+		want   string
+	}{
+		"no ipam plugin":       {func(n map[string]any) { ipamOf(n)["type"] = "no-such-ipam" }, "ipam plugin no-such-ipam"},
+		"a broken ipam plugin": {func(n map[string]any) { ipamOf(n)["type"] = "broken-ipam" }, "netplugin failed"},
+		"no exn-tun":           {func(n map[string]any) { n["exnTun"] = "/no/such" }, "/no/such"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, test.change)
+			if err := os.WriteFile(filepath.Join(bin(), "broken-ipam"), []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, "STATUS", h.cni.GetStatusNetworkList(t.Context(), h.list), types.ErrPluginNotAvailable, test.want)
+			_, err := h.cni.AddNetworkList(t.Context(), h.list, h.container(t, "a"))
+			wantError(t, "ADD", err, types.ErrPluginNotAvailable, test.want)
+			if left := h.leftovers(t); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
 func ipamOf(network map[string]any) map[string]any { return network["ipam"].(map[string]any) }
 
 // wantError checks an error's code, 0 for any, and its text.

@@ -93,5 +93,10 @@ func logPath(path string) string { return strings.TrimSuffix(path, recordSuffix)
 
 // records returns the paths of all records of a network.
 func (c *config) records() ([]string, error) {
-	return filepath.Glob(filepath.Join(c.Records, c.Name, "*"+recordSuffix))
+	dir := filepath.Join(c.Records, c.Name)
+	names, err := fs.Glob(os.DirFS(dir), "*"+recordSuffix) // dir may have a * or [ in its name
+	for i, name := range names {
+		names[i] = filepath.Join(dir, name)
+	}
+	return names, err
 }

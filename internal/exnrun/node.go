@@ -24,7 +24,7 @@ func enterNode(o options) error {
 	if err != nil {
 		return err
 	}
-	ns, err := os.Open(path)
+	ns, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // not to wait where it is a FIFO
 	if err != nil {
 		return fmt.Errorf("node %s: %w: give the ID of a node of fabric %s, or the name or path of a network namespace", o.node, err, o.fabric)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -216,11 +217,12 @@ func messagesOf(t connstats.Traffic) uint64 { return t.VELOLast + t.RMAInfo }
 
 // readSeen reads what all have added.
 func readSeen(dir string) (all []*profiled, err error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*"+profileSeen))
+	names, err := fs.Glob(os.DirFS(dir), "*"+profileSeen) // dir may have a * or [ in its name
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
+		name = filepath.Join(dir, name)
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err

@@ -99,7 +99,7 @@ const maxInterpreters = 4
 // interpreter returns the file that runs a script, "" if the file is none. What
 // "env" finds for it counts, for that it what runs in the end.
 func interpreter(path string) string {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // not to wait where it is a FIFO
 	if err != nil {
 		return ""
 	}

@@ -131,6 +131,8 @@ func TestPrimitiveBadInput(t *testing.T) {
 		"route reserve --pattern x --nodes 1,2":               "--nodes goes with --primitive",
 		"route reserve --primitive bcast --tag 64":            "--tag 64: use 1 to 63",
 		"route reserve --primitive bcast --via 1,2":           "--via 1,2: name a node",
+		"route reserve --primitive bcast --tag x":             `--tag: "x" is not a whole number`,
+		"route reserve --primitive bcast --tag -1":            "--tag -1: use 1 to 63",
 		"route reserve --primitive bcast --tag 256":           "--tag",
 		"route reserve --primitive bcast --dir /nil --tag 63": "no node is up",
 	} {

@@ -25,7 +25,7 @@ type routeOptions struct {
 	nodeOptions
 	id, pattern, primitive, router string
 	ranks, via                     string // node IDs
-	tag                            uint8
+	tag                            int
 }
 
 func newRoute() *cobra.Command {
@@ -66,7 +66,7 @@ that wait for each other; one that would be is left out, and said.`, &reserve, r
 		fs.StringVar(&reserve.ranks, "nodes", "", "`LIST` of a primitive's nodes such as 5,6,7, the root first (all of the topology)")
 		fs.StringVar(&reserve.router, "router", "refine", "`NAME` how: refine, minmax, minsum, dmodk, smodk, random or alg3")
 		fs.StringVar(&reserve.via, "via", "", "`NODE` in place of a router: through this node, unless that leads back")
-		fs.Uint8Var(&reserve.tag, "tag", 0, "`N` for packets of this class alone, 1 to 63: the DSCP of IP packets (0: for all without ways of their own)")
+		fs.IntVar(&reserve.tag, "tag", 0, "`N` for packets of this class alone, 1 to 63: the DSCP of IP packets (0: for all without ways of their own)")
 		fs.StringVar(&reserve.id, "id", "", "`NAME` of the reservation (the file's, or the primitive's)")
 	})
 	add("release", "end a reservation", "Ends a reservation: the tables count again.", &release, releaseRoutes, func(fs *pflag.FlagSet) {
@@ -118,7 +118,7 @@ func (f *fabricRoutes) ask(n fabric.NodeID, req control.RouteRequest) (*control.
 
 // wish is what --router, --via and --tag ask for.
 func (o routeOptions) wish() (wish, error) {
-	w := wish{router: o.router, class: fabric.Class(o.tag)}
+	w := wish{router: o.router}
 	switch {
 	case o.pattern+o.primitive == "":
 		return w, cli.Usagef("say with --pattern or --primitive whose traffic")
@@ -126,9 +126,10 @@ func (o routeOptions) wish() (wish, error) {
 		return w, cli.Usagef("--pattern and --primitive exclude each other")
 	case o.ranks != "" && o.primitive == "":
 		return w, cli.Usagef("--nodes goes with --primitive")
-	case !w.class.Valid():
+	case o.tag < 0 || o.tag >= fabric.Classes:
 		return w, cli.Usagef("--tag %d: use 1 to %d", o.tag, fabric.Classes-1)
 	}
+	w.class = fabric.Class(o.tag)
 	if o.via != "" {
 		n, err := parseNodes(o.via)
 		if err != nil || len(n) != 1 {

@@ -19,6 +19,7 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
+	"exnet/internal/infile"
 	"exnet/internal/svgplot"
 	"exnet/study/graph"
 	"exnet/study/pattern"
@@ -312,7 +313,7 @@ func (p *routePage) measured(title, files string, t *topo.Topology, o nodeOption
 
 // readLoad reads a file of exn-tun topo --json.
 func readLoad(name string, want *topo.Topology) ([]topo.LinkLoad, error) {
-	data, err := os.ReadFile(name)
+	data, err := infile.Read(name)
 	if err != nil {
 		return nil, err
 	}

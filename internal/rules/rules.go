@@ -13,9 +13,10 @@ import (
 	"io"
 	"io/fs"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
+
+	"exnet/internal/infile"
 )
 
 // ErrRules is wrapped by the error for rules that cannot be understood; the text
@@ -75,7 +76,7 @@ type Rules []Rule
 
 // Read reads a rules file. The error names the file and the line.
 func Read(path string) (Rules, error) {
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -2,13 +2,13 @@ package graph
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"exnet/fabric/topo"
 	"exnet/fabric/topo/topofile"
+	"exnet/internal/infile"
 )
 
 // Kinds are the forms that Parse takes, for messages.
@@ -47,7 +47,7 @@ func Parse(text, dir string) (*Graph, error) {
 		}
 		return fromTopology(text, t)
 	case ".graphml", ".xml":
-		f, err := os.Open(path)
+		f, err := infile.Open(path)
 		if err != nil {
 			return nil, err
 		}

@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"time"
 
+	"exnet/internal/infile"
 	"exnet/study/pattern/pfprof"
 )
 
@@ -26,7 +28,7 @@ const maxRecording = 1 << 30
 // the longest rank, 0 if none says. Errors name the file and where possible the line.
 func ReadFile(path string) (*Pattern, time.Duration, error) {
 	if strings.HasSuffix(path, ".csv") {
-		f, err := os.Open(path)
+		f, err := infile.Open(path)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -52,7 +54,7 @@ func ReadProcesses(path string) ([]pfprof.Process, error) {
 	case info.Size() > maxRecording:
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", path, ErrInvalid, maxRecording)
 	}
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +74,7 @@ func ReadProcesses(path string) ([]pfprof.Process, error) {
 
 func readDir(path string) (all []pfprof.Process, err error) {
 	var errs []error
-	names, err := filepath.Glob(filepath.Join(path, "*.json"))
+	names, err := fs.Glob(os.DirFS(path), "*.json") // path may have a * or [ in it
 	if err == nil && len(names) == 0 {
 		err = fmt.Errorf("%s: %w: no *.json in it", path, ErrInvalid)
 	}
@@ -80,7 +82,8 @@ func readDir(path string) (all []pfprof.Process, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
+		name = filepath.Join(path, name)
+		data, err := infile.Read(name)
 		if err != nil {
 			return nil, err
 		}

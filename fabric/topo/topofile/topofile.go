@@ -20,7 +20,6 @@ package topofile
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,6 +28,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
+	"exnet/internal/infile"
 )
 
 // file is the content of a topology file:
@@ -77,7 +77,7 @@ func (f *file) field(key string) (to any, what string) {
 
 // Read reads a topology file.
 func Read(name string) (*topo.Topology, error) {
-	data, err := os.ReadFile(name)
+	data, err := infile.Read(name)
 	if err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/result"
+	"exnet/internal/infile"
 )
 
 // Version counts the forms of a report's JSON.
@@ -101,7 +101,7 @@ func (d *Data) started() time.Time {
 
 // ReadRows reads the rows of a file: a report's JSON, or lines of --json.
 func ReadRows(path string) ([]result.Row, error) {
-	text, err := os.ReadFile(path)
+	text, err := infile.Read(path)
 	if err != nil {
 		return nil, err
 	}

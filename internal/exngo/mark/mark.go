@@ -7,7 +7,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
+
+	"exnet/internal/infile"
 )
 
 // begin and end enclose the text.
@@ -21,7 +22,7 @@ func Text(version string) string { return begin + version + end }
 
 // Read returns the version of exn-go that a binary was built with; "": none.
 func Read(name string) (string, error) {
-	f, err := os.Open(name)
+	f, err := infile.Open(name)
 	if err != nil {
 		return "", err
 	}
