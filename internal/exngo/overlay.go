@@ -167,7 +167,7 @@ func (t *tree) patched(files map[string][]byte) error {
 }
 
 // schedulerFiles are those of package runtime that exn-go looks at.
-var schedulerFiles = []string{"netpoll.go", "netpoll_epoll.go"}
+var schedulerFiles = []string{"netpoll.go", "netpoll_epoll.go", "traceback.go"}
 
 // scheduler makes what is different in package runtime.
 func (t *tree) scheduler() error {

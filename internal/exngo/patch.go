@@ -78,6 +78,7 @@ var runtimeRenamed = []renaming{
 // runtimeUsed are functions that those of std/runtime call.
 var runtimeUsed = []struct{ file, signature string }{
 	{"netpoll.go", "func netpollready(toRun *gList, pd *pollDesc, mode int32) int32"},
+	{"traceback.go", "func isSystemGoroutine(gp *g, fixed bool) bool"},
 }
 
 // runtimeCalls is what the path of the package begins with by which package runtime calls Linux.

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,11 @@ import (
 var (
 	stdFlag    = flag.Bool("std", false, "run whole test suites of others, built by go and by exn-go, and print the documents' tables")
 	modulesFor = flag.String("suites", "", "with -std: only packages that have this in their path")
+)
+
+const (
+	xnet = "golang.org/x/net@v0.46.0"
+	grpc = "google.golang.org/grpc@v1.76.0"
 )
 
 // suite is a package whose own tests are run.
@@ -44,14 +50,21 @@ var suites = []suite{
 	{path: "net/smtp"},
 	{path: "net/textproto"},
 	{path: "log/syslog"},
-	{path: "golang.org/x/net/nettest", module: "golang.org/x/net@v0.46.0"},
-	{path: "golang.org/x/net/http2", module: "golang.org/x/net@v0.46.0"},
-	{path: "golang.org/x/net/http2/h2c", module: "golang.org/x/net@v0.46.0"},
-	{path: "google.golang.org/grpc", module: "google.golang.org/grpc@v1.76.0"},
-	{path: "google.golang.org/grpc/test", module: "google.golang.org/grpc@v1.76.0"},
-	{path: "google.golang.org/grpc/internal/transport", module: "google.golang.org/grpc@v1.76.0"},
-	{path: "google.golang.org/grpc/health", module: "google.golang.org/grpc@v1.76.0"},
-	{path: "google.golang.org/grpc/credentials", module: "google.golang.org/grpc@v1.76.0"},
+	{path: "golang.org/x/net/nettest", module: xnet},
+	{path: "golang.org/x/net/http2", module: xnet},
+	{path: "golang.org/x/net/http2/h2c", module: xnet},
+	{path: "google.golang.org/grpc", module: grpc},
+	{path: "google.golang.org/grpc/test", module: grpc},
+	{path: "google.golang.org/grpc/internal/transport", module: grpc},
+	{path: "google.golang.org/grpc/health", module: grpc},
+	{path: "google.golang.org/grpc/credentials", module: grpc},
+	{path: "google.golang.org/grpc/credentials/alts", module: grpc},
+	{path: "google.golang.org/grpc/credentials/tls/certprovider/pemfile", module: grpc},
+	{path: "google.golang.org/grpc/balancer/grpclb", module: grpc},
+	{path: "google.golang.org/grpc/balancer/leastrequest", module: grpc},
+	{path: "google.golang.org/grpc/balancer/rls", module: grpc},
+	{path: "google.golang.org/grpc/balancer/roundrobin", module: grpc},
+	{path: "google.golang.org/grpc/balancer/weightedroundrobin", module: grpc},
 }
 
 // mode is how the tests of a suite are run.
@@ -98,42 +111,49 @@ type runner struct {
 func (r runner) suite(t *testing.T, s suite) {
 	dir := s.dir(t)
 	with := s.build(t, dir, exnGo(t, dir, "test", "-c"))
+	plain := sync.OnceValue(func() string { return s.build(t, dir, exec.Command("go", "test", "-c")) })
 	pattern := s.part
+	row := []string{s.path}
+	var known []string // pass in a plain build
 	if *stdFlag {
 		pattern = "."
+		o := r.tests(t, s, dir, plain(), pattern, nil)
+		t.Logf("plain: failed %q", o.failed)
+		row = append(row, o.counts())
+		known = o.passed
 	}
-	var plain string
-	row := []string{s.path}
-	var o outcome
 	for _, m := range modes {
-		o = r.tests(t, s, dir, with, pattern, &m)
-		var again []string
-		for _, name := range o.failed {
-			if !r.passesAlone(t, s, dir, with, name, &m) {
-				again = append(again, name)
-			}
-		}
-		t.Logf("%s: %d passed, failed once %q, then alone, too, %q, %d skipped, %d of %d ends direct",
-			m.name, len(o.passed), o.failed, again, len(o.skipped), o.direct, o.ends)
-		row = append(row, fmt.Sprintf("%d, %d, %d", len(o.passed), len(o.failed), len(o.skipped)), fmt.Sprintf("%d of %d", o.direct, o.ends))
+		o := r.tests(t, s, dir, with, pattern, &m)
+		again := slices.DeleteFunc(append(slices.Clone(o.failed), o.missing(known)...), func(name string) bool {
+			return r.passesAlone(t, s, dir, with, name, &m)
+		})
+		t.Logf("%s: %d passed, failed once %q, not run %q, then alone, too, %q, %d skipped, %d of %d ends direct",
+			m.name, len(o.passed), o.failed, o.missing(known), again, len(o.skipped), o.direct, o.ends)
+		row = append(row, o.counts(), fmt.Sprintf("%d of %d", o.direct, o.ends))
 		for _, name := range again {
-			if plain == "" {
-				plain = s.build(t, dir, exec.Command("go", "test", "-c"))
-			}
-			if r.passesAlone(t, s, dir, plain, name, nil) {
+			if r.passesTwice(t, s, dir, plain(), name) {
 				t.Errorf("%s: %s fails, and passes in a plain build:\n%s", m.name, name, tail(o.out))
 			}
 		}
 	}
 	if *stdFlag {
-		if plain == "" {
-			plain = s.build(t, dir, exec.Command("go", "test", "-c"))
-		}
-		o := r.tests(t, s, dir, plain, pattern, nil)
-		row = slices.Insert(row, 1, fmt.Sprintf("%d, %d, %d", len(o.passed), len(o.failed), len(o.skipped)))
-		t.Logf("plain: failed %q", o.failed)
 		fmt.Printf("| %s |\n", strings.Join(row, " | "))
 	}
+}
+
+// counts are the cells of a table: passed, failed and skipped.
+func (o outcome) counts() string {
+	return fmt.Sprintf("%d, %d, %d", len(o.passed), len(o.failed), len(o.skipped))
+}
+
+// missing are those of names that said nothing, as when an earlier test ended the program.
+func (o outcome) missing(names []string) (none []string) {
+	for _, name := range names {
+		if !slices.Contains(o.passed, name) && !slices.Contains(o.failed, name) && !slices.Contains(o.skipped, name) {
+			none = append(none, name)
+		}
+	}
+	return none
 }
 
 // dir is where the package is.
@@ -174,9 +194,9 @@ func (s suite) build(t *testing.T, dir string, cmd *exec.Cmd) string {
 // tests runs those that match pattern; m is nil for a plain build.
 func (r runner) tests(t *testing.T, s suite, dir, binary, pattern string, m *mode) (o outcome) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 15*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer stop()
-	args := []string{binary, "-test.short", "-test.v", "-test.run=" + pattern, "-test.timeout=10m"}
+	args := []string{binary, "-test.short", "-test.v=test2json", "-test.run=" + pattern, "-test.timeout=15m"}
 	report := filepath.Join(t.TempDir(), "report")
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "EXNET_") })
 	if m != nil {
@@ -187,6 +207,9 @@ func (r runner) tests(t *testing.T, s suite, dir, binary, pattern string, m *mod
 	cmd.Dir, cmd.Env = dir, env
 	out, err := cmd.CombinedOutput()
 	o = parseTests(out)
+	if at := crash.FindIndex(out); at != nil && err != nil {
+		t.Logf("%s:\n%s", s.path, out[at[0]:min(len(out), at[0]+4000)])
+	}
 	if err != nil && len(o.failed) == 0 {
 		t.Errorf("%s: %v\n%s", s.path, err, tail(out))
 	}
@@ -200,39 +223,94 @@ func (r runner) tests(t *testing.T, s suite, dir, binary, pattern string, m *mod
 func (r runner) passesAlone(t *testing.T, s suite, dir, binary, name string, m *mode) bool {
 	t.Helper()
 	for range 3 {
-		if o := r.tests(t, s, dir, binary, "^"+regexp.QuoteMeta(name)+"$", m); slices.Contains(o.passed, name) {
+		if slices.Contains(r.tests(t, s, dir, binary, exactly(name), m).passed, name) {
 			return true
 		}
 	}
 	return false
 }
 
-var testLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+)`)
+// passesTwice runs a test of a plain build by itself, two times.
+func (r runner) passesTwice(t *testing.T, s suite, dir, binary, name string) bool {
+	t.Helper()
+	for range 2 {
+		if !slices.Contains(r.tests(t, s, dir, binary, exactly(name), nil).passed, name) {
+			return false
+		}
+	}
+	return true
+}
 
-// parseTests reads what a test binary prints with -test.v. A test that has begun and says
-// nothing of its end has failed.
+// exactly is a pattern for -test.run that matches a test, or one within a test.
+func exactly(name string) string {
+	parts := strings.Split(name, "/")
+	for i := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(parts[i]) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// crash is how a message of package runtime begins that ends a program.
+var crash = regexp.MustCompile(`(?m)^(panic|fatal error): `)
+
+var (
+	beginLine = regexp.MustCompile(`\x16=== RUN   (\S+)\n`)
+	endLine   = regexp.MustCompile(`\x16 *--- (PASS|FAIL|SKIP): (\S+) \(`)
+)
+
+// parseTests reads what a test binary prints with -test.v=test2json. A test that has begun and
+// says nothing of its end has failed. Of a test with tests within only these count, unless it
+// alone has failed.
 func parseTests(out []byte) (o outcome) {
 	o.out = out
-	ended := make(map[string]bool)
-	for _, m := range testLine.FindAllSubmatch(out, -1) {
-		name := string(m[2])
-		ended[name] = true
-		switch string(m[1]) {
-		case "PASS":
-			o.passed = append(o.passed, name)
-		case "FAIL":
+	ends := make(map[string]string)
+	var names []string
+	for _, m := range beginLine.FindAllSubmatch(out, -1) {
+		if name := string(m[1]); ends[name] == "" {
+			names, ends[name] = append(names, name), "FAIL"
+		}
+	}
+	for _, m := range endLine.FindAllSubmatch(out, -1) {
+		ends[string(m[2])] = string(m[1])
+	}
+	within := make(map[string]bool) // by name and end: a test within has that end
+	for name, end := range ends {
+		for i := range name {
+			if name[i] == '/' {
+				within[name[:i]], within[name[:i]+" "+end] = true, true
+			}
+		}
+	}
+	for _, name := range names {
+		switch end := ends[name]; {
+		case end == "FAIL" && !within[name+" FAIL"]:
 			o.failed = append(o.failed, name)
-		default:
+		case within[name]:
+		case end == "PASS":
+			o.passed = append(o.passed, name)
+		case end == "SKIP":
 			o.skipped = append(o.skipped, name)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^=== RUN   ([^\s/]+)$`).FindAllSubmatch(out, -1) {
-		if name := string(m[1]); !ended[name] {
-			ended[name] = true
-			o.failed = append(o.failed, name)
-		}
-	}
 	return o
+}
+
+// TestParseTests reads tests within tests, output that does not end its line, and a test that
+// does not end.
+func TestParseTests(t *testing.T) {
+	o := parseTests([]byte("\x16=== RUN   TestA\n\x16=== RUN   TestA/x\nno newline\x16=== RUN   TestA/y/z\n--- PASS: TestA/x (0.1s)\n" +
+		"\x16--- FAIL: TestA (0.1s)\n    \x16    --- PASS: TestA/x (0.1s)\n\x16    --- FAIL: TestA/y/z (0.1s)\n" +
+		"\x16=== RUN   TestB\n\x16--- SKIP: TestB (0s)\n\x16=== RUN   TestC\npanic: no"))
+	want := "[TestA/x] [TestA/y/z TestC] [TestB]"
+	if got := fmt.Sprint(o.passed, " ", o.failed, " ", o.skipped); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := fmt.Sprint(o.missing([]string{"TestA/x", "TestD"})); got != "[TestD]" {
+		t.Errorf("%s is missing, want TestD", got)
+	}
+	if got, want := exactly("Test/a.b"), `^Test$/^a\.b$`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 // countEnds counts the ends of connections in a report of exn-run.

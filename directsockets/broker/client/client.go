@@ -14,6 +14,7 @@ import (
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/logger"
+	"exnet/internal/shm"
 )
 
 // Config configures a Client. The zero value of a field means its default.
@@ -120,7 +121,7 @@ func Dial(cfg Config) (*Client, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
-	go c.run(ctx)
+	shm.Go(func() { c.run(ctx) })
 	return c, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/ctxend"
+	"exnet/internal/shm"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,7 +65,11 @@ func (c *Client) serve(ctx context.Context, w socketWay, in *packet.Inbound) err
 	if c.better != "" {
 		looking, stop := context.WithCancel(ctx)
 		var watch sync.WaitGroup
-		watch.Go(func() { c.awaitBetter(looking, c.better, w) })
+		watch.Add(1)
+		shm.Go(func() {
+			defer watch.Done()
+			c.awaitBetter(looking, c.better, w)
+		})
 		defer watch.Wait()
 		defer stop()
 	}

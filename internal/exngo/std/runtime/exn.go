@@ -146,6 +146,14 @@ func exnWatch(w *exnWaiter) int32 {
 //go:linkname exnCrowded internal/syscall.exnCrowded
 func exnCrowded() bool { return !runqempty(getg().m.p.ptr()) }
 
+// exnGo runs f in a goroutine of the runtime's, which isSystemGoroutine knows by the name of the
+// function that it begins with.
+//
+//go:linkname exnGo internal/syscall.exnGo
+func exnGo(f func()) { go exnRun(f) }
+
+func exnRun(f func()) { f() }
+
 // exnTake finds a place for w: its last, a free one, or that of who has waited for long.
 func exnTake(w *exnWaiter) bool {
 	if exnTry(w, w.place, exnFree) {

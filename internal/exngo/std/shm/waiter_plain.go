@@ -20,7 +20,13 @@ func (w *Waiter) Unwatch() { exnUnwatch(w) }
 // Crowded reports whether other goroutines wait for the caller's thread.
 func Crowded() bool { return exnCrowded() }
 
+// Go runs f in a goroutine of the runtime's.
+func Go(f func()) { exnGo(f) }
+
 func quiet() { exnQuiet() }
+
+//go:linkname exnGo
+func exnGo(f func())
 
 //go:linkname exnWatch
 func exnWatch(w *Waiter) int32
