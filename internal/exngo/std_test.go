@@ -185,6 +185,9 @@ func (s suite) build(t *testing.T, dir string, cmd *exec.Cmd) string {
 	name := filepath.Join(t.TempDir(), "suite.test")
 	cmd.Dir = dir
 	cmd.Args = append(cmd.Args, "-o", name)
+	if cmd.Env == nil {
+		cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off") // as exnGo has it
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, tail(out))
 	}
