@@ -13,7 +13,7 @@
 //	fabric ─► interrupt ─► napi poll list ─► PollVELO, PollRMA ─► Receiver
 //
 // If the receiver's poll list is idle, the goroutine that sends a frame also
-// receives it, as Linux runs a softirq on the CPU that was interrupted; if that
+// receives it, as Linux runs a softirq on the CPU that was interrupted. If that
 // takes too long, Run's goroutine takes over.
 //
 // # Flow control
@@ -21,12 +21,12 @@
 // A peer without credit has a queue. When the queue is full the interface is
 // stopped (netif_stop_queue): Stopped tells its user to wait for OnReady. A
 // peer whose queue does not move for Config.StallTime is stalled: it no longer
-// stops the interface, and frames that do not fit its queue are dropped and
-// counted as TxStalled, until it takes frames again. So a slow peer slows its
-// senders, and a dead one loses only its own traffic.
+// stops the interface. Its queued frames but the first, and those that follow, are
+// dropped and counted as TxStalled until it takes frames again. So a slow peer slows
+// its senders, and a dead one loses only its own traffic.
 //
-// Group frames share one queue, so a member without credit holds up the frames
-// of all groups, for at most StallTime; then they continue without it.
+// Group frames share one queue, so a member without credit delays the frames of
+// all groups, for at most StallTime; after that they are sent without it.
 //
 // # Ethernet
 //
@@ -34,12 +34,12 @@
 // as virtual machines on a bridge or a macvlan, have their own MAC addresses. The other
 // nodes learn these from received frames, up to 1024 behind one node, and forget them after
 // five minutes. A frame to an unknown address goes to all nodes. A node can claim any
-// station's address, as on any Ethernet, but no other node's.
+// station's address, as on any Ethernet, but not the address of another node.
 //
 // # Capture
 //
-// SetTap installs a function that sees every frame: a received one, and a sent
-// one before it is queued. Without a tap this costs an atomic load per frame.
+// SetTap installs a Tap that sees every frame: a received one on arrival, and a
+// sent one before it is queued. Without a tap this costs an atomic load per frame.
 //
 // # Concurrency
 //
@@ -49,6 +49,6 @@
 // # Limits
 //
 // Without Config.Groups, multicast of every IP group goes to the broadcast
-// group; the receivers' hosts filter. A stack that sends and receives in the same goroutine nests
+// group, and the receiving hosts filter. If a stack sends from its Receiver, calls nest
 // at most as deep as the process has nodes.
 package exn

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// event brings the interrupts of ModeInterrupt to the goroutine of Run: an eventfd,
-// which one thread writes and another sleeps on, as UIO and VFIO bring a device's
-// interrupts to a driver in user space.
+// event carries the interrupts of ModeInterrupt to Run's goroutine through an eventfd,
+// which one thread writes and another sleeps on. UIO and VFIO signal a device's
+// interrupts to a driver in user space in the same way.
 type event struct{ file *os.File }
 
 func newEvent() (event, error) {

@@ -8,15 +8,16 @@ import (
 	"exnet/foreign"
 )
 
-// Gate looks at the packets that go to one other node. It returns nil for one that may go;
-// otherwise what takes a function that sends it, to be called later and from any goroutine,
-// or returns false: it is dropped. It borrows packet until return.
+// Gate decides whether a packet to another node may be sent now. It returns nil if so.
+// Otherwise it returns hold, which takes a function that sends the packet later, from any
+// goroutine; if hold returns false, the packet is dropped. A Gate borrows packet until
+// return.
 type Gate func(packet []byte) (hold func(send func()) bool)
 
-// ErrHeld says that a frame was to wait for what others have sent before, and was dropped.
+// ErrHeld says that a frame was dropped because the Gate holds too many already.
 var ErrHeld = errors.New("exn: too many frames wait")
 
-// SetGate has g look at the packets from now on; nil: all may go.
+// SetGate installs g for the packets sent from now on. With nil, all are sent at once.
 func (i *Interface) SetGate(g Gate) {
 	if g == nil {
 		i.gate.Store(nil)
@@ -25,7 +26,7 @@ func (i *Interface) SetGate(g Gate) {
 	i.gate.Store(&g)
 }
 
-// sendTo sends a frame to a node, when it may go. It takes b.
+// sendTo sends a frame to a node as soon as the Gate allows it. It takes b.
 func (i *Interface) sendTo(node fabric.NodeID, b *exteth.TxBuffer) error {
 	if g := i.gate.Load(); g != nil {
 		if hold := (*g)(b.Packet()); hold != nil {
@@ -36,11 +37,11 @@ func (i *Interface) sendTo(node fabric.NodeID, b *exteth.TxBuffer) error {
 	return i.send(queueKey{node: node}, b)
 }
 
-// hold is sendTo for a frame that waits.
+// hold gives the Gate's hold function what sends the frame later. It takes b.
 func (i *Interface) hold(hold func(func()) bool, node fabric.NodeID, b *exteth.TxBuffer) error {
 	held := hold(func() {
 		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
-		_ = i.send(queueKey{node: node}, b) // if it is dropped that is counted
+		_ = i.send(queueKey{node: node}, b) // a drop is counted
 		i.Flush()
 	})
 	if !held {

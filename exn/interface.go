@@ -18,7 +18,7 @@ import (
 	"exnet/napi"
 )
 
-// ErrStalled says that a frame was dropped because its peer takes none. It
+// ErrStalled says that a frame was dropped because its peer accepts none. It
 // wraps fabric.ErrAgain: a later frame may pass.
 var ErrStalled = fmt.Errorf("exn: peer is stalled, frame dropped: %w", fabric.ErrAgain)
 
@@ -28,10 +28,10 @@ type Config struct {
 	NIC *nic.NIC
 	// MTU is the largest IP packet. Default mtu.Default.
 	MTU mtu.Network
-	// MACPrefix is what the MAC addresses of all nodes begin with (figure
-	// 5.13). Default arp.DefaultPrefix.
+	// MACPrefix begins the MAC addresses of all nodes (figure 5.13). Default
+	// arp.DefaultPrefix.
 	MACPrefix arp.Prefix
-	// VPID is the virtual process ID that is reserved for EXN. Default 0.
+	// VPID is the virtual process ID that EXN uses on every node. Default 0.
 	VPID fabric.VPID
 	// EagerThreshold is the length of the longest frame that goes over VELO,
 	// in bytes. Default exteth.DefaultEagerThreshold.
@@ -41,23 +41,24 @@ type Config struct {
 	VELOBudget, RMABudget int
 	// NAPI configures mode and limits of polling.
 	NAPI napi.Config
-	// Coalesce holds back interrupts. Default: none.
+	// Coalesce says which interrupts are held back. Default: none.
 	Coalesce napi.Coalesce
 	// Mailbox configures the VELO mailbox: its slots and the senders' credits.
 	Mailbox velo.Config
 	// Buffers is the number of frames that can wait to be sent or fetched.
-	// Default 256.
+	// Default 256, at least 4.
 	Buffers int
-	// Groups has the fabric group of each IP multicast group. Default: all
+	// Groups finds the fabric group of an IP multicast group. Default: all
 	// multicast goes to the broadcast group.
 	Groups Groups
-	// Ethernet carries frames of and to MAC addresses that are no node's, as a switch does:
-	// the node behind which one is is learned, and a frame for an unknown one goes to all.
-	// A frame may have a VLAN tag beyond the MTU. Without, such a frame is dropped.
+	// Ethernet makes the fabric a switch: frames may come from and go to MAC addresses
+	// that belong to no node. The interface learns which node such an address is behind;
+	// a frame to an unknown address goes to all nodes. A VLAN tag does not count towards
+	// the MTU. Without Ethernet, a frame to a foreign address is dropped.
 	Ethernet bool
 	// StallTime is how long a peer may keep the interface stopped. Default 20 ms.
 	StallTime time.Duration
-	// TransferTimeout is how long a peer may take to fetch a frame. Default that of
+	// TransferTimeout is how long a peer may take to fetch a frame. Default: see
 	// exteth.Config.
 	TransferTimeout time.Duration
 	// OnReady is called when a stopped interface takes frames again. It must
@@ -65,17 +66,17 @@ type Config struct {
 	OnReady func()
 }
 
-// Groups is what an Interface needs of the directory of multicast groups;
-// a multicast.Registry is one.
+// Groups is the part of the directory of multicast groups that an Interface
+// needs; a multicast.Registry has it.
 type Groups interface {
 	// Lookup returns the fabric group for frames to an IP group, given as the
-	// 4 or 16 bytes that a packet has; false: it has no members. It is called
-	// for every multicast frame and borrows group until return.
+	// 4 or 16 address bytes of a packet, or false if the group has no members.
+	// It is called for every multicast frame and borrows group until return.
 	Lookup(group []byte) (fabric.GroupID, bool)
 }
 
-// maxPacket is the longest packet that a host passes on, whatever the MTU: one
-// that is still to be cut into segments.
+// maxPacket is the longest packet that a host hands over, whatever the MTU: one
+// that still needs segmentation.
 const maxPacket = mtu.MaxIPv4
 
 const (
@@ -123,7 +124,7 @@ type Interface struct {
 	rmaIRQ   *napi.Source
 	receiver exteth.Receiver
 	tap      atomic.Pointer[Tap]  // nil while nobody captures
-	gate     atomic.Pointer[Gate] // nil without one
+	gate     atomic.Pointer[Gate] // nil unless SetGate installed one
 	stations *stations            // nil without Config.Ethernet
 
 	// backlog is the number of queues that hold frames; while it is 0, which
@@ -137,13 +138,13 @@ type Interface struct {
 	mu       sync.Mutex  // guards adding to peers, too
 	stall    *time.Timer // guarded by mu; calls checkStalled
 	watching bool        // guarded by mu; stall is set
-	closed   bool        // guarded by mu; stall is not set any more
+	closed   bool        // guarded by mu; stall is never set again
 
 	stats counters
 }
 
-// New makes the interface of a NIC. Frames are received once SetReceiver and
-// Run were called. Close gives back what it took.
+// New makes the interface of a NIC. It receives frames after SetReceiver and
+// Run are called. Close releases what New took.
 func New(cfg Config) (*Interface, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -191,11 +192,11 @@ func New(cfg Config) (*Interface, error) {
 	return i, nil
 }
 
-// SetReceiver sets who gets the frames. It is called once, before Run.
+// SetReceiver sets the receiver of the frames. Call it once, before Run.
 func (i *Interface) SetReceiver(r exteth.Receiver) { i.receiver = r }
 
-// Run brings the interface up, and down again when ctx is cancelled: then it
-// returns nil, when no frame is being received any more.
+// Run brings the interface up, and down again when ctx is cancelled. It returns
+// nil once the last frame has been received.
 func (i *Interface) Run(ctx context.Context) error {
 	if i.receiver == nil {
 		return errors.New("exn: Run before SetReceiver")
@@ -212,7 +213,7 @@ func (i *Interface) Run(ctx context.Context) error {
 	return i.napi.Run(ctx)
 }
 
-// expire takes back what peers do not fetch, and forgets what is too old, until stop is closed.
+// expire takes back unfetched frames and forgets old stations, until stop is closed.
 func (i *Interface) expire(stop <-chan struct{}) {
 	tick := time.NewTicker(expiryInterval)
 	defer tick.Stop()
@@ -229,8 +230,8 @@ func (i *Interface) expire(stop <-chan struct{}) {
 	}
 }
 
-// Close gives back the NIC's endpoints and drops the frames that wait. Run must
-// have returned.
+// Close releases the NIC's endpoints and drops the waiting frames. Run must have
+// returned.
 func (i *Interface) Close() error {
 	i.mu.Lock()
 	i.closed = true

@@ -21,19 +21,19 @@ type queueKey struct {
 // queue holds the frames that wait for a peer's credit.
 type queue struct {
 	key  queueKey
-	held atomic.Bool // there are frames; changed under mu
+	held atomic.Bool // frames is not empty; changed under mu
 
 	mu       sync.Mutex
 	frames   []*exteth.TxBuffer // guarded by mu
 	draining bool               // guarded by mu; a drain is under way
-	again    bool               // guarded by mu; credit came while it was
+	again    bool               // guarded by mu; another drain was called meanwhile
 	stops    bool               // guarded by mu; counted in Interface.stopped
-	stalled  bool               // guarded by mu; a peer's only
-	skip     bool               // guarded by mu; the group's only: leave out who has no credit now
+	stalled  bool               // guarded by mu; never set for the group queue
+	skip     bool               // guarded by mu; group queue only: leave out members without credit
 	moved    time.Time          // guarded by mu; when the first frame last made progress
 }
 
-// queue returns the queue of a key, which it makes on first use.
+// queue returns the queue of a key. It makes the queue on first use.
 func (i *Interface) queue(k queueKey) *queue {
 	if k.group {
 		return &i.group
@@ -51,20 +51,22 @@ func (i *Interface) queue(k queueKey) *queue {
 	return q
 }
 
-// clear reports whether nothing waits for a peer's credit, so that a frame may
-// be sent to it without overtaking another.
+// clear reports whether no frame waits for a peer's credit. If so, a frame may be
+// sent to it without overtaking another.
 func (i *Interface) clear(k queueKey) bool {
 	return i.backlog.Load() == 0 || !i.queue(k).held.Load()
 }
 
-// queueLimit is how many frames in one queue stop the interface: a part of the
-// buffers, so that no peer can take them all.
+// queueLimit is how many frames in one queue stop the interface. It is a quarter of
+// the buffers, so no peer can take them all.
 func (i *Interface) queueLimit() int { return i.cfg.Buffers / 4 }
 
-// queueSlack is how many more it takes, of feeders that looked at Stopped before.
+// queueSlack is how many frames a queue takes beyond queueLimit, from senders that
+// called Stopped before it was reached.
 func (i *Interface) queueSlack() int { return i.cfg.Buffers / 16 }
 
-// enqueue takes b, and sends what can be sent.
+// enqueue appends b to the queue and sends what the peer has credit for. It takes
+// b, and returns ErrStalled if it dropped b because the queue is full.
 func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	q.mu.Lock()
 	limit := i.queueLimit()
@@ -95,10 +97,9 @@ func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	return nil
 }
 
-// drain sends what the queue holds, as far as there is credit. It holds no lock
-// while a frame is sent, because the receiver may run in this goroutine and
-// send to the same peer; a drain that finds another one under way leaves it a
-// note.
+// drain sends the queued frames for which there is credit. It holds no lock while
+// it sends a frame, because the receiver may run in this goroutine and send to the
+// same peer. If another drain is under way, it only sets again and returns.
 func (i *Interface) drain(q *queue) {
 	q.mu.Lock()
 	if q.draining {
@@ -147,8 +148,8 @@ func (i *Interface) drain(q *queue) {
 	}
 }
 
-// dropLocked takes out the frames of a stalled peer, but for the first: it asks
-// for credit, and so finds out when the peer takes frames again.
+// dropLocked removes and returns the frames of a stalled peer, except the first: that
+// one asks for credit, and so finds out when the peer takes frames again.
 func (q *queue) dropLocked() []*exteth.TxBuffer {
 	dropped := slices.Clone(q.frames[1:])
 	clear(q.frames[1:])
@@ -156,8 +157,8 @@ func (q *queue) dropLocked() []*exteth.TxBuffer {
 	return dropped
 }
 
-// restartLocked reports whether the queue stopped the interface and no longer
-// does, and no other queue does.
+// restartLocked reports whether the interface restarts: this queue had stopped it
+// and no longer does, and no other queue stops it.
 func (i *Interface) restartLocked(q *queue) bool {
 	if !q.stops || (len(q.frames) > i.queueLimit()/2 && !q.stalled) {
 		return false
@@ -166,7 +167,7 @@ func (i *Interface) restartLocked(q *queue) bool {
 	return i.stopped.Add(-1) == 0
 }
 
-// credit is the fabric's word that a peer has credit again.
+// credit is called by the fabric when a peer has credit again.
 func (i *Interface) credit(n fabric.NodeID) {
 	if i.backlog.Load() == 0 {
 		return
@@ -175,11 +176,11 @@ func (i *Interface) credit(n fabric.NodeID) {
 	i.drain(i.queue(queueKey{group: true}))
 }
 
-// Stopped reports whether a peer without credit stops the interface. Whoever
-// feeds it then waits for Config.OnReady.
+// Stopped reports whether a peer without credit stops the interface. The sender
+// then waits for Config.OnReady.
 func (i *Interface) Stopped() bool { return i.stopped.Load() > 0 }
 
-// watch has the queues looked at after StallTime, if that is not so already.
+// watch starts the timer that checks the queues after StallTime, unless it runs.
 func (i *Interface) watch() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -196,8 +197,8 @@ func (i *Interface) watch() {
 }
 
 // checkStalled finds the queues that have not moved. A stalled peer no longer
-// stops the interface, and what cannot be sent to it is dropped; the group goes
-// on without the members that take nothing.
+// stops the interface, and frames that cannot be sent to it are dropped. Group
+// frames are sent without the members that have no credit.
 func (i *Interface) checkStalled() {
 	defer i.checks.Done()
 	i.mu.Lock()
@@ -212,8 +213,7 @@ func (i *Interface) checkStalled() {
 	}
 }
 
-// check looks at one queue for checkStalled, and reports whether it is to be
-// looked at again.
+// check checks one queue for checkStalled, and reports whether to check it again.
 func (i *Interface) check(q *queue) (waiting bool) {
 	if !q.held.Load() {
 		return false

@@ -29,8 +29,8 @@ func (v veloPoller) Poll(budget int) napi.Work {
 	return napi.Work{Frames: messages, Bytes: bytes}
 }
 
-// PollFrame handles the messages of one frame. What belongs to no frame, and so
-// brings no bytes, is handled on the way.
+// PollFrame handles messages until one frame is complete. Messages that bring no
+// bytes of a frame are handled on the way.
 func (v veloPoller) PollFrame() (w napi.Work) {
 	for w.Bytes == 0 && w.Frames < napi.DefaultBudget {
 		one := v.Poll(1)

@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// maxStations is how many stations are remembered behind one node, so that a hostile
-	// one cannot make this one remember without bound.
+	// maxStations is how many stations are remembered behind one node. It bounds the
+	// memory that a hostile node can take.
 	maxStations = 1024
-	// stationAge is how long one is remembered that sends nothing (IEEE 802.1D, 7.9.2).
+	// stationAge is how long a silent station is remembered (IEEE 802.1D, 7.9.2).
 	stationAge = 5 * time.Minute
 )
 
-// Station is a MAC address that is no node's: of a virtual machine, a container or a host
-// behind a bridge of which a node's interface is a part.
+// Station is a MAC address that belongs to no node, but to a virtual machine, a container
+// or a host on a bridge that a node's interface is attached to.
 type Station struct {
 	MAC  arp.MAC
-	Node fabric.NodeID // behind which it is
+	Node fabric.NodeID // the node that the station is behind
 	Seen time.Time     // when it last sent a frame to this node
 }
 
-// stations is what a switch knows: behind which port, here node, each MAC address is.
+// stations is a switch's forwarding table, with nodes in place of ports.
 //
 // Concurrency: all methods may be called from many goroutines.
 type stations struct {
-	now func() time.Time // a test's clock
+	now func() time.Time // replaced in tests
 
 	mu    sync.RWMutex
 	known map[arp.MAC]*station  // +checklocks:mu
 	count map[fabric.NodeID]int // +checklocks:mu
-	// swept is when those of a node that had its share were last looked through.
+	// swept is when sweepLocked last ran for a node that had its share.
 	swept map[fabric.NodeID]time.Time // +checklocks:mu
 }
 
@@ -55,7 +55,7 @@ func newStations() *stations {
 
 func (s *station) aged(now time.Time) bool { return now.UnixNano()-s.seen.Load() > int64(stationAge) }
 
-// find returns the node behind which a station is, if that is known.
+// find returns the node that a station is behind, if known.
 func (t *stations) find(mac arp.MAC) (fabric.NodeID, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -66,8 +66,8 @@ func (t *stations) find(mac arp.MAC) (fabric.NodeID, bool) {
 	return s.node, true
 }
 
-// learn notes that a station has sent a frame by way of a node. It reports false if the
-// node has as many as it may; then frames to the station go to everybody.
+// learn records that a station sent a frame through a node. It returns false if the node
+// already has maxStations; then frames to the station go to all nodes.
 func (t *stations) learn(mac arp.MAC, node fabric.NodeID) bool {
 	now := t.now()
 	t.mu.RLock()
@@ -95,8 +95,8 @@ func (t *stations) learn(mac arp.MAC, node fabric.NodeID) bool {
 	return true
 }
 
-// sweepLocked forgets the stations behind a node that are too old: once a second, as it
-// looks at all there are.
+// sweepLocked forgets the old stations behind a node. It runs at most once a second for
+// each node, as it visits every station.
 //
 // +checklocks:t.mu
 func (t *stations) sweepLocked(node fabric.NodeID, now time.Time) {
@@ -124,7 +124,7 @@ func (t *stations) dropLocked(mac arp.MAC) {
 	}
 }
 
-// forget drops the stations behind a node, which is gone.
+// forget drops the stations behind a node that is gone.
 func (t *stations) forget(node fabric.NodeID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *stations) forget(node fabric.NodeID) {
 	}
 }
 
-// expire forgets the stations that are too old.
+// expire forgets the stations that were silent for stationAge.
 func (t *stations) expire() {
 	now := t.now()
 	t.mu.Lock()
@@ -171,8 +171,8 @@ func (i *Interface) Stations() iter.Seq[Station] {
 	return i.stations.all
 }
 
-// postForeign sends a frame to a station: to the node behind which it is, or to everybody
-// if that is not known.
+// postForeign sends a frame to the node that a station is behind, or to all nodes if that is
+// not known.
 func (i *Interface) postForeign(dst arp.MAC, b *exteth.TxBuffer) error {
 	node, ok := i.stations.find(dst)
 	if !ok {
@@ -181,14 +181,14 @@ func (i *Interface) postForeign(dst arp.MAC, b *exteth.TxBuffer) error {
 	}
 	err := i.send(queueKey{node: node}, b)
 	if errors.Is(err, fabric.ErrPeerDown) || errors.Is(err, fabric.ErrNoRoute) {
-		i.stations.forget(node) // the next frame goes to everybody
+		i.stations.forget(node) // the next frame goes to all nodes
 	}
 	return err
 }
 
-// admit reports whether a frame that begins with head may have come from node src: its
-// source is the node's own MAC address or a station's, which is learned, and not another
-// node's or a group's.
+// admit reports whether node src may send a frame that begins with head. The frame's source
+// must be the node's own MAC address or that of a station, which admit learns; it must not be
+// another node's address or a group address.
 func (i *Interface) admit(src fabric.NodeID, head []byte) bool {
 	if len(head) < exteth.EthernetHeaderLen {
 		i.stats.RxForged.Add(1)
@@ -209,5 +209,5 @@ func (i *Interface) admit(src fabric.NodeID, head []byte) bool {
 	return true
 }
 
-// sourceOff is where the source MAC address is in a frame.
+// sourceOff is the offset of the source MAC address in a frame.
 const sourceOff = 6

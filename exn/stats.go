@@ -22,13 +22,13 @@ type Stats struct {
 type Counters struct {
 	TxUnknownMAC uint64 // dropped: the destination MAC address is not one of this fabric
 	TxNoMembers  uint64 // dropped: no other node is a member of the IP multicast group
-	TxTooLong    uint64 // dropped: a frame over the MTU, and not to be segmented
+	TxTooLong    uint64 // dropped: a frame over the MTU that needs no segmentation
 	TxTooShort   uint64 // dropped: a frame without a whole Ethernet header
 	TxStalled    uint64 // dropped: the peer takes no frames and its queue is full
-	TxStalls     uint64 // times that a peer, or members of a group, were found to take no frames
+	TxStalls     uint64 // times that a peer, or members of a group, took no frames for StallTime
 	TxStops      uint64 // times that a full queue stopped the interface
-	TxFlooded    uint64 // frames sent to all, as it is not known behind which node their destination is
-	RxUnlearned  uint64 // frames from MAC addresses that are more than are remembered behind one node
+	TxFlooded    uint64 // frames sent to all nodes, as their destination's node is not known
+	RxUnlearned  uint64 // frames whose source was not learned: its node already has 1024 stations
 	RxForged     uint64 // dropped: the source MAC address is another node's, a group's, or cut off
 }
 
@@ -39,7 +39,7 @@ type counters struct {
 	TxUnknownMAC, TxNoMembers, TxTooLong, TxTooShort, TxStalled, TxStalls, TxStops, TxFlooded, RxUnlearned, RxForged atomic.Uint64
 }
 
-// Stats returns the counters, while traffic goes on.
+// Stats returns the counters. Traffic continues meanwhile, so they need not agree exactly.
 func (i *Interface) Stats() Stats {
 	s := Stats{Port: i.port.Stats(), NAPI: i.napi.Stats(), NIC: i.cfg.NIC.Stats()}
 	counter.Load(&i.stats, &s.Counters)

@@ -27,16 +27,15 @@ func (d Direction) String() string {
 
 // Tap is shown the frames of an Interface.
 type Tap interface {
-	// Frame looks at a frame, Ethernet header first, whose offload metadata says
-	// what was left undone on it. It runs in the data path: it must not block
-	// and not write to frame, which it borrows until return. All of a frame that is
-	// sent is its Head. It may be called
-	// from many goroutines at a time.
+	// Frame is called with a frame, Ethernet header first, and the offload metadata
+	// that says what was left undone on it. The whole of a sent frame is its Head.
+	// Frame runs in the data path: it must not block, and must not write to frame,
+	// which it borrows until return. It may be called from many goroutines at a time.
 	Frame(d Direction, off exteth.Offload, frame foreign.Frame)
 }
 
-// SetTap has t shown every frame from now on; nil: nobody. A frame that is on
-// its way may still be shown to the tap before.
+// SetTap installs t for all frames from now on; nil removes the tap. The tap
+// installed before may still see a frame that is under way.
 func (i *Interface) SetTap(t Tap) {
 	if t == nil {
 		i.tap.Store(nil)

@@ -13,7 +13,7 @@ import (
 
 // Errors of Transmit.
 var (
-	// ErrNoBuffer says that all buffers are in use; wait for OnReady. It wraps
+	// ErrNoBuffer says that all buffers are in use: wait for Config.OnReady. It wraps
 	// fabric.ErrAgain.
 	ErrNoBuffer = fmt.Errorf("exn: no free transmit buffer: %w", fabric.ErrAgain)
 	// ErrTooLong says that a frame is longer than the MTU allows.
@@ -22,30 +22,28 @@ var (
 	ErrTooShort = errors.New("exn: frame is shorter than its header")
 )
 
-// Alloc returns a buffer for one frame, or nil when all are in use; then the
-// interface is stopped until OnReady.
+// Alloc returns a buffer for one frame, or nil when all are in use; then wait for
+// Config.OnReady.
 func (i *Interface) Alloc() *exteth.TxBuffer { return i.port.Alloc() }
 
-// Free gives back a buffer unsent.
+// Free returns a buffer unsent.
 func (i *Interface) Free(b *exteth.TxBuffer) { i.port.Free(b) }
 
 // Transmit sends the frame in b to the node of its destination MAC address, or to a fabric group
-// when that is a multicast address. It takes b. An error says that the frame was dropped. A
-// multicast frame that no other node is a member for is dropped without an error: an Ethernet would
-// not know. A frame that its peer has no credit for is queued, as all group frames are; if it is
-// dropped later, that is only counted.
+// if that is a multicast address. It takes b. An error says that the frame was dropped. A multicast
+// frame whose group has no other member is dropped without an error, as an Ethernet would do. A
+// frame without credit is queued, and so are all group frames; a later drop is only counted.
 func (i *Interface) Transmit(b *exteth.TxBuffer) error {
 	err := i.Post(b)
 	i.port.Flush()
 	return err
 }
 
-// Flush lets the receivers of the frames that were posted know of them.
+// Flush interrupts the receivers of the frames that were posted.
 func (i *Interface) Flush() { i.port.Flush() }
 
-// Post is Transmit for a frame that others follow at once. Its receiver may
-// learn of it only by Flush, which the caller calls when it has no more frames
-// at hand.
+// Post is Transmit for a frame that others follow at once. Its receiver may not
+// notice it before Flush, which the caller calls when it has no more frames.
 func (i *Interface) Post(b *exteth.TxBuffer) error {
 	if n := len(b.Packet()); n > i.MTU()+i.tagLen(b.Frame()) && b.Offload.GSOType == exteth.GSONone {
 		i.stats.TxTooLong.Add(1)
@@ -76,7 +74,8 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 	return i.sendTo(node, b)
 }
 
-// TransmitCopy sends the frame given in parts. It copies them.
+// TransmitCopy sends the frame that parts add up to. It copies them. Its errors are those
+// of Transmit, ErrNoBuffer and ErrTooShort.
 func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
 	b := i.Alloc()
 	if b == nil {
@@ -103,9 +102,8 @@ func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
 	return i.Transmit(b)
 }
 
-// Where the destination address of an IP packet is in its frame, and what tells
-// that the frame is for an IP group: EtherType and the beginning of the MAC
-// address (RFC 1112 section 6.4, RFC 2464 section 7).
+// Offsets and values in a frame: EtherType, the first byte of the MAC address of an IP
+// group (RFC 1112 section 6.4, RFC 2464 section 7), and the IP destination address.
 const (
 	etherTypeOff  = 12
 	etherTypeIPv4 = 0x0800
@@ -121,7 +119,8 @@ const (
 	v6DstEnd      = v6DstOff + 16
 )
 
-// tagLen is the length of a frame's VLAN tag (IEEE 802.1Q), which the MTU does not count.
+// tagLen returns the length of a frame's VLAN tag (IEEE 802.1Q), which does not count
+// towards the MTU; 0 without Config.Ethernet.
 func (i *Interface) tagLen(frame []byte) int {
 	if i.stations == nil {
 		return 0
@@ -148,10 +147,10 @@ func classOf(frame []byte) fabric.Class {
 	return 0
 }
 
-// groupOf returns the fabric group for a frame with a multicast MAC address;
-// false: no other node is a member. The IP group decides, and not the MAC
-// address, which 32 IPv4 groups and many more of IPv6 have in common. What is for
-// no IP group (broadcast, ARP) is for everybody.
+// groupOf returns the fabric group for a frame with a multicast MAC address, or
+// false if no other node is a member. The IP group decides, not the MAC address,
+// which 32 IPv4 groups and many more IPv6 groups share. A frame to no IP group
+// (broadcast, ARP) goes to all nodes.
 func (i *Interface) groupOf(frame []byte) (fabric.GroupID, bool) {
 	if i.cfg.Groups == nil || len(frame) < exteth.EthernetHeaderLen {
 		return fabric.GroupBroadcast, true
@@ -172,16 +171,15 @@ func (i *Interface) groupOf(frame []byte) (fabric.GroupID, bool) {
 	return g, len(i.cfg.NIC.Routes().Members(g)) > 0
 }
 
-// send sends b now, if nothing waits for its peer. Group frames all go through
-// one queue, whichever their groups: one that was sent in part must not be
-// overtaken by another, as receivers put the group frames of a node together
-// one after the other.
+// send sends b now, if no frame waits for its peer; otherwise it queues b. The frames
+// of all groups go through one queue: none may overtake one that was sent in part,
+// because receivers reassemble the group frames of a node one at a time.
 func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
 	if !to.group && i.clear(to) {
 		if err := i.port.Post(to.node, b); !errors.Is(err, exteth.ErrAgain) {
 			return err
 		}
-		// The peer may not know yet of what took its credit.
+		// The frames that took the peer's credit may not be announced to it yet.
 		i.port.Flush()
 	}
 	return i.enqueue(i.queue(to), b)
@@ -189,8 +187,8 @@ func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
 
 func (i *Interface) sendNow(to queueKey, b *exteth.TxBuffer, skip bool) error {
 	if to.group {
-		// Perhaps not the group that Post saw: members come and go. If part of
-		// the frame was sent, those that get only the rest drop it.
+		// This may not be the group that Post saw: members come and go. If part of
+		// the frame was sent, a member that gets only the rest drops it.
 		g, ok := i.groupOf(b.Frame())
 		if !ok {
 			i.stats.TxNoMembers.Add(1)

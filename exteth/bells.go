@@ -2,16 +2,15 @@ package exteth
 
 import "sync/atomic"
 
-// bells are the peers that messages were put into the mailboxes of without an
-// interrupt. They are interrupted after tx is given up, because a receiver may
-// run in this goroutine and send in its turn, and only once for all frames at
-// hand.
+// bells lists the peers whose mailboxes got messages without an interrupt. They are
+// interrupted once for all posted frames, and after tx is released, because a receiver
+// may run in this goroutine and send.
 type bells struct {
 	waiting atomic.Int32
 	peers   []*peer // guarded by tx
 }
 
-// add notes a peer. The caller holds tx.
+// add lists a peer. The caller holds tx.
 func (b *bells) add(pr *peer) {
 	if pr.bell {
 		return
@@ -21,7 +20,7 @@ func (b *bells) add(pr *peer) {
 	b.waiting.Add(1)
 }
 
-// next takes out a peer. The caller holds tx.
+// next removes and returns a peer, or nil if there is none. The caller holds tx.
 func (b *bells) next() *peer {
 	n := len(b.peers)
 	if n == 0 {

@@ -7,10 +7,9 @@ import (
 	"exnet/fabric"
 )
 
-// credited are the nodes that Config.OnCredit is still to be called for. The
-// fabric may call its handler while tx is held, in the very goroutine that
-// holds it (a send that finds no credit may end somebody else's wait), and
-// OnCredit wants to send.
+// credited lists the nodes that Config.OnCredit must still be called for. The
+// fabric may call onCredit in the goroutine that holds tx (a send that finds no
+// credit may end another sender's wait), but OnCredit sends, and so takes tx.
 type credited struct {
 	waiting atomic.Bool
 	mu      sync.Mutex
@@ -18,8 +17,8 @@ type credited struct {
 	spare   []fabric.NodeID // guarded by mu; for the next list
 }
 
-// onCredit has Config.OnCredit called, by whoever holds tx when that is given
-// up, or else here.
+// onCredit calls Config.OnCredit here, or leaves the call to the holder of tx, who
+// makes it after releasing tx.
 func (p *Port) onCredit(n fabric.NodeID) {
 	c := &p.credited
 	c.mu.Lock()
@@ -29,11 +28,11 @@ func (p *Port) onCredit(n fabric.NodeID) {
 	if p.tx.TryLock() {
 		p.unlockTx() // +checklocksforce: TryLock
 	}
-	// Otherwise the holder looks at waiting after it has given up tx, and so
-	// after the store above.
+	// Otherwise the holder reads waiting after it has released tx, and so after the
+	// store above.
 }
 
-// unlockTx gives up tx and makes the calls that came up meanwhile.
+// unlockTx releases tx and makes the calls of OnCredit that became due meanwhile.
 //
 // +checklocksrelease:p.tx
 func (p *Port) unlockTx() {

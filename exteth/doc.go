@@ -30,14 +30,14 @@
 // # Concurrency
 //
 // Alloc, Free and the sending methods may be called from many goroutines.
-// PollVELO and PollRMA have one caller at a time (package napi sees to that). No
-// lock is held while a Receiver, or a handler of Config, runs, so it may send.
+// PollVELO and PollRMA have one caller at a time, as package napi ensures. No
+// lock is held while a Receiver or a handler of Config runs, so it may send.
 //
 // # Limits
 //
 // The format limits a frame to 8 MB (one RMA transaction, section 5.4.3), the
 // configuration to Config.MaxFrame. A node has at most MaxTransfers GETs under
 // way, and at most a quarter of them with any one peer. A peer may read the
-// whole memory of a buffer that is lent to it, including remains of earlier
+// whole memory of a buffer that is lent to it, including the remains of earlier
 // frames: the nodes of a fabric trust each other with their traffic.
 package exteth

@@ -8,15 +8,15 @@ import (
 )
 
 // SendGroup sends the frame in b, of any size, to every member of a fabric
-// group but this node, as VELO multicast messages. It takes b, unless it
+// group except this node, as VELO multicast messages. It takes b, unless it
 // returns ErrAgain: then b stays with the caller, and if part of it has been
-// sent (Sent), no other group frame can be sent before it. A later call goes on
-// with the rest, Free gives it up.
+// sent (Sent), no other group frame can be sent before it. A later call sends
+// the rest; Free abandons it.
 //
-// The frame goes to those who are members when its first message is sent. With
-// skip, the members that have no credit now are deaf: they miss the rest
-// of this frame, and the following frames as long as they have no credit when
-// one begins. Nobody waits for them, and what they miss the fabric counts.
+// The frame goes to the nodes that are members when its first message is sent. With
+// skip, members without credit become deaf: they miss the rest of this frame, and
+// each later frame at whose beginning they still have no credit. Nobody waits for
+// them, and TxDeaf counts the times that a member becomes deaf.
 func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 	frame := b.Frame()
 	if err := p.checkSize(frame); err != nil {
@@ -45,7 +45,7 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 	p.listen(g, b.sent == 0, skip)
 	sent, err := p.sendMessages(&d, frame, b.sent, hasChecksum)
 	b.sent, p.groupFrame = sent, nil
-	if errors.Is(err, ErrAgain) && sent > 0 { // of one without, nobody knows yet
+	if errors.Is(err, ErrAgain) && sent > 0 { // otherwise no receiver knows of the frame
 		p.groupFrame = b
 	}
 	p.unlockTx()
@@ -64,15 +64,14 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 	return err
 }
 
-// listen sets the audience of a group frame. When the frame begins, it is the
-// members of the group but for those that are deaf: who joins later has missed
-// the beginning, and might take the rest for that of another frame. So it is for
-// a member that becomes deaf: at the beginning of a frame, those that have credit
-// again are deaf no longer; with skip, those that have none are from now on.
+// listen sets the audience of a group frame: the members of the group when the frame
+// begins, except the deaf ones. A node that joins later has missed the beginning, and
+// might take the rest for part of another frame. With skip, members without credit
+// become deaf. At the beginning of a frame, deaf members with credit stop being deaf.
 //
-// A peer is deaf in all its groups, and a frame to a group without it changes
-// nothing about that: so it is waited for once, and not anew whenever frames to
-// its groups and to others alternate. The caller holds tx.
+// A peer is deaf in all its groups, and a frame to a group without it does not change
+// that. So the sender waits for it once, and not again whenever frames to its groups
+// and to others alternate. The caller holds tx.
 func (p *Port) listen(g fabric.GroupID, begins, skip bool) {
 	if begins {
 		p.audience = p.nic.Routes().Members(g)

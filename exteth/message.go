@@ -12,7 +12,7 @@ import (
 
 // Message types of EXT-Eth, in the message type tag (MTT) of a VELO message.
 const (
-	// TypeEager carries 120 bytes of a frame, and more will follow.
+	// TypeEager carries 120 bytes of a frame; more follow.
 	TypeEager uint8 = 1
 	// TypeEagerLast carries the last bytes of a frame, 1 to 120.
 	TypeEagerLast uint8 = 2
@@ -27,9 +27,9 @@ const (
 //	│FIRST│CSUM │ index │
 //	└─────┴─────┴───────┘
 //
-// FIRST begins a frame. CSUM says that the frame's transport checksum was not
-// computed; where it lies follows from the frame's own headers. index counts
-// the messages of the frame modulo 64, so that a gap is noticed.
+// FIRST marks the first message of a frame. CSUM says that the frame's transport
+// checksum was not computed; the frame's headers tell where it is. index counts the
+// messages of the frame modulo 64, to detect a gap.
 const (
 	tagFirst     uint8 = 1 << 7
 	tagChecksum  uint8 = 1 << 6
@@ -60,10 +60,11 @@ type Advert struct {
 	NLA     atu.NLA // where the frame begins in the sender's memory
 	Length  uint32  // bytes of frame, Ethernet header included
 	Offload Offload
-	Class   fabric.Class // of the frame; for the GET
+	Class   fabric.Class // traffic class of the frame, which the GET uses
 }
 
-// AppendBinary appends the AdvertLen bytes of a to b.
+// AppendBinary appends the AdvertLen bytes of a to b. Its errors are ErrAdvert and
+// fabric.ErrInvalid, wrapped.
 func (a Advert) AppendBinary(b []byte) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return b, err
@@ -74,8 +75,8 @@ func (a Advert) AppendBinary(b []byte) ([]byte, error) {
 	return append(b, uint8(a.Class), 0), nil
 }
 
-// UnmarshalBinary decodes the first AdvertLen bytes of b. It leaves a
-// unchanged on error.
+// UnmarshalBinary decodes the first AdvertLen bytes of b. On error it leaves a
+// unchanged; the error wraps io.ErrUnexpectedEOF if b is too short, or ErrAdvert.
 func (a *Advert) UnmarshalBinary(b []byte) error {
 	if len(b) < AdvertLen {
 		return fmt.Errorf("exteth: advert of %d bytes: %w", len(b), io.ErrUnexpectedEOF)
@@ -95,7 +96,7 @@ func (a *Advert) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// String returns the advert in one line, for logs and traces.
+// String returns the address and length of the advert, for logs and traces.
 func (a Advert) String() string {
 	return fmt.Sprintf("advert %v +%d", a.NLA, a.Length)
 }

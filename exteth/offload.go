@@ -26,10 +26,10 @@ const (
 
 // Flags of an Offload (VIRTIO_NET_HDR_F_*).
 const (
-	// OffloadNeedsChecksum: the transport checksum is not computed yet, its
+	// OffloadNeedsChecksum says that the transport checksum is not computed yet; its
 	// field holds the sum of the pseudo header.
 	OffloadNeedsChecksum uint8 = 1
-	// OffloadDataValid: the checksum was verified.
+	// OffloadDataValid says that the checksum was verified.
 	OffloadDataValid uint8 = 2
 )
 
@@ -71,8 +71,8 @@ func (o Offload) AppendWire(b []byte) []byte {
 }
 
 // AppendHost appends the encoding for a TUN device (native endian, OffloadLen
-// bytes) to b. It is written out, for a call through binary.AppendByteOrder
-// would move b to the heap.
+// bytes) to b. It does not share code with AppendWire, because a call through
+// binary.AppendByteOrder would move b to the heap.
 func (o Offload) AppendHost(b []byte) []byte {
 	b = append(b, o.Flags, o.GSOType)
 	b = binary.NativeEndian.AppendUint16(b, o.HdrLen)
@@ -81,11 +81,11 @@ func (o Offload) AppendHost(b []byte) []byte {
 	return binary.NativeEndian.AppendUint16(b, o.CsumOffset)
 }
 
-// ParseWire decodes the wire's encoding. It does not check that the metadata
-// fits a packet: see Check.
+// ParseWire decodes the encoding for the wire. It does not check that the metadata
+// fits a packet: see Check. The error for a short b wraps io.ErrUnexpectedEOF.
 func (o *Offload) ParseWire(b []byte) error { return o.parse(b, binary.BigEndian) }
 
-// ParseHost decodes the encoding of a TUN device.
+// ParseHost decodes the encoding of a TUN device, as ParseWire does that of the wire.
 func (o *Offload) ParseHost(b []byte) error { return o.parse(b, binary.NativeEndian) }
 
 func (o *Offload) parse(b []byte, order binary.ByteOrder) error {
@@ -103,9 +103,9 @@ func (o *Offload) parse(b []byte, order binary.ByteOrder) error {
 	return nil
 }
 
-// Check reports whether the metadata fits a packet of n bytes: the checksum
-// lies within it, and a segmentation type is known and comes with a size. It
-// is called for every packet whose metadata another node wrote.
+// Check returns ErrOffload, wrapped, unless the metadata fits a packet of n bytes: the
+// checksum must be within the packet, and a segmentation type must be known and come
+// with a size. Call it for every packet whose metadata another node wrote.
 func (o Offload) Check(n int) error {
 	if o.Flags&OffloadNeedsChecksum != 0 && int(o.CsumStart)+int(o.CsumOffset)+2 > n {
 		return fmt.Errorf("%w: checksum at %d+%d of %d bytes", ErrOffload, o.CsumStart, o.CsumOffset, n)
@@ -144,7 +144,7 @@ func (o Offload) Complete(packet []byte) (Offload, error) {
 	return o, nil
 }
 
-// Header facts that tell where a transport checksum lies.
+// Offsets and values of headers that tell where a transport checksum is.
 const (
 	ipv4MinLen     = 20
 	ipv4FragOff    = 6
@@ -157,10 +157,9 @@ const (
 	udpChecksumOff = 6
 )
 
-// checksumAt returns where the transport checksum of an IP packet lies, as
-// {start of the transport header, offset of the field in it}, for the packets
-// whose metadata an eager frame can leave out: TCP and UDP directly after an
-// unfragmented IP header. It reports false for any other.
+// checksumAt returns where the transport checksum of an IP packet is: the start of the
+// transport header, and the offset of the field in it. It knows TCP and UDP directly
+// after an unfragmented IP header, and returns false for any other packet.
 func checksumAt(packet []byte) (start, offset int, ok bool) {
 	if len(packet) < ipv4MinLen {
 		return 0, 0, false
@@ -192,9 +191,8 @@ func checksumAt(packet []byte) (start, offset int, ok bool) {
 	return start, offset, start+offset+2 <= len(packet)
 }
 
-// eagerForm reports whether an eager frame can carry the metadata, which has
-// one bit for it: nothing left undone, or a checksum at the place that
-// checksumAt finds. hasChecksum is that bit.
+// eagerForm reports whether an eager frame can carry the metadata in its one bit,
+// hasChecksum: nothing is left undone, or only a checksum that checksumAt finds.
 func (o Offload) eagerForm(packet []byte) (hasChecksum, ok bool) {
 	if o.GSOType != GSONone {
 		return false, false

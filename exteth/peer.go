@@ -20,19 +20,20 @@ type peer struct {
 	lent  map[atu.NLA]*TxBuffer // guarded by mu; outstanding sends by the address of their last RMA packet
 
 	deaf bool // guarded by Port.tx; group frames do not wait for its credit
-	bell bool // guarded by Port.tx; it is to be interrupted by the next Flush
+	bell bool // guarded by Port.tx; the next Flush interrupts it
 
 	// The rest belongs to the poller.
 	unicast, group assembly
 	transfers      int      // GETs under way
-	waiting        []Advert // that wait for one of these to end
+	waiting        []Advert // adverts that wait for one of these to end
 }
 
-// errShare says that a peer holds its share of the buffers.
+// errShare says that a peer holds its share of the buffers: try again when it has
+// fetched some.
 var errShare = errors.New("exteth: the peer holds its share of the buffers")
 
-// lend opens b for the peer, and returns the address of its frame. With
-// errShare, the peer has its share of the buffers already.
+// lend opens b for the peer, and returns the address of its frame. It returns
+// errShare if the peer has limit buffers already.
 func (p *peer) lend(b *TxBuffer, limit int) (start atu.NLA, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,8 +51,8 @@ func (p *peer) lend(b *TxBuffer, limit int) (start atu.NLA, err error) {
 }
 
 // take ends the loan of the buffer whose last RMA packet is at last. It returns
-// nil if there is none, or a GET runs on it. freed says that a send that was refused may be tried
-// again.
+// nil if there is none, or if a GET reads it now. freed says that a send that was
+// refused may be tried again.
 func (p *peer) take(last atu.NLA, limit int) (b *TxBuffer, freed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +68,7 @@ func (p *peer) take(last atu.NLA, limit int) (b *TxBuffer, freed bool) {
 	return b, freed
 }
 
-// late returns where the buffers are whose deadline is over.
+// late returns the keys in lent of the buffers whose deadline has passed.
 func (p *peer) late(now int64) []atu.NLA {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +94,7 @@ const (
 
 type peerSegment [peersPerSegment]atomic.Pointer[peer]
 
-// get returns the peer of a node, which it makes on first use.
+// get returns the peer of a node. It makes the peer on first use.
 func (t *peerTable) get(n fabric.NodeID) *peer {
 	if s := t.segments[n/peersPerSegment].Load(); s != nil {
 		if p := s[n%peersPerSegment].Load(); p != nil {

@@ -22,29 +22,29 @@ const (
 	DefaultEagerThreshold = 4 * velo.MaxPayload
 )
 
-// MaxTransfers is how many GETs a Port has under way at the most, and the
-// number of windows of its sink.
+// MaxTransfers is how many GETs a Port has under way at most. Its sink has a window
+// for each.
 const MaxTransfers = 128
 
-// maxPeerTransfers is how many of them are with one peer at the most, so that
-// a peer that stalls cannot take them all. Further adverts of the peer wait for
-// its own transfers to end; the messages after them do not.
+// maxPeerTransfers is how many of them are with one peer at most: a peer that stalls
+// cannot take them all. Further adverts of the peer wait for its own transfers to
+// end; the messages behind them do not.
 const maxPeerTransfers = MaxTransfers / 4
 
-// maxPeerLoans is how many frames may be advertised to one peer at a time. It
-// is what a receiver has to remember of adverts that wait.
+// maxPeerLoans is how many frames may be advertised to one peer at a time. It bounds
+// the waiting adverts that a receiver keeps for each peer.
 const maxPeerLoans = 128
 
-// HeadLen is how much of a received frame is private memory at least, unless it is
-// shorter: the headers of Ethernet 14, IPv6 40 or IPv4 with most options, and TCP 60,
-// in whole cache lines.
+// HeadLen is how many bytes of a received frame are private memory; a shorter frame is
+// private as a whole. The headers fit: Ethernet 14, IPv6 40 or IPv4 with most options,
+// and TCP 60, rounded up to cache lines.
 const HeadLen = (EthernetHeaderLen + 40 + 60 + 63) / 64 * 64
 
 // Errors of a Port.
 var (
 	// ErrAgain says that the peer has no credit now, or holds its share of the
 	// buffers. The buffer stays with the caller, who sends it again after
-	// Config.OnCredit.
+	// Config.OnCredit is called for the peer.
 	ErrAgain = fabric.ErrAgain
 	// ErrFrameSize says that a frame is shorter than an Ethernet header or
 	// longer than Config.MaxFrame.
@@ -56,19 +56,19 @@ var (
 
 // Receiver takes the frames that arrive at a Port.
 type Receiver interface {
-	// ReceiveFrame handles a frame from node src, Ethernet header first. It borrows frame until it
-	// returns. The first HeadLen bytes of it, or all if there are no more, are its Head; src may
-	// change the Rest meanwhile. The offload metadata was checked against the frame's length,
-	// nothing else was. An error means that the frame was dropped, and is counted. It runs in the
-	// poller's goroutine; over a link that completes GETs in goroutines of its own also in those,
-	// and then for several frames at a time.
+	// ReceiveFrame handles a frame from node src, Ethernet header first. It borrows frame until
+	// return. The first HeadLen bytes of frame, or all of a shorter one, are its Head; src may
+	// change the Rest meanwhile. Only the offload metadata was checked, against the frame's
+	// length. An error means that the frame was dropped; the Port counts it. ReceiveFrame runs in
+	// the poller's goroutine. A link that completes GETs in its own goroutines calls it there, for
+	// several frames at a time.
 	ReceiveFrame(src fabric.NodeID, off Offload, frame foreign.Frame) error
 }
 
 // Config configures a Port. The zero value of a field means its default.
 type Config struct {
-	// VPID is the virtual process ID, for VELO and RMA alike, that the Port
-	// takes for itself on every node. Default 0.
+	// VPID is the virtual process ID that the Port uses on every node, for VELO
+	// and RMA alike. Default 0.
 	VPID fabric.VPID
 	// EagerThreshold is the length of the longest frame that goes eagerly, in
 	// bytes. Default DefaultEagerThreshold; at least MinEagerThreshold.
@@ -85,14 +85,14 @@ type Config struct {
 	VELO velo.Config
 	// Receiver takes the frames. It is required.
 	Receiver Receiver
-	// OnCredit is called when a peer that had no credit has some again. It
-	// must not block.
+	// OnCredit is called when a peer for which a send returned ErrAgain may take
+	// frames again. It must not block.
 	OnCredit func(fabric.NodeID)
 	// OnBuffer is called when a buffer is free again after Alloc found none. It
 	// must not block.
 	OnBuffer func()
 	// OnWork is called by PollRMA when PollVELO, which had left messages in the
-	// mailbox for want of a free transfer, can go on.
+	// mailbox because no transfer was free, can handle them.
 	OnWork func()
 }
 
@@ -122,7 +122,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	switch {
 	case c.Receiver == nil:
-		return c, errors.New("exteth: Config.Receiver is nil")
+		return c, errors.New("exteth: Config.Receiver is nil: set what takes the frames")
 	case c.MaxFrame < EthernetHeaderLen || c.MaxFrame > MaxFrame:
 		return c, fmt.Errorf("exteth: MaxFrame of %d bytes; use %d to %d", c.MaxFrame, EthernetHeaderLen, MaxFrame)
 	case c.EagerThreshold < MinEagerThreshold || c.EagerThreshold > c.MaxFrame:
@@ -169,7 +169,7 @@ type Port struct {
 	stats counters
 }
 
-// Open makes the Port of a NIC. Close gives back what it took.
+// Open makes the Port of a NIC. Close releases what Open took.
 func Open(n *nic.NIC, cfg Config) (*Port, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -198,8 +198,8 @@ func (p *Port) RMA() *rma.Endpoint { return p.rma }
 // EagerThreshold returns the length of the longest frame that goes eagerly.
 func (p *Port) EagerThreshold() int { return p.cfg.EagerThreshold }
 
-// Close gives back the endpoints and the registered memory. Frames not yet
-// fetched are lost.
+// Close releases the endpoints and the registered memory. Frames not yet fetched
+// are lost.
 func (p *Port) Close() error {
 	return errors.Join(p.velo.Close(), p.rma.Close(), p.sink.close(), p.pool.close())
 }
@@ -250,7 +250,7 @@ func (q *pool) close() error {
 	return errors.Join(errs...)
 }
 
-// Alloc returns a free buffer, or nil when all are in use: then
+// Alloc returns a free buffer, or nil when all are in use. In that case
 // Config.OnBuffer is called when one is free.
 func (p *Port) Alloc() *TxBuffer {
 	q := &p.pool
@@ -268,7 +268,7 @@ func (p *Port) Alloc() *TxBuffer {
 	return b
 }
 
-// Free gives back a buffer that is not to be sent.
+// Free returns a buffer unsent.
 func (p *Port) Free(b *TxBuffer) {
 	if b.sent > 0 { // of a group frame
 		p.tx.Lock()

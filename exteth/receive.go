@@ -7,7 +7,7 @@ import (
 	"exnet/foreign"
 )
 
-// assembly is an eager frame of which some messages have come.
+// assembly is an eager frame of which some messages have arrived.
 type assembly struct {
 	buf   []byte
 	index uint8 // of the next message
@@ -15,8 +15,8 @@ type assembly struct {
 }
 
 // PollVELO handles up to budget messages from the mailbox (path 5a of figure
-// 5.15), and returns how many it handled and how many bytes of frame they
-// brought.
+// 5.15). It returns how many it handled, and how many bytes the frames have that
+// they completed or advertised.
 func (p *Port) PollVELO(budget int) (messages, bytes int) {
 	for messages < budget {
 		st, payload, ok := p.velo.Peek()
@@ -25,7 +25,7 @@ func (p *Port) PollVELO(budget int) (messages, bytes int) {
 		}
 		switch {
 		case st.SrcVPID != p.cfg.VPID:
-			// Another process of that node (frame-format.md, section 1).
+			// From another process of that node (frame-format.md, section 1).
 			p.stats.RxBadMessage.Add(1)
 		case st.Type == TypeEager, st.Type == TypeEagerLast:
 			bytes += p.receiveEager(st, payload)
@@ -45,12 +45,13 @@ func (p *Port) PollVELO(budget int) (messages, bytes int) {
 	return messages, bytes
 }
 
-// Starved reports whether PollVELO left messages in the mailbox for want of a
-// free transfer. The poller then waits for Config.OnWork, not for an interrupt.
+// Starved reports whether PollVELO left messages in the mailbox because no transfer
+// was free. The poller then waits for Config.OnWork, not for an interrupt.
 func (p *Port) Starved() bool { return p.starved }
 
-// receiveEager adds a message to its frame, and delivers the frame with the
-// last one. A frame of a single message is delivered from the slot.
+// receiveEager adds a message to its frame. With the last one it delivers the frame
+// and returns its length; otherwise it returns 0. A frame of a single message is
+// delivered from the mailbox slot without a copy.
 func (p *Port) receiveEager(st velo.Status, payload []byte) int {
 	pr := p.peers.get(st.Src)
 	a := &pr.unicast
@@ -66,7 +67,7 @@ func (p *Port) receiveEager(st velo.Status, payload []byte) int {
 	}
 	switch {
 	case !a.open || st.Tag&tagIndexMask != a.index:
-		// A message of the frame was missed (this one belongs to none).
+		// A message is missing, so this one belongs to no frame.
 		if a.open {
 			p.stats.RxIncomplete.Add(1)
 		}
@@ -88,6 +89,12 @@ func (p *Port) receiveEager(st velo.Status, payload []byte) int {
 		return 0
 	}
 	a.open = false
+	return p.deliverEager(st, frame)
+}
+
+// deliverEager gives a whole eager frame to the Receiver and returns its length, or 0
+// if it drops the frame. st is the status of its last message.
+func (p *Port) deliverEager(st velo.Status, frame []byte) int {
 	if len(frame) < EthernetHeaderLen {
 		p.stats.RxBadSize.Add(1)
 		return 0
@@ -119,8 +126,9 @@ func (p *Port) deliver(src fabric.NodeID, off Offload, frame foreign.Frame) erro
 	return err
 }
 
-// receiveAdvert GETs the frame that a peer advertises. It reports false, and
-// leaves the advert for later, when there is no transfer for it.
+// receiveAdvert GETs the frame that a peer advertises, and returns the frame's length,
+// or 0 if it drops the advert. It returns false if no transfer is free: the advert then
+// stays in the mailbox.
 func (p *Port) receiveAdvert(st velo.Status, payload []byte) (int, bool) {
 	var ad Advert
 	if err := ad.UnmarshalBinary(payload); err != nil || int(ad.Length) > p.cfg.MaxFrame || st.Multicast {
@@ -162,14 +170,13 @@ func (p *Port) fetch(t *transfer, ad Advert) {
 		Class:  ad.Class,
 		Notify: rma.NotifyCompleter | rma.NotifyResponder,
 	})
-	if err != nil { // refused before it began: there will be no notification
+	if err != nil { // refused before it began: no notification follows
 		p.stats.RxGetFailed.Add(1)
 		p.done(t)
 	}
 }
 
-// done ends a transfer, and begins one for the oldest advert of the peer that
-// waits for it.
+// done ends a transfer, and begins one for the oldest waiting advert of the peer.
 func (p *Port) done(t *transfer) {
 	pr := t.peer
 	if len(pr.waiting) == 0 {
@@ -181,8 +188,8 @@ func (p *Port) done(t *transfer) {
 	p.fetch(t, ad)
 }
 
-// PollRMA handles up to budget notifications (path 5b of figure 5.15), and returns
-// how many it handled and how many bytes of frame they stand for.
+// PollRMA handles up to budget notifications (path 5b of figure 5.15). It returns how
+// many it handled, and how many bytes their transfers moved.
 func (p *Port) PollRMA(budget int) (notifications, bytes int) {
 	for notifications < budget {
 		n, ok := p.rma.Next()
@@ -222,7 +229,7 @@ func (p *Port) arrived(n rma.Notification) {
 		p.stats.Unmatched.Add(1)
 		return
 	}
-	if t.delivered { // if it was refused, it was counted as refused
+	if t.delivered { // deliver counted it if the Receiver refused it
 		p.stats.RxRendezvous.Add(1)
 	} else {
 		p.stats.RxGetFailed.Add(1)

@@ -11,18 +11,18 @@ import (
 	"exnet/fabric/velo"
 )
 
-// Send sends the frame in b to node dst. It takes b, unless it returns
-// ErrAgain: then dst gets nothing of it and b stays with the caller. Any other
-// error is final for the frame.
+// Send sends the frame in b to node dst. It takes b, unless it returns ErrAgain: then
+// b stays with the caller, and dst has received no whole frame. Any other error means
+// that the frame was dropped.
 func (p *Port) Send(dst fabric.NodeID, b *TxBuffer) error {
 	err := p.Post(dst, b)
 	p.Flush()
 	return err
 }
 
-// Post is Send for a frame that others follow at once: dst is interrupted only
-// by the next Flush, for all of them (netdev_xmit_more). A caller that gets
-// ErrAgain flushes before it waits for credit.
+// Post is Send for a frame that others follow at once: the next Flush interrupts dst
+// for all of them (netdev_xmit_more). A caller that gets ErrAgain calls Flush before
+// it waits for credit.
 func (p *Port) Post(dst fabric.NodeID, b *TxBuffer) error {
 	frame := b.Frame()
 	if err := p.checkSize(frame); err != nil {
@@ -59,9 +59,9 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 	p.bells.add(p.peers.get(dst))
 	p.unlockTx()
 	if err != nil {
-		// A full mailbox, which the credits of many senders may cause, or a
-		// peer that went away in between. In the first case the frame is sent
-		// from its beginning again; the receiver drops the part it has.
+		// The mailbox is full, which many senders may cause in spite of credits,
+		// or the peer went away. In the first case the caller sends the whole frame
+		// again; the receiver drops the part it has.
 		if sent > 0 {
 			p.stats.TxEagerCut.Add(1)
 		}
@@ -78,10 +78,10 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 	return nil
 }
 
-// refused handles an eager frame whose peer had fewer credits than its n
-// messages need: for good, or for now. In the latter case it makes the fabric
-// call OnCredit. If credit came in between, or the peer never gives as many
-// credits as that, nobody would call: the frame goes by rendezvous.
+// refused handles an eager frame of n messages whose peer had fewer credits. If the
+// peer is gone, it drops the frame. Otherwise it asks the fabric to call OnCredit and
+// returns ErrAgain. If credit came meanwhile, or the peer never gives n credits, the
+// fabric would not call: then the frame goes by rendezvous.
 func (p *Port) refused(dst fabric.NodeID, b *TxBuffer, n int) error {
 	ok, err := p.velo.WantCredits(dst, p.cfg.VPID, n)
 	switch {
@@ -95,8 +95,8 @@ func (p *Port) refused(dst fabric.NodeID, b *TxBuffer, n int) error {
 	return ErrAgain
 }
 
-// sendMessages sends frame[from:] as eager messages and returns how far it got.
-// The caller holds tx.
+// sendMessages sends frame[from:] as eager messages. It returns how many bytes of frame
+// are sent now, from included. The caller holds tx.
 func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasChecksum bool) (int, error) {
 	for from < len(frame) {
 		end := min(from+velo.MaxPayload, len(frame))
@@ -126,7 +126,8 @@ func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasCheck
 
 // sendRendezvous lends the frame to dst and advertises it (figure 5.9).
 func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
-	size, class := len(b.Frame()), b.Class // b may be gone when the advert is sent
+	// Once b is lent, a peer that guesses its address can free it by a GET.
+	ad := Advert{Length: uint32(len(b.Frame())), Offload: b.Offload, Class: b.Class}
 	pr := p.peers.get(dst)
 	b.deadline = p.now() + int64(p.cfg.TransferTimeout)
 	start, err := pr.lend(b, p.peerBuffers())
@@ -139,12 +140,13 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 		return err
 	}
 	p.outstanding.Add(1)
-	if err = p.advertise(dst, Advert{NLA: start, Length: uint32(size), Offload: b.Offload, Class: class}); err == nil {
+	ad.NLA = start
+	if err = p.advertise(dst, ad); err == nil {
 		p.stats.TxRendezvous.Add(1)
-		p.stats.TxBytes.Add(uint64(size))
+		p.stats.TxBytes.Add(uint64(ad.Length))
 		return nil
 	}
-	if !p.takeBack(pr, rma.LastFragment(start, size)) {
+	if !p.takeBack(pr, rma.LastFragment(start, int(ad.Length))) {
 		return errGone
 	}
 	if errors.Is(err, ErrAgain) {
@@ -155,7 +157,7 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 	return err
 }
 
-// gone drops the frame in b, whose peer is not there, and takes back what the
+// gone drops the frame in b, whose peer is gone, and takes back the buffers that the
 // peer was to fetch.
 func (p *Port) gone(dst fabric.NodeID, b *TxBuffer) {
 	p.stats.TxNoRoute.Add(1)
@@ -168,9 +170,9 @@ func (p *Port) gone(dst fabric.NodeID, b *TxBuffer) {
 	}
 }
 
-// errGone says that a frame was lost before it was advertised: a peer that
-// guessed its address reads it, or the transfer timeout was over. Its loan ends
-// as any other's, and is counted then.
+// errGone says that a frame was lost before it was advertised: a peer that guessed
+// its address reads it, or its transfer timeout passed. Its loan ends as any other,
+// and is counted then.
 var errGone = errors.New("exteth: frame lost before it was advertised")
 
 func (p *Port) advertise(dst fabric.NodeID, a Advert) error {
@@ -185,9 +187,8 @@ func (p *Port) advertise(dst fabric.NodeID, a Advert) error {
 	return err
 }
 
-// Expire takes back the buffers that their peers did not GET in time. A GET
-// that comes later is refused by the ATU, since the buffer has a new
-// generation.
+// Expire takes back the buffers that their peers did not GET in time. The ATU refuses
+// a later GET, because the buffer's generation has changed.
 func (p *Port) Expire() {
 	if p.outstanding.Load() == 0 {
 		return
@@ -217,8 +218,8 @@ func (p *Port) release(pr *peer, last atu.NLA) bool {
 	return true
 }
 
-// takeBack ends a loan whose buffer stays with the caller. It reports false if
-// there is none any more, or a GET runs on it.
+// takeBack ends a loan whose buffer stays with the caller. It returns false if the
+// loan has ended already, or if a GET reads the buffer now.
 func (p *Port) takeBack(pr *peer, last atu.NLA) bool {
 	b, freed := pr.take(last, p.peerBuffers())
 	if b == nil {

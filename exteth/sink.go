@@ -9,9 +9,9 @@ import (
 	"exnet/foreign"
 )
 
-// sink is the device whose windows are the sinks of GETs: what is written into
-// a window is a frame on its way up. Its address range has one window of
-// MaxFrame bytes per transfer.
+// sink is the device that GETs write to: bytes written into a window are a frame on
+// its way to the Receiver. Its address range has one window of MaxFrame bytes for each
+// transfer.
 type sink struct {
 	port      *Port
 	region    *atu.Region
@@ -19,13 +19,13 @@ type sink struct {
 	free      *transfer
 }
 
-// transfer is one GET. It belongs to the poller, but while the GET runs to the
-// link's goroutine that brings the data.
+// transfer is one GET. It belongs to the poller, except while the GET runs: then to
+// the link's goroutine that brings the data.
 type transfer struct {
 	peer      *peer
 	off       Offload
 	length    int
-	got       int  // bytes that have come
+	got       int  // bytes written so far
 	delivered bool // the frame went to the Receiver
 	window    int
 	bounce    []byte // for a link that brings a frame in pieces
@@ -74,7 +74,7 @@ func (s *sink) address(t *transfer) atu.NLA {
 }
 
 // match returns the transfer whose last RMA packet went to the notification's
-// address, if it is under way with that node.
+// address, or nil if no such transfer is under way with that node.
 func (s *sink) match(n rma.Notification) *transfer {
 	window := uint64(n.Local-s.region.NLA()) / MaxFrame
 	if window >= MaxTransfers {
@@ -89,8 +89,8 @@ func (s *sink) match(n rma.Notification) *transfer {
 
 var errNoTransfer = errors.New("exteth: write to a window without a transfer")
 
-// WriteAt implements atu.Device: the RMA completer brings the bytes of a frame,
-// on some links in pieces and in any order.
+// WriteAt implements atu.Device: the RMA completer writes the bytes of a frame, over
+// some links in pieces and in any order.
 func (s *sink) WriteAt(b foreign.Memory, off int64) (int, error) {
 	t := &s.transfers[off/MaxFrame]
 	at, n := int(off%MaxFrame), b.Len()

@@ -18,9 +18,9 @@ type Stats struct {
 	TxNoBuffer   uint64 // times that no buffer was free
 	TxBadSize    uint64 // dropped: shorter than an Ethernet header or over the maximum
 	TxBadGroup   uint64 // dropped: a group frame that needs segmentation
-	TxEagerCut   uint64 // times that an eager frame broke off: the mailbox was full (it is sent again) or the peer went away
+	TxEagerCut   uint64 // eager frames sent in part: the mailbox was full, or the peer went away
 	TxNoRoute    uint64 // dropped: the fabric has no such node, or it is down
-	TxDeaf       uint64 // times that a member of a group took nothing and was left out from then on
+	TxDeaf       uint64 // times that a member of a group had no credit and was left out from then on
 	TxTimeout    uint64 // dropped: advertised, but not fetched in time
 	TxNotRead    uint64 // dropped: advertised, but the peer went away
 
@@ -30,7 +30,7 @@ type Stats struct {
 	RxBytes      uint64 // bytes of all these frames
 	RxRefused    uint64 // dropped: the layer above returned an error
 	RxGetFailed  uint64 // dropped: the GET failed
-	RxIncomplete uint64 // dropped: a message of an eager frame was missed
+	RxIncomplete uint64 // dropped: a message of an eager frame is missing
 	RxOrphan     uint64 // messages that continue no frame
 	RxBadMessage uint64 // messages of unknown type
 	RxBadAdvert  uint64 // impossible adverts

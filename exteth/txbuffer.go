@@ -11,8 +11,8 @@ const EthernetHeaderLen = 6 + 6 + 2
 
 // Headroom is where the IP packet begins in a TxBuffer's memory. The Ethernet
 // header ends there, and before it there is room for the header with which a
-// TUN device prefixes a packet. It is a cache line, so that the packet's
-// headers begin one.
+// TUN device prefixes a packet. It is one cache line, so the packet's headers begin
+// a cache line.
 const Headroom = 64
 
 // TxBuffer holds one frame to send, in memory that is registered with the ATU,
@@ -21,15 +21,15 @@ const Headroom = 64
 type TxBuffer struct {
 	// Offload is the offload metadata of the packet.
 	Offload Offload
-	// Class is the traffic class by which crossbars choose the way of a frame to a node.
+	// Class is the traffic class by which crossbars choose a route for the frame.
 	Class fabric.Class
 
 	mem    []byte
 	region *atu.Region
 	end    int // where the frame ends in mem
 
-	sent     int   // bytes of a group frame already sent, while it waits for credit
-	deadline int64 // rendezvous: when it is taken back, in nanoseconds of the Port's clock
+	sent     int   // bytes already sent of a group frame that waits for credit
+	deadline int64 // rendezvous: when Expire takes it back, in nanoseconds of the Port's clock
 	next     *TxBuffer
 }
 
@@ -43,8 +43,8 @@ func (b *TxBuffer) SetPacket(n int) { b.end = Headroom + n }
 // Packet returns the frame's payload: the IP packet.
 func (b *TxBuffer) Packet() []byte { return b.mem[Headroom:b.end] }
 
-// Sent returns how many bytes of a group frame were sent, while it waits for
-// credit to go on.
+// Sent returns how many bytes of a group frame were sent before it had to wait for
+// credit.
 func (b *TxBuffer) Sent() int { return b.sent }
 
 // Frame returns the Ethernet frame: header and payload, no frame check

@@ -34,7 +34,7 @@ func subnetOf(p netip.Prefix) tcpip.Subnet {
 	return tcpip.AddressWithPrefix{Address: tcpipAddr(p.Addr()), PrefixLen: p.Bits()}.Subnet()
 }
 
-// AddAddress gives the interface an address, with the route to its subnet, and
+// AddAddress adds an address to the interface, with the route to its subnet, and
 // announces it on the link. With a Host, the address is one of the kernel's.
 // Adding an address a second time does nothing.
 func (s *Stack) AddAddress(p netip.Prefix) error {
@@ -60,7 +60,7 @@ func (s *Stack) AddAddress(p netip.Prefix) error {
 	return nil
 }
 
-// RemoveAddress takes an address away, and the route to its subnet if no other
+// RemoveAddress removes an address, and the route to its subnet if no other
 // address is in it.
 func (s *Stack) RemoveAddress(p netip.Prefix) error {
 	p, err := checkPrefix("address", p)
@@ -84,8 +84,8 @@ func (s *Stack) RemoveAddress(p netip.Prefix) error {
 	return nil
 }
 
-// AddRoute adds the route to a prefix by way of gateway, or on the link if
-// gateway is the zero Addr. Adding a route a second time does nothing.
+// AddRoute adds the route to a prefix via gateway, or on the link if gateway is the
+// zero Addr. Adding a route a second time does nothing.
 func (s *Stack) AddRoute(p netip.Prefix, gateway netip.Addr) error {
 	p, gateway, err := checkRoute(p, gateway)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Stack) removeRouteLocked(p netip.Prefix, gateway netip.Addr) {
 	s.net.RemoveRoutes(func(r tcpip.Route) bool { return r.Destination == dst && r.Gateway == gw })
 }
 
-// checkPrefix returns p without zone and with IPv4 as IPv4.
+// checkPrefix returns p without its zone, and an IPv4-mapped prefix as IPv4.
 func checkPrefix(what string, p netip.Prefix) (netip.Prefix, error) {
 	if !p.IsValid() {
 		return p, fmt.Errorf("ipstack: %w: %s %v", ErrConfig, what, p)

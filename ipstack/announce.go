@@ -9,9 +9,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// announce tells the link whose an address is, so that peers that knew it with
-// another MAC address (the node came back with another ID) find out at once.
-// netstack does not do it by itself.
+// announce announces an address on the link, because netstack does not. Peers that
+// knew it with another MAC address (the node came back with another ID) learn of the
+// change at once.
 func (s *Stack) announce(addr netip.Addr) {
 	var pkt *stack.PacketBuffer
 	dst := header.EthernetBroadcastAddress
@@ -23,7 +23,7 @@ func (s *Stack) announce(addr netip.Addr) {
 	}
 	defer pkt.DecRef()
 	s.count.inc(Announcements)
-	// What the link does not take, it counts. Peers learn by probing, too.
+	// The link counts a refusal. Peers also learn by probing.
 	_ = s.nic.WritePacketToRemote(dst, pkt)
 }
 

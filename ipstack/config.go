@@ -13,10 +13,11 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// ErrConfig marks a configuration that cannot work. The caller corrects it.
+// ErrConfig says that a configuration cannot work. The error that wraps it names the
+// value to correct.
 var ErrConfig = errors.New("invalid configuration")
 
-// Link is what the stack needs of a network interface. exn.Interface is one.
+// Link is the network interface below the stack. exn.Interface is one.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Link interface {
@@ -24,16 +25,16 @@ type Link interface {
 	NodeID() fabric.NodeID
 	// MAC is the interface's own address.
 	MAC() [6]byte
-	// MTU is the largest IP packet that one frame carries, segments that have
-	// offload metadata excepted. It does not change.
+	// MTU is the largest IP packet that one frame carries, unless its offload
+	// metadata asks for segmentation. It does not change.
 	MTU() int
-	// Post takes buf, whose frame is complete, and sends it. The caller of
-	// FromHost flushes the link when it has no more packets at hand; until then
-	// the receiver need not learn of the frame.
+	// Post takes buf, whose frame is complete, and sends it. The receiver may
+	// not notice the frame until the link is flushed, which the caller of
+	// FromHost does when it has no more packets.
 	Post(buf *exteth.TxBuffer) error
-	// TransmitCopy sends the Ethernet frame given in parts. It copies parts.
+	// TransmitCopy sends the Ethernet frame that parts add up to. It copies them.
 	TransmitCopy(off exteth.Offload, parts ...[]byte) error
-	// Free takes buf back unsent.
+	// Free returns buf unsent.
 	Free(buf *exteth.TxBuffer)
 }
 
@@ -52,7 +53,7 @@ const (
 	DefaultCongestionControl = "cubic"
 )
 
-// minTCPBuffer is netstack's own smallest buffer (tcp.MinBufferSize).
+// minTCPBuffer is netstack's smallest TCP buffer (tcp.MinBufferSize).
 const minTCPBuffer = 4 << 10
 
 // Config configures a Stack. The zero value of every field but Link is usable.
@@ -62,7 +63,8 @@ type Config struct {
 	// Host takes the received packets. Nil: netstack mode.
 	Host Host
 	// Groups is told which IP multicast groups the host, or netstack, is a member
-	// of; membership reports then end here. Nil: reports leave as other packets.
+	// of; membership reports then do not leave the node. Nil: reports leave as
+	// other packets do.
 	Groups multicast.Registry
 	// NoFastPath sends every packet through netstack, in both directions.
 	NoFastPath bool
@@ -79,7 +81,7 @@ type Config struct {
 // withDefaults returns a checked copy of c.
 func (c Config) withDefaults() (Config, error) {
 	if c.Link == nil {
-		return c, fmt.Errorf("ipstack: %w: no link", ErrConfig)
+		return c, fmt.Errorf("ipstack: %w: Config.Link is nil", ErrConfig)
 	}
 	if n := c.Link.MTU(); n < int(mtu.MinIPv4) {
 		return c, fmt.Errorf("ipstack: %w: MTU %d, the minimum is %d", ErrConfig, n, mtu.MinIPv4)

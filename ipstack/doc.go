@@ -35,16 +35,16 @@
 // addresses (martian source).
 //
 // Reception with a Host. ARP and NDP end in netstack. IGMP, MLD and packets
-// with IPv6 extension headers pass through netstack, and the hook below hands
-// them on; every other IP packet goes straight to the host. So do fragments:
-// the kernel reassembles them.
+// with IPv6 extension headers pass through netstack, and the hook below gives
+// them to the host. Every other IP packet goes straight to the host, fragments
+// too: the kernel reassembles them.
 //
 // Membership. With Config.Groups, outgoing IGMP and MLD reports are intercepted:
-// they say which multicast groups the host is a member of (package multicast).
+// they tell which multicast groups the host is a member of (package multicast).
 // Every 125 s the host gets a general query, from 0.0.0.0 and from a link-local
-// address that no node has, so that memberships it no longer reports expire. In
+// address that no node has. Memberships that it does not report again expire. In
 // netstack mode netstack takes the place of the host. The fast path never sees a
-// report: one has a router alert option.
+// report, because reports have a router alert option.
 //
 // netstack hands packets to the host at its nftables hook "prerouting"
 // (hook.go), the first point after its header checks. That hook costs nothing
@@ -52,9 +52,9 @@
 //
 // netstack's neighbour events feed the table of resolved destinations
 // (hops.go): an entry exists only while the next hop is REACHABLE, STALE, DELAY, PROBE
-// or static (RFC 4861 7.3.2). To one that is STALE packets go as to the others, and netstack
-// is made to probe it when nothing else is to be done (Probe), after 16 packets at the latest.
-// So a packet once a second, like that of ping, takes the fast path, too.
+// or static (RFC 4861 7.3.2). Packets to a STALE next hop take the fast path as well.
+// netstack probes it when the node has nothing else to do (Probe), or after 16 packets.
+// So one packet per second, as ping sends, takes the fast path, too.
 //
 // Offload metadata (checksum not computed yet, segment size) stays with a
 // packet on every path: exteth.Offload is a virtio-net header whose offsets

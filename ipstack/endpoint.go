@@ -14,9 +14,9 @@ import (
 // segment TCP itself (it leaves that to the far side) and never sees a wrong
 // checksum (Stack.ReceiveFrame verifies what nobody vouches for).
 //
-// It does not announce checksum offload for transmission: TCP, which matters,
-// leaves its checksum out with segmentation offload, and the checksum of a UDP
-// packet that netstack fragments has to be there.
+// It does not announce checksum offload for transmission. TCP leaves its checksum
+// out with segmentation offload anyway, and a UDP packet that netstack fragments
+// needs its checksum.
 type endpoint struct {
 	s   *Stack
 	mac tcpip.LinkAddress
@@ -35,8 +35,8 @@ var (
 	_ stack.GSOEndpoint  = (*endpoint)(nil)
 )
 
-// typicalParts is how many pieces a frame of netstack has: headers, and a
-// segment's payload in a few chunks.
+// typicalParts is the number of pieces that a frame of netstack rarely exceeds:
+// headers, and a segment's payload in a few chunks.
 const typicalParts = 16
 
 func newEndpoint(s *Stack) *endpoint {
@@ -46,8 +46,8 @@ func newEndpoint(s *Stack) *endpoint {
 	}}}
 }
 
-// deliver hands a received packet to netstack. It reports false if netstack is
-// not there (any more).
+// deliver hands a received packet to netstack. It returns false if netstack is not
+// attached.
 func (e *endpoint) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) bool {
 	e.mu.RLock()
 	d := e.dispatcher
@@ -87,12 +87,12 @@ func sentUnderLock(pkt *stack.PacketBuffer) bool {
 	return false
 }
 
-// writeLater writes pkt when the caller's locks are released. A link may
-// deliver a frame in the goroutine that sends it, and the receiver may answer
-// in that goroutine: under the lock, that would wait for itself.
+// writeLater writes pkt when the caller's locks are released. A link may deliver a
+// frame in the goroutine that sends it, and the receiver may answer there: under the
+// lock, that would deadlock.
 func (e *endpoint) writeLater(pkt *stack.PacketBuffer) {
 	if e.s.closed.Load() {
-		return // netstack leaves its groups; the members' timers see to that
+		return // netstack leaves its groups; members.close removes them
 	}
 	if e.s.members.takesOwn(pkt) {
 		return
@@ -151,7 +151,7 @@ func (*endpoint) ParseHeader(pkt *stack.PacketBuffer) bool {
 // MTU implements stack.NetworkLinkEndpoint.
 func (e *endpoint) MTU() uint32 { return uint32(e.s.mtu) }
 
-// SetMTU implements stack.NetworkLinkEndpoint. The link has the say.
+// SetMTU implements stack.NetworkLinkEndpoint. The link's MTU is fixed.
 func (*endpoint) SetMTU(uint32) {}
 
 // MaxHeaderLength implements stack.NetworkLinkEndpoint.
@@ -160,7 +160,7 @@ func (*endpoint) MaxHeaderLength() uint16 { return ethHdrLen }
 // LinkAddress implements stack.NetworkLinkEndpoint.
 func (e *endpoint) LinkAddress() tcpip.LinkAddress { return e.mac }
 
-// SetLinkAddress implements stack.NetworkLinkEndpoint. The link has the say.
+// SetLinkAddress implements stack.NetworkLinkEndpoint. The link's address is fixed.
 func (*endpoint) SetLinkAddress(tcpip.LinkAddress) {}
 
 // Capabilities implements stack.NetworkLinkEndpoint.

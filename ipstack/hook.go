@@ -5,11 +5,11 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// hook is how packets get from netstack to the host. netstack calls it as its
-// packet filter (nftables): with every received packet once its headers are
-// checked and before it looks at the destination (CheckPrerouting), and with
-// every packet that it is about to deliver to itself (CheckInput). A packet
-// that the hook gave to the host is refused to netstack.
+// hook passes packets from netstack to the host. netstack calls it as its packet
+// filter (nftables): with every received packet after checking its headers and
+// before looking at its destination (CheckPrerouting), and with every packet that it
+// is about to deliver to itself (CheckInput). The hook gives a packet to the host
+// and rejects it, so that netstack drops its copy.
 type hook struct{ s *Stack }
 
 var _ stack.NFTablesInterface = (*hook)(nil)
@@ -27,8 +27,8 @@ func (h *hook) CheckPrerouting(pkt *stack.PacketBuffer, _ *stack.Route, _ stack.
 	return false
 }
 
-// CheckInput implements stack.NFTablesInterface. It refuses what netstack loops
-// back of the host's own packets.
+// CheckInput implements stack.NFTablesInterface. It rejects the host's packets that
+// netstack loops back.
 func (*hook) CheckInput(pkt *stack.PacketBuffer, _ *stack.Route, _ stack.AddressFamily) bool {
 	return pkt.Mark != fromHostMark
 }
@@ -50,7 +50,7 @@ func (*hook) CheckIngress(*stack.PacketBuffer, *stack.Route, stack.AddressFamily
 // CheckEgress implements stack.NFTablesInterface.
 func (*hook) CheckEgress(*stack.PacketBuffer, *stack.Route, stack.AddressFamily) bool { return true }
 
-// receivers says who is to see a received packet.
+// receivers says who receives a packet.
 type receivers uint8
 
 const (
@@ -59,9 +59,9 @@ const (
 	forBoth
 )
 
-// forWhom looks at a packet whose headers netstack has parsed. NDP is
-// netstack's. Group membership messages are for both: the kernel has the
-// groups of its programs, netstack the solicited-node groups of the addresses.
+// forWhom returns who receives a packet whose headers netstack has parsed. NDP is for
+// netstack. Group membership messages are for both: the kernel has the groups of its
+// programs, netstack the solicited-node groups of the addresses.
 func forWhom(pkt *stack.PacketBuffer) receivers {
 	if pkt.NetworkProtocolNumber == header.IPv4ProtocolNumber {
 		if header.IPv4(pkt.NetworkHeader().Slice()).Protocol() == protoIGMP {

@@ -11,13 +11,13 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// maxDestinations bounds what hops remembers. Beyond it, all is forgotten and
-// learned anew from the packets that follow.
+// maxDestinations is how many destinations hops remembers. Beyond it, hops forgets all
+// of them and learns again from the packets that follow.
 const maxDestinations = arp.DefaultEntries
 
-// hops feeds the table of the fast path. It joins what netstack's routes say
-// (which next hop a destination has, learned when a packet passes through
-// netstack) with what netstack's neighbours say (which next hop is resolved):
+// hops fills the table of the fast path. It joins the next hop of a destination, learned
+// from netstack's route when a packet passes through netstack, with the MAC address of
+// the next hop, learned from netstack's neighbour events:
 //
 //	route of a packet ──► learn: destination → next hop ──┐
 //	                                                      ├──► table: destination → MAC
@@ -36,29 +36,29 @@ type hops struct {
 	// via is the next hop of each destination.
 	// +checklocks:mu
 	via map[netip.Addr]*hop
-	// due are the next hops that Probe has netstack ask.
+	// due are the next hops that Probe must probe.
 	// +checklocks:mu
 	due map[netip.Addr]struct{}
-	// some says that there are some due.
+	// some says that due is not empty.
 	some atomic.Bool
-	// generation counts flushes, so that a route found before one is not
+	// generation counts flushes. A route that was found before a flush is not
 	// learned after it.
 	// +checklocks:mu
 	generation uint64
 }
 
-// hop is one next hop and what is reached through it. A neighbour is a hop with
-// itself as destination.
+// hop is one next hop and the destinations reached through it. A neighbour is a hop
+// with itself as destination.
 type hop struct {
 	addr     netip.Addr
 	entry    arp.Entry
 	resolved bool // its entry is in the table
-	sent     int  // packets since it is stale
+	sent     int  // packets since it became stale
 	dsts     map[netip.Addr]struct{}
 }
 
-// maxStale is how many packets go to a stale next hop before one passes through netstack, which
-// then asks it, if Probe was not called meanwhile.
+// maxStale is how many packets go to a stale next hop, unless Probe is called, before one
+// passes through netstack, which then probes it.
 const maxStale = 16
 
 func newHops(table *arp.Table, prefix arp.Prefix) *hops {
@@ -79,7 +79,7 @@ func (h *hops) begin() uint64 {
 	return h.generation
 }
 
-// learn says that dst is reached through next.
+// learn records that dst is reached through next.
 func (h *hops) learn(generation uint64, dst, next netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +122,7 @@ func (h *hops) flushLocked() {
 	clear(h.via)
 	for addr, n := range h.next {
 		clear(n.dsts)
-		// An unresolved hop without destinations says nothing.
+		// An unresolved hop without destinations is of no use.
 		if !n.resolved {
 			delete(h.next, addr)
 		}
@@ -137,8 +137,8 @@ func (h *hops) resolved(next netip.Addr) bool {
 	return n != nil && n.resolved && !n.entry.Stale
 }
 
-// sent notes that a packet has gone to dst, whose next hop is stale. The first has Probe ask it,
-// the last that may go so has the next pass through netstack.
+// sent counts a packet to dst, whose next hop is stale. After the first, Probe probes the next hop;
+// after maxStale, packets pass through netstack.
 func (h *hops) sent(dst []byte) {
 	addr, _ := netip.AddrFromSlice(dst)
 	h.mu.Lock()
@@ -159,7 +159,7 @@ func (h *hops) sent(dst []byte) {
 	}
 }
 
-// probe returns the next hops to ask.
+// probe returns the next hops to probe.
 func (h *hops) probe() (due []netip.Addr) {
 	if !h.some.Load() {
 		return nil
@@ -176,7 +176,7 @@ func (h *hops) probe() (due []netip.Addr) {
 	return due
 }
 
-// publishLocked makes the table say what is known of dst.
+// publishLocked updates the table's entry of dst, whose next hop is n.
 //
 // +checklocks:h.mu
 func (h *hops) publishLocked(n *hop, dst netip.Addr) {
@@ -184,12 +184,12 @@ func (h *hops) publishLocked(n *hop, dst netip.Addr) {
 		h.table.Delete(dst)
 		return
 	}
-	// All writers of the table hold mu, so the generation is the current one.
-	// What the table refuses (it counts) takes the slow path.
+	// All writers of the table hold mu, so the generation is the current one. If the
+	// table refuses the entry, which it counts, packets take the slow path.
 	_ = h.table.Put(h.table.Generation(), dst, n.entry)
 }
 
-// change takes in the state of a neighbour.
+// change updates the state of a neighbour.
 func (h *hops) change(e stack.NeighborEntry) {
 	addr, ok := addrOf(e.Addr)
 	if !ok {
@@ -212,9 +212,9 @@ func (h *hops) change(e stack.NeighborEntry) {
 	}
 }
 
-// entry returns where packets to a neighbour go if they may go there without
-// asking netstack first. A MAC address without a node behind it is left to the slow
-// path, and there to the link, which says so.
+// entry returns the table entry of a neighbour, or false if packets must pass through
+// netstack first. A MAC address that belongs to no node takes the slow path, where the
+// link refuses it.
 func (h *hops) entry(e stack.NeighborEntry) (arp.Entry, bool) {
 	if !usable(e.State) || len(e.LinkAddr) != len(arp.MAC{}) {
 		return arp.Entry{}, false
@@ -224,8 +224,8 @@ func (h *hops) entry(e stack.NeighborEntry) (arp.Entry, bool) {
 	return arp.Entry{Node: node, MAC: mac, Stale: e.State == stack.Stale}, err == nil
 }
 
-// usable reports whether packets may go to a neighbour in state s without
-// asking netstack first. In STALE, the neighbour is asked when they are on their way (sent).
+// usable reports whether packets may go to a neighbour in state s without passing through
+// netstack. In STALE, the neighbour is probed after they have left (sent).
 func usable(s stack.NeighborState) bool {
 	switch s {
 	case stack.Reachable, stack.Stale, stack.Delay, stack.Probe, stack.Static:

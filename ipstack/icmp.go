@@ -93,9 +93,9 @@ func mayAnswer(p []byte) bool {
 }
 
 // icmpv4Error builds the error about p: from p's destination to p's source.
-// The source is not an address of ours, because the kernel drops what arrives
-// from one of its own addresses; the way to p's destination leads over this
-// interface, so a reverse path filter lets it pass.
+// The source is not this node's address, because the kernel drops packets that arrive
+// from one of its own addresses. The route to p's destination leads over this
+// interface, so a reverse path filter lets the error pass.
 func icmpv4Error(p []byte, reason icmpReason, mtu int) []byte {
 	quote := p[:min(len(p), maxICMPv4Error-v4HdrLen-icmpErrorHdr)]
 	msg := make([]byte, v4HdrLen+icmpErrorHdr+len(quote))

@@ -10,13 +10,12 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// loan is a buffer whose packet is with netstack by its IP header alone: what follows
-// is not copied, and leaves with the header. Whoever takes the buffer out has it; it
-// can be taken once.
+// loan is a buffer of whose packet netstack gets only the IP header. The rest is not
+// copied; it leaves with the header. Only the first take returns the buffer.
 //
 //	FromHost ─► lend ─► netstack: route, neighbour ─► endpoint.write ─► take, Post
-//	              └─ still there afterwards: the header waits for the neighbour.
-//	                 Take it back; the header leaves for nothing.
+//	              └─ not taken on return: the header waits for the neighbour.
+//	                 lend takes the buffer back; the header is dropped later.
 type loan struct {
 	metadata
 	buf atomic.Pointer[exteth.TxBuffer]
@@ -24,8 +23,8 @@ type loan struct {
 
 func (l *loan) take() *exteth.TxBuffer { return l.buf.Swap(nil) }
 
-// lend sends a usual packet by way of netstack, without a copy of it. It takes buf if it
-// reports true.
+// lend sends a usual packet through netstack without copying it. It takes buf if it
+// returns true.
 func (s *Stack) lend(route *stack.Route, buf *exteth.TxBuffer) (taken bool, err tcpip.Error) {
 	p := buf.Packet()
 	n := v4HdrLen
@@ -49,7 +48,7 @@ func (s *Stack) lend(route *stack.Route, buf *exteth.TxBuffer) (taken bool, err 
 func (e *endpoint) writeLent(l *loan, pkt *stack.PacketBuffer) tcpip.Error {
 	buf := l.take()
 	if buf == nil {
-		return nil // the packet has gone another way
+		return nil // lend took the buffer back
 	}
 	eth := pkt.LinkHeader().Slice()
 	copy(buf.Frame(), eth)

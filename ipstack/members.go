@@ -14,9 +14,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// members follows the memberships of the host or, in netstack mode, of
-// netstack: the reports are taken out of what leaves, and general queries are
-// put in at times, as a router would send them.
+// members tracks the memberships of the host or, in netstack mode, of netstack: it
+// intercepts outgoing reports, and sends general queries as a router would.
 type members struct {
 	s *Stack
 	*multicast.Members
@@ -26,7 +25,7 @@ type members struct {
 	timer tcpip.Timer // nil after close
 }
 
-// newMembers follows the memberships until close.
+// newMembers tracks the memberships until close.
 func newMembers(s *Stack, registry multicast.Registry, clock tcpip.Clock) (*members, error) {
 	m := &members{s: s}
 	now := clock.Now()
@@ -41,8 +40,8 @@ func newMembers(s *Stack, registry multicast.Registry, clock tcpip.Clock) (*memb
 	return m, nil
 }
 
-// tick does what is due, and comes again. A membership that is reported in
-// between lapses after the next tick, which is at the next query at the latest.
+// tick does what is due and sets the timer again. A membership reported in between
+// expires after the next tick, which is at the next query at the latest.
 func (m *members) tick(clock tcpip.Clock) {
 	now := clock.Now()
 	query, next := m.Tick(now)
@@ -69,8 +68,8 @@ func (m *members) close() error {
 	return m.Close()
 }
 
-// takes reports whether a packet that leaves is a membership report, which goes
-// no further. It borrows p until return.
+// takes reports whether an outgoing packet is a membership report, which must not
+// leave. It borrows p until return.
 func (m *members) takes(p []byte) bool {
 	if m == nil || !m.Packet(m.s.net.Clock().Now(), p) {
 		return false
@@ -79,8 +78,8 @@ func (m *members) takes(p []byte) bool {
 	return true
 }
 
-// takesOwn is takes for a membership report of netstack. With a host, netstack
-// is in no groups but those that everybody is in.
+// takesOwn is takes for a membership report of netstack. With a host, netstack is
+// only in groups whose frames reach all nodes anyway, so the report is dropped.
 func (m *members) takesOwn(pkt *stack.PacketBuffer) bool {
 	if m == nil {
 		return false
@@ -94,9 +93,9 @@ func (m *members) takesOwn(pkt *stack.PacketBuffer) bool {
 	return m.takes(v.AsSlice()[len(pkt.LinkHeader().Slice()):])
 }
 
-// querier is the address that MLD queries come from. No node has it: its MAC
-// address would be one that is not locally administered. netstack takes no
-// packet that has its own address as source.
+// querier returns the source address of MLD queries, or the zero Addr without IPv6.
+// No node has this address: its MAC address would not be locally administered. The
+// node's own address would not do, as netstack drops packets from it.
 func (s *Stack) querier() netip.Addr {
 	if !s.ipv6 {
 		return netip.Addr{}
@@ -123,7 +122,7 @@ func (s *Stack) query(p []byte) {
 	s.endpoint.deliver(proto, pkt)
 }
 
-// Members returns what the host, or netstack, is a member of; nil without
+// Members returns the memberships of the host, or of netstack; nil without
 // Config.Groups.
 func (s *Stack) Members() *multicast.Members {
 	if s.members == nil {

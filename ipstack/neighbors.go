@@ -12,12 +12,12 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// Neighbor is a neighbour that was asked for.
+// Neighbor is an entry of the neighbour cache.
 type Neighbor struct {
 	Addr  netip.Addr
 	MAC   arp.MAC       // zero unless Known
-	Node  fabric.NodeID // that the MAC address belongs to
-	Known bool          // it has answered
+	Node  fabric.NodeID // the node that the MAC address belongs to
+	Known bool          // the neighbour has answered with a node's MAC address
 	State string        // as RFC 4861 section 7.3.2 calls it, in lower case
 }
 

@@ -6,17 +6,17 @@ import (
 	"exnet/exteth"
 )
 
-// The routes of the kernel get here a moment after it has them, and the packet
-// of a program that did not wait may be faster: "ip route add" followed by
-// "curl". As the kernel sent the packet to this interface, it has a route. So
-// it is looked for again, after a time that doubles.
+// The kernel's routes are mirrored a moment after it has them. A packet sent right
+// after "ip route add" may overtake its route. As the kernel sent the packet to this
+// interface, a route exists, so the packet waits, and the route is looked up again
+// after intervals that double.
 const (
 	firstRouteWait = time.Millisecond
 	lastRouteWait  = 128 * time.Millisecond // the sum is a quarter of a second
 )
 
-// awaitRoute sends a packet when there is a route for it, or tells the host that
-// there is none. It copies p.
+// awaitRoute sends a packet when there is a route for it, or else an ICMP error to the
+// host. It copies p.
 func (s *Stack) awaitRoute(p []byte, off exteth.Offload, fit bool) {
 	if s.pending.Add(1) > maxPendingErrors {
 		s.pending.Add(-1)
@@ -26,8 +26,8 @@ func (s *Stack) awaitRoute(p []byte, off exteth.Offload, fit bool) {
 	s.retryRoute(append([]byte(nil), p...), off, fit, firstRouteWait)
 }
 
-// retryRoute looks for a route of a pending packet after wait, and again and
-// again until the last wait. It takes p.
+// retryRoute looks up the route of a pending packet after wait, then after twice that
+// time, up to lastRouteWait. It takes p.
 func (s *Stack) retryRoute(p []byte, off exteth.Offload, fit bool, wait time.Duration) {
 	s.net.Clock().AfterFunc(wait, func() {
 		if s.closed.Load() {
@@ -47,7 +47,7 @@ func (s *Stack) retryRoute(p []byte, off exteth.Offload, fit bool, wait time.Dur
 	})
 }
 
-// noRoute gives up a packet for want of a route. It borrows p.
+// noRoute drops a packet that has no route. It borrows p.
 func (s *Stack) noRoute(p []byte) {
 	s.count.inc(TxDropNoRoute)
 	s.sendICMPError(p, reasonNoRoute)

@@ -15,8 +15,8 @@ const gsoMaxSize = 1 << 16
 // metadata carries the offload metadata of a packet through netstack, in
 // PacketBuffer.Owner: that field survives Clone (the queue of an unresolved
 // neighbour clones), reaches the hooks and the link endpoint, and is otherwise
-// read only by owner matchers of packet filters. A packet that netstack makes
-// out of it (a fragment) has none, as is right.
+// read only by owner matchers of packet filters. A fragment that netstack makes of the
+// packet has none, as it should be.
 type metadata struct {
 	exteth.Offload
 }
@@ -97,9 +97,9 @@ func checkOffload(off exteth.Offload, p []byte, n int) bool {
 	return ok
 }
 
-// segmentLen returns the length of the IP packets that a packet that begins with p is to be cut
-// into; false: its headers are not within p. off passed Offload.Check and has a segmentation type;
-// the checksum of such a packet starts at its transport header.
+// segmentLen returns the length of the segments, as IP packets, of a packet that begins with p, or
+// false if its headers are not within p. off passed Offload.Check and has a segmentation type; the
+// checksum of such a packet starts at its transport header.
 func segmentLen(off exteth.Offload, p []byte) (int, bool) {
 	start := int(off.CsumStart)
 	hdr := header.UDPMinimumSize

@@ -79,7 +79,7 @@ func ipLen(b []byte, n int) (hdr, total int, ok bool) {
 	return 0, 0, false
 }
 
-// isIPv4 tells the version of a packet that ipLen accepted and that begins with p.
+// isIPv4 reports the version of a packet that ipLen accepted and that begins with p.
 func isIPv4(p []byte) bool { return p[0]>>4 == header.IPv4Version }
 
 // dstAddr returns the destination address of a packet that ipLen accepted and that

@@ -15,10 +15,10 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// ReceiveFrame takes in a frame from node src. It borrows frame until return
-// and does not write to it. All that is decided by is in the frame's Head. A frame
-// that is not for us or not in order is counted and dropped; the error, if any, is
-// the host's.
+// ReceiveFrame handles a frame from node src. It borrows frame until return and does
+// not write to it. Its decisions depend only on the frame's Head. A frame that is
+// malformed or for another node is counted and dropped without an error; an error
+// comes from the host.
 func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
 	if s.closed.Load() {
 		s.count.inc(RxDropClosed)
@@ -50,7 +50,7 @@ func (s *Stack) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame foreig
 	return nil
 }
 
-// receivePacket takes in the IP packet of a frame to dst.
+// receivePacket handles the IP packet of a frame to dst.
 func (s *Stack) receivePacket(etherType uint16, dst arp.MAC, off exteth.Offload, frame foreign.Frame) error {
 	head := frame.Head()[ethHdrLen:]
 	hdr, total, ok := ipLen(head, frame.Len()-ethHdrLen)
@@ -62,7 +62,7 @@ func (s *Stack) receivePacket(etherType uint16, dst arp.MAC, off exteth.Offload,
 	head = p.Head()
 	if off != (exteth.Offload{}) {
 		if off.GSOType != exteth.GSONone && int(off.CsumStart)+header.TCPHeaderMaximumSize > len(head) {
-			p = p.Private() // the transport's header follows options or extension headers
+			p = p.Private() // the transport header follows options or extension headers
 			head = p.Head()
 		}
 		if !checkOffload(off, head, total) {
@@ -86,10 +86,10 @@ func (s *Stack) receivePacket(etherType uint16, dst arp.MAC, off exteth.Offload,
 	return nil
 }
 
-// isForAll reports whether a packet that begins with p and came in a broadcast or multicast frame
-// may have done so: it is for a group, all, our subnet or us. Else a host that
-// forwards would forward it, as would all others (RFC 1122 3.3.6): it cannot
-// know, as a TUN device does not show the frame.
+// isForAll reports whether a packet that begins with p may arrive in a broadcast or multicast
+// frame: its destination must be a group, a broadcast address or this node. A host that forwards
+// would otherwise forward it, as would all others (RFC 1122 3.3.6), because a TUN device does not
+// show it the frame's destination.
 func (s *Stack) isForAll(p []byte) bool {
 	dst := dstAddr(p)
 	if _, ok := multicastMAC(dst); ok {
@@ -102,9 +102,9 @@ func (s *Stack) isForAll(p []byte) bool {
 	return s.nic.CheckLocalAddress(proto, tcpip.AddrFromSlice(dst))
 }
 
-// direct reports whether a packet that begins with p is for the host alone, as far as
-// its first header tells: no group membership message, no NDP, and no IPv6 extension
-// header that either may follow. (NDP in a fragment is invalid: RFC 6980.)
+// direct reports whether a packet that begins with p is for the host alone, judging by
+// its first header: it is no group membership message, no NDP, and has no IPv6 extension
+// header that could precede either. (NDP in a fragment is invalid: RFC 6980.)
 func direct(p []byte) bool {
 	if isIPv4(p) {
 		return p[v4ProtoOff] != protoIGMP
@@ -125,7 +125,7 @@ func (s *Stack) toTransport(etherType uint16, dst arp.MAC, off exteth.Offload, p
 		s.count.inc(RxDropOffload)
 		return
 	}
-	v := viewOf(p) // first: what was verified is what netstack gets
+	v := viewOf(p) // copy first: netstack must get the bytes that were verified
 	const vouched = exteth.OffloadNeedsChecksum | exteth.OffloadDataValid
 	if off.Flags&vouched == 0 && !checksumOK(v.AsSlice(), hdr) {
 		v.Release()
@@ -159,8 +159,8 @@ func (s *Stack) toNetstack(etherType uint16, dst arp.MAC, off exteth.Offload, v 
 	}
 }
 
-// packetType classifies a frame by its destination. netstack takes an ARP reply
-// for an answer only if it came to us alone.
+// packetType classifies a frame by its destination. netstack accepts an ARP reply as
+// an answer only if it was sent to this node alone.
 func packetType(dst arp.MAC) tcpip.PacketType {
 	switch {
 	case !dst.IsMulticast():
@@ -184,12 +184,12 @@ func (s *Stack) toHost(pkt *stack.PacketBuffer) {
 		defer v.Release()
 		p = v.AsSlice()
 	}
-	// The link learns of it by the counter only: netstack is in between.
+	// Only the counter reports an error: netstack is between this and the link.
 	_ = s.writeHost(off, foreign.Private(p))
 }
 
-// wholeOf returns the bytes of pkt if they lie in one piece, as those of a packet do that
-// came in one frame. They are pkt's.
+// wholeOf returns the bytes of pkt if they are contiguous, as those of a packet are that
+// arrived in one frame. They belong to pkt.
 func wholeOf(pkt *stack.PacketBuffer) (p []byte, ok bool) {
 	views, skip := pkt.AsViewList()
 	for v := views.Front(); v != nil; v = v.Next() {

@@ -27,9 +27,9 @@ const NIC tcpip.NICID = 1
 // Neighbour unreachability detection (RFC 4861 6.3.2, 10), tuned to a fabric
 // with a round trip of microseconds: a peer that comes back as another node is
 // found within two to three seconds even if nothing reports the old one gone
-// (1.5 s reachable + 0.1 s delay + 3 probes), at the price of one probe a
-// second and peer. The answer to a probe may take long on a
-// machine whose cores are busy, so the probes are patient.
+// (1.5 s reachable + 0.1 s delay + 3 probes), at the cost of one probe per second
+// and peer. The interval between probes is long because a busy machine may answer
+// late.
 const (
 	nudReachableTime   = time.Second // times a random factor of 0.5 to 1.5
 	nudDelayFirstProbe = 100 * time.Millisecond
@@ -49,7 +49,7 @@ type Stack struct {
 	mac  arp.MAC
 	mtu  int
 	ipv6 bool
-	// prefix is what the MAC addresses of all nodes begin with.
+	// prefix begins the MAC addresses of all nodes.
 	prefix arp.Prefix
 
 	net      *stack.Stack
@@ -70,7 +70,7 @@ type Stack struct {
 
 var _ exteth.Receiver = (*Stack)(nil)
 
-// New starts the IP layer of a node. The caller has the link deliver to the
+// New starts the IP layer of a node. The caller makes the link deliver to the
 // Stack's ReceiveFrame, and closes the Stack.
 func New(cfg Config) (*Stack, error) {
 	cfg, err := cfg.withDefaults()
@@ -85,8 +85,8 @@ func New(cfg Config) (*Stack, error) {
 		mtu:   cfg.Link.MTU(),
 		table: arp.NewTable(maxDestinations),
 	}
-	// A link below IPv6's least MTU has no IPv6, as in Linux. netstack's MLD
-	// would not end on it: it looks forever for a record that fits.
+	// A link below IPv6's minimum MTU has no IPv6, as in Linux. netstack's MLD
+	// would loop forever, looking for a record that fits.
 	s.ipv6 = s.mtu >= int(mtu.MinIPv6)
 	s.prefix = arp.Prefix(s.mac[:len(s.prefix)])
 	s.hops = newHops(s.table, s.prefix)
@@ -171,7 +171,7 @@ func setTCP(net *stack.Stack, cfg Config) error {
 	return nil
 }
 
-// Netstack returns the netstack instance, for what this package does not offer.
+// Netstack returns the netstack instance, for what this package does not provide.
 func (s *Stack) Netstack() *stack.Stack { return s.net }
 
 // Stats returns the counters.
@@ -190,9 +190,9 @@ func (s *Stack) Close() error {
 	return nil
 }
 
-// forget drops the neighbours that have a MAC address, because the link says
-// that its node is gone. The next packet asks for them anew, so a peer that came
-// back as another node is found at once.
+// forget drops the neighbours with a MAC address whose node is gone, as the link says.
+// The next packet resolves them again, so a peer that came back as another node is
+// found at once.
 func (s *Stack) forget(mac arp.MAC) {
 	for _, proto := range []tcpip.NetworkProtocolNumber{header.IPv4ProtocolNumber, header.IPv6ProtocolNumber} {
 		neighbors, terr := s.net.Neighbors(NIC, proto)

@@ -10,8 +10,7 @@ import (
 // Counter names one statistic of a Stack. TX leaves the host, RX enters it.
 type Counter uint8
 
-// The counters. Those that start with TxDrop or RxDrop are packets that went
-// nowhere.
+// The counters. Those that start with TxDrop or RxDrop count dropped packets.
 const (
 	// FastTx counts packets of the host sent without netstack.
 	FastTx Counter = iota
@@ -22,7 +21,7 @@ const (
 	NetstackTx
 	// FastRx counts packets handed to the host without netstack.
 	FastRx
-	// SlowRx counts packets handed to the host by way of netstack.
+	// SlowRx counts packets handed to the host through netstack.
 	SlowRx
 	// NetstackRx counts frames given to netstack: those of SlowRx, ARP, NDP,
 	// and all traffic in netstack mode.
@@ -32,19 +31,20 @@ const (
 	TxDropMalformed
 	// TxDropOffload: offload metadata that does not fit the packet.
 	TxDropOffload
-	// TxDropTooBig: larger than the MTU and not to be fragmented. The host is
-	// told (ICMP), where that is allowed.
+	// TxDropTooBig: larger than the MTU and must not be fragmented. The host
+	// gets an ICMP error where the RFCs allow one.
 	TxDropTooBig
-	// TxDropNoRoute: no route to the destination, nor a moment later. The host
-	// is told.
+	// TxDropNoRoute: no route to the destination, even a quarter of a second
+	// later. The host gets an ICMP error.
 	TxDropNoRoute
-	// TxDropUnreachable: the next hop did not answer. The host is told.
+	// TxDropUnreachable: the next hop did not answer. The host gets an ICMP
+	// error.
 	TxDropUnreachable
 	// TxDropNetstack: netstack refused the packet.
 	TxDropNetstack
 	// TxDropBusy: the link had no room for the frame.
 	TxDropBusy
-	// TxDropPeerDown: the link cannot reach the frame's node (any more).
+	// TxDropPeerDown: the link cannot reach the frame's node.
 	TxDropPeerDown
 	// TxDropLink: the link refused the frame for another reason.
 	TxDropLink
@@ -53,8 +53,8 @@ const (
 
 	// RxDropShort: shorter than an Ethernet header.
 	RxDropShort
-	// RxDropOtherHost: for the MAC address of another node, or sent to all while
-	// the packet is for one that is not us.
+	// RxDropOtherHost: for the MAC address of another node, or a broadcast frame
+	// whose packet is for another host.
 	RxDropOtherHost
 	// RxDropSpoofed: the source MAC address is not that of the sending node.
 	RxDropSpoofed
@@ -74,16 +74,16 @@ const (
 	// RxDropClosed: the stack is closed.
 	RxDropClosed
 
-	// NetstackTxErrors counts packets that netstack had to give up: the
-	// neighbour did not answer, too many waited for it, or the link refused.
-	// Packets of the host among them have one of the counters above as well,
-	// except those that too many others waited before.
+	// NetstackTxErrors counts packets that netstack dropped: the neighbour did
+	// not answer, too many packets waited for it, or the link refused. The
+	// host's packets among them also count above, except those that were
+	// dropped because too many others waited.
 	NetstackTxErrors
 
 	// ICMPErrors counts ICMP errors handed to the host.
 	ICMPErrors
 	// MembershipReports counts reports, leave and done messages of IGMP and MLD
-	// that the host, or netstack, sent, and that went no further.
+	// that the host, or netstack, sent and that were intercepted.
 	MembershipReports
 	// Announcements counts addresses announced to the link (gratuitous ARP,
 	// unsolicited neighbour advertisement).

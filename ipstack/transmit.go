@@ -15,18 +15,17 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// fromHostMark marks packets of the host within netstack: one that netstack
-// loops back (a subnet broadcast) is not for the host, whose kernel did that
-// itself.
+// fromHostMark marks packets of the host within netstack. One that netstack loops
+// back (a subnet broadcast) must not reach the host, whose kernel has looped it back
+// already.
 const fromHostMark = 1
 
-// maxPendingErrors bounds how many packets of the host may wait for a route or
-// an ICMP error at a time. It is as much as netstack queues for one neighbour.
+// maxPendingErrors is how many packets of the host may wait for a route or an ICMP
+// error at a time. netstack queues as many for one neighbour.
 const maxPendingErrors = 256
 
-// FromHost sends an IP packet of the host. It takes buf, whose packet and
-// offload metadata are set. The caller flushes the link after the last packet
-// at hand.
+// FromHost sends an IP packet of the host. It takes buf, whose packet and offload
+// metadata are set. The caller flushes the link when it has no more packets.
 func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 	if s.closed.Load() || s.host == nil {
 		s.count.inc(TxDropClosed)
@@ -49,8 +48,8 @@ func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 	}
 }
 
-// resolve is the fast path's look-up: the MAC address of the packet's next hop
-// if the packet is a usual one.
+// resolve returns the MAC address of the packet's next hop, if the packet can take the
+// fast path.
 func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType uint16, ok bool) {
 	etherType, dst, ok := usual(p)
 	if !ok || !checkOffload(off, p, len(p)) || !fits(off, p, s.mtu) {
@@ -66,8 +65,8 @@ func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType ui
 	return mac, etherType, ok
 }
 
-// Probe has netstack ask the neighbours to which packets went that were not heard of for a while.
-// Who calls FromHost calls it when there is nothing else to do: no packet waits for it.
+// Probe makes netstack probe the stale neighbours that packets were sent to. The caller of FromHost
+// calls it when it has nothing else to do; no packet waits for it.
 func (s *Stack) Probe() {
 	for _, addr := range s.hops.probe() {
 		_ = s.net.GetLinkAddress(NIC, tcpipAddr(addr), tcpip.Address{}, protocolOf(addr),
@@ -75,8 +74,8 @@ func (s *Stack) Probe() {
 	}
 }
 
-// usual returns the type and the destination of a packet that is what its first header
-// says: no options, and no extension header but that of a fragment.
+// usual returns the EtherType and the destination of a packet that can take the fast
+// path: it has no options, and no extension header except a fragment's.
 func usual(p []byte) (etherType uint16, dst []byte, ok bool) {
 	if len(p) < v4HdrLen {
 		return 0, nil, false
@@ -96,7 +95,7 @@ func usual(p []byte) (etherType uint16, dst []byte, ok bool) {
 	return etherTypeIPv6, p[v6DstOff : v6DstOff+header.IPv6AddressSize], ok
 }
 
-// fits reports whether p, or each segment that it is to be cut into, fits mtu.
+// fits reports whether p, or each of its segments, fits mtu.
 func fits(off exteth.Offload, p []byte, mtu int) bool {
 	if off.GSOType == exteth.GSONone {
 		return len(p) <= mtu
@@ -105,10 +104,9 @@ func fits(off exteth.Offload, p []byte, mtu int) bool {
 	return ok && n <= mtu
 }
 
-// linkError counts a frame to mac that the link refused, forgets the neighbour
-// if its node is gone, and returns the error that netstack is told. It is told
-// of none that may pass, because it gives a neighbour up at the first error of
-// a probe.
+// linkError counts a frame to mac that the link refused, forgets the neighbour if its
+// node is gone, and returns the error for netstack. A temporary error returns nil,
+// because netstack gives up a neighbour at the first error of a probe.
 func (s *Stack) linkError(err error, mac arp.MAC) tcpip.Error {
 	switch {
 	case errors.Is(err, fabric.ErrAgain):
@@ -117,7 +115,7 @@ func (s *Stack) linkError(err error, mac arp.MAC) tcpip.Error {
 	case errors.Is(err, fabric.ErrPeerDown), errors.Is(err, fabric.ErrNoRoute):
 		s.count.inc(TxDropPeerDown)
 		if mac.IsMulticast() {
-			return nil // nobody there, or one member gone
+			return nil // the group has no members, or one is gone
 		}
 		// Not here: the caller may hold locks of netstack.
 		s.net.Clock().AfterFunc(0, func() { s.forget(mac) })
@@ -130,7 +128,7 @@ func (s *Stack) linkError(err error, mac arp.MAC) tcpip.Error {
 	return nil
 }
 
-// sendSlow sends a packet of the host by way of netstack. It takes buf if it reports
+// sendSlow sends a packet of the host through netstack. It takes buf if it returns
 // true.
 func (s *Stack) sendSlow(buf *exteth.TxBuffer) (taken bool) {
 	p, off := buf.Packet(), buf.Offload
@@ -169,16 +167,16 @@ func (s *Stack) sendSlow(buf *exteth.TxBuffer) (taken bool) {
 }
 
 // mayFragment reports whether netstack may cut p into fragments: an IPv4 packet
-// without the don't-fragment flag. netstack cannot cut a fragment again (it
-// would lose the offset), and segments are the host's to cut smaller.
+// without the don't-fragment flag. netstack cannot fragment a fragment (it would lose
+// the offset), and only the host can make its segments smaller.
 func (s *Stack) mayFragment(p []byte, off exteth.Offload) bool {
 	return isIPv4(p) && off.GSOType == exteth.GSONone && !isV4Fragment(p) &&
 		header.IPv4(p).Flags()&header.IPv4FlagDontFragment == 0
 }
 
 // sendGroup sends a multicast or limited broadcast packet that fits the MTU. It
-// leaves netstack's IP layer out, which would need a local address and would
-// replace an unspecified source, as that of a DHCP or MLD message is.
+// bypasses netstack's IP layer, which needs a local address and replaces an
+// unspecified source, such as a DHCP or MLD message has.
 func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac arp.MAC) {
 	pkt := s.packet(p, off)
 	defer pkt.DecRef()
@@ -191,9 +189,9 @@ func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac arp.MAC) {
 	}
 }
 
-// sendRouted sends a packet along netstack's routes. With sent false there is none, and
-// it has done nothing. It borrows p, and takes whole, the buffer that p is in, if taken
-// is true; nil: p is to be copied.
+// sendRouted sends a packet along netstack's routes. If there is no route, it does
+// nothing and returns sent false. whole is the buffer that p is in, or nil if p must be
+// copied; sendRouted takes it if it returns taken true. It borrows p.
 func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool, whole *exteth.TxBuffer) (sent, taken bool) {
 	generation := s.hops.begin()
 	route, terr := s.route(p)
@@ -236,7 +234,7 @@ func (s *Stack) countError(terr tcpip.Error) {
 	switch terr.(type) {
 	case nil:
 	case *tcpip.ErrHostUnreachable, *tcpip.ErrClosedForSend:
-		// The link's refusal, counted there.
+		// The link refused, and linkError counted it.
 	default:
 		s.count.inc(TxDropNetstack)
 	}
@@ -251,8 +249,8 @@ func (s *Stack) route(p []byte) (*stack.Route, tcpip.Error) {
 	} else {
 		proto, src = header.IPv6ProtocolNumber, header.IPv6(p).SourceAddress()
 	}
-	// The packet's own source, if it is ours, so that the neighbour is asked in
-	// its name (RFC 4861 7.2.2). A host that forwards has other sources.
+	// Use the packet's source if it is this node's, so that the solicitation has
+	// it, too (RFC 4861 7.2.2). A host that forwards sends other sources.
 	route, terr := s.net.FindRoute(NIC, src, dst, proto, false)
 	if terr != nil {
 		route, terr = s.net.FindRoute(NIC, tcpip.Address{}, dst, proto, false)
@@ -289,19 +287,18 @@ func nextHop(route *stack.Route) (netip.Addr, bool) {
 	return addrOf(route.RemoteAddress())
 }
 
-// watch has an ICMP error sent to the host if the neighbour that p waits for
-// does not answer. netstack would send that error itself only for a packet that
-// it forwards, and from our own address, which the kernel refuses. It copies
-// what it needs of p.
+// watch sends an ICMP error to the host if the neighbour that p waits for does not
+// answer. netstack would send that error only for a packet that it forwards, and from
+// this node's address, which the kernel refuses. watch copies what it needs of p.
 func (s *Stack) watch(route *stack.Route, p []byte) {
 	if s.pending.Add(1) > maxPendingErrors {
 		s.pending.Add(-1)
 		return
 	}
 	quote := append([]byte(nil), p[:min(len(p), maxICMPv6Error)]...)
-	// The callback runs at once if the neighbour is known (stale), else when it
-	// is known or given up, under the lock of its entry. A result of
-	// ErrWouldBlock says just that.
+	// The callback runs at once if the neighbour is known (stale). Otherwise
+	// ResolvedFields returns ErrWouldBlock, and the callback runs under the lock of
+	// the neighbour's entry when the neighbour is known or given up.
 	_ = route.ResolvedFields(func(r stack.ResolvedFieldsResult) {
 		s.pending.Add(-1)
 		switch r.Err.(type) {

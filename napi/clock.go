@@ -2,23 +2,23 @@ package napi
 
 import "time"
 
-// Clock is where the package's time comes from. A test gives one that it moves
+// Clock is the package's source of time. Tests replace it by one that they advance
 // by hand.
 type Clock interface {
-	// Now is a time that never goes back. Only differences count.
+	// Now returns a monotonic time. Only differences matter.
 	Now() time.Duration
 
-	// AfterFunc calls f after d, without a lock of the clock's and never within
-	// AfterFunc or Timer.Reset themselves.
+	// AfterFunc calls f after d. The clock holds no lock meanwhile, and does not
+	// call f from within AfterFunc or Timer.Reset.
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is a call of AfterFunc to come; *time.Timer is one.
+// Timer is a pending call of AfterFunc; *time.Timer is one.
 type Timer interface {
-	// Stop says whether it kept f from being called.
+	// Stop cancels the call and returns true if f had not been called yet.
 	Stop() bool
 
-	// Reset lets f be called after d from now.
+	// Reset schedules the call of f for d from now.
 	Reset(d time.Duration) bool
 }
 

@@ -15,9 +15,9 @@ import (
 //	│        │◄──────────────────────────────┤      │    or the timer ends
 //	└────────┘            polled             └──────┘
 //
-// The owner of the poll list decides, when it takes the source off the list,
-// whether to poll it or to leave it be. While an interrupt is held, the timer
-// is running, so whatever else is missed, the poll comes.
+// When the owner of the poll list takes the source off the list, it decides whether
+// to poll it. While an interrupt is held, the timer runs, so the poll comes in any
+// case.
 //
 // All fields but the atomics belong to the owner of the poll list.
 type moderator struct {
@@ -28,14 +28,14 @@ type moderator struct {
 	again     bool          // poll in any case: the budget was used up
 	held      bool          // an interrupt is held, the timer is running
 	seen      uint64        // events that due has looked at
-	announced uint64        // of these, since the first one held
+	announced uint64        // of these, since the last delivery
 	timer     Timer         // made at the first use
 	delivered time.Duration // Adaptive: when an interrupt was delivered last
 	since     time.Duration // Adaptive: when the state was computed last
-	interval  time.Duration // Adaptive: least time between two interrupts, on its way to the state's
-	bytes     uint64        // Adaptive: bytes handled until then
-	events    uint64        // Adaptive: and events announced
-	mean      uint64        // Adaptive: bytes for each event, lately
+	interval  time.Duration // Adaptive: least time between two interrupts, smoothed
+	bytes     uint64        // Adaptive: bytes handled until since
+	events    uint64        // Adaptive: events announced until since
+	mean      uint64        // Adaptive: bytes per event before since
 }
 
 func newModerator(cfg Coalesce, now time.Duration) *moderator {
@@ -47,10 +47,10 @@ func newModerator(cfg Coalesce, now time.Duration) *moderator {
 	return m
 }
 
-// due says whether a source that was taken off the poll list is to be polled
-// now. If not, its interrupt is held: the timer is running, and the interrupt
-// unmasked again if further events are to be counted. In ModeInterrupt (irq) it
-// is always polled. The caller owns the poll list.
+// due reports whether to poll a source that was taken off the poll list. If not, its
+// interrupt is held: the timer runs, and the interrupt is unmasked again if further
+// events count. In ModeInterrupt (irq) due is always true. The caller owns the poll
+// list.
 func (s *Source) due(m *moderator, irq bool) bool {
 	clock := s.ctx.cfg.Clock
 	if m.again {
@@ -94,21 +94,21 @@ func (s *Source) due(m *moderator, irq bool) bool {
 		}
 	}
 	if m.cfg.Frames > 0 || m.mean >= itrLarge {
-		s.poller.EnableInterrupt() // what is pending is known, and the timer runs
+		s.poller.EnableInterrupt() // pending work needs no recheck: the timer runs
 	}
 	return false
 }
 
-// expire delivers the held interrupt when its time is over. If that was done
-// while the timer's goroutine was starting, the poll finds nothing.
+// expire delivers the held interrupt when the timer fires. If it was delivered
+// meanwhile, the poll finds nothing.
 func (s *Source) expire(m *moderator) {
 	s.count.expired.Add(1)
 	m.force.Store(true)
 	s.ctx.schedule(s.bit)
 }
 
-// updateITR computes the state anew, at the end of a poll, from what was
-// handled since the last time. The caller owns the poll list.
+// updateITR recomputes the ITR state at the end of a poll, from the bytes handled
+// since the last time. The caller owns the poll list.
 func (s *Source) updateITR(m *moderator) {
 	total := s.count.bytes.Load()
 	if !m.cfg.Adaptive || total == m.bytes {
@@ -125,11 +125,12 @@ func (s *Source) updateITR(m *moderator) {
 	m.bytes, m.events, m.since = total, events, now
 }
 
-// Coalesce returns how interrupts are held back, as it was set last.
+// Coalesce returns the setting that was made last.
 func (s *Source) Coalesce() Coalesce { return *s.coalesce.Load() }
 
-// SetCoalesce changes it while everything runs; a held interrupt is delivered.
-// ModeInterrupt and ModeBusyPoll do without it, and it applies after them.
+// SetCoalesce changes which interrupts are held back, while the Context runs; a held
+// interrupt is delivered. ModeInterrupt and ModeBusyPoll ignore the setting; it
+// applies again after them. The error is ErrInvalid, wrapped, or ErrClosed.
 func (s *Source) SetCoalesce(c Coalesce) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -140,16 +141,16 @@ func (s *Source) SetCoalesce(c Coalesce) error {
 	s.coalesce.Store(&c)
 	s.changed.Store(true)
 	if s.ctx.started.Load()&uint64(s.bit) != 0 {
-		s.ctx.schedule(s.bit) // the moderator is the list owner's to change
+		s.ctx.schedule(s.bit) // only the owner of the list may change the moderator
 	}
 	return nil
 }
 
-// applyCoalesce does what SetCoalesce asked for. The source is polled next. A
-// Schedule that marks the old moderator meanwhile is held by the new one, for as
-// long as an interrupt may be. The caller owns the poll list.
+// applyCoalesce applies the setting of SetCoalesce. The source is polled next. If
+// Schedule marks the old moderator meanwhile, the new one may hold that poll back, as
+// it does an interrupt. The caller owns the poll list.
 func (s *Source) applyCoalesce() {
-	s.changed.Store(false) // before the setting is read: none is missed
+	s.changed.Store(false) // before the setting is read, so none is missed
 	if m := s.mod.Load(); m != nil && m.held {
 		m.timer.Stop()
 	}

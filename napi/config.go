@@ -16,13 +16,13 @@ const (
 // Bounds of a configuration.
 const (
 	MaxBudget = 1<<(WorkBuckets-1) - 1 // 32767: the histogram's last bucket
-	MaxDelay  = time.Second            // coalescing beyond it is a mistake in the unit
+	MaxDelay  = time.Second            // a longer Coalesce.Delay is likely a wrong unit
 )
 
 // Errors of this package.
 var (
-	// ErrInvalid is wrapped by the error for a configuration that cannot work;
-	// the message names the field.
+	// ErrInvalid says that a configuration cannot work. The error that wraps it
+	// names the field.
 	ErrInvalid = errors.New("invalid configuration")
 
 	// ErrClosed says that the Context is closed; make a new one.
@@ -32,23 +32,23 @@ var (
 	ErrRunning = errors.New("napi: context is already running")
 )
 
-// Mode says how a Context learns that there is something to poll.
+// Mode says when a Context polls.
 type Mode uint8
 
 const (
-	// ModeNAPI is interrupt, then polling with the interrupt masked until
-	// there is nothing left: figure 5.15.
+	// ModeNAPI masks the interrupt that arrives and polls until nothing is
+	// left: figure 5.15.
 	ModeNAPI Mode = iota
 
 	// ModeInterrupt handles one frame per interrupt and unmasks it at once,
 	// as drivers did before NAPI ("EXN IRQ" in figure 5.26). Run's goroutine
-	// waits for each interrupt (Config.Event); what still waits when it is
-	// unmasked raises it again. Coalescing does not apply.
+	// waits for each interrupt (Config.Event). Unmasking it while work is
+	// pending raises it again. Coalescing does not apply.
 	ModeInterrupt
 
 	// ModeBusyPoll masks all interrupts and lets Run's goroutine poll all the
-	// time (Linux: SO_PREFER_BUSY_POLL). It takes a core. Until Run is called
-	// it works as ModeNAPI.
+	// time (Linux: SO_PREFER_BUSY_POLL). It occupies a core. Until Run is
+	// called it works as ModeNAPI.
 	ModeBusyPoll
 )
 
@@ -81,15 +81,16 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 // UnmarshalText is Set.
 func (m *Mode) UnmarshalText(b []byte) error { return m.Set(string(b)) }
 
-// Event is the way of an interrupt to the thread that serves it, such as an
-// eventfd, by which UIO and VFIO bring a device's interrupts to a driver in user
-// space.
+// Event carries an interrupt to the thread that serves it. An eventfd is one: UIO and
+// VFIO signal a device's interrupts to a driver in user space through it.
 //
 // Concurrency: Signal may be called from many goroutines, Wait from one.
 type Event interface {
 	// Signal ends the Wait under way, or the next one. Several before a Wait
 	// count as one. It must not block.
 	Signal()
+	// Wait blocks until Signal is called, unless that has happened since the
+	// last Wait.
 	Wait()
 }
 
@@ -107,27 +108,27 @@ func (t token) Wait() { <-t }
 
 // Config configures a Context. The zero value has the defaults.
 type Config struct {
-	// Clock is where the time comes from; nil: the system's.
+	// Clock is the source of time. Default: the system's monotonic clock.
 	Clock Clock
 
 	// Event is what Run's goroutine waits for in ModeInterrupt, once for each
-	// frame; nil: a token within the process, which costs less than an
-	// interrupt does.
+	// frame. Default: a channel within the process, which costs less than an
+	// interrupt.
 	Event Event
 
-	// Mode is the mode to begin with; default ModeNAPI.
+	// Mode is the initial mode. Default ModeNAPI.
 	Mode Mode
 
 	// InlineBudget is how many frames a run in the goroutine that raised the
-	// interrupt may handle before the rest goes to Run's goroutine; default
-	// DefaultInlineBudget. Negative: none, all polling is done by Run's
-	// goroutine (Linux: "threaded" NAPI). Without Run there is no bound.
+	// interrupt may handle before Run's goroutine takes over. Default
+	// DefaultInlineBudget. If it is negative, Run's goroutine does all polling
+	// (Linux: "threaded" NAPI). Without Run there is no bound.
 	InlineBudget int
 
-	// InlineTime bounds such a run in time; default DefaultInlineTime. The
+	// InlineTime bounds such a run in time. Default DefaultInlineTime. The
 	// clock is read after a poll that used up its budget and after every
-	// fourth poll, and the time counts from the first reading: the common run,
-	// one poll of a few frames, costs none.
+	// fourth poll, and the time counts from the first reading. So the common
+	// run, one poll of a few frames, does not read the clock.
 	InlineTime time.Duration
 }
 
@@ -153,26 +154,27 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Coalesce says which interrupts of a source are held back (ethtool -C). The
-// zero value holds back none.
+// Coalesce says which interrupts of a source are held back, and for how long
+// (ethtool -C). The zero value holds back none.
 type Coalesce struct {
-	// Frames delivers the interrupt when that many events were announced
-	// (rx-frames); 0 and 1: count none. It needs Delay, or the last few frames
-	// of a burst would wait for ever. Events that the unit does not announce,
-	// because they arrive before its interrupt is unmasked again, are not
-	// counted: the interrupt then comes later, at the latest after Delay.
+	// Frames is the number of announced events that delivers the interrupt
+	// (rx-frames). With 0 only Delay counts; with 1 no interrupt is held back.
+	// More than 1 needs a Delay, or the last frames of a burst would wait for
+	// ever. Events that the unit does not announce, because they arrive before
+	// its interrupt is unmasked again, do not count: the interrupt then comes
+	// later, at the latest after Delay.
 	Frames int
 
-	// Delay delivers the interrupt that long after the first event (rx-usecs);
-	// 0: at once.
+	// Delay is the time from the first event to the interrupt (rx-usecs), at
+	// most MaxDelay. With 0 no interrupt is held back.
 	Delay time.Duration
 
 	// Adaptive replaces both by the dynamic ITR of the ixgbe driver
-	// (adaptive-rx), see ITRState.
+	// (adaptive-rx): see ITRState.
 	Adaptive bool
 }
 
-// Validate reports why c cannot work.
+// Validate returns ErrInvalid, wrapped, if c cannot work.
 func (c Coalesce) Validate() error {
 	switch {
 	case c.Frames < 0:
@@ -188,7 +190,7 @@ func (c Coalesce) Validate() error {
 	return nil
 }
 
-// off says that no interrupt is ever held back: an event is one frame at once.
+// off reports that c holds back no interrupt.
 func (c Coalesce) off() bool { return !c.Adaptive && (c.Delay == 0 || c.Frames == 1) }
 
 // SourceConfig configures a Source.
@@ -196,10 +198,10 @@ type SourceConfig struct {
 	// Name names the source in the statistics: "velo", "rma".
 	Name string
 
-	// Poller is the unit's driver.
+	// Poller is the unit's driver. It is required.
 	Poller Poller
 
-	// Budget is what one Poll may handle, in frames; default DefaultBudget, at
+	// Budget is how many frames one Poll may handle. Default DefaultBudget, at
 	// most MaxBudget.
 	Budget int
 

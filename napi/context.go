@@ -25,14 +25,14 @@ type Context struct {
 
 	count contextCounters
 
-	// sources is written under mu, below n; an element is read after n or the
-	// source's bit has been seen.
+	// Register stores an element under mu before it increments n. Readers see
+	// n, or the source's bit in the word, first.
 	mu      sync.Mutex
 	sources [MaxSources]*Source
 	n       atomic.Int32
 }
 
-// New makes a Context without sources.
+// New makes a Context without sources. The error is ErrInvalid, wrapped.
 func New(cfg Config) (*Context, error) {
 	inline := cfg.InlineBudget >= 0
 	cfg, err := cfg.withDefaults()
@@ -51,8 +51,9 @@ func New(cfg Config) (*Context, error) {
 	return c, nil
 }
 
-// Register adds a source (netif_napi_add). Its interrupt is taken to be masked;
-// nothing is polled until the first Schedule or Interrupt.
+// Register adds a source (netif_napi_add), whose interrupt must be masked. Nothing is
+// polled until the first Schedule or Interrupt. The error is ErrInvalid, wrapped, or
+// ErrClosed.
 func (c *Context) Register(cfg SourceConfig) (*Source, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -80,8 +81,8 @@ func (c *Context) Register(cfg SourceConfig) (*Source, error) {
 // Mode returns the mode that was set last.
 func (c *Context) Mode() Mode { return word(c.word.Load()).mode() }
 
-// SetMode changes the mode while everything runs. A Poll that runs at the
-// moment ends in the old one.
+// SetMode changes the mode while the Context runs. A Poll under way ends in the old
+// mode. The error is ErrInvalid, wrapped, or ErrClosed.
 func (c *Context) SetMode(m Mode) error {
 	if m > ModeBusyPoll {
 		return fmt.Errorf("napi: %w: %v", ErrInvalid, m)
@@ -102,11 +103,11 @@ func (c *Context) SetMode(m Mode) error {
 	}
 }
 
-// Run is the Context's own goroutine (ksoftirqd): it takes over runs that grow
-// too long for the goroutine that raised the interrupt, and does the polling
-// of ModeBusyPoll. Otherwise it sleeps. It returns nil when ctx is cancelled,
-// which closes the Context, or after Close, and in any case only when no Poll
-// is running any more.
+// Run is the Context's goroutine (ksoftirqd). It takes over runs that last too long for
+// the goroutine that raised the interrupt, serves ModeInterrupt, and polls in
+// ModeBusyPoll. Otherwise it sleeps. When ctx is cancelled it closes the Context. It
+// returns nil once the Context is closed and the last Poll has returned; ErrRunning or
+// ErrClosed if it could not start.
 func (c *Context) Run(ctx context.Context) error {
 	for {
 		old := word(c.word.Load())
@@ -138,8 +139,8 @@ func (c *Context) Run(ctx context.Context) error {
 }
 
 // Close ends the Context: no Poll begins any more, and interrupts are masked
-// and ignored. It does not wait for a Poll that is running; Done does. Close
-// may be called more than once, and within a Poll.
+// and ignored. It does not wait for a Poll under way: see Done. Close may be called
+// more than once, and within a Poll.
 func (c *Context) Close() {
 	for {
 		old := word(c.word.Load())
@@ -158,7 +159,7 @@ func (c *Context) Done() <-chan struct{} { return c.done }
 
 func (c *Context) swap(old, w word) bool { return c.word.CompareAndSwap(uint64(old), uint64(w)) }
 
-// act does what a change of the word to w asks for.
+// act does what the change of the word to w requires.
 func (c *Context) act(w word, a action) {
 	switch a {
 	case actRun:
@@ -171,8 +172,8 @@ func (c *Context) act(w word, a action) {
 	}
 }
 
-// finish is the end of a closed Context that nobody polls, nor ever will: the
-// caller is as good as the owner of the poll list.
+// finish ends a closed Context. Nobody polls it any more, so the caller may act as
+// the owner of the poll list.
 func (c *Context) finish() {
 	for _, s := range c.sources[:c.n.Load()] {
 		if m := s.mod.Load(); m != nil && m.held {
@@ -182,7 +183,7 @@ func (c *Context) finish() {
 	close(c.done)
 }
 
-// waker is what Run's goroutine waits for in the mode of w.
+// waker returns what Run's goroutine waits for in the mode of w.
 func (c *Context) waker(w word) Event {
 	if w&irqBit != 0 {
 		return c.cfg.Event
@@ -190,17 +191,17 @@ func (c *Context) waker(w word) Event {
 	return c.wake
 }
 
-// wakeRun wakes Run's goroutine, which owns the poll list since the word is w. If
-// the mode is another by now, whoever changed it has signalled both.
+// wakeRun wakes Run's goroutine, which owns the poll list since the word became w. If
+// the mode has changed since, SetMode has signalled both events.
 func (c *Context) wakeRun(w word) { c.waker(w).Signal() }
 
-// wakeBoth has Run's goroutine look at the word, whatever it waits for.
+// wakeBoth makes Run's goroutine look at the word, whichever event it waits for.
 func (c *Context) wakeBoth() {
 	c.wake.Signal()
 	c.cfg.Event.Signal()
 }
 
-// schedule puts a source on the poll list and runs the list if it has to.
+// schedule puts a source on the poll list, and runs the list if it becomes its owner.
 func (c *Context) schedule(bit word) {
 	for {
 		old := word(c.word.Load())
@@ -212,5 +213,5 @@ func (c *Context) schedule(bit word) {
 	}
 }
 
-// requeue puts a source on the poll list, for the list's owner.
+// requeue puts a source back on the poll list. The caller owns the list.
 func (c *Context) requeue(bit word) { c.word.Or(uint64(bit)) }

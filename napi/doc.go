@@ -17,21 +17,21 @@
 //	                                          nobody owns it? │ then the caller does
 //	          ┌───────────────────────────────────────────────▼─────────────┐
 //	          │ run (net_rx_action): take the next source                   │
-//	          │   coalescing: leave it be until the timer                   │
+//	          │   coalescing: leave it until the timer fires                │
 //	          │   else Poll(budget)                                         │
 //	          │   < budget: EnableInterrupt, recheck   (napi_complete_done) │
 //	          │  >= budget: back to the end of the list                     │
 //	          │ list empty: give up ownership                               │
-//	          │ 300 frames or 2 ms in somebody else's goroutine: hand over  │
+//	          │ 300 frames or 2 ms in a goroutine other than Run: hand over │
 //	          └──────────────────────────────┬──────────────────────────────┘
 //	                                         ▼
-//	                            Context.Run (ksoftirqd): goes on until the list
+//	                            Context.Run (ksoftirqd): continues until the list
 //	                            is empty, then sleeps
 //
-// What Linux calls which:
+// The names in Linux:
 //
 //	Context           a CPU's softnet_data: poll list and NET_RX softirq
-//	Event             what brings an interrupt to a driver in user space (UIO, VFIO)
+//	Event             eventfd of an interrupt for a driver in user space (UIO, VFIO)
 //	Source            struct napi_struct
 //	Source.Interrupt  the driver's interrupt handler, napi_schedule
 //	Source.Schedule   napi_enable and napi_schedule
@@ -43,11 +43,11 @@
 //	InlineTime        net.core.netdev_budget_usecs, 2000
 //	Coalesce          ethtool -C: rx-frames, rx-usecs, adaptive-rx
 //
-// The whole scheduling state is one atomic word (word.go): which sources are on
-// the list, whether it has an owner, and which. Each transition is a pure
-// function of that word. A test explores every interleaving of producers,
-// runners and mode changes over these functions and shows that no message is
-// left behind with its interrupt masked and no one to poll it.
+// The whole scheduling state is one atomic word (word.go): which sources are on the
+// list, who owns it, and the mode. Each transition is a pure function of that word. A
+// test explores every interleaving of producers, runners and mode changes over these
+// functions, and shows that no message is ever left with its interrupt masked and
+// nobody to poll it.
 //
 // The list is that word's lowest 32 bits, served round-robin by registration
 // number instead of in order of arrival: between two polls of one source every
@@ -56,24 +56,23 @@
 // # Concurrency
 //
 // Interrupt, Schedule, SetMode, Stats and Close may be called from any
-// goroutine, Interrupt also from within a Poll of the same Context: it then
-// only marks. One goroutine at a time owns the list, so Poll and
+// goroutine. Within a Poll of the same Context, Interrupt only marks the source.
+// One goroutine at a time owns the list, so Poll and
 // EnableInterrupt of all sources of a Context are never called concurrently.
 // DisableInterrupt may be called at any time.
 //
-// In ModeInterrupt nothing is polled in the goroutine that raised the interrupt.
-// The handler signals Config.Event; Run's goroutine waits for it, handles one frame,
-// unmasks the interrupt, and waits for the next event, even if that has already
-// come.
+// In ModeInterrupt the goroutine that raised the interrupt polls nothing. It signals
+// Config.Event; Run's goroutine waits for that, handles one frame, unmasks the
+// interrupt, and waits for the next event, even if it is already there.
 //
 // The package starts no goroutine. Without Run, the goroutine that raised the
 // interrupt, or the Clock's timer, always runs the poll list to its end; with
 // Run, such a run is bounded and Run takes the rest.
 //
-// Nothing locks on the data path; the one mutex is Register's.
+// The data path takes no lock; the only mutex is for Register.
 //
 // # Limits
 //
-// A Context has at most MaxSources sources; they are never removed one by one;
-// Close ends them all. ModeBusyPoll needs Run and a core.
+// A Context has at most MaxSources sources. They cannot be removed one by one; Close
+// ends them all. ModeBusyPoll needs Run and a core.
 package napi

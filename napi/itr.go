@@ -18,21 +18,18 @@ import (
 //	│ 100000/s   │ ◄─────────── │ 20000 │ ◄─────────── │ 8000/s │
 //	└────────────┘  <= 10       └───────┘  <= 20       └────────┘
 //
-// When a poll ends, at most one step is made, by the bytes handled since the
-// last time. An interrupt is also delivered when as many bytes are waiting as the
-// driver's NIC, of 10 Gbit/s, brings in the interval, or half of the largest
-// frame: its copy costs far more than the interrupt, and a fabric of several times
-// that rate would run its senders dry before the interval is over.
+// At the end of a poll the state changes by at most one step, according to the bytes
+// handled since the last change. The rate approaches that of the state by a tenth at
+// each poll (the driver's exponential smoothing): from low half way to bulk in nine
+// polls. A source whose work carries no bytes is not throttled: there is no load to
+// measure.
 //
-// The rate moves to that of the state by a tenth at each poll, as the driver's
-// exponential smoothing has it: from low to half way to bulk in nine polls.
-//
-// A source whose work carries no bytes is not throttled: there is no load to go by.
-//
-// There is one more difference from the driver. It divides the bytes
-// by the state's interval, having no cheap clock, and so takes one large frame
-// a second for bulk traffic; here the time is measured, and the interval is
-// only its lower bound.
+// Two things differ from the driver. First, an interval ends early when as many bytes
+// wait as a 10 Gbit/s NIC receives in it, or half of the largest frame. Copying these
+// costs far more than the interrupt, and a faster fabric's senders would run out of
+// credit before the interval is over. Second, the driver has no cheap clock and
+// divides the bytes by the state's interval, so it takes one large frame a second for
+// bulk traffic. Here the time is measured, and the interval is only its lower bound.
 type ITRState uint8
 
 // The states. The zero value means that there is no dynamic ITR.
@@ -48,23 +45,23 @@ const (
 	itrBulkRate = 20
 )
 
-// lineRate is what the driver's NIC receives, in bytes a second.
+// lineRate is the rate of the ixgbe driver's NIC, in bytes per second.
 const lineRate = 10_000_000_000 / 8
 
-// itrLarge is how many bytes an event must stand for, for events to be counted while
-// an interrupt is held: below that the interval is over before they are a burst.
+// itrLarge is the mean size of an event, in bytes, from which events are counted while
+// an interrupt is held. Smaller ones do not add up to a burst within the interval.
 const itrLarge = 4096
 
 // itrHalfFrame is half of a frame of 64 KB.
 const itrHalfFrame = 32 << 10
 
-// itrBurst is how many waiting bytes end an interval early.
+// itrBurst returns how many waiting bytes end an interval early.
 func itrBurst(interval time.Duration) uint64 {
 	return min(uint64(interval)*lineRate/uint64(time.Second), itrHalfFrame)
 }
 
-// itrSmooth is the interval after one more poll, on the way from old to that of the
-// state: nine tenths of the old rate and one of the new (ixgbe_set_itr).
+// itrSmooth returns the interval after one more poll: its rate is nine tenths of the old
+// rate and one tenth of the state's (ixgbe_set_itr).
 func itrSmooth(old, state time.Duration) time.Duration {
 	if d := 9*state + old; d > 0 {
 		return 10 * state * old / d
@@ -72,7 +69,7 @@ func itrSmooth(old, state time.Duration) time.Duration {
 	return state
 }
 
-// Interval returns the least time between two interrupts.
+// Interval returns the least time between two interrupts; 0 for the zero state.
 func (s ITRState) Interval() time.Duration {
 	switch s {
 	case ITRLowest:
@@ -99,7 +96,7 @@ func (s ITRState) String() string {
 	return fmt.Sprintf("ITRState(%d)", uint8(s))
 }
 
-// next returns the state after bytes were handled in elapsed.
+// next returns the state that follows s when bytes were handled in elapsed.
 func (s ITRState) next(bytes uint64, elapsed time.Duration) ITRState {
 	us := uint64(max(elapsed, s.Interval()) / time.Microsecond)
 	rate := bytes / us

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// run is the poll loop (net_rx_action). The caller owns the poll list; when run
-// returns, it does not any more.
+// run is the poll loop (net_rx_action). The caller owns the poll list, and has given
+// it up when run returns. thread says that the caller is Run's goroutine.
 func (c *Context) run(thread bool) {
 	var lim limiter
 	over := false
@@ -49,18 +49,18 @@ func (c *Context) run(thread bool) {
 	}
 }
 
-// limiter keeps the account of one run against the inline limits.
+// limiter measures one run against the inline limits.
 type limiter struct {
 	frames, polls int
 	timed         bool
 	since         time.Duration // the first look at the clock
 }
 
-// clockEvery is the number of polls between two looks at the clock. The frame
-// budget alone bounds what they can add up to.
+// clockEvery is the number of polls between two readings of the clock. Meanwhile only
+// the frame budget bounds the run.
 const clockEvery = 4
 
-// exceeded accounts for one poll and says whether the run must end.
+// exceeded counts one poll and reports whether the run must end.
 func (l *limiter) exceeded(c *Context, frames int, exhausted bool) bool {
 	l.frames += frames
 	l.polls++

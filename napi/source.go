@@ -7,39 +7,39 @@ import (
 
 // Work is what one Poll has done.
 type Work struct {
-	Frames int // what counts against the budget
+	Frames int // counts against the budget
 	Bytes  int // for the dynamic ITR and the statistics
 }
 
-// Poller is the driver of a unit: what a driver registers with netif_napi_add
-// plus its interrupt mask.
+// Poller is the driver of a unit: the poll method that a Linux driver registers with
+// netif_napi_add, and the interrupt mask.
 //
-// EnableInterrupt and DisableInterrupt must not call Source.Interrupt
-// themselves; RaiseInterrupt does, and the unit must call it without holding a lock that they take.
+// EnableInterrupt and DisableInterrupt must not call Source.Interrupt. RaiseInterrupt
+// may; the unit must not hold a lock then that the other two take.
 type Poller interface {
 	// Poll handles at most budget frames and returns how many. Fewer than
 	// budget means that it found the unit empty.
 	Poll(budget int) Work
 
-	// PollFrame handles one frame at most, however many messages that is. It is
-	// what an interrupt of ModeInterrupt does.
+	// PollFrame handles one frame at most, in however many messages. It serves an
+	// interrupt of ModeInterrupt.
 	PollFrame() Work
 
 	// EnableInterrupt unmasks the unit's interrupt, then reports whether
-	// something is waiting already. It must not miss: a message that arrives
-	// while it is called is reported, or raises an interrupt, or both.
+	// something is waiting already. A message that arrives during the call must
+	// be reported, or raise an interrupt, or both.
 	//
-	// A driver that cannot go on at present, because the layer above takes no
-	// more, leaves the interrupt masked, reports false and calls
-	// Source.Schedule when it can.
+	// A driver that cannot continue, because the layer above takes no more,
+	// leaves the interrupt masked, returns false, and calls Source.Schedule when
+	// it can.
 	EnableInterrupt() (pending bool)
 
-	// DisableInterrupt masks the unit's interrupt. A handler that is being
-	// called at the moment may still come.
+	// DisableInterrupt masks the unit's interrupt. A call of Source.Interrupt
+	// that is under way may still arrive.
 	DisableInterrupt()
 
 	// RaiseInterrupt raises the interrupt as an arrival does: if it is unmasked,
-	// Source.Interrupt is called and it is masked.
+	// the unit masks it and calls Source.Interrupt.
 	RaiseInterrupt()
 }
 
@@ -56,15 +56,15 @@ type Source struct {
 	name   string
 	count  sourceCounters
 
-	coalesce atomic.Pointer[Coalesce] // what was set last
-	changed  atomic.Bool              // and is still to be applied
+	coalesce atomic.Pointer[Coalesce] // the last setting
+	changed  atomic.Bool              // coalesce must still be applied
 }
 
 // Interrupt is the handler of the unit's interrupt. It masks the interrupt and
-// puts the source on the poll list. If nobody runs the list, it is run here
-// ("softirq on the interrupted CPU"), for a bounded time if Run is there. If
-// somebody does, in another goroutine or further up this one's stack, Interrupt
-// only marks the source and returns.
+// puts the source on the poll list. If nobody runs the list, Interrupt does
+// ("softirq on the interrupted CPU"), for a bounded time if Run is there. If the list
+// is run in another goroutine, or further up this one's stack, Interrupt only marks
+// the source and returns.
 func (s *Source) Interrupt() {
 	s.count.interrupts.Add(1)
 	s.poller.DisableInterrupt()
@@ -85,8 +85,8 @@ func (s *Source) Schedule() {
 	s.ctx.schedule(s.bit)
 }
 
-// poll polls the source once, for the owner of the poll list, and says what it
-// has done and whether that used up the budget.
+// poll polls the source once. It returns the work done, and whether that used up the
+// budget. The caller owns the poll list.
 func (s *Source) poll(irq bool) (Work, bool) {
 	var w Work
 	if irq {
@@ -107,9 +107,9 @@ func (s *Source) poll(irq bool) (Work, bool) {
 	return w, false
 }
 
-// complete unmasks the interrupt and looks once more (napi_complete_done and
-// what drivers do after it). The source is off the list here, unless it was
-// interrupted meanwhile.
+// complete unmasks the interrupt and rechecks the unit (napi_complete_done and what
+// drivers do after it). The source is off the list here, unless it was interrupted
+// meanwhile.
 func (s *Source) complete(irq bool) {
 	if m := s.mod.Load(); m != nil {
 		s.updateITR(m)
@@ -118,7 +118,7 @@ func (s *Source) complete(irq bool) {
 		return
 	}
 	if irq {
-		s.poller.RaiseInterrupt() // what waits keeps the line asserted
+		s.poller.RaiseInterrupt() // pending work keeps the line asserted
 		return
 	}
 	s.count.rescheduled.Add(1)

@@ -7,8 +7,8 @@ import "sync/atomic"
 // 2^(k-1) to 2^k - 1 frames.
 const WorkBuckets = 16
 
-// Stats are the counters of a Context since New. Counters are read one by one
-// while the data path goes on, so they need not fit each other exactly.
+// Stats are the counters of a Context since New. They are read one by one while
+// the data path runs, so they need not agree exactly.
 type Stats struct {
 	Mode       Mode
 	InlineRuns uint64 // runs of the poll list in the goroutine that raised the interrupt (NET_RX softirqs)
@@ -20,14 +20,14 @@ type Stats struct {
 // SourceStats are the counters of a Source.
 type SourceStats struct {
 	Name        string
-	Interrupts  uint64   // interrupts that the unit raised: its own counter says the same
-	Coalesced   uint64   // of these and of Rescheduled, held back by coalescing or ITR
+	Interrupts  uint64   // interrupts that the unit raised
+	Coalesced   uint64   // events held back by coalescing or ITR, of Interrupts and Rescheduled
 	Expired     uint64   // held interrupts delivered by the timer
-	Polls       uint64   // calls of Poll
-	Frames      uint64   // frames that they handled
-	Bytes       uint64   // bytes that they handled
+	Polls       uint64   // calls of Poll and PollFrame
+	Frames      uint64   // frames that these handled
+	Bytes       uint64   // bytes that these handled
 	Exhausted   uint64   // polls that used up their budget and went back to the list
-	Rescheduled uint64   // polls that found more when they looked after unmasking the interrupt
+	Rescheduled uint64   // polls that found more work after they unmasked the interrupt
 	ITR         ITRState // state of the dynamic ITR, 0 when off
 	WorkPerPoll [WorkBuckets]uint64
 }

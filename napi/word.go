@@ -2,14 +2,14 @@ package napi
 
 import "math/bits"
 
-// word is the scheduling state of a Context. All of it changes by
-// compare-and-swap on one atomic, through the pure functions below, so that a
-// test can enumerate what concurrent goroutines may do to it.
+// word is the scheduling state of a Context. It changes as a whole, by
+// compare-and-swap, through the pure functions below, so a test can enumerate what
+// concurrent goroutines may do to it.
 //
-//	bit  0..31  poll list: source i is to be polled (NAPI_STATE_SCHED)
-//	bit  32     owned: somebody runs the poll list
-//	bit  33     thread: that somebody is Run's goroutine, or will be
-//	bit  34     alive: Run is there
+//	bit  0..31  poll list: source i must be polled (NAPI_STATE_SCHED)
+//	bit  32     owned: a goroutine runs the poll list
+//	bit  33     thread: that goroutine is Run's, or Run's has been woken for it
+//	bit  34     alive: Run was called
 //	bit  35,36  mode
 //	bit  37     closed
 type word uint64
@@ -37,12 +37,12 @@ const (
 	actNone action = iota
 	actRun         // it owns the poll list now: run it
 	actWake        // Run's goroutine owns the poll list now: wake it
-	actDone        // the Context is closed and nobody owns the list: say so
+	actDone        // the Context is closed and nobody owns the list: finish it
 )
 
-// schedule puts the sources in list on the poll list. If nobody owns the list,
-// the caller does from now on, or Run's goroutine when inline is false, and in
-// ModeInterrupt always: it is the thread that waits for the interrupt.
+// schedule puts the sources in list on the poll list. If nobody owns the list, the
+// caller becomes its owner. If Run is there and inline is false, or in ModeInterrupt,
+// Run's goroutine becomes the owner instead.
 func (w word) schedule(list word, inline bool) (word, action) {
 	if w&closedBit != 0 {
 		return w, actNone
@@ -63,16 +63,16 @@ type step uint8
 
 const (
 	stepPoll     step = iota // poll the source that was taken off the list
-	stepIdle                 // the list was empty: the ownership is given up
+	stepIdle                 // the list was empty: the caller owns it no longer
 	stepHandOver             // Run's goroutine owns the list now, and waits for its event: wake it
 	stepBusy                 // poll everything until the mode changes
-	stepClosed               // the ownership is given up for good: say so
+	stepClosed               // the Context is closed, the caller owns the list no longer: finish it
 )
 
-// next is the owner's look at the word before each poll. thread says that the owner is Run's
-// goroutine; over that a run has exceeded its limits: in ModeInterrupt these are one poll, in Run's
-// goroutine too; last is the source polled before. With stepPoll it also returns the source to
-// poll, which is off the list from then on: an interrupt during its Poll puts it there again, so
+// next returns what the owner does next; it is called before each poll. thread says that the owner
+// is Run's goroutine; over, that the run has exceeded its limits (in ModeInterrupt one poll, also
+// in Run's goroutine); last is the source polled before. With stepPoll, next also returns the
+// source to poll and takes it off the list: an interrupt during its Poll puts it there again, so
 // nothing announced after the Poll began is missed.
 func (w word) next(thread, over bool, last int) (word, step, int) {
 	list := w & listMask
@@ -96,8 +96,8 @@ func (w word) next(thread, over bool, last int) (word, step, int) {
 	return w &^ (1 << i), stepPoll, i
 }
 
-// setMode sets the mode. Busy polling starts at once if Run is there: its
-// goroutine takes an idle list here, and a running one at the owner's next.
+// setMode sets the mode. Busy polling starts at once if Run is there: its goroutine
+// takes over an idle list here, and a running one when its owner calls next.
 func (w word) setMode(m Mode) (word, action) {
 	w &^= modeMask
 	switch m {
@@ -109,12 +109,13 @@ func (w word) setMode(m Mode) (word, action) {
 	return w.claimBusy()
 }
 
-// attach says that Run's goroutine is there.
+// attach records that Run's goroutine is there.
 func (w word) attach() (word, action) {
 	w |= aliveBit
 	return w.claimBusy()
 }
 
+// claimBusy gives an idle list to Run's goroutine if it is to poll all the time.
 func (w word) claimBusy() (word, action) {
 	if w&busyBit != 0 && w&aliveBit != 0 && w&(ownedBit|closedBit) == 0 {
 		return w | ownedBit | threadBit, actWake
@@ -122,8 +123,8 @@ func (w word) claimBusy() (word, action) {
 	return w, actNone
 }
 
-// close ends the Context. The owner of the list, if there is one, says when it
-// is over (stepClosed); otherwise the caller does.
+// close ends the Context. The owner of the list, if there is one, finishes it
+// (stepClosed); otherwise the caller does.
 func (w word) close() (word, action) {
 	if w&closedBit != 0 {
 		return w, actNone
