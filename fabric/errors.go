@@ -20,12 +20,12 @@ var (
 	// ErrClosed: the caller's own endpoint, region or NIC is closed. Stop.
 	ErrClosed = errors.New("fabric: closed")
 
-	// ErrProtection: the address translation unit refused the access. A stale
-	// address or a bug of whoever made the address; do not repeat the request.
+	// ErrProtection: the address translation unit refused the access. The address
+	// is stale, or computed wrongly. Do not repeat the request.
 	ErrProtection = errors.New("fabric: protection violation")
 
-	// ErrInvalid: the arguments break the contract (size, range, combination).
-	// A bug of the caller, or a malformed word if it came from a decoder.
+	// ErrInvalid: the arguments break the contract (size, range, combination). The
+	// caller has a bug, or a decoder got a malformed word.
 	ErrInvalid = errors.New("fabric: invalid argument")
 
 	// ErrInUse: the node ID or VPID is taken. Pick another one.
@@ -35,7 +35,7 @@ var (
 	// lost notifications would have released must be released by a timeout.
 	ErrOverrun = errors.New("fabric: notification queue overrun")
 
-	// ErrDevice: a device address refused the data. The transfer is lost, the
-	// device's own error is with its owner.
+	// ErrDevice: a device refused the data. The transfer is lost; only the device's
+	// owner has the device's own error.
 	ErrDevice = errors.New("fabric: device write failed")
 )

@@ -19,8 +19,8 @@ func (n NodeID) Segment() int { return int(n / NodesPerSegment) }
 func (n NodeID) Local() int { return int(n % NodesPerSegment) }
 
 // VPID is a virtual process ID: it names a mailbox of a node and the memory that
-// its messages may touch (thesis 3.2.3). Descriptors have 10 bits for it, a unit
-// serves VPIDs of them.
+// its messages may access (thesis 3.2.3). Descriptors have 10 bits for it; a unit
+// serves the first VPIDs of them.
 type VPID uint16
 
 // VPIDs is how many virtual process IDs each unit of a NIC has.
@@ -42,8 +42,8 @@ const (
 // Valid reports whether g is below Groups.
 func (g GroupID) Valid() bool { return g < Groups }
 
-// Class is the traffic class of a packet, the tag by which a way of its own may be chosen
-// for it (topo.Override). 0 is no class. On IP packets it is the DSCP (RFC 2474).
+// Class is the traffic class of a packet. An override (topo.Override) may route a class
+// differently. 0 means no class. For IP packets it is the DSCP (RFC 2474).
 type Class uint8
 
 // Classes is how many traffic classes there are, 0 included.

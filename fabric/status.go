@@ -45,7 +45,7 @@ var statusErrors = [statusEnd]error{
 	StatusBadResponse: fmt.Errorf("remote: response of the wrong length: %w", ErrInvalid),
 }
 
-// Err is nil for StatusOK and otherwise an error that wraps one of the package's
+// Err returns nil for StatusOK, and otherwise an error that wraps one of the package's
 // sentinels. It does not allocate for valid values.
 func (s Status) Err() error {
 	if s.Valid() {

@@ -39,14 +39,14 @@ func New(t *topo.Topology) (*Crossbars, error) {
 // Topology returns the topology.
 func (x *Crossbars) Topology() *topo.Topology { return x.topo }
 
-// Load returns the counters of the links. They go on when routes change.
+// Load returns the counters of the links. They continue when routes change.
 func (x *Crossbars) Load() *topo.Load { return x.load }
 
-// Routes returns the routes as they are now.
+// Routes returns the present routes.
 func (x *Crossbars) Routes() *topo.Routes { return x.routes.Load() }
 
-// SetLinkDown cuts the link between a and b, or joins it again, and makes new
-// routes. ErrNoRoute: there is no link between them.
+// SetLinkDown cuts or restores the link between a and b, and makes new routes. The
+// error wraps ErrNoRoute if there is no link between them.
 func (x *Crossbars) SetLinkDown(a, b fabric.NodeID, down bool) error {
 	l, ok := x.topo.Between(a, b)
 	if !ok {
@@ -73,7 +73,7 @@ func (x *Crossbars) SetLinkDown(a, b fabric.NodeID, down bool) error {
 	return nil
 }
 
-// carry counts packets of a class on their way from a to b.
+// carry counts packets of a class on the links from a to b.
 func (x *Crossbars) carry(a, b fabric.NodeID, c fabric.Class, packets, bytes int) {
 	x.routes.Load().CarryOf(x.load, a, b, c, uint64(packets), uint64(bytes))
 }

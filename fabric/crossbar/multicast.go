@@ -7,9 +7,9 @@ import (
 	"exnet/fabric/topo"
 )
 
-// Multicast returns what counts the multicasts of a node. It is called with the
-// group, the members, which must not change any more, and the length of the
-// payload. It is meant for route.Table.OnMulticast.
+// Multicast returns a function for route.Table.OnMulticast that counts the multicasts
+// of a node. Its arguments are the group, the members, which must not change any more,
+// and the length of the payload.
 func (x *Crossbars) Multicast(from fabric.NodeID) func(fabric.GroupID, []fabric.NodeID, int) {
 	m := &multicasts{x: x, from: from}
 	return m.carry
@@ -22,7 +22,7 @@ type multicasts struct {
 	trees [fabric.Groups]atomic.Pointer[tree]
 }
 
-// tree is a tree and what it was made for.
+// tree is a tree with the routes and members that it was made for.
 type tree struct {
 	*topo.Tree
 	members []fabric.NodeID

@@ -13,13 +13,13 @@ import (
 // descriptor is the network descriptor of a packet in bytes (thesis 3.2.1.2).
 const descriptor = 512 - rma.MTU
 
-// packets is how many RMA packets n bytes take, and how long they are together.
+// packets returns how many RMA packets n bytes take, and their total length in bytes.
 func packets(n int) (count, bytes int) {
 	count = (n + rma.MTU - 1) / rma.MTU
 	return count, n + count*descriptor
 }
 
-// Wire is what a flow of a profile puts on each link of its way.
+// Wire returns the packets and bytes that a flow of a profile puts on each link of its route.
 func Wire(f profile.Flow) topo.Counts {
 	if f.Unit == profile.VELO {
 		n := f.Messages()
@@ -34,7 +34,7 @@ func Wire(f profile.Flow) topo.Counts {
 	return sum
 }
 
-// WireMulticast is what the multicasts of a profile put on each link of their tree.
+// WireMulticast returns what the multicasts of a profile put on each link of their tree.
 func WireMulticast(m profile.Multicast) topo.Counts {
 	return Wire(profile.Flow{Unit: profile.VELO, Sizes: m.Sizes})
 }
@@ -47,7 +47,7 @@ var (
 )
 
 // Port returns a port that leads from one node to another as p does, and counts on
-// the way.
+// each link between them.
 func (x *Crossbars) Port(from, to fabric.NodeID, p link.Port) link.Port {
 	return &port{x, from, to, p}
 }
@@ -95,8 +95,8 @@ type flow struct {
 	port *port
 }
 
-// Commit implements link.Flow. Replicas of a multicast were counted on their tree;
-// a slot that was given up was never sent.
+// Commit implements link.Flow. Replicas of a multicast are counted on their tree; an
+// abandoned slot is never sent.
 func (f *flow) Commit(pos, status uint64) { f.CommitClass(pos, status, 0) }
 
 // CommitClass implements link.Classed.
@@ -107,7 +107,7 @@ func (f *flow) CommitClass(pos, status uint64, c fabric.Class) {
 	f.Flow.Commit(pos, status)
 }
 
-// remote is a flow whose source looks for credit.
+// remote is a flow whose source asks the target for credit.
 type remote struct {
 	flow
 	credit link.Remote

@@ -17,14 +17,14 @@ type Reservation struct {
 	Overrides []topo.Override
 }
 
-// tagged is what no two overrides have in common.
+// tagged identifies an override: no two may share it.
 type tagged struct {
 	from, to fabric.NodeID
 	class    fabric.Class
 }
 
-// passable are the overrides whose links are all up: while a link is cut, those that
-// cross it are left out, and their packets go as the tables say.
+// passable returns the overrides whose links are all up. While a link is cut, packets
+// of the overrides that cross it take the routes of the tables.
 func passable(r *topo.Routes, list []Reservation) (up []topo.Override) {
 	for _, s := range list {
 		for _, o := range s.Overrides {
@@ -36,10 +36,10 @@ func passable(r *topo.Routes, list []Reservation) (up []topo.Override) {
 	return up
 }
 
-// Reserve makes a reservation, if changes is the number of changes so far: else
-// somebody else was quicker, and it is ErrAgain. A packet goes the old way or the new
-// one. ErrInUse: the ID is taken, or another reservation has an override for the same
-// two nodes and class. With dry nothing changes. It does not keep s.
+// Reserve makes a reservation, if changes is still the number of changes. With dry it
+// only checks. Each packet takes either its old route or its new one. Reserve copies s.
+// The error wraps ErrAgain if another change came first, ErrInUse if the ID is taken or
+// another reservation has an override for the same two nodes and class, or ErrInvalid.
 func (x *Crossbars) Reserve(s Reservation, changes uint64, dry bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -79,7 +79,7 @@ func (x *Crossbars) Reserve(s Reservation, changes uint64, dry bool) error {
 	return x.setLocked(append(slices.Clone(x.reserved), kept))
 }
 
-// Release ends a reservation. ErrNoRoute: there is none with that ID.
+// Release ends a reservation. The error wraps ErrNoRoute if there is none with that ID.
 func (x *Crossbars) Release(id string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -90,7 +90,7 @@ func (x *Crossbars) Release(id string) error {
 	return x.setLocked(slices.Delete(slices.Clone(x.reserved), i, i+1))
 }
 
-// setLocked makes the routes of reservations, and then uses them.
+// setLocked computes the routes of the reservations and puts them into force.
 //
 // +checklocks:x.mu
 func (x *Crossbars) setLocked(list []Reservation) error {
@@ -104,8 +104,8 @@ func (x *Crossbars) setLocked(list []Reservation) error {
 	return nil
 }
 
-// Reservations returns those that there are, and the number of changes so far. They must
-// not be changed.
+// Reservations returns all reservations, and the number of changes so far. The caller
+// must not change the list.
 func (x *Crossbars) Reservations() (list []Reservation, changes uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

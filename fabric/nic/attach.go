@@ -8,22 +8,25 @@ import (
 	"exnet/fabric/velo"
 )
 
-// AttachConfig says to which node a program attaches. The zero AttachConfig is the node of this
-// network namespace, or that whose socket EXN_PORTS names.
+// AttachConfig says which node a program attaches to. The zero AttachConfig means the node whose
+// socket EXN_PORTS names, or else the node of this network namespace.
 type AttachConfig struct {
-	// Socket is the node's, as that of its status; @ begins one in the abstract namespace.
+	// Socket is the node's control socket; a leading @ means the abstract namespace.
 	Socket string
 }
 
-// Attach returns this program's share of the NIC of a node that is up ("exn-tun up"): its endpoints
-// are ports of the node, as those of C programs by libvelo2 and librma2, and they reach each other.
-// It has the API of a NIC of its own, with these differences: VPIDs are 32 to 255, and one belongs
-// to one program of the node at a time; peers are ports of nodes of this host; memory that is lent
-// to peers is from ATU().Alloc, and by whole pages. The multicast groups are those of the node, but
-// for groups that the program joins nodes to (Routes().Join), which are its own. fabric.ErrNoRoute:
-// there is no node, or it is another user's.
+// Attach returns this program's share of the NIC of a node that is up ("exn-tun up"). Its endpoints
+// are ports of the node, and reach those of C programs that use libvelo2 and librma2. Compared with
+// a NIC of New:
 //
-// When the node ends, peers are down: ErrPeerDown.
+//   - VPIDs are 32 to 255, and only one program of the node can open each;
+//   - peers are ports of nodes of this host;
+//   - memory that peers access comes from ATU().Alloc, in whole pages;
+//   - the multicast groups are those of the node, except groups that the program joins nodes to
+//     (Routes().Join), which belong to the program.
+//
+// The error wraps fabric.ErrNoRoute if there is no node, or if it belongs to another user. When the
+// node ends, sends return fabric.ErrPeerDown.
 func Attach(cfg AttachConfig) (*NIC, error) {
 	l, err := attach.New(cfg.Socket)
 	if err != nil {

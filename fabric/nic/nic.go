@@ -11,8 +11,8 @@
 //	      ▲                    ▼
 //	      └───────── link ─────┘
 //
-// A new NIC stands alone; a link joins it to others (see link/mem). One of Attach is a program's
-// share of that of its node.
+// A new NIC has no peers; a link joins it to others (see link/mem). Attach returns a
+// program's share of the NIC of a running node.
 //
 // # Concurrency
 //
@@ -39,7 +39,7 @@ import (
 	"exnet/foreign"
 )
 
-// Config is what a NIC is made of.
+// Config configures a NIC.
 type Config struct {
 	// Node is the NIC's address. There is no default: 0 is node 0.
 	Node fabric.NodeID
@@ -53,7 +53,7 @@ type NIC struct {
 	velo   *velo.Unit
 	rma    *rma.Unit
 	closed atomic.Bool
-	node   *attach.Link // to the node whose NIC this is a share of, or nil
+	node   *attach.Link // link to the node that Attach found; nil after New
 }
 
 // New returns a NIC that is not connected to anything.
@@ -70,8 +70,8 @@ func (n *NIC) ID() fabric.NodeID { return n.id }
 // ATU returns the address translation unit.
 func (n *NIC) ATU() *atu.ATU { return n.atu }
 
-// Routes returns the routing tables. Whoever manages the fabric may change the
-// multicast groups; the ways to nodes are the link's.
+// Routes returns the routing tables. The caller may change the multicast groups; the
+// link manages the routes to nodes.
 func (n *NIC) Routes() *route.Table { return &n.routes }
 
 // OpenVELO opens the VELO mailbox of v.
@@ -104,7 +104,7 @@ func (n *NIC) OpenRMA(v fabric.VPID, cfg rma.Config) (*rma.Endpoint, error) {
 	return e, err
 }
 
-// SetProfile has both units count what they send from now on in p; nil: nowhere.
+// SetProfile makes both units count in p what they send from now on; nil stops that.
 func (n *NIC) SetProfile(p *profile.Profile) {
 	n.velo.SetProfile(p)
 	n.rma.SetProfile(p)
@@ -125,7 +125,7 @@ func (n *NIC) Close() error {
 	return nil
 }
 
-// Connect enters the way to a node and adds the node to the broadcast group. For
+// Connect adds the route to a node, and adds the node to the broadcast group. For
 // links.
 func (n *NIC) Connect(to fabric.NodeID, p link.Port) {
 	n.routes.Set(to, p)
@@ -134,19 +134,19 @@ func (n *NIC) Connect(to fabric.NodeID, p link.Port) {
 	}
 }
 
-// Disconnect removes the way to a node and takes the node out of all groups. For
+// Disconnect removes the route to a node, and removes the node from all groups. For
 // links, which call PeerDown afterwards.
 func (n *NIC) Disconnect(from fabric.NodeID) { n.routes.Remove(from) }
 
-// PeerDown ends the message flows to a node that was disconnected, and wakes those
-// who wait for its credit. It may run OnCredit handlers. For links.
+// PeerDown ends the message flows to a node that was disconnected, and wakes the
+// senders that wait for its credit. It may run OnCredit handlers. For links.
 func (n *NIC) PeerDown(from fabric.NodeID) { n.velo.PeerDown(from) }
 
-// AddLink has the NIC's consumers poll a link. For links, which call it before
+// AddLink makes the NIC's consumers poll a link. For links, which call it before
 // Connect.
 func (n *NIC) AddLink(l link.Active) { n.routes.Links.Add(l) }
 
-// RemoveLink ends what AddLink began.
+// RemoveLink undoes AddLink.
 func (n *NIC) RemoveLink(l link.Active) { n.routes.Links.Remove(l) }
 
 // AcceptFlow implements link.Handler.

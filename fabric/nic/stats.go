@@ -15,8 +15,8 @@ type Stats struct {
 	ATU  atu.Stats
 }
 
-// Stats returns the counters. They are read one after the other while the NIC
-// goes on.
+// Stats returns the counters. They are read one by one while the NIC runs, so they
+// need not agree exactly.
 func (n *NIC) Stats() Stats {
 	return Stats{VELO: n.velo.Stats(), RMA: n.rma.Stats(), ATU: n.atu.Stats()}
 }

@@ -22,9 +22,9 @@
 // the last fragment (LastFragment, equations 5.1 and 5.2). The emulated DMA
 // engine moves the whole transfer in one copy; fragments are arithmetic.
 //
-// An error on the way reaches the origin in the notification that reports the
-// operation there: the completer's for a GET, the requester's for a PUT. It has
-// the address that a good one would have had. The target does not notice.
+// An error reaches the origin in the notification that reports the operation there:
+// the completer's for a GET, the requester's for a PUT. That notification has the
+// same address as after success. The target gets no notification.
 //
 // # Concurrency
 //
@@ -36,6 +36,6 @@
 // # Limits
 //
 // Half of a notification queue is for the endpoint's own operations, which are
-// refused with ErrAgain when it is full; the other half is for peers, whose
-// operations then fail with StatusOverrun before any data moves.
+// refused with ErrAgain when it is full. The other half is for peers: when it is
+// full, their operations fail with StatusOverrun before any data moves.
 package rma

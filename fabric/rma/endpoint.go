@@ -11,10 +11,10 @@ import (
 	"exnet/fabric/profile"
 )
 
-// Config is how an endpoint is made. The zero Config is the default.
+// Config configures an endpoint. The zero Config has the defaults.
 type Config struct {
 	// Notifications is the size of the notification queue: a power of two, 2 to
-	// 65,536. 0 means 4096. Half of it is for own operations.
+	// 65,536. 0 means 4096. Half of it is for the endpoint's own operations.
 	Notifications int
 }
 
@@ -50,15 +50,15 @@ type Endpoint struct {
 // VPID returns the endpoint's virtual process ID.
 func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 
-// Next takes the oldest notification out of the queue; false if there is none.
-// Its room is free again soon, at the latest when Next returns false.
-// If the queue is empty it has active links look for more, which may run
+// Next removes the oldest notification from the queue and returns it, or false if
+// there is none. Its room is freed in batches, at the latest when Next returns false.
+// If the queue is empty, Next makes active links look for more, which may run
 // handlers.
 func (e *Endpoint) Next() (Notification, bool) { return e.queue.next() }
 
-// Err is an error that wraps fabric.ErrOverrun once a peer's operation was
-// refused because the queue had no room for its notification. It stays. The
-// endpoint goes on working.
+// Err returns an error that wraps fabric.ErrOverrun once a peer's operation was
+// refused because the queue had no room for its notification, and from then on. The
+// endpoint continues to work.
 func (e *Endpoint) Err() error {
 	if e.queue.overrun.Load() {
 		return errOverrun
@@ -72,8 +72,8 @@ func (e *Endpoint) Err() error {
 // disabled when it fires.
 func (e *Endpoint) OnInterrupt(h func()) { e.queue.line.Handle(h) }
 
-// DisableInterrupt keeps the handler from being called. A call that has begun in
-// another goroutine goes on.
+// DisableInterrupt keeps the handler from being called. A call that another goroutine
+// has begun continues.
 func (e *Endpoint) DisableInterrupt() { e.queue.line.Disable() }
 
 // RaiseInterrupt calls the handler if the interrupt is enabled, and disables it, as
@@ -91,8 +91,8 @@ func (e *Endpoint) EnableInterrupt() (pending bool) {
 	return e.queue.enable()
 }
 
-// Close gives the VPID back. Notifications not read are lost; peers' operations
-// fail with StatusNoVPID. It does not wait for operations that run.
+// Close releases the VPID. Unread notifications are lost; peers' operations fail with
+// StatusNoVPID. It does not wait for running operations.
 func (e *Endpoint) Close() error {
 	if !e.closed.CompareAndSwap(false, true) {
 		return errClosed
@@ -107,9 +107,10 @@ func (e *Endpoint) Close() error {
 }
 
 // Get starts a GET. If it returns nil and NotifyCompleter is set, one completer
-// notification will follow (on the mem link it is there already), with the
-// status of the operation. If it returns an error nothing was started and no
-// notification follows. ErrAgain: the queue has no room for the notification.
+// notification follows (on the mem link it is there already), with the status of
+// the operation. If it returns an error, nothing was started and no notification
+// follows. The error wraps ErrAgain if the queue has no room for the notification:
+// read notifications and try again.
 func (e *Endpoint) Get(r GetReq) error {
 	if err := check(r.Len, MaxTransfer, r.VPID, r.Class, r.Notify.validGet()); err != nil {
 		return err
@@ -136,8 +137,8 @@ func (e *Endpoint) Get(r GetReq) error {
 }
 
 // Put starts a PUT. If it returns nil and NotifyRequester is set, one requester
-// notification will follow, with the status of the operation. If it returns an
-// error nothing was started. ErrAgain: as for Get.
+// notification follows, with the status of the operation. Its errors are those of
+// Get.
 func (e *Endpoint) Put(r PutReq) error {
 	if err := check(r.Len, MaxTransfer, r.VPID, r.Class, r.Notify.validPut()); err != nil {
 		return err
@@ -185,12 +186,12 @@ func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
 	return nil
 }
 
-// to is the way from this endpoint to a peer's, for the profile.
+// to returns the profile's pair from this endpoint to a peer's.
 func (e *Endpoint) to(n fabric.NodeID, v fabric.VPID, c fabric.Class) profile.Pair {
 	return profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: n, DstVPID: v, Class: c}
 }
 
-// from is the way from a peer's endpoint to this one.
+// from returns the profile's pair from a peer's endpoint to this one.
 func (e *Endpoint) from(n fabric.NodeID, v fabric.VPID, c fabric.Class) profile.Pair {
 	return profile.Pair{Src: n, SrcVPID: v, Dst: e.unit.self, DstVPID: e.vpid, Class: c}
 }

@@ -16,8 +16,8 @@ type landing struct {
 	n      int
 }
 
-// LendPut is ServePut for a link that writes n bytes by itself. A nil Landing with
-// StatusOK: the place is a device, which ServePut writes to.
+// LendPut is ServePut for a link that writes the n bytes itself. It returns a nil
+// Landing with StatusOK if the target is a device, which ServePut writes to.
 func (u *Unit) LendPut(src fabric.NodeID, p link.Put, n int) (link.Landing, fabric.Status) {
 	if n < 1 || n > MaxTransfer || !p.From.Valid() {
 		u.count.badRequests.Add(1)
@@ -50,8 +50,8 @@ func (l *landing) End(written bool) {
 	l.unit.served(l.ep, l.src, l.put, l.n)
 }
 
-// served counts a PUT whose data is in its place, and writes the completer's
-// notification if there is to be one.
+// served counts a PUT whose data is written, and writes the completer's notification
+// if the PUT asks for one.
 func (u *Unit) served(e *Endpoint, src fabric.NodeID, p link.Put, size int) {
 	u.count.served.Add(1)
 	if !p.Notify {

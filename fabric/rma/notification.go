@@ -22,8 +22,8 @@ const (
 	NotificationSize = 16
 )
 
-// LastFragment is the address of the last packet of a transfer of n bytes, n > 0,
-// that starts at start (equations 5.1 and 5.2). It is what notifications carry.
+// LastFragment returns the address of the last packet of a transfer of n bytes, n > 0,
+// that starts at start (equations 5.1 and 5.2). Notifications carry this address.
 func LastFragment(start atu.NLA, n int) atu.NLA {
 	rest := n % MTU
 	if rest == 0 {
@@ -89,7 +89,7 @@ func (c Command) String() string {
 //	└───────────────────────────────────────────────────────────────────────────┘
 //
 // The thesis gives the size, the local address and its meaning; the layout is
-// ours. P is the phase bit of the queue, not part of the Notification.
+// exnet's. P is the phase bit of the queue, not part of the Notification.
 type Notification struct {
 	Writer  Writer        // who wrote it
 	Command Command       // of the operation
@@ -98,9 +98,9 @@ type Notification struct {
 	VPID    fabric.VPID   // the other end's mailbox
 	Len     int           // bytes of the whole operation
 
-	// Local is the address of the last fragment in this end's memory: what was
-	// written if a completer wrote the notification or the requester of a GET,
-	// what was read otherwise. 0 for the requester of an immediate PUT.
+	// Local is the address of the last fragment in this end's memory. That memory
+	// was written if a completer wrote the notification, and read otherwise. 0 for
+	// the requester of an immediate PUT.
 	Local atu.NLA
 }
 

@@ -8,14 +8,14 @@ import (
 	"exnet/foreign"
 )
 
-// op is an operation that this node has started: the completer waiting for the
-// response of a GET, or the requester waiting for the end of a PUT.
+// op is an operation that this node has started: a GET whose completer waits for the
+// response, or a PUT whose requester waits for the end.
 type op struct {
 	ep        *Endpoint
 	window    atu.Window // not for an immediate PUT
 	local     atu.NLA
 	n, got    int
-	came      int              // bytes, also those that could not be written
+	came      int              // bytes that arrived, including those that could not be written
 	profile   *profile.Profile // of a GET; nil: nobody counts
 	node      fabric.NodeID
 	vpid      fabric.VPID

@@ -8,20 +8,20 @@ import (
 	"exnet/fabric/link"
 )
 
-// cacheLine keeps apart what different cores write. Two lines, because the
-// hardware fetches pairs.
+// cacheLine separates fields that different cores write. It has the size of two
+// lines, because the hardware fetches pairs.
 type cacheLine [128]byte
 
 // queue is a notification queue: a ring with many writers and one reader. Room is
-// taken before an operation starts, half of it for own operations and half for
-// peers', so that a write never meets a full ring.
+// reserved before an operation starts, half of it for own operations and half for
+// peers', so the ring is never full when a notification is written.
 type queue struct {
 	entries []entry
 	mask    uint64
 	share   int64 // room for own operations, and for peers': half each
-	batch   int64 // room that is given back at a time
+	batch   int64 // room that is freed at a time
 	overrun atomic.Bool
-	links   *link.Set // what may have more notifications, or nil
+	links   *link.Set // links that may have more notifications, or nil
 	line    irq.Line
 	_       cacheLine
 
@@ -30,8 +30,8 @@ type queue struct {
 	foreign atomic.Int64 // room taken by peers' operations, until read
 	_       cacheLine
 
-	// The reader's. It gives room back in batches: that is an atomic addition, and
-	// costs more than the rest of reading a notification.
+	// The reader's. It frees room in batches: the atomic addition costs more than the
+	// rest of reading a notification.
 	head                 uint64
 	ownRead, foreignRead int64
 }
@@ -58,7 +58,7 @@ func (q *queue) phase(pos uint64) uint64 {
 	return 0
 }
 
-// reserveOwn takes room for the notification of an own operation.
+// reserveOwn reserves room for the notification of an own operation.
 func (q *queue) reserveOwn() bool {
 	if q.own.Add(1) > q.share {
 		q.own.Add(-1)
@@ -67,8 +67,8 @@ func (q *queue) reserveOwn() bool {
 	return true
 }
 
-// reserveForeign takes room for the notification of a peer's operation. False is
-// an overrun.
+// reserveForeign reserves room for the notification of a peer's operation. It returns
+// false, and records an overrun, if there is none.
 func (q *queue) reserveForeign() bool {
 	if !q.roomForeign() {
 		q.overrun.Store(true)
@@ -77,7 +77,7 @@ func (q *queue) reserveForeign() bool {
 	return true
 }
 
-// roomForeign is reserveForeign for a notification that waits until there is room.
+// roomForeign is reserveForeign for a notification that can wait: it records no overrun.
 func (q *queue) roomForeign() bool {
 	if q.foreign.Add(1) > q.share {
 		q.foreign.Add(-1)
@@ -86,13 +86,13 @@ func (q *queue) roomForeign() bool {
 	return true
 }
 
-// isForeign reports in which half n counts: a peer's operation is reported by
-// the responder of a GET or the completer of a PUT.
+// isForeign reports whether n takes room of the peers' half: the responder of a GET
+// and the completer of a PUT report a peer's operation.
 func isForeign(n *Notification) bool {
 	return n.Writer == Responder || n.Writer == Completer && n.Command != CommandGet
 }
 
-// write writes a notification that room was taken for, and raises the interrupt.
+// write writes a notification for which room was reserved, and raises the interrupt.
 func (q *queue) write(n Notification) {
 	pos := q.tail.Add(1) - 1
 	e := &q.entries[pos&q.mask]
@@ -101,8 +101,8 @@ func (q *queue) write(n Notification) {
 	q.line.Raise()
 }
 
-// enable enables the interrupt and reports whether there are notifications. The
-// reader's fields are used before: the handler may be the next reader.
+// enable enables the interrupt and reports whether there are notifications. It uses
+// the reader's fields first, because the handler may be the next reader.
 func (q *queue) enable() bool {
 	q.flush()
 	h := q.head
@@ -137,7 +137,7 @@ func (q *queue) next() (Notification, bool) {
 	return n, true
 }
 
-// flush gives back the room of what was read since the last time.
+// flush frees the room of the notifications that were read since the last flush.
 func (q *queue) flush() {
 	if q.ownRead != 0 {
 		q.own.Add(-q.ownRead)

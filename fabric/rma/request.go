@@ -7,10 +7,10 @@ import (
 	"exnet/fabric/atu"
 )
 
-// Notify says which parts of the RMA unit write a notification. Bits.
+// Notify says which parts of the RMA unit write a notification, as bits.
 type Notify uint8
 
-// The bits of Notify. Table 3.1 has the combinations that are possible:
+// The bits of Notify. Table 3.1 gives the possible combinations:
 //
 //	          requester  completer  responder
 //	PUT           0          0          0      no notifications
@@ -67,7 +67,7 @@ type PutImmediateReq struct {
 	Class  fabric.Class
 }
 
-// check checks what all requests have in common.
+// check checks the fields that all requests share.
 func check(n, most int, vpid fabric.VPID, class fabric.Class, notifyOK bool) error {
 	switch {
 	case n < 1 || n > most:

@@ -35,7 +35,8 @@ func NewUnit(self fabric.NodeID, a *atu.ATU, routes *route.Table) *Unit {
 	return &Unit{self: self, atu: a, routes: routes}
 }
 
-// Open opens vpid. ErrInUse: it is open already.
+// Open opens vpid. The error wraps ErrInUse if it is open already, ErrInvalid, or
+// ErrClosed.
 func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 	if !vpid.Valid() {
 		return nil, fmt.Errorf("rma: open: VPID %d: %w", vpid, fabric.ErrInvalid)
@@ -56,11 +57,11 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// OnClose sets what is called when an endpoint has been closed. It comes before any Open.
+// OnClose sets the function that is called when an endpoint has been closed. Call it before Open.
 func (u *Unit) OnClose(f func(fabric.VPID)) { u.onClose = f }
 
-// Tell writes the notification of an operation that a peer has done by itself on the memory of to.
-// False: the queue has no room, or nobody has opened to; ask again.
+// Tell writes the notification of an operation that a peer has done itself on the memory of to. It
+// returns false if the queue has no room or to is not open; call it again later.
 func (u *Unit) Tell(to fabric.VPID, n Notification) bool {
 	if !to.Valid() || !n.valid() {
 		u.count.badRequests.Add(1)
@@ -75,7 +76,7 @@ func (u *Unit) Tell(to fabric.VPID, n Notification) bool {
 	return true
 }
 
-// SetProfile has what is started from now on counted in p; nil: nowhere.
+// SetProfile makes the unit count in p what is started from now on; nil stops that.
 func (u *Unit) SetProfile(p *profile.Profile) { u.profile.Store(p) }
 
 // Close closes all endpoints and refuses new ones.
@@ -88,7 +89,7 @@ func (u *Unit) Close() {
 	}
 }
 
-// serve finds the endpoint of a peer's request, takes room for the notification
+// serve finds the endpoint of a peer's request, reserves room for the notification
 // and opens the memory.
 func (u *Unit) serve(src fabric.NodeID, to fabric.VPID, nla atu.NLA, n int, a atu.Access, notify bool) (*Endpoint, atu.Window, fabric.Status) {
 	if u.closed.Load() {
@@ -130,8 +131,8 @@ func (u *Unit) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) {
 		s.Done(st)
 		return
 	}
-	// An error is the sink's, which remembers it for Done. The responder has done
-	// its part and reports it: the memory may be used again.
+	// The sink keeps an error for Done. The responder has done its part and reports
+	// it: the memory may be reused.
 	_ = s.Data(0, foreign.Of(w.Bytes()))
 	w.Release()
 	u.count.served.Add(1)
@@ -144,7 +145,7 @@ func (u *Unit) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) {
 	s.Done(fabric.StatusOK)
 }
 
-// lease is memory that a peer reads by itself.
+// lease is memory that a peer reads itself.
 type lease struct {
 	unit   *Unit
 	ep     *Endpoint
@@ -153,7 +154,7 @@ type lease struct {
 	get    link.Get
 }
 
-// LendGet is ServeGet for a link whose peer reads the memory by itself.
+// LendGet is ServeGet for a link whose peer reads the memory itself.
 func (u *Unit) LendGet(src fabric.NodeID, g link.Get) (link.Lease, fabric.Status) {
 	if g.Len < 1 || g.Len > MaxTransfer || !g.From.Valid() {
 		u.count.badRequests.Add(1)
@@ -195,9 +196,9 @@ func (l *lease) End(read bool) {
 	u.count.served.Add(1)
 }
 
-// ServeRead is what is left of ServeGet when a peer has read lent memory by itself:
-// the responder's notification. If there is no room for it, the data has moved
-// nevertheless, and the queue is overrun.
+// ServeRead writes the responder's notification after a peer has read lent memory
+// itself. If there is no room for it, the queue is overrun, although the data has
+// moved.
 func (u *Unit) ServeRead(src fabric.NodeID, g link.Get) {
 	if g.Len < 1 || g.Len > MaxTransfer || !g.From.Valid() || !g.To.Valid() {
 		u.count.badRequests.Add(1)

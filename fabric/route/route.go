@@ -3,11 +3,11 @@
 //
 // # Architecture
 //
-// A node ID is looked up in two steps, a global table of 64 segments and a local
-// table of 1024 nodes per segment, so that nobody needs a table of 65,536
-// entries. On a link where every peer is one hop away, the port leads straight to
-// the peer. The multicast table has 64 groups. Packages topo and crossbar
-// implement the hops of a fabric with a topology.
+// A node ID is looked up in two steps: in a global table of 64 segments, then in the
+// segment's local table of 1024 nodes. So no table has 65,536 entries. On a link where
+// every peer is one hop away, the port leads straight to the peer. The multicast table
+// has 64 groups. Packages topo and crossbar implement the hops of a fabric with a
+// topology.
 //
 // # Concurrency
 //
@@ -57,14 +57,14 @@ func (t *Table) Port(n fabric.NodeID) link.Port {
 	return e.port
 }
 
-// Otherwise sets what gives the port to a node that the table has no way to: whoever is asked at
-// each use whether there is such a node need not know them all. It returns a port or nil.
+// Otherwise sets a function that returns the port to a node that is not in the table, or nil. It is
+// called at each use, so its owner need not know all nodes in advance.
 func (t *Table) Otherwise(f func(fabric.NodeID) link.Port) { t.otherwise.Store(&f) }
 
-// Set enters p as the way to n.
+// Set makes p the port to n.
 func (t *Table) Set(n fabric.NodeID, p link.Port) { t.nodes.Store(n, &entry{p}) }
 
-// Remove deletes the way to n and takes n out of every group.
+// Remove deletes the port to n, and removes n from every group.
 func (t *Table) Remove(n fabric.NodeID) {
 	t.nodes.Store(n, nil)
 	for g := range fabric.GroupID(fabric.Groups) {
@@ -72,9 +72,9 @@ func (t *Table) Remove(n fabric.NodeID) {
 	}
 }
 
-// OnMulticast sets what is called for each message to a group, with its members
-// and the length of the payload: the crossbar replicates it for all of them, which
-// no port sees. nil: nothing.
+// OnMulticast sets a function that is called for each message to a group, with its
+// members and the length of the payload: the crossbar replicates the message, and
+// no port sees that. nil removes it.
 func (t *Table) OnMulticast(f func(g fabric.GroupID, members []fabric.NodeID, n int)) {
 	if f == nil {
 		t.onMulticast.Store(nil)
@@ -83,7 +83,7 @@ func (t *Table) OnMulticast(f func(g fabric.GroupID, members []fabric.NodeID, n 
 	t.onMulticast.Store(&f)
 }
 
-// Multicast is called for a message of n bytes that goes to g, before it goes.
+// Multicast is called for a message of n bytes to g, before it is sent.
 func (t *Table) Multicast(g fabric.GroupID, n int) {
 	if f := t.onMulticast.Load(); f != nil {
 		(*f)(g, t.Members(g), n)
@@ -91,7 +91,7 @@ func (t *Table) Multicast(g fabric.GroupID, n int) {
 }
 
 // Members returns the nodes that a message to g goes to, in ascending order. The
-// slice must not be changed; it stays as it is when the group changes.
+// caller must not change the slice; it is not updated when the group changes.
 func (t *Table) Members(g fabric.GroupID) []fabric.NodeID {
 	if !g.Valid() {
 		return nil
@@ -105,8 +105,8 @@ func (t *Table) Members(g fabric.GroupID) []fabric.NodeID {
 	return nil
 }
 
-// Elsewhere sets what gives the members of groups that nobody has joined here: they are kept
-// elsewhere. f is called at each use, with a valid group, and keeps the promises of Members.
+// Elsewhere sets the function that returns the members of groups that no node was joined to in this
+// table. f is called at each use, with a valid group, and must keep the promises of Members.
 func (t *Table) Elsewhere(f func(fabric.GroupID) []fabric.NodeID) { t.elsewhere.Store(&f) }
 
 // Join adds n to g. The owner of the table is never a member of its own groups:
@@ -125,7 +125,7 @@ func (t *Table) Join(g fabric.GroupID, n fabric.NodeID) error {
 	return nil
 }
 
-// Leave takes n out of g.
+// Leave removes n from g.
 func (t *Table) Leave(g fabric.GroupID, n fabric.NodeID) error {
 	if !g.Valid() {
 		return fmt.Errorf("route: leave: group %d: %w", g, fabric.ErrInvalid)

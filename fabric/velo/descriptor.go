@@ -14,7 +14,7 @@ const (
 	SlotSize = 128
 	// StatusSize is the size of the status word at the beginning of a slot.
 	StatusSize = 8
-	// MaxPayload is what is left for the message.
+	// MaxPayload is the rest of the slot: the largest message.
 	MaxPayload = SlotSize - StatusSize
 
 	// DescriptorSize is the size of a software descriptor.
@@ -24,7 +24,7 @@ const (
 	MaxType = 15
 )
 
-// The link's slots are ours.
+// The payload of a link's slot has the size of a mailbox slot's.
 var _ [MaxPayload]byte = [link.VELOPayload]byte{}
 
 // Descriptor is the software descriptor of a message (figure 3.4), without the
@@ -38,8 +38,9 @@ var _ [MaxPayload]byte = [link.VELOPayload]byte{}
 //	└──────────┴─────────────────┴───────────────┴──┴───┴────────┘
 //	 31      28 27             16 15            8 7 6 5 4 3      0
 //
-// The width of the user tag did not survive in the thesis's text; 8 bits are ours.
-// Q (quiet) and the class are ours, too: its upper 2 bits are apart from its lower 4.
+// The text of the thesis does not give the width of the user tag; exnet uses 8 bits.
+// Q (quiet) and the class are additions of exnet. The class has its upper 2 bits
+// apart from its lower 4.
 type Descriptor struct {
 	Dst       fabric.NodeID  // ignored if Multicast
 	Group     fabric.GroupID // ignored unless Multicast
@@ -47,11 +48,11 @@ type Descriptor struct {
 	VPID      fabric.VPID  // mailbox on the target
 	Tag       uint8        // user tag
 	Type      uint8        // message type tag (MTT), 0 to MaxType
-	Class     fabric.Class // by which the way is chosen; not for a multicast, which keeps its tree
+	Class     fabric.Class // chooses the route; ignored if Multicast, which keeps its tree
 
-	// Quiet raises no interrupt. The sender calls Interrupt or InterruptGroup when
-	// it has sent all it wants to, also if the last message was refused: a refused
-	// multicast may have left slots that the targets have to skip.
+	// Quiet raises no interrupt. The sender calls Interrupt or InterruptGroup after
+	// its last message, even if that one was refused: a refused multicast may have
+	// left slots that the targets must skip.
 	Quiet bool
 }
 

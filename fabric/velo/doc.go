@@ -14,15 +14,15 @@
 // last and carries a phase bit that flips with every lap, so that the reader
 // needs nothing but the slot to see a new message.
 //
-// Each flow has its own credits, so that one source that floods or a consumer
-// that lags cannot take the slots of the others: with Slots >= sources x Credits
-// the ring never fills. With fewer slots a full ring can refuse, too, with the
-// same ErrAgain and the same wake-up.
+// Each flow has its own credits, so one source that floods the mailbox cannot take
+// the slots of the others: with Slots >= sources x Credits the ring never fills.
+// With fewer slots a full ring can refuse, too, with the same ErrAgain and the same
+// wake-up.
 //
 // A refusal starts an episode, which ends with one call of OnCredit. The flow has
-// a word that says how many credits a sender waits for. The sender sets it and
-// looks for credit again; the target returns credit and looks at the word. At
-// least one of them sees the other.
+// a word that says how many credits a sender waits for. The sender sets the word and
+// checks for credit again; the target returns credit and then reads the word. So at
+// least one of them sees the other's write.
 //
 // # Concurrency
 //
@@ -36,6 +36,6 @@
 //
 // # Limits
 //
-// A mailbox assigns 65,536 flow numbers in its life and does not reuse them: a
-// late message of a closed source cannot be mistaken for its successor's.
+// A mailbox assigns 65,536 flow numbers during its life and never reuses one: a late
+// message of a closed source cannot pass for one of its successor.
 package velo

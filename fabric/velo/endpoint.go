@@ -11,7 +11,7 @@ import (
 	"exnet/fabric/route"
 )
 
-// Config is how an endpoint's mailbox is made. The zero Config is the default.
+// Config configures an endpoint's mailbox. The zero Config has the defaults.
 type Config struct {
 	// Slots of the mailbox: a power of two, at most 65,536. 0 means 1024.
 	Slots int
@@ -57,17 +57,17 @@ type Endpoint struct {
 // VPID returns the endpoint's virtual process ID.
 func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 
-// Peek lends the oldest message until Advance; false if there is none. A slot
-// whose status word cannot be true is counted and skipped.
+// Peek lends the oldest message until Advance. It returns false if there is none. A
+// slot with an impossible status word is counted and skipped.
 //
-// If the mailbox is empty it has active links look for more, which may run
+// If the mailbox is empty, Peek makes active links look for more, which may run
 // handlers.
 func (e *Endpoint) Peek() (Status, []byte, bool) { return e.box.peek() }
 
-// Advance frees the slot that Peek lent and returns the credit to its source.
-// Without a message lent it does nothing. Credits go back in small batches, at
-// the latest when Peek finds the mailbox empty or EnableInterrupt is called; the
-// source's OnCredit handler may run in the goroutine that calls these.
+// Advance frees the slot that Peek lent and returns the credit to its source. If no
+// message is lent, it does nothing. Credits go back in small batches, at the latest
+// when Peek finds the mailbox empty or EnableInterrupt is called. The source's
+// OnCredit handler may run in the goroutine that calls these methods.
 func (e *Endpoint) Advance() { e.box.advance() }
 
 // OnInterrupt sets the handler that is called when a message arrives while the
@@ -76,8 +76,8 @@ func (e *Endpoint) Advance() { e.box.advance() }
 // disabled when it fires.
 func (e *Endpoint) OnInterrupt(h func()) { e.box.line.Handle(h) }
 
-// DisableInterrupt keeps the handler from being called. A call that has begun in
-// another goroutine goes on.
+// DisableInterrupt keeps the handler from being called. A call that another goroutine
+// has begun continues.
 func (e *Endpoint) DisableInterrupt() { e.box.line.Disable() }
 
 // RaiseInterrupt calls the handler if the interrupt is enabled, and disables it, as
@@ -94,14 +94,14 @@ func (e *Endpoint) EnableInterrupt() (pending bool) {
 	return e.box.enable()
 }
 
-// OnCredit sets the handler that is called once for each node that has refused a
-// message with ErrAgain, when it takes messages again: when half of the credits
-// are back, or all that were outstanding, or those that WantCredits asked for, or
-// when the peer is gone. It must not block. It runs in the goroutine that
-// consumed the messages (mem link), with no lock held, and possibly before the
-// refused Send has returned: the caller notes that it waits before it sends, or
-// asks again afterwards. A sending method does not call it by itself, so that it
-// may take a lock that the caller of Send holds.
+// OnCredit sets the handler that is called once for each node that refused a message
+// with ErrAgain, when that node takes messages again: when half of the credits are
+// back, or all outstanding ones, or those that WantCredits asked for, or when the peer
+// is gone. The handler must not block. It runs in the goroutine that consumed the
+// messages (mem link), with no lock held. It may run before the refused Send has
+// returned: a caller records that it waits before it sends, or tries again afterwards.
+// Sending methods never call the handler themselves, so it may take a lock that the
+// caller of Send holds.
 func (e *Endpoint) OnCredit(h func(fabric.NodeID)) {
 	if h == nil {
 		e.onCredit.Store(nil)
@@ -117,13 +117,13 @@ func (e *Endpoint) credited(n fabric.NodeID) {
 	}
 }
 
-// Close gives the VPID back. Messages not read are lost; peers get ErrPeerDown.
-// It does not wait for handlers that run.
+// Close releases the VPID. Unread messages are lost; peers get ErrPeerDown. It does
+// not wait for running handlers.
 func (e *Endpoint) Close() error {
 	if !e.closed.CompareAndSwap(false, true) {
 		return errClosed
 	}
-	e.unit.routes.Links.Mailbox(e.vpid, 0) // before another can open it
+	e.unit.routes.Links.Mailbox(e.vpid, 0) // before another endpoint can open the VPID
 	e.unit.eps[e.vpid].CompareAndSwap(e, nil)
 	e.unit.retire(e)
 	e.box.close()
@@ -154,7 +154,7 @@ func (e *Endpoint) flow(dst fabric.NodeID, vpid fabric.VPID) *outflow {
 	return nil
 }
 
-// open returns the flow to a mailbox, opened if need be.
+// open returns the flow to a mailbox. It opens the flow if there is none.
 func (e *Endpoint) open(dst fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
 	if e.closed.Load() {
 		return nil, errClosed

@@ -21,9 +21,9 @@ var (
 	errClosed        = fmt.Errorf("velo: endpoint: %w", fabric.ErrClosed)
 )
 
-// outflow is the source's side of a flow: the credits, and who waits for them.
-// It has three cache lines: what is only read, what senders write, and what the
-// target writes.
+// outflow is the source's side of a flow: its credits, and the episode of refusal.
+// It has three cache lines: one is only read, senders write the second, and the
+// target writes the third.
 type outflow struct {
 	ep     atomic.Pointer[Endpoint] // nil when the endpoint is closed
 	dst    fabric.NodeID
@@ -31,8 +31,8 @@ type outflow struct {
 	dead   atomic.Bool
 	target link.Flow
 	limit  uint64
-	word   uint64      // what all status words of the flow have in common
-	remote link.Remote // target, if credit has to be looked for
+	word   uint64      // the bits that all status words of the flow share
+	remote link.Remote // target, if the source must ask it for credit
 
 	sent     atomic.Uint64 // messages, including those about to be sent
 	ackedOld atomic.Uint64 // an acked that was true once
@@ -53,7 +53,8 @@ type outflow struct {
 //	│told│slot│ number  30 │ credits     32 │
 //	└────┴────┴────────────┴────────────────┘
 //
-// The number tells episodes apart: who joins one must not join its successor.
+// The number tells episodes apart: a sender must not join the successor of the
+// episode that it saw.
 const (
 	wantTold        = 1 << 63 // a caller was told ErrAgain: OnCredit is due
 	wantSlot        = 1 << 62 // the mailbox was full: only Resume ends the episode
@@ -62,14 +63,14 @@ const (
 	wantCredits     = 1<<wantNumberShift - 1 // so many credits end the episode
 )
 
-// free is how many messages may be sent now. A remote target may claim to have
-// consumed what was never sent.
+// free returns how many messages may be sent now. A remote target may claim to have
+// consumed messages that were never sent.
 func (f *outflow) free() int {
 	n := int64(f.limit - (f.sent.Load() - f.seen()))
 	return int(min(max(0, n), int64(f.limit)))
 }
 
-// seen is how many messages the target has consumed.
+// seen returns how many messages the target has consumed.
 func (f *outflow) seen() uint64 {
 	if f.remote != nil {
 		f.acknowledge(f.remote.Consumed())
@@ -77,8 +78,8 @@ func (f *outflow) seen() uint64 {
 	return f.acked.Load()
 }
 
-// acknowledge notes what the target has consumed. A remote target is looked at
-// from several goroutines, and the latest look is not the last to come here.
+// acknowledge records how many messages the target has consumed. Several goroutines
+// read a remote target, so totals may arrive here out of order.
 func (f *outflow) acknowledge(total uint64) {
 	for a := f.acked.Load(); a < total; a = f.acked.Load() {
 		if f.acked.CompareAndSwap(a, total) {
@@ -87,8 +88,8 @@ func (f *outflow) acknowledge(total uint64) {
 	}
 }
 
-// rewatch asks a remote target to report when the credits are there that the
-// episode waits for. True: they may be there already.
+// rewatch asks a remote target to report when it has the credits that the episode
+// waits for. It returns true if they may be there already.
 func (f *outflow) rewatch() bool {
 	f.watch.Lock()
 	defer f.watch.Unlock()
@@ -101,8 +102,8 @@ func (f *outflow) rewatch() bool {
 	return f.remote.Consumed() >= total
 }
 
-// resettle is settle for a remote target, which has to be watched for as long as
-// the episode goes on.
+// resettle is settle for a remote target, which must be watched until the episode
+// ends.
 func (f *outflow) resettle() bool {
 	for {
 		if f.settle() {
@@ -114,9 +115,9 @@ func (f *outflow) resettle() bool {
 	}
 }
 
-// take takes one credit. sent is the number of credits taken and of those that
-// takers are about to find missing, so that at most limit are ever taken. The
-// differences are signed: a taker that was held up may see an acked beyond its s.
+// take takes one credit. sent counts the credits taken and those that takers are
+// about to find missing, so at most limit are ever taken. The differences are signed:
+// a delayed taker may see an acked beyond its s.
 func (f *outflow) take() bool {
 	s := f.sent.Add(1)
 	return int64(s-f.ackedOld.Load()) <= int64(f.limit) || f.takeSlow(s)
@@ -140,18 +141,17 @@ func (f *outflow) untake() {
 	}
 }
 
-// half is how many credits end an episode. All that were outstanding are always
+// half returns how many credits end an episode. All outstanding ones are always
 // enough.
 func (f *outflow) half() uint64 { return (f.limit + 1) / 2 }
 
-// await starts or joins an episode of refusal, and then asks ok whether there is
-// a reason to wait at all. It returns true if not, and also if the flow is dead;
-// the caller tries again. It returns false if the caller is to be told ErrAgain:
-// OnCredit will be called.
+// await starts or joins an episode of refusal, then calls ok. If ok returns true, or
+// if the flow is dead, await returns true, and the caller tries again. Otherwise it
+// returns false: the caller returns ErrAgain, and OnCredit will be called.
 //
-// The word is set before ok looks, and the target changes what ok looks at before
-// it reads the word. So ok sees the change or the target sees the word. The last
-// step makes sure that the word is still the same after ok has looked.
+// The word is set before ok reads, and the target writes what ok reads before it
+// reads the word. So ok sees the change, or the target sees the word. The last step
+// makes sure that the word has not changed since ok read.
 func (f *outflow) await(need uint64, ok func() bool) bool {
 	for {
 		w := f.want.Load()
@@ -166,7 +166,7 @@ func (f *outflow) await(need uint64, ok func() bool) bool {
 		}
 		if f.dead.Load() || ok() {
 			if need&wantSlot != 0 && f.end() {
-				f.notifyLater() // no Resume need come any more
+				f.notifyLater() // perhaps no Resume follows
 			}
 			return true
 		}
@@ -180,11 +180,11 @@ func (f *outflow) await(need uint64, ok func() bool) bool {
 	}
 }
 
-// end ends the episode, if there is one, and reports whether somebody was told to
-// wait for OnCredit.
+// end ends the episode, if there is one, and reports whether a caller waits for
+// OnCredit.
 func (f *outflow) end() bool { return f.want.Swap(0)&wantTold != 0 }
 
-// settle ends the episode if there is credit enough, and reports like end.
+// settle ends the episode if there is enough credit. It returns what end returns.
 func (f *outflow) settle() bool {
 	for {
 		w := f.want.Load()
@@ -207,7 +207,7 @@ func (f *outflow) notify() {
 // OnCredit takes. This happens only when two senders or a closing peer cross.
 func (f *outflow) notifyLater() { go f.notify() }
 
-// fail marks the flow as dead when a sender finds out.
+// fail marks the flow as dead when a sender finds that it is.
 func (f *outflow) fail() {
 	f.dead.Store(true)
 	if f.end() {

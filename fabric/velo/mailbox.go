@@ -9,8 +9,8 @@ import (
 	"exnet/fabric/link"
 )
 
-// cacheLine keeps apart what different cores write. Two lines, because the
-// hardware fetches pairs.
+// cacheLine separates fields that different cores write. It has the size of two
+// lines, because the hardware fetches pairs.
 type cacheLine [128]byte
 
 // slot is one slot of a mailbox.
@@ -29,20 +29,20 @@ type mailbox struct {
 	closed  atomic.Bool
 	starved atomic.Bool // a flow was refused because the ring was full
 	flows   atomic.Pointer[[]*inflow]
-	links   *link.Set // what may have more messages, or nil
+	links   *link.Set // links that may have more messages, or nil
 	line    irq.Line
 	_       cacheLine
 
 	// What the writers write.
 	tail     atomic.Uint64 // slots reserved
-	headSeen atomic.Uint64 // a head that was true once
+	headSeen atomic.Uint64 // a former value of head, or the present one
 	_        cacheLine
 
 	// What the reader writes. It frees slots and returns credits in batches: each
 	// is an atomic store that costs more than the rest of reading a message.
 	head  atomic.Uint64 // slots freed
 	pos   uint64        // slots read
-	fed   uint64        // pos when feed last woke somebody
+	fed   uint64        // pos when feed last woke a flow
 	cur   *inflow       // of the message that peek lent
 	last  *inflow       // of the messages read since the last flush, or nil
 	count mailboxCounters
@@ -55,8 +55,8 @@ type mailbox struct {
 
 type mailboxCounters struct {
 	badSlot atomic.Uint64 // impossible length or source of a message
-	badFlow atomic.Uint64 // flow number that was never given out
-	void    atomic.Uint64 // slots that were reserved and then not used
+	badFlow atomic.Uint64 // flow number that was never assigned
+	void    atomic.Uint64 // slots that were reserved and not used
 }
 
 // inflow is the target's side of a flow: a cache line that senders read, and one
@@ -111,7 +111,7 @@ func (m *mailbox) accept(src fabric.NodeID, from fabric.VPID, c link.Credit) (*i
 	return f, nil
 }
 
-// close refuses what comes from now on, and tells the sources.
+// close refuses new messages and flows, and notifies the sources.
 func (m *mailbox) close() {
 	m.mu.Lock()
 	m.closed.Store(true)
@@ -145,7 +145,8 @@ func (f *inflow) Reserve() (*[MaxPayload]byte, uint64, error) {
 	}
 }
 
-// room looks at the reader's head, and has f woken later if the ring is full.
+// room reads head and reports whether the ring has a free slot. If not, f is woken
+// later.
 func (m *mailbox) room(f *inflow, tail uint64) bool {
 	full := func() bool {
 		h := m.head.Load()
@@ -169,8 +170,8 @@ func (f *inflow) Commit(pos, status uint64) {
 // Raise implements link.Flow.
 func (f *inflow) Raise() { f.box.line.Raise() }
 
-// enable enables the interrupt and reports whether the next slot is filled. The
-// reader's fields are read before: the handler may be the next reader.
+// enable enables the interrupt and reports whether the next slot is filled. It reads
+// the reader's fields first, because the handler may be the next reader.
 func (m *mailbox) enable() bool {
 	m.flush()
 	pos := m.pos
@@ -185,7 +186,7 @@ func (m *mailbox) filled(pos uint64) bool {
 
 // peek lends the oldest valid message, and skips and counts the others.
 func (m *mailbox) peek() (Status, []byte, bool) {
-	looked := false // for more, in the links
+	looked := false // the links were asked for more
 	for {
 		sl := &m.slots[m.pos&m.mask]
 		w := sl.status.Load()
@@ -211,7 +212,7 @@ func (m *mailbox) peek() (Status, []byte, bool) {
 		switch {
 		case st.valid() && st.Src == f.src && st.SrcVPID == f.srcVPID:
 			return st, sl.payload[:st.Len:st.Len], true
-		case st.Len == 0: // given up by a multicast that another member refused
+		case st.Len == 0: // abandoned by a multicast that another member refused
 			m.count.void.Add(1)
 		default:
 			m.count.badSlot.Add(1)
@@ -238,12 +239,12 @@ func (m *mailbox) advance() {
 	}
 }
 
-// flush frees the slots that were read since the last time and returns their
-// credits. All of them are of one flow.
+// flush frees the slots that were read since the last flush and returns their
+// credits. All of them belong to one flow.
 //
-// Nobody waits for what is not flushed yet: a batch is smaller than the credits
-// of a flow and the slots of the ring, so a source that is refused has messages
-// that are still to be read, and after those the reader comes here.
+// No source waits for an unflushed slot alone: a batch is smaller than the credits
+// of a flow and the slots of the ring, so a refused source has unread messages, and
+// the reader calls flush after it has read them.
 func (m *mailbox) flush() {
 	f := m.last
 	if f == nil {
@@ -257,8 +258,8 @@ func (m *mailbox) flush() {
 	}
 }
 
-// feed wakes the flows that a full ring has refused, when half of the ring is
-// free or a quarter has been read since the last time.
+// feed wakes the flows that a full ring refused, when half of the ring is free, or
+// when a quarter of it was read since feed last woke flows.
 func (m *mailbox) feed() {
 	n := uint64(len(m.slots))
 	if m.pos-m.fed < n/4 && m.tail.Load()-m.pos > n/2 {

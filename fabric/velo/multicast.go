@@ -7,7 +7,7 @@ import (
 	"exnet/fabric/link"
 )
 
-// branch is a member's share of a multicast on its way.
+// branch is one member's part of a multicast that is being sent.
 type branch struct {
 	f    *outflow
 	slot *[MaxPayload]byte // nil while only the credit is taken
@@ -17,9 +17,9 @@ type branch struct {
 // tree is the scratch memory of one multicast.
 type tree struct{ branches []branch }
 
-// SendMulticast sends payload to every member of d.Group, or to none and returns
-// ErrAgain if one has no credit or no free slot; OnCredit will be called for that
-// one. Members that have not opened the VPID are left out and counted.
+// SendMulticast sends payload to every member of d.Group. If a member has no credit or
+// no free slot, it sends to none and returns ErrAgain; OnCredit will be called for that
+// member. Members that have not opened the VPID are left out and counted.
 func (e *Endpoint) SendMulticast(d Descriptor, payload []byte) error {
 	d.Multicast = true
 	if err := d.check(len(payload)); err != nil {
@@ -28,10 +28,9 @@ func (e *Endpoint) SendMulticast(d Descriptor, payload []byte) error {
 	return e.multicast(&d, e.unit.routes.Members(d.Group), payload)
 }
 
-// SendMulticastTo is SendMulticast to the nodes given, in place of the members
-// that d.Group has now: for a message that only those can use who had the ones
-// before. Members that are not among them are counted as MulticastSkipped. It
-// borrows to until return.
+// SendMulticastTo is SendMulticast to the given nodes in place of the present members
+// of d.Group, for a message that is of use only to nodes that got the previous ones.
+// Other members are counted as MulticastSkipped. It borrows to until return.
 func (e *Endpoint) SendMulticastTo(d Descriptor, to []fabric.NodeID, payload []byte) error {
 	d.Multicast = true
 	if err := d.check(len(payload)); err != nil {
@@ -45,8 +44,8 @@ func (e *Endpoint) SendMulticastTo(d Descriptor, to []fabric.NodeID, payload []b
 }
 
 // SendMulticastSkip sends payload to those members of d.Group that have credit
-// and a free slot, and returns how many it left out. They are counted as
-// MulticastSkipped, and do not end in a call of OnCredit.
+// and a free slot, and returns how many it left out. These are counted as
+// MulticastSkipped, and cause no call of OnCredit.
 func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int, err error) {
 	d.Multicast = true
 	if err := d.check(len(payload)); err != nil {
@@ -78,8 +77,8 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 	return skipped, nil
 }
 
-// multicast is SendMulticastTo with d checked. It takes all credits, then all
-// slots, then fills them. What fails on the way is undone.
+// multicast is SendMulticastTo with a checked d. It takes all credits, then all slots,
+// then fills the slots. If a step fails, it undoes the steps before.
 func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) error {
 	if e.closed.Load() {
 		return errClosed
@@ -119,7 +118,7 @@ func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) 
 	return nil
 }
 
-// member is open for a member of a group: nobody asks again at once for one that was not there.
+// member is open for a member of a group. It does not retry at once for a member that was absent.
 func (e *Endpoint) member(n fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
 	if f := e.flow(n, vpid); f != nil && !f.dead.Load() {
 		return f, nil
@@ -130,8 +129,8 @@ func (e *Endpoint) member(n fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
 	return e.open(n, vpid)
 }
 
-// commit fills the slots, and then raises the interrupts: a handler may take its
-// time, and the other mailboxes cannot go past an empty slot.
+// commit fills all slots before it raises the interrupts: a handler may be slow, and
+// the other mailboxes cannot advance beyond an empty slot.
 func (e *Endpoint) commit(t *tree, d *Descriptor, payload []byte) {
 	e.unit.routes.Multicast(d.Group, len(payload))
 	if p := e.unit.profile.Load(); p != nil {
@@ -152,8 +151,8 @@ func (e *Endpoint) commit(t *tree, d *Descriptor, payload []byte) {
 	e.count.multicasts.Add(1)
 }
 
-// undo gives back credits, and gives up slots. The credit of a slot comes back
-// from the target.
+// undo returns credits and abandons slots. The target returns the credit of an
+// abandoned slot.
 func (e *Endpoint) undo(t *tree, quiet bool) {
 	for _, b := range t.branches {
 		if b.slot == nil {
@@ -168,7 +167,7 @@ func (e *Endpoint) undo(t *tree, quiet bool) {
 	}
 }
 
-// raise raises the interrupts of those who got a slot.
+// raise raises the interrupts of the members that got a slot.
 func (t *tree) raise() {
 	for _, b := range t.branches {
 		if b.slot != nil {

@@ -8,10 +8,11 @@ import (
 	"exnet/fabric/link"
 )
 
-// Send sends payload, 1 to MaxPayload bytes, which it copies. ErrAgain: the
-// target has no credit for this endpoint, or its mailbox is full; OnCredit will
-// be called. ErrPeerDown, ErrNoRoute: nobody is there. Messages of one goroutine
-// to one mailbox arrive in order. With d.Multicast it is SendMulticast.
+// Send sends payload, 1 to MaxPayload bytes, and copies it. Messages of one goroutine
+// to one mailbox arrive in order. With d.Multicast it is SendMulticast. The error
+// wraps ErrAgain if the target has no credit for this endpoint or its mailbox is full
+// (OnCredit will be called), ErrPeerDown if the mailbox is not open, ErrNoRoute if
+// the node is not there, ErrInvalid or ErrClosed.
 func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 	if uint(len(payload)-1) >= MaxPayload || d.Type > MaxType || !d.VPID.Valid() || d.Multicast || !d.Class.Valid() {
 		if err := d.check(len(payload)); err != nil {
@@ -37,8 +38,9 @@ func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 }
 
 // Interrupt raises the interrupt of a mailbox for the messages that were sent to
-// it with Descriptor.Quiet. A sender that holds a lock while it sends calls it
-// afterwards, because the target's handler may run in its goroutine (mem link).
+// it with Descriptor.Quiet. A sender that holds a lock while it sends calls Interrupt
+// after releasing it, because the target's handler may run in this goroutine (mem
+// link).
 func (e *Endpoint) Interrupt(dst fabric.NodeID, vpid fabric.VPID) {
 	if f := e.flow(dst, vpid); f != nil {
 		f.target.Raise()
@@ -67,7 +69,7 @@ func (f *outflow) commit(c fabric.Class, pos, status uint64, n int) {
 	f.tally.Add(n)
 }
 
-// commitClass is commit of a message of a class. A link without crossbars has one way.
+// commitClass is commit for a message of a class. A link without crossbars ignores the class.
 func (f *outflow) commitClass(c fabric.Class, pos, status uint64, n int) {
 	if t, ok := f.target.(link.Classed); ok {
 		t.CommitClass(pos, status, c)
@@ -77,10 +79,10 @@ func (f *outflow) commitClass(c fabric.Class, pos, status uint64, n int) {
 	f.tally.AddClass(c, n)
 }
 
-// sendSlow is Send where the flow has to be opened or a refusal is likely.
+// sendSlow is Send for a flow that must be opened, or that is likely to refuse.
 func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 	var err error
-	for range 3 { // a flow can turn out to be dead; the one opened instead, too
+	for range 3 { // the flow can turn out to be dead, and so can its replacement
 		var f *outflow
 		if f, err = e.open(d.Dst, d.VPID); err != nil {
 			break
@@ -108,8 +110,8 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 	return err
 }
 
-// credit takes a credit. errNoCredit: OnCredit will be called. errMailboxClosed:
-// the flow is dead.
+// credit takes a credit. It returns errNoCredit if there is none (OnCredit will be
+// called), or errMailboxClosed if the flow is dead.
 func (f *outflow) credit() error {
 	took := f.take()
 	switch {
@@ -123,9 +125,9 @@ func (f *outflow) credit() error {
 	return errMailboxClosed
 }
 
-// reserve reserves a slot with a credit that the caller has. errFull: OnCredit
-// will be called. errMailboxClosed: the flow is dead. The credit is still the
-// caller's then.
+// reserve reserves a slot for a credit that the caller has. It returns errFull if the
+// mailbox is full (OnCredit will be called), or errMailboxClosed if the flow is dead;
+// the caller keeps its credit in both cases.
 func (f *outflow) reserve() (slot *[MaxPayload]byte, pos uint64, err error) {
 	again := func() bool {
 		slot, pos, err = f.target.Reserve()
@@ -141,8 +143,8 @@ func (f *outflow) reserve() (slot *[MaxPayload]byte, pos uint64, err error) {
 	return slot, pos, nil
 }
 
-// Credits is how many messages may be sent to a mailbox now. Only this
-// endpoint's own sends lower it. 0 if nobody is there.
+// Credits returns how many messages may be sent to a mailbox now; 0 if the mailbox is
+// not there. Only this endpoint's own sends lower the number.
 func (e *Endpoint) Credits(dst fabric.NodeID, vpid fabric.VPID) int {
 	f, err := e.open(dst, vpid)
 	if err != nil {
@@ -152,8 +154,9 @@ func (e *Endpoint) Credits(dst fabric.NodeID, vpid fabric.VPID) int {
 }
 
 // WantCredits reports whether n messages may be sent to a mailbox now. If not,
-// OnCredit will be called when n may, or at least half of all credits. More than
-// all credits count as all. False with ErrPeerDown or ErrNoRoute: nobody is there.
+// OnCredit will be called when n messages, and at least half of all credits, may be
+// sent. An n beyond all credits means all. It returns ErrPeerDown or ErrNoRoute,
+// wrapped, if the mailbox is not there.
 func (e *Endpoint) WantCredits(dst fabric.NodeID, vpid fabric.VPID, n int) (bool, error) {
 	for range 3 {
 		f, err := e.open(dst, vpid)
@@ -175,8 +178,8 @@ func (e *Endpoint) WantCredits(dst fabric.NodeID, vpid fabric.VPID, n int) (bool
 	return false, errMailboxClosed
 }
 
-// GroupCredits is how many messages may be sent to a group now: the least number
-// over those members that have opened the VPID. math.MaxInt if there are none.
+// GroupCredits returns how many messages may be sent to a group now: the least number
+// over the members that have opened the VPID, or math.MaxInt if there are none.
 func (e *Endpoint) GroupCredits(g fabric.GroupID, vpid fabric.VPID) int {
 	least := math.MaxInt
 	for _, n := range e.unit.routes.Members(g) {
@@ -188,8 +191,8 @@ func (e *Endpoint) GroupCredits(g fabric.GroupID, vpid fabric.VPID) int {
 }
 
 // WantGroupCredits is WantCredits for every member of a group that has opened
-// the VPID. If it returns false, OnCredit will be called for one of the members
-// that have too few; ask again then.
+// the VPID. If it returns false, OnCredit will be called for one of the members that
+// have too few credits; call it again then.
 func (e *Endpoint) WantGroupCredits(g fabric.GroupID, vpid fabric.VPID, n int) bool {
 	for _, m := range e.unit.routes.Members(g) {
 		if _, err := e.member(m, vpid); err != nil {

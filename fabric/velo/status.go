@@ -18,13 +18,13 @@ import (
 //	└──┴─────────────────────┴──────────────────┴────────────────────┘
 //	 31 30                 15 14               8 7                  0
 //
-// The thesis gives the size (8 bytes) and place; the layout is ours. P is the
-// phase bit of the ring, not part of the Status. Flow is the number that the
-// target's NIC gave to this pair of mailboxes, for the return of credits.
+// The thesis gives the size (8 bytes) and place; the layout is exnet's. P is the
+// phase bit of the ring, not part of the Status. Flow is the number that the target's
+// NIC assigned to this pair of mailboxes, for the return of credits.
 type Status struct {
 	Src       fabric.NodeID // node that sent the message
-	SrcVPID   fabric.VPID   // its mailbox: where an answer goes
-	Flow      uint16        // the NIC's own
+	SrcVPID   fabric.VPID   // its mailbox: send an answer there
+	Flow      uint16        // for the NIC's use
 	Len       uint8         // bytes of payload
 	Tag       uint8         // user tag
 	Type      uint8         // message type tag
@@ -65,21 +65,21 @@ func statusOf(w uint64) Status {
 	}
 }
 
-// WordLen returns the length in a status word: 0 if the slot was given up. For
-// links, which carry status words and may count them.
+// WordLen returns the length in a status word: 0 if the slot was abandoned. For links,
+// which carry status words and may count them.
 func WordLen(w uint64) int { return int(w >> statusLenShift & statusLenMask) }
 
-// WordFrom is a status word with the source and the flow number that a link vouches
-// for, in place of those that the peer wrote.
+// WordFrom returns a status word with the source and the flow number that a link
+// vouches for, in place of those that the peer wrote.
 func WordFrom(w uint64, src fabric.NodeID, flow uint16) uint64 {
 	return w&^(1<<16-1|(1<<16-1)<<statusFlowShift|phaseBit) | uint64(src) | uint64(flow)<<statusFlowShift
 }
 
-// WordMulticast reports whether a status word is that of a message to a group.
+// WordMulticast reports whether a status word belongs to a message to a group.
 func WordMulticast(w uint64) bool { return w&statusMCBit != 0 }
 
-// valid reports whether s could be the status of a message; what is left to
-// check is whether the flow is the source's.
+// valid reports whether s could be the status of a message. It does not check that
+// the flow belongs to the source.
 func (s Status) valid() bool {
 	return s.Len >= 1 && s.Len <= MaxPayload && s.SrcVPID.Valid()
 }

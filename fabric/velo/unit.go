@@ -33,7 +33,8 @@ func NewUnit(self fabric.NodeID, routes *route.Table) *Unit {
 	return &Unit{self: self, routes: routes}
 }
 
-// Open opens the mailbox of vpid. ErrInUse: it is open already.
+// Open opens the mailbox of vpid. The error wraps ErrInUse if it is open already,
+// ErrInvalid, or ErrClosed.
 func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 	if !vpid.Valid() {
 		return nil, fmt.Errorf("velo: open: VPID %d: %w", vpid, fabric.ErrInvalid)
@@ -55,7 +56,7 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// SetProfile has what is sent from now on counted in p; nil: nowhere.
+// SetProfile makes the unit count in p what it sends from now on; nil stops that.
 func (u *Unit) SetProfile(p *profile.Profile) {
 	u.profile.Store(p) // flows that are opened from now on see it
 	for i := range u.eps {
@@ -73,7 +74,8 @@ func (u *Unit) SetProfile(p *profile.Profile) {
 	}
 }
 
-// tally has a flow counted where the unit's profile says. The caller holds e.mu.
+// tally makes a flow count in the unit's profile, if there is one. The caller holds
+// e.mu.
 func (e *Endpoint) tally(f *outflow) {
 	if p := e.unit.profile.Load(); p != nil {
 		f.tally.Begin(p, profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: f.dst, DstVPID: f.vpid}, &f.sent)
@@ -92,14 +94,14 @@ func (u *Unit) Accept(src fabric.NodeID, from, to fabric.VPID, c link.Credit) (l
 		return nil, errMailboxClosed
 	}
 	f, err := e.box.accept(src, from, c)
-	if err != nil { // not f: a nil *inflow is no nil Flow
+	if err != nil { // do not return f: a nil *inflow is not a nil Flow
 		return nil, err
 	}
 	return f, nil
 }
 
-// PeerDown ends all flows to n, and wakes those who wait for its credit. The
-// route to n has been removed before.
+// PeerDown ends all flows to n, and wakes the senders that wait for its credit. The
+// caller has removed the route to n.
 func (u *Unit) PeerDown(n fabric.NodeID) {
 	for i := range u.eps {
 		if e := u.eps[i].Load(); e != nil {
@@ -136,14 +138,14 @@ type Stats struct {
 	Sent             uint64 // messages sent; each member of a multicast counts
 	Multicasts       uint64 // multicast messages sent
 	MulticastSkipped uint64 // members left out by SendMulticastSkip or SendMulticastTo
-	MulticastAbsent  uint64 // members left out because nobody was there
+	MulticastAbsent  uint64 // members left out because their mailbox was not open
 	Received         uint64 // slots read and freed
-	Void             uint64 // slots skipped: taken back by a multicast
+	Void             uint64 // slots skipped: abandoned by a multicast
 	BadSlot          uint64 // slots skipped: impossible length or source
 	BadFlow          uint64 // slots skipped: unknown flow number
 	NoCredit         uint64 // sends refused for want of credit
 	MailboxFull      uint64 // sends refused because the mailbox was full
-	PeerDown         uint64 // sends refused because nobody is there
+	PeerDown         uint64 // sends refused because the peer is down or its mailbox not open
 	NoRoute          uint64 // sends refused because the node is unknown
 	CreditEvents     uint64 // calls of OnCredit
 	Interrupts       uint64 // calls of OnInterrupt
@@ -225,7 +227,7 @@ func (u *Unit) Stats() Stats {
 	return s
 }
 
-// retire keeps the counters of an endpoint that is being closed.
+// retire adds the counters of an endpoint that is being closed to the unit's.
 func (u *Unit) retire(e *Endpoint) {
 	s := e.Stats()
 	u.mu.Lock()
