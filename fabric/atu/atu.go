@@ -11,7 +11,7 @@ import (
 	"exnet/internal/shm"
 )
 
-// Access says what a region permits, or what an access does. Bits.
+// Access says what a region permits, or what an access does, as bits.
 type Access uint8
 
 // The bits of Access.
@@ -20,11 +20,10 @@ const (
 	Write                    // the memory may be written: sink of a GET or PUT
 )
 
-// Device is memory that is not ours but a device's: a PCIe BAR of an accelerator
-// on hardware, a TUN file here. The DMA engine writes straight into it. WriteAt
-// borrows p, which whoever sends it may change meanwhile, until it returns. It is
-// called without any lock, and may be called from several goroutines when several
-// transfers run.
+// Device is a device that the DMA engine writes into: a PCIe BAR of an accelerator
+// on hardware, a TUN file here. WriteAt borrows p until it returns; the sender may
+// change p meanwhile. It is called without any lock, and from several goroutines when
+// several transfers run.
 type Device interface {
 	WriteAt(p foreign.Memory, off int64) (int, error)
 }
@@ -44,7 +43,7 @@ type ATU struct {
 	nextGen uint32 // first generation of the next region
 
 	memory memory
-	table  Table                                  // of a NIC whose peers translate by themselves, or nil; see Share
+	table  Table                                  // set by Share if peers translate addresses themselves, or nil
 	books  atomic.Pointer[map[fabric.NodeID]Book] // a map is not changed
 }
 
@@ -60,12 +59,12 @@ func (t *ATU) Register(vpid fabric.VPID, mem []byte, a Access) (*Region, error) 
 
 // RegisterPages makes a page list accessible as one range of addresses (thesis 3.2.5, 6.4.3): pages
 // of PageSize bytes, each at a page boundary of memory of Alloc. The data begins first bytes into
-// the first page and has n bytes, which end in the last one. The region has a view of its own of
-// the pages, which Bytes lends until Close. Peers that look up addresses in a table by themselves
-// cannot use it.
+// the first page and has n bytes, which end in the last one. The region maps the pages once more,
+// in a row; Bytes lends that view until Close. Peers that translate addresses themselves (Share)
+// cannot use such a region.
 func (t *ATU) RegisterPages(vpid fabric.VPID, pages [][]byte, first, n int, a Access) (*Region, error) {
 	if first < 0 || first >= PageSize || n < 1 || (first+n+PageSize-1)/PageSize != len(pages) {
-		return nil, fmt.Errorf("atu: register %d bytes from %d on in %d pages: %w", n, first, len(pages), fabric.ErrInvalid)
+		return nil, fmt.Errorf("atu: register %d bytes at offset %d of %d pages: %w", n, first, len(pages), fabric.ErrInvalid)
 	}
 	arena, err := t.Arena()
 	if err != nil {
@@ -103,7 +102,7 @@ func (t *ATU) register(r *Region) (*Region, error) {
 	first := t.firstOffset(r)
 	r.pages = (first + r.size + PageSize - 1) / PageSize
 	if r.pages > PagesPerGAT {
-		return nil, fmt.Errorf("atu: register %d bytes from %d on in a page: %w", r.size, first, fabric.ErrInvalid)
+		return nil, fmt.Errorf("atu: register %d bytes at offset %d of a page: %w", r.size, first, fabric.ErrInvalid)
 	}
 	from, to := 0, GATs
 	if t.table != nil {
@@ -124,7 +123,7 @@ func (t *ATU) register(r *Region) (*Region, error) {
 	return r, nil
 }
 
-// Window is an access that Translate has granted: n bytes of memory or of a
+// Window is an access that Translate granted: n bytes of memory or of a
 // device. The region stays busy until Release, which must be called once.
 type Window struct {
 	region *Region
@@ -136,7 +135,7 @@ type Window struct {
 func (w *Window) Bytes() []byte { return w.mem }
 
 // WriteAt writes p into the window at off, by a copy or by the device's WriteAt.
-// It borrows p until it returns. The caller keeps inside the window.
+// It borrows p until it returns. The bytes must be within the window.
 func (w *Window) WriteAt(p foreign.Memory, off int) error {
 	if w.region.dev == nil {
 		p.CopyTo(w.mem[off:])
@@ -152,10 +151,9 @@ func (w *Window) WriteAt(p foreign.Memory, off int) error {
 // Release ends the access.
 func (w *Window) Release() { w.region.release() }
 
-// Translate grants an access of n bytes at nla, made by the node from with the
-// rights of vpid, or refuses it with one of the errors of this package, all of
-// which wrap fabric.ErrProtection. It does not allocate. The window must be
-// released.
+// Translate grants the node from an access of n bytes at nla with the rights of vpid,
+// or refuses it with one of the errors of this package, which all wrap
+// fabric.ErrProtection. The caller must release the window. It does not allocate.
 func (t *ATU) Translate(nla NLA, n int, vpid fabric.VPID, from fabric.NodeID, access Access) (Window, error) {
 	r := t.lookup(nla)
 	if r == nil {

@@ -20,8 +20,8 @@
 // refused, and a buffer cannot be revoked while a transfer runs on it. The
 // region's own node may always use the current NLA.
 //
-// A page list is a region, too: its pages, which may lie anywhere in the memory of Alloc, are
-// mapped once more in a row, so that a transfer sees one range of bytes.
+// A page list is a region, too. Its pages may be anywhere in the memory of Alloc; they are
+// mapped once more in a row, so a transfer sees one range of bytes.
 //
 // # Concurrency
 //
@@ -34,7 +34,6 @@
 //
 // 1024 GATs of 2^18 pages of 4 KB: 1 TB of addresses per NIC. A region lies in one
 // GAT, so it has at most 1 GB. Page tables exist only for registered memory: a
-// table entry covers 4 KB, or 2 MB inside a large region. Generations have 24
-// bits: an NLA becomes valid again by accident after 2^24 further Lends of the
-// same region.
+// table entry covers 4 KB, or 2 MB inside a large region. Generations have 24 bits: an
+// NLA becomes valid again after 2^24 further Lends of the same region.
 package atu

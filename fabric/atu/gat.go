@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// A GAT is emulated by two levels of 512 entries, so that tables exist only where
-// something is registered. An entry of the upper level stands for 2 MB: it maps a
-// 2 MB page of one region, or leads to 512 entries for 4 KB pages. The page sizes
-// between and above (8 KB, 64 KB, 1 GB) are runs of equal entries.
+// A GAT is emulated by two levels of 512 entries, so tables exist only where
+// something is registered. An entry of the upper level covers 2 MB: it maps a 2 MB
+// page of one region, or leads to 512 entries for 4 KB pages. The other page sizes
+// (8 KB, 64 KB, 1 GB) are runs of equal entries.
 const (
 	leafBits   = 9
 	leafPages  = 1 << leafBits // pages of 4 KB in one of 2 MB
@@ -39,7 +39,7 @@ func (t *ATU) lookup(a NLA) *Region {
 	return b.pages[page&(leafPages-1)].Load()
 }
 
-// mapLocked enters r's pages into the tables.
+// mapLocked adds r's pages to the tables.
 //
 // +checklocks:t.mu
 func (t *ATU) mapLocked(r *Region) {
@@ -66,7 +66,7 @@ func (t *ATU) mapLocked(r *Region) {
 	}
 }
 
-// unmapLocked takes r's pages out of the tables and frees the addresses.
+// unmapLocked removes r's pages from the tables and frees the addresses.
 //
 // +checklocks:t.mu
 func (t *ATU) unmapLocked(r *Region) {

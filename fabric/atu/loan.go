@@ -6,29 +6,29 @@ import (
 	"exnet/fabric"
 )
 
-// Book is where a link shows its peer the regions that are lent to it, so that the
-// peer can read them without asking. It is for links whose peer can read the
-// arena.
+// Book shows a link's peer the regions that are lent to it, which the peer can then
+// read without a request. It is for links whose peer can read the arena.
 type Book interface {
-	// Show enters n bytes at off in the arena, lent under the address nla with the
-	// rights of vpid. False: there is no room; the peer asks then.
+	// Show adds an entry for n bytes at off in the arena, lent under the address nla
+	// with the rights of vpid. It returns false if there is no room; the peer then
+	// sends a request.
 	Show(nla NLA, off, n int, vpid fabric.VPID) bool
 
-	// Withdraw takes an entry out. It returns false, and changes nothing that the
-	// peer could rely on, while the peer reads.
+	// Withdraw removes an entry. While the peer reads, it returns false, and the
+	// entry stays valid for the peer.
 	Withdraw(nla NLA) bool
 
 	// Reclaim takes the link down if the peer reads any of mem.
 	Reclaim(mem []byte)
 }
 
-// OpenBook has regions that are lent to the node n shown in b.
+// OpenBook shows in b the regions that are lent to the node n from now on.
 func (t *ATU) OpenBook(n fabric.NodeID, b Book) {
 	t.changeBooks(func(m map[fabric.NodeID]Book) { m[n] = b })
 }
 
-// CloseBook ends what OpenBook began. The book answers Withdraw for regions that
-// are in it still.
+// CloseBook undoes OpenBook. The book must still answer Withdraw for regions that are
+// in it.
 func (t *ATU) CloseBook(n fabric.NodeID, b Book) {
 	t.changeBooks(func(m map[fabric.NodeID]Book) {
 		if m[n] == b {
@@ -48,7 +48,7 @@ func (t *ATU) changeBooks(f func(map[fabric.NodeID]Book)) {
 	t.books.Store(&m)
 }
 
-// showLocked shows the region in the book of the node it is lent to.
+// showLocked shows the region in the book of the node that it is lent to.
 //
 // +checklocks:r.loanMu
 func (r *Region) showLocked(to fabric.NodeID, nla NLA) {
@@ -65,7 +65,8 @@ func (r *Region) showLocked(to fabric.NodeID, nla NLA) {
 	}
 }
 
-// withdrawLocked takes the region out of the book it is in. False: a peer reads.
+// withdrawLocked removes the region from its book. It returns false while a peer
+// reads.
 //
 // +checklocks:r.loanMu
 func (r *Region) withdrawLocked() bool {

@@ -9,8 +9,8 @@ import (
 	"exnet/internal/shm"
 )
 
-// ArenaSize is how much memory Alloc hands out at the most. It costs addresses
-// only, and memory page by page when it is used.
+// ArenaSize is how much memory Alloc lends at most, in bytes. A page takes memory only
+// when it is used.
 const ArenaSize = 256 << 20
 
 // memory is the arena of a NIC, made when it is first used.
@@ -20,8 +20,8 @@ type memory struct {
 	closed bool       // guarded by mu
 }
 
-// Arena returns the memory that Alloc hands out, for links that share it with
-// peers. Peers can read all of it.
+// Arena returns the memory that Alloc lends from, for links that share it with peers.
+// Peers can read all of it.
 func (t *ATU) Arena() (*shm.Arena, error) {
 	m := &t.memory
 	m.mu.Lock()
@@ -39,17 +39,17 @@ func (t *ATU) Arena() (*shm.Arena, error) {
 	return m.arena, nil
 }
 
-// Share has the NIC's memory be in a, which peers write and read by themselves, as table says. It
-// comes before anything else; nobody opens books then. Only memory of Alloc can be lent.
+// Share makes a the NIC's memory, which peers write and read themselves, as table permits. Call it
+// first, and do not open books afterwards. Only memory of Alloc can be lent then.
 func (t *ATU) Share(a *shm.Arena, table Table) {
 	t.memory.mu.Lock()
 	defer t.memory.mu.Unlock()
 	t.memory.arena, t.table = a, table
 }
 
-// Alloc lends n bytes of memory until Free, at a page boundary. Memory of a
-// region that peers read is best taken from here: a link between processes reads
-// it in place, and has to copy any other. ErrAgain: there is not enough left.
+// Alloc lends n bytes of memory until Free, at a page boundary. Use it for regions
+// that peers read: a link between processes reads this memory in place, and must copy
+// any other. The error wraps fabric.ErrAgain if not enough is left.
 func (t *ATU) Alloc(n int) ([]byte, error) {
 	a, err := t.Arena()
 	if err != nil {
@@ -62,7 +62,7 @@ func (t *ATU) Alloc(n int) ([]byte, error) {
 	return b, err
 }
 
-// Free takes back what Alloc lent; the regions on it are closed.
+// Free returns memory of Alloc, whose regions must be closed.
 func (t *ATU) Free(b []byte) {
 	m := &t.memory
 	m.mu.Lock()
@@ -71,8 +71,8 @@ func (t *ATU) Free(b []byte) {
 	a.Free(b)
 }
 
-// CloseArena closes the arena's descriptor: no link can hand it over any more.
-// What was allocated stays valid.
+// CloseArena closes the arena's descriptor: no link can pass it to a peer any more.
+// Allocated memory stays valid.
 func (t *ATU) CloseArena() {
 	m := &t.memory
 	m.mu.Lock()

@@ -9,8 +9,8 @@ import "fmt"
 //	│ generation  24 │ GAT    10 │ page        18 │ offset  12 │
 //	└────────────────┴───────────┴────────────────┴────────────┘
 //
-// GAT index and page are the thesis's (3.2.5); the generation uses the bits that
-// are left and is ours. Arithmetic inside a region is ordinary addition: it never
+// GAT index and page come from the thesis (3.2.5); the generation is an addition of
+// exnet in the remaining bits. Arithmetic inside a region is ordinary addition: it never
 // carries into the generation, because a region does not leave its GAT.
 type NLA uint64
 
@@ -52,12 +52,12 @@ func (a NLA) GAT() int { return int(a >> gatShift & (GATs - 1)) }
 // Generation is the incarnation of the region that the address belongs to.
 func (a NLA) Generation() uint32 { return uint32(a >> genShift) }
 
-// String is gat:page+offset@generation in hexadecimal.
+// String returns gat:page+offset@generation in hexadecimal.
 func (a NLA) String() string {
 	return fmt.Sprintf("%x:%x+%x@%x", a.GAT(), a.Page(), a.Offset(), a.Generation())
 }
 
-// makeNLA puts an address together; the arguments are in range.
+// makeNLA returns the address of a page, generation 0. The arguments must be in range.
 func makeNLA(gat, page int) NLA {
 	return NLA(gat)<<gatShift | NLA(page)<<pageShift
 }

@@ -23,13 +23,13 @@ type Region struct {
 	access Access
 	mem    []byte
 	dev    Device
-	view   []byte // of a page list, its pages in a row; or nil
-	first  int    // where the data begins in it
+	view   []byte // the pages of a page list in a row, or nil
+	first  int    // where the data begins in view
 
 	loanMu sync.Mutex // serialises Lend, Revoke and Close
 	book   Book       // guarded by loanMu; where a peer sees the region, or nil
-	shown  NLA        // guarded by loanMu; as what
-	tabled bool       // guarded by loanMu; it is in the ATU's table, as shown
+	shown  NLA        // guarded by loanMu; the address in book or table
+	tabled bool       // guarded by loanMu; the region is in the ATU's table
 
 	state   atomic.Uint64
 	drained chan struct{} // made by Close before it sets stateClosing
@@ -61,7 +61,8 @@ const (
 	stateGenShift  = genShift
 )
 
-// nextGeneration never returns 0, so that a small integer is no valid NLA.
+// nextGeneration returns the generation after g. It is never 0, so a small integer is
+// not a valid NLA.
 func nextGeneration(g uint32) uint32 {
 	if g = (g + 1) & genMask; g == 0 {
 		g = 1
@@ -81,8 +82,8 @@ func (r *Region) Len() int { return r.size }
 func (r *Region) Bytes() []byte { return r.mem }
 
 // Lend opens the region for the node to and returns the address to give to it.
-// Every earlier NLA of the region is refused from now on. ErrAgain: a transfer
-// runs on the region.
+// Every earlier NLA of the region is refused from now on. The error wraps
+// fabric.ErrAgain while a transfer runs on the region, or fabric.ErrClosed.
 func (r *Region) Lend(to fabric.NodeID) (NLA, error) {
 	r.loanMu.Lock()
 	defer r.loanMu.Unlock()
@@ -130,9 +131,9 @@ func (r *Region) lendLocked(mode uint64) (NLA, error) {
 	}
 }
 
-// Revoke closes the region to other nodes. It returns false, and changes
-// nothing, while a transfer runs on the region: try again later. After true no
-// other node touches the memory until the next Lend.
+// Revoke closes the region to other nodes. While a transfer runs on the region, it
+// changes nothing and returns false: try again later. After true, no other node
+// accesses the memory until the next Lend.
 func (r *Region) Revoke() bool {
 	r.loanMu.Lock()
 	defer r.loanMu.Unlock()
@@ -150,9 +151,9 @@ func (r *Region) Revoke() bool {
 	}
 }
 
-// Close takes the region out of the ATU and waits until the transfers that run
-// on it have ended; the memory is the caller's again when it returns. A second
-// Close returns ErrClosed at once.
+// Close removes the region from the ATU and waits until its transfers have ended. When
+// it returns, the memory belongs to the caller again. A second Close returns
+// fabric.ErrClosed, wrapped, at once.
 func (r *Region) Close() error {
 	t := r.atu
 	t.mu.Lock()
@@ -180,10 +181,10 @@ func (r *Region) Close() error {
 }
 
 // patience is how long Close waits for peers before it takes their links down. A
-// transfer lasts milliseconds, unless the peer is stopped or lies.
+// transfer lasts milliseconds, unless the peer is stopped or hostile.
 const patience = time.Second
 
-// unshow waits until no peer reads the region by itself.
+// unshow waits until no peer reads the region itself.
 func (r *Region) unshow() {
 	r.loanMu.Lock()
 	defer r.loanMu.Unlock()

@@ -2,42 +2,42 @@ package atu
 
 import "exnet/fabric"
 
-// Table is a table of pages in which peers look up addresses by themselves, as the NIC does in a
-// GAT (thesis 3.2.5): an entry for each page of 4 KB, the first of which may be used from an offset
-// on, and the last in part.
+// Table is a table of pages in which peers look up addresses themselves, as the NIC does in a
+// GAT (thesis 3.2.5). It has an entry for each page of 4 KB. A region may begin and end within a
+// page.
 type Table interface {
-	// GAT is the table of a VPID's regions.
+	// GAT returns the index of the GAT for a VPID's regions.
 	GAT(vpid fabric.VPID) int
 
-	// Show enters n bytes at off in the arena as nla, with the rights of vpid.
+	// Show adds entries for n bytes at off in the arena as nla, with the rights of vpid.
 	Show(nla NLA, off, n int, vpid fabric.VPID, l Loan)
 
-	// Withdraw takes an entry out. It returns false, and changes nothing, while a peer's operation
-	// runs.
+	// Withdraw removes the entries. While a peer's operation runs, it changes nothing and returns
+	// false.
 	Withdraw(nla NLA, n int, vpid fabric.VPID) bool
 
-	// Reclaim ends what peers of a VPID that do not come to an end could do.
+	// Reclaim ends the access of peers of a VPID whose operations do not end.
 	Reclaim(vpid fabric.VPID)
 }
 
-// Loan says to whom a region is lent, and for what.
+// Loan says which nodes a region is lent to, and for which access.
 type Loan struct {
 	All    bool
 	Node   fabric.NodeID // unless All
 	Access Access
 }
 
-// firstOffset is where in its first page a region begins: that of a page list where its data does,
-// and with a table another where its memory does.
+// firstOffset returns where in its first page a region begins: a page list begins with its data,
+// and with a table any other region begins at its memory's offset in the page.
 func (t *ATU) firstOffset(r *Region) int {
 	if t.table == nil || r.view != nil {
 		return r.first
 	}
-	off, _ := r.arenaOffset() // the rest is not lent
+	off, _ := r.arenaOffset() // memory outside the arena is never lent
 	return off % PageSize
 }
 
-// reachable says whether peers could use the region.
+// reachable reports whether peers can use the region.
 func (r *Region) reachable() bool {
 	if r.atu.table == nil {
 		return true
@@ -46,7 +46,7 @@ func (r *Region) reachable() bool {
 	return ok && r.dev == nil
 }
 
-// enterLocked enters a region that has been lent in the table, if there is one.
+// enterLocked adds a region that has been lent to the table, if there is one.
 //
 // +checklocks:r.loanMu
 func (r *Region) enterLocked(nla NLA, l Loan) {
@@ -59,7 +59,7 @@ func (r *Region) enterLocked(nla NLA, l Loan) {
 	r.tabled, r.shown = true, nla
 }
 
-// reclaimLocked has peers that do not let go of the region lose it.
+// reclaimLocked takes the region from peers that do not end their operations on it.
 //
 // +checklocks:r.loanMu
 func (r *Region) reclaimLocked() {

@@ -12,7 +12,7 @@ import (
 	"exnet/internal/ctxend"
 )
 
-// network keeps the boundaries of messages.
+// network is a kind of socket that keeps the boundaries of messages.
 const network = "unixpacket"
 
 // helloTime bounds the exchange of hellos.
@@ -63,8 +63,7 @@ func (m *Member) greet(conn *net.UnixConn, p *peer) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// answer is the side of the hellos that was connected to. It returns the peer,
-// whom nobody else answers.
+// answer is the accepting side of the hellos. It returns the peer.
 func (m *Member) answer(conn *net.UnixConn, scan func()) (*peer, error) {
 	pid, err := m.dir.checkPeer(conn)
 	if err != nil {
@@ -88,7 +87,7 @@ func (m *Member) answer(conn *net.UnixConn, scan func()) (*peer, error) {
 	return p, conn.SetDeadline(time.Time{})
 }
 
-// expect returns the peer that said hello, or why it is none.
+// expect returns the peer that sent h, or the reason to refuse it.
 func (m *Member) expect(h hello, scan func()) (*peer, error) {
 	if h.Version != Version {
 		return nil, versionError(h.Node, int(h.Version))
@@ -98,7 +97,7 @@ func (m *Member) expect(h hello, scan func()) (*peer, error) {
 	}
 	p := m.peer(h)
 	if p == nil {
-		scan() // it may have joined just now
+		scan() // the node may just have joined
 		p = m.peer(h)
 	}
 	if p == nil {

@@ -15,13 +15,13 @@ import (
 // (user_namespaces(7)), such as the host's root.
 const overflowUID = 65534
 
-// checkPeer refuses a peer that is neither root, nor the user of this process,
-// nor a member of the fabric's group. In a user namespace the kernel does not say
-// who a user of another one is; then it is the directory's permissions alone that
-// decide: to connect to a node takes the right to write to its socket, and to be
-// connected to, the right to make one in the directory.
+// checkPeer refuses a peer that is neither root, nor the user of this process, nor a
+// member of the fabric's group. In a user namespace the kernel does not identify the
+// users of others. Then only the directory's permissions decide: a peer that connects
+// needs the right to write to the node's socket, and a peer that is connected to
+// needed the right to make a socket in the directory.
 //
-// It returns the peer's process as this PID namespace has it; 0: it does not.
+// It returns the peer's process ID in this PID namespace, or 0 if it has none.
 func (d *dir) checkPeer(conn *net.UnixConn) (pid int32, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -47,17 +47,17 @@ func (d *dir) checkPeer(conn *net.UnixConn) (pid int32, err error) {
 	return 0, fmt.Errorf("emp: %w: process %d of user %d is not of this fabric's user or group", ErrRefused, cred.Pid, cred.Uid)
 }
 
-// Check returns why the process at the other end of a Unix socket may not have to do
-// with the node: it is neither root, nor the node's user, nor of the fabric's group. In
-// a user namespace, where the kernel does not name the users of others, the rights of
+// Check returns an error unless the process at the other end of a Unix socket may use the
+// node: it must be root, the node's user, or a member of the fabric's group. In a user
+// namespace, where the kernel does not identify the users of others, the permissions of
 // the socket's file decide for those.
 func (m *Member) Check(conn *net.UnixConn) error {
 	_, err := m.dir.checkPeer(conn)
 	return err
 }
 
-// CheckNode is Check of somebody who says to be a node: it has to be the process that
-// is linked as that node, too.
+// CheckNode is Check for a process that claims to be a node: it must also be the process
+// that is linked as that node.
 func (m *Member) CheckNode(conn *net.UnixConn, n fabric.NodeID) error {
 	pid, err := m.dir.checkPeer(conn)
 	if err != nil {
@@ -75,14 +75,14 @@ func (m *Member) CheckNode(conn *net.UnixConn, n fabric.NodeID) error {
 	return nil
 }
 
-// greeted notes which process has said to be a node.
+// greeted records which process exchanged hellos as a node.
 func (m *Member) greeted(p *peer, pid int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.pid, p.greeted = pid, true
 }
 
-// allowed says whether a user with these groups may be a node.
+// allowed reports whether a user with these groups may run a node.
 func (d *dir) allowed(uid uint32, groups []uint32) bool {
 	if uid == 0 || uid == uint32(os.Geteuid()) || d.foreign && uid == overflowUID {
 		return true

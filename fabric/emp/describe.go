@@ -19,27 +19,27 @@ import (
 	"exnet/fabric"
 )
 
-// Version is that of the meeting point and the hello. Nodes of different
+// Version is the version of the directory and the hello. Nodes of different
 // versions do not join one fabric.
 const Version = 1
 
-// Description is what a node says of itself in the directory.
+// Description describes a node in the directory.
 type Description struct {
 	Version int            `json:"version"`
 	Node    fabric.NodeID  `json:"node"`
-	Token   Token          `json:"token"` // another one each time that a node joins
+	Token   Token          `json:"token"` // new each time that a node joins
 	Addrs   []netip.Prefix `json:"addrs"`
 	MTU     int            `json:"mtu"`
 	MAC     string         `json:"mac"`
-	// Topology is what tells the fabric's wiring from another. "": there is none.
+	// Topology identifies the fabric's wiring; "" without a topology.
 	Topology string `json:"topology,omitempty"`
-	// Link is the kind of link that the node asks its peers for. "": what is usual.
+	// Link is the kind of link that the node asks its peers for; "" for the default.
 	Link  string    `json:"link,omitempty"`
 	PID   int       `json:"pid"` // in the node's PID namespace
 	Since time.Time `json:"since"`
 }
 
-// Token tells a node from one that had its ID before.
+// Token distinguishes a node from one that had its ID before.
 type Token uint64
 
 // MarshalText implements encoding.TextMarshaler: JSON numbers have 53 bits.
@@ -74,8 +74,8 @@ func nodeOf(name string) (n fabric.NodeID, suffix string, ok bool) {
 	return fabric.NodeID(id), rest[dot:], err == nil
 }
 
-// publish writes the description of this node and returns the locked file: as
-// long as it is open, the node lives. Nobody sees it half written or not locked.
+// publish writes the description of this node and returns the locked file. The node
+// lives as long as the file is open. Other nodes never see it incomplete or unlocked.
 // The caller holds the directory's lock.
 func (d *dir) publish(self Description) (*os.File, error) {
 	text, err := json.Marshal(self)
@@ -112,7 +112,7 @@ func (d *dir) publish(self Description) (*os.File, error) {
 func (d *dir) read(n fabric.NodeID) (desc Description, alive bool, err error) {
 	f, err := d.open(fileName(n, describeSuffix))
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ELOOP) {
-		return desc, false, nil // no node made that
+		return desc, false, nil // no node made this file
 	}
 	if err != nil {
 		return desc, false, dirError(err)
@@ -135,10 +135,10 @@ func (d *dir) read(n fabric.NodeID) (desc Description, alive bool, err error) {
 	return desc, true, nil
 }
 
-// parseDescription reads the description of node n, which anyone may have written who
-// may write in the directory.
+// parseDescription reads the description of node n. It must not trust text: anyone who
+// may write to the directory may have written it.
 func parseDescription(n fabric.NodeID, text []byte) (desc Description, ok bool) {
-	// What a later version writes may not parse, but it has the version.
+	// The text of a later version may not parse, but it has the version.
 	if err := json.Unmarshal(text, &desc); err != nil && desc.Version == Version || desc.Version == 0 {
 		return desc, false
 	}
@@ -146,9 +146,9 @@ func parseDescription(n fabric.NodeID, text []byte) (desc Description, ok bool) 
 	return desc, true
 }
 
-// list returns the living nodes in the order of their IDs, and those that died
-// and left their descriptions. What cannot be read of a living node is left out,
-// and the error says so.
+// list returns the living nodes in the order of their IDs, and the dead ones whose
+// descriptions are still there. A living node whose description cannot be read is
+// left out, and the error says so.
 func (d *dir) list() (alive []Description, dead []fabric.NodeID, err error) {
 	names, err := d.names()
 	if err != nil {
@@ -205,8 +205,8 @@ func (d *dir) reap() ([]fabric.NodeID, error) {
 	return dead, errors.Join(errs...)
 }
 
-// remove removes all files of a node, the description last: until then it is to
-// be seen that there is something to remove.
+// remove removes all files of a node, the description last: until then others see
+// that there is something to remove.
 func (d *dir) remove(n fabric.NodeID) error {
 	names, err := d.names()
 	if err != nil {
@@ -235,8 +235,8 @@ func List(path string) ([]Description, error) {
 	return alive, err
 }
 
-// Clean removes what dead nodes left in a directory and returns their IDs. It is
-// no error if there is no such directory.
+// Clean removes the files of dead nodes in a directory and returns their IDs. A missing
+// directory is not an error.
 func Clean(path string) ([]fabric.NodeID, error) {
 	d, err := openDir(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -31,15 +31,15 @@ const (
 
 const (
 	lockName = "lock"
-	// lockWait is how long another node may take for a change, which is
-	// milliseconds, unless it was stopped. Many nodes that start or end at once wait
-	// longer for their turn, up to lockQueue.
+	// lockWait is how long another node may hold the lock. A change takes
+	// milliseconds, unless the node is stopped. When many nodes start or end at
+	// once, they wait longer for their turn, up to lockQueue.
 	lockWait  = 5 * time.Second
 	lockQueue = 2 * time.Minute
 	// lockPause is how long a node that waits sleeps between two looks, at most.
 	lockPause = 16 * time.Millisecond
-	// madeMark is what the lock file says when EMP made the directory, and so
-	// removes it with the last node.
+	// madeMark is the content of the lock file if EMP made the directory, which
+	// it then removes with the last node.
 	madeMark = "made by exnet\n"
 )
 
@@ -73,8 +73,8 @@ func inUserNS() bool {
 	return strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 }
 
-// CheckName reports why name cannot be that of a fabric. It accepts what is a
-// plain file name in every shell.
+// CheckName returns ErrConfig, wrapped, if name cannot name a fabric. It accepts names
+// that need no quoting in any shell.
 func CheckName(name string) error {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	if name == "" || len(name) > 32 || strings.Trim(name, plain) != "" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") {
@@ -91,11 +91,11 @@ type dir struct {
 	path  string
 	group bool // the group of the directory may join
 	gid   uint32
-	// foreign users are those of other user namespaces.
+	// foreign is whether users of other user namespaces may join.
 	foreign bool
 }
 
-// joinDir returns the directory, which is made unless it is there, and opened for a group.
+// joinDir returns the directory. It makes the directory if needed, and opens it for a group.
 func joinDir(path, group string) (*dir, error) {
 	path, err := dirPath(path)
 	if err != nil {
@@ -107,7 +107,7 @@ func joinDir(path, group string) (*dir, error) {
 	return openDir(path)
 }
 
-// dirPath returns the whole path of a directory, which has to leave room for names of sockets.
+// dirPath returns the absolute path of a directory. It must leave room for names of sockets.
 func dirPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -119,7 +119,7 @@ func dirPath(path string) (string, error) {
 	return path, nil
 }
 
-// openDir returns a directory that is there.
+// openDir returns an existing directory.
 func openDir(path string) (*dir, error) {
 	path, err := dirPath(path)
 	if err != nil {
@@ -219,7 +219,7 @@ func (d *dir) names() ([]string, error) {
 func (d *dir) file(name string) string { return filepath.Join(d.path, name) }
 
 // open opens a regular file for reading. Members of the group may have put anything
-// there: a link is not followed, a FIFO not waited for.
+// there, so it does not follow a link and does not block on a FIFO.
 func (d *dir) open(name string) (*os.File, error) {
 	f, err := os.OpenFile(d.file(name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -232,7 +232,7 @@ func (d *dir) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// create makes a file anew, which is nothing that was there.
+// create makes a new file. It fails if path exists.
 func (d *dir) create(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -263,7 +263,7 @@ func (d *dir) lock() (*os.File, error) {
 		_ = f.Chmod(d.fileMode())
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil && sameFile(f, path) {
-			// Those who wait see that it goes on.
+			// The changed time tells waiting nodes that there is progress.
 			_ = unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), nil, 0)
 			return f, nil
 		}
@@ -273,7 +273,7 @@ func (d *dir) lock() (*os.File, error) {
 		}
 		f.Close()
 		switch {
-		case err == nil: // the last node has removed it meanwhile
+		case err == nil: // the last node has removed the file meanwhile
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
 			return nil, dirError(&os.PathError{Op: "flock", Path: path, Err: err})
 		case time.Since(moved) > lockWait || time.Since(begun) > lockQueue:
@@ -293,8 +293,8 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(here, there)
 }
 
-// removeIfEmpty removes the directory if EMP made it and nobody needs it any
-// more. The caller holds the lock.
+// removeIfEmpty removes the directory if EMP made it and it has no more nodes. The
+// caller holds the lock.
 func (d *dir) removeIfEmpty(lock *os.File) {
 	text, err := io.ReadAll(io.NewSectionReader(lock, 0, int64(len(madeMark))))
 	if err != nil || string(text) != madeMark {

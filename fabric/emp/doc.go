@@ -1,6 +1,6 @@
 // Package emp is the EXTOLL Management Program of a fabric (thesis section 3.3.3): it
-// assigns node IDs, and lets the nodes find each other as they come and go. Here they meet
-// on one host; on several hosts they meet through package mesh (Home).
+// assigns node IDs, and lets the nodes of one host find each other as they come and go.
+// The nodes of several hosts find each other through package mesh (Home).
 //
 // # Architecture
 //

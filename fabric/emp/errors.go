@@ -22,18 +22,18 @@ var (
 	// ErrFull says that all node IDs are taken.
 	ErrFull = errors.New("no node ID is free")
 
-	// ErrRefused says that the other end of a connection is not, or not from
-	// whom, the fabric expects.
+	// ErrRefused says that the other end of a connection is not the node, or not
+	// of the user, that the fabric expects.
 	ErrRefused = errors.New("connection refused")
 
 	// ErrConfig says that the configuration cannot work.
 	ErrConfig = errors.New("invalid configuration")
 
-	// ErrHello says that what came as a hello is none.
+	// ErrHello says that a message is not a valid hello.
 	ErrHello = errors.New("malformed hello")
 )
 
-// dirError says what to do about a directory that cannot be used.
+// dirError adds to err what to do about a directory that cannot be used.
 func dirError(err error) error {
 	var hint string
 	switch {

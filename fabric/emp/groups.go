@@ -13,18 +13,17 @@ import (
 	"exnet/fabric"
 )
 
-// The groups file says which IP multicast groups have members, and the fabric
-// group of each. It is replaced as a whole under the lock, and is not there
-// while there are no groups. An IP group has the same fabric group from its first
-// member to its last.
+// The groups file lists the IP multicast groups that have members, and the fabric
+// group of each. It is replaced as a whole under the lock, and does not exist while
+// there are no groups. An IP group keeps its fabric group as long as it has members.
 const (
 	groupsName = "groups"
-	// maxGroups bounds what is read of it: tens of thousands of memberships.
+	// maxGroups is how many bytes of it are read: tens of thousands of memberships.
 	maxGroups = 16 << 20
 )
 
-// The fabric groups that are given to IP groups. Group 0 is left out: a zero that
-// somebody forgot to set leads nowhere.
+// The fabric groups for IP groups. Group 0 is left out: a field that was not set must
+// not name a group.
 const (
 	firstGroup fabric.GroupID = 1
 	lastGroup                 = fabric.GroupBroadcast - 1
@@ -39,7 +38,7 @@ type Group struct {
 }
 
 type groupsFile struct {
-	Last   fabric.GroupID `json:"last"` // given out last
+	Last   fabric.GroupID `json:"last"` // assigned last
 	Groups []groupEntry   `json:"groups"`
 }
 
@@ -54,8 +53,8 @@ type groupMember struct {
 	Token Token         `json:"token"`
 }
 
-// take returns a free fabric group. It goes round, so that a group that was freed
-// is not given out again at once, while frames to it are on their way.
+// take returns a free fabric group. It assigns them in turn, so that a freed group is
+// not reused at once, while frames to it may be under way.
 func (f *groupsFile) take() fabric.GroupID {
 	for range lastGroup {
 		if f.Last++; f.Last < firstGroup || f.Last > lastGroup {
@@ -75,7 +74,7 @@ func (f *groupsFile) set(m groupMember, want map[netip.Addr]bool) {
 	for a := range want {
 		addrs = append(addrs, a)
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare) // the fabric groups are given out in order
+	slices.SortFunc(addrs, netip.Addr.Compare) // assign fabric groups in order
 	for _, a := range addrs {
 		i := slices.IndexFunc(f.Groups, func(e groupEntry) bool { return e.Addr == a })
 		if i < 0 {
@@ -88,8 +87,7 @@ func (f *groupsFile) set(m groupMember, want map[netip.Addr]bool) {
 	}
 }
 
-// keep removes the members that ok does not want, and the groups that have none
-// left.
+// keep removes the members for which ok returns false, and the groups without members.
 func (f *groupsFile) keep(ok func(netip.Addr, groupMember) bool) {
 	for i := range f.Groups {
 		e := &f.Groups[i]
@@ -112,7 +110,7 @@ func (f *groupsFile) has(m groupMember, want map[netip.Addr]bool) bool {
 	return n == len(want)
 }
 
-// groups returns what the file says to others.
+// groups returns the groups of the file.
 func (f *groupsFile) groups() []Group {
 	var all []Group
 	for _, e := range f.Groups {
@@ -148,8 +146,8 @@ func (d *dir) readGroups() (f groupsFile, err error) {
 	return f, nil
 }
 
-// parseGroups reads a groups file, which anyone may have written who may write in the
-// directory. Entries that nobody of ours writes are left out.
+// parseGroups reads a groups file. It must not trust text: anyone who may write to the
+// directory may have written it. It leaves out entries that no node of exnet writes.
 func parseGroups(text []byte) (f groupsFile, err error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return groupsFile{}, err
@@ -165,7 +163,7 @@ func parseGroups(text []byte) (f groupsFile, err error) {
 func (d *dir) editGroups(edit func(*groupsFile)) error {
 	f, err := d.readGroups()
 	if err != nil {
-		f = groupsFile{} // what is broken is replaced
+		f = groupsFile{} // replace a broken file
 	}
 	before := slices.Clone(f.Groups)
 	for i := range before {
@@ -211,8 +209,8 @@ func (d *dir) editGroups(edit func(*groupsFile)) error {
 	return nil
 }
 
-// JoinGroup makes this node a member of an IP multicast group, and LeaveGroup ends
-// that. Neither waits for the directory: Run enters it there, and OnGroups tells.
+// JoinGroup makes this node a member of an IP multicast group, until LeaveGroup. Neither
+// waits: Run writes the change to the directory, and then calls OnGroups.
 func (m *Member) JoinGroup(a netip.Addr) { m.wish(a, true) }
 
 // LeaveGroup ends a membership; see JoinGroup.
@@ -228,12 +226,12 @@ func (m *Member) wish(a netip.Addr, member bool) {
 	m.mu.Unlock()
 	select {
 	case m.wished <- struct{}{}:
-	default: // it has not looked since the last one
+	default: // Run has not handled the last wish yet
 	}
 }
 
-// syncGroups enters this node's wishes, and tells of changes. Only Run's goroutine
-// calls it.
+// syncGroups writes this node's memberships to the groups file, and reports changes to
+// OnGroups. Only Run's goroutine calls it.
 func (m *Member) syncGroups() {
 	m.mu.Lock()
 	want := make(map[netip.Addr]bool, len(m.wishes))
@@ -254,7 +252,7 @@ func (m *Member) syncGroups() {
 		}
 	}
 	if err != nil {
-		m.log.Warn("multicast groups cannot be entered", "reason", err)
+		m.log.Warn("cannot update the multicast groups", "reason", err)
 		return
 	}
 	now := f.groups()

@@ -8,8 +8,8 @@ import (
 	"exnet/fabric"
 )
 
-// The hello is the first message of each side of a connection, the connecting
-// one's first. Numbers are little-endian.
+// The hello is the first message of each side of a connection; the connecting side
+// sends first. Numbers are little-endian.
 //
 //	 0       4         6       8      10      12           20
 //	┌───────┬─────────┬───────┬──────┬───────┬────────────┬────────┐
@@ -18,7 +18,7 @@ import (
 const (
 	helloMagicOff   = 0
 	helloVersionOff = 4
-	helloStatusOff  = 6 // 0: go on; 1: refused, and why
+	helloStatusOff  = 6 // 0: accepted; 1: refused, a reason follows
 	helloNodeOff    = 8
 	helloTokenOff   = 12
 	helloLen        = 20
@@ -33,7 +33,7 @@ type hello struct {
 	Version uint16
 	Node    fabric.NodeID
 	Token   Token
-	Refused string // "": go on
+	Refused string // why the sender refuses the connection; "" if it does not
 }
 
 // AppendBinary appends the encoding of h to b.
@@ -51,8 +51,7 @@ func (h hello) AppendBinary(b []byte) ([]byte, error) {
 	return append(b, h.Refused[:min(len(h.Refused), maxReason)]...), nil
 }
 
-// UnmarshalBinary decodes b, which is a whole message. It leaves h as it was on
-// error.
+// UnmarshalBinary decodes b, which is a whole message. On error it leaves h unchanged.
 func (h *hello) UnmarshalBinary(b []byte) error {
 	if len(b) < helloLen {
 		return fmt.Errorf("emp: %w: %d bytes: %w", ErrHello, len(b), io.ErrUnexpectedEOF)

@@ -17,7 +17,7 @@ import (
 	"exnet/internal/logger"
 )
 
-// Config is what a node joins with. The zero value of a field means its default.
+// Config configures a node. The zero value of a field means its default.
 type Config struct {
 	// Dir is the directory of the fabric. Required; see DefaultDir.
 	Dir string
@@ -28,23 +28,23 @@ type Config struct {
 	Node *fabric.NodeID
 	// Addrs are the node's IP addresses, which no other living node may have.
 	Addrs []netip.Prefix
-	// MTU is that of the node's interface, for the others to know.
+	// MTU is the MTU of the node's interface; peers warn if theirs differs.
 	MTU int
-	// MAC returns the MAC address that a node of this configuration has, by which
-	// all nodes of a fabric agree. Default: none.
+	// MAC returns the MAC address of a node. All nodes of a fabric must agree on it.
+	// Default: none.
 	MAC func(fabric.NodeID) string
-	// Topology says how the fabric is wired, by which all its nodes agree. Default:
-	// they are not wired.
+	// Topology identifies the wiring of the fabric. All its nodes must agree on it.
+	// Default: none.
 	Topology string
-	// Link is the kind of link that this node asks its peers for, for their Linkers to
-	// know. Default: none in particular.
+	// Link is the kind of link that this node asks its peers' Linkers for. Default:
+	// none in particular.
 	Link string
-	// Has reports whether the topology has a node. Default: it has all.
+	// Has reports whether the topology has a node. Default: it has every node.
 	Has func(fabric.NodeID) bool
-	// OnGroups is told the multicast groups that have members, whenever they
-	// change while Run runs. It must not call Run or Leave. Default: nobody.
+	// OnGroups is called with the multicast groups that have members, whenever they
+	// change while Run runs. It must not call Run or Leave. Default: none.
 	OnGroups func([]Group)
-	// Log is told of peers that cannot be linked. Default: nobody.
+	// Log gets a message for each peer that cannot be linked. Default: none.
 	Log logger.Logger
 }
 
@@ -56,7 +56,7 @@ type Member struct {
 	log  logger.Logger
 
 	onGroups func([]Group)
-	told     []Group       // what onGroups was told; belongs to Run
+	told     []Group       // the last argument of onGroups; belongs to Run
 	wished   chan struct{} // holds a token when wishes have changed
 
 	dir  *dir
@@ -70,8 +70,8 @@ type Member struct {
 	wishes map[netip.Addr]bool // +checklocks:mu
 }
 
-// Join makes this process a node of the fabric: it has its ID from then on, and
-// is linked with its peers once Run is called. Leave gives the ID back.
+// Join makes this process a node of the fabric and assigns its ID. Run links it with its
+// peers. Leave releases the ID.
 //
 // The error wraps fabric.ErrInUse or ErrAddress if another living node has the ID
 // or an address, ErrVersion if a living node is of another version, and
@@ -116,7 +116,7 @@ func enterDir(cfg Config) (*dir, *os.File, error) {
 				return d, lock, nil
 			}
 		}
-		// Its last node may have removed the directory just now.
+		// Its last node may just have removed the directory.
 		if !errors.Is(err, fs.ErrNotExist) || tries == 10 {
 			return nil, nil, err
 		}
@@ -168,8 +168,7 @@ func (m *Member) enter(cfg Config) (err error) {
 	return err
 }
 
-// choose returns the ID that the node gets, or why it cannot join those that
-// live.
+// choose returns the ID for the node, or why it cannot join the living nodes.
 func choose(cfg Config, alive []Description) (fabric.NodeID, error) {
 	taken := make(map[fabric.NodeID]Description, len(alive))
 	for _, d := range alive {
@@ -223,17 +222,17 @@ func wiring(s string) string {
 // ID returns the node's ID.
 func (m *Member) ID() fabric.NodeID { return m.self.Node }
 
-// Self returns what the directory says of the node.
+// Self returns the node's description in the directory.
 func (m *Member) Self() Description { return m.self }
 
 // Dir returns the path of the directory.
 func (m *Member) Dir() string { return m.dir.path }
 
-// File returns a path in the directory for something else of this node, such as a
-// socket; it is removed with the node. The suffix begins with a point.
+// File returns a path in the directory for another file of this node, such as a
+// socket; it is removed with the node. The suffix begins with a dot.
 func (m *Member) File(suffix string) string { return File(m.dir.path, m.self.Node, suffix) }
 
-// Own gives a file that this node made in the directory the rights of the
+// Own gives a file that this node made in the directory the owner and mode of the
 // node's other files there.
 func (m *Member) Own(path string) error {
 	if err := os.Chmod(path, m.dir.fileMode()); err != nil {
@@ -247,8 +246,8 @@ func File(dir string, n fabric.NodeID, suffix string) string {
 	return filepath.Join(dir, fileName(n, suffix))
 }
 
-// Leave gives the ID back and removes the node's files, and with the last node
-// what EMP made of the directory. It is idempotent; Run calls it when it ends.
+// Leave releases the ID and removes the node's files; the last node also removes the
+// directory if EMP made it. It is idempotent; Run calls it when it ends.
 func (m *Member) Leave() error {
 	m.mu.Lock()
 	left := m.left
@@ -257,14 +256,14 @@ func (m *Member) Leave() error {
 	if left {
 		return nil
 	}
-	// Nobody connects any more, and waits in vain.
+	// Close the socket first, so that no peer connects and waits in vain.
 	errs := []error{m.ln.Close()}
 	lock, err := m.dir.lock()
 	if err == nil {
 		errs = append(errs, m.dir.remove(m.self.Node), m.dir.editGroups(func(*groupsFile) {}))
 		m.dir.removeIfEmpty(lock)
 		lock.Close()
-	} else if !errors.Is(err, fs.ErrNotExist) { // else somebody has removed it all
+	} else if !errors.Is(err, fs.ErrNotExist) { // otherwise the directory was removed
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, m.file.Close())...)

@@ -23,9 +23,9 @@ type Link interface {
 	Close() error
 }
 
-// Linker makes a link to the peer at the other end of conn, a connected
-// SOCK_SEQPACKET socket that nothing was sent over but hellos. It takes conn, also
-// when it fails; it fails when conn is closed meanwhile.
+// Linker makes a link to the peer at the other end of conn, a connected SOCK_SEQPACKET
+// socket over which only hellos were sent. It takes conn, even if it fails. It must fail
+// if conn is closed meanwhile.
 type Linker func(conn *net.UnixConn, peer fabric.NodeID) (Link, error)
 
 // State is what a peer is to this node.
@@ -39,7 +39,7 @@ type State uint8
 // The states. The zero State is invalid.
 const (
 	Connecting State = iota + 1 // waiting for a connection
-	Linking                     // the Linker is at it
+	Linking                     // the Linker runs
 	Up
 )
 
@@ -55,23 +55,23 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Peer is what there is to know about a peer.
+// Peer describes a peer and its link.
 type Peer struct {
 	Description
 	State State
-	Since time.Time // of this state
+	Since time.Time // when this state began
 	Link  Link      // nil unless Up
 	Links uint64    // times that it was linked
-	Err   error     // why the last attempt or link ended; nil: it did not
-	// Endpoint is where a peer of another host was reached; the zero AddrPort: of this
-	// host.
+	Err   error     // why the last attempt or link ended; nil if none has
+	// Endpoint is the address of a peer of another host; the zero AddrPort for a peer of
+	// this host.
 	Endpoint netip.AddrPort
-	// Key is the fingerprint of its key; "": it has shown none.
+	// Key is the fingerprint of its key; "" if it has shown none.
 	Key string
 }
 
-// Home is where a node meets others: Member is the directory of a host, package mesh
-// the network between hosts.
+// Home is where a node finds its peers: in the directory of its host (Member), or on the
+// network between hosts (package mesh).
 type Home interface {
 	// Peers returns the other living nodes there, in the order of their IDs.
 	Peers() []Peer
@@ -86,7 +86,7 @@ var _ Home = (*Member)(nil)
 const (
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = time.Second
-	// steady is how long a link lasts to be none that fails again and again.
+	// steady is how long a link must last for the next attempt to wait retryFirst again.
 	steady = 2 * time.Second
 )
 
@@ -96,11 +96,11 @@ type peer struct {
 	desc     Description
 	incoming chan *net.UnixConn // connections of the peer, which have had their hellos
 	stop     context.CancelFunc
-	done     chan struct{} // closed when the last link has ended
+	done     chan struct{} // closed when the peer's last link has ended
 
 	// Guarded by m.mu.
 	gone    bool
-	pid     int32 // the process that has exchanged hellos last; 0: not of this PID namespace
+	pid     int32 // process of the last hello; 0 if it is not in this PID namespace
 	greeted bool
 	now     Peer
 }
@@ -127,7 +127,7 @@ func (m *Member) start(ctx context.Context, desc Description, before *peer, link
 	return p
 }
 
-// run links the peer again and again.
+// run links the peer, and again whenever the link ends.
 func (p *peer) run(ctx context.Context, connect Linker) {
 	if p.desc.Version != Version {
 		p.failed(versionError(p.desc.Node, p.desc.Version))
@@ -135,7 +135,7 @@ func (p *peer) run(ctx context.Context, connect Linker) {
 		return
 	}
 	wait := firstRetry
-	var conn *net.UnixConn // that came while another link was up
+	var conn *net.UnixConn // accepted while another link was up
 	for {
 		var err error
 		if conn == nil {
@@ -179,8 +179,8 @@ func (p *peer) connection(ctx context.Context) (*net.UnixConn, error) {
 	}
 }
 
-// hold makes a link of conn, which it takes, and returns when the link has ended:
-// with another connection if the peer has begun one.
+// hold makes a link of conn, which it takes, and returns when the link has ended. It
+// returns another connection if the peer has opened one.
 func (p *peer) hold(ctx context.Context, conn *net.UnixConn, connect Linker) (*net.UnixConn, error) {
 	p.set(Linking, nil)
 	unblock := ctxend.Do(ctx, func() { conn.Close() })
@@ -196,7 +196,7 @@ func (p *peer) hold(ctx context.Context, conn *net.UnixConn, connect Linker) (*n
 	case <-link.Done():
 		err = link.Err()
 	case next = <-p.incoming:
-		// Only its own link's end can have brought the peer to it.
+		// The peer reconnects only after its end of the link has failed.
 		err = errors.New("the peer has reconnected")
 	case <-ctx.Done():
 		err = ctx.Err()

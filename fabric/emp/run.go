@@ -15,13 +15,13 @@ import (
 	"exnet/internal/ctxend"
 )
 
-// secondLook is how long after a change the directory is looked at again: a dying
-// node's file is reported as closed before its lock is released.
+// secondLook is how long after a change the directory is scanned again: inotify reports
+// a dying node's file as closed before the kernel releases its lock.
 const secondLook = 50 * time.Millisecond
 
-// scanRest is how long there is no scan after one, as a multiple of the time it took, but
-// never longer than secondLook. A scan reads the files of all nodes, and each that comes
-// or goes has all others scan: of many that start at once each would do little else.
+// scanRest is the pause after a scan, as a multiple of the scan's duration, but at most
+// secondLook. A scan reads the files of all nodes, and each node that comes or goes makes
+// all others scan. Without a pause, many nodes that start at once would do little else.
 const scanRest = 4
 
 // Run links this node with every other one, and again when they come back, until
@@ -40,7 +40,7 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 	again, rest := time.NewTimer(0), time.NewTimer(0)
 	defer again.Stop()
 	defer rest.Stop()
-	changes := w.changes // nil: it rests
+	changes := w.changes // nil during the pause
 	look := func() (settled bool) {
 		start := time.Now()
 		settled = m.scan(peers, connect)
@@ -85,7 +85,7 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 	return err
 }
 
-// scan compares the directory with the peers, and says whether those that are
+// scan compares the directory with the peers, and reports whether the peers that are
 // gone have ended. Only Run's goroutine calls it.
 func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 	alive, dead, err := m.dir.list()
@@ -97,7 +97,7 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 			reaped, err := m.dir.reap()
 			lock.Close()
 			if err != nil {
-				m.log.Warn("files of a dead node stay", "reason", err)
+				m.log.Warn("cannot remove the files of a dead node", "reason", err)
 			}
 			for _, n := range reaped {
 				m.log.Info("removed the files of a dead node", "node", n)
@@ -143,13 +143,13 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	failed := func(err error) { m.log.Warn("accepting a connection", "reason", err) }
+	failed := func(err error) { m.log.Warn("cannot accept a connection", "reason", err) }
 	for conn := range accept.All(ctx, m.ln, secondLook, failed) {
 		work.Go(func() { m.take(ctx, conn, scan) })
 	}
 }
 
-// take hands a connection to the peer that it is from.
+// take passes a connection to the peer that opened it.
 func (m *Member) take(ctx context.Context, conn *net.UnixConn, scan chan<- chan struct{}) {
 	defer ctxend.Do(ctx, func() { conn.Close() })()
 	p, err := m.answer(conn, func() {
@@ -161,7 +161,7 @@ func (m *Member) take(ctx context.Context, conn *net.UnixConn, scan chan<- chan 
 		}
 	})
 	if err != nil {
-		if !errors.Is(err, io.EOF) { // it has changed its mind
+		if !errors.Is(err, io.EOF) { // EOF: the peer closed the connection
 			m.log.Warn("connection refused", "reason", err)
 		}
 		conn.Close()

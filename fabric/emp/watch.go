@@ -13,11 +13,11 @@ import (
 // watcher reports that the directory may have changed.
 type watcher struct {
 	f       *os.File
-	changes chan struct{} // holds a token; closed when the watching is over
+	changes chan struct{} // holds a token; closed when watching ends
 }
 
-// watchEvents are those by which nodes come and go: a description is renamed to
-// its name, and closed by the kernel when its writer dies.
+// watchEvents are the events of nodes that come and go: a description is renamed to its
+// final name, and the kernel closes it when its writer dies.
 const watchEvents = unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_CLOSE_WRITE | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
 
 func watch(path string) (*watcher, error) {
@@ -39,7 +39,7 @@ func watch(path string) (*watcher, error) {
 	return w, nil
 }
 
-// run passes on that there was something. What it was, the directory says.
+// run reports that something changed. The directory shows what.
 func (w *watcher) run() {
 	defer close(w.changes)
 	buf := make([]byte, 64*(unix.SizeofInotifyEvent+unix.NAME_MAX+1))
@@ -53,16 +53,16 @@ func (w *watcher) run() {
 		}
 		select {
 		case w.changes <- struct{}{}:
-		default: // it has not looked since the last one
+		default: // the last change is not handled yet
 		}
 	}
 }
 
-// inotifyLen is where struct inotify_event has the length of the name after it.
+// inotifyLen is the offset of the name's length in struct inotify_event.
 const inotifyLen = 12
 
-// concernsNodes reports whether one of the events is about something else than
-// the lock, whose use is no change, and files that are being written.
+// concernsNodes reports whether one of the events is about a file other than the lock,
+// whose use is not a change, and files that are still being written.
 func concernsNodes(events []byte) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[inotifyLen:]))
@@ -75,7 +75,7 @@ func concernsNodes(events []byte) bool {
 	return false
 }
 
-// close ends the watching and waits for that.
+// close ends watching and waits for run to return.
 func (w *watcher) close() {
 	w.f.Close()
 	for range w.changes {

@@ -36,10 +36,10 @@ var (
 	ErrNode = errors.New("another node")
 )
 
-// Name is what a certificate says of its owner. The zero Name is nobody's.
+// Name identifies the owner of a certificate. The zero Name identifies nobody.
 type Name struct {
 	Fabric string
-	// Node is the node's ID; nothing if Authority is set.
+	// Node is the node's ID; ignored if Authority is set.
 	Node      fabric.NodeID
 	Authority bool
 }
@@ -47,7 +47,7 @@ type Name struct {
 // scheme of the URIs: exnet://lab/node/7, and exnet://lab of an authority.
 const scheme = "exnet"
 
-// nodePath is what the path of a node's URI begins with.
+// nodePath begins the path of a node's URI.
 const nodePath = "/node/"
 
 // URI returns the name in the form of certificates.
@@ -67,7 +67,7 @@ func (n Name) String() string {
 	return fmt.Sprintf("node %d of fabric %s", n.Node, n.Fabric)
 }
 
-// nameOf returns the name in a certificate. ErrFile: it has none, or more than one.
+// nameOf returns the name in a certificate, or ErrFile if it has none or more than one.
 func nameOf(c *x509.Certificate) (Name, error) {
 	if len(c.URIs) != 1 {
 		return Name{}, fmt.Errorf("%w: certificate with %d names was not made by exn-tun key", ErrFile, len(c.URIs))
@@ -75,7 +75,7 @@ func nameOf(c *x509.Certificate) (Name, error) {
 	return parseName(c.URIs[0])
 }
 
-// parseName is the converse of URI, and takes nothing else.
+// parseName is the inverse of URI. It accepts nothing else.
 func parseName(u *url.URL) (Name, error) {
 	n := Name{Fabric: u.Host, Authority: u.Path == ""}
 	var err error
@@ -99,7 +99,7 @@ const FingerprintLen = len(fingerprintPrefix) + 43
 
 const fingerprintPrefix = "SHA256:"
 
-// Fingerprint returns that of a certificate's public key.
+// Fingerprint returns the fingerprint of a certificate's public key.
 func Fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	return fingerprintPrefix + base64.RawStdEncoding.EncodeToString(sum[:])
@@ -112,8 +112,8 @@ func checkFingerprint(s string) bool {
 	return ok && err == nil && len(sum) == sha256.Size
 }
 
-// checkTimes reports that a certificate is not valid at a time. Clocks that differ are
-// the usual reason for one that is not valid yet.
+// checkTimes returns ErrTime if a certificate is not valid at now. Clocks that differ are
+// the usual reason for a certificate that is not valid yet.
 func checkTimes(c *x509.Certificate, who Name, now time.Time) error {
 	text := func(t time.Time) string { return t.UTC().Format(time.DateTime) }
 	switch {

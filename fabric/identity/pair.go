@@ -27,12 +27,12 @@ const (
 	certSuffix = ".crt"
 	keyBlock   = "PRIVATE KEY"
 	certBlock  = "CERTIFICATE"
-	// maxFile bounds what is read of a file.
+	// maxFile is the largest file that is read, in bytes.
 	maxFile = 1 << 20
 )
 
-// backdate is by how much a certificate's time begins before it is made: clocks that
-// differ by less do no harm.
+// backdate is how long before its creation a certificate becomes valid. Clocks may
+// differ by less.
 const backdate = 5 * time.Minute
 
 // Pair is a key with its certificate.
@@ -42,7 +42,7 @@ type Pair struct {
 	key  ed25519.PrivateKey
 }
 
-// Fingerprint returns that of the key.
+// Fingerprint returns the fingerprint of the key.
 func (p *Pair) Fingerprint() string { return Fingerprint(p.Cert) }
 
 // tls returns the pair for handshakes.
@@ -56,8 +56,9 @@ func Paths(base string) (key, cert string) {
 	return base + keySuffix, base + certSuffix
 }
 
-// Create makes a key for name and its certificate, which is good for life: signed by
-// an authority, or by the key itself if by is nil, as an authority's own always is.
+// Create makes a key for name and its certificate, which is valid for life. The
+// authority by signs the certificate, or the key itself if by is nil; an authority's
+// own certificate is always signed by its own key.
 func Create(name Name, by *Pair, life time.Duration) (*Pair, error) {
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -73,8 +74,8 @@ func Create(name Name, by *Pair, life time.Duration) (*Pair, error) {
 	return p, nil
 }
 
-// Sign makes a certificate of an authority for the key and name of another
-// certificate, whose time plays no part.
+// Sign makes a certificate, signed by the authority by, for the key and name of
+// another certificate. The validity of request is ignored.
 func Sign(by *Pair, request *x509.Certificate, life time.Duration) (*x509.Certificate, error) {
 	name, err := nameOf(request)
 	if err == nil {
@@ -84,7 +85,7 @@ func Sign(by *Pair, request *x509.Certificate, life time.Duration) (*x509.Certif
 		return nil, fmt.Errorf("identity: %w", err)
 	}
 	if name.Authority {
-		return nil, fmt.Errorf("identity: %w: the certificate is that of %v; only those of nodes are signed", ErrFile, name)
+		return nil, fmt.Errorf("identity: %w: the certificate belongs to %v; only a node's certificate can be signed", ErrFile, name)
 	}
 	return certify(name, request.PublicKey.(ed25519.PublicKey), by, life, time.Now())
 }
@@ -163,8 +164,8 @@ func write(path string, mode os.FileMode, text []byte) error {
 	return nil
 }
 
-// Replace writes a certificate in place of that in a file, at once: whoever reads it
-// finds one or the other.
+// Replace replaces the certificate in a file atomically: a reader finds the old one or
+// the new one.
 func Replace(path string, c *x509.Certificate) error {
 	if err := renameio.WriteFile(path, PEM(c), 0o644, renameio.WithTempDir(filepath.Dir(path))); err != nil {
 		return fmt.Errorf("identity: %w", err)
@@ -172,8 +173,8 @@ func Replace(path string, c *x509.Certificate) error {
 	return nil
 }
 
-// Load reads a pair, which base names as in Paths. ErrFile: the files are not of
-// exn-tun key, do not belong together, or others may read the key.
+// Load reads a pair, which base names as in Paths. The error wraps ErrFile if the files
+// were not made by exn-tun key, do not belong together, or others may read the key.
 func Load(base string) (*Pair, error) {
 	keyPath, certPath := Paths(base)
 	text, err := readOwn(keyPath, 0o077, "read")
@@ -226,8 +227,8 @@ func LoadCert(path string) (*x509.Certificate, Name, error) {
 // readFile reads a file of bounded size.
 func readFile(path string) ([]byte, error) { return readOwn(path, 0, "") }
 
-// readOwn reads a file which may have none of the mode bits others, as these allow
-// others to do what the error says.
+// readOwn reads a file that must have none of the mode bits others. do says in the error
+// what these bits let others do.
 func readOwn(path string, others uint32, do string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -245,7 +246,7 @@ func readOwn(path string, others uint32, do string) ([]byte, error) {
 	case st.Size > maxFile:
 		return nil, fmt.Errorf("identity: %w: %s has %d bytes, more than %d", ErrFile, path, st.Size, maxFile)
 	case mode&others != 0:
-		return nil, fmt.Errorf("identity: %w: others may %s %s (mode %04o): chmod %03o %[3]s, and if somebody did make a new one", ErrFile, do, path, mode, mode&^others)
+		return nil, fmt.Errorf("identity: %w: others may %s %s (mode %04o): chmod %03o %[3]s, and make a new one if somebody did", ErrFile, do, path, mode, mode&^others)
 	case others != 0 && st.Uid != 0 && int(st.Uid) != os.Geteuid():
 		return nil, fmt.Errorf("identity: %w: %s belongs to user %d: chown it to root or to the node's user", ErrFile, path, st.Uid)
 	}

@@ -22,14 +22,14 @@ type Config struct {
 	Fabric string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Log is told of files that cannot be read again. Default: nobody.
+	// Log gets a message when changed files cannot be read. Default: none.
 	Log *slog.Logger
 }
 
-// soon is how long before its end a certificate is said to end.
+// soon is how long before a certificate expires that the node warns of it.
 const soon = 14 * 24 * time.Hour
 
-// Store is a node's own pair, and whom it trusts, as its files say.
+// Store holds a node's own pair and the keys that it trusts, as its files say.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Store struct {
@@ -44,15 +44,15 @@ type Store struct {
 	warned     time.Time // +checklocks:mu
 }
 
-// stamp tells a file from another one.
+// stamp identifies a version of a file.
 type stamp struct {
 	size  int64
 	mtime time.Time
 	mode  os.FileMode
 }
 
-// Open reads the files. The error wraps ErrFile, ErrTime or ErrFabric, or is that of
-// opening one: the node cannot begin with these.
+// Open reads the files. The error wraps ErrFile, ErrTime or ErrFabric, or the error of
+// opening a file; the node cannot start.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -91,7 +91,7 @@ func (s *Store) load() (*Pair, Trust, error) {
 	return pair, trust, err
 }
 
-// stamps looks at the files.
+// stamps returns the present versions of the files.
 func (s *Store) stamps() (all [3]stamp) {
 	key, cert := Paths(s.cfg.Key)
 	for i, path := range []string{key, cert, s.cfg.Trust} {
@@ -102,9 +102,9 @@ func (s *Store) stamps() (all [3]stamp) {
 	return all
 }
 
-// Refresh reads the files again if they have changed, and says whether that changed whom
-// to trust, or who this node is. Files that cannot be used leave all as it is, and are told of
-// once. It also tells, once a day, of a certificate that is about to end.
+// Refresh reads the files again if they have changed. It returns true if the trusted keys, or the
+// node's own pair, have changed. If the files cannot be used, it changes nothing and logs that once.
+// It also warns once a day of a certificate that expires soon.
 func (s *Store) Refresh() bool {
 	now := s.stamps()
 	s.mu.Lock()
@@ -118,15 +118,15 @@ func (s *Store) Refresh() bool {
 		err = fmt.Errorf("identity: %w: the certificate is now that of %v, this is %v: restart the node to change that", ErrNode, pair.Name, s.pair.Name)
 	}
 	if err != nil {
-		if err.Error() != s.told { // it may be written just now
+		if err.Error() != s.told { // the file may be incomplete, and complete at the next look
 			s.told = err.Error()
-			s.cfg.Log.Warn("key and trust stay as they were", "reason", err)
+			s.cfg.Log.Warn("cannot read the changed key and trust files; the old ones stay in use", "reason", err)
 		}
 		return false
 	}
 	s.pair, s.trust, s.seen, s.told = pair, trust, now, ""
 	s.generation++
-	s.cfg.Log.Info("key and trust were read again", "fingerprint", pair.Fingerprint(), "until", pair.Cert.NotAfter, "trust", trust.Summary())
+	s.cfg.Log.Info("read the changed key and trust files", "fingerprint", pair.Fingerprint(), "until", pair.Cert.NotAfter, "trust", trust.Summary())
 	return true
 }
 
@@ -137,17 +137,17 @@ func (s *Store) warnLocked() {
 		return
 	}
 	s.warned = now
-	s.cfg.Log.Warn("the node's certificate ends soon: renew it with exn-tun key sign", "until", s.pair.Cert.NotAfter)
+	s.cfg.Log.Warn("the node's certificate expires soon: renew it with exn-tun key sign", "until", s.pair.Cert.NotAfter)
 }
 
-// Pair returns this node's.
+// Pair returns this node's pair.
 func (s *Store) Pair() *Pair {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pair
 }
 
-// Trust returns whom it trusts.
+// Trust returns the keys that the node trusts.
 func (s *Store) Trust() Trust {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,14 +161,14 @@ func (s *Store) Generation() uint64 {
 	return s.generation
 }
 
-// Check says why a certificate that was believed is not believed any more.
+// Check returns why a certificate that was trusted is trusted no longer, or nil.
 func (s *Store) Check(c *x509.Certificate) error {
 	_, err := s.Trust().Verify(c, s.cfg.Fabric, s.cfg.Now())
 	return err
 }
 
-// Renewed returns a node's certificate of now, in DER, in place of one that was believed: it is for
-// the same key, and the same node. ErrFile, ErrNode, or the error of Check: it is none.
+// Renewed returns the certificate in der, which renews old: it must be for the same key and the same
+// node. The error wraps ErrFile or ErrNode, or is that of Check.
 func (s *Store) Renewed(old *x509.Certificate, der []byte) (*x509.Certificate, error) {
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -188,19 +188,19 @@ func (s *Store) Renewed(old *x509.Certificate, der []byte) (*x509.Certificate, e
 	return c, nil
 }
 
-// protocol is what both sides have to agree on (ALPN): a certificate serves nothing else.
+// protocol is the ALPN protocol that both sides must name; certificates are for nothing else.
 const protocol = "exnet"
 
 // TLS returns the configuration for both sides of a handshake: mutual, TLS 1.3, without
-// session tickets, so that each handshake looks at the certificates anew.
+// session tickets, so that each handshake checks the certificates.
 func (s *Store) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		NextProtos:             []string{protocol},
 		ClientAuth:             tls.RequireAnyClientCert,
-		InsecureSkipVerify:     true, // of host names; VerifyConnection looks at the certificate
+		InsecureSkipVerify:     true, // host names mean nothing; VerifyConnection checks the certificate
 		SessionTicketsDisabled: true,
-		// Links write much at a time: small records would cost more than they gain.
+		// Links write large pieces, for which small records cost more than they gain.
 		DynamicRecordSizingDisabled: true,
 		GetCertificate:              func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
 		GetClientCertificate:        func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
@@ -212,7 +212,7 @@ func (s *Store) TLS() *tls.Config {
 	}
 }
 
-// PeerOf says who is at the other end of a connection.
+// PeerOf returns the peer at the other end of a connection.
 func (s *Store) PeerOf(c tls.ConnectionState) (Peer, error) {
 	if len(c.PeerCertificates) != 1 || c.NegotiatedProtocol != protocol {
 		return Peer{}, fmt.Errorf("%w: %d certificates for the protocol %q", ErrStranger, len(c.PeerCertificates), c.NegotiatedProtocol)
@@ -220,11 +220,10 @@ func (s *Store) PeerOf(c tls.ConnectionState) (Peer, error) {
 	return s.Trust().Verify(c.PeerCertificates[0], s.cfg.Fabric, s.cfg.Now())
 }
 
-// ErrRefused says that the other side does not believe this node.
+// ErrRefused says that the other side does not trust this node's key.
 var ErrRefused = errors.New("the peer does not trust this node's key")
 
-// Reason turns the error of a handshake, or of the first read after it, into one that says
-// what to do.
+// Reason adds to the error of a handshake, or of the first read after it, what to do.
 func Reason(err error) error {
 	// The alert's own type is not exported; only package tls gives this name to what the
 	// other side says.

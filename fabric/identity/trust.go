@@ -14,16 +14,16 @@ import (
 	"exnet/fabric"
 )
 
-// Trust says whose keys are believed. The zero Trust believes nobody.
+// Trust says whose keys are trusted. The zero Trust trusts nobody.
 type Trust struct {
 	authorities []*x509.Certificate
-	names       []Name // of the authorities
+	names       []Name // names of the authorities
 	pinned      map[string]fabric.NodeID
 	denied      map[string]bool
 }
 
-// LoadTrust reads a trust file. ErrFile: it is not of the form that ParseTrust takes, or
-// others may write it.
+// LoadTrust reads a trust file. The error wraps ErrFile if ParseTrust rejects the text, or
+// if others may write the file.
 func LoadTrust(path string) (Trust, error) {
 	text, err := readOwn(path, 0o022, "write")
 	if err != nil {
@@ -69,7 +69,7 @@ func ParseTrust(text []byte) (Trust, error) {
 	return t, nil
 }
 
-// line takes in one line.
+// line adds one line.
 func (t *Trust) line(line string) error {
 	line, _, _ = strings.Cut(line, "#")
 	f := strings.Fields(line)
@@ -93,7 +93,7 @@ func (t *Trust) line(line string) error {
 	return fmt.Errorf("write node ID %s... or deny %[1]s..., or a certificate", fingerprintPrefix)
 }
 
-// authority takes in the certificate of an authority.
+// authority adds the certificate of an authority.
 func (t *Trust) authority(der []byte) error {
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -104,21 +104,21 @@ func (t *Trust) authority(der []byte) error {
 		return err
 	}
 	if !name.Authority || !c.IsCA {
-		return fmt.Errorf("%w: the certificate is that of %v, not of an authority: pin its key with node %d %s", ErrFile, name, name.Node, Fingerprint(c))
+		return fmt.Errorf("%w: the certificate belongs to %v, not to an authority: pin its key with node %d %s", ErrFile, name, name.Node, Fingerprint(c))
 	}
 	t.authorities, t.names = append(t.authorities, c), append(t.names, name)
 	return nil
 }
 
-// Peer is somebody who is believed.
+// Peer is a node whose key is trusted.
 type Peer struct {
 	Name
 	Fingerprint string
 	Cert        *x509.Certificate
 }
 
-// Verify says who the owner of a certificate is, if that is to be believed at a time.
-// ErrStranger, ErrFabric, ErrTime, ErrFile: it is not.
+// Verify returns the owner of a certificate if the certificate is trusted at now.
+// Otherwise the error wraps ErrStranger, ErrFabric, ErrTime, ErrNode or ErrFile.
 func (t Trust) Verify(c *x509.Certificate, fabricName string, now time.Time) (Peer, error) {
 	p := Peer{Cert: c, Fingerprint: Fingerprint(c)}
 	var err error
@@ -143,14 +143,14 @@ func (t Trust) Verify(c *x509.Certificate, fabricName string, now time.Time) (Pe
 	return p, nil
 }
 
-// vouch says whether there is a reason to believe a certificate.
+// vouch returns nil if a certificate is pinned or signed by an authority.
 func (t Trust) vouch(p Peer, now time.Time) error {
 	if t.denied[p.Fingerprint] {
 		return fmt.Errorf("%w: %s, which claims to be %v, is denied", ErrStranger, p.Fingerprint, p.Name)
 	}
 	if n, ok := t.pinned[p.Fingerprint]; ok {
 		if n != p.Node {
-			return fmt.Errorf("%w: the key %s is pinned for node %d, but its certificate is that of %v", ErrNode, p.Fingerprint, n, p.Name)
+			return fmt.Errorf("%w: the key %s is pinned for node %d, but its certificate names %v", ErrNode, p.Fingerprint, n, p.Name)
 		}
 		return checkTimes(p.Cert, p.Name, now)
 	}
@@ -169,10 +169,10 @@ func (t Trust) vouch(p Peer, now time.Time) error {
 		}
 		return t.chain(p.Cert, a, now)
 	}
-	return fmt.Errorf("%w: %s claims to be %v, but no authority here has signed that, and it is not pinned", ErrStranger, p.Fingerprint, p.Name)
+	return fmt.Errorf("%w: %s claims to be %v, but no authority of the trust file has signed its certificate, and the key is not pinned", ErrStranger, p.Fingerprint, p.Name)
 }
 
-// chain has the standard library look at what else a certificate can say.
+// chain makes the standard library check the rest of a certificate.
 func (t Trust) chain(c, authority *x509.Certificate, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(authority)
@@ -183,7 +183,7 @@ func (t Trust) chain(c, authority *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Summary says in a few words whom it trusts.
+// Summary describes in a few words which keys are trusted.
 func (t Trust) Summary() string {
 	names := make(map[string]bool)
 	for _, n := range t.names {

@@ -1,6 +1,5 @@
-// Package profile counts who sends how much to whom, before a NIC cuts it into
-// packets: by pair of nodes and VPIDs, with the sizes, and multicasts
-// separately.
+// Package profile counts the messages and transfers of a NIC before they are cut into
+// packets: by pair of nodes and VPIDs, with their sizes, and multicasts separately.
 //
 // # Architecture
 //
@@ -20,15 +19,13 @@
 //
 // # Concurrency
 //
-// All methods may be called from many goroutines. A reader does not stop those who
-// count.
+// All methods may be called from many goroutines. A reader does not stop senders.
 //
 // # Limits
 //
-// Sizes of RMA transfers are kept one by one up to 1024 of a pair; the rest are
-// counted as the next larger power of two, which counts for Wire, too. A message that
-// enters a flow while it is read, or while a profile begins or ends, may be missing or
-// be counted with the flow's usual size.
+// A pair keeps up to 1024 different sizes of RMA transfers; further sizes are rounded
+// up to a power of two, also for Wire. A message that enters a flow while the profile
+// is read, begins or ends may be missing, or count with the flow's usual size.
 package profile
 
 import (
@@ -45,10 +42,10 @@ import (
 // MaxMessage is the longest VELO message, in bytes.
 const MaxMessage = 120
 
-// maxSizes is how many sizes of a pair's transfers are kept apart.
+// maxSizes is how many different sizes of a pair's transfers are kept.
 const maxSizes = 1024
 
-// Pair is the two ends of a flow, and its class.
+// Pair is the two ends of a flow, and the flow's class.
 type Pair struct {
 	Src     fabric.NodeID `json:"src"`
 	SrcVPID fabric.VPID   `json:"src_vpid"`
@@ -67,16 +64,16 @@ const common = 64
 // sizes counts messages by size.
 type sizes [MaxMessage + 1]uint64
 
-// Tally is where a sender counts the VELO messages of a flow; at first nowhere. It
-// counts all of them in total itself, those of other kinds too.
+// Tally counts the VELO messages of a flow by size, between Begin and End. The sender
+// itself counts all messages of the flow in total.
 type Tally struct {
-	// state is 0; or countAll; or countAll and the usual size, which Add does not count. So Add
-	// does the same with and without a profile.
+	// state is 0, or countAll, or countAll and the usual size, which Add does not count. So Add
+	// takes the same path with and without a profile.
 	state    atomic.Uint64
 	messages atomic.Pointer[messages]
 }
 
-// countAll has all sizes counted, but that in the lower half.
+// countAll says that all sizes are counted except the one in the lower half.
 const countAll = 0xffffffff << 32
 
 // Add counts a message of n bytes, 1 to MaxMessage, which is in the total already.
@@ -93,7 +90,7 @@ func (t *Tally) count(n int) {
 	}
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
-	if m.usual == 0 && t.messages.Load() == m { // not ended meanwhile
+	if m.usual == 0 && t.messages.Load() == m { // End was not called meanwhile
 		m.usual = n
 		t.state.Store(countAll | uint64(n))
 	}
@@ -118,7 +115,7 @@ func (t *Tally) AddClass(c fabric.Class, n int) {
 	s[n]++
 }
 
-// Skip notes something in the total that is no message between the pair.
+// Skip says that one in the total is not a message between the pair.
 func (t *Tally) Skip() {
 	if m := t.messages.Load(); m != nil {
 		m.other.Add(1)
@@ -154,18 +151,18 @@ func (t *Tally) End() {
 	m.addTo(m.of.pairs[m.pair])
 }
 
-// messages are those of a flow while they are counted.
+// messages are the counters of a flow between Begin and End.
 type messages struct {
 	of     *Profile
 	pair   Pair
 	total  *atomic.Uint64
-	base   uint64 // of total, when this began
+	base   uint64 // total at Begin
 	other  atomic.Uint64
 	counts [MaxMessage + 1]atomic.Uint64
 	usual  int // the size that is not counted, or 0; guarded by of.mu
 }
 
-// addTo adds what was counted so far. The caller holds m.of.mu.
+// addTo adds the counts so far to to. The caller holds m.of.mu.
 func (m *messages) addTo(to *sizes) {
 	counted := m.other.Load()
 	for n := range m.counts {
@@ -184,7 +181,7 @@ type transfers struct {
 	empty uint64 // packets without data: requests of GETs, refusals
 }
 
-// group is what is told apart of multicasts.
+// group is the key of a multicast's counters.
 type group struct {
 	src     fabric.NodeID
 	vpid    fabric.VPID
@@ -199,7 +196,7 @@ type Profile struct {
 	// +checklocks:mu
 	open map[*messages]struct{}
 	// +checklocks:mu
-	pairs map[Pair]*sizes // what is not open any more
+	pairs map[Pair]*sizes // counts of flows that have ended
 	// +checklocks:mu
 	transfers map[Pair]*transfers
 	// +checklocks:mu
@@ -236,15 +233,14 @@ func (p *Profile) Multicast(src fabric.NodeID, vpid, to fabric.VPID, g fabric.Gr
 	m.sizes[n]++
 }
 
-// Request counts a packet without data on its way from Src to Dst: the request of a
-// GET.
+// Request counts a packet without data from Src to Dst: the request of a GET.
 func (p *Profile) Request(pair Pair) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pairLocked(pair).empty++
 }
 
-// Transfer counts n bytes of RMA on their way from Src to Dst; 0 is a refusal.
+// Transfer counts n bytes of RMA data from Src to Dst; 0 is a refusal.
 func (p *Profile) Transfer(pair Pair, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,16 +278,16 @@ const (
 	RMA  = "rma"
 )
 
-// Flow is what has gone from one end to another through one unit.
+// Flow is the traffic from one end to another through one unit.
 type Flow struct {
 	Pair
 	Unit  string `json:"unit"`
 	Sizes []Size `json:"sizes"` // ascending
-	// Empty are packets of the RMA unit without data.
+	// Empty is the number of packets of the RMA unit without data.
 	Empty uint64 `json:"empty,omitempty"`
 }
 
-// Messages is how many there were.
+// Messages returns the number of messages.
 func (f Flow) Messages() (n uint64) {
 	for _, s := range f.Sizes {
 		n += s.Count
@@ -299,7 +295,7 @@ func (f Flow) Messages() (n uint64) {
 	return n
 }
 
-// Bytes is how many there were in all messages.
+// Bytes returns the number of bytes in all messages.
 func (f Flow) Bytes() (n uint64) {
 	for _, s := range f.Sizes {
 		n += s.Size * s.Count
@@ -307,7 +303,7 @@ func (f Flow) Bytes() (n uint64) {
 	return n
 }
 
-// Multicast is what an endpoint has sent to a group while that had the same members.
+// Multicast is the traffic of an endpoint to a group, for one set of members.
 type Multicast struct {
 	Src     fabric.NodeID   `json:"src"`
 	SrcVPID fabric.VPID     `json:"src_vpid"`
@@ -326,8 +322,8 @@ func (s *sizes) list() (list []Size) {
 	return list
 }
 
-// Flows returns all that was counted so far between pairs, in order. Pairs without
-// traffic are left out.
+// Flows returns the traffic between pairs so far, in order. Pairs without traffic are
+// left out.
 func (p *Profile) Flows() (list []Flow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -355,7 +351,7 @@ func (p *Profile) Flows() (list []Flow) {
 	return list
 }
 
-// Multicasts returns what has gone to groups so far.
+// Multicasts returns the traffic to groups so far.
 func (p *Profile) Multicasts() (list []Multicast) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package topo knows how a fabric is wired: its nodes and links, the routing
+// Package topo describes how a fabric is wired: its nodes and links, the routing
 // tables that follow from them, multicast trees, the load of each link, and
 // drawings. It moves no data.
 //
@@ -32,15 +32,15 @@
 //
 // # Limits
 //
-// 65,536 nodes, one link between two nodes at most: a table has one port per
-// destination, so a second link would carry nothing. Dimension-order routing is
-// free of deadlocks on a mesh; on the rings of a torus, and for shortest paths,
-// hardware needs virtual channels that change at a date line. They are not
-// emulated: no packet waits in an emulated crossbar.
+// At most 65,536 nodes, and one link between two nodes: a table has one port per
+// destination, so a second link would carry nothing. Dimension-order routing is free
+// of deadlocks on a mesh. On the rings of a torus, and for shortest paths, hardware
+// needs virtual channels that change at a date line. These are not emulated, because
+// no packet waits in an emulated crossbar.
 //
-// A multicast has a tree for each source, of minimal paths. EXTOLL's multicast
-// table has one entry per group, which all sources share; a tree that is shared
-// cannot be minimal for all. Tree.Ports is that entry for one source.
+// A multicast has a tree of minimal paths for each source. EXTOLL's multicast table
+// has one entry per group, which all sources share; a shared tree cannot be minimal
+// for all of them. Tree.Ports returns that entry for one source.
 //
 // # Exports
 //

@@ -14,23 +14,23 @@ const MaxDrawn = 4096
 // Drawing is a picture of a topology, as text or SVG.
 type Drawing struct {
 	Topology *Topology
-	// Routes say which links are cut. nil: none.
+	// Routes say which links are cut; none if nil.
 	Routes *Routes
-	// Load is what each link has carried, as Load.Links returns it. nil: nothing.
+	// Load is what each link has carried, as Load.Links returns it; nothing if nil.
 	Load []LinkLoad
-	// Flows says that what Load calls packets are flows.
+	// Flows says that the packets of Load are flows.
 	Flows bool
-	// Peak is the load in bytes that is drawn darkest, so that drawings can be compared.
-	// 0: the largest that there is.
+	// Peak is the load in bytes that is drawn darkest; set it to compare drawings. 0
+	// means the largest load.
 	Peak uint64
-	// Shared is what has gone past the links, through shared memory.
+	// Shared is the traffic through shared memory, which crosses no link.
 	Shared []Shared
-	// Missing are nodes that are not there, in ascending order. They are marked.
+	// Missing are the nodes to mark as missing, in ascending order.
 	Missing []fabric.NodeID
 }
 
-// Shared is what programs behind a node have sent to those behind another one of the host, or
-// the same, through memory that both map: it is on no link.
+// Shared is the traffic from programs behind a node to programs behind another node of the host,
+// or the same node, through memory that both map. It crosses no link.
 type Shared struct {
 	From     fabric.NodeID `json:"from"`
 	To       fabric.NodeID `json:"to"`
@@ -40,13 +40,13 @@ type Shared struct {
 
 func (s Shared) String() string { return fmt.Sprintf("%d to %d", s.From, s.To) }
 
-// missing reports whether a node is not there.
+// missing reports whether a node is missing.
 func (d *Drawing) missing(n fabric.NodeID) bool {
 	_, found := slices.BinarySearch(d.Missing, n)
 	return found
 }
 
-// units is what a Load counts beside bytes.
+// units names what a Load counts besides bytes.
 func (d *Drawing) units() string {
 	if d.Flows {
 		return "flows"
@@ -57,7 +57,7 @@ func (d *Drawing) units() string {
 // down reports whether a link is cut.
 func (d *Drawing) down(link int) bool { return d.Routes != nil && d.Routes.Down(link) }
 
-// counts is what a channel has carried.
+// counts returns what a channel has carried.
 func (d *Drawing) counts(channel int) Counts {
 	switch {
 	case channel/2 >= len(d.Load):
@@ -68,7 +68,7 @@ func (d *Drawing) counts(channel int) Counts {
 	return d.Load[channel/2].BA
 }
 
-// most returns the channel that has carried most bytes, and how many.
+// most returns the channel that has carried the most bytes, and their number.
 func (d *Drawing) most() (channel int, bytes uint64) {
 	for c := range 2 * len(d.Load) {
 		if b := d.counts(c).Bytes; b > bytes {
@@ -95,7 +95,7 @@ func (d *Drawing) ends(channel int) (from, to End) {
 	return l.B, l.A
 }
 
-// BytesText writes a number of bytes for people, in units of 1000.
+// BytesText returns a number of bytes for people to read, in units of 1000.
 func BytesText(n uint64) string {
 	if n < 1000 {
 		return strconv.FormatUint(n, 10) + " B"

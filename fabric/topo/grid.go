@@ -8,7 +8,7 @@ import (
 	"exnet/fabric"
 )
 
-// Dims are the sizes of a grid in x, y and z. A dimension of size 1 is not there.
+// Dims are the sizes of a grid in x, y and z. A dimension of size 1 does not exist.
 type Dims [3]int
 
 // ParseDims reads dimensions such as "8", "4x4" or "4x4x4".
@@ -62,13 +62,13 @@ func (d Dims) coords(i int) [3]int {
 
 func (d Dims) at(c [3]int) int { return c[0] + d[0]*(c[1]+d[1]*c[2]) }
 
-// IDs returns as many node IDs as the grid has nodes, from first on.
+// IDs returns as many consecutive node IDs as the grid has nodes, beginning with first.
 func (d Dims) IDs(first fabric.NodeID) ([]fabric.NodeID, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
 	if int(first)+d.Nodes() > MaxNodes {
-		return nil, fmt.Errorf("dimensions %v from node %d on: node IDs end at %d: %w", d, first, MaxNodes-1, fabric.ErrInvalid)
+		return nil, fmt.Errorf("dimensions %v, first node %d: node IDs end at %d: %w", d, first, MaxNodes-1, fabric.ErrInvalid)
 	}
 	nodes := make([]fabric.NodeID, d.Nodes())
 	for i := range nodes {
@@ -77,13 +77,14 @@ func (d Dims) IDs(first fabric.NodeID) ([]fabric.NodeID, error) {
 	return nodes, nil
 }
 
-// NewTorus returns a torus: a grid whose rows are rings. Nodes have the IDs from
-// first on, x counting fastest. A ring of two nodes has one link.
+// NewTorus returns a torus: a grid whose rows are rings. Node IDs begin with first, x
+// counting fastest. A ring of two nodes has one link. The error wraps
+// fabric.ErrInvalid.
 func NewTorus(d Dims, first fabric.NodeID) (*Topology, error) {
 	return gridFrom(KindTorus, d, first)
 }
 
-// NewMesh returns a mesh: a grid whose rows have two ends.
+// NewMesh is NewTorus for a mesh: a grid whose rows have two ends.
 func NewMesh(d Dims, first fabric.NodeID) (*Topology, error) {
 	return gridFrom(KindMesh, d, first)
 }
@@ -96,7 +97,8 @@ func gridFrom(k Kind, d Dims, first fabric.NodeID) (*Topology, error) {
 	return NewGrid("", k, d, nodes)
 }
 
-// NewGrid returns a torus or mesh of the nodes, x counting fastest: as many as the grid has.
+// NewGrid returns a torus or mesh of the given nodes, x counting fastest. There must be as many
+// as the grid has places.
 func NewGrid(name string, k Kind, d Dims, nodes []fabric.NodeID) (*Topology, error) {
 	if err := d.check(); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ func (p point) step(o point, n int) point { return p.plus(o.times(float64(n))) }
 const (
 	nodeRadius = 12.0
 	margin     = 60.0
-	stub       = 30.0 // of a link that goes round, from the centre of the node
+	stub       = 30.0 // length of a link that closes a ring, from the centre of the node
 )
 
 // layout has a place for each node.
@@ -27,9 +27,9 @@ type layout struct {
 	axes [3]point // of a grid: one step in x, y and z
 }
 
-// gridLayout shows a grid from in front: x to the right, y down, and the nodes of
-// one x and y behind each other in a slanted row, so that no link runs through a
-// node of another.
+// gridLayout shows a grid from the front: x to the right, y down, and the nodes with
+// equal x and y behind each other in a slanted row, so that no link crosses a node
+// that it does not join.
 func gridLayout(d Dims) layout {
 	const slant, gap = 38.0, 84.0
 	deep := slant * float64(d[2]-1)
@@ -47,7 +47,7 @@ func gridLayout(d Dims) layout {
 	return l
 }
 
-// ringLayout has n nodes on a circle.
+// ringLayout puts n nodes on a circle.
 func ringLayout(n int) layout {
 	r := max(120, float64(n)*nodeRadius*3/(2*math.Pi))
 	c := point{r + margin, r + margin}

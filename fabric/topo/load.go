@@ -2,7 +2,7 @@ package topo
 
 import "sync/atomic"
 
-// Load counts what crosses the links of a topology, each direction by itself.
+// Load counts what crosses the links of a topology, each direction separately.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Load struct {
@@ -38,11 +38,10 @@ type LinkLoad struct {
 	BA Counts `json:"ba"`
 }
 
-// Add returns the sum of two loads of the same link, for instance as two nodes
-// have counted it.
+// Add returns the sum of two loads of the same link, such as two nodes have counted.
 func (l LinkLoad) Add(o LinkLoad) LinkLoad { return LinkLoad{l.AB.plus(o.AB), l.BA.plus(o.BA)} }
 
-// Since returns what has come since an earlier load of the same link.
+// Since returns what was added since an earlier load of the same link.
 func (l LinkLoad) Since(o LinkLoad) LinkLoad { return LinkLoad{l.AB.minus(o.AB), l.BA.minus(o.BA)} }
 
 // NewLoad returns counters for the links of t, all 0.
@@ -53,8 +52,8 @@ func (l *Load) Link(link int) LinkLoad {
 	return LinkLoad{l.channels[2*link].counts(), l.channels[2*link+1].counts()}
 }
 
-// Links returns the load of every link, by its number. The counters are read one
-// after the other while traffic goes on.
+// Links returns the load of every link, by its number. The counters are read one by
+// one while traffic continues.
 func (l *Load) Links() []LinkLoad {
 	all := make([]LinkLoad, len(l.channels)/2)
 	for i := range all {
@@ -63,8 +62,8 @@ func (l *Load) Links() []LinkLoad {
 	return all
 }
 
-// Total is the sum over all links and both directions: a packet counts once for
-// every hop.
+// Total returns the sum over all links and both directions: a packet counts once for
+// each hop.
 func (l *Load) Total() (sum Counts) {
 	for i := range l.channels {
 		sum = sum.plus(l.channels[i].counts())

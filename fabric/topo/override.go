@@ -8,22 +8,22 @@ import (
 	"exnet/fabric"
 )
 
-// Override is a way of its own for the packets from one node to another, in place of
-// what the tables say: the ports at which they leave each node. With a Class it is for
-// the packets of that class alone; without, for all that have none of their own.
+// Override is the route of packets from one node to another, in place of the tables: the
+// ports at which they leave each node. With a Class it applies to the packets of that
+// class only; without, to all classes that have no override of their own.
 type Override struct {
 	From, To fabric.NodeID
 	Class    fabric.Class
 	Ports    []Port
 }
 
-// tagged is what an Override is looked up by.
+// tagged is the key of an Override.
 type tagged struct {
 	from, to fabric.NodeID
 	class    fabric.Class
 }
 
-// override returns the channels in place of what the tables say for packets of a class.
+// override returns the channels that packets of a class take in place of the tables.
 func (r *Routes) override(a, b fabric.NodeID, c fabric.Class) ([]int32, bool) {
 	if r.over == nil {
 		return nil, false
@@ -37,10 +37,10 @@ func (r *Routes) override(a, b fabric.NodeID, c fabric.Class) ([]int32, bool) {
 	return over, ok
 }
 
-// With returns routes that differ from r in overrides only: those that r has are gone.
-// Multicasts do not use them. The error has a line for each Override that does not lead
-// from its one end to the other, crosses a link that is cut, comes to a node twice or
-// is there twice.
+// With returns routes that differ from r only in their overrides: list replaces those of
+// r. Multicasts do not use overrides. The error wraps fabric.ErrInvalid and has a line for
+// each Override that does not lead from one end to the other, crosses a cut link, visits a
+// node twice, or appears twice.
 func (r *Routes) With(list []Override) (*Routes, error) {
 	n := &Routes{topo: r.topo, down: r.down, part: r.part, tables: r.tables, shelf: r.shelf}
 	var errs []error

@@ -20,10 +20,10 @@ const (
 	PortZPlus
 	PortZMinus
 	Port7
-	Ports // how many there are
+	Ports // number of ports of a node
 
 	PortHost             // the packet has arrived
-	PortNone Port = 0xff // no way to the node
+	PortNone Port = 0xff // no path to the node
 )
 
 var portNames = [...]string{"x+", "x-", "y+", "y-", "z+", "z-", "7", "", "host"}
@@ -42,7 +42,7 @@ func (p Port) String() string {
 	return "port(" + strconv.Itoa(int(p)) + ")"
 }
 
-// ParsePort reads the name of a port.
+// ParsePort reads the name of a port. The error wraps fabric.ErrInvalid.
 func ParsePort(s string) (Port, error) {
 	for p := range Ports {
 		if s == portNames[p] {

@@ -8,8 +8,8 @@ import (
 	"exnet/fabric"
 )
 
-// Routes is the routing tables of all nodes, for a topology of which some links
-// may be cut. It is not changed: a cut makes new Routes.
+// Routes are the routing tables of all nodes of a topology, some of whose links may be
+// cut. They are immutable: a cut makes new Routes.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Routes struct {
@@ -18,10 +18,11 @@ type Routes struct {
 	part   []int32 // by position: the connected part that the node is in
 	tables []atomic.Pointer[Table]
 	shelf  *shelf
-	over   map[tagged][]int32 // channels in place of what the tables say; not changed
+	over   map[tagged][]int32 // channels of the overrides; immutable
 }
 
-// NewRoutes returns the routes of t without the links whose numbers are in down.
+// NewRoutes returns the routes of t without the links whose numbers are in down. The
+// error wraps fabric.ErrInvalid if there is no such link.
 func NewRoutes(t *Topology, down ...int) (*Routes, error) {
 	r := &Routes{topo: t, tables: make([]atomic.Pointer[Table], len(t.nodes)), shelf: &shelf{tables: make(map[local]*local)}}
 	for _, l := range down {
@@ -37,7 +38,7 @@ func NewRoutes(t *Topology, down ...int) (*Routes, error) {
 	return r, nil
 }
 
-// Topology returns what the routes were made for.
+// Topology returns the topology of the routes.
 func (r *Routes) Topology() *Topology { return r.topo }
 
 // Down reports whether a link is cut.
@@ -87,8 +88,8 @@ func (r *Routes) make(at int32) *Table {
 	return t
 }
 
-// Tables is how many tables have been made so far: one for each node that was
-// asked for, and the local tables that these share.
+// Tables returns how many tables exist: one for each node whose table was used, and the
+// local tables that these share.
 func (r *Routes) Tables() (nodes, locals int) {
 	for i := range r.tables {
 		if r.tables[i].Load() != nil {
@@ -98,14 +99,14 @@ func (r *Routes) Tables() (nodes, locals int) {
 	return nodes, r.shelf.len()
 }
 
-// Reachable reports whether there is a way from a to b.
+// Reachable reports whether there is a path from a to b.
 func (r *Routes) Reachable(a, b fabric.NodeID) bool {
 	i, j := r.topo.at(a), r.topo.at(b)
 	return i >= 0 && j >= 0 && r.part[i] == r.part[j]
 }
 
-// Path returns the ends at which a packet of no class from a to b leaves each node on its
-// way: none if a is b. ErrNoRoute: there is no way.
+// Path returns the ends at which a packet of no class from a to b leaves each node: none if
+// a is b. The error wraps fabric.ErrNoRoute if there is no path.
 func (r *Routes) Path(a, b fabric.NodeID) ([]End, error) { return r.PathOf(a, b, 0) }
 
 // PathOf is Path for a packet of a class.
@@ -127,7 +128,7 @@ func (r *Routes) PathOf(a, b fabric.NodeID, c fabric.Class) ([]End, error) {
 	}
 }
 
-// Hops is how many links a packet of no class from a to b crosses, or -1 if there is no way.
+// Hops returns how many links a packet of no class from a to b crosses, or -1 if there is no path.
 func (r *Routes) Hops(a, b fabric.NodeID) int {
 	if !r.Reachable(a, b) {
 		return -1
@@ -144,8 +145,8 @@ func (r *Routes) Hops(a, b fabric.NodeID) int {
 }
 
 // Carry counts packets of no class from a to b, with bytes in all, on every link that
-// they cross, as overrides and tables say. It reports whether there is a way. It does not
-// allocate once the tables of the nodes on the way are made.
+// they cross, according to overrides and tables. It reports whether there is a path. It
+// does not allocate once the tables of the nodes on the path exist.
 func (r *Routes) Carry(l *Load, a, b fabric.NodeID, packets, bytes uint64) bool {
 	return r.CarryOf(l, a, b, 0, packets, bytes)
 }

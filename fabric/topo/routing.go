@@ -30,7 +30,7 @@ func (r *Routes) dimensionOrder(at int32, ports []Port) {
 	}
 }
 
-// towards is the port that leads from one coordinate to another, or PortHost.
+// towards returns the port that leads from one coordinate to another, or PortHost.
 func (r *Routes) towards(dim, from, to int) Port {
 	size := r.topo.dims[dim]
 	plus := Port(2 * dim)
@@ -54,9 +54,9 @@ func (r *Routes) towards(dim, from, to int) Port {
 	return plus + 1
 }
 
-// keepIntact goes back to dimension order where that path has no link that is cut.
-// The path is as short as any. At the next node its rest is intact too, so packets
-// come closer with every hop, whichever of the two each node has taken.
+// keepIntact restores dimension order where that path crosses no cut link. The path is
+// as short as any. Its rest is intact at the next node, too, so packets come closer
+// with every hop, whichever of the two paths each node takes.
 func (r *Routes) keepIntact(at int32, ports []Port) {
 	order := make([]Port, len(ports))
 	r.dimensionOrder(at, order)
@@ -67,7 +67,7 @@ func (r *Routes) keepIntact(at int32, ports []Port) {
 	}
 }
 
-// intact reports whether the path in dimension order has no link that is cut.
+// intact reports whether the path in dimension order crosses no cut link.
 func (r *Routes) intact(at, to int32) bool {
 	d := r.topo.dims
 	c, dst := d.coords(int(at)), d.coords(int(to))
@@ -86,8 +86,8 @@ func (r *Routes) intact(at, to int32) bool {
 }
 
 // shortest sets ports[i] to the first port on a shortest path from the node at a
-// position to nodes[i], the lowest port first. Every node does that for itself; as
-// the rest of a shortest path is one too, packets come closer with every hop.
+// position to nodes[i], the lowest port first. Every node does so independently. The
+// rest of a shortest path is a shortest path, so packets come closer with every hop.
 func (r *Routes) shortest(at int32, ports []Port) {
 	for i := range ports {
 		ports[i] = PortNone

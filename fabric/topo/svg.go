@@ -9,10 +9,10 @@ import (
 	"exnet/fabric"
 )
 
-// WriteSVG writes the drawing as SVG. Each direction of a link is a line of its own, to the right
-// of the other as seen by the packets; the more it has carried, the darker and wider; what has gone
-// through shared memory is dotted. Links that go round a torus are drawn as a dashed stub at both
-// ends. Nodes that are missing are dashed. Pointing at a line shows its numbers.
+// WriteSVG writes the drawing as SVG. Each direction of a link is a separate line, to the right of
+// the other as seen by the packets; the more it has carried, the darker and wider it is. Traffic
+// through shared memory is dotted. Links that close a ring of a torus are drawn as dashed stubs at
+// both ends. Missing nodes are dashed. Pointing at a line shows its numbers.
 func (d *Drawing) WriteSVG(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {
@@ -36,7 +36,7 @@ type painter struct {
 	*Drawing
 	layout
 	w    *bufio.Writer
-	peak uint64 // bytes of the channel that has carried most
+	peak uint64 // bytes of the channel that has carried the most
 }
 
 func (p *painter) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
@@ -100,7 +100,7 @@ func (p *painter) round(l Link) bool {
 	return t.dims.coords(int(t.at(l.A.Node)))[dim] > t.dims.coords(int(t.at(l.B.Node)))[dim]
 }
 
-// lines draws both directions of a link, or what is seen of it, from a to b.
+// lines draws both directions of a link, or of a stub of it, from a to b.
 func (p *painter) lines(i int, a, b point, style string) {
 	if p.down(i) {
 		p.cut(i, a, b)
@@ -122,7 +122,8 @@ func (p *painter) line(channel int, a, b point, style string) {
 		a.x, a.y, b.x, b.y, Colour(level), 1.4+2.6*level, style, from, to, c.Packets, p.units(), BytesText(c.Bytes))
 }
 
-// shared draws what has gone past the links, dotted; within a node round it.
+// shared draws the traffic through shared memory, dotted: a curve between two nodes, a
+// circle at one.
 func (p *painter) shared() {
 	const look = `stroke="#2b7a78" stroke-width="1.6" stroke-dasharray="0.1 3.5" fill="none"`
 	for _, s := range p.Shared {
@@ -145,7 +146,7 @@ func (p *painter) cut(i int, a, b point) {
 	p.printf(`<path d="M%.1f %.1fl10 10m0 -10l-10 10" stroke-width="2.5" fill="none"/></g>`+"\n", m.x-5, m.y-5)
 }
 
-// plain makes a text that of an element. (Package html would make exn-run 77 KB larger.)
+// plain escapes the text of an element. (Package html would make exn-run 77 KB larger.)
 var plain = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 func (p *painter) legend() {
@@ -165,14 +166,14 @@ func (p *painter) legend() {
 	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, BytesText(p.peak))
 	p.printf("<text x=\"%.0f\" y=\"24\">most: %v to %v</text>\n", steps*width+14, from, to)
 	sum, packets := p.total(), ""
-	if !p.Flows { // each of which is on several links
+	if !p.Flows { // a flow counts on several links
 		packets = fmt.Sprintf("%d packets, ", sum.Packets)
 	}
 	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s%s</text>\n</g>\n", steps*width+14, packets, BytesText(sum.Bytes))
 }
 
-// Colour is how drawings show a load from 0 to 1: light grey for nothing, then from
-// orange to dark red.
+// Colour returns the colour of a load from 0 to 1: light grey for 0, then from orange to
+// dark red.
 func Colour(level float64) string {
 	stops := [...][3]float64{{253, 196, 134}, {252, 141, 60}, {217, 48, 31}, {115, 0, 20}}
 	if level <= 0 {

@@ -15,19 +15,19 @@ type Table struct {
 // local is a local routing table: the output port for each node of a segment.
 type local [fabric.NodesPerSegment]Port
 
-// Port returns the output port on the way to n: PortHost on n itself, PortNone if
-// there is no way or no such node.
+// Port returns the output port towards n: PortHost on n itself, PortNone if there is no
+// path or no such node.
 func (t *Table) Port(n fabric.NodeID) Port { return t.global[n.Segment()][n.Local()] }
 
-// shelf keeps local tables that are equal once.
+// shelf stores equal local tables once.
 type shelf struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	tables map[local]*local
 }
 
-// table makes a table of the ports to all nodes: ports[i] is the one to nodes[i].
-// scratch is overwritten.
+// table makes a table of the ports to all nodes; ports[i] leads to nodes[i]. It
+// overwrites scratch.
 func (s *shelf) table(nodes []fabric.NodeID, ports []Port, scratch []Port) *Table {
 	for i := range scratch {
 		scratch[i] = PortNone
@@ -61,7 +61,7 @@ func (s *shelf) keep(l *local) *local {
 	return k
 }
 
-// len is how many different tables there are.
+// len returns how many different tables there are.
 func (s *shelf) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

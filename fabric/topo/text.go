@@ -12,11 +12,11 @@ import (
 	"exnet/fabric"
 )
 
-// WriteText writes the drawing as ASCII text. A torus or mesh is drawn one plane of equal z after
-// the other; a free topology as a list of nodes with their links. The marks on a link say how much
-// its busier direction has carried: 1 to 9 in proportion to the busiest of all, "." nothing, "x"
-// cut. "!" marks nodes that are missing. Then come the busiest directions in numbers, and what
-// has gone through shared memory.
+// WriteText writes the drawing as ASCII text: a torus or mesh plane by plane of equal z, a free
+// topology as a list of nodes with their links. The mark on a link says how much its busier
+// direction has carried: 1 to 9 in proportion to the busiest of all, "." nothing, "x" cut. "!"
+// marks missing nodes. The busiest directions follow in numbers, then the traffic through shared
+// memory.
 func (d *Drawing) WriteText(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {
@@ -47,7 +47,7 @@ type writer struct {
 	peak  uint64
 }
 
-// mark is the load of the link at a port: one character.
+// mark returns the load of the link at a port as one character.
 func (p *writer) mark(at int32, port Port) string {
 	h := p.Topology.hop(at, port)
 	if h.node < 0 {
@@ -90,7 +90,7 @@ func (p *writer) planes() {
 	fmt.Fprintln(p.w)
 }
 
-// id is a node's ID, with a mark if nodes are missing.
+// id returns a node's ID, with a mark if the node is missing.
 func (p *writer) id(n fabric.NodeID) string {
 	switch s := fmt.Sprintf("%*d", p.width, n); {
 	case p.missing(n):
@@ -138,7 +138,7 @@ func (p *writer) list() {
 	fmt.Fprintln(p.w)
 }
 
-// busiest lists the directions that have carried most bytes, and the sum of all.
+// busiest lists the directions that have carried the most bytes, and the sum of all.
 func (p *writer) busiest(most int) {
 	if p.peak == 0 {
 		fmt.Fprintln(p.w, "no traffic")
@@ -161,7 +161,7 @@ func (p *writer) busiest(most int) {
 	p.row(fmt.Sprintf("all links (%d in use)", len(channels)), p.total())
 }
 
-// shared lists what has gone past the links.
+// shared lists the traffic through shared memory.
 func (p *writer) shared() {
 	if len(p.Shared) == 0 {
 		return

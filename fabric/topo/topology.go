@@ -8,7 +8,7 @@ import (
 	"exnet/fabric"
 )
 
-// MaxNodes is how many nodes a fabric can have: all node IDs.
+// MaxNodes is how many nodes a fabric can have: one for each node ID.
 const MaxNodes = fabric.Segments * fabric.NodesPerSegment
 
 // End is where a link ends: a port of a node.
@@ -26,7 +26,7 @@ type Link struct{ A, B End }
 // String returns l in the form of topology files, "3.x+ 4.x-".
 func (l Link) String() string { return l.A.String() + " " + l.B.String() }
 
-// Kind is what is known about the shape of a topology.
+// Kind is the shape of a topology.
 type Kind uint8
 
 // The kinds of topologies. The zero Kind is invalid.
@@ -49,11 +49,11 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Topology is the nodes and links of a fabric. It is verified when it is made:
-// every link joins two different nodes that exist, no port and no pair of nodes
-// has two links, and all nodes are connected.
+// Topology is the nodes and links of a fabric. Its constructors verify that every link
+// joins two different nodes that exist, that no port and no pair of nodes has two
+// links, and that all nodes are connected.
 //
-// Concurrency: it is not changed; all methods may be called from many goroutines.
+// Concurrency: it is immutable; all methods may be called from many goroutines.
 type Topology struct {
 	name  string
 	kind  Kind
@@ -132,7 +132,7 @@ func (t *Topology) enterNodes() (errs []error) {
 	return errs
 }
 
-// enter enters the link i into the table of ports.
+// enter adds the link i to the table of ports.
 func (t *Topology) enter(i int, l Link) error {
 	a, b := t.at(l.A.Node), t.at(l.B.Node)
 	switch {
@@ -189,7 +189,7 @@ func (t *Topology) at(n fabric.NodeID) int32 {
 
 func (t *Topology) hop(at int32, p Port) hop { return t.hops[hopStride*at+int32(p)] }
 
-// Name returns the name that the topology was given.
+// Name returns the name given to the topology.
 func (t *Topology) Name() string { return t.name }
 
 // Kind returns the kind.
@@ -198,18 +198,18 @@ func (t *Topology) Kind() Kind { return t.kind }
 // Dims returns the dimensions of a torus or mesh, and zeros otherwise.
 func (t *Topology) Dims() Dims { return t.dims }
 
-// Nodes lends the node IDs, those of a grid with x counting fastest. The slice
-// must not be changed.
+// Nodes lends the node IDs; in a grid x counts fastest. The caller must not change the
+// slice.
 func (t *Topology) Nodes() []fabric.NodeID { return t.nodes }
 
-// Links lends the links. The slice must not be changed; the index of a link in it
-// is its number wherever links have numbers.
+// Links lends the links. The caller must not change the slice. The index of a link in it
+// is the number of the link.
 func (t *Topology) Links() []Link { return t.links }
 
 // Has reports whether n is a node.
 func (t *Topology) Has(n fabric.NodeID) bool { return t.at(n) >= 0 }
 
-// Neighbour returns what is at the other end of a port's link.
+// Neighbour returns the other end of a port's link, or false if there is no link.
 func (t *Topology) Neighbour(n fabric.NodeID, p Port) (End, bool) {
 	if !t.Has(n) || !p.Valid() {
 		return End{}, false
@@ -225,7 +225,7 @@ func (t *Topology) Neighbour(n fabric.NodeID, p Port) (End, bool) {
 	return l.A, true
 }
 
-// Between returns the number of the link that joins a and b.
+// Between returns the number of the link that joins a and b, or false if there is none.
 func (t *Topology) Between(a, b fabric.NodeID) (int, bool) {
 	i, j := t.at(a), t.at(b)
 	if i < 0 || j < 0 {
@@ -239,8 +239,9 @@ func (t *Topology) Between(a, b fabric.NodeID) (int, bool) {
 	return 0, false
 }
 
-// Compare compares the topology with the nodes that are there: missing are those
-// that are not, unknown those that should not be. Both are in ascending order.
+// Compare compares the topology with the nodes in present. missing are the nodes of the
+// topology that are not there; unknown are those that do not belong to it. Both are in
+// ascending order.
 func (t *Topology) Compare(present []fabric.NodeID) (missing, unknown []fabric.NodeID) {
 	seen := make([]bool, len(t.nodes))
 	for _, n := range present {

@@ -7,10 +7,10 @@ import (
 	"exnet/fabric"
 )
 
-// Tree is the way of a multicast from its source to all members of a group: each
-// link of it is crossed once, and every node of it replicates what it gets.
+// Tree is the route of a multicast from its source to all members of a group. Each link
+// of the tree is crossed once, and its nodes replicate packets.
 //
-// Concurrency: it is not changed.
+// Concurrency: it is immutable.
 type Tree struct {
 	routes   *Routes
 	source   fabric.NodeID
@@ -18,11 +18,11 @@ type Tree struct {
 	channels []int32         // crossed, each after those that lead to it
 }
 
-// Tree returns the tree from source to members. Each member is reached over a
-// path that is as short as any: the one that the tables have for the way back,
-// from the member to the source. Such paths meet and then stay together, so that
-// every node is reached from one side only. Members that cannot be reached are left
-// out, and so is the source. ErrNoRoute: the source is not a node.
+// Tree returns the tree from source to members. It reaches each member over a shortest
+// path: the reverse of the tables' path from the member to the source. Such paths stay
+// together once they meet, so every node is reached from one side only. Members that
+// cannot be reached are left out, and so is the source. The error wraps
+// fabric.ErrNoRoute if the source is not a node.
 func (r *Routes) Tree(source fabric.NodeID, members []fabric.NodeID) (*Tree, error) {
 	root := r.topo.at(source)
 	if root < 0 {
@@ -50,7 +50,7 @@ func (r *Routes) Tree(source fabric.NodeID, members []fabric.NodeID) (*Tree, err
 	return t, nil
 }
 
-// Routes returns what the tree was made of.
+// Routes returns the routes that the tree was made from.
 func (t *Tree) Routes() *Routes { return t.routes }
 
 // Source returns the node where the tree begins.
@@ -59,7 +59,7 @@ func (t *Tree) Source() fabric.NodeID { return t.source }
 // Members lends the members that the tree reaches, in ascending order.
 func (t *Tree) Members() []fabric.NodeID { return t.members }
 
-// Len is how many links the tree has.
+// Len returns how many links the tree has.
 func (t *Tree) Len() int { return len(t.channels) }
 
 // Carry counts a multicast of packets, with bytes in all, on every link of the
@@ -96,8 +96,8 @@ type PortSet uint16
 // Has reports whether p is in the set.
 func (s PortSet) Has(p Port) bool { return p <= PortHost && s>>p&1 == 1 }
 
-// Ports returns the entry of n's multicast table for this tree: where n's crossbar
-// sends a packet on.
+// Ports returns the entry of n's multicast table for this tree: the ports to which n's
+// crossbar forwards a packet.
 func (t *Tree) Ports(n fabric.NodeID) (s PortSet) {
 	for _, h := range t.Hops() {
 		if h.From.Node == n {
