@@ -162,7 +162,7 @@ type Port struct {
 	bells      bells
 
 	sink sink
-	// starved says that PollVELO left an advert in the mailbox, for want of a
+	// starved says that PollVELO left an advert in the mailbox, for lack of a
 	// transfer. It belongs to the poller.
 	starved bool
 

@@ -20,7 +20,7 @@ const (
 // group has the same fabric group from its first member to its last. The zero
 // Allocator is ready to use.
 //
-// Concurrency: it has no lock; its owner sees to that.
+// Concurrency: it has no lock; its owner ensures that.
 type Allocator struct {
 	groups map[netip.Addr]*allotment
 	used   [fabric.Groups]bool

@@ -44,8 +44,8 @@ type Node struct {
 
 var _ Registry = (*Node)(nil)
 
-// Node adds a node, whose routing tables get the members that there are.
-// ErrInUse: there is one with that ID.
+// Node adds a node, whose routing tables get the members that there are. The error
+// wraps ErrInUse if there is one with that ID.
 func (l *Local) Node(id fabric.NodeID, routes Routes) (*Node, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,7 +35,7 @@ const startupQuery = 4
 
 // Config configures Members. The zero value of a field means its default.
 type Config struct {
-	// Registry is told of joins and leaves. Required.
+	// Registry is notified of joins and leaves. Required.
 	Registry Registry
 	// QueryInterval is the time between general queries. Default 125 s.
 	QueryInterval time.Duration

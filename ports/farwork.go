@@ -20,7 +20,8 @@ type farOut struct {
 	ended chan struct{}
 }
 
-// put writes a slot when there is room. False: a port has ended meanwhile.
+// put writes a slot when there is room. It returns false if a port has ended
+// meanwhile.
 func (o *farOut) put(word uint64, payload []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

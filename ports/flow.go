@@ -14,7 +14,7 @@ import (
 
 // flow is a flow that the node has one end of, for a port of another host: SPEC.md 2.
 //
-// Concurrency: it belongs to one goroutine, but for close.
+// Concurrency: it belongs to one goroutine, except for close.
 type flow struct {
 	memory      *shm.Foreign
 	slots, size int
@@ -47,7 +47,7 @@ type writer struct {
 	bell *os.File
 }
 
-// newWriter takes bell. The flow goes on where its last writer was.
+// newWriter takes bell. The flow continues where its last writer was.
 func newWriter(u wire.Unit, fd, bell int) (*writer, error) {
 	f, err := mapFlow(u, fd)
 	if err != nil {
@@ -108,7 +108,8 @@ func newReader(u wire.Unit) (_ *reader, err error) {
 	return r, nil
 }
 
-// next copies the oldest slot to b, but for its status word; false: there is none.
+// next copies the oldest slot to b, except for its status word; false: there is
+// none.
 func (r *reader) next(b []byte) (word uint64, ok bool) {
 	s := r.slot()
 	word = s.Words(0, 1)[0].Load()

@@ -139,7 +139,7 @@ func (p *port) close() {
 
 // admit grants the memory of p to a party with the rights r, and returns what to send to it: the
 // flow, the bell, and an RMA port's memory and table. The server's lock is held. The descriptors
-// stay p's, but for that of the bell, which the caller closes; -1: there is none.
+// stay p's, except for that of the bell, which the caller closes; -1: there is none.
 func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, why wire.Status) {
 	switch {
 	case u != p.unit:
@@ -149,7 +149,7 @@ func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, wh
 	}
 	// Each has one of its own: whoever clears O_NONBLOCK has but itself wait.
 	bell, err := reopen(p.bell, unix.O_WRONLY|unix.O_NONBLOCK)
-	if errors.Is(err, unix.ENXIO) { // the process has ended just now
+	if errors.Is(err, unix.ENXIO) { // the process has ended a moment ago
 		return nil, -1, wire.StatusNoPort
 	}
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"exnet/ports/wire"
 )
 
-// DefaultPerUser is how many ports a user has at the most unless Config says otherwise.
+// DefaultPerUser is how many ports a user has at most unless Config says otherwise.
 const DefaultPerUser = 64
 
 // waiting is how many messages a process may leave unread, beyond what its socket holds, before
@@ -101,7 +101,7 @@ func New(cfg Config) *Server {
 }
 
 // Process serves a process until it ends, breaks the rules, or the server is closed. It takes
-// conn, a SOCK_SEQPACKET socket. An error is about the process; the server goes on.
+// conn, a SOCK_SEQPACKET socket. An error is about the process; the server continues.
 func (s *Server) Process(conn *net.UnixConn) error {
 	out, err := packet.NewOutbox(conn, waiting)
 	if err != nil {

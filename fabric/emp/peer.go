@@ -94,7 +94,7 @@ const (
 type peer struct {
 	m        *Member
 	desc     Description
-	incoming chan *net.UnixConn // connections of the peer, which have had their hellos
+	incoming chan *net.UnixConn // connections of the peer, which have exchanged hellos
 	stop     context.CancelFunc
 	done     chan struct{} // closed when the peer's last link has ended
 

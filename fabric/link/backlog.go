@@ -8,7 +8,7 @@ import (
 )
 
 // Backlog holds messages of a flow for which the mailbox had no slot, in their order: as many as
-// the flow has credits, at the most. Messages of other flows do not wait behind them.
+// the flow has credits, at most. Messages of other flows do not wait behind them.
 //
 // Concurrency: all methods may be called from many goroutines. Add is called in the order of the
 // messages.

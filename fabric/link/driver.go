@@ -6,8 +6,8 @@ import "time"
 // arrives is handled where it is waited for, and a link needs no goroutine of its
 // own.
 type Driver interface {
-	// Take has the driver serve s until either of them ends. False: the driver has
-	// ended, and s is not taken.
+	// Take has the driver serve s until either of them ends. It returns false if the
+	// driver has ended, and s is not taken.
 	Take(s Served) bool
 
 	// Wake has the driver call Serve of all its links soon. It may be called from

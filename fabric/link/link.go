@@ -45,9 +45,9 @@ const VELOPayload = 120
 
 // Port is a NIC's side of the way to one peer.
 type Port interface {
-	// OpenFlow opens the mailbox to of the peer for messages of the mailbox from
-	// of this node. Credit is told what the peer has consumed. ErrPeerDown: the
-	// peer's NIC or mailbox is closed.
+	// OpenFlow opens the mailbox to of the peer for messages of the mailbox from of
+	// this node. Credit is told what the peer has consumed. The error wraps
+	// ErrPeerDown if the peer's NIC or mailbox is closed.
 	OpenFlow(from, to fabric.VPID, c Credit) (Flow, error)
 
 	// Get asks the peer for data. The link calls s.Data for the data and then
@@ -77,8 +77,8 @@ type Flow interface {
 	Limit() int
 
 	// Reserve lends a slot until Commit, which must follow soon: slots are read in
-	// order. ErrAgain: the mailbox is full, Credit.Resume will be called.
-	// ErrPeerDown: the mailbox is closed.
+	// order. The error wraps ErrAgain if the mailbox is full, Credit.Resume will be
+	// called. The error wraps ErrPeerDown if the mailbox is closed.
 	Reserve() (payload *[VELOPayload]byte, pos uint64, err error)
 
 	// Commit sends the slot that Reserve lent under pos. A status word with the
@@ -129,8 +129,8 @@ type Credit interface {
 	// opened. Calls come in order.
 	Return(total uint64)
 
-	// Resume says that a mailbox that refused a message for want of slots has
-	// slots again.
+	// Resume says that a mailbox that refused a message for lack of slots has slots
+	// again.
 	Resume()
 
 	// Down says that the mailbox is closed and that no credit will come back.
@@ -161,7 +161,7 @@ type Put struct {
 }
 
 // Lender is a Handler for links that read the memory of a GET and write that of a PUT
-// by themselves, or whose peer does.
+// themselves, or whose peer does.
 type Lender interface {
 	// LendGet is ServeGet up to the point where the data is to be read. With
 	// StatusOK the memory is lent until Lease.End.
@@ -194,7 +194,7 @@ type NIC interface {
 type Lease interface {
 	Bytes() []byte
 
-	// End gives the memory back, once. If the peer has read it the responder's
+	// End returns the memory, once. If the peer has read it the responder's
 	// notification is written, if there is to be one.
 	End(read bool)
 }
@@ -203,7 +203,7 @@ type Lease interface {
 type Landing interface {
 	Bytes() []byte
 
-	// End gives the memory back, once. If all of it was written the completer's
+	// End returns the memory, once. If all of it was written the completer's
 	// notification is written, if there is to be one.
 	End(written bool)
 }
@@ -222,7 +222,7 @@ type Sink interface {
 	Done
 }
 
-// Placer is a Sink whose place a link may fill by itself.
+// Placer is a Sink whose place a link may fill itself.
 type Placer interface {
 	Sink
 

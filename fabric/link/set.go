@@ -12,8 +12,8 @@ import (
 // goroutine of its own, or its Driver, looks when the peer rings, and consumers look
 // when they poll.
 type Active interface {
-	// Poll moves what has arrived to its place. It may run handlers, and costs
-	// next to nothing when nothing has arrived, or when a Driver is at it.
+	// Poll moves what has arrived to its place. It may run handlers, and costs next to
+	// nothing when nothing has arrived, or when a Driver polls.
 	Poll()
 
 	// Arm has the peer ring for what arrives from now on, and for what has arrived
@@ -37,7 +37,7 @@ type Set struct {
 	limits [fabric.VPIDs]int // guarded by mu
 }
 
-// Poll polls all links. False: there are none.
+// Poll polls all links. It returns false if there are none.
 func (s *Set) Poll() bool {
 	l := s.links.Load()
 	if l == nil {

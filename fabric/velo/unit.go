@@ -143,7 +143,7 @@ type Stats struct {
 	Void             uint64 // slots skipped: abandoned by a multicast
 	BadSlot          uint64 // slots skipped: impossible length or source
 	BadFlow          uint64 // slots skipped: unknown flow number
-	NoCredit         uint64 // sends refused for want of credit
+	NoCredit         uint64 // sends refused for lack of credit
 	MailboxFull      uint64 // sends refused because the mailbox was full
 	PeerDown         uint64 // sends refused because the peer is down or its mailbox not open
 	NoRoute          uint64 // sends refused because the node is unknown

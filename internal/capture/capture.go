@@ -33,8 +33,7 @@ type Config struct {
 	Writer io.Writer
 	// Interfaces are those whose frames are captured. At least one is required.
 	Interfaces []Interface
-	// SnapLen is how many bytes of a frame are written at the most. Default:
-	// all.
+	// SnapLen is how many bytes of a frame are written at most. Default: all.
 	SnapLen int
 	// Queue is how many bytes of frames may wait to be written. Default 16 MiB.
 	Queue int
@@ -76,7 +75,7 @@ type Stats struct {
 }
 
 // Lost returns how many frames the writer was too slow for; while the capture
-// goes on, also those that wait.
+// continues, also those that wait.
 func (s Stats) Lost() uint64 { return s.Frames - s.Written }
 
 // Capture is a capture under way.
@@ -114,7 +113,7 @@ type tap struct {
 
 var _ exn.Tap = (*tap)(nil)
 
-// Start begins a capture, which goes on until Close. What Tap returns is to be
+// Start begins a capture, which continues until Close. What Tap returns is to be
 // given to the interfaces.
 func Start(cfg Config) (*Capture, error) {
 	cfg, err := cfg.withDefaults()

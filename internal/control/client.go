@@ -120,7 +120,7 @@ func (c *Client) Topology() (*Topology, error) {
 
 // Capture writes the frames of the node's interface to w as pcapng, until ctx is
 // cancelled, the daemon ends or w fails. snapLen is how many bytes of a frame are
-// written at the most; 0: all. The Client is of no use afterwards.
+// written at most; 0: all. The Client is of no use afterwards.
 func (c *Client) Capture(ctx context.Context, w io.Writer, snapLen int) error {
 	if _, err := c.ask(Request{Op: OpCapture, SnapLen: snapLen}); err != nil {
 		return err

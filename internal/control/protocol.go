@@ -47,7 +47,7 @@ type Reply struct {
 	Ports     *Ports        `json:"ports,omitempty"`     // of OpPorts
 	Registers *Registers    `json:"registers,omitempty"` // of OpRegisters
 	Routes    *Reservations `json:"routes,omitempty"`    // of OpRoute
-	Profile   *Profile      `json:"profile,omitempty"`   // of OpProfile, but for ProfileStart
+	Profile   *Profile      `json:"profile,omitempty"`   // of OpProfile, except for ProfileStart
 }
 
 // Suffix makes the name of a node's control socket from that of its files (emp.File).

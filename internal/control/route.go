@@ -35,7 +35,7 @@ type Reservation struct {
 	Overrides []Override `json:"overrides,omitempty"`
 }
 
-// Override is a way of its own for what one node sends to another.
+// Override is a separate route for what one node sends to another.
 type Override struct {
 	From  fabric.NodeID `json:"from"`
 	To    fabric.NodeID `json:"to"`

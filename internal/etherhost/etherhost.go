@@ -36,8 +36,8 @@ type Device interface {
 type Config struct {
 	Link   Link   // required
 	Device Device // required
-	// Groups is told of which IP groups the hosts behind the device are members. Default:
-	// nobody is, and reports leave as other frames.
+	// Groups is notified of which IP groups the hosts behind the device are members.
+	// Default: nobody is, and reports leave as other frames.
 	Groups multicast.Registry
 }
 

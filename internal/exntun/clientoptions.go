@@ -66,7 +66,7 @@ func (o nodeOptions) nodes() ([]emp.Description, error) {
 	return nodes, nil
 }
 
-// askAll asks the nodes that are meant, but for those that are just starting or
+// askAll asks the nodes that are meant, except for those that are just starting or
 // ending.
 func askAll[T any](o nodeOptions, ask func(*control.Client) (T, error)) ([]T, error) {
 	nodes, err := o.nodes()

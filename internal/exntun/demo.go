@@ -187,7 +187,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return err
 }
 
-// checkAll makes the checks. It returns an error only when it could not go on.
+// checkAll makes the checks. It returns an error only when it could not continue.
 func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 	for _, f := range lab.Families() {
 		d.say("ping, transfer, programs and broadcast over %v", f)

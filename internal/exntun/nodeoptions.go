@@ -35,7 +35,7 @@ type upOptions struct {
 // assignment is a flag of the command line with its value.
 type assignment struct{ name, value string }
 
-// noted is a flag's value that notes what it was set to.
+// noted is a flag's value that records what it was set to.
 type noted struct {
 	pflag.Value
 	name string

@@ -260,7 +260,7 @@ func writeReceive(t *table, r *control.ReceiveStatus) {
 	t.rows(fmt.Sprintf("receive: mode %v, %s", r.Mode, coalesce), lines...)
 }
 
-// medianWork says how many frames half of the polls handled at the most.
+// medianWork says how many frames half of the polls handled at most.
 func medianWork(work [napi.WorkBuckets]uint64) string {
 	var polls, sum uint64
 	for _, n := range work {

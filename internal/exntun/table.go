@@ -8,10 +8,10 @@ import (
 	"exnet/internal/exntun/lab"
 )
 
-// tableWidth is how many columns the tables have at the most.
+// tableWidth is how many columns the tables have at most.
 const tableWidth = 80
 
-// maxNodeLines is how many nodes are listed at the most.
+// maxNodeLines is how many nodes are listed at most.
 const maxNodeLines = 8
 
 // printTable writes the report for people.

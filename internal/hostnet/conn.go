@@ -37,9 +37,9 @@ type Conn struct {
 func Open(ns *netns.NS) (*Conn, error) {
 	var h *netlink.Handle
 	err := in(ns, func() (err error) {
-		// NewHandle binds its sockets to the namespace of the thread, which is
-		// ns here. NewHandleAt would move the thread itself, and go on with it
-		// if it could not move it back.
+		// NewHandle binds its sockets to the namespace of the thread, which is ns here.
+		// NewHandleAt would move the thread itself, and continue with it if it could not
+		// move it back.
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})

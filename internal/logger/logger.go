@@ -6,7 +6,8 @@
 // The methods of a Logger may be called from any goroutine.
 package logger
 
-// Logger is told of what happens: a text, and pairs of names and values, as a *slog.Logger is.
+// Logger is notified of what happens: a text, and pairs of names and values, as a *slog.Logger
+// is.
 type Logger interface {
 	Info(msg string, args ...any)
 	Warn(msg string, args ...any)

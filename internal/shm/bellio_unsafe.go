@@ -65,9 +65,9 @@ func HungUp(fd int) bool {
 	return n == 1
 }
 
-// RingWith is Ring, and hands a descriptor over with the byte. It borrows both.
-// False: it did not go, since the other end has too many bytes to read, or is not
-// there.
+// RingWith is Ring, and hands a descriptor over with the byte. It borrows both. It
+// returns false if it did not go, since the other end has too many bytes to read,
+// or is not there.
 func RingWith(fd, pass int) bool {
 	oob := unix.UnixRights(pass)
 	iov := unix.Iovec{Base: &bell}

@@ -28,5 +28,5 @@ func (f *Foreign) Fd() int { return f.seg.Fd() }
 // CloseFd closes that descriptor; the mapping stays.
 func (f *Foreign) CloseFd() { f.seg.CloseFd() }
 
-// Retire gives the shared memory back, as that of Segment.
+// Retire returns the shared memory, as that of Segment.
 func (f *Foreign) Retire() { f.seg.Retire() }

@@ -74,8 +74,8 @@ func create(fd, size, seals int) (*Segment, error) {
 	return s, nil
 }
 
-// Map maps a peer's segment of size bytes for reading. It borrows fd.
-// ErrSegment: the descriptor cannot be trusted.
+// Map maps a peer's segment of size bytes for reading. It borrows fd. The error
+// wraps ErrSegment if the descriptor cannot be trusted.
 func Map(fd, size int) (*Foreign, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -145,10 +145,10 @@ func (s *Segment) closeFdLocked() {
 	}
 }
 
-// Retire gives the shared memory back, now. The addresses stay valid, with
-// private zeros behind them, until the Segment cannot be reached any more: so a
-// goroutine that still looks at a word of it does not fault. Whoever reads more
-// than words must keep Retire away until it has done.
+// Retire returns the shared memory, now. The addresses stay valid, with private
+// zeros behind them, until the Segment cannot be reached any more: so a goroutine
+// that still looks at a word of it does not fault. Whoever reads more than words
+// must keep Retire away until it has done.
 func (s *Segment) Retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,9 +29,9 @@ func CreateShared(name string, size int) (*Foreign, error) {
 }
 
 // MapShared maps a segment that CreateShared of another process made, all of it,
-// for reading, and for writing if write is set. It borrows fd. ErrSegment: the
-// descriptor cannot be trusted: it lacks one of the seals, or its size is not in
-// [min, max].
+// for reading, and for writing if write is set. It borrows fd. The error wraps
+// ErrSegment if the descriptor cannot be trusted: it lacks one of the seals, or its
+// size is not in [min, max].
 //
 // The memory is that of ordinary pages: a file of huge pages, of which there may
 // be none when one is touched, would raise SIGBUS and is refused.

@@ -104,7 +104,7 @@ func pattern(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// passed notes that a test which failed has passed since.
+// passed records that a test which failed has passed since.
 func (a *account) passed(test string) error {
 	i := slices.IndexFunc(a.Failed, func(f failure) bool { return f.String() == test })
 	if i < 0 {

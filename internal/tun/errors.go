@@ -18,8 +18,8 @@ var (
 	// until it is up again.
 	ErrDown = errors.New("tun: interface is down")
 
-	// ErrMalformed says that the kernel refused a packet: a header that
-	// contradicts it, or neither IPv4 nor IPv6. Count it and go on.
+	// ErrMalformed says that the kernel refused a packet: a header that contradicts
+	// it, or neither IPv4 nor IPv6. Count it and continue.
 	ErrMalformed = errors.New("tun: malformed packet")
 
 	// ErrGone says that the interface was removed from outside (ip link del).
@@ -53,7 +53,7 @@ func readError(errno syscall.Errno) error {
 }
 
 // writeError maps those of writev(2). Others (ENOMEM, ENOBUFS) cost the packet:
-// count it and go on.
+// count it and continue.
 func writeError(errno syscall.Errno) error {
 	switch errno {
 	case unix.EAGAIN:

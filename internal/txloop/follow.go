@@ -77,7 +77,8 @@ func (f *follower) roam(links []served) {
 	}
 }
 
-// burst is called after each burst of packets. True: the thread has moved.
+// burst is called after each burst of packets. It returns true if the thread has
+// moved.
 func (f *follower) burst(bytes int, links []served) bool {
 	f.sent += bytes
 	if f.bursts++; f.senders == nil || f.bursts < followBursts {

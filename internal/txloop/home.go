@@ -19,7 +19,7 @@ import (
 //	└────────────────────────────── all on one CPU ──────────────────────────────────────┘
 //
 // Only a process at real-time priority has a home: it goes before whatever else runs there.
-// Traffic that goes on has the thread leave.
+// Traffic that continues has the thread leave.
 type home struct {
 	realtime func() bool // the process goes before all programs
 	thread   int         // bound to cpu; 0: none
@@ -106,8 +106,8 @@ func (h *home) received(s served) {
 	h.fresh = false
 }
 
-// from notes where a packet came from that has ended a rest: twice, before the thread moves,
-// since a program may have moved for once.
+// from records where a packet came from that has ended a rest: twice, before the thread
+// moves, since a program may have moved for once.
 func (h *home) from(cpu int) {
 	if cpu >= 0 && (cpu == h.came || h.next < 0) {
 		h.next = cpu
@@ -116,11 +116,11 @@ func (h *home) from(cpu int) {
 }
 
 // answers reports whether the thread has sent something soon after a rest, so that it is for
-// the peer to go on.
+// the peer to continue.
 func (l *Loop) answers(sent int) bool { return sent > 0 && l.round == 0 }
 
-// brief reports whether to wait at once after so few bytes: poll(2) says whether more has come, and
-// the program that waits for these, on the same CPU, goes on when the loop sleeps.
+// brief reports whether to wait at once after so few bytes: poll(2) says whether more has come,
+// and the program that waits for these, on the same CPU, continues when the loop sleeps.
 func (l *Loop) brief(bytes int) bool {
 	return l.home.thread != 0 && l.round < settled && bytes <= smallBytes && len(l.links) == 0
 }

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rest is the long wait: the goroutine waits in the Go runtime's poller, not its
-// thread in poll(2). The thread that the runtime has in epoll_wait(2) is woken and goes
-// on with the goroutine. Back from poll(2) it would wake the runtime's monitor first,
+// rest is the long wait: the goroutine waits in the Go runtime's poller, not its thread
+// in poll(2). The thread that the runtime has in epoll_wait(2) is woken and continues
+// with the goroutine. Back from poll(2) it would wake the runtime's monitor first,
 // which would take it for a thread that has run for long and stop it, and since it is
-// locked to its goroutine, it took two more threads to go on: eight wake-ups for the
+// locked to its goroutine, it took two more threads to continue: eight wake-ups for the
 // first packet after a rest, and dozens of looks by the monitor.
 //
 //	descriptors ──▶ epoll instance ──▶ the runtime's poller

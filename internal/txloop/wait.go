@@ -106,7 +106,7 @@ func (l *Loop) look() {
 	}
 }
 
-// gather notes what to wait for.
+// gather records what to wait for.
 func (l *Loop) gather() {
 	l.poll = append(l.poll[:0], unix.PollFd{Fd: int32(l.event), Events: unix.POLLIN})
 	for i := range l.ports {

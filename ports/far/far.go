@@ -15,7 +15,7 @@ import (
 // VPID is the mailbox of an Engine.
 const VPID fabric.VPID = 14
 
-// MaxMessage is how long a message is at the most.
+// MaxMessage is how long a message is at most.
 const MaxMessage = 64 << 10
 
 // User tags of a piece: bits.

@@ -65,7 +65,7 @@ type Addr struct {
 // String is node:VPID.
 func (a Addr) String() string { return fmt.Sprintf("%d:%d", a.Node, a.VPID) }
 
-// Descriptors is how many a message has at the most.
+// Descriptors is how many a message has at most.
 const Descriptors = 4
 
 // MessageSize is the size of every message.

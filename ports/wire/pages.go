@@ -15,9 +15,9 @@ type Memory struct {
 	Memory foreign.Memory
 }
 
-// Each calls f for the pieces of n bytes at a, as the node from may use them, in order; off is how
-// much went before. False: it may not use all of them, and f was not called, or the owner took them
-// back meanwhile.
+// Each calls f for the pieces of n bytes at a, as the node from may use them, in order; off is
+// how much went before. It returns false if it may not use all of them, and f was not called, or
+// the owner took them back meanwhile.
 func (m Memory) Each(a atu.NLA, n int, access atu.Access, from fabric.NodeID, f func(off int, piece foreign.Memory) error) (bool, error) {
 	const mask = 1<<40 - 1
 	start := uint64(a)&mask - Base(m.VPID)

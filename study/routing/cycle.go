@@ -80,7 +80,7 @@ func (d *Dependencies) Cyclic() bool {
 	return left > 0
 }
 
-// reaches reports whether to depends on from, by way of others, too.
+// reaches reports whether to depends on from, through others, too.
 func (d *Dependencies) reaches(from, to Hop) bool {
 	seen := map[Hop]bool{from: true}
 	stack := []Hop{from}

@@ -6,9 +6,9 @@ import (
 	"exnet/study/graph"
 )
 
-// NewVia returns a router that takes flows by way of a vertex: as the tables say to it,
-// and on from there as they say. A flow whose way would come to a vertex twice so, or has
-// an end at the vertex, keeps that of the tables.
+// NewVia returns a router that takes flows through a vertex: as the tables say to it, and
+// on from there as they say. A flow whose way would come to a vertex twice so, or has an
+// end at the vertex, keeps that of the tables.
 func NewVia(g *graph.Graph, vertex int32) (*Router, error) {
 	r, err := New("tables", g, 0)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 const DefaultPort = 4791
 
 // Linker makes a link of data connections to a peer, over which nothing was sent that
-// was not received. It takes them, also when it fails; it fails when they are closed
+// was not received. It takes them, even if it fails; it fails when they are closed
 // meanwhile.
 type Linker func(conns []net.Conn, peer fabric.NodeID) (emp.Link, error)
 
@@ -59,7 +59,7 @@ type Config struct {
 	// OnRequest answers a Request of another node, JSON both. It is called one at a time for
 	// each node, and must not wait for other nodes. Default: null is the answer.
 	OnRequest func(from fabric.NodeID, text []byte) []byte
-	// Log is told of peers. Default: nobody is.
+	// Log is notified of peers. Default: nobody is.
 	Log *slog.Logger
 }
 

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// unreached is told of an address, once for all attempts.
+// unreached is notified of an address, once for all attempts.
 const unreached = "cannot be reached"
 
 // silence is an error by which nobody answered.

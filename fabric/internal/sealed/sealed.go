@@ -106,8 +106,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return min(n, len(p)), nil
 }
 
-// Write implements net.Conn. Once taken it fails if a MiB waits for Flush: a link flushes before it
-// writes more, so only answers that package tls gives by itself can come to that.
+// Write implements net.Conn. Once taken it fails if a MiB waits for Flush: a link flushes before
+// it writes more, so only answers that package tls gives itself can come to that.
 func (c *Conn) Write(p []byte) (int, error) {
 	if c.socket == nil {
 		return c.TCPConn.Write(p)

@@ -8,10 +8,10 @@
 //	 ├─ Send, Put, Get ─▶ grant ──┼─ writes ─▶ flow, memory of a peer: another program, in Go or C
 //	 └◀─ messages, notifications ─┴─ reads ◀─ flows of peers
 //
-// Each VELO mailbox and each RMA endpoint is a port of its own. What others send arrives in a flow
-// for each of them, from which whoever polls moves it to the mailbox or the queue: a consumer, or
-// the port's goroutine when its bell rings. Peers write and read lent regions by themselves, as the
-// port's table says, which follows the ATU.
+// Each VELO mailbox and each RMA endpoint is a port of its own. What others send arrives in a
+// flow for each of them, from which whoever polls moves it to the mailbox or the queue: a
+// consumer, or the port's goroutine when its bell rings. Peers write and read lent regions
+// themselves, as the port's table says, which follows the ATU.
 //
 // # Concurrency
 //

@@ -203,7 +203,8 @@ func (g *grant) wait() {
 	}
 }
 
-// room takes room for a notification of the peer's. False: there is none.
+// room takes room for a notification of the peer's. It returns false if there is
+// none.
 func (g *grant) room() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -48,7 +48,8 @@ func (l *Link) Members(g fabric.GroupID) []fabric.NodeID {
 	return nodes
 }
 
-// askMembers asks the node. False: it has ended, or there is no port to ask by.
+// askMembers asks the node. It returns false if it has ended, or there is no port
+// to ask by.
 func (l *Link) askMembers(g fabric.GroupID) (nodes []fabric.NodeID, ok bool) {
 	all := *l.list.Load()
 	if len(all) == 0 {

@@ -13,8 +13,8 @@ import (
 	"exnet/ports/wire"
 )
 
-// inflow is the flow of a peer to a port of this program: SPEC.md 2. It belongs to whoever polls,
-// but for gone.
+// inflow is the flow of a peer to a port of this program: SPEC.md 2. It belongs to whoever
+// polls, except for gone.
 type inflow struct {
 	port        *port
 	from        wire.Addr
@@ -60,8 +60,8 @@ func (f *inflow) ready() bool {
 	return f.gone.Load() || words(m, wire.FlowTail).Load() != words(m, wire.FlowHead).Load()
 }
 
-// drain moves what has arrived to its place, as far as there is room. True: the peer has ended, and
-// nothing will follow.
+// drain moves what has arrived to its place, as far as there is room. It returns true if the
+// peer has ended, and nothing will follow.
 func (f *inflow) drain() (over bool) {
 	gone := f.gone.Load()
 	if f.port.unit == fabric.UnitRMA {
@@ -171,7 +171,8 @@ const (
 	commandPut, commandPutQW, commandGet, commandGetQW, commandImmediate = 2, 3, 0, 1, 6
 )
 
-// notification translates what a peer has written. False: there is none such in Go.
+// notification translates what a peer has written. It returns false if there is
+// none such in Go.
 func (f *inflow) notification(status, address, w uint64) (n rma.Notification, ok bool) {
 	n = rma.Notification{Node: f.from.Node, VPID: f.from.VPID, Local: atu.NLA(address)}
 	if n.Len = int(status >> 8 & (1<<24 - 1)); n.Len == 0 {

@@ -50,8 +50,9 @@ type key struct {
 	vpid fabric.VPID
 }
 
-// New asks the node of this network namespace, or that whose socket is given or named by EXN_PORTS,
-// who it is. fabric.ErrNoRoute: there is none, or it is another user's.
+// New asks the node of this network namespace, or that whose socket is given or named by
+// EXN_PORTS, who it is. The error wraps fabric.ErrNoRoute if there is none, or it is another
+// user's.
 func New(socket string) (*Link, error) {
 	if socket == "" {
 		socket = os.Getenv(socketEnv)
@@ -84,7 +85,8 @@ func (l *Link) Arena() *shm.Arena { return l.arena }
 // Serve has what arrives go to n. It comes before Open.
 func (l *Link) Serve(n NIC) { l.nic = n }
 
-// Open opens a port at the node. fabric.ErrInUse: another program of the node has the VPID.
+// Open opens a port at the node. The error wraps fabric.ErrInUse if another program of the
+// node has the VPID.
 func (l *Link) Open(u wire.Unit, v fabric.VPID) error {
 	if !v.Valid() || v < wire.FirstVPID {
 		return fmt.Errorf("attach: open: VPID %d: those of programs are %d to %d: %w", v, wire.FirstVPID, fabric.VPIDs-1, fabric.ErrInvalid)

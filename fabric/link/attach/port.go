@@ -365,7 +365,7 @@ func (p *port) poll() {
 		if !p.polling.CompareAndSwap(false, true) {
 			p.again.Store(true)
 			if !p.polling.CompareAndSwap(false, true) {
-				return // who is at it looks again
+				return // the goroutine that polls looks again
 			}
 		}
 		p.again.Store(false)

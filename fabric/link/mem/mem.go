@@ -59,8 +59,8 @@ type Fabric struct {
 // NewFabric returns a fabric without nodes.
 func NewFabric() *Fabric { return &Fabric{nics: make(map[fabric.NodeID]NIC)} }
 
-// Attach joins n to the fabric. ErrInUse: there is a node with its ID. ErrNoRoute:
-// its ID is not in the topology.
+// Attach joins n to the fabric. The error wraps ErrInUse if there is a node with
+// its ID. The error wraps ErrNoRoute if its ID is not in the topology.
 func (f *Fabric) Attach(n NIC) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,8 +100,8 @@ func (f *Fabric) port(a, b NIC) link.Port {
 	return f.x.Port(a.ID(), b.ID(), p)
 }
 
-// Detach takes n out of the fabric: from then on its peers get ErrNoRoute.
-// ErrNoRoute: it is not in the fabric.
+// Detach takes n out of the fabric: from then on its peers get ErrNoRoute. The
+// error wraps ErrNoRoute if it is not in the fabric.
 func (f *Fabric) Detach(n NIC) error {
 	id := n.ID()
 	f.mu.Lock()

@@ -57,7 +57,8 @@ func (f *Fabric) Reserve(s crossbar.Reservation, changes uint64) error {
 
 // SetLinkDown cuts the link between two nodes, or joins it again. Packets go round
 // it from then on; nodes that have no way to each other any more get ErrNoRoute,
-// and who waits for credit of one is woken. ErrNoRoute: there is no such link.
+// and who waits for credit of one is woken. The error wraps ErrNoRoute if there is
+// no such link.
 func (f *Fabric) SetLinkDown(a, b fabric.NodeID, down bool) error {
 	if f.x == nil {
 		return errNoTopology

@@ -173,7 +173,7 @@ func (r *ring) receive(place, more []byte) (int, error) {
 	return n, nil
 }
 
-// arm has the helper ring when a message comes. False: one has come.
+// arm has the helper ring when a message comes. It returns false if one has come.
 func (r *ring) arm() bool {
 	r.words[rxWaits].Store(1)
 	return r.words[rxTold].Load() == r.done.Load()

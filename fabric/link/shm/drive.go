@@ -59,7 +59,7 @@ func (s served) Serve(rung bool) (moved int, ok bool) {
 		return 0, true
 	}
 	pos := l.pos.Load()
-	if !l.enter() { // somebody else is at it, and looks again
+	if !l.enter() { // another goroutine has the lock, and looks again
 		return 0, true
 	}
 	l.pumpOnce()

@@ -10,8 +10,8 @@ import (
 	"exnet/internal/shm"
 )
 
-// inflow is the way of a mailbox of the peer to one of this node: it moves
-// messages from the ring to the mailbox, and carries the credits back.
+// inflow carries the messages of a mailbox of the peer to one of this node: it
+// moves messages from the ring to the mailbox, and carries the credits back.
 type inflow struct {
 	// l is nil when the link is down: mailboxes remember their flows, and must not
 	// keep links.
@@ -30,7 +30,7 @@ type inflow struct {
 // sourceMask are the bits of a status word that the link answers for.
 const sourceMask = kindMask | flowMask<<flowShift | phaseBit
 
-// accept is the pump's: it opens the mailbox for the flow in m.
+// accept is called by the pump: it opens the mailbox for the flow in m.
 func (l *Link) accept(m *message) (*inflow, bool) {
 	if m.id >= MaxFlows || l.in(uint64(m.id)) != nil || !m.from.Valid() || !m.to.Valid() {
 		return nil, false
@@ -62,8 +62,8 @@ func (l *Link) in(id uint64) *inflow {
 	return l.ins[id]
 }
 
-// deliver moves a message to the mailbox. It belongs to the pump. False: the peer
-// sends without credit.
+// deliver moves a message to the mailbox. It belongs to the pump. It returns false
+// if the peer sends without credit.
 func (l *Link) deliver(f *inflow, status uint64, p foreign.Memory) bool {
 	if f.dead.Load() {
 		return true

@@ -140,10 +140,10 @@ func (l *Link) Stats() Stats {
 	return s
 }
 
-// Connect joins n with the NIC whose process has the other end of conn, a
-// connected socket of type SOCK_STREAM or SOCK_SEQPACKET. It takes conn, also if it
-// fails. When it returns, the peer can be sent to as soon as it has called Connect,
-// too. The caller makes sure that n has no other link to the same peer.
+// Connect joins n with the NIC whose process has the other end of conn, a connected
+// socket of type SOCK_STREAM or SOCK_SEQPACKET. It takes conn, even if it fails.
+// When it returns, the peer can be sent to as soon as it has called Connect, too.
+// The caller makes sure that n has no other link to the same peer.
 func Connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	l, err := connect(n, conn, cfg)
 	if err != nil {
@@ -314,7 +314,7 @@ func (l *Link) part(wait bool) {
 	l.retire()
 }
 
-// retire gives the shared memory back. The pump may look at it once more and find
+// retire returns the shared memory. The pump may look at it once more and find
 // zeros.
 func (l *Link) retire() {
 	if l.nearSeg != nil {
@@ -356,7 +356,7 @@ func (a active) Arm() {
 	}
 }
 
-// arm has the peer ring, once. False: it was armed already.
+// arm has the peer ring, once. It returns false if it was armed already.
 //
 //	this side                    peer
 //	─────────                    ────

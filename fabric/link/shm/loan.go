@@ -154,8 +154,8 @@ func (l *Link) loaned(e []atomic.Uint64, nla atu.NLA, g *link.Get) (foreign.Memo
 	return l.farArena.borrow(place+off, g.Len)
 }
 
-// begin shows that the loan at i is read as nla. False: it is read under another
-// address, which is going out of date.
+// begin shows that the loan at i is read as nla. It returns false if it is read
+// under another address, which is going out of date.
 func (r *reading) begin(l *Link, i uint64, nla atu.NLA) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -48,7 +48,7 @@ type opTable struct {
 	first   int        // guarded by mu; of waiting
 }
 
-// answered is the pump's: it checks that an answer belongs to an operation.
+// answered is called by the pump: it checks that an answer belongs to an operation.
 func (t *opTable) answered(m *message) bool {
 	if m.id >= MaxOps || !m.status.Valid() {
 		return false

@@ -17,7 +17,7 @@ var (
 	errFlows = fmt.Errorf("shm: link has no flow numbers left: %w", fabric.ErrPeerDown)
 )
 
-// outflow is the way of a mailbox of this node to one of the peer.
+// outflow carries the messages of a mailbox of this node to one of the peer.
 type outflow struct {
 	l        *Link
 	id       uint16
@@ -25,7 +25,7 @@ type outflow struct {
 	from, to fabric.VPID
 	credit   link.Credit
 	opened   atomic.Bool // the peer has been told of the flow
-	starved  atomic.Bool // a message was refused for want of space
+	starved  atomic.Bool // a message was refused for lack of space
 	watched  atomic.Bool // Watch was called
 
 	mu sync.Mutex // held while the flow is opened

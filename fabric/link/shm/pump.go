@@ -36,7 +36,7 @@ func (l *Link) enter() bool {
 	}
 }
 
-// leave gives the lock back, and reports whether somebody came meanwhile.
+// leave releases the lock, and reports whether somebody came meanwhile.
 func (l *Link) leave() bool {
 	if l.pumping.CompareAndSwap(pumpRunning, pumpIdle) {
 		return false
@@ -79,7 +79,7 @@ func (l *Link) pump() {
 	}
 }
 
-// pumpOnce does one step and gives the lock back, which the caller has. It reports
+// pumpOnce does one step and releases the lock, which the caller has. It reports
 // whether there may be more to do here.
 func (l *Link) pumpOnce() bool {
 	var act action
@@ -89,8 +89,8 @@ func (l *Link) pumpOnce() bool {
 	return more || again
 }
 
-// step moves a batch of messages of one flow, or takes one other message. True:
-// there may be more. It belongs to the holder of the lock.
+// step moves a batch of messages of one flow, or takes one other message. It
+// returns true if there may be more. It belongs to the holder of the lock.
 func (l *Link) step(act *action) (more bool) {
 	pos := l.pos.Load()
 	for range pumpBatch {
@@ -159,8 +159,8 @@ func (l *Link) endStep(pos uint64, act *action) {
 	}
 }
 
-// take does the part of a message that has to happen in order. False: it cannot
-// be.
+// take does the part of a message that has to happen in order. It returns false if
+// it cannot be.
 func (l *Link) take(act *action) (ok bool) {
 	m := &act.msg
 	switch m.kind {

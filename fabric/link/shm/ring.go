@@ -107,7 +107,8 @@ func (r *outRing) writeLocked(m *message) bool {
 	return true
 }
 
-// resume goes on with the queue. True: there was a wait for space, and it is over.
+// resume continues with the queue. It returns true if there was a wait for space,
+// and it is over.
 func (r *outRing) resume() bool {
 	if !r.starved.Load() {
 		return false

@@ -42,7 +42,7 @@ type serveTable struct {
 	putDone [MaxOps]putDone
 }
 
-// begin is the pump's: it checks that the peer's number is free.
+// begin is called by the pump: it checks that the peer's number is free.
 func (t *serveTable) begin(m *message) bool {
 	if m.id >= MaxOps || m.flags&flagInline != 0 && m.n > maxInline {
 		return false
@@ -56,7 +56,7 @@ func (t *serveTable) begin(m *message) bool {
 	return true
 }
 
-// release is the pump's: it takes back what the peer has read.
+// release is called by the pump: it takes back what the peer has read.
 func (t *serveTable) release(id uint16) (lent, bool) {
 	if id >= MaxOps {
 		return lent{}, false

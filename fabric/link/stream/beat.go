@@ -97,14 +97,14 @@ func (b *beat) next(l *Link, now time.Time) (ask uint64, dead bool) {
 	return b.asked, false
 }
 
-// heard is the pump's: the peer has asked.
+// heard is called by the pump: the peer has asked.
 func (b *beat) heard() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asks = true
 }
 
-// answered is the pump's: a ping was answered.
+// answered is called by the pump: a ping was answered.
 func (b *beat) answered(l *Link, word uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

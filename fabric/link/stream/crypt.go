@@ -16,7 +16,7 @@ const (
 	sealAhead = 128 << 10
 )
 
-// crypt is TLS over a socket that the link serves by itself.
+// crypt is TLS over a socket that the link serves itself.
 type crypt struct {
 	tls   *tls.Conn
 	under *sealed.Conn
@@ -36,7 +36,8 @@ func (s socket) Receive(p, more []byte) (int, syscall.Errno) {
 }
 
 // send encrypts parts, as much as the socket takes soon, and returns how many bytes that was.
-// Records are full, but for the last one. EAGAIN: nothing; what was encrypted before goes first.
+// Records are full, except for the last one. EAGAIN: nothing; what was encrypted before goes
+// first.
 func (k *crypt) send(parts [][]byte) (n int, errno syscall.Errno) {
 	if errno := k.under.Flush(); errno != 0 {
 		return 0, errno

@@ -138,7 +138,7 @@ func (s served) Leave() { close(s.left) }
 // +checklocksignore: it does not know TryLock
 func (l *Link) receive(c *conn) (bytes int) {
 	if !l.pumping.TryLock() {
-		return 0 // somebody else is at it
+		return 0 // another goroutine receives
 	}
 	for bytes < readBudget && !l.down.Load() {
 		place, more := c.rx.want()
@@ -189,7 +189,7 @@ func (l *Link) flush() {
 	}
 }
 
-// flushConn sends what is queued for a connection. If another goroutine is at it, that one
+// flushConn sends what is queued for a connection. If another goroutine flushes, that one
 // looks again when it is done.
 //
 // +checklocksignore: it does not know TryLock
@@ -264,7 +264,7 @@ func (l *Link) write(c *conn) (ends []sent) {
 	return ends
 }
 
-// stuck notes that a connection takes no more. It belongs to the holder of c.wmu.
+// stuck records that a connection takes no more. It belongs to the holder of c.wmu.
 func (l *Link) stuck(c *conn) {
 	l.count.Blocked.Add(1)
 	c.partial.Store(true)

@@ -28,7 +28,8 @@ type Engine interface {
 	// has. 0 without an error: nothing will, and Err says why.
 	Receive(place, more []byte) (int, syscall.Errno)
 
-	// Arm has Fd become readable when something comes. False: it has come already.
+	// Arm has Fd become readable when something comes. It returns false if it has come
+	// already.
 	Arm() bool
 
 	// Err is why nothing is sent or received any more.

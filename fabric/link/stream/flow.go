@@ -28,7 +28,7 @@ type slot struct {
 	committed bool
 }
 
-// outflow is the way of a mailbox of this node to one of the peer.
+// outflow carries the messages of a mailbox of this node to one of the peer.
 type outflow struct {
 	l      *Link
 	id     uint16
@@ -42,7 +42,7 @@ type outflow struct {
 
 	slots   []*slot // guarded by outbox.mu: reserved, the oldest first
 	base    uint64  // guarded by outbox.mu: position of the oldest
-	starved bool    // guarded by outbox.mu: a message was refused for want of space
+	starved bool    // guarded by outbox.mu: a message was refused for lack of space
 }
 
 // OpenFlow implements link.Port. The peer has said which mailboxes are open.
@@ -137,8 +137,8 @@ func (f *outflow) Consumed() uint64 { return f.consumed.Load() }
 // Watch implements link.Remote.
 func (f *outflow) Watch(total uint64) { f.wanted.Store(total) }
 
-// returned is the pump's: the peer has consumed total messages. True: Credit.Return is
-// due.
+// returned is called by the pump: the peer has consumed total messages. True:
+// Credit.Return is due.
 func (f *outflow) returned(total uint64) (due bool, err error) {
 	if old := f.consumed.Load(); total < old || total > f.sent.Load() {
 		return false, fmt.Errorf("%d messages of %d consumed, %d before", total, f.sent.Load(), old)
@@ -163,7 +163,7 @@ func (l *Link) resume() {
 
 var _ link.Remote = (*outflow)(nil)
 
-// inflow is the way of a mailbox of the peer to one of this node.
+// inflow carries the messages of a mailbox of the peer to one of this node.
 type inflow struct {
 	// l is nil when the link is down: mailboxes remember their flows, and must not
 	// keep links.
@@ -182,7 +182,7 @@ type inflow struct {
 
 var _ link.Credit = (*inflow)(nil)
 
-// accept is the pump's: it opens the mailbox for a flow of the peer.
+// accept is called by the pump: it opens the mailbox for a flow of the peer.
 func (l *Link) accept(m *message) error {
 	if int(m.flow) != len(l.ins) {
 		return fmt.Errorf("flow %d after %d", m.flow, len(l.ins))
@@ -203,7 +203,7 @@ func (l *Link) accept(m *message) error {
 	return nil
 }
 
-// deliver is the pump's: it moves a message to the mailbox.
+// deliver is called by the pump: it moves a message to the mailbox.
 func (l *Link) deliver(m *message) error {
 	if int(m.flow) >= len(l.ins) {
 		return fmt.Errorf("message of flow %d, which was not opened", m.flow)

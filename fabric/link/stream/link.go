@@ -59,7 +59,7 @@ type Link struct {
 }
 
 // New joins n with the node at the other end of cfg.Conns, which calls New, too. It
-// takes the connections, also if it fails. When it returns, the mailboxes that the
+// takes the connections, even if it fails. When it returns, the mailboxes that the
 // peer had open are known, those that it opens later will be. The caller makes sure
 // that n has no other link to the peer. It must not be called by the driver's thread.
 func New(n link.NIC, cfg Config) (*Link, error) {
@@ -139,7 +139,7 @@ func (l *Link) adopt(conns []net.Conn) error {
 	return nil
 }
 
-// tcpOf is the TCP connection whose socket the link uses by itself, or nil.
+// tcpOf is the TCP connection whose socket the link uses itself, or nil.
 func tcpOf(c net.Conn) *net.TCPConn {
 	if _, u := sealed.Of(c); u != nil {
 		return u.TCPConn

@@ -29,7 +29,7 @@ type chunks struct {
 	n    int // bytes
 }
 
-// begin notes that the chunk at off comes; false: it came before.
+// begin records that the chunk at off comes; false: it came before.
 func (c *chunks) begin(off int) bool {
 	i := off / chunkSize
 	bit := uint64(1) << (i % 64)
@@ -43,7 +43,7 @@ func (c *chunks) begin(off int) bool {
 func (c *chunks) none() bool { return c.seen == chunks{}.seen }
 
 // op is an operation that this node has started. After start it belongs to the pump,
-// but for the fields that say otherwise.
+// except for the fields that say otherwise.
 type op struct {
 	num    uint32 // guarded by opTable.mu; the upper bits count up
 	state  opState
@@ -202,7 +202,7 @@ func (l *Link) endLocked(o *op) ending {
 	return was
 }
 
-// getData is the pump's: a chunk of the response to a GET begins.
+// getData is called by the pump: a chunk of the response to a GET begins.
 func (l *Link) getData(m *message) (incoming, error) {
 	o, err := l.ops.find(m.op, opGet)
 	if err != nil {
@@ -220,7 +220,7 @@ func (l *Link) getData(m *message) (incoming, error) {
 	return incoming{get: o, n: n, place: o.place[m.off : m.off+n]}, nil
 }
 
-// gotData is the pump's: a chunk has come.
+// gotData is called by the pump: a chunk has come.
 func (l *Link) gotData(o *op, n int) {
 	o.chunks.n += n
 	if o.chunks.n < o.n {
@@ -243,7 +243,7 @@ func (e *ending) got() {
 	e.sink.Done(fabric.StatusOK)
 }
 
-// refused is the pump's: a GET ends without data.
+// refused is called by the pump: a GET ends without data.
 func (l *Link) refused(m *message) error {
 	o, err := l.ops.find(m.op, opGet)
 	if err != nil {
@@ -260,8 +260,8 @@ func (l *Link) refused(m *message) error {
 	return nil
 }
 
-// putEnded is the pump's: the peer says how a PUT has ended. The memory is the caller's
-// again when all of it was sent, too, which this side may learn later.
+// putEnded is called by the pump: the peer says how a PUT has ended. The memory is the
+// caller's again when all of it was sent, too, which this side may learn later.
 func (l *Link) putEnded(m *message) error {
 	o, err := l.ops.find(m.op, opPut)
 	if err != nil {
@@ -279,7 +279,7 @@ func (l *Link) putEnded(m *message) error {
 	return nil
 }
 
-// putSent notes that all data of a PUT was sent.
+// putSent records that all data of a PUT was sent.
 func (l *Link) putSent(num uint32) {
 	t := &l.ops
 	t.mu.Lock()

@@ -25,8 +25,8 @@ const (
 
 // outbox is what is to be sent over a link.
 //
-// Concurrency: all methods may be called from many goroutines. mu is taken last, but
-// for inflow.mu, which may not be taken under it.
+// Concurrency: all methods may be called from many goroutines. mu is taken last,
+// except for inflow.mu, which may not be taken under it.
 type outbox struct {
 	mu sync.Mutex
 
@@ -65,7 +65,7 @@ func (o *outbox) init() {
 	o.live = make(map[*xfer]struct{})
 }
 
-// mailbox notes that a mailbox has so many credits, and tells the peer.
+// mailbox records that a mailbox has so many credits, and tells the peer.
 func (o *outbox) mailbox(v fabric.VPID, limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -144,7 +144,7 @@ func (o *outbox) answer(ping uint64) {
 	o.pong, o.pongDue = ping, true
 }
 
-// send has the data of a transfer sent. False: the link is down.
+// send has the data of a transfer sent. It returns false if the link is down.
 func (o *outbox) send(x *xfer) bool {
 	x.left.Store(int64(len(x.data)))
 	o.mu.Lock()
@@ -240,8 +240,8 @@ func (o *outbox) untake(list []pending) {
 	}
 }
 
-// sent notes that the data of a GET was sent. False: the link went down, and close has
-// returned x.
+// sent records that the data of a GET was sent. It returns false if the link went
+// down, and close has returned x.
 func (o *outbox) sent(x *xfer) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -316,8 +316,8 @@ type sent struct {
 	put uint32 // the operation: its xfer may be used again when the link goes down
 }
 
-// wrote notes that n bytes were sent, and appends the transfers of which nothing is left
-// to ends.
+// wrote records that n bytes were sent, and appends the transfers of which nothing is
+// left to ends.
 func (b *batch) wrote(n int, ends []sent) []sent {
 	k := min(n, len(b.ctl))
 	b.ctl, n = b.ctl[k:], n-k

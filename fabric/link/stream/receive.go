@@ -60,8 +60,8 @@ func (x *receiver) chunk(n int, from []byte) int {
 	return k
 }
 
-// took is the pump's: n bytes were read to where want has said. An error is the peer's
-// fault.
+// took is called by the pump: n bytes were read to where want has said. An error is
+// the peer's fault.
 func (l *Link) took(c *conn, n int) error {
 	x := &c.rx
 	if x.left > 0 {
@@ -110,7 +110,7 @@ func (l *Link) took(c *conn, n int) error {
 	return nil
 }
 
-// takeChunk is the pump's: a chunk begins.
+// takeChunk is called by the pump: a chunk begins.
 func (l *Link) takeChunk(c *conn, m *message) (err error) {
 	in := incoming{}
 	if m.kind == kindGetData {
@@ -125,7 +125,7 @@ func (l *Link) takeChunk(c *conn, m *message) (err error) {
 	return nil
 }
 
-// gotChunk is the pump's: a chunk is in its place.
+// gotChunk is called by the pump: a chunk is in its place.
 func (l *Link) gotChunk(in *incoming) {
 	if in.get != nil {
 		l.gotData(in.get, in.n)
@@ -135,8 +135,8 @@ func (l *Link) gotChunk(in *incoming) {
 	*in = incoming{}
 }
 
-// take is the pump's: it does what a message says that has no data. An error is the
-// peer's fault.
+// take is called by the pump: it does what a message says that has no data. An
+// error is the peer's fault.
 func (l *Link) take(c *conn, m *message) error {
 	if !c.messages {
 		return fmt.Errorf("message of kind %d on a connection for data", m.kind)
@@ -209,7 +209,8 @@ type callList struct{ list []call }
 
 func (c *callList) add(k call) { c.list = append(c.list, k) }
 
-// takeCalls is the pump's last act: what is left to do, or nil. perform follows.
+// takeCalls is the last step of the pump: what is left to do, or nil. perform
+// follows.
 func (l *Link) takeCalls() *callList {
 	calls := l.calls
 	if len(calls.list) == 0 {

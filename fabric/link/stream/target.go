@@ -48,7 +48,7 @@ func (t *serveTable) owe() error {
 	return nil
 }
 
-// serveGet is the pump's: the peer asks for data.
+// serveGet is called by the pump: the peer asks for data.
 func (l *Link) serveGet(m *message) error {
 	if err := l.serving.owe(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (l *Link) serveGet(m *message) error {
 	return nil
 }
 
-// getSent notes that all data of a GET was sent.
+// getSent records that all data of a GET was sent.
 func (l *Link) getSent(x *xfer) {
 	if l.out.sent(x) {
 		l.serving.owed.Add(-1)
@@ -89,8 +89,8 @@ func (l *Link) refuse(k kind, op uint32, st fabric.Status) error {
 	return nil
 }
 
-// putData is the pump's: a chunk of a PUT of the peer begins. The first to come brings
-// the PUT.
+// putData is called by the pump: a chunk of a PUT of the peer begins. The first to
+// come brings the PUT.
 func (l *Link) putData(m *message) (incoming, error) {
 	t := &l.serving
 	p := t.puts[m.op]
@@ -111,7 +111,7 @@ func (l *Link) putData(m *message) (incoming, error) {
 	return in, nil
 }
 
-// openPut is the pump's: it opens the place of a PUT.
+// openPut is called by the pump: it opens the place of a PUT.
 func (l *Link) openPut(m *message) (*put, error) {
 	t := &l.serving
 	if err := t.owe(); err != nil {
@@ -137,7 +137,7 @@ func (l *Link) openPut(m *message) (*put, error) {
 	return p, nil
 }
 
-// gotPut is the pump's: a chunk of a PUT has come.
+// gotPut is called by the pump: a chunk of a PUT has come.
 func (l *Link) gotPut(p *put, n int) {
 	p.chunks.n += n
 	if p.chunks.n < p.m.n {

@@ -164,7 +164,7 @@ func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
 // goBack has everything outstanding sent again.
 func (a *arq) goBack() { a.resend, a.trip.timed = a.base, false }
 
-// damaged notes that something came that was no packet.
+// damaged records that something came that was no packet.
 func (a *arq) damaged() {
 	if !a.nacked {
 		a.nacked, a.refuse, a.speak = true, true, true

@@ -48,7 +48,7 @@ type Conn struct {
 }
 
 // Over returns the medium that c is, after an exchange of hellos with the other end's
-// Over. It takes c, also when it fails. Packets to the other end meet the faults f.
+// Over. It takes c, even if it fails. Packets to the other end meet the faults f.
 // ErrFaults, ErrHello, ErrVersion: see there.
 func Over(c *net.UnixConn, f Faults) (*Conn, error) {
 	m := &Conn{conn: c}

@@ -61,7 +61,8 @@ type NICOf interface {
 	mem.NIC
 }
 
-// Attach joins n to the fabric. ErrInUse: there is a node with its ID.
+// Attach joins n to the fabric. The error wraps ErrInUse if there is a node with
+// its ID.
 func (f *Fabric) Attach(n NICOf) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,8 +118,8 @@ func (f *Fabric) leave(id fabric.NodeID) (err error) {
 	return err
 }
 
-// Detach takes n out of the fabric; its peers find their links down. ErrNoRoute: it is
-// not in the fabric.
+// Detach takes n out of the fabric; its peers find their links down. The error wraps
+// ErrNoRoute if it is not in the fabric.
 func (f *Fabric) Detach(n NICOf) error {
 	f.mu.Lock()
 	id := n.ID()
@@ -142,8 +143,8 @@ func (f *Fabric) Detach(n NICOf) error {
 	return errors.Join(err, at.self.Detach(n))
 }
 
-// SetFaults changes what happens to the packets from a to b from now on. ErrNoRoute: there is no
-// link between them (any more). ErrFaults: it cannot be.
+// SetFaults changes what happens to the packets from a to b from now on. The error wraps
+// ErrNoRoute if there is no link between them (any more). ErrFaults: it cannot be.
 func (f *Fabric) SetFaults(a, b fabric.NodeID, faults Faults) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

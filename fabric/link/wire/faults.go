@@ -61,7 +61,8 @@ func (f Faults) Between(a, b fabric.NodeID) Faults {
 }
 
 // ParseFaults reads a list as in "drop=0.01,corrupt=0.001,delay=1ms,seed=7". The names
-// are those of the fields of Faults, in lower case. ErrFaults: it is none.
+// are those of the fields of Faults, in lower case. The error wraps ErrFaults if it is
+// none.
 func ParseFaults(s string) (f Faults, err error) {
 	seen := make(map[string]bool)
 	for _, part := range strings.Split(s, ",") {

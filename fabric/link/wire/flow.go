@@ -17,7 +17,7 @@ type port struct{ *Link }
 
 var _ link.Port = port{}
 
-// outflow is the way of a mailbox of this node to one of the peer.
+// outflow carries the messages of a mailbox of this node to one of the peer.
 type outflow struct {
 	l      *Link
 	number uint32
@@ -169,7 +169,7 @@ func (f *outflow) returned(total uint64) error {
 	return nil
 }
 
-// inflow is the way of a mailbox of the peer to one of this node.
+// inflow carries the messages of a mailbox of the peer to one of this node.
 type inflow struct {
 	l      atomic.Pointer[Link] // nil when the link is down
 	number uint32
@@ -182,8 +182,8 @@ type inflow struct {
 	pending []byte // guarded by the link's mu
 
 	mu sync.Mutex
-	// backlog has the messages for which the mailbox had no slot: as many as there
-	// are credits, at the most.
+	// backlog has the messages for which the mailbox had no slot: as many as there are
+	// credits, at most.
 	backlog []parked // guarded by mu
 }
 

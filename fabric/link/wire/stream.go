@@ -27,7 +27,7 @@ type Stream struct {
 const lengthLen = 2
 
 // OverStream returns the medium that c is, after an exchange of hellos with the other end's
-// OverStream. It takes c, also when it fails. Packets to the other end meet the faults f.
+// OverStream. It takes c, even if it fails. Packets to the other end meet the faults f.
 // ErrFaults, ErrHello, ErrVersion: see there.
 func OverStream(c net.Conn, f Faults) (*Stream, error) {
 	m := &Stream{conn: c, in: bufio.NewReader(c), queue: make(chan []byte, pipeQueue), done: make(chan struct{})}

@@ -17,7 +17,7 @@ func (u *upcalls) init() {
 	u.ended = make(chan struct{})
 }
 
-// add queues a call. There are as many as there are credits and operations, at the
+// add queues a call. There are as many as there are credits and operations, at
 // most.
 func (u *upcalls) add(f func()) {
 	u.mu.Lock()

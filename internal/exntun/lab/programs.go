@@ -30,10 +30,10 @@ type pair struct {
 	// needs are the programs that a host may not have.
 	needs []string
 	// server sends the file to whom connects, and first prints a line with its port. Its arguments
-	// go on with its address and the file.
+	// continue with its address and the file.
 	server []string
-	// client prints what it gets. Its arguments go on with the server's address, in brackets if
-	// that is IPv6's, and the port.
+	// client prints what it gets. Its arguments continue with the server's address, in brackets
+	// if that is IPv6's, and the port.
 	client []string
 }
 
