@@ -82,7 +82,7 @@ func oneOfTexts(of []string) func(any) (any, error) {
 	return func(v any) (any, error) {
 		s, ok := v.(string)
 		if !ok || !slices.Contains(of, s) {
-			return nil, fmt.Errorf("%q is none of %s", fmt.Sprint(v), strings.Join(of, ", "))
+			return nil, fmt.Errorf("%q is not one of %s", fmt.Sprint(v), strings.Join(of, ", "))
 		}
 		return s, nil
 	}

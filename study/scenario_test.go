@@ -79,17 +79,17 @@ ranks = "many"
 s.toml:2: cores: 0 is not a whole number from 1 to 65536
 s.toml:3: seed: -1 is not a whole number from 0 to 9223372036854775807
 s.toml:6: selector: the list is empty
-s.toml:5: placement: "block " is none of block, cyclic
-s.toml:4: router: "fastest" is none of tables, dor, dmodk, smodk, random, minsum, minmax, refine, alg3
+s.toml:5: placement: "block " is not one of block, cyclic
+s.toml:4: router: "fastest" is not one of tables, dor, dmodk, smodk, random, minsum, minmax, refine, alg3
 s.toml:7: pattern is missing
 s.toml:13: ranks: many is not a whole number from 1 to 1048576
 s.toml:8: bytes: 64q is not a number of bytes, such as 64 or "64k"
-s.toml:9: class: "3" is none of S, W, A, B, C, D, E
+s.toml:9: class: "3" is not one of S, W, A, B, C, D, E
 s.toml:10: submit: "soon" is not a time of arrival: use "5s", "every:10s" or "exp:10s"
 s.toml:11: duration: -1s is not a time above 0, such as "10s"
 s.toml:12: count: 1.5 is not a whole number from 1 to 100000`},
 		{"keys", "topology = \"mesh:2\"\nrooter = 1\n[[job]]\npattern = \"ring\"\nranks = 2\ncolour = 2\n[algorithms]\n", `s.toml:7: unknown key "algorithms": use name, topology`},
-		{"pattern", "topology = \"mesh:2\"\n[[job]]\npattern = \"rings\"\nranks = 2\n", `s.toml:3: pattern: "rings" is none of allreduce`},
+		{"pattern", "topology = \"mesh:2\"\n[[job]]\npattern = \"rings\"\nranks = 2\n", `s.toml:3: pattern: "rings" is not one of allreduce`},
 		{"other table", "topology = \"mesh:2\"\n[[jobs]]\nranks = 0\n[[job]]\nranks = 0\n", `s.toml:2: unknown key "jobs": use name, topology, cores, seed, scheduler, selector, placement, router
 s.toml:4: pattern is missing
 s.toml:5: ranks: 0 is not`},
@@ -171,8 +171,8 @@ submit = "never"
 	want := []string{
 		`s.toml:1: topology: 5 is not a quoted string`,
 		`s.toml:2: cores: many is not a whole number from 1 to 65536`,
-		`s.toml:3: router: "best" is none of tables`,
-		`s.toml:6: pattern: "song" is none of allreduce`,
+		`s.toml:3: router: "best" is not one of tables`,
+		`s.toml:6: pattern: "song" is not one of allreduce`,
 		`s.toml:7: ranks: 0 is not a whole number`,
 		`s.toml:11: bytes: 1x is not a number of bytes`,
 		`s.toml:14: submit: "never" is not a time of arrival`,
@@ -184,7 +184,7 @@ submit = "never"
 		`s.toml:9: pattern: invalid pattern: cg of 3 ranks: use a power of two`,
 		`s.toml:13: pattern: open ./none.csv: no such file`,
 		`s.toml:9: pattern: invalid pattern: cg of 999999 ranks`,
-		`s.toml:6: pattern: p.json:1: invalid pattern: rank 0 says n_procs is 3, but 2 ranks are there`,
+		`s.toml:6: pattern: p.json:1: invalid pattern: rank 0 says n_procs is 3, but there are 2 ranks`,
 		`s.toml:6: pattern: p.json:2: invalid pattern: rank 0 appears twice`,
 		`s.toml:3: router: invalid router: dor is for a torus or mesh`,
 		`s.toml:1: topology: invalid network: "ring:3": use torus`,

@@ -193,7 +193,7 @@ func newSimulation(c Config) (*simulation, error) {
 
 func oneOf(what, name string, of []string) error {
 	if !slices.Contains(of, name) {
-		return fmt.Errorf("%w: %s %q is none of %v", ErrInvalid, what, name, of)
+		return fmt.Errorf("%w: %s %q is not one of %v", ErrInvalid, what, name, of)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func Golden(tb testing.TB, update bool, name, got string) {
 		tb.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		tb.Errorf("%s (-want +got; go test -update writes it anew):\n%s", path, diff)
+		tb.Errorf("%s (-want +got; go test -update rewrites it):\n%s", path, diff)
 	}
 }
 

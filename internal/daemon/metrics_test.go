@@ -302,7 +302,7 @@ func TestMetricsDoc(t *testing.T) {
 			}
 			doc = doc[:from] + list + doc[to:]
 		} else {
-			t.Error("docs/metrics.md: the list of counters is out of date: go test ./internal/daemon -run MetricsDoc -update writes it anew")
+			t.Error("docs/metrics.md: the list of counters is out of date: go test ./internal/daemon -run MetricsDoc -update rewrites it")
 		}
 	}
 	sockets := func() *control.Sockets { return new(control.Sockets) }

@@ -46,7 +46,7 @@ func TestMistakesTable(t *testing.T) {
 		{"topology = \"torus:4x4\"\nseed = \"x\"\n" + job, "s.toml:2: seed: x is not a whole number"},
 		{"topology = \"torus:4x4\n" + job, "s.toml:1: "},
 		{"topology = \"torus:2x2\"\n[[job]]\npattern = \"ring\"\nranks = 5\n", "s.toml:3: ring-5 has 5 ranks, more than 4 hosts"},
-		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"song\"\nranks = 5\n", `s.toml:3: pattern: "song" is none of allreduce`},
+		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"song\"\nranks = 5\n", `s.toml:3: pattern: "song" is not one of allreduce`},
 		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"ring\"\nranks = 4\nsubmit = \"never\"\n", `s.toml:5: submit: "never"`},
 		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"ring\"\nranks = 4\nduration = \"-1s\"\n", "s.toml:5: duration: -1s"},
 		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"ring\"\nranks = 4\nbytes = \"many\"\n", "s.toml:5: bytes: many"},
@@ -55,7 +55,7 @@ func TestMistakesTable(t *testing.T) {
 		{file("bad.csv"), "bad.csv:1: invalid pattern: \"a\" is not a rank\nbad.csv:2: \nbad.csv:3: \nbad.csv:4: "},
 		{file("type.json"), "type.json:1: invalid pattern"},
 		{file("cut.json"), "cut.json:2: invalid pattern"},
-		{file("ranks.json"), "s.toml:3: pattern: ranks.json:1: invalid pattern: rank 0 says n_procs is 2, but 1 ranks are there"},
+		{file("ranks.json"), "s.toml:3: pattern: ranks.json:1: invalid pattern: rank 0 says n_procs is 2, but there are 1 ranks"},
 	} {
 		write("s.toml", tt.text)
 		status, stdout, stderr := call(t, "check", filepath.Join(dir, "s.toml"))

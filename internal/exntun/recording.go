@@ -75,7 +75,7 @@ func (r *recording) stop() (string, error) {
 	r.c = nil
 	detail := fmt.Sprintf("%d frames of all nodes in %s", all.Written, r.file.Name())
 	if n := all.Lost(); n > 0 {
-		detail += fmt.Sprintf("; %d more were lost, as it is slower than the fabric", n)
+		detail += fmt.Sprintf("; %d more were lost, because it is slower than the fabric", n)
 	}
 	return detail, err
 }

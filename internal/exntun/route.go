@@ -200,7 +200,7 @@ func reserveRoutes(p program, o routeOptions) error {
 		fmt.Fprintf(p.stdout, "; %d left out, which would have closed a cycle of channels", plan.refused)
 	}
 	if plan.past > 0 {
-		fmt.Fprintf(p.stdout, "; %d pairs not by way of node %s, which would lead back", plan.past, o.via)
+		fmt.Fprintf(p.stdout, "; %d pairs not through node %s, which would lead back", plan.past, o.via)
 	}
 	fmt.Fprintln(p.stdout)
 	return nil

@@ -120,7 +120,7 @@ func (s *linkSetting) run(p program, o nodeOptions) error {
 	}
 	round, left, err := f.check(routes)
 	if err != nil {
-		return fmt.Errorf("the link from node %d to node %d stays as it is: %w", s.ends[0], s.ends[1], err)
+		return fmt.Errorf("the link from node %d to node %d is unchanged: %w", s.ends[0], s.ends[1], err)
 	}
 	if err := f.setLink(s); err != nil {
 		return err

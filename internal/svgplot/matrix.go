@@ -103,7 +103,7 @@ func (m Matrix) Chord() string {
 	const size, radius = 620.0, 230.0
 	var f figure
 	_, sum := m.most()
-	f.begin(m, size, size+30, fmt.Sprintf("an arc is what a name gives, a ribbon to whom; %s in all", m.format(sum)))
+	f.begin(m, size, size+30, fmt.Sprintf("an arc shows what a name sends, a ribbon to which other; %s in all", m.format(sum)))
 	if sum == 0 {
 		f.add("</svg>\n")
 		return f.String()

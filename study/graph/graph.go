@@ -62,7 +62,7 @@ func New(name string, vertices []Vertex, channels []Channel) (*Graph, error) {
 	for i, c := range channels {
 		switch n := int32(len(vertices)); {
 		case c.From < 0 || c.From >= n || c.To < 0 || c.To >= n:
-			return nil, fmt.Errorf("%w: channel %d joins vertices that are not there", ErrInvalid, i)
+			return nil, fmt.Errorf("%w: channel %d joins vertices that do not exist", ErrInvalid, i)
 		case c.From == c.To:
 			return nil, fmt.Errorf("%w: channel %d joins %q to itself", ErrInvalid, i, vertices[c.From].Name)
 		case !(c.Capacity > 0):

@@ -40,7 +40,7 @@ func Names() []string { return slices.Sorted(maps.Keys(makers)) }
 func Make(name string, p Params) (*Pattern, error) {
 	make, ok := makers[name]
 	if !ok {
-		return nil, fmt.Errorf("%w: %q is none of %s", ErrInvalid, name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("%w: %q is not one of %s", ErrInvalid, name, strings.Join(Names(), ", "))
 	}
 	if p.Ranks < 1 || p.Ranks > MaxRanks {
 		return nil, fmt.Errorf("%w: %s of %d ranks: use 1 to %d", ErrInvalid, name, p.Ranks, MaxRanks)

@@ -185,7 +185,7 @@ p.csv:4: invalid pattern: "-1" is not a number of bytes`,
 	for text, want := range map[string]string{
 		"[\n{,}]":                                "r.json:2: invalid pattern",
 		"{\n\"rank\": \"x\"\n}":                  "r.json:2: invalid pattern",
-		`{"rank":0,"n_procs":2}`:                 "r.json:1: invalid pattern: rank 0 says n_procs is 2, but 1 ranks are there",
+		`{"rank":0,"n_procs":2}`:                 "r.json:1: invalid pattern: rank 0 says n_procs is 2, but there are 1 ranks",
 		"\n" + `{"rank":1,"n_procs":1}`:          "r.json:2: invalid pattern: there is no rank 1 of 1",
 		`{"rank":0,"n_procs":1}`:                 "tx_bytes has 0 entries",
 		`[]`:                                     "r.json:1: invalid pattern: a recording of 0 ranks",

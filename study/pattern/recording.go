@@ -232,7 +232,7 @@ func check(p *pfprof.Process, seen []bool) error {
 	what := ""
 	switch n := len(seen); {
 	case p.Procs != n:
-		what = fmt.Sprintf("rank %d says n_procs is %d, but %d ranks are there", p.Rank, p.Procs, n)
+		what = fmt.Sprintf("rank %d says n_procs is %d, but there are %d ranks", p.Rank, p.Procs, n)
 	case p.Rank < 0 || p.Rank >= n:
 		what = fmt.Sprintf("there is no rank %d of %d", p.Rank, n)
 	case seen[p.Rank]:

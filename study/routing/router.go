@@ -66,7 +66,7 @@ func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 	case "alg3":
 		r.path = r.cheapest
 	default:
-		return nil, fmt.Errorf("%w: %q is none of %s", ErrInvalid, name, strings.Join(Names, ", "))
+		return nil, fmt.Errorf("%w: %q is not one of %s", ErrInvalid, name, strings.Join(Names, ", "))
 	}
 	return r, nil
 }

@@ -235,13 +235,13 @@ func (m *Mesh) judge(h hello, p *identity.Peer) error {
 	final := func(format string, args ...any) error { return &refusal{fmt.Errorf(format, args...), true} }
 	if d := time.Since(time.Unix(0, h.Clock)); d.Abs() > slowClock+greetTime {
 		m.tell("clocks differ: certificates may seem to be out of time; set the clocks of both hosts (NTP)", fmt.Sprintf("node %d", it.Node),
-			fmt.Errorf("that of node %d is %v %s", it.Node, d.Abs().Round(time.Minute), pick(d > 0, "behind", "ahead")))
+			fmt.Errorf("the clock of node %d is %v %s", it.Node, d.Abs().Round(time.Minute), pick(d > 0, "behind", "ahead")))
 	}
 	switch {
 	case h.Fabric != m.cfg.Fabric:
 		return final("%w: node %d is of fabric %s, node %d of fabric %s: use the same --fabric", identity.ErrFabric, it.Node, clean(h.Fabric), self.Node, m.cfg.Fabric)
 	case p != nil && p.Node != it.Node:
-		return final("%w: it says to be node %d, but its certificate is that of node %d", identity.ErrNode, it.Node, p.Node)
+		return final("%w: it claims to be node %d, but its certificate is for node %d", identity.ErrNode, it.Node, p.Node)
 	case it.Node == self.Node && it.Token == self.Token:
 		return errSelf
 	case it.Node == self.Node:

@@ -194,7 +194,7 @@ func TestAskRefused(t *testing.T) {
 		{"a fabric", storeOf(ca, 3), selfOf(3), func(c *Config) { c.Fabric = "den" }, "use the same --fabric"},
 		{"a MAC prefix", storeOf(ca, 3), mac, nil, "use the same MAC prefix"},
 		{"a topology", storeOf(ca, 3), wired, nil, "torus"},
-		{"another's certificate", storeOf(ca, 4), selfOf(3), nil, "its certificate is that of node 4"},
+		{"another's certificate", storeOf(ca, 4), selfOf(3), nil, "its certificate is for node 4"},
 		{"no address", storeOf(ca, 3), selfOf(3), func(c *Config) { c.Join = []string{"nowhere.invalid:1"} }, "nowhere.invalid"},
 	} {
 		m := open(t, c.store, c.self, c.cfg, one)
@@ -415,7 +415,7 @@ func TestClocks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if text := one.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "that of node 2 is 1h0m0s behind") {
+	if text := one.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "the clock of node 2 is 1h0m0s behind") {
 		t.Error(text)
 	}
 }

@@ -89,7 +89,7 @@ func (l *Link) Serve(n NIC) { l.nic = n }
 // node has the VPID.
 func (l *Link) Open(u wire.Unit, v fabric.VPID) error {
 	if !v.Valid() || v < wire.FirstVPID {
-		return fmt.Errorf("attach: open: VPID %d: those of programs are %d to %d: %w", v, wire.FirstVPID, fabric.VPIDs-1, fabric.ErrInvalid)
+		return fmt.Errorf("attach: open: VPID %d: programs use %d to %d: %w", v, wire.FirstVPID, fabric.VPIDs-1, fabric.ErrInvalid)
 	}
 	k := key{u, v}
 	l.mu.Lock()

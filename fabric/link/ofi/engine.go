@@ -34,7 +34,7 @@ func (e *Engine) watch() error {
 	e.watching.Go(func() {
 		_, err := e.process.hear("") // nothing is to come but the reason
 		if err == nil {
-			err = fmt.Errorf("%w: it says nothing", ErrHelper)
+			err = fmt.Errorf("%w: it sent no message", ErrHelper)
 		}
 		e.fail(err)
 		ringBell(e.ring.bell)

@@ -99,7 +99,7 @@ func (p *process) say(format string, args ...any) error {
 func (p *process) hear(word string) (string, error) {
 	line, err := p.lines.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
-		return "", fmt.Errorf("%w: it says a line of more than %d bytes", ErrHelper, maxLine)
+		return "", fmt.Errorf("%w: it sent a line of more than %d bytes", ErrHelper, maxLine)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return "", fmt.Errorf("%w: no %q in time: %w", ErrProvider, word, err)

@@ -122,7 +122,7 @@ func (q pair) run(ctx context.Context, p Path, f Family, file string, sum [sha25
 	line, err := bufio.NewReader(out).ReadString('\n')
 	m := portLine.FindStringSubmatch(line)
 	if m == nil {
-		return fmt.Errorf("%s has not begun: it says %q (%v)", q.server[0], line, err)
+		return fmt.Errorf("%s did not start: it printed %q (%v)", q.server[0], line, err)
 	}
 	if strings.Contains(addr, ":") {
 		addr = "[" + addr + "]"
