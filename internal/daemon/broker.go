@@ -35,8 +35,8 @@ const (
 	peerRetry   = 100 * time.Millisecond
 )
 
-// sockets is the broker of direct sockets of the node's namespace, as far as there is
-// not another one, and its connections to those of the peers.
+// sockets is the broker of direct sockets of the node's namespace, unless there is
+// another one, and its connections to the brokers of the peers.
 //
 // Concurrency: all methods may be called from many goroutines; run once.
 type sockets struct {
@@ -85,7 +85,7 @@ func (d *Daemon) openSockets() (*sockets, error) {
 	return s, err
 }
 
-// follow tells the broker of the interface's addresses.
+// follow gives the broker the interface's addresses.
 func (s *sockets) follow(e hostnet.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +105,8 @@ func (s *sockets) follow(e hostnet.Event) {
 	}
 }
 
-// run has the node be the broker of its namespace until ctx ends. Without one the
-// node carries packets all the same.
+// run makes the node the broker of its namespace until ctx ends. The node carries
+// packets even if that fails.
 func (s *sockets) run(ctx context.Context) error {
 	defer s.wait()
 	defer ctxend.Do(ctx, func() { s.ln.Close() })()
@@ -128,7 +128,7 @@ func (s *sockets) run(ctx context.Context) error {
 		}
 		if err != nil && err.Error() != told {
 			told = err.Error()
-			s.log.Warn("no direct sockets by this node", "reason", err)
+			s.log.Warn("this node cannot serve direct sockets", "reason", err)
 		}
 		pause(ctx, brokerRetry)
 	}
@@ -195,8 +195,7 @@ func (s *sockets) accept(ctx context.Context) {
 	}
 }
 
-// peer serves a connection to a peer's broker, which it takes, until that or ctx
-// ends.
+// peer takes a connection to a peer's broker and serves it until it or ctx ends.
 func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
 	b := s.broker()
 	if b == nil {
@@ -211,18 +210,18 @@ func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-// tell logs why a peer's broker has gone or was refused, once if it comes again and again.
+// tell logs why a peer's broker is gone or was refused. It logs a repeated reason once.
 func (s *sockets) tell(err error) {
 	s.mu.Lock()
 	again := s.told == err.Error()
 	s.told = err.Error()
 	s.mu.Unlock()
 	if !again {
-		s.log.Warn("direct sockets: broker of a peer", "reason", err)
+		s.log.Warn("direct sockets: a peer's broker is gone or refused", "reason", err)
 	}
 }
 
-// owner says which other node has an address, by the fabric's directory.
+// owner returns which other node has an address, according to the fabric's directory.
 func (d *Daemon) owner(a netip.Addr) (node uint16, ok bool) {
 	for _, p := range d.known() {
 		if d.cfg.MACPrefix.MAC(p.Node).LinkLocal() == a || slices.ContainsFunc(p.Addrs, func(pre netip.Prefix) bool { return pre.Addr() == a }) {
@@ -279,9 +278,9 @@ func (d *Daemon) Sockets() *control.Sockets {
 	return s
 }
 
-// shared returns what programs here have moved through shared memory, by the node of the other
-// end, in ascending order. Connections from and to other addresses, such as those of the
-// loopback interface, do not concern the fabric.
+// shared returns the traffic of programs here through shared memory, by the node of the other end,
+// in ascending order. It leaves out connections from and to addresses outside the fabric, such as
+// the loopback interface's.
 func (d *Daemon) shared() []control.Shared {
 	list := []control.Shared{}
 	b := d.sockets.broker()

@@ -12,7 +12,7 @@ import (
 )
 
 // capture sends a client the frames of the interface, and what direct sockets send to other
-// hosts through the fabric, until it has had enough.
+// hosts through the fabric, until the client ends it.
 func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
 	out := json.NewEncoder(conn)
 	if !d.capturing.CompareAndSwap(false, true) {
@@ -62,7 +62,7 @@ func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
 		d.carrier.engine.SetTap(nil)
 	}
 	if err := c.Close(); err != nil {
-		d.cfg.Log.Info("capture has ended", "reason", err)
+		d.cfg.Log.Info("capture ended", "reason", err)
 	}
 	conn.Close()
 	<-gone

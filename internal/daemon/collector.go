@@ -16,13 +16,13 @@ import (
 	"exnet/napi"
 )
 
-// namespace is what the names of all metrics begin with.
+// namespace begins the names of all metrics.
 const namespace = "exnet_"
 
 // gauges are the counters that also go down.
 var gauges = map[string]bool{"atu.regions": true, "relay.connections": true, "stream.rtt_micros": true, "stream.tx_rate": true, "stream.rx_rate": true}
 
-// collector makes metrics of a node's status, each time that it is asked.
+// collector makes metrics of a node's status at each scrape.
 //
 // Concurrency: all methods may be called from many goroutines.
 type collector struct {
@@ -30,8 +30,8 @@ type collector struct {
 	sockets func() *control.Sockets
 }
 
-// Describe implements prometheus.Collector. Which metrics there are depends on the
-// peers: so the collector describes none beforehand.
+// Describe implements prometheus.Collector. It describes no metric, because the set of
+// metrics depends on the peers.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -53,7 +53,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	m.connections(c.sockets())
 }
 
-// metrics are those of one scrape.
+// metrics are the metrics of one scrape.
 type metrics struct {
 	out    chan<- prometheus.Metric
 	labels prometheus.Labels // of all
@@ -90,7 +90,7 @@ func (m metrics) counter(full string, v uint64) {
 	m.add(prometheus.CounterValue, metricName(name)+"_total", helpOf(name), float64(v), labels...)
 }
 
-// splitCounter takes the unit or peer out of a counter's name, as a label.
+// splitCounter removes the unit or peer from a counter's name and returns it as a label.
 func splitCounter(full string) (name string, labels []string) {
 	parts := strings.Split(full, ".")
 	if len(parts) != 3 {
@@ -110,7 +110,7 @@ func helpOf(counter string) string {
 	if h := counterHelp[counter]; h != "" {
 		return h
 	}
-	return "Counter " + counter + "." // of somebody who forgot it: a test finds out
+	return "Counter " + counter + "." // no help text: a test fails
 }
 
 func bit(b bool) float64 {
@@ -120,7 +120,7 @@ func bit(b bool) float64 {
 	return 0
 }
 
-// node adds what there is one of.
+// node adds the metrics that a node has once.
 func (m metrics) node(s *control.Status) {
 	gauge := prometheus.GaugeValue
 	m.add(gauge, "info", "Always 1; the labels say what runs.", 1, "version", version.String(), "go", runtime.Version())
@@ -135,7 +135,7 @@ func (m metrics) node(s *control.Status) {
 	}
 }
 
-// peers adds what there is to say of the other nodes.
+// peers adds the metrics of the other nodes.
 func (m metrics) peers(s *control.Status) {
 	states := []string{emp.Connecting.String(), emp.Linking.String(), emp.Up.String()}
 	count := make(map[string]int)
@@ -163,7 +163,7 @@ func (m metrics) polls(u control.Unit) {
 		polls, float64(u.Frames), buckets, values(labels)...)
 }
 
-// connections adds how many direct sockets there are.
+// connections adds the numbers of direct sockets.
 func (m metrics) connections(s *control.Sockets) {
 	m.add(prometheus.GaugeValue, "broker", "1: the node is the broker of direct sockets of its namespace.", bit(s.Broker != ""))
 	m.setUp(s.SetUp)

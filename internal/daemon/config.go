@@ -40,7 +40,7 @@ type Config struct {
 	Group string
 	// Node is the node ID asked for. Default: the lowest free one.
 	Node *fabric.NodeID
-	// Topology is how the fabric is wired, the same for all its nodes. Default: each
+	// Topology is the wiring of the fabric, the same for all its nodes. Default: each
 	// node is one hop from every other.
 	Topology *topo.Topology
 	// Interface is the interface's name. Default exn0.
@@ -54,8 +54,7 @@ type Config struct {
 	// NetNS is the network namespace of the interface: a name of "ip netns", or a
 	// path. Default: the process's own.
 	NetNS string
-	// MACPrefix is what the MAC addresses of the fabric begin with. Default
-	// arp.DefaultPrefix.
+	// MACPrefix begins the MAC addresses of the fabric. Default arp.DefaultPrefix.
 	MACPrefix arp.Prefix
 	// EagerThreshold is the length of the longest frame sent over VELO. Default
 	// exteth.DefaultEagerThreshold.
@@ -76,11 +75,11 @@ type Config struct {
 	// Metrics is the TCP address, as MetricsAddr returns it, that serves the metrics.
 	// Default: none does.
 	Metrics string
-	// Hosts says how nodes of other hosts are met. Default: they are not.
+	// Hosts says how the node finds nodes of other hosts. Default: it does not.
 	Hosts Hosts
 	// Receive says how frames are received.
 	Receive Receive
-	// Log is told what happens. Default: nobody.
+	// Log gets the node's messages. Default: none.
 	Log *slog.Logger
 }
 
@@ -214,7 +213,7 @@ func (c Config) check() error {
 	return c.Receive.Coalesce.Validate()
 }
 
-// CheckAddr reports why a cannot be the address of an interface.
+// CheckAddr returns ErrConfig, wrapped, if a cannot be the address of an interface.
 func CheckAddr(a netip.Prefix) error {
 	addr := a.Addr()
 	why := ""

@@ -16,7 +16,7 @@ import (
 	"exnet/internal/ctxend"
 )
 
-// acceptPause is how long is waited when no connection can be accepted.
+// acceptPause is the wait after a connection could not be accepted.
 const acceptPause = 100 * time.Millisecond
 
 // listen makes the control socket.
@@ -49,7 +49,8 @@ func (d *Daemon) serve(ctx context.Context) error {
 	return nil
 }
 
-// refusals count who was turned away at the node's sockets because of who it is.
+// refusals count the connections to the node's sockets that were refused because of their
+// user.
 type refusals struct{ Control, Brokers, Ports atomic.Uint64 }
 
 // refusalStats are a copy.
@@ -58,8 +59,8 @@ type refusalStats struct{ Control, Brokers, Ports uint64 }
 // refuseTime is how long a client that is refused has to take the answer.
 const refuseTime = time.Second
 
-// refuse tells a client of the control socket why it is none. What it says is not looked
-// at.
+// refuse tells a client of the control socket why it is refused. It ignores the client's
+// request.
 func (d *Daemon) refuse(conn *net.UnixConn, why error) {
 	defer conn.Close()
 	if d.refused.Control.Add(1) == 1 { // the others are counted
@@ -82,7 +83,7 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			conn.Close()
 		}
 	}()
-	// An answer that is being written is given to its end.
+	// An answer that is being written is completed.
 	defer ctxend.Do(ctx, func() { conn.SetReadDeadline(time.Now()) })()
 	limit := &io.LimitedReader{R: conn}
 	in, out := json.NewDecoder(limit), json.NewEncoder(conn)
@@ -104,7 +105,7 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			return // it is gone
 		}
 		if req.Op == control.OpStop {
-			// Who told it to end sees the connection's end when all is gone.
+			// The connection of the client that ended the node closes when all is gone.
 			stopped = true
 			d.stopMu.Lock()
 			d.stoppers = append(d.stoppers, conn)

@@ -144,8 +144,8 @@ func Start(cfg Config) (d *Daemon, err error) {
 	return d, err
 }
 
-// setPriority gives the process the priority that the receive mode calls for: one
-// that polls all the time leaves nothing to others at real-time priority.
+// setPriority gives the process the priority for its receive mode: a process that polls
+// all the time must not have real-time priority, which would starve all others.
 func (d *Daemon) setPriority(m napi.Mode) {
 	want := !d.cfg.Fair && m != napi.ModeBusyPoll
 	if d.realtime.Load() == want {
@@ -158,7 +158,7 @@ func (d *Daemon) setPriority(m napi.Mode) {
 		err = sched.Normal()
 	}
 	if err != nil {
-		d.cfg.Log.Warn("the data path keeps its priority", "reason", err)
+		d.cfg.Log.Warn("cannot change the priority of the data path", "reason", err)
 		return
 	}
 	d.realtime.Store(want)
@@ -167,7 +167,7 @@ func (d *Daemon) setPriority(m napi.Mode) {
 // startNode brings up the interface and what serves it.
 func (d *Daemon) startNode() (err error) {
 	cfg := d.cfg
-	var loop atomic.Pointer[txloop.Loop] // is made after the node that wakes it
+	var loop atomic.Pointer[txloop.Loop] // made after the node that wakes it
 	d.node, err = node.New(node.Config{
 		NS:                d.ns,
 		NIC:               d.nic,
@@ -291,7 +291,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// String says what the daemon is, when it is up.
+// String describes the daemon once it is up.
 func (d *Daemon) String() string {
 	s := fmt.Sprintf("%s is up: node %d of fabric %s", d.node.Device.Name(), d.member.ID(), d.cfg.Fabric)
 	for _, a := range d.cfg.Addrs {

@@ -36,7 +36,7 @@ type groups struct {
 	now   []emp.Group         // +checklocks:mu
 }
 
-// begin says where the groups are entered; before, nothing is.
+// begin sets the routing table for the groups. Before that, changes are only recorded.
 func (g *groups) begin(routes *route.Table, homes []emp.Home, remote func() map[netip.Addr][]fabric.NodeID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -48,8 +48,8 @@ func (g *groups) begin(routes *route.Table, homes []emp.Home, remote func() map[
 
 var _ multicast.Registry = (*groups)(nil)
 
-// Join implements multicast.Registry. Until EMP has entered the node, frames to
-// the group reach it only if they go to everybody.
+// Join implements multicast.Registry. Until EMP has recorded the node, only frames to
+// all nodes reach it.
 func (g *groups) Join(group netip.Addr) (fabric.GroupID, error) {
 	if !group.IsMulticast() {
 		return 0, fmt.Errorf("%w: %v", multicast.ErrGroup, group)
@@ -78,7 +78,7 @@ func (g *groups) Leave(group netip.Addr) error {
 // Lookup implements multicast.Registry.
 func (g *groups) Lookup(group []byte) (fabric.GroupID, bool) { return g.table.Lookup(group) }
 
-// set takes in what EMP says.
+// set updates the groups of the directory.
 func (g *groups) set(now []emp.Group) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,7 +97,7 @@ func (g *groups) changed() {
 	g.applyLocked()
 }
 
-// mergeLocked puts together what the directory and the other hosts say.
+// mergeLocked merges the groups of the directory and of the other hosts.
 //
 // +checklocks:g.mu
 func (g *groups) mergeLocked() {

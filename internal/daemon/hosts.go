@@ -25,16 +25,16 @@ import (
 	"exnet/internal/hostnet"
 )
 
-// Hosts says how a node meets those of other hosts. The zero Hosts: it meets none.
+// Hosts says how a node finds the nodes of other hosts. With the zero Hosts it does not.
 type Hosts struct {
-	// Listen is where they connect to, as mesh.CheckListen returns it.
+	// Listen is the address that they connect to, as mesh.CheckListen returns it.
 	Listen string
 	// Join are members to look for, as mesh.CheckJoin returns them.
 	Join []string
-	// Key names the node's key and certificate (identity.Paths), Trust the file that says
-	// who is believed.
+	// Key names the node's key and certificate (identity.Paths), Trust the file
+	// with the trusted keys.
 	Key, Trust string
-	// Plaintext: nothing is encrypted, and everybody is believed.
+	// Plaintext encrypts nothing and trusts everybody.
 	Plaintext bool
 	// Link is what carries the traffic, as CheckLink has it. Default: stream.
 	Link string
@@ -84,7 +84,7 @@ const (
 	buildTime = time.Minute
 )
 
-// checkHosts reports what does not fit together.
+// checkHosts returns an error if settings contradict each other.
 func (c Config) checkHosts() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
@@ -137,7 +137,7 @@ func (d *Daemon) openStore() (err error) {
 	return d.cfg.checkNode()
 }
 
-// openMesh begins to listen for nodes of other hosts, and asks those to be joined.
+// openMesh begins to listen for nodes of other hosts, and asks them to admit this node.
 func (d *Daemon) openMesh() (err error) {
 	h := d.cfg.Hosts
 	if h.Listen == "" {
@@ -194,7 +194,7 @@ func (d *Daemon) checkOFI() error {
 // hostTime is how long a node of another host may take to answer: less than a client waits.
 const hostTime = 4 * time.Second
 
-// pass has a node of another host answer a request.
+// pass sends a request to a node of another host and returns its answer.
 func (d *Daemon) pass(n fabric.NodeID, req control.Request) (r control.Reply, err error) {
 	if d.mesh == nil {
 		return r, fmt.Errorf("no node of another host is linked: %w", fabric.ErrPeerDown)
@@ -212,8 +212,8 @@ func (d *Daemon) pass(n fabric.NodeID, req control.Request) (r control.Reply, er
 	return r, err
 }
 
-// isForHosts says what nodes of other hosts may ask for. All have to agree on routes; of what
-// the links carry each knows its own.
+// isForHosts reports whether nodes of other hosts may make a request: all nodes must agree on
+// routes, and each knows only the load that it counted itself.
 func isForHosts(req control.Request) bool {
 	switch req.Op {
 	case control.OpRoute:
@@ -241,7 +241,7 @@ func (d *Daemon) fromHost(from fabric.NodeID, text []byte) []byte {
 	}
 	answer, err := json.Marshal(r)
 	if len(answer) > mesh.MaxText {
-		answer, err = json.Marshal(control.Reply{Error: fmt.Sprintf("an answer of %d bytes is too long for another host: ask the node on its own", len(answer))})
+		answer, err = json.Marshal(control.Reply{Error: fmt.Sprintf("an answer of %d bytes is too long for another host: ask on that node's host", len(answer))})
 	}
 	if err != nil {
 		return []byte("null") // a Reply without what cannot be written
@@ -249,7 +249,7 @@ func (d *Daemon) fromHost(from fabric.NodeID, text []byte) []byte {
 	return answer
 }
 
-// changes says whether a request of another host does more than read.
+// changes reports whether a request of another host changes anything.
 func changes(req control.Request) bool {
 	switch req.Op {
 	case control.OpRoute:
@@ -260,7 +260,7 @@ func changes(req control.Request) bool {
 	return false
 }
 
-// homes are where the node meets others.
+// homes are where the node finds others.
 func (d *Daemon) homes() []emp.Home {
 	all := []emp.Home{d.member}
 	if d.mesh != nil {
@@ -269,7 +269,7 @@ func (d *Daemon) homes() []emp.Home {
 	return all
 }
 
-// known returns the other nodes: those of the directory, and those of other hosts.
+// known returns the other nodes, of the directory and of other hosts.
 func (d *Daemon) known() []emp.Peer {
 	all := d.member.Peers()
 	if d.mesh == nil {
@@ -287,8 +287,8 @@ func (d *Daemon) known() []emp.Peer {
 	return all
 }
 
-// linkHost joins the NIC with that of a node of another host: by connections, or if one of
-// both asks for that, over one that may lose packets.
+// linkHost joins the NIC with the NIC of a node of another host: over a stream link, or over
+// a link that may lose packets if one of the two nodes asks for that.
 func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err error) {
 	if d.cfg.Faults != nil || asks(d.mesh, peer) {
 		for _, c := range conns[1:] {

@@ -17,8 +17,8 @@ import (
 // linkWire, in a node's description, asks for links that may lose packets.
 const linkWire = "wire"
 
-// link joins the NIC with that of a peer: by shared memory, or if one of both asks for
-// that, over a medium that may lose packets.
+// link joins the NIC with a peer's: through shared memory, or over a medium that may lose
+// packets if one of the two nodes asks for that.
 func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err error) {
 	if d.cfg.Faults != nil || asks(d.member, peer) {
 		l, err = d.overSocket(conn, peer)
@@ -77,7 +77,7 @@ func (d *Daemon) overSocket(conn *net.UnixConn, peer fabric.NodeID) (emp.Link, e
 	return d.overWire(m, peer, wire.Config{})
 }
 
-// overConn makes that to a peer of another host.
+// overConn makes the link to a peer of another host that may lose packets.
 func (d *Daemon) overConn(conn net.Conn, peer fabric.NodeID) (emp.Link, error) {
 	m, err := wire.OverStream(conn, d.faultsTo(peer))
 	if err != nil {
@@ -95,8 +95,8 @@ func (d *Daemon) overWire(m wire.Medium, peer fabric.NodeID, cfg wire.Config) (e
 	return l, nil
 }
 
-// wires are the links that may lose packets. Their counters outlive them, so that it is
-// seen that a link was down.
+// wires are the links that may lose packets. Their counters outlive them, to show that a
+// link was down.
 //
 // Concurrency: all methods may be called from many goroutines.
 type wires struct {

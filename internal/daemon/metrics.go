@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// What clients of the metrics may have of the node.
+// Limits for clients of the metrics.
 const (
 	metricsClients = 16               // connections
 	metricsScrapes = 2                // at a time
@@ -27,8 +27,8 @@ const (
 	metricsHeader  = 1 << 13          // bytes of a request's header
 )
 
-// MetricsAddr returns the address that s stands for: :PORT is a port of the loopback
-// interface. ErrConfig: s is none.
+// MetricsAddr returns the address that s means: :PORT is a port of the loopback
+// interface. The error wraps ErrConfig.
 func MetricsAddr(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err == nil {
@@ -52,7 +52,7 @@ type exporter struct {
 	server *http.Server
 }
 
-// openMetrics takes the address, from which nothing is answered until run.
+// openMetrics binds the address. Nothing is answered until run.
 func (d *Daemon) openMetrics() (*exporter, error) {
 	ln, err := net.Listen("tcp", d.cfg.Metrics)
 	if err != nil {
@@ -91,7 +91,7 @@ func (e *exporter) run(ctx context.Context) error {
 	return nil
 }
 
-// close gives the address back.
+// close releases the address.
 func (e *exporter) close() error {
 	return errors.Join(e.server.Close(), ignoreClosed(e.ln.Close()))
 }

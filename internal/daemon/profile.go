@@ -23,7 +23,7 @@ type profiling struct {
 	begun time.Time
 }
 
-// Profile begins to count what the node sends, says what it has counted, or ends it.
+// Profile starts, reads or stops the node's profile, as want says.
 func (d *Daemon) Profile(want string) (*control.Profile, error) {
 	p := &d.profiling
 	p.mu.Lock()

@@ -72,7 +72,7 @@ func (f registerFile) WriteRegister(addr, value uint64) bool {
 // write changes a register by its name.
 func (f registerFile) write(name string, value uint64) error {
 	var s control.Settings
-	n := int64(min(value, 1<<40)) // what is too large stays so
+	n := int64(min(value, 1<<40)) // keep a value that is too large positive
 	switch name {
 	case "receive.mode":
 		if value > uint64(napi.ModeBusyPoll) {

@@ -116,7 +116,7 @@ func TestPrimitiveBadInput(t *testing.T) {
 	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), "--nodes: node 99 is not in the topology") || !strings.Contains(err.Error(), "node 1 appears twice") {
 		t.Errorf("%v", err)
 	}
-	if _, err = primitiveFlows("gather", []fabric.NodeID{1, 2}, tp); err == nil || !strings.Contains(err.Error(), `--primitive: invalid pattern: "gather" is none of`) {
+	if _, err = primitiveFlows("gather", []fabric.NodeID{1, 2}, tp); err == nil || !strings.Contains(err.Error(), `--primitive: invalid pattern: "gather" is not one of`) {
 		t.Errorf("%v", err)
 	}
 	r, err := topo.NewRoutes(tp)
