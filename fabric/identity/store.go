@@ -102,9 +102,9 @@ func (s *Store) stamps() (all [3]stamp) {
 	return all
 }
 
-// Refresh reads the files again if they have changed. It returns true if the trusted keys, or the
-// node's own pair, have changed. If the files cannot be used, it changes nothing and logs that once.
-// It also warns once a day of a certificate that expires soon.
+// Refresh reads the files again if they have changed. It returns true if the trusted keys, or
+// the node's own pair, have changed. If the files cannot be used, it changes nothing and logs
+// that once. It also warns once a day of a certificate that expires soon.
 func (s *Store) Refresh() bool {
 	now := s.stamps()
 	s.mu.Lock()
@@ -167,8 +167,8 @@ func (s *Store) Check(c *x509.Certificate) error {
 	return err
 }
 
-// Renewed returns the certificate in der, which renews old: it must be for the same key and the same
-// node. The error wraps ErrFile or ErrNode, or is that of Check.
+// Renewed returns the certificate in der, which renews old: it must be for the same key and
+// the same node. The error wraps ErrFile or ErrNode, or is one of Check's.
 func (s *Store) Renewed(old *x509.Certificate, der []byte) (*x509.Certificate, error) {
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
