@@ -232,7 +232,7 @@ func (d *dir) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// create makes a new file. It fails if path exists.
+// create makes a new file in place of what is at path, and never opens an existing one.
 func (d *dir) create(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -86,7 +86,7 @@ var _ Home = (*Member)(nil)
 const (
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = time.Second
-	// steady is how long a link must last for the next attempt to wait retryFirst again.
+	// steady is how long a link must last for the next attempt to wait only firstRetry.
 	steady = 2 * time.Second
 )
 
