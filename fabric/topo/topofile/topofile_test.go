@@ -65,7 +65,7 @@ lab.toml:4: unknown key "size": use name, torus, mesh, first, nodes, links`},
 		{"torus = \"4\"\nfirst = 1\nnodes = [1, 2, 3, 4]", "lab.toml:2: first and nodes exclude each other"},
 		{"first = 3\nnodes = [1]", "lab.toml:1: first goes with torus or mesh"},
 		{"first = 65536\ntorus = \"4\"", "lab.toml:1: first = 65536: IDs go from 0 to 65535"},
-		{"first = 65535\ntorus = \"4\"", "lab.toml:2: dimensions 4 from node 65535 on: node IDs end at 65535"},
+		{"first = 65535\ntorus = \"4\"", "lab.toml:2: dimensions 4, first node 65535: node IDs end at 65535"},
 		{"\ntorus = \"4x\"", `lab.toml:2: dimensions "4x": use numbers such as 4x4x4`},
 		{"mesh = \"2x2\"\nnodes = [1, 2, 3]", "lab.toml:2: 3 nodes, mesh 2x2 has 4"},
 		{"speed = 3\ntorus = \"4x\"\nmesh = 4\nfirst = 65536\nnodes = [70000]\nlinks = [\"1 2\"]", `lab.toml:1: unknown key "speed": use name, torus, mesh, first, nodes, links
