@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	_ "exnet/internal/linux"
 	"exnet/study/graph"
 	"exnet/study/pattern"
 	"exnet/study/routing"

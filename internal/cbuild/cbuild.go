@@ -27,6 +27,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	_ "exnet/internal/linux"
 )
 
 // Source is what a file is built from.

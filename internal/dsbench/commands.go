@@ -20,7 +20,7 @@ import (
 func newRoot() *cobra.Command {
 	var list strings.Builder
 	for _, k := range paths.Kinds() {
-		fmt.Fprintf(&list, "  %-9s %s\n", k.Name, k.About)
+		fmt.Fprintf(&list, "  %-10s %s\n", k.Name, k.About)
 	}
 	var modes []string
 	for _, v := range paths.Variants {

@@ -83,6 +83,7 @@ func requestCalls(t *testing.T, program string, conns int, env ...string) (ends 
 // TestRequestCalls: a connection that carries one request stays on TCP, and costs no system call
 // that the program does not make, built by the go command.
 func TestRequestCalls(t *testing.T) {
+	longtest.Skip(t)
 	s := testlab.StartBroker(t)
 	dir := copyTree(t, "many")
 	build := exec.Command("go", "build", "-o", "plain", ".")

@@ -63,7 +63,7 @@ static void relisten(void)
 {
 	alarm(GUARD);
 	for (enum how how = CLOSE; how <= KILL; how++) {
-		int failed = 0, n = how == CLOSE ? CLOSES : DEATHS;
+		int failed = 0, n = fewer(how == CLOSE ? CLOSES : DEATHS);
 
 		for (int i = 0; i < n; i++) {
 			struct sockaddr_in at, again;
@@ -82,7 +82,7 @@ static void refused(void)
 {
 	alarm(GUARD);
 	for (enum how how = CLOSE; how <= KILL; how++) {
-		int odd = 0, n = how == CLOSE ? CLOSES : DEATHS;
+		int odd = 0, n = fewer(how == CLOSE ? CLOSES : DEATHS);
 
 		for (int i = 0; i < n; i++) {
 			struct sockaddr_in at;

@@ -329,6 +329,8 @@ static const struct probe *const tables[] = {io_probes, flag_probes, ready_probe
 
 // probes list | probes NAME [cold]: exit 0; with the library and not cold, 3
 // means that the connection never became direct.
+int fewer(int n) { return getenv("PROBE_SHORT") ? n / 10 : n; }
+
 int main(int argc, char **argv)
 {
 	*(void **)&mode = dlsym(RTLD_DEFAULT, "exnds_mode");

@@ -43,6 +43,9 @@ extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes
 // out writes a line of the transcript.
 void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+// fewer returns n, or a tenth of it where PROBE_SHORT is set (./check.sh quick).
+int fewer(int n);
+
 // R writes what a call returned: a number or the name of the error.
 #define R(call) result(#call, (long)(call))
 long result(const char *what, long rc);

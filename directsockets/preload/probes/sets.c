@@ -218,7 +218,7 @@ static void many(void)
 /* Edges while both ends fall asleep and wake: none may be lost. */
 static void edge_stress(void)
 {
-	int c, s, ep = ep_new(), rounds = 0;
+	int c, s, ep = ep_new(), rounds = 0, all = fewer(10000);
 	struct epoll_event ev[4];
 	pair(&c, &s);
 	nonblock(c, 1);
@@ -240,7 +240,7 @@ static void edge_stress(void)
 	close(s);
 	int mine = ep_new();
 	ep_set(mine, EPOLL_CTL_ADD, c, EPOLLIN, 2);
-	for (; rounds < 10000; rounds++) {
+	for (; rounds < all; rounds++) {
 		put(c, "ping", 4);
 		if (rounds % 7 == 0)
 			put(c, "more", 4);

@@ -19,6 +19,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	_ "exnet/internal/linux"
 )
 
 func main() {
