@@ -188,6 +188,8 @@ static int ctl(int epfd, int op, struct conn *c, int fd, struct epoll_event *ev)
 	if (!e || (op == EPOLL_CTL_ADD ? m != NULL : !m))
 		return REAL(epoll_ctl)(epfd, op, fd, ev);
 	lk_lock(&e->lock);
+	if (m)
+		m->orphan = false; /* its number is the socket's again */
 	if (m && m->deleted) {
 		errno = ENOENT;
 		rc = -1;

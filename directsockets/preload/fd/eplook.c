@@ -24,9 +24,12 @@ static inline uint32_t asked(const struct member *m)
 
 /* ---- the kernel's entry ------------------------------------------------------ */
 
-/* Has the kernel's entry ask for events, under the member's tag: as epoll_ctl. With e's lock. */
+/* Has the kernel's entry ask for events, under the member's tag: as epoll_ctl. An orphan's stays as
+ * it is. With e's lock. */
 static int change(struct member *m, uint32_t events)
 {
+	if (m->orphan)
+		return 0;
 	struct epoll_event ev = {.events = events, .data.u64 = m->tag};
 	int rc = REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_MOD, m->fd, &ev);
 

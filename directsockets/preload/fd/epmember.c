@@ -314,7 +314,7 @@ void m_unlink(struct member *m)
 {
 	int saved = errno;
 
-	if (!m->unlinked)
+	if (!m->unlinked && !m->orphan)
 		REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
 	m->unlinked = true;
 	m_bell_out(m);
@@ -331,14 +331,14 @@ void m_attach(struct member *m)
 		return;
 	m->joined = m->rings = true;
 	__atomic_add_fetch(&e->joined, 1, __ATOMIC_SEQ_CST);
-	if (m->events & EPOLLEXCLUSIVE) { /* cannot be modified */
+	if ((m->events & EPOLLEXCLUSIVE) && !m->orphan) { /* cannot be modified */
 		struct epoll_event again = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->tag};
 		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
 		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, m->fd, &again);
 		m->events = again.events;
 		m->kevents = again.events;
 		m->tagged = true;
-	} else if (!m->tagged) { /* it tells of levels: nothing is told twice by that */
+	} else if (!m->tagged && !m->orphan) { /* it tells of levels: nothing is told twice by that */
 		m->tagged = true;
 		m_modify(m);
 	}
@@ -394,8 +394,42 @@ void m_active(struct conn *c)
 	lk_unlock(&ep_lock);
 }
 
-/* May another process have c's socket? */
-static bool may_be_shared(const struct conn *c) { return c->gen != fork_gen || c->state != CONN_UP || ds_plain(c->s); }
+/* May c's socket live on after this process's last descriptor of it, in another process or in a call
+ * that is under way? */
+static bool may_be_shared(const struct conn *c) { return c->closefd >= 0 || c->gen != fork_gen || c->state != CONN_UP || ds_plain(c->s); }
+
+/* The kernel knows an entry by number and socket: when the number has gone, and a duplicate keeps
+ * the socket open, nobody can change the entry any more, and to name it by the number would change
+ * that of the next socket with it. So it gets all events that the program has asked for, under the
+ * tag; what of them the shadow does not decide is left out when it reports. */
+void m_orphan(struct conn *c, int fd)
+{
+	struct member *m, *next;
+
+	if (!c->members)
+		return;
+	int saved = errno;
+	lk_lock(&ep_lock);
+	for (m = c->members; m; m = next) {
+		struct epi *e = m->e;
+		bool ours = e->pid == fd_pid();
+
+		next = m->cnext;
+		if (m->fd != fd)
+			continue;
+		lk_lock(&e->lock);
+		if (ours && !m->deleted && !(m->events & (EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE))) {
+			m->tagged = true;
+			m_modify(m);
+		}
+		if (ours && m->deleted)
+			m_unlink(m);
+		m->orphan = true;
+		lk_unlock(&e->lock);
+	}
+	lk_unlock(&ep_lock);
+	errno = saved;
+}
 
 void m_forget(struct conn *c)
 {
@@ -414,7 +448,7 @@ void m_forget(struct conn *c)
 		 * that nobody is told. */
 		if (e->pid == fd_pid()) {
 			m_bell_out(m);
-			if (m->tagged && !m->unlinked && (m->joined || may_be_shared(c)))
+			if (m->tagged && !m->unlinked && !m->orphan && (m->joined || may_be_shared(c)))
 				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
 		}
 		m_free(m);

@@ -237,7 +237,7 @@ static void rung(struct ds_sock *s)
 }
 
 static const struct ds_notices of_core = {bell, rung};
-static const struct fd_notices of_table = {m_bell, m_active, m_forget, epi_dup, epi_close};
+static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget, epi_dup, epi_close};
 
 void ep_init(void)
 {

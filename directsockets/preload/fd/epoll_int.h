@@ -38,6 +38,7 @@ struct member {
 	bool stranded;	      /* it ran out of room in the segment, and sends on the shadow now */
 	bool disabled;	      /* EPOLLONESHOT has fired */
 	bool deleted;	      /* by the program; the kernel's entries stay for when it comes back: ctl_del */
+	bool orphan;	     /* the program has closed fd, and has the socket by another number: see m_orphan */
 	bool unlinked;	      /* deleted, and the kernel's entries too */
 	bool fresh;	      /* report once what holds now (EPOLLET) */
 	bool active;	      /* in the list of active ones */
@@ -105,10 +106,11 @@ void epi_pass_on(struct epi *e) DS_HIDDEN;
 bool m_init(void) DS_HIDDEN;
 void m_fork_child(void) DS_HIDDEN;
 
-/* c has got a bell; a call begins on it while a member is armed; it is about to go. Take both
- * locks. */
+/* c has got a bell; a call begins on it while a member is armed; fd, one of its descriptors, is
+ * about to be closed; its last one is, or c goes. Take both locks. */
 void m_bell(struct conn *c) DS_HIDDEN;
 void m_active(struct conn *c) DS_HIDDEN;
+void m_orphan(struct conn *c, int fd) DS_HIDDEN;
 void m_forget(struct conn *c) DS_HIDDEN;
 
 /* The member of c in e by fd, or NULL. With ep_lock. */

@@ -389,10 +389,14 @@ static void closing(int fd)
 		}
 		if (c->state == CONN_UP)
 			c->closefd = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+		if (c->members) /* now: the number may be another socket's when that call ends */
+			notices->forget(c);
 		conn_put(c);
 	} else if (c) {
 		if (conn_fd(c) == fd)
 			__atomic_store_n(&c->lastfd, other_fd(c, fd), __ATOMIC_RELAXED);
+		if (c->members)
+			notices->orphan(c, fd);
 		if (fd <= STDERR_FILENO)
 			stream_ends(c);
 	} else if ((w & 3) == FD_LISTENER) {

@@ -56,10 +56,12 @@ static inline int conn_fd(const struct conn *c)
 struct epi;
 
 /* What this file reports to epoll.c: c has got a bell; a call begins on c, which has armed members;
- * c is about to go; an instance gets another descriptor, or loses one. */
+ * fd of c, which has others, is about to be closed; c has no descriptor any more, or is about to go;
+ * an instance gets another descriptor, or loses one. */
 struct fd_notices {
 	void (*bell)(struct conn *c);
 	void (*active)(struct conn *c);
+	void (*orphan)(struct conn *c, int fd);
 	void (*forget)(struct conn *c);
 	void (*dup)(struct epi *e);
 	void (*close)(struct epi *e, int fd);

@@ -24,6 +24,7 @@ void fork_parent(pid_t pid)
 {
 	int saved = errno;
 
+	fork_gen++; /* what another thread has made since fork_prepare may be the child's, too */
 	ep_fork_parent();
 	ds_fork_parent(pid);
 	errno = saved;

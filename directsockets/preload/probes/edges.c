@@ -284,6 +284,105 @@ static void random_1(void) { at_random(1); }
 static void random_2(void) { at_random(20); }
 static void random_3(void) { at_random(300); }
 
+/* Makes a connection whose server has the number at. */
+static void pair_at(int at, int *c, int *s)
+{
+	pair(c, s);
+	if (*c == at) {
+		*c = dup(at);
+		close(at);
+	}
+	if (*s != at && dup2(*s, at) == at) {
+		close(*s);
+		*s = at;
+	}
+}
+
+/* Has fd go back to TCP. */
+static void back(int fd)
+{
+	int over[2];
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, over);
+	pass_fd(over[0], fd);
+	close(over[0]);
+	close(over[1]);
+}
+
+/* Two messages on a connection in ep, which goes back to TCP before them. */
+static void told_on_tcp(int ep, int c, int s)
+{
+	back(c);
+	for (int i = 0; i < 2; i++) {
+		put(c, "x", 1);
+		ep_show(ep, 4, LONG);
+		get(s, buf, 1);
+	}
+	ep_show(ep, 4, 10);
+}
+
+/* A member's number is another connection's in the same set by now, since the first has a duplicate
+ * of it: the kernel knows members by number and socket. first: which goes back to TCP, or ends,
+ * before the other. */
+static void dup_reuse(unsigned events, int first)
+{
+	int c[2], s[2], d, ep = ep_new();
+
+	pair(&c[0], &s[0]);
+	ep_set(ep, EPOLL_CTL_ADD, s[0], events, 1);
+	d = dup(s[0]);
+	close(s[0]);
+	pair_at(s[0], &c[1], &s[1]);
+	R(ep_set(ep, EPOLL_CTL_ADD, s[1], events, 2));
+	put(c[0], "x", 1);
+	ep_show(ep, 4, LONG);
+	get(d, buf, 1);
+	put(c[1], "y", 1);
+	ep_show(ep, 4, LONG);
+	get(s[1], buf, 1);
+	if (first)
+		told_on_tcp(ep, c[0], d);
+	close(d);
+	told_on_tcp(ep, c[1], s[1]);
+	close(c[1]);
+	ep_show(ep, 4, LONG);
+}
+
+static void dup_reuse_level(void) { dup_reuse(EPOLLIN | EPOLLRDHUP, 0); }
+static void dup_reuse_edge(void) { dup_reuse(EPOLLIN | EPOLLET | EPOLLRDHUP, 0); }
+static void dup_back_level(void) { dup_reuse(EPOLLIN | EPOLLRDHUP, 1); }
+static void dup_back_edge(void) { dup_reuse(EPOLLIN | EPOLLET | EPOLLRDHUP, 1); }
+
+static void *receive(void *fd)
+{
+	char b;
+
+	out("received %zd", recv(*(int *)fd, &b, 1, 0));
+	return NULL;
+}
+
+/* A member is closed while a thread sleeps in recv on it, and its number is another's when that
+ * ends. */
+static void close_reuse(void)
+{
+	int c[2], s[2], ep = ep_new();
+	pthread_t t;
+
+	pair(&c[0], &s[0]);
+	ep_set(ep, EPOLL_CTL_ADD, s[0], EPOLLIN | EPOLLET, 1);
+	pthread_create(&t, NULL, receive, &s[0]);
+	nap(100);
+	close(s[0]);
+	pair_at(s[0], &c[1], &s[1]);
+	R(ep_set(ep, EPOLL_CTL_ADD, s[1], EPOLLIN | EPOLLET, 2));
+	put(c[0], "x", 1);
+	pthread_join(t, NULL);
+	put(c[1], "y", 1);
+	ep_show(ep, 4, LONG);
+	get(s[1], buf, 1);
+	told_on_tcp(ep, c[1], s[1]);
+}
+
 const struct probe edge_probes[] = {
 	{"edge-unread", edge_unread, 0},
 	{"edge-both", edge_both, 0},
@@ -294,5 +393,10 @@ const struct probe edge_probes[] = {
 	{"epoll-random-1", random_1, 0},
 	{"epoll-random-2", random_2, 0},
 	{"epoll-random-3", random_3, 0},
+	{"epoll-dup-reuse", dup_reuse_level, 0},
+	{"epoll-dup-reuse-edge", dup_reuse_edge, 0},
+	{"epoll-dup-back", dup_back_level, 0},
+	{"epoll-dup-back-edge", dup_back_edge, 0},
+	{"epoll-close-reuse", close_reuse, 0},
 	{NULL, NULL, 0},
 };

@@ -111,11 +111,12 @@ static void let_go(const struct ds_shared *s, bool last)
 
 bool ds_arena_unref(struct ds_shared *s)
 {
-	/* Who has the only reference can be the only one. */
-	bool last = __atomic_load_n(&s->refs, __ATOMIC_ACQUIRE) == 1 || __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) == 0;
+	bool last = __atomic_load_n(&s->refs, __ATOMIC_ACQUIRE) == 1;
 
-	if (last)
-		__atomic_store_n(&s->refs, 0, __ATOMIC_RELAXED);
+	if (last) /* nobody else can take a reference, or drop one */
+		__atomic_store_n(&s->refs, 0, __ATOMIC_RELEASE);
+	else
+		last = __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) == 0;
 	let_go(s, last);
 	return last;
 }
