@@ -1,5 +1,5 @@
-/* The beginning of connections: sockets that connect, accept and listen, which the layer above
- * names here. What becomes of them is setup.c's. */
+/* How connections begin: sockets that connect, accept and listen, as the layer above reports them.
+ * From there on setup.c has them. */
 #include "conn/broker.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -19,7 +19,7 @@ static bool guess(int side, int listener, const struct ds_end *peer, struct ds_i
 	if (!peer || ds_config.explain || ds_config.wait || !ds_config.sends)
 		return false;
 	if (!memcmp(peer->addr, any, 16) || !memcmp(peer->addr, any4, 16))
-		return false; /* to connect it stands for this host */
+		return false; /* to connect, the wildcard means this host */
 	memcpy(info->addr[!side], peer->addr, 16);
 	info->port[!side] = peer->port;
 	return side == 0 || (ds_listener_end(listener, info->addr[1], &info->port[1]) && rules_anywhere(info->port[1]) >= 0);
@@ -73,9 +73,9 @@ static struct ds_sock *make(int fd, int side, int listener, const struct ds_end 
 	return s;
 }
 
-/* For tests (EXNET_DS_WAIT): waits until the connection has a segment, in all of its calls together
- * so long, so that nearly every byte of a suite of short connections is direct. Not in a signal
- * handler: what it interrupts waits as often, and would wait for all handlers, too. */
+/* For tests (EXNET_DS_WAIT): waits until the connection has a segment, that long at most over all
+ * its calls, so that nearly every byte of a suite of short connections is direct. Not in a signal
+ * handler: the call that it interrupts waits as well, and would wait for all handlers, too. */
 void ds_patience(struct ds_sock *s, int fd)
 {
 	struct timespec pause = {0, 50000};
@@ -149,8 +149,7 @@ bool ds_listen(int fd)
 	if (ds_start())
 		ds_setup_broker();
 	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
-		/* If somebody wants to know, what it accepts gets a line of the statistics all the
-		 * same. */
+		/* With EXNET_EXPLAIN, what it accepts is in the statistics even if it stays TCP. */
 		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd, addr, port) : ds_config.explain;
 	ds_setup_unlock();
 	errno = saved;
@@ -206,7 +205,7 @@ void ds_class_changed(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-/* With the lock of setup: fd, a number, will not listen any more. */
+/* With the lock of setup: fd, an int, no longer listens. */
 static void unlisten(void *fd) { ds_broker_unlisten((int)(intptr_t)fd); }
 
 void ds_unlisten(int fd)

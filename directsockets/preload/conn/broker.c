@@ -22,18 +22,18 @@ enum {
 	PAGE_OFFERS = 131136,
 	PAGE_SIZE = 151552,
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
-	SULK_NS = 2000000000,    /* after one that was there and did not behave, more */
+	SULK_NS = 2000000000,    /* more, after one that did not answer as it should */
 	ENDED = -2,
 	TOO_MANY = 4, /* a reason of REFUSED */
 };
 
 static int conn = -1;
-static bool users; /* it leads, or the last one did, to the user's own broker, which other users cannot use */
+static bool users; /* it leads, or the last one led, to the user's own broker, which other users cannot use */
 static uint8_t *page; /* once mapped it stays; a new broker's page takes its place */
 static bool page_valid;
 static int64_t next_try;
-static bool silent; /* HELLO was said on it, and not answered yet */
-static bool known;  /* a broker has been there */
+static bool silent; /* HELLO was sent, and is not answered yet */
+static bool known; /* there has been a broker */
 static int absent = DS_WHY_NO_BROKER; /* why there is none */
 static uint32_t connection; /* counts those that have ended */
 
@@ -106,7 +106,7 @@ void ds_broker_init(const struct ds_broker_notices *to)
 	notices = to;
 	const char *path = ds_env("EXNET_BROKER"), *run = ds_env("XDG_RUNTIME_DIR");
 
-	/* One that is too long cannot be connected to, and shall not be passed over. */
+	/* A path that is too long must fail, rather than be passed over. */
 	if (path)
 		snprintf(env_path, sizeof env_path, "%s", strlen(path) < sizeof env_path ? path : "/");
 	if (run && strlen(run) < sizeof env_run)
@@ -174,7 +174,7 @@ static void hang_up(int64_t wait)
 	__atomic_store_n(&connection, connection + 1, __ATOMIC_RELAXED);
 }
 
-/* Sends m with n descriptors, which stay the caller's. False: it was not taken. */
+/* Sends m with n descriptors, which stay the caller's. False: it was not sent. */
 static bool send_message(const struct ds_message *m, const int *fds, int n)
 {
 	uint8_t b[DS_MESSAGE];
@@ -202,8 +202,8 @@ static bool send_message(const struct ds_message *m, const int *fds, int n)
 	return r >= 0;
 }
 
-/* Reads one message and up to 2 descriptors: 1, 0 none there, -1 the connection is over, ENDED by
- * the broker's end of it. */
+/* Reads one message and up to 2 descriptors: 1, 0 none there, -1 the connection is over, ENDED if
+ * the broker has closed it. */
 static int receive(struct ds_message *m, int fds[2], int *nfds)
 {
 	uint8_t b[DS_MESSAGE + 1];
@@ -238,7 +238,7 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	return -1;
 }
 
-/* Maps the page of which fd is the memfd, in the place of the one before. False: it is none. */
+/* Maps the page of which fd is the memfd, in the place of the one before. False: fd is no page. */
 static bool map_page(int fd)
 {
 	struct stat st;
@@ -256,7 +256,7 @@ static bool map_page(int fd)
 	return memcmp(p, "EXTDSPG\x01", 8) == 0 && version == 1;
 }
 
-/* What the broker has answered to HELLO. True: WELCOME; false: nothing yet, or the connection is
+/* Reads the broker's answer to HELLO. True: WELCOME; false: nothing yet, or the connection is
  * over. */
 static bool welcomed(void)
 {
@@ -279,8 +279,8 @@ static bool welcomed(void)
 	return false;
 }
 
-/* Connects and says HELLO; waits a moment for the answer. One that comes later is read then: nobody
- * waits twice. */
+/* Connects and says HELLO; waits a moment for the answer, once. A later one is read when it is
+ * there. */
 static bool meet(void)
 {
 	struct ds_message hello = {.type = DS_HELLO, .id = 1};
@@ -351,8 +351,9 @@ bool ds_broker_up(void)
 
 uint32_t ds_broker_connection(void) { return __atomic_load_n(&connection, __ATOMIC_RELAXED); }
 
-/* A descriptor that proves that this process has the socket fd, and does not keep it open: what is
- * on its way to the broker, or there, keeps no connection and no listener alive. -1 and errno. */
+/* A descriptor that proves that this process has the socket fd, but does not keep it open: a
+ * message that is on its way to the broker keeps no connection and no listener alive. -1 and
+ * errno. */
 static int prove(int fd)
 {
 	char path[40] = "/proc/thread-self/fd/", digits[12];
@@ -441,7 +442,7 @@ void ds_broker_read(void)
 	errno = saved;
 }
 
-/* The page goes on saying whether there are offers for the child; only then it connects. */
+/* The page stays: the child connects only when it says that there are offers. */
 void ds_broker_child(void)
 {
 	bool valid = page_valid;

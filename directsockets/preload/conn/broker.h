@@ -1,5 +1,5 @@
-/* The client of the broker (SPEC 6): one connection per process, made when it is first
- * needed and again after it was lost. It waits for nothing but WELCOME.
+/* The client of the broker (SPEC 6): one connection per process, made when it is first needed, and
+ * again after it is lost. It waits for nothing but WELCOME.
  *
  * The caller serialises all calls except those of the page (the lock of setup). */
 #ifndef DS_BROKER_H
@@ -62,14 +62,14 @@ bool ds_broker_orphans(void) DS_HIDDEN;
 /* Announces what has not been announced; the closed listener of the connection fd. */
 void ds_broker_announce(void) DS_HIDDEN;
 void ds_broker_announce_by(const struct ds_info *info, int fd) DS_HIDDEN;
-/* fd listens there; fd will not. False: no memory. */
+/* fd listens at addr and port (false: no memory); fd no longer listens. */
 bool ds_broker_listen(int fd, const uint8_t *addr, uint16_t port) DS_HIDDEN;
 void ds_broker_unlisten(int fd) DS_HIDDEN;
 /* An accepted connection may become direct (wait); it has become direct, or never will (decided). A
  * closed listener stays announced for those that may. */
 void ds_broker_wait(const struct ds_info *info) DS_HIDDEN;
 void ds_broker_decided(const struct ds_info *info) DS_HIDDEN;
-/* The address and the port of the listener fd. False: it is none of these. */
+/* The address and the port of the listener fd. False: it is not one of them. */
 bool ds_listener_end(int fd, uint8_t addr[16], uint16_t *port) DS_HIDDEN;
 /* These return whether the message was sent. */
 bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell) DS_HIDDEN;
@@ -82,7 +82,8 @@ void ds_broker_child(void) DS_HIDDEN;
 
 /* The page (SPEC 6.2). Any thread. */
 uint32_t ds_page_listeners(uint16_t port) DS_HIDDEN;
-/* Is a listener at this port on another host, where the fabric leads to? */
+/* ds_page_listeners: how many listeners at this port are direct. ds_page_deep: one of them is on
+ * another host, to which the fabric leads. */
 bool ds_page_deep(uint16_t port) DS_HIDDEN;
 uint32_t ds_page_offers(uint32_t bucket) DS_HIDDEN;
 uint32_t ds_bucket(const struct ds_info *info) DS_HIDDEN;

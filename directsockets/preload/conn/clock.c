@@ -11,8 +11,8 @@ int64_t ds_now(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The ticks of 10 us, by the clock. They are read outside the clock's readings: a thread that is
- * put off in between makes them too many, never too few. */
+/* The ticks of 10 us, by the clock. They are read outside the clock's readings: a preemption in
+ * between makes them too many, never too few. */
 static uint64_t measure(void)
 {
 	uint64_t t = ds_ticks();

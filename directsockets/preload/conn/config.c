@@ -49,7 +49,7 @@ bool ds_start(void)
 	if (ds_config.slots & (ds_config.slots - 1))
 		ds_config.slots = SLOTS;
 	ds_config.ring &= ~4095ull;
-	/* Who makes larger ones takes them, too. */
+	/* A process that makes larger ones accepts them, too. */
 	ds_config.max_slots = ds_config.slots > MAX_SLOTS ? ds_config.slots : MAX_SLOTS;
 	ds_config.max_ring = ds_config.ring > MAX_RING ? ds_config.ring : MAX_RING;
 	ds_config.max_slots = (unsigned)number("EXNET_DS_MAX_SLOTS", ds_config.max_slots, 0, DS_MAX_SLOTS);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char kept[24576]; /* NAME=value, each with its 0 */
+static char kept[24576]; /* NAME=value, each with its NUL */
 
 void ds_env_keep(void)
 {

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { KNOWN = 1 << 20 }; /* a descriptor above is not remembered: programs hardly have so many */
+enum { KNOWN = 1 << 20 }; /* descriptors above are not remembered; programs hardly have so many */
 
 static uint64_t own[KNOWN / 64];
 
@@ -131,8 +131,7 @@ void ds_fd_abandon(int fd)
 		errno = saved;
 		return;
 	}
-	/* A grandchild has the last copy, and ends: what a process closes by its end does not
-	 * linger. */
+	/* A grandchild has the last copy, and exits: what exit closes does not linger. */
 	pid_t pid = (pid_t)ds_syscall(SYS_clone, 0, 0, 0, 0, 0);
 	if (pid == 0) {
 		if (ds_syscall(SYS_clone, 0, 0, 0, 0, 0) == 0) {

@@ -1,4 +1,4 @@
-/* What a connection is to a program that inherits it, with the library or without. */
+/* What a program that inherits a connection, with the library or without, finds of it. */
 #include "conn/inner.h"
 
 #include <sys/syscall.h>

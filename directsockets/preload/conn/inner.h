@@ -35,7 +35,7 @@ struct ds_sock {
 	bool waits;     /* a server: its listener stays announced for it (ds_broker_wait) */
 	bool heir;      /* the program before this one in the process has made the connection (ds_heir) */
 	bool stream;    /* it is a standard stream, which the C library reads and writes by itself: no segment */
-	bool left;      /* this process uses it no more, and has told those that share it (ds_leave) */
+	bool left;      /* this process no longer uses it, and has told those that share it (ds_leave) */
 	uint8_t kin;    /* what this process is to those that share it, and their sockets (kin.c) */
 	int pair[2];
 	int granted;    /* GRANTED: the segment, for those that share it; -1: none */
@@ -60,7 +60,7 @@ struct ds_sock {
 	uint32_t leading;      /* the thread of this process that leads; 0: none */
 	uint32_t sets_name;    /* by which the epoll sets of this process lead, if no thread does */
 	unsigned sets;	       /* their armings */
-	unsigned pollers;      /* threads of this process that sleep on wakefd, as another sleeper has the bell */
+	unsigned pollers;      /* threads of this process that sleep on wakefd, because another sleeper has the bell */
 	struct ds_peer *peer;  /* a client: its server, if there is room for one (sent.c) */
 	uint32_t noted, rang;  /* of its notes, and of ds_rings, what the segment says; with the lock of tx */
 	uint64_t rings;	       /* what the peer's said when ds_has_rung looked last */
@@ -96,7 +96,7 @@ struct ds_config {
 	uint64_t max_ring;
 	bool expedite;  /* EXNET_DS_EXPEDITED: sleepers call membarrier, so that wakers need no fence */
 	bool expedited; /* and this process is registered for it */
-	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are told of, too */
+	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are listed, too */
 };
 extern struct ds_config ds_config DS_HIDDEN;
 /* Reads the settings: true once, at the first call. With the lock of setup. */
@@ -159,9 +159,9 @@ static inline bool ds_single(const struct ds_sock *s) { return __atomic_load_n(&
 
 /* ---- processes that share a connection without a segment (kin.c) ------------------------- */
 
-/* With the lock of setup: may this process give s a segment, as no other one has it, or uses it?
- * ds_kin_take does so, when it is about to: false, it may not any more. ds_kin_end: this process
- * leaves it. */
+/* With the lock of setup: may this process give s a segment, because no other one has it, or uses
+ * it? ds_kin_take does so, when it is about to: false, it may not any more. ds_kin_end: this
+ * process leaves it. */
 bool ds_kin_free(const struct ds_sock *s) DS_HIDDEN;
 bool ds_kin_take(struct ds_sock *s, int segment, int bell) DS_HIDDEN;
 /* The same process drops the segment that it meant to take. */
@@ -179,7 +179,7 @@ void ds_kin_fork(struct ds_sock *s, int by) DS_HIDDEN;
 static inline bool ds_kin_shy(const struct ds_sock *s) { return __builtin_expect(DS_GET(s->kin) == KIN_SHY, 0); }
 bool ds_kin_count(struct ds_sock *s) DS_HIDDEN;
 bool ds_kin_map(struct ds_sock *s, int *bell) DS_HIDDEN;
-/* What the broker says goes to setup.c. With the lock of setup. */
+/* Has setup.c told what the broker says. With the lock of setup. */
 void ds_setup_broker(void) DS_HIDDEN;
 
 /* ---- sends on TCP beside direct ones (sent.c) -------------------------------------------- */
@@ -190,7 +190,7 @@ struct ds_peer {
 	uint8_t addr[16];
 	uint16_t port;
 	unsigned users;	 /* connections; with the lock of setup */
-	bool told;	 /* it was told something: otherwise nobody asks for the notes */
+	bool told;	 /* it was told something; until then nobody asks for the notes */
 	uint32_t notes;	 /* counts the notes made or taken back */
 	uint64_t sent[DS_SENT];
 };
@@ -261,8 +261,8 @@ bool ds_deaf(struct ds_sock *s, int fd) DS_HIDDEN;
  * has not. */
 uint64_t ds_kernel_ended(int fd) DS_HIDDEN;
 
-/* The same, but wakes threads that sleep in such a call, where possible, and waits for them a
- * moment. */
+/* As ds_gate_shut, but wakes threads that sleep in such a call, where possible, and waits a moment
+ * for them. */
 bool ds_gate_clear(struct ds_sock *s) DS_HIDDEN;
 void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
 
@@ -284,8 +284,8 @@ static inline bool ds_may_promote(const struct ds_sock *s)
 /* O_NONBLOCK of fd. */
 bool ds_nonblock(struct ds_sock *s, int fd) DS_HIDDEN;
 
-/* What the kernel has counted on the shadow: bytes written by the program, bytes read
- * by it. False if the connection is not established any more, or cannot be asked. */
+/* What the kernel has counted on the shadow: bytes that the program has written, bytes that it has
+ * read. False if the connection is no longer established, or cannot be asked. */
 bool ds_kernel_sent(int fd, int side, uint64_t *n) DS_HIDDEN;
 bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
 

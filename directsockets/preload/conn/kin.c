@@ -1,5 +1,5 @@
-/* A connection that processes share after fork, before it is direct. One of them alone uses it, as
- * a server's child does while its parent waits for it: then it is made direct for that one, and the
+/* A connection that processes share after fork, before it is direct. If one of them alone uses it,
+ * as a server's child does while its parent waits for it, it becomes direct for that one; the
  * others get the segment when they first use the connection, if ever.
  *
  *   fork     each process has a pair of sockets for the connection, and is SHY: it has not used it
@@ -7,7 +7,7 @@
  *            segment and the bell, which wait in the pair: reading them leaves them there
  *   take     the one that is USED, if no other is, puts them there and sets TAKEN
  *
- * So a process either is counted before, and nothing becomes direct, or learns of it. */
+ * So a process is either counted in time, and nothing becomes direct, or learns of it. */
 #include "conn/broker.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -62,7 +62,7 @@ static bool note_send(int to, const int fds[2])
 	return ds_syscall(SYS_sendmsg, to, &n.m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-/* Takes back what was put into the pair in vain: others that have it would keep the bell open. */
+/* Takes back what was put into the pair in vain: there it would keep the bell open. */
 static void empty(struct ds_sock *s)
 {
 	int fds[2], n;
@@ -77,7 +77,7 @@ void ds_kin_drop(struct ds_sock *s)
 		empty(s);
 }
 
-/* s has no pair any more. */
+/* Closes the pair of s, if it has one. */
 static void end(struct ds_sock *s)
 {
 	if (s->kin == KIN_NONE)

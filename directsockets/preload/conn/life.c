@@ -14,7 +14,8 @@ enum { PATIENCE = 5 }; /* s */
 /* As to_shadow in modes.c, but waits: arg is an int *, the descriptor. */
 static ssize_t nowhere(void *arg, const void *p, size_t n)
 {
-	/* The program is about to go and cannot come back for what the shadow does not take now. */
+	/* The program is about to end, and cannot come back for what the shadow does not take
+	 * now. */
 	struct pollfd f = {.fd = *(int *)arg, .events = POLLOUT};
 	int64_t end = ds_now() + PATIENCE * 1000000000ll;
 	ssize_t r;
@@ -45,7 +46,7 @@ static void roll_all(struct ds_sock *s, int fd)
 		REAL(shutdown)(fd, SHUT_WR);
 }
 
-/* Says goodbye on the segment, as the kernel's close of the shadow will there. */
+/* Ends the connection on the segment, as the kernel's close will on the shadow. */
 static void farewell(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
@@ -91,8 +92,8 @@ void ds_exit_one(struct ds_sock *s, int fd)
 }
 
 /* SO_LINGER with a time: TCP's close waits until the peer's kernel has all bytes. Here the peer has
- * them all, in a ring that stands for the buffers of both: close waits as long as it is so full
- * that nothing more could be sent. */
+ * them all, in a ring that takes the place of both buffers: close waits while the ring is too full
+ * to send more. */
 static void linger(struct ds_sock *s, int fd)
 {
 	struct linger l = {0};
@@ -104,7 +105,7 @@ static void linger(struct ds_sock *s, int fd)
 	if (ds_fionread(s, fd, &unread) < 0 || unread > 0)
 		return; /* the connection will be reset */
 	int64_t until = ds_now() + (int64_t)l.l_linger * 1000000000;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* the descriptor goes in any case */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close closes the descriptor in any case */
 	for (;;) {
 		struct ds_ready r = ds_ready(s, fd, POLLOUT);
 
@@ -114,7 +115,7 @@ static void linger(struct ds_sock *s, int fd)
 	pthread_setcancelstate(cancel, NULL);
 }
 
-/* With the lock of setup: lets go of the handle, a struct ds_sock *. */
+/* With the lock of setup: releases the handle, a struct ds_sock *. */
 static void let_go(void *handle)
 {
 	struct ds_sock *s = handle;

@@ -23,7 +23,7 @@ static int orphans;     /* and without: a connection announces them */
 static uint32_t told;   /* the connection to the broker on which they were announced */
 static uint32_t next_id = 1u << 31; /* listeners have the upper half of the numbers */
 
-/* Of which counter is l, as long as it is not announced? */
+/* The counter of l while it is not announced. */
 static int *counter(const struct listener *l) { return l->fd >= 0 ? &unannounced : &orphans; }
 
 /* Adds by to the counter of l, which others read without the lock. */
@@ -32,10 +32,10 @@ static void count(const struct listener *l, int by)
 	__atomic_store_n(counter(l), *counter(l) + by, __ATOMIC_RELAXED);
 }
 
-/* The broker has gone, with what it was told. */
+/* True if the broker has gone that was told of the listeners. */
 static bool forgotten(void) { return nlisteners > 0 && __atomic_load_n(&told, __ATOMIC_RELAXED) != ds_broker_connection(); }
 
-/* Has all listeners be announced again if the broker that knew them has gone. */
+/* If the broker that knew the listeners has gone, marks all of them to be announced again. */
 static void forget(void)
 {
 	for (int i = 0; forgotten() && i < nlisteners; i++)
@@ -55,7 +55,7 @@ void ds_decided(struct ds_sock *s)
 	DS_SET(s->waits, false);
 }
 
-/* A new one, not announced; NULL: there is no room. */
+/* Adds a listener, not announced yet; NULL: there is no room. */
 static struct listener *add(int fd, const uint8_t *addr, uint16_t port)
 {
 	if (!listeners) {
@@ -92,7 +92,7 @@ static void end(struct listener *l)
 	*l = listeners[--nlisteners];
 }
 
-/* Does l take, or did it, connections to side 1 of i? */
+/* Does l take, or did it take, connections to side 1 of i? */
 static bool takes(const struct listener *l, const struct ds_info *i)
 {
 	static const uint8_t any[16], any4[16] = {[10] = 0xff, [11] = 0xff};
@@ -170,7 +170,7 @@ void ds_broker_unlisten(int fd)
 			end(l);
 			return;
 		}
-		/* The broker may have come to LISTEN only now, and have found no such socket. */
+		/* The broker may have read LISTEN only now, and found no such socket. */
 		withdraw(l);
 		at.fd = -1;
 		at.id = next_id++ | 1u << 31;

@@ -71,9 +71,8 @@ static void break_for(struct ds_sock *s, int why)
 
 void ds_break(struct ds_sock *s) { break_for(s, DS_WHY_BREACH); }
 
-/* True if the node is lost that stands for a program on another host; then the connection is
- * reset, because the shadow must not continue after lost data. The caller holds a direction's
- * lock. */
+/* True if the node that acts for a program on another host is lost. Then the connection is reset:
+ * the shadow must not continue after lost data. The caller holds a direction's lock. */
 static bool lost(struct ds_sock *s)
 {
 	uint32_t a = ds_seg_peer_attention(&s->seg);
@@ -143,7 +142,7 @@ bool ds_left(struct ds_sock *s)
 	return __atomic_load_n(&s->sh->gone, __ATOMIC_ACQUIRE) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET));
 }
 
-/* Writes n bytes to the shadow, *(int *)arg, as far as it takes them: the number, or -1 and
+/* Writes to the shadow, *(int *)arg, as many of n bytes as it takes: the number, or -1 and
  * errno. */
 static ssize_t to_shadow(void *arg, const void *p, size_t n)
 {
@@ -188,7 +187,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-/* Has the shadow bytes or its end to tell? Asks the kernel. */
+/* True if the shadow has bytes or has ended. Asks the kernel. */
 static bool shadow_speaks(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};

@@ -1,5 +1,5 @@
-/* Offers of a segment for a connection, repeated if nobody takes them (SPEC 5.1). All functions
- * want the lock of setup. */
+/* Offers of a segment, repeated if nobody takes them (SPEC 5.1). All functions want the lock of
+ * setup. */
 #include "conn/broker.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -38,10 +38,10 @@ void ds_tell_rung(struct ds_sock *s)
 		notices->rung(s);
 }
 
-/* Nothing is tried for a while, longer each time. False: it was tried often enough. */
+/* Puts the next try off, for longer each time. False: there were enough. */
 static bool later(struct ds_sock *s, int why)
 {
-	if (ds_is_absent(why)) { /* which says nothing of this connection */
+	if (ds_is_absent(why)) { /* that says nothing of this connection */
 		DS_SET(s->retry, ds_ticks() + FIRST_US * ds_ticks_us());
 		return true;
 	}
@@ -51,8 +51,8 @@ static bool later(struct ds_sock *s, int why)
 	return true;
 }
 
-/* The offer was not taken. It will be made again or, if that was done often enough, the doorbell
- * ends. */
+/* The offer was not taken: repeats it later or, after enough tries, closes what was kept for that,
+ * so that the doorbell ends. */
 static void not_taken(struct ds_sock *s, int why)
 {
 	ds_stats_say(s->entry, DS_MODE_TCP, why);
@@ -89,7 +89,7 @@ static int not_sent(int error)
 	}
 }
 
-/* Offers what is kept for that, the segment and side 1's doorbell. */
+/* Offers the segment and side 1's doorbell. */
 static void ask(struct ds_sock *s, int fd, int segment, int bell)
 {
 	DS_SET(s->retry, 0);

@@ -23,7 +23,8 @@ static unsigned npools;
 static struct ds_sock *unused;
 static unsigned segments, kept;
 
-/* What could not be done since this thread itself held the lock: for its next holder. */
+/* What could not be done because this thread itself held the lock: its holder does it before it
+ * unlocks. */
 enum { LATER = 64 };
 
 static struct later {
@@ -32,8 +33,8 @@ static struct later {
 } later[LATER];
 static uint32_t nlater;
 
-/* With the lock of setup. Its holder has left it as it was: makes the list of handles anew, and
- * hangs up. */
+/* With the lock of setup, whose last holder stopped in the middle: rebuilds the list of handles,
+ * and hangs up. */
 static void recover(void)
 {
 	unused = NULL;
@@ -48,7 +49,7 @@ static void recover(void)
 	ds_broker_child();
 }
 
-/* Was the lock of setup taken, by how? Mends what its holder has left. */
+/* True if how says that the lock of setup was taken. Mends what its last holder has left. */
 static bool taken(int how)
 {
 	if (how == DS_INHERITED)
@@ -77,7 +78,7 @@ void ds_setup_do(void (*run)(void *arg), void *arg)
 		ds_setup_unlock();
 		return;
 	}
-	/* Who holds it is this thread, so nobody else is here. */
+	/* This thread holds it, so nobody else is here. */
 	uint32_t n = __atomic_load_n(&nlater, __ATOMIC_RELAXED);
 	if (n == LATER)
 		return; /* it stays open until the process ends */
@@ -138,7 +139,7 @@ void ds_handle_put(struct ds_sock *s)
 	unused = s;
 }
 
-/* Why s, which has no segment, is on TCP, to a process that has it from its parent. */
+/* Why s, which this process has from its parent and which has no segment, is on TCP. */
 static int why_tcp(const struct ds_sock *s)
 {
 	int why = s->sh ? 0 : rules_decide(s->side, s->info.addr[1], s->info.port[1]);
@@ -152,8 +153,8 @@ static int why_tcp(const struct ds_sock *s)
 	return s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET;
 }
 
-/* Connected to a broker, for the first time or again: connections that waited for the one
- * before it wait no more. */
+/* Connected to a broker, for the first time or again: connections no longer wait for the one before
+ * it. */
 void ds_met(void)
 {
 	for (unsigned i = 0; i < npools * POOL; i++) {
@@ -165,7 +166,7 @@ void ds_met(void)
 			ds_phase(s, EARLY);
 		if (s->phase == EARLY && s->entry && ds_is_absent(ds_mode(&s->entry->reason)))
 			ds_stats_say(s->entry, DS_MODE_TCP, s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
-		__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED); /* its page counts anew */
+		__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED); /* its page counts from 0 */
 		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info))) {
 			s->seg.counters = ds_stats_counters(s->entry);
 			if (ds_has_segment(s))
@@ -189,8 +190,8 @@ void ds_granted_close(struct ds_sock *s)
 	s->granted = -1;
 }
 
-/* Takes the segment away again: before anything was promoted, with the gate shut or before
- * the bell was known. */
+/* Takes the segment away again, before anything was promoted: with the gate shut, or before the
+ * bell was known. */
 void ds_drop(struct ds_sock *s)
 {
 	int bell = s->seg.bell;
@@ -232,7 +233,8 @@ void ds_offer_once(struct ds_sock *s)
 
 /* ---- fork -------------------------------------------------------------------------- */
 
-/* With the lock of setup: every open connection has one process more or, with by = -1, less. */
+/* With the lock of setup: counts one process more for every open connection or, with by = -1, one
+ * less. */
 static void each_shared(int by)
 {
 	for (unsigned i = 0; i < npools * POOL; i++) {
@@ -272,7 +274,7 @@ void ds_fork_prepare(void)
 	fork_locked = ds_setup_lock();
 	each_shared(1);
 	for (unsigned i = 0; i < npools * POOL; i++)
-		pools[i / POOL][i % POOL].nonblock = 0; /* the other may change it, and end */
+		pools[i / POOL][i % POOL].nonblock = 0; /* the other process may change it, and end */
 }
 
 void ds_fork_parent(pid_t pid)
@@ -300,7 +302,7 @@ void ds_fork_child(void)
 			s->phase = EARLY;
 		}
 		ds_offer_once(s); /* the parent repeats it */
-		s->arming = (struct ds_lock){0}; /* who sleeps does so in the parent */
+		s->arming = (struct ds_lock){0}; /* its sleepers are the parent's */
 		s->leading = s->sets = s->pollers = 0;
 		s->entry = NULL;
 		if (s->seg.mem)

@@ -1,7 +1,7 @@
 /* Readiness, as poll(2) would report it. */
 #include "conn/inner.h"
 
-/* What holds of receiving, into r. Takes the lock of rx. */
+/* Adds to r which events of receiving hold. Takes the lock of rx. */
 static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
 {
 	struct ds_shared *h = s->sh;
@@ -38,7 +38,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	ds_unlock(&h->rx_lock, alone);
 }
 
-/* What holds of sending, into r. Takes the lock of tx. */
+/* Adds to r which events of sending hold. Takes the lock of tx. */
 static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
 {
 	struct ds_shared *h = s->sh;

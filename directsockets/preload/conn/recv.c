@@ -18,8 +18,7 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-/* Reads the shadow, as far as what there is belongs before the segment's data. With the lock of
- * rx. */
+/* Reads from the shadow what belongs before the segment's data. With the lock of rx. */
 static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, size_t peeked)
 {
 	struct ds_shared *h = s->sh;
@@ -43,7 +42,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			limit = (size_t)there;
 	}
 	if (peeked) {
-		errno = EAGAIN; /* peeking: what is on the shadow was seen */
+		errno = EAGAIN; /* what is on the shadow was peeked at */
 		return -1;
 	}
 	struct iovec v[DS_VECTORS];
@@ -52,7 +51,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	if (r <= 0 && ds_mode(&h->rx_mode) == RX_SHADOW) {
 		int saved = errno;
 
-		ds_rx_update(s, fd); /* its end may be a SHUTDOWN's */
+		ds_rx_update(s, fd); /* its end may be that of a SHUTDOWN */
 		errno = saved;
 		if (ds_mode(&h->rx_mode) != RX_SHADOW && ds_mode(&h->rx_mode) != RX_BACK) {
 			errno = ESTALE;
@@ -71,9 +70,9 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
-/* Peeks at what is on the shadow, where the direction goes on after what the queue holds, of which
- * n bytes were seen: the number of bytes more. A program that peeks until it sees enough would wait
- * for ever. With the lock of rx. */
+/* Peeks at the shadow, where the direction continues after the n bytes of the queue that were seen:
+ * how many bytes more. Without it, a program that peeks until it sees enough would wait for ever.
+ * With the lock of rx. */
 static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, ssize_t n)
 {
 	struct iovec v[DS_VECTORS];
@@ -91,9 +90,9 @@ static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r > 0 ? r : 0;
 }
 
-/* A read has got all that there was where the direction was before, and has room left: is there
- * more where it has moved to? A short read would say that there is not, and who reads on edges has
- * been told of all of it. With the lock of rx. */
+/* A read that has room left has got all that there was where the direction was before: may there be
+ * more where it is now? A short read would deny it to a program that reads on edges and has been
+ * told of all. With the lock of rx. */
 static bool moved_on(struct ds_sock *s, int before)
 {
 	if (before == RX_DIRECT)
@@ -101,9 +100,9 @@ static bool moved_on(struct ds_sock *s, int before)
 	return ds_mode(&s->sh->rx_mode) == RX_DIRECT;
 }
 
-/* Receives what there is: the number of bytes; 0: end of file; -1 and errno, of which ESTALE means
- * look again, and EDEADLK that the thread itself is at it, below a handler. *shadow: the rest is
- * the kernel's to say. *more: it is to be called again, or the read would be short. */
+/* Receives what there is: the number of bytes; 0: end of file; -1 and errno, where ESTALE means
+ * look again, and EDEADLK that this handler has interrupted a receive. *shadow: the kernel answers
+ * for the rest. *more: call again, or the read would be short. */
 static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow, bool *more)
 {
 	struct ds_shared *h = s->sh;
@@ -180,7 +179,7 @@ static ssize_t recv_early(struct ds_sock *s, int fd, struct ds_cursor *c, int fl
 	return r;
 }
 
-/* Bytes that the call shall not return without, unless it must. */
+/* How many bytes the call waits for. */
 static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int flags)
 {
 	if (flags & MSG_WAITALL)
@@ -191,15 +190,15 @@ static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int fla
 	return low < c->left ? low : c->left;
 }
 
-/* Has the peer nothing more to say about what we have sent? If not, a reader of the shadow has to
- * hear the bell: the peer may have frozen, and wait for what we are to roll back before it
+/* True if the peer has nothing more to say about what we have sent. If it has, a reader of the
+ * shadow must hear the bell: the peer may have frozen, and wait for what we roll back before it
  * answers. */
 static bool settled(struct ds_sock *s)
 {
 	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || ds_mode(&s->sh->gone);
 }
 
-/* ds_recv, but that errno may be another after a call that succeeds. */
+/* As ds_recv, but a call that succeeds may change errno. */
 static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct ds_cursor c;

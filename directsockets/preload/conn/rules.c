@@ -24,7 +24,7 @@ static struct {
 	char program[256];
 	char invoked[256]; // the name by which it was executed: of a symbolic link, or a script
 	int loopback;
-	int class; // of what no rule gives one; 0: none
+	int class; // of connections to which no rule gives one; 0: none
 	bool classes; // a rule has one
 	int off; // malformed: everything is TCP
 } rules;
@@ -172,7 +172,7 @@ static int is_loopback(const uint8_t *a)
 	return memcmp(a, one, 16) == 0;
 }
 
-/* Is a, 16 bytes, the address that stands for all? No lock. */
+/* Is a, 16 bytes, the address that means any? No lock. */
 static int is_wildcard(const uint8_t *a)
 {
 	static const uint8_t zero[16];
@@ -180,8 +180,8 @@ static int is_wildcard(const uint8_t *a)
 	return memcmp(a, zero, 16) == 0 || (memcmp(a, v4, 12) == 0 && memcmp(a + 12, zero, 4) == 0);
 }
 
-/* Whether addr is one address, or stands for all: then only a rule for all may say TCP (WILDCARD),
- * or the first rule for any address is found (EVERY). */
+/* What addr is: one address; the wildcard, for which only a rule for all addresses may say TCP; or
+ * every address, for which the first rule that may match is found. */
 enum { ONE, WILDCARD, EVERY };
 
 /* Finds the rule that decides for a role (c or s) at an address and port. 0: there is none. No
@@ -208,7 +208,7 @@ static int find(char role, const uint8_t *addr, int port, int wildcard, struct r
 	return 0;
 }
 
-/* The RULES_*. */
+/* Returns RULES_DIRECT, RULES_TCP or RULES_NOT_INCLUDED. */
 static int decide(char role, const uint8_t *addr, int port, int wildcard)
 {
 	struct rule r;
@@ -290,14 +290,14 @@ static const char *base(const char *path)
 	return b;
 }
 
-/* Says so on standard error. */
+/* Writes text to standard error. */
 static void complain(const char *text)
 {
 	if (REAL(write)(2, text, strlen(text)) < 0)
 		return;
 }
 
-/* The class that the environment has for all connections; 0: none. */
+/* The class that the environment gives to all connections; 0: none. */
 static int class_of_all(void)
 {
 	const char *text = ds_env("EXNET_CLASS");

@@ -13,9 +13,9 @@ enum { RULES_DIRECT = 0, RULES_TCP = 4, RULES_NOT_INCLUDED = 12 };
 // on standard error.
 void rules_init(void);
 
-// rules_set does what rules_init does from its arguments. It copies nothing:
-// text and program stay the caller's and must live on. class is for what no rule
-// gives one. Returns 0, or -1 if text is malformed.
+// rules_set does what rules_init does from its arguments. It copies nothing: text and program stay
+// the caller's and must live on. class is for connections to which no rule gives one. Returns 0, or
+// -1 if text is malformed.
 int rules_set(const char *text, const char *program, int loopback, int class);
 
 // rules_program is the name of the program that the rules go by.

@@ -17,7 +17,7 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-/* From the shadow to the segment, with the lock of tx. */
+/* Moves the direction from the shadow to the segment, if it may. With the lock of tx. */
 static bool promote(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
@@ -45,9 +45,8 @@ static ssize_t broken_pipe(int flags)
 	return -1;
 }
 
-/* Moves what it can over the segment: the number of bytes, or -1 and errno, of which EDEADLK means
- * that the thread itself is at it, below a handler; *shadow is set if the rest belongs on the
- * shadow. */
+/* Moves what it can over the segment: the number of bytes, or -1 and errno, where EDEADLK means
+ * that this handler has interrupted a send; *shadow is set if the rest belongs on the shadow. */
 static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
 {
 	struct ds_shared *h = s->sh;
@@ -106,9 +105,9 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return err ? -1 : 0;
 }
 
-/* A queue that is full of small messages holds much less than TCP's buffers. Programs have been
- * written that send and send before they read, and so do both ends: so a sender that has slept in
- * vain for STALL ns goes back to the shadow, which has room. Returns until when to sleep. */
+/* A queue that is full of small messages holds much less than TCP's buffers. There are programs
+ * whose two ends both send much before they read: so a sender that has slept in vain for STALL ns
+ * goes back to the shadow, which has room. */
 enum { STALL = 250000000, FEW = 65536 };
 
 /* Until when to sleep for room, deadline at the latest. Takes the lock of tx. */
@@ -145,16 +144,15 @@ static void give_up(struct ds_sock *s, int fd)
 	ds_unlock(&s->sh->tx_lock, alone);
 }
 
-/* What a sender does before it sleeps for want of room in the ring: it fills the queue (thesis
- * 5.5.3.2). */
+/* Before a sender sleeps for want of room in the ring, it fills the queue (thesis 5.5.3.2). */
 struct filler {
 	struct ds_sock *s;
 	struct ds_cursor *c;
 	size_t *sent;
 };
 
-/* Sends what fits while the sender waits: struct filler *. True: that moved bytes. Takes tx_lock if
- * it is free. */
+/* Sends what fits into the queue: arg is a struct filler *. True: that moved bytes. Takes the lock
+ * of tx. */
 static bool fill(void *arg)
 {
 	struct filler *f = arg;
@@ -235,7 +233,7 @@ static inline ssize_t send_whole(struct ds_sock *s, int fd, const struct iovec *
 	return DS_CHANGED;
 }
 
-/* ds_send, but that errno may be another after a call that succeeds. */
+/* As ds_send, but a call that succeeds may change errno. */
 static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct ds_cursor c;

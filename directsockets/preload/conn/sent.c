@@ -30,7 +30,7 @@ static uint64_t word_of(const struct ds_sock *s)
 	return ds_ticks() >> COARSE << TIME | DS_GET(s->port);
 }
 
-/* True if a word of sent (SPEC 2.5) is about the port of s. No lock. */
+/* True if word (SPEC 2.5) is about the port of s. No lock. */
 static bool is_of(uint64_t word, const struct ds_sock *s)
 {
 	return (word & PORT) == DS_GET(s->port);
@@ -56,7 +56,7 @@ static bool is_server(const struct ds_peer *p, const struct ds_sock *s)
 	return p->port == s->info.port[1] && !memcmp(p->addr, s->info.addr[1], sizeof p->addr);
 }
 
-/* The server of s, or a place that nobody uses for it; NULL: there is none. */
+/* The place of the server of s, or an unused one for it; NULL: there is none. */
 static struct ds_peer *find(const struct ds_sock *s)
 {
 	static struct ds_peer *last = peers;
@@ -84,7 +84,7 @@ bool ds_peer_get(struct ds_sock *s)
 
 	if (!p)
 		return false;
-	if (!p->users && p->told) { /* of connections that have all gone */
+	if (!p->users && p->told) { /* notes of connections that have all gone */
 		memset(p->sent, 0, sizeof p->sent);
 		DS_SET(p->told, false);
 	}

@@ -26,10 +26,10 @@
 enum {
 	SMALL_BUFFER = 65536,
 	MIN_WINDOW = 8192,
-	ABSENT_US = 1000000, /* until a broker that does not answer is looked for again */
+	ABSENT_US = 1000000, /* until it looks again for a broker that does not answer */
 };
 
-/* With the lock of setup: asks the broker for the offer of which the page's word is told. */
+/* With the lock of setup: asks the broker for the offer that the page's word announces. */
 static void claim(struct ds_sock *s, int fd, uint32_t word)
 {
 	__atomic_store_n(&s->refused, word, __ATOMIC_RELAXED);
@@ -40,7 +40,7 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 		ds_phase(s, CLAIMED);
 }
 
-/* A client shall not have this process use more memory than it wants to (SPEC 5.1). */
+/* A client must not make this process use more memory than it allows (SPEC 5.1). */
 static bool too_large(const struct ds_seg *g) { return g->ring > ds_config.max_ring || g->slots > ds_config.max_slots; }
 
 /* With the lock of setup: the broker has sent the segment and the bell that were offered to a
@@ -92,8 +92,8 @@ static void none(uint32_t id)
 		ds_phase(s, EARLY);
 }
 
-/* A program that has set SO_SNDBUF wants to be stopped before so much is under way. The kernel's
- * own choice is larger than SMALL_BUFFER. */
+/* Enters phase UP. A program that has set a small SO_SNDBUF wants to be stopped before a whole ring
+ * is under way; the kernel's own choice is larger than SMALL_BUFFER. */
 static void up(struct ds_sock *s, int fd)
 {
 	int n;
@@ -105,8 +105,8 @@ static void up(struct ds_sock *s, int fd)
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
 }
 
-/* With the lock of setup: a server uses the segment that it was granted, unless somebody is on the
- * shadow. */
+/* With the lock of setup: a server uses the segment that it was granted, unless a thread is in a
+ * call on the shadow. */
 static void attach(struct ds_sock *s, int fd)
 {
 	uint64_t read;
@@ -137,11 +137,11 @@ static void attach(struct ds_sock *s, int fd)
 	ds_gate_open(s);
 }
 
-/* Has s shown that it lives? */
+/* Has s sent often enough, or moved enough, to be worth a segment? */
 static bool lives(const struct ds_sock *s) { return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes; }
 
-/* Does s, a vague server, live for more than one request: has it received something after an
- * answer, or much, or been looked at often? */
+/* Does s, a vague server, live for more than one request? It has received something after an
+ * answer, or moved much, or was looked at often. */
 static bool lasts(struct ds_sock *s)
 {
 	enum { LOOKS = 16 };
@@ -187,8 +187,8 @@ static bool is_ours(struct ds_sock *s)
 	return false;
 }
 
-/* Is an offer open that s, a server, was not told NONE of? An heir lets others settle first, who
- * are about to have the connection: a program that was executed for it often forks once more. */
+/* Is an offer open that s, a server, was not told NONE of? An heir waits: a program that was
+ * executed for a connection often forks once more for it. */
 static bool may_claim(struct ds_sock *s, uint32_t *word)
 {
 	*word = ds_page_offers(s->bucket);
@@ -210,7 +210,7 @@ static bool early_due(struct ds_sock *s)
 	return is_ours(s) || (s->side == 1 && ds_broker_orphans());
 }
 
-/* With the lock of setup: s, which has no segment, goes on. */
+/* With the lock of setup: takes s, which has no segment, a step further. */
 static void early(struct ds_sock *s, int fd)
 {
 	uint32_t word;
@@ -298,7 +298,8 @@ void ds_kin_use(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-/* ds_tick of a connection that is being set up: a call, so that the others save no registers. */
+/* ds_tick of a connection that is being set up: out of line, so that the others save no
+ * registers. */
 __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 {
 	ds_kin_use(s, fd);
@@ -343,7 +344,7 @@ void ds_tick(struct ds_sock *s, int fd)
 		tick(s, fd);
 }
 
-/* The broker is there, for the first time or again. With the lock of setup. */
+/* Connected to the broker, for the first time or again. With the lock of setup. */
 static void met(void)
 {
 	ds_met();

@@ -221,7 +221,7 @@ bool ds_gate_shut(struct ds_sock *s)
 
 bool ds_gate_clear(struct ds_sock *s)
 {
-	enum { PATIENCE_US = 1000 }; /* for threads to run that were woken */
+	enum { PATIENCE_US = 1000 }; /* for the threads that were woken to run */
 	uint64_t one = 1, end = ds_ticks() + PATIENCE_US * ds_ticks_us();
 	uint32_t none = 0;
 	int fd = __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE);
@@ -245,8 +245,8 @@ void ds_gate_open(struct ds_sock *s) { __atomic_store_n(&s->sh->gate, 0, __ATOMI
 
 bool ds_nonblock(struct ds_sock *s, int fd)
 {
-	/* Another process that has the socket may change its flags without our seeing it. What is
-	 * asked after it has gone stays true. */
+	/* Another process that has the socket may change its flags without our seeing it. Once it
+	 * has gone, what the kernel says stays true. */
 	bool shared = s->sh && !ds_single(s);
 	uint8_t known = DS_GET(s->nonblock);
 
@@ -260,7 +260,7 @@ bool ds_nonblock(struct ds_sock *s, int fd)
 void ds_flags_known(struct ds_sock *s, bool nonblock) { DS_SET(s->nonblock, nonblock ? 2 : 1); }
 void ds_flags_changed(struct ds_sock *s) { DS_SET(s->nonblock, 0); }
 
-/* Where the kernel lets a program have memory at all. */
+/* True if the n bytes at p are where the kernel lets a program have memory. */
 static inline bool user_range(const void *p, size_t n)
 {
 	return n <= DS_USER_END && (uintptr_t)p <= DS_USER_END - n;
@@ -346,7 +346,7 @@ ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags)
 
 void ds_moved(struct ds_sock *s, size_t sent, size_t received)
 {
-	/* About right is enough. */
+	/* Approximate: threads may overwrite each other's sums. */
 	__atomic_store_n(&s->moved, __atomic_load_n(&s->moved, __ATOMIC_RELAXED) + sent + received, __ATOMIC_RELAXED);
 	if (sent) {
 		__atomic_store_n(&s->sends, __atomic_load_n(&s->sends, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);

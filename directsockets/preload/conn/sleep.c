@@ -82,7 +82,7 @@ static void publish_cpu(struct ds_sock *s)
 	ds_seg_cpu(&s->seg, cpu < 0 ? 0 : (uint32_t)cpu + 1);
 }
 
-/* Takes the lead for who, unless another has it. With s->arming. */
+/* Makes who the leader, unless another is. With s->arming. */
 static bool lead(struct ds_sock *s, uint32_t who)
 {
 	uint32_t none = 0;
@@ -90,7 +90,7 @@ static bool lead(struct ds_sock *s, uint32_t who)
 	return __atomic_compare_exchange_n(&s->sh->leader, &none, who, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || none == who;
 }
 
-/* Asks the peer to ring; had: the caller leads, or hears of it from who does. With s->arming. */
+/* Asks the peer to ring. had: the caller leads, or hears from the leader. With s->arming. */
 static void ask(struct ds_sock *s, unsigned events, bool had)
 {
 	uint32_t set = (events & RX_EVENTS ? DS_ARM_RX : 0) | (events & TX_EVENTS ? DS_ARM_TX : 0);
@@ -108,8 +108,8 @@ bool ds_arm(struct ds_sock *s, unsigned events)
 	if (ds_bell(s) < 0)
 		return true;
 	ds_own_again(&s->arming);
-	/* What the sets of this process lead the thread takes: it tells them (notices->rung), they
-	 * could not tell it. */
+	/* The thread takes the lead from the epoll sets of this process: it tells them
+	 * (notices->rung), and they could not tell it. */
 	bool had = s->leading ? s->leading == me : s->sets > 0 || lead(s, me);
 	if (had) {
 		s->leading = me;
@@ -138,7 +138,7 @@ void ds_barrier(void)
 	ds_fence(&all);
 }
 
-/* Makes the wakefd readable, until who sleeps on it next begins to. */
+/* Makes the wakefd readable, until the next sleeper on it begins. */
 static void tell_pollers(struct ds_sock *s)
 {
 	uint64_t one = 1;
@@ -162,7 +162,7 @@ bool ds_follow(struct ds_sock *s)
 	ds_own_again(&s->arming);
 	bool here = s->leading || s->sets > 0;
 	ds_own_unlock(&s->arming);
-	if (!__atomic_load_n(&s->sh->leader, __ATOMIC_SEQ_CST)) /* it woke before it could know */
+	if (!__atomic_load_n(&s->sh->leader, __ATOMIC_SEQ_CST)) /* the leader woke before it could know of this thread */
 		tell_pollers(s);
 	return here;
 }
@@ -173,7 +173,7 @@ void ds_follow_end(struct ds_sock *s)
 		__atomic_fetch_sub(&s->pollers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Wakes those who sleep on the generation, or poll: the leader does not sleep any more. */
+/* The leader is awake: wakes those that sleep on the generation, or poll. */
 static void wake_followers(struct ds_sock *s)
 {
 	__atomic_fetch_add(&s->sh->generation, 1, __ATOMIC_SEQ_CST);
@@ -183,14 +183,14 @@ static void wake_followers(struct ds_sock *s)
 		tell_pollers(s);
 }
 
-/* Nobody of this process leads any more. With s->arming. */
+/* This process gives up the lead. With s->arming. */
 static void lead_no_more(struct ds_sock *s)
 {
 	ds_attend(&s->seg, &s->sh->attention, 0, DS_ARM_RX | DS_ARM_TX);
 	__atomic_store_n(&s->sh->leader, 0, __ATOMIC_RELEASE);
 }
 
-/* A sleeper that was not to lead is gone. */
+/* A follower no longer sleeps. */
 static void follow_no_more(struct ds_sock *s) { __atomic_fetch_sub(&s->sh->followers, 1, __ATOMIC_ACQ_REL); }
 
 void ds_disarm(struct ds_sock *s, bool had)
@@ -234,7 +234,7 @@ void ds_disarm_sets(struct ds_sock *s, bool had)
 		wake_followers(s);
 }
 
-/* Reads what is in the bell; look: only looks whether it is at its end. */
+/* Empties the bell; look: only checks whether it has ended. */
 static void read_bell(struct ds_sock *s, bool look)
 {
 	char buf[64];
@@ -274,8 +274,8 @@ void ds_rung(struct ds_sock *s)
 bool ds_rung_sets(struct ds_sock *s, uint32_t name)
 {
 	ds_own_again(&s->arming);
-	/* Whoever leads sleeps on it, and would not hear of it. If nobody does, nobody shall begin
-	 * to meanwhile. */
+	/* A leading thread sleeps on the bell, and would miss what is read here. If there is none,
+	 * none may begin to lead meanwhile. */
 	bool mine = !s->leading && (s->sets > 0 || lead(s, name));
 	read_bell(s, !mine);
 	if (mine && s->sets == 0)
@@ -296,13 +296,13 @@ bool ds_leader_check(struct ds_sock *s)
 
 /* ---- sleeping ----------------------------------------------------------------------- */
 
-/* Would the kernel go on with recv or send after a signal? It says so of no signal that interrupted
+/* Would the kernel restart recv or send after a signal? It does not say which signal interrupted
  * poll, so: yes, if every handler of this process was installed with SA_RESTART. */
 static bool restarts(void)
 {
 	struct sigaction a;
 
-	/* Faults of the program's own do not interrupt a sleep; their handlers seldom restart. */
+	/* Faults do not interrupt a sleep, and their handlers seldom have SA_RESTART. */
 	static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE | 1ull << SIGILL | 1ull << SIGTRAP | 1ull << SIGABRT | 1ull << SIGSYS;
 
 	for (int i = 1; i < 65; i++)
@@ -311,8 +311,8 @@ static bool restarts(void)
 	return true;
 }
 
-/* May a look find something? Only of a direction that waits for the segment: in any other state
- * what is in the queue stays there, and the caller would look again and again, and miss its
+/* May a look find something? Only in a direction that waits for the segment: in any other state
+ * what the queue holds stays there, and the caller would look again and again, and miss its
  * deadline. */
 static bool hint(struct ds_sock *s, unsigned events)
 {
@@ -331,7 +331,7 @@ struct sleeper {
 	int slot;
 };
 
-/* What a sleeper has taken it gives back: also if a jump leaves it. */
+/* Gives back what a sleeper, a struct sleeper *, has taken; also called if a jump leaves it. */
 static void jumped(void *sleeper)
 {
 	struct sleeper *w = sleeper;
@@ -352,7 +352,7 @@ static void wake(struct sleeper *w)
 	ds_critical_end();
 }
 
-/* Registers the sleeper, and as a user of the shadow if there is no segment. */
+/* Registers the sleeper, as a user of the shadow if there is no segment. */
 static void lie_down(struct sleeper *w)
 {
 	ds_critical_begin();
@@ -360,13 +360,13 @@ static void lie_down(struct sleeper *w)
 	if (!ds_has_segment(w->s)) {
 		ds_wait_begin(w->s);
 		w->users = !ds_has_segment(w->s);
-		if (!w->users) /* it came in between */
+		if (!w->users) /* the segment came in between */
 			ds_wait_end(w->s);
 	}
 	ds_critical_end();
 }
 
-/* Asks for the bell, if events come; the caller looks once more after it. */
+/* Asks the peer to ring for events. The caller then looks once more. */
 static void arm(struct sleeper *w, unsigned events)
 {
 	ds_critical_begin();
@@ -407,7 +407,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		ds_count(&s->seg, DS_C_SLEEPS, 1);
 	if (w.armed && !w.had) {
 		/* Another sleeper has the bell: it wakes us when it wakes. It may have been killed,
-		 * or wait for nothing that concerns the shadow. */
+		 * or may not watch the shadow. */
 		struct timespec patience = {0, r.kernel & (RX_EVENTS | TX_EVENTS) ? DS_FOLLOW_MS * 1000000 : 100000000};
 
 		pthread_testcancel();
@@ -418,7 +418,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		ds_leader_check(s);
 		return 0;
 	}
-	/* The shadow always: what it says of an end or an error is true also when the bytes go
+	/* The shadow is always polled: an end or an error there is true even if the bytes go
 	 * elsewhere. */
 	p[n++] = (struct pollfd){.fd = fd, .events = (short)(r.kernel | (bell >= 0 && events & POLLIN ? POLLRDHUP : 0))};
 	if (bell >= 0)
@@ -438,8 +438,8 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		if (got > 0 && p[i].revents)
 			ds_rung(s);
 	if (got > 0 && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
-		/* The shadow has ended: by then the peer has said on the segment what it had to
-		 * say; or it is gone. */
+		/* The shadow has ended: before that, the peer has said all it had to say on the
+		 * segment, or it is gone. */
 		if (!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT)
 			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
 		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && (p[0].revents & (POLLHUP | POLLERR)))

@@ -1,4 +1,4 @@
-/* One TCP connection of the program, and what of it is direct.
+/* One TCP connection of the program, and the direct socket that belongs to it.
  *
  *   program ─▶ hooks/ ─▶ fd/ ─▶ conn/ ─┬▶ shadow.c  the program's TCP socket
  *                                      ├▶ segment/  the two directions in shared memory
@@ -48,7 +48,7 @@ struct ds_sock *ds_heir(int fd, int side) DS_HIDDEN;
 bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
 
 /* The process is about to lose sight of the broker's socket (chroot): connects to the broker now,
- * if this process, or its parent before fork, has used it. */
+ * if this process, or its parent before the fork, has used it. */
 void ds_meet(void) DS_HIDDEN;
 
 /* Keeps the variables that the library reads, before the program can change them. */
@@ -135,7 +135,7 @@ enum { DS_EDGE_ENDS = 56 };
 uint64_t ds_edges(struct ds_sock *s) DS_HIDDEN;
 
 /* When the first byte was sent that came over the segment, is unread and is newer than told (an
- * earlier result of ds_edges; 0: any), in ds_ticks; 0: unknown. The peer says so: use it for
+ * earlier result of ds_edges; 0: any), in ds_ticks; 0: unknown. It is the peer's claim: use it for
  * ordering only. */
 uint64_t ds_arrival(struct ds_sock *s, uint64_t told) DS_HIDDEN;
 
@@ -144,7 +144,7 @@ void ds_sent_tcp(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* For two accepted connections: when the client sent the unread data of tcp, in ds_ticks and never
  * in the future, if that was before its last send on direct. DS_AFTER: it was later. DS_UNSAID:
- * unknown. The client says so: use it for ordering only. */
+ * unknown. It is the client's claim: use it for ordering only. */
 enum { DS_UNSAID = 0 };
 #define DS_AFTER UINT64_MAX
 uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp) DS_HIDDEN;
@@ -248,8 +248,8 @@ struct ds_spin {
 	unsigned rounds, yields;
 	bool polite;  /* yields are allowed */
 	bool crowded; /* others want the CPU */
-	bool asked;   /* they did not, when it was offered */
-	unsigned late; /* us that they kept it too long */
+	bool asked;   /* nobody took it when it was offered */
+	unsigned late; /* us for which they kept it too long */
 };
 void ds_spin_begin(struct ds_spin *p, struct ds_sock *s) DS_HIDDEN;
 bool ds_spin_more(struct ds_spin *p) DS_HIDDEN;
@@ -280,7 +280,7 @@ bool ds_only_here(const struct ds_sock *s) DS_HIDDEN;
  * segment and has asked for none, and no other process has it open. Sets *side, for ds_heir. Takes
  * no lock: exec ends the other threads. */
 bool ds_bequeath(const struct ds_sock *s, int *side) DS_HIDDEN;
-/* Says whether one of the descriptors of s is a standard stream (on). If s has no segment it gets
+/* Tells whether one of the descriptors of s is a standard stream (on). If s has no segment it gets
  * none while that is so. Returns whether s has none. */
 bool ds_stream(struct ds_sock *s, bool on) DS_HIDDEN;
 bool ds_is_stream(const struct ds_sock *s) DS_HIDDEN;
@@ -292,8 +292,8 @@ bool ds_leaves(const struct ds_sock *s) DS_HIDDEN;
 /* The library's own descriptors for s; -1 where there is none. */
 void ds_own_fds(const struct ds_sock *s, int fds[2]) DS_HIDDEN;
 
-/* This process is about to use s: another one that has it, too, does not get a segment for it any
- * more, or has got one, which s then has, too. ds_recv, ds_send and ds_ready call it. */
+/* This process is about to use s: another one that has it, too, no longer gets a segment for it or,
+ * if it has one, s gets it as well. ds_recv, ds_send and ds_ready call it. */
 void ds_kin_use(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Before a fork, for a connection in no epoll set: until they use it, parent and child do not
  * count. */

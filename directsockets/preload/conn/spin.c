@@ -17,11 +17,11 @@ enum {
 	VAIN = 2,         /* spins in vain in a row, after which */
 	SPIN_REST = 64,   /* so many sleeps go without */
 	EAGER = 64,       /* looks without a pause between them */
-	PROBE_US = 2,     /* of spinning, after which it is asked whether somebody else wants the CPU */
-	YIELDS = 3,       /* to others, before sleeping all the same */
-	WON = 8,          /* us that a yield saves that brings what is waited for, */
-	LOST = 4,         /* and that those cost that do not */
-	LATE_US = 300,    /* in which the CPU comes back, where all have little to do */
+	PROBE_US = 2,     /* of spinning, until a yield asks whether somebody else wants the CPU */
+	YIELDS = 3,       /* that others took, before it sleeps all the same */
+	WON = 8,          /* us that a yield saves if what is waited for comes, */
+	LOST = 4,         /* and that it costs if not */
+	LATE_US = 300,    /* in which the CPU comes back if all have little to do */
 	LATE_MOST = 1000000,
 	SLOW_US = 1000,   /* or later, if sleeping takes as long */
 	PROFIT = 2000,    /* us saved after which pauses become shorter, */
@@ -30,7 +30,7 @@ enum {
 	NAP_US = 5000,    /* sleeps of up to this count as waiting for a peer at work */
 };
 
-/* What a thread knows: about waiting for many, and whether others wanted its CPU when it last
+/* A thread's spinner for sleeps on many sockets, and whether others wanted its CPU when it last
  * asked. */
 static __thread struct ds_spinner many __attribute__((tls_model("initial-exec")));
 static __thread bool was_crowded __attribute__((tls_model("initial-exec")));
@@ -48,7 +48,7 @@ static inline void relax(void)
 #endif
 }
 
-/* Threads share the spinner of a connection: about right is enough. */
+/* Threads share the spinner of a connection: approximate values do. */
 #define GET(p) __atomic_load_n(&(p), __ATOMIC_RELAXED)
 #define SET(p, v) __atomic_store_n(&(p), (unsigned)(v), __ATOMIC_RELAXED)
 
@@ -58,7 +58,7 @@ void ds_spin_begin(struct ds_spin *p, struct ds_sock *s)
 	unsigned budget = GET(of->budget), rest = GET(of->rest), pause = GET(of->pause);
 
 	*p = (struct ds_spin){.start = ds_ticks(), .of = of, .polite = !pause, .crowded = was_crowded};
-	if (rest) { /* it was in vain lately */
+	if (rest) { /* spins were in vain lately */
 		SET(of->rest, rest - 1);
 		budget = 0;
 	}
@@ -76,7 +76,7 @@ void ds_spin_begin(struct ds_spin *p, struct ds_sock *s)
 	p->next = p->start + PROBE_US * ds_ticks_us();
 }
 
-/* Gives the CPU away, if somebody wants it, and finds out whether. */
+/* Yields the CPU, and finds out whether anybody took it. */
 static void yield(struct ds_spin *p, uint64_t t)
 {
 	ds_syscall(SYS_sched_yield);
@@ -96,8 +96,8 @@ static void yield(struct ds_spin *p, uint64_t t)
 		return;
 	}
 	p->yields++;
-	/* Do others keep the CPU, and whom we wait for does not need it? Then we would have been
-	 * woken before. */
+	/* If others kept the CPU, and the one that we wait for did not need it, a sleep would have
+	 * been over before. */
 	uint64_t us = took / ds_ticks_us(), nap = GET(p->of->nap) * 2;
 	nap = nap < SLOW_US ? nap : SLOW_US;
 	if (us > LATE_US && us > nap)
@@ -146,7 +146,7 @@ static void learn(struct ds_spinner *of, const struct ds_spin *p, bool found)
 }
 
 /* As the kernel's halt polling: spin for longer if that would have caught what came, less if it was
- * in vain. found: while spinning; otherwise it is called after the sleep. */
+ * in vain. found: by spinning; else it is called after the sleep. */
 void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found)
 {
 	struct ds_spinner *of = p->of;

@@ -12,7 +12,7 @@ enum { ENTRIES = 16384, HEAD = 256, SUMS = 256 };
 static int stats_fd = -1;
 static uint8_t *table;
 static uint32_t next_entry;
-static struct ds_entry *spare; /* closed last, of a connection that was never direct: at hand, and in the cache */
+static struct ds_entry *spare; /* that of the last closed connection which was never direct: still in the cache */
 static uint64_t nowhere[DS_COUNTERS];
 static struct ds_entry *sums[SUMS]; /* of closed connections, by the other end's address */
 
@@ -57,7 +57,7 @@ static void open_entry(struct ds_entry *e)
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
-/* The change is done: the sequence is even again, and not 0. */
+/* Ends the change: the sequence is even again, and not 0. */
 static void close_entry(struct ds_entry *e)
 {
 	uint32_t s = e->sequence + 1;
@@ -65,7 +65,7 @@ static void close_entry(struct ds_entry *e)
 	__atomic_store_n(&e->sequence, s ? s : 2, __ATOMIC_RELEASE);
 }
 
-/* An entry that nobody needs; NULL: there is none. */
+/* An entry that no open connection uses; NULL: there is none. */
 static struct ds_entry *unused(void)
 {
 	struct ds_entry *again = spare;
@@ -152,7 +152,7 @@ static void add_up(struct ds_entry *e)
 	sum = sum_of(e->addr[e->side & 1], e->addr[!(e->side & 1)]);
 	if (!sum)
 		return;
-	__atomic_store_n(&e->summed, 1, __ATOMIC_RELEASE); /* before: nobody counts it twice */
+	__atomic_store_n(&e->summed, 1, __ATOMIC_RELEASE); /* first, so that nobody counts it twice */
 	for (int i = 0; i < DS_COUNTERS; i++)
 		if (i != DS_C_RING_USED && i != DS_C_RING)
 			__atomic_fetch_add(&sum->counters[i], e->counters[i], __ATOMIC_RELEASE);

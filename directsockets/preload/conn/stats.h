@@ -33,10 +33,10 @@ _Static_assert(offsetof(struct ds_entry, counters) == 64, "counters");
 int ds_stats_fd(void) DS_HIDDEN;
 /* An entry for a connection; NULL: none is free. */
 struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info) DS_HIDDEN;
-/* The ends of its connection are known now. e may be NULL. */
+/* Sets the ends of its connection, known only now. e may be NULL. */
 void ds_stats_ends(struct ds_entry *e, const struct ds_info *info) DS_HIDDEN;
-/* The connection is closed; its figures stay until the entry is needed: with keep, or if it was
- * direct, not by the next connection if there are others. */
+/* The connection is closed; its figures stay until the entry is used again. With keep, or if it was
+ * direct, other entries are used first. */
 void ds_stats_put(struct ds_entry *e, bool keep) DS_HIDDEN;
 /* In the child of a fork: the existing memfd is the parent's. */
 void ds_stats_child(void) DS_HIDDEN;

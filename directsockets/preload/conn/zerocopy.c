@@ -28,8 +28,8 @@ static bool wanted(int fd)
 	return on;
 }
 
-/* Other threads that sleep for an error are to look again: the bell is the peer's to ring, so there
- * is an eventfd. */
+/* Has other threads that sleep for an error look again, by the wakefd: only the peer can ring the
+ * bell. */
 static void nudge(struct ds_sock *s)
 {
 	uint64_t one = 1;
@@ -76,7 +76,7 @@ ssize_t ds_send_zerocopy(struct ds_sock *s, int fd, const struct iovec *iov, int
 
 bool ds_zerocopy_done(const struct ds_sock *s) { return ds_zerocopy_left(s); }
 
-/* Takes the range that was not told yet. */
+/* Takes the range that was not reported yet. False: there is none. */
 static bool take(struct ds_sock *s, uint32_t *low, uint32_t *high)
 {
 	struct ds_shared *h = s->sh;

@@ -1,4 +1,4 @@
-/* Connections that another program inherits go back to TCP, with their unread bytes. */
+/* Moves connections that another program inherits back to TCP, with their unread bytes. */
 #include "fd/carry.h"
 #include "fd/pollset.h"
 
@@ -8,11 +8,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* How long a program may be kept from beginning, in ms: until a silent peer is not asked any more;
- * until a parent has closed its copy; and until the peer has rolled back. */
+/* How long a program may be kept from beginning, in ms: while a silent peer is asked; while a
+ * parent may close its copy; while the peer may roll back. */
 enum { ANSWER = 20, PARENT = 200, ROLLED = 1000 };
 
-/* Sleeps for a ms. */
+/* Sleeps for 1 ms. */
 static void nap(void)
 {
 	struct timespec ms = {0, 1000000};
@@ -21,8 +21,8 @@ static void nap(void)
 }
 
 /* Would bytes be lost, or stay where they are for as long as the peer likes, if the connection went
- * back to TCP? Where a parent has the connection too, they may be its own: it is given time to
- * close it. Standard streams are the new program's in any case. */
+ * back to TCP? If a parent has the connection too, the bytes may be for it: it is given time to
+ * close its copy. Those of standard streams are the new program's in any case. */
 static bool must_carry(struct ds_sock *s, int fd, enum heir heir)
 {
 	bool rung = false, meant = heir == HEIR_EXEC ? fd <= STDERR_FILENO : heir == HEIR_DUP;
@@ -62,7 +62,7 @@ struct way {
 	char buf[65536];
 };
 
-/* Reads what is to be handed on: as recv. */
+/* Reads what is to be passed on: as recv. */
 static ssize_t take(struct way *w)
 {
 	if (!w->from_conn)
@@ -80,7 +80,7 @@ static ssize_t give(struct way *w)
 	return ds_send(w->to_conn->s, w->to, &(struct iovec){w->buf + w->at, w->n - w->at}, 1, flags);
 }
 
-/* False: to is gone, or from is at its end; the other side has been told. */
+/* Moves bytes one step. False: the way has ended, and the other side has been told. */
 static bool move(struct way *w)
 {
 	ssize_t n;
@@ -111,7 +111,8 @@ over:
 	return false;
 }
 
-/* Until both directions have ended, or the program has closed its end. */
+/* Passes bytes on until both directions have ended or the program has closed its end; then ends the
+ * process. */
 static void pump(struct conn *c, int sock, int pair)
 {
 	static struct way in, out;
@@ -132,13 +133,13 @@ static void pump(struct conn *c, int sock, int pair)
 		else if (!out.over)
 			p[1].events |= POLLIN;
 		if (!p[0].events)
-			p[0].fd = -1; /* it has ended: no news */
+			p[0].fd = -1; /* it has nothing more to tell */
 		if (gone && !(p[1].events & POLLIN))
 			p[1].fd = -1;
 		if (wait_poll(p, 2, NULL, NULL) < 0)
 			continue;
-		/* Not a half-close: nobody has the other end any more. What it has sent is still to
-		 * go. */
+		/* Not a half-close: nobody has the other end any more. What was sent there still
+		 * has to go out. */
 		gone |= p[1].fd >= 0 && p[1].revents & (POLLHUP | POLLERR);
 		if (!move(&out) && gone)
 			break;
@@ -174,20 +175,20 @@ static void close_others(int a, int b, int c, int d)
 	}
 }
 
-/* A fork that the program does not see: no handlers of it are run, no signal is sent. */
+/* A fork that the program does not see: none of its fork handlers run, and no signal reports the
+ * child's end. */
 static pid_t quiet_fork(void) { return (pid_t)ds_syscall(SYS_clone, 0, 0, 0, 0, 0); }
 
-/* As dup3 of a descriptor that is none of ours. */
+/* As dup3, where `by` is a descriptor that the table does not have. */
 static void replace(int by, int fd, int flags)
 {
 	fd_closing(fd);
 	REAL(dup3)(by, fd, flags);
 }
 
-/* A process with this library stays behind, and hands on what is in the segment and what comes
- * after it: fd, and all descriptors of c that this process has, become an end of a pair of sockets.
- * A child of vfork has descriptors of its own, and its other ones are the caller's to replace, by
- * *end. False: it cannot be. */
+/* Starts a process with this library that passes on what is in the segment and what follows: fd,
+ * and all descriptors of c that this process has, become one end of a socket pair. A child of vfork
+ * has descriptors of its own: there the caller replaces the others, by *end. False: it failed. */
 static bool carry(struct conn *c, int fd, int *end)
 {
 	int pair[2], own[2], flags = REAL(fcntl)(fd, F_GETFL), st = -1;
@@ -220,7 +221,7 @@ static bool carry(struct conn *c, int fd, int *end)
 		return false;
 	}
 	REAL(fcntl)(pair[0], F_SETFL, flags & O_NONBLOCK);
-	if (fd_vforked()) { /* which has descriptors of its own */
+	if (fd_vforked()) { /* a child has descriptors of its own */
 		REAL(dup2)(pair[0], fd);
 		*end = pair[0];
 		return true;

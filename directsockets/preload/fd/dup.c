@@ -5,8 +5,9 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 
-/* newfd, a standard stream, has become a duplicate of oldfd: the connection stays on TCP as long as
- * it is one, or goes back to it. False: neither is the connection any more. */
+/* newfd, a standard stream, has become a duplicate of oldfd: the connection stays on TCP while it
+ * is one, or goes back there. False: a process passes the bytes on, and neither descriptor is the
+ * connection any more. */
 static bool stream(int oldfd, int newfd)
 {
 	struct conn *c = conn_get(oldfd);
@@ -47,11 +48,11 @@ void fd_dup(int oldfd, int newfd)
 	if (w == 0 || oldfd == newfd || (unsigned)newfd >= fd_tab_size || fd_vforked())
 		return;
 	if (c && oldfd <= STDERR_FILENO && !is_tcp(newfd)) {
-		fd_closing(oldfd); /* behind our back */
+		fd_closing(oldfd); /* replaced behind our back */
 		return;
 	}
-	/* Standard streams are read and written by the C library inside, and mostly another
-	 * program's soon. */
+	/* The C library reads and writes standard streams by internal calls, and they are often
+	 * another program's soon. */
 	if (c && newfd <= STDERR_FILENO && !stream(oldfd, newfd))
 		return;
 	fd_copy(newfd, w);

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <netinet/in.h>
 
-/* Was e made by another process, that still has it? The kernel's list is one for all of them, but
- * each knows only its own members: they would be told of what this process adds by a tag that says
- * nothing to them. */
+/* Was e made by another process that still has it? They share the kernel's list, but each knows
+ * only its own members: the other process would be told of what this one adds by a tag that it does
+ * not know. */
 static bool of_others(struct epi *e)
 {
 	pid_t me = fd_pid();
@@ -15,16 +15,16 @@ static bool of_others(struct epi *e)
 		return false;
 	if (!ds_tid_dead((uint32_t)e->pid))
 		return true;
-	e->pid = me; /* the rest of a program that has become a daemon */
+	e->pid = me; /* a program that has become a daemon */
 	return false;
 }
 
-/* These: ep_lock and e's lock are held. As epoll_ctl, but DEMOTE: nobody could tell where its bell
- * belongs, so it is to stay on TCP, with the program's own data. */
+/* The next functions return what epoll_ctl does, or DEMOTE: there is no member for it, so the
+ * connection must stay on TCP, with the program's own data. ep_lock and e's lock are held. */
 enum { DEMOTE = -2 };
 
-/* Does it tell of edges, or once? Such an entry has its tag before anything becomes direct: that
- * nothing is told twice. */
+/* Does the entry report edges, or once? Then it has its tag before anything becomes direct, so that
+ * nothing is reported twice. */
 static bool fires(const struct epoll_event *ev)
 {
 	return (ev->events & (EPOLLET | EPOLLONESHOT)) && !(ev->events & EPOLLEXCLUSIVE);
@@ -67,7 +67,7 @@ static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 		errno = EINVAL;
 		return -1;
 	}
-	if (!m->tagged && fires(ev)) /* an entry that is not to be changed any more */
+	if (!m->tagged && fires(ev)) /* from now on the entry must not change by itself */
 		m->tagged = true;
 	if (!m->tagged || (ev->events & EPOLLEXCLUSIVE)) {
 		int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, m->fd, (struct epoll_event *)ev);
@@ -84,7 +84,7 @@ static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 		return m_modify(m);
 	m_disarm(m);
 	m_activate(m);
-	/* An entry that has to fire again, by edge or once more, is set again. */
+	/* An entry that is to fire again, on an edge or once, is set again. */
 	if ((m->events & (EPOLLET | EPOLLONESHOT)) == EPOLLET) {
 		m_modify(m);
 	} else if ((m->events | before) & (EPOLLET | EPOLLONESHOT)) {
@@ -96,8 +96,8 @@ static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 }
 
 /* Programs that take a socket out whenever they have nothing to ask (redis-benchmark twice for each
- * request) should not pay for it: if the kernel has nothing to tell of a socket but its end, its
- * entries stay. They go when they report. */
+ * request) should not pay for it: if the kernel can report nothing of a socket but its end, its
+ * entries stay until they report. */
 static int ctl_del(struct member *m, int epfd)
 {
 	struct epi *e = m->e;
@@ -119,8 +119,8 @@ static int ctl_del(struct member *m, int epfd)
 	return rc;
 }
 
-/* The other half of ctl_del: m, which was deleted, comes back. False: its entries went, and so did
- * it. */
+/* The other half of ctl_del: adds m, which was deleted, again. False: its entries had gone, and m
+ * is freed. */
 static bool ctl_revive(struct member *m, const struct epoll_event *ev)
 {
 	struct epi *e = m->e;
@@ -142,8 +142,8 @@ static bool ctl_revive(struct member *m, const struct epoll_event *ev)
 	return true;
 }
 
-/* A member of c that was deleted is its only one: true if it is the one of e and fd, and is
- * back. */
+/* If the only member of c is one that was deleted: true if it is that of e and fd, and is back;
+ * else it is freed. */
 static bool ctl_back(struct conn *c, struct epi *e, int fd, const struct epoll_event *ev)
 {
 	struct member *left = c->members;
@@ -163,8 +163,8 @@ static bool ctl_back(struct conn *c, struct epi *e, int fd, const struct epoll_e
 	return back;
 }
 
-/* The instance of epfd, by which fd is to be changed: also of one made behind our back (only such
- * say ENOENT). ep_lock is held. */
+/* The instance of epfd, by which fd is to be changed: also of an instance that was made behind our
+ * back (only an instance says ENOENT). ep_lock is held. */
 static struct epi *instance(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	struct epi *e = word_epi(fd_word(epfd));
@@ -176,7 +176,7 @@ static struct epi *instance(int epfd, int op, int fd, struct epoll_event *ev)
 	return e;
 }
 
-/* epoll_ctl of a conn that the core knows or may come to know. ep_lock is held. */
+/* epoll_ctl of a conn that conn/ knows or may come to know. ep_lock is held. */
 static int ctl(int epfd, int op, struct conn *c, int fd, struct epoll_event *ev)
 {
 	struct epi *e = instance(epfd, op, fd, ev);
@@ -253,7 +253,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		rc = ctl(epfd, op, c, fd, ev);
 		lk_unlock(&ep_lock);
 	}
-	if (rc == DEMOTE) { /* takes locks that come before ours */
+	if (rc == DEMOTE) { /* this takes locks that come before ep_lock */
 		conn_demote(c, fd);
 		rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
 	}

@@ -1,4 +1,4 @@
-/* What to report for one member: what the segment has, what the kernel has said of the shadow;
+/* What to report for one member, from the segment and from what the kernel reports of the shadow;
  * levels and edges. */
 #include "fd/epoll_int.h"
 
@@ -43,9 +43,9 @@ int m_modify(struct member *m)
 	return change(m, m->events & ~(uint32_t)EPOLLEXCLUSIVE);
 }
 
-/* Sets the kernel's entry to want, what the shadow decides. An edge-triggered entry stays as it is:
- * a change would itself be an edge, and events that the shadow does not decide are rare. Nor is an
- * entry changed that has fired. */
+/* Has the kernel's entry ask for want, what the shadow decides. An edge-triggered entry stays as it
+ * is: a change would itself be an edge, and events that the shadow does not decide are rare. An
+ * entry that has fired stays, too. */
 static void ask_kernel(struct member *m, uint32_t want)
 {
 	uint32_t flags = m->events & (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP), k = (m->events & want & ~(uint32_t)FLAGS) | flags;
@@ -53,7 +53,7 @@ static void ask_kernel(struct member *m, uint32_t want)
 	if (m->disabled || !m->tagged || (flags & (EPOLLET | EPOLLONESHOT)) == EPOLLET)
 		return;
 	if ((k & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLRDNORM | EPOLLWRNORM)) == 0)
-		k |= EPOLLET; /* only the end of the connection: tell it once, kseen keeps it */
+		k |= EPOLLET; /* only the end of the connection: reported once, kseen keeps it */
 	if (k == m->kevents)
 		return;
 	int saved = errno;
@@ -68,8 +68,8 @@ void m_entry(struct member *m)
 	m->since = ds_ticks();
 	if (!(m->events & EPOLLET) || !m->joined)
 		return;
-	/* The edges before what holds: a message that comes in between is found ready now or told
-	 * by the next look, but never counted as told and not seen. */
+	/* The edges before what holds: a message that comes in between is found ready now or by the
+	 * next look, but never counted as reported without being seen. */
 	m->rx = ds_edges(m->c->s);
 	m->fresh = true;
 }
@@ -92,7 +92,7 @@ bool m_quiet(const struct member *m)
 	return m->straight && !m->kpend && !m->kseen && !m->fresh && !(m->events & WRITABLE) && ds_quiet(m->c->s);
 }
 
-/* The kernel's entry has fired (EPOLLONESHOT), and that was not worth telling: it is to be set
+/* If the kernel's entry has fired (EPOLLONESHOT) and there is nothing to report, has it set
  * again. */
 static inline void fired(struct member *m)
 {
@@ -100,7 +100,7 @@ static inline void fired(struct member *m)
 		m->kevents = ~0u;
 }
 
-/* What holds of what the program asks for, for a member that is told of levels. With e's lock. */
+/* What a level-triggered member has to report. With e's lock. */
 static uint32_t look_level(struct member *m)
 {
 	struct ds_ready r = ds_ready(m->c->s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR);
@@ -112,13 +112,13 @@ static uint32_t look_level(struct member *m)
 	if (!got)
 		fired(m);
 	if (!got || !(m->events & EPOLLONESHOT))
-		m->kpend = 0; /* it says so again */
+		m->kpend = 0; /* the kernel says so again */
 	ask_kernel(m, kernel);
 	looked(m);
 	return got;
 }
 
-/* Does the shadow have room? If not, the kernel will say so when it has. */
+/* Does the shadow have room? If not, the kernel reports it later. */
 static bool shadow_room(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -141,12 +141,12 @@ static bool shadow_unread(struct ds_sock *s, int fd)
 	return n > 0;
 }
 
-/* Edges come from two places, and the program shall see each once, whatever is direct meanwhile.
- * The kernel's entry of the shadow is as the program made it: what it says counts if the shadow
- * decides it. What it says of reading while the segment decides (the end, before what was said of
- * it on the segment was seen) is kept for when the shadow does. Of the segment a message is an
- * edge, also while bytes are unread on the shadow that come before it, and room for a sender that
- * had none. */
+/* What an edge-triggered member has to report. Edges come from two places, and the program must see
+ * each once, whatever is direct meanwhile. The kernel's entry of the shadow is as the program made
+ * it: what it says counts if the shadow decides it. What it says of reading while the segment
+ * decides (the end of the connection, before the segment's SHUTDOWN was seen) is kept until the
+ * shadow does. On the segment a message is an edge, even while earlier bytes are unread on the
+ * shadow, and so is room for a sender that had none. */
 static uint32_t look_edge(struct member *m)
 {
 	struct ds_sock *s = m->c->s;
@@ -155,12 +155,12 @@ static uint32_t look_edge(struct member *m)
 	struct ds_ready r = ds_ready(s, fd, poll_plain(m->events) | POLLHUP | POLLERR);
 	uint32_t kernel = kernel_mask(r.kernel), now = poll_synonyms(r.now, m->events), shadow = m->kpend & kernel;
 	uint64_t change = edges ^ m->rx;
-	/* The kernel wakes who waits for bytes when they come, and everybody when the end does. */
+	/* As in the kernel: bytes wake those that wait for them, the end wakes all. */
 	bool arrived = (change << (64 - DS_EDGE_ENDS) && (m->events & FOR_BYTES)) || change >> DS_EDGE_ENDS, sent = m->sends;
 
 	looked(m);
 	if (sent && !m->sends && blocked != m->tx)
-		m->stranded = true; /* the shadow has never been full: the kernel need not say that it has room */
+		m->stranded = true; /* the shadow has never been full, so the kernel need not report room there */
 	if (arrived && (kernel & EPOLLIN) && shadow_unread(s, fd))
 		now |= READABLE;
 	if (m->stranded && (kernel & EPOLLOUT) && (m->stranded = shadow_room(fd)))
@@ -178,7 +178,7 @@ static uint32_t look_edge(struct member *m)
 	}
 	ask_kernel(m, kernel);
 	if ((asked(m) & kernel & EPOLLOUT) && shadow_room(fd))
-		shadow |= asked(m) & WRITABLE; /* an edge tells all that holds */
+		shadow |= asked(m) & WRITABLE; /* an edge reports all that holds */
 	m->next_tx = (now | shadow) & WRITABLE ? blocked : m->tx;
 	return now | shadow;
 }

@@ -8,15 +8,16 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-/* A member that slept through so many sleeps of its instance stays armed: it is idle. The others
- * are disarmed when a sleep ends, so that what else comes at that time needs no bell. */
+/* A member that has had nothing to report in so many sleeps of its instance is idle, and stays
+ * armed. The others are disarmed when a sleep ends: what comes while a thread is awake needs no
+ * bell. */
 enum { SLEEPS = 16 };
 
 /* A tag, from the top: family (24 bits), process (11), generation of the member (8), its index
- * (20), bell (1). What the kernel had told of a member is so not taken for a later one's. */
+ * (20), bell (1). So an event of a member is not taken for one of a later member. */
 enum { INDEX_BITS = 20, INDEX_SHIFT = 1, GEN_SHIFT = 21, GEN_BITS = 8, PROCESS_SHIFT = 29, FAMILY_SHIFT = 40 };
 
-/* What is beyond stays on TCP. Programs may limit their address space (vsftpd: to 200 MB), of which
+/* Further ones stay on TCP. Programs may limit their address space (vsftpd: to 200 MB), of which
  * this is a part. */
 enum { MEMBERS = 1 << 18 };
 _Static_assert(MEMBERS <= 1 << INDEX_BITS && MEMBERS * sizeof(struct member) <= 64 << 20, "members have places in tags, and leave room");
@@ -28,7 +29,7 @@ static uint32_t member_used = 1; /* member 0 is the wakefd */
 static struct member *member_free;
 static uint64_t prefix, family; /* of tags: family the upper part, for all processes of one fork tree */
 
-/* Draws the upper bits of this process's tags; those of its family stay. With ep_lock. */
+/* Draws the upper bits of this process's tags; the family stays. With ep_lock. */
 static void new_prefix(void)
 {
 	uint64_t r = 0;
@@ -36,7 +37,7 @@ static void new_prefix(void)
 	if (getrandom(&r, sizeof r, GRND_NONBLOCK) != sizeof r)
 		r = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32 ^ (uintptr_t)&r;
 	if (family == 0)
-		family = (r & 0xffffff) | 0x10000; /* no address of a program looks like that */
+		family = (r & 0xffffff) | 0x10000; /* no pointer of a program looks like that */
 	prefix = family << FAMILY_SHIFT | r >> 53 << PROCESS_SHIFT;
 }
 
@@ -111,9 +112,9 @@ struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_e
 		m = &members[__atomic_fetch_add(&member_used, 1, __ATOMIC_RELAXED)];
 	else
 		return NULL;
-	uint64_t gen = (m->tag >> GEN_SHIFT) + 1; /* of who had it last */
+	uint64_t gen = (m->tag >> GEN_SHIFT) + 1; /* after that of the last member there */
 	struct member fresh = {.c = c, .fd = fd, .events = ev->events, .data = ev->data.u64, .bell = -1, .before = NOWHERE};
-	/* All but e, which is looked at without the lock. */
+	/* All but e, which others read without the lock. */
 	memcpy((char *)m + sizeof m->e, (char *)&fresh + sizeof m->e, sizeof *m - sizeof m->e);
 	m->tag = prefix | (gen & ((1u << GEN_BITS) - 1)) << GEN_SHIFT | (uint64_t)(m - members) << INDEX_SHIFT;
 	m->cnext = c->members;
@@ -236,7 +237,7 @@ void m_arm(struct member *m)
 	/* A member that asked for nothing still hears of the end of the peer. */
 	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
 	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED))
-		ask &= ~(unsigned)POLLOUT; /* room is news only for who ran out of it */
+		ask &= ~(unsigned)POLLOUT; /* room is news only for a sender that ran out of it */
 	m->had = ds_arm_sets(m->c->s, ask, ep_name);
 	m->armed = m->rings = true;
 	m->e->followers += !m->had;
@@ -338,7 +339,7 @@ void m_attach(struct member *m)
 		m->events = again.events;
 		m->kevents = again.events;
 		m->tagged = true;
-	} else if (!m->tagged && !m->orphan) { /* it tells of levels: nothing is told twice by that */
+	} else if (!m->tagged && !m->orphan) { /* level-triggered: this reports nothing twice */
 		m->tagged = true;
 		m_modify(m);
 	}
@@ -346,7 +347,7 @@ void m_attach(struct member *m)
 	if (REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, m->bell, &ev) != 0) {
 		m->bell = -1;
 		if (errno == EEXIST)
-			m->c->twins = true; /* the socket is in there by another descriptor too */
+			m->c->twins = true; /* the set has the socket by another descriptor too */
 		else
 			e->nobell = true;
 	}

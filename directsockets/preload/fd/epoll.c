@@ -10,7 +10,7 @@ static uint32_t epi_used;
 static struct epi *epi_free;
 static pid_t own_pid;
 
-/* The instances are this process's. */
+/* Notes that the instances are this process's. */
 static void own(void)
 {
 	own_pid = getpid();
@@ -33,7 +33,7 @@ struct epi *epi_make(int epfd)
 		return NULL;
 	e->epfd = epfd;
 	__atomic_store_n(&e->nfds, 1, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a thread that comes late may just have it */
+	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a late thread may hold a reference for a moment */
 	e->pid = fd_pid();
 	e->sleepers = e->naps = e->joined = e->crooked = e->followers = e->reads = 0;
 	e->nested = e->holds = e->nobell = e->woken = e->others = false;
@@ -64,7 +64,7 @@ struct epi *epi_get(int epfd)
 	return NULL;
 }
 
-/* There is one more descriptor of e. */
+/* e has one more descriptor. */
 static void epi_dup(struct epi *e)
 {
 	__atomic_fetch_add(&e->nfds, 1, __ATOMIC_ACQ_REL);
@@ -89,11 +89,11 @@ void epi_put(struct epi *e)
 	lk_unlock(&ep_lock);
 }
 
-/* fd, one of e's, goes. */
+/* fd, one of e's, is about to be closed. */
 static void epi_close(struct epi *e, int fd)
 {
 	if (__atomic_load_n(&e->epfd, __ATOMIC_RELAXED) == fd)
-		__atomic_store_n(&e->epfd, -1, __ATOMIC_RELAXED); /* another descriptor of it may be left: see ep_fd */
+		__atomic_store_n(&e->epfd, -1, __ATOMIC_RELAXED); /* the next epoll_ctl or epoll_wait by another descriptor of it sets this again */
 	if (__atomic_sub_fetch(&e->nfds, 1, __ATOMIC_ACQ_REL) == 0)
 		epi_put(e);
 }
@@ -111,7 +111,8 @@ void epi_news(struct epi *e)
 	epi_nap(e);
 }
 
-/* The members of c look again, but for those of an instance (NULL: none). With ep_lock. */
+/* Has the members of c looked at again, except that of the instance `but` (NULL: all). With
+ * ep_lock. */
 static void news(struct conn *c, const struct epi *but)
 {
 	for (struct member *m = c->members; m; m = m->cnext) {
@@ -167,7 +168,7 @@ void epi_settle(struct epi *e, bool rung)
 	lk_lock(&e->lock);
 	e->nested = true;
 	for (struct member *m = rung ? e->all : NULL; m; m = m->enext)
-		if (m->armed && m->had) { /* what its peer said may be nothing to tell: PROMOTE, say */
+		if (m->armed && m->had) { /* what its peer rang for may be nothing to report: PROMOTE, say */
 			m_rung(m);
 			m_disarm(m);
 			m_activate(m);
@@ -200,8 +201,8 @@ void ep_fork_parent(void)
 	lk_unlock(&ep_lock);
 }
 
-/* The copy of another thread's work may be in the middle: the lists of active
- * members are made anew. What was armed is the parent's. */
+/* Another thread may have been changing the lists of active members: they are rebuilt. What was
+ * armed is the parent's. */
 void ep_fork_child(void)
 {
 	own();
@@ -218,7 +219,7 @@ void ep_fork_child(void)
 
 /* ---- begin --------------------------------------------------------------- */
 
-/* The core tells that s has got a bell. */
+/* conn/ reports that s has got a bell. */
 static void bell(struct ds_sock *s)
 {
 	struct conn *c = *ds_user(s);
@@ -227,7 +228,7 @@ static void bell(struct ds_sock *s)
 		m_bell(c);
 }
 
-/* And that a thread has read it. */
+/* conn/ reports that a thread has read the bell of s. */
 static void rung(struct ds_sock *s)
 {
 	struct conn *c = *ds_user(s);

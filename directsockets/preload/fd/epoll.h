@@ -1,8 +1,8 @@
 /* epoll over sockets of which some are direct.
  *
- * The kernel's instance stays in use. The entry of a socket without a bell is as the program made
- * it. When the socket gets a bell, the bell joins the instance, and both entries carry a tag of
- * ours (a random prefix and the member's index), which leads back to the program's own data. The
+ * The kernel's instance stays in use. The entry of a socket without a bell stays as the program
+ * made it. When the socket gets a bell, the bell joins the instance, and both entries carry a tag
+ * of ours (a random prefix and the member's index), which leads back to the program's own data. The
  * shadow's entry then asks only for what the shadow still decides. Where it matters whether an
  * entry has fired (EPOLLET, EPOLLONESHOT), it carries the tag from the beginning, and only the
  * program changes it.
@@ -75,7 +75,7 @@ static inline unsigned poll_synonyms(unsigned now, unsigned asked)
 	return now;
 }
 
-/* The events to ask the core for. */
+/* The events to ask conn/ for. */
 static inline unsigned poll_plain(unsigned asked)
 {
 	if (asked & POLLRDNORM)

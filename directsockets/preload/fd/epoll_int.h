@@ -17,8 +17,8 @@ struct member {
 	uint64_t tag;	      /* the shadow's entry; the bell's is tag | 1 */
 	uint32_t kevents;     /* what the kernel was last asked for, of the shadow */
 	uint32_t kseen;	      /* EPOLLHUP and EPOLLERR that the kernel has reported */
-	uint32_t kpend;	      /* what it has reported of the shadow, and the program does not know yet */
-	uint32_t kleft;	      /* what of that stays when `got` is reported: see look_edge */
+	uint32_t kpend;	      /* what it has reported of the shadow, and the program has not been told */
+	uint32_t kleft;	      /* what of that stays after `got` is reported: see look_edge */
 	uint64_t rx, tx;      /* edges reported: ds_edges, conn.blocked */
 	uint64_t next_rx, next_tx; /* their values when `got` is reported */
 	uint32_t got;	      /* what m_look has found */
@@ -99,8 +99,8 @@ struct epi *epi_make(int epfd) DS_HIDDEN;
 /* Calls epi_settle for all instances that are in other sets. No lock is held. */
 void epi_settle_nested(bool rung) DS_HIDDEN;
 
-/* m_rung has read bells in e: has the other instances with their conns look again. e's lock is not
- * held. */
+/* After m_rung has read bells in e: has the other instances that hold their conns look again. e's
+ * lock is not held. */
 void epi_pass_on(struct epi *e) DS_HIDDEN;
 
 bool m_init(void) DS_HIDDEN;
@@ -130,7 +130,7 @@ void m_disarm(struct member *m) DS_HIDDEN;
 /* The bell is readable. True: it has been read, and the caller must call epi_pass_on; false:
  * another sleeper will read it. */
 bool m_rung(struct member *m) DS_HIDDEN;
-void m_entry(struct member *m) DS_HIDDEN;    /* the kernel's entry, as an ADD or MOD of the program leaves it */
+void m_entry(struct member *m) DS_HIDDEN;    /* begins anew, after an ADD or MOD of the program */
 int m_modify(struct member *m) DS_HIDDEN;    /* sets that entry to all that the program asked for; as epoll_ctl */
 void m_unlink(struct member *m) DS_HIDDEN;   /* removes the kernel's entries */
 void m_bell_out(struct member *m) DS_HIDDEN; /* removes the bell's */

@@ -60,9 +60,9 @@ static const struct ds_sock *connection(const struct member *m)
 	return __atomic_load_n(&m->c->state, __ATOMIC_ACQUIRE) == CONN_UP ? m->c->s : NULL;
 }
 
-/* When m came, which the kernel reported without a time, by what m's client says on the direct
- * connections of the list: after the last of them if it was sent after everything that was sent on
- * those. If the client says nothing, m keeps its key. */
+/* When m came, whose event the kernel reported without a time, by what m's client says on the
+ * direct connections of the list: after the last of them, if it was sent after everything there. If
+ * the client says nothing, m keeps its key. */
 static uint64_t said_of(const struct round *r, const struct member *m)
 {
 	enum { MANY = 4096 };
@@ -139,7 +139,7 @@ void round_place(struct round *r, const struct epoll_event *ev)
 
 /* ---- reporting ------------------------------------------------------------------- */
 
-/* Merges two lists, the latest first; of equals, those of a first, which were found later. */
+/* Merges two lists, the latest first; of equals those of a, which were found later, come first. */
 static struct member *merge(struct member *a, struct member *b)
 {
 	struct member *head = NULL, **end = &head;
@@ -201,8 +201,7 @@ void round_drop_empty(struct round *r)
 }
 
 /* A member goes before the foreign events that the kernel reported after it, with all that came
- * earlier; and before all of them if it came before the kernel was asked the last time but this
- * (asked). */
+ * earlier; and before all of them if it came before `asked`. */
 int round_tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked)
 {
 	int n, at, left = r->foreign, place = r->foreign;

@@ -5,10 +5,9 @@
  * told of B and not of A concludes that nothing came on A before. One look at each member is not
  * enough for that: A may be written just after it was looked at, and then B, which is looked at
  * next. So once something was found, all other members are looked at again; what came before is
- * visible by then. This second look takes only what came before the first find, or there would be
- * no end of it. If the kernel may know of bytes on other connections, it is asked between the two
- * looks. eporder.c puts the result in order.
- */
+ * visible by then. This second look takes only what came before the latest find, or it would never
+ * end. If the kernel may know of bytes on other connections, it is asked between the two looks.
+ * eporder.c puts the result in order. */
 #include "fd/epround.h"
 
 #include <errno.h>
@@ -16,7 +15,7 @@
 
 enum {
 	ASK_KERNEL = 8, /* one of so many rounds that found something in segments asks the kernel too */
-	LOOKS = 512,    /* after so many looks in vain a member is armed, though nobody sleeps */
+	LOOKS = 512,    /* looks in vain, after which a member is armed although nobody sleeps */
 };
 
 /* ---- what the kernel reports --------------------------------------------------- */
@@ -25,14 +24,14 @@ enum {
 static void take_wake(struct round *r)
 {
 	r->woken = true;
-	if (!r->e->nested) /* else it says that something is ready: epi_news */
+	if (!r->e->nested) /* in a nested one it reports what is ready: epi_news */
 		epi_clear_wake(r->e);
 }
 
 /* The kernel reports m's doorbell: all members of its conn become active. With e's lock. */
 static void take_bell(struct round *r, struct member *m)
 {
-	if (!m_rung(m)) /* a thread that has just woken will read it */
+	if (!m_rung(m)) /* another sleeper will read it */
 		r->strays++;
 	for (struct member *t = m->c->twins ? r->e->all : NULL; t; t = t->enext)
 		if (t->c == m->c && t->joined && !t->deleted) {
@@ -44,8 +43,8 @@ static void take_bell(struct round *r, struct member *m)
 		r->order = t;
 }
 
-/* Takes the n events that the kernel has reported at ev. Those that are the program's own stay
- * there, as events r->foreign and following of the round. With e's lock. */
+/* Takes the n events at ev that the kernel has reported. The program's own stay there, from
+ * r->foreign on. With e's lock. */
 static void absorb(struct round *r, struct epoll_event *ev, int n)
 {
 	struct epi *e = r->e;
@@ -145,14 +144,14 @@ static void scan(struct round *r, bool first)
 		r->list = m;
 		r->found++;
 		r->loose |= m->before == NOWHERE;
-		if (m->before == NOWHERE && r->e->nactive < r->e->joined) /* some are armed, and were not looked at */
+		if (m->before == NOWHERE && r->e->nactive < r->e->joined) /* some are armed and were not looked at */
 			r->rung |= m->joined && ds_has_rung(m->c->s);
 	}
 	if (idle)
 		doze(r->e);
 }
 
-/* Whether to ask the kernel. told: it has answered just before this round. ask: do if nothing was
+/* Whether to ask the kernel. told: it answered just before this round. ask: do so if nothing was
  * found. */
 static bool worth_asking(struct round *r, bool told, bool ask)
 {
@@ -166,7 +165,8 @@ static bool worth_asking(struct round *r, bool told, bool ask)
 }
 
 /* Asks the kernel for its events, without waiting. press: even if w->ev has little room left. True
- * if it filled the room, so that asking again may find more. With e's lock. */
+ * if events that are not the program's own filled the room, so that asking again may find more.
+ * With e's lock. */
 static bool ask_now(struct round *r, const struct waiter *w, bool press)
 {
 	int saved = errno, room = w->max - r->foreign - r->found;
@@ -225,9 +225,9 @@ static void scan_again(struct round *r)
 	scan(r, false);
 }
 
-/* The same in a set with members on TCP. What came after the kernel was asked may have come after
- * something on TCP, and is left to the next round. But what came before the kernel's answer may
- * have come before an event on TCP in that answer: so the kernel is asked until nothing lies
+/* As scan_again, in a set with members on TCP. What came after the kernel was asked may have come
+ * after something on TCP, and is left to the next round. But what came before the kernel's answer
+ * may have come before an event on TCP in that answer: so the kernel is asked until nothing lies
  * between. With e's lock. */
 static void scan_between(struct round *r, const struct waiter *w)
 {
@@ -262,7 +262,7 @@ static void take_answer(struct round *r, const struct waiter *w, struct answer a
 	__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
 	if (a.n < w->max)
 		r->e->asked = a.at;
-	if (r->foreign > 0 && r->e->crooked) { /* it is not asked again, and may know by now of something that came before */
+	if (r->foreign > 0 && r->e->crooked) { /* the kernel is not asked again, and may by now know of something that came before */
 		r->cut = a.at;
 		r->cut_bells = a.slept ? r->begin : a.at;
 	}

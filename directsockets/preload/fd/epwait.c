@@ -14,7 +14,7 @@ void deadline_set(struct timespec *d, const struct timespec *timeout)
 		d->tv_sec++;
 	}
 	if (d->tv_sec < 0)
-		d->tv_sec = LONG_MAX; /* a timeout beyond the end of time */
+		d->tv_sec = LONG_MAX; /* a timeout beyond the range of time_t */
 }
 
 bool deadline_left(const struct timespec *d, struct timespec *left)
@@ -49,8 +49,8 @@ static int raw_wait(const struct waiter *w, const struct timespec *left)
 	return w->mask ? REAL(epoll_pwait)(w->epfd, w->ev, w->max, ms, w->mask) : REAL(epoll_wait)(w->epfd, w->ev, w->max, ms);
 }
 
-/* The same of an instance that has others in it, of which a bell may be rung for nothing: they are
- * settled before the kernel is asked what holds. */
+/* As raw_wait, for an instance that has others in it: a bell in those may have rung for nothing, so
+ * they are settled before the kernel is asked what holds. */
 static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 {
 	struct pollfd p = {.fd = w->epfd, .events = POLLIN};
@@ -62,7 +62,7 @@ static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 	return raw_wait(w, &zero);
 }
 
-/* Counts the caller as one that sleeps, so that news rings the wakefd. No lock. */
+/* Counts the caller as a sleeper, so that news wakes it by the wakefd. No lock. */
 static void begin_sleep(struct waiter *w)
 {
 	ds_critical_begin();
@@ -94,7 +94,7 @@ static void jumped(void *call)
 	w->e = NULL;
 }
 
-/* Also when the thread is cancelled asleep. */
+/* Ends a call, also if the thread is cancelled asleep. */
 static void waiter_end(struct waiter *w)
 {
 	ds_critical_begin();
@@ -115,13 +115,13 @@ static void waiter_begin(struct waiter *w)
 
 static const struct answer not_asked = {-1, 0, false};
 
-/* Looks for a while; returns the number of events. */
+/* Spins; returns the number of events. */
 static int spin(const struct waiter *w, struct ds_spin *spin)
 {
 	int n = 0;
 
 	ds_spin_begin(spin, NULL);
-	if (__atomic_load_n(&w->e->others, __ATOMIC_RELAXED)) /* not to let them wait */
+	if (__atomic_load_n(&w->e->others, __ATOMIC_RELAXED)) /* which must not wait for the spin */
 		n = epi_round(w, not_asked, true, false);
 	while (n == 0 && ds_spin_more(spin))
 		n = epi_round(w, not_asked, false, false);
@@ -130,7 +130,8 @@ static int spin(const struct waiter *w, struct ds_spin *spin)
 	return n;
 }
 
-/* The bells of some members are another process's: they are looked at without. */
+/* Has the members whose bells another process leads, or could not be added, looked at without a
+ * bell. */
 static void look_without_bells(struct epi *e)
 {
 	lk_lock(&e->lock);
@@ -143,7 +144,7 @@ static void look_without_bells(struct epi *e)
 	lk_unlock(&e->lock);
 }
 
-/* Disarms all members of e: a thread is awake. Takes e's lock. */
+/* Disarms the members of e that are not idle: a thread is awake. Takes e's lock. */
 static void woken(struct epi *e)
 {
 	lk_lock(&e->lock);
@@ -151,8 +152,8 @@ static void woken(struct epi *e)
 	lk_unlock(&e->lock);
 }
 
-/* Sleeps, left at most (NULL: for ever). What the kernel said; n 0: look again; -1: errno. *looked:
- * a spin that was in vain. */
+/* Sleeps for left at most (NULL: for ever). Returns what the kernel said; n 0: look again; -1:
+ * errno. looked: the spin before, if any. */
 static struct answer sleep_once(struct waiter *w, const struct timespec *left, struct ds_spin *looked)
 {
 	static const struct timespec short_nap = {0, DS_FOLLOW_MS * 1000000L};
@@ -186,7 +187,7 @@ static struct answer sleep_once(struct waiter *w, const struct timespec *left, s
 	return a;
 }
 
-/* What others who wait in this instance, or on it, should know. */
+/* Wakes others that wait in this instance, or on it, if they should know. */
 static void settle(struct epi *e)
 {
 	if (__atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) == 0 && !__atomic_load_n(&e->nested, __ATOMIC_RELAXED))
@@ -196,7 +197,7 @@ static void settle(struct epi *e)
 	lk_unlock(&e->lock);
 }
 
-/* Is one of the n events at ev told by a tag? A member can get or lose its tag while its event is
+/* Does one of the n events at ev carry a tag? A member can get or lose its tag while its event is
  * on the way to this thread, so only the event itself says. */
 static bool any_tag(const struct epoll_event *ev, int n)
 {
@@ -205,8 +206,8 @@ static bool any_tag(const struct epoll_event *ev, int n)
 	return n > 0;
 }
 
-/* A wait where nothing is direct: the kernel's. What becomes direct meanwhile is armed at once.
- * *done: that was all. */
+/* Waits in the kernel, if nothing is direct; what becomes direct meanwhile is armed at once. *done:
+ * the result is the call's. */
 static int wait_plain(struct waiter *w, bool *done)
 {
 	struct epi *e = w->e;
@@ -232,8 +233,8 @@ static int wait_plain(struct waiter *w, bool *done)
 	return n;
 }
 
-/* What the kernel says now. It tells w->max at a time: bells, which are not for the program, may
- * come before the rest. */
+/* What the kernel says now. It reports w->max events at a time, and bells, which are not for the
+ * program, may come before the rest. */
 static int ask(const struct waiter *w)
 {
 	enum { ROUNDS = 16 };
@@ -249,7 +250,7 @@ static int ask(const struct waiter *w)
 	return n;
 }
 
-/* The wait of an instance with direct members. */
+/* Waits in an instance with direct members. poll: the timeout is 0. */
 static int wait_direct(struct waiter *w, bool poll)
 {
 	struct epi *e = w->e;

@@ -9,7 +9,7 @@
 /* Descriptors above this are left alone: the kernel's own limit (nr_open). */
 enum { TABLE_MAX = 1 << 20 };
 
-/* Added to users of a conn that is on the free list: see conn_put. */
+/* Added to the users of a conn on the free list: see conn_put. */
 enum { FREE = 1 << 29 };
 
 uintptr_t *fd_tab;
@@ -30,7 +30,7 @@ void fd_tell(const struct fd_notices *to) { notices = to; }
 
 void conn_active(struct conn *c) { notices->active(c); }
 
-/* From now on the kernel need not be asked who we are. */
+/* From now on the kernel need not be asked which process this is. */
 static void be_sure(void)
 {
 	const size_t page = (size_t)getpagesize();
@@ -113,7 +113,7 @@ static struct conn *pool_take(void)
 	return &pool[i];
 }
 
-/* c is nobody's. */
+/* Puts c, which nobody has, on the free list. */
 static void pool_give(struct conn *c)
 {
 	uint64_t head = __atomic_load_n(&free_head, __ATOMIC_RELAXED), want;
@@ -142,9 +142,9 @@ void conn_hold(struct conn *c)
 	fd_add(&c->users, 1);
 }
 
-/* The call or close that brings users to 0 makes it FREE and owns the conn; a
- * thread that read the table before and comes late only adds 1 and takes it away
- * again, and whoever of them sees 0 last is the one. */
+/* The call or close that brings users to 0 makes it FREE and owns the conn. A thread that has read
+ * the table before and comes late adds 1 and takes it away again; whichever of them finds 0 last is
+ * the owner. */
 void conn_put(struct conn *c)
 {
 	int zero = 0;
@@ -230,8 +230,8 @@ void conn_completed(struct conn *c, int fd)
 	socklen_t len = sizeof peer;
 	int saved = errno;
 
-	/* While it is being made, and when that has failed, it has no peer. Unlike SO_ERROR that is
-	 * not used up, and the kernel takes no lock for it as it does for TCP_INFO. */
+	/* A connection that is being made, or has failed, has no peer. Asking does not clear an
+	 * error, as SO_ERROR does, and takes no lock in the kernel, as TCP_INFO does. */
 	if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
 		conn_connected(c, fd);
 	errno = saved;
@@ -250,7 +250,7 @@ void conn_connected(struct conn *c, int fd)
 	if (s && known)
 		ds_flags_known(s, known == 2);
 	conn_up(c, fd, s);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* another thread changes it, and then looks for s */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* another thread changes blocking, and then looks for s */
 	if (s && known && !__atomic_load_n(&c->blocking, __ATOMIC_RELAXED))
 		ds_flags_changed(s);
 }
@@ -263,7 +263,7 @@ void conn_demote(struct conn *c, int fd)
 		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
 }
 
-/* Walks over the conns in use: those that are up, or all that have a connection. */
+/* Calls fn for the conns that are up or, with all, that have a connection. */
 static void each(void (*fn)(struct conn *c, void *arg), void *arg, bool all)
 {
 	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
@@ -302,7 +302,7 @@ static void jumped(void *p)
 	conn_put(c);
 }
 
-/* call_begin_any. */
+/* As call_begin_any. */
 static inline struct call begin(int fd, uintptr_t w)
 {
 	struct call k = {NULL, -1};
@@ -337,7 +337,7 @@ struct call call_begin(int fd, uintptr_t w)
 {
 	struct conn *c = fd <= STDERR_FILENO ? word_conn(w) : NULL;
 
-	/* The C library may have made it a file meanwhile, as freopen and daemon do. */
+	/* The C library may have made it a file since, as freopen and daemon do. */
 	if (__builtin_expect(c != NULL, 0) && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_UP && ds_is_stream(c->s))
 		return (struct call){NULL, -1};
 	return begin(fd, w);
@@ -357,7 +357,7 @@ void call_end(struct call *k)
 
 /* ---- descriptors --------------------------------------------------------- */
 
-/* Another descriptor of c than fd, which goes. */
+/* A descriptor of c other than fd, which goes; fd: there is none. */
 static int other_fd(struct conn *c, int fd)
 {
 	for (unsigned i = 0; i < fd_tab_end; i++)
@@ -366,17 +366,17 @@ static int other_fd(struct conn *c, int fd)
 	return fd;
 }
 
-/* A descriptor of c that was a standard stream is none any more. */
+/* A standard stream that was c has gone: tells conn/, if it was the last. */
 static void stream_ends(struct conn *c)
 {
 	for (int fd = 0; fd <= STDERR_FILENO; fd++)
 		if (word_conn(fd_word(fd)) == c)
 			return;
-	if (c->s && ds_one_thread()) /* else one may sleep in a call on the stream */
+	if (c->s && ds_one_thread()) /* otherwise a thread may sleep in a call on the stream */
 		ds_stream(c->s, false);
 }
 
-/* In a critical section: fd, which is ours, goes. */
+/* In a critical section: fd, which the table has, is about to be closed. */
 static void closing(int fd)
 {
 	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_ACQ_REL);

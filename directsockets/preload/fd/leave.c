@@ -3,7 +3,7 @@
 #include "fd/carry.h"
 
 
-/* For conn_each_held: somebody wants to know that c is left, bool *. */
+/* For conn_each_held: sets *(bool *)arg if another process shares c. */
 static void leaves(struct conn *c, void *arg) { *(bool *)arg |= ds_leaves(c->s); }
 
 /* For conn_each_held: ds_leave. */
@@ -24,13 +24,13 @@ void fd_leave(bool flush)
 	if (!any || fd_vforked())
 		return;
 	if (flush)
-		fflush(NULL); /* as exit is about to: once the others know that this process is gone, it may not write any more */
+		fflush(NULL); /* as exit will: once the others count on this process having ended, it must not write */
 	conn_each_held(leave, NULL);
 }
 
 void fd_seal(void)
 {
-	ds_tid(); /* which asks the kernel, the first time */
+	ds_tid(); /* asks the kernel now, the first time */
 	for (unsigned fd = 0; fd < fd_tab_end && !fd_vforked(); fd++) {
 		struct conn *c = conn_get((int)fd);
 		bool raw = true;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* One socket of the set that the core knows. */
+/* One socket of the set that conn/ knows. */
 struct slot {
 	struct conn *c;
 	nfds_t at;	  /* its place in the program's array */
@@ -28,11 +28,11 @@ struct waiting {
 	int cleanup; /* of ds_cleanup_push */
 };
 
-/* Small sets use the thread's own place: its stack may be an alternate one, which is small. */
+/* Small sets use memory of the thread: its stack may be an alternate one, which is small. */
 static __thread struct slot small[SMALL];
 static __thread bool small_used;
 
-/* Registers the sleeper with a socket. */
+/* Registers this thread as a sleeper on a socket, and arms it. */
 static void lie_down(struct slot *t, const struct pollfd *fds)
 {
 	ds_critical_begin();
@@ -47,7 +47,7 @@ static void lie_down(struct slot *t, const struct pollfd *fds)
 	ds_critical_end();
 }
 
-/* Nobody sleeps on the sockets of w any more. */
+/* Ends the sleep on the sockets of w. */
 static void asleep_end(struct waiting *w)
 {
 	for (nfds_t i = 0; i < w->n; i++) {
@@ -90,8 +90,8 @@ static void guard_end(struct waiting *w)
 	ds_critical_end();
 }
 
-/* Makes room for ours sockets of a set of n: *k for the kernel's set, few if it is large enough.
- * False: no memory. */
+/* Makes room for `ours` sockets of a set of n: *k for the kernel's set, which is `few` if that is
+ * large enough. False: no memory. */
 static bool make_room(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *few, struct pollfd **k)
 {
 	ds_critical_begin();
@@ -113,7 +113,7 @@ static bool make_room(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *f
 	return false;
 }
 
-/* Puts the conn of the i-th of the set into w, if it is one that the core knows. */
+/* Puts the conn of fd, the i-th of the set, into w, if conn/ knows it. */
 static void join(struct waiting *w, int fd, nfds_t i)
 {
 	ds_critical_begin();
@@ -132,7 +132,7 @@ static void join(struct waiting *w, int fd, nfds_t i)
 	ds_critical_end();
 }
 
-/* Has t's socket, whose entry is p, anything to tell? */
+/* Looks at t's socket, whose entry is p. True if something is ready. */
 static bool look_at(struct slot *t, struct pollfd *p)
 {
 	unsigned asked = (unsigned short)p->events;
@@ -144,7 +144,7 @@ static bool look_at(struct slot *t, struct pollfd *p)
 	return p->revents != 0;
 }
 
-/* What holds now; counts the entries that are ready. */
+/* Looks at all sockets: the number of entries that are ready. */
 static int look(struct waiting *w, struct pollfd *fds)
 {
 	int ready = 0;
@@ -154,7 +154,7 @@ static int look(struct waiting *w, struct pollfd *fds)
 	return ready;
 }
 
-/* The same of those that were not ready. */
+/* As look, for those that were not ready. */
 static int look_more(struct waiting *w, struct pollfd *fds)
 {
 	int ready = 0;
@@ -243,7 +243,7 @@ static int ask(const struct set *p, const sigset_t *mask)
 	return rc < 0 ? rc : merge(p);
 }
 
-/* No events of the others, which the kernel was not asked about. */
+/* Clears the events of the others, about which the kernel was not asked. */
 static void others_none(const struct set *p)
 {
 	for (nfds_t i = 0, next = 0; i < p->n; i++)
@@ -263,9 +263,9 @@ static int count(const struct set *p)
 	return ready;
 }
 
-/* Something was found. What came before it shall be told too, though it was looked at too early: so
- * all is looked at again, until that brings nothing. fresh: the kernel was asked before the sockets
- * were looked at. Returns the entries that are ready. */
+/* Something was found. What came before it must be reported too, even if it was looked at too
+ * early: so all is looked at again until nothing more is found. fresh: the kernel was asked before
+ * the sockets were looked at. Returns the entries that are ready. */
 static int complete(const struct set *p, bool fresh)
 {
 	for (nfds_t i = 0; i <= p->w->n; i++) {
@@ -278,7 +278,7 @@ static int complete(const struct set *p, bool fresh)
 	return count(p);
 }
 
-/* What is ready without sleeping: -1 and errno, or the number. */
+/* Looks without sleeping: how many entries are ready, or -1 and errno. */
 static int at_once(struct set *p)
 {
 	struct waiting *w = p->w;
@@ -294,15 +294,15 @@ static int at_once(struct set *p)
 	if (ready == 0 && !p->poll && (!p->bells || p->ours))
 		return 0;
 	int rc = ask(p, p->mask);
-	if (rc < 0 && ready > 0) { /* interrupted, with something to tell */
+	if (rc < 0 && ready > 0) { /* interrupted, with something to report */
 		others_none(p);
 		return ready;
 	}
 	return rc > 0 ? complete(p, false) : rc;
 }
 
-/* Arms all that have bells. How long to sleep at most, as some bell is another sleeper's: ms; 0:
- * for ever. */
+/* Arms all that have bells. Returns for how many ms to sleep at most, because another sleeper has
+ * some bell; 0: for ever. */
 static long arm(const struct set *p)
 {
 	bool armed = false;
@@ -320,7 +320,7 @@ static long arm(const struct set *p)
 	return nap;
 }
 
-/* Hands the bells that the kernel has told of to their sockets. No lock. */
+/* Calls ds_rung for the sockets whose bell or wakefd the kernel has reported. No lock. */
 static void hear(const struct set *p)
 {
 	for (nfds_t i = 0; i < p->w->n; i++) {
@@ -343,7 +343,7 @@ static void settle(const struct set *p, bool rung)
 	}
 }
 
-/* One sleep, left at most (NULL: for ever). The entries that are ready, or -1 and errno. */
+/* Sleeps once, for left at most (NULL: for ever). How many entries are ready, or -1 and errno. */
 static int sleep_once(const struct set *p, const struct timespec *left, struct ds_spin *spin, struct ds_sock *spun)
 {
 	struct waiting *w = p->w;
@@ -378,7 +378,7 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 	return merge(p) > 0 ? complete(p, found) : 0;
 }
 
-/* The set has sockets of ours, or epoll instances. */
+/* As ppoll, for a set with sockets of ours or epoll instances. */
 static int poll_mixed(struct set *p)
 {
 	struct timespec deadline, left;

@@ -10,7 +10,7 @@
 typedef unsigned long word;
 enum { BITS = sizeof(word) * CHAR_BIT };
 
-enum { FEW = 64 }; /* descriptors for which the stack has room */
+enum { FEW = 64 }; /* descriptors that fit on the stack */
 
 /* The i-th word of a set; NULL is empty. No lock. */
 static inline word bits_of(const fd_set *s, int i)

@@ -1,5 +1,5 @@
 /* Calls that copy between descriptors: sendfile, splice. The direct path has no pages to move, so
- * bytes go through a buffer, and none is consumed at the source before the destination has it.
+ * bytes go through a buffer. None is taken from the source before the destination has it.
  *
  *   socket ─peek─▶ buffer ─▶ pipe, what it takes ─▶ so much is taken from the socket
  *   pipe ─tee─▶ own pipe ─▶ buffer ─▶ socket, what it takes ─▶ so much is taken from the pipe
@@ -14,7 +14,7 @@
 
 enum { CHUNK = 64 << 10, FLAGS = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT };
 
-/* A buffer by thread would stay for every thread that ever copied. */
+/* On the stack: a buffer for each thread would stay with every thread that ever copied. */
 struct buffer {
 	char bytes[CHUNK];
 };
@@ -34,8 +34,8 @@ static bool is_pipe(int fd, int mode)
 /* May a splice wait for the pipe fd? No lock. */
 static bool pipe_waits(int fd, unsigned flags) { return !(flags & SPLICE_F_NONBLOCK) && !(REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK); }
 
-/* Is there room in a pipe (POLLOUT), or something to read or its end (POLLIN)? False and errno:
- * EAGAIN, EINTR. */
+/* Is there room in a pipe (POLLOUT), or something to read or its end (POLLIN)? wait: waits for it.
+ * False and errno: EAGAIN, EINTR, EPIPE. */
 static bool pipe_ready(int fd, short event, bool wait)
 {
 	struct pollfd p = {fd, event, 0};
@@ -79,7 +79,7 @@ static ssize_t pipe_put(int fd, char *p, size_t n)
 
 	if (put >= 0 || errno != EOPNOTSUPP)
 		return put;
-	/* Once the kernel's splice has used a pipe, it knows RWF_NOWAIT no more: have it splice
+	/* A pipe that the kernel's splice has used no longer supports RWF_NOWAIT: splice into it
 	 * again. */
 	if (!own_pipe(ends))
 		return -1;
@@ -118,8 +118,8 @@ static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned 
 
 /* ---- pipe to socket -------------------------------------------------------------- */
 
-/* Sends once what a pipe has, n bytes at most: what was sent is taken from it. 0: the pipe is at
- * its end. *all: the socket took all that was there. */
+/* Sends what a pipe has, n bytes at most, in one send; what was sent is taken from it. 0: the pipe
+ * is at its end. *all: the socket took all that was there. */
 static ssize_t pipe_send(struct call *k, int in, int out, size_t n, bool *all)
 {
 	struct buffer b;
@@ -195,8 +195,8 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 	return (ssize_t)done;
 }
 
-/* What of a call on c may go to the kernel: all, as long as everything is on the shadow. After true
- * that stays so until ds_use_end of use. */
+/* May the call k on fd go to the kernel? True while everything is on the shadow; then it stays so
+ * until ds_use_end(use). */
 static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
 {
 	ds_tick(k->c->s, fd);
@@ -215,8 +215,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	off_t pos = 0;
 	ssize_t rc;
 
-	/* What the kernel refuses, and only that, is left to it; what is neither file nor device,
-	 * too. */
+	/* The kernel gets what it refuses, and what reads neither a file nor a device. */
 	if (!k->c || (from.c && to.c) || n == 0 || (ssize_t)n < 0 || (off && !ds_readable(off, sizeof *off)) ||
 	    (from.c && (off || !is_pipe(out, O_WRONLY))))
 		return REAL(sendfile)(out, in, off, n);

@@ -15,7 +15,7 @@ enum { CARRIED = 16 };
 struct by_cookie {
 	uint64_t cookie;
 	int fd;
-	struct heirs *heirs; /* of the program that is about to run; NULL: it cannot go on with any connection */
+	struct heirs *heirs; /* of the program that is about to run; NULL: it cannot continue with any connection */
 	/* In a child of vfork: sockets that were carried, and the ends that replace all their
 	 * descriptors. */
 	struct carried {
@@ -24,8 +24,8 @@ struct by_cookie {
 	} *carried;
 };
 
-/* For conn_each: hands c over if it has the cookie of struct by_cookie *, or has it go back to
- * TCP. */
+/* For conn_each: if c has the cookie of struct by_cookie *, leaves it to the new program, passes it
+ * on, or moves it back to TCP. */
 static void demote_cookie(struct conn *c, void *arg)
 {
 	struct by_cookie *b = arg;
@@ -50,7 +50,7 @@ static void demote_cookie(struct conn *c, void *arg)
 	ds_freeze_demote(c->s, b->fd);
 }
 
-/* For conn_each: there is one, bool *. */
+/* For conn_each: sets *(bool *)arg, as there is one. */
 static void count_one(struct conn *c, void *arg)
 {
 	(void)c;
@@ -95,9 +95,8 @@ void inherit_demote(struct heirs *heirs)
 
 typedef int exec_fn(const char *, char *const[], char *const[]);
 
-/* Executes file by real, after what the new program inherits was given back to TCP, or left to it
- * by way of its environment. A search along PATH that real would make in vain demotes nothing: only
- * what can be run does. */
+/* Executes file by real. Before that, moves what the new program inherits back to TCP, or leaves it
+ * to the program by a word in its environment; not if there is no such file to execute. */
 static int run(exec_fn *real, const char *file, bool search, char *const argv[], char *const envp[])
 {
 	struct heirs heirs;

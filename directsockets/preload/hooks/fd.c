@@ -35,7 +35,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	int err = errno;
 
 	if (fd_kind(fd) != FD_CONN) {
-		/* One that we did not see being made. */
+		/* A socket that we did not see being made. */
 		int protocol = 0, saved = errno;
 		socklen_t n = sizeof protocol;
 		if ((rc != 0 && err != EINPROGRESS) || fd_word(fd) != 0 || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
@@ -152,8 +152,7 @@ EXPORT int shutdown(int fd, int how)
 	return rc;
 }
 
-/* Options that change what the bytes on the shadow mean, or want to be told about
- * them one by one. */
+/* True for options that change what the bytes on the shadow mean, or report on each of them. */
 static bool option_needs_tcp(int level, int name)
 {
 	if (level == SOL_SOCKET)
@@ -187,7 +186,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	return rc;
 }
 
-/* A program asks for SO_ERROR when its connect has completed. */
+/* Programs ask for SO_ERROR when their connect has completed. */
 EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
 	struct conn *c = NULL;
@@ -213,8 +212,8 @@ static void leave_critical(int *in)
 		ds_critical_end();
 }
 
-/* What the table says of descriptors changes together with them: no handler is to see, or to leave
- * by a jump, one half. */
+/* A descriptor and its word in the table change together: no handler may see one half of that, or
+ * leave it by a jump. */
 #define CRITICAL(ours) \
 	__attribute__((cleanup(leave_critical))) int critical_ = (ours); \
 	if (critical_) \
@@ -294,7 +293,7 @@ EXPORT int dup3(int oldfd, int newfd, int flags)
 	return rc;
 }
 
-/* All of ours in [first, last] are being closed. */
+/* All descriptors in [first, last] are about to be closed. */
 static void range_closing(unsigned first, unsigned last)
 {
 	if (fd_vforked())

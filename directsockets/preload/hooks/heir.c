@@ -98,7 +98,7 @@ static bool loads(const char *path)
 		if (fd < 0)
 			return false;
 		memset(&head, 0, sizeof head);
-		/* With another's rights, or more than this process's, it would be without. */
+		/* A program that runs with other rights is not given the library. */
 		bool fine = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && !(st.st_mode & (S_ISUID | S_ISGID)) &&
 			    ds_syscall(SYS_fgetxattr, fd, "security.capability", NULL, 0) < 0 && pread(fd, &head, sizeof head - 1, 0) > 0;
 		bool script = fine && head.text[0] == '#' && head.text[1] == '!';
@@ -114,7 +114,7 @@ static bool loads(const char *path)
 	return false;
 }
 
-/* The same for a program that is looked for along PATH, as execvp does. */
+/* As loads, for a program that execvp looks for along PATH. */
 static bool found_loads(const char *file)
 {
 	const char *dirs = getenv("PATH");
@@ -146,7 +146,8 @@ void heirs_begin(struct heirs *h, const char *file, bool search, char *const env
 	h->n = 0;
 }
 
-/* Is c for this process alone, and as ds_bequeath wants it? */
+/* True if only this process has c, and ds_bequeath allows it. Waits a moment for others to close a
+ * standard stream. */
 static bool alone(struct conn *c, int fd, int *side)
 {
 	const struct timespec ms = {0, 1000000};
@@ -185,7 +186,7 @@ size_t heirs_room(char *const envp[])
 	return n + 2;
 }
 
-/* Writes v in hexadecimal and then end to at; what follows. */
+/* Writes v in hexadecimal, and then end, to at; returns the place after that. */
 static char *number(char *at, uint64_t v, char end)
 {
 	int digits = 1;
@@ -216,7 +217,7 @@ void heirs_tell(struct heirs *h, char *const envp[], char *with[])
 
 /* ---- the new program -------------------------------------------------------------------- */
 
-/* Takes the word out of the environment: what it says, or NULL. It stays where it is. */
+/* Takes the word out of the environment: its value, or NULL. The text stays in place. */
 static char *take_word(void)
 {
 	char *said = NULL;
@@ -237,7 +238,7 @@ struct will {
 	struct conn *c; /* made for the first of its descriptors */
 };
 
-/* Reads what text says to this process: the number of connections. */
+/* Reads the connections that text names for this process: how many. */
 static int read_word(char *text, struct will w[HEIRS])
 {
 	int n = 0;
@@ -256,7 +257,7 @@ static int read_word(char *text, struct will w[HEIRS])
 	return n;
 }
 
-/* fd may be one of n connections. */
+/* Takes fd over if it is one of the n connections of w. */
 static void take(int fd, struct will *w, int n)
 {
 	uint64_t cookie;

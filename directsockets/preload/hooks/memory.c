@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-/* The call as it is, while the C library's own cannot be looked up yet. */
+/* The system call itself, while the C library's functions cannot be looked up yet. As syscall. */
 static long raw(long nr, long a, long b, long c, long d, long e, long f)
 {
 #if defined(__x86_64__)
@@ -75,8 +75,7 @@ EXPORT void *mremap(void *p, size_t old, size_t new, int flags, ...)
 	return rc;
 }
 
-/* A mapping with less than all rights may lie where memory was that free has unmapped; or over
- * it. */
+/* A mapping without all rights may lie where free has unmapped memory, or replace a mapping. */
 EXPORT void *mmap(void *p, size_t n, int how, int flags, int fd, off_t off)
 {
 	void *rc = begun() ? REAL(mmap)(p, n, how, flags, fd, off) : (void *)raw(SYS_mmap, (long)p, (long)n, how, flags, fd, off);

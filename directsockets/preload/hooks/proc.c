@@ -18,7 +18,7 @@
 
 /* ---- fork ----------------------------------------------------------------- */
 
-/* pthread_atfork's, in the parent. Gives the locks of fork_prepare back. */
+/* For pthread_atfork, in the parent: releases the locks of fork_prepare. */
 static void forked(void) { fork_parent(1); }
 
 EXPORT pid_t _Fork(void)
@@ -32,7 +32,7 @@ EXPORT pid_t _Fork(void)
 	return pid;
 }
 
-/* Does clone with these flags make a process that shares our memory, and no thread? */
+/* Does clone with these flags make a process that shares our memory, but is no thread? */
 static bool is_stranger(unsigned long flags) { return (flags & (CLONE_VM | CLONE_THREAD)) == CLONE_VM; }
 
 struct clone_start {
@@ -79,9 +79,9 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 }
 ALIAS(__clone, clone);
 
-/* Whether a system call that makes a process gives it memory and a stack of its own, as fork does.
- * Others go their own way: what shares our memory is vfork's child or a thread, and a stack is the
- * matter of clone(). */
+/* True if a system call makes a process with memory of its own on the same stack, as fork does. A
+ * process that shares our memory is a thread or a child of vfork, and clone() handles those with a
+ * new stack. */
 static bool is_fork(long nr, const long *a)
 {
 	const struct clone_args *how = (const struct clone_args *)a[0];
@@ -96,7 +96,8 @@ static bool is_fork(long nr, const long *a)
 	return false;
 }
 
-/* If a system call makes a process with our memory, the kernel is asked from now on who we are. */
+/* If a system call makes a process that shares our memory, the kernel is asked from now on which
+ * process this is. */
 static void note_stranger(long nr, const long *a)
 {
 	const struct clone_args *how = (const struct clone_args *)a[0];
@@ -159,7 +160,7 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
 	return REAL(posix_spawnp)(pid, file, fa, attr, argv, envp);
 }
 
-/* The child's copy is open across exec, whatever the original's flag. */
+/* The child's copy stays open across exec, whatever the original's flag. */
 EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int fd, int newfd)
 {
 	static __typeof__(posix_spawn_file_actions_adddup2) *real;
@@ -213,7 +214,7 @@ EXPORT int exnds_mode(int fd)
 	return mode;
 }
 
-/* Listeners that an earlier program in this process, or its parent, has made. */
+/* Announces listeners that this process has from an earlier program, or from its parent. */
 static void adopt_listeners(void)
 {
 	for (int fd = STDERR_FILENO + 1; fd < 32; fd++) {
@@ -231,7 +232,7 @@ __attribute__((constructor)) static void start(void)
 	ds_real_init();
 	signals_init();
 	if (getauxval(AT_SECURE))
-		return; /* with another's rights: plain TCP */
+		return; /* set-user-ID and the like: plain TCP */
 	ds_env_keep();
 	ep_init();
 	fd_init();
@@ -242,15 +243,14 @@ __attribute__((constructor)) static void start(void)
 	errno = saved;
 }
 
-/* For conn_each: the process ends, and with it c. */
+/* For conn_each: the process ends, and c with it. */
 static void goodbye(struct conn *c, void *arg)
 {
 	(void)arg;
 	ds_exit_one(c->s, conn_fd(c));
 }
 
-/* Other threads may go on sending until the process is gone: then the kernel's close
- * has to do. */
+/* Other threads may go on sending until the process is gone: then the kernel's close must do. */
 __attribute__((destructor)) static void stop(void)
 {
 	if (ds_one_thread() && fd_tab_size > 0 && !fd_vforked())
@@ -284,7 +284,7 @@ EXPORT int prctl(int option, ...)
 	for (int i = 0; i < 4; i++)
 		a[i] = va_arg(ap, unsigned long);
 	va_end(ap);
-	if (option == PR_SET_SECCOMP && (a[0] == SECCOMP_MODE_STRICT || a[1])) /* else it asks what there is */
+	if (option == PR_SET_SECCOMP && (a[0] == SECCOMP_MODE_STRICT || a[1])) /* without a filter it only asks what the kernel supports */
 		fd_seal();
 	return REAL(prctl)(option, a[0], a[1], a[2], a[3]);
 }

@@ -2,22 +2,21 @@
 #include "hooks/hooks.h"
 #include "hooks/vectors.h"
 
-/* Flags with which receiving is the kernel's: its error queue, urgent data. */
+/* True for flags that the kernel handles: its error queue, urgent data. */
 static inline bool odd_recv(int flags)
 {
 	return (flags & (MSG_ERRQUEUE | MSG_OOB)) != 0;
 }
 
-/* Has the connection of a call with MSG_OOB go back to TCP: urgent data is the kernel's. No
- * lock. */
+/* Moves the connection of a call with MSG_OOB back to TCP: urgent data is the kernel's. */
 static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
 		ds_freeze_demote(k->c->s, fd);
 }
 
-/* The kernel's error queue was asked: rc. If it is empty, a completion of ours (MSG_ZEROCOPY) may
- * be there for m. */
+/* rc is what the kernel's error queue answered. If it is empty, a completion of ours (MSG_ZEROCOPY)
+ * may be there for m. */
 static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int flags)
 {
 	if (rc >= 0 || errno != EAGAIN || !(flags & MSG_ERRQUEUE) || !ds_zerocopy_done(k->c->s))
@@ -69,8 +68,8 @@ EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 	return recv_one(&k, fd, p, n, flags);
 }
 
-/* What the kernel tells of an address that a TCP socket does not name: its length, 0. After the
- * bytes, which an error here loses. */
+/* A TCP socket names no address: the kernel sets the length to 0. It does so after the bytes, which
+ * an error here loses. */
 static ssize_t no_name(ssize_t rc, socklen_t *len)
 {
 	int err = !ds_readable(len, sizeof *len) ? EFAULT : (int)*len < 0 ? EINVAL : !ds_writable(len, sizeof *len) ? EFAULT : 0;
@@ -189,7 +188,7 @@ static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int 
 		v[i].msg_len = (unsigned)rc;
 		if (flags & MSG_WAITFORONE)
 			f |= MSG_DONTWAIT;
-		/* The time is looked at after each message only, as the kernel does. */
+		/* As in the kernel, the time is checked only after each message. */
 		if (deadline && !deadline_left(deadline, &left))
 			return (int)i + 1;
 	}

@@ -4,14 +4,13 @@
 
 #include <string.h>
 
-/* Urgent data travels on the shadow. */
+/* True for flags that the kernel handles: urgent data, a connect with data. */
 static inline bool odd_send(int flags)
 {
 	return (flags & (MSG_OOB | MSG_FASTOPEN)) != 0;
 }
 
-/* Has the connection of a call with MSG_OOB go back to TCP: urgent data is the kernel's. No
- * lock. */
+/* Moves the connection of a call with MSG_OOB back to TCP, and notes the send on TCP. */
 static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
@@ -19,7 +18,7 @@ static void odd(struct call *k, int fd, int flags)
 	ds_sent_tcp(k->c->s, fd);
 }
 
-/* A send that could not take all: room will be news. */
+/* If a send did not take all of want, the next room is an edge. Returns rc. */
 static inline ssize_t sent(struct call *k, ssize_t rc, size_t want)
 {
 	if (__builtin_expect(rc < 0 || (size_t)rc < want, 0) && k->c->members)
@@ -27,7 +26,7 @@ static inline ssize_t sent(struct call *k, ssize_t rc, size_t want)
 	return rc;
 }
 
-/* Sends: want bytes are in the vectors. */
+/* Sends the vectors, which have want bytes: as sendmsg. */
 static inline ssize_t send_vectors(struct call *k, int fd, const struct iovec *iov, int n, int flags, size_t want)
 {
 	if (__builtin_expect((flags & MSG_ZEROCOPY) && want, 0)) {
@@ -67,7 +66,7 @@ EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 }
 ALIAS(__send, send);
 
-/* The address is ignored, as a connected TCP socket does, if there is one. */
+/* An address is ignored, as by a connected TCP socket. */
 EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
 	CALL(k, fd);
@@ -106,7 +105,7 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 			odd(k, fd, flags);
 		return REAL(sendmsg)(fd, m, flags);
 	}
-	/* Control data is the kernel's to judge: none of it goes with direct bytes. */
+	/* Only the kernel can judge control data, and direct bytes carry none. */
 	if (m->msg_controllen > 0) {
 		ds_freeze_demote(k->c->s, fd);
 		if (ds_on_shadow_tx(k->c->s)) {
@@ -154,7 +153,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 	return (int)n;
 }
 
-/* Has fd go back to TCP if it is ours. No lock. */
+/* Moves fd back to TCP if it is ours. */
 static void demote_fd(int fd)
 {
 	struct conn *c = conn_get(fd);

@@ -70,7 +70,7 @@ JUMP(__longjmp_chk)
 
 #define FIND(name) *(void **)(void *)&real_##name = dlsym(RTLD_NEXT, #name)
 
-/* Looks the C library's functions up, which in a handler could not be done. */
+/* Looks the C library's functions up now: in a handler that cannot be done. */
 void signals_init(void)
 {
 	FIND(signal);

@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/* Each of the functions below makes the call if it is of its family: true, and its result. */
+/* Each function below makes the call if it belongs to its family: true, and *rc. */
 #define P(i) ((void *)a[i])
 #define IS(call) ((*rc = (call)), true)
 
@@ -143,9 +143,9 @@ static bool waits(long nr, const long a[6], long *rc)
 
 #define RAW() REAL(syscall)(nr, a[0], a[1], a[2], a[3], a[4], a[5])
 
-/* Calls that take memory away, as in hooks/memory.c. The functions of these names are left out: a
- * program may have put jumps to its own code there, which ends in these very calls (UCX, of
- * MPI). */
+/* Calls that take memory away, as in hooks/memory.c. They do not call the functions of these names:
+ * a program may have patched those with jumps to its own code, which ends in these very calls (UCX,
+ * of MPI). */
 static bool memory(long nr, const long a[6], long *rc)
 {
 	enum { RW = PROT_READ | PROT_WRITE };

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-/* Flags of preadv2 and pwritev2 that a socket takes and that mean nothing to it, but RWF_NOWAIT. */
+/* Flags of preadv2 and pwritev2 that a socket accepts; only RWF_NOWAIT means something to it. */
 enum { RWF_FINE = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND };
 
 /* True if the n vectors themselves can be read. */
@@ -26,10 +26,10 @@ static inline size_t iov_total(const struct iovec *iov, size_t n)
 	return t;
 }
 
-/* recv and send check no more than they may move, */
+/* The bytes that recv and send check and move at most. */
 static inline size_t capped(size_t n) { return n < DS_MAX_RW ? n : DS_MAX_RW; }
 
-/* read and write check the whole range first. False: EFAULT. */
+/* read and write check the whole range first. False and errno: EFAULT. */
 static inline bool range_fine(const void *p, size_t n)
 {
 	if (__builtin_expect(n <= DS_MAX_RW || (n <= DS_USER_END && (uintptr_t)p <= DS_USER_END - n), 1))

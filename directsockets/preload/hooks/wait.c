@@ -13,8 +13,7 @@ static struct timespec *from_ms(struct timespec *t, int ms)
 	return t;
 }
 
-/* Is there a set, which can be read and written, with sockets of ours in it? Any other is the
- * kernel's. */
+/* Can the set be read and written, and has it sockets of ours? The kernel handles any other. */
 bool poll_ours(struct pollfd *fds, nfds_t n)
 {
 	if (n > 2 * (nfds_t)fd_tab_size || !ds_writable(fds, n * sizeof *fds))
@@ -135,8 +134,8 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	return ep_ctl(epfd, op, fd, ev);
 }
 
-/* ep_wait into memory that cannot take all of max events: what is told is put there one by one, as
- * the kernel does. */
+/* ep_wait into memory that cannot hold all of max events: they are written one by one, as the
+ * kernel does. */
 static int wait_bounced(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct epoll_event own[16];
@@ -152,7 +151,7 @@ static int wait_bounced(int epfd, struct epoll_event *ev, int max, const struct 
 	return n;
 }
 
-/* What the kernel refuses, for it to say why. */
+/* Passes what the kernel refuses to it, for its error. */
 static int wait_refused(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
 	if (timeout && REAL(epoll_pwait2))
@@ -163,7 +162,7 @@ static int wait_refused(int epfd, struct epoll_event *ev, int max, const struct 
 /* epoll_wait with a time and a mask: checks the arguments as the kernel does. No lock. */
 static int wait_events(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
-	enum { LOTS = 1024 }; /* of what is ready the rest is told by the next call */
+	enum { LOTS = 1024 }; /* the next call reports the rest of what is ready */
 
 	if ((timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) || max <= 0 ||
 	    (size_t)max > INT_MAX / sizeof *ev || (uintptr_t)ev > DS_USER_END - (size_t)max * sizeof *ev)

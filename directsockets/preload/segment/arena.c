@@ -5,21 +5,21 @@
 
 enum { PLACES = 128 };
 
-/* Of this process alone. */
+/* What this process knows of one arena, in private memory. */
 struct arena {
 	struct arena *next;
 	struct ds_shared *places;
 	unsigned lost; /* places closed here that others still refer to */
 	unsigned free;
-	unsigned last; /* the place that was let go of last */
+	unsigned last; /* the place that was freed last: the first to be taken again */
 	uint8_t state[PLACES];
 };
 enum { FREE, USED, LOST };
 
 static struct arena *arenas;
 
-/* Looks for places that the others have let go of, and for arenas of which nothing but what was
- * lost is left. */
+/* Frees lost places that no process refers to any more, and unmaps arenas that hold nothing but
+ * lost places. */
 static void sweep(void)
 {
 	for (struct arena **at = &arenas, *a; (a = *at);) {
@@ -39,7 +39,7 @@ static void sweep(void)
 	}
 }
 
-/* One arena more; NULL: no memory. */
+/* Adds an arena; NULL: no memory. */
 static struct arena *add(void)
 {
 	struct arena *a = REAL(mmap)(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -59,7 +59,7 @@ static struct arena *add(void)
 	return a;
 }
 
-/* A free place of a; PLACES: there is none. */
+/* The index of a free place of a; PLACES: there is none. */
 static unsigned place(const struct arena *a)
 {
 	for (unsigned n = 0, i = a->last; n < PLACES; n++, i = (i + 1) % PLACES)
@@ -92,7 +92,7 @@ struct ds_shared *ds_arena_get(void)
 	return s;
 }
 
-/* s is closed here; last: nobody else refers to it. */
+/* This process has closed s. last: no other process refers to it. */
 static void let_go(const struct ds_shared *s, bool last)
 {
 	for (struct arena *a = arenas; a; a = a->next) {

@@ -1,11 +1,9 @@
-/* The state of a connection that the processes have in common which share it after fork.
+/* The state of a connection that processes share after fork.
  *
- * It is in MAP_SHARED | MAP_ANONYMOUS memory: fork shares it, and the peer cannot
- * reach it. A process allocates places only in arenas that it made itself; a place
- * is free when no process refers to it. A process that is killed leaves its
- * references behind: what it shared is not reused, and an arena with nothing else
- * is unmapped.
- */
+ * It is in MAP_SHARED | MAP_ANONYMOUS memory: fork shares it, and the peer cannot reach it. A
+ * process allocates places only in arenas that it made itself; a place is free when no process
+ * refers to it. A process that is killed leaves its references behind: what it shared is not
+ * reused, and an arena with nothing else is unmapped. */
 #ifndef DS_ARENA_H
 #define DS_ARENA_H
 
@@ -55,7 +53,8 @@ struct ds_shared {
 	struct ds_rx rx;
 } __attribute__((aligned(128)));
 
-/* A zeroed place with one reference; NULL: no memory. The caller serialises these three. */
+/* A zeroed place with one reference; NULL: no memory. The caller serialises calls of these
+ * three. */
 struct ds_shared *ds_arena_get(void) DS_HIDDEN;
 /* Drops a reference: true if it was the last. */
 bool ds_arena_unref(struct ds_shared *s) DS_HIDDEN;

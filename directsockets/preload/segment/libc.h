@@ -29,8 +29,8 @@ typedef unsigned ds_mmflags;
 #undef pwritev64
 #undef sendfile64
 
-/* Not in its headers, or not in those of all versions; the first two may not be in it either
- * (real.c). */
+/* The headers of musl, or of some of its versions, lack these; the first two may be missing from
+ * musl itself (real.c). */
 struct epoll_event;
 ssize_t preadv2(int, const struct iovec *, int, off_t, int);
 ssize_t pwritev2(int, const struct iovec *, int, off_t, int);

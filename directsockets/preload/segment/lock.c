@@ -4,7 +4,7 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
-enum { LOOKS = 50, PATIENCE = 100000000 /* ns, before it is asked whether the holder lives */ };
+enum { LOOKS = 50, PATIENCE = 100000000 /* ns, until it asks whether the holder lives */ };
 
 long ds_futex_wait(uint32_t *p, uint32_t value, const struct timespec *timeout)
 {
@@ -21,7 +21,7 @@ void ds_futex_wake(uint32_t *p, int n)
 
 void ds_lock_wake(struct ds_lock *l) { ds_futex_wake(&l->word, 1); }
 
-/* Leaves l to whoever comes next, who will be told. */
+/* Releases l in the middle of what it guards: the next holder gets DS_INHERITED. */
 static void give_up(struct ds_lock *l)
 {
 	if (__atomic_exchange_n(&l->word, DS_GIVEN_UP, __ATOMIC_RELEASE) & DS_WAITERS)
@@ -34,7 +34,8 @@ void ds_lock_jumped(struct ds_lock *l)
 		give_up(l);
 }
 
-/* From the word that was seen to this thread's; waited: others may, too. */
+/* Takes l if its word is still the one seen. waited: other threads may sleep on it. False: the word
+ * has changed. */
 static bool claim(struct ds_lock *l, uint32_t seen, bool waited)
 {
 	uint32_t me = ds_tid() | (waited ? DS_WAITERS : 0);
@@ -45,8 +46,8 @@ static bool claim(struct ds_lock *l, uint32_t seen, bool waited)
 	return true;
 }
 
-/* Sleeps until l may be free, out of the critical section. True: it is not, and its holder lives no
- * more. */
+/* Leaves the critical section and sleeps until l may be free. True: it is not, and its holder is
+ * dead. */
 static bool sleep_for(struct ds_lock *l, uint32_t w)
 {
 	static const struct timespec patience = {0, PATIENCE};
@@ -58,7 +59,8 @@ static bool sleep_for(struct ds_lock *l, uint32_t w)
 	return dead;
 }
 
-/* As ds_lock_slow; wait: in whatever handler this is, if another thread has l. */
+/* As ds_lock_slow. wait: waits for another thread even in a handler that interrupted a critical
+ * section. */
 static int take(struct ds_lock *l, bool wait)
 {
 	uint32_t me = ds_tid(), w;
@@ -100,7 +102,7 @@ int ds_lock_slow(struct ds_lock *l) { return take(l, false); }
 
 void ds_own_jumped(void *lock) { give_up(lock); }
 
-/* Records a lock that was taken, or was not: how. */
+/* If how says that l was taken, has a jump out of the call release it. Returns how. */
 static int record(struct ds_lock *l, int how)
 {
 	if (how == DS_NESTED)

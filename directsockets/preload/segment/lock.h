@@ -40,8 +40,8 @@ int ds_lock_slow(struct ds_lock *l) DS_HIDDEN;
 /* Wakes one thread that waits for l. */
 void ds_lock_wake(struct ds_lock *l) DS_HIDDEN;
 
-/* Takes l. alone: nobody else can want it (one thread, one process). DS_TAKEN; DS_INHERITED: taken,
- * but its last holder may have left something half done; DS_NESTED: not taken. */
+/* Takes l. alone: no other thread or process can want it. DS_TAKEN; DS_INHERITED: taken, but its
+ * last holder may have left something half done; DS_NESTED: not taken. */
 static inline int ds_lock(struct ds_lock *l, bool alone)
 {
 	uint32_t me = ds_tid(), none = 0;

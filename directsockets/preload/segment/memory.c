@@ -17,7 +17,7 @@ uint64_t ds_pages[DS_PAGE_SETS][2];
 #define GET(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define SET(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
 
-/* The page is good: the newest is first in its set. */
+/* Remembers that the page is good, as the first of its set. */
 static void remember(uintptr_t page, bool write)
 {
 	uint64_t *set = ds_pages[page % DS_PAGE_SETS], word = (uint64_t)page << 2 | (write ? 3 : 1), old = GET(&set[0]);
@@ -29,9 +29,9 @@ static void remember(uintptr_t page, bool write)
 	SET(&set[0], word);
 }
 
-/* Has the kernel touch a word of the page that begins at a (not the first one: NULL is no set), by
- * calls that do nothing else: it copies a set of signals before it finds that it shall do nothing
- * with it, and adds 0 to a word for a futex that nobody waits for. */
+/* Has the kernel touch a word of the page that begins at a (not the first one: a NULL set is not
+ * read), by calls that do nothing else: rt_sigprocmask copies its set before it rejects the
+ * operation, and FUTEX_WAKE_OP adds 0 to a word that nobody waits for. */
 static bool touch(uintptr_t a, bool write)
 {
 	static uint32_t nobody;
@@ -56,7 +56,7 @@ static bool ask(uintptr_t page, size_t n, bool write)
 	return true;
 }
 
-/* The pages from page to end, of which the first is not known. */
+/* Asks for the pages from page to end that are not known. Keeps errno. */
 static __attribute__((noinline, cold)) bool ask_for(uintptr_t page, uintptr_t end, bool write)
 {
 	int saved = errno;
@@ -90,7 +90,7 @@ void ds_memory_gone(const void *p, size_t n)
 
 	if (!n || a + n - 1 < a)
 		return;
-	/* Each page has its set, so a long range meets each set once. */
+	/* A page can only be in its own set, so a long range needs one look at each. */
 	uintptr_t sets = last - first < DS_PAGE_SETS ? last - first + 1 : DS_PAGE_SETS;
 	for (uintptr_t i = 0; i < sets; i++) {
 		uint64_t *set = ds_pages[(first + i) % DS_PAGE_SETS];

@@ -30,7 +30,7 @@
 
 #define DS_HIDDEN __attribute__((visibility("hidden")))
 
-/* In a loop that looks at memory until another CPU has changed it. */
+/* For loops that poll memory until another CPU has changed it. */
 static inline void ds_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -40,7 +40,8 @@ static inline void ds_pause(void)
 #endif
 }
 
-/* The counter that all CPUs of the host share, of whatever frequency: stamps, and short times. */
+/* The counter that all CPUs of the host share, for stamps and short times. Its frequency varies:
+ * see ds_ticks_us. */
 static inline uint64_t ds_ticks(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -124,7 +125,7 @@ static inline uint64_t ds_ticks(void)
 	X(int, chroot, (const char *))                                                         \
 	X(long, syscall, (long, ...))
 
-/* Not in every C library, or not in older ones: look whether they are NULL. */
+/* Some C libraries lack these, or older versions do: check for NULL. */
 #define DS_REAL_OPTIONAL(X)                                                                     \
 	X(int, fcntl64, (int, int, ...))                                                        \
 	X(int, close_range, (unsigned, unsigned, int))                                          \
@@ -153,7 +154,7 @@ void ds_real_init(void) DS_HIDDEN;
 #define REAL(name) \
 	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, ds_real.name)
 
-/* syscall() is interposed too (hooks/syscall.c): what is said so in this library is the
+/* The program's syscall() is interposed (hooks/syscall.c). Inside this library, syscall() is the
  * kernel's. */
 #define syscall(...) REAL(syscall)(__VA_ARGS__)
 

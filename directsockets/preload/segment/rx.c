@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Makes p the position, at once for who looks from outside. The caller receives alone. */
+/* Makes p the position, by one store for observers. The caller is the only receiver. */
 static inline void commit(struct ds_seg *g, struct ds_rx *r, const struct ds_pos *p)
 {
 	uint32_t next = !(r->cur & 1);
@@ -15,7 +15,7 @@ static inline void commit(struct ds_seg *g, struct ds_rx *r, const struct ds_pos
 	SET(&g->own->taken, p->count);
 }
 
-/* Tells the sender that all up to p is free, if it does not know yet. */
+/* Gives everything up to p back to the sender, unless it has it already. */
 static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, const struct ds_pos *p)
 {
 	if (p->count == r->consumed && p->freed == r->freed)
@@ -29,7 +29,7 @@ static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a,
 	ds_ring(g, a, DS_ARM_TX);
 }
 
-/* Copies n bytes, of which c has room for all; discard: goes over them. */
+/* Copies n bytes into c, which has room for them; discard: skips them. */
 static inline void scatter(struct ds_cursor *c, const volatile uint8_t *from, size_t n, bool discard)
 {
 	size_t done = 0;
@@ -131,7 +131,7 @@ ssize_t ds_rx_recv(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, st
 			break;
 		}
 		size_t n = m.len - p.off < c->left ? m.len - p.off : c->left;
-		if (!discard && !reachable(c, n, true)) { /* as the kernel: nothing of a message, or all that there is room for */
+		if (!discard && !reachable(c, n, true)) { /* as in the kernel: all of a message that there is room for, or nothing */
 			why = DS_FAULT;
 			break;
 		}
@@ -235,7 +235,7 @@ bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
 /* The tag of the message with that number. The caller receives alone. */
 static inline unsigned tag_of(struct ds_seg *g, uint64_t count) { return GET(&rx_slot(g, count)->status) >> 32 & 0xff; }
 
-/* Looks for messages after the first *seen; count of them are consumed. */
+/* Moves *seen past the messages that have arrived. count: messages consumed. */
 static void arrivals(struct ds_seg *g, uint64_t count, uint64_t *seen)
 {
 	if (*seen < count)

@@ -42,7 +42,7 @@ void ds_seg_header(uint8_t *m, const struct ds_info *info, uint32_t slots, uint6
 	m[84] = info->port[1] & 0xf;
 }
 
-static uint64_t scratch[DS_COUNTERS]; /* counters of who has none */
+static uint64_t scratch[DS_COUNTERS]; /* counters of a connection without statistics */
 
 int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 {
@@ -93,8 +93,8 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 	return 0;
 }
 
-/* Whether the kernel gives out no more memory than there is (vm.overcommit_memory = 2): then a page
- * of a memfd that is not there when it is first touched is a SIGBUS. */
+/* True if the kernel promises no more memory than there is (vm.overcommit_memory = 2): then the
+ * first touch of a memfd's page may be a SIGBUS. */
 static bool strict(void)
 {
 	static int known; /* 1 no, 2 yes */
@@ -113,7 +113,7 @@ static bool strict(void)
 	return GET(&known) == 2;
 }
 
-/* Maps the size bytes of fd; NULL: it cannot be. */
+/* Maps the size bytes of fd; NULL: it failed. */
 static uint8_t *map(int fd, size_t size)
 {
 	void *p = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
@@ -137,8 +137,8 @@ int ds_truncate(int fd, size_t size)
 {
 	struct rlimit r;
 
-	/* Beyond the limit for files, of which this is one to the kernel, it would kill the
-	 * program: SIGXFSZ. */
+	/* To the kernel this is a file: beyond the limit for files, ftruncate would kill the
+	 * program (SIGXFSZ). */
 	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur < size) {
 		errno = EFBIG;
 		return -1;
@@ -183,7 +183,7 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0)
 		return -1;
-	if (fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC) /* huge pages, of which there may be none: SIGBUS */
+	if (fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC) /* not hugetlbfs, where a missing page is a SIGBUS */
 		return -1;
 	if (st.st_size < (off_t)least || (size_t)st.st_size > most)
 		return -1;
@@ -211,8 +211,8 @@ bool ds_expedite(void)
 	return ds_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
-/* Orders what was sent before the look at who sleeps: a fence of the compiler if the sleeper pays
- * (SPEC 4.5). */
+/* Orders what was published before the look at the peer's arming: a fence for the compiler only, if
+ * the sleeper pays (SPEC 4.5). */
 static inline void waker_barrier(const struct ds_seg *g)
 {
 	if (g->expedited && (GET(&g->peer->flags) & DS_EXPEDITED))
@@ -223,7 +223,7 @@ static inline void waker_barrier(const struct ds_seg *g)
 
 uint32_t ds_rings;
 
-/* Writes to the bell, unless this arming, word, was rung for. */
+/* Rings the bell, unless it was rung for this arming, word, already. */
 static void ring(struct ds_seg *g, struct ds_attention *a, uint32_t word)
 {
 	uint32_t number = (word & ~0xffu) | 1;
@@ -233,7 +233,7 @@ static void ring(struct ds_seg *g, struct ds_attention *a, uint32_t word)
 	SET(&a->rung, number);
 	ds_count(g, DS_C_WAKES, 1);
 	int saved = errno;
-	/* A raw call: nothing of this may be a cancellation point. */
+	/* A raw call: this must not be a cancellation point. */
 	ds_syscall(SYS_sendto, g->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	errno = saved;
 	__atomic_fetch_add(&ds_rings, 1, __ATOMIC_RELEASE);
@@ -251,7 +251,7 @@ void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t 
 {
 	uint32_t w;
 
-	bool taken = ds_lock(&a->lock, false) != DS_NESTED; /* if not, it was interrupted by a fault: there is none */
+	bool taken = ds_lock(&a->lock, false) != DS_NESTED; /* DS_NESTED: a handler that the library does not know; without the lock, then */
 	w = (a->word & ~clear) | set;
 	if (set & (DS_ARM_RX | DS_ARM_TX))
 		w += 1 << 8; /* a new arming; wraps */
@@ -260,7 +260,7 @@ void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t 
 	if (taken)
 		ds_unlock(&a->lock, false);
 	if (set & (DS_FROZEN | DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS)) {
-		/* The waker of 4.4, of a change of state. */
+		/* The waker of SPEC 4.4, for a change of state. */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
 	}

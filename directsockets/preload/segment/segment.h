@@ -178,11 +178,11 @@ uint8_t *ds_map_new(int fd, size_t size) DS_HIDDEN;
  * side 0, state OFFERED. 0, or -1 and errno. */
 int ds_seg_create(struct ds_seg *seg, const struct ds_info *info, uint32_t slots, uint64_t ring, int *fd) DS_HIDDEN;
 
-/* Maps what a descriptor of a peer stands for, as side. 0, or -1: refused. fd stays
- * the caller's. */
+/* Maps the segment that a peer's descriptor fd names, as side. 0, or -1: refused. fd stays the
+ * caller's. */
 int ds_seg_map(struct ds_seg *seg, int fd, int side) DS_HIDDEN;
 
-/* The view of side of the size bytes at mem. -1: the header cannot be. */
+/* The view of side of the size bytes at mem. -1: the header is invalid. */
 int ds_seg_view(struct ds_seg *seg, uint8_t *mem, size_t size, int side) DS_HIDDEN;
 
 /* Writes the header. */
@@ -197,14 +197,14 @@ uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
-/* That is so because RDMA hardware joins the two hosts, and not by a rule. */
+/* True if RDMA hardware that joins the two hosts is the reason for that, and not a rule. */
 bool ds_seg_peer_hardware(const struct ds_seg *seg) DS_HIDDEN;
-/* Says the class, 0 to 63, of what this side sends. */
+/* Stores the class, 0 to 63, of what this side sends. */
 void ds_seg_class(struct ds_seg *seg, unsigned class) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */
 uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
 void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
-/* Says, before a message, what this side, a client, has sent on TCP, and how often it has rung
+/* Before a message: stores what this side, a client, has sent on TCP, and how often it has rung
  * bells (SPEC 2.5). Only the sender calls it. */
 void ds_seg_sent(struct ds_seg *seg, const uint64_t sent[DS_SENT], uint64_t rings) DS_HIDDEN;
 /* What the peer says: the word of a port (0: none), and a number that changes when it rings
@@ -214,7 +214,7 @@ uint64_t ds_seg_peer_rings(const struct ds_seg *seg) DS_HIDDEN;
 /* How often this process has rung bells. */
 extern uint32_t ds_rings DS_HIDDEN;
 
-/* Sending. */
+/* Sending. ds_tx_promote sends PROMOTE, after carried bytes on the shadow: 0 or DS_STOPPED. */
 int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;
 /* Sends as much of c as fits and can be read; the number of bytes, or DS_AGAIN, DS_STOPPED,
  * DS_BREACH, DS_FAULT. */
@@ -294,7 +294,7 @@ static inline void ds_bump(uint64_t *counters, int counter, uint64_t n)
 
 static inline void ds_count(struct ds_seg *g, int counter, uint64_t n) { ds_bump(g->counters, counter, n); }
 
-/* The other parts of this layer, which this header stands for. */
+/* The rest of this layer's interface. */
 #include "segment/arena.h"
 #include "segment/memory.h"
 

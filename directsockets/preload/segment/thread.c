@@ -32,7 +32,7 @@ uint32_t ds_tid_ask(void)
 	return ds_self.tid;
 }
 
-/* A process whose threads have all gone stays as a zombie until its parent asks. */
+/* A process whose threads have all ended stays a zombie until its parent waits for it. */
 bool ds_tid_dead(uint32_t t)
 {
 	char path[32] = "/proc/", text[512], digits[12], *end;
@@ -69,7 +69,8 @@ static uint64_t program[SIGNALS];
 
 static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE | 1ull << SIGILL | 1ull << SIGTRAP | 1ull << SIGSYS;
 
-/* A fault of the code that it interrupts, which cannot go on before it is handled. */
+/* True if sig is a fault of the code that it interrupts, which cannot go on before it is
+ * handled. */
 static bool is_fault(int sig, const siginfo_t *info) { return sig < 64 && (faults >> sig & 1) && info->si_code > 0; }
 
 /* In the mask of a context bit sig-1 stands for sig. What cannot wait stays out of it: faults, and
@@ -77,7 +78,7 @@ static bool is_fault(int sig, const siginfo_t *info) { return sig < 64 && (fault
 static const uint64_t all = ~(faults >> 1 | 3ull << 31);
 
 /* Keeps a signal that came in a critical section, and blocks all others. False: there is no
- * place. */
+ * room. */
 static bool defer(const siginfo_t *info, ucontext_t *u)
 {
 	uint64_t mask;
@@ -102,7 +103,7 @@ void ds_deferred(void)
 	long pid = ds_syscall(SYS_getpid), tid = ds_syscall(SYS_gettid);
 
 	for (int i = 0; i < n; i++) {
-		/* As it came. If the queue is full, at least its number. */
+		/* With all that it came with; if the queue is full, its number alone. */
 		if (ds_syscall(SYS_rt_tgsigqueueinfo, pid, tid, kept[i].si_signo, &kept[i]) < 0)
 			ds_syscall(SYS_tgkill, pid, tid, kept[i].si_signo);
 	}
@@ -196,7 +197,7 @@ static bool ours(const struct sigaction *a) { return (a->sa_flags & SA_SIGINFO) 
 /* Has a a handler? */
 static bool handled(const struct sigaction *a) { return a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN; }
 
-/* What the kernel is told for act, which has a handler; *h: what the table is. */
+/* What the kernel is told for act, which has a handler; *h: the entry of the table. */
 static struct sigaction by_way(const struct sigaction *act, uint64_t *h)
 {
 	struct sigaction a = *act;

@@ -7,10 +7,10 @@ enum {
 	THRESHOLD = 480,    /* bytes: a send of up to this travels in VELO messages */
 	CHUNK = 32 << 10,   /* bytes of a PUT at most */
 	SMALL_CHUNK = 4096, /* no chunk is cut smaller than this by the end of the ring */
-	REWIND = 16384,     /* an empty ring is begun anew from here on (SPEC 4.2) */
+	REWIND = 16384,     /* an empty ring starts over at 0 from here on (SPEC 4.2) */
 };
 
-/* Reads consumed and freed of the peer again. */
+/* Reads the peer's consumed and freed again. False: a breach. */
 static inline bool refresh(struct ds_seg *g, struct ds_tx *t)
 {
 	uint64_t consumed = ACQUIRE(&g->peer->consumed), freed = ACQUIRE(&g->peer->freed);
@@ -22,7 +22,7 @@ static inline bool refresh(struct ds_seg *g, struct ds_tx *t)
 	return true;
 }
 
-/* Are n slots beyond those in use? */
+/* 1: n more slots are free; 0: they are not; DS_BREACH. */
 static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
 {
 	if (t->count - t->consumed + n <= g->slots)
@@ -32,8 +32,8 @@ static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
 	return t->count - t->consumed + n <= g->slots;
 }
 
-/* Shows the next message, of tag and len, which was sent at a time of ds_ticks, to the peer. The
- * caller sends alone. */
+/* Shows the next message to the peer: its tag, its length, and when it was sent, in ds_ticks. The
+ * caller is the only sender. */
 static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len, uint64_t sent)
 {
 	struct ds_slot *s = tx_slot(g, t->count);
@@ -84,7 +84,8 @@ static inline void gather(struct ds_cursor *c, uint8_t *to, size_t n)
 	}
 }
 
-/* Has the peer frozen this direction? Is it frozen or over? Any thread may ask. */
+/* frozen: the peer has frozen this direction. stopped: it has frozen or closed it. Any thread may
+ * ask. */
 static inline bool frozen(struct ds_seg *g) { return GET(&g->peer->attention) & DS_FROZEN; }
 static inline bool stopped(struct ds_seg *g) { return GET(&g->peer->attention) & (DS_FROZEN | DS_CLOSED | DS_RESET); }
 
@@ -98,7 +99,7 @@ int ds_tx_promote(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uin
 	return 0;
 }
 
-/* Fetches the slot that will be written next: the peer has read it a lap ago and has it in its
+/* Fetches the slot that will be written next: the peer read it a lap ago and has it in its
  * cache. */
 static inline void own_soon(const struct ds_slot *s)
 {
@@ -111,8 +112,8 @@ static inline void own_soon(const struct ds_slot *s)
 #endif
 }
 
-/* Sends what the slots take. What travels in VELO messages only is there as a whole, or
- * DS_FAULT. */
+/* Sends as much of c as the slots take. Up to THRESHOLD bytes are readable as a whole, or nothing
+ * is sent: DS_FAULT. */
 static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
 	size_t sent = 0, known = 0; /* bytes that were looked at */
@@ -242,7 +243,7 @@ ssize_t ds_tx_fill(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, st
 	if (stopped(g))
 		return DS_STOPPED;
 	if (c->left <= THRESHOLD || g->window < g->ring || ds_seg_peer_relayed(g) || !refresh(g, t) || place(g, t, SMALL_CHUNK, &at, &advance))
-		return DS_AGAIN; /* it did not lack the ring, or shall not have more under way, or a node has to carry it */
+		return DS_AGAIN; /* the ring is not what is full, or no more may be under way, or a node carries it */
 	ssize_t n = send_velo(g, t, a, c);
 	if (n > 0)
 		ds_count(g, DS_C_SENT, (uint64_t)n);
