@@ -164,7 +164,7 @@ static void exec_shared(void)
 	o = p[0];
 	/* The peer looks after its connection now and then, as programs do. */
 	struct pollfd f = {c, POLLIN, 0};
-	for (int i = 0; i < 3; i++)
+	while (readable(o, 0) == 0)
 		poll(&f, 1, 50);
 	out("%zu %.5s", get(o, buf, 20), buf);
 	finish(pid);
