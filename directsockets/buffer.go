@@ -9,17 +9,15 @@ import (
 	"exnet/directsockets/segment"
 )
 
-// Buffer is registered memory: what is written from it is copied once, straight into
-// the reader's memory (ReadBuffer or Read), and what is read into it is put there by
-// the writer.
+// Buffer is registered memory. Bytes that are written from it are copied once, straight into the
+// reader's memory (ReadBuffer or Read); bytes that are read into it are put there by the writer.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Buffer struct{ region *segment.Region }
 
-// NewBuffer makes a buffer of at least size bytes, 1 GiB at most. It may be used
-// with many connections. Whoever is at the other end of one can read and change all
-// of it from then on, at any time: use one Buffer for peers that may see each
-// other's bytes.
+// NewBuffer makes a buffer of at least size bytes, 1 GiB at most. It may be used with many
+// connections. From its first use with a connection on, that peer can read and change all of it at
+// any time: share a Buffer only among peers that may see each other's bytes.
 func NewBuffer(size int) (*Buffer, error) {
 	r, err := segment.NewRegion(size)
 	if err != nil {
@@ -31,7 +29,7 @@ func NewBuffer(size int) (*Buffer, error) {
 // Bytes lends the memory until Close.
 func (b *Buffer) Bytes() []byte { return b.region.Bytes() }
 
-// Close gives the memory back. It must not be used by a call any more.
+// Close gives the memory back. No call may use it any more.
 func (b *Buffer) Close() error {
 	b.region.Close()
 	return nil
@@ -49,10 +47,10 @@ func (b *Buffer) piece(off, n int) ([]byte, error) {
 // maxPiece is how much one message announces.
 const maxPiece = 8 << 20
 
-// WriteBuffer writes n bytes of b, from off on, and returns when the peer has them:
-// then they may be changed. On a direct connection they are not copied on the way to
-// the peer's buffer (zero-copy read, RMA GET); else it is Write. If it returns an
-// error, the bytes must not be changed until the connection is closed.
+// WriteBuffer writes n bytes of b, from off on, and returns when the peer has them; then they may
+// be changed. On a direct connection the peer copies them straight to its own buffer (zero-copy
+// read, RMA GET); on TCP, WriteBuffer is Write. If it returns an error, the bytes must not be
+// changed until the connection is closed.
 func (c *Conn) WriteBuffer(b *Buffer, off, n int) (int, error) {
 	posted, err := c.PostBuffer(b, off, n)
 	if err == nil {
@@ -112,9 +110,8 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 	return posted, err
 }
 
-// AwaitPosted waits until the peer has taken what PostBuffer has posted, and with it
-// everything that was posted before. It ends at the write deadline, and can be
-// called again then.
+// AwaitPosted waits until the peer has taken what PostBuffer has posted, and with it everything
+// that was posted before. It ends at the write deadline, and can then be called again.
 func (c *Conn) AwaitPosted(p Posted) error {
 	if !p.pending {
 		return nil
@@ -165,8 +162,8 @@ func (c *Conn) awaitTaken() error {
 	}
 }
 
-// ReadBuffer reads up to n bytes to b, from off on. On a direct connection the peer
-// may put them there itself (zero-copy write, RMA PUT); else it is Read.
+// ReadBuffer reads up to n bytes to b, from off on. On a direct connection the peer may put them
+// there itself (zero-copy write, RMA PUT); on TCP, ReadBuffer is Read.
 func (c *Conn) ReadBuffer(b *Buffer, off, n int) (int, error) {
 	p, err := b.piece(off, n)
 	if err != nil {

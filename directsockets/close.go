@@ -9,8 +9,7 @@ import (
 	"exnet/directsockets/segment"
 )
 
-// lingerTime is how long what a peer that has frozen has still to get may take
-// after Close.
+// lingerTime is how long, after Close, a peer that has frozen may take to receive the rest.
 const lingerTime = 30 * time.Second
 
 // openBell makes the file that h sleeps on. tx has a descriptor of its own, so that
@@ -53,9 +52,9 @@ func (c *Conn) closeBell(h *half) {
 	h.file, h.bell.raw = nil, nil
 }
 
-// Close implements net.Conn. Blocked calls return net.ErrClosed. What was written is
-// delivered; if something that has come was not read, or after SetLinger(0), the
-// peer's calls fail with ECONNRESET, as with TCP.
+// Close implements net.Conn. Blocked calls return net.ErrClosed. What was written is delivered. If
+// data that has arrived was not read, or after SetLinger(0), the peer's calls fail with ECONNRESET,
+// as with TCP.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -88,7 +87,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// seize gets Close the lock of h.
+// seize takes the lock of h for Close.
 func (c *Conn) seize(h *half) (stolen bool) {
 	if h.try() {
 		return false
@@ -97,8 +96,8 @@ func (c *Conn) seize(h *half) (stolen bool) {
 	return h.lock.seize()
 }
 
-// tearDown ends the connection; the caller has both locks. lent: somebody looks at
-// the segment's memory still.
+// tearDown ends the connection; the caller has both locks. lent: somebody still looks at the
+// segment's memory.
 func (c *Conn) tearDown(lent bool) error {
 	r, t := &c.rx, &c.tx
 	c.unwatch()
@@ -129,8 +128,7 @@ func (c *Conn) tearDown(lent bool) error {
 	return err
 }
 
-// lingerOn closes a connection when its peer has what it did not take from the
-// segment.
+// lingerOn closes a connection once its peer has what it did not take from the segment.
 func (c *Conn) lingerOn(e *segment.End, lent bool) {
 	t := &c.tx
 	_ = c.shadow.SetWriteDeadline(time.Now().Add(lingerTime))
@@ -145,14 +143,14 @@ func (c *Conn) lingerOn(e *segment.End, lent bool) {
 	c.retire(e, lent)
 }
 
-// retire gives back what the connection had. The counters are kept for Stats.
+// retire releases what the connection had. The counters are kept for Stats.
 func (c *Conn) retire(e *segment.End, lent bool) {
 	c.mu.Lock()
 	c.modes = [2]Mode{ModeClosed, ModeClosed}
 	c.final, c.retired = c.statsLocked(), true
 	c.entry.Set(connstats.ModeClosed, connstats.Why(c.why))
 	c.mu.Unlock()
-	if lent { // the last one closes the door: the memory goes when nobody has it
+	if lent { // the memory goes when nobody has it any more
 		return
 	}
 	if e != nil {

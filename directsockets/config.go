@@ -10,19 +10,17 @@ import (
 	"exnet/directsockets/segment"
 )
 
-// Config has what may be chosen for connections. The zero value of a field means
-// its default.
+// Config configures connections. The zero value of a field means its default.
 type Config struct {
 	// Off: plain TCP, always.
 	Off bool
-	// Eager: the client's side offers a segment as soon as it is connected, so that
-	// the first bytes may go there already. Default: when the connection has shown
-	// that it lives longer than one request.
+	// Eager: the client's side offers a segment as soon as it is connected, so that even its
+	// first bytes may go there. Default: once the connection has outlived its first request.
 	Eager bool
-	// UpgradeSends is the send with which a connection has shown that. Default 2.
+	// UpgradeSends is the number of sends after which a connection counts as such. Default 2.
 	UpgradeSends int
-	// UpgradeBytes have shown it, too, once they have been moved, in both directions
-	// together. Default 16 KiB.
+	// UpgradeBytes is the number of bytes, in both directions together, after which it does so,
+	// too. Default 16 KiB.
 	UpgradeBytes int
 	// Slots of a VELO queue: a power of two, 16..4096. Default 128.
 	Slots int
@@ -40,8 +38,8 @@ type Config struct {
 	// Chunk is the number of bytes that are copied to the ring at a time. Default
 	// 64 KiB, and less in a small ring.
 	Chunk int
-	// Spin is how long a call looks for what it waits for before it sleeps, at most.
-	// Default 50 µs; negative: not at all.
+	// Spin is the longest time for which a call polls before it sleeps. Default 50 µs;
+	// negative: it never polls.
 	Spin time.Duration
 	// Wait is how long Dial and Accept wait for a segment, so that nearly every byte goes
 	// there: for tests, with Eager. Default: not at all.
@@ -111,5 +109,5 @@ func (c Config) checked() (Config, error) {
 	return c, nil
 }
 
-// takes says whether the server's side takes a segment of these sizes.
+// takes reports whether the server's side accepts a segment of these sizes.
 func (c *Config) takes(s segment.Config) bool { return s.Ring <= c.MaxRing && s.Slots <= c.MaxSlots }

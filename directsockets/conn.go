@@ -18,9 +18,8 @@ import (
 	"exnet/directsockets/segment"
 )
 
-// Conn is a connection: a TCP connection, the shadow, whose bytes go through memory
-// when its two ends have found each other. It implements net.Conn, and what
-// net.TCPConn has beyond.
+// Conn is a TCP connection, the shadow, whose bytes go through shared memory once its two ends have
+// found each other. It implements net.Conn and the further methods of net.TCPConn.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Conn struct {
@@ -68,9 +67,9 @@ type kernelSocket interface {
 	File() (*os.File, error)
 }
 
-// NewConn makes a Conn of a TCP connection that was made by other means, such as
-// a TCP stack in user space, and on which nothing has been sent or received yet. The
-// Conn takes it. server says that it was accepted. Networks other than TCP are refused.
+// NewConn makes a Conn of a TCP connection that was made by other means, such as a TCP stack in
+// user space, and on which nothing has been sent or received yet. The Conn takes it over. server
+// says that it was accepted, not dialled. Networks other than TCP are refused.
 func NewConn(shadow net.Conn, server bool, config Config) (*Conn, error) {
 	cfg, err := config.withDefaults()
 	if err != nil {
@@ -86,7 +85,7 @@ func NewConn(shadow net.Conn, server bool, config Config) (*Conn, error) {
 	return newConn(shadow, side, cfg, cfg.client()), nil
 }
 
-// newConn makes a Conn, which takes the shadow.
+// newConn makes a Conn, which takes the shadow over.
 func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Client) *Conn {
 	c := &Conn{shadow: shadow, cfg: cfg, side: side, broker: client, modes: [2]Mode{ModeTCP, ModeTCP}}
 	c.local, c.remote = shadow.LocalAddr(), shadow.RemoteAddr()
@@ -173,8 +172,8 @@ func (c *Conn) setDeadlines(t time.Time, halves ...*half) error {
 	return nil
 }
 
-// CloseRead ends the inbound direction for this side: what has come can be read
-// still, and then there is an end of file.
+// CloseRead ends the inbound direction for this side: what has already arrived can still be read;
+// then Read returns io.EOF.
 func (c *Conn) CloseRead() error {
 	if err := c.setFlag(&c.rx.half, "close", flagShut); err != nil {
 		return err
@@ -185,8 +184,7 @@ func (c *Conn) CloseRead() error {
 	return nil
 }
 
-// CloseWrite ends the outbound direction: the peer reads an end of file after what
-// has been written.
+// CloseWrite ends the outbound direction: the peer reads an end of file after all that was written.
 func (c *Conn) CloseWrite() error {
 	if err := c.setFlag(&c.tx.half, "close", flagShut); err != nil {
 		return err
@@ -207,8 +205,8 @@ func (c *Conn) setFlag(h *half, op string, flag uint32) error {
 	return nil
 }
 
-// SetLinger is that of net.TCPConn: with 0, Close discards what was not sent, and
-// the peer's calls fail with ECONNRESET.
+// SetLinger is that of net.TCPConn: after SetLinger(0), Close discards unsent data, and the peer's
+// calls fail with ECONNRESET.
 func (c *Conn) SetLinger(sec int) error {
 	s, ok := c.shadow.(interface{ SetLinger(int) error })
 	if ok {
@@ -274,17 +272,17 @@ func (c *Conn) SetWriteBuffer(bytes int) error {
 	return nil
 }
 
-// Shadow lends the TCP connection, to look at. Its bytes are the Conn's.
+// Shadow lends the TCP connection, for inspection only: its bytes belong to the Conn.
 func (c *Conn) Shadow() net.Conn { return c.shadow }
 
 func (c *Conn) network() string { return c.local.Network() }
 
-// opError is err as net's connections return it.
+// opError wraps err as package net's connections do.
 func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// foreignErrors are those of netstack, which have a text only.
+// foreignErrors are netstack's, of which only the text is known.
 var foreignErrors = []struct {
 	text  string
 	errno syscall.Errno
@@ -295,7 +293,7 @@ var foreignErrors = []struct {
 	{"broken pipe", syscall.EPIPE},
 }
 
-// foreignError locks an error of a shadow that is not the kernel's into net's.
+// foreignError turns an error of a shadow that is not the kernel's into net's.
 func (c *Conn) foreignError(op string, err error) error {
 	switch {
 	case errors.Is(err, net.ErrClosed):

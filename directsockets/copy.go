@@ -26,9 +26,9 @@ const (
 
 var copyBuffers = sync.Pool{New: func() any { return new([copyChunk]byte) }}
 
-// ReadFrom implements io.ReaderFrom: it writes all that r has. Files and sockets
-// read straight into the memory that the peer takes it from, and on the shadow a file
-// is sent by the kernel; meanwhile other writes wait, as with net.
+// ReadFrom implements io.ReaderFrom: it writes all that r has. Files and sockets read straight into
+// the memory from which the peer takes the bytes, and on the shadow the kernel sends files. Other
+// writes wait meanwhile, as with package net.
 func (c *Conn) ReadFrom(r io.Reader) (sum int64, err error) {
 	buf := copyBuffers.Get().(*[copyChunk]byte)
 	defer copyBuffers.Put(buf)
@@ -60,7 +60,7 @@ func reliable(r io.Reader) bool {
 	return asFile(r) != nil
 }
 
-// readFromAny moves a piece of a reader of which nothing is known.
+// readFromAny moves a piece from a reader that may do anything.
 func (c *Conn) readFromAny(r io.Reader, buf []byte) (int64, error) {
 	n, err := r.Read(buf)
 	if n > 0 {
@@ -145,8 +145,8 @@ type file interface {
 	syscall.Conn
 }
 
-// asFile is r as a file; nil: it is none. A type of somebody else's that has a file in it
-// may read in its own way.
+// asFile returns r as a file; nil: it is none. A foreign type that embeds a file may read in its
+// own way.
 func asFile(r io.Reader) file {
 	f, ok := r.(file)
 	if _, own := r.(*os.File); !own && ok {

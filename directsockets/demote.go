@@ -13,8 +13,8 @@ import (
 // demotePause is how long Demote waits between two looks.
 const demotePause = 20 * time.Microsecond
 
-// Demote moves both directions to the shadow, for good, at whatever byte they are.
-// Nothing is lost or comes in another order. It does not wait for the peer.
+// Demote moves both directions to the shadow, for good, wherever they are. Nothing is lost or
+// reordered. It does not wait for the peer.
 func (c *Conn) Demote() error { return c.demote(ReasonProgram) }
 
 func (c *Conn) demote(why Reason) error {
@@ -30,7 +30,7 @@ func (c *Conn) demote(why Reason) error {
 		if closed {
 			return c.opError("demote", net.ErrClosed)
 		}
-		// Who has lent its lock does it when it is back.
+		// A holder that has lent its lock does it when it takes it back.
 		work := (c.rx.want.Load() | c.tx.want.Load()) & wantFreeze
 		if done && work == 0 || c.rx.word.Load() == lockLent || c.tx.word.Load() == lockLent {
 			c.reason(why)
@@ -40,8 +40,7 @@ func (c *Conn) demote(why Reason) error {
 	}
 }
 
-// freezeRX has the inbound direction come on the shadow. It belongs to the holder
-// of the lock.
+// freezeRX moves the inbound direction to the shadow. The caller holds its lock.
 func (c *Conn) freezeRX() {
 	r := &c.rx
 	switch r.phase {
@@ -63,8 +62,8 @@ func (c *Conn) freezeRX() {
 	c.setMode(&r.half, ModeDemoted)
 }
 
-// File returns a duplicate of the shadow's descriptor, as net.TCPConn's does. The
-// connection is demoted first, since who has a descriptor only has TCP.
+// File returns a duplicate of the shadow's descriptor, as net.TCPConn's does. The connection is
+// demoted first: whoever has only a descriptor can only use TCP.
 func (c *Conn) File() (*os.File, error) {
 	if c.tcp == nil {
 		return nil, c.opError("file", errors.ErrUnsupported)
@@ -98,8 +97,8 @@ func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
 	return r.c.rawCall(&r.c.tx.half, "raw-write", func() error { return r.RawConn.Write(f) })
 }
 
-// rawCall calls call, which waits on the shadow for the direction of h, on TCP alone.
-// Where the program's deadline has not passed, a time-out is a wake-up that is left over.
+// rawCall calls call, which waits on the shadow for the direction of h, on TCP alone. If the
+// program's deadline has not passed, a timeout is a leftover wake-up.
 func (c *Conn) rawCall(h *half, op string, call func() error) error {
 	_ = c.demote(ReasonUnsupported) // closed: the call says so
 	for {
@@ -120,7 +119,7 @@ func (c *Conn) rawCall(h *half, op string, call func() error) error {
 	}
 }
 
-// leave sees to what others want of the direction of h, after free.
+// leave does what others want of the direction of h, after free.
 func (c *Conn) leave(h *half) {
 	if h == &c.rx.half {
 		c.leaveRX()

@@ -18,7 +18,7 @@ import (
 // has another.
 var process = sync.OnceValue(func() *client.Client {
 	client, err := client.Dial(client.Config{})
-	if err != nil { // no memory for a small table: there is none for segments
+	if err != nil { // without memory for a small table there is none for segments
 		return nil
 	}
 	return client
@@ -38,20 +38,20 @@ func (c *Config) client() *client.Client {
 // Networks other than TCP are net's, unchanged.
 type Dialer struct {
 	net.Dialer
-	// Config is that of the connections.
+	// Config configures the connections.
 	Config Config
-	// Shadow makes the TCP connection, as Dialer.DialContext of net does. Default:
-	// the kernel's TCP. It is for TCP stacks in user space.
+	// Shadow makes the TCP connection, as net.Dialer.DialContext does. It is for TCP stacks in
+	// user space. Default: the kernel's TCP.
 	Shadow func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Dial connects to an address, as net.Dial does. The bytes go through memory as soon
-// as the server locks out to use direct sockets, and over TCP until then.
+// Dial connects to an address, as net.Dial does. The bytes go through shared memory as soon as the
+// server turns out to use direct sockets, and over TCP until then.
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
 
-// DialTimeout is Dial with a time-out for connecting.
+// DialTimeout is Dial with a timeout for connecting.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	d := Dialer{Dialer: net.Dialer{Timeout: timeout}}
 	return d.Dial(network, address)
@@ -81,7 +81,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return d.dialed(cfg)(dial(ctx, network, address))
 }
 
-// dialed makes a Conn of what was dialled.
+// dialed makes a Conn of a TCP connection that was dialled.
 func (d *Dialer) dialed(cfg *Config) func(net.Conn, error) (net.Conn, error) {
 	return func(shadow net.Conn, err error) (net.Conn, error) {
 		if err != nil {
@@ -98,12 +98,12 @@ func (d *Dialer) dialed(cfg *Config) func(net.Conn, error) (net.Conn, error) {
 // Listen does. Networks other than TCP are net's, unchanged.
 type ListenConfig struct {
 	net.ListenConfig
-	// Config is that of the connections.
+	// Config configures the connections.
 	Config Config
 }
 
-// Listen announces an address, as net.Listen does. Clients that use direct sockets
-// get them; others get TCP.
+// Listen announces an address, as net.Listen does. Clients that use direct sockets get a direct
+// socket; others get TCP.
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
@@ -128,8 +128,8 @@ func (l *ListenConfig) Listen(ctx context.Context, network, address string) (net
 	return listen(inner, cfg), nil
 }
 
-// NewListener makes a Listener of one that was made by other means, such as a TCP
-// stack in user space. The Listener takes it.
+// NewListener makes a Listener of one that was made by other means, such as by a TCP stack in user
+// space. The Listener takes it over.
 func NewListener(inner net.Listener, config Config) (*Listener, error) {
 	cfg, err := config.withDefaults()
 	if err != nil {
@@ -177,7 +177,7 @@ type Listener struct {
 	closed  atomic.Bool
 }
 
-// release ends the announcement if nobody waits for it any more.
+// release ends the announcement once nobody waits for it.
 func (l *Listener) release() {
 	if l.waiting.Add(-1) > 0 {
 		return
@@ -199,8 +199,8 @@ func (l *Listener) announce(s client.Socket) {
 // maxAnnounced is how often a connection announces its listener, which is closed.
 const maxAnnounced = 3
 
-// missed has a connection announce the listener that it came from, if the broker has
-// found that closed already.
+// missed has a connection announce the listener that accepted it, if the broker found that listener
+// closed.
 func (c *Conn) missed() {
 	l := c.from.Load()
 	if l == nil || !l.lost.Load() || !l.lost.Swap(false) || l.tries.Add(1) > maxAnnounced {
@@ -228,7 +228,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close implements net.Listener. Connections that were accepted can become direct still.
+// Close implements net.Listener. Accepted connections can still become direct.
 func (l *Listener) Close() error {
 	if !l.closed.Swap(true) {
 		l.release()
@@ -239,7 +239,7 @@ func (l *Listener) Close() error {
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
 
-// SetDeadline sets a deadline for Accept, if the listener below can.
+// SetDeadline sets a deadline for Accept, if the underlying listener supports that.
 func (l *Listener) SetDeadline(t time.Time) error {
 	if s, ok := l.inner.(interface{ SetDeadline(time.Time) error }); ok {
 		return s.SetDeadline(t)
@@ -247,8 +247,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return &net.OpError{Op: "set", Net: l.Addr().Network(), Addr: l.Addr(), Err: syscall.ENOTSUP}
 }
 
-// SyscallConn gives access to the descriptor, for options, if the listener below
-// has one.
+// SyscallConn gives access to the descriptor, for options, if the underlying listener has one.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if s, ok := l.inner.(syscall.Conn); ok {
 		return s.SyscallConn()

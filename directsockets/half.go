@@ -22,7 +22,7 @@ const (
 	flagsGone = flagClosed | flagBroken // those that end what is done without a call
 )
 
-// half is what both directions of a connection have.
+// half is what both directions of a connection have in common.
 type half struct {
 	lock
 	flags atomic.Uint32
@@ -59,8 +59,8 @@ func (c *Conn) wakeLocked(h *half) {
 	}
 }
 
-// setShadowDeadline sets the shadow's deadline for the direction of h. An error says
-// that the shadow is closed, which its calls say, too.
+// setShadowDeadline sets the shadow's deadline for the direction of h. It ignores errors: a closed
+// shadow reports that to its calls.
 func (c *Conn) setShadowDeadline(h *half, t time.Time) {
 	if h == &c.rx.half {
 		_ = c.shadow.SetReadDeadline(t)
@@ -132,7 +132,7 @@ type bell struct {
 	sleeping atomic.Bool
 }
 
-// stop says why calls of h end.
+// stop returns why calls of h end.
 func (c *Conn) stop(h *half, op string) error {
 	switch f := h.flags.Load(); {
 	case f&flagClosed != 0:
@@ -145,8 +145,8 @@ func (c *Conn) stop(h *half, op string) error {
 	return nil
 }
 
-// signals is what the holder of a lock looks at to decide whether it may wait.
-// model_test.go explores what comes of these decisions in every order.
+// signals is what the holder of a lock looks at to decide whether it may wait. model_test.go
+// explores these decisions in every order.
 type signals struct {
 	flags, want uint32
 	woken       bool
@@ -161,5 +161,5 @@ func (h *half) signals() signals {
 // that the flags of until end.
 func (s signals) wanted(until uint32) bool { return s.flags&until != 0 || s.want&wantWork != 0 }
 
-// interrupted reports whether the holder has to look up from what it waits for.
+// interrupted reports whether the holder has to stop waiting.
 func (s signals) interrupted(until uint32) bool { return s.wanted(until) || s.woken }

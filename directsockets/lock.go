@@ -28,17 +28,16 @@ const (
 	wantWork = wantInstall | wantFreeze | wantShutdown | wantRollback | wantLook
 )
 
-// lock is the lock of one direction of a connection. Whoever reads or writes has
-// it, also while it sleeps; others leave work with it and wake it (half.wake).
+// lock is the lock of one direction of a connection. The reader or writer holds it, even while it
+// sleeps; others leave it work and wake it (half.wake).
 //
 //	free ──take──▶ taken ──lend──▶ lent ──steal (Close)──▶ gone
 //	  ▲───leave─────┘ ▲─────back────┘
 //
-// A locked instruction waits until all stores have reached the cache, and those of
-// a direct socket go to lines that the peer has. So there is one of them for each
-// lock, at the beginning: leave is a plain store and a plain load, and who leaves
-// work or wants the lock has all threads pass a barrier between what it writes and
-// what it looks at (shm.Membarrier).
+// A locked instruction waits until all stores have reached the cache, and those of a direct socket
+// go to lines that the peer has. So a lock costs only one, when it is taken: leave is a plain store
+// and a plain load, and whoever leaves work or wants the lock makes all threads pass a barrier
+// between its write and its next look (shm.Membarrier).
 type lock struct {
 	word atomic.Uint64
 	want atomic.Uint32
@@ -56,11 +55,11 @@ func (t *lock) init() { t.cond.L = &t.mu }
 // try takes the lock if it is free.
 func (t *lock) try() bool { return t.word.CompareAndSwap(lockFree, lockHeld) }
 
-// take waits for the lock. False: there will be none any more.
+// take waits for the lock. False: Close has it, for good.
 func (t *lock) take() bool { return t.try() || t.takeSlow(false) }
 
-// seize is take for Close, which does not wait for a holder that has lent the lock.
-// stolen: that one comes back some time, and finds out.
+// seize is take for Close, which does not wait for a holder that has lent the lock. stolen: that
+// holder finds out when it comes back.
 func (t *lock) seize() (stolen bool) {
 	t.takeSlow(true)
 	return t.word.Load() == lockGone
@@ -105,8 +104,8 @@ func (t *lock) barrier() {
 	}
 }
 
-// ask leaves work for whoever has the lock, and reports whether the caller has it
-// now. If not, it is the caller's to wake the holder.
+// ask leaves work for the holder of the lock, and reports whether the caller now holds it. If not,
+// the caller wakes the holder.
 func (t *lock) ask(work uint32) (mine bool) {
 	t.want.Or(work)
 	t.barrier()
@@ -126,7 +125,7 @@ func (t *lock) asked(work uint32) bool {
 	}
 }
 
-// free gives the lock back, and reports whether somebody wants something.
+// free releases the lock, and reports whether somebody wants something.
 func (t *lock) free() (wanted bool) {
 	if t.plain.Load() {
 		shm.Release(&t.word, lockFree)

@@ -76,7 +76,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// leaveRX sees to what others want, after free.
+// leaveRX does what others want, after free.
 func (c *Conn) leaveRX() {
 	r := &c.rx
 	for r.want.Load()&wantWork != 0 && r.try() {
@@ -127,7 +127,7 @@ func (c *Conn) read(p []byte) (int, error) {
 	}
 }
 
-// readShadow reads the shadow. errWoken: look at everything anew.
+// readShadow reads the shadow. errWoken: look at everything again.
 func (c *Conn) readShadow(p []byte) (int, error) {
 	r := &c.rx
 	if r.woken.Load() {
@@ -142,7 +142,7 @@ func (c *Conn) readShadow(p []byte) (int, error) {
 	return n, c.shadowError(&r.half, "read", err)
 }
 
-// shadowError is the error of a call of the shadow, as the program shall see it.
+// shadowError returns the error of a call on the shadow as the program is to see it.
 func (c *Conn) shadowError(h *half, op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -211,9 +211,8 @@ func (c *Conn) split(p []byte, n int, err error) (int, error) {
 	return n, nil
 }
 
-// transit takes the inbound direction from rxShadow as far as it goes, and reports
-// whether the shadow is to be read now; it is watched then. It belongs to the holder
-// of the lock.
+// transit moves the inbound direction on from rxShadow as far as it can, and reports whether the
+// shadow is to be read now; then the segment is watched. The caller holds the lock of rx.
 func (c *Conn) transit() bool {
 	r := &c.rx
 	for {
@@ -319,7 +318,7 @@ func (c *Conn) leaveDirect(err error) error {
 	return nil
 }
 
-// heedFreeze has the outbound direction rolled back when the peer has frozen it.
+// heedFreeze has the outbound direction rolled back if the peer has frozen it.
 func (c *Conn) heedFreeze() {
 	if !c.frozenSeen.Load() && c.rx.end.PeerFrozen() && c.frozenSeen.CompareAndSwap(false, true) {
 		c.askTX(wantRollback, true)

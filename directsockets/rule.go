@@ -9,7 +9,7 @@ import (
 	"exnet/internal/rules"
 )
 
-// policy is that of the process. What it does to its environment later says nothing.
+// policy is that of the process. Later changes of its environment have no effect.
 var policy = sync.OnceValue(func() *rules.Policy { return rules.FromEnvironment(os.Stderr) })
 
 // classify gives a connection its class, if the program has not.

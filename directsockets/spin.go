@@ -8,8 +8,8 @@ import (
 
 // Limits of spinning.
 const (
-	// spinMax is how long a wait looks for what it waits for before it sleeps:
-	// about what going to sleep and being woken costs on another CPU.
+	// spinMax is how long a wait polls before it sleeps: about what going to sleep and being
+	// woken costs on another CPU.
 	spinMax = 50 * time.Microsecond
 	// spinMin is the shortest spin that is tried.
 	spinMin = 2 * time.Microsecond
@@ -43,8 +43,8 @@ var yielding yielder
 
 func (y *yielder) may(now int64) bool { return now >= y.not.Load() }
 
-// slow reports whether yields from start to now have gone to somebody else than the peer, and
-// has nobody yield for a while then.
+// slow reports whether yields from start to now have gone to others than the peer; if so, nobody
+// yields for a while.
 func (y *yielder) slow(start, now int64) bool {
 	took := now - start
 	if took <= int64(yieldMax) {
@@ -54,8 +54,8 @@ func (y *yielder) slow(start, now int64) bool {
 	return true
 }
 
-// spinning is how many goroutines spin. Those beyond maxSpinning sleep at once: the
-// process has other things to do than to wait.
+// spinning is how many goroutines spin. Those beyond maxSpinning sleep at once: the process has
+// other work than to wait.
 var spinning atomic.Int32
 
 var maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)/2))

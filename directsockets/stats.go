@@ -50,7 +50,7 @@ const (
 
 func (r Reason) String() string { return connstats.Why(r).String() }
 
-// Stats is what a connection has done.
+// Stats says how a connection carries its bytes, and what it has carried.
 type Stats struct {
 	RX, TX Mode   // of the inbound and the outbound direction
 	Reason Reason // of the connection's mode
@@ -89,7 +89,7 @@ var counterNames = [segment.CounterWords]string{
 	"zero-copy sent", "zero-copy received",
 }
 
-// Stats says how the connection carries its bytes, and what it has carried.
+// Stats returns the statistics of the connection.
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -34,7 +34,7 @@ type upgrade struct {
 	peerBell int // side 1's doorbell, to be handed over; -1: this is side 1
 }
 
-// drop lets go of a segment that was never used.
+// drop releases a segment that was never used.
 func (u *upgrade) drop() {
 	if u.peerBell >= 0 {
 		_ = unix.Close(u.peerBell)
@@ -46,8 +46,8 @@ func (u *upgrade) drop() {
 	u.end.Segment().Retire()
 }
 
-// moved is called when bytes are about to move on the shadow, sends of them by a
-// send: it starts what makes a segment of the connection, without waiting for it.
+// moved is called when bytes are about to move on the shadow, sends of them by a send: it starts
+// the set-up of a segment, without waiting for it.
 func (c *Conn) moved(sends int) {
 	if c.up.Load() != upIdle {
 		return
@@ -94,7 +94,7 @@ func (c *Conn) settle(limit time.Duration) {
 	}
 }
 
-// decided lets the listener go that the connection came from, if it is closed.
+// decided releases the closed listener that accepted the connection.
 func (c *Conn) decided() {
 	if c.from.Load() == nil { // a client's, most often
 		return
@@ -104,18 +104,18 @@ func (c *Conn) decided() {
 	}
 }
 
-// never has the connection stay on the shadow.
+// never keeps the connection on the shadow for good.
 func (c *Conn) never(why Reason) {
 	c.up.Store(upNever)
 	c.decided()
 	c.reason(why)
 }
 
-// failed has another offer or claim be tried some time.
+// failed schedules another offer or claim.
 func (c *Conn) failed(why Reason) {
 	c.reason(why)
 	c.mu.Lock()
-	if why != ReasonNoBroker && why != ReasonVersion && why != ReasonSilent { // which say nothing of this connection
+	if why != ReasonNoBroker && why != ReasonVersion && why != ReasonSilent { // these say nothing of this connection
 		c.tries++
 	}
 	tries := max(c.tries, 1)
@@ -307,7 +307,7 @@ func (c *Conn) begin(u *upgrade) {
 		c.end.Store(u.end)
 		c.decided()
 		c.reason(ReasonIdle)
-		c.askTX(wantInstall, false) // who writes to the shadow finds it soon
+		c.askTX(wantInstall, false) // a writer to the shadow finds it soon
 		_ = c.watchRX()
 		return
 	}
@@ -344,7 +344,7 @@ func (c *Conn) refused(why Reason) {
 	c.failed(why)
 }
 
-// whyRefused is what the broker has said of the last offer.
+// whyRefused is what the broker said of the last offer.
 func (c *Conn) whyRefused() Reason {
 	switch wire.Reason(c.refusal.Load()) {
 	case wire.NoListener:
@@ -358,14 +358,14 @@ func (c *Conn) whyRefused() Reason {
 	case wire.NoRule:
 		return ReasonNoRule
 	case 0:
-		if !c.broker.Connected() { // it has taken the offer with it
+		if !c.broker.Connected() { // the offer ended with it
 			return Reason(c.broker.Absent())
 		}
 	}
 	return ReasonRefused
 }
 
-// orphaned is called when the peer's end has gone before it promoted its direction.
+// orphaned is called when the peer has gone before it promoted its direction.
 func (c *Conn) orphaned() {
 	if c.side == segment.Client && !c.rx.end.Attached() {
 		final := c.rx.end.PeerState() == segment.StateWithdrawn

@@ -14,9 +14,9 @@ import (
 // spinLook is how many looks are taken between two looks at everything else.
 const spinLook = 32
 
-// awaitRX waits until the segment may have something, or something interrupts. It
-// belongs to the holder of rx, when Recv said ErrAgain. io.EOF: CloseRead was called,
-// and there is nothing to wait for.
+// awaitRX waits until the segment may have something, or something interrupts. The holder of rx
+// calls it after Recv has returned ErrAgain. io.EOF: CloseRead was called, and there is nothing to
+// wait for.
 func (c *Conn) awaitRX() error {
 	r := &c.rx
 	if r.flags.Load()&flagShut != 0 {
@@ -29,8 +29,8 @@ func (c *Conn) awaitRX() error {
 	return nil
 }
 
-// awaitTX waits until the segment may have room, or something interrupts, as the flags
-// of until do. It belongs to the holder of tx, when Send said ErrAgain.
+// awaitTX waits until the segment may have room, or something interrupts, as the flags of until do.
+// The holder of tx calls it after Send has returned ErrAgain.
 func (c *Conn) awaitTX(until uint32) {
 	if t := &c.tx; !c.spin(&t.half, false, until) {
 		c.sleep(&t.half, until)
@@ -89,8 +89,8 @@ func (c *Conn) spinFor(h *half, rx bool, until uint32, limit time.Duration) bool
 	}
 }
 
-// yield is spin for a peer on the same CPU. Where others want the CPU, too, a yield is for
-// them, and takes as long as they like: yields that were slow are made up for by sleeping.
+// yield is spin for a peer on the same CPU. If others want the CPU, too, a yield serves them, and
+// takes as long as they like: after slow yields it sleeps instead.
 func (c *Conn) yield(h *half, rx bool, until uint32) bool {
 	start := shm.Nanotime()
 	if !yielding.may(start) {
@@ -137,8 +137,8 @@ func (c *Conn) glance(h *half, rx bool) bool {
 // schedYield lets another thread of this CPU run.
 func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// sleep blocks until the peer rings or something interrupts, as the flags of until do.
-// It has to be looked again then. The holder of h calls it.
+// sleep blocks until the peer rings or something interrupts, as the flags of until do. The caller,
+// which holds h, then looks again.
 func (c *Conn) sleep(h *half, until uint32) {
 	if h.woken.Load() {
 		c.clearWake(h)
@@ -166,12 +166,12 @@ func (c *Conn) sleep(h *half, until uint32) {
 	}
 }
 
-// bellPause is how often who has no doorbell to sleep on, for lack of descriptors,
-// looks at the segment.
+// bellPause is how often a caller that has no doorbell to sleep on, for lack of descriptors, looks
+// at the segment.
 const bellPause = time.Millisecond
 
-// look is called by the runtime's poller before it sleeps, and whenever it wakes.
-// True: do not sleep on. Who finds what it waits for leaves the doorbell as it is.
+// look is called by the runtime's poller before it sleeps, and whenever it wakes. True: stop
+// sleeping. If what it waits for is there, the doorbell stays as it is.
 func (c *Conn) look(h *half) bool {
 	b := &h.bell
 	if h == &c.rx.half && shm.Scheduled() {
@@ -219,8 +219,8 @@ func (c *Conn) lookScheduled() bool {
 	return ready || c.rx.signals().interrupted(b.until) || !c.frozenSeen.Load() && e.PeerFrozen()
 }
 
-// awake reads the doorbell empty and has the other direction's sleeper look, too:
-// the byte may have been for that one.
+// awake empties the doorbell and has the other direction's sleeper look, too: the byte may have
+// been for that one.
 func (c *Conn) awake(h *half) {
 	h.end.Awake()
 	other := &c.tx.half

@@ -16,10 +16,10 @@ type watch struct {
 	added int         // the descriptor that the watcher has, plus 1; of the holder of rx
 }
 
-// watcher sleeps on the doorbells of all connections of the process whose reader
-// sleeps in the shadow, or nowhere, while the segment may speak up: those that wait
-// for the peer to attach or to promote, and those that have frozen. It is one
-// goroutine for all of them, and it is there only while there are any.
+// watcher sleeps on the doorbells of all connections of the process whose reader sleeps on the
+// shadow, or not at all, while something may come through the segment: those that wait for the peer
+// to attach or to promote, and those that have frozen. It is one goroutine for all of them, and it
+// is there only while there are any.
 type watcher struct {
 	mu    sync.Mutex
 	conns map[int32]*Conn // guarded by mu; by descriptor
@@ -37,8 +37,8 @@ const watcherLinger = 50 * time.Millisecond
 // descriptors, looks at the segment.
 const unwatchedPause = 5 * time.Millisecond
 
-// watchRX arms for the segment and has the watcher wait. False: there is something
-// already. It belongs to the holder of rx.
+// watchRX arms for the segment and has the watcher wait. False: there is something already. The
+// caller holds rx.
 func (c *Conn) watchRX() bool {
 	w := &c.rx.watch
 	w.on.Store(true)
@@ -56,7 +56,7 @@ func (c *Conn) watchRX() bool {
 	return true
 }
 
-// unwatch ends watchRX. It belongs to the holder of rx.
+// unwatch ends watchRX. The caller holds rx.
 func (c *Conn) unwatch() {
 	w := &c.rx.watch
 	w.on.Store(false)
@@ -74,8 +74,8 @@ func (c *Conn) rang() {
 			c.wake(&c.tx.half)
 		}
 	}
-	// Not before Awake: a reader that looks in between would arm, which Awake takes back,
-	// and then believe that it is armed.
+	// Not before Awake: a reader that looks in between would arm, Awake would take that back,
+	// and the reader would believe that it is armed.
 	c.rx.watch.on.Store(false)
 	c.askTX(wantInstall, false)
 	c.askRX(wantLook)

@@ -44,8 +44,8 @@ type txHalf struct {
 	ticket   uint64
 }
 
-// shadowChunk is how much is given to the shadow at a time before it is looked
-// whether the segment can be used.
+// shadowChunk is how much goes to the shadow at a time, before another look whether the segment can
+// be used.
 const shadowChunk = 256 << 10
 
 // Write implements net.Conn. It borrows p until return.
@@ -75,11 +75,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// sinkLeast is the size of writes that may go to a sink of the peer's.
+// sinkLeast is the size from which on writes may go to a sink of the peer's.
 const sinkLeast = 480
 
-// learnRegion has the inbound direction hear of a region that the peer has a sink
-// in. A reader, if there is one, will.
+// learnRegion makes the inbound direction learn of a region in which the peer has a sink. A reader,
+// if there is one, does so itself.
 func (c *Conn) learnRegion() {
 	r := &c.rx
 	if !r.try() {
@@ -93,7 +93,7 @@ func (c *Conn) learnRegion() {
 	}
 }
 
-// leaveTX sees to what others want, after free.
+// leaveTX does what others want, after free.
 func (c *Conn) leaveTX() {
 	t := &c.tx
 	for t.want.Load()&wantWork != 0 && t.try() {
@@ -107,7 +107,7 @@ func (c *Conn) leaveTX() {
 	}
 }
 
-// write is Write for the lock holder, when n bytes of p have been sent.
+// write is Write for the lock holder, after n bytes of p have been sent.
 func (c *Conn) write(p []byte, n int) (int, error) {
 	t := &c.tx
 	for {
@@ -181,7 +181,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	}
 }
 
-// writeShadow writes to the shadow. errWoken: look at everything anew.
+// writeShadow writes to the shadow. errWoken: look at everything again.
 func (c *Conn) writeShadow(p []byte) (int, error) {
 	t := &c.tx
 	if t.woken.Load() {
@@ -239,7 +239,7 @@ func (c *Conn) leaveDirectTX(err error) {
 	c.setMode(&t.half, ModeDemoted)
 }
 
-// roll brings what the peer did not take from the segment to the shadow.
+// roll writes to the shadow what the peer did not take from the segment.
 func (c *Conn) roll() error {
 	t := &c.tx
 	switch err := t.end.Rollback(c.writeShadow); {
@@ -280,7 +280,7 @@ func (c *Conn) workTX() {
 	}
 }
 
-// demoteTX has the outbound direction go on on the shadow.
+// demoteTX continues the outbound direction on the shadow.
 func (c *Conn) demoteTX() {
 	t := &c.tx
 	switch t.phase {

@@ -13,9 +13,8 @@ const gatherMax = 16 << 10
 // piecesMax is how many pieces are one write, as of the kernel's writev.
 const piecesMax = 1024
 
-// WriteBuffers writes what bufs has, in order, and takes from it what was written, as
-// net.Buffers.WriteTo does for a net.TCPConn. Small pieces that follow each other are
-// one write.
+// WriteBuffers writes bufs in order and removes what was written from it, as net.Buffers.WriteTo
+// does for a net.TCPConn. Adjacent small pieces become one write.
 func (c *Conn) WriteBuffers(bufs *net.Buffers) (sum int64, err error) {
 	room := copyBuffers.Get().(*[copyChunk]byte)
 	defer copyBuffers.Put(room)

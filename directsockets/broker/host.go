@@ -130,7 +130,7 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 	return err
 }
 
-// meetAgain begins with a session of the other broker's that is new here.
+// meetAgain begins a session that the other broker has begun anew.
 //
 // +checklocks:s.hostsMu
 func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) error {
@@ -154,8 +154,8 @@ func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) erro
 	return nil
 }
 
-// Receive takes a connection that a program behind another node offers through the fabric:
-// the other broker's number of it, what its segment says, that and side 1's doorbell.
+// Receive takes a connection that a program of another node offers through the fabric: the other
+// broker's number of it, what its segment says, that and side 1's doorbell.
 func (s *Server) Receive(node fabric.NodeID, id uint32, nonce wire.Nonce, key wire.Key, seg, bell int) {
 	fds := packet.Descriptors{seg, bell}
 	p := s.peerOf(uint16(node))

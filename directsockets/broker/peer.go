@@ -306,8 +306,8 @@ func (s *Server) handOverLocked(o *offer, p *peer) wire.Reason {
 	return 0
 }
 
-// fromPeer does what a peer says. It takes of fds what it keeps. lost: they could
-// not be received.
+// fromPeer handles a message of a peer. It takes the fds that it keeps. lost: they could not be
+// received.
 func (s *Server) fromPeer(p *peer, m peerMessage, fds packet.Descriptors, lost bool) error {
 	if m.Type == peerHand {
 		return s.receiveOffer(p, m, fds, lost)

@@ -81,8 +81,8 @@ type place struct {
 	made   bool   // the directory is DefaultPath's
 }
 
-// takePlace makes the socket in the calling thread's namespace. What a killed
-// broker left it replaces. ErrInUse: there is a broker.
+// takePlace makes the socket in the calling thread's namespace, in place of one that a killed
+// broker left. ErrInUse: there is a broker.
 func takePlace(path string) (p *place, err error) {
 	p = &place{path: path}
 	for tries := 1; p.lock == nil; tries++ {

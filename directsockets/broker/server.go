@@ -24,7 +24,7 @@ import (
 // Limits of a client, and times (SPEC.md, 6).
 const (
 	maxOffers = 1024
-	// helloTime is what a client has to say who it is.
+	// helloTime is how long a client may take to say HELLO.
 	helloTime = 5 * time.Second
 	// maxQueue is how many messages may wait for a client or peer.
 	maxQueue = 2048
@@ -99,7 +99,7 @@ type Server struct {
 	// hostsMu comes before mu.
 	hostsMu sync.Mutex
 	hosts   map[uint16]*host // +checklocks:hostsMu
-	// idle: since when there is no session.
+	// idle: since when there has been no session.
 	idle   time.Time      // +checklocks:mu
 	setUp  SetUpTimes     // +checklocks:mu
 	shared shared         // +checklocks:mu
@@ -113,8 +113,8 @@ type Server struct {
 	stop  context.CancelFunc
 }
 
-// New makes a broker, whose socket is there from now on. Clients are answered when
-// Run is called; Close removes it. ErrInUse: another broker serves the namespace.
+// New makes a broker, whose socket exists from now on. Clients are answered when Run is called;
+// Close removes it. ErrInUse: another broker serves the namespace.
 //
 // +checklocksignore: nobody else knows it yet
 func New(cfg Config) (s *Server, err error) {
@@ -324,7 +324,7 @@ func (s *Server) mayTell() bool {
 // shortTime is how long the log hears nothing more of missing descriptors.
 const shortTime = time.Minute
 
-// lost says that descriptors could not be received.
+// lost logs that descriptors could not be received.
 func (s *Server) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

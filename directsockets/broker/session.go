@@ -91,7 +91,7 @@ func (c *session) run(conn *net.UnixConn) error {
 	}
 }
 
-// pace waits if the client's user asks too much. Root may: the processor is its own.
+// pace waits if the client's user asks too much. Root may ask as much as it likes.
 func (c *session) pace() {
 	if c.uid == 0 {
 		return

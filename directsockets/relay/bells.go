@@ -100,7 +100,7 @@ type served struct {
 	left chan struct{}
 }
 
-// attend has somebody wait for the doorbells, until the function that it returns is
+// attend has a driver or a goroutine wait for the doorbells, until the function that it returns is
 // called.
 func (e *Engine) attend() (stop func()) {
 	s := &served{Engine: e, left: make(chan struct{})}

@@ -19,8 +19,8 @@ const (
 	few = 8
 )
 
-// channel is what goes to one virtual device of a node, in order. It belongs to the poll
-// list's owner.
+// channel queues what goes to one virtual device of a node, in order. It belongs to the poll list's
+// owner.
 //
 //	post ─▶ place ─── flush ─┬─ few ──▶ a VELO message for each
 //	                         └─ many ─▶ one PUT to the same place at the peer, and BATCH
@@ -116,7 +116,7 @@ func (ch *channel) room(class fabric.Class, n int) *place {
 	return nil
 }
 
-// clear has the place be free.
+// clear frees the place.
 func (p *place) clear() { *p = place{} }
 
 // add appends a message.
@@ -131,7 +131,7 @@ func (p *place) extend(k kind, tag uint8, n int) []byte {
 	return p.buf[at+headLen:]
 }
 
-// touch has a channel be flushed at the end of the poll.
+// touch marks a channel to be flushed at the end of the poll.
 func (e *Engine) touch(ch *channel) {
 	if !ch.dirty {
 		ch.dirty = true
@@ -153,7 +153,7 @@ func (e *Engine) flush(ch *channel) {
 	}
 }
 
-// relieve has go on who was refused a place.
+// relieve resumes the connections that were refused a place.
 func (e *Engine) relieve(ch *channel) {
 	if ch.starved {
 		ch.starved = false
@@ -252,7 +252,7 @@ func (e *Engine) taken(n *node, box int, i uint32) error {
 	return nil
 }
 
-// leave has a place be free if the peer has taken what was in it, and nobody reads it.
+// leave frees a place once the peer has taken what was in it, and nobody reads it.
 func (e *Engine) leave(ch *channel, p *place) {
 	if !p.putting && !p.said {
 		p.clear()

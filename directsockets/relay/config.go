@@ -42,12 +42,12 @@ type Offer struct {
 	Node fabric.NodeID
 	ID   uint32 // the far broker's number of it
 	Info segment.Info
-	// Segment and Bell are descriptors of whoever gets the Offer: what it hands to the
-	// server's program, or closes.
+	// Segment and Bell are descriptors that the receiver of the Offer owns: it hands them to
+	// the server's program, or closes them.
 	Segment, Bell int
 }
 
-// Config is how an Engine is made. The zero value of a field means its default.
+// Config configures an Engine. The zero value of a field means its default.
 type Config struct {
 	// NIC is the node's NIC. Required.
 	NIC *nic.NIC

@@ -18,9 +18,9 @@
 // one has consumed it: bytes that the far program has not received are still in the near
 // one's segment, and may go back to TCP from any byte.
 //
-// The ring that a node writes for its program is registered with the ATU for the one
-// node at the other end, and nobody else. A message that announces data in the ring does not
-// wait for its PUT, unless the peer has no places for batches: who gets it does.
+// The ring that a node writes for its program is registered with the ATU for the one node at the
+// other end, and nobody else. A message that announces data in the ring does not wait for its PUT,
+// unless the peer has no places for batches: its receiver does.
 //
 // Equation 5.3 decides for what a poll has gathered, not for each send: up to 8 messages for
 // a virtual device of a node go by VELO one by one, more by one PUT to a place that the node
@@ -40,24 +40,24 @@
 //	1..3, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
 //	 3               with user tag 1: its data comes by a PUT whose end the completer tells of; it waits for that
 //	 3               with user tag 2: so does that of those after it; before it, bytes of the PUT 4.
-//	                 It is said to who takes it only (SELECT)
+//	                 Only for peers that take it (SELECT)
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
 //	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
-//	 9 SELECT        connection, as who gets this has numbered it 4; user tag 1: who says it takes an RMA_INFO
+//	 9 SELECT        connection, as the receiver has numbered it 4; user tag 1: the sender takes an RMA_INFO
 //	                 with user tag 2. Older nodes do neither
-//	10 OPEN          connection, as who sends this has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
+//	10 OPEN          connection, as the sender has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
 //	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2;
 //	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it
-//	11 ATTACHED      connection of who gets this 4, of who sends it 4, NLA of the ring to write 8
-//	12 DROP          connection of who gets this 4: it is not, or not any more; user tag 1: the server's program
+//	11 ATTACHED      the receiver's connection 4, the sender's 4, NLA of the ring to write 8
+//	12 DROP          the receiver's connection 4: it does not exist, or no longer; user tag 1: the server's program
 //	                 takes no such segment, 2: the client has taken its offer back
-//	13 BYE           connection of who gets this 4: that it was closed is known
+//	13 BYE           the receiver's connection 4: its close is known here
 //	14 FENCE    Sel  number 4: answer when all before has been delivered
-//	15 ANSWER        connection of who gets this 4, number 4
+//	15 ANSWER        the receiver's connection 4, number 4
 //	15 BATCH         user tag 1: place 4, offset in it 4, bytes 4: messages that a PUT has brought there
 //	15 TAKEN         user tag 2: place 4: the batch was taken, and another one may come
-//	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8. Before it, and from who does not
-//	                 say it, there are none
+//	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8. Without it there are none,
+//	                 as with nodes that do not send it
 //
 // A batch has messages one after the other: type 1, user tag 1, length of the payload 2,
 // payload. An RMA_INFO in it may be followed by its data, as part of the payload.
@@ -75,10 +75,9 @@
 //
 // # When something fails
 //
-// A program that is killed has closed. When the link to a node is lost, or the node ends,
-// the connections to it are reset at both ends: what was on its way is not known. So a
-// node says of itself in a segment that it is one, and a doorbell that ends without a
-// word is a reset to the program.
+// A program that is killed has closed. When the link to a node is lost, or the node ends, the
+// connections to it are reset at both ends: what was on its way is not known. So a node marks its
+// end of a segment as a node's, and a doorbell that ends without CLOSED is a reset to the program.
 //
 // # Security
 //
@@ -90,13 +89,12 @@
 //
 // # Concurrency
 //
-// All methods of an Engine may be called from many goroutines. Its connections belong to
-// the poll list of its napi.Context, which one goroutine runs at a time; whoever else wants
-// something leaves it in the inbox. Handlers of the NIC only mark what is to be polled.
-// Doorbells are armed when the driver's thread is about to wait: while it is awake, or naps,
-// it looks on, so that the programs need not wake it and much gathers.
-// Config's functions are called by the poll list's owner; they may take locks that callers
-// of the Engine's methods hold.
+// All methods of an Engine may be called from many goroutines. Its connections belong to the poll
+// list of its napi.Context, which one goroutine runs at a time; whoever else wants something leaves
+// it in the inbox. Handlers of the NIC only mark what is to be polled. Doorbells are armed when the
+// driver's thread is about to wait: while it is awake, or naps, it keeps looking, so that the
+// programs need not wake it and messages gather. Config's functions are called by the poll list's
+// owner; they may take locks that callers of the Engine's methods hold.
 //
 // # Limits
 //

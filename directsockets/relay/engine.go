@@ -113,7 +113,7 @@ type parcel struct {
 // maxLater is how many parcels wait for a peer that takes none, at most.
 const maxLater = 1 << 14
 
-// New makes the Engine of a NIC. Run has it work, Close gives back what it took.
+// New makes the Engine of a NIC. Run runs it, Close releases what it took.
 func New(cfg Config) (*Engine, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -164,8 +164,7 @@ func (e *Engine) openBox(i int, n *nic.NIC) (err error) {
 	return nil
 }
 
-// Run has the Engine work until ctx is cancelled, then returns nil. All connections are
-// reset then.
+// Run runs the Engine until ctx is cancelled. Then it resets all connections and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	for i := range e.boxes {
 		b, bit := &e.boxes[i], uint32(1)<<i
@@ -229,8 +228,8 @@ func (e *Engine) Stats() (s Stats) {
 	return s
 }
 
-// do has f run by the poll list's owner, later: the caller may hold locks that f or
-// Config's functions take. ErrClosed: it will not.
+// do has the poll list's owner run f, later: the caller may hold locks that f or Config's functions
+// take. ErrClosed: f will not run.
 func (e *Engine) do(f func()) error {
 	if !e.inbox.put(f, e.bells.nudge) {
 		return ErrClosed
@@ -292,7 +291,7 @@ func (e *Engine) work() {
 	}
 }
 
-// resume goes on with what waits for room to a node.
+// resume continues what waits for room to a node.
 func (e *Engine) resume(n *node) {
 	for len(n.later) > 0 && !n.down {
 		p := n.later[0]
@@ -311,7 +310,7 @@ func (e *Engine) resume(n *node) {
 	}
 }
 
-// credited goes on with what waits for credit of a node.
+// credited continues what waits for credit of a node.
 func (e *Engine) credited(n *node) {
 	for _, ch := range n.channels {
 		if ch != nil && len(ch.order) > 0 {
@@ -345,7 +344,7 @@ func (e *Engine) PeerDown(id fabric.NodeID) {
 	})
 }
 
-// lose notes that a node does not answer any more. forget does what follows.
+// lose notes that a node no longer answers. forget does what follows.
 func (e *Engine) lose(n *node) {
 	if !n.down {
 		n.down = true

@@ -23,7 +23,7 @@ type gates struct {
 // flow is where a packet of a connection comes from, and where it goes.
 type flow struct{ from, to netip.AddrPort }
 
-// Gate holds packets of a shadow that must not overtake what its program has said in the
+// Gate holds packets of a shadow that must not overtake what its program has written to the
 // segment.
 //
 // Concurrency: all methods may be called from many goroutines.

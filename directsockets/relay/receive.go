@@ -170,7 +170,7 @@ func (e *Engine) come(c *conn, k kind, tag uint8, p []byte) bool {
 	return false
 }
 
-// goOn does what waited for data that has come.
+// goOn does what waited for data that has now come.
 func (e *Engine) goOn(c *conn) {
 	for len(c.held) > 0 && !c.over {
 		p := c.held[0]
@@ -348,7 +348,7 @@ func (e *Engine) attached(n *node, box int, a attached) {
 	e.activate(c)
 }
 
-// unknown tells the peer that the client of a connection does not want it any more.
+// unknown tells the peer that the client of a connection no longer wants it.
 func (e *Engine) unknown(n *node, box int, a attached) {
 	if a.far != 0 {
 		var id [idLen]byte

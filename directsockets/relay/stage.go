@@ -66,7 +66,7 @@ func (e *Engine) landed(box int, note rma.Notification) {
 // more than there can be under way (package stream has 512 of a peer's).
 const maxArrived = 1 << 14
 
-// sweep forgets PUTs to rings of connections that there are no more.
+// sweep forgets PUTs to rings of connections that no longer exist.
 func (b *box) sweep(conns map[uint32]*conn) {
 	live := make(map[atu.NLA]int)
 	for _, c := range conns {
@@ -98,7 +98,7 @@ func (e *Engine) ringLanded(box int, note rma.Notification) {
 	}
 }
 
-// unhold goes on with what waits for a batch, as far as these have arrived.
+// unhold continues what waits for batches, as far as these have arrived.
 func (e *Engine) unhold(n *node, box int) {
 	s := &n.channels[box].stage
 	for len(s.held) > 0 && !n.down {

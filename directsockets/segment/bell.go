@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bell lends the doorbell, to wait on with the runtime's poller until Close. Whoever
-// comes back from waiting calls Awake.
+// Bell lends the doorbell, to wait on with the runtime's poller until Close. Call Awake after each
+// wait.
 func (e *End) Bell() *os.File { return e.file }
 
-// Awake takes the armings back and reads the doorbell empty. It is for whoever was
-// woken, by whatever. The byte may have been for the other user of this End: both
-// users shall look again, and arm anew before they wait again.
+// Awake takes the armings back and empties the doorbell. Call it after every wake-up, whatever its
+// cause. The byte may have been for the other user of this End, so both users must look again, and
+// arm again before they wait.
 func (e *End) Awake() {
 	e.disarm(armRX | armTX)
 	e.hush()
 }
 
 // OnHeard has f called, by whoever has RX, when RX has read the doorbell to take a region's
-// descriptor: a byte may have been for a sleeper of TX, who shall look again. Call it before use.
+// descriptor: a byte may have been for a sleeper of TX, who must look again. Call it before use.
 func (e *End) OnHeard(f func()) { e.heard = f }
 
 // maxUnread is how many armings may leave their bytes in the doorbell, at most.
@@ -41,9 +41,9 @@ func unreadOf(bell int) uint32 {
 const numbers = 1<<(32-numberShift) - 1
 
 // Due reports whether Awake is due before a sleep, though nothing has woken: the peer is gone,
-// which who waits for edges (epoll) is told only once, or the doorbell has been left unread
-// for long. To leave it unread saves a call for each sleep, and the peer an edge
-// of EPOLLOUT for each byte that is read.
+// which a waiter for edges (epoll) is told only once, or the doorbell has been left unread for
+// long. Leaving it unread saves a call for each sleep, and the peer an edge of EPOLLOUT for each
+// byte that is read.
 func (e *End) Due() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,7 +92,7 @@ func (e *End) arm(flag uint32) {
 	}
 }
 
-// expedites reports whether who sleeps has others pass a barrier.
+// expedites reports whether a sleeper of this side calls membarrier.
 func (e *End) expedites() bool { return e.register && e.relation.Load() != relationFence }
 
 func (e *End) disarm(flags uint32) {

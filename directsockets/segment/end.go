@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tuning has what a side may choose by itself. Zero means the default.
+// Tuning is what a side may choose by itself. Zero means the default.
 type Tuning struct {
-	Threshold int // bytes that a send goes in VELO messages up to; default 480
+	Threshold int // bytes up to which a send travels in VELO messages; default 480
 	Chunk     int // bytes of an RMA PUT at most; default 64 KiB
 }
 
@@ -121,8 +121,8 @@ func (e *End) Tune(t Tuning) {
 	e.tuning = t
 }
 
-// SetClass says of what class, 0 to 63, what this side sends is: a node that carries it to
-// another host gives it to its packets. It may be called from any goroutine.
+// SetClass sets the class, 0 to 63, of what this side sends: a node that carries it to another host
+// gives that class to its packets. It may be called from any goroutine.
 func (e *End) SetClass(class uint8) { e.own.class.Store(uint32(class)) }
 
 // Attach tells the client that the server looks at the segment. ErrClosed: the
@@ -162,8 +162,7 @@ func (e *End) Attached() bool {
 	return true
 }
 
-// relate reads how the peer wants barriers to be. Its flags are there before its
-// state is.
+// relate reads which barriers the peer uses. Its flags are set before its state.
 func (e *End) relate() {
 	shm.Observe()
 	r := uint32(relationFence)
@@ -216,8 +215,8 @@ func (e *End) departed(a uint32) error {
 	return ErrClosed
 }
 
-// Lost reports whether the node that stands for a program on another host was lost: what
-// was on its way is, too, and may not be followed by what comes on the shadow.
+// Lost reports whether the node that acts for a program on another host is lost: what was in
+// transit is lost, too, and nothing on the shadow may follow it.
 func (e *End) Lost() bool { return e.Relayed() && e.Err() == ErrReset }
 
 // Relayed reports whether the other side is a node, in place of a program that the fabric
@@ -240,14 +239,14 @@ func (e *End) breach() error {
 	return ErrCorrupt
 }
 
-// Close tells the peer that this side has gone, and closes the doorbell. reset says
-// that it has gone abortively. Users of TX and RX may still be there: they find
-// that nothing more can be done. The segment is the caller's, to retire.
+// Close tells the peer that this side has gone, and closes the doorbell. reset says that it has
+// gone abortively. Users of TX and RX may still be at work: their next call fails. The segment is
+// the caller's, to retire.
 func (e *End) Close(reset bool) error {
 	if !e.hangUp(reset) {
 		return nil
 	}
-	return e.file.Close() // without the lock: it waits for who sleeps there, who may want it
+	return e.file.Close() // without the lock: it waits for a sleeper there, who may want it
 }
 
 // hangUp is Close without the file. False: it was called before.
@@ -295,5 +294,5 @@ func (e *End) SameCPU() bool {
 	return cpu != 0 && e.peer.cpu.Load() == cpu
 }
 
-// keep has the memory stay mapped up to here.
+// keep keeps the memory mapped up to here.
 func (e *End) keep() { runtime.KeepAlive(e.seg) }

@@ -6,8 +6,8 @@ import "errors"
 var (
 	// ErrAgain says that nothing can be done now: spin, or arm and wait.
 	ErrAgain = errors.New("segment: try again")
-	// ErrFrozen says that the peer takes nothing more from the queue: call Rollback,
-	// then go on on the shadow.
+	// ErrFrozen says that the peer takes nothing more from the queue: call Rollback, then
+	// continue on the shadow.
 	ErrFrozen = errors.New("segment: peer has frozen this direction")
 	// ErrDemoted says that this direction continues on the shadow.
 	ErrDemoted = errors.New("segment: direction continues on the shadow")
@@ -20,9 +20,9 @@ var (
 	// ErrEnding says that the queue holds the end of the direction, or that the peer
 	// has gone: nothing can be rolled back any more. Receive to the end.
 	ErrEnding = errors.New("segment: end of stream is in the queue")
-	// ErrCorrupt says that the peer has written an impossible value (a breach): close
-	// the connection with ECONNRESET. The End touches the segment no more.
+	// ErrCorrupt says that the peer has written an impossible value (a breach): close the
+	// connection with ECONNRESET. The End no longer touches the segment.
 	ErrCorrupt = errors.New("segment: corrupt; reset the connection")
-	// ErrNotPromoted says that this direction is on the shadow still.
+	// ErrNotPromoted says that this direction is still on the shadow.
 	ErrNotPromoted = errors.New("segment: direction is not promoted")
 )

@@ -2,20 +2,20 @@ package segment
 
 import "exnet/internal/shm"
 
-// Between sides that are both EXPEDITED who sleeps pays for the barrier, by a membarrier(2) that
-// interrupts the other CPUs, and who publishes pays nothing. That is right while messages find
-// their reader awake. When nearly every message rings, the interrupts are more than half
-// of all the work; so a side whose messages do fences by itself, and says so (FENCES),
-// and the peer sleeps without membarrier.
+// Between sides that are both EXPEDITED, the sleeper pays for the barrier, by a membarrier(2) that
+// interrupts the other CPUs, and the publisher pays nothing. That is right while messages find
+// their reader awake. When nearly every message rings, the interrupts are more than half of all the
+// work; so a side whose messages do so fences by itself and sets FENCES, and the peer sleeps
+// without membarrier.
 //
 //	to begin:  fences = true;  membarrier;  flag on
 //	to end:    flag off;  fences = false
 //	publish:   M;  look at fences, and fence if so;  look at the peer's attention
 //	sleep:     attention;  look at the flag;  membarrier unless it is on;  look for M
 //
-// The membarrier has who is in the middle of publishing be before it or after it. Who sleeps and
-// has found the flag on has shown its attention before the flag goes off. wake_test.go has all
-// orders.
+// The membarrier puts a publisher that is in the middle of it either before or after. A sleeper
+// that has found the flag on has stored its attention before the flag goes off. wake_test.go tries
+// all orders.
 
 const (
 	// often is when a ring comes soon after another one: this many messages later, at most.

@@ -2,9 +2,9 @@ package segment
 
 import "encoding/binary"
 
-// Freeze takes nothing more from the queue: the peer sends what is left on the shadow. ErrEnding:
-// it cannot, since it has ended this direction or has gone. It belongs to RX. ErrAgain: a sink is
-// being filled, receive it first. Recv returns ErrDemoted from now on; see Thaw.
+// Freeze takes nothing more from the queue: the peer sends the rest on the shadow. ErrEnding: it
+// cannot, because it has ended this direction or has gone. ErrAgain: a sink is being filled,
+// receive it first. It belongs to RX. Recv returns ErrDemoted from now on; see Thaw.
 func (e *End) Freeze() error {
 	r := &e.rx
 	switch {

@@ -121,7 +121,7 @@ const (
 	flagZCopy     = 1 << 1
 	flagRelayed   = 1 << 2 // a node's, in place of a program on another host
 	flagFences    = 1 << 3
-	flagHardware  = 1 << 4 // RDMA hardware joins the two hosts: that is why it is RELAYED
+	flagHardware  = 1 << 4 // RDMA hardware joins the two hosts: the reason for RELAYED
 )
 
 // The status word of a slot.
@@ -156,7 +156,7 @@ const (
 	TagRMAInfo                 // data is in a ring or a region
 	TagRMAAvail                // no message on shared memory
 	TagShutdown                // end of this direction
-	TagDemote                  // the shadow goes on
+	TagDemote                  // the direction continues on the shadow
 	TagPromote                 // first message
 	TagRegion                  // a region was sent on the doorbell
 )
@@ -214,7 +214,7 @@ func controlOf(mem foreign.Memory, side Side) control {
 	}
 }
 
-// header is what a segment says of itself.
+// header is the decoded header of a segment.
 type header struct {
 	slots, ring, size int
 	info              Info

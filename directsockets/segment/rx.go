@@ -50,8 +50,8 @@ func (e *End) statusAt(count uint64) (word, *foreign.Slot, bool) {
 	return w, s, w.lap() == uint32(count>>r.shift+1)
 }
 
-// PromotedAt looks whether this direction has moved to the segment, and after how
-// many bytes on the shadow. Recv is for the bytes after those. It belongs to RX.
+// PromotedAt returns whether this direction has moved to the segment, and after how many bytes on
+// the shadow. Recv is for the bytes after those. It belongs to RX.
 func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 	r := &e.rx
 	waits := r.phase == phaseShadow || r.frozen && r.count == 0
@@ -76,7 +76,7 @@ func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 	return n, true
 }
 
-// rxStanding says whether RX can go on.
+// rxStanding returns why RX cannot continue; nil: it can.
 func (e *End) rxStanding() error {
 	switch {
 	case e.bad.Load():
@@ -94,9 +94,9 @@ func (e *End) rxStanding() error {
 	return nil
 }
 
-// Recv copies to p what has come, and reports how much; it borrows p until return.
-// ErrAgain: nothing is there. io.EOF: the peer has shut this direction down.
-// ErrDemoted: the shadow goes on. It belongs to RX.
+// Recv copies to p what has come, and reports how much; it borrows p until return. ErrAgain:
+// nothing is there. io.EOF: the peer has shut this direction down. ErrDemoted: the direction
+// continues on the shadow. It belongs to RX.
 func (e *End) Recv(p []byte) (n int, err error) {
 	if e.rx.phase != phaseDirect || e.bad.Load() {
 		return 0, e.rxStanding()
@@ -331,7 +331,7 @@ func (e *End) ArmRX() (ready bool) {
 	return true
 }
 
-// WatchRX is ArmRX for who sleeps on Bell, in a program whose scheduler looks for messages
+// WatchRX is ArmRX for a user that sleeps on Bell, in a program whose scheduler looks for messages
 // (shm.Scheduled): it arms before it sleeps itself. armed: the caller has to, as well. It belongs
 // to RX.
 func (e *End) WatchRX() (ready, armed bool) {

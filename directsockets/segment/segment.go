@@ -23,7 +23,7 @@ const (
 	Server Side = 1 // accepted
 )
 
-// Info is what a segment says of its connection.
+// Info identifies the connection of a segment.
 type Info struct {
 	Nonce          [16]byte // random, of this incarnation of the connection
 	Client, Server netip.AddrPort
@@ -83,7 +83,7 @@ func (c Config) check() error {
 // Concurrency: all methods may be called from many goroutines.
 type Segment struct {
 	*shm.Foreign
-	head  header // of which the peer has no copy
+	head  header // private: the peer cannot change it
 	rings int
 }
 
@@ -109,9 +109,8 @@ func Create(info Info, config Config) (*Segment, error) {
 	return s, nil
 }
 
-// Map maps the segment that a descriptor of a peer stands for. It borrows fd.
-// ErrSegment: it cannot be trusted. The caller compares Info with what it knows of
-// its connection.
+// Map maps the segment that a peer's descriptor names. It borrows fd. ErrSegment: it cannot be
+// trusted. The caller compares Info with what it knows of its connection.
 func Map(fd int) (*Segment, error) {
 	least, _ := sizeOf(minSlots, minRing)
 	most, _ := sizeOf(maxSlots, maxRing)

@@ -9,7 +9,7 @@ import (
 
 const (
 	line     = 64       // advances of the ring are multiples of it
-	quiet    = 8 << 10  // bytes that a ring goes on before it looks whether it may begin anew
+	quiet    = 8 << 10  // bytes that the ring advances before it looks whether it may start over
 	first    = 16 << 10 // bytes of a chunk at most for a receiver that waits
 	minChunk = 4096     // bytes below which a large send waits for space
 	early    = 1024     // bytes of the ring that are fetched before they are written
@@ -94,7 +94,7 @@ func (e *End) commit(s *foreign.Slot, tag Tag, n int) {
 	shm.PrefetchSlot(&t.queue[(t.sent+ahead)&uint64(len(t.queue)-1)].Status)
 }
 
-// published looks whether the peer wants to know, or has said something.
+// published wakes the peer if it has armed, and looks at what it has said.
 func (e *End) published() {
 	e.barrier()
 	if a := e.peer.attention.Load(); a&armRX != 0 && e.wake(a, armRX, &e.tx.rung) {
@@ -104,7 +104,7 @@ func (e *End) published() {
 	}
 }
 
-// standing says whether TX can go on.
+// standing returns why TX cannot continue; nil: it can.
 func (e *End) standing() error {
 	switch {
 	case e.bad.Load():
@@ -119,7 +119,7 @@ func (e *End) standing() error {
 	return e.interrupted()
 }
 
-// interrupted says what the peer has done to this direction.
+// interrupted returns what the peer has done to this direction.
 func (e *End) interrupted() error {
 	a := e.peer.attention.Load()
 	if err := e.departed(a); err != nil {
@@ -308,8 +308,8 @@ func (e *End) room(n int) (got, skip int) {
 // down then. It belongs to TX.
 func (e *End) Shutdown() error { return e.last(TagShutdown, phaseEnded, SentShutdown) }
 
-// Demote has this direction go on on the shadow. ErrAgain: no slot is free.
-// ErrFrozen: call Rollback, which does the same. It belongs to TX.
+// Demote continues this direction on the shadow. ErrAgain: no slot is free. ErrFrozen: call
+// Rollback, which does the same. It belongs to TX.
 func (e *End) Demote() error { return e.last(TagDemote, phaseDemoted, SentDemote) }
 
 func (e *End) last(tag Tag, p phase, counter int) error {

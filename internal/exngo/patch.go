@@ -309,7 +309,7 @@ func (p *patcher) literals() {
 			})
 		}
 		if count != 1 {
-			p.fail(l.file, "%s stands there %d times, want 1", l.text, count)
+			p.fail(l.file, "%s occurs %d times, want 1", l.text, count)
 		}
 	}
 }

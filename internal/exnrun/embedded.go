@@ -76,9 +76,9 @@ func (noBroker) Error() string {
 }
 func (noBroker) Unwrap() error { return client.ErrNoBroker }
 
-// startBroker starts a process that serves this namespace, and waits until it
-// does. It is not a child of this process: the program that this one becomes shall
-// have no child that it did not start.
+// startBroker starts a process that serves this namespace, and waits until it does. It is not a
+// child of this process: the program that this one becomes must have no child that it did not
+// start.
 func startBroker() error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -102,8 +102,8 @@ func startBroker() error {
 	return fmt.Errorf("starting a broker: %w", err)
 }
 
-// detachBroker is "exn-run broker": it leaves the broker to init. That belongs to no
-// terminal, and is in nobody's way.
+// detachBroker is "exn-run broker": it leaves the broker to init. That process belongs to no
+// terminal.
 func detachBroker() error {
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"exn-run", serveCommand}, Stdout: os.Stdout,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
@@ -169,7 +169,7 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 		case <-tick.C:
 			if s.Idle() > idle && k.idle() > idle {
 				tick.Stop()
-				err := errors.Join(t.close(), k.close()) // from now on nobody relies on it
+				err := errors.Join(t.close(), k.close()) // from now on no exn-run relies on it
 				stop()
 				return errors.Join(err, <-ended, s.Close())
 			}

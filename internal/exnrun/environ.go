@@ -48,7 +48,7 @@ func (s settings) variables(list string) ([]string, error) {
 	switch {
 	case s.loopback:
 		vars = append(vars, envLoopback+"=1")
-	case !s.inherits: // a program that exn-go built is plain when it has no variable at all
+	case !s.inherits: // a program that exn-go built is plain if none of the variables is set
 		vars = append(vars, envLoopback+"=0")
 	}
 	if s.broker != "" {

@@ -19,7 +19,7 @@ import (
 // broker is there.
 const maxKept = 512
 
-// keeper knows for whom a broker stays.
+// keeper knows the processes for which a broker stays.
 //
 // Concurrency: all methods may be called from many goroutines; close once.
 type keeper struct {
@@ -143,7 +143,7 @@ func (k *keeper) sweepLocked() {
 	}
 }
 
-// idle is how long there has been nobody; 0: there is.
+// idle is how long there has been none; 0: there is one.
 func (k *keeper) idle() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// messages is what exn-run says of itself: a line each, or a JSON object, and warnings or none.
+// messages writes what exn-run itself has to say: a line each, or a JSON object, with or without
+// warnings.
 type messages struct {
 	stderr      io.Writer
 	json, quiet bool
@@ -32,7 +33,7 @@ func (m messages) warn(format string, args ...any) {
 	}
 }
 
-// put writes a message in the form of the other commands' logs.
+// put writes a message in the format of the other commands' logs.
 func (m messages) put(level, text string) {
 	if !m.json {
 		fmt.Fprintf(m.stderr, "exn-run: %s\n", text)

@@ -96,8 +96,8 @@ func FindProgram(name string) (Program, error) {
 // maxInterpreters is how many #! lines the kernel follows (BINPRM_MAX_RECURSION).
 const maxInterpreters = 4
 
-// interpreter returns the file that runs a script, "" if the file is none. What
-// "env" finds for it counts, for that it what runs in the end.
+// interpreter returns the file that runs a script, "" if the file is none. For "env" it is the
+// program that env finds: that is what runs in the end.
 func interpreter(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // not to wait where it is a FIFO
 	if err != nil {

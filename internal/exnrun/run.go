@@ -29,8 +29,8 @@ import (
 // returns the exit status. Results go to stdout, all else to stderr.
 //
 // Run starts the program itself again (/proc/self/exe) with the single argument "broker" or
-// "serve-broker", and to enter the namespace of a node with its own arguments (os.Args). It shall
-// be called on the main goroutine.
+// "serve-broker", and to enter the namespace of a node with its own arguments (os.Args). Call it on
+// the main goroutine.
 func Run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 {
 		switch args[0] {
@@ -153,8 +153,8 @@ func (o options) patiently(f func() error) error {
 	}
 }
 
-// become replaces this process by the program. What is no format that the kernel
-// knows is a script for the shell, as for execvp(3).
+// become replaces this process by the program. A file in no format that the kernel knows is a
+// script for the shell, as in execvp(3).
 func become(path string, argv, environ []string) error {
 	err := syscall.Exec(path, argv, environ)
 	if errors.Is(err, unix.ENOEXEC) {

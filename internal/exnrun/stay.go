@@ -99,9 +99,9 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	return endAs(state)
 }
 
-// runChild runs a program to its end, and calls look now and then meanwhile. What
-// signals this process gets go to the program; those of the terminal's keys it has
-// already, for it is in the same process group.
+// runChild runs a program to its end, and calls look now and then meanwhile. What signals this
+// process gets go to the program; those from the terminal's keys reach it already, as it is in the
+// same process group.
 func runChild(path string, argv, environ []string, look func()) (*os.ProcessState, error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH)

@@ -18,13 +18,13 @@ import (
 	"exnet/directsockets/broker/wire"
 )
 
-// tap is between programs and their broker: it passes on what either says, with
-// the descriptors, and keeps the statistics that each program shows in its HELLO.
+// tap sits between programs and their broker: it passes messages on in both directions, with their
+// descriptors, and keeps the statistics that each program shows in its HELLO.
 //
-// What exn-run's program starts may be another user's by then (a web server's workers),
-// so the socket is open to all users; but its name is a secret of the environment:
-// nobody else may list its directory, and what /proc/net/unix says of it is the name
-// that it had before. What comes through it is not believed, and bounded.
+// What exn-run's program starts may be another user's by then (a web server's workers), so the
+// socket is open to all users; but its name is a secret of the environment: nobody else may list
+// its directory, and what /proc/net/unix says of it is the name that it had before. What comes
+// through it is bounded, and not trusted.
 //
 // Concurrency: all methods may be called from many goroutines.
 type tap struct {
@@ -292,7 +292,7 @@ func descriptors(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-// peerCred returns the process that connected, and its user; zero: it cannot be told.
+// peerCred returns the process that connected, and its user; zero: unknown.
 func peerCred(c *net.UnixConn) (cred unix.Ucred) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -22,8 +22,7 @@ type watch struct {
 	lost  int // connections that are not shown: their entries were used anew before they were seen, or there are too many
 }
 
-// What is remembered, of processes and of connections: who shows statistics may
-// show as many as it likes.
+// Bounds of what is remembered: a process may show as many connections as it likes.
 const (
 	maxProcesses   = 4096
 	maxConnections = 1 << 17

@@ -247,5 +247,5 @@ func (r Rule) prefix() ([16]byte, int) {
 	return r.Addr.Addr().As16(), r.Addr.Bits()
 }
 
-// MaxCompiled bounds the compiled rules: the library has room for so much.
+// MaxCompiled is the most bytes of compiled rules for which the library has room.
 const MaxCompiled = 16<<10 - 1

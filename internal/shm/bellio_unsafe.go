@@ -31,8 +31,8 @@ func Hush(fd int, fds []int) (_ []int, gone bool) {
 		if msg.Controllen > 0 {
 			fds = rights(append([]byte(nil), oob[:msg.Controllen]...), fds) // a copy, which may escape
 		}
-		// Read on, also after a short read: the end may follow the last byte, and
-		// who waits for edges (epoll) is not told of it twice.
+		// Read on, even after a short read: the end may follow the last byte, and a waiter
+		// for edges (epoll) is not told of it twice.
 	}
 	return fds, false
 }

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strict reports whether the kernel gives out no more memory than there is
-// (vm.overcommit_memory = 2; Linux, Documentation/mm/overcommit-accounting.rst). A page
-// of a memfd is then counted when it is first touched, and if there is none left whoever
-// touches it gets SIGBUS. So all pages are touched before, where it is an error.
+// strict reports whether the kernel promises no more memory than there is (vm.overcommit_memory =
+// 2; Linux, Documentation/mm/overcommit-accounting.rst). Then a page of a memfd is accounted when
+// it is first touched, and a touch without memory left is a SIGBUS. So all pages are touched in
+// advance, by a call that returns an error instead.
 var strict = sync.OnceValue(func() bool {
 	b, err := os.ReadFile("/proc/sys/vm/overcommit_memory")
 	return err == nil && len(b) > 0 && b[0] == '2'

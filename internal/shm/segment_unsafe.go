@@ -119,8 +119,8 @@ func unmap(mem []byte) {
 	_ = unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)))
 }
 
-// Bytes lends the memory as long as the Segment can be reached. It may be
-// written only by who created the segment.
+// Bytes lends the memory as long as the Segment can be reached. Only the creator of the segment may
+// write it.
 func (s *Segment) Bytes() []byte { return s.mem }
 
 // Fd lends the descriptor of an own segment until CloseFd or Retire; -1 if it is

@@ -5,7 +5,7 @@ import (
 	"exnet/directsockets/broker/wire"
 )
 
-// Attached is a Client whose broker is in the same process, as that broker sees it.
+// Attached is a Client whose broker is in the same process, as the broker sees it.
 type Attached struct{ c *Client }
 
 // NewAttached makes a Client that is connected by Connected. end is called once, by its
@@ -28,7 +28,7 @@ func (a Attached) Program() string { return a.c.cfg.Program }
 // Connected has the Client ask w from now on. The page stays the broker's.
 func (a Attached) Connected(w Way, page *wire.Page, node uint16) { a.c.connected(w, page, node) }
 
-// Handle does what a message of the broker says. It takes of fds what it keeps.
+// Handle handles a message of the broker. It takes the fds that it keeps.
 func (a Attached) Handle(m wire.Message, fds packet.Descriptors) error { return a.c.handle(m, fds) }
 
 // Ended says that the broker is gone, and lets Close return.

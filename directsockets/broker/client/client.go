@@ -28,8 +28,8 @@ type Config struct {
 	// KeepClosed has the statistics show closed connections until their room is needed, as
 	// those of exn-run's library do. Default: they are gone at once.
 	KeepClosed bool
-	// In runs a function in the network namespace of the connections. Default: where
-	// the process is.
+	// In runs a function in the network namespace of the connections. Default: the process's
+	// own.
 	In func(func() error) error
 	// Log is told of brokers that cannot be used. Default: nobody.
 	Log logger.Logger
@@ -52,9 +52,8 @@ type Granted struct {
 	Segment, Bell int
 }
 
-// Client is what a process has of its namespace's broker. It connects, and
-// connects again when the broker has died, by itself; without a broker there are
-// no listeners, and what is asked fails at once.
+// Client is a process's connection to its namespace's broker. It connects by itself, and again
+// after the broker has died; without a broker there are no listeners, and requests fail at once.
 //
 // Concurrency: all methods may be called from many goroutines. Functions that are
 // given to it are called from its own goroutine, one at a time, and must not block.
@@ -103,8 +102,7 @@ type offered struct {
 	until   time.Time
 }
 
-// Announcement is a listener that the broker knows of, now and after it was
-// started again.
+// Announcement is a listener that the broker knows of, even after the broker was started again.
 type Announcement struct {
 	c       *Client
 	s       Socket
@@ -162,7 +160,7 @@ func (c *Client) Wait(ctx context.Context) error {
 // Connected reports whether there is a broker.
 func (c *Client) Connected() bool { return c.page.Load() != nil }
 
-// Absent is why there is no broker, if there is none.
+// Absent returns why there is no broker.
 func (c *Client) Absent() connstats.Why {
 	if why := connstats.Why(c.absent.Load()); why != connstats.WhyNothing {
 		return why
@@ -274,5 +272,5 @@ func (c *Client) triedLocked() {
 	}
 }
 
-// errUntrusted says that whoever has the socket is not to be trusted.
+// errUntrusted says that the owner of the socket is not to be trusted.
 var errUntrusted = errors.New("its owner is neither root nor this user")

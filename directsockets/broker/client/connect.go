@@ -22,11 +22,11 @@ import (
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 5 * time.Second
-	// steady is how long a connection lasts to be none that fails again and again.
+	// steady is how long a connection must last not to count as one that keeps failing.
 	steady = time.Second
 	// betterTime is how often a client of a user's broker looks for root's.
 	betterTime = time.Second
-	// welcomeTime is what a broker has to answer HELLO.
+	// welcomeTime is how long a broker may take to answer HELLO.
 	welcomeTime = 2 * time.Second
 	// maxAsked is how many announcements may wait for the broker.
 	maxAsked = 2 * wire.MaxListeners

@@ -8,15 +8,15 @@ import (
 )
 
 var (
-	// ErrNoBroker says that no broker serves this network namespace, or that it
-	// cannot be trusted. Use TCP; a Client goes on looking for one.
+	// ErrNoBroker says that no broker serves this network namespace, or that it cannot be
+	// trusted. Use TCP; a Client keeps looking for one.
 	ErrNoBroker = errors.New("broker: no broker serves this network namespace")
 
 	// ErrVersion says that the broker of this network namespace is of another version. It
 	// comes with ErrNoBroker.
 	ErrVersion = errors.New("broker: the broker has another version")
 
-	// ErrNone says that there is no offer for a connection. Go on with TCP.
+	// ErrNone says that there is no offer for a connection. Stay on TCP.
 	ErrNone = errors.New("broker: no offer for this connection")
 )
 

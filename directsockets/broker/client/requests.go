@@ -52,11 +52,10 @@ func (a *Announcement) Close() {
 	}
 }
 
-// Offer offers a segment and side 1's doorbell, which it borrows, for a connection
-// whose side 0 this is. refused is called when the broker does not want it, or
-// nobody has claimed it in time, never after a GRANT; nil: nobody. When the broker
-// dies nobody is told: the doorbell ends. ErrNoBroker, ErrBusy: there
-// is no offer.
+// Offer offers a segment and side 1's doorbell, which it borrows, for a connection whose side 0
+// this is. refused is called when the broker does not want it, or nobody has claimed it in time,
+// never after a GRANT; nil: nobody. If the broker dies, refused is not called: the doorbell ends.
+// ErrNoBroker, ErrBusy: there is no offer.
 func (c *Client) Offer(s Socket, nonce wire.Nonce, segment, bell int, refused func(wire.Reason)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +132,7 @@ func (c *Client) noWayLocked() error {
 	return ErrNoBroker
 }
 
-// handle does what a message of the broker says. It takes of fds what it keeps.
+// handle handles a message of the broker. It takes the fds that it keeps.
 func (c *Client) handle(m wire.Message, fds packet.Descriptors) error {
 	switch m.Type {
 	case wire.Grant:

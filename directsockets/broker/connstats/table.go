@@ -288,9 +288,9 @@ func (e *Entry) Counters() *Counters {
 	return (*Counters)(e.words[entryCountOff/8 : entryCountOff/8+NumCounters])
 }
 
-// Free gives the entry back. Nobody may use its counters any more. In a table that
-// keeps closed connections it can be read, as that of a connection that is closed, until
-// another one has it, and the longest unused comes first.
+// Free gives the entry back. Nobody may use its counters afterwards. In a table that keeps closed
+// connections it can be read, as that of a closed connection, until it is used again; the longest
+// unused comes first.
 func (e *Entry) Free() {
 	s := e.stats
 	if s == nil {

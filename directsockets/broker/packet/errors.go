@@ -4,6 +4,6 @@ import "errors"
 
 var (
 
-	// ErrSlow is the end of a client that does not read.
+	// ErrSlow says that the reader is so slow that the queue is full. It ends the connection.
 	ErrSlow = errors.New("broker: send queue is full")
 )
