@@ -146,6 +146,12 @@ func (s *Segment) queue(side Side) []foreign.Slot {
 	return s.Memory().Slots(queuesOff+int(side)*s.head.slots*foreign.SlotSize, s.head.slots)
 }
 
+// giveBack gives back the n pages from page on of the queue that side writes. False: they
+// stay.
+func (s *Segment) giveBack(side Side, page, n int) bool {
+	return s.Discard(queuesOff+int(side)*s.head.slots*foreign.SlotSize+page*shm.PageSize, n*shm.PageSize)
+}
+
 // stamps are the times at which side has sent its last messages (SPEC 2.4).
 func (s *Segment) stamps(side Side) []atomic.Uint64 {
 	return s.Memory().Words(stampsOff+int(side)*stamps*8, stamps)

@@ -44,6 +44,7 @@ type tx struct {
 	skip     int // bytes of the ring that Commit skips
 	back     rollback
 	regions  outRegions
+	pages    pages
 }
 
 func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memory) {
@@ -176,6 +177,9 @@ func (e *End) Send(p []byte) (n int, err error) {
 		}
 	}
 	e.keep()
+	if e.tx.sent >= e.tx.pages.turn {
+		e.giveBack()
+	}
 	if n > 0 {
 		e.count.Add(SentDirect, uint64(n))
 		if err == ErrAgain {

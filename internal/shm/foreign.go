@@ -1,6 +1,12 @@
 package shm
 
-import "exnet/foreign"
+import (
+	"os"
+
+	"exnet/foreign"
+
+	"golang.org/x/sys/unix"
+)
 
 // Foreign is a mapped memfd that another process can write.
 //
@@ -27,6 +33,12 @@ func (f *Foreign) Fd() int { return f.seg.Fd() }
 
 // CloseFd closes that descriptor; the mapping stays.
 func (f *Foreign) CloseFd() { f.seg.CloseFd() }
+
+// Discard gives back the n bytes from off on, whole pages, which are zeros from then on, for
+// all who have mapped them. False: they stay as they are.
+func (f *Foreign) Discard(off, n int) bool {
+	return !strict() && os.Getpagesize() == PageSize && unix.Madvise(f.seg.mem[off:off+n], unix.MADV_REMOVE) == nil
+}
 
 // Retire returns the shared memory, as that of Segment.
 func (f *Foreign) Retire() { f.seg.Retire() }

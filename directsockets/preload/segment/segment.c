@@ -5,6 +5,7 @@
 #include <linux/magic.h>
 #include <linux/membarrier.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -132,6 +133,8 @@ uint8_t *ds_map_new(int fd, size_t size)
 	}
 	return p;
 }
+
+bool ds_map_lazy(void) { return getauxval(AT_PAGESZ) == 4096 && !strict(); }
 
 int ds_truncate(int fd, size_t size)
 {

@@ -134,6 +134,9 @@ struct ds_tx {
 	/* put and off after message number count: see ds_tx_recover. */
 	uint64_t next_put, next_off;
 	uint64_t consumed, freed; /* of the peer, as last read and checked */
+	uint64_t turn;	 /* the count at which pages may be given back: see give_back */
+	uint64_t turned; /* when that was last looked at, by ds_ticks */
+	uint64_t kept;	 /* the first page, counted from the beginning, that was not given back */
 };
 
 /* The inbound direction. pos[cur] counts, so that a process that dies between two
@@ -173,6 +176,8 @@ int ds_truncate(int fd, size_t size) DS_HIDDEN;
 
 /* Maps a memfd of one's own for writing; NULL: there is no memory for it. */
 uint8_t *ds_map_new(int fd, size_t size) DS_HIDDEN;
+/* Are pages of 4 KiB given out when they are touched, so that one may be given back? */
+bool ds_map_lazy(void) DS_HIDDEN;
 
 /* Makes the segment of info: a sealed memfd in *fd (close-on-exec), mapped in seg for
  * side 0, state OFFERED. 0, or -1 and errno. */

@@ -1,0 +1,57 @@
+package segment
+
+import (
+	"math"
+
+	"exnet/foreign"
+	"exnet/internal/shm"
+)
+
+// pages has which pages of its queue TX may give back: an idle connection keeps few
+// (SPEC 2.3).
+type pages struct {
+	turn   uint64 // the count of messages at which to look next
+	turned uint64 // when that was done last, in ticks
+	kept   uint64 // the first page, counted from the beginning, that was not given back
+}
+
+const (
+	pageSlots = shm.PageSize / foreign.SlotSize
+	// settled is how many messages are in a page by when the peer may have said that it has
+	// consumed those before.
+	settled = 2
+	// slow is in ticks, about 0.4 ms: slower, a page of messages costs 1 % more at most.
+	slow = 1 << 20
+)
+
+// giveBack gives back the pages of the queue but the one that is being written, if
+// little is sent and all messages in them are consumed. It belongs to TX.
+func (e *End) giveBack() {
+	t, p := &e.tx, &e.tx.pages
+	page, n, now := t.sent/pageSlots, uint64(len(t.queue)/pageSlots), shm.Ticks()
+	lap := uint32(t.sent>>t.shift) + 1 // in a page of zeros is lap 0
+	quiet := now != 0 && int64(now-p.turned) >= slow && lap != 0 && lap != math.MaxUint32
+	switch {
+	case n < 2:
+		p.turn = math.MaxUint64
+		return
+	case quiet && (!e.credit() || t.consumed < page*pageSlots):
+		p.turn = t.sent + settled
+		return
+	}
+	if p.turn, p.turned = (page+1)*pageSlots+settled, now; !quiet {
+		return
+	}
+	if page-p.kept >= n {
+		p.kept = page - n + 1
+	}
+	for p.kept < page {
+		at := p.kept % n
+		run := min(page-p.kept, n-at)
+		if !e.seg.giveBack(e.side, int(at), int(run)) {
+			p.turn = math.MaxUint64 // never again
+			return
+		}
+		p.kept += run
+	}
+}
