@@ -2,27 +2,27 @@ package link
 
 import "time"
 
-// Driver is a thread that serves active links beside other work, so that what
-// arrives is handled where it is waited for, and a link needs no goroutine of its
-// own.
+// Driver is a thread that serves active links beside other work. It handles what
+// arrives in the thread that waits for it, so a link needs no goroutine.
 type Driver interface {
 	// Take has the driver serve s until either of them ends. It returns false if the
 	// driver has ended, and s is not taken.
 	Take(s Served) bool
 
-	// Wake has the driver call Serve of all its links soon. It may be called from
+	// Wake makes the driver call Serve of all its links soon. It may be called from
 	// any goroutine.
 	Wake()
 }
 
-// Forever is the answer of Served.Arm that only the descriptor ends the wait.
+// Forever, returned by Served.Arm, says that only the descriptor ends the wait.
 const Forever = time.Duration(-1)
 
 // Served is a link as its Driver sees it.
 //
 // Concurrency: all methods are called by the driver's thread, one at a time.
 type Served interface {
-	// Fd is what the driver waits for to become readable. It is valid until Leave.
+	// Fd returns the descriptor that the driver waits for to become readable. It is
+	// valid until Leave.
 	Fd() int
 
 	// Serve moves what has arrived to its place, as far as it goes for a bounded
@@ -40,13 +40,12 @@ type Served interface {
 	// follows. Consumers that look for themselves may do so meanwhile.
 	Doze()
 
-	// Bind tells the peer's driver that the thread is bound to a CPU, or with -1 that
-	// it is not.
+	// Bind tells the peer's driver which CPU the thread is bound to; -1 for none.
 	Bind(cpu int)
 
-	// PeerCPU returns what the peer's driver has told, -1 if nothing.
+	// PeerCPU returns the CPU that the peer's driver is bound to, or -1 if unknown.
 	PeerCPU() int
 
-	// Leave says that the driver serves the link no more.
+	// Leave says that the driver no longer serves the link.
 	Leave()
 }

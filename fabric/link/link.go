@@ -1,5 +1,5 @@
-// Package link is the seam between NICs: what a NIC asks of a link to reach a
-// peer, and what a link asks of a NIC to serve a peer.
+// Package link is the seam between NICs: the methods of a link by which a NIC reaches
+// a peer, and the methods of a NIC by which a link serves a peer.
 //
 // # Architecture
 //
@@ -43,7 +43,7 @@ import (
 // VELOPayload is how many bytes of payload a VELO message has at most.
 const VELOPayload = 120
 
-// Port is a NIC's side of the way to one peer.
+// Port is a NIC's side of the link to one peer.
 type Port interface {
 	// OpenFlow opens the mailbox to of the peer for messages of the mailbox from of
 	// this node. Credit is told what the peer has consumed. The error wraps
@@ -58,7 +58,7 @@ type Port interface {
 	Put(p Put, data []byte, d Done)
 }
 
-// Handler is what a NIC does for its peers. The link vouches for src.
+// Handler serves the requests of a NIC's peers. The link vouches for src.
 type Handler interface {
 	AcceptFlow(src fabric.NodeID, from, to fabric.VPID, c Credit) (Flow, error)
 	ServeGet(src fabric.NodeID, g Get, s Sink)
@@ -66,14 +66,14 @@ type Handler interface {
 	ServePut(src fabric.NodeID, p Put, data foreign.Memory, d Done)
 }
 
-// Flow is the way of one mailbox's messages to one mailbox of a peer. Messages
-// arrive in the order of their Reserve calls.
+// Flow carries the messages of one mailbox to one mailbox of a peer. They arrive in
+// the order of their Reserve calls.
 type Flow interface {
 	// ID is the number that the target gave to the flow; it goes into every status
 	// word.
 	ID() uint16
 
-	// Limit is how many messages may be on their way or unread.
+	// Limit is how many messages may be in flight or unread.
 	Limit() int
 
 	// Reserve lends a slot until Commit, which must follow soon: slots are read in
@@ -90,20 +90,20 @@ type Flow interface {
 	Raise()
 }
 
-// Sparse is a Port that has to ask somebody whether there is a mailbox.
+// Sparse is a Port that must ask the node whether a mailbox exists.
 type Sparse interface {
 	Port
 
-	// Absent says whether OpenFlow has found nobody there a moment ago: a message to a group does
-	// not ask again at once.
+	// Absent reports whether OpenFlow found no mailbox a moment ago: a message to a group does not
+	// ask again at once.
 	Absent(from, to fabric.VPID) bool
 }
 
-// Classed is a Flow on which packets of a class may have a way of their own.
+// Classed is a Flow on which packets of a class may take another route.
 type Classed interface {
 	Flow
 
-	// CommitClass is Commit of a message of a class.
+	// CommitClass is Commit for a message of a class.
 	CommitClass(pos, status uint64, c fabric.Class)
 }
 
@@ -122,7 +122,7 @@ type Remote interface {
 	Watch(total uint64)
 }
 
-// Credit is what a target tells the source of a flow. Its methods may run the
+// Credit carries reports of a target to the source of a flow. Its methods may run the
 // source's OnCredit handler.
 type Credit interface {
 	// Return says that the target has consumed total messages since the flow was
@@ -145,8 +145,8 @@ type Get struct {
 	Len    int
 	Notify bool // the responder writes a notification
 
-	// Class is that of the request and of the response. The origin's crossbar chooses
-	// both ways by it; the target need not know.
+	// Class is the class of the request and of the response. The origin's crossbar
+	// chooses both routes by it; the target need not know it.
 	Class fabric.Class
 }
 
@@ -177,7 +177,7 @@ type Lender interface {
 	LendPut(src fabric.NodeID, p Put, n int) (Landing, fabric.Status)
 }
 
-// NIC is what a link between processes or hosts needs of a NIC; *nic.NIC has it.
+// NIC is the NIC of a link between processes or hosts; *nic.NIC is one.
 type NIC interface {
 	ID() fabric.NodeID
 	ATU() *atu.ATU
@@ -208,7 +208,7 @@ type Landing interface {
 	End(written bool)
 }
 
-// Done is told how an operation ended, exactly once.
+// Done is called exactly once, when an operation has ended.
 type Done interface {
 	Done(s fabric.Status)
 }

@@ -25,8 +25,8 @@ type Active interface {
 	Mailbox(v fabric.VPID, limit int)
 }
 
-// Set is the active links of a NIC, and what they have to know of it. The zero
-// Set is empty.
+// Set holds the active links of a NIC, and the credits of its mailboxes for them. The
+// zero Set is empty.
 //
 // Concurrency: all methods may be called from many goroutines. Poll and Arm take
 // no lock.
@@ -58,7 +58,7 @@ func (s *Set) Arm() {
 	}
 }
 
-// Mailbox tells all links, those of today and those to come.
+// Mailbox calls Mailbox of all links, and of those that are added later.
 func (s *Set) Mailbox(v fabric.VPID, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Set) Add(a Active) {
 	s.links.Store(&list)
 }
 
-// Remove takes a link out. A call of it may still be running.
+// Remove removes a link. A call of one of its methods may still be running.
 func (s *Set) Remove(a Active) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

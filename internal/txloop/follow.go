@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Senders is what the loop needs to know of the programs behind a device.
+// Senders tells the loop where the programs behind a device run.
 type Senders interface {
 	// Main returns the CPU that sent more than half of the packets since the last
 	// call, or -1.
@@ -70,7 +70,7 @@ func (f *follower) stay(links []served) {
 	}
 }
 
-// roam undoes stay.
+// roam ends stay.
 func (f *follower) roam(links []served) {
 	if f.stays {
 		f.rest(links)
@@ -105,7 +105,7 @@ func (f *follower) burst(bytes int, links []served) bool {
 	return true
 }
 
-// rest leaves the place to the scheduler again.
+// rest lets the scheduler choose the CPU again.
 func (f *follower) rest(links []served) {
 	if f.home >= 0 {
 		f.bind(-1, links)

@@ -90,7 +90,7 @@ func (l *Loop) leave() {
 // rested is called when something has ended a rest.
 func (h *home) rested() { h.looks, h.fresh = 0, true }
 
-// sent notes the CPU of the programs whose packet has ended a rest.
+// sent records the CPU of the programs whose packet has ended a rest.
 func (h *home) sent(s Senders) {
 	if h.fresh && s != nil {
 		h.from(s.Main())
@@ -98,7 +98,7 @@ func (h *home) sent(s Senders) {
 	h.fresh = false
 }
 
-// received notes the CPU of the peer's thread whose packet has.
+// received records the CPU of the peer's thread whose packet has ended a rest.
 func (h *home) received(s served) {
 	if h.fresh {
 		h.from(s.PeerCPU())

@@ -42,7 +42,7 @@ func (l *Loop) adopt() {
 	l.taken = nil
 }
 
-// serve has each link do what there is to do, and returns the bytes that moved.
+// serve calls Serve of each link, and returns the bytes that moved.
 func (l *Loop) serve() (bytes int) {
 	down := false
 	for i := range l.links {
@@ -68,7 +68,7 @@ func (l *Loop) serve() (bytes int) {
 	return bytes
 }
 
-// disown leaves all links, and takes no more.
+// disown leaves all links, and accepts no more.
 func (l *Loop) disown() {
 	l.mu.Lock()
 	l.ended = true

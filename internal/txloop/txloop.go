@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interface is what the loop needs of a network interface.
+// Interface is the network interface that the loop sends through.
 type Interface interface {
 	// Alloc returns a buffer, or nil when there is none; then the interface
 	// wakes the loop later.
@@ -31,13 +31,13 @@ type Interface interface {
 	Flush()
 }
 
-// Stack is what the loop needs of a node's IP layer.
+// Stack is the IP layer of a node.
 type Stack interface {
 	// FromHost takes a buffer that holds an IP packet, or Port.Header and a packet.
 	FromHost(*exteth.TxBuffer)
 }
 
-// Device is what the loop needs of a TUN device.
+// Device is a TUN device.
 type Device interface {
 	Fd() int
 	// Read reads one packet with its virtio-net header, or returns
@@ -45,7 +45,7 @@ type Device interface {
 	Read([]byte) (int, error)
 }
 
-// Port is one device and what is behind it.
+// Port is one device with the stack and interface of its node.
 type Port struct {
 	Device    Device
 	Interface Interface
@@ -149,7 +149,7 @@ type port struct {
 	held  bool             // not read until the next Wake: stopped, or no buffer
 }
 
-// New makes a Loop. Close gives back its descriptor.
+// New makes a Loop. Close closes its descriptor.
 func New(cfg Config) (*Loop, error) {
 	if cfg.Burst == 0 {
 		cfg.Burst = defaultBurst
@@ -174,9 +174,9 @@ func New(cfg Config) (*Loop, error) {
 	return l, nil
 }
 
-// Wake has the loop look again at interfaces that were stopped, and at all links.
-// The loop says that it waits before it looks whether it was woken, so that one of
-// both sees the other.
+// Wake makes the loop check the stopped interfaces and all links again. The loop
+// records that it waits before it checks whether it was woken, so at least one of the
+// two sees the other.
 func (l *Loop) Wake() {
 	l.woken.Store(true)
 	if !l.waits.Load() {
@@ -192,8 +192,8 @@ func (l *Loop) Stats() (s Stats) {
 	return s
 }
 
-// Close gives back the descriptors. Run must have returned, and nobody may call
-// Wake any more.
+// Close closes the descriptors. Run must have returned, and Wake must not be called any
+// more.
 func (l *Loop) Close() error { return errors.Join(unix.Close(l.event), l.rest.close()) }
 
 // Run reads packets until ctx is cancelled, then returns nil. It returns an
@@ -351,7 +351,7 @@ func (l *Loop) hold(p *port) {
 	l.stats.Stops.Add(1)
 }
 
-// unhold has the held devices looked at again.
+// unhold makes the loop check the held devices again.
 func (l *Loop) unhold() {
 	l.woken.Store(false)
 	for i := range l.ports {

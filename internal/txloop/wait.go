@@ -75,7 +75,7 @@ func (l *Loop) wait() error {
 	return nil
 }
 
-// idle has the nodes do what could wait.
+// idle calls Port.Idle of each device.
 func (l *Loop) idle() {
 	for i := range l.ports {
 		if f := l.ports[i].Idle; f != nil {
@@ -95,7 +95,7 @@ func (l *Loop) suspect() {
 	}
 }
 
-// look is wait without waiting.
+// look is wait with a timeout of 0.
 func (l *Loop) look() {
 	wakeMonitor()
 	l.leave()
@@ -121,7 +121,7 @@ func (l *Loop) gather() {
 	}
 }
 
-// scatter hands out what poll(2) has found.
+// scatter passes the results of poll(2) to devices and links.
 func (l *Loop) scatter() {
 	if l.poll[0].Revents != 0 {
 		var count [8]byte
