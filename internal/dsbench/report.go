@@ -134,7 +134,7 @@ func runReport(ctx context.Context, c reportCommand, stdout, stderr io.Writer) e
 		}
 	} else {
 		if !netns.Privileged() {
-			// What it cannot have without privileges it says in the report.
+			// The report says what needs privileges and was left out.
 			if status, err := netns.ReexecInUserNS(); err == nil {
 				return cli.ExitStatus(status)
 			}

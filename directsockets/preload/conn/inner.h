@@ -1,16 +1,19 @@
 /* The inside of this layer: a connection as this process sees it. Each file calls those above or
  * beside it:
  *
- *   wire.c rules.c fds.c stats.c clock.c   broker messages, rules, own descriptors, statistics, time
- *   kin.c                                  processes that share a connection without a segment
- *   broker.c config.c pool.c shadow.c      the broker, settings, handles and fork, the TCP socket
- *   modes.c                                where each direction is
- *   begin.c                                sockets that connect, accept, listen
- *   setup.c                                phases: from the shadow to a segment
- *   heir.c ready.c spin.c                  inherited connections, readiness, spinning before sleeping
- *   sleep.c                                the doorbell
- *   send.c recv.c zerocopy.c life.c        bytes, and the end of the connection
- *   sent.c                                 the order of sends on TCP and direct sends
+ *   env.c wire.c rules.c fds.c    variables, broker messages, rules, own descriptors,
+ *   stats.c clock.c               statistics, time
+ *   kin.c                         processes that share a connection without a segment
+ *   broker.c listeners.c          the broker, listeners,
+ *   config.c pool.c shadow.c      settings, handles and fork, the TCP socket
+ *   modes.c                       where each direction is
+ *   begin.c                       sockets that connect, accept, listen
+ *   offer.c setup.c               offers; phases: from the shadow to a segment
+ *   heir.c ready.c spin.c         inherited connections, readiness, spinning before sleeping
+ *   sleep.c                       the doorbell
+ *   send.c recv.c zerocopy.c      bytes
+ *   life.c                        the end of a connection
+ *   sent.c                        the order of sends on TCP and direct sends
  *
  * The phase says whether there is a segment; where each direction is, in a segment or on
  * the shadow, is in struct ds_shared (segment/arena.h).

@@ -69,8 +69,7 @@ func Eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Temporary has dsbench make its directories where nobody else does, and returns
-// a function that lists them.
+// Temporary gives dsbench a temporary directory of its own, and returns a function that lists it.
 func Temporary(t *testing.T) func() []os.DirEntry {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dst") // short: sockets' names are
@@ -88,7 +87,7 @@ func Temporary(t *testing.T) func() []os.DirEntry {
 	}
 }
 
-// RequireExn skips the test, and says why, where exn0 cannot be had.
+// RequireExn skips the test, and says why, where exn0 is not available.
 func RequireExn(t *testing.T) {
 	t.Helper()
 	netnstest.Require(t)
@@ -133,7 +132,7 @@ func Congestion(t *testing.T) string {
 	return "reno"
 }
 
-// NoBroker says why direct sockets cannot be had here, "" if they can.
+// NoBroker returns why direct sockets are not available here, "" if they are.
 func NoBroker(t *testing.T) string {
 	t.Helper()
 	s, err := broker.New(broker.Config{Path: t.TempDir() + "/b"})

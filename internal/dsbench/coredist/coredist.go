@@ -26,7 +26,7 @@ const (
 	Limit = 200 * time.Millisecond
 )
 
-// Where the CPUs are to each other.
+// How far the CPUs are from each other.
 const (
 	Near    = "near"    // they share a cache
 	Far     = "far"     // they do not

@@ -19,7 +19,7 @@ type loPath struct {
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// newNet is the same for a Go program, which sleeps in the runtime's poller.
+// newNet is newLo for a Go program, which sleeps in the runtime's poller.
 func newNet(NodeConfig) Path {
 	return WithSpec(&loPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.GoNet })
 }

@@ -53,8 +53,7 @@ func runNodes(ctx context.Context, cfg NodeConfig, note func(any) error) (any, e
 	}
 }
 
-// withoutTUN adds to an error what else can be done where no TUN device is to be
-// had.
+// withoutTUN adds to an error what to do where there is no TUN device.
 func withoutTUN(err error) error {
 	if errors.Is(err, tun.ErrUnavailable) {
 		return fmt.Errorf("%w, or use the netstack path, which needs none", err)

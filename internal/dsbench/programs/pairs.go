@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Pair is a measure: a server, a client, and a figure that the client tells.
+// Pair is a measure: a server, a client, and the figure that the client prints.
 type Pair struct {
 	Name      string // of the measure
 	about     string

@@ -227,9 +227,8 @@ func (r *rig) sends(spec tcpbench.Spec) (found, error) {
 	return f, r.send(tagStop, stop)
 }
 
-// counts counts messages, and tells the sender when it is enough. It takes what
-// is under way then, so that the sender finds credit until it has looked, and says
-// so.
+// counts counts messages, and tells the sender when it is enough. After that it takes what is under
+// way, so that the sender has credit until it has seen the stop and answered.
 func (r *rig) counts(spec tcpbench.Spec) (found, error) {
 	c := newClock(spec)
 	for n := 1; !c.done; n++ {
