@@ -166,7 +166,7 @@ int ds_direct(struct ds_sock *s) DS_HIDDEN;
  * 	ds_arm(s, events) for each; ds_barrier() once; ds_ready again for each
  * 	real poll over: the shadow for .kernel; ds_bell(s), ds_wakefd(s) for POLLIN
  * 	if the doorbell or the wakefd is readable or hung up: ds_rung(s)
- * ds_disarm(s, had); ds_wait_end(s); ds_ready again
+ *	ds_disarm(s, had); ds_wait_end(s); ds_ready again
  *
  * Between ds_wait_begin and ds_wait_end no bell appears or goes: a set-up that needs one waits, and
  * writes to the wakefd (an eventfd; -1 if there is none) to wake the sleeper. A poller that can add
