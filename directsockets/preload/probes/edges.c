@@ -353,36 +353,6 @@ static void dup_reuse_edge(void) { dup_reuse(EPOLLIN | EPOLLET | EPOLLRDHUP, 0);
 static void dup_back_level(void) { dup_reuse(EPOLLIN | EPOLLRDHUP, 1); }
 static void dup_back_edge(void) { dup_reuse(EPOLLIN | EPOLLET | EPOLLRDHUP, 1); }
 
-static void *receive(void *fd)
-{
-	char b;
-
-	out("received %zd", recv(*(int *)fd, &b, 1, 0));
-	return NULL;
-}
-
-/* A member is closed while a thread sleeps in recv on it, and its number is another's when that
- * ends. */
-static void close_reuse(void)
-{
-	int c[2], s[2], ep = ep_new();
-	pthread_t t;
-
-	pair(&c[0], &s[0]);
-	ep_set(ep, EPOLL_CTL_ADD, s[0], EPOLLIN | EPOLLET, 1);
-	pthread_create(&t, NULL, receive, &s[0]);
-	nap(100);
-	close(s[0]);
-	pair_at(s[0], &c[1], &s[1]);
-	R(ep_set(ep, EPOLL_CTL_ADD, s[1], EPOLLIN | EPOLLET, 2));
-	put(c[0], "x", 1);
-	pthread_join(t, NULL);
-	put(c[1], "y", 1);
-	ep_show(ep, 4, LONG);
-	get(s[1], buf, 1);
-	told_on_tcp(ep, c[1], s[1]);
-}
-
 const struct probe edge_probes[] = {
 	{"edge-unread", edge_unread, 0},
 	{"edge-both", edge_both, 0},
@@ -397,6 +367,5 @@ const struct probe edge_probes[] = {
 	{"epoll-dup-reuse-edge", dup_reuse_edge, 0},
 	{"epoll-dup-back", dup_back_level, 0},
 	{"epoll-dup-back-edge", dup_back_edge, 0},
-	{"epoll-close-reuse", close_reuse, 0},
 	{NULL, NULL, 0},
 };
