@@ -133,17 +133,42 @@ func ltpUnits(dir string) ([]unit, error) {
 	return units, nil
 }
 
-var redisFile = regexp.MustCompile(`(?m)^    ((?:unit|integration)/[\w/-]+)$`)
+var (
+	redisFile    = regexp.MustCompile(`(?m)^    ((?:unit|integration)/[\w/-]+)$`)
+	redisFolders = regexp.MustCompile(`(?m)^set test_dirs \{([^}]*)\}`)
+)
 
-func redisUnits(dir string) ([]unit, error) {
+// redisNames returns the tests that tests/test_helper.tcl of a checkout has runtest run: it lists
+// them, or, since Redis 7.4, the folders that have them.
+func redisNames(dir string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "tests/test_helper.tcl"))
 	if err != nil {
 		return nil, err
 	}
-	var units []unit
 	var names []string
-	for _, m := range redisFile.FindAllStringSubmatch(string(text), -1) {
-		names = append(names, m[1])
+	m := redisFolders.FindSubmatch(text)
+	if m == nil {
+		for _, m := range redisFile.FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+		return names, nil
+	}
+	for folder := range strings.FieldsSeq(string(m[1])) {
+		found, err := files(filepath.Join(dir, "tests"), folder+"/*.tcl")
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			names = append(names, strings.TrimSuffix(name, ".tcl"))
+		}
+	}
+	return names, nil
+}
+
+func redisUnits(dir string) ([]unit, error) {
+	names, err := redisNames(dir)
+	if err != nil {
+		return nil, err
 	}
 	if built, _ := filepath.Glob(filepath.Join(dir, "tests/modules/*.so")); len(built) > 0 { // runtest-moduleapi
 		modules, err := files(filepath.Join(dir, "tests"), "unit/moduleapi/*.tcl")
@@ -154,6 +179,7 @@ func redisUnits(dir string) ([]unit, error) {
 			names = append(names, strings.TrimSuffix(name, ".tcl"))
 		}
 	}
+	var units []unit
 	for _, name := range names {
 		units = append(units, unit{name: name, argv: []string{"./runtest", "--clients", "1", "--single", name}})
 	}

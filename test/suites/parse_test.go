@@ -1,7 +1,10 @@
 package suites
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -183,6 +186,26 @@ func TestParse(t *testing.T) {
 	} {
 		if diff := cmp.Diff(tt.want, tt.parse(u, tt.out, tt.status)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// Both layouts of Redis's tests: named one by one, and folders of which all files are tests.
+func TestRedisNames(t *testing.T) {
+	for _, tt := range []struct{ name, helper string }{
+		{"names", "set ::all_tests {\n    unit/auth\n    unit/type/list\n}\n# Index\nset ::next_test 0\n"},
+		{"folders", "set ::all_tests []\nset test_dirs {\n    unit\n    unit/type\n}\nforeach test_dir $test_dirs {\n    lappend ::all_tests\n}\n"},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"test_helper.tcl": tt.helper, "unit/auth.tcl": "", "unit/type/list.tcl": "", "unit/moduleapi/aof.tcl": ""} {
+			path := filepath.Join(dir, "tests", name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := redisNames(dir)
+		if diff := cmp.Diff([]string{"unit/auth", "unit/type/list"}, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.name, err, diff)
 		}
 	}
 }
