@@ -246,7 +246,7 @@ void ds_skip(struct ds_cursor *c, size_t n) DS_HIDDEN;
 enum { DS_VECTORS = 32 };
 int ds_vectors(const struct ds_cursor *c, size_t limit, struct iovec v[DS_VECTORS]) DS_HIDDEN;
 
-enum { DS_INQ = 0x541B, DS_OUTQ = 0x5411 }; /* SIOCINQ, SIOCOUTQ */
+enum { DS_INQ = 0x541B, DS_OUTQ = 0x5411, DS_ATMARK = 0x8905 }; /* SIOCINQ, SIOCOUTQ, SIOCATMARK */
 
 /* Around a system call on the shadow alone. While one is under way no segment is attached and no
  * direction promoted. A caller that a jump may leave uses ds_use_begin (sock.h). */

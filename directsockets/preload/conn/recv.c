@@ -198,6 +198,15 @@ static bool settled(struct ds_sock *s)
 	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || ds_mode(&s->sh->gone);
 }
 
+/* Is urgent data what the shadow has next? A read that has got bytes already ends before it, and
+ * sockatmark says so. */
+static bool at_mark(int fd)
+{
+	int at = 0;
+
+	return REAL(ioctl)(fd, DS_ATMARK, &at) == 0 && at;
+}
+
 /* As ds_recv, but a call that succeeds may change errno. */
 static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
@@ -234,6 +243,8 @@ static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *io
 			shadow = true, r = 0;
 		else
 			r = recv_early(s, fd, &c, flags);
+		if (shadow && got && at_mark(fd))
+			return (ssize_t)got;
 		if (shadow && !settled(s)) {
 			struct iovec v[DS_VECTORS];
 			ds_tx_attend(s, fd);
@@ -326,6 +337,24 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 		sum = ds_rx_readable(&s->seg, &h->rx);
 	ds_unlock(&h->rx_lock, alone);
 	*n = there + (sum > (1u << 30) ? 1 << 30 : (int)sum);
+	return 0;
+}
+
+int ds_at_mark(struct ds_sock *s, int fd, int *at)
+{
+	ds_kin_use(s, fd);
+	if (REAL(ioctl)(fd, DS_ATMARK, at) < 0)
+		return -1;
+	if (!*at || !s->sh || !ds_has_segment(s))
+		return 0;
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+	if (ds_rx_take(s, alone)) {
+		ds_rx_update(s, fd);
+		if (ds_mode(&h->rx_mode) == RX_FROZEN || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_readable(&s->seg, &h->rx)))
+			*at = 0; /* bytes before it are unread */
+		ds_unlock(&h->rx_lock, alone);
+	}
 	return 0;
 }
 

@@ -92,6 +92,9 @@ void ds_moved(struct ds_sock *s, size_t sent, size_t received) DS_HIDDEN;
 int ds_fionread(struct ds_sock *s, int fd, int *n) DS_HIDDEN;
 int ds_outq(struct ds_sock *s, int fd, int *n) DS_HIDDEN;
 
+/* SIOCATMARK: urgent data is next, and the segment has nothing before it; -1 and errno. */
+int ds_at_mark(struct ds_sock *s, int fd, int *at) DS_HIDDEN;
+
 int ds_shutdown(struct ds_sock *s, int fd, int how) DS_HIDDEN;
 
 /* O_NONBLOCK was set or cleared (fcntl, FIONBIO). */

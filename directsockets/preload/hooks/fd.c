@@ -405,8 +405,20 @@ EXPORT int ioctl(int fd, ds_request request, ...)
 		if (k.c)
 			return request == FIONREAD ? ds_fionread(k.c->s, fd, arg) : ds_outq(k.c->s, fd, arg);
 	}
+	if (request == SIOCATMARK && ds_writable(arg, sizeof(int))) {
+		CALL(k, fd);
+		if (k.c)
+			return ds_at_mark(k.c->s, fd, arg);
+	}
 	int rc = REAL(ioctl)(fd, request, arg);
 	if (rc == 0 && (request == FIONBIO || request == FIOASYNC))
 		flags_changed(fd, request == FIOASYNC && *(int *)arg);
 	return rc;
+}
+
+EXPORT int sockatmark(int fd)
+{
+	int at = 0;
+
+	return ioctl(fd, SIOCATMARK, &at) < 0 ? -1 : at;
 }

@@ -152,6 +152,38 @@ static void oob(void)
 	R(read(c, buf, 10));
 }
 
+/* What of "abc!def" read says, in which ! is urgent: it stops before that. */
+static void to_mark(int inlined)
+{
+	int c, s, at = -1;
+	pair(&c, &s);
+	R(setsockopt(s, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof inlined));
+	put(c, "abc", 3);
+	R(send(c, "!", 1, MSG_OOB));
+	put(c, "def", 3);
+	struct pollfd p = {s, POLLPRI, 0};
+	R(poll(&p, 1, LONG));
+	nap(20);
+	R(ioctl(s, SIOCATMARK, &at));
+	out("%d", at);
+	out("%zd %.3s", recv(s, buf, 64, 0), buf);
+	R(ioctl(s, SIOCATMARK, &at));
+	out("%d", at);
+	R(sockatmark(s));
+	if (!inlined) {
+		R(recv(s, buf, 1, MSG_OOB));
+		out("%c", buf[0]);
+	}
+	out("%zd %.3s", recv(s, buf, 64, 0), buf);
+	R(sockatmark(s));
+}
+
+static void oob_mark(void)
+{
+	to_mark(0);
+	to_mark(1);
+}
+
 const struct probe flag_probes[] = {
 	{"peek", peek, 0},
 	{"peek-large", peek_large, 0},
@@ -161,5 +193,6 @@ const struct probe flag_probes[] = {
 	{"msg-trunc", truncate_flag, 0},
 	{"msg-more-cork", more_flag, 0},
 	{"oob", oob, 0},
+	{"oob-mark", oob_mark, 0},
 	{NULL, NULL, 0},
 };

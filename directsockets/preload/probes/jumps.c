@@ -200,7 +200,7 @@ static void call(unsigned which)
 	case 7: add(&wrong, !looks(below(4))); break;
 	case 8: add(&wrong, getsockopt(c, SOL_SOCKET, SO_ERROR, &value, &four) || value); break;
 	case 9: add(&wrong, setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value)); break;
-	case 10: add(&wrong, fcntl(c, F_GETFL) < 0); break;
+	case 10: add(&wrong, fcntl(c, F_GETFL) < 0 || sockatmark(s)); break;
 	case 11: add(&wrong, getsockname(c, (struct sockaddr *)&a, &len) || getpeername(s, (struct sockaddr *)&a, &len)); break;
 	case 12: add(&wrong, sigaction(SIGRTMIN, NULL, &sa) || sa.sa_handler != on_tick); break;
 	case 13: recv(s, b, 10, MSG_DONTWAIT | MSG_PEEK); break;
