@@ -15,6 +15,7 @@ func scenarios() []scenario {
 	all = append(all, toolScenarios()...)
 	all = append(all, otherScenarios()...)
 	all = append(all, runtimeScenarios()...)
+	all = append(all, styleScenarios()...)
 	all = append(all, dataScenarios()...)
 	return append(all, fileScenarios()...)
 }
