@@ -11,8 +11,9 @@
 
 enum { PATIENCE = 5 }; /* s */
 
-/* As to_shadow in modes.c, but waits: arg is an int *, the descriptor. */
-static ssize_t nowhere(void *arg, const void *p, size_t n)
+/* Sends n bytes to the shadow as to_shadow in modes.c does, but waits for room, at most PATIENCE.
+ * arg is an int *, the descriptor. */
+static ssize_t to_shadow_waiting(void *arg, const void *p, size_t n)
 {
 	/* The program is about to end, and cannot come back for what the shadow does not take
 	 * now. */
@@ -40,7 +41,7 @@ static void roll_all(struct ds_sock *s, int fd)
 
 	if (ds_mode(&h->tx_mode) != TX_ROLLING)
 		return;
-	ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, nowhere, &fd, &ended);
+	ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, to_shadow_waiting, &fd, &ended);
 	ds_tx_is(s, TX_BACK);
 	if (ended)
 		REAL(shutdown)(fd, SHUT_WR);

@@ -207,6 +207,18 @@ static bool at_mark(int fd)
 	return REAL(ioctl)(fd, DS_ATMARK, &at) == 0 && at;
 }
 
+/* Receives from the shadow, to which the direction has returned, into what is left of c, and moves
+ * c past it. Returns what the kernel's call returns. */
+static ssize_t recv_shadow(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
+{
+	struct iovec v[DS_VECTORS];
+	ssize_t r = ds_shadow_recv(s, fd, v, ds_vectors(c, c->left, v), flags, false);
+
+	if (r > 0)
+		ds_skip(c, (size_t)r);
+	return r;
+}
+
 /* As ds_recv, but a call that succeeds may change errno. */
 static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
@@ -246,18 +258,12 @@ static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *io
 		if (shadow && got && at_mark(fd))
 			return (ssize_t)got;
 		if (shadow && !settled(s)) {
-			struct iovec v[DS_VECTORS];
 			ds_tx_attend(s, fd);
-			r = ds_shadow_recv(s, fd, v, ds_vectors(&c, c.left, v), (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
-			if (r > 0)
-				ds_skip(&c, (size_t)r);
+			r = recv_shadow(s, fd, &c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 		} else if (shadow) { /* for good */
 			if (!got)
 				return ds_shadow_recv(s, fd, iov, n, flags, false);
-			struct iovec v[DS_VECTORS];
-			r = ds_shadow_recv(s, fd, v, ds_vectors(&c, c.left, v), flags | (got >= want ? MSG_DONTWAIT : 0), false);
-			if (r > 0)
-				ds_skip(&c, (size_t)r);
+			r = recv_shadow(s, fd, &c, flags | (got >= want ? MSG_DONTWAIT : 0));
 			return (ssize_t)got + (r > 0 ? r : 0);
 		}
 		if (r > 0)

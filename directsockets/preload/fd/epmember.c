@@ -395,9 +395,12 @@ void m_active(struct conn *c)
 	lk_unlock(&ep_lock);
 }
 
-/* May c's socket live on after this process's last descriptor of it, in another process or in a call
+/* May c's socket outlive this process's last descriptor of it: in another process, or in a call
  * that is under way? */
-static bool may_be_shared(const struct conn *c) { return c->closefd >= 0 || c->gen != fork_gen || c->state != CONN_UP || ds_plain(c->s); }
+static bool may_be_shared(const struct conn *c)
+{
+	return c->closefd >= 0 || c->gen != fork_gen || c->state != CONN_UP || ds_plain(c->s);
+}
 
 /* The kernel knows an entry by number and socket: when the number has gone, and a duplicate keeps
  * the socket open, nobody can change the entry any more, and to name it by the number would change

@@ -55,9 +55,9 @@ static inline int conn_fd(const struct conn *c)
 
 struct epi;
 
-/* What this file reports to epoll.c: c has got a bell; a call begins on c, which has armed members;
- * fd of c, which has others, is about to be closed; c has no descriptor any more, or is about to go;
- * an instance gets another descriptor, or loses one. */
+/* What this file reports to epoll.c. bell: c has a doorbell now. active: a call begins on c, which
+ * has armed members. orphan: fd of c is about to be closed, and c has others. forget: c has no
+ * descriptor any more, or is about to go. dup, close: an instance gets or loses a descriptor. */
 struct fd_notices {
 	void (*bell)(struct conn *c);
 	void (*active)(struct conn *c);
