@@ -14,13 +14,14 @@ import (
 )
 
 // A connection with one request, which stays on TCP, makes the same system calls as without
-// the library, at both ends, wherever its listener listens, and if the server waits for edges.
+// the library, at both ends, wherever its listener listens, if the server waits for edges, and if
+// the client connects as event loops do.
 func TestRequestCalls(t *testing.T) {
 	library := testLibrary(t)
 	requests := filepath.Join(t.TempDir(), "requests")
 	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
 	env := append(startBroker(t), "LD_PRELOAD="+library)
-	for _, at := range []string{"all", "loopback", "edges"} {
+	for _, at := range []string{"all", "loopback", "edges", "loop", "poll"} {
 		want, got := systemCalls(t, nil, requests, at), systemCalls(t, env, requests, at)
 		if len(want) == 0 || !slices.Equal(got, want) {
 			t.Errorf("%s: system calls %d, without the library %d", at, got, want)

@@ -25,6 +25,10 @@ static bool guess(int side, int listener, const struct ds_end *peer, struct ds_i
 	return side == 0 || (ds_listener_end(listener, info->addr[1], &info->port[1]) && rules_anywhere(info->port[1]) >= 0);
 }
 
+static bool patient; /* by the settings a handle can wait, and there has been a broker */
+
+bool ds_may_wait(int side) { return DS_GET(patient) && !ds_broker_due() && (side == 1 || !DS_GET(ds_telling)); }
+
 /* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
  * peer, if it is not NULL, and the listener of side 1 are what is known of its ends. Takes the lock
  * of setup; errno stays. */
@@ -39,6 +43,7 @@ static struct ds_sock *make(int fd, int side, int listener, const struct ds_end 
 	if (ds_start())
 		ds_setup_broker();
 	bool broker = ds_broker_up(), known = ds_broker_known(), vague = guess(side, listener, peer, &info);
+	DS_SET(patient, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
 	if ((!known && !ds_config.explain) || (!vague && !ds_addresses(fd, side, &info)) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;

@@ -320,6 +320,8 @@ bool ds_broker_better(void)
 	return (DS_GET(users) || !__atomic_load_n(&page_valid, __ATOMIC_RELAXED)) && now_ns() >= DS_GET(next_try);
 }
 
+bool ds_broker_due(void) { return !__atomic_load_n(&page_valid, __ATOMIC_RELAXED) || now_ns() >= DS_GET(next_try); }
+
 bool ds_broker_known(void) { return DS_GET(known); }
 
 int ds_broker_absent(void) { return absent; }

@@ -33,6 +33,9 @@ bool ds_broker_up(void) DS_HIDDEN;
 /* True if there is no broker, or only the user's own, and the last look for root's was a second
  * ago: then call ds_broker_up. Any thread. */
 bool ds_broker_better(void) DS_HIDDEN;
+/* True if ds_broker_up has something to do: there is no broker, or it has not been looked at for a
+ * second. Any thread. */
+bool ds_broker_due(void) DS_HIDDEN;
 /* ds_broker_known: there has been a broker, even if it did not answer. ds_broker_absent: why there
  * is none, a reason of the statistics for which ds_is_absent is true. */
 bool ds_broker_known(void) DS_HIDDEN;

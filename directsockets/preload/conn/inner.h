@@ -198,6 +198,8 @@ struct ds_peer {
 	uint64_t sent[DS_SENT];
 };
 
+/* A server has been told of sends: from now on clients are known from their first call on. */
+extern bool ds_telling DS_HIDDEN;
 /* The client s gets a server, and loses it: with the lock of setup. ds_peer_get returns true if
  * that server is told of sends; ds_peer_made then notes that s has sent nothing yet, if so and if
  * there is room. */

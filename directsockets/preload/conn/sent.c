@@ -24,6 +24,8 @@ enum {
 
 static struct ds_peer peers[PEERS];
 
+bool ds_telling;
+
 /* A word of s as of now. */
 static uint64_t word_of(const struct ds_sock *s)
 {
@@ -157,6 +159,7 @@ void ds_sent_tell(struct ds_sock *s)
 
 	s->rang = __atomic_load_n(&ds_rings, __ATOMIC_ACQUIRE);
 	if (p) {
+		DS_SET(ds_telling, true);
 		DS_SET(p->told, true);
 		s->noted = __atomic_load_n(&p->notes, __ATOMIC_ACQUIRE);
 	}

@@ -140,12 +140,43 @@ static void attach(struct ds_sock *s, int fd)
 /* Has s sent often enough, or moved enough, to be worth a segment? */
 static bool lives(const struct ds_sock *s) { return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes; }
 
-/* Does s, a vague server, live for more than one request? It has received something after an
- * answer, or moved much, or was looked at often. */
+enum { LOOKS = 16 };
+
+bool ds_ripe(struct ds_early *e, int side)
+{
+	if ((uint64_t)DS_GET(e->sent) + DS_GET(e->received) >= ds_config.bytes)
+		return true;
+	if (side == 0)
+		return DS_GET(e->sends) >= ds_config.sends || DS_GET(ds_telling);
+	if (DS_GET(e->looks) < LOOKS)
+		DS_SET(e->looks, DS_GET(e->looks) + 1);
+	return DS_GET(e->again) || DS_GET(e->looks) >= LOOKS;
+}
+
+/* The sum, or what fits. */
+static uint32_t most(uint64_t sum) { return sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX; }
+
+void ds_early_moved(struct ds_early *e, int side, size_t sent, size_t received)
+{
+	/* About right is enough. */
+	if (sent) {
+		DS_SET(e->sent, most(DS_GET(e->sent) + (uint64_t)sent));
+		DS_SET(e->sends, DS_GET(e->sends) + 1);
+	}
+	if (!received)
+		return;
+	DS_SET(e->received, most(DS_GET(e->received) + (uint64_t)received));
+	if (side == 1) {
+		DS_SET(e->read, ds_ticks());
+		if (DS_GET(e->sends))
+			DS_SET(e->again, true);
+	}
+}
+
+/* Does s, a vague server, live for more than one request: has it received something after an
+ * answer, or much, or been looked at often? */
 static bool lasts(struct ds_sock *s)
 {
-	enum { LOOKS = 16 };
-
 	if (DS_GET(s->looks) < LOOKS)
 		DS_SET(s->looks, DS_GET(s->looks) + 1);
 	return (DS_GET(s->answered) && DS_GET(s->moved) > DS_GET(s->answered)) || DS_GET(s->moved) >= ds_config.bytes ||

@@ -361,6 +361,42 @@ void ds_moved(struct ds_sock *s, size_t sent, size_t received)
 		ds_bump(counters, DS_C_RECEIVED_SHADOW, received);
 }
 
+void ds_begun(struct ds_sock *s, const struct ds_early *e)
+{
+	uint64_t *counters = ds_stats_counters(s->entry);
+
+	s->moved = (uint64_t)DS_GET(e->sent) + DS_GET(e->received);
+	s->sends = DS_GET(e->sends);
+	s->read = DS_GET(e->read);
+	ds_bump(counters, DS_C_SENT_SHADOW, DS_GET(e->sent));
+	ds_bump(counters, DS_C_RECEIVED_SHADOW, DS_GET(e->received));
+	ds_early_shut(s, DS_GET(e->shut));
+}
+
+void ds_early_shut(struct ds_sock *s, unsigned shut)
+{
+	if (!s->sh)
+		return;
+	if (shut & (1 << SHUT_RD | 1 << SHUT_RDWR))
+		__atomic_store_n(&s->sh->rx_shut, 1, __ATOMIC_RELEASE);
+	if (shut & (1 << SHUT_WR | 1 << SHUT_RDWR))
+		__atomic_store_n(&s->sh->tx_shut, 1, __ATOMIC_RELAXED);
+}
+
+void ds_take_over(struct ds_sock *s, int *calls)
+{
+	struct ds_shared *h = s->sh;
+
+	if (!h)
+		return;
+	__atomic_store_n(&h->gate, ds_tid(), __ATOMIC_SEQ_CST); /* until they are counted here */
+	int n = __atomic_fetch_or(calls, DS_TAKEN_OVER, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&h->users, (uint32_t)n, __ATOMIC_SEQ_CST);
+	ds_gate_open(s);
+}
+
+void ds_early_end(struct ds_sock *s) { ds_users_end(s); }
+
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	DS_USE(use);

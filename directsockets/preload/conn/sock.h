@@ -43,6 +43,33 @@ struct ds_sock *ds_server(int fd, int listener, const struct ds_end *client) DS_
  * for which ds_bequeath returned true. side: 0 connected, 1 accepted. */
 struct ds_sock *ds_heir(int fd, int side) DS_HIDDEN;
 
+/* Most connections end after one request and stay on TCP, so this layer need not know one from its
+ * first call on. The layer above counts what the program does on it, makes the real calls, and asks
+ * for the handle once ds_ripe says so, or for any other call.
+ *
+ * ds_may_wait: such a handle can wait. ds_begun: s, which is new, has done that. */
+struct ds_early {
+	uint64_t read;	/* side 1: when bytes were received last, by ds_ticks */
+	uint32_t sent, received; /* bytes; enough is enough */
+	uint32_t sends;
+	uint8_t looks;	/* side 1: calls */
+	uint8_t shut;	/* how shutdown was called: 1 << SHUT_... */
+	bool again;	/* side 1: it has received after it had sent */
+	bool options;	/* ds_options_changed is to be called */
+};
+bool ds_may_wait(int side) DS_HIDDEN;
+bool ds_ripe(struct ds_early *e, int side) DS_HIDDEN;
+void ds_early_moved(struct ds_early *e, int side, size_t sent, size_t received) DS_HIDDEN;
+void ds_begun(struct ds_sock *s, const struct ds_early *e) DS_HIDDEN;
+
+/* Real calls of the layer above that began before s was there: *calls counts them. From now on they
+ * are users of the shadow, of which each ends by ds_early_end, and *calls has DS_TAKEN_OVER. Not if s
+ * is plain from its start. ds_early_shut: such a call was shutdown. */
+enum { DS_TAKEN_OVER = 1 << 30 };
+void ds_take_over(struct ds_sock *s, int *calls) DS_HIDDEN;
+void ds_early_end(struct ds_sock *s) DS_HIDDEN;
+void ds_early_shut(struct ds_sock *s, unsigned shut) DS_HIDDEN;
+
 /* True once s is on the shadow for good (a rule, no listener at the peer, ...): the real calls will
  * do, but ds_close is still needed for the statistics. May become true, never false again. */
 bool ds_plain(const struct ds_sock *s) DS_HIDDEN;

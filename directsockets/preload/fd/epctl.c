@@ -232,16 +232,26 @@ static void nest(int epfd, struct epi *inner)
 	lk_unlock(&ep_lock);
 }
 
+/* Has the instance of epfd a direct member? No lock: its memory stays. */
+static bool has_direct(int epfd)
+{
+	struct epi *e = word_epi(fd_word(epfd));
+
+	return e && __atomic_load_n(&e->joined, __ATOMIC_RELAXED) > 0;
+}
+
 int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	struct epi *inner = word_epi(fd_word(fd));
-	struct conn *c = conn_get(fd);
+	struct conn *c = conn_peek(fd);
 	int rc;
 
 	if (inner && op == EPOLL_CTL_ADD)
 		nest(epfd, inner);
 	if (c && c->state == CONN_UP)
 		ds_kin_use(c->s, fd);
+	else if (c && op == EPOLL_CTL_ADD && c->young && c->side == 1 && has_direct(epfd))
+		conn_completed(c, fd); /* events of both have an order */
 	if (!c && op == EPOLL_CTL_ADD && ev && !fd_vforked())
 		c = adopt(fd);
 	if (!c)

@@ -331,7 +331,8 @@ void m_attach(struct member *m)
 	if (m->joined)
 		return;
 	m->joined = m->rings = true;
-	__atomic_add_fetch(&e->joined, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_add_fetch(&e->joined, 1, __ATOMIC_SEQ_CST) == 1)
+		__atomic_store_n(&e->unsettled, true, __ATOMIC_RELAXED);
 	if ((m->events & EPOLLEXCLUSIVE) && !m->orphan) { /* cannot be modified */
 		struct epoll_event again = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->tag};
 		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
@@ -399,7 +400,13 @@ void m_active(struct conn *c)
  * that is under way? */
 static bool may_be_shared(const struct conn *c)
 {
-	return c->closefd >= 0 || c->gen != fork_gen || c->state != CONN_UP || ds_plain(c->s);
+	int state = __atomic_load_n(&c->state, __ATOMIC_RELAXED);
+
+	if (c->closefd >= 0 || c->gen != fork_gen)
+		return true;
+	if (state == CONN_UP)
+		return ds_plain(c->s);
+	return !c->young || state == CONN_PLAIN || __atomic_load_n(&c->early, __ATOMIC_RELAXED) > 0;
 }
 
 /* The kernel knows an entry by number and socket: when the number has gone, and a duplicate keeps

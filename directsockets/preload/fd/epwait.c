@@ -206,6 +206,33 @@ static bool any_tag(const struct epoll_event *ev, int n)
 	return n > 0;
 }
 
+/* e has got its first direct member: hands the young servers among the others to conn/, for their
+ * events to have a place in the order. Takes e's lock. */
+static __attribute__((noinline)) void settle_members(struct epi *e)
+{
+	enum { SOME = 64 };
+	struct conn *found[SOME];
+	int n;
+
+	__atomic_store_n(&e->unsettled, false, __ATOMIC_RELAXED);
+	do {
+		n = 0;
+		ds_critical_begin();
+		lk_lock(&e->lock);
+		for (struct member *m = e->all; m && n < SOME; m = m->enext)
+			if (m->c->young && m->c->side == 1 && __atomic_load_n(&m->c->state, __ATOMIC_RELAXED) == CONN_PENDING) {
+				conn_hold(m->c);
+				found[n++] = m->c;
+			}
+		lk_unlock(&e->lock);
+		for (int i = 0; i < n; i++) {
+			conn_completed(found[i], conn_fd(found[i]));
+			conn_put(found[i]);
+		}
+		ds_critical_end();
+	} while (n == SOME);
+}
+
 /* Waits in the kernel, if nothing is direct; what becomes direct meanwhile is armed at once. *done:
  * the result is the call's. */
 static int wait_plain(struct waiter *w, bool *done)
@@ -224,6 +251,8 @@ static int wait_plain(struct waiter *w, bool *done)
 	a.n = raw_wait(w, w->timeout);
 	end_sleep(w);
 	*done = true;
+	if (__builtin_expect(__atomic_load_n(&e->unsettled, __ATOMIC_RELAXED), 0))
+		settle_members(e);
 	if (a.n <= 0 || !any_tag(w->ev, a.n))
 		return a.n;
 	int n = epi_plain(w, a);
@@ -258,6 +287,8 @@ static int wait_direct(struct waiter *w, bool poll)
 	struct ds_spin looking;
 	bool spun = false;
 
+	if (__builtin_expect(__atomic_load_n(&e->unsettled, __ATOMIC_RELAXED), 0))
+		settle_members(e);
 	if (w->timeout && !poll)
 		deadline_set(&deadline, w->timeout);
 	for (;;) {

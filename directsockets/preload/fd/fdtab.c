@@ -153,7 +153,7 @@ void conn_put(struct conn *c)
 		conn_final(c, c->closefd);
 }
 
-struct conn *conn_get(int fd)
+struct conn *conn_peek(int fd)
 {
 	uintptr_t w = fd_word(fd);
 	struct conn *c = word_conn(w);
@@ -167,8 +167,17 @@ struct conn *conn_get(int fd)
 	return NULL;
 }
 
-/* As conn_new, but fd may be a standard stream. */
-static struct conn *make(int fd, enum conn_state state)
+struct conn *conn_get(int fd)
+{
+	struct conn *c = conn_peek(fd);
+
+	if (c && c->young && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING)
+		conn_completed(c, fd);
+	return c;
+}
+
+/* As conn_new, but fd may be a standard stream; as conn_accepted, if it is young. */
+static struct conn *make(int fd, enum conn_state state, bool young, uint8_t blocking)
 {
 	if ((unsigned)fd >= fd_tab_size || fd_vforked())
 		return NULL;
@@ -185,20 +194,26 @@ static struct conn *make(int fd, enum conn_state state)
 	c->armed = 0;
 	c->lastfd = fd;
 	c->twins = c->named = false;
-	c->blocking = 0;
+	c->blocking = blocking;
 	c->blocked = 0;
+	c->early = 0;
+	c->young = young;
+	c->side = young;
+	if (young)
+		c->begun = (struct ds_early){0};
 	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
 	fd_closing(fd); /* what was closed behind our back */
 	set(fd, (uintptr_t)c | FD_CONN);
 	return c;
 }
 
-struct conn *conn_new(int fd, enum conn_state state) { return fd > STDERR_FILENO ? make(fd, state) : NULL; }
+struct conn *conn_new(int fd, enum conn_state state) { return fd > STDERR_FILENO ? make(fd, state, false, 0) : NULL; }
+struct conn *conn_accepted(int fd, uint8_t blocking) { return make(fd, CONN_PENDING, true, blocking); }
 
 struct conn *conn_heir(int fd, int side)
 {
 	struct ds_sock *s = ds_heir(fd, side);
-	struct conn *c = s ? make(fd, CONN_NEW) : NULL;
+	struct conn *c = s ? make(fd, CONN_NEW, false, 0) : NULL;
 
 	if (s && !c)
 		ds_close(s, fd);
@@ -219,6 +234,8 @@ void conn_up(struct conn *c, int fd, struct ds_sock *s)
 		return;
 	}
 	*ds_user(s) = c;
+	if (c->young)
+		ds_take_over(s, &c->early);
 	__atomic_store_n(&c->state, CONN_UP, __ATOMIC_RELEASE);
 	if (ds_bell(s) >= 0 && notices)
 		notices->bell(c);
@@ -230,33 +247,58 @@ void conn_completed(struct conn *c, int fd)
 	socklen_t len = sizeof peer;
 	int saved = errno;
 
+	if (c->young && fd_vforked())
+		return;
 	/* A connection that is being made, or has failed, has no peer. Asking does not clear an
 	 * error, as SO_ERROR does, and takes no lock in the kernel, as TCP_INFO does. */
-	if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
+	if (c->side == 1 || getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
 		conn_connected(c, fd);
 	errno = saved;
+}
+
+/* What conn/ makes of c, which is connected. */
+static struct ds_sock *handle_of(struct conn *c, int fd)
+{
+	if (c->side == 1)
+		return ds_server(fd, -1, NULL);
+	return ds_client(fd, c->named ? &c->peer : NULL);
 }
 
 void conn_connected(struct conn *c, int fd)
 {
 	int pending = CONN_PENDING;
+	bool young = c->young;
 
-	if (!__atomic_compare_exchange_n(&c->state, &pending, CONN_PLAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+	ds_critical_begin(); /* no handler is to find it between two states */
+	if (!__atomic_compare_exchange_n(&c->state, &pending, young ? CONN_SETTLING : CONN_PLAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+		ds_critical_end();
 		return;
-	if (c->gen != fork_gen)
-		return; /* another process has the socket without knowing the connection */
-	struct ds_sock *s = ds_client(fd, c->named ? &c->peer : NULL);
+	}
+	/* Or another process has the socket without knowing the connection. */
+	struct ds_sock *s = c->gen == fork_gen ? handle_of(c, fd) : NULL;
 	uint8_t known = __atomic_load_n(&c->blocking, __ATOMIC_RELAXED);
 	if (s && known)
 		ds_flags_known(s, known == 2);
+	if (s && young)
+		ds_begun(s, &c->begun);
 	conn_up(c, fd, s);
+	if (s && young) { /* what calls have done that were not taken over yet */
+		ds_early_shut(s, __atomic_load_n(&c->begun.shut, __ATOMIC_SEQ_CST));
+		if (__atomic_load_n(&c->begun.options, __ATOMIC_SEQ_CST))
+			ds_options_changed(s, fd);
+	}
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* another thread changes blocking, and then looks for s */
 	if (s && known && !__atomic_load_n(&c->blocking, __ATOMIC_RELAXED))
 		ds_flags_changed(s);
+	ds_critical_end();
 }
 
 void conn_demote(struct conn *c, int fd)
 {
+	if (c->young)
+		conn_completed(c, fd);
+	for (int i = 0; i < 1000 && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_SETTLING; i++)
+		ds_syscall(SYS_sched_yield);
 	if (c->state == CONN_UP)
 		ds_freeze_demote(c->s, fd);
 	else
@@ -282,6 +324,46 @@ static void each(void (*fn)(struct conn *c, void *arg), void *arg, bool all)
 void conn_each(void (*fn)(struct conn *c, void *arg), void *arg) { each(fn, arg, false); }
 void conn_each_held(void (*fn)(struct conn *c, void *arg), void *arg) { each(fn, arg, true); }
 
+void conn_settle_all(bool servers)
+{
+	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct conn *c = &pool[i];
+		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE || __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) != CONN_PENDING)
+			continue;
+		conn_hold(c);
+		if (c->users < FREE && c->young && (c->side == 1 || !servers))
+			conn_completed(c, conn_fd(c));
+		conn_put(c);
+	}
+}
+
+bool conn_any_young(void)
+{
+	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
+
+	for (unsigned i = 0; i < n; i++)
+		if (pool[i].users < FREE && pool[i].state == CONN_PENDING && pool[i].young)
+			return true;
+	return false;
+}
+
+void conn_leave_young(uint64_t cookie)
+{
+	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct conn *c = &pool[i];
+		uint64_t own = 0;
+		socklen_t len = sizeof own;
+		if (c->users >= FREE || c->state != CONN_PENDING || !c->young)
+			continue;
+		if (REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &own, &len) != 0 || own == cookie)
+			__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
+	}
+}
+
 void fd_forget(int fd)
 {
 	struct conn *c = word_conn(__atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_ACQ_REL));
@@ -302,20 +384,70 @@ static void jumped(void *p)
 	conn_put(c);
 }
 
+/* A real call on c is over. */
+static inline void early_end(struct conn *c)
+{
+	if (__builtin_expect(fd_add(&c->early, -1) & DS_TAKEN_OVER, 0))
+		ds_early_end(c->s);
+}
+
+/* The same, when a jump leaves it: struct conn *. */
+static void early_jumped(void *p)
+{
+	early_end(p);
+	conn_put(p);
+}
+
+/* Counts a real call on c, which is young and w. False: it is no more. */
+static inline bool early_begin(struct call *k, struct conn *c, int fd, uintptr_t w)
+{
+	int before = ds_critical_enter();
+
+	conn_hold(c);
+	if (__builtin_expect(fd_word(fd) != w, 0)) {
+		conn_put(c);
+		ds_critical_leave(before);
+		return true;
+	}
+	if (__builtin_expect(fd_add(&c->early, 1) & DS_TAKEN_OVER, 0)) {
+		fd_add(&c->early, -1);
+		conn_put(c);
+		ds_critical_leave(before);
+		return false;
+	}
+	k->slot = ds_cleanup_push(early_jumped, c);
+	k->early = c;
+	ds_critical_leave(before);
+	return true;
+}
+
+/* As call_begin_any, of c, which is not up. True: *k is the call. */
+static __attribute__((noinline)) bool begin_early(struct call *k, struct conn *c, int fd, uintptr_t w)
+{
+	if (c->state == CONN_PENDING) {
+		conn_hold(c);
+		if (fd_word(fd) == w)
+			conn_completed(c, fd);
+		conn_put(c);
+	}
+	int state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
+	if (state == CONN_UP)
+		return false;
+	if (!c->young || (state != CONN_PENDING && state != CONN_SETTLING))
+		return true;
+	return early_begin(k, c, fd, w);
+}
+
 /* As call_begin_any. */
 static inline struct call begin(int fd, uintptr_t w)
 {
-	struct call k = {NULL, -1};
+	struct call k = {NULL, -1, NULL};
 	struct conn *c = word_conn(w);
 
 	if (!c)
 		return k;
-	if (__builtin_expect(c->state != CONN_UP, 0)) {
-		if (c->state == CONN_PENDING)
-			conn_completed(c, fd);
-		if (__atomic_load_n(&c->state, __ATOMIC_ACQUIRE) != CONN_UP)
-			return k;
-	}
+	if (__builtin_expect(c->state != CONN_UP, 0) && begin_early(&k, c, fd, w))
+		return k;
 	int before = ds_critical_enter();
 	conn_hold(c);
 	if (__builtin_expect(fd_word(fd) != w, 0)) {
@@ -339,14 +471,54 @@ struct call call_begin(int fd, uintptr_t w)
 
 	/* The C library may have made it a file since, as freopen and daemon do. */
 	if (__builtin_expect(c != NULL, 0) && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_UP && ds_is_stream(c->s))
-		return (struct call){NULL, -1};
+		return (struct call){NULL, -1, NULL};
 	return begin(fd, w);
 }
 
 struct call call_begin_any(int fd, uintptr_t w) { return begin(fd, w); }
 
+struct call call_young(int fd, uintptr_t w, bool waits)
+{
+	struct conn *c = word_conn(w);
+	struct call k = {NULL, -1, NULL};
+
+	if (c && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING && c->young &&
+	    (!waits || __atomic_load_n(&c->blocking, __ATOMIC_RELAXED) == 2 || ds_one_thread()) && !ds_ripe(&c->begun, c->side) &&
+	    early_begin(&k, c, fd, w))
+		return k;
+	return call_begin(fd, w);
+}
+
+struct call call_young_any(int fd, uintptr_t w) { return fd <= STDERR_FILENO ? begin(fd, w) : call_young(fd, w, false); }
+
+void call_shuts(const struct call *k, int how)
+{
+	if (k->early && how >= SHUT_RD && how <= SHUT_RDWR)
+		__atomic_fetch_or(&k->early->begun.shut, (uint8_t)(1 << how), __ATOMIC_SEQ_CST);
+}
+
+void call_has_shut(const struct call *k)
+{
+	if (k->early && (__atomic_load_n(&k->early->early, __ATOMIC_SEQ_CST) & DS_TAKEN_OVER))
+		ds_early_shut(k->early->s, k->early->begun.shut);
+}
+
+void call_set_options(const struct call *k, int fd)
+{
+	__atomic_store_n(&k->early->begun.options, true, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&k->early->early, __ATOMIC_SEQ_CST) & DS_TAKEN_OVER)
+		ds_options_changed(k->early->s, fd);
+}
+
 void call_end(struct call *k)
 {
+	if (__builtin_expect(k->early != NULL, 0)) {
+		int before = ds_critical_enter();
+		ds_cleanup_pop(k->slot);
+		early_end(k->early);
+		conn_put(k->early);
+		ds_critical_leave(before);
+	}
 	if (!k->c)
 		return;
 	int before = ds_critical_enter();
@@ -400,6 +572,7 @@ static void closing(int fd)
 		if (fd <= STDERR_FILENO)
 			stream_ends(c);
 	} else if ((w & 3) == FD_LISTENER) {
+		conn_settle_all(true); /* it stays announced for them */
 		ds_unlisten(fd);
 	} else if (word_epi(w)) {
 		notices->close(word_epi(w), fd);

@@ -20,7 +20,8 @@
 
 enum conn_state {
 	CONN_NEW = 0,	/* no connection yet */
-	CONN_PENDING,	/* connect is under way */
+	CONN_PENDING,	/* connect is under way or, with young, the connection has hardly been used */
+	CONN_SETTLING,	/* a thread makes s for a young one */
 	CONN_UP,	/* s is set */
 	CONN_PLAIN,	/* TCP for good, and the core does not know it */
 };
@@ -31,20 +32,26 @@ struct conn {
 	struct ds_sock *s;	 /* with CONN_UP */
 	int users;		 /* references: one for all descriptors, one for each call; see conn_put */
 	int nfds;		 /* descriptors of this process */
-	int closefd;		 /* the descriptor for ds_close, if calls outlive the last */
 	int state;		 /* enum conn_state */
-	unsigned gen;		 /* fork_gen when it was made */
-	uint32_t next;		 /* free list: index + 1 */
+	int early;		 /* real calls under way since it was young; DS_TAKEN_OVER */
 	struct member *members;	 /* epoll instances it is in, under ep_lock (epoll.c) */
-	uint64_t cookie;	 /* SO_COOKIE once it has a bell, else 0 */
 	int armed;		 /* members that are armed */
 	int nmembers;		 /* their number, to be read without ep_lock */
 	int lastfd;		 /* the descriptor that a call used last: one that is open */
-	uint64_t blocked;	 /* sends that ran out of room: the next room is an edge */
-	bool twins;		 /* one epoll instance holds several of its descriptors */
-	bool named;		 /* peer is there */
+	unsigned gen;		 /* fork_gen when it was made */
+	int closefd;		 /* the descriptor for ds_close, if calls outlive the last */
+	uint32_t next;		 /* free list: index + 1 */
+	uint8_t side;		 /* 1: accepted */
 	uint8_t blocking;	 /* of fd, until there is s: 0 not known, 1 blocking, 2 not */
-	struct ds_end peer;	 /* what was connected to, as the program gave it */
+	bool young;		 /* conn/ need not know it yet: begun is there */
+	bool named;		 /* peer is there */
+	bool twins;		 /* one epoll instance holds several of its descriptors */
+	uint32_t blocked;	 /* sends that ran out of room: the next room is an edge */
+	uint64_t cookie;	 /* SO_COOKIE once it has a bell, else 0 */
+	union {
+		struct ds_early begun;
+		struct ds_end peer; /* what was connected to, as the program gave it */
+	};
 };
 
 /* An open descriptor of c. */
@@ -127,8 +134,9 @@ static inline struct conn *word_conn(uintptr_t w)
 
 /* A call on a conn, on the stack of the hook. A jump that leaves it drops its reference. */
 struct call {
-	struct conn *c; /* NULL: not ours, make the real call */
-	int slot;	/* of ds_cleanup_push */
+	struct conn *c;	    /* NULL: not ours, make the real call */
+	int slot;	    /* of ds_cleanup_push */
+	struct conn *early; /* with c NULL: the real call is counted here */
 };
 
 /* call_begin takes a reference to the conn of fd, if conn/ knows it and fd is not a standard
@@ -139,23 +147,61 @@ struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
 struct call call_begin_any(int fd, uintptr_t word) DS_HIDDEN;
 void call_end(struct call *k) DS_HIDDEN;
 
-#define CALL_BY(begin, k, fd) \
-	__attribute__((cleanup(call_end))) struct call k = {NULL, -1}; \
+#define CALL_BY(k, fd, begin, ...) \
+	__attribute__((cleanup(call_end))) struct call k = {NULL, -1, NULL}; \
 	do { \
 		uintptr_t w_ = fd_word(fd); \
 		if (__builtin_expect(w_ != 0, 0)) \
-			k = begin(fd, w_); \
+			k = begin(fd, w_, ##__VA_ARGS__); \
 	} while (0)
-#define CALL(k, fd) CALL_BY(call_begin, k, fd)
-#define CALL_ANY(k, fd) CALL_BY(call_begin_any, k, fd)
+#define CALL(k, fd) CALL_BY(k, fd, call_begin)
+#define CALL_ANY(k, fd) CALL_BY(k, fd, call_begin_any)
 
-/* References without the record, for poll and epoll; NULL if fd is none. Any state. */
+/* As CALL, but leaves a young conn as it is, if the real call can do no harm: it does not sleep
+ * where another thread might want to make the connection direct. call_sent and call_received count
+ * what that call returned. */
+struct call call_young(int fd, uintptr_t word, bool waits) DS_HIDDEN;
+#define CALL_YOUNG(k, fd, waits) CALL_BY(k, fd, call_young, waits)
+static inline ssize_t call_sent(const struct call *k, ssize_t rc)
+{
+	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
+		ds_early_moved(&k->early->begun, k->early->side, (size_t)rc, 0);
+	return rc;
+}
+static inline ssize_t call_received(const struct call *k, ssize_t rc)
+{
+	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
+		ds_early_moved(&k->early->begun, k->early->side, 0, (size_t)rc);
+	return rc;
+}
+/* As call_begin_any, but leaves a young conn as it is. If the early call is shutdown, call_shuts
+ * comes before it, and call_has_shut after it; call_set_options if it has set what
+ * ds_options_changed asks for. */
+struct call call_young_any(int fd, uintptr_t word) DS_HIDDEN;
+void call_shuts(const struct call *k, int how) DS_HIDDEN;
+void call_has_shut(const struct call *k) DS_HIDDEN;
+void call_set_options(const struct call *k, int fd) DS_HIDDEN;
+
+/* References without the record, for poll and epoll; NULL if fd is none. Any state. conn_get hands
+ * a young one to conn/, conn_peek leaves it. */
 struct conn *conn_get(int fd) DS_HIDDEN;
+struct conn *conn_peek(int fd) DS_HIDDEN;
 void conn_hold(struct conn *c) DS_HIDDEN;
 void conn_put(struct conn *c) DS_HIDDEN;
 
 /* fd is a new TCP socket. NULL: no memory, it stays plain. No reference is held. */
 struct conn *conn_new(int fd, enum conn_state state) DS_HIDDEN;
+
+/* fd is a new connection, accepted, of which conn/ need not know yet; blocking as in struct conn. */
+struct conn *conn_accepted(int fd, uint8_t blocking) DS_HIDDEN;
+
+/* Hands all young ones to conn/; servers alone. */
+void conn_settle_all(bool servers) DS_HIDDEN;
+
+/* For the program that a child of vfork is about to execute: whether there are young ones; those
+ * whose cookie it is, or is not to be had, stay on TCP. */
+bool conn_any_young(void) DS_HIDDEN;
+void conn_leave_young(uint64_t cookie) DS_HIDDEN;
 
 /* fd is a connection inherited by exec (ds_heir). NULL: it stays plain. No reference is held. */
 struct conn *conn_heir(int fd, int side) DS_HIDDEN;

@@ -14,6 +14,7 @@ static void forking(struct conn *c, void *arg)
 
 void fork_prepare(void)
 {
+	conn_settle_all(false);
 	conn_each(forking, NULL);
 	fork_gen++;
 	ds_fork_prepare();

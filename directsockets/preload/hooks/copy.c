@@ -210,7 +210,7 @@ static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
 EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 {
 	CALL(from, in);
-	CALL(to, out);
+	CALL_SEND(to, out, n, 0);
 	struct call *k = from.c ? &from : &to;
 	off_t pos = 0;
 	ssize_t rc;
@@ -218,7 +218,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	/* The kernel gets what it refuses, and what reads neither a file nor a device. */
 	if (!k->c || (from.c && to.c) || n == 0 || (ssize_t)n < 0 || (off && !ds_readable(off, sizeof *off)) ||
 	    (from.c && (off || !is_pipe(out, O_WRONLY))))
-		return REAL(sendfile)(out, in, off, n);
+		return call_sent(&to, REAL(sendfile)(out, in, off, n));
 	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = lseek(in, 0, SEEK_CUR)) < 0))
 		return REAL(sendfile)(out, in, off, n);
 	DS_USE(use);

@@ -64,6 +64,10 @@ void inherit_demote(struct heirs *heirs)
 	int saved = errno;
 	bool any = false;
 
+	if (!fd_vforked())
+		conn_settle_all(false);
+	else
+		any = conn_any_young();
 	conn_each(count_one, &any);
 	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (dir < 0) {
@@ -85,6 +89,8 @@ void inherit_demote(struct heirs *heirs)
 			int fl = REAL(fcntl)(b.fd, F_GETFD);
 			if (fl < 0 || (fl & FD_CLOEXEC) || REAL(getsockopt)(b.fd, SOL_SOCKET, SO_COOKIE, &b.cookie, &len) != 0)
 				continue;
+			if (fd_vforked())
+				conn_leave_young(b.cookie);
 			conn_each(demote_cookie, &b);
 		}
 	REAL(close)(dir);

@@ -29,6 +29,16 @@ EXPORT int socket(int domain, int type, int protocol)
 	return fd;
 }
 
+/* connect has begun on c, which nobody uses yet. */
+static void connecting(struct conn *c, const struct sockaddr *addr, socklen_t len)
+{
+	c->young = ds_may_wait(0);
+	if (c->young)
+		c->begun = (struct ds_early){0};
+	else
+		c->named = ds_end_of(addr, len, &c->peer);
+}
+
 EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	int rc = REAL(connect)(fd, addr, len);
@@ -45,20 +55,22 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 			return rc;
 		}
 	}
-	struct conn *c = conn_get(fd);
+	struct conn *c = conn_peek(fd);
 	if (!c)
 		return rc;
 	if (rc == 0 && addr->sa_family == AF_UNSPEC) {
 		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
 		int fresh = CONN_NEW;
-		if ((rc == 0 || err == EINPROGRESS) && c->state != CONN_UP)
-			c->named = ds_end_of(addr, len, &c->peer);
+		if ((rc == 0 || err == EINPROGRESS) && c->state == CONN_NEW)
+			connecting(c, addr, len);
 		if (__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			ds_classify(fd, 0, addr, len);
-		if (c->state == CONN_PENDING && rc == 0)
+		if (c->state != CONN_PENDING || c->young)
+			; /* it can wait */
+		else if (rc == 0)
 			conn_connected(c, fd);
-		else if (c->state == CONN_PENDING && err == EISCONN)
+		else if (err == EISCONN)
 			conn_completed(c, fd);
 	}
 	conn_put(c);
@@ -81,8 +93,9 @@ EXPORT int listen(int fd, int backlog)
 }
 
 /* fd, or -1, is what accept4 of listener with these flags returned, with the first room bytes of
- * the other end's address at client: makes a connection of it. Keeps errno. */
-static int accepted(int fd, int listener, const struct sockaddr *client, socklen_t room, int flags)
+ * the other end's address at client: makes a connection of it, young if that may wait. Keeps
+ * errno. */
+static int accepted(int fd, int listener, const struct sockaddr *client, socklen_t room, int flags, bool wait)
 {
 	int saved = errno;
 	struct ds_end end;
@@ -94,6 +107,10 @@ static int accepted(int fd, int listener, const struct sockaddr *client, socklen
 		fd_closing(fd);
 	if (fd > STDERR_FILENO && !fd_vforked()) {
 		ds_classify(fd, 1, NULL, 0);
+		if (wait && conn_accepted(fd, flags & SOCK_NONBLOCK ? 2 : 1)) {
+			errno = saved;
+			return fd;
+		}
 		struct ds_sock *s = ds_server(fd, listener, ds_end_of(client, room, &end) ? &end : NULL);
 		if (s) {
 			ds_flags_known(s, flags & SOCK_NONBLOCK);
@@ -121,32 +138,36 @@ static socklen_t room_of(int listener, const struct sockaddr *addr, const sockle
 	return ds_readable(len, sizeof *len) ? *len : 0;
 }
 
-EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
-{
-	struct sockaddr_storage own;
-	socklen_t room = room_of(fd, addr, len), n = sizeof own;
-
-	if (!addr && room)
-		return accepted(REAL(accept)(fd, (struct sockaddr *)&own, &n), fd, (struct sockaddr *)&own, room, 0);
-	return accepted(REAL(accept)(fd, addr, len), fd, addr, room, 0);
-}
-
 EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	struct sockaddr_storage own;
-	socklen_t room = room_of(fd, addr, len), n = sizeof own;
+	bool wait = ds_may_wait(1);
+	socklen_t room = wait ? 0 : room_of(fd, addr, len), n = sizeof own;
 
 	if (!addr && room)
-		return accepted(REAL(accept4)(fd, (struct sockaddr *)&own, &n, flags), fd, (struct sockaddr *)&own, room, flags);
-	return accepted(REAL(accept4)(fd, addr, len, flags), fd, addr, room, flags);
+		return accepted(REAL(accept4)(fd, (struct sockaddr *)&own, &n, flags), fd, (struct sockaddr *)&own, room, flags, false);
+	return accepted(REAL(accept4)(fd, addr, len, flags), fd, addr, room, flags, wait);
+}
+
+EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	struct sockaddr_storage own;
+	bool wait = ds_may_wait(1);
+	socklen_t room = wait ? 0 : room_of(fd, addr, len), n = sizeof own;
+
+	if (!addr && room)
+		return accepted(REAL(accept)(fd, (struct sockaddr *)&own, &n), fd, (struct sockaddr *)&own, room, 0, false);
+	return accepted(REAL(accept)(fd, addr, len), fd, addr, room, 0, wait);
 }
 
 EXPORT int shutdown(int fd, int how)
 {
-	CALL_ANY(k, fd);
+	CALL_BY(k, fd, call_young_any);
 	if (k.c && how >= SHUT_RD && how <= SHUT_RDWR)
 		return ds_shutdown(k.c->s, fd, how);
+	call_shuts(&k, how);
 	int rc = REAL(shutdown)(fd, how);
+	call_has_shut(&k);
 	if (rc == 0 && fd_kind(fd) == FD_LISTENER)
 		fd_closing(fd);
 	return rc;
@@ -174,12 +195,14 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	int rc = REAL(setsockopt)(fd, level, name, value, len);
 	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD ||
 	    name == SO_SNDTIMEO_NEW || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
-		CALL_ANY(k, fd);
+		CALL_BY(k, fd, call_young_any);
 		if (k.c)
 			ds_options_changed(k.c->s, fd);
+		else if (k.early)
+			call_set_options(&k, fd);
 	}
 	if (rc == 0 && fd_kind(fd) == FD_CONN && ((level == IPPROTO_IP && name == IP_TOS) || (level == IPPROTO_IPV6 && name == IPV6_TCLASS))) {
-		CALL_ANY(k, fd);
+		CALL_BY(k, fd, call_young_any);
 		if (k.c)
 			ds_class_changed(k.c->s, fd);
 	}
@@ -192,9 +215,9 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	struct conn *c = NULL;
 
 	if (fd_kind(fd) == FD_CONN && ((level == SOL_SOCKET && name == SO_ERROR) || (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE)))
-		c = conn_get(fd);
+		c = level == SOL_SOCKET ? conn_peek(fd) : conn_get(fd);
 	if (c) {
-		if (name == SO_ERROR && level == SOL_SOCKET && c->state == CONN_PENDING)
+		if (name == SO_ERROR && level == SOL_SOCKET && c->state == CONN_PENDING && !c->young)
 			conn_completed(c, fd);
 		else if (level == IPPROTO_TCP)
 			conn_demote(c, fd);
@@ -353,12 +376,16 @@ EXPORT void closefrom(int first)
 /* The flags of fd were set; async: O_ASYNC is one of them. No lock. */
 static void flags_changed(int fd, bool async)
 {
-	struct conn *c = conn_get(fd);
+	struct conn *c = conn_peek(fd);
+	bool young = false;
 
 	if (c) {
 		__atomic_store_n(&c->blocking, 0, __ATOMIC_SEQ_CST);
+		young = c->young && __atomic_load_n(&c->state, __ATOMIC_SEQ_CST) == CONN_PENDING;
 		conn_put(c);
 	}
+	if (young && !async)
+		return;
 	CALL_ANY(k, fd);
 	if (!k.c)
 		return;
@@ -401,7 +428,7 @@ EXPORT int ioctl(int fd, ds_request request, ...)
 	if (__builtin_expect(fd_word(fd) == 0, 1))
 		return REAL(ioctl)(fd, request, arg);
 	if ((request == FIONREAD || request == SIOCOUTQ) && ds_writable(arg, sizeof(int))) {
-		CALL(k, fd);
+		CALL_YOUNG(k, fd, false);
 		if (k.c)
 			return request == FIONREAD ? ds_fionread(k.c->s, fd, arg) : ds_outq(k.c->s, fd, arg);
 	}

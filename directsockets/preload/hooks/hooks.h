@@ -29,6 +29,18 @@ void signals_init(void) DS_HIDDEN;
  * read. */
 bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 
+/* CALL, or CALL_YOUNG if a send of n bytes may be that: by these flags, and by its size, since a
+ * connection may become direct while a large one goes on. */
+#define CALL_SEND(k, fd, n, flags) CALL_BY(k, fd, call_send, n, flags)
+static inline struct call call_send(int fd, uintptr_t w, size_t n, int flags)
+{
+	enum { LARGE = 1 << 18 };
+	struct conn *c = word_conn(w);
+	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && (n <= LARGE || (c && __atomic_load_n(&c->blocking, __ATOMIC_RELAXED) == 2));
+
+	return fine ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
+}
+
 /* True if the set can be read and written, and has sockets of ours. */
 bool poll_ours(struct pollfd *fds, nfds_t n) DS_HIDDEN;
 bool select_ours(int n, fd_set *in, fd_set *out, fd_set *except) DS_HIDDEN;

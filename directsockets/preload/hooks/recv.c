@@ -28,6 +28,19 @@ static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int fl
 	return ds_zerocopy_read(k->c->s, fd, m, flags) ? 0 : rc;
 }
 
+/* Flags of a receive or a send on a young connection that the kernel alone may have. */
+#define YOUNG_RECV(flags) (((flags) & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0)
+
+/* CALL, or CALL_YOUNG if it may be that. */
+#define CALL_RECV(k, fd, flags) CALL_BY(k, fd, call_recv, flags)
+static inline struct call call_recv(int fd, uintptr_t w, int flags)
+{
+	return YOUNG_RECV(flags) ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
+}
+
+/* What a real receive returned. */
+static inline ssize_t received(const struct call *k, ssize_t rc, int flags) { return flags & MSG_PEEK ? rc : call_received(k, rc); }
+
 /* recv of no bytes waits as recv of one would, and takes none. */
 static ssize_t recv_none(struct call *k, int fd, int flags)
 {
@@ -45,9 +58,9 @@ static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int fl
 
 EXPORT ssize_t read(int fd, void *p, size_t n)
 {
-	CALL(k, fd);
+	CALL_YOUNG(k, fd, true);
 	if (!k.c)
-		return REAL(read)(fd, p, n);
+		return call_received(&k, REAL(read)(fd, p, n));
 	if (!range_fine(p, n))
 		return -1;
 	if (n == 0)
@@ -58,9 +71,9 @@ ALIAS(__read, read);
 
 EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 {
-	CALL(k, fd);
+	CALL_RECV(k, fd, flags);
 	if (!k.c)
-		return REAL(recv)(fd, p, n, flags);
+		return received(&k, REAL(recv)(fd, p, n, flags), flags);
 	if (odd_recv(flags)) {
 		odd(&k, fd, flags);
 		return told(&k, fd, REAL(recv)(fd, p, n, flags), NULL, flags);
@@ -84,9 +97,9 @@ static ssize_t no_name(ssize_t rc, socklen_t *len)
 
 EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
 {
-	CALL(k, fd);
+	CALL_RECV(k, fd, flags);
 	if (!k.c)
-		return REAL(recvfrom)(fd, p, n, flags, addr, len);
+		return received(&k, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
 	if (odd_recv(flags)) {
 		odd(&k, fd, flags);
 		ssize_t rc = REAL(recvfrom)(fd, p, n, flags, addr, len);
@@ -101,9 +114,9 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 {
-	CALL(k, fd);
+	CALL_YOUNG(k, fd, true);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
-		return REAL(readv)(fd, iov, n);
+		return call_received(&k, REAL(readv)(fd, iov, n));
 	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->s, fd, iov, n, 0);
 }
 
@@ -165,9 +178,9 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	CALL(k, fd);
+	CALL_RECV(k, fd, flags & ~MSG_CMSG_CLOEXEC);
 	if (!k.c)
-		return REAL(recvmsg)(fd, m, flags);
+		return received(&k, REAL(recvmsg)(fd, m, flags), flags);
 	return do_recvmsg(&k, fd, m, flags);
 }
 

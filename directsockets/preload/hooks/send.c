@@ -46,18 +46,18 @@ static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, 
 
 EXPORT ssize_t write(int fd, const void *p, size_t n)
 {
-	CALL(k, fd);
+	CALL_SEND(k, fd, n, 0);
 	if (!k.c)
-		return REAL(write)(fd, p, n);
+		return call_sent(&k, REAL(write)(fd, p, n));
 	return range_fine(p, n) ? send_one(&k, fd, p, n, 0) : -1;
 }
 ALIAS(__write, write);
 
 EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 {
-	CALL(k, fd);
+	CALL_SEND(k, fd, n, flags);
 	if (!k.c)
-		return REAL(send)(fd, p, n, flags);
+		return call_sent(&k, REAL(send)(fd, p, n, flags));
 	if (odd_send(flags)) {
 		odd(&k, fd, flags);
 		return REAL(send)(fd, p, n, flags);
@@ -69,20 +69,26 @@ ALIAS(__send, send);
 /* An address is ignored, as by a connected TCP socket. */
 EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
-	CALL(k, fd);
+	CALL_SEND(k, fd, n, flags);
 	if (!k.c || odd_send(flags) || !name_there(addr, len)) {
 		if (k.c)
 			odd(&k, fd, flags);
-		return REAL(sendto)(fd, p, n, flags, addr, len);
+		return call_sent(&k, REAL(sendto)(fd, p, n, flags, addr, len));
 	}
 	return send_one(&k, fd, p, n, flags);
 }
 
+/* As call_send, of n vectors. */
+static inline struct call call_sendv(int fd, uintptr_t w, const struct iovec *iov, int n)
+{
+	return call_send(fd, w, n < 0 || !iov_there(iov, (size_t)n) ? SIZE_MAX : iov_total(iov, (size_t)n), 0);
+}
+
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 {
-	CALL(k, fd);
+	CALL_BY(k, fd, call_sendv, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
-		return REAL(writev)(fd, iov, n);
+		return call_sent(&k, REAL(writev)(fd, iov, n));
 	return sent(&k, ds_send(k.c->s, fd, iov, n, 0), iov_total(iov, (size_t)n));
 }
 
@@ -119,13 +125,19 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	return send_vectors(k, fd, m->msg_iov, (int)m->msg_iovlen, flags, iov_total(m->msg_iov, m->msg_iovlen));
 }
 
+/* As call_send. */
+static inline struct call call_sendmsg(int fd, uintptr_t w, const struct msghdr *m, int flags)
+{
+	return call_send(fd, w, msg_there(m) ? iov_total(m->msg_iov, m->msg_iovlen) : SIZE_MAX, flags);
+}
+
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	CALL(k, fd);
+	CALL_BY(k, fd, call_sendmsg, m, flags);
 	if (k.c)
 		return do_sendmsg(&k, fd, m, flags);
 	rights_demote(m);
-	return REAL(sendmsg)(fd, m, flags);
+	return call_sent(&k, REAL(sendmsg)(fd, m, flags));
 }
 
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)

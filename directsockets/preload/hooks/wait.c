@@ -24,12 +24,57 @@ bool poll_ours(struct pollfd *fds, nfds_t n)
 	return false;
 }
 
+/* Young connections for which the kernel waits: calls on them. Only in a process of one thread:
+ * another one could not make them direct meanwhile. */
+enum { FEW = 8 };
+struct waits {
+	struct call calls[FEW];
+	int n;
+};
+
+static void waits_end(struct waits *w)
+{
+	while (w->n > 0)
+		call_end(&w->calls[--w->n]);
+}
+
+#define WAITS(name) __attribute__((cleanup(waits_end))) struct waits name; name.n = 0
+
+/* May the kernel wait for fd? For what is not ours, and for a young connection, which w gets. */
+static bool wait_young(struct waits *w, int fd)
+{
+	uintptr_t word = fd_word(fd);
+	struct conn *c = word_conn(word);
+
+	if (!c || c->state == CONN_PLAIN)
+		return word_epi(word) == NULL;
+	if (w->n == FEW || c->state != CONN_PENDING)
+		return false;
+	struct call *k = &w->calls[w->n];
+	*k = call_young(fd, word, true);
+	w->n++;
+	return k->early != NULL;
+}
+
+/* May the kernel wait for all of fds? */
+static bool poll_young(struct waits *w, const struct pollfd *fds, nfds_t n)
+{
+	if (n > 4 * FEW || !ds_one_thread())
+		return false;
+	for (nfds_t i = 0; i < n; i++)
+		if (!wait_young(w, fds[i].fd))
+			return false;
+	return true;
+}
+
 EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 {
 	struct timespec t;
+	WAITS(young);
 
-	if (!poll_ours(fds, n))
+	if (!poll_ours(fds, n) || poll_young(&young, fds, n))
 		return REAL(poll)(fds, n, ms);
+	waits_end(&young);
 	return wait_poll(fds, n, from_ms(&t, ms), NULL);
 }
 ALIAS(__poll, poll);
@@ -81,13 +126,26 @@ bool select_ours(int n, fd_set *in, fd_set *out, fd_set *except)
 	       set_there(except, n);
 }
 
+/* May the kernel wait for all of s, of which each is put into w? */
+static bool set_young(struct waits *w, const fd_set *s, int n)
+{
+	for (int fd = 0; s && fd < n; fd += NFDBITS)
+		for (unsigned long bits = (unsigned long)s->fds_bits[fd / NFDBITS]; bits; bits &= bits - 1)
+			if (!wait_young(w, fd + __builtin_ctzl(bits)))
+				return false;
+	return true;
+}
+
 EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
 {
 	struct timespec t, left = {0, 0};
+	WAITS(young);
 
 	if (!select_ours(n, in, out, except) ||
+	    (ds_one_thread() && set_young(&young, in, n) && set_young(&young, out, n) && set_young(&young, except, n)) ||
 	    (timeout && (!ds_writable(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0)))
 		return REAL(select)(n, in, out, except, timeout);
+	waits_end(&young);
 	if (timeout)
 		t = (struct timespec){timeout->tv_sec + timeout->tv_usec / 1000000, timeout->tv_usec % 1000000 * 1000};
 	int rc = wait_select(n, in, out, except, timeout ? &t : NULL, NULL, &left);

@@ -2,6 +2,8 @@
  * counts the system calls. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,16 +29,34 @@ static void await(int set, int s)
 	need(epoll_wait(set, &e, 1, -1) == 1 && e.data.fd == s && e.events == EPOLLIN, "epoll_wait");
 }
 
+/* A client's socket that is connected as event loops do it; by poll or, with set, by epoll. */
+static int dial(const struct sockaddr_in *at, int set)
+{
+	int c = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = -1;
+	struct epoll_event e = {.events = EPOLLOUT, .data.fd = c};
+	struct pollfd p = {.fd = c, .events = POLLOUT};
+	socklen_t n = sizeof error;
+
+	connect(c, (const struct sockaddr *)at, sizeof *at);
+	if (set < 0)
+		need(poll(&p, 1, -1) == 1 && p.revents == POLLOUT, "poll");
+	else
+		need(epoll_ctl(set, EPOLL_CTL_ADD, c, &e) == 0 && epoll_wait(set, &e, 1, -1) == 1 && epoll_ctl(set, EPOLL_CTL_DEL, c, &e) == 0, "epoll");
+	need(getsockopt(c, SOL_SOCKET, SO_ERROR, &error, &n) == 0 && error == 0, "SO_ERROR");
+	need(fcntl(c, F_SETFL, 0) == 0, "fcntl");
+	return c;
+}
+
 /* One connection, both ends: a request, an answer, the server closes first. name: accept tells the
- * client's address. The server waits in set, if there is one. */
-static void once(int listener, const struct sockaddr_in *at, int name, int set)
+ * client's address. The server waits in set, if there is one; with loops the client dials. */
+static void once(int listener, const struct sockaddr_in *at, int name, int set, int loops)
 {
 	struct sockaddr_in from;
 	socklen_t n = sizeof from;
 	char b[64] = {0};
-	int c = socket(AF_INET, SOCK_STREAM, 0), s;
+	int c = loops ? dial(at, set) : socket(AF_INET, SOCK_STREAM, 0), s;
 
-	need(connect(c, (const struct sockaddr *)at, sizeof *at) == 0, "connect");
+	need(loops || connect(c, (const struct sockaddr *)at, sizeof *at) == 0, "connect");
 	s = name ? accept(listener, (struct sockaddr *)&from, &n) : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	need(s >= 0, "accept");
 	need(send(c, b, sizeof b, 0) == sizeof b, "request");
@@ -46,6 +66,7 @@ static void once(int listener, const struct sockaddr_in *at, int name, int set)
 	need(send(s, b, sizeof b, 0) == sizeof b && recv(c, b, sizeof b, 0) == sizeof b, "answer");
 	close(s);
 	need(recv(c, b, 1, 0) == 0, "end");
+	shutdown(c, SHUT_WR);
 	close(c);
 }
 
@@ -53,9 +74,9 @@ int main(int argc, char **argv)
 {
 	struct sockaddr_in any = {.sin_family = AF_INET}, at;
 	socklen_t n = sizeof at;
-	int listener = socket(AF_INET, SOCK_STREAM, 0), set = -1;
+	int listener = socket(AF_INET, SOCK_STREAM, 0), set = -1, loops = argc > 1 && (!strcmp(argv[1], "loop") || !strcmp(argv[1], "poll"));
 
-	if (argc > 1 && !strcmp(argv[1], "edges"))
+	if (argc > 1 && (!strcmp(argv[1], "edges") || !strcmp(argv[1], "loop")))
 		need((set = epoll_create1(0)) >= 0, "epoll_create1");
 	else if (argc > 1 && !strcmp(argv[1], "loopback"))
 		any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -63,10 +84,10 @@ int main(int argc, char **argv)
 	need(getsockname(listener, (struct sockaddr *)&at, &n) == 0, "getsockname");
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	for (int i = 0; i < 4; i++)
-		once(listener, &at, i % 2, set); /* the library finds its broker, and maps its memory */
+		once(listener, &at, i % 2, set, loops); /* the library finds its broker, and maps its memory */
 	getppid();
 	for (int i = 0; i < 4; i++)
-		once(listener, &at, i % 2, set);
+		once(listener, &at, i % 2, set, loops);
 	getppid();
 	return 0;
 }
