@@ -63,8 +63,8 @@ void ds_early_moved(struct ds_early *e, int side, size_t sent, size_t received) 
 void ds_begun(struct ds_sock *s, const struct ds_early *e) DS_HIDDEN;
 
 /* Real calls of the layer above that began before s was there: *calls counts them. From now on they
- * are users of the shadow, of which each ends by ds_early_end, and *calls has DS_TAKEN_OVER. Not if s
- * is plain from its start. ds_early_shut: such a call was shutdown. */
+ * are users of the shadow, of which each ends by ds_early_end, and *calls has DS_TAKEN_OVER. Not if
+ * s is plain from its start. ds_early_shut: such a call was shutdown. */
 enum { DS_TAKEN_OVER = 1 << 30 };
 void ds_take_over(struct ds_sock *s, int *calls) DS_HIDDEN;
 void ds_early_end(struct ds_sock *s) DS_HIDDEN;

@@ -192,7 +192,8 @@ void conn_put(struct conn *c) DS_HIDDEN;
 /* fd is a new TCP socket. NULL: no memory, it stays plain. No reference is held. */
 struct conn *conn_new(int fd, enum conn_state state) DS_HIDDEN;
 
-/* fd is a new connection, accepted, of which conn/ need not know yet; blocking as in struct conn. */
+/* fd is a new connection, accepted, of which conn/ need not know yet; blocking: as in struct
+ * conn. */
 struct conn *conn_accepted(int fd, uint8_t blocking) DS_HIDDEN;
 
 /* Hands all young ones to conn/; servers alone. */

@@ -32,6 +32,7 @@ bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 /* CALL, or CALL_YOUNG if a send of n bytes may be that: by these flags, and by its size, since a
  * connection may become direct while a large one goes on. */
 #define CALL_SEND(k, fd, n, flags) CALL_BY(k, fd, call_send, n, flags)
+/* The call of CALL_SEND. No lock. */
 static inline struct call call_send(int fd, uintptr_t w, size_t n, int flags)
 {
 	enum { LARGE = 1 << 18 };

@@ -28,14 +28,14 @@ static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int fl
 	return ds_zerocopy_read(k->c->s, fd, m, flags) ? 0 : rc;
 }
 
-/* Flags of a receive or a send on a young connection that the kernel alone may have. */
-#define YOUNG_RECV(flags) (((flags) & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0)
-
-/* CALL, or CALL_YOUNG if it may be that. */
+/* CALL, or CALL_YOUNG if a receive with these flags may be that. */
 #define CALL_RECV(k, fd, flags) CALL_BY(k, fd, call_recv, flags)
+/* The call of CALL_RECV. No lock. */
 static inline struct call call_recv(int fd, uintptr_t w, int flags)
 {
-	return YOUNG_RECV(flags) ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
+	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0;
+
+	return fine ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
 }
 
 /* What a real receive returned. */

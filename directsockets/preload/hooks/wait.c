@@ -32,6 +32,7 @@ struct waits {
 	int n;
 };
 
+/* Ends the calls. No lock. */
 static void waits_end(struct waits *w)
 {
 	while (w->n > 0)
