@@ -245,6 +245,10 @@ func Clean(path string) ([]fabric.NodeID, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Taking the lock makes its file, which would stay where no node has been.
+	if used, err := d.used(); !used || err != nil {
+		return nil, err
+	}
 	lock, err := d.lock()
 	if err != nil {
 		return nil, err
@@ -253,4 +257,19 @@ func Clean(path string) ([]fabric.NodeID, error) {
 	dead, err := d.reap()
 	d.removeIfEmpty(lock)
 	return dead, err
+}
+
+// used reports whether the directory has the lock or files of nodes.
+func (d *dir) used() (bool, error) {
+	names, err := d.names()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // removed meanwhile
+	}
+	if err != nil {
+		return false, dirError(err)
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, _, ok := nodeOf(name)
+		return ok || name == lockName
+	}), nil
 }

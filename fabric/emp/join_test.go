@@ -133,6 +133,17 @@ func TestJoinExistingDirectory(t *testing.T) {
 	}
 }
 
+// Clean leaves nothing in a directory that no node has used.
+func TestCleanUnusedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if dead, err := Clean(dir); err != nil || dead != nil {
+		t.Errorf("%v, %v", dead, err)
+	}
+	if got := files(t, dir); len(got) != 0 {
+		t.Errorf("files %v", got)
+	}
+}
+
 func TestJoinBadDirectory(t *testing.T) {
 	base := t.TempDir()
 	file := filepath.Join(base, "file")
