@@ -83,11 +83,11 @@ func runCapture(ctx context.Context, p program, o captureOptions) error {
 	return errors.Join(ignorePipe(c.Capture(ctx, f, snapLen)), f.Close())
 }
 
-// readerPoll is how often it is looked whether a pipe still has a reader.
+// readerPoll is the time between two checks that a pipe still has a reader.
 const readerPoll = 200 * time.Millisecond
 
-// whenUnread calls f when w is a pipe that nobody reads any more, which a write
-// would tell only when there is something to write. The caller calls stop.
+// whenUnread calls f once w is a pipe without a reader. A write would find that out only when
+// there is something to write. The caller must call stop.
 func whenUnread(w io.Writer, f func()) (stop func()) {
 	file, ok := cli.Unwrap(w).(*os.File)
 	if !ok {
@@ -98,7 +98,7 @@ func whenUnread(w io.Writer, f func()) (stop func()) {
 	go func() {
 		defer close(ended)
 		for {
-			p := []unix.PollFd{{Fd: int32(file.Fd())}} // POLLERR needs no asking
+			p := []unix.PollFd{{Fd: int32(file.Fd())}} // poll reports POLLERR unasked
 			if _, err := unix.Poll(p, 0); err == nil && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
 				f()
 				return
@@ -113,7 +113,7 @@ func whenUnread(w io.Writer, f func()) (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// ignorePipe drops the error that says that the reader has had enough.
+// ignorePipe drops the error of a pipe that its reader has closed.
 func ignorePipe(err error) error {
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
 		return nil

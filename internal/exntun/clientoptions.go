@@ -16,11 +16,11 @@ import (
 // downTime is how long a node may take to end.
 const downTime = 10 * time.Second
 
-// nodeOptions says which nodes that are up are meant.
+// nodeOptions selects among the nodes that are up.
 type nodeOptions struct {
 	fabric string
 	dir    string
-	node   *fabric.NodeID // nil: all that there are
+	node   *fabric.NodeID // nil: all of them
 }
 
 // define defines the flags that say which nodes.
@@ -43,7 +43,7 @@ func (o *nodeOptions) resolve() (err error) {
 	return nil
 }
 
-// nodes returns the nodes that are meant.
+// nodes returns the selected nodes.
 func (o nodeOptions) nodes() ([]emp.Description, error) {
 	nodes, err := control.Nodes(o.dir)
 	if err != nil {
@@ -66,8 +66,8 @@ func (o nodeOptions) nodes() ([]emp.Description, error) {
 	return nodes, nil
 }
 
-// askAll asks the nodes that are meant, except for those that are just starting or
-// ending.
+// askAll asks the selected nodes. If there are several, it skips those that are just starting
+// or ending.
 func askAll[T any](o nodeOptions, ask func(*control.Client) (T, error)) ([]T, error) {
 	nodes, err := o.nodes()
 	if err != nil {

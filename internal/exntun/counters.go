@@ -8,14 +8,14 @@ import (
 	"exnet/internal/exntun/lab"
 )
 
-// countersOfLoop returns the counters of what all nodes share.
+// countersOfLoop returns the counters of the loop that all nodes share.
 func countersOfLoop(l *lab.Lab) (c counter.List) {
 	c.Add("txloop.", l.Cluster.Loop.Stats().All())
 	return c
 }
 
-// printCounters writes every counter, a line each. Those that are 0 are only
-// counted: most are of things that should not happen.
+// printCounters writes every counter, a line each. It only counts those that are 0: most of
+// them are for things that should not happen.
 func printCounters(w io.Writer, nodes []nodeInfo, dataPath counter.List) {
 	zero := 0
 	print := func(who string, c counter.List) {

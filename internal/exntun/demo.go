@@ -65,7 +65,7 @@ instead; the command's exit status is exn-tun's.`,
 		RunE: func(c *cobra.Command, _ []string) error { return runDemo(c.Context(), programOf(c), *o) },
 	}
 	o = newDemoOptions(c.Flags())
-	c.Flags().SetInterspersed(false) // a command without -- is told so
+	c.Flags().SetInterspersed(false) // check refuses a command without --
 	return c
 }
 
@@ -96,8 +96,8 @@ func runDemo(ctx context.Context, p program, o demoOptions) error {
 	return err
 }
 
-// cannot returns err, for what keeps the demonstration from beginning, having
-// told the reader of JSON, too.
+// cannot returns err, which keeps the demonstration from starting. With --json it prints a
+// report with the error first.
 func (p program) cannot(o demoOptions, err error) error {
 	if !o.json {
 		return err
@@ -107,12 +107,12 @@ func (p program) cannot(o demoOptions, err error) error {
 	return errors.Join(err, r.printJSON(p.stdout))
 }
 
-// say tells what happens now.
+// say prints a progress message on standard error.
 func (p program) say(format string, args ...any) {
 	fmt.Fprintf(p.stderr, "exn-tun demo: "+format+"\n", args...)
 }
 
-// runChecks is the demonstration.
+// runChecks runs the demonstration and prints its report.
 func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -154,7 +154,7 @@ type demo struct {
 	lab    *lab.Lab
 }
 
-// run brings up the lab, makes the checks and removes the lab.
+// run brings up the lab, runs the checks and removes the lab.
 func (d *demo) run(ctx context.Context) (err error) {
 	d.say("bringing up %d nodes", d.o.nodes)
 	if d.lab, err = lab.New(d.o.cluster(), d.o.fair); err != nil {
@@ -187,7 +187,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return err
 }
 
-// checkAll makes the checks. It returns an error only when it could not continue.
+// checkAll runs the checks. It returns an error only if it cannot continue.
 func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 	for _, f := range lab.Families() {
 		d.say("ping, transfer, programs and broadcast over %v", f)
@@ -249,8 +249,7 @@ func others(nodes int) string {
 	return fmt.Sprintf("%d others", nodes-1)
 }
 
-// transfer sends data over exn0, and has the fabric's counters prove that this
-// was its way.
+// transfer sends data over exn0, and verifies with the fabric's counters that it went that way.
 func (d *demo) transfer(ctx context.Context, f lab.Family) (string, error) {
 	before := d.carried()
 	if err := lab.Transfer(ctx, d.lab.Exn(1), f, d.o.congestion, lab.TransferLen); err != nil {
@@ -263,16 +262,16 @@ func (d *demo) transfer(ctx context.Context, f lab.Family) (string, error) {
 	return fmt.Sprintf("%d MiB, SHA-256 equal; the fabric carried %.1f MiB", lab.TransferLen>>20, float64(carried)/(1<<20)), nil
 }
 
-// programs has programs of this host talk over exn0.
+// programs lets programs of this host exchange a file over exn0.
 func (d *demo) programs(ctx context.Context, f lab.Family) (string, error) {
 	names, err := lab.Programs(ctx, d.lab.Exn(1), f)
 	if len(names) == 0 {
-		return "none that it knows is here: perl and bash, python3 and curl", err
+		return "skipped: this host has neither perl and bash nor python3 and curl", err
 	}
 	return strings.Join(names, ", ") + ": 1 MiB each, SHA-256 equal", err
 }
 
-// carried returns the bytes of all frames that came to node 2.
+// carried returns the bytes of all frames that arrived at node 2.
 func (d *demo) carried() uint64 { return d.lab.Cluster.Nodes[1].Interface.Stats().Port.RxBytes }
 
 func (d *demo) broadcast(ctx context.Context, f lab.Family) (string, error) {
@@ -302,11 +301,11 @@ func (d *demo) balance(ctx context.Context) (string, error) {
 	case lost != "":
 		return "", errors.New(lost)
 	case f.Eager.Sent == 0:
-		return "", errors.New("none went eagerly")
+		return "", errors.New("no frame went eagerly")
 	case f.Broadcast.Sent == 0:
-		return "", errors.New("none went by broadcast")
+		return "", errors.New("no frame went by broadcast")
 	case f.Rendezvous.Sent == 0 && d.o.eager < int(d.o.mtu.Link()):
-		return "", errors.New("none went by rendezvous")
+		return "", errors.New("no frame went by rendezvous")
 	}
 	return "every one that left a node arrived; " + lab.Drops(d.lab), nil
 }

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// detachedEnv tells a process that it is the one that goes into the background.
+// detachedEnv marks the process that goes into the background.
 const detachedEnv = "EXN_TUN_DETACHED"
 
-// detach starts this program again, with the same arguments, in a session of its own, and waits
-// until that node is up, whose line it prints, or has failed.
+// detach starts this program again, with the same arguments, in a session of its own. It waits
+// until that node is up and prints its line, or until the node has failed.
 func detach(ctx context.Context, p program) error {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), detachedEnv+"=1")
@@ -64,10 +64,11 @@ func detach(ctx context.Context, p program) error {
 	return cli.ExitStatus(max(cli.ExitFailure, child.ShellStatus(cmd.ProcessState)))
 }
 
-// isDetached reports whether this process is the one that detach has started.
+// isDetached reports whether detach started this process.
 func isDetached() bool { return os.Getenv(detachedEnv) != "" }
 
-// letGo replaces standard input, output and error, once the node is up: the latter by the log.
+// letGo redirects standard input and output to /dev/null, and standard error to the log, once
+// the node is up.
 func letGo(log *os.File) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -80,7 +81,7 @@ func letGo(log *os.File) error {
 	return errors.Join(unix.Dup3(int(null.Fd()), 0, 0), unix.Dup3(int(log.Fd()), 2, 0), unix.Dup3(int(null.Fd()), 1, 0))
 }
 
-// openLog opens a log to append to; nil without a name.
+// openLog opens a log for appending. It returns nil if name is empty.
 func openLog(name string) (*os.File, error) {
 	if name == "" {
 		return nil, nil
@@ -91,7 +92,7 @@ func openLog(name string) (*os.File, error) {
 // waitTime bounds how long --wait waits.
 const waitTime = 30 * time.Second
 
-// waitPeers waits until a node is linked with so many peers.
+// waitPeers waits until a node is linked with that number of peers.
 func waitPeers(ctx context.Context, peers int, status func() (*control.Status, error)) error {
 	if peers == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// errSick says that the report has a failure in it, which says what.
+// errSick says that the report has a failure. The report says which.
 var errSick = errors.New("a requirement is missing")
 
 func newDoctor() *cobra.Command {

@@ -11,8 +11,8 @@ import (
 	"exnet/internal/node"
 )
 
-// environ tells a program on the i-th node, from 0, where it is and what else
-// there is.
+// environ returns the variables for a program on the i-th node, from 0: its own addresses and
+// those of the other nodes.
 func (s *session) environ(i int) []string {
 	next := (i + 1) % s.o.nodes
 	var peers, peers6 []string
@@ -49,11 +49,11 @@ func (s *session) shell() (*exec.Cmd, error) {
 	hint := fmt.Sprintf("(exn node %d) ", s.o.in)
 	cmd := exec.Command(name)
 	if filepath.Base(name) != "bash" {
-		cmd.Env = []string{"PS1=" + hint + "$ "} // of sh; others have a prompt of their own
+		cmd.Env = []string{"PS1=" + hint + "$ "} // for sh; other shells set their own prompt
 		return cmd, nil
 	}
-	// The user's settings first, which set the prompt. They come through a
-	// pipe, for a file would have to be removed.
+	// bash reads the user's settings first, because they set the prompt. It reads from a pipe:
+	// a file would have to be removed.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

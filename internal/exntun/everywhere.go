@@ -11,15 +11,15 @@ import (
 	"exnet/internal/control"
 )
 
-// everyNode is the nodes of a fabric: those of this host, and those of other hosts with which
-// these are linked.
+// everyNode lists the nodes of a fabric: those of this host, and those of other hosts that they
+// are linked with.
 type everyNode struct {
 	dir   string
-	nodes []fabric.NodeID                   // those that are meant, of this host first
-	asked map[fabric.NodeID]emp.Description // which node of this host is asked for each
+	nodes []fabric.NodeID                   // the selected ones, this host's first
+	asked map[fabric.NodeID]emp.Description // the node of this host to ask about each
 }
 
-// everywhere finds the nodes that are meant, on all hosts.
+// everywhere finds the selected nodes on all hosts.
 func (o nodeOptions) everywhere() (*everyNode, error) {
 	all := o
 	all.node = nil
@@ -42,7 +42,7 @@ func (o nodeOptions) everywhere() (*everyNode, error) {
 		return e, nil
 	}
 	if !slices.Contains(e.nodes, *o.node) {
-		return nil, fmt.Errorf("%w with ID %d in %s, nor on another host that is linked: start one with exn-tun up", control.ErrNoNode, *o.node, o.dir)
+		return nil, fmt.Errorf("%w with ID %d in %s or on a linked host: start one with exn-tun up", control.ErrNoNode, *o.node, o.dir)
 	}
 	e.nodes = []fabric.NodeID{*o.node}
 	return e, nil
@@ -70,7 +70,7 @@ func (e *everyNode) addFar(here []emp.Description) error {
 	return nil
 }
 
-// askOf asks a node, which may be of another host.
+// askOf asks a node, which may be on another host.
 func askOf[T any](e *everyNode, n fabric.NodeID, ask func(*control.Client) (T, error)) (T, error) {
 	through := e.asked[n]
 	answer, err := askNode(e.dir, through, func(c *control.Client) (T, error) {

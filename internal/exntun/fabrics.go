@@ -60,7 +60,7 @@ func runFabrics(w io.Writer, asJSON bool) error {
 	return tw.Flush()
 }
 
-// fabricBases are the directories in which fabrics have theirs.
+// fabricBases returns the directories that hold the directories of fabrics.
 func fabricBases() (bases []string) {
 	bases = append(bases, "/run/exn")
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
@@ -69,7 +69,7 @@ func fabricBases() (bases []string) {
 	return bases
 }
 
-// fabrics returns those that have nodes, or cannot be read.
+// fabrics returns the fabrics that have nodes or cannot be read.
 func fabrics(bases []string) ([]fabricLine, error) {
 	all := []fabricLine{}
 	for _, base := range bases {

@@ -23,7 +23,7 @@ const (
 	maxDays  = 36500
 )
 
-// keyOptions is what the command line of "exn-tun key" asks for.
+// keyOptions are the flags and arguments of "exn-tun key".
 type keyOptions struct {
 	fabric string
 	node   *fabric.NodeID
@@ -112,7 +112,7 @@ func (o *keyOptions) caFlag(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ca, "ca", "", "`BASE` the files of the authority")
 }
 
-// check takes in what follows the flags, and says what is wrong.
+// check stores the arguments, and returns an error if they or the flags are wrong.
 func (o *keyOptions) check(verb string, args []string) error {
 	o.files = args
 	o.life = signed
@@ -153,7 +153,7 @@ func keyNode(w io.Writer, o keyOptions) error {
 	return save(w, o, identity.Name{Fabric: o.fabric, Node: *o.node}, by)
 }
 
-// save makes a pair and says what it has made.
+// save makes a pair of files and prints what it made.
 func save(w io.Writer, o keyOptions, name identity.Name, by *identity.Pair) error {
 	pair, err := identity.Create(name, by, o.life)
 	if err != nil {
@@ -192,7 +192,7 @@ func keySign(w io.Writer, o keyOptions) error {
 	return nil
 }
 
-// keyShow writes lines that a trust file takes: all else is a comment.
+// keyShow writes lines for a trust file: pins of keys, and all else as comments.
 func keyShow(w io.Writer, o keyOptions) error {
 	for _, f := range o.files {
 		_, path := identity.Paths(f)

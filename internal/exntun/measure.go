@@ -10,7 +10,7 @@ import (
 	"exnet/internal/tcpbench"
 )
 
-// measurement is something that is measured on exn0 and on veth.
+// measurement is a kind of measurement, taken on exn0 and on veth.
 type measurement struct {
 	name  string
 	label string // in the table
@@ -26,7 +26,7 @@ const (
 	unitTime      = "us"
 )
 
-// pingRun is one run of ping: enough for a median, and soon over.
+// pingRun is one run of ping: short, and long enough for a median.
 var pingRun = lab.PingSpec{Count: 11, Interval: 10 * time.Millisecond}
 
 // measurements returns what the demonstration measures.
@@ -71,9 +71,9 @@ func takeStream(ctx context.Context, p lab.Path, f lab.Family, spec tcpbench.Spe
 	return r.BytesPerSecond() * 8 / 1e9, nil
 }
 
-// takePingPong returns half of the median round trip in microseconds. The two
-// ends run on different CPUs, as two nodes would: if the scheduler now and then
-// puts both on one, a run differs from the next by a factor.
+// takePingPong returns half of the median round trip in microseconds. The two ends run on
+// different CPUs, as two nodes would: if the scheduler sometimes put both on one CPU, results
+// would differ several times over from run to run.
 func takePingPong(ctx context.Context, p lab.Path, f lab.Family, spec tcpbench.Spec) (float64, error) {
 	spec.Kind, spec.Size, spec.Streams, spec.CPUs = tcpbench.PingPong, pingPongSize, 1, tcpbench.Apart()
 	r, err := p.TCP(f).Measure(ctx, spec)
@@ -85,7 +85,7 @@ func takePingPong(ctx context.Context, p lab.Path, f lab.Family, spec tcpbench.S
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// figure is what was measured.
+// figure is the result of a measurement.
 type figure struct {
 	Measure string  `json:"measure"`
 	Family  string  `json:"family"`
@@ -102,7 +102,7 @@ func (f figure) String() string {
 	return fmt.Sprintf("%s %s over exn0, %s over veth", number3(f.Exn.Median), f.Unit, number3(f.Veth.Median))
 }
 
-// sample sums the runs on one path up.
+// sample summarizes the runs on one path.
 type sample struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -115,8 +115,8 @@ func newSample(values []float64) sample {
 	return sample{s.Median, s.Min, s.Max, s.N}
 }
 
-// measure takes m on both paths in turn, so that whatever else the machine does
-// falls on both alike. An odd run begins with the other path.
+// measure takes m on both paths in turn, so that other load on the machine affects both alike.
+// Every other run begins with veth.
 func (m measurement) measure(ctx context.Context, exn, veth lab.Path, f lab.Family, runs int) (figure, error) {
 	paths := [2]lab.Path{exn, veth}
 	var values [2][]float64

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// upOptions is what the command line of "exn-tun up" asks for.
+// upOptions are the flags of "exn-tun up".
 type upOptions struct {
 	cfg  daemon.Config
 	file string // with the configuration; "": none
@@ -48,7 +48,7 @@ func (n noted) Set(s string) error {
 	return n.Value.Set(s)
 }
 
-// newUpOptions defines the flags of "exn-tun up" and returns what they will say.
+// newUpOptions defines the flags of "exn-tun up" and returns where parsing stores their values.
 func newUpOptions(fs *pflag.FlagSet) *upOptions {
 	o := new(upOptions)
 	o.define(fs)
@@ -56,7 +56,7 @@ func newUpOptions(fs *pflag.FlagSet) *upOptions {
 	return o
 }
 
-// config returns what the flags say together with the file that they name, over which they win.
+// config returns the configuration. If the flags name a file, they override what it says.
 func (o *upOptions) config() (daemon.Config, error) {
 	if o.file == "" {
 		return o.cfg, nil
@@ -166,7 +166,7 @@ func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.foreground, "foreground", true, "stay in the foreground, which it does anyway")
 }
 
-// where defines the flags that say which fabric.
+// where defines the flags that select a fabric.
 func where(fs *pflag.FlagSet, name, dir *string) {
 	fs.Func("fabric", "`NAME` name of the fabric (lab)", func(s string) error {
 		*name = s
@@ -192,7 +192,7 @@ func nodeFlag(fs *pflag.FlagSet, to **fabric.NodeID, usage string) {
 	})
 }
 
-// addrFlags collects addresses, in place of those that were there before.
+// addrFlags collects the addresses of repeated flags. The first one replaces those of the file.
 type addrFlags struct {
 	to    *[]netip.Prefix
 	begun bool

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// demoOptions is what the command line of "exn-tun demo" asks for.
+// demoOptions are the flags and arguments of "exn-tun demo".
 type demoOptions struct {
 	nodes      int
 	mtu        mtu.Network
@@ -64,7 +64,8 @@ func (o demoOptions) cluster() node.ClusterConfig {
 	}
 }
 
-// newDemoOptions defines the flags of "exn-tun demo" and returns what they will say.
+// newDemoOptions defines the flags of "exn-tun demo" and returns where parsing stores their
+// values.
 func newDemoOptions(fs *pflag.FlagSet) *demoOptions {
 	o := &demoOptions{
 		nodes:      2,
@@ -122,7 +123,7 @@ func (o *demoOptions) defineDemonstration(fs *pflag.FlagSet) {
 	})
 }
 
-// Flags that several commands have.
+// Flags that several commands share.
 
 func mtuFlag(fs *pflag.FlagSet, to *mtu.Network) {
 	fs.Func("mtu", fmt.Sprintf("`BYTES` MTU of exn0, %d to %d (%d)", mtu.MinIPv6, mtu.Default, mtu.Default), func(s string) error {
@@ -150,8 +151,8 @@ func faultsFlag(fs *pflag.FlagSet, to **wire.Faults, usage string) {
 	fs.Func("faults", usage, func(s string) error { return setFaults(to, s) })
 }
 
-// check takes what follows the flags, and whether that follows --, and refuses what
-// does not fit together.
+// check stores the command and refuses options that contradict each other. dashes says whether
+// there was a --.
 func (o *demoOptions) check(command []string, dashes bool) error {
 	o.command = command
 	switch {
@@ -191,8 +192,8 @@ func setFaults(to **wire.Faults, s string) error {
 	return nil
 }
 
-// setCongestion refuses what cannot be the name of a congestion control: the
-// kernel would cut it (TCP_CA_NAME_MAX is 16, with the final zero).
+// setCongestion refuses what cannot be the name of a congestion control: the kernel would
+// truncate a longer one (TCP_CA_NAME_MAX is 16, with the final zero).
 func setCongestion(to *string, s string) error {
 	if s == "" || len(s) > 15 || slices.ContainsFunc([]byte(s), func(c byte) bool { return c <= ' ' || c == '/' || c > '~' }) {
 		return errors.New("name one of sysctl net.ipv4.tcp_available_congestion_control")

@@ -16,8 +16,9 @@ import (
 	"exnet/study/routing"
 )
 
-// primitiveFlows are the flows of a primitive such as bcast between nodes, the first of
-// which is the root. The error has a line for each node that is not there.
+// primitiveFlows returns the flows of a primitive, such as bcast, between nodes, the first of
+// which is the root. The error has a line for each node that is not in the topology or appears
+// twice.
 func primitiveFlows(name string, nodes []fabric.NodeID, t *topo.Topology) ([]routing.Flow, error) {
 	p, err := pattern.Make(name, pattern.Params{Ranks: len(nodes), Bytes: 1 << 20, Class: 'A', Flows: len(nodes), Seed: 1})
 	if err != nil {
@@ -41,8 +42,8 @@ func primitiveFlows(name string, nodes []fabric.NodeID, t *topo.Topology) ([]rou
 	return flows, errors.Join(errs...)
 }
 
-// nodeFlows reads a pattern and adds up what nodes send each other. The error has a line
-// for each node that is not there.
+// nodeFlows reads a pattern and adds up what nodes send each other. The error has a line for
+// each node that is not in the topology.
 func nodeFlows(path string, t *topo.Topology) ([]routing.Flow, error) {
 	if !strings.HasSuffix(path, ".csv") {
 		all, err := pattern.ReadProcesses(path)
@@ -56,11 +57,11 @@ func nodeFlows(path string, t *topo.Topology) ([]routing.Flow, error) {
 		return nil, err
 	}
 	says := func(rank int32) string { return fmt.Sprintf("%s names node %d", filepath.Base(path), rank) }
-	return flowsBetween(p, func(rank int32) int { return int(rank) }, says, t) // they are node IDs
+	return flowsBetween(p, func(rank int32) int { return int(rank) }, says, t) // its ranks are node IDs
 }
 
-// flowsBetween adds up what nodes send each other, of a pattern and the ranks' nodes; says tells
-// who says that this is a rank's node.
+// flowsBetween adds up what nodes send each other in a pattern. nodes returns the node of a
+// rank; says returns in words what places the rank there, for errors.
 func flowsBetween(p *pattern.Pattern, nodes func(rank int32) int, says func(rank int32) string, t *topo.Topology) ([]routing.Flow, error) {
 	at := make(map[int]int32)
 	for i, n := range t.Nodes() {
@@ -94,8 +95,8 @@ func flowsBetween(p *pattern.Pattern, nodes func(rank int32) int, says func(rank
 	return flows, nil
 }
 
-// flowsOf adds up what nodes send each other, of a recording. It may say on which node each
-// rank is; if not, they are on the topology's nodes in order.
+// flowsOf adds up what nodes send each other in a recording. Ranks whose node the recording
+// does not name are on the topology's nodes in order.
 func flowsOf(path string, all []pfprof.Process, t *topo.Topology) ([]routing.Flow, error) {
 	p, _, err := pattern.Join(all)
 	if err != nil {
@@ -126,22 +127,22 @@ func flowsOf(path string, all []pfprof.Process, t *topo.Topology) ([]routing.Flo
 type plan struct {
 	overrides []topo.Override
 	refused   int // ways that would have closed a cycle
-	past      int // ways that do not go by the node that was asked for
+	past      int // pairs that do not go through the node of --via
 	before    uint64
 	after     uint64 // the largest load of a link, in bytes of the pattern
 }
 
-// virtualChannels is how many layers of virtual channels overrides have to themselves.
+// virtualChannels is the number of layers of virtual channels that only overrides use.
 const virtualChannels = 4
 
-// wish is which ways are asked for.
+// wish says which ways to compute.
 type wish struct {
 	router string
 	via    *fabric.NodeID // in place of the router
-	class  fabric.Class   // of the packets; 0: of all that have no ways of their own
+	class  fabric.Class   // of the packets; 0: all packets that have no ways of their own
 }
 
-// route has the ways chosen.
+// route chooses the ways of flows, calls use for each, and returns the load.
 func (w wish) route(g *graph.Graph, flows []routing.Flow, use func(routing.Flow, []int32)) (*routing.Load, error) {
 	if w.via == nil {
 		return loadOf(g, w.router, flows, use)
@@ -159,10 +160,10 @@ func (w wish) route(g *graph.Graph, flows []routing.Flow, use func(routing.Flow,
 	return l, r.Route(slices.Clone(flows), l, use)
 }
 
-// plans computes the ways for flows. A class has overrides for all of them: ways without a class,
-// reserved before or after, must not move its packets. Packets with an override are in a layer of
-// virtual channels of their own, which they do not leave: so the tables' packets play no part, and
-// each layer must be free of cycles. existing are the overrides that there are.
+// plans computes the ways for flows. With a class, every flow gets an override: ways without a
+// class, reserved before or after, must not move its packets. Packets with an override stay in
+// one layer of virtual channels, apart from the tables' packets, so it is enough that each
+// layer is free of cycles. existing are the overrides in use.
 func plans(routes *topo.Routes, w wish, flows []routing.Flow, existing []topo.Override) (*plan, error) {
 	g, err := graph.FromTopology(routes.Topology().String(), routes)
 	if err != nil {
@@ -203,7 +204,7 @@ func plans(routes *topo.Routes, w wish, flows []routing.Flow, existing []topo.Ov
 	return p, err
 }
 
-// visits reports whether a flow begins at, goes by or ends at a node.
+// visits reports whether a flow begins at, passes through or ends at a node.
 func visits(g *graph.Graph, f routing.Flow, path []int32, n fabric.NodeID) bool {
 	v := int32(slices.Index(g.Routes().Topology().Nodes(), n))
 	return f.From == v || slices.ContainsFunc(path, func(c int32) bool { return g.Channels()[c].To == v })
@@ -223,7 +224,8 @@ type layers struct{ of *routing.Dependencies }
 
 func newLayers() layers { return layers{routing.NewDependencies()} }
 
-// place puts a path into the first layer where it closes no cycle; false: there is none.
+// place puts a path into the first layer where it closes no cycle. It returns false if there is
+// none.
 func (l layers) place(path []int32) bool {
 	for v := range uint8(virtualChannels) {
 		hops := make([]routing.Hop, len(path))

@@ -79,7 +79,7 @@ func runRegisters(p program, o registersOptions, args []string) error {
 	return printAll(p.stdout, all, err, o.json, writeRegisters)
 }
 
-// parseRegister reads NAME=VALUE; nil: text is empty.
+// parseRegister parses NAME=VALUE. It returns nil if text is empty.
 func parseRegister(text string) (*control.SetRegister, error) {
 	if text == "" {
 		return nil, nil

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphans are processes whose parents ended before them. While it holds this,
-// this process is the parent that they get.
+// orphans adopts processes whose parents ended before them: until release, this process becomes
+// their parent.
 type orphans struct {
 	others map[int]bool // children that were there before
 }
 
-// adoptOrphans makes this process adopt what its descendants leave behind. The
-// caller calls release.
+// adoptOrphans makes this process adopt the processes that its descendants leave behind. The
+// caller must call release.
 func adoptOrphans() (*orphans, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("adopting orphaned processes: %w", err)
@@ -36,9 +36,9 @@ func (o *orphans) release() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) // cannot fail, having worked before
 }
 
-// end ends all children that were not there before, and theirs, which are
-// adopted as their parents end, and returns how many were still running. The
-// caller has waited for those that it started itself.
+// end ends all children that were not there before adoptOrphans, and their descendants, which
+// this process adopts as their parents end. It returns how many were still running. The caller
+// must have waited for those that it started itself.
 func (o *orphans) end() int {
 	running := 0
 	began := time.Now()
@@ -69,8 +69,8 @@ func (o *orphans) end() int {
 	}
 }
 
-// reap collects those children that were not there before and have ended. own
-// are those that the caller started and waits for itself.
+// reap waits for adopted children that have ended. own are children that the caller started and
+// waits for itself.
 func (o *orphans) reap(own []int) {
 	for _, pid := range children() {
 		if !o.others[pid] && !slices.Contains(own, pid) {

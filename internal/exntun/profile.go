@@ -64,7 +64,7 @@ func newProfileCommand(want, about string) *cobra.Command {
 
 func runProfile(p program, want string, o profileOptions) error {
 	if want != control.ProfileStart && o.out+o.heat+o.ring == "" {
-		return cli.Usagef("say with -o, --svg or --chord where the counts go")
+		return cli.Usagef("name a file for the counts with -o, --svg or --chord")
 	}
 	if err := o.resolve(); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (r *traffic) processes() []pfprof.Process {
 	return all
 }
 
-// classOf returns what a rank has sent in a class.
+// classOf returns the count of what a rank has sent in a class. It adds a missing count.
 func classOf(p *pfprof.Process, class int) *pfprof.ClassCount {
 	at, ok := slices.BinarySearchFunc(p.Classes, class, func(c pfprof.ClassCount, class int) int { return cmp.Compare(c.Class, class) })
 	if !ok {
@@ -226,7 +226,7 @@ func (r *traffic) write(p program, o profileOptions) error {
 	return errors.Join(errs...)
 }
 
-// matrixOf is the bytes between nodes.
+// matrixOf returns the bytes sent from node to node.
 func matrixOf(all []pfprof.Process) svgplot.Matrix {
 	at := make(map[int]int)
 	m := svgplot.Matrix{Title: "Bytes from node to node", Format: func(v float64) string { return bytesOf(uint64(v)) }}

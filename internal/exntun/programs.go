@@ -17,15 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long programs have to end when they are asked to.
+// How long programs may take to end after a signal.
 const (
 	commandGrace = 3 * time.Second
 	serverGrace  = time.Second
 )
 
-// runPrograms runs the user's command or shell, and what serves it.
+// runPrograms runs the user's command or shell, and its servers.
 func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) (err error) {
-	// From here on, so that no signal finds the nodes without their owner.
+	// Caught before there are nodes: an uncaught signal would end this process without cleaning
+	// up.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, programSignals()...)
 	defer signal.Stop(signals)
@@ -40,7 +41,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 		return err
 	}
 	defer func() {
-		// An exit status says nothing about this; another error says it all.
+		// An exit status must not hide this error; any other error is enough.
 		var exit cli.ExitStatus
 		if closed := l.Close(); closed != nil && (err == nil || errors.As(err, &exit)) {
 			err = closed
@@ -80,7 +81,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 	return s.run(ctx, signals)
 }
 
-// programSignals are those that have a meaning for the user's programs.
+// programSignals returns the signals that the user's programs get.
 func programSignals() []os.Signal {
 	return []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP}
 }
@@ -98,7 +99,7 @@ func (s *session) prepare(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// session is the time in which the user's programs run.
+// session runs the user's programs in a lab.
 type session struct {
 	program
 	o       demoOptions
@@ -132,7 +133,7 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 		f.Close()
 	}
 	if err != nil {
-		s.say("%s", cli.Text(child.StartError(err))) // which names it
+		s.say("%s", cli.Text(child.StartError(err))) // the text names the command
 		return cli.ExitStatus(child.StartStatus(err))
 	}
 	done := make(chan error, 1)
@@ -150,9 +151,9 @@ func (s *session) own(cmd *exec.Cmd) []int {
 	return pids
 }
 
-// wait waits for the command, and passes on to it what asks exn-tun to end.
+// wait waits for the command, and passes on to it the signals that exn-tun gets.
 func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, signals <-chan os.Signal) error {
-	// A shell may last for long: what it leaves behind is not to stay as zombies.
+	// A shell may run for long: what it leaves behind must not stay as zombies.
 	exited := make(chan os.Signal, 1)
 	signal.Notify(exited, unix.SIGCHLD)
 	defer signal.Stop(exited)
@@ -163,8 +164,8 @@ func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, si
 		case <-exited:
 			s.family.reap(s.own(cmd))
 		case sig := <-signals:
-			// The keys of a terminal reach the command by themselves, and what
-			// they mean is its affair.
+			// A terminal's keys signal the command, too, and the command decides what they
+			// mean.
 			if (sig == unix.SIGINT || sig == unix.SIGQUIT) && child.InForeground() {
 				continue
 			}
@@ -202,7 +203,7 @@ func (s *session) summary() {
 	}
 }
 
-// banner tells the user of a shell where things are.
+// banner prints which node a shell is on, and how to reach the others.
 func (s *session) banner() {
 	fmt.Fprintf(s.stderr, "%d nodes on one fabric; this shell is on node %d. \"exit\" ends it all.\n", s.o.nodes, s.o.in)
 	for i := range min(s.o.nodes, maxNodeLines) {

@@ -18,9 +18,8 @@ type recording struct {
 	c    *capture.Capture
 }
 
-// openRecording opens the file of --capture, or returns nil without one. A named
-// pipe is opened when it has a reader. It is called before signals are caught, so
-// that any ends the waiting.
+// openRecording opens the file of --capture, or returns nil without one. For a named pipe it
+// waits for a reader. Call it before signals are caught, so that any of them ends the wait.
 func openRecording(o demoOptions) (*recording, error) {
 	if o.capture == "" {
 		return nil, nil

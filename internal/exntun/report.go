@@ -30,7 +30,7 @@ type report struct {
 	CPUs     int          `json:"cpus"`
 }
 
-// check is something that works or does not.
+// check is the outcome of a check.
 type check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
@@ -64,7 +64,7 @@ type nodeInfo struct {
 	Counters counter.List `json:"counters"`
 }
 
-// add notes the outcome of a check: what err says, or if that is nil, detail.
+// add records the outcome of a check: the text of err, or detail if err is nil.
 func (r *report) add(name string, err error, detail string) {
 	c := check{Name: name, OK: err == nil, Detail: detail}
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *report) failed() []string {
 	return names
 }
 
-// newReport describes the lab.
+// newReport returns a report that has the setup and no checks yet.
 func newReport(o demoOptions, ping lab.Pinger) *report {
 	r := &report{
 		Checks: []check{}, Figures: []figure{}, Nodes: []nodeInfo{},
@@ -106,7 +106,7 @@ func newReport(o demoOptions, ping lab.Pinger) *report {
 	return r
 }
 
-// describe notes the nodes and the interfaces.
+// describe records the nodes and the interfaces.
 func (r *report) describe(l *lab.Lab, veth lab.Path) error {
 	r.Setup.RealTime = l.RealTime
 	r.Nodes = describeNodes(l)
@@ -120,14 +120,14 @@ func (r *report) describe(l *lab.Lab, veth lab.Path) error {
 	return err
 }
 
-// count notes all counters.
+// count records all counters.
 func (r *report) count(l *lab.Lab) {
 	r.Frames = l.SinceStart()
 	r.Nodes = describeNodes(l)
 	r.DataPath = countersOfLoop(l)
 }
 
-// describeNodes returns what there is to know about the nodes now.
+// describeNodes returns the nodes with their present counters.
 func describeNodes(l *lab.Lab) []nodeInfo {
 	var nodes []nodeInfo
 	for i, n := range l.Cluster.Nodes {

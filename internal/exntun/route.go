@@ -116,14 +116,14 @@ func (f *fabricRoutes) ask(n fabric.NodeID, req control.RouteRequest) (*control.
 	return askOf(f.everyNode, n, func(c *control.Client) (*control.Reservations, error) { return c.Routes(req) })
 }
 
-// wish is what --router, --via and --tag ask for.
+// wish returns what --router, --via and --tag ask for.
 func (o routeOptions) wish() (wish, error) {
 	w := wish{router: o.router}
 	switch {
 	case o.pattern+o.primitive == "":
-		return w, cli.Usagef("say with --pattern or --primitive whose traffic")
+		return w, cli.Usagef("name the traffic with --pattern or --primitive")
 	case o.pattern != "" && o.primitive != "":
-		return w, cli.Usagef("--pattern and --primitive exclude each other")
+		return w, cli.Usagef("--pattern and --primitive exclude each other: leave one out")
 	case o.ranks != "" && o.primitive == "":
 		return w, cli.Usagef("--nodes goes with --primitive")
 	case o.tag < 0 || o.tag >= fabric.Classes:
@@ -140,7 +140,7 @@ func (o routeOptions) wish() (wish, error) {
 	return w, nil
 }
 
-// flows are those that ways are asked for.
+// flows returns the flows to compute ways for.
 func (o routeOptions) flows(t *topo.Topology) ([]routing.Flow, error) {
 	if o.primitive == "" {
 		return nodeFlows(o.pattern, t)
@@ -206,7 +206,7 @@ func reserveRoutes(p program, o routeOptions) error {
 	return nil
 }
 
-// overrides are those of the first node.
+// overrides returns the overrides of the first node.
 func (f *fabricRoutes) overrides() (list []topo.Override, err error) {
 	for _, s := range f.has[0].List {
 		built, err := s.Build()
@@ -218,7 +218,8 @@ func (f *fabricRoutes) overrides() (list []topo.Override, err error) {
 	return list, nil
 }
 
-// install makes a reservation on all nodes: first all say that they can, then all do.
+// install makes a reservation on all nodes, or on none. It first asks all of them whether they
+// can.
 func (f *fabricRoutes) install(id string, overrides []topo.Override) error {
 	if n := len(overrides); n > crossbar.MaxOverrides {
 		return fmt.Errorf("%d overrides do not fit; the limit is %d", n, crossbar.MaxOverrides)
@@ -233,7 +234,7 @@ func (f *fabricRoutes) install(id string, overrides []topo.Override) error {
 			if err == nil {
 				continue
 			}
-			if want == control.RouteReserve { // who has it gives it up again
+			if want == control.RouteReserve { // undo it on the nodes that have it
 				for _, done := range f.nodes[:i] {
 					_, undo := f.ask(done, control.RouteRequest{Want: control.RouteRelease, Reserve: control.Reservation{ID: id}})
 					err = errors.Join(err, undo)
@@ -247,7 +248,7 @@ func (f *fabricRoutes) install(id string, overrides []topo.Override) error {
 
 func releaseRoutes(_ program, o routeOptions) error {
 	if o.id == "" {
-		return cli.Usagef("choose one with --id")
+		return cli.Usagef("name the reservation with --id; exn-tun route list shows them")
 	}
 	f, err := routesOf(o.nodeOptions)
 	if err != nil {
@@ -264,7 +265,7 @@ func releaseRoutes(_ program, o routeOptions) error {
 		errs = append(errs, err)
 	}
 	if !found {
-		return fmt.Errorf("no node has a reservation %q", o.id)
+		return fmt.Errorf("no node has a reservation %q: exn-tun route list shows them", o.id)
 	}
 	return errors.Join(errs...)
 }

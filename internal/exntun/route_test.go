@@ -193,8 +193,8 @@ func TestRouteBadInput(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"route":                                "say what to do: reserve, release, list, page",
-		"route reserve":                        "say with --pattern or --primitive",
-		"route release --dir /nil":             "choose one with --id",
+		"route reserve":                        "name the traffic with --pattern or --primitive",
+		"route release --dir /nil":             "name the reservation with --id",
 		"route list --dir /nil":                "no node is up",
 		"route reserve --pattern x --dir /nil": "no node is up",
 	} {

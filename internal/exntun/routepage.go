@@ -111,7 +111,7 @@ type pageLoad struct {
 	Title, About, Most, All string
 	Drawing                 template.HTML
 	load                    []topo.LinkLoad
-	flows                   bool // are what load calls packets
+	flows                   bool // load counts flows, not packets
 }
 
 // pageChannel is the busiest channels' load each time.
@@ -176,7 +176,8 @@ func (o pageOptions) gather() (*routePage, error) {
 	return p, p.draw(f.routes)
 }
 
-// heatOf draws a recording whose ranks say their nodes.
+// heatOf draws the traffic between the nodes of a recording, "" if there are too many to draw.
+// Ranks without a node get nodes 1, 2 and so on.
 func heatOf(all []pfprof.Process) string {
 	for i := range all {
 		if all[i].Node == nil {
@@ -191,8 +192,8 @@ func heatOf(all []pfprof.Process) string {
 	return ""
 }
 
-// onWire returns a recording with what the links count in place of what programs sent,
-// if it says that.
+// onWire returns a recording with the bytes on the wire in place of those that programs sent,
+// if the recording has them.
 func onWire(all []pfprof.Process) []pfprof.Process {
 	wire := slices.Clone(all)
 	for i, p := range all {
@@ -204,7 +205,7 @@ func onWire(all []pfprof.Process) []pfprof.Process {
 	return wire
 }
 
-// simulate compares what routers make of the flows.
+// simulate compares the largest link load of the flows by router.
 func (p *routePage) simulate(routes *topo.Routes, flows []routing.Flow) error {
 	g, err := graph.FromTopology(routes.Topology().String(), routes)
 	if err != nil {
@@ -266,7 +267,7 @@ func neighbour(t *topo.Topology, n fabric.NodeID, port string) (fabric.NodeID, b
 	return e.Node, ok
 }
 
-// predict adds what flows put on the links by routes.
+// predict adds the load that flows put on the links along routes.
 func (p *routePage) predict(title string, r *topo.Routes, flows []routing.Flow) {
 	nodes := r.Topology().Nodes()
 	l := topo.NewLoad(r.Topology())
@@ -276,7 +277,7 @@ func (p *routePage) predict(title string, r *topo.Routes, flows []routing.Flow) 
 	p.Loads = append(p.Loads, &pageLoad{Title: title, load: l.Links(), flows: true})
 }
 
-// measured adds what links have counted between two files, or since one.
+// measured adds what the links counted between two files, or since one.
 func (p *routePage) measured(title, files string, t *topo.Topology, o nodeOptions) error {
 	if files == "" {
 		return nil
@@ -326,7 +327,7 @@ func readLoad(name string, want *topo.Topology) ([]topo.LinkLoad, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if t.String() != want.String() || len(load) != len(want.Links()) {
-		return nil, fmt.Errorf("%s: it is of %v, and the nodes that are up of %v", name, t, want)
+		return nil, fmt.Errorf("%s: it describes %v, but the nodes that are up form %v: record it again", name, t, want)
 	}
 	return load, nil
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// program is what a command has of the process around it.
+// program has the standard streams that a command writes to.
 type program struct {
 	stdout, stderr io.Writer
 }
 
-// programOf returns that of a command.
+// programOf returns the program of a command.
 func programOf(c *cobra.Command) program { return program{c.OutOrStdout(), c.ErrOrStderr()} }
 
 // newRoot returns exn-tun's commands, in the order of the help text.
@@ -38,11 +38,10 @@ Results go to standard output, all else to standard error. Exit status: 0 done,
 	return root
 }
 
-// Run is the program: it does what args (without the program's name) say,
-// writes results to stdout and all else to stderr, and returns the exit status.
-// When ctx is cancelled, or at SIGINT, SIGTERM or SIGHUP, it cleans up and
-// returns. Unless they are files, stdout and stderr are written by several
-// goroutines.
+// Run runs the program with args, which do not include its name. It writes results to stdout
+// and all else to stderr, and returns the exit status. When ctx is cancelled, or at SIGINT,
+// SIGTERM or SIGHUP, it cleans up and returns. Unless they are files, stdout and stderr are
+// written by several goroutines.
 //
 // Run starts the program itself again (/proc/self/exe) with the single argument
 // "worker", and without privileges with its own arguments (os.Args) in a user
@@ -54,5 +53,5 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return command.Run(ctx, newRoot(), args, stdout, stderr)
 }
 
-// errInterrupted says that a signal or the context ended it all.
+// errInterrupted says that a signal or the context ended the command.
 var errInterrupted = errors.New("interrupted")

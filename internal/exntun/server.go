@@ -20,7 +20,7 @@ import (
 )
 
 // listenTimeout is how long a server may take until it listens: an interpreter on a busy
-// machine takes seconds. One that never does may still be of use.
+// machine takes seconds. A server that never listens may still be useful.
 const listenTimeout = 10 * time.Second
 
 // server is a program that runs beside the command.
@@ -31,8 +31,8 @@ type server struct {
 	done    chan struct{} // closed when it has ended
 }
 
-// startServers starts the servers one after the other, each when the one before
-// it listens, as one may need the other.
+// startServers starts the servers one after the other, each once the one before it listens: a
+// server may need an earlier one.
 func (s *session) startServers(ctx context.Context) error {
 	for _, command := range s.o.serve {
 		if err := s.startServer(ctx, command); err != nil {
@@ -197,7 +197,7 @@ type prefixWriter struct {
 	prefix string
 
 	mu   sync.Mutex
-	line []byte // begun and not ended
+	line []byte // without its end so far
 }
 
 // Write implements io.Writer.
@@ -217,7 +217,7 @@ func (w *prefixWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// flush writes the line that was begun.
+// flush writes the line that has no end yet.
 func (w *prefixWriter) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -38,7 +38,7 @@ func parseLink(args []string) (*linkSetting, error) {
 	return s, nil
 }
 
-// routesWithout are the routes of a topology without links.
+// routesWithout returns the routes of a topology without the links in cut.
 func routesWithout(t *topo.Topology, cut []control.Ends) (*topo.Routes, error) {
 	var links []int
 	for _, l := range cut {
@@ -51,8 +51,8 @@ func routesWithout(t *topo.Topology, cut []control.Ends) (*topo.Routes, error) {
 	return topo.NewRoutes(t, links...)
 }
 
-// placeDetours places the ways that are not those of a fabric with all its links, and
-// returns how many there are. Packets on such a way are in the layers of overrides, too.
+// placeDetours places the ways that differ from those of the fabric with all its links, and
+// returns how many there are. Packets on such a way use the layers of overrides, too.
 func (l layers) placeDetours(g *graph.Graph) (n int, err error) {
 	now := g.Routes()
 	if len(now.Cut()) == 0 {
@@ -95,7 +95,7 @@ func (l layers) placeDetours(g *graph.Graph) (n int, err error) {
 	return n, nil
 }
 
-// run sets the link on all nodes, or on none, and says what comes of it.
+// run sets the link on all nodes, or on none, and prints the effect.
 func (s *linkSetting) run(p program, o nodeOptions) error {
 	if o.node != nil {
 		return cli.Usagef("a link is set on all nodes: leave out --node")
@@ -134,8 +134,8 @@ func (s *linkSetting) run(p program, o nodeOptions) error {
 	return nil
 }
 
-// check looks whether routes can be free of cycles beside the reservations. round is how
-// many pairs leave their usual way, left how many reserved ways cross a cut link.
+// check checks that routes close no cycle with the reservations. It returns how many pairs
+// leave their usual way (round), and how many reserved ways cross a cut link (left).
 func (f *fabricRoutes) check(routes *topo.Routes) (round, left int, err error) {
 	g, err := graph.FromTopology(f.topo.String(), routes)
 	if err != nil {
@@ -157,7 +157,7 @@ func (f *fabricRoutes) check(routes *topo.Routes) (round, left int, err error) {
 	return round, left, err
 }
 
-// setLink sets a link on all nodes. Where one refuses, those that have done it undo it.
+// setLink sets a link on all nodes. If a node refuses, it undoes the change on the others.
 func (f *fabricRoutes) setLink(s *linkSetting) error {
 	want, back := control.RouteJoin, control.RouteCut
 	if s.down {

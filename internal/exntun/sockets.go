@@ -8,8 +8,8 @@ import (
 	"exnet/internal/control"
 )
 
-// writeSockets writes the connections of a node's programs for people. all: with their
-// messages.
+// writeSockets writes the connections of a node's programs as text, and their messages if all
+// is set.
 func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	if s.Broker == "" {
 		fmt.Fprintf(w, "node %d: another broker serves its namespace\n", s.Node)
@@ -63,8 +63,8 @@ func processOf(c connstats.Connection) string {
 	return fmt.Sprintf("%s/%d", name, c.PID)
 }
 
-// printable keeps a name that anybody may have given from upsetting a terminal or
-// the table.
+// printable replaces characters that could disturb the terminal or the table: any user can
+// choose such a name.
 func printable(s string) string {
 	b := []byte(s)
 	for i, c := range b {

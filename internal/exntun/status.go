@@ -68,7 +68,7 @@ exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 	return c
 }
 
-// resolve refuses what does not fit together.
+// resolve refuses flags that contradict each other, and finds the directory.
 func (o *statusOptions) resolve() error {
 	switch {
 	case o.pid != 0 && !o.sockets:
@@ -105,7 +105,7 @@ func runStatus(ctx context.Context, p program, o statusOptions) error {
 			return err
 		}
 		if _, err := p.stdout.Write(b.Bytes()); err != nil {
-			return nil // the reader has had enough
+			return nil // the reader has closed the pipe
 		}
 		select {
 		case <-time.After(o.interval):
@@ -120,7 +120,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// firstLook is how long a first look at the nodes takes, for the rates.
+// firstLook is the time between the first two looks at the nodes, which give the rates.
 const firstLook = 200 * time.Millisecond
 
 // looker looks at nodes, and remembers their last counters for the rates.
@@ -137,7 +137,7 @@ type carried struct {
 	in, out uint64
 }
 
-// carriedBy is what a node has carried until now.
+// carriedBy returns what a node has carried until now.
 func carriedBy(s *control.Status) carried {
 	t := carried{time.Now(), s.Interface.Stats.RxBytes, s.Interface.Stats.TxBytes}
 	for _, d := range s.Shared {
@@ -147,7 +147,7 @@ func carriedBy(s *control.Status) carried {
 	return t
 }
 
-// print looks at the nodes that are meant, and writes what there is to say.
+// print looks at the selected nodes, and writes what the flags ask for.
 func (l *looker) print(ctx context.Context, w io.Writer) error {
 	o := l.o
 	switch {
@@ -156,7 +156,7 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 		for _, s := range all {
 			s.Connections = o.chosen(s.Connections)
 		}
-		if o.pid != 0 && !o.json && err == nil { // where it has none is of no interest
+		if o.pid != 0 && !o.json && err == nil { // leave out nodes without connections
 			all = slices.DeleteFunc(all, func(s *control.Sockets) bool { return len(s.Connections) == 0 })
 			if len(all) == 0 {
 				return l.none(w, fmt.Sprintf("process %d has no connection that a broker here knows", o.pid))
@@ -187,7 +187,8 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// none says that there is nothing to show: an error, but with --watch something may come.
+// none reports that there is nothing to show: as an error, or with --watch as text, since
+// something may appear.
 func (l *looker) none(w io.Writer, text string) error {
 	if !l.o.watch {
 		return errors.New(text)
@@ -196,8 +197,8 @@ func (l *looker) none(w io.Writer, text string) error {
 	return nil
 }
 
-// askSockets asks the nodes that are meant, and if those are all that there are also the brokers
-// that belong to no node.
+// askSockets asks the selected nodes, and without --node also the brokers that belong to no
+// node.
 func (o statusOptions) askSockets() ([]*control.Sockets, error) {
 	all, err := askAll(o.nodeOptions, (*control.Client).Sockets)
 	if o.node != nil || err != nil && !errors.Is(err, control.ErrNoNode) {
@@ -210,8 +211,8 @@ func (o statusOptions) askSockets() ([]*control.Sockets, error) {
 	return append(all, others...), brokerErr
 }
 
-// chosen returns those connections that the flags ask for: of the process, and with --all
-// closed ones.
+// chosen returns the connections that the flags select: those of the process, closed ones only
+// with --all or --json.
 func (o statusOptions) chosen(all []connstats.Connection) []connstats.Connection {
 	chosen := []connstats.Connection{}
 	for _, c := range all {

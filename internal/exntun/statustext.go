@@ -16,8 +16,8 @@ import (
 	"exnet/napi"
 )
 
-// writeStatus writes the status of a node for people: first the interface in the
-// style of listing 5.1. all: with the counters that are 0.
+// writeStatus writes the status of a node as text: first the interface in the style of listing
+// 5.1, last the counters, those that are 0 only if all is set.
 func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeInterface(w, &s.Interface)
 	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
@@ -66,8 +66,8 @@ const (
 	flagMulticast = 0x1000
 )
 
-// writeInterface writes what ifconfig writes. The kernel sees a TUN device; this
-// is the EXN interface behind it, which has a MAC address and broadcast.
+// writeInterface writes the interface as ifconfig does. The kernel sees a TUN device; this is
+// the EXN interface behind it, which has a MAC address and broadcast.
 func writeInterface(w io.Writer, i *control.Interface) {
 	flags, names := flagBroadcast|flagMulticast, "BROADCAST,MULTICAST"
 	if i.Up {
@@ -94,7 +94,8 @@ func writeInterface(w io.Writer, i *control.Interface) {
 	fmt.Fprintf(w, indent+"TX errors %d  dropped %d overruns %d  carrier %d  collisions %d\n", s.TxErrors, s.TxDropped, s.TxOverruns, s.TxCarrier, s.Collisions)
 }
 
-// broadcastOf is the broadcast address of an IPv4 network that has one (RFC 3021).
+// broadcastOf returns the broadcast address of an IPv4 network as text, "" if it has none (RFC
+// 3021).
 func broadcastOf(p netip.Prefix) string {
 	if p.Bits() > 30 {
 		return ""
@@ -185,7 +186,7 @@ func writePeers(t *table, peers []control.Peer) {
 	t.rows("peers", lines...)
 }
 
-// writeShared writes what goes past the links, if there is any.
+// writeShared writes the traffic that crosses no link, if there is any.
 func writeShared(t *table, shared []control.Shared) {
 	lines := []string{"node|sent|messages|received|messages"}
 	for _, s := range shared {
@@ -260,7 +261,7 @@ func writeReceive(t *table, r *control.ReceiveStatus) {
 	t.rows(fmt.Sprintf("receive: mode %v, %s", r.Mode, coalesce), lines...)
 }
 
-// medianWork says how many frames half of the polls handled at most.
+// medianWork returns the number of frames that half of the polls did not exceed.
 func medianWork(work [napi.WorkBuckets]uint64) string {
 	var polls, sum uint64
 	for _, n := range work {

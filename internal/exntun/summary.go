@@ -13,7 +13,7 @@ import (
 	"exnet/napi"
 )
 
-// nodeLine is what the summary has a line about.
+// nodeLine is a node's line in the summary.
 type nodeLine struct {
 	*control.Status
 	sockets *control.Sockets
@@ -49,8 +49,7 @@ func (n nodeLine) addresses() string {
 	return pick(len(list) == 0, "-", strings.Join(list, " "))
 }
 
-// namespaceOf names the namespace of a node: as "ip netns" does, or by its process if it is
-// that of one.
+// namespaceOf names the namespace of a node: as "ip netns" does, or by a process in it.
 func namespaceOf(s *control.Status) string {
 	pid := 0
 	switch n, _ := fmt.Sscanf(s.NetNS, "/proc/%d/ns/net", &pid); {
@@ -65,7 +64,7 @@ func namespaceOf(s *control.Status) string {
 // up is the state of a peer whose link works.
 const up = "up"
 
-// link is whether the interface is up, and by which links its peers are reached.
+// link says whether the interface is up, and which kinds of links reach its peers.
 func (n nodeLine) link() string {
 	if !n.Interface.Up {
 		return "down"
@@ -80,7 +79,7 @@ func (n nodeLine) link() string {
 	return pick(len(kinds) == 0, up, strings.Join(kinds, "+"))
 }
 
-// peers is how many of them are linked.
+// peers returns how many peers are linked, of how many.
 func (n nodeLine) peers() string {
 	linked := 0
 	for _, p := range n.Peers {
@@ -91,7 +90,8 @@ func (n nodeLine) peers() string {
 	return fmt.Sprintf("%d/%d", linked, len(n.Peers))
 }
 
-// direct is how many of the connections in the node's namespace are direct.
+// direct returns how many connections in the node's namespace are direct, of how many that are
+// open.
 func (n nodeLine) direct() string {
 	if n.sockets == nil || n.sockets.Broker == "" {
 		return "-"
@@ -110,7 +110,7 @@ func (n nodeLine) direct() string {
 	return fmt.Sprintf("%d/%d", direct, live)
 }
 
-// warnings are what somebody who looks should know.
+// warnings returns what may need the user's attention.
 func (n nodeLine) warnings() (list []string) {
 	for _, p := range n.Peers {
 		if p.Error != "" {
@@ -138,7 +138,7 @@ func (n nodeLine) warnings() (list []string) {
 	return list
 }
 
-// rate writes bits in a second.
+// rate formats bits per second.
 func rate(bits float64) string {
 	for _, u := range []struct {
 		at   float64

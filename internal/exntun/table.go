@@ -8,10 +8,10 @@ import (
 	"exnet/internal/exntun/lab"
 )
 
-// tableWidth is how many columns the tables have at most.
+// tableWidth is the largest width of the tables, in columns.
 const tableWidth = 80
 
-// maxNodeLines is how many nodes are listed at most.
+// maxNodeLines is the largest number of nodes that are listed.
 const maxNodeLines = 8
 
 // printTable writes the report for people.
@@ -114,8 +114,7 @@ func (r *report) printLinks(w io.Writer) {
 	}
 }
 
-// printChecks lists the checks. Those of measurements that worked have their
-// line already.
+// printChecks lists the checks. It skips measurements that succeeded: printFigures has them.
 func (r *report) printChecks(w io.Writer) {
 	fmt.Fprintln(w)
 	for _, c := range r.Checks {
@@ -133,7 +132,7 @@ func (r *report) printChecks(w io.Writer) {
 	}
 }
 
-// verdict says in one line how it went.
+// verdict summarizes the report in one line.
 func (r *report) verdict() string {
 	failed := r.failed()
 	switch {

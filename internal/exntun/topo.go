@@ -81,7 +81,7 @@ func (o *topoOptions) resolve() (err error) {
 		return err
 	}
 	if o.file != "" {
-		o.given, err = topofile.Read(o.file) // what is wrong is the file's fault
+		o.given, err = topofile.Read(o.file) // an error is the file's, not one of usage
 	}
 	return err
 }
@@ -103,8 +103,8 @@ func (f *fabricTopology) drawing() *topo.Drawing {
 	return &topo.Drawing{Topology: f.topo, Load: f.load, Shared: f.shared, Missing: f.Missing, Routes: f.routes}
 }
 
-// topologyOf asks the nodes that are meant, on all hosts, and adds up what they have put on
-// the links.
+// topologyOf asks the selected nodes, on all hosts, and adds up what they have put on the
+// links.
 func topologyOf(o nodeOptions) (*fabricTopology, error) {
 	all, err := o.everywhere()
 	if err != nil {
@@ -193,7 +193,7 @@ func runTopo(p program, o topoOptions) (err error) {
 	return f.drawing().WriteText(p.stdout)
 }
 
-// writeFile writes a file, and leaves none that is not whole.
+// writeFile writes a file, and removes it if it cannot write all of it.
 func writeFile(name string, write func(io.Writer) error) error {
 	file, err := os.Create(name)
 	if err != nil {

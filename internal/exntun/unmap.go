@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmapCode takes the program's code and constants out of the process's memory; what is
-// used again comes back from the page cache, a few pages at a time. To start goes
-// through nearly all of it (init of packages, flags, netstack), to be a node at rest
-// through a third. An error means that all of it stays.
+// unmapCode takes the program's code and constants out of the process's memory; what is used
+// again comes back from the page cache, a few pages at a time. Starting runs through nearly all
+// of it (initialization of packages, flags, netstack), a node at rest through a third. After an
+// error some or all of it stays in memory.
 func unmapCode() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -34,8 +34,8 @@ func unmapCode() error {
 
 type addressRange struct{ from, to uintptr }
 
-// constRanges returns where maps (proc_pid_maps(5)) has the file mapped so that its pages
-// are the file's and cannot have been written.
+// constRanges returns the read-only mappings of file in maps (proc_pid_maps(5)). Their pages
+// are the file's own.
 func constRanges(maps io.Reader, file string) (all []addressRange) {
 	for s := bufio.NewScanner(maps); s.Scan(); {
 		// from-to perms offset device inode path

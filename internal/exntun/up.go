@@ -54,7 +54,7 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 	cfg, err := o.config()
 	var missing *fs.PathError
 	if errors.As(err, &missing) {
-		return err // the file's fault, not that of the arguments
+		return err // the file is wrong, not the arguments
 	}
 	if err != nil {
 		return cli.UsageError{Err: err}
@@ -66,7 +66,7 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 		return err
 	}
 	if !netns.NetAdmin() {
-		return errors.New("to make an interface takes root (CAP_NET_ADMIN): run as root, or in a user namespace as with unshare --user --map-root-user --net")
+		return errors.New("making an interface needs root (CAP_NET_ADMIN): run as root, or in a user namespace as with unshare --user --map-root-user --net")
 	}
 	if cfg.NetNS != "" && !netns.Privileged() {
 		return errors.New("entering another network namespace needs root (CAP_SYS_ADMIN): run as root, or start it in that namespace, without --netns")
@@ -89,7 +89,7 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 	return o.serve(ctx, p, cfg, logFile)
 }
 
-// serve runs the node, and tells when it is up.
+// serve runs the node, and announces when it is up.
 func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, logFile *os.File) error {
 	d, err := daemon.Start(cfg)
 	if err != nil {
@@ -119,14 +119,14 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 	cancel(nil)
 	waited := <-told
 	if errors.Is(waited, errInterrupted) {
-		waited = nil // it was told to end
+		waited = nil // it was asked to end
 	}
 	notify("STOPPING=1")
 	return errors.Join(waited, err, d.Close())
 }
 
-// notify tells systemd how far the service is (sd_notify(3)). Nothing depends on
-// its arrival where nobody listens.
+// notify reports the state of the service to systemd (sd_notify(3)). It ignores errors: nothing
+// depends on the message.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

@@ -37,7 +37,7 @@ func watchScreen(ctx context.Context, stdout io.Writer, l *looker) error {
 	return err
 }
 
-// hasSize reports whether w is a terminal that knows its size, as one that is drawn on must.
+// hasSize reports whether w is a terminal whose size is known, as drawing needs it.
 func hasSize(w io.Writer) bool {
 	f, ok := cli.Unwrap(w).(*os.File)
 	if !ok {
@@ -59,7 +59,7 @@ type watchModel struct {
 // picture is a look at the nodes.
 type picture struct {
 	text string
-	err  error // that ends it all
+	err  error // ends the watching
 }
 
 // tick says that it is time for the next look.
@@ -107,7 +107,7 @@ func (m *watchModel) View() tea.View {
 	return v
 }
 
-// fitting is what fits the terminal.
+// fitting returns the part of the text that fits the terminal.
 func (m *watchModel) fitting() string {
 	lines := strings.Split(strings.TrimRight(m.text, "\n"), "\n")
 	if room := m.height - 1; m.height > 1 && len(lines) > room {

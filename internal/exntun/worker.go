@@ -10,6 +10,6 @@ import (
 
 // runWorker makes this program one end of a measurement.
 func runWorker(stdout io.Writer) error {
-	// The end of standard input is the end of exn-tun, or of its interest.
+	// Standard input ends when exn-tun ends or needs no more results.
 	return tcpbench.RunWorker(os.Stdin, stdout, func() { os.Exit(cli.ExitFailure) })
 }

@@ -20,12 +20,12 @@ import (
 const (
 	// broadcastPort is free in a namespace that was just made.
 	broadcastPort = 4242
-	// broadcastLen is too long for an eager frame by default, which a group
-	// frame is nevertheless.
+	// broadcastLen is above the default eager threshold. Frames to a group go as VELO messages
+	// nevertheless.
 	broadcastLen = 1000
 )
 
-// broadcastTimeout is when the last of n*(n-1) datagrams must be there.
+// broadcastTimeout returns how long all n*(n-1) datagrams may take to arrive.
 func broadcastTimeout(n int) time.Duration {
 	return 2*time.Second + time.Duration(n)*20*time.Millisecond
 }
@@ -82,7 +82,7 @@ func Broadcast(ctx context.Context, l *Lab, f Family) error {
 	return group.Wait()
 }
 
-// everybody is where the i-th node sends what is for all.
+// everybody returns the address to which the i-th node sends a datagram for all.
 func everybody(l *Lab, i int, f Family) (netip.AddrPort, error) {
 	if f == V4 {
 		return netip.AddrPortFrom(BroadcastAddr(), broadcastPort), nil
@@ -93,11 +93,12 @@ func everybody(l *Lab, i int, f Family) (netip.AddrPort, error) {
 	}
 	defer conn.Close()
 	link, err := conn.Link(l.Cluster.Nodes[i].Device.Name())
-	// By number: package net keeps names of interfaces for the whole process.
+	// The zone is a number, because package net caches names of interfaces for the whole
+	// process.
 	return netip.AddrPortFrom(AllNodes.WithZone(strconv.Itoa(link.Index)), broadcastPort), err
 }
 
-// BroadcastAddr is the last address of the nodes' IPv4 network.
+// BroadcastAddr returns the last address of the nodes' IPv4 network.
 func BroadcastAddr() netip.Addr {
 	network := node.Addr4(0)
 	a := network.Addr().As4()
@@ -107,7 +108,7 @@ func BroadcastAddr() netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// datagram is what the i-th node sends: its number, over and over.
+// datagram returns what the i-th node sends: its number, over and over.
 func datagram(i int) []byte {
 	b := make([]byte, broadcastLen)
 	for j := range b {

@@ -19,7 +19,7 @@ import (
 	"exnet/internal/netns"
 )
 
-// echoProto is what differs between ICMP and ICMPv6.
+// echoProto holds what differs between ICMP and ICMPv6.
 type echoProto struct {
 	network        string
 	number         int // protocol number
@@ -33,11 +33,11 @@ func echoProtoOf(to netip.Addr) echoProto {
 	return echoProto{"ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply}
 }
 
-// echoDataLen is the length of the data of a request, as of the program ping.
+// echoDataLen is the length of the data of a request, as in the program ping.
 const echoDataLen = 56
 
-// echoPing is ping for systems that have none: it sends s.count requests to to,
-// each when the last one was answered and s.interval has passed.
+// echoPing replaces ping on systems without it. It sends s.Count requests to to, each after the
+// previous one was answered and s.Interval has passed.
 func echoPing(ctx context.Context, ns *netns.NS, to netip.Addr, s PingSpec) ([]time.Duration, error) {
 	p := echoProtoOf(to)
 	var conn net.PacketConn
@@ -73,7 +73,7 @@ func echoPing(ctx context.Context, ns *netns.NS, to netip.Addr, s PingSpec) ([]t
 	return trips, nil
 }
 
-// echo is one end that sends requests.
+// echo sends requests to one address.
 type echo struct {
 	echoProto
 	conn net.PacketConn

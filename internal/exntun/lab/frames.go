@@ -8,13 +8,13 @@ import (
 	"exnet/exteth"
 )
 
-// Way is one of the ways that a frame can go, with what all nodes counted.
+// Way counts the frames that went one of the ways, over all nodes.
 type Way struct {
 	Sent     uint64 `json:"sent"`
 	Received uint64 `json:"received"`
 }
 
-// Frames says how many Frames went which way.
+// Frames counts frames by the way that they went.
 type Frames struct {
 	Eager      Way `json:"eager"`
 	Rendezvous Way `json:"rendezvous"`
@@ -38,7 +38,7 @@ func (f *Frames) add(s exteth.Stats) {
 	f.Broadcast.Received += s.RxGroup
 }
 
-// Minus returns what was counted after g was.
+// Minus returns what was counted since g.
 func (f Frames) Minus(g Frames) Frames {
 	return Frames{f.Eager.minus(g.Eager), f.Rendezvous.minus(g.Rendezvous), f.Broadcast.minus(g.Broadcast)}
 }
@@ -65,9 +65,9 @@ func (f Frames) Lost(n int) string {
 	return ""
 }
 
-// settle waits until the frames that the kernel sends as an interface comes up
-// are through, but not for long. Some of them leave before the other nodes are
-// on the fabric, and never arrive.
+// settle waits briefly for the frames that the kernel sends when an interface comes up, and
+// returns the counts. Some of these frames leave before the other nodes are on the fabric, and
+// never arrive.
 func settle(l *Lab) Frames {
 	const interval, most = 5 * time.Millisecond, 200 * time.Millisecond
 	began := time.Now()
@@ -82,8 +82,8 @@ func settle(l *Lab) Frames {
 	}
 }
 
-// Drops tells what the IP stacks of all nodes dropped. That is not wrong in
-// itself: a packet to an address that nobody has is dropped, too.
+// Drops returns in words what the IP stacks of all nodes dropped. A drop is not a fault in
+// itself: packets to an address that no node has are dropped, too.
 func Drops(l *Lab) string {
 	var list []string
 	for i, n := range l.Cluster.Nodes {

@@ -25,13 +25,13 @@ func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 
 func Families() []Family { return []Family{V4, V6} }
 
-// End is one End of a path: a namespace and its addresses there.
+// End is one end of a path: a namespace and the addresses in it.
 type End struct {
 	NS    *netns.NS
 	Addrs map[Family]netip.Addr
 }
 
-// Path is a way between programs that is tried and measured.
+// Path joins two namespaces; the demonstration tests and measures it.
 type Path struct {
 	Name string
 	A, B End
@@ -42,7 +42,7 @@ func (p Path) TCP(f Family) *tcpbench.Pair {
 	return tcpbench.Between(tcpbench.End{NS: p.A.NS, Addr: p.A.Addrs[f]}, tcpbench.End{NS: p.B.NS, Addr: p.B.Addrs[f]})
 }
 
-// Lab is what a demonstration happens in.
+// Lab is the setting of a demonstration: the nodes and the veth pair.
 type Lab struct {
 	Cluster  *node.Cluster // the nodes
 	RealTime bool          // the process runs at real-time priority
@@ -56,7 +56,7 @@ type Lab struct {
 // it is to be fair.
 func New(cfg node.ClusterConfig, fair bool) (l *Lab, err error) {
 	l = &Lab{failed: make(chan struct{})}
-	// Where it is not allowed the nodes work all the same; the report says so.
+	// The nodes work without it, too; the report says whether they have it.
 	l.RealTime = !fair && sched.Realtime() == nil
 	if l.Cluster, err = node.StartCluster(cfg); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func loopbackUp(ns *netns.NS) error {
 	return errors.Join(conn.LoopbackUp(), conn.Close())
 }
 
-// Context returns a Context that ends with the data path.
+// Context returns a context that ends with the data path.
 func (l *Lab) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
@@ -110,7 +110,7 @@ func (l *Lab) nodeEnd(i int) End {
 	}}
 }
 
-// Exn is the path from the first node to another.
+// Exn returns the path from the first node to another.
 func (l *Lab) Exn(to int) Path { return Path{"exn0", l.nodeEnd(0), l.nodeEnd(to)} }
 
 // VethName is the name of both ends of the pair, each in its namespace.
@@ -138,7 +138,7 @@ func (l *Lab) Veth(congestion string) (Path, error) {
 	return p, hostnet.CreateVeth(pair[0], pair[1])
 }
 
-// Close removes it all and waits until the data path has ended.
+// Close removes the nodes and namespaces, and waits until the data path has ended.
 func (l *Lab) Close() error {
 	err := l.Cluster.Close()
 	<-l.failed

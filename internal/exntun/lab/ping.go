@@ -22,7 +22,7 @@ type PingSpec struct {
 	Interval time.Duration
 }
 
-// timeout is when the last answer must be there.
+// timeout returns how long all answers may take to arrive.
 func (s PingSpec) timeout() time.Duration {
 	return time.Duration(s.Count)*s.Interval + 2*time.Second
 }
@@ -34,8 +34,8 @@ type Pinger struct {
 	Ping func(ctx context.Context, ns *netns.NS, to netip.Addr, s PingSpec) ([]time.Duration, error)
 }
 
-// NewPinger chooses the system's ping if it is one whose options and output are
-// known.
+// NewPinger chooses the system's ping if it is that of iputils, whose options and output are
+// known, else echoPing.
 func NewPinger() Pinger {
 	program, err := exec.LookPath("ping")
 	if err == nil {
@@ -66,8 +66,7 @@ func programPinger(program string) func(context.Context, *netns.NS, netip.Addr, 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		// Its exit status 1 says that answers are missing, which the caller
-		// counts.
+		// Exit status 1 says that answers are missing; the caller counts them.
 		var exit *exec.ExitError
 		if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
 			return nil, fmt.Errorf("%s: %w%s", program, err, lastLine(complaint.String()))

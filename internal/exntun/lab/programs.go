@@ -18,27 +18,26 @@ import (
 	"time"
 )
 
-// programsLen is what programs send each other: a megabyte.
+// programsLen is the length of the file that a server sends.
 const programsLen = 1 << 20
 
 // programsTime bounds a pair of programs, on a busy machine.
 const programsTime = time.Minute
 
-// pair is two programs, of which one sends the other a file.
+// pair is two programs: a server that sends a file, and a client that fetches it.
 type pair struct {
 	name string
 	// needs are the programs that a host may not have.
 	needs []string
-	// server sends the file to whom connects, and first prints a line with its port. Its arguments
-	// continue with its address and the file.
+	// server prints a line with its port, and sends the file to the client that connects. Its
+	// address and the file follow these arguments.
 	server []string
-	// client prints what it gets. Its arguments continue with the server's address, in brackets
-	// if that is IPv6's, and the port.
+	// client prints what it receives. The server's address, in brackets for IPv6, and the port
+	// follow these arguments.
 	client []string
 }
 
-// pairs are in the order in which they are tried. Every Debian has the first one, however small it
-// is.
+// pairs are tried in this order. Even a minimal Debian has the first.
 var pairs = []pair{
 	{"perl and bash", []string{"perl", "bash"}, []string{"perl", "-MIO::Socket::IP", "-e", perlServer}, []string{"bash", "-c", `exec 3<>"/dev/tcp/$(tr -d '[]' <<<"$0")/$1" && cat <&3`}},
 	{"python3 and curl", []string{"python3", "curl"}, []string{"python3", "-u", "-c", pythonServer}, []string{"sh", "-c", `exec curl -sSf --noproxy '*' "http://$0:$1/data"`}},
@@ -59,8 +58,8 @@ s = Server((sys.argv[1], 0), functools.partial(Handler, directory=os.path.dirnam
 print("port", s.server_address[1])
 s.handle_request()`
 
-// Programs has programs of the host send b's file to a, whose sum must be right. It returns the
-// names of those that did, nil if the host has none.
+// Programs sends a file from b to a with each pair of programs that the host has, and compares
+// its SHA-256 sum. It returns the names of the pairs that succeeded, nil if the host has none.
 func Programs(ctx context.Context, p Path, f Family) (names []string, err error) {
 	dir, err := os.MkdirTemp("", "exn-demo-")
 	if err != nil {
@@ -98,7 +97,7 @@ func (q pair) here() bool {
 // portLine is what a server prints.
 var portLine = regexp.MustCompile(`^port (\d+)\n$`)
 
-// run has b's program send the file to a's.
+// run sends the file from the server in b to the client in a.
 func (q pair) run(ctx context.Context, p Path, f Family, file string, sum [sha256.Size]byte) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, programsTime, fmt.Errorf("not done within %v", programsTime))
 	defer cancel()
@@ -137,12 +136,12 @@ func (q pair) run(ctx context.Context, p Path, f Family, file string, sum [sha25
 		return fmt.Errorf("%w%s", err, lastLine(complaint.String()))
 	}
 	if !bytes.Equal(got.Sum(nil), sum[:]) {
-		return fmt.Errorf("the sum of what came is %s, want %s", hex.EncodeToString(got.Sum(nil)), hex.EncodeToString(sum[:]))
+		return fmt.Errorf("received data with SHA-256 sum %s, want %s", hex.EncodeToString(got.Sum(nil)), hex.EncodeToString(sum[:]))
 	}
 	return nil
 }
 
-// programOf prepares a program, which ends with ctx; what it complains of goes to the buffer.
+// programOf prepares a program that ends with ctx. The buffer takes its standard error.
 func programOf(ctx context.Context, argv []string) (*exec.Cmd, *bytes.Buffer) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(cmd.Environ(), "LC_ALL=C")

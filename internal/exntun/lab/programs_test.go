@@ -37,7 +37,7 @@ func TestRootPrograms(t *testing.T) {
 	}{
 		{[]string{"sh", "-c", "echo no >&2; exit 1"}, nil, "did not start"},
 		{begin, []string{"sh", "-c", "echo why >&2; exit 3"}, "exit status 3: why"},
-		{begin, []string{"echo"}, "the sum of what came is"},
+		{begin, []string{"echo"}, "received data with SHA-256 sum"},
 		{[]string{"sh", "-c", "echo port 7; echo late >&2; exit 4"}, []string{"sh", "-c", "cat " + file}, "exit status 4: late"},
 		{begin, []string{"sh", "-c", "cat " + file}, ""},
 	} {

@@ -21,14 +21,14 @@ import (
 const (
 	// TransferLen is how much the demonstration sends, in bytes.
 	TransferLen = 64 << 20
-	// transferStall is how long nothing may arrive. The whole transfer has no
-	// limit: over bad links and on a busy machine it is slow, not broken.
+	// transferStall is the longest time without new data. The whole transfer has no limit: over
+	// bad links and on a busy machine it is slow, not broken.
 	transferStall = time.Minute
 )
 
-// Transfer sends n random bytes over one TCP connection from a to b. b answers
-// with the SHA-256 sum of what it got, which must be that of what was sent.
-// It fails when nothing arrives for a minute.
+// Transfer sends n random bytes over one TCP connection from a to b. b answers with the SHA-256
+// sum of what it received, and a compares the sum with its own. Transfer fails if nothing
+// arrives for transferStall.
 func Transfer(ctx context.Context, p Path, f Family, congestion string, n int64) error {
 	control := hostnet.ControlCongestion(congestion)
 
@@ -97,7 +97,7 @@ func answerSum(conn io.ReadWriter) error {
 	return err
 }
 
-// halfCloser is what a *net.TCPConn can do beyond reading and writing.
+// halfCloser is a connection that can end its sending direction alone, such as a *net.TCPConn.
 type halfCloser interface {
 	io.ReadWriter
 	CloseWrite() error
