@@ -29,8 +29,8 @@
 // With Config.TAP the device is a TAP device, an Ethernet interface: an Ethernet header
 // is between the virtio-net header, whose offsets count from it, and the packet.
 //
-// WatchSenders counts on which CPUs the packets are sent, for a reader that wants to
-// be where the programs are.
+// WatchSenders counts the packets by the CPU that sends them, so that a reader can follow the
+// programs to their CPU.
 //
 // # Concurrency
 //
@@ -40,6 +40,6 @@
 //
 // # Limits
 //
-// Linux only. One queue. The device vanishes with the descriptor: it is not
-// persistent, so nothing is left when the process ends in whatever way.
+// Linux only. One queue. The device vanishes with the descriptor: it is not persistent, so
+// nothing is left behind, however the process ends.
 package tun

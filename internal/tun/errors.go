@@ -52,7 +52,7 @@ func readError(errno syscall.Errno) error {
 	return errno
 }
 
-// writeError maps those of writev(2). Others (ENOMEM, ENOBUFS) cost the packet:
+// writeError maps the errors of writev(2). After others (ENOMEM, ENOBUFS) the packet is lost:
 // count it and continue.
 func writeError(errno syscall.Errno) error {
 	switch errno {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Senders counts the packets that hosts send through a device by the CPUs that they
-// do it on. The kernel counts, in a filter program that lets every packet pass
-// (TUNSETFILTEREBPF), into memory that is mapped here.
+// Senders counts the packets that this host sends through a device, by CPU. A filter program in
+// the kernel, which lets every packet pass (TUNSETFILTEREBPF), counts them in memory that is
+// mapped here.
 //
 // Concurrency: Main and Close have one caller at a time.
 type Senders struct {
@@ -21,13 +21,12 @@ type Senders struct {
 }
 
 const (
-	maxCPUs   = 64 // packets of further ones are not counted
+	maxCPUs   = 64 // packets of further CPUs are not counted
 	cpuStride = 64 // bytes for each, a cache line
 )
 
-// WatchSenders has the packets of d counted from now on, for as long as d is open. It
-// fails where the kernel has no BPF or does not let this process load a program
-// (CAP_BPF).
+// WatchSenders starts to count the packets of d, until d is closed. It fails where the kernel
+// has no BPF or does not let this process load a program (CAP_BPF).
 func (d *Device) WatchSenders() (*Senders, error) {
 	s := &Senders{cpus: min(runtime.NumCPU(), maxCPUs)}
 	if err := s.watch(d); err != nil {
@@ -54,7 +53,7 @@ func (s *Senders) Main() int {
 	return main
 }
 
-// Close gives back the memory. The kernel counts until the device is closed.
+// Close unmaps the counters. The kernel counts until the device is closed.
 func (s *Senders) Close() error { return unix.Munmap(s.mem) }
 
 func (s *Senders) watch(d *Device) error {
@@ -83,7 +82,7 @@ func (s *Senders) watch(d *Device) error {
 	return nil
 }
 
-// newArray makes an array of one value, which has all counters.
+// newArray makes a BPF array whose only value holds all counters.
 func (s *Senders) newArray() (fd int, err error) {
 	attr := struct{ kind, keySize, valueSize, entries, flags uint32 }{
 		unix.BPF_MAP_TYPE_ARRAY, 4, maxCPUs * cpuStride, 1, unix.BPF_F_MMAPABLE,

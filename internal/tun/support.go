@@ -19,9 +19,9 @@ func openClone() (int, error) {
 	return fd, nil
 }
 
-// Supported returns nil if TUN devices with virtio-net headers are there and
-// may be opened, and otherwise an error that says why not and what to do. To
-// make an interface takes CAP_NET_ADMIN besides (netns.Privileged).
+// Supported returns nil if TUN devices with virtio-net headers are there and may be opened, and
+// otherwise an error that says why not and what to do. Making an interface also needs
+// CAP_NET_ADMIN (netns.NetAdmin).
 func Supported() error {
 	fd, err := openClone()
 	if err != nil {

@@ -26,7 +26,8 @@ const (
 	// BufferLen is the length of a buffer that holds any packet with its header.
 	BufferLen = VnetHdrLen + MaxPacketLen
 
-	// FrameBufferLen is that for a TAP device: with the Ethernet header and a VLAN tag.
+	// FrameBufferLen is BufferLen for a TAP device: it has room for the Ethernet header and a
+	// VLAN tag.
 	FrameBufferLen = BufferLen + EthernetHeaderLen + vlanTagLen
 
 	// EthernetHeaderLen is the length of the header before each packet of a TAP device.
@@ -40,10 +41,10 @@ const (
 	// MaxMTU is the largest MTU of a TUN device, and the default.
 	MaxMTU = 65535
 
-	// MaxFrameMTU is that of a TAP device.
+	// MaxFrameMTU is the largest MTU of a TAP device.
 	MaxFrameMTU = MaxMTU - EthernetHeaderLen
 
-	// DefaultName is the name of the interface unless the caller has a better.
+	// DefaultName is the name of the interface if Config names none.
 	DefaultName = "exn0"
 )
 
@@ -52,7 +53,7 @@ type Config struct {
 	Name string // default DefaultName
 	MTU  int    // MinMTU..MaxMTU; default the largest
 
-	// TAP makes a TAP device: an Ethernet interface, with a MAC address by the kernel.
+	// TAP makes a TAP device: an Ethernet interface, with a MAC address from the kernel.
 	TAP bool
 
 	// OwnPoller leaves the descriptor out of the Go runtime's poller, for a
@@ -100,8 +101,8 @@ type Device struct {
 	index   int
 	offload Offload
 
-	// mu is held for reading around every system call on fd, so that Close
-	// cannot give the number to another file under it. Those never sleep.
+	// mu is held for reading around every system call on fd, so that Close cannot free the
+	// number for another file meanwhile. These calls never sleep.
 	mu     sync.RWMutex
 	closed bool
 	fd     int
@@ -156,10 +157,10 @@ func (d *Device) attach() error {
 	return nil
 }
 
-// negotiate has wireguard negotiate the offloads, and sets what it does not.
+// negotiate lets wireguard negotiate the offloads, and sets what wireguard does not.
 func (d *Device) negotiate() error {
-	// What wireguard sets is the device's, not the descriptor's, so it gets a
-	// duplicate, which it closes.
+	// wireguard sets properties of the device, not of the descriptor. So it gets a duplicate,
+	// and closes that.
 	dup, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -217,8 +218,8 @@ func (d *Device) configure() error {
 // (ip link set name); Index is what stays.
 func (d *Device) Name() string { return d.name }
 
-// MTU returns the MTU the interface was made with. A user can change it;
-// package hostnet tells of changes.
+// MTU returns the MTU the interface was made with. A user can change it; package hostnet
+// reports changes.
 func (d *Device) MTU() int { return d.mtu }
 
 // Index returns the interface's index in its network namespace.
@@ -232,9 +233,8 @@ func (d *Device) Offload() Offload { return d.offload }
 // SyscallConn instead.
 func (d *Device) Fd() int { return d.fd }
 
-// SyscallConn returns what waits for packets in the runtime's poller. The
-// poller reports changes, not states, so the call that may find nothing belongs
-// into the callback:
+// SyscallConn returns a connection that waits for packets in the runtime's poller. The poller
+// reports changes, not states, so the call that may find nothing belongs into the callback:
 //
 //	err := raw.Read(func(uintptr) bool {
 //		n, readErr = device.Read(buf)
@@ -263,10 +263,10 @@ func (d *Device) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write writes one packet, with its virtio-net header of VnetHdrLen bytes. It
-// borrows both until return, and does not copy them together. What is private of the
-// packet cannot be another when the kernel sees it. The errors are
-// ErrAgain, ErrDown, ErrMalformed, ErrGone, ErrClosed.
+// Write writes one packet, with its virtio-net header of VnetHdrLen bytes. It borrows both
+// until return, and does not copy them together. The private part of the packet cannot change
+// before the kernel sees it. The errors are ErrAgain, ErrDown, ErrMalformed, ErrGone,
+// ErrClosed.
 func (d *Device) Write(hdr []byte, packet foreign.Frame) error {
 	if len(hdr) != VnetHdrLen || packet.Len() == 0 {
 		return ErrMalformed
