@@ -8,15 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrCongestion says that a TCP congestion control cannot be had. The error's
-// text says what to do.
+// ErrCongestion says that a TCP congestion control cannot be used. The error's text says what
+// to do.
 var ErrCongestion = errors.New("no such congestion control")
 
-// ControlCongestion returns a function for net.Dialer.Control and
-// net.ListenConfig.Control that gives TCP sockets the named congestion control;
-// accepted connections have their listener's. Unlike the sysctl
-// net.ipv4.tcp_congestion_control, a socket can be given any algorithm that the
-// kernel has by root, also in a namespace of its own.
+// ControlCongestion returns a function for net.Dialer.Control and net.ListenConfig.Control that
+// gives TCP sockets the named congestion control; accepted connections have their listener's.
+// Unlike the sysctl net.ipv4.tcp_congestion_control, root can give a socket any algorithm that
+// the kernel has, also in a namespace of its own.
 func ControlCongestion(name string) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var setErr error

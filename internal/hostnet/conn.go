@@ -12,8 +12,7 @@ import (
 )
 
 var (
-	// ErrClosed says that the Conn was closed. The caller's own order of
-	// shutting down is wrong.
+	// ErrClosed says that the Conn was closed. The caller uses the Conn after it has closed it.
 	ErrClosed = errors.New("hostnet: closed")
 
 	// ErrNoLink says that the namespace has no such interface (any more).
@@ -38,7 +37,7 @@ func Open(ns *netns.NS) (*Conn, error) {
 	var h *netlink.Handle
 	err := in(ns, func() (err error) {
 		// NewHandle binds its sockets to the namespace of the thread, which is ns here.
-		// NewHandleAt would move the thread itself, and continue with it if it could not
+		// NewHandleAt would move the thread itself, and continue on it even if it could not
 		// move it back.
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
@@ -78,12 +77,13 @@ func (c *Conn) do(f func(h *netlink.Handle) error) error {
 	return f(c.h)
 }
 
-// byIndex names an interface to package netlink by nothing but its index.
+// byIndex returns a netlink.Link that has only the index of an interface.
 func byIndex(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 }
 
-// linkError makes ErrNoLink of the several ways to say it.
+// linkError names the interface in err, and replaces the errors for a missing interface by
+// ErrNoLink.
 func linkError(what any, err error) error {
 	var notFound netlink.LinkNotFoundError
 	if errors.As(err, &notFound) || errors.Is(err, unix.ENODEV) {

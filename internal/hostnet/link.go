@@ -31,16 +31,16 @@ type Link struct {
 	Up         bool // administratively
 }
 
-// LinkConfig is what Configure gives an interface.
+// LinkConfig is the configuration that Configure applies.
 type LinkConfig struct {
 	MTU        int            // 0: as it is
 	TxQueueLen int            // 0: as it is
 	MAC        *[6]byte       // of an Ethernet interface; nil: as it is
 	Addrs      []netip.Prefix // addresses with the length of their network
 
-	// NoAutoLinkLocal keeps the kernel from making up an IPv6 link-local
-	// address. A TUN device has no MAC, so that would be a random one; give it
-	// that of its MAC on the fabric (arp.MAC.LinkLocal) in Addrs instead.
+	// NoAutoLinkLocal keeps the kernel from making up an IPv6 link-local address. A TUN device
+	// has no MAC, so that would be a random one; put the one of its MAC on the fabric
+	// (arp.MAC.LinkLocal) into Addrs instead.
 	NoAutoLinkLocal bool
 
 	// CongestionControl is the TCP congestion control on the connected routes of
@@ -92,8 +92,7 @@ func (c *Conn) LoopbackUp() error {
 	return c.Configure(lo.Index, LinkConfig{})
 }
 
-// Configure gives the interface what cfg says, and brings it up. Addresses that
-// it has already stay.
+// Configure applies cfg to the interface and brings it up. Addresses that it has already stay.
 func (c *Conn) Configure(index int, cfg LinkConfig) error {
 	for _, a := range cfg.Addrs {
 		if !a.IsValid() {
@@ -143,9 +142,8 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 	})
 }
 
-// Restore gives the interface what it lost of cfg when it was taken down: the
-// IPv6 addresses, which the kernel removes, and the congestion control of the
-// routes. It does not bring it up.
+// Restore gives back what the interface lost of cfg when it was taken down: the IPv6 addresses,
+// which the kernel removes, and the congestion control of the routes. It does not bring it up.
 func (c *Conn) Restore(index int, cfg LinkConfig) error {
 	addrs := slices.DeleteFunc(slices.Clone(cfg.Addrs), func(a netip.Prefix) bool { return a.Addr().Is4() })
 	return c.do(func(h *netlink.Handle) error {
@@ -154,14 +152,14 @@ func (c *Conn) Restore(index int, cfg LinkConfig) error {
 	})
 }
 
-// giveAddrs gives an interface addresses, and returns those that it has now: where IPv6 is
-// off it has no link-local one.
+// giveAddrs adds addresses to an interface, sets the congestion control of its routes, and
+// returns the addresses that it added: where IPv6 is off, it skips link-local ones.
 func giveAddrs(h *netlink.Handle, index int, addrs []netip.Prefix, congestion string) (given []netip.Prefix, err error) {
 	link := byIndex(index)
 	for _, a := range addrs {
 		err := h.AddrReplace(link, addrFor(a))
-		// EACCES: the namespace's sysctl disable_ipv6 is set, as in containers of Docker; else the
-		// kernel has none.
+		// EACCES: the namespace's sysctl disable_ipv6 is set, as in Docker's containers. The
+		// other two: the kernel has no IPv6.
 		off := a.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP))
 		switch {
 		case off && a.Addr().IsLinkLocalUnicast():
@@ -179,12 +177,12 @@ func giveAddrs(h *netlink.Handle, index int, addrs []netip.Prefix, congestion st
 	return given, nil
 }
 
-// localWait is how long the kernel may take to make an address its own.
+// localWait is how long the kernel may take to accept packets to a new address.
 const localWait = time.Second
 
-// awaitLocal waits until the kernel takes packets to an IPv6 address. It does
-// that in a work queue, some time after the address was given, and drops them
-// until then. If it takes too long, they are lost; the address comes all the same.
+// awaitLocal waits until the kernel takes packets to an IPv6 address. It drops them until a
+// work queue has added the local route, some time after the address was added. After localWait,
+// awaitLocal gives up without an error: packets are lost until then, but the address comes.
 func awaitLocal(h *netlink.Handle, a netip.Addr) error {
 	if a.Is4() {
 		return nil

@@ -12,7 +12,7 @@ import (
 type Neighbor struct {
 	Addr  netip.Addr
 	MAC   [6]byte
-	Known bool   // MAC is
+	Known bool   // MAC is valid
 	State string // as ip neigh says, in lower case
 }
 
@@ -39,7 +39,7 @@ func (c *Conn) Neighbors(index int) (list []Neighbor, err error) {
 		}
 		for _, e := range entries {
 			addr, ok := netip.AddrFromSlice(e.IP)
-			if !ok || e.State&^unix.NUD_NOARP == 0 { // groups, and what needs no address
+			if !ok || e.State&^unix.NUD_NOARP == 0 { // multicast groups, and entries that need no MAC
 				continue
 			}
 			n := Neighbor{Addr: addr.Unmap(), State: stateOf(e.State)}

@@ -16,11 +16,11 @@ type Route struct {
 	Dst               netip.Prefix
 	Gateway           netip.Addr // zero: Dst is on the link
 	Src               netip.Addr // preferred source address; zero: none
-	Metric            int        // the lesser wins
+	Metric            int        // the lowest wins
 	CongestionControl string     // of TCP; "": the system's
 }
 
-// dumpTries bounds how often a listing is repeated that changes meanwhile.
+// dumpTries bounds how often dump makes a listing.
 const dumpTries = 10
 
 // Addrs returns the addresses of the interface with the length of their
@@ -73,7 +73,7 @@ func listRoutes(h *netlink.Handle, index int) ([]netlink.Route, error) {
 	return all, nil
 }
 
-// dump repeats a listing that the kernel says was changed under its hands.
+// dump repeats a listing while the kernel reports that it changed meanwhile.
 func dump[T any](list func() ([]T, error)) (all []T, err error) {
 	for range dumpTries {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -108,7 +108,7 @@ func setRouteCongestion(h *netlink.Handle, index int, name string) error {
 			continue
 		}
 		r.Congctl = name
-		r.Flags = 0 // states such as RTNH_F_LINKDOWN, which the kernel does not take back
+		r.Flags = 0 // states such as RTNH_F_LINKDOWN, which the kernel does not accept
 		if err := h.RouteReplace(&r); err != nil {
 			return linkError(index, fmt.Errorf("route %v: %w", r.Dst, congestionError(name, err)))
 		}

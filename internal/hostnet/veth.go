@@ -21,8 +21,8 @@ type VethEnd struct {
 	Config LinkConfig
 }
 
-// CreateVeth makes a pair of interfaces (veth(4)), configures both and brings
-// them up. The pair goes with the namespace of either end.
+// CreateVeth makes a pair of interfaces (veth(4)), configures both and brings them up. The
+// kernel removes the pair with the namespace of either end.
 func CreateVeth(a, b VethEnd) error {
 	ca, err := Open(a.NS)
 	if err != nil {

@@ -69,10 +69,10 @@ type state struct {
 	routes map[Route]bool
 }
 
-// Watch calls fn for what the interface has, before it returns, and then for
-// every change, on a goroutine of its own. Removals come before additions,
-// addresses are added before routes and removed after them. That the interface
-// was taken down is reported however short it was. fn must not call Close.
+// Watch calls fn for the present state before it returns, and then for every change, on a
+// goroutine of its own. Removals come before additions, addresses are added before routes and
+// removed after them. Watch reports that the interface was taken down, however briefly. fn must
+// not call Close.
 func (c *Conn) Watch(index int, fn func(Event)) (*Watcher, error) {
 	w := &Watcher{index: index, fn: fn, done: make(chan struct{})}
 	err := in(c.ns, func() (err error) {
@@ -134,10 +134,10 @@ func (w *Watcher) run() {
 	for {
 		msgs, from, err := w.sock.Receive()
 		switch {
-		case w.stopped.Load(): // whatever Receive makes of a closed socket
+		case w.stopped.Load(): // Receive may return anything from a closed socket
 			return
 		case errors.Is(err, unix.ENOBUFS):
-			// Messages were lost; what they would have said is in the listing.
+			// Messages were lost; the listing makes up for them.
 		case err != nil:
 			w.err = fmt.Errorf("hostnet: watching interface %d: %w", w.index, err)
 			return
@@ -145,7 +145,7 @@ func (w *Watcher) run() {
 			continue
 		}
 		if w.state.link.Up && slices.ContainsFunc(msgs, w.saysDown) {
-			// It may be up again by now, but not with all that it had.
+			// It may be up again by now, but without some of its addresses and routes.
 			w.state.link.Up = false
 			w.fn(Event{Kind: LinkChanged, Link: w.state.link})
 		}
@@ -170,7 +170,7 @@ func (w *Watcher) concerns(m syscall.NetlinkMessage) bool {
 	return index == w.index
 }
 
-// ifInfoFlags is where struct ifinfomsg has the flags of the interface.
+// ifInfoFlags is the offset of the interface's flags in struct ifinfomsg.
 const ifInfoFlags = 8
 
 // saysDown reports whether a message says that the interface is down.
@@ -198,8 +198,7 @@ func routeIndex(data []byte) int {
 	return -1
 }
 
-// refresh lists what there is, and reports how it differs from what was
-// reported.
+// refresh lists the present state, and reports how it differs from what was reported before.
 func (w *Watcher) refresh() error {
 	now, err := w.list()
 	if err != nil && !errors.Is(err, ErrNoLink) {
@@ -252,7 +251,7 @@ func setOf[T comparable](list []T) map[T]bool {
 	return set
 }
 
-// missing returns in order what a has and b has not.
+// missing returns the elements of a that b lacks, sorted.
 func missing[T comparable](a, b map[T]bool, compare func(x, y T) int) []T {
 	return slices.DeleteFunc(slices.SortedFunc(maps.Keys(a), compare), func(v T) bool { return b[v] })
 }
