@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namedDir is where "ip netns" has its namespaces.
+// namedDir is the directory of "ip netns" for its namespaces.
 const namedDir = "/run/netns"
 
-// NamedPath returns the path by which "ip netns" knows the namespace at path, "" if it has no
-// name there, or path cannot be read.
+// NamedPath returns the path in namedDir of the namespace at path, "" if it has no name there
+// or path cannot be read.
 func NamedPath(path string) string {
 	var want, st unix.Stat_t
 	if unix.Stat(path, &want) != nil {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrClosed says that the namespace was closed. The caller's own order of shutting
-// down is wrong.
+// ErrClosed says that the namespace was closed. The caller uses the namespace after it has
+// closed it.
 var ErrClosed = errors.New("namespace is closed")
 
 // NS is a network namespace.
@@ -47,11 +47,11 @@ func New() (*NS, error) {
 	return newNS(file), nil
 }
 
-// Open returns the existing namespace at path, such as another NS's Path, be it
-// of another process, or one in /run/netns. To enter it takes CAP_SYS_ADMIN in
-// the user namespace that it belongs to.
+// Open returns the existing namespace at path, such as the Path of another NS, also of another
+// process, or a path in /run/netns. Entering it needs CAP_SYS_ADMIN in the user namespace that
+// it belongs to.
 func Open(path string) (*NS, error) {
-	// Not to wait where the path is a FIFO's.
+	// Does not wait if path is a FIFO.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("netns: %w", err)
@@ -127,9 +127,9 @@ func (n *NS) enter() error {
 	return nil
 }
 
-// Close releases the namespace.
-// Programs in it that Start was to end with it are killed; the kernel frees the
-// namespace with the last process and socket in it. Close is idempotent.
+// Close releases the namespace. The kernel kills the programs in it that Start began, unless
+// their Pdeathsig is another signal, and frees the namespace with the last process and socket
+// in it. Close is idempotent.
 func (n *NS) Close() error {
 	n.mu.Lock()
 	if n.isClosed {

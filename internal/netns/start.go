@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start starts cmd in the namespace; the caller waits for it with cmd.Wait, as
-// ever. Like "ip netns exec" it gives the program a mount namespace of its own
-// in which /sys shows the interfaces of the network namespace (where that is
-// allowed: a program that does not look at /sys loses nothing without).
+// Start starts cmd in the namespace; the caller waits for it with cmd.Wait, as usual. Like "ip
+// netns exec" it gives the program a mount namespace of its own in which /sys shows the
+// interfaces of the network namespace, where that is allowed.
 //
 // The program is killed when the namespace is closed or this process dies,
 // unless cmd.SysProcAttr.Pdeathsig names another signal. (The kernel forgets
@@ -67,7 +66,7 @@ func (n *NS) spawner() (chan<- spawnRequest, error) {
 			return true
 		}
 		mountSys()
-		// What this thread starts is not to inherit the data path's priority.
+		// What this thread starts must not inherit the data path's priority.
 		if err := sched.Fair(); err != nil {
 			ready <- err
 			return false
@@ -89,9 +88,9 @@ func (n *NS) spawner() (chan<- spawnRequest, error) {
 	return requests, nil
 }
 
-// mountSys gives the calling thread a mount namespace of its own with the /sys
-// of its network namespace. Mounts made in it stay in it (MS_SLAVE), those of
-// the host still arrive. What is not allowed is left out.
+// mountSys gives the calling thread a mount namespace of its own with the /sys of its network
+// namespace. Mounts made in it do not reach the host (MS_SLAVE), those of the host still
+// arrive. It skips what is not allowed.
 func mountSys() {
 	if unix.Unshare(unix.CLONE_NEWNS) != nil {
 		return

@@ -35,8 +35,7 @@ func onThread(f func() bool) {
 	<-done
 }
 
-// lockThread locks the goroutine to its thread and reports whether that is
-// another than the main thread.
+// lockThread locks the goroutine to its thread and reports whether that is not the main thread.
 func lockThread() bool {
 	runtime.LockOSThread()
 	return unix.Gettid() != unix.Getpid()

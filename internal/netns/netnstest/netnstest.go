@@ -61,8 +61,8 @@ func NeedFDs(t testing.TB, n uint64) {
 	}
 }
 
-// CheckFDs fails the test if it ends, its clean-ups included, with descriptors
-// that it did not begin with. Call it first.
+// CheckFDs fails the test if descriptors that it opened are still open after its clean-ups.
+// Call it first.
 func CheckFDs(t testing.TB) {
 	t.Helper()
 	warmPoller(t)
