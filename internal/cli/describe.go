@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Description is what there is to say about a command that has no commands of its own and does
-// without cobra.
+// Description describes a command that has no subcommands and does not use cobra.
 type Description struct {
 	Name, Short string
 	Usage       string // lines

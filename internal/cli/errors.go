@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Exit statuses. exn-run and what runs a user's command have others, too.
+// Exit statuses. exn-run, and commands that run a user's command, have others, too.
 const (
 	ExitOK      = 0
 	ExitFailure = 1
@@ -31,7 +31,7 @@ func (e UsageError) Unwrap() error { return e.Err }
 // Usagef returns a UsageError.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// ExitStatus is an exit status that needs no more words.
+// ExitStatus is an exit status that needs no message.
 type ExitStatus int
 
 // Error implements error.
@@ -72,8 +72,8 @@ var internalNames = []string{
 	"segment", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
 }
 
-// sentinels takes out what errors say for programs (errors.Is), and system calls that users do not
-// make.
+// sentinels removes the texts of errors that are for programs (errors.Is), and names of system
+// calls.
 var sentinels = strings.NewReplacer("\n", "; ", ": fabric: invalid argument", "", "invalid configuration: ", "", "fork/exec ", "")
 
 // Text returns the text of err for people: one line, although joined errors have several,
@@ -115,7 +115,7 @@ func printable(text string) string {
 	return strings.Join(words, " ")
 }
 
-// runeStart returns where the character begins that has s[i].
+// runeStart returns the index of the first byte of the character that s[i] belongs to.
 func runeStart(s string, i int) int {
 	for !utf8.RuneStart(s[i]) {
 		i--
@@ -147,7 +147,7 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 	return UsageError{err}
 }
 
-// dashed writes a flag as it was given; short: after one dash.
+// dashed writes a flag as it was given: after one dash if short is not empty.
 func dashed(name, short string) string {
 	if short != "" {
 		return "-" + name
@@ -188,7 +188,7 @@ func didYouMean(before, closest string) string {
 	return ": did you mean " + before + closest + "?"
 }
 
-// UnknownCommand is the error for a command that there is not.
+// UnknownCommand returns the error for a command that does not exist.
 func UnknownCommand(name string, names []string) error {
 	if c := Closest(name, names); c != "" {
 		return Usagef("unknown command %q%s", name, didYouMean("", c))
@@ -214,7 +214,7 @@ func Closest(name string, names []string) string {
 // maxWord bounds the work of editDistance.
 const maxWord = 64
 
-// editDistance is how many letters differ, are missing, are too many or have changed places
+// editDistance returns how many letters differ, are missing, are extra or have changed places
 // (Damerau and Levenshtein, restricted).
 func editDistance(a, b string) int {
 	if len(a) > maxWord || len(b) > maxWord {

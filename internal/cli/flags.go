@@ -28,9 +28,9 @@ func Group(fs *pflag.FlagSet, heading string, define func(*pflag.FlagSet)) {
 	})
 }
 
-// Tidy moves the names of values out of the usage texts, which completions show as they are,
-// keeps the order in which the flags were defined, and has flags that take a text, or parse it
-// themselves, refuse an empty one, as a variable that is not set makes it.
+// Tidy moves the names of values out of the usage texts, because completions show those as they
+// are. It keeps the order in which the flags were defined. It makes flags that take a text, or
+// parse it themselves, refuse an empty one, which an unset shell variable leaves.
 func Tidy(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -63,12 +63,12 @@ func annotate(f *pflag.Flag, key, value string) {
 	f.Annotations[key] = []string{value}
 }
 
-// annotation returns what annotate has put there, or "".
+// annotation returns the value that annotate stored, or "".
 func annotation(f *pflag.Flag, key string) string {
 	return strings.Join(f.Annotations[key], "")
 }
 
-// Var defines a flag with a value of the standard library's form.
+// Var defines a flag whose value implements the Value of package flag.
 func Var(fs *pflag.FlagSet, value flag.Value, name, usage string) {
 	fs.Var(standard{value}, name, usage)
 }
@@ -109,7 +109,7 @@ func ParseDuration(to *time.Duration, s string, low, high time.Duration) error {
 	return nil
 }
 
-// short writes a time without the units that it has none of.
+// short formats a time without the units that are 0.
 func short(d time.Duration) string {
 	s := d.String()
 	for _, rest := range []string{"m0s", "h0m"} {

@@ -39,7 +39,7 @@ func Flags(fs *pflag.FlagSet, heading string) string {
 	return b.String()
 }
 
-// FlagName is how the help writes a flag: "-s, --snaplen BYTES".
+// FlagName returns a flag as the help writes it: "-s, --snaplen BYTES".
 func FlagName(f *pflag.Flag) string {
 	name := "--" + f.Name
 	if f.Shorthand != "" {

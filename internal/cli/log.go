@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// LogFlags defines the flags of every command for what it says beside its results: log-format and
-// log-level.
+// LogFlags defines the flags of every command for its messages: log-format and log-level.
 func LogFlags(fs *pflag.FlagSet, level string) {
 	fs.Var(&choice{value: "text", of: []string{"text", "json"}}, "log-format", "`FORMAT` messages as text, or as JSON, an object a line (text)")
 	fs.Var(&choice{value: "info", of: []string{"debug", "info", "warn", "error"}}, "log-level", "`LEVEL` "+level+": debug, info, warn or error (info)")

@@ -20,7 +20,7 @@ func NewPage(name, short string) *Page {
 	return p
 }
 
-// Section adds a section whose text is set as it is, unless it is empty.
+// Section adds a section with preformatted text, unless the text is empty.
 func (p *Page) Section(title, text string) {
 	if text = strings.TrimRight(text, "\n"); text != "" {
 		fmt.Fprintf(&p.b, ".SH %s\n.nf\n%s\n.fi\n", title, roff(text))
@@ -42,7 +42,7 @@ func (p *Page) String(version string) string {
 	return fmt.Sprintf(".TH %s 1 \"\" \"exnet %s\"\n", strings.ToUpper(roff(p.name)), roff(version)) + p.b.String()
 }
 
-// roff escapes what troff would take for its own.
+// roff escapes what troff would interpret.
 func roff(text string) string {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, `\`, `\e`), "-", `\-`)
 	lines := strings.Split(text, "\n")

@@ -7,16 +7,16 @@ import (
 	"syscall"
 )
 
-// Output is a command's standard output. It keeps the first error, for most of what prints does not
-// look, and results that are lost on a full disk are a failure. A reader that has had enough is
-// none.
+// Output is a command's standard output. It keeps the first error of Write, because most
+// callers do not check it, and results lost on a full disk are a failure. A reader that closes
+// its pipe is not an error.
 type Output struct {
 	w   io.Writer
 	mu  sync.Mutex
 	err error // guarded by mu
 }
 
-// NewOutput returns one that writes to w.
+// NewOutput returns an Output that writes to w.
 func NewOutput(w io.Writer) *Output { return &Output{w: w} }
 
 // Write implements io.Writer.
@@ -42,8 +42,8 @@ func (o *Output) Check(err error) error {
 	return err
 }
 
-// Unwrap returns what w writes to if it is an Output, as a terminal or a program that is started
-// wants it, else w.
+// Unwrap returns the writer behind w if w is an Output, else w. Tests for a terminal and
+// started programs need it.
 func Unwrap(w io.Writer) io.Writer {
 	if o, ok := w.(*Output); ok {
 		return o.w
