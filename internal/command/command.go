@@ -16,13 +16,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// New returns the root of a command's tree. long is what it is, in a sentence or more.
+// New returns the root of a command's tree. long describes the command, in a sentence or more.
 func New(name, short, long string) *cobra.Command {
 	var showVersion bool
 	cobra.EnableCommandSorting = false // the order is that of AddCommand
 	root := &cobra.Command{
 		Use: name + " COMMAND [flags]", Short: short, Long: long,
-		Args:          cobra.ArbitraryArgs, // RunE knows better what to say
+		Args:          cobra.ArbitraryArgs, // RunE has a better message
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(c *cobra.Command, args []string) error {
@@ -44,8 +44,8 @@ func New(name, short, long string) *cobra.Command {
 	return root
 }
 
-// Run does what args (without the program's name) say and returns the exit status. Results go
-// to stdout, all else to stderr.
+// Run runs the command that args (without the program's name) name, and returns the exit
+// status. Results go to stdout, all else to stderr.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.AddCommand(newVersion(), newCompletion(root), newMan(root))
 	each(root, func(c *cobra.Command) {
@@ -58,7 +58,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		args = []string{} // else cobra takes those of the process
 	}
 	if c, rest, _ := root.Find(args); c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-		// There is no such command, and hence none of its flags.
+		// The command is unknown, so a flag that is unknown, too, is not the error to report.
 		root.SetFlagErrorFunc(func(*cobra.Command, error) error { return cli.UnknownCommand(rest[0], names(c)) })
 	}
 	root.SetArgs(args)
@@ -100,7 +100,7 @@ func NoArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// Choose is what a command does that has only commands of its own.
+// Choose is the RunE of a command that only has subcommands.
 func Choose(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return cli.UnknownCommand(args[0], names(c))
@@ -141,7 +141,7 @@ func forPeople(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Logger returns the log that the flags of every command ask for.
+// Logger returns the logger that --log-format and --log-level describe.
 func Logger(c *cobra.Command) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(flagText(c, "log-level"))) // one of the choices; else info

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// shells are those that completions can be had for.
+// shells are the shells that completions exist for.
 var shells = []string{"bash", "fish", "zsh"}
 
 func newCompletion(root *cobra.Command) *cobra.Command {

@@ -43,20 +43,20 @@ func Help(c *cobra.Command) string {
 
 // Keys of a command's annotations.
 const (
-	// EndKey has what comes at the end of the help.
+	// EndKey has the text at the end of the help.
 	EndKey = "end"
 	// UsageKey has usage lines, without the name of the program, instead of that made from Use.
 	UsageKey = "usage"
 )
 
-// localFlags returns the flags of c that it does not have from above.
+// localFlags returns the flags of c that it does not inherit.
 func localFlags(c *cobra.Command) *pflag.FlagSet {
 	cli.Tidy(c.Flags())
 	cli.Tidy(c.PersistentFlags())
 	return c.LocalFlags()
 }
 
-// heading is that of flags without a group.
+// heading returns the heading of flags without a group.
 func heading(c *cobra.Command) string {
 	if c.HasParent() {
 		return "Flags"

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ReceiveFlags defines the flags that say how frames are received, in the words that
-// configuration files and "exn-tun set" have, too.
+// ReceiveFlags defines the flags that say how frames are received, with the names that
+// configuration files and "exn-tun set" use, too.
 func ReceiveFlags(fs *pflag.FlagSet, mode *napi.Mode, c *napi.Coalesce) {
 	cli.Var(fs, mode, "mode", "`MODE` how frames are received: napi, interrupt or busy (napi)")
 	fs.Func("coalesce-usecs", "`N` hold back an interrupt for so many microseconds (0)", func(s string) (err error) {
