@@ -15,8 +15,7 @@ const smallLen = 2048
 // carries, a 65535-byte packet with its header.
 const largeLen = exteth.EthernetHeaderLen + 65535
 
-// buffers is the memory of frames in the queue. How much of it there is the
-// queue bounds.
+// buffers is the memory of frames in the queue, which bounds its size.
 type buffers struct{ small, large *sync.Pool }
 
 func newBuffers() buffers {

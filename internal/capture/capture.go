@@ -74,8 +74,8 @@ type Stats struct {
 	Written uint64 // of these, written
 }
 
-// Lost returns how many frames the writer was too slow for; while the capture
-// continues, also those that wait.
+// Lost returns how many frames the writer was too slow for. While the capture continues, it
+// includes those that wait.
 func (s Stats) Lost() uint64 { return s.Frames - s.Written }
 
 // Capture is a capture under way.
@@ -103,7 +103,7 @@ type record struct {
 	data      *[]byte // what there is of it
 }
 
-// tap is shown the frames of one interface.
+// tap gets the frames of one interface.
 type tap struct {
 	c       *Capture
 	index   int
@@ -113,8 +113,7 @@ type tap struct {
 
 var _ exn.Tap = (*tap)(nil)
 
-// Start begins a capture, which continues until Close. What Tap returns is to be
-// given to the interfaces.
+// Start begins a capture, which continues until Close. The caller gives each interface its Tap.
 func Start(cfg Config) (*Capture, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -139,12 +138,12 @@ func Start(cfg Config) (*Capture, error) {
 	return c, nil
 }
 
-// Tap returns what the i-th interface is to show its frames.
+// Tap returns the tap for the i-th interface.
 func (c *Capture) Tap(i int) exn.Tap { return c.taps[i] }
 
 // Stats returns the counters of the i-th interface.
 func (c *Capture) Stats(i int) Stats {
-	written := c.taps[i].written.Load() // first: it follows the other
+	written := c.taps[i].written.Load() // first, so that it never exceeds Frames
 	return Stats{Frames: c.taps[i].frames.Load(), Written: written}
 }
 
@@ -158,7 +157,7 @@ func (c *Capture) Close() error {
 	c.end.Do(func() {
 		c.stopped.Store(true)
 		close(c.stop)
-		// A pipe's write is made to end; any other is left behind.
+		// This ends a write to a pipe; any other that blocks is left behind.
 		if w, ok := c.cfg.Writer.(interface{ SetWriteDeadline(time.Time) error }); ok {
 			_ = w.SetWriteDeadline(time.Now().Add(c.cfg.Grace))
 		}
@@ -210,7 +209,7 @@ func (c *Capture) snap(n int) int {
 
 // run writes the capture.
 func (c *Capture) run() error {
-	// The NgWriter takes a buffer that is large enough for its own.
+	// NgWriter uses a bufio.Writer that is large enough as its own.
 	buf := bufio.NewWriterSize(c.cfg.Writer, bufferLen)
 	w, err := c.begin(buf)
 	if err != nil {
@@ -221,7 +220,7 @@ func (c *Capture) run() error {
 		select {
 		case r = <-c.queue:
 		default:
-			// Nothing waits: whoever reads along sees all there is.
+			// Nothing waits: flush, so that a reader sees every frame at once.
 			if err := buf.Flush(); err != nil {
 				return fmt.Errorf("capture: %w", err)
 			}
