@@ -15,12 +15,12 @@ import (
 	"exnet/fabric/emp"
 )
 
-// recordsDir is where the plugin keeps what it has attached, as /run is emptied when
-// the host starts anew, and all containers with it.
+// recordsDir is the default directory of the records. It is in /run, which a restart of the
+// host empties: the containers are gone then, too.
 const recordsDir = "/run/exn-cni"
 
-// config is a network's configuration: what the specification has, and what this
-// plugin adds to it.
+// config is a network's configuration: the fields of the specification, and those that this
+// plugin adds.
 type config struct {
 	types.PluginConf
 
@@ -90,7 +90,7 @@ func (c *config) program() (string, error) {
 	return path, nil
 }
 
-// where returns the flags that say which fabric.
+// where returns the flags that select the fabric.
 func (c *config) where() (args []string) {
 	if c.Fabric != "" {
 		args = append(args, "--fabric", c.Fabric)

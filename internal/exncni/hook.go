@@ -14,7 +14,7 @@ import (
 	"exnet/directsockets/preload"
 )
 
-// Where the container sees the library and the brokers of direct sockets.
+// Paths of the library and the brokers of direct sockets inside the container.
 const (
 	libraryInside = "/usr/lib/exnet/libexnds.so"
 	brokerDir     = "/run/exn/ds"
@@ -26,12 +26,12 @@ const (
 	variable   = "EXNET"
 )
 
-// maxSpec bounds what is read of a container's config.json.
+// maxSpec bounds the length of a container's config.json, in bytes.
 const maxSpec = 16 << 20
 
 // runHook is a precreate hook (podman's and CRI-O's extension of the OCI runtime
-// specification): it reads a container's config.json, and writes it with what direct
-// sockets need, if the container asks for them, or as it was.
+// specification): it reads a container's config.json and writes it again. If the container asks
+// for direct sockets, it adds what they need.
 func runHook(in io.Reader, out io.Writer) error {
 	b, err := io.ReadAll(io.LimitReader(in, maxSpec+1))
 	if err != nil {
@@ -40,7 +40,7 @@ func runHook(in io.Reader, out io.Writer) error {
 	if len(b) > maxSpec {
 		return fmt.Errorf("config.json is longer than %d MiB", maxSpec>>20)
 	}
-	var spec map[string]json.RawMessage // all fields are kept, also those that nobody here knows
+	var spec map[string]json.RawMessage // keeps all fields, also those unknown here
 	if err := json.Unmarshal(b, &spec); err != nil {
 		return fmt.Errorf("standard input is not a container's config.json: %w", err)
 	}
@@ -88,8 +88,8 @@ func wants(spec map[string]json.RawMessage) (bool, error) {
 	return slices.Contains(env, variable+"=1"), nil
 }
 
-// hasMusl reports whether a container's C library is musl, and only that. Where its root cannot be
-// seen from here it is glibc.
+// hasMusl reports whether musl is a container's only C library. It assumes glibc if it cannot
+// read the container's root.
 func hasMusl(spec map[string]json.RawMessage) bool {
 	var root struct {
 		Path string `json:"path"`
@@ -104,7 +104,7 @@ func hasMusl(spec map[string]json.RawMessage) bool {
 	return has("lib/ld-musl-*.so.1") && !has("lib*/ld-linux*.so.*")
 }
 
-// environment returns a container's environment, and its process.
+// environment returns the environment of a container's process, and the process object.
 func environment(spec map[string]json.RawMessage) (env []string, process map[string]json.RawMessage, err error) {
 	if err := field(spec, "process", &process); err != nil {
 		return nil, nil, err

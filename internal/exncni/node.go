@@ -17,14 +17,14 @@ import (
 	"exnet/internal/control"
 )
 
-// How long a node may take to be up, and to end. Runtimes wait for minutes.
+// How long a node may take to come up, and to end. Runtimes wait for minutes.
 const (
 	upTime   = 30 * time.Second
 	downTime = 15 * time.Second
 )
 
-// startNode runs exn-tun in a session of its own, waits until its interface is up,
-// and completes the record. If it fails nothing of the node is left.
+// startNode runs exn-tun in a session of its own, waits until its interface is up, and
+// completes the record. If it fails, it leaves nothing of the node behind.
 func startNode(r *record, path, program string, args []string) error {
 	log, err := os.OpenFile(logPath(path), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
@@ -83,7 +83,7 @@ func waitUp(out *os.File) error {
 	return nil
 }
 
-// lastLine returns what exn-tun has said last.
+// lastLine returns the last line of exn-tun's log, "" if there is none.
 func lastLine(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -93,7 +93,7 @@ func lastLine(path string) string {
 	return lines[len(lines)-1]
 }
 
-// find looks for the node that r's process is.
+// find looks for the node of r's process, and completes r.
 func (r *record) find() error {
 	nodes, err := control.Nodes(r.Dir)
 	if err != nil {
@@ -108,7 +108,8 @@ func (r *record) find() error {
 	return fmt.Errorf("process %d is up, but is not a node in %s", r.PID, r.Dir)
 }
 
-// describe returns r's node as it is in the fabric's directory; false: it is not up.
+// describe returns the description of r's node in the fabric's directory, and whether the node
+// is up.
 func (r *record) describe() (emp.Description, bool, error) {
 	nodes, err := control.Nodes(r.Dir)
 	if err != nil {
@@ -139,8 +140,8 @@ func (r *record) status() (*control.Status, error) {
 	return c.Status()
 }
 
-// stopNode ends r's node, and waits until its interface is gone. It is no error that
-// the node is not up.
+// stopNode ends r's node, and waits until its interface is gone. It succeeds if the node is not
+// up.
 func stopNode(r *record) error {
 	if r.PID == 0 {
 		return nil
@@ -169,15 +170,15 @@ func stopNode(r *record) error {
 	return c.Stop(ctx)
 }
 
-// stopStarting ends r's process if it is not a node yet: the plugin was killed while
-// it waited. A process that has got its number since is left alone.
+// stopStarting ends r's process if it is not a node yet: the plugin was killed while it waited.
+// It leaves another process with the same ID alone.
 func stopStarting(r *record) error {
 	if r.Token != 0 {
 		return nil
 	}
 	fd, err := unix.PidfdOpen(r.PID, 0)
 	if err != nil {
-		return nil // there is none
+		return nil // there is no such process
 	}
 	defer unix.Close(fd)
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.PID))

@@ -21,13 +21,13 @@ import (
 	"exnet/internal/tun"
 )
 
-// versions are those of the specification that the plugin speaks.
+// versions are the versions of the specification that the plugin speaks.
 var versions = version.PluginSupports("0.4.0", "1.0.0", "1.1.0")
 
 // funcs are the plugin's answers to the runtime.
 var funcs = skel.CNIFuncs{Add: add, Del: del, Check: check, Status: status, GC: collect}
 
-// add gives a container an interface: addresses by the IPAM plugin, then a node.
+// add gives a container an interface: addresses from the IPAM plugin, then a node.
 func add(a *skel.CmdArgs) (err error) {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {
@@ -56,7 +56,7 @@ func add(a *skel.CmdArgs) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = removeRecord(path) // what counts is err
+			_ = removeRecord(path) // err says more
 		}
 	}()
 	given, err := invoke.DelegateAdd(context.Background(), c.IPAM.Type, a.StdinData, nil)
@@ -93,7 +93,8 @@ func add(a *skel.CmdArgs) (err error) {
 	return nil
 }
 
-// checkNetNS refuses the host's own network namespace, and what is none.
+// checkNetNS refuses the host's own network namespace, and files that are not network
+// namespaces.
 func checkNetNS(path string) error {
 	var theirs, ours unix.Stat_t
 	var fsys unix.Statfs_t
@@ -145,8 +146,8 @@ func (c *config) dirOf() (string, error) {
 	return d.Dir, nil
 }
 
-// del takes an interface away. It succeeds however often it is asked, and with as
-// much as is left.
+// del removes an interface. It may be called again, and when parts of the interface are gone
+// already.
 func del(a *skel.CmdArgs) error {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {
@@ -161,8 +162,8 @@ func del(a *skel.CmdArgs) error {
 	return c.ofIPAM(invoke.DelegateDel(context.Background(), c.IPAM.Type, a.StdinData, nil))
 }
 
-// ofIPAM says of an error that it is the IPAM plugin's; nil stays nil. A plugin that is not there,
-// or does not answer as the specification has it, is not available (code 50).
+// ofIPAM names the IPAM plugin in its error; nil stays nil. A plugin that is missing, or
+// violates the specification, counts as not available (code 50).
 func (c *config) ofIPAM(err error) error {
 	if err == nil {
 		return nil
@@ -172,13 +173,13 @@ func (c *config) ofIPAM(err error) error {
 		return types.NewError(types.ErrPluginNotAvailable, fmt.Sprintf("ipam plugin %s: %v", c.IPAM.Type, err), "")
 	}
 	code := e.Code
-	if code == types.ErrUnknown { // what it says is no error of the specification
+	if code == types.ErrUnknown { // not an error of the specification
 		code = types.ErrPluginNotAvailable
 	}
 	return types.NewError(code, fmt.Sprintf("ipam plugin %s: %s", c.IPAM.Type, e.Msg), e.Details)
 }
 
-// detach ends the node of a record, has free give back its addresses, unless that is nil, and
+// detach ends the node of a record, gives back its addresses by free, unless that is nil, and
 // removes the record.
 func detach(path string, free func(*record) error) error {
 	r, err := readRecord(path)
@@ -196,7 +197,7 @@ func detach(path string, free func(*record) error) error {
 	return removeRecord(path)
 }
 
-// free gives back the addresses of a record: host-local does nothing at GC.
+// free gives back the addresses of a record with DEL, because host-local does nothing at GC.
 func (c *config) free(r *record, netconf []byte) error {
 	if c.IPAM.Type == "" {
 		return nil
@@ -210,7 +211,7 @@ func (c *config) free(r *record, netconf []byte) error {
 	return c.ofIPAM(invoke.ExecPluginWithoutResult(context.Background(), program, netconf, args, nil))
 }
 
-// check finds out whether an interface is still as add has made it.
+// check checks that an interface is still as add made it.
 func check(a *skel.CmdArgs) error {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {
@@ -275,7 +276,7 @@ func status(a *skel.CmdArgs) error {
 	return c.ofIPAM(invoke.DelegateStatus(context.Background(), c.IPAM.Type, a.StdinData, nil))
 }
 
-// collect detaches what the runtime does not know any more.
+// collect detaches the interfaces that the runtime does not know any more.
 func collect(a *skel.CmdArgs) error {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"exnet/fabric/emp"
 )
 
-// record is what the plugin has attached: the node of one interface of a container.
+// record describes what the plugin has attached: the node of one interface of a container.
 type record struct {
 	Network     string        `json:"network"`
 	ContainerID string        `json:"containerID"`
@@ -29,13 +29,13 @@ type record struct {
 
 const recordSuffix = ".json"
 
-// recordPath returns the file of an interface's record. The runtime's library has
-// checked the three: no slash, no comma.
+// recordPath returns the file of an interface's record. The CNI library has checked the names:
+// they have no slash and no comma.
 func (c *config) recordPath(container, ifname string) string {
 	return filepath.Join(c.Records, c.Name, container+","+ifname+recordSuffix)
 }
 
-// create writes a new record. fs.ErrExist: the interface is attached already.
+// create writes a new record. It returns fs.ErrExist if the interface is attached already.
 func (r *record) create(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (r *record) update(path string) error {
 	return renameio.WriteFile(path, append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Dir(path)))
 }
 
-// readRecord returns the record of a file; nil: there is none.
+// readRecord returns the record of a file, nil if the file does not exist.
 func readRecord(path string) (*record, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +84,7 @@ func removeRecord(path string) error {
 			return err
 		}
 	}
-	os.Remove(filepath.Dir(path)) // fails while others are in it
+	os.Remove(filepath.Dir(path)) // fails while it has other records
 	return nil
 }
 

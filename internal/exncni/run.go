@@ -67,8 +67,8 @@ func report(stderr io.Writer, err error) int {
 	return cli.Report(stderr, "exn-cni", err, cli.ExitFailure)
 }
 
-// runPlugin does what the environment says, and writes an error as the specification
-// wants it.
+// runPlugin runs the command in the environment, and writes an error in the form of the
+// specification.
 func runPlugin(stdout, stderr io.Writer) int {
 	e := skel.PluginMainFuncsWithError(funcs, versions, "exn-cni "+version.String()+", a CNI plugin: exn-cni -h")
 	if e == nil {
