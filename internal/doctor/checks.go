@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Examine runs all checks, those first without which nothing works.
+// Examine runs all checks. Those for what exnet cannot do without come first.
 func Examine(h Host) []Finding {
 	checks := []func(Host) []Finding{
 		kernel, memory, barrier, tunDevice, namespaces, capabilities, descriptors, mappings, compiler,
@@ -99,7 +99,7 @@ func capabilities(h Host) []Finding {
 	if !h.capable(unix.CAP_NET_ADMIN) {
 		f.Verdict, f.Found = Warn, "no"
 		f.Change = "run exn-tun up as root or with setcap cap_net_admin,cap_sys_nice+ep; exn-tun demo makes a user namespace instead"
-		f.Why = "it takes the capability to set an interface up"
+		f.Why = "setting an interface up needs this capability"
 	}
 	return one(f)
 }
@@ -162,10 +162,10 @@ func cpus(h Host) []Finding {
 	return one(f)
 }
 
-// governor is the thesis's section 5.6.1.2.
+// governor checks the CPU governor (thesis, section 5.6.1.2).
 func governor(h Host) []Finding {
 	f := Finding{Check: "CPU governor", Verdict: OK}
-	files, _ := fs.Glob(h.Root, "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor") // the pattern is right
+	files, _ := fs.Glob(h.Root, "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor") // the pattern is valid
 	var all []string
 	for _, name := range files {
 		if s, ok := h.read(name); ok && !slices.Contains(all, s) {
@@ -207,8 +207,8 @@ func congestion(h Host) []Finding {
 	return one(f)
 }
 
-// buffers are the sizes of listing 5.2, which are for a link of 100 Gbit/s over a
-// distance. On one host a few megabytes are enough.
+// buffers checks the sizes of listing 5.2, which suit a long link of 100 Gbit/s. On one host a
+// few megabytes are enough.
 func buffers(h Host) []Finding {
 	const enough = 4 << 20
 	var all []Finding
@@ -230,7 +230,7 @@ func buffers(h Host) []Finding {
 	return all
 }
 
-// listing52 are the switches of listing 5.2.
+// listing52 checks the switches of listing 5.2.
 func listing52(h Host) []Finding {
 	var all []Finding
 	for _, s := range []struct{ name, want, why string }{

@@ -5,16 +5,16 @@
 //
 //	Host: files of /proc, /sys, /dev; trials of the kernel ──▶ Examine ──▶ findings ──▶ table, JSON
 //
-// Each check is a function of a Host that returns one Finding. A Host is the
-// machine, or a test's imitation.
+// Each check is a function of a Host that returns one Finding. A Host is the machine, or a fake
+// of a test.
 //
 // # Concurrency
 //
-// Examine belongs to one goroutine. Its trials take a thread of their own where they
-// change something.
+// Examine belongs to one goroutine. Its trials run on a thread of their own where they change
+// the thread.
 //
 // # Limits
 //
-// It changes nothing. It says so where it cannot see (the frequency of virtual
+// Package doctor changes nothing. A finding says what it cannot see (the frequency of virtual
 // CPUs, what the host of a virtual machine does with them).
 package doctor

@@ -7,14 +7,14 @@ import (
 	"text/tabwriter"
 )
 
-// Verdict is what a check came to. The zero value is none.
+// Verdict is the result of a check. The zero value is invalid.
 type Verdict uint8
 
 // The verdicts.
 const (
 	OK   Verdict = 1 + iota
 	Note         // works; could be better, or cannot be seen
-	Warn         // works, but slowly or not for everybody
+	Warn         // works, but slowly or not for every user
 	Fail         // something does not work
 )
 
@@ -40,7 +40,7 @@ type Finding struct {
 	Why     string  `json:"why,omitempty"`
 }
 
-// Worst is the worst verdict among findings.
+// Worst returns the worst verdict among findings.
 func Worst(fs []Finding) Verdict {
 	worst := OK
 	for _, f := range fs {

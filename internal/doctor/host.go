@@ -19,17 +19,17 @@ import (
 type Host struct {
 	// Root has proc, sys and dev.
 	Root fs.FS
-	// CPUs is how many this process may use.
+	// CPUs is the number of CPUs that this process may use.
 	CPUs int
 	// Files is the limit of open descriptors, soft and hard.
 	Files, FilesHard uint64
-	// OpenTUN, Namespace, Membarrier and SealedMemory try what their name says.
+	// OpenTUN, Namespace, Membarrier and SealedMemory try what their names say.
 	OpenTUN, Namespace, Membarrier, SealedMemory func() error
 	// LookPath finds a program.
 	LookPath func(string) (string, error)
 }
 
-// This is the machine that the process runs on.
+// This returns the machine that the process runs on.
 func This() (Host, error) {
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
@@ -50,8 +50,8 @@ func openTUN() error {
 	return unix.Close(fd)
 }
 
-// newNamespace makes a network namespace, without privileges in a user namespace. The
-// thread is never used again and takes it along.
+// newNamespace makes a network namespace, without privileges in a user namespace. The thread is
+// never used again, and the namespace ends with it.
 func newNamespace() error {
 	err := onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) })
 	if !errors.Is(err, unix.EPERM) {
@@ -99,19 +99,19 @@ func sealedMemory() error {
 	return err
 }
 
-// read is the text of a file below the root, without the white space around it.
+// read returns the text of a file below the root, without the white space around it.
 func (h Host) read(name string) (string, bool) {
 	b, err := fs.ReadFile(h.Root, name)
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-// sysctl is the value of a kernel parameter, with single blanks.
+// sysctl returns the value of a kernel parameter, with single blanks.
 func (h Host) sysctl(name string) (string, bool) {
 	s, ok := h.read("proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 	return strings.Join(strings.Fields(s), " "), ok
 }
 
-// lastNumber is the last number of a parameter: the upper bound of those that have
+// lastNumber returns the last number of a parameter, which is the upper bound if there are
 // three.
 func (h Host) lastNumber(name string) (uint64, bool) {
 	s, ok := h.sysctl(name)
