@@ -7,8 +7,8 @@ import (
 	"exnet/directsockets/broker"
 )
 
-// BrokerConfig is what a broker of direct sockets has to know of the node. In, Path
-// and Log are the caller's to set.
+// BrokerConfig returns the configuration for a broker of direct sockets on the node. The caller
+// sets In, Path and Log.
 func (n *Node) BrokerConfig() broker.Config {
 	b := broker.Config{
 		Node: uint16(n.Interface.NodeID()),
@@ -20,8 +20,8 @@ func (n *Node) BrokerConfig() broker.Config {
 	return b
 }
 
-// startBrokers gives each node a broker, that knows all the others. Where there is no
-// place for their sockets, programs use TCP.
+// startBrokers gives each node a broker, and joins them all. If their sockets cannot be made,
+// there are no brokers, and programs use TCP.
 func (c *Cluster) startBrokers(ctx context.Context) error {
 	for i, n := range c.Nodes {
 		cfg := n.BrokerConfig()

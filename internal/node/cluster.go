@@ -20,38 +20,37 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// MaxNodes is the number of nodes that a Cluster may have: those that its
-// addresses count.
+// MaxNodes is the largest number of nodes in a Cluster. Its addresses have room for no more.
 const MaxNodes = 254
 
-// MaxFaultyNodes is the number of nodes that a Cluster with Faults may have: every pair
-// has a link with goroutines and buffers.
+// MaxFaultyNodes is the largest number of nodes in a Cluster with Faults: every pair has a link
+// with goroutines and buffers.
 const MaxFaultyNodes = 32
 
 // ClusterConfig configures a Cluster.
 type ClusterConfig struct {
 	// Nodes is the number of nodes. Default 2.
 	Nodes int
-	// Node is the configuration that all nodes have in common; NS, NIC, Addrs,
-	// Groups and OnReady are the Cluster's to set.
+	// Node is the configuration that all nodes have in common; the Cluster sets NS, NIC, Addrs,
+	// Groups and OnReady.
 	Node Config
-	// Faults are those of every link, in both directions; even if they are none the
-	// links are fabric/link/wire's. Default: memory joins the nodes.
+	// Faults are the faults of every link, in both directions. If it is set, even to no faults,
+	// the links are of fabric/link/wire. Default: memory joins the nodes.
 	Faults *wire.Faults
 }
 
-// Cluster is a number of nodes on one fabric in one process, each in a network
-// namespace of its own.
+// Cluster is several nodes on one fabric in one process, each in a network namespace of its
+// own.
 type Cluster struct {
 	Nodes []*Node
 	Loop  *txloop.Loop
-	// Brokers are those of direct sockets, one in each namespace. None: no place for
-	// their sockets could be written.
+	// Brokers are the brokers of direct sockets, one in each namespace. It is empty if their
+	// sockets could not be made.
 	Brokers []*broker.Server
 
 	spaces []*netns.NS
 	nics   []*nic.NIC
-	joined []*nic.NIC   // of the nics
+	joined []*nic.NIC   // the nics that are on the fabric
 	wires  *wire.Fabric // nil: memory joins the nodes
 	cancel context.CancelFunc
 	group  *errgroup.Group
@@ -63,7 +62,7 @@ func Addr4(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(1 + i)}), 24)
 }
 
-// Addr6 returns its IPv6 address: fd00:10:2::1, and so on, in a network of 64.
+// Addr6 returns the node's IPv6 address: fd00:10:2::1, and so on, in a network of 64 bits.
 func Addr6(i int) netip.Prefix {
 	a := netip.MustParseAddr("fd00:10:2::").As16()
 	a[15] = byte(1 + i)
@@ -158,8 +157,8 @@ func (c *Cluster) add(i int, cfg Config, join func(*nic.NIC) error, groups *mult
 	return n, nil
 }
 
-// Counters returns all counters of the i-th node: Node.Counters, and those of its
-// links to the others if these are wire's.
+// Counters returns all counters of the i-th node: Node.Counters, and with Faults those of its
+// links.
 func (c *Cluster) Counters(i int) counter.List {
 	all := c.Nodes[i].Counters()
 	if c.wires == nil {
@@ -176,8 +175,8 @@ func (c *Cluster) Counters(i int) counter.List {
 // Namespace returns the namespace of the i-th node.
 func (c *Cluster) Namespace(i int) *netns.NS { return c.spaces[i] }
 
-// Wait returns when the data path has ended, with the error that
-// ended it, or nil after Close.
+// Wait waits until the data path has ended. It returns the error that ended it, nil after
+// Close.
 func (c *Cluster) Wait() error { return c.group.Wait() }
 
 // Close stops the data path and removes the interfaces and namespaces.

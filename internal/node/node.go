@@ -33,8 +33,7 @@ type Config struct {
 	Addrs []netip.Prefix
 	// MTU is the largest IP packet. Default mtu.Default; with TAP tun.MaxFrameMTU.
 	MTU mtu.Network
-	// MACPrefix is what the MAC addresses of the fabric begin with. Default
-	// arp.DefaultPrefix.
+	// MACPrefix begins all MAC addresses of the fabric. Default arp.DefaultPrefix.
 	MACPrefix arp.Prefix
 	// EagerThreshold is the length of the longest frame sent over VELO.
 	// Default exteth.DefaultEagerThreshold.
@@ -43,13 +42,13 @@ type Config struct {
 	VELOBudget, RMABudget int
 	// NoFastPath sends every packet through netstack.
 	NoFastPath bool
-	// TAP makes the interface an Ethernet device: the kernel does what else netstack does,
-	// and frames of other MAC addresses, of a bridge or macvlan, are carried.
+	// TAP makes the interface an Ethernet device: the kernel does netstack's work, and the node
+	// also carries frames of other MAC addresses, such as those of a bridge or macvlan.
 	TAP bool
-	// Groups is the fabric's directory of IP multicast groups. The node leaves
-	// its groups when it is closed. Default: all multicast goes to everybody.
+	// Groups is the fabric's directory of IP multicast groups. The node leaves its groups when
+	// it is closed. Default: multicast goes to all nodes.
 	Groups multicast.Registry
-	// CongestionControl is that of TCP connections over the interface, for
+	// CongestionControl is the congestion control of TCP connections over the interface, for
 	// programs that do not choose one. Default: the system's.
 	CongestionControl string
 	// OnReady is called when a stopped interface takes packets again.
@@ -64,14 +63,14 @@ const linkLocalBits = 64
 type Node struct {
 	Interface *exn.Interface
 	Stack     *ipstack.Stack  // nil with Config.TAP
-	Ether     *etherhost.Host // nil without
+	Ether     *etherhost.Host // nil without Config.TAP
 	Device    *tun.Device
 
 	senders *tun.Senders // nil: the kernel does not count them
 	conn    *hostnet.Conn
 	link    hostnet.LinkConfig
 	watcher *hostnet.Watcher
-	up      bool // belongs to follow
+	up      bool // used by follow only
 }
 
 // New makes a node's interface and configures it in the kernel. Frames are
@@ -117,7 +116,7 @@ func New(cfg Config) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
-	// Without, packets take a little longer.
+	// Without WatchSenders packets take a little longer.
 	n.senders, _ = n.Device.WatchSenders()
 	if cfg.TAP {
 		n.Ether, err = etherhost.New(etherhost.Config{Link: n.Interface, Device: n.Device, Groups: cfg.Groups})
@@ -139,8 +138,8 @@ func New(cfg Config) (n *Node, err error) {
 	return n, n.configure(cfg)
 }
 
-// configure brings the kernel's interface up, and has the stack follow its
-// addresses and routes.
+// configure brings the kernel's interface up, and lets the stack follow its addresses and
+// routes.
 func (n *Node) configure(cfg Config) error {
 	var err error
 	if n.conn, err = hostnet.Open(cfg.NS); err != nil {
@@ -166,10 +165,9 @@ func (n *Node) configure(cfg Config) error {
 	return err
 }
 
-// follow mirrors the kernel's addresses and routes of the interface into the
-// stack, and restores those of its own that the kernel removes while the
-// interface is down. What the stack refuses it would only refuse again: the packets that
-// need it are counted as having no route.
+// follow mirrors the kernel's addresses and routes of the interface into the stack, and
+// restores those of its own that the kernel removes while the interface is down. It ignores
+// what the stack refuses: the stack counts the packets concerned as having no route.
 func (n *Node) follow(e hostnet.Event) {
 	switch {
 	case e.Kind == hostnet.LinkChanged:
@@ -194,7 +192,7 @@ func (n *Node) follow(e hostnet.Event) {
 	}
 }
 
-// Port is what a txloop.Loop serves.
+// Port returns the port of the node, for a txloop.Loop to serve.
 func (n *Node) Port() txloop.Port {
 	p := txloop.Port{Device: n.Device, Interface: n.Interface, Stack: n.Stack}
 	if n.Ether != nil {
