@@ -18,15 +18,16 @@ import (
 	"exnet/directsockets/broker/client"
 )
 
-// BrokerSuffix makes the name of the socket at which a broker that exn-run has started tells of its
-// connections from that of its own socket: who connects gets a Reply with Sockets.
+// BrokerSuffix follows the name of the socket of a broker that exn-run started, and makes the
+// name of its control socket. A client that connects to that gets a Reply with Sockets.
 const BrokerSuffix = ".ctl"
 
-// maxTold bounds what a broker may say, in bytes.
+// maxTold bounds the length of a broker's Reply, in bytes.
 const maxTold = 64 << 20
 
-// Brokers asks the brokers of root and of this user that belong to no node, those that exn-run has
-// started. Those that are just ending, and those of which this user may not know, are left out.
+// Brokers asks the brokers of root and of this user that belong to no node, those that exn-run
+// has started. It leaves out brokers that are just ending, and those that this user may not
+// ask.
 func Brokers() ([]*Sockets, error) {
 	all := []*Sockets{}
 	for _, dir := range slices.Compact([]string{client.SystemDir, client.UserDir()}) {
@@ -51,7 +52,7 @@ func Brokers() ([]*Sockets, error) {
 	return all, nil
 }
 
-// trusted reports whether root or this user has made a directory.
+// trusted reports whether a directory belongs to root or to this user.
 func trusted(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (st.Uid == 0 || int(st.Uid) == os.Getuid())

@@ -19,7 +19,7 @@ import (
 	"exnet/internal/ctxend"
 )
 
-// ErrNoNode says that there is no such daemon. The text says how to start one.
+// ErrNoNode says that there is no such daemon. Start one with exn-tun up.
 var ErrNoNode = errors.New("no node is up")
 
 // Client talks to a daemon.
@@ -99,7 +99,7 @@ func (c *Client) Status() (*Status, error) {
 	return r.Status, err
 }
 
-// errNothing says that an answer has nothing of what was asked for.
+// errNothing returns the error for an answer without what the client asked for.
 func errNothing(n fabric.NodeID) error { return fmt.Errorf("node %d returned nothing", n) }
 
 // Sockets asks for the direct sockets of the node's namespace.
@@ -111,16 +111,16 @@ func (c *Client) Sockets() (*Sockets, error) {
 	return r.Sockets, err
 }
 
-// Topology asks how the fabric is wired, and what the node has put on each link;
-// nil: the fabric has no topology.
+// Topology asks how the fabric is wired, and what the node has put on each link. It returns nil
+// if the fabric has no topology.
 func (c *Client) Topology() (*Topology, error) {
 	r, err := c.ask(Request{Op: OpTopology})
 	return r.Topology, err
 }
 
-// Capture writes the frames of the node's interface to w as pcapng, until ctx is
-// cancelled, the daemon ends or w fails. snapLen is how many bytes of a frame are
-// written at most; 0: all. The Client is of no use afterwards.
+// Capture writes the frames of the node's interface to w as pcapng, until ctx is cancelled, the
+// daemon ends or w fails. It writes at most snapLen bytes of a frame; 0: all. The Client cannot
+// be used afterwards.
 func (c *Client) Capture(ctx context.Context, w io.Writer, snapLen int) error {
 	if _, err := c.ask(Request{Op: OpCapture, SnapLen: snapLen}); err != nil {
 		return err
@@ -146,8 +146,8 @@ func (c *Client) Set(s Settings) error {
 	return err
 }
 
-// Stop ends the daemon and waits until it has removed everything. The Client is of
-// no use afterwards.
+// Stop ends the daemon and waits until it has removed everything. The Client cannot be used
+// afterwards.
 func (c *Client) Stop(ctx context.Context) error {
 	if _, err := c.ask(Request{Op: OpStop}); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (c *Client) Stop(ctx context.Context) error {
 		return err
 	}
 	defer ctxend.Do(ctx, func() { c.conn.SetReadDeadline(time.Now()) })()
-	// The daemon's last deed, or its death, ends the connection.
+	// The daemon closes the connection last; if it dies, the kernel does.
 	_, err := io.Copy(io.Discard, c.conn)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("node %d is still up: %w", c.Node.Node, context.Cause(ctx))

@@ -14,8 +14,8 @@
 //
 // # Limits
 //
-// The socket answers the fabric's user and group. A Request is at most MaxRequest bytes
-// long. Capture and Stop use up a Client.
+// The socket serves the fabric's user and group. A Request is at most MaxRequest bytes long.
+// Capture and Stop use up a Client.
 //
 // # Exports
 //

@@ -37,7 +37,7 @@ func (c *Client) Ports() (*Ports, error) {
 	return r.Ports, err
 }
 
-// Registers asks for the register file, after changing a register; nil: it changes none.
+// Registers asks for the register file. It changes a register first, unless set is nil.
 func (c *Client) Registers(set *SetRegister) (*Registers, error) {
 	r, err := c.ask(Request{Op: OpRegisters, Register: set})
 	if err == nil && r.Registers == nil {

@@ -21,13 +21,13 @@ type Profile struct {
 	Multicasts []ProfileMulticast `json:"multicasts"`
 }
 
-// ProfileFlow is a flow with what it has put on each link of its way, with headers.
+// ProfileFlow is a flow with the traffic that it put on each link of its way, headers included.
 type ProfileFlow struct {
 	profile.Flow
 	Wire topo.Counts `json:"wire"`
 }
 
-// ProfileMulticast is multicasts with what they have put on each link of their tree.
+// ProfileMulticast is multicasts with the traffic that they put on each link of their tree.
 type ProfileMulticast struct {
 	profile.Multicast
 	Wire topo.Counts `json:"wire"`

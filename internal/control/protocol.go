@@ -16,7 +16,7 @@ const (
 	// OpRegisters asks for the node's register file, after changing a register if Register
 	// says so.
 	OpRegisters = "registers"
-	// OpProfile begins or ends to count who sends how much to whom.
+	// OpProfile starts, reads or stops the count of who sends how much to whom.
 	OpProfile = "profile"
 	// OpRoute shows or changes the node's reservations of routes.
 	OpRoute = "route"
@@ -33,8 +33,8 @@ type Request struct {
 	Route    *RouteRequest `json:"route,omitempty"`    // of OpRoute
 	Register *SetRegister  `json:"register,omitempty"` // of OpRegisters; nil: only look
 	Profile  string        `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
-	// Node is one of another host, to which the one that is asked passes it on; nil: none. It
-	// takes OpTopology, OpRoute and OpProfile.
+	// Node is a node of another host, to which the node that is asked forwards the Request;
+	// nil: it answers itself. Only OpTopology, OpRoute and OpProfile are forwarded.
 	Node *fabric.NodeID `json:"node,omitempty"`
 }
 
@@ -42,7 +42,7 @@ type Request struct {
 type Reply struct {
 	Error     string        `json:"error,omitempty"`
 	Status    *Status       `json:"status,omitempty"`    // of OpStatus
-	Topology  *Topology     `json:"topology,omitempty"`  // of OpTopology; none: there is none
+	Topology  *Topology     `json:"topology,omitempty"`  // of OpTopology; nil: the fabric has none
 	Sockets   *Sockets      `json:"sockets,omitempty"`   // of OpSockets
 	Ports     *Ports        `json:"ports,omitempty"`     // of OpPorts
 	Registers *Registers    `json:"registers,omitempty"` // of OpRegisters
@@ -50,7 +50,7 @@ type Reply struct {
 	Profile   *Profile      `json:"profile,omitempty"`   // of OpProfile, except for ProfileStart
 }
 
-// Suffix makes the name of a node's control socket from that of its files (emp.File).
+// Suffix is the suffix of a node's control socket among its files (emp.File).
 const Suffix = ".ctl"
 
 // MaxRequest bounds the length of a Request, in bytes.

@@ -11,7 +11,7 @@ import (
 // What a Request of OpRoute wants.
 const (
 	RouteList    = "list"
-	RouteCheck   = "check" // says whether RouteReserve would do
+	RouteCheck   = "check" // says whether RouteReserve would succeed
 	RouteReserve = "reserve"
 	RouteRelease = "release"
 	RouteCut     = "cut"  // a link is down
@@ -22,7 +22,7 @@ const (
 type RouteRequest struct {
 	Want    string      `json:"want"`
 	Reserve Reservation `json:"reserve"`           // of RouteRelease only the ID
-	Changes uint64      `json:"changes,omitempty"` // of the answer that it is made for
+	Changes uint64      `json:"changes,omitempty"` // of the answer that it is based on
 	Link    Ends        `json:"link,omitzero"`     // of RouteCut and RouteJoin
 }
 
@@ -41,17 +41,17 @@ type Override struct {
 	To    fabric.NodeID `json:"to"`
 	Class fabric.Class  `json:"class,omitempty"`
 	Ports []string      `json:"ports"`
-	Cut   bool          `json:"cut,omitempty"` // a link of it is cut: the tables count
+	Cut   bool          `json:"cut,omitempty"` // one of its links is cut: packets follow the tables
 }
 
-// Reservations are those of a node.
+// Reservations are the reservations of a node.
 type Reservations struct {
 	Changes uint64        `json:"changes"` // so far
 	List    []Reservation `json:"list"`
 	Cut     []Ends        `json:"cut,omitempty"` // links that are down
 }
 
-// CutLinks are the links of routes that are down.
+// CutLinks returns the links of routes that are down.
 func CutLinks(r *topo.Routes) (list []Ends) {
 	for _, l := range r.Cut() {
 		link := r.Topology().Links()[l]
@@ -60,7 +60,7 @@ func CutLinks(r *topo.Routes) (list []Ends) {
 	return list
 }
 
-// Routes asks for a change of the node's reservations, and for those that there are then.
+// Routes asks for a change of the node's reservations, and returns the reservations after it.
 func (c *Client) Routes(req RouteRequest) (*Reservations, error) {
 	r, err := c.ask(Request{Op: OpRoute, Route: &req})
 	if err == nil && r.Routes == nil {
@@ -78,7 +78,7 @@ func NewOverride(o topo.Override) Override {
 	return n
 }
 
-// Build returns the reservation again.
+// Build returns the reservation in the form of package crossbar.
 func (r Reservation) Build() (crossbar.Reservation, error) {
 	built := crossbar.Reservation{ID: r.ID}
 	for _, o := range r.Overrides {

@@ -14,11 +14,11 @@ import (
 // MaxCoalesceUsecs bounds how long frames may wait for others, in microseconds.
 const MaxCoalesceUsecs = int64(napi.MaxDelay / time.Microsecond)
 
-// ErrSetting is wrapped by the error for a setting that there is not, or a value that it
-// cannot have; the message names what it can.
+// ErrSetting is wrapped by the error for an unknown setting or an invalid value. The message
+// names the valid ones.
 var ErrSetting = errors.New("invalid setting")
 
-// Settings are what can be changed while a node runs; nil: as it is.
+// Settings are the settings that can change while a node runs; nil: unchanged.
 type Settings struct {
 	Mode           *napi.Mode `json:"mode,omitempty"`
 	CoalesceUsecs  *int64     `json:"coalesce_usecs,omitempty"`
@@ -29,7 +29,7 @@ type Settings struct {
 // settingsHelp lists what Parse accepts.
 const settingsHelp = "mode=napi|interrupt|busy, coalesce-usecs=N, coalesce-frames=N or adaptive=on|off"
 
-// Parse takes in a setting such as mode=busy.
+// Parse parses a setting such as mode=busy and stores it.
 func (s *Settings) Parse(text string) error {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok {
@@ -65,8 +65,8 @@ func (s *Settings) Parse(text string) error {
 	return nil
 }
 
-// Apply returns the coalescing that c becomes. Static and dynamic coalescing
-// exclude each other: the one that is set ends the other.
+// Apply returns c with the settings applied. Static and dynamic coalescing exclude each other:
+// setting one ends the other.
 func (s Settings) Apply(c napi.Coalesce) (napi.Coalesce, error) {
 	static := s.CoalesceUsecs != nil || s.CoalesceFrames != nil
 	if s.Adaptive != nil {

@@ -9,8 +9,7 @@ import (
 	"exnet/napi"
 )
 
-// Status is what there is to know about a node. Its JSON form is what
-// "exn-tun status --json" prints.
+// Status is the state of a node. "exn-tun status --json" prints its JSON form.
 type Status struct {
 	Fabric    string    `json:"fabric"`
 	Dir       string    `json:"dir"`
@@ -47,7 +46,7 @@ type Ethernet struct {
 	Stations []Station `json:"stations"`
 }
 
-// Station is a MAC address that is no node's, behind one.
+// Station is a MAC address behind a node that is not the node's own.
 type Station struct {
 	MAC  string    `json:"mac"`
 	Node int       `json:"node"`
@@ -73,7 +72,7 @@ type Neighbor struct {
 	State string     `json:"state"`
 }
 
-// Route is a route by the interface.
+// Route is a route over the interface.
 type Route struct {
 	Dst     netip.Prefix `json:"dst"`
 	Gateway *netip.Addr  `json:"gateway,omitempty"`
@@ -92,15 +91,16 @@ type Peer struct {
 	Since time.Time      `json:"since"`
 	Links uint64         `json:"links"` // times that it was linked
 	Error string         `json:"error,omitempty"`
-	// Link is what carries the traffic: shm, wire, stream or ofi:PROVIDER. "": nothing does.
+	// Link carries the traffic: shm, wire, stream or ofi:PROVIDER. "": the peer is not linked.
 	Link string `json:"link,omitempty"`
-	// Endpoint and Key are of a peer on another host: where it was reached, the fingerprint of its
-	// key.
+	// Endpoint and Key are for a peer on another host: the address where it was reached, and
+	// the fingerprint of its key.
 	Endpoint string `json:"endpoint,omitempty"`
 	Key      string `json:"key,omitempty"`
-	// RTTMicros is the round trip: of shm, of a probe for this status; of wire, the mean until
-	// an acknowledgement; of others, of the last heartbeat. 0: there is none yet. The rates are
-	// bytes a second over the link, between the last two heartbeats, or in the last second.
+	// RTTMicros is the round trip in microseconds: over shm that of a probe for this status,
+	// over wire the mean time until an acknowledgement, over others that of the last heartbeat.
+	// 0: there is none yet. The rates are bytes per second over the link, between the last two
+	// heartbeats or in the last second.
 	RTTMicros uint64 `json:"rtt_micros,omitempty"`
 	TxRate    uint64 `json:"tx_rate,omitempty"`
 	RxRate    uint64 `json:"rx_rate,omitempty"`
@@ -108,8 +108,8 @@ type Peer struct {
 	Congestion string `json:"congestion,omitempty"`
 }
 
-// Shared is what programs behind this node have exchanged with those behind a node, this one or
-// another of the host, by direct sockets in shared memory: no link carries it.
+// Shared is the traffic of direct sockets in shared memory, which no link carries, between
+// programs behind this node and those behind a node of this host, which may be the same.
 type Shared struct {
 	Node int `json:"node"`
 	connstats.Total

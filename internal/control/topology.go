@@ -7,7 +7,7 @@ import (
 	"exnet/fabric/topo"
 )
 
-// Topology is how a fabric is wired, and what its links have carried.
+// Topology describes how a fabric is wired, and what its links have carried.
 type Topology struct {
 	Name  string          `json:"name,omitempty"`
 	Kind  string          `json:"kind"`           // torus, mesh or free
@@ -15,13 +15,12 @@ type Topology struct {
 	Nodes []fabric.NodeID `json:"nodes"`
 	Links []TopologyLink  `json:"links"`
 	Cut   []Ends          `json:"cut,omitempty"`   // links that are down
-	Peers []fabric.NodeID `json:"peers,omitempty"` // nodes that the one that was asked is linked with
-	// Shared is what direct sockets have moved through shared memory, on no link.
+	Peers []fabric.NodeID `json:"peers,omitempty"` // nodes linked with the node that was asked
+	// Shared is the traffic of direct sockets in shared memory, which no link carries.
 	Shared []topo.Shared `json:"shared,omitempty"`
 }
 
-// TopologyLink is a link: its two ends, and what has crossed it from A to B and
-// back.
+// TopologyLink is a link: its two ends, and its traffic from A to B and from B to A.
 type TopologyLink struct {
 	A     fabric.NodeID `json:"a"`
 	APort string        `json:"a_port"`
@@ -45,7 +44,7 @@ func NewTopology(t *topo.Topology, load []topo.LinkLoad) *Topology {
 	return s
 }
 
-// Build returns the topology again, verified, and the load of its links.
+// Build verifies s, and returns the topology and the load of its links.
 func (s *Topology) Build() (*topo.Topology, []topo.LinkLoad, error) {
 	t, err := s.wired()
 	if err != nil {
