@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// The drawing's measures, in pixels, and times.
+// Dimensions of the drawing, in pixels, and times.
 const (
 	letter     = 7.8 // width of a character of 13 pixels, in most fonts
 	lineHeight = 18
 	margin     = 14
 	perLetter  = 25 * time.Millisecond // of typing
-	pause      = time.Second           // the longest, in what is seen
+	pause      = time.Second           // the longest that the drawing shows
 	think      = 700 * time.Millisecond
 )
 
@@ -26,7 +26,7 @@ const style = `text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu
 @media(prefers-reduced-motion){.s,.t{animation:none}}
 `
 
-// draw makes the picture: each line appears at its time, and stays.
+// draw returns the SVG. Each line appears at its time, and stays.
 func draw(steps []step) []byte {
 	var body, words bytes.Buffer
 	var now time.Duration

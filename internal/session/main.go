@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// run does what main's arguments say.
+// run runs the commands of the first file and writes the drawing to the second.
 func run(ctx context.Context, args []string) error {
 	if len(args) != 2 {
 		return errors.New("name the file of commands, and the SVG to write")

@@ -22,7 +22,7 @@ const (
 	rows    = 50
 )
 
-// step is a line that was typed, and what came of it.
+// step is a line that was typed, and its output.
 type step struct {
 	typed string
 	out   []output
@@ -77,13 +77,13 @@ func record(ctx context.Context, bin string, lines []string) ([]step, error) {
 	reading.Go(func() { s.read(master) })
 	steps, err := typeAll(&s, input, bufio.NewReader(done), lines)
 	input.Close()
-	// The namespace's first process has ended by itself, or is ended: all others with it.
+	// The first process of the namespace ends when input does, and all others with it.
 	_ = cmd.Wait()
 	reading.Wait()
 	return steps, err
 }
 
-// typeAll gives the lines to the shell. A status comes for each.
+// typeAll gives the lines to the shell, one after the other, and waits for the status of each.
 func typeAll(s *screen, input io.Writer, done *bufio.Reader, lines []string) (steps []step, err error) {
 	for _, line := range lines {
 		command, hidden := strings.CutPrefix(line, "#!")
@@ -95,7 +95,7 @@ func typeAll(s *screen, input io.Writer, done *bufio.Reader, lines []string) (st
 		if err != nil {
 			return nil, fmt.Errorf("%s: the shell has ended: %w\n%s", line, err, plain(s.end()))
 		}
-		// What the command has written is in the terminal; whoever reads it has it soon.
+		// The command's output is in the terminal; screen.read needs a moment to read it.
 		time.Sleep(50 * time.Millisecond)
 		out := s.end()
 		if status != "0\n" {
@@ -108,7 +108,7 @@ func typeAll(s *screen, input io.Writer, done *bufio.Reader, lines []string) (st
 	return steps, nil
 }
 
-// plain is the text of lines.
+// plain returns the text of lines.
 func plain(out []output) string {
 	var b strings.Builder
 	for _, o := range out {

@@ -21,7 +21,7 @@ type screen struct {
 	// +checklocks:mu
 	column int
 	// +checklocks:mu
-	rest []byte // of a character or an escape sequence that has not come whole
+	rest []byte // of a character or an escape sequence that is not complete
 }
 
 // begin empties the screen.
@@ -48,7 +48,7 @@ func (s *screen) read(r io.Reader) {
 		n, err := r.Read(b)
 		s.write(b[:n])
 		if err != nil {
-			return // EIO: nobody has the other end any more
+			return // EIO: no process has the other end any more
 		}
 	}
 }
@@ -61,8 +61,8 @@ func (s *screen) feed() {
 	s.line, s.column = nil, 0
 }
 
-// write shows text. Of a terminal's control sequences it obeys those by which programs write on one
-// line again and again, and leaves out all others, such as colours.
+// write shows text. It obeys the control sequences with which programs rewrite a line, and
+// drops all others, such as colours.
 func (s *screen) write(text []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *screen) put(r rune) {
 	s.column++
 }
 
-// sequence returns how long the escape sequence is that b begins with; 0: it is not whole.
+// sequence returns the length of the escape sequence that begins b, 0 if it is not complete.
 func sequence(b []byte) int {
 	if len(b) < 2 {
 		return 0
