@@ -17,7 +17,7 @@ type (
 	received = line[json.RawMessage]
 )
 
-// decode stores field, which is what of l was waited for, in what v points to.
+// decode stores field, the expected field of l, in what v points to.
 func decode(l received, field json.RawMessage, what string, v any) error {
 	if field == nil {
 		return fmt.Errorf("a worker sent note %q and result %q for %s", l.Note, l.Result, what)

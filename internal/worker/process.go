@@ -16,14 +16,13 @@ import (
 // Process is a worker as seen by the program that started it.
 type Process struct {
 	cmd    *exec.Cmd
-	stdin  io.Closer // held open: the worker ends with it
+	stdin  io.Closer // held open: the worker ends when it closes
 	lines  *json.Decoder
 	stderr *strings.Builder
 }
 
-// Start starts this program again in ns, nil being the current namespace, with
-// command as its argument, and gives it the job. It is killed when ctx is done.
-// The caller stops it.
+// Start starts this program again in ns (nil: the current namespace) with command as its
+// argument, and gives it the job. The end of ctx kills it. The caller must call Stop.
 func Start(ctx context.Context, ns *netns.NS, command string, job any) (*Process, error) {
 	// Not os.Executable: that file may have been replaced since.
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", command)
@@ -76,9 +75,9 @@ func (p *Process) Result(v any) error {
 	return decode(l, l.Result, "a result", v)
 }
 
-// Both waits for the results of two workers that work together, and stores them
-// in what resultA and resultB point to. The first to fail knows why, and its error
-// is returned; the other one is killed, and would only say that its peer is gone.
+// Both waits for the results of two workers that work together, and stores them in what resultA
+// and resultB point to. It returns the error of the first that fails and kills the other, which
+// could only report that its peer is gone.
 func Both(a, b *Process, resultA, resultB any) error {
 	done := make(chan error, 2)
 	go func() { done <- a.Result(resultA) }()
@@ -105,11 +104,11 @@ func (p *Process) next() (received, error) {
 	return l, nil
 }
 
-// End tells the worker that nobody wants its result any more; it ends in order,
-// if its job does.
+// End tells the worker that its result is no longer wanted. The worker ends in order if its job
+// heeds its context.
 func (p *Process) End() { p.stdin.Close() }
 
-// Kill ends the worker at once; whoever waits for a line of it gets an error.
+// Kill ends the worker at once. Calls that wait for its lines return an error.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() } // fails only when it has ended
 
 // Stop kills the worker and waits until it is gone. It is idempotent.

@@ -7,10 +7,9 @@ import (
 	"io"
 )
 
-// Run does the one job that it reads from in, by calling do, and writes to out
-// what do notes and what it returns. It is a process's whole life: the error is
-// of in or out, do's own goes to out. When in ends, nobody wants the result any
-// more, and do's context ends.
+// Run reads one job from in, calls do, and writes the notes and the result of do to out. An
+// error of do goes to out, too; Run returns only errors of in and out. When in ends, the result
+// is no longer wanted, and do's context ends.
 func Run[Job any](in io.Reader, out io.Writer, do func(ctx context.Context, job Job, note func(any) error) (result any, err error)) error {
 	lines := json.NewDecoder(in)
 	var job Job
