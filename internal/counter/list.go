@@ -8,17 +8,17 @@ import (
 	"strconv"
 )
 
-// List is counters with their names, in an order that means something. Their
-// JSON form is an object.
+// List is counters with their names, in the order in which to show them. Its JSON form is an
+// object.
 type List []Value
 
-// Value is one of them.
+// Value is a counter of a List.
 type Value struct {
 	Name  string
 	Value uint64
 }
 
-// Add adds counters with the name of their layer before each.
+// Add adds counters, each with the name of their layer as a prefix.
 func (l *List) Add(layer string, all iter.Seq2[string, uint64]) {
 	for name, v := range all {
 		*l = append(*l, Value{layer + name, v})
@@ -43,8 +43,12 @@ func (l List) MarshalJSON() ([]byte, error) {
 func (l *List) UnmarshalJSON(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return fmt.Errorf("these are not an object: %w", err)
+	t, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("counters: %w", err)
+	}
+	if t != json.Delim('{') {
+		return fmt.Errorf("counters: %v is not the start of an object", t)
 	}
 	*l = nil
 	for d.More() {
