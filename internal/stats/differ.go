@@ -1,10 +1,10 @@
 package stats
 
-// Change says how values b differ from earlier values a.
+// Change compares values b with earlier values a.
 type Change struct {
 	A, B  Summary
 	Ratio float64 // B's median over A's; 0 if A's is 0
-	// Beyond says that the change is beyond the noise: see Differ.
+	// Beyond says whether the change is beyond the noise: see Differ.
 	Beyond bool
 }
 
@@ -15,8 +15,8 @@ type Change struct {
 //     happens by chance once in 126 times,
 //   - the medians differ by more than both groups' spread, so that a drift between
 //     two steady groups of counts and two tails of noisy ones do not,
-//   - and by at least the share bound of the smaller one: what is less may be true
-//     and matters to nobody.
+//   - and by at least the share bound of the smaller one: a smaller change may be
+//     real, but does not matter.
 func Differ(a, b []float64, bound float64) Change {
 	c := Change{A: Summarize(a), B: Summarize(b)}
 	if c.A.Median != 0 {

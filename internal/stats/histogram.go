@@ -31,14 +31,14 @@ func (h *Histogram) Record(d time.Duration) {
 	_ = h.h.RecordValue(min(max(int64(d), 1), histogramMax))
 }
 
-// Merge adds what was counted in other.
+// Merge adds the counts of other.
 func (h *Histogram) Merge(other *Histogram) { h.h.Merge(other.h) }
 
 // Count returns how many latencies were recorded.
 func (h *Histogram) Count() int64 { return h.h.TotalCount() }
 
-// Quantile returns the latency that the share q of all did not exceed: 0.5 for
-// the median, 0.99, 0.999; 0 if the histogram is empty.
+// Quantile returns the latency that the share q of all latencies did not exceed: 0.5 for the
+// median, 0.99, 0.999; 0 if the histogram is empty.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(h.h.ValueAtPercentile(q * 100))
 }

@@ -35,8 +35,8 @@ func (s Summary) Spread() float64 {
 	return (s.Max - s.Min) / s.Median
 }
 
-// MinRunsForNoise is the least number of runs of which Noisy can say anything:
-// the extremes of two differ by chance.
+// MinRunsForNoise is the least number of runs that Noisy can judge: the extremes of two differ
+// by chance.
 const MinRunsForNoise = 3
 
 // Noisy reports whether the values lie further apart than bound, a share of the
