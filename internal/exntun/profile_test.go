@@ -92,7 +92,7 @@ func TestProfileBadInput(t *testing.T) {
 	for args, want := range map[string]string{
 		"profile":                  "say what to do: start, read, stop",
 		"profile start -o x.json":  "-o",
-		"profile stop":             "say with -o, --svg or --chord where",
+		"profile stop":             "name a file for the counts with -o, --svg or --chord",
 		"profile stop -o x y":      `unexpected argument "y"`,
 		"profile start --node x":   "node",
 		"profile start --dir /nil": "no node is up",

@@ -84,7 +84,7 @@ func TestRootRoutePage(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--before " + before:                 "name two files, FROM,TO",
-		"--after " + other:                   "it is of mesh 3x3",
+		"--after " + other:                   "it describes mesh 3x3",
 		"--after " + profile:                 "not the output of exn-tun topo --json",
 		"--after none.json":                  "none.json",
 		"--before " + between + "," + before: "carried less",
