@@ -9,14 +9,14 @@ import (
 	"exnet/ports/wire"
 )
 
-// counter is the first word of a port's page, which the node counts events in. It is mapped:
-// pwrite(2) would wait for whoever writes to the file, and a process can have a write of its own
-// last for ever. What the process writes there is its own loss.
+// counter is the first word of a port's page, in which the node counts events. It is mapped,
+// since pwrite(2) would wait for another writer of the file, and a process can make its own write
+// last for ever. A process that overwrites the word harms only itself.
 type counter struct {
 	page *shm.Foreign
 }
 
-// mapCounter maps the page of a port, which nobody can shorten.
+// mapCounter maps the page of a port, which is sealed against shrinking.
 func mapCounter(fd int) (*counter, error) {
 	page, err := shm.MapShared(fd, wire.PageSize, wire.PageSize, unix.F_SEAL_SHRINK, true)
 	if err != nil {
@@ -25,10 +25,10 @@ func mapCounter(fd int) (*counter, error) {
 	return &counter{page}, nil
 }
 
-// add adds 1. After unmap that has no effect.
+// add adds 1. After unmap it has no effect.
 func (c *counter) add() { c.page.Memory().Words(0, 1)[0].Add(1) }
 
-// unmap gives the page back. It may be called again, or for no counter.
+// unmap returns the page. It may be called again, and on nil.
 func (c *counter) unmap() {
 	if c != nil {
 		c.page.Retire()

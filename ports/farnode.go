@@ -12,10 +12,10 @@ import (
 
 // Far reaches the servers of nodes of other hosts. Its methods may be called from many goroutines.
 type Far interface {
-	// Reaches says whether there is such a server.
+	// Reaches returns whether the node has such a server.
 	Reaches(fabric.NodeID) bool
-	// Send sends b, in order. It copies b, and may wait for the way. After an error the server
-	// is told by FarDown.
+	// Send sends b, in order. It copies b, and may wait for credit. After an error, FarDown tells
+	// the server that the node is down.
 	Send(to fabric.NodeID, b []byte) error
 }
 
@@ -24,7 +24,7 @@ type farNode struct {
 	server *Server
 	id     fabric.NodeID
 	number uint32
-	asked  map[uint32]chan farMessage // requests without an answer
+	asked  map[uint32]chan farMessage // unanswered requests
 	pairs  map[pair]*farPair
 	down   bool
 }
@@ -35,29 +35,29 @@ type farMessage struct {
 	data []byte
 }
 
-// farPair is a port of another host, paired with one of ours. Two goroutines work for it: one does
-// what the far port asks of ours, and one what ours asks of it.
+// farPair is a port of another host, paired with one of ours. It has two goroutines: one carries
+// out the far port's operations on ours, the other those of our port on the far one.
 type farPair struct {
 	node *farNode
 	pair pair
 	ours *port
-	// requests of the far port. There are never more: each end waits for answers.
+	// requests of the far port. It cannot overflow: each end waits for answers.
 	requests chan farMessage
-	ended    chan struct{} // is closed when either port has ended
-	over     bool          // it is; belongs to the server's lock
+	ended    chan struct{} // closed when either port has ended
+	over     bool          // ended is closed; belongs to the server's lock
 
-	// Both belong to the server's lock; what they lead to, to those who work.
+	// The server's lock guards both; the two goroutines use what they point to.
 	out *farOut // to our port; nil: not yet
 	in  *reader // from our port; nil: it has not connected
 }
 
-// farWindow is how many requests a pair has under way in each direction.
+// farWindow is the number of requests that a pair has under way in each direction.
 const farWindow = 64
 
 func (f *farPair) addr() wire.Addr { return wire.Addr{Node: f.node.id, VPID: f.pair.theirs} }
 
-// gone implements party: our port has ended. What it has sent before is sent on, and then the far
-// one is told.
+// gone implements party: our port has ended. The pair first sends on what the port sent before,
+// then reports the end to the far port.
 func (f *farPair) gone(wire.Addr) {
 	f.endLocked()
 	if f.in == nil {
@@ -82,7 +82,7 @@ func (f *farPair) sayGone() {
 	_ = f.node.send(wire.Message{Op: wire.OpFarGone, Unit: f.pair.unit, Addr: f.addr(), A: uint64(f.pair.ours)}, nil) // it has ended, too
 }
 
-// farLocked returns the node, or nil: it is not reached.
+// farLocked returns the node, or nil if it is not reachable.
 //
 // +checklocks:s.mu
 func (s *Server) farLocked(n fabric.NodeID) *farNode {
@@ -97,7 +97,7 @@ func (s *Server) farLocked(n fabric.NodeID) *farNode {
 	return f
 }
 
-// far returns the node; nil: it is not on another host, or cannot be reached.
+// far returns the node, or nil if it is on this host or not reachable.
 func (s *Server) far(n fabric.NodeID) *farNode {
 	if s.cfg.Far == nil || n == s.cfg.Node || !s.cfg.Far.Reaches(n) {
 		return nil
@@ -113,8 +113,8 @@ func (f *farNode) send(m wire.Message, data []byte) error {
 	return f.server.cfg.Far.Send(f.id, append(b, data...))
 }
 
-// ask sends a request. The answer comes by the channel, which is closed without one if the node is
-// down.
+// ask sends a request. The returned channel yields the answer; it is closed without one if the
+// node goes down.
 func (f *farNode) ask(m wire.Message, data []byte) <-chan farMessage {
 	c := make(chan farMessage, 1)
 	f.server.mu.Lock()
@@ -147,8 +147,8 @@ func (f *farNode) call(m wire.Message, data []byte) farMessage {
 	return a
 }
 
-// Hear takes what the server of a node of another host has sent. It borrows b until return, and
-// does not block.
+// Hear processes a message from the server of a node of another host. It borrows b until return,
+// and does not block.
 func (s *Server) Hear(from fabric.NodeID, b []byte) {
 	m := farMessage{}
 	if len(b) < wire.MessageSize || m.UnmarshalBinary(b[:wire.MessageSize]) != nil {
@@ -171,7 +171,7 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 	switch m.Op {
 	case wire.OpFarConnect:
 		r := s.admitFarLocked(f, m.Message)
-		go func() { _ = f.send(r, nil) }() // whoever asked has ended
+		go func() { _ = f.send(r, nil) }() // an error means that the asking node is down
 	case wire.OpRegister:
 		go func() { _ = f.send(s.farRegister(m.Message), nil) }()
 	default:
@@ -183,34 +183,33 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 			}
 			return
 		}
-		if p.out == nil { // it has asked for nothing
+		if p.out == nil { // our port has sent no request
 			s.dropLocked(p)
 			return
 		}
 		select {
 		case p.requests <- m:
-		default: // that is no node of ours
+		default: // an unknown message: ignore it
 			s.dropLocked(p)
 		}
 	}
 }
 
-// farRegister answers a request for a register. Whoever is root on another host does not write
-// here.
+// farRegister answers a request for a register. Root on another host may not write here.
 func (s *Server) farRegister(m wire.Message) wire.Message {
 	r := s.access(m, false)
 	r.Number = m.Number | answered
 	return r
 }
 
-// registerFar is register of a node of another host.
+// registerFar does register for a register of a node of another host.
 func (s *Server) registerFar(p *port, f *farNode, m wire.Message) error {
 	a := f.call(m, nil).Message
 	a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
 	return p.post(a)
 }
 
-// FarDown says that there is no way to a node of another host any more.
+// FarDown reports that a node of another host is no longer reachable.
 func (s *Server) FarDown(n fabric.NodeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +231,7 @@ func (s *Server) farDownLocked(f *farNode) {
 	f.asked = nil
 }
 
-// dropLocked ends a pair, and tells our port so.
+// dropLocked ends a pair and notifies our port.
 //
 // +checklocks:s.mu
 func (s *Server) dropLocked(p *farPair) {
@@ -245,7 +244,7 @@ func (s *Server) dropLocked(p *farPair) {
 	}
 }
 
-// pairLocked returns the pair of a port of ours with one of the node, which it makes if need be.
+// pairLocked returns the pair of a port of ours with one of the node. It makes it if needed.
 //
 // +checklocks:s.mu
 func (s *Server) pairLocked(f *farNode, ours *port, theirs fabric.VPID) *farPair {
@@ -295,7 +294,7 @@ func flowBytes(u wire.Unit) int {
 	return n * size
 }
 
-// view maps the memory of an RMA port, for those of other hosts. The server's lock is held.
+// view maps the memory of an RMA port, for ports of other hosts. The server's lock is held.
 func (p *port) view() (err error) {
 	if p.unit != fabric.UnitRMA || p.mapped != nil {
 		return nil
@@ -314,7 +313,7 @@ func (p *port) view() (err error) {
 // views are the memory and the table of an RMA port.
 type views struct{ memory, table *shm.Foreign }
 
-// of returns what is behind the addresses of a port.
+// of returns the memory of the port vpid.
 func (v *views) of(vpid fabric.VPID) wire.Memory {
 	return wire.Memory{VPID: vpid, Table: v.table.Memory(), Memory: v.memory.Memory()}
 }
@@ -341,11 +340,11 @@ func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
 	return r
 }
 
-// connectFar grants a port the way to one of another host: a flow that the node reads.
+// connectFar connects a port to one of another host: it grants a flow that the node reads.
 func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
 	reply := wire.Message{Op: wire.OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit}
 	s.mu.Lock()
-	// The pair is known here before the node can say that the port has ended.
+	// Make the pair before the node can report the port's end.
 	pair := s.pairLocked(f, p, m.Addr.VPID)
 	ask := wire.Message{Op: wire.OpFarConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
 	s.mu.Unlock()
@@ -365,8 +364,7 @@ func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
 	return p.post(reply, fds...)
 }
 
-// grantFarLocked returns the flow of a pair and its bell, which the caller closes; -1: there is
-// none.
+// grantFarLocked returns the flow of a pair and its bell, which the caller closes, or -1.
 //
 // +checklocks:s.mu
 func (s *Server) grantFarLocked(p *farPair) (fds []int, bell int, why wire.Status) {

@@ -12,16 +12,15 @@ import (
 	"exnet/ports/wire"
 )
 
-// farOut is the flow from a port of another host to ours. What the far one asks for and the
-// notifications of what ours asks for come by it.
+// farOut is the flow from a port of another host to ours. It carries the far port's messages and
+// the notifications of our port's operations.
 type farOut struct {
 	*writer
 	mu    sync.Mutex
 	ended chan struct{}
 }
 
-// put writes a slot when there is room. It returns false if a port has ended
-// meanwhile.
+// put waits for a free slot and writes it. It returns false if a port has ended.
 func (o *farOut) put(word uint64, payload []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,16 +35,16 @@ func (o *farOut) put(word uint64, payload []byte) bool {
 	return true
 }
 
-// tell writes a notification: two words, and how many bytes the whole operation has.
+// tell writes a notification: two words, and the size of the whole operation in bytes.
 func (o *farOut) tell(n [2]uint64, size int) bool {
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, n[0]), n[1])
 	return o.put(16|uint64(size)<<8, b)
 }
 
-// farChunk is how many bytes a message has of a PUT or a GET.
+// farChunk is how many bytes of a PUT or a GET a message carries.
 const farChunk = 32 << 10
 
-// serve does what the far port asks of ours, in order, until either has ended.
+// serve carries out the far port's requests in order, until either port has ended.
 func (f *farPair) serve(out *farOut) {
 	for {
 		select {
@@ -68,7 +67,7 @@ func (f *farPair) serve(out *farOut) {
 	}
 }
 
-// answer does what is asked, and returns the answer with what follows it.
+// answer carries out a request and returns the answer and the data that follows it.
 func (f *farPair) answer(out *farOut, m farMessage) (r wire.Message, data []byte) {
 	if m.Op == wire.OpFarTell {
 		return wire.Message{Status: f.deliver(out, m)}, nil
@@ -109,7 +108,7 @@ func (f *farPair) answer(out *farOut, m farMessage) (r wire.Message, data []byte
 	return r, data
 }
 
-// deliver writes a slot that the far port has sent: B is its status word.
+// deliver writes a slot that the far port has sent. m.B is its status word.
 func (f *farPair) deliver(out *farOut, m farMessage) wire.Status {
 	_, size := wire.Slots(f.pair.unit)
 	if n := m.B & (1<<7 - 1); len(m.data) > size-8 || int(n) > len(m.data) {
@@ -124,7 +123,7 @@ func (f *farPair) deliver(out *farOut, m farMessage) wire.Status {
 // Locks: SPEC.md 4.
 const locks = 16384
 
-// lock does a fetch-compare-and-add on a lock of our port; values has compare and add.
+// lock does a fetch-compare-and-add on a lock of our port. values holds compare and add.
 func (f *farPair) lock(number, values uint64) (done, value uint64, ok bool) {
 	if number >= locks {
 		return 0, 0, false
@@ -142,8 +141,8 @@ func (f *farPair) lock(number, values uint64) (done, value uint64, ok bool) {
 	}
 }
 
-// pump does what our port asks of the far one, in order, until either has ended; what our port has
-// sent before its end is sent on.
+// pump carries out our port's operations on the far one in order, until either has ended. It
+// sends on what our port sent before its end.
 func (f *farPair) pump(in *reader, out *farOut) {
 	window := make(chan (<-chan farMessage), farWindow)
 	var answers sync.WaitGroup
@@ -176,7 +175,7 @@ func (f *farPair) pump(in *reader, out *farOut) {
 	f.sayGone()
 }
 
-// operation is what our port asks for: SPEC.md 6.
+// operation is an operation of our port: SPEC.md 6.
 type operation struct {
 	kind, spec, modifier, mode uint64
 	size                       int
@@ -210,7 +209,7 @@ func (o operation) note(writer, command, address, rest, bad uint64) [2]uint64 {
 	return [2]uint64{address, rest | writer<<48 | command<<51 | o.mode<<55 | bad<<61}
 }
 
-// transfers calls f with the notifications of a transfer that begins at start: one with the last
+// transfers calls f with the notifications of a transfer that begins at start: one for the last
 // packet, or one for each.
 func (o operation) transfers(writer, command, start uint64, f func([2]uint64) bool) bool {
 	step := o.size
@@ -227,7 +226,7 @@ func (o operation) transfers(writer, command, start uint64, f func([2]uint64) bo
 	return true
 }
 
-// operate does an operation, and writes the notifications. What is refused is reported as within a
+// operate does an operation and writes its notifications. It reports a refused one as within a
 // host.
 func (f *farPair) operate(out *farOut, o operation) {
 	own := func(n [2]uint64) bool { return out.tell(n, o.size) }
@@ -258,7 +257,7 @@ func (f *farPair) operate(out *farOut, o operation) {
 	switch o.kind {
 	case kindGet, kindGetQW:
 		writer, at = noteCompleter, o.write
-	case kindImmediate: // it has no address
+	case kindImmediate: // an immediate PUT has no address
 		at = 0
 	}
 	rest := uint64(0)
@@ -271,13 +270,13 @@ func (f *farPair) operate(out *farOut, o operation) {
 	own(o.note(writer, o.kind, at, rest, bad))
 }
 
-// ask asks the far port for something, and waits for the answer.
+// ask sends the far port a request and waits for the answer.
 func (f *farPair) ask(m wire.Message, data []byte) farMessage {
 	m.Unit, m.Addr, m.A = f.pair.unit, f.addr(), uint64(f.pair.ours)
 	return f.node.call(m, data)
 }
 
-// local calls g for the pieces of our port's memory; false: it is not registered.
+// local calls g for the pieces of our port's memory. It returns false if they are not registered.
 func (f *farPair) local(at uint64, n int, g func(off int, piece foreign.Memory)) bool {
 	self := f.node.server.cfg.Node
 	ok, _ := f.ours.mapped.of(f.ours.vpid).Each(atu.NLA(at), n, 0, self, func(off int, piece foreign.Memory) error {
@@ -356,7 +355,7 @@ func (f *farPair) notify(o operation, own, theirs func([2]uint64) bool) (bad uin
 	return 0
 }
 
-// lockFar does a lock operation: read is the number, write has compare and add.
+// lockFar does a lock operation. read is the lock's number, write holds compare and add.
 func (f *farPair) lockFar(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
 	a := f.ask(wire.Message{Op: wire.OpFarLock, B: o.read, C: o.write}, nil)
 	if a.Status != wire.StatusOK {

@@ -12,7 +12,7 @@ import (
 	"exnet/ports/wire"
 )
 
-// flow is a flow that the node has one end of, for a port of another host: SPEC.md 2.
+// flow is the node's end of a flow that serves a port of another host: SPEC.md 2.
 //
 // Concurrency: it belongs to one goroutine, except for close.
 type flow struct {
@@ -58,12 +58,13 @@ func newWriter(u wire.Unit, fd, bell int) (*writer, error) {
 	return &writer{f, os.NewFile(uintptr(bell), "bell")}, nil
 }
 
-// room says whether there is a slot. There is none for a reader with an impossible claim.
+// room returns whether there is a free slot. It returns false if the reader's position is
+// impossible.
 func (w *writer) room() bool {
 	return w.pos-w.memory.Memory().Words(wire.FlowHead, 1)[0].Load() < uint64(w.slots)
 }
 
-// write writes a slot, which there is room for, and wakes the reader if it sleeps.
+// write fills a slot, which must be free, and wakes the reader if it sleeps.
 func (w *writer) write(word uint64, payload []byte) {
 	s := w.slot()
 	s.Part(8, w.size-8).Fill(payload)
@@ -73,7 +74,7 @@ func (w *writer) write(word uint64, payload []byte) {
 	m := w.memory.Memory()
 	m.Words(wire.FlowTail, 1)[0].Store(w.pos)
 	if armed := &m.Words32(wire.FlowArmed, 1)[0]; armed.Load() != 0 && armed.Swap(0) != 0 {
-		_, _ = w.bell.Write([]byte{0}) // a full pipe, or one that nobody reads: it wakes up anyway, or has ended
+		_, _ = w.bell.Write([]byte{0}) // a full pipe wakes the reader anyway; without a reader there is nothing to wake
 	}
 }
 
@@ -83,9 +84,9 @@ func (w *writer) busy(n uint64) { w.memory.Memory().Words(wire.FlowBusy, 1)[0].A
 // reader is the end of a flow from a port here.
 type reader struct {
 	flow
-	fd   int // of the flow, which the port gets
+	fd   int // the flow; the port gets it
 	bell *os.File
-	ring int // the bell's other end, which the port gets
+	ring int // the bell's writing end; the port gets it
 }
 
 // newReader makes a flow.
@@ -108,7 +109,7 @@ func newReader(u wire.Unit) (_ *reader, err error) {
 	return r, nil
 }
 
-// next copies the oldest slot to b, except for its status word; false: there is
+// next copies the oldest slot to b, except for its status word. It returns false if there is
 // none.
 func (r *reader) next(b []byte) (word uint64, ok bool) {
 	s := r.slot()
@@ -121,14 +122,14 @@ func (r *reader) next(b []byte) (word uint64, ok bool) {
 	return word &^ wire.Phase, true
 }
 
-// free gives the oldest slot back.
+// free returns the oldest slot to the writer.
 func (r *reader) free() {
 	r.pos++
 	shm.Publish()
 	r.memory.Memory().Words(wire.FlowHead, 1)[0].Store(r.pos)
 }
 
-// wait waits until there is a slot. False: close was called.
+// wait waits until there is a slot. It returns false after close.
 func (r *reader) wait() bool {
 	b := make([]byte, r.size)
 	armed := &r.memory.Memory().Words32(wire.FlowArmed, 1)[0]
@@ -141,25 +142,26 @@ func (r *reader) wait() bool {
 		if _, err := r.bell.Read(b); errors.Is(err, os.ErrClosed) {
 			return false
 		} else if err != nil {
-			return r.drain(b) // its writers have gone, or there is no such pipe
+			return r.drain(b) // the writers have closed the bell
 		}
 	}
 }
 
-// drain says whether there is a slot when nobody rings any more.
+// drain returns whether there is still a slot after the last writer has gone.
 func (r *reader) drain(b []byte) bool {
 	_, ok := r.next(b)
 	return ok
 }
 
-// close ends wait. What is in the flow can be read.
+// close ends wait. The slots in the flow can still be read.
 func (r *reader) close() {
 	_ = r.bell.Close()
 	closeAll(r.fd, r.ring)
 	r.fd, r.ring = -1, -1
 }
 
-// The pauses of whoever waits for room in a flow: nobody tells.
+// How long a writer pauses before it looks for room in a flow again: a reader does not report
+// room.
 const (
 	roomFirst = 20 * time.Microsecond
 	roomLast  = 2 * time.Millisecond

@@ -11,7 +11,7 @@ import (
 	"exnet/ports/wire"
 )
 
-// memory makes a memfd that nobody can resize.
+// memory makes a memfd whose size is sealed.
 func memory(name string, size int) (fd int, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -26,8 +26,8 @@ func memory(name string, size int) (fd int, err error) {
 	return fd, nil
 }
 
-// isMemory says whether a descriptor that a process has sent is memory as memory makes it, which
-// peers may map.
+// isMemory returns whether a descriptor from a process is memory as made by memory, which peers
+// may map.
 func isMemory(fd int) bool {
 	var fs unix.Statfs_t
 	if unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.TMPFS_MAGIC {
@@ -37,8 +37,8 @@ func isMemory(fd int) bool {
 	return err == nil && size == wire.MemorySize
 }
 
-// reopen returns another descriptor of a memfd or pipe, with a mode and flags of its own. Who is
-// not the node's user cannot open the file anew.
+// reopen returns another descriptor of a memfd or pipe, with a mode and flags of its own. Only
+// the node's user and root can open the file anew.
 func reopen(fd, mode int) (int, error) {
 	err := unix.Fchmod(fd, 0o600)
 	if err == nil {
@@ -50,7 +50,7 @@ func reopen(fd, mode int) (int, error) {
 	return fd, nil
 }
 
-// word reads a word that a process may have written; 0: it cannot be read.
+// word reads a word that a process may have written. It returns 0 if it cannot read it.
 func word(fd int, off int64) uint64 {
 	var b [8]byte
 	if n, err := unix.Pread(fd, b[:], off); n != len(b) || err != nil {
@@ -59,7 +59,7 @@ func word(fd int, off int64) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// used returns how many bytes of a port's memory are there.
+// used returns how many bytes of a port's memory are allocated.
 func used(fd int) uint64 {
 	var st unix.Stat_t
 	if fd < 0 || unix.Fstat(fd, &st) != nil {

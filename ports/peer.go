@@ -13,15 +13,15 @@ import (
 	"exnet/ports/wire"
 )
 
-// peer is a connection to the server of another node. Each node makes its own, for what it
-// asks; the fields belong to the server's lock, except for the outbox.
+// peer is a connection to the server of another node. Each node makes one for its own requests.
+// The server's lock guards the fields, except for the outbox.
 type peer struct {
 	server  *Server
 	node    fabric.NodeID
 	uid     uint32 // of its process
 	out     *packet.Outbox
 	number  uint32
-	asked   map[uint32]func(wire.Message, packet.Descriptors) // requests that have no answer yet
+	asked   map[uint32]func(wire.Message, packet.Descriptors) // unanswered requests
 	parties map[pair]*remote
 	dead    bool
 }
@@ -54,7 +54,7 @@ func (p *peer) post(m wire.Message, fds ...int) {
 	}
 }
 
-// dial returns the connection to another node, which it makes if need be.
+// dial returns the connection to another node. It makes one if needed.
 func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	s.dialing.Lock()
 	defer s.dialing.Unlock()
@@ -85,7 +85,7 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 		p.out.Abort()
 	}
 	s.mu.Unlock()
-	go func() { _ = p.serve(in) }() // who asked is told
+	go func() { _ = p.serve(in) }() // end fails the requests that wait
 	return p, nil
 }
 
@@ -107,7 +107,7 @@ func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.In
 }
 
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error
-// is about the peer.
+// concerns that peer only.
 func (s *Server) Peer(conn *net.UnixConn) error {
 	p, in, err := s.newPeer(conn, 0)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 	}
 }
 
-// end has all ports that were paired with the peer's know, and all who asked.
+// end reports the end to all ports paired with the peer's, and fails all unanswered requests.
 func (p *peer) end() {
 	p.out.Close()
 	s := p.server
@@ -179,7 +179,7 @@ func (p *peer) end() {
 	p.asked = nil
 }
 
-// handle handles one message. It closes no descriptor that it does not take.
+// handle processes one message. It closes the descriptors that it takes, and no others.
 func (p *peer) handle(m wire.Message, fds packet.Descriptors) error {
 	s := p.server
 	if m.Op == wire.OpRegister && m.Number&answered == 0 {
@@ -217,11 +217,11 @@ func (p *peer) handle(m wire.Message, fds packet.Descriptors) error {
 	return nil
 }
 
-// speaksFor says whether the peer's word on a process of a user counts: root's nodes speak for all,
-// and another user's for that user's processes.
+// speaksFor returns whether the server believes the peer about processes of a user: root's nodes
+// speak for all users, any other user's node for that user only.
 func (p *peer) speaksFor(uid uint32) bool { return p.uid == 0 || p.uid == uid }
 
-// answered marks the number of an answer: requests of both ends have numbers of their own.
+// answered marks the number of an answer, since both ends number their requests independently.
 const answered = 1 << 31
 
 // admitLocked answers OpPeerConnect: A is the port that asks, B its user and protection ID.
@@ -255,9 +255,9 @@ func (p *peer) admitLocked(m wire.Message) {
 	p.post(reply, fds...)
 }
 
-// ask sends a request of a port to another node; f is called with the answer, under the server's
+// ask sends a request of a port to another node and calls f with the answer, under the server's
 // lock. It borrows the descriptors. A port has one such request at a time, so that no process can
-// fill what is to be sent to a peer.
+// fill the outbox of a peer.
 func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*peer) wire.Status, f func(wire.Message, packet.Descriptors), send ...int) error {
 	p, err := s.dial(n)
 	s.mu.Lock()
@@ -284,8 +284,8 @@ func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*pe
 	return nil
 }
 
-// connectPeer is connect with a port of another node. The pair is known here before the peer
-// can say that it has ended.
+// connectPeer does connect with a port of another node. It makes the pair before the peer can
+// report its end.
 func (s *Server) connectPeer(p *port, m wire.Message) error {
 	s.mu.Lock()
 	ask := wire.Message{Op: wire.OpPeerConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
@@ -293,7 +293,7 @@ func (s *Server) connectPeer(p *port, m wire.Message) error {
 	var r *remote
 	fresh := false
 	begin := func(to *peer) wire.Status {
-		// Else a node of any user could pass its memory off as that user's.
+		// Otherwise any user's node could pass its own memory off as that user's.
 		if p.rights.uid != 0 && !to.speaksFor(p.rights.uid) {
 			return wire.StatusDenied
 		}
@@ -325,7 +325,7 @@ func (s *Server) connectPeer(p *port, m wire.Message) error {
 	})
 }
 
-// granted names what a grant of a port of p's unit consists of.
+// granted names the parts of a grant of a port of p's unit.
 func (p *port) granted() []string {
 	if p.unit == fabric.UnitRMA {
 		return []string{"flow", "bell", "memory", "table"}
@@ -333,7 +333,7 @@ func (p *port) granted() []string {
 	return []string{"flow", "bell"}
 }
 
-// registerPeer is register of another node. D is the user who asks.
+// registerPeer does register at another node. D is the user who asks.
 func (s *Server) registerPeer(p *port, m wire.Message) error {
 	s.mu.Lock()
 	ask := m

@@ -15,23 +15,22 @@ import (
 // party is one end of a pair of ports: a port here, or a peer node's.
 type party interface {
 	addr() wire.Addr
-	// gone tells it that its pair's other end has ended.
+	// gone reports that the other end of its pair has ended.
 	gone(other wire.Addr)
 }
 
-// rights are what decides about who may reach whom.
+// rights decide which ports may reach each other.
 type rights struct {
 	uid     uint32
 	protect uint16
 }
 
-// mayReach says whether ports with these rights may reach each other.
+// mayReach returns whether ports with these rights may reach each other.
 func (r rights) mayReach(to rights) bool {
 	return r.protect == to.protect && (r.uid == to.uid || r.uid == 0)
 }
 
-// port is an open port of a process. Its fields belong to the server's lock, except for the
-// outbox.
+// port is an open port of a process. The server's lock guards its fields, except for the outbox.
 type port struct {
 	server *Server
 	vpid   fabric.VPID
@@ -47,12 +46,13 @@ type port struct {
 	events                    *counter            // in the page
 	mapped                    *views              // of an RMA port that those of other hosts use, or nil
 	flows                     map[wire.Addr]int   // descriptors, of those who write to this port
-	pairs                     map[wire.Addr]party // with whom it shares memory, in either direction
+	pairs                     map[wire.Addr]party // parties that share memory with it, in either direction
 }
 
-// newPort makes the memory of a port, and returns what only its process has of it: the bell's end
-// to read, and the table of an RMA port to write. The caller closes these, and gives the port a
-// VPID. An RMA port's memory is theirs, which it takes, or with -1 new.
+// newPort makes the memory of a port, and returns the descriptors that only its process gets: the
+// bell's reading end and, for an RMA port, the writable table. The caller closes these, and gives
+// the port a VPID. theirs is the memory of an RMA port, which newPort takes, or -1 for new
+// memory.
 func (s *Server) newPort(u wire.Unit, theirs int) (_ *port, _ []int, err error) {
 	var grant []int
 	p := &port{server: s, unit: u, page: -1, bell: -1, memory: theirs, table: -1, own: -1, flows: make(map[wire.Addr]int), pairs: make(map[wire.Addr]party)}
@@ -104,8 +104,8 @@ func (p *port) gone(other wire.Addr) {
 	p.event(wire.Message{Op: wire.OpGone, Addr: other, Unit: p.unit})
 }
 
-// event posts a message that the process did not ask for, and then says so in its page. A
-// process that does not read them loses its port.
+// event posts a message that the process did not ask for, then counts it in the port's page. A
+// process that does not read events loses its port.
 func (p *port) event(m wire.Message, fds ...int) {
 	if p.post(m, fds...) == nil {
 		p.events.add()
@@ -139,7 +139,7 @@ func (p *port) close() {
 
 // admit grants the memory of p to a party with the rights r, and returns what to send to it: the
 // flow, the bell, and an RMA port's memory and table. The server's lock is held. The descriptors
-// stay p's, except for that of the bell, which the caller closes; -1: there is none.
+// stay p's, except for the bell's, which the caller closes; bell is -1 if there is none.
 func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, why wire.Status) {
 	switch {
 	case u != p.unit:
@@ -147,7 +147,7 @@ func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, wh
 	case !r.mayReach(p.rights):
 		return nil, -1, wire.StatusDenied
 	}
-	// Each has one of its own: whoever clears O_NONBLOCK has but itself wait.
+	// Each peer gets its own open file: a peer that clears O_NONBLOCK blocks only itself.
 	bell, err := reopen(p.bell, unix.O_WRONLY|unix.O_NONBLOCK)
 	if errors.Is(err, unix.ENXIO) { // the process has ended a moment ago
 		return nil, -1, wire.StatusNoPort
@@ -173,7 +173,7 @@ func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, wh
 	return fds, bell, wire.StatusOK
 }
 
-// credentials returns who is at the other end of a socket.
+// credentials returns the process and user at the other end of a socket.
 func credentials(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

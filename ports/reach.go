@@ -12,9 +12,10 @@ import (
 	"exnet/ports/wire"
 )
 
-// reach answers OpReach: the process gives the node its memory, as a descriptor of /proc/self/mem.
-// It opens that itself, so that the node needs no right over it, and what is opened is this memory
-// for good, whatever the process executes later and whoever gets its number.
+// reach answers OpReach: the process passes the node a descriptor of its own /proc/self/mem. The
+// process opens it, so that the node needs no right over the process. The descriptor refers to
+// this memory for good, whatever the process executes later and whichever process gets its
+// number.
 func (s *Server) reach(p *port, m wire.Message, fds packet.Descriptors) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,23 +27,23 @@ func (s *Server) reach(p *port, m wire.Message, fds packet.Descriptors) error {
 	return p.post(reply)
 }
 
-// isProcess says whether a descriptor is of the memory of a process, as this node sees it. Any
-// other file could make who writes to it wait, or do what its opener may not.
+// isProcess returns whether a descriptor refers to the memory of the process pid, as this node
+// sees it. A write to any other file could block, or do what only its opener may.
 func isProcess(fd int, pid int32) bool {
 	var fs unix.Statfs_t
 	var is, want unix.Stat_t
 	if pid == 0 || unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.PROC_SUPER_MAGIC {
 		return false
 	}
-	// The entry of the file system is the same one as long as it is open.
+	// The file system's entry stays the same while it is open.
 	if unix.Fstat(fd, &is) != nil || unix.Stat(fmt.Sprintf("/proc/%d/mem", pid), &want) != nil {
 		return false
 	}
 	return is.Dev == want.Dev && is.Ino == want.Ino
 }
 
-// transfer answers OpTransfer: A is an address of the peer, B how many bytes, C 1 to write them.
-// They are in the window of the port's memory.
+// transfer answers OpTransfer: A is an address of the peer, B the number of bytes, C 1 for a
+// write. The bytes pass through the window of the port's memory.
 func (s *Server) transfer(p *port, m wire.Message) error {
 	s.mu.Lock()
 	who := p.rights
@@ -61,7 +62,7 @@ func (s *Server) transfer(p *port, m wire.Message) error {
 	if t == nil {
 		return p.post(reply)
 	}
-	// Whose memory it is decides how long it takes.
+	// The owner of the memory decides how long the transfer takes.
 	go func() {
 		reply.Status = t.run(m)
 		s.mu.Lock()
@@ -72,7 +73,7 @@ func (s *Server) transfer(p *port, m wire.Message) error {
 	return nil
 }
 
-// transferPeer is transfer with a port of another node, which gets the port's memory for it.
+// transferPeer does transfer with a port of another node, which gets the port's memory for it.
 func (s *Server) transferPeer(p *port, m wire.Message, who rights) error {
 	ask := m
 	ask.Op, ask.D = wire.OpPeerTransfer, uint64(who.uid)|uint64(who.protect)<<32
@@ -87,8 +88,8 @@ func (s *Server) transferPeer(p *port, m wire.Message, who rights) error {
 	}, p.memory)
 }
 
-// transferFor answers OpPeerTransfer: as OpTransfer, and D is the user who asks and its protection
-// ID. The memory with the window comes with it.
+// transferFor answers OpPeerTransfer: as OpTransfer, with D the user who asks and its protection
+// ID. The memory with the window comes with the message.
 func (s *Server) transferFor(p *peer, m wire.Message, fds packet.Descriptors) {
 	reply := wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Status: wire.StatusDenied}
 	who := rights{uint32(m.D), uint16(m.D >> 32)}
@@ -109,17 +110,17 @@ func (s *Server) transferFor(p *peer, m wire.Message, fds packet.Descriptors) {
 	}()
 }
 
-// transfer is what is used of two ports for OpTransfer: descriptors of its own.
+// transfer holds what OpTransfer uses of two ports: descriptors of its own.
 type transfer struct {
 	fds    packet.Descriptors
-	base   uint64 // the first address of the port whose memory it is
-	window int    // of the other one's memory
+	base   uint64 // first address of the port that owns the memory
+	window int    // the other port's memory
 	table  int
 	own    int
 }
 
-// borrowLocked returns what is needed of the port that m names, and of who asks, if that may have
-// it.
+// borrowLocked returns the transfer with the port that m names, if a port with the rights who may
+// reach it.
 //
 // +checklocks:s.mu
 func (s *Server) borrowLocked(m wire.Message, who rights, memory int) (*transfer, wire.Status) {
@@ -139,7 +140,7 @@ func (s *Server) borrowLocked(m wire.Message, who rights, memory int) (*transfer
 	return &transfer{fds, wire.Base(to.vpid), fds[0], fds[1], fds[2]}, wire.StatusOK
 }
 
-// run moves the bytes, and closes the descriptors.
+// run moves the bytes and closes the descriptors.
 func (t *transfer) run(m wire.Message) wire.Status {
 	defer t.fds.Close()
 	b := make([]byte, m.B)
@@ -167,14 +168,14 @@ func (t *transfer) run(m wire.Message) wire.Status {
 	return wire.StatusOK
 }
 
-// place is where bytes off to end of a transfer are in the process.
+// place is the address in the process of bytes off to end of a transfer.
 type place struct {
 	off, end int
 	address  int64
 }
 
-// places are those of n bytes from an address of the port on; false: some of them are not in
-// pages that are in their place.
+// places returns the places of n bytes from the port's address a on. It returns false if some of
+// them are not in pages that stay in their program.
 func (t *transfer) places(a uint64, n int) (list []place, ok bool) {
 	off := a - t.base
 	if off >= atu.MaxRegion || uint64(n) > atu.MaxRegion-off {
@@ -201,8 +202,8 @@ func (t *transfer) places(a uint64, n int) (list []place, ok bool) {
 	return list, true
 }
 
-// putInOrder writes an aligned word at the end last, so that whoever polls on that sees all the
-// others.
+// putInOrder writes an aligned word at the end last: a reader that polls on it and sees it sees
+// all the others.
 func putInOrder(fd int, b []byte, at int64) bool {
 	if n := len(b) - 8; n > 0 && (at+int64(n))%8 == 0 {
 		return all(unix.Pwrite, fd, b[:n], at) && all(unix.Pwrite, fd, b[n:], at+int64(n))
@@ -210,7 +211,7 @@ func putInOrder(fd int, b []byte, at int64) bool {
 	return all(unix.Pwrite, fd, b, at)
 }
 
-// all says whether a call moves all of b at once.
+// all returns whether call moves all of b at once.
 func all(call func(int, []byte, int64) (int, error), fd int, b []byte, at int64) bool {
 	n, err := call(fd, b, at)
 	return err == nil && n == len(b)

@@ -14,19 +14,19 @@ import (
 	"exnet/ports/wire"
 )
 
-// DefaultPerUser is how many ports a user has at most unless Config says otherwise.
+// DefaultPerUser is how many ports a user may have unless Config says otherwise.
 const DefaultPerUser = 64
 
 // waiting is how many messages a process may leave unread, beyond what its socket holds, before
-// its port is closed: the beginnings and ends of a node's ports.
+// the server closes its port: room for the beginnings and ends of all ports of a node.
 const waiting = 512
 
-// peerWaiting is that for another node. What processes do does not fill it: each has one request
-// at a time, and a pair of ports one end.
+// peerWaiting is the same for another node. Processes cannot fill it: each has one request at a
+// time, and each pair of ports ends once.
 const peerWaiting = fabric.VPIDs * fabric.VPIDs
 
-// Connections, whether there is a port at the other end or not: of a user one that waits to be
-// refused for each port, and of all of them but root.
+// Limits of connections, with or without an open port: per user, one that waits to be refused for
+// each port, and in total for all users but root.
 const (
 	connectionsPerPort = 2
 	connectionsMax     = 1024
@@ -37,16 +37,16 @@ var ErrConnections = errors.New("ports: too many connections")
 
 // Config is what a Server is made of.
 type Config struct {
-	// Node is the node that the ports are of.
+	// Node is the node that owns the ports.
 	Node fabric.NodeID
 	// PerUser is how many ports a user may have, of both units together; root may have
 	// all. 0: DefaultPerUser.
 	PerUser int
-	// Dial connects to the server of another node of this host. nil: there are no others.
+	// Dial connects to the server of another node of this host. nil: this host has no other.
 	Dial func(fabric.NodeID) (*net.UnixConn, error)
-	// CheckPeer says whether the process at the other end is a node. nil: none is.
+	// CheckPeer returns an error unless the process at the other end is that node. nil: none is.
 	CheckPeer func(*net.UnixConn, fabric.NodeID) error
-	// Registers is the node's register file. nil: it has none.
+	// Registers is the node's register file, or nil.
 	Registers Registers
 	// Far reaches nodes of other hosts. nil: there are none.
 	Far Far
@@ -57,9 +57,10 @@ type Config struct {
 
 // Registers is a register file (thesis 3.2.6). Its methods may be called from many goroutines.
 type Registers interface {
-	// ReadRegister returns a register's value; false: there is none at the address.
+	// ReadRegister returns a register's value, and false if the address has no register.
 	ReadRegister(addr uint64) (value uint64, ok bool)
-	// WriteRegister changes one; false: there is none, or it cannot have the value.
+	// WriteRegister changes a register. It returns false if there is none, or the value is
+	// invalid.
 	WriteRegister(addr, value uint64) (ok bool)
 }
 
@@ -101,7 +102,7 @@ func New(cfg Config) *Server {
 }
 
 // Process serves a process until it ends, breaks the rules, or the server is closed. It takes
-// conn, a SOCK_SEQPACKET socket. An error is about the process; the server continues.
+// conn, a SOCK_SEQPACKET socket. An error concerns that process only; the server continues.
 func (s *Server) Process(conn *net.UnixConn) error {
 	out, err := packet.NewOutbox(conn, waiting)
 	if err != nil {
@@ -134,7 +135,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return err
 	}
 	defer s.end(p)
-	for out.Drained() { // it reads its answers
+	for out.Drained() { // the process reads its answers
 		b, fds, err := in.Next()
 		var m wire.Message
 		if err == nil {
@@ -181,7 +182,7 @@ func (s *Server) leave(uid uint32) {
 	}
 }
 
-// receive waits for a message without descriptors: whoever sends some loses them.
+// receive waits for a message without descriptors, and closes any that a process sends.
 func receive(in *packet.Inbound) (m wire.Message, err error) {
 	b, fds, err := in.Next()
 	fds.Close()
@@ -191,8 +192,8 @@ func receive(in *packet.Inbound) (m wire.Message, err error) {
 	return m, err
 }
 
-// open answers OpOpen. No port and no error: it was refused. The first of fds is the memory of an
-// RMA port whose process has it already.
+// open answers OpOpen. It returns neither a port nor an error if it has refused the request. The
+// first of fds is the memory of an RMA port that the process has open already.
 //
 // +checklocksignore: it takes the two defers for a leak
 func (s *Server) open(m wire.Message, fds packet.Descriptors, out *packet.Outbox, cred *unix.Ucred) (*port, error) {
@@ -245,7 +246,7 @@ func (s *Server) open(m wire.Message, fds packet.Descriptors, out *packet.Outbox
 	return p, nil
 }
 
-// enterLocked gives p a VPID: the one that it wants, or any.
+// enterLocked gives p the VPID wants or, for 0, any free one.
 //
 // +checklocks:s.mu
 func (s *Server) enterLocked(p *port, wants fabric.VPID) wire.Status {
@@ -280,7 +281,7 @@ func (s *Server) enterLocked(p *port, wants fabric.VPID) wire.Status {
 	return wire.StatusFull
 }
 
-// end frees a port: its VPID, its memory here, and what was granted of it.
+// end frees a port: its VPID, its memory here, and its grants.
 func (s *Server) end(p *port) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +295,7 @@ func (s *Server) end(p *port) {
 	p.close()
 }
 
-// request answers a message of a process. It closes no descriptor that it does not take.
+// request answers a message of a process. It closes the descriptors that it takes, and no others.
 func (s *Server) request(p *port, m wire.Message, fds packet.Descriptors) error {
 	switch m.Op {
 	case wire.OpReach:
@@ -340,7 +341,7 @@ func (s *Server) connect(p *port, m wire.Message) error {
 	return p.post(reply, fds...)
 }
 
-// member answers OpMember: A is the group, B which of its members.
+// member answers OpMember: A is the group, B the index of a member.
 func (s *Server) member(m wire.Message) wire.Message {
 	r := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusInvalid}
 	if m.A >= fabric.Groups || s.cfg.Members == nil {

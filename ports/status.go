@@ -11,24 +11,23 @@ import (
 	"exnet/ports/wire"
 )
 
-// Info is what there is to know about an open port. Its JSON form is what
-// "exn-tun status --ports --json" prints.
+// Info describes an open port. "exn-tun status --ports --json" prints it.
 type Info struct {
 	VPID    int    `json:"vpid"`
 	Unit    string `json:"unit"`
 	PID     int    `json:"pid"` // 0: in a PID namespace that the node does not see
 	UID     int    `json:"uid"`
 	Program string `json:"program,omitempty"`
-	// Memory is how many bytes of registered memory there are: whole pages that were touched.
+	// Memory is the size of the registered memory in bytes: whole pages that were touched.
 	Memory uint64 `json:"memory"`
 	Peers  int    `json:"peers"`  // ports that write to it
-	Queued uint64 `json:"queued"` // messages or notifications that it has not read
-	Slots  uint64 `json:"slots"`  // how many there could be
-	// What the process itself says.
+	Queued uint64 `json:"queued"` // unread messages or notifications
+	Slots  uint64 `json:"slots"`  // limit of Queued
+	// Counters are the process's own.
 	Counters Counters `json:"counters"`
 }
 
-// Counters are what a process counts in its port's page: the node does not check them.
+// Counters are counted by a process in its port's page. The node does not check them.
 type Counters struct {
 	Sent       uint64 `json:"sent"`     // VELO messages, RMA operations
 	Received   uint64 `json:"received"` // messages, notifications
@@ -64,7 +63,7 @@ func (p *port) info() Info {
 	n, _ := wire.Slots(p.unit)
 	for _, fd := range p.flows {
 		i.Slots += uint64(n)
-		// Either may be a lie; a flow has no more than its slots.
+		// Either may be a lie; a flow holds at most its slots.
 		i.Queued += min(word(fd, wire.FlowTail)-word(fd, wire.FlowHead), uint64(n))
 	}
 	i.Counters = p.counters()
@@ -79,8 +78,8 @@ func (p *port) counters() (c Counters) {
 	return c
 }
 
-// Stats is what has gone through the ports of a node since it began, those that have ended
-// included. The processes count it, as their data does not pass the node; it is not checked.
+// Stats counts the traffic of a node's ports since the node began, including ports that have
+// ended. The processes count it, since their data does not pass the node; it is not checked.
 type Stats struct {
 	Opened                   uint64
 	VELOSent, VELOReceived   uint64 // messages
@@ -121,7 +120,7 @@ func (s *Server) Stats() Stats {
 	return sum
 }
 
-// program returns the name of a process; "": nobody knows.
+// program returns the name of a process, or "" if it is not known.
 func program(pid int32) string {
 	if pid == 0 {
 		return ""

@@ -15,7 +15,7 @@ import (
 // VPID is the mailbox of an Engine.
 const VPID fabric.VPID = 14
 
-// MaxMessage is how long a message is at most.
+// MaxMessage is the size limit of a message in bytes.
 const MaxMessage = 64 << 10
 
 // User tags of a piece: bits.
@@ -24,7 +24,7 @@ const (
 	tagLast  = 2
 )
 
-// The mailbox: what is on its way to a node, and from one.
+// Size and credits of the mailbox.
 const slots, credits = 4096, 1024
 
 // ErrTooLong says that a message has more than MaxMessage bytes.
@@ -61,11 +61,11 @@ func New(n *nic.NIC, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
 	return e, nil
 }
 
-// Reaches says whether a node has an Engine and is linked.
+// Reaches returns whether a node has an Engine and is linked.
 func (e *Engine) Reaches(n fabric.NodeID) bool { return e.box.Credits(n, VPID) > 0 }
 
-// Send sends b, which it copies, and waits while there is no room on the way. An error: the node is
-// not reached, or the Engine is closed.
+// Send sends b, which it copies. It waits for credit, and fails if the node is not reachable or
+// the Engine is closed.
 func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 	if len(b) > MaxMessage {
 		return fmt.Errorf("%w: %d bytes", ErrTooLong, len(b))
@@ -100,7 +100,7 @@ func (e *Engine) piece(to fabric.NodeID, tag uint8, p []byte) error {
 		if !errors.Is(err, fabric.ErrAgain) {
 			return err
 		}
-		e.box.Interrupt(to, VPID) // for the pieces that were quiet
+		e.box.Interrupt(to, VPID) // for the pieces sent without one
 		e.mu.Lock()
 		for e.returns == before && !e.closed {
 			e.credit.Wait()
@@ -109,7 +109,7 @@ func (e *Engine) piece(to fabric.NodeID, tag uint8, p []byte) error {
 	}
 }
 
-// Run hears what nodes say until ctx is cancelled, then returns nil.
+// Run receives messages until ctx is cancelled, then returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	defer ctxend.Do(ctx, e.close)()
 	e.box.OnInterrupt(e.interrupt)
@@ -135,13 +135,13 @@ func (e *Engine) interrupt() {
 	}
 }
 
-// message is one whose pieces arrive.
+// message is a message whose pieces are arriving.
 type message struct {
 	b    []byte
-	lost bool // it is too long, or has not begun
+	lost bool // too long, or without its first piece
 }
 
-// take takes a piece; false: there is none.
+// take takes a piece. It returns false if there is none.
 func (e *Engine) take(parts map[fabric.NodeID]*message) bool {
 	st, p, ok := e.box.Peek()
 	if !ok {
@@ -152,7 +152,7 @@ func (e *Engine) take(parts map[fabric.NodeID]*message) bool {
 		m = &message{lost: true}
 		parts[st.Src] = m
 	}
-	if st.Tag&tagFirst != 0 { // the last one may not have come to its end, with its link
+	if st.Tag&tagFirst != 0 { // a link that went down may have cut the last one short
 		m.b, m.lost = m.b[:0], false
 	}
 	m.lost = m.lost || len(m.b)+len(p) > MaxMessage
@@ -170,7 +170,7 @@ func (e *Engine) take(parts map[fabric.NodeID]*message) bool {
 	return true
 }
 
-// close ends whoever sends.
+// close ends all calls of Send.
 func (e *Engine) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -178,7 +178,7 @@ func (e *Engine) close() {
 	e.credit.Broadcast()
 }
 
-// Close gives the mailbox back. Run must have returned, or not have been called.
+// Close closes the mailbox. Run must have returned, or not have been called.
 func (e *Engine) Close() error {
 	e.close()
 	return e.box.Close()

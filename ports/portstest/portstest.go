@@ -26,7 +26,7 @@ func Ask(tb testing.TB, conn *net.UnixConn, m wire.Message) (r wire.Message) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if r.Op != wire.OpFlow && r.Op != wire.OpGone { // the node says these by itself
+		if r.Op != wire.OpFlow && r.Op != wire.OpGone { // the node sends these unasked
 			return r
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"exnet/fabric/atu"
 )
 
-// The memory of an RMA port: SPEC.md 4. It is sparse: what nobody touches costs nothing.
+// The memory of an RMA port: SPEC.md 4. It is sparse: untouched pages cost nothing.
 const (
 	TableSize  = atu.PagesPerGAT * 8 // an entry of 8 bytes for each page
 	ArenaOff   = 2 << 20             // of the pages, after the locks
@@ -47,16 +47,16 @@ const (
 	CounterRegistered
 )
 
-// FirstVPID is the lowest that a process gets; those below are the node's own.
+// FirstVPID is the lowest VPID of a process. The node keeps those below for itself.
 const FirstVPID fabric.VPID = 32
 
-// gat is the address table of a port: above those that a node's own regions begin with.
+// gat is the index of the first address table of a port, above those of a node's own regions.
 const gat = 512
 
-// GAT is the index of the table of a port's addresses.
+// GAT returns the index of a port's address table.
 func GAT(v fabric.VPID) int { return gat + int(v) }
 
-// Base is the first network logical address of a port.
+// Base returns the first network logical address of a port.
 func Base(v fabric.VPID) uint64 { return uint64(GAT(v)) << 30 }
 
 // Entry is an entry of a port's table: what is behind a page of its addresses. 0: nothing.
@@ -77,23 +77,24 @@ const (
 	entryGenShift = 40
 )
 
-// An entry of a page that is not in the port's memory, but the program's own, for the node to read
-// and write. Its other fields are the number of the page.
+// An entry for a page that stays in the program's own memory, for the node to read and write. Its
+// other fields hold the number of the page.
 const (
 	entryInPlace   = 1 << 39
 	entryPlaceLow  = 19
 	entryPlaceHigh = 40
 )
 
-// Place returns the address of a page that is in its place, in its program; false: it is not.
+// Place returns the address in its program of a page that stays there. It returns false for other
+// pages.
 func (e Entry) Place() (address uint64, ok bool) {
 	page := uint64(e)>>entryPlaceLow&(1<<20-1) | uint64(e)>>entryPlaceHigh&(1<<16-1)<<20
 	return page * PageSize, e&(entryInPlace|entryPages) == entryInPlace
 }
 
-// MakeEntry is the entry of a page of the port's memory in a region that was lent as nla, with
-// access a, to one node or (one false) to all. The pages of a region follow one another: so do
-// their entries.
+// MakeEntry returns the entry of a page of the port's memory in a region that was lent as nla,
+// with access a, to one node or (if one is false) to all. The pages of a region are consecutive,
+// and so are their entries.
 func MakeEntry(nla atu.NLA, page int, a atu.Access, one bool, node fabric.NodeID) Entry {
 	e := Entry(page+1) | Entry(nla.Generation())<<entryGenShift
 	if one {
@@ -108,8 +109,8 @@ func MakeEntry(nla atu.NLA, page int, a atu.Access, one bool, node fabric.NodeID
 	return e
 }
 
-// Page returns the page of the port's memory; false: there is none that the node from may use with
-// the address nla in the way of a.
+// Page returns the page of the port's memory. It returns false if there is none, or if the node
+// from may not use it with the address nla and the access a.
 func (e Entry) Page(nla atu.NLA, a atu.Access, from fabric.NodeID) (page int, ok bool) {
 	page = int(e&entryPages) - 1
 	switch {

@@ -9,7 +9,7 @@ import (
 	"exnet/fabric"
 )
 
-// Version is that of the messages and layouts; both ends must have the same.
+// Version is the version of the messages and layouts. Both ends must have the same.
 const Version = 1
 
 // Op is what a message is about. The zero Op is invalid.
@@ -45,7 +45,7 @@ type Status uint16
 const (
 	StatusOK      Status = iota
 	StatusVersion        // the other end has another Version
-	StatusNoPort         // nobody has opened the VPID
+	StatusNoPort         // the VPID is not open
 	StatusDenied         // the port is another user's, or has another protection ID
 	StatusFull           // no VPID is left, or the user has too many
 	StatusNoNode         // the node is not on this host
@@ -56,7 +56,7 @@ const (
 // Unit is the functional unit of a port; fabric.Unit has the names.
 type Unit = fabric.Unit
 
-// Addr is where a port is.
+// Addr is the address of a port.
 type Addr struct {
 	Node fabric.NodeID
 	VPID fabric.VPID
@@ -65,7 +65,7 @@ type Addr struct {
 // String is node:VPID.
 func (a Addr) String() string { return fmt.Sprintf("%d:%d", a.Node, a.VPID) }
 
-// Descriptors is how many a message has at most.
+// Descriptors is the largest number of descriptors of a message.
 const Descriptors = 4
 
 // MessageSize is the size of every message.
@@ -91,7 +91,7 @@ type Message struct {
 	D      uint64
 }
 
-// ErrMessage says that bytes are no message of this version. End the connection.
+// ErrMessage reports bytes that are no message of this version. The caller ends the connection.
 var ErrMessage = errors.New("ports: malformed message")
 
 // AppendBinary appends the encoding of m to b. It does not fail.

@@ -15,9 +15,9 @@ type Memory struct {
 	Memory foreign.Memory
 }
 
-// Each calls f for the pieces of n bytes at a, as the node from may use them, in order; off is
-// how much went before. It returns false if it may not use all of them, and f was not called, or
-// the owner took them back meanwhile.
+// Each calls f in order for the pieces of n bytes at a that the node from may use; off is the
+// offset of the piece. It returns false if the node may not use all of them, in which case it
+// does not call f, or if the owner took them back meanwhile.
 func (m Memory) Each(a atu.NLA, n int, access atu.Access, from fabric.NodeID, f func(off int, piece foreign.Memory) error) (bool, error) {
 	const mask = 1<<40 - 1
 	start := uint64(a)&mask - Base(m.VPID)
@@ -64,8 +64,8 @@ func (m Memory) find(a atu.NLA, start, off, n int, access atu.Access, from fabri
 	return m.Memory.Part(ArenaOff+page*atu.PageSize+in, run), true
 }
 
-// FillInOrder writes to m what fits of p: an aligned word at the end last, so that whoever polls on
-// that sees all the others.
+// FillInOrder writes to m what fits of p, and an aligned word at the end last: a reader that
+// polls on it and sees it sees all the others.
 func FillInOrder(m foreign.Memory, p []byte) {
 	p = p[:min(len(p), m.Len())]
 	if n := len(p); n >= 8 && (m.Addr()+uintptr(n))%8 == 0 {

@@ -1,5 +1,5 @@
-// flow.h: a ring of slots in memory that a writer and a reader share, and nobody else. Each
-// side keeps its own position and does not believe the other's.
+// flow.h: a ring of slots in memory that one writer and one reader share. Each side keeps its own
+// position and does not trust the other's.
 //
 //	    0  unused
 //	  128  tail: slots written so far (the writer's; for the status only)
@@ -22,7 +22,7 @@ struct exn_flow {
 	uint8_t *mem;
 	uint32_t slots, size; // powers of two
 	uint64_t pos;         // slots written or read by this side
-	uint64_t seen;        // the writer's: how far the reader was
+	uint64_t seen;        // the writer's: the reader's position when last read
 };
 
 static inline uint64_t *exn_flow_word(const struct exn_flow *f, unsigned off)
@@ -40,19 +40,19 @@ static inline uint64_t exn_flow_phase(const struct exn_flow *f)
 	return f->pos & f->slots ? 0 : EXN_PHASE;
 }
 
-// exn_flow_room says whether the writer has a slot.
+// exn_flow_room returns whether the writer has a free slot.
 static inline bool exn_flow_room(struct exn_flow *f)
 {
 	if (f->pos - f->seen < f->slots)
 		return true;
 	uint64_t head = __atomic_load_n(exn_flow_word(f, 256), __ATOMIC_ACQUIRE);
-	if (f->pos - head > f->slots) // it cannot have read that
+	if (f->pos - head > f->slots) // impossible: the reader lies
 		return false;
 	f->seen = head;
 	return f->pos - head < f->slots;
 }
 
-// exn_flow_commit sends the slot, which the writer has filled after the status word.
+// exn_flow_commit publishes the slot. The writer has filled all of it but the status word.
 static inline void exn_flow_commit(struct exn_flow *f, uint64_t word)
 {
 	uint64_t *status = (uint64_t *)exn_flow_slot(f);
@@ -61,14 +61,15 @@ static inline void exn_flow_commit(struct exn_flow *f, uint64_t word)
 	__atomic_store_n(exn_flow_word(f, 128), f->pos, __ATOMIC_RELAXED);
 }
 
-// exn_flow_ready says whether the reader has a message.
+// exn_flow_ready returns whether the reader has a message.
 static inline bool exn_flow_ready(const struct exn_flow *f)
 {
 	uint64_t w = __atomic_load_n((uint64_t *)exn_flow_slot(f), __ATOMIC_ACQUIRE);
 	return (w & EXN_PHASE) == exn_flow_phase(f);
 }
 
-// exn_flow_take takes a message: its status word, read once, and the whole payload.
+// exn_flow_take copies the next message: its status word, read once, and the whole payload. It
+// returns false if there is none.
 static inline bool exn_flow_take(struct exn_flow *f, void *data, uint64_t *word)
 {
 	const uint8_t *slot = exn_flow_slot(f);
@@ -87,7 +88,8 @@ static inline void exn_flow_arm(struct exn_flow *f, uint32_t on)
 	__atomic_store_n((uint32_t *)(f->mem + 384), on, __ATOMIC_SEQ_CST);
 }
 
-// exn_flow_must_wake says whether the reader sleeps, after a commit. One writer is told so.
+// exn_flow_must_wake returns whether the reader sleeps. A writer calls it after a commit; of
+// several writers only one gets true.
 static inline bool exn_flow_must_wake(struct exn_flow *f)
 {
 	uint32_t *armed = (uint32_t *)(f->mem + 384);

@@ -1,12 +1,13 @@
-// group.c: multicast groups. The node says which nodes are members; what is sent goes to each of
-// them by a flow of its own.
+// group.c: multicast groups. The node lists the members of a group; the port sends each of them
+// its own copy, over its own flow.
 #include <stdlib.h>
 #include <time.h>
 
 #include "group.h"
 #include "node.h"
 
-// How long what the node has said is believed: a port that a member opens later is heard of then.
+// How long a list of members is used, in ns, before the node is asked again. A member's port that
+// opens later is found then.
 enum { BELIEVED = 20 * 1000 * 1000 };
 
 static uint64_t now_ns(void)
@@ -40,8 +41,8 @@ static bool add(struct exn_group *g, struct exn_grant *member)
 	return true;
 }
 
-// gather asks for the members, and connects to those that have opened the VPID. The others are left
-// out, as the hardware drops what nobody takes.
+// gather asks the node for the members and connects to those that have opened the VPID. It leaves
+// the others out, as the hardware drops a message that no port receives.
 static enum exn_status gather(struct exn_port *p, struct exn_group *g)
 {
 	uint64_t count = 1;

@@ -13,7 +13,7 @@
 
 #include "node.h"
 
-// The name of the socket in the abstract namespace, which each network namespace has of its own.
+// The node's default socket, in the abstract namespace. Each network namespace has its own.
 #define DEFAULT_SOCKET "@exn-ports"
 
 static int dial(const char *name)
@@ -31,7 +31,7 @@ static int dial(const char *name)
 	struct ucred who;
 	socklen_t len = sizeof(who);
 	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (name[0] != '@'));
-	// Anybody may have taken the name: the node is root's, or this user's.
+	// Any process may have taken the name: accept only root's node or this user's.
 	if (connect(fd, (struct sockaddr *)&a, size) == 0 &&
 	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && (who.uid == 0 || who.uid == geteuid()))
 		return fd;
@@ -97,7 +97,7 @@ void *exn_node_map(int fd, size_t size, bool write)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
-	// Nobody shortens it, so that no access raises SIGBUS.
+	// The seal prevents shrinking, so that no access raises SIGBUS.
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) != 0 || (size_t)st.st_size != size)
 		return NULL;
 	void *mem = mmap(NULL, size, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);

@@ -16,7 +16,7 @@
 #include "node.h"
 #include "port.h"
 
-// How often is looked before a sleep: some 20 us on a core of its own, and on a shared one the
+// How often a port polls before it sleeps: some 20 us on a core of its own. On a shared core the
 // other side runs meanwhile.
 enum { SPINS = 400, SPINS_PER_YIELD = 100, WAIT_SPINS = 200 };
 
@@ -70,12 +70,12 @@ static void set_gone(struct exn_port *p, const struct exn_msg *m)
 		p->gone(p, m->node, m->vpid);
 }
 
-// handle handles a message that the node sent by itself. fds are the caller's.
+// handle processes a message that the node sent unasked. The caller owns fds.
 static void handle(struct exn_port *p, const struct exn_msg *m, int fds[EXN_FDS])
 {
 	switch (m->op) {
 	case EXN_FLOW:
-		// Without memory for it the peer is one that is not heard.
+		// Without memory for its flow, the port does not hear this peer.
 		if (fds[0] >= 0)
 			(void)add_flow(p, m, fds[0]);
 		return;
@@ -92,7 +92,7 @@ static void node_is_gone(struct exn_port *p)
 		g->gone = true;
 }
 
-// look takes what the node has sent, if anything.
+// look receives the messages that the node has sent, if any.
 static void look(struct exn_port *p)
 {
 	struct exn_msg m;
@@ -109,7 +109,7 @@ static void look(struct exn_port *p)
 	}
 }
 
-// node_lives looks at the socket, which says when the node has ended.
+// node_lives returns whether the node still runs: its socket says so.
 static bool node_lives(struct exn_port *p)
 {
 	look(p);
@@ -140,10 +140,10 @@ static enum exn_status ask(struct exn_port *p, struct exn_msg *m, int give, int 
 	}
 }
 
-// ask_with is exn_port_ask that sends a descriptor; -1: none.
+// ask_with is exn_port_ask with a descriptor to send, or -1.
 static enum exn_status ask_with(struct exn_port *p, struct exn_msg *m, int give, int fds[EXN_FDS])
 {
-	// Who is told that a peer has ended reads what has arrived, but not the answer.
+	// A callback for a peer's end may read messages, but must not take the answer.
 	p->asking = true;
 	enum exn_status s = ask(p, m, give, fds);
 	p->asking = false;
@@ -244,12 +244,12 @@ void exn_port_close(struct exn_port *p)
 	*p = (struct exn_port){.sock = -1, .bell = -1, .memory_fd = -1};
 }
 
-// forget drops the grants of peers that have gone and that were asked for again.
+// forget drops the grants of a peer that has ended and is now connected anew.
 static void forget(struct exn_port *p, uint16_t node, uint16_t vpid)
 {
 	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
 		if (g->node == node && g->vpid == vpid && g->gone)
-			g->node = g->vpid = UINT16_MAX; // handles may point to it: it is freed with the port
+			g->node = g->vpid = UINT16_MAX; // handles may point to it: exn_port_close frees it
 }
 
 enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpid, struct exn_grant **out)
@@ -281,7 +281,7 @@ enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpi
 		if (g->memory == NULL || g->table == NULL)
 			s = EXN_NO_MEMORY;
 	}
-	fds[1] = -1; // the grant's
+	fds[1] = -1; // the grant keeps it
 	exn_node_close(fds);
 	if (s != EXN_OK) {
 		free_grant(p, g);
@@ -293,7 +293,7 @@ enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpi
 	return EXN_OK;
 }
 
-// drop removes the i-th flow, whose writer has gone and whose messages were read.
+// drop removes the i-th flow. Its writer has ended and its messages have been read.
 static void drop(struct exn_port *p, unsigned i)
 {
 	flow_unmap(p->unit, &p->in[i].flow);
@@ -355,7 +355,7 @@ void exn_port_sleep(struct exn_port *p)
 	if (!any(p)) {
 		char bytes[64];
 		struct pollfd f[2] = {{.fd = p->bell, .events = POLLIN}, {.fd = p->sock, .events = POLLIN}};
-		(void)poll(f, 2, -1); // a signal is a reason to look, too
+		(void)poll(f, 2, -1); // returns at a signal, too: the caller looks again
 		if (f[1].revents != 0)
 			look(p);
 		if (f[0].revents != 0)
@@ -365,15 +365,15 @@ void exn_port_sleep(struct exn_port *p)
 	arm(p, 0);
 }
 
-// ring wakes the owner of a bell, a pipe. Whoever has read it may have ended: that is no
-// reason to end, too.
+// ring wakes the owner of a bell, which is a pipe. Its reader may have ended: SIGPIPE must not
+// end this process, too.
 static void ring(struct exn_grant *g)
 {
 	sigset_t broken, before;
 	sigemptyset(&broken);
 	sigaddset(&broken, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &broken, &before);
-	// A full pipe: it will wake up anyway.
+	// A full pipe needs no byte: the reader wakes up anyway.
 	if (write(g->bell, "", 1) < 0 && errno == EPIPE) {
 		g->gone = true;
 		if (sigismember(&before, SIGPIPE) == 0)
@@ -401,7 +401,7 @@ bool exn_port_wait(struct exn_port *p, struct exn_grant *g, unsigned *round)
 		exn_count(p, EXN_WAITS, 1);
 	if (n < WAIT_SPINS)
 		sched_yield();
-	else // it does not run, or does not read
+	else // the peer does not run, or does not read
 		nanosleep(&(struct timespec){.tv_nsec = n < 2 * WAIT_SPINS ? 20000 : 500000}, NULL);
 	if (n % 256 == 255 && !node_lives(p))
 		return false;

@@ -1,5 +1,5 @@
-// port.h: a port of the node, as velo2 and rma2 use it: the messages to the node, the grants
-// of peers, and what arrives. ../../SPEC.md has the layouts.
+// port.h: a port of the node, as velo2 and rma2 use it: messages to the node, grants of peers,
+// and arriving messages. ../../SPEC.md has the layouts.
 //
 // A port belongs to one thread at a time.
 #ifndef EXN_PORT_H
@@ -25,7 +25,7 @@ enum exn_op {
 	EXN_GONE = 17,
 };
 
-// What a request can end with; the first ones are the node's (package wire), the last two ours.
+// How a request ends. The first values are the node's (package wire), the last two the library's.
 enum exn_status {
 	EXN_OK = 0,
 	EXN_BAD_VERSION = 1,
@@ -35,7 +35,7 @@ enum exn_status {
 	EXN_NO_NODE = 5,
 	EXN_INVALID = 6,
 	EXN_IN_USE = 7,
-	EXN_NO_DAEMON = 100, // there is no node here, or it is another user's
+	EXN_NO_DAEMON = 100, // no node runs here, or it belongs to another user
 	EXN_NO_MEMORY = 101, // mmap or malloc failed
 };
 
@@ -46,8 +46,8 @@ struct exn_msg {
 	uint64_t a, b, c, d;
 };
 
-// The memory of an RMA port: the locks, and pages; beside it the table, with an entry for each page
-// of addresses, which peers can only read.
+// The memory of an RMA port: the locks, then pages. The table beside it has an entry for each
+// page of addresses; peers can only read it.
 #define EXN_PAGE 4096ul
 #define EXN_PAGES (1ul << 18)
 #define EXN_LOCKS 16384u
@@ -57,22 +57,22 @@ struct exn_msg {
 
 // Entries of the table: 0 is nothing, n in the lowest bits is page n-1 of the memory.
 #define EXN_ENTRY_PAGE ((1ull << 19) - 1)
-#define EXN_ONE_NODE (1ull << 19) // only for the node in 16 bits from EXN_NODE
+#define EXN_ONE_NODE (1ull << 19) // only for one node, in the 16 bits from EXN_NODE
 #define EXN_NODE 20
 #define EXN_NO_READ (1ull << 36)
 #define EXN_NO_WRITE (1ull << 37)
-#define EXN_GENERATION 40 // the bits from here on are those of the address
+#define EXN_GENERATION 40 // the bits from here on repeat the address's
 #define EXN_FLOW_BUSY 512u // in a flow: operations that run on memory that has a generation
 
-// An entry of a page that is not in that memory, but the program's own, which its node reads and
-// writes: bits 0 to 19 of its number from EXN_PLACE_LOW, and the 16 above them from
+// An entry for a page that stays in the program's own memory, which the node reads and writes:
+// bits 0 to 19 of the page number begin at EXN_PLACE_LOW, the 16 bits above them at
 // EXN_PLACE_HIGH.
 #define EXN_IN_PLACE (1ull << 39)
 #define EXN_PLACE_LOW 19
 #define EXN_PLACE_HIGH 40
 
-// The window of an RMA port's memory, in which a node finds what it is to write to such pages, and
-// leaves what it has read from them.
+// The window of an RMA port's memory: the node takes from it what it writes to such pages, and
+// leaves in it what it has read from them.
 #define EXN_WINDOW (1ul << 20)
 #define EXN_WINDOW_SIZE (1u << 20)
 
@@ -84,16 +84,16 @@ struct exn_grant {
 	struct exn_grant *next;
 	uint16_t node, vpid, self; // self: this port's node
 	bool gone;       // the peer has ended
-	bool far;        // it is on another host: the node does what is asked for, by the flow
-	int bell;        // to wake it
-	uint64_t base;   // its first address
+	bool far;        // the peer is on another host: the node carries out what the flow asks for
+	int bell;        // wakes the peer
+	uint64_t base;   // first address of its memory
 	uint8_t *memory; // of an RMA port
 	const uint64_t *table;
 	struct exn_flow out;
 };
 
-// The members of a multicast group that have opened a VPID. There is one for each pair, which
-// stays until the port is closed.
+// The members of a multicast group that have opened a VPID. A port keeps one list for each group
+// and VPID until it is closed.
 struct exn_group {
 	struct exn_group *next;
 	uint16_t number, vpid;
@@ -112,8 +112,8 @@ struct exn_port {
 	uint32_t number;
 	uint64_t events; // seen so far
 	bool dead;       // the node has ended
-	bool asking;     // what the node sends is read by exn_port_ask only
-	int reach;       // 1: the node has this program's memory; -1: it cannot
+	bool asking;     // only exn_port_ask reads what the node sends
+	int reach;       // 1: the node can access this program's memory; -1: it cannot
 	struct exn_inflow {
 		uint16_t node, vpid;
 		bool gone;
@@ -124,50 +124,49 @@ struct exn_port {
 	struct exn_group *groups;
 	// Called when a peer has ended; may be NULL.
 	void (*gone)(struct exn_port *, uint16_t node, uint16_t vpid);
-	void *owner; // whatever gone needs
+	void *owner; // for gone
 };
 
-// exn_port_open opens a port of a unit at the node of this network namespace, or at the one
-// whose socket $EXN_PORTS names.
-// vpid is the one wanted; 0: any.
+// exn_port_open opens a port of a unit at the node of this network namespace, or at the one whose
+// socket $EXN_PORTS names. vpid is the VPID to open; 0: any.
 enum exn_status exn_port_open(struct exn_port *p, int unit, uint16_t vpid);
 void exn_port_close(struct exn_port *p);
 
-// exn_port_connect returns the grant of a peer; there is one for each, which stays until the
-// port is closed.
+// exn_port_connect returns the grant of a peer. Each peer has one, which stays until the port is
+// closed.
 enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpid, struct exn_grant **g);
 
-// exn_port_group returns a group of nodes at each of which a port with the VPID gets what is sent.
-// The node is asked for its members when that was not so lately, or with now. EXN_INVALID: no such
-// group.
+// exn_port_group returns a group: the nodes whose ports with the VPID receive a message to it. It
+// asks the node for the members if the list is old, or if now is set. EXN_INVALID: there is no
+// such group.
 enum exn_status exn_port_group(struct exn_port *p, uint16_t number, uint16_t vpid, bool now, struct exn_group **out);
 
-// exn_port_ask sends m and waits for the answer, which it puts in its place. fds are those that
-// came with it: -1 for none. The caller closes them.
+// exn_port_ask sends m, waits for the answer, and stores it in m. fds gets the answer's
+// descriptors, -1 for none; the caller closes them.
 enum exn_status exn_port_ask(struct exn_port *p, struct exn_msg *m, int fds[EXN_FDS]);
 
-// exn_port_reach lets the node read and write this program's memory, for peers, as far as the
-// table says so. False: it cannot.
+// exn_port_reach lets the node read and write this program's memory for peers, as far as the
+// table permits. It returns false if the node cannot.
 bool exn_port_reach(struct exn_port *p);
 
-// exn_port_transfer has the node of a peer copy at most EXN_WINDOW_SIZE bytes between the window
-// of this port's memory and pages that are in their place. False: they are not registered any
-// more.
+// exn_port_transfer asks the peer's node to copy at most EXN_WINDOW_SIZE bytes between the window
+// of this port's memory and pages that stay in their program. It returns false if they are no
+// longer registered.
 bool exn_port_transfer(struct exn_port *p, const struct exn_grant *g, uint64_t nla, uint32_t size, bool put);
 
-// exn_port_take takes the next message that has arrived, from whomever. It copies at most the
-// slot's payload to data. False: there is none.
+// exn_port_take takes the next message from any peer. It copies at most the slot's payload to
+// data. It returns false if there is none.
 bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *node, uint16_t *vpid);
 
-// exn_port_sleep waits until something has arrived or the node has something to say; it spins
-// for a while first.
+// exn_port_sleep waits until a message or news of the node arrives. It polls for a while first.
 void exn_port_sleep(struct exn_port *p);
 
-// exn_port_commit sends the slot of a grant's flow that was filled, and wakes the peer.
+// exn_port_commit publishes the slot that the caller has filled in a grant's flow, and wakes the
+// peer.
 void exn_port_commit(struct exn_port *p, struct exn_grant *g, uint64_t word);
 
-// exn_port_wait waits a little for a peer that has no room; round begins at 0. False: the peer
-// or the node has ended.
+// exn_port_wait waits a little for a peer whose flow is full; round begins at 0. It returns false
+// if the peer or the node has ended.
 bool exn_port_wait(struct exn_port *p, struct exn_grant *g, unsigned *round);
 
 static inline void exn_count(struct exn_port *p, enum exn_counter c, int64_t n)

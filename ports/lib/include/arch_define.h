@@ -1,4 +1,5 @@
-/* arch_define.h is what programs for EXTOLL include beside rma2.h; there is nothing in it. */
+/* arch_define.h exists because programs for EXTOLL include it beside rma2.h. It defines
+ * nothing. */
 #ifndef ARCH_DEFINE_H
 #define ARCH_DEFINE_H
 #endif

@@ -1,5 +1,5 @@
-/* pmap.h is the interface of EXTOLL's driver for physical memory. exnet has none: nobody can open
- * the device, and programs that only include this are built. */
+/* pmap.h: the interface of EXTOLL's driver for physical memory. exnet has no such device:
+ * programs that include this header compile, and opening the device fails. */
 #ifndef PMAP_H
 #define PMAP_H
 

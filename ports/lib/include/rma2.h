@@ -17,26 +17,26 @@
 extern "C" {
 #endif
 
-/* What every function returns. */
+/* The result of every function. */
 typedef enum {
 	RMA2_SUCCESS = 0,
-	RMA2_ERR_ERROR = -1,       /* anything else; the node has ended */
+	RMA2_ERR_ERROR = -1,       /* the node has ended, or another error */
 	RMA2_ERR_INV_HANDLE = -2,  /* no such connection */
 	RMA2_ERR_INV_PORT = -3,    /* no such port */
 	RMA2_ERR_INV_VALUE = -4,   /* a value out of range */
 	RMA2_ERR_NO_ROUTE = -5,    /* no such node */
-	RMA2_ERR_PORTS_USED = -6,  /* no port is left, for this user */
+	RMA2_ERR_PORTS_USED = -6,  /* this user has no port left */
 	RMA2_ERR_NO_MEM = -7,      /* this memory cannot be registered */
 	RMA2_NO_NOTI = -9,         /* there is no notification */
 	RMA2_ERR_POLL_EXCEEDED = -10,
 	RMA2_ERR_WRONG_ARG = -11,
-	RMA2_ERR_NOT_YET = -12,    /* exnet does not have that */
-	RMA2_ERR_NO_DESC_MEM = -13, /* too many notifications are not freed */
+	RMA2_ERR_NOT_YET = -12,    /* exnet does not implement this */
+	RMA2_ERR_NO_DESC_MEM = -13, /* too many notifications not freed */
 	RMA2_ERR_NO_MATCH = -15,
 	RMA2_ERR_WRONG_CMD = -16,
-	RMA2_ERR_NO_DEVICE = -17,  /* there is no node here */
-	RMA2_ERR_NO_CONNECT = -18, /* nobody has opened that port, or it is another user's */
-	RMA2_ERR_INVALID_VERSION = -22, /* the node is another version's */
+	RMA2_ERR_NO_DEVICE = -17,  /* no node runs here */
+	RMA2_ERR_NO_CONNECT = -18, /* the port is not open, or belongs to another user */
+	RMA2_ERR_INVALID_VERSION = -22, /* the node has another version */
 	RMA2_ERR_IOCTL = -23,
 	RMA2_ERR_MMAP = -24,
 	RMA2_ERR_FD = -25,
@@ -72,7 +72,7 @@ typedef enum {
 	RMA2_CONN_TC1 = 1,
 	RMA2_CONN_TC2 = 2,
 	RMA2_CONN_TC3 = 3,
-	RMA2_CONN_RRA = 4, /* addresses are those of the node's registers */
+	RMA2_CONN_RRA = 4, /* addresses name the node's registers */
 	RMA2_CONN_IRQ = 8,
 	RMA2_CONN_TE = 16,
 	RMA2_CONN_DEFAULT = 16
@@ -99,7 +99,7 @@ typedef enum {
 	RMA2_CMD_DEFAULT = 0,
 	RMA2_CMD_MC = 1,  /* of PUTs: to all nodes of the multicast group that the connection names as its node */
 	RMA2_CMD_NTR = 2, /* a notification for each packet of 496 bytes */
-	RMA2_CMD_ERA = 4, /* the Excellerate unit, which there is none of */
+	RMA2_CMD_ERA = 4, /* the Excellerate unit, which exnet lacks */
 	RMA2_CMD_EWA = 8
 } RMA2_Command_Modifier;
 
@@ -113,7 +113,7 @@ typedef enum {
 	RMA2_NOTI_ERA = 32
 } RMA2_Notification_Modifier;
 
-/* Which unit has refused an operation. Bits. */
+/* Which unit refused an operation. Bits. */
 typedef enum { RMA2_ERROR_REQ = 1, RMA2_ERROR_RESP = 2, RMA2_ERROR_CMPL = 4 } RMA2_Notification_Error;
 
 typedef enum {
@@ -136,13 +136,13 @@ typedef struct {
 
 /* Registered memory: whole pages. */
 typedef struct {
-	void *start;     /* of the first page */
-	void *end;       /* after the last page; NULL: of a page list */
-	size_t size;     /* of the pages */
-	size_t count;    /* of pages */
-	size_t length;   /* what was asked for */
-	RMA2_NLA nla;    /* of start */
-	uint32_t offset; /* of the first byte in the first page */
+	void *start;     /* the first page */
+	void *end;       /* the end of the last page; NULL: a page list */
+	size_t size;     /* bytes of all pages */
+	size_t count;    /* number of pages */
+	size_t length;   /* bytes that were asked for */
+	RMA2_NLA nla;    /* address of start */
+	uint32_t offset; /* of the first byte, in the first page */
 } RMA2_Region;
 
 typedef struct rma2_connection RMA2_Connection;
@@ -179,13 +179,14 @@ RMA2_Nodeid rma2_handle_get_node(RMA2_Handle handle);
 RMA2_VPID rma2_handle_get_vpid(RMA2_Handle handle);
 RMA2_Nodeid rma2_get_nodeid(RMA2_Port port);
 RMA2_VPID rma2_get_vpid(RMA2_Port port);
-RMA2_Nodeid rma2_get_node_num(RMA2_Port port); /* node IDs there can be, less 1 */
-RMA2_VPID rma2_get_proc_num(RMA2_Port port);   /* VPIDs there can be */
+RMA2_Nodeid rma2_get_node_num(RMA2_Port port); /* highest possible node ID */
+RMA2_VPID rma2_get_proc_num(RMA2_Port port);   /* number of possible VPIDs */
 RMA2_ERROR rma2_set_protectionid(RMA2_Port port, uint16_t id);
 
-/* PUT and GET of 1 byte to 8 MB; the qw forms want addresses and sizes that are multiples of 8.
- * The direct forms take local addresses in place of a region. A refused operation returns
- * RMA2_SUCCESS, as on hardware, and writes a notification with an error, asked for or not. */
+/* PUT and GET of 1 byte to 8 MB. The qw forms take addresses and sizes that are multiples of 8.
+ * The direct forms take a local address instead of a region. As on hardware, a refused
+ * operation returns RMA2_SUCCESS and writes an error notification, even if no notification was
+ * asked for. */
 RMA2_ERROR rma2_post_put_bt(RMA2_Port port, RMA2_Handle handle, RMA2_Region *src, uint32_t offset, uint32_t size, RMA2_NLA dest,
 			    RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier);
 RMA2_ERROR rma2_post_put_bt_direct(RMA2_Port port, RMA2_Handle handle, RMA2_NLA src, uint32_t size, RMA2_NLA dest,
@@ -202,17 +203,17 @@ RMA2_ERROR rma2_post_get_qw(RMA2_Port port, RMA2_Handle handle, RMA2_Region *sin
 			    RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier);
 RMA2_ERROR rma2_post_get_qw_direct(RMA2_Port port, RMA2_Handle handle, RMA2_NLA sink, uint32_t size, RMA2_NLA from,
 				   RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier);
-/* The first count (1 to 8) bytes of value. */
+/* PUTs the first count (1 to 8) bytes of value. */
 RMA2_ERROR rma2_post_immediate_put(RMA2_Port port, RMA2_Handle handle, uint32_t count, uint64_t value, RMA2_NLA dest,
 				   RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier);
-/* Nothing but notifications, with value and mclass. */
+/* Writes only notifications, with value and mclass. */
 RMA2_ERROR rma2_post_notification(RMA2_Port port, RMA2_Handle handle, RMA2_Class mclass, uint64_t value,
 				  RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier);
-/* Fetch-compare-and-add on a lock of the peer's: if its value is at most compare, add is added. */
+/* Fetch-compare-and-add on a lock of the peer: if its value is at most compare, add is added. */
 RMA2_ERROR rma2_post_lock(RMA2_Port port, RMA2_Handle handle, uint32_t target, uint32_t lock, int32_t compare, int32_t add,
 			  RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier);
 
-/* Descriptors: commands that are made once and posted often. */
+/* Descriptors: commands prepared once and posted many times. */
 RMA2_ERROR rma2_desc_alloc(RMA2_Port port, RMA2_Descriptor **desc);
 RMA2_ERROR rma2_desc_free(RMA2_Port port, RMA2_Descriptor *desc);
 RMA2_ERROR rma2_desc_query_free(RMA2_Port port, int *num);
@@ -228,7 +229,7 @@ RMA2_ERROR rma2_desc_set_lock(RMA2_Descriptor *desc, RMA2_Handle handle, RMA2_No
 RMA2_ERROR rma2_desc_set_notification_value(RMA2_Descriptor *desc, RMA2_Class mclass, uint64_t value);
 RMA2_ERROR rma2_post_descriptor(RMA2_Port port, RMA2_Handle handle, RMA2_Descriptor *desc);
 
-/* Notifications. What these return belongs to the caller until rma2_noti_free or rma2_noti_dup. */
+/* Notifications. The caller owns a returned notification until rma2_noti_free or rma2_noti_dup. */
 RMA2_ERROR rma2_noti_probe(RMA2_Port port, RMA2_Notification **noti);
 RMA2_ERROR rma2_noti_get_block(RMA2_Port port, RMA2_Notification **noti);
 RMA2_ERROR rma2_noti_match(RMA2_Port port, RMA2_Command cmd, RMA2_Nodeid node, RMA2_VPID vpid, RMA2_Notification_Spec type,
@@ -261,10 +262,10 @@ uint8_t rma2_noti_get_lock_result(RMA2_Notification *noti);
 uint64_t rma2_noti_get_notiput_payload(RMA2_Notification *noti);
 uint8_t rma2_noti_get_notiput_class(RMA2_Notification *noti);
 
-/* Memory. Registering moves the pages of [address, address+size) into memory that peers can
- * reach; their content and addresses stay. Unregistering takes them back. Memory that others
- * share (mmap with MAP_SHARED, shmat) stays where it is: the node copies, which is slower.
- * docs/ports.md says what that means for other threads and for fork. */
+/* Memory. rma2_register moves the pages of [address, address+size) into memory that peers can
+ * reach; their content and addresses stay. rma2_unregister moves them back. Memory shared with
+ * other processes (mmap with MAP_SHARED, shmat) stays where it is: the node copies, which is
+ * slower. docs/ports.md explains the effects on other threads and on fork. */
 RMA2_ERROR rma2_register(RMA2_Port port, void *address, size_t size, RMA2_Region **region);
 RMA2_ERROR rma2_register_nomalloc(RMA2_Port port, void *address, size_t size, RMA2_Region *region);
 RMA2_ERROR rma2_register_cached(RMA2_Port port, void *address, size_t size, RMA2_Region **region);
@@ -289,7 +290,7 @@ int rma2_get_region_equal(RMA2_Region *region, void *start, size_t size);
 void rma2_serror(RMA2_ERROR error, char *buf, int size);
 void rma2_perror(RMA2_ERROR error, char *header);
 
-/* Options of a connection that was made. Physical addresses: RMA2_ERR_NOT_YET. */
+/* Options of an existing connection. Physical addresses: RMA2_ERR_NOT_YET. */
 RMA2_ERROR rma2_request_interrupt(RMA2_Port port, RMA2_Handle handle);
 uint32_t rma2_get_interrupt(RMA2_Port port, RMA2_Handle handle);
 RMA2_ERROR rma2_request_rra(RMA2_Port port, RMA2_Handle handle);
@@ -305,7 +306,7 @@ RMA2_ERROR rma2_set_queue_size(RMA2_Port port, uint32_t bytes);
 uint32_t rma2_get_queue_segment_size(RMA2_Port port);
 RMA2_ERROR rma2_set_queue_segment_size(RMA2_Port port, uint32_t size);
 
-/* The replay buffer of the hardware: nothing is ever in it. */
+/* The replay buffer of the hardware. It is always empty here. */
 void rma2_replay_buffer_drain(RMA2_Port port);
 void rma2_set_replay_mode(RMA2_Port port, RMA2_Replay_Buffer_Mode mode);
 RMA2_Replay_Buffer_Mode rma2_get_replay_buffer_mode(RMA2_Port port);

@@ -24,8 +24,8 @@ typedef uint32_t velo2_vpid_t;
 #define VELO2_ADDR_VPID(addr) ((uint32_t)(addr) >> 16 & 0xff)
 #define VELO2_ADDR_UNPACK(addr, node, vpid) ((node) = VELO2_ADDR_NODE(addr), (vpid) = VELO2_ADDR_VPID(addr))
 
-/* A multicast group (0 to 63) in place of a node, for velo2_connect. 63 is all nodes but one's
- * own. */
+/* A multicast group (0 to 63), to be used as the node in velo2_connect. Group 63 is all nodes
+ * but this one. */
 #define VELO2_MULTICAST 0x10000000u
 #define VELO2_MCADDR_PACK(group) ((uint32_t)(group) | VELO2_MULTICAST)
 
@@ -35,9 +35,9 @@ typedef enum velo2_ret {
 	VELO2_RET_ERROR,        /* the node or the peer has ended */
 	VELO2_RET_NO_MSG,       /* nothing has arrived */
 	VELO2_RET_NO_MATCH,     /* nothing from that source has arrived */
-	VELO2_RET_ERR_FDOPEN,   /* there is no node here, it has no port left, or the VPID is in use */
+	VELO2_RET_ERR_FDOPEN,   /* no node runs here, it has no port left, or the VPID is in use */
 	VELO2_RET_ERR_MMAP,     /* no memory */
-	VELO2_RET_INVALID_MBOX, /* nobody has opened that mailbox, or it is another user's */
+	VELO2_RET_INVALID_MBOX, /* the mailbox is not open, or belongs to another user */
 	VELO2_RET_INVALID_NODE, /* there is no such node */
 	VELO2_RET_TRY_AGAIN,    /* velo2_try_send: the mailbox is full */
 	VELO2_RET_INV_MTT,      /* a message type above 15 */
@@ -52,12 +52,12 @@ typedef struct {
 	union {
 		uint32_t raw; /* VELO2_ADDR_PACK, and VELO2_MULTICAST */
 	} dest;
-	void *state_map; /* the library's */
+	void *state_map; /* private to the library */
 	velo2_port_t *port;
 } velo2_connection_t;
 
-/* Opens a mailbox of this node, and closes it. velo2_open_vpid opens the one with a VPID of 32 to
- * 255, as the members of a multicast group all have the same; 0: any, as velo2_open does. */
+/* Open and close a mailbox of this node. velo2_open_vpid opens the one with a VPID of 32 to
+ * 255, since all members of a multicast group use the same; 0: any, as in velo2_open. */
 velo2_ret_t velo2_open(velo2_port_t *port);
 velo2_ret_t velo2_open_vpid(velo2_port_t *port, velo2_vpid_t vpid);
 velo2_ret_t velo2_close(velo2_port_t *port);
@@ -65,9 +65,9 @@ velo2_ret_t velo2_close(velo2_port_t *port);
 velo2_nodeid_t velo2_get_nodeid(velo2_port_t *port);
 velo2_vpid_t velo2_get_vpid(velo2_port_t *port);
 
-/* Connects to a mailbox, which must be open. With VELO2_MCADDR_PACK(group) as the node: to the
- * mailboxes with that VPID of all nodes of the group; those that are not open are left out. A
- * message is sent to all of them or, when velo2_try_send finds one of them full, to none. */
+/* Connects to a mailbox, which must be open. VELO2_MCADDR_PACK(group) as the node connects to
+ * the mailboxes with that VPID on all nodes of the group and leaves out those that are not
+ * open. A message goes to all of them; velo2_try_send sends it to none if one of them is full. */
 velo2_ret_t velo2_connect(velo2_port_t *port, velo2_connection_t *con, velo2_nodeid_t node, velo2_vpid_t vpid);
 velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con);
 
@@ -75,18 +75,18 @@ velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con);
 velo2_ret_t velo2_send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt);
 velo2_ret_t velo2_try_send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt);
 
-/* Takes the next message; size is that of buf. len, source, tag and mtt may be NULL.
- * velo2_recv waits for one, velo2_probe_recv does not. A message that does not fit buf is
- * lost: VELO2_RET_INV_MSG, and len says how long it was. */
+/* Take the next message; size is the size of buf. len, source, tag and mtt may be NULL.
+ * velo2_recv waits for a message, velo2_probe_recv does not. A message that does not fit buf is
+ * lost: the result is VELO2_RET_INV_MSG, and len is its length. */
 velo2_ret_t velo2_recv(velo2_port_t *port, void *buf, unsigned size, uint32_t *len, uint32_t *source, uint8_t *tag,
 		       uint8_t *mtt);
 velo2_ret_t velo2_probe_recv(velo2_port_t *port, void *buf, unsigned size, uint32_t *len, uint32_t *source, uint8_t *tag,
 			     uint8_t *mtt);
 
-/* velo2_probe says whether something has arrived: VELO2_RET_SUCCESS or VELO2_RET_NO_MSG. */
+/* Returns VELO2_RET_SUCCESS if a message has arrived, else VELO2_RET_NO_MSG. */
 velo2_ret_t velo2_probe(velo2_port_t *port);
 
-/* The meaning of a result. */
+/* Returns a result in words. */
 const char *velo2_strerror(velo2_ret_t ret);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// descriptor.c: operations that are made in advance, and posted as often as one likes.
+// descriptor.c: operations prepared in advance and posted any number of times.
 #include <stdlib.h>
 
 #include "command.h"
@@ -65,7 +65,7 @@ API RMA2_ERROR rma2_desc_query_free(RMA2_Port e, int *num)
 API RMA2_ERROR rma2_desc_set_put_get(RMA2_Descriptor *d, RMA2_Handle c, RMA2_Command command, uint32_t count,
 				     RMA2_Notification_Spec spec, RMA2_Command_Modifier modifier, uint64_t read, uint64_t write)
 {
-	if (command > 15) // four bits; who gets a descriptor with one that there is not refuses it
+	if (command > 15) // four bits; an unknown command is refused when it is posted
 		return RMA2_ERR_WRONG_CMD;
 	if (count < 1 || count > RMA_MAX_TRANSFER)
 		return RMA2_ERR_INV_VALUE;

@@ -84,8 +84,8 @@ API RMA2_ERROR rma2_close(RMA2_Port e)
 	return RMA2_SUCCESS;
 }
 
-// is_group says whether there is a multicast group of that number that has members, for operations
-// with RMA2_CMD_MC. Others are refused then.
+// is_group returns whether the multicast group exists and has members. Otherwise operations with
+// RMA2_CMD_MC are refused.
 static bool is_group(RMA2_Port e, RMA2_Nodeid number, RMA2_VPID vpid)
 {
 	struct exn_group *g;
@@ -100,7 +100,7 @@ API RMA2_ERROR rma2_connect(RMA2_Port e, RMA2_Nodeid node, RMA2_VPID vpid, RMA2_
 	if (c == NULL)
 		return RMA2_ERR_MAP;
 	*c = (RMA2_Connection){.node = node, .vpid = vpid, .options = options};
-	// Registers and physical memory are the node's: there is no port to connect to.
+	// Registers and physical memory belong to the node: there is no port to connect to.
 	if ((options & RMA2_CONN_RRA) == 0 && (options & RMA2_CONN_TE) != 0) {
 		enum exn_status s = exn_port_connect(&e->port, node, vpid, &c->grant);
 		if (s != EXN_OK && !is_group(e, node, vpid)) {
@@ -213,7 +213,7 @@ API uint32_t rma2_get_physical_access(RMA2_Port e, RMA2_Handle c)
 	return (c->options & RMA2_CONN_TE) == 0;
 }
 
-// The traffic classes are kept and used for nothing: memory has one.
+// The traffic classes are stored but have no effect: memory has only one.
 API RMA2_ERROR rma2_request_tcs(RMA2_Port e, RMA2_Handle c, uint32_t request, uint32_t response)
 {
 	if (request > 3 || response > 3)

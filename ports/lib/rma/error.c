@@ -7,7 +7,7 @@ static const char *text(RMA2_ERROR e)
 	case RMA2_SUCCESS:
 		return "success";
 	case RMA2_ERR_ERROR:
-		return "the node has ended, or something else is wrong";
+		return "the node has ended, or another error occurred";
 	case RMA2_ERR_INV_HANDLE:
 		return "no such connection";
 	case RMA2_ERR_INV_PORT:
@@ -17,7 +17,7 @@ static const char *text(RMA2_ERROR e)
 	case RMA2_ERR_NO_ROUTE:
 		return "there is no such node";
 	case RMA2_ERR_PORTS_USED:
-		return "no port is left";
+		return "no port is left: close one";
 	case RMA2_ERR_NO_MEM:
 		return "this memory cannot be registered";
 	case RMA2_NO_NOTI:
@@ -25,17 +25,17 @@ static const char *text(RMA2_ERROR e)
 	case RMA2_ERR_WRONG_ARG:
 		return "wrong argument";
 	case RMA2_ERR_NOT_YET:
-		return "exnet does not have that";
+		return "exnet does not implement this";
 	case RMA2_ERR_NO_DESC_MEM:
-		return "too many notifications are not freed";
+		return "too many notifications are in use: free some";
 	case RMA2_ERR_WRONG_CMD:
 		return "wrong command";
 	case RMA2_ERR_NO_DEVICE:
-		return "there is no node here: is exn-tun up?";
+		return "no node runs in this network namespace: start exn-tun";
 	case RMA2_ERR_NO_CONNECT:
-		return "nobody has opened that port, or it is another user's";
+		return "the port is not open, or belongs to another user";
 	case RMA2_ERR_INVALID_VERSION:
-		return "the node is of another version";
+		return "the node has another version: restart it, or rebuild this program";
 	case RMA2_ERR_MMAP:
 		return "memory cannot be mapped";
 	case RMA2_ERR_MAP:
@@ -45,7 +45,7 @@ static const char *text(RMA2_ERROR e)
 	case RMA2_ERR_ATU:
 		return "no addresses are left";
 	default:
-		return "an error that this library does not return";
+		return "unknown error";
 	}
 }
 

@@ -1,18 +1,18 @@
-// memory.c: registered memory. The table says what is behind a page of addresses: a page of the
-// port's memory, or of the program's own (pages.c).
+// memory.c: registered memory. The table maps a page of addresses to a page of the port's memory,
+// or to one of the program's own (pages.c).
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "pages.h"
 
-// How many pages of the port's memory are there from the start. What is registered in them, which
-// are the first that are taken, costs a system call less.
+// How many pages at the start of the port's memory are mapped beforehand. They are taken first,
+// and registering memory in them saves a system call.
 enum { WARM_PAGES = 16 };
 
 struct cached {
 	struct cached *next;
-	RMA2_Region region; // must stay where it is: the program has its address
+	RMA2_Region region; // must not move: the program has its address
 	unsigned uses;
 };
 
@@ -20,7 +20,7 @@ bool rma_memory_init(RMA2_Port e)
 {
 	e->where = calloc(EXN_PAGES, sizeof(*e->where));
 	rma_pages_open(e);
-	// Not before Linux 5.14.
+	// Linux before 5.14 does not know this advice.
 	if (madvise(e->port.memory + EXN_ARENA_OFF, WARM_PAGES * EXN_PAGE, MADV_POPULATE_WRITE) == 0)
 		e->warm = WARM_PAGES * EXN_PAGE;
 	return e->where != NULL && rma_runs_init(&e->addresses) && rma_runs_init(&e->pages);
@@ -40,7 +40,7 @@ void rma_memory_free(RMA2_Port e)
 	}
 }
 
-// enter has an address lead to a page that peers can reach.
+// enter makes an address refer to a page that peers can reach.
 static void enter(RMA2_Port e, uint32_t at, uintptr_t page)
 {
 	e->where[at] = (void *)(page * EXN_PAGE);
@@ -72,7 +72,7 @@ API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, R
 	return RMA2_SUCCESS;
 }
 
-// listed returns the address of an entry of a list, which has stride bytes from one to the next.
+// listed returns the i-th address of a list whose entries are stride bytes apart.
 static uintptr_t listed(void *const *pages, unsigned stride, uint32_t i)
 {
 	uintptr_t at;
@@ -80,8 +80,7 @@ static uintptr_t listed(void *const *pages, unsigned stride, uint32_t i)
 	return at;
 }
 
-// acquire_list has the pages of a list in the port's memory, by runs of those that follow one
-// another.
+// acquire_list acquires the pages of a list, in runs of consecutive pages.
 static bool acquire_list(RMA2_Port e, void *const *pages, unsigned stride, uint32_t n)
 {
 	uint32_t done = 0, run = 0;
@@ -102,8 +101,7 @@ API RMA2_ERROR rma2_register_pagelist(RMA2_Port e, void *const *pages, size_t co
 {
 	if (e == NULL)
 		return RMA2_ERR_INV_PORT;
-	// All pages are full, except that the data begins in the first one and ends in the last
-	// one.
+	// The data begins in the first page, ends in the last, and fills all pages between.
 	if (count < 1 || count > EXN_PAGES || offset >= EXN_PAGE || length < 1 ||
 	    length > count * EXN_PAGE - offset || length <= (count - 1) * EXN_PAGE - (count > 1 ? offset : 0))
 		return RMA2_ERR_INV_VALUE;
@@ -133,8 +131,8 @@ API RMA2_ERROR rma2_register_pagelist(RMA2_Port e, void *const *pages, size_t co
 	return RMA2_SUCCESS;
 }
 
-// is_there says whether the pages of a region are at its address: in a row, or of a list, which has
-// no end.
+// is_there returns whether the pages of a region are at its address: in a row or, if the region
+// has no end, from a list.
 static bool is_there(RMA2_Port e, uint32_t at, const RMA2_Region *r)
 {
 	for (uint32_t i = 0; i < r->count; i++) {
@@ -149,7 +147,7 @@ API RMA2_ERROR rma2_unregister_nofree(RMA2_Port e, RMA2_Region *r)
 {
 	if (e == NULL)
 		return RMA2_ERR_INV_PORT;
-	// The program may have changed what it has.
+	// The program may have changed its region.
 	uint64_t at = (r->nla - e->port.base) / EXN_PAGE;
 	if (r->count < 1 || at >= EXN_PAGES || r->count > EXN_PAGES - at || !is_there(e, (uint32_t)at, r))
 		return RMA2_ERR_NO_TABLE;
@@ -183,15 +181,15 @@ API RMA2_ERROR rma2_register(RMA2_Port e, void *address, size_t size, RMA2_Regio
 
 API RMA2_ERROR rma2_unregister(RMA2_Port e, RMA2_Region *r)
 {
-	// A program that has changed the address of its region gets rid of it all the same.
+	// Unregister a region whose address the program has changed, too.
 	RMA2_ERROR err = rma2_unregister_nofree(e, r);
 	if (err != RMA2_ERR_INV_PORT)
 		free(r);
 	return err;
 }
 
-// Registrations of the same memory share one as long as one of them lasts. None is kept beyond
-// that: the program may free the memory, and the library would not know.
+// Registrations of the same memory share one entry while one of them lasts. It is not kept
+// longer: the program may free the memory without the library's knowledge.
 API RMA2_ERROR rma2_register_cached(RMA2_Port e, void *address, size_t size, RMA2_Region **out)
 {
 	if (e == NULL)
@@ -261,8 +259,8 @@ void *rma_local(RMA2_Port e, RMA2_NLA nla, uint32_t size, uint32_t *run)
 	return start + off % EXN_PAGE;
 }
 
-// refused says whether the owner of a page has not lent it for this, to this node, under the
-// generation of the address.
+// refused returns whether the owner of a page denies this access to this node, or has registered
+// the page anew since (another generation).
 static bool refused(const struct exn_grant *g, uint64_t entry, RMA2_NLA nla, bool put)
 {
 	if (entry >> EXN_GENERATION != nla >> EXN_GENERATION || (entry & (put ? EXN_NO_WRITE : EXN_NO_READ)) != 0)
@@ -277,7 +275,7 @@ uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, bool
 		return NULL;
 	const uint64_t *t = g->table;
 	uint64_t page = off / EXN_PAGE;
-	// The peer writes the table: each entry is read once, and checked.
+	// The peer can write the table: read each entry once, then check it.
 	uint64_t entry = __atomic_load_n(&t[page], __ATOMIC_ACQUIRE), file = (entry & EXN_ENTRY_PAGE) - 1;
 	if (file >= EXN_PAGES || refused(g, entry, nla, put))
 		return NULL;

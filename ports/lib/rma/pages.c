@@ -1,6 +1,6 @@
-// pages.c: a page that is registered moves into the port's memory, which peers can reach, and is
-// mapped where it was; a page that several regions have in common is there once. What cannot move
-// stays, and is read and written by the node.
+// pages.c: registering a page moves it into the port's memory, which peers can reach, and maps it
+// at its old address. A page that several regions share is there once. A page that cannot move
+// stays, and the node reads and writes it.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -13,11 +13,11 @@
 
 #include "pages.h"
 
-// How many pages that nobody needs stay in the port's memory, for the next registration; more are
-// given back to the system.
+// How many unused pages stay in the port's memory for the next registration. More go back to the
+// system.
 enum { KEPT_PAGES = 4096 };
 
-// The place in the port's memory of a page that is not there.
+// Stands for the file page of a page that stays in the program's own memory.
 #define IN_PLACE UINT32_MAX
 
 static size_t slot_of(const struct rma2_endpoint *e, uintptr_t page)
@@ -67,7 +67,7 @@ static bool reserve(struct rma2_endpoint *e, size_t n)
 	return true;
 }
 
-// drop_page takes an entry out, and closes the gap.
+// drop_page removes an entry and closes the gap.
 static void drop_page(struct rma2_endpoint *e, struct shared_page *p)
 {
 	size_t mask = e->shared_room - 1, hole = (size_t)(p - e->shared);
@@ -87,15 +87,16 @@ static off_t offset_of(uint32_t file)
 	return (off_t)(EXN_ARENA_OFF + (uint64_t)file * EXN_PAGE);
 }
 
-// fetch copies from pages of the program. Whole pages have more in them than the caller's object,
-// which the address sanitizer's memcpy and pwrite would refuse.
+// fetch copies from pages of the program. Whole pages hold more than the caller's object, so the
+// address sanitizer would reject memcpy and pwrite.
 __attribute__((no_sanitize("address"))) static void fetch(uint64_t *to, const volatile uint64_t *from, size_t size)
 {
 	for (size_t i = 0; i < size / sizeof(*to); i++)
 		to[i] = from[i];
 }
 
-// readable asks the system: a set of signals is read from there before it is refused.
+// readable asks the system, which reads a set of signals from the address before it rejects the
+// call.
 static bool readable(const char *at, size_t size)
 {
 	for (size_t i = 0; i < size; i += EXN_PAGE)
@@ -104,7 +105,7 @@ static bool readable(const char *at, size_t size)
 	return true;
 }
 
-// swap_in copies pages to the port's memory and maps that over them.
+// swap_in copies pages to the port's memory and maps it over them.
 __attribute__((noinline)) static bool swap_in(RMA2_Port e, void *at, size_t size, off_t off)
 {
 	int fd = e->port.memory_fd;
@@ -122,7 +123,7 @@ __attribute__((noinline)) static bool swap_in(RMA2_Port e, void *at, size_t size
 	return mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, off) != MAP_FAILED;
 }
 
-// swap_out makes pages private again, with what is in them.
+// swap_out makes pages private again and keeps their content.
 __attribute__((noinline)) static bool swap_out(RMA2_Port e, void *at, size_t size, off_t off)
 {
 	int fd = e->port.memory_fd;
@@ -140,8 +141,8 @@ __attribute__((noinline)) static bool swap_out(RMA2_Port e, void *at, size_t siz
 	return mremap(mem, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED;
 }
 
-// below runs a swap two pages further down the stack: the memory may be the caller's own stack, and
-// what changes there between the copy and the mapping is lost.
+// below runs a swap two pages further down the stack: the memory may be the caller's own stack,
+// whose changes between the copy and the mapping would be lost.
 __attribute__((noinline)) static bool below(bool (*swap)(RMA2_Port, void *, size_t, off_t), RMA2_Port e, void *at, size_t size, off_t off)
 {
 	volatile char gap[2 * EXN_PAGE];
@@ -151,8 +152,8 @@ __attribute__((noinline)) static bool below(bool (*swap)(RMA2_Port, void *, size
 	return gap[0];
 }
 
-// is_shared says whether memory is shared with others, so that it cannot be elsewhere. The system
-// makes a second mapping of no other.
+// is_shared returns whether other processes may share the memory, so that it cannot move. The
+// system makes a second mapping only of shared memory.
 static bool is_shared(void *at)
 {
 	void *twin = mremap(at, 0, EXN_PAGE, MREMAP_MAYMOVE);
@@ -162,7 +163,7 @@ static bool is_shared(void *at)
 	return true;
 }
 
-// The open ports, by the files that are their memory.
+// The open ports, by the files that hold their memory.
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rma2_endpoint *open_ports;
 
@@ -197,7 +198,7 @@ static bool is_open(ino_t file)
 	return e != NULL;
 }
 
-// is_left says whether a page is in the memory of a port that was closed: nobody shares that.
+// is_left returns whether a page is in the memory of a closed port, which no process shares.
 static bool is_left(const void *at)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
@@ -212,7 +213,7 @@ static bool is_left(const void *at)
 	return left;
 }
 
-// keep leaves n pages where they are: the node reaches them.
+// keep leaves n pages in place, for the node to read and write.
 static bool keep(RMA2_Port e, uintptr_t page, uint32_t n)
 {
 	if (!readable((char *)(page * EXN_PAGE), n * EXN_PAGE) || !exn_port_reach(&e->port))
@@ -223,7 +224,7 @@ static bool keep(RMA2_Port e, uintptr_t page, uint32_t n)
 	return true;
 }
 
-// share moves n pages, none of which is there yet, into the port's memory, or keeps them.
+// share moves n pages, none of them shared yet, into the port's memory, or keeps them in place.
 static bool share(RMA2_Port e, uintptr_t page, uint32_t n)
 {
 	void *at = (void *)(page * EXN_PAGE);
@@ -242,14 +243,14 @@ static bool share(RMA2_Port e, uintptr_t page, uint32_t n)
 	return true;
 }
 
-// take_back takes n pages back that nobody has registered any more and that follow one another.
+// take_back makes n consecutive pages private that are no longer registered.
 static void take_back(RMA2_Port e, uintptr_t page, uint32_t file, uint32_t n)
 {
-	// When that fails the program keeps the pages that peers could see, and they are not used
-	// again.
+	// If that fails, the program keeps the pages that peers could see, and the port does not
+	// use them again.
 	if (!below(swap_out, e, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of(file)))
 		return;
-	// Those far up are not taken soon again.
+	// Pages far up are not soon used again.
 	if (file + n > e->shared_count + KEPT_PAGES)
 		(void)fallocate(e->port.memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset_of(file), (off_t)(n * EXN_PAGE));
 	rma_runs_give(&e->pages, file, n);

@@ -1,5 +1,5 @@
-// post.c: operations. What the hardware refuses later is refused at once, but reported as it
-// would be: by a notification with an error.
+// post.c: operations. What the hardware refuses later, this library refuses at once, but reports
+// in the same way: by an error notification.
 #include "command.h"
 
 static unsigned mode_of(const RMA2_Connection *c, const struct command *o)
@@ -17,8 +17,8 @@ static bool is_get(RMA2_Command kind)
 	return kind == RMA2_BT_GET || kind == RMA2_QW_GET;
 }
 
-// last_packet makes n report a transfer as the unit does: by the address and the bytes of its
-// last packet (equations 5.1 and 5.2).
+// last_packet makes n report a transfer as the unit does: by the address and size of its last
+// packet (equations 5.1 and 5.2).
 static RMA2_Notification last_packet(RMA2_Notification n, uint64_t start, uint32_t size)
 {
 	uint32_t last = size % RMA_MTU ? size % RMA_MTU : RMA_MTU;
@@ -27,8 +27,8 @@ static RMA2_Notification last_packet(RMA2_Notification n, uint64_t start, uint32
 	return n;
 }
 
-// fail reports a refused operation: the completer's notification of a GET, the requester's of
-// anything else.
+// fail reports a refused operation: by the completer's notification for a GET, else by the
+// requester's.
 static RMA2_ERROR fail(RMA2_Port e, const RMA2_Connection *c, const struct command *o, unsigned error)
 {
 	bool get = is_get(o->kind);
@@ -40,7 +40,7 @@ static RMA2_ERROR fail(RMA2_Port e, const RMA2_Connection *c, const struct comma
 	return rma_note(e, rma_noti_error(n, error));
 }
 
-// tell_all writes the notification of a transfer to the peer: one, or one for each packet.
+// tell_all writes a transfer's notifications to the peer: one, or one for each packet.
 static void tell_all(RMA2_Port e, RMA2_Connection *c, const struct command *o, RMA2_Notification n, uint64_t start)
 {
 	if ((o->modifier & RMA2_CMD_NTR) == 0) {
@@ -149,7 +149,8 @@ static RMA2_ERROR notify(RMA2_Port e, RMA2_Connection *c, const struct command *
 	return rma_note(e, n);
 }
 
-// lock does a fetch-compare-and-add: read is the number, write has compare and add.
+// lock does a fetch-compare-and-add. o->read is the lock's number, o->write holds compare and
+// add.
 static RMA2_ERROR lock(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	int32_t compare = (int32_t)(o->write >> 32), add = (int32_t)o->write;
@@ -187,8 +188,8 @@ static RMA2_ERROR lock(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 	return err;
 }
 
-// unknown refuses a command that there is none of: the requester does, and the completer, if it was
-// to tell.
+// unknown refuses an invalid command: the requester reports it and, if it was to notify, the
+// completer.
 static RMA2_ERROR unknown(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	if (o->spec & RMA2_COMPLETER_NOTIFICATION && rma_room(e, c) == RMA2_SUCCESS)
@@ -196,14 +197,15 @@ static RMA2_ERROR unknown(RMA2_Port e, RMA2_Connection *c, const struct command 
 	return fail(e, c, o, RMA2_ERROR_REQ);
 }
 
-// own_notifications is how many an operation may write to this port's own queue.
+// own_notifications returns how many notifications an operation may write to this port's own
+// queue.
 static size_t own_notifications(const struct command *o)
 {
 	return 2 + (o->modifier & RMA2_CMD_NTR ? o->size / RMA_MTU + 1 : 0);
 }
 
-// far has the node do an operation on a port of another host: SPEC.md 6. It writes the
-// notifications.
+// far sends an operation to the node, which does it on a port of another host (SPEC.md 6) and
+// writes the notifications.
 static RMA2_ERROR far(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	if (c->grant->gone || rma_room(e, c) != RMA2_SUCCESS)
@@ -240,8 +242,8 @@ static RMA2_ERROR perform(RMA2_Port e, RMA2_Connection *c, const struct command 
 	}
 }
 
-// multicast does a PUT to each member of the group that c names as its node. Members that have not
-// opened the VPID are left out. The requester's notification is one for all.
+// multicast does a PUT to each member of the group that c names as its node. It leaves out
+// members that have not opened the VPID. The requester gets one notification for all.
 static RMA2_ERROR multicast(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	struct exn_group *g;
@@ -285,7 +287,7 @@ RMA2_ERROR rma_execute(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 		return RMA2_ERR_INV_VALUE;
 	if ((o->kind == RMA2_QW_PUT || o->kind == RMA2_QW_GET) && (o->size | o->read | o->write) % 8 != 0)
 		return RMA2_ERR_INV_VALUE;
-	// There is no Excellerate unit, and no physical memory.
+	// exnet has no Excellerate unit and no physical memory.
 	if (o->modifier & (RMA2_CMD_ERA | RMA2_CMD_EWA))
 		return fail(e, c, o, RMA2_ERROR_REQ);
 	if (o->modifier & RMA2_CMD_MC)
@@ -297,7 +299,8 @@ RMA2_ERROR rma_execute(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 	return perform(e, c, o);
 }
 
-// address is that of a byte of a region. The region's own address is the program's to change.
+// address returns the address of a byte of a region. The program may have changed the region's
+// own address.
 static RMA2_NLA address(const RMA2_Region *r, uint32_t offset)
 {
 	return r->nla + r->offset + offset;

@@ -45,7 +45,7 @@ void rma_queue_free(RMA2_Port e)
 	}
 }
 
-// entry_new returns an entry that is in no list. NULL: max are in use, or there is no memory.
+// entry_new returns an entry that is in no list, or NULL if max are in use or there is no memory.
 static struct entry *entry_new(RMA2_Port e, size_t max)
 {
 	if (e->entries >= max)
@@ -92,7 +92,8 @@ RMA2_ERROR rma_note(RMA2_Port e, RMA2_Notification n)
 	return note(e, n, e->entries_max);
 }
 
-// arrive takes a notification that a peer has written. Who wrote it is not what it says there.
+// arrive takes a notification that a peer has written. Its source is the flow's writer, not what
+// it claims.
 static struct entry *arrive(RMA2_Port e)
 {
 	uint64_t words[EXN_SLOT_MAX / 8], status;
@@ -111,7 +112,7 @@ static struct entry *arrive(RMA2_Port e)
 	return x;
 }
 
-// gather takes all that has arrived.
+// gather takes all notifications that have arrived.
 static void gather(RMA2_Port e)
 {
 	struct entry *x;
@@ -124,8 +125,8 @@ void rma_peer_gone(struct exn_port *p, uint16_t node, uint16_t vpid)
 	RMA2_Port e = p->owner;
 	RMA2_Connection c = {.node = node, .vpid = vpid};
 	gather(e);
-	// It has room in a queue that peers have filled: who waits for it is told by nothing else.
-	// Beyond that, and without memory, the next operation says so.
+	// It may exceed a queue that peers have filled: nothing else wakes a program that waits
+	// for this peer. If it still does not fit, the next operation reports the end.
 	(void)note(e, rma_noti_error(rma_noti(&c, RMA2_REQUESTER_NOTIFICATION, RMA2_ANY, 0), RMA2_ERROR_RESP | RMA2_ERROR_CMPL),
 		   2 * e->entries_max);
 }
@@ -149,12 +150,12 @@ void rma_tell(RMA2_Port e, RMA2_Connection *c, RMA2_Notification n, uint32_t siz
 	exn_port_commit(&e->port, c->grant, 16 | (uint64_t)(size & 0xffffff) << 8);
 }
 
-// wanted is what a notification has to be to match.
+// wanted is what a notification must match.
 struct wanted {
 	unsigned command, type, node, vpid, class;
 	uint64_t nla;
 	uint32_t lock;
-	bool last; // the NLA is that of the last packet
+	bool last; // the NLA is the last packet's
 };
 
 static bool command_matches(unsigned want, unsigned is)
@@ -204,7 +205,7 @@ API RMA2_ERROR rma2_noti_probe(RMA2_Port e, RMA2_Notification **out)
 		return take(e, x, out);
 	}
 	if ((x = arrive(e)) == NULL) {
-		if ((x = e->waiting.next) == &e->waiting) // a peer's end may have been noted meanwhile
+		if ((x = e->waiting.next) == &e->waiting) // gather may have queued a peer's end
 			return RMA2_NO_NOTI;
 		list_remove(x);
 	}
@@ -329,6 +330,6 @@ API uint32_t rma2_get_queue_segment_size(RMA2_Port e)
 
 API RMA2_ERROR rma2_set_queue_segment_size(RMA2_Port e, uint32_t size)
 {
-	(void)e; // the queue is in one piece, whatever the driver's would be
+	(void)e; // the queue is one piece, unlike the driver's
 	return size >= EXN_PAGE ? RMA2_SUCCESS : RMA2_ERR_INV_VALUE;
 }

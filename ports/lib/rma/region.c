@@ -1,4 +1,4 @@
-// region.c: what a region says of itself.
+// region.c: the address and size of a region.
 #include "rma.h"
 
 API RMA2_ERROR rma2_get_nla(RMA2_Region *r, size_t offset, RMA2_NLA *nla)

@@ -1,4 +1,4 @@
-// rma.h: what the parts of librma2 share.
+// rma.h: types and functions that the files of librma2 share.
 #ifndef EXN_RMA_H
 #define EXN_RMA_H
 
@@ -10,12 +10,12 @@
 enum {
 	RMA_MTU = 496,             // payload of a packet (thesis 3.2.1.2)
 	RMA_MAX_TRANSFER = 8 << 20,
-	RMA_QUEUE = 256 * 1024,    // bytes of the notification queue, by default
+	RMA_QUEUE = 256 * 1024,    // default size of the notification queue, in bytes
 	RMA_QUEUE_MAX = 16 << 20,
 };
 
-// An entry of the notification queue. It is in the list of those that wait, of those that the
-// program has, or of free ones.
+// An entry of the notification queue. It is in the list of waiting entries, of those that the
+// program holds, or of free ones.
 struct entry {
 	RMA2_Notification noti; // must be the first
 	struct entry *prev, *next;
@@ -25,11 +25,11 @@ struct entry {
 // A page of the program that peers can reach.
 struct shared_page {
 	uintptr_t page; // number; 0: the slot is free
-	uint32_t file;  // its page in the port's memory, or IN_PLACE
+	uint32_t file;  // page in the port's memory, or IN_PLACE
 	uint32_t uses;  // regions
 };
 
-// Runs of free pages, in order: of addresses, and of the port's memory.
+// Runs of free pages, in order. A port has two: of addresses, and of its memory.
 struct runs {
 	struct run {
 		uint32_t first, count;
@@ -58,31 +58,32 @@ struct rma2_endpoint {
 	struct runs addresses, pages;
 	uint64_t file;                     // the number of the file that is the port's memory
 	struct rma2_endpoint *next_open;
-	size_t warm; // bytes of the pages that are there, and mapped
+	size_t warm; // bytes of memory that is mapped beforehand
 	struct shared_page *shared;
 	size_t shared_count, shared_room; // room is a power of two
 	struct cached *cache;
 	RMA2_Descriptor *descriptors; // free ones
 };
 
-// rma_memory_init makes an endpoint ready for memory. False: no memory.
+// rma_memory_init prepares an endpoint's memory. It returns false without memory.
 bool rma_memory_init(RMA2_Port port);
 void rma_memory_free(RMA2_Port port);
 
-// rma_local returns where the first of size bytes of this port's memory are, and how many of them
-// follow one another. NULL: they are not registered.
+// rma_local returns where the first of size bytes of this port's memory are, and in run how many
+// are contiguous. It returns NULL if they are not registered.
 void *rma_local(RMA2_Port port, RMA2_NLA nla, uint32_t size, uint32_t *run);
 
-// rma_remote returns where the first of size bytes of a peer's memory are, for a PUT or a GET, and
-// how many of them follow one another. NULL: they are not registered, or not for that.
+// rma_remote returns where the first of size bytes of a peer's memory are, for a PUT or a GET,
+// and in run how many are contiguous. It returns NULL if they are not registered, or not for
+// that.
 uint8_t *rma_remote(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, bool put, uint32_t *run);
 
-// rma_in_place says whether the first of size bytes of a peer's memory are in pages that its node
-// reads and writes, and how many of them follow one another.
+// rma_in_place returns whether the first of size bytes of a peer's memory are in pages that stay
+// in its program, and in run how many are contiguous.
 bool rma_in_place(const struct exn_grant *g, RMA2_NLA nla, uint32_t size, uint32_t *run);
 
-// Notifications: rma_noti makes one, rma_note puts it into this port's queue, and rma_room waits
-// until n fit into a peer's, which rma_tell writes them to; size is that of the whole operation.
+// Notifications: rma_noti makes one and rma_note queues it here. rma_room waits until a peer's
+// queue has room for n, and rma_tell writes them there; size is the size of the whole operation.
 void rma_queue_init(RMA2_Port port);
 void rma_queue_free(RMA2_Port port);
 RMA2_Notification rma_noti(const RMA2_Connection *c, unsigned type, unsigned command, unsigned mode);

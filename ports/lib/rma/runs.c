@@ -1,4 +1,4 @@
-// runs.c: runs of free pages, of addresses and of a port's memory.
+// runs.c: runs of free pages, for addresses and for a port's memory.
 #include <stdlib.h>
 
 #include "pages.h"

@@ -1,8 +1,8 @@
-// transfer.c: bytes between this port's memory and a peer's.
+// transfer.c: copies between this port's memory and a peer's.
 #include "command.h"
 
-// store_part stores n bytes, all within an aligned word of 8, at once: whoever polls sees all of
-// them or none, and what else changes in the word meanwhile stays.
+// store_part stores n bytes, all within an aligned word of 8, at once: a reader that polls sees
+// all of them or none, and concurrent changes elsewhere in the word stay.
 static void store_part(uint8_t *to, const uint8_t *from, uint32_t n)
 {
 	unsigned off = (uintptr_t)to & 7;
@@ -13,8 +13,8 @@ static void store_part(uint8_t *to, const uint8_t *from, uint32_t n)
 	} while (!__atomic_compare_exchange_n(at, &now, word, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
-// copy_in_order copies to a peer's memory. Whoever polls on the last word sees all the others
-// when it sees that, as the hardware's packets arrive in order.
+// copy_in_order copies to a peer's memory. A reader that polls on the last word and sees it sees
+// all the others, since the hardware's packets arrive in order.
 static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t n)
 {
 	if (n < 8 && ((uintptr_t)to & 7) + n <= 8) {
@@ -41,16 +41,16 @@ bool rma_reachable(const struct exn_grant *g, uint64_t nla, uint32_t size, bool 
 	return true;
 }
 
-// in_use tells the owner of memory that may be taken back that an operation has begun on it, or
-// ended.
+// in_use counts an operation on a peer's memory that its owner may take back: 1 when it begins,
+// -1 when it ends.
 static void in_use(const struct exn_grant *g, uint64_t nla, uint64_t count)
 {
 	if (nla >> EXN_GENERATION != 0)
 		__atomic_fetch_add(exn_flow_word(&g->out, EXN_FLOW_BUSY), count, __ATOMIC_SEQ_CST);
 }
 
-// by_node is copy with pages of the peer's that its node reads and writes, by way of the window of
-// this port's memory.
+// by_node is copy for pages that stay in the peer's program: the peer's node reads and writes
+// them, through the window of this port's memory.
 static bool by_node(RMA2_Port e, const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
 {
 	uint8_t *window = e->port.memory + EXN_WINDOW;
@@ -66,7 +66,8 @@ static bool by_node(RMA2_Port e, const struct exn_grant *g, uint8_t *mine, uint6
 	return true;
 }
 
-// copy copies between this port's memory and a peer's. False: the peer has taken it back.
+// copy copies between this port's memory and a peer's. It returns false if the peer has taken its
+// memory back.
 static bool copy(RMA2_Port e, const struct exn_grant *g, uint8_t *mine, uint64_t nla, uint32_t size, bool put)
 {
 	uint32_t run;

@@ -17,19 +17,21 @@ struct message {
 	uint8_t data[EXN_SLOT_MAX];
 };
 
-// box is an open mailbox. What arrives while a send waits is kept: the peer may wait, too.
+// box is an open mailbox. It keeps messages that arrive while a send waits, as the peer may wait
+// for this port, too.
 struct box {
 	struct exn_port port;
 	struct message *kept;
 	size_t kept_first, kept_count, kept_room;
-	uint32_t *ended; // peers of which VELO2_RET_EOF has not been told
+	uint32_t *ended; // peers whose end VELO2_RET_EOF has yet to report
 	size_t ended_count, ended_room;
 };
 
-// The most messages that are kept while a send waits.
+// The largest number of messages kept while a send waits.
 enum { KEPT_MAX = 65536 };
 
-// grow makes room for one more of count things of a size. False: there is no memory.
+// grow makes room for one more item in a list of count items of size bytes. It returns false
+// without memory.
 static bool grow(void **list, size_t *room, size_t count, size_t size)
 {
 	if (count < *room)
@@ -150,19 +152,19 @@ API velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con)
 	return VELO2_RET_SUCCESS;
 }
 
-// take takes a message from the flows. False: there is none.
+// take takes a message from the flows. It returns false if there is none.
 static bool take(struct box *b, struct message *m)
 {
 	uint16_t node, vpid;
 	do
 		if (!exn_port_take(&b->port, m->data, &m->word, &node, &vpid))
 			return false;
-	while ((m->word & 0x7f) == 0); // a slot that the sender has given up
+	while ((m->word & 0x7f) == 0); // the sender has abandoned this slot
 	m->source = VELO2_ADDR_PACK(node, vpid);
 	return true;
 }
 
-// keep takes what has arrived, so that the peers have room.
+// keep moves arrived messages to memory, so that the peers have room.
 static void keep(struct box *b)
 {
 	if (b->kept_first > 0) {
@@ -178,7 +180,7 @@ static void keep(struct box *b)
 	}
 }
 
-// room has a peer have a slot free, or waits until it does.
+// room checks that a peer has a free slot or, with wait, waits until it has one.
 static velo2_ret_t room(struct box *b, struct exn_grant *g, bool wait)
 {
 	unsigned round = 0;
@@ -198,7 +200,8 @@ static void post(struct box *b, struct exn_grant *g, const void *msg, unsigned l
 	exn_port_commit(&b->port, g, len | word);
 }
 
-// post_group sends to all members of a group, or to none. Those that have ended are left out.
+// post_group sends to all members of a group, or to none if one is full. It leaves out members
+// that have ended.
 static velo2_ret_t post_group(struct box *b, uint32_t to, const void *msg, unsigned len, uint64_t word, bool wait)
 {
 	struct exn_group *g;
@@ -244,7 +247,7 @@ API velo2_ret_t velo2_try_send(velo2_connection_t *con, const void *msg, unsigne
 	return send(con, msg, len, tag, mtt, false);
 }
 
-// next takes the oldest message: what was kept came first.
+// next takes the oldest message: kept messages came first.
 static bool next(struct box *b, struct message *m)
 {
 	if (b->kept_count == 0)
@@ -310,16 +313,16 @@ API const char *velo2_strerror(velo2_ret_t ret)
 {
 	static const char *const text[] = {
 		[VELO2_RET_SUCCESS] = "success",
-		[VELO2_RET_INV_MSG] = "a message of no valid length",
+		[VELO2_RET_INV_MSG] = "the message is empty, longer than 120 bytes, or longer than the buffer",
 		[VELO2_RET_ERROR] = "the node or the peer has ended",
 		[VELO2_RET_NO_MSG] = "nothing has arrived",
 		[VELO2_RET_NO_MATCH] = "nothing from that source has arrived",
-		[VELO2_RET_ERR_FDOPEN] = "there is no node here, or it has no port left",
+		[VELO2_RET_ERR_FDOPEN] = "no node runs here (start exn-tun), or it has no port left",
 		[VELO2_RET_ERR_MMAP] = "no memory",
-		[VELO2_RET_INVALID_MBOX] = "nobody has opened that mailbox, or it is another user's",
+		[VELO2_RET_INVALID_MBOX] = "the mailbox is not open, or belongs to another user",
 		[VELO2_RET_INVALID_NODE] = "there is no such node",
 		[VELO2_RET_TRY_AGAIN] = "the mailbox is full",
-		[VELO2_RET_INV_MTT] = "no message type",
+		[VELO2_RET_INV_MTT] = "the message type is above 15",
 		[VELO2_RET_EOF] = "the peer has ended",
 	};
 	unsigned n = (unsigned)ret;
