@@ -77,10 +77,10 @@ func runReadme(from, to string, check bool, stdout io.Writer) error {
 	}
 	switch {
 	case text == string(old):
-		fmt.Fprintf(stdout, "%s says what %s does\n", to, from)
+		fmt.Fprintf(stdout, "%s matches %s\n", to, from)
 		return nil
 	case check:
-		return fmt.Errorf("%s does not say what %s does: run dsbench readme %s %s", to, from, from, to)
+		return fmt.Errorf("%s does not match %s: run dsbench readme %s %s", to, from, from, to)
 	}
 	if err := writeWhole(to, []byte(text)); err != nil {
 		return err

@@ -32,10 +32,10 @@ func TestReadme(t *testing.T) {
 		status         int
 		stdout, stderr string
 	}{
-		{"readme --check " + from + " " + to, 1, "", "README.md does not say what"},
+		{"readme --check " + from + " " + to, 1, "", "README.md does not match"},
 		{"readme " + from + " " + to, 0, "README.md is up to date\n", ""},
-		{"readme --check " + from + " " + to, 0, "README.md says what", ""},
-		{"readme --check " + from + " README.md", 0, "README.md says what", ""},
+		{"readme --check " + from + " " + to, 0, "README.md matches", ""},
+		{"readme --check " + from + " README.md", 0, "README.md matches", ""},
 		{"readme " + other + " " + to, 1, "", "other.json: not a report's JSON"},
 		{"readme " + from + " " + unmarked, 1, "", "unmarked.md: the file lacks the lines"},
 		{"readme " + from + " " + dir + "/none.md", 1, "", "none.md: no such file"},
