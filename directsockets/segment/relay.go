@@ -233,9 +233,12 @@ func (r *Relay) Fetch(m *Message, p []byte) {
 	r.e.rx.mem.Part(off, n).CopyTo(p)
 }
 
-// Silent reports whether the program has sent nothing yet. It may be called from any
+// Silent reports whether the program has sent nothing yet: its first slot is empty, and not
+// because the program has given back a page that was consumed. It may be called from any
 // goroutine.
-func (r *Relay) Silent() bool { return word(r.e.rx.queue[0].Status.Load()).lap() == 0 }
+func (r *Relay) Silent() bool {
+	return word(r.e.rx.queue[0].Status.Load()).lap() == 0 && r.e.own.consumed.Load() == 0
+}
 
 // GiveBack tells the program what the far program has consumed, counted from the
 // beginning: messages, and bytes of the ring. ErrRelay: it cannot have.

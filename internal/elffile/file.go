@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
 )
 
 // Machine is what a file is for: e_machine and the bits of an address.

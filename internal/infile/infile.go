@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
 )
 
 // Max bounds what Read reads, in bytes.

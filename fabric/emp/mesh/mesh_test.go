@@ -236,6 +236,7 @@ func TestAskRefused(t *testing.T) {
 // ended, looks alive.
 func TestBeganAnew(t *testing.T) {
 	one := open(t, nil, selfOf(1), nil).run()
+	eventually(t, "running", one.running)
 	conn, err := net.Dial("tcp", one.Addr().String())
 	if err != nil {
 		t.Fatal(err)
