@@ -64,6 +64,9 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		int fresh = CONN_NEW;
 		if ((rc == 0 || err == EINPROGRESS) && c->state == CONN_NEW)
 			connecting(c, addr, len);
+		else if ((rc == 0 || err == EINPROGRESS) && c->state == CONN_PENDING && !c->young)
+			/* After a failure: perhaps to another address. */
+			c->named = ds_end_of(addr, len, &c->peer);
 		if (__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			ds_classify(fd, 0, addr, len);
 		if (c->state != CONN_PENDING || c->young)
