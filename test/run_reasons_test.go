@@ -171,3 +171,20 @@ func TestRootRunUnreachable(t *testing.T) {
 	c.end(t)
 	s.end(t)
 }
+
+// A socket whose first connect was refused is judged by the address of its second one. No report is
+// asked for: with one, the library looks at every connection's addresses at once.
+func TestRootRunConnectAgain(t *testing.T) {
+	needRun(t, "python3")
+	const refused, port = "8000", "8001"
+	checkLeaks(t)
+	l := newLocal(t, true)
+	again := script(t, "again.py")
+	for _, tt := range []struct{ rule, want string }{{refused, "direct"}, {port, "tcp"}} {
+		rules := filepath.Join(l.dir, "rules")
+		write(t, rules, "tcp * client 127.0.0.1 "+tt.rule+"\n")
+		server := l.serve(t, port, "python3", again, "serve", port)
+		startIn(t, l.ns, nil, l.exnRun, "--loopback", "--rules", rules, "--", programPath("python3"), again, "talk", refused, port, tt.want).wait(t)
+		server.wait(t)
+	}
+}
