@@ -88,6 +88,7 @@ type Capture struct {
 	stopped atomic.Bool  // taps do nothing any more
 	stop    chan struct{}
 	end     sync.Once
+	bounded bool // the Writer's writes end at a deadline; valid after end
 	done    chan struct{}
 	err     error // valid when done is closed
 	buffers buffers
@@ -159,9 +160,13 @@ func (c *Capture) Close() error {
 		close(c.stop)
 		// This ends a write to a pipe; any other that blocks is left behind.
 		if w, ok := c.cfg.Writer.(interface{ SetWriteDeadline(time.Time) error }); ok {
-			_ = w.SetWriteDeadline(time.Now().Add(c.cfg.Grace))
+			c.bounded = w.SetWriteDeadline(time.Now().Add(c.cfg.Grace)) == nil
 		}
 	})
+	if c.bounded {
+		<-c.done
+		return c.err
+	}
 	grace := time.NewTimer(c.cfg.Grace + c.cfg.Grace/4)
 	defer grace.Stop()
 	select {

@@ -34,7 +34,11 @@ type output struct {
 	text string
 }
 
-// reader runs the lines that it reads from descriptor 4, and writes the status of each to 3.
+// mark is what the reader writes to the terminal after the output of each line (ENQ).
+const mark = 5
+
+// reader runs the lines that it reads from descriptor 4, writes a mark after the output of each, and
+// its status to 3.
 const reader = `set -e
 mount -t tmpfs none /run && mkdir -p /run/netns /run/lock
 mount -t tmpfs -o mode=1777 none /dev/shm
@@ -42,7 +46,9 @@ ip link set lo up
 set +e
 while IFS= read -r line <&4; do
 	eval "$line" </dev/null 3>&- 4<&-
-	echo $? >&3
+	status=$?
+	printf '\005'
+	echo $status >&3
 done`
 
 // record runs lines in a shell, one after the other. A line that fails ends it.
@@ -72,7 +78,7 @@ func record(ctx context.Context, bin string, lines []string) ([]step, error) {
 		input.Close()
 		return nil, err
 	}
-	var s screen
+	s := screen{marked: make(chan struct{}, 1)}
 	var reading sync.WaitGroup
 	reading.Go(func() { s.read(master) })
 	steps, err := typeAll(&s, input, bufio.NewReader(done), lines)
@@ -95,8 +101,7 @@ func typeAll(s *screen, input io.Writer, done *bufio.Reader, lines []string) (st
 		if err != nil {
 			return nil, fmt.Errorf("%s: the shell has ended: %w\n%s", line, err, plain(s.end()))
 		}
-		// The command's output is in the terminal; screen.read needs a moment to read it.
-		time.Sleep(50 * time.Millisecond)
+		<-s.marked // what the command has written is on the screen
 		out := s.end()
 		if status != "0\n" {
 			return nil, fmt.Errorf("%s: status %s%s", line, status, plain(out))

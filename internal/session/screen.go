@@ -11,6 +11,8 @@ import (
 
 // screen is what a terminal shows since begin: lines, of which the last one is written on.
 type screen struct {
+	marked chan struct{} // gets a value for each mark, and is closed at the end of the terminal
+
 	mu sync.Mutex
 	// +checklocks:mu
 	begun time.Time
@@ -48,6 +50,7 @@ func (s *screen) read(r io.Reader) {
 		n, err := r.Read(b)
 		s.write(b[:n])
 		if err != nil {
+			close(s.marked)
 			return // EIO: no process has the other end any more
 		}
 	}
@@ -70,6 +73,11 @@ func (s *screen) write(text []byte) {
 	for len(b) > 0 {
 		n := 1
 		switch b[0] {
+		case mark:
+			select {
+			case s.marked <- struct{}{}:
+			default:
+			}
 		case '\n':
 			s.feed()
 		case '\r':
