@@ -28,5 +28,8 @@ exec unshare $net -m -p -i --fork --kill-child bash -euc '
 	mount -t tmpfs none "$dir/run"
 	mount -t tmpfs none "$dir/tmp"
 	ip link set lo up
-	exec chroot "$dir" env -i PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C "$@"
+	cd "$dir" # its own root, not a chroot: there user namespaces and nsenter -m do not work
+	pivot_root . .
+	umount -l .
+	exec chroot . env -i PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C "$@"
 ' minimal "$dir" "$@"
