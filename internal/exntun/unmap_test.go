@@ -50,8 +50,8 @@ func TestUnmapCode(t *testing.T) {
 	}
 }
 
-// rssFile returns how much of files the process has mapped and in memory, in KB. The kernel counts those
-// of a tmpfs, as /tmp often is, as shared memory.
+// rssFile returns how much of files the process has mapped and in memory, in KB. The kernel counts
+// those of a tmpfs, as /tmp often is, as shared memory.
 func rssFile(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

@@ -37,8 +37,8 @@ type output struct {
 // mark is what the reader writes to the terminal after the output of each line (ENQ).
 const mark = 5
 
-// reader runs the lines that it reads from descriptor 4, writes a mark after the output of each, and
-// its status to 3.
+// reader runs the lines that it reads from descriptor 4, writes a mark after the output of each,
+// and its status to 3.
 const reader = `set -e
 mount -t tmpfs none /run && mkdir -p /run/netns /run/lock
 mount -t tmpfs -o mode=1777 none /dev/shm
