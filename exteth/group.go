@@ -16,7 +16,8 @@ import (
 // The frame goes to the nodes that are members when its first message is sent. With
 // skip, members without credit become deaf: they miss the rest of this frame, and
 // each later frame at whose beginning they still have no credit. Nobody waits for
-// them, and TxDeaf counts the times that a member becomes deaf.
+// them. TxDeaf counts the times that a member becomes deaf, and TxMissed, for each frame
+// of TxGroup, the members that did not get it.
 func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 	frame := b.Frame()
 	if err := p.checkSize(frame); err != nil {
@@ -48,10 +49,12 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 	if errors.Is(err, ErrAgain) && sent > 0 { // otherwise no receiver knows of the frame
 		p.groupFrame = b
 	}
+	missed := p.members - len(p.audience)
 	p.unlockTx()
 	p.velo.InterruptGroup(g, p.cfg.VPID)
 	switch {
 	case err == nil:
+		p.stats.TxMissed.Add(uint64(missed))
 		p.stats.TxGroup.Add(1)
 		p.stats.TxBytes.Add(uint64(len(frame)))
 	case errors.Is(err, ErrAgain):
@@ -75,6 +78,7 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 func (p *Port) listen(g fabric.GroupID, begins, skip bool) {
 	if begins {
 		p.audience = p.nic.Routes().Members(g)
+		p.members = len(p.audience)
 	}
 	if !skip && (!begins || p.deaf == 0) {
 		return

@@ -69,8 +69,8 @@ func TestGroupWithStalledMember(t *testing.T) {
 	}
 	checkFrames(t, b.frames.Take(), a.id, want)
 	checkFrames(t, c.frames.Take(), a.id, want)
-	if s := a.Stats(); s.TxDeaf != 1 || s.TxGroup != 1 {
-		t.Errorf("%d members left out, %d frames sent; want 1 and 1", s.TxDeaf, s.TxGroup)
+	if s := a.Stats(); s.TxDeaf != 1 || s.TxGroup != 1 || s.TxMissed != 1 {
+		t.Errorf("%d members left out, %d frames sent, missed by %d; want 1 each", s.TxDeaf, s.TxGroup, s.TxMissed)
 	}
 	// Further frames do not wait for it at all.
 	buf, want = frame()
@@ -81,6 +81,9 @@ func TestGroupWithStalledMember(t *testing.T) {
 	}
 	checkFrames(t, b.frames.Take(), a.id, want)
 	checkFrames(t, c.frames.Take(), a.id, want)
+	if s := a.Stats(); s.TxDeaf != 1 || s.TxGroup != 2 || s.TxMissed != 2 {
+		t.Errorf("%d members left out, %d frames sent, missed by %d; want 1, 2 and 2", s.TxDeaf, s.TxGroup, s.TxMissed)
+	}
 	skipped := a.Port.nic.Stats().VELO.MulticastSkipped
 	if messages := uint64(76 + 76 - 16); skipped != messages {
 		t.Errorf("the fabric left out %d messages, want %d", skipped, messages)
@@ -100,6 +103,9 @@ func TestGroupWithStalledMember(t *testing.T) {
 	net.settle()
 	for _, n := range []*testNode{b, c, deaf} {
 		checkFrames(t, n.frames.Take(), a.id, want)
+	}
+	if s := a.Stats(); s.TxGroup != 3 || s.TxMissed != 2 {
+		t.Errorf("%d frames sent, missed by %d; want 3 and 2", s.TxGroup, s.TxMissed)
 	}
 	if s := deaf.Stats(); s.RxIncomplete != 1 || s.RxOrphan != 0 {
 		t.Errorf("%d incomplete, %d orphans; want 1 and 0", s.RxIncomplete, s.RxOrphan)

@@ -157,6 +157,7 @@ type Port struct {
 	groupFrame *TxBuffer       // guarded by tx
 	audience   []fabric.NodeID // guarded by tx; who gets the group frame that was begun last
 	hearing    []fabric.NodeID // guarded by tx; memory for an audience that is not the whole group
+	members    int             // guarded by tx; members of that group when the frame was begun
 	deaf       int             // guarded by tx; number of deaf peers
 	credited   credited
 	bells      bells

@@ -21,6 +21,7 @@ type Stats struct {
 	TxEagerCut   uint64 // eager frames sent in part: the mailbox was full, or the peer went away
 	TxNoRoute    uint64 // dropped: the fabric has no such node, or it is down
 	TxDeaf       uint64 // times that a member of a group had no credit and was left out from then on
+	TxMissed     uint64 // members that did not get a frame of TxGroup whole, because they were left out
 	TxTimeout    uint64 // dropped: advertised, but not fetched in time
 	TxNotRead    uint64 // dropped: advertised, but the peer went away
 
@@ -47,7 +48,7 @@ func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
 	TxEager, TxRendezvous, TxGroup, TxBytes, TxAgain, TxNoBuffer, TxBadSize,
-	TxBadGroup, TxEagerCut, TxNoRoute, TxDeaf, TxTimeout, TxNotRead,
+	TxBadGroup, TxEagerCut, TxNoRoute, TxDeaf, TxMissed, TxTimeout, TxNotRead,
 	RxEager, RxRendezvous, RxGroup, RxBytes, RxRefused, RxGetFailed, RxIncomplete,
 	RxOrphan, RxBadMessage, RxBadAdvert, RxBadSize, RxBadOffload, RxNoTransfer,
 	RxExcess, Unmatched atomic.Uint64

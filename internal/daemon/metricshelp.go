@@ -77,6 +77,7 @@ var counterHelp = map[string]string{
 	"exteth.tx_eager_cut":          "Times that an eager frame broke off: the mailbox was full (it is sent again) or the peer went away.",
 	"exteth.tx_no_route":           "Frames dropped: the fabric has no such node, or it is down.",
 	"exteth.tx_deaf":               "Times that a member of a group took nothing and was left out from then on.",
+	"exteth.tx_missed":             "Members that missed a group frame because they were left out; each counts for each frame.",
 	"exteth.tx_timeout":            "Frames dropped: advertised, but not fetched in time.",
 	"exteth.tx_not_read":           "Frames dropped: advertised, but the peer went away.",
 	"exteth.rx_eager":              "Frames received as VELO messages.",

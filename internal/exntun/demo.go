@@ -307,5 +307,9 @@ func (d *demo) balance(ctx context.Context) (string, error) {
 	case f.Rendezvous.Sent == 0 && d.o.eager < int(d.o.mtu.Link()):
 		return "", errors.New("no frame went by rendezvous")
 	}
-	return "every one that left a node arrived; " + lab.Drops(d.lab), nil
+	arrived := "every one that left a node arrived"
+	if f.Missed > 0 {
+		arrived += fmt.Sprintf(", except at %d nodes that a broadcast left out", f.Missed)
+	}
+	return arrived + "; " + lab.Drops(d.lab), nil
 }

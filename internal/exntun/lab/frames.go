@@ -19,6 +19,9 @@ type Frames struct {
 	Eager      Way `json:"eager"`
 	Rendezvous Way `json:"rendezvous"`
 	Broadcast  Way `json:"broadcast"`
+	// Missed counts the nodes that a broadcast frame left out, because they took nothing for
+	// some time.
+	Missed uint64 `json:"missed"`
 }
 
 // FramesOf adds up the frames of all nodes.
@@ -36,11 +39,17 @@ func (f *Frames) add(s exteth.Stats) {
 	f.Rendezvous.Received += s.RxRendezvous
 	f.Broadcast.Sent += s.TxGroup
 	f.Broadcast.Received += s.RxGroup
+	f.Missed += s.TxMissed
 }
 
 // Minus returns what was counted since g.
 func (f Frames) Minus(g Frames) Frames {
-	return Frames{f.Eager.minus(g.Eager), f.Rendezvous.minus(g.Rendezvous), f.Broadcast.minus(g.Broadcast)}
+	return Frames{
+		Eager:      f.Eager.minus(g.Eager),
+		Rendezvous: f.Rendezvous.minus(g.Rendezvous),
+		Broadcast:  f.Broadcast.minus(g.Broadcast),
+		Missed:     f.Missed - g.Missed,
+	}
 }
 
 func (w Way) minus(v Way) Way { return Way{w.Sent - v.Sent, w.Received - v.Received} }
@@ -52,15 +61,16 @@ func (f Frames) String() string {
 }
 
 // Lost returns in words what was sent and did not arrive, "" if nothing. A
-// broadcast frame of n nodes arrives at n-1.
+// broadcast frame of n nodes arrives at n-1, but not at those that it left out.
 func (f Frames) Lost(n int) string {
 	switch others := uint64(n - 1); {
 	case f.Eager.Sent != f.Eager.Received:
 		return fmt.Sprintf("%d eager frames sent, %d received", f.Eager.Sent, f.Eager.Received)
 	case f.Rendezvous.Sent != f.Rendezvous.Received:
 		return fmt.Sprintf("%d rendezvous frames sent, %d received", f.Rendezvous.Sent, f.Rendezvous.Received)
-	case f.Broadcast.Sent*others != f.Broadcast.Received:
-		return fmt.Sprintf("%d broadcast frames sent to %d nodes each, %d received", f.Broadcast.Sent, others, f.Broadcast.Received)
+	case f.Broadcast.Sent*others != f.Broadcast.Received+f.Missed:
+		return fmt.Sprintf("%d broadcast frames sent to %d nodes each, %d received, %d left out",
+			f.Broadcast.Sent, others, f.Broadcast.Received, f.Missed)
 	}
 	return ""
 }
