@@ -238,7 +238,8 @@ static void rung(struct ds_sock *s)
 }
 
 static const struct ds_notices of_core = {bell, rung};
-static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget, epi_dup, epi_close};
+/* When a listener is closed, it stays announced for the young ones that it has accepted. */
+static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget, epi_dup, epi_close, young_settle_servers};
 
 void ep_init(void)
 {

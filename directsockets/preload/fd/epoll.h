@@ -35,7 +35,7 @@
 #ifndef DS_EPOLL_H
 #define DS_EPOLL_H
 
-#include "fd/fdtab.h"
+#include "fd/young.h"
 
 struct epi;
 

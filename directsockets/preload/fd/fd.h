@@ -1,6 +1,8 @@
 /* The descriptors of a program: what the hooks call.
  *
- *   fdtab.h    what each descriptor is, and calls under way on it
+ *   fdtab.h    what each descriptor is
+ *   young.h    connections that have hardly been used
+ *   call.h     calls under way on connections
  *   epoll.h    epoll instances
  *   pollset.h  poll and select
  *   carry.h    descriptors that become another process's; fork
@@ -8,9 +10,11 @@
 #ifndef DS_FD_H
 #define DS_FD_H
 
+#include "fd/call.h"
 #include "fd/carry.h"
 #include "fd/epoll.h"
 #include "fd/fdtab.h"
 #include "fd/pollset.h"
+#include "fd/young.h"
 
 #endif

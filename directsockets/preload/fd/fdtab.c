@@ -1,6 +1,5 @@
 #include "fd/fdtab.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -16,6 +15,7 @@ uintptr_t *fd_tab;
 unsigned fd_tab_size;
 unsigned fd_tab_end;
 unsigned fork_gen;
+const struct fd_notices *fd_notices;
 __thread int fd_vforks __attribute__((tls_model("initial-exec")));
 bool *fd_sure = &(bool){false};
 
@@ -24,11 +24,8 @@ static unsigned pool_used;	 /* conns ever taken from the pool */
 static uint64_t free_head;	 /* tag in the high half, index + 1 in the low */
 static pid_t own_pid;
 static bool doubt = true; /* what *fd_sure is to say after a fork */
-static const struct fd_notices *notices;
 
-void fd_tell(const struct fd_notices *to) { notices = to; }
-
-void conn_active(struct conn *c) { notices->active(c); }
+void fd_tell(const struct fd_notices *to) { fd_notices = to; }
 
 /* From now on the kernel need not be asked which process this is. */
 static void be_sure(void)
@@ -128,18 +125,13 @@ static void pool_give(struct conn *c)
 static void conn_final(struct conn *c, int fd)
 {
 	if (c->members)
-		notices->forget(c);
+		fd_notices->forget(c);
 	if (c->s)
 		ds_close(c->s, fd);
 	c->s = NULL;
 	if (c->closefd >= 0)
 		ds_syscall(SYS_close, c->closefd); /* not a cancellation point */
 	pool_give(c);
-}
-
-void conn_hold(struct conn *c)
-{
-	fd_add(&c->users, 1);
 }
 
 /* The call or close that brings users to 0 makes it FREE and owns the conn. A thread that has read
@@ -165,15 +157,6 @@ struct conn *conn_peek(int fd)
 		return c;
 	conn_put(c);
 	return NULL;
-}
-
-struct conn *conn_get(int fd)
-{
-	struct conn *c = conn_peek(fd);
-
-	if (c && c->young && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING)
-		conn_completed(c, fd);
-	return c;
 }
 
 /* As conn_new, but fd may be a standard stream; as conn_accepted, if it is young. */
@@ -237,130 +220,22 @@ void conn_up(struct conn *c, int fd, struct ds_sock *s)
 	if (c->young)
 		ds_take_over(s, &c->early);
 	__atomic_store_n(&c->state, CONN_UP, __ATOMIC_RELEASE);
-	if (ds_bell(s) >= 0 && notices)
-		notices->bell(c);
+	if (ds_bell(s) >= 0 && fd_notices)
+		fd_notices->bell(c);
 }
 
-void conn_completed(struct conn *c, int fd)
-{
-	struct sockaddr_storage peer;
-	socklen_t len = sizeof peer;
-	int saved = errno;
-
-	if (c->young && fd_vforked())
-		return;
-	/* A connection that is being made, or has failed, has no peer. Asking does not clear an
-	 * error, as SO_ERROR does, and takes no lock in the kernel, as TCP_INFO does. */
-	if (c->side == 1 || getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
-		conn_connected(c, fd);
-	errno = saved;
-}
-
-/* What conn/ makes of c, which is connected. */
-static struct ds_sock *handle_of(struct conn *c, int fd)
-{
-	if (c->side == 1)
-		return ds_server(fd, -1, NULL);
-	return ds_client(fd, c->named ? &c->peer : NULL);
-}
-
-void conn_connected(struct conn *c, int fd)
-{
-	int pending = CONN_PENDING;
-	bool young = c->young;
-
-	ds_critical_begin(); /* no handler is to find it between two states */
-	if (!__atomic_compare_exchange_n(&c->state, &pending, young ? CONN_SETTLING : CONN_PLAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-		ds_critical_end();
-		return;
-	}
-	/* Or another process has the socket without knowing the connection. */
-	struct ds_sock *s = c->gen == fork_gen ? handle_of(c, fd) : NULL;
-	uint8_t known = __atomic_load_n(&c->blocking, __ATOMIC_RELAXED);
-	if (s && known)
-		ds_flags_known(s, known == 2);
-	if (s && young)
-		ds_begun(s, &c->begun);
-	conn_up(c, fd, s);
-	if (s && young) { /* what calls have done that were not taken over yet */
-		ds_early_shut(s, __atomic_load_n(&c->begun.shut, __ATOMIC_SEQ_CST));
-		if (__atomic_load_n(&c->begun.options, __ATOMIC_SEQ_CST))
-			ds_options_changed(s, fd);
-	}
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* another thread changes blocking, and then looks for s */
-	if (s && known && !__atomic_load_n(&c->blocking, __ATOMIC_RELAXED))
-		ds_flags_changed(s);
-	ds_critical_end();
-}
-
-void conn_demote(struct conn *c, int fd)
-{
-	if (c->young)
-		conn_completed(c, fd);
-	for (int i = 0; i < 1000 && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_SETTLING; i++)
-		ds_syscall(SYS_sched_yield);
-	if (c->state == CONN_UP)
-		ds_freeze_demote(c->s, fd);
-	else
-		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
-}
-
-/* Calls fn for the conns that are up or, with all, that have a connection. */
-static void each(void (*fn)(struct conn *c, void *arg), void *arg, bool all)
+void conn_each(unsigned states, void (*fn)(struct conn *c, void *arg), void *arg)
 {
 	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
 
 	for (unsigned i = 0; i < n; i++) {
 		struct conn *c = &pool[i];
-		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE)
+		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE || !(states >> __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) & 1))
 			continue;
 		conn_hold(c);
-		if (c->users < FREE && (all ? c->s != NULL : c->state == CONN_UP))
+		if (c->users < FREE && (states >> c->state & 1))
 			fn(c, arg);
 		conn_put(c);
-	}
-}
-
-void conn_each(void (*fn)(struct conn *c, void *arg), void *arg) { each(fn, arg, false); }
-void conn_each_held(void (*fn)(struct conn *c, void *arg), void *arg) { each(fn, arg, true); }
-
-void conn_settle_all(bool servers)
-{
-	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
-
-	for (unsigned i = 0; i < n; i++) {
-		struct conn *c = &pool[i];
-		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE || __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) != CONN_PENDING)
-			continue;
-		conn_hold(c);
-		if (c->users < FREE && c->young && (c->side == 1 || !servers))
-			conn_completed(c, conn_fd(c));
-		conn_put(c);
-	}
-}
-
-bool conn_any_young(void)
-{
-	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
-
-	for (unsigned i = 0; i < n; i++)
-		if (pool[i].users < FREE && pool[i].state == CONN_PENDING && pool[i].young)
-			return true;
-	return false;
-}
-
-void conn_leave_young(uint64_t cookie)
-{
-	unsigned n = __atomic_load_n(&pool_used, __ATOMIC_ACQUIRE);
-
-	for (unsigned i = 0; i < n; i++) {
-		struct conn *c = &pool[i];
-		uint64_t own = 0;
-		socklen_t len = sizeof own;
-		if (c->users >= FREE || c->state != CONN_PENDING || !c->young)
-			continue;
-		if (REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &own, &len) != 0 || own == cookie)
-			__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
 	}
 }
 
@@ -370,161 +245,6 @@ void fd_forget(int fd)
 
 	if (c)
 		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
-}
-
-/* ---- calls --------------------------------------------------------------- */
-
-/* A jump leaves a call on a conn: struct conn *. */
-static void jumped(void *p)
-{
-	struct conn *c = p;
-
-	if (c->s)
-		ds_jumped(c->s);
-	conn_put(c);
-}
-
-/* A real call on c is over. */
-static inline void early_end(struct conn *c)
-{
-	if (__builtin_expect(fd_add(&c->early, -1) & DS_TAKEN_OVER, 0))
-		ds_early_end(c->s);
-}
-
-/* The same, when a jump leaves it: struct conn *. */
-static void early_jumped(void *p)
-{
-	early_end(p);
-	conn_put(p);
-}
-
-/* Counts a real call on c, which is young and w. False: it is no more. */
-static inline bool early_begin(struct call *k, struct conn *c, int fd, uintptr_t w)
-{
-	int before = ds_critical_enter();
-
-	conn_hold(c);
-	if (__builtin_expect(fd_word(fd) != w, 0)) {
-		conn_put(c);
-		ds_critical_leave(before);
-		return true;
-	}
-	if (__builtin_expect(fd_add(&c->early, 1) & DS_TAKEN_OVER, 0)) {
-		fd_add(&c->early, -1);
-		conn_put(c);
-		ds_critical_leave(before);
-		return false;
-	}
-	k->slot = ds_cleanup_push(early_jumped, c);
-	k->early = c;
-	ds_critical_leave(before);
-	return true;
-}
-
-/* As call_begin_any, of c, which is not up. True: *k is the call. */
-static __attribute__((noinline)) bool begin_early(struct call *k, struct conn *c, int fd, uintptr_t w)
-{
-	if (c->state == CONN_PENDING) {
-		conn_hold(c);
-		if (fd_word(fd) == w)
-			conn_completed(c, fd);
-		conn_put(c);
-	}
-	int state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
-	if (state == CONN_UP)
-		return false;
-	if (!c->young || (state != CONN_PENDING && state != CONN_SETTLING))
-		return true;
-	return early_begin(k, c, fd, w);
-}
-
-/* As call_begin_any. */
-static inline struct call begin(int fd, uintptr_t w)
-{
-	struct call k = {NULL, -1, NULL};
-	struct conn *c = word_conn(w);
-
-	if (!c)
-		return k;
-	if (__builtin_expect(c->state != CONN_UP, 0) && begin_early(&k, c, fd, w))
-		return k;
-	int before = ds_critical_enter();
-	conn_hold(c);
-	if (__builtin_expect(fd_word(fd) != w, 0)) {
-		conn_put(c);
-		ds_critical_leave(before);
-		return k;
-	}
-	k.slot = ds_cleanup_push(jumped, c);
-	k.c = c;
-	ds_critical_leave(before);
-	if (__builtin_expect(__atomic_load_n(&c->armed, __ATOMIC_RELAXED), 0))
-		notices->active(c);
-	if (__atomic_load_n(&c->lastfd, __ATOMIC_RELAXED) != fd)
-		__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
-	return k;
-}
-
-struct call call_begin(int fd, uintptr_t w)
-{
-	struct conn *c = fd <= STDERR_FILENO ? word_conn(w) : NULL;
-
-	/* The C library may have made it a file since, as freopen and daemon do. */
-	if (__builtin_expect(c != NULL, 0) && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_UP && ds_is_stream(c->s))
-		return (struct call){NULL, -1, NULL};
-	return begin(fd, w);
-}
-
-struct call call_begin_any(int fd, uintptr_t w) { return begin(fd, w); }
-
-struct call call_young(int fd, uintptr_t w, bool waits)
-{
-	struct conn *c = word_conn(w);
-	struct call k = {NULL, -1, NULL};
-
-	if (c && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING && c->young &&
-	    (!waits || __atomic_load_n(&c->blocking, __ATOMIC_RELAXED) == 2 || ds_one_thread()) && !ds_ripe(&c->begun, c->side) &&
-	    early_begin(&k, c, fd, w))
-		return k;
-	return call_begin(fd, w);
-}
-
-struct call call_young_any(int fd, uintptr_t w) { return fd <= STDERR_FILENO ? begin(fd, w) : call_young(fd, w, false); }
-
-void call_shuts(const struct call *k, int how)
-{
-	if (k->early && how >= SHUT_RD && how <= SHUT_RDWR)
-		__atomic_fetch_or(&k->early->begun.shut, (uint8_t)(1 << how), __ATOMIC_SEQ_CST);
-}
-
-void call_has_shut(const struct call *k)
-{
-	if (k->early && (__atomic_load_n(&k->early->early, __ATOMIC_SEQ_CST) & DS_TAKEN_OVER))
-		ds_early_shut(k->early->s, k->early->begun.shut);
-}
-
-void call_set_options(const struct call *k, int fd)
-{
-	__atomic_store_n(&k->early->begun.options, true, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&k->early->early, __ATOMIC_SEQ_CST) & DS_TAKEN_OVER)
-		ds_options_changed(k->early->s, fd);
-}
-
-void call_end(struct call *k)
-{
-	if (__builtin_expect(k->early != NULL, 0)) {
-		int before = ds_critical_enter();
-		ds_cleanup_pop(k->slot);
-		early_end(k->early);
-		conn_put(k->early);
-		ds_critical_leave(before);
-	}
-	if (!k->c)
-		return;
-	int before = ds_critical_enter();
-	ds_cleanup_pop(k->slot);
-	conn_put(k->c);
-	ds_critical_leave(before);
 }
 
 /* ---- descriptors --------------------------------------------------------- */
@@ -562,20 +282,21 @@ static void closing(int fd)
 		if (c->state == CONN_UP)
 			c->closefd = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
 		if (c->members) /* now: the number may be another socket's when that call ends */
-			notices->forget(c);
+			fd_notices->forget(c);
 		conn_put(c);
 	} else if (c) {
 		if (conn_fd(c) == fd)
 			__atomic_store_n(&c->lastfd, other_fd(c, fd), __ATOMIC_RELAXED);
 		if (c->members)
-			notices->orphan(c, fd);
+			fd_notices->orphan(c, fd);
 		if (fd <= STDERR_FILENO)
 			stream_ends(c);
 	} else if ((w & 3) == FD_LISTENER) {
-		conn_settle_all(true); /* it stays announced for them */
+		if (fd_notices)
+			fd_notices->unlisten();
 		ds_unlisten(fd);
 	} else if (word_epi(w)) {
-		notices->close(word_epi(w), fd);
+		fd_notices->close(word_epi(w), fd);
 	}
 }
 
@@ -595,7 +316,7 @@ void fd_copy(int newfd, uintptr_t w)
 	if (c)
 		__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
 	else if (word_epi(w))
-		notices->dup(word_epi(w));
+		fd_notices->dup(word_epi(w));
 	set(newfd, w);
 }
 

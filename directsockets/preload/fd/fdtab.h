@@ -62,9 +62,10 @@ static inline int conn_fd(const struct conn *c)
 
 struct epi;
 
-/* What this file reports to epoll.c. bell: c has a doorbell now. active: a call begins on c, which
- * has armed members. orphan: fd of c is about to be closed, and c has others. forget: c has no
- * descriptor any more, or is about to go. dup, close: an instance gets or loses a descriptor. */
+/* What this file reports to those above it. bell: c has a doorbell now. active: a call begins on c,
+ * which has armed members. orphan: fd of c is about to be closed, and c has others. forget: c has
+ * no descriptor any more, or is about to go. dup, close: an instance gets or loses a descriptor.
+ * unlisten: a listener is about to be closed. */
 struct fd_notices {
 	void (*bell)(struct conn *c);
 	void (*active)(struct conn *c);
@@ -72,12 +73,14 @@ struct fd_notices {
 	void (*forget)(struct conn *c);
 	void (*dup)(struct epi *e);
 	void (*close)(struct epi *e, int fd);
+	void (*unlisten)(void);
 };
 /* Once, before the first descriptor. */
 void fd_tell(const struct fd_notices *to) DS_HIDDEN;
+extern const struct fd_notices *fd_notices DS_HIDDEN;
 
 /* A call on an armed conn begins. */
-void conn_active(struct conn *c) DS_HIDDEN;
+static inline void conn_active(struct conn *c) { fd_notices->active(c); }
 
 enum { FD_NONE = 0, FD_CONN = 1, FD_LISTENER = 2, FD_EPOLL = 3 };
 
@@ -132,61 +135,10 @@ static inline struct conn *word_conn(uintptr_t w)
 	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
 }
 
-/* A call on a conn, on the stack of the hook. A jump that leaves it drops its reference. */
-struct call {
-	struct conn *c;	    /* NULL: not ours, make the real call */
-	int slot;	    /* of ds_cleanup_push */
-	struct conn *early; /* with c NULL: the real call is counted here */
-};
-
-/* call_begin takes a reference to the conn of fd, if conn/ knows it and fd is not a standard
- * stream, whose bytes the kernel moves. call_begin_any accepts such a stream too, for calls that
- * change what conn/ knows. call_end drops the reference; use CALL or CALL_ANY, so that cancellation
- * does so too. */
-struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
-struct call call_begin_any(int fd, uintptr_t word) DS_HIDDEN;
-void call_end(struct call *k) DS_HIDDEN;
-
-#define CALL_BY(k, fd, begin, ...) \
-	__attribute__((cleanup(call_end))) struct call k = {NULL, -1, NULL}; \
-	do { \
-		uintptr_t w_ = fd_word(fd); \
-		if (__builtin_expect(w_ != 0, 0)) \
-			k = begin(fd, w_, ##__VA_ARGS__); \
-	} while (0)
-#define CALL(k, fd) CALL_BY(k, fd, call_begin)
-#define CALL_ANY(k, fd) CALL_BY(k, fd, call_begin_any)
-
-/* As CALL, but leaves a young conn as it is, if the real call can do no harm: it does not sleep
- * where another thread might want to make the connection direct. call_sent and call_received count
- * what that call returned. */
-struct call call_young(int fd, uintptr_t word, bool waits) DS_HIDDEN;
-#define CALL_YOUNG(k, fd, waits) CALL_BY(k, fd, call_young, waits)
-static inline ssize_t call_sent(const struct call *k, ssize_t rc)
-{
-	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
-		ds_early_moved(&k->early->begun, k->early->side, (size_t)rc, 0);
-	return rc;
-}
-static inline ssize_t call_received(const struct call *k, ssize_t rc)
-{
-	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
-		ds_early_moved(&k->early->begun, k->early->side, 0, (size_t)rc);
-	return rc;
-}
-/* As call_begin_any, but leaves a young conn as it is. If the early call is shutdown, call_shuts
- * comes before it, and call_has_shut after it; call_set_options if it has set what
- * ds_options_changed asks for. */
-struct call call_young_any(int fd, uintptr_t word) DS_HIDDEN;
-void call_shuts(const struct call *k, int how) DS_HIDDEN;
-void call_has_shut(const struct call *k) DS_HIDDEN;
-void call_set_options(const struct call *k, int fd) DS_HIDDEN;
-
-/* References without the record, for poll and epoll; NULL if fd is none. Any state. conn_get hands
- * a young one to conn/, conn_peek leaves it. */
-struct conn *conn_get(int fd) DS_HIDDEN;
+/* A reference to the conn of fd, in any state; NULL: there is none. As young.h's conn_get, but
+ * leaves a young one as it is. */
 struct conn *conn_peek(int fd) DS_HIDDEN;
-void conn_hold(struct conn *c) DS_HIDDEN;
+static inline void conn_hold(struct conn *c) { fd_add(&c->users, 1); }
 void conn_put(struct conn *c) DS_HIDDEN;
 
 /* fd is a new TCP socket. NULL: no memory, it stays plain. No reference is held. */
@@ -196,31 +148,15 @@ struct conn *conn_new(int fd, enum conn_state state) DS_HIDDEN;
  * conn. */
 struct conn *conn_accepted(int fd, uint8_t blocking) DS_HIDDEN;
 
-/* Hands all young ones to conn/; servers alone. */
-void conn_settle_all(bool servers) DS_HIDDEN;
-
-/* For the program that a child of vfork is about to execute: whether there are young ones; those
- * whose cookie it is, or is not to be had, stay on TCP. */
-bool conn_any_young(void) DS_HIDDEN;
-void conn_leave_young(uint64_t cookie) DS_HIDDEN;
-
 /* fd is a connection inherited by exec (ds_heir). NULL: it stays plain. No reference is held. */
 struct conn *conn_heir(int fd, int side) DS_HIDDEN;
 
 /* c is connected: s is what the core made of it, or NULL. */
 void conn_up(struct conn *c, int fd, struct ds_sock *s) DS_HIDDEN;
 
-/* If the connect under way has completed, hands c to conn/. conn_connected: it has. */
-void conn_completed(struct conn *c, int fd) DS_HIDDEN;
-void conn_connected(struct conn *c, int fd) DS_HIDDEN;
-
-/* Gives up direct sockets for c for good. */
-void conn_demote(struct conn *c, int fd) DS_HIDDEN;
-
-/* Calls fn for each conn that is up, with a reference held; conn_each_held also for those that
- * fd_forget has left. */
-void conn_each(void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
-void conn_each_held(void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
+/* Calls fn for each conn that is in one of states, with a reference held. */
+#define CONN_IN(state) (1u << (state))
+void conn_each(unsigned states, void (*fn)(struct conn *c, void *arg), void *arg) DS_HIDDEN;
 
 /* From now on the program's calls on fd are the kernel's. The connection, which is on TCP, stays
  * open. */

@@ -14,8 +14,8 @@ static void forking(struct conn *c, void *arg)
 
 void fork_prepare(void)
 {
-	conn_settle_all(false);
-	conn_each(forking, NULL);
+	young_settle();
+	conn_each(CONN_IN(CONN_UP), forking, NULL);
 	fork_gen++;
 	ds_fork_prepare();
 	ep_fork_prepare(); /* the order of locks: epoll.h */

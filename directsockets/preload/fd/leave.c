@@ -3,14 +3,15 @@
 #include "fd/carry.h"
 
 
-/* For conn_each_held: sets *(bool *)arg if another process shares c. */
-static void leaves(struct conn *c, void *arg) { *(bool *)arg |= ds_leaves(c->s); }
+/* For conn_each: sets *(bool *)arg if another process shares c. */
+static void leaves(struct conn *c, void *arg) { *(bool *)arg |= c->s && ds_leaves(c->s); }
 
-/* For conn_each_held: ds_leave. */
+/* For conn_each: ds_leave. */
 static void leave(struct conn *c, void *arg)
 {
 	(void)arg;
-	ds_leave(c->s);
+	if (c->s) /* fd_forget has left some */
+		ds_leave(c->s);
 }
 
 void fd_leave(bool flush)
@@ -20,12 +21,12 @@ void fd_leave(bool flush)
 	/* Another thread may go on sending until the process is gone. */
 	if (!fd_tab_size || !ds_one_thread())
 		return;
-	conn_each_held(leaves, &any);
+	conn_each(CONN_IN(CONN_UP) | CONN_IN(CONN_PLAIN), leaves, &any);
 	if (!any || fd_vforked())
 		return;
 	if (flush)
 		fflush(NULL); /* as exit will: once the others count on this process having ended, it must not write */
-	conn_each_held(leave, NULL);
+	conn_each(CONN_IN(CONN_UP) | CONN_IN(CONN_PLAIN), leave, NULL);
 }
 
 void fd_seal(void)

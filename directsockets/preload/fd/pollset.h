@@ -2,7 +2,7 @@
 #ifndef DS_POLLSET_H
 #define DS_POLLSET_H
 
-#include "fd/fdtab.h"
+#include "fd/young.h"
 
 /* As ppoll(2). timeout NULL: for ever. */
 int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask) DS_HIDDEN;

@@ -65,10 +65,10 @@ void inherit_demote(struct heirs *heirs)
 	bool any = false;
 
 	if (!fd_vforked())
-		conn_settle_all(false);
+		young_settle();
 	else
-		any = conn_any_young();
-	conn_each(count_one, &any);
+		any = young_any();
+	conn_each(CONN_IN(CONN_UP), count_one, &any);
 	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (dir < 0) {
 		if (any && !fd_vforked())
@@ -90,8 +90,8 @@ void inherit_demote(struct heirs *heirs)
 			if (fl < 0 || (fl & FD_CLOEXEC) || REAL(getsockopt)(b.fd, SOL_SOCKET, SO_COOKIE, &b.cookie, &len) != 0)
 				continue;
 			if (fd_vforked())
-				conn_leave_young(b.cookie);
-			conn_each(demote_cookie, &b);
+				young_leave(b.cookie);
+			conn_each(CONN_IN(CONN_UP), demote_cookie, &b);
 		}
 	REAL(close)(dir);
 	errno = saved;

@@ -254,7 +254,7 @@ static void goodbye(struct conn *c, void *arg)
 __attribute__((destructor)) static void stop(void)
 {
 	if (ds_one_thread() && fd_tab_size > 0 && !fd_vforked())
-		conn_each(goodbye, NULL);
+		conn_each(CONN_IN(CONN_UP), goodbye, NULL);
 	fd_leave(true);
 }
 

@@ -1,0 +1,57 @@
+/* Calls under way on connections. */
+#ifndef DS_CALL_H
+#define DS_CALL_H
+
+#include "fd/young.h"
+
+/* A call on a conn, on the stack of the hook. A jump that leaves it drops its reference. */
+struct call {
+	struct conn *c;	    /* NULL: not ours, make the real call */
+	int slot;	    /* of ds_cleanup_push */
+	struct conn *early; /* with c NULL: the real call is counted here */
+};
+
+/* call_begin takes a reference to the conn of fd, if conn/ knows it and fd is not a standard
+ * stream, whose bytes the kernel moves. call_begin_any accepts such a stream too, for calls that
+ * change what conn/ knows. call_end drops the reference; use CALL or CALL_ANY, so that cancellation
+ * does so too. */
+struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
+struct call call_begin_any(int fd, uintptr_t word) DS_HIDDEN;
+void call_end(struct call *k) DS_HIDDEN;
+
+#define CALL_BY(k, fd, begin, ...) \
+	__attribute__((cleanup(call_end))) struct call k = {NULL, -1, NULL}; \
+	do { \
+		uintptr_t w_ = fd_word(fd); \
+		if (__builtin_expect(w_ != 0, 0)) \
+			k = begin(fd, w_, ##__VA_ARGS__); \
+	} while (0)
+#define CALL(k, fd) CALL_BY(k, fd, call_begin)
+#define CALL_ANY(k, fd) CALL_BY(k, fd, call_begin_any)
+
+/* As CALL, but leaves a young conn as it is, if the real call can do no harm: it does not sleep
+ * where another thread might want to make the connection direct. call_sent and call_received count
+ * what that call returned. */
+struct call call_young(int fd, uintptr_t word, bool waits) DS_HIDDEN;
+#define CALL_YOUNG(k, fd, waits) CALL_BY(k, fd, call_young, waits)
+static inline ssize_t call_sent(const struct call *k, ssize_t rc)
+{
+	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
+		ds_early_moved(&k->early->begun, k->early->side, (size_t)rc, 0);
+	return rc;
+}
+static inline ssize_t call_received(const struct call *k, ssize_t rc)
+{
+	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
+		ds_early_moved(&k->early->begun, k->early->side, 0, (size_t)rc);
+	return rc;
+}
+/* As call_begin_any, but leaves a young conn as it is. If the early call is shutdown, call_shuts
+ * comes before it, and call_has_shut after it; call_set_options if it has set what
+ * ds_options_changed asks for. */
+struct call call_young_any(int fd, uintptr_t word) DS_HIDDEN;
+void call_shuts(const struct call *k, int how) DS_HIDDEN;
+void call_has_shut(const struct call *k) DS_HIDDEN;
+void call_set_options(const struct call *k, int fd) DS_HIDDEN;
+
+#endif

@@ -1,0 +1,178 @@
+#include "fd/call.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+struct conn *conn_get(int fd)
+{
+	struct conn *c = conn_peek(fd);
+
+	if (c && c->young && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING)
+		conn_completed(c, fd);
+	return c;
+}
+
+void conn_completed(struct conn *c, int fd)
+{
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof peer;
+	int saved = errno;
+
+	if (c->young && fd_vforked())
+		return;
+	/* A connection that is being made, or has failed, has no peer. Asking does not clear an
+	 * error, as SO_ERROR does, and takes no lock in the kernel, as TCP_INFO does. */
+	if (c->side == 1 || getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
+		conn_connected(c, fd);
+	errno = saved;
+}
+
+/* What conn/ makes of c, which is connected. */
+static struct ds_sock *handle_of(struct conn *c, int fd)
+{
+	if (c->side == 1)
+		return ds_server(fd, -1, NULL);
+	return ds_client(fd, c->named ? &c->peer : NULL);
+}
+
+void conn_connected(struct conn *c, int fd)
+{
+	int pending = CONN_PENDING;
+	bool young = c->young;
+
+	ds_critical_begin(); /* no handler is to find it between two states */
+	if (!__atomic_compare_exchange_n(&c->state, &pending, young ? CONN_SETTLING : CONN_PLAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+		ds_critical_end();
+		return;
+	}
+	/* Or another process has the socket without knowing the connection. */
+	struct ds_sock *s = c->gen == fork_gen ? handle_of(c, fd) : NULL;
+	uint8_t known = __atomic_load_n(&c->blocking, __ATOMIC_RELAXED);
+	if (s && known)
+		ds_flags_known(s, known == 2);
+	if (s && young)
+		ds_begun(s, &c->begun);
+	conn_up(c, fd, s);
+	if (s && young) { /* what calls have done that were not taken over yet */
+		ds_early_shut(s, __atomic_load_n(&c->begun.shut, __ATOMIC_SEQ_CST));
+		if (__atomic_load_n(&c->begun.options, __ATOMIC_SEQ_CST))
+			ds_options_changed(s, fd);
+	}
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* another thread changes blocking, and then looks for s */
+	if (s && known && !__atomic_load_n(&c->blocking, __ATOMIC_RELAXED))
+		ds_flags_changed(s);
+	ds_critical_end();
+}
+
+void conn_demote(struct conn *c, int fd)
+{
+	if (c->young)
+		conn_completed(c, fd);
+	for (int i = 0; i < 1000 && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_SETTLING; i++)
+		ds_syscall(SYS_sched_yield);
+	if (c->state == CONN_UP)
+		ds_freeze_demote(c->s, fd);
+	else
+		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
+}
+
+/* ---- all of them ----------------------------------------------------------- */
+
+/* For conn_each: hands c to conn/, if it is young and, with *(bool *)servers, was accepted. */
+static void settle(struct conn *c, void *servers)
+{
+	if (c->young && (c->side == 1 || !*(bool *)servers))
+		conn_completed(c, conn_fd(c));
+}
+
+void young_settle(void) { conn_each(CONN_IN(CONN_PENDING), settle, &(bool){false}); }
+void young_settle_servers(void) { conn_each(CONN_IN(CONN_PENDING), settle, &(bool){true}); }
+
+/* For conn_each: sets *(bool *)any if c is young. */
+static void find(struct conn *c, void *any) { *(bool *)any |= c->young; }
+
+bool young_any(void)
+{
+	bool any = false;
+
+	conn_each(CONN_IN(CONN_PENDING), find, &any);
+	return any;
+}
+
+/* For conn_each: young_leave. */
+static void leave(struct conn *c, void *cookie)
+{
+	uint64_t own = 0;
+	socklen_t len = sizeof own;
+
+	if (c->young && (REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &own, &len) != 0 || own == *(uint64_t *)cookie))
+		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
+}
+
+void young_leave(uint64_t cookie) { conn_each(CONN_IN(CONN_PENDING), leave, &cookie); }
+
+/* ---- calls on one ---------------------------------------------------------- */
+
+/* A jump leaves a real call on a young conn: struct conn *. */
+static void jumped(void *p)
+{
+	young_end(p);
+	conn_put(p);
+}
+
+bool young_count(struct call *k, struct conn *c, int fd, uintptr_t w)
+{
+	int before = ds_critical_enter();
+
+	conn_hold(c);
+	if (__builtin_expect(fd_word(fd) != w, 0)) {
+		conn_put(c);
+		ds_critical_leave(before);
+		return true;
+	}
+	if (__builtin_expect(fd_add(&c->early, 1) & DS_TAKEN_OVER, 0)) {
+		fd_add(&c->early, -1);
+		conn_put(c);
+		ds_critical_leave(before);
+		return false;
+	}
+	k->slot = ds_cleanup_push(jumped, c);
+	k->early = c;
+	ds_critical_leave(before);
+	return true;
+}
+
+bool young_begin(struct call *k, struct conn *c, int fd, uintptr_t w)
+{
+	if (c->state == CONN_PENDING) {
+		conn_hold(c);
+		if (fd_word(fd) == w)
+			conn_completed(c, fd);
+		conn_put(c);
+	}
+	int state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
+	if (state == CONN_UP)
+		return false;
+	if (!c->young || (state != CONN_PENDING && state != CONN_SETTLING))
+		return true;
+	return young_count(k, c, fd, w);
+}
+
+void call_shuts(const struct call *k, int how)
+{
+	if (k->early && how >= SHUT_RD && how <= SHUT_RDWR)
+		__atomic_fetch_or(&k->early->begun.shut, (uint8_t)(1 << how), __ATOMIC_SEQ_CST);
+}
+
+void call_has_shut(const struct call *k)
+{
+	if (k->early && (__atomic_load_n(&k->early->early, __ATOMIC_SEQ_CST) & DS_TAKEN_OVER))
+		ds_early_shut(k->early->s, k->early->begun.shut);
+}
+
+void call_set_options(const struct call *k, int fd)
+{
+	__atomic_store_n(&k->early->begun.options, true, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&k->early->early, __ATOMIC_SEQ_CST) & DS_TAKEN_OVER)
+		ds_options_changed(k->early->s, fd);
+}
