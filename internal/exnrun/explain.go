@@ -36,7 +36,7 @@ func why(w connstats.Why) string {
 		connstats.WhyVersion:          "the broker is of another version",
 		connstats.WhySilent:           "the broker does not answer",
 		connstats.WhyNoRule:           "the server is on another host (exn-tun up --direct)",
-		connstats.WhyIdle:             "both ends are ready for direct, and nothing was sent since",
+		connstats.WhyIdle:             "both ends are ready for direct, and nothing has moved since",
 	}
 	if text, ok := texts[w]; ok {
 		return text

@@ -348,24 +348,30 @@ func TestPathsSaid(t *testing.T) {
 		}
 	}
 	c := connstats.Connection{Mode: connstats.ModeTCP.String(), Why: connstats.WhyIdle}
-	if got := choice(&c); got != "tcp: both ends are ready for direct, and nothing was sent since" {
+	if got := choice(&c); got != "tcp: both ends are ready for direct, and nothing has moved since" {
 		t.Error(got)
 	}
 }
 
-// A connection that is ready for direct when it ends, and has moved nothing so, has a reason.
+// A connection that is ready for direct when it ends, and has moved nothing so, has a reason, also
+// if it is seen when it is closed.
 func TestReadyAndIdle(t *testing.T) {
-	c := &connstats.Connection{Mode: connstats.ModeDirect.String(), Via: connstats.PathMemory}
-	w := &watch{conns: map[seenKey]*connstats.Connection{{}: c}}
-	var report bytes.Buffer
-	if err := writeReport(&report, w.all()); err != nil {
-		t.Fatal(err)
-	}
-	var r Record
-	if err := json.NewDecoder(&report).Decode(&r); err != nil || r.Path != "tcp" || r.Reason != connstats.WhyIdle.String() {
-		t.Errorf("%v, %+v", err, r)
-	}
-	if got, want := summary(w.all(), 0, 1), "1 connection in 1 process: 0 direct, 1 tcp (1: both ends are ready for direct, and nothing was sent since)"; got != want {
-		t.Errorf("summary %q, want %q", got, want)
+	for _, mode := range []connstats.Mode{connstats.ModeDirect, connstats.ModeClosed} {
+		c := &connstats.Connection{Mode: mode.String(), Via: connstats.PathMemory}
+		w := &watch{conns: map[seenKey]*connstats.Connection{{}: c}}
+		var report bytes.Buffer
+		if err := writeReport(&report, w.all()); err != nil {
+			t.Fatal(err)
+		}
+		var r Record
+		if err := json.NewDecoder(&report).Decode(&r); err != nil || r.Path != "tcp" || r.Reason != connstats.WhyIdle.String() {
+			t.Errorf("%v: %v, %+v", mode, err, r)
+		}
+		if got, want := r.Choice, "tcp: both ends are ready for direct, and nothing has moved since"; got != want {
+			t.Errorf("%v: %q, want %q", mode, got, want)
+		}
+		if got, want := summary(w.all(), 0, 1), "1 connection in 1 process: 0 direct, 1 tcp (1: both ends are ready for direct, and nothing has moved since)"; got != want {
+			t.Errorf("%v: summary %q, want %q", mode, got, want)
+		}
 	}
 }

@@ -112,12 +112,19 @@ func (w *watch) look(changed func(connstats.Connection)) {
 }
 
 // all returns the connections in the order of their set-up. One that was switched to the segment
-// and moved nothing over it counts as TCP, with the reason that nothing was sent since.
+// and moved nothing over it, closed by now or not, counts as TCP, with the reason that nothing has
+// moved since.
 func (w *watch) all() []*connstats.Connection {
 	all := slices.Collect(maps.Values(w.conns))
 	for _, c := range all {
-		if c.Mode == connstats.ModeDirect.String() && !wasDirect(c) {
-			c.Mode, c.Why, c.Reason = connstats.ModeTCP.String(), connstats.WhyIdle, connstats.WhyIdle.String()
+		if wasDirect(c) {
+			continue
+		}
+		if c.Mode == connstats.ModeDirect.String() || c.Via != connstats.PathNone && c.Why == connstats.WhyNothing {
+			c.Why, c.Reason = connstats.WhyIdle, connstats.WhyIdle.String()
+		}
+		if c.Mode == connstats.ModeDirect.String() {
+			c.Mode = connstats.ModeTCP.String()
 		}
 	}
 	connstats.Sort(all)

@@ -123,7 +123,7 @@ const (
 	WhyVersion              // the broker is of another version
 	WhySilent               // the broker does not answer
 	WhyNoRule               // sends it to the server's host through the fabric
-	WhyIdle                 // both ends have the segment, and nothing was sent since
+	WhyIdle                 // both ends have the segment, and nothing has moved since
 	WhyLast             = WhyIdle
 )
 
@@ -132,7 +132,7 @@ func (w Why) String() string {
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
 		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
 		"the broker is of another version", "the broker does not answer", "no rule for the fabric",
-		"ready, nothing sent since"}
+		"ready, nothing moved since"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}
