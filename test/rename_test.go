@@ -58,7 +58,7 @@ func TestRename(t *testing.T) {
 			t.Errorf("%s is not as before (%v)", name, err)
 		}
 	}
-	for _, wrong := range []string{old, "", "-x", "a b", "a//b", "/a", "a#b", "a&b"} {
+	for _, wrong := range []string{old, "", "-x", "a b", "a//b", "/a", "a#b", "a&b", "a\nb"} {
 		cmd := exec.Command("tools/rename.sh", wrong)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err == nil || bytes.Count(out, []byte("\n")) != 1 {

@@ -12,7 +12,7 @@ fail() { printf 'rename.sh: %s\n' "$*" >&2; exit 2; }
 case $1 in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit ;; esac
 
 new=$1
-[[ $new =~ ^[A-Za-z0-9][A-Za-z0-9_.~/-]*$ ]] || fail "$new is no module path: use letters, digits, dots, dashes and slashes"
+[[ $new =~ ^[A-Za-z0-9][A-Za-z0-9_.~/-]*$ ]] || fail "${new@Q} is no module path: use letters, digits, dots, dashes and slashes"
 old=$(go list -m)
 [ "$old" != "$new" ] || fail "the module path is $new already"
 go mod edit -module "$new" 2>/dev/null || fail "$new is no module path"

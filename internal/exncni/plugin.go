@@ -98,7 +98,11 @@ func add(a *skel.CmdArgs) (err error) {
 func checkNetNS(path string) error {
 	var theirs, ours unix.Stat_t
 	var fsys unix.Statfs_t
-	if err := errors.Join(unix.Stat(path, &theirs), unix.Statfs(path, &fsys), unix.Stat("/proc/self/ns/net", &ours)); err != nil {
+	err := unix.Stat(path, &theirs)
+	if err == nil {
+		err = errors.Join(unix.Statfs(path, &fsys), unix.Stat("/proc/self/ns/net", &ours))
+	}
+	if err != nil {
 		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("cannot look at the network namespace %s", path), err.Error())
 	}
 	if fsys.Type != unix.NSFS_MAGIC {
@@ -273,6 +277,9 @@ func status(a *skel.CmdArgs) error {
 	if c.IPAM.Type == "" {
 		return invalid("there is no ipam: name a plugin that assigns addresses, such as host-local")
 	}
+	if err := c.ipamSpeaks(types.ErrPluginNotAvailable); err != nil {
+		return err
+	}
 	return c.ofIPAM(invoke.DelegateStatus(context.Background(), c.IPAM.Type, a.StdinData, nil))
 }
 
@@ -298,7 +305,34 @@ func collect(a *skel.CmdArgs) error {
 	if c.IPAM.Type == "" || !speaks(c.CNIVersion) {
 		return err
 	}
+	if old := c.ipamSpeaks(types.ErrIncompatibleCNIVersion); old != nil {
+		return errors.Join(old, err)
+	}
 	return errors.Join(err, c.ofIPAM(invoke.DelegateGC(context.Background(), c.IPAM.Type, a.StdinData, nil)))
+}
+
+// ipamSpeaks returns an error with that code if the IPAM plugin does not speak the configuration's
+// version of the specification. An older plugin does not know what STATUS and GC are, and complains
+// of what it misses for DEL.
+func (c *config) ipamSpeaks(code uint) error {
+	program, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(os.Getenv("CNI_PATH")))
+	if err != nil {
+		return c.ofIPAM(err)
+	}
+	info, err := invoke.GetVersionInfo(context.Background(), program, nil)
+	if err != nil {
+		return c.ofIPAM(err)
+	}
+	theirs := info.SupportedVersions()
+	if slices.Contains(theirs, c.CNIVersion) {
+		return nil
+	}
+	both := slices.DeleteFunc(slices.Clone(versions.SupportedVersions()), func(v string) bool { return !slices.Contains(theirs, v) })
+	advice := "install a newer one"
+	if len(both) > 0 {
+		advice += fmt.Sprintf(", or set cniVersion to %q, which has no STATUS and no GC", both[len(both)-1])
+	}
+	return types.NewError(code, fmt.Sprintf("ipam plugin %s does not speak version %s: %s", c.IPAM.Type, c.CNIVersion, advice), "")
 }
 
 // speaks reports whether a version of the specification has STATUS and GC.

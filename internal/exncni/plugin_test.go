@@ -18,6 +18,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"exnet/internal/control"
+	"exnet/internal/exncni"
 	"exnet/internal/netns"
 	"exnet/test/testlab"
 )
@@ -308,6 +309,62 @@ func TestUnavailable(t *testing.T) {
 			wantError(t, "ADD", err, types.ErrPluginNotAvailable, test.want)
 			if left := h.leftovers(t); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// An IPAM plugin older than the configuration's version is named, with what to do, by STATUS and
+// GC.
+func TestOldIPAM(t *testing.T) {
+	h := newHost(t, func(n map[string]any) { ipamOf(n)["type"] = "old-ipam" })
+	const old = `#!/bin/sh
+[ "$CNI_COMMAND" = VERSION ] && echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.3.1", "0.4.0", "1.0.0"]}' && exit
+echo '{"code": 4, "msg": "missing containerID"}' && exit 1
+`
+	if err := os.WriteFile(filepath.Join(bin(), "old-ipam"), []byte(old), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const want = `ipam plugin old-ipam does not speak version 1.1.0: install a newer one, or set cniVersion to "1.0.0", which has no STATUS and no GC`
+	wantError(t, "STATUS", h.cni.GetStatusNetworkList(t.Context(), h.list), types.ErrPluginNotAvailable, want)
+	wantError(t, "GC", h.cni.GCNetworkList(t.Context(), h.list, &libcni.GCArgs{}), types.ErrIncompatibleCNIVersion, want)
+}
+
+// An error is an object as the specification has it, in the configuration's version if the plugin
+// speaks that.
+func TestErrorObject(t *testing.T) {
+	for name, test := range map[string]struct {
+		command, netconf string
+		version          string
+		code             uint
+	}{
+		"refused":             {"ADD", `{"cniVersion": "1.0.0", "name": "lab", "type": "exn-cni", "mtu": -1}`, "1.0.0", types.ErrInvalidNetworkConfig},
+		"an old version":      {"ADD", `{"cniVersion": "0.4.0", "type": "exn-cni"}`, "0.4.0", types.ErrInvalidNetworkConfig},
+		"an unknown version":  {"ADD", `{"cniVersion": "7.0.0", "name": "lab", "type": "exn-cni"}`, "1.1.0", types.ErrIncompatibleCNIVersion},
+		"no version":          {"ADD", `{"name": "lab", "type": "exn-cni"}`, "1.1.0", types.ErrIncompatibleCNIVersion},
+		"version is a number": {"ADD", `{"cniVersion": 1, "name": "lab", "type": "exn-cni"}`, "1.1.0", types.ErrDecodingFailure},
+		"no configuration":    {"DEL", "", "1.1.0", types.ErrDecodingFailure},
+		"not JSON":            {"GC", "\x00{", "1.1.0", types.ErrDecodingFailure},
+		"an endless one":      {"ADD", strings.Repeat(" ", 16<<20+1), "1.1.0", types.ErrIOFailure},
+		"an unknown command":  {"FLY", `{"cniVersion": "1.0.0", "name": "lab", "type": "exn-cni"}`, "1.0.0", types.ErrInvalidEnvironmentVariables},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for k, v := range map[string]string{"COMMAND": test.command, "CONTAINERID": "a", "NETNS": "/proc/self/ns/net", "IFNAME": "exn0", "PATH": bin()} {
+				t.Setenv("CNI_"+k, v)
+			}
+			defer func(stdin *os.File) { os.Stdin = stdin }(os.Stdin)
+			var stdout, stderr strings.Builder
+			if status := exncni.Run(nil, strings.NewReader(test.netconf), &stdout, &stderr); status != 1 || stderr.Len() > 0 {
+				t.Errorf("status %d, %q", status, stderr.String())
+			}
+			var said struct {
+				CNIVersion string
+				types.Error
+			}
+			d := json.NewDecoder(strings.NewReader(stdout.String()))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&said); err != nil || said.CNIVersion != test.version || said.Code != test.code || said.Msg == "" {
+				t.Errorf("%v, want version %s and code %d:\n%s", err, test.version, test.code, stdout.String())
 			}
 		})
 	}

@@ -2,12 +2,16 @@ package exncni
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	cniversion "github.com/containernetworking/cni/pkg/version"
 
 	"exnet/directsockets/preload"
 	"exnet/internal/cli"
@@ -34,7 +38,7 @@ docs/containers.md has configurations for podman, Docker and Kubernetes.
 // Run is the command. It returns the exit status: 0 done, 1 failed, 2 wrong usage.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
-		return runPlugin(stdout, stderr)
+		return runPlugin(stdin, stdout, stderr)
 	}
 	out := cli.NewOutput(stdout)
 	return report(stderr, out.Check(run(args, stdin, out)))
@@ -67,16 +71,64 @@ func report(stderr io.Writer, err error) int {
 	return cli.Report(stderr, "exn-cni", err, cli.ExitFailure)
 }
 
+// maxConfig bounds the length of a network's configuration, in bytes.
+const maxConfig = 16 << 20
+
+// failure is an error in the form of the specification.
+type failure struct {
+	CNIVersion string `json:"cniVersion"` // that of the configuration, if the plugin speaks it
+	*types.Error
+}
+
 // runPlugin runs the command in the environment, and writes an error in the form of the
 // specification.
-func runPlugin(stdout, stderr io.Writer) int {
-	e := skel.PluginMainFuncsWithError(funcs, versions, "exn-cni "+version.String()+", a CNI plugin: exn-cni -h")
+func runPlugin(stdin io.Reader, stdout, stderr io.Writer) int {
+	netconf, e := readConfig(stdin)
+	if e == nil {
+		e = skel.PluginMainFuncsWithError(funcs, versions, "exn-cni "+version.String()+", a CNI plugin: exn-cni -h")
+	}
 	if e == nil {
 		return 0
 	}
 	e.Msg, e.Details = cli.Text(errors.New(e.Msg)), cli.Text(errors.New(e.Details))
-	if err := e.Print(); err != nil {
+	b, err := json.MarshalIndent(failure{versionOf(netconf), e}, "", "    ")
+	if err != nil {
+		return report(stderr, err)
+	}
+	if _, err := stdout.Write(append(b, '\n')); err != nil {
 		return report(stderr, err)
 	}
 	return cli.ExitFailure
+}
+
+// readConfig reads the network's configuration, and leaves it in os.Stdin for package skel. Without
+// a command, and for VERSION, there is none to read.
+func readConfig(stdin io.Reader) ([]byte, *types.Error) {
+	if c := os.Getenv("CNI_COMMAND"); c == "" || c == "VERSION" {
+		return nil, nil
+	}
+	netconf, err := io.ReadAll(io.LimitReader(stdin, maxConfig+1))
+	if err == nil && len(netconf) > maxConfig {
+		err = fmt.Errorf("the network's configuration is longer than %d MiB", maxConfig>>20)
+	}
+	out, in, pipeErr := os.Pipe()
+	if err := errors.Join(err, pipeErr); err != nil {
+		return nil, types.NewError(types.ErrIOFailure, "standard input: "+err.Error(), "")
+	}
+	os.Stdin = out
+	go func() { // ends with the process if skel does not read all
+		_, _ = in.Write(netconf)
+		in.Close()
+	}()
+	return netconf, nil
+}
+
+// versionOf returns the version of the specification to answer a configuration in: its own, or the
+// plugin's latest if the plugin does not speak that.
+func versionOf(netconf []byte) string {
+	v, err := new(cniversion.ConfigDecoder).Decode(netconf)
+	if spoken := versions.SupportedVersions(); err != nil || !slices.Contains(spoken, v) {
+		return spoken[len(spoken)-1]
+	}
+	return v
 }

@@ -47,9 +47,9 @@ them, too, skip TCP. It is the go command with an overlay of package net; source
 and go.mod stay as they are.`)
 	root.Example = `exn-go build -o server ./cmd/server
 exn-run --loopback --explain -- ./server`
-	root.Annotations = map[string]string{command.EndKey: `Everything but building is left to the go command. The program obeys
-EXNET_LOOPBACK, EXNET_RULES and EXNET_BROKER as under exn-run; without any of
-these it uses plain TCP.
+	root.Annotations = map[string]string{command.EndKey: `Everything but building is left to the go command, and build, install, list, run,
+test and vet take its flags alone. The program obeys EXNET_LOOPBACK, EXNET_RULES
+and EXNET_BROKER as under exn-run; without any of these it uses plain TCP.
 Exit status: that of the go command; 1 something failed, 2 wrong usage.`}
 	for _, verb := range verbs {
 		root.AddCommand(&cobra.Command{

@@ -46,6 +46,8 @@ func enterNode(o options) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("node %s: entering another network namespace needs root (CAP_SYS_ADMIN): run as root, or in that namespace, without --node", o.node)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("node %s: %s is not a network namespace: give the ID of a node of fabric %s, or the name or path of one", o.node, path, o.fabric)
 	case err != nil:
 		return fmt.Errorf("node %s: entering %s: %w", o.node, path, err)
 	}

@@ -47,6 +47,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"--library", "/etc/passwd", "true"}, 125, "", "not a shared library"},
 		{[]string{"--library", "/nowhere/x.so", "true"}, 125, "", "--library: stat /nowhere/x.so: no such file"},
 		{[]string{"--node", "", "true"}, 125, "", "--node: it is empty"},
+		{[]string{"--node", "/etc/passwd", "true"}, 125, "", "/etc/passwd is not a network namespace: give the ID of a node"},
 		{[]string{"--node", "65537", "true"}, 125, "", "open /run/netns/65537: no such file"},
 		{[]string{"--log-format", "json", "no-such-program"}, 127, "", `"level":"ERROR","msg":"\"no-such-program\"`},
 		{[]string{"--log-format", "json", "--log-level", "loud"}, 125, "", `"command":"exn-run"`},
