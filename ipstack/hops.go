@@ -1,7 +1,9 @@
 package ipstack
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,10 +38,15 @@ type hops struct {
 	// via is the next hop of each destination.
 	// +checklocks:mu
 	via map[netip.Addr]*hop
-	// due are the next hops that Probe must probe.
+	// late are destinations that packets went to while their next hops were stale, since the last
+	// probe. They are no map, because most such packets follow a rest: after it, each cache line of
+	// a map's code and data comes from memory, and the packet waits for all of them.
 	// +checklocks:mu
-	due map[netip.Addr]struct{}
-	// some says that due is not empty.
+	late [maxLate]late
+	// lates is how many of late are in use.
+	// +checklocks:mu
+	lates int
+	// some says that lates is not 0.
 	some atomic.Bool
 	// generation counts flushes. A route that was found before a flush is not
 	// learned after it.
@@ -53,13 +60,38 @@ type hop struct {
 	addr     netip.Addr
 	entry    arp.Entry
 	resolved bool // its entry is in the table
-	sent     int  // packets since it became stale
 	dsts     map[netip.Addr]struct{}
 }
 
-// maxStale is how many packets go to a stale next hop, unless Probe is called, before one
-// passes through netstack, which then probes it.
-const maxStale = 16
+// late is a destination with a stale next hop.
+type late struct {
+	hi, lo uint64 // the address, as its family has it
+	is4    bool
+	sent   uint8 // packets
+}
+
+const (
+	// maxStale is how many packets go to a destination with a stale next hop, unless Probe is
+	// called, before one passes through netstack, which then probes the next hop.
+	maxStale = 16
+	// maxLate is how many such destinations hops remembers. Packets to others pass through
+	// netstack.
+	maxLate = 4
+)
+
+func lateOf(dst []byte) late {
+	if len(dst) == 4 {
+		return late{lo: uint64(binary.BigEndian.Uint32(dst)), is4: true}
+	}
+	return late{hi: binary.BigEndian.Uint64(dst), lo: binary.BigEndian.Uint64(dst[8:])}
+}
+
+func (l late) addr() netip.Addr {
+	if l.is4 {
+		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(l.lo))))
+	}
+	return netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, l.hi), l.lo)))
+}
 
 func newHops(table *arp.Table, prefix arp.Prefix) *hops {
 	return &hops{
@@ -67,7 +99,6 @@ func newHops(table *arp.Table, prefix arp.Prefix) *hops {
 		prefix: prefix,
 		next:   make(map[netip.Addr]*hop),
 		via:    make(map[netip.Addr]*hop),
-		due:    make(map[netip.Addr]struct{}),
 	}
 }
 
@@ -137,26 +168,38 @@ func (h *hops) resolved(next netip.Addr) bool {
 	return n != nil && n.resolved && !n.entry.Stale
 }
 
-// sent counts a packet to dst, whose next hop is stale. After the first, Probe probes the next hop;
-// after maxStale, packets pass through netstack.
-func (h *hops) sent(dst []byte) {
-	addr, _ := netip.AddrFromSlice(dst)
+// sent counts a packet to dst, whose next hop is stale, so that Probe probes that. It returns false
+// if the packet has to pass through netstack.
+func (h *hops) sent(dst []byte) bool {
+	d := lateOf(dst)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := h.via[addr]
-	if n == nil || !n.entry.Stale {
-		return
-	}
-	switch n.sent++; n.sent {
-	case 1:
-		h.due[n.addr] = struct{}{}
-		h.some.Store(true)
-	case maxStale:
-		n.resolved = false
-		for dst := range n.dsts {
-			h.publishLocked(n, dst)
+	fast := h.countLocked(d)
+	h.mu.Unlock()
+	return fast
+}
+
+// +checklocks:h.mu
+func (h *hops) countLocked(d late) bool {
+	for i := range h.lates {
+		l := &h.late[i]
+		if l.lo != d.lo || l.hi != d.hi || l.is4 != d.is4 {
+			continue
 		}
+		if l.sent++; l.sent <= maxStale {
+			return true
+		}
+		h.lates--
+		*l = h.late[h.lates]
+		return false
 	}
+	if h.lates == maxLate {
+		return false
+	}
+	d.sent = 1
+	h.late[h.lates] = d
+	h.lates++
+	h.some.Store(true)
+	return true
 }
 
 // probe returns the next hops to probe.
@@ -166,12 +209,12 @@ func (h *hops) probe() (due []netip.Addr) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for addr := range h.due {
-		if n := h.next[addr]; n != nil && n.entry.Stale {
-			due = append(due, addr)
+	for _, l := range h.late[:h.lates] {
+		if n := h.via[l.addr()]; n != nil && n.entry.Stale && !slices.Contains(due, n.addr) {
+			due = append(due, n.addr)
 		}
 	}
-	clear(h.due)
+	h.lates = 0
 	h.some.Store(false)
 	return due
 }
@@ -206,7 +249,7 @@ func (h *hops) change(e stack.NeighborEntry) {
 		n = &hop{addr: addr, dsts: make(map[netip.Addr]struct{})}
 		h.next[addr] = n
 	}
-	n.entry, n.resolved, n.sent = entry, resolved, 0
+	n.entry, n.resolved = entry, resolved
 	for dst := range n.dsts {
 		h.publishLocked(n, dst)
 	}
@@ -253,7 +296,6 @@ func (h *hops) OnNeighborRemoved(_ tcpip.NICID, e stack.NeighborEntry) {
 		return
 	}
 	delete(h.next, addr)
-	delete(h.due, addr)
 	for dst := range n.dsts {
 		delete(h.via, dst)
 		h.table.Delete(dst)

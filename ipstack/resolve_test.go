@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"exnet/fabric"
+
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
@@ -221,5 +223,43 @@ func TestAnnouncement(t *testing.T) {
 	}
 	if got := a.Stats()[Announcements]; got != 2 {
 		t.Errorf("%d announcements", got)
+	}
+}
+
+// Of stale next hops, the first few get packets the fast way, and Probe probes them all; packets to
+// others pass through netstack, and none is lost.
+func TestManyStale(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			w := newWorld(t, true)
+			a := w.add(1, f.a+f.mask)
+			var peers []*node
+			var packets [][]byte
+			addr := netip.MustParseAddr(f.b)
+			for i := range maxLate + 2 {
+				peers = append(peers, w.add(fabric.NodeID(2+i), addr.String()+f.mask))
+				packets = append(packets, udpPacket(ipSpec{src: f.a, dst: addr.String()}, []byte("x")))
+				addr = addr.Next()
+			}
+			all := func(want uint64) {
+				t.Helper()
+				before := a.Stats()
+				for i, p := range packets {
+					a.send(p)
+					peers[i].expect(p)
+				}
+				a.grown(before, FastTx, want)
+				a.grown(before, SlowTx, uint64(len(packets))-want)
+			}
+			all(0)
+			all(maxLate + 2)
+			w.advance(3 * nudReachableTime / 2)
+			all(maxLate)
+			a.Probe()
+			for addr := netip.MustParseAddr(f.b); len(packets) > 0; packets = packets[1:] {
+				a.stateIs(addr.String(), "delay")
+				addr = addr.Next()
+			}
+		})
 	}
 }

@@ -56,10 +56,7 @@ func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType ui
 		return mac, 0, false
 	}
 	if e, ok := s.table.Lookup(dst); ok {
-		if e.Stale {
-			s.hops.sent(dst)
-		}
-		return e.MAC, etherType, true
+		return e.MAC, etherType, !e.Stale || s.hops.sent(dst)
 	}
 	mac, ok = multicastMAC(dst)
 	return mac, etherType, ok

@@ -252,11 +252,12 @@ func (d *Device) Read(b []byte) (int, error) {
 		return 0, io.ErrShortBuffer
 	}
 	d.mu.RLock()
-	defer d.mu.RUnlock()
 	if d.closed {
+		d.mu.RUnlock()
 		return 0, ErrClosed
 	}
 	n, errno := rawRead(d.fd, b)
+	d.mu.RUnlock()
 	if errno != 0 {
 		return 0, readError(errno)
 	}

@@ -313,11 +313,10 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 		b := p.spare
 		mem := b.Mem()[exteth.Headroom-p.Header-tun.VnetHdrLen:]
 		n, rerr := p.Device.Read(mem)
-		if errors.Is(rerr, tun.ErrAgain) {
-			break
-		}
 		if rerr != nil {
-			err = rerr
+			if !errors.Is(rerr, tun.ErrAgain) {
+				err = rerr
+			}
 			break
 		}
 		packets++
