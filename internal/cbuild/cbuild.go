@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	_ "exnet/internal/linux"
 )
@@ -145,7 +146,8 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 	if _, err := exec.LookPath(cc); err != nil {
 		return "", fmt.Errorf("%s: %w (%s): install one, or put %s into %s", s.Name, ErrCompiler, cc, s.Name, installed)
 	}
-	temp, err := os.MkdirTemp(dir, "build-")
+	sweep(dir)
+	temp, err := os.MkdirTemp(dir, workPrefix)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w: %w", s.Name, errPlace, err)
 	}
@@ -157,6 +159,19 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return path, nil
+}
+
+// workPrefix begins the name of a folder that a build works in.
+const workPrefix = "build-"
+
+// sweep removes the folders of builds that were killed: those an hour old.
+func sweep(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if info, err := e.Info(); strings.HasPrefix(e.Name(), workPrefix) && err == nil && time.Since(info.ModTime()) > time.Hour {
+			os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // read returns the sources by name, and a hash of them and how they are compiled.

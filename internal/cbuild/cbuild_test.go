@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 )
 
 func program(text string) Source {
@@ -17,6 +19,35 @@ func program(text string) Source {
 }
 
 const good = "int main(void) { return 7; }\n"
+
+// A build removes the folder of one that was killed, and not that of one that runs beside it.
+func TestKilledBuild(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := t.TempDir()
+	for name, age := range map[string]time.Duration{"build-1": 2 * time.Hour, "build-2": time.Minute, "another": 2 * time.Hour} {
+		work := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Join(work, "conn"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(work, time.Time{}, time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, err := program(good).BuildIn(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{"another", "build-2", filepath.Base(path)}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("%q is there, want %q (%v)", left, want, err)
+	}
+}
 
 // Two builders at a time make one file, and who comes later takes it.
 func TestBuildIn(t *testing.T) {

@@ -289,6 +289,16 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// An ID that is too long for a file's name leaves no folder for the network.
+func TestLongContainerID(t *testing.T) {
+	h := newHost(t, nil)
+	_, err := h.cni.AddNetworkList(t.Context(), h.list, h.container(t, strings.Repeat("x", 1000)))
+	wantError(t, "ADD", err, types.ErrInternal, "file name too long")
+	if left, err := os.ReadDir(filepath.Join(h.root, "records")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+}
+
 // What ADD cannot do without, STATUS misses: with the code that the specification has for it.
 func TestUnavailable(t *testing.T) {
 	for name, test := range map[string]struct {

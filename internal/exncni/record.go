@@ -42,6 +42,7 @@ func (r *record) create(path string) error {
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
+		os.Remove(filepath.Dir(path)) // fails while it has other records
 		return err
 	}
 	err = errors.Join(json.NewEncoder(f).Encode(r), f.Close())
