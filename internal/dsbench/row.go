@@ -49,12 +49,13 @@ func makeRows(o options, m result.Machine, d coredist.Distance, opened []paths.P
 }
 
 func makeRow(o options, samples []sample) result.Row {
-	var values, load, perGB []float64
+	var values, load, perGB, interrupts []float64
 	latency := stats.NewHistogram()
 	for _, s := range samples {
 		values = append(values, s.value)
 		load = append(load, s.CPU)
 		perGB = append(perGB, s.CPUPerGB())
+		interrupts = append(interrupts, s.InterruptsPerGB)
 		if s.Latency != nil {
 			latency.Merge(s.Latency)
 		}
@@ -79,6 +80,9 @@ func makeRow(o options, samples []sample) result.Row {
 	}
 	if !o.measure.latency {
 		r.CPUPerGB = result.Rounded(stats.Summarize(perGB).Median)
+		if n := stats.Summarize(interrupts).Median; n > 0 {
+			r.InterruptsPerGB = result.Rounded(n)
+		}
 		return r
 	}
 	share := 1.0

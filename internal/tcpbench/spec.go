@@ -90,6 +90,10 @@ type Result struct {
 	// Shadow is how many of the bytes went over TCP although direct sockets were
 	// measured.
 	Shadow int64
+
+	// InterruptsPerGB is how many interrupts the nodes' NICs raised for 10^9 bytes of frames; 0:
+	// the path does not tell.
+	InterruptsPerGB float64
 }
 
 // BytesPerSecond returns the bandwidth.

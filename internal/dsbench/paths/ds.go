@@ -99,7 +99,7 @@ type dsExnPath struct {
 }
 
 func newDSExn(t tcpbench.Transport) func(NodeConfig) Path {
-	return func(c NodeConfig) Path { return &dsExnPath{exnPath{newNodePath(c)}, t} }
+	return func(c NodeConfig) Path { return &dsExnPath{exnPath{nodePath: newNodePath(c)}, t} }
 }
 
 // Measure implements Path.

@@ -3,15 +3,22 @@ package paths
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+
+	"exnet/internal/tcpbench"
 )
 
 // exnPath is TCP over exn0: the kernel's TCP in two namespaces, each with an
 // exn0 on one fabric. Both nodes are in a worker process of their own.
 type exnPath struct {
 	nodePath
+	tmp string // has the socket that tells the interrupts; "": not made
 }
 
-func newExn(cfg NodeConfig) Path { return &exnPath{newNodePath(cfg)} }
+func newExn(cfg NodeConfig) Path { return &exnPath{nodePath: newNodePath(cfg)} }
+
+func (p *exnPath) socket() string { return filepath.Join(p.tmp, "carried") }
 
 func (p *exnPath) Setup(ctx context.Context) (err error) {
 	defer func() {
@@ -19,9 +26,40 @@ func (p *exnPath) Setup(ctx context.Context) (err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
+	if p.tmp, err = os.MkdirTemp("", "dsbench-"); err != nil {
+		return err
+	}
 	var up [2]nodeUp
-	if err := p.start(ctx, nil, nodeCommand, p.cfg, &up); err != nil {
+	if err := p.start(ctx, nil, nodeCommand, nodesJob{p.cfg, p.socket()}, &up); err != nil {
 		return err
 	}
 	return p.join(up)
+}
+
+// Measure implements Path. Interrupts are counted during the warm-up, too, beside the bytes.
+func (p *exnPath) Measure(ctx context.Context, spec tcpbench.Spec) (r tcpbench.Result, err error) {
+	var before, after carried
+	err = p.whileUp(ctx, func(ctx context.Context) error {
+		if before, err = askCarried(p.socket()); err != nil {
+			return err
+		}
+		if r, err = p.Pair.Measure(ctx, spec); err != nil {
+			return err
+		}
+		after, err = askCarried(p.socket())
+		return err
+	})
+	if err == nil {
+		r.InterruptsPerGB = after.perGB(before)
+	}
+	return r, err
+}
+
+// Close implements Path.
+func (p *exnPath) Close() error {
+	err := p.nodePath.Close()
+	if p.tmp != "" {
+		err = errors.Join(err, os.RemoveAll(p.tmp))
+	}
+	return err
 }

@@ -11,10 +11,17 @@ import (
 	"exnet/napi"
 )
 
+// nodesJob is two nodes in a process.
+type nodesJob struct {
+	Node    NodeConfig `json:"node"`
+	Carried string     `json:"carried"` // path of the socket that tells what they carried
+}
+
 // runNodes holds two nodes with an exn0 each until ctx is done. It is a process
 // of its own, so that its CPU time can be told, and so that what it does is
 // scheduled apart from the programs that use it. The result says nothing.
-func runNodes(ctx context.Context, cfg NodeConfig, note func(any) error) (any, error) {
+func runNodes(ctx context.Context, job nodesJob, note func(any) error) (any, error) {
+	cfg := job.Node
 	// As exn-tun does; where it is not allowed, the nodes are measured without. A
 	// node that polls all the time would starve the programs on its CPU.
 	if cfg.Mode != napi.ModeBusyPoll {
@@ -39,6 +46,11 @@ func runNodes(ctx context.Context, cfg NodeConfig, note func(any) error) (any, e
 			MTU:       intf.MTU(),
 		}
 	}
+	stop, err := serveCarried(job.Carried, func() carried { return carriedBy(cluster.Nodes) })
+	if err != nil {
+		return nil, errors.Join(err, cluster.Close())
+	}
+	defer stop()
 	if err := note(up); err != nil {
 		return nil, errors.Join(err, cluster.Close())
 	}

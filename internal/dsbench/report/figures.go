@@ -201,9 +201,16 @@ func (d *Data) figures() (list []reportFigure) {
 			svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
 		d.percentiles(PartLatency, 64, "64 bytes: how it is spread"),
 	}, Says: d.sayLatency()}, PartLatency)
-	add(reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
+	cpu := reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
 		d.lines(PartCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
-	}, Says: d.sayCPU()}, PartCPU)
+	}, Says: d.sayCPU()}
+	if rows := d.interrupts(); len(rows) > 0 {
+		of := Data{Parts: []Part{{ID: PartCPU, Rows: rows}}}
+		cpu.Charts = append(cpu.Charts,
+			of.lines(PartCPU, "Interrupts that the NICs raised", "interrupts for a gigabyte of frames", scaled(1)))
+		cpu.Says = sentences(cpu.Says, d.sayInterrupts())
+	}
+	add(cpu, PartCPU)
 	addParts(d.withMPI(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (after figure 5.30)", Charts: []chart{
 		d.lines(PartOSULat, "8 bytes to 512 KiB", "half round trip ("+micros+")", scaled(1)),
 	}, Says: d.sayOSULatency()}, "MPI: latency (figure 5.30)", mpiLatency, "half round trip ("+micros+")", PartOSULat))

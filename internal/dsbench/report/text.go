@@ -291,6 +291,49 @@ func (d *Data) sayCPU() string {
 	return sentences(order+".", size+".", d.sayITR())
 }
 
+// interrupts are rows whose figure is the interrupts for a gigabyte, of the paths that count them.
+func (d *Data) interrupts() (rows []result.Row) {
+	for _, r := range d.part(PartCPU) {
+		if n := r.InterruptsPerGB; n != nil && *n > 0 {
+			r.Median, r.Min, r.Max = *n, *n, *n
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// sayInterrupts compares how many interrupts NAPI and the dynamic ITR leave of those of the mode
+// with one for each frame.
+func (d *Data) sayInterrupts() string {
+	var says []string
+	for _, p := range []struct{ path, name string }{{"exn:napi", "with NAPI"}, {"exn:adaptive", "with the dynamic ITR"}} {
+		var low, high float64
+		var lowSize, highSize int
+		for _, r := range d.interrupts() {
+			irq := d.row(PartCPU, "exn:interrupt", r.Size)
+			if r.Path != p.path || irq == nil || irq.InterruptsPerGB == nil {
+				continue
+			}
+			share := r.Median / *irq.InterruptsPerGB
+			if low == 0 || share < low {
+				low, lowSize = share, r.Size
+			}
+			if share > high {
+				high, highSize = share, r.Size
+			}
+		}
+		if low > 0 {
+			says = append(says, fmt.Sprintf("%s %s (%s) to %s (%s)", p.name,
+				ratioText(low), sizeText(lowSize), ratioText(high), sizeText(highSize)))
+		}
+	}
+	if len(says) == 0 {
+		return ""
+	}
+	return "For a gigabyte the NICs raise, as a share of the interrupts of a mode with one for each frame: " +
+		strings.Join(says, ", ") + "."
+}
+
 // sayITR compares the dynamic ITR with the better of an interrupt for each frame and NAPI, at every
 // size.
 func (d *Data) sayITR() string {

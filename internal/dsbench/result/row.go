@@ -44,6 +44,8 @@ type Row struct {
 	Noisy    bool      `json:"noisy"`
 	CPULoad  float64   `json:"cpu_load"`               // CPU seconds per second, all processes of the path
 	CPUPerGB *float64  `json:"cpu_s_per_gb,omitempty"` // CPU seconds per 10^9 bytes; only of what goes one way
+	// Interrupts that the nodes' NICs raised per 10^9 bytes of frames, both ways; only of exn.
+	InterruptsPerGB *float64 `json:"interrupts_per_gb,omitempty"`
 
 	coredist.Distance // of the CPUs, before the measurement
 
