@@ -34,6 +34,27 @@ func TestRequestCalls(t *testing.T) {
 	}
 }
 
+// In a set of many sockets, of which nearly all are idle, the kernel is asked about them when the
+// program sleeps, and when the sleep is over; no memory is mapped for it each time.
+func TestLargeSets(t *testing.T) {
+	library := testLibrary(t)
+	sets := filepath.Join(t.TempDir(), "sets")
+	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/sets.c", "-o", sets, "-ldl"})
+	const polls = 8 // POLLS of sets.c
+	asked, mapped := 0, 0
+	for _, nr := range systemCalls(t, append(startBroker(t), "LD_PRELOAD="+library), sets) {
+		switch nr {
+		case unix.SYS_POLL, unix.SYS_PPOLL:
+			asked++
+		case unix.SYS_MMAP, unix.SYS_MUNMAP:
+			mapped++
+		}
+	}
+	if asked < polls || asked > 2*polls || mapped > 0 {
+		t.Errorf("%d polls with a time ask the kernel %d times, want %d at most; %d calls map memory, want 0", polls, asked, 2*polls, mapped)
+	}
+}
+
 // systemCalls runs a command and returns the numbers of the system calls that it makes between
 // its first two calls of getppid.
 func systemCalls(t *testing.T, env []string, command ...string) (calls []uint64) {

@@ -34,6 +34,7 @@
 /* ---- arming ----------------------------------------------------------------------- */
 
 int ds_bell(struct ds_sock *s) { return s->sh && !s->bell_gone && ds_has_segment(s) ? s->seg.bell : -1; }
+bool ds_bell_tells(struct ds_sock *s) { return ds_bell(s) >= 0 && ds_single(s) && !ds_seg_peer_relayed(&s->seg); }
 int ds_wakefd(struct ds_sock *s) { return __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE); }
 
 /* May s get a segment yet? */

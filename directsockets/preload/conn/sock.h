@@ -186,6 +186,9 @@ bool ds_has_rung(struct ds_sock *s) DS_HIDDEN;
 /* True if s is direct both ways and ds_ready would report nothing but room to send. Takes no
  * lock. */
 bool ds_quiet(struct ds_sock *s) DS_HIDDEN;
+/* True if the bell of s, which is quiet, tells of all that can happen to it: the peer is on this
+ * host, and no other process has this end. */
+bool ds_bell_tells(struct ds_sock *s) DS_HIDDEN;
 
 /* Which directions are direct: 1 outbound, 2 inbound, 3 both, 0 neither. */
 int ds_direct(struct ds_sock *s) DS_HIDDEN;

@@ -15,16 +15,32 @@ struct slot {
 	bool direct;	  /* both directions: the shadow has nothing to say as long as something is ready */
 	bool waiting, armed, had;
 	bool follows, far; /* ds_follow was called; it said that the leader is another process's */
+	bool rung;	  /* the sleep that has ended */
+	bool early;	  /* of a large set: it had no doorbell when the call began */
+	bool quiet;	  /* of a large set: direct both ways, nothing has come, nothing has ended */
 };
 
 enum { SMALL = 16, SMALL_FDS = 64 };
 
+/* In a set of more sockets of ours than this, what nothing has happened to is not asked about more
+ * often than it must be, by us or by the kernel: most of them are idle. Only in a process of one
+ * thread: no other can change them meanwhile. */
+enum { LARGE = 64 };
+
+/* Memory for a large set, which stays for the next call. */
+struct room {
+	size_t size; /* of the mapping */
+};
+enum { ROOM_HEAD = 64, ROOM_KEPT = 1 << 20 };
+static struct room *kept;
+
 struct waiting {
 	struct slot *slots;
 	nfds_t n;
-	void *map; /* if it is large */
-	size_t size;
+	struct room *map; /* if it is large */
 	bool local; /* it uses small */
+	bool large;
+	unsigned handled; /* large: ds_handled when the call began */
 	int cleanup; /* of ds_cleanup_push */
 };
 
@@ -64,6 +80,32 @@ static void asleep_end(struct waiting *w)
 	}
 }
 
+/* Memory of size bytes after a struct room; NULL: there is none. */
+static struct room *room_get(size_t size)
+{
+	struct room *r = __atomic_exchange_n(&kept, NULL, __ATOMIC_ACQ_REL);
+
+	size += ROOM_HEAD;
+	if (r && r->size >= size)
+		return r;
+	if (r)
+		REAL(munmap)(r, r->size);
+	r = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (r == MAP_FAILED)
+		return NULL;
+	r->size = size;
+	return r;
+}
+
+/* Gives r back. */
+static void room_put(struct room *r)
+{
+	if (r->size <= ROOM_KEPT)
+		r = __atomic_exchange_n(&kept, r, __ATOMIC_ACQ_REL);
+	if (r)
+		REAL(munmap)(r, r->size);
+}
+
 /* Gives back all that w has. */
 static void waiting_end(struct waiting *w)
 {
@@ -71,7 +113,7 @@ static void waiting_end(struct waiting *w)
 	for (nfds_t i = 0; i < w->n; i++)
 		conn_put(w->slots[i].c);
 	if (w->map)
-		REAL(munmap)(w->map, w->size);
+		room_put(w->map);
 	w->map = NULL;
 	w->n = 0;
 	if (w->local)
@@ -100,12 +142,10 @@ static bool make_room(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *f
 	small_used |= w->local;
 	*k = few;
 	if (!w->local || n + 2 * ours > SMALL_FDS) {
-		w->size = (n + 2 * ours) * sizeof **k + ours * sizeof *w->slots;
-		void *p = REAL(mmap)(NULL, w->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		w->map = p == MAP_FAILED ? NULL : p;
-		*k = (struct pollfd *)((char *)p + ours * sizeof *w->slots);
+		w->map = room_get((n + 2 * ours) * sizeof **k + ours * sizeof *w->slots);
+		*k = (struct pollfd *)((char *)w->map + ROOM_HEAD + ours * sizeof *w->slots);
 	}
-	w->slots = w->local ? small : w->map;
+	w->slots = w->local ? small : w->map ? (struct slot *)((char *)w->map + ROOM_HEAD) : NULL;
 	ds_critical_end();
 	if (w->slots && (w->map || *k == few))
 		return true;
@@ -132,9 +172,23 @@ static void join(struct waiting *w, int fd, nfds_t i)
 	ds_critical_end();
 }
 
-/* Looks at t's socket, whose entry is p. True if something is ready. */
-static bool look_at(struct slot *t, struct pollfd *p)
+/* May a look at t's socket, whose entry of a large set is p, be left out, since nothing has come?
+ * One that is early is looked at once in a call, unless a signal handler has run. */
+static inline bool still(const struct waiting *w, struct slot *t, const struct pollfd *p)
 {
+	if (t->early)
+		return ds_bell(t->c->s) < 0 && ds_handled() == w->handled;
+	t->quiet = t->direct && !((unsigned short)p->events & (POLLOUT | POLLWRNORM)) && ds_quiet(t->c->s);
+	return t->quiet;
+}
+
+/* Looks at t's socket, whose entry is p. True if something is ready. */
+static bool look_at(const struct waiting *w, struct slot *t, struct pollfd *p)
+{
+	if (w->large && still(w, t, p)) {
+		p->revents = 0;
+		return false;
+	}
 	unsigned asked = (unsigned short)p->events;
 	struct ds_ready r = ds_ready(t->c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
 
@@ -150,7 +204,7 @@ static int look(struct waiting *w, struct pollfd *fds)
 	int ready = 0;
 
 	for (nfds_t i = 0; i < w->n; i++)
-		ready += look_at(&w->slots[i], &fds[w->slots[i].at]);
+		ready += look_at(w, &w->slots[i], &fds[w->slots[i].at]);
 	return ready;
 }
 
@@ -161,7 +215,7 @@ static int look_more(struct waiting *w, struct pollfd *fds)
 
 	for (nfds_t i = 0; i < w->n; i++)
 		if (!fds[w->slots[i].at].revents)
-			ready += look_at(&w->slots[i], &fds[w->slots[i].at]);
+			ready += look_at(w, &w->slots[i], &fds[w->slots[i].at]);
 	return ready;
 }
 
@@ -171,8 +225,8 @@ static int raw_poll(struct pollfd *fds, nfds_t n, const struct timespec *t, cons
 	return REAL(ppoll)(fds, n, t, mask);
 }
 
-/* The kernel's array: the program's, with the shadows asked only for what they decide;
- * then, to sleep, doorbells and wakefds. Returns its length. */
+/* The kernel's array: the program's, with the shadows asked only for what they decide; then, to
+ * sleep, doorbells and wakefds. Returns its length. */
 static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, struct pollfd *k, bool sleep)
 {
 	nfds_t len = n;
@@ -182,13 +236,13 @@ static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, 
 		struct slot *t = &w->slots[i];
 		struct pollfd *p = &k[t->at];
 		p->events = (short)((unsigned short)p->events & t->kernel);
-		if (p->events == 0 && !(t->kernel & (POLLERR | POLLHUP)))
+		bool leads = t->armed && t->had;
+		if (p->events == 0 && (!(t->kernel & (POLLERR | POLLHUP)) || (t->quiet && (leads || !sleep) && ds_bell_tells(t->c->s))))
 			p->fd = -1;
 		t->extras = 0;
 		t->extra = len;
 		if (!sleep)
 			continue;
-		bool leads = t->armed && t->had;
 		int bell = leads ? ds_bell(t->c->s) : -1, wakefd = leads ? -1 : ds_wakefd(t->c->s);
 		if (bell >= 0)
 			k[len++] = (struct pollfd){bell, POLLIN, 0};
@@ -287,11 +341,13 @@ static int at_once(struct set *p)
 	p->ours = w->n == p->n;
 	for (nfds_t i = 0; i < w->n; i++) {
 		p->ours = p->ours && w->slots[i].direct;
-		p->bells = p->bells || ds_bell(w->slots[i].c->s) >= 0;
+		bool bell = ds_bell(w->slots[i].c->s) >= 0;
+		p->bells |= bell;
+		w->slots[i].early = w->large && !bell;
 	}
 	if (ready > 0 && p->ours)
 		return complete(p, false);
-	if (ready == 0 && !p->poll && (!p->bells || p->ours))
+	if (ready == 0 && !p->poll && (!p->bells || p->ours || w->large))
 		return 0;
 	int rc = ask(p, p->mask);
 	if (rc < 0 && ready > 0) { /* interrupted, with something to report */
@@ -330,7 +386,24 @@ static void hear(const struct set *p)
 			rung |= p->k[s->extra + (nfds_t)x].revents != 0;
 		if (rung)
 			ds_rung(s->c->s);
+		s->rung = rung || s->follows; /* a leader of another process may have rung in vain */
 	}
+}
+
+/* As look, when a sleep has ended in which nothing was ready before: of a large set, at what has
+ * rung. The others follow if something is found. */
+static bool look_again(const struct set *p)
+{
+	bool found = false;
+
+	if (!p->w->large)
+		return look(p->w, p->fds) > 0;
+	for (nfds_t i = 0; i < p->w->n; i++) {
+		struct slot *s = &p->w->slots[i];
+		if (s->rung)
+			found |= look_at(p->w, s, &p->fds[s->at]);
+	}
+	return found;
 }
 
 /* Settles the epoll instances in the set; rung: a sleep has ended. Takes their locks. */
@@ -362,8 +435,7 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 	int err = rc < 0 && ds_handled() != handled ? EINTR : errno;
 	if (spin)
 		ds_spin_end(spin, spun, false);
-	if (rc > 0)
-		hear(p);
+	hear(p);
 	asleep_end(w);
 	errno = err;
 	if (rc < 0)
@@ -374,7 +446,7 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 		if (rc < 0)
 			return rc;
 	}
-	bool found = look(w, p->fds) > 0;
+	bool found = look_again(p);
 	return merge(p) > 0 ? complete(p, found) : 0;
 }
 
@@ -433,5 +505,7 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 	if (w.n == 0 && !p.nested)
 		return raw_poll(fds, n, timeout, mask);
 	p.poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+	w.large = w.n > LARGE && !p.poll && ds_one_thread();
+	w.handled = ds_handled();
 	return poll_mixed(&p);
 }

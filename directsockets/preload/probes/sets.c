@@ -323,7 +323,108 @@ static void epoll_daemon(void)
 	R(read(p[0], buf, 1));
 }
 
+enum { CROWD = 80 };
+
+/* Polls all of set, and writes which are ready and what can be read there. */
+static void show_crowd(struct pollfd *set, int ms)
+{
+	char b[4];
+
+	R(poll(set, CROWD, ms));
+	for (int i = 0; i < CROWD; i++) {
+		if (!set[i].revents)
+			continue;
+		long n = set[i].revents & POLLIN ? read(set[i].fd, b, sizeof b) : -1;
+		out("%d: %s, reads %ld", i, revents((unsigned)set[i].revents), n);
+	}
+}
+
+struct crowd {
+	int c[CROWD], s[CROWD], go[2];
+};
+
+/* The peer of all: acts when it is told to, a moment later, so that the other end sleeps. */
+static void crowd_peer(void *arg)
+{
+	struct crowd *w = arg;
+	char b;
+
+	close(w->go[1]);
+	for (int i = 0; i < CROWD; i++)
+		close(w->s[i]);
+	for (int step = 0; read(w->go[0], &b, 1) == 1; step++) {
+		nap(30);
+		switch (step) {
+		case 0: put(w->c[20], "x", 1); break;
+		case 1: put(w->c[23], "y", 1); break; /* on TCP, at first */
+		case 2: close(w->c[21]); break;
+		case 3: shutdown(w->c[22], SHUT_WR); break;
+		default: kill(getpid(), SIGKILL);
+		}
+	}
+}
+
+/* A set of many sockets, most of which are idle. */
+static void poll_crowd(void)
+{
+	static struct crowd w;
+	struct pollfd set[CROWD];
+	fd_set in;
+	int top = 0, n;
+
+	for (int i = 0; i < CROWD; i++) {
+		(i % 4 == 3 ? pair_cold : pair)(&w.c[i], &w.s[i]);
+		set[i] = (struct pollfd){w.s[i], POLLIN, 0};
+	}
+	show_crowd(set, 0);
+	show_crowd(set, 10);
+	put(w.c[7], "ab", 2);
+	put(w.c[5], "a", 1);
+	show_crowd(set, LONG);
+	show_crowd(set, 10);
+	set[6].events = POLLOUT;
+	show_crowd(set, LONG);
+	set[6].events = POLLIN | POLLRDHUP | POLLPRI;
+	R(send(w.c[6], "o", 1, MSG_OOB));
+	show_crowd(set, LONG);
+	R(recv(w.s[6], &(char){0}, 1, MSG_OOB));
+	R(shutdown(w.s[10], SHUT_RDWR));
+	show_crowd(set, LONG);
+	set[10].fd = -1;
+	if (pipe(w.go))
+		die("pipe");
+	pid_t pid = start(crowd_peer, &w);
+	for (int i = 0; i < CROWD; i++)
+		close(w.c[i]);
+	for (int step = 0; step < 5; step++) {
+		put(w.go[1], "g", 1);
+		if (step == 4) { /* killed: how many ends are told of at first varies */
+			R(poll(set, CROWD, LONG) > 0);
+			break;
+		}
+		show_crowd(set, LONG);
+		if (step >= 2)
+			set[21].fd = -1;
+		if (step >= 3)
+			set[22].fd = -1;
+		if (step == 1) { /* the same by select */
+			FD_ZERO(&in);
+			for (int i = 0; i < CROWD; i++)
+				if (set[i].fd >= 0) {
+					FD_SET(set[i].fd, &in);
+					top = set[i].fd > top ? set[i].fd : top;
+				}
+			struct timeval t = {0, 10000};
+			R(select(top + 1, &in, NULL, NULL, &t));
+		}
+	}
+	finish(pid);
+	n = poll(set, CROWD, LONG); /* the peer of all is gone */
+	out("all ended: %d", n);
+}
+
 const struct probe set_probes[] = {
+	{"poll-crowd", poll_crowd, 0},
 	{"epoll-nested", epoll_nested, 0},
 	{"epoll-polled", epoll_polled, 0},
 	{"epoll-two", epoll_two, 0},
