@@ -45,6 +45,7 @@ type tx struct {
 	back     rollback
 	regions  outRegions
 	pages    pages
+	way      way
 }
 
 func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memory) {
@@ -264,7 +265,7 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	if skip > 0 {
 		t.pos = 0
 	}
-	t.mem.Part(t.pos, n).Fill(p)
+	t.way.fill(t.mem.Part(t.pos, n), p[:n], n >= wayLeast && e.SameCPU())
 	need := (n + line - 1) &^ (line - 1)
 	e.putInfo(s, rmaInfo{mode: modePut, size: uint64(n), place: uint64(t.pos), advance: uint64(need + skip)})
 	t.put += uint64(need + skip)

@@ -59,3 +59,20 @@ func spinSlot(status *atomic.Uint64, lap, n uint32) bool
 // SpinSlot looks up to n times whether the lower half of a slot's status word is lap. It has the
 // second cache line of the slot come with the first.
 func SpinSlot(status *atomic.Uint64, lap, n uint32) bool { return spinSlot(status, lap, max(n, 1)) }
+
+// past copies whole cache lines past the caches. to is a multiple of 16, and not in Go's memory.
+//
+//go:noescape
+func past(to uintptr, from []byte)
+
+// FillPast is m.Fill past the caches: for memory, mapped and not Go's, whose lines are in the cache
+// of a CPU so far away that to fetch each one before it is written takes longer than main memory.
+func FillPast(m foreign.Memory, p []byte) int {
+	n := min(m.Len(), len(p))
+	lines := n &^ 63
+	if m.Addr()%16 != 0 {
+		return m.Fill(p)
+	}
+	past(m.Addr(), p[:lines])
+	return lines + m.Part(lines, n-lines).Fill(p[lines:n])
+}

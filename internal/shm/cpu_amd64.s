@@ -67,3 +67,27 @@ line:
 	SUBQ $64, CX
 	JHI  line
 	RET
+
+// func past(to uintptr, from []byte)
+TEXT ·past(SB), NOSPLIT, $0-32
+	MOVQ to+0(FP), DI
+	MOVQ from_base+8(FP), SI
+	MOVQ from_len+16(FP), CX
+	SUBQ $64, CX
+	JLT  written
+store:
+	MOVOU  (SI), X0
+	MOVOU  16(SI), X1
+	MOVOU  32(SI), X2
+	MOVOU  48(SI), X3
+	MOVNTO X0, (DI)
+	MOVNTO X1, 16(DI)
+	MOVNTO X2, 32(DI)
+	MOVNTO X3, 48(DI)
+	ADDQ   $64, SI
+	ADDQ   $64, DI
+	SUBQ   $64, CX
+	JGE    store
+written:
+	SFENCE // or a status word could be seen before what was written here
+	RET

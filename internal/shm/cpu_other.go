@@ -34,3 +34,6 @@ func SpinSlot(status *atomic.Uint64, lap, n uint32) bool {
 
 // PrefetchW does nothing.
 func PrefetchW(m foreign.Memory) {}
+
+// FillPast is m.Fill.
+func FillPast(m foreign.Memory, p []byte) int { return m.Fill(p) }

@@ -47,6 +47,8 @@ static void *sends(void *arg)
 
 		for (size_t i = 0; i < n; i++)
 			buf[i] = byte_at(done + i);
+		s->e->tx.slow = (uint32_t)next(s, 9); // through the caches or past them
+		s->e->tx.past = (int32_t)next(s, 2) * MAX;
 		while (c.left) {
 			ssize_t r = ds_tx_send(&s->e->seg, &s->e->tx, &s->e->attention, &c);
 			if (r == DS_AGAIN) {
@@ -349,6 +351,45 @@ static void pages(uint32_t slots)
 	ds_seg_unmap(&e[1].seg);
 }
 
+// Eight slow copies in a row have the next ones go past the caches, until one through them is fast.
+static void ways(void)
+{
+	static uint8_t out[32 << 10], in[sizeof out];
+	static const struct {
+		size_t n;
+		uint32_t slow;
+		int32_t past, left; // left -1: the copy is timed
+	} of[] = {
+		{sizeof out, 8, 16 << 20, (16 << 20) - (32 << 10)}, {sizeof out, 8, 1, 1 - (32 << 10)}, {sizeof out, 8, -1, -1},
+		{sizeof out, 7, 16 << 20, -1}, {sizeof out, 0, 0, -1}, {8 << 10, 8, 1 << 20, 1 << 20}, {8 << 10, 8, 0, 0},
+	};
+	uint64_t carried;
+	struct pair p;
+
+	make_pair(&p, 128, 1 << 20);
+	struct end *a = &p.end[0], *b = &p.end[1];
+	CHECK(ds_tx_promote(&a->seg, &a->tx, &a->attention, 0) == 0 && ds_rx_promoted(&b->seg, &b->rx, &carried) == 1, "promoted");
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		struct iovec v;
+		struct ds_cursor c = cursor_of(&v, out, of[i].n);
+
+		for (size_t k = 0; k < of[i].n; k++)
+			out[k] = byte_at(i * 77 + k);
+		a->tx.slow = of[i].slow;
+		a->tx.past = of[i].past;
+		CHECK(ds_tx_send(&a->seg, &a->tx, &a->attention, &c) == (ssize_t)of[i].n && !c.left, "%zu: send", i);
+		uint32_t slow = of[i].slow;
+		if (of[i].left != -1)
+			CHECK(a->tx.slow == slow && a->tx.past == of[i].left, "%zu: slow %u, past %d", i, a->tx.slow, a->tx.past);
+		else // it was fast, or not: other work decides
+			CHECK(a->tx.slow == slow / 2 || (a->tx.slow == (slow < 8 ? slow + 1 : 8) && a->tx.past == 16 << 20), "%zu: slow %u, past %d", i, a->tx.slow, a->tx.past);
+		c = cursor_of(&v, in, sizeof in);
+		CHECK(ds_rx_recv(&b->seg, &b->rx, &b->attention, &c, false, false) == (ssize_t)of[i].n, "%zu: recv", i);
+		CHECK(memcmp(in, out, of[i].n) == 0, "%zu: other bytes", i);
+	}
+	free_pair(&p);
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -357,6 +398,7 @@ int main(int argc, char **argv)
 	streams(16, 65536, 3 << 20);
 	streams(128, 1 << 20, 6 << 20);
 	streams(4096, 65536, 2 << 20);
+	ways();
 	pages(16);
 	pages(128);
 	pages(4096);

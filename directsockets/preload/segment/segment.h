@@ -137,6 +137,8 @@ struct ds_tx {
 	uint64_t turn;	 /* the count at which pages may be given back: see give_back */
 	uint64_t turned; /* when that was last looked at, by ds_ticks */
 	uint64_t kept;	 /* the first page, counted from the beginning, that was not given back */
+	uint32_t slow; /* see fill */
+	int32_t past;
 };
 
 /* The inbound direction. pos[cur] counts, so that a process that dies between two
