@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ import (
 
 // notDirect is the exit status of a probe whose connections did not become direct.
 const notDirect = 3
+
+// notYoung is that of a probe whose connections were not young when it began to use them.
+const notYoung = 4
 
 // plainProbes is the path of the probes, once they are built; buildMu guards it.
 var plainProbes string
@@ -133,6 +137,8 @@ func compareProbe(t *testing.T, both, env []string, command ...string) {
 	got, status := probe(t, slices.Concat(both, env), command...)
 	if status == notDirect {
 		t.Error("the connections did not become direct")
+	} else if status == notYoung {
+		t.Error("no connection was young")
 	} else if status != 0 {
 		t.Errorf("exit status %d", status)
 	}
@@ -140,6 +146,13 @@ func compareProbe(t *testing.T, both, env []string, command ...string) {
 		t.Errorf("without the library:\n%s\nwith it:\n%s", want, got)
 	}
 }
+
+// slow are probes that take long, and learn nothing of young connections that no other learns.
+var slow = strings.Fields(`linger-full cancel-calls many-connections relisten refused nested-modes signal-jump
+	signal-jump-waiting blocking-send large sizes edge-stress linger-read linger-ends eintr timeouts errno-wait`)
+
+// handsOver matches probes in which a connection gets another descriptor or process.
+var handsOver = regexp.MustCompile(`^(dup|exec|fork|vfork|heir|kin|share|spawn)`)
 
 func TestProbes(t *testing.T) {
 	t.Parallel()
@@ -162,6 +175,17 @@ func TestProbes(t *testing.T) {
 			t.Parallel()
 			compareProbe(t, cat, env, probes, name, "cold")
 		})
+		// From a connection on that the library knows only lightly yet, before its first request
+		// and after it.
+		for _, form := range []string{"young", "young-1"} {
+			if slices.Contains(slow, name) || form == "young-1" && !handsOver.MatchString(name) {
+				continue
+			}
+			t.Run(name+"/"+form, func(t *testing.T) {
+				t.Parallel()
+				compareProbe(t, cat, env, probes, name, form)
+			})
+		}
 	}
 }
 

@@ -214,6 +214,18 @@ EXPORT int exnds_mode(int fd)
 	return mode;
 }
 
+/* For probes: whether fd is a young connection, which stays so. */
+EXPORT int exnds_young(int fd);
+EXPORT int exnds_young(int fd)
+{
+	struct conn *c = conn_peek(fd);
+	int young = c && c->young && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING;
+
+	if (c)
+		conn_put(c);
+	return young;
+}
+
 /* Announces listeners that this process has from an earlier program, or from its parent. */
 static void adopt_listeners(void)
 {

@@ -3,10 +3,11 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 
-// exnds_mode is the library's: bits 1 sends direct, 2 receives direct.
-static int (*mode)(int fd);
-static int cold;
-static int was_direct;
+// exnds_mode is the library's: bits 1 sends direct, 2 receives direct. exnds_young: whether it
+// knows fd only lightly yet.
+static int (*mode)(int fd), (*is_young)(int fd);
+static int cold, young, requests; // young: a pair begins as such, after so many requests
+static int was_direct, was_young, pairs;
 
 void out(const char *fmt, ...)
 {
@@ -20,6 +21,8 @@ void out(const char *fmt, ...)
 	if (write(1, line, (size_t)n) != n)
 		_exit(9);
 }
+
+int begun(void) { return requests; }
 
 int has_library(void) { return mode != NULL; }
 
@@ -87,6 +90,56 @@ static void nodelay(int a, int b)
 	setsockopt(b, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
+// A byte from one end to the other, by calls that do not wait: where there are threads, those that
+// may end a connection's youth.
+static void one_byte(int from, int to)
+{
+	char b = 'y';
+
+	if (send(from, &b, 1, MSG_DONTWAIT) != 1)
+		die("request");
+	while (recv(to, &b, 1, MSG_DONTWAIT) != 1)
+		nap(1);
+}
+
+// Makes a connection at l. If both ends are to be young, tries again until they are: each second
+// the library looks after its broker when it makes one.
+static void connected(int l, const struct sockaddr_in *addr, int *client, int *server)
+{
+	for (int i = 0;; i++) {
+		*client = dial(addr);
+		*server = accept(l, NULL, NULL);
+		if (*server < 0)
+			die("accept");
+		if (!young || !mode || i == 100 || (is_young(*client) && is_young(*server)))
+			break;
+		close(*client);
+		close(*server);
+	}
+	nodelay(*client, *server);
+	if (requests) {
+		one_byte(*client, *server);
+		one_byte(*server, *client);
+	}
+	pairs++;
+	was_young |= young && mode && is_young(*client) && is_young(*server);
+}
+
+// The first connections of a process are never young: it has to find its broker. The library's own
+// descriptors, which have high numbers, make the kernel's table larger: select looks at more of it.
+static void meet(void)
+{
+	struct sockaddr_in addr;
+	int l = listener(&addr), c, s;
+
+	close(dup2(0, 1000));
+	connected(l, &addr, &c, &s);
+	close(c);
+	close(s);
+	close(l);
+	pairs = was_young = 0;
+}
+
 void pair_cold(int *client, int *server)
 {
 	struct sockaddr_in addr;
@@ -94,11 +147,7 @@ void pair_cold(int *client, int *server)
 
 	if (mode)
 		nap(20); // the announcement of the listener takes its time
-	*client = dial(&addr);
-	*server = accept(l, NULL, NULL);
-	if (*server < 0)
-		die("accept");
-	nodelay(*client, *server);
+	connected(l, &addr, client, server);
 	/* The listener stays: a client asks whether there is one when it has something to offer. */
 }
 
@@ -144,14 +193,11 @@ void pair(int *client, int *server)
 
 	if (mode)
 		nap(20);
-	*client = dial(&addr);
-	*server = accept(l, NULL, NULL);
-	if (*server < 0)
-		die("accept");
-	nodelay(*client, *server);
+	connected(l, &addr, client, server);
 	if (!cold)
 		warm(*client, *server);
-	close(l);
+	if (!young)
+		close(l); // which hands over what is young
 }
 
 const char *revents(unsigned bits)
@@ -327,8 +373,9 @@ void *write_later(void *p)
 
 static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, heir_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, kin_probes, killed_probes};
 
-// probes list | probes NAME [cold]: exit 0; with the library and not cold, 3
-// means that the connection never became direct.
+// probes list | probes NAME [cold | young | young-1]: exit 0; with the library and none of these, 3
+// means that the connection never became direct. young-1: after one request. With it and young, 4
+// means that no connection was young when the probe began to use it.
 int fewer(int n) { return getenv("PROBE_SHORT") ? n / 10 : n; }
 
 int main(int argc, char **argv)
@@ -336,7 +383,10 @@ int main(int argc, char **argv)
 	*(void **)&mode = dlsym(RTLD_DEFAULT, "exnds_mode");
 	if (argc == 4 && strcmp(argv[1], "heir") == 0)
 		return heir(argv + 2);
-	cold = argc > 2 && strcmp(argv[2], "cold") == 0;
+	*(void **)&is_young = dlsym(RTLD_DEFAULT, "exnds_young");
+	requests = argc > 2 && strcmp(argv[2], "young-1") == 0;
+	young = requests || (argc > 2 && strcmp(argv[2], "young") == 0);
+	cold = young || (argc > 2 && strcmp(argv[2], "cold") == 0);
 	for (unsigned t = 0; argc > 1 && t < sizeof tables / sizeof *tables; t++)
 		for (const struct probe *p = tables[t]; p->name; p++) {
 			if (strcmp(argv[1], "list") == 0) {
@@ -346,7 +396,11 @@ int main(int argc, char **argv)
 			if (strcmp(argv[1], p->name) != 0)
 				continue;
 			alarm(300);
+			if (young)
+				meet();
 			p->run();
+			if (young && mode && pairs && !was_young)
+				return 4;
 			return mode && !cold && !p->tcp && !was_direct ? 3 : 0;
 		}
 	return argc > 1 && strcmp(argv[1], "list") == 0 ? 0 : 2;

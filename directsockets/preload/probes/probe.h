@@ -58,6 +58,9 @@ void pair(int *client, int *server);
 void pair_cold(int *client, int *server);
 void warm(int client, int server);
 
+// begun is how many requests a pair has had when it is made.
+int begun(void);
+
 // still_direct fails the run with the library if a connection that pair made has gone back to TCP.
 void still_direct(int client, int server);
 // direct is what the library says of fd: 1 sends direct, 2 receives direct, 3 both, 0 neither, or
