@@ -145,8 +145,10 @@ void ds_offer_again(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_offered(struct ds_sock *s) DS_HIDDEN;
 /* Shuts the gate; false if a thread is in a call on the shadow: try again later. */
 bool ds_gate_get(struct ds_sock *s) DS_HIDDEN;
-/* Calls notices->rung. */
+/* What ds_tell was told; NULL: nothing. */
+extern const struct ds_notices *ds_above DS_HIDDEN;
 void ds_tell_rung(struct ds_sock *s) DS_HIDDEN;
+static inline int ds_still(struct ds_sock *s, int fd) { return ds_above ? ds_above->still(s, fd) : fd; }
 
 /* Fields of a connection that threads read or write without a common lock. */
 #define DS_GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
@@ -266,9 +268,9 @@ bool ds_deaf(struct ds_sock *s, int fd) DS_HIDDEN;
  * has not. */
 uint64_t ds_kernel_ended(int fd) DS_HIDDEN;
 
-/* As ds_gate_shut, but wakes threads that sleep in such a call, where possible, and waits a moment
- * for them. */
-bool ds_gate_clear(struct ds_sock *s) DS_HIDDEN;
+/* As ds_gate_shut, but wakes threads that sleep in such a call, where possible, and waits us for
+ * them. */
+bool ds_gate_clear(struct ds_sock *s, unsigned us) DS_HIDDEN;
 void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
 
 /* Where a direction is, and other small things of struct ds_shared, also without its lock. */

@@ -202,6 +202,41 @@ static void offer_no_more(void *handle)
 	}
 }
 
+/* Does a thread of this process lead? */
+static bool led(struct ds_sock *s)
+{
+	ds_own_again(&s->arming);
+	bool leads = s->leading;
+	ds_own_unlock(&s->arming);
+	return leads;
+}
+
+void ds_renumbered(struct ds_sock *s)
+{
+	uint64_t us = 20000, one = 1;
+	int saved = errno;
+
+	if (!s->sh || ds_plain(s))
+		return;
+	/* A handler must not wait for the call that it interrupted, nor a process for others. */
+	if (ds_self.level || !ds_single(s))
+		us = 0;
+	uint64_t end = ds_ticks() + us * ds_ticks_us();
+	if (ds_has_segment(s)) {
+		ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
+		/* What sleeps on the bell has been woken by shutdown, and is still to look at its
+		 * descriptor. */
+		while (ds_mode(&s->sh->rx_shut) && led(s) && (int64_t)(end - ds_ticks()) > 0)
+			ds_syscall(SYS_sched_yield);
+	} else if (ds_gate_clear(s, (unsigned)us)) {
+		ds_gate_open(s);
+	} else { /* the wakefd stays readable for all of them */
+		ds_setup_do(offer_no_more, s);
+		ds_syscall(SYS_write, s->wakefd, &one, sizeof one);
+	}
+	errno = saved;
+}
+
 void ds_freeze_demote(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;

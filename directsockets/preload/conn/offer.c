@@ -16,10 +16,6 @@ enum {
 	BUSY_US = 10000,      /* until sleepers that did not wake are woken again */
 };
 
-static const struct ds_notices *notices;
-
-void ds_tell(const struct ds_notices *to) { notices = to; }
-
 void ds_offered(struct ds_sock *s)
 {
 	s->seg.expedited = ds_config.expedited;
@@ -28,14 +24,14 @@ void ds_offered(struct ds_sock *s)
 	s->seg.counters[DS_C_RING] = s->seg.ring;
 	DS_SET(s->checked, ds_ticks());
 	ds_phase(s, OFFERED);
-	if (notices)
-		notices->bell(s);
+	if (ds_above)
+		ds_above->bell(s);
 }
 
 void ds_tell_rung(struct ds_sock *s)
 {
-	if (notices)
-		notices->rung(s);
+	if (ds_above)
+		ds_above->rung(s);
 }
 
 /* Puts the next try off, for longer each time. False: there were enough. */
@@ -158,7 +154,7 @@ static bool create(struct ds_sock *s, int *segment, int bells[2])
 
 bool ds_gate_get(struct ds_sock *s)
 {
-	if (ds_gate_clear(s))
+	if (ds_gate_clear(s, 1000))
 		return true;
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_BUSY);
 	DS_SET(s->retry, ds_ticks() + BUSY_US * ds_ticks_us());

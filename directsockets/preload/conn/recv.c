@@ -290,6 +290,7 @@ static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *io
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
 		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)
 			return got ? (ssize_t)got : -1;
+		fd = ds_still(s, fd);
 		if ((flags & MSG_PEEK) && deadline > 0 && ds_now() >= deadline) { /* what it peeks at is there, and not enough */
 			errno = EAGAIN;
 			return got ? (ssize_t)got : -1;

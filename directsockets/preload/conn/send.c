@@ -298,6 +298,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 		if (until < 0)
 			until = stall(s, deadline);
 		int woken = ds_wait_or(s, fd, POLLOUT, until, deadline != 0, fill, &f);
+		fd = ds_still(s, fd);
 		c.at = 0;
 		if (woken == 0)
 			continue;

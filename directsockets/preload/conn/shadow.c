@@ -9,6 +9,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+const struct ds_notices *ds_above;
+void ds_tell(const struct ds_notices *to) { ds_above = to; }
+
 bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port)
 {
 	if (a->ss_family == AF_INET) {
@@ -219,19 +222,17 @@ bool ds_gate_shut(struct ds_sock *s)
 	return false;
 }
 
-bool ds_gate_clear(struct ds_sock *s)
+bool ds_gate_clear(struct ds_sock *s, unsigned us)
 {
-	enum { PATIENCE_US = 1000 }; /* for the threads that were woken to run */
-	uint64_t one = 1, end = ds_ticks() + PATIENCE_US * ds_ticks_us();
+	uint64_t one = 1, end = ds_ticks() + us * ds_ticks_us();
 	uint32_t none = 0;
 	int fd = __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE);
 
 	if (!__atomic_compare_exchange_n(&s->sh->gate, &none, ds_tid(), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		return false;
-	if (__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST) && fd >= 0) {
-		ds_syscall(SYS_write, fd, &one, sizeof one);
-		while (__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST) && (int64_t)(end - ds_ticks()) > 0)
-			ds_syscall(SYS_sched_yield);
+	while (__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST) && fd >= 0 && (int64_t)(end - ds_ticks()) > 0) {
+		ds_syscall(SYS_write, fd, &one, sizeof one); /* again for each: one that wakes reads it */
+		ds_syscall(SYS_sched_yield);
 	}
 	if (!__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST))
 		return true;
@@ -404,6 +405,7 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	ds_use_begin(&use, s);
 	/* The gate may have been shut until now, and another thread have promoted. */
 	int mode = ds_has_segment(s) ? ds_mode(&s->sh->tx_mode) : TX_SHADOW;
+	fd = ds_still(s, fd);
 	if (__builtin_expect(mode == TX_DIRECT || mode == TX_ROLLING, 0))
 		return DS_CHANGED;
 	ds_sent_tcp(s, fd);
@@ -420,7 +422,7 @@ ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	ds_use_begin(&use, s);
 	if (__builtin_expect(early && ds_has_segment(s), 0))
 		return DS_CHANGED;
-	ssize_t r = ds_real_recv(fd, iov, n, flags);
+	ssize_t r = ds_real_recv(ds_still(s, fd), iov, n, flags);
 	if (r > 0 && !(flags & MSG_PEEK))
 		ds_moved(s, 0, (size_t)r);
 	return r;

@@ -35,7 +35,7 @@
 
 int ds_bell(struct ds_sock *s) { return s->sh && !s->bell_gone && ds_has_segment(s) ? s->seg.bell : -1; }
 bool ds_bell_tells(struct ds_sock *s) { return ds_bell(s) >= 0 && ds_single(s) && !ds_seg_peer_relayed(&s->seg); }
-int ds_wakefd(struct ds_sock *s) { return __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE); }
+int ds_wakefd(struct ds_sock *s) { return ds_plain(s) ? -1 : __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE); }
 
 /* May s get a segment yet? */
 static bool may_get_bell(struct ds_sock *s)
@@ -377,20 +377,36 @@ static void arm(struct sleeper *w, unsigned events)
 	ds_fence(&w->s->seg);
 }
 
+/* The wakefd, if w is to poll it; -1. shadow: it sleeps for what comes there, and must hear when
+ * its descriptor is closed. */
+static int wakefd_of(const struct sleeper *w, bool shadow)
+{
+	struct ds_sock *s = w->s;
+
+	if (w->users)
+		return ds_wakefd(s);
+	if (!shadow || ds_alone(s) || DS_GET(s->pollers)) /* it is for those */
+		return -1;
+	ds_wakefd_make(s);
+	return ds_wakefd(s);
+}
+
 /* One sleep: 0: look again; -1 and errno. */
 static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
 {
 	struct sleeper w __attribute__((cleanup(wake))) = {.s = s, .slot = -1};
 	struct pollfd p[3];
 	struct timespec t, *timeout = NULL;
-	int n = 0, bell, got;
+	int n = 0, bell, got, wakefd;
 	unsigned handled = ds_handled();
+	uint64_t count;
 
 	uint32_t generation = __atomic_load_n(&s->sh->generation, __ATOMIC_ACQUIRE);
 	lie_down(&w);
 	bell = ds_bell(s);
 	if (bell >= 0)
 		arm(&w, events);
+	fd = ds_still(s, fd);
 	struct ds_ready r = ds_ready(s, fd, events);
 	if (r.now)
 		return 0;
@@ -424,8 +440,8 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	p[n++] = (struct pollfd){.fd = fd, .events = (short)(r.kernel | (bell >= 0 && events & POLLIN ? POLLRDHUP : 0))};
 	if (bell >= 0)
 		p[n++] = (struct pollfd){.fd = bell, .events = POLLIN};
-	if (w.users && ds_wakefd(s) >= 0)
-		p[n++] = (struct pollfd){.fd = ds_wakefd(s), .events = POLLIN};
+	if ((wakefd = wakefd_of(&w, r.kernel & (RX_EVENTS | TX_EVENTS))) >= 0)
+		p[n++] = (struct pollfd){.fd = wakefd, .events = POLLIN};
 	if (ds_handled() != handled)
 		goto interrupted;
 	got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);
@@ -436,9 +452,9 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		return -1;
 	}
 	for (int i = 1; i < n; i++)
-		if (got > 0 && p[i].revents)
+		if (got > 0 && p[i].revents && (p[i].fd != wakefd || w.users || ds_syscall(SYS_read, wakefd, &count, sizeof count) < 0))
 			ds_rung(s);
-	if (got > 0 && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
+	if (got > 0 && ds_still(s, fd) == fd && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
 		/* The shadow has ended: before that, the peer has said all it had to say on the
 		 * segment, or it is gone. */
 		if (!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT)

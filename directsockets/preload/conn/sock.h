@@ -257,7 +257,12 @@ struct ds_notices {
 	/* A thread has read the bell, for which epoll sets of the process are armed too: all of
 	 * them must look again. Called by ds_rung, without any lock of this layer. */
 	void (*rung)(struct ds_sock *s);
+	/* A descriptor of s for a call that has slept: fd, if it still is one. */
+	int (*still)(struct ds_sock *s, int fd);
 };
+/* Another thread is about to close a descriptor by which calls on s may be under way: wakes those
+ * that sleep, to go on by another. */
+void ds_renumbered(struct ds_sock *s) DS_HIDDEN;
 /* Call it once, before the first connection. Without it nothing is reported. */
 void ds_tell(const struct ds_notices *to) DS_HIDDEN;
 

@@ -237,7 +237,10 @@ static void rung(struct ds_sock *s)
 		ep_news(c);
 }
 
-static const struct ds_notices of_core = {bell, rung};
+/* For ds_notices. */
+static int still(struct ds_sock *s, int fd) { return *ds_user(s) ? conn_still(*ds_user(s), fd) : fd; }
+
+static const struct ds_notices of_core = {bell, rung, still};
 /* When a listener is closed, it stays announced for the young ones that it has accepted. */
 static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget, epi_dup, epi_close, young_settle_servers};
 

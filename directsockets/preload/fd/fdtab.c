@@ -11,6 +11,8 @@ enum { TABLE_MAX = 1 << 20 };
 /* Added to the users of a conn on the free list: see conn_put. */
 enum { FREE = 1 << 29 };
 
+enum { NO_COPY = -2 };
+
 uintptr_t *fd_tab;
 unsigned fd_tab_size;
 unsigned fd_tab_end;
@@ -258,6 +260,30 @@ static int other_fd(struct conn *c, int fd)
 	return fd;
 }
 
+int conn_still(struct conn *c, int fd)
+{
+	int last = conn_fd(c), copy;
+
+	if (__builtin_expect(word_conn(fd_word(fd)) == c, 1))
+		return fd;
+	while (!__atomic_load_n(&c->nfds, __ATOMIC_ACQUIRE) && __atomic_load_n(&c->users, __ATOMIC_ACQUIRE) < FREE) {
+		if ((copy = __atomic_load_n(&c->closefd, __ATOMIC_ACQUIRE)) != -1)
+			return copy;
+		ds_syscall(SYS_sched_yield); /* closing() is about to make it */
+	}
+	return word_conn(fd_word(last)) == c ? last : other_fd(c, fd);
+}
+
+/* A copy of fd for calls on it that go on, above what programs like to have; or NO_COPY. */
+static int copy_of(int fd)
+{
+	int copy = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+
+	if (copy < 0)
+		copy = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
+	return copy < 0 ? NO_COPY : copy;
+}
+
 /* A standard stream that was c has gone: tells conn/, if it was the last. */
 static void stream_ends(struct conn *c)
 {
@@ -279,8 +305,9 @@ static void closing(int fd)
 			conn_final(c, fd); /* the usual case: no other call on it */
 			return;
 		}
+		__atomic_store_n(&c->closefd, copy_of(fd), __ATOMIC_RELEASE);
 		if (c->state == CONN_UP)
-			c->closefd = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+			ds_renumbered(c->s);
 		if (c->members) /* now: the number may be another socket's when that call ends */
 			fd_notices->forget(c);
 		conn_put(c);
@@ -289,6 +316,8 @@ static void closing(int fd)
 			__atomic_store_n(&c->lastfd, other_fd(c, fd), __ATOMIC_RELAXED);
 		if (c->members)
 			fd_notices->orphan(c, fd);
+		if (c->state == CONN_UP && __atomic_load_n(&c->users, __ATOMIC_ACQUIRE) > 1)
+			ds_renumbered(c->s);
 		if (fd <= STDERR_FILENO)
 			stream_ends(c);
 	} else if ((w & 3) == FD_LISTENER) {

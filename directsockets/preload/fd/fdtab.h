@@ -39,7 +39,7 @@ struct conn {
 	int nmembers;		 /* their number, to be read without ep_lock */
 	int lastfd;		 /* the descriptor that a call used last: one that is open */
 	unsigned gen;		 /* fork_gen when it was made */
-	int closefd;		 /* the descriptor for ds_close, if calls outlive the last */
+	int closefd;		 /* if calls outlive the last descriptor: a copy, or NO_COPY; else -1 */
 	uint32_t next;		 /* free list: index + 1 */
 	uint8_t side;		 /* 1: accepted */
 	uint8_t blocking;	 /* of fd, until there is s: 0 not known, 1 blocking, 2 not */
@@ -59,6 +59,10 @@ static inline int conn_fd(const struct conn *c)
 {
 	return __atomic_load_n(&c->lastfd, __ATOMIC_RELAXED);
 }
+
+/* As fd, for a call on c that has slept: another one of c if fd was closed meanwhile, since its
+ * number may be another socket's. */
+int conn_still(struct conn *c, int fd) DS_HIDDEN;
 
 struct epi;
 

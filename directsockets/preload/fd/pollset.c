@@ -190,6 +190,13 @@ static bool look_at(const struct waiting *w, struct slot *t, struct pollfd *p)
 		return false;
 	}
 	unsigned asked = (unsigned short)p->events;
+
+	if (conn_still(t->c, p->fd) != p->fd) { /* the kernel knows what it is now */
+		t->direct = false;
+		t->kernel = ~0u;
+		p->revents = 0;
+		return false;
+	}
 	struct ds_ready r = ds_ready(t->c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
 
 	t->direct = ds_direct(t->c->s) == 3;

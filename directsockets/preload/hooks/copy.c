@@ -106,6 +106,7 @@ static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned 
 		if (have <= 0)
 			return moved ? (ssize_t)moved : have;
 		ssize_t put = pipe_put(out, b.bytes, (size_t)have);
+		in = conn_still(k->c, in);
 		if (put > 0) {
 			ds_recv(k->c->s, in, &(struct iovec){b.bytes, (size_t)put}, 1, MSG_WAITALL | MSG_TRUNC);
 			moved += (size_t)put;
@@ -156,6 +157,7 @@ static ssize_t pipe_to_sock(struct call *k, int in, int out, size_t n, unsigned 
 
 	while (all && sent < n && pipe_ready(in, POLLIN, wait && !sent)) {
 		rc = pipe_send(k, in, out, n - sent, &all);
+		out = conn_still(k->c, out);
 		if (rc <= 0)
 			break;
 		sent += (size_t)rc;
@@ -183,6 +185,7 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 		if (have <= 0)
 			break;
 		ssize_t rc = ds_send(k->c->s, fd, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
+		fd = conn_still(k->c, fd);
 		if (rc < have)
 			__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
 		if (rc < 0 && done == 0)

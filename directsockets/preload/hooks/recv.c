@@ -201,6 +201,7 @@ static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int 
 		v[i].msg_len = (unsigned)rc;
 		if (flags & MSG_WAITFORONE)
 			f |= MSG_DONTWAIT;
+		fd = conn_still(k->c, fd);
 		/* As in the kernel, the time is checked only after each message. */
 		if (deadline && !deadline_left(deadline, &left))
 			return (int)i + 1;

@@ -159,6 +159,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 		if (rc < 0)
 			return i > 0 ? (int)i : -1;
 		v[i].msg_len = (unsigned)rc;
+		fd = conn_still(k.c, fd);
 		if ((size_t)rc < iov_total(v[i].msg_hdr.msg_iov, v[i].msg_hdr.msg_iovlen))
 			return (int)i + 1;
 	}

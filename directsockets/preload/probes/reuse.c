@@ -1,0 +1,305 @@
+#include "probe.h"
+
+#include <sys/resource.h>
+
+/* Probes of threads that sleep in a call on a connection whose descriptor another thread closes,
+ * and whose number a new socket takes: the sleeper goes on with the old connection. */
+
+enum { RECV, READ, RECVMSG, RECVFROM, READV, RECVMMSG, WAITALL, PEEK, SPLICE, RECEIVES };
+enum { SEND = RECEIVES, WRITE, SENDMSG, WRITEV, SENDMMSG, CALLS };
+static const char *const names[] = {"recv", "read", "recvmsg", "recvfrom", "readv", "recvmmsg", "waitall", "peek", "splice", "send", "write", "sendmsg", "writev", "sendmmsg"};
+
+enum { MUCH = 24 << 20 };
+
+struct sleeper {
+	pthread_t thread;
+	int how, fd, tid;
+	ssize_t rc;
+	char got[8];
+	char *much;
+};
+
+/* Makes the call. */
+static void *sleeps(void *arg)
+{
+	struct sleeper *s = arg;
+	struct iovec iov = {s->got, 7}, two[2] = {{s->got, 3}, {s->got + 3, 4}}, much = {s->much, MUCH};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1}, out = {.msg_iov = &much, .msg_iovlen = 1};
+	struct mmsghdr v[2] = {{.msg_hdr = m}, {.msg_hdr = m}}, w = {.msg_hdr = out};
+	struct timespec most = {LONG / 1000, 0};
+	int ends[2];
+
+	__atomic_store_n(&s->tid, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+	switch (s->how) {
+	case RECV: s->rc = recv(s->fd, s->got, 7, 0); break;
+	case READ: s->rc = read(s->fd, s->got, 7); break;
+	case RECVMSG: s->rc = recvmsg(s->fd, &m, 0); break;
+	case RECVFROM: s->rc = recvfrom(s->fd, s->got, 7, 0, NULL, NULL); break;
+	case READV: s->rc = readv(s->fd, two, 2); break;
+	case RECVMMSG: s->rc = recvmmsg(s->fd, v, 2, MSG_WAITFORONE, &most); break;
+	case WAITALL: s->rc = recv(s->fd, s->got, 6, MSG_WAITALL); break;
+	case PEEK: s->rc = recv(s->fd, s->got, 7, MSG_PEEK); break;
+	case SPLICE:
+		if (pipe(ends))
+			die("pipe");
+		s->rc = splice(s->fd, NULL, ends[1], NULL, 7, 0);
+		if (s->rc > 0)
+			read(ends[0], s->got, 7);
+		break;
+	case SEND: s->rc = send(s->fd, s->much, MUCH, 0); break;
+	case WRITE: s->rc = write(s->fd, s->much, MUCH); break;
+	case SENDMSG: s->rc = sendmsg(s->fd, &out, 0); break;
+	case WRITEV: s->rc = writev(s->fd, &much, 1); break;
+	case SENDMMSG: s->rc = sendmmsg(s->fd, &w, 1, 0); break;
+	}
+	if (s->rc < 0)
+		s->rc = -errno;
+	return NULL;
+}
+
+/* Waits until the sleeper has been asleep for a while. */
+static void asleep(const struct sleeper *s)
+{
+	char path[64], text[256];
+
+	for (int i = 0; i < 30; i++, nap(1)) {
+		sprintf(path, "/proc/self/task/%d/stat", __atomic_load_n(&s->tid, __ATOMIC_SEQ_CST));
+		int fd = open(path, O_RDONLY);
+		ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+		close(fd);
+		text[n > 0 ? n : 0] = 0;
+		char *end = strrchr(text, ')');
+		if (!end || end[2] != 'S')
+			i = 0;
+	}
+}
+
+static void begin(struct sleeper *s, int how, int fd, char *much)
+{
+	*s = (struct sleeper){.how = how, .fd = fd, .much = much};
+	pthread_create(&s->thread, NULL, sleeps, s);
+	asleep(s);
+}
+
+/* How the number becomes another socket's. */
+enum { CLOSE, DUP2, SHUT, KEPT, WAYS };
+static const char *const ways[] = {"close", "dup2", "shutdown and close", "close, and another number stays"};
+
+/* Gives the number of old to a copy of new; returns another number of old, or -1. */
+static int take_over(int how, int old, int new)
+{
+	int kept = how == KEPT ? dup(old) : -1;
+
+	if (how == SHUT)
+		shutdown(old, SHUT_RDWR);
+	if (how == DUP2)
+		dup2(new, old);
+	else {
+		close(old);
+		if (fcntl(new, F_DUPFD, old) != old)
+			die("the number is taken");
+	}
+	return kept;
+}
+
+/* One call that receives. */
+static void receive(int how, int way)
+{
+	int a[2], b[2];
+	struct sleeper s;
+	char text[8] = "";
+
+	pair(&a[0], &a[1]);
+	pair(&b[0], &b[1]);
+	if (how == WAITALL)
+		put(a[0], "ol", 2);
+	begin(&s, how, a[1], NULL);
+	int kept = take_over(way, a[1], b[1]);
+	put(b[0], "new", 3);
+	if (way != SHUT)
+		put(a[0], how == WAITALL ? "d..." : "old", how == WAITALL ? 4 : 3);
+	pthread_join(s.thread, NULL);
+	get(a[1], text, 3);
+	out("%s, %s: %zd %s, then the number has %s", names[how], ways[way], s.rc, s.got, text);
+	for (int i = 0; i < 2; i++)
+		close(a[i]), close(b[i]);
+	if (kept >= 0)
+		close(kept);
+}
+
+static void receives(int way)
+{
+	for (int how = 0; how < RECEIVES; how++)
+		receive(how, way);
+}
+
+static void reuse_close(void) { receives(CLOSE); }
+static void reuse_dup2(void) { receives(DUP2); }
+static void reuse_shutdown(void) { receives(SHUT); }
+static void reuse_kept(void) { receives(KEPT); }
+
+/* Calls that send, until there is no room. */
+static void reuse_sends(void)
+{
+	char *much = malloc(MUCH), *got = malloc(MUCH), text[8] = "";
+	int a[2], b[2], unread;
+	struct sleeper s;
+
+	fill(much, MUCH, 1);
+	for (int how = SEND; how < CALLS; how++) {
+		pair(&a[0], &a[1]);
+		pair(&b[0], &b[1]);
+		begin(&s, how, a[1], much);
+		take_over(CLOSE, a[1], b[1]);
+		size_t n = get(a[0], got, MUCH);
+		pthread_join(s.thread, NULL);
+		out("%s: %zd, %zu arrive, %s, then the end %zu", names[how], s.rc, n, n == MUCH && !memcmp(got, much, MUCH) ? "as sent" : "others", get(a[0], got, 1));
+		put(a[1], "new", 3);
+		get(b[0], text, 3);
+		ioctl(b[0], FIONREAD, &unread);
+		out("the number sends %s, and %d more", text, unread);
+		for (int i = 0; i < 2; i++)
+			close(a[i]), close(b[i]);
+	}
+	free(much);
+	free(got);
+}
+
+enum { SEVERAL = 4 };
+
+/* Several threads that sleep on one number. */
+static void reuse_several(void)
+{
+	struct sleeper s[SEVERAL];
+	int a[2], b[2], old = 0;
+	char text[8] = "";
+
+	for (int way = 0; way < WAYS; way++) {
+		pair(&a[0], &a[1]);
+		pair(&b[0], &b[1]);
+		for (int i = 0; i < SEVERAL; i++)
+			begin(&s[i], WAITALL, a[1], NULL);
+		int kept = take_over(way, a[1], b[1]);
+		put(b[0], "new", 3);
+		old = 0;
+		for (int i = 0; i < SEVERAL && way != SHUT; i++)
+			put(a[0], "old...", 6);
+		for (int i = 0; i < SEVERAL; i++) {
+			pthread_join(s[i].thread, NULL);
+			old += s[i].rc == 0 || !strncmp(s[i].got, "old", 3);
+		}
+		get(a[1], text, 3);
+		out("%s: %d threads go on with the old, then the number has %s", ways[way], old, text);
+		for (int i = 0; i < 2; i++)
+			close(a[i]), close(b[i]);
+		if (kept >= 0)
+			close(kept);
+	}
+}
+
+/* A client that has sent often enough to offer, and whose server has not been looking since. */
+static void reuse_offered(void)
+{
+	struct sockaddr_in addr;
+	struct sleeper s;
+	char text[64] = "";
+	int a[2], b[2];
+
+	for (int way = 0; way < WAYS; way++) {
+		int l = listener(&addr);
+
+		nap(20);
+		a[1] = dial(&addr);
+		a[0] = accept(l, NULL, NULL);
+		pair(&b[0], &b[1]);
+		for (int i = 0; i < 20; i++)
+			put(a[1], "x", 1);
+		begin(&s, RECV, a[1], NULL);
+		int kept = take_over(way, a[1], b[1]);
+		put(b[0], "new", 3);
+		if (way != SHUT)
+			put(a[0], "old", 3);
+		pthread_join(s.thread, NULL);
+		get(a[1], text, 3);
+		out("%s: %zd %s, then the number has %s", ways[way], s.rc, s.got, text);
+		for (int i = 0; i < 2; i++)
+			close(a[i]), close(b[i]);
+		if (kept >= 0)
+			close(kept);
+		close(l);
+	}
+}
+
+/* Sets. The kernel answers by number, but only what was added, or was there before, wakes it. */
+static void *waits(void *arg)
+{
+	struct sleeper *s = arg;
+	struct pollfd p[2] = {{s->fd, POLLIN, 0}, {s->fd, POLLIN, 0}};
+	struct epoll_event ev = {0};
+	fd_set in;
+
+	FD_ZERO(&in);
+	FD_SET(s->fd, &in);
+	__atomic_store_n(&s->tid, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+	switch (s->how) {
+	case 0: s->rc = poll(p, 1, LONG), sprintf(s->got, "%s", revents((unsigned)p[0].revents)); break;
+	case 1: s->rc = poll(p, 2, LONG), sprintf(s->got, "%s", revents((unsigned)p[1].revents)); break;
+	case 2: s->rc = select(s->fd + 1, &in, NULL, NULL, NULL), sprintf(s->got, "%d", FD_ISSET(s->fd, &in)); break;
+	case 3: s->rc = epoll_wait(s->rc, &ev, 1, LONG), sprintf(s->got, "%d", (int)ev.data.u64); break;
+	}
+	return NULL;
+}
+
+static void reuse_sets(void)
+{
+	static const char *const what[] = {"poll", "poll of two", "select", "epoll_wait"};
+	struct sleeper s;
+	int a[2], b[2];
+	char text[8] = "";
+
+	for (int how = 0; how < 4; how++) {
+		int ep = ep_new();
+
+		pair(&a[0], &a[1]);
+		pair_cold(&b[0], &b[1]);
+		ep_set(ep, EPOLL_CTL_ADD, a[1], EPOLLIN, 1);
+		s = (struct sleeper){.how = how, .fd = a[1], .rc = ep};
+		pthread_create(&s.thread, NULL, waits, &s);
+		asleep(&s);
+		take_over(DUP2, a[1], b[1]);
+		ep_set(ep, EPOLL_CTL_ADD, a[1], EPOLLIN, 2);
+		put(b[0], "new", 3);
+		arrived(b[1], 3);
+		if (how < 3)
+			put(a[0], "old", 3);
+		pthread_join(s.thread, NULL);
+		get(a[1], text, 3);
+		out("%s: %zd %s, then the number has %s", what[how], s.rc, s.got, text);
+		for (int i = 0; i < 2; i++)
+			close(a[i]), close(b[i]);
+		close(ep);
+	}
+}
+
+/* There are no high numbers. */
+static void reuse_few(void)
+{
+	struct rlimit few = {400, 400};
+
+	setrlimit(RLIMIT_NOFILE, &few);
+	receive(RECV, CLOSE);
+	receive(READ, SHUT);
+}
+
+const struct probe reuse_probes[] = {
+	{"reuse-close", reuse_close, 0},
+	{"reuse-dup2", reuse_dup2, 0},
+	{"reuse-shutdown", reuse_shutdown, 0},
+	{"reuse-kept", reuse_kept, 0},
+	{"reuse-sends", reuse_sends, 0},
+	{"reuse-several", reuse_several, 0},
+	{"reuse-offered", reuse_offered, 0},
+	{"reuse-sets", reuse_sets, 0},
+	{"reuse-few", reuse_few, 0},
+	{0},
+};
