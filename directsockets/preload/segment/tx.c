@@ -99,7 +99,7 @@ static inline void gather(struct ds_cursor *c, uint8_t *to, size_t n)
 }
 
 /* gather into the ring, past the caches if copies through them are slow, since the peer's CPU is
- * far: more than 0.35 ticks a byte (docs/performance.md). The caller is the only sender. */
+ * far: more than 0.5 ticks a byte (docs/performance.md). The caller is the only sender. */
 static void fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
 {
 	if (n < FILL_LEAST || c->v->iov_len - c->off < n || ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1) {
@@ -123,7 +123,7 @@ static void fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t
 #endif
 	uint64_t begun = ds_ticks();
 	gather(c, to, n);
-	if ((ds_ticks() - begun) * 20 <= n * 7)
+	if ((ds_ticks() - begun) * 2 <= n)
 		t->slow /= 2;
 	else if ((t->past = PAST) && t->slow < SLOW_MOST)
 		t->slow++;
