@@ -66,11 +66,8 @@ func (s *Source) due(m *moderator, irq bool) bool {
 	switch {
 	case m.cfg.Adaptive:
 		now = clock.Now()
-		if s.count.bytes.Load() != 0 && m.mean < itrLarge {
+		if s.count.bytes.Load() != 0 && m.announced*m.mean < itrBurst(m.interval) {
 			wait = m.delivered + m.interval - now
-		}
-		if wait <= itrShort {
-			wait = 0
 		}
 	case m.cfg.Frames == 0 || m.announced < uint64(m.cfg.Frames):
 		wait = m.cfg.Delay
@@ -96,7 +93,7 @@ func (s *Source) due(m *moderator, irq bool) bool {
 			m.timer.Reset(wait)
 		}
 	}
-	if m.cfg.Frames > 0 {
+	if m.cfg.Frames > 0 || m.mean >= itrLarge {
 		s.poller.EnableInterrupt() // pending work needs no recheck: the timer runs
 	}
 	return false

@@ -361,47 +361,33 @@ func TestITRSmooth(t *testing.T) {
 	}
 }
 
-// Timers are for events that are small and many: interrupts of large ones, of completions that
-// carry no bytes, and of small ones that come slowly are not held.
-func TestAdaptiveTimers(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		size  int           // of an event
-		every time.Duration // from one to the next
-		held  bool          // most find an interrupt held
-	}{
-		{"64 KB", 65000, 20 * us, false},
-		{"4 KB", 4162, 2 * us, false},
-		{"completions", 0, us, false},
-		{"acknowledgements", 66, 9 * us, false},
-		{"512 bytes", 578, us, true},
-		{"64 bytes", 130, us, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			clock := &manualClock{now: time.Hour}
-			c := newContext(t, Config{Clock: clock})
-			u := newUnit(t, c, SourceConfig{Coalesce: Coalesce{Adaptive: true}}, nil)
-			clock.advance(50 * us)
-			var half SourceStats
-			for i := range 2000 {
-				if i == 1000 {
-					half = u.src.Stats()
-				}
-				u.arrive(tt.size)
-				clock.advance(tt.every)
-			}
-			st := u.src.Stats()
-			held, polls := st.Coalesced-half.Coalesced, st.Polls-half.Polls
-			if !tt.held && (held > 0 || polls != 1000) {
-				t.Errorf("of the last 1000 events %d were held, %d polls; want 0 and 1000", held, polls)
-			}
-			if tt.held && (held == 0 || polls > 60) {
-				t.Errorf("of the last 1000 events %d were held, %d polls; want some, and 60 at most", held, polls)
-			}
-			clock.advance(ITRBulk.Interval())
-			if u.left() > 0 {
-				t.Errorf("%d events were left", u.left())
-			}
-		})
+// A large frame is a burst by itself, several middling ones are, and completions, which
+// carry no bytes, are not throttled.
+func TestAdaptiveBurst(t *testing.T) {
+	clock := &manualClock{now: time.Hour}
+	c := newContext(t, Config{Clock: clock})
+	large := newUnit(t, c, SourceConfig{Name: "large", Coalesce: Coalesce{Adaptive: true}}, nil)
+	clock.advance(50 * us)
+	for range 4 { // the first tells how large they are
+		large.arrive(65000)
+		if large.left() != 0 {
+			t.Fatal("a large frame is held")
+		}
+	}
+	middling := newUnit(t, c, SourceConfig{Name: "middling", Coalesce: Coalesce{Adaptive: true}}, nil)
+	clock.advance(50 * us)
+	middling.arrive(9000)
+	for i := range 4 {
+		middling.arrive(9000)
+		if left := middling.left(); (left == 0) != (i == 3) {
+			t.Fatalf("%d frames of 9000 bytes: %d left", i+1, left)
+		}
+	}
+	none := newUnit(t, c, SourceConfig{Name: "completions", Coalesce: Coalesce{Adaptive: true}}, nil)
+	for range 4 {
+		none.arrive(0)
+		if none.left() != 0 {
+			t.Fatal("a completion is held")
+		}
 	}
 }

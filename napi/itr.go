@@ -24,13 +24,12 @@ import (
 // polls. A source whose work carries no bytes is not throttled: there is no load to
 // measure.
 //
-// Three things differ from the driver, because what ends an interval here is a timer that wakes
-// a thread, not a counter in the NIC. First, an interrupt for large events is not held: copying
-// them costs far more than the interrupt, and with a timer for each, a gigabyte in frames of
-// 4 KiB took twice the wake-ups. Second, nor is one held for so short a time as the timer itself
-// takes, so in the state lowest none is. Third, the driver has no cheap clock and divides the
-// bytes by the state's interval, so it takes one large frame a second for bulk traffic. Here the
-// time is measured, and the interval is only its lower bound.
+// Two things differ from the driver. First, an interval ends early when as many bytes
+// wait as a 10 Gbit/s NIC receives in it, or half of the largest frame. Copying these
+// costs far more than the interrupt, and a faster fabric's senders would run out of
+// credit before the interval is over. Second, the driver has no cheap clock and
+// divides the bytes by the state's interval, so it takes one large frame a second for
+// bulk traffic. Here the time is measured, and the interval is only its lower bound.
 type ITRState uint8
 
 // The states. The zero value means that there is no dynamic ITR.
@@ -46,11 +45,20 @@ const (
 	itrBulkRate = 20
 )
 
-// itrLarge is the mean size of an event, in bytes, from which no interrupt is held.
+// lineRate is the rate of the ixgbe driver's NIC, in bytes per second.
+const lineRate = 10_000_000_000 / 8
+
+// itrLarge is the mean size of an event, in bytes, from which events are counted while
+// an interrupt is held. Smaller ones do not add up to a burst within the interval.
 const itrLarge = 4096
 
-// itrShort is the longest wait for which no interrupt is held.
-const itrShort = 10 * time.Microsecond
+// itrHalfFrame is half of a frame of 64 KB.
+const itrHalfFrame = 32 << 10
+
+// itrBurst returns how many waiting bytes end an interval early.
+func itrBurst(interval time.Duration) uint64 {
+	return min(uint64(interval)*lineRate/uint64(time.Second), itrHalfFrame)
+}
 
 // itrSmooth returns the interval after one more poll: its rate is nine tenths of the old
 // rate and one tenth of the state's (ixgbe_set_itr).
