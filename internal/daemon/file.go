@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 
@@ -112,12 +113,32 @@ func parse(text string) (Config, error) {
 		return Config{}, fmt.Errorf("line %d: %s", syntax.Position.Line, syntax.Message)
 	}
 	if err != nil {
-		return Config{}, err
+		return Config{}, typeError(err)
 	}
 	if unknown := meta.Undecoded(); len(unknown) > 0 {
-		return Config{}, fmt.Errorf("%w: %v: unknown setting", ErrConfig, unknown[0])
+		return Config{}, fmt.Errorf("%w: there is no setting %v", ErrConfig, unknown[0])
 	}
 	return f.config()
+}
+
+// mismatch is what the decoder says of a value whose type is wrong; it has no type of error for
+// that.
+var mismatch = regexp.MustCompile(`^toml: line (\d+) \(last key "(.*?)"\): (?:type mismatch for struct|incompatible types: .* destination has type (\S+)$)`)
+
+// typeError says what a value should be, in TOML's words.
+func typeError(err error) error {
+	m := mismatch.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	line, key, want := m[1], m[2], m[3]
+	switch want {
+	case "":
+		return fmt.Errorf("line %s: %s is a table: write [%s] once, and its settings below it", line, key, key)
+	case "slice":
+		want = "array, such as [\"a\", \"b\"]"
+	}
+	return fmt.Errorf("line %s: setting %s: the value must be of type %s", line, key, want)
 }
 
 // config converts the settings. What only makes sense together is for
@@ -131,7 +152,7 @@ func (f *file) config() (Config, error) {
 		Fair:       f.RealTime != nil && !*f.RealTime,
 	}
 	wrong := func(key, format string, args ...any) (Config, error) {
-		return Config{}, fmt.Errorf("%w: %s: "+format, append([]any{ErrConfig, key}, args...)...)
+		return Config{}, fmt.Errorf("%w: setting %s: "+format, append([]any{ErrConfig, key}, args...)...)
 	}
 	if f.Node != nil {
 		if *f.Node < 0 || *f.Node > MaxNode {
@@ -142,7 +163,7 @@ func (f *file) config() (Config, error) {
 	if f.Topology != "" {
 		t, err := ParseTopology(f.Topology)
 		if err != nil {
-			return Config{}, err
+			return wrong("topology", "%w", err)
 		}
 		c.Topology = t
 	}
@@ -186,19 +207,19 @@ func (f *file) config() (Config, error) {
 	if f.MTU != nil {
 		m, err := mtu.New(int(*f.MTU))
 		if err != nil {
-			return Config{}, err
+			return wrong("mtu", "%w", err)
 		}
 		c.MTU = m
 	}
 	if f.MACPrefix != "" {
 		if err := c.MACPrefix.Set(f.MACPrefix); err != nil {
-			return Config{}, err
+			return wrong("mac_prefix", "%w", err)
 		}
 	}
 	r := &c.Receive
 	if f.Receive.Mode != "" {
 		if err := r.Mode.Set(f.Receive.Mode); err != nil {
-			return Config{}, err
+			return wrong("receive.mode", "%w", err)
 		}
 	}
 	for _, n := range []struct {

@@ -125,7 +125,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --listen :1 --plaintext --node 1 --key k", cli.ExitUsage, "neither key nor trust"},
 		{"up now", cli.ExitUsage, `unexpected argument "now"`},
 		{"up --config " + dir + "/none", cli.ExitFailure, "no such file"},
-		{"up --config " + bad, cli.ExitUsage, "color: unknown setting"},
+		{"up --config " + bad, cli.ExitUsage, "there is no setting color"},
 		{"check", cli.ExitUsage, "name one configuration file"},
 		{"check " + bad, cli.ExitFailure, "bad.toml: color"},
 		{"check " + dir, cli.ExitFailure, "is a directory"},
