@@ -65,7 +65,7 @@ func overSocket(tb testing.TB, f wire.Faults) (a, b wire.Medium) { return over(t
 func connKind(name string, over media, f wire.Faults) fabrictest.Link {
 	return fabrictest.Link{Name: name, New: func(tb testing.TB, n int) []*nic.NIC {
 		nics := make([]*nic.NIC, n)
-		cfg := wire.Config{DownAfter: 10 * time.Second}
+		cfg := wire.Config{DownAfter: 2 * time.Minute}
 		for i := range nics {
 			nics[i] = fabrictest.NewNIC(tb, fabric.NodeID(i))
 			for j := range i {

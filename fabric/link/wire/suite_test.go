@@ -48,7 +48,7 @@ func kind(name string, f wire.Faults, link wire.Config) fabrictest.Link {
 func TestSuite(t *testing.T) {
 	for _, l := range []fabrictest.Link{
 		kind("good", wire.Faults{}, wire.Config{}),
-		kind("bad", bad, wire.Config{DownAfter: 10 * time.Second}),
+		kind("bad", bad, wire.Config{DownAfter: 2 * time.Minute}),
 		kind("narrow", wire.Faults{}, wire.Config{Room: 2}),
 	} {
 		t.Run(l.Name, func(t *testing.T) { fabrictest.Suite(t, l) })
