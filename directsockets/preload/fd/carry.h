@@ -31,6 +31,9 @@ void fd_seal(void) DS_HIDDEN;
 /* newfd has become a duplicate of oldfd. */
 void fd_dup(int oldfd, int newfd) DS_HIDDEN;
 
+/* Is fd a TCP socket? Keeps errno. */
+bool fd_is_tcp(int fd) DS_HIDDEN;
+
 /* Around a fork that bypasses the C library. */
 void fork_prepare(void) DS_HIDDEN;
 void fork_parent(pid_t pid) DS_HIDDEN;

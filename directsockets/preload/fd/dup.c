@@ -29,8 +29,7 @@ static bool stream(int oldfd, int newfd)
 	return !carried;
 }
 
-/* Is fd a TCP socket? Keeps errno. */
-static bool is_tcp(int fd)
+bool fd_is_tcp(int fd)
 {
 	int protocol = 0, saved = errno;
 	socklen_t len = sizeof protocol;
@@ -47,7 +46,7 @@ void fd_dup(int oldfd, int newfd)
 
 	if (w == 0 || oldfd == newfd || (unsigned)newfd >= fd_tab_size || fd_vforked())
 		return;
-	if (c && oldfd <= STDERR_FILENO && !is_tcp(newfd)) {
+	if (c && oldfd <= STDERR_FILENO && !fd_is_tcp(newfd)) {
 		fd_closing(oldfd); /* replaced behind our back */
 		return;
 	}

@@ -1,5 +1,6 @@
 #include "fd/fdtab.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -337,6 +338,31 @@ void fd_closing(int fd)
 	closing(fd);
 	ds_critical_end();
 }
+
+/* SO_COOKIE of fd, or 0. Keeps errno. No lock. */
+static uint64_t cookie_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof cookie;
+	int saved = errno;
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
+		cookie = 0;
+	errno = saved;
+	return cookie;
+}
+
+void conn_note(int fd)
+{
+	uintptr_t w = fd_word(fd);
+	struct conn *c = word_conn(w);
+	uint64_t none = 0, cookie = c && c->cookie == 0 ? cookie_of(fd) : 0;
+
+	if (cookie && fd_word(fd) == w) /* the parent's other threads run on */
+		__atomic_compare_exchange_n(&c->cookie, &none, cookie, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+uint64_t conn_cookie(const struct conn *c) { return c->cookie ? c->cookie : cookie_of(conn_fd(c)); }
 
 void fd_copy(int newfd, uintptr_t w)
 {

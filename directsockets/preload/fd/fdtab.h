@@ -47,7 +47,7 @@ struct conn {
 	bool named;		 /* peer is there */
 	bool twins;		 /* one epoll instance holds several of its descriptors */
 	uint32_t blocked;	 /* sends that ran out of room: the next room is an edge */
-	uint64_t cookie;	 /* SO_COOKIE once it has a bell, else 0 */
+	uint64_t cookie;	 /* SO_COOKIE once it has a bell or vfork closed it; else 0 */
 	union {
 		struct ds_early begun;
 		struct ds_end peer; /* what was connected to, as the program gave it */
@@ -169,6 +169,14 @@ void fd_forget(int fd) DS_HIDDEN;
 /* fd is about to be closed, or replaced by dup2. If another call is using its last
  * conn, a copy of the descriptor stays open until that ends. */
 void fd_closing(int fd) DS_HIDDEN;
+
+/* In a child of vfork: fd is about to be closed or replaced. While the child can, it asks for the
+ * cookie, by which it finds the connection in what it executes. No lock. */
+void conn_note(int fd) DS_HIDDEN;
+
+/* SO_COOKIE of c, by the descriptor that the parent has of it, if there is no better source; 0: it
+ * is not to be had. No lock. */
+uint64_t conn_cookie(const struct conn *c) DS_HIDDEN;
 
 /* newfd has become a duplicate of oldfd, which fd_word says is w; no standard stream is to be
  * carried (dup.c). */

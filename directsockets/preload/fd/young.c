@@ -88,28 +88,28 @@ static void settle(struct conn *c, void *servers)
 void young_settle(void) { conn_each(CONN_IN(CONN_PENDING), settle, &(bool){false}); }
 void young_settle_servers(void) { conn_each(CONN_IN(CONN_PENDING), settle, &(bool){true}); }
 
-/* For conn_each: sets *(bool *)any if c is young. */
-static void find(struct conn *c, void *any) { *(bool *)any |= c->young; }
-
-bool young_any(void)
-{
-	bool any = false;
-
-	conn_each(CONN_IN(CONN_PENDING), find, &any);
-	return any;
-}
+struct leave {
+	uint64_t cookie;
+	bool found;
+};
 
 /* For conn_each: young_leave. */
-static void leave(struct conn *c, void *cookie)
+static void leave(struct conn *c, void *arg)
 {
-	uint64_t own = 0;
-	socklen_t len = sizeof own;
+	struct leave *l = arg;
+	int pending = CONN_PENDING;
 
-	if (c->young && (REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &own, &len) != 0 || own == *(uint64_t *)cookie))
-		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
+	if (conn_cookie(c) == l->cookie)
+		l->found |= __atomic_compare_exchange_n(&c->state, &pending, CONN_PLAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-void young_leave(uint64_t cookie) { conn_each(CONN_IN(CONN_PENDING), leave, &cookie); }
+bool young_leave(uint64_t cookie)
+{
+	struct leave l = {cookie, false};
+
+	conn_each(CONN_IN(CONN_PENDING), leave, &l);
+	return l.found;
+}
 
 /* ---- calls on one ---------------------------------------------------------- */
 

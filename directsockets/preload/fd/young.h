@@ -23,10 +23,9 @@ void conn_demote(struct conn *c, int fd) DS_HIDDEN;
 void young_settle(void) DS_HIDDEN;
 void young_settle_servers(void) DS_HIDDEN;
 
-/* For the program that a child of vfork is about to execute: whether there are young ones; those
- * whose cookie it is, or is not to be had, stay on TCP. */
-bool young_any(void) DS_HIDDEN;
-void young_leave(uint64_t cookie) DS_HIDDEN;
+/* For the program that a child of vfork is about to execute: those that are young or not connected
+ * yet and have this cookie (0: it is not to be had) stay on TCP. True: there were such. */
+bool young_leave(uint64_t cookie) DS_HIDDEN;
 
 /* young_count counts *k, a real call on c, which is young and w. False: it is young no more.
  * young_begin begins *k on c, which is not up; false: it is up now. young_end: the real call is

@@ -15,6 +15,7 @@ enum { CARRIED = 16 };
 struct by_cookie {
 	uint64_t cookie;
 	int fd;
+	bool found;	     /* a connection that has it */
 	struct heirs *heirs; /* of the program that is about to run; NULL: it cannot continue with any connection */
 	/* In a child of vfork: sockets that were carried, and the ends that replace all their
 	 * descriptors. */
@@ -29,13 +30,12 @@ struct by_cookie {
 static void demote_cookie(struct conn *c, void *arg)
 {
 	struct by_cookie *b = arg;
-	uint64_t cookie = c->cookie;
-	socklen_t len = sizeof cookie;
+	uint64_t cookie = conn_cookie(c);
 
-	/* One without a bell was not asked for its cookie yet. */
-	if (cookie == 0 && REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
+	if (cookie != b->cookie)
 		return;
-	if (cookie != b->cookie || (b->heirs && bequeath(c, b->fd, cookie, b->heirs)))
+	b->found = true;
+	if (b->heirs && bequeath(c, b->fd, cookie, b->heirs))
 		return;
 	for (int i = 0; i < CARRIED; i++)
 		if (b->carried[i].cookie == 0) {
@@ -48,6 +48,15 @@ static void demote_cookie(struct conn *c, void *arg)
 			return;
 		}
 	ds_freeze_demote(c->s, b->fd);
+}
+
+/* For conn_each, in a child of vfork: if the cookie of c is not to be had, moves it back to TCP. It
+ * has no segment yet, so that nothing has to be passed on. */
+static void demote_unknown(struct conn *c, void *arg)
+{
+	(void)arg;
+	if (!conn_cookie(c))
+		ds_freeze_demote(c->s, conn_fd(c));
 }
 
 /* For conn_each: sets *(bool *)arg, as there is one. */
@@ -66,9 +75,7 @@ void inherit_demote(struct heirs *heirs)
 
 	if (!fd_vforked())
 		young_settle();
-	else
-		any = young_any();
-	conn_each(CONN_IN(CONN_UP), count_one, &any);
+	conn_each(CONN_IN(CONN_UP) | (fd_vforked() ? CONN_IN(CONN_PENDING) : 0), count_one, &any);
 	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (dir < 0) {
 		if (any && !fd_vforked())
@@ -79,7 +86,7 @@ void inherit_demote(struct heirs *heirs)
 	for (long n; (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
 		for (long off = 0; off < n;) {
 			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
-			struct by_cookie b = {0, 0, heirs, carried};
+			struct by_cookie b = {0, 0, false, heirs, carried};
 			socklen_t len = sizeof b.cookie;
 			off += d->d_reclen;
 			if (d->d_name[0] < '0' || d->d_name[0] > '9')
@@ -89,9 +96,13 @@ void inherit_demote(struct heirs *heirs)
 			int fl = REAL(fcntl)(b.fd, F_GETFD);
 			if (fl < 0 || (fl & FD_CLOEXEC) || REAL(getsockopt)(b.fd, SOL_SOCKET, SO_COOKIE, &b.cookie, &len) != 0)
 				continue;
-			if (fd_vforked())
-				young_leave(b.cookie);
+			b.found = fd_vforked() && young_leave(b.cookie);
 			conn_each(CONN_IN(CONN_UP), demote_cookie, &b);
+			if (fd_vforked() && !b.found && fd_is_tcp(b.fd)) {
+				/* One whose number the child has closed unseen, or none of ours. */
+				young_leave(0);
+				conn_each(CONN_IN(CONN_UP), demote_unknown, NULL);
+			}
 		}
 	REAL(close)(dir);
 	errno = saved;

@@ -245,11 +245,20 @@ static void leave_critical(int *in)
 	if (critical_) \
 	ds_critical_begin()
 
+/* fd, which the table knows, is about to be closed or replaced. */
+static void going(int fd)
+{
+	if (fd_vforked())
+		conn_note(fd);
+	else
+		fd_closing(fd);
+}
+
 /* As close, of a descriptor that the table knows. */
 static int close_ours(int fd)
 {
 	CRITICAL(true);
-	fd_closing(fd);
+	going(fd);
 	return REAL(close)(fd);
 }
 
@@ -285,14 +294,14 @@ EXPORT int dup(int fd)
 /* newfd will be closed by dup2, if oldfd is one. The library's own stay. */
 static bool make_place(int oldfd, int newfd)
 {
-	if (oldfd == newfd || fd_vforked())
+	if (oldfd == newfd)
 		return true;
-	if (newfd >= 0 && fd_word(newfd) == 0 && ds_own_fd(newfd)) {
+	if (newfd >= 0 && fd_word(newfd) == 0 && ds_own_fd(newfd) && !fd_vforked()) {
 		errno = EBADF;
 		return false;
 	}
 	if (fd_word(newfd) != 0 && REAL(fcntl)(oldfd, F_GETFD) >= 0)
-		fd_closing(newfd);
+		going(newfd);
 	return true;
 }
 
@@ -322,11 +331,9 @@ EXPORT int dup3(int oldfd, int newfd, int flags)
 /* All descriptors in [first, last] are about to be closed. */
 static void range_closing(unsigned first, unsigned last)
 {
-	if (fd_vforked())
-		return;
 	for (unsigned fd = first; fd <= last && fd < fd_tab_end; fd++)
 		if (fd_word((int)fd) != 0)
-			fd_closing((int)fd);
+			going((int)fd);
 }
 
 /* The first number that no descriptor can have. No lock. */
