@@ -127,7 +127,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --config " + dir + "/none", cli.ExitFailure, "no such file"},
 		{"up --config " + bad, cli.ExitUsage, "there is no setting color"},
 		{"check", cli.ExitUsage, "name one configuration file"},
-		{"check " + bad, cli.ExitFailure, "bad.toml: color"},
+		{"check " + bad, cli.ExitFailure, "bad.toml: there is no setting color"},
 		{"check " + dir, cli.ExitFailure, "is a directory"},
 		{"down --dir " + dir, cli.ExitFailure, "no node is up"},
 		{"down --dir " + dir + "/none", cli.ExitFailure, "no node is up"},

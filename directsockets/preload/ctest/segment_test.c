@@ -379,10 +379,14 @@ static void ways(void)
 		a->tx.past = of[i].past;
 		CHECK(ds_tx_send(&a->seg, &a->tx, &a->attention, &c) == (ssize_t)of[i].n && !c.left, "%zu: send", i);
 		uint32_t slow = of[i].slow;
+#if !defined(__x86_64__)
+		CHECK(a->tx.slow == slow && a->tx.past == of[i].past, "%zu: timed", i);
+#else
 		if (of[i].left != -1)
 			CHECK(a->tx.slow == slow && a->tx.past == of[i].left, "%zu: slow %u, past %d", i, a->tx.slow, a->tx.past);
 		else // it was fast, or not: other work decides
 			CHECK(a->tx.slow == slow / 2 || (a->tx.slow == (slow < 8 ? slow + 1 : 8) && a->tx.past == 16 << 20), "%zu: slow %u, past %d", i, a->tx.slow, a->tx.past);
+#endif
 		c = cursor_of(&v, in, sizeof in);
 		CHECK(ds_rx_recv(&b->seg, &b->rx, &b->attention, &c, false, false) == (ssize_t)of[i].n, "%zu: recv", i);
 		CHECK(memcmp(in, out, of[i].n) == 0, "%zu: other bytes", i);

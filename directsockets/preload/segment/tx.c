@@ -102,31 +102,33 @@ static inline void gather(struct ds_cursor *c, uint8_t *to, size_t n)
  * far: more than 0.5 ticks a byte (docs/performance.md). The caller is the only sender. */
 static void fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
 {
-	if (n < FILL_LEAST || c->v->iov_len - c->off < n || ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1) {
-		gather(c, to, n);
-		return;
-	}
 #if defined(__x86_64__)
-	if (t->slow == SLOW_MOST && t->past > 0 && !((uintptr_t)to % 16)) {
-		const uint8_t *from = (const uint8_t *)c->v->iov_base + c->off;
-		size_t i = 0;
+	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && ds_seg_peer_cpu(g) != (uint32_t)sched_getcpu() + 1) {
+		if (t->slow == SLOW_MOST && t->past > 0 && !((uintptr_t)to % 16)) {
+			const uint8_t *from = (const uint8_t *)c->v->iov_base + c->off;
+			size_t i = 0;
 
-		t->past -= (int32_t)n;
-		for (; i + 64 <= n; i += 16)
-			_mm_stream_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
-		_mm_sfence(); /* before the status */
-		c->off += i;
-		c->left -= i;
-		gather(c, to + i, n - i);
+			t->past -= (int32_t)n;
+			for (; i + 64 <= n; i += 16)
+				_mm_stream_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
+			_mm_sfence(); /* before the status */
+			c->off += i;
+			c->left -= i;
+			gather(c, to + i, n - i);
+			return;
+		}
+		uint64_t begun = ds_ticks();
+		gather(c, to, n);
+		if ((ds_ticks() - begun) * 2 <= n)
+			t->slow /= 2;
+		else if ((t->past = PAST) && t->slow < SLOW_MOST)
+			t->slow++;
 		return;
 	}
+#else
+	(void)g, (void)t; /* all copies go through the caches */
 #endif
-	uint64_t begun = ds_ticks();
 	gather(c, to, n);
-	if ((ds_ticks() - begun) * 2 <= n)
-		t->slow /= 2;
-	else if ((t->past = PAST) && t->slow < SLOW_MOST)
-		t->slow++;
 }
 
 /* frozen: the peer has frozen this direction. stopped: it has frozen or closed it. Any thread may
