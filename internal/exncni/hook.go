@@ -49,6 +49,9 @@ func runHook(in io.Reader, out io.Writer) error {
 		return err
 	}
 	if wanted {
+		if os.Getenv("PATH") == "" { // podman gives a hook no environment: a build finds no compiler
+			os.Setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+		}
 		build := preload.Build
 		if hasMusl(spec) {
 			build = preload.BuildMusl

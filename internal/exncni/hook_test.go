@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,6 +31,20 @@ func TestHookLeavesOthersAlone(t *testing.T) {
 		if status, out, said := hook(t, in); status != 0 || out != in || said != "" {
 			t.Errorf("%s: status %d, %s%s", in, status, out, said)
 		}
+	}
+}
+
+// podman runs a hook without an environment; a build of the library finds its compiler all the same.
+func TestHookWithoutPath(t *testing.T) {
+	if _, err := preload.Build(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("PATH", "")
+	if status, _, said := hook(t, `{"process":{"env":["EXNET=1"]}}`); status != 0 {
+		t.Fatal(said)
+	}
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Error(err)
 	}
 }
 
