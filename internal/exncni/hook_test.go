@@ -34,7 +34,7 @@ func TestHookLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// podman runs a hook without an environment; a build of the library finds its compiler all the same.
+// podman runs a hook without an environment; a build of the library finds its compiler even so.
 func TestHookWithoutPath(t *testing.T) {
 	if _, err := preload.Build(t.Context()); err != nil {
 		t.Skip(err)
