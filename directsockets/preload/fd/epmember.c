@@ -358,11 +358,8 @@ void m_attach(struct member *m)
 
 void m_bell(struct conn *c)
 {
-	socklen_t len = sizeof c->cookie;
-
 	lk_lock(&ep_lock);
-	if (c->cookie == 0)
-		REAL(getsockopt)(conn_fd(c), SOL_SOCKET, SO_COOKIE, &c->cookie, &len);
+	c->cookie = conn_cookie(c);
 	for (struct member *m = c->members; m; m = m->cnext) {
 		if (m->deleted)
 			continue;

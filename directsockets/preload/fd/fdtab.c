@@ -339,8 +339,7 @@ void fd_closing(int fd)
 	ds_critical_end();
 }
 
-/* SO_COOKIE of fd, or 0. Keeps errno. No lock. */
-static uint64_t cookie_of(int fd)
+uint64_t fd_cookie(int fd)
 {
 	uint64_t cookie = 0;
 	socklen_t len = sizeof cookie;
@@ -356,13 +355,13 @@ void conn_note(int fd)
 {
 	uintptr_t w = fd_word(fd);
 	struct conn *c = word_conn(w);
-	uint64_t none = 0, cookie = c && c->cookie == 0 ? cookie_of(fd) : 0;
+	uint64_t none = 0, cookie = c && c->cookie == 0 ? fd_cookie(fd) : 0;
 
 	if (cookie && fd_word(fd) == w) /* the parent's other threads run on */
 		__atomic_compare_exchange_n(&c->cookie, &none, cookie, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-uint64_t conn_cookie(const struct conn *c) { return c->cookie ? c->cookie : cookie_of(conn_fd(c)); }
+uint64_t conn_cookie(const struct conn *c) { return c->cookie ? c->cookie : fd_cookie(conn_fd(c)); }
 
 void fd_copy(int newfd, uintptr_t w)
 {

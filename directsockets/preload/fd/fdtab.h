@@ -170,6 +170,9 @@ void fd_forget(int fd) DS_HIDDEN;
  * conn, a copy of the descriptor stays open until that ends. */
 void fd_closing(int fd) DS_HIDDEN;
 
+/* SO_COOKIE of fd; 0: it is no socket. Keeps errno. No lock. */
+uint64_t fd_cookie(int fd) DS_HIDDEN;
+
 /* In a child of vfork: fd is about to be closed or replaced. While the child can, it asks for the
  * cookie, by which it finds the connection in what it executes. No lock. */
 void conn_note(int fd) DS_HIDDEN;

@@ -87,14 +87,13 @@ void inherit_demote(struct heirs *heirs)
 		for (long off = 0; off < n;) {
 			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
 			struct by_cookie b = {0, 0, false, heirs, carried};
-			socklen_t len = sizeof b.cookie;
 			off += d->d_reclen;
 			if (d->d_name[0] < '0' || d->d_name[0] > '9')
 				continue;
 			for (const char *c = d->d_name; *c; c++)
 				b.fd = b.fd * 10 + (*c - '0');
 			int fl = REAL(fcntl)(b.fd, F_GETFD);
-			if (fl < 0 || (fl & FD_CLOEXEC) || REAL(getsockopt)(b.fd, SOL_SOCKET, SO_COOKIE, &b.cookie, &len) != 0)
+			if (fl < 0 || (fl & FD_CLOEXEC) || !(b.cookie = fd_cookie(b.fd)))
 				continue;
 			b.found = fd_vforked() && young_leave(b.cookie);
 			conn_each(CONN_IN(CONN_UP), demote_cookie, &b);

@@ -260,10 +260,9 @@ static int read_word(char *text, struct will w[HEIRS])
 /* Takes fd over if it is one of the n connections of w. */
 static void take(int fd, struct will *w, int n)
 {
-	uint64_t cookie;
-	socklen_t len = sizeof cookie;
+	uint64_t cookie = fd_cookie(fd);
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
+	if (!cookie)
 		return;
 	for (int i = 0; i < n; i++) {
 		if (w[i].cookie != cookie)
