@@ -371,7 +371,6 @@ void ds_begun(struct ds_sock *s, const struct ds_early *e)
 	s->read = DS_GET(e->read);
 	ds_bump(counters, DS_C_SENT_SHADOW, DS_GET(e->sent));
 	ds_bump(counters, DS_C_RECEIVED_SHADOW, DS_GET(e->received));
-	ds_early_shut(s, DS_GET(e->shut));
 }
 
 void ds_early_shut(struct ds_sock *s, unsigned shut)

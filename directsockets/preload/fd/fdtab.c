@@ -220,8 +220,10 @@ void conn_up(struct conn *c, int fd, struct ds_sock *s)
 		return;
 	}
 	*ds_user(s) = c;
-	if (c->young)
+	if (c->young) {
 		ds_take_over(s, &c->early);
+		ds_early_shut(s, __atomic_load_n(&c->begun.shut, __ATOMIC_SEQ_CST));
+	}
 	__atomic_store_n(&c->state, CONN_UP, __ATOMIC_RELEASE);
 	if (ds_bell(s) >= 0 && fd_notices)
 		fd_notices->bell(c);

@@ -53,11 +53,8 @@ void conn_connected(struct conn *c, int fd)
 	if (s && young)
 		ds_begun(s, &c->begun);
 	conn_up(c, fd, s);
-	if (s && young) { /* what calls have done that were not taken over yet */
-		ds_early_shut(s, __atomic_load_n(&c->begun.shut, __ATOMIC_SEQ_CST));
-		if (__atomic_load_n(&c->begun.options, __ATOMIC_SEQ_CST))
-			ds_options_changed(s, fd);
-	}
+	if (s && young && __atomic_load_n(&c->begun.options, __ATOMIC_SEQ_CST))
+		ds_options_changed(s, fd); /* by calls that were not taken over yet */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* another thread changes blocking, and then looks for s */
 	if (s && known && !__atomic_load_n(&c->blocking, __ATOMIC_RELAXED))
 		ds_flags_changed(s);

@@ -169,7 +169,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 /* Moves fd back to TCP if it is ours. */
 static void demote_fd(int fd)
 {
-	struct conn *c = conn_get(fd);
+	struct conn *c = conn_peek(fd);
 
 	if (c) {
 		conn_demote(c, fd);

@@ -5,7 +5,7 @@
 
 // exnds_mode is the library's: bits 1 sends direct, 2 receives direct. exnds_young: whether it
 // knows fd only lightly yet.
-static int (*mode)(int fd), (*is_young)(int fd);
+static int (*mode)(int fd), (*youth)(int fd);
 static int cold, young, requests; // young: a pair begins as such, after so many requests
 static int was_direct, was_young, pairs;
 
@@ -25,6 +25,9 @@ void out(const char *fmt, ...)
 int begun(void) { return requests; }
 
 int has_library(void) { return mode != NULL; }
+
+int is_young(int fd) { return youth && youth(fd); }
+int has_core(int fd) { return !mode || mode(fd) >= 0; }
 
 int direct(int fd)
 {
@@ -104,7 +107,7 @@ static void one_byte(int from, int to)
 
 // Makes a connection at l. If both ends are to be young, tries again until they are: each second
 // the library looks after its broker when it makes one.
-static void connected(int l, const struct sockaddr_in *addr, int *client, int *server)
+void pair_on(int l, const struct sockaddr_in *addr, int *client, int *server)
 {
 	for (int i = 0;; i++) {
 		*client = dial(addr);
@@ -122,7 +125,7 @@ static void connected(int l, const struct sockaddr_in *addr, int *client, int *s
 		one_byte(*server, *client);
 	}
 	pairs++;
-	was_young |= young && mode && is_young(*client) && is_young(*server);
+	was_young |= young && is_young(*client) && is_young(*server);
 }
 
 // The first connections of a process are never young: it has to find its broker. The library's own
@@ -133,7 +136,7 @@ static void meet(void)
 	int l = listener(&addr), c, s;
 
 	close(dup2(0, 1000));
-	connected(l, &addr, &c, &s);
+	pair_on(l, &addr, &c, &s);
 	close(c);
 	close(s);
 	close(l);
@@ -147,7 +150,7 @@ void pair_cold(int *client, int *server)
 
 	if (mode)
 		nap(20); // the announcement of the listener takes its time
-	connected(l, &addr, client, server);
+	pair_on(l, &addr, client, server);
 	/* The listener stays: a client asks whether there is one when it has something to offer. */
 }
 
@@ -193,7 +196,7 @@ void pair(int *client, int *server)
 
 	if (mode)
 		nap(20);
-	connected(l, &addr, client, server);
+	pair_on(l, &addr, client, server);
 	if (!cold)
 		warm(*client, *server);
 	if (!young)
@@ -371,7 +374,7 @@ void *write_later(void *p)
 	return NULL;
 }
 
-static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, heir_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, kin_probes, killed_probes, reuse_probes, vfork_probes};
+static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, heir_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, kin_probes, killed_probes, reuse_probes, vfork_probes, young_probes};
 
 // probes list | probes NAME [cold | young | young-1]: exit 0; with the library and none of these, 3
 // means that the connection never became direct. young-1: after one request. With it and young, 4
@@ -383,7 +386,7 @@ int main(int argc, char **argv)
 	*(void **)&mode = dlsym(RTLD_DEFAULT, "exnds_mode");
 	if (argc == 4 && strcmp(argv[1], "heir") == 0)
 		return heir(argv + 2);
-	*(void **)&is_young = dlsym(RTLD_DEFAULT, "exnds_young");
+	*(void **)&youth = dlsym(RTLD_DEFAULT, "exnds_young");
 	requests = argc > 2 && strcmp(argv[2], "young-1") == 0;
 	young = requests || (argc > 2 && strcmp(argv[2], "young") == 0);
 	cold = young || (argc > 2 && strcmp(argv[2], "cold") == 0);
@@ -396,6 +399,8 @@ int main(int argc, char **argv)
 			if (strcmp(argv[1], p->name) != 0)
 				continue;
 			alarm(300);
+			if (tables[t] == young_probes)
+				cold = young = 1;
 			if (young)
 				meet();
 			p->run();

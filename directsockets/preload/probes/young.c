@@ -1,0 +1,254 @@
+#include "probe.h"
+
+/* Probes of the places where the library hands a connection that it hardly knows yet to the core,
+ * because something is about to happen that the core must know of. A connection that is left young
+ * stays on TCP, and what a program sees is the same: so these ask the library. */
+
+/* Writes a line if fd is young, or the core has never heard of it. */
+static void handed_over(const char *which, int fd)
+{
+	if (is_young(fd))
+		out("%s is young", which);
+	else if (!has_core(fd))
+		out("%s is unknown", which);
+}
+
+/* Writes a line unless both ends become direct. */
+static void become_direct(int c, int s)
+{
+	warm(c, s);
+	if (has_library() && (direct(c) != 3 || direct(s) != 3))
+		out("direct %d, %d", direct(c), direct(s));
+}
+
+static void end(int c, int s)
+{
+	char b;
+
+	R(close(c));
+	R(read(s, &b, 1));
+	R(close(s));
+}
+
+static void by_listener(void)
+{
+	struct sockaddr_in at;
+	int l = listener(&at), c, s;
+
+	nap(20);
+	pair_on(l, &at, &c, &s);
+	R(close(l));
+	handed_over("server", s);
+	become_direct(c, s);
+	end(c, s);
+}
+
+static void by_fork(void)
+{
+	int c, s;
+
+	pair_cold(&c, &s);
+	pid_t pid = fork();
+	handed_over("client", c);
+	handed_over("server", s);
+	if (pid == 0)
+		_exit(0);
+	finish(pid);
+	become_direct(c, s);
+	end(c, s);
+}
+
+static void by_exec(void)
+{
+	char *none[] = {"no-such-program", NULL};
+	int c, s;
+
+	pair_cold(&c, &s);
+	R(execvp(none[0], none));
+	handed_over("client", c);
+	handed_over("server", s);
+	end(c, s);
+}
+
+/* The child's program gets the server's end, and the parent, which lives in the same memory, is not
+ * to use it as its own: it has left the core's care. */
+static void by_vfork(void)
+{
+	char *cat[] = {"cat", NULL}, b[4] = "";
+	int c, s;
+
+	pair_cold(&c, &s);
+	fcntl(c, F_SETFD, FD_CLOEXEC);
+	pid_t pid = vfork();
+	if (pid == 0) {
+		dup2(s, 0);
+		dup2(s, 1);
+		execvp("cat", cat);
+		_exit(127);
+	}
+	if (is_young(s))
+		out("server is young");
+	for (int i = 0; i < 20; i++) {
+		put(c, "cat", 3);
+		if (get(c, b, 3) != 3 || memcmp(b, "cat", 3))
+			die("cat");
+	}
+	R(close(s));
+	R(shutdown(c, SHUT_WR));
+	R(read(c, b, 1));
+	finish(pid);
+	close(c);
+}
+
+/* While it is a standard stream it stays on TCP. */
+static void by_dup(void)
+{
+	int c, s, in = fcntl(0, F_DUPFD_CLOEXEC, 100);
+
+	pair_cold(&c, &s);
+	R(dup2(c, 0));
+	handed_over("client", c);
+	R(dup2(in, 0));
+	become_direct(c, s);
+	end(c, s);
+}
+
+/* Back to TCP, and the core knows why. */
+static void by_rights(void)
+{
+	int c, s, over[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, over))
+		die("socketpair");
+	pair_cold(&c, &s);
+	pass_fd(over[0], c);
+	handed_over("client", c);
+	end(s, c);
+}
+
+/* An epoll instance with a direct member tells of events in their order: a young one would have no
+ * place in it. late: the other becomes direct when both are members. */
+static void by_epoll(int late)
+{
+	int c[2], s[2], ep = ep_new();
+
+	for (int i = 0; i < 2; i++) {
+		pair_cold(&c[i], &s[i]);
+		if (i == 0 && !late)
+			become_direct(c[0], s[0]);
+		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN, (unsigned long)i);
+	}
+	if (late) {
+		become_direct(c[0], s[0]);
+		ep_show(ep, 2, 0);
+	}
+	handed_over("the other", s[1]);
+	put(c[1], "x", 1);
+	put(c[0], "x", 1);
+	arrived(s[1], 1);
+	ep_show(ep, 2, LONG);
+	for (int i = 0; i < 2; i++)
+		end(c[i], s[i]);
+	close(ep);
+}
+
+static void by_epoll_add(void) { by_epoll(0); }
+static void by_epoll_wait(void) { by_epoll(1); }
+
+/* What was set while it was young is true of it when it is direct. */
+static void with_options(void)
+{
+	struct pollfd p = {.events = POLLIN};
+	int c, s, low = 3;
+
+	pair_cold(&c, &s);
+	R(setsockopt(s, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low));
+	if (has_library() && !is_young(s))
+		out("an option has ended its youth");
+	for (int i = 0; has_library() && i < LONG && (direct(c) != 3 || direct(s) != 3); i++) {
+		char b[3];
+		put(c, "abc", 3);
+		put(s, "abc", 3);
+		get(s, b, 3);
+		get(c, b, 3);
+		nap(1);
+	}
+	p.fd = s;
+	put(c, "ab", 2);
+	arrived(s, 2);
+	R(poll(&p, 1, 0));
+	put(c, "c", 1);
+	R(poll(&p, 1, LONG));
+	end(s, c);
+}
+
+static void after_shutdown(void)
+{
+	char b[4];
+	int c, s;
+
+	pair_cold(&c, &s);
+	R(shutdown(c, SHUT_RD));
+	if (has_library() && !is_young(c))
+		out("shutdown has ended its youth");
+	for (int i = 0; i < 5 || (has_library() && i < LONG && direct(s) != 3); i++) {
+		put(c, "abc", 3);
+		put(s, "abc", 3);
+		get(s, b, 3);
+		if (get(c, b, 3) != 3)
+			die("read");
+		if (i >= 5)
+			nap(1);
+	}
+	R(recv(c, b, 1, MSG_DONTWAIT));
+	end(c, s);
+}
+
+static void *waits(void *fd)
+{
+	char b;
+
+	return (void *)get(*(int *)fd, &b, 1);
+}
+
+/* A thread that sleeps in a call must not keep the connection young for the others. */
+static void with_threads(void)
+{
+	pthread_t t;
+	void *got;
+	char b;
+	int c, s;
+
+	pair_cold(&c, &s);
+	pthread_create(&t, NULL, waits, &c);
+	nap(20);
+	for (int i = 0; i < (has_library() ? 2000 : 5); i++) {
+		put(c, "x", 1);
+		get(s, &b, 1);
+		if (has_library() && (direct(c) & 1))
+			break;
+		if (i > 3)
+			nap(1);
+	}
+	if (has_library() && !(direct(c) & 1))
+		out("it stays on TCP");
+	put(s, "y", 1);
+	pthread_join(t, &got);
+	out("the thread has read %zu", (size_t)got);
+	end(c, s);
+}
+
+const struct probe young_probes[] = {
+	{"young-listener", by_listener, 0},
+	{"young-fork", by_fork, 0},
+	{"young-exec", by_exec, 0},
+	{"young-vfork", by_vfork, 0},
+	{"young-dup", by_dup, 0},
+	{"young-rights", by_rights, 0},
+	{"young-epoll-add", by_epoll_add, 0},
+	{"young-epoll-wait", by_epoll_wait, 0},
+	{"young-options", with_options, 0},
+	{"young-shutdown", after_shutdown, 0},
+	{"young-threads", with_threads, 0},
+	{0},
+};
