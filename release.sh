@@ -9,7 +9,9 @@
 # x86_64-linux-gnu-gcc). VERSION is left out: git describe. A library for programs with musl
 # is built, too: by musl-gcc, and for the other architecture with musl as Debian has it, which apt-get
 # downloads.
-set -euo pipefail
+set -Eeuo pipefail
+# What ends the script is named, also where a program that failed says nothing itself.
+trap 'printf "release.sh: line %s ended with status %s: %s\n" "$LINENO" "$?" "$BASH_COMMAND" >&2' ERR
 cd "$(dirname "$0")"
 
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0

@@ -77,7 +77,7 @@ var internalNames = []string{
 var sentinels = strings.NewReplacer("\n", "; ", ": fabric: invalid argument", "", "invalid configuration: ", "", "fork/exec ", "")
 
 // Text returns the text of err for people: one line, although joined errors have several,
-// no names of packages, and nothing that a terminal would obey (printable).
+// no names of packages, and nothing that a terminal would obey (Printable).
 func Text(err error) string {
 	parts := strings.Split(sentinels.Replace(err.Error()), ": ")
 	kept := slices.DeleteFunc(slices.Clone(parts[:len(parts)-1]), func(p string) bool { return slices.Contains(internalNames, p) })
@@ -87,15 +87,15 @@ func Text(err error) string {
 		}
 	}
 	text := strings.Join(append(kept, parts[len(parts)-1]), ": ")
-	return printable(strings.ReplaceAll(text, "; : ", "; "))
+	return Printable(strings.ReplaceAll(text, "; : ", "; "))
 }
 
-// maxShown is how many bytes of a word printable shows, of which lastShown are its last.
+// maxShown is how many bytes of a word Printable shows, of which lastShown are its last.
 const maxShown, lastShown = 300, 40
 
-// printable returns a text that others may have written as one that is safe to show: what does not
+// Printable returns a text that others may have written as one that is safe to show: what does not
 // print is escaped as in Go, and words longer than maxShown bytes lose their middles.
-func printable(text string) string {
+func Printable(text string) string {
 	var b strings.Builder
 	for i, n := 0, 0; i < len(text); i += n {
 		var r rune

@@ -56,7 +56,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 			detail += ": " + cli.Text(stopped)
 		}
 		if detail != "" {
-			p.say("captured %s", cli.Text(errors.New(detail))) // the file's name may be anything
+			p.say("captured %s", cli.Printable(detail)) // the file's name may be anything
 		}
 	}()
 	ctx, cancel := l.Context(ctx)

@@ -46,6 +46,17 @@ func TestTable(t *testing.T) {
 	golden(t, "table.txt", b.String())
 }
 
+// The name of a file, which a check says, does nothing to a terminal.
+func TestTableOfAnyName(t *testing.T) {
+	r := sampleReport()
+	r.add("capture", nil, "8 frames of all nodes in a\x1b[31m\nok.pcapng")
+	var b strings.Builder
+	r.printTable(&b)
+	if got := b.String(); !strings.Contains(got, `8 frames of all nodes in a\x1b[31m\nok.pcapng`) {
+		t.Errorf("%q", got)
+	}
+}
+
 // With faults there is a line about the links.
 func TestTableOfFaults(t *testing.T) {
 	r := sampleReport()

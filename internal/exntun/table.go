@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"exnet/internal/cli"
 	"exnet/internal/exntun/lab"
 )
 
@@ -122,7 +123,7 @@ func (r *report) printChecks(w io.Writer) {
 			continue
 		}
 		const indent = "         "
-		for i, line := range wrap(c.Name+": "+c.Detail, tableWidth-len(indent)) {
+		for i, line := range wrap(c.Name+": "+cli.Printable(c.Detail), tableWidth-len(indent)) {
 			if i == 0 {
 				fmt.Fprintf(w, "  %-6s %s\n", pick(c.OK, "ok", "FAILED"), line)
 			} else {
