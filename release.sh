@@ -17,17 +17,18 @@ cd "$(dirname "$0")"
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
 fail() { printf 'release.sh: %s\n' "$*" >&2; exit 2; }
 
-version='' out=dist arches=()
+version='' out='' arches=()
 while [ $# -gt 0 ]; do
 	case $1 in
-	--version) version=${2:?} && shift ;;
-	--arch) arches+=("${2:?}") && shift ;;
-	-h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
+	--version) version=${2:-}; [ -n "$version" ] || fail '--version needs a version'; shift ;;
+	--arch) arches+=("${2:-}"); [[ ${2:-} =~ ^(amd64|arm64)$ ]] || fail "architecture '${2:-}': use amd64 or arm64"; shift ;;
+	-h | --help) sed -n '2,11s/^# \{0,1\}//p' release.sh; exit ;;
 	-*) fail "unknown flag $1: use --version, --arch" ;;
-	*) out=$1 ;;
+	*) [ -z "$out" ] || fail "one folder is enough: $out or $1?"; out=$1 ;;
 	esac
 	shift
 done
+: "${out:=dist}"
 : "${version:=$(git describe --tags --always --dirty 2>/dev/null || echo 0.0.0)}"
 version=${version#v}
 [[ $version =~ ^[0-9]+\.[0-9]+ ]] || version=0.0.0+$version
@@ -40,7 +41,6 @@ compiler() {
 	case $1 in
 	arm64) echo aarch64-linux-gnu-gcc ;;
 	amd64) echo x86_64-linux-gnu-gcc ;;
-	*) fail "architecture $1: use amd64 or arm64" ;;
 	esac
 }
 if [ ${#arches[@]} -eq 0 ]; then
