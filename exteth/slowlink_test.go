@@ -290,6 +290,27 @@ func TestStandingGets(t *testing.T) {
 	net.checkIdle()
 }
 
+// The adverts of a peer that wait for its GETs to end are fetched in the order in which they came.
+func TestWaitingInOrder(t *testing.T) {
+	l := new(slowLink)
+	net, b := slowNet(t, 0, Config{}, l)
+	raw := net.addRaw()
+	var want [][]byte
+	for i := range maxPeerTransfers + 8 {
+		frame := bytes.Repeat([]byte{byte(i)}, 1000)
+		_, loan := raw.region(frame, b.id)
+		raw.send(b.id, rawAdvert(loan, uint32(len(frame)), Offload{}))
+		want = append(want, frame)
+	}
+	net.settle()
+	for l.waiting() > 0 {
+		l.complete(1)
+		net.settle()
+	}
+	checkFrames(t, b.frames.Take(), raw.id, want...)
+	net.checkIdle()
+}
+
 // completeOf brings the data of the GET that fetches frame, if there is one.
 func (l *slowLink) completeOf(frame []byte) {
 	l.mu.Lock()
