@@ -141,6 +141,11 @@ func typeError(err error) error {
 	return fmt.Errorf("line %s: setting %s: the value must be of type %s", line, key, want)
 }
 
+// wrong is the error of a setting.
+func wrong(key, format string, args ...any) error {
+	return fmt.Errorf("%w: setting %s: "+format, append([]any{ErrConfig, key}, args...)...)
+}
+
 // config converts the settings. What only makes sense together is for
 // Config.WithDefaults to check.
 func (f *file) config() (Config, error) {
@@ -151,9 +156,16 @@ func (f *file) config() (Config, error) {
 		NoFastPath: f.FastPath != nil && !*f.FastPath,
 		Fair:       f.RealTime != nil && !*f.RealTime,
 	}
-	wrong := func(key, format string, args ...any) (Config, error) {
-		return Config{}, fmt.Errorf("%w: setting %s: "+format, append([]any{ErrConfig, key}, args...)...)
+	for _, convert := range []func(*Config) error{f.place, f.hosts, f.addresses, f.receive, f.numbers} {
+		if err := convert(&c); err != nil {
+			return Config{}, err
+		}
 	}
+	return c, nil
+}
+
+// place converts the settings of the node in its fabric.
+func (f *file) place(c *Config) error {
 	if f.Node != nil {
 		if *f.Node < 0 || *f.Node > MaxNode {
 			return wrong("node", "use 0 to %d, or leave it out", MaxNode)
@@ -174,6 +186,11 @@ func (f *file) config() (Config, error) {
 		}
 		c.Faults = &faults
 	}
+	return nil
+}
+
+// hosts converts the settings of the way to other hosts.
+func (f *file) hosts(c *Config) error {
 	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext, Link: f.Hosts.Link, Congestion: f.Hosts.Congestion}
 	if err := CheckLink(f.Hosts.Link); err != nil {
 		return wrong("hosts.link", "%w", err)
@@ -197,6 +214,11 @@ func (f *file) config() (Config, error) {
 		}
 		c.Hosts.Join = append(c.Hosts.Join, at)
 	}
+	return nil
+}
+
+// addresses converts the settings of the interface.
+func (f *file) addresses(c *Config) error {
 	for _, s := range f.Addresses {
 		a, err := netip.ParsePrefix(s)
 		if err != nil {
@@ -216,12 +238,26 @@ func (f *file) config() (Config, error) {
 			return wrong("mac_prefix", "%w", err)
 		}
 	}
+	return nil
+}
+
+// receive converts the settings of the receive path, but for its numbers.
+func (f *file) receive(c *Config) error {
 	r := &c.Receive
 	if f.Receive.Mode != "" {
 		if err := r.Mode.Set(f.Receive.Mode); err != nil {
 			return wrong("receive.mode", "%w", err)
 		}
 	}
+	if d := f.Receive.CoalesceUsecs; d != nil {
+		r.Coalesce.Delay = time.Duration(*d)
+	}
+	r.Coalesce.Frames, r.Coalesce.Adaptive = f.Receive.CoalesceFrames, f.Receive.Adaptive
+	return nil
+}
+
+// numbers converts the settings that are counts.
+func (f *file) numbers(c *Config) error {
 	for _, n := range []struct {
 		key string
 		low int
@@ -230,8 +266,8 @@ func (f *file) config() (Config, error) {
 	}{
 		{"eager_threshold", 1, (*int)(f.EagerThreshold), &c.EagerThreshold},
 		{"hosts.conns", 1, f.Hosts.Conns, &c.Hosts.Conns},
-		{"receive.velo_budget", 1, f.Receive.VELOBudget, &r.VELOBudget},
-		{"receive.rma_budget", 1, f.Receive.RMABudget, &r.RMABudget},
+		{"receive.velo_budget", 1, f.Receive.VELOBudget, &c.Receive.VELOBudget},
+		{"receive.rma_budget", 1, f.Receive.RMABudget, &c.Receive.RMABudget},
 	} {
 		if n.val == nil {
 			continue
@@ -241,9 +277,5 @@ func (f *file) config() (Config, error) {
 		}
 		*n.to = *n.val
 	}
-	if d := f.Receive.CoalesceUsecs; d != nil {
-		r.Coalesce.Delay = time.Duration(*d)
-	}
-	r.Coalesce.Frames, r.Coalesce.Adaptive = f.Receive.CoalesceFrames, f.Receive.Adaptive
-	return c, nil
+	return nil
 }
