@@ -166,6 +166,27 @@ func TestWantCredits(t *testing.T) {
 	}
 }
 
+// Each source gets its own credits back, however the messages of several alternate.
+func TestCreditsOfAlternatingSources(t *testing.T) {
+	nics := fabrictest.New(t, 3)
+	dst := fabrictest.OpenVELO(t, nics[2], vpid, velo.Config{Credits: 64}) // they go back 8 at a time
+	sources := []*velo.Endpoint{fabrictest.OpenVELO(t, nics[0], vpid, velo.Config{}), fabrictest.OpenVELO(t, nics[1], vpid, velo.Config{})}
+	for range 100 {
+		for i, s := range sources {
+			if err := s.Send(to(2), []byte{1}); err != nil {
+				t.Fatalf("source %d: %v", i, err)
+			}
+		}
+		read(t, dst, len(sources))
+	}
+	drain(dst)
+	for i, s := range sources {
+		if n := s.Credits(2, vpid); n != 64 {
+			t.Errorf("source %d has %d credits, want 64", i, n)
+		}
+	}
+}
+
 // A source that floods cannot keep another one from sending.
 func TestFloodDoesNotStarveOthers(t *testing.T) {
 	nics := fabrictest.New(t, 3)
