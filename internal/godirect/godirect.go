@@ -19,7 +19,9 @@ import (
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker/client"
+	"exnet/directsockets/segment"
 	"exnet/internal/rules"
+	"exnet/internal/shm"
 )
 
 // on is decided once: what the program does to its environment later says nothing.
@@ -64,19 +66,46 @@ var process = sync.OnceValue(func() *client.Client {
 	return c
 })
 
-// config is that of all connections. Like exn-run's library it can be tuned, for tests and
-// those who measure, by EXNET_DS_SENDS (0: an offer at once), _BYTES, _SLOTS, _RING and _WAIT (ms).
-var config = sync.OnceValue(func() (c directsockets.Config) {
-	c.Eager = os.Getenv("EXNET_DS_SENDS") == "0"
-	c.UpgradeSends = number("EXNET_DS_SENDS")
-	c.UpgradeBytes = number("EXNET_DS_BYTES")
-	c.Slots = number("EXNET_DS_SLOTS")
-	c.Ring = number("EXNET_DS_RING")
-	c.Wait = time.Duration(number("EXNET_DS_WAIT")) * time.Millisecond
-	c.ByRule = true
+// config is that of all connections.
+var config = sync.OnceValue(func() directsockets.Config {
+	c := settings(os.Getenv)
 	c.Broker = process()
 	return c
 })
+
+// settings are those of the environment. Like exn-run's library it can be tuned, for tests and those
+// who measure, by EXNET_DS_SENDS (0: an offer at once), _BYTES, _SLOTS, _RING and _WAIT (ms); what a
+// server takes is bounded by _MAX_SLOTS and _MAX_RING. A value that is not allowed counts as none.
+func settings(get func(name string) string) (c directsockets.Config) {
+	number := func(name string) int {
+		n, err := strconv.ParseUint(get(name), 10, 31)
+		if err != nil {
+			return 0
+		}
+		return int(n)
+	}
+	most := func(name string) int { // 0, which a server may say, is the default in a Config
+		if get(name) == "0" {
+			return 1
+		}
+		return number(name)
+	}
+	c.Eager = get("EXNET_DS_SENDS") == "0"
+	c.UpgradeSends = number("EXNET_DS_SENDS")
+	c.UpgradeBytes = number("EXNET_DS_BYTES")
+	c.Slots = number("EXNET_DS_SLOTS")
+	if (segment.Config{Slots: c.Slots}).Check() != nil {
+		c.Slots = 0
+	}
+	c.Ring = number("EXNET_DS_RING") &^ (shm.PageSize - 1)
+	if (segment.Config{Ring: c.Ring}).Check() != nil {
+		c.Ring = 0
+	}
+	c.MaxSlots, c.MaxRing = most("EXNET_DS_MAX_SLOTS"), most("EXNET_DS_MAX_RING")
+	c.Wait = time.Duration(number("EXNET_DS_WAIT")) * time.Millisecond
+	c.ByRule = true
+	return c
+}
 
 // policy decides, as in package directsockets.
 var policy = sync.OnceValue(func() *rules.Policy { return rules.FromEnvironment(io.Discard) })
@@ -98,15 +127,6 @@ func classify(shadow net.Conn, role rules.Role, server netip.AddrPort) {
 			policy().Classify(raw, role, server)
 		}
 	}
-}
-
-// number is that of a variable; 0 if there is none.
-func number(name string) int {
-	n, err := strconv.ParseUint(os.Getenv(name), 10, 31)
-	if err != nil {
-		return 0
-	}
-	return int(n)
 }
 
 // Begin makes a Conn of a TCP connection on which nothing has been sent or received
