@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"exnet/internal/exngo/mark"
+	"exnet/internal/infile"
 )
 
 // Built is what a binary says of how it was built.
@@ -16,12 +17,17 @@ type Built struct {
 
 // Explain looks at a binary.
 func Explain(name string) (b Built, err error) {
-	info, err := buildinfo.ReadFile(name)
+	f, err := infile.Open(name)
+	if err != nil {
+		return b, err
+	}
+	defer f.Close()
+	info, err := buildinfo.Read(f)
 	if err != nil {
 		return b, err
 	}
 	b.Path, b.Go = info.Path, info.GoVersion
-	b.With, err = mark.Read(name)
+	b.With, err = mark.Find(f)
 	return b, err
 }
 
