@@ -38,6 +38,17 @@ func DefaultPath() (string, error) {
 // makeDir makes a directory that nobody else may write, and the two above it as far
 // as they are missing.
 func makeDir(dir string, mode fs.FileMode) error {
+	for tries := 1; ; tries++ {
+		err := tryDir(dir, mode)
+		// The last broker may have removed it, or the one above it, just now.
+		if !errors.Is(err, fs.ErrNotExist) || tries == 10 {
+			return err
+		}
+	}
+}
+
+// tryDir is makeDir, once.
+func tryDir(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(filepath.Dir(dir)), mode); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}

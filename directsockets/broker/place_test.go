@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -46,6 +47,26 @@ func publicDir(t *testing.T) (dir, binary string) {
 		t.Fatal(err)
 	}
 	return dir, binary
+}
+
+// A broker that ends removes its directory while another one begins.
+func TestMakeDirWhileItGoes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "exn/ds")
+	for range 3000 {
+		if err := makeDir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var gone sync.WaitGroup
+		gone.Go(func() {
+			_ = os.Remove(dir)
+			_ = os.Remove(filepath.Dir(dir))
+		})
+		err := makeDir(dir, 0o700)
+		gone.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestRootOtherUsers has another user be a client of root's broker, which is allowed,
