@@ -53,8 +53,10 @@ func prepareBroker(start bool) (path string, err error) {
 		switch {
 		case err == nil: // it is just ending
 			err = client.ErrNoBroker
+		case os.Getenv(client.PathEnv) != "": // one that is started would be at another place
+			return "", noBroker{os.Getenv(client.PathEnv)}
 		case !start:
-			return "", noBroker{}
+			return "", noBroker{""}
 		default:
 			if err = startBroker(); err != nil {
 				return "", err
@@ -69,9 +71,12 @@ func prepareBroker(start bool) (path string, err error) {
 }
 
 // noBroker is a client.ErrNoBroker with what to do about it.
-type noBroker struct{}
+type noBroker struct{ named string }
 
-func (noBroker) Error() string {
+func (e noBroker) Error() string {
+	if e.named != "" {
+		return fmt.Sprintf("no broker serves %s, which %s names: unset that, or start the broker", e.named, client.PathEnv)
+	}
 	return "no broker serves this network namespace, start a node (exn-tun up) or use --loopback"
 }
 func (noBroker) Unwrap() error { return client.ErrNoBroker }

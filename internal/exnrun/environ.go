@@ -3,6 +3,7 @@ package exnrun
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"exnet/directsockets/preload"
@@ -17,6 +18,37 @@ const (
 	envBroker   = "EXNET_BROKER"
 	envExplain  = "EXNET_EXPLAIN"
 )
+
+// tunables are the variables that hold a number, and from where to where.
+var tunables = []struct {
+	name      string
+	low, high uint64
+	power     bool // of two
+}{
+	{"EXNET_DS_RING", 64 << 10, 1 << 30, false},
+	{"EXNET_DS_SLOTS", 16, 4096, true},
+	{"EXNET_DS_MAX_RING", 0, 1 << 30, false},
+	{"EXNET_DS_MAX_SLOTS", 0, 4096, false},
+	{"EXNET_CLASS", 0, 63, false},
+	{envLoopback, 0, 1, false},
+}
+
+// misset says which variables the library passes over, since they hold no value that it knows.
+func misset(get func(name string) string) (list []string) {
+	for _, v := range tunables {
+		text := get(v.name)
+		n, err := strconv.ParseUint(text, 10, 64)
+		if text == "" || err == nil && n >= v.low && n <= v.high && (!v.power || n&(n-1) == 0) {
+			continue
+		}
+		numbers := "a number"
+		if v.power {
+			numbers = "a power of two"
+		}
+		list = append(list, fmt.Sprintf("%s=%s has no effect: use %s from %d to %d", v.name, text, numbers, v.low, v.high))
+	}
+	return list
+}
 
 // settings are what goes into the program's environment.
 type settings struct {

@@ -82,6 +82,9 @@ func checkRules(stdout io.Writer, path string) error {
 func run(o options, stdout io.Writer, m messages) error {
 	_, inherits := os.LookupEnv(envLoopback)
 	s := settings{loopback: o.loopback, inherits: inherits, explain: o.stays()}
+	for _, text := range misset(os.Getenv) {
+		m.warn("%s", cli.Printable(text))
+	}
 	if o.rules != "" {
 		list, err := rules.Read(o.rules)
 		if err != nil {
