@@ -15,8 +15,8 @@ func TestOf(t *testing.T) {
 		want           string
 	}{
 		{60, 1900, "near: cache line 0.06 us one way, 64 KB handed over in 1.9 us"},
-		{60, 4000, "near: cache line 0.06 us one way, 64 KB handed over in 4.0 us"},
-		{370, 4001, "far: cache line 0.37 us one way, 64 KB handed over in 4.0 us"},
+		{120, 9000, "near: cache line 0.12 us one way, 64 KB handed over in 9.0 us"},
+		{121, 3800, "far: cache line 0.12 us one way, 64 KB handed over in 3.8 us"},
 		{370, 9000, "far: cache line 0.37 us one way, 64 KB handed over in 9.0 us"},
 	} {
 		if got := of(tt.line, tt.handOver).String(); got != tt.want {
