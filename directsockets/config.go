@@ -25,7 +25,8 @@ type Config struct {
 	// Slots of a VELO queue: a power of two, 16..4096. Default 128.
 	Slots int
 	// Ring is the size of an RMA ring in bytes: a multiple of 4096, 64 KiB..1 GiB.
-	// Default 1 MiB. It takes memory as it is used.
+	// Default 2 MiB. It takes memory as it is used: 1 MiB at most until a stream has become long,
+	// or the peer reads slowly.
 	Ring int
 	// MaxRing and MaxSlots are the largest ring and VELO queue that the server's side takes: a
 	// segment that a client offers with more is refused, and the connection stays on TCP. So a

@@ -27,7 +27,7 @@ const (
 	// yields are tried instead of spinning when the peer's CPU is the own one.
 	yields = 4
 	// yieldMax is when a yield has gone to somebody else than the peer.
-	yieldMax = 100 * time.Microsecond
+	yieldMax = 300 * time.Microsecond
 	// yieldShare is how much longer than such a yield took nobody yields: the
 	// scheduler has a program that yields wait for all others, on a busy machine for
 	// milliseconds, and one that sleeps not.

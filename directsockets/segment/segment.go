@@ -41,12 +41,13 @@ func (i Info) Device() uint8 { return uint8(i.Server.Port() & 0xf) }
 // Config has the sizes of a segment. The zero value has the defaults.
 type Config struct {
 	Slots int // of a VELO queue: a power of two, 16..4096; default 128
-	Ring  int // bytes of an RMA ring: a multiple of 4096, 64 KiB..1 GiB; default 1 MiB
+	Ring  int // bytes of an RMA ring: a multiple of 4096, 64 KiB..1 GiB; default 2 MiB
 }
 
 const (
 	defaultSlots, minSlots, maxSlots = 128, 16, 4096
-	defaultRing, minRing, maxRing    = 1 << 20, 64 << 10, 1 << 30
+	defaultRing, minRing, maxRing    = 2 << 20, 64 << 10, 1 << 30
+	strictRing                       = 1 << 20 // the default where a segment takes all its memory at once
 )
 
 // ErrConfig says that a Config has a value out of range.
@@ -58,6 +59,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Ring == 0 {
 		c.Ring = defaultRing
+		if shm.Strict() {
+			c.Ring = strictRing
+		}
 	}
 	return c, c.check()
 }

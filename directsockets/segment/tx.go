@@ -13,6 +13,8 @@ const (
 	first    = 16 << 10 // bytes of a chunk at most for a receiver that waits
 	minChunk = 4096     // bytes below which a large send waits for space
 	early    = 1024     // bytes of the ring that are fetched before they are written
+	narrow   = 1 << 20  // bytes of the ring that are used at first
+	long     = 8 << 20  // bytes by which a stream has become one that gets the whole ring
 	ahead    = 7        // slots that are fetched before they are written
 )
 
@@ -29,6 +31,7 @@ const (
 type tx struct {
 	queue  []foreign.Slot
 	mem    foreign.Memory // the ring
+	span   int            // how many bytes of it are in use, from its beginning: see widen
 	stamps []atomic.Uint64
 	shift  uint // log2 of the number of slots
 
@@ -50,6 +53,7 @@ type tx struct {
 
 func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memory) {
 	t.queue, t.stamps, t.mem, t.shift = queue, stamps, mem, log2(len(queue))
+	t.span = min(mem.Len(), narrow)
 }
 
 // credit reads what the peer has given back. False: it cannot be.
@@ -289,9 +293,12 @@ func (e *End) room(n int) (got, skip int) {
 		if t.put == t.freed {
 			t.pos = 0
 		}
-		free := t.mem.Len() - int(t.put-t.freed)
-		end := t.mem.Len() - t.pos
 		least := min(n, minChunk)
+		if t.span-t.pos < least && !e.widen() && t.pos == t.span {
+			t.pos = 0
+		}
+		free := t.span - int(t.put-t.freed)
+		end := t.span - t.pos
 		switch {
 		case free >= n && end >= n:
 			return n, 0
@@ -306,6 +313,24 @@ func (e *End) room(n int) (got, skip int) {
 			return -1, 0
 		}
 	}
+}
+
+// widen has TX use the whole ring, if it is at the end of the part that it uses, and has much to
+// send: the peer is behind by half of that part, or a stream has become long, or a node carries it.
+// False: it starts over. So a connection that moves little touches little memory, and a stream
+// between near CPUs finds the ring's lines in the cache that both share (docs/performance.md). On
+// one CPU all of it had better stay in that CPU's cache.
+func (e *End) widen() bool {
+	t := &e.tx
+	used := int(t.put - t.freed)
+	if t.span == t.mem.Len() || used > t.pos { // what lies at the end of the part would be left behind
+		return false
+	}
+	if !e.Relayed() && (used < t.span/2 && t.put < long || e.SameCPU()) {
+		return false
+	}
+	t.span = t.mem.Len()
+	return true
 }
 
 // Shutdown ends this direction: the peer reads an end of file after all that was

@@ -112,7 +112,7 @@ func newMeasureFlags(m measure, fs *pflag.FlagSet) *measureFlags {
 	cli.Group(fs, "exn0", f.defineExn0)
 	cli.Group(fs, "Direct sockets", func(fs *pflag.FlagSet) {
 		sizeFlag(fs, &o.direct.Chunk, "chunk", "`SIZE` bytes that are copied to the ring at a time (64k)")
-		sizeFlag(fs, &o.direct.Ring, "ring", "`SIZE` bytes of a ring (1m)")
+		sizeFlag(fs, &o.direct.Ring, "ring", "`SIZE` bytes of a ring (2m)")
 		cli.Duration(fs, &o.direct.Spin, "spin", -1, time.Second, "`TIME` how long it looks before it sleeps; -1ns: not at all (50us)")
 	})
 	return f

@@ -37,7 +37,7 @@ func (f *Foreign) CloseFd() { f.seg.CloseFd() }
 // Discard gives back the n bytes from off on, whole pages, which are zeros from then on, for
 // all who have mapped them. False: they stay as they are.
 func (f *Foreign) Discard(off, n int) bool {
-	return !strict() && os.Getpagesize() == PageSize && unix.Madvise(f.seg.mem[off:off+n], unix.MADV_REMOVE) == nil
+	return !Strict() && os.Getpagesize() == PageSize && unix.Madvise(f.seg.mem[off:off+n], unix.MADV_REMOVE) == nil
 }
 
 // Retire returns the shared memory, as that of Segment.

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strict reports whether the kernel promises no more memory than there is (vm.overcommit_memory =
+// Strict reports whether the kernel promises no more memory than there is (vm.overcommit_memory =
 // 2; Linux, Documentation/mm/overcommit-accounting.rst). Then a page of a memfd is accounted when
 // it is first touched, and a touch without memory left is a SIGBUS. So all pages are touched in
 // advance, by a call that returns an error instead.
-var strict = sync.OnceValue(func() bool {
+var Strict = sync.OnceValue(func() bool {
 	b, err := os.ReadFile("/proc/sys/vm/overcommit_memory")
 	return err == nil && len(b) > 0 && b[0] == '2'
 })
 
 // reserve has the kernel set memory aside, if it is strict.
 func reserve(mem []byte) error {
-	if !strict() {
+	if !Strict() {
 		return nil
 	}
 	if err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE); err != nil { // EFAULT: it would have been SIGBUS

@@ -15,8 +15,8 @@ type holder interface {
 // Where the kernel gives out no more memory than there is, a segment has all of its
 // pages from the beginning, and a piece of an arena when it is handed out; else none.
 func TestReserve(t *testing.T) {
-	was := strict
-	defer func() { strict = was }()
+	was := Strict
+	defer func() { Strict = was }()
 	blocks := func(s holder) int64 {
 		var st unix.Stat_t
 		if err := unix.Fstat(s.Fd(), &st); err != nil {
@@ -26,7 +26,7 @@ func TestReserve(t *testing.T) {
 	}
 	const size = 64 * PageSize
 	for _, now := range []bool{false, true} {
-		strict = func() bool { return now }
+		Strict = func() bool { return now }
 		whole := map[bool]int64{true: size}[now]
 		for name, create := range map[string]func(string, int) (holder, error){
 			"Create":       func(n string, size int) (holder, error) { return Create(n, size) },

@@ -9,13 +9,12 @@ enum {
 	SENDS = 2,     /* a client offers at its second send, */
 	BYTES = 16384, /* or when so much has moved */
 	SLOTS = 128,
-	RING = 1 << 20,
 	WELCOME_MS = 250,   /* how long the broker may take to greet; a test waits longer */
 	MAX_SLOTS = 4096,   /* 512 KiB */
 	MAX_RING = 4 << 20,
 };
 
-struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .ring = RING, .welcome = WELCOME_MS};
+struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .welcome = WELCOME_MS};
 
 /* The number that the environment has for name, from low to high; other if there is none. */
 static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t high)
@@ -45,7 +44,7 @@ bool ds_start(void)
 	ds_config.welcome = (unsigned)number("EXNET_DS_WELCOME", WELCOME_MS, 1, 60000);
 	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
 	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
-	ds_config.ring = number("EXNET_DS_RING", RING, DS_MIN_RING, DS_MAX_RING);
+	ds_config.ring = number("EXNET_DS_RING", 0, DS_MIN_RING, DS_MAX_RING);
 	if (ds_config.slots & (ds_config.slots - 1))
 		ds_config.slots = SLOTS;
 	ds_config.ring &= ~4095ull;

@@ -94,7 +94,8 @@ uint64_t ds_ticks_us(void) DS_HIDDEN;
  * change, for tests and measurements. */
 struct ds_config {
 	unsigned sends, slots, wait, welcome;
-	uint64_t bytes, ring;
+	uint64_t bytes;
+	uint64_t ring; /* 0: the default */
 	unsigned max_slots; /* EXNET_DS_MAX_SLOTS, EXNET_DS_MAX_RING: what a server takes of a client */
 	uint64_t max_ring;
 	bool expedite;  /* EXNET_DS_EXPEDITED: sleepers call membarrier, so that wakers need no fence */

@@ -13,6 +13,8 @@ enum {
 	LISTENER_US = 1000000, /* in which a new listener gets into the page, however busy the broker */
 	DEEP_SLOTS = 4096,    /* of a queue, and bytes of a ring, at least, where the fabric leads to another host (SPEC 6.2) */
 	DEEP_RING = 4 << 20,
+	RING = 2 << 20,
+	RING_STRICT = 1 << 20, /* where a segment takes all its memory at once */
 	BUSY_US = 10000,      /* until sleepers that did not wake are woken again */
 };
 
@@ -136,7 +138,10 @@ static bool create(struct ds_sock *s, int *segment, int bells[2])
 	struct ds_info info = s->info;
 	bool deep = ds_page_deep(info.port[1]);
 	unsigned slots = deep && ds_config.slots < DEEP_SLOTS ? DEEP_SLOTS : ds_config.slots;
-	uint64_t ring = deep && ds_config.ring < DEEP_RING ? DEEP_RING : ds_config.ring;
+	uint64_t ring = ds_config.ring ? ds_config.ring : ds_map_strict() ? RING_STRICT : RING;
+
+	if (deep && ring < DEEP_RING)
+		ring = DEEP_RING;
 
 	*segment = -1;
 	if (ds_syscall(SYS_getrandom, info.nonce, sizeof info.nonce, 0) != sizeof info.nonce ||

@@ -96,7 +96,7 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 
 /* True if the kernel promises no more memory than there is (vm.overcommit_memory = 2): then the
  * first touch of a memfd's page may be a SIGBUS. */
-static bool strict(void)
+bool ds_map_strict(void)
 {
 	static int known; /* 1 no, 2 yes */
 	char c = 0;
@@ -126,7 +126,7 @@ uint8_t *ds_map_new(int fd, size_t size)
 {
 	uint8_t *p = map(fd, size);
 
-	if (p && strict() && madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
+	if (p && ds_map_strict() && madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
 		REAL(munmap)(p, size);
 		errno = ENOMEM;
 		return NULL;
@@ -134,7 +134,7 @@ uint8_t *ds_map_new(int fd, size_t size)
 	return p;
 }
 
-bool ds_map_lazy(void) { return getauxval(AT_PAGESZ) == 4096 && !strict(); }
+bool ds_map_lazy(void) { return getauxval(AT_PAGESZ) == 4096 && !ds_map_strict(); }
 
 int ds_truncate(int fd, size_t size)
 {

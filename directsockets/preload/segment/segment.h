@@ -139,6 +139,7 @@ struct ds_tx {
 	uint64_t kept;	 /* the first page, counted from the beginning, that was not given back */
 	uint32_t slow; /* see fill */
 	int32_t past;
+	uint64_t wide; /* 1: the whole ring is in use; see span */
 };
 
 /* The inbound direction. pos[cur] counts, so that a process that dies between two
@@ -180,6 +181,8 @@ int ds_truncate(int fd, size_t size) DS_HIDDEN;
 uint8_t *ds_map_new(int fd, size_t size) DS_HIDDEN;
 /* Are pages of 4 KiB given out when they are touched, so that one may be given back? */
 bool ds_map_lazy(void) DS_HIDDEN;
+/* ds_map_strict: the kernel promises no more memory than there is; ds_map_new takes all at once. */
+bool ds_map_strict(void) DS_HIDDEN;
 
 /* Makes the segment of info: a sealed memfd in *fd (close-on-exec), mapped in seg for
  * side 0, state OFFERED. 0, or -1 and errno. */

@@ -21,6 +21,8 @@ enum {
 	FILL_LEAST = 16384, /* bytes of the least copy that is timed */
 	SLOW_MOST = 8,	    /* slow copies in a row */
 	PAST = 16 << 20,    /* bytes past the caches before one copy through them is timed */
+	NARROW = 1 << 20,   /* bytes of the ring that are used at first */
+	LONG = 8 << 20,	    /* bytes by which a stream has become one that gets the whole ring */
 	REWIND = 16384,     /* an empty ring starts over at 0 from here on (SPEC 4.2) */
 };
 
@@ -98,12 +100,15 @@ static inline void gather(struct ds_cursor *c, uint8_t *to, size_t n)
 	}
 }
 
+/* The peer is on the caller's CPU. */
+static bool together(const struct ds_seg *g) { return ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1; }
+
 /* gather into the ring, past the caches if copies through them are slow, since the peer's CPU is
  * far: more than 0.5 ticks a byte (docs/performance.md). The caller is the only sender. */
 static void fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
 {
 #if defined(__x86_64__)
-	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && ds_seg_peer_cpu(g) != (uint32_t)sched_getcpu() + 1) {
+	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && !together(g)) {
 		if (t->slow == SLOW_MOST && t->past > 0 && !((uintptr_t)to % 16)) {
 			const uint8_t *from = (const uint8_t *)c->v->iov_base + c->off;
 			size_t i = 0;
@@ -242,11 +247,38 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 	return (ssize_t)sent;
 }
 
+/* How many bytes of the ring are in use, from its beginning. */
+static inline uint64_t span(const struct ds_seg *g, const struct ds_tx *t) { return t->wide || g->ring < NARROW ? g->ring : NARROW; }
+
+/* How many bytes may be under way. */
+static inline uint64_t window(const struct ds_seg *g, const struct ds_tx *t) { return g->window < span(g, t) ? g->window : span(g, t); }
+
+/* At the end of the part that is in use: uses the whole ring, if much is sent: the peer is behind
+ * by half of that part, or a stream has become long, or a node carries it. So a connection that
+ * moves little touches little memory, and a stream between near CPUs finds the ring's lines in the
+ * cache that both share (docs/performance.md). On one CPU all of it had better stay in that CPU's
+ * cache. The caller is the only sender. */
+static void widen(struct ds_seg *g, struct ds_tx *t)
+{
+	if (!refresh(g, t))
+		return;
+	uint64_t used = t->put - t->freed;
+	/* more than off: what lies at the end of the part would be left behind */
+	if (used > t->off)
+		return;
+	if (ds_seg_peer_relayed(g) || ((used >= NARROW / 2 || t->put >= LONG) && !together(g)))
+		t->wide = 1;
+}
+
 /* Where up to want bytes can lie in the ring: how many, and the advance; 0: no room. */
 static uint64_t place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t *at, uint64_t *advance)
 {
-	uint64_t used = t->put - t->freed, room = used < g->window ? g->window - used : 0, least = want < SMALL_CHUNK ? want : SMALL_CHUNK;
-	uint64_t off = t->put == t->freed && t->off >= REWIND ? 0 : t->off, skip = 0, end = g->ring - off;
+	uint64_t least = want < SMALL_CHUNK ? want : SMALL_CHUNK;
+
+	if (span(g, t) - t->off < least && !t->wide)
+		widen(g, t);
+	uint64_t used = t->put - t->freed, room = used < window(g, t) ? window(g, t) - used : 0;
+	uint64_t off = used == 0 && t->off >= REWIND ? 0 : t->off, skip = 0, end = span(g, t) - off;
 
 	if (end < least) { /* too little before the end of the ring */
 		skip = end;
@@ -254,7 +286,7 @@ static uint64_t place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t
 		if (room < skip)
 			return 0;
 		room -= skip;
-		end = g->ring;
+		end = span(g, t);
 	}
 	if (room < least)
 		return 0;
@@ -368,7 +400,7 @@ int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
 	if (stopped(g))
 		return DS_STOPPED;
 	for (int again = 0; again < 2; again++) {
-		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= g->window - g->window / 4)
+		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= window(g, t) - window(g, t) / 4)
 			return 1;
 		if (!refresh(g, t))
 			return DS_BREACH;
