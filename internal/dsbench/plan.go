@@ -125,6 +125,8 @@ func dsTuning() tuning {
 		placed("lo", "lo, one CPU", tcpbench.Together()),
 		placed("ds", "ds, two CPUs", tcpbench.Apart()),
 		placed("ds", "ds, one CPU", tcpbench.Together()),
+		placed("ring", "ring, two CPUs", tcpbench.Apart()),
+		placed("ring", "ring, one CPU", tcpbench.Together()),
 	}}
 }
 

@@ -99,6 +99,11 @@ func Kinds() []Kind {
 		rawKind("velo-shm", "VELO messages, with a process for each node", rawbench.VELO, true),
 		rawKind("rma", "RMA transfers, both nodes in one process (GET; PUT for ping-pong)", rawbench.RMA, false),
 		rawKind("rma-shm", "RMA transfers, with a process for each node", rawbench.RMA, true),
+		{
+			Name: "ring", About: "a bare ring between two processes, a copy in and a copy out: the bound of ds",
+			Open: newRaw(rawbench.Ring, true), Raw: true, Extra: true,
+			Lacks: []tcpbench.Kind{tcpbench.PingPong, tcpbench.Rate, tcpbench.CRR},
+		},
 	}
 }
 

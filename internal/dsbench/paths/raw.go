@@ -7,7 +7,7 @@ import (
 	"exnet/internal/tcpbench"
 )
 
-// rawPath is a unit of the emulated NIC itself, without EXT-Eth and without IP.
+// rawPath is a unit of the emulated NIC itself, without EXT-Eth and without IP, or a bare ring.
 // Both ends poll.
 type rawPath struct {
 	unit rawbench.Unit

@@ -1,5 +1,6 @@
 // Package rawbench measures the units of the emulated NIC themselves: VELO
-// messages and RMA transfers between two nodes, without EXT-Eth, without IP.
+// messages and RMA transfers between two nodes, without EXT-Eth, without IP. It
+// measures a bare ring, too, which bounds what direct sockets can be.
 //
 // # Architecture
 //
@@ -9,11 +10,15 @@
 //	              ◀── RMA GET ───────                   stream
 //	              ── RMA PUT ─▶ ◀─ RMA PUT ──           ping-pong
 //
+//	ring: a process for each end, no NIC
+//
+//	near ── copy ─▶ 2 MiB of shared memory ── copy ─▶ far        stream
+//
 // The two ends exchange control data (addresses of registered memory, the end
 // of a measurement) over VELO, with its own tags.
 //
 // Both ends poll, as programs over EXTOLL's user-space libraries do (thesis 3.2):
-// the figures bound those of the layers above.
+// the figures bound those of the layers above. On one CPU the ends of a ring yield.
 //
 // # Concurrency
 //

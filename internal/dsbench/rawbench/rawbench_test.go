@@ -61,6 +61,27 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestRing: the bare ring between two processes, on two CPUs and on one.
+func TestRing(t *testing.T) {
+	netnstest.CheckFDs(t)
+	for _, cpus := range []tcpbench.Placement{tcpbench.Apart(), tcpbench.Together()} {
+		for _, size := range []int{1, 100, 64 << 10, 3<<20 + 7} {
+			s := spec(tcpbench.Stream, size)
+			s.CPUs = cpus
+			r, err := Measure(t.Context(), Ring, true, s)
+			if err != nil || r.Bytes <= 0 || r.Elapsed < s.Duration || r.CPU <= 0 {
+				t.Errorf("%d bytes, %v: %+v, %v", size, cpus, r, err)
+			}
+		}
+	}
+	if _, err := Measure(t.Context(), Ring, true, spec(tcpbench.PingPong, 64)); err == nil {
+		t.Error("a ring has round trips")
+	}
+	if _, err := Measure(t.Context(), Ring, false, spec(tcpbench.Stream, 64)); err == nil {
+		t.Error("a ring is in one process")
+	}
+}
+
 // TestMeasureErrors: an end that fails ends the other one, and its reason is told.
 func TestMeasureErrors(t *testing.T) {
 	netnstest.CheckFDs(t)

@@ -81,6 +81,8 @@ func result(spec tcpbench.Spec, near, far found, cpu float64) (tcpbench.Result, 
 // Work does a worker's job.
 func Work(ctx context.Context, j Job, note func(any) error) (any, error) {
 	switch {
+	case !j.Shm && j.Unit == Ring:
+		return nil, errors.New("a ring is between two processes")
 	case !j.Shm:
 		return bothEnds(j)
 	case j.Listens:
@@ -172,6 +174,9 @@ func nearEnd(j Job) (found, error) {
 }
 
 func oneEnd(j Job, n int, c *net.UnixConn) (f found, err error) {
+	if j.Unit == Ring {
+		return ringEnd(j, c)
+	}
 	r, err := newRig(n, j.Spec.Size)
 	if err != nil {
 		return f, errors.Join(err, c.Close())

@@ -191,8 +191,19 @@ func (d *Data) sayTuning() string {
 		}
 		text += fmt.Sprintf(". Direct sockets move %s Gbit/s between two CPUs and %s with both ends on one (the CPUs are %s)%s",
 			num(two.Median), num(one.Median), two.Cores, noise)
+		text += d.sayRing(one, two)
 	}
 	return text + ". The thesis saw 42 to 63 Gbit/s (5.3 to 7.9 GB/s) by the choice of the CPU socket, and 66 with sysctl set."
+}
+
+// sayRing compares direct sockets with what bounds them, on one CPU and on two.
+func (d *Data) sayRing(one, two *result.Row) string {
+	ringOne, ringTwo := d.row(PartDSCPUs, "ring, one CPU", 64<<10), d.row(PartDSCPUs, "ring, two CPUs", 64<<10)
+	if ringOne == nil || ringTwo == nil || ringOne.Median == 0 || ringTwo.Median == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; that is %s and %s of what a bare ring does, a copy in and a copy out",
+		num(two.Median/ringTwo.Median), num(one.Median/ringOne.Median))
 }
 
 // clearly is the least difference, as a share, that a sentence speaks of.
