@@ -309,8 +309,6 @@ void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Without the lock: rolls back if the peer has frozen. For callers that wait for something else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
-/* True if the peer has closed its end, or is gone. */
-bool ds_left(struct ds_sock *s) DS_HIDDEN;
 /* Checks whether the peer has closed its end of the doorbell: always with now, else only if that
  * was not done lately. Returns ds_ticks. */
 uint64_t ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;

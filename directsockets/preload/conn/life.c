@@ -47,6 +47,19 @@ static void roll_all(struct ds_sock *s, int fd)
 		REAL(shutdown)(fd, SHUT_WR);
 }
 
+/* Are there bytes that the program has not read, so that close resets the connection, and there
+ * must be no end of file on the segment? With the lock of rx. */
+static bool unread(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	int n = 0;
+
+	ds_rx_update(s, fd);
+	if (ds_mode(&h->rx_mode) == RX_DIRECT)
+		return ds_rx_look(&s->seg, &h->rx) == 1;
+	return ds_mode(&h->rx_mode) != RX_FROZEN && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl)(fd, DS_INQ, &n) == 0 && n > 0;
+}
+
 /* Ends the connection on the segment, as the kernel's close will on the shadow. */
 static void farewell(struct ds_sock *s, int fd)
 {
@@ -57,7 +70,7 @@ static void farewell(struct ds_sock *s, int fd)
 
 	bool alone = ds_alone(s), abort = false;
 	if (ds_rx_take(s, alone)) {
-		abort = (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1) || ds_mode(&h->rx_mode) == RX_BROKEN;
+		abort = unread(s, fd) || ds_mode(&h->rx_mode) == RX_BROKEN;
 		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
 			abort = true;
 		ds_unlock(&h->rx_lock, alone);
@@ -99,11 +112,11 @@ static void linger(struct ds_sock *s, int fd)
 {
 	struct linger l = {0};
 	socklen_t n = sizeof l;
-	int cancel, unread = 0;
+	int cancel, left = 0;
 
 	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || !l.l_onoff || !l.l_linger)
 		return;
-	if (ds_fionread(s, fd, &unread) < 0 || unread > 0)
+	if (ds_fionread(s, fd, &left) < 0 || left > 0)
 		return; /* the connection will be reset */
 	int64_t until = ds_now() + (int64_t)l.l_linger * 1000000000;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close closes the descriptor in any case */

@@ -255,6 +255,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 bool ds_deaf(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
+	int there = 0;
 
 	if (__builtin_expect(!__atomic_load_n(&h->rx_shut, __ATOMIC_ACQUIRE), 1))
 		return false;
@@ -262,8 +263,9 @@ bool ds_deaf(struct ds_sock *s, int fd)
 	if (!ds_mode(&h->tx_shut) || !ds_has_segment(s) || !ds_rx_take(s, alone))
 		return true;
 	ds_rx_update(s, fd);
-	if ((ds_mode(&h->rx_mode) == RX_SHADOW || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == DS_AGAIN)) &&
-	    ds_rx_freeze(&s->seg, &h->rx, &h->attention) >= 0)
+	bool empty = ds_mode(&h->rx_mode) == RX_SHADOW ? REAL(ioctl)(fd, DS_INQ, &there) == 0 && !there
+		: ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == DS_AGAIN;
+	if (empty && ds_rx_freeze(&s->seg, &h->rx, &h->attention) >= 0)
 		ds_rx_is(s, RX_FROZEN);
 	ds_unlock(&h->rx_lock, alone);
 	return true;

@@ -1,6 +1,16 @@
 /* Readiness, as poll(2) would report it. */
 #include "conn/inner.h"
 
+/* Is there as much to be read as SO_RCVLOWAT asks for, or will no more come here? The segment has
+ * something. With the lock of rx. */
+static bool enough(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t before = ds_mode(&h->rx_mode) == RX_CATCH_UP ? h->left : 0, cap = s->seg.ring / 2;
+
+	return before + ds_rx_readable(&s->seg, &h->rx) >= (s->lowat < cap ? s->lowat : cap) || ds_rx_over(&s->seg, &h->rx) || ds_left(s);
+}
+
 /* Adds to r which events of receiving hold. Takes the lock of rx. */
 static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
 {
@@ -14,7 +24,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	ds_rx_update(s, fd);
 	switch (ds_mode(&h->rx_mode)) {
 	case RX_DIRECT:
-		if (ds_rx_look(&s->seg, &h->rx) == 1 && (s->lowat <= 1 || ds_rx_readable(&s->seg, &h->rx) >= s->lowat))
+		if (ds_rx_look(&s->seg, &h->rx) == 1 && (s->lowat <= 1 || enough(s)))
 			r->now |= events & RX_EVENTS;
 		if (events & POLLRDHUP) {
 			uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
@@ -30,11 +40,15 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	case RX_ENDED:
 		r->now |= events & (RX_EVENTS | POLLRDHUP);
 		break;
+	case RX_CATCH_UP: /* the kernel does not count what the segment has */
+		if (s->lowat > 1 && ds_rx_look(&s->seg, &h->rx) == 1 && enough(s))
+			r->now |= events & RX_EVENTS;
+		/* fall through */
 	default:
 		r->kernel |= events & RX_EVENTS;
 	}
 	if (__atomic_load_n(&h->rx_shut, __ATOMIC_RELAXED))
-		r->now |= events & RX_EVENTS;
+		r->now |= events & (RX_EVENTS | POLLRDHUP);
 	ds_unlock(&h->rx_lock, alone);
 }
 
@@ -114,8 +128,8 @@ uint64_t ds_edges(struct ds_sock *s)
 		return 0;
 	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
 	uint64_t arrived = ds_rx_arrived(&s->seg, &h->rx, &seen);
-	bool end = ds_mode(&h->rx_mode) == RX_ENDED || ds_rx_ends(&s->seg, &h->rx, &seen);
-	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(ds_mode(&h->rx_mode) == RX_BROKEN) << 1 | (uint64_t)end << 2;
+	bool left = ds_left(s), end = left || ds_mode(&h->rx_mode) == RX_ENDED || ds_rx_ends(&s->seg, &h->rx, &seen);
+	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(!left && ds_mode(&h->rx_mode) == RX_BROKEN) << 1 | (uint64_t)end << 2;
 	if (__builtin_expect(__atomic_load_n(&h->zc_own, __ATOMIC_RELAXED), 0)) /* an error that the queue has is an edge, too */
 		ends |= (uint64_t)(__atomic_load_n(&h->zc_next, __ATOMIC_ACQUIRE) & 0x1f) << 3;
 	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);

@@ -36,9 +36,26 @@ static bool promote(struct ds_sock *s, int fd)
 	return done;
 }
 
-/* -1 and EPIPE, with SIGPIPE unless flags forbid it. */
-static ssize_t broken_pipe(int flags)
+int ds_take_error(struct ds_sock *s, int fd)
 {
+	int err = 0;
+	socklen_t n = sizeof err;
+
+	if ((ds_has_segment(s) && !ds_left(s)) || REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &err, &n) < 0)
+		return 0;
+	return err;
+}
+
+/* -1 and EPIPE, with SIGPIPE unless flags forbid it. As in the kernel, an error that was not told
+ * yet comes first. */
+static ssize_t broken_pipe(struct ds_sock *s, int fd, int flags)
+{
+	int err = ds_take_error(s, fd);
+
+	if (err && err != EPIPE) {
+		errno = err;
+		return -1;
+	}
 	if (!(flags & MSG_NOSIGNAL))
 		raise(SIGPIPE);
 	errno = EPIPE;
@@ -100,7 +117,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	if (n >= 0)
 		return n;
 	if (err == EPIPE)
-		return broken_pipe(flags);
+		return broken_pipe(s, fd, flags);
 	errno = (int)err;
 	return err ? -1 : 0;
 }
@@ -250,7 +267,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 	if (!ds_cursor(&c, iov, n))
 		return -1;
 	if (!c.left)
-		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_ENDED ? broken_pipe(flags) : 0;
+		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_DIRECT && !ds_left(s) ? 0 : ds_real_send(fd, iov, n, flags);
 	c.at = ds_check_bell(s, false);
 	for (;;) {
 		bool shadow = false;

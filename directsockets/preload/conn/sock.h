@@ -183,6 +183,11 @@ uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp) DS_HI
  * s: then the kernel has something to report. */
 bool ds_has_rung(struct ds_sock *s) DS_HIDDEN;
 
+/* True if the peer of s, which has a segment, has closed its end, or is gone. */
+bool ds_left(struct ds_sock *s) DS_HIDDEN;
+/* The error of the shadow, which is told by that; 0: none, or s is direct and its peer is there. */
+int ds_take_error(struct ds_sock *s, int fd) DS_HIDDEN;
+
 /* True if s is direct both ways and ds_ready would report nothing but room to send. Takes no
  * lock. */
 bool ds_quiet(struct ds_sock *s) DS_HIDDEN;

@@ -100,14 +100,35 @@ static inline void fired(struct member *m)
 		m->kevents = ~0u;
 }
 
+/* Which of events, POLLERR and POLLHUP the kernel tells of the shadow. */
+static uint32_t shadow_says(int fd, short events)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+	struct timespec none = {0, 0};
+	int saved = errno;
+	uint32_t says = ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0 ? (uint32_t)(uint16_t)p.revents : 0;
+
+	errno = saved;
+	return says & ((uint32_t)events | POLLERR | POLLHUP);
+}
+
+/* Does the shadow have room? If not, the kernel reports it later. */
+static bool shadow_room(int fd) { return shadow_says(fd, POLLOUT) & POLLOUT; }
+
 /* What a level-triggered member has to report. With e's lock. */
 static uint32_t look_level(struct member *m)
 {
 	struct ds_ready r = ds_ready(m->c->s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR);
-	uint32_t kernel = kernel_mask(r.kernel);
+	uint32_t kernel = kernel_mask(r.kernel), now = poll_synonyms(r.now, m->events);
 
 	m->kseen |= m->kpend & (EPOLLERR | EPOLLHUP);
-	uint32_t got = (poll_synonyms(r.now, m->events) | ((m->kpend | m->kseen) & kernel)) & asked(m);
+	if (m->kseen || ds_left(m->c->s)) { /* an error is told until it is read */
+		m->kseen = shadow_says(conn_fd(m->c), POLLRDHUP);
+		m->kpend = (m->kpend & ~(uint32_t)(EPOLLERR | EPOLLHUP | EPOLLRDHUP)) | m->kseen;
+		if ((m->kseen & POLLRDHUP) && ds_left(m->c->s))
+			now |= READABLE;
+	}
+	uint32_t got = (now | (m->kpend & kernel)) & asked(m);
 	m->kleft = 0;
 	if (!got)
 		fired(m);
@@ -116,18 +137,6 @@ static uint32_t look_level(struct member *m)
 	ask_kernel(m, kernel);
 	looked(m);
 	return got;
-}
-
-/* Does the shadow have room? If not, the kernel reports it later. */
-static bool shadow_room(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLOUT};
-	struct timespec none = {0, 0};
-	int saved = errno;
-	bool room = ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0 && (p.revents & POLLOUT);
-
-	errno = saved;
-	return room;
 }
 
 /* Are there bytes to be read on the shadow? */
@@ -169,6 +178,8 @@ static uint32_t look_edge(struct member *m)
 	now &= asked(m);
 	bool news = m->fresh || arrived || (blocked != m->tx && (now & WRITABLE));
 	m->kleft = m->kpend & ~kernel & ~(uint32_t)WRITABLE;
+	if (ds_left(s) && (now & EPOLLIN)) /* that tells of all that is there */
+		m->kleft &= ~(uint32_t)READABLE;
 	m->next_rx = edges;
 	if (!shadow && !(news && now)) {
 		fired(m);

@@ -144,6 +144,8 @@ static void scan(struct round *r, bool first)
 		r->list = m;
 		r->found++;
 		r->loose |= m->before == NOWHERE;
+		if (m->joined && (m->events & EPOLLET) && !m->kseen && ds_left(m->c->s)) /* the kernel's edge of the end belongs to this one */
+			m->kseen = r->rung = true;
 		if (m->before == NOWHERE && r->e->nactive < r->e->joined) /* some are armed and were not looked at */
 			r->rung |= m->joined && ds_has_rung(m->c->s);
 	}

@@ -180,7 +180,7 @@ EXPORT int shutdown(int fd, int how)
 static bool option_needs_tcp(int level, int name)
 {
 	if (level == SOL_SOCKET)
-		return name == SO_TIMESTAMPING || name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF;
+		return name == SO_TIMESTAMPING || name == SO_PEEK_OFF || name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF;
 	if (level == IPPROTO_TCP)
 		return name == TCP_ULP || name == TCP_REPAIR || name == TCP_FASTOPEN_CONNECT || name == TCP_MD5SIG;
 	return false;

@@ -216,6 +216,12 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, str
 		return REAL(recvmmsg)(fd, v, n, flags, timeout);
 	struct timespec deadline;
 
+	/* As in the kernel, which looks for an error before the bytes. */
+	int err = flags & MSG_ERRQUEUE ? 0 : ds_take_error(k.c->s, fd);
+	if (err) {
+		errno = err;
+		return -1;
+	}
 	if (timeout)
 		deadline_set(&deadline, timeout);
 	int rc = recv_many(&k, fd, v, n < UIO_MAXIOV ? n : UIO_MAXIOV, flags, timeout ? &deadline : NULL);
