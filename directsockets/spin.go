@@ -26,8 +26,8 @@ const (
 	yieldEvery = 8
 	// yields are tried instead of spinning when the peer's CPU is the own one.
 	yields = 4
-	// yieldMax is when a yield has gone to somebody else than the peer: to copy a ring of 1 MiB takes
-	// a peer 60 to 200 us. C has as much (preload/conn/spin.c).
+	// yieldMax is when a yield has gone to somebody else than the peer: to copy a ring of 1 MiB
+	// takes a peer 60 to 200 us. C has as much (preload/conn/spin.c).
 	yieldMax = 300 * time.Microsecond
 	// yieldShare is how much longer than such a yield took nobody yields: the
 	// scheduler has a program that yields wait for all others, on a busy machine for
