@@ -36,7 +36,7 @@ var ErrCompiler = cbuild.ErrCompiler
 var source = cbuild.Source{
 	Name: Name, Files: sources,
 	Flags: []string{"-std=gnu11", "-I.", "-O2", "-fexceptions", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec",
-		"-fno-strict-aliasing", "-shared", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--no-undefined"},
+		"-fno-strict-aliasing", "-shared", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,-z,noseparate-code", "-Wl,-Bsymbolic-functions", "-Wl,--no-undefined"},
 	Libs: []string{"-ldl", "-lpthread"},
 }
 

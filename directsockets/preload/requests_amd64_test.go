@@ -55,6 +55,20 @@ func TestLargeSets(t *testing.T) {
 	}
 }
 
+// For a program that has no socket, starting costs hardly a system call more than with a library
+// that does nothing: some look for inherited listeners.
+func TestStartCalls(t *testing.T) {
+	library, dir := testLibrary(t), t.TempDir()
+	start, nothing := filepath.Join(dir, "start"), filepath.Join(dir, "nothing.so")
+	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/start.c", "-o", start})
+	compileC(t, []string{"-shared", "-fPIC", "-Dmain=nothing", "testdata/start.c", "-o", nothing})
+	bare := len(systemCalls(t, []string{"LD_PRELOAD=" + nothing}, start))
+	ours := len(systemCalls(t, []string{"LD_PRELOAD=" + library}, start))
+	if bare == 0 || ours > bare+6 {
+		t.Errorf("%d system calls to start a program, with a library that does nothing %d", ours, bare)
+	}
+}
+
 // systemCalls runs a command and returns the numbers of the system calls that it makes between
 // its first two calls of getppid.
 func systemCalls(t *testing.T, env []string, command ...string) (calls []uint64) {

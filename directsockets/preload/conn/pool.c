@@ -57,9 +57,19 @@ static bool taken(int how)
 	return how != DS_NESTED;
 }
 
-bool ds_setup_try(void) { return taken(ds_own_try(&setup)); }
+bool ds_setup_used;
 
-bool ds_setup_lock(void) { return taken(ds_own_lock(&setup)); }
+bool ds_setup_try(void)
+{
+	DS_SET(ds_setup_used, true);
+	return taken(ds_own_try(&setup));
+}
+
+bool ds_setup_lock(void)
+{
+	DS_SET(ds_setup_used, true);
+	return taken(ds_own_lock(&setup));
+}
 
 void ds_setup_unlock(void)
 {

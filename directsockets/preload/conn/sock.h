@@ -346,6 +346,8 @@ void ds_kin_forking(struct ds_sock *s) DS_HIDDEN;
  * ds_fork_child in the child. All sockets of the process are shared afterwards; the child closes
  * those it does not want by ds_close. */
 void ds_fork_prepare(void) DS_HIDDEN;
+/* False until the first call that conn/ keeps something of: then these three have nothing to do. */
+extern bool ds_setup_used DS_HIDDEN;
 void ds_fork_parent(pid_t pid) DS_HIDDEN;
 void ds_fork_child(void) DS_HIDDEN;
 

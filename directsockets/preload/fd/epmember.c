@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 
@@ -29,6 +30,19 @@ static uint32_t member_used = 1; /* member 0 is the wakefd */
 static struct member *member_free;
 static uint64_t prefix, family; /* of tags: family the upper part, for all processes of one fork tree */
 
+/* A number that all processes have that come from one program by forks, and hardly another: from
+ * what the kernel gave it. Else r. */
+static uint64_t family_of_tree(uint64_t r)
+{
+	const void *given = (const void *)getauxval(AT_RANDOM);
+	uint64_t w[2];
+
+	if (!given)
+		return r;
+	memcpy(w, given, sizeof w);
+	return (w[0] * 0x9e3779b97f4a7c15u ^ w[1] * 0xc2b2ae3d27d4eb4fu) >> 40;
+}
+
 /* Draws the upper bits of this process's tags; the family stays. With ep_lock. */
 static void new_prefix(void)
 {
@@ -37,7 +51,7 @@ static void new_prefix(void)
 	if (getrandom(&r, sizeof r, GRND_NONBLOCK) != sizeof r)
 		r = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32 ^ (uintptr_t)&r;
 	if (family == 0)
-		family = (r & 0xffffff) | 0x10000; /* no pointer of a program looks like that */
+		family = (family_of_tree(r) & 0xffffff) | 0x10000; /* no pointer of a program looks like that */
 	prefix = family << FAMILY_SHIFT | r >> 53 << PROCESS_SHIFT;
 }
 

@@ -19,11 +19,27 @@ static void own(void)
 
 /* ---- instances ----------------------------------------------------------- */
 
+/* Makes room for instances and members, before the first; with ep_lock. False: no memory. */
+static bool make_room(void)
+{
+	void *e = REAL(mmap)(NULL, EPIS * sizeof *epis, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (e == MAP_FAILED)
+		return false;
+	if (!fd_table() || !m_init()) {
+		REAL(munmap)(e, EPIS * sizeof *epis);
+		return false;
+	}
+	epis = e;
+	own();
+	return true;
+}
+
 struct epi *epi_make(int epfd)
 {
 	struct epi *e = epi_free;
 
-	if (!epis)
+	if (!epis && !make_room())
 		return NULL;
 	if (e)
 		epi_free = e->next ? &epis[e->next - 1] : NULL;
@@ -246,12 +262,6 @@ static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget,
 
 void ep_init(void)
 {
-	void *e = REAL(mmap)(NULL, EPIS * sizeof *epis, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (e == MAP_FAILED || !m_init())
-		return;
-	epis = e;
-	own();
 	ds_tell(&of_core);
 	fd_tell(&of_table);
 }

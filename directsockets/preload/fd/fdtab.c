@@ -6,9 +6,6 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-/* Descriptors above this are left alone: the kernel's own limit (nr_open). */
-enum { TABLE_MAX = 1 << 20 };
-
 /* Added to the users of a conn on the free list: see conn_put. */
 enum { FREE = 1 << 29 };
 
@@ -27,16 +24,22 @@ static unsigned pool_used;	 /* conns ever taken from the pool */
 static uint64_t free_head;	 /* tag in the high half, index + 1 in the low */
 static pid_t own_pid;
 static bool doubt = true; /* what *fd_sure is to say after a fork */
+static bool doubted;	  /* fd_doubt was called */
 
 void fd_tell(const struct fd_notices *to) { fd_notices = to; }
 
-/* From now on the kernel need not be asked which process this is. */
-static void be_sure(void)
+/* Notes which process this is: when it makes the table or others that share its memory. 0: it has
+ * done neither. */
+static void own(void)
 {
-	const size_t page = (size_t)getpagesize();
-	void *p = REAL(mmap)(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!own_pid)
+		own_pid = getpid();
+}
 
-	if (p == MAP_FAILED || madvise(p, page, MADV_WIPEONFORK) != 0)
+/* From now on the kernel need not be asked which process this is: p is a page for *fd_sure. */
+static void be_sure(void *p)
+{
+	if (doubted || madvise(p, (size_t)getpagesize(), MADV_WIPEONFORK) != 0)
 		return;
 	*(bool *)p = true;
 	doubt = false;
@@ -45,41 +48,84 @@ static void be_sure(void)
 
 void fd_doubt(void)
 {
-	doubt = true;
+	own(); /* before there is another */
+	doubt = doubted = true;
 	__atomic_store_n(fd_sure, false, __ATOMIC_RELAXED);
 }
 
-void fd_init(void)
+/* What the table and the pool lie in, behind the page of *fd_sure. No small place, into which an
+ * address may point that a program has given back. */
+static struct region {
+	size_t n;
+	struct conn pool[];
+} *region;
+
+/* Makes the region: NULL, there is no memory for it. */
+static struct region *region_make(void)
 {
 	struct rlimit lim;
 	size_t n = TABLE_MAX;
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < n)
 		n = lim.rlim_max;
-	void *t = REAL(mmap)(NULL, n * sizeof *fd_tab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	void *p = REAL(mmap)(NULL, n * sizeof *pool, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	own_pid = getpid();
-	be_sure();
-	if (t == MAP_FAILED || p == MAP_FAILED)
-		return; /* the size stays 0: everything is plain */
-	fd_tab = t;
-	pool = p;
-	fd_tab_size = (unsigned)n;
+	const size_t page = (size_t)getpagesize(), room = page + sizeof *region + n * (sizeof *pool + sizeof *fd_tab);
+	struct region *none = NULL, *r;
+	char *p = REAL(mmap)(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	r = (struct region *)(void *)(p + page);
+	r->n = n;
+	if (!__atomic_compare_exchange_n(&region, &none, r, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		REAL(munmap)(p, room); /* another thread, or a handler, was faster */
+		return none;
+	}
+	own();
+	be_sure(p);
+	return r;
+}
+
+bool fd_table(void)
+{
+	if (__builtin_expect(__atomic_load_n(&fd_tab_size, __ATOMIC_ACQUIRE) != 0, 1))
+		return true;
+	if (fd_vforked())
+		return false;
+	int saved = errno;
+	struct region *r = __atomic_load_n(&region, __ATOMIC_ACQUIRE);
+	if (!r)
+		r = region_make();
+	if (r) { /* whoever comes here at the same time stores the same */
+		__atomic_store_n(&pool, r->pool, __ATOMIC_RELAXED);
+		__atomic_store_n(&fd_tab, (uintptr_t *)(void *)(r->pool + r->n), __ATOMIC_RELAXED);
+		__atomic_store_n(&fd_tab_size, (unsigned)r->n, __ATOMIC_RELEASE);
+	}
+	errno = saved;
+	return r != NULL;
 }
 
 void fd_after_fork(void)
 {
-	own_pid = getpid();
-	fd_vforks = 0;
-	__atomic_store_n(fd_sure, !doubt, __ATOMIC_RELAXED);
+	/* Only what changes: a page that is not written stays the parent's. */
+	if (own_pid)
+		own_pid = getpid();
+	if (fd_vforks)
+		fd_vforks = 0;
+	if (*fd_sure == doubt)
+		__atomic_store_n(fd_sure, !doubt, __ATOMIC_RELAXED);
 }
 
 bool fd_is_another(void)
 {
-	return getpid() != own_pid;
+	return own_pid && getpid() != own_pid;
 }
 
-pid_t fd_pid(void) { return fd_vforked() ? getpid() : own_pid; }
+pid_t fd_pid(void)
+{
+	if (fd_vforked())
+		return getpid();
+	own();
+	return own_pid;
+}
 
 /* Writes w into the table for fd. */
 static void set(int fd, uintptr_t w)
@@ -165,7 +211,7 @@ struct conn *conn_peek(int fd)
 /* As conn_new, but fd may be a standard stream; as conn_accepted, if it is young. */
 static struct conn *make(int fd, enum conn_state state, bool young, uint8_t blocking)
 {
-	if ((unsigned)fd >= fd_tab_size || fd_vforked())
+	if (!fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
 		return NULL;
 	struct conn *c = pool_take();
 	if (!c)
@@ -389,7 +435,7 @@ void fd_set_conn(int fd, struct conn *c)
 
 void fd_set_listener(int fd)
 {
-	if ((unsigned)fd >= fd_tab_size || fd_vforked())
+	if (!fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
 		return;
 	fd_closing(fd);
 	set(fd, (uintptr_t)FD_LISTENER);
@@ -397,7 +443,7 @@ void fd_set_listener(int fd)
 
 void fd_set_epoll(int fd, struct epi *e)
 {
-	if ((unsigned)fd >= fd_tab_size)
+	if (!fd_table() || (unsigned)fd >= fd_tab_size)
 		return;
 	fd_closing(fd);
 	set(fd, (uintptr_t)e | FD_EPOLL);

@@ -93,7 +93,12 @@ extern unsigned fd_tab_size DS_HIDDEN;
 extern unsigned fd_tab_end DS_HIDDEN; /* above all descriptors that ever were ours */
 extern unsigned fork_gen DS_HIDDEN;
 
-void fd_init(void) DS_HIDDEN;
+/* Descriptors above this are left alone: the kernel's own limit (nr_open). */
+enum { TABLE_MAX = 1 << 20 };
+
+/* Makes the table, before the first descriptor: most programs that are started never have one.
+ * False: there is no memory, or this is a child of vfork; everything is plain. Lock-free. */
+bool fd_table(void) DS_HIDDEN;
 
 /* Adds n to a count that threads share, and returns the sum. A process of one thread needs no
  * locked instructions: a signal handler finds the addition done or not done. */
@@ -121,7 +126,7 @@ static inline bool fd_vforked(void)
 
 static inline uintptr_t fd_word(int fd)
 {
-	return (unsigned)fd < fd_tab_size ? __atomic_load_n(&fd_tab[fd], __ATOMIC_ACQUIRE) : 0;
+	return (unsigned)fd < __atomic_load_n(&fd_tab_size, __ATOMIC_ACQUIRE) ? __atomic_load_n(&fd_tab[fd], __ATOMIC_ACQUIRE) : 0;
 }
 
 static inline int fd_kind(int fd)

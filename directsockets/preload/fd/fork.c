@@ -12,8 +12,20 @@ static void forking(struct conn *c, void *arg)
 		ds_kin_forking(c->s);
 }
 
+/* This thread forks, alone, a process that has had no socket and no epoll instance: neither side
+ * writes to memory that they share until then, and signals wait as while locks are held. */
+static __thread bool idle __attribute__((tls_model("initial-exec")));
+
+/* Has this process had nothing of ours? */
+static bool unused(void) { return !fd_tab_size && !ds_setup_used; }
+
 void fork_prepare(void)
 {
+	idle = ds_one_thread() && unused();
+	if (idle) {
+		ds_critical_begin();
+		return;
+	}
 	young_settle();
 	conn_each(CONN_IN(CONN_UP), forking, NULL);
 	fork_gen++;
@@ -25,6 +37,11 @@ void fork_parent(pid_t pid)
 {
 	int saved = errno;
 
+	if (idle) {
+		fork_gen += !unused(); /* what another library's handler of this fork has made */
+		ds_critical_end();
+		return;
+	}
 	fork_gen++; /* what another thread has made since fork_prepare may be the child's, too */
 	ep_fork_parent();
 	ds_fork_parent(pid);
@@ -34,6 +51,17 @@ void fork_parent(pid_t pid)
 void fork_child(void)
 {
 	fd_after_fork();
+	if (idle && unused()) {
+		ds_tid_child();
+		ds_critical_end();
+		return;
+	}
+	if (idle) { /* as in fork_parent */
+		fork_gen++;
+		ds_fork_prepare();
+		ep_fork_prepare();
+		ds_critical_end();
+	}
 	ep_fork_child();
 	ds_fork_child();
 }

@@ -341,9 +341,9 @@ static unsigned table_end(void)
 {
 	struct rlimit lim;
 
-	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < fd_tab_size)
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < TABLE_MAX)
 		return (unsigned)lim.rlim_cur;
-	return fd_tab_size;
+	return TABLE_MAX;
 }
 
 /* Closes [first, last] but the library's own. */

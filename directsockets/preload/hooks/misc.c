@@ -2,7 +2,6 @@
  * io_uring; and jumps out of signal handlers. Raw system calls are in syscall.c. */
 #include "hooks/hooks.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 #define NEXT(name) \
 	static __typeof__(name) *next_##name; \
 	if (!next_##name) \
-	next_##name = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+	next_##name = (__typeof__(name) *)ds_next(#name)
 
 /* ---- standard I/O ------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@
 #include "hooks/hooks.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -14,6 +13,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 /* ---- fork ----------------------------------------------------------------- */
@@ -61,7 +61,7 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 		rest[i] = va_arg(ap, void *);
 	va_end(ap);
 	if (!real)
-		real = (__typeof__(clone) *)dlsym(RTLD_NEXT, "clone");
+		real = (__typeof__(clone) *)ds_next("clone");
 	if ((flags & CLONE_VM) || !fn || !stack) {
 		bool vforks = (flags & (CLONE_VM | CLONE_VFORK | CLONE_THREAD | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK);
 
@@ -167,7 +167,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int 
 	struct conn *c = conn_get(fd);
 
 	if (!real)
-		real = (__typeof__(posix_spawn_file_actions_adddup2) *)dlsym(RTLD_NEXT, "posix_spawn_file_actions_adddup2");
+		real = (__typeof__(posix_spawn_file_actions_adddup2) *)ds_next("posix_spawn_file_actions_adddup2");
 	if (c) {
 		int end = -1;
 		if (c->state == CONN_UP)
@@ -226,14 +226,30 @@ EXPORT int exnds_young(int fd)
 	return young;
 }
 
-/* Announces listeners that this process has from an earlier program, or from its parent. */
+/* How many descriptors this process has; 0: the kernel, older than 6.2, or without /proc, does not
+ * say. */
+static off_t descriptors(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/fd", &st) == 0 ? st.st_size : 0;
+}
+
+/* Announces listeners that this process has from an earlier program, or from its parent. Most
+ * programs have none but the standard streams, and then little is asked. No poll: that is noticed,
+ * by a file of FUSE and by one of /proc, which tells each change once. */
 static void adopt_listeners(void)
 {
-	for (int fd = STDERR_FILENO + 1; fd < 32; fd++) {
+	off_t left = descriptors();
+
+	for (int fd = STDIN_FILENO; fd < 32; fd++) {
 		int yes = 0;
 		socklen_t len = sizeof yes;
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes && ds_listen(fd))
+		int rc = REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len);
+		if (rc == 0 && yes && fd > STDERR_FILENO && ds_listen(fd))
 			fd_set_listener(fd);
+		if ((rc == 0 || errno != EBADF) && --left == 0)
+			return;
 	}
 }
 
@@ -247,7 +263,6 @@ __attribute__((constructor)) static void start(void)
 		return; /* set-user-ID and the like: plain TCP */
 	ds_env_keep();
 	ep_init();
-	fd_init();
 	vfork_init();
 	pthread_atfork(fork_prepare, forked, fork_child);
 	adopt_listeners();

@@ -1,7 +1,6 @@
 /* Signal handlers, and jumps out of them: segment/thread.h explains why. */
 #include "hooks/hooks.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 
 /* ---- handlers ------------------------------------------------------------------------ */
@@ -23,7 +22,7 @@ typedef handler *signal_fn(int sig, handler *to);
 	extern handler *name(int sig, handler *to) EXPORT; \
 	handler *name(int sig, handler *to) \
 	{ \
-		return ds_signal_was_set(sig, (real_##name ? real_##name : (signal_fn *)dlsym(RTLD_NEXT, #name))(sig, to)); \
+		return ds_signal_was_set(sig, (real_##name ? real_##name : (signal_fn *)ds_next(#name))(sig, to)); \
 	}
 
 #undef sigset
@@ -57,7 +56,7 @@ typedef void jump_fn(jmp_buf env, int value);
 	extern void name(jmp_buf env, int value) EXPORT __attribute__((noreturn)); \
 	void name(jmp_buf env, int value) \
 	{ \
-		jump_fn *next = real_##name ? real_##name : (jump_fn *)dlsym(RTLD_NEXT, #name); \
+		jump_fn *next = real_##name ? real_##name : (jump_fn *)ds_next(#name); \
 		ds_jump(jump_target(env)); \
 		next(env, value); \
 		__builtin_unreachable(); \
@@ -68,7 +67,7 @@ JUMP(_longjmp)
 JUMP(siglongjmp)
 JUMP(__longjmp_chk)
 
-#define FIND(name) *(void **)(void *)&real_##name = dlsym(RTLD_NEXT, #name)
+#define FIND(name) *(void **)(void *)&real_##name = ds_next(#name)
 
 /* Looks the C library's functions up now: in a handler that cannot be done. */
 void signals_init(void)

@@ -1,6 +1,5 @@
 #include "segment/real.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <sys/syscall.h>
 
@@ -27,7 +26,7 @@ void ds_real_init(void)
 
 	/* Two threads that come here at once store the same values. */
 #define X(result, name, args) \
-	__atomic_store_n((void **)(void *)&ds_real.name, dlsym(RTLD_NEXT, #name), __ATOMIC_RELAXED);
+	__atomic_store_n((void **)(void *)&ds_real.name, ds_next(#name), __ATOMIC_RELAXED);
 	DS_REAL(X) DS_REAL_OPTIONAL(X)
 #undef X
 #ifndef __GLIBC__

@@ -148,6 +148,9 @@ struct ds_real {
 extern struct ds_real ds_real DS_HIDDEN;
 extern bool ds_real_ready DS_HIDDEN;
 
+/* The function of this name behind this library, as by dlsym(RTLD_NEXT); NULL: there is none. */
+void *ds_next(const char *name) DS_HIDDEN;
+
 /* Looks all functions up. Idempotent; any thread, at any time. */
 void ds_real_init(void) DS_HIDDEN;
 
