@@ -9,7 +9,6 @@
 #include "hooks/heir.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -22,14 +21,6 @@
 #define WORD "EXNET_DS_HEIR="
 
 enum { PARENT = 100 }; /* ms that a parent is given to close its copy */
-
-#if defined(__x86_64__)
-enum { MACHINE = EM_X86_64 };
-#elif defined(__aarch64__)
-enum { MACHINE = EM_AARCH64 };
-#else
-enum { MACHINE = EM_NONE };
-#endif
 
 /* ---- will the program have this library? -------------------------------------------- */
 
@@ -47,15 +38,14 @@ static const char *value(char *const envp[], const char *name)
 /* Does LD_PRELOAD in envp have this library, by its full name? */
 static bool preloaded(char *const envp[])
 {
-	const char *list = value(envp, "LD_PRELOAD");
-	Dl_info own;
+	const char *list = value(envp, "LD_PRELOAD"), *own = ds_own_path();
 
-	if (!list || !dladdr((const void *)(uintptr_t)&preloaded, &own) || own.dli_fname[0] != '/' || access(own.dli_fname, R_OK) < 0)
+	if (!list || !own || access(own, R_OK) < 0)
 		return false;
 	for (size_t n; *list; list += n) {
 		list += strspn(list, " :");
 		n = strcspn(list, " :");
-		if (n == strlen(own.dli_fname) && !strncmp(list, own.dli_fname, n))
+		if (n == strlen(own) && !strncmp(list, own, n))
 			return true;
 	}
 	return false;
@@ -114,14 +104,13 @@ static bool loads(const char *path)
 	return false;
 }
 
-/* As loads, for a program that execvp looks for along PATH. */
-static bool found_loads(const char *file)
+bool of_program(const char *file, bool search, bool (*is)(const char *path))
 {
 	const char *dirs = getenv("PATH");
 	char path[PATH_MAX];
 
-	if (strchr(file, '/'))
-		return loads(file);
+	if (!search || strchr(file, '/'))
+		return is(file);
 	for (size_t n; dirs && *dirs; dirs += n + (dirs[n] == ':')) {
 		n = strcspn(dirs, ":");
 		if (n == 0 || n + strlen(file) + 2 > sizeof path)
@@ -130,7 +119,7 @@ static bool found_loads(const char *file)
 		path[n] = '/';
 		strcpy(path + n + 1, file);
 		if (access(path, X_OK) == 0)
-			return loads(path);
+			return is(path);
 	}
 	return false;
 }
@@ -164,7 +153,7 @@ bool bequeath(struct conn *c, int fd, uint64_t cookie, struct heirs *h)
 	if (fd_vforked() || !h->file || !ds_one_thread()) /* another thread may fork meanwhile */
 		return false;
 	if (!h->reaches)
-		h->reaches = preloaded(h->envp) && (h->search ? found_loads(h->file) : loads(h->file)) ? 1 : 2;
+		h->reaches = preloaded(h->envp) && of_program(h->file, h->search, loads) ? 1 : 2;
 	if (h->reaches != 1 || !alone(c, fd, &side))
 		return false;
 	for (int i = 0; i < h->n; i++)

@@ -4,6 +4,16 @@
 
 #include "fd/fd.h"
 
+#include <elf.h>
+
+#if defined(__x86_64__)
+enum { MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { MACHINE = EM_AARCH64 };
+#else
+enum { MACHINE = EM_NONE };
+#endif
+
 enum { HEIRS = 16 };
 
 /* On the stack of exec. */
@@ -32,5 +42,14 @@ void heirs_tell(struct heirs *h, char *const envp[], char *with[]) DS_HIDDEN;
 /* In the new program, before it runs: takes over what it was left, and removes the word from its
  * environment. */
 void heirs_begin_life(void) DS_HIDDEN;
+
+/* What is says of the program at path file; if it is searched for, of the one that execvp finds. */
+bool of_program(const char *file, bool search, bool (*is)(const char *path)) DS_HIDDEN;
+
+/* Will the program file, with the environment envp, run as well without this library? It makes no
+ * socket, starts no program, and inherits nothing of ours. Takes no lock. */
+bool spared(const char *file, bool search, char *const envp[]) DS_HIDDEN;
+/* Writes envp to with, which has room for heirs_room, without this library. */
+void spared_env(char *const envp[], char *with[]) DS_HIDDEN;
 
 #endif

@@ -148,16 +148,29 @@ void spawn_demote(enum heir heir)
 
 /* ---- children that the C library makes --------------------------------------- */
 
-EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+typedef int spawn_fn(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[]);
+
+/* Starts the program by real, without this library if it has no use for that. */
+static int spawn(spawn_fn *real, bool search, pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr,
+		 char *const argv[], char *const envp[])
 {
 	spawn_demote(HEIR_LEAK);
-	return REAL(posix_spawn)(pid, path, fa, attr, argv, envp);
+	/* In another folder a relative path may name another program. */
+	if ((fa && file && file[0] != '/') || !spared(file, search, envp))
+		return real(pid, file, fa, attr, argv, envp);
+	char *with[heirs_room(envp)];
+	spared_env(envp, with);
+	return real(pid, file, fa, attr, argv, with);
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+	return spawn(REAL(posix_spawn), false, pid, path, fa, attr, argv, envp);
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-	spawn_demote(HEIR_LEAK);
-	return REAL(posix_spawnp)(pid, file, fa, attr, argv, envp);
+	return spawn(REAL(posix_spawnp), true, pid, file, fa, attr, argv, envp);
 }
 
 /* The child's copy stays open across exec, whatever the original's flag. */
@@ -267,6 +280,7 @@ __attribute__((constructor)) static void start(void)
 	pthread_atfork(fork_prepare, forked, fork_child);
 	adopt_listeners();
 	heirs_begin_life();
+	ds_own_path(); /* now, as this takes a lock */
 	errno = saved;
 }
 

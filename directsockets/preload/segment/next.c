@@ -104,6 +104,19 @@ static void *look(const char *name)
 }
 #endif
 
+const char *ds_own_path(void)
+{
+	static const char *path;
+	const char *p = __atomic_load_n(&path, __ATOMIC_ACQUIRE);
+	Dl_info info;
+
+	if (!p) {
+		p = dladdr((const void *)(uintptr_t)&ds_own_path, &info) && info.dli_fname[0] == '/' ? info.dli_fname : "";
+		__atomic_store_n(&path, p, __ATOMIC_RELEASE);
+	}
+	return *p ? p : NULL;
+}
+
 void *ds_next(const char *name)
 {
 	void *f = look(name);

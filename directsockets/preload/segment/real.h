@@ -151,6 +151,9 @@ extern bool ds_real_ready DS_HIDDEN;
 /* The function of this name behind this library, as by dlsym(RTLD_NEXT); NULL: there is none. */
 void *ds_next(const char *name) DS_HIDDEN;
 
+/* The file that this library was loaded from, by its full name; NULL: that is not known. */
+const char *ds_own_path(void) DS_HIDDEN;
+
 /* Looks all functions up. Idempotent; any thread, at any time. */
 void ds_real_init(void) DS_HIDDEN;
 
