@@ -112,8 +112,8 @@ void inherit_demote(struct heirs *heirs)
 typedef int exec_fn(const char *, char *const[], char *const[]);
 
 /* Executes file by real. Before that, moves what the new program inherits back to TCP, or leaves it
- * to the program by a word in its environment; not if there is no such file to execute. A program that has no use
- * for this library does not get it. */
+ * to the program by a word in its environment; not if there is no such file to execute. A program
+ * that has no use for this library does not get it. */
 static int run(exec_fn *real, const char *file, bool search, char *const argv[], char *const envp[])
 {
 	struct heirs heirs;

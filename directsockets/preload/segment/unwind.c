@@ -1,7 +1,7 @@
 /* What the compiler calls where cancellation or an exception leaves a function that has something
  * to clean up. It lies in libgcc_s, and must be the same library's as the unwinder that calls it:
  * so it cannot be linked statically. To name that library as needed costs each program that is
- * started, of which hardly one unwinds: it is loaded when first called, as the C library does it. */
+ * started, of which hardly one unwinds: it is loaded when first called, as the C library does. */
 #include "segment/real.h"
 
 #ifdef __EXCEPTIONS
