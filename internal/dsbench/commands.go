@@ -172,6 +172,8 @@ dsbench pingpong --paths veth,exn --size 1,64,512,2048 --runs 10
     latency over message size
 dsbench pingpong --paths lo,veth,exn --cpus any --congestion bbr --json
     where the scheduler places the two ends, with BBR, as JSON
+dsbench pingpong --paths veth,relay,exn,exn-shm,ds --rest 30ms
+    a request now and then, all asleep when it comes: what ping(8) sees
 dsbench pingpong --paths lo --cpus same
     both ends on one CPU`},
 	"crr": {`Measures connections: connect, request, response, close; how many a second,

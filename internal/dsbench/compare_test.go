@@ -47,6 +47,15 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// A figure with a rest before each message is not one without.
+func TestCompareRest(t *testing.T) {
+	a, b := group("pingpong", "lo", 10, 0.02), group("pingpong", "lo", 30, 0.02)
+	b.Rest = 0.02
+	if list, onlyA, onlyB := compareRows([]result.Row{a}, []result.Row{b}); len(list) != 0 || onlyA != 1 || onlyB != 1 {
+		t.Errorf("%+v, %d and %d left over", list, onlyA, onlyB)
+	}
+}
+
 func TestCompareFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, rows ...result.Row) string {

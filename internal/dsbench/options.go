@@ -24,6 +24,7 @@ const (
 	maxStreams  = 256
 	maxRuns     = 1000
 	maxDuration = time.Hour
+	maxRest     = 10 * time.Second
 )
 
 // options is what the command line asks for.
@@ -45,6 +46,7 @@ type options struct {
 	direct       tcpbench.DirectSpec
 	reverse      bool // the end that listens sends
 	noDelay      bool
+	rest         time.Duration // before each message
 	json         bool
 
 	// find finds a path by its name.
@@ -57,7 +59,7 @@ type options struct {
 
 func (o options) spec(size int) tcpbench.Spec {
 	return tcpbench.Spec{
-		Kind: o.measure.kind, Size: size, Streams: o.streams, Reverse: o.reverse, NoDelay: o.noDelay,
+		Kind: o.measure.kind, Size: size, Streams: o.streams, Reverse: o.reverse, NoDelay: o.noDelay, Rest: o.rest,
 		Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, Buffers: o.buffers, CPUs: o.cpus,
 		DirectSpec: o.direct,
 	}
@@ -101,6 +103,9 @@ func newMeasureFlags(m measure, fs *pflag.FlagSet) *measureFlags {
 	}
 	if m.oneWay() {
 		fs.StringVar(&f.direction, "direction", "out", "`WHERE` out: the end that connects sends; in: the other one (out)")
+	}
+	if m.kind == tcpbench.PingPong {
+		cli.Duration(fs, &o.rest, "rest", 0, maxRest, "`TIME` rest before each message, so that all that waits for it sleeps (0s)")
 	}
 	if m.kind == tcpbench.Stream {
 		fs.BoolVar(&o.noDelay, "no-delay", false, "TCP_NODELAY: every message leaves at once")
@@ -320,6 +325,9 @@ func (o *options) checkEager() error {
 // checkRaw refuses what a unit of the NIC cannot be asked for.
 func (o *options) checkRaw() error {
 	i := slices.IndexFunc(o.paths, func(k paths.Kind) bool { return k.Raw })
+	if i >= 0 && o.rest > 0 {
+		return fmt.Errorf("%s polls, and never rests: leave out --rest", o.paths[i].Name)
+	}
 	if i >= 0 && (o.streams > 1 || o.reverse) {
 		return fmt.Errorf("%s has neither connections nor directions: leave out --streams and --direction", o.paths[i].Name)
 	}

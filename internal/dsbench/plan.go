@@ -27,6 +27,9 @@ type reportOptions struct {
 	only       []string // paths; nil: all
 }
 
+// idleRest is long enough for a program, a daemon and their CPUs to sleep.
+const idleRest = 20 * time.Millisecond
+
 // plan returns the parts of a report, with those paths that usable accepts.
 func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 	add := func(id, measureName string, paths []paths.Kind, change func(*options)) {
@@ -72,6 +75,12 @@ func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
 	}
 	add(report.PartLatency, "pingpong", kinds("lo", "veth", "relay", "exn:interrupt", "exn:napi", "exn:busy", "exn:adaptive", "netstack", "ds", "velo-shm"),
 		sizes([]int{1, 16, 64, 120, 512, 1024, 2048}, []int{1, 64, 1024}))
+	if !ro.quick {
+		add(report.PartIdle, "pingpong", kinds("veth", "relay", "exn:napi", "exn-shm", "ds"), func(o *options) {
+			o.sizes, o.control, o.runs = []int{64}, "veth", min(o.runs, 3)
+			o.rest, o.duration, o.warmup = idleRest, 4*o.duration, o.duration
+		})
+	}
 	add(report.PartCPU, "cpu", kinds("veth", "exn:interrupt", "exn:napi", "exn:busy", "exn:adaptive"), func(o *options) {
 		o.noDelay, o.control = true, "veth"
 		sizes([]int{64, 512, 4 << 10, 16 << 10, 64 << 10}, []int{64, 4 << 10, 64 << 10})(o)

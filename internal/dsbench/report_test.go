@@ -38,10 +38,13 @@ func fakeReport() *report.Data {
 				r := result.Row{
 					Measure: p.o.measure.name, Path: k.Name, Size: size, Streams: p.o.streams, Unit: p.o.measure.unit,
 					Median: median, Min: median * 0.95, Max: median * 1.04, Runs: 5, Control: p.o.control, Ratio: new(median / 10),
-					Values: []float64{median, median * 0.95, median * 1.04, median, median}, Spread: 0.09, MTU: 65535, Distance: fakeDistance, Duration: ro.duration.Seconds(), Congestion: ro.congestion,
+					Values: []float64{median, median * 0.95, median * 1.04, median, median}, Spread: 0.09, MTU: 65535, Distance: fakeDistance, Duration: p.o.duration.Seconds(), Congestion: ro.congestion,
 				}
 				if p.o.measure.latency {
 					r.P50, r.P90, r.P99, r.P999, r.P100 = new(median), new(median*1.1), new(median*2), new(median*5), new(median*100)
+					if p.o.rest > 0 {
+						r.P25, r.P75, r.Rest = new(median*0.9), new(median*1.3), p.o.rest.Seconds()
+					}
 				} else {
 					r.CPUPerGB = new(0.25 * float64(1+i))
 				}

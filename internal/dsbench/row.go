@@ -91,6 +91,9 @@ func makeRow(o options, samples []sample) result.Row {
 	}
 	at := func(quantile float64) *float64 { return result.Rounded(share * microseconds(latency, quantile)) }
 	r.P50, r.P90, r.P99, r.P999, r.P100 = at(0.50), at(0.90), at(0.99), at(0.999), at(1)
+	if o.rest > 0 {
+		r.P25, r.P75, r.Rest = at(0.25), at(0.75), o.rest.Seconds()
+	}
 	r.Mean = result.Rounded(share * float64(latency.Mean().Nanoseconds()) / 1e3)
 	return r
 }

@@ -82,7 +82,7 @@ func TestHelpNamesEverything(t *testing.T) {
 		"cpu":      common + " streams direction no-delay",
 		"rate":     common + " streams direction",
 		"crr":      common + " streams",
-		"pingpong": common,
+		"pingpong": common + " rest",
 	} {
 		_, help, _ := runProgram(t.Context(), name+" -h")
 		for f := range strings.FieldsSeq(flags) {

@@ -53,6 +53,9 @@ func (s *tableSink) head(b *strings.Builder, d coredist.Distance) {
 	if o.noDelay {
 		what += ", TCP_NODELAY"
 	}
+	if o.rest > 0 {
+		what += fmt.Sprintf(", %v of rest before each message", o.rest)
+	}
 	where := "the scheduler places both ends"
 	if o.cpus != tcpbench.Anywhere() {
 		where = fmt.Sprintf("client on CPU %d, server on CPU %d", o.cpus.Client, o.cpus.Server)
@@ -134,6 +137,10 @@ func (s *tableSink) columns() []column {
 		return append(columns, quantile("CPU s/GB", func(r result.Row) *float64 { return r.CPUPerGB }))
 	}
 	columns = append(columns, spread, ratio)
+	if s.o.rest > 0 {
+		columns = append(columns, quantile("p25", func(r result.Row) *float64 { return r.P25 }),
+			quantile("p75", func(r result.Row) *float64 { return r.P75 }))
+	}
 	if !s.o.measure.half {
 		columns = append(columns, quantile("p50", func(r result.Row) *float64 { return r.P50 }))
 	} else {

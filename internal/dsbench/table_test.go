@@ -3,6 +3,7 @@ package dsbench
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/result"
@@ -17,6 +18,36 @@ func TestTableGolden(t *testing.T) {
 }
 
 // TestTableFits uses the widest that can occur.
+// With a rest before each message, head, table and JSON say so, and show quartiles.
+func TestTableRest(t *testing.T) {
+	o := fakeOptions("pingpong", examplePaths()...)
+	o.runs, o.sizes, o.rest = 5, []int{64}, 20*time.Millisecond
+	if got := o.spec(64).Rest; got != o.rest {
+		t.Errorf("a path is measured with %v of rest, want %v", got, o.rest)
+	}
+	for _, tt := range []struct {
+		json bool
+		want []string
+	}{
+		{false, []string{"20ms of rest before each message", "     p25       p75  "}},
+		{true, []string{`"p25":`, `"p75":`, `"rest_s":0.02`}},
+	} {
+		var text strings.Builder
+		var out sink = &tableSink{w: &text, o: o, m: fakeMachine()}
+		if tt.json {
+			out = jsonSink{&text}
+		}
+		if err := runAll(t.Context(), o, fakeMachine(), out, quiet(o)); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("no %q in\n%s", want, text.String())
+			}
+		}
+	}
+}
+
 func TestTableFits(t *testing.T) {
 	var log []string
 	for _, m := range []string{"stream", "pingpong", "crr", "rate", "cpu"} {

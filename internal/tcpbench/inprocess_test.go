@@ -41,6 +41,24 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
+// A rest comes before each message, and is not part of what the message takes.
+func TestRest(t *testing.T) {
+	spec := shortSpec().with(PingPong, 1)
+	spec.Rest, spec.Duration = 20*time.Millisecond, 200*time.Millisecond
+	r, err := inProcess(t, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := int64(r.Elapsed / spec.Rest); r.Latency.Count() > most || r.Latency.Quantile(0) >= spec.Rest {
+		t.Errorf("%d round trips in %v with %v before each, want at most %d; the fastest took %v",
+			r.Latency.Count(), r.Elapsed, spec.Rest, most, r.Latency.Quantile(0))
+	}
+	spec.Rest = -1
+	if _, err := inProcess(t, spec); err == nil || !strings.Contains(err.Error(), "bad job") {
+		t.Errorf("a negative rest: %v", err)
+	}
+}
+
 func TestInProcessErrors(t *testing.T) {
 	netnstest.CheckFDs(t)
 	if _, err := inProcess(t, Spec{}); err == nil || !strings.Contains(err.Error(), "bad job") {

@@ -37,7 +37,8 @@ func (j job) echo(c io.ReadWriter) (jobResult, error) {
 	}, nil
 }
 
-// ping sends messages over c and times each until it is back.
+// ping sends messages over c and times each until it is back. With a rest before each, all that
+// waits for one sleeps, and its caches forget.
 func (j job) ping(c io.ReadWriter) (jobResult, error) {
 	buf, err := j.memory(c, j.Size)
 	if err != nil {
@@ -47,6 +48,10 @@ func (j job) ping(c io.ReadWriter) (jobResult, error) {
 	m := newMeter(time.Now(), j, c)
 	before := m.now()
 	for !m.done {
+		if j.Rest > 0 {
+			time.Sleep(j.Rest)
+			before = m.now()
+		}
 		if _, err := c.Write(buf); err != nil {
 			return jobResult{}, fmt.Errorf("sending: %w", err)
 		}

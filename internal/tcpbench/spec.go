@@ -25,6 +25,7 @@ type Spec struct {
 	Streams    int           `json:"streams"`           // connections at once; of a CRR: clients
 	Reverse    bool          `json:"reverse,omitempty"` // of Stream and Rate: the listening end sends
 	NoDelay    bool          `json:"no_delay,omitempty"`
+	Rest       time.Duration `json:"rest_ns,omitempty"` // of PingPong: before each message
 	Duration   time.Duration `json:"duration_ns"`       // measured time
 	Warmup     time.Duration `json:"warmup_ns"`         // time before that
 	Congestion string        `json:"congestion"`        // TCP congestion control of all sockets
@@ -52,7 +53,7 @@ func (s Spec) check() error {
 	default:
 		return fmt.Errorf("bad job: unknown kind %q", s.Kind)
 	}
-	if s.Size < 1 || s.Streams < 1 || s.Duration <= 0 || s.Warmup < 0 || s.Kind == PingPong && s.Streams != 1 {
+	if s.Size < 1 || s.Streams < 1 || s.Duration <= 0 || s.Warmup < 0 || s.Rest < 0 || s.Kind == PingPong && s.Streams != 1 {
 		return fmt.Errorf("bad job %+v", s)
 	}
 	return nil
@@ -65,7 +66,7 @@ func (s Spec) oneWay() bool { return s.Kind == Stream || s.Kind == Rate }
 func (s Spec) Nagle() bool { return s.Kind == Stream && !s.NoDelay }
 
 // timeout bounds a measurement: whatever hangs is not worth waiting for.
-func (s Spec) timeout() time.Duration { return s.Warmup + s.Duration + 10*time.Second }
+func (s Spec) timeout() time.Duration { return s.Warmup + s.Duration + 2*s.Rest + 10*time.Second }
 
 // Bound runs f with a limit of time. If that or ctx ends f, the error says so
 // and not how f's workers died of it.

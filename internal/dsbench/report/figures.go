@@ -61,6 +61,14 @@ func scaled(factor float64) value {
 	}
 }
 
+// quartiles is the median, with the quartiles of all operations for extremes.
+func quartiles(r result.Row) (v, low, high float64) {
+	if r.P25 == nil || r.P75 == nil {
+		return r.Median, r.Min, r.Max
+	}
+	return r.Median, *r.P25, *r.P75
+}
+
 // series makes a line for each path of a part.
 func (d *Data) series(part string, v value) (list []svgplot.Series) {
 	for _, r := range d.part(part) {
@@ -196,11 +204,15 @@ func (d *Data) figures() (list []reportFigure) {
 	}
 	add(reportFigure{ID: "fig-5-27", Title: "Tuning (figure 5.27)", Charts: tuned, Says: d.sayTuning()},
 		PartCPUs, PartDSCPUs, PartMTU, PartBuffers, PartCoalesce, PartEager)
-	add(reportFigure{ID: "fig-5-28", Title: "Half a round trip (figure 5.28)", Charts: []chart{
+	latency := reportFigure{ID: "fig-5-28", Title: "Half a round trip (figure 5.28)", Charts: []chart{
 		d.lines(PartLatency, "1 to 2048 bytes", "half round trip ("+micros+")", scaled(1),
 			svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
 		d.percentiles(PartLatency, 64, "64 bytes: how it is spread"),
-	}, Says: d.sayLatency()}, PartLatency)
+	}, Says: d.sayLatency()}
+	if d.part(PartIdle) != nil {
+		latency.Charts = append(latency.Charts, d.bars(PartIdle, "64 bytes after a rest", "half round trip ("+micros+")", false, quartiles))
+	}
+	add(latency, PartLatency, PartIdle)
 	cpu := reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
 		d.lines(PartCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
 	}, Says: d.sayCPU()}

@@ -16,7 +16,8 @@ const (
 	PartBuffers  = "tuning: socket buffers"
 	PartCoalesce = "tuning: coalescing"
 	PartEager    = "tuning: eager threshold"
-	PartLatency  = "half round trip"    // figure 5.28
+	PartLatency  = "half round trip" // figure 5.28
+	PartIdle     = "half round trip after a rest"
 	PartCPU      = "CPU time"           // figure 5.29
 	PartOSULat   = "latency to 512 KiB" // figure 5.30
 	PartOSUBW    = "bandwidth of all"   // figure 5.31

@@ -26,7 +26,11 @@ func (p Part) how() string {
 			add(&congestion, "TCP "+r.Congestion)
 		}
 		add(&runs, result.Count(r.Runs, "run"))
-		add(&times, spanText(r.Duration))
+		span := spanText(r.Duration)
+		if r.Rest > 0 {
+			span += ", " + spanText(r.Rest) + " of rest before each message"
+		}
+		add(&times, span)
 		add(&cores, r.Cores)
 	}
 	parts := []string{strings.Join(runs, " or ") + " of " + strings.Join(times, " or ")}

@@ -249,7 +249,17 @@ func (d *Data) sayLatency() string {
 	if r := at("velo-shm"); r != nil {
 		raw = d.sayRaw(r)
 	}
-	return sentences(exn, direct, raw)
+	return sentences(exn, direct, raw, d.sayIdle())
+}
+
+// sayIdle compares exn0 with veth where all that waits for a message sleeps.
+func (d *Data) sayIdle() string {
+	exn := d.row(PartIdle, "exn:napi", 64)
+	v := versus(exn, d.row(PartIdle, "veth", 64), 1, micros)
+	if v == "" {
+		return ""
+	}
+	return fmt.Sprintf("After %s of rest it takes %s over exn0, half of the round trips between the marks.", spanText(exn.Rest), v)
 }
 
 // sayRaw compares a bare VELO message with what carries bytes above it.

@@ -31,7 +31,9 @@ type Row struct {
 	Ratio   *float64 `json:"ratio"` // median over the control's; null if that was not measured
 
 	// Half round trips or transactions of all runs, in microseconds; only for
-	// measures of latency.
+	// measures of latency, the quartiles with a rest before each.
+	P25  *float64 `json:"p25,omitempty"`
+	P75  *float64 `json:"p75,omitempty"`
 	P50  *float64 `json:"p50,omitempty"`
 	P90  *float64 `json:"p90,omitempty"`
 	P99  *float64 `json:"p99,omitempty"`
@@ -57,6 +59,7 @@ type Row struct {
 	Buffers    int     `json:"buffers,omitempty"`   // bytes of the sockets'; left out: the kernel's choice
 	Direction  string  `json:"direction,omitempty"` // "in": the end that listens sends
 	NoDelay    bool    `json:"no_delay,omitempty"`
+	Rest       float64 `json:"rest_s,omitempty"`   // before each message
 	Chunk      int     `json:"ds_chunk,omitempty"` // of direct sockets, if not the default; so are the next two
 	Ring       int     `json:"ds_ring,omitempty"`
 	Spin       float64 `json:"ds_spin_us,omitempty"`
