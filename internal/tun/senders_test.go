@@ -11,7 +11,7 @@ import (
 	"exnet/internal/tun"
 )
 
-// Packets are counted on the CPU that sends them, and pass.
+// Packets are counted, on the CPU that sends them, and pass.
 func TestRootSenders(t *testing.T) {
 	require(t)
 	n := netnstest.New(t)
@@ -38,11 +38,16 @@ func TestRootSenders(t *testing.T) {
 	for cpu := range min(runtime.NumCPU(), 2) {
 		drain()
 		s.Main()
+		before := s.Sent()
 		if err := n.Do(func() error { return sendOn(cpu, 100) }); err != nil {
 			t.Fatal(err)
 		}
-		if got := drain(); got < 100 {
+		got, sent := drain(), s.Sent()-before
+		if got < 100 {
 			t.Errorf("%d packets, want 100", got)
+		}
+		if got += drain(); sent != uint64(got) && s.Sent()-before != uint64(got) {
+			t.Errorf("%d packets are counted, %d were read", sent, got)
 		}
 		if got := s.Main(); got != cpu {
 			t.Errorf("CPU %d, want %d", got, cpu)

@@ -2,7 +2,10 @@ package tun
 
 import (
 	"fmt"
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -13,7 +16,7 @@ import (
 // the kernel, which lets every packet pass (TUNSETFILTEREBPF), counts them in memory that is
 // mapped here.
 //
-// Concurrency: Main and Close have one caller at a time.
+// Concurrency: Main, Sent and Close have one caller at a time.
 type Senders struct {
 	mem  []byte
 	cpus int
@@ -21,14 +24,15 @@ type Senders struct {
 }
 
 const (
-	maxCPUs   = 64 // packets of further CPUs are not counted
+	maxCPUs   = 63 // packets of further CPUs are counted together, after these
 	cpuStride = 64 // bytes for each, a cache line
+	countLen  = (maxCPUs + 1) * cpuStride
 )
 
 // WatchSenders starts to count the packets of d, until d is closed. It fails where the kernel
 // has no BPF or does not let this process load a program (CAP_BPF).
 func (d *Device) WatchSenders() (*Senders, error) {
-	s := &Senders{cpus: min(runtime.NumCPU(), maxCPUs)}
+	s := &Senders{cpus: min(possibleCPUs(), maxCPUs)}
 	if err := s.watch(d); err != nil {
 		return nil, fmt.Errorf("tun: counting the senders of %s: %w", d.name, err)
 	}
@@ -40,7 +44,7 @@ func (d *Device) WatchSenders() (*Senders, error) {
 func (s *Senders) Main() int {
 	main, most, all := -1, uint64(0), uint64(0)
 	for cpu := range s.cpus {
-		now := (*atomic.Uint64)(unsafe.Pointer(&s.mem[cpu*cpuStride])).Load()
+		now := s.count(cpu)
 		n := now - s.seen[cpu]
 		s.seen[cpu] = now
 		if all += n; n > most {
@@ -51,6 +55,23 @@ func (s *Senders) Main() int {
 		return -1
 	}
 	return main
+}
+
+// Sent returns how many packets were sent. One is counted before it can be read, and then may
+// be dropped. So as long as Sent does not change, an empty queue stays empty, except for packets
+// that are just on their way into it.
+func (s *Senders) Sent() (packets uint64) {
+	for cpu := range s.cpus {
+		packets += s.count(cpu)
+	}
+	if s.cpus == maxCPUs {
+		packets += s.count(maxCPUs)
+	}
+	return packets
+}
+
+func (s *Senders) count(cpu int) uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&s.mem[cpu*cpuStride])).Load()
 }
 
 // Close unmaps the counters. The kernel counts until the device is closed.
@@ -72,7 +93,7 @@ func (s *Senders) watch(d *Device) error {
 	if d.closed {
 		return ErrClosed
 	}
-	if s.mem, err = unix.Mmap(array, 0, maxCPUs*cpuStride, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+	if s.mem, err = unix.Mmap(array, 0, countLen, unix.PROT_READ, unix.MAP_SHARED); err != nil {
 		return fmt.Errorf("mmap: %w", err)
 	}
 	if err := unix.IoctlSetPointerInt(d.fd, unix.TUNSETFILTEREBPF, prog); err != nil {
@@ -82,24 +103,42 @@ func (s *Senders) watch(d *Device) error {
 	return nil
 }
 
+// possibleCPUs returns how many CPUs there may ever be; many if the kernel does not say. It is not
+// runtime.NumCPU, which leaves out those that this process may not use.
+func possibleCPUs() int {
+	text, err := os.ReadFile("/sys/devices/system/cpu/possible") // such as 0-3
+	if err != nil {
+		return maxCPUs
+	}
+	last := strings.TrimSpace(string(text))
+	last = last[strings.LastIndexAny(last, ",-")+1:]
+	n, err := strconv.Atoi(last)
+	if err != nil {
+		return maxCPUs
+	}
+	return n + 1
+}
+
 // newArray makes a BPF array whose only value holds all counters.
 func (s *Senders) newArray() (fd int, err error) {
 	attr := struct{ kind, keySize, valueSize, entries, flags uint32 }{
-		unix.BPF_MAP_TYPE_ARRAY, 4, maxCPUs * cpuStride, 1, unix.BPF_F_MMAPABLE,
+		unix.BPF_MAP_TYPE_ARRAY, 4, countLen, 1, unix.BPF_F_MMAPABLE,
 	}
 	return bpf(unix.BPF_MAP_CREATE, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
 }
 
 // program returns the filter:
 //
-//	r0 = CPU
-//	if r0 < cpus: counter of r0 += 1
+//	r0 = min(CPU, maxCPUs)
+//	counter of r0 += 1
 //	return all of the packet
 func (s *Senders) program(array int) []uint64 {
 	const getCPU = 8 // BPF_FUNC_get_smp_processor_id
 	return []uint64{
 		instruction(unix.BPF_JMP|unix.BPF_CALL, 0, 0, 0, getCPU),
-		instruction(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, 0, 0, 6, int32(s.cpus)),
+		instruction(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, 0, 0, 1, maxCPUs),
+		instruction(unix.BPF_JMP|unix.BPF_JA, 0, 0, 1, 0),
+		instruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_K, 0, 0, 0, maxCPUs),
 		instruction(unix.BPF_ALU64|unix.BPF_LSH|unix.BPF_K, 0, 0, 0, 6), // * cpuStride
 		instruction(unix.BPF_LD|unix.BPF_DW|unix.BPF_IMM, 1, unix.BPF_PSEUDO_MAP_VALUE, 0, int32(array)), 0,
 		instruction(unix.BPF_ALU64|unix.BPF_ADD|unix.BPF_X, 1, 0, 0, 0),

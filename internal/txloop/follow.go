@@ -11,6 +11,8 @@ type Senders interface {
 	// Main returns the CPU that sent more than half of the packets since the last
 	// call, or -1.
 	Main() int
+	// Sent returns how many packets they have sent. One is counted before it can be read.
+	Sent() uint64
 }
 
 const (

@@ -9,7 +9,8 @@ import (
 
 type fakeSenders int
 
-func (f *fakeSenders) Main() int { return int(*f) }
+func (f *fakeSenders) Main() int    { return int(*f) }
+func (f *fakeSenders) Sent() uint64 { return 0 }
 
 // inThread runs f in a thread of its own, which is thrown away.
 func inThread(f func()) {

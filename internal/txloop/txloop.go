@@ -147,6 +147,7 @@ type port struct {
 	spare *exteth.TxBuffer // for the next packet
 	empty bool             // poll(2) has found no packet; not read this time
 	held  bool             // not read until the next Wake: stopped, or no buffer
+	queue queue
 }
 
 // New makes a Loop. Close closes its descriptor.
@@ -266,7 +267,7 @@ func (l *Loop) run(ctx context.Context) error {
 			if l.answers(n) {
 				l.handOver()
 			}
-			if l.brief(n + received) {
+			if l.brief(n+received) && !l.pending() {
 				if err := l.wait(); err != nil {
 					return err
 				}
@@ -291,7 +292,7 @@ func (l *Loop) run(ctx context.Context) error {
 
 // read reads a burst of packets from one device and returns their bytes.
 func (l *Loop) read(p *port) (bytes int, err error) {
-	if p.held || p.empty {
+	if p.held || p.empty || !p.mayRead() {
 		p.empty = false
 		return 0, nil
 	}
@@ -299,7 +300,7 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 	if l.home.fresh || l.brief(0) {
 		burst = 1 // the peer is woken at once, and a second read would be in vain
 	}
-	for packets < burst && bytes < burstBytes {
+	for packets < burst && bytes < burstBytes && (packets == 0 || p.mayRead()) {
 		if p.Interface.Stopped() {
 			l.hold(p)
 			break
@@ -317,8 +318,10 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 			if !errors.Is(rerr, tun.ErrAgain) {
 				err = rerr
 			}
+			p.queue.nothing()
 			break
 		}
+		p.queue.took()
 		packets++
 		bytes += n
 		if n < tun.VnetHdrLen+p.Header || b.Offload.ParseHost(mem) != nil {

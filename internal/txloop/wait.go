@@ -99,6 +99,9 @@ func (l *Loop) suspect() {
 func (l *Loop) look() {
 	wakeMonitor()
 	l.leave()
+	for i := range l.ports {
+		l.ports[i].queue.sure = true
+	}
 	if len(l.links) > 0 {
 		l.gather()
 		rawPoll(l.poll, 0)
@@ -128,7 +131,9 @@ func (l *Loop) scatter() {
 		unix.Read(l.event, count[:]) // reset; it cannot fail, the counter is not 0
 	}
 	for i := range l.ports {
-		l.ports[i].empty = !l.ports[i].held && l.poll[1+i].Revents == 0
+		ready := l.poll[1+i].Revents != 0
+		l.ports[i].empty = !l.ports[i].held && !ready
+		l.ports[i].queue.sure = ready
 	}
 	for i := range l.links {
 		l.links[i].rung = l.poll[1+len(l.ports)+i].Revents != 0
