@@ -76,7 +76,7 @@ func TestQueueDropped(t *testing.T) {
 	if l.pending() {
 		t.Error("a packet taken for dropped is known")
 	}
-	l.look() // from time to time
+	l.look()                                           // from time to time
 	if got := reads(); got != 2 || p.dev.left() != 0 { // and once more: nobody counts what else there is
 		t.Errorf("%d reads without cause, %d left", got, p.dev.left())
 	}
