@@ -184,12 +184,18 @@ func TestTap(t *testing.T) {
 // put writes to the victim's places, which x.open has told of.
 func (x *foe) put(off int, p []byte) {
 	x.t.Helper()
+	x.write(x.lent+atu.NLA(off), p)
+}
+
+// write writes to memory that the victim has lent.
+func (x *foe) write(to atu.NLA, p []byte) {
+	x.t.Helper()
 	region, err := x.nic.ATU().Register(x.vpid, bytes.Clone(p), atu.Read)
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	defer region.Close()
-	if err := x.rma.Put(rma.PutReq{Local: region.NLA(), Remote: x.lent + atu.NLA(off), Len: len(p), Node: x.to, VPID: x.vpid,
+	if err := x.rma.Put(rma.PutReq{Local: region.NLA(), Remote: to, Len: len(p), Node: x.to, VPID: x.vpid,
 		Notify: rma.NotifyRequester | rma.NotifyCompleter}); err != nil {
 		x.t.Fatal(err)
 	}
@@ -291,5 +297,34 @@ func TestBatchComesLate(t *testing.T) {
 	}
 	if p := x.hear(kindStage); !bytes.Equal(p, appendID(nil, 2)) { // TAKEN
 		t.Errorf("%x", p)
+	}
+}
+
+// What follows a message whose data has not come waits until that has come.
+func TestDataComesLate(t *testing.T) {
+	h, _, x := victim(t)
+	id, nla, server := x.open(h)
+	data := pattern(4, 900)
+	x.say(kindSelect, 0, appendID(nil, id))
+	x.say(kind(segment.TagPromote), 0, promote)
+	x.say(kind(segment.TagVELOLast), 0, []byte("first "))
+	x.say(kind(segment.TagRMAInfo), tagComes, info(1, 900, 64, 960))
+	x.say(kind(segment.TagVELOLast), 0, []byte("last"))
+	until(t, "held", func() bool {
+		n, done := 0, make(chan struct{})
+		if err := h.engine.do(func() {
+			n = len(h.engine.conns[id].held)
+			close(done)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		return n == 2
+	})
+	x.write(nla+64, data)
+	until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
+	got, err := receive(t, server, 6+900+4, true)
+	if want := "first " + string(data) + "last"; err != nil || string(got) != want {
+		t.Errorf("%v: %.20q", err, got)
 	}
 }

@@ -162,3 +162,15 @@ func TestGateEnds(t *testing.T) {
 	}
 	_ = client
 }
+
+// Only the answer to the last fence lets packets pass.
+func TestAnswers(t *testing.T) {
+	c := &conn{gate: &Gate{all: new(atomic.Int32)}, fences: 2, asked: 3, before: 5}
+	e := new(Engine)
+	if e.answered(c, 1); c.asked != 3 || c.arrived != 0 {
+		t.Errorf("an older answer: %d asked, %d arrived", c.asked, c.arrived)
+	}
+	if e.answered(c, 2); c.asked != 0 || c.arrived != 5 {
+		t.Errorf("the answer: %d asked, %d arrived", c.asked, c.arrived)
+	}
+}
