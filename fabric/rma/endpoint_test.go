@@ -303,12 +303,16 @@ func TestTargetRefuses(t *testing.T) {
 
 // sink is a device.
 type sink struct {
-	data []byte
-	off  int64
-	err  error
+	data   []byte
+	off    int64
+	err    error
+	during func() // called while it is written to; may be nil
 }
 
 func (s *sink) WriteAt(p foreign.Memory, off int64) (int, error) {
+	if s.during != nil {
+		s.during()
+	}
 	if s.err != nil {
 		return 0, s.err
 	}
@@ -362,9 +366,15 @@ func TestPutIntoDevice(t *testing.T) {
 	if p.Remote, err = dev.Lend(0); err != nil {
 		t.Fatal(err)
 	}
+	d.during = func() {
+		if dev.Revoke() {
+			t.Error("the device's memory was taken back while it was written to")
+		}
+	}
 	if err := r.origin.Put(p); err != nil || string(d.data) != "abc" {
 		t.Fatalf("%v, device got %q", err, d.data)
 	}
+	d.during = nil
 	if a, b := all(r.origin), all(r.target); len(a) != 1 || len(b) != 1 {
 		t.Fatalf("notifications %v and %v", a, b)
 	}

@@ -2,6 +2,8 @@ package rma_test
 
 import (
 	"errors"
+	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,7 +12,9 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
+	"exnet/fabric/link"
 	"exnet/fabric/rma"
+	"exnet/foreign"
 )
 
 // Own operations use up their half of the queue and are refused; reading makes
@@ -48,6 +52,35 @@ func TestOwnNotificationsCannotOverflow(t *testing.T) {
 	}
 	if r.origin.Err() != nil || r.nics[0].Stats().RMA.QueueFull != 2 {
 		t.Errorf("Err %v, counters %+v", r.origin.Err(), r.nics[0].Stats().RMA)
+	}
+}
+
+// An operation of a peer that fails leaves no notification, and takes no room for one.
+func TestFailedOperationsTakeNoRoom(t *testing.T) {
+	r := newRig(t, 100, rma.Config{Notifications: 8})
+	dev, err := r.nics[1].ATU().RegisterDevice(there, &sink{err: io.ErrClosedPipe}, 100, atu.Write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := dev.Lend(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		c := new(collector)
+		r.nics[1].ServeGet(0, link.Get{From: here, To: there, Remote: ^atu.NLA(0), Len: 1, Notify: true}, c)
+		r.nics[1].ServePut(0, link.Put{From: here, To: there, Remote: device, Notify: true}, foreign.Of([]byte{1}), c)
+		if want := []fabric.Status{fabric.StatusProtection, fabric.StatusDevice}; !slices.Equal(c.status, want) {
+			t.Fatalf("status %v, want %v", c.status, want)
+		}
+		l, st := r.nics[1].LendGet(0, link.Get{From: here, To: there, Remote: r.remoteNLA, Len: 1, Notify: true})
+		if st != fabric.StatusOK {
+			t.Fatalf("memory to be read by its peer: %v", st)
+		}
+		l.End(false)
+	}
+	if n := all(r.target); len(n) != 0 || r.target.Err() != nil {
+		t.Errorf("notifications %v, error %v", n, r.target.Err())
 	}
 }
 
