@@ -90,6 +90,13 @@ func (f *fabricOf) connect(t *testing.T) {
 		Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()})}
 }
 
+// retracts has B keep offers until A takes them back.
+func (f fabricOf) retracts() {
+	f.b.mu.Lock()
+	defer f.b.mu.Unlock()
+	f.b.waiting.after = time.Hour
+}
+
 func (f fabricOf) shown(t *testing.T, want bool) {
 	t.Helper()
 	brokertest.Eventually(t, "the offer is shown at B, or not", func() bool {
@@ -156,6 +163,7 @@ func TestHandOver(t *testing.T) {
 func TestHandOverWithdrawn(t *testing.T) {
 	eachWay(t, func(t *testing.T, socket bool) {
 		f := newFabric(t, socket)
+		f.retracts()
 		b, _ := offerFor(t, f.ca, f.conn)
 		f.shown(t, true)
 		f.ca.Withdraw(b.nonce)
@@ -163,6 +171,33 @@ func TestHandOverWithdrawn(t *testing.T) {
 		f.shown(t, false)
 		f.nothingLeft(t)
 	})
+}
+
+// A connection from an address of the namespace that is not the node's is not the peer's business.
+func TestHandOverFromElsewhere(t *testing.T) {
+	f := newFabric(t, true)
+	ln := listen(t, "tcp4", "127.0.1.2:0")
+	announced := f.cb.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	defer announced.Close()
+	brokertest.Eventually(t, "A knows of the listener", func() bool { return f.ca.Listener(port(ln.Addr())) })
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	key := wire.Key{Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
+	_, refused := offerFor(t, f.ca, connection{c.(*net.TCPConn), s, plain(key)})
+	reason(t, refused, wire.NoListener)
+	f.a.mu.Lock()
+	defer f.a.mu.Unlock()
+	if n := keys(f.a.peers)[0].nextID; n != 0 {
+		t.Errorf("%d offers were handed over", n)
+	}
 }
 
 func TestHandOverExpires(t *testing.T) {
@@ -197,6 +232,7 @@ func TestHandOverNoAnswer(t *testing.T) {
 func TestHandOverClientDies(t *testing.T) {
 	eachWay(t, func(t *testing.T, socket bool) {
 		f := newFabric(t, socket)
+		f.retracts()
 		b, _ := offerFor(t, f.ca, f.conn)
 		f.shown(t, true)
 		f.ca.Close()
