@@ -48,6 +48,7 @@ struct epi *epi_make(int epfd)
 	else
 		return NULL;
 	e->epfd = epfd;
+	e->closefd = -1;
 	__atomic_store_n(&e->nfds, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a late thread may hold a reference for a moment */
 	e->pid = fd_pid();
@@ -99,6 +100,8 @@ void epi_put(struct epi *e)
 		lk_unlock(&e->lock);
 		if (e->wakefd >= 0)
 			REAL(close)(e->wakefd);
+		if (e->closefd >= 0)
+			ds_syscall(SYS_close, e->closefd); /* not a cancellation point */
 		e->next = epi_free ? (uint32_t)(epi_free - epis + 1) : 0;
 		epi_free = e;
 	}
@@ -110,8 +113,30 @@ static void epi_close(struct epi *e, int fd)
 {
 	if (__atomic_load_n(&e->epfd, __ATOMIC_RELAXED) == fd)
 		__atomic_store_n(&e->epfd, -1, __ATOMIC_RELAXED); /* the next epoll_ctl or epoll_wait by another descriptor of it sets this again */
-	if (__atomic_sub_fetch(&e->nfds, 1, __ATOMIC_ACQ_REL) == 0)
-		epi_put(e);
+	if (__atomic_sub_fetch(&e->nfds, 1, __ATOMIC_ACQ_REL) != 0)
+		return;
+	/* A thread that waits in it goes on, as in the kernel. */
+	int copy = __atomic_load_n(&e->users, __ATOMIC_ACQUIRE) > 1 ? fd_spare(fd) : NO_COPY;
+	__atomic_store_n(&e->epfd, copy >= 0 ? copy : -1, __ATOMIC_RELAXED);
+	__atomic_store_n(&e->closefd, copy, __ATOMIC_RELEASE);
+	epi_put(e);
+}
+
+int epi_still(struct epi *e, int fd)
+{
+	int copy;
+
+	if (__builtin_expect(word_epi(fd_word(fd)) == e, 1))
+		return fd;
+	while (!__atomic_load_n(&e->nfds, __ATOMIC_ACQUIRE)) {
+		if ((copy = __atomic_load_n(&e->closefd, __ATOMIC_ACQUIRE)) != -1)
+			return copy;
+		ds_syscall(SYS_sched_yield); /* epi_close is about to make it */
+	}
+	for (unsigned i = 0; i < fd_tab_end; i++)
+		if (word_epi(fd_word((int)i)) == e)
+			return (int)i;
+	return fd;
 }
 
 /* ---- telling those who sleep in it, or on it ------------------------------- */
@@ -229,6 +254,7 @@ void ep_fork_child(void)
 		epis[i].sleepers = epis[i].naps = epis[i].followers = 0;
 		epis[i].active_head = epis[i].active_tail = NULL;
 		epis[i].nactive = 0;
+		epis[i].users = epis[i].nfds > 0; /* no other thread's call */
 	}
 	m_fork_child();
 }

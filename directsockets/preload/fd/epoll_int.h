@@ -56,6 +56,7 @@ struct member {
 struct epi {
 	struct ds_lock lock;
 	int epfd;	  /* one of its descriptors */
+	int closefd;	  /* if calls outlive the last of them: a copy, or NO_COPY; else -1 */
 	int nfds;
 	int users;	  /* calls under way, and one for the descriptors */
 	pid_t pid;	  /* that made it */
@@ -93,6 +94,9 @@ static inline void lk_unlock(struct ds_lock *l) { ds_own_unlock(l); }
  * most. */
 struct epi *epi_get(int epfd) DS_HIDDEN;
 void epi_put(struct epi *e) DS_HIDDEN;
+
+/* As fd, for a call on e that has slept: another descriptor of it if fd was closed meanwhile. */
+int epi_still(struct epi *e, int fd) DS_HIDDEN;
 
 /* An instance for epfd; NULL: no memory, or too many. With ep_lock. */
 struct epi *epi_make(int epfd) DS_HIDDEN;
@@ -172,6 +176,9 @@ struct waiter {
 	bool asleep, napping;
 	int cleanup; /* of ds_cleanup_push */
 };
+
+/* What the kernel is to be asked by. */
+static inline int waiter_fd(const struct waiter *w) { return w->e ? epi_still(w->e, w->epfd) : w->epfd; }
 
 /* The kernel's answer: n events in ev. n -1: it was not asked. */
 struct answer {

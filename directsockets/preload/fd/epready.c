@@ -183,7 +183,7 @@ static bool ask_now(struct round *r, const struct waiter *w, bool press)
 			m_disarm(m);
 		}
 	uint64_t now = ds_ticks();
-	long n = ds_syscall(SYS_epoll_pwait, w->epfd, w->ev + r->foreign, room, 0, NULL, (size_t)8);
+	long n = ds_syscall(SYS_epoll_pwait, waiter_fd(w), w->ev + r->foreign, room, 0, NULL, (size_t)8);
 	errno = saved;
 	if (n < 0)
 		return false;
@@ -278,7 +278,7 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	lk_lock(&e->lock);
 	uint64_t asked = e->asked;
 	if (__atomic_load_n(&e->epfd, __ATOMIC_RELAXED) < 0)
-		__atomic_store_n(&e->epfd, w->epfd, __ATOMIC_RELAXED);
+		__atomic_store_n(&e->epfd, waiter_fd(w), __ATOMIC_RELAXED);
 	if (!e->nested)
 		epi_clear_wake(e);
 	r.first = r.order = asked;

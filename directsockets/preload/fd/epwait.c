@@ -38,22 +38,22 @@ static const struct timespec zero;
 /* The kernel's wait, as precise as it can be. left NULL: for ever. */
 static int raw_wait(const struct waiter *w, const struct timespec *left)
 {
-	int ms = -1;
+	int ms = -1, epfd = waiter_fd(w);
 
 	if (left) {
 		if (left->tv_nsec % 1000000 != 0 && REAL(epoll_pwait2))
-			return REAL(epoll_pwait2)(w->epfd, w->ev, w->max, left, w->mask);
+			return REAL(epoll_pwait2)(epfd, w->ev, w->max, left, w->mask);
 		long long t = (long long)left->tv_sec * 1000 + (left->tv_nsec + 999999) / 1000000;
 		ms = left->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX : (int)t;
 	}
-	return w->mask ? REAL(epoll_pwait)(w->epfd, w->ev, w->max, ms, w->mask) : REAL(epoll_wait)(w->epfd, w->ev, w->max, ms);
+	return w->mask ? REAL(epoll_pwait)(epfd, w->ev, w->max, ms, w->mask) : REAL(epoll_wait)(epfd, w->ev, w->max, ms);
 }
 
 /* As raw_wait, for an instance that has others in it: a bell in those may have rung for nothing, so
  * they are settled before the kernel is asked what holds. */
 static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 {
-	struct pollfd p = {.fd = w->epfd, .events = POLLIN};
+	struct pollfd p = {.fd = waiter_fd(w), .events = POLLIN};
 	int rc = REAL(ppoll)(&p, 1, left, w->mask);
 
 	if (rc <= 0)

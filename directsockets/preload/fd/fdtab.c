@@ -9,8 +9,6 @@
 /* Added to the users of a conn on the free list: see conn_put. */
 enum { FREE = 1 << 29 };
 
-enum { NO_COPY = -2 };
-
 uintptr_t *fd_tab;
 unsigned fd_tab_size;
 unsigned fd_tab_end;
@@ -323,8 +321,7 @@ int conn_still(struct conn *c, int fd)
 	return word_conn(fd_word(last)) == c ? last : other_fd(c, fd);
 }
 
-/* A copy of fd for calls on it that go on, above what programs like to have; or NO_COPY. */
-static int copy_of(int fd)
+int fd_spare(int fd)
 {
 	int copy = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
 
@@ -354,7 +351,7 @@ static void closing(int fd)
 			conn_final(c, fd); /* the usual case: no other call on it */
 			return;
 		}
-		__atomic_store_n(&c->closefd, copy_of(fd), __ATOMIC_RELEASE);
+		__atomic_store_n(&c->closefd, fd_spare(fd), __ATOMIC_RELEASE);
 		if (c->state == CONN_UP)
 			ds_renumbered(c->s);
 		if (c->members) /* now: the number may be another socket's when that call ends */

@@ -64,6 +64,11 @@ static inline int conn_fd(const struct conn *c)
  * number may be another socket's. */
 int conn_still(struct conn *c, int fd) DS_HIDDEN;
 
+/* A copy of fd for calls on it that go on when it is closed, above what programs like to have; or
+ * NO_COPY. */
+enum { NO_COPY = -2 };
+int fd_spare(int fd) DS_HIDDEN;
+
 struct epi;
 
 /* What this file reports to those above it. bell: c has a doorbell now. active: a call begins on c,

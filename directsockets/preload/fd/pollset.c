@@ -1,230 +1,9 @@
 #include "fd/pollset.h"
 #include "fd/epoll.h"
+#include "fd/slots.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
-
-/* One socket of the set that conn/ knows. */
-struct slot {
-	struct conn *c;
-	nfds_t at;	  /* its place in the program's array */
-	nfds_t extra;	  /* of its doorbell and wakefd in the kernel's; 0 none */
-	int extras;
-	unsigned kernel;  /* what the shadow decides */
-	bool direct;	  /* both directions: the shadow has nothing to say as long as something is ready */
-	bool waiting, armed, had;
-	bool follows, far; /* ds_follow was called; it said that the leader is another process's */
-	bool rung;	  /* the sleep that has ended */
-	bool early;	  /* of a large set: it had no doorbell when the call began */
-	bool quiet;	  /* of a large set: direct both ways, nothing has come, nothing has ended */
-};
-
-enum { SMALL = 16, SMALL_FDS = 64 };
-
-/* In a set of more sockets of ours than this, what nothing has happened to is not asked about more
- * often than it must be, by us or by the kernel: most of them are idle. Only in a process of one
- * thread: no other can change them meanwhile. */
-enum { LARGE = 64 };
-
-/* Memory for a large set, which stays for the next call. */
-struct room {
-	size_t size; /* of the mapping */
-};
-enum { ROOM_HEAD = 64, ROOM_KEPT = 1 << 20 };
-static struct room *kept;
-
-struct waiting {
-	struct slot *slots;
-	nfds_t n;
-	struct room *map; /* if it is large */
-	bool local; /* it uses small */
-	bool large;
-	unsigned handled; /* large: ds_handled when the call began */
-	int cleanup; /* of ds_cleanup_push */
-};
-
-/* Small sets use memory of the thread: its stack may be an alternate one, which is small. */
-static __thread struct slot small[SMALL];
-static __thread bool small_used;
-
-/* Registers this thread as a sleeper on a socket, and arms it. */
-static void lie_down(struct slot *t, const struct pollfd *fds)
-{
-	ds_critical_begin();
-	ds_wait_begin(t->c->s);
-	t->waiting = true;
-	if (ds_bell(t->c->s) >= 0) {
-		t->had = ds_arm(t->c->s, poll_plain((unsigned short)fds[t->at].events));
-		t->armed = true;
-		t->follows = !t->had;
-		t->far = t->follows && !ds_follow(t->c->s);
-	}
-	ds_critical_end();
-}
-
-/* Ends the sleep on the sockets of w. */
-static void asleep_end(struct waiting *w)
-{
-	for (nfds_t i = 0; i < w->n; i++) {
-		struct slot *t = &w->slots[i];
-		ds_critical_begin();
-		if (t->follows)
-			ds_follow_end(t->c->s);
-		if (t->armed)
-			ds_disarm(t->c->s, t->had);
-		if (t->waiting)
-			ds_wait_end(t->c->s);
-		t->armed = t->waiting = t->follows = false;
-		ds_critical_end();
-	}
-}
-
-/* Memory of size bytes after a struct room; NULL: there is none. */
-static struct room *room_get(size_t size)
-{
-	struct room *r = __atomic_exchange_n(&kept, NULL, __ATOMIC_ACQ_REL);
-
-	size += ROOM_HEAD;
-	if (r && r->size >= size)
-		return r;
-	if (r)
-		REAL(munmap)(r, r->size);
-	r = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (r == MAP_FAILED)
-		return NULL;
-	r->size = size;
-	return r;
-}
-
-/* Gives r back. */
-static void room_put(struct room *r)
-{
-	if (r->size <= ROOM_KEPT)
-		r = __atomic_exchange_n(&kept, r, __ATOMIC_ACQ_REL);
-	if (r)
-		REAL(munmap)(r, r->size);
-}
-
-/* Gives back all that w has. */
-static void waiting_end(struct waiting *w)
-{
-	asleep_end(w);
-	for (nfds_t i = 0; i < w->n; i++)
-		conn_put(w->slots[i].c);
-	if (w->map)
-		room_put(w->map);
-	w->map = NULL;
-	w->n = 0;
-	if (w->local)
-		small_used = false;
-}
-
-/* A jump leaves the call that has the set: struct waiting *. */
-static void jumped(void *set) { waiting_end(set); }
-
-/* The call that has w ends. */
-static void guard_end(struct waiting *w)
-{
-	ds_critical_begin();
-	ds_cleanup_pop(w->cleanup);
-	waiting_end(w);
-	ds_critical_end();
-}
-
-/* Makes room for `ours` sockets of a set of n: *k for the kernel's set, which is `few` if that is
- * large enough. False: no memory. */
-static bool make_room(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *few, struct pollfd **k)
-{
-	ds_critical_begin();
-	w->cleanup = ds_cleanup_push(jumped, w);
-	w->local = ours <= SMALL && !small_used;
-	small_used |= w->local;
-	*k = few;
-	if (!w->local || n + 2 * ours > SMALL_FDS) {
-		w->map = room_get((n + 2 * ours) * sizeof **k + ours * sizeof *w->slots);
-		*k = (struct pollfd *)((char *)w->map + ROOM_HEAD + ours * sizeof *w->slots);
-	}
-	w->slots = w->local ? small : w->map ? (struct slot *)((char *)w->map + ROOM_HEAD) : NULL;
-	ds_critical_end();
-	if (w->slots && (w->map || *k == few))
-		return true;
-	errno = ENOMEM;
-	return false;
-}
-
-/* Puts the conn of fd, the i-th of the set, into w, if conn/ knows it. */
-static void join(struct waiting *w, int fd, nfds_t i)
-{
-	ds_critical_begin();
-	struct conn *c = conn_get(fd);
-
-	if (c && c->state == CONN_PENDING)
-		conn_completed(c, fd);
-	if (c && c->state == CONN_UP) {
-		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
-			conn_active(c);
-		w->slots[w->n] = (struct slot){.c = c, .at = i};
-		w->n++;
-	} else if (c) {
-		conn_put(c);
-	}
-	ds_critical_end();
-}
-
-/* May a look at t's socket, whose entry of a large set is p, be left out, since nothing has come?
- * One that is early is looked at once in a call, unless a signal handler has run. */
-static inline bool still(const struct waiting *w, struct slot *t, const struct pollfd *p)
-{
-	if (t->early)
-		return ds_bell(t->c->s) < 0 && ds_handled() == w->handled;
-	t->quiet = t->direct && !((unsigned short)p->events & (POLLOUT | POLLWRNORM)) && ds_quiet(t->c->s);
-	return t->quiet;
-}
-
-/* Looks at t's socket, whose entry is p. True if something is ready. */
-static bool look_at(const struct waiting *w, struct slot *t, struct pollfd *p)
-{
-	if (w->large && still(w, t, p)) {
-		p->revents = 0;
-		return false;
-	}
-	unsigned asked = (unsigned short)p->events;
-
-	if (conn_still(t->c, p->fd) != p->fd) { /* the kernel knows what it is now */
-		t->direct = false;
-		t->kernel = ~0u;
-		p->revents = 0;
-		return false;
-	}
-	struct ds_ready r = ds_ready(t->c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
-
-	t->direct = ds_direct(t->c->s) == 3;
-	t->kernel = poll_synonyms(r.kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
-	p->revents = (short)(poll_synonyms(r.now, asked) & (asked | POLLERR | POLLHUP));
-	return p->revents != 0;
-}
-
-/* Looks at all sockets: the number of entries that are ready. */
-static int look(struct waiting *w, struct pollfd *fds)
-{
-	int ready = 0;
-
-	for (nfds_t i = 0; i < w->n; i++)
-		ready += look_at(w, &w->slots[i], &fds[w->slots[i].at]);
-	return ready;
-}
-
-/* As look, for those that were not ready. */
-static int look_more(struct waiting *w, struct pollfd *fds)
-{
-	int ready = 0;
-
-	for (nfds_t i = 0; i < w->n; i++)
-		if (!fds[w->slots[i].at].revents)
-			ready += look_at(w, &w->slots[i], &fds[w->slots[i].at]);
-	return ready;
-}
 
 /* As ppoll(2), the kernel's. */
 static int raw_poll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask)
@@ -332,7 +111,7 @@ static int complete(const struct set *p, bool fresh)
 	for (nfds_t i = 0; i <= p->w->n; i++) {
 		if (fresh && !p->ours && ask(p, NULL) < 0)
 			break;
-		if (p->n == 1 || look_more(p->w, p->fds) == 0)
+		if (p->n == 1 || slots_look_more(p->w, p->fds) == 0)
 			break;
 		fresh = true;
 	}
@@ -343,7 +122,7 @@ static int complete(const struct set *p, bool fresh)
 static int at_once(struct set *p)
 {
 	struct waiting *w = p->w;
-	int ready = look(w, p->fds);
+	int ready = slots_look(w, p->fds);
 
 	p->ours = w->n == p->n;
 	for (nfds_t i = 0; i < w->n; i++) {
@@ -373,7 +152,7 @@ static long arm(const struct set *p)
 
 	for (nfds_t i = 0; i < p->w->n; i++) {
 		struct slot *s = &p->w->slots[i];
-		lie_down(s, p->fds);
+		slots_sleep(s, p->fds);
 		armed |= s->armed;
 		if (s->follows)
 			nap = s->far || nap == DS_FOLLOW_MS ? DS_FOLLOW_MS : DS_LEADER_MS;
@@ -404,11 +183,11 @@ static bool look_again(const struct set *p)
 	bool found = false;
 
 	if (!p->w->large)
-		return look(p->w, p->fds) > 0;
+		return slots_look(p->w, p->fds) > 0;
 	for (nfds_t i = 0; i < p->w->n; i++) {
 		struct slot *s = &p->w->slots[i];
 		if (s->rung)
-			found |= look_at(p->w, s, &p->fds[s->at]);
+			found |= slots_look_at(p->w, s, &p->fds[s->at]);
 	}
 	return found;
 }
@@ -430,8 +209,8 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 	unsigned handled = ds_handled();
 	struct timespec nap = {0, arm(p) * 1000000L};
 
-	if (look(w, p->fds) > 0) {
-		asleep_end(w);
+	if (slots_look(w, p->fds) > 0) {
+		slots_wake(w);
 		others_none(p);
 		return complete(p, true);
 	}
@@ -443,7 +222,7 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 	if (spin)
 		ds_spin_end(spin, spun, false);
 	hear(p);
-	asleep_end(w);
+	slots_wake(w);
 	errno = err;
 	if (rc < 0)
 		return rc;
@@ -474,7 +253,7 @@ static int poll_mixed(struct set *p)
 		spinning = true;
 		ds_spin_begin(&spin, spun);
 		while (ready == 0 && ds_spin_more(&spin))
-			ready = look(p->w, p->fds);
+			ready = slots_look(p->w, p->fds);
 	}
 	if (ready > 0) {
 		ds_spin_end(&spin, spun, true);
@@ -492,7 +271,7 @@ static int poll_mixed(struct set *p)
 
 int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-	__attribute__((cleanup(guard_end))) struct waiting w = {.cleanup = -1};
+	__attribute__((cleanup(slots_end))) struct waiting w = {.cleanup = -1};
 	struct set p = {.w = &w, .fds = fds, .n = n, .timeout = timeout, .mask = mask};
 	struct pollfd few[SMALL_FDS];
 	nfds_t ours = 0;
@@ -505,10 +284,10 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 	settle(&p, false);
 	if (ours == 0 && !p.nested)
 		return raw_poll(fds, n, timeout, mask);
-	if (!make_room(&w, n, ours, few, &p.k))
+	if (!slots_begin(&w, n, ours, few, &p.k))
 		return -1;
 	for (nfds_t i = 0; i < n && w.n < ours; i++)
-		join(&w, fds[i].fd, i);
+		slots_join(&w, fds[i].fd, i);
 	if (w.n == 0 && !p.nested)
 		return raw_poll(fds, n, timeout, mask);
 	p.poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;

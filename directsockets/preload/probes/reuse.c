@@ -231,37 +231,45 @@ static void reuse_offered(void)
 }
 
 /* Sets. The kernel answers by number, but only what was added, or was there before, wakes it. */
+enum { POLL, POLL_TWO, SELECT, EPOLL, POLL_TIME, SELECT_TIME, SETS };
+static const char *const sets[] = {"poll", "poll of two", "select", "epoll_wait", "poll for a time", "select for a time"};
+
 static void *waits(void *arg)
 {
 	struct sleeper *s = arg;
 	struct pollfd p[2] = {{s->fd, POLLIN, 0}, {s->fd, POLLIN, 0}};
 	struct epoll_event ev = {0};
+	struct timeval time = {0, 200000};
 	fd_set in;
 
 	FD_ZERO(&in);
 	FD_SET(s->fd, &in);
 	__atomic_store_n(&s->tid, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
 	switch (s->how) {
-	case 0: s->rc = poll(p, 1, LONG), sprintf(s->got, "%s", revents((unsigned)p[0].revents)); break;
-	case 1: s->rc = poll(p, 2, LONG), sprintf(s->got, "%s", revents((unsigned)p[1].revents)); break;
-	case 2: s->rc = select(s->fd + 1, &in, NULL, NULL, NULL), sprintf(s->got, "%d", FD_ISSET(s->fd, &in)); break;
-	case 3: s->rc = epoll_wait(s->rc, &ev, 1, LONG), sprintf(s->got, "%d", (int)ev.data.u64); break;
+	case POLL: s->rc = poll(p, 1, LONG), sprintf(s->got, "%s", revents((unsigned)p[0].revents)); break;
+	case POLL_TWO: s->rc = poll(p, 2, LONG), sprintf(s->got, "%s", revents((unsigned)p[1].revents)); break;
+	case POLL_TIME: s->rc = poll(p, 1, 200), sprintf(s->got, "%s", revents((unsigned)p[0].revents)); break;
+	case SELECT: s->rc = select(s->fd + 1, &in, NULL, NULL, NULL), sprintf(s->got, "%d", FD_ISSET(s->fd, &in)); break;
+	case SELECT_TIME: s->rc = select(s->fd + 1, &in, NULL, NULL, &time), sprintf(s->got, "%d", FD_ISSET(s->fd, &in)); break;
+	case EPOLL: s->rc = epoll_wait((int)s->rc, &ev, 1, LONG), sprintf(s->got, "%d", (int)ev.data.u64); break;
 	}
+	if (s->rc < 0)
+		s->rc = -errno;
 	return NULL;
 }
 
-static void reuse_sets(void)
+/* With the number of one that is direct, and of which a new one is made by make. */
+static void in_sets(void (*make)(int *client, int *server))
 {
-	static const char *const what[] = {"poll", "poll of two", "select", "epoll_wait"};
 	struct sleeper s;
 	int a[2], b[2];
 	char text[8] = "";
 
-	for (int how = 0; how < 4; how++) {
+	for (int how = 0; how < SETS; how++) {
 		int ep = ep_new();
 
 		pair(&a[0], &a[1]);
-		pair_cold(&b[0], &b[1]);
+		make(&b[0], &b[1]);
 		ep_set(ep, EPOLL_CTL_ADD, a[1], EPOLLIN, 1);
 		s = (struct sleeper){.how = how, .fd = a[1], .rc = ep};
 		pthread_create(&s.thread, NULL, waits, &s);
@@ -270,14 +278,55 @@ static void reuse_sets(void)
 		ep_set(ep, EPOLL_CTL_ADD, a[1], EPOLLIN, 2);
 		put(b[0], "new", 3);
 		arrived(b[1], 3);
-		if (how < 3)
+		if (how < EPOLL)
 			put(a[0], "old", 3);
 		pthread_join(s.thread, NULL);
 		get(a[1], text, 3);
-		out("%s: %zd %s, then the number has %s", what[how], s.rc, s.got, text);
+		out("%s: %zd %s, then the number has %s", sets[how], s.rc, s.got, text);
 		for (int i = 0; i < 2; i++)
 			close(a[i]), close(b[i]);
 		close(ep);
+	}
+}
+
+static void reuse_sets(void) { in_sets(pair_cold); }
+static void reuse_sets_direct(void) { in_sets(pair); }
+
+/* An epoll instance whose number another one takes while a thread waits in it: the thread is told
+ * of the first's members, also if what comes first is too little to be told. */
+static void reuse_epoll(void)
+{
+	struct sleeper s;
+	int a[2], b[2], low = 3;
+
+	for (int way = 0; way < WAYS; way++) {
+		if (way == SHUT)
+			continue;
+		int ep = ep_new(), other = ep_new();
+
+		pair(&a[0], &a[1]);
+		pair(&b[0], &b[1]);
+		setsockopt(a[1], SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+		ep_set(ep, EPOLL_CTL_ADD, a[1], EPOLLIN, 1);
+		ep_set(other, EPOLL_CTL_ADD, b[1], EPOLLIN, 2);
+		s = (struct sleeper){.how = EPOLL, .fd = a[1], .rc = ep};
+		pthread_create(&s.thread, NULL, waits, &s);
+		asleep(&s);
+		int kept = take_over(way, ep, other);
+		put(b[0], "new", 3);
+		arrived(b[1], 3);
+		put(a[0], "ol", 2);
+		nap(20);
+		put(a[0], "d", 1);
+		pthread_join(s.thread, NULL);
+		out("%s: %zd %s", ways[way], s.rc, s.got);
+		ep_show(ep, 2, LONG);
+		for (int i = 0; i < 2; i++)
+			close(a[i]), close(b[i]);
+		close(ep);
+		close(other);
+		if (kept >= 0)
+			close(kept);
 	}
 }
 
@@ -300,6 +349,8 @@ const struct probe reuse_probes[] = {
 	{"reuse-several", reuse_several, 0},
 	{"reuse-offered", reuse_offered, 0},
 	{"reuse-sets", reuse_sets, 0},
+	{"reuse-sets-direct", reuse_sets_direct, 0},
+	{"reuse-epoll", reuse_epoll, 0},
 	{"reuse-few", reuse_few, 0},
 	{0},
 };

@@ -1,0 +1,205 @@
+#include "fd/epoll.h"
+#include "fd/slots.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+enum { SMALL = 16 };
+
+/* Memory for a large set, which stays for the next call. */
+struct room {
+	size_t size; /* of the mapping */
+};
+enum { ROOM_HEAD = 64, ROOM_KEPT = 1 << 20 };
+static struct room *kept;
+
+/* Small sets use memory of the thread: its stack may be an alternate one, which is small. */
+static __thread struct slot small[SMALL];
+static __thread bool small_used;
+
+void slots_sleep(struct slot *t, const struct pollfd *fds)
+{
+	ds_critical_begin();
+	ds_wait_begin(t->c->s);
+	t->waiting = true;
+	if (ds_bell(t->c->s) >= 0) {
+		t->had = ds_arm(t->c->s, poll_plain((unsigned short)fds[t->at].events));
+		t->armed = true;
+		t->follows = !t->had;
+		t->far = t->follows && !ds_follow(t->c->s);
+	}
+	ds_critical_end();
+}
+
+void slots_wake(struct waiting *w)
+{
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct slot *t = &w->slots[i];
+		ds_critical_begin();
+		if (t->follows)
+			ds_follow_end(t->c->s);
+		if (t->armed)
+			ds_disarm(t->c->s, t->had);
+		if (t->waiting)
+			ds_wait_end(t->c->s);
+		t->armed = t->waiting = t->follows = false;
+		ds_critical_end();
+	}
+}
+
+/* Memory of size bytes after a struct room; NULL: there is none. */
+static struct room *room_get(size_t size)
+{
+	struct room *r = __atomic_exchange_n(&kept, NULL, __ATOMIC_ACQ_REL);
+
+	size += ROOM_HEAD;
+	if (r && r->size >= size)
+		return r;
+	if (r)
+		REAL(munmap)(r, r->size);
+	r = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (r == MAP_FAILED)
+		return NULL;
+	r->size = size;
+	return r;
+}
+
+/* Gives r back. */
+static void room_put(struct room *r)
+{
+	if (r->size <= ROOM_KEPT)
+		r = __atomic_exchange_n(&kept, r, __ATOMIC_ACQ_REL);
+	if (r)
+		REAL(munmap)(r, r->size);
+}
+
+/* Gives back all that w has. */
+static void waiting_end(struct waiting *w)
+{
+	slots_wake(w);
+	for (nfds_t i = 0; i < w->n; i++)
+		conn_put(w->slots[i].c);
+	if (w->map)
+		room_put(w->map);
+	w->map = NULL;
+	w->n = 0;
+	if (w->local)
+		small_used = false;
+}
+
+/* A jump leaves the call that has the set: struct waiting *. */
+static void jumped(void *set) { waiting_end(set); }
+
+void slots_end(struct waiting *w)
+{
+	ds_critical_begin();
+	ds_cleanup_pop(w->cleanup);
+	waiting_end(w);
+	ds_critical_end();
+}
+
+bool slots_begin(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *few, struct pollfd **k)
+{
+	ds_critical_begin();
+	w->cleanup = ds_cleanup_push(jumped, w);
+	w->local = ours <= SMALL && !small_used;
+	small_used |= w->local;
+	*k = few;
+	if (!w->local || n + 2 * ours > SMALL_FDS) {
+		w->map = room_get((n + 2 * ours) * sizeof **k + ours * sizeof *w->slots);
+		*k = (struct pollfd *)((char *)w->map + ROOM_HEAD + ours * sizeof *w->slots);
+	}
+	w->slots = w->local ? small : w->map ? (struct slot *)((char *)w->map + ROOM_HEAD) : NULL;
+	ds_critical_end();
+	if (w->slots && (w->map || *k == few))
+		return true;
+	errno = ENOMEM;
+	return false;
+}
+
+void slots_join(struct waiting *w, int fd, nfds_t i)
+{
+	ds_critical_begin();
+	struct conn *c = conn_get(fd);
+
+	if (c && c->state == CONN_PENDING)
+		conn_completed(c, fd);
+	if (c && c->state == CONN_UP) {
+		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
+			conn_active(c);
+		w->slots[w->n] = (struct slot){.c = c, .at = i};
+		w->n++;
+	} else if (c) {
+		conn_put(c);
+	}
+	ds_critical_end();
+}
+
+/* May a look at t's socket, whose entry of a large set is p, be left out, since nothing has come?
+ * One that is early is looked at once in a call, unless a signal handler has run. */
+static inline bool still(const struct waiting *w, struct slot *t, const struct pollfd *p)
+{
+	if (t->early)
+		return ds_bell(t->c->s) < 0 && ds_handled() == w->handled;
+	t->quiet = t->direct && !((unsigned short)p->events & (POLLOUT | POLLWRNORM)) && ds_quiet(t->c->s);
+	return t->quiet;
+}
+
+/* Looks at c for t, whose entry is p. */
+static inline void look_at(struct slot *t, struct conn *c, struct pollfd *p)
+{
+	unsigned asked = (unsigned short)p->events;
+	struct ds_ready r = ds_ready(c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
+
+	t->kernel = poll_synonyms(r.kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
+	p->revents = (short)(poll_synonyms(r.now, asked) & (asked | POLLERR | POLLHUP));
+}
+
+/* As slots_look_at, once the number of t is another file's: the kernel tells of what has the number
+ * when it looks, too, though what had it when the call began wakes it. */
+static bool look_by_number(struct slot *t, struct pollfd *p)
+{
+	t->direct = t->quiet = false;
+	t->kernel = ~0u;
+	p->revents = 0;
+	ds_critical_begin();
+	struct conn *c = conn_get(p->fd);
+	if (c && c->state == CONN_UP)
+		look_at(t, c, p);
+	if (c)
+		conn_put(c);
+	ds_critical_end();
+	return p->revents != 0;
+}
+
+bool slots_look_at(const struct waiting *w, struct slot *t, struct pollfd *p)
+{
+	if (w->large && still(w, t, p)) {
+		p->revents = 0;
+		return false;
+	}
+	if (__builtin_expect(conn_still(t->c, p->fd) != p->fd, 0))
+		return look_by_number(t, p);
+	look_at(t, t->c, p);
+	t->direct = ds_direct(t->c->s) == 3;
+	return p->revents != 0;
+}
+
+int slots_look(struct waiting *w, struct pollfd *fds)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < w->n; i++)
+		ready += slots_look_at(w, &w->slots[i], &fds[w->slots[i].at]);
+	return ready;
+}
+
+int slots_look_more(struct waiting *w, struct pollfd *fds)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < w->n; i++)
+		if (!fds[w->slots[i].at].revents)
+			ready += slots_look_at(w, &w->slots[i], &fds[w->slots[i].at]);
+	return ready;
+}
