@@ -309,6 +309,32 @@ ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 	return r;
 }
 
+ssize_t ds_recv_by(struct ds_sock *s, int fd, size_t n, ds_put *put, void *to)
+{
+	struct ds_shared *h = s->sh;
+	struct iovec v[DS_VECTORS];
+	ssize_t done = -1;
+	int k = 0, why = EAGAIN;
+
+	if (h)
+		ds_tick(s, fd);
+	bool alone = ds_alone(s);
+	if (h && ds_has_segment(s) && ds_rx_take(s, alone)) {
+		if (ds_mode(&h->rx_mode) == RX_DIRECT)
+			k = ds_rx_vectors(&s->seg, &h->rx, v, DS_VECTORS, n);
+		if (k && (done = put(to, v, k)) > 0) {
+			struct iovec all = {NULL, (size_t)done};
+			struct ds_cursor c = {.v = &all, .n = 1, .left = (size_t)done};
+			ds_rx_recv(&s->seg, &h->rx, &h->attention, &c, false, true);
+		}
+		why = k ? errno : EAGAIN;
+		ds_unlock(&h->rx_lock, alone);
+	}
+	if (done < 0)
+		errno = why;
+	return done;
+}
+
 void ds_options_changed(struct ds_sock *s, int fd)
 {
 	int low = 1;

@@ -101,6 +101,12 @@ void **ds_user(struct ds_sock *s) DS_HIDDEN;
 ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 
+/* Receives without a buffer: n bytes at most of what is in the segment go to put, which must not
+ * wait, and what that takes is received. Returns what put returns, and keeps its errno; -1 and
+ * EAGAIN: nothing there is to be had like that. */
+typedef ssize_t ds_put(void *to, const struct iovec *iov, int n);
+ssize_t ds_recv_by(struct ds_sock *s, int fd, size_t n, ds_put *put, void *to) DS_HIDDEN;
+
 /* ds_send with MSG_ZEROCOPY in flags. ds_zerocopy_done: a completion is waiting, which recvmsg
  * reads from the error queue (POLLERR). ds_zerocopy_read writes one to m (NULL: nowhere), if the
  * kernel's own queue is empty. */

@@ -16,6 +16,44 @@
 
 // ---- semantics
 
+// Takes at most what is left of a struct iovec *.
+static ssize_t take(void *to, const struct iovec *v, int n)
+{
+	struct iovec *left = to;
+	ssize_t sum = 0;
+
+	for (int i = 0; i < n && left->iov_len; i++) {
+		size_t k = v[i].iov_len < left->iov_len ? v[i].iov_len : left->iov_len;
+		memcpy(left->iov_base, v[i].iov_base, k);
+		left->iov_base = (uint8_t *)left->iov_base + k;
+		left->iov_len -= k;
+		sum += (ssize_t)k;
+	}
+	errno = EPIPE;
+	return sum ? sum : -1;
+}
+
+static void by(void)
+{
+	struct side c, s;
+	uint8_t big[3000], b[4096];
+	struct iovec all = {b, 4}, rest = {b + 4, sizeof b - 4};
+	int n;
+
+	pair_up(&c, &s);
+	CHECK(ds_recv_by(c.s, c.fd, 10, take, &all) == -1 && errno == EAGAIN, "%s", strerror(errno));
+	memset(big, 7, sizeof big);
+	put(&s, "hello", 5, 0);
+	put(&s, big, sizeof big, 0);
+	CHECK(ds_recv_by(c.s, c.fd, 10, take, &all) == 4 && ds_fionread(c.s, c.fd, &n) == 0 && n == 3001, "%d are left", n);
+	CHECK(ds_recv_by(c.s, c.fd, 10, take, &all) == -1 && errno == EPIPE, "%s", strerror(errno));
+	CHECK(ds_recv_by(c.s, c.fd, 101, take, &rest) == 101 && ds_recv_by(c.s, c.fd, 9999, take, &rest) == 2900, "%zu are left", rest.iov_len);
+	CHECK(!memcmp(b, "hello", 5) && !memcmp(b + 5, big, sizeof big), "other bytes");
+	CHECK(get(&c, b, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN, "%s", strerror(errno));
+	hang_up(&c);
+	hang_up(&s);
+}
+
 static void calls(void)
 {
 	struct side c, s;
@@ -379,6 +417,7 @@ int main(void)
 	pid_t broker = ends_start(path, sizeof path);
 
 	calls();
+	by();
 	int fds = open_fds();
 	slow_bell();
 	flows(20 << 20, 0, 0, true);

@@ -31,7 +31,7 @@ static int change(struct member *m, uint32_t events)
 	if (m->orphan)
 		return 0;
 	struct epoll_event ev = {.events = events, .data.u64 = m->tag};
-	int rc = REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_MOD, m->fd, &ev);
+	int rc = REAL(epoll_ctl)(epi_fd(m->e), EPOLL_CTL_MOD, m->fd, &ev);
 
 	if (rc == 0)
 		m->kevents = events;

@@ -217,7 +217,7 @@ void epi_wake(struct epi *e)
 		if (fd >= 0)
 			REAL(close)(fd);
 		if (e->wakefd >= 0)
-			REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, e->wakefd, &ev);
+			REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_ADD, e->wakefd, &ev);
 	}
 	if (e->wakefd >= 0 && !e->woken && REAL(write)(e->wakefd, &one, sizeof one) == sizeof one)
 		__atomic_store_n(&e->woken, true, __ATOMIC_RELAXED);
@@ -314,7 +314,7 @@ void m_bell_out(struct member *m)
 	int saved = errno;
 
 	if (m->bell >= 0)
-		REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_DEL, m->bell, NULL);
+		REAL(epoll_ctl)(epi_fd(m->e), EPOLL_CTL_DEL, m->bell, NULL);
 	m->bell = -1;
 	errno = saved;
 }
@@ -330,7 +330,7 @@ void m_unlink(struct member *m)
 	int saved = errno;
 
 	if (!m->unlinked && !m->orphan)
-		REAL(epoll_ctl)(m->e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
+		REAL(epoll_ctl)(epi_fd(m->e), EPOLL_CTL_DEL, m->fd, NULL);
 	m->unlinked = true;
 	m_bell_out(m);
 	errno = saved;
@@ -349,8 +349,8 @@ void m_attach(struct member *m)
 		__atomic_store_n(&e->unsettled, true, __ATOMIC_RELAXED);
 	if ((m->events & EPOLLEXCLUSIVE) && !m->orphan) { /* cannot be modified */
 		struct epoll_event again = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->tag};
-		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
-		REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, m->fd, &again);
+		REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_DEL, m->fd, NULL);
+		REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_ADD, m->fd, &again);
 		m->events = again.events;
 		m->kevents = again.events;
 		m->tagged = true;
@@ -359,7 +359,7 @@ void m_attach(struct member *m)
 		m_modify(m);
 	}
 	m->bell = ds_bell(m->c->s);
-	if (REAL(epoll_ctl)(e->epfd, EPOLL_CTL_ADD, m->bell, &ev) != 0) {
+	if (REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_ADD, m->bell, &ev) != 0) {
 		m->bell = -1;
 		if (errno == EEXIST)
 			m->c->twins = true; /* the set has the socket by another descriptor too */
@@ -471,7 +471,7 @@ void m_forget(struct conn *c)
 		if (e->pid == fd_pid()) {
 			m_bell_out(m);
 			if (m->tagged && !m->unlinked && !m->orphan && (m->joined || may_be_shared(c)))
-				REAL(epoll_ctl)(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
+				REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_DEL, m->fd, NULL);
 		}
 		m_free(m);
 		lk_unlock(&e->lock);

@@ -55,7 +55,7 @@ struct member {
 
 struct epi {
 	struct ds_lock lock;
-	int epfd;	  /* one of its descriptors */
+	int epfd;	  /* one of its descriptors: epi_fd */
 	int closefd;	  /* if calls outlive the last of them: a copy, or NO_COPY; else -1 */
 	int nfds;
 	int users;	  /* calls under way, and one for the descriptors */
@@ -94,6 +94,9 @@ static inline void lk_unlock(struct ds_lock *l) { ds_own_unlock(l); }
  * most. */
 struct epi *epi_get(int epfd) DS_HIDDEN;
 void epi_put(struct epi *e) DS_HIDDEN;
+
+/* One of its descriptors. */
+static inline int epi_fd(const struct epi *e) { return __atomic_load_n(&e->epfd, __ATOMIC_RELAXED); }
 
 /* As fd, for a call on e that has slept: another descriptor of it if fd was closed meanwhile. */
 int epi_still(struct epi *e, int fd) DS_HIDDEN;

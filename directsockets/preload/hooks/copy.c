@@ -1,7 +1,9 @@
 /* Calls that copy between descriptors: sendfile, splice. The direct path has no pages to move, so
- * bytes go through a buffer. None is taken from the source before the destination has it.
+ * bytes are copied: from the ring into a pipe, or through a buffer. None is taken from the source
+ * before the destination has it.
  *
- *   socket ─peek─▶ buffer ─▶ pipe, what it takes ─▶ so much is taken from the socket
+ *   ring ─▶ pipe, what it takes ─▶ so much is taken from the ring
+ *   socket ─peek─▶ buffer ─▶ pipe, where the socket has other bytes
  *   pipe ─tee─▶ own pipe ─▶ buffer ─▶ socket, what it takes ─▶ so much is taken from the pipe
  *
  * O_NONBLOCK or SPLICE_F_NONBLOCK decides whether a pipe waits, O_NONBLOCK alone whether a socket
@@ -11,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 
 enum { CHUNK = 64 << 10, FLAGS = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT };
 
@@ -31,8 +34,8 @@ static bool is_pipe(int fd, int mode)
 	return yes;
 }
 
-/* May a splice wait for the pipe fd? No lock. */
-static bool pipe_waits(int fd, unsigned flags) { return !(flags & SPLICE_F_NONBLOCK) && !(REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK); }
+/* O_NONBLOCK of a pipe. No lock. */
+static bool pipe_nonblock(int fd) { return REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK; }
 
 /* Is there room in a pipe (POLLOUT), or something to read or its end (POLLIN)? wait: waits for it.
  * False and errno: EAGAIN, EINTR, EPIPE. */
@@ -70,48 +73,87 @@ static void own_close(int ends[2])
 	errno = saved;
 }
 
-/* Puts what there is room for into a pipe, without waiting: the number of bytes, or -1 and
- * errno. */
-static ssize_t pipe_put(int fd, char *p, size_t n)
-{
-	int ends[2];
-	ssize_t put = REAL(pwritev2)(fd, &(struct iovec){p, n}, 1, -1, RWF_NOWAIT);
+/* The pipe that a splice fills. */
+struct filled {
+	int fd;
+	bool nonblock; /* its O_NONBLOCK */
+};
 
+/* Puts what there is room for into a struct filled *, without waiting: the number of bytes, or -1
+ * and errno. No cancellation point, since ds_recv_by has a lock. */
+static ssize_t pipe_put(void *pipe, const struct iovec *v, int n)
+{
+	const struct filled *to = pipe;
+	ssize_t put;
+	int ends[2];
+
+	if (to->nonblock)
+		return ds_syscall(SYS_writev, to->fd, v, n);
+	put = ds_syscall(SYS_pwritev2, to->fd, v, n, -1L, -1L, RWF_NOWAIT);
 	if (put >= 0 || errno != EOPNOTSUPP)
 		return put;
 	/* A pipe that the kernel's splice has used no longer supports RWF_NOWAIT: splice into it
 	 * again. */
 	if (!own_pipe(ends))
 		return -1;
-	put = REAL(write)(ends[1], p, n);
+	put = ds_syscall(SYS_writev, ends[1], v, n);
 	if (put > 0)
-		put = REAL(splice)(ends[0], NULL, fd, NULL, (size_t)put, SPLICE_F_NONBLOCK);
+		put = ds_syscall(SYS_splice, ends[0], NULL, to->fd, NULL, (size_t)put, SPLICE_F_NONBLOCK);
 	own_close(ends);
 	return put;
 }
 
 /* ---- socket to pipe -------------------------------------------------------------- */
 
+/* As sock_to_pipe, but of bytes that are not in a segment, through a buffer. *in stays a descriptor
+ * of the socket. */
+static ssize_t buffered(struct call *k, int *in, struct filled *to, size_t n, int flags)
+{
+	struct buffer b;
+	struct iovec v = {b.bytes, n < CHUNK ? n : CHUNK};
+	ssize_t have = ds_recv(k->c->s, *in, &v, 1, MSG_PEEK | flags);
+
+	if (have <= 0)
+		return have;
+	v.iov_len = (size_t)have;
+	ssize_t put = pipe_put(to, &v, 1);
+	*in = conn_still(k->c, *in);
+	if (put > 0) {
+		v.iov_len = (size_t)put;
+		ds_recv(k->c->s, *in, &v, 1, MSG_WAITALL | MSG_TRUNC);
+	}
+	return put;
+}
+
 /* splice from the socket in, of call k, to the pipe out: as splice. No lock. */
 static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned flags)
 {
-	struct buffer b;
-	bool wait = pipe_waits(out, flags);
+	struct filled to = {out, pipe_nonblock(out)};
+	bool wait = !(flags & SPLICE_F_NONBLOCK) && !to.nonblock, came = false;
 	size_t moved = 0;
+	char byte;
 
-	/* The kernel, too, looks for room first. */
-	while (moved < n && pipe_ready(out, POLLOUT, wait && !moved)) {
-		size_t want = n - moved < CHUNK ? n - moved : CHUNK;
-		ssize_t have = ds_recv(k->c->s, in, &(struct iovec){b.bytes, want}, 1, MSG_PEEK | (moved ? MSG_DONTWAIT : 0));
-		if (have <= 0)
-			return moved ? (ssize_t)moved : have;
-		ssize_t put = pipe_put(out, b.bytes, (size_t)have);
-		in = conn_still(k->c, in);
-		if (put > 0) {
-			ds_recv(k->c->s, in, &(struct iovec){b.bytes, (size_t)put}, 1, MSG_WAITALL | MSG_TRUNC);
-			moved += (size_t)put;
+	while (moved < n) {
+		ssize_t put = ds_recv_by(k->c->s, in, n - moved, pipe_put, &to);
+		if (put <= 0 && errno != EAGAIN)
+			return moved ? (ssize_t)moved : put;
+		/* The kernel, too, looks for room before it waits for bytes. */
+		if (put <= 0 && !pipe_ready(out, POLLOUT, wait && !moved))
+			break;
+		if (put <= 0 && !moved && !came && (ds_direct(k->c->s) & 2)) {
+			ssize_t have = ds_recv(k->c->s, in, &(struct iovec){&byte, 1}, 1, MSG_PEEK);
+			in = conn_still(k->c, in);
+			came = true;
+			if (have <= 0)
+				return have;
+			continue;
 		}
-		if (put < have && (moved || put == 0 || errno != EAGAIN || !wait))
+		if (put <= 0)
+			put = buffered(k, &in, &to, n - moved, moved ? MSG_DONTWAIT : 0);
+		came = false;
+		if (put > 0)
+			moved += (size_t)put;
+		else if (moved || put == 0 || errno != EAGAIN || !wait)
 			return moved ? (ssize_t)moved : put;
 	}
 	return moved ? (ssize_t)moved : -1;
@@ -151,7 +193,7 @@ static ssize_t pipe_send(struct call *k, int in, int out, size_t n, bool *all)
 /* splice from the pipe in to the socket out, of call k: as splice. No lock. */
 static ssize_t pipe_to_sock(struct call *k, int in, int out, size_t n, unsigned flags)
 {
-	bool wait = pipe_waits(in, flags), all = true;
+	bool wait = !(flags & SPLICE_F_NONBLOCK) && !pipe_nonblock(in), all = true;
 	size_t sent = 0;
 	ssize_t rc = -1;
 

@@ -112,12 +112,11 @@ static void splice_full(void)
 	R(read(p[0], buf, 3));
 	R(splice(s, NULL, p[1], NULL, 50, SPLICE_F_NONBLOCK));
 	nonblock(p[1], 1);
-	while (splice(s, NULL, p[1], NULL, 1, 0) == 1)
+	while (write(p[1], buf, 4096) > 0)
 		;
 	R(splice(s, NULL, p[1], NULL, 1, 0));
-	ioctl(s, FIONREAD, &left);
-	ioctl(p[0], FIONREAD, &n);
-	out("all there %d", left + n == 97);
+	R(ioctl(s, FIONREAD, &left));
+	out("unread %d", left);
 }
 
 /* What a call looks at first: the pipe. */

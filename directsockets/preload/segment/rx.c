@@ -178,6 +178,22 @@ int ds_rx_look(struct ds_seg *g, struct ds_rx *r)
 	return m.tag == DS_SHUTDOWN ? DS_END : m.tag == DS_DEMOTE ? DS_DEMOTED : m.tag == DS_PROMOTE ? DS_AGAIN : DS_BREACH;
 }
 
+int ds_rx_vectors(struct ds_seg *g, struct ds_rx *r, struct iovec *v, int max, size_t limit)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+	struct message m;
+	int k = 0;
+
+	while (k < max && limit && look(g, &p, &m) == 1 && m.tag <= DS_INFO) {
+		size_t n = m.len - p.off < limit ? m.len - p.off : limit;
+		v[k++] = (struct iovec){(void *)(uintptr_t)(m.data + p.off), n};
+		limit -= n;
+		p.off = 0;
+		p.count++;
+	}
+	return k;
+}
+
 uint64_t ds_rx_readable(struct ds_seg *g, struct ds_rx *r)
 {
 	struct ds_pos p = r->pos[r->cur & 1];

@@ -281,6 +281,9 @@ bool ds_tx_hint(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 void ds_rx_finish(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
 /* What ds_rx_recv would find: 1 data, or DS_AGAIN, DS_END, DS_DEMOTED, DS_BREACH. */
 int ds_rx_look(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* Where the next bytes are that can be read, at most limit of them, in at most max vectors: how
+ * many. The peer can change these bytes, and must not see what has been made of them. */
+int ds_rx_vectors(struct ds_seg *, struct ds_rx *, struct iovec *v, int max, size_t limit) DS_HIDDEN;
 /* Bytes that can be read. */
 uint64_t ds_rx_readable(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* Freezes the direction (SPEC 5.5). 1: frozen; 0: frozen, but the end of the direction is in the
