@@ -73,9 +73,10 @@ var config = sync.OnceValue(func() directsockets.Config {
 	return c
 })
 
-// settings are those of the environment. Like exn-run's library it can be tuned, for tests and those
-// who measure, by EXNET_DS_SENDS (0: an offer at once), _BYTES, _SLOTS, _RING and _WAIT (ms); what a
-// server takes is bounded by _MAX_SLOTS and _MAX_RING. A value that is not allowed counts as none.
+// settings are those of the environment. Like exn-run's library it can be tuned, for tests and
+// those who measure, by EXNET_DS_SENDS (0: an offer at once), _BYTES, _SLOTS, _RING and _WAIT (ms);
+// what a server takes is bounded by _MAX_SLOTS and _MAX_RING. A value that is not allowed counts as
+// none.
 func settings(get func(name string) string) (c directsockets.Config) {
 	number := func(name string) int {
 		n, err := strconv.ParseUint(get(name), 10, 31)
