@@ -116,6 +116,24 @@ func TestSendRegionChecks(t *testing.T) {
 	}
 }
 
+// A number stands for one region: a peer that sends another one by the same number breaks the rules.
+func TestRegionTwice(t *testing.T) {
+	c, s := promoted(t, Config{})
+	for range 2 {
+		c.tx.regions = outRegions{}
+		if _, err := c.SendRegion(newRegion(t, 1), 0, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := make([]byte, 2)
+	if n, err := s.Recv(p); n != 1 || err != nil {
+		t.Errorf("of the first: %d, %v", n, err)
+	}
+	if n, err := s.Recv(p); n != 0 || err != ErrCorrupt {
+		t.Errorf("of the second: %d, %v", n, err)
+	}
+}
+
 // What was sent from a region, and not taken, is rolled back like the rest.
 func TestSendRegionFrozen(t *testing.T) {
 	c, s := promoted(t, Config{})
