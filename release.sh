@@ -10,6 +10,7 @@
 # is built, too: by musl-gcc, and for the other architecture with musl as Debian has it, which apt-get
 # downloads.
 set -Eeuo pipefail
+{ # which bash reads whole, before it runs any of it: a checkout may change this file meanwhile
 # What ends the script is named, also where a program that failed says nothing itself.
 trap 'printf "release.sh: line %s ended with status %s: %s\n" "$LINENO" "$?" "$BASH_COMMAND" >&2' ERR
 cd "$(dirname "$0")"
@@ -126,3 +127,5 @@ for arch in "${arches[@]}"; do
 	done
 done
 ls -l "$out"
+exit
+}
