@@ -14,6 +14,7 @@
 // run at the same time, or twice, write nowhere.
 //
 // TestRootPrograms runs the scenarios (-programs says which; -full: large loads, and MariaDB).
+// Scenarios are in Go or, where a few commands do, scripts of testdata/programs.
 // TestRootSuite runs the suite of -suite from -checkout; it is skipped without. A unit of a suite
 // is what its own runner can run alone: a file, a test, a program. A test that passes plain and not
 // under exn-run is run again (-repeat), in both ways, which tells what differs from what is flaky.

@@ -16,6 +16,7 @@ func scenarios() []scenario {
 	all = append(all, otherScenarios()...)
 	all = append(all, runtimeScenarios()...)
 	all = append(all, styleScenarios()...)
+	all = append(all, scriptScenarios()...)
 	all = append(all, dataScenarios()...)
 	return append(all, fileScenarios()...)
 }
