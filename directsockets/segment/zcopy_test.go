@@ -116,7 +116,8 @@ func TestSendRegionChecks(t *testing.T) {
 	}
 }
 
-// A number stands for one region: a peer that sends another one by the same number breaks the rules.
+// A number stands for one region: a peer that sends another one by the same number breaks the
+// rules.
 func TestRegionTwice(t *testing.T) {
 	c, s := promoted(t, Config{})
 	for range 2 {
