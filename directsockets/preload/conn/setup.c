@@ -101,6 +101,7 @@ static void up(struct ds_sock *s, int fd)
 
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &n, &len) == 0 && n < SMALL_BUFFER)
 		s->seg.window = n < MIN_WINDOW ? MIN_WINDOW : (uint64_t)n;
+	ds_options_changed(s, fd); /* those of before connect, or of the listener */
 	ds_phase(s, UP);
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
 }

@@ -331,7 +331,7 @@ int ds_vectors(const struct ds_cursor *c, size_t limit, struct iovec v[DS_VECTOR
 
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags)
 {
-	if (n == 1)
+	if (n == 1 && iov->iov_len <= PTRDIFF_MAX) /* a vector may not be longer */
 		return REAL(send)(fd, iov->iov_base, iov->iov_len, flags);
 	struct msghdr h = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
 	return REAL(sendmsg)(fd, &h, flags);
@@ -339,7 +339,7 @@ ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags)
 
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags)
 {
-	if (n == 1)
+	if (n == 1 && iov->iov_len <= PTRDIFF_MAX)
 		return REAL(recv)(fd, iov->iov_base, iov->iov_len, flags);
 	struct msghdr h = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
 	return REAL(recvmsg)(fd, &h, flags);

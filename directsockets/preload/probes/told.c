@@ -214,6 +214,55 @@ static void peek_off(void)
 	out("peek %.*s", n > 0 ? (int)n : 0, b);
 }
 
+// SO_RCVLOWAT of a listener, and of a socket before it is connected.
+static void lowat_before(void)
+{
+	struct sockaddr_in addr;
+	int l = listener(&addr), c = socket(AF_INET, SOCK_STREAM, 0), low = 5, one = 1;
+
+	R(setsockopt(l, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low));
+	R(setsockopt(c, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low));
+	R(connect(c, (struct sockaddr *)&addr, sizeof addr));
+	int s = accept(l, NULL, NULL), end[] = {c, s};
+	setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	for (int i = 0; i < (has_library() ? LONG : 4) && direct(c) + direct(s) < 6; i++)
+		for (int from = 0; from < 2; from++) {
+			char b[5];
+			put(end[from], "five!", 5);
+			get(end[!from], b, 5);
+		}
+	for (int from = 0; from < 2; from++) {
+		put(end[from], "thre", 3);
+		arrived(end[!from], 3);
+		out("3: %d", readable(end[!from], 0));
+		put(end[from], "to", 2);
+		arrived(end[!from], 5);
+		out("5: %d", readable(end[!from], 0));
+	}
+}
+
+// Vectors that are too long for the kernel.
+static void long_vectors(void)
+{
+	int c, s;
+	char b[10] = "";
+	struct iovec v[2] = {{b, (size_t)-1}, {b, 1}};
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = 1};
+
+	pair(&c, &s);
+	put(c, "some", 4);
+	arrived(s, 4);
+	for (int n = 1; n < 3; n++) {
+		R(readv(s, v, n));
+		R(writev(s, v, n));
+		m.msg_iovlen = (size_t)n;
+		R(recvmsg(s, &m, MSG_DONTWAIT));
+		R(sendmsg(s, &m, MSG_DONTWAIT));
+	}
+	received(s, 10);
+}
+
 const struct probe told_probes[] = {
 	{"close-early", close_early, 1},
 	{"shutdown-early", shutdown_early, 1},
@@ -222,5 +271,7 @@ const struct probe told_probes[] = {
 	{"lowat-two", lowat_two, 1},
 	{"lowat-ends", lowat_ends, 0},
 	{"peek-off", peek_off, 0},
+	{"lowat-before", lowat_before, 1},
+	{"long-vectors", long_vectors, 0},
 	{NULL, NULL, 0},
 };
