@@ -239,8 +239,10 @@ void ds_renumbered(struct ds_sock *s)
 		ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
 		/* What sleeps on the bell has been woken by shutdown, and is still to look at its
 		 * descriptor. */
-		while (ds_mode(&s->sh->rx_shut) && led(s) && (int64_t)(end - ds_ticks()) > 0)
-			ds_syscall(SYS_sched_yield);
+		if (us && ds_mode(&s->sh->tx_shut)) /* both: all leave, on a busy machine later */
+			end += 1000000 * ds_ticks_us();
+		for (int i = 0; ds_mode(&s->sh->rx_shut) && led(s) && (int64_t)(end - ds_ticks()) > 0; i++)
+			ds_syscall(i < 100 ? SYS_sched_yield : SYS_nanosleep, &(struct timespec){0, 100000}, NULL);
 	} else if (ds_gate_clear(s, (unsigned)us)) {
 		ds_gate_open(s);
 	} else { /* the wakefd stays readable for all of them */
