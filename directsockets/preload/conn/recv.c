@@ -335,17 +335,6 @@ ssize_t ds_recv_by(struct ds_sock *s, int fd, size_t n, ds_put *put, void *to)
 	return done;
 }
 
-void ds_options_changed(struct ds_sock *s, int fd)
-{
-	int low = 1;
-	socklen_t len = sizeof low;
-	int saved = errno;
-
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &len) == 0 && low > 0)
-		s->lowat = (unsigned)low;
-	errno = saved;
-}
-
 int ds_fionread(struct ds_sock *s, int fd, int *n)
 {
 	struct ds_shared *h = s->sh;

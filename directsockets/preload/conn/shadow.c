@@ -345,6 +345,17 @@ ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags)
 	return REAL(recvmsg)(fd, &h, flags);
 }
 
+void ds_options_changed(struct ds_sock *s, int fd)
+{
+	int low = 1;
+	socklen_t len = sizeof low;
+	int saved = errno;
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &len) == 0 && low > 0)
+		s->lowat = (unsigned)low;
+	errno = saved;
+}
+
 void ds_moved(struct ds_sock *s, size_t sent, size_t received)
 {
 	/* Approximate: threads may overwrite each other's sums. */
