@@ -154,8 +154,7 @@ void pair_cold(int *client, int *server)
 	/* The listener stays: a client asks whether there is one when it has something to offer. */
 }
 
-/* In milliseconds. */
-static long monotonic(void)
+long monotonic(void)
 {
 	struct timespec t;
 

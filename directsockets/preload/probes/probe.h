@@ -89,6 +89,7 @@ void nonblock(int fd, int on);
 pid_t start(void (*body)(void *), void *arg);	    // fork
 void finish(pid_t pid);				    // wait and write how it ended
 void nap(int ms);
+long monotonic(void);				    // a clock, in ms
 
 // LONG is how many milliseconds a call waits for what comes: it only keeps a probe from hanging.
 // What says that nothing comes waits for a few.
