@@ -118,13 +118,28 @@ func (s *Server) takeOffer(key wire.Key) *offer {
 	return &offer{key: key, nonce: o.nonce, seg: seg, bell: bell}
 }
 
-// withdraw ends an offer that its client does not make any more.
+// withdraw ends an offer that its client does not make any more. The client's own goroutine calls
+// it, and closes what takes no time: to wake another one for that costs more than the rest.
 func (s *Server) withdraw(c *session, nonce wire.Nonce) {
+	quick := s.retract(c, nonce)
+	quick.Close()
+}
+
+// retract ends the offer, and returns its descriptors if they are quick to close: if nothing is in
+// the queue of the doorbell.
+func (s *Server) retract(c *session, nonce wire.Nonce) (quick packet.Descriptors) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := c.offers[nonce]; o != nil {
-		s.endOfferLocked(o, 0)
+	o := c.offers[nonce]
+	if o == nil {
+		return nil
 	}
+	if o.bell >= 0 && isEmpty(o.bell) {
+		quick = packet.Descriptors{o.seg, o.bell}
+		o.seg, o.bell = -1, -1
+	}
+	s.endOfferLocked(o, 0)
+	return quick
 }
 
 // endOfferLocked ends an offer that nobody claimed. Whoever made it is told why; 0:

@@ -148,3 +148,27 @@ func TestSlowClose(t *testing.T) {
 	}
 	brokertest.Eventually(t, "they are closed in the end", func() bool { return user.trash.len() == 0 })
 }
+
+// TestQuickClose withdraws an offer: nobody else is woken to close its descriptors.
+func TestQuickClose(t *testing.T) {
+	p := newPair(t)
+	b := newBundle(t, p.conn.key)
+	defer unix.Close(b.bell0)
+	if err := p.client.Offer(client.Socket{Conn: rawOf(t, p.conn.client)}, b.nonce, b.seg, b.bell, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.handedOver()
+	p.shown(t)
+	p.s.mu.Lock()
+	o := p.s.offers[p.conn.key]
+	p.s.mu.Unlock()
+	trash := &o.from.user.trash
+	trash.mu.Lock()
+	trash.busy = true // so that it takes what it is given, and closes nothing
+	trash.mu.Unlock()
+	p.s.withdraw(o.from, b.nonce)
+	if n := trash.len(); n > 0 || !b.ended() {
+		t.Errorf("%d descriptors are to be closed by another goroutine", n)
+	}
+	p.notShown(t)
+}

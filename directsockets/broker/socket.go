@@ -84,3 +84,10 @@ func checkBell(fd int) error {
 	}
 	return nil
 }
+
+// isEmpty reports whether nothing is in the queue of a stream socket.
+func isEmpty(fd int) bool {
+	var b [1]byte
+	n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return err == unix.EAGAIN || err == nil && n == 0
+}
