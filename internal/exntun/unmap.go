@@ -2,13 +2,30 @@ package exntun
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// settleTime is how long after it is up a node has done all that it does only once: greeted its
+// peers, announced itself, handed the kernel its addresses.
+const settleTime = 10 * time.Second
+
+// unmapTwice calls unmap at once, and again after settleTime unless ctx ends before: what a node
+// does in its first seconds brings most of its code back.
+func unmapTwice(ctx context.Context, unmap func()) {
+	unmap()
+	select {
+	case <-time.After(settleTime):
+		unmap()
+	case <-ctx.Done():
+	}
+}
 
 // unmapCode takes the program's code and constants out of the process's memory; what is used
 // again comes back from the page cache, a few pages at a time. Starting runs through nearly all

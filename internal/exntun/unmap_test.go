@@ -1,11 +1,14 @@
 package exntun
 
 import (
+	"context"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +50,28 @@ func TestUnmapCode(t *testing.T) {
 	}
 	if after := rssFile(t); after >= before {
 		t.Errorf("%d KB of files in memory, %d before", after, before)
+	}
+}
+
+// What the first seconds have brought back is given back once more, unless the node ends before.
+func TestUnmapTwice(t *testing.T) {
+	for _, tt := range []struct {
+		ends time.Duration
+		want []time.Duration
+	}{
+		{time.Hour, []time.Duration{0, settleTime}},
+		{settleTime / 2, []time.Duration{0}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), tt.ends)
+			defer cancel()
+			began := time.Now()
+			var at []time.Duration
+			unmapTwice(ctx, func() { at = append(at, time.Since(began)) })
+			if !slices.Equal(at, tt.want) {
+				t.Errorf("a node that ends after %v: %v, want %v", tt.ends, at, tt.want)
+			}
+		})
 	}
 }
 

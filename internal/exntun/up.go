@@ -102,9 +102,11 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 		err := waitPeers(ctx, o.wait, d.Status)
 		if err == nil {
 			fmt.Fprintln(p.stdout, d)
-			if uerr := unmapCode(); uerr != nil {
-				cfg.Log.Debug(uerr.Error())
-			}
+			go unmapTwice(ctx, func() {
+				if uerr := unmapCode(); uerr != nil {
+					cfg.Log.Debug(uerr.Error())
+				}
+			})
 			notify("READY=1")
 			if o.detach {
 				err = letGo(logFile)
