@@ -215,17 +215,20 @@ static void offer_no_more(void *handle)
 	}
 }
 
-/* Does a thread of this process lead? */
-static bool led(struct ds_sock *s)
+/* Has shutdown ended the sleep of the thread that leads, which has not noticed yet? */
+static bool leaving(struct ds_sock *s)
 {
+	if (!ds_mode(&s->sh->rx_shut))
+		return false;
 	ds_own_again(&s->arming);
-	bool leads = s->leading;
+	bool leads = s->leading && (s->leads_rx || ds_mode(&s->sh->tx_shut));
 	ds_own_unlock(&s->arming);
 	return leads;
 }
 
 void ds_renumbered(struct ds_sock *s)
 {
+	enum { YIELDS = 100, NAPS = 10000 }; /* at least a second, and more on a busy machine */
 	uint64_t us = 20000, one = 1;
 	int saved = errno;
 
@@ -234,15 +237,12 @@ void ds_renumbered(struct ds_sock *s)
 	/* A handler must not wait for the call that it interrupted, nor a process for others. */
 	if (ds_self.level || !ds_single(s))
 		us = 0;
-	uint64_t end = ds_ticks() + us * ds_ticks_us();
 	if (ds_has_segment(s)) {
 		ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
 		/* What sleeps on the bell has been woken by shutdown, and is still to look at its
 		 * descriptor. */
-		if (us && ds_mode(&s->sh->tx_shut)) /* both: all leave, on a busy machine later */
-			end += 1000000 * ds_ticks_us();
-		for (int i = 0; ds_mode(&s->sh->rx_shut) && led(s) && (int64_t)(end - ds_ticks()) > 0; i++)
-			ds_syscall(i < 100 ? SYS_sched_yield : SYS_nanosleep, &(struct timespec){0, 100000}, NULL);
+		for (int i = 0; us && i < YIELDS + NAPS && leaving(s); i++)
+			ds_syscall(i < YIELDS ? SYS_sched_yield : SYS_nanosleep, &(struct timespec){0, 100000}, NULL);
 	} else if (ds_gate_clear(s, (unsigned)us)) {
 		ds_gate_open(s);
 	} else { /* the wakefd stays readable for all of them */

@@ -114,6 +114,7 @@ bool ds_arm(struct ds_sock *s, unsigned events)
 	bool had = s->leading ? s->leading == me : s->sets > 0 || lead(s, me);
 	if (had) {
 		s->leading = me;
+		s->leads_rx = events & (RX_EVENTS | POLLRDHUP);
 		__atomic_store_n(&s->sh->leader, me, __ATOMIC_RELEASE);
 	}
 	ask(s, events, had);

@@ -411,6 +411,55 @@ static void slow_bell(void)
 	close(bells[0]);
 }
 
+// ---- a sleeper that has looked for the last time, and has not reached the kernel
+
+// where it is: 1 there, until held is 2; 3 gone on
+static int held;
+static int (*kernels)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
+
+static int holds(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask)
+{
+	if (!__atomic_load_n(&held, __ATOMIC_ACQUIRE)) {
+		__atomic_store_n(&held, 1, __ATOMIC_RELEASE);
+		while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 2)
+			usleep(1000);
+		usleep(100000);
+		__atomic_store_n(&held, 3, __ATOMIC_RELEASE);
+	}
+	return kernels(p, n, t, mask);
+}
+
+static void *receives(void *side)
+{
+	uint8_t b;
+
+	CHECK(get(side, &b, 1, 0) == 0, "something came");
+	return NULL;
+}
+
+// Close waits for it, if shutdown has woken it: its number may be another's soon.
+static void shut_sleeper(int how)
+{
+	struct side c, s;
+	pthread_t t;
+
+	pair_up(&c, &s);
+	kernels = REAL(ppoll);
+	held = 0;
+	ds_real.ppoll = holds;
+	pthread_create(&t, NULL, receives, &s);
+	while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 1)
+		usleep(1000);
+	ds_shutdown(s.s, s.fd, how);
+	__atomic_store_n(&held, 2, __ATOMIC_RELEASE);
+	ds_renumbered(s.s);
+	CHECK(__atomic_load_n(&held, __ATOMIC_ACQUIRE) == 3, "close did not wait");
+	pthread_join(t, NULL);
+	ds_real.ppoll = kernels;
+	hang_up(&c);
+	hang_up(&s);
+}
+
 int main(void)
 {
 	char path[64];
@@ -425,6 +474,8 @@ int main(void)
 		flows(4 << 20, i & 1 ? 1 + below(3 << 20) : 0, i & 2 ? 1 + below(3 << 20) : 0, false);
 	late_shadow();
 	signals();
+	shut_sleeper(SHUT_RD);
+	shut_sleeper(SHUT_RDWR);
 	for (int i = 0; i < 20; i++)
 		hostile();
 	forks();
