@@ -68,6 +68,7 @@ func TestSpare(t *testing.T) {
 		"popen":       {"-DREACH=!popen(argv[0], argv[1])"},
 		"dlopen":      {"-DREACH=!dlopen(argv[0], 1)"},
 		"syscall":     {"-DREACH=syscall(0)"},
+		"environ":     {"-DREACH=!environ"},
 		"name's end":  {"-DREACH=socket(0, 0, 0)", "-DOWN_NAME", "-rdynamic"},
 		"a run path":  {"-DREACH=0", "-Wl,-rpath,/nowhere"},
 		"any library": {"-DREACH=0", "-Wl,--no-as-needed", "-lresolv"},

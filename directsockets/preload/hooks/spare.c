@@ -22,9 +22,12 @@ enum { PIECE = 1024, LOADS = 8, NEEDS = 8 };
 
 /* By these a program comes to a socket, to other code, or to another program. */
 static const char reaching[][16] = {
-	"_Fork", "accept", "accept4", "clone", "clone3", "connect", "dlmopen", "dlopen", "dlsym", "dlvsym", "execl", "execle",
-	"execlp", "execv", "execve", "execveat", "execvp", "execvpe", "fork", "forkpty", "listen", "pidfd_getfd", "popen",
-	"posix_spawn", "posix_spawnp", "pthread_create", "recvmmsg", "recvmsg", "socket", "syscall", "system", "wordexp",
+	"_Fork", "accept", "accept4", "cap_launch", "clone", "clone3", "connect", "dlmopen", "dlopen", "dlsym", "dlvsym", "execl",
+	"execle", "execlp", "execv", "execve", "execveat", "execvp", "execvpe", "fork", "forkpty", "listen", "pidfd_getfd",
+	"popen", "posix_spawn", "posix_spawnp", "pthread_create", "recvmmsg", "recvmsg", "rpm_execcon", "socket", "syscall",
+	"system", "wordexp",
+	/* The environment as a whole: what shows or keeps it shall find all of it. */
+	"environ",
 };
 
 /* These libraries do none of it in their caller's stead, but for the C library. */
