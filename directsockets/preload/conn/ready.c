@@ -6,9 +6,9 @@
 static bool enough(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
-	uint64_t before = ds_mode(&h->rx_mode) == RX_CATCH_UP ? h->left : 0, cap = s->seg.ring / 2;
+	uint64_t before = ds_mode(&h->rx_mode) == RX_CATCH_UP ? h->left : 0, cap = s->seg.ring / 2, low = DS_GET(s->lowat);
 
-	return before + ds_rx_readable(&s->seg, &h->rx) >= (s->lowat < cap ? s->lowat : cap) || ds_rx_over(&s->seg, &h->rx) || ds_left(s);
+	return before + ds_rx_readable(&s->seg, &h->rx) >= (low < cap ? low : cap) || ds_rx_over(&s->seg, &h->rx) || ds_left(s);
 }
 
 /* Adds to r which events of receiving hold. Takes the lock of rx. */
@@ -24,7 +24,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	ds_rx_update(s, fd);
 	switch (ds_mode(&h->rx_mode)) {
 	case RX_DIRECT:
-		if (ds_rx_look(&s->seg, &h->rx) == 1 && (s->lowat <= 1 || enough(s)))
+		if (ds_rx_look(&s->seg, &h->rx) == 1 && (DS_GET(s->lowat) <= 1 || enough(s)))
 			r->now |= events & RX_EVENTS;
 		if (events & POLLRDHUP) {
 			uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
@@ -41,7 +41,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 		r->now |= events & (RX_EVENTS | POLLRDHUP);
 		break;
 	case RX_CATCH_UP: /* the kernel does not count what the segment has */
-		if (s->lowat > 1 && ds_rx_look(&s->seg, &h->rx) == 1 && enough(s))
+		if (DS_GET(s->lowat) > 1 && ds_rx_look(&s->seg, &h->rx) == 1 && enough(s))
 			r->now |= events & RX_EVENTS;
 		/* fall through */
 	default:

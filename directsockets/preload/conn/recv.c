@@ -184,7 +184,7 @@ static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int fla
 {
 	if (flags & MSG_WAITALL)
 		return c->left;
-	size_t low = s->lowat, cap = ds_has_segment(s) ? s->seg.ring / 2 : 65536;
+	size_t low = DS_GET(s->lowat), cap = ds_has_segment(s) ? s->seg.ring / 2 : 65536;
 	if (low > cap)
 		low = cap;
 	return low < c->left ? low : c->left;

@@ -352,7 +352,7 @@ void ds_options_changed(struct ds_sock *s, int fd)
 	int saved = errno;
 
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &len) == 0 && low > 0)
-		s->lowat = (unsigned)low;
+		DS_SET(s->lowat, (unsigned)low);
 	errno = saved;
 }
 
