@@ -148,7 +148,7 @@ func compareProbe(t *testing.T, both, env []string, command ...string) {
 }
 
 // slow are probes that take long, and learn nothing of young connections that no other learns.
-var slow = strings.Fields(`linger-full cancel-calls many-connections relisten refused nested-modes signal-jump
+var slow = strings.Fields(`linger-full cancel-calls crowd many-connections relisten refused nested-modes signal-jump
 	signal-jump-waiting blocking-send large sizes edge-stress linger-read linger-ends eintr timeouts errno-wait`)
 
 // handsOver matches probes in which a connection gets another descriptor or process.

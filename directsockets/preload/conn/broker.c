@@ -397,6 +397,13 @@ bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n)
 
 void ds_broker_send(const struct ds_message *m) { send_message(m, NULL, 0); }
 
+bool ds_broker_room(void)
+{
+	struct pollfd p = {.fd = conn, .events = POLLOUT};
+
+	return ds_syscall(SYS_ppoll, &p, 1, &(struct timespec){0, 0}, NULL, 0) != 0;
+}
+
 bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell)
 {
 	struct ds_message m = {.type = DS_OFFER, .id = id, .info = *info};

@@ -74,6 +74,8 @@ void ds_broker_wait(const struct ds_info *info) DS_HIDDEN;
 void ds_broker_decided(const struct ds_info *info) DS_HIDDEN;
 /* The address and the port of the listener fd. False: it is not one of them. */
 bool ds_listener_end(int fd, uint8_t addr[16], uint16_t *port) DS_HIDDEN;
+/* Is there room for a message to the broker? Also true if that has ended. */
+bool ds_broker_room(void) DS_HIDDEN;
 /* These return whether the message was sent. */
 bool ds_broker_offer(uint32_t id, const struct ds_info *info, int shadow, int segment, int bell) DS_HIDDEN;
 bool ds_broker_withdraw(uint32_t id, const uint8_t *nonce) DS_HIDDEN;

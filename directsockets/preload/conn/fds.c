@@ -18,6 +18,13 @@ bool ds_own_fd(int fd)
 	return fd >= 0 && fd < KNOWN && (__atomic_load_n(&own[fd / 64], __ATOMIC_RELAXED) >> (fd % 64) & 1);
 }
 
+unsigned ds_fds_most(void)
+{
+	struct rlimit r;
+
+	return getrlimit(RLIMIT_NOFILE, &r) < 0 ? 0 : r.rlim_cur < UINT32_MAX ? (unsigned)r.rlim_cur : UINT32_MAX;
+}
+
 /* Where own descriptors begin: beyond what select can name, if there is room. */
 static int base(void)
 {

@@ -8,6 +8,8 @@
 
 /* Takes fd: moves it up if it can, and remembers it. Returns its number. */
 int ds_fd_keep(int fd) DS_HIDDEN;
+/* How many descriptors the process may have. */
+unsigned ds_fds_most(void) DS_HIDDEN;
 /* Closes a kept descriptor. */
 void ds_fd_close(int fd) DS_HIDDEN;
 

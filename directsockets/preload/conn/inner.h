@@ -29,6 +29,7 @@
 #include "conn/stats.h"
 
 enum { PLAIN, EARLY, CLAIMED, GRANTED, OFFERED, UP };
+enum { BUSY_US = 10000 }; /* until what was not possible now is tried again */
 enum { KIN_NONE, KIN_SHY, KIN_USED }; /* see kin.c */
 
 struct ds_sock {
@@ -132,6 +133,8 @@ void ds_drop(struct ds_sock *s) DS_HIDDEN;
 void ds_granted_close(struct ds_sock *s) DS_HIDDEN;
 /* Repeats the offer of s no more, and releases what was kept for that. */
 void ds_offer_once(struct ds_sock *s) DS_HIDDEN;
+/* Are so many offers kept that the broker would not take another? */
+bool ds_offers_full(void) DS_HIDDEN;
 /* Takes the segment and side 1's doorbell, and keeps them to offer them again. False: there are too
  * many. */
 bool ds_offer_keep(struct ds_sock *s, int segment, int bell) DS_HIDDEN;

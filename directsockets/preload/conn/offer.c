@@ -15,7 +15,6 @@ enum {
 	DEEP_RING = 4 << 20,
 	RING = 2 << 20,
 	RING_STRICT = 1 << 20, /* where a segment takes all its memory at once */
-	BUSY_US = 10000,      /* until sleepers that did not wake are woken again */
 };
 
 void ds_offered(struct ds_sock *s)
@@ -177,6 +176,11 @@ void ds_offer(struct ds_sock *s, int fd)
 	}
 	if (!ds_segment_room()) {
 		no_memory(s);
+		return;
+	}
+	if (ds_offers_full() || !ds_broker_room()) {
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SILENT);
+		DS_SET(s->retry, ds_ticks() + BUSY_US * ds_ticks_us());
 		return;
 	}
 	if (!ds_gate_get(s))

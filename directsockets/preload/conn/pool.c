@@ -12,7 +12,9 @@
 enum {
 	POOL = 256,    /* handles made at a time */
 	POOLS = 4096,
-	KEPT = 64,     /* offers that can be repeated: each has two descriptors */
+	/* Offers that can be repeated: each has two descriptors. A broker takes 1024. */
+	KEPT_LEAST = 64,
+	KEPT_MOST = 960,
 	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
 };
 
@@ -219,9 +221,11 @@ void ds_drop(struct ds_sock *s)
 		ds_fd_abandon(bell);
 }
 
+bool ds_offers_full(void) { return kept >= KEPT_MOST; }
+
 bool ds_offer_keep(struct ds_sock *s, int segment, int bell)
 {
-	if (kept >= KEPT)
+	if (ds_offers_full() || (kept >= KEPT_LEAST && kept >= ds_fds_most() / 16))
 		return false;
 	kept++;
 	s->offered[0] = ds_fd_keep(segment);

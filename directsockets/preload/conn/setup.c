@@ -36,8 +36,13 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 	if (!ds_segment_room())
 		return;
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_OFFER);
-	if (ds_broker_claim(s->id, &s->info, fd))
+	if (ds_broker_claim(s->id, &s->info, fd)) {
 		ds_phase(s, CLAIMED);
+		return;
+	}
+	/* Nobody was asked: the broker has too much to do, or this process no descriptor. */
+	__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED);
+	DS_SET(s->retry, ds_ticks() + BUSY_US * ds_ticks_us());
 }
 
 /* A client must not make this process use more memory than it allows (SPEC 5.1). */

@@ -1,4 +1,5 @@
 #include "probe.h"
+#include <sys/resource.h>
 
 /* How connections become direct that the library once gave up. */
 
@@ -125,7 +126,60 @@ static void environment(void)
 	R(readable(s, LONG));
 }
 
+enum { CROWD = 900 };
+
+/* Answers a request on each of CROWD connections in turn, until the first ends. */
+static void crowd_server(void *listener)
+{
+	int s[CROWD];
+	char b;
+
+	for (int i = 0; i < CROWD; i++)
+		s[i] = accept(*(int *)listener, NULL, NULL);
+	for (int i = 0; get(s[i], &b, 1); i = (i + 1) % CROWD)
+		put(s[i], "a", 1);
+}
+
+/* So many connections begin at once that offers and claims fill the broker's queue: all of them are
+ * direct in the end. */
+static void crowd(void)
+{
+	int c[CROWD], up = 0, best = -1;
+	struct rlimit most;
+	struct sockaddr_in to;
+	char b;
+
+	if (getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur < most.rlim_max) {
+		most.rlim_cur = most.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &most);
+	}
+	int l = listener(&to);
+	pid_t pid = start(crowd_server, &l);
+	for (int i = 0; i < CROWD; i++)
+		c[i] = dial(&to);
+	for (int idle = 0; up < CROWD && idle < 1000; idle++) {
+		for (int i = 0; i < CROWD; i++)
+			put(c[i], "q", 1);
+		up = 0;
+		for (int i = 0; i < CROWD; i++) {
+			get(c[i], &b, 1);
+			up += !has_library() || direct(c[i]) == 3;
+		}
+		if (up > best) {
+			best = up;
+			idle = 0;
+		}
+		if (has_library())
+			nap(best < CROWD / 2 ? 100 : 5); // for all to offer, and then all to claim
+	}
+	out("direct %d", up);
+	for (int i = 0; i < CROWD; i++)
+		close(c[i]);
+	finish(pid);
+}
+
 const struct probe setup_probes[] = {
+	{"crowd", crowd, 1},
 	{"environment", environment, 0},
 	{"one-shot", oneshot, 0},
 	{"one-shot-fork", oneshot_fork, 0},
