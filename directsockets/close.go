@@ -145,6 +145,9 @@ func (c *Conn) lingerOn(e *segment.End, lent bool) {
 
 // retire releases what the connection had. The counters are kept for Stats.
 func (c *Conn) retire(e *segment.End, lent bool) {
+	if e != nil && c.side == segment.Client {
+		c.habit()
+	}
 	c.mu.Lock()
 	c.modes = [2]Mode{ModeClosed, ModeClosed}
 	c.final, c.retired = c.statsLocked(), true

@@ -17,11 +17,15 @@ type Config struct {
 	// Eager: the client's side offers a segment as soon as it is connected, so that even its
 	// first bytes may go there. Default: once the connection has outlived its first request.
 	Eager bool
-	// UpgradeSends is the number of sends after which a connection counts as such. Default 2.
+	// UpgradeSends is the number of sends after which a connection counts as such. Default 2. While
+	// connections of the process that were offered a segment end early, before 128 sends and 1 MiB,
+	// the default grows with their number, up to these, and so does that of UpgradeBytes; but not if
+	// either is set.
 	UpgradeSends int
 	// UpgradeBytes is the number of bytes, in both directions together, after which it does so,
 	// too. Default 16 KiB.
 	UpgradeBytes int
+	fixed        bool // one of them is set
 	// Slots of a VELO queue: a power of two, 16..4096. Default 128.
 	Slots int
 	// Ring is the size of an RMA ring in bytes: a multiple of 4096, 64 KiB..1 GiB.
@@ -85,6 +89,7 @@ func (c Config) withDefaults() (*Config, error) {
 }
 
 func (c Config) checked() (Config, error) {
+	c.fixed = c.UpgradeSends != 0 || c.UpgradeBytes != 0
 	if c.UpgradeSends == 0 {
 		c.UpgradeSends = 2
 	}

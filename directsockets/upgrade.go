@@ -60,8 +60,7 @@ func (c *Conn) moved(sends int) {
 		}
 		return
 	}
-	if !c.cfg.Eager && int(c.sends.Load())+sends < c.cfg.UpgradeSends &&
-		c.count[segment.SentShadow].Load()+c.count[segment.ReceivedShadow].Load() < uint64(c.cfg.UpgradeBytes) {
+	if !c.worth(sends) {
 		return
 	}
 	if !c.broker.Listener(c.key.Server.Port()) {
@@ -78,6 +77,23 @@ func (c *Conn) moved(sends int) {
 	if c.up.CompareAndSwap(upIdle, upBusy) {
 		go c.prepare()
 	}
+}
+
+// worth reports whether a client that is about to send so often is to offer a segment.
+func (c *Conn) worth(sends int) bool {
+	steps := 0
+	if !c.cfg.fixed {
+		steps = c.broker.Habit().Steps()
+	}
+	return c.cfg.Eager || int(c.sends.Load())+sends >= c.cfg.UpgradeSends<<steps ||
+		c.count[segment.SentShadow].Load()+c.count[segment.ReceivedShadow].Load() >= uint64(c.cfg.UpgradeBytes)<<steps
+}
+
+// habit has those to come learn from the end of a client that had a segment.
+func (c *Conn) habit() {
+	n := func(word int) uint64 { return c.count[word].Load() }
+	c.broker.Habit().Ended(uint64(c.sends.Load())+n(segment.SentVELOLast)+n(segment.SentRMAInfo),
+		n(segment.SentDirect)+n(segment.ReceivedDirect)+n(segment.SentShadow)+n(segment.ReceivedShadow))
 }
 
 // settlePause is how long settle waits between two looks.

@@ -60,6 +60,7 @@ type Granted struct {
 type Client struct {
 	cfg    Config
 	stats  *connstats.Table
+	habit  Habit
 	page   atomic.Pointer[wire.Page] // nil: not connected
 	stop   context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
@@ -159,6 +160,9 @@ func (c *Client) Wait(ctx context.Context) error {
 
 // Connected reports whether there is a broker.
 func (c *Client) Connected() bool { return c.page.Load() != nil }
+
+// Habit is that of the connections whose segments are offered through c.
+func (c *Client) Habit() *Habit { return &c.habit }
 
 // Absent returns why there is no broker.
 func (c *Client) Absent() connstats.Why {

@@ -7,7 +7,7 @@
 
 enum {
 	SENDS = 2,     /* a client offers at its second send, */
-	BYTES = 16384, /* or when so much has moved */
+	BYTES = 16384, /* or when so much has moved; see habit.c */
 	SLOTS = 128,
 	WELCOME_MS = 250,   /* how long the broker may take to greet; a test waits longer */
 	MAX_SLOTS = 4096,   /* 512 KiB */
@@ -43,6 +43,8 @@ bool ds_start(void)
 	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
 	ds_config.welcome = (unsigned)number("EXNET_DS_WELCOME", WELCOME_MS, 1, 60000);
 	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
+	ds_config.fixed = number("EXNET_DS_SENDS", UINT64_MAX, 0, 1u << 30) != UINT64_MAX ||
+			  number("EXNET_DS_BYTES", UINT64_MAX, 0, 1ull << 40) != UINT64_MAX;
 	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
 	ds_config.ring = number("EXNET_DS_RING", 0, DS_MIN_RING, DS_MAX_RING);
 	if (ds_config.slots & (ds_config.slots - 1))

@@ -8,7 +8,7 @@
  *   config.c pool.c shadow.c      settings, handles and fork, the TCP socket
  *   modes.c                       where each direction is
  *   begin.c                       sockets that connect, accept, listen
- *   offer.c setup.c               offers; phases: from the shadow to a segment
+ *   habit.c offer.c setup.c       when to offer; offers; phases: from the shadow to a segment
  *   heir.c ready.c spin.c         inherited connections, readiness, spinning before sleeping
  *   sleep.c                       the doorbell
  *   send.c recv.c zerocopy.c      bytes
@@ -102,6 +102,7 @@ struct ds_config {
 	uint64_t max_ring;
 	bool expedite;  /* EXNET_DS_EXPEDITED: sleepers call membarrier, so that wakers need no fence */
 	bool expedited; /* and this process is registered for it */
+	bool fixed;   /* sends or bytes is set, and does not grow (habit.c) */
 	bool explain; /* EXNET_EXPLAIN: connections that stay TCP are listed, too */
 };
 extern struct ds_config ds_config DS_HIDDEN;
@@ -148,6 +149,10 @@ void ds_offer(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_offer_again(struct ds_sock *s, int fd) DS_HIDDEN;
 /* The segment of s and both of its bells exist: enters phase OFFERED, and reports the bell. */
 void ds_offered(struct ds_sock *s) DS_HIDDEN;
+/* Is a client that has sent so often, or moved so many bytes, to be offered a segment? */
+bool ds_worth(uint64_t sends, uint64_t moved) DS_HIDDEN;
+/* s ends, which says something of those to come. With the lock of setup. */
+void ds_habit(const struct ds_sock *s) DS_HIDDEN;
 /* Shuts the gate; false if a thread is in a call on the shadow: try again later. */
 bool ds_gate_get(struct ds_sock *s) DS_HIDDEN;
 /* What ds_tell was told; NULL: nothing. */

@@ -140,6 +140,7 @@ static void let_go(void *handle)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SHARED);
 	ds_offer_once(s);
 	ds_decided(s);
+	ds_habit(s);
 	ds_drop(s);
 	ds_kin_end(s);
 	if (s->wakefd >= 0)

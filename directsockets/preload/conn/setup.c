@@ -144,16 +144,23 @@ static void attach(struct ds_sock *s, int fd)
 }
 
 /* Has s sent often enough, or moved enough, to be worth a segment? */
-static bool lives(const struct ds_sock *s) { return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes; }
+static bool lives(const struct ds_sock *s)
+{
+	if (s->side == 0)
+		return ds_worth(DS_GET(s->sends), DS_GET(s->moved));
+	return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes;
+}
 
 enum { LOOKS = 16 };
 
 bool ds_ripe(struct ds_early *e, int side)
 {
-	if ((uint64_t)DS_GET(e->sent) + DS_GET(e->received) >= ds_config.bytes)
-		return true;
+	uint64_t moved = (uint64_t)DS_GET(e->sent) + DS_GET(e->received);
+
 	if (side == 0)
-		return DS_GET(e->sends) >= ds_config.sends || DS_GET(ds_telling);
+		return ds_worth(DS_GET(e->sends), moved) || DS_GET(ds_telling);
+	if (moved >= ds_config.bytes)
+		return true;
 	if (DS_GET(e->looks) < LOOKS)
 		DS_SET(e->looks, DS_GET(e->looks) + 1);
 	return DS_GET(e->again) || DS_GET(e->looks) >= LOOKS;

@@ -460,6 +460,42 @@ static void shut_sleeper(int how)
 	hang_up(&s);
 }
 
+// Connections of the client that ended after so many sends, directly from there on.
+static void ended(int how_many, unsigned sends, int side)
+{
+	static struct ds_shared sh;
+	struct ds_sock s = {.phase = UP, .side = (uint8_t)side, .sh = &sh, .sends = 2};
+
+	sh.tx.count = sends - 2;
+	while (how_many-- > 0)
+		ds_habit(&s);
+}
+
+static void habit(void)
+{
+	struct ds_config before = ds_config;
+
+	ds_config.fixed = false;
+	ds_config.sends = 2;
+	ds_config.bytes = 16384;
+	ended(7, 1000, 0); // of the tests before
+	ended(3, 2, 0);
+	ended(9, 2, 1);
+	CHECK(ds_worth(2, 0) && !ds_worth(1, 16383) && ds_worth(1, 16384), "three short ones");
+	ended(1, 127, 0);
+	CHECK(!ds_worth(3, 32767) && ds_worth(4, 0) && ds_worth(0, 32768), "four");
+	ended(50, 2, 0);
+	CHECK(!ds_worth(127, (1 << 20) - 1) && ds_worth(128, 0) && ds_worth(0, 1 << 20), "many");
+	ds_config.fixed = true;
+	CHECK(ds_worth(2, 0), "set by the user");
+	ds_config.fixed = false;
+	ended(2, 128, 0);
+	CHECK(!ds_worth(31, 0) && ds_worth(32, 0), "two long ones");
+	ended(4, 128, 0);
+	CHECK(ds_worth(2, 0), "all of them");
+	ds_config = before;
+}
+
 int main(void)
 {
 	char path[64];
@@ -467,6 +503,7 @@ int main(void)
 
 	calls();
 	by();
+	habit();
 	int fds = open_fds();
 	slow_bell();
 	flows(20 << 20, 0, 0, true);
