@@ -17,10 +17,10 @@ type Config struct {
 	// Eager: the client's side offers a segment as soon as it is connected, so that even its
 	// first bytes may go there. Default: once the connection has outlived its first request.
 	Eager bool
-	// UpgradeSends is the number of sends after which a connection counts as such. Default 2. While
-	// connections of the process that were offered a segment end early, before 128 sends and 1 MiB,
-	// the default grows with their number, up to these, and so does that of UpgradeBytes; but not if
-	// either is set.
+	// UpgradeSends is the number of sends after which a connection counts as such. Default 2.
+	// While connections of the process that were offered a segment end early, before 128 sends
+	// and 1 MiB, the default grows with their number, up to these, and so does that of
+	// UpgradeBytes; but not if either is set.
 	UpgradeSends int
 	// UpgradeBytes is the number of bytes, in both directions together, after which it does so,
 	// too. Default 16 KiB.

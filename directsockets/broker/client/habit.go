@@ -4,8 +4,8 @@ import "sync/atomic"
 
 // Habit is how long the connections of a process last that it offers a segment to. Such an offer
 // costs as much as some hundred small requests on TCP. While connections that were offered one end
-// early, the next ones should be offered theirs later, and once they last, earlier again (SPEC 5.1).
-// The zero value is ready. Safe for concurrent use.
+// early, the next ones should be offered theirs later, and once they last, earlier again (SPEC
+// 5.1). The zero value is ready. Safe for concurrent use.
 type Habit struct {
 	ends atomic.Int32 // early ones, less earlyEnds for each that lasted
 }
