@@ -27,6 +27,14 @@ void call_end(struct call *k) DS_HIDDEN;
 			k = begin(fd, w_, ##__VA_ARGS__); \
 	} while (0)
 #define CALL(k, fd) CALL_BY(k, fd, call_begin)
+/* For the calls that programs make most: if w, a descriptor's word, is 0, PASS jumps to the real
+ * function, after few instructions. The rest of such a call is a function of its own, OURS, so that
+ * the jump comes before any register is saved; there, CALL_OF is CALL_BY with the word known. */
+#define PASS(w, name, ...) \
+	if (__builtin_expect((w) == 0 && __atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 1)) \
+	return ds_real.name(__VA_ARGS__)
+#define OURS static __attribute__((noinline))
+#define CALL_OF(k, fd, w, begin, ...) __attribute__((cleanup(call_end))) struct call k = begin(fd, w, ##__VA_ARGS__)
 #define CALL_ANY(k, fd) CALL_BY(k, fd, call_begin_any)
 
 /* As CALL, but leaves a young conn as it is, if the real call can do no harm: it does not sleep

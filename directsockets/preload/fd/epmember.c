@@ -26,7 +26,7 @@ _Static_assert(MEMBERS <= 1 << INDEX_BITS && MEMBERS * sizeof(struct member) <= 
 struct ds_lock ep_lock;
 uint32_t ep_name;
 static struct member *members;
-static uint32_t member_used = 1; /* member 0 is the wakefd */
+uint32_t ep_members; /* so many were ever used: members[1] and those after it; 0 is the wakefd */
 static struct member *member_free;
 static uint64_t prefix, family; /* of tags: family the upper part, for all processes of one fork tree */
 
@@ -72,7 +72,7 @@ void m_fork_child(void)
 	if (!members)
 		return;
 	new_prefix();
-	for (uint32_t i = 1; i < member_used; i++) {
+	for (uint32_t i = 1; i <= ep_members; i++) {
 		struct member *m = &members[i];
 		if (!m->e)
 			continue;
@@ -102,7 +102,7 @@ struct member *m_by_tag(uint64_t data)
 {
 	uint32_t i = (uint32_t)(data >> INDEX_SHIFT) & ((1u << INDEX_BITS) - 1);
 
-	return tag_is_ours(data) && i < __atomic_load_n(&member_used, __ATOMIC_RELAXED) ? &members[i] : NULL;
+	return tag_is_ours(data) && i <= __atomic_load_n(&ep_members, __ATOMIC_RELAXED) ? &members[i] : NULL;
 }
 
 /* ---- who there is ---------------------------------------------------------- */
@@ -122,8 +122,8 @@ struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_e
 
 	if (m)
 		member_free = m->cnext;
-	else if (members && member_used < MEMBERS)
-		m = &members[__atomic_fetch_add(&member_used, 1, __ATOMIC_RELAXED)];
+	else if (members && ep_members < MEMBERS - 1)
+		m = &members[__atomic_add_fetch(&ep_members, 1, __ATOMIC_RELAXED)];
 	else
 		return NULL;
 	uint64_t gen = (m->tag >> GEN_SHIFT) + 1; /* after that of the last member there */

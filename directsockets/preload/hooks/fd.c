@@ -305,7 +305,8 @@ static bool make_place(int oldfd, int newfd)
 	return true;
 }
 
-EXPORT int dup2(int oldfd, int newfd)
+/* dup2 of, or to, a descriptor of ours. */
+OURS int dup2_ours(int oldfd, int newfd)
 {
 	CRITICAL(fd_word(oldfd) != 0 || fd_word(newfd) != 0);
 	if (!make_place(oldfd, newfd))
@@ -314,6 +315,12 @@ EXPORT int dup2(int oldfd, int newfd)
 	if (rc >= 0)
 		fd_dup(oldfd, rc);
 	return rc;
+}
+
+EXPORT int dup2(int oldfd, int newfd)
+{
+	PASS(fd_word(oldfd) | fd_word(newfd) | ds_own_fd(newfd), dup2, oldfd, newfd);
+	return dup2_ours(oldfd, newfd);
 }
 ALIAS(__dup2, dup2);
 
@@ -405,6 +412,23 @@ static void flags_changed(int fd, bool async)
 		ds_flags_changed(k.c->s);
 }
 
+/* fcntl with F_DUPFD or F_DUPFD_CLOEXEC. */
+OURS int fcntl_dup(int fd, int cmd, void *arg)
+{
+	CRITICAL(fd_word(fd) != 0);
+	return dupped(fd, REAL(fcntl)(fd, cmd, arg));
+}
+
+/* fcntl of a descriptor of ours. */
+OURS int fcntl_ours(int fd, int cmd, void *arg)
+{
+	int rc = REAL(fcntl)(fd, cmd, arg);
+
+	if (rc >= 0 && cmd == F_SETFL)
+		flags_changed(fd, ((uintptr_t)arg & O_ASYNC) != 0);
+	return rc;
+}
+
 EXPORT int fcntl64(int fd, int cmd, ...)
 {
 	va_list ap;
@@ -412,18 +436,10 @@ EXPORT int fcntl64(int fd, int cmd, ...)
 	va_start(ap, cmd);
 	void *arg = va_arg(ap, void *);
 	va_end(ap);
-	CRITICAL((cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && fd_word(fd) != 0);
-	int rc = REAL(fcntl)(fd, cmd, arg);
-	if (__builtin_expect(rc < 0 || fd_word(fd) == 0, 1)) {
-		if (rc >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && fd_word(rc) != 0)
-			fd_closing(rc);
-		return rc;
-	}
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
-		return dupped(fd, rc);
-	if (cmd == F_SETFL)
-		flags_changed(fd, ((uintptr_t)arg & O_ASYNC) != 0);
-	return rc;
+		return fcntl_dup(fd, cmd, arg);
+	PASS(fd_word(fd), fcntl, fd, cmd, arg);
+	return fcntl_ours(fd, cmd, arg);
 }
 ALIAS(fcntl, fcntl64);
 ALIAS(__fcntl, fcntl64);

@@ -56,9 +56,10 @@ static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int fl
 	return n == 0 ? recv_none(k, fd, flags) : ds_recv(k->c->s, fd, &(struct iovec){p, capped(n)}, 1, flags);
 }
 
-EXPORT ssize_t read(int fd, void *p, size_t n)
+/* read of a descriptor of ours, whose word is w. */
+OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
-	CALL_YOUNG(k, fd, true);
+	CALL_OF(k, fd, w, call_young, true);
 	if (!k.c)
 		return call_received(&k, REAL(read)(fd, p, n));
 	if (!range_fine(p, n))
@@ -66,6 +67,14 @@ EXPORT ssize_t read(int fd, void *p, size_t n)
 	if (n == 0)
 		return 0;
 	return ds_recv(k.c->s, fd, &(struct iovec){p, capped(n)}, 1, 0);
+}
+
+EXPORT ssize_t read(int fd, void *p, size_t n)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, read, fd, p, n);
+	return read_ours(fd, p, n, w);
 }
 ALIAS(__read, read);
 
@@ -112,12 +121,21 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 	return rc >= 0 && addr ? no_name(rc, len) : rc;
 }
 
-EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
+/* As read_ours. */
+OURS ssize_t readv_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
-	CALL_YOUNG(k, fd, true);
+	CALL_OF(k, fd, w, call_young, true);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_received(&k, REAL(readv)(fd, iov, n));
 	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->s, fd, iov, n, 0);
+}
+
+EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, readv, fd, iov, n);
+	return readv_ours(fd, iov, n, w);
 }
 
 /* For a socket preadv2 with the offset -1 is readv with flags; any other is ESPIPE. */

@@ -44,12 +44,21 @@ static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, 
 	return send_vectors(k, fd, &(struct iovec){(void *)(uintptr_t)p, capped(n)}, 1, flags, capped(n));
 }
 
-EXPORT ssize_t write(int fd, const void *p, size_t n)
+/* write to a descriptor of ours, whose word is w. */
+OURS ssize_t write_ours(int fd, const void *p, size_t n, uintptr_t w)
 {
-	CALL_SEND(k, fd, n, 0);
+	CALL_OF(k, fd, w, call_send, n, 0);
 	if (!k.c)
 		return call_sent(&k, REAL(write)(fd, p, n));
 	return range_fine(p, n) ? send_one(&k, fd, p, n, 0) : -1;
+}
+
+EXPORT ssize_t write(int fd, const void *p, size_t n)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, write, fd, p, n);
+	return write_ours(fd, p, n, w);
 }
 ALIAS(__write, write);
 
@@ -84,12 +93,21 @@ static inline struct call call_sendv(int fd, uintptr_t w, const struct iovec *io
 	return call_send(fd, w, n < 0 || !iov_there(iov, (size_t)n) ? SIZE_MAX : iov_total(iov, (size_t)n), 0);
 }
 
-EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
+/* As write_ours. */
+OURS ssize_t writev_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
-	CALL_BY(k, fd, call_sendv, iov, n);
+	CALL_OF(k, fd, w, call_sendv, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_sent(&k, REAL(writev)(fd, iov, n));
 	return sent(&k, ds_send(k.c->s, fd, iov, n, 0), iov_total(iov, (size_t)n));
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, writev, fd, iov, n);
+	return writev_ours(fd, iov, n, w);
 }
 
 EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)

@@ -236,12 +236,18 @@ static int wait_events(int epfd, struct epoll_event *ev, int max, const struct t
 EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int ms)
 {
 	struct timespec t;
+
+	if (ep_none())
+		return REAL(epoll_wait)(epfd, ev, max, ms);
 	return wait_events(epfd, ev, max, from_ms(&t, ms), NULL);
 }
 
 EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int ms, const sigset_t *mask)
 {
 	struct timespec t;
+
+	if (ep_none())
+		return REAL(epoll_pwait)(epfd, ev, max, ms, mask);
 	return wait_events(epfd, ev, max, from_ms(&t, ms), mask);
 }
 
