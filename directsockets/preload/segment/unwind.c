@@ -30,20 +30,23 @@ static void *unwinder(const char *name)
 		__atomic_store_n(&real, f, __ATOMIC_RELAXED); \
 	}
 
+/* The thread sanitizer would have these two clean up after themselves, by a call of themselves. */
+#define BARE __attribute__((no_sanitize("thread")))
+
 typedef void resume_fn(struct _Unwind_Exception *e);
 typedef int personality_fn(int version, int actions, uint64_t class, struct _Unwind_Exception *e, struct _Unwind_Context *at);
 
 extern resume_fn _Unwind_Resume DS_HIDDEN __attribute__((noreturn));
 extern personality_fn __gcc_personality_v0 DS_HIDDEN;
 
-void _Unwind_Resume(struct _Unwind_Exception *e)
+BARE void _Unwind_Resume(struct _Unwind_Exception *e)
 {
 	UNWINDER(resume_fn, "_Unwind_Resume");
 	f(e);
 	abort();
 }
 
-int __gcc_personality_v0(int version, int actions, uint64_t class, struct _Unwind_Exception *e, struct _Unwind_Context *at)
+BARE int __gcc_personality_v0(int version, int actions, uint64_t class, struct _Unwind_Exception *e, struct _Unwind_Context *at)
 {
 	UNWINDER(personality_fn, "__gcc_personality_v0");
 	return f(version, actions, class, e, at);
