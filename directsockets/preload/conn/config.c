@@ -38,13 +38,13 @@ bool ds_start(void)
 		return false;
 	started = true;
 	rules_init();
-	ds_config.sends = (unsigned)number("EXNET_DS_SENDS", SENDS, 0, 1u << 30);
+	uint64_t sends = number("EXNET_DS_SENDS", UINT64_MAX, 0, 1u << 30), bytes = number("EXNET_DS_BYTES", UINT64_MAX, 0, 1ull << 40);
+	ds_config.fixed = sends != UINT64_MAX || bytes != UINT64_MAX;
+	ds_config.sends = sends != UINT64_MAX ? (unsigned)sends : SENDS;
+	ds_config.bytes = bytes != UINT64_MAX ? bytes : BYTES;
 	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
 	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
 	ds_config.welcome = (unsigned)number("EXNET_DS_WELCOME", WELCOME_MS, 1, 60000);
-	ds_config.bytes = number("EXNET_DS_BYTES", BYTES, 0, 1ull << 40);
-	ds_config.fixed = number("EXNET_DS_SENDS", UINT64_MAX, 0, 1u << 30) != UINT64_MAX ||
-			  number("EXNET_DS_BYTES", UINT64_MAX, 0, 1ull << 40) != UINT64_MAX;
 	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
 	ds_config.ring = number("EXNET_DS_RING", 0, DS_MIN_RING, DS_MAX_RING);
 	if (ds_config.slots & (ds_config.slots - 1))

@@ -29,7 +29,6 @@
 #include "conn/stats.h"
 
 enum { PLAIN, EARLY, CLAIMED, GRANTED, OFFERED, UP };
-enum { BUSY_US = 10000 }; /* until what was not possible now is tried again */
 enum { KIN_NONE, KIN_SHY, KIN_USED }; /* see kin.c */
 
 struct ds_sock {
@@ -163,6 +162,9 @@ static inline int ds_still(struct ds_sock *s, int fd) { return ds_above ? ds_abo
 /* Fields of a connection that threads read or write without a common lock. */
 #define DS_GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 #define DS_SET(field, v) __atomic_store_n(&(field), v, __ATOMIC_RELAXED)
+
+/* What s cannot do now, it tries again in 10 ms. */
+static inline void ds_retry_soon(struct ds_sock *s) { DS_SET(s->retry, ds_ticks() + 10000 * ds_ticks_us()); }
 
 /* The phase, for callers without the lock of setup. */
 static inline int ds_phase_of(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE); }

@@ -161,7 +161,7 @@ bool ds_gate_get(struct ds_sock *s)
 	if (ds_gate_clear(s, 1000))
 		return true;
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_BUSY);
-	DS_SET(s->retry, ds_ticks() + BUSY_US * ds_ticks_us());
+	ds_retry_soon(s);
 	return false;
 }
 
@@ -180,7 +180,7 @@ void ds_offer(struct ds_sock *s, int fd)
 	}
 	if (ds_offers_full() || !ds_broker_room()) {
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SILENT);
-		DS_SET(s->retry, ds_ticks() + BUSY_US * ds_ticks_us());
+		ds_retry_soon(s);
 		return;
 	}
 	if (!ds_gate_get(s))

@@ -42,7 +42,7 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 	}
 	/* Nobody was asked: the broker has too much to do, or this process no descriptor. */
 	__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED);
-	DS_SET(s->retry, ds_ticks() + BUSY_US * ds_ticks_us());
+	ds_retry_soon(s);
 }
 
 /* A client must not make this process use more memory than it allows (SPEC 5.1). */
