@@ -27,10 +27,9 @@ type sinkHost struct{}
 
 func (*sinkHost) WritePacket(exteth.Offload, foreign.Frame) error { return nil }
 
-// pathCase is a packet on the fast path of a stack between two sinks.
+// pathCase is a packet on the fast path of a stack between a link and a sink.
 type pathCase struct {
 	s     *Stack
-	link  *sinkLink
 	buf   *exteth.TxBuffer
 	frame []byte
 	head  [exteth.HeadLen]byte
@@ -41,9 +40,9 @@ func (c *pathCase) receive(off exteth.Offload) error {
 	return c.s.ReceiveFrame(2, off, foreign.Split(foreign.Of(c.frame), c.head[:]))
 }
 
-func newPathCase(t testing.TB, fast bool, packet []byte, off exteth.Offload) *pathCase {
-	c := &pathCase{link: &sinkLink{}}
-	s, err := New(Config{Link: c.link, Host: &sinkHost{}, NoFastPath: !fast})
+func newPathCase(t testing.TB, link Link, fast bool, packet []byte, off exteth.Offload) *pathCase {
+	c := new(pathCase)
+	s, err := New(Config{Link: link, Host: &sinkHost{}, NoFastPath: !fast})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +88,7 @@ var pathCases = []struct {
 func TestFastPathDoesNotAllocate(t *testing.T) {
 	for _, tc := range pathCases {
 		t.Run(tc.name, func(t *testing.T) {
-			c := newPathCase(t, true, tc.p, tc.off)
+			c := newPathCase(t, new(sinkLink), true, tc.p, tc.off)
 			before := c.s.Stats()
 			if n := testing.AllocsPerRun(100, func() { c.s.FromHost(c.buf) }); n != 0 {
 				t.Errorf("FromHost: %v allocations", n)
@@ -113,7 +112,7 @@ func benchmarkPaths(b *testing.B, run func(c *pathCase, off exteth.Offload)) {
 	for _, fast := range []bool{true, false} {
 		for _, tc := range pathCases {
 			b.Run(fmt.Sprintf("fast=%v/packet=%s", fast, tc.name), func(b *testing.B) {
-				c := newPathCase(b, fast, tc.p, tc.off)
+				c := newPathCase(b, new(sinkLink), fast, tc.p, tc.off)
 				b.SetBytes(int64(len(tc.p)))
 				b.ReportAllocs()
 				for b.Loop() {
