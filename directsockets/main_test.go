@@ -5,9 +5,8 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/directsockets"
+	"exnet/internal/leaktest"
 )
 
 // TestMain is also the child processes of tests: see child_test.go.
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) {
 	// The process's own client, that of Dial and Listen, finds no broker: tests have
 	// theirs.
 	os.Setenv("EXNET_BROKER", "/nonexistent/ds.sock")
-	goleak.VerifyTestMain(tests{m})
+	leaktest.Main(tests{m})
 }
 
 type tests struct{ m *testing.M }

@@ -3,7 +3,7 @@ package multicast
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

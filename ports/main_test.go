@@ -15,6 +15,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/internal/accept"
+	"exnet/internal/leaktest"
 	"exnet/internal/longtest"
 )
 
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 		attached(how)
 		return
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	leaktest.Main(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(buildDir)
 		os.Exit(code)
 	}))

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"gvisor.dev/gvisor/pkg/refs"
 
+	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
 )
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Setenv("EXNET_DS_WELCOME", "20000") // programs find a broker that a busy machine runs late
 	code := m.Run()
 	removeExnRun()
-	refs.DoLeakCheck()
+	leaktest.Packets()
 	os.Exit(code)
 }
 
@@ -31,7 +32,7 @@ func checkLeaks(t *testing.T) {
 	netnstest.CheckFDs(t)
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
-		goleak.VerifyNone(t, before)
+		leaktest.None(t, before)
 		eventually(t, threadsAtHome)
 	})
 }

@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(playRole(role))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // startServer runs a broker until the test's end, or until stop is called.

@@ -10,15 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"go.uber.org/goleak"
-
 	"exnet/directsockets/segment"
 	"exnet/fabric"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // host is a node with an Engine.
 type host struct {

@@ -3,16 +3,15 @@ package crossbar
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
 	"exnet/fabric/topo"
 	"exnet/foreign"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // line returns the crossbars of nodes 0 to n-1 in a row.
 func line(tb testing.TB, n int) *Crossbars {

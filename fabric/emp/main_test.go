@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric"
+	"exnet/internal/leaktest"
 	"exnet/test/testlab"
 )
 
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperEnv); dir != "" {
 		os.Exit(runHelper(dir))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func runHelper(dir string) int {

@@ -5,15 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/nic"
 	"exnet/fabric/velo"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // Every counter of every unit has a name, and its own value.
 func TestStatsAreComplete(t *testing.T) {

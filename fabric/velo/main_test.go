@@ -4,9 +4,9 @@ import (
 	"reflect"
 	"testing"
 
-	"go.uber.org/goleak"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func sizeof[T any]() uintptr { return reflect.TypeFor[T]().Size() }

@@ -15,14 +15,14 @@ import (
 	"exnet/exn"
 	"exnet/exteth"
 	"exnet/foreign"
+	"exnet/internal/leaktest"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // tcpFrame returns a TCP segment whose checksum is not computed yet, and one
 // whose checksum is.

@@ -18,11 +18,11 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
-	"go.uber.org/goleak"
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/internal/control"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tun"
@@ -30,7 +30,7 @@ import (
 	"exnet/test/testlab"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // running is a daemon in this process, in a namespace of its own.
 type running struct {

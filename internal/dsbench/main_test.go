@@ -11,11 +11,10 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/internal/clitest"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/result"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns"
 )
 
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "a test made dsbench start itself anew, which is for the program only")
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // runProgram runs dsbench in this process; words are its arguments.

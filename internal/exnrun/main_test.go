@@ -8,9 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/directsockets/broker/client"
+	"exnet/internal/leaktest"
 )
 
 // programEnv makes the test binary the program exn-run.
@@ -22,7 +21,7 @@ func TestMain(m *testing.M) {
 	if isBroker || os.Getenv(programEnv) != "" {
 		os.Exit(Run(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // exnRun is exn-run as a process of its own, with another shared library than the

@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"exnet/internal/clitest"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tcpbench"
@@ -33,7 +32,7 @@ func TestMain(m *testing.M) {
 	if isWorker || os.Getenv(programEnv) != "" {
 		os.Exit(Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // buffer is a bytes.Buffer for several goroutines, which calls onText once it
@@ -90,7 +89,7 @@ func leavesNothing(t *testing.T) {
 		if len(left) > 0 {
 			t.Errorf("processes left behind: %v", left)
 		}
-		goleak.VerifyNone(t)
+		leaktest.None(t)
 	})
 }
 

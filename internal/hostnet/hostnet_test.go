@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"exnet/internal/hostnet"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // run runs a program with blanks between its arguments in the namespace.
 func run(t testing.TB, n *netns.NS, command string) string {

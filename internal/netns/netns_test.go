@@ -16,8 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"exnet/internal/leaktest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 )
@@ -39,7 +38,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(playRole(role))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // here is the network namespace of the calling thread.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"exnet/internal/leaktest"
 )
 
 // congestion is the control that the kernel always has and everybody may choose
@@ -21,5 +21,5 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

@@ -14,17 +14,17 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"exnet/foreign"
 	"exnet/internal/hostnet"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // require skips the test, and says why, unless it may make TUN devices.
 func require(t testing.TB) {

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"exnet/exteth"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tun"
-
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // Packets reach the stack of their device with their offload metadata.
 func TestPackets(t *testing.T) {

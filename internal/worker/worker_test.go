@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"exnet/internal/leaktest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 )
@@ -29,7 +28,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func doTestJob(ctx context.Context, j testJob, note func(any) error) (any, error) {

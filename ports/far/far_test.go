@@ -6,14 +6,13 @@ import (
 	"errors"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/velo"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // said is a message that was heard.
 type said struct {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"exnet/directsockets/preload"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
 
 	"go.uber.org/goleak"
@@ -57,7 +58,7 @@ func TestRootSoak(t *testing.T) {
 	}
 	netnstest.CheckFDs(t)
 	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	t.Cleanup(func() { leaktest.None(t, before) })
 
 	seed := *soakSeed
 	for seed == 0 {

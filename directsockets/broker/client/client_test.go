@@ -13,9 +13,9 @@ import (
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
 
@@ -248,4 +248,4 @@ func rawOf(t *testing.T, c any) syscall.RawConn {
 	return raw
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

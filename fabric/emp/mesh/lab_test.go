@@ -16,15 +16,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/identity"
+	"exnet/internal/leaktest"
 	"exnet/test/testlab"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const year = 365 * 24 * time.Hour
 

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
@@ -17,9 +15,10 @@ import (
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const vpid = fabric.VPID(1)
 

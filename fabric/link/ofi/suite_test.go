@@ -9,16 +9,15 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/link/ofi"
 	"exnet/fabric/rma"
+	"exnet/internal/leaktest"
 	"exnet/internal/longtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // needHelper returns the path of the helper.
 func needHelper(t *testing.T) string {

@@ -7,14 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/link/shm"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
+	"exnet/internal/leaktest"
 )
 
 func TestGet(t *testing.T) {
@@ -103,5 +102,5 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(peerEnv); role != "" {
 		os.Exit(peerMain(role))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

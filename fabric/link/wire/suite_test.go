@@ -4,15 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/link/wire"
 	"exnet/fabric/nic"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // bad is a medium on which every fiftieth packet has something happen to it.
 var bad = wire.Faults{

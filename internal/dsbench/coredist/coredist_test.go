@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/leaktest"
 )
 
 func TestOf(t *testing.T) {
@@ -34,7 +35,7 @@ func TestCopies(t *testing.T) {
 }
 
 func TestMeasure(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer leaktest.None(t)
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		t.Fatal(err)

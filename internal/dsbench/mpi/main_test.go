@@ -5,9 +5,8 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"exnet/internal/dsbench/paths"
+	"exnet/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -21,5 +20,5 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

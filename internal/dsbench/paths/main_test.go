@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"exnet/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -19,5 +19,5 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-	"go.uber.org/goleak"
 
 	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/result"
+	"exnet/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // options are those of a command line.
 func options(t *testing.T, args ...string) (Options, error) {

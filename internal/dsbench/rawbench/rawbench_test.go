@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tcpbench"
 	"exnet/internal/worker"
@@ -23,7 +22,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func spec(k tcpbench.Kind, size int) tcpbench.Spec {

@@ -3,16 +3,15 @@ package lab
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // leavesNothing fails the test if it leaves descriptors or goroutines behind. Call it first.
 func leavesNothing(t *testing.T) {
 	t.Helper()
 	netnstest.CheckFDs(t)
-	t.Cleanup(func() { goleak.VerifyNone(t) })
+	t.Cleanup(func() { leaktest.None(t) })
 }
