@@ -15,7 +15,8 @@ import (
 // orphans adopts processes whose parents ended before them: until release, this process becomes
 // their parent.
 type orphans struct {
-	others map[int]bool // children that were there before
+	others   map[int]bool // children that were there before
+	children func() []int
 }
 
 // adoptOrphans makes this process adopt the processes that its descendants leave behind. The
@@ -24,8 +25,8 @@ func adoptOrphans() (*orphans, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("adopting orphaned processes: %w", err)
 	}
-	o := &orphans{others: make(map[int]bool)}
-	for _, pid := range children() {
+	o := &orphans{others: make(map[int]bool), children: children}
+	for _, pid := range o.children() {
 		o.others[pid] = true
 	}
 	return o, nil
@@ -45,14 +46,14 @@ func (o *orphans) end() int {
 	asked := make(map[int]bool)
 	for {
 		left := 0
-		for _, pid := range children() {
+		for _, pid := range o.children() {
 			if o.others[pid] {
 				continue
 			}
+			left++ // when it ends, even if it has ended since it was listed, its own come to us
 			if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == pid {
 				continue // it had ended
 			}
-			left++
 			switch {
 			case !asked[pid]:
 				asked[pid] = true
@@ -72,7 +73,7 @@ func (o *orphans) end() int {
 // reap waits for adopted children that have ended. own are children that the caller started and
 // waits for itself.
 func (o *orphans) reap(own []int) {
-	for _, pid := range children() {
+	for _, pid := range o.children() {
 		if !o.others[pid] && !slices.Contains(own, pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // one that runs is left alone
 		}

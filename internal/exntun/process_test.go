@@ -45,7 +45,7 @@ func TestOrphans(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "all run, but the short-lived one", func() bool {
-				return withCommandLine(t, "sleep\x00"+arg+"\x00") == c.sleeps && (c.sleeps > 0 || !childRuns(t))
+				return withCommandLine(t, "sleep\x00"+arg+"\x00") == c.sleeps && (c.sleeps > 0 || !childRuns())
 			})
 			if n := o.end(); n != c.want {
 				t.Errorf("ended %d, want %d", n, c.want)
@@ -57,6 +57,35 @@ func TestOrphans(t *testing.T) {
 				t.Errorf("the second time it ended %d", n)
 			}
 		})
+	}
+}
+
+// TestOrphansOfLateEnd: a process that ends just when the list of children has been made leaves
+// children that are not on it.
+func TestOrphansOfLateEnd(t *testing.T) {
+	leavesNothing(t)
+	o := adopt(t)
+	arg := sleepArg()
+	if err := exec.Command("/bin/sh", "-c", "sh -c 'sleep $0 & exec sleep $0' $0 &", arg).Run(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both run", func() bool { return withCommandLine(t, "sleep\x00"+arg+"\x00") == 2 })
+	o.children = func() []int {
+		pids := children()
+		for _, pid := range pids {
+			if !o.others[pid] {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+		eventually(t, "those listed have ended", func() bool {
+			return !slices.ContainsFunc(pids, func(pid int) bool { return !o.others[pid] && runs(pid) })
+		})
+		return pids
+	}
+	o.end()
+	if alive(t, arg) {
+		t.Error("one is still there")
+		o.end()
 	}
 }
 
@@ -76,15 +105,14 @@ func withCommandLine(t *testing.T, line string) (n int) {
 }
 
 // childRuns reports whether this process has a child that has not ended.
-func childRuns(t *testing.T) bool {
-	t.Helper()
-	for _, pid := range children() {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err == nil && !strings.Contains(string(stat), ") Z ") {
-			return true
-		}
-	}
-	return false
+func childRuns() bool {
+	return slices.ContainsFunc(children(), runs)
+}
+
+// runs reports whether a process has not ended.
+func runs(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
 // TestOrphansReap: of the orphans, those that have ended are collected; other
