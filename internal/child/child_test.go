@@ -52,7 +52,7 @@ func TestLookPath(t *testing.T) {
 }
 
 func TestShellStatus(t *testing.T) {
-	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -INT $$": 130} {
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -TERM $$": 143} {
 		cmd := exec.Command("/bin/sh", "-c", script)
 		_ = cmd.Run()
 		if got := ShellStatus(cmd.ProcessState); got != want {
