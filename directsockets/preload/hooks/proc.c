@@ -239,30 +239,19 @@ EXPORT int exnds_young(int fd)
 	return young;
 }
 
-/* How many descriptors this process has; 0: the kernel, older than 6.2, or without /proc, does not
- * say. */
-static off_t descriptors(void)
-{
-	struct stat st;
-
-	return stat("/proc/self/fd", &st) == 0 ? st.st_size : 0;
-}
-
-/* Announces listeners that this process has from an earlier program, or from its parent. Most
- * programs have none but the standard streams, and then little is asked. No poll: that is noticed,
- * by a file of FUSE and by one of /proc, which tells each change once. */
+/* Announces listeners that this process has from an earlier program, or from its parent. Tries all
+ * numbers: to have the kernel count the descriptors, in /proc, takes four times as long. No poll:
+ * that is noticed, by a file of FUSE and by one of /proc, which tells each change once. */
 static void adopt_listeners(void)
 {
-	off_t left = descriptors();
+	enum { FIRST = STDERR_FILENO + 1, END = 32 };
 
-	for (int fd = STDIN_FILENO; fd < 32; fd++) {
+	for (int fd = FIRST; fd < END; fd++) {
 		int yes = 0;
 		socklen_t len = sizeof yes;
-		int rc = REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len);
-		if (rc == 0 && yes && fd > STDERR_FILENO && ds_listen(fd))
+
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes && ds_listen(fd))
 			fd_set_listener(fd);
-		if ((rc == 0 || errno != EBADF) && --left == 0)
-			return;
 	}
 }
 
