@@ -56,6 +56,29 @@ static void threads(void)
 	CHECK(contended.word == 0 && ds_self.critical == 0 && ds_self.cleanups == 0, "left: %#x", contended.word);
 }
 
+static void *finds(void *unused)
+{
+	ds_real_init();
+	return unused;
+}
+
+static void *calls(void *unused)
+{
+	CHECK(REAL(dup)(-1) == -1 && REAL(syscall)(-1) == -1, "went well");
+	return unused;
+}
+
+// Each finds the C library's functions for itself while others call them.
+static void first_calls(void)
+{
+	pthread_t t[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&t[i], NULL, i % 2 ? finds : calls, NULL);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+}
+
 static void nested(void)
 {
 	struct ds_lock l = {0};
@@ -291,6 +314,7 @@ int main(void)
 
 	setvbuf(stdout, NULL, _IONBF, 0);
 	sigaltstack(&alternate, NULL);
+	first_calls();
 	nested();
 	dead_process();
 	dead_thread();

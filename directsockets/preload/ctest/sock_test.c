@@ -446,7 +446,7 @@ static void shut_sleeper(int how)
 	pair_up(&c, &s);
 	kernels = REAL(ppoll);
 	held = 0;
-	ds_real.ppoll = holds;
+	__atomic_store_n(&ds_real.ppoll, holds, __ATOMIC_RELAXED);
 	pthread_create(&t, NULL, receives, &s);
 	while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 1)
 		usleep(1000);
@@ -455,7 +455,7 @@ static void shut_sleeper(int how)
 	ds_renumbered(s.s);
 	CHECK(__atomic_load_n(&held, __ATOMIC_ACQUIRE) == 3, "close did not wait");
 	pthread_join(t, NULL);
-	ds_real.ppoll = kernels;
+	__atomic_store_n(&ds_real.ppoll, kernels, __ATOMIC_RELAXED);
 	hang_up(&c);
 	hang_up(&s);
 }

@@ -32,7 +32,7 @@ void call_end(struct call *k) DS_HIDDEN;
  * the jump comes before any register is saved; there, CALL_OF is CALL_BY with the word known. */
 #define PASS(w, name, ...) \
 	if (__builtin_expect((w) == 0 && __atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 1)) \
-	return ds_real.name(__VA_ARGS__)
+	return REAL_NOW(name)(__VA_ARGS__)
 #define OURS static __attribute__((noinline))
 #define CALL_OF(k, fd, w, begin, ...) __attribute__((cleanup(call_end))) struct call k = begin(fd, w, ##__VA_ARGS__)
 #define CALL_ANY(k, fd) CALL_BY(k, fd, call_begin_any)

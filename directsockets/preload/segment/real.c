@@ -20,20 +20,25 @@ static ssize_t kernel_pwritev2(int fd, const struct iovec *iov, int n, off_t off
 }
 #endif
 
+/* Threads that come here at once store the same values, while others read them. */
+static void found(void **at, void *function)
+{
+	if (function)
+		__atomic_store_n(at, function, __ATOMIC_RELAXED);
+}
+
 void ds_real_init(void)
 {
 	int saved = errno;
 
-	/* Two threads that come here at once store the same values. */
-#define X(result, name, args) \
-	__atomic_store_n((void **)(void *)&ds_real.name, ds_next(#name), __ATOMIC_RELAXED);
+#define X(result, name, args) found((void **)(void *)&ds_real.name, ds_next(#name));
 	DS_REAL(X) DS_REAL_OPTIONAL(X)
 #undef X
 #ifndef __GLIBC__
-	if (!ds_real.preadv2)
-		ds_real.preadv2 = kernel_preadv2;
-	if (!ds_real.pwritev2)
-		ds_real.pwritev2 = kernel_pwritev2;
+	if (!REAL_NOW(preadv2))
+		found((void **)(void *)&ds_real.preadv2, (void *)(uintptr_t)kernel_preadv2);
+	if (!REAL_NOW(pwritev2))
+		found((void **)(void *)&ds_real.pwritev2, (void *)(uintptr_t)kernel_pwritev2);
 #endif
 	__atomic_store_n(&ds_real_ready, true, __ATOMIC_RELEASE);
 	errno = saved;

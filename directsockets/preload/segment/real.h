@@ -157,8 +157,11 @@ const char *ds_own_path(void) DS_HIDDEN;
 /* Looks all functions up. Idempotent; any thread, at any time. */
 void ds_real_init(void) DS_HIDDEN;
 
+/* As REAL, once ds_real_ready is set. Another thread may be storing the same value. */
+#define REAL_NOW(name) __atomic_load_n(&ds_real.name, __ATOMIC_RELAXED)
+
 #define REAL(name) \
-	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, ds_real.name)
+	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, REAL_NOW(name))
 
 /* The program's syscall() is interposed (hooks/syscall.c). Inside this library, syscall() is the
  * kernel's. */
