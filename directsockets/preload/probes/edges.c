@@ -8,7 +8,7 @@ static char buf[4096];
 static int told(int ep, int ms)
 {
 	struct epoll_event ev = {0};
-	int n = epoll_wait(ep, &ev, 1, ms);
+	int n = ep_hear(ep, &ev, 1, ms);
 
 	return n == 1 ? (int)ev.events : -n;
 }

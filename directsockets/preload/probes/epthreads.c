@@ -103,7 +103,7 @@ struct waiter {
 static void *wait_in(void *p)
 {
 	struct waiter *w = p;
-	w->n = epoll_wait(w->ep, &w->ev, 1, w->ms ? w->ms : LONG);
+	w->n = ep_hear(w->ep, &w->ev, 1, w->ms ? w->ms : LONG);
 	return NULL;
 }
 
@@ -448,7 +448,7 @@ static void threads_random(void)
 	}
 	/* A bell may take the room of an event in one wait: the next one tells it. */
 	for (int waits = 0; waits < 100 && told != (1 << PLACES) - 1; waits++)
-		for (int n = epoll_wait(model.ep, ev, PLACES, LONG), i = 0; i < n; i++)
+		for (int n = ep_hear(model.ep, ev, PLACES, LONG), i = 0; i < n; i++)
 			told |= 1 << ev[i].data.u64;
 	out("%#x", told);
 }

@@ -106,18 +106,24 @@ static void one_byte(int from, int to)
 }
 
 // Makes a connection at l. If both ends are to be young, tries again until they are: each second
-// the library looks after its broker when it makes one.
+// the library looks after its broker when it makes one, and a busy machine's may take its time.
 void pair_on(int l, const struct sockaddr_in *addr, int *client, int *server)
 {
+	long last = monotonic() + LONG;
+
 	for (int i = 0;; i++) {
 		*client = dial(addr);
 		*server = accept(l, NULL, NULL);
 		if (*server < 0)
 			die("accept");
-		if (!young || !mode || i == 100 || (is_young(*client) && is_young(*server)))
+		if (!young || !mode || (is_young(*client) && is_young(*server)))
+			break;
+		if (i >= 100 && (was_young || monotonic() > last))
 			break;
 		close(*client);
 		close(*server);
+		if (i >= 100)
+			nap(1);
 	}
 	nodelay(*client, *server);
 	if (requests) {
@@ -343,11 +349,21 @@ int ep_set(int ep, int op, int fd, unsigned events, unsigned long data)
 	return epoll_ctl(ep, op, fd, &ev);
 }
 
+int ep_hear(int ep, struct epoll_event *ev, int max, int ms)
+{
+	int n;
+
+	do
+		n = epoll_wait(ep, ev, max, ms);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
 /* Waits and writes what comes, sorted by data. */
 int ep_show(int ep, int max, int ms)
 {
 	struct epoll_event ev[64];
-	int n = epoll_wait(ep, ev, max, ms);
+	int n = ep_hear(ep, ev, max, ms);
 
 	if (n < 0) {
 		out("epoll_wait: %s", errname(errno));

@@ -109,7 +109,7 @@ static void order(int max, int late, int tcp)
 			get(s.done, &b, 1);
 		for (int calls = 0; told != (1u << N) - 1; calls++) {
 			several += calls == 1;
-			if (take(&s, ev, epoll_wait(ep, ev, max, LONG), &told, &early) <= 0)
+			if (take(&s, ev, ep_hear(ep, ev, max, LONG), &told, &early) <= 0)
 				die("nothing told");
 		}
 		if (!late)
@@ -143,7 +143,7 @@ static void order_mixed(void)
 			die("something left");
 		put(s.go, &b, 1);
 		while (told != (1u << N) - 1) {
-			if (take(&s, ev, epoll_wait(ep, ev, 8, LONG), &told, &early) <= 0)
+			if (take(&s, ev, ep_hear(ep, ev, 8, LONG), &told, &early) <= 0)
 				die("nothing told");
 			missing += (told & (told + 1)) != 0; // told of one, not of one before
 		}
@@ -170,7 +170,7 @@ static void order_tcp_first(void)
 		while (readable(s2, LONG) != 1)
 			;
 		put(c, "b", 1);
-		int n = epoll_wait(ep, ev, 4, LONG);
+		int n = ep_hear(ep, ev, 4, LONG);
 		bad += n != 2 || ev[0].data.u64 != 2 || ev[1].data.u64 != 1;
 		get(s, buf, 1);
 		get(s2, buf, 1);
@@ -233,7 +233,7 @@ static void tcp_last(int way, int *bad)
 			put(c, "d", 1);
 		while (readable(way == 3 ? s2 : s3, LONG) != 1)
 			;
-		int n = epoll_wait(ep, ev, 4, LONG);
+		int n = ep_hear(ep, ev, 4, LONG);
 		bad[0] += n != 3 || ev[0].data.u64 != want[0] || ev[1].data.u64 != want[1] || ev[2].data.u64 != want[2];
 		get(s, buf, way == 1 ? 2 : 1);
 		get(s2, buf, 1);
@@ -265,7 +265,7 @@ static void order_idle(void)
 	for (int r = 0; r < 20; r++) {
 		for (int i = 0; i < 600; i++) {
 			put(c[1], "x", 1);
-			if (epoll_wait(ep, ev, 4, LONG) != 1 || ev[0].data.u64 != 1)
+			if (ep_hear(ep, ev, 4, LONG) != 1 || ev[0].data.u64 != 1)
 				die("another one");
 			get(s[1], buf, 1);
 		}
@@ -273,7 +273,7 @@ static void order_idle(void)
 			die("something left");
 		put(c[0], "a", 1);
 		put(c[1], "b", 1);
-		int n = epoll_wait(ep, ev, 4, LONG);
+		int n = ep_hear(ep, ev, 4, LONG);
 		bad += n < 1 || ev[0].data.u64 != 0;
 		get(s[0], buf, 1);
 		get(s[1], buf, 1);
@@ -317,7 +317,7 @@ static void order_processes(void)
 		put(c, "b", 1);
 		while (readable(s2, LONG) != 1)
 			;
-		int n = epoll_wait(ep, ev, 4, LONG);
+		int n = ep_hear(ep, ev, 4, LONG);
 		bad += n < 1 || ev[0].data.u64 != 2;
 		get(s, buf, 1);
 		get(s2, buf, 1);
@@ -367,7 +367,7 @@ static void order_connecting(void)
 			;
 		put(c[0], "b", 1);
 		for (int seen = 0; seen != 7;) {
-			int n = epoll_wait(ep, ev, 4, LONG);
+			int n = ep_hear(ep, ev, 4, LONG);
 			if (n < 1)
 				die("nothing");
 			for (int k = 0; k < n; k++)
@@ -428,7 +428,7 @@ static void order_turns(void)
 		ep_set(ep, EPOLL_CTL_ADD, s[i], EPOLLIN, (unsigned long)i);
 	}
 	for (int i = 0; i < 30; i++)
-		for (int n = epoll_wait(ep, ev, 2, LONG), k = 0; k < n; k++)
+		for (int n = ep_hear(ep, ev, 2, LONG), k = 0; k < n; k++)
 			times[ev[k].data.u64]++;
 	out("%d %d %d", times[0], times[1], times[2]);
 }

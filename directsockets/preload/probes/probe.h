@@ -105,6 +105,8 @@ void *write_later(void *fd);		    // a thread: 50 ms, then "late" to *fd
 
 int ep_new(void);
 int ep_set(int ep, int op, int fd, unsigned events, unsigned long data);
+// epoll_wait, which who stops and continues a program, or freezes it, interrupts.
+int ep_hear(int ep, struct epoll_event *ev, int max, int ms);
 int ep_show(int ep, int max, int ms);	    // waits and writes what comes, sorted by data
 void die(const char *what);
 int heir(char **argv);			    // heirs.c: this program, executed by a probe

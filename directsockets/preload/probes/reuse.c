@@ -254,7 +254,7 @@ static void *waits(void *arg)
 	case POLL_TIME: s->rc = poll(p, 1, s->ms), sprintf(s->got, "%s", revents((unsigned)p[0].revents)); break;
 	case SELECT: s->rc = select(s->fd + 1, &in, NULL, NULL, NULL), sprintf(s->got, "%d", FD_ISSET(s->fd, &in)); break;
 	case SELECT_TIME: s->rc = select(s->fd + 1, &in, NULL, NULL, &time), sprintf(s->got, "%d", FD_ISSET(s->fd, &in)); break;
-	case EPOLL: s->rc = epoll_wait((int)s->rc, &ev, 1, LONG), sprintf(s->got, "%d", (int)ev.data.u64); break;
+	case EPOLL: s->rc = ep_hear((int)s->rc, &ev, 1, LONG), sprintf(s->got, "%d", (int)ev.data.u64); break;
 	}
 	if (s->rc < 0)
 		s->rc = -errno;

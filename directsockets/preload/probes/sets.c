@@ -80,7 +80,7 @@ static void epoll_fair(void)
 	for (int i = 0; i < 5; i++)
 		arrived(s[i], 1);
 	for (int i = 0; i < 100; i++)
-		if (epoll_wait(ep, &ev, 1, LONG) == 1)
+		if (ep_hear(ep, &ev, 1, LONG) == 1)
 			seen |= 1u << ev.data.u64;
 	out("seen %#x", seen);
 }
@@ -105,7 +105,7 @@ static void epoll_mixed(void)
 	int n = 0;
 	for (int i = 0; i < 64 && n < 2; i++) {
 		struct epoll_event ev[8];
-		n = epoll_wait(ep, ev, 8, LONG);
+		n = ep_hear(ep, ev, 8, LONG);
 	}
 	out("both %d", n);
 	R(read(efd, buf, 8));
@@ -171,7 +171,7 @@ static void epoll_before_connect(void)
 	R(epoll_wait(ep, &ev, 1, LONG));
 	warm(fd, s);
 	put(s, "data", 4);
-	while (epoll_wait(ep, &ev, 1, LONG) == 1 && !(ev.events & EPOLLIN))
+	while (ep_hear(ep, &ev, 1, LONG) == 1 && !(ev.events & EPOLLIN))
 		;
 	out("%lu %s", (unsigned long)ev.data.u64, revents(ev.events & EPOLLIN));
 	R(read(fd, buf, 10));
@@ -200,7 +200,7 @@ static void many(void)
 		_exit(0);
 	}
 	while (done < N * 20) {
-		int n = epoll_wait(ep, ev, 16, LONG);
+		int n = ep_hear(ep, ev, 16, LONG);
 		if (n <= 0)
 			break;
 		for (int i = 0; i < n; i++) {
@@ -229,7 +229,7 @@ static void edge_stress(void)
 		ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1);
 		for (;;) {
 			ssize_t n;
-			if (epoll_wait(ep, ev, 4, LONG) <= 0)
+			if (ep_hear(ep, ev, 4, LONG) <= 0)
 				_exit(1);
 			while ((n = read(s, buf, sizeof buf)) > 0)
 				put(s, buf, (size_t)n);
@@ -245,7 +245,7 @@ static void edge_stress(void)
 		if (rounds % 7 == 0)
 			put(c, "more", 4);
 		size_t want = rounds % 7 == 0 ? 8 : 4;
-		while (want > 0 && epoll_wait(mine, ev, 4, LONG) == 1) {
+		while (want > 0 && ep_hear(mine, ev, 4, LONG) == 1) {
 			ssize_t n = read(c, buf, sizeof buf);
 			want -= n > 0 ? (size_t)n : 0;
 		}

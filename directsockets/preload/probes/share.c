@@ -32,7 +32,7 @@ static int sleep_on(const struct sleeper *w)
 	case 'r':
 		return (int)recv(w->fd, &b, 1, MSG_PEEK);
 	default:
-		return epoll_wait(w->ep, &ev, 1, -1);
+		return ep_hear(w->ep, &ev, 1, -1);
 	}
 }
 

@@ -139,7 +139,7 @@ static void *sleeper(void *fd)
 static void *ep_sleeper(void *ep)
 {
 	struct epoll_event e;
-	return (void *)(long)(epoll_wait(*(int *)ep, &e, 1, LONG) == 1 && e.events == EPOLLERR);
+	return (void *)(long)(ep_hear(*(int *)ep, &e, 1, LONG) == 1 && e.events == EPOLLERR);
 }
 
 /* Threads that do nothing but wait for completions. */
