@@ -42,6 +42,9 @@ struct pair {
 void make_pair(struct pair *p, uint32_t slots, uint64_t ring);
 void free_pair(struct pair *p);
 
+// the byte at i of a stream, whose pages differ from their neighbours
+static inline uint8_t nth_byte(uint64_t i) { return (uint8_t)(i * 131 + (i >> 9)); }
+
 struct ds_cursor cursor_of(struct iovec *v, void *p, size_t n);
 
 #endif

@@ -137,7 +137,7 @@ struct ds_tx {
 	uint64_t turn;	 /* the count at which pages may be given back: see give_back */
 	uint64_t turned; /* when that was last looked at, by ds_ticks */
 	uint64_t kept;	 /* the first page, counted from the beginning, that was not given back */
-	uint32_t slow; /* see fill */
+	uint32_t slow; /* see ds_ring_fill */
 	int32_t past;
 	uint64_t wide; /* 1: the whole ring is in use; see span */
 };

@@ -1,4 +1,4 @@
-/* What segment.c, tx.c and rx.c share. */
+/* What segment.c, tx.c, txring.c and rx.c share. */
 #ifndef DS_SEGMENT_INNER_H
 #define DS_SEGMENT_INNER_H
 
@@ -61,6 +61,30 @@ static inline bool reachable(const struct ds_cursor *c, size_t n, bool write)
 		n -= k;
 	}
 	return true;
+}
+
+/* Copies the next n bytes of the cursor, which has them, and moves it. No lock. */
+static inline void ds_gather(struct ds_cursor *c, uint8_t *to, size_t n)
+{
+	c->left -= n;
+	for (;;) {
+		size_t k = c->v->iov_len - c->off;
+
+		if (k > n) {
+			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, n);
+			c->off += n;
+			return;
+		}
+		if (k)
+			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, k);
+		to += k;
+		n -= k;
+		c->v++;
+		c->n--;
+		c->off = 0;
+		if (!n)
+			return;
+	}
 }
 
 #endif

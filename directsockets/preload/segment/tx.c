@@ -1,11 +1,7 @@
 /* The outbound direction of a segment (SPEC 2.3, 4.1, 4.2, 5.5). */
-#include "segment/segment_inner.h"
+#include "segment/txring.h"
 
 #include <errno.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
-#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -15,35 +11,15 @@ enum {
 	PAGE_SLOTS = PAGE / DS_SLOT,
 	SETTLED = 2,	/* messages in a page when give_back asks whether those before are consumed */
 	SLOW = 1 << 20, /* ticks, about 0.4 ms: slower, a page of messages costs 1 % more at most */
-	THRESHOLD = 480,    /* bytes: a send of up to this travels in VELO messages */
-	CHUNK = 32 << 10,   /* bytes of a PUT at most */
-	SMALL_CHUNK = 4096, /* no chunk is cut smaller than this by the end of the ring */
-	FILL_LEAST = 16384, /* bytes of the least copy that is timed */
-	SLOW_MOST = 8,	    /* slow copies in a row */
-	PAST = 16 << 20,    /* bytes past the caches before one copy through them is timed */
-	NARROW = 1 << 20,   /* bytes of the ring that are used at first */
-	LONG = 8 << 20,	    /* bytes by which a stream has become one that gets the whole ring */
-	REWIND = 16384,     /* an empty ring starts over at 0 from here on (SPEC 4.2) */
+	THRESHOLD = 480, /* bytes: a send of up to this travels in VELO messages */
 };
-
-/* Reads the peer's consumed and freed again. False: a breach. */
-static inline bool refresh(struct ds_seg *g, struct ds_tx *t)
-{
-	uint64_t consumed = ACQUIRE(&g->peer->consumed), freed = ACQUIRE(&g->peer->freed);
-
-	if (t->count - consumed > g->slots || t->put - freed > g->ring)
-		return false;
-	SET(&t->consumed, consumed);
-	SET(&t->freed, freed);
-	return true;
-}
 
 /* 1: n more slots are free; 0: they are not; DS_BREACH. */
 static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
 {
 	if (t->count - t->consumed + n <= g->slots)
 		return 1;
-	if (!refresh(g, t))
+	if (!ds_tx_refresh(g, t))
 		return DS_BREACH;
 	return t->count - t->consumed + n <= g->slots;
 }
@@ -74,66 +50,6 @@ void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
 	}
 	t->next_put = t->put;
 	t->next_off = t->off;
-}
-
-/* Copies the next n bytes of the cursor, which has them, and moves it. No lock. */
-static inline void gather(struct ds_cursor *c, uint8_t *to, size_t n)
-{
-	c->left -= n;
-	for (;;) {
-		size_t k = c->v->iov_len - c->off;
-
-		if (k > n) {
-			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, n);
-			c->off += n;
-			return;
-		}
-		if (k)
-			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, k);
-		to += k;
-		n -= k;
-		c->v++;
-		c->n--;
-		c->off = 0;
-		if (!n)
-			return;
-	}
-}
-
-/* The peer is on the caller's CPU. */
-static bool together(const struct ds_seg *g) { return ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1; }
-
-/* gather into the ring, past the caches if copies through them are slow, since the peer's CPU is
- * far: more than 0.5 ticks a byte (docs/performance.md). The caller is the only sender. */
-static void fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
-{
-#if defined(__x86_64__)
-	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && !together(g)) {
-		if (t->slow == SLOW_MOST && t->past > 0 && !((uintptr_t)to % 16)) {
-			const uint8_t *from = (const uint8_t *)c->v->iov_base + c->off;
-			size_t i = 0;
-
-			t->past -= (int32_t)n;
-			for (; i + 64 <= n; i += 16)
-				_mm_stream_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
-			_mm_sfence(); /* before the status */
-			c->off += i;
-			c->left -= i;
-			gather(c, to + i, n - i);
-			return;
-		}
-		uint64_t begun = ds_ticks();
-		gather(c, to, n);
-		if ((ds_ticks() - begun) * 2 <= n)
-			t->slow /= 2;
-		else if ((t->past = PAST) && t->slow < SLOW_MOST)
-			t->slow++;
-		return;
-	}
-#else
-	(void)g, (void)t; /* all copies go through the caches */
-#endif
-	gather(c, to, n);
 }
 
 /* frozen: the peer has frozen this direction. stopped: it has frozen or closed it. Any thread may
@@ -193,7 +109,7 @@ static __attribute__((noinline)) void give_back(struct ds_seg *g, struct ds_tx *
 		t->turned = now;
 		return;
 	}
-	if (!refresh(g, t) || t->consumed < page * PAGE_SLOTS) {
+	if (!ds_tx_refresh(g, t) || t->consumed < page * PAGE_SLOTS) {
 		t->turn = t->count + SETTLED;
 		return;
 	}
@@ -232,7 +148,7 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 				break;
 			known = sent + more;
 		}
-		gather(c, tx_slot(g, t->count)->payload, n);
+		ds_gather(c, tx_slot(g, t->count)->payload, n);
 		last = c->left == 0;
 		publish(g, t, last ? DS_VELO_LAST : DS_VELO, (unsigned)n, now);
 		sent += n;
@@ -247,65 +163,13 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 	return (ssize_t)sent;
 }
 
-/* How many bytes of the ring are in use, from its beginning. */
-static inline uint64_t span(const struct ds_seg *g, const struct ds_tx *t) { return t->wide || g->ring < NARROW ? g->ring : NARROW; }
-
-/* How many bytes may be under way. */
-static inline uint64_t window(const struct ds_seg *g, const struct ds_tx *t) { return g->window < span(g, t) ? g->window : span(g, t); }
-
-/* At the end of the part that is in use: uses the whole ring, if much is sent: the peer is behind
- * by half of that part, or a stream has become long, or a node carries it. So a connection that
- * moves little touches little memory, and a stream between near CPUs finds the ring's lines in the
- * cache that both share (docs/performance.md). On one CPU all of it had better stay in that CPU's
- * cache. The caller is the only sender. */
-static void widen(struct ds_seg *g, struct ds_tx *t)
-{
-	if (!refresh(g, t))
-		return;
-	uint64_t used = t->put - t->freed;
-	/* more than off: what lies at the end of the part would be left behind */
-	if (used > t->off)
-		return;
-	if (ds_seg_peer_relayed(g) || ((used >= NARROW / 2 || t->put >= LONG) && !together(g)))
-		t->wide = 1;
-}
-
-/* Where up to want bytes can lie in the ring: how many, and the advance; 0: no room. */
-static uint64_t place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t *at, uint64_t *advance)
-{
-	uint64_t least = want < SMALL_CHUNK ? want : SMALL_CHUNK;
-
-	if (span(g, t) - t->off < least && !t->wide)
-		widen(g, t);
-	uint64_t used = t->put - t->freed, room = used < window(g, t) ? window(g, t) - used : 0;
-	uint64_t off = used == 0 && t->off >= REWIND ? 0 : t->off, skip = 0, end = span(g, t) - off;
-
-	if (end < least) { /* too little before the end of the ring */
-		skip = end;
-		off = 0;
-		if (room < skip)
-			return 0;
-		room -= skip;
-		end = span(g, t);
-	}
-	if (room < least)
-		return 0;
-	if (want > room)
-		want = room;
-	if (want > end)
-		want = end;
-	*at = off;
-	*advance = want + skip;
-	return want;
-}
-
 /* As ds_tx_send, of what goes through the ring. */
 static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
 	size_t sent = 0;
 	bool fault = false;
 
-	if (!refresh(g, t))
+	if (!ds_tx_refresh(g, t))
 		return DS_BREACH;
 	while (c->left) {
 		uint64_t at = 0, advance = 0, n;
@@ -315,19 +179,19 @@ static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 			return room;
 		if (!room)
 			break;
-		uint64_t want = c->left < CHUNK ? c->left : CHUNK;
-		n = place(g, t, want, &at, &advance);
+		uint64_t want = c->left < DS_CHUNK ? c->left : DS_CHUNK;
+		n = ds_ring_place(g, t, want, &at, &advance);
 		if (n < want) { /* look whether there is more by now */
-			if (!refresh(g, t))
+			if (!ds_tx_refresh(g, t))
 				return DS_BREACH;
-			n = place(g, t, want, &at, &advance);
+			n = ds_ring_place(g, t, want, &at, &advance);
 			if (!n)
 				break;
 		}
 		fault = !reachable(c, n, false);
 		if (__builtin_expect(fault, 0))
 			break;
-		fill(g, t, c, g->txring + at, n);
+		ds_ring_fill(g, t, c, g->txring + at, n);
 		uint8_t *p = tx_slot(g, t->count)->payload;
 		uint32_t len = (uint32_t)n;
 		memset(p, 0, DS_RMA_INFO);
@@ -368,7 +232,7 @@ ssize_t ds_tx_fill(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, st
 
 	if (stopped(g))
 		return DS_STOPPED;
-	if (c->left <= THRESHOLD || g->window < g->ring || ds_seg_peer_relayed(g) || !refresh(g, t) || place(g, t, SMALL_CHUNK, &at, &advance))
+	if (c->left <= THRESHOLD || g->window < g->ring || ds_seg_peer_relayed(g) || !ds_tx_refresh(g, t) || ds_ring_place(g, t, DS_CHUNK_LEAST, &at, &advance))
 		return DS_AGAIN; /* the ring is not what is full, or no more may be under way, or a node carries it */
 	ssize_t n = send_velo(g, t, a, c);
 	if (n > 0)
@@ -400,9 +264,9 @@ int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
 	if (stopped(g))
 		return DS_STOPPED;
 	for (int again = 0; again < 2; again++) {
-		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= window(g, t) - window(g, t) / 4)
+		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= ds_ring_window(g, t) - ds_ring_window(g, t) / 4)
 			return 1;
-		if (!refresh(g, t))
+		if (!ds_tx_refresh(g, t))
 			return DS_BREACH;
 	}
 	return 0;
@@ -426,7 +290,7 @@ uint64_t ds_tx_queued(struct ds_seg *g, struct ds_tx *t)
 {
 	uint64_t sum = 0;
 
-	if (!refresh(g, t))
+	if (!ds_tx_refresh(g, t))
 		return 0;
 	for (uint64_t i = t->consumed; i != t->count; i++)
 		sum += data_of(sent_slot(g, i), GET(&sent_slot(g, i)->status));
@@ -456,7 +320,7 @@ int ds_tx_roll_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, 
 
 	uint32_t o = GET(&g->peer->frozen_off);
 
-	if (!refresh(g, t) || t->count - s > t->count - t->consumed)
+	if (!ds_tx_refresh(g, t) || t->count - s > t->count - t->consumed)
 		return DS_BREACH;
 	if (o && (s == t->count || o > data_of(sent_slot(g, s), GET(&sent_slot(g, s)->status))))
 		return DS_BREACH;

@@ -1,0 +1,166 @@
+// The ring of the outbound direction: which part of it is in use, where a copy lies in it, and
+// which way it goes there.
+#include "harness.h"
+
+#include "segment/txring.h"
+
+#include <sched.h>
+
+// ---- the whole ring is used once there is much to send
+
+enum { RING = 2 << 20 };
+
+struct widening {
+	struct pair p;
+	struct end *a, *b;
+	uint64_t sent, got;
+	uint8_t *buf;
+};
+
+static void begin(struct widening *w)
+{
+	uint64_t carried;
+
+	memset(w, 0, sizeof *w);
+	make_pair(&w->p, 128, RING);
+	w->a = &w->p.end[0];
+	w->b = &w->p.end[1];
+	w->buf = malloc(RING);
+	CHECK(ds_tx_promote(&w->a->seg, &w->a->tx, &w->a->attention, 0) == 0 && ds_rx_promoted(&w->b->seg, &w->b->rx, &carried) == 1, "promoted");
+}
+
+// Sends n bytes, or what the ring takes of them.
+static size_t give(struct widening *w, size_t n)
+{
+	struct iovec v;
+	struct ds_cursor c = cursor_of(&v, w->buf, n);
+	ssize_t r;
+
+	for (size_t i = 0; i < n; i++)
+		w->buf[i] = nth_byte(w->sent + i);
+	while (c.left && (r = ds_tx_send(&w->a->seg, &w->a->tx, &w->a->attention, &c)) > 0)
+		w->sent += (uint64_t)r;
+	return n - c.left;
+}
+
+static void take(struct widening *w, size_t n)
+{
+	while (n) {
+		struct iovec v;
+		struct ds_cursor c = cursor_of(&v, w->buf, n);
+		ssize_t r = ds_rx_recv(&w->b->seg, &w->b->rx, &w->b->attention, &c, false, false);
+
+		CHECK(r > 0, "recv: %zd", r);
+		if (r <= 0)
+			exit(1);
+		for (ssize_t i = 0; i < r; i++, w->got++)
+			CHECK(w->buf[i] == nth_byte(w->got), "byte %llu", (unsigned long long)w->got);
+		n -= (size_t)r;
+	}
+}
+
+static void end(struct widening *w)
+{
+	take(w, w->sent - w->got);
+	free(w->buf);
+	free_pair(&w->p);
+}
+
+static void widens(void)
+{
+	struct widening w;
+
+	begin(&w); // nobody reads
+	CHECK(give(&w, 3 << 19) == 3 << 19 && give(&w, RING) == RING / 4, "%llu bytes fit", (unsigned long long)w.sent);
+	end(&w);
+	begin(&w); // messages that are answered
+	for (int i = 0; i < 100; i++) {
+		CHECK(give(&w, 200000) == 200000 && !w.a->tx.wide, "message %d: wide %d", i, (int)w.a->tx.wide);
+		take(&w, 200000);
+	}
+	end(&w);
+	begin(&w); // a stream: never empty, never half full
+	give(&w, 3000);
+	while (w.sent < 16 << 20) {
+		CHECK(give(&w, 50000) == 50000, "no room");
+		take(&w, 50000);
+		CHECK(w.sent > 8 << 20 || !w.a->tx.wide, "wide after %llu bytes", (unsigned long long)w.sent);
+	}
+	CHECK(w.a->tx.wide, "not wide");
+	end(&w);
+	cpu_set_t all, one;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	CHECK(sched_getaffinity(0, sizeof all, &all) == 0 && sched_setaffinity(0, sizeof one, &one) == 0, "affinity");
+	begin(&w); // the same on one CPU
+	ds_seg_cpu(&w.b->seg, (uint32_t)sched_getcpu() + 1);
+	give(&w, 3000);
+	while (w.sent < 16 << 20 && give(&w, 50000) == 50000)
+		take(&w, 50000);
+	CHECK(w.sent >= 16 << 20 && !w.a->tx.wide, "wide %d after %llu bytes", (int)w.a->tx.wide, (unsigned long long)w.sent);
+	sched_setaffinity(0, sizeof all, &all);
+	end(&w);
+	begin(&w); // what is unread at the end of the part in use stays there
+	give(&w, 4096);
+	for (size_t n = DS_NARROW - 4096 - 1024; n; n -= n < 65536 ? n : 65536) {
+		give(&w, n < 65536 ? n : 65536);
+		take(&w, w.sent - w.got - 1024);
+	}
+	give(&w, 1024);
+	take(&w, w.sent - w.got - 1024);
+	CHECK(give(&w, DS_NARROW - 2048) == DS_NARROW - 2048 && !w.a->tx.wide, "the second lap");
+	CHECK(give(&w, 3000) == 0 && !w.a->tx.wide, "3000 bytes find room");
+	end(&w);
+}
+
+// Eight slow copies in a row have the next ones go past the caches, until one through them is fast.
+static void ways(void)
+{
+	static uint8_t out[32 << 10], in[sizeof out];
+	static const struct {
+		size_t n;
+		uint32_t slow;
+		int32_t past, left; // left -1: the copy is timed
+	} of[] = {
+		{sizeof out, 8, 16 << 20, (16 << 20) - (32 << 10)}, {sizeof out, 8, 1, 1 - (32 << 10)}, {sizeof out, 8, -1, -1},
+		{sizeof out, 7, 16 << 20, -1}, {sizeof out, 0, 0, -1}, {8 << 10, 8, 1 << 20, 1 << 20}, {8 << 10, 8, 0, 0},
+	};
+	uint64_t carried;
+	struct pair p;
+
+	make_pair(&p, 128, 1 << 20);
+	struct end *a = &p.end[0], *b = &p.end[1];
+	CHECK(ds_tx_promote(&a->seg, &a->tx, &a->attention, 0) == 0 && ds_rx_promoted(&b->seg, &b->rx, &carried) == 1, "promoted");
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		struct iovec v;
+		struct ds_cursor c = cursor_of(&v, out, of[i].n);
+
+		for (size_t k = 0; k < of[i].n; k++)
+			out[k] = nth_byte(i * 77 + k);
+		a->tx.slow = of[i].slow;
+		a->tx.past = of[i].past;
+		CHECK(ds_tx_send(&a->seg, &a->tx, &a->attention, &c) == (ssize_t)of[i].n && !c.left, "%zu: send", i);
+		uint32_t slow = of[i].slow;
+#if !defined(__x86_64__)
+		CHECK(a->tx.slow == slow && a->tx.past == of[i].past, "%zu: timed", i);
+#else
+		if (of[i].left != -1)
+			CHECK(a->tx.slow == slow && a->tx.past == of[i].left, "%zu: slow %u, past %d", i, a->tx.slow, a->tx.past);
+		else // it was fast, or not: other work decides
+			CHECK(a->tx.slow == slow / 2 || (a->tx.slow == (slow < 8 ? slow + 1 : 8) && a->tx.past == 16 << 20), "%zu: slow %u, past %d", i, a->tx.slow, a->tx.past);
+#endif
+		c = cursor_of(&v, in, sizeof in);
+		CHECK(ds_rx_recv(&b->seg, &b->rx, &b->attention, &c, false, false) == (ssize_t)of[i].n, "%zu: recv", i);
+		CHECK(memcmp(in, out, of[i].n) == 0, "%zu: other bytes", i);
+	}
+	free_pair(&p);
+}
+
+int main(void)
+{
+	setvbuf(stdout, NULL, _IONBF, 0);
+	widens();
+	ways();
+	printf("ring: %d failed\n", failures);
+	return failures != 0;
+}

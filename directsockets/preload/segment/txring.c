@@ -1,0 +1,95 @@
+#include "segment/txring.h"
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+#include <sched.h>
+
+enum {
+	FILL_LEAST = 16384, /* bytes of the least copy that is timed */
+	SLOW_MOST = 8,	    /* slow copies in a row */
+	PAST = 16 << 20,    /* bytes past the caches before one copy through them is timed */
+	LONG = 8 << 20,	    /* bytes by which a stream has become one that gets the whole ring */
+	REWIND = 16384,	    /* an empty ring starts over at 0 from here on (SPEC 4.2) */
+};
+
+/* The peer is on the caller's CPU. */
+static bool together(const struct ds_seg *g) { return ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1; }
+
+/* At the end of the part that is in use: uses the whole ring, if much is sent: the peer is behind
+ * by half of that part, or a stream has become long, or a node carries it. So a connection that
+ * moves little touches little memory, and a stream between near CPUs finds the ring's lines in the
+ * cache that both share (docs/performance.md). On one CPU all of it had better stay in that CPU's
+ * cache. The caller is the only sender. */
+static void widen(struct ds_seg *g, struct ds_tx *t)
+{
+	if (!ds_tx_refresh(g, t))
+		return;
+	uint64_t used = t->put - t->freed;
+	/* more than off: what lies at the end of the part would be left behind */
+	if (used > t->off)
+		return;
+	if (ds_seg_peer_relayed(g) || ((used >= DS_NARROW / 2 || t->put >= LONG) && !together(g)))
+		t->wide = 1;
+}
+
+uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t *at, uint64_t *advance)
+{
+	uint64_t least = want < DS_CHUNK_LEAST ? want : DS_CHUNK_LEAST;
+
+	if (ds_ring_span(g, t) - t->off < least && !t->wide)
+		widen(g, t);
+	uint64_t used = t->put - t->freed, room = used < ds_ring_window(g, t) ? ds_ring_window(g, t) - used : 0;
+	uint64_t off = used == 0 && t->off >= REWIND ? 0 : t->off, skip = 0, end = ds_ring_span(g, t) - off;
+
+	if (end < least) { /* too little before the end of the ring */
+		skip = end;
+		off = 0;
+		if (room < skip)
+			return 0;
+		room -= skip;
+		end = ds_ring_span(g, t);
+	}
+	if (room < least)
+		return 0;
+	if (want > room)
+		want = room;
+	if (want > end)
+		want = end;
+	*at = off;
+	*advance = want + skip;
+	return want;
+}
+
+/* Past the caches, if copies through them are slow, since the peer's CPU is far: more than 0.5
+ * ticks a byte (docs/performance.md). */
+void ds_ring_fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
+{
+#if defined(__x86_64__)
+	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && !together(g)) {
+		if (t->slow == SLOW_MOST && t->past > 0 && !((uintptr_t)to % 16)) {
+			const uint8_t *from = (const uint8_t *)c->v->iov_base + c->off;
+			size_t i = 0;
+
+			t->past -= (int32_t)n;
+			for (; i + 64 <= n; i += 16)
+				_mm_stream_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
+			_mm_sfence(); /* before the status */
+			c->off += i;
+			c->left -= i;
+			ds_gather(c, to + i, n - i);
+			return;
+		}
+		uint64_t begun = ds_ticks();
+		ds_gather(c, to, n);
+		if ((ds_ticks() - begun) * 2 <= n)
+			t->slow /= 2;
+		else if ((t->past = PAST) && t->slow < SLOW_MOST)
+			t->slow++;
+		return;
+	}
+#else
+	(void)g, (void)t; /* all copies go through the caches */
+#endif
+	ds_gather(c, to, n);
+}
