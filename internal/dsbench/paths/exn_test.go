@@ -62,16 +62,16 @@ func TestRootExnNodeDies(t *testing.T) {
 }
 
 // noticesDeath measures over a path of which a node is about to be killed: the measurement
-// ends at once and says why, and the path leaves no process.
+// ends before its time and says why, and the path leaves no process.
 func noticesDeath(t *testing.T, p Path) {
 	t.Helper()
-	start := time.Now()
-	_, err := p.Measure(t.Context(), aMinute())
+	defer func(d time.Duration) { nodeGoneTime = d }(nodeGoneTime)
+	nodeGoneTime = time.Minute
+	spec := aMinute()
+	spec.Duration = 5 * time.Minute // after which there is no error
+	_, err := p.Measure(t.Context(), spec)
 	if err == nil || !strings.Contains(err.Error(), "a node process ended: a worker ended without a result (signal: killed)") {
 		t.Errorf("error %v", err)
-	}
-	if d := time.Since(start); d > 30*time.Second {
-		t.Errorf("it took %v to notice", d)
 	}
 	for range 2 {
 		if err := p.Close(); err != nil {

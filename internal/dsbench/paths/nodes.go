@@ -40,10 +40,12 @@ type nodeUp struct {
 	MTU       int        `json:"mtu"`
 }
 
-const (
-	nodeEndTime  = 3 * time.Second        // how long the nodes may take to end in order
-	nodeGoneTime = 100 * time.Millisecond // and their process after their interfaces
-)
+// nodeEndTime is how long the nodes may take to end in order.
+const nodeEndTime = 3 * time.Second
+
+// nodeGoneTime is how long their process may take to be gone after their interfaces. Longer in a
+// test.
+var nodeGoneTime = 100 * time.Millisecond
 
 func newNodePath(cfg NodeConfig) nodePath {
 	p := nodePath{cfg: cfg}
