@@ -117,6 +117,7 @@ func (l *ListenConfig) Listen(ctx context.Context, network, address string) (net
 	lc := l.ListenConfig
 	if strings.HasPrefix(network, "tcp") {
 		lc.SetMultipathTCP(false) // its connections are not TCP to the broker
+		inheritKeepAlive(&lc)
 	}
 	inner, err := lc.Listen(ctx, network, address)
 	if err != nil {

@@ -95,4 +95,8 @@ func TestRequestCalls(t *testing.T) {
 		counts[i] = calls()
 	}
 	testlab.CompareCalls(t, counts[0], counts[1], requests)
+	// An accepted connection has its keep-alive from the listener, without four calls.
+	if net, ds := counts[0]["setsockopt"], counts[1]["setsockopt"]; ds > net-4*requests+requests/5 {
+		t.Errorf("setsockopt: %d calls for %d connections, package net %d", ds, requests, net)
+	}
 }
