@@ -150,7 +150,7 @@ func (c *Conn) retire(e *segment.End, lent bool) {
 	}
 	c.mu.Lock()
 	c.modes = [2]Mode{ModeClosed, ModeClosed}
-	c.final, c.retired = c.statsLocked(), true
+	c.keepStatsLocked()
 	c.entry.Set(connstats.ModeClosed, connstats.Why(c.why))
 	c.mu.Unlock()
 	if lent { // the memory goes when nobody has it any more

@@ -24,21 +24,15 @@ import (
 // Concurrency: all methods may be called from many goroutines.
 type Conn struct {
 	rx rxHalf
-	_  [128]byte
-	tx txHalf
-	_  [128]byte
+
+	// The two directions have no cache line in common with what changes or is read between them
+	// while bytes are direct: what stays as it is lies on both sides of that.
+	key wire.Key
 
 	shadow net.Conn
-	local  net.Addr // of shadow, which may make a new one for each call
-	remote net.Addr
 	tcp    kernelSocket    // the shadow, if it is the kernel's
 	raw    syscall.RawConn // of tcp
 	cfg    *Config
-	side   segment.Side
-	broker *client.Client // nil: none
-	key    wire.Key
-	bucket uint32
-	entry  connstats.Entry
 	count  *segment.Counters
 
 	end        atomic.Pointer[segment.End] // nil: no segment that tx could be promoted to
@@ -46,19 +40,29 @@ type Conn struct {
 	none       atomic.Uint32               // see broker.Client.MayHaveOffer
 	sends      atomic.Uint32               // on the shadow
 	frozenSeen atomic.Bool                 // tx knows that the peer froze it
+	side       segment.Side
 
 	mu      sync.Mutex
-	closed  bool                     // guarded by mu
-	linger0 bool                     // guarded by mu; SetLinger(0)
-	pending *upgrade                 // guarded by mu; what wantInstall is about
-	modes   [2]Mode                  // guarded by mu; of rx and tx
-	why     Reason                   // guarded by mu
-	final   Stats                    // guarded by mu; after Close
-	retired bool                     // guarded by mu; final is there
-	tries   int                      // guarded by mu; offers that nobody claimed
-	retry   atomic.Int64             // not before this time, Unix ns
-	refusal atomic.Uint32            // the broker.Reason by which the last offer was refused; 0: it was not
-	from    atomic.Pointer[Listener] // that stays announced for this connection; nil: none
+	closed  bool          // guarded by mu
+	linger0 bool          // guarded by mu; SetLinger(0)
+	retired bool          // guarded by mu; final or total is there
+	why     Reason        // guarded by mu
+	modes   [2]Mode       // guarded by mu; of rx and tx
+	tries   uint8         // guarded by mu; offers that nobody claimed
+	pending *upgrade      // guarded by mu; what wantInstall is about
+	refusal atomic.Uint32 // the broker.Reason by which the last offer was refused; 0: it was not
+	bucket  uint32
+
+	local  net.Addr // of shadow, which may make a new one for each call
+	remote net.Addr
+	entry  connstats.Entry
+	broker *client.Client           // nil: none
+	from   atomic.Pointer[Listener] // that stays announced for this connection; nil: none
+	retry  atomic.Int64             // not before this time, Unix ns
+	final  *Stats                   // guarded by mu; after Close; nil: total is all there is to say
+	total  [2]uint64                // guarded by mu; sent and received on the shadow, after Close
+
+	tx txHalf
 }
 
 // kernelSocket is a shadow that is a socket of the kernel's, such as a *net.TCPConn.
@@ -101,10 +105,12 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Cli
 	if tcp, ok := shadow.(kernelSocket); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			c.tcp, c.raw = tcp, raw
-			_ = raw.Control(func(d uintptr) { fd = int(d) }) // or it is closed already
 			// In a program that exn-go built the shadow may be direct below: it goes back to
-			// TCP, which this Conn takes over. Elsewhere this asks for nothing.
-			_ = raw.Write(func(uintptr) bool { return true })
+			// TCP, which this Conn takes over. Elsewhere Write is no more than Control.
+			_ = raw.Write(func(d uintptr) bool { fd = int(d); return true })
+			if fd < 0 { // its deadline has passed
+				_ = raw.Control(func(d uintptr) { fd = int(d) }) // or it is closed already
+			}
 		}
 	}
 	c.classify()

@@ -93,18 +93,36 @@ var counterNames = [segment.CounterWords]string{
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.retired {
-		return c.final
-	}
 	return c.statsLocked()
 }
 
 func (c *Conn) statsLocked() Stats {
+	if c.final != nil {
+		return *c.final
+	}
 	s := Stats{RX: c.modes[0], TX: c.modes[1], Reason: c.why, Device: uint8(c.key.Server.Port() & 0xf)}
+	if c.retired {
+		s.Counters[segment.SentShadow], s.Counters[segment.ReceivedShadow] = c.total[0], c.total[1]
+		return s
+	}
 	for i := range s.Counters {
 		s.Counters[i] = c.count[i].Load()
 	}
 	return s
+}
+
+// keepStatsLocked keeps what Stats says from now on: the counters go to another connection. Most
+// connections carry a request on the shadow, and nothing else.
+func (c *Conn) keepStatsLocked() {
+	c.total = [2]uint64{c.count[segment.SentShadow].Load(), c.count[segment.ReceivedShadow].Load()}
+	for i := range c.count {
+		if i != segment.SentShadow && i != segment.ReceivedShadow && c.count[i].Load() != 0 {
+			s := c.statsLocked()
+			c.final = &s
+			break
+		}
+	}
+	c.retired = true
 }
 
 // setMode says how a direction carries its bytes now.

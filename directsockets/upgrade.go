@@ -102,7 +102,10 @@ const settlePause = 100 * time.Microsecond
 // settle waits until the connection has a segment that both ends look at, or will have
 // none, and no longer than limit.
 func (c *Conn) settle(limit time.Duration) {
-	for end := time.Now().Add(limit); limit > 0 && c.up.Load() != upNever && time.Now().Before(end); time.Sleep(settlePause) {
+	if limit <= 0 {
+		return
+	}
+	for end := time.Now().Add(limit); c.up.Load() != upNever && time.Now().Before(end); time.Sleep(settlePause) {
 		if e := c.end.Load(); e != nil && (c.side == segment.Server || e.Attached()) {
 			return
 		}
@@ -134,7 +137,7 @@ func (c *Conn) failed(why Reason) {
 	if why != ReasonNoBroker && why != ReasonVersion && why != ReasonSilent { // these say nothing of this connection
 		c.tries++
 	}
-	tries := max(c.tries, 1)
+	tries := max(int(c.tries), 1)
 	c.mu.Unlock()
 	if tries > maxTries {
 		c.up.Store(upNever)

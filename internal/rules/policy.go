@@ -70,6 +70,9 @@ func (p *Policy) ClassOf(role Role, server netip.AddrPort) Class {
 	if p.Off || !server.Addr().IsValid() {
 		return 0
 	}
+	if len(p.Rules) == 0 {
+		return p.Class
+	}
 	r := p.Rules.match(Question{
 		Program: p.Program, Invoked: p.Invoked, Role: role, Addr: server.Addr().WithZone(""), Port: server.Port(),
 	})
