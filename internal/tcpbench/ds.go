@@ -67,7 +67,7 @@ func listenDirect(j job) (listener, netip.AddrPort, error) {
 	if err != nil {
 		return nil, netip.AddrPort{}, errors.Join(fmt.Errorf("listening on %v: %w", j.Address, err), cfg.Broker.Close())
 	}
-	d := directListener{l.(*directsockets.Listener), cfg, j}
+	d := &directListener{l.(*directsockets.Listener), cfg, j}
 	addr := d.Addr().(*net.TCPAddr).AddrPort()
 	if err := j.announced(cfg.Broker, addr.Port()); err != nil {
 		return nil, addr, errors.Join(err, d.Close())
@@ -75,15 +75,15 @@ func listenDirect(j job) (listener, netip.AddrPort, error) {
 	return d, netip.AddrPortFrom(j.Address.Addr(), addr.Port()), nil
 }
 
-func (l directListener) accept() (conn, error) {
+func (l *directListener) accept() (conn, error) {
 	c, err := l.Accept()
 	if err != nil {
 		return nil, fmt.Errorf("accepting a connection: %w", err)
 	}
-	return &directConn{c.(*directsockets.Conn), l.j}, nil
+	return l.j.directConn(c), nil
 }
 
-func (l directListener) Close() error { return errors.Join(l.Listener.Close(), l.cfg.Broker.Close()) }
+func (l *directListener) Close() error { return errors.Join(l.Listener.Close(), l.cfg.Broker.Close()) }
 
 // dialDirect makes a connection. Those of a worker share the client of the broker,
 // which ends with the worker.
@@ -96,7 +96,7 @@ func dialDirect(j job) (conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %v: %w", j.Address, err)
 	}
-	return &directConn{c.(*directsockets.Conn), j}, nil
+	return j.directConn(c), nil
 }
 
 // dialer returns the worker's dialer.
@@ -122,19 +122,23 @@ func (j job) dialer() (*directsockets.Dialer, error) {
 // directConn is a conn over direct sockets.
 type directConn struct {
 	*directsockets.Conn
-	j job
+	oneWay, sends bool // the job's
 }
 
-func (c *directConn) noDelay() error      { return c.SetNoDelay(true) }
+func (j *job) directConn(c net.Conn) *directConn {
+	return &directConn{c.(*directsockets.Conn), j.oneWay(), j.sends()}
+}
+
+func (c *directConn) noDelay() error      { return nil } // as package net has it
 func (c *directConn) resetOnClose() error { return c.SetLinger(0) }
 
 // direct reports whether what this end has to carry goes through memory.
 func (c *directConn) direct() bool {
 	s := c.Stats()
 	switch {
-	case !c.j.oneWay():
+	case !c.oneWay:
 		return s.Direct()
-	case c.j.sends():
+	case c.sends:
 		return s.TX == directsockets.ModeDirect
 	}
 	return s.RX == directsockets.ModeDirect

@@ -46,5 +46,5 @@ func (l netListener) accept() (conn, error) {
 
 type netConn struct{ *net.TCPConn }
 
-func (c netConn) noDelay() error      { return c.SetNoDelay(true) }
+func (c netConn) noDelay() error      { return nil } // package net has turned it off
 func (c netConn) resetOnClose() error { return c.SetLinger(0) }
