@@ -219,7 +219,7 @@ func (d *Data) figures() (list []reportFigure) {
 	if rows := d.interrupts(); len(rows) > 0 {
 		of := Data{Parts: []Part{{ID: PartCPU, Rows: rows}}}
 		cpu.Charts = append(cpu.Charts,
-			of.lines(PartCPU, "Interrupts that the NICs raised", "interrupts for a gigabyte of frames", scaled(1)))
+			of.lines(PartCPU, "Interrupts that the NICs raised", "million for a gigabyte of frames", scaled(1e-6)))
 		cpu.Says = sentences(cpu.Says, d.sayInterrupts())
 	}
 	add(cpu, PartCPU)
