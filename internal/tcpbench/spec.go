@@ -65,8 +65,8 @@ func (s Spec) oneWay() bool { return s.Kind == Stream || s.Kind == Rate }
 // Nagle says that Nagle's algorithm is on.
 func (s Spec) Nagle() bool { return s.Kind == Stream && !s.NoDelay }
 
-// timeout bounds a measurement: whatever hangs is not worth waiting for.
-func (s Spec) timeout() time.Duration { return s.Warmup + s.Duration + 2*s.Rest + 10*time.Second }
+// timeout bounds a measurement: whatever hangs is not worth waiting for, but a busy machine is.
+func (s Spec) timeout() time.Duration { return s.Warmup + s.Duration + 2*s.Rest + time.Minute }
 
 // Bound runs f with a limit of time. If that or ctx ends f, the error says so
 // and not how f's workers died of it.

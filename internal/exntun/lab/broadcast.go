@@ -27,7 +27,7 @@ const (
 
 // broadcastTimeout returns how long all n*(n-1) datagrams may take to arrive.
 func broadcastTimeout(n int) time.Duration {
-	return 2*time.Second + time.Duration(n)*20*time.Millisecond
+	return 10*time.Second + time.Duration(n)*20*time.Millisecond
 }
 
 // AllNodes is the IPv6 multicast group of all hosts on a link (RFC 4291,

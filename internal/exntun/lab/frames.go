@@ -79,17 +79,18 @@ func (f Frames) Lost(n int) string {
 // returns the counts. Some of these frames leave before the other nodes are on the fabric, and
 // never arrive.
 func settle(l *Lab) Frames {
-	const interval, most = 5 * time.Millisecond, 200 * time.Millisecond
-	began := time.Now()
-	before := FramesOf(l)
-	for {
+	const interval, most, quiet = 5 * time.Millisecond, 40, 3
+	now, same := FramesOf(l), 0
+	for range most {
 		time.Sleep(interval)
-		now := FramesOf(l)
-		if now == before || time.Since(began) > most {
-			return now
+		before := now
+		if now = FramesOf(l); now != before {
+			same = 0
+		} else if same++; same == quiet {
+			break
 		}
-		before = now
 	}
+	return now
 }
 
 // Drops returns in words what the IP stacks of all nodes dropped. A drop is not a fault in

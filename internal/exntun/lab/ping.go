@@ -24,7 +24,7 @@ type PingSpec struct {
 
 // timeout returns how long all answers may take to arrive.
 func (s PingSpec) timeout() time.Duration {
-	return time.Duration(s.Count)*s.Interval + 2*time.Second
+	return time.Duration(s.Count)*s.Interval + 10*time.Second
 }
 
 // Pinger sends ICMP echo requests and returns the round trips of those that
