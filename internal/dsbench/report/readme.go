@@ -31,9 +31,14 @@ func ReplaceTables(text string, d *Data, page string) (string, error) {
 	return before + readmeBegin + "\n" + d.tables(page) + readmeEnd + after, nil
 }
 
+// goNet is the control of direct sockets' connections, which are Go's here, and measures nothing
+// else.
+const goNet = "net"
+
 // readmePaths are the rows of the table, and how it calls them.
 var readmePaths = []struct{ name, text string }{
 	{"lo", "loopback (kernel, the control)"},
+	{goNet, "loopback by Go's package net, the control of `ds`'s connections"},
 	{"veth", "pair (kernel)"},
 	{"exn:napi", "`exn0`, both nodes in one process"},
 	{"exn-shm", "`exn0`, a daemon for each node"},
@@ -63,7 +68,7 @@ func (d *Data) tables(page string) string {
 	for _, p := range readmePaths {
 		stream, latency := d.row(PartStream1, p.name, 64<<10), d.row(PartLatency, p.name, 64)
 		rate, crr := d.row(PartRate, p.name, 64), d.row(PartCRR, p.name, 64)
-		if stream == nil && latency == nil { // a row of gaps
+		if stream == nil && latency == nil && (p.name != goNet || crr == nil) { // a row of gaps
 			continue
 		}
 		p99 := ""
