@@ -194,8 +194,7 @@ func (d *Data) sayRaw(raw *result.Row) string {
 
 func (d *Data) sayCPU() string {
 	rows := d.part(PartCPU)
-	worst := 0.0
-	worstSize := 0
+	worst, at, unsure := 0.0, "", ""
 	var small, large *result.Row
 	for _, r := range rows {
 		irq := d.row(PartCPU, "exn:interrupt", r.Size)
@@ -203,7 +202,9 @@ func (d *Data) sayCPU() string {
 			continue
 		}
 		if share := r.Median / irq.Median; share > worst {
-			worst, worstSize = share, r.Size
+			if worst, at, unsure = share, sizeText(r.Size), ""; unclear(&r, irq) {
+				unsure = overlap
+			}
 		}
 		if small == nil {
 			small = &r
@@ -213,9 +214,9 @@ func (d *Data) sayCPU() string {
 	if small == nil || large == nil {
 		return ""
 	}
-	order := fmt.Sprintf("NAPI never takes more CPU time than an interrupt for each frame (at most %s of it, at %s)", ratioText(worst), sizeText(worstSize))
+	order := fmt.Sprintf("NAPI never takes more CPU time than an interrupt for each frame (at most %s of it, at %s%s)", ratioText(worst), at, unsure)
 	if worst > 1 {
-		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s)", ratioText(worst), sizeText(worstSize))
+		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s%s)", ratioText(worst), at, unsure)
 	}
 	size := fmt.Sprintf("A gigabyte in messages of %s takes %s s, in messages of %s %s s", sizeText(small.Size), num(small.Median), sizeText(large.Size), num(large.Median))
 	if large.Median < small.Median {

@@ -69,6 +69,24 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+// What NAPI takes of an interrupt for each frame is said with its noise.
+func TestSayCPU(t *testing.T) {
+	irq := rowOf("exn:interrupt", 64, 9, 10, 11)
+	for _, tt := range []struct {
+		napi result.Row
+		want string
+	}{
+		{rowOf("exn:napi", 64, 4, 5, 6), "NAPI never takes more CPU time than an interrupt for each frame (at most 0.50 of it, at 64 bytes)."},
+		{rowOf("exn:napi", 64, 7, 8, 9), "NAPI never takes more CPU time than an interrupt for each frame (at most 0.80 of it, at 64 bytes, the runs overlap)."},
+		{rowOf("exn:napi", 64, 9, 20, 21), "NAPI takes at most 2.0 times the CPU time of an interrupt for each frame (at 64 bytes, the runs overlap)."},
+		{rowOf("exn:napi", 64, 19, 20, 21), "NAPI takes at most 2.0 times the CPU time of an interrupt for each frame (at 64 bytes)."},
+	} {
+		if got := dataOf(map[string][]result.Row{PartCPU: {irq, tt.napi}}).sayCPU(); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%v: %q, want %q", tt.napi.Values, got, tt.want)
+		}
+	}
+}
+
 // In print the table of data is not cut: what holds there stands behind what it overrides.
 func TestPrintRulesAreLast(t *testing.T) {
 	screen, wide := strings.Index(reportTemplate, ".wide{overflow-x:auto"), strings.LastIndex(reportTemplate, ".wide{overflow:visible}")
