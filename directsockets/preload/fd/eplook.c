@@ -43,6 +43,15 @@ int m_modify(struct member *m)
 	return change(m, m->events & ~(uint32_t)EPOLLEXCLUSIVE);
 }
 
+void m_untag(struct member *m)
+{
+	uint32_t events = m->disabled ? m->events & (EPOLLET | EPOLLONESHOT) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
+	struct epoll_event ev = {.events = events, .data.u64 = m->data};
+
+	if (m->tagged && !m->orphan)
+		REAL(epoll_ctl)(epi_fd(m->e), EPOLL_CTL_MOD, m->fd, &ev);
+}
+
 /* Has the kernel's entry ask for want, what the shadow decides. An edge-triggered entry stays as it
  * is: a change would itself be an edge, and events that the shadow does not decide are rare. An
  * entry that has fired stays, too. */

@@ -479,3 +479,25 @@ void m_forget(struct conn *c)
 	lk_unlock(&ep_lock);
 	errno = saved;
 }
+
+void m_native(struct conn *c)
+{
+	int saved = errno;
+
+	lk_lock(&ep_lock);
+	while (c->members) {
+		struct member *m = c->members;
+		struct epi *e = m->e;
+		lk_lock(&e->lock);
+		if (e->pid == fd_pid() && m->deleted) {
+			m_unlink(m);
+		} else if (e->pid == fd_pid()) {
+			m_bell_out(m);
+			m_untag(m);
+		}
+		m_free(m);
+		lk_unlock(&e->lock);
+	}
+	lk_unlock(&ep_lock);
+	errno = saved;
+}

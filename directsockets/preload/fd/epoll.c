@@ -63,6 +63,8 @@ struct epi *epi_make(int epfd)
 
 void epi_new(int epfd)
 {
+	if (fd_sealed)
+		return;
 	lk_lock(&ep_lock);
 	epi_make(epfd);
 	lk_unlock(&ep_lock);
@@ -284,7 +286,7 @@ static int still(struct ds_sock *s, int fd) { return *ds_user(s) ? conn_still(*d
 
 static const struct ds_notices of_core = {bell, rung, still};
 /* When a listener is closed, it stays announced for the young ones that it has accepted. */
-static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget, epi_dup, epi_close, young_settle_servers};
+static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, young_settle_servers};
 
 void ep_init(void)
 {

@@ -115,11 +115,13 @@ bool m_init(void) DS_HIDDEN;
 void m_fork_child(void) DS_HIDDEN;
 
 /* c has got a bell; a call begins on it while a member is armed; fd, one of its descriptors, is
- * about to be closed; its last one is, or c goes. Take both locks. */
+ * about to be closed; its last one is, or c goes; c stays on the shadow, and all calls are the
+ * kernel's. Take both locks. */
 void m_bell(struct conn *c) DS_HIDDEN;
 void m_active(struct conn *c) DS_HIDDEN;
 void m_orphan(struct conn *c, int fd) DS_HIDDEN;
 void m_forget(struct conn *c) DS_HIDDEN;
+void m_native(struct conn *c) DS_HIDDEN;
 
 /* The member of c in e by fd, or NULL. With ep_lock. */
 struct member *m_find(struct conn *c, struct epi *e, int fd) DS_HIDDEN;
@@ -139,6 +141,7 @@ void m_disarm(struct member *m) DS_HIDDEN;
  * another sleeper will read it. */
 bool m_rung(struct member *m) DS_HIDDEN;
 void m_entry(struct member *m) DS_HIDDEN;    /* begins anew, after an ADD or MOD of the program */
+void m_untag(struct member *m) DS_HIDDEN;    /* makes the shadow's entry the program's own */
 int m_modify(struct member *m) DS_HIDDEN;    /* sets that entry to all that the program asked for; as epoll_ctl */
 void m_unlink(struct member *m) DS_HIDDEN;   /* removes the kernel's entries */
 void m_bell_out(struct member *m) DS_HIDDEN; /* removes the bell's */

@@ -13,6 +13,7 @@ uintptr_t *fd_tab;
 unsigned fd_tab_size;
 unsigned fd_tab_end;
 unsigned fork_gen;
+bool fd_sealed;
 const struct fd_notices *fd_notices;
 __thread int fd_vforks __attribute__((tls_model("initial-exec")));
 bool *fd_sure = &(bool){false};
@@ -209,7 +210,7 @@ struct conn *conn_peek(int fd)
 /* As conn_new, but fd may be a standard stream; as conn_accepted, if it is young. */
 static struct conn *make(int fd, enum conn_state state, bool young, uint8_t blocking)
 {
-	if (!fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
+	if (fd_sealed || !fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
 		return NULL;
 	struct conn *c = pool_take();
 	if (!c)

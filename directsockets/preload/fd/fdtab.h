@@ -73,13 +73,14 @@ struct epi;
 
 /* What this file reports to those above it. bell: c has a doorbell now. active: a call begins on c,
  * which has armed members. orphan: fd of c is about to be closed, and c has others. forget: c has
- * no descriptor any more, or is about to go. dup, close: an instance gets or loses a descriptor.
- * unlisten: a listener is about to be closed. */
+ * no descriptor any more, or is about to go. native: it is the kernel's from now on. dup, close: an
+ * instance gets or loses a descriptor. unlisten: a listener is about to be closed. */
 struct fd_notices {
 	void (*bell)(struct conn *c);
 	void (*active)(struct conn *c);
 	void (*orphan)(struct conn *c, int fd);
 	void (*forget)(struct conn *c);
+	void (*native)(struct conn *c);
 	void (*dup)(struct epi *e);
 	void (*close)(struct epi *e, int fd);
 	void (*unlisten)(void);
@@ -97,6 +98,10 @@ extern uintptr_t *fd_tab DS_HIDDEN;
 extern unsigned fd_tab_size DS_HIDDEN;
 extern unsigned fd_tab_end DS_HIDDEN; /* above all descriptors that ever were ours */
 extern unsigned fork_gen DS_HIDDEN;
+
+/* This process has restricted its system calls (fd_seal): no descriptor becomes ours any more, so
+ * that all calls are the kernel's. */
+extern bool fd_sealed DS_HIDDEN;
 
 /* Descriptors above this are left alone: the kernel's own limit (nr_open). */
 enum { TABLE_MAX = 1 << 20 };

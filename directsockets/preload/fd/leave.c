@@ -29,21 +29,38 @@ void fd_leave(bool flush)
 	conn_each(CONN_IN(CONN_UP) | CONN_IN(CONN_PLAIN), leave, NULL);
 }
 
+/* Moves c back to TCP, and has the kernel make all calls on fd, one of its descriptors. Not so if
+ * bytes are unread that only the peer can bring back. */
+static void seal(struct conn *c, int fd)
+{
+	bool raw = true;
+
+	if (c->state == CONN_UP) {
+		ds_freeze_demote(c->s, fd);
+		raw = (!ds_bell_open(c->s) || rolled(c->s, fd)) && ds_on_shadow_rx(c->s) && ds_on_shadow_tx(c->s);
+	}
+	if (!raw)
+		return;
+	if (c->members)
+		fd_notices->native(c);
+	fd_forget(fd);
+}
+
 void fd_seal(void)
 {
+	if (fd_vforked())
+		return;
 	ds_tid(); /* asks the kernel now, the first time */
-	for (unsigned fd = 0; fd < fd_tab_end && !fd_vforked(); fd++) {
+	__atomic_store_n(&fd_sealed, true, __ATOMIC_SEQ_CST);
+	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
 		struct conn *c = conn_get((int)fd);
-		bool raw = true;
 
+		if (fd_kind((int)fd) == FD_LISTENER)
+			fd_closing((int)fd); /* the broker has to know while it can be told */
 		if (!c)
 			continue;
-		if (c->state == CONN_UP) {
-			ds_freeze_demote(c->s, (int)fd);
-			raw = (!ds_bell_open(c->s) || rolled(c->s, (int)fd)) && ds_on_shadow_rx(c->s) && ds_on_shadow_tx(c->s);
-		}
-		if (raw)
-			fd_forget((int)fd);
+		seal(c, (int)fd);
 		conn_put(c);
 	}
+	ds_memory_trust();
 }

@@ -84,6 +84,8 @@ int heir(char **argv)
 		return 9; /* nobody else's business */
 	if (fd == 0 && strcmp(role, "stdio"))
 		fd = renumber();
+	if (!strcmp(role, "sealed"))
+		return sealed_program();
 	if (!strcmp(role, "stdio")) {
 		while (fgets(buf, 100, stdin)) {
 			printf("you said %s", buf);

@@ -40,6 +40,10 @@ bool ds_touch_slow(uintptr_t a, uintptr_t last, bool write) DS_HIDDEN;
 /* The n bytes at p have been unmapped, or lost a right. */
 void ds_memory_gone(const void *p, size_t n) DS_HIDDEN;
 
+/* From now on the kernel is asked no more, and pages that are not known count as good: this process
+ * is about to restrict its system calls. */
+void ds_memory_trust(void) DS_HIDDEN;
+
 static inline bool ds_page_known(uintptr_t page, bool write)
 {
 	const uint64_t *set = ds_pages[page % DS_PAGE_SETS];
