@@ -62,7 +62,7 @@ func TestHTTP(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	tr := &http.Transport{DialContext: a.DialContext}
-	resp, err := (&http.Client{Transport: tr, Timeout: 30 * time.Second}).Post("http://[fd00::2]/", "text/plain", bytes.NewReader(pattern(100000)))
+	resp, err := (&http.Client{Transport: tr, Timeout: 3 * time.Minute}).Post("http://[fd00::2]/", "text/plain", bytes.NewReader(pattern(100000)))
 	if err != nil {
 		t.Fatal(err)
 	}
