@@ -69,7 +69,8 @@ func TestSpare(t *testing.T) {
 		"dlopen":      {"-DREACH=!dlopen(argv[0], 1)"},
 		"syscall":     {"-DREACH=syscall(0)"},
 		"environ":     {"-DREACH=!environ"},
-		"name's end":  {"-DREACH=socket(0, 0, 0)", "-DOWN_NAME", "-rdynamic"},
+		"name's end":  {"-DREACH=socket(0, 0, 0)", "-DOWN_NAME=my_socket", "-rdynamic"},
+		"pidfd_spawn": {"-DREACH=0", "-DOWN_NAME=pidfd_spawn", "-rdynamic"},
 		"a run path":  {"-DREACH=0", "-Wl,-rpath,/nowhere"},
 		"any library": {"-DREACH=0", "-Wl,--no-as-needed", "-lresolv"},
 	} {

@@ -24,8 +24,8 @@ enum { PIECE = 1024, LOADS = 8, NEEDS = 8 };
 static const char reaching[][16] = {
 	"_Fork", "accept", "accept4", "cap_launch", "clone", "clone3", "connect", "dlmopen", "dlopen", "dlsym", "dlvsym", "execl",
 	"execle", "execlp", "execv", "execve", "execveat", "execvp", "execvpe", "fork", "forkpty", "listen", "pidfd_getfd",
-	"popen", "posix_spawn", "posix_spawnp", "pthread_create", "recvmmsg", "recvmsg", "rpm_execcon", "socket", "syscall",
-	"system", "wordexp",
+	"pidfd_spawn", "pidfd_spawnp", "popen", "posix_spawn", "posix_spawnp", "pthread_create", "recvmmsg", "recvmsg",
+	"rpm_execcon", "socket", "syscall", "system", "wordexp",
 	/* The environment as a whole: what shows or keeps it shall find all of it. */
 	"environ",
 };

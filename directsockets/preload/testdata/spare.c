@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #ifdef OWN_NAME
-/* A name that ends with another, which the linker keeps within it. */
-int my_socket(void);
-int my_socket(void) { return 1; }
+/* A name of the program's own: one that ends with another, which the linker keeps within it, or one
+ * that only a later C library has. */
+int OWN_NAME(void);
+int OWN_NAME(void) { return 1; }
 #endif
 
 int main(int argc, char *argv[])
